@@ -1,0 +1,129 @@
+package lifecycle
+
+import (
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// tasks counts tasks; all that no state is named for wait.
+func tasks(total int, in map[TaskState]int) Counts { return Counts{Total: total, In: in} }
+
+func TestJobAfterTasks(t *testing.T) {
+	in := func(pairs ...any) map[TaskState]int {
+		m := map[TaskState]int{}
+		for i := 0; i < len(pairs); i += 2 {
+			m[pairs[i].(TaskState)] = pairs[i+1].(int)
+		}
+		return m
+	}
+	for _, c := range []struct {
+		name    string
+		inState JobState
+		in      Counts
+		want    JobState
+	}{
+		{"nothing has started: pending stays", JobPending, tasks(3, nil), JobPending},
+		{"a task is dispatching: running", JobPending, tasks(3, in(TaskDispatching, 1)), JobRunning},
+		{"a task runs: running", JobPending, tasks(3, in(TaskRunning, 1)), JobRunning},
+		{"a task failed softly: running", JobPending, tasks(3, in(TaskSoftFailed, 1)), JobRunning},
+		{"a task completed and others wait: running", JobPending, tasks(3, in(TaskCompleted, 1)), JobRunning},
+		{"a task failed below the limit: running", JobPending, tasks(11, in(TaskFailed, 1)), JobRunning},
+		{"all completed: completed", JobRunning, tasks(3, in(TaskCompleted, 3)), JobCompleted},
+		{"all completed at once: completed without running", JobPending, tasks(3, in(TaskCompleted, 3)), JobCompleted},
+		{"a soft-failed sibling keeps it running", JobRunning, tasks(3, in(TaskCompleted, 2, TaskSoftFailed, 1)), JobRunning},
+		{"all ended, failures below the limit: completed", JobRunning, tasks(20, in(TaskCompleted, 19, TaskFailed, 1)), JobCompleted},
+		{"all ended, some canceled: completed", JobRunning, tasks(3, in(TaskCompleted, 2, TaskCanceled, 1)), JobCompleted},
+		{"all canceled: canceled", JobRunning, tasks(3, in(TaskCanceled, 3)), JobCanceled},
+		{"no tasks at all: completed", JobPending, tasks(0, nil), JobCompleted},
+		{"10 of 100 failed: failed", JobRunning, tasks(100, in(TaskFailed, 10)), JobFailed},
+		{"9 of 100 failed: goes on", JobRunning, tasks(100, in(TaskFailed, 9)), JobRunning},
+		{"2 of 20 failed: failed", JobRunning, tasks(20, in(TaskFailed, 2)), JobFailed},
+		{"2 of 11 failed: failed", JobRunning, tasks(11, in(TaskFailed, 2)), JobFailed},
+		{"1 of 11 failed: goes on", JobRunning, tasks(11, in(TaskFailed, 1)), JobRunning},
+		{"1 of 10 failed: failed", JobRunning, tasks(10, in(TaskFailed, 1)), JobFailed},
+		{"1 of 5 failed: failed", JobRunning, tasks(5, in(TaskFailed, 1)), JobFailed},
+		{"pause requested, one active: not yet", JobPauseRequested, tasks(3, in(TaskRunning, 1, TaskPaused, 2)), JobPauseRequested},
+		{"pause requested, none active: paused", JobPauseRequested, tasks(3, in(TaskCompleted, 1, TaskPaused, 2)), JobPaused},
+		{"pause requested, too many failed: failed", JobPauseRequested, tasks(3, in(TaskFailed, 1, TaskPaused, 2)), JobFailed},
+		{"a soft failure does not undo a pause", JobPaused, tasks(3, in(TaskSoftFailed, 1, TaskPaused, 2)), JobPaused},
+		{"cancel requested, one active: not yet", JobCancelRequested, tasks(3, in(TaskRunning, 1, TaskCanceled, 2)), JobCancelRequested},
+		{"cancel requested, none active: canceled", JobCancelRequested, tasks(3, in(TaskCompleted, 1, TaskCanceled, 2)), JobCanceled},
+		{"cancel requested, all completed meanwhile: canceled", JobCancelRequested, tasks(3, in(TaskCompleted, 3)), JobCanceled},
+		{"a late running does not reopen a canceled job", JobCanceled, tasks(3, in(TaskRunning, 1, TaskCanceled, 2)), JobCanceled},
+		{"a late running does not reopen a failed job", JobFailed, tasks(3, in(TaskRunning, 1, TaskFailed, 2)), JobFailed},
+		{"a late completed does not complete a canceled job", JobCanceled, tasks(1, in(TaskCompleted, 1)), JobCanceled},
+		{"a job that is being made waits for its groups", JobUnderConstruction, tasks(3, in(TaskCompleted, 3)), JobUnderConstruction},
+		{"a job that is being requeued waits for its tasks", JobRequeueing, tasks(3, in(TaskCompleted, 3)), JobRequeueing},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, why := JobAfterTasks(c.inState, c.in, DefaultMaxFailedPercent)
+			if got != c.want {
+				t.Errorf("%s becomes %s (%s), want %s", c.inState, got, why, c.want)
+			}
+			if (got != c.inState) != (why != "") {
+				t.Errorf("why %q for %s -> %s", why, c.inState, got)
+			}
+		})
+	}
+}
+
+func TestAJobWhoseTasksAreAllTerminalEnds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := Counts{}
+		for _, s := range []TaskState{TaskCompleted, TaskFailed, TaskCanceled} {
+			n := rapid.IntRange(0, 50).Draw(t, string(s))
+			c.Total += n
+			c.AddN(s, n)
+		}
+		from := rapid.SampledFrom([]JobState{JobPending, JobRunning, JobPauseRequested, JobPaused, JobCancelRequested}).Draw(t, "from")
+		to, _ := JobAfterTasks(from, c, rapid.IntRange(0, 100).Draw(t, "max failed percent"))
+		if !to.Terminal() {
+			t.Fatalf("%s stays %s with %+v", from, to, c)
+		}
+	})
+}
+
+func TestATerminalJobStays(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := Counts{}
+		for _, s := range TaskStates {
+			n := rapid.IntRange(0, 9).Draw(t, string(s))
+			c.Total += n
+			c.AddN(s, n)
+		}
+		for _, s := range []JobState{JobCompleted, JobFailed, JobCanceled} {
+			if to, why := JobAfterTasks(s, c, 10); to != s || why != "" {
+				t.Fatalf("%s became %s: %s", s, to, why)
+			}
+		}
+	})
+}
+
+func TestCounts(t *testing.T) {
+	var c Counts
+	c.Total = 20
+	for i, s := range TaskStates {
+		c.AddN(s, i+1)
+	}
+	c = Counts{Total: 60, In: c.In}
+	if got := c.Active() + c.Terminal() + c.Pending() + c.Sum(TaskPaused); got != c.Total {
+		t.Errorf("the parts are %d of %d", got, c.Total)
+	}
+	var one Counts
+	one.Add("")
+	if one.In[TaskPending] != 1 {
+		t.Error("the empty state does not count as pending")
+	}
+}
+
+func TestWhatAJobStateMeansForItsTasks(t *testing.T) {
+	starts := []JobState{"", JobUnderConstruction, JobPending, JobRunning}
+	stops := []JobState{JobCancelRequested, JobCanceled, JobFailed}
+	for _, s := range append([]JobState{""}, JobStates...) {
+		if s.Starts() != slices.Contains(starts, s) || s.Stops() != slices.Contains(stops, s) {
+			t.Errorf("%q: starts %v, stops %v", s, s.Starts(), s.Stops())
+		}
+	}
+}

@@ -1,0 +1,41 @@
+package lifecycle
+
+import "testing"
+
+func TestEveryPairOfRobotPhaseAndSignal(t *testing.T) {
+	want := map[RobotPhase]map[RobotSignal]RobotPhase{
+		RobotPending: {RobotApproved: RobotOnline},
+		RobotOnline:  {RobotDropped: RobotUnknown, RobotSilent: RobotOffline},
+		RobotUnknown: {RobotHeard: RobotOnline, RobotSilent: RobotOffline},
+		RobotOffline: {RobotHeard: RobotOnline},
+	}
+	for _, p := range RobotPhases {
+		for _, g := range RobotSignals {
+			wantTo, wantOK := want[p][g]
+			if !wantOK {
+				wantTo = p
+			}
+			if to, ok := StepRobot(p, g); to != wantTo || ok != wantOK {
+				t.Errorf("%s by %s: %s, %v; want %s, %v", p, g, to, ok, wantTo, wantOK)
+			}
+		}
+	}
+}
+
+func TestParseRobotPhase(t *testing.T) {
+	for _, c := range []struct {
+		name, in string
+		want     RobotPhase
+	}{
+		{"a new robot is pending", "", RobotPending},
+		{"small letters are in the field", "online", RobotOnline},
+		{"capital letters are in the field", "Offline", RobotOffline},
+		{"what is no phase gets no work", "napping", RobotUnknown},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := ParseRobotPhase(c.in); got != c.want {
+				t.Errorf("%q reads as %s, want %s", c.in, got, c.want)
+			}
+		})
+	}
+}
