@@ -1,0 +1,14 @@
+package wire
+
+import "testing"
+
+func TestAnEndThatSaysNothingAgainstTheTask(t *testing.T) {
+	for reason, want := range map[string]bool{
+		ReasonStopped: true, ReasonAgentStopped: true, ReasonAgentRestarted: true, ReasonSuperseded: true,
+		ReasonTimeout: false, ReasonStartFailed: false, ReasonExited: false, ReasonSignaled: false, ReasonRejected: false, "": false,
+	} {
+		if got := NoFault(reason); got != want {
+			t.Errorf("%q: %v", reason, got)
+		}
+	}
+}
