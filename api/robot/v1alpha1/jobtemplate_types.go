@@ -1,0 +1,39 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// JobTemplate is a Job to be made later.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:path=jobtemplates,singular=jobtemplate,shortName=rjt,categories=k8s4r
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type JobTemplate struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// Spec of the Jobs that are made from the template.
+	Spec JobSpec `json:"spec"`
+	// Status of the template.
+	// +optional
+	Status JobTemplateStatus `json:"status,omitempty"`
+}
+
+// JobTemplateStatus says what was made from a template.
+type JobTemplateStatus struct {
+	// JobDependsOnList names the Jobs that were made from the template.
+	// +optional
+	// +listType=atomic
+	JobDependsOnList []string `json:"jobDependsOnList,omitempty"`
+}
+
+// JobTemplateList is a list of JobTemplates.
+//
+// +kubebuilder:object:root=true
+type JobTemplateList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []JobTemplate `json:"items"`
+}

@@ -1,0 +1,86 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TaskGroup is one group of a Job with its replicas.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:path=taskgroups,singular=taskgroup,shortName=rtg,categories=k8s4r
+// +kubebuilder:printcolumn:name="Job",type=string,JSONPath=`.spec.jobName`
+// +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.state`
+// +kubebuilder:printcolumn:name="Total",type=integer,JSONPath=`.status.totalTasks`
+// +kubebuilder:printcolumn:name="Running",type=integer,JSONPath=`.status.runningTasks`
+// +kubebuilder:printcolumn:name="Succeeded",type=integer,JSONPath=`.status.succeededTasks`
+// +kubebuilder:printcolumn:name="Failed",type=integer,JSONPath=`.status.failedTasks`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type TaskGroup struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// Spec is the group as its Job defines it.
+	Spec TaskGroupSpec `json:"spec"`
+	// Status is what has come of it.
+	// +optional
+	Status TaskGroupStatus `json:"status,omitempty"`
+}
+
+// TaskGroupList is a list of TaskGroups.
+//
+// +kubebuilder:object:root=true
+type TaskGroupList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []TaskGroup `json:"items"`
+}
+
+// TaskGroupSpec is one group of a Job.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.initTasks) || self.initTasks.all(i, !self.tasks.exists(t, t.name == i.name))",message="a name must not stand in both initTasks and tasks"
+type TaskGroupSpec struct {
+	// JobName is the Job that the group belongs to, in the same namespace.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	JobName string `json:"jobName"`
+	// GroupName is the name of the group within its Job.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	GroupName string `json:"groupName"`
+
+	TaskGroupTemplate `json:",inline"`
+}
+
+// TaskGroupStatus is written only by the manager's taskgroup controller.
+type TaskGroupStatus struct {
+	// State of the group.
+	// +optional
+	// +kubebuilder:validation:Enum=pending;running;paused;completed;failed;canceled
+	State string `json:"state,omitempty"`
+	// StatusDescription keeps the last change and why it happened.
+	// +optional
+	StatusDescription string `json:"statusDescription,omitempty"`
+
+	TaskCounts `json:",inline"`
+
+	// CreatedReplicas is the number of replicas whose Tasks have been created.
+	// Replicas are created in order, in a moving window.
+	// +optional
+	CreatedReplicas int32 `json:"createdReplicas,omitempty"`
+	// StartedAt is when the first task started.
+	// +optional
+	StartedAt *metav1.MicroTime `json:"startedAt,omitempty"`
+	// CompletedAt is when the group ended, well or badly.
+	// +optional
+	CompletedAt *metav1.MicroTime `json:"completedAt,omitempty"`
+	// ObservedGeneration is the generation of the spec that this status is
+	// about.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// Conditions Complete, Failed and Suspended.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}

@@ -1,0 +1,80 @@
+package v1alpha1
+
+import "time"
+
+// Duration is a length of time such as "90s", "1h30m" or "250ms".
+//
+// It is text, not a number that is parsed on reading, so that one object with
+// a bad value cannot keep a controller from reading all the others.
+//
+// +kubebuilder:validation:MaxLength=32
+// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$`
+// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="must be a length of time such as 90s, 5m or 1h30m"
+type Duration string
+
+// Value is the length of time. A nil, empty or unreadable one is zero.
+func (d *Duration) Value() time.Duration {
+	if d == nil {
+		return 0
+	}
+	v, err := time.ParseDuration(string(*d))
+	if err != nil || v < 0 {
+		return 0
+	}
+	return v
+}
+
+// NewDuration writes d as a Duration.
+func NewDuration(d time.Duration) *Duration {
+	s := Duration(d.String())
+	return &s
+}
+
+// The labels that a TaskGroup and its Tasks carry.
+const (
+	// LabelJob is the name of the Job.
+	LabelJob = "job"
+	// LabelTaskGroup is the name of the TaskGroup object.
+	LabelTaskGroup = "taskgroup"
+	// LabelTaskIndex is the number of the replica, from 0.
+	LabelTaskIndex = "taskindex"
+)
+
+// FinalizerRobotTold holds a Task until the robot that runs it was told to
+// stop it. Only Tasks on a document agent's robot carry it: ours learn the
+// same from the next list.
+const FinalizerRobotTold = "robot.k8s4r.io/robot-told"
+
+// ReasonStopping is the status.reason of a Task that keeps its state while its
+// robot is asked to stop it. The server sends the robot a delete for it.
+const ReasonStopping = "Stopping"
+
+// ReasonCanceled is the status.reason of a Task that was called off.
+const ReasonCanceled = "Canceled"
+
+// The condition types of Jobs and TaskGroups, as batch/v1 has them.
+const (
+	ConditionComplete  = "Complete"
+	ConditionFailed    = "Failed"
+	ConditionSuspended = "Suspended"
+)
+
+// The condition types of Tasks.
+const (
+	// ConditionPlaced is written by the manager: whether the Task has a robot,
+	// and if not, which check refused which robots.
+	ConditionPlaced = "Placed"
+)
+
+// The condition types of Robots.
+const (
+	// ConditionConnected is written by the server: whether the robot's
+	// connection stands.
+	ConditionConnected = "Connected"
+	// ConditionResponsive is written by the server: whether the robot answers
+	// what is dispatched to it.
+	ConditionResponsive = "Responsive"
+	// ConditionApproved is written by the manager: whether the robot may be
+	// given work.
+	ConditionApproved = "Approved"
+)
