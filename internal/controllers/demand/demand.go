@@ -1,0 +1,101 @@
+// Package demand says in the words of placement what Tasks need and what
+// Robots have.
+package demand
+
+import (
+	"maps"
+	"math"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/placement"
+)
+
+// DefaultPriority is that of a Job that does not say, and of a Task that was
+// created by hand.
+const DefaultPriority = 50
+
+// defaultTasks bounds the tasks on a robot whose capacity does not.
+const defaultTasks = 64
+
+// Task is what a task of this definition needs, under the object's name.
+func Task(name string, def *v1alpha1.TaskDefinition) placement.Task {
+	t := placement.Task{Name: name, Driver: def.Driver}
+	if r := def.Resources; r != nil {
+		t.CPU = milli(r.CPU)
+		t.Memory = whole(r.Memory)
+	}
+	return t
+}
+
+// Robot is what a robot has. What it holds is not in the object.
+func Robot(r *v1alpha1.Robot) placement.Robot {
+	out := placement.Robot{
+		Name:          r.Name,
+		Phase:         lifecycle.ParseRobotPhase(r.Status.Phase),
+		Unschedulable: r.Spec.Unschedulable || r.DeletionTimestamp != nil,
+		Labels:        labels(r),
+		Document:      Document(r),
+		Capacity:      capacity(r),
+	}
+	if d := r.Status.DeviceInfo; d != nil {
+		out.Drivers = d.Drivers
+	}
+	return out
+}
+
+// Document tells whether the robot's agent speaks the document's protocol.
+func Document(r *v1alpha1.Robot) bool {
+	return r.Status.Agent != nil && r.Status.Agent.Protocol == v1alpha1.ProtocolDocument
+}
+
+// labels of both places; spec counts where both have a name.
+func labels(r *v1alpha1.Robot) map[string]string {
+	all := make(map[string]string, len(r.Labels)+len(r.Spec.Labels))
+	maps.Copy(all, r.Labels)
+	maps.Copy(all, r.Spec.Labels)
+	return all
+}
+
+// capacity is what the operator says, else what the robot says. Who says
+// nothing about cpu or memory is not bounded by them.
+func capacity(r *v1alpha1.Robot) placement.Room {
+	c := placement.Room{Tasks: defaultTasks, CPU: placement.Unlimited, Memory: placement.Unlimited}
+	if d := r.Status.DeviceInfo; d != nil {
+		if d.CPU != nil && d.CPU.LogicalCores > 0 {
+			c.CPU = int64(d.CPU.LogicalCores) * 1000
+		}
+		if d.Memory != nil && d.Memory.Total > 0 {
+			c.Memory = d.Memory.Total
+		}
+	}
+	if q, ok := r.Spec.Capacity[v1alpha1.CapacityTasks]; ok {
+		c.Tasks = whole(&q)
+	}
+	if q, ok := r.Spec.Capacity[v1alpha1.CapacityCPU]; ok {
+		c.CPU = milli(&q)
+	}
+	if q, ok := r.Spec.Capacity[v1alpha1.CapacityMemory]; ok {
+		c.Memory = whole(&q)
+	}
+	return c
+}
+
+// bound keeps sums of a replica's tasks from overflowing.
+const bound = math.MaxInt64 / 1024
+
+func milli(q *resource.Quantity) int64 {
+	if q == nil {
+		return 0
+	}
+	return min(max(q.MilliValue(), 0), bound)
+}
+
+func whole(q *resource.Quantity) int64 {
+	if q == nil {
+		return 0
+	}
+	return min(max(q.Value(), 0), bound)
+}

@@ -1,0 +1,223 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/controllers/expect"
+)
+
+// Name of the controller.
+const Name = "job"
+
+// indexOwner is the field by which the cache finds the groups of a job.
+const indexOwner = "metadata.controller.uid"
+
+// Controller creates the TaskGroups of Jobs and writes their status.
+type Controller struct {
+	client.Client
+	// Live reads what the cache may not show yet.
+	Live     client.Reader
+	Now      func() time.Time
+	Recorder events.EventRecorder
+	// Tick is the least time between two writes of a status that only count.
+	// 0 means DefaultTick.
+	Tick time.Duration
+	// Concurrency is the number of Jobs that are worked on at a time.
+	Concurrency int
+
+	expect *expect.Set
+	mu     sync.Mutex
+	memory map[types.NamespacedName]*memory
+}
+
+// memory is what no object says of a job.
+type memory struct {
+	uid        types.UID
+	lastStatus time.Time
+	taken      map[string]bool
+}
+
+// Add starts the controller with the manager.
+func (c *Controller) Add(mgr ctrl.Manager) error {
+	if c.Tick == 0 {
+		c.Tick = DefaultTick
+	}
+	c.expect = expect.New(c.Now, mgr.GetLogger().WithName(Name))
+	c.memory = map[types.NamespacedName]*memory{}
+	err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.TaskGroup{}, indexOwner, func(o client.Object) []string {
+		if owner := metav1.GetControllerOf(o); owner != nil {
+			return []string{string(owner.UID)}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("index task groups by owner: %w", err)
+	}
+	return ctrl.NewControllerManagedBy(mgr).
+		Named(Name).
+		For(&v1alpha1.Job{}).
+		Owns(&v1alpha1.TaskGroup{}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: c.Concurrency}).
+		Complete(c)
+}
+
+// Reconcile brings one Job a step on.
+func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	w, err := c.observe(ctx, req.NamespacedName)
+	if err != nil || w == nil {
+		return reconcile.Result{}, err
+	}
+	now := c.Now()
+	steps := Plan(now, c.Tick, *w)
+	again, err := c.apply(ctx, w.Job, steps)
+	switch {
+	case err != nil:
+		return reconcile.Result{}, err
+	case again:
+		return reconcile.Result{RequeueAfter: time.Millisecond}, nil
+	case steps.WakeAt.IsZero():
+		return reconcile.Result{}, nil
+	}
+	return reconcile.Result{RequeueAfter: max(steps.WakeAt.Sub(now), time.Millisecond)}, nil
+}
+
+// observe reads what a decision about the job depends on. It returns nil when
+// there is nothing to decide.
+func (c *Controller) observe(ctx context.Context, k types.NamespacedName) (*World, error) {
+	var j v1alpha1.Job
+	err := c.Get(ctx, k, &j)
+	if apierrors.IsNotFound(err) {
+		c.forget(k)
+		return nil, nil
+	}
+	if err != nil || c.expect.Stale(j.UID, j.ResourceVersion) {
+		return nil, err
+	}
+	var groups v1alpha1.TaskGroupList
+	if err := c.List(ctx, &groups, client.InNamespace(k.Namespace), client.MatchingFields{indexOwner: string(j.UID)}); err != nil {
+		return nil, fmt.Errorf("list task groups: %w", err)
+	}
+	w := &World{Job: &j, Groups: map[string]*v1alpha1.TaskGroup{}}
+	for i := range groups.Items {
+		g := &groups.Items[i]
+		w.Groups[g.Spec.GroupName] = g
+		c.expect.Created(j.UID, g.Name)
+	}
+	w.Creating = c.expect.Creating(j.UID)
+	c.remember(&j, func(m *memory) { w.Taken, w.LastStatus = m.names(), m.lastStatus })
+	return w, nil
+}
+
+// remember runs f on what is remembered of a job, which starts empty for a
+// later job of the same name.
+func (c *Controller) remember(j *v1alpha1.Job, f func(*memory)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := client.ObjectKeyFromObject(j)
+	m := c.memory[k]
+	if m == nil || m.uid != j.UID {
+		m = &memory{uid: j.UID, taken: map[string]bool{}}
+		c.memory[k] = m
+	}
+	f(m)
+}
+
+func (m *memory) names() map[string]bool {
+	out := make(map[string]bool, len(m.taken))
+	for name := range m.taken {
+		out[name] = true
+	}
+	return out
+}
+
+func (c *Controller) forget(k types.NamespacedName) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if m := c.memory[k]; m != nil {
+		c.expect.Forget(m.uid)
+		delete(c.memory, k)
+	}
+}
+
+// apply creates groups first: their tasks can start while the status is
+// written. It tells whether to look again at once.
+func (c *Controller) apply(ctx context.Context, j *v1alpha1.Job, steps Steps) (again bool, err error) {
+	for _, why := range steps.Why {
+		ctrl.LoggerFrom(ctx).V(1).Info(why)
+	}
+	var errs []error
+	for _, g := range steps.Create {
+		met, err := c.create(ctx, j, g)
+		again = again || met
+		errs = append(errs, err)
+	}
+	return again, errors.Join(append(errs, c.writeStatus(ctx, j, steps))...)
+}
+
+func (c *Controller) writeStatus(ctx context.Context, j *v1alpha1.Job, steps Steps) error {
+	if steps.Status == nil {
+		return nil
+	}
+	j.Status = *steps.Status
+	err := c.Status().Update(ctx, j)
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return nil // somebody was faster; the watch brings it
+	}
+	if err != nil {
+		return fmt.Errorf("update status of job %s: %w", j.Name, err)
+	}
+	c.expect.Wrote(j.UID, j.ResourceVersion)
+	c.remember(j, func(m *memory) { m.lastStatus = c.Now() })
+	if steps.Warning != "" {
+		c.Recorder.Eventf(j, nil, corev1.EventTypeWarning, "Failed", "Run", "%s", steps.Warning)
+	}
+	return nil
+}
+
+// create creates one group. It tells whether the name was somebody else's, so
+// that another one is to be used.
+func (c *Controller) create(ctx context.Context, j *v1alpha1.Job, g *v1alpha1.TaskGroup) (met bool, err error) {
+	name := g.Name
+	c.expect.Create(j.UID, name)
+	err = c.Create(ctx, g)
+	if err == nil {
+		return false, nil
+	}
+	c.expect.Created(j.UID, name)
+	if apierrors.IsAlreadyExists(err) {
+		return c.meet(ctx, j, name)
+	}
+	return false, fmt.Errorf("create task group %s: %w", name, err)
+}
+
+// meet looks at who holds the name. Our own group is good news.
+func (c *Controller) meet(ctx context.Context, j *v1alpha1.Job, name string) (bool, error) {
+	var other v1alpha1.TaskGroup
+	if err := c.Live.Get(ctx, client.ObjectKey{Namespace: j.Namespace, Name: name}, &other); err != nil {
+		return false, fmt.Errorf("get task group %s: %w", name, err)
+	}
+	if metav1.IsControlledBy(&other, j) {
+		return false, nil
+	}
+	var known bool
+	c.remember(j, func(m *memory) { known, m.taken[name] = m.taken[name], true })
+	if known {
+		return false, fmt.Errorf("create task group %s: the name is held by another owner", name)
+	}
+	return true, nil
+}

@@ -1,0 +1,42 @@
+package job
+
+import (
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/controllers/expect"
+)
+
+func TestAJobWhoseNamesAreAllTakenDoesNotSpin(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	j := world("running").Job
+	def := &j.Spec.TaskGroups[0]
+	first := groupName(j, "a", nil)
+	second := groupName(j, "a", map[string]bool{first: true})
+	api := fake.NewClientBuilder().WithScheme(scheme)
+	for _, name := range []string{first, second} {
+		g := newGroup(j, def, name)
+		g.OwnerReferences = nil
+		api.WithObjects(g)
+	}
+	now := func() time.Time { return noon }
+	c := &Controller{Client: api.Build(), Now: now, expect: expect.New(now, logr.Discard()), memory: map[types.NamespacedName]*memory{}}
+	c.Live = c.Client
+	for _, name := range []string{first, second} {
+		if met, err := c.create(t.Context(), j, newGroup(j, def, name)); !met || err != nil {
+			t.Errorf("%s: another name is tried %v, %v", name, met, err)
+		}
+	}
+	if met, err := c.create(t.Context(), j, newGroup(j, def, second)); met || err == nil {
+		t.Errorf("tries again at once: %v, %v", met, err)
+	}
+}

@@ -1,0 +1,214 @@
+package job
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/controllers/expect"
+	"k8s4r.io/k8s4r/internal/controllers/progress"
+	"k8s4r.io/k8s4r/internal/lifecycle"
+)
+
+// DefaultTick is the least time between two writes of a status that only
+// count.
+const DefaultTick = 250 * time.Millisecond
+
+// World is all that a decision about one Job depends on.
+type World struct {
+	Job *v1alpha1.Job
+	// Groups of the job that exist, by their name in the job.
+	Groups map[string]*v1alpha1.TaskGroup
+	// Creating names the objects that were created and do not show yet.
+	Creating map[string]bool
+	// Taken names objects that belong to somebody else.
+	Taken map[string]bool
+	// LastStatus is when the status was last written.
+	LastStatus time.Time
+}
+
+// Steps is what to do, and when to look again.
+type Steps struct {
+	Create []*v1alpha1.TaskGroup
+	// Status to write. Nil: as it is.
+	Status *v1alpha1.JobStatus
+	// WakeAt is when to look again. Zero: a watch will wake us.
+	WakeAt time.Time
+	// Warning is for people, as an event. Empty: none.
+	Warning string
+	// Why has one line for each decision.
+	Why []string
+}
+
+// Plan decides what follows for one Job. tick is the least time between two
+// writes that only count.
+func Plan(now time.Time, tick time.Duration, w World) Steps {
+	p := &plan{now: now, tick: tick, World: w}
+	if w.Job.DeletionTimestamp != nil || !runs(w.Job) || ended(w.Job) {
+		return p.out
+	}
+	if len(w.Creating) > 0 {
+		// Of a group that was deleted while the watch was cut off no word comes.
+		p.out.WakeAt = now.Add(expect.Lifetime)
+	}
+	if p.state().Starts() {
+		p.create()
+	}
+	p.account()
+	return p.out
+}
+
+// runs tells whether the job is of a type that runs here.
+func runs(j *v1alpha1.Job) bool {
+	return j.Spec.Type == "" || j.Spec.Type == v1alpha1.JobTypeBatch
+}
+
+// ended tells whether the job and all of its tasks are at their end. Its counts
+// stay what they were, also when somebody deletes its groups.
+func ended(j *v1alpha1.Job) bool {
+	var c lifecycle.Counts
+	progress.AddTo(&c, j.Status.TaskCounts)
+	return c.Total > 0 && progress.Ended(lifecycle.JobState(j.Status.State), c)
+}
+
+// plan is a decision in the making.
+type plan struct {
+	World
+	now  time.Time
+	tick time.Duration
+	out  Steps
+}
+
+func (p *plan) state() lifecycle.JobState { return lifecycle.JobState(p.Job.Status.State) }
+
+// create decides which groups are missing.
+func (p *plan) create() {
+	for i := range p.Job.Spec.TaskGroups {
+		def := &p.Job.Spec.TaskGroups[i]
+		name := groupName(p.Job, def.Name, p.Taken)
+		if p.Groups[def.Name] == nil && !p.Creating[name] {
+			p.out.Create = append(p.out.Create, newGroup(p.Job, def, name))
+			p.out.Why = append(p.out.Why, "create task group "+name)
+		}
+	}
+}
+
+// counts are all tasks of the job. Those of a group that says nothing yet wait.
+func (p *plan) counts() lifecycle.Counts {
+	var c lifecycle.Counts
+	for i := range p.Job.Spec.TaskGroups {
+		def := &p.Job.Spec.TaskGroups[i]
+		if g := p.Groups[def.Name]; g != nil && g.Status.State != "" {
+			progress.AddTo(&c, g.Status.TaskCounts)
+			continue
+		}
+		n := total(&def.TaskGroupTemplate)
+		c.Total += n
+		if p.state().Stops() {
+			c.AddN(lifecycle.TaskCanceled, n)
+		}
+	}
+	return c
+}
+
+func total(g *v1alpha1.TaskGroupTemplate) int {
+	count := 1
+	if g.Count != nil {
+		count = int(*g.Count)
+	}
+	return count * len(g.Tasks)
+}
+
+// constructed tells whether every group exists, and with it its first tasks.
+func (p *plan) constructed() bool {
+	for i := range p.Job.Spec.TaskGroups {
+		g := p.Groups[p.Job.Spec.TaskGroups[i].Name]
+		if g == nil || g.Status.State == "" {
+			return false
+		}
+	}
+	return true
+}
+
+// account decides what the status says, and whether it is worth a write now.
+func (p *plan) account() {
+	counts := p.counts()
+	s := p.Job.Status.DeepCopy()
+	s.TaskCounts = progress.Write(counts)
+	s.ObservedGeneration = p.Job.Generation
+	changed := p.advance(s, counts)
+	at := metav1.NewMicroTime(p.now)
+	if s.StartedAt == nil && progress.Started(counts) {
+		s.StartedAt = &at
+	}
+	if s.CompletedAt == nil && lifecycle.JobState(s.State).Terminal() {
+		s.CompletedAt = &at
+	}
+	if equality.Semantic.DeepEqual(*s, p.Job.Status) {
+		return
+	}
+	last := progress.Ended(lifecycle.JobState(s.State), counts)
+	if ready := p.LastStatus.Add(p.tick); !changed && !last && p.now.Before(ready) {
+		p.out.WakeAt = ready
+		return
+	}
+	p.out.Status = s
+}
+
+// advance brings the state up to the counts, and tells whether it changed.
+func (p *plan) advance(s *v1alpha1.JobStatus, counts lifecycle.Counts) bool {
+	state := p.state()
+	if state == "" {
+		state = p.become(s, progress.Change{To: lifecycle.JobUnderConstruction, Why: "its task groups are being created"})
+	}
+	if state == lifecycle.JobUnderConstruction && p.constructed() {
+		state = p.become(s, progress.Change{To: lifecycle.JobPending, Why: "every task group has its first tasks"})
+	}
+	for _, c := range progress.Advance(state, counts, progress.MaxFailedPercent(p.Job)) {
+		if c.To == lifecycle.JobFailed {
+			c.Why += p.blame()
+			p.out.Warning = c.Why
+		}
+		p.become(s, c)
+	}
+	return s.State != p.Job.Status.State
+}
+
+func (p *plan) become(s *v1alpha1.JobStatus, c progress.Change) lifecycle.JobState {
+	s.State, s.Status, s.StatusDescription = string(c.To), string(c.To), c.Describe()
+	progress.Mark(&s.Conditions, p.now, p.Job.Generation, c.To, c.Why)
+	p.out.Why = append(p.out.Why, s.StatusDescription)
+	return c.To
+}
+
+// blame says what the failed groups say of themselves.
+func (p *plan) blame() string {
+	var parts []string
+	for i := range p.Job.Spec.TaskGroups {
+		name := p.Job.Spec.TaskGroups[i].Name
+		if why := failure(p.Groups[name]); why != "" {
+			parts = append(parts, fmt.Sprintf("%s: %s", name, why))
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(parts, "; ") + ")"
+}
+
+// failure is why a group failed, when that says more than that tasks failed.
+func failure(g *v1alpha1.TaskGroup) string {
+	if g == nil {
+		return ""
+	}
+	for _, c := range g.Status.Conditions {
+		if c.Type == v1alpha1.ConditionFailed && c.Status == metav1.ConditionTrue && c.Message != "too many tasks failed" {
+			return c.Message
+		}
+	}
+	return ""
+}

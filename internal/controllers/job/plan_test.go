@@ -1,0 +1,120 @@
+package job
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/controllers/expect"
+)
+
+var noon = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+
+// world is a job of two groups of five tasks each.
+func world(state string, changes ...func(*World)) World {
+	five := int32(5)
+	w := World{
+		Job: &v1alpha1.Job{ObjectMeta: metav1.ObjectMeta{Name: "j", Namespace: "ns", UID: "uid"},
+			Status: v1alpha1.JobStatus{State: state, Status: state}},
+		Groups: map[string]*v1alpha1.TaskGroup{},
+	}
+	for _, name := range []string{"a", "b"} {
+		g := v1alpha1.TaskGroupDefinition{Name: name}
+		g.Count, g.Tasks = &five, []v1alpha1.TaskDefinition{{Name: "t", Driver: "exec"}}
+		w.Job.Spec.TaskGroups = append(w.Job.Spec.TaskGroups, g)
+	}
+	for _, f := range changes {
+		f(&w)
+	}
+	return w
+}
+
+// groups exist, each with these counts.
+func groups(c v1alpha1.TaskCounts) func(*World) {
+	return func(w *World) {
+		c.TotalTasks = 5
+		for _, name := range []string{"a", "b"} {
+			w.Groups[name] = &v1alpha1.TaskGroup{Status: v1alpha1.TaskGroupStatus{State: "pending", TaskCounts: c}}
+		}
+	}
+}
+
+func TestPlan(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		in         World
+		wantCreate string
+		wantState  string // empty: no status is written
+		wantWake   time.Duration
+	}{
+		{name: "a new job creates its groups", in: world(""), wantCreate: "j-a j-b", wantState: "under-construction"},
+		{name: "a group that was created and does not show yet is not created again",
+			in: world("under-construction", func(w *World) { w.Creating = map[string]bool{"j-a": true} }), wantCreate: "j-b", wantState: "under-construction", wantWake: expect.Lifetime},
+		{name: "a group that exists under another name is not created again",
+			in: world("under-construction", func(w *World) { groups(v1alpha1.TaskCounts{})(w); w.Groups["a"].Name = "j-a-x" }), wantState: "pending"},
+		{name: "a job whose groups have not spoken is still being made",
+			in: world("under-construction", groups(v1alpha1.TaskCounts{}), func(w *World) { w.Groups["b"].Status.State = "" }), wantState: "under-construction"},
+		{name: "a job is ready when every group has its first tasks", in: world("under-construction", groups(v1alpha1.TaskCounts{})), wantState: "pending"},
+		{name: "a job that started while it was being made runs", in: world("", groups(v1alpha1.TaskCounts{RunningTasks: 1})), wantState: "running"},
+		{name: "a job that ended while nobody looked is completed", in: world("", groups(v1alpha1.TaskCounts{SucceededTasks: 5})), wantState: "completed"},
+		{name: "counts wait for the tick", in: world("running", groups(v1alpha1.TaskCounts{RunningTasks: 1}), func(w *World) { w.LastStatus = noon }), wantWake: DefaultTick},
+		{name: "a change of state does not wait", in: world("pending", groups(v1alpha1.TaskCounts{RunningTasks: 1}), func(w *World) { w.LastStatus = noon }), wantState: "running"},
+		{name: "too many failures fail the job", in: world("running", groups(v1alpha1.TaskCounts{FailedTasks: 1})), wantState: "failed"},
+		{name: "a failed job that has lost a group does not make it anew",
+			in: world("failed", groups(v1alpha1.TaskCounts{CanceledTasks: 5}), func(w *World) { delete(w.Groups, "b") }), wantState: "failed"},
+		{name: "a job that has ended keeps its counts when its groups are deleted",
+			in: world("completed", func(w *World) {
+				w.Job.Status.TaskCounts = v1alpha1.TaskCounts{TotalTasks: 5, SucceededTasks: 5}
+			})},
+		{name: "a job of a type that is not run here is left alone", in: world("", func(w *World) { w.Job.Spec.Type = "service" })},
+		{name: "a job that is being deleted is left alone", in: world("", func(w *World) { w.Job.DeletionTimestamp = &metav1.Time{Time: noon} })},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := Plan(noon, DefaultTick, c.in)
+			state := ""
+			if got.Status != nil {
+				state = got.Status.State
+				if got.Status.Status != state {
+					t.Errorf("status.status is %q, state %q", got.Status.Status, state)
+				}
+			}
+			var names []string
+			for _, g := range got.Create {
+				names = append(names, g.Name)
+			}
+			if create := strings.Join(names, " "); create != c.wantCreate || state != c.wantState {
+				t.Errorf("creates %q, state %q; want %q, %q", create, state, c.wantCreate, c.wantState)
+			}
+			if c.wantWake == 0 && !got.WakeAt.IsZero() || c.wantWake != 0 && !got.WakeAt.Equal(noon.Add(c.wantWake)) {
+				t.Errorf("wake at %s, want after %s", got.WakeAt, c.wantWake)
+			}
+		})
+	}
+}
+
+func TestANameThatSomebodyElseHoldsIsTakenByAHash(t *testing.T) {
+	got := Plan(noon, DefaultTick, world("", func(w *World) { w.Taken = map[string]bool{"j-a": true} }))
+	name := got.Create[0].Name
+	if name == "j-a" || !strings.HasPrefix(name, "j-a-") || got.Create[1].Name != "j-b" {
+		t.Errorf("names %s, %s", name, got.Create[1].Name)
+	}
+	if !metav1.IsControlledBy(got.Create[0], &v1alpha1.Job{ObjectMeta: metav1.ObjectMeta{UID: "uid"}}) {
+		t.Error("the job does not control its group")
+	}
+}
+
+func TestAFailedJobSaysWhichGroupFailedAndWhy(t *testing.T) {
+	w := world("running", groups(v1alpha1.TaskCounts{FailedTasks: 1}))
+	meta.SetStatusCondition(&w.Groups["a"].Status.Conditions, metav1.Condition{Type: "Failed", Status: "True", Reason: "R", Message: "task t is too large"})
+	got := Plan(noon, DefaultTick, w)
+	if want := `Changed to status "failed": too many tasks failed (a: task t is too large)`; got.Status.StatusDescription != want {
+		t.Errorf("description %q", got.Status.StatusDescription)
+	}
+	if !meta.IsStatusConditionTrue(got.Status.Conditions, v1alpha1.ConditionFailed) || got.Status.CompletedAt == nil || got.Warning == "" {
+		t.Errorf("status %+v", got.Status)
+	}
+}

@@ -1,0 +1,177 @@
+package robot
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/controllers/expect"
+)
+
+// Name of the controller.
+const Name = "robot"
+
+// Controller writes what Plan decides.
+type Controller struct {
+	client.Client
+	Config
+	Now      func() time.Time
+	Recorder events.EventRecorder
+	// Concurrency is the number of robots that are written at a time.
+	Concurrency int
+
+	expect *expect.Set
+	held   *held
+}
+
+// indexID is the field by which the cache finds the robots of one id in all
+// namespaces.
+const indexID = "spec.robotId"
+
+// Add starts the controller with the manager.
+func (c *Controller) Add(mgr ctrl.Manager) error {
+	c.Config = c.WithDefaults()
+	c.expect = expect.New(c.Now, mgr.GetLogger().WithName(Name))
+	c.held = newHeld()
+	err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Robot{}, indexID, func(o client.Object) []string {
+		return []string{o.(*v1alpha1.Robot).Spec.RobotID}
+	})
+	if err != nil {
+		return fmt.Errorf("index robots by id: %w", err)
+	}
+	return ctrl.NewControllerManagedBy(mgr).
+		Named(Name).
+		For(&v1alpha1.Robot{}).
+		Watches(&v1alpha1.Robot{}, handler.EnqueueRequestsFromMapFunc(c.twins)).
+		Watches(&v1alpha1.Task{}, c.taskHandler()).
+		WithOptions(controller.Options{MaxConcurrentReconciles: c.Concurrency}).
+		Complete(c)
+}
+
+// twins names the robots of the same id in other namespaces, which may come
+// in once this one is gone.
+func (c *Controller) twins(ctx context.Context, o client.Object) []reconcile.Request {
+	var out []reconcile.Request
+	for _, r := range c.sameID(ctx, o.(*v1alpha1.Robot)) {
+		out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(r)})
+	}
+	return out
+}
+
+// sameID are the other robots with the id of r.
+func (c *Controller) sameID(ctx context.Context, r *v1alpha1.Robot) []*v1alpha1.Robot {
+	var list v1alpha1.RobotList
+	if err := c.List(ctx, &list, client.MatchingFields{indexID: r.Spec.RobotID}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil // the cache has stopped, and with it the controller
+	}
+	var out []*v1alpha1.Robot
+	for i := range list.Items {
+		if list.Items[i].UID != r.UID {
+			out = append(out, &list.Items[i])
+		}
+	}
+	return out
+}
+
+// elder is the namespace of an older robot with the id of r.
+func (c *Controller) elder(ctx context.Context, r *v1alpha1.Robot) string {
+	for _, o := range c.sameID(ctx, r) {
+		a, b := o.CreationTimestamp.Time, r.CreationTimestamp.Time
+		if a.Before(b) || a.Equal(b) && o.Namespace < r.Namespace {
+			return o.Namespace
+		}
+	}
+	return ""
+}
+
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// taskHandler counts the tasks of each robot.
+func (c *Controller) taskHandler() handler.EventHandler {
+	wake := func(robots []key, q queue) {
+		for _, k := range robots {
+			q.Add(reconcile.Request{NamespacedName: k})
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) {
+			wake(c.held.see(e.Object.(*v1alpha1.Task)), q)
+		},
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
+			wake(c.held.see(e.ObjectNew.(*v1alpha1.Task)), q)
+		},
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) {
+			wake(c.held.drop(client.ObjectKeyFromObject(e.Object)), q)
+		},
+	}
+}
+
+// Reconcile brings one robot a step on.
+func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	w, err := c.observe(ctx, req.NamespacedName)
+	if err != nil || w == nil {
+		return reconcile.Result{}, err
+	}
+	now := c.Now()
+	steps := Plan(now, c.Config, *w)
+	if err := c.apply(ctx, w.Robot, steps); err != nil {
+		return reconcile.Result{}, err
+	}
+	if steps.WakeAt.IsZero() {
+		return reconcile.Result{}, nil
+	}
+	return reconcile.Result{RequeueAfter: max(steps.WakeAt.Sub(now), time.Millisecond)}, nil
+}
+
+// observe reads what a decision about the robot depends on. It returns nil
+// when there is nothing to decide.
+func (c *Controller) observe(ctx context.Context, k key) (*World, error) {
+	var r v1alpha1.Robot
+	err := c.Get(ctx, k, &r)
+	if apierrors.IsNotFound(err) {
+		c.held.forget(k)
+		return nil, nil
+	}
+	if err != nil || c.expect.Stale(r.UID, r.ResourceVersion) {
+		return nil, err
+	}
+	w := &World{Robot: &r, Elder: c.elder(ctx, &r)}
+	w.Tasks, w.LastCount = c.held.of(k)
+	w.Robots = c.held.robots(k)
+	return w, nil
+}
+
+func (c *Controller) apply(ctx context.Context, r *v1alpha1.Robot, steps Steps) error {
+	for _, why := range steps.Why {
+		ctrl.LoggerFrom(ctx).Info(why)
+	}
+	if steps.Status == nil {
+		return nil
+	}
+	r.Status = *steps.Status
+	err := c.Status().Update(ctx, r)
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return nil // somebody was faster; the watch brings it
+	}
+	if err != nil {
+		return fmt.Errorf("update status of robot %s: %w", r.Name, err)
+	}
+	c.expect.Wrote(r.UID, r.ResourceVersion)
+	c.held.wrote(client.ObjectKeyFromObject(r), c.Now())
+	if steps.Warning != "" {
+		c.Recorder.Eventf(r, nil, corev1.EventTypeWarning, "IDTaken", "Approve", "%s", steps.Warning)
+	}
+	return nil
+}

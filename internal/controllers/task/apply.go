@@ -1,0 +1,58 @@
+package task
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+)
+
+// apply writes the robot before the status: a Task that says dispatching names
+// its robot, whenever we crash. Each write is a compare-and-set on what the
+// decision saw.
+func (c *Controller) apply(ctx context.Context, t *v1alpha1.Task, steps Steps) error {
+	if steps.Illegal != "" {
+		illegalEdges.WithLabelValues(t.Status.State, string(steps.Illegal)).Inc()
+	}
+	if steps.Meta != nil {
+		steps.Meta.write(t)
+		if err := c.Update(ctx, t); err != nil {
+			return fmt.Errorf("bind task %s: %w", t.Name, err)
+		}
+		c.expect.Wrote(t.UID, t.ResourceVersion)
+	}
+	if steps.Status != nil {
+		t.Status = *steps.Status
+		if err := c.Status().Update(ctx, t); err != nil {
+			return fmt.Errorf("update status of task %s: %w", t.Name, err)
+		}
+		c.expect.Wrote(t.UID, t.ResourceVersion)
+	}
+	if steps.Warning != "" {
+		c.Recorder.Eventf(t, nil, corev1.EventTypeWarning, t.Status.Reason, "Run", "%s", steps.Warning)
+	}
+	for _, why := range steps.Why {
+		ctrl.LoggerFrom(ctx).V(1).Info(why)
+	}
+	return nil
+}
+
+// write puts the placing into the object.
+func (p *Placing) write(t *v1alpha1.Task) {
+	t.Spec.TargetRobot = p.TargetRobot
+	controllerutil.RemoveFinalizer(t, v1alpha1.FinalizerRobotTold)
+	if p.Told {
+		controllerutil.AddFinalizer(t, v1alpha1.FinalizerRobotTold)
+	}
+	delete(t.Annotations, AnnotationPlacedBy)
+	if p.ByUs && t.Spec.JobName == "" {
+		if t.Annotations == nil {
+			t.Annotations = map[string]string{}
+		}
+		t.Annotations[AnnotationPlacedBy] = "k8s4r-manager"
+	}
+}

@@ -1,0 +1,183 @@
+package task
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/controllers/demand"
+	"k8s4r.io/k8s4r/internal/placement"
+)
+
+// sameOffer tells whether placement sees no difference between the two.
+func sameOffer(a, b placement.Robot) bool {
+	return a.Phase == b.Phase && a.Unschedulable == b.Unschedulable && a.Document == b.Document &&
+		a.Capacity == b.Capacity && maps.Equal(a.Labels, b.Labels) && slices.Equal(a.Drivers, b.Drivers)
+}
+
+// replicaOf names the replica that a Task belongs to.
+func replicaOf(t *v1alpha1.Task) replica {
+	owner := metav1.GetControllerOf(t)
+	if owner == nil || owner.Kind != "TaskGroup" {
+		return replica{index: t.Namespace + "/" + t.Name}
+	}
+	return replica{
+		group: key{Namespace: t.Namespace, Name: owner.Name},
+		index: t.Labels[v1alpha1.LabelTaskIndex],
+	}
+}
+
+func indexOf(t *v1alpha1.Task) int {
+	n, err := strconv.Atoi(t.Labels[v1alpha1.LabelTaskIndex])
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// snapshots are what a cycle decides on, by namespace: robots serve the tasks
+// of their own.
+func (l *ledger) snapshots() map[string]placement.Snapshot {
+	out := map[string]placement.Snapshot{}
+	add := func(namespace string, demands ...placement.Demand) {
+		s := out[namespace]
+		s.Demands = append(s.Demands, demands...)
+		out[namespace] = s
+	}
+	for _, group := range l.waitingReplicas() {
+		if d, ok := l.demandOf(group); ok {
+			add(group[0].key.Namespace, d)
+		}
+	}
+	for group, demands := range l.wants {
+		for _, d := range demands {
+			if !l.entered(group.Namespace, &d) {
+				add(group.Namespace, d)
+			}
+		}
+	}
+	for k, r := range l.robots {
+		if s, ok := out[k.Namespace]; ok && r.known {
+			s.Robots = append(s.Robots, r.Robot)
+			out[k.Namespace] = s
+		}
+	}
+	return out
+}
+
+// entered tells whether a task of the demand waits or holds a seat already.
+func (l *ledger) entered(namespace string, d *placement.Demand) bool {
+	return slices.ContainsFunc(d.Tasks, func(t placement.Task) bool {
+		return l.entries[key{Namespace: namespace, Name: t.Name}] != nil
+	})
+}
+
+// waitingReplicas are the waiting entries that may be placed, those of one
+// replica together.
+func (l *ledger) waitingReplicas() map[replica][]*entry {
+	out := make(map[replica][]*entry, len(l.waiting))
+	for _, e := range l.waiting {
+		if e.ready.IsZero() {
+			out[e.replica] = append(out[e.replica], e)
+		}
+	}
+	return out
+}
+
+// demandOf is what the waiting tasks of one replica want. The robot is fixed
+// when somebody chose one or when another task of the replica is there.
+func (l *ledger) demandOf(waiting []*entry) (placement.Demand, bool) {
+	slices.SortFunc(waiting, func(a, b *entry) int { return compareNames(a.key, b.key) })
+	first := waiting[0]
+	d := placement.Demand{
+		Group:    first.replica.group.Name,
+		Index:    first.index,
+		Since:    first.since,
+		Priority: demand.DefaultPriority,
+	}
+	if first.job != "" {
+		j, ok := l.jobs[key{Namespace: first.key.Namespace, Name: first.job}]
+		if !ok || !j.starts {
+			return d, false
+		}
+		d.Priority, d.Selector, d.Since = j.priority, j.selector, j.since
+	}
+	for _, e := range waiting {
+		d.Tasks = append(d.Tasks, e.Task)
+		if d.Robot == "" {
+			d.Robot = e.pinned
+		}
+	}
+	for _, e := range l.replicas[first.replica] {
+		if e.seat != "" {
+			d.Robot = e.seat
+		}
+	}
+	return d, true
+}
+
+func compareNames(a, b key) int {
+	switch {
+	case a.Name < b.Name:
+		return -1
+	case a.Name > b.Name:
+		return 1
+	}
+	return 0
+}
+
+// news is whom a cycle concerns: tasks with a new seat or a new refusal, and
+// groups with new seats.
+type news struct {
+	tasks  []key
+	groups map[key]bool
+}
+
+// settle books the decisions of one namespace.
+func (l *ledger) settle(namespace string, d placement.Decisions, now time.Time, n *news) {
+	for i := range d.Bind {
+		l.settleBinding(namespace, &d.Bind[i], now, n)
+	}
+	words := map[*placement.Refusal]string{}
+	for name, refusal := range d.Refused {
+		if e := l.waiting[key{Namespace: namespace, Name: name}]; e != nil {
+			l.settleRefusal(e, refusal, words, n)
+		}
+	}
+}
+
+func (l *ledger) settleBinding(namespace string, b *placement.Binding, now time.Time, n *news) {
+	for _, t := range b.Demand.Tasks {
+		k := key{Namespace: namespace, Name: t.Name}
+		e := l.entries[k]
+		if e == nil {
+			group := key{Namespace: namespace, Name: b.Demand.Group}
+			e = &entry{key: k, Task: t, index: b.Demand.Index, replica: replica{group: group, index: strconv.Itoa(b.Demand.Index)}}
+			l.enter(e)
+			l.unseen[k] = e
+			n.groups[group] = true
+		} else {
+			n.tasks = append(n.tasks, k)
+		}
+		e.seated = now
+		l.sit(e, b.Robot)
+	}
+}
+
+// settleRefusal tells all waiting tasks of the refused replica.
+func (l *ledger) settleRefusal(first *entry, r *placement.Refusal, words map[*placement.Refusal]string, n *news) {
+	if words[r] == "" {
+		words[r] = r.String()
+	}
+	for k, e := range l.replicas[first.replica] {
+		if l.waiting[k] == nil || e.told == words[r] {
+			continue
+		}
+		e.refusal, e.told = r, words[r]
+		n.tasks = append(n.tasks, k)
+	}
+}

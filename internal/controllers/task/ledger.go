@@ -1,0 +1,372 @@
+package task
+
+import (
+	"maps"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/controllers/demand"
+	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/placement"
+)
+
+type key = types.NamespacedName
+
+// ledger is what the robots hold and what waits for them, as far as the watch
+// has told, plus the seats that were given away since. It is fed one event at
+// a time, so that a cycle never lists. It is not safe for concurrent use.
+type ledger struct {
+	now      func() time.Time
+	robots   map[key]*robot
+	jobs     map[key]job
+	entries  map[key]*entry                   // every task that waits or holds a seat
+	replicas map[replica]map[key]*entry       // entries of the same replica
+	waiting  map[key]*entry                   // in the cluster and without a seat
+	unseen   map[key]*entry                   // seats whose Task the watch has not shown yet
+	wants    map[key]map[int]placement.Demand // by TaskGroup and index: replicas that do not exist yet
+	leaving  []leaving                        // room of tasks that were deleted while they ran
+	changed  bool                             // a cycle may decide otherwise than the last one
+	late     []key                            // seated before the watch showed them, and not told
+}
+
+// robot with what it holds. One that is held to but has no object is not
+// known.
+type robot struct {
+	placement.Robot
+	known bool
+}
+
+// job is what its tasks inherit.
+type job struct {
+	priority int32
+	selector map[string]string
+	since    time.Time
+	starts   bool
+}
+
+// replica names the tasks that share a robot. A task made by hand is its own.
+type replica struct {
+	group key
+	index string
+}
+
+// entry is one task that waits or holds a seat.
+type entry struct {
+	placement.Task
+	key         key
+	job         string // empty: made by hand
+	replica     replica
+	index       int
+	since       time.Time
+	pinned      string    // spec.targetRobot
+	ready       time.Time // when it may be placed again; zero: at once
+	killTimeout time.Duration
+	uid         types.UID // empty: its Task was not seen yet
+	seat        string    // robot whose room it takes; empty: none
+	onRobot     bool      // the watch said that it was dispatched
+	seated      time.Time
+	refusal     *placement.Refusal
+	told        string // the refusal in words, as of the last cycle
+}
+
+func newLedger(now func() time.Time) *ledger {
+	return &ledger{
+		now:      now,
+		robots:   map[key]*robot{},
+		jobs:     map[key]job{},
+		entries:  map[key]*entry{},
+		replicas: map[replica]map[key]*entry{},
+		waiting:  map[key]*entry{},
+		unseen:   map[key]*entry{},
+		wants:    map[key]map[int]placement.Demand{},
+	}
+}
+
+// seeTask takes in what the watch says of a Task.
+func (l *ledger) seeTask(t *v1alpha1.Task) {
+	k := key{Namespace: t.Namespace, Name: t.Name}
+	state := lifecycle.TaskState(t.Status.State).Normal()
+	if e := l.unseen[k]; e != nil && e.seat != t.Spec.TargetRobot {
+		l.late = append(l.late, k)
+	}
+	delete(l.unseen, k)
+	if e := l.entries[k]; e != nil && e.uid != "" && e.uid != t.UID {
+		l.leave(k) // the watch was cut off and shows no deletion
+	}
+	l.fulfil(t)
+	switch {
+	case state.OnRobot():
+		e := l.entryOf(k, t)
+		e.onRobot = true
+		l.sit(e, t.Spec.TargetRobot)
+	case state.Placeable() && t.DeletionTimestamp == nil:
+		l.seeWaiting(k, t)
+	default:
+		l.drop(k)
+	}
+}
+
+// fulfil takes back what was wanted for a replica of which a Task exists now. A
+// want that stayed would take a second seat when the Task has ended.
+func (l *ledger) fulfil(t *v1alpha1.Task) {
+	wants, ok := l.wants[replicaOf(t).group]
+	if !ok {
+		return
+	}
+	delete(wants, indexOf(t))
+}
+
+// seeWaiting keeps the seat that was given to the task since the last event,
+// but not the one that it comes back from, nor one on another robot than the
+// one that its spec names.
+func (l *ledger) seeWaiting(k key, t *v1alpha1.Task) {
+	e := l.entryOf(k, t)
+	if e.onRobot || (e.pinned != "" && e.pinned != e.seat) {
+		l.stand(e)
+	}
+	e.onRobot = false
+	if e.seat == "" {
+		l.waiting[k] = e
+		l.changed = true
+	}
+}
+
+func (l *ledger) entryOf(k key, t *v1alpha1.Task) *entry {
+	e := l.entries[k]
+	if e == nil {
+		e = &entry{key: k, replica: replicaOf(t)}
+		l.enter(e)
+	}
+	e.Task = demand.Task(t.Name, &t.Spec.TaskDefinition)
+	e.job, e.index = t.Spec.JobName, indexOf(t)
+	e.since, e.pinned = t.CreationTimestamp.Time, t.Spec.TargetRobot
+	e.uid, e.ready, e.killTimeout = t.UID, readyAt(t), killTimeout(t)
+	return e
+}
+
+func (l *ledger) enter(e *entry) {
+	l.entries[e.key] = e
+	if l.replicas[e.replica] == nil {
+		l.replicas[e.replica] = map[key]*entry{}
+	}
+	l.replicas[e.replica][e.key] = e
+}
+
+// drop forgets a task that neither waits nor holds anything.
+func (l *ledger) drop(k key) {
+	e := l.entries[k]
+	if e == nil {
+		return
+	}
+	l.stand(e)
+	delete(l.entries, k)
+	delete(l.waiting, k)
+	delete(l.unseen, k)
+	delete(l.replicas[e.replica], k)
+	if len(l.replicas[e.replica]) == 0 {
+		delete(l.replicas, e.replica)
+	}
+}
+
+// sit gives the entry a seat on a robot.
+func (l *ledger) sit(e *entry, robot string) {
+	delete(l.waiting, e.key)
+	e.refusal, e.told = nil, ""
+	if e.seat == robot {
+		return
+	}
+	l.stand(e)
+	e.seat = robot
+	r := l.robot(key{Namespace: e.key.Namespace, Name: robot})
+	r.Held = r.Held.Plus(roomOf(e.Task))
+	if g := e.replica.group.Name; g != "" {
+		r.Groups[g]++
+	}
+}
+
+// stand gives the entry's seat back.
+func (l *ledger) stand(e *entry) {
+	if e.seat == "" {
+		return
+	}
+	k := key{Namespace: e.key.Namespace, Name: e.seat}
+	if g := e.replica.group.Name; g != "" {
+		r := l.robot(k)
+		if r.Groups[g]--; r.Groups[g] == 0 {
+			delete(r.Groups, g)
+		}
+	}
+	e.seat = ""
+	l.free(k, roomOf(e.Task))
+}
+
+// free gives room on a robot back.
+func (l *ledger) free(k key, room placement.Room) {
+	r := l.robot(k)
+	r.Held = r.Held.Minus(room)
+	if !r.known && r.Held.Tasks == 0 {
+		delete(l.robots, k)
+	}
+	l.changed = true
+}
+
+func roomOf(t placement.Task) placement.Room {
+	return placement.Room{Tasks: 1, CPU: t.CPU, Memory: t.Memory}
+}
+
+func (l *ledger) robot(k key) *robot {
+	r := l.robots[k]
+	if r == nil {
+		r = &robot{Robot: placement.Robot{Name: k.Name, Groups: map[string]int{}}}
+		l.robots[k] = r
+	}
+	return r
+}
+
+// seeRobot takes in what the watch says of a Robot.
+func (l *ledger) seeRobot(obj *v1alpha1.Robot) {
+	k := key{Namespace: obj.Namespace, Name: obj.Name}
+	r := l.robot(k)
+	now := demand.Robot(obj)
+	now.Held, now.Groups = r.Held, r.Groups
+	if r.known && sameOffer(r.Robot, now) {
+		return
+	}
+	r.Robot, r.known, l.changed = now, true, true
+	if now.Phase != lifecycle.RobotOnline {
+		l.withdraw(k)
+	}
+}
+
+func (l *ledger) dropRobot(k key) {
+	r := l.robots[k]
+	if r == nil {
+		return
+	}
+	l.withdraw(k)
+	r.known, l.changed = false, true
+	if r.Held.Tasks == 0 {
+		delete(l.robots, k)
+	}
+}
+
+// withdraw takes back the seats on a robot of tasks that were not dispatched
+// yet.
+func (l *ledger) withdraw(k key) {
+	for _, e := range l.entries {
+		if e.key.Namespace == k.Namespace && e.seat == k.Name && !e.onRobot {
+			l.unseat(e)
+		}
+	}
+}
+
+// unseat takes a seat back and lets the task wait again, if it exists.
+func (l *ledger) unseat(e *entry) {
+	if l.unseen[e.key] != nil {
+		l.drop(e.key)
+		return
+	}
+	l.stand(e)
+	l.waiting[e.key] = e
+}
+
+// seeJob takes in what the watch says of a Job.
+func (l *ledger) seeJob(obj *v1alpha1.Job) {
+	k := key{Namespace: obj.Namespace, Name: obj.Name}
+	now := job{
+		priority: demand.DefaultPriority,
+		selector: obj.Spec.RobotSelector,
+		since:    obj.CreationTimestamp.Time,
+		starts:   lifecycle.JobState(obj.Status.State).Starts() && obj.DeletionTimestamp == nil,
+	}
+	if p := obj.Spec.Priority; p != nil {
+		now.priority = *p
+	}
+	old, ok := l.jobs[k]
+	if ok && old.same(now) {
+		return
+	}
+	l.jobs[k], l.changed = now, true
+	if old.starts && !now.starts {
+		l.halt(k)
+	}
+}
+
+// same also tells a Job from a later one of its name, of which a watch that was
+// cut off shows no deletion in between.
+func (j job) same(o job) bool {
+	return j.priority == o.priority && j.starts == o.starts && j.since.Equal(o.since) && maps.Equal(j.selector, o.selector)
+}
+
+func (l *ledger) dropJob(k key) {
+	delete(l.jobs, k)
+	l.halt(k)
+}
+
+// halt takes back the seats of a job's tasks that were not dispatched yet. Of a
+// Job that is deleted in the background the Tasks stay for a while.
+func (l *ledger) halt(job key) {
+	for _, e := range l.entries {
+		if e.job == job.Name && e.key.Namespace == job.Namespace && e.seat != "" && !e.onRobot {
+			l.unseat(e)
+		}
+	}
+}
+
+// want replaces what a group asks for.
+func (l *ledger) want(group key, demands []placement.Demand) {
+	if len(demands) == 0 {
+		delete(l.wants, group)
+		return
+	}
+	l.wants[group] = make(map[int]placement.Demand, len(demands))
+	for i := range demands {
+		l.wants[group][demands[i].Index] = demands[i]
+	}
+	l.changed = true
+}
+
+// seats are the robots of those demands that have one. A Task of another owner
+// may hold the name that a demand goes by: its robot is not ours.
+func (l *ledger) seats(group key, demands []placement.Demand) map[string]placement.Robot {
+	out := map[string]placement.Robot{}
+	for i := range demands {
+		d := &demands[i]
+		e := l.entries[key{Namespace: group.Namespace, Name: d.Name()}]
+		if e != nil && e.seat != "" && e.replica.group == group {
+			out[d.Name()] = l.robot(key{Namespace: group.Namespace, Name: e.seat}).Robot
+		}
+	}
+	return out
+}
+
+// release gives back the seat of a task that was not created after all.
+func (l *ledger) release(k key) {
+	if l.unseen[k] != nil {
+		l.drop(k)
+	}
+}
+
+// forget drops all that a group asked for and did not use.
+func (l *ledger) forget(group key) {
+	delete(l.wants, group)
+	for k, e := range l.unseen {
+		if e.replica.group == group {
+			l.drop(k)
+		}
+	}
+}
+
+// expire gives back seats whose Task never appeared, and returns them.
+func (l *ledger) expire(before time.Time) []key {
+	var gone []key
+	for k, e := range l.unseen {
+		if e.seated.Before(before) {
+			gone = append(gone, k)
+			l.drop(k)
+		}
+	}
+	return gone
+}

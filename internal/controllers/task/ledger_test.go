@@ -1,0 +1,356 @@
+package task
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"pgregory.net/rapid"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/placement"
+)
+
+// Whatever the watch says, in whatever order: what robots hold is what their
+// tasks add up to, and a cycle never gives away more than there is.
+func TestTheBooksAlwaysBalance(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := NewScheduler(func() time.Time { return noon }, logr.Discard())
+		l := s.ledger
+		name := rapid.SampledFrom([]string{"t0", "t1", "t2", "t3", "t4", "t5"})
+		robot := rapid.SampledFrom([]string{"r0", "r1"})
+		t.Repeat(map[string]func(*rapid.T){
+			"task": func(t *rapid.T) {
+				w := world(rapid.SampledFrom(lifecycle.TaskStates).Draw(t, "state"))
+				w.Task.Name, w.Task.Spec.JobName = name.Draw(t, "name"), ""
+				w.Task.UID = rapid.SampledFrom([]types.UID{"1", "2"}).Draw(t, "uid")
+				w.Task.Labels = map[string]string{v1alpha1.LabelTaskIndex: w.Task.Name[1:]}
+				w.Task.Spec.TargetRobot = rapid.SampledFrom([]string{"", "r0", "r1", "gone"}).Draw(t, "target")
+				if lifecycle.TaskState(w.Task.Status.State).OnRobot() && w.Task.Spec.TargetRobot == "" {
+					t.Skip("nothing runs nowhere")
+				}
+				l.seeTask(w.Task)
+			},
+			"task gone": func(t *rapid.T) { l.leave(key{Namespace: "ns", Name: name.Draw(t, "name")}) },
+			"robot": func(t *rapid.T) {
+				r := robotIn(rapid.SampledFrom(lifecycle.RobotPhases).Draw(t, "phase"))
+				r.Name, r.Namespace = robot.Draw(t, "robot"), "ns"
+				r.Spec.Capacity = map[string]resource.Quantity{"tasks": resource.MustParse("2")}
+				l.seeRobot(r)
+			},
+			"robot gone": func(t *rapid.T) { l.dropRobot(key{Namespace: "ns", Name: robot.Draw(t, "robot")}) },
+			"want": func(t *rapid.T) {
+				n := name.Draw(t, "name")
+				l.want(key{Namespace: "ns", Name: "g"}, []placement.Demand{{Group: "g", Index: int(n[1] - '0'), Tasks: []placement.Task{{Name: n, Driver: "exec"}}}})
+			},
+			"release": func(t *rapid.T) { l.release(key{Namespace: "ns", Name: name.Draw(t, "name")}) },
+			"forget":  func(t *rapid.T) { l.forget(key{Namespace: "ns", Name: "g"}) },
+			"expire":  func(t *rapid.T) { l.expire(noon.Add(time.Hour)) },
+			"time":    func(t *rapid.T) { l.pass(noon.Add(time.Minute)) },
+			"cycle": func(t *rapid.T) {
+				before := booked(l)
+				s.cycle(noon)
+				for r, n := range booked(l) {
+					if n > before[r] && n > 2 {
+						t.Fatalf("a cycle overbooked %s: %d tasks", r, n)
+					}
+				}
+			},
+			"": func(t *rapid.T) { balance(t, l) },
+		})
+	})
+}
+
+// seated counts the entries that have a seat, by robot.
+func seated(l *ledger) map[string]int64 {
+	out := map[string]int64{}
+	for _, e := range l.entries {
+		if e.seat != "" {
+			out[e.seat]++
+		}
+	}
+	return out
+}
+
+// booked counts all room that is taken, by robot.
+func booked(l *ledger) map[string]int64 {
+	out := seated(l)
+	for _, gone := range l.leaving {
+		out[gone.robot.Name]++
+	}
+	return out
+}
+
+func balance(t *rapid.T, l *ledger) {
+	held := map[string]int64{}
+	for k, r := range l.robots {
+		if r.Held.Tasks != 0 {
+			held[k.Name] = r.Held.Tasks
+		}
+		if !r.known && r.Held.Tasks == 0 {
+			t.Fatalf("robot %s is kept for nothing", k)
+		}
+	}
+	if !maps.Equal(held, booked(l)) {
+		t.Fatalf("robots hold %v, what is booked is %v", held, booked(l))
+	}
+	for k, e := range l.entries {
+		_, waits := l.waiting[k]
+		if waits == (e.seat != "") {
+			t.Fatalf("%s waits %v, its seat is %q", k, waits, e.seat)
+		}
+	}
+	if n := len(l.entries); len(l.waiting) > n || len(l.unseen) > n {
+		t.Fatalf("%d entries, %d waiting, %d unseen", n, len(l.waiting), len(l.unseen))
+	}
+}
+
+func TestBindAnswersAndTellsOfMore(t *testing.T) {
+	s := NewScheduler(time.Now, logr.Discard())
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- s.Start(ctx) }()
+	defer func() { cancel(); <-ended }()
+	told := make(chan string, 10)
+	s.OnGroup(func(namespace, name string) { told <- namespace + "/" + name })
+	s.change(func(l *ledger) { l.seeRobot(named(robotIn(lifecycle.RobotOnline), "r1", 1)) })
+	var demands []placement.Demand
+	for i := range 2 {
+		demands = append(demands, placement.Demand{Group: "g", Index: i, Tasks: []placement.Task{{Name: fmt.Sprint("t", i), Driver: "exec"}}})
+	}
+	seats, err := s.Bind(ctx, "ns", "g", demands)
+	if err != nil || len(seats) != 1 || seats["t0"].Name != "r1" {
+		t.Fatalf("seats %v, %v", seats, err)
+	}
+	s.change(func(l *ledger) { l.seeRobot(named(robotIn(lifecycle.RobotOnline), "r2", 1)) })
+	if got := <-told; got != "ns/g" {
+		t.Errorf("told %s", got)
+	}
+	seats, err = s.Bind(ctx, "ns", "g", demands)
+	if err != nil || len(seats) != 2 || seats["t1"].Name != "r2" {
+		t.Errorf("seats %v, %v", seats, err)
+	}
+}
+
+func named(r *v1alpha1.Robot, name string, tasks int64) *v1alpha1.Robot {
+	r.Namespace, r.Name = "ns", name
+	r.Spec.Capacity = map[string]resource.Quantity{"tasks": *resource.NewQuantity(tasks, resource.DecimalSI)}
+	return r
+}
+
+func TestATaskThatComesBackGivesItsSeatUp(t *testing.T) {
+	l := newLedger(func() time.Time { return noon })
+	l.seeRobot(named(robotIn(lifecycle.RobotOnline), "r1", 1))
+	on, back := world(lifecycle.TaskRunning), world(lifecycle.TaskPending)
+	on.Task.Name, back.Task.Name = "t", "t"
+	l.seeTask(on.Task)
+	l.seeTask(back.Task)
+	k := key{Namespace: "ns", Name: "t"}
+	if l.waiting[k] == nil || l.entries[k].seat != "" || l.robot(key{Namespace: "ns", Name: "r1"}).Held.Tasks != 0 {
+		t.Errorf("entry %+v", l.entries[k])
+	}
+}
+
+func TestATaskThatHasEndedFreesTheSeatThatItsGroupAskedFor(t *testing.T) {
+	s := NewScheduler(func() time.Time { return noon }, logr.Discard())
+	l := s.ledger
+	l.seeRobot(named(robotIn(lifecycle.RobotOnline), "r1", 1))
+	l.want(key{Namespace: "ns", Name: "g"}, []placement.Demand{{Group: "g", Tasks: []placement.Task{{Name: "t0", Driver: "exec"}}}})
+	s.cycle(noon)
+	if seated(l)["r1"] != 1 {
+		t.Fatalf("seats %v", seated(l))
+	}
+	for _, state := range []lifecycle.TaskState{lifecycle.TaskPending, lifecycle.TaskRunning, lifecycle.TaskCompleted} {
+		l.seeTask(ofGroup(world(state).Task, "g", "t0", "r1"))
+	}
+	s.cycle(noon)
+	if len(seated(l)) != 0 {
+		t.Errorf("what nobody will create holds %v", seated(l))
+	}
+}
+
+func TestAReplicaThatIsHalfThereKeepsItsRobot(t *testing.T) {
+	s := NewScheduler(func() time.Time { return noon }, logr.Discard())
+	l := s.ledger
+	l.seeRobot(named(robotIn(lifecycle.RobotOnline), "r1", 4))
+	demand := placement.Demand{Group: "g", Tasks: []placement.Task{{Name: "a", Driver: "exec"}, {Name: "b", Driver: "exec"}}}
+	l.want(key{Namespace: "ns", Name: "g"}, []placement.Demand{demand})
+	s.cycle(noon)
+	l.seeRobot(named(robotIn(lifecycle.RobotOnline), "r2", 4))
+	l.release(key{Namespace: "ns", Name: "a"}) // its create failed
+	s.cycle(noon)
+	if got := seated(l); got["r1"] != 1 || got["r2"] != 0 {
+		t.Errorf("b moved while it was being created: %v", got)
+	}
+	l.seeTask(ofGroup(world(lifecycle.TaskRunning).Task, "g", "b", "r1"))
+	l.seeTask(ofGroup(world(lifecycle.TaskPending).Task, "g", "a", ""))
+	s.cycle(noon)
+	if got := seated(l); got["r1"] != 2 {
+		t.Errorf("the tasks of one replica are on %v", got)
+	}
+}
+
+func TestANameThatAnotherGroupHoldsGivesNoSeat(t *testing.T) {
+	s := NewScheduler(func() time.Time { return noon }, logr.Discard())
+	l := s.ledger
+	l.seeRobot(named(robotIn(lifecycle.RobotOnline), "r1", 4))
+	l.seeTask(ofGroup(world(lifecycle.TaskRunning).Task, "other", "t0", "r1"))
+	g := key{Namespace: "ns", Name: "g"}
+	demands := []placement.Demand{{Group: "g", Tasks: []placement.Task{{Name: "t0", Driver: "exec"}}}}
+	l.want(g, demands)
+	s.cycle(noon)
+	if got := l.seats(g, demands); len(got) != 0 {
+		t.Errorf("seats %v", got)
+	}
+}
+
+func TestALaterJobOfTheSameNameCounts(t *testing.T) {
+	l := newLedger(func() time.Time { return noon })
+	j := &v1alpha1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "j", CreationTimestamp: metav1.NewTime(noon)}}
+	l.seeJob(j)
+	later := j.DeepCopy()
+	later.Spec.RobotSelector = map[string]string{"env": "prod"}
+	l.seeJob(later) // the watch was cut off and shows no deletion
+	if got := l.jobs[key{Namespace: "ns", Name: "j"}].selector["env"]; got != "prod" {
+		t.Errorf("tasks would go where %q is selected", got)
+	}
+}
+
+func TestADeletedTaskKeepsItsRoomUntilItsProcessHasEnded(t *testing.T) {
+	now := noon
+	s := NewScheduler(func() time.Time { return now }, logr.Discard())
+	l := s.ledger
+	l.seeRobot(named(robotIn(lifecycle.RobotOnline), "r1", 1))
+	old := ofGroup(world(lifecycle.TaskRunning).Task, "g", "t0", "r1")
+	old.UID, old.Spec.KillTimeout = "old", v1alpha1.NewDuration(10*time.Second)
+	l.seeTask(old)
+	l.leave(key{Namespace: "ns", Name: "t0"})
+	next := ofGroup(world(lifecycle.TaskPending).Task, "g", "t0", "")
+	next.UID = "next"
+	l.seeTask(next)
+	s.cycle(now)
+	if robot, _ := s.seat(key{Namespace: "ns", Name: "t0"}); robot != "" {
+		t.Error("the next task has a seat while the old process may live")
+	}
+	if got, want := l.next(), noon.Add(10*time.Second+grace); !got.Equal(want) {
+		t.Errorf("looks again at %s, want %s", got, want)
+	}
+	now = l.next()
+	s.cycle(now)
+	if robot, _ := s.seat(key{Namespace: "ns", Name: "t0"}); robot != "r1" {
+		t.Errorf("the next task is on %q", robot)
+	}
+	if !l.next().IsZero() {
+		t.Error("wakes up for nothing")
+	}
+}
+
+func TestATaskWhoseDeletionTheWatchDidNotShowKeepsItsRoomToo(t *testing.T) {
+	s := NewScheduler(func() time.Time { return noon }, logr.Discard())
+	s.ledger.seeRobot(named(robotIn(lifecycle.RobotOnline), "r1", 1))
+	old := ofGroup(world(lifecycle.TaskRunning).Task, "g", "t0", "r1")
+	next := ofGroup(world(lifecycle.TaskPending).Task, "g", "t0", "")
+	old.UID, next.UID = "old", "next"
+	s.ledger.seeTask(old)
+	s.ledger.seeTask(next)
+	s.cycle(noon)
+	if robot, _ := s.seat(key{Namespace: "ns", Name: "t0"}); robot != "" {
+		t.Error("the next task has a seat while the old process may live")
+	}
+}
+
+func TestTheSchedulerWakesWhenRoomIsFreeAgain(t *testing.T) {
+	s := NewScheduler(time.Now, logr.Discard())
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- s.Start(ctx) }()
+	defer func() { cancel(); <-ended }()
+	told := make(chan string, 10)
+	s.listen(func(_, name string) {
+		if robot, _ := s.seat(key{Namespace: "ns", Name: name}); robot != "" {
+			told <- robot
+		}
+	})
+	s.change(func(l *ledger) {
+		l.seeRobot(named(robotIn(lifecycle.RobotOnline), "r1", 1))
+		old := ofGroup(world(lifecycle.TaskRunning).Task, "g", "t0", "r1")
+		l.seeTask(old)
+		l.leave(key{Namespace: "ns", Name: "t0"})
+		l.leaving[0].until = time.Now().Add(50 * time.Millisecond)
+		l.seeTask(ofGroup(world(lifecycle.TaskPending).Task, "g", "t0", ""))
+	})
+	select {
+	case robot := <-told:
+		if robot != "r1" {
+			t.Errorf("told of %s", robot)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("nobody woke up")
+	}
+}
+
+func TestATaskThatKeepsComingBackHoldsNoRoomWhileItWaits(t *testing.T) {
+	s := NewScheduler(func() time.Time { return noon }, logr.Discard())
+	s.ledger.seeRobot(named(robotIn(lifecycle.RobotOnline), "r1", 1))
+	w := world(lifecycle.TaskPending, returned(4, time.Second))
+	s.ledger.seeTask(ofGroup(w.Task, "g", "t0", ""))
+	s.cycle(noon)
+	if got := seated(s.ledger); len(got) != 0 {
+		t.Errorf("seats %v", got)
+	}
+	at := s.ledger.next()
+	if want := noon.Add(3 * time.Second); !at.Equal(want) {
+		t.Fatalf("looks again at %s, want %s", at, want)
+	}
+	s.cycle(at)
+	if got := seated(s.ledger); got["r1"] != 1 {
+		t.Errorf("seats %v", got)
+	}
+}
+
+func TestAJobThatStartsNothingTakesItsSeatsBack(t *testing.T) {
+	for name, ends := range map[string]func(*ledger, *v1alpha1.Job){
+		"deleted in the background": func(l *ledger, _ *v1alpha1.Job) { l.dropJob(key{Namespace: "ns", Name: "j"}) },
+		"deleted in the foreground": func(l *ledger, j *v1alpha1.Job) { j.DeletionTimestamp = &j.CreationTimestamp; l.seeJob(j) },
+		"paused":                    func(l *ledger, j *v1alpha1.Job) { j.Status.State = string(lifecycle.JobPaused); l.seeJob(j) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := NewScheduler(func() time.Time { return noon }, logr.Discard())
+			l := s.ledger
+			j := &v1alpha1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "j"}}
+			l.seeJob(j)
+			l.seeRobot(named(robotIn(lifecycle.RobotOnline), "r1", 2))
+			runs, waits := world(lifecycle.TaskRunning).Task, world(lifecycle.TaskPending).Task
+			runs.Name, waits.Name = "runs", "waits"
+			waits.Labels = map[string]string{v1alpha1.LabelTaskIndex: "1"}
+			l.seeTask(runs)
+			l.seeTask(waits)
+			s.cycle(noon)
+			if got := seated(l); got["r1"] != 2 {
+				t.Fatalf("seats %v", got)
+			}
+			ends(l, j.DeepCopy())
+			s.cycle(noon)
+			if robot, _ := s.seat(key{Namespace: "ns", Name: "waits"}); robot != "" || seated(l)["r1"] != 1 {
+				t.Errorf("waits for %q, seats %v", robot, seated(l))
+			}
+		})
+	}
+}
+
+// ofGroup makes t the only replica's task of a group, under its own name.
+func ofGroup(t *v1alpha1.Task, group, name, robot string) *v1alpha1.Task {
+	t.Name, t.Spec.TargetRobot, t.Spec.JobName = name, robot, ""
+	t.Labels = map[string]string{v1alpha1.LabelTaskIndex: "0"}
+	controls := true
+	t.OwnerReferences = []metav1.OwnerReference{{Kind: "TaskGroup", Name: group, Controller: &controls}}
+	return t
+}

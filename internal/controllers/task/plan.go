@@ -1,0 +1,169 @@
+package task
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/lifecycle"
+)
+
+// World is all that a decision about one Task depends on.
+type World struct {
+	Task *v1alpha1.Task
+	// Robot is the one that the Task names or was given. Nil: there is no
+	// such object.
+	Robot *v1alpha1.Robot
+	// Job that the Task belongs to. Nil: none, or it is gone.
+	Job *v1alpha1.Job
+	// Seat is the robot that the scheduler gave it. Empty: none.
+	Seat string
+	// Refusal says why it has none. Empty: it was not asked yet.
+	Refusal string
+	// MayTell allows a write that only explains why the Task waits.
+	MayTell bool
+}
+
+// Steps is what to write, and when to look again.
+type Steps struct {
+	// Meta is written first: the robot, and the finalizer that goes with it.
+	// Nil: as it is.
+	Meta *Placing
+	// Status is written after it. Nil: as it is.
+	Status *v1alpha1.TaskStatus
+	// WakeAt is when to look again. Zero: a watch will wake us.
+	WakeAt time.Time
+	// Warning is for people, as an event. Empty: none.
+	Warning string
+	// Illegal is a signal that the state did not accept.
+	Illegal lifecycle.TaskSignal
+	// Why has one line for each decision.
+	Why []string
+}
+
+// Placing says where a Task is to run.
+type Placing struct {
+	TargetRobot string
+	// ByUs marks the robot as the manager's choice, which the manager may
+	// change.
+	ByUs bool
+	// Told adds the finalizer that holds the Task until its robot was told.
+	Told bool
+}
+
+// The reasons that the manager gives in a Task's status and conditions.
+const (
+	ReasonLost     = "RobotLost"
+	ReasonReturned = "Returned"
+)
+
+// ConditionStopping tells since when a Task's robot is asked to stop it.
+const ConditionStopping = "Stopping"
+
+// AnnotationPlacedBy marks a Task without a Job whose robot the manager chose:
+// another robot will do as well. Without the mark a person chose it.
+const AnnotationPlacedBy = "robot.k8s4r.io/placed-by"
+
+// margin is what an attempt and a stop get beyond their own time before the
+// manager no longer waits for the robot's word.
+const margin = 30 * time.Second
+
+// Plan decides what follows for one Task.
+func Plan(now time.Time, w World) Steps {
+	p := &plan{now: now, World: w, status: w.Task.Status.DeepCopy(), state: lifecycle.TaskState(w.Task.Status.State).Normal()}
+	if w.Task.DeletionTimestamp == nil || p.state.OnRobot() {
+		p.decide()
+	}
+	return p.out
+}
+
+// plan is a decision in the making.
+type plan struct {
+	World
+	now    time.Time
+	state  lifecycle.TaskState
+	status *v1alpha1.TaskStatus
+	out    Steps
+}
+
+func (p *plan) decide() {
+	switch {
+	case p.state.Terminal():
+	case p.called():
+		p.stop()
+	case p.state.Placeable():
+		p.place()
+	case p.state.OnRobot():
+		p.follow()
+	case p.state == lifecycle.TaskExited:
+		p.conclude()
+	}
+}
+
+// step sends a signal through the table. A signal that the state does not
+// accept changes nothing and is counted.
+func (p *plan) step(g lifecycle.TaskSignal, reason, format string, args ...any) bool {
+	to, ok := lifecycle.StepTask(p.state, g)
+	if !ok {
+		p.out.Illegal = g
+		return false
+	}
+	message := fmt.Sprintf(format, args...)
+	p.out.Why = append(p.out.Why, fmt.Sprintf("%s -> %s: %s", p.state, to, message))
+	p.state = to
+	p.status.State, p.status.Reason, p.status.Message = string(to), reason, message
+	p.out.Status = p.status
+	return true
+}
+
+// called tells whether the job has called its tasks off.
+func (p *plan) called() bool {
+	return p.Job != nil && lifecycle.JobState(p.Job.Status.State).Stops()
+}
+
+// robotLost tells whether no word can be expected from the robot.
+func (p *plan) robotLost() bool {
+	return p.Robot == nil || p.robotPhase() == lifecycle.RobotOffline
+}
+
+func (p *plan) robotPhase() lifecycle.RobotPhase {
+	return lifecycle.ParseRobotPhase(p.Robot.Status.Phase)
+}
+
+// byUs tells whether the manager chose the robot.
+func (p *plan) byUs() bool {
+	owner := metav1.GetControllerOf(p.Task)
+	return owner != nil && owner.Kind == "TaskGroup" || p.Task.Annotations[AnnotationPlacedBy] != ""
+}
+
+func (p *plan) killTimeout() time.Duration { return killTimeout(p.Task) }
+
+func (p *plan) wake(at time.Time) {
+	if p.out.WakeAt.IsZero() || at.Before(p.out.WakeAt) {
+		p.out.WakeAt = at
+	}
+}
+
+// mark sets a condition.
+func (p *plan) mark(kind string, is metav1.ConditionStatus, reason, message string) {
+	changed := meta.SetStatusCondition(&p.status.Conditions, metav1.Condition{
+		Type: kind, Status: is, Reason: reason, Message: message,
+		ObservedGeneration: p.Task.Generation, LastTransitionTime: metav1.NewTime(p.now),
+	})
+	if changed {
+		p.out.Status = p.status
+	}
+}
+
+// present is the attempt that counts, or nil.
+func (p *plan) present() *v1alpha1.TaskAttempt {
+	i := slices.IndexFunc(p.status.Attempts, func(a v1alpha1.TaskAttempt) bool { return a.Attempt == p.status.Attempt })
+	if i < 0 {
+		return nil
+	}
+	return &p.status.Attempts[i]
+}

@@ -1,0 +1,122 @@
+package task
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/wire"
+)
+
+// follow watches over a Task that is on a robot.
+func (p *plan) follow() {
+	if p.robotLost() {
+		if p.state != lifecycle.TaskUnknown {
+			p.step(lifecycle.TaskLost, ReasonLost, "%s", p.lostBecause())
+		}
+		return
+	}
+	end, bounded := p.backstop()
+	switch {
+	case !bounded || p.robotPhase() != lifecycle.RobotOnline || p.state == lifecycle.TaskUnknown:
+	case p.now.Before(end):
+		p.wake(end)
+	default:
+		p.timeOut()
+	}
+}
+
+func (p *plan) lostBecause() string {
+	if p.Robot == nil {
+		return "robot " + p.Task.Spec.TargetRobot + " is gone"
+	}
+	return "robot " + p.Task.Spec.TargetRobot + " is out of contact"
+}
+
+// backstop is when a robot that is in contact must have ended the attempt.
+//
+// The robot's clock says when the attempt started; one that is behind must not
+// make us end an attempt early, so it counts from the dispatch at the least.
+func (p *plan) backstop() (time.Time, bool) {
+	timeout := p.Task.Spec.Timeout.Value()
+	if timeout == 0 || p.status.StartedAt == nil {
+		return time.Time{}, false
+	}
+	start := p.status.StartedAt.Time
+	if at := p.since(v1alpha1.ConditionPlaced); at.After(start) {
+		start = at
+	}
+	return start.Add(timeout + p.killTimeout() + margin), true
+}
+
+// timeOut ends the attempt in the robot's stead.
+func (p *plan) timeOut() {
+	if !p.step(lifecycle.TaskTimedOut, wire.ReasonTimeout, "Task terminated: Task timeout") {
+		return
+	}
+	at := metav1.NewMicroTime(p.now)
+	p.status.FinishedAt = &at
+	if a := p.present(); a != nil {
+		a.State, a.Reason, a.FinishedAt = p.status.State, wire.ReasonTimeout, &at
+	}
+	p.conclude()
+}
+
+// since is when a condition became true, or zero.
+func (p *plan) since(kind string) time.Time {
+	for _, c := range p.status.Conditions {
+		if c.Type == kind && c.Status == metav1.ConditionTrue {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return time.Time{}
+}
+
+// ending is what follows from an attempt that did not succeed.
+type ending struct {
+	signal lifecycle.TaskSignal
+	reason string
+}
+
+// decideExit says what follows from an attempt that ended for this reason. An
+// attempt that ended through no fault of the task goes back.
+func decideExit(reason string) ending {
+	if wire.NoFault(reason) {
+		return ending{signal: lifecycle.TaskReturn, reason: ReasonReturned}
+	}
+	return ending{signal: lifecycle.TaskGiveUp, reason: reason}
+}
+
+// conclude decides what follows from an attempt that has exited.
+func (p *plan) conclude() {
+	reason := p.status.Reason
+	if a := p.present(); a != nil && a.Reason != "" {
+		reason = a.Reason
+	}
+	switch e := decideExit(reason); e.signal {
+	case lifecycle.TaskReturn:
+		p.giveBack(e, reason)
+	default:
+		message := p.status.Message
+		if message == "" {
+			message = "the attempt failed"
+		}
+		p.step(e.signal, e.reason, "%s", message)
+	}
+}
+
+// giveBack lets the Task wait for a robot again.
+func (p *plan) giveBack(e ending, because string) {
+	robot := p.Task.Spec.TargetRobot
+	if !p.step(e.signal, e.reason, "Returned by %s: %s", robot, because) {
+		return
+	}
+	if robot != "" && p.byUs() {
+		p.out.Meta = &Placing{}
+	}
+	s := p.status
+	s.StartedAt, s.FinishedAt, s.ExitCode, s.Signal, s.Resources = nil, nil, nil, 0, nil
+	p.mark(v1alpha1.ConditionPlaced, metav1.ConditionFalse, e.reason, s.Message)
+}

@@ -1,0 +1,131 @@
+package task
+
+import (
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/controllers/demand"
+	"k8s4r.io/k8s4r/internal/lifecycle"
+)
+
+// patience is how long a Task waits before its status says what it waits for:
+// most find a robot at once, and each write counts.
+const patience = time.Second
+
+// retell is when a Task tries again whose explanation had to wait for others.
+const retell = 10 * time.Second
+
+// place brings a waiting Task to its seat.
+func (p *plan) place() {
+	if why := demand.TooLarge(&p.Task.Spec); why != "" {
+		p.step(lifecycle.TaskGiveUp, demand.ReasonTooLarge, "%s", why)
+		p.out.Warning = why
+		return
+	}
+	ready := readyAt(p.Task)
+	switch {
+	case p.heldBack() != "":
+		p.explain()
+		p.wake(p.now.Add(retell)) // of the Job no watch need tell this Task
+	case p.now.Before(ready):
+		p.wake(ready)
+	case p.Seat != "" && p.Robot != nil:
+		p.dispatch()
+	case p.Seat == "" && p.Refusal != "" && p.Task.Spec.TargetRobot != "" && p.byUs():
+		p.out.Meta = &Placing{}
+		p.out.Why = append(p.out.Why, "unbind: "+p.Refusal)
+	case p.Seat == "" && p.Refusal != "":
+		p.explain()
+	}
+}
+
+// heldBack says why the Task's Job keeps it from starting, robot or none.
+// Empty: it does not.
+func (w *World) heldBack() string {
+	name := w.Task.Spec.JobName
+	switch {
+	case name == "":
+		return ""
+	case w.Job == nil:
+		return "job " + name + " does not exist"
+	case w.Job.DeletionTimestamp != nil:
+		return "job " + name + " is being deleted"
+	}
+	return ""
+}
+
+// refusal is why the Task is not placed. Empty: nothing is known against it.
+func (w *World) refusal() string {
+	if why := w.heldBack(); why != "" {
+		return why
+	}
+	return w.Refusal
+}
+
+// dispatch opens the next attempt on the robot.
+func (p *plan) dispatch() {
+	if !p.step(lifecycle.TaskBind, "", "Dispatching to %s", p.Seat) {
+		return
+	}
+	p.bind()
+	s := p.status
+	s.Attempt++
+	s.StartedAt, s.FinishedAt, s.ExitCode, s.Signal, s.Resources, s.Outputs = nil, nil, nil, 0, nil, nil
+	s.RestartCount = s.Attempt - 1
+	if s.RestartCount > 0 {
+		s.LastRestartTime = &metav1.MicroTime{Time: p.now}
+	}
+	s.Attempts = append(s.Attempts, v1alpha1.TaskAttempt{Attempt: s.Attempt, Robot: p.Seat, State: s.State})
+	if extra := len(s.Attempts) - v1alpha1.MaxAttempts; extra > 0 {
+		s.Attempts = slices.Delete(s.Attempts, 0, extra)
+	}
+	p.mark(v1alpha1.ConditionPlaced, metav1.ConditionTrue, "Bound", "on robot "+p.Seat)
+}
+
+// bind writes the robot, and the finalizer that its agent needs, unless the
+// Task was created with both.
+func (p *plan) bind() {
+	told := demand.Document(p.Robot)
+	has := slices.Contains(p.Task.Finalizers, v1alpha1.FinalizerRobotTold)
+	if p.Task.Spec.TargetRobot == p.Seat && (has || !told) {
+		return
+	}
+	p.out.Meta = &Placing{
+		TargetRobot: p.Seat,
+		ByUs:        p.Task.Spec.TargetRobot == "" || p.byUs(),
+		Told:        told,
+	}
+}
+
+// explain says in a condition what the Task waits for.
+func (p *plan) explain() {
+	if ready := p.Task.CreationTimestamp.Add(patience); p.now.Before(ready) {
+		p.wake(ready)
+		return
+	}
+	if !p.MayTell {
+		if untold(p.now, p.Task, p.refusal()) {
+			p.wake(p.now.Add(retell))
+		}
+		return
+	}
+	reason := "NoRobotFits"
+	if p.heldBack() != "" {
+		reason = "NoJob"
+	}
+	p.mark(v1alpha1.ConditionPlaced, metav1.ConditionFalse, reason, p.refusal())
+}
+
+// untold tells whether the Task has waited long enough for an explanation and
+// its status does not have this one.
+func untold(now time.Time, t *v1alpha1.Task, refusal string) bool {
+	if refusal == "" || now.Before(t.CreationTimestamp.Add(patience)) {
+		return false
+	}
+	c := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionPlaced)
+	return c == nil || c.Status != metav1.ConditionFalse || c.Message != refusal
+}

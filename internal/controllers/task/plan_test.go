@@ -1,0 +1,289 @@
+package task
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/controllers/demand"
+	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/wire"
+)
+
+var noon = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+
+// world is a Task of a group of a running job, created a minute ago, changed by each change.
+func world(state lifecycle.TaskState, changes ...func(*World)) World {
+	yes := true
+	w := World{Task: &v1alpha1.Task{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "t", Namespace: "ns", CreationTimestamp: metav1.NewTime(noon.Add(-time.Minute)),
+			OwnerReferences: []metav1.OwnerReference{{Kind: "TaskGroup", Name: "g", Controller: &yes}},
+		},
+		Spec:   v1alpha1.TaskSpec{TaskDefinition: v1alpha1.TaskDefinition{Name: "t", Driver: "exec"}, JobName: "j"},
+		Status: v1alpha1.TaskStatus{State: string(state)},
+	}, Job: &v1alpha1.Job{ObjectMeta: metav1.ObjectMeta{Name: "j"}, Status: v1alpha1.JobStatus{State: string(lifecycle.JobRunning)}}}
+	if state.Active() {
+		w.Task.Spec.TargetRobot = "r1"
+		w.Task.Status.Attempt = 1
+		w.Task.Status.Attempts = []v1alpha1.TaskAttempt{{Attempt: 1, Robot: "r1", State: string(state)}}
+		w.Robot = robotIn(lifecycle.RobotOnline)
+	}
+	for _, f := range changes {
+		f(&w)
+	}
+	return w
+}
+
+func robotIn(p lifecycle.RobotPhase) *v1alpha1.Robot {
+	return &v1alpha1.Robot{ObjectMeta: metav1.ObjectMeta{Name: "r1"}, Status: v1alpha1.RobotStatus{Phase: string(p)}}
+}
+
+func seat(w *World)   { w.Seat, w.Robot = "r1", robotIn(lifecycle.RobotOnline) }
+func byHand(w *World) { w.Task.OwnerReferences, w.Task.Spec.JobName = nil, "" }
+func placedByUs(w *World) {
+	w.Task.Annotations = map[string]string{AnnotationPlacedBy: "k8s4r-manager"}
+}
+func target(r string) func(*World)  { return func(w *World) { w.Task.Spec.TargetRobot = r } }
+func refused(s string) func(*World) { return func(w *World) { w.Refusal, w.MayTell = s, true } }
+func tells(w *World)                { w.MayTell = true }
+func mute(w *World)                 { w.MayTell = false }
+func young(w *World)                { w.Task.CreationTimestamp = metav1.NewTime(noon) }
+func robotGone(w *World)            { w.Robot = nil }
+func phase(p lifecycle.RobotPhase) func(*World) {
+	return func(w *World) { w.Robot = robotIn(p) }
+}
+func document(w *World) {
+	w.Robot.Status.Agent = &v1alpha1.AgentInfo{Protocol: v1alpha1.ProtocolDocument}
+}
+func reason(r string) func(*World) {
+	return func(w *World) { w.Task.Status.Reason, w.Task.Status.Attempts[0].Reason = r, r }
+}
+func inJob(s lifecycle.JobState) func(*World) {
+	return func(w *World) {
+		w.Job = &v1alpha1.Job{Status: v1alpha1.JobStatus{State: string(s), StatusDescription: "why"}}
+	}
+}
+func jobGone(w *World) { w.Job = nil }
+func jobLeaves(w *World) {
+	now := metav1.NewTime(noon)
+	w.Job.DeletionTimestamp = &now
+}
+func timeout(d time.Duration) func(*World) {
+	return func(w *World) { w.Task.Spec.Timeout = v1alpha1.NewDuration(d) }
+}
+func started(ago time.Duration) func(*World) {
+	return func(w *World) { t := metav1.NewMicroTime(noon.Add(-ago)); w.Task.Status.StartedAt = &t }
+}
+func condition(kind string, ago time.Duration, message string, is metav1.ConditionStatus) func(*World) {
+	return func(w *World) {
+		w.Task.Status.Conditions = append(w.Task.Status.Conditions, metav1.Condition{
+			Type: kind, Status: is, Reason: "R", Message: message, LastTransitionTime: metav1.NewTime(noon.Add(-ago)),
+		})
+	}
+}
+func stopping(ago time.Duration) func(*World) {
+	return func(w *World) {
+		w.Task.Status.Reason = v1alpha1.ReasonStopping
+		condition(ConditionStopping, ago, "why", metav1.ConditionTrue)(w)
+	}
+}
+
+// returned is a Task that came back from each of its last n attempts.
+func returned(n int, ago time.Duration) func(*World) {
+	return func(w *World) {
+		for i := range n {
+			w.Task.Status.Attempts = append(w.Task.Status.Attempts, v1alpha1.TaskAttempt{Attempt: int32(i + 1), Reason: wire.ReasonAgentRestarted})
+		}
+		condition(v1alpha1.ConditionPlaced, ago, "Returned", metav1.ConditionFalse)(w)
+	}
+}
+func deleted(w *World) { now := metav1.NewTime(noon); w.Task.DeletionTimestamp = &now }
+
+func TestPlan(t *testing.T) {
+	const pending, dispatching, running = lifecycle.TaskPending, lifecycle.TaskDispatching, lifecycle.TaskRunning
+	const unknown, exited, soft = lifecycle.TaskUnknown, lifecycle.TaskExited, lifecycle.TaskSoftFailed
+	for _, c := range []struct {
+		name       string
+		in         World
+		wantState  lifecycle.TaskState // empty: no status is written
+		wantReason string
+		wantMeta   *Placing
+		wantWake   time.Duration // from now; zero: none
+	}{
+		{name: "a task without a seat that was not asked yet waits", in: world(pending)},
+		{name: "a task that was created bound and has its seat is dispatched with one write",
+			in: world(pending, target("r1"), seat), wantState: dispatching},
+		{name: "a task that was created unbound is bound first",
+			in: world(pending, seat), wantState: dispatching, wantMeta: &Placing{TargetRobot: "r1", ByUs: true}},
+		{name: "the empty state reads as pending", in: world("", target("r1"), seat), wantState: dispatching},
+		{name: "a softly failed task is placed like a pending one", in: world(soft, target("r1"), seat), wantState: dispatching},
+		{name: "on a document agent's robot the task is held until the robot was told",
+			in: world(pending, seat, document), wantState: dispatching, wantMeta: &Placing{TargetRobot: "r1", ByUs: true, Told: true}},
+		{name: "a robot that a person chose stays that person's choice",
+			in: world(pending, byHand, target("r1"), seat, document), wantState: dispatching, wantMeta: &Placing{TargetRobot: "r1", Told: true}},
+		{name: "a refused robot that we chose is let go", in: world(pending, target("r1"), refused("no")), wantMeta: &Placing{}},
+		{name: "a refused robot that we chose for a task made by hand is let go",
+			in: world(pending, byHand, placedByUs, target("r1"), refused("no")), wantMeta: &Placing{}},
+		{name: "a refused robot that a person chose is waited for",
+			in: world(pending, byHand, target("r1"), refused("no")), wantState: pending},
+		{name: "a task that waits says why", in: world(pending, refused("no")), wantState: pending},
+		{name: "a task that has waited less than a second says nothing yet",
+			in: world(pending, refused("no"), young), wantWake: patience},
+		{name: "what was said is not said again",
+			in: world(pending, refused("no"), condition(v1alpha1.ConditionPlaced, 0, "no", metav1.ConditionFalse), mute)},
+		{name: "an explanation that may not be written now is written later",
+			in: world(pending, refused("no"), mute), wantWake: retell},
+		{name: "a task too large for a message fails", in: world(pending, seat, func(w *World) {
+			w.Task.Spec.Env = map[string]string{"X": strings.Repeat("x", demand.MaxMessage)}
+		}), wantState: lifecycle.TaskFailed, wantReason: demand.ReasonTooLarge},
+		{name: "a task that is being deleted is not placed", in: world(pending, seat, deleted)},
+
+		{name: "a task whose job is gone is not dispatched, and says so",
+			in: world(pending, target("r1"), seat, jobGone, tells), wantState: pending, wantWake: retell},
+		{name: "a task whose job is being deleted is not dispatched, and says so",
+			in: world(pending, target("r1"), seat, jobLeaves, tells), wantState: pending, wantWake: retell},
+		{name: "a task that names no job needs none", in: world(pending, byHand, jobGone, target("r1"), seat), wantState: dispatching},
+		{name: "a running task whose job is gone is left alone", in: world(running, jobGone)},
+
+		{name: "a task that came back once goes on at once", in: world(pending, target("r1"), seat, returned(1, 0)), wantState: dispatching},
+		{name: "a task that came back twice waits a second", in: world(pending, target("r1"), seat, returned(2, 0)), wantWake: time.Second},
+		{name: "each further return doubles the wait", in: world(pending, target("r1"), seat, returned(5, 0)), wantWake: 8 * time.Second},
+		{name: "no wait is longer than five minutes", in: world(pending, target("r1"), seat, returned(v1alpha1.MaxAttempts+1, 0)), wantWake: maxBackoff},
+		{name: "a task that came back and has waited goes on", in: world(pending, target("r1"), seat, returned(5, 8*time.Second)), wantState: dispatching},
+
+		{name: "a running task without a timeout is left alone", in: world(running)},
+		{name: "a robot that is out of contact for a moment is waited for", in: world(running, phase(lifecycle.RobotUnknown))},
+		{name: "an offline robot makes its task unknown", in: world(running, phase(lifecycle.RobotOffline)), wantState: unknown, wantReason: ReasonLost},
+		{name: "a deleted robot makes its task unknown", in: world(dispatching, robotGone), wantState: unknown, wantReason: ReasonLost},
+		{name: "an unknown task stays unknown while its robot is away", in: world(unknown, phase(lifecycle.RobotOffline))},
+		{name: "an unknown task whose robot is back waits for its word", in: world(unknown)},
+		{name: "a task with a timeout is looked at again when its time is over",
+			in: world(running, timeout(time.Minute), started(0)), wantWake: time.Minute + wire.DefaultKillTimeout + margin},
+		{name: "a robot that does not end a task in time is not waited for any longer",
+			in:        world(running, timeout(time.Minute), started(time.Minute+wire.DefaultKillTimeout+margin)),
+			wantState: lifecycle.TaskFailed, wantReason: wire.ReasonTimeout},
+		{name: "a robot whose clock is an hour behind does not cost a task its time",
+			in:       world(running, timeout(time.Minute), started(time.Hour), condition(v1alpha1.ConditionPlaced, 0, "", metav1.ConditionTrue)),
+			wantWake: time.Minute + wire.DefaultKillTimeout + margin},
+		{name: "the time of a lost robot is not counted", in: world(running, timeout(time.Second), started(time.Hour), phase(lifecycle.RobotUnknown))},
+
+		{name: "a failed attempt fails the task", in: world(exited, reason(wire.ReasonExited)), wantState: lifecycle.TaskFailed, wantReason: wire.ReasonExited},
+		{name: "an attempt that its agent ended goes back and its robot is let go",
+			in: world(exited, reason(wire.ReasonAgentStopped)), wantState: pending, wantReason: ReasonReturned, wantMeta: &Placing{}},
+		{name: "stopped although nobody called it off: back to the queue",
+			in: world(exited, reason(wire.ReasonStopped)), wantState: pending, wantReason: ReasonReturned, wantMeta: &Placing{}},
+		{name: "after a crash between the two writes the rest is done",
+			in: world(exited, reason(wire.ReasonAgentRestarted), target("")), wantState: pending, wantReason: ReasonReturned},
+		{name: "a task that goes back keeps the robot that a person chose",
+			in: world(exited, byHand, reason(wire.ReasonAgentStopped)), wantState: pending, wantReason: ReasonReturned},
+
+		{name: "a failed job cancels what waits", in: world(pending, seat, inJob(lifecycle.JobFailed)), wantState: lifecycle.TaskCanceled, wantReason: v1alpha1.ReasonCanceled},
+		{name: "a canceled job cancels what is paused", in: world(lifecycle.TaskPaused, inJob(lifecycle.JobCancelRequested)), wantState: lifecycle.TaskCanceled, wantReason: v1alpha1.ReasonCanceled},
+		{name: "a failed job cancels what exited", in: world(exited, inJob(lifecycle.JobFailed)), wantState: lifecycle.TaskCanceled, wantReason: v1alpha1.ReasonCanceled},
+		{name: "a task on a robot is asked to stop and keeps its state",
+			in: world(running, inJob(lifecycle.JobFailed)), wantState: running, wantReason: v1alpha1.ReasonStopping, wantWake: wire.DefaultKillTimeout + margin},
+		{name: "the robot has its time to stop", in: world(running, inJob(lifecycle.JobFailed), stopping(5*time.Second)), wantWake: wire.DefaultKillTimeout + margin - 5*time.Second},
+		{name: "a robot that does not confirm is not waited for for ever",
+			in: world(running, inJob(lifecycle.JobFailed), stopping(time.Minute)), wantState: lifecycle.TaskCanceled, wantReason: v1alpha1.ReasonCanceled},
+		{name: "a lost robot is not waited for", in: world(unknown, phase(lifecycle.RobotOffline), inJob(lifecycle.JobFailed)), wantState: lifecycle.TaskCanceled, wantReason: v1alpha1.ReasonCanceled},
+		{name: "a running job stops nothing", in: world(running, inJob(lifecycle.JobRunning))},
+		{name: "a completed task stays completed when its job fails", in: world(lifecycle.TaskCompleted, inJob(lifecycle.JobFailed))},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := Plan(noon, c.in)
+			var state lifecycle.TaskState
+			var why string
+			if got.Status != nil {
+				state, why = lifecycle.TaskState(got.Status.State).Normal(), got.Status.Reason
+			}
+			if state != c.wantState || why != c.wantReason {
+				t.Errorf("state %q reason %q, want %q %q", state, why, c.wantState, c.wantReason)
+			}
+			if (got.Meta == nil) != (c.wantMeta == nil) || got.Meta != nil && *got.Meta != *c.wantMeta {
+				t.Errorf("meta %+v, want %+v", got.Meta, c.wantMeta)
+			}
+			if wake := got.WakeAt; c.wantWake == 0 && !wake.IsZero() || c.wantWake != 0 && !wake.Equal(noon.Add(c.wantWake)) {
+				t.Errorf("wake at %s, want after %s", wake, c.wantWake)
+			}
+			if got.Illegal != "" {
+				t.Errorf("illegal signal %s", got.Illegal)
+			}
+		})
+	}
+}
+
+func TestDispatchOpensAnAttempt(t *testing.T) {
+	w := world(lifecycle.TaskPending, target("r1"), seat, started(time.Minute))
+	one := int32(1)
+	w.Task.Status.Attempt, w.Task.Status.ExitCode = 12, &one
+	for n := range int32(10) {
+		w.Task.Status.Attempts = append(w.Task.Status.Attempts, v1alpha1.TaskAttempt{Attempt: n + 3})
+	}
+	s := Plan(noon, w).Status
+	if s.Attempt != 13 || s.RestartCount != 12 || !s.LastRestartTime.Time.Equal(noon) || s.StartedAt != nil || s.ExitCode != nil {
+		t.Errorf("status %+v", s)
+	}
+	if len(s.Attempts) != 10 || s.Attempts[0].Attempt != 4 || s.Attempts[9].Attempt != 13 || s.Attempts[9].Robot != "r1" {
+		t.Errorf("attempts %+v", s.Attempts)
+	}
+	if s.Message != "Dispatching to r1" || !meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionPlaced) {
+		t.Errorf("message %q, conditions %+v", s.Message, s.Conditions)
+	}
+	if w.Task.Status.Attempt != 12 {
+		t.Error("the plan changed what it saw")
+	}
+}
+
+func TestATimedOutAttemptIsClosed(t *testing.T) {
+	got := Plan(noon, world(lifecycle.TaskRunning, timeout(time.Second), started(time.Hour))).Status
+	a := got.Attempts[0]
+	if got.Message != "Task terminated: Task timeout" || a.Reason != wire.ReasonTimeout || a.FinishedAt == nil || a.State != string(lifecycle.TaskExited) {
+		t.Errorf("%q, %+v", got.Message, a)
+	}
+}
+
+// Every state and every world around it leads along edges of the table.
+func TestPlansNeverLeaveTheTable(t *testing.T) {
+	reach := func(from, to lifecycle.TaskState) bool {
+		for _, g := range lifecycle.TaskSignals {
+			if next, ok := lifecycle.StepTask(from, g); ok {
+				if next == to {
+					return true
+				}
+				for _, h := range lifecycle.TaskSignals { // timed out, then given up
+					if last, ok := lifecycle.StepTask(next, h); ok && last == to && next == lifecycle.TaskExited {
+						return true
+					}
+				}
+			}
+		}
+		return from == to
+	}
+	for _, state := range lifecycle.TaskStates {
+		for _, p := range append(slices.Clone(lifecycle.RobotPhases), "gone") {
+			for _, j := range append(slices.Clone(lifecycle.JobStates), "none") {
+				w := world(state, timeout(time.Second), started(time.Hour), refused("no"))
+				w.Robot, w.Job = nil, nil
+				if p != "gone" {
+					phase(p)(&w)
+				}
+				if j != "none" {
+					inJob(j)(&w)
+				}
+				for _, s := range []string{"", "r1"} {
+					w.Seat = s
+					got := Plan(noon, w)
+					if got.Illegal != "" || got.Status != nil && !reach(state, lifecycle.TaskState(got.Status.State)) {
+						t.Errorf("%s, robot %s, job %s, seat %q: %+v", state, p, j, s, got)
+					}
+				}
+			}
+		}
+	}
+}

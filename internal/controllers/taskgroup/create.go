@@ -1,0 +1,101 @@
+package taskgroup
+
+import (
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/controllers/child"
+	"k8s4r.io/k8s4r/internal/controllers/demand"
+	"k8s4r.io/k8s4r/internal/placement"
+)
+
+const kind = "TaskGroup"
+
+// taskName is the name of one Task. A name that somebody else holds is told
+// apart by a hash.
+func taskName(g *v1alpha1.TaskGroup, index int, def string, taken map[string]bool) string {
+	parts := []string{g.Name, strconv.Itoa(index), def}
+	if name := child.Name(child.MaxName, parts...); !taken[name] {
+		return name
+	}
+	return child.Other(child.MaxName, string(g.UID), parts...)
+}
+
+// demands says in the words of placement what the replicas need.
+func demands(g *v1alpha1.TaskGroup, j *v1alpha1.Job, replicas []Replica, taken map[string]bool) []placement.Demand {
+	priority := int32(demand.DefaultPriority)
+	if j.Spec.Priority != nil {
+		priority = *j.Spec.Priority
+	}
+	out := make([]placement.Demand, len(replicas))
+	for i, r := range replicas {
+		d := placement.Demand{
+			Group: g.Name, Index: r.Index, Priority: priority,
+			Since: j.CreationTimestamp.Time, Selector: j.Spec.RobotSelector,
+			Tasks: make([]placement.Task, len(r.Tasks)),
+		}
+		for n, def := range r.Tasks {
+			d.Tasks[n] = demand.Task(taskName(g, r.Index, def.Name, taken), def)
+		}
+		out[i] = d
+	}
+	return out
+}
+
+// chosen are the Tasks to create: of replicas that have a robot, and of as
+// many others as may wait without.
+func chosen(g *v1alpha1.TaskGroup, replicas []Replica, asked []placement.Demand, seats map[string]placement.Robot, idle int) (tasks []*v1alpha1.Task, bound, left int) {
+	for i, r := range replicas {
+		robot, ok := seats[asked[i].Name()]
+		switch {
+		case ok:
+			bound++
+		case idle > 0:
+			idle--
+		default:
+			left++
+			continue
+		}
+		for n, def := range r.Tasks {
+			tasks = append(tasks, newTask(g, asked[i].Tasks[n].Name, r.Index, def, robot))
+		}
+	}
+	return tasks, bound, left
+}
+
+// indexOf is the replica that newTask made t for.
+func indexOf(t *v1alpha1.Task) int {
+	n, _ := strconv.Atoi(t.Labels[v1alpha1.LabelTaskIndex]) // newTask wrote a number
+	return n
+}
+
+func newTask(g *v1alpha1.TaskGroup, name string, index int, def *v1alpha1.TaskDefinition, robot placement.Robot) *v1alpha1.Task {
+	t := &v1alpha1.Task{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: g.Namespace,
+			Name:      name,
+			Labels: map[string]string{
+				v1alpha1.LabelJob:       child.Label(g.Spec.JobName),
+				v1alpha1.LabelTaskGroup: child.Label(g.Name),
+				v1alpha1.LabelTaskIndex: strconv.Itoa(index),
+			},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(g, v1alpha1.GroupVersion.WithKind(kind))},
+		},
+		Spec: v1alpha1.TaskSpec{
+			JobName:        g.Spec.JobName,
+			TaskGroupName:  g.Name,
+			TaskDefinition: *def.DeepCopy(),
+			TargetRobot:    robot.Name,
+			RestartPolicy:  g.Spec.RestartPolicy.DeepCopy(),
+		},
+	}
+	for _, c := range g.Spec.Constraints {
+		t.Spec.Constraints = append(t.Spec.Constraints, *c.DeepCopy())
+	}
+	if robot.Document {
+		t.Finalizers = []string{v1alpha1.FinalizerRobotTold}
+	}
+	return t
+}

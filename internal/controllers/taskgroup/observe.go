@@ -1,0 +1,131 @@
+package taskgroup
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/controllers/demand"
+)
+
+// observe reads what a decision about the group depends on. It returns nil
+// when there is nothing to decide.
+func (c *Controller) observe(ctx context.Context, k types.NamespacedName) (*World, error) {
+	var g v1alpha1.TaskGroup
+	err := c.Get(ctx, k, &g)
+	if apierrors.IsNotFound(err) {
+		c.Binder.Forget(k.Namespace, k.Name)
+		c.expect.Forget(c.tally.forget(k))
+		return nil, nil
+	}
+	if err != nil || c.expect.Stale(g.UID, g.ResourceVersion) {
+		return nil, err
+	}
+	c.tally.know(k, g.UID)
+	w := &World{Group: &g}
+	if w.Job, err = c.job(ctx, &g); err != nil {
+		return nil, err
+	}
+	creating := c.expect.Creating(g.UID)
+	c.tally.with(g.UID, func(m *members) { m.describe(w, creating) })
+	return w, nil
+}
+
+// job is the group's own Job; a later one of the same name is not.
+func (c *Controller) job(ctx context.Context, g *v1alpha1.TaskGroup) (*v1alpha1.Job, error) {
+	var j v1alpha1.Job
+	err := c.Get(ctx, types.NamespacedName{Namespace: g.Namespace, Name: g.Spec.JobName}, &j, client.UnsafeDisableDeepCopy)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get job %s: %w", g.Spec.JobName, err)
+	}
+	for _, owner := range g.OwnerReferences {
+		if owner.UID == j.UID {
+			return &j, nil
+		}
+	}
+	return nil, nil
+}
+
+// describe puts into w what the tally knows.
+func (m *members) describe(w *World, creating map[string]bool) {
+	g := w.Group
+	w.Tasks, w.Idle, w.Next = m.counts(), m.idle, m.next
+	for name := range creating {
+		if _, seen := m.cells[name]; !seen {
+			w.Creating++
+			if m.loose[name] {
+				w.Idle++
+			}
+		}
+	}
+	w.LastBound, w.LastStatus = m.lastBound, m.lastStatus
+	w.Refused = m.askedAt == m.news+1
+	w.Denied, w.RetryAt = m.denial.message, m.denial.retry
+	if m.tooLarge == nil {
+		s := tooLarge(g)
+		m.tooLarge = &s
+	}
+	w.TooLarge = *m.tooLarge
+	if len(m.slots)+w.Creating < m.next*len(g.Spec.Tasks) {
+		w.Gaps = m.gaps(g, creating)
+	}
+}
+
+// gaps are replicas that were begun and lack tasks, at most maxAsk of them.
+func (m *members) gaps(g *v1alpha1.TaskGroup, creating map[string]bool) []Replica {
+	var out []Replica
+	for i := 0; i < m.next && len(out) < maxAsk; i++ {
+		r := Replica{Index: i}
+		for _, def := range definitions(g) {
+			if m.slots[slot{i, def.Name}] == 0 && !creating[taskName(g, i, def.Name, m.taken)] {
+				r.Tasks = append(r.Tasks, def)
+			}
+		}
+		if len(r.Tasks) > 0 {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// tooLarge measures each task once: all replicas are alike.
+func tooLarge(g *v1alpha1.TaskGroup) string {
+	for i := range g.Spec.Tasks {
+		if why := demand.TooLarge(&v1alpha1.TaskSpec{TaskDefinition: g.Spec.Tasks[i]}); why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+// ofJob names the groups of a job.
+func (c *Controller) ofJob(ctx context.Context, j client.Object) []reconcile.Request {
+	var groups v1alpha1.TaskGroupList
+	err := c.List(ctx, &groups, client.InNamespace(j.GetNamespace()), client.MatchingFields{indexJob: j.GetName()}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return nil // the cache has stopped, and with it the controller
+	}
+	out := make([]reconcile.Request, len(groups.Items))
+	for i := range groups.Items {
+		out[i].NamespacedName = client.ObjectKeyFromObject(&groups.Items[i])
+	}
+	return out
+}
+
+// whenStateChanges leaves out counts.
+func whenStateChanges() builder.Predicates {
+	return builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		return e.ObjectOld.(*v1alpha1.Job).Status.State != e.ObjectNew.(*v1alpha1.Job).Status.State
+	}})
+}

@@ -1,0 +1,290 @@
+package taskgroup
+
+import (
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/controllers/expect"
+	"k8s4r.io/k8s4r/internal/controllers/progress"
+	"k8s4r.io/k8s4r/internal/lifecycle"
+)
+
+// Config is how the controller goes about its work.
+type Config struct {
+	// Window is how many Tasks of a group exist at a time without having
+	// ended. 0 means 500.
+	Window int
+	// LookAhead is how many replicas are created that have no robot, so that
+	// people see what waits. 0 means 8.
+	LookAhead int
+	// Tick is the least time between two writes of a status that only count.
+	// 0 means 250ms.
+	Tick time.Duration
+}
+
+// WithDefaults fills in what is not set.
+func (c Config) WithDefaults() Config {
+	if c.Window == 0 {
+		c.Window = 500
+	}
+	if c.LookAhead == 0 {
+		c.LookAhead = 8
+	}
+	if c.Tick == 0 {
+		c.Tick = 250 * time.Millisecond
+	}
+	return c
+}
+
+// patience is how long a group whose replicas find robots waits before it
+// creates some without: a Task that is created bound costs a write less.
+const patience = time.Second
+
+// World is all that a decision about one group depends on.
+type World struct {
+	Group *v1alpha1.TaskGroup
+	// Job that the group belongs to. Nil: it is gone.
+	Job *v1alpha1.Job
+	// Tasks that exist, by state.
+	Tasks lifecycle.Counts
+	// Creating is how many more were created and do not show yet.
+	Creating int
+	// Idle is how many of them wait without a robot.
+	Idle int
+	// Gaps are replicas that were begun and lack tasks.
+	Gaps []Replica
+	// Next is the first index that was never begun.
+	Next int
+	// Refused tells that seats were asked for and no more have been found
+	// since.
+	Refused bool
+	// Denied is what the API server says against the group's Tasks. Empty:
+	// nothing.
+	Denied string
+	// RetryAt is when to try again to create what was denied.
+	RetryAt time.Time
+	// LastBound is when replicas were last created with a robot.
+	LastBound time.Time
+	// LastStatus is when the status was last written.
+	LastStatus time.Time
+	// TooLarge is a sentence about a task that no message can carry.
+	TooLarge string
+}
+
+// Replica is what is missing of one replica.
+type Replica struct {
+	Index int
+	Tasks []*v1alpha1.TaskDefinition
+}
+
+// Steps is what to do, and when to look again.
+type Steps struct {
+	// Ask for robots for these, and create those that get one.
+	Ask []Replica
+	// Complete are replicas that were begun and lack tasks. Those are created
+	// without a robot, because only the scheduler knows where the rest is.
+	Complete []Replica
+	// Idle is how many of those that get none are created all the same.
+	Idle int
+	// Withdraw takes back what was asked for.
+	Withdraw bool
+	// Status to write. Nil: as it is.
+	Status *v1alpha1.TaskGroupStatus
+	// WakeAt is when to look again. Zero: a watch will wake us.
+	WakeAt time.Time
+	// Why has one line for each decision.
+	Why []string
+}
+
+// Plan decides what follows for one group.
+func Plan(now time.Time, c Config, w World) Steps {
+	p := &plan{now: now, Config: c, World: w}
+	if w.Job == nil || w.Job.DeletionTimestamp != nil || w.Group.DeletionTimestamp != nil || w.Group.Status.CompletedAt != nil {
+		p.out.Withdraw = true
+		return p.out
+	}
+	if w.Creating > 0 {
+		// Of a Task that was deleted while the watch was cut off no word comes.
+		p.wake(now.Add(expect.Lifetime))
+	}
+	p.grow()
+	p.account()
+	return p.out
+}
+
+// plan is a decision in the making.
+type plan struct {
+	World
+	Config
+	now time.Time
+	out Steps
+}
+
+func (p *plan) wake(at time.Time) {
+	if p.out.WakeAt.IsZero() || at.Before(p.out.WakeAt) {
+		p.out.WakeAt = at
+	}
+}
+
+func (p *plan) jobState() lifecycle.JobState { return lifecycle.JobState(p.Job.Status.State) }
+
+// count is the number of replicas.
+func (p *plan) count() int {
+	if c := p.Group.Spec.Count; c != nil {
+		return int(*c)
+	}
+	return 1
+}
+
+// total is the number of tasks.
+func (p *plan) total() int { return p.count() * len(p.Group.Spec.Tasks) }
+
+// grow decides which replicas to create.
+func (p *plan) grow() {
+	if !p.jobState().Starts() || p.TooLarge != "" {
+		p.out.Withdraw = true
+		return
+	}
+	if p.now.Before(p.RetryAt) {
+		p.wake(p.RetryAt)
+		return
+	}
+	var want []Replica
+	for _, r := range p.missing() {
+		if len(r.Tasks) < len(p.Group.Spec.Tasks) {
+			p.out.Complete = append(p.out.Complete, r)
+		} else {
+			want = append(want, r)
+		}
+	}
+	idle := p.lookAhead(len(want))
+	if len(want) == 0 || p.Refused && idle == 0 {
+		return
+	}
+	p.out.Ask, p.out.Idle = want, idle
+}
+
+// maxAsk bounds what is asked for and created in one go.
+const maxAsk = 128
+
+// missing are the replicas that may exist now and do not, in order.
+func (p *plan) missing() []Replica {
+	live := p.Tasks.Total - p.Tasks.Terminal() + p.Creating
+	room := max((p.Window-live)/len(p.Group.Spec.Tasks), 0)
+	if live == 0 {
+		room = max(room, 1) // a replica larger than the window goes alone
+	}
+	room = min(room, maxAsk)
+	want := p.Gaps[:min(room, len(p.Gaps))]
+	for i := p.Next; i < p.count() && len(want) < room; i++ {
+		want = append(want, Replica{Index: i, Tasks: definitions(p.Group)})
+	}
+	return want
+}
+
+func definitions(g *v1alpha1.TaskGroup) []*v1alpha1.TaskDefinition {
+	out := make([]*v1alpha1.TaskDefinition, len(g.Spec.Tasks))
+	for i := range g.Spec.Tasks {
+		out[i] = &g.Spec.Tasks[i]
+	}
+	return out
+}
+
+// lookAhead is how many replicas to create without a robot: none while
+// replicas find robots anyway.
+func (p *plan) lookAhead(missing int) int {
+	n := min(p.LookAhead-p.Idle, missing)
+	if n <= 0 {
+		return 0
+	}
+	if ready := p.LastBound.Add(patience); p.now.Before(ready) {
+		p.wake(ready)
+		return 0
+	}
+	return n
+}
+
+// counts are all tasks of the group, those not created included. One that is
+// being created may yet run, so nothing has become of it.
+func (p *plan) counts() lifecycle.Counts {
+	c := lifecycle.Counts{Total: p.total()}
+	for state, n := range p.Tasks.In {
+		c.AddN(state, n)
+	}
+	absent := max(c.Total-p.Tasks.Total-p.Creating, 0)
+	switch {
+	case p.TooLarge != "":
+		c.AddN(lifecycle.TaskFailed, absent)
+	case p.jobState().Stops():
+		c.AddN(lifecycle.TaskCanceled, absent)
+	}
+	return c
+}
+
+// account decides what the status says, and whether it is worth a write now.
+func (p *plan) account() {
+	if p.Tasks.Total == 0 && len(p.out.Ask) > 0 && p.Denied == "" {
+		return // what is about to be created will show, and then there is more to say
+	}
+	counts := p.counts()
+	s := p.Group.Status.DeepCopy()
+	s.TaskCounts = progress.Write(counts)
+	s.CreatedReplicas = max(s.CreatedReplicas, int32(p.Next))
+	s.ObservedGeneration = p.Group.Generation
+	changed := p.advance(s, counts)
+	changed = p.complain(s) || changed
+	at := metav1.NewMicroTime(p.now)
+	if s.StartedAt == nil && progress.Started(counts) {
+		s.StartedAt = &at
+	}
+	if progress.Ended(lifecycle.JobState(s.State), counts) {
+		s.CompletedAt, changed = &at, true
+	}
+	if equality.Semantic.DeepEqual(*s, p.Group.Status) {
+		return
+	}
+	if ready := p.LastStatus.Add(p.Tick); !changed && p.now.Before(ready) {
+		p.wake(ready)
+		return
+	}
+	p.out.Status = s
+}
+
+// deniedIs begins the description of a group that may not create its Tasks.
+const deniedIs = "Cannot create tasks: "
+
+// complain says in the description that Tasks are denied, while they are, and
+// tells whether that is news.
+func (p *plan) complain(s *v1alpha1.TaskGroupStatus) bool {
+	said := strings.HasPrefix(s.StatusDescription, deniedIs)
+	switch {
+	case lifecycle.JobState(s.State).Terminal():
+	case p.Denied != "":
+		s.StatusDescription = deniedIs + p.Denied
+	case said:
+		s.StatusDescription = progress.Change{To: lifecycle.JobState(s.State), Why: "its tasks are created again"}.Describe()
+	}
+	return s.StatusDescription != p.Group.Status.StatusDescription
+}
+
+// advance brings the state up to the counts, and tells whether it changed.
+func (p *plan) advance(s *v1alpha1.TaskGroupStatus, counts lifecycle.Counts) bool {
+	from := lifecycle.JobState(s.State)
+	if from == "" {
+		from = lifecycle.JobPending
+		s.State = string(from)
+	}
+	for _, c := range progress.Advance(from, counts, progress.MaxFailedPercent(p.Job)) {
+		if p.TooLarge != "" && c.To.Terminal() {
+			c.Why = p.TooLarge
+		}
+		s.State, s.StatusDescription = string(c.To), c.Describe()
+		progress.Mark(&s.Conditions, p.now, p.Group.Generation, c.To, c.Why)
+		p.out.Why = append(p.out.Why, s.StatusDescription)
+	}
+	return s.State != p.Group.Status.State
+}

@@ -1,0 +1,262 @@
+package taskgroup
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/controllers/expect"
+	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/placement"
+)
+
+var noon = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+
+// world is a group of count replicas of one task, in a running job.
+func world(count int32, changes ...func(*World)) World {
+	g := &v1alpha1.TaskGroup{ObjectMeta: metav1.ObjectMeta{Name: "j-g", Namespace: "ns", UID: "g"}}
+	g.Spec.Count = &count
+	g.Spec.Tasks = []v1alpha1.TaskDefinition{{Name: "t", Driver: "exec"}}
+	w := World{Group: g, Job: &v1alpha1.Job{Status: v1alpha1.JobStatus{State: "running"}}}
+	for _, f := range changes {
+		f(&w)
+	}
+	return w
+}
+
+func have(state lifecycle.TaskState, n int) func(*World) {
+	return func(w *World) {
+		w.Tasks.Total += n
+		w.Tasks.AddN(state, n)
+		w.Next += n
+		if state == lifecycle.TaskPending {
+			w.Idle += n
+		}
+	}
+}
+func inState(s string) func(*World) { return func(w *World) { w.Group.Status.State = s } }
+func jobIn(s lifecycle.JobState) func(*World) {
+	return func(w *World) { w.Job.Status.State = string(s) }
+}
+func refused(w *World) { w.Refused = true }
+func bound(ago time.Duration) func(*World) {
+	return func(w *World) { w.LastBound = noon.Add(-ago) }
+}
+func wrote(ago time.Duration) func(*World) {
+	return func(w *World) { w.LastStatus = noon.Add(-ago) }
+}
+
+func TestPlan(t *testing.T) {
+	const pending, running, completed = lifecycle.TaskPending, lifecycle.TaskRunning, lifecycle.TaskCompleted
+	for _, c := range []struct {
+		name         string
+		in           World
+		wantAsk      int
+		wantComplete int
+		wantIdle     int
+		wantState    string // empty: no status is written
+		wantWake     time.Duration
+		withdraw     bool
+	}{
+		{name: "a new group asks for all that fits in its window, and says nothing yet", in: world(20), wantAsk: 10, wantIdle: 3},
+		{name: "a group whose job is still being made starts all the same", in: world(2, jobIn(lifecycle.JobUnderConstruction)), wantAsk: 2, wantIdle: 2},
+		{name: "a full window asks for nothing", in: world(20, have(running, 10)), wantState: "running"},
+		{name: "what ended makes room", in: world(20, have(running, 8), have(completed, 4), inState("running"), wrote(time.Hour)), wantAsk: 2, wantIdle: 2, wantState: "running"},
+		{name: "what was created and does not show yet fills the window, until it is not expected any more",
+			in: world(20, func(w *World) { w.Creating, w.Next = 10, 10 }), wantState: "pending", wantWake: expect.Lifetime},
+		{name: "a group that was refused does not ask again", in: world(20, have(pending, 3), refused), wantState: "pending"},
+		{name: "a group that was refused shows what waits", in: world(20, have(running, 1), refused), wantAsk: 9, wantIdle: 3, wantState: "running"},
+		{name: "a group whose replicas find robots does not look ahead", in: world(20, have(running, 1), refused, bound(0)), wantState: "running", wantWake: patience},
+		{name: "a gap is filled before anything new", in: world(20, have(running, 9), inState("running"), func(w *World) { w.Gaps = []Replica{{Index: 4, Tasks: definitions(w.Group)}} }), wantAsk: 1, wantIdle: 1, wantState: "running"},
+		{name: "a replica that lacks a task gets it where the others are, so no robot is asked for",
+			in: world(20, have(running, 9), inState("running"), func(w *World) { w.Gaps = []Replica{{Index: 4}} }), wantComplete: 1, wantState: "running"},
+		{name: "a replica that lacks a task gets it also when no robot was found for others",
+			in: world(20, have(pending, 3), refused, func(w *World) { w.Gaps = []Replica{{Index: 1}} }), wantComplete: 1, wantState: "pending"},
+		{name: "a replica larger than the window goes alone", in: world(2, func(w *World) {
+			for i := range 12 {
+				w.Group.Spec.Tasks = append(w.Group.Spec.Tasks, v1alpha1.TaskDefinition{Name: fmt.Sprint("x", i)})
+			}
+		}), wantAsk: 1, wantIdle: 1},
+		{name: "counts wait for the tick", in: world(2, have(running, 2), inState("running"), wrote(time.Second/10)), wantWake: 150 * time.Millisecond},
+		{name: "a change of state does not wait", in: world(2, have(running, 2), inState("pending"), wrote(0)), wantState: "running"},
+		{name: "the end does not wait", in: world(2, have(completed, 2), inState("running"), wrote(0)), wantState: "completed"},
+		{name: "its own share of failures fails the group while its job goes on",
+			in: world(10, have(lifecycle.TaskFailed, 1), have(running, 9), inState("running")), wantState: "failed"},
+		{name: "a failed job creates nothing more, and what is not created is canceled",
+			in: world(20, have(lifecycle.TaskFailed, 2), jobIn(lifecycle.JobFailed), inState("failed")), wantState: "failed", withdraw: true},
+		{name: "a canceled job cancels a group of which nothing exists", in: world(5, jobIn(lifecycle.JobCanceled)), wantState: "canceled", withdraw: true},
+		{name: "a task too large for a message fails the group without being created",
+			in: world(5, func(w *World) { w.TooLarge = "too large" }), wantState: "failed", withdraw: true},
+		{name: "a group that has ended is left alone", in: world(2, func(w *World) { w.Group.Status.CompletedAt = &metav1.MicroTime{Time: noon} }), withdraw: true},
+		{name: "a group whose job is being deleted creates nothing more",
+			in: world(2, func(w *World) { w.Job.DeletionTimestamp = &metav1.Time{Time: noon} }), withdraw: true},
+		{name: "a group whose job is gone is left alone", in: world(2, func(w *World) { w.Job = nil }), withdraw: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cfg := Config{Window: 10, LookAhead: 3}.WithDefaults()
+			got := Plan(noon, cfg, c.in)
+			state := ""
+			if got.Status != nil {
+				state = got.Status.State
+			}
+			if len(got.Complete) != c.wantComplete {
+				t.Errorf("completes %+v, want %d", got.Complete, c.wantComplete)
+			}
+			if len(got.Ask) != c.wantAsk || got.Idle != c.wantIdle || state != c.wantState || got.Withdraw != c.withdraw {
+				t.Errorf("asks %d, idle %d, state %q, withdraws %v; want %d, %d, %q, %v", len(got.Ask), got.Idle, state, got.Withdraw, c.wantAsk, c.wantIdle, c.wantState, c.withdraw)
+			}
+			if c.wantWake == 0 && !got.WakeAt.IsZero() || c.wantWake != 0 && !got.WakeAt.Equal(noon.Add(c.wantWake)) {
+				t.Errorf("wake at %s, want after %s", got.WakeAt, c.wantWake)
+			}
+		})
+	}
+}
+
+func TestEveryTaskIsInOneCount(t *testing.T) {
+	got := Plan(noon, Config{}.WithDefaults(), world(20, have(lifecycle.TaskRunning, 3), have(lifecycle.TaskCompleted, 5), refused, bound(0))).Status
+	want := v1alpha1.TaskCounts{TotalTasks: 20, PendingTasks: 12, RunningTasks: 3, SucceededTasks: 5}
+	if got.TaskCounts != want || got.CreatedReplicas != 8 || got.StartedAt == nil {
+		t.Errorf("status %+v", got)
+	}
+}
+
+func TestATaskThatIsBeingCreatedWhenItsJobFailsIsNotCanceledYet(t *testing.T) {
+	w := world(3, have(lifecycle.TaskFailed, 1), jobIn(lifecycle.JobFailed), inState("failed"), func(w *World) { w.Creating = 1 })
+	got := Plan(noon, Config{}.WithDefaults(), w).Status
+	want := v1alpha1.TaskCounts{TotalTasks: 3, PendingTasks: 1, FailedTasks: 1, CanceledTasks: 1}
+	if got.TaskCounts != want || got.CompletedAt != nil {
+		t.Errorf("the group has ended before its tasks have: %+v", got)
+	}
+}
+
+// The tally and the plan, driven by events in any order and with creates that
+// show late: every replica is created exactly once, and the window holds.
+func TestEveryReplicaIsCreatedOnce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		count := rapid.Int32Range(1, 40).Draw(t, "count")
+		cfg := Config{Window: rapid.IntRange(1, 12).Draw(t, "window"), LookAhead: rapid.IntRange(1, 4).Draw(t, "look ahead")}.WithDefaults()
+		seed := rapid.Uint64().Draw(t, "seed")
+		r := rand.New(rand.NewPCG(seed, 1))
+		s := &sim{t: t, w: world(count), tally: newTally(), creating: map[string]bool{}, made: map[string]int{}}
+		now := noon
+		for round := 0; s.w.Group.Status.State != "completed"; round++ {
+			if round > 3000 {
+				t.Fatalf("stuck at %+v", s.w.Group.Status)
+			}
+			now = now.Add(100 * time.Millisecond)
+			s.reconcile(now, cfg, r)
+			s.deliver(r)
+			s.finish(r)
+		}
+		for name, n := range s.made {
+			if n != 1 {
+				t.Fatalf("%s was created %d times", name, n)
+			}
+		}
+		if len(s.made) != int(count) {
+			t.Fatalf("%d of %d were created", len(s.made), count)
+		}
+	})
+}
+
+// sim stands in for the API server, the watch and the robots.
+type sim struct {
+	t        *rapid.T
+	w        World
+	tally    *tally
+	creating map[string]bool
+	made     map[string]int
+	live     []*v1alpha1.Task // that have not ended
+	events   []*v1alpha1.Task // that the watch has not delivered
+}
+
+func (s *sim) reconcile(now time.Time, cfg Config, r *rand.Rand) {
+	w := World{Group: s.w.Group, Job: s.w.Job}
+	s.tally.with("g", func(m *members) { m.describe(&w, s.creating) })
+	steps := Plan(now, cfg, w)
+	if steps.Status != nil {
+		w.Group.Status = *steps.Status
+		s.tally.with("g", func(m *members) { m.lastStatus = now })
+	}
+	asked := demands(w.Group, w.Job, steps.Ask, nil)
+	seats := map[string]placement.Robot{}
+	for i := range asked {
+		if r.IntN(2) == 0 {
+			seats[asked[i].Name()] = placement.Robot{Name: "r1"}
+		}
+	}
+	tasks, n, left := chosen(w.Group, steps.Ask, asked, seats, steps.Idle)
+	s.tally.with("g", func(m *members) {
+		m.note(now, n, left, m.news)
+		m.news++ // seats are always found again
+	})
+	for _, t := range tasks {
+		s.made[t.Name]++
+		s.creating[t.Name] = true
+		s.tally.with("g", func(m *members) { m.begin(t.Name, indexOf(t), t.Spec.TargetRobot != "") })
+		s.live = append(s.live, t)
+		s.events = append(s.events, t.DeepCopy())
+		if len(s.live) > cfg.Window {
+			s.t.Fatalf("%d tasks are alive, the window is %d", len(s.live), cfg.Window)
+		}
+	}
+}
+
+// deliver shows some of the events, in the order of each object.
+func (s *sim) deliver(r *rand.Rand) {
+	n := r.IntN(len(s.events) + 1)
+	for _, t := range s.events[:n] {
+		s.tally.with("g", func(m *members) { m.see(t) })
+		delete(s.creating, t.Name)
+	}
+	s.events = s.events[n:]
+}
+
+// finish ends one task.
+func (s *sim) finish(r *rand.Rand) {
+	if len(s.live) == 0 {
+		return
+	}
+	i := r.IntN(len(s.live))
+	t := s.live[i].DeepCopy()
+	t.Spec.TargetRobot, t.Status.State = "r1", string(lifecycle.TaskCompleted)
+	s.live = append(s.live[:i], s.live[i+1:]...)
+	s.events = append(s.events, t)
+}
+
+func TestATaskThatIsGoneLeavesAGap(t *testing.T) {
+	w := world(3)
+	ta := newTally()
+	ta.with("g", func(m *members) {
+		for i := range 3 {
+			task := newTask(w.Group, "j-g-"+strconv.Itoa(i)+"-t", i, &w.Group.Spec.Tasks[0], placement.Robot{})
+			m.begin(task.Name, i, false)
+			m.see(task)
+		}
+		m.drop("j-g-1-t")
+		m.describe(&w, nil)
+	})
+	if len(w.Gaps) != 1 || w.Gaps[0].Index != 1 || w.Idle != 2 {
+		t.Errorf("gaps %+v, idle %d", w.Gaps, w.Idle)
+	}
+}
+
+func TestAGroupThatIsMadeAnewLeavesNothingOfTheOldOne(t *testing.T) {
+	ta := newTally()
+	k := types.NamespacedName{Namespace: "ns", Name: "j-g"}
+	ta.know(k, "old")
+	ta.with("old", func(m *members) { m.cells["j-g-0-t"] = cell{} })
+	ta.know(k, "new")
+	ta.with("new", func(*members) {})
+	ta.drop("old", "j-g-0-t")
+	if len(ta.groups) != 1 || ta.groups["new"] == nil {
+		t.Errorf("%d groups are kept", len(ta.groups))
+	}
+}

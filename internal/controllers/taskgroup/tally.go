@@ -1,0 +1,177 @@
+package taskgroup
+
+import (
+	"maps"
+	"strconv"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/lifecycle"
+)
+
+// tally knows the Tasks of every group, fed one event at a time: a group of
+// ten thousand must not be listed for every word about one of its tasks. It
+// also keeps what the controller remembers of a group between two looks.
+type tally struct {
+	mu     sync.Mutex
+	groups map[types.UID]*members
+	byName map[types.NamespacedName]types.UID
+}
+
+// members is one group.
+type members struct {
+	cells map[string]cell // by the Task's name
+	slots map[slot]int    // how many cells a slot has: one, but for twins
+	in    map[lifecycle.TaskState]int
+	// idle is how many Tasks wait without a robot.
+	idle int
+	next int // the first index that was never begun
+	// gone: the group is no more, and its Tasks are on their way out.
+	gone bool
+	memory
+}
+
+// cell is one Task.
+type cell struct {
+	slot  slot
+	state lifecycle.TaskState
+	bound bool
+}
+
+// slot is the place of a Task in its group.
+type slot struct {
+	index int
+	task  string
+}
+
+// memory is what no object says.
+type memory struct {
+	lastBound  time.Time // when replicas were last created with a robot
+	lastStatus time.Time // when the status was last written
+	batch      int       // how many creates may go at once
+	news       int       // how often seats were found
+	askedAt    int       // news when seats were last refused, plus one
+	taken      map[string]bool
+	loose      map[string]bool // created without a robot, and not shown yet
+	tooLarge   *string         // nil: not measured yet
+	denial     denial
+}
+
+func newTally() *tally {
+	return &tally{groups: map[types.UID]*members{}, byName: map[types.NamespacedName]types.UID{}}
+}
+
+// with runs f on the members of a group.
+func (t *tally) with(group types.UID, f func(*members)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	m := t.groups[group]
+	if m == nil {
+		m = &members{
+			cells: map[string]cell{}, slots: map[slot]int{}, in: map[lifecycle.TaskState]int{},
+			memory: memory{batch: 1, taken: map[string]bool{}, loose: map[string]bool{}},
+		}
+		t.groups[group] = m
+	}
+	f(m)
+}
+
+// know remembers the name of a group, by which it will be gone. One that had
+// the name before is gone by now.
+func (t *tally) know(k types.NamespacedName, group types.UID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if old := t.byName[k]; old != group {
+		t.bury(old)
+	}
+	t.byName[k] = group
+}
+
+// forget drops a group that is gone and returns its UID. Its Tasks may outlive
+// it for a moment.
+func (t *tally) forget(k types.NamespacedName) types.UID {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	group := t.byName[k]
+	delete(t.byName, k)
+	t.bury(group)
+	return group
+}
+
+// bury drops a group once its last Task is gone.
+func (t *tally) bury(group types.UID) {
+	if m := t.groups[group]; m != nil {
+		m.gone = true
+		t.tidy(group, m)
+	}
+}
+
+// drop takes in that a Task is gone.
+func (t *tally) drop(group types.UID, task string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if m := t.groups[group]; m != nil {
+		m.drop(task)
+		t.tidy(group, m)
+	}
+}
+
+func (t *tally) tidy(group types.UID, m *members) {
+	if m.gone && len(m.cells) == 0 {
+		delete(t.groups, group)
+	}
+}
+
+// groupOf is the group that controls a Task.
+func groupOf(t *v1alpha1.Task) *metav1.OwnerReference {
+	owner := metav1.GetControllerOf(t)
+	if owner == nil || owner.Kind != kind {
+		return nil
+	}
+	return owner
+}
+
+// see takes in what the watch says of a Task.
+func (m *members) see(t *v1alpha1.Task) {
+	index, err := strconv.Atoi(t.Labels[v1alpha1.LabelTaskIndex])
+	if err != nil || index < 0 {
+		return
+	}
+	m.drop(t.Name)
+	delete(m.loose, t.Name)
+	c := cell{
+		slot:  slot{index: index, task: t.Spec.Name},
+		state: lifecycle.TaskState(t.Status.State).Normal(),
+		bound: t.Spec.TargetRobot != "",
+	}
+	m.cells[t.Name] = c
+	m.add(c, 1)
+	m.next = max(m.next, index+1)
+}
+
+// drop takes in that a Task is gone.
+func (m *members) drop(name string) {
+	if c, ok := m.cells[name]; ok {
+		delete(m.cells, name)
+		m.add(c, -1)
+	}
+}
+
+func (m *members) add(c cell, n int) {
+	m.in[c.state] += n
+	if m.slots[c.slot] += n; m.slots[c.slot] == 0 {
+		delete(m.slots, c.slot)
+	}
+	if c.state.Placeable() && !c.bound {
+		m.idle += n
+	}
+}
+
+// counts are the Tasks that exist.
+func (m *members) counts() lifecycle.Counts {
+	return lifecycle.Counts{Total: len(m.cells), In: maps.Clone(m.in)}
+}

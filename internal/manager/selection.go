@@ -1,0 +1,43 @@
+package manager
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s4r.io/k8s4r/internal/controllers/job"
+	"k8s4r.io/k8s4r/internal/controllers/robot"
+	"k8s4r.io/k8s4r/internal/controllers/task"
+	"k8s4r.io/k8s4r/internal/controllers/taskgroup"
+)
+
+// Names of all controllers.
+var Names = []string{job.Name, taskgroup.Name, task.Name, robot.Name}
+
+// selection tells which controllers run.
+type selection []string
+
+// validate refuses names that no controller has.
+func (s selection) validate() error {
+	var errs []error
+	for _, item := range s {
+		name := strings.TrimPrefix(item, "-")
+		if item != "*" && !slices.Contains(Names, name) {
+			errs = append(errs, fmt.Errorf("controllers: there is no controller %q; there are %s", name, strings.Join(Names, ", ")))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// runs tells whether the controller is to run: a name counts more than the
+// star.
+func (s selection) runs(name string) bool {
+	switch {
+	case slices.Contains(s, "-"+name):
+		return false
+	case slices.Contains(s, name):
+		return true
+	}
+	return slices.Contains(s, "*")
+}
