@@ -1,0 +1,100 @@
+package bridge
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/wire"
+)
+
+// dispatchMessage is wire.Dispatch with the whole Task object in it.
+type dispatchMessage struct {
+	Action  string        `json:"action"`
+	Task    *robotv1.Task `json:"task"`
+	Attempt int32         `json:"attempt,omitempty"`
+	Epoch   uint64        `json:"epoch,omitempty"`
+	Era     string        `json:"era,omitempty"`
+	Started bool          `json:"started,omitempty"`
+}
+
+// wanted is the action that a Task asks its robot for. Empty: none. A Task that
+// is gone (nil) asks for nothing.
+func wanted(t *robotv1.Task) string {
+	if t == nil {
+		return ""
+	}
+	state := lifecycle.TaskState(t.Status.State).Normal()
+	switch {
+	case t.Spec.TargetRobot == "":
+		return ""
+	case t.DeletionTimestamp != nil:
+		if heldForRobot(t) || state.OnRobot() {
+			return wire.ActionDelete
+		}
+		return ""
+	case !state.OnRobot():
+		return ""
+	case t.Status.Reason == robotv1.ReasonStopping:
+		return wire.ActionDelete
+	case state == lifecycle.TaskRunning:
+		return ""
+	}
+	// A robot that is back from being out of contact is asked again as well:
+	// its journal answers.
+	return wire.ActionCreate
+}
+
+// listed tells whether the task belongs to what should be running on its
+// robot.
+func listed(t *robotv1.Task) bool {
+	return t != nil && t.DeletionTimestamp == nil && t.Spec.TargetRobot != "" &&
+		t.Status.Reason != robotv1.ReasonStopping && lifecycle.TaskState(t.Status.State).OnRobot()
+}
+
+// hasStarted tells whether the attempt that counts has run, by the robot's own
+// word.
+func hasStarted(t *robotv1.Task) bool {
+	if lifecycle.TaskState(t.Status.State) == lifecycle.TaskRunning {
+		return true
+	}
+	a := entry(&t.Status, t.Status.Attempt)
+	return a != nil && a.StartedAt != nil
+}
+
+// encodeDispatch writes the message in the robot's dialect. Document agents
+// know neither attempt nor epoch; each attempt is a task of its own to them.
+func encodeDispatch(action string, t *robotv1.Task, dialect string, epoch uint64, era string) ([]byte, error) {
+	m := dispatchMessage{Action: action, Task: portable(t, dialect)}
+	if dialect == robotv1.ProtocolK8s4r {
+		m.Attempt, m.Epoch, m.Era, m.Started = t.Status.Attempt, epoch, era, hasStarted(t)
+	}
+	return encode(m)
+}
+
+// portable is the whole Task but for what changes all the time and what only
+// the API server cares about.
+func portable(t *robotv1.Task, dialect string) *robotv1.Task {
+	p := *t // nothing below is changed in place
+	p.APIVersion, p.Kind = robotv1.GroupVersion.String(), "Task"
+	p.ManagedFields = nil
+	p.Status = robotv1.TaskStatus{}
+	if dialect != robotv1.ProtocolK8s4r {
+		p.UID = types.UID(wire.AttemptUID(string(t.UID), t.Status.Attempt))
+	}
+	return &p
+}
+
+func encode(v any) ([]byte, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("encode message: %w", err)
+	}
+	if len(b) > wire.MaxPayload {
+		return nil, wire.ErrTooLarge
+	}
+	return b, nil
+}

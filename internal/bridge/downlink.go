@@ -1,0 +1,348 @@
+package bridge
+
+import (
+	"container/heap"
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+
+	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/wire"
+)
+
+const (
+	// The bounds of the pause between two dispatches of the same attempt.
+	repeatFirst = time.Second
+	repeatLast  = 30 * time.Second
+	// releaseAfter is how long a Task that is being deleted waits for a
+	// document agent to say that it has stopped. Most never say so.
+	releaseAfter = 10 * time.Second
+	// deafTries and deafAfter are how many dispatches, over how long, a robot
+	// that lives leaves unanswered before it is called deaf.
+	deafTries = 3
+	deafAfter = 30 * time.Second
+)
+
+// downlink sends robots what Tasks ask of them, again and again until they
+// answer. One goroutine and one heap serve all tasks.
+type downlink struct {
+	now     func() time.Time
+	view    *view
+	dialect func(robotID string) string
+	epoch   func(t *robotv1.Task) uint64
+	publish func(robotID string, k wire.Kind, payload []byte, retain bool) bool
+	release func(types.UID)     // the robot was told; let the Task go
+	reject  func(r report) bool // a task that cannot be sent
+	silent  func(o overdue)     // a dispatch has waited for long
+	open    func() bool         // whether the robots' lists are out
+	pause   time.Duration       // before the first repeat
+	patient time.Duration       // how long a Task is held for a document agent
+	log     logr.Logger
+
+	mu      sync.Mutex
+	items   map[types.UID]*item
+	due     itemHeap
+	wake    chan struct{}
+	settled time.Time // before it, document agents are dispatched nothing
+}
+
+// item is one thing that a robot is to be told.
+type item struct {
+	uid     types.UID
+	robot   string
+	attempt int32
+	action  string
+	state   string
+	tries   int
+	first   time.Time // zero: not sent yet
+	due     time.Time
+	index   int // in the heap; -1: nothing more to send
+}
+
+// overdue is a dispatch that a robot has not answered.
+type overdue struct {
+	robot string
+	tries int
+	since time.Time
+}
+
+func (d *downlink) init() {
+	d.items, d.wake = map[types.UID]*item{}, make(chan struct{}, 1)
+}
+
+// changed takes in that a Task has changed. What it is now it reads itself:
+// the informer and our own writers come here side by side, and the one with the
+// older news, coming last, would take back what the newer one asks for.
+func (d *downlink) changed(uid types.UID) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t, old := d.view.task(uid), d.items[uid]
+	action := wanted(t)
+	if action == "" {
+		d.drop(old)
+		return
+	}
+	next := &item{uid: t.UID, robot: t.Spec.TargetRobot, attempt: t.Status.Attempt, action: action, state: t.Status.State}
+	if old != nil && old.same(next) {
+		return
+	}
+	d.drop(old)
+	next.due = d.now()
+	d.items[t.UID] = next
+	heap.Push(&d.due, next)
+	d.wakeUp()
+}
+
+func (i *item) same(o *item) bool {
+	return i.robot == o.robot && i.attempt == o.attempt && i.action == o.action && i.state == o.state
+}
+
+// removed takes in that a Task is gone. Its robot is told once; the list of
+// what should be running there says the same for good.
+func (d *downlink) removed(t *robotv1.Task) {
+	d.mu.Lock()
+	d.drop(d.items[t.UID])
+	d.mu.Unlock()
+	if lifecycle.TaskState(t.Status.State).OnRobot() && t.Spec.TargetRobot != "" {
+		d.send(t, wire.ActionDelete)
+	}
+}
+
+// answered takes in a robot's word about a task: what it has got need not be
+// sent again.
+func (d *downlink) answered(r report) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	i := d.items[r.uid]
+	if i == nil || i.robot != r.robot || i.attempt != r.attempt {
+		return
+	}
+	switch {
+	case i.action == wire.ActionCreate:
+		d.rest(i)
+	case r.Terminal() || confirmsDelete(r):
+		d.again(i, time.Time{}) // long past, so that it is let go
+	}
+}
+
+// robotHere takes in that a robot has registered: all that it has not answered
+// is sent anew. Ours answer twice from their journal; a document agent would
+// run a task again that it has ended and forgotten.
+func (d *downlink) robotHere(robotID string, tasks []*robotv1.Task, document bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, t := range tasks {
+		if i := d.items[t.UID]; i != nil && i.robot == robotID && (i.index >= 0 || !document) {
+			d.again(i, d.now())
+		}
+	}
+}
+
+// allAgain sends anew all that is not answered: the broker was away.
+func (d *downlink) allAgain() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, i := range d.items {
+		if i.index >= 0 {
+			d.again(i, d.now())
+		}
+	}
+}
+
+// holdDocuments lets document agents be dispatched nothing until then.
+func (d *downlink) holdDocuments(until time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.settled = until
+}
+
+// held tells whether an item must wait for what its robot may have said.
+func (d *downlink) held(i *item, now time.Time) bool {
+	return i.action == wire.ActionCreate && now.Before(d.settled) && d.dialect(i.robot) == robotv1.ProtocolDocument
+}
+
+// again makes an item due from the start. The zero time for first marks it as
+// settled by the robot.
+func (d *downlink) again(i *item, due time.Time) {
+	i.tries, i.due = 0, due
+	if i.index < 0 {
+		heap.Push(&d.due, i)
+	} else {
+		heap.Fix(&d.due, i.index)
+	}
+	d.wakeUp()
+}
+
+func (d *downlink) rest(i *item) {
+	if i.index >= 0 {
+		heap.Remove(&d.due, i.index)
+	}
+}
+
+func (d *downlink) drop(i *item) {
+	if i == nil {
+		return
+	}
+	d.rest(i)
+	delete(d.items, i.uid)
+}
+
+func (d *downlink) wakeUp() {
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run sends what is due until ctx ends.
+func (d *downlink) run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.wake:
+		case <-timer.C:
+		}
+		for d.fireOne() && ctx.Err() == nil {
+		}
+		timer.Reset(d.untilDue())
+	}
+}
+
+func (d *downlink) untilDue() time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.due) == 0 {
+		return time.Hour
+	}
+	return max(0, d.due[0].due.Sub(d.now()))
+}
+
+// fireOne sends the first item that is due, and tells whether there was one.
+func (d *downlink) fireOne() bool {
+	i, ok := d.next()
+	if !ok {
+		return false
+	}
+	t := d.view.task(i.uid)
+	if t == nil || wanted(t) != i.action {
+		return true // the change is on its way to us
+	}
+	if i.due.IsZero() || d.letGo(t, i) {
+		d.release(i.uid)
+		return true
+	}
+	d.send(t, i.action)
+	if i.action == wire.ActionCreate && i.tries > deafTries {
+		d.silent(overdue{robot: i.robot, tries: i.tries, since: i.first})
+	}
+	return true
+}
+
+// next takes the first item that is due, as it was, and puts off its repeat.
+func (d *downlink) next() (item, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := d.now()
+	for len(d.due) > 0 && !d.due[0].due.After(now) && d.held(d.due[0], now) {
+		d.due[0].due = d.settled
+		heap.Fix(&d.due, 0)
+	}
+	if len(d.due) == 0 || d.due[0].due.After(now) {
+		return item{}, false
+	}
+	i := d.due[0]
+	if i.first.IsZero() {
+		i.first = now
+	}
+	was := *i
+	i.due = now.Add(min(d.pause<<min(i.tries, 10), repeatLast))
+	i.tries++
+	heap.Fix(&d.due, 0)
+	return was, true
+}
+
+// letGo tells whether a Task that is being deleted need not be held for its
+// robot any longer: nothing runs there, the robot is one of ours (which learns
+// the rest from its list) or none, or it has had its time.
+func (d *downlink) letGo(t *robotv1.Task, i item) bool {
+	if t.DeletionTimestamp == nil || !heldForRobot(t) {
+		return false
+	}
+	switch {
+	case !lifecycle.TaskState(t.Status.State).OnRobot(), d.view.robot(i.robot) == nil:
+		return true
+	case i.tries == 0:
+		return false // tell it once at least
+	case d.dialect(i.robot) != robotv1.ProtocolDocument:
+		return true
+	}
+	return d.now().Sub(i.first) >= d.patient
+}
+
+// send dispatches a Task in the dialect of its robot. A robot that has never
+// spoken gets nothing: it listens to nobody. Nobody gets anything before the
+// list that belongs to it.
+func (d *downlink) send(t *robotv1.Task, action string) {
+	if !d.open() {
+		return
+	}
+	robotID := t.Spec.TargetRobot
+	speaks := d.dialect(robotID)
+	forgets := speaks == robotv1.ProtocolDocument && lifecycle.TaskState(t.Status.State) == lifecycle.TaskUnknown
+	if speaks == "" || action == wire.ActionCreate && forgets {
+		return
+	}
+	payload, err := encodeDispatch(action, t, speaks, d.epoch(t), d.view.era(robotID))
+	if err != nil {
+		d.cannotSend(t, action, err)
+		return
+	}
+	d.publish(robotID, wire.KindDispatch, payload, false)
+}
+
+// cannotSend ends the attempt of a task that fits no message, with a sentence
+// where its owner will look.
+func (d *downlink) cannotSend(t *robotv1.Task, action string, err error) {
+	if action != wire.ActionCreate || !errors.Is(err, wire.ErrTooLarge) {
+		d.log.Error(err, "dispatch task", "task", t.Namespace+"/"+t.Name, "action", action)
+		return
+	}
+	d.reject(report{robot: t.Spec.TargetRobot, uid: t.UID, attempt: t.Status.Attempt, document: true, Status: wire.Status{
+		State: wire.ReportFailed, ExitCode: codeUnknown, Reason: wire.ReasonRejected, Event: wire.ReasonRejected,
+		Message: "The task does not fit one message to a robot: " + err.Error(), UpdatedAt: d.now(),
+	}})
+}
+
+// itemHeap is ordered by due time.
+type itemHeap []*item
+
+func (h itemHeap) Len() int           { return len(h) }
+func (h itemHeap) Less(i, j int) bool { return h[i].due.Before(h[j].due) }
+func (h itemHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+
+// Push appends an item.
+func (h *itemHeap) Push(x any) {
+	i := x.(*item)
+	i.index = len(*h)
+	*h = append(*h, i)
+}
+
+// Pop takes the last item off.
+func (h *itemHeap) Pop() any {
+	old := *h
+	last := old[len(old)-1]
+	*h = old[:len(old)-1]
+	last.index = -1
+	return last
+}

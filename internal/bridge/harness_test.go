@@ -1,0 +1,289 @@
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/watch"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/broker"
+	"k8s4r.io/k8s4r/internal/lifecycle"
+)
+
+const (
+	namespace = "default"
+	patience  = 15 * time.Second
+)
+
+// eventually waits for what must come true.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(patience)
+	for !is() {
+		if time.Now().After(deadline) {
+			t.Fatalf("never happened: %s", what)
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+}
+
+func scheme(t testing.TB) *runtime.Scheme {
+	t.Helper()
+	s := runtime.NewScheme()
+	if err := robotv1.AddToScheme(s); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// informers makes real informers over a fake API server.
+type informers struct {
+	ctx context.Context
+	api client.WithWatch
+}
+
+type noWatchList struct{}
+
+func (noWatchList) IsWatchListSemanticsUnSupported() bool { return true }
+
+func (i informers) GetInformer(_ context.Context, object client.Object, _ ...cache.InformerGetOption) (cache.Informer, error) {
+	list := func() client.ObjectList {
+		if _, ok := object.(*robotv1.Robot); ok {
+			return &robotv1.RobotList{}
+		}
+		return &robotv1.TaskList{}
+	}
+	lw := &toolscache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
+			l := list()
+			return l, i.api.List(ctx, l)
+		},
+		WatchFuncWithContext: func(ctx context.Context, _ metav1.ListOptions) (watch.Interface, error) {
+			return i.api.Watch(ctx, list())
+		},
+	}
+	informer := toolscache.NewSharedIndexInformer(toolscache.ToListWatcherWithWatchListSemantics(lw, noWatchList{}), object, 0, toolscache.Indexers{})
+	go informer.Run(i.ctx.Done())
+	return informer, nil
+}
+
+// system is a broker, a fake API server and a server between them.
+type system struct {
+	t        *testing.T
+	broker   *broker.Broker
+	api      client.WithWatch
+	url      string
+	b        *Bridge
+	stop     func()
+	mu       sync.Mutex
+	warnings []string
+	writes   map[string]int // status writes by object name
+	refuse   int            // status writes to refuse
+}
+
+// start runs a system with these objects in it.
+func start(t *testing.T, objects ...client.Object) *system {
+	t.Helper()
+	return startWith(t, Config{}, objects...)
+}
+
+func startWith(t *testing.T, cfg Config, objects ...client.Object) *system {
+	t.Helper()
+	s := &system{t: t, writes: map[string]int{}}
+	s.api = fake.NewClientBuilder().WithScheme(scheme(t)).
+		WithStatusSubresource(&robotv1.Task{}, &robotv1.Robot{}).WithObjects(objects...).
+		WithInterceptorFuncs(interceptor.Funcs{SubResourceUpdate: s.updateStatus}).Build()
+	s.listen("127.0.0.1:0")
+	t.Cleanup(s.silence)
+	s.url = s.broker.URL()
+	s.serve(cfg)
+	return s
+}
+
+// listen starts the broker; silence stops it.
+func (s *system) listen(address string) {
+	s.t.Helper()
+	s.broker = broker.New(broker.Config{Listen: address})
+	if err := s.broker.Start(s.t.Context()); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *system) silence() {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := s.broker.Stop(ctx); err != nil {
+		s.t.Error(err)
+	}
+}
+
+// updateStatus counts writes, and refuses as many as a test asks for.
+func (s *system) updateStatus(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
+	s.mu.Lock()
+	s.writes[o.GetName()]++
+	refuse := s.refuse > 0
+	if refuse {
+		s.refuse--
+	}
+	s.mu.Unlock()
+	if refuse {
+		return errors.New("the API server is away")
+	}
+	return c.SubResource(sub).Update(ctx, o, opts...)
+}
+
+func (s *system) writesTo(name string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.writes[name]
+}
+
+// serve starts a server; stop ends it.
+func (s *system) serve(cfg Config) {
+	s.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	cfg.MQTTURL = s.url
+	cfg.SettleAfter = or(cfg.SettleAfter, 50*time.Millisecond)
+	b, err := New(cfg, Cluster{Client: s.api, Live: s.api, Informers: informers{ctx, s.api}, Warn: s.warn}, prometheus.NewRegistry(), logr.Discard())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	b.downlink.pause, b.downlink.patient = 50*time.Millisecond, 500*time.Millisecond
+	ended := make(chan error, 1)
+	go func() { ended <- b.Start(ctx) }()
+	var once sync.Once
+	s.b = b
+	s.stop = func() {
+		once.Do(func() {
+			cancel()
+			select {
+			case err := <-ended:
+				if err != nil {
+					s.t.Errorf("the server ended with: %v", err)
+				}
+			case <-time.After(patience):
+				s.t.Error("the server does not stop")
+			}
+		})
+	}
+	s.t.Cleanup(s.stop)
+	eventually(s.t, "the server speaks to the broker", func() bool { return b.running.Load() && b.link.ready() == nil })
+}
+
+func (s *system) warn(o client.Object, reason, message string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.warnings = append(s.warnings, fmt.Sprintf("%s: %s: %s", o.GetName(), reason, message))
+}
+
+func (s *system) warned() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]string(nil), s.warnings...)
+}
+
+// approve plays the manager: every robot goes Online as soon as it appears.
+func (s *system) approve() {
+	s.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	s.t.Cleanup(cancel)
+	go func() {
+		for ctx.Err() == nil {
+			var all robotv1.RobotList
+			_ = s.api.List(ctx, &all)
+			for i := range all.Items {
+				r := &all.Items[i]
+				if lifecycle.RobotPhase(r.Status.Phase) == lifecycle.RobotPending {
+					r.Status.Phase = string(lifecycle.RobotOnline)
+					_ = s.api.Status().Update(ctx, r)
+				}
+			}
+			<-time.After(5 * time.Millisecond)
+		}
+	}()
+}
+
+func (s *system) robot(id string) *robotv1.Robot {
+	var r robotv1.Robot
+	if err := s.api.Get(s.t.Context(), types.NamespacedName{Namespace: namespace, Name: id}, &r); err != nil {
+		return nil
+	}
+	return &r
+}
+
+func (s *system) task(name string) *robotv1.Task {
+	var t robotv1.Task
+	if err := s.api.Get(s.t.Context(), types.NamespacedName{Namespace: namespace, Name: name}, &t); err != nil {
+		return nil
+	}
+	return &t
+}
+
+func (s *system) state(name string) lifecycle.TaskState {
+	if t := s.task(name); t != nil {
+		return lifecycle.TaskState(t.Status.State)
+	}
+	return ""
+}
+
+// create makes a task that the manager has bound to a robot already.
+func (s *system) create(t *robotv1.Task) *robotv1.Task {
+	s.t.Helper()
+	if err := s.api.Create(s.t.Context(), t); err != nil {
+		s.t.Fatal(err)
+	}
+	return t
+}
+
+// edit changes a task's status as the manager would.
+func (s *system) edit(name string, to func(*robotv1.TaskStatus)) {
+	s.t.Helper()
+	eventually(s.t, "the manager writes "+name, func() bool {
+		t := s.task(name)
+		to(&t.Status)
+		return s.api.Status().Update(s.t.Context(), t) == nil
+	})
+}
+
+func (s *system) condition(robot, kind string) string {
+	r := s.robot(robot)
+	if r == nil {
+		return ""
+	}
+	if c := meta.FindStatusCondition(r.Status.Conditions, kind); c != nil {
+		return string(c.Status) + " " + c.Reason
+	}
+	return ""
+}
+
+// bound is a task that is to be dispatched to a robot.
+func bound(name, robot string) *robotv1.Task {
+	return &robotv1.Task{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: uuid.NewUUID()},
+		Spec: robotv1.TaskSpec{
+			TaskDefinition: robotv1.TaskDefinition{Name: name, Driver: "exec", Config: robotv1.TaskConfig{ExecConfig: &robotv1.ExecConfig{Command: "true"}}},
+			TargetRobot:    robot,
+		},
+		Status: robotv1.TaskStatus{
+			State: string(lifecycle.TaskDispatching), Attempt: 1,
+			Attempts: []robotv1.TaskAttempt{{Attempt: 1, Robot: robot, State: string(lifecycle.TaskDispatching)}},
+		},
+	}
+}

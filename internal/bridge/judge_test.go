@@ -1,0 +1,275 @@
+package bridge
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
+
+	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/wire"
+)
+
+var clock = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// said is a report of the robot that has the task, about its first attempt.
+func said(state, event string, code int32) report {
+	return report{robot: "r1", attempt: 1, Status: wire.Status{State: state, Event: event, ExitCode: code, UpdatedAt: clock}}
+}
+
+func about(attempt int32, r report) report {
+	r.attempt = attempt
+	return r
+}
+
+func from(robot string, r report) report {
+	r.robot = robot
+	return r
+}
+
+func document(rs ...report) []report {
+	for i := range rs {
+		rs[i].document = true
+	}
+	return rs
+}
+
+// taskIn is a task whose attempt is the last of those on r1.
+func taskIn(state lifecycle.TaskState, attempts int32, edit ...func(*robotv1.TaskStatus)) *robotv1.Task {
+	t := bound("t1", "r1")
+	t.Status = robotv1.TaskStatus{State: string(state), Attempt: attempts}
+	for n := range attempts {
+		t.Status.Attempts = append(t.Status.Attempts, robotv1.TaskAttempt{Attempt: n + 1, Robot: "r1"})
+	}
+	for _, e := range edit {
+		e(&t.Status)
+	}
+	return t
+}
+
+func stopping(s *robotv1.TaskStatus) {
+	s.Reason, s.Message = robotv1.ReasonStopping, "Stopping: job j1 was canceled"
+}
+
+func closed(code int32) func(*robotv1.TaskStatus) {
+	return func(s *robotv1.TaskStatus) {
+		a := &s.Attempts[0]
+		a.FinishedAt, a.ExitCode, a.State = &metav1.MicroTime{Time: clock}, &code, "failed"
+	}
+}
+
+// outline is what a status comes to, for a table.
+func outline(s robotv1.TaskStatus) string {
+	line := s.State
+	if s.Reason != "" {
+		line += " " + s.Reason
+	}
+	if s.ExitCode != nil {
+		line += fmt.Sprintf(" code %d", *s.ExitCode)
+	}
+	for _, a := range s.Attempts {
+		line += fmt.Sprintf("; %d %s", a.Attempt, a.State)
+		if a.ExitCode != nil {
+			line += fmt.Sprintf(" %d", *a.ExitCode)
+		}
+	}
+	return line
+}
+
+func TestWhatReportsMakeOfATask(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		in   *robotv1.Task
+		says []report
+		want string
+		drop []dropReason // of the reports, as far as one is dropped
+	}{
+		{name: "pending only acknowledges the dispatch",
+			in: taskIn(lifecycle.TaskDispatching, 1), says: []report{said("pending", "", 0)},
+			want: "dispatching; 1 ", drop: []dropReason{dropNothingNew}},
+		{name: "running starts it",
+			in: taskIn(lifecycle.TaskDispatching, 1), says: []report{said("running", "Started", 0)},
+			want: "running; 1 running"},
+		{name: "running twice is nothing new",
+			in: taskIn(lifecycle.TaskDispatching, 1), says: []report{said("running", "Started", 0), said("running", "Started", 0)},
+			want: "running; 1 running", drop: []dropReason{"", dropNothingNew}},
+		{name: "start and end",
+			in: taskIn(lifecycle.TaskDispatching, 1), says: []report{said("running", "Started", 0), said("completed", "Completed", 0)},
+			want: "completed code 0; 1 completed 0"},
+		{name: "an end without a start, because the start was lost",
+			in: taskIn(lifecycle.TaskDispatching, 1), says: []report{said("completed", "Completed", 0)},
+			want: "completed code 0; 1 completed 0"},
+		{name: "a failure only ends the attempt: what follows is the manager's",
+			in: taskIn(lifecycle.TaskRunning, 1), says: []report{said("failed", "Exited", 3)},
+			want: "exited Exited code 3; 1 failed 3"},
+		{name: "a robot that is back says that it still runs",
+			in: taskIn(lifecycle.TaskUnknown, 1), says: []report{said("running", "Started", 0)},
+			want: "running; 1 running"},
+
+		{name: "document: running after the end, with the event Completed",
+			in: taskIn(lifecycle.TaskRunning, 1), says: document(said("completed", "Completed", 0), said("running", "Completed", 0)),
+			want: "completed code 0; 1 completed 0", drop: []dropReason{"", dropIllegalEdge}},
+		{name: "document: running before the end, with the event Completed",
+			in: taskIn(lifecycle.TaskRunning, 1), says: document(said("running", "Completed", 0), said("completed", "Completed", 0)),
+			want: "completed code 0; 1 completed 0"},
+		{name: "document: running after the end, with the event Failed",
+			in: taskIn(lifecycle.TaskRunning, 1), says: document(said("failed", "Failed", 2), said("running", "Failed", 0)),
+			want: "exited Exited code 2; 1 failed 2", drop: []dropReason{"", dropIllegalEdge}},
+		{name: "document: running before the end, with the event Failed",
+			in: taskIn(lifecycle.TaskRunning, 1), says: document(said("running", "Failed", 0), said("failed", "Failed", 2)),
+			want: "exited Exited code 2; 1 failed 2"},
+		{name: "document: a launch error, then running",
+			in: taskIn(lifecycle.TaskDispatching, 1), says: document(said("failed", "StartFailed", -1), said("running", "StartFailed", 0)),
+			want: "exited StartFailed code -1; 1 failed -1", drop: []dropReason{"", dropIllegalEdge}},
+		{name: "document: a timeout, then running, then the true code",
+			in: taskIn(lifecycle.TaskRunning, 1), says: document(said("failed", "Timeout", -1), said("running", "Timeout", 0), said("failed", "Failed", 143)),
+			want: "exited Timeout code 143; 1 failed 143", drop: []dropReason{"", dropIllegalEdge, dropIllegalEdge}},
+		{name: "document: the true code comes when the next attempt runs already",
+			in: taskIn(lifecycle.TaskRunning, 2, closed(-1)), says: document(said("failed", "Failed", 143)),
+			want: "running; 1 failed 143; 2 ", drop: []dropReason{dropOldAttempt}},
+		{name: "document: the code of a report that is not the end counts for nothing",
+			in: taskIn(lifecycle.TaskDispatching, 1), says: document(said("running", "Started", 7)),
+			want: "running; 1 running"},
+		{name: "a code that is known never changes",
+			in: taskIn(lifecycle.TaskRunning, 1), says: []report{said("failed", "Exited", 3), said("failed", "Exited", 4)},
+			want: "exited Exited code 3; 1 failed 3", drop: []dropReason{"", dropIllegalEdge}},
+
+		{name: "completed does not become failed",
+			in: taskIn(lifecycle.TaskRunning, 1), says: []report{said("completed", "Completed", 0), said("failed", "Exited", 1)},
+			want: "completed code 0; 1 completed 0", drop: []dropReason{"", dropIllegalEdge}},
+		{name: "a canceled task stays canceled; its late end is only recorded",
+			in: taskIn(lifecycle.TaskCanceled, 1), says: []report{said("completed", "Completed", 0)},
+			want: "canceled; 1 completed 0", drop: []dropReason{dropIllegalEdge}},
+		{name: "a failed task does not come back",
+			in: taskIn(lifecycle.TaskFailed, 1), says: []report{said("running", "Started", 0)},
+			want: "failed; 1 ", drop: []dropReason{dropIllegalEdge}},
+		{name: "an older attempt closes its own entry and nothing else",
+			in: taskIn(lifecycle.TaskRunning, 2), says: []report{said("completed", "Completed", 0)},
+			want: "running; 1 completed 0; 2 ", drop: []dropReason{dropOldAttempt}},
+		{name: "an older attempt that runs is no news",
+			in: taskIn(lifecycle.TaskDispatching, 2), says: []report{said("running", "Started", 0)},
+			want: "dispatching; 1 ; 2 ", drop: []dropReason{dropOldAttempt}},
+		{name: "an attempt that is not known here yet",
+			in: taskIn(lifecycle.TaskDispatching, 1), says: []report{about(2, said("running", "Started", 0))},
+			want: "dispatching; 1 ", drop: []dropReason{dropNewerAttempt}},
+		{name: "an attempt that has left the history",
+			in:   taskIn(lifecycle.TaskRunning, 2, func(s *robotv1.TaskStatus) { s.Attempts = s.Attempts[1:] }),
+			says: []report{said("completed", "Completed", 0)},
+			want: "running; 2 ", drop: []dropReason{dropOldAttempt}},
+		{name: "another robot has no say",
+			in: taskIn(lifecycle.TaskRunning, 1), says: []report{from("r2", said("completed", "Completed", 0))},
+			want: "running; 1 ", drop: []dropReason{dropWrongRobot}},
+		{name: "a word that is no state",
+			in: taskIn(lifecycle.TaskRunning, 1), says: []report{said("exploded", "", 0)},
+			want: "running; 1 ", drop: []dropReason{dropUnknownState}},
+
+		{name: "asked to stop, it ends: canceled",
+			in: taskIn(lifecycle.TaskRunning, 1, stopping), says: []report{said("failed", "Stopped", 143)},
+			want: "canceled Canceled code 143; 1 canceled 143"},
+		{name: "asked to stop, it completes first: canceled all the same",
+			in: taskIn(lifecycle.TaskRunning, 1, stopping), says: []report{said("completed", "Completed", 0)},
+			want: "canceled Canceled code 0; 1 canceled 0"},
+		{name: "asked to stop before it started: it goes on stopping",
+			in: taskIn(lifecycle.TaskDispatching, 1, stopping), says: []report{said("running", "Started", 0)},
+			want: "running Stopping; 1 running"},
+		{name: "document: asked to stop, it answers with running and the event Failed",
+			in: taskIn(lifecycle.TaskRunning, 1, stopping), says: document(said("running", "Failed", 0)),
+			want: "canceled Canceled; 1 canceled"},
+		{name: "ours: running is running, whatever the event",
+			in: taskIn(lifecycle.TaskRunning, 1, stopping), says: []report{said("running", "Failed", 0)},
+			want: "running Stopping; 1 "},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			next, verdicts := judgeAll(clock, row.in, row.says)
+			if got := outline(next.Status); got != row.want {
+				t.Errorf("got  %s\nwant %s", got, row.want)
+			}
+			for i, v := range verdicts {
+				var want dropReason
+				if i < len(row.drop) {
+					want = row.drop[i]
+				}
+				if v.drop != want {
+					t.Errorf("report %d: drop %q, want %q", i, v.drop, want)
+				}
+				if v.ack == (v.drop == dropNewerAttempt) {
+					t.Errorf("report %d (%q): acknowledged: %v", i, v.drop, v.ack)
+				}
+			}
+		})
+	}
+}
+
+func TestJudgingLeavesTheTaskAsItIs(t *testing.T) {
+	in := taskIn(lifecycle.TaskDispatching, 1)
+	before := in.DeepCopy()
+	judgeAll(clock, in, []report{said("running", "Started", 0), said("failed", "Exited", 1)})
+	if outline(in.Status) != outline(before.Status) {
+		t.Errorf("it is shared with the informer, and became %s", outline(in.Status))
+	}
+}
+
+func TestTimesThatCannotBeAreReplaced(t *testing.T) {
+	r := said("running", "Started", 0)
+	r.UpdatedAt = time.Date(12026, 1, 1, 0, 0, 0, 0, time.UTC)
+	next, _ := judgeAll(clock, taskIn(lifecycle.TaskDispatching, 1), []report{r})
+	if got := next.Status.StartedAt.Time; !got.Equal(clock) {
+		t.Errorf("started at %s", got)
+	}
+}
+
+func TestHistoriesAreBounded(t *testing.T) {
+	var says []report
+	for i := range 50 {
+		r := said("running", fmt.Sprintf("event-%d", i), 0)
+		r.Outputs = map[string]string{}
+		for k := range 10 {
+			r.Outputs[fmt.Sprintf("%d-%d", i, k)] = "v"
+		}
+		says = append(says, r)
+	}
+	next, _ := judgeAll(clock, taskIn(lifecycle.TaskDispatching, 1), says)
+	if n := len(next.Status.Events); n != robotv1.MaxEvents {
+		t.Errorf("%d events", n)
+	}
+	if n := len(next.Status.Outputs); n != wire.MaxOutputs {
+		t.Errorf("%d outputs", n)
+	}
+}
+
+// rank orders the states of one attempt: it may never go down.
+var rank = map[lifecycle.TaskState]int{lifecycle.TaskDispatching: 0, lifecycle.TaskRunning: 1, lifecycle.TaskExited: 2, lifecycle.TaskCompleted: 2}
+
+// Two attempts' reports are shuffled, doubled and thinned out. As long as the
+// present attempt's end comes through, it decides, and nothing goes backward.
+func TestReportsInAnyOrderEndWhereTheAttemptThatCountsDid(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		ends := []report{said("completed", "Completed", 0), said("failed", "Exited", 9)}
+		last := about(2, rapid.SampledFrom(ends).Draw(t, "end of attempt 2"))
+		pool := []report{
+			said("pending", "", 0), said("running", "Started", 0), rapid.SampledFrom(ends).Draw(t, "end of attempt 1"),
+			about(2, said("pending", "", 0)), about(2, said("running", "Started", 0)), about(2, said("running", "Completed", 0)),
+		}
+		says := append(rapid.SliceOfN(rapid.SampledFrom(pool), 0, 30).Draw(t, "noise"), last)
+		says = append(says, rapid.SliceOfN(rapid.SampledFrom(append(pool, last)), 0, 30).Draw(t, "echo")...)
+
+		task := taskIn(lifecycle.TaskDispatching, 2)
+		for i, r := range says {
+			before := lifecycle.TaskState(task.Status.State)
+			task, _ = judgeAll(clock, task, []report{r})
+			if after := lifecycle.TaskState(task.Status.State); rank[after] < rank[before] {
+				t.Fatalf("report %d took it back from %s to %s", i, before, after)
+			}
+		}
+		want := lifecycle.TaskCompleted
+		if last.ExitCode != 0 {
+			want = lifecycle.TaskExited
+		}
+		if got := lifecycle.TaskState(task.Status.State); got != want || *task.Status.ExitCode != last.ExitCode {
+			t.Fatalf("ended as %s, want %s with %d", outline(task.Status), want, last.ExitCode)
+		}
+	})
+}

@@ -1,0 +1,328 @@
+package bridge
+
+import (
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
+
+	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/wire"
+)
+
+// told is a lists and all that it has published.
+func told(speaks string) (*lists, *view, *[]wire.TaskList) {
+	var out []wire.TaskList
+	v := newView()
+	l := &lists{now: func() time.Time { return clock }, view: v, dialect: func(string) string { return speaks },
+		publish: func(_ string, _ wire.Kind, payload []byte, _ bool) bool {
+			list, err := wire.Decode[wire.TaskList](payload)
+			if err != nil {
+				panic(err)
+			}
+			out = append(out, list)
+			return true
+		}}
+	l.init()
+	return l, v, &out
+}
+
+func at(t *robotv1.Task, version uint64) *robotv1.Task {
+	t = t.DeepCopy()
+	t.ResourceVersion = strconv.FormatUint(version, 10)
+	return t
+}
+
+func TestAListNamesWhatShouldRunAndNothingElse(t *testing.T) {
+	for state, want := range map[lifecycle.TaskState]bool{
+		lifecycle.TaskPending: false, lifecycle.TaskDispatching: true, lifecycle.TaskRunning: true, lifecycle.TaskUnknown: true,
+		lifecycle.TaskExited: false, lifecycle.TaskSoftFailed: false, lifecycle.TaskPaused: false,
+		lifecycle.TaskCompleted: false, lifecycle.TaskFailed: false, lifecycle.TaskCanceled: false,
+	} {
+		if got := listed(taskIn(state, 1)); got != want {
+			t.Errorf("%s: %v", state, got)
+		}
+		if listed(taskIn(state, 1, stopping)) {
+			t.Errorf("%s and stopping is listed", state)
+		}
+	}
+}
+
+func TestAListOfADocumentAgentHoldsWholeTasksUnderTheUIDOfTheAttempt(t *testing.T) {
+	l, v, out := told(robotv1.ProtocolDocument)
+	task := taskIn(lifecycle.TaskRunning, 3)
+	v.deliverTask(at(task, 7))
+	l.send("r1")
+	got := (*out)[0]
+	if len(got.Tasks) != 1 || got.Tasks[0].Metadata.UID != string(task.UID)+"-3" || got.Tasks[0].Spec.Config.Exec.Command != "true" || got.Epoch != 0 {
+		t.Errorf("list %+v", got)
+	}
+}
+
+func TestAListThatSaysNothingNewIsNotSent(t *testing.T) {
+	l, v, out := told(robotv1.ProtocolK8s4r)
+	v.deliverTask(at(taskIn(lifecycle.TaskDispatching, 1), 7))
+	l.send("r1")
+	l.send("r1")
+	if len(*out) != 1 {
+		t.Errorf("sent %d times", len(*out))
+	}
+}
+
+// A robot of ours that gets everything late, and always reads the last
+// retained list when it comes back, never stops an attempt that should run, and
+// has stopped all that should not once it has read the last list.
+func TestEpochsNeverStopWhatShouldRun(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l, v, out := told(robotv1.ProtocolK8s4r)
+		tasks := map[int]*robotv1.Task{}
+		accepted := map[string]uint64{} // by UID: the epoch of the dispatch
+		runs := func() []string {
+			var uids []string
+			for uid := range accepted {
+				uids = append(uids, uid)
+			}
+			slices.Sort(uids)
+			return uids
+		}
+		read := func(list wire.TaskList) {
+			for uid, epoch := range accepted {
+				named := slices.ContainsFunc(list.Refs, func(r wire.TaskRef) bool { return r.UID == uid })
+				if !named && list.Epoch >= epoch {
+					delete(accepted, uid)
+				}
+			}
+		}
+		version := uint64(100)
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			n := rapid.IntRange(0, 4).Draw(t, "task")
+			switch rapid.SampledFrom([]string{"bind", "late bind", "dispatch", "end", "own write", "list", "come back"}).Draw(t, "step") {
+			case "bind":
+				version++
+				if tasks[n] == nil {
+					tasks[n] = at(taskIn(lifecycle.TaskDispatching, 1), version)
+					v.deliverTask(tasks[n])
+				}
+			case "late bind": // a Task whose version is below what was published already
+				if tasks[n] == nil {
+					tasks[n] = at(taskIn(lifecycle.TaskDispatching, 1), version)
+					version += 5
+					l.mu.Lock()
+					l.clock("r1").list = max(l.clock("r1").list, version)
+					l.mu.Unlock()
+					v.deliverTask(tasks[n])
+				}
+			case "dispatch":
+				if task := tasks[n]; task != nil && listed(task) {
+					uid := string(task.UID)
+					epoch := l.dispatchEpoch(task)
+					if _, known := accepted[uid]; !known {
+						accepted[uid] = epoch
+					}
+				}
+			case "end":
+				if task := tasks[n]; task != nil && listed(task) {
+					version++
+					task = at(task, version)
+					task.Status.State = string(lifecycle.TaskCanceled)
+					tasks[n] = task
+					v.deliverTask(task)
+				}
+			case "own write":
+				if task := tasks[n]; task != nil && listed(task) {
+					version++
+					tasks[n] = at(task, version)
+					v.wroteTask(tasks[n])
+				}
+			case "list":
+				l.send("r1")
+			case "come back":
+				if len(*out) > 0 {
+					before := runs()
+					read((*out)[len(*out)-1])
+					for _, uid := range before {
+						_, still := accepted[uid]
+						for _, task := range tasks {
+							if string(task.UID) == uid && listed(task) && !still {
+								t.Fatalf("stopped %s, which should run", uid)
+							}
+						}
+					}
+				}
+			}
+		}
+		l.refresh("r1")
+		l.send("r1")
+		read((*out)[len(*out)-1])
+		for _, task := range tasks {
+			if _, still := accepted[string(task.UID)]; still && !listed(task) {
+				t.Fatalf("%s still runs", task.UID)
+			}
+		}
+	})
+}
+
+func TestAListIsNeverOlderThanTheOneBefore(t *testing.T) {
+	l, v, out := told(robotv1.ProtocolK8s4r)
+	task := taskIn(lifecycle.TaskDispatching, 1)
+	v.deliverTask(at(task, 7))
+	l.send("r1")
+	if e := l.dispatchEpoch(at(task, 7)); e != 8 {
+		t.Errorf("dispatched at %d, the list was of 7", e)
+	}
+	task.Status.State = string(lifecycle.TaskCompleted)
+	v.wroteTask(at(task, 20))
+	l.send("r1")
+	if got := (*out)[1]; got.Epoch != 8 || len(got.Refs) != 0 {
+		t.Errorf("list %+v: our own write is no news from the informer", got)
+	}
+}
+
+// sendDue publishes what is due within a while.
+func (l *lists) sendDue() {
+	later := l.now().Add(time.Hour)
+	l.now = func() time.Time { return later }
+	due, _ := l.takeDue()
+	for _, id := range due {
+		l.send(id)
+	}
+}
+
+func TestADispatchThatCrossesWithTheEndOfItsTaskIsFollowedByAList(t *testing.T) {
+	l, v, out := told(robotv1.ProtocolK8s4r)
+	task := at(taskIn(lifecycle.TaskDispatching, 1), 7)
+	v.deliverTask(task)
+	l.send("r1")
+	v.removeTask(task)
+	l.changed(task, nil)
+	l.sendDue()
+	dispatched := l.dispatchEpoch(task) // read before it was removed, sent after that
+	l.sendDue()
+	if last := (*out)[len(*out)-1]; last.Epoch < dispatched || len(last.Refs) != 0 {
+		t.Errorf("dispatched at %d, the last list is %+v: the robot runs it to its end", dispatched, last)
+	}
+	sent := len(*out)
+	v.deliverTask(at(task, 9))
+	l.send("r1")
+	l.dispatchEpoch(task)
+	l.sendDue()
+	if len(*out) != sent+1 {
+		t.Errorf("%d lists for a dispatch of what is listed, want 1", len(*out)-sent)
+	}
+}
+
+func TestAListThatFindsNoRoomIsSentSoon(t *testing.T) {
+	l, v, out := told(robotv1.ProtocolK8s4r)
+	v.deliverTask(at(taskIn(lifecycle.TaskDispatching, 1), 7))
+	publish, full := l.publish, true
+	l.publish = func(robotID string, k wire.Kind, payload []byte, retain bool) bool {
+		return !full && publish(robotID, k, payload, retain)
+	}
+	l.send("r1")
+	select {
+	case <-l.wake:
+	default:
+		t.Error("nobody wakes up for it")
+	}
+	full = false
+	l.sendDue()
+	if len(*out) != 1 {
+		t.Errorf("%d lists were sent", len(*out))
+	}
+}
+
+func TestAListThatFitsNoMessageIsNotSent(t *testing.T) {
+	l, v, out := told(robotv1.ProtocolK8s4r)
+	many := 0
+	l.tooMany = func(_ string, tasks int) { many = tasks }
+	for range 5000 {
+		v.deliverTask(at(taskIn(lifecycle.TaskRunning, 1), 7))
+	}
+	l.send("r1")
+	if many != 5000 || len(*out) != 0 {
+		t.Errorf("%d lists were sent of %d tasks: part of a list would stop the rest", len(*out), many)
+	}
+}
+
+func TestTooManyTasksForOneMessageAreCut(t *testing.T) {
+	l, v, out := told(robotv1.ProtocolDocument)
+	for range 400 {
+		task := taskIn(lifecycle.TaskRunning, 1)
+		task.Spec.Env = map[string]string{"X": string(make([]byte, 500))}
+		v.deliverTask(at(task, 7))
+	}
+	l.send("r1")
+	if n := len((*out)[0].Tasks); n == 0 || n == 400 {
+		t.Errorf("%d tasks", n)
+	}
+}
+
+func TestListAndDispatchAreOfTheEraOfTheRobotsObject(t *testing.T) {
+	l, v, out := told(robotv1.ProtocolK8s4r)
+	r := newRobot(namespace, "r1", word{})
+	r.UID = "era"
+	v.putRobot(r)
+	l.send("r1")
+	if got := (*out)[0].Era; got != "era" {
+		t.Errorf("list of era %q", got)
+	}
+	d, dv, _ := quietLink()
+	dv.putRobot(r)
+	var said wire.Dispatch
+	d.publish = func(_ string, _ wire.Kind, payload []byte, _ bool) (sent bool) {
+		said, _ = wire.Decode[wire.Dispatch](payload)
+		return true
+	}
+	d.send(taskIn(lifecycle.TaskDispatching, 1), wire.ActionCreate)
+	if said.Era != "era" || said.Attempt != 1 {
+		t.Errorf("dispatch of era %q", said.Era)
+	}
+}
+
+func TestTheRobotIsToldWhichAttemptsHaveStarted(t *testing.T) {
+	l, v, out := told(robotv1.ProtocolK8s4r)
+	before := func(s *robotv1.TaskStatus) {
+		s.Attempts = []robotv1.TaskAttempt{{Attempt: 1, Robot: "r1", StartedAt: &metav1.MicroTime{Time: clock}}, {Attempt: 2, Robot: "r1"}}
+	}
+	for _, row := range []struct {
+		name string
+		task *robotv1.Task
+		want bool
+	}{
+		{name: "one that nobody has heard of has not", task: taskIn(lifecycle.TaskDispatching, 1)},
+		{name: "one that follows one that had has not", task: taskIn(lifecycle.TaskDispatching, 2, before)},
+		{name: "one that runs has", task: taskIn(lifecycle.TaskRunning, 1), want: true},
+		{name: "one that ran when its robot was lost has", task: taskIn(lifecycle.TaskUnknown, 1, before), want: true},
+		{name: "one that was lost on its way has not", task: taskIn(lifecycle.TaskUnknown, 1)},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			if got := refOf(row.task).Started; got != row.want {
+				t.Errorf("the list says %v", got)
+			}
+			payload, err := encodeDispatch(wire.ActionCreate, row.task, robotv1.ProtocolK8s4r, 1, "era")
+			said, _ := wire.Decode[wire.Dispatch](payload)
+			if err != nil || said.Started != row.want {
+				t.Errorf("the dispatch says %v, %v", said.Started, err)
+			}
+		})
+	}
+	running := at(taskIn(lifecycle.TaskDispatching, 1), 7)
+	v.deliverTask(running)
+	l.send("r1")
+	running = at(running, 8)
+	running.Status.State = string(lifecycle.TaskRunning)
+	v.deliverTask(running)
+	l.send("r1")
+	if len(*out) != 1 {
+		t.Errorf("a start made a list: %d", len(*out))
+	}
+	l.refresh("r1")
+	l.send("r1")
+	if last := (*out)[len(*out)-1]; !last.Refs[0].Started {
+		t.Errorf("a robot that registers is told %+v", last.Refs)
+	}
+}

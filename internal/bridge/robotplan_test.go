@@ -1,0 +1,160 @@
+package bridge
+
+import (
+	"fmt"
+	"maps"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/wire"
+)
+
+const offlineAfter = 5 * time.Minute
+
+// known is a robot that has been heard and written at the clock's time.
+func known(phase string, edit ...func(*robotv1.RobotStatus)) *robotv1.Robot {
+	w := word{}
+	w.register(clock, robotv1.ProtocolK8s4r, wire.Register{AgentVersion: "1", DeviceInfo: device(1)})
+	r := newRobot(namespace, "r1", w)
+	r.Status = *nextRobotStatus(robotv1.RobotStatus{Phase: phase}, w)
+	for _, e := range edit {
+		e(&r.Status)
+	}
+	return r
+}
+
+// device is one whose use changes all the time.
+func device(use float64) *wire.DeviceInfo {
+	return &wire.DeviceInfo{Hostname: "h", CPU: &wire.CPU{LogicalCores: 4, UsagePercent: use}, Memory: &wire.Memory{Total: 8, Used: uint64(use)}, Uptime: uint64(use)}
+}
+
+func heardAt(after time.Duration, edit ...func(*word)) word {
+	w := word{}
+	w.register(clock, robotv1.ProtocolK8s4r, wire.Register{AgentVersion: "1", DeviceInfo: device(1)})
+	w.waits = false
+	w.hear(clock.Add(after))
+	for _, e := range edit {
+		e(&w)
+	}
+	return w
+}
+
+func TestWhatFollowsFromARobotsLastWord(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		robot  *robotv1.Robot
+		word   word
+		create bool
+		write  bool
+		answer bool
+		warn   bool
+	}{
+		{name: "a robot that registers for the first time gets an object", word: heardAt(0, func(w *word) { w.waits = true }), create: true},
+		{name: "a robot that nobody knows and that did not register gets none", word: heardAt(0)},
+		{name: "a new object gets its status",
+			robot: newRobot(namespace, "r1", word{}), word: heardAt(0, func(w *word) { w.waits = true }), write: true},
+		{name: "a robot that waits for its approval gets no answer",
+			robot: known("Pending"), word: heardAt(0, func(w *word) { w.waits = true })},
+		{name: "an approved robot gets its answer",
+			robot: known("online"), word: heardAt(0, func(w *word) { w.waits = true }), answer: true},
+		{name: "an answer is given once", robot: known("Online"), word: heardAt(0)},
+		{name: "a heartbeat soon after the last is not worth a write", robot: known("Online"), word: heardAt(30 * time.Second)},
+		{name: "use and uptime are not worth a write",
+			robot: known("Online"), word: heardAt(time.Second, func(w *word) { w.device = device(99) })},
+		{name: "another device is",
+			robot: known("Online"), word: heardAt(time.Second, func(w *word) { w.device = &wire.DeviceInfo{Hostname: "other"} }), write: true},
+		{name: "another version is",
+			robot: known("Online"), word: heardAt(time.Second, func(w *word) { w.version = "2" }), write: true},
+		{name: "before a third of offlineAfter is over the heartbeat is written",
+			robot: known("Online"), word: heardAt(offlineAfter * 2 / 9), write: true},
+		{name: "an offline robot that speaks is written at once", robot: known("Offline"), word: heardAt(time.Second), write: true},
+		{name: "a time that lies ahead of our clock is due",
+			robot: known("Online", func(s *robotv1.RobotStatus) {
+				s.LastHeartbeatTime = &metav1.MicroTime{Time: clock.Add(time.Hour)}
+			}), word: heardAt(time.Second), write: true},
+		{name: "a last will is written",
+			robot: known("Online"), word: heardAt(0, func(w *word) { w.gone = reasonLastWill }), write: true},
+		{name: "a deaf robot is shown, with a warning",
+			robot: known("Online"), word: heardAt(0, func(w *word) { w.deaf = true }), write: true, warn: true},
+		{name: "the warning comes once",
+			robot: known("Online", func(s *robotv1.RobotStatus) {
+				meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: robotv1.ConditionResponsive, Status: metav1.ConditionFalse, Reason: "NoAnswer", Message: messageDeaf})
+			}), word: heardAt(0, func(w *word) { w.deaf = true })},
+		{name: "a server that has just started has nothing to write", robot: known("Online"), word: word{}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s := planRobot("r1", row.word, row.robot, offlineAfter)
+			got := fmt.Sprint(s.create, s.status != nil, s.answer != nil, s.warning)
+			if want := fmt.Sprint(row.create, row.write, row.answer, row.warn); got != want {
+				t.Errorf("create, write, answer, warn: %s, want %s\nstatus %+v", got, want, s.status)
+			}
+		})
+	}
+}
+
+func TestATimeThatLiesAheadOfOurClockIsSetBack(t *testing.T) {
+	ahead := known("Online", func(s *robotv1.RobotStatus) { s.LastHeartbeatTime = &metav1.MicroTime{Time: clock.Add(time.Hour)} })
+	s := planRobot("r1", heardAt(time.Second), ahead, offlineAfter)
+	if s.status == nil || !s.status.LastHeartbeatTime.Time.Equal(clock.Add(time.Second)) {
+		t.Errorf("status %+v: the robot looks dead until the clock has caught up", s.status)
+	}
+}
+
+func TestANewRobotWaitsForItsApproval(t *testing.T) {
+	s := planRobot("r1", heardAt(0), newRobot(namespace, "r1", word{}), offlineAfter)
+	if s.status.Phase != "Pending" || s.status.Message != "Registration received, waiting for approval" || s.status.Agent.Protocol != "k8s4r" {
+		t.Errorf("status %+v", s.status)
+	}
+}
+
+func TestHeartbeatWritesAreSpreadAndInTime(t *testing.T) {
+	seen := map[time.Duration]bool{}
+	for i := range 1000 {
+		p := heartbeatPeriod(fmt.Sprintf("robot-%d", i), offlineAfter)
+		if p < offlineAfter/9 || p > offlineAfter/3 {
+			t.Fatalf("period %s", p)
+		}
+		seen[p] = true
+	}
+	if len(seen) < 300 {
+		t.Errorf("1000 robots share %d periods", len(seen))
+	}
+}
+
+func TestLabelsOfTheRobotFillOnlyWhatIsMissing(t *testing.T) {
+	got := filledLabels(map[string]string{"a": "person"}, map[string]string{"a": "robot", "b": "robot"})
+	if !maps.Equal(got, map[string]string{"a": "person", "b": "robot"}) {
+		t.Errorf("%v", got)
+	}
+	if got := filledLabels(map[string]string{"a": "person"}, map[string]string{"a": "robot"}); got != nil {
+		t.Errorf("nothing to add, but %v", got)
+	}
+	many := map[string]string{}
+	for i := range 200 {
+		many[fmt.Sprint(i)] = "x"
+	}
+	if got := filledLabels(nil, many); len(got) != maxLabels {
+		t.Errorf("%d labels", len(got))
+	}
+}
+
+func TestStrangersAreBounded(t *testing.T) {
+	r := newRobots()
+	for i := range maxStrangers {
+		r.change(fmt.Sprint(i), false, func(w *word) { w.hear(clock) })
+	}
+	if r.change("one-more", false, func(*word) {}) {
+		t.Error("one more was remembered")
+	}
+	if !r.change("known", true, func(*word) {}) {
+		t.Error("a known robot was refused")
+	}
+	r.settle(func(id string) bool { return id == "known" }, clock.Add(time.Hour), time.Minute)
+	if n := len(r.ids()); n != 1 {
+		t.Errorf("%d are remembered", n)
+	}
+}

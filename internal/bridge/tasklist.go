@@ -1,0 +1,335 @@
+package bridge
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/wire"
+)
+
+// listWindow is how long a change of a robot's list waits for others.
+const listWindow = 200 * time.Millisecond
+
+// lists keeps the retained word about what should be running on each robot.
+//
+// An agent of ours stops a task that it accepted with epoch e when a list of
+// an epoch >= e does not name it. Both epochs are resource versions, raised by
+// one where that is needed, so that this is safe:
+//
+//   - a dispatch gets an epoch above that of the list published last to its
+//     robot, so a list that was made before the dispatch, and therefore may
+//     lack it, is always older than it;
+//   - a list gets an epoch of at least that of each dispatch sent before it to
+//     its robot. It is made from a view that has those Tasks in it, so one that
+//     it lacks has ended, moved or gone since, and stopping it is right;
+//   - a list is at least as new as the highest resource version that an
+//     informer delivered, its first list's among them, so the first list of a
+//     new server, which knows nothing of what the one before it sent, outdates
+//     its dispatches, also those of Tasks that were deleted in between. Our own
+//     writes do not count: they may be ahead of a Task that is bound already
+//     and still on its way to us.
+//
+// A new server publishes every list before its first dispatch.
+type lists struct {
+	now     func() time.Time
+	view    *view
+	dialect func(robotID string) string
+	publish func(robotID string, k wire.Kind, payload []byte, retain bool) bool
+	tooMany func(robotID string, tasks int) // for one message
+
+	mu     sync.Mutex
+	dirty  map[string]time.Time // robot to when its list is due
+	clocks map[string]*listClock
+	over   map[types.UID]int32 // attempts whose end is heard and not written yet
+	wake   chan struct{}
+}
+
+// listClock is what one robot was told.
+type listClock struct {
+	list     uint64 // epoch of the last list
+	dispatch uint64 // highest epoch of a dispatch
+	refs     []wire.TaskRef
+	speaks   string    // empty: no list was sent
+	ends     time.Time // of a document agent: the first that no list was sent after; zero: none
+	quiet    time.Time // before it, no list goes out that can wait
+}
+
+func (l *lists) init() {
+	l.dirty, l.clocks, l.over = map[string]time.Time{}, map[string]*listClock{}, map[types.UID]int32{}
+	l.wake = make(chan struct{}, 1)
+}
+
+// dispatchEpoch is the epoch of a dispatch that is about to be sent.
+//
+// A dispatch of what the last list does not name is followed by another list,
+// even if that says the same: the Task may have been called off while it was
+// being sent, and then the last list, which knows, is older than the dispatch
+// and stops nothing.
+func (l *lists) dispatchEpoch(t *robotv1.Task) uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.clock(t.Spec.TargetRobot)
+	epoch := max(versionOf(t.ResourceVersion), c.list+1)
+	c.dispatch = max(c.dispatch, epoch)
+	if c.speaks == robotv1.ProtocolK8s4r && !slices.ContainsFunc(c.refs, func(r wire.TaskRef) bool { return sameAttempt(r, refOf(t)) }) {
+		c.speaks = ""
+		l.ask(t.Spec.TargetRobot, listWindow)
+	}
+	return epoch
+}
+
+func (l *lists) clock(robotID string) *listClock {
+	c := l.clocks[robotID]
+	if c == nil {
+		c = &listClock{}
+		l.clocks[robotID] = c
+	}
+	return c
+}
+
+// ended takes in that a document agent has ended an attempt, before that is
+// written: it forgets what has ended, and would run it again if a list named
+// it.
+func (l *lists) ended(r report) {
+	t := l.view.task(r.uid)
+	if !r.document || !r.Terminal() || !listed(t) || !mayReport(t, r) || t.Status.Attempt != r.attempt {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.over[r.uid] = r.attempt
+	l.hush(r.robot)
+}
+
+// settled forgets what was heard of an attempt once the Task says as much.
+func (l *lists) settled(uid types.UID, now *robotv1.Task) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if attempt, ok := l.over[uid]; ok && (!listed(now) || now.Status.Attempt != attempt) {
+		delete(l.over, uid)
+	}
+}
+
+// changed takes in how a Task was (nil: it is new) and is (nil: it is gone).
+func (l *lists) changed(old, now *robotv1.Task) {
+	was, is := listed(old), listed(now)
+	if was {
+		l.settled(old.UID, now)
+	}
+	switch {
+	case was && is && old.Spec.TargetRobot == now.Spec.TargetRobot && old.Status.Attempt == now.Status.Attempt:
+	case was && is:
+		l.mark(old.Spec.TargetRobot, 0)
+		l.mark(now.Spec.TargetRobot, 0)
+	case was:
+		// A document agent runs what it finds in a list that is out of date.
+		l.mark(old.Spec.TargetRobot, correctionWindow(now))
+	case is:
+		l.mark(now.Spec.TargetRobot, listWindow)
+	}
+}
+
+// correctionWindow is how long the list may go on naming a task: not at all
+// when it was deleted or is to stop.
+func correctionWindow(now *robotv1.Task) time.Duration {
+	if now == nil || now.DeletionTimestamp != nil || now.Status.Reason == robotv1.ReasonStopping {
+		return 0
+	}
+	return listWindow
+}
+
+// mark asks for a robot's list within so long.
+func (l *lists) mark(robotID string, within time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ask(robotID, within)
+}
+
+// ask is mark for who holds the lock.
+func (l *lists) ask(robotID string, within time.Duration) {
+	due := l.now().Add(within)
+	if within > 0 && l.dialect(robotID) == robotv1.ProtocolDocument {
+		due = l.afterEnds(robotID)
+	}
+	if there, ok := l.dirty[robotID]; ok && !due.Before(there) {
+		return
+	}
+	l.dirty[robotID] = due
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// refresh asks for a robot's list at once, even if it says nothing new.
+func (l *lists) refresh(robotID string) {
+	l.mu.Lock()
+	l.clock(robotID).speaks = ""
+	l.mu.Unlock()
+	l.mark(robotID, 0)
+}
+
+// sendAll publishes the lists of all robots, changed or not. Those of document
+// agents that name anything wait for the time by which all is known that they
+// have said.
+func (l *lists) sendAll(settled time.Time) {
+	for _, id := range l.view.robotIDs() {
+		if !l.putOff(id, settled) {
+			l.send(id)
+		}
+	}
+}
+
+// putOff makes a robot's list news, and puts it off if it can wait and has to.
+func (l *lists) putOff(robotID string, until time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.clock(robotID)
+	c.speaks = ""
+	waits := until.After(l.now()) && l.dialect(robotID) == robotv1.ProtocolDocument && len(l.unfinished(robotID)) > 0
+	if waits {
+		c.quiet = until
+		delete(l.dirty, robotID) // asked for before
+		l.ask(robotID, quietFor)
+	}
+	return waits
+}
+
+// forget drops what was told to a robot that is gone, after a last, empty
+// list.
+func (l *lists) forget(robotID string) {
+	l.send(robotID)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.clocks, robotID)
+	delete(l.dirty, robotID)
+}
+
+// run publishes lists until ctx ends.
+func (l *lists) run(ctx context.Context) {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.wake:
+		case <-timer.C:
+		}
+		due, wait := l.takeDue()
+		for _, id := range due {
+			l.send(id)
+		}
+		timer.Reset(wait)
+	}
+}
+
+func (l *lists) takeDue() (due []string, wait time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.now()
+	wait = time.Hour
+	for id, at := range l.dirty {
+		if at.After(now) {
+			wait = min(wait, at.Sub(now))
+			continue
+		}
+		due = append(due, id)
+		delete(l.dirty, id)
+	}
+	return due, wait
+}
+
+// send publishes a robot's list, unless it was told the same before.
+func (l *lists) send(robotID string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	speaks := l.dialect(robotID)
+	if speaks == "" {
+		return // comes with its registration
+	}
+	// The epoch first: what the view learns after it is only newer.
+	epoch := l.view.highest()
+	tasks := l.unfinished(robotID)
+	c := l.clock(robotID)
+	c.ends = time.Time{}
+	refs := refsOf(tasks)
+	if c.speaks == speaks && slices.EqualFunc(c.refs, refs, sameAttempt) {
+		return
+	}
+	epoch = max(epoch, c.dispatch, c.list)
+	payload := encodeList(tasks, speaks, wire.TaskList{Tasks: []wire.Task{}, Refs: refs, Epoch: epoch, Era: l.view.era(robotID)})
+	if len(payload) > wire.MaxPayload {
+		// The broker would end our connection, and with it that of all robots.
+		// The list before stays: it is too old to stop anything that should run.
+		l.tooMany(robotID, len(refs))
+		return
+	}
+	if !l.publish(robotID, wire.KindState, payload, true) {
+		l.ask(robotID, listWindow)
+		return
+	}
+	c.list, c.refs, c.speaks = epoch, refs, speaks
+}
+
+// unfinished is what should be running on a robot, as far as anybody has heard.
+func (l *lists) unfinished(robotID string) []*robotv1.Task {
+	return slices.DeleteFunc(l.view.tasksOn(robotID), func(t *robotv1.Task) bool {
+		attempt, over := l.over[t.UID]
+		return !listed(t) || over && attempt == t.Status.Attempt
+	})
+}
+
+func refsOf(tasks []*robotv1.Task) []wire.TaskRef {
+	refs := []wire.TaskRef{}
+	for _, t := range tasks {
+		refs = append(refs, refOf(t))
+	}
+	slices.SortFunc(refs, func(a, b wire.TaskRef) int { return cmp.Compare(a.UID, b.UID) })
+	return refs
+}
+
+func refOf(t *robotv1.Task) wire.TaskRef {
+	return wire.TaskRef{UID: string(t.UID), Attempt: t.Status.Attempt, Started: hasStarted(t)}
+}
+
+// sameAttempt leaves out whether it has started. That is news only to an agent
+// that has lost its memory, which registers, and then gets a list in any case;
+// a list for every start would double their number.
+func sameAttempt(a, b wire.TaskRef) bool { return a.UID == b.UID && a.Attempt == b.Attempt }
+
+// encodeList writes the list in the robot's dialect.
+func encodeList(tasks []*robotv1.Task, speaks string, ours wire.TaskList) []byte {
+	if speaks == robotv1.ProtocolK8s4r {
+		payload, _ := json.Marshal(ours)
+		return payload
+	}
+	payload, _ := json.Marshal(struct {
+		Tasks []json.RawMessage `json:"tasks"`
+	}{wholeTasks(tasks)})
+	return payload
+}
+
+// wholeTasks are the oldest Tasks that fit one message. What does not fit is
+// dispatched all the same; the list is a document agent's memory only.
+func wholeTasks(tasks []*robotv1.Task) []json.RawMessage {
+	slices.SortFunc(tasks, func(a, b *robotv1.Task) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID))
+	})
+	out, room := []json.RawMessage{}, wire.MaxPayload-len(`{"tasks":[]}`)
+	for _, t := range tasks {
+		one, err := json.Marshal(portable(t, robotv1.ProtocolDocument))
+		if err != nil || len(one)+1 > room {
+			continue
+		}
+		out, room = append(out, one), room-len(one)-1
+	}
+	return out
+}

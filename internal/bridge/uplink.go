@@ -1,0 +1,217 @@
+package bridge
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/wire"
+)
+
+// receive sorts one message to its handler. It never waits: the broker drops
+// for a server that does not read.
+func (b *Bridge) receive(topic string, payload []byte) {
+	a, err := wire.ParseTopic(topic)
+	if err != nil {
+		b.malformed("", "topic", err)
+		return
+	}
+	b.m.received.WithLabelValues(string(a.Kind)).Inc()
+	if err := b.handle(a, payload); err != nil {
+		b.malformed(a.RobotID, string(a.Kind), err)
+	}
+}
+
+func (b *Bridge) handle(a wire.Address, payload []byte) error {
+	switch a.Kind {
+	case wire.KindRegister:
+		return b.hearRegister(a, payload)
+	case wire.KindHeartbeat:
+		return b.hearHeartbeat(a, payload)
+	case wire.KindPresence:
+		return b.hearPresence(a, payload)
+	case wire.KindStatus:
+		return b.hearStatus(a, payload)
+	default:
+		return nil // nothing that the server subscribes to
+	}
+}
+
+// speaker is the robot that a message is from, and its dialect. The topic is
+// believed, because the broker checked it; a payload that disagrees with it
+// is refused.
+func speaker(a wire.Address, said string) (id, protocol string, err error) {
+	if a.Shared {
+		return said, robotv1.ProtocolDocument, wire.ValidRobotID(said)
+	}
+	if said != "" && said != a.RobotID {
+		return a.RobotID, "", fmt.Errorf("the payload says it is from %.80q", said)
+	}
+	return a.RobotID, robotv1.ProtocolK8s4r, nil
+}
+
+func (b *Bridge) hearRegister(a wire.Address, payload []byte) error {
+	r, err := wire.Decode[wire.Register](payload)
+	if err != nil {
+		b.refuse(a.RobotID, "Registration refused: "+err.Error())
+		return err
+	}
+	id, protocol, err := speaker(a, r.RobotID)
+	if err != nil {
+		b.refuse(a.RobotID, "Registration refused: "+err.Error())
+		return err
+	}
+	return b.register(id, protocol, r)
+}
+
+func (b *Bridge) register(id, protocol string, r wire.Register) error {
+	known := b.view.robot(id)
+	if !b.robots.change(id, known != nil, func(w *word) { w.register(b.now(), protocol, r) }) {
+		return errTooManyStrangers
+	}
+	if known != nil {
+		// Before the answer: that is what a document agent subscribes after,
+		// and it runs what an older list names.
+		b.lists.refresh(id)
+		b.lists.send(id)
+		b.downlink.robotHere(id, b.view.tasksOn(id), protocol == robotv1.ProtocolDocument)
+	}
+	b.robotQueue.Add(id)
+	return nil
+}
+
+// refuse tells a robot that it is not registered. Nobody knows whom a message
+// without a robot in it came from.
+func (b *Bridge) refuse(robotID, message string) {
+	if robotID != "" {
+		b.sendTo(robotID, wire.KindResponse, wire.Response{Message: message, RobotID: robotID})
+	}
+}
+
+func (b *Bridge) hearHeartbeat(a wire.Address, payload []byte) error {
+	h, err := wire.Decode[wire.Heartbeat](payload)
+	if err != nil {
+		return err
+	}
+	id, protocol, err := speaker(a, h.RobotID)
+	if err != nil {
+		return err
+	}
+	r := b.view.robot(id)
+	switch {
+	case r == nil && protocol == robotv1.ProtocolDocument:
+		return b.register(id, protocol, wire.Register{RobotID: id, Token: h.Token, DeviceInfo: h.DeviceInfo})
+	case r == nil:
+		b.refuse(id, "This robot is not known here; register it again")
+		return nil
+	}
+	b.beat(id, protocol, h, r)
+	return nil
+}
+
+// beat takes in the heartbeat of a known robot. What is acknowledged is that
+// it was heard: most heartbeats are never written down.
+func (b *Bridge) beat(id, protocol string, h wire.Heartbeat, r *robotv1.Robot) {
+	b.robots.change(id, true, func(w *word) { w.beat(b.now(), protocol, h) })
+	if h.N > 0 {
+		b.acks.heartbeat(id, h.N)
+	}
+	if s := planRobot(id, b.robots.get(id), r, b.cfg.OfflineAfter); s.status != nil {
+		b.robotQueue.Add(id)
+	}
+}
+
+func (b *Bridge) hearPresence(a wire.Address, payload []byte) error {
+	p, err := wire.Decode[wire.Presence](payload)
+	if err != nil {
+		return err
+	}
+	if b.view.robot(a.RobotID) == nil {
+		return nil // nobody whose absence matters
+	}
+	b.robots.change(a.RobotID, true, func(w *word) { w.part(b.now(), p) })
+	b.robotQueue.Add(a.RobotID)
+	return nil
+}
+
+func (b *Bridge) hearStatus(a wire.Address, payload []byte) error {
+	s, err := wire.Decode[wire.Status](payload)
+	if err != nil {
+		return err
+	}
+	r, err := newReport(a, s)
+	if err != nil {
+		return err
+	}
+	b.downlink.answered(r)
+	b.lists.ended(r)
+	b.answers(a.RobotID)
+	if !b.reports.add(r) {
+		b.drop(wire.KindStatus, "queue is full")
+	}
+	return nil
+}
+
+// newReport joins topic and payload. Our agents name the attempt; for the
+// others it is a part of the UID.
+func newReport(a wire.Address, s wire.Status) (report, error) {
+	if s.RobotName != "" && s.RobotName != a.RobotID {
+		return report{}, fmt.Errorf("the payload says it is from %.80q", s.RobotName)
+	}
+	if s.TaskUID != "" && s.TaskUID != a.TaskUID {
+		return report{}, fmt.Errorf("the payload says it is about %.80q", s.TaskUID)
+	}
+	r := report{robot: a.RobotID, uid: types.UID(a.TaskUID), attempt: s.Attempt, Status: s.Bounded()}
+	if s.Attempt <= 0 {
+		uid, attempt := wire.SplitAttemptUID(a.TaskUID)
+		r.uid, r.attempt, r.document = types.UID(uid), attempt, true
+	}
+	return r, nil
+}
+
+// answers notes that a robot answers what is dispatched to it.
+func (b *Bridge) answers(robotID string) {
+	if b.view.robot(robotID) == nil {
+		return
+	}
+	was := b.robots.get(robotID)
+	b.robots.change(robotID, true, func(w *word) {
+		w.hear(b.now())
+		w.deaf, w.answered = false, true
+	})
+	if was.deaf || !was.answered || was.gone != "" {
+		b.robotQueue.Add(robotID)
+	}
+}
+
+// overdue notes that a robot has not answered a dispatch although it lives.
+func (b *Bridge) overdue(o overdue) {
+	w := b.robots.get(o.robot)
+	lives := w.gone == "" && w.heard.After(o.since.Add(b.cfg.DeafAfter/2))
+	if w.deaf || !lives || b.now().Sub(o.since) < b.cfg.DeafAfter {
+		return
+	}
+	b.robots.change(o.robot, true, func(w *word) { w.deaf, w.answered = true, false })
+	b.robotQueue.Add(o.robot)
+}
+
+// malformed counts what cannot be understood, and logs it once a minute a
+// robot.
+func (b *Bridge) malformed(robotID, kind string, err error) {
+	b.drop(wire.Kind(kind), "malformed")
+	if b.view.robot(robotID) == nil {
+		robotID = "" // strangers share one line
+	}
+	if b.complaints.allow(robotID, b.now()) {
+		b.log.Info("dropped a message that makes no sense", "robot", robotID, "kind", kind, "reason", err.Error())
+	}
+}
+
+func (b *Bridge) drop(kind wire.Kind, reason string) {
+	b.m.dropped.WithLabelValues(string(kind), reason).Inc()
+}
+
+// complainEvery is the time between two log lines about one robot.
+const complainEvery = time.Minute

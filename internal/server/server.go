@@ -1,0 +1,58 @@
+// Package server assembles k8s4r-server: the bridge between robots and the API
+// server, its flags and its leader election.
+package server
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/bridge"
+)
+
+// reporter is the name under which the server reports events.
+const reporter = "k8s4r-server"
+
+// Config is what an operator says of the server.
+type Config = bridge.Config
+
+// Scheme knows the kinds that the server reads and writes.
+func Scheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	// Registering types fails only for two of one name, which the first test
+	// would show.
+	if err := errors.Join(clientgoscheme.AddToScheme(s), v1alpha1.AddToScheme(s)); err != nil {
+		panic(err)
+	}
+	return s
+}
+
+// Add starts the server with mgr, which holds its lease, its cache and its
+// health checks. Whoever makes mgr chooses its client's rate limit.
+func Add(mgr ctrl.Manager, cfg Config) error {
+	events := mgr.GetEventRecorder(reporter)
+	b, err := bridge.New(cfg, bridge.Cluster{
+		Client:    mgr.GetClient(),
+		Live:      mgr.GetAPIReader(),
+		Informers: mgr.GetCache(),
+		Warn: func(o client.Object, reason, message string) {
+			events.Eventf(o, nil, corev1.EventTypeWarning, reason, "Dispatch", "%s", message)
+		},
+	}, metrics.Registry, mgr.GetLogger().WithName("server"))
+	if err != nil {
+		return fmt.Errorf("server: %w", err)
+	}
+	return errors.Join(
+		mgr.AddReadyzCheck("mqtt", func(*http.Request) error { return b.Ready() }),
+		mgr.Add(b),
+	)
+}
