@@ -1,0 +1,684 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s4r.io/k8s4r/internal/agent/journal"
+	"k8s4r.io/k8s4r/internal/wire"
+)
+
+func TestLifecycleOfATask(t *testing.T) {
+	s, dir := newFakeServer(t), t.TempDir()
+	a := startAgent(t, s.config(dir))
+	s.awaitRegistered(1)
+	s.dispatch(shell("t1", `echo "hello from $K8S4R_TASK on $K8S4R_ROBOT"; echo oops >&2`), 1)
+
+	end := s.awaitEnd("t1", 1)
+	if end.State != wire.ReportCompleted || end.ExitCode != 0 || end.RobotName != robot {
+		t.Errorf("end = %+v, want completed with 0 by %s", end, robot)
+	}
+	if end.StartedAt == nil || end.FinishedAt == nil || end.FinishedAt.Before(*end.StartedAt) {
+		t.Errorf("end has times %v and %v, want both in order", end.StartedAt, end.FinishedAt)
+	}
+	for file, want := range map[string]string{"stdout.log": "hello from main on r1\n", "stderr.log": "oops\n"} {
+		if b, _ := os.ReadFile(stateFile(dir, "t1", 1, file)); string(b) != want {
+			t.Errorf("%s = %q, want %q", file, b, want)
+		}
+	}
+	eventually(t, "the journal to know of the ack", func() bool {
+		e, _ := a.journal.Get("t1", 1)
+		return e.Acked()
+	})
+	reports := s.said("t1", 1)
+	if n := len(reports); n > 2 {
+		t.Errorf("%d reports, want running and completed at the most: %+v", n, reports)
+	}
+	if !slices.IsSortedFunc(reports, func(a, b wire.Status) int { return int(a.Seq) - int(b.Seq) }) {
+		t.Errorf("reports out of sequence: %+v", reports)
+	}
+}
+
+func TestConcurrentTasksNeedNoMoreGoroutines(t *testing.T) {
+	const many = 200
+	s, dir := newFakeServer(t), t.TempDir()
+	a := startAgent(t, s.config(dir))
+	s.awaitRegistered(1)
+	fifo := filepath.Join(t.TempDir(), "gate")
+	must(t, syscall.Mkfifo(fifo, 0o600))
+	task := func(i int) wire.Task { return shell(fmt.Sprintf("t%d", i), "read line < "+fifo) }
+
+	idle := settled(t, "before any task")
+	s.dispatch(task(0), 1)
+	s.awaitRunning("t0", 1)
+	with1 := settled(t, "with one task")
+	for i := 1; i < many; i++ {
+		s.dispatch(task(i), 1)
+	}
+	for i := range many {
+		s.awaitRunning(fmt.Sprintf("t%d", i), 1)
+	}
+	if with200 := settled(t, "with 200 tasks"); with200 > with1 {
+		t.Errorf("%d goroutines with %d tasks, %d with one", with200, many, with1)
+	}
+
+	gate, err := os.OpenFile(fifo, os.O_RDWR, 0)
+	must(t, err)
+	defer gate.Close()
+	_, err = gate.WriteString(strings.Repeat("go\n", many))
+	must(t, err)
+	for i := range many {
+		uid := fmt.Sprintf("t%d", i)
+		if end := s.awaitEnd(uid, 1); end.State != wire.ReportCompleted {
+			t.Errorf("%s: %+v", uid, end)
+		}
+	}
+	if after := settled(t, "after all tasks"); after > idle {
+		t.Errorf("%d goroutines when nothing runs, %d before", after, idle)
+	}
+	a.stop()
+	if n := len(a.runner.byProcess) + len(a.runner.live); n != 0 {
+		t.Errorf("%d tasks are still known", n)
+	}
+}
+
+// settled counts goroutines once their number has not changed for a while.
+func settled(t *testing.T, when string) int {
+	t.Helper()
+	last, since := -1, time.Now()
+	eventually(t, "number of goroutines to settle "+when, func() bool {
+		if n := runtime.NumGoroutine(); n != last {
+			last, since = n, time.Now()
+		}
+		return time.Since(since) > 100*time.Millisecond
+	})
+	return last
+}
+
+func TestTimeout(t *testing.T) {
+	tests := []struct {
+		name       string
+		script     string
+		kill       time.Duration
+		wantCode   int32
+		wantSignal int32
+		wantAfter  time.Duration
+	}{
+		{name: "a task that ends on SIGTERM: 143 and signal 15",
+			script: "sleep 60", wantCode: 143, wantSignal: 15, wantAfter: 300 * time.Millisecond},
+		{name: "a task that ignores SIGTERM, with its children: SIGKILL after killTimeout, 137 and signal 9",
+			script: "trap '' TERM; sleep 60 & sleep 60", kill: 200 * time.Millisecond, wantCode: 137, wantSignal: 9, wantAfter: 500 * time.Millisecond},
+		{name: "a task that makes its peace on SIGTERM and exits 0: 143, and no signal",
+			script: "trap 'exit 0' TERM; sleep 60 & wait", wantCode: 143, wantSignal: 0, wantAfter: 300 * time.Millisecond},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			s, dir := newFakeServer(t), t.TempDir()
+			startAgent(t, s.config(dir))
+			s.awaitRegistered(1)
+			s.dispatch(shell("t1", test.script, func(w *wire.Task) {
+				w.Spec.Timeout, w.Spec.KillTimeout = wire.Duration(300*time.Millisecond), wire.Duration(test.kill)
+			}), 1)
+			end := s.awaitEnd("t1", 1)
+			if end.State != wire.ReportFailed || end.Reason != wire.ReasonTimeout || end.Message != "Task terminated: Task timeout" {
+				t.Errorf("end = %+v, want failed for Timeout", end)
+			}
+			if end.ExitCode != test.wantCode || end.Signal != test.wantSignal {
+				t.Errorf("exit code %d and signal %d, want %d and %d", end.ExitCode, end.Signal, test.wantCode, test.wantSignal)
+			}
+			took := end.FinishedAt.Sub(*end.StartedAt)
+			if late := took - test.wantAfter; late < 0 || late > 100*time.Millisecond {
+				t.Errorf("ended after %v, want %v to within 100 ms", took, test.wantAfter)
+			}
+		})
+	}
+}
+
+func TestHowTasksEnd(t *testing.T) {
+	tests := []struct {
+		name string
+		task wire.Task
+		want wire.Status
+	}{
+		{name: "exit code 3: failed, Exited",
+			task: shell("t1", "exit 3"), want: wire.Status{State: wire.ReportFailed, ExitCode: 3, Reason: wire.ReasonExited, Message: "Task exited with code 3"}},
+		{name: "killed by somebody: failed, Signaled",
+			task: shell("t1", "kill -9 $$"), want: wire.Status{State: wire.ReportFailed, ExitCode: 137, Signal: 9, Reason: wire.ReasonSignaled, Message: "Task was ended by signal 9 (killed)"}},
+		{name: "a command that is not there: failed, StartFailed, -1",
+			task: shell("t1", "", func(w *wire.Task) { w.Spec.Config.Exec.Command = "no-such-thing" }),
+			want: wire.Status{State: wire.ReportFailed, ExitCode: -1, Reason: wire.ReasonStartFailed, Message: `command "no-such-thing" not found on PATH /usr/local/bin:/usr/bin:/bin`}},
+		{name: "a driver that is not there: failed, Rejected, -1",
+			task: shell("t1", "", func(w *wire.Task) { w.Spec.Driver = "docker" }),
+			want: wire.Status{State: wire.ReportFailed, ExitCode: -1, Reason: wire.ReasonRejected, Message: `driver "docker": this robot has no such driver`}},
+		{name: "no config: failed, Rejected, -1",
+			task: shell("t1", "", func(w *wire.Task) { w.Spec.Config = wire.TaskConfig{} }),
+			want: wire.Status{State: wire.ReportFailed, ExitCode: -1, Reason: wire.ReasonRejected, Message: "config.execConfig is missing"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			s := newFakeServer(t)
+			startAgent(t, s.config(t.TempDir()))
+			s.awaitRegistered(1)
+			s.dispatch(test.task, 1)
+			end := s.awaitEnd("t1", 1)
+			got := wire.Status{State: end.State, ExitCode: end.ExitCode, Signal: end.Signal, Reason: end.Reason, Message: end.Message}
+			if !reflect.DeepEqual(got, test.want) {
+				t.Errorf("end = %+v, want %+v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestTheEnvironmentOfATask(t *testing.T) {
+	t.Setenv("K8S4R_AGENT_TOKEN", "secret")
+	t.Setenv("LD_PRELOAD", "")
+	s, dir := newFakeServer(t), t.TempDir()
+	startAgent(t, s.config(dir))
+	s.awaitRegistered(1)
+	s.dispatch(shell("t1", "env | sort", func(w *wire.Task) {
+		w.Metadata.Labels = map[string]string{wire.LabelTaskIndex: "4"}
+		w.Spec.Env = map[string]string{"HOME": "/elsewhere", "GREETING": "hello", "K8S4R_TASK_DIR": "/hidden"}
+	}), 7)
+	s.awaitEnd("t1", 7)
+	b, err := os.ReadFile(stateFile(dir, "t1", 7, "stdout.log"))
+	must(t, err)
+	var got []string
+	for line := range strings.Lines(string(b)) {
+		// What the shell sets for itself.
+		if name, _, _ := strings.Cut(line, "="); name != "PWD" && name != "OLDPWD" && name != "SHLVL" && name != "_" {
+			got = append(got, strings.TrimSpace(line))
+		}
+	}
+	want := []string{
+		"GREETING=hello", "HOME=/elsewhere", "K8S4R_ATTEMPT=7", "K8S4R_JOB=job", "K8S4R_ROBOT=r1", "K8S4R_TASK=main",
+		"K8S4R_TASK_DIR=" + taskDir(dir, "t1", 7), "K8S4R_TASK_GROUP=group", "K8S4R_TASK_INDEX=4", "K8S4R_TASK_UID=t1",
+		"PATH=/usr/local/bin:/usr/bin:/bin",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("environment\n%q, want\n%q", got, want)
+	}
+}
+
+func TestARepeatedDispatchRunsNothingAgain(t *testing.T) {
+	s, dir := newFakeServer(t), t.TempDir()
+	a := startAgent(t, s.config(dir))
+	s.awaitRegistered(1)
+	trace := filepath.Join(t.TempDir(), "runs")
+	task := shell("t1", "echo run >> "+trace)
+	for range 5 {
+		s.dispatch(task, 2)
+	}
+	first := s.awaitEnd("t1", 2)
+	n := len(s.said("t1", 2))
+	s.dispatch(task, 2)
+	eventually(t, "the end to be reported again", func() bool { return len(s.said("t1", 2)) > n })
+	if again := s.said("t1", 2)[n]; !reflect.DeepEqual(again, first) {
+		t.Errorf("reported again as %+v, want %+v", again, first)
+	}
+
+	s.dispatch(task, 1) // an attempt that was never seen, come late
+	old := s.awaitEnd("t1", 1)
+	if old.State != wire.ReportFailed || old.Reason != wire.ReasonSuperseded || old.StartedAt != nil {
+		t.Errorf("the older attempt is answered with %+v, want failed, Superseded", old)
+	}
+	a.stop()
+	startAgent(t, s.config(dir)) // and after a restart
+	n = len(s.said("t1", 2))
+	s.awaitRegistered(2)
+	s.dispatch(task, 2)
+	eventually(t, "the end to be reported by the new agent", func() bool { return len(s.said("t1", 2)) > n })
+	n = len(s.said("t1", 1))
+	s.dispatch(task, 1)
+	eventually(t, "the older attempt to be answered again", func() bool { return len(s.said("t1", 1)) > n })
+	if runs := lines(trace); len(runs) != 1 {
+		t.Errorf("%d runs, want 1", len(runs))
+	}
+	for _, r := range s.said("t1", 1) {
+		if !reflect.DeepEqual(r, old) {
+			t.Errorf("the older attempt is answered with %+v, then with %+v", old, r)
+		}
+	}
+}
+
+// A duplicate that comes late, and a cluster that was brought back from a
+// backup, look the same from here.
+func TestAnOlderAttemptIsAnsweredAndLeavesTheNewerOneAlone(t *testing.T) {
+	s, dir := newFakeServer(t), t.TempDir()
+	startAgent(t, s.config(dir))
+	s.awaitRegistered(1)
+	s.dispatch(shell("t1", "exit 3"), 2)
+	end := s.awaitEnd("t1", 2)
+	s.dispatch(shell("t1", "sleep 600"), 3)
+	s.awaitRunning("t1", 3)
+	n := len(s.said("t1", 2))
+	s.dispatch(shell("t1", "exit 0"), 2)
+	s.dispatch(shell("t1", "exit 0"), 1)
+	eventually(t, "the end of attempt 2 to be repeated", func() bool { return len(s.said("t1", 2)) > n })
+	if again := s.said("t1", 2)[n]; !reflect.DeepEqual(again, end) {
+		t.Errorf("attempt 2 is answered with %+v, want %+v", again, end)
+	}
+	if old := s.awaitEnd("t1", 1); old.Reason != wire.ReasonSuperseded || old.State != wire.ReportFailed {
+		t.Errorf("attempt 1 is answered with %+v, want failed, Superseded", old)
+	}
+	s.remove("t1", 3)
+	if last := s.awaitEnd("t1", 3); last.Reason != wire.ReasonStopped {
+		t.Errorf("attempt 3 did not run on: %+v", last)
+	}
+}
+
+func TestAnAgentThatHasLostItsMemoryRunsNothingAgain(t *testing.T) {
+	s, dir := newFakeServer(t), t.TempDir()
+	a := startAgent(t, s.config(dir))
+	s.awaitRegistered(1)
+	trace := filepath.Join(t.TempDir(), "runs")
+	task := func(uid string) wire.Task { return shell(uid, "echo "+uid+" >> "+trace) }
+	started := func(uid string) {
+		s.publish(wire.KindDispatch, wire.Dispatch{Action: wire.ActionCreate, Task: task(uid), Attempt: 4, Epoch: 9, Started: true}, false)
+	}
+	s.publish(wire.KindState, wire.TaskList{Tasks: []wire.Task{}, Epoch: 9, Refs: []wire.TaskRef{
+		{UID: "listed", Attempt: 4, Started: true}, {UID: "announced", Attempt: 4}, {UID: "../nonsense", Attempt: 1, Started: true},
+	}}, true)
+	started("dispatched")
+	for _, uid := range []string{"listed", "dispatched"} {
+		if end := s.awaitEnd(uid, 4); end.State != wire.ReportFailed || end.Reason != wire.ReasonAgentRestarted {
+			t.Errorf("%s is answered with %+v, want failed, AgentRestarted", uid, end)
+		}
+	}
+	s.dispatch(task("announced"), 4)
+	if end := s.awaitEnd("announced", 4); end.State != wire.ReportCompleted {
+		t.Errorf("a task whose list came before its dispatch ended as %+v", end)
+	}
+	a.stop()
+	startAgent(t, s.config(dir))
+	s.awaitRegistered(2)
+	n := len(s.said("listed", 4))
+	s.dispatch(task("listed"), 4)
+	eventually(t, "the answer to be repeated", func() bool { return len(s.said("listed", 4)) > n })
+	started("announced") // what it does know is answered as ever
+	s.dispatch(task("next"), 1)
+	s.awaitEnd("next", 1)
+	if end := s.awaitEnd("announced", 4); end.State != wire.ReportCompleted {
+		t.Errorf("what the journal knows is answered with %+v", end)
+	}
+	if runs := lines(trace); !slices.Equal(runs, []string{"announced", "next"}) {
+		t.Errorf("ran %v, want only announced and next", runs)
+	}
+}
+
+func TestANewerAttemptWaitsForTheEndOfTheOldOne(t *testing.T) {
+	s, dir := newFakeServer(t), t.TempDir()
+	startAgent(t, s.config(dir))
+	s.awaitRegistered(1)
+	trace := filepath.Join(t.TempDir(), "trace")
+	// It takes its time to end, and writes when it does.
+	s.dispatch(shell("t1", fmt.Sprintf(`trap 'sleep 0.2; echo end1 >> %[1]s; exit 0' TERM; echo start1 >> %[1]s; sleep 600 & wait`, trace)), 1)
+	s.awaitRunning("t1", 1)
+	eventually(t, "attempt 1 to write", func() bool { return len(lines(trace)) == 1 })
+	s.dispatch(shell("t1", "echo start2 >> "+trace), 2)
+	if end := s.awaitEnd("t1", 1); end.Reason != wire.ReasonSuperseded || end.State != wire.ReportFailed {
+		t.Errorf("attempt 1 ended as %+v, want failed, Superseded", end)
+	}
+	if end := s.awaitEnd("t1", 2); end.State != wire.ReportCompleted {
+		t.Errorf("attempt 2 ended as %+v, want completed", end)
+	}
+	if got := lines(trace); !slices.Equal(got, []string{"start1", "end1", "start2"}) {
+		t.Errorf("trace %v", got)
+	}
+}
+
+func TestDelete(t *testing.T) {
+	s, dir := newFakeServer(t), t.TempDir()
+	a := startAgent(t, s.config(dir))
+	s.awaitRegistered(1)
+	s.dispatch(shell("t1", "trap 'exit 4' TERM; echo up; sleep 600 & wait"), 2)
+	s.awaitRunning("t1", 2)
+	eventually(t, "the trap to be set", func() bool { return len(lines(stateFile(dir, "t1", 2, "stdout.log"))) > 0 })
+
+	s.remove("nobody", 1)
+	s.remove("t1", 1)
+	eventually(t, "the delete of an older attempt to be refused", func() bool { return a.runner.noise.total() == 1 })
+	s.remove("t1", 2)
+	end := s.awaitEnd("t1", 2)
+	if end.State != wire.ReportFailed || end.Reason != wire.ReasonStopped || end.ExitCode != 4 || end.Signal != 0 {
+		t.Errorf("end = %+v, want failed, Stopped, exit code 4", end)
+	}
+	n := len(s.said("t1", 2))
+	s.remove("t1", 2)
+	eventually(t, "a second delete to be answered with the end", func() bool { return len(s.said("t1", 2)) > n })
+	s.dispatch(shell("t1", "exit 0"), 2)
+	eventually(t, "a late dispatch to be answered with the end", func() bool { return len(s.said("t1", 2)) > n+1 })
+	for _, r := range s.said("t1", 2)[n:] {
+		if !reflect.DeepEqual(r, end) {
+			t.Errorf("answered with %+v, want %+v", r, end)
+		}
+	}
+	if got := s.said("nobody", 1); len(got) != 0 {
+		t.Errorf("an unknown task was answered with %+v", got)
+	}
+}
+
+func TestTaskList(t *testing.T) {
+	s, dir := newFakeServer(t), t.TempDir()
+	startAgent(t, s.config(dir))
+	s.awaitRegistered(1)
+	epochs := map[string]uint64{}
+	for _, uid := range []string{"old", "named", "wrong-attempt", "new"} {
+		epochs[uid] = s.dispatch(shell(uid, "sleep 600"), 2)
+		s.awaitRunning(uid, 2)
+	}
+	list := func(epoch uint64, refs ...wire.TaskRef) {
+		s.publish(wire.KindState, wire.TaskList{Tasks: []wire.Task{}, Refs: refs, Epoch: epoch}, true)
+	}
+	list(0) // a document agent's
+	list(epochs["wrong-attempt"], wire.TaskRef{UID: "named", Attempt: 2}, wire.TaskRef{UID: "wrong-attempt", Attempt: 1}, wire.TaskRef{UID: "unknown", Attempt: 1})
+	for _, uid := range []string{"old", "wrong-attempt"} {
+		if end := s.awaitEnd(uid, 2); end.Reason != wire.ReasonStopped {
+			t.Errorf("%s ended as %+v, want Stopped", uid, end)
+		}
+	}
+	list(epochs["named"]) // overtaken by the one before
+	s.dispatch(shell("after", "exit 0"), 1)
+	s.awaitEnd("after", 1)
+	for _, uid := range []string{"named", "new", "unknown"} {
+		for _, r := range s.said(uid, 2) {
+			if r.Terminal() {
+				t.Errorf("%s ended as %+v", uid, r)
+			}
+		}
+	}
+	list(s.dispatch(shell("last", "sleep 600"), 1))
+	for _, uid := range []string{"named", "new"} {
+		s.awaitEnd(uid, 2)
+	}
+	s.awaitEnd("last", 1)
+	if got := s.said("unknown", 1); len(got) != 0 {
+		t.Errorf("a task that was only listed was run: %+v", got)
+	}
+}
+
+// A cluster that was set up anew counts its resource versions from the start,
+// and the robot has lived through that.
+func TestTaskListsOfAClusterThatWasSetUpAnew(t *testing.T) {
+	s, dir := newFakeServer(t), t.TempDir()
+	startAgent(t, s.config(dir))
+	s.awaitRegistered(1)
+	dispatch := func(uid, era string, epoch uint64) {
+		s.publish(wire.KindDispatch, wire.Dispatch{Action: wire.ActionCreate, Task: shell(uid, "sleep 600"), Attempt: 1, Epoch: epoch, Era: era}, false)
+		s.awaitRunning(uid, 1)
+	}
+	list := func(era string, epoch uint64, refs ...wire.TaskRef) {
+		s.publish(wire.KindState, wire.TaskList{Tasks: []wire.Task{}, Refs: refs, Epoch: epoch, Era: era}, true)
+	}
+	dispatch("before", "old", 1_000_000)
+	list("old", 1_000_001, wire.TaskRef{UID: "before", Attempt: 1})
+	list("new", 3)
+	if end := s.awaitEnd("before", 1); end.Reason != wire.ReasonStopped {
+		t.Errorf("end = %+v, want Stopped", end)
+	}
+	dispatch("gone", "new", 4)
+	dispatch("late", "new", 6)
+	list("new", 5)
+	s.awaitEnd("gone", 1)
+	for _, r := range s.said("late", 1) {
+		if r.Terminal() {
+			t.Errorf("a list that is older than the dispatch ended it: %+v", r)
+		}
+	}
+}
+
+func TestReportsAreRepeatedUntilAcknowledged(t *testing.T) {
+	s, dir := newFakeServer(t), t.TempDir()
+	s.set(func() { s.silent = true })
+	a := startAgent(t, s.config(dir))
+	s.awaitRegistered(1)
+	s.dispatch(shell("t1", "exit 0"), 1)
+	end := s.awaitEnd("t1", 1)
+	ends := func() (n int) {
+		for _, r := range s.said("t1", 1) {
+			if r.Terminal() {
+				n++
+			}
+		}
+		return n
+	}
+	eventually(t, "the end to be reported again", func() bool { return ends() >= 2 })
+
+	s.ack("t1", 1, end.Seq-1) // only the running report
+	s.stop()
+	eventually(t, "the agent to notice", func() bool { return !a.link.isUp() })
+	before := ends()
+	s.start()
+	eventually(t, "the end to be reported after the reconnect", func() bool { return ends() > before })
+	s.ack("t1", 1, end.Seq)
+	eventually(t, "the outbox to be empty", func() bool {
+		select {
+		case <-a.out.drained():
+			return true
+		default:
+			return false
+		}
+	})
+}
+
+func TestReconnectSubscribesAndRegistersAgain(t *testing.T) {
+	s, dir := newFakeServer(t), t.TempDir()
+	a := startAgent(t, s.config(dir))
+	s.awaitRegistered(1)
+	s.dispatch(shell("t1", "sleep 600"), 1)
+	s.awaitRunning("t1", 1)
+	for n := 2; n < 5; n++ {
+		s.stop()
+		eventually(t, "the agent to notice", func() bool { return !a.link.isUp() })
+		s.start()
+		s.awaitRegistered(n)
+	}
+	s.remove("t1", 1)
+	if end := s.awaitEnd("t1", 1); end.Reason != wire.ReasonStopped {
+		t.Errorf("end = %+v, want Stopped", end)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, r := range s.registers {
+		if r.RobotID != robot || r.DeviceInfo == nil || !slices.Equal(r.DeviceInfo.Drivers, []string{"exec", "raw_exec"}) || r.AgentVersion == "" || r.Address != "127.0.0.1" {
+			t.Errorf("registration %d = %+v", i, r)
+		}
+	}
+}
+
+func TestHeartbeats(t *testing.T) {
+	s := newFakeServer(t)
+	c := s.config(t.TempDir())
+	c.Heartbeat = 20 * time.Millisecond
+	startAgent(t, c)
+	eventually(t, "ten heartbeats", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.heartbeats) >= 10
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, h := range s.heartbeats {
+		if h.N != uint64(i+1) || h.RobotID != "" || h.Token != "" {
+			t.Errorf("heartbeat %d = %+v, want only its number", i+1, h)
+		}
+		if h.DeviceInfo != nil {
+			t.Errorf("heartbeat %d carries a device that has not changed: %+v", i+1, h.DeviceInfo)
+		}
+	}
+}
+
+func TestOrderlyStop(t *testing.T) {
+	s, dir := newFakeServer(t), t.TempDir()
+	a := startAgent(t, s.config(dir))
+	s.awaitRegistered(1)
+	s.dispatch(shell("t1", "sleep 600"), 1)
+	s.awaitRunning("t1", 1)
+	a.stop()
+	if end := s.awaitEnd("t1", 1); end.Reason != wire.ReasonAgentStopped || end.Signal != int32(syscall.SIGTERM) {
+		t.Errorf("end = %+v, want AgentStopped by SIGTERM", end)
+	}
+	presences := func() []wire.Presence {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return slices.Clone(s.presences)
+	}
+	eventually(t, "a goodbye", func() bool { return len(presences()) > 0 })
+	if got, want := presences(), []wire.Presence{{Online: false, Graceful: true}}; !slices.Equal(got, want) {
+		t.Errorf("presence %+v, want %+v and no last will", got, want)
+	}
+}
+
+func TestStopInAHurryWithoutABroker(t *testing.T) {
+	s, dir := newFakeServer(t), t.TempDir()
+	a := startAgent(t, s.config(dir))
+	s.awaitRegistered(1)
+	s.dispatch(shell("t1", "trap '' TERM; echo up; while :; do sleep 600; done"), 1)
+	eventually(t, "the task to be deaf", func() bool { return len(lines(stateFile(dir, "t1", 1, "stdout.log"))) > 0 })
+	s.stop()
+	began := time.Now()
+	a.hasten()
+	must(t, a.err())
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("stopping took %v", took)
+	}
+	s.start()
+	startAgent(t, s.config(dir))
+	if end := s.awaitEnd("t1", 1); end.Reason != wire.ReasonAgentStopped || end.Signal != int32(syscall.SIGKILL) {
+		t.Errorf("end after the restart = %+v, want AgentStopped by SIGKILL", end)
+	}
+}
+
+func TestASecondAgentOnOneStateDirectoryIsRefused(t *testing.T) {
+	s, dir := newFakeServer(t), t.TempDir()
+	startAgent(t, s.config(dir))
+	_, err := New(s.config(dir), slog.New(slog.DiscardHandler))
+	if !errors.Is(err, errLocked) || !strings.Contains(err.Error(), dir) {
+		t.Errorf("New = %v, want errLocked that names %s", err, dir)
+	}
+}
+
+func TestGarbageIsCountedAndDropped(t *testing.T) {
+	s, dir := newFakeServer(t), t.TempDir()
+	a := startAgent(t, s.config(dir))
+	s.awaitRegistered(1)
+	garbage := []string{
+		"", "{", "\x00\xff\xfe", "null garbage", `{"action":1}`, `{"action":"create","task":{"spec":{"timeout":"-1s"}}}`,
+		strings.Repeat("[", 10_000), strings.Repeat("x", wire.MaxPayload+1),
+	}
+	refused := []string{
+		`{}`, `null`, `{"action":"create"}`, `{"action":"explode","task":{"metadata":{"uid":"t9"}}}`,
+		`{"action":"create","task":{"metadata":{"uid":"../../etc"}}}`, `{"action":"create","task":{"metadata":{"uid":"a/b"}}}`,
+		`{"action":"create","attempt":-1,"task":{"metadata":{"uid":"t9"}}}`,
+		`{"action":"create","task":{"metadata":{"uid":"t9"},"spec":{"targetRobot":"r2"}}}`,
+	}
+	want := 0
+	for _, k := range []wire.Kind{wire.KindDispatch, wire.KindState, wire.KindAck, wire.KindResponse} {
+		for _, g := range garbage {
+			if k != wire.KindDispatch && strings.Contains(g, "action") {
+				continue // for those it is a message with nothing in it
+			}
+			s.raw(wire.RobotTopic(robot, k), []byte(g), false)
+			want++
+		}
+	}
+	for _, g := range refused {
+		s.raw(wire.RobotTopic(robot, wire.KindDispatch), []byte(g), false)
+		want++
+	}
+	want -= 4 // the broker itself keeps back what is larger than we take
+	eventually(t, fmt.Sprintf("%d messages to be dropped", want), func() bool { return a.runner.noise.total() >= want })
+	s.dispatch(shell("t1", "exit 0"), 1)
+	s.awaitEnd("t1", 1)
+	if n := a.runner.noise.total(); n > want+4 {
+		t.Errorf("%d messages dropped, want %d", n, want)
+	}
+}
+
+func TestADiskThatRefusesTheJournal(t *testing.T) {
+	t.Run("nothing starts and nothing is reported until it takes it", func(t *testing.T) {
+		s, dir := newFakeServer(t), t.TempDir()
+		var full atomic.Bool
+		full.Store(true)
+		a := startAgent(t, s.config(dir), func(a *Agent) {
+			a.runner.append = func(recs ...journal.Record) error {
+				if full.Load() {
+					return syscall.ENOSPC
+				}
+				return a.journal.Append(recs...)
+			}
+		})
+		s.awaitRegistered(1)
+		s.dispatch(shell("t1", "exit 0"), 1)
+		eventually(t, "the refusal to be noted", func() bool { return a.runner.noise.total() > 0 })
+		if got := s.said("t1", 1); len(got) > 0 || len(lines(stateFile(dir, "t1", 1, "stdout.log"))) > 0 {
+			t.Errorf("reported %+v of what was not written down", got)
+		}
+		full.Store(false)
+		if end := s.awaitEnd("t1", 1); end.State != wire.ReportCompleted {
+			t.Errorf("end = %+v, want completed", end)
+		}
+	})
+	t.Run("a failed sync ends the agent and its tasks, and the next one says so", func(t *testing.T) {
+		s, dir := newFakeServer(t), t.TempDir()
+		var broken atomic.Bool
+		a := startAgent(t, s.config(dir), func(a *Agent) {
+			a.runner.append = func(recs ...journal.Record) error {
+				if broken.Load() {
+					return journal.ErrBroken
+				}
+				return a.journal.Append(recs...)
+			}
+		})
+		s.awaitRegistered(1)
+		s.dispatch(shell("t1", "sleep 600"), 1)
+		s.awaitRunning("t1", 1)
+		broken.Store(true)
+		s.dispatch(shell("t2", "sleep 600"), 1)
+		if err := a.err(); !errors.Is(err, journal.ErrBroken) {
+			t.Errorf("the agent ended with %v, want ErrBroken", err)
+		}
+		if left := strays(dir); len(left) > 0 {
+			t.Errorf("processes %v are left over", left)
+		}
+		startAgent(t, s.config(dir))
+		if end := s.awaitEnd("t1", 1); end.Reason != wire.ReasonAgentRestarted {
+			t.Errorf("end = %+v, want AgentRestarted", end)
+		}
+	})
+	t.Run("a stop does not wait for it for ever, and no process stays", func(t *testing.T) {
+		s, dir := newFakeServer(t), t.TempDir()
+		var full atomic.Bool
+		a := startAgent(t, s.config(dir), func(a *Agent) {
+			a.runner.append = func(recs ...journal.Record) error {
+				if full.Load() {
+					return syscall.ENOSPC
+				}
+				return a.journal.Append(recs...)
+			}
+		})
+		s.awaitRegistered(1)
+		s.dispatch(shell("t1", "sleep 600"), 1)
+		s.awaitRunning("t1", 1)
+		full.Store(true)
+		s.dispatch(shell("t2", "sleep 600"), 1)
+		eventually(t, "the refusal to be noted", func() bool { return a.runner.noise.total() > 0 })
+		a.hasten()
+		if err := a.err(); err == nil {
+			t.Error("the agent claims an orderly stop")
+		}
+		if left := strays(dir); len(left) > 0 {
+			t.Errorf("processes %v are left over", left)
+		}
+	})
+}

@@ -1,0 +1,218 @@
+package agent
+
+import (
+	"fmt"
+	"time"
+
+	"k8s4r.io/k8s4r/internal/agent/journal"
+	"k8s4r.io/k8s4r/internal/driver"
+	"k8s4r.io/k8s4r/internal/wire"
+)
+
+// dispatch takes a task on, or stops it.
+func (r *runner) dispatch(p *plan, d wire.Dispatch) {
+	if err := fitsThisRobot(r.robot, d); err != nil {
+		r.noise.drop("dispatch", err)
+		return
+	}
+	d.Attempt = max(d.Attempt, 1)
+	if d.Action == wire.ActionDelete {
+		r.remove(p, d)
+		return
+	}
+	if run := r.live[d.Task.Metadata.UID]; run != nil {
+		r.again(p, run, d)
+		return
+	}
+	r.create(p, d)
+}
+
+// create handles a task that does not run here.
+func (r *runner) create(p *plan, d wire.Dispatch) {
+	last, known := r.journal.Latest(d.Task.Metadata.UID)
+	switch {
+	case known && d.Attempt < last.Attempt:
+		r.older(p, d)
+	case known && d.Attempt == last.Attempt:
+		p.reports = append(p.reports, lastReport(last)...)
+	case r.stopping:
+		// The server sends it again when the agent is back.
+	default:
+		r.accept(p, d)
+	}
+}
+
+// lastReport is how an attempt ended, if it did.
+func lastReport(e journal.Entry) []wire.Status {
+	if !e.Ended() {
+		return nil
+	}
+	return []wire.Status{*e.Status}
+}
+
+// again handles a task that runs here already.
+func (r *runner) again(p *plan, run *run, d wire.Dispatch) {
+	switch {
+	case d.Attempt < run.attempt:
+		r.older(p, d)
+	case d.Attempt == run.attempt:
+		if s := stampOf(d); !s.before(run.said) {
+			run.said = s
+		}
+		if run.status.Seq > 0 {
+			p.reports = append(p.reports, run.status)
+		}
+	case r.stopping:
+	default:
+		// Two attempts of a task never overlap: the new one waits until the
+		// whole group of the old one is gone.
+		if run.next == nil || run.next.Attempt <= d.Attempt {
+			run.next = &d
+		}
+		r.stop(run, wire.ReasonSuperseded, killTimeout(run.task.Spec))
+	}
+}
+
+// older answers for an attempt when a newer one was seen here: with its end, or
+// with the word that it will never run. Silence would leave a server for ever
+// at a number that we have passed, which is where one stands that was brought
+// back from a backup. The answer is about that attempt alone.
+func (r *runner) older(p *plan, d wire.Dispatch) {
+	if e, known := r.journal.Get(d.Task.Metadata.UID, d.Attempt); known {
+		p.reports = append(p.reports, lastReport(e)...)
+		return
+	}
+	r.turnDown(p, d, wire.ReasonSuperseded, "A newer attempt of the task was seen on this robot")
+}
+
+// accept takes on an attempt that was never seen before.
+func (r *runner) accept(p *plan, d wire.Dispatch) {
+	if d.Started {
+		r.lost(p, d)
+		return
+	}
+	if err := r.check(d.Task.Spec); err != nil {
+		r.turnDown(p, d, wire.ReasonRejected, err.Error())
+		return
+	}
+	run := &run{task: d.Task, attempt: d.Attempt, said: stampOf(d)}
+	r.live[d.Task.Metadata.UID] = run
+	p.records = append(p.records, journal.Record{
+		Kind: journal.Accepted, UID: d.Task.Metadata.UID, Attempt: d.Attempt, At: r.now().UTC(), Task: &d.Task,
+	})
+	p.start = append(p.start, run)
+}
+
+// check refuses what no driver here can run.
+func (r *runner) check(s wire.TaskSpec) error {
+	d, ok := r.drivers[s.Driver]
+	if !ok {
+		return fmt.Errorf("driver %.100q: %w", s.Driver, driver.ErrNoDriver)
+	}
+	return d.Check(s.Config)
+}
+
+// turnDown ends an attempt that is not going to run.
+func (r *runner) turnDown(p *plan, d wire.Dispatch, reason, message string) {
+	s := wire.Status{State: wire.ReportFailed, ExitCode: -1, Reason: reason, Event: reason, Message: message}
+	r.finish(p, &run{task: d.Task, attempt: d.Attempt}, s)
+}
+
+// lost answers for an attempt that ran here by the server's word, and that the
+// journal does not know: it was lost with the state directory. To run it would
+// be to run it again, and to say nothing would leave it running for ever.
+func (r *runner) lost(p *plan, d wire.Dispatch) {
+	r.turnDown(p, d, wire.ReasonAgentRestarted, "The robot has lost its memory of the attempt, so how it ended is not known")
+}
+
+// stop ends a live attempt. The first cause counts, and the shortest grace.
+func (r *runner) stop(run *run, why driver.Cause, grace time.Duration) {
+	if run.process != nil {
+		r.procs.Stop(run.process, grace, why)
+	} else if run.stop == driver.CauseNone {
+		run.stop = why
+	}
+}
+
+// remove stops a task on request. One that is over answers with its end, one
+// that is not known here with nothing.
+func (r *runner) remove(p *plan, d wire.Dispatch) {
+	run := r.live[d.Task.Metadata.UID]
+	if run == nil {
+		last, _ := r.journal.Latest(d.Task.Metadata.UID)
+		p.reports = append(p.reports, lastReport(last)...)
+		return
+	}
+	if d.Attempt < run.attempt {
+		r.noise.drop("delete of an older attempt", fmt.Errorf("task %s: attempt %d, have seen %d", d.Task.Metadata.UID, d.Attempt, run.attempt))
+		return
+	}
+	if next := run.next; next != nil && next.Attempt <= d.Attempt {
+		run.next = nil
+		r.turnDown(p, *next, wire.ReasonStopped, stopMessages[wire.ReasonStopped])
+	}
+	r.stop(run, wire.ReasonStopped, killTimeout(run.task.Spec))
+}
+
+// list stops what should not be running any more, and answers for what has been
+// forgotten. It starts nothing: only a dispatch does.
+func (r *runner) list(p *plan, l wire.TaskList) {
+	now := stamp{era: l.Era, epoch: l.Epoch}
+	// Messages of different connections of the server can overtake each other.
+	if l.Epoch == 0 || now.before(r.listed) {
+		return
+	}
+	r.listed = now
+	named := make(map[attemptKey]bool, len(l.Refs))
+	for _, ref := range l.Refs {
+		named[attemptKey{ref.UID, max(ref.Attempt, 1)}] = true
+		if ref.Started {
+			r.recall(p, ref)
+		}
+	}
+	for uid, run := range r.live {
+		if next := run.next; next != nil && !now.before(stampOf(*next)) && !named[attemptKey{uid, next.Attempt}] {
+			run.next = nil
+		}
+		if !now.before(run.said) && !named[attemptKey{uid, run.attempt}] {
+			r.stop(run, wire.ReasonStopped, killTimeout(run.task.Spec))
+		}
+	}
+}
+
+// recall answers for an attempt that a list says was started here, if nobody
+// here knows it.
+func (r *runner) recall(p *plan, ref wire.TaskRef) {
+	d := wire.Dispatch{Action: wire.ActionCreate, Attempt: max(ref.Attempt, 1), Task: wire.Task{Metadata: wire.TaskMeta{UID: ref.UID}}}
+	if err := fitsThisRobot(r.robot, d); err != nil {
+		r.noise.drop("task in a list", err)
+		return
+	}
+	if run := r.live[ref.UID]; run != nil && run.attempt == d.Attempt {
+		return
+	}
+	if _, known := r.journal.Get(ref.UID, d.Attempt); !known {
+		r.lost(p, d)
+	}
+}
+
+// ack lets go of what the server has written down.
+func (r *runner) ack(p *plan, a wire.Ack) {
+	for _, t := range a.Tasks {
+		r.out.ack(t)
+		e, ok := r.journal.Get(t.UID, t.Attempt)
+		if ok && e.Ended() && !e.Acked() && t.Seq >= e.Status.Seq {
+			p.records = append(p.records, journal.Record{Kind: journal.Acked, UID: t.UID, Attempt: t.Attempt, At: r.now().UTC()})
+		}
+	}
+}
+
+// halt stops all tasks, with this long between SIGTERM and SIGKILL at the most,
+// and lets none start.
+func (r *runner) halt(grace time.Duration) {
+	r.stopping = true
+	for _, run := range r.live {
+		run.next = nil
+		r.stop(run, wire.ReasonAgentStopped, min(killTimeout(run.task.Spec), grace))
+	}
+}

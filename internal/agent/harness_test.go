@@ -1,0 +1,326 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	mochi "github.com/mochi-mqtt/server/v2"
+	"github.com/mochi-mqtt/server/v2/hooks/auth"
+	"github.com/mochi-mqtt/server/v2/listeners"
+	"github.com/mochi-mqtt/server/v2/packets"
+
+	"k8s4r.io/k8s4r/internal/wire"
+)
+
+const robot = "r1"
+
+// patience bounds every wait. It is far beyond what anything here takes.
+const patience = 20 * time.Second
+
+// eventually waits until ok holds.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	for until := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatalf("waited %v in vain: %s", patience, what)
+		}
+	}
+}
+
+// fakeServer is a broker and, on it, the server of one robot. What it does of
+// its own accord is set by its fields; everything else the test says.
+type fakeServer struct {
+	t    testing.TB
+	addr string
+
+	mu         sync.Mutex
+	broker     *mochi.Server
+	answer     bool // registrations with success
+	silent     bool // to reports
+	deaf       bool // to heartbeats
+	registers  []wire.Register
+	heartbeats []wire.Heartbeat
+	presences  []wire.Presence
+	reports    []wire.Status
+	epoch      uint64
+}
+
+func newFakeServer(t testing.TB) *fakeServer {
+	s := &fakeServer{t: t, answer: true, addr: freeAddr(t)}
+	s.start()
+	t.Cleanup(s.stop)
+	return s
+}
+
+func freeAddr(t testing.TB) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+func (s *fakeServer) start() {
+	s.t.Helper()
+	b := mochi.New(&mochi.Options{InlineClient: true, Logger: slog.New(slog.DiscardHandler)})
+	must(s.t, b.AddHook(new(auth.AllowHook), nil))
+	must(s.t, b.AddListener(listeners.NewTCP(listeners.Config{ID: "tcp", Address: s.addr})))
+	must(s.t, b.Subscribe("k8s4r/#", 1, s.take))
+	must(s.t, b.Serve())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.broker = b
+}
+
+func (s *fakeServer) stop() {
+	s.mu.Lock()
+	b := s.broker
+	s.broker = nil
+	s.mu.Unlock()
+	if b != nil {
+		_ = b.Close()
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *fakeServer) take(_ *mochi.Client, _ packets.Subscription, p packets.Packet) {
+	a, err := wire.ParseTopic(p.TopicName)
+	if err != nil {
+		return // what the server itself says
+	}
+	switch a.Kind {
+	case wire.KindRegister:
+		record(s, &s.registers, p.Payload)
+		s.mu.Lock()
+		answer := s.answer
+		s.mu.Unlock()
+		s.publish(wire.KindResponse, wire.Response{Success: answer, RobotID: a.RobotID}, false)
+	case wire.KindHeartbeat:
+		h := record(s, &s.heartbeats, p.Payload)
+		s.mu.Lock()
+		deaf := s.deaf
+		s.mu.Unlock()
+		if !deaf {
+			s.publish(wire.KindAck, wire.Ack{Heartbeat: h.N}, false)
+		}
+	case wire.KindPresence:
+		record(s, &s.presences, p.Payload)
+	case wire.KindStatus:
+		r := record(s, &s.reports, p.Payload)
+		s.mu.Lock()
+		silent := s.silent
+		s.mu.Unlock()
+		if !silent {
+			s.ack(r.TaskUID, r.Attempt, r.Seq)
+		}
+	}
+}
+
+func record[T any](s *fakeServer, list *[]T, payload []byte) T {
+	v, err := wire.Decode[T](payload)
+	if err != nil {
+		s.t.Errorf("the agent sent %q: %v", payload, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	*list = append(*list, v)
+	return v
+}
+
+func (s *fakeServer) set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
+func (s *fakeServer) publish(k wire.Kind, v any, retain bool) {
+	payload, err := wire.Encode(v)
+	if err != nil {
+		s.t.Error(err)
+	}
+	s.raw(wire.RobotTopic(robot, k), payload, retain)
+}
+
+func (s *fakeServer) raw(topic string, payload []byte, retain bool) {
+	s.mu.Lock()
+	b := s.broker
+	s.mu.Unlock()
+	if b != nil {
+		_ = b.Publish(topic, payload, retain, wire.QoS)
+	}
+}
+
+func (s *fakeServer) ack(uid string, attempt int32, seq uint64) {
+	s.publish(wire.KindAck, wire.Ack{Tasks: []wire.TaskAck{{UID: uid, Attempt: attempt, Seq: seq}}}, false)
+}
+
+// dispatch sends an attempt of a task and returns the epoch it was sent at.
+func (s *fakeServer) dispatch(task wire.Task, attempt int32) uint64 {
+	s.mu.Lock()
+	s.epoch++
+	epoch := s.epoch
+	s.mu.Unlock()
+	s.publish(wire.KindDispatch, wire.Dispatch{Action: wire.ActionCreate, Task: task, Attempt: attempt, Epoch: epoch}, false)
+	return epoch
+}
+
+func (s *fakeServer) remove(uid string, attempt int32) {
+	s.publish(wire.KindDispatch, wire.Dispatch{Action: wire.ActionDelete, Task: wire.Task{Metadata: wire.TaskMeta{UID: uid}}, Attempt: attempt}, false)
+}
+
+// said returns the reports about one attempt so far.
+func (s *fakeServer) said(uid string, attempt int32) []wire.Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []wire.Status
+	for _, r := range s.reports {
+		if r.TaskUID == uid && r.Attempt == attempt {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// await waits for a report about one attempt.
+func (s *fakeServer) await(uid string, attempt int32, what string, ok func(wire.Status) bool) wire.Status {
+	s.t.Helper()
+	var found wire.Status
+	eventually(s.t, fmt.Sprintf("%s of attempt %d of %s", what, attempt, uid), func() bool {
+		for _, r := range s.said(uid, attempt) {
+			if ok(r) {
+				found = r
+				return true
+			}
+		}
+		return false
+	})
+	return found
+}
+
+func (s *fakeServer) awaitRunning(uid string, attempt int32) wire.Status {
+	s.t.Helper()
+	return s.await(uid, attempt, "running", func(r wire.Status) bool { return r.State == wire.ReportRunning })
+}
+
+func (s *fakeServer) awaitEnd(uid string, attempt int32) wire.Status {
+	s.t.Helper()
+	return s.await(uid, attempt, "the end", wire.Status.Terminal)
+}
+
+func (s *fakeServer) awaitRegistered(n int) {
+	s.t.Helper()
+	eventually(s.t, "registration", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.registers) >= n && len(s.heartbeats) > 0
+	})
+}
+
+// config is that of an agent on this server.
+func (s *fakeServer) config(dir string) Config {
+	return Config{
+		RobotID: robot, Broker: &url.URL{Scheme: "mqtt", Host: s.addr}, StateDir: dir,
+		Heartbeat: 30 * time.Second, ParentFD: -1,
+	}
+}
+
+// running is an agent within the test.
+type running struct {
+	*Agent
+	t      testing.TB
+	cancel func()
+	hurry  func()
+	err    func() error // waits until it has ended
+}
+
+func startAgent(t testing.TB, c Config, change ...func(*Agent)) *running {
+	t.Helper()
+	a, err := New(c, slog.New(slog.NewTextHandler(testLog(t), nil)))
+	must(t, err)
+	for _, f := range change {
+		f(a)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	hurry, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- a.Run(ctx, hurry) }()
+	r := &running{Agent: a, t: t, cancel: cancel, hurry: sync.OnceFunc(func() { close(hurry) })}
+	r.err = sync.OnceValue(func() error {
+		select {
+		case err := <-ended:
+			return err
+		case <-time.After(patience):
+			t.Error("agent did not end")
+			return nil
+		}
+	})
+	t.Cleanup(func() {
+		r.hasten()
+		_ = r.err()
+	})
+	return r
+}
+
+// stop ends the agent in order.
+func (r *running) stop() {
+	r.t.Helper()
+	r.cancel()
+	must(r.t, r.err())
+}
+
+// hasten asks it to end in a hurry.
+func (r *running) hasten() {
+	r.hurry()
+	r.cancel()
+}
+
+func testLog(t testing.TB) io.Writer {
+	if testing.Verbose() {
+		return t.Output()
+	}
+	return io.Discard
+}
+
+// shell is a task that runs a script.
+func shell(uid, script string, change ...func(*wire.Task)) wire.Task {
+	t := wire.Task{
+		Metadata: wire.TaskMeta{Name: "task-" + uid, Namespace: "default", UID: uid},
+		Spec: wire.TaskSpec{
+			Name: "main", JobName: "job", TaskGroupName: "group", Driver: "exec",
+			Config: wire.TaskConfig{Exec: &wire.ExecConfig{Command: "sh", Args: []string{"-c", script}}},
+		},
+	}
+	for _, c := range change {
+		c(&t)
+	}
+	return t
+}
+
+// lines reads a file that tasks append to; a missing one has none.
+func lines(path string) []string {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil
+	}
+	return strings.Fields(string(b))
+}
+
+func stateFile(dir, uid string, attempt int32, name string) string {
+	return filepath.Join(taskDir(dir, uid, attempt), name)
+}

@@ -1,0 +1,384 @@
+package journal
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s4r.io/k8s4r/internal/wire"
+)
+
+var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func accepted(uid string, attempt int32) Record {
+	return Record{Kind: Accepted, UID: uid, Attempt: attempt, At: epoch, Task: &wire.Task{Metadata: wire.TaskMeta{UID: uid, Name: "line\nend"}}}
+}
+
+func started(uid string, attempt int32) Record {
+	return Record{Kind: Started, UID: uid, Attempt: attempt, At: epoch, Process: &Process{PID: 42, StartTicks: 99, BootID: "boot"}}
+}
+
+func ended(uid string, attempt int32) Record {
+	return Record{Kind: Ended, UID: uid, Attempt: attempt, At: epoch, Status: &wire.Status{TaskUID: uid, Attempt: attempt, Seq: 2, State: wire.ReportCompleted}}
+}
+
+func acked(uid string, attempt int32, at time.Time) Record {
+	return Record{Kind: Acked, UID: uid, Attempt: attempt, At: at}
+}
+
+func open(t testing.TB, dir string, o Options) *Journal {
+	t.Helper()
+	if o.Now == nil {
+		o.Now = func() time.Time { return epoch }
+	}
+	j, err := Open(dir, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = j.Close() })
+	return j
+}
+
+func add(t testing.TB, j *Journal, recs ...Record) {
+	t.Helper()
+	if err := j.Append(recs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func content(t testing.TB, dir string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(dir, fileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// sorted brings entries into an order for comparison.
+func sorted(all []Entry) []Entry {
+	slices.SortFunc(all, func(a, b Entry) int {
+		return strings.Compare(fmt.Sprint(a.UID, a.Attempt), fmt.Sprint(b.UID, b.Attempt))
+	})
+	return all
+}
+
+func TestALifeIsRememberedAcrossReopening(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir, Options{})
+	add(t, j, accepted("a", 1), started("a", 1))
+	add(t, j, ended("a", 1), accepted("a", 2))
+	add(t, j, acked("a", 1, epoch), ended("b", 1))
+	want := sorted(j.Entries())
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Append(ended("c", 1)); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("Append to a closed journal = %v", err)
+	}
+
+	j = open(t, dir, Options{})
+	if got := sorted(j.Entries()); !reflect.DeepEqual(got, want) {
+		t.Errorf("after reopening\n%+v, want\n%+v", got, want)
+	}
+	if last, ok := j.Latest("a"); !ok || last.Attempt != 2 || last.Ended() || last.Task.Metadata.Name != "line\nend" {
+		t.Errorf("Latest(a) = %+v, %v", last, ok)
+	}
+	if e, ok := j.Get("a", 1); !ok || !e.Ended() || !e.Acked() || e.Task != nil || e.Process != nil {
+		t.Errorf("Get(a, 1) = %+v, %v; want ended, acked, and no task to run", e, ok)
+	}
+	if _, ok := j.Latest("nobody"); ok {
+		t.Error("Latest knows a task that never was")
+	}
+}
+
+func TestEveryPrefixOfAJournalIsAJournal(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir, Options{})
+	var histories [][]Entry // after each record
+	var ends []int          // of the file after each record
+	histories, ends = append(histories, nil), append(ends, 0)
+	for i := range 3 {
+		uid := fmt.Sprint("task", i)
+		for _, r := range []Record{accepted(uid, 1), started(uid, 1), ended(uid, 1), acked(uid, 1, epoch)} {
+			add(t, j, r)
+			histories, ends = append(histories, sorted(j.Entries())), append(ends, len(content(t, dir)))
+		}
+	}
+	whole := content(t, dir)
+	for cut := range len(whole) + 1 {
+		part := t.TempDir()
+		if err := os.WriteFile(filepath.Join(part, fileName), whole[:cut], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		records, _ := slices.BinarySearch(ends, cut+1)
+		records--
+		k := open(t, part, Options{})
+		if got := sorted(k.Entries()); len(got)+len(histories[records]) > 0 && !reflect.DeepEqual(got, histories[records]) {
+			t.Fatalf("cut at %d of %d: %+v, want the first %d records: %+v", cut, len(whole), got, records, histories[records])
+		}
+		if k.Damaged() != 0 {
+			t.Fatalf("cut at %d: the torn end counts as %d damaged lines", cut, k.Damaged())
+		}
+		if cut%10 != 0 { // what follows costs syncs
+			_ = k.Close()
+			continue
+		}
+		add(t, k, ended("after", 1))
+		_ = k.Close()
+		if k = open(t, part, Options{}); k.Damaged() != 0 {
+			t.Fatalf("cut at %d: what was appended after the repair spoilt the file", cut)
+		}
+		if _, ok := k.Get("after", 1); !ok {
+			t.Fatalf("cut at %d: what was appended after the repair is lost", cut)
+		}
+		_ = k.Close()
+	}
+}
+
+func TestADamagedLineDoesNotHideTheNext(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir, Options{})
+	add(t, j, ended("a", 1), ended("b", 1), ended("c", 1))
+	_ = j.Close()
+	b := content(t, dir)
+	line := len(b) / 3
+	for offset := line; offset < 2*line; offset++ {
+		bad := bytes.Clone(b)
+		bad[offset] ^= 0x01
+		part := t.TempDir()
+		if err := os.WriteFile(filepath.Join(part, fileName), bad, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		k := open(t, part, Options{})
+		_, a := k.Get("a", 1)
+		_, hurt := k.Get("b", 1)
+		_, c := k.Get("c", 1)
+		// A line end that is lost takes the line behind it along.
+		if last := offset == 2*line-1; !a || hurt || (!c && !last) || (k.Damaged() == 0 && !last) {
+			t.Fatalf("bit flipped at %d: a %v, b %v, c %v, %d damaged", offset, a, hurt, c, k.Damaged())
+		}
+		_ = k.Close()
+	}
+}
+
+func TestConcurrentAppendsShareSyncs(t *testing.T) {
+	const writers, each = 50, 20
+	j := open(t, t.TempDir(), Options{})
+	var done sync.WaitGroup
+	began := time.Now()
+	for w := range writers {
+		done.Go(func() {
+			for i := range each {
+				if err := j.Append(accepted(fmt.Sprintf("%d-%d", w, i), 1)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	done.Wait()
+	if n := len(j.Entries()); n != writers*each {
+		t.Errorf("%d entries, want %d", n, writers*each)
+	}
+	t.Logf("%d appends by %d writers: %d syncs, %v", writers*each, writers, j.syncs, time.Since(began))
+	if j.syncs > writers*each/5 {
+		t.Errorf("%d syncs for %d appends", j.syncs, writers*each)
+	}
+}
+
+func TestOnlyWhatMustLastIsSynced(t *testing.T) {
+	j := open(t, t.TempDir(), Options{})
+	add(t, j, accepted("a", 1))
+	add(t, j, ended("a", 1))
+	if j.syncs != 2 {
+		t.Errorf("%d syncs after accepted and ended, want 2", j.syncs)
+	}
+	add(t, j, started("a", 1))
+	add(t, j, acked("a", 1, epoch))
+	add(t, j)
+	if j.syncs != 2 {
+		t.Errorf("%d syncs after started and acked, want no more than 2", j.syncs)
+	}
+}
+
+func TestForgetting(t *testing.T) {
+	now := epoch
+	var forgotten []string
+	dir := t.TempDir()
+	o := Options{Now: func() time.Time { return now }, Forget: func(e Entry) { forgotten = append(forgotten, e.UID) }}
+	j := open(t, dir, o)
+	add(t, j, ended("acked", 1), acked("acked", 1, epoch), ended("unacked", 1), accepted("alive", 1))
+
+	now = epoch.Add(KeepAcked)
+	add(t, j, accepted("later", 1))
+	if len(forgotten) != 0 {
+		t.Errorf("forgot %v before a day was over", forgotten)
+	}
+	now = epoch.Add(KeepAcked + 2*tidyEvery)
+	add(t, j, accepted("latest", 1))
+	if !slices.Equal(forgotten, []string{"acked"}) {
+		t.Errorf("forgot %v, want only what the server has written down", forgotten)
+	}
+	_ = j.Close()
+	if _, ok := open(t, dir, o).Get("acked", 1); ok {
+		t.Error("reopening brought back what was forgotten")
+	}
+}
+
+func TestTheFileStaysBounded(t *testing.T) {
+	dir := t.TempDir()
+	gone := 0
+	j := open(t, dir, Options{Forget: func(Entry) { gone++ }})
+	const n = 25_000
+	var largest int64
+	for i := range n {
+		uid := fmt.Sprintf("11111111-2222-3333-4444-%012d", i)
+		r := []Record{ended(uid, 1), acked(uid, 1, epoch.Add(time.Duration(i)))}
+		// Many in one append, to spare the test thousands of syncs.
+		j.index.apply(r[0])
+		lines, err := encode(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i%100 != 0 {
+			if _, err := j.file.Write(linesOf(j, lines)); err != nil {
+				t.Fatal(err)
+			}
+			j.index.apply(r[1])
+			continue
+		}
+		add(t, j, r...)
+		largest = max(largest, j.size)
+	}
+	if kept := len(j.Entries()); kept < MaxAcked || kept > 2*MaxAcked+1000 || kept+gone != n {
+		t.Errorf("%d kept and %d forgotten of %d, want %d or some more kept", kept, gone, n, MaxAcked)
+	}
+	if _, ok := j.Get(fmt.Sprintf("11111111-2222-3333-4444-%012d", n-1), 1); !ok {
+		t.Error("the youngest entry is forgotten")
+	}
+	if largest > 16<<20 || largest < compactFloor {
+		t.Errorf("the file grew to %d bytes", largest)
+	}
+	want := sorted(j.Entries())
+	_ = j.Close()
+	j = open(t, dir, Options{})
+	if got := sorted(j.Entries()); j.Damaged() != 0 || len(got) < MaxAcked || !reflect.DeepEqual(got[len(got)-1], want[len(want)-1]) {
+		t.Errorf("reopened: %d entries and %d damaged lines, want %d and 0", len(got), j.Damaged(), len(want))
+	}
+	if _, err := os.Stat(filepath.Join(dir, fileName+".new")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the rewritten file was left behind: %v", err)
+	}
+}
+
+func linesOf(j *Journal, recs []encoded) []byte {
+	var b []byte
+	for _, r := range recs {
+		b = appendLine(b, j.next, r.payload)
+		j.next++
+	}
+	j.size += int64(len(b))
+	return b
+}
+
+func TestAWriteThatFailsCountsForNothing(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir, Options{})
+	add(t, j, ended("before", 1))
+	good := j.file
+	readOnly, err := os.Open(filepath.Join(dir, fileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.file = readOnly
+	if err := j.Append(ended("refused", 1)); err == nil || errors.Is(err, ErrBroken) {
+		t.Errorf("Append = %v, want an error that may be tried again", err)
+	}
+	if _, ok := j.Get("refused", 1); ok {
+		t.Error("a record that was not written counts")
+	}
+	j.file = good
+	_ = readOnly.Close()
+	// What the write left there, and could not be cut off at once.
+	if _, err := good.WriteString("half a li"); err != nil {
+		t.Fatal(err)
+	}
+	add(t, j, ended("after", 1))
+	_ = j.Close()
+	j = open(t, dir, Options{})
+	if _, ok := j.Get("after", 1); !ok || j.Damaged() != 0 {
+		t.Errorf("after: %v, %d damaged lines", ok, j.Damaged())
+	}
+}
+
+func TestAFailedSyncIsFinal(t *testing.T) {
+	j := open(t, t.TempDir(), Options{})
+	r, w, err := os.Pipe() // takes writes, and no sync
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	good := j.file
+	j.file = w
+	if err := j.Append(ended("a", 1)); !errors.Is(err, ErrBroken) {
+		t.Errorf("Append = %v, want ErrBroken", err)
+	}
+	j.file = good
+	_ = w.Close()
+	if err := j.Append(ended("b", 1)); !errors.Is(err, ErrBroken) {
+		t.Errorf("Append after a failed sync = %v, want ErrBroken", err)
+	}
+}
+
+func TestARecordBeyondAnyMessageIsRefused(t *testing.T) {
+	j := open(t, t.TempDir(), Options{})
+	r := ended("a", 1)
+	r.Status.Message = strings.Repeat("x", maxPayload)
+	if err := j.Append(r); err == nil {
+		t.Error("Append took a record that recovery would pass over")
+	}
+	// The largest message, with every byte written as six.
+	r.Status.Message = strings.Repeat("<", wire.MaxPayload)
+	add(t, j, r)
+}
+
+func FuzzOpen(f *testing.F) {
+	dir := f.TempDir()
+	j := open(f, dir, Options{})
+	add(f, j, accepted("a", 1), started("a", 1), ended("a", 1), acked("a", 1, epoch))
+	f.Add(content(f, dir))
+	f.Add([]byte("\n\n"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, fileName), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		j := open(t, dir, Options{})
+		before := len(j.Entries())
+		add(t, j, ended("a fresh one", 9))
+		_ = j.Close()
+		if after := len(open(t, dir, Options{}).Entries()); after < before || after > before+1 {
+			t.Errorf("%d entries, then one appended, then %d", before, after)
+		}
+	})
+}
+
+func BenchmarkAppendByFifty(b *testing.B) {
+	j := open(b, b.TempDir(), Options{})
+	b.SetParallelism(25) // times two processors
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			if err := j.Append(accepted("a", 1)); err != nil {
+				b.Error(err)
+			}
+		}
+	})
+	b.ReportMetric(float64(j.syncs)/float64(b.N), "syncs/op")
+}

@@ -1,0 +1,339 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/eclipse/paho.golang/paho"
+
+	"k8s4r.io/k8s4r/internal/wire"
+)
+
+const (
+	// keepAlive is twice the usual heartbeat, so that PINGs vanish.
+	keepAlive = 60 * time.Second
+	// receiveMaximum bounds the messages that the broker may have on the way
+	// to us. It is far above what a server sends in a burst, because a broker
+	// built on mochi 2.7.9 never gives back the quota of a message that had to
+	// wait for some: after 64 of them, with 64, the robot was deaf for good.
+	receiveMaximum = 8192
+	// maxPacket leaves room for the topic beside the largest payload.
+	maxPacket = wire.MaxPayload + 4<<10
+	// packetTimeout bounds the wait for the broker's answer to one packet.
+	packetTimeout = 10 * time.Second
+	// registerEvery is how long a registration waits for its answer, give or
+	// take a tenth.
+	registerEvery = 10 * time.Second
+	// The bounds of the pause between two tries to connect.
+	reconnectFirst = 100 * time.Millisecond
+	reconnectLast  = 10 * time.Second
+)
+
+// errDown refuses a message while there is no connection. It is not queued:
+// what matters is repeated by who sent it.
+var errDown = errors.New("no connection to the MQTT broker")
+
+// link holds the connection to the broker: it connects again when it breaks,
+// subscribes, registers and sends heartbeats.
+type link struct {
+	robotID   string
+	broker    *url.URL
+	heartbeat time.Duration
+	retry     time.Duration // between registrations
+	register  wire.Register // without DeviceInfo and Address
+	device    func() wire.DeviceInfo
+	receive   func(wire.Kind, []byte) // dispatch, state, ack or response
+	connected func(bool)
+	log       *slog.Logger
+
+	responses chan wire.Response
+	beats     uint64 // heartbeats sent by this run of the agent
+	news      deviceNews
+
+	mu     sync.Mutex
+	client *paho.Client // nil: down
+}
+
+// run keeps the link up until ctx ends.
+func (l *link) run(ctx context.Context) {
+	for failures := 0; ctx.Err() == nil; failures++ {
+		began := time.Now()
+		err := l.session(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		// Two agents with one robot id throw each other out as soon as they
+		// are in: a connection must have lasted to count as a good one.
+		if time.Since(began) > reconnectLast {
+			failures = 0
+		}
+		pause := backOff(failures, rand.N[time.Duration])
+		l.log.Warn("no connection to the MQTT broker", "broker", l.broker.Redacted(), "error", err, "retryIn", pause.Round(time.Millisecond))
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+}
+
+// backOff is the pause after so many failures: exponential, and anywhere below
+// that, so that a fleet does not come back in one wave.
+func backOff(failures int, below func(time.Duration) time.Duration) time.Duration {
+	limit := min(reconnectFirst<<min(failures, 10), reconnectLast)
+	return below(limit) + time.Millisecond
+}
+
+// session is the life of one connection. It tells why it ended.
+func (l *link) session(ctx context.Context) error {
+	client, lost, err := l.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer l.hangUp(client)
+	if err := l.subscribe(ctx, client); err != nil {
+		return err
+	}
+	l.setClient(client)
+	l.connected(true)
+	defer func() {
+		l.setClient(nil)
+		l.connected(false)
+	}()
+	l.log.Info("connected to the MQTT broker", "broker", l.broker.Redacted())
+	return l.serve(ctx, lost)
+}
+
+// hangUp ends a connection without the last will, and waits until nothing of
+// it runs any more.
+func (l *link) hangUp(client *paho.Client) {
+	_ = client.Disconnect(&paho.Disconnect{})
+	<-client.Done()
+}
+
+func (l *link) setClient(c *paho.Client) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.client = c
+}
+
+// connect opens a connection. What ends it later is sent on lost.
+func (l *link) connect(ctx context.Context) (*paho.Client, <-chan error, error) {
+	ctx, cancel := context.WithTimeout(ctx, packetTimeout)
+	defer cancel()
+	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", l.broker.Host)
+	if err != nil {
+		return nil, nil, err
+	}
+	if host, _, err := net.SplitHostPort(conn.LocalAddr().String()); err == nil {
+		l.register.Address = host
+	}
+	lost := make(chan error, 1)
+	client := paho.NewClient(paho.ClientConfig{
+		Conn:               conn,
+		PacketTimeout:      packetTimeout,
+		OnPublishReceived:  []func(paho.PublishReceived) (bool, error){l.incoming},
+		OnClientError:      func(err error) { tell(lost, err) },
+		OnServerDisconnect: func(d *paho.Disconnect) { tell(lost, dismissal(d)) },
+	})
+	if _, err := client.Connect(ctx, l.hello()); err != nil {
+		return nil, nil, fmt.Errorf("MQTT connect: %w", err)
+	}
+	return client, lost, nil
+}
+
+// dismissal is why the broker ended a connection (MQTT 5, 3.14.2.1).
+func dismissal(d *paho.Disconnect) error {
+	const sessionTakenOver = 0x8e
+	if d.ReasonCode == sessionTakenOver {
+		return errors.New("another agent has connected with this robot id")
+	}
+	return fmt.Errorf("the broker ended the connection with reason %#x", d.ReasonCode)
+}
+
+func tell(lost chan<- error, err error) {
+	select {
+	case lost <- err:
+	default:
+	}
+}
+
+// hello is the CONNECT packet.
+//
+// Every connection starts clean, and the broker keeps nothing once it is gone:
+// the journal is the outbox, the server repeats what was not confirmed, and a
+// queue of the broker would only bring back dispatches that are out of date.
+func (l *link) hello() *paho.Connect {
+	will, err := wire.Encode(wire.Presence{})
+	if err != nil {
+		panic(err) // a constant
+	}
+	c := &paho.Connect{
+		ClientID:   "k8s4r-agent-" + l.robotID,
+		CleanStart: true,
+		KeepAlive:  uint16(keepAlive / time.Second),
+		Properties: &paho.ConnectProperties{
+			ReceiveMaximum:     paho.Uint16(receiveMaximum),
+			MaximumPacketSize:  paho.Uint32(maxPacket),
+			RequestProblemInfo: true,
+		},
+		WillMessage: &paho.WillMessage{Topic: wire.RobotTopic(l.robotID, wire.KindPresence), Payload: will, QoS: wire.QoS},
+	}
+	if u := l.broker.User; u != nil {
+		c.Username, c.UsernameFlag = u.Username(), true
+		if password, ok := u.Password(); ok {
+			c.Password, c.PasswordFlag = []byte(password), true
+		}
+	}
+	return c
+}
+
+// subscribe asks for all topics of this robot at once.
+func (l *link) subscribe(ctx context.Context, client *paho.Client) error {
+	s := &paho.Subscribe{}
+	for _, topic := range wire.RobotSubscriptions(l.robotID) {
+		s.Subscriptions = append(s.Subscriptions, paho.SubscribeOptions{Topic: topic, QoS: wire.QoS})
+	}
+	if _, err := client.Subscribe(ctx, s); err != nil {
+		return fmt.Errorf("MQTT subscribe: %w", err)
+	}
+	return nil
+}
+
+// incoming sorts a message by its topic.
+func (l *link) incoming(p paho.PublishReceived) (bool, error) {
+	for _, k := range []wire.Kind{wire.KindResponse, wire.KindAck, wire.KindDispatch, wire.KindState} {
+		if p.Packet.Topic == wire.RobotTopic(l.robotID, k) {
+			l.receive(k, p.Packet.Payload)
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// answer hands over the server's answer to a registration.
+func (l *link) answer(r wire.Response) {
+	select {
+	case l.responses <- r:
+	default: // one is waiting already, and a registration is repeated
+	}
+}
+
+// serve registers and then sends heartbeats, until the connection ends.
+func (l *link) serve(ctx context.Context, lost <-chan error) error {
+	registered := false
+	var said *wire.DeviceInfo // with the first registration that is not answered
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case err := <-lost:
+			return err
+		case r := <-l.responses:
+			if r.Success && registered {
+				continue
+			}
+			if registered = r.Success; registered && said != nil {
+				l.news.registered(*said)
+			}
+			said = nil
+			timer.Reset(l.afterResponse(r))
+		case <-timer.C:
+			device := l.device()
+			if !registered {
+				timer.Reset(l.retry*9/10 + rand.N(l.retry/5))
+				l.sendRegister(ctx, device)
+				if said == nil {
+					said = &device
+				}
+			} else {
+				timer.Reset(l.heartbeat)
+				l.sendHeartbeat(ctx, device)
+			}
+		}
+	}
+}
+
+// afterResponse is when to speak next: a first heartbeat at once, or the
+// registration again.
+func (l *link) afterResponse(r wire.Response) time.Duration {
+	if r.Success {
+		l.log.Info("registered", "message", r.Message)
+		return 0
+	}
+	l.log.Warn("not registered, will try again", "message", r.Message)
+	return l.retry
+}
+
+func (l *link) sendRegister(ctx context.Context, device wire.DeviceInfo) {
+	r := l.register
+	r.DeviceInfo = &device
+	l.logFailed(l.publish(ctx, wire.RobotTopic(l.robotID, wire.KindRegister), r))
+}
+
+// sendHeartbeat carries the device only when more of it changed than what
+// always does.
+func (l *link) sendHeartbeat(ctx context.Context, device wire.DeviceInfo) {
+	l.beats++
+	h := wire.Heartbeat{N: l.beats}
+	if l.news.rides(l.beats, device) {
+		h.DeviceInfo = &device
+	}
+	l.logFailed(l.publish(ctx, wire.RobotTopic(l.robotID, wire.KindHeartbeat), h))
+}
+
+func (l *link) logFailed(err error) {
+	if err != nil && !errors.Is(err, context.Canceled) {
+		l.log.Warn("message not sent", "error", err)
+	}
+}
+
+// report sends a status.
+func (l *link) report(ctx context.Context, s wire.Status) error {
+	return l.publish(ctx, wire.TaskTopic(l.robotID, s.TaskUID, wire.KindStatus), s)
+}
+
+// publish returns once the message is on its way.
+func (l *link) publish(ctx context.Context, topic string, v any) error {
+	return l.publishWith(ctx, topic, v, paho.PublishMethod_AsyncSend)
+}
+
+// goodbye tells the server that the agent leaves on purpose, and waits until
+// the broker has it.
+func (l *link) goodbye(ctx context.Context) error {
+	topic := wire.RobotTopic(l.robotID, wire.KindPresence)
+	return l.publishWith(ctx, topic, wire.Presence{Graceful: true}, paho.PublishMethod_Blocking)
+}
+
+func (l *link) publishWith(ctx context.Context, topic string, v any, how paho.PublishMethod) error {
+	l.mu.Lock()
+	client := l.client
+	l.mu.Unlock()
+	if client == nil {
+		return errDown
+	}
+	payload, err := wire.Encode(v)
+	if err != nil {
+		return err
+	}
+	message := &paho.Publish{Topic: topic, QoS: wire.QoS, Payload: payload}
+	if _, err := client.PublishWithOptions(ctx, message, paho.PublishOptions{Method: how}); err != nil {
+		return fmt.Errorf("MQTT publish: %w", err)
+	}
+	return nil
+}
+
+// isUp tells whether there is a connection.
+func (l *link) isUp() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.client != nil
+}

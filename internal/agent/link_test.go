@@ -1,0 +1,82 @@
+package agent
+
+import (
+	"testing"
+	"time"
+
+	"k8s4r.io/k8s4r/internal/wire"
+)
+
+func TestBackOff(t *testing.T) {
+	most := func(d time.Duration) time.Duration { return d }
+	least := func(time.Duration) time.Duration { return 0 }
+	tests := []struct {
+		name     string
+		failures int
+		want     time.Duration
+	}{
+		{name: "the first pause is short", failures: 0, want: 100 * time.Millisecond},
+		{name: "then it doubles", failures: 3, want: 800 * time.Millisecond},
+		{name: "up to ten seconds", failures: 7, want: 10 * time.Second},
+		{name: "and no further, however long it takes", failures: 1 << 40, want: 10 * time.Second},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			if got := backOff(test.failures, most) - time.Millisecond; got != test.want {
+				t.Errorf("longest pause %v, want %v", got, test.want)
+			}
+			if got := backOff(test.failures, least); got > time.Millisecond {
+				t.Errorf("shortest pause %v, want next to none: the jitter is full", got)
+			}
+		})
+	}
+}
+
+func TestHelloKeepsNothingAtTheBroker(t *testing.T) {
+	s := newFakeServer(t)
+	l := &link{robotID: robot, broker: s.config("").Broker}
+	c := l.hello()
+	if !c.CleanStart || c.Properties.SessionExpiryInterval != nil {
+		t.Errorf("CONNECT %+v, want a clean start and no session after it", c)
+	}
+	if c.ClientID != "k8s4r-agent-r1" || c.KeepAlive != 60 {
+		t.Errorf("client id %q, keep alive %d", c.ClientID, c.KeepAlive)
+	}
+	if w := c.WillMessage; w.Topic != "k8s4r/robots/r1/presence" || string(w.Payload) != `{"online":false}` || w.Retain || w.QoS != 1 {
+		t.Errorf("last will %+v", w)
+	}
+}
+
+func TestARefusedRegistrationIsTriedAgain(t *testing.T) {
+	s := newFakeServer(t)
+	s.set(func() { s.answer = false })
+	startAgent(t, s.config(t.TempDir()), func(a *Agent) { a.link.retry = 50 * time.Millisecond })
+	registered := func() (n, beats int) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.registers), len(s.heartbeats)
+	}
+	eventually(t, "a registration", func() bool { n, _ := registered(); return n > 0 })
+	if _, beats := registered(); beats > 0 {
+		t.Errorf("%d heartbeats before the registration was accepted", beats)
+	}
+	s.set(func() { s.answer = true })
+	eventually(t, "a heartbeat after a second registration", func() bool { n, beats := registered(); return n >= 2 && beats > 0 })
+	before, _ := registered()
+	// The server may take it back, as when its Robot was deleted.
+	s.publish(wire.KindResponse, wire.Response{Message: "who are you?", RobotID: robot}, false)
+	eventually(t, "a registration after that", func() bool { n, _ := registered(); return n > before })
+}
+
+func TestTheBrokerTellsOfADeadRobot(t *testing.T) {
+	s := newFakeServer(t)
+	agent := agentProcess(t, s, t.TempDir())
+	must(t, agent.Start())
+	s.awaitRegistered(1)
+	must(t, agent.Process.Kill())
+	eventually(t, "the last will", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.presences) == 1 && s.presences[0] == wire.Presence{}
+	})
+}

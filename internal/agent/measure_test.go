@@ -1,0 +1,150 @@
+package agent
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s4r.io/k8s4r/internal/wire"
+)
+
+// counter is a proxy that counts the bytes of the connections through it.
+type counter struct {
+	bytes    atomic.Int64
+	listener net.Listener
+}
+
+func countTo(t testing.TB, target string) *counter {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	c := &counter{listener: l}
+	go func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", target)
+			if err != nil {
+				_ = in.Close()
+				continue
+			}
+			go c.pump(in, out)
+			go c.pump(out, in)
+		}
+	}()
+	return c
+}
+
+func (c *counter) pump(to, from net.Conn) {
+	defer to.Close()
+	b := make([]byte, 32<<10)
+	for {
+		n, err := from.Read(b)
+		c.bytes.Add(int64(n))
+		if err != nil {
+			return
+		}
+		if _, err := to.Write(b[:n]); err != nil {
+			return
+		}
+	}
+}
+
+// TestIdleTraffic counts the bytes of heartbeats, which are all that an idle
+// agent sends and gets, and reckons what they come to in a day.
+func TestIdleTraffic(t *testing.T) {
+	const daily = 1 << 20
+	s := newFakeServer(t)
+	proxy := countTo(t, s.addr)
+	c := s.config(t.TempDir())
+	c.Broker.Host = proxy.listener.Addr().String()
+	c.Heartbeat = 20 * time.Millisecond
+	startAgent(t, c)
+	beats := func() int {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.heartbeats)
+	}
+	eventually(t, "registration", func() bool { return beats() > 2 })
+	n, bytes := beats(), proxy.bytes.Load()
+	eventually(t, "fifty heartbeats", func() bool { return beats() >= n+50 })
+	each := float64(proxy.bytes.Load()-bytes) / float64(beats()-n)
+	// Longer numbers and a robot id of 63 characters, on both topics.
+	each += 8 + 2*float64(63-len(robot))
+	day := each * float64(24*time.Hour/(30*time.Second))
+	t.Logf("%.0f bytes a heartbeat, both ways, at the longest robot id: %.0f kB a day", each, day/1000)
+	if day > daily {
+		t.Errorf("an idle agent costs %.0f bytes a day, more than %d", day, daily)
+	}
+}
+
+// BenchmarkDispatchToStart measures from the publication of a dispatch to the
+// moment the process was started, beside bare fork and exec of the same.
+func BenchmarkDispatchToStart(b *testing.B) {
+	s := newFakeServer(b)
+	startAgent(b, s.config(b.TempDir()))
+	s.awaitRegistered(1)
+	var took []time.Duration
+	for i := range b.N {
+		uid := fmt.Sprintf("t%d", i)
+		task := shell(uid, "")
+		task.Spec.Config.Exec = &wire.ExecConfig{Command: "/bin/true"}
+		began := time.Now()
+		s.dispatch(task, 1)
+		took = append(took, s.awaitEnd(uid, 1).StartedAt.Sub(began))
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds()), "start-p50-us")
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "start-p99-us")
+}
+
+func BenchmarkForkExec(b *testing.B) {
+	for range b.N {
+		if err := exec.Command("/bin/true").Run(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// TestFootprint starts the agent as a process and reads its resident memory.
+func TestFootprint(t *testing.T) {
+	const most = 15 << 20
+	s := newFakeServer(t)
+	agent := filepath.Join(t.TempDir(), "k8s4r-agent")
+	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", agent, "k8s4r.io/k8s4r/cmd/k8s4r-agent")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	info, err := os.Stat(agent)
+	must(t, err)
+	if info.Size() > most {
+		t.Errorf("the stripped program has %d bytes, more than %d", info.Size(), most)
+	}
+	cmd := exec.Command(agent, "--robot-id", robot, "--mqtt-url", "mqtt://"+s.addr, "--state-dir", t.TempDir(), "--heartbeat", "1s")
+	must(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	eventually(t, "three heartbeats", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.heartbeats) >= 3
+	})
+	var pages, resident int64
+	statm, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", cmd.Process.Pid))
+	must(t, err)
+	_, err = fmt.Sscan(string(statm), &pages, &resident)
+	must(t, err)
+	rss := resident * int64(os.Getpagesize())
+	t.Logf("program %.1f MB, resident %.1f MB", float64(info.Size())/1e6, float64(rss)/1e6)
+	if rss > most {
+		t.Errorf("%d bytes resident, more than %d", rss, most)
+	}
+}

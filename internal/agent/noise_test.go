@@ -1,0 +1,30 @@
+package agent
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestNoiseIsLoggedOnceAMinute(t *testing.T) {
+	var log bytes.Buffer
+	now := time.Unix(0, 0)
+	n := newNoise(slog.New(slog.NewTextHandler(&log, nil)), func() time.Time { return now })
+	for range 1000 {
+		n.drop("dispatch", errors.New("bad"))
+		n.drop("message on ack", errors.New("worse"))
+		now = now.Add(119 * time.Millisecond)
+	}
+	if n.total() != 2000 {
+		t.Errorf("counted %d, want 2000", n.total())
+	}
+	if got := strings.Count(log.String(), "\n"); got != 4 {
+		t.Errorf("%d lines in two minutes about two things, want 4:\n%s", got, log.String())
+	}
+	if !strings.Contains(log.String(), "count=504") && !strings.Contains(log.String(), "count=505") {
+		t.Errorf("the second line does not say how many there were:\n%s", log.String())
+	}
+}

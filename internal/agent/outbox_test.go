@@ -1,0 +1,145 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s4r.io/k8s4r/internal/wire"
+)
+
+// post collects what an outbox sends, and when.
+type post struct {
+	began time.Time
+	at    []time.Duration
+	sent  []wire.Status
+	err   error
+}
+
+func (p *post) send(_ context.Context, s wire.Status) error {
+	p.at, p.sent = append(p.at, time.Since(p.began)), append(p.sent, s)
+	return p.err
+}
+
+func runOutbox(t *testing.T) (*outbox, *post) {
+	p := &post{began: time.Now()}
+	o := newOutbox(p.send, time.Now)
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	go o.run(ctx)
+	o.connected(true)
+	return o, p
+}
+
+func reportOf(uid string, seq uint64) wire.Status {
+	s := wire.Status{TaskUID: uid, Attempt: 1, Seq: seq, State: wire.ReportRunning}
+	if seq > 1 {
+		s.State = wire.ReportCompleted
+	}
+	return s
+}
+
+func seconds(n ...int) (all []time.Duration) {
+	for _, s := range n {
+		all = append(all, time.Duration(s)*time.Second)
+	}
+	return all
+}
+
+func TestOutbox(t *testing.T) {
+	test := func(name string, f func(t *testing.T, o *outbox, p *post)) {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o, p := runOutbox(t)
+				f(t, o, p)
+			})
+		})
+	}
+	test("a report is repeated with pauses that double to 30 s, until it is acknowledged", func(t *testing.T, o *outbox, p *post) {
+		o.put(reportOf("a", 2))
+		time.Sleep(100 * time.Second)
+		synctest.Wait()
+		o.ack(wire.TaskAck{UID: "a", Attempt: 1, Seq: 2})
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if want := seconds(0, 1, 3, 7, 15, 31, 61, 91); !slices.Equal(p.at, want) {
+			t.Errorf("sent at %v, want %v", p.at, want)
+		}
+	})
+	test("an ack of something older or of something else does not count", func(t *testing.T, o *outbox, p *post) {
+		o.put(reportOf("a", 2))
+		for _, ack := range []wire.TaskAck{{UID: "a", Attempt: 1, Seq: 1}, {UID: "a", Attempt: 2, Seq: 2}, {UID: "b", Attempt: 1, Seq: 2}} {
+			o.ack(ack)
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if len(p.sent) != 2 {
+			t.Errorf("sent %d times, want it repeated", len(p.sent))
+		}
+	})
+	test("the end overtakes a running report, and not the other way about", func(t *testing.T, o *outbox, p *post) {
+		o.put(reportOf("a", 1))
+		o.put(reportOf("a", 2))
+		o.put(reportOf("a", 1))
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		for _, s := range p.sent {
+			if s.Seq != 2 {
+				t.Errorf("sent %+v after the end was known", s)
+			}
+		}
+	})
+	test("after a reconnect all is due at once, in the order it was put in", func(t *testing.T, o *outbox, p *post) {
+		o.put(reportOf("a", 2))
+		o.put(reportOf("b", 2))
+		time.Sleep(40 * time.Second)
+		synctest.Wait()
+		o.connected(false)
+		n := len(p.sent)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		o.put(reportOf("c", 1))
+		synctest.Wait()
+		if len(p.sent) != n {
+			t.Error("sent without a connection")
+		}
+		o.connected(true)
+		synctest.Wait()
+		var order []string
+		for _, s := range p.sent[n:] {
+			order = append(order, s.TaskUID)
+		}
+		if !slices.Equal(order, []string{"a", "b", "c"}) {
+			t.Errorf("sent %v, want a, b, c", order)
+		}
+	})
+	test("a connection that fails in the middle loses nothing", func(t *testing.T, o *outbox, p *post) {
+		p.err = errors.New("broken pipe")
+		o.put(reportOf("a", 2))
+		o.put(reportOf("b", 2))
+		synctest.Wait()
+		o.connected(false)
+		p.err, p.sent = nil, nil
+		o.connected(true)
+		synctest.Wait()
+		if len(p.sent) != 2 {
+			t.Errorf("sent %+v, want both reports", p.sent)
+		}
+	})
+	test("it is drained when the last report is acknowledged", func(t *testing.T, o *outbox, _ *post) {
+		o.put(reportOf("a", 2))
+		drained := o.drained()
+		synctest.Wait()
+		select {
+		case <-drained:
+			t.Error("drained while a report waits")
+		default:
+		}
+		o.ack(wire.TaskAck{UID: "a", Attempt: 1, Seq: 9})
+		<-drained
+		<-o.drained()
+	})
+}

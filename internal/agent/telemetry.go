@@ -1,0 +1,124 @@
+package agent
+
+import (
+	"runtime"
+	"time"
+
+	"github.com/shirou/gopsutil/v4/cpu"
+	"github.com/shirou/gopsutil/v4/disk"
+	"github.com/shirou/gopsutil/v4/host"
+	"github.com/shirou/gopsutil/v4/mem"
+	"github.com/shirou/gopsutil/v4/net"
+
+	"k8s4r.io/k8s4r/internal/wire"
+)
+
+// The most disks and interfaces that are told of: a machine full of containers
+// has hundreds that say nothing about the robot.
+const (
+	maxDisks      = 16
+	maxInterfaces = 16
+)
+
+// telemetry reads what the robot is. What cannot be read is left out.
+type telemetry struct {
+	drivers []string
+	now     func() time.Time
+	fixed   wire.DeviceInfo // what does not change while the agent runs
+}
+
+func newTelemetry(drivers []string, now func() time.Time) *telemetry {
+	t := &telemetry{drivers: drivers, now: now}
+	t.fixed.Drivers = drivers
+	if h, err := host.Info(); err == nil {
+		t.fixed.Hostname = h.Hostname
+		t.fixed.Platform = &wire.Platform{
+			OS: h.OS, Arch: runtime.GOARCH, Platform: h.Platform, PlatformFamily: h.PlatformFamily,
+			PlatformVersion: h.PlatformVersion, KernelVersion: h.KernelVersion, KernelArch: h.KernelArch,
+		}
+		// Read once: the kernel computes it from the clock, and a clock that
+		// is being set would make the device look changed.
+		boot := time.Unix(int64(h.BootTime), 0).UTC()
+		t.fixed.BootTime = &boot
+	}
+	t.fixed.CPU = processor()
+	return t
+}
+
+func processor() *wire.CPU {
+	c := &wire.CPU{}
+	c.PhysicalCores, _ = cpu.Counts(false)
+	c.LogicalCores, _ = cpu.Counts(true)
+	if all, err := cpu.Info(); err == nil && len(all) > 0 {
+		c.ModelName, c.Vendor, c.MHz = all[0].ModelName, all[0].VendorID, all[0].Mhz
+	}
+	return c
+}
+
+// read returns the device as it is now.
+func (t *telemetry) read() wire.DeviceInfo {
+	d, now := t.fixed, t.now().UTC()
+	d.LastUpdated = &now
+	if d.BootTime != nil {
+		d.Uptime = uint64(max(now.Sub(*d.BootTime), 0) / time.Second)
+	}
+	c := *t.fixed.CPU
+	if use, err := cpu.Percent(0, false); err == nil && len(use) == 1 {
+		c.UsagePercent = use[0]
+	}
+	d.CPU = &c
+	d.Memory, d.Swap = memory()
+	d.Disks, d.NetworkInterfaces = disks(), interfaces()
+	return d
+}
+
+func memory() (*wire.Memory, *wire.Swap) {
+	var m *wire.Memory
+	var s *wire.Swap
+	if v, err := mem.VirtualMemory(); err == nil {
+		m = &wire.Memory{
+			Total: v.Total, Available: v.Available, Used: v.Used, Free: v.Free,
+			Buffers: v.Buffers, Cached: v.Cached, UsagePercent: v.UsedPercent,
+		}
+	}
+	if v, err := mem.SwapMemory(); err == nil {
+		s = &wire.Swap{Total: v.Total, Used: v.Used, Free: v.Free, UsagePercent: v.UsedPercent}
+	}
+	return m, s
+}
+
+func disks() []wire.Disk {
+	parts, _ := disk.Partitions(false)
+	var all []wire.Disk
+	for _, p := range parts[:min(len(parts), maxDisks)] {
+		d := wire.Disk{Device: p.Device, MountPoint: p.Mountpoint, FSType: p.Fstype}
+		if u, err := disk.Usage(p.Mountpoint); err == nil {
+			d.Total, d.Used, d.Free, d.UsagePercent = u.Total, u.Used, u.Free, u.UsedPercent
+		}
+		all = append(all, d)
+	}
+	return all
+}
+
+func interfaces() []wire.NetworkInterface {
+	list, _ := net.Interfaces()
+	counters := map[string]net.IOCountersStat{}
+	if io, err := net.IOCounters(true); err == nil {
+		for _, c := range io {
+			counters[c.Name] = c
+		}
+	}
+	var all []wire.NetworkInterface
+	for _, i := range list[:min(len(list), maxInterfaces)] {
+		c := counters[i.Name]
+		n := wire.NetworkInterface{
+			Name: i.Name, HardwareAddr: i.HardwareAddr, MTU: i.MTU, Flags: i.Flags,
+			BytesSent: c.BytesSent, BytesRecv: c.BytesRecv, PacketsSent: c.PacketsSent, PacketsRecv: c.PacketsRecv,
+		}
+		for _, a := range i.Addrs {
+			n.Addresses = append(n.Addresses, a.Addr)
+		}
+		all = append(all, n)
+	}
+	return all
+}

@@ -1,0 +1,23 @@
+package driver
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// environ writes an environment as execve wants it, sorted.
+func environ(env map[string]string) ([]string, error) {
+	list := make([]string, 0, len(env))
+	for _, k := range slices.Sorted(maps.Keys(env)) {
+		if k == "" || strings.ContainsAny(k, "=\x00") {
+			return nil, fmt.Errorf("env %q is not a name that a variable can have", k)
+		}
+		if strings.Contains(env[k], "\x00") {
+			return nil, fmt.Errorf("env %s contains a NUL byte", k)
+		}
+		list = append(list, k+"="+env[k])
+	}
+	return list, nil
+}

@@ -1,0 +1,93 @@
+package driver_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s4r.io/k8s4r/internal/driver"
+	"k8s4r.io/k8s4r/internal/driver/drivertest"
+	"k8s4r.io/k8s4r/internal/wire"
+)
+
+func command(c string, args ...string) wire.TaskConfig {
+	return wire.TaskConfig{Exec: &wire.ExecConfig{Command: c, Args: args}}
+}
+
+func file(t *testing.T, name, content string, mode os.FileMode) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(content), mode); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestBuiltinDrivers(t *testing.T) {
+	for _, name := range driver.Builtin().Names() {
+		t.Run(name, func(t *testing.T) {
+			drivertest.Run(t, drivertest.Suite{
+				New:   func(*testing.T) driver.Driver { return driver.Builtin()[name] },
+				Shell: func(script string) wire.TaskConfig { return command("sh", "-c", script) },
+				Broken: map[string]wire.TaskConfig{
+					"execConfig is missing": {},
+					"command is empty":      command(""),
+				},
+				Unstartable: map[string]wire.TaskConfig{
+					`command "no-such-thing" not found on PATH /usr/local/bin:/usr/bin:/bin`: command("no-such-thing"),
+					`command "/no/such/file" not found`:                                      command("/no/such/file"),
+					`command "./relative" not found`:                                         command("./relative"),
+					`command "/tmp" is a directory`:                                          command("/tmp"),
+					`is not executable`:                                                      command(file(t, "plain", "#!/bin/sh\n", 0o600)),
+					`nor a script with a #! line`:                                            command(file(t, "text", "echo hello\n", 0o700)),
+					`names an interpreter that does not exist`:                               command(file(t, "script", "#!/no/such/sh\n", 0o700)),
+					`an argument contains a NUL byte`:                                        command("echo", "a\x00b"),
+					`are too long together`:                                                  command("echo", strings.Repeat("a", 1<<18)),
+				},
+			})
+		})
+	}
+}
+
+func TestStartRefusesAnEnvironmentThatCannotBe(t *testing.T) {
+	tests := []struct {
+		name string
+		env  map[string]string
+		want string
+	}{
+		{name: "a name with = in it", env: map[string]string{"A=B": "c"}, want: `env "A=B" is not a name`},
+		{name: "an empty name", env: map[string]string{"": "c"}, want: `env "" is not a name`},
+		{name: "a value with a NUL byte", env: map[string]string{"A": "b\x00c"}, want: "env A contains a NUL byte"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			test.env["PATH"] = driver.DefaultPath
+			_, err := driver.Exec{}.Start(driver.Task{Config: command("true"), Dir: t.TempDir(), Env: test.env})
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("Start = %v, want %q in it", err, test.want)
+			}
+		})
+	}
+}
+
+func TestLookupUsesThePathOfTheTask(t *testing.T) {
+	tool := file(t, "tool", "#!/bin/sh\necho from the task\n", 0o700)
+	dir := t.TempDir()
+	supervisor, err := driver.NewSupervisor()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer supervisor.Close()
+	p, err := driver.Exec{}.Start(driver.Task{Config: command("tool"), Dir: dir, Env: map[string]string{"PATH": "relative::" + filepath.Dir(tool)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := supervisor.Watch(p, driver.Limits{}); err != nil {
+		t.Fatal(err)
+	}
+	<-supervisor.Ended()
+	if b, _ := os.ReadFile(filepath.Join(dir, driver.StdoutFile)); string(b) != "from the task\n" {
+		t.Errorf("output = %q", b)
+	}
+}

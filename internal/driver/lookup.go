@@ -1,0 +1,65 @@
+package driver
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// DefaultPath is the PATH of a task that sets none.
+const DefaultPath = "/usr/local/bin:/usr/bin:/bin"
+
+// lookup finds the file to execute. The error is a sentence for the task's
+// owner.
+func lookup(command, dir, path string) (string, error) {
+	if strings.Contains(command, "/") {
+		file := command
+		if !filepath.IsAbs(file) {
+			file = filepath.Join(dir, file)
+		}
+		return file, executable(command, file)
+	}
+	var denied error
+	for _, d := range filepath.SplitList(path) {
+		// An empty or relative entry would run whatever lies in the directory
+		// that the agent happens to stand in.
+		if !filepath.IsAbs(d) {
+			continue
+		}
+		file := filepath.Join(d, command)
+		err := executable(command, file)
+		if err == nil {
+			return file, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) && denied == nil {
+			denied = err
+		}
+	}
+	if denied != nil {
+		return "", denied
+	}
+	return "", fmt.Errorf("command %q not found on PATH %s", command, path)
+}
+
+func executable(command, file string) error {
+	info, err := os.Stat(file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return notFoundError{command}
+	case err != nil:
+		return fmt.Errorf("command %q: %w", command, err)
+	case info.IsDir():
+		return fmt.Errorf("command %q is a directory", command)
+	case info.Mode().Perm()&0o111 == 0:
+		return fmt.Errorf("command %q is not executable (%s has mode %v)", command, file, info.Mode().Perm())
+	}
+	return nil
+}
+
+type notFoundError struct{ command string }
+
+func (e notFoundError) Error() string { return fmt.Sprintf("command %q not found", e.command) }
+func (notFoundError) Unwrap() error   { return fs.ErrNotExist }
