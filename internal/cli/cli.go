@@ -1,0 +1,137 @@
+// Package cli is the operator's command line: submit a Job and follow it, look
+// at what runs where, see what is wrong, clean up.
+//
+// It is linked into two programs: kubectl-k8s4r, which is also the kubectl
+// plugin `kubectl k8s4r`, and k8s4r, which adds verbs of its own. There is one
+// file a verb. Each verb completes and checks its options before it talks to
+// anyone, then runs; the cluster, time and chance enter through deps.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/rand"
+)
+
+// Streams is where a command writes. Progress, lists and objects go to Out;
+// notes and errors to Err.
+type Streams struct {
+	Out io.Writer
+	Err io.Writer
+}
+
+// deps is what the commands take from outside, so that tests can put their
+// own in.
+type deps struct {
+	Streams
+	program   string // as people type it: k8s4r or kubectl k8s4r
+	connect   func(*connection) (*cluster, error)
+	now       func() time.Time
+	suffix    func() string // the random end of a generated name
+	terminal  terminal
+	interrupt func(context.Context) (context.Context, context.CancelFunc) // until Ctrl-C
+	retry     func(failures int) time.Duration                            // how long to wait before asking again
+}
+
+// New returns the root command with every verb, and with the extra ones that
+// a program has of its own.
+func New(streams Streams, extra ...*cobra.Command) *cobra.Command {
+	return newRoot(realDeps(streams, os.Args[0]), extra...)
+}
+
+// Main runs one command line, without the program's name, and returns the exit
+// status: one of the Exit constants.
+func Main(args []string, stdout, stderr io.Writer, extra ...*cobra.Command) int {
+	d := realDeps(Streams{Out: stdout, Err: stderr}, os.Args[0])
+	return execute(d, newRoot(d, extra...), args)
+}
+
+func realDeps(streams Streams, argv0 string) *deps {
+	return &deps{
+		Streams:   streams,
+		program:   programName(argv0),
+		connect:   connect,
+		now:       time.Now,
+		suffix:    func() string { return rand.String(5) },
+		terminal:  terminalOf(streams.Out, os.Getenv),
+		interrupt: untilInterrupt,
+		retry:     retryAfter,
+	}
+}
+
+func untilInterrupt(ctx context.Context) (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+}
+
+// programName is how the user calls the program that was started as argv0.
+func programName(argv0 string) string {
+	base := strings.TrimSuffix(filepath.Base(argv0), ".exe")
+	if plugin, ok := strings.CutPrefix(base, "kubectl-"); ok {
+		return "kubectl " + plugin
+	}
+	return "k8s4r"
+}
+
+func newRoot(d *deps, extra ...*cobra.Command) *cobra.Command {
+	root := &cobra.Command{
+		Use:           strings.ReplaceAll(d.program, " ", "-"),
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: d.program},
+		Short:         "Kubernetes for robots",
+		Long:          "Kubernetes for robots: run work on robots in the field, and see what came of it.",
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args:          knownVerb,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	root.SetOut(d.Out)
+	root.SetErr(d.Err)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err: err} })
+	root.AddCommand(runCommand(d), watchCommand(d), getCommand(d), statusCommand(d), deleteCommand(d), versionCommand(d))
+	root.AddCommand(extra...)
+	return root
+}
+
+// knownVerb refuses what is no verb, and says which one may be meant.
+func knownVerb(root *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	root.SuggestionsMinimumDistance = 2
+	similar := root.SuggestionsFor(args[0])
+	if len(similar) == 0 {
+		return usagef("unknown command %q; see %s --help", args[0], root.DisplayName())
+	}
+	return usagef("unknown command %q; do you mean %s?", args[0], strings.Join(similar, " or "))
+}
+
+// execute runs the command and turns its error into words and an exit status.
+func execute(d *deps, root *cobra.Command, args []string) int {
+	root.SetArgs(args)
+	err := root.ExecuteContext(context.Background())
+	if text := explain(err); text != "" {
+		fmt.Fprintf(d.Err, "%s: %s\n", d.program, text)
+	}
+	return exitStatus(err)
+}
+
+// args makes cobra's complaint about the number of arguments a usage error.
+func args(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return usagef("%s: %w; see %s --help", cmd.Name(), err, cmd.CommandPath())
+		}
+		return nil
+	}
+}
+
+var errInterrupted = errors.New("interrupted")

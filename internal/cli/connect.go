@@ -1,0 +1,181 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/pflag"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/discovery"
+	_ "k8s.io/client-go/plugin/pkg/client/auth" // the ways to log in that a kubeconfig may name
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+)
+
+// connection is the flags that say which cluster, and as whom. They have
+// kubectl's names and meanings.
+type connection struct {
+	kubeconfig string
+	overrides  clientcmd.ConfigOverrides
+}
+
+func (c *connection) addFlags(f *pflag.FlagSet) {
+	o := &c.overrides
+	f.StringVar(&c.kubeconfig, "kubeconfig", "", "path of the kubeconfig; default $KUBECONFIG, ~/.kube/config, ~/.k8s4r/kubeconfig, whichever is there first")
+	f.StringVar(&o.CurrentContext, "context", "", "context of the kubeconfig to use")
+	f.StringVarP(&o.Context.Namespace, "namespace", "n", "", "namespace; default is that of the context")
+	f.StringVar(&o.AuthInfo.Impersonate, "as", "", "user to act as")
+	f.StringSliceVar(&o.AuthInfo.ImpersonateGroups, "as-group", nil, "group to act in; may be repeated")
+	f.StringVar(&o.AuthInfo.ImpersonateUID, "as-uid", "", "UID to act as")
+	f.StringVar(&o.Timeout, "request-timeout", "0", "how long one request may take, such as 5s; 0 is for ever")
+}
+
+// loader finds the kubeconfig as kubectl does. Where kubectl would find none,
+// that of `k8s4r up` serves, so that up and the other verbs work together
+// without any setting.
+func (c *connection) loader(env func(string) string, home string) clientcmd.ClientConfig {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = c.kubeconfig
+	own := filepath.Join(home, ".k8s4r", "kubeconfig")
+	if c.kubeconfig == "" && env(clientcmd.RecommendedConfigPathEnvVar) == "" && !slices.ContainsFunc(rules.Precedence, exists) && exists(own) {
+		rules.ExplicitPath = own
+	}
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &c.overrides)
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// cluster is what the commands use of an API server.
+type cluster struct {
+	client.WithWatch
+	namespace string // of the context or of --namespace
+	// namespaceFlag is what a command line needs to get to the namespace
+	// again: empty, or a blank and --namespace=x.
+	namespaceFlag string
+	server        string // its URL, for people
+	version       func(context.Context) (string, error)
+	kinds         func(context.Context) ([]string, error) // resources of our group; none when it is not installed
+}
+
+func connect(c *connection) (*cluster, error) {
+	home, err := os.UserHomeDir()
+	if err != nil {
+		home = "."
+	}
+	loader := c.loader(os.Getenv, home)
+	config, err := loader.ClientConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		return nil, &unreachableError{err: err}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read kubeconfig: %w", err)
+	}
+	namespace, _, err := loader.Namespace()
+	if err != nil {
+		return nil, fmt.Errorf("read kubeconfig: %w", err)
+	}
+	cl, err := newCluster(config, namespace)
+	if flag := c.overrides.Context.Namespace; err == nil && flag != "" {
+		cl.namespaceFlag = " --namespace=" + flag
+	}
+	return cl, err
+}
+
+func newCluster(config *rest.Config, namespace string) (*cluster, error) {
+	// Without this, client-go holds back what a person asked for.
+	config.QPS = -1
+	config.WarningHandler = rest.NoWarnings{}
+	config.UserAgent = "k8s4r"
+	scheme := newScheme()
+	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme, Mapper: newMapper(scheme)})
+	if err != nil {
+		return nil, fmt.Errorf("make client: %w", err)
+	}
+	d, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("make discovery client: %w", err)
+	}
+	return &cluster{WithWatch: c, namespace: namespace, server: serverURL(config), version: versionOf(d), kinds: kindsOf(d)}, nil
+}
+
+func serverURL(config *rest.Config) string {
+	if u, err := url.Parse(config.Host); err == nil && u.Scheme != "" {
+		return u.Redacted()
+	}
+	return config.Host
+}
+
+func newScheme() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	utilruntime.Must(robotv1.AddToScheme(scheme))
+	return scheme
+}
+
+// newMapper knows our kinds by heart, which saves each command the discovery
+// of all that the server has.
+func newMapper(scheme *runtime.Scheme) meta.RESTMapper {
+	m := meta.NewDefaultRESTMapper(scheme.PrioritizedVersionsAllGroups())
+	for _, k := range kinds {
+		gvk := robotv1.GroupVersion.WithKind(k.kind)
+		m.AddSpecific(gvk, robotv1.GroupVersion.WithResource(k.plural), robotv1.GroupVersion.WithResource(k.singular), meta.RESTScopeNamespace)
+	}
+	return m
+}
+
+func versionOf(d discovery.DiscoveryInterface) func(context.Context) (string, error) {
+	return func(context.Context) (string, error) {
+		info, err := d.ServerVersion()
+		if err != nil {
+			return "", fmt.Errorf("ask for the version: %w", err)
+		}
+		return info.GitVersion, nil
+	}
+}
+
+func kindsOf(d discovery.DiscoveryInterface) func(context.Context) ([]string, error) {
+	return func(context.Context) ([]string, error) {
+		list, err := d.ServerResourcesForGroupVersion(robotv1.GroupVersion.String())
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("ask for the kinds: %w", err)
+		}
+		var names []string
+		for _, r := range list.APIResources {
+			names = append(names, r.Name)
+		}
+		return names, nil
+	}
+}
+
+// withCluster connects and runs f, and marks its error when no API server
+// answered.
+func (d *deps) withCluster(c *connection, f func(*cluster) error) error {
+	cl, err := d.connect(c)
+	if err != nil {
+		return err
+	}
+	return markUnreachable(cl.server, f(cl))
+}
+
+func markUnreachable(server string, err error) error {
+	if _, said := errors.AsType[*outcomeError](err); said {
+		return err
+	}
+	return asUnreachable(server, err)
+}

@@ -1,0 +1,152 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+)
+
+type deleteOptions struct {
+	conn  connection
+	all   bool
+	wait  bool
+	names []string
+}
+
+func deleteCommand(d *deps) *cobra.Command {
+	var o deleteOptions
+	cmd := &cobra.Command{
+		Use:   "delete job {NAME... | --all}",
+		Short: "Stop and delete Jobs, and wait until they are gone",
+		Long: `Deletes Jobs with their groups and tasks; what still runs on robots is stopped.
+Names must be whole: the beginning is not enough here.`,
+		Example: "  " + d.program + " delete job demo\n  " + d.program + " delete job --all --wait=false",
+		Args:    args(cobra.MinimumNArgs(1)),
+		ValidArgsFunction: func(cmd *cobra.Command, given []string, prefix string) ([]string, cobra.ShellCompDirective) {
+			if len(given) == 0 {
+				return []string{"job"}, cobra.ShellCompDirectiveNoFileComp
+			}
+			return d.namesOf(cmd.Context(), &o.conn, jobKind, prefix), cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.complete(args); err != nil {
+				return err
+			}
+			return d.withCluster(&o.conn, func(c *cluster) error { return o.run(cmd.Context(), d, c) })
+		},
+	}
+	cmd.Flags().BoolVar(&o.all, "all", false, "all Jobs in the namespace")
+	cmd.Flags().BoolVar(&o.wait, "wait", true, "wait until they are gone")
+	o.conn.addFlags(cmd.Flags())
+	return cmd
+}
+
+// complete reads `job a b`, `job/a job/b` and `job --all`.
+func (o *deleteOptions) complete(args []string) error {
+	if jobKind.called(args[0]) {
+		args = args[1:]
+	} else if name, err := jobKind.bareName(args[0]); err != nil || name == args[0] {
+		return usagef("delete: %q is not a type that can be deleted here; only job is, for the rest there is kubectl", args[0])
+	}
+	for _, ref := range args {
+		name, err := jobKind.bareName(ref)
+		if err != nil {
+			return err
+		}
+		o.names = append(o.names, name)
+	}
+	if o.all == (len(o.names) > 0) {
+		return usagef("delete job: give either names or --all")
+	}
+	return nil
+}
+
+func (o *deleteOptions) run(ctx context.Context, d *deps, c *cluster) error {
+	jobs, errs := o.jobs(ctx, c)
+	if len(jobs) == 0 && errs == nil {
+		fmt.Fprintf(d.Err, "no jobs in namespace %s\n", c.namespace)
+	}
+	var deleting []client.Object
+	for _, job := range jobs {
+		if err := remove(ctx, c, job); err != nil {
+			errs = errors.Join(errs, err)
+			continue
+		}
+		fmt.Fprintf(d.Out, "%s is being deleted\n", jobKind.ref(job.GetName()))
+		deleting = append(deleting, job)
+	}
+	if !o.wait {
+		return errs
+	}
+	return errors.Join(errs, d.waitUntilGone(ctx, c, deleting))
+}
+
+// jobs are those to delete. The ones that are missing come as errors beside
+// the others.
+func (o *deleteOptions) jobs(ctx context.Context, c *cluster) ([]client.Object, error) {
+	if o.all {
+		return listOf(ctx, c, jobKind, client.InNamespace(c.namespace))
+	}
+	var jobs []client.Object
+	var errs error
+	for _, name := range o.names {
+		job := &robotv1.Job{}
+		err := c.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: name}, job)
+		switch {
+		case err == nil:
+			jobs = append(jobs, job)
+		case apierrors.IsNotFound(err) && !isMissingKind(err):
+			errs = errors.Join(errs, fmt.Errorf("there is no job %q in namespace %s", name, c.namespace))
+		default:
+			errs = errors.Join(errs, fmt.Errorf("get job %s: %w", name, err))
+		}
+	}
+	return jobs, errs
+}
+
+// remove deletes in the foreground, so that the Job is gone only when its
+// tasks are, and only the Job that was looked at.
+func remove(ctx context.Context, c *cluster, job client.Object) error {
+	uid := job.GetUID()
+	err := c.Delete(ctx, job, client.PropagationPolicy(metav1.DeletePropagationForeground), client.Preconditions{UID: &uid})
+	return wrap(client.IgnoreNotFound(err), "delete job %s", job.GetName())
+}
+
+func (d *deps) waitUntilGone(ctx context.Context, c *cluster, jobs []client.Object) error {
+	ctx, stop := d.interrupt(ctx)
+	defer stop()
+	for _, job := range jobs {
+		if err := d.untilGone(ctx, c, job); err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			fmt.Fprintln(d.Err, "detached; the deletion goes on")
+			return &outcomeError{status: ExitInterrupted}
+		}
+		fmt.Fprintf(d.Out, "%s deleted\n", jobKind.ref(job.GetName()))
+	}
+	return nil
+}
+
+// untilGone returns when the Job is gone or the context has ended.
+func (d *deps) untilGone(ctx context.Context, c *cluster, job client.Object) error {
+	watchCtx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s := source{
+		client: c, kind: jobKind,
+		opts:  []client.ListOption{client.InNamespace(job.GetNamespace()), client.MatchingFields{"metadata.name": job.GetName()}},
+		match: func(o client.Object) bool { return o.GetUID() == job.GetUID() },
+	}
+	return follow(watchCtx, s, d.retry, func(u update) {
+		if u.err == nil && len(u.objects) == 0 {
+			cancel()
+		}
+	})
+}

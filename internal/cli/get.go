@@ -1,0 +1,294 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+)
+
+type getOptions struct {
+	conn          connection
+	output        string
+	selector      string
+	allNamespaces bool
+
+	kinds  []kind
+	names  []string
+	labels labels.Selector
+}
+
+func getCommand(d *deps) *cobra.Command {
+	var o getOptions
+	cmd := &cobra.Command{
+		Use:   "get {jobs | groups | tasks | robots | all} [NAME...]",
+		Short: "Show Jobs, groups, tasks and robots",
+		Long: `Lists objects, or shows those that are named. A Job that is named is shown as a
+tree: the Job, its groups, and each task with its robot and how it ended. The
+beginning of a name is enough when no other begins so.`,
+		Example:           "  " + d.program + " get jobs\n  " + d.program + " get job demo\n  " + d.program + " get tasks -l job=demo -o wide",
+		Args:              args(cobra.MinimumNArgs(1)),
+		ValidArgsFunction: d.completeGet(&o.conn),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.complete(args); err != nil {
+				return err
+			}
+			return d.withCluster(&o.conn, func(c *cluster) error { return o.run(cmd.Context(), d, c) })
+		},
+	}
+	f := cmd.Flags()
+	f.StringVarP(&o.output, "output", "o", "", "json, yaml, wide or name; default is a table")
+	f.StringVarP(&o.selector, "selector", "l", "", "only objects with these labels, such as job=demo")
+	f.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "in all namespaces")
+	o.conn.addFlags(f)
+	complete(cmd, "output", outputJSON, outputYAML, outputWide, outputName)
+	return cmd
+}
+
+// complete reads TYPE [NAME...] and TYPE/NAME.
+func (o *getOptions) complete(args []string) error {
+	typ := args[0]
+	o.names = args[1:]
+	if prefix, _, found := strings.Cut(typ, "/"); found {
+		typ, o.names = prefix, args
+	}
+	if err := o.takeType(typ); err != nil {
+		return err
+	}
+	if err := o.bareNames(); err != nil {
+		return err
+	}
+	selector, err := labels.Parse(o.selector)
+	if err != nil {
+		return usagef("--selector=%s: %w", o.selector, err)
+	}
+	o.labels = selector
+	if err := checkFormat(o.output, outputJSON, outputYAML, outputWide, outputName); err != nil {
+		return &usageError{err: err}
+	}
+	if len(o.names) > 0 && (o.allNamespaces || o.selector != "") {
+		return usagef("get: give either names, or --all-namespaces and --selector")
+	}
+	return nil
+}
+
+func (o *getOptions) takeType(typ string) error {
+	if typ == "all" {
+		o.kinds = kinds
+		if len(o.names) > 0 {
+			return usagef("get all: takes no names")
+		}
+		return nil
+	}
+	k, err := kindCalled(typ)
+	o.kinds = []kind{k}
+	return err
+}
+
+func (o *getOptions) bareNames() error {
+	names := make([]string, 0, len(o.names))
+	for _, ref := range o.names {
+		name, err := o.kinds[0].bareName(ref)
+		if err != nil {
+			return err
+		}
+		names = append(names, name)
+	}
+	o.names = names
+	return nil
+}
+
+// objectSet is objects of one kind.
+type objectSet struct {
+	kind    kind
+	objects []client.Object
+}
+
+func (o *getOptions) run(ctx context.Context, d *deps, c *cluster) error {
+	sets, err := o.sets(ctx, c)
+	if err != nil {
+		return err
+	}
+	switch {
+	case o.output == outputName || len(o.names) != 1 && o.structured():
+		return writeList(d.Out, o.output, sets)
+	case o.structured():
+		return writeObject(d.Out, o.output, sets[0].kind, sets[0].objects[0])
+	case len(o.names) > 0 && o.kinds[0].kind == jobKind.kind:
+		return o.trees(ctx, d, c, sets[0].objects)
+	}
+	o.tables(d, c, sets)
+	return nil
+}
+
+func (o *getOptions) structured() bool { return o.output == outputJSON || o.output == outputYAML }
+
+func (o *getOptions) sets(ctx context.Context, c *cluster) ([]objectSet, error) {
+	if len(o.names) > 0 {
+		objects, err := o.named(ctx, c)
+		return []objectSet{{o.kinds[0], objects}}, err
+	}
+	opts := []client.ListOption{client.MatchingLabelsSelector{Selector: o.labels}}
+	if !o.allNamespaces {
+		opts = append(opts, client.InNamespace(c.namespace))
+	}
+	var sets []objectSet
+	for _, k := range o.kinds {
+		objects, err := listOf(ctx, c, k, opts...)
+		if err != nil {
+			return nil, err
+		}
+		sets = append(sets, objectSet{k, objects})
+	}
+	return sets, nil
+}
+
+func (o *getOptions) named(ctx context.Context, c *cluster) ([]client.Object, error) {
+	var objects []client.Object
+	for _, name := range o.names {
+		object, err := resolve(ctx, c, o.kinds[0], name)
+		if err != nil {
+			return nil, err
+		}
+		objects = append(objects, object)
+	}
+	return objects, nil
+}
+
+// tables prints one table a kind that has objects.
+func (o *getOptions) tables(d *deps, c *cluster, sets []objectSet) {
+	sets = slices.DeleteFunc(sets, func(s objectSet) bool { return len(s.objects) == 0 })
+	if len(sets) == 0 {
+		fmt.Fprintf(d.Err, "nothing found in %s\n", o.where(c))
+	}
+	for i, set := range sets {
+		if i > 0 {
+			fmt.Fprintln(d.Out)
+		}
+		t := o.table(set, d.now())
+		t.write(d.Out)
+	}
+}
+
+func (o *getOptions) where(c *cluster) string {
+	if o.allNamespaces {
+		return "any namespace"
+	}
+	return "namespace " + c.namespace
+}
+
+func (o *getOptions) table(set objectSet, now time.Time) *table {
+	columns := columnsOf[set.kind.kind]
+	t := &table{header: o.row("NAMESPACE", "NAME", columns.header, columns.wideHeader)}
+	for _, object := range set.objects {
+		name := object.GetName()
+		if len(o.kinds) > 1 {
+			name = set.kind.ref(name)
+		}
+		cells, wide := columns.cells(object, now)
+		t.add(o.row(object.GetNamespace(), name, cells, wide)...)
+	}
+	return t
+}
+
+func (o *getOptions) row(namespace, name string, cells, wide []string) []string {
+	row := append([]string{name}, cells...)
+	if o.allNamespaces {
+		row = append([]string{namespace}, row...)
+	}
+	if o.output == outputWide {
+		row = append(row, wide...)
+	}
+	return row
+}
+
+// columns are those of a kind beside its name: the ones that kubectl prints.
+type columns struct {
+	header, wideHeader []string
+	cells              func(o client.Object, now time.Time) (cells, wide []string)
+}
+
+var columnsOf = map[string]columns{
+	jobKind.kind: {
+		header:     []string{"TYPE", "STATE", "TOTAL", "SUCCEEDED", "FAILED", "RUNNING", "AGE"},
+		wideHeader: []string{"REASON"},
+		cells:      jobCells,
+	},
+	groupKind.kind: {
+		header: []string{"JOB", "STATE", "TOTAL", "RUNNING", "SUCCEEDED", "FAILED", "AGE"},
+		cells:  groupCells,
+	},
+	taskKind.kind: {
+		header:     []string{"JOB", "ROBOT", "DRIVER", "STATE", "EXITCODE", "RESTARTS", "AGE"},
+		wideHeader: []string{"ATTEMPT", "REASON"},
+		cells:      taskCells,
+	},
+	robotKind.kind: {
+		header:     []string{"PHASE", "HOSTNAME", "OS", "CPUS", "RUNNING", "LASTHEARTBEAT", "AGE"},
+		wideHeader: []string{"VERSION", "ADDRESS"},
+		cells:      robotCells,
+	},
+}
+
+func jobCells(o client.Object, now time.Time) (cells, wide []string) {
+	j := o.(*robotv1.Job)
+	s := j.Status
+	return []string{j.Spec.Type, orDash(s.State), number(s.TotalTasks), number(s.SucceededTasks), number(s.FailedTasks), number(s.RunningTasks), ageText(j, now)},
+		[]string{s.StatusDescription}
+}
+
+func groupCells(o client.Object, now time.Time) (cells, wide []string) {
+	g := o.(*robotv1.TaskGroup)
+	s := g.Status
+	return []string{g.Spec.JobName, orDash(s.State), number(s.TotalTasks), number(s.RunningTasks), number(s.SucceededTasks), number(s.FailedTasks), ageText(g, now)}, nil
+}
+
+func taskCells(o client.Object, now time.Time) (cells, wide []string) {
+	t := o.(*robotv1.Task)
+	s := t.Status
+	return []string{orDash(t.Spec.JobName), orDash(t.Spec.TargetRobot), t.Spec.Driver, taskState(t), exitText(s.ExitCode, s.Signal), number(s.RestartCount), ageText(t, now)},
+		[]string{number(s.Attempt), orDash(s.Reason)}
+}
+
+func robotCells(o client.Object, now time.Time) (cells, wide []string) {
+	r := o.(*robotv1.Robot)
+	var info robotv1.DeviceInfo
+	var platform robotv1.Platform
+	var cpu robotv1.CPU
+	var agent robotv1.AgentInfo
+	fill(&info, r.Status.DeviceInfo)
+	fill(&platform, info.Platform)
+	fill(&cpu, info.CPU)
+	fill(&agent, r.Status.Agent)
+	return []string{orDash(r.Status.Phase), orDash(info.Hostname), orDash(platform.OS), number(cpu.LogicalCores), number(r.Status.RunningTasks), sinceText(r.Status.LastHeartbeatTime, now), ageText(r, now)},
+		[]string{orDash(agent.Version), orDash(agent.Address)}
+}
+
+// fill copies what a robot has said; what it has not stays zero.
+func fill[T any](to, from *T) {
+	if from != nil {
+		*to = *from
+	}
+}
+
+func number(n int32) string { return fmt.Sprint(n) }
+
+func ageText(o client.Object, now time.Time) string {
+	return duration.HumanDuration(max(0, now.Sub(o.GetCreationTimestamp().Time)))
+}
+
+func sinceText(t *metav1.MicroTime, now time.Time) string {
+	if t == nil {
+		return "never"
+	}
+	return duration.HumanDuration(max(0, now.Sub(t.Time)))
+}

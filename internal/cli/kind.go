@@ -1,0 +1,160 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+)
+
+// kind is one of our kinds, by all the names that people may type.
+type kind struct {
+	kind, plural, singular string
+	aliases                []string
+	newObject              func() client.Object
+	newList                func() client.ObjectList
+}
+
+var (
+	jobKind = kind{"Job", "jobs", "job", []string{"rjob"},
+		func() client.Object { return &robotv1.Job{} }, func() client.ObjectList { return &robotv1.JobList{} }}
+	groupKind = kind{"TaskGroup", "taskgroups", "taskgroup", []string{"groups", "group", "rtg"},
+		func() client.Object { return &robotv1.TaskGroup{} }, func() client.ObjectList { return &robotv1.TaskGroupList{} }}
+	taskKind = kind{"Task", "tasks", "task", []string{"rtask"},
+		func() client.Object { return &robotv1.Task{} }, func() client.ObjectList { return &robotv1.TaskList{} }}
+	robotKind = kind{"Robot", "robots", "robot", []string{"rb"},
+		func() client.Object { return &robotv1.Robot{} }, func() client.ObjectList { return &robotv1.RobotList{} }}
+
+	kinds = []kind{jobKind, groupKind, taskKind, robotKind}
+)
+
+// resource is the name with its group, as in job.robot.k8s4r.io.
+func (k kind) resource() string { return k.singular + "." + robotv1.GroupVersion.Group }
+
+// ref names one object the way that kubectl prints and reads it.
+func (k kind) ref(name string) string { return k.resource() + "/" + name }
+
+func (k kind) called(name string) bool {
+	name = strings.ToLower(strings.TrimSuffix(name, "."+robotv1.GroupVersion.Group))
+	return name == k.plural || name == k.singular || slices.Contains(k.aliases, name)
+}
+
+// kindCalled finds the kind that goes by the name.
+func kindCalled(name string) (kind, error) {
+	for _, k := range kinds {
+		if k.called(name) {
+			return k, nil
+		}
+	}
+	return kind{}, usagef("unknown type %q; there are jobs, groups, tasks, robots and all", name)
+}
+
+// bareName takes the kind off a reference such as job/demo. A reference to
+// another kind is a usage error.
+func (k kind) bareName(ref string) (string, error) {
+	prefix, name, found := strings.Cut(ref, "/")
+	if !found {
+		return ref, nil
+	}
+	if !k.called(prefix) || name == "" {
+		return "", usagef("%q does not name a %s", ref, k.singular)
+	}
+	return name, nil
+}
+
+// maxCandidates bounds how many names an error lists.
+const maxCandidates = 10
+
+// resolve reads the object with the name. When there is none it takes the one
+// whose name starts so, if it is the only one.
+func resolve(ctx context.Context, c *cluster, k kind, name string) (client.Object, error) {
+	obj := k.newObject()
+	err := c.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: name}, obj)
+	if !apierrors.IsNotFound(err) || isMissingKind(err) {
+		return obj, wrap(err, "get %s %s", k.singular, name)
+	}
+	found, err := listOf(ctx, c, k, client.InNamespace(c.namespace))
+	if err != nil {
+		return nil, err
+	}
+	return onlyPrefixed(k, c.namespace, name, found)
+}
+
+func onlyPrefixed(k kind, namespace, prefix string, objects []client.Object) (client.Object, error) {
+	found := slices.DeleteFunc(objects, func(o client.Object) bool { return !strings.HasPrefix(o.GetName(), prefix) })
+	switch len(found) {
+	case 0:
+		return nil, fmt.Errorf("there is no %s %q in namespace %s", k.singular, prefix, namespace)
+	case 1:
+		return found[0], nil
+	}
+	return nil, fmt.Errorf("%q is ambiguous: %s", prefix, firstNames(found))
+}
+
+func firstNames(objects []client.Object) string {
+	var names []string
+	for _, o := range objects[:min(len(objects), maxCandidates)] {
+		names = append(names, o.GetName())
+	}
+	text := strings.Join(names, ", ")
+	if more := len(objects) - len(names); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// listOf lists objects of the kind, sorted by namespace and name.
+func listOf(ctx context.Context, c client.Reader, k kind, opts ...client.ListOption) ([]client.Object, error) {
+	list := k.newList()
+	if err := c.List(ctx, list, opts...); err != nil {
+		return nil, fmt.Errorf("list %s: %w", k.plural, err)
+	}
+	return itemsOf(list)
+}
+
+func itemsOf(list client.ObjectList) ([]client.Object, error) {
+	items, err := meta.ExtractList(list)
+	if err != nil {
+		return nil, fmt.Errorf("read list: %w", err)
+	}
+	objects := make([]client.Object, 0, len(items))
+	for _, item := range items {
+		objects = append(objects, item.(client.Object))
+	}
+	slices.SortFunc(objects, byName)
+	return objects, nil
+}
+
+func byName(a, b client.Object) int {
+	if n := strings.Compare(a.GetNamespace(), b.GetNamespace()); n != 0 {
+		return n
+	}
+	return strings.Compare(a.GetName(), b.GetName())
+}
+
+// ofJob selects the groups or tasks of a job. A name that is too long for a
+// label's value selects the whole namespace; the caller looks at spec.jobName
+// in any case.
+func ofJob(job client.Object) []client.ListOption {
+	opts := []client.ListOption{client.InNamespace(job.GetNamespace())}
+	if len(job.GetName()) <= maxLabelValue {
+		opts = append(opts, client.MatchingLabels{robotv1.LabelJob: job.GetName()})
+	}
+	return opts
+}
+
+const maxLabelValue = 63
+
+// wrap adds what was tried to an error, and leaves nil alone.
+func wrap(err error, format string, a ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf(fmt.Sprintf(format, a...)+": %w", err)
+}

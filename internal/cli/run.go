@@ -1,0 +1,275 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+)
+
+// The bounds of a Job that can be seen before it is sent.
+const (
+	maxCount    = 1_000_000
+	maxPriority = 100
+	maxStem     = 40 // of a generated name
+)
+
+type runOptions struct {
+	conn        connection
+	name        string
+	count       int32
+	selector    map[string]string
+	cpu, memory string
+	timeout     time.Duration
+	env         []string
+	driver      string
+	priority    int32
+	detach      bool
+	waitTimeout time.Duration
+	dryRun      string
+	output      string
+	command     []string
+}
+
+func runCommand(d *deps) *cobra.Command {
+	var o runOptions
+	cmd := &cobra.Command{
+		Use:   "run [flags] -- COMMAND [ARG...]",
+		Short: "Run a command on robots and follow it to its end",
+		Long: `Submits a Job that runs the command on robots, shows its progress, and exits
+with its outcome: 0 completed, 1 failed or canceled, 2 the command line is wrong
+or the API server refuses the Job, 124 --wait-timeout passed, 130 Ctrl-C. After
+124 and 130 the Job goes on.`,
+		Example: "  " + d.program + " run --count 3 -- inspect --track 7\n  " +
+			d.program + " run --selector site=mine-2 --timeout 5m -- /opt/survey.sh",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.complete(args, d.suffix); err != nil {
+				return err
+			}
+			return o.run(cmd.Context(), d)
+		},
+	}
+	o.addFlags(cmd.Flags())
+	// What follows the command is the command's, with or without "--".
+	cmd.Flags().SetInterspersed(false)
+	complete(cmd, "driver", robotv1.DriverExec, robotv1.DriverRawExec)
+	complete(cmd, "dry-run", dryRunClient, dryRunServer)
+	complete(cmd, "output", outputJSON, outputYAML, outputName)
+	return cmd
+}
+
+func (o *runOptions) addFlags(f *pflag.FlagSet) {
+	f.StringVar(&o.name, "name", "", "name of the Job; default run-COMMAND-xxxxx")
+	f.Int32Var(&o.count, "count", 1, "how many times to run the command, on as many robots as there are")
+	f.StringToStringVar(&o.selector, "selector", nil, "only on robots with these labels: k=v,...")
+	f.StringVar(&o.cpu, "cpu", "", "cores that each run needs, such as 500m or 2")
+	f.StringVar(&o.memory, "memory", "", "memory that each run needs, such as 128Mi")
+	f.DurationVar(&o.timeout, "timeout", 0, "stop a run that takes longer, such as 5m; 0 is never")
+	f.StringArrayVar(&o.env, "env", nil, "environment variable K=V; may be repeated")
+	f.StringVar(&o.driver, "driver", robotv1.DriverExec, "driver that runs the command: exec or raw_exec")
+	f.Int32Var(&o.priority, "priority", 50, "who goes first when robots are scarce, 0 to 100")
+	f.BoolVarP(&o.detach, "detach", "d", false, "submit and do not wait")
+	f.DurationVar(&o.waitTimeout, "wait-timeout", 0, "how long to wait for the end, such as 1h; 0 is for ever")
+	f.StringVar(&o.dryRun, "dry-run", "", "submit nothing: client only builds the Job, server has it checked")
+	f.StringVarP(&o.output, "output", "o", "", "print the Job as json, yaml or name (with --detach or --dry-run)")
+	o.conn.addFlags(f)
+}
+
+const (
+	dryRunClient = "client"
+	dryRunServer = "server"
+)
+
+// complete takes the arguments in, fills in the name and checks everything.
+func (o *runOptions) complete(args []string, suffix func() string) error {
+	if len(args) == 0 || args[0] == "" {
+		return usagef("run: no command given: put it after the flags, as in run --count 3 -- inspect --fast")
+	}
+	o.command = args
+	err := errors.Join(o.checkName(), o.checkRun(), o.checkNeeds(), o.checkEnv(), o.checkOutput())
+	if err != nil {
+		return &usageError{err: err}
+	}
+	if o.name == "" {
+		o.name = fmt.Sprintf("run-%s-%s", stem(args[0]), suffix())
+	}
+	return nil
+}
+
+func check(ok bool, format string, a ...any) error {
+	if ok {
+		return nil
+	}
+	return fmt.Errorf(format, a...)
+}
+
+func (o *runOptions) checkName() error {
+	if o.name == "" {
+		return nil
+	}
+	if problems := validation.IsDNS1123Subdomain(o.name); len(problems) > 0 {
+		return fmt.Errorf("--name=%s: %s", shorten(o.name, 40), problems[0])
+	}
+	return nil
+}
+
+func (o *runOptions) checkRun() error {
+	return errors.Join(
+		check(o.count >= 1 && o.count <= maxCount, "--count=%d: must be from 1 to %d", o.count, maxCount),
+		check(o.priority >= 0 && o.priority <= maxPriority, "--priority=%d: must be from 0 to %d", o.priority, maxPriority),
+		check(o.timeout >= 0, "--timeout=%s: must not be negative", o.timeout),
+		check(o.waitTimeout >= 0, "--wait-timeout=%s: must not be negative", o.waitTimeout),
+		check(o.driver == robotv1.DriverExec || o.driver == robotv1.DriverRawExec,
+			"--driver=%s: must be exec or raw_exec; for other drivers apply a Job manifest", o.driver),
+	)
+}
+
+func (o *runOptions) checkNeeds() error {
+	_, cpuErr := need("cpu", o.cpu, "500m or 2")
+	_, memoryErr := need("memory", o.memory, "128Mi or 2Gi")
+	return errors.Join(cpuErr, memoryErr)
+}
+
+// need reads a quantity. Empty is none.
+func need(flag, value, example string) (*resource.Quantity, error) {
+	if value == "" {
+		return nil, nil
+	}
+	q, err := resource.ParseQuantity(value)
+	if err != nil || q.Sign() <= 0 {
+		return nil, fmt.Errorf("--%s=%s: must be a quantity above zero, such as %s", flag, value, example)
+	}
+	return &q, nil
+}
+
+func (o *runOptions) checkEnv() error {
+	for _, e := range o.env {
+		if name, _, found := strings.Cut(e, "="); !found || name == "" || strings.ContainsRune(e, 0) {
+			return fmt.Errorf("--env=%s: must be NAME=VALUE", e)
+		}
+	}
+	return nil
+}
+
+func (o *runOptions) checkOutput() error {
+	printed := o.detach || o.dryRun != ""
+	return errors.Join(
+		check(o.dryRun == "" || o.dryRun == dryRunClient || o.dryRun == dryRunServer, "--dry-run=%s: must be client or server", o.dryRun),
+		checkFormat(o.output, outputJSON, outputYAML, outputName),
+		check(o.output == "" || printed, "--output=%s: goes with --detach or --dry-run; otherwise progress is shown", o.output),
+	)
+}
+
+var notInLabel = regexp.MustCompile(`[^a-z0-9]+`)
+
+// stem makes of a command's path a word that may stand in a name.
+func stem(command string) string {
+	word := notInLabel.ReplaceAllString(strings.ToLower(path.Base(command)), "-")
+	word = strings.Trim(word[:min(len(word), maxStem)], "-")
+	if word == "" {
+		return "command"
+	}
+	return word
+}
+
+// job is the Job that the options describe. They have been checked.
+func (o *runOptions) job(namespace string) *robotv1.Job {
+	task := robotv1.TaskDefinition{
+		Name:      "main",
+		Driver:    o.driver,
+		Config:    robotv1.TaskConfig{ExecConfig: &robotv1.ExecConfig{Command: o.command[0], Args: o.command[1:]}},
+		Resources: o.resources(),
+		Env:       o.environment(),
+	}
+	if o.timeout > 0 {
+		task.Timeout = robotv1.NewDuration(o.timeout)
+	}
+	group := robotv1.TaskGroupDefinition{Name: stem(o.command[0])}
+	group.Count, group.Tasks = &o.count, []robotv1.TaskDefinition{task}
+	job := &robotv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Name: o.name, Namespace: namespace},
+		Spec: robotv1.JobSpec{
+			Type:          robotv1.JobTypeBatch,
+			RobotSelector: o.selector,
+			Priority:      &o.priority,
+			TaskGroups:    []robotv1.TaskGroupDefinition{group},
+		},
+	}
+	setKind(job, jobKind)
+	return job
+}
+
+func (o *runOptions) resources() *robotv1.Resources {
+	cpu, _ := need("cpu", o.cpu, "")
+	memory, _ := need("memory", o.memory, "")
+	if cpu == nil && memory == nil {
+		return nil
+	}
+	return &robotv1.Resources{CPU: cpu, Memory: memory}
+}
+
+func (o *runOptions) environment() map[string]string {
+	if len(o.env) == 0 {
+		return nil
+	}
+	env := map[string]string{}
+	for _, e := range o.env {
+		name, value, _ := strings.Cut(e, "=")
+		env[name] = value
+	}
+	return env
+}
+
+func (o *runOptions) run(ctx context.Context, d *deps) error {
+	if o.dryRun == dryRunClient {
+		return o.print(d, o.job(o.conn.overrides.Context.Namespace), " (dry run)")
+	}
+	return d.withCluster(&o.conn, func(c *cluster) error { return o.submit(ctx, d, c) })
+}
+
+func (o *runOptions) submit(ctx context.Context, d *deps, c *cluster) error {
+	job := o.job(c.namespace)
+	var opts []client.CreateOption
+	if o.dryRun == dryRunServer {
+		opts = append(opts, client.DryRunAll)
+	}
+	if err := c.Create(ctx, job, opts...); err != nil {
+		return fmt.Errorf("create job %s: %w", o.name, err)
+	}
+	if o.dryRun != "" {
+		return o.print(d, job, " (server dry run)")
+	}
+	if err := o.print(d, job, ""); err != nil || o.detach {
+		return err
+	}
+	return d.waitForJob(ctx, c, job, o.waitTimeout)
+}
+
+func (o *runOptions) print(d *deps, job *robotv1.Job, how string) error {
+	if o.output == "" {
+		fmt.Fprintf(d.Out, "%s created%s\n", jobKind.ref(job.Name), how)
+		return nil
+	}
+	return writeObject(d.Out, o.output, jobKind, job)
+}
+
+// complete offers fixed values for a flag to the shell.
+func complete(cmd *cobra.Command, flag string, values ...string) {
+	fixed := cobra.FixedCompletions(slices.Clone(values), cobra.ShellCompDirectiveNoFileComp)
+	if err := cmd.RegisterFlagCompletionFunc(flag, fixed); err != nil {
+		panic(err) // the flag does not exist: a mistake in this package
+	}
+}

@@ -1,0 +1,242 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/lifecycle"
+)
+
+const (
+	// longPending is how long a task may wait before status points at it.
+	longPending = time.Minute
+	// maxComplaints bounds the complaints of one sort.
+	maxComplaints = 10
+)
+
+func statusCommand(d *deps) *cobra.Command {
+	var conn connection
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show on one page what is there and what looks wrong",
+		Long: `Shows the API server, the kinds, robots by phase, jobs and tasks by state, and
+what looks wrong: robots out of contact, and tasks that have waited for more
+than a minute, with the reason. It looks at all namespaces, or at the one that
+--namespace names.`,
+		Example: "  " + d.program + " status",
+		Args:    args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return d.withCluster(&conn, func(c *cluster) error {
+				return printStatus(cmd.Context(), d, c, conn.overrides.Context.Namespace)
+			})
+		},
+	}
+	conn.addFlags(cmd.Flags())
+	return cmd
+}
+
+// overview is what the page is made of.
+type overview struct {
+	server, version string
+	kinds           []string
+	robots          []*robotv1.Robot
+	jobs            []*robotv1.Job
+	tasks           []*robotv1.Task
+}
+
+func printStatus(ctx context.Context, d *deps, c *cluster, namespace string) error {
+	o, err := survey(ctx, c, namespace)
+	if err != nil {
+		return err
+	}
+	fmt.Fprint(d.Out, o.page(d.now()))
+	if missing := o.missingKinds(); len(missing) > 0 {
+		return fmt.Errorf("this cluster does not know the kinds %s: apply config/crd", strings.Join(missing, ", "))
+	}
+	return nil
+}
+
+func survey(ctx context.Context, c *cluster, namespace string) (o overview, err error) {
+	o.server = c.server
+	if o.version, err = c.version(ctx); err != nil {
+		return o, err
+	}
+	if o.kinds, err = c.kinds(ctx); err != nil || len(o.missingKinds()) > 0 {
+		return o, err
+	}
+	in := client.InNamespace(namespace)
+	if o.robots, err = typed[*robotv1.Robot](ctx, c, robotKind, in); err != nil {
+		return o, err
+	}
+	if o.jobs, err = typed[*robotv1.Job](ctx, c, jobKind, in); err != nil {
+		return o, err
+	}
+	o.tasks, err = typed[*robotv1.Task](ctx, c, taskKind, in)
+	return o, err
+}
+
+func typed[T client.Object](ctx context.Context, c client.Reader, k kind, opts ...client.ListOption) ([]T, error) {
+	objects, err := listOf(ctx, c, k, opts...)
+	out := make([]T, 0, len(objects))
+	for _, o := range objects {
+		out = append(out, o.(T))
+	}
+	return out, err
+}
+
+func (o overview) missingKinds() []string {
+	var missing []string
+	for _, k := range kinds {
+		if !slices.Contains(o.kinds, k.plural) {
+			missing = append(missing, k.plural)
+		}
+	}
+	return missing
+}
+
+// page is a pure function of what was surveyed and the time.
+func (o overview) page(now time.Time) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "API server  %s, %s\n", o.server, o.version)
+	if len(o.missingKinds()) > 0 {
+		return b.String()
+	}
+	fmt.Fprintf(&b, "Robots      %s\n", tally(o.robots, words(lifecycle.RobotPhases), func(r *robotv1.Robot) string { return string(phase(r)) }))
+	fmt.Fprintf(&b, "Jobs        %s\n", tally(o.jobs, words(lifecycle.JobStates), jobWord))
+	fmt.Fprintf(&b, "Tasks       %s\n\n", tally(o.tasks, words(lifecycle.TaskStates), taskState))
+	wrong := slices.Concat(bounded(o.robotComplaints(now)), bounded(o.taskComplaints(now)))
+	if len(wrong) == 0 {
+		b.WriteString("Nothing looks wrong.\n")
+		return b.String()
+	}
+	b.WriteString("What looks wrong:\n")
+	for _, line := range wrong {
+		fmt.Fprintf(&b, "  %s\n", printable(line))
+	}
+	return b.String()
+}
+
+// noState is the word for a Job that no manager has looked at.
+const noState = "without a state yet"
+
+func jobWord(j *robotv1.Job) string {
+	if j.Status.State == "" {
+		return noState
+	}
+	return j.Status.State
+}
+
+func phase(r *robotv1.Robot) lifecycle.RobotPhase { return lifecycle.ParseRobotPhase(r.Status.Phase) }
+
+func words[S ~string](states []S) []string {
+	out := make([]string, 0, len(states)+1)
+	for _, s := range states {
+		out = append(out, string(s))
+	}
+	return append(out, noState)
+}
+
+// tally counts the items by a word of theirs, in the order of the words.
+func tally[T any](items []T, order []string, word func(T) string) string {
+	counts := map[string]int{}
+	for _, item := range items {
+		counts[word(item)]++
+	}
+	var parts []string
+	for _, w := range order {
+		if counts[w] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", counts[w], w))
+		}
+	}
+	if len(parts) == 0 {
+		return "none"
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (o overview) robotComplaints(now time.Time) []string {
+	var out []string
+	if len(o.robots) == 0 && len(o.tasks) > 0 {
+		out = append(out, "there are no robots to run the tasks")
+	}
+	for _, r := range o.robots {
+		if p := phase(r); p != lifecycle.RobotOnline {
+			out = append(out, fmt.Sprintf("robot %s is %s, %s%s", r.Name, p, heard(r, now), colon(r.Status.Message)))
+			continue
+		}
+		if c := meta.FindStatusCondition(r.Status.Conditions, robotv1.ConditionResponsive); c != nil && c.Status == metav1.ConditionFalse {
+			out = append(out, fmt.Sprintf("robot %s does not answer what is dispatched to it%s", r.Name, colon(c.Message)))
+		}
+	}
+	return out
+}
+
+func heard(r *robotv1.Robot, now time.Time) string {
+	if r.Status.LastHeartbeatTime == nil {
+		return "never heard of"
+	}
+	return "last heard of " + sinceText(r.Status.LastHeartbeatTime, now) + " ago"
+}
+
+func colon(message string) string {
+	if message == "" {
+		return ""
+	}
+	return ": " + message
+}
+
+func (o overview) taskComplaints(now time.Time) []string {
+	var out []string
+	for _, t := range o.tasks {
+		waits := now.Sub(waitingSince(t))
+		if lifecycle.TaskState(t.Status.State).Placeable() && waits > longPending {
+			out = append(out, fmt.Sprintf("task %s/%s has waited for a robot for %s%s", t.Namespace, t.Name, duration.HumanDuration(waits), colon(whyWaiting(t))))
+		}
+	}
+	return out
+}
+
+// unplaced is the condition that says why the task has no robot. Nil: nothing
+// says so.
+func unplaced(t *robotv1.Task) *metav1.Condition {
+	c := meta.FindStatusCondition(t.Status.Conditions, robotv1.ConditionPlaced)
+	if c == nil || c.Status == metav1.ConditionTrue {
+		return nil
+	}
+	return c
+}
+
+func waitingSince(t *robotv1.Task) time.Time {
+	if c := unplaced(t); c != nil {
+		return c.LastTransitionTime.Time
+	}
+	if end := endOf(t); end.FinishedAt != nil {
+		return end.FinishedAt.Time
+	}
+	return t.CreationTimestamp.Time
+}
+
+func whyWaiting(t *robotv1.Task) string {
+	if c := unplaced(t); c != nil {
+		return c.Message
+	}
+	return "the manager has not looked at it"
+}
+
+// bounded cuts a long list of complaints, and says so.
+func bounded(lines []string) []string {
+	if len(lines) <= maxComplaints {
+		return lines
+	}
+	return append(lines[:maxComplaints:maxComplaints], fmt.Sprintf("and %d more like this", len(lines)-maxComplaints))
+}

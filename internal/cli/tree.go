@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/lifecycle"
+)
+
+// trees shows each Job with all that belongs to it.
+func (o *getOptions) trees(ctx context.Context, d *deps, c *cluster, jobs []client.Object) error {
+	for i, object := range jobs {
+		job := object.(*robotv1.Job)
+		groups, err := listOf(ctx, c, groupKind, ofJob(job)...)
+		if err != nil {
+			return err
+		}
+		tasks, err := tasksOf(ctx, c, job)
+		if err != nil {
+			return err
+		}
+		if i > 0 {
+			fmt.Fprintln(d.Out)
+		}
+		tree := newTree(job, ofThisJob(job, groups), tasks, o.output == outputWide, d.now())
+		tree.write(d.Out)
+	}
+	return nil
+}
+
+func ofThisJob(job *robotv1.Job, objects []client.Object) []*robotv1.TaskGroup {
+	var own []client.Object
+	for _, o := range objects {
+		if o.(*robotv1.TaskGroup).Spec.JobName == job.Name {
+			own = append(own, o)
+		}
+	}
+	return groupsInOrder(job, own)
+}
+
+// newTree is a pure function: Job, groups and tasks in, a table out.
+func newTree(job *robotv1.Job, groups []*robotv1.TaskGroup, tasks []*robotv1.Task, wide bool, now time.Time) *table {
+	t := &table{header: []string{"NAME", "STATE", "ROBOT", "EXIT", "ATTEMPT", "AGE", "REASON"}}
+	if wide {
+		t.header = append(t.header, "MESSAGE")
+	}
+	t.add("job/"+job.Name, orDash(job.Status.State), "-", "-", "-", ageText(job, now), job.Status.StatusDescription)
+	byGroup := map[string][]*robotv1.Task{}
+	for _, task := range tasks {
+		byGroup[task.Spec.TaskGroupName] = append(byGroup[task.Spec.TaskGroupName], task)
+	}
+	for i, g := range groups {
+		branch, stem := branches(i == len(groups)-1)
+		t.add(branch+"group/"+g.Spec.GroupName, orDash(g.Status.State), "-", "-", "-", ageText(g, now), countsText(g.Status.TaskCounts))
+		own := byGroup[g.Name]
+		for j, task := range own {
+			leaf, _ := branches(j == len(own)-1)
+			t.add(taskRow(stem+leaf+"task/"+task.Name, task, wide, now)...)
+		}
+	}
+	return t
+}
+
+// branches are the lines that lead to a node and past it to what hangs on it.
+func branches(last bool) (to, past string) {
+	if last {
+		return "└─ ", "   "
+	}
+	return "├─ ", "│  "
+}
+
+func taskRow(name string, task *robotv1.Task, wide bool, now time.Time) []string {
+	end := endOf(task)
+	row := []string{name, taskState(task), orDash(end.Robot), exitText(end.ExitCode, end.Signal), attemptText(end.Attempt), ageText(task, now), orDash(taskReason(task, end))}
+	if wide {
+		row = append(row, task.Status.Message)
+	}
+	return row
+}
+
+// taskReason is why the task stands where it does. Of one that waits it is
+// what placement says.
+func taskReason(task *robotv1.Task, end robotv1.TaskAttempt) string {
+	if lifecycle.TaskState(task.Status.State).Placeable() {
+		if why := unplaced(task); why != nil {
+			return why.Message
+		}
+	}
+	return end.Reason
+}
+
+func taskState(t *robotv1.Task) string {
+	return string(lifecycle.TaskState(t.Status.State).Normal())
+}
+
+// attemptText is a dash before the first attempt.
+func attemptText(n int32) string {
+	if n == 0 {
+		return "-"
+	}
+	return number(n)
+}
