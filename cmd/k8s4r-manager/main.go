@@ -1,0 +1,10 @@
+// Command k8s4r-manager runs K8s4r's controllers.
+package main
+
+import (
+	"os"
+
+	"k8s4r.io/k8s4r/internal/manager"
+)
+
+func main() { os.Exit(manager.Main(os.Args[1:], os.Stdout, os.Stderr)) }

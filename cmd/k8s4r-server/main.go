@@ -1,0 +1,10 @@
+// Command k8s4r-server carries messages between robots and the cluster.
+package main
+
+import (
+	"os"
+
+	"k8s4r.io/k8s4r/internal/server"
+)
+
+func main() { os.Exit(server.Main(os.Args[1:], os.Stdout, os.Stderr)) }
