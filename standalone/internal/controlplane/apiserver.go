@@ -1,0 +1,100 @@
+package controlplane
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+
+	"github.com/spf13/pflag"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/component-base/cli/flag"
+	"k8s.io/kubernetes/cmd/kube-apiserver/app"
+	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
+
+	"k8s4r.io/k8s4r/standalone/internal/component"
+)
+
+func newAPIServer(l net.Listener, etcd string, c credentials, client *rest.Config) (component.Mortal, error) {
+	ready, err := apiServerReady(client)
+	if err != nil {
+		return nil, err
+	}
+	run := func(ctx context.Context) error { return runAPIServer(ctx, l, apiServerArgs(etcd, c)) }
+	return component.NewBackground(run, ready), nil
+}
+
+func apiServerArgs(etcd string, c credentials) []string {
+	return []string{
+		"--etcd-servers=" + etcd,
+		"--authorization-mode=RBAC",
+		"--anonymous-auth=false",
+		"--client-ca-file=" + c.ca.certFile,
+		"--tls-cert-file=" + c.serving.certFile,
+		"--tls-private-key-file=" + c.serving.keyFile,
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file=" + c.serviceAccountKey,
+		"--service-account-signing-key-file=" + c.serviceAccountKey,
+		"--service-cluster-ip-range=" + serviceRange,
+		// Without both of these it looks for a default route, and does not
+		// start on a machine that has no network.
+		"--advertise-address=127.0.0.1",
+		"--endpoint-reconciler-type=none",
+		"--profiling=false",
+		// Fair queueing protects many tenants from each other. Here all clients
+		// are one user's, most of them exempt anyway, and it took 8 to 14 % of
+		// the creates a second from all. What bounds the memory of a stampede
+		// are the limits in flight.
+		"--enable-priority-and-fairness=false",
+		"--max-requests-inflight=1000",
+		"--max-mutating-requests-inflight=500",
+	}
+}
+
+// runAPIServer is what the kube-apiserver command does, less what belongs to a
+// process of its own: that command installs signal handlers, which would stop
+// the server before its clients.
+func runAPIServer(ctx context.Context, l net.Listener, args []string) error {
+	o := options.NewServerRunOptions()
+	if err := parse(o.Flags(), args); err != nil {
+		return err
+	}
+	o.SecureServing.Listener = l
+	o.SecureServing.BindPort = l.Addr().(*net.TCPAddr).Port
+	if err := o.GenericServerRunOptions.ComponentGlobalsRegistry.Set(); err != nil {
+		return fmt.Errorf("feature gates: %w", err)
+	}
+	completed, err := o.Complete(ctx)
+	if err != nil {
+		return fmt.Errorf("options: %w", err)
+	}
+	if errs := completed.Validate(); len(errs) > 0 {
+		return fmt.Errorf("options: %w", utilerrors.NewAggregate(errs))
+	}
+	return app.Run(ctx, completed)
+}
+
+func parse(sections flag.NamedFlagSets, args []string) error {
+	all := pflag.NewFlagSet("", pflag.ContinueOnError)
+	for _, section := range sections.FlagSets {
+		all.AddFlagSet(section)
+	}
+	return all.Parse(args)
+}
+
+func apiServerReady(client *rest.Config) (func(context.Context) error, error) {
+	clients, err := kubernetes.NewForConfig(client)
+	if err != nil {
+		return nil, fmt.Errorf("client: %w", err)
+	}
+	return func(ctx context.Context) error {
+		var status int
+		err := clients.RESTClient().Get().AbsPath("/readyz").Do(ctx).StatusCode(&status).Error()
+		if err == nil && status != http.StatusOK {
+			err = fmt.Errorf("/readyz: status %d", status)
+		}
+		return err
+	}, nil
+}

@@ -1,0 +1,84 @@
+package controlplane
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/app/options"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/names"
+
+	"k8s4r.io/k8s4r/standalone/internal/component"
+)
+
+// controllers are the built-in ones that run: what K8s4r's objects lean on and
+// what makes namespaces and permissions behave as anywhere else. None of them
+// makes pods.
+var controllers = []string{
+	names.GarbageCollectorController,
+	names.NamespaceController,
+	names.ServiceAccountController,
+	names.ServiceAccountTokenController,
+	names.TTLAfterFinishedController,
+	names.ClusterRoleAggregationController,
+}
+
+func newControllerManager(c credentials, client *rest.Config) (component.Mortal, error) {
+	clients, err := kubernetes.NewForConfig(client)
+	if err != nil {
+		return nil, fmt.Errorf("client: %w", err)
+	}
+	run := func(ctx context.Context) error { return runControllerManager(ctx, controllerManagerArgs(c)) }
+	// The default service account is the first visible thing that they make.
+	ready := func(ctx context.Context) error {
+		_, err := clients.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
+		return err
+	}
+	return component.NewBackground(run, ready), nil
+}
+
+func controllerManagerArgs(c credentials) []string {
+	return []string{
+		"--kubeconfig=" + c.controllerManager,
+		"--controllers=" + strings.Join(controllers, ","),
+		// The data directory's lock makes this the only one. A lost lease
+		// would end the whole process, etcd included.
+		"--leader-elect=false",
+		// At the default of 20 a second the garbage collector takes a minute
+		// over a Job of a thousand tasks, which run on meanwhile.
+		"--kube-api-qps=1000",
+		"--kube-api-burst=1000",
+		"--secure-port=0",
+		"--profiling=false",
+		"--use-service-account-credentials=true",
+		"--service-account-private-key-file=" + c.serviceAccountKey,
+		"--root-ca-file=" + c.ca.certFile,
+	}
+}
+
+// runControllerManager is what the kube-controller-manager command does, less
+// its signal handlers.
+func runControllerManager(ctx context.Context, args []string) error {
+	o, err := options.NewKubeControllerManagerOptions()
+	if err != nil {
+		return fmt.Errorf("options: %w", err)
+	}
+	known, disabled, aliases := app.KnownControllers(), app.ControllersDisabledByDefault(), app.ControllerAliases()
+	flags := o.Flags(known, disabled, aliases)
+	if err := parse(flags, args); err != nil {
+		return err
+	}
+	o.ParsedFlags = &flags
+	if err := o.ComponentGlobalsRegistry.Set(); err != nil {
+		return fmt.Errorf("feature gates: %w", err)
+	}
+	c, err := o.Config(ctx, known, disabled, aliases)
+	if err != nil {
+		return fmt.Errorf("options: %w", err)
+	}
+	return app.Run(ctx, c.Complete())
+}

@@ -1,0 +1,117 @@
+package controlplane
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+
+	"k8s4r.io/k8s4r/standalone/internal/datadir"
+)
+
+const (
+	serviceRange = "10.96.0.0/16"
+	// serviceIP is the first of serviceRange: the API server gives it to the
+	// service "kubernetes".
+	serviceIP = "10.96.0.1"
+)
+
+// credentials are the files that the servers and their clients prove
+// themselves with.
+type credentials struct {
+	ca, serving       pair
+	serviceAccountKey string // file
+	admin             *api.Config
+	controllerManager string // kubeconfig file
+}
+
+// newCredentials reads or makes everything in dir for a server at address.
+func newCredentials(dir string, address *net.TCPAddr, now func() time.Time) (credentials, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return credentials{}, fmt.Errorf("keys: %w", err)
+	}
+	p := pki{dir: dir, now: now}
+	ca, err := p.authority()
+	if err != nil {
+		return credentials{}, err
+	}
+	c := credentials{ca: ca}
+	if c.serving, err = p.serving(ca, servingNames(), servingAddresses(address.IP)); err != nil {
+		return credentials{}, err
+	}
+	if c.serviceAccountKey, err = p.serviceAccountKey(); err != nil {
+		return credentials{}, err
+	}
+	return c, c.addClients(p, serverURL(address))
+}
+
+func (c *credentials) addClients(p pki, server string) error {
+	admin, err := p.client("admin", c.ca, "k8s4r-admin", "system:masters")
+	if err != nil {
+		return err
+	}
+	c.admin = kubeconfig(server, c.ca, admin)
+	manager, err := p.client("controller-manager", c.ca, "system:kube-controller-manager")
+	if err != nil {
+		return err
+	}
+	c.controllerManager = p.file("controller-manager.kubeconfig")
+	return writeKubeconfig(c.controllerManager, kubeconfig(server, c.ca, manager))
+}
+
+func servingNames() []string {
+	names := []string{
+		"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc",
+		"kubernetes.default.svc.cluster.local",
+	}
+	if host, err := os.Hostname(); err == nil && host != "" {
+		names = append(names, host)
+	}
+	return names
+}
+
+// servingAddresses are those that a client may reach the server by: with an
+// unspecified bind address all that this machine has.
+func servingAddresses(bind net.IP) []net.IP {
+	ips := []net.IP{net.IPv4(127, 0, 0, 1), net.ParseIP(serviceIP)}
+	if !bind.IsUnspecified() {
+		return append(ips, bind)
+	}
+	addrs, _ := net.InterfaceAddrs()
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok {
+			ips = append(ips, n.IP)
+		}
+	}
+	return ips
+}
+
+// serverURL is where clients on this machine find the server.
+func serverURL(address *net.TCPAddr) string {
+	host := address.IP.String()
+	if address.IP.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return "https://" + net.JoinHostPort(host, fmt.Sprint(address.Port))
+}
+
+func kubeconfig(server string, ca, client pair) *api.Config {
+	const name = "k8s4r"
+	c := api.NewConfig()
+	c.Clusters[name] = &api.Cluster{Server: server, CertificateAuthorityData: ca.certPEM}
+	c.AuthInfos[name] = &api.AuthInfo{ClientCertificateData: client.certPEM, ClientKeyData: client.keyPEM}
+	c.Contexts[name] = &api.Context{Cluster: name, AuthInfo: name}
+	c.CurrentContext = name
+	return c
+}
+
+func writeKubeconfig(path string, c *api.Config) error {
+	data, err := clientcmd.Write(*c)
+	if err != nil {
+		return fmt.Errorf("kubeconfig %s: %w", path, err)
+	}
+	return datadir.WriteFile(path, data)
+}

@@ -1,0 +1,113 @@
+package controlplane
+
+import (
+	"bytes"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+var today = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// makeServing reads or makes a serving certificate on that day.
+func makeServing(t *testing.T, dir string, day time.Time, address string) pair {
+	t.Helper()
+	p := pki{dir: dir, now: func() time.Time { return day }}
+	ca, err := p.authority()
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := p.serving(ca, []string{"localhost"}, []net.IP{net.ParseIP(address)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := leaf.cert.CheckSignatureFrom(ca.cert); err != nil {
+		t.Error(err)
+	}
+	if err := leaf.cert.VerifyHostname(address); err != nil {
+		t.Error(err)
+	}
+	return leaf
+}
+
+func TestCertificatesAreKeptUntilTheyNeedToChange(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		inHarm    func(t *testing.T, dir string)
+		inAfter   time.Duration
+		inAddress string
+		wantKept  bool
+	}{
+		{name: "the next start uses what is there", wantKept: true},
+		{name: "after half its life it is kept", inAfter: leafLife / 2, wantKept: true},
+		{name: "with less than a third of its life left it is renewed", inAfter: leafLife * 3 / 4},
+		{name: "after its end it is renewed", inAfter: 2 * leafLife},
+		{name: "for another address it is renewed", inAddress: "192.0.2.1"},
+		{name: "a half-written one is replaced", inHarm: truncate("apiserver.crt")},
+		{name: "a key without its certificate is replaced", inHarm: remove("apiserver.crt")},
+		{name: "a key that is another's is replaced", inHarm: swapKey},
+		{name: "with a new authority it is renewed", inHarm: remove("ca.key")},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			first := makeServing(t, dir, today, "127.0.0.1")
+			if c.inHarm != nil {
+				c.inHarm(t, dir)
+			}
+			if c.inAddress == "" {
+				c.inAddress = "127.0.0.1"
+			}
+			day := today.Add(c.inAfter)
+			second := makeServing(t, dir, day, c.inAddress)
+			if kept := bytes.Equal(first.certPEM, second.certPEM); kept != c.wantKept {
+				t.Errorf("kept: %v, want %v", kept, c.wantKept)
+			}
+			if !day.Before(second.cert.NotAfter) {
+				t.Errorf("on %s the certificate has ended: %s", day, second.cert.NotAfter)
+			}
+		})
+	}
+}
+
+func truncate(file string) func(*testing.T, string) {
+	return func(t *testing.T, dir string) {
+		if err := os.Truncate(filepath.Join(dir, file), 10); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func remove(file string) func(*testing.T, string) {
+	return func(t *testing.T, dir string) {
+		if err := os.Remove(filepath.Join(dir, file)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// swapKey is what a crash between the two files of a renewal leaves.
+func swapKey(t *testing.T, dir string) {
+	p := pki{dir: dir, now: time.Now}
+	if _, err := p.newKey("apiserver.key"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTheServiceAccountKeyIsNeverReplaced(t *testing.T) {
+	p := pki{dir: t.TempDir(), now: time.Now}
+	file, err := p.serviceAccountKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte("damaged"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.serviceAccountKey(); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := os.ReadFile(file); string(got) != "damaged" {
+		t.Error("a key that could not be read was replaced: every token is void")
+	}
+}

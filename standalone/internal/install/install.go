@@ -1,0 +1,129 @@
+// Package install puts K8s4r's CRDs, roles and admission policies into a
+// cluster.
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// owner is the field manager of what is installed, the same at every start, so
+// that a field which a newer version no longer sets goes.
+const owner = "k8s4r"
+
+// order is that of the installation. The workloads in deploy/ are left out:
+// whoever runs this package runs them too.
+var order = []string{"deploy/namespace.yaml", "crd/*.yaml", "rbac/*.yaml", "admission/*.yaml"}
+
+// Manifests is a component.Component that installs manifests when it starts and
+// is ready once the API server serves the new kinds. Stop leaves them there.
+type Manifests struct {
+	files   fs.FS
+	cluster *rest.Config
+	client  client.Client // nil before Start
+	crds    []*unstructured.Unstructured
+}
+
+// New returns the component for the manifests in files, which has the layout of
+// the directory config/.
+func New(files fs.FS, cluster *rest.Config) *Manifests {
+	return &Manifests{files: files, cluster: cluster}
+}
+
+// Start applies all manifests. What someone else changed in a field of them is
+// set back.
+func (m *Manifests) Start(ctx context.Context) error {
+	objects, err := read(m.files)
+	if err != nil {
+		return err
+	}
+	if m.client, err = client.New(m.cluster, client.Options{}); err != nil {
+		return fmt.Errorf("client: %w", err)
+	}
+	for _, o := range objects {
+		apply := client.ApplyConfigurationFromUnstructured(o)
+		if err := m.client.Apply(ctx, apply, client.FieldOwner(owner), client.ForceOwnership); err != nil {
+			return fmt.Errorf("apply %s %s: %w", o.GetKind(), o.GetName(), err)
+		}
+		if o.GetKind() == "CustomResourceDefinition" {
+			m.crds = append(m.crds, o)
+		}
+	}
+	return nil
+}
+
+// Ready returns nil once all CRDs are established.
+func (m *Manifests) Ready(ctx context.Context) error {
+	for _, crd := range m.crds {
+		if err := m.client.Get(ctx, client.ObjectKeyFromObject(crd), crd); err != nil {
+			return fmt.Errorf("get %s: %w", crd.GetName(), err)
+		}
+		if !established(crd) {
+			return fmt.Errorf("%s is not established yet", crd.GetName())
+		}
+	}
+	return nil
+}
+
+// Stop does nothing.
+func (m *Manifests) Stop(context.Context) error { return nil }
+
+func established(crd *unstructured.Unstructured) bool {
+	conditions, _, _ := unstructured.NestedSlice(crd.Object, "status", "conditions")
+	for _, c := range conditions {
+		c, ok := c.(map[string]any)
+		if ok && c["type"] == "Established" && c["status"] == "True" {
+			return true
+		}
+	}
+	return false
+}
+
+func read(files fs.FS) ([]*unstructured.Unstructured, error) {
+	var objects []*unstructured.Unstructured
+	for _, pattern := range order {
+		names, err := fs.Glob(files, pattern)
+		if err != nil {
+			return nil, fmt.Errorf("manifests: %w", err)
+		}
+		for _, name := range names {
+			more, err := readFile(files, name)
+			if err != nil {
+				return nil, fmt.Errorf("manifest %s: %w", path.Base(name), err)
+			}
+			objects = append(objects, more...)
+		}
+	}
+	return objects, nil
+}
+
+func readFile(files fs.FS, name string) ([]*unstructured.Unstructured, error) {
+	f, err := files.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var objects []*unstructured.Unstructured
+	for documents := yaml.NewYAMLOrJSONDecoder(f, 4096); ; {
+		o := &unstructured.Unstructured{}
+		err := documents.Decode(&o.Object)
+		if errors.Is(err, io.EOF) {
+			return objects, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(o.Object) > 0 { // a document may be nothing but a comment
+			objects = append(objects, o)
+		}
+	}
+}

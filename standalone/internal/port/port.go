@@ -1,0 +1,52 @@
+// Package port opens TCP ports and says who holds one that is taken.
+package port
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"syscall"
+)
+
+// Listen opens address. flag is the name of the flag that chose it, for the
+// message when the port is taken.
+func Listen(address, flag string) (net.Listener, error) {
+	l, err := net.Listen("tcp", address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, taken(address, flag)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listen for --%s: %w", flag, err)
+	}
+	return l, nil
+}
+
+// Check returns the error that Listen would return, and leaves address free.
+func Check(address, flag string) error {
+	l, err := Listen(address, flag)
+	if err != nil {
+		return err
+	}
+	return l.Close()
+}
+
+func taken(address, flag string) error {
+	_, p, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("--%s=%s: %w", flag, address, err)
+	}
+	return fmt.Errorf("port %s is taken%s; choose another with --%s (0 picks a free one)", p, heldBy(p), flag)
+}
+
+func heldBy(p string) string {
+	n, err := strconv.ParseUint(p, 10, 16)
+	if err != nil {
+		return ""
+	}
+	h, ok := findHolder("/proc", uint16(n))
+	if !ok {
+		return ""
+	}
+	return fmt.Sprintf(" by process %d (%s)", h.pid, h.command)
+}

@@ -1,0 +1,53 @@
+package up
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+// parsed returns the options of a command line.
+func parsed(t *testing.T, args ...string) options {
+	t.Helper()
+	var o options
+	f := pflag.NewFlagSet("up", pflag.ContinueOnError)
+	o.addFlags(f)
+	if err := f.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		in   []string
+		want string // part of the error; empty: none
+	}{
+		{name: "without any flag all is well"},
+		{name: "a part that is none", in: []string{"--without=etcd"}, want: "--without=etcd: no such part"},
+		{name: "robots without a broker", in: []string{"--without=broker"}, want: "name it with --mqtt-url"},
+		{name: "robots with another broker", in: []string{"--mqtt-url=mqtt://b:1883"}},
+		{name: "no broker and nobody who would use one", in: []string{"--without=broker,server", "--robots=0"}},
+		{name: "too many robots", in: []string{"--robots=1001"}, want: "--robots=1001"},
+		{name: "less than no robots", in: []string{"--robots=-1"}, want: "--robots=-1"},
+		{name: "a port beyond the last", in: []string{"--secure-port=65536"}, want: "--secure-port=65536"},
+		{name: "a name as bind address", in: []string{"--bind-address=localhost"}, want: "must be an IP address"},
+		{name: "an IPv6 bind address", in: []string{"--bind-address=::1"}},
+		{name: "an MQTT address without a port", in: []string{"--mqtt-address=127.0.0.1"}, want: "--mqtt-address=127.0.0.1: must be host:port"},
+		{name: "metrics switched off", in: []string{"--metrics-address="}},
+		{name: "a silence of nothing", in: []string{"--offline-after=0s"}, want: "--offline-after=0s: must be more than nothing"},
+		{name: "no data directory", in: []string{"--data-dir="}, want: "--data-dir"},
+		{name: "two mistakes are both told", in: []string{"--robots=-1", "--secure-port=-1"}, want: "--robots=-1"},
+		{name: "two mistakes are both told, in any order", in: []string{"--robots=-1", "--secure-port=-1"}, want: "--secure-port=-1"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := parsed(t, c.in...)
+			err := o.validate()
+			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+		})
+	}
+}

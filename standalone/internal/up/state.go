@@ -1,0 +1,40 @@
+package up
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"k8s4r.io/k8s4r/standalone/internal/datadir"
+)
+
+// stateFile exists while everything is ready, for scripts.
+const stateFile = "up.json"
+
+// State says where the parts of a running system are. A part that does not run
+// here, and has not been named by a flag, is empty.
+type State struct {
+	PID        int      `json:"pid"`
+	Kubeconfig string   `json:"kubeconfig"`
+	Server     string   `json:"server"` // URL of the API server
+	MQTTURL    string   `json:"mqttURL"`
+	MetricsURL string   `json:"metricsURL"`
+	Robots     []string `json:"robots"` // ids
+}
+
+func (s State) write(d *datadir.Dir) error {
+	data, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return fmt.Errorf("state: %w", err)
+	}
+	return datadir.WriteFile(d.Join(stateFile), append(data, '\n'))
+}
+
+func removeState(d *datadir.Dir) error {
+	if err := os.Remove(d.Join(stateFile)); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,33 @@
+package up
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+)
+
+func printSummary(w io.Writer, s State) {
+	fmt.Fprintln(w, "\nK8s4r is up.")
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	for _, row := range []struct{ name, value string }{
+		{"API server", s.Server},
+		{"kubeconfig", s.Kubeconfig},
+		{"MQTT", s.MQTTURL},
+		{"metrics", s.MetricsURL},
+		{"robots", strings.Join(s.Robots, " ")},
+	} {
+		if row.value != "" {
+			fmt.Fprintf(t, "  %s\t%s\n", row.name, row.value)
+		}
+	}
+	t.Flush()
+	fmt.Fprintf(w, `
+Try, in another terminal:
+  export KUBECONFIG=%s
+  k8s4r kubectl get robots
+  k8s4r run -- echo hello
+
+Ctrl-C stops everything; the next "k8s4r up" resumes.
+`, s.Kubeconfig)
+}

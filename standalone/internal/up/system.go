@@ -1,0 +1,138 @@
+package up
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"k8s4r.io/k8s4r/config"
+	"k8s4r.io/k8s4r/internal/broker"
+	"k8s4r.io/k8s4r/standalone/internal/component"
+	"k8s4r.io/k8s4r/standalone/internal/controlplane"
+	"k8s4r.io/k8s4r/standalone/internal/datadir"
+	"k8s4r.io/k8s4r/standalone/internal/install"
+	"k8s4r.io/k8s4r/standalone/internal/port"
+)
+
+// system is all parts that the options ask for, in the order of their start.
+type system struct {
+	dir   *datadir.Dir
+	opts  options
+	group component.Group
+
+	log      *slog.Logger // of K8s4r's own parts
+	terminal *slog.Logger // for the user as well
+
+	kubeconfig string
+	client     *rest.Config
+	broker     *broker.Broker // nil: not here
+	api        net.Listener   // nil: another cluster
+	metrics    net.Listener   // nil: none
+}
+
+// assemble opens or checks every port and prepares the parts. It starts none.
+func assemble(dir *datadir.Dir, o options, stderr io.Writer) (*system, error) {
+	s := &system{dir: dir, opts: o}
+	if err := s.openLogs(stderr); err != nil {
+		return nil, err
+	}
+	if err := s.openPorts(); err != nil {
+		return nil, err
+	}
+	if err := s.addCluster(); err != nil {
+		return nil, err
+	}
+	s.addBroker()
+	s.addManager()
+	return s, s.addRobots()
+}
+
+// openPorts finds out about every port that is taken before anything starts,
+// and about all of them at once.
+func (s *system) openPorts() error {
+	var errs []error
+	open := func(l *net.Listener, address, flag string) {
+		var err error
+		*l, err = port.Listen(address, flag)
+		errs = append(errs, err)
+	}
+	if s.opts.embedsCluster() {
+		open(&s.api, s.opts.apiAddress(), "secure-port")
+	}
+	if s.opts.runs(partBroker) {
+		errs = append(errs, port.Check(s.opts.mqttAddress, "mqtt-address"))
+	}
+	if s.opts.metricsAddress != "" {
+		open(&s.metrics, s.opts.metricsAddress, "metrics-address")
+	}
+	return errors.Join(errs...)
+}
+
+func (s *system) addCluster() error {
+	if s.opts.embedsCluster() {
+		return s.embedCluster()
+	}
+	client, err := clientcmd.BuildConfigFromFlags("", s.opts.kubeconfig)
+	if err != nil {
+		return fmt.Errorf("--kubeconfig: %w", err)
+	}
+	client.QPS = -1
+	path, err := filepath.Abs(s.opts.kubeconfig)
+	if err != nil {
+		return fmt.Errorf("--kubeconfig: %w", err)
+	}
+	s.kubeconfig, s.client = path, client
+	s.group.Add("definitions", install.New(config.FS, client))
+	return nil
+}
+
+func (s *system) embedCluster() error {
+	cp, err := controlplane.New(controlplane.Config{Dir: s.dir.Path, Listener: s.api})
+	if err != nil {
+		return err
+	}
+	s.kubeconfig, s.client = cp.Kubeconfig, cp.Client
+	s.group.Add("etcd", cp.Etcd)
+	s.group.Add("kube-apiserver", cp.APIServer)
+	// Before the garbage collector: it looks for new kinds but twice a minute.
+	s.group.Add("definitions", install.New(config.FS, cp.Client))
+	s.group.Add("kube-controllers", cp.ControllerManager)
+	return nil
+}
+
+func (s *system) addBroker() {
+	if s.metrics != nil {
+		s.group.Add("metrics", newMetrics(s.metrics))
+	}
+	if s.opts.runs(partBroker) {
+		s.broker = broker.New(broker.Config{Listen: s.opts.mqttAddress, Log: s.log})
+		s.group.Add("broker", s.broker)
+	}
+}
+
+// mqttURL is where the robots and the server find the broker, once it runs.
+func (s *system) mqttURL() string {
+	if s.broker != nil {
+		return s.broker.URL()
+	}
+	return s.opts.mqttURL
+}
+
+// state is what is known once everything is ready.
+func (s *system) state() State {
+	return State{
+		PID:        os.Getpid(),
+		Kubeconfig: s.kubeconfig,
+		Server:     s.client.Host,
+		MQTTURL:    s.mqttURL(),
+		MetricsURL: metricsURL(s.metrics),
+		Robots:     s.opts.robotIDs(),
+	}
+}

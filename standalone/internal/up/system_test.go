@@ -1,0 +1,24 @@
+package up
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestTheKubeconfigThatIsNamedIsFoundFromAnywhere(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	const kubeconfig = `{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c}}],
+clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}]}`
+	if err := os.WriteFile("config", []byte(kubeconfig), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := &system{opts: options{kubeconfig: "config"}}
+	if err := s.addCluster(); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.state().Kubeconfig; !filepath.IsAbs(got) {
+		t.Errorf("the summary names %q", got)
+	}
+}

@@ -1,0 +1,100 @@
+// Package up is the command `k8s4r up`: the whole of K8s4r in one process and
+// its robots beside it.
+package up
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"k8s4r.io/k8s4r/standalone/internal/datadir"
+)
+
+// stopTimeout bounds an orderly stop. kube-apiserver lets requests that run
+// finish, etcd closes its database.
+const stopTimeout = 30 * time.Second
+
+// Command returns the command `up`.
+func Command(stdout, stderr io.Writer) *cobra.Command {
+	var o options
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Run the whole of K8s4r on this machine",
+		Long: `Runs a Kubernetes API server with its etcd, an MQTT broker, K8s4r's manager and
+server in one process, and some robots beside it. Everything is kept in one
+directory; the next start resumes where this one ended, however it ended.`,
+		Args:         cobra.NoArgs,
+		SilenceUsage: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.validate(); err != nil {
+				return err
+			}
+			ctx, release := untilSignal(cmd.Context(), os.Exit)
+			defer release()
+			return run(ctx, o, stdout, stderr)
+		},
+	}
+	o.addFlags(cmd.Flags())
+	return cmd
+}
+
+// run holds the data directory while the system lives.
+func run(ctx context.Context, o options, stdout, stderr io.Writer) error {
+	dir, err := datadir.Open(o.dataDir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(runIn(ctx, dir, o, stdout, stderr), dir.Close())
+}
+
+func runIn(ctx context.Context, dir *datadir.Dir, o options, stdout, stderr io.Writer) error {
+	if err := removeState(dir); err != nil {
+		return err
+	}
+	s, err := assemble(dir, o, stderr)
+	if err != nil {
+		return err
+	}
+	s.group.Started = func(name string, took time.Duration) {
+		fmt.Fprintf(stderr, "%-20s ready after %s\n", name, took.Round(10*time.Millisecond))
+	}
+	lived := live(ctx, s, stdout)
+	fmt.Fprintln(stderr, "stopping")
+	return errors.Join(lived, stop(s))
+}
+
+// live starts the system and returns when it has been asked to stop, with nil,
+// or when a part of it failed.
+func live(ctx context.Context, s *system, stdout io.Writer) error {
+	if err := s.group.Start(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // what failed did so because of the stop
+		}
+		return err
+	}
+	if err := s.state().write(s.dir); err != nil {
+		return err
+	}
+	// Half of what starting took is garbage by now, and an idle process
+	// collects so seldom that it would keep it for minutes.
+	debug.FreeOSMemory()
+	printSummary(stdout, s.state())
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-s.group.Died():
+		return err
+	}
+}
+
+func stop(s *system) error {
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	return errors.Join(removeState(s.dir), s.group.Stop(ctx))
+}
