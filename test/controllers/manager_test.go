@@ -1,0 +1,335 @@
+package controllers
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/manager"
+	"k8s4r.io/k8s4r/internal/testkit"
+	"k8s4r.io/k8s4r/internal/wire"
+)
+
+func TestManager(t *testing.T) {
+	s := start(t, manager.Config{TaskWindow: 60, OfflineAfter: 20 * time.Second})
+	for i, c := range []struct {
+		name string
+		run  func(*space)
+	}{
+		{"a job of two groups runs, the tasks of a replica on one robot", runsAJob},
+		{"a group larger than its window completes and never exceeds it", keepsTheWindow},
+		{"a job without robots shows what waits and why, and runs when one comes", waitsForARobot},
+		{"too many failures call the rest off", callsOff},
+		{"a silent robot does not keep a canceled task for ever once it is offline", losesARobot},
+		{"an attempt that ended through no fault of the task runs again", returnsATask},
+		{"a task made by hand goes to the robot that was chosen for it", choosesARobot},
+		{"a task of a job that does not exist says so, and runs once it does", waitsForItsJob},
+		{"a task that is deleted while its group lives is made anew", remakesATask},
+		{"names that somebody else holds are told apart", tellsNamesApart},
+		{"a job whose name is long gets groups and labels that fit", shortensNames},
+		{"a task on a document agent's robot is held until the robot was told", holdsForDocument},
+		{"a task too large for a message fails its job with a sentence", refusesTooLarge},
+		{"a restarted manager carries on", restarts},
+		{"a robot id counts once in the cluster", refusesTwins},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.run(s.namespace(t, fmt.Sprintf("case-%d", i))) })
+	}
+}
+
+func runsAJob(s *space) {
+	s.robots("two-a", "two-b")
+	s.server(succeed)
+	s.job("survey", group("drive", 5, "wheels", "lidar"), group("map", 1, "merge"))
+	j := s.awaitJob("survey", lifecycle.JobCompleted)
+	if j.Status.SucceededTasks != 11 || j.Status.TotalTasks != 11 || j.Status.PendingTasks != 0 || j.Status.Status != "completed" {
+		s.Errorf("counts %+v, status %q", j.Status.TaskCounts, j.Status.Status)
+	}
+	if !meta.IsStatusConditionTrue(j.Status.Conditions, v1alpha1.ConditionComplete) || j.Status.StartedAt == nil || j.Status.CompletedAt == nil {
+		s.Errorf("status %+v", j.Status)
+	}
+	if want := `Changed to status "completed": all tasks completed`; j.Status.StatusDescription != want {
+		s.Errorf("description %q", j.Status.StatusDescription)
+	}
+	robotOf := map[string]string{}
+	for _, t := range s.tasks() {
+		replica := t.Labels[v1alpha1.LabelTaskGroup] + t.Labels[v1alpha1.LabelTaskIndex]
+		if had := robotOf[replica]; had != "" && had != t.Spec.TargetRobot {
+			s.Errorf("replica %s is on %s and %s", replica, had, t.Spec.TargetRobot)
+		}
+		robotOf[replica] = t.Spec.TargetRobot
+		if t.Status.Attempt != 1 || len(t.Status.Attempts) != 1 || t.Status.Attempts[0].Robot != t.Spec.TargetRobot || t.Spec.JobName != "survey" {
+			s.Errorf("task %s: %+v", t.Name, t.Status)
+		}
+	}
+}
+
+func keepsTheWindow(s *space) {
+	s.robots("win-a", "win-b", "win-c")
+	most := s.watchLive()
+	s.server(succeed)
+	s.job("many", group("g", 300, "t"))
+	j := s.awaitJob("many", lifecycle.JobCompleted)
+	if j.Status.SucceededTasks != 300 || len(s.tasks()) != 300 {
+		s.Errorf("%d tasks, counts %+v", len(s.tasks()), j.Status.TaskCounts)
+	}
+	if n := most(); n > 60 {
+		s.Errorf("%d tasks were alive at once, the window is 60", n)
+	}
+}
+
+func waitsForARobot(s *space) {
+	s.server(succeed)
+	s.job("lonely", group("g", 20, "t"))
+	j := s.awaitJob("lonely", lifecycle.JobPending)
+	if n := len(s.tasks()); n != 8 || j.Status.PendingTasks != 20 {
+		s.Errorf("%d tasks, %d pending", n, j.Status.PendingTasks)
+	}
+	testkit.EventuallyNoError(s, 10*time.Second, "the tasks say what they wait for", func() error {
+		for _, t := range s.tasks() {
+			c := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionPlaced)
+			if c == nil || c.Status != "False" || c.Message != "0 of 0 robots: none is registered" {
+				return fmt.Errorf("%s: %+v", t.Name, c)
+			}
+		}
+		return nil
+	})
+	s.robots("late-a")
+	s.awaitJob("lonely", lifecycle.JobCompleted)
+}
+
+func callsOff(s *space) {
+	s.robots("off-a")
+	s.mendSpec("off-a", func(r *v1alpha1.RobotSpec) { r.Capacity = capacity("tasks", "2") })
+	s.job("doomed", group("g", 10, "t"))
+	bad, slow := s.awaitTask("doomed-g-0-t", lifecycle.TaskDispatching), s.awaitTask("doomed-g-1-t", lifecycle.TaskDispatching)
+	s.report(slow.Name, lifecycle.TaskStarted)
+	s.report(bad.Name, lifecycle.TaskStarted, lifecycle.TaskErred)
+	j := s.awaitJob("doomed", lifecycle.JobFailed)
+	if !meta.IsStatusConditionTrue(j.Status.Conditions, v1alpha1.ConditionFailed) {
+		s.Errorf("conditions %+v", j.Status.Conditions)
+	}
+	testkit.EventuallyNoError(s, 10*time.Second, "the running task is asked to stop", func() error {
+		if t := s.task(slow.Name); t.Status.State != "running" || t.Status.Reason != "Stopping" {
+			return fmt.Errorf("%s %s", t.Status.State, t.Status.Reason)
+		}
+		return nil
+	})
+	testkit.EventuallyNoError(s, 10*time.Second, "all tasks ended", func() error {
+		for _, t := range s.tasks() { // the failed one's place may have gone to a third
+			if t.Status.Reason == "Stopping" {
+				s.report(t.Name, lifecycle.TaskStopped)
+			}
+		}
+		must := v1alpha1.TaskCounts{TotalTasks: 10, FailedTasks: 1, CanceledTasks: 9}
+		var j v1alpha1.Job
+		if err := s.Get(s.Context(), s.key("doomed"), &j); err != nil {
+			return err
+		}
+		if j.Status.TaskCounts != must {
+			return fmt.Errorf("%+v", j.Status.TaskCounts)
+		}
+		return nil
+	})
+}
+
+func losesARobot(s *space) {
+	s.robots("lost-a")
+	s.job("stuck", group("g", 2, "t"))
+	bad, slow := s.awaitTask("stuck-g-0-t", lifecycle.TaskDispatching), s.awaitTask("stuck-g-1-t", lifecycle.TaskDispatching)
+	s.report(slow.Name, lifecycle.TaskStarted)
+	s.mend("lost-a", func(st *v1alpha1.RobotStatus) {
+		meta.SetStatusCondition(&st.Conditions, metav1.Condition{Type: v1alpha1.ConditionConnected, Status: "False", Reason: "Will"})
+	})
+	s.awaitPhase("lost-a", lifecycle.RobotUnknown)
+	s.awaitPhase("lost-a", lifecycle.RobotOffline)
+	s.awaitTask(slow.Name, lifecycle.TaskUnknown)
+	s.awaitTask(bad.Name, lifecycle.TaskUnknown)
+	s.report(bad.Name, lifecycle.TaskErred)
+	s.awaitJob("stuck", lifecycle.JobFailed)
+	s.awaitTask(slow.Name, lifecycle.TaskCanceled)
+	s.heard("lost-a")
+	s.awaitPhase("lost-a", lifecycle.RobotOnline)
+}
+
+func returnsATask(s *space) {
+	s.robots("back-a", "back-b")
+	s.job("again", group("g", 1, "t"))
+	t := s.awaitTask("again-g-0-t", lifecycle.TaskDispatching)
+	s.report(t.Name, lifecycle.TaskStarted)
+	s.reportEnd(t.Name, wire.ReasonAgentStopped)
+	testkit.EventuallyNoError(s, 10*time.Second, "the second attempt", func() error {
+		now := s.task(t.Name)
+		if now.Status.Attempt != 2 || now.Status.State != "dispatching" || now.Status.RestartCount != 1 || now.Status.LastRestartTime == nil {
+			return fmt.Errorf("%+v", now.Status)
+		}
+		return nil
+	})
+	s.report(t.Name, lifecycle.TaskStarted, lifecycle.TaskSucceeded)
+	s.awaitJob("again", lifecycle.JobCompleted)
+}
+
+func choosesARobot(s *space) {
+	s.robots("hand-a", "hand-b")
+	s.byHand("chosen", "hand-b")
+	s.byHand("free", "")
+	s.byHand("nowhere", "hand-z")
+	if t := s.awaitTask("chosen", lifecycle.TaskDispatching); t.Spec.TargetRobot != "hand-b" {
+		s.Errorf("chosen is on %s", t.Spec.TargetRobot)
+	}
+	s.awaitTask("free", lifecycle.TaskDispatching)
+	testkit.EventuallyNoError(s, 10*time.Second, "nowhere says why it waits", func() error {
+		c := meta.FindStatusCondition(s.task("nowhere").Status.Conditions, v1alpha1.ConditionPlaced)
+		if c == nil || c.Message != "robot hand-z: does not exist" {
+			return fmt.Errorf("%+v", c)
+		}
+		return nil
+	})
+	if t := s.task("nowhere"); t.Spec.TargetRobot != "hand-z" {
+		s.Errorf("the choice was changed to %q", t.Spec.TargetRobot)
+	}
+}
+
+func waitsForItsJob(s *space) {
+	s.robots("orphan-a")
+	t := &v1alpha1.Task{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "orphan"}}
+	t.Spec = v1alpha1.TaskSpec{JobName: "later", TaskDefinition: group("g", 1, "t").Tasks[0]}
+	s.must(s.Create(s.Context(), t))
+	testkit.EventuallyNoError(s, 10*time.Second, "the task says what it waits for", func() error {
+		c := meta.FindStatusCondition(s.task("orphan").Status.Conditions, v1alpha1.ConditionPlaced)
+		if c == nil || c.Message != "job later does not exist" {
+			return fmt.Errorf("%+v", c)
+		}
+		return nil
+	})
+	s.server(succeed)
+	s.job("later", group("g", 1, "t"))
+	s.awaitTask("orphan", lifecycle.TaskCompleted)
+}
+
+func remakesATask(s *space) {
+	s.robots("del-a")
+	s.job("keep", group("g", 2, "t"))
+	t := s.awaitTask("keep-g-0-t", lifecycle.TaskDispatching)
+	s.must(s.Delete(s.Context(), t))
+	testkit.EventuallyNoError(s, 10*time.Second, "the task is there again", func() error {
+		var now v1alpha1.Task
+		if err := s.Get(s.Context(), s.key(t.Name), &now); err != nil {
+			return err
+		}
+		if now.UID == t.UID || now.Status.State != "dispatching" {
+			return fmt.Errorf("UID %s, state %s", now.UID, now.Status.State)
+		}
+		return nil
+	})
+	s.server(succeed)
+	s.awaitJob("keep", lifecycle.JobCompleted)
+}
+
+func tellsNamesApart(s *space) {
+	s.robots("name-a")
+	s.byHand("a-b-c-0-t", "")
+	s.job("a", group("b-c", 1, "t"))
+	s.job("a-b", group("c", 1, "t"))
+	s.server(succeed)
+	s.awaitTask("a-b-c-0-t", lifecycle.TaskCompleted)
+	s.awaitJob("a", lifecycle.JobCompleted)
+	s.awaitJob("a-b", lifecycle.JobCompleted)
+	if n := len(s.tasks()); n != 3 {
+		s.Errorf("%d tasks", n)
+	}
+}
+
+func shortensNames(s *space) {
+	s.robots("long-a")
+	s.server(succeed)
+	name := "j" + strings.Repeat("x", 200)
+	s.job(name, group("g"+strings.Repeat("y", 60), 1, "t"))
+	s.awaitJob(name, lifecycle.JobCompleted)
+	t := s.tasks()[0]
+	if t.Spec.JobName != name || len(t.Spec.TaskGroupName) != 63 {
+		s.Errorf("job %q, group %q", t.Spec.JobName, t.Spec.TaskGroupName)
+	}
+}
+
+func holdsForDocument(s *space) {
+	s.robots("doc-a")
+	s.mend("doc-a", func(st *v1alpha1.RobotStatus) { st.Agent.Protocol = v1alpha1.ProtocolDocument })
+	s.byHand("hand", "")
+	s.job("old", group("g", 1, "t"))
+	for _, name := range []string{"hand", "old-g-0-t"} {
+		t := s.awaitTask(name, lifecycle.TaskDispatching)
+		if len(t.Finalizers) != 1 || t.Finalizers[0] != v1alpha1.FinalizerRobotTold {
+			s.Errorf("%s: finalizers %v", name, t.Finalizers)
+		}
+		t.Finalizers = nil
+		s.must(s.Update(s.Context(), t)) // or the namespace cannot go
+	}
+}
+
+func refusesTooLarge(s *space) {
+	s.robots("big-a")
+	s.server(succeed)
+	big := group("g", 3, "huge")
+	big.Tasks[0].Env = map[string]string{"BLOB": strings.Repeat("x", 210<<10)}
+	s.job("huge", big)
+	s.job("small", group("g", 1, "t"))
+	s.awaitJob("small", lifecycle.JobCompleted)
+	j := s.awaitJob("huge", lifecycle.JobFailed)
+	if !strings.Contains(j.Status.StatusDescription, "task huge is 211 KiB as a message to a robot, more than 200 KiB") {
+		s.Errorf("description %q", j.Status.StatusDescription)
+	}
+	if n := len(s.tasks()); n != 1 || j.Status.FailedTasks != 3 {
+		s.Errorf("%d tasks, %+v", n, j.Status.TaskCounts)
+	}
+}
+
+func restarts(s *space) {
+	s.robots("res-a")
+	s.mendSpec("res-a", func(r *v1alpha1.RobotSpec) { r.Capacity = capacity("tasks", "10") })
+	s.job("long", group("g", 40, "t"))
+	for i := range 10 {
+		s.awaitTask(fmt.Sprintf("long-g-%d-t", i), lifecycle.TaskDispatching)
+	}
+	s.stop()
+	s.heard("res-a")
+	for i := range 10 {
+		s.report(fmt.Sprintf("long-g-%d-t", i), lifecycle.TaskStarted, lifecycle.TaskSucceeded)
+	}
+	s.server(succeed)
+	s.manage(manager.Config{TaskWindow: 60, OfflineAfter: 20 * time.Second})
+	if j := s.awaitJob("long", lifecycle.JobCompleted); j.Status.SucceededTasks != 40 {
+		s.Errorf("counts %+v", j.Status.TaskCounts)
+	}
+	for _, t := range s.tasks() {
+		if t.Status.Attempt != 1 {
+			s.Errorf("task %s took %d attempts", t.Name, t.Status.Attempt)
+		}
+	}
+}
+
+func refusesTwins(s *space) {
+	s.robots("twin")
+	other := s.namespace(s.T, s.name+"-other")
+	r := &v1alpha1.Robot{ObjectMeta: metav1.ObjectMeta{Namespace: other.name, Name: "twin"}, Spec: v1alpha1.RobotSpec{RobotID: "twin"}}
+	s.must(s.Create(s.Context(), r))
+	other.heard("twin")
+	testkit.EventuallyNoError(s, 10*time.Second, "the younger stays out", func() error {
+		var now v1alpha1.Robot
+		if err := s.Get(s.Context(), client.ObjectKeyFromObject(r), &now); err != nil {
+			return err
+		}
+		if want := "robotId twin is taken by the older robot in namespace " + s.name; now.Status.Phase != "Pending" || now.Status.Message != want {
+			return fmt.Errorf("phase %s, message %q", now.Status.Phase, now.Status.Message)
+		}
+		return nil
+	})
+	s.must(s.Delete(s.Context(), &v1alpha1.Robot{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "twin"}}))
+	other.awaitPhase("twin", lifecycle.RobotOnline)
+}

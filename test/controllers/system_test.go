@@ -1,0 +1,397 @@
+// Package controllers tests the manager against a real API server; the test
+// plays the server and the robots.
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/manager"
+	"k8s4r.io/k8s4r/internal/testkit"
+)
+
+func init() {
+	ctrl.SetLogger(klog.Background())
+}
+
+// system is an API server with the manager running against it.
+type system struct {
+	t      *testing.T
+	config *rest.Config
+	client.WithWatch
+	stop func() // stops the manager
+}
+
+func start(t *testing.T, cfg manager.Config) *system {
+	t.Helper()
+	s := &system{t: t, config: testkit.APIServer(t)}
+	c, err := client.NewWithWatch(s.config, client.Options{Scheme: manager.Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.WithWatch = c
+	s.manage(cfg)
+	return s
+}
+
+// manage starts a manager, as a restart would.
+func (s *system) manage(cfg manager.Config) {
+	s.t.Helper()
+	skip := true
+	opts := ctrl.Options{Scheme: manager.Scheme(), Cache: manager.CacheOptions(), Metrics: metricsserver.Options{BindAddress: "0"}}
+	opts.Controller.SkipNameValidation = &skip
+	mgr, err := ctrl.NewManager(s.config, opts)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	if err := manager.Add(mgr, cfg); err != nil {
+		s.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- mgr.Start(ctx) }()
+	var once sync.Once
+	s.stop = func() {
+		once.Do(func() {
+			cancel()
+			if err := <-ended; err != nil {
+				s.t.Errorf("manager: %v", err)
+			}
+		})
+	}
+	s.t.Cleanup(s.stop)
+}
+
+// namespace is one test's own.
+func (s *system) namespace(t *testing.T, name string) *space {
+	t.Helper()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if err := s.Create(t.Context(), ns); err != nil {
+		t.Fatal(err)
+	}
+	return &space{T: t, system: s, name: name}
+}
+
+// space is a namespace and the test that works in it.
+type space struct {
+	*testing.T
+	*system
+	name string
+}
+
+func (s *space) key(name string) client.ObjectKey {
+	return client.ObjectKey{Namespace: s.name, Name: name}
+}
+
+// robots registers robots, as the server does.
+func (s *space) robots(names ...string) {
+	s.Helper()
+	for _, name := range names {
+		r := &v1alpha1.Robot{
+			ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name},
+			Spec:       v1alpha1.RobotSpec{RobotID: name},
+		}
+		s.must(s.Create(s.Context(), r))
+		s.heard(name)
+	}
+	for _, name := range names {
+		s.awaitPhase(name, lifecycle.RobotOnline)
+	}
+}
+
+// heard writes a heartbeat.
+func (s *space) heard(name string) {
+	s.Helper()
+	s.mend(name, func(st *v1alpha1.RobotStatus) {
+		now := metav1.NowMicro()
+		st.LastHeartbeatTime = &now
+		st.Agent = &v1alpha1.AgentInfo{Protocol: v1alpha1.ProtocolK8s4r}
+		meta.SetStatusCondition(&st.Conditions, metav1.Condition{Type: v1alpha1.ConditionConnected, Status: "True", Reason: "Test"})
+	})
+}
+
+// mend writes a robot's status, as the server does.
+func (s *space) mend(name string, f func(*v1alpha1.RobotStatus)) {
+	s.Helper()
+	testkit.EventuallyNoError(s, 10*time.Second, "write status of robot "+name, func() error {
+		var r v1alpha1.Robot
+		if err := s.Get(s.Context(), s.key(name), &r); err != nil {
+			return err
+		}
+		f(&r.Status)
+		return s.Status().Update(s.Context(), &r)
+	})
+}
+
+func (s *space) must(err error) {
+	s.Helper()
+	if err != nil {
+		s.Fatal(err)
+	}
+}
+
+func (s *space) awaitPhase(name string, want lifecycle.RobotPhase) {
+	s.Helper()
+	testkit.EventuallyNoError(s, 20*time.Second, fmt.Sprintf("robot %s is %s", name, want), func() error {
+		var r v1alpha1.Robot
+		if err := s.Get(s.Context(), s.key(name), &r); err != nil {
+			return err
+		}
+		if r.Status.Phase != string(want) {
+			return fmt.Errorf("phase %q, message %q", r.Status.Phase, r.Status.Message)
+		}
+		return nil
+	})
+}
+
+// job creates a Job of groups.
+func (s *space) job(name string, groups ...v1alpha1.TaskGroupDefinition) {
+	s.Helper()
+	s.must(s.Create(s.Context(), &v1alpha1.Job{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name},
+		Spec:       v1alpha1.JobSpec{TaskGroups: groups},
+	}))
+}
+
+func group(name string, count int32, tasks ...string) v1alpha1.TaskGroupDefinition {
+	g := v1alpha1.TaskGroupDefinition{Name: name}
+	g.Count = &count
+	for _, t := range tasks {
+		g.Tasks = append(g.Tasks, v1alpha1.TaskDefinition{
+			Name: t, Driver: v1alpha1.DriverExec,
+			Config: v1alpha1.TaskConfig{ExecConfig: &v1alpha1.ExecConfig{Command: "true"}},
+		})
+	}
+	return g
+}
+
+func (s *space) awaitJob(name string, want lifecycle.JobState) *v1alpha1.Job {
+	s.Helper()
+	var j v1alpha1.Job
+	testkit.EventuallyNoError(s, 60*time.Second, fmt.Sprintf("job %s is %s", name, want), func() error {
+		if err := s.Get(s.Context(), s.key(name), &j); err != nil {
+			return err
+		}
+		if j.Status.State != string(want) {
+			return fmt.Errorf("state %q, %s, %+v", j.Status.State, j.Status.StatusDescription, j.Status.TaskCounts)
+		}
+		return nil
+	})
+	return &j
+}
+
+func (s *space) tasks() []v1alpha1.Task {
+	s.Helper()
+	var list v1alpha1.TaskList
+	s.must(s.List(s.Context(), &list, client.InNamespace(s.name)))
+	return list.Items
+}
+
+func (s *space) task(name string) *v1alpha1.Task {
+	s.Helper()
+	var t v1alpha1.Task
+	s.must(s.Get(s.Context(), s.key(name), &t))
+	return &t
+}
+
+func (s *space) awaitTask(name string, want lifecycle.TaskState) *v1alpha1.Task {
+	s.Helper()
+	var t v1alpha1.Task
+	testkit.EventuallyNoError(s, 30*time.Second, fmt.Sprintf("task %s is %s", name, want), func() error {
+		if err := s.Get(s.Context(), s.key(name), &t); err != nil {
+			return err
+		}
+		if got := lifecycle.TaskState(t.Status.State).Normal(); got != want {
+			return fmt.Errorf("state %q, reason %q, message %q", got, t.Status.Reason, t.Status.Message)
+		}
+		return nil
+	})
+	return &t
+}
+
+// report writes what a robot said about a Task, as the server does.
+func (s *space) report(name string, signals ...lifecycle.TaskSignal) {
+	s.Helper()
+	for _, g := range signals {
+		testkit.EventuallyNoError(s, 10*time.Second, fmt.Sprintf("report %s of task %s", g, name), func() error {
+			var t v1alpha1.Task
+			if err := s.Get(s.Context(), s.key(name), &t); err != nil {
+				return err
+			}
+			if !carry(&t, g, "") {
+				return fmt.Errorf("state %q does not accept %s", t.Status.State, g)
+			}
+			return s.Status().Update(s.Context(), &t)
+		})
+	}
+}
+
+// carry puts a signal into a Task's status, as the server does.
+func carry(t *v1alpha1.Task, g lifecycle.TaskSignal, reason string) bool {
+	to, ok := lifecycle.StepTask(lifecycle.TaskState(t.Status.State), g)
+	if !ok {
+		return false
+	}
+	now := metav1.NowMicro()
+	t.Status.State, t.Status.Reason = string(to), reason
+	if to == lifecycle.TaskRunning {
+		t.Status.StartedAt = &now
+	}
+	return true
+}
+
+// server runs every dispatched Task of the space to the end that outcome
+// names, until the test ends, in parallel.
+func (s *space) server(outcome func(*v1alpha1.Task) lifecycle.TaskSignal) {
+	s.Helper()
+	work := make(chan *v1alpha1.Task, 10000)
+	for range 16 {
+		go func() {
+			for t := range work {
+				s.run(s.Context(), t, outcome(t))
+			}
+		}()
+	}
+	s.follow(func(t *v1alpha1.Task) {
+		if t.Status.State == string(lifecycle.TaskDispatching) {
+			work <- t
+		}
+	}, func() { close(work) })
+}
+
+// follow shows every Task of the space to see, each time that it changes,
+// until the test ends. The API server ends a watch that is too slow for it, so
+// this one starts anew.
+func (s *space) follow(see func(*v1alpha1.Task), ended func()) {
+	s.Helper()
+	go func() {
+		defer ended()
+		for s.Context().Err() == nil {
+			var list v1alpha1.TaskList
+			if s.List(s.Context(), &list, client.InNamespace(s.name)) != nil {
+				continue
+			}
+			// Ends first: what began since may have waited for them.
+			slices.SortFunc(list.Items, func(a, b v1alpha1.Task) int { return endedFirst(&b) - endedFirst(&a) })
+			for i := range list.Items {
+				see(&list.Items[i])
+			}
+			from := &client.ListOptions{Namespace: s.name, Raw: &metav1.ListOptions{ResourceVersion: list.ResourceVersion}}
+			w, err := s.Watch(s.Context(), &list, from)
+			if err != nil {
+				continue
+			}
+			for e := range w.ResultChan() {
+				if t, ok := e.Object.(*v1alpha1.Task); ok && e.Type != watch.Deleted {
+					see(t)
+				}
+			}
+		}
+	}()
+}
+
+// endedFirst is 1 for a Task that has ended, else 0.
+func endedFirst(t *v1alpha1.Task) int {
+	if lifecycle.TaskState(t.Status.State).Terminal() {
+		return 1
+	}
+	return 0
+}
+
+// run reports running, then the end.
+func (s *space) run(ctx context.Context, t *v1alpha1.Task, end lifecycle.TaskSignal) {
+	for _, g := range []lifecycle.TaskSignal{lifecycle.TaskStarted, end} {
+		if !carry(t, g, "Exited") {
+			return
+		}
+		if err := s.Status().Update(ctx, t); err != nil {
+			if ctx.Err() == nil && !apierrors.IsConflict(err) {
+				s.Errorf("report %s of %s: %v", g, t.Name, err)
+			}
+			return
+		}
+	}
+}
+
+func succeed(*v1alpha1.Task) lifecycle.TaskSignal { return lifecycle.TaskSucceeded }
+
+// mendSpec writes a robot's spec, as an operator does.
+func (s *space) mendSpec(name string, f func(*v1alpha1.RobotSpec)) {
+	s.Helper()
+	testkit.EventuallyNoError(s, 10*time.Second, "write spec of robot "+name, func() error {
+		var r v1alpha1.Robot
+		if err := s.Get(s.Context(), s.key(name), &r); err != nil {
+			return err
+		}
+		f(&r.Spec)
+		return s.Update(s.Context(), &r)
+	})
+}
+
+func capacity(name, amount string) map[string]resource.Quantity {
+	return map[string]resource.Quantity{name: resource.MustParse(amount)}
+}
+
+// reportEnd writes a failed end with its reason, as the server does.
+func (s *space) reportEnd(name, reason string) {
+	s.Helper()
+	testkit.EventuallyNoError(s, 10*time.Second, "report the end of task "+name, func() error {
+		var t v1alpha1.Task
+		if err := s.Get(s.Context(), s.key(name), &t); err != nil {
+			return err
+		}
+		if !carry(&t, lifecycle.TaskErred, reason) {
+			return fmt.Errorf("state %q", t.Status.State)
+		}
+		return s.Status().Update(s.Context(), &t)
+	})
+}
+
+// byHand creates a Task without a Job.
+func (s *space) byHand(name, robot string) {
+	s.Helper()
+	s.must(s.Create(s.Context(), &v1alpha1.Task{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name},
+		Spec:       v1alpha1.TaskSpec{TaskDefinition: group("g", 1, "t").Tasks[0], TargetRobot: robot},
+	}))
+}
+
+// watchLive counts how many Tasks of the space have not ended, and returns a
+// function that tells the most there were at once.
+func (s *space) watchLive() func() int {
+	s.Helper()
+	var mu sync.Mutex
+	live, top := map[string]bool{}, 0
+	s.follow(func(t *v1alpha1.Task) {
+		mu.Lock()
+		defer mu.Unlock()
+		live[t.Name] = true
+		if lifecycle.TaskState(t.Status.State).Terminal() {
+			delete(live, t.Name)
+		}
+		top = max(top, len(live))
+	}, func() {})
+	return func() int {
+		mu.Lock()
+		defer mu.Unlock()
+		return top
+	}
+}

@@ -1,0 +1,168 @@
+package e2e
+
+import (
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	mqtt "github.com/eclipse/paho.mqtt.golang"
+
+	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/testkit"
+	"k8s4r.io/k8s4r/internal/wire"
+)
+
+const goodGroups = `[{name: a, tasks: [{name: t, driver: exec, config: {execConfig: {command: "true"}}}]}]`
+
+// job is a manifest with these task groups and, before them, these lines.
+func manifest(name, groups string, lines ...string) string {
+	spec := ""
+	for _, line := range lines {
+		spec += "  " + line + "\n"
+	}
+	return "apiVersion: robot.k8s4r.io/v1alpha1\nkind: Job\nmetadata: {name: " + name + "}\nspec:\n" + spec + "  taskGroups: " + groups + "\n"
+}
+
+func robotManifest(name, spec string) string {
+	return "apiVersion: robot.k8s4r.io/v1alpha1\nkind: Robot\nmetadata: {name: " + name + "}\nspec: " + spec + "\n"
+}
+
+func TestBadInputIsRefusedWithASentence(t *testing.T) {
+	s := start(t, "--without", "manager,server,broker,robots")
+	one := func(task string) string { return `[{name: a, tasks: [` + task + `]}]` }
+	for _, row := range []struct{ name, manifest, want string }{
+		{"an unknown field",
+			manifest("bad", `[{name: a, replicas: 3, tasks: [{name: t, driver: exec, config: {execConfig: {command: x}}}]}]`),
+			`unknown field "spec.taskGroups\[0\].replicas"`},
+		{"no task groups", manifest("bad", `[]`), `spec.taskGroups.*at least 1`},
+		{"a group without tasks", manifest("bad", `[{name: a, tasks: []}]`), `spec.taskGroups\[0\].tasks.*at least 1`},
+		{"count 0", manifest("bad", `[{name: a, count: 0, tasks: [{name: t, driver: exec, config: {execConfig: {command: x}}}]}]`),
+			`spec.taskGroups\[0\].count.*greater than or equal to 1`},
+		{"an operand that does not exist",
+			manifest("bad", `[{name: a, constraints: [{lTarget: a, operand: "~", rTarget: b}], tasks: [{name: t, driver: exec, config: {execConfig: {command: x}}}]}]`),
+			`constraints\[0\].operand: Unsupported value: "~": supported values: "=", "!="`},
+		{"a constraint with both spellings",
+			manifest("bad", `[{name: a, constraints: [{lTarget: a, ltarget: a, operand: "="}], tasks: [{name: t, driver: exec, config: {execConfig: {command: x}}}]}]`),
+			`set lTarget \(or ltarget, not both\)`},
+		{"a missing command", manifest("bad", one(`{name: t, driver: exec, config: {execConfig: {}}}`)), `execConfig.command: Required value`},
+		{"an empty command", manifest("bad", one(`{name: t, driver: exec, config: {execConfig: {command: ""}}}`)), `execConfig.command.*at least 1 chars`},
+		{"the config of another driver", manifest("bad", one(`{name: t, driver: exec, config: {javaConfig: {jarPath: a.jar}}}`)),
+			`drivers exec and raw_exec need config.execConfig`},
+		{"a driver that does not exist", manifest("bad", one(`{name: t, driver: qemu, config: {}}`)), `driver: Unsupported value: "qemu": supported values`},
+		{"two groups of one name", manifest("bad", `[{name: a, tasks: [{name: t, driver: exec, config: {execConfig: {command: x}}}]}, {name: a, tasks: [{name: t, driver: exec, config: {execConfig: {command: x}}}]}]`),
+			`spec.taskGroups\[1\]: Duplicate value`},
+		{"an environment variable that no shell could read", manifest("bad", one(`{name: t, driver: exec, env: {"A B": "1"}, config: {execConfig: {command: x}}}`)),
+			`env of a/t: an environment variable is named by letters`},
+		{"a negative cpu", manifest("bad", one(`{name: t, driver: exec, resources: {cpu: "-1"}, config: {execConfig: {command: x}}}`)),
+			`resources of a/t: cpu, memory and disk must be quantities that are not negative`},
+		{"a quantity beyond all numbers", manifest("bad", one(`{name: t, driver: exec, resources: {memory: "1e99999999999999999999"}, config: {execConfig: {command: x}}}`)),
+			`resources of a/t: cpu, memory and disk must be quantities`},
+		{"a timeout that is no time", manifest("bad", one(`{name: t, driver: exec, timeout: soon, config: {execConfig: {command: x}}}`)),
+			`timeout: Invalid value: "soon".*must be a length of time such as 90s`},
+		{"a timeout beyond all clocks", manifest("bad", one(`{name: t, driver: exec, timeout: 99999999999h, config: {execConfig: {command: x}}}`)),
+			`timeout: Invalid value.*must be a length of time such as 90s`},
+		{"a priority of 101", manifest("bad", goodGroups, "priority: 101"), `spec.priority.*less than or equal to 100`},
+		{"a type that is not there yet", manifest("bad", goodGroups, "type: service"), `spec.type: service is not available yet; leave type out or write batch`},
+		{"a disk that migrates", manifest("bad", `[{name: a, ephemeralDisk: {migrate: true}, tasks: [{name: t, driver: exec, config: {execConfig: {command: x}}}]}]`),
+			`migrate is not supported: a robot's disk cannot be reached`},
+		{"a name of 300 characters", manifest(strings.Repeat("a", 300), goodGroups), `metadata.name.*no more than 253`},
+		{"a robot id with a slash", robotManifest("a", `{robotId: a/b}`), `spec.robotId: Invalid value.*must be 1 to 63 characters of a-z`},
+		{"a robot id that is not the object's name", robotManifest("a", `{robotId: b}`), `metadata.name must be the same as spec.robotId`},
+		{"a capacity below zero", robotManifest("a", `{robotId: a, capacity: {cpu: "-1"}}`), `spec.capacity: cpu must be a quantity that is not negative`},
+		{"more tasks than a message can name", robotManifest("a", `{robotId: a, capacity: {tasks: 1001}}`), `spec.capacity: tasks must be a whole number of at most 1000`},
+		{"half a task", robotManifest("a", `{robotId: a, capacity: {tasks: 500m}}`), `spec.capacity: tasks must be a whole number of at most 1000`},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			// A long line is easier to match than one that the server folds.
+			out, err := s.tryApply(row.manifest)
+			if err == nil || !regexp.MustCompile(`(?s)`+row.want).MatchString(out) {
+				t.Errorf("want it refused with %q, got %v:\n%s", row.want, err, out)
+			}
+		})
+	}
+
+	t.Run("a field without effect is accepted with a warning", func(t *testing.T) {
+		out, err := s.tryApply(manifest("warned", goodGroups, "activeDeadline: 5m"))
+		if err != nil || !strings.Contains(out, "spec.activeDeadline has no effect yet") {
+			t.Errorf("got %v:\n%s", err, out)
+		}
+	})
+	t.Run("an existing Job's work cannot change", func(t *testing.T) {
+		s.apply(manifest("kept", goodGroups))
+		out, err := s.tryApply(manifest("kept", strings.ReplaceAll(goodGroups, "name: a", "name: b")))
+		if err == nil || !strings.Contains(out, "spec.taskGroups: cannot change on an existing Job; create another Job") {
+			t.Errorf("got %v:\n%s", err, out)
+		}
+	})
+}
+
+func TestAgentRefusesABadRobotID(t *testing.T) {
+	out, err := exec.Command(testkit.Binary(t, "k8s4r-agent"), "--robot-id", "a/b", "--state-dir", t.TempDir()).CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "--robot-id") {
+		t.Errorf("got %v: %s", err, out)
+	}
+}
+
+func TestDriverThatNoRobotOffersSaysSo(t *testing.T) {
+	s := start(t, "--robots", "2")
+	s.apply(manifest("contained", `[{name: a, tasks: [{name: t, driver: docker, config: {dockerConfig: {image: busybox}}}]}]`))
+	s.apply(manifest("plain", goodGroups))
+	s.awaitJob("plain", "completed", 30*time.Second)
+	testkit.Eventually(t, 30*time.Second, "the task says why it waits", func() bool {
+		out, _ := s.kubectl("describe", "rtask", "contained-a-0-t")
+		return strings.Contains(out, "2 of 2 robots: driver docker is not offered") ||
+			regexp.MustCompile(`0 of 2 robots.*driver docker is not offered`).MatchString(out)
+	})
+}
+
+// TestGarbageOnEveryTopic sends what no agent would to every topic that the
+// server reads, and expects it to go on as if nothing had been.
+func TestGarbageOnEveryTopic(t *testing.T) {
+	s := start(t, "--robots", "1")
+	s.awaitRobot("robot-1", string(lifecycle.RobotOnline), 30*time.Second)
+	s.create(jobOf("running", 1, shell("wait", "sleep 3")))
+	task := s.awaitTask("running-main-0-wait", "running", 30*time.Second)
+
+	topics := []string{
+		wire.TopicRegister, wire.TopicHeartbeat,
+		wire.RobotTopic("robot-1", wire.KindRegister), wire.RobotTopic("robot-1", wire.KindHeartbeat),
+		wire.RobotTopic("robot-1", wire.KindPresence), wire.TaskTopic("robot-1", string(task.UID), wire.KindStatus),
+		wire.RobotTopic("no-such-robot", wire.KindHeartbeat), wire.TaskTopic("robot-1", "no-such-uid", wire.KindStatus),
+		"k8s4r/robots/UPPER_case/register", "k8s4r/robots/robot-1/tasks/../status",
+	}
+	payloads := map[string][]byte{
+		"malformed JSON":             []byte(`{"robotId": "robot-1", `),
+		"JSON of no shape":           []byte(`[1, 2, {"robotId": {}}]`),
+		"binary garbage":             {0x00, 0xff, 0xfe, 0x80, 0x01, 0x7f, 0xc0},
+		"nothing":                    {},
+		"a megabyte":                 []byte(strings.Repeat("x", 1<<20)),
+		"a robot id that is no name": []byte(`{"robotId":"a/b/#","taskUid":"../../x"}`),
+	}
+	for name, payload := range payloads {
+		for _, topic := range topics {
+			publishOnce(t, hostPort(s.MQTTURL), topic, payload)
+		}
+		t.Logf("%s: sent to %d topics", name, len(topics))
+	}
+	s.awaitJob("running", "completed", 30*time.Second)
+	s.create(jobOf("after", 1, shell("say", "echo fine")))
+	s.awaitJob("after", "completed", 30*time.Second)
+	out, _ := s.kubectl("get", "robots", "-A", "-o", "name")
+	if strings.TrimSpace(out) != "robot.robot.k8s4r.io/robot-1" {
+		t.Errorf("garbage made robots:\n%s", out)
+	}
+}
+
+// publishOnce has a connection of its own, because a broker may close it over
+// the payload.
+func publishOnce(t *testing.T, address, topic string, payload []byte) {
+	t.Helper()
+	c := mqtt.NewClient(mqtt.NewClientOptions().AddBroker("tcp://" + address).SetAutoReconnect(false).SetClientID("garbage"))
+	if token := c.Connect(); !token.WaitTimeout(10*time.Second) || token.Error() != nil {
+		t.Fatalf("connect: %v", token.Error())
+	}
+	c.Publish(topic, wire.QoS, false, payload).WaitTimeout(2 * time.Second)
+	c.Disconnect(10)
+}

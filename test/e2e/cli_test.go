@@ -1,0 +1,74 @@
+package e2e
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s4r.io/k8s4r/internal/testkit"
+)
+
+// TestRunEndsWithTheJobsOutcome runs commands as a user does in a script.
+func TestRunEndsWithTheJobsOutcome(t *testing.T) {
+	s := start(t, "--robots", "2")
+	for _, row := range []struct {
+		name     string
+		args     []string
+		wantExit int
+		want     string
+	}{
+		{"a command that succeeds on two robots",
+			[]string{"run", "--name", "good", "--count", "2", "--", "/bin/sh", "-c", "exit 0"}, 0, `2/2 completed, 0 running, 0 failed`},
+		{"a command that fails: which task, where and how",
+			[]string{"run", "--name", "bad", "--", "/bin/sh", "-c", "exit 7"}, 1, `(?s)bad-sh-0-\S+.*robot-\d.*7.*Task exited with code 7`},
+		{"a command that does not exist",
+			[]string{"run", "--name", "nowhere", "--", "no-such-command"}, 1, `StartFailed`},
+		{"a command that takes longer than it may",
+			[]string{"run", "--name", "slow", "--timeout", "300ms", "--", "sleep", "60"}, 1, `Task terminated: Task timeout`},
+		{"no command at all", []string{"run"}, 2, `COMMAND|command`},
+		{"a count of nothing", []string{"run", "--count", "0", "--", "true"}, 2, `--count`},
+		{"a tree of what became of it", []string{"get", "job", "good"}, 0, `(?s)good.*good-sh-0.*robot-\d.*completed`},
+		{"a unique prefix stands for the name", []string{"get", "job", "goo"}, 0, `good`},
+		{"the state of everything on a page", []string{"status"}, 0, `(?i)(?s)robots.*2.*online`},
+		{"a job that is to go away", []string{"delete", "job", "good"}, 0, `good`},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			out, err := s.Run("k8s4r", row.args...)
+			if got := exitCode(err); got != row.wantExit || !regexp.MustCompile(row.want).MatchString(out) {
+				t.Errorf("exit status %d, want %d with %q:\n%s", got, row.wantExit, row.want, out)
+			}
+		})
+	}
+	t.Run("the lean program is a plugin of kubectl", func(t *testing.T) {
+		cmd := exec.Command(testkit.Binary(t, "k8s4r"), "kubectl", "k8s4r", "get", "robots")
+		cmd.Env = append(os.Environ(), "KUBECONFIG="+s.Kubeconfig, "PATH="+filepath.Dir(testkit.Binary(t, "kubectl-k8s4r"))+":"+os.Getenv("PATH"))
+		out, err := cmd.CombinedOutput()
+		if err != nil || !strings.Contains(string(out), "robot-2") {
+			t.Errorf("%v:\n%s", err, out)
+		}
+	})
+}
+
+func exitCode(err error) int {
+	if err == nil {
+		return 0
+	}
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return exit.ExitCode()
+	}
+	return -1
+}
+
+// TestUpAgainstAnotherClusterAndBroker runs manager, server and robots here,
+// against an API server and a broker that run elsewhere.
+func TestUpAgainstAnotherClusterAndBroker(t *testing.T) {
+	cluster := start(t, "--without", "manager,server,broker,robots")
+	s := start(t, "--kubeconfig", cluster.Kubeconfig, "--mqtt-url", mosquitto(t), "--robots", "1")
+	s.create(jobOf("there", 2, shell("say", "echo hi")))
+	cluster.awaitJob("there", "completed", 30*time.Second)
+}

@@ -1,0 +1,388 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/testkit"
+	"k8s4r.io/k8s4r/internal/testkit/docagent"
+	"k8s4r.io/k8s4r/internal/wire"
+)
+
+// habit is a way of document agents in the field, and what becomes of a Job
+// that one with it runs.
+type habit struct {
+	name  string
+	robot string
+	agent docagent.Config
+	count int32 // of tasks; 0: one
+	job   string
+	want  v1alpha1.TaskStatus
+	// late is how many words each task's agent says after its end.
+	late int
+}
+
+func exits(code int32) func(string, int) int32 {
+	return func(string, int) int32 { return code }
+}
+
+var habits = []habit{
+	{
+		name: "it subscribes seconds after the response", robot: "late", count: 3, job: "completed",
+		agent: docagent.Config{LateSubscription: 3 * time.Second},
+		want:  v1alpha1.TaskStatus{State: "completed", ExitCode: new(int32(0))},
+	},
+	{
+		name: "it says running after completed", robot: "undead", count: 3, job: "completed", late: 1,
+		agent: docagent.Config{RunningAfterTerminal: true},
+		want:  v1alpha1.TaskStatus{State: "completed", ExitCode: new(int32(0))},
+	},
+	{
+		name: "it says running after failed", robot: "undead-failed", job: "failed", late: 1,
+		agent: docagent.Config{RunningAfterTerminal: true, Exit: exits(3)},
+		want:  v1alpha1.TaskStatus{State: "failed", ExitCode: new(int32(3)), Reason: wire.ReasonExited, Message: "Task exited with code 3"},
+	},
+	{
+		name: "it cannot launch, and says running after that", robot: "launchless", job: "failed", late: 1,
+		agent: docagent.Config{LaunchFails: true},
+		want:  v1alpha1.TaskStatus{State: "failed", ExitCode: new(int32(-1)), Reason: wire.ReasonStartFailed, Message: "fork/exec: no such file"},
+	},
+	{
+		name: "it says Timeout, -1 and running before the true exit code", robot: "timeout", job: "failed", late: 1,
+		agent: docagent.Config{WrongExitFirst: wire.ReasonTimeout, Exit: exits(143), TrueExitAfter: 2 * time.Second},
+		want:  v1alpha1.TaskStatus{State: "failed", ExitCode: new(int32(143)), Reason: wire.ReasonTimeout, Message: "Task terminated: Task timeout"},
+	},
+	{
+		name: "it says the end with exit code 0 before the true one", robot: "slow-to-tell", job: "failed",
+		agent: docagent.Config{EndWordFirst: true, Exit: exits(7), TrueExitAfter: 4 * time.Second},
+		want:  v1alpha1.TaskStatus{State: "failed", ExitCode: new(int32(7)), Reason: wire.ReasonExited, Message: "Task exited with code 7"},
+	},
+	{
+		name: "it says the end long before it is done with it", robot: "slow-to-end", count: 3, job: "completed",
+		agent: docagent.Config{EndWordFirst: true, TrueExitAfter: 4 * time.Second},
+		want:  v1alpha1.TaskStatus{State: "completed", ExitCode: new(int32(0))},
+	},
+}
+
+// fleet is a system whose robots are all document agents.
+type fleet struct {
+	*system
+	agents map[string]*docagent.Agent
+	wire   *listener
+}
+
+func startFleet(t *testing.T, args ...string) *fleet {
+	s := start(t, append([]string{"--robots", "0", "--metrics-address", "127.0.0.1:0"}, args...)...)
+	return &fleet{system: s, agents: map[string]*docagent.Agent{}, wire: listen(t, s.MQTTURL, "k8s4r/robots/+/tasks/dispatch")}
+}
+
+// join starts an agent. Its Robot is made first, so that it has the label
+// robot, which Jobs select it by.
+func (f *fleet) join(robot string, cfg docagent.Config) *docagent.Agent {
+	f.t.Helper()
+	f.create(robotNamed(robot))
+	return f.wake(robot, cfg)
+}
+
+// wake starts the agent of a Robot that is there.
+func (f *fleet) wake(robot string, cfg docagent.Config) *docagent.Agent {
+	f.t.Helper()
+	cfg.RobotID, cfg.Broker = robot, f.MQTTURL
+	a, err := docagent.Start(cfg)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(a.Stop)
+	f.agents[robot] = a
+	return a
+}
+
+func robotNamed(name string) *v1alpha1.Robot {
+	return &v1alpha1.Robot{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       v1alpha1.RobotSpec{RobotID: name, Labels: map[string]string{"robot": name}},
+	}
+}
+
+// jobOn is a Job of imaginary work for one robot.
+func jobOn(robot, name string, count int32) *v1alpha1.Job {
+	job := jobOf(name, count, shell("work", "exit 0"))
+	job.Spec.RobotSelector = map[string]string{"robot": robot}
+	return job
+}
+
+// taskOn is a Task without a Job for one robot.
+func taskOn(robot, name string) *v1alpha1.Task {
+	return &v1alpha1.Task{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       v1alpha1.TaskSpec{TaskDefinition: shell("work", "exit 0"), TargetRobot: robot},
+	}
+}
+
+func TestDocumentAgentsBringTheirTasksToTheRightEnd(t *testing.T) {
+	for _, broker := range brokers {
+		t.Run(broker.name, func(t *testing.T) {
+			f := startFleet(t, broker.args(t)...)
+			for _, h := range habits {
+				f.create(robotNamed(h.robot))
+				f.create(jobOn(h.robot, h.robot, max(1, h.count)))
+			}
+			for _, h := range habits {
+				f.wake(h.robot, h.agent)
+			}
+			for _, h := range habits {
+				t.Run(h.name, func(t *testing.T) { f.in(t).holds(h) })
+			}
+			t.Run("and no late word changes an end", func(t *testing.T) { f.in(t).endsStick() })
+		})
+	}
+}
+
+// in is the fleet with failures told to a subtest.
+func (f *fleet) in(t *testing.T) *fleet {
+	s := *f.system
+	s.t = t
+	return &fleet{system: &s, agents: f.agents, wire: f.wire}
+}
+
+// holds waits for the right end of a Job on a robot with this habit.
+func (f *fleet) holds(h habit) {
+	f.t.Helper()
+	f.awaitJob(h.robot, h.job, 30*time.Second)
+	for _, task := range f.tasksOf(h.robot) {
+		f.awaitEnd(task.Name, h.want)
+		if n := f.wire.dispatches(h.robot, string(task.UID)); h.agent.LateSubscription > 0 && n < 2 {
+			f.t.Errorf("%s was dispatched %d times before anybody listened", task.Name, n)
+		}
+	}
+	f.eachRanOnce(h.robot, max(1, int(h.count)))
+}
+
+// awaitEnd waits for all that an end says: the exit code may come late.
+func (f *fleet) awaitEnd(name string, want v1alpha1.TaskStatus) {
+	f.t.Helper()
+	testkit.EventuallyNoError(f.t, 20*time.Second, name+" ends as it should", func() error {
+		got := f.task(name).Status
+		if got.State != want.State || got.Reason != want.Reason || got.ExitCode == nil || *got.ExitCode != *want.ExitCode ||
+			want.Message != "" && got.Message != want.Message || got.FinishedAt == nil || got.Attempt != 1 {
+			return fmt.Errorf("it is %+v", got)
+		}
+		return nil
+	})
+}
+
+func (f *fleet) eachRanOnce(robot string, tasks int) {
+	f.t.Helper()
+	runs := f.agents[robot].Runs()
+	for uid, n := range runs {
+		if n != 1 {
+			f.t.Errorf("%s ran %s %d times", robot, uid, n)
+		}
+	}
+	if len(runs) != tasks {
+		f.t.Errorf("%s ran %d tasks instead of %d", robot, len(runs), tasks)
+	}
+}
+
+// endsStick waits until the server has judged each word that came after an
+// end, and looks at the ends again.
+func (f *fleet) endsStick() {
+	f.t.Helper()
+	words := 0
+	for _, h := range habits {
+		words += h.late * max(1, int(h.count))
+	}
+	testkit.EventuallyNoError(f.t, 20*time.Second, "each late word is judged", func() error {
+		if n := f.count("k8s4r_report_illegal_edges_total", `state="running"`); n < words {
+			return fmt.Errorf("%d of %d", n, words)
+		}
+		return nil
+	})
+	for _, h := range habits {
+		f.awaitJob(h.robot, h.job, time.Second)
+		for _, task := range f.tasksOf(h.robot) {
+			f.awaitEnd(task.Name, h.want)
+		}
+	}
+}
+
+func TestDocumentAgentsThatForgetOrFallSilent(t *testing.T) {
+	f := startFleet(t)
+	listening := f.fallDeaf("deaf") // takes the server half a minute to be sure of
+	t.Run("one that says nothing to a delete", func(t *testing.T) { f.in(t).silentOnDelete() })
+	t.Run("one that forgets what it has run", func(t *testing.T) { f.in(t).forgets() })
+	t.Run("a word about run 1 comes during run 2", func(t *testing.T) { f.in(t).secondRun() })
+	t.Run("one that is deaf after a reconnect", func(t *testing.T) { listening(f.in(t)) })
+}
+
+func (f *fleet) silentOnDelete() {
+	a := f.join("silent", docagent.Config{Run: -1, SilentOnDelete: true})
+	job := jobOn("silent", "called-off", 1)
+	f.create(job)
+	task := f.awaitTask("called-off-main-0-work", "running", 20*time.Second)
+	if len(task.Finalizers) != 1 || task.Finalizers[0] != v1alpha1.FinalizerRobotTold {
+		f.t.Errorf("finalizers are %v", task.Finalizers)
+	}
+	f.delete(job)
+	uid := string(task.UID)
+	testkit.Eventually(f.t, 20*time.Second, "the robot is told", func() bool { return len(a.Deletes()) > 0 })
+	if a.Deletes()[0] != uid {
+		f.t.Errorf("it was told to delete %v instead of %s", a.Deletes(), uid)
+	}
+	if f.task(task.Name).DeletionTimestamp == nil {
+		f.t.Error("the task is not held while its robot may be stopping it")
+	}
+	f.awaitGone(task, 20*time.Second)
+	f.nothingComesBack("silent", map[string]int{uid: 1})
+}
+
+// nothingComesBack restarts an agent and lets it run one task more. What it
+// knew, it has forgotten; runs is what it has run.
+func (f *fleet) nothingComesBack(robot string, runs map[string]int) {
+	f.t.Helper()
+	topic := wire.RobotTopic(robot, wire.KindState)
+	testkit.EventuallyNoError(f.t, 10*time.Second, "the retained list is empty", func() error {
+		l := listen(f.t, f.MQTTURL, topic)
+		testkit.Eventually(f.t, 10*time.Second, "a list is retained", func() bool { return l.last(topic) != "" })
+		if got := l.last(topic); got != `{"tasks":[]}` {
+			return fmt.Errorf("it is %.200s", got)
+		}
+		return nil
+	})
+	a := f.agents[robot]
+	a.Restart()
+	testkit.Eventually(f.t, 20*time.Second, robot+" is back", a.Online)
+	last := taskOn(robot, robot+"-after")
+	f.create(last)
+	testkit.Eventually(f.t, 20*time.Second, "it works", func() bool { return a.Runs()[string(last.UID)] == 1 })
+	runs[string(last.UID)] = 1
+	if got := a.Runs(); fmt.Sprint(got) != fmt.Sprint(runs) {
+		f.t.Errorf("it ran %v instead of %v", got, runs)
+	}
+}
+
+// forgets lets an agent end many tasks at nearly the same time, while the list
+// of what should run there changes with each.
+func (f *fleet) forgets() {
+	f.join("forgetful", docagent.Config{Run: time.Second})
+	f.create(jobOn("forgetful", "at-once", 10))
+	f.awaitJob("at-once", "completed", 30*time.Second)
+	f.eachRanOnce("forgetful", 10)
+	f.nothingComesBack("forgetful", f.agents["forgetful"].Runs())
+}
+
+func (f *fleet) secondRun() {
+	a := f.join("again", docagent.Config{Run: -1})
+	task := taskOn("again", "twice")
+	f.create(task)
+	f.awaitTask("twice", "running", 20*time.Second)
+	first, second := string(task.UID), wire.AttemptUID(string(task.UID), 2)
+	a.Report(first, wire.Status{State: wire.ReportFailed, Event: "Failed", ExitCode: 5})
+	f.putBack(f.awaitTask("twice", "failed", 20*time.Second))
+	f.awaitTask("twice", "running", 20*time.Second)
+	if runs := a.Runs(); runs[first] != 1 || runs[second] != 1 || len(runs) != 2 {
+		f.t.Errorf("it ran %v", runs)
+	}
+	a.Report(first, wire.Status{State: wire.ReportCompleted, Event: "Completed"})
+	testkit.Eventually(f.t, 20*time.Second, "the word about run 1 is judged", func() bool {
+		return f.count("k8s4r_mqtt_dropped_total", `reason="attempt is over"`) > 0
+	})
+	if got := f.task("twice").Status; got.State != "running" || got.Attempt != 2 {
+		f.t.Errorf("a word about run 1 made run 2 %+v", got)
+	}
+	a.Report(second, wire.Status{State: wire.ReportCompleted, Event: "Completed"})
+	got := f.awaitTask("twice", "completed", 20*time.Second).Status
+	if len(got.Attempts) != 2 || *got.Attempts[0].ExitCode != 5 || *got.Attempts[1].ExitCode != 0 || got.RestartCount != 1 {
+		f.t.Errorf("attempts are %+v", got.Attempts)
+	}
+}
+
+// putBack lets a task wait for a robot again, as a requeue does.
+func (f *fleet) putBack(task *v1alpha1.Task) {
+	f.t.Helper()
+	task.Status.State = "pending"
+	if err := f.Status().Update(context.Background(), task); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// fallDeaf has an agent reconnect and leaves a task for it to answer. The
+// function that it returns sees what became of that.
+func (f *fleet) fallDeaf(robot string) func(*fleet) {
+	a := f.join(robot, docagent.Config{Heartbeat: time.Second, DeafAfterReconnect: true})
+	f.create(taskOn(robot, "heard"))
+	f.awaitTask("heard", "completed", 20*time.Second)
+	a.Reconnect()
+	f.create(taskOn(robot, "unheard"))
+	return func(f *fleet) {
+		f.awaitResponsive(robot, metav1.ConditionFalse)
+		testkit.Eventually(f.t, 10*time.Second, "an event warns of it", func() bool { return f.warned(robot, "NotResponsive") })
+		f.awaitTask("unheard", "dispatching", time.Second)
+		a.Restart()
+		f.awaitTask("unheard", "completed", 40*time.Second)
+		f.awaitResponsive(robot, metav1.ConditionTrue)
+		f.eachRanOnce(robot, 2)
+	}
+}
+
+func (f *fleet) awaitResponsive(robot string, want metav1.ConditionStatus) {
+	f.t.Helper()
+	testkit.EventuallyNoError(f.t, 50*time.Second, fmt.Sprintf("%s is responsive: %s", robot, want), func() error {
+		c := meta.FindStatusCondition(f.robot(robot).Status.Conditions, v1alpha1.ConditionResponsive)
+		if c == nil || c.Status != want {
+			return fmt.Errorf("the condition is %+v", c)
+		}
+		return nil
+	})
+}
+
+// warned tells whether an event of this reason says what to do.
+func (f *fleet) warned(robot, reason string) bool {
+	f.t.Helper()
+	events := &corev1.EventList{}
+	if err := f.List(context.Background(), events, client.InNamespace("default")); err != nil {
+		f.t.Fatal(err)
+	}
+	for _, e := range events.Items {
+		if e.InvolvedObject.Name == robot && e.Reason == reason && e.Type == corev1.EventTypeWarning && strings.Contains(e.Message, "restart its agent") {
+			return true
+		}
+	}
+	return false
+}
+
+func TestDocumentAgentsAndOursShareAJob(t *testing.T) {
+	s := start(t, "--robots", "2")
+	f := &fleet{system: s, agents: map[string]*docagent.Agent{}}
+	for _, robot := range []string{"old-1", "old-2"} {
+		f.join(robot, docagent.Config{Run: 500 * time.Millisecond, RunningAfterTerminal: true})
+		f.awaitRobot(robot, "Online", 20*time.Second)
+	}
+	runs := newRunLog(t)
+	s.create(jobOf("mixed", 20, shell("work", runs.script("0.5"))))
+	s.awaitJob("mixed", "completed", time.Minute)
+
+	on := map[string]int{}
+	for _, task := range s.tasksOf("mixed") {
+		on[task.Spec.TargetRobot]++
+	}
+	for _, robot := range []string{"robot-1", "robot-2", "old-1", "old-2"} {
+		if on[robot] == 0 {
+			t.Errorf("%s was given nothing: %v", robot, on)
+		}
+	}
+	f.eachRanOnce("old-1", on["old-1"])
+	f.eachRanOnce("old-2", on["old-2"])
+	if n := runs.ended(); n != on["robot-1"]+on["robot-2"] || n+on["old-1"]+on["old-2"] != 20 {
+		t.Errorf("%d processes ended, and the tasks are on %v", n, on)
+	}
+}

@@ -1,0 +1,139 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/testkit"
+)
+
+// brokers are those that what is told of the whole system must hold with.
+var brokers = []struct {
+	name string
+	args func(t *testing.T) []string
+}{
+	{"on the embedded broker", func(*testing.T) []string { return nil }},
+	{"on Mosquitto", func(t *testing.T) []string { return []string{"--mqtt-url", mosquitto(t)} }},
+}
+
+func TestExamples(t *testing.T) {
+	for _, broker := range brokers {
+		t.Run(broker.name, func(t *testing.T) {
+			s := start(t, append([]string{"--robots", "3"}, broker.args(t)...)...)
+			for i := range 3 {
+				s.awaitRobot(fmt.Sprintf("robot-%d", i+1), string(lifecycle.RobotOnline), 30*time.Second)
+			}
+			if out, err := s.kubectl("apply", "-f", "../../examples"); err != nil {
+				t.Fatalf("apply examples: %v\n%s", err, out)
+			} else if strings.Contains(out, "Warning") {
+				t.Errorf("an example uses a field without effect:\n%s", out)
+			}
+			s.everyJobCompletes()
+			s.threeRobotsTookPictures()
+			s.tasksOfOneReplicaShareARobot()
+			s.awaitTask("ping", "completed", 30*time.Second)
+			s.awaitTask("ping-robot-1", "completed", 30*time.Second)
+			if got := s.tasksOf("only-robot-2")[0].Spec.TargetRobot; got != "robot-2" {
+				t.Errorf("the selector picked %s", got)
+			}
+		})
+	}
+}
+
+func (s *system) everyJobCompletes() {
+	s.t.Helper()
+	jobs := &v1alpha1.JobList{}
+	if err := s.List(context.Background(), jobs, client.InNamespace("default")); err != nil {
+		s.t.Fatal(err)
+	}
+	if len(jobs.Items) < 8 {
+		s.t.Fatalf("only %d jobs", len(jobs.Items))
+	}
+	for _, job := range jobs.Items {
+		s.awaitJob(job.Name, "completed", time.Minute)
+		if out, err := s.kubectl("wait", "--for=condition=Complete", "--timeout=5s", "rjob/"+job.Name); err != nil {
+			s.t.Errorf("kubectl wait: %v\n%s", err, out)
+		}
+	}
+}
+
+// threeRobotsTookPictures reads the files that the processes wrote.
+func (s *system) threeRobotsTookPictures() {
+	s.t.Helper()
+	files, _ := filepath.Glob(filepath.Join(s.DataDir, "robots", "*", "tasks", "*", "*", "picture.txt"))
+	pattern := regexp.MustCompile(`^picture (\d) taken by (robot-\d)\n$`)
+	indexes, robots := map[string]bool{}, map[string]bool{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		m := pattern.FindStringSubmatch(string(text))
+		if m == nil {
+			s.t.Fatalf("%s holds %q", file, text)
+		}
+		indexes[m[1]], robots[m[2]] = true, true
+	}
+	if len(files) != 3 || len(indexes) != 3 || len(robots) != 3 {
+		s.t.Errorf("want three pictures by three robots, have files %v", files)
+	}
+}
+
+func (s *system) tasksOfOneReplicaShareARobot() {
+	s.t.Helper()
+	robotOf := map[string]string{}
+	for _, task := range s.tasksOf("survey") {
+		replica := task.Labels[v1alpha1.LabelTaskGroup] + "/" + task.Labels[v1alpha1.LabelTaskIndex]
+		if other, ok := robotOf[replica]; ok && other != task.Spec.TargetRobot {
+			s.t.Errorf("replica %s is on %s and %s", replica, other, task.Spec.TargetRobot)
+		}
+		robotOf[replica] = task.Spec.TargetRobot
+	}
+	if robotOf["survey-drive/0"] == robotOf["survey-drive/1"] {
+		s.t.Errorf("both replicas of drive are on %s though there are three robots", robotOf["survey-drive/0"])
+	}
+}
+
+func TestKubectlShowsWhatUsersExpect(t *testing.T) {
+	s := start(t, "--robots", "1")
+	s.create(jobOf("hello", 1, shell("say", "echo hi")))
+	s.awaitJob("hello", "completed", 30*time.Second)
+	for _, row := range []struct {
+		name string
+		args string
+		want string
+	}{
+		{"jobs by short name", "get rjob hello", `NAME +TYPE +STATE +TOTAL +SUCCEEDED +FAILED +RUNNING +AGE\nhello +batch +completed +1 +1 +0 +0`},
+		{"jobs wide", "get rjob hello -o wide", `REASON\n.*Changed to status "completed": all tasks completed`},
+		{"groups by short name", "get rtg", `NAME +JOB +STATE +TOTAL +RUNNING +SUCCEEDED +FAILED +AGE\nhello-main +hello +completed +1 +0 +1 +0`},
+		{"tasks by short name", "get rtask", `NAME +JOB +ROBOT +DRIVER +STATE +EXITCODE +RESTARTS +AGE\nhello-main-0-say +hello +robot-1 +exec +completed +0`},
+		{"tasks wide", "get rtask -o wide", `ATTEMPT +REASON\n.* 1 `},
+		{"robots by short name", "get rb", `NAME +ROBOTID +PHASE +HOSTNAME +OS +CPUS +RUNNING +LASTHEARTBEAT +AGE\nrobot-1 +robot-1 +Online +\S+ +linux +\d+`},
+		{"robots wide", "get rb -o wide", `VERSION +ADDRESS\n`},
+		{"all of ours by category", "get k8s4r", `(?s)job.robot.k8s4r.io/hello.*robot.robot.k8s4r.io/robot-1.*taskgroup.robot.k8s4r.io/hello-main.*task.robot.k8s4r.io/hello-main-0-say`},
+		{"field descriptions", "explain rjob.spec.taskGroups.count", `Count is the number of replicas`},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			testkit.EventuallyNoError(t, 10*time.Second, row.args, func() error {
+				out, err := s.kubectl(strings.Fields(row.args)...)
+				if err != nil {
+					return fmt.Errorf("%w: %s", err, out)
+				}
+				if !regexp.MustCompile(row.want).MatchString(out) {
+					return fmt.Errorf("got\n%s", out)
+				}
+				return nil
+			})
+		})
+	}
+}

@@ -1,0 +1,242 @@
+// Package e2e tests K8s4r as its users have it: the built programs, a real API
+// server, a real broker, real processes.
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/testkit"
+)
+
+// system is a whole K8s4r with a client for its API.
+type system struct {
+	*testkit.Up
+	t *testing.T
+	client.Client
+}
+
+func start(t *testing.T, args ...string) *system {
+	t.Helper()
+	up := testkit.StartUp(t, args...)
+	return &system{Up: up, t: t, Client: newClient(t, up.RESTConfig())}
+}
+
+func newClient(t *testing.T, cfg *rest.Config) client.Client {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, clientgoscheme.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := client.New(cfg, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// kubectl runs the kubectl within k8s4r and returns both its streams.
+func (s *system) kubectl(args ...string) (string, error) {
+	return s.Run("k8s4r", append([]string{"kubectl"}, args...)...)
+}
+
+// apply applies a manifest and fails the test when it is refused.
+func (s *system) apply(manifest string) {
+	s.t.Helper()
+	if out, err := s.tryApply(manifest); err != nil {
+		s.t.Fatalf("apply: %v\n%s\n%s", err, out, manifest)
+	}
+}
+
+func (s *system) tryApply(manifest string) (string, error) {
+	file := filepath.Join(s.t.TempDir(), "manifest.yaml")
+	if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	return s.kubectl("apply", "-f", file)
+}
+
+func (s *system) task(name string) *v1alpha1.Task {
+	s.t.Helper()
+	task := &v1alpha1.Task{}
+	if err := s.Get(context.Background(), client.ObjectKey{Namespace: "default", Name: name}, task); err != nil {
+		s.t.Fatalf("get task %s: %v", name, err)
+	}
+	return task
+}
+
+func (s *system) robot(name string) *v1alpha1.Robot {
+	s.t.Helper()
+	robot := &v1alpha1.Robot{}
+	if err := s.Get(context.Background(), client.ObjectKey{Namespace: "default", Name: name}, robot); err != nil {
+		s.t.Fatalf("get robot %s: %v", name, err)
+	}
+	return robot
+}
+
+func (s *system) tasksOf(job string) []v1alpha1.Task {
+	s.t.Helper()
+	list := &v1alpha1.TaskList{}
+	if err := s.List(context.Background(), list, client.InNamespace("default"), client.MatchingLabels{v1alpha1.LabelJob: job}); err != nil {
+		s.t.Fatalf("list tasks of %s: %v", job, err)
+	}
+	return list.Items
+}
+
+// awaitJob waits until the job has this state. It outlives an API server that
+// is away for a moment.
+func (s *system) awaitJob(name, state string, within time.Duration) {
+	s.t.Helper()
+	testkit.EventuallyNoError(s.t, within, "job "+name+" becomes "+state, func() error {
+		job := &v1alpha1.Job{}
+		if err := s.Get(context.Background(), client.ObjectKey{Namespace: "default", Name: name}, job); err != nil {
+			return err
+		}
+		if job.Status.State != state {
+			return fmt.Errorf("it is %q (%s): %+v", job.Status.State, job.Status.StatusDescription, job.Status.TaskCounts)
+		}
+		return nil
+	})
+}
+
+func (s *system) awaitTask(name, state string, within time.Duration) *v1alpha1.Task {
+	s.t.Helper()
+	task := &v1alpha1.Task{}
+	testkit.EventuallyNoError(s.t, within, "task "+name+" becomes "+state, func() error {
+		if err := s.Get(context.Background(), client.ObjectKey{Namespace: "default", Name: name}, task); err != nil {
+			return err
+		}
+		if task.Status.State != state {
+			return fmt.Errorf("it is %q on %q: %s %s", task.Status.State, task.Spec.TargetRobot, task.Status.Reason, task.Status.Message)
+		}
+		return nil
+	})
+	return task
+}
+
+func (s *system) awaitRobot(name, phase string, within time.Duration) {
+	s.t.Helper()
+	testkit.EventuallyNoError(s.t, within, "robot "+name+" becomes "+phase, func() error {
+		robot := &v1alpha1.Robot{}
+		if err := s.Get(context.Background(), client.ObjectKey{Namespace: "default", Name: name}, robot); err != nil {
+			return err
+		}
+		if robot.Status.Phase != phase {
+			return fmt.Errorf("it is %q: %s", robot.Status.Phase, robot.Status.Message)
+		}
+		return nil
+	})
+}
+
+func (s *system) awaitGone(obj client.Object, within time.Duration) {
+	s.t.Helper()
+	testkit.EventuallyNoError(s.t, within, obj.GetName()+" is gone", func() error {
+		err := s.Get(context.Background(), client.ObjectKeyFromObject(obj), obj)
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return fmt.Errorf("it is still there: %v", obj.GetFinalizers())
+	})
+}
+
+func (s *system) create(obj client.Object) {
+	s.t.Helper()
+	if obj.GetNamespace() == "" {
+		obj.SetNamespace("default")
+	}
+	if err := s.Create(context.Background(), obj); err != nil {
+		s.t.Fatalf("create %s: %v", obj.GetName(), err)
+	}
+}
+
+func (s *system) delete(obj client.Object) {
+	s.t.Helper()
+	if err := s.Delete(context.Background(), obj, client.PropagationPolicy(metav1.DeletePropagationBackground)); err != nil {
+		s.t.Fatalf("delete %s: %v", obj.GetName(), err)
+	}
+}
+
+// shell is a task that runs a script on the robot.
+func shell(name, script string) v1alpha1.TaskDefinition {
+	return v1alpha1.TaskDefinition{
+		Name: name, Driver: v1alpha1.DriverExec,
+		Config: v1alpha1.TaskConfig{ExecConfig: &v1alpha1.ExecConfig{Command: "/bin/sh", Args: []string{"-c", script}}},
+	}
+}
+
+// jobOf is a Job of one group.
+func jobOf(name string, count int32, tasks ...v1alpha1.TaskDefinition) *v1alpha1.Job {
+	return &v1alpha1.Job{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
+		Spec: v1alpha1.JobSpec{TaskGroups: []v1alpha1.TaskGroupDefinition{{
+			Name: "main", TaskGroupTemplate: v1alpha1.TaskGroupTemplate{Count: &count, Tasks: tasks},
+		}}},
+	}
+}
+
+// mosquitto starts Debian's broker on a free port of this machine.
+func mosquitto(t *testing.T) string {
+	t.Helper()
+	bin, err := exec.LookPath("mosquitto")
+	if err != nil {
+		bin = "/usr/sbin/mosquitto" // not on everyone's PATH
+	}
+	port := freePort(t)
+	conf := filepath.Join(t.TempDir(), "mosquitto.conf")
+	text := fmt.Sprintf("listener %d 127.0.0.1\nallow_anonymous true\npersistence false\n", port)
+	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(bin, "-c", conf)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("start mosquitto (make deps installs it): %v", err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	address := fmt.Sprintf("127.0.0.1:%d", port)
+	testkit.Eventually(t, 10*time.Second, "mosquitto listens", func() bool { return dials(address) })
+	return "mqtt://" + address
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+func dials(address string) bool {
+	c, err := net.DialTimeout("tcp", address, time.Second)
+	if err != nil {
+		return false
+	}
+	c.Close()
+	return true
+}
+
+// hostPort is the address in an mqtt URL.
+func hostPort(url string) string { return strings.TrimPrefix(url, "mqtt://") }
