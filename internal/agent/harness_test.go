@@ -14,11 +14,9 @@ import (
 	"testing"
 	"time"
 
-	mochi "github.com/mochi-mqtt/server/v2"
-	"github.com/mochi-mqtt/server/v2/hooks/auth"
-	"github.com/mochi-mqtt/server/v2/listeners"
-	"github.com/mochi-mqtt/server/v2/packets"
+	"github.com/eclipse/paho.golang/paho"
 
+	"k8s4r.io/k8s4r/internal/broker"
 	"k8s4r.io/k8s4r/internal/wire"
 )
 
@@ -44,10 +42,11 @@ type fakeServer struct {
 	addr string
 
 	mu         sync.Mutex
-	broker     *mochi.Server
-	answer     bool // registrations with success
-	silent     bool // to reports
-	deaf       bool // to heartbeats
+	broker     *broker.Broker
+	client     *paho.Client // nil: stopped
+	answer     bool         // registrations with success
+	silent     bool         // to reports
+	deaf       bool         // to heartbeats
 	registers  []wire.Register
 	heartbeats []wire.Heartbeat
 	presences  []wire.Presence
@@ -73,23 +72,37 @@ func freeAddr(t testing.TB) string {
 
 func (s *fakeServer) start() {
 	s.t.Helper()
-	b := mochi.New(&mochi.Options{InlineClient: true, Logger: slog.New(slog.DiscardHandler)})
-	must(s.t, b.AddHook(new(auth.AllowHook), nil))
-	must(s.t, b.AddListener(listeners.NewTCP(listeners.Config{ID: "tcp", Address: s.addr})))
-	must(s.t, b.Subscribe("k8s4r/#", 1, s.take))
-	must(s.t, b.Serve())
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.broker = b
+	b := broker.New(broker.Config{Listen: s.addr})
+	must(s.t, b.Start(context.Background()))
+	conn, err := net.Dial("tcp", s.addr)
+	must(s.t, err)
+	c := paho.NewClient(paho.ClientConfig{Conn: conn, OnPublishReceived: []func(paho.PublishReceived) (bool, error){s.take}})
+	// Known before it hears anything, for it answers from what it hears.
+	s.set(func() { s.broker, s.client = b, c })
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	_, err = c.Connect(ctx, &paho.Connect{ClientID: "k8s4r-server", CleanStart: true, KeepAlive: 60})
+	must(s.t, err)
+	hears := &paho.Subscribe{}
+	for _, filter := range wire.ServerSubscriptions() {
+		hears.Subscriptions = append(hears.Subscriptions, paho.SubscribeOptions{Topic: filter, QoS: wire.QoS})
+	}
+	_, err = c.Subscribe(ctx, hears)
+	must(s.t, err)
 }
 
 func (s *fakeServer) stop() {
 	s.mu.Lock()
 	b := s.broker
-	s.broker = nil
+	s.broker, s.client = nil, nil
 	s.mu.Unlock()
-	if b != nil {
-		_ = b.Close()
+	if b == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := b.Stop(ctx); err != nil {
+		s.t.Error(err)
 	}
 }
 
@@ -100,20 +113,22 @@ func must(t testing.TB, err error) {
 	}
 }
 
-func (s *fakeServer) take(_ *mochi.Client, _ packets.Subscription, p packets.Packet) {
-	a, err := wire.ParseTopic(p.TopicName)
+func (s *fakeServer) take(p paho.PublishReceived) (bool, error) {
+	a, err := wire.ParseTopic(p.Packet.Topic)
 	if err != nil {
-		return // what the server itself says
+		s.t.Errorf("the agent speaks on %s: %v", p.Packet.Topic, err)
+		return true, nil
 	}
+	payload := p.Packet.Payload
 	switch a.Kind {
 	case wire.KindRegister:
-		record(s, &s.registers, p.Payload)
+		record(s, &s.registers, payload)
 		s.mu.Lock()
 		answer := s.answer
 		s.mu.Unlock()
 		s.publish(wire.KindResponse, wire.Response{Success: answer, RobotID: a.RobotID}, false)
 	case wire.KindHeartbeat:
-		h := record(s, &s.heartbeats, p.Payload)
+		h := record(s, &s.heartbeats, payload)
 		s.mu.Lock()
 		deaf := s.deaf
 		s.mu.Unlock()
@@ -121,9 +136,9 @@ func (s *fakeServer) take(_ *mochi.Client, _ packets.Subscription, p packets.Pac
 			s.publish(wire.KindAck, wire.Ack{Heartbeat: h.N}, false)
 		}
 	case wire.KindPresence:
-		record(s, &s.presences, p.Payload)
+		record(s, &s.presences, payload)
 	case wire.KindStatus:
-		r := record(s, &s.reports, p.Payload)
+		r := record(s, &s.reports, payload)
 		s.mu.Lock()
 		silent := s.silent
 		s.mu.Unlock()
@@ -131,6 +146,7 @@ func (s *fakeServer) take(_ *mochi.Client, _ packets.Subscription, p packets.Pac
 			s.ack(r.TaskUID, r.Attempt, r.Seq)
 		}
 	}
+	return true, nil
 }
 
 func record[T any](s *fakeServer, list *[]T, payload []byte) T {
@@ -158,12 +174,15 @@ func (s *fakeServer) publish(k wire.Kind, v any, retain bool) {
 	s.raw(wire.RobotTopic(robot, k), payload, retain)
 }
 
+// raw publishes without a wait for the broker: answers go out while the next
+// message comes in.
 func (s *fakeServer) raw(topic string, payload []byte, retain bool) {
 	s.mu.Lock()
-	b := s.broker
+	c := s.client
 	s.mu.Unlock()
-	if b != nil {
-		_ = b.Publish(topic, payload, retain, wire.QoS)
+	if c != nil {
+		message := &paho.Publish{Topic: topic, QoS: wire.QoS, Retain: retain, Payload: payload}
+		_, _ = c.PublishWithOptions(context.Background(), message, paho.PublishOptions{Method: paho.PublishMethod_AsyncSend})
 	}
 }
 

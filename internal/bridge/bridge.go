@@ -149,15 +149,23 @@ func (b *Bridge) wire() {
 		ack: b.acks.task, wrote: b.wroteTask, forget: b.caughtUp, m: b.m, log: b.log,
 	}
 	b.reports.init()
-	b.lists = &lists{now: b.now, view: b.view, dialect: b.dialect, publish: b.publish, tooMany: b.tooMany}
+	b.lists = &lists{now: b.now, view: b.view, dialect: b.dialect, publish: b.publish, tooMany: b.tooMany, open: b.isUp}
 	b.lists.init()
 	b.downlink = &downlink{
 		now: b.now, view: b.view, dialect: b.dialect, epoch: b.lists.dispatchEpoch, publish: b.publish,
 		release: b.releases.Add, reject: b.reports.add, silent: b.overdue, log: b.log,
-		open: func() bool { return b.link.ready() == nil }, pause: repeatFirst, patient: releaseAfter,
+		open: b.isUp, pause: repeatFirst, patient: releaseAfter,
 	}
 	b.downlink.init()
-	b.link.subscribed, b.link.up = b.subscribed, b.downlink.allAgain
+	b.link.subscribed, b.link.up = b.subscribed, b.up
+}
+
+func (b *Bridge) isUp() bool { return b.link.ready() == nil }
+
+// up sends what waited for the link.
+func (b *Bridge) up() {
+	b.downlink.allAgain()
+	b.lists.wakeUp()
 }
 
 // subscribed tells all robots what should run, because the broker may have lost

@@ -161,9 +161,22 @@ func (d *downlink) holdDocuments(until time.Time) {
 	d.settled = until
 }
 
-// held tells whether an item must wait for what its robot may have said.
-func (d *downlink) held(i *item, now time.Time) bool {
-	return i.action == wire.ActionCreate && now.Before(d.settled) && d.dialect(i.robot) == robotv1.ProtocolDocument
+// held tells whether an action must wait for what its robot may have said. Its
+// caller holds the lock.
+func (d *downlink) held(robotID, action string) bool {
+	return action == wire.ActionCreate && d.now().Before(d.settled) && d.dialect(robotID) == robotv1.ProtocolDocument
+}
+
+// mayTell tells whether a robot can be told something now. It asks for the link
+// first: what is held back after a connect is known before the link is up, and
+// asked the other way round a connect in between let a task run twice.
+func (d *downlink) mayTell(robotID, action string) bool {
+	if !d.open() {
+		return false
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return !d.held(robotID, action)
 }
 
 // again makes an item due from the start. The zero time for first marks it as
@@ -251,7 +264,7 @@ func (d *downlink) next() (item, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := d.now()
-	for len(d.due) > 0 && !d.due[0].due.After(now) && d.held(d.due[0], now) {
+	for len(d.due) > 0 && !d.due[0].due.After(now) && d.held(d.due[0].robot, d.due[0].action) {
 		d.due[0].due = d.settled
 		heap.Fix(&d.due, 0)
 	}
@@ -291,10 +304,10 @@ func (d *downlink) letGo(t *robotv1.Task, i item) bool {
 // spoken gets nothing: it listens to nobody. Nobody gets anything before the
 // list that belongs to it.
 func (d *downlink) send(t *robotv1.Task, action string) {
-	if !d.open() {
+	robotID := t.Spec.TargetRobot
+	if !d.mayTell(robotID, action) {
 		return
 	}
-	robotID := t.Spec.TargetRobot
 	speaks := d.dialect(robotID)
 	forgets := speaks == robotv1.ProtocolDocument && lifecycle.TaskState(t.Status.State) == lifecycle.TaskUnknown
 	if speaks == "" || action == wire.ActionCreate && forgets {

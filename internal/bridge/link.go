@@ -67,6 +67,9 @@ type message struct {
 	topic   string
 	payload []byte
 	retain  bool
+	// connection that it is meant for. On a later one it would come before the
+	// lists, and before what robots have said meanwhile.
+	connection int64
 }
 
 func newLink(rawURL, clientID string, log logr.Logger) (*link, error) {
@@ -216,9 +219,12 @@ func (f forgetful) ConAckReceived(conn io.Writer, c *packets.Connect, a *packets
 	return f.State.ConAckReceived(conn, c, &fresh)
 }
 
-// publish hands a message over, and tells whether there was room for it.
-// Messages of one robot keep their order.
+// publish hands a message over for the connection that stands now, and tells
+// whether there was room for it. Messages of one robot keep their order.
 func (l *link) publish(robotID string, m message) bool {
+	l.mu.Lock()
+	m.connection = l.connect
+	l.mu.Unlock()
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(robotID))
 	select {
@@ -243,6 +249,9 @@ func (l *link) send(ctx context.Context, m *autopaho.ConnectionManager, queue <-
 // sendOne gives one message to the broker. A failure needs no care here: all
 // that the server sends is repeated, or is asked for again.
 func (l *link) sendOne(ctx context.Context, m *autopaho.ConnectionManager, msg message) {
+	if !l.stands(msg.connection) {
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	_, err := m.Publish(ctx, &paho.Publish{Topic: msg.topic, QoS: wire.QoS, Retain: msg.retain, Payload: msg.payload})

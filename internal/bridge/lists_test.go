@@ -26,7 +26,7 @@ func told(speaks string) (*lists, *view, *[]wire.TaskList) {
 			}
 			out = append(out, list)
 			return true
-		}}
+		}, open: func() bool { return true }}
 	l.init()
 	return l, v, &out
 }
@@ -182,14 +182,11 @@ func TestAListIsNeverOlderThanTheOneBefore(t *testing.T) {
 	}
 }
 
-// sendDue publishes what is due within a while.
-func (l *lists) sendDue() {
+// letAnHourPass publishes what is due within it.
+func (l *lists) letAnHourPass() {
 	later := l.now().Add(time.Hour)
 	l.now = func() time.Time { return later }
-	due, _ := l.takeDue()
-	for _, id := range due {
-		l.send(id)
-	}
+	l.sendDue()
 }
 
 func TestADispatchThatCrossesWithTheEndOfItsTaskIsFollowedByAList(t *testing.T) {
@@ -199,9 +196,9 @@ func TestADispatchThatCrossesWithTheEndOfItsTaskIsFollowedByAList(t *testing.T) 
 	l.send("r1")
 	v.removeTask(task)
 	l.changed(task, nil)
-	l.sendDue()
+	l.letAnHourPass()
 	dispatched := l.dispatchEpoch(task) // read before it was removed, sent after that
-	l.sendDue()
+	l.letAnHourPass()
 	if last := (*out)[len(*out)-1]; last.Epoch < dispatched || len(last.Refs) != 0 {
 		t.Errorf("dispatched at %d, the last list is %+v: the robot runs it to its end", dispatched, last)
 	}
@@ -209,7 +206,7 @@ func TestADispatchThatCrossesWithTheEndOfItsTaskIsFollowedByAList(t *testing.T) 
 	v.deliverTask(at(task, 9))
 	l.send("r1")
 	l.dispatchEpoch(task)
-	l.sendDue()
+	l.letAnHourPass()
 	if len(*out) != sent+1 {
 		t.Errorf("%d lists for a dispatch of what is listed, want 1", len(*out)-sent)
 	}
@@ -229,7 +226,7 @@ func TestAListThatFindsNoRoomIsSentSoon(t *testing.T) {
 		t.Error("nobody wakes up for it")
 	}
 	full = false
-	l.sendDue()
+	l.letAnHourPass()
 	if len(*out) != 1 {
 		t.Errorf("%d lists were sent", len(*out))
 	}

@@ -43,10 +43,7 @@ func (b *burst) after(d time.Duration, want ...int) {
 	b.t.Helper()
 	before := len(*b.out)
 	b.at = b.at.Add(d)
-	due, _ := b.takeDue()
-	for _, id := range due {
-		b.send(id)
-	}
+	b.sendDue()
 	got := (*b.out)[before:]
 	if len(got) != len(want) {
 		b.t.Fatalf("after %s: %d lists, want %d", b.at.Sub(clock), len(got), len(want))
@@ -110,10 +107,7 @@ func TestOursAreToldOfNewWorkWithoutWaitingForEnds(t *testing.T) {
 	v.deliverTask(task)
 	l.changed(nil, task)
 	l.now = func() time.Time { return clock.Add(listWindow) }
-	due, _ := l.takeDue()
-	for _, id := range due {
-		l.send(id)
-	}
+	l.sendDue()
 	if len(*out) != 1 {
 		t.Errorf("%d lists after %s", len(*out), listWindow)
 	}

@@ -97,6 +97,66 @@ func TestADocumentAgentIsToldNothingBeforeItsBacklogIsIn(t *testing.T) {
 	}
 }
 
+// The item was due before the connection, and is sent after it.
+func TestADispatchUnderWayWhenTheLinkComesUpWaitsForTheBacklog(t *testing.T) {
+	d, v, sent := quietLink()
+	d.now, d.dialect = func() time.Time { return clock }, func(string) string { return robotv1.ProtocolDocument }
+	d.open = func() bool {
+		d.holdDocuments(clock.Add(time.Second))
+		return true
+	}
+	task := at(taskIn(lifecycle.TaskDispatching, 1), 7)
+	v.deliverTask(task)
+	d.changed(task.UID)
+	d.fireOne()
+	if *sent != 0 {
+		t.Error("dispatched what its robot may have ended while nobody listened")
+	}
+}
+
+// A list that was due before the connection is not sent beside the backlog.
+func TestAListThatIsDueWhenTheLinkComesUpWaitsForTheBacklog(t *testing.T) {
+	l, v, out := told(robotv1.ProtocolDocument)
+	v.deliverTask(at(taskIn(lifecycle.TaskDispatching, 1), 7))
+	v.putRobot(newRobot(namespace, "r1", word{}))
+	up := false
+	l.open = func() bool { return up }
+	l.refresh("r1")
+	l.sendDue()
+	if len(*out) != 0 {
+		t.Fatal("sent before the link was up")
+	}
+	due := l.due()
+	l.sendAll(clock.Add(time.Second))
+	up = true
+	for _, id := range due {
+		l.sendIfDue(id)
+	}
+	if len(*out) != 0 {
+		t.Error("sent although it was put off")
+	}
+	l.letAnHourPass()
+	if len(*out) != 1 {
+		t.Errorf("%d lists when the backlog is in", len(*out))
+	}
+}
+
+func TestWhatWasSaidForAnOlderConnectionStaysUnsaid(t *testing.T) {
+	l, err := newLink("mqtt://127.0.0.1:1", "s", logr.Discard())
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.connectionChanged()
+	l.publish("r1", message{topic: "old"})
+	l.connectionChanged()
+	// A nil connection would panic if anything were sent on it.
+	for _, q := range l.queues {
+		for len(q) > 0 {
+			l.sendOne(t.Context(), nil, <-q)
+		}
+	}
+}
+
 func TestALinkThatWentDownWhileItSubscribedIsNotReady(t *testing.T) {
 	l, err := newLink("mqtt://127.0.0.1:1", "s", logr.Discard())
 	if err != nil {

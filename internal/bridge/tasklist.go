@@ -43,6 +43,7 @@ type lists struct {
 	dialect func(robotID string) string
 	publish func(robotID string, k wire.Kind, payload []byte, retain bool) bool
 	tooMany func(robotID string, tasks int) // for one message
+	open    func() bool                     // whether sendAll has been heard since the connect
 
 	mu     sync.Mutex
 	dirty  map[string]time.Time // robot to when its list is due
@@ -162,6 +163,11 @@ func (l *lists) ask(robotID string, within time.Duration) {
 		return
 	}
 	l.dirty[robotID] = due
+	l.wakeUp()
+}
+
+// wakeUp lets run look at what is due.
+func (l *lists) wakeUp() {
 	select {
 	case l.wake <- struct{}{}:
 	default:
@@ -223,34 +229,68 @@ func (l *lists) run(ctx context.Context) {
 		case <-l.wake:
 		case <-timer.C:
 		}
-		due, wait := l.takeDue()
-		for _, id := range due {
-			l.send(id)
-		}
-		timer.Reset(wait)
+		l.sendDue()
+		timer.Reset(l.untilDue())
 	}
 }
 
-func (l *lists) takeDue() (due []string, wait time.Duration) {
+// sendDue publishes the lists that are due.
+func (l *lists) sendDue() {
+	for _, id := range l.due() {
+		l.sendIfDue(id)
+	}
+}
+
+func (l *lists) due() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := l.now()
-	wait = time.Hour
+	var ids []string
 	for id, at := range l.dirty {
-		if at.After(now) {
-			wait = min(wait, at.Sub(now))
-			continue
+		if !at.After(l.now()) {
+			ids = append(ids, id)
 		}
-		due = append(due, id)
-		delete(l.dirty, id)
 	}
-	return due, wait
+	return ids
 }
 
-// send publishes a robot's list, unless it was told the same before.
+// sendIfDue publishes a list unless it was put off meanwhile, and not before the
+// link is up, when all that must wait is put off: a list that went out beside
+// the robots' backlog named what a document agent had ended, and it ran again.
+func (l *lists) sendIfDue(robotID string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at, ok := l.dirty[robotID]
+	if !ok || at.After(l.now()) || !l.open() {
+		return
+	}
+	delete(l.dirty, robotID)
+	l.tell(robotID)
+}
+
+// untilDue is the time until the next list is due. While the link is down
+// nothing is: the next connect wakes us.
+func (l *lists) untilDue() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	wait := time.Hour
+	if !l.open() {
+		return wait
+	}
+	for _, at := range l.dirty {
+		wait = min(wait, at.Sub(l.now()))
+	}
+	return max(wait, 0)
+}
+
+// send publishes a robot's list now, unless it was told the same before.
 func (l *lists) send(robotID string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.tell(robotID)
+}
+
+// tell is send for who holds the lock.
+func (l *lists) tell(robotID string) {
 	speaks := l.dialect(robotID)
 	if speaks == "" {
 		return // comes with its registration
