@@ -44,7 +44,7 @@ func agentProcess(t *testing.T, s *fakeServer, dir string, args ...string) *exec
 // attempt, and has a child in its group and one outside of it.
 func tracking(uid, trace string, ms int) wire.Task {
 	return shell(uid, fmt.Sprintf(
-		`echo start-$K8S4R_TASK_UID-$K8S4R_ATTEMPT >> %[1]s; sleep 600 & setsid sleep 600 & sleep 0.%03[2]d; kill %%2; echo end-$K8S4R_TASK_UID-$K8S4R_ATTEMPT >> %[1]s`, trace, ms))
+		`echo start-$K8S4R_TASK_UID-$K8S4R_ATTEMPT >> %[1]s; sleep 600 & setsid sleep 600 & apart=$!; sleep 0.%03[2]d; kill $apart; echo end-$K8S4R_TASK_UID-$K8S4R_ATTEMPT >> %[1]s`, trace, ms))
 }
 
 // manager plays the part of the control plane for one task: while it has not
@@ -101,16 +101,17 @@ func TestKillingTheAgentLosesNothingAndRunsNothingTwice(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			life := time.Duration(150+rand.N(250)) * time.Millisecond
-			if killed == kills {
-				life = time.Hour
+			life := time.After(time.Hour)
+			if killed < kills {
+				s.awaitStart(stop)
+				life = time.After(rand.N(200 * time.Millisecond))
 			}
 			select {
 			case <-stop:
 				_ = agent.Process.Signal(syscall.SIGTERM)
 				_ = agent.Wait()
 				return
-			case <-time.After(life):
+			case <-life:
 			}
 			_ = agent.Process.Kill()
 			_ = agent.Wait()
@@ -151,6 +152,28 @@ func TestKillingTheAgentLosesNothingAndRunsNothingTwice(t *testing.T) {
 	if left := strays(dir); len(left) > 0 {
 		t.Errorf("processes %v are left over", left)
 	}
+}
+
+// awaitStart waits until one more task is said to run.
+func (s *fakeServer) awaitStart(stop <-chan struct{}) {
+	for before := s.starts(); s.starts() == before; {
+		select {
+		case <-stop:
+			return
+		case <-time.After(2 * time.Millisecond):
+		}
+	}
+}
+
+func (s *fakeServer) starts() (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, r := range s.reports {
+		if r.State == wire.ReportRunning {
+			n++
+		}
+	}
+	return n
 }
 
 // leftoversIn names every attempt that has a directory.

@@ -19,11 +19,9 @@ import (
 const (
 	// keepAlive is twice the usual heartbeat, so that PINGs vanish.
 	keepAlive = 60 * time.Second
-	// receiveMaximum bounds the messages that the broker may have on the way
-	// to us. It is far above what a server sends in a burst, because a broker
-	// built on mochi 2.7.9 never gives back the quota of a message that had to
-	// wait for some: after 64 of them, with 64, the robot was deaf for good.
-	receiveMaximum = 8192
+	// receiveMaximum bounds the messages that the broker may have on the way to
+	// us: what the runner's inbox holds.
+	receiveMaximum = inboxSize
 	// maxPacket leaves room for the topic beside the largest payload.
 	maxPacket = wire.MaxPayload + 4<<10
 	// packetTimeout bounds the wait for the broker's answer to one packet.

@@ -43,8 +43,8 @@ const sessionExpiry = 10 * 60
 // what robots said meanwhile comes first. What it sends itself does not outlive
 // a connection: that is repeated by whoever needs it.
 //
-// It asks for no Receive Maximum, and must not: a broker built on mochi 2.7.9
-// never gives back the quota of a message that had to wait for some.
+// It sets no Receive Maximum: whatever comes goes into queues of the bridge's
+// own at once.
 type link struct {
 	url      *url.URL
 	clientID string

@@ -1,74 +1,35 @@
 package broker
 
 import (
-	"fmt"
 	"log/slog"
 	"net"
 	"sync"
 	"time"
-
-	"github.com/mochi-mqtt/server/v2/listeners"
-)
-
-const (
-	// connectWithin bounds the time from the connection to its CONNECT packet.
-	connectWithin = 10 * time.Second
-	// partWithin bounds the time that a client is given to hear that the
-	// broker stops.
-	partWithin = time.Second
 )
 
 // listener accepts TCP connections and knows all that are open, so that those
 // that never said CONNECT, or never read, cannot hold up the stop.
 type listener struct {
-	address string
-	over    func(net.Conn) // told when a connection is over
+	tcp net.Listener
+	hub *hub
+	log *slog.Logger
 
 	mu    sync.Mutex
-	tcp   net.Listener
-	log   *slog.Logger
-	conns map[net.Conn]struct{} // nil: closed
+	conns map[*conn]struct{} // nil: closed
+	alive sync.WaitGroup     // connections
 }
 
-var _ listeners.Listener = (*listener)(nil)
-
-func newListener(address string, over func(net.Conn)) *listener {
-	return &listener{address: address, over: over, conns: map[net.Conn]struct{}{}}
+func newListener(tcp net.Listener, h *hub) *listener {
+	return &listener{tcp: tcp, hub: h, log: h.log, conns: map[*conn]struct{}{}}
 }
 
-// Init opens the port.
-func (l *listener) Init(log *slog.Logger) error {
-	tcp, err := net.Listen("tcp", l.address)
-	if err != nil {
-		return fmt.Errorf("listen for MQTT: %w", err)
-	}
-	l.tcp, l.log = tcp, log
-	return nil
-}
-
-// ID names the listener in logs.
-func (l *listener) ID() string { return "mqtt" }
-
-// Protocol is that below MQTT.
-func (l *listener) Protocol() string { return "tcp" }
-
-// Address is the one that is open, with its real port.
-func (l *listener) Address() string {
-	if l.tcp == nil {
-		return l.address
-	}
-	return l.tcp.Addr().String()
-}
-
-// Serve accepts connections until Close.
-func (l *listener) Serve(establish listeners.EstablishFn) {
+// serve accepts connections until stop.
+func (l *listener) serve() {
 	for {
-		conn, err := l.tcp.Accept()
+		tcp, err := l.tcp.Accept()
 		switch {
-		case err == nil && l.add(conn):
-			go l.serve(conn, establish)
 		case err == nil:
-			_ = conn.Close()
+			l.add(tcp)
 		case l.closed():
 			return
 		default:
@@ -80,63 +41,62 @@ func (l *listener) Serve(establish listeners.EstablishFn) {
 	}
 }
 
-// serve speaks with one client to its end. A packet that makes the broker
-// panic costs its sender the connection, and nobody else anything.
-func (l *listener) serve(conn net.Conn, establish listeners.EstablishFn) {
-	defer l.remove(conn)
-	defer l.over(conn)
-	defer func() {
-		if p := recover(); p != nil {
-			l.log.Error("MQTT connection panicked", "remote", conn.RemoteAddr().String(), "panic", p)
-		}
-	}()
-	_ = conn.SetDeadline(time.Now().Add(connectWithin))
-	if err := establish(l.ID(), conn); err != nil {
-		l.log.Debug("MQTT connection ended", "remote", conn.RemoteAddr().String(), "error", err)
-	}
-}
-
-// Close stops accepting, lets the broker say goodbye, then hangs up.
-func (l *listener) Close(sayGoodbye listeners.CloseFn) {
-	_ = l.tcp.Close()
-	conns := l.take()
-	for conn := range conns {
-		_ = conn.SetWriteDeadline(time.Now().Add(partWithin))
-	}
-	sayGoodbye(l.ID())
-	for conn := range conns {
-		_ = conn.Close()
-	}
-}
-
-func (l *listener) add(conn net.Conn) bool {
+// add serves a connection, unless the listener has stopped.
+func (l *listener) add(tcp net.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.conns == nil {
-		return false
+		_ = tcp.Close()
+		return
 	}
-	l.conns[conn] = struct{}{}
-	return true
+	c := newConn(tcp, l.hub)
+	l.conns[c] = struct{}{}
+	l.alive.Go(func() {
+		defer l.remove(c)
+		l.speak(c)
+	})
 }
 
-func (l *listener) remove(conn net.Conn) {
-	_ = conn.Close()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.conns, conn)
+// speak is the life of a connection. A packet that makes us panic costs its
+// sender the connection, and nobody else anything.
+func (l *listener) speak(c *conn) {
+	defer func() {
+		if p := recover(); p != nil {
+			l.log.Error("MQTT connection panicked", "remote", c.remote(), "panic", p)
+		}
+	}()
+	if err := c.serve(); err != nil {
+		l.log.Debug("MQTT connection ended", "remote", c.remote(), "client", c.id, "error", err)
+	}
 }
 
-// take returns the open connections and lets no further one in.
-func (l *listener) take() map[net.Conn]struct{} {
+func (l *listener) remove(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	conns := l.conns
-	l.conns = nil
-	return conns
+	delete(l.conns, c)
 }
 
 func (l *listener) closed() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.conns == nil
+}
+
+// stop hangs up on everybody. What it returns is closed once they are gone.
+func (l *listener) stop() <-chan struct{} {
+	l.mu.Lock()
+	conns := l.conns
+	l.conns = nil
+	l.mu.Unlock()
+	_ = l.tcp.Close()
+	for c := range conns {
+		c.end(codeShuttingDown)
+	}
+	gone := make(chan struct{})
+	go func() {
+		l.alive.Wait()
+		l.hub.close()
+		close(gone)
+	}()
+	return gone
 }

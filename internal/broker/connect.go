@@ -1,0 +1,131 @@
+package broker
+
+import (
+	"bytes"
+	"crypto/rand"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/mochi-mqtt/server/v2/packets"
+)
+
+// maxExpiry bounds how long a session outlives its connection.
+const maxExpiry = 24 * time.Hour
+
+// lifetime of a session, from the seconds that a client asks for.
+func lifetime(seconds uint32) time.Duration {
+	return min(time.Duration(seconds)*time.Second, maxExpiry)
+}
+
+// connect takes in the CONNECT packet and answers it.
+func (c *conn) connect() error {
+	if err := c.await(connectWithin); err != nil {
+		return err
+	}
+	pk, err := readPacket(c.in, 0)
+	if err != nil {
+		return fmt.Errorf("read connection: %w", err)
+	}
+	if pk.FixedHeader.Type != packets.Connect {
+		return packets.ErrProtocolViolationRequireFirstConnect
+	}
+	c.version = pk.ProtocolVersion
+	if code := c.validate(&pk); code != packets.CodeSuccess {
+		return c.refuse(code)
+	}
+	c.adopt(&pk)
+	window := int(pk.Properties.ReceiveMaximum)
+	if window == 0 {
+		window = math.MaxUint16
+	}
+	session, resumed := c.hub.connect(c, pk.Connect.Clean, window)
+	c.session = session
+	if c.will != nil {
+		c.will.from = session
+	}
+	if err := c.accept(&pk, resumed); err != nil {
+		c.hub.disconnect(c, false)
+		return err
+	}
+	return nil
+}
+
+func (c *conn) validate(pk *packets.Packet) packets.Code {
+	connect := &pk.Connect
+	switch code := pk.ConnectValidate(); {
+	case code != packets.CodeSuccess:
+		return code
+	case connect.ClientIdentifier == "" && c.version < 5 && !connect.Clean:
+		return packets.ErrClientIdentifierNotValid
+	case connect.WillFlag && connect.WillQos > 1:
+		return packets.ErrQosNotSupported
+	case connect.WillFlag && !validTopic(connect.WillTopic):
+		return packets.ErrTopicNameInvalid
+	case pk.Properties.AuthenticationMethod != "":
+		return packets.ErrBadAuthenticationMethod
+	}
+	return packets.CodeSuccess
+}
+
+// adopt takes over what the client says of itself.
+func (c *conn) adopt(pk *packets.Packet) {
+	c.id = pk.Connect.ClientIdentifier
+	if c.id == "" {
+		c.id = "anonymous-" + rand.Text()
+	}
+	c.keepAlive = time.Duration(pk.Connect.Keepalive) * time.Second
+	c.largest = int(pk.Properties.MaximumPacketSize)
+	c.expiry = lifetime(pk.Properties.SessionExpiryInterval)
+	if c.version < 5 && !pk.Connect.Clean {
+		c.expiry = maxExpiry
+	}
+	if pk.Connect.WillFlag {
+		c.will = &message{
+			topic: pk.Connect.WillTopic, payload: pk.Connect.WillPayload, qos: pk.Connect.WillQos, retain: pk.Connect.WillRetain,
+		}
+		c.will.keep(&pk.Connect.WillProperties, c.hub.now())
+		c.willDelay = lifetime(pk.Connect.WillProperties.WillDelayInterval)
+	}
+}
+
+// accept answers a client that is let in.
+func (c *conn) accept(asked *packets.Packet, resumed bool) error {
+	pk := packets.Packet{SessionPresent: resumed}
+	p := &pk.Properties
+	p.MaximumQos, p.MaximumQosFlag = 1, true
+	p.MaximumPacketSize = maxPacket
+	p.SubIDAvailableFlag, p.SharedSubAvailableFlag = true, true // and 0: not there
+	if asked.Connect.ClientIdentifier == "" {
+		p.AssignedClientID = c.id
+	}
+	if time.Duration(asked.Properties.SessionExpiryInterval)*time.Second > c.expiry {
+		p.SessionExpiryInterval, p.SessionExpiryIntervalFlag = uint32(c.expiry/time.Second), true
+	}
+	return c.connack(pk)
+}
+
+// refuse answers a client that is not let in. The error is why.
+func (c *conn) refuse(code packets.Code) error {
+	why := code
+	if c.version < 5 {
+		known, ok := packets.V5CodesToV3[code]
+		if !ok {
+			return why // version 3.1.1 has no word for it, and hangs up
+		}
+		code = known
+	}
+	if err := c.connack(packets.Packet{ReasonCode: code.Code}); err != nil {
+		return err
+	}
+	return why
+}
+
+func (c *conn) connack(pk packets.Packet) error {
+	pk.ProtocolVersion = c.version
+	var b bytes.Buffer
+	if err := appendPacket(&b, packets.Connack, pk); err != nil {
+		return err
+	}
+	return c.send(b.Bytes())
+}

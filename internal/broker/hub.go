@@ -1,0 +1,233 @@
+package broker
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/mochi-mqtt/server/v2/packets"
+)
+
+const (
+	// maxFilters bounds the subscriptions of one session.
+	maxFilters = 1 << 10
+	// maxRetained bounds the retained messages: one for each robot of the
+	// largest fleet that one process can serve.
+	maxRetained = 1 << 16
+)
+
+// hub joins the sessions: who is there, who hears what, and what is retained.
+//
+// Locks are taken in one order: the hub's, then a session's. Nothing is written
+// to a connection with either held.
+type hub struct {
+	log *slog.Logger
+	now func() time.Time
+
+	mu       sync.RWMutex
+	sessions map[string]*session
+	filters  tree
+	retained map[string]*message
+	closed   bool
+}
+
+func newHub(log *slog.Logger, now func() time.Time) *hub {
+	return &hub{log: log, now: now, sessions: map[string]*session{}, retained: map[string]*message{}}
+}
+
+// connect gives a connection its session: the one that its client left behind,
+// unless there is none or the client starts clean. A client that is connected
+// already loses its connection to this one.
+func (h *hub) connect(c *conn, clean bool, window int) (s *session, resumed bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s, resumed = h.sessions[c.id]
+	if s != nil && clean {
+		if old := s.attach(nil, 0); old != nil {
+			old.end(codeTakenOver)
+		}
+		h.drop(s)
+		resumed = false
+	}
+	if !resumed {
+		s = newSession(c.id)
+		h.sessions[c.id] = s
+	}
+	s.rest()
+	s.will = nil
+	if old := s.attach(c, window); old != nil {
+		old.end(codeTakenOver)
+	}
+	return s, resumed
+}
+
+// disconnect takes in the end of a connection. The session outlives it by its
+// expiry. A will is published unless the client said goodbye.
+func (h *hub) disconnect(c *conn, goodbye bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := c.session
+	will := c.will
+	if goodbye {
+		will = nil
+	}
+	if !s.detach(c) {
+		// Another connection has the session, or has ended it. Who is back before
+		// the delay of its will has nothing to be mourned for.
+		if c.willDelay == 0 || h.sessions[c.id] != s {
+			h.route(will)
+		}
+		return
+	}
+	if c.willDelay == 0 || c.expiry == 0 {
+		h.route(will)
+	} else if will != nil {
+		s.will = will
+		s.after(c.willDelay, func() { h.later(s, h.publishWill) })
+	}
+	if c.expiry == 0 {
+		h.drop(s)
+		return
+	}
+	s.after(c.expiry, func() { h.later(s, h.drop) })
+}
+
+// after does something later, unless the client comes back before.
+func (s *session) after(d time.Duration, do func()) {
+	s.timers = append(s.timers, time.AfterFunc(d, do))
+}
+
+// rest stops what was to be done later.
+func (s *session) rest() {
+	for _, t := range s.timers {
+		t.Stop()
+	}
+	s.timers = nil
+}
+
+// later does something to a session whose client is still away.
+func (h *hub) later(s *session, do func(*session)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.closed && h.sessions[s.id] == s && s.away() {
+		do(s)
+	}
+}
+
+// drop ends a session. Its caller holds the lock, as those below.
+func (h *hub) drop(s *session) {
+	s.rest()
+	h.publishWill(s)
+	for filter := range s.filters {
+		h.filters.remove(filter, s)
+	}
+	delete(h.sessions, s.id)
+}
+
+func (h *hub) publishWill(s *session) {
+	h.route(s.will)
+	s.will = nil
+}
+
+// publish routes a message to everybody who subscribed to its topic.
+func (h *hub) publish(m *message) {
+	if m.retain {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+	} else {
+		h.mu.RLock()
+		defer h.mu.RUnlock()
+	}
+	h.route(m)
+}
+
+// route is publish for who holds the lock; for writing if the message is to be
+// retained. Nil is no message.
+func (h *hub) route(m *message) {
+	if m == nil || h.closed {
+		return
+	}
+	switch {
+	case m.retain && len(m.payload) == 0:
+		delete(h.retained, m.topic)
+	case m.retain && (h.retained[m.topic] != nil || len(h.retained) < maxRetained):
+		h.retained[m.topic] = m
+	case m.retain:
+		h.log.Warn("too many retained messages, one is not kept", "topic", m.topic)
+	}
+	for s, sub := range h.filters.match(m.topic) {
+		if sub.noLocal && s == m.from {
+			continue
+		}
+		h.put(s, delivery{message: m, qos: min(m.qos, sub.qos), retain: m.retain && sub.retainAsPublished})
+	}
+}
+
+func (h *hub) put(s *session, d delivery) {
+	if !s.put(d) {
+		h.log.Warn("a client does not take its messages, some are lost", "client", s.id)
+	}
+}
+
+// retainNever is the retain handling of a subscription that wants no retained
+// messages, retainFresh of one that wants them only when it is new (MQTT 5,
+// 3.8.3.1).
+const (
+	retainFresh = 1
+	retainNever = 2
+)
+
+// subscribe adds a subscription and returns the answer to it.
+func (h *hub) subscribe(s *session, asked packets.Subscription) packets.Code {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, had := s.filters[asked.Filter]; !had && len(s.filters) >= maxFilters {
+		return packets.ErrQuotaExceeded
+	}
+	sub := subscription{qos: min(asked.Qos, 1), noLocal: asked.NoLocal, retainAsPublished: asked.RetainAsPublished}
+	s.filters[asked.Filter] = struct{}{}
+	fresh := h.filters.add(asked.Filter, s, sub)
+	if asked.RetainHandling != retainNever && (fresh || asked.RetainHandling != retainFresh) {
+		h.sendRetained(s, asked.Filter, sub)
+	}
+	return packets.QosCodes[sub.qos]
+}
+
+func (h *hub) sendRetained(s *session, filter string, sub subscription) {
+	send := func(m *message) {
+		if m.expired(h.now()) {
+			delete(h.retained, m.topic)
+			return
+		}
+		h.put(s, delivery{message: m, qos: min(m.qos, sub.qos), retain: true})
+	}
+	if m := h.retained[filter]; m != nil {
+		send(m)
+		return
+	}
+	for topic, m := range h.retained {
+		if matches(filter, topic) {
+			send(m)
+		}
+	}
+}
+
+// unsubscribe tells whether there was such a subscription.
+func (h *hub) unsubscribe(s *session, filter string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, had := s.filters[filter]
+	delete(s.filters, filter)
+	h.filters.remove(filter, s)
+	return had
+}
+
+// close lets nothing happen any more.
+func (h *hub) close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closed = true
+	for _, s := range h.sessions {
+		s.rest()
+	}
+}

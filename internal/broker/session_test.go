@@ -1,0 +1,467 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/eclipse/paho.golang/packets"
+	"github.com/eclipse/paho.golang/paho"
+
+	"k8s4r.io/k8s4r/internal/wire"
+)
+
+// peer speaks MQTT 5 packet by packet, for what no client library would do.
+type peer struct {
+	t    *testing.T
+	conn net.Conn
+}
+
+func newPeer(t *testing.T, b *Broker, id string, change ...func(*packets.Connect)) (*peer, *packets.Connack) {
+	t.Helper()
+	p := &peer{t: t, conn: dial(t, b)}
+	c := &packets.Connect{ProtocolName: "MQTT", ProtocolVersion: 5, ClientID: id, KeepAlive: 60, Properties: &packets.Properties{}}
+	for _, f := range change {
+		f(c)
+	}
+	p.send(c)
+	return p, p.read().Content.(*packets.Connack)
+}
+
+func lasting(c *packets.Connect) { c.Properties.SessionExpiryInterval = ptr(uint32(60)) }
+
+func window(n uint16) func(*packets.Connect) {
+	return func(c *packets.Connect) { c.Properties.ReceiveMaximum = ptr(n) }
+}
+
+func ptr[T any](v T) *T { return &v }
+
+func (p *peer) send(c packets.Packet) {
+	p.t.Helper()
+	if _, err := c.WriteTo(p.conn); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *peer) read() *packets.ControlPacket {
+	p.t.Helper()
+	_ = p.conn.SetReadDeadline(time.Now().Add(patience))
+	pk, err := packets.ReadPacket(p.conn)
+	if err != nil {
+		p.t.Fatalf("read: %v", err)
+	}
+	return pk
+}
+
+// publish reads the next packet, which must be a message.
+func (p *peer) publish() *packets.Publish {
+	p.t.Helper()
+	pk := p.read()
+	m, ok := pk.Content.(*packets.Publish)
+	if !ok {
+		p.t.Fatalf("got %s", pk.PacketType())
+	}
+	return m
+}
+
+func (p *peer) ack(m *packets.Publish) {
+	p.t.Helper()
+	p.send(&packets.Puback{PacketID: m.PacketID, Properties: &packets.Properties{}})
+}
+
+// quiet checks that nothing but the answer to a ping comes.
+func (p *peer) quiet() {
+	p.t.Helper()
+	p.send(&packets.Pingreq{})
+	if pk := p.read(); pk.Type != packets.PINGRESP {
+		p.t.Fatalf("got %s %v", pk.PacketType(), pk.Content)
+	}
+}
+
+func (p *peer) subscribe(filters ...packets.SubOptions) []byte {
+	p.t.Helper()
+	p.send(&packets.Subscribe{PacketID: 1, Subscriptions: filters, Properties: &packets.Properties{}})
+	for {
+		if s, ok := p.read().Content.(*packets.Suback); ok {
+			return s.Reasons
+		}
+	}
+}
+
+func qos1(filter string) packets.SubOptions { return packets.SubOptions{Topic: filter, QoS: 1} }
+
+// gone waits for the end of the connection, and returns the reason that the
+// broker gave.
+func (p *peer) gone() byte {
+	p.t.Helper()
+	pk := p.read()
+	d, ok := pk.Content.(*packets.Disconnect)
+	if !ok {
+		p.t.Fatalf("got %s", pk.PacketType())
+	}
+	if _, err := p.conn.Read(make([]byte, 1)); err == nil {
+		p.t.Error("still connected")
+	}
+	return d.ReasonCode
+}
+
+func say(t *testing.T, c *paho.Client, topic, text string) {
+	t.Helper()
+	if _, err := c.Publish(t.Context(), &paho.Publish{Topic: topic, QoS: wire.QoS, Payload: []byte(text)}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A client that takes few messages at a time gets all of a burst, in order.
+func TestAWindowThatFillsUpOpensAgain(t *testing.T) {
+	b := start(t, "127.0.0.1:0")
+	slow, _ := newPeer(t, b, "slow", window(2))
+	slow.subscribe(qos1("news"))
+	speaker, _ := connect5(t, b, "speaker")
+	const burst = 500
+	for i := range burst {
+		say(t, speaker, "news", fmt.Sprint(i))
+	}
+	first, second := slow.publish(), slow.publish()
+	slow.quiet()
+	slow.ack(first)
+	slow.ack(second)
+	for i := 2; i < burst; i++ {
+		m := slow.publish()
+		if string(m.Payload) != fmt.Sprint(i) {
+			t.Fatalf("message %d is %s", i, m.Payload)
+		}
+		slow.ack(m)
+	}
+	slow.quiet()
+}
+
+// What a client has not acknowledged comes again on its next connection, first,
+// as what it was; then what was said meanwhile, in order.
+func TestASessionGoesOnWhereItsConnectionBroke(t *testing.T) {
+	b := start(t, "127.0.0.1:0")
+	p, ack := newPeer(t, b, "away", lasting, window(2))
+	if ack.SessionPresent {
+		t.Error("a session that was never there")
+	}
+	p.subscribe(qos1("news"))
+	speaker, _ := connect5(t, b, "speaker")
+	for i := range 4 {
+		say(t, speaker, "news", fmt.Sprint(i))
+	}
+	had := p.publish()
+	p.ack(had)
+	lost := p.publish()
+	p.conn.Close()
+	for i := 4; i < 6; i++ {
+		say(t, speaker, "news", fmt.Sprint(i))
+	}
+	p, ack = newPeer(t, b, "away", lasting)
+	if !ack.SessionPresent {
+		t.Fatal("the session is gone")
+	}
+	again := p.publish()
+	if again.PacketID != lost.PacketID || !again.Duplicate || string(again.Payload) != "1" {
+		t.Errorf("first comes %d %v %s", again.PacketID, again.Duplicate, again.Payload)
+	}
+	for i := 2; i < 6; i++ {
+		m := p.publish()
+		// 2 may have been on its way when the connection broke.
+		if string(m.Payload) != fmt.Sprint(i) || m.Duplicate && i > 2 {
+			t.Errorf("then %v %s, want %d", m.Duplicate, m.Payload, i)
+		}
+	}
+	p.quiet()
+}
+
+func TestAClientThatStartsCleanHasNothing(t *testing.T) {
+	b := start(t, "127.0.0.1:0")
+	p, _ := newPeer(t, b, "c", lasting)
+	p.subscribe(qos1("news"))
+	p.conn.Close()
+	speaker, _ := connect5(t, b, "speaker")
+	say(t, speaker, "news", "old")
+	p, ack := newPeer(t, b, "c", func(c *packets.Connect) { c.CleanStart = true })
+	if ack.SessionPresent {
+		t.Error("it has a session")
+	}
+	say(t, speaker, "news", "new")
+	p.quiet()
+}
+
+func TestASessionEndsWithItsTime(t *testing.T) {
+	b := start(t, "127.0.0.1:0")
+	h := b.listener.hub
+	p, _ := newPeer(t, b, "c", func(c *packets.Connect) { c.Properties.SessionExpiryInterval = ptr(uint32(1)) })
+	p.subscribe(qos1("news"))
+	p.conn.Close()
+	for until := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		h.mu.RLock()
+		left, filters := len(h.sessions), len(h.filters.children)
+		h.mu.RUnlock()
+		if left == 0 && filters == 0 {
+			return
+		}
+		if time.Now().After(until) {
+			t.Fatalf("%d sessions, %d filters", left, filters)
+		}
+	}
+}
+
+// One who takes over a session ends the connection that has it, and gets what
+// that did not acknowledge.
+func TestTheLaterConnectionTakesOver(t *testing.T) {
+	b := start(t, "127.0.0.1:0")
+	first, _ := newPeer(t, b, "c", lasting)
+	first.subscribe(qos1("news"))
+	speaker, _ := connect5(t, b, "speaker")
+	say(t, speaker, "news", "x")
+	first.publish()
+	second, ack := newPeer(t, b, "c", lasting)
+	if got := first.gone(); got != packets.DisconnectSessionTakenOver {
+		t.Errorf("the first is told %#x", got)
+	}
+	if !ack.SessionPresent || string(second.publish().Payload) != "x" {
+		t.Error("the second does not go on with the session")
+	}
+}
+
+func TestWills(t *testing.T) {
+	will := func(delay uint32) func(*packets.Connect) {
+		return func(c *packets.Connect) {
+			c.WillFlag, c.WillQOS, c.WillTopic, c.WillMessage = true, 1, "wills", []byte("gone")
+			c.WillProperties = &packets.Properties{WillDelayInterval: ptr(delay)}
+		}
+	}
+	for _, c := range []struct {
+		name   string
+		delay  uint32
+		leave  func(*testing.T, *Broker, *peer)
+		spoken bool
+	}{
+		{"a connection that breaks", 0, func(_ *testing.T, _ *Broker, p *peer) { p.conn.Close() }, true},
+		{"a goodbye", 0, func(_ *testing.T, _ *Broker, p *peer) {
+			p.send(&packets.Disconnect{Properties: &packets.Properties{}})
+		}, false},
+		{"a goodbye that asks for it", 0, func(_ *testing.T, _ *Broker, p *peer) {
+			p.send(&packets.Disconnect{ReasonCode: packets.DisconnectDisconnectWithWillMessage, Properties: &packets.Properties{}})
+		}, true},
+		{"a protocol error", 0, func(_ *testing.T, _ *Broker, p *peer) {
+			p.send(&packets.Connect{ProtocolName: "MQTT", ProtocolVersion: 5})
+		}, true},
+		{"back before its delay", 60, func(t *testing.T, b *Broker, p *peer) {
+			p.conn.Close()
+			newPeer(t, b, "c", lasting)
+		}, false},
+		{"back clean before its delay", 60, func(t *testing.T, b *Broker, p *peer) {
+			p.conn.Close()
+			newPeer(t, b, "c", func(c *packets.Connect) { c.CleanStart = true })
+		}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := start(t, "127.0.0.1:0")
+			listener, _ := newPeer(t, b, "listener")
+			listener.subscribe(qos1("wills"))
+			p, _ := newPeer(t, b, "c", lasting, will(c.delay))
+			c.leave(t, b, p)
+			_, _ = p.conn.Read(make([]byte, 64))
+			if c.spoken {
+				if m := listener.publish(); string(m.Payload) != "gone" {
+					t.Errorf("heard %s", m.Payload)
+				}
+				return
+			}
+			listener.quiet()
+		})
+	}
+}
+
+func TestRetainedMessages(t *testing.T) {
+	b := start(t, "127.0.0.1:0")
+	speaker, _ := connect5(t, b, "speaker")
+	retain := func(topic, text string) {
+		t.Helper()
+		m := &paho.Publish{Topic: topic, QoS: wire.QoS, Retain: true, Payload: []byte(text)}
+		if _, err := speaker.Publish(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	early, _ := newPeer(t, b, "early")
+	early.subscribe(qos1("robots/+/state"))
+	retain("robots/r1/state", "old")
+	retain("robots/r1/state", "new")
+	retain("robots/r2/state", "x")
+	retain("robots/r2/state", "")
+	for _, want := range []string{"old", "new", "x", ""} {
+		if m := early.publish(); string(m.Payload) != want || m.Retain {
+			t.Errorf("the early one hears %q, retained %v, want %q", m.Payload, m.Retain, want)
+		}
+	}
+	for _, filter := range []string{"robots/r1/state", "robots/#"} {
+		late, _ := newPeer(t, b, "late"+filter)
+		late.send(&packets.Subscribe{PacketID: 1, Subscriptions: []packets.SubOptions{qos1(filter)}, Properties: &packets.Properties{}})
+		heard := 0
+		for range 2 { // the message and the answer, in any order
+			if m, ok := late.read().Content.(*packets.Publish); ok {
+				heard++
+				if string(m.Payload) != "new" || !m.Retain {
+					t.Errorf("%s: %q, retained %v", filter, m.Payload, m.Retain)
+				}
+			}
+		}
+		late.quiet()
+		if heard != 1 {
+			t.Errorf("%s: %d messages", filter, heard)
+		}
+	}
+	never, _ := newPeer(t, b, "never")
+	never.subscribe(packets.SubOptions{Topic: "#", QoS: 1, RetainHandling: 2})
+	never.quiet()
+}
+
+func TestAMessageThatIsTooOldIsNotDelivered(t *testing.T) {
+	b := New(Config{Listen: "127.0.0.1:0"})
+	var ahead atomic.Int64
+	b.now = func() time.Time { return time.Unix(1e9, 0).Add(time.Duration(ahead.Load())) }
+	if err := b.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stop(t, b) })
+	p, _ := newPeer(t, b, "away", lasting)
+	p.subscribe(qos1("news"))
+	p.conn.Close()
+	speaker, _ := connect5(t, b, "speaker")
+	for _, seconds := range []uint32{10, 100} {
+		m := &paho.Publish{Topic: "news", QoS: wire.QoS, Payload: []byte{byte(seconds)}, Properties: &paho.PublishProperties{MessageExpiry: ptr(seconds)}}
+		if _, err := speaker.Publish(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ahead.Store(int64(30 * time.Second))
+	p, _ = newPeer(t, b, "away", lasting)
+	if m := p.publish(); m.Payload[0] != 100 || *m.Properties.MessageExpiry != 70 {
+		t.Errorf("got %d with %d s left", m.Payload[0], *m.Properties.MessageExpiry)
+	}
+	p.quiet()
+}
+
+func TestWhatTheBrokerDoesNotOffer(t *testing.T) {
+	b := start(t, "127.0.0.1:0")
+	p, ack := newPeer(t, b, "")
+	if *ack.Properties.MaximumQOS != 1 || *ack.Properties.SharedSubAvailable != 0 || *ack.Properties.SubIDAvailable != 0 || ack.Properties.AssignedClientID == "" {
+		t.Errorf("says of itself %+v", ack.Properties)
+	}
+	got := p.subscribe(packets.SubOptions{Topic: "a", QoS: 2}, qos1("$share/g/a"), qos1("a/#/b"))
+	if want := []byte{1, packets.SubackSharedSubscriptionnotsupported, packets.SubackTopicFilterinvalid}; string(got) != string(want) {
+		t.Errorf("subscriptions answered with %#x, want %#x", got, want)
+	}
+	p.send(&packets.Publish{Topic: "a", QoS: 2, PacketID: 7, Properties: &packets.Properties{}})
+	if code := p.gone(); code != packets.DisconnectQoSNotSupported {
+		t.Errorf("QoS 2 ends with %#x", code)
+	}
+	p, _ = newPeer(t, b, "x")
+	p.send(&packets.Publish{Topic: "a/+", QoS: 1, PacketID: 7, Properties: &packets.Properties{}})
+	if code := p.gone(); code != packets.DisconnectProtocolError {
+		t.Errorf("a wildcard in a topic ends with %#x", code)
+	}
+}
+
+// One client that does not read holds up neither its speakers nor the others,
+// and what is kept for it is bounded.
+func TestAClientThatDoesNotReadHarmsNobody(t *testing.T) {
+	b := start(t, "127.0.0.1:0")
+	stuck, _ := newPeer(t, b, "stuck")
+	stuck.subscribe(qos1("news"))
+	well, heard := connect5(t, b, "well")
+	subscribe(t, well, "news")
+	speaker, _ := connect5(t, b, "speaker")
+	large := make([]byte, wire.MaxPayload)
+	const messages = maxWaitingBytes/wire.MaxPayload + 64
+	for range messages {
+		if _, err := speaker.Publish(t.Context(), &paho.Publish{Topic: "news", QoS: wire.QoS, Payload: large}); err != nil {
+			t.Fatal(err)
+		}
+		hear(t, heard)
+	}
+	h := b.listener.hub
+	h.mu.RLock()
+	s := h.sessions["stuck"]
+	h.mu.RUnlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.bytes > maxWaitingBytes || !s.full {
+		t.Errorf("%d bytes wait for it, full %v", s.bytes, s.full)
+	}
+}
+
+// Many come, go and speak at once, under few names: nobody is stuck for ever.
+func TestNobodyGetsStuckInACrowd(t *testing.T) {
+	b := start(t, "127.0.0.1:0")
+	speaker, _ := connect5(t, b, "speaker")
+	var crowd sync.WaitGroup
+	for n := range 8 {
+		crowd.Go(func() {
+			for i := range 100 {
+				conn := dial(t, b)
+				_ = conn.SetDeadline(time.Now().Add(patience))
+				_, _ = fmt.Fprintf(conn, "\x10\x0d\x00\x04MQTT\x04\x02\x00\x3c\x00\x01%d", n%4)
+				_, _ = conn.Write([]byte("\x82\x09\x00\x01\x00\x04news\x01" + "\x32\x09\x00\x04news\x00\x02x"))
+				_, err := conn.Read(make([]byte, 4))
+				if errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Error("no answer")
+				}
+				if i%2 == 0 {
+					_ = conn.Close() // else the next one takes over
+				}
+			}
+		})
+	}
+	gone := make(chan struct{})
+	go func() { crowd.Wait(); close(gone) }()
+	for {
+		select {
+		case <-gone:
+			return
+		default:
+			say(t, speaker, "news", "y")
+		}
+	}
+}
+
+func FuzzPackets(f *testing.F) {
+	connect := "\x10\x10\x00\x04MQTT\x05\x02\x00\x3c\x00\x00\x03abc"
+	f.Add([]byte(connect + "\x82\x08\x00\x01\x00\x00\x02a/\x01"))
+	f.Add([]byte(connect + "\x32\x07\x00\x01a\x00\x01\x00x\xe0\x00"))
+	f.Add([]byte("\x10\x0f\x00\x04MQTT\x04\x02\x00\x3c\x00\x03abc\x82\x06\x00\x01\x00\x01#\x01"))
+	f.Add([]byte(connect + "\x82\x03\x00\x01\x00"))
+	l := New(Config{Listen: "127.0.0.1:0"})
+	if err := l.Start(f.Context()); err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, packets []byte) {
+		ours, theirs := net.Pipe()
+		c := newConn(theirs, newHub(l.cfg.Log, time.Now))
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			l.listener.speak(c)
+		}()
+		_ = ours.SetDeadline(time.Now().Add(time.Second))
+		go func() { _, _ = ours.Write(packets); _ = ours.Close() }()
+		for b := make([]byte, 512); ; {
+			if _, err := ours.Read(b); err != nil {
+				break
+			}
+		}
+		select {
+		case <-ended:
+		case <-time.After(patience):
+			t.Fatal("the connection has ended, and its goroutine has not")
+		}
+	})
+}
