@@ -1,6 +1,9 @@
 package lifecycle
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // JobState is the state of a job, and of a task group, which knows fewer of
 // them.
@@ -47,10 +50,126 @@ func (s JobState) Starts() bool {
 	return s == "" || s == JobUnderConstruction || s == JobPending || s == JobRunning
 }
 
+// Holds tells whether tasks of a job in state s that wait are held back. Those
+// on a robot go on.
+func (s JobState) Holds() bool { return s == JobPauseRequested || s == JobPaused }
+
 // Stops tells whether tasks of a job in state s are called off: those that
 // wait are canceled, those on a robot are asked to stop.
 func (s JobState) Stops() bool {
 	return s == JobCancelRequested || s == JobCanceled || s == JobFailed
+}
+
+// JobSignal is a reason for a job to change its state: a wish of the operator,
+// or what its tasks and its clock say.
+type JobSignal string
+
+// The signals of a job. All are the manager's.
+const (
+	// JobConstructed: every group exists, with its first tasks.
+	JobConstructed JobSignal = "constructed"
+	// JobPause is a wish.
+	JobPause JobSignal = "pause"
+	// JobResume is a wish.
+	JobResume JobSignal = "resume"
+	// JobCancel is a wish.
+	JobCancel JobSignal = "cancel"
+	// JobRequeue is a wish: all tasks.
+	JobRequeue JobSignal = "requeue"
+	// JobRequeueSome is a wish: the failed tasks, or those that are named.
+	JobRequeueSome JobSignal = "requeue-some"
+	// JobRequeued: the tasks have been put back.
+	JobRequeued JobSignal = "requeued"
+	// JobStarted: a task has started.
+	JobStarted JobSignal = "started"
+	// JobSettled: no task is on a robot any more.
+	JobSettled JobSignal = "settled"
+	// JobTooManyFailed: the share of failed tasks has reached the limit.
+	JobTooManyFailed JobSignal = "too-many-failed"
+	// JobOverdue: the job's active deadline is over.
+	JobOverdue JobSignal = "overdue"
+	// JobTasksCanceled: every task has ended, some were canceled, and none
+	// completed.
+	JobTasksCanceled JobSignal = "tasks-canceled"
+	// JobTasksEnded: every task has ended.
+	JobTasksEnded JobSignal = "tasks-ended"
+)
+
+// JobSignals lists every signal of a job.
+var JobSignals = []JobSignal{
+	JobConstructed, JobPause, JobResume, JobCancel, JobRequeue, JobRequeueSome, JobRequeued, JobStarted,
+	JobSettled, JobTooManyFailed, JobOverdue, JobTasksCanceled, JobTasksEnded,
+}
+
+var jobTable = table[JobState, JobSignal]{
+	JobUnderConstruction: {
+		JobConstructed: JobPending,
+		JobCancel:      JobCancelRequested,
+	},
+	JobPending: {
+		JobPause:         JobPauseRequested,
+		JobCancel:        JobCancelRequested,
+		JobStarted:       JobRunning,
+		JobTooManyFailed: JobFailed,
+		JobOverdue:       JobFailed,
+		JobTasksCanceled: JobCanceled,
+		JobTasksEnded:    JobCompleted,
+	},
+	JobRunning: {
+		JobPause:         JobPauseRequested,
+		JobCancel:        JobCancelRequested,
+		JobRequeueSome:   JobRequeueing,
+		JobTooManyFailed: JobFailed,
+		JobOverdue:       JobFailed,
+		JobTasksCanceled: JobCanceled,
+		JobTasksEnded:    JobCompleted,
+	},
+	JobPauseRequested: {
+		JobResume:        JobPending,
+		JobCancel:        JobCancelRequested,
+		JobSettled:       JobPaused,
+		JobTooManyFailed: JobFailed,
+		JobOverdue:       JobFailed,
+		JobTasksCanceled: JobCanceled,
+		JobTasksEnded:    JobCompleted,
+	},
+	JobPaused: {
+		JobResume:        JobPending,
+		JobCancel:        JobCancelRequested,
+		JobRequeue:       JobRequeueing,
+		JobRequeueSome:   JobRequeueing,
+		JobTooManyFailed: JobFailed,
+		JobOverdue:       JobFailed,
+		JobTasksCanceled: JobCanceled,
+		JobTasksEnded:    JobCompleted,
+	},
+	JobCancelRequested: {JobSettled: JobCanceled},
+	JobRequeueing:      {JobRequeued: JobPending},
+	JobCanceled:        {JobRequeue: JobRequeueing, JobRequeueSome: JobRequeueing},
+	JobCompleted:       {JobRequeue: JobRequeueing, JobRequeueSome: JobRequeueing},
+	JobFailed: {
+		JobCancel:      JobCancelRequested,
+		JobRequeue:     JobRequeueing,
+		JobRequeueSome: JobRequeueing,
+	},
+}
+
+// StepJob returns the state that follows from signal g in state s, and whether
+// the table has that edge. Without one it returns s. The empty state reads as
+// under construction.
+func StepJob(s JobState, g JobSignal) (JobState, bool) { return jobTable.step(s.orNew(), g) }
+
+func (s JobState) orNew() JobState {
+	if s == "" {
+		return JobUnderConstruction
+	}
+	return s
+}
+
+// JobWishes lists, sorted, what an operator may wish of a job in state s.
+func JobWishes(s JobState) []JobSignal {
+	wishes := []JobSignal{JobCancel, JobPause, JobRequeue, JobRequeueSome, JobResume}
+	return slices.DeleteFunc(wishes, func(g JobSignal) bool { _, ok := StepJob(s, g); return !ok })
 }
 
 // Counts says how many tasks of a job or a group are in each state. Total
@@ -106,35 +225,45 @@ func (c Counts) TooManyFailed(maxFailedPercent int) bool {
 // job fails when it does not say otherwise.
 const DefaultMaxFailedPercent = 10
 
+// verdict is a signal that the tasks of a job give, and what it says to people.
+type verdict struct {
+	signal JobSignal
+	why    string
+}
+
+// verdicts are the signals that tasks as counted give, the weightiest first.
+func (c Counts) verdicts(maxFailedPercent int) []verdict {
+	var all []verdict
+	say := func(holds bool, g JobSignal, why string) {
+		if holds {
+			all = append(all, verdict{g, why})
+		}
+	}
+	canceled, ended := c.In[TaskCanceled], c.Terminal() == c.Total
+	say(c.TooManyFailed(maxFailedPercent), JobTooManyFailed, "too many tasks failed")
+	// Paused tasks keep a job from its end: one that was just resumed still has
+	// some, and would end before they run.
+	say(ended && canceled > 0 && c.In[TaskCompleted] == 0, JobTasksCanceled, "its tasks were canceled")
+	say(ended, JobTasksEnded, c.endedReason())
+	say(c.Active() == 0, JobSettled, "no task is running any more")
+	say(c.Active()+c.Sum(TaskSoftFailed, TaskCompleted, TaskFailed) > 0, JobStarted, "a task has started")
+	return all
+}
+
 // JobAfterTasks returns what a job in state s becomes when its tasks stand as
 // counted, following the rules for task changes in docs/spec/job.md. It never
 // revives what is terminal. The text says why, and is empty when nothing
 // changes.
 func JobAfterTasks(s JobState, c Counts, maxFailedPercent int) (JobState, string) {
-	if s.Terminal() || s == JobUnderConstruction || s == JobRequeueing {
-		return s, ""
-	}
-	switch {
-	case s == JobCancelRequested:
-		if c.Active() == 0 {
-			return JobCanceled, "no task is running any more"
+	for _, v := range c.verdicts(maxFailedPercent) {
+		if to, ok := StepJob(s, v.signal); ok {
+			return to, v.why
 		}
-		return s, ""
-	case c.TooManyFailed(maxFailedPercent):
-		return JobFailed, "too many tasks failed"
-	case c.Terminal() == c.Total && c.Total > 0 && c.In[TaskCanceled] == c.Total:
-		return JobCanceled, "all tasks are canceled"
-	case c.Terminal() == c.Total:
-		return JobCompleted, completedReason(c)
-	case s == JobPauseRequested && c.Active() == 0:
-		return JobPaused, "no task is running any more"
-	case s == JobPending && c.Active()+c.Terminal()+c.Sum(TaskSoftFailed) > 0:
-		return JobRunning, "a task has started"
 	}
 	return s, ""
 }
 
-func completedReason(c Counts) string {
+func (c Counts) endedReason() string {
 	failed, canceled := c.In[TaskFailed], c.In[TaskCanceled]
 	switch {
 	case failed == 0 && canceled == 0:
@@ -145,4 +274,27 @@ func completedReason(c Counts) string {
 		return fmt.Sprintf("all tasks ended, %d of %d canceled", canceled, c.Total)
 	}
 	return fmt.Sprintf("all tasks ended, %d of %d failed and %d canceled", failed, c.Total, canceled)
+}
+
+// GroupAfterTasks returns what a task group in state s becomes when its tasks
+// stand as counted and its job is in state job. It follows the rules of a job,
+// but that its job's wishes are not its own: it knows neither requests nor
+// their reasons.
+func GroupAfterTasks(s, job JobState, c Counts, maxFailedPercent int) (JobState, string) {
+	calledOff := job == JobCancelRequested || job == JobCanceled
+	switch {
+	case s.Terminal():
+		return s, ""
+	case calledOff && c.Active() == 0 && c.In[TaskCompleted] < c.Total:
+		return JobCanceled, "the job was canceled"
+	case s == JobPaused && !job.Holds():
+		return JobPending, "the job goes on"
+	}
+	if to, why := JobAfterTasks(s, c, maxFailedPercent); to != s {
+		return to, why
+	}
+	if s != JobPaused && job.Holds() && c.Active() == 0 {
+		return JobPaused, "the job is paused"
+	}
+	return s, ""
 }

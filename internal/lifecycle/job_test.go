@@ -69,6 +69,130 @@ func TestJobAfterTasks(t *testing.T) {
 	}
 }
 
+// jobEdges is the whole table once more, in the words of docs/spec/job.md, so
+// that a changed edge is a changed test.
+var jobEdges = []struct {
+	from JobState
+	by   JobSignal
+	to   JobState
+}{
+	{JobUnderConstruction, JobConstructed, JobPending},
+	{JobUnderConstruction, JobCancel, JobCancelRequested},
+	{JobPending, JobPause, JobPauseRequested},
+	{JobPending, JobCancel, JobCancelRequested},
+	{JobPending, JobStarted, JobRunning},
+	{JobPending, JobTooManyFailed, JobFailed},
+	{JobPending, JobOverdue, JobFailed},
+	{JobPending, JobTasksCanceled, JobCanceled},
+	{JobPending, JobTasksEnded, JobCompleted},
+	{JobRunning, JobPause, JobPauseRequested},
+	{JobRunning, JobCancel, JobCancelRequested},
+	{JobRunning, JobRequeueSome, JobRequeueing},
+	{JobRunning, JobTooManyFailed, JobFailed},
+	{JobRunning, JobOverdue, JobFailed},
+	{JobRunning, JobTasksCanceled, JobCanceled},
+	{JobRunning, JobTasksEnded, JobCompleted},
+	{JobPauseRequested, JobResume, JobPending},
+	{JobPauseRequested, JobCancel, JobCancelRequested},
+	{JobPauseRequested, JobSettled, JobPaused},
+	{JobPauseRequested, JobTooManyFailed, JobFailed},
+	{JobPauseRequested, JobOverdue, JobFailed},
+	{JobPauseRequested, JobTasksCanceled, JobCanceled},
+	{JobPauseRequested, JobTasksEnded, JobCompleted},
+	{JobPaused, JobResume, JobPending},
+	{JobPaused, JobCancel, JobCancelRequested},
+	{JobPaused, JobRequeue, JobRequeueing},
+	{JobPaused, JobRequeueSome, JobRequeueing},
+	{JobPaused, JobTooManyFailed, JobFailed},
+	{JobPaused, JobOverdue, JobFailed},
+	{JobPaused, JobTasksCanceled, JobCanceled},
+	{JobPaused, JobTasksEnded, JobCompleted},
+	{JobCancelRequested, JobSettled, JobCanceled},
+	{JobRequeueing, JobRequeued, JobPending},
+	{JobCanceled, JobRequeue, JobRequeueing},
+	{JobCanceled, JobRequeueSome, JobRequeueing},
+	{JobCompleted, JobRequeue, JobRequeueing},
+	{JobCompleted, JobRequeueSome, JobRequeueing},
+	{JobFailed, JobCancel, JobCancelRequested},
+	{JobFailed, JobRequeue, JobRequeueing},
+	{JobFailed, JobRequeueSome, JobRequeueing},
+}
+
+func TestEveryPairOfJobStateAndSignal(t *testing.T) {
+	want := map[JobState]map[JobSignal]JobState{}
+	for _, e := range jobEdges {
+		if want[e.from] == nil {
+			want[e.from] = map[JobSignal]JobState{}
+		}
+		want[e.from][e.by] = e.to
+	}
+	for _, s := range JobStates {
+		for _, g := range JobSignals {
+			wantTo, wantOK := want[s][g]
+			if !wantOK {
+				wantTo = s
+			}
+			if to, ok := StepJob(s, g); to != wantTo || ok != wantOK {
+				t.Errorf("%s by %s: %s, %v; want %s, %v", s, g, to, ok, wantTo, wantOK)
+			}
+		}
+	}
+}
+
+// The contract's table of wishes: what is legal from where.
+func TestOnlyLegalWishesAreAccepted(t *testing.T) {
+	legal := map[JobSignal][]JobState{
+		JobPause:       {JobPending, JobRunning},
+		JobResume:      {JobPauseRequested, JobPaused},
+		JobCancel:      {JobUnderConstruction, JobPending, JobRunning, JobPauseRequested, JobPaused, JobFailed},
+		JobRequeue:     {JobPaused, JobCanceled, JobCompleted, JobFailed},
+		JobRequeueSome: {JobRunning, JobPaused, JobCanceled, JobCompleted, JobFailed},
+	}
+	for _, s := range JobStates {
+		for g, from := range legal {
+			if got := slices.Contains(JobWishes(s), g); got != slices.Contains(from, s) {
+				t.Errorf("%s of a %s job: %v", g, s, got)
+			}
+		}
+	}
+}
+
+func TestAJobThatWasJustResumedIsNotEndedByItsPausedTasks(t *testing.T) {
+	c := tasks(10, map[TaskState]int{TaskCanceled: 9, TaskPaused: 1})
+	if to, why := JobAfterTasks(JobPending, c, DefaultMaxFailedPercent); to != JobPending {
+		t.Errorf("becomes %s: %s", to, why)
+	}
+}
+
+func TestGroupAfterTasks(t *testing.T) {
+	some := func(s TaskState, n int) map[TaskState]int { return map[TaskState]int{s: n} }
+	for _, c := range []struct {
+		name   string
+		in     JobState
+		inJob  JobState
+		counts Counts
+		want   JobState
+	}{
+		{"a task runs: running", JobPending, JobRunning, tasks(3, some(TaskRunning, 1)), JobRunning},
+		{"its own share of failures counts", JobRunning, JobRunning, tasks(5, some(TaskFailed, 1)), JobFailed},
+		{"the job pauses and a task runs: goes on", JobRunning, JobPauseRequested, tasks(3, some(TaskRunning, 1)), JobRunning},
+		{"the job pauses and nothing runs: paused", JobRunning, JobPauseRequested, tasks(3, some(TaskPaused, 3)), JobPaused},
+		{"the job is paused: stays paused", JobPaused, JobPaused, tasks(3, some(TaskPaused, 3)), JobPaused},
+		{"the job goes on: pending", JobPaused, JobPending, tasks(3, some(TaskPaused, 3)), JobPending},
+		{"the job is called off and a task runs: not yet", JobRunning, JobCancelRequested, tasks(3, some(TaskRunning, 1)), JobRunning},
+		{"the job is called off and nothing runs: canceled", JobRunning, JobCancelRequested, tasks(3, some(TaskCanceled, 3)), JobCanceled},
+		{"the job is called off and all had completed: completed", JobRunning, JobCancelRequested, tasks(3, some(TaskCompleted, 3)), JobCompleted},
+		{"what is terminal stays", JobCompleted, JobPauseRequested, tasks(3, some(TaskCompleted, 3)), JobCompleted},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, why := GroupAfterTasks(c.in, c.inJob, c.counts, DefaultMaxFailedPercent)
+			if got != c.want || (got != c.in) != (why != "") {
+				t.Errorf("%s becomes %s (%s), want %s", c.in, got, why, c.want)
+			}
+		})
+	}
+}
+
 func TestAJobWhoseTasksAreAllTerminalEnds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := Counts{}
@@ -121,9 +245,10 @@ func TestCounts(t *testing.T) {
 func TestWhatAJobStateMeansForItsTasks(t *testing.T) {
 	starts := []JobState{"", JobUnderConstruction, JobPending, JobRunning}
 	stops := []JobState{JobCancelRequested, JobCanceled, JobFailed}
+	holds := []JobState{JobPauseRequested, JobPaused}
 	for _, s := range append([]JobState{""}, JobStates...) {
-		if s.Starts() != slices.Contains(starts, s) || s.Stops() != slices.Contains(stops, s) {
-			t.Errorf("%q: starts %v, stops %v", s, s.Starts(), s.Stops())
+		if s.Starts() != slices.Contains(starts, s) || s.Stops() != slices.Contains(stops, s) || s.Holds() != slices.Contains(holds, s) {
+			t.Errorf("%q: starts %v, stops %v, holds %v", s, s.Starts(), s.Stops(), s.Holds())
 		}
 	}
 }
