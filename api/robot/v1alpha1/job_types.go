@@ -388,9 +388,34 @@ type JobStatus struct {
 	// about.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// Requeue is the last wish of spec.requeue that was taken up.
+	// +optional
+	Requeue *RequeueStatus `json:"requeue,omitempty"`
+	// Blocklist names the robots that a group leaves alone, because too many of
+	// its tasks failed there.
+	// +optional
+	// +kubebuilder:validation:MaxItems=1024
+	// +listType=atomic
+	Blocklist []BlockedRobot `json:"blocklist,omitempty"`
 	// Conditions Complete, Failed and Suspended.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// RequeueStatus is a wish that was taken up.
+type RequeueStatus struct {
+	Requeue `json:",inline"`
+	// From is the state that the job was in.
+	// +optional
+	From string `json:"from,omitempty"`
+}
+
+// BlockedRobot is a robot that a group leaves alone.
+type BlockedRobot struct {
+	// TaskGroup by its name in the job.
+	TaskGroup string `json:"taskGroup"`
+	// Robot by its id.
+	Robot string `json:"robot"`
 }

@@ -108,6 +108,18 @@ type TaskStatus struct {
 	// LastRestartTime is when the last of them began. Written by the manager.
 	// +optional
 	LastRestartTime *metav1.MicroTime `json:"lastRestartTime,omitempty"`
+	// Restarts on the present robot. Written by the manager.
+	// +optional
+	Restarts *Restarts `json:"restarts,omitempty"`
+	// FailedRobots have failed the task, and are not given it again. Written by
+	// the manager; requeueing the task clears the list.
+	// +optional
+	// +kubebuilder:validation:MaxItems=256
+	// +listType=atomic
+	FailedRobots []string `json:"failedRobots,omitempty"`
+	// RetryAt is when the task may be tried again. Written by the manager.
+	// +optional
+	RetryAt *metav1.MicroTime `json:"retryAt,omitempty"`
 	// Message for people, by whoever wrote the state.
 	// +optional
 	Message string `json:"message,omitempty"`
@@ -143,6 +155,17 @@ const (
 	MaxAttempts = 10
 	MaxEvents   = 10
 )
+
+// Restarts are the attempts that followed a failed one on the same robot, as
+// the restartPolicy counts them.
+type Restarts struct {
+	// Robot that they are on.
+	Robot string `json:"robot"`
+	// Count of them in the present interval.
+	Count int32 `json:"count"`
+	// Since is when the interval began.
+	Since metav1.MicroTime `json:"since"`
+}
 
 // TaskAttempt is one run of a task, or the try of one.
 type TaskAttempt struct {

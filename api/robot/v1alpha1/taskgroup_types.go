@@ -74,6 +74,16 @@ type TaskGroupStatus struct {
 	// CompletedAt is when the group ended, well or badly.
 	// +optional
 	CompletedAt *metav1.MicroTime `json:"completedAt,omitempty"`
+	// ObservedRequeue is the generation of the last requeue of the job that all
+	// tasks of the group have followed.
+	// +optional
+	ObservedRequeue int64 `json:"observedRequeue,omitempty"`
+	// BlockedRobots take no more tasks of this group, because they failed too
+	// many of them. Requeueing the job clears the list.
+	// +optional
+	// +kubebuilder:validation:MaxItems=1024
+	// +listType=set
+	BlockedRobots []string `json:"blockedRobots,omitempty"`
 	// ObservedGeneration is the generation of the spec that this status is
 	// about.
 	// +optional

@@ -78,3 +78,26 @@ const (
 	// given work.
 	ConditionApproved = "Approved"
 )
+
+// The wishes in a Job's spec.desiredState.
+const (
+	DesiredRunning  = "running"
+	DesiredPaused   = "paused"
+	DesiredCanceled = "canceled"
+)
+
+// The scopes of a Job's spec.requeue.
+const (
+	RequeueAll    = "all"
+	RequeueFailed = "failed"
+)
+
+// RestartDelay is the mode of a restartPolicy that waits for its next interval.
+const RestartDelay = "delay"
+
+// The growth of a reschedulePolicy's delay. Exponential is the default.
+const (
+	DelayConstant    = "constant"
+	DelayExponential = "exponential"
+	DelayFibonacci   = "fibonacci"
+)

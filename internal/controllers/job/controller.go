@@ -19,6 +19,8 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/controllers/expect"
+	"k8s4r.io/k8s4r/internal/controllers/progress"
+	"k8s4r.io/k8s4r/internal/lifecycle"
 )
 
 // Name of the controller.
@@ -166,7 +168,20 @@ func (c *Controller) apply(ctx context.Context, j *v1alpha1.Job, steps Steps) (a
 		again = again || met
 		errs = append(errs, err)
 	}
-	return again, errors.Join(append(errs, c.writeStatus(ctx, j, steps))...)
+	errs = append(errs, c.writeStatus(ctx, j, steps))
+	if steps.Delete {
+		errs = append(errs, c.remove(ctx, j))
+	}
+	return again, errors.Join(errs...)
+}
+
+// remove deletes this job, and no later one of its name.
+func (c *Controller) remove(ctx context.Context, j *v1alpha1.Job) error {
+	err := c.Delete(ctx, j, client.Preconditions{UID: &j.UID}, client.PropagationPolicy(metav1.DeletePropagationBackground))
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("delete job %s: %w", j.Name, err)
+	}
+	return nil
 }
 
 func (c *Controller) writeStatus(ctx context.Context, j *v1alpha1.Job, steps Steps) error {
@@ -183,10 +198,25 @@ func (c *Controller) writeStatus(ctx context.Context, j *v1alpha1.Job, steps Ste
 	}
 	c.expect.Wrote(j.UID, j.ResourceVersion)
 	c.remember(j, func(m *memory) { m.lastStatus = c.Now() })
-	if steps.Warning != "" {
-		c.Recorder.Eventf(j, nil, corev1.EventTypeWarning, "Failed", "Run", "%s", steps.Warning)
-	}
+	c.tell(j, steps)
 	return nil
+}
+
+// ReasonRefused is the reason of the event about a wish that is not possible.
+const ReasonRefused = "WishRefused"
+
+// tell makes events of what has been written.
+func (c *Controller) tell(j *v1alpha1.Job, steps Steps) {
+	for _, change := range steps.Changes {
+		kind := corev1.EventTypeNormal
+		if change.To == lifecycle.JobFailed {
+			kind = corev1.EventTypeWarning
+		}
+		c.Recorder.Eventf(j, nil, kind, progress.Word(change.To), "Run", "%s", change.Why)
+	}
+	if steps.Refused != "" {
+		c.Recorder.Eventf(j, nil, corev1.EventTypeWarning, ReasonRefused, "Wish", "%s", steps.Refused)
+	}
 }
 
 // create creates one group. It tells whether the name was somebody else's, so

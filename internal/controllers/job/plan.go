@@ -36,10 +36,14 @@ type Steps struct {
 	Create []*v1alpha1.TaskGroup
 	// Status to write. Nil: as it is.
 	Status *v1alpha1.JobStatus
+	// Delete the job, because its time to live is over.
+	Delete bool
 	// WakeAt is when to look again. Zero: a watch will wake us.
 	WakeAt time.Time
-	// Warning is for people, as an event. Empty: none.
-	Warning string
+	// Changes of the state, in order, for people.
+	Changes []progress.Change
+	// Refused is a sentence about a wish that is not possible. Empty: none.
+	Refused string
 	// Why has one line for each decision.
 	Why []string
 }
@@ -48,12 +52,16 @@ type Steps struct {
 // writes that only count.
 func Plan(now time.Time, tick time.Duration, w World) Steps {
 	p := &plan{now: now, tick: tick, World: w}
-	if w.Job.DeletionTimestamp != nil || !runs(w.Job) || ended(w.Job) {
+	if w.Job.DeletionTimestamp != nil || !runs(w.Job) {
+		return p.out
+	}
+	if ended(w.Job) && p.wished(w.Job.Status.DeepCopy()).To == "" {
+		p.expire()
 		return p.out
 	}
 	if len(w.Creating) > 0 {
 		// Of a group that was deleted while the watch was cut off no word comes.
-		p.out.WakeAt = now.Add(expect.Lifetime)
+		p.wake(now.Add(expect.Lifetime))
 	}
 	if p.state().Starts() {
 		p.create()
@@ -81,6 +89,12 @@ type plan struct {
 	now  time.Time
 	tick time.Duration
 	out  Steps
+}
+
+func (p *plan) wake(at time.Time) {
+	if p.out.WakeAt.IsZero() || at.Before(p.out.WakeAt) {
+		p.out.WakeAt = at
+	}
 }
 
 func (p *plan) state() lifecycle.JobState { return lifecycle.JobState(p.Job.Status.State) }
@@ -140,6 +154,7 @@ func (p *plan) account() {
 	s := p.Job.Status.DeepCopy()
 	s.TaskCounts = progress.Write(counts)
 	s.ObservedGeneration = p.Job.Generation
+	s.Blocklist = p.blocklist()
 	changed := p.advance(s, counts)
 	at := metav1.NewMicroTime(p.now)
 	if s.StartedAt == nil && progress.Started(counts) {
@@ -153,36 +168,58 @@ func (p *plan) account() {
 	}
 	last := progress.Ended(lifecycle.JobState(s.State), counts)
 	if ready := p.LastStatus.Add(p.tick); !changed && !last && p.now.Before(ready) {
-		p.out.WakeAt = ready
+		p.wake(ready)
 		return
 	}
 	p.out.Status = s
 }
 
-// advance brings the state up to the counts, and tells whether it changed.
+// advance follows the state machine until nothing changes any more, and tells
+// whether anything did.
 func (p *plan) advance(s *v1alpha1.JobStatus, counts lifecycle.Counts) bool {
-	state := p.state()
-	if state == "" {
-		state = p.become(s, progress.Change{To: lifecycle.JobUnderConstruction, Why: "its task groups are being created"})
-	}
-	if state == lifecycle.JobUnderConstruction && p.constructed() {
-		state = p.become(s, progress.Change{To: lifecycle.JobPending, Why: "every task group has its first tasks"})
-	}
-	for _, c := range progress.Advance(state, counts, progress.MaxFailedPercent(p.Job)) {
-		if c.To == lifecycle.JobFailed {
-			c.Why += p.blame()
-			p.out.Warning = c.Why
+	for {
+		c := p.following(s, counts)
+		if c.To == "" {
+			return s.State != p.Job.Status.State || !equality.Semantic.DeepEqual(s.Requeue, p.Job.Status.Requeue)
 		}
 		p.become(s, c)
 	}
-	return s.State != p.Job.Status.State
 }
 
-func (p *plan) become(s *v1alpha1.JobStatus, c progress.Change) lifecycle.JobState {
+// following is the next change of the job. Empty: none. The operator's wish
+// comes first.
+func (p *plan) following(s *v1alpha1.JobStatus, counts lifecycle.Counts) progress.Change {
+	state := lifecycle.JobState(s.State)
+	switch {
+	case state == "":
+		return progress.Change{To: lifecycle.JobUnderConstruction, Why: "its task groups are being created"}
+	case state == lifecycle.JobUnderConstruction && p.constructed():
+		return progress.Change{To: lifecycle.JobPending, Why: "every task group has its first tasks"}
+	case state == lifecycle.JobRequeueing && p.putBack(s):
+		reopen(s)
+		return progress.Change{To: lifecycle.JobPending, Why: "its tasks were put back"}
+	}
+	if c := p.wished(s); c.To != "" {
+		return c
+	}
+	if to, ok := lifecycle.StepJob(state, lifecycle.JobOverdue); ok && p.overdue(s) {
+		return progress.Change{To: to, Why: "it took longer than its activeDeadline", Reason: progress.ReasonDeadline}
+	}
+	to, why := lifecycle.JobAfterTasks(state, counts, progress.MaxFailedPercent(p.Job))
+	if to == state {
+		return progress.Change{}
+	}
+	if to == lifecycle.JobFailed {
+		why += p.blame()
+	}
+	return progress.Change{To: to, Why: why}
+}
+
+func (p *plan) become(s *v1alpha1.JobStatus, c progress.Change) {
 	s.State, s.Status, s.StatusDescription = string(c.To), string(c.To), c.Describe()
-	progress.Mark(&s.Conditions, p.now, p.Job.Generation, c.To, c.Why)
+	progress.Mark(&s.Conditions, p.now, p.Job.Generation, c)
+	p.out.Changes = append(p.out.Changes, c)
 	p.out.Why = append(p.out.Why, s.StatusDescription)
-	return c.To
 }
 
 // blame says what the failed groups say of themselves.

@@ -4,6 +4,8 @@ package progress
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -17,20 +19,8 @@ import (
 type Change struct {
 	To  lifecycle.JobState
 	Why string
-}
-
-// Advance follows the table from a state until nothing changes any more, and
-// returns each change.
-func Advance(from lifecycle.JobState, c lifecycle.Counts, maxFailedPercent int) []Change {
-	var changes []Change
-	for {
-		to, why := lifecycle.JobAfterTasks(from, c, maxFailedPercent)
-		if to == from {
-			return changes
-		}
-		changes = append(changes, Change{to, why})
-		from = to
-	}
+	// Reason for programs. Empty: that which goes with the state.
+	Reason string
 }
 
 // Describe is the statusDescription of a change.
@@ -82,24 +72,53 @@ func AddTo(c *lifecycle.Counts, t v1alpha1.TaskCounts) {
 	}
 }
 
-// Mark sets the conditions that go with a state: Complete for a good end,
-// Failed for any other, so that whoever waits for one of them is woken.
-func Mark(conditions *[]metav1.Condition, now time.Time, generation int64, s lifecycle.JobState, why string) {
-	var kind, reason string
-	switch s {
-	case lifecycle.JobCompleted:
-		kind, reason = v1alpha1.ConditionComplete, "AllTasksEnded"
-	case lifecycle.JobFailed:
-		kind, reason = v1alpha1.ConditionFailed, "TooManyFailedTasks"
-	case lifecycle.JobCanceled:
-		kind, reason = v1alpha1.ConditionFailed, "Canceled"
-	default:
-		return
+// marks are the conditions that are true in a state: Complete for a good end,
+// Failed for any other, so that whoever waits for one of them is woken, and
+// Suspended for a pause.
+var marks = map[lifecycle.JobState]struct{ kind, reason string }{
+	lifecycle.JobCompleted: {v1alpha1.ConditionComplete, "AllTasksEnded"},
+	lifecycle.JobFailed:    {v1alpha1.ConditionFailed, "TooManyFailedTasks"},
+	lifecycle.JobCanceled:  {v1alpha1.ConditionFailed, "Canceled"},
+	lifecycle.JobPaused:    {v1alpha1.ConditionSuspended, "Paused"},
+}
+
+// ReasonDeadline is why a job failed that took longer than its activeDeadline.
+const ReasonDeadline = "DeadlineExceeded"
+
+// Mark sets the conditions that go with a state, and takes back those that went
+// with the states before it.
+func Mark(conditions *[]metav1.Condition, now time.Time, generation int64, c Change) {
+	mark := marks[c.To]
+	if c.Reason != "" {
+		mark.reason = c.Reason
 	}
-	meta.SetStatusCondition(conditions, metav1.Condition{
-		Type: kind, Status: metav1.ConditionTrue, Reason: reason, Message: why,
-		ObservedGeneration: generation, LastTransitionTime: metav1.NewTime(now),
-	})
+	set := func(kind string, is metav1.ConditionStatus, reason string) {
+		meta.SetStatusCondition(conditions, metav1.Condition{
+			Type: kind, Status: is, Reason: reason, Message: c.Why,
+			ObservedGeneration: generation, LastTransitionTime: metav1.NewTime(now),
+		})
+	}
+	for _, old := range slices.Clone(*conditions) {
+		known := old.Type == v1alpha1.ConditionComplete || old.Type == v1alpha1.ConditionFailed || old.Type == v1alpha1.ConditionSuspended
+		if known && old.Type != mark.kind && old.Status == metav1.ConditionTrue {
+			set(old.Type, metav1.ConditionFalse, Word(c.To))
+		}
+	}
+	if mark.kind != "" {
+		set(mark.kind, metav1.ConditionTrue, mark.reason)
+	}
+}
+
+// Word is a state as the reason of a condition or an event: under-construction
+// reads UnderConstruction.
+func Word(s lifecycle.JobState) string {
+	var b strings.Builder
+	for part := range strings.SplitSeq(string(s), "-") {
+		if part != "" {
+			b.WriteString(strings.ToUpper(part[:1]) + part[1:])
+		}
+	}
+	return b.String()
 }
 
 // Ended tells whether nothing will change any more: the state is terminal and

@@ -20,6 +20,9 @@ const maxBackoff = 5 * time.Minute
 // It counts from our own word that the Task is back: a robot's clock may be
 // hours ahead.
 func readyAt(t *v1alpha1.Task) time.Time {
+	if at := t.Status.RetryAt; at != nil {
+		return at.Time
+	}
 	c := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionPlaced)
 	wait := backoff(returns(t.Status.Attempts))
 	if wait == 0 || c == nil || c.Status != metav1.ConditionFalse {

@@ -25,10 +25,12 @@ import (
 // Name of the controller.
 const Name = "task"
 
-// The fields by which the cache finds Tasks that have not ended.
+// The fields by which the cache finds Tasks: the first two only those that have
+// not ended.
 const (
-	indexRobot = "spec.targetRobot"
-	indexJob   = "spec.jobName"
+	indexRobot    = "spec.targetRobot"
+	indexJob      = "spec.jobName"
+	indexAllOfJob = "spec.jobName of all"
 )
 
 // explanations bounds the writes a second that only say why a Task waits.
@@ -61,21 +63,28 @@ func (c *Controller) Add(mgr ctrl.Manager) error {
 		Named(Name).
 		For(&v1alpha1.Task{}).
 		Watches(&v1alpha1.Robot{}, handler.EnqueueRequestsFromMapFunc(c.ofRobot), whenPhaseChanges()).
-		Watches(&v1alpha1.Job{}, handler.EnqueueRequestsFromMapFunc(c.ofJob), whenStateChanges()).
+		Watches(&v1alpha1.Job{}, c.jobHandler()).
+		Watches(&v1alpha1.TaskGroup{}, handler.EnqueueRequestsFromMapFunc(c.ofGroup), whenBlocklistGrows()).
 		WatchesRawSource(source.Func(c.listen)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: c.Concurrency}).
 		Complete(c)
 }
 
 func (c *Controller) index(mgr ctrl.Manager) error {
+	live := func(t *v1alpha1.Task, value string) string {
+		if lifecycle.TaskState(t.Status.State).Terminal() {
+			return ""
+		}
+		return value
+	}
 	fields := map[string]func(*v1alpha1.Task) string{
-		indexRobot: func(t *v1alpha1.Task) string { return t.Spec.TargetRobot },
-		indexJob:   func(t *v1alpha1.Task) string { return t.Spec.JobName },
+		indexRobot:    func(t *v1alpha1.Task) string { return live(t, t.Spec.TargetRobot) },
+		indexJob:      func(t *v1alpha1.Task) string { return live(t, t.Spec.JobName) },
+		indexAllOfJob: func(t *v1alpha1.Task) string { return t.Spec.JobName },
 	}
 	for name, value := range fields {
 		err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Task{}, name, func(o client.Object) []string {
-			t := o.(*v1alpha1.Task)
-			if v := value(t); v != "" && !lifecycle.TaskState(t.Status.State).Terminal() {
+			if v := value(o.(*v1alpha1.Task)); v != "" {
 				return []string{v}
 			}
 			return nil

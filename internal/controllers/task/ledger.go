@@ -8,6 +8,7 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/controllers/demand"
+	"k8s4r.io/k8s4r/internal/controllers/progress"
 	"k8s4r.io/k8s4r/internal/lifecycle"
 	"k8s4r.io/k8s4r/internal/placement"
 )
@@ -97,7 +98,9 @@ func (l *ledger) seeTask(t *v1alpha1.Task) {
 	}
 	l.fulfil(t)
 	switch {
-	case state.OnRobot():
+	case state.Active() && t.Spec.TargetRobot != "":
+		// An exited one keeps its place until it is known what follows: it may
+		// be run again there.
 		e := l.entryOf(k, t)
 		e.onRobot = true
 		l.sit(e, t.Spec.TargetRobot)
@@ -279,7 +282,7 @@ func (l *ledger) seeJob(obj *v1alpha1.Job) {
 		priority: demand.DefaultPriority,
 		selector: obj.Spec.RobotSelector,
 		since:    obj.CreationTimestamp.Time,
-		starts:   lifecycle.JobState(obj.Status.State).Starts() && obj.DeletionTimestamp == nil,
+		starts:   progress.Starts(obj) && obj.DeletionTimestamp == nil,
 	}
 	if p := obj.Spec.Priority; p != nil {
 		now.priority = *p

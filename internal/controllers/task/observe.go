@@ -7,11 +7,12 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -21,6 +22,8 @@ import (
 
 type toolsHandler = cache.ResourceEventHandler
 
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
 // observe reads what a decision about the Task depends on. It returns nil when
 // there is nothing to decide.
 func (c *Controller) observe(ctx context.Context, k key) (*World, error) {
@@ -28,21 +31,44 @@ func (c *Controller) observe(ctx context.Context, k key) (*World, error) {
 	if err := c.Get(ctx, k, &t); err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}
-	state := lifecycle.TaskState(t.Status.State).Normal()
-	if c.expect.Stale(t.UID, t.ResourceVersion) || state.Terminal() {
+	if c.expect.Stale(t.UID, t.ResourceVersion) {
 		return nil, nil
 	}
 	w := &World{Task: &t}
 	var err error
-	if w.Job, err = c.job(ctx, &t); err != nil {
+	if w.Group, err = c.group(ctx, &t); err != nil {
 		return nil, err
+	}
+	if w.Job, err = c.job(ctx, &t, w.Group); err != nil {
+		return nil, err
+	}
+	state := lifecycle.TaskState(t.Status.State).Normal()
+	if state.Terminal() && !w.mayRevive(state) {
+		return nil, nil
 	}
 	if state.Placeable() {
 		w.Seat, w.Refusal = c.Scheduler.seat(k)
 		w.MayTell = c.mayTell(&t, w.refusal())
 	}
-	w.Robot, err = c.robot(ctx, k.Namespace, w.robotName())
+	if w.Robot, err = c.robot(ctx, k.Namespace, w.robotName()); err != nil {
+		return nil, err
+	}
+	if state == lifecycle.TaskExited || w.excludes() {
+		w.Capable, err = c.capable(ctx, w)
+	}
 	return w, err
+}
+
+// mayRevive tells whether a task that has ended may be put back.
+func (w *World) mayRevive(s lifecycle.TaskState) bool {
+	return w.jobState() == lifecycle.JobRequeueing ||
+		s == lifecycle.TaskFailed && w.Group != nil && len(w.Group.Status.BlockedRobots) > 0
+}
+
+// excludes tells whether there are robots that the task is not given because
+// of what has failed there.
+func (w *World) excludes() bool {
+	return len(w.Task.Status.FailedRobots) > 0 || w.Group != nil && len(w.Group.Status.BlockedRobots) > 0
 }
 
 func (w *World) robotName() string {
@@ -68,8 +94,9 @@ func (c *Controller) robot(ctx context.Context, namespace, name string) (*v1alph
 }
 
 // job is the Task's own Job. A later one of the same name is not: its tasks
-// are others.
-func (c *Controller) job(ctx context.Context, t *v1alpha1.Task) (*v1alpha1.Job, error) {
+// are others. A Task that says nothing of its owner belongs to the Job that it
+// names.
+func (c *Controller) job(ctx context.Context, t *v1alpha1.Task, g *v1alpha1.TaskGroup) (*v1alpha1.Job, error) {
 	name := t.Spec.JobName
 	if name == "" {
 		return nil, nil
@@ -82,27 +109,36 @@ func (c *Controller) job(ctx context.Context, t *v1alpha1.Task) (*v1alpha1.Job, 
 	if err != nil {
 		return nil, fmt.Errorf("get job %s: %w", name, err)
 	}
-	ours, err := c.belongs(ctx, t, j.UID)
-	if err != nil || !ours {
-		return nil, err
+	owner := metav1.GetControllerOf(t)
+	if owner != nil && owner.Kind == groupKind {
+		if g == nil {
+			return nil, nil
+		}
+		owner = metav1.GetControllerOf(g)
+	}
+	if owner != nil && owner.Kind == "Job" && owner.UID != j.UID {
+		return nil, nil
 	}
 	return &j, nil
 }
 
-// belongs follows the Task's owners up to its Job. A Task that says nothing of
-// its owner belongs to the Job that it names.
-func (c *Controller) belongs(ctx context.Context, t *v1alpha1.Task, job types.UID) (bool, error) {
+const groupKind = "TaskGroup"
+
+// group is the Task's own TaskGroup.
+func (c *Controller) group(ctx context.Context, t *v1alpha1.Task) (*v1alpha1.TaskGroup, error) {
 	owner := metav1.GetControllerOf(t)
-	if owner == nil || owner.Kind != "TaskGroup" {
-		return owner == nil || owner.Kind != "Job" || owner.UID == job, nil
+	if owner == nil || owner.Kind != groupKind {
+		return nil, nil
 	}
 	var g v1alpha1.TaskGroup
 	err := c.Get(ctx, key{Namespace: t.Namespace, Name: owner.Name}, &g, client.UnsafeDisableDeepCopy)
-	if err != nil {
-		return false, client.IgnoreNotFound(err)
+	switch {
+	case apierrors.IsNotFound(err), err == nil && g.UID != owner.UID:
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("get task group %s: %w", owner.Name, err)
 	}
-	up := metav1.GetControllerOf(&g)
-	return g.UID == owner.UID && (up == nil || up.UID == job), nil
+	return &g, nil
 }
 
 // mayTell spreads the writes that only explain over time.
@@ -112,19 +148,61 @@ func (c *Controller) mayTell(t *v1alpha1.Task, refusal string) bool {
 
 // ofRobot names the Tasks that care about a robot's phase.
 func (c *Controller) ofRobot(ctx context.Context, r client.Object) []reconcile.Request {
-	return c.live(ctx, r.GetNamespace(), client.MatchingFields{indexRobot: r.GetName()})
+	return c.tasks(ctx, r.GetNamespace(), client.MatchingFields{indexRobot: r.GetName()})
 }
 
-// ofJob names the Tasks that a job calls off.
-func (c *Controller) ofJob(ctx context.Context, j client.Object) []reconcile.Request {
-	if !lifecycle.JobState(j.(*v1alpha1.Job).Status.State).Stops() {
-		return nil
+// jobHandler wakes the Tasks that a job's new state concerns: those that wait
+// or run when it stops, holds or goes on, and all when they may be put back.
+func (c *Controller) jobHandler() handler.EventHandler {
+	wake := func(ctx context.Context, o client.Object, index string, q queue) {
+		for _, r := range c.tasks(ctx, o.GetNamespace(), client.MatchingFields{index: o.GetName()}) {
+			q.Add(r)
+		}
 	}
-	return c.live(ctx, j.GetNamespace(), client.MatchingFields{indexJob: j.GetName()})
+	changed := func(ctx context.Context, before, after lifecycle.JobState, o client.Object, q queue) {
+		switch {
+		case after == lifecycle.JobRequeueing:
+			wake(ctx, o, indexAllOfJob, q)
+		case after.Stops(), after.Holds(), before.Holds():
+			wake(ctx, o, indexJob, q)
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
+			changed(ctx, "", stateOf(e.Object), e.Object, q)
+		},
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+			if before, after := stateOf(e.ObjectOld), stateOf(e.ObjectNew); before != after {
+				changed(ctx, before, after, e.ObjectNew, q)
+			}
+		},
+	}
 }
 
-// live are the Tasks that have not ended.
-func (c *Controller) live(ctx context.Context, namespace string, by client.MatchingFields) []reconcile.Request {
+func stateOf(o client.Object) lifecycle.JobState {
+	return lifecycle.JobState(o.(*v1alpha1.Job).Status.State)
+}
+
+// ofGroup names the Tasks that a group's new blocklist concerns: those that wait
+// for a robot that is blocked now, and those that failed there.
+func (c *Controller) ofGroup(ctx context.Context, g client.Object) []reconcile.Request {
+	return c.tasks(ctx, g.GetNamespace(), client.MatchingFields{indexAllOfJob: g.(*v1alpha1.TaskGroup).Spec.JobName})
+}
+
+// whenBlocklistGrows leaves out everything else.
+func whenBlocklistGrows() builder.Predicates {
+	return builder.WithPredicates(predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			before, after := e.ObjectOld.(*v1alpha1.TaskGroup), e.ObjectNew.(*v1alpha1.TaskGroup)
+			return len(after.Status.BlockedRobots) > len(before.Status.BlockedRobots)
+		},
+		DeleteFunc: func(event.DeleteEvent) bool { return false },
+	})
+}
+
+// tasks are those that an index finds.
+func (c *Controller) tasks(ctx context.Context, namespace string, by client.MatchingFields) []reconcile.Request {
 	var tasks v1alpha1.TaskList
 	if err := c.List(ctx, &tasks, client.InNamespace(namespace), by, client.UnsafeDisableDeepCopy); err != nil {
 		return nil // the cache has stopped, and with it the controller
@@ -141,12 +219,5 @@ func whenPhaseChanges() builder.Predicates {
 	return builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld.(*v1alpha1.Robot), e.ObjectNew.(*v1alpha1.Robot)
 		return !strings.EqualFold(before.Status.Phase, after.Status.Phase)
-	}})
-}
-
-// whenStateChanges leaves out counts.
-func whenStateChanges() builder.Predicates {
-	return builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		return e.ObjectOld.(*v1alpha1.Job).Status.State != e.ObjectNew.(*v1alpha1.Job).Status.State
 	}})
 }

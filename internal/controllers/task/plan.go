@@ -20,6 +20,12 @@ type World struct {
 	Robot *v1alpha1.Robot
 	// Job that the Task belongs to. Nil: none, or it is gone.
 	Job *v1alpha1.Job
+	// Group that the Task belongs to. Nil: none, or it is gone.
+	Group *v1alpha1.TaskGroup
+	// Capable tells whether a robot exists that could take the Task, now or
+	// later, beside those that have failed it or are blocked. It is looked up
+	// only where that decides something.
+	Capable bool
 	// Seat is the robot that the scheduler gave it. Empty: none.
 	Seat string
 	// Refusal says why it has none. Empty: it was not asked yet.
@@ -92,9 +98,19 @@ type plan struct {
 
 func (p *plan) decide() {
 	switch {
+	case p.requeued():
+		p.requeue(p.jobBecause())
+	case p.state == lifecycle.TaskFailed && p.jobState().Starts():
+		p.unblock()
 	case p.state.Terminal():
 	case p.called():
 		p.stop()
+	case p.state == lifecycle.TaskPaused:
+		if p.Job == nil || p.jobState().Starts() {
+			p.resume()
+		}
+	case p.state.Placeable() && p.jobState().Holds():
+		p.hold()
 	case p.state.Placeable():
 		p.place()
 	case p.state.OnRobot():

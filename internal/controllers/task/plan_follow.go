@@ -61,7 +61,6 @@ func (p *plan) timeOut() {
 	if a := p.present(); a != nil {
 		a.State, a.Reason, a.FinishedAt = p.status.State, wire.ReasonTimeout, &at
 	}
-	p.conclude()
 }
 
 // since is when a condition became true, or zero.
@@ -74,49 +73,13 @@ func (p *plan) since(kind string) time.Time {
 	return time.Time{}
 }
 
-// ending is what follows from an attempt that did not succeed.
-type ending struct {
-	signal lifecycle.TaskSignal
-	reason string
-}
-
-// decideExit says what follows from an attempt that ended for this reason. An
-// attempt that ended through no fault of the task goes back.
-func decideExit(reason string) ending {
-	if wire.NoFault(reason) {
-		return ending{signal: lifecycle.TaskReturn, reason: ReasonReturned}
-	}
-	return ending{signal: lifecycle.TaskGiveUp, reason: reason}
-}
-
-// conclude decides what follows from an attempt that has exited.
-func (p *plan) conclude() {
-	reason := p.status.Reason
-	if a := p.present(); a != nil && a.Reason != "" {
-		reason = a.Reason
-	}
-	switch e := decideExit(reason); e.signal {
-	case lifecycle.TaskReturn:
-		p.giveBack(e, reason)
-	default:
-		message := p.status.Message
-		if message == "" {
-			message = "the attempt failed"
-		}
-		p.step(e.signal, e.reason, "%s", message)
-	}
-}
-
-// giveBack lets the Task wait for a robot again.
-func (p *plan) giveBack(e ending, because string) {
+// giveBack lets a Task whose attempt ended through no fault of its own wait for
+// a robot again.
+func (p *plan) giveBack(because string) {
 	robot := p.Task.Spec.TargetRobot
-	if !p.step(e.signal, e.reason, "Returned by %s: %s", robot, because) {
+	if !p.step(lifecycle.TaskReturn, ReasonReturned, "Returned by %s: %s", robot, because) {
 		return
 	}
-	if robot != "" && p.byUs() {
-		p.out.Meta = &Placing{}
-	}
-	s := p.status
-	s.StartedAt, s.FinishedAt, s.ExitCode, s.Signal, s.Resources = nil, nil, nil, 0, nil
-	p.mark(v1alpha1.ConditionPlaced, metav1.ConditionFalse, e.reason, s.Message)
+	p.begin()
+	p.mark(v1alpha1.ConditionPlaced, metav1.ConditionFalse, ReasonReturned, p.status.Message)
 }

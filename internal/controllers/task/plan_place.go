@@ -9,6 +9,7 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/controllers/demand"
+	"k8s4r.io/k8s4r/internal/controllers/progress"
 	"k8s4r.io/k8s4r/internal/lifecycle"
 )
 
@@ -28,6 +29,8 @@ func (p *plan) place() {
 	}
 	ready := readyAt(p.Task)
 	switch {
+	case p.hopeless():
+		p.giveUp(ReasonNoCapableRobot, "every robot that could take it has failed it, or is blocked for its group")
 	case p.heldBack() != "":
 		p.explain()
 		p.wake(p.now.Add(retell)) // of the Job no watch need tell this Task
@@ -54,8 +57,17 @@ func (w *World) heldBack() string {
 		return "job " + name + " does not exist"
 	case w.Job.DeletionTimestamp != nil:
 		return "job " + name + " is being deleted"
+	case !progress.Starts(w.Job):
+		return "job " + name + " is to be " + or(w.Job.Spec.DesiredState, w.Job.Status.State)
 	}
 	return ""
+}
+
+func or(a, b string) string {
+	if a != "" {
+		return a
+	}
+	return b
 }
 
 // refusal is why the Task is not placed. Empty: nothing is known against it.
@@ -72,18 +84,24 @@ func (p *plan) dispatch() {
 		return
 	}
 	p.bind()
+	p.open(p.Seat)
+	p.mark(v1alpha1.ConditionPlaced, metav1.ConditionTrue, "Bound", "on robot "+p.Seat)
+}
+
+// open begins the next attempt.
+func (p *plan) open(robot string) {
 	s := p.status
 	s.Attempt++
 	s.StartedAt, s.FinishedAt, s.ExitCode, s.Signal, s.Resources, s.Outputs = nil, nil, nil, 0, nil, nil
+	s.RetryAt = nil
 	s.RestartCount = s.Attempt - 1
 	if s.RestartCount > 0 {
 		s.LastRestartTime = &metav1.MicroTime{Time: p.now}
 	}
-	s.Attempts = append(s.Attempts, v1alpha1.TaskAttempt{Attempt: s.Attempt, Robot: p.Seat, State: s.State})
+	s.Attempts = append(s.Attempts, v1alpha1.TaskAttempt{Attempt: s.Attempt, Robot: robot, State: s.State})
 	if extra := len(s.Attempts) - v1alpha1.MaxAttempts; extra > 0 {
 		s.Attempts = slices.Delete(s.Attempts, 0, extra)
 	}
-	p.mark(v1alpha1.ConditionPlaced, metav1.ConditionTrue, "Bound", "on robot "+p.Seat)
 }
 
 // bind writes the robot, and the finalizer that its agent needs, unless the

@@ -1,7 +1,6 @@
 package task
 
 import (
-	"fmt"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -50,12 +49,3 @@ func (p *plan) awaitStop(because string) {
 
 // stopTime is how long a robot has to end a task and say so.
 func (p *plan) stopTime() time.Duration { return p.killTimeout() + margin }
-
-// jobBecause carries the job's own reason to each of its tasks.
-func (p *plan) jobBecause() string {
-	s := p.Job.Status
-	if s.StatusDescription == "" {
-		return fmt.Sprintf("job %s is %s", p.Job.Name, s.State)
-	}
-	return fmt.Sprintf("job %s: %s", p.Job.Name, s.StatusDescription)
-}

@@ -94,6 +94,51 @@ func stopping(ago time.Duration) func(*World) {
 	}
 }
 
+func capable(w *World) { w.Capable = true }
+func failedOn(robots ...string) func(*World) {
+	return func(w *World) { w.Task.Status.FailedRobots = robots }
+}
+func blocks(robots ...string) func(*World) {
+	return func(w *World) { w.Group = &v1alpha1.TaskGroup{Status: v1alpha1.TaskGroupStatus{BlockedRobots: robots}} }
+}
+func softFailLimit(n int32) func(*World) {
+	return func(w *World) { w.Job.Spec.FailurePolicy = &v1alpha1.FailurePolicy{SoftFailLimit: &n} }
+}
+func reschedule(p v1alpha1.ReschedulePolicy) func(*World) {
+	return func(w *World) {
+		w.Group = &v1alpha1.TaskGroup{Spec: v1alpha1.TaskGroupSpec{TaskGroupTemplate: v1alpha1.TaskGroupTemplate{ReschedulePolicy: &p}}}
+	}
+}
+func retry(in time.Duration) func(*World) {
+	return func(w *World) { t := metav1.NewMicroTime(noon.Add(in)); w.Task.Status.RetryAt = &t }
+}
+
+// restarts is a policy of so many, of which some are used up on the robot.
+func restarts(attempts, used int32, delay time.Duration) func(*World) {
+	return func(w *World) {
+		w.Task.Spec.RestartPolicy = &v1alpha1.RestartPolicy{Attempts: attempts, Delay: v1alpha1.NewDuration(delay)}
+		if used > 0 {
+			w.Task.Status.Restarts = &v1alpha1.Restarts{Robot: "r1", Count: used, Since: metav1.NewMicroTime(noon)}
+		}
+	}
+}
+func restartsOn(robot string) func(*World) {
+	return func(w *World) { w.Task.Status.Restarts.Robot = robot }
+}
+func interval(d, ago time.Duration) func(*World) {
+	return func(w *World) {
+		w.Task.Spec.RestartPolicy.Interval = v1alpha1.NewDuration(d)
+		w.Task.Status.Restarts.Since = metav1.NewMicroTime(noon.Add(-ago))
+	}
+}
+func modeDelay(w *World) { w.Task.Spec.RestartPolicy.Mode = v1alpha1.RestartDelay }
+func requeueing(r v1alpha1.RequeueStatus) func(*World) {
+	return func(w *World) {
+		inJob(lifecycle.JobRequeueing)(w)
+		w.Job.Status.Requeue = &r
+	}
+}
+
 // returned is a Task that came back from each of its last n attempts.
 func returned(n int, ago time.Duration) func(*World) {
 	return func(w *World) {
@@ -167,13 +212,73 @@ func TestPlan(t *testing.T) {
 			in: world(running, timeout(time.Minute), started(0)), wantWake: time.Minute + wire.DefaultKillTimeout + margin},
 		{name: "a robot that does not end a task in time is not waited for any longer",
 			in:        world(running, timeout(time.Minute), started(time.Minute+wire.DefaultKillTimeout+margin)),
-			wantState: lifecycle.TaskFailed, wantReason: wire.ReasonTimeout},
+			wantState: exited, wantReason: wire.ReasonTimeout},
 		{name: "a robot whose clock is an hour behind does not cost a task its time",
 			in:       world(running, timeout(time.Minute), started(time.Hour), condition(v1alpha1.ConditionPlaced, 0, "", metav1.ConditionTrue)),
 			wantWake: time.Minute + wire.DefaultKillTimeout + margin},
 		{name: "the time of a lost robot is not counted", in: world(running, timeout(time.Second), started(time.Hour), phase(lifecycle.RobotUnknown))},
 
-		{name: "a failed attempt fails the task", in: world(exited, reason(wire.ReasonExited)), wantState: lifecycle.TaskFailed, wantReason: wire.ReasonExited},
+		{name: "a task that failed where no other robot could take it has failed", in: world(exited, reason(wire.ReasonExited)),
+			wantState: lifecycle.TaskFailed, wantReason: ReasonNoCapableRobot},
+		{name: "a task that failed is tried on another robot", in: world(exited, reason(wire.ReasonExited), capable),
+			wantState: soft, wantReason: ReasonRescheduled, wantMeta: &Placing{}},
+		{name: "the third robot that fails a task is the last", in: world(exited, reason(wire.ReasonExited), capable, failedOn("r8", "r9")),
+			wantState: lifecycle.TaskFailed, wantReason: wire.ReasonExited},
+		{name: "a job may allow more robots", in: world(exited, reason(wire.ReasonExited), capable, failedOn("r8", "r9"), softFailLimit(4)),
+			wantState: soft, wantReason: ReasonRescheduled, wantMeta: &Placing{}},
+		{name: "a robot that fails a task twice counts once", in: world(exited, reason(wire.ReasonExited), capable, failedOn("r1", "r9")),
+			wantState: soft, wantReason: ReasonRescheduled, wantMeta: &Placing{}},
+		{name: "a reschedulePolicy without attempts allows none", in: world(exited, reason(wire.ReasonExited), capable, reschedule(v1alpha1.ReschedulePolicy{})),
+			wantState: lifecycle.TaskFailed, wantReason: wire.ReasonExited},
+		{name: "a soft-failed task waits for its next robot as long as its policy says", in: world(soft, target("r1"), seat, capable, retry(30*time.Second)),
+			wantWake: 30 * time.Second},
+		{name: "a soft-failed task that every other robot has failed has failed too", in: world(soft, failedOn("r1")),
+			wantState: lifecycle.TaskFailed, wantReason: ReasonNoCapableRobot},
+		{name: "a waiting task of a group that has blocked every robot has failed", in: world(pending, blocks("r1")),
+			wantState: lifecycle.TaskFailed, wantReason: ReasonNoCapableRobot},
+		{name: "a waiting task that never failed waits for robots to come", in: world(pending, refused("no")), wantState: pending},
+		{name: "a task that failed on robots which its group has blocked since is tried again",
+			in: world(lifecycle.TaskFailed, failedOn("r1", "r2"), blocks("r1"), capable, target("r1")), wantState: pending, wantReason: ReasonRequeued, wantMeta: &Placing{}},
+		{name: "it stays failed when its job has", in: world(lifecycle.TaskFailed, failedOn("r1"), blocks("r1"), inJob(lifecycle.JobFailed))},
+		{name: "a task that failed elsewhere stays failed", in: world(lifecycle.TaskFailed, failedOn("r2"), blocks("r1"))},
+
+		{name: "a task with restarts left runs again on its robot", in: world(exited, reason(wire.ReasonExited), restarts(2, 0, 0)), wantState: dispatching},
+		{name: "a restart waits for its delay", in: world(exited, reason(wire.ReasonExited), restarts(2, 0, time.Minute)),
+			wantState: exited, wantReason: wire.ReasonExited, wantWake: time.Minute},
+		{name: "a restart that is put off is not put off again", in: world(exited, reason(wire.ReasonExited), restarts(2, 0, time.Minute), retry(10*time.Second)),
+			wantWake: 10 * time.Second},
+		{name: "a restart that has waited goes on", in: world(exited, reason(wire.ReasonExited), restarts(2, 0, time.Minute), retry(0)), wantState: dispatching},
+		{name: "restarts that are used up hand the task on", in: world(exited, reason(wire.ReasonExited), restarts(2, 2, 0), capable),
+			wantState: soft, wantReason: ReasonRescheduled, wantMeta: &Placing{}},
+		{name: "restarts on another robot do not count", in: world(exited, reason(wire.ReasonExited), restarts(2, 2, 0), restartsOn("r9")), wantState: dispatching},
+		{name: "a new interval has new restarts", in: world(exited, reason(wire.ReasonExited), restarts(2, 2, 0), interval(time.Minute, time.Minute)), wantState: dispatching},
+		{name: "mode delay waits for the next interval", in: world(exited, reason(wire.ReasonExited), restarts(2, 2, 0), interval(time.Minute, 20*time.Second), modeDelay),
+			wantState: exited, wantReason: wire.ReasonExited, wantWake: 40 * time.Second},
+		{name: "a robot that is away for a moment is waited for", in: world(exited, reason(wire.ReasonExited), restarts(2, 0, 0), phase(lifecycle.RobotUnknown))},
+		{name: "a lost robot restarts nothing", in: world(exited, reason(wire.ReasonExited), restarts(2, 0, 0), phase(lifecycle.RobotOffline), capable),
+			wantState: soft, wantReason: ReasonRescheduled, wantMeta: &Placing{}},
+		{name: "a job that pauses restarts nothing", in: world(exited, reason(wire.ReasonExited), restarts(2, 0, 0), inJob(lifecycle.JobPauseRequested), capable),
+			wantState: soft, wantReason: ReasonRescheduled, wantMeta: &Placing{}},
+
+		{name: "a job that pauses holds what waits", in: world(pending, seat, inJob(lifecycle.JobPauseRequested)), wantState: lifecycle.TaskPaused, wantReason: ReasonPaused},
+		{name: "a paused job holds what failed softly", in: world(soft, inJob(lifecycle.JobPaused)), wantState: lifecycle.TaskPaused, wantReason: ReasonPaused},
+		{name: "a job that pauses lets run what runs", in: world(running, inJob(lifecycle.JobPauseRequested))},
+		{name: "a job that goes on lets its tasks wait again", in: world(lifecycle.TaskPaused, inJob(lifecycle.JobPending)), wantState: pending, wantReason: ReasonResumed},
+		{name: "a paused task whose job is gone waits again", in: world(lifecycle.TaskPaused, jobGone), wantState: pending, wantReason: ReasonResumed},
+		{name: "a job that is to be paused starts nothing any more", in: world(pending, target("r1"), seat, tells, func(w *World) { w.Job.Spec.DesiredState = v1alpha1.DesiredPaused }),
+			wantState: pending, wantWake: retell},
+
+		{name: "a requeued job puts its failed tasks back", in: world(lifecycle.TaskFailed, target("r1"), failedOn("r1"), requeueing(v1alpha1.RequeueStatus{})),
+			wantState: pending, wantReason: ReasonRequeued, wantMeta: &Placing{}},
+		{name: "a requeued job keeps what completed", in: world(lifecycle.TaskCompleted, requeueing(v1alpha1.RequeueStatus{From: "failed"}))},
+		{name: "a completed job that is requeued puts all back", in: world(lifecycle.TaskCompleted, requeueing(v1alpha1.RequeueStatus{From: "completed"})),
+			wantState: pending, wantReason: ReasonRequeued},
+		{name: "a requeue of the failed keeps the canceled", in: world(lifecycle.TaskCanceled, requeueing(v1alpha1.RequeueStatus{Requeue: v1alpha1.Requeue{Scope: v1alpha1.RequeueFailed}}))},
+		{name: "a requeue of one task puts that back", in: world(lifecycle.TaskCompleted, requeueing(v1alpha1.RequeueStatus{Requeue: v1alpha1.Requeue{Tasks: []string{"t"}}})),
+			wantState: pending, wantReason: ReasonRequeued},
+		{name: "a requeue of one task of a completed job keeps the others",
+			in: world(lifecycle.TaskCompleted, requeueing(v1alpha1.RequeueStatus{From: "completed", Requeue: v1alpha1.Requeue{Tasks: []string{"other"}}}))},
+		{name: "a requeue leaves alone what runs", in: world(running, requeueing(v1alpha1.RequeueStatus{}))},
 		{name: "an attempt that its agent ended goes back and its robot is let go",
 			in: world(exited, reason(wire.ReasonAgentStopped)), wantState: pending, wantReason: ReasonReturned, wantMeta: &Placing{}},
 		{name: "stopped although nobody called it off: back to the queue",

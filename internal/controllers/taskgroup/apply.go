@@ -7,12 +7,15 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/controllers/progress"
+	"k8s4r.io/k8s4r/internal/lifecycle"
 	"k8s4r.io/k8s4r/internal/placement"
 )
 
@@ -30,14 +33,14 @@ func (c *Controller) apply(ctx context.Context, w *World, steps Steps) (again bo
 		c.deny(w.Group, message)
 		again, created = true, nil // the status says it, and when to try again
 	}
-	return again, errors.Join(created, c.writeStatus(ctx, w.Group, steps.Status))
+	return again, errors.Join(created, c.writeStatus(ctx, w.Group, steps))
 }
 
-func (c *Controller) writeStatus(ctx context.Context, g *v1alpha1.TaskGroup, s *v1alpha1.TaskGroupStatus) error {
-	if s == nil {
+func (c *Controller) writeStatus(ctx context.Context, g *v1alpha1.TaskGroup, steps Steps) error {
+	if steps.Status == nil {
 		return nil
 	}
-	g.Status = *s
+	g.Status = *steps.Status
 	err := c.Status().Update(ctx, g)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return nil // somebody was faster; the watch brings it
@@ -47,7 +50,26 @@ func (c *Controller) writeStatus(ctx context.Context, g *v1alpha1.TaskGroup, s *
 	}
 	c.expect.Wrote(g.UID, g.ResourceVersion)
 	c.tally.with(g.UID, func(m *members) { m.lastStatus = c.Now() })
+	c.tell(g, steps)
 	return nil
+}
+
+// ReasonRobotBlocked is the reason of the event that tells of a robot which a
+// group leaves alone.
+const ReasonRobotBlocked = "RobotBlocked"
+
+// tell makes events of what has been written.
+func (c *Controller) tell(g *v1alpha1.TaskGroup, steps Steps) {
+	for _, change := range steps.Changes {
+		kind := corev1.EventTypeNormal
+		if change.To == lifecycle.JobFailed {
+			kind = corev1.EventTypeWarning
+		}
+		c.Recorder.Eventf(g, nil, kind, progress.Word(change.To), "Run", "%s", change.Why)
+	}
+	for _, robot := range steps.Blocked {
+		c.Recorder.Eventf(g, nil, corev1.EventTypeWarning, ReasonRobotBlocked, "Run", "robot %s failed too many tasks of the group and gets no more of them", robot)
+	}
 }
 
 // grow asks for robots and creates Tasks.

@@ -14,6 +14,7 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/controllers/demand"
+	"k8s4r.io/k8s4r/internal/controllers/progress"
 )
 
 // observe reads what a decision about the group depends on. It returns nil
@@ -69,6 +70,12 @@ func (m *members) describe(w *World, creating map[string]bool) {
 			}
 		}
 	}
+	if w.Job != nil {
+		w.Failing = m.failedOn(blocklistAfter(w.Job))
+		if r := progress.Requeueing(w.Job); r != nil {
+			w.ToPutBack = m.toPutBack(r)
+		}
+	}
 	w.LastBound, w.LastStatus = m.lastBound, m.lastStatus
 	w.Refused = m.askedAt == m.news+1
 	w.Denied, w.RetryAt = m.denial.message, m.denial.retry
@@ -80,6 +87,17 @@ func (m *members) describe(w *World, creating map[string]bool) {
 	if len(m.slots)+w.Creating < m.next*len(g.Spec.Tasks) {
 		w.Gaps = m.gaps(g, creating)
 	}
+}
+
+// defaultBlocklistAfter is the number of tasks of a group that a robot must fail
+// when the job does not say otherwise (docs/spec/job.md).
+const defaultBlocklistAfter = 3
+
+func blocklistAfter(j *v1alpha1.Job) int {
+	if p := j.Spec.FailurePolicy; p != nil && p.BlocklistAfter != nil {
+		return int(*p.BlocklistAfter)
+	}
+	return defaultBlocklistAfter
 }
 
 // gaps are replicas that were begun and lack tasks, at most maxAsk of them.
@@ -126,6 +144,7 @@ func (c *Controller) ofJob(ctx context.Context, j client.Object) []reconcile.Req
 // whenStateChanges leaves out counts.
 func whenStateChanges() builder.Predicates {
 	return builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
-		return e.ObjectOld.(*v1alpha1.Job).Status.State != e.ObjectNew.(*v1alpha1.Job).Status.State
+		before, after := e.ObjectOld.(*v1alpha1.Job), e.ObjectNew.(*v1alpha1.Job)
+		return before.Status.State != after.Status.State || before.Spec.DesiredState != after.Spec.DesiredState
 	}})
 }

@@ -1,6 +1,7 @@
 package taskgroup
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -59,6 +60,11 @@ type World struct {
 	Gaps []Replica
 	// Next is the first index that was never begun.
 	Next int
+	// Failing are robots on which as many tasks of the group failed as the job
+	// allows, sorted.
+	Failing []string
+	// ToPutBack is how many tasks have yet to follow the job's requeue.
+	ToPutBack int
 	// Refused tells that seats were asked for and no more have been found
 	// since.
 	Refused bool
@@ -96,6 +102,10 @@ type Steps struct {
 	Status *v1alpha1.TaskGroupStatus
 	// WakeAt is when to look again. Zero: a watch will wake us.
 	WakeAt time.Time
+	// Changes of the state, in order, for people.
+	Changes []progress.Change
+	// Blocked are robots that the group leaves alone from now on.
+	Blocked []string
 	// Why has one line for each decision.
 	Why []string
 }
@@ -103,7 +113,8 @@ type Steps struct {
 // Plan decides what follows for one group.
 func Plan(now time.Time, c Config, w World) Steps {
 	p := &plan{now: now, Config: c, World: w}
-	if w.Job == nil || w.Job.DeletionTimestamp != nil || w.Group.DeletionTimestamp != nil || w.Group.Status.CompletedAt != nil {
+	over := w.Group.Status.CompletedAt != nil && p.requeue() == nil
+	if w.Job == nil || w.Job.DeletionTimestamp != nil || w.Group.DeletionTimestamp != nil || over {
 		p.out.Withdraw = true
 		return p.out
 	}
@@ -145,7 +156,7 @@ func (p *plan) total() int { return p.count() * len(p.Group.Spec.Tasks) }
 
 // grow decides which replicas to create.
 func (p *plan) grow() {
-	if !p.jobState().Starts() || p.TooLarge != "" {
+	if !progress.Starts(p.Job) || p.TooLarge != "" {
 		p.out.Withdraw = true
 		return
 	}
@@ -235,7 +246,9 @@ func (p *plan) account() {
 	s.TaskCounts = progress.Write(counts)
 	s.CreatedReplicas = max(s.CreatedReplicas, int32(p.Next))
 	s.ObservedGeneration = p.Group.Generation
-	changed := p.advance(s, counts)
+	changed := p.block(s)
+	changed = p.putBack(s, counts) || changed
+	changed = p.advance(s, counts) || changed
 	changed = p.complain(s) || changed
 	at := metav1.NewMicroTime(p.now)
 	if s.StartedAt == nil && progress.Started(counts) {
@@ -271,20 +284,74 @@ func (p *plan) complain(s *v1alpha1.TaskGroupStatus) bool {
 	return s.StatusDescription != p.Group.Status.StatusDescription
 }
 
+// block adds the robots that have failed too many tasks, and tells whether that
+// is news. One that is blocked stays so, even when its tasks are put back.
+func (p *plan) block(s *v1alpha1.TaskGroupStatus) bool {
+	before := len(s.BlockedRobots)
+	for _, robot := range p.Failing {
+		if !slices.Contains(s.BlockedRobots, robot) && len(s.BlockedRobots) < maxBlocked {
+			s.BlockedRobots = append(s.BlockedRobots, robot)
+			p.out.Blocked = append(p.out.Blocked, robot)
+			p.out.Why = append(p.out.Why, "block robot "+robot+": it failed too many tasks of the group")
+		}
+	}
+	return len(s.BlockedRobots) > before
+}
+
+// maxBlocked bounds the list, as the kind does.
+const maxBlocked = 1024
+
+// requeue is the job's wish that the group has yet to follow. Nil: none.
+func (p *plan) requeue() *v1alpha1.RequeueStatus {
+	if p.Job == nil {
+		return nil
+	}
+	r := progress.Requeueing(p.Job)
+	if r == nil || r.Generation <= p.Group.Status.ObservedRequeue {
+		return nil
+	}
+	return r
+}
+
+// putBack takes in that all tasks have followed the job's requeue, and opens
+// the group again if that leaves it something to do.
+func (p *plan) putBack(s *v1alpha1.TaskGroupStatus, counts lifecycle.Counts) bool {
+	r := p.requeue()
+	if r == nil || p.ToPutBack > 0 {
+		return false
+	}
+	s.ObservedRequeue = r.Generation
+	if len(r.Tasks) == 0 {
+		s.BlockedRobots = nil
+	}
+	if counts.Terminal() < counts.Total && s.State != string(lifecycle.JobPending) {
+		s.StartedAt, s.CompletedAt = nil, nil
+		p.become(s, progress.Change{To: lifecycle.JobPending, Why: "the job is requeued"})
+	}
+	return true
+}
+
 // advance brings the state up to the counts, and tells whether it changed.
 func (p *plan) advance(s *v1alpha1.TaskGroupStatus, counts lifecycle.Counts) bool {
-	from := lifecycle.JobState(s.State)
-	if from == "" {
-		from = lifecycle.JobPending
-		s.State = string(from)
+	if s.State == "" {
+		s.State = string(lifecycle.JobPending)
 	}
-	for _, c := range progress.Advance(from, counts, progress.MaxFailedPercent(p.Job)) {
-		if p.TooLarge != "" && c.To.Terminal() {
-			c.Why = p.TooLarge
+	for {
+		from := lifecycle.JobState(s.State)
+		to, why := lifecycle.GroupAfterTasks(from, p.jobState(), counts, progress.MaxFailedPercent(p.Job))
+		if to == from {
+			return s.State != p.Group.Status.State
 		}
-		s.State, s.StatusDescription = string(c.To), c.Describe()
-		progress.Mark(&s.Conditions, p.now, p.Group.Generation, c.To, c.Why)
-		p.out.Why = append(p.out.Why, s.StatusDescription)
+		if p.TooLarge != "" && to.Terminal() {
+			why = p.TooLarge
+		}
+		p.become(s, progress.Change{To: to, Why: why})
 	}
-	return s.State != p.Group.Status.State
+}
+
+func (p *plan) become(s *v1alpha1.TaskGroupStatus, c progress.Change) {
+	s.State, s.StatusDescription = string(c.To), c.Describe()
+	progress.Mark(&s.Conditions, p.now, p.Group.Generation, c)
+	p.out.Changes = append(p.out.Changes, c)
+	p.out.Why = append(p.out.Why, s.StatusDescription)
 }

@@ -2,6 +2,7 @@ package taskgroup
 
 import (
 	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/controllers/progress"
 	"k8s4r.io/k8s4r/internal/lifecycle"
 )
 
@@ -27,6 +29,8 @@ type members struct {
 	cells map[string]cell // by the Task's name
 	slots map[slot]int    // how many cells a slot has: one, but for twins
 	in    map[lifecycle.TaskState]int
+	// failed is how many Tasks have failed on each robot.
+	failed map[string]int
 	// idle is how many Tasks wait without a robot.
 	idle int
 	next int // the first index that was never begun
@@ -37,9 +41,10 @@ type members struct {
 
 // cell is one Task.
 type cell struct {
-	slot  slot
-	state lifecycle.TaskState
-	bound bool
+	slot   slot
+	state  lifecycle.TaskState
+	bound  bool
+	failed []string // the robots that failed it
 }
 
 // slot is the place of a Task in its group.
@@ -72,7 +77,7 @@ func (t *tally) with(group types.UID, f func(*members)) {
 	m := t.groups[group]
 	if m == nil {
 		m = &members{
-			cells: map[string]cell{}, slots: map[slot]int{}, in: map[lifecycle.TaskState]int{},
+			cells: map[string]cell{}, slots: map[slot]int{}, in: map[lifecycle.TaskState]int{}, failed: map[string]int{},
 			memory: memory{batch: 1, taken: map[string]bool{}, loose: map[string]bool{}},
 		}
 		t.groups[group] = m
@@ -144,9 +149,10 @@ func (m *members) see(t *v1alpha1.Task) {
 	m.drop(t.Name)
 	delete(m.loose, t.Name)
 	c := cell{
-		slot:  slot{index: index, task: t.Spec.Name},
-		state: lifecycle.TaskState(t.Status.State).Normal(),
-		bound: t.Spec.TargetRobot != "",
+		slot:   slot{index: index, task: t.Spec.Name},
+		state:  lifecycle.TaskState(t.Status.State).Normal(),
+		bound:  t.Spec.TargetRobot != "",
+		failed: t.Status.FailedRobots,
 	}
 	m.cells[t.Name] = c
 	m.add(c, 1)
@@ -169,6 +175,34 @@ func (m *members) add(c cell, n int) {
 	if c.state.Placeable() && !c.bound {
 		m.idle += n
 	}
+	for _, robot := range c.failed {
+		if m.failed[robot] += n; m.failed[robot] == 0 {
+			delete(m.failed, robot)
+		}
+	}
+}
+
+// failedOn names, sorted, the robots that have failed at least so many Tasks.
+func (m *members) failedOn(atLeast int) []string {
+	var robots []string
+	for robot, tasks := range m.failed {
+		if tasks >= atLeast {
+			robots = append(robots, robot)
+		}
+	}
+	slices.Sort(robots)
+	return robots
+}
+
+// toPutBack is how many Tasks a requeue has yet to put back.
+func (m *members) toPutBack(r *v1alpha1.RequeueStatus) int {
+	n := 0
+	for name, c := range m.cells {
+		if progress.PutsBack(r, name, c.state) {
+			n++
+		}
+	}
+	return n
 }
 
 // counts are the Tasks that exist.

@@ -1,0 +1,199 @@
+package task
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/wire"
+)
+
+// The reasons of a task that is not tried again.
+const (
+	ReasonNoCapableRobot = "NoCapableRobot"
+	ReasonRescheduled    = "Rescheduled"
+)
+
+// conclude decides what follows from an attempt that has exited
+// (docs/spec/task.md, Failure).
+func (p *plan) conclude() {
+	reason := p.status.Reason
+	if a := p.present(); a != nil && a.Reason != "" {
+		reason = a.Reason
+	}
+	switch {
+	case wire.NoFault(reason):
+		p.giveBack(reason)
+	case p.restart():
+	default:
+		p.fail(reason)
+	}
+}
+
+// restart runs the task again on its robot, as far as its restartPolicy goes.
+// It tells whether that is what happens, now or later.
+func (p *plan) restart() bool {
+	policy := p.Task.Spec.RestartPolicy
+	if policy == nil || policy.Attempts == 0 || p.robotLost() || p.jobState().Holds() {
+		return false
+	}
+	r := p.restarts(policy)
+	if r.Count >= policy.Attempts {
+		if policy.Mode != v1alpha1.RestartDelay || policy.Interval.Value() == 0 {
+			return false
+		}
+		return p.retryAt(r.Since.Add(policy.Interval.Value()), "the restarts of this interval are used up")
+	}
+	if p.status.RetryAt == nil && policy.Delay.Value() > 0 {
+		return p.retryAt(p.now.Add(policy.Delay.Value()), "it failed")
+	}
+	if at := p.status.RetryAt; at != nil && p.now.Before(at.Time) {
+		p.wake(at.Time)
+		return true
+	}
+	if p.robotPhase() != lifecycle.RobotOnline {
+		return true // its phase wakes us
+	}
+	r.Count++
+	if p.step(lifecycle.TaskRestart, "", "Dispatching to %s again (restart %d of %d)", r.Robot, r.Count, policy.Attempts) {
+		p.open(r.Robot)
+		p.status.Restarts = &r
+	}
+	return true
+}
+
+// restarts on the present robot within the present interval.
+func (p *plan) restarts(policy *v1alpha1.RestartPolicy) v1alpha1.Restarts {
+	robot := p.Task.Spec.TargetRobot
+	interval := policy.Interval.Value()
+	r := p.status.Restarts
+	if r == nil || r.Robot != robot || interval > 0 && !p.now.Before(r.Since.Add(interval)) {
+		return v1alpha1.Restarts{Robot: robot, Since: metav1.NewMicroTime(p.now)}
+	}
+	return *r
+}
+
+// retryAt puts the next attempt off, and says so once.
+func (p *plan) retryAt(at time.Time, because string) bool {
+	if have := p.status.RetryAt; have == nil || have.Time.Before(at.Truncate(time.Microsecond)) {
+		t := metav1.NewMicroTime(at)
+		p.status.RetryAt = &t
+		p.status.Message = fmt.Sprintf("Restarting in %s: %s", at.Sub(p.now).Round(time.Second), because)
+		p.out.Status = p.status
+	}
+	p.wake(p.status.RetryAt.Time)
+	return true
+}
+
+// fail lets the robot join the task's failure list, and decides whether another
+// one is to try. What the robot said stays the task's message; why it is not
+// tried again is in the condition.
+func (p *plan) fail(reason string) {
+	s := p.status
+	robot := p.Task.Spec.TargetRobot
+	if robot != "" && !slices.Contains(s.FailedRobots, robot) {
+		s.FailedRobots = append(s.FailedRobots, robot)
+	}
+	delay, more := p.reschedule()
+	switch limit := p.softFailLimit(); {
+	case len(s.FailedRobots) >= limit:
+		p.giveUp(reason, fmt.Sprintf("it failed on %d robots, and softFailLimit is %d", len(s.FailedRobots), limit))
+	case !more:
+		p.giveUp(reason, "its reschedulePolicy allows no further attempt")
+	case !p.Capable:
+		p.giveUp(ReasonNoCapableRobot, "no other robot could ever take it")
+	default:
+		p.elsewhere(delay)
+	}
+}
+
+// said is the task's message, for a step that has nothing better to say.
+func (p *plan) said() string { return or(p.status.Message, "the attempt failed") }
+
+func (p *plan) giveUp(reason, because string) {
+	if p.step(lifecycle.TaskGiveUp, reason, "%s", p.said()) {
+		p.mark(v1alpha1.ConditionPlaced, metav1.ConditionFalse, reason, because)
+		p.out.Warning = p.status.Message + " (" + because + ")"
+	}
+}
+
+// elsewhere lets another robot try, after the delay.
+func (p *plan) elsewhere(delay time.Duration) {
+	if !p.step(lifecycle.TaskReschedule, ReasonRescheduled, "%s", p.said()) {
+		return
+	}
+	p.status.Restarts, p.status.RetryAt = nil, nil
+	if delay > 0 {
+		t := metav1.NewMicroTime(p.now.Add(delay))
+		p.status.RetryAt = &t
+	}
+	p.out.Meta = &Placing{}
+	because := fmt.Sprintf("robot %s failed it, another one is to try", p.Task.Spec.TargetRobot)
+	p.mark(v1alpha1.ConditionPlaced, metav1.ConditionFalse, ReasonRescheduled, because)
+	p.out.Warning = p.status.Message + " (" + because + ")"
+}
+
+// reschedule is how long the task waits for its next robot, and whether its
+// policy allows one. Without a policy only the number of robots bounds it.
+func (p *plan) reschedule() (delay time.Duration, more bool) {
+	if p.Group == nil || p.Group.Spec.ReschedulePolicy == nil {
+		return 0, true
+	}
+	policy := p.Group.Spec.ReschedulePolicy
+	n := p.failedWithin(policy.Interval.Value())
+	if !policy.Unlimited && n > int(policy.Attempts) {
+		return 0, false
+	}
+	return rescheduleDelay(policy, n), true
+}
+
+// failedWithin is how many robots have failed the task in the last so long, by
+// their own clocks; in its whole life when that is 0. The present one counts.
+func (p *plan) failedWithin(interval time.Duration) int {
+	if interval == 0 {
+		return len(p.status.FailedRobots)
+	}
+	robots := map[string]bool{p.Task.Spec.TargetRobot: true}
+	for _, a := range p.status.Attempts {
+		recent := a.FinishedAt != nil && p.now.Sub(a.FinishedAt.Time) < interval
+		if recent && slices.Contains(p.status.FailedRobots, a.Robot) {
+			robots[a.Robot] = true
+		}
+	}
+	return len(robots)
+}
+
+// rescheduleDelay before the n-th attempt on another robot, from 1.
+func rescheduleDelay(policy *v1alpha1.ReschedulePolicy, n int) time.Duration {
+	limit := policy.MaxDelay.Value()
+	delay, before := policy.Delay.Value(), time.Duration(0)
+	for range n - 1 {
+		switch policy.DelayFunction {
+		case v1alpha1.DelayConstant:
+		case v1alpha1.DelayFibonacci:
+			delay, before = delay+before, delay
+		default:
+			delay *= 2
+		}
+		if limit > 0 && delay > limit || delay > maxDelay {
+			break
+		}
+	}
+	if limit > 0 {
+		delay = min(delay, limit)
+	}
+	return min(delay, maxDelay)
+}
+
+// maxDelay bounds delays that grow without a bound of their own.
+const maxDelay = 24 * time.Hour
+
+// hopeless tells whether every robot that could take the task has failed it or
+// is blocked: waiting would not help it.
+func (p *plan) hopeless() bool {
+	return p.excludes() && !p.Capable
+}

@@ -1,0 +1,121 @@
+package task
+
+import (
+	"fmt"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/controllers/progress"
+	"k8s4r.io/k8s4r/internal/lifecycle"
+)
+
+// The reasons of tasks that follow a wish of their job's operator.
+const (
+	ReasonPaused   = "Paused"
+	ReasonResumed  = "Resumed"
+	ReasonRequeued = "Requeued"
+)
+
+// jobState of the Task's Job. Empty: it has none, or it is gone.
+func (w *World) jobState() lifecycle.JobState {
+	if w.Job == nil {
+		return ""
+	}
+	return lifecycle.JobState(w.Job.Status.State)
+}
+
+// requeued tells whether the job's requeue puts this task back.
+func (p *plan) requeued() bool {
+	if p.Job == nil {
+		return false
+	}
+	r := progress.Requeueing(p.Job)
+	return r != nil && progress.PutsBack(r, p.Task.Name, p.state)
+}
+
+// requeue puts the task back as if it had never failed. Its attempts go on
+// counting, for their numbers fence off what may still be said of the old ones.
+func (p *plan) requeue(because string) {
+	if !p.step(lifecycle.TaskRequeue, ReasonRequeued, "Task was requeued by Manager because %s", because) {
+		return
+	}
+	p.status.FailedRobots = nil
+	p.begin()
+}
+
+// begin forgets the attempt that has ended, and lets the task wait for any
+// robot.
+func (p *plan) begin() {
+	s := p.status
+	s.StartedAt, s.FinishedAt, s.ExitCode, s.Signal, s.Resources = nil, nil, nil, 0, nil
+	s.Restarts, s.RetryAt = nil, nil
+	if p.Task.Spec.TargetRobot != "" && p.byUs() {
+		p.out.Meta = &Placing{}
+	}
+}
+
+// hold keeps back a task that waits while its job pauses.
+func (p *plan) hold() { p.step(lifecycle.TaskPause, ReasonPaused, "%s", p.jobBecause()) }
+
+// resume lets a task wait again whose job goes on.
+func (p *plan) resume() { p.step(lifecycle.TaskResume, ReasonResumed, "%s", p.jobBecause()) }
+
+// unblock puts back a task that has failed for good on robots which its group
+// has blocked since: they were at fault, not the task. The blocked robots leave
+// its failure list, so it comes back once, and is not given to them again.
+func (p *plan) unblock() {
+	var left, blocked []string
+	for _, robot := range p.status.FailedRobots {
+		if p.blocked(robot) {
+			blocked = append(blocked, robot)
+		} else {
+			left = append(left, robot)
+		}
+	}
+	if len(blocked) == 0 {
+		return
+	}
+	why := fmt.Sprintf("robot %s failed too many tasks of its group", blocked[0])
+	if p.step(lifecycle.TaskRequeue, ReasonRequeued, "Task was requeued by Manager because %s", why) {
+		p.status.FailedRobots = left
+		p.begin()
+	}
+}
+
+// jobBecause carries the job's own reason to each of its tasks.
+func (p *plan) jobBecause() string {
+	if p.Job == nil {
+		return "its job is gone"
+	}
+	s := p.Job.Status
+	if s.StatusDescription == "" {
+		return fmt.Sprintf("job %s is %s", p.Job.Name, s.State)
+	}
+	return fmt.Sprintf("job %s: %s", p.Job.Name, s.StatusDescription)
+}
+
+// softFailLimit is the number of robots that must fail the task.
+func (p *plan) softFailLimit() int {
+	if p.Job != nil && p.Job.Spec.FailurePolicy != nil && p.Job.Spec.FailurePolicy.SoftFailLimit != nil {
+		return int(*p.Job.Spec.FailurePolicy.SoftFailLimit)
+	}
+	return defaultSoftFailLimit
+}
+
+// defaultSoftFailLimit is the number of robots that must fail a task before it
+// has failed (docs/spec/job.md).
+const defaultSoftFailLimit = 3
+
+// blocked tells whether the task's group leaves the robot alone.
+func (w *World) blocked(robot string) bool { return blockedIn(w.Group, robot) }
+
+func blockedIn(g *v1alpha1.TaskGroup, robot string) bool {
+	if g == nil {
+		return false
+	}
+	for _, b := range g.Status.BlockedRobots {
+		if b == robot {
+			return true
+		}
+	}
+	return false
+}
