@@ -72,6 +72,9 @@ func (m *members) describe(w *World, creating map[string]bool) {
 	}
 	if w.Job != nil {
 		w.Failing = m.failedOn(blocklistAfter(w.Job))
+		if blocked := append(w.Failing, g.Status.BlockedRobots...); len(blocked) > 0 && w.jobStarts() {
+			w.Excused = m.excused(blocked)
+		}
 		if r := progress.Requeueing(w.Job); r != nil {
 			w.ToPutBack = m.toPutBack(r)
 		}

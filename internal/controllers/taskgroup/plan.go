@@ -63,6 +63,9 @@ type World struct {
 	// Failing are robots on which as many tasks of the group failed as the job
 	// allows, sorted.
 	Failing []string
+	// Excused is how many tasks have failed for good on robots that are blocked:
+	// they are about to be tried again.
+	Excused int
 	// ToPutBack is how many tasks have yet to follow the job's requeue.
 	ToPutBack int
 	// Refused tells that seats were asked for and no more have been found
@@ -142,6 +145,8 @@ func (p *plan) wake(at time.Time) {
 }
 
 func (p *plan) jobState() lifecycle.JobState { return lifecycle.JobState(p.Job.Status.State) }
+
+func (w *World) jobStarts() bool { return lifecycle.JobState(w.Job.Status.State).Starts() }
 
 // count is the number of replicas.
 func (p *plan) count() int {
@@ -226,6 +231,9 @@ func (p *plan) counts() lifecycle.Counts {
 	for state, n := range p.Tasks.In {
 		c.AddN(state, n)
 	}
+	if p.Excused > 0 {
+		c.AddN(lifecycle.TaskFailed, -p.Excused)
+	}
 	absent := max(c.Total-p.Tasks.Total-p.Creating, 0)
 	switch {
 	case p.TooLarge != "":
@@ -295,7 +303,14 @@ func (p *plan) block(s *v1alpha1.TaskGroupStatus) bool {
 			p.out.Why = append(p.out.Why, "block robot "+robot+": it failed too many tasks of the group")
 		}
 	}
-	return len(s.BlockedRobots) > before
+	if len(s.BlockedRobots) == before {
+		return false
+	}
+	if lifecycle.JobState(s.State) == lifecycle.JobFailed && p.Excused > 0 {
+		s.CompletedAt = nil
+		p.become(s, progress.Change{To: lifecycle.JobPending, Why: "its tasks that failed on a blocked robot are tried again"})
+	}
+	return true
 }
 
 // maxBlocked bounds the list, as the kind does.

@@ -45,7 +45,19 @@ func inState(s string) func(*World) { return func(w *World) { w.Group.Status.Sta
 func jobIn(s lifecycle.JobState) func(*World) {
 	return func(w *World) { w.Job.Status.State = string(s) }
 }
-func refused(w *World) { w.Refused = true }
+func refused(w *World)                      { w.Refused = true }
+func failing(robots ...string) func(*World) { return func(w *World) { w.Failing = robots } }
+func excused(n int) func(*World)            { return func(w *World) { w.Excused = n } }
+func ended(w *World)                        { w.Group.Status.CompletedAt = &metav1.MicroTime{Time: noon} }
+
+// requeued is a group whose job is requeueing, with so many tasks to put back.
+func requeued(left int) func(*World) {
+	return func(w *World) {
+		w.Job.Status = v1alpha1.JobStatus{State: "requeueing", Requeue: &v1alpha1.RequeueStatus{Requeue: v1alpha1.Requeue{Generation: 3}}}
+		w.ToPutBack = left
+		w.Group.Status.BlockedRobots = []string{"r7"}
+	}
+}
 func bound(ago time.Duration) func(*World) {
 	return func(w *World) { w.LastBound = noon.Add(-ago) }
 }
@@ -259,4 +271,77 @@ func TestAGroupThatIsMadeAnewLeavesNothingOfTheOldOne(t *testing.T) {
 	if len(ta.groups) != 1 || ta.groups["new"] == nil {
 		t.Errorf("%d groups are kept", len(ta.groups))
 	}
+}
+
+func TestAGroupFollowsTheRequeueOfItsJob(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		in           World
+		wantState    string
+		wantObserved int64
+		wantBlocked  int
+	}{
+		{"it waits until all tasks are put back", world(2, have(lifecycle.TaskFailed, 1), have(lifecycle.TaskPending, 1), inState("failed"), ended, requeued(1)), "failed", 0, 1},
+		{"then it is open again", world(2, have(lifecycle.TaskPending, 2), inState("failed"), ended, requeued(0)), "pending", 3, 0},
+		{"one that has nothing to put back stays as it is", world(2, have(lifecycle.TaskCompleted, 2), inState("completed"), ended, requeued(0)), "completed", 3, 0},
+		{"a requeue of one task keeps the blocklist", world(2, have(lifecycle.TaskPending, 2), inState("failed"), ended, requeued(0), func(w *World) {
+			w.Job.Status.Requeue.Tasks = []string{"x"}
+		}), "pending", 3, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := Plan(noon, Config{}.WithDefaults(), c.in).Status
+			if s == nil {
+				t.Fatal("no status is written")
+			}
+			if s.State != c.wantState || s.ObservedRequeue != c.wantObserved || len(s.BlockedRobots) != c.wantBlocked {
+				t.Errorf("state %s, observed %d, blocked %v", s.State, s.ObservedRequeue, s.BlockedRobots)
+			}
+			if open := s.State == "pending"; open != (s.CompletedAt == nil) {
+				t.Errorf("%s, completed at %s", s.State, s.CompletedAt)
+			}
+		})
+	}
+}
+
+func TestARobotThatFailsTooManyTasksIsBlocked(t *testing.T) {
+	cfg := Config{}.WithDefaults()
+	got := Plan(noon, cfg, world(10, have(lifecycle.TaskFailed, 3), have(lifecycle.TaskRunning, 7), inState("running"), failing("r1"), excused(3)))
+	if s := got.Status; len(got.Blocked) != 1 || s.BlockedRobots[0] != "r1" || s.State != "running" || s.FailedTasks != 0 {
+		t.Errorf("blocked %v, status %+v", got.Blocked, s)
+	}
+	again := world(10, have(lifecycle.TaskRunning, 10), inState("running"), failing("r1"), wrote(0))
+	again.Group.Status = *got.Status
+	if got := Plan(noon, cfg, again); len(got.Blocked) != 0 {
+		t.Errorf("blocked again: %v", got.Blocked)
+	}
+	failed := world(10, have(lifecycle.TaskFailed, 3), have(lifecycle.TaskRunning, 7), inState("failed"), failing("r1"), excused(3))
+	if s := Plan(noon, cfg, failed).Status; s.State != "running" {
+		t.Errorf("a group that failed by the robot's fault is %s", s.State)
+	}
+}
+
+// Exactly blocklistAfter tasks: the original counted one too early.
+func TestTheTallyCountsTasksThatFailedOnARobot(t *testing.T) {
+	ta := newTally()
+	task := func(name string, failed ...string) *v1alpha1.Task {
+		task := &v1alpha1.Task{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1alpha1.LabelTaskIndex: "0"}}}
+		task.Spec.Name, task.Status.FailedRobots, task.Status.State = name, failed, "failed"
+		return task
+	}
+	ta.with("g", func(m *members) {
+		for i, want := range []int{0, 0, 1} {
+			m.see(task(fmt.Sprint("t", i), "r1", fmt.Sprint("x", i)))
+			if got := len(m.failedOn(3)); got != want {
+				t.Errorf("after %d tasks %d robots are blocked", i+1, got)
+			}
+		}
+		if n := m.excused([]string{"r1"}); n != 3 {
+			t.Errorf("%d tasks are excused", n)
+		}
+		m.see(task("t0"))
+		m.drop("t1")
+		if len(m.failedOn(2)) != 0 || len(m.failedOn(1)) != 2 {
+			t.Errorf("counts %v", m.failed)
+		}
+	})
 }

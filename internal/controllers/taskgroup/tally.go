@@ -194,6 +194,18 @@ func (m *members) failedOn(atLeast int) []string {
 	return robots
 }
 
+// excused is how many Tasks have failed for good with one of these robots among
+// those that failed them.
+func (m *members) excused(blocked []string) int {
+	n := 0
+	for _, c := range m.cells {
+		if c.state == lifecycle.TaskFailed && slices.ContainsFunc(c.failed, func(r string) bool { return slices.Contains(blocked, r) }) {
+			n++
+		}
+	}
+	return n
+}
+
 // toPutBack is how many Tasks a requeue has yet to put back.
 func (m *members) toPutBack(r *v1alpha1.RequeueStatus) int {
 	n := 0

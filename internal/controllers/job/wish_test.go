@@ -1,0 +1,147 @@
+package job
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/controllers/progress"
+)
+
+func desires(state string) func(*World) {
+	return func(w *World) { w.Job.Spec.DesiredState = state }
+}
+
+func requeue(generation int64, scope string) func(*World) {
+	return func(w *World) { w.Job.Spec.Requeue = &v1alpha1.Requeue{Generation: generation, Scope: scope} }
+}
+
+// tookUp is a requeue that the job has taken up, and that its groups have
+// followed up to a generation.
+func tookUp(generation, groups int64) func(*World) {
+	return func(w *World) {
+		w.Job.Status.Requeue = &v1alpha1.RequeueStatus{Requeue: v1alpha1.Requeue{Generation: generation}}
+		for _, g := range w.Groups {
+			g.Status.ObservedRequeue = groups
+		}
+	}
+}
+
+// before is what the status says of the tasks.
+func before(c v1alpha1.TaskCounts) func(*World) {
+	return func(w *World) {
+		c.TotalTasks = 10
+		w.Job.Status.TaskCounts = c
+	}
+}
+
+func startedAgo(d time.Duration) func(*World) {
+	return func(w *World) { t := metav1.NewMicroTime(noon.Add(-d)); w.Job.Status.StartedAt = &t }
+}
+
+func endedAgo(d time.Duration) func(*World) {
+	return func(w *World) { t := metav1.NewMicroTime(noon.Add(-d)); w.Job.Status.CompletedAt = &t }
+}
+
+func deadline(d time.Duration) func(*World) {
+	return func(w *World) { w.Job.Spec.ActiveDeadline = v1alpha1.NewDuration(d) }
+}
+
+func ttl(seconds int32) func(*World) {
+	return func(w *World) { w.Job.Spec.TTLSecondsAfterFinished = &seconds }
+}
+
+func TestWishes(t *testing.T) {
+	waits, runs := groups(v1alpha1.TaskCounts{}), groups(v1alpha1.TaskCounts{RunningTasks: 1})
+	completed, canceled := groups(v1alpha1.TaskCounts{SucceededTasks: 5}), groups(v1alpha1.TaskCounts{CanceledTasks: 5})
+	for _, c := range []struct {
+		name        string
+		in          World
+		want        string // the states that it goes through
+		wantRefused string
+		wantWake    time.Duration
+		wantDelete  bool
+	}{
+		{name: "a job that waits is paused at once", in: world("pending", waits, desires("paused")), want: "pause-requested paused"},
+		{name: "a job that runs pauses when its tasks have ended", in: world("running", runs, desires("paused")), want: "pause-requested"},
+		{name: "a job whose tasks have ended is paused", in: world("pause-requested", waits, desires("paused")), want: "paused"},
+		{name: "a job that is made to be paused starts nothing", in: world("under-construction", waits, desires("paused")), want: "pending pause-requested paused"},
+		{name: "a paused job is resumed", in: world("paused", waits), want: "pending"},
+		{name: "a pause is taken back before it is over", in: world("pause-requested", runs), want: "pending running"},
+		{name: "a job that waits is canceled", in: world("pending", waits, desires("canceled")), want: "cancel-requested canceled"},
+		{name: "a job that runs waits for its tasks", in: world("running", runs, desires("canceled")), want: "cancel-requested"},
+		{name: "a paused job is canceled", in: world("paused", waits, desires("canceled")), want: "cancel-requested canceled"},
+		{name: "a failed job that is canceled is canceled", in: world("failed", canceled, desires("canceled")), want: "cancel-requested canceled"},
+		{name: "a completed job stays completed", in: world("completed", completed, before(v1alpha1.TaskCounts{SucceededTasks: 10}), desires("canceled"))},
+
+		{name: "a completed job is requeued", in: world("completed", completed, before(v1alpha1.TaskCounts{SucceededTasks: 10}), requeue(1, "")), want: "requeueing"},
+		{name: "a requeue is taken up once", in: world("completed", completed, before(v1alpha1.TaskCounts{SucceededTasks: 10}), requeue(1, ""), tookUp(1, 1))},
+		{name: "a requeue waits for every group", in: world("requeueing", waits, requeue(2, ""), tookUp(2, 1))},
+		{name: "a requeued job goes on", in: world("requeueing", waits, requeue(2, ""), tookUp(2, 2)), want: "pending"},
+		{name: "a job that runs may requeue what failed", in: world("running", runs, requeue(1, "failed")), want: "requeueing"},
+		{name: "a job that runs may not requeue all", in: world("running", runs, requeue(1, "")),
+			wantRefused: "spec.requeue: a job that is running cannot be requeued; possible now: cancel, pause, requeue-some"},
+
+		{name: "a job that takes too long fails", in: world("running", runs, startedAgo(time.Minute), deadline(time.Minute)), want: "failed"},
+		{name: "a job has its time", in: world("running", groups(v1alpha1.TaskCounts{RunningTasks: 1}), before(v1alpha1.TaskCounts{RunningTasks: 2, PendingTasks: 8}), startedAgo(time.Minute), deadline(time.Hour)),
+			wantWake: 59 * time.Minute},
+
+		{name: "a job that has ended is kept for its time", in: world("completed", completed, before(v1alpha1.TaskCounts{SucceededTasks: 10}), endedAgo(time.Minute), ttl(100)), wantWake: 40 * time.Second},
+		{name: "and then deleted", in: world("completed", completed, before(v1alpha1.TaskCounts{SucceededTasks: 10}), endedAgo(time.Minute), ttl(60)), wantDelete: true},
+		{name: "a job that failed is not deleted while a task runs", in: world("failed", runs, before(v1alpha1.TaskCounts{RunningTasks: 2, FailedTasks: 8}), endedAgo(time.Minute), ttl(0))},
+		{name: "a requeue comes before the deletion", in: world("completed", completed, before(v1alpha1.TaskCounts{SucceededTasks: 10}), endedAgo(time.Minute), ttl(0), requeue(1, "")), want: "requeueing"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := Plan(noon, DefaultTick, c.in)
+			var states []string
+			for _, change := range got.Changes {
+				states = append(states, string(change.To))
+			}
+			if strings.Join(states, " ") != c.want || got.Refused != c.wantRefused || got.Delete != c.wantDelete {
+				t.Errorf("becomes %v, refused %q, deleted %v", states, got.Refused, got.Delete)
+			}
+			if wake := got.WakeAt; c.wantWake == 0 && !wake.IsZero() || c.wantWake != 0 && !wake.Equal(noon.Add(c.wantWake)) {
+				t.Errorf("wake at %s, want after %s", wake, c.wantWake)
+			}
+			if c.wantRefused != "" && got.Status.Requeue.Generation != 1 {
+				t.Error("it is refused again and again")
+			}
+		})
+	}
+}
+
+func TestConditionsFollowTheState(t *testing.T) {
+	is := func(s *v1alpha1.JobStatus, kind string, want metav1.ConditionStatus, reason string) {
+		t.Helper()
+		c := meta.FindStatusCondition(s.Conditions, kind)
+		if c == nil || c.Status != want || c.Reason != reason {
+			t.Errorf("%s: %+v", kind, c)
+		}
+	}
+	w := world("pending", groups(v1alpha1.TaskCounts{}), desires("paused"))
+	w.Job.Status = *Plan(noon, DefaultTick, w).Status
+	is(&w.Job.Status, v1alpha1.ConditionSuspended, metav1.ConditionTrue, "Paused")
+	w.Job.Spec.DesiredState = ""
+	w.Job.Status = *Plan(noon, DefaultTick, w).Status
+	is(&w.Job.Status, v1alpha1.ConditionSuspended, metav1.ConditionFalse, "Pending")
+	groups(v1alpha1.TaskCounts{SucceededTasks: 5})(&w)
+	w.Job.Status = *Plan(noon, DefaultTick, w).Status
+	is(&w.Job.Status, v1alpha1.ConditionComplete, metav1.ConditionTrue, "AllTasksEnded")
+	requeue(1, "")(&w)
+	w.Job.Status = *Plan(noon, DefaultTick, w).Status
+	is(&w.Job.Status, v1alpha1.ConditionComplete, metav1.ConditionFalse, "Requeueing")
+
+	late := world("running", groups(v1alpha1.TaskCounts{RunningTasks: 1}), startedAgo(time.Hour), deadline(time.Minute))
+	is(Plan(noon, DefaultTick, late).Status, v1alpha1.ConditionFailed, metav1.ConditionTrue, progress.ReasonDeadline)
+}
+
+func TestAJobThatIsRequeuedForgetsItsEnd(t *testing.T) {
+	w := world("requeueing", groups(v1alpha1.TaskCounts{}), requeue(1, ""), tookUp(1, 1), startedAgo(time.Hour), endedAgo(time.Minute))
+	if s := Plan(noon, DefaultTick, w).Status; s.StartedAt != nil || s.CompletedAt != nil {
+		t.Errorf("started %s, completed %s", s.StartedAt, s.CompletedAt)
+	}
+}
