@@ -94,7 +94,7 @@ func (p *plan) retryAt(at time.Time, because string) bool {
 // tried again is in the condition.
 func (p *plan) fail(reason string) {
 	s := p.status
-	robot := p.Task.Spec.TargetRobot
+	robot := p.lastRobot()
 	if robot != "" && !slices.Contains(s.FailedRobots, robot) {
 		s.FailedRobots = append(s.FailedRobots, robot)
 	}
@@ -109,6 +109,15 @@ func (p *plan) fail(reason string) {
 	default:
 		p.elsewhere(delay)
 	}
+}
+
+// lastRobot is where the attempt ran. The Task itself may name it no more, after
+// a crash between the two writes that hand it on.
+func (p *plan) lastRobot() string {
+	if a := p.present(); a != nil && a.Robot != "" {
+		return a.Robot
+	}
+	return p.Task.Spec.TargetRobot
 }
 
 // said is the task's message, for a step that has nothing better to say.
@@ -132,7 +141,7 @@ func (p *plan) elsewhere(delay time.Duration) {
 		p.status.RetryAt = &t
 	}
 	p.out.Meta = &Placing{}
-	because := fmt.Sprintf("robot %s failed it, another one is to try", p.Task.Spec.TargetRobot)
+	because := fmt.Sprintf("robot %s failed it, another one is to try", p.lastRobot())
 	p.mark(v1alpha1.ConditionPlaced, metav1.ConditionFalse, ReasonRescheduled, because)
 	p.out.Warning = p.status.Message + " (" + because + ")"
 }
@@ -157,7 +166,7 @@ func (p *plan) failedWithin(interval time.Duration) int {
 	if interval == 0 {
 		return len(p.status.FailedRobots)
 	}
-	robots := map[string]bool{p.Task.Spec.TargetRobot: true}
+	robots := map[string]bool{p.lastRobot(): true}
 	for _, a := range p.status.Attempts {
 		recent := a.FinishedAt != nil && p.now.Sub(a.FinishedAt.Time) < interval
 		if recent && slices.Contains(p.status.FailedRobots, a.Robot) {

@@ -1,0 +1,409 @@
+package controllers
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/manager"
+	"k8s4r.io/k8s4r/internal/testkit"
+)
+
+func TestLifecycle(t *testing.T) {
+	s := start(t, manager.Config{OfflineAfter: time.Hour})
+	for i, c := range []struct {
+		name string
+		run  func(*space)
+	}{
+		{"a paused job lets its tasks end and starts no other, and goes on when it is resumed", pausesAndResumes},
+		{"a job that is created paused starts nothing", startsPaused},
+		{"a canceled job waits for what runs", cancels},
+		{"a job that is canceled while its robots take tasks is canceled, forty times", cancelsInTheMiddle},
+		{"a canceled job that is requeued completes", requeues},
+		{"a completed job of which one task is requeued runs that one only", requeuesOne},
+		{"a failed job whose failed tasks are requeued completes", requeuesFailed},
+		{"a task that fails is tried on three robots", triesElsewhere},
+		{"a task that no other robot could take has failed", hasNoCapableRobot},
+		{"a robot that fails three tasks gets no more of the group, and they are tried again", blocksARobot},
+		{"a failed task runs again on its robot as often as its policy says", restartsInPlace},
+		{"a job that takes longer than its deadline fails", meetsItsDeadline},
+		{"a job is deleted when its time to live is over", expires},
+		{"only legal wishes are accepted", refusesIllegalWishes},
+		{"the priority of a live job counts at once", changesPriority},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.run(s.namespace(t, fmt.Sprintf("life-%d", i))) })
+	}
+}
+
+// wish changes the spec of a Job, as its operator does.
+func (s *space) wish(name string, f func(*v1alpha1.JobSpec)) error {
+	s.Helper()
+	var refused error
+	testkit.EventuallyNoError(s, 10*time.Second, "wish of job "+name, func() error {
+		var j v1alpha1.Job
+		if err := s.Get(s.Context(), s.key(name), &j); err != nil {
+			return err
+		}
+		f(&j.Spec)
+		err := s.Update(s.Context(), &j)
+		if err != nil && strings.Contains(err.Error(), "ValidatingAdmissionPolicy") {
+			refused, err = err, nil
+		}
+		return err
+	})
+	return refused
+}
+
+func desire(state string) func(*v1alpha1.JobSpec) {
+	return func(j *v1alpha1.JobSpec) { j.DesiredState = state }
+}
+
+// requeue puts tasks back: those that are named, or all.
+func requeue(tasks ...string) func(*v1alpha1.JobSpec) {
+	return func(j *v1alpha1.JobSpec) {
+		generation := int64(1)
+		if j.Requeue != nil {
+			generation = j.Requeue.Generation + 1
+		}
+		j.Requeue = &v1alpha1.Requeue{Generation: generation, Tasks: tasks}
+		j.DesiredState = v1alpha1.DesiredRunning
+	}
+}
+
+// limited robots take so many tasks at a time.
+func (s *space) limited(tasks string, names ...string) {
+	s.Helper()
+	s.robots(names...)
+	for _, name := range names {
+		s.mendSpec(name, func(r *v1alpha1.RobotSpec) { r.Capacity = capacity("tasks", tasks) })
+	}
+}
+
+func (s *space) counts(job string, want v1alpha1.TaskCounts) {
+	s.Helper()
+	testkit.EventuallyNoError(s, 10*time.Second, "counts of job "+job, func() error {
+		var j v1alpha1.Job
+		if err := s.Get(s.Context(), s.key(job), &j); err != nil {
+			return err
+		}
+		if j.Status.TaskCounts != want {
+			return fmt.Errorf("%s: %+v", j.Status.State, j.Status.TaskCounts)
+		}
+		return nil
+	})
+}
+
+func pausesAndResumes(s *space) {
+	s.limited("1", "pause-a")
+	s.job("j", group("g", 3, "t"))
+	s.awaitTask("j-g-0-t", lifecycle.TaskDispatching)
+	s.report("j-g-0-t", lifecycle.TaskStarted)
+	s.must(s.wish("j", desire(v1alpha1.DesiredPaused)))
+	s.awaitJob("j", lifecycle.JobPauseRequested)
+	s.awaitTask("j-g-1-t", lifecycle.TaskPaused)
+	s.report("j-g-0-t", lifecycle.TaskSucceeded)
+	j := s.awaitJob("j", lifecycle.JobPaused)
+	if !meta.IsStatusConditionTrue(j.Status.Conditions, v1alpha1.ConditionSuspended) {
+		s.Errorf("conditions %+v", j.Status.Conditions)
+	}
+	s.counts("j", v1alpha1.TaskCounts{TotalTasks: 3, SucceededTasks: 1, PausedTasks: 2})
+	s.server(succeed)
+	s.must(s.wish("j", desire(v1alpha1.DesiredRunning)))
+	s.awaitJob("j", lifecycle.JobCompleted)
+	s.counts("j", v1alpha1.TaskCounts{TotalTasks: 3, SucceededTasks: 3})
+}
+
+func startsPaused(s *space) {
+	s.robots("born-a")
+	s.server(succeed)
+	j := &v1alpha1.Job{}
+	j.Name, j.Namespace = "j", s.name
+	j.Spec.TaskGroups = []v1alpha1.TaskGroupDefinition{group("g", 2, "t")}
+	j.Spec.DesiredState = v1alpha1.DesiredPaused
+	s.must(s.Create(s.Context(), j))
+	s.awaitJob("j", lifecycle.JobPaused)
+	if n := len(s.tasks()); n != 0 {
+		s.Errorf("%d tasks were created", n)
+	}
+	s.must(s.wish("j", desire("")))
+	s.awaitJob("j", lifecycle.JobCompleted)
+}
+
+func cancels(s *space) {
+	s.limited("1", "cancel-a")
+	s.job("j", group("g", 3, "t"))
+	s.awaitTask("j-g-0-t", lifecycle.TaskDispatching)
+	s.report("j-g-0-t", lifecycle.TaskStarted)
+	s.must(s.wish("j", desire(v1alpha1.DesiredCanceled)))
+	s.awaitJob("j", lifecycle.JobCancelRequested)
+	testkit.Eventually(s, 10*time.Second, "the running task is asked to stop", func() bool {
+		return s.task("j-g-0-t").Status.Reason == v1alpha1.ReasonStopping
+	})
+	s.report("j-g-0-t", lifecycle.TaskStopped)
+	s.awaitJob("j", lifecycle.JobCanceled)
+	s.counts("j", v1alpha1.TaskCounts{TotalTasks: 3, CanceledTasks: 3})
+}
+
+// The original left 32 of 40 such jobs running, with nothing runnable.
+func cancelsInTheMiddle(s *space) {
+	var robots []string
+	for i := range 16 {
+		robots = append(robots, fmt.Sprintf("mid-%d", i))
+	}
+	s.limited("1", robots...)
+	// Each task runs until its job stops it.
+	s.follow(func(t *v1alpha1.Task) {
+		switch {
+		case t.Status.Reason == v1alpha1.ReasonStopping:
+			_ = carry(t, lifecycle.TaskStopped, v1alpha1.ReasonCanceled) && s.Status().Update(s.Context(), t) == nil
+		case t.Status.State == string(lifecycle.TaskDispatching):
+			_ = carry(t, lifecycle.TaskStarted, "") && s.Status().Update(s.Context(), t) == nil
+		}
+	}, func() {})
+	var all sync.WaitGroup
+	for i := range 40 {
+		name := fmt.Sprintf("j%d", i)
+		s.job(name, group("g", 8, "t"))
+		all.Go(func() {
+			testkit.Eventually(s, 60*time.Second, name+" has a task", func() bool {
+				var tasks v1alpha1.TaskList
+				s.must(s.List(s.Context(), &tasks, client.InNamespace(s.name), client.MatchingLabels{v1alpha1.LabelJob: name}))
+				return len(tasks.Items) > 0
+			})
+			s.must(s.wish(name, desire(v1alpha1.DesiredCanceled)))
+		})
+	}
+	all.Wait()
+	for i := range 40 {
+		s.awaitJob(fmt.Sprintf("j%d", i), lifecycle.JobCanceled)
+	}
+}
+
+func requeues(s *space) {
+	s.robots("req-a")
+	s.job("j", group("g", 3, "t"))
+	s.awaitTask("j-g-0-t", lifecycle.TaskDispatching)
+	s.report("j-g-0-t", lifecycle.TaskStarted, lifecycle.TaskSucceeded)
+	s.must(s.wish("j", desire(v1alpha1.DesiredCanceled)))
+	for _, name := range []string{"j-g-1-t", "j-g-2-t"} {
+		testkit.Eventually(s, 10*time.Second, name+" is asked to stop", func() bool { return s.task(name).Status.Reason == v1alpha1.ReasonStopping })
+		s.report(name, lifecycle.TaskStopped)
+	}
+	s.awaitJob("j", lifecycle.JobCanceled)
+	s.server(succeed)
+	s.must(s.wish("j", requeue()))
+	j := s.awaitJob("j", lifecycle.JobCompleted)
+	if !meta.IsStatusConditionTrue(j.Status.Conditions, v1alpha1.ConditionComplete) || meta.IsStatusConditionTrue(j.Status.Conditions, v1alpha1.ConditionFailed) {
+		s.Errorf("conditions %+v", j.Status.Conditions)
+	}
+	for name, attempts := range map[string]int32{"j-g-0-t": 1, "j-g-1-t": 2, "j-g-2-t": 2} {
+		if got := s.task(name).Status.Attempt; got != attempts {
+			s.Errorf("%s took %d attempts, want %d", name, got, attempts)
+		}
+	}
+}
+
+func requeuesOne(s *space) {
+	s.robots("one-a")
+	s.server(succeed)
+	s.job("j", group("g", 3, "t"))
+	s.awaitJob("j", lifecycle.JobCompleted)
+	s.must(s.wish("j", requeue("j-g-1-t")))
+	testkit.Eventually(s, 20*time.Second, "the one ran again", func() bool { return s.task("j-g-1-t").Status.Attempt == 2 })
+	s.awaitJob("j", lifecycle.JobCompleted)
+	for _, name := range []string{"j-g-0-t", "j-g-2-t"} {
+		if got := s.task(name).Status.Attempt; got != 1 {
+			s.Errorf("%s took %d attempts", name, got)
+		}
+	}
+}
+
+func requeuesFailed(s *space) {
+	s.robots("mend-a")
+	var broken sync.Map
+	broken.Store("now", true)
+	s.server(func(t *v1alpha1.Task) lifecycle.TaskSignal {
+		if _, yes := broken.Load("now"); yes && t.Name == "j-g-0-t" {
+			return lifecycle.TaskErred
+		}
+		return lifecycle.TaskSucceeded
+	})
+	s.job("j", group("g", 2, "t"))
+	s.awaitJob("j", lifecycle.JobFailed)
+	s.awaitTask("j-g-0-t", lifecycle.TaskFailed)
+	broken.Delete("now")
+	s.must(s.wish("j", func(j *v1alpha1.JobSpec) {
+		requeue()(j)
+		j.Requeue.Scope = v1alpha1.RequeueFailed
+	}))
+	s.awaitJob("j", lifecycle.JobCompleted)
+	if t := s.task("j-g-0-t"); len(t.Status.FailedRobots) != 0 || t.Status.Attempt != 2 {
+		s.Errorf("status %+v", t.Status)
+	}
+}
+
+func triesElsewhere(s *space) {
+	s.robots("else-a", "else-b", "else-c", "else-d")
+	s.server(func(*v1alpha1.Task) lifecycle.TaskSignal { return lifecycle.TaskErred })
+	s.job("j", group("g", 1, "t"))
+	s.awaitJob("j", lifecycle.JobFailed)
+	t := s.awaitTask("j-g-0-t", lifecycle.TaskFailed)
+	robots := slices.Clone(t.Status.FailedRobots)
+	slices.Sort(robots)
+	if len(slices.Compact(robots)) != 3 || t.Status.Attempt != 3 || t.Status.Reason != "Exited" {
+		s.Errorf("failed on %v, attempt %d, reason %s", t.Status.FailedRobots, t.Status.Attempt, t.Status.Reason)
+	}
+}
+
+func hasNoCapableRobot(s *space) {
+	s.robots("able-a", "able-b")
+	s.mendSpec("able-a", func(r *v1alpha1.RobotSpec) { r.Labels = map[string]string{"arm": "left"} })
+	s.server(func(*v1alpha1.Task) lifecycle.TaskSignal { return lifecycle.TaskErred })
+	j := &v1alpha1.Job{}
+	j.Name, j.Namespace = "j", s.name
+	j.Spec.TaskGroups = []v1alpha1.TaskGroupDefinition{group("g", 1, "t")}
+	j.Spec.RobotSelector = map[string]string{"arm": "left"}
+	s.must(s.Create(s.Context(), j))
+	if t := s.awaitTask("j-g-0-t", lifecycle.TaskFailed); t.Status.Reason != "NoCapableRobot" || t.Status.Attempt != 1 {
+		s.Errorf("reason %s, attempt %d", t.Status.Reason, t.Status.Attempt)
+	}
+	s.awaitJob("j", lifecycle.JobFailed)
+}
+
+func blocksARobot(s *space) {
+	s.limited("2", "block-bad", "block-good")
+	s.server(func(t *v1alpha1.Task) lifecycle.TaskSignal {
+		if t.Spec.TargetRobot == "block-bad" {
+			return lifecycle.TaskErred
+		}
+		return lifecycle.TaskSucceeded
+	})
+	s.job("j", group("g", 20, "t"))
+	j := s.awaitJob("j", lifecycle.JobCompleted)
+	if j.Status.SucceededTasks != 20 {
+		s.Errorf("counts %+v", j.Status.TaskCounts)
+	}
+	testkit.EventuallyNoError(s, 10*time.Second, "the blocklist", func() error {
+		var j v1alpha1.Job
+		if err := s.Get(s.Context(), s.key("j"), &j); err != nil {
+			return err
+		}
+		if want := []v1alpha1.BlockedRobot{{TaskGroup: "g", Robot: "block-bad"}}; !slices.Equal(j.Status.Blocklist, want) {
+			return fmt.Errorf("%v", j.Status.Blocklist)
+		}
+		return nil
+	})
+}
+
+func restartsInPlace(s *space) {
+	s.robots("place-a", "place-b")
+	fails := func(t *v1alpha1.Task) lifecycle.TaskSignal {
+		if t.Status.Attempt < 3 {
+			return lifecycle.TaskErred
+		}
+		return lifecycle.TaskSucceeded
+	}
+	s.server(fails)
+	g := group("g", 1, "t")
+	g.RestartPolicy = &v1alpha1.RestartPolicy{Attempts: 2, Delay: v1alpha1.NewDuration(100 * time.Millisecond)}
+	s.job("j", g)
+	s.awaitJob("j", lifecycle.JobCompleted)
+	t := s.task("j-g-0-t")
+	for _, a := range t.Status.Attempts {
+		if a.Robot != t.Spec.TargetRobot {
+			s.Errorf("attempt %d was on %s, the last on %s", a.Attempt, a.Robot, t.Spec.TargetRobot)
+		}
+	}
+	if t.Status.RestartCount != 2 || len(t.Status.FailedRobots) != 0 {
+		s.Errorf("status %+v", t.Status)
+	}
+}
+
+func meetsItsDeadline(s *space) {
+	s.robots("late-x")
+	j := &v1alpha1.Job{}
+	j.Name, j.Namespace = "j", s.name
+	j.Spec.TaskGroups = []v1alpha1.TaskGroupDefinition{group("g", 1, "t")}
+	j.Spec.ActiveDeadline = v1alpha1.NewDuration(500 * time.Millisecond)
+	s.must(s.Create(s.Context(), j))
+	s.awaitTask("j-g-0-t", lifecycle.TaskDispatching)
+	s.report("j-g-0-t", lifecycle.TaskStarted)
+	now := s.awaitJob("j", lifecycle.JobFailed)
+	if c := meta.FindStatusCondition(now.Status.Conditions, v1alpha1.ConditionFailed); c == nil || c.Reason != "DeadlineExceeded" {
+		s.Errorf("condition %+v", c)
+	}
+	s.report("j-g-0-t", lifecycle.TaskStopped)
+	s.counts("j", v1alpha1.TaskCounts{TotalTasks: 1, CanceledTasks: 1})
+}
+
+func expires(s *space) {
+	s.robots("ttl-a")
+	s.server(succeed)
+	soon := int32(1)
+	j := &v1alpha1.Job{}
+	j.Name, j.Namespace = "j", s.name
+	j.Spec.TaskGroups = []v1alpha1.TaskGroupDefinition{group("g", 1, "t")}
+	j.Spec.TTLSecondsAfterFinished = &soon
+	s.must(s.Create(s.Context(), j))
+	testkit.Eventually(s, 30*time.Second, "the job is gone", func() bool {
+		return client.IgnoreNotFound(s.Get(s.Context(), s.key("j"), j)) == nil && s.Get(s.Context(), s.key("j"), j) != nil
+	})
+}
+
+func refusesIllegalWishes(s *space) {
+	s.robots("law-a")
+	s.server(succeed)
+	s.job("done", group("g", 1, "t"))
+	s.awaitJob("done", lifecycle.JobCompleted)
+	off := &v1alpha1.Job{}
+	off.Name, off.Namespace = "off", s.name
+	off.Spec.TaskGroups = []v1alpha1.TaskGroupDefinition{group("g", 1, "t")}
+	off.Spec.DesiredState = v1alpha1.DesiredCanceled
+	s.must(s.Create(s.Context(), off))
+	s.awaitJob("off", lifecycle.JobCanceled)
+	for _, c := range []struct {
+		name, job string
+		wish      func(*v1alpha1.JobSpec)
+		want      string
+	}{
+		{"pause of a completed job", "done", desire(v1alpha1.DesiredPaused), "spec.desiredState: paused is not possible, the job is completed; possible now: requeue"},
+		{"cancel of a completed job", "done", desire(v1alpha1.DesiredCanceled), "spec.desiredState: canceled is not possible, the job is completed; possible now: requeue"},
+		{"requeue of a job that stays canceled", "off", func(j *v1alpha1.JobSpec) {
+			requeue()(j)
+			j.DesiredState = v1alpha1.DesiredCanceled
+		}, "set it to running as well"},
+		{"a canceled job that is to run again without a requeue", "off", desire(""), "spec.desiredState: running is not possible without a requeue, the job is canceled; possible now: requeue"},
+	} {
+		err := s.wish(c.job, c.wish)
+		if c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			s.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+func changesPriority(s *space) {
+	s.limited("1", "prio-a")
+	s.job("first", group("g", 1, "t"))
+	s.awaitTask("first-g-0-t", lifecycle.TaskDispatching)
+	s.job("second", group("g", 1, "t"))
+	s.awaitTask("second-g-0-t", lifecycle.TaskPending)
+	s.job("third", group("g", 1, "t"))
+	s.awaitTask("third-g-0-t", lifecycle.TaskPending)
+	high := int32(90)
+	s.must(s.wish("third", func(j *v1alpha1.JobSpec) { j.Priority = &high }))
+	testkit.Eventually(s, 10*time.Second, "the manager has seen it", func() bool {
+		var j v1alpha1.Job
+		return s.Get(s.Context(), s.key("third"), &j) == nil && j.Status.ObservedGeneration == j.Generation
+	})
+	s.report("first-g-0-t", lifecycle.TaskStarted, lifecycle.TaskSucceeded)
+	s.awaitTask("third-g-0-t", lifecycle.TaskDispatching)
+	s.awaitTask("second-g-0-t", lifecycle.TaskPending)
+}
