@@ -43,6 +43,10 @@ test: deps build unit ## every test that needs only this machine
 race: deps ## unit tests under the race detector
 	go test -race ./internal/...
 
+.PHONY: faults
+faults: deps build ## kill and cut parts of the system in the middle of a job
+	go test -count=1 -timeout 20m -v -run 'TestJobSurvivesKills|TestSeparatePrograms' ./test/e2e
+
 .PHONY: demo
 demo: build ## start everything, run examples/ to the end
 	@hack/demo

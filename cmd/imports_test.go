@@ -3,6 +3,7 @@ package cmd_test
 
 import (
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -52,6 +53,18 @@ func TestImportRules(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestControllersNeverImportEachOther(t *testing.T) {
+	controllers := []string{"job", "taskgroup", "task", "robot"}
+	for _, one := range controllers {
+		all := deps(t, "internal/controllers/"+one)
+		for _, other := range controllers {
+			if other != one && slices.Contains(all, module+"internal/controllers/"+other) {
+				t.Errorf("%s links %s: the API server carries their state", one, other)
+			}
+		}
 	}
 }
 

@@ -100,6 +100,7 @@ type Bridge struct {
 	downlink   *downlink
 	lists      *lists
 	complaints complaints
+	greeting   sync.Mutex // one connection after the other
 	robotQueue workqueue.TypedRateLimitingInterface[string]
 	releases   workqueue.TypedRateLimitingInterface[types.UID]
 	synced     atomic.Int64 // when the view had all there is, in Unix nanoseconds; zero: not yet
@@ -149,18 +150,16 @@ func (b *Bridge) wire() {
 		ack: b.acks.task, wrote: b.wroteTask, forget: b.caughtUp, m: b.m, log: b.log,
 	}
 	b.reports.init()
-	b.lists = &lists{now: b.now, view: b.view, dialect: b.dialect, publish: b.publish, tooMany: b.tooMany, open: b.isUp}
+	b.lists = &lists{now: b.now, view: b.view, dialect: b.dialect, publish: b.publish, tooMany: b.tooMany, up: b.link.upAs, current: b.link.current}
 	b.lists.init()
 	b.downlink = &downlink{
 		now: b.now, view: b.view, dialect: b.dialect, epoch: b.lists.dispatchEpoch, publish: b.publish,
 		release: b.releases.Add, reject: b.reports.add, silent: b.overdue, log: b.log,
-		open: b.isUp, pause: repeatFirst, patient: releaseAfter,
+		up: b.link.upAs, pause: repeatFirst, patient: releaseAfter,
 	}
 	b.downlink.init()
 	b.link.subscribed, b.link.up = b.subscribed, b.up
 }
-
-func (b *Bridge) isUp() bool { return b.link.ready() == nil }
 
 // up sends what waited for the link.
 func (b *Bridge) up() {
@@ -171,13 +170,18 @@ func (b *Bridge) up() {
 // subscribed tells all robots what should run, because the broker may have lost
 // every retained message. Document agents are told later if the broker may have
 // something of theirs for us.
-func (b *Bridge) subscribed(backlog bool) {
+func (b *Bridge) subscribed(connection int64, backlog bool) {
+	b.greeting.Lock()
+	defer b.greeting.Unlock()
+	if b.link.current() != connection {
+		return // the next one has its own backlog
+	}
 	settled := b.now()
 	if backlog {
 		settled = settled.Add(b.cfg.SettleAfter)
 	}
 	b.downlink.holdDocuments(settled)
-	b.lists.sendAll(settled)
+	b.lists.sendAll(connection, settled)
 }
 
 // NeedLeaderElection tells the controller manager that only one server speaks
@@ -307,11 +311,12 @@ func (b *Bridge) sendTo(robotID string, k wire.Kind, v any) bool {
 		b.log.Error(err, "send", "robot", robotID, "kind", k)
 		return false
 	}
-	return b.publish(robotID, k, payload, false)
+	return b.publish(b.link.current(), robotID, k, payload, false)
 }
 
-func (b *Bridge) publish(robotID string, k wire.Kind, payload []byte, retain bool) bool {
-	if !b.link.publish(robotID, message{topic: wire.RobotTopic(robotID, k), payload: payload, retain: retain}) {
+func (b *Bridge) publish(connection int64, robotID string, k wire.Kind, payload []byte, retain bool) bool {
+	m := message{topic: wire.RobotTopic(robotID, k), payload: payload, retain: retain, connection: connection}
+	if !b.link.publish(robotID, m) {
 		b.drop(k, "queue is full")
 		return false
 	}

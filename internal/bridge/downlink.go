@@ -35,11 +35,11 @@ type downlink struct {
 	view    *view
 	dialect func(robotID string) string
 	epoch   func(t *robotv1.Task) uint64
-	publish func(robotID string, k wire.Kind, payload []byte, retain bool) bool
+	publish func(connection int64, robotID string, k wire.Kind, payload []byte, retain bool) bool
 	release func(types.UID)     // the robot was told; let the Task go
 	reject  func(r report) bool // a task that cannot be sent
 	silent  func(o overdue)     // a dispatch has waited for long
-	open    func() bool         // whether the robots' lists are out
+	up      func() int64        // the connection that is up, with the robots' lists out; zero: none
 	pause   time.Duration       // before the first repeat
 	patient time.Duration       // how long a Task is held for a document agent
 	log     logr.Logger
@@ -167,16 +167,18 @@ func (d *downlink) held(robotID, action string) bool {
 	return action == wire.ActionCreate && d.now().Before(d.settled) && d.dialect(robotID) == robotv1.ProtocolDocument
 }
 
-// mayTell tells whether a robot can be told something now. It asks for the link
-// first: what is held back after a connect is known before the link is up, and
-// asked the other way round a connect in between let a task run twice.
-func (d *downlink) mayTell(robotID, action string) bool {
-	if !d.open() {
-		return false
-	}
+// mayTell returns the connection on which a robot can be told something now.
+// Zero: none. It asks for the link first: what is held back after a connect is
+// known before the link is up, and asked the other way round a connect in
+// between let a task run twice.
+func (d *downlink) mayTell(robotID, action string) (connection int64) {
+	connection = d.up()
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return !d.held(robotID, action)
+	if d.held(robotID, action) {
+		return 0
+	}
+	return connection
 }
 
 // again makes an item due from the start. The zero time for first marks it as
@@ -305,7 +307,8 @@ func (d *downlink) letGo(t *robotv1.Task, i item) bool {
 // list that belongs to it.
 func (d *downlink) send(t *robotv1.Task, action string) {
 	robotID := t.Spec.TargetRobot
-	if !d.mayTell(robotID, action) {
+	connection := d.mayTell(robotID, action)
+	if connection == 0 {
 		return
 	}
 	speaks := d.dialect(robotID)
@@ -318,7 +321,7 @@ func (d *downlink) send(t *robotv1.Task, action string) {
 		d.cannotSend(t, action, err)
 		return
 	}
-	d.publish(robotID, wire.KindDispatch, payload, false)
+	d.publish(connection, robotID, wire.KindDispatch, payload, false)
 }
 
 // cannotSend ends the attempt of a task that fits no message, with a sentence

@@ -14,8 +14,8 @@ func quietLink() (*downlink, *view, *int) {
 	sent, v := 0, newView()
 	d := &downlink{
 		now: func() time.Time { return clock }, view: v, dialect: func(string) string { return robotv1.ProtocolK8s4r },
-		epoch: func(*robotv1.Task) uint64 { return 1 }, open: func() bool { return true }, pause: repeatFirst,
-		publish: func(string, wire.Kind, []byte, bool) bool { sent++; return true },
+		epoch: func(*robotv1.Task) uint64 { return 1 }, up: func() int64 { return 1 }, pause: repeatFirst,
+		publish: func(int64, string, wire.Kind, []byte, bool) bool { sent++; return true },
 	}
 	d.init()
 	return d, v, &sent

@@ -49,9 +49,9 @@ type link struct {
 	url      *url.URL
 	clientID string
 	receive  func(topic string, payload []byte) // must not block
-	// After each connect: subscribed, told whether there may be a backlog, and
-	// then up, when ready says so.
-	subscribed func(backlog bool)
+	// After each connect: subscribed, told its number and whether there may be
+	// a backlog, and then up, when ready says so.
+	subscribed func(connection int64, backlog bool)
 	up         func()
 	log        logr.Logger
 
@@ -67,8 +67,8 @@ type message struct {
 	topic   string
 	payload []byte
 	retain  bool
-	// connection that it is meant for. On a later one it would come before the
-	// lists, and before what robots have said meanwhile.
+	// connection that stood when it was decided on. On a later one it would come
+	// before the lists, and before what robots have said meanwhile.
 	connection int64
 }
 
@@ -157,7 +157,7 @@ func (l *link) subscribe(ctx context.Context, m *autopaho.ConnectionManager, con
 		_, err := m.Subscribe(ctx, s)
 		if err == nil {
 			l.log.Info("connected to the MQTT broker", "broker", l.url.Redacted())
-			l.subscribed(backlog)
+			l.subscribed(connection, backlog)
 			if l.setUp(connection) {
 				l.up()
 			}
@@ -199,12 +199,27 @@ func (l *link) setUp(connection int64) bool {
 
 // ready returns nil while the link stands.
 func (l *link) ready() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.isUp {
+	if l.upAs() == 0 {
 		return errDown
 	}
 	return nil
+}
+
+// upAs is the number of the connection that is up. Zero: none is.
+func (l *link) upAs() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.isUp {
+		return 0
+	}
+	return l.connect
+}
+
+// current is the number of the present connection, up or not.
+func (l *link) current() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.connect
 }
 
 // forgetful is our side of a session: there is none. A dispatch that was sent
@@ -219,12 +234,9 @@ func (f forgetful) ConAckReceived(conn io.Writer, c *packets.Connect, a *packets
 	return f.State.ConAckReceived(conn, c, &fresh)
 }
 
-// publish hands a message over for the connection that stands now, and tells
-// whether there was room for it. Messages of one robot keep their order.
+// publish hands a message over for its connection, and tells whether there was
+// room for it. Messages of one robot keep their order.
 func (l *link) publish(robotID string, m message) bool {
-	l.mu.Lock()
-	m.connection = l.connect
-	l.mu.Unlock()
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(robotID))
 	select {

@@ -19,14 +19,14 @@ func told(speaks string) (*lists, *view, *[]wire.TaskList) {
 	var out []wire.TaskList
 	v := newView()
 	l := &lists{now: func() time.Time { return clock }, view: v, dialect: func(string) string { return speaks },
-		publish: func(_ string, _ wire.Kind, payload []byte, _ bool) bool {
+		publish: func(_ int64, _ string, _ wire.Kind, payload []byte, _ bool) bool {
 			list, err := wire.Decode[wire.TaskList](payload)
 			if err != nil {
 				panic(err)
 			}
 			out = append(out, list)
 			return true
-		}, open: func() bool { return true }}
+		}, up: func() int64 { return 1 }, current: func() int64 { return 1 }}
 	l.init()
 	return l, v, &out
 }
@@ -216,8 +216,8 @@ func TestAListThatFindsNoRoomIsSentSoon(t *testing.T) {
 	l, v, out := told(robotv1.ProtocolK8s4r)
 	v.deliverTask(at(taskIn(lifecycle.TaskDispatching, 1), 7))
 	publish, full := l.publish, true
-	l.publish = func(robotID string, k wire.Kind, payload []byte, retain bool) bool {
-		return !full && publish(robotID, k, payload, retain)
+	l.publish = func(connection int64, robotID string, k wire.Kind, payload []byte, retain bool) bool {
+		return !full && publish(connection, robotID, k, payload, retain)
 	}
 	l.send("r1")
 	select {
@@ -270,7 +270,7 @@ func TestListAndDispatchAreOfTheEraOfTheRobotsObject(t *testing.T) {
 	d, dv, _ := quietLink()
 	dv.putRobot(r)
 	var said wire.Dispatch
-	d.publish = func(_ string, _ wire.Kind, payload []byte, _ bool) (sent bool) {
+	d.publish = func(_ int64, _ string, _ wire.Kind, payload []byte, _ bool) (sent bool) {
 		said, _ = wire.Decode[wire.Dispatch](payload)
 		return true
 	}

@@ -85,7 +85,7 @@ func TestADocumentAgentIsToldNothingBeforeItsBacklogIsIn(t *testing.T) {
 		l.now = func() time.Time { return at }
 		v.deliverTask(task)
 		v.putRobot(newRobot(namespace, "r1", word{}))
-		l.sendAll(settled)
+		l.sendAll(1, settled)
 		if len(*out) != want {
 			t.Errorf("%s: %d lists at once, want %d", speaks, len(*out), want)
 		}
@@ -101,9 +101,9 @@ func TestADocumentAgentIsToldNothingBeforeItsBacklogIsIn(t *testing.T) {
 func TestADispatchUnderWayWhenTheLinkComesUpWaitsForTheBacklog(t *testing.T) {
 	d, v, sent := quietLink()
 	d.now, d.dialect = func() time.Time { return clock }, func(string) string { return robotv1.ProtocolDocument }
-	d.open = func() bool {
+	d.up = func() int64 {
 		d.holdDocuments(clock.Add(time.Second))
-		return true
+		return 1
 	}
 	task := at(taskIn(lifecycle.TaskDispatching, 1), 7)
 	v.deliverTask(task)
@@ -119,16 +119,16 @@ func TestAListThatIsDueWhenTheLinkComesUpWaitsForTheBacklog(t *testing.T) {
 	l, v, out := told(robotv1.ProtocolDocument)
 	v.deliverTask(at(taskIn(lifecycle.TaskDispatching, 1), 7))
 	v.putRobot(newRobot(namespace, "r1", word{}))
-	up := false
-	l.open = func() bool { return up }
+	up := int64(0)
+	l.up = func() int64 { return up }
 	l.refresh("r1")
 	l.sendDue()
 	if len(*out) != 0 {
 		t.Fatal("sent before the link was up")
 	}
 	due := l.due()
-	l.sendAll(clock.Add(time.Second))
-	up = true
+	l.sendAll(1, clock.Add(time.Second))
+	up = 1
 	for _, id := range due {
 		l.sendIfDue(id)
 	}
@@ -141,13 +141,47 @@ func TestAListThatIsDueWhenTheLinkComesUpWaitsForTheBacklog(t *testing.T) {
 	}
 }
 
+func TestAListForAConnectionThatIsNoMoreIsNotSaid(t *testing.T) {
+	l, v, out := told(robotv1.ProtocolDocument)
+	v.deliverTask(at(taskIn(lifecycle.TaskDispatching, 1), 7))
+	v.putRobot(newRobot(namespace, "r1", word{}))
+	l.current = func() int64 { return 2 }
+	l.sendAll(1, clock) // of the connection before
+	if len(*out) != 0 {
+		t.Error("it went out beside the backlog of the next one")
+	}
+	l.sendAll(2, clock)
+	if len(*out) != 1 {
+		t.Errorf("%d lists: it was remembered as said", len(*out))
+	}
+}
+
+func TestARobotThatIsDeletedWhileTheLinkIsDownHearsOfItLater(t *testing.T) {
+	l, v, out := told(robotv1.ProtocolK8s4r)
+	v.deliverTask(at(taskIn(lifecycle.TaskDispatching, 1), 7))
+	v.putRobot(newRobot(namespace, "r1", word{}))
+	l.send("r1")
+	up := l.up
+	l.up = func() int64 { return 0 }
+	v.removeTask(v.tasksOn("r1")[0])
+	v.removeRobot(v.robot("r1"))
+	l.forget("r1")
+	l.up = up
+	l.sendAll(1, clock)
+	if last := (*out)[len(*out)-1]; len(*out) != 2 || len(last.Refs) != 0 {
+		t.Errorf("%d lists, the last %+v", len(*out), last)
+	}
+	if len(l.gone)+len(l.clocks) != 0 {
+		t.Error("it is remembered for ever")
+	}
+}
+
 func TestWhatWasSaidForAnOlderConnectionStaysUnsaid(t *testing.T) {
 	l, err := newLink("mqtt://127.0.0.1:1", "s", logr.Discard())
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.connectionChanged()
-	l.publish("r1", message{topic: "old"})
+	l.publish("r1", message{topic: "old", connection: l.connectionChanged()})
 	l.connectionChanged()
 	// A nil connection would panic if anything were sent on it.
 	for _, q := range l.queues {
@@ -226,7 +260,7 @@ func (h *heardAll) listen(t *testing.T, url string) (stop func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.subscribed, l.up = func(bool) {}, func() {}
+	l.subscribed, l.up = func(int64, bool) {}, func() {}
 	l.receive = func(topic string, _ []byte) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -254,7 +288,7 @@ func robotClient(t *testing.T, at string) (says func(uid string)) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := mqtt.NewClient(mqtt.NewClientOptions().AddBroker("tcp://" + u.Host).SetClientID("r1"))
+	c := mqtt.NewClient(mqtt.NewClientOptions().AddBroker("tcp://" + u.Host).SetClientID("r1").SetAutoReconnect(false))
 	must := func(token mqtt.Token) {
 		t.Helper()
 		if !token.WaitTimeout(patience) || token.Error() != nil {

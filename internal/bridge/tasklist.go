@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -41,14 +42,16 @@ type lists struct {
 	now     func() time.Time
 	view    *view
 	dialect func(robotID string) string
-	publish func(robotID string, k wire.Kind, payload []byte, retain bool) bool
+	publish func(connection int64, robotID string, k wire.Kind, payload []byte, retain bool) bool
 	tooMany func(robotID string, tasks int) // for one message
-	open    func() bool                     // whether sendAll has been heard since the connect
+	up      func() int64                    // the connection for which sendAll has been called; zero: none
+	current func() int64                    // the present connection
 
 	mu     sync.Mutex
 	dirty  map[string]time.Time // robot to when its list is due
 	clocks map[string]*listClock
 	over   map[types.UID]int32 // attempts whose end is heard and not written yet
+	gone   map[string]bool     // robots that were deleted while the link was down
 	wake   chan struct{}
 }
 
@@ -64,6 +67,7 @@ type listClock struct {
 
 func (l *lists) init() {
 	l.dirty, l.clocks, l.over = map[string]time.Time{}, map[string]*listClock{}, map[types.UID]int32{}
+	l.gone = map[string]bool{}
 	l.wake = make(chan struct{}, 1)
 }
 
@@ -99,12 +103,16 @@ func (l *lists) clock(robotID string) *listClock {
 // written: it forgets what has ended, and would run it again if a list named
 // it.
 func (l *lists) ended(r report) {
-	t := l.view.task(r.uid)
-	if !r.document || !r.Terminal() || !listed(t) || !mayReport(t, r) || t.Status.Attempt != r.attempt {
+	if !r.document || !r.Terminal() {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	// Under the lock: read before it, the Task may have ended and been settled.
+	t := l.view.task(r.uid)
+	if !listed(t) || !mayReport(t, r) || t.Status.Attempt != r.attempt {
+		return
+	}
 	l.over[r.uid] = r.attempt
 	l.hush(r.robot)
 }
@@ -185,12 +193,23 @@ func (l *lists) refresh(robotID string) {
 // sendAll publishes the lists of all robots, changed or not. Those of document
 // agents that name anything wait for the time by which all is known that they
 // have said.
-func (l *lists) sendAll(settled time.Time) {
+func (l *lists) sendAll(connection int64, settled time.Time) {
 	for _, id := range l.view.robotIDs() {
 		if !l.putOff(id, settled) {
-			l.send(id)
+			l.sendOn(connection, id)
 		}
 	}
+	for _, id := range l.farewells() {
+		l.sendOn(connection, id)
+		l.drop(id)
+	}
+}
+
+// farewells are the robots that are to hear that they have nothing to do.
+func (l *lists) farewells() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Keys(l.gone))
 }
 
 // putOff makes a robot's list news, and puts it off if it can wait and has to.
@@ -208,14 +227,25 @@ func (l *lists) putOff(robotID string, until time.Time) bool {
 	return waits
 }
 
-// forget drops what was told to a robot that is gone, after a last, empty
-// list.
+// forget drops what was told to a robot that is gone, after a last, empty list:
+// at once, or with the next connection.
 func (l *lists) forget(robotID string) {
+	if l.up() == 0 {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.gone[robotID] = true
+		return
+	}
 	l.send(robotID)
+	l.drop(robotID)
+}
+
+func (l *lists) drop(robotID string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.clocks, robotID)
 	delete(l.dirty, robotID)
+	delete(l.gone, robotID)
 }
 
 // run publishes lists until ctx ends.
@@ -260,11 +290,12 @@ func (l *lists) sendIfDue(robotID string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	at, ok := l.dirty[robotID]
-	if !ok || at.After(l.now()) || !l.open() {
+	connection := l.up()
+	if !ok || at.After(l.now()) || connection == 0 {
 		return
 	}
 	delete(l.dirty, robotID)
-	l.tell(robotID)
+	l.tell(connection, robotID)
 }
 
 // untilDue is the time until the next list is due. While the link is down
@@ -273,7 +304,7 @@ func (l *lists) untilDue() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	wait := time.Hour
-	if !l.open() {
+	if l.up() == 0 {
 		return wait
 	}
 	for _, at := range l.dirty {
@@ -283,14 +314,20 @@ func (l *lists) untilDue() time.Duration {
 }
 
 // send publishes a robot's list now, unless it was told the same before.
-func (l *lists) send(robotID string) {
+func (l *lists) send(robotID string) { l.sendOn(l.current(), robotID) }
+
+func (l *lists) sendOn(connection int64, robotID string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.tell(robotID)
+	l.tell(connection, robotID)
 }
 
-// tell is send for who holds the lock.
-func (l *lists) tell(robotID string) {
+// tell is sendOn for who holds the lock. What was decided for a connection that
+// is no more is neither sent nor remembered as said: the next one tells all.
+func (l *lists) tell(connection int64, robotID string) {
+	if connection != l.current() {
+		return
+	}
 	speaks := l.dialect(robotID)
 	if speaks == "" {
 		return // comes with its registration
@@ -312,7 +349,7 @@ func (l *lists) tell(robotID string) {
 		l.tooMany(robotID, len(refs))
 		return
 	}
-	if !l.publish(robotID, wire.KindState, payload, true) {
+	if !l.publish(connection, robotID, wire.KindState, payload, true) {
 		l.ask(robotID, listWindow)
 		return
 	}

@@ -75,6 +75,7 @@ func (c *conn) serve() error {
 	c.wakeUp() // for what waits since the connection before
 	goodbye := false
 	defer func() {
+		c.end(packets.CodeDisconnect) // whatever has brought us here
 		c.hub.disconnect(c, goodbye)
 		writer.Wait()
 	}()
@@ -131,8 +132,9 @@ func (c *conn) await(within time.Duration) error {
 	return c.tcp.SetReadDeadline(until)
 }
 
-// goodbye ends the connection in order. A client of version 5 may want its will
-// published all the same, and may change how long its session lasts.
+// goodbye ends the connection in order. Only a plain goodbye calls the will off
+// (MQTT 5, 3.14.4), and a client of version 5 may change how long its session
+// lasts.
 func (c *conn) goodbye(pk *packets.Packet) error {
 	if pk.Properties.SessionExpiryIntervalFlag {
 		if c.expiry == 0 && pk.Properties.SessionExpiryInterval > 0 {
@@ -140,7 +142,7 @@ func (c *conn) goodbye(pk *packets.Packet) error {
 		}
 		c.expiry = lifetime(pk.Properties.SessionExpiryInterval)
 	}
-	if pk.ReasonCode == packets.CodeDisconnectWillMessage.Code {
+	if pk.ReasonCode != packets.CodeDisconnect.Code {
 		return packets.CodeDisconnectWillMessage
 	}
 	return nil
@@ -175,7 +177,7 @@ func (c *conn) publish(pk *packets.Packet) error {
 	}
 	// What broker programs say of themselves is not for clients to say.
 	if !strings.HasPrefix(pk.TopicName, "$") {
-		c.hub.publish(newMessage(pk, c.session, c.hub.now()))
+		c.hub.publish(newMessage(pk, c.session))
 	}
 	if pk.FixedHeader.Qos == 0 {
 		return nil

@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/mochi-mqtt/server/v2/packets"
@@ -51,13 +53,22 @@ func (c *conn) connect() error {
 	return nil
 }
 
+// validate judges a CONNECT packet itself: the codec refuses wills without a
+// payload, which are how a client clears a retained message, and passwords that
+// are empty.
 func (c *conn) validate(pk *packets.Packet) packets.Code {
 	connect := &pk.Connect
-	switch code := pk.ConnectValidate(); {
-	case code != packets.CodeSuccess:
-		return code
+	switch {
+	case versions[string(connect.ProtocolName)] == nil:
+		return packets.ErrProtocolViolationProtocolName
+	case !slices.Contains(versions[string(connect.ProtocolName)], c.version):
+		return packets.ErrUnsupportedProtocolVersion
+	case pk.ReservedBit != 0:
+		return packets.ErrProtocolViolationReservedBit
 	case connect.ClientIdentifier == "" && c.version < 5 && !connect.Clean:
 		return packets.ErrClientIdentifierNotValid
+	case !connect.WillFlag && (connect.WillRetain || connect.WillQos > 0):
+		return packets.ErrProtocolViolationWillFlagSurplusRetain
 	case connect.WillFlag && connect.WillQos > 1:
 		return packets.ErrQosNotSupported
 	case connect.WillFlag && !validTopic(connect.WillTopic):
@@ -68,9 +79,12 @@ func (c *conn) validate(pk *packets.Packet) packets.Code {
 	return packets.CodeSuccess
 }
 
+// versions by the name of the protocol.
+var versions = map[string][]byte{"MQTT": {4, 5}, "MQIsdp": {3}}
+
 // adopt takes over what the client says of itself.
 func (c *conn) adopt(pk *packets.Packet) {
-	c.id = pk.Connect.ClientIdentifier
+	c.id = strings.Clone(pk.Connect.ClientIdentifier) // not with all of the packet
 	if c.id == "" {
 		c.id = "anonymous-" + rand.Text()
 	}
@@ -83,8 +97,9 @@ func (c *conn) adopt(pk *packets.Packet) {
 	if pk.Connect.WillFlag {
 		c.will = &message{
 			topic: pk.Connect.WillTopic, payload: pk.Connect.WillPayload, qos: pk.Connect.WillQos, retain: pk.Connect.WillRetain,
+			size: pk.FixedHeader.Remaining,
 		}
-		c.will.keep(&pk.Connect.WillProperties, c.hub.now())
+		c.will.keep(&pk.Connect.WillProperties)
 		c.willDelay = lifetime(pk.Connect.WillProperties.WillDelayInterval)
 	}
 }
@@ -108,7 +123,7 @@ func (c *conn) accept(asked *packets.Packet, resumed bool) error {
 // refuse answers a client that is not let in. The error is why.
 func (c *conn) refuse(code packets.Code) error {
 	why := code
-	if c.version < 5 {
+	if c.version != 5 {
 		known, ok := packets.V5CodesToV3[code]
 		if !ok {
 			return why // version 3.1.1 has no word for it, and hangs up

@@ -2,6 +2,7 @@ package broker
 
 import (
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,6 +15,8 @@ const (
 	// maxRetained bounds the retained messages: one for each robot of the
 	// largest fleet that one process can serve.
 	maxRetained = 1 << 16
+	// maxRetainedBytes bounds what they keep in memory.
+	maxRetainedBytes = 512 << 20
 )
 
 // hub joins the sessions: who is there, who hears what, and what is retained.
@@ -28,6 +31,7 @@ type hub struct {
 	sessions map[string]*session
 	filters  tree
 	retained map[string]*message
+	bytes    int // of retained messages
 	closed   bool
 }
 
@@ -122,6 +126,7 @@ func (h *hub) drop(s *session) {
 		h.filters.remove(filter, s)
 	}
 	delete(h.sessions, s.id)
+	s.empty()
 }
 
 func (h *hub) publishWill(s *session) {
@@ -141,31 +146,55 @@ func (h *hub) publish(m *message) {
 	h.route(m)
 }
 
+// warn writes to the log. It waits for nobody who holds a lock: a log that
+// blocks would stop every client.
+func (h *hub) warn(line, key, value string) { go h.log.Warn(line, key, value) }
+
 // route is publish for who holds the lock; for writing if the message is to be
 // retained. Nil is no message.
 func (h *hub) route(m *message) {
 	if m == nil || h.closed {
 		return
 	}
-	switch {
-	case m.retain && len(m.payload) == 0:
-		delete(h.retained, m.topic)
-	case m.retain && (h.retained[m.topic] != nil || len(h.retained) < maxRetained):
-		h.retained[m.topic] = m
-	case m.retain:
-		h.log.Warn("too many retained messages, one is not kept", "topic", m.topic)
+	now := h.now()
+	if m.lasts > 0 {
+		m.expires = now.Add(m.lasts)
+	}
+	if m.retain {
+		h.retain(m)
 	}
 	for s, sub := range h.filters.match(m.topic) {
 		if sub.noLocal && s == m.from {
 			continue
 		}
-		h.put(s, delivery{message: m, qos: min(m.qos, sub.qos), retain: m.retain && sub.retainAsPublished})
+		h.put(s, delivery{message: m, qos: min(m.qos, sub.qos), retain: m.retain && sub.retainAsPublished}, now)
 	}
 }
 
-func (h *hub) put(s *session, d delivery) {
-	if !s.put(d) {
-		h.log.Warn("a client does not take its messages, some are lost", "client", s.id)
+// retain keeps the last message of a topic for those who come later. One
+// without a payload clears it.
+func (h *hub) retain(m *message) {
+	h.unretain(m.topic)
+	switch {
+	case len(m.payload) == 0:
+	case len(h.retained) < maxRetained && h.bytes+m.size <= maxRetainedBytes:
+		h.retained[m.topic] = m
+		h.bytes += m.size
+	default:
+		h.warn("too many retained messages, one is not kept", "topic", m.topic)
+	}
+}
+
+func (h *hub) unretain(topic string) {
+	if old := h.retained[topic]; old != nil {
+		h.bytes -= old.size
+		delete(h.retained, topic)
+	}
+}
+
+func (h *hub) put(s *session, d delivery, now time.Time) {
+	if !s.put(d, now) {
+		h.warn("a client does not take its messages, some are lost", "client", s.id)
 	}
 }
 
@@ -181,25 +210,32 @@ const (
 func (h *hub) subscribe(s *session, asked packets.Subscription) packets.Code {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.sessions[s.id] != s {
+		// A clean start has ended the session while its old connection was about
+		// to subscribe: what is added now nobody would ever take out.
+		return packets.ErrSessionTakenOver
+	}
 	if _, had := s.filters[asked.Filter]; !had && len(s.filters) >= maxFilters {
 		return packets.ErrQuotaExceeded
 	}
+	filter := strings.Clone(asked.Filter) // not with all of the packet
 	sub := subscription{qos: min(asked.Qos, 1), noLocal: asked.NoLocal, retainAsPublished: asked.RetainAsPublished}
-	s.filters[asked.Filter] = struct{}{}
-	fresh := h.filters.add(asked.Filter, s, sub)
+	s.filters[filter] = struct{}{}
+	fresh := h.filters.add(filter, s, sub)
 	if asked.RetainHandling != retainNever && (fresh || asked.RetainHandling != retainFresh) {
-		h.sendRetained(s, asked.Filter, sub)
+		h.sendRetained(s, filter, sub)
 	}
 	return packets.QosCodes[sub.qos]
 }
 
 func (h *hub) sendRetained(s *session, filter string, sub subscription) {
+	now := h.now()
 	send := func(m *message) {
-		if m.expired(h.now()) {
-			delete(h.retained, m.topic)
+		if m.expired(now) {
+			h.unretain(m.topic)
 			return
 		}
-		h.put(s, delivery{message: m, qos: min(m.qos, sub.qos), retain: true})
+		h.put(s, delivery{message: m, qos: min(m.qos, sub.qos), retain: true}, now)
 	}
 	if m := h.retained[filter]; m != nil {
 		send(m)

@@ -25,7 +25,7 @@ var (
 )
 
 // decoders of the packets that a client may send. Those of QoS 2 and of an
-// are its packets.
+// exchange of credentials are missing: neither is offered.
 var decoders = map[byte]func(*packets.Packet, []byte) error{
 	packets.Connect:     (*packets.Packet).ConnectDecode,
 	packets.Publish:     (*packets.Packet).PublishDecode,
@@ -72,7 +72,22 @@ func readPacket(in *bufio.Reader, version byte) (packets.Packet, error) {
 	if _, err := io.ReadFull(in, body); err != nil {
 		return pk, err
 	}
-	return pk, decode(&pk, body)
+	if pk.FixedHeader.Type == packets.Disconnect && len(body) == 1 {
+		pk.ReasonCode = body[0] // the codec wants properties as well
+		return pk, nil
+	}
+	return pk, decoded(&pk, decode, body)
+}
+
+// decoded takes a panic of the codec, which trusts some lengths, for the
+// malformed packet that it comes from.
+func decoded(pk *packets.Packet, decode func(*packets.Packet, []byte) error, body []byte) (err error) {
+	defer func() {
+		if recover() != nil {
+			err = packets.ErrMalformedPacket
+		}
+	}()
+	return decode(pk, body)
 }
 
 // appendPacket writes a packet of this type to the end of b.

@@ -10,7 +10,8 @@ import (
 
 const (
 	// maxWaiting and maxWaitingBytes bound what waits for one client, away or
-	// slow. The server is the one client that hears from all robots.
+	// slow, whole packets counted. The server is the one client that hears from
+	// all robots.
 	maxWaiting      = 1<<16 - 1
 	maxWaitingBytes = 64 << 20
 	// maxSent bounds the messages that one client has not acknowledged, below
@@ -24,23 +25,26 @@ type message struct {
 	payload []byte
 	qos     byte
 	retain  bool
+	size    int // of the packet that it came in, which it keeps in memory
 	from    *session
-	expires time.Time          // zero: never
+	lasts   time.Duration      // from its publication; zero: for ever
+	expires time.Time          // zero: never, or not published yet
 	extra   packets.Properties // what is passed on as it came
 }
 
 // newMessage is the publication of a packet that its session sent.
-func newMessage(pk *packets.Packet, from *session, now time.Time) *message {
-	m := &message{topic: pk.TopicName, payload: pk.Payload, qos: pk.FixedHeader.Qos, retain: pk.FixedHeader.Retain, from: from}
-	m.keep(&pk.Properties, now)
+func newMessage(pk *packets.Packet, from *session) *message {
+	m := &message{
+		topic: pk.TopicName, payload: pk.Payload, qos: pk.FixedHeader.Qos, retain: pk.FixedHeader.Retain,
+		size: pk.FixedHeader.Remaining, from: from,
+	}
+	m.keep(&pk.Properties)
 	return m
 }
 
 // keep takes over the properties that belong to the publication.
-func (m *message) keep(p *packets.Properties, now time.Time) {
-	if p.MessageExpiryInterval > 0 {
-		m.expires = now.Add(time.Duration(p.MessageExpiryInterval) * time.Second)
-	}
+func (m *message) keep(p *packets.Properties) {
+	m.lasts = time.Duration(p.MessageExpiryInterval) * time.Second
 	m.extra = packets.Properties{
 		PayloadFormat: p.PayloadFormat, PayloadFormatFlag: p.PayloadFormatFlag, ContentType: p.ContentType,
 		ResponseTopic: p.ResponseTopic, CorrelationData: p.CorrelationData, User: p.User,
@@ -85,7 +89,7 @@ type session struct {
 	conn    *conn // nil: away
 	window  int   // how many may be sent and not acknowledged
 	waiting []delivery
-	bytes   int // of payloads in waiting
+	bytes   int // of messages in waiting
 	sent    []delivery
 	lastID  uint16
 	full    bool // something was dropped, and said so
@@ -124,7 +128,7 @@ func (s *session) detach(c *conn) bool {
 func (s *session) weigh() {
 	s.bytes = 0
 	for _, d := range s.waiting {
-		s.bytes += len(d.payload)
+		s.bytes += d.size
 	}
 }
 
@@ -136,23 +140,43 @@ func (s *session) away() bool {
 
 // put queues a delivery. It returns false when that is the first of a row that
 // finds no room, and is lost.
-func (s *session) put(d delivery) bool {
+func (s *session) put(d delivery, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.conn == nil && d.qos == 0 {
 		return true
 	}
-	if len(s.waiting) >= maxWaiting || s.bytes+len(d.payload) > maxWaitingBytes {
+	if !s.hasRoom(d) {
+		s.dropExpired(now)
+	}
+	if !s.hasRoom(d) {
 		first := !s.full
 		s.full = true
 		return !first
 	}
 	s.waiting = append(s.waiting, d)
-	s.bytes += len(d.payload)
+	s.bytes += d.size
 	if s.conn != nil {
 		s.conn.wakeUp()
 	}
 	return true
+}
+
+func (s *session) hasRoom(d delivery) bool {
+	return len(s.waiting) < maxWaiting && s.bytes+d.size <= maxWaitingBytes
+}
+
+// dropExpired makes room that is taken up for nothing.
+func (s *session) dropExpired(now time.Time) {
+	s.waiting = slices.DeleteFunc(s.waiting, func(d delivery) bool { return d.expired(now) })
+	s.weigh()
+}
+
+// empty drops all that waits for a client that is gone for good.
+func (s *session) empty() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting, s.sent, s.bytes = nil, nil, 0
 }
 
 // next takes the first delivery that may be sent to c now.
@@ -166,7 +190,7 @@ func (s *session) next(c *conn, now time.Time) (delivery, bool) {
 		}
 		s.waiting[0] = delivery{}
 		s.waiting = s.waiting[1:]
-		s.bytes -= len(d.payload)
+		s.bytes -= d.size
 		if d.expired(now) {
 			continue
 		}

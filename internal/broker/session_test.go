@@ -12,6 +12,7 @@ import (
 
 	"github.com/eclipse/paho.golang/packets"
 	"github.com/eclipse/paho.golang/paho"
+	mochi "github.com/mochi-mqtt/server/v2/packets"
 
 	"k8s4r.io/k8s4r/internal/wire"
 )
@@ -200,15 +201,19 @@ func TestASessionEndsWithItsTime(t *testing.T) {
 	p, _ := newPeer(t, b, "c", func(c *packets.Connect) { c.Properties.SessionExpiryInterval = ptr(uint32(1)) })
 	p.subscribe(qos1("news"))
 	p.conn.Close()
-	for until := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+	within(t, "nothing is left of it", func() bool {
 		h.mu.RLock()
-		left, filters := len(h.sessions), len(h.filters.children)
-		h.mu.RUnlock()
-		if left == 0 && filters == 0 {
-			return
-		}
+		defer h.mu.RUnlock()
+		return len(h.sessions)+len(h.filters.children) == 0
+	})
+}
+
+// within waits until a condition holds.
+func within(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for until := time.Now().Add(patience); !holds(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(until) {
-			t.Fatalf("%d sessions, %d filters", left, filters)
+			t.Fatalf("never: %s", what)
 		}
 	}
 }
@@ -250,6 +255,9 @@ func TestWills(t *testing.T) {
 		}, false},
 		{"a goodbye that asks for it", 0, func(_ *testing.T, _ *Broker, p *peer) {
 			p.send(&packets.Disconnect{ReasonCode: packets.DisconnectDisconnectWithWillMessage, Properties: &packets.Properties{}})
+		}, true},
+		{"a goodbye with any other reason", 0, func(_ *testing.T, _ *Broker, p *peer) {
+			_, _ = p.conn.Write([]byte{0xe0, 1, packets.DisconnectImplementationSpecificError})
 		}, true},
 		{"a protocol error", 0, func(_ *testing.T, _ *Broker, p *peer) {
 			p.send(&packets.Connect{ProtocolName: "MQTT", ProtocolVersion: 5})
@@ -350,6 +358,72 @@ func TestAMessageThatIsTooOldIsNotDelivered(t *testing.T) {
 	p.quiet()
 }
 
+// The time of a will begins with its publication.
+func TestAWillLastsFromTheEndOfItsClient(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	h := newHub(New(Config{}).cfg.Log, func() time.Time { return now })
+	listener, mourned := newConn(nil, h), newConn(nil, h)
+	listener.id, mourned.id = "listener", "mourned"
+	hears, _ := h.connect(listener, true, 1)
+	h.subscribe(hears, mochi.Subscription{Filter: "wills", Qos: 1})
+	mourned.will = &message{topic: "wills", qos: 1, lasts: 10 * time.Second}
+	mourned.session, _ = h.connect(mourned, true, 1)
+	now = now.Add(time.Minute)
+	h.disconnect(mourned, false)
+	if d, ok := hears.next(listener, now); !ok || !d.expires.Equal(now.Add(10*time.Second)) {
+		t.Errorf("heard %v, until %s", ok, d.expires)
+	}
+}
+
+// A will without a payload clears what is retained.
+func TestAnEmptyWillIsAWill(t *testing.T) {
+	b := start(t, "127.0.0.1:0")
+	listener, _ := newPeer(t, b, "listener")
+	listener.subscribe(qos1("wills"))
+	p, ack := newPeer(t, b, "c", func(c *packets.Connect) {
+		c.WillFlag, c.WillQOS, c.WillTopic, c.WillRetain, c.WillProperties = true, 1, "wills", true, &packets.Properties{}
+	})
+	if ack.ReasonCode != 0 {
+		t.Fatalf("refused with %#x", ack.ReasonCode)
+	}
+	p.conn.Close()
+	if m := listener.publish(); len(m.Payload) != 0 {
+		t.Errorf("heard %q", m.Payload)
+	}
+}
+
+// A packet that makes the codec panic costs its sender the connection, and
+// leaves nothing behind.
+func TestAPacketThatIsCutShortEndsItsSender(t *testing.T) {
+	b := start(t, "127.0.0.1:0")
+	p, _ := newPeer(t, b, "c")
+	_, _ = p.conn.Write([]byte("\x82\x06\x00\x01\x00\x00\x01a"))
+	if code := p.gone(); code != packets.DisconnectMalformedPacket {
+		t.Errorf("ends with %#x", code)
+	}
+	within(t, "the connection is forgotten", func() bool {
+		b.listener.mu.Lock()
+		defer b.listener.mu.Unlock()
+		return len(b.listener.conns) == 0
+	})
+}
+
+func TestASubscriptionThatComesAfterItsSessionIsRefused(t *testing.T) {
+	h := newHub(New(Config{}).cfg.Log, time.Now)
+	old := newConn(nil, h)
+	old.id = "c"
+	s, _ := h.connect(old, true, 1)
+	h.mu.Lock()
+	h.drop(s)
+	h.mu.Unlock()
+	if code := h.subscribe(s, mochi.Subscription{Filter: "news"}); code.Code < mochi.ErrUnspecifiedError.Code {
+		t.Errorf("granted %#x", code.Code)
+	}
+	if len(h.filters.children) != 0 {
+		t.Error("the filter is kept for ever")
+	}
+}
+
 func TestWhatTheBrokerDoesNotOffer(t *testing.T) {
 	b := start(t, "127.0.0.1:0")
 	p, ack := newPeer(t, b, "")
@@ -439,6 +513,7 @@ func FuzzPackets(f *testing.F) {
 	f.Add([]byte(connect + "\x32\x07\x00\x01a\x00\x01\x00x\xe0\x00"))
 	f.Add([]byte("\x10\x0f\x00\x04MQTT\x04\x02\x00\x3c\x00\x03abc\x82\x06\x00\x01\x00\x01#\x01"))
 	f.Add([]byte(connect + "\x82\x03\x00\x01\x00"))
+	f.Add([]byte(connect + "\x82\x06\x00\x01\x00\x00\x01a"))
 	l := New(Config{Listen: "127.0.0.1:0"})
 	if err := l.Start(f.Context()); err != nil {
 		f.Fatal(err)

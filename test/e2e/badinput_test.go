@@ -117,10 +117,16 @@ func TestDriverThatNoRobotOffersSaysSo(t *testing.T) {
 	})
 }
 
-// TestGarbageOnEveryTopic sends what no agent would to every topic that the
-// server reads, and expects it to go on as if nothing had been.
+// TestGarbageOnEveryTopic sends what nobody would say to every topic that the
+// server or an agent reads, and expects both to go on as if nothing had been.
 func TestGarbageOnEveryTopic(t *testing.T) {
-	s := start(t, "--robots", "1")
+	for _, broker := range brokers {
+		t.Run(broker.name, func(t *testing.T) { garbageOnEveryTopic(t, broker.args(t)) })
+	}
+}
+
+func garbageOnEveryTopic(t *testing.T, args []string) {
+	s := start(t, append([]string{"--robots", "1"}, args...)...)
 	s.awaitRobot("robot-1", string(lifecycle.RobotOnline), 30*time.Second)
 	s.create(jobOf("running", 1, shell("wait", "sleep 3")))
 	task := s.awaitTask("running-main-0-wait", "running", 30*time.Second)
@@ -128,6 +134,8 @@ func TestGarbageOnEveryTopic(t *testing.T) {
 	topics := []string{
 		wire.TopicRegister, wire.TopicHeartbeat,
 		wire.RobotTopic("robot-1", wire.KindRegister), wire.RobotTopic("robot-1", wire.KindHeartbeat),
+		wire.RobotTopic("robot-1", wire.KindDispatch), wire.RobotTopic("robot-1", wire.KindState),
+		wire.RobotTopic("robot-1", wire.KindAck), wire.RobotTopic("robot-1", wire.KindResponse),
 		wire.RobotTopic("robot-1", wire.KindPresence), wire.TaskTopic("robot-1", string(task.UID), wire.KindStatus),
 		wire.RobotTopic("no-such-robot", wire.KindHeartbeat), wire.TaskTopic("robot-1", "no-such-uid", wire.KindStatus),
 		"k8s4r/robots/UPPER_case/register", "k8s4r/robots/robot-1/tasks/../status",

@@ -33,11 +33,10 @@ func TestSeparateProgramsWithLeastRights(t *testing.T) {
 	}
 	manager, server := s.serviceAccountKubeconfig("k8s4r-manager"), s.serviceAccountKubeconfig("k8s4r-server")
 	var managers, servers []*program
-	for _, i := range []string{"1", "2"} {
+	for range 2 {
 		common := []string{"--leader-elect", "--metrics-bind-address", "0", "--health-probe-bind-address", "0"}
 		managers = append(managers, run(t, "k8s4r-manager", append(common, "--kubeconfig", manager)...))
-		servers = append(servers, run(t, "k8s4r-server", append(common, "--kubeconfig", server,
-			"--mqtt-url", s.MQTTURL, "--mqtt-client-id", "server-"+i)...))
+		servers = append(servers, run(t, "k8s4r-server", append(common, "--kubeconfig", server, "--mqtt-url", s.MQTTURL)...))
 	}
 	agent(t, s, "r1")
 	s.awaitRobot("r1", "Online", time.Minute)

@@ -24,21 +24,29 @@ const faultTasks = 200
 // TestJobSurvivesKills ends parts of the system in the middle of a Job of 200
 // tasks, and reads from the files that the tasks write what really ran.
 func TestJobSurvivesKills(t *testing.T) {
+	killUp := func(_ *testing.T, s *system, _ *proxy) { s.Kill(); s.Start() }
 	for _, row := range []struct {
-		name string
-		hit  func(t *testing.T, s *system, p *proxy)
+		name     string
+		embedded bool // with a broker of its own, which dies with it
+		hit      func(t *testing.T, s *system, p *proxy)
 	}{
-		{"kill -9 of k8s4r up", func(_ *testing.T, s *system, _ *proxy) { s.Kill(); s.Start() }},
-		{"kill -9 of one agent", func(t *testing.T, s *system, _ *proxy) { killAgent(t, "robot-2", s.DataDir) }},
-		{"every connection to the broker cut", func(t *testing.T, _ *system, p *proxy) {
+		{"kill -9 of k8s4r up", false, killUp},
+		{"kill -9 of k8s4r up with its broker", true, killUp},
+		{"kill -9 of one agent", true, func(t *testing.T, s *system, _ *proxy) { killAgent(t, "robot-2", s.DataDir) }},
+		{"every connection to the broker cut", false, func(t *testing.T, _ *system, p *proxy) {
 			if n := p.cut(); n < 4 {
 				t.Errorf("only %d connections to cut, want three robots and the server", n)
 			}
 		}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			p := newProxy(t, hostPort(mosquitto(t)))
-			s := start(t, "--robots", "3", "--mqtt-url", "mqtt://"+p.Addr().String())
+			args := []string{"--robots", "3"}
+			var p *proxy
+			if !row.embedded {
+				p = newProxy(t, hostPort(mosquitto(t)))
+				args = append(args, "--mqtt-url", "mqtt://"+p.Addr().String())
+			}
+			s := start(t, args...)
 			runs := newRunLog(t)
 			s.create(jobOf("many", faultTasks, shell("work", runs.script("0.2"))))
 			testkit.Eventually(t, time.Minute, "a third of the tasks has run", func() bool { return runs.ended() > faultTasks/3 })
