@@ -21,6 +21,7 @@ build: ## build all programs into bin/
 generate: $(BIN)/controller-gen ## write all generated files anew
 	$(BIN)/controller-gen object paths=./api/...
 	$(BIN)/controller-gen crd:allowDangerousTypes=true,maxDescLen=1024 paths=./api/... output:crd:dir=config/crd
+	go run ./hack/diagrams
 
 .PHONY: check
 check: lint unit ## lint and unit tests, in about a minute
