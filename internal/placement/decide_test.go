@@ -2,7 +2,7 @@ package placement
 
 import (
 	"fmt"
-		"reflect"
+	"reflect"
 	"testing"
 	"time"
 
@@ -226,4 +226,3 @@ func TestARefusalNamesFiveKindsAtMost(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
-

@@ -117,3 +117,14 @@ func weight(w int32) int {
 	}
 	return int(w)
 }
+
+// Gang is the number of replicas that start together. 0: each by itself.
+func Gang(g *v1alpha1.TaskGroup) int {
+	switch {
+	case !g.Spec.Gang:
+		return 0
+	case g.Spec.Count == nil:
+		return 1
+	}
+	return int(*g.Spec.Count)
+}

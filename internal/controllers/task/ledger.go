@@ -2,6 +2,7 @@ package task
 
 import (
 	"maps"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -21,6 +22,10 @@ type ledger struct {
 	now      func() time.Time
 	robots   map[key]*robot
 	jobs     map[key]job
+	groups   map[key]group
+	objects  map[groupID]key                  // TaskGroups by their place in a Job
+	sitting  map[key]int                      // by TaskGroup: entries with a seat
+	ran      map[key]bool                     // TaskGroups of which a task was ever on a robot
 	entries  map[key]*entry                   // every task that waits or holds a seat
 	replicas map[replica]map[key]*entry       // entries of the same replica
 	waiting  map[key]*entry                   // in the cluster and without a seat
@@ -29,6 +34,13 @@ type ledger struct {
 	leaving  []leaving                        // room of tasks that were deleted while they ran
 	changed  bool                             // a cycle may decide otherwise than the last one
 	late     []key                            // seated before the watch showed them, and not told
+
+	// preempts tells that somebody makes victims leave.
+	preempts bool
+	// failed are the robots that a Task failed on, blocked those that failed
+	// too many of a TaskGroup. Nil: there are none.
+	failed  func(*v1alpha1.Task) []string
+	blocked func(*v1alpha1.TaskGroup) []string
 }
 
 // robot with what it holds. One that is held to but has no object is not
@@ -40,10 +52,12 @@ type robot struct {
 
 // job is what its tasks inherit.
 type job struct {
-	priority int32
-	selector map[string]string
-	since    time.Time
-	starts   bool
+	priority    int32
+	preempts    bool
+	selector    map[string]string
+	datacenters []string
+	since       time.Time
+	starts      bool
 }
 
 // replica names the tasks that share a robot. A task made by hand is its own.
@@ -60,12 +74,16 @@ type entry struct {
 	replica     replica
 	index       int
 	since       time.Time
+	constraints []placement.Constraint
+	failed      []string  // robots that it failed on
 	pinned      string    // spec.targetRobot
 	ready       time.Time // when it may be placed again; zero: at once
 	killTimeout time.Duration
 	uid         types.UID // empty: its Task was not seen yet
 	seat        string    // robot whose room it takes; empty: none
 	onRobot     bool      // the watch said that it was dispatched
+	leaves      bool      // it is asked to stop
+	victimOf    string    // the demand that it must leave for; empty: none
 	seated      time.Time
 	refusal     *placement.Refusal
 	told        string // the refusal in words, as of the last cycle
@@ -76,6 +94,10 @@ func newLedger(now func() time.Time) *ledger {
 		now:      now,
 		robots:   map[key]*robot{},
 		jobs:     map[key]job{},
+		groups:   map[key]group{},
+		objects:  map[groupID]key{},
+		sitting:  map[key]int{},
+		ran:      map[key]bool{},
 		entries:  map[key]*entry{},
 		replicas: map[replica]map[key]*entry{},
 		waiting:  map[key]*entry{},
@@ -96,6 +118,9 @@ func (l *ledger) seeTask(t *v1alpha1.Task) {
 		l.leave(k) // the watch was cut off and shows no deletion
 	}
 	l.fulfil(t)
+	if g := replicaOf(t).group; g.Name != "" && t.Status.Attempt > 0 {
+		l.ran[g] = true
+	}
 	switch {
 	case state.OnRobot():
 		e := l.entryOf(k, t)
@@ -143,6 +168,11 @@ func (l *ledger) entryOf(k key, t *v1alpha1.Task) *entry {
 	e.job, e.index = t.Spec.JobName, indexOf(t)
 	e.since, e.pinned = t.CreationTimestamp.Time, t.Spec.TargetRobot
 	e.uid, e.ready, e.killTimeout = t.UID, readyAt(t), killTimeout(t)
+	e.constraints = demand.Constraints(t.Spec.Constraints)
+	e.leaves = t.DeletionTimestamp != nil || t.Status.Reason == v1alpha1.ReasonStopping
+	if l.failed != nil {
+		e.failed = l.failed(t)
+	}
 	return e
 }
 
@@ -180,9 +210,10 @@ func (l *ledger) sit(e *entry, robot string) {
 	l.stand(e)
 	e.seat = robot
 	r := l.robot(key{Namespace: e.key.Namespace, Name: robot})
-	r.Held = r.Held.Plus(roomOf(e.Task))
-	if g := e.replica.group.Name; g != "" {
-		r.Groups[g]++
+	r.Held = r.Held.Plus(e.Room())
+	if g := e.replica.group; g.Name != "" {
+		r.Groups[g.Name]++
+		l.sitting[g]++
 	}
 }
 
@@ -192,14 +223,17 @@ func (l *ledger) stand(e *entry) {
 		return
 	}
 	k := key{Namespace: e.key.Namespace, Name: e.seat}
-	if g := e.replica.group.Name; g != "" {
+	if g := e.replica.group; g.Name != "" {
 		r := l.robot(k)
-		if r.Groups[g]--; r.Groups[g] == 0 {
-			delete(r.Groups, g)
+		if r.Groups[g.Name]--; r.Groups[g.Name] == 0 {
+			delete(r.Groups, g.Name)
+		}
+		if l.sitting[g]--; l.sitting[g] == 0 {
+			delete(l.sitting, g)
 		}
 	}
-	e.seat = ""
-	l.free(k, roomOf(e.Task))
+	e.seat, e.victimOf = "", ""
+	l.free(k, e.Room())
 }
 
 // free gives room on a robot back.
@@ -212,14 +246,10 @@ func (l *ledger) free(k key, room placement.Room) {
 	l.changed = true
 }
 
-func roomOf(t placement.Task) placement.Room {
-	return placement.Room{Tasks: 1, CPU: t.CPU, Memory: t.Memory}
-}
-
 func (l *ledger) robot(k key) *robot {
 	r := l.robots[k]
 	if r == nil {
-		r = &robot{Robot: placement.Robot{Name: k.Name, Groups: map[string]int{}}}
+		r = &robot{Robot: placement.Robot{Name: k.Name, Offer: &placement.Offer{}, Groups: map[string]int{}}}
 		l.robots[k] = r
 	}
 	return r
@@ -276,10 +306,12 @@ func (l *ledger) unseat(e *entry) {
 func (l *ledger) seeJob(obj *v1alpha1.Job) {
 	k := key{Namespace: obj.Namespace, Name: obj.Name}
 	now := job{
-		priority: demand.DefaultPriority,
-		selector: obj.Spec.RobotSelector,
-		since:    obj.CreationTimestamp.Time,
-		starts:   lifecycle.JobState(obj.Status.State).Starts() && obj.DeletionTimestamp == nil,
+		priority:    demand.DefaultPriority,
+		preempts:    obj.Spec.Preemption,
+		selector:    obj.Spec.RobotSelector,
+		datacenters: obj.Spec.Datacenters,
+		since:       obj.CreationTimestamp.Time,
+		starts:      lifecycle.JobState(obj.Status.State).Starts() && obj.DeletionTimestamp == nil,
 	}
 	if p := obj.Spec.Priority; p != nil {
 		now.priority = *p
@@ -297,7 +329,8 @@ func (l *ledger) seeJob(obj *v1alpha1.Job) {
 // same also tells a Job from a later one of its name, of which a watch that was
 // cut off shows no deletion in between.
 func (j job) same(o job) bool {
-	return j.priority == o.priority && j.starts == o.starts && j.since.Equal(o.since) && maps.Equal(j.selector, o.selector)
+	return j.priority == o.priority && j.preempts == o.preempts && j.starts == o.starts && j.since.Equal(o.since) &&
+		maps.Equal(j.selector, o.selector) && slices.Equal(j.datacenters, o.datacenters)
 }
 
 func (l *ledger) dropJob(k key) {
