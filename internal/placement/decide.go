@@ -6,15 +6,22 @@ import (
 	"strings"
 )
 
-// byRank: job priority, then age, then the place in the group, then name.
+// byRank: job priority, then age, then the place in the group, then name. Most
+// demands differ early, so the long names are compared last and seldom.
 func byRank(a, b *Demand) int {
-	return cmp.Or(
-		cmp.Compare(b.Priority, a.Priority),
-		a.Since.Compare(b.Since),
-		cmp.Compare(a.Group, b.Group),
-		cmp.Compare(a.Index, b.Index),
-		cmp.Compare(a.Name(), b.Name()),
-	)
+	if c := cmp.Compare(b.Priority, a.Priority); c != 0 {
+		return c
+	}
+	if c := a.Since.Compare(b.Since); c != 0 {
+		return c
+	}
+	if c := strings.Compare(a.Group, b.Group); c != 0 {
+		return c
+	}
+	if c := cmp.Compare(a.Index, b.Index); c != 0 {
+		return c
+	}
+	return strings.Compare(a.Name(), b.Name())
 }
 
 // cycle is the working state of one Decide.

@@ -62,14 +62,29 @@ func (d Devices) plus(o Devices, sign int64) Devices {
 	if len(o) == 0 {
 		return d
 	}
-	counts := make(map[string]int64, len(d)+len(o))
-	for _, x := range d {
-		counts[x.Name] = x.Count
+	out := make(Devices, 0, len(d)+len(o))
+	add := func(name string, n int64) {
+		if n != 0 {
+			out = append(out, Device{name, n})
+		}
 	}
+	for len(d) > 0 && len(o) > 0 {
+		switch c := strings.Compare(d[0].Name, o[0].Name); {
+		case c < 0:
+			out, d = append(out, d[0]), d[1:]
+		case c > 0:
+			add(o[0].Name, sign*o[0].Count)
+			o = o[1:]
+		default:
+			add(d[0].Name, d[0].Count+sign*o[0].Count)
+			d, o = d[1:], o[1:]
+		}
+	}
+	out = append(out, d...)
 	for _, x := range o {
-		counts[x.Name] += sign * x.Count
+		add(x.Name, sign*x.Count)
 	}
-	return NewDevices(counts)
+	return slices.Clip(out)
 }
 
 // Plus is r and o together.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
@@ -25,7 +26,7 @@ type ledger struct {
 	groups   map[key]group
 	objects  map[groupID]key                  // TaskGroups by their place in a Job
 	sitting  map[key]int                      // by TaskGroup: entries with a seat
-	ran      map[key]bool                     // TaskGroups of which a task was ever on a robot
+	ran      map[types.UID]bool               // TaskGroups of which a task was ever on a robot
 	entries  map[key]*entry                   // every task that waits or holds a seat
 	replicas map[replica]map[key]*entry       // entries of the same replica
 	waiting  map[key]*entry                   // in the cluster and without a seat
@@ -97,7 +98,7 @@ func newLedger(now func() time.Time) *ledger {
 		groups:   map[key]group{},
 		objects:  map[groupID]key{},
 		sitting:  map[key]int{},
-		ran:      map[key]bool{},
+		ran:      map[types.UID]bool{},
 		entries:  map[key]*entry{},
 		replicas: map[replica]map[key]*entry{},
 		waiting:  map[key]*entry{},
@@ -118,8 +119,8 @@ func (l *ledger) seeTask(t *v1alpha1.Task) {
 		l.leave(k) // the watch was cut off and shows no deletion
 	}
 	l.fulfil(t)
-	if g := replicaOf(t).group; g.Name != "" && t.Status.Attempt > 0 {
-		l.ran[g] = true
+	if owner := metav1.GetControllerOf(t); owner != nil && t.Status.Attempt > 0 && t.DeletionTimestamp == nil {
+		l.ran[owner.UID] = true
 	}
 	switch {
 	case state.OnRobot():

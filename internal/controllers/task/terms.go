@@ -42,29 +42,28 @@ func (l *ledger) seeGroup(obj *v1alpha1.TaskGroup) {
 	if l.blocked != nil {
 		now.blocked = l.blocked(obj)
 	}
-	if old, ok := l.groups[k]; ok {
-		if reflect.DeepEqual(old, now) {
-			return
-		}
-		if old.uid != now.uid {
-			delete(l.ran, k)
-		}
+	if obj.Status.StartedAt != nil {
+		l.ran[obj.UID] = true
+	}
+	if old, ok := l.groups[k]; ok && reflect.DeepEqual(old, now) {
+		return
 	}
 	l.groups[k], l.changed = now, true
 	l.objects[idOf(k.Namespace, &now)] = k
 }
 
 func (l *ledger) dropGroup(k key) {
-	if g, ok := l.groups[k]; ok && l.objects[idOf(k.Namespace, &g)] == k {
-		delete(l.objects, idOf(k.Namespace, &g))
+	g := l.groups[k]
+	if id := idOf(k.Namespace, &g); l.objects[id] == k {
+		delete(l.objects, id)
 	}
+	delete(l.ran, g.uid)
 	delete(l.groups, k)
-	delete(l.ran, k)
 }
 
 // started tells whether a replica of the group holds a robot or ever did. The
 // rest of a gang that has started does not wait for those that have ended.
-func (l *ledger) started(group key) bool { return l.ran[group] || l.sitting[group] > 0 }
+func (l *ledger) started(k key) bool { return l.ran[l.groups[k].uid] || l.sitting[k] > 0 }
 
 // terms are what the demands of a group have in common. Demands that share
 // them are judged once.

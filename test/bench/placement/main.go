@@ -87,7 +87,7 @@ func measure(robots int) measured {
 			out.cycles = append(out.cycles, float64(took.Microseconds())/1000)
 			out.total += took
 		}
-		enter(&s, got)
+		fill(&s)
 	}
 	return out
 }
@@ -103,10 +103,10 @@ func crowd(robots int) placement.Snapshot {
 		r := placement.Robot{Name: fmt.Sprintf("robot-%05d", i), Offer: offer(i), Groups: map[string]int{}}
 		for n := range places {
 			r.Groups[group(i*places+n)]++
-			r.Held = r.Held.Plus(need(0))
 		}
 		s.Robots = append(s.Robots, r)
 	}
+	fill(&s)
 	all := make([]*placement.Rules, *specs)
 	for i := range all {
 		all[i] = rules(i)
@@ -165,13 +165,14 @@ func demand(spec, index int, rules *placement.Rules) placement.Demand {
 func leave(s *placement.Snapshot, cycle int) {
 	for i := range *free {
 		r := &s.Robots[(cycle**free+i*7)%len(s.Robots)]
-		r.Held = placement.Room{Tasks: r.Held.Tasks - 1, CPU: r.Held.CPU - 500, Memory: r.Held.Memory - 128<<20, Devices: r.Held.Devices}
+		r.Held = r.Held.Minus(need(0))
 	}
 }
 
-// enter puts the robots back as they were: what was bound runs and ends.
-func enter(s *placement.Snapshot, got placement.Decisions) {
-	full := placement.Room{}
+// fill puts the robots back as they were: what was bound runs, and ends in a
+// later cycle.
+func fill(s *placement.Snapshot) {
+	var full placement.Room
 	for range places {
 		full = full.Plus(need(0))
 	}
