@@ -56,6 +56,10 @@ demo: build ## start everything, run examples/ to the end
 bench-tasks: build ## tasks a second from submission to completion, against the raw write rate
 	go run ./test/bench/tasks
 
+.PHONY: bench-placement
+bench-placement: ## decisions a second and time of one cycle of the pure planner
+	go run ./test/bench/placement
+
 .PHONY: bench-agent-footprint
 bench-agent-footprint: build ## size, memory and traffic of an idle agent
 	go run ./test/bench/footprint

@@ -2,10 +2,9 @@ package placement
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
-
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"k8s4r.io/k8s4r/internal/lifecycle"
 )
@@ -19,92 +18,130 @@ type Verdict struct {
 // Fits tells whether nothing speaks against the robot.
 func (v Verdict) Fits() bool { return v == Verdict{} }
 
-// Check looks at one side of a demand and a robot.
-type Check func(*Demand, *Robot) Verdict
+// Check looks at one side of a robot, whatever it holds.
+type Check func(*Robot) Verdict
 
-// standing are the checks whose verdict stays the same during a cycle.
-var standing = []Check{online, schedulable, labelled, offered}
+// present are the checks that time heals: a robot comes back, an operator
+// lets it work again.
+var present = []Check{online, schedulable}
 
-// room are the checks that depend on what the robot holds. In a cycle robots
-// only fill up, so a no stays a no.
-var room = []Check{places, cpu, memory}
+// meets are the checks of what a robot is, in the order in which people think:
+// what they asked for, then what the robot can do.
+func meets(rules *Rules, drivers string) []Check {
+	var checks []Check
+	if rules != nil {
+		checks = append(checks, labelled(rules.Selector)...)
+		if len(rules.Datacenters) > 0 {
+			checks = append(checks, within(rules.Datacenters))
+		}
+		for _, c := range rules.Constraints {
+			checks = append(checks, meeting(c))
+		}
+	}
+	checks = append(checks, offering(strings.Split(drivers, ",")))
+	if rules != nil && len(rules.Blocked) > 0 {
+		checks = append(checks, notOn(rules.Blocked))
+	}
+	return checks
+}
 
 // judge returns the first no.
-func judge(checks []Check, d *Demand, r *Robot) Verdict {
+func judge(checks []Check, r *Robot) Verdict {
 	for _, check := range checks {
-		if v := check(d, r); !v.Fits() {
+		if v := check(r); !v.Fits() {
 			return v
 		}
 	}
 	return Verdict{}
 }
 
-func online(_ *Demand, r *Robot) Verdict {
+func online(r *Robot) Verdict {
 	if r.Phase == lifecycle.RobotOnline {
 		return Verdict{}
 	}
 	return Verdict{"NotOnline", "phase is " + string(r.Phase)}
 }
 
-func schedulable(_ *Demand, r *Robot) Verdict {
+func schedulable(r *Robot) Verdict {
 	if !r.Unschedulable {
 		return Verdict{}
 	}
 	return Verdict{"Unschedulable", "unschedulable"}
 }
 
-func labelled(d *Demand, r *Robot) Verdict {
-	missing := "" // the first in the order of names, so that equal robots say the same
-	for k, want := range d.Selector {
-		if got, ok := r.Labels[k]; (!ok || got != want) && (missing == "" || k < missing) {
-			missing = k
+// labelled goes by the names, so that equal robots say the same.
+func labelled(selector map[string]string) []Check {
+	var checks []Check
+	for _, k := range slices.Sorted(maps.Keys(selector)) {
+		want := selector[k]
+		no := Verdict{"LabelMissing", "label " + k + "=" + want + " missing"}
+		checks = append(checks, func(r *Robot) Verdict {
+			if got, ok := r.Labels[k]; ok && got == want {
+				return Verdict{}
+			}
+			return no
+		})
+	}
+	return checks
+}
+
+// LabelDatacenter says where a robot is.
+const LabelDatacenter = "datacenter"
+
+func within(datacenters []string) Check {
+	no := Verdict{"NotInDatacenter", "not in datacenter " + strings.Join(datacenters, " or ")}
+	return func(r *Robot) Verdict {
+		if in, ok := r.Labels[LabelDatacenter]; ok && slices.Contains(datacenters, in) {
+			return Verdict{}
 		}
+		return no
 	}
-	if missing == "" {
-		return Verdict{}
+}
+
+func meeting(c Constraint) Check {
+	read, err := c.read()
+	if err != nil {
+		no := unreadable(c, err)
+		return func(*Robot) Verdict { return no }
 	}
-	return Verdict{"LabelMissing", "label " + missing + "=" + d.Selector[missing] + " missing"}
+	return read.judge
 }
 
 // documentDrivers are what an agent offers that does not say.
 var documentDrivers = []string{"exec", "raw_exec"}
 
-func offered(d *Demand, r *Robot) Verdict {
-	has := r.Drivers
-	if len(has) == 0 {
-		has = documentDrivers
-	}
-	for _, t := range d.Tasks {
-		if !slices.Contains(has, t.Driver) {
-			return Verdict{"DriverMissing", fmt.Sprintf("driver %s is not offered (has %s)", t.Driver, strings.Join(has, ", "))}
+func offering(drivers []string) Check {
+	return func(r *Robot) Verdict {
+		has := r.Drivers
+		if len(has) == 0 {
+			has = documentDrivers
 		}
-	}
-	return Verdict{}
-}
-
-func places(d *Demand, r *Robot) Verdict {
-	need := d.Needs().Tasks
-	switch free := r.Capacity.Tasks - r.Held.Tasks; {
-	case need <= free:
-		return Verdict{}
-	case need > r.Capacity.Tasks:
-		return Verdict{"TooFewPlaces", fmt.Sprintf("%d tasks are more than it ever runs at a time", need)}
-	}
-	return Verdict{"NoPlaceLeft", "no place left"}
-}
-
-func cpu(d *Demand, r *Robot) Verdict {
-	need := d.Needs().CPU
-	if need == 0 || need <= r.Capacity.CPU-r.Held.CPU {
+		for _, d := range drivers {
+			if !slices.Contains(has, d) {
+				return Verdict{"DriverMissing", fmt.Sprintf("driver %s is not offered (has %s)", d, strings.Join(has, ", "))}
+			}
+		}
 		return Verdict{}
 	}
-	return Verdict{"NotEnoughCPU", fmt.Sprintf("cpu %s is not free", resource.NewMilliQuantity(need, resource.DecimalSI))}
 }
 
-func memory(d *Demand, r *Robot) Verdict {
-	need := d.Needs().Memory
-	if need == 0 || need <= r.Capacity.Memory-r.Held.Memory {
+func notOn(blocked []string) Check {
+	return func(r *Robot) Verdict {
+		if slices.Contains(blocked, r.Name) {
+			return Verdict{"Blocklisted", "blocklisted"}
+		}
 		return Verdict{}
 	}
-	return Verdict{"NotEnoughMemory", fmt.Sprintf("memory %s is not free", resource.NewQuantity(need, resource.BinarySI))}
+}
+
+var failedHere = Verdict{"FailedHere", "failed here"}
+
+// Capable tells whether any of the robots could ever take the demand: one that
+// is offline, unschedulable or full counts, for that can change.
+func Capable(d *Demand, robots []Robot) bool {
+	checks, need := meets(d.Rules, d.drivers()), d.Needs()
+	return slices.ContainsFunc(robots, func(r Robot) bool {
+		return (d.Robot == "" || d.Robot == r.Name) && !slices.Contains(d.Failed, r.Name) &&
+			need.lacks(&r.Capacity) < 0 && judge(checks, &r).Fits()
+	})
 }

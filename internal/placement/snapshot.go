@@ -1,7 +1,8 @@
 package placement
 
 import (
-	"math"
+	"slices"
+	"strings"
 	"time"
 
 	"k8s4r.io/k8s4r/internal/lifecycle"
@@ -12,51 +13,49 @@ import (
 type Snapshot struct {
 	Robots  []Robot
 	Demands []Demand
+	// Holders by robot are those who hold its room. They are read only for
+	// demands that preempt; without one they may be left out.
+	Holders map[string][]Holder
 }
 
 // Robot is one robot as placement sees it.
 type Robot struct {
-	Name  string
+	Name string
+	*Offer
+	Held Room
+	// Groups counts the held tasks by Demand.Group.
+	Groups map[string]int
+}
+
+// Offer is what a robot is. An Offer is never changed, only replaced: a
+// Planner takes the same Offer for the same robot.
+type Offer struct {
 	Phase lifecycle.RobotPhase
 	// Unschedulable robots take nothing new.
 	Unschedulable bool
 	Labels        map[string]string
+	// Attrs is what the robot says of itself, by the names in Attributes.
+	Attrs map[string]string
 	// Drivers that the robot offers. Empty: those of a document agent.
 	Drivers []string
 	// Document tells that the robot's agent speaks the document's protocol.
 	Document bool
 	Capacity Room
-	Held     Room
-	// Groups counts the held tasks by Demand.Group.
-	Groups map[string]int
-}
-
-// Room is an amount of what tasks share on a robot.
-type Room struct {
-	Tasks  int64
-	CPU    int64 // in thousandths of a core
-	Memory int64 // in bytes
-}
-
-// Unlimited is the capacity of a robot that does not say what it has.
-const Unlimited = math.MaxInt64
-
-// Plus is r and o together.
-func (r Room) Plus(o Room) Room {
-	return Room{Tasks: r.Tasks + o.Tasks, CPU: r.CPU + o.CPU, Memory: r.Memory + o.Memory}
-}
-
-// Minus is r without o.
-func (r Room) Minus(o Room) Room {
-	return Room{Tasks: r.Tasks - o.Tasks, CPU: r.CPU - o.CPU, Memory: r.Memory - o.Memory}
 }
 
 // Task is one task of a demand.
 type Task struct {
 	Name   string
 	Driver string
-	CPU    int64 // in thousandths of a core
-	Memory int64 // in bytes
+	// Needs is the room that it takes beside its own place.
+	Needs Room
+}
+
+// Room is what the task takes on a robot.
+func (t *Task) Room() Room {
+	r := t.Needs
+	r.Tasks = 1
+	return r
 }
 
 // Demand is what wants one robot: the tasks of one replica, or one task by
@@ -64,20 +63,67 @@ type Task struct {
 type Demand struct {
 	// Tasks, at least one. The name of the first names the demand.
 	Tasks []Task
-	// Group spreads its demands over distinct robots while there are enough.
-	// Empty: the demand stands by itself.
+	// Group that the replica belongs to. Empty: the demand stands by itself.
 	Group string
 	// Index of the replica in its group.
 	Index int
+	// Gang is the number of demands of the group that find a robot in the same
+	// cycle, or none of them does. 0: each goes by itself.
+	Gang int
 	// Priority of its job: the higher goes first.
 	Priority int32
+	// Preempts lets it push away holders of strictly lower priority.
+	Preempts bool
 	// Since orders demands of equal priority: the older goes first.
 	Since time.Time
-	// Selector names labels that the robot must carry.
-	Selector map[string]string
+	// Rules that the robot must meet. Nil: none. Demands that share one are
+	// cheaper.
+	Rules *Rules
+	// Wishes among the robots that will do. Nil: spread, least loaded first.
+	Wishes *Wishes
+	// Failed are the robots that it failed on: they do not get it again.
+	Failed []string
 	// Robot that it must be, because somebody chose it or because another
 	// task of the replica is there. Empty: any.
 	Robot string
+}
+
+// Rules are what a robot must meet.
+type Rules struct {
+	// Selector names labels that it must carry.
+	Selector map[string]string
+	// Datacenters that it may be in, by its label datacenter. Empty: any.
+	Datacenters []string
+	Constraints []Constraint
+	// Blocked are the names of robots that failed too many tasks of the group.
+	Blocked []string
+}
+
+// Wishes are what makes one robot better than another.
+type Wishes struct {
+	// Pack takes as few robots as possible. False: as many as there are.
+	Pack     bool
+	Affinity []Affinity
+}
+
+// Affinity makes robots better or worse: those that carry all of Labels, or
+// those that hold tasks of Group.
+type Affinity struct {
+	Labels map[string]string
+	Group  string
+	// Weight beside the others. Below zero: the robots are avoided.
+	Weight int
+}
+
+// Holder is a task that holds room on a robot.
+type Holder struct {
+	Name     string
+	Priority int32
+	Since    time.Time
+	Room     Room
+	// Leaving tells that it is being stopped already: nobody else need go for
+	// the same room.
+	Leaving bool
 }
 
 // Name is the name of the first task, which is unique in a snapshot.
@@ -85,24 +131,48 @@ func (d *Demand) Name() string { return d.Tasks[0].Name }
 
 // Needs is the room that the demand takes.
 func (d *Demand) Needs() Room {
-	n := Room{Tasks: int64(len(d.Tasks))}
-	for _, t := range d.Tasks {
-		n.CPU += t.CPU
-		n.Memory += t.Memory
+	n := d.Tasks[0].Room()
+	for i := range d.Tasks[1:] {
+		n = n.Plus(d.Tasks[1+i].Room())
 	}
 	return n
 }
 
+// drivers of its tasks, no name twice, in one word.
+func (d *Demand) drivers() string {
+	if len(d.Tasks) == 1 {
+		return d.Tasks[0].Driver
+	}
+	var names []string
+	for i := range d.Tasks {
+		names = append(names, d.Tasks[i].Driver)
+	}
+	slices.Sort(names)
+	return strings.Join(slices.Compact(names), ",")
+}
+
 // Decisions is what came of a snapshot. Each demand stands in exactly one of
-// the two.
+// Bind and Refused.
 type Decisions struct {
 	Bind []Binding
 	// Refused by the demand's name. Demands that are alike share a Refusal.
 	Refused map[string]*Refusal
+	// Preempt is for some of those refused: it makes room for them.
+	Preempt []Preemption
 }
 
 // Binding gives a robot to a demand.
 type Binding struct {
 	Demand Demand
 	Robot  string
+}
+
+// Preemption names who must leave a robot so that a demand fits there. It is
+// bound in a later cycle, when they have left.
+type Preemption struct {
+	// Demand by its name.
+	Demand string
+	Robot  string
+	// Victims by their names, in the order in which they were chosen.
+	Victims []string
 }

@@ -129,6 +129,7 @@ type JobSpec struct {
 // how many such sets there are.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.initTasks) || self.initTasks.all(i, !self.tasks.exists(t, t.name == i.name))",message="a name must not stand in both initTasks and tasks"
+// +kubebuilder:validation:XValidation:rule="!has(self.gang) || !self.gang || !has(self.count) || (self.count <= 128 && self.count * size(self.tasks) <= 500)",message="gang: a gang is placed in one go and has at most 128 replicas and 500 tasks; lower count, or leave gang out"
 type TaskGroupDefinition struct {
 	// Name of the group, unique within its job.
 	// +kubebuilder:validation:MinLength=1
@@ -187,7 +188,8 @@ type TaskGroupTemplate struct {
 	// +kubebuilder:validation:MaxProperties=64
 	Meta map[string]string `json:"meta,omitempty"`
 
-	// Gang starts all replicas or none.
+	// Gang starts all replicas or none. A gang has at most 128 replicas and
+	// 500 tasks, because it is placed in one go.
 	// +optional
 	Gang bool `json:"gang,omitempty"`
 
@@ -215,6 +217,12 @@ type EphemeralDisk struct {
 	// +optional
 	Sticky bool `json:"sticky,omitempty"`
 }
+
+// The strategies of a Placement.
+const (
+	StrategySpread = "spread"
+	StrategyPack   = "pack"
+)
 
 // Placement says how the replicas of a group are laid over the robots.
 type Placement struct {

@@ -61,9 +61,10 @@ type RobotSpec struct {
 	// Unschedulable keeps new tasks away. Running ones stay.
 	// +optional
 	Unschedulable bool `json:"unschedulable,omitempty"`
-	// Capacity of the robot. cpu and memory replace what the robot says of
-	// itself, tasks bounds how many tasks it runs at a time (64 when not
-	// set), and any other name is a countable resource, such as arm: 1.
+	// Capacity of the robot. cpu, memory and disk replace what the robot says
+	// of itself, iops are what its disks do in a second, tasks bounds how many
+	// tasks it runs at a time (64 when not set), and any other name is a
+	// countable device, such as arm: 1.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
 	Capacity map[string]resource.Quantity `json:"capacity,omitempty"`
@@ -73,6 +74,8 @@ type RobotSpec struct {
 const (
 	CapacityCPU    = "cpu"
 	CapacityMemory = "memory"
+	CapacityDisk   = "disk"
+	CapacityIOPS   = "iops"
 	CapacityTasks  = "tasks"
 )
 

@@ -200,6 +200,11 @@ type Resources struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	IOPS int64 `json:"iops,omitempty"`
+	// Devices are countable things of the robot, by their names in its
+	// spec.capacity, such as arm: 1.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=16
+	Devices map[string]resource.Quantity `json:"devices,omitempty"`
 	// Networks hold the ports that the task listens on.
 	// +optional
 	// +kubebuilder:validation:MaxItems=8

@@ -852,6 +852,13 @@ func (in *Resources) DeepCopyInto(out *Resources) {
 		x := (*in).DeepCopy()
 		*out = &x
 	}
+	if in.Devices != nil {
+		in, out := &in.Devices, &out.Devices
+		*out = make(map[string]resource.Quantity, len(*in))
+		for key, val := range *in {
+			(*out)[key] = val.DeepCopy()
+		}
+	}
 	if in.Networks != nil {
 		in, out := &in.Networks, &out.Networks
 		*out = make([]Network, len(*in))

@@ -24,26 +24,28 @@ const defaultTasks = 64
 func Task(name string, def *v1alpha1.TaskDefinition) placement.Task {
 	t := placement.Task{Name: name, Driver: def.Driver}
 	if r := def.Resources; r != nil {
-		t.CPU = milli(r.CPU)
-		t.Memory = whole(r.Memory)
+		t.Needs = placement.Room{
+			CPU: milli(r.CPU), Memory: whole(r.Memory), Disk: whole(r.Disk),
+			IOPS: min(max(r.IOPS, 0), bound), Devices: devices(r.Devices),
+		}
 	}
 	return t
 }
 
 // Robot is what a robot has. What it holds is not in the object.
 func Robot(r *v1alpha1.Robot) placement.Robot {
-	out := placement.Robot{
-		Name:          r.Name,
+	out := &placement.Offer{
 		Phase:         lifecycle.ParseRobotPhase(r.Status.Phase),
 		Unschedulable: r.Spec.Unschedulable || r.DeletionTimestamp != nil,
 		Labels:        labels(r),
+		Attrs:         attributes(r),
 		Document:      Document(r),
 		Capacity:      capacity(r),
 	}
 	if d := r.Status.DeviceInfo; d != nil {
 		out.Drivers = d.Drivers
 	}
-	return out
+	return placement.Robot{Name: r.Name, Offer: out}
 }
 
 // Document tells whether the robot's agent speaks the document's protocol.
@@ -60,27 +62,71 @@ func labels(r *v1alpha1.Robot) map[string]string {
 }
 
 // capacity is what the operator says, else what the robot says. Who says
-// nothing about cpu or memory is not bounded by them.
+// nothing about a thing is not bounded by it, but has no devices.
 func capacity(r *v1alpha1.Robot) placement.Room {
-	c := placement.Room{Tasks: defaultTasks, CPU: placement.Unlimited, Memory: placement.Unlimited}
-	if d := r.Status.DeviceInfo; d != nil {
-		if d.CPU != nil && d.CPU.LogicalCores > 0 {
-			c.CPU = int64(d.CPU.LogicalCores) * 1000
+	c := said(r.Status.DeviceInfo)
+	named := map[string]resource.Quantity{}
+	for name, q := range r.Spec.Capacity {
+		switch name {
+		case v1alpha1.CapacityTasks:
+			c.Tasks = whole(&q)
+		case v1alpha1.CapacityCPU:
+			c.CPU = milli(&q)
+		case v1alpha1.CapacityMemory:
+			c.Memory = whole(&q)
+		case v1alpha1.CapacityDisk:
+			c.Disk = whole(&q)
+		case v1alpha1.CapacityIOPS:
+			c.IOPS = whole(&q)
+		default:
+			named[name] = q
 		}
-		if d.Memory != nil && d.Memory.Total > 0 {
-			c.Memory = d.Memory.Total
-		}
 	}
-	if q, ok := r.Spec.Capacity[v1alpha1.CapacityTasks]; ok {
-		c.Tasks = whole(&q)
+	c.Devices = devices(named)
+	return c
+}
+
+// said is the capacity by the robot's own word.
+func said(d *v1alpha1.DeviceInfo) placement.Room {
+	c := placement.Room{
+		Tasks: defaultTasks, CPU: placement.Unlimited, Memory: placement.Unlimited,
+		Disk: placement.Unlimited, IOPS: placement.Unlimited,
 	}
-	if q, ok := r.Spec.Capacity[v1alpha1.CapacityCPU]; ok {
-		c.CPU = milli(&q)
+	if d == nil {
+		return c
 	}
-	if q, ok := r.Spec.Capacity[v1alpha1.CapacityMemory]; ok {
-		c.Memory = whole(&q)
+	if d.CPU != nil && d.CPU.LogicalCores > 0 {
+		c.CPU = int64(d.CPU.LogicalCores) * 1000
+	}
+	if d.Memory != nil && d.Memory.Total > 0 {
+		c.Memory = d.Memory.Total
+	}
+	if n := largestDisk(d); n > 0 {
+		c.Disk = n
 	}
 	return c
+}
+
+// largestDisk in bytes: a robot's data has one place, and the same disk often
+// shows under several mount points, so a sum would promise too much.
+func largestDisk(d *v1alpha1.DeviceInfo) int64 {
+	var most int64
+	for i := range d.Disks {
+		most = max(most, d.Disks[i].Total)
+	}
+	return most
+}
+
+// devices are counted whole.
+func devices(named map[string]resource.Quantity) placement.Devices {
+	if len(named) == 0 {
+		return nil
+	}
+	counts := make(map[string]int64, len(named))
+	for name, q := range named {
+		counts[name] = whole(&q)
+	}
+	return placement.NewDevices(counts)
 }
 
 // bound keeps sums of a replica's tasks from overflowing.

@@ -1,17 +1,22 @@
 package demand
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/placement"
 )
 
 func TestCapacity(t *testing.T) {
-	device := &v1alpha1.DeviceInfo{CPU: &v1alpha1.CPU{LogicalCores: 4}, Memory: &v1alpha1.Memory{Total: 1 << 30}}
+	device := &v1alpha1.DeviceInfo{
+		CPU: &v1alpha1.CPU{LogicalCores: 4}, Memory: &v1alpha1.Memory{Total: 1 << 30},
+		Disks: []v1alpha1.Disk{{MountPoint: "/boot", Total: 1 << 20}, {MountPoint: "/", Total: 1 << 35}, {MountPoint: "/data", Total: 1 << 34}},
+	}
 	says := func(pairs ...string) map[string]resource.Quantity {
 		m := map[string]resource.Quantity{}
 		for i := 0; i < len(pairs); i += 2 {
@@ -19,23 +24,99 @@ func TestCapacity(t *testing.T) {
 		}
 		return m
 	}
+	const any = placement.Unlimited
 	for _, c := range []struct {
 		name       string
 		inDevice   *v1alpha1.DeviceInfo
 		inCapacity map[string]resource.Quantity
 		want       placement.Room
 	}{
-		{"a robot that says nothing is bounded by places only", nil, nil, placement.Room{Tasks: 64, CPU: placement.Unlimited, Memory: placement.Unlimited}},
-		{"a robot's own word counts", device, nil, placement.Room{Tasks: 64, CPU: 4000, Memory: 1 << 30}},
-		{"the operator's word counts more", device, says("cpu", "500m", "memory", "1Mi", "tasks", "2"), placement.Room{Tasks: 2, CPU: 500, Memory: 1 << 20}},
-		{"a robot may be given no place at all", nil, says("tasks", "0"), placement.Room{CPU: placement.Unlimited, Memory: placement.Unlimited}},
+		{"a robot that says nothing is bounded by places only", nil, nil,
+			placement.Room{Tasks: 64, CPU: any, Memory: any, Disk: any, IOPS: any}},
+		{"a robot's own word counts, and of its disks the largest", device, nil,
+			placement.Room{Tasks: 64, CPU: 4000, Memory: 1 << 30, Disk: 1 << 35, IOPS: any}},
+		{"the operator's word counts more", device, says("cpu", "500m", "memory", "1Mi", "tasks", "2", "disk", "1Gi", "iops", "500"),
+			placement.Room{Tasks: 2, CPU: 500, Memory: 1 << 20, Disk: 1 << 30, IOPS: 500}},
+		{"a robot may be given no place at all", nil, says("tasks", "0"),
+			placement.Room{CPU: any, Memory: any, Disk: any, IOPS: any}},
+		{"any other name is a device", nil, says("arm", "2", "camera", "0"),
+			placement.Room{Tasks: 64, CPU: any, Memory: any, Disk: any, IOPS: any, Devices: placement.Devices{{Name: "arm", Count: 2}}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := &v1alpha1.Robot{Spec: v1alpha1.RobotSpec{Capacity: c.inCapacity}, Status: v1alpha1.RobotStatus{DeviceInfo: c.inDevice}}
-			if got := Robot(r).Capacity; got != c.want {
+			if got := Robot(r).Capacity; !got.Equal(c.want) {
 				t.Errorf("capacity %+v, want %+v", got, c.want)
 			}
 		})
+	}
+}
+
+func TestATaskNeedsWhatItSays(t *testing.T) {
+	q := resource.MustParse("250m")
+	m := resource.MustParse("1Ki")
+	def := &v1alpha1.TaskDefinition{Driver: "exec", Resources: &v1alpha1.Resources{
+		CPU: &q, Memory: &m, Disk: &m, IOPS: 7, Devices: map[string]resource.Quantity{"arm": resource.MustParse("1")},
+	}}
+	want := placement.Room{CPU: 250, Memory: 1024, Disk: 1024, IOPS: 7, Devices: placement.Devices{{Name: "arm", Count: 1}}}
+	if got := Task("t", def); !got.Needs.Equal(want) {
+		t.Errorf("needs %+v", got.Needs)
+	}
+}
+
+// Every name that a constraint may use has a value on a robot that says all of
+// itself, and no other name has one.
+func TestAttributes(t *testing.T) {
+	r := &v1alpha1.Robot{ObjectMeta: metav1.ObjectMeta{Name: "r1"}, Status: v1alpha1.RobotStatus{
+		Agent: &v1alpha1.AgentInfo{Version: "1.0", Protocol: "k8s4r"},
+		DeviceInfo: &v1alpha1.DeviceInfo{
+			Hostname: "h", Drivers: []string{"exec", "docker"},
+			Platform: &v1alpha1.Platform{OS: "linux", Arch: "arm64", KernelVersion: "6.1.0", Platform: "debian", PlatformFamily: "debian", PlatformVersion: "12"},
+			CPU:      &v1alpha1.CPU{LogicalCores: 8, ModelName: "A76", Vendor: "ARM"},
+			Memory:   &v1alpha1.Memory{Total: 1 << 33}, Disks: []v1alpha1.Disk{{Total: 1 << 34}},
+		},
+	}}
+	got := Robot(r).Attrs
+	for _, name := range placement.Attributes {
+		if got[name] == "" {
+			t.Errorf("%s has no value", name)
+		}
+	}
+	if got["driver.docker"] != "true" || got["memory.total"] != "8589934592" || got["drivers"] != "exec,docker" {
+		t.Errorf("attributes %v", got)
+	}
+	if n := len(placement.Attributes) + len(r.Status.DeviceInfo.Drivers); len(got) != n {
+		t.Errorf("%d attributes, %d are known", len(got), n)
+	}
+	if bare := Robot(&v1alpha1.Robot{}).Attrs; len(bare) != 0 {
+		t.Errorf("a robot that says nothing has %v", bare)
+	}
+}
+
+func TestBothSpellingsOfAConstraintAreRead(t *testing.T) {
+	l, r := "${robot.attr.os}", "linux"
+	for name, c := range map[string]v1alpha1.Constraint{
+		"lTarget": {LTarget: &l, Operand: "=", RTarget: &r},
+		"ltarget": {LTargetLower: &l, Operand: "=", RTargetLower: &r},
+	} {
+		want := placement.Constraint{Left: l, Operand: "=", Right: r}
+		if got := Constraints([]v1alpha1.Constraint{c}); len(got) != 1 || got[0] != want {
+			t.Errorf("%s is read as %v", name, got)
+		}
+	}
+}
+
+func TestWishes(t *testing.T) {
+	near, away := "near", "nowhere"
+	p := &v1alpha1.Placement{Strategy: "pack",
+		Affinity:     []v1alpha1.AffinityTerm{{TaskGroup: &near, Weight: 70}, {TaskGroup: &away}},
+		AntiAffinity: []v1alpha1.AffinityTerm{{RobotLabels: map[string]string{"old": "yes"}}},
+	}
+	got := Wishes(p, func(group string) string { return map[string]string{"near": "j-near"}[group] })
+	want := &placement.Wishes{Pack: true, Affinity: []placement.Affinity{
+		{Group: "j-near", Weight: 70}, {Labels: map[string]string{"old": "yes"}, Weight: -50},
+	}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("wishes %+v, want %+v", got, want)
 	}
 }
 

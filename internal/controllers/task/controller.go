@@ -100,9 +100,10 @@ func (c *Controller) index(mgr ctrl.Manager) error {
 func (c *Controller) feed(mgr ctrl.Manager) error {
 	s := c.Scheduler
 	for obj, h := range map[client.Object]toolsHandler{
-		&v1alpha1.Task{}:  s.taskHandler(),
-		&v1alpha1.Robot{}: s.robotHandler(),
-		&v1alpha1.Job{}:   s.jobHandler(),
+		&v1alpha1.Task{}:      s.taskHandler(),
+		&v1alpha1.TaskGroup{}: s.groupHandler(),
+		&v1alpha1.Robot{}:     s.robotHandler(),
+		&v1alpha1.Job{}:       s.jobHandler(),
 	} {
 		informer, err := mgr.GetCache().GetInformer(context.Background(), obj)
 		if err != nil {

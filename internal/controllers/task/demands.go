@@ -9,14 +9,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/controllers/demand"
 	"k8s4r.io/k8s4r/internal/placement"
 )
 
 // sameOffer tells whether placement sees no difference between the two.
 func sameOffer(a, b placement.Robot) bool {
 	return a.Phase == b.Phase && a.Unschedulable == b.Unschedulable && a.Document == b.Document &&
-		a.Capacity == b.Capacity && maps.Equal(a.Labels, b.Labels) && slices.Equal(a.Drivers, b.Drivers)
+		a.Capacity.Equal(b.Capacity) && maps.Equal(a.Labels, b.Labels) && maps.Equal(a.Attrs, b.Attrs) && slices.Equal(a.Drivers, b.Drivers)
 }
 
 // replicaOf names the replica that a Task belongs to.
@@ -48,16 +47,28 @@ func (l *ledger) snapshots() map[string]placement.Snapshot {
 		s.Demands = append(s.Demands, demands...)
 		out[namespace] = s
 	}
-	for _, group := range l.waitingReplicas() {
-		if d, ok := l.demandOf(group); ok {
-			add(group[0].key.Namespace, d)
+	shared := sharedTerms{}
+	for _, waiting := range l.waitingReplicas() {
+		if d, ok := l.demandOf(waiting, shared); ok {
+			add(waiting[0].key.Namespace, d)
 		}
 	}
-	for group, demands := range l.wants {
+	for k, demands := range l.wants {
+		g, known := l.groups[k]
 		for _, d := range demands {
-			if !l.entered(group.Namespace, &d) {
-				add(group.Namespace, d)
+			if known {
+				shared.of(l, k, &g).put(&d)
 			}
+			if !l.entered(k.Namespace, &d) {
+				add(k.Namespace, d)
+			}
+		}
+	}
+	for namespace, s := range out {
+		l.bindGangs(namespace, s.Demands)
+		if slices.ContainsFunc(s.Demands, func(d placement.Demand) bool { return d.Preempts }) {
+			s.Holders = l.holders(namespace)
+			out[namespace] = s
 		}
 	}
 	for k, r := range l.robots {
@@ -90,24 +101,17 @@ func (l *ledger) waitingReplicas() map[replica][]*entry {
 
 // demandOf is what the waiting tasks of one replica want. The robot is fixed
 // when somebody chose one or when another task of the replica is there.
-func (l *ledger) demandOf(waiting []*entry) (placement.Demand, bool) {
+func (l *ledger) demandOf(waiting []*entry, shared sharedTerms) (placement.Demand, bool) {
 	slices.SortFunc(waiting, func(a, b *entry) int { return compareNames(a.key, b.key) })
 	first := waiting[0]
-	d := placement.Demand{
-		Group:    first.replica.group.Name,
-		Index:    first.index,
-		Since:    first.since,
-		Priority: demand.DefaultPriority,
+	d := placement.Demand{Group: first.replica.group.Name, Index: first.index, Since: first.since}
+	if first.job != "" && !l.jobs[key{Namespace: first.key.Namespace, Name: first.job}].starts {
+		return d, false
 	}
-	if first.job != "" {
-		j, ok := l.jobs[key{Namespace: first.key.Namespace, Name: first.job}]
-		if !ok || !j.starts {
-			return d, false
-		}
-		d.Priority, d.Selector, d.Since = j.priority, j.selector, j.since
-	}
+	l.termsFor(first, shared).put(&d)
 	for _, e := range waiting {
 		d.Tasks = append(d.Tasks, e.Task)
+		d.Failed = append(d.Failed, e.failed...)
 		if d.Robot == "" {
 			d.Robot = e.pinned
 		}
@@ -146,6 +150,13 @@ func (l *ledger) settle(namespace string, d placement.Decisions, now time.Time, 
 	for name, refusal := range d.Refused {
 		if e := l.waiting[key{Namespace: namespace, Name: name}]; e != nil {
 			l.settleRefusal(e, refusal, words, n)
+		}
+	}
+	for _, p := range d.Preempt {
+		for _, victim := range p.Victims {
+			k := key{Namespace: namespace, Name: victim}
+			l.entries[k].victimOf = p.Demand
+			n.tasks = append(n.tasks, k)
 		}
 	}
 }

@@ -31,7 +31,7 @@ func (l *ledger) leave(k key) {
 	if e.onRobot {
 		rest := leaving{
 			robot: key{Namespace: k.Namespace, Name: e.seat},
-			room:  roomOf(e.Task),
+			room:  e.Room(),
 			until: l.now().Add(e.killTimeout + grace),
 		}
 		l.leaving = append(l.leaving, rest)

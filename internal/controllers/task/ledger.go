@@ -2,8 +2,10 @@ package task
 
 import (
 	"maps"
+	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
@@ -22,6 +24,10 @@ type ledger struct {
 	now      func() time.Time
 	robots   map[key]*robot
 	jobs     map[key]job
+	groups   map[key]group
+	objects  map[groupID]key                  // TaskGroups by their place in a Job
+	sitting  map[key]int                      // by TaskGroup: entries with a seat
+	ran      map[types.UID]bool               // TaskGroups of which a task was ever on a robot
 	entries  map[key]*entry                   // every task that waits or holds a seat
 	replicas map[replica]map[key]*entry       // entries of the same replica
 	waiting  map[key]*entry                   // in the cluster and without a seat
@@ -30,6 +36,9 @@ type ledger struct {
 	leaving  []leaving                        // room of tasks that were deleted while they ran
 	changed  bool                             // a cycle may decide otherwise than the last one
 	late     []key                            // seated before the watch showed them, and not told
+
+	// preempts tells that somebody makes victims leave.
+	preempts bool
 }
 
 // robot with what it holds. One that is held to but has no object is not
@@ -41,10 +50,12 @@ type robot struct {
 
 // job is what its tasks inherit.
 type job struct {
-	priority int32
-	selector map[string]string
-	since    time.Time
-	starts   bool
+	priority    int32
+	preempts    bool
+	selector    map[string]string
+	datacenters []string
+	since       time.Time
+	starts      bool
 }
 
 // replica names the tasks that share a robot. A task made by hand is its own.
@@ -61,12 +72,16 @@ type entry struct {
 	replica     replica
 	index       int
 	since       time.Time
+	constraints []placement.Constraint
+	failed      []string  // robots that it failed on
 	pinned      string    // spec.targetRobot
 	ready       time.Time // when it may be placed again; zero: at once
 	killTimeout time.Duration
 	uid         types.UID // empty: its Task was not seen yet
 	seat        string    // robot whose room it takes; empty: none
 	onRobot     bool      // the watch said that it was dispatched
+	leaves      bool      // it is asked to stop
+	victimOf    string    // the demand that it must leave for; empty: none
 	seated      time.Time
 	refusal     *placement.Refusal
 	told        string // the refusal in words, as of the last cycle
@@ -77,6 +92,10 @@ func newLedger(now func() time.Time) *ledger {
 		now:      now,
 		robots:   map[key]*robot{},
 		jobs:     map[key]job{},
+		groups:   map[key]group{},
+		objects:  map[groupID]key{},
+		sitting:  map[key]int{},
+		ran:      map[types.UID]bool{},
 		entries:  map[key]*entry{},
 		replicas: map[replica]map[key]*entry{},
 		waiting:  map[key]*entry{},
@@ -97,6 +116,9 @@ func (l *ledger) seeTask(t *v1alpha1.Task) {
 		l.leave(k) // the watch was cut off and shows no deletion
 	}
 	l.fulfil(t)
+	if owner := metav1.GetControllerOf(t); owner != nil && t.Status.Attempt > 0 && t.DeletionTimestamp == nil {
+		l.ran[owner.UID] = true
+	}
 	switch {
 	case state.Active() && t.Spec.TargetRobot != "":
 		// An exited one keeps its place until it is known what follows: it may
@@ -146,6 +168,9 @@ func (l *ledger) entryOf(k key, t *v1alpha1.Task) *entry {
 	e.job, e.index = t.Spec.JobName, indexOf(t)
 	e.since, e.pinned = t.CreationTimestamp.Time, t.Spec.TargetRobot
 	e.uid, e.ready, e.killTimeout = t.UID, readyAt(t), killTimeout(t)
+	e.constraints = demand.Constraints(t.Spec.Constraints)
+	e.leaves = t.DeletionTimestamp != nil || t.Status.Reason == v1alpha1.ReasonStopping
+	e.failed = t.Status.FailedRobots
 	return e
 }
 
@@ -183,9 +208,10 @@ func (l *ledger) sit(e *entry, robot string) {
 	l.stand(e)
 	e.seat = robot
 	r := l.robot(key{Namespace: e.key.Namespace, Name: robot})
-	r.Held = r.Held.Plus(roomOf(e.Task))
-	if g := e.replica.group.Name; g != "" {
-		r.Groups[g]++
+	r.Held = r.Held.Plus(e.Room())
+	if g := e.replica.group; g.Name != "" {
+		r.Groups[g.Name]++
+		l.sitting[g]++
 	}
 }
 
@@ -195,14 +221,17 @@ func (l *ledger) stand(e *entry) {
 		return
 	}
 	k := key{Namespace: e.key.Namespace, Name: e.seat}
-	if g := e.replica.group.Name; g != "" {
+	if g := e.replica.group; g.Name != "" {
 		r := l.robot(k)
-		if r.Groups[g]--; r.Groups[g] == 0 {
-			delete(r.Groups, g)
+		if r.Groups[g.Name]--; r.Groups[g.Name] == 0 {
+			delete(r.Groups, g.Name)
+		}
+		if l.sitting[g]--; l.sitting[g] == 0 {
+			delete(l.sitting, g)
 		}
 	}
-	e.seat = ""
-	l.free(k, roomOf(e.Task))
+	e.seat, e.victimOf = "", ""
+	l.free(k, e.Room())
 }
 
 // free gives room on a robot back.
@@ -215,14 +244,10 @@ func (l *ledger) free(k key, room placement.Room) {
 	l.changed = true
 }
 
-func roomOf(t placement.Task) placement.Room {
-	return placement.Room{Tasks: 1, CPU: t.CPU, Memory: t.Memory}
-}
-
 func (l *ledger) robot(k key) *robot {
 	r := l.robots[k]
 	if r == nil {
-		r = &robot{Robot: placement.Robot{Name: k.Name, Groups: map[string]int{}}}
+		r = &robot{Robot: placement.Robot{Name: k.Name, Offer: &placement.Offer{}, Groups: map[string]int{}}}
 		l.robots[k] = r
 	}
 	return r
@@ -279,10 +304,12 @@ func (l *ledger) unseat(e *entry) {
 func (l *ledger) seeJob(obj *v1alpha1.Job) {
 	k := key{Namespace: obj.Namespace, Name: obj.Name}
 	now := job{
-		priority: demand.DefaultPriority,
-		selector: obj.Spec.RobotSelector,
-		since:    obj.CreationTimestamp.Time,
-		starts:   progress.Starts(obj) && obj.DeletionTimestamp == nil,
+		priority:    demand.DefaultPriority,
+		preempts:    obj.Spec.Preemption,
+		selector:    obj.Spec.RobotSelector,
+		datacenters: obj.Spec.Datacenters,
+		since:       obj.CreationTimestamp.Time,
+		starts:      progress.Starts(obj) && obj.DeletionTimestamp == nil,
 	}
 	if p := obj.Spec.Priority; p != nil {
 		now.priority = *p
@@ -300,7 +327,8 @@ func (l *ledger) seeJob(obj *v1alpha1.Job) {
 // same also tells a Job from a later one of its name, of which a watch that was
 // cut off shows no deletion in between.
 func (j job) same(o job) bool {
-	return j.priority == o.priority && j.starts == o.starts && j.since.Equal(o.since) && maps.Equal(j.selector, o.selector)
+	return j.priority == o.priority && j.preempts == o.preempts && j.starts == o.starts && j.since.Equal(o.since) &&
+		maps.Equal(j.selector, o.selector) && slices.Equal(j.datacenters, o.datacenters)
 }
 
 func (l *ledger) dropJob(k key) {

@@ -50,12 +50,10 @@ func (c *Controller) observe(ctx context.Context, k key) (*World, error) {
 		w.Seat, w.Refusal = c.Scheduler.seat(k)
 		w.MayTell = c.mayTell(&t, w.refusal())
 	}
-	if w.Robot, err = c.robot(ctx, k.Namespace, w.robotName()); err != nil {
-		return nil, err
-	}
 	if state == lifecycle.TaskExited || w.excludes() {
-		w.Capable, err = c.capable(ctx, w)
+		w.Capable = c.Scheduler.capable(&t, w.failing())
 	}
+	w.Robot, err = c.robot(ctx, k.Namespace, w.robotName())
 	return w, err
 }
 

@@ -151,9 +151,11 @@ func (p *plan) robotPhase() lifecycle.RobotPhase {
 }
 
 // byUs tells whether the manager chose the robot.
-func (p *plan) byUs() bool {
-	owner := metav1.GetControllerOf(p.Task)
-	return owner != nil && owner.Kind == "TaskGroup" || p.Task.Annotations[AnnotationPlacedBy] != ""
+func (p *plan) byUs() bool { return chosenByUs(p.Task) }
+
+func chosenByUs(t *v1alpha1.Task) bool {
+	owner := metav1.GetControllerOf(t)
+	return owner != nil && owner.Kind == "TaskGroup" || t.Annotations[AnnotationPlacedBy] != ""
 }
 
 func (p *plan) killTimeout() time.Duration { return killTimeout(p.Task) }

@@ -113,11 +113,23 @@ func (p *plan) fail(reason string) {
 
 // lastRobot is where the attempt ran. The Task itself may name it no more, after
 // a crash between the two writes that hand it on.
-func (p *plan) lastRobot() string {
-	if a := p.present(); a != nil && a.Robot != "" {
-		return a.Robot
+func (w *World) lastRobot() string {
+	for _, a := range w.Task.Status.Attempts {
+		if a.Attempt == w.Task.Status.Attempt && a.Robot != "" {
+			return a.Robot
+		}
 	}
-	return p.Task.Spec.TargetRobot
+	return w.Task.Spec.TargetRobot
+}
+
+// failing are the robots that have failed the task, once the attempt that has
+// just exited is judged.
+func (w *World) failing() []string {
+	failed := w.Task.Status.FailedRobots
+	if lifecycle.TaskState(w.Task.Status.State) != lifecycle.TaskExited || slices.Contains(failed, w.lastRobot()) {
+		return failed
+	}
+	return append(slices.Clone(failed), w.lastRobot())
 }
 
 // said is the task's message, for a step that has nothing better to say.

@@ -28,7 +28,9 @@ type Scheduler struct {
 
 	mu     sync.Mutex
 	ledger *ledger
-	asking []question
+	// planners by namespace remember what they made of its robots.
+	planners map[string]*placement.Planner
+	asking   []question
 	// onTask and onGroup are nil until their controllers listen.
 	onTask, onGroup func(namespace, name string)
 }
@@ -44,7 +46,7 @@ const seatLifetime = time.Minute
 
 // NewScheduler returns a scheduler that does nothing until it is started.
 func NewScheduler(now func() time.Time, log logr.Logger) *Scheduler {
-	return &Scheduler{Now: now, Log: log, wake: make(chan struct{}, 1), ledger: newLedger(now)}
+	return &Scheduler{Now: now, Log: log, wake: make(chan struct{}, 1), ledger: newLedger(now), planners: map[string]*placement.Planner{}}
 }
 
 // Start runs cycles until ctx ends, from when the watch has told all that is
@@ -116,7 +118,7 @@ func (s *Scheduler) cycle(now time.Time) news {
 	if s.ledger.changed {
 		s.ledger.changed = false
 		for namespace, snapshot := range s.ledger.snapshots() {
-			s.ledger.settle(namespace, placement.Decide(snapshot), now, &n)
+			s.ledger.settle(namespace, s.planner(namespace).Decide(snapshot), now, &n)
 		}
 		// Seats that were just given change nothing for those refused.
 		s.ledger.changed = false
@@ -128,6 +130,15 @@ func (s *Scheduler) cycle(now time.Time) news {
 	}
 	s.asking = nil
 	return n
+}
+
+func (s *Scheduler) planner(namespace string) *placement.Planner {
+	p := s.planners[namespace]
+	if p == nil {
+		p = placement.NewPlanner()
+		s.planners[namespace] = p
+	}
+	return p
 }
 
 func (s *Scheduler) tell(n news) {
@@ -186,6 +197,35 @@ func (s *Scheduler) Bind(ctx context.Context, namespace, group string, demands [
 	return s.ledger.seats(k, demands), nil
 }
 
+// Preempt lets Jobs with preemption push tasks of lower priority away. Whoever
+// calls it makes those leave: each victim is told of like a Task with a new
+// seat, and victimOf says whom it must leave for.
+func (s *Scheduler) Preempt() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ledger.preempts = true
+}
+
+// victimOf is the task for which the scheduler wants this one to leave its
+// robot. Empty: it may stay.
+func (s *Scheduler) victimOf(k key) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.ledger.entries[k]; e != nil {
+		return e.victimOf
+	}
+	return ""
+}
+
+// capable tells whether any robot could ever take the Task, beside those that
+// have failed it and those that its group has blocked. One that is offline,
+// unschedulable or full counts.
+func (s *Scheduler) capable(t *v1alpha1.Task, failed []string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ledger.capable(t, failed)
+}
+
 // Release gives back the seat of a Task that was not created after all.
 func (s *Scheduler) Release(namespace, task string) {
 	s.change(func(l *ledger) { l.release(key{Namespace: namespace, Name: task}) })
@@ -240,8 +280,12 @@ func (s *Scheduler) jobHandler() cache.ResourceEventHandler {
 	return feed(s, (*ledger).seeJob, (*ledger).dropJob)
 }
 
+func (s *Scheduler) groupHandler() cache.ResourceEventHandler {
+	return feed(s, (*ledger).seeGroup, (*ledger).dropGroup)
+}
+
 type object interface {
-	*v1alpha1.Task | *v1alpha1.Robot | *v1alpha1.Job
+	*v1alpha1.Task | *v1alpha1.Robot | *v1alpha1.Job | *v1alpha1.TaskGroup
 	GetNamespace() string
 	GetName() string
 }

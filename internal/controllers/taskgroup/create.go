@@ -23,17 +23,22 @@ func taskName(g *v1alpha1.TaskGroup, index int, def string, taken map[string]boo
 	return child.Other(child.MaxName, string(g.UID), parts...)
 }
 
-// demands says in the words of placement what the replicas need.
+// demands says in the words of placement what the replicas need. The scheduler
+// adds what only it knows; what a robot must meet, and that a gang goes
+// together, stands here too, for when its watch is behind ours.
 func demands(g *v1alpha1.TaskGroup, j *v1alpha1.Job, replicas []Replica, taken map[string]bool) []placement.Demand {
 	priority := int32(demand.DefaultPriority)
 	if j.Spec.Priority != nil {
 		priority = *j.Spec.Priority
 	}
+	rules := &placement.Rules{
+		Selector: j.Spec.RobotSelector, Datacenters: j.Spec.Datacenters, Constraints: demand.Constraints(g.Spec.Constraints),
+	}
 	out := make([]placement.Demand, len(replicas))
 	for i, r := range replicas {
 		d := placement.Demand{
 			Group: g.Name, Index: r.Index, Priority: priority,
-			Since: j.CreationTimestamp.Time, Selector: j.Spec.RobotSelector,
+			Since: j.CreationTimestamp.Time, Rules: rules, Gang: demand.Gang(g),
 			Tasks: make([]placement.Task, len(r.Tasks)),
 		}
 		for n, def := range r.Tasks {
@@ -94,7 +99,7 @@ func newTask(g *v1alpha1.TaskGroup, name string, index int, def *v1alpha1.TaskDe
 	for _, c := range g.Spec.Constraints {
 		t.Spec.Constraints = append(t.Spec.Constraints, *c.DeepCopy())
 	}
-	if robot.Document {
+	if robot.Offer != nil && robot.Document {
 		t.Finalizers = []string{v1alpha1.FinalizerRobotTold}
 	}
 	return t

@@ -184,7 +184,8 @@ func (p *plan) grow() {
 	p.out.Ask, p.out.Idle = want, idle
 }
 
-// maxAsk bounds what is asked for and created in one go.
+// maxAsk bounds what is asked for and created in one go. Admission refuses a
+// gang that is larger.
 const maxAsk = 128
 
 // missing are the replicas that may exist now and do not, in order.
@@ -193,6 +194,9 @@ func (p *plan) missing() []Replica {
 	room := max((p.Window-live)/len(p.Group.Spec.Tasks), 0)
 	if live == 0 {
 		room = max(room, 1) // a replica larger than the window goes alone
+	}
+	if p.Group.Spec.Gang {
+		room = maxAsk // asked for in parts it would never find robots
 	}
 	room = min(room, maxAsk)
 	want := p.Gaps[:min(room, len(p.Gaps))]
@@ -214,6 +218,9 @@ func definitions(g *v1alpha1.TaskGroup) []*v1alpha1.TaskDefinition {
 // replicas find robots anyway.
 func (p *plan) lookAhead(missing int) int {
 	n := min(p.LookAhead-p.Idle, missing)
+	if p.Group.Spec.Gang {
+		n = missing // the rest would wait for those that are not there
+	}
 	if n <= 0 {
 		return 0
 	}

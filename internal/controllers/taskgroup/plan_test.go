@@ -58,6 +58,7 @@ func requeued(left int) func(*World) {
 		w.Group.Status.BlockedRobots = []string{"r7"}
 	}
 }
+func gang(w *World) { w.Group.Spec.Gang = true }
 func bound(ago time.Duration) func(*World) {
 	return func(w *World) { w.LastBound = noon.Add(-ago) }
 }
@@ -81,6 +82,9 @@ func TestPlan(t *testing.T) {
 		{name: "a group whose job is still being made starts all the same", in: world(2, jobIn(lifecycle.JobUnderConstruction)), wantAsk: 2, wantIdle: 2},
 		{name: "a full window asks for nothing", in: world(20, have(running, 10)), wantState: "running"},
 		{name: "what ended makes room", in: world(20, have(running, 8), have(completed, 4), inState("running"), wrote(time.Hour)), wantAsk: 2, wantIdle: 2, wantState: "running"},
+		{name: "a gang asks for all of itself, whatever the window, and shows all that waits", in: world(20, gang), wantAsk: 20, wantIdle: 20},
+		{name: "a gang that waits asks for nothing more", in: world(20, gang, have(pending, 20), refused), wantState: "pending"},
+		{name: "a gang that lost some of its tasks asks for those, so that it is whole", in: world(20, gang, have(pending, 18)), wantAsk: 2, wantIdle: 2, wantState: "pending"},
 		{name: "what was created and does not show yet fills the window, until it is not expected any more",
 			in: world(20, func(w *World) { w.Creating, w.Next = 10, 10 }), wantState: "pending", wantWake: expect.Lifetime},
 		{name: "a group that was refused does not ask again", in: world(20, have(pending, 3), refused), wantState: "pending"},

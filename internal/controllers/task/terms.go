@@ -1,0 +1,185 @@
+package task
+
+import (
+	"reflect"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/controllers/demand"
+	"k8s4r.io/k8s4r/internal/placement"
+)
+
+// group is what its replicas inherit from a TaskGroup.
+type group struct {
+	uid         types.UID
+	job, name   string // name is that within the job
+	constraints []placement.Constraint
+	placement   *v1alpha1.Placement
+	blocked     []string // robots that failed too many of its tasks
+	gang        int      // the number of replicas of a gang; 0: it is none
+}
+
+// groupID is a group's place in a job.
+type groupID struct {
+	job  key
+	name string
+}
+
+func idOf(namespace string, g *group) groupID {
+	return groupID{key{Namespace: namespace, Name: g.job}, g.name}
+}
+
+// seeGroup takes in what the watch says of a TaskGroup.
+func (l *ledger) seeGroup(obj *v1alpha1.TaskGroup) {
+	k := key{Namespace: obj.Namespace, Name: obj.Name}
+	now := group{
+		uid: obj.UID, job: obj.Spec.JobName, name: obj.Spec.GroupName,
+		constraints: demand.Constraints(obj.Spec.Constraints), placement: obj.Spec.Placement, gang: demand.Gang(obj),
+		blocked: obj.Status.BlockedRobots,
+	}
+	if obj.Status.StartedAt != nil {
+		l.ran[obj.UID] = true
+	}
+	if old, ok := l.groups[k]; ok && reflect.DeepEqual(old, now) {
+		return
+	}
+	l.groups[k], l.changed = now, true
+	l.objects[idOf(k.Namespace, &now)] = k
+}
+
+func (l *ledger) dropGroup(k key) {
+	g := l.groups[k]
+	if id := idOf(k.Namespace, &g); l.objects[id] == k {
+		delete(l.objects, id)
+	}
+	delete(l.ran, g.uid)
+	delete(l.groups, k)
+}
+
+// started tells whether a replica of the group holds a robot or ever did. The
+// rest of a gang that has started does not wait for those that have ended.
+func (l *ledger) started(k key) bool { return l.ran[l.groups[k].uid] || l.sitting[k] > 0 }
+
+// terms are what the demands of a group have in common. Demands that share
+// them are judged once.
+type terms struct {
+	rules    *placement.Rules
+	wishes   *placement.Wishes
+	priority int32
+	preempts bool
+	since    time.Time
+}
+
+// sharedTerms are those of the groups in one cycle.
+type sharedTerms map[key]*terms
+
+// of are the terms of a group that is known.
+func (s sharedTerms) of(l *ledger, k key, g *group) *terms {
+	t := s[k]
+	if t == nil {
+		t = l.termsOf(key{Namespace: k.Namespace, Name: g.job}, g, g.constraints)
+		s[k] = t
+	}
+	return t
+}
+
+// termsOf are those of a group of a job, or of a task by hand.
+func (l *ledger) termsOf(jobKey key, g *group, constraints []placement.Constraint) *terms {
+	j, ok := l.jobs[jobKey]
+	if !ok {
+		j.priority = demand.DefaultPriority
+	}
+	t := &terms{
+		rules:    &placement.Rules{Selector: j.selector, Datacenters: j.datacenters, Constraints: constraints},
+		priority: j.priority, since: j.since,
+		preempts: j.preempts && l.preempts,
+	}
+	if g != nil {
+		t.rules.Blocked = g.blocked
+		t.wishes = demand.Wishes(g.placement, func(name string) string { return l.objects[groupID{jobKey, name}].Name })
+	}
+	return t
+}
+
+// termsFor are those of a task that waits. It goes by its own constraints: its
+// group may have others by now.
+func (l *ledger) termsFor(e *entry, shared sharedTerms) *terms {
+	g, ok := l.groups[e.replica.group]
+	switch {
+	case ok && slices.Equal(g.constraints, e.constraints):
+		return shared.of(l, e.replica.group, &g)
+	case ok:
+		return l.termsOf(key{Namespace: e.key.Namespace, Name: e.job}, &g, e.constraints)
+	}
+	return l.termsOf(key{Namespace: e.key.Namespace, Name: e.job}, nil, e.constraints)
+}
+
+func (t *terms) put(d *placement.Demand) {
+	d.Rules, d.Wishes, d.Preempts = t.rules, t.wishes, t.preempts
+	d.Priority = t.priority
+	if !t.since.IsZero() {
+		d.Since = t.since
+	}
+}
+
+// bindGangs says of the demands of gangs that they go together. A gang that
+// has started goes together again when all of it waits; else its replicas
+// come back one by one.
+func (l *ledger) bindGangs(namespace string, demands []placement.Demand) {
+	count := map[string]int{}
+	for i := range demands {
+		count[demands[i].Group]++
+	}
+	for i := range demands {
+		d := &demands[i]
+		k := key{Namespace: namespace, Name: d.Group}
+		g, ok := l.groups[k]
+		switch {
+		case !ok:
+		case g.gang > 0 && (count[d.Group] == g.gang || !l.started(k)):
+			d.Gang = g.gang
+		default:
+			d.Gang = 0
+		}
+	}
+}
+
+// holders are all who hold room in a namespace, by robot.
+func (l *ledger) holders(namespace string) map[string][]placement.Holder {
+	out := map[string][]placement.Holder{}
+	for k, e := range l.entries {
+		if e.seat == "" || k.Namespace != namespace {
+			continue
+		}
+		h := placement.Holder{Name: k.Name, Priority: demand.DefaultPriority, Since: e.since, Room: e.Room(), Leaving: e.leaves || e.victimOf != ""}
+		if j, ok := l.jobs[key{Namespace: namespace, Name: e.job}]; ok {
+			h.Priority = j.priority
+		}
+		out[e.seat] = append(out[e.seat], h)
+	}
+	return out
+}
+
+// capable tells whether any robot could ever take the Task, beside those that
+// have failed it.
+func (l *ledger) capable(t *v1alpha1.Task, failed []string) bool {
+	e := &entry{
+		Task: demand.Task(t.Name, &t.Spec.TaskDefinition), key: key{Namespace: t.Namespace, Name: t.Name},
+		job: t.Spec.JobName, replica: replicaOf(t), constraints: demand.Constraints(t.Spec.Constraints),
+	}
+	d := placement.Demand{Tasks: []placement.Task{e.Task}, Rules: l.termsFor(e, sharedTerms{}).rules}
+	d.Failed = failed
+	if !chosenByUs(t) {
+		d.Robot = t.Spec.TargetRobot
+	}
+	var robots []placement.Robot
+	for k, r := range l.robots {
+		if k.Namespace == t.Namespace && r.known {
+			robots = append(robots, r.Robot)
+		}
+	}
+	return placement.Capable(&d, robots)
+}
