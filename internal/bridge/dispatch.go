@@ -38,7 +38,7 @@ func wanted(t *robotv1.Task) string {
 		return ""
 	case !state.OnRobot():
 		return ""
-	case t.Status.Reason == robotv1.ReasonStopping:
+	case t.Status.AskedToStop():
 		return wire.ActionDelete
 	case state == lifecycle.TaskRunning:
 		return ""
@@ -52,7 +52,7 @@ func wanted(t *robotv1.Task) string {
 // robot.
 func listed(t *robotv1.Task) bool {
 	return t != nil && t.DeletionTimestamp == nil && t.Spec.TargetRobot != "" &&
-		t.Status.Reason != robotv1.ReasonStopping && lifecycle.TaskState(t.Status.State).OnRobot()
+		!t.Status.AskedToStop() && lifecycle.TaskState(t.Status.State).OnRobot()
 }
 
 // hasStarted tells whether the attempt that counts has run, by the robot's own

@@ -197,7 +197,7 @@ func started(now time.Time, s *robotv1.TaskStatus, r report) {
 	if a := entry(s, r.attempt); a != nil {
 		a.StartedAt, a.State = s.StartedAt, string(lifecycle.TaskRunning)
 	}
-	if s.Reason != robotv1.ReasonStopping {
+	if !s.AskedToStop() {
 		s.Reason, s.Message = "", r.Message
 	}
 }

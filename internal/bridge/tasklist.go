@@ -148,7 +148,7 @@ func (l *lists) changed(old, now *robotv1.Task) {
 // correctionWindow is how long the list may go on naming a task: not at all
 // when it was deleted or is to stop.
 func correctionWindow(now *robotv1.Task) time.Duration {
-	if now == nil || now.DeletionTimestamp != nil || now.Status.Reason == robotv1.ReasonStopping {
+	if now == nil || now.DeletionTimestamp != nil || now.Status.AskedToStop() {
 		return 0
 	}
 	return listWindow

@@ -36,6 +36,8 @@ func TestLifecycle(t *testing.T) {
 		{"a failed task runs again on its robot as often as its policy says", restartsInPlace},
 		{"a job that takes longer than its deadline fails", meetsItsDeadline},
 		{"a job is deleted when its time to live is over", expires},
+		{"a drained robot stops its tasks, which run elsewhere", drainsARobot},
+		{"a job that may preempt pushes tasks of lower priority away", preempts},
 		{"only legal wishes are accepted", refusesIllegalWishes},
 		{"the priority of a live job counts at once", changesPriority},
 	} {
@@ -159,15 +161,7 @@ func cancelsInTheMiddle(s *space) {
 		robots = append(robots, fmt.Sprintf("mid-%d", i))
 	}
 	s.limited("1", robots...)
-	// Each task runs until its job stops it.
-	s.follow(func(t *v1alpha1.Task) {
-		switch {
-		case t.Status.Reason == v1alpha1.ReasonStopping:
-			_ = carry(t, lifecycle.TaskStopped, v1alpha1.ReasonCanceled) && s.Status().Update(s.Context(), t) == nil
-		case t.Status.State == string(lifecycle.TaskDispatching):
-			_ = carry(t, lifecycle.TaskStarted, "") && s.Status().Update(s.Context(), t) == nil
-		}
-	}, func() {})
+	s.stopsWhenAsked()
 	var all sync.WaitGroup
 	for i := range 40 {
 		name := fmt.Sprintf("j%d", i)
@@ -406,4 +400,61 @@ func changesPriority(s *space) {
 	s.report("first-g-0-t", lifecycle.TaskStarted, lifecycle.TaskSucceeded)
 	s.awaitTask("third-g-0-t", lifecycle.TaskDispatching)
 	s.awaitTask("second-g-0-t", lifecycle.TaskPending)
+}
+
+// stopsWhenAsked plays robots that run their tasks until they are asked to stop.
+func (s *space) stopsWhenAsked() {
+	s.follow(func(t *v1alpha1.Task) {
+		state := lifecycle.TaskState(t.Status.State)
+		switch {
+		case !state.OnRobot():
+		case t.Status.Reason == v1alpha1.ReasonEvicting:
+			_ = carry(t, lifecycle.TaskErred, "Stopped") && s.Status().Update(s.Context(), t) == nil
+		case t.Status.Reason == v1alpha1.ReasonStopping:
+			_ = carry(t, lifecycle.TaskStopped, v1alpha1.ReasonCanceled) && s.Status().Update(s.Context(), t) == nil
+		case state == lifecycle.TaskDispatching:
+			_ = carry(t, lifecycle.TaskStarted, "") && s.Status().Update(s.Context(), t) == nil
+		}
+	}, func() {})
+}
+
+func drainsARobot(s *space) {
+	s.limited("4", "drain-a", "drain-b")
+	s.stopsWhenAsked()
+	s.job("j", group("g", 4, "t"))
+	for i := range 4 {
+		s.awaitTask(fmt.Sprintf("j-g-%d-t", i), lifecycle.TaskRunning)
+	}
+	s.mendSpec("drain-a", func(r *v1alpha1.RobotSpec) { r.Drain = true })
+	testkit.EventuallyNoError(s, 20*time.Second, "all run on the other robot", func() error {
+		for _, t := range s.tasks() {
+			if t.Spec.TargetRobot != "drain-b" || t.Status.State != string(lifecycle.TaskRunning) || len(t.Status.FailedRobots) != 0 {
+				return fmt.Errorf("%s is %s on %q, failed on %v", t.Name, t.Status.State, t.Spec.TargetRobot, t.Status.FailedRobots)
+			}
+		}
+		return nil
+	})
+}
+
+func preempts(s *space) {
+	s.limited("1", "pre-a")
+	s.stopsWhenAsked()
+	s.job("low", group("g", 1, "t"))
+	s.awaitTask("low-g-0-t", lifecycle.TaskRunning)
+	high := int32(90)
+	j := &v1alpha1.Job{}
+	j.Name, j.Namespace = "polite", s.name
+	j.Spec.TaskGroups, j.Spec.Priority = []v1alpha1.TaskGroupDefinition{group("g", 1, "t")}, &high
+	s.must(s.Create(s.Context(), j))
+	s.awaitTask("polite-g-0-t", lifecycle.TaskPending)
+	j = &v1alpha1.Job{}
+	j.Name, j.Namespace = "pushes", s.name
+	high = 95
+	j.Spec.TaskGroups, j.Spec.Priority, j.Spec.Preemption = []v1alpha1.TaskGroupDefinition{group("g", 1, "t")}, &high, true
+	s.must(s.Create(s.Context(), j))
+	s.awaitTask("pushes-g-0-t", lifecycle.TaskRunning)
+	s.awaitTask("low-g-0-t", lifecycle.TaskPending)
+	if t := s.task("polite-g-0-t"); t.Status.Attempt != 0 {
+		s.Errorf("a job that may not preempt did: %+v", t.Status)
+	}
 }

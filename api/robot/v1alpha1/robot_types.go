@@ -61,6 +61,10 @@ type RobotSpec struct {
 	// Unschedulable keeps new tasks away. Running ones stay.
 	// +optional
 	Unschedulable bool `json:"unschedulable,omitempty"`
+	// Drain keeps new tasks away too, and stops those that run here, so that
+	// they run again elsewhere.
+	// +optional
+	Drain bool `json:"drain,omitempty"`
 	// Capacity of the robot. cpu, memory and disk replace what the robot says
 	// of itself, iops are what its disks do in a second, tasks bounds how many
 	// tasks it runs at a time (64 when not set), and any other name is a

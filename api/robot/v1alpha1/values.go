@@ -49,6 +49,16 @@ const FinalizerRobotTold = "robot.k8s4r.io/robot-told"
 // robot is asked to stop it. The server sends the robot a delete for it.
 const ReasonStopping = "Stopping"
 
+// ReasonEvicting is the status.reason of a Task that keeps its state while its
+// robot is asked to stop it, so that it can run again elsewhere.
+const ReasonEvicting = "Evicting"
+
+// AskedToStop tells whether the task's robot is asked to stop it, for good or
+// for another one.
+func (s *TaskStatus) AskedToStop() bool {
+	return s.Reason == ReasonStopping || s.Reason == ReasonEvicting
+}
+
 // ReasonCanceled is the status.reason of a Task that was called off.
 const ReasonCanceled = "Canceled"
 

@@ -36,7 +36,7 @@ func Task(name string, def *v1alpha1.TaskDefinition) placement.Task {
 func Robot(r *v1alpha1.Robot) placement.Robot {
 	out := &placement.Offer{
 		Phase:         lifecycle.ParseRobotPhase(r.Status.Phase),
-		Unschedulable: r.Spec.Unschedulable || r.DeletionTimestamp != nil,
+		Unschedulable: r.Spec.Unschedulable || r.Spec.Drain || r.DeletionTimestamp != nil,
 		Labels:        labels(r),
 		Attrs:         attributes(r),
 		Document:      Document(r),

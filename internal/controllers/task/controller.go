@@ -53,6 +53,7 @@ type Controller struct {
 func (c *Controller) Add(mgr ctrl.Manager) error {
 	c.expect = expect.New(c.Now, mgr.GetLogger().WithName(Name))
 	c.explain = rate.NewLimiter(explanations, explanations)
+	c.Scheduler.Preempt()
 	if err := c.index(mgr); err != nil {
 		return err
 	}

@@ -169,7 +169,7 @@ func (l *ledger) entryOf(k key, t *v1alpha1.Task) *entry {
 	e.since, e.pinned = t.CreationTimestamp.Time, t.Spec.TargetRobot
 	e.uid, e.ready, e.killTimeout = t.UID, readyAt(t), killTimeout(t)
 	e.constraints = demand.Constraints(t.Spec.Constraints)
-	e.leaves = t.DeletionTimestamp != nil || t.Status.Reason == v1alpha1.ReasonStopping
+	e.leaves = t.DeletionTimestamp != nil || t.Status.AskedToStop()
 	e.failed = t.Status.FailedRobots
 	return e
 }

@@ -53,8 +53,25 @@ func (c *Controller) observe(ctx context.Context, k key) (*World, error) {
 	if state == lifecycle.TaskExited || w.excludes() {
 		w.Capable = c.Scheduler.capable(&t, w.failing())
 	}
-	w.Robot, err = c.robot(ctx, k.Namespace, w.robotName())
-	return w, err
+	if w.Robot, err = c.robot(ctx, k.Namespace, w.robotName()); err != nil {
+		return nil, err
+	}
+	if state.OnRobot() {
+		w.Evict = w.evict(c.Scheduler.victimOf(k))
+	}
+	return w, nil
+}
+
+// evict is why the Task must leave its robot: an operator drains it, or a task
+// of higher priority takes its place.
+func (w *World) evict(victimOf string) string {
+	switch {
+	case w.Robot != nil && w.Robot.Spec.Drain:
+		return "robot " + w.Robot.Name + " is drained"
+	case victimOf != "":
+		return "task " + victimOf + " of higher priority takes its place"
+	}
+	return ""
 }
 
 // mayRevive tells whether a task that has ended may be put back.
@@ -212,10 +229,10 @@ func (c *Controller) tasks(ctx context.Context, namespace string, by client.Matc
 	return out
 }
 
-// whenPhaseChanges leaves out heartbeats.
+// whenPhaseChanges leaves out heartbeats, and lets a drain in.
 func whenPhaseChanges() builder.Predicates {
 	return builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld.(*v1alpha1.Robot), e.ObjectNew.(*v1alpha1.Robot)
-		return !strings.EqualFold(before.Status.Phase, after.Status.Phase)
+		return !strings.EqualFold(before.Status.Phase, after.Status.Phase) || before.Spec.Drain != after.Spec.Drain
 	}})
 }

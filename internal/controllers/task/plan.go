@@ -26,6 +26,9 @@ type World struct {
 	// later, beside those that have failed it or are blocked. It is looked up
 	// only where that decides something.
 	Capable bool
+	// Evict is why the Task must leave its robot for another one. Empty: it may
+	// stay.
+	Evict string
 	// Seat is the robot that the scheduler gave it. Empty: none.
 	Seat string
 	// Refusal says why it has none. Empty: it was not asked yet.

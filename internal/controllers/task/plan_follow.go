@@ -18,6 +18,9 @@ func (p *plan) follow() {
 		}
 		return
 	}
+	if p.evicted() {
+		return
+	}
 	end, bounded := p.backstop()
 	switch {
 	case !bounded || p.robotPhase() != lifecycle.RobotOnline || p.state == lifecycle.TaskUnknown:

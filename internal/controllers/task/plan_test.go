@@ -139,6 +139,14 @@ func requeueing(r v1alpha1.RequeueStatus) func(*World) {
 	}
 }
 
+func evict(w *World) { w.Evict = "why" }
+func evicting(ago time.Duration) func(*World) {
+	return func(w *World) {
+		w.Task.Status.Reason = v1alpha1.ReasonEvicting
+		condition(ConditionStopping, ago, "why", metav1.ConditionTrue)(w)
+	}
+}
+
 // returned is a Task that came back from each of its last n attempts.
 func returned(n int, ago time.Duration) func(*World) {
 	return func(w *World) {
@@ -297,6 +305,17 @@ func TestPlan(t *testing.T) {
 		{name: "a robot that does not confirm is not waited for for ever",
 			in: world(running, inJob(lifecycle.JobFailed), stopping(time.Minute)), wantState: lifecycle.TaskCanceled, wantReason: v1alpha1.ReasonCanceled},
 		{name: "a lost robot is not waited for", in: world(unknown, phase(lifecycle.RobotOffline), inJob(lifecycle.JobFailed)), wantState: lifecycle.TaskCanceled, wantReason: v1alpha1.ReasonCanceled},
+		{name: "a task that must leave its robot is asked to stop and keeps its state", in: world(running, evict),
+			wantState: running, wantReason: v1alpha1.ReasonEvicting, wantWake: wire.DefaultKillTimeout + margin},
+		{name: "it has its time", in: world(running, evict, evicting(5*time.Second)), wantWake: wire.DefaultKillTimeout + margin - 5*time.Second},
+		{name: "it is not asked to stay when the drain is over", in: world(running, evicting(5*time.Second)), wantWake: wire.DefaultKillTimeout + margin - 5*time.Second},
+		{name: "a robot that does not let it go is not waited for for ever", in: world(running, evict, evicting(time.Minute)),
+			wantState: pending, wantReason: ReasonReturned, wantMeta: &Placing{}},
+		{name: "an evicted task that has stopped waits for another robot", in: world(exited, reason(wire.ReasonStopped), evict),
+			wantState: pending, wantReason: ReasonReturned, wantMeta: &Placing{}},
+		{name: "an evicted task whose job is called off is canceled", in: world(running, evicting(5*time.Second), inJob(lifecycle.JobFailed)),
+			wantState: running, wantReason: v1alpha1.ReasonStopping, wantWake: wire.DefaultKillTimeout + margin},
+		{name: "a lost robot need not be drained", in: world(unknown, evict)},
 		{name: "a running job stops nothing", in: world(running, inJob(lifecycle.JobRunning))},
 		{name: "a completed task stays completed when its job fails", in: world(lifecycle.TaskCompleted, inJob(lifecycle.JobFailed))},
 	} {

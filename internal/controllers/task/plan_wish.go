@@ -3,6 +3,9 @@ package task
 import (
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/controllers/progress"
 	"k8s4r.io/k8s4r/internal/lifecycle"
@@ -48,6 +51,10 @@ func (p *plan) begin() {
 	s := p.status
 	s.StartedAt, s.FinishedAt, s.ExitCode, s.Signal, s.Resources = nil, nil, nil, 0, nil
 	s.Restarts, s.RetryAt = nil, nil
+	if meta.IsStatusConditionTrue(s.Conditions, ConditionStopping) {
+		// Or the next stop would count from this one, and be over at once.
+		p.mark(ConditionStopping, metav1.ConditionFalse, p.status.Reason, p.status.Message)
+	}
 	if p.Task.Spec.TargetRobot != "" && p.byUs() {
 		p.out.Meta = &Placing{}
 	}
