@@ -1,0 +1,41 @@
+package bridge
+
+import (
+	"testing"
+
+	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/wire"
+)
+
+func evicting(s *robotv1.TaskStatus) { s.Reason, s.Message = robotv1.ReasonEvicting, "Evicting: why" }
+
+func TestATaskThatIsEvictedIsDeletedFromItsRobotAndNotCanceled(t *testing.T) {
+	task := taskIn(lifecycle.TaskRunning, 1, evicting)
+	if wanted(task) != wire.ActionDelete || listed(task) {
+		t.Errorf("asks for %q, listed %v", wanted(task), listed(task))
+	}
+	for _, c := range []struct {
+		name       string
+		state      string
+		wantState  lifecycle.TaskState
+		wantReason string
+	}{
+		{"stopped: the manager decides", wire.ReportFailed, lifecycle.TaskExited, wire.ReasonStopped},
+		{"completed before it was stopped: completed", wire.ReportCompleted, lifecycle.TaskCompleted, ""},
+		{"says again that it runs: is still to leave", wire.ReportRunning, lifecycle.TaskRunning, robotv1.ReasonEvicting},
+	} {
+		said := report{robot: "r1", uid: task.UID, attempt: 1, Status: wire.Status{State: c.state}}
+		if c.state == wire.ReportFailed {
+			said.Reason, said.ExitCode = wire.ReasonStopped, 143
+		}
+		v := judge(clock, task, said)
+		got := task.Status
+		if v.status != nil {
+			got = *v.status
+		}
+		if got.State != string(c.wantState) || got.Reason != c.wantReason {
+			t.Errorf("%s: %s %s", c.name, got.State, got.Reason)
+		}
+	}
+}
