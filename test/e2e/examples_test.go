@@ -56,7 +56,7 @@ func (s *system) everyJobCompletes() {
 	if err := s.List(context.Background(), jobs, client.InNamespace("default")); err != nil {
 		s.t.Fatal(err)
 	}
-	if len(jobs.Items) < 8 {
+	if len(jobs.Items) < 12 {
 		s.t.Fatalf("only %d jobs", len(jobs.Items))
 	}
 	for _, job := range jobs.Items {
