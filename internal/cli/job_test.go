@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
@@ -236,6 +237,32 @@ func TestWaitForAWish(t *testing.T) {
 		b := newBench(t, named("demo", "paused", desires("paused")))
 		golden(t, "job-pause-waited-already", b.transcript(b.run("job", "pause", "--wait", "demo")))
 	})
+}
+
+// An API server that is away is not a Job that is gone.
+func TestAWaitLivesThroughARestartOfTheAPIServer(t *testing.T) {
+	b := newBench(t, named("demo", "running"))
+	lists, watches := 0, 0
+	b.hooks.List = func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+		if lists++; lists == 2 {
+			return dialError(&os.SyscallError{Syscall: "connect", Err: syscall.ECONNREFUSED})
+		}
+		return c.List(ctx, list, opts...)
+	}
+	b.hooks.Watch = func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) (watch.Interface, error) {
+		if watches++; watches == 1 {
+			ended := watch.NewRaceFreeFake()
+			ended.Stop()
+			return ended, nil
+		}
+		return c.Watch(ctx, list, opts...)
+	}
+	done := b.start("job", "pause", "--wait", "demo")
+	b.awaitWatches(2)
+	change(b, &robotv1.Job{}, "demo", func(j *robotv1.Job) { j.Status.State = "paused" })
+	if status := b.awaitExit(done); status != 0 || b.err.String() != "" {
+		t.Errorf("exit %d: %s", status, b.err.String())
+	}
 }
 
 func TestCordon(t *testing.T) {
