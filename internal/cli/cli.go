@@ -96,20 +96,21 @@ func newRoot(d *deps, extra ...*cobra.Command) *cobra.Command {
 	root.SetOut(d.Out)
 	root.SetErr(d.Err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err: err} })
-	root.AddCommand(runCommand(d), watchCommand(d), getCommand(d), statusCommand(d), deleteCommand(d), versionCommand(d))
+	root.AddCommand(runCommand(d), watchCommand(d), getCommand(d), whyCommand(d), statusCommand(d), deleteCommand(d), versionCommand(d))
+	root.AddCommand(jobCommand(d), taskCommand(d), robotCommand(d))
 	root.AddCommand(extra...)
 	return root
 }
 
 // knownVerb refuses what is no verb, and says which one may be meant.
-func knownVerb(root *cobra.Command, args []string) error {
+func knownVerb(parent *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	root.SuggestionsMinimumDistance = 2
-	similar := root.SuggestionsFor(args[0])
+	parent.SuggestionsMinimumDistance = 2
+	similar := parent.SuggestionsFor(args[0])
 	if len(similar) == 0 {
-		return usagef("unknown command %q; see %s --help", args[0], root.DisplayName())
+		return usagef("unknown command %q; see %s --help", args[0], parent.CommandPath())
 	}
 	return usagef("unknown command %q; do you mean %s?", args[0], strings.Join(similar, " or "))
 }
@@ -122,6 +123,18 @@ func execute(d *deps, root *cobra.Command, args []string) int {
 		fmt.Fprintf(d.Err, "%s: %s\n", d.program, text)
 	}
 	return exitStatus(err)
+}
+
+// nounCommand holds the verbs of one kind.
+func nounCommand(name, short string, verbs ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   name,
+		Short: short,
+		Args:  knownVerb,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(verbs...)
+	return cmd
 }
 
 // args makes cobra's complaint about the number of arguments a usage error.

@@ -98,7 +98,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 		kinds: []string{"jobs", "taskgroups", "tasks", "robots", "jobtemplates"}}
 	inner := fake.NewClientBuilder().WithScheme(newScheme()).WithObjects(objects...).
 		WithIndex(&robotv1.Job{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).Build()
-	b.client = interceptor.NewClient(inner, interceptor.Funcs{Watch: b.watch, List: b.list, Create: b.create, Delete: b.delete})
+	b.client = interceptor.NewClient(inner, interceptor.Funcs{Watch: b.watch, List: b.list, Create: b.create, Delete: b.delete, Patch: b.patch})
 	b.deps = b.newDeps()
 	return b
 }
@@ -120,6 +120,13 @@ func (b *bench) delete(ctx context.Context, c client.WithWatch, o client.Object,
 		return b.hooks.Delete(ctx, c, o, opts...)
 	}
 	return c.Delete(ctx, o, opts...)
+}
+
+func (b *bench) patch(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+	if b.hooks.Patch != nil {
+		return b.hooks.Patch(ctx, c, o, p, opts...)
+	}
+	return c.Patch(ctx, o, p, opts...)
 }
 
 func (b *bench) list(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
@@ -245,10 +252,13 @@ func TestBothProgramsCallThemselvesByTheirName(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	for _, verb := range []string{"run", "watch", "get", "status", "delete", "version"} {
+	for _, verb := range []string{"run", "watch", "get", "why", "status", "delete", "version",
+		"job", "job pause", "job resume", "job cancel", "job requeue", "job priority", "task", "task requeue",
+		"robot", "robot cordon", "robot uncordon"} {
 		t.Run(verb+" explains itself", func(t *testing.T) {
 			b := newBench(t)
-			golden(t, "help-"+verb, b.transcript(b.run(verb, "--help")))
+			words := strings.Fields(verb)
+			golden(t, "help-"+strings.Join(words, "-"), b.transcript(b.run(append(words, "--help")...)))
 		})
 	}
 }
@@ -296,6 +306,24 @@ func TestBadInput(t *testing.T) {
 		{"delete of nothing", []string{"delete", "job"}, "delete job: give either names or --all"},
 		{"delete of all and some", []string{"delete", "job", "a", "--all"}, "delete job: give either names or --all"},
 		{"delete of a robot", []string{"delete", "robot", "r1"}, `"robot" is not a type that can be deleted here`},
+		{"a job verb that does not exist gets a suggestion", []string{"job", "puase", "demo"}, `unknown command "puase"; do you mean pause?`},
+		{"a job verb like nothing gets the help", []string{"job", "frobnicate"}, `unknown command "frobnicate"; see k8s4r job --help`},
+		{"pause of nothing", []string{"job", "pause"}, "pause: requires at least 1 arg(s), only received 0; see k8s4r job pause --help"},
+		{"pause of a robot", []string{"job", "pause", "robot/r1"}, `"robot/r1" does not name a job`},
+		{"a wait that is over before it begins", []string{"job", "cancel", "--wait", "--wait-timeout", "-1s", "demo"}, "--wait-timeout=-1s: must not be negative"},
+		{"a timeout for no wait", []string{"job", "cancel", "--wait-timeout", "1s", "demo"}, "--wait-timeout=1s: goes with --wait"},
+		{"resume has nothing to wait for", []string{"job", "resume", "--wait", "demo"}, "unknown flag: --wait"},
+		{"requeue of the failed and of some", []string{"job", "requeue", "demo", "--failed", "--task", "a"}, "job requeue: give either --failed or --task"},
+		{"requeue of some tasks of two jobs", []string{"job", "requeue", "a", "b", "--task", "c"}, "--task goes with one job"},
+		{"requeue of a task that is a robot", []string{"job", "requeue", "a", "--task", "robot/r1"}, `"robot/r1" does not name a task`},
+		{"priority above the bound", []string{"job", "priority", "demo", "101"}, `priority "101": must be a number from 0 to 100`},
+		{"priority that is no number", []string{"job", "priority", "demo", "high"}, `priority "high": must be a number from 0 to 100`},
+		{"priority beyond the number type", []string{"job", "priority", "demo", "99999999999"}, `priority "99999999999": must be`},
+		{"task requeue of a job", []string{"task", "requeue", "job/demo"}, `"job/demo" does not name a task`},
+		{"cordon of a job", []string{"robot", "cordon", "job/demo"}, `"job/demo" does not name a robot`},
+		{"why without a task", []string{"why"}, "why: accepts 1 arg(s), received 0; see k8s4r why --help"},
+		{"why of a robot", []string{"why", "robot/r1"}, `"robot/r1" does not name a task`},
+		{"why as a name", []string{"why", "x", "-o", "name"}, "--output=name: must be json, yaml"},
 		{"status with an argument", []string{"status", "now"}, "status: unknown command"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -322,9 +350,17 @@ func TestCompletion(t *testing.T) {
 		{"get offers names of the type", []string{"__complete", "get", "job", ""}, "demo\nother\n:4\n"},
 		{"delete offers jobs", []string{"__complete", "delete", "job", "o"}, "other\n:4\n"},
 		{"driver offers what run can do", []string{"__complete", "run", "--driver", ""}, "exec\nraw_exec\n:4\n"},
+		{"pause offers jobs, also for the second argument", []string{"__complete", "job", "pause", "demo", "o"}, "other\n:4\n"},
+		{"priority offers one job", []string{"__complete", "job", "priority", "demo", ""}, ":4\n"},
+		{"requeue offers the tasks of the job", []string{"__complete", "job", "requeue", "demo", "--task", ""}, "demo-inspect-0-main\n:4\n"},
+		{"task requeue offers tasks", []string{"__complete", "task", "requeue", "o"}, "other-inspect-0-main\n:4\n"},
+		{"cordon offers robots", []string{"__complete", "robot", "cordon", ""}, "robot-1\nrobot-2\nrobot-3\n:4\n"},
+		{"why offers one task", []string{"__complete", "why", "demo"}, "demo-inspect-0-main\n:4\n"},
+		{"job offers verbs", []string{"__complete", "job", "pa"}, "pause\tStart no more tasks of Jobs; what runs on robots goes on\n:4\n"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			b := newBench(t, job("demo"), job("other"))
+			nothing := func(*robotv1.Task) {}
+			b := newBench(t, append(fleet(), job("demo"), job("other"), task("demo", "inspect", 0, nothing), task("other", "inspect", 0, nothing))...)
 			if status := b.run(row.args...); status != 0 || b.out.String() != row.want {
 				t.Errorf("exit %d, out %q, want %q", status, b.out.String(), row.want)
 			}

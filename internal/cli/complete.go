@@ -2,11 +2,14 @@ package cli
 
 import (
 	"context"
+	"math"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 )
 
 // completeWithin bounds how long the TAB key may hang on a dead cluster.
@@ -14,15 +17,18 @@ const completeWithin = 2 * time.Second
 
 type completion = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective)
 
-// completeJobs offers the names of Jobs for up to most arguments.
-func (d *deps) completeJobs(conn *connection, most int) completion {
+// completeNames offers the names of objects for up to most arguments.
+func (d *deps) completeNames(conn *connection, k kind, most int) completion {
 	return func(cmd *cobra.Command, given []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		if len(given) >= most {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		return d.namesOf(cmd.Context(), conn, jobKind, prefix), cobra.ShellCompDirectiveNoFileComp
+		return d.namesOf(cmd.Context(), conn, k, prefix), cobra.ShellCompDirectiveNoFileComp
 	}
 }
+
+// anyNumber of arguments is what many verbs take.
+const anyNumber = math.MaxInt
 
 // completeGet offers the types, and then the names of objects of the type.
 func (d *deps) completeGet(conn *connection) completion {
@@ -38,9 +44,21 @@ func (d *deps) completeGet(conn *connection) completion {
 	}
 }
 
-// namesOf is empty when the cluster cannot be asked: the TAB key has no place
-// for an error.
+// completeTasksOf offers the tasks of the first Job on the command line.
+func (d *deps) completeTasksOf(conn *connection) completion {
+	return func(cmd *cobra.Command, given []string, prefix string) ([]string, cobra.ShellCompDirective) {
+		ofFirst := func(o client.Object) bool { return len(given) > 0 && o.(*robotv1.Task).Spec.JobName == given[0] }
+		return d.namesWhere(cmd.Context(), conn, taskKind, prefix, ofFirst), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
 func (d *deps) namesOf(ctx context.Context, conn *connection, k kind, prefix string) []string {
+	return d.namesWhere(ctx, conn, k, prefix, func(client.Object) bool { return true })
+}
+
+// namesWhere is empty when the cluster cannot be asked: the TAB key has no place
+// for an error.
+func (d *deps) namesWhere(ctx context.Context, conn *connection, k kind, prefix string, match func(client.Object) bool) []string {
 	c, err := d.connect(conn)
 	if err != nil {
 		return nil
@@ -53,7 +71,7 @@ func (d *deps) namesOf(ctx context.Context, conn *connection, k kind, prefix str
 	}
 	var names []string
 	for _, o := range objects {
-		if strings.HasPrefix(o.GetName(), prefix) {
+		if strings.HasPrefix(o.GetName(), prefix) && match(o) {
 			names = append(names, o.GetName())
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -95,19 +94,13 @@ func (o *deleteOptions) jobs(ctx context.Context, c *cluster) ([]client.Object, 
 		return listOf(ctx, c, jobKind, client.InNamespace(c.namespace))
 	}
 	var jobs []client.Object
-	var errs error
-	for _, name := range o.names {
-		job := &robotv1.Job{}
-		err := c.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: name}, job)
-		switch {
-		case err == nil:
+	errs := each(c, o.names, func(name string) error {
+		job, err := readNamed[*robotv1.Job](ctx, c, jobKind, name)
+		if err == nil {
 			jobs = append(jobs, job)
-		case apierrors.IsNotFound(err) && !isMissingKind(err):
-			errs = errors.Join(errs, fmt.Errorf("there is no job %q in namespace %s", name, c.namespace))
-		default:
-			errs = errors.Join(errs, fmt.Errorf("get job %s: %w", name, err))
 		}
-	}
+		return err
+	})
 	return jobs, errs
 }
 
@@ -139,12 +132,7 @@ func (d *deps) waitUntilGone(ctx context.Context, c *cluster, jobs []client.Obje
 func (d *deps) untilGone(ctx context.Context, c *cluster, job client.Object) error {
 	watchCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s := source{
-		client: c, kind: jobKind,
-		opts:  []client.ListOption{client.InNamespace(job.GetNamespace()), client.MatchingFields{"metadata.name": job.GetName()}},
-		match: func(o client.Object) bool { return o.GetUID() == job.GetUID() },
-	}
-	return follow(watchCtx, s, d.retry, func(u update) {
+	return follow(watchCtx, only(c, job), d.retry, func(u update) {
 		if u.err == nil && len(u.objects) == 0 {
 			cancel()
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -84,6 +85,10 @@ func explain(err error) string {
 	if err == nil {
 		return ""
 	}
+	// Only the outermost: several errors further down are part of a sentence.
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		return explainEach(several.Unwrap())
+	}
 	if _, said := errors.AsType[*outcomeError](err); said {
 		return ""
 	}
@@ -98,6 +103,18 @@ func explain(err error) string {
 			quote("k8s4r up"))
 	}
 	return err.Error()
+}
+
+// explainEach keeps what has already been said about one object from hiding what
+// is wrong with the others.
+func explainEach(errs []error) string {
+	var lines []string
+	for _, err := range errs {
+		if text := explain(err); text != "" && !slices.Contains(lines, text) {
+			lines = append(lines, text)
+		}
+	}
+	return strings.Join(lines, "\n")
 }
 
 // isMissingKind tells whether the whole resource is unknown, not one object:
@@ -124,8 +141,11 @@ func networkCause(err error) string {
 	return err.Error()
 }
 
-// asUnreachable marks the errors that mean that no API server answered.
+// asUnreachable marks the errors that mean that no API server answered, once.
 func asUnreachable(server string, err error) error {
+	if _, marked := errors.AsType[*unreachableError](err); marked {
+		return err
+	}
 	_, isNet := errors.AsType[*net.OpError](err)
 	_, isURL := errors.AsType[*url.Error](err)
 	if (isNet || isURL) && !errors.Is(err, context.Canceled) {

@@ -64,9 +64,11 @@ func (o *getOptions) complete(args []string) error {
 	if err := o.takeType(typ); err != nil {
 		return err
 	}
-	if err := o.bareNames(); err != nil {
+	names, err := bareNames(o.kinds[0], o.names)
+	if err != nil {
 		return err
 	}
+	o.names = names
 	selector, err := labels.Parse(o.selector)
 	if err != nil {
 		return usagef("--selector=%s: %w", o.selector, err)
@@ -92,19 +94,6 @@ func (o *getOptions) takeType(typ string) error {
 	k, err := kindCalled(typ)
 	o.kinds = []kind{k}
 	return err
-}
-
-func (o *getOptions) bareNames() error {
-	names := make([]string, 0, len(o.names))
-	for _, ref := range o.names {
-		name, err := o.kinds[0].bareName(ref)
-		if err != nil {
-			return err
-		}
-		names = append(names, name)
-	}
-	o.names = names
-	return nil
 }
 
 // objectSet is objects of one kind.

@@ -99,11 +99,17 @@ func onlyPrefixed(k kind, namespace, prefix string, objects []client.Object) (cl
 
 func firstNames(objects []client.Object) string {
 	var names []string
-	for _, o := range objects[:min(len(objects), maxCandidates)] {
+	for _, o := range objects {
 		names = append(names, o.GetName())
 	}
-	text := strings.Join(names, ", ")
-	if more := len(objects) - len(names); more > 0 {
+	return first(names)
+}
+
+// first lists some names, and says how many there are beside them.
+func first(names []string) string {
+	shown := names[:min(len(names), maxCandidates)]
+	text := strings.Join(shown, ", ")
+	if more := len(names) - len(shown); more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text

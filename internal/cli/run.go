@@ -268,8 +268,11 @@ func (o *runOptions) print(d *deps, job *robotv1.Job, how string) error {
 
 // complete offers fixed values for a flag to the shell.
 func complete(cmd *cobra.Command, flag string, values ...string) {
-	fixed := cobra.FixedCompletions(slices.Clone(values), cobra.ShellCompDirectiveNoFileComp)
-	if err := cmd.RegisterFlagCompletionFunc(flag, fixed); err != nil {
+	completeWith(cmd, flag, cobra.FixedCompletions(slices.Clone(values), cobra.ShellCompDirectiveNoFileComp))
+}
+
+func completeWith(cmd *cobra.Command, flag string, f completion) {
+	if err := cmd.RegisterFlagCompletionFunc(flag, f); err != nil {
 		panic(err) // the flag does not exist: a mistake in this package
 	}
 }

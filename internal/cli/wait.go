@@ -43,13 +43,8 @@ type waiter struct {
 // it. The error carries the exit status.
 func (d *deps) waitForJob(ctx context.Context, c *cluster, job *robotv1.Job, timeout time.Duration) error {
 	w := &waiter{deps: d, cluster: c, view: view{job: job}, display: d.newDisplay()}
-	waitCtx, stop := d.interrupt(ctx)
+	waitCtx, stop := d.patience(ctx, timeout)
 	defer stop()
-	if timeout > 0 {
-		bounded, cancel := context.WithTimeoutCause(waitCtx, timeout, errTimeout)
-		defer cancel()
-		waitCtx = bounded
-	}
 	err := w.untilEnd(waitCtx)
 	switch {
 	case errors.Is(err, errTimeout):
@@ -60,6 +55,17 @@ func (d *deps) waitForJob(ctx context.Context, c *cluster, job *robotv1.Job, tim
 		return err
 	}
 	return w.conclude(ctx)
+}
+
+// patience ends with Ctrl-C, or with errTimeout as its cause. A timeout of zero
+// is for ever.
+func (d *deps) patience(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+	ctx, stop := d.interrupt(ctx)
+	if timeout == 0 {
+		return ctx, stop
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errTimeout)
+	return ctx, func() { cancel(); stop() }
 }
 
 var errTimeout = errors.New("--wait-timeout passed")
@@ -99,7 +105,7 @@ func (w *waiter) followAll(ctx context.Context) (<-chan update, <-chan error) {
 		case <-ctx.Done():
 		}
 	}
-	for _, s := range []source{w.jobSource(), w.groupSource()} {
+	for _, s := range []source{only(w.cluster, w.view.job), w.groupSource()} {
 		go func() {
 			if err := follow(ctx, s, w.retry, emit); err != nil {
 				failed <- err
@@ -109,13 +115,13 @@ func (w *waiter) followAll(ctx context.Context) (<-chan update, <-chan error) {
 	return updates, failed
 }
 
-// jobSource holds to the UID: another Job of the same name is another story.
-func (w *waiter) jobSource() source {
-	job := w.view.job
+// only is the one Job. It holds to the UID: another Job of the same name is
+// another story.
+func only(c *cluster, job client.Object) source {
 	return source{
-		client: w.cluster, kind: jobKind,
-		opts:  []client.ListOption{client.InNamespace(job.Namespace), client.MatchingFields{"metadata.name": job.Name}},
-		match: func(o client.Object) bool { return o.GetUID() == job.UID },
+		client: c, kind: jobKind,
+		opts:  []client.ListOption{client.InNamespace(job.GetNamespace()), client.MatchingFields{"metadata.name": job.GetName()}},
+		match: func(o client.Object) bool { return o.GetUID() == job.GetUID() },
 	}
 }
 

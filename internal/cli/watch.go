@@ -25,7 +25,7 @@ run. The Job is given as NAME or job/NAME; the beginning of the name is enough
 when no other Job's begins so.`,
 		Example:           "  " + d.program + " watch demo\n  " + d.program + " watch --wait-timeout 10m job/demo",
 		Args:              args(cobra.ExactArgs(1)),
-		ValidArgsFunction: d.completeJobs(&o.conn, 1),
+		ValidArgsFunction: d.completeNames(&o.conn, jobKind, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.complete(args); err != nil {
 				return err

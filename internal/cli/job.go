@@ -1,0 +1,29 @@
+package cli
+
+import "github.com/spf13/cobra"
+
+func jobCommand(d *deps) *cobra.Command {
+	return nounCommand("job", "Pause, resume, cancel or requeue Jobs, or give one another priority",
+		pauseCommand(d), resumeCommand(d), cancelCommand(d), requeueJobCommand(d), priorityCommand(d))
+}
+
+func taskCommand(d *deps) *cobra.Command {
+	return nounCommand("task", "Requeue tasks", requeueTaskCommand(d))
+}
+
+func robotCommand(d *deps) *cobra.Command {
+	return nounCommand("robot", "Keep new tasks away from robots, or let them in again", cordonCommand(d), uncordonCommand(d))
+}
+
+// bareNames takes the kind off each reference.
+func bareNames(k kind, refs []string) ([]string, error) {
+	names := make([]string, 0, len(refs))
+	for _, ref := range refs {
+		name, err := k.bareName(ref)
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, name)
+	}
+	return names, nil
+}

@@ -1,0 +1,69 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+)
+
+type priorityOptions struct {
+	conn     connection
+	name     string
+	priority int32
+}
+
+func priorityCommand(d *deps) *cobra.Command {
+	var o priorityOptions
+	cmd := &cobra.Command{
+		Use:   "priority JOB N",
+		Short: "Give a Job another priority",
+		Long: `Changes the priority of the Job's tasks, 0 to 100; when robots are scarce the higher
+goes first. It counts for tasks that wait. The name must be whole: the beginning
+is not enough here.`,
+		Example:           "  " + d.program + " job priority demo 80",
+		Args:              args(cobra.ExactArgs(2)),
+		ValidArgsFunction: d.completeNames(&o.conn, jobKind, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.complete(args); err != nil {
+				return err
+			}
+			return d.withCluster(&o.conn, func(c *cluster) error { return o.run(cmd.Context(), d, c) })
+		},
+	}
+	o.conn.addFlags(cmd.Flags())
+	return cmd
+}
+
+func (o *priorityOptions) complete(args []string) (err error) {
+	n, err := strconv.ParseInt(args[1], 10, 32)
+	if err != nil || n < 0 || n > 100 {
+		return usagef("priority %q: must be a number from 0 to 100", args[1])
+	}
+	o.priority = int32(n)
+	o.name, err = jobKind.bareName(args[0])
+	return err
+}
+
+func (o *priorityOptions) run(ctx context.Context, d *deps, c *cluster) error {
+	_, said, err := amend(ctx, c, jobKind, o.name, o.judge)
+	if err == nil {
+		d.report(jobKind, o.name, said)
+	}
+	return err
+}
+
+func (o *priorityOptions) judge(j *robotv1.Job) (string, error) {
+	before, n := j.Spec.Priority, o.priority
+	if before != nil && *before == n {
+		return fmt.Sprintf("priority is %d already", n), nil
+	}
+	j.Spec.Priority = &n
+	if before == nil {
+		return fmt.Sprintf("priority set to %d", n), nil
+	}
+	return fmt.Sprintf("priority changed from %d to %d", *before, n), nil
+}

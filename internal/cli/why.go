@@ -1,0 +1,235 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/lifecycle"
+)
+
+type whyOptions struct {
+	conn   connection
+	output string
+	name   string
+}
+
+func whyCommand(d *deps) *cobra.Command {
+	var o whyOptions
+	cmd := &cobra.Command{
+		Use:   "why TASK",
+		Short: "Say why a task waits, or what became of it",
+		Long: `Shows what a task waits for: its Job, the time of its next try, or a robot, with the
+check that refused each robot. Of a task that was on a robot it shows every attempt
+and how it ended. The beginning of the name is enough when no other task's begins
+so.`,
+		Example:           "  " + d.program + " why demo-inspect-3-main\n  " + d.program + " why task/demo-inspect-3 -o yaml",
+		Args:              args(cobra.ExactArgs(1)),
+		ValidArgsFunction: d.completeNames(&o.conn, taskKind, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.complete(args); err != nil {
+				return err
+			}
+			return d.withCluster(&o.conn, func(c *cluster) error { return o.run(cmd.Context(), d, c) })
+		},
+	}
+	cmd.Flags().StringVarP(&o.output, "output", "o", "", "json or yaml: the whole object; default is a page")
+	o.conn.addFlags(cmd.Flags())
+	complete(cmd, "output", outputJSON, outputYAML)
+	return cmd
+}
+
+func (o *whyOptions) complete(args []string) (err error) {
+	if err := checkFormat(o.output, outputJSON, outputYAML); err != nil {
+		return &usageError{err: err}
+	}
+	o.name, err = taskKind.bareName(args[0])
+	return err
+}
+
+func (o *whyOptions) run(ctx context.Context, d *deps, c *cluster) error {
+	found, err := resolve(ctx, c, taskKind, o.name)
+	if err != nil {
+		return err
+	}
+	if o.output != "" {
+		return writeObject(d.Out, o.output, taskKind, found)
+	}
+	w := whyPage{task: found.(*robotv1.Task), now: d.now()}
+	if w.job, err = jobOf(ctx, c, w.task); err != nil {
+		return err
+	}
+	w.write(d.Out)
+	return nil
+}
+
+// jobOf reads the task's job. Nil: it has none, or it is gone.
+func jobOf(ctx context.Context, c *cluster, t *robotv1.Task) (*robotv1.Job, error) {
+	if t.Spec.JobName == "" {
+		return nil, nil
+	}
+	job := &robotv1.Job{}
+	err := c.Get(ctx, client.ObjectKey{Namespace: t.Namespace, Name: t.Spec.JobName}, job)
+	if apierrors.IsNotFound(err) && !isMissingKind(err) {
+		return nil, nil
+	}
+	return job, wrap(err, "get job %s", t.Spec.JobName)
+}
+
+// whyPage is all that is known about one task.
+type whyPage struct {
+	task *robotv1.Task
+	job  *robotv1.Job // nil: none, or gone
+	now  time.Time
+}
+
+func (w whyPage) state() lifecycle.TaskState {
+	return lifecycle.TaskState(w.task.Status.State).Normal()
+}
+
+// write leaves out what there is nothing to say about.
+func (w whyPage) write(out io.Writer) {
+	s := w.task.Status
+	fmt.Fprintf(out, "%s is %s%s\n", taskKind.ref(w.task.Name), w.state(), colon(w.gist()))
+	for _, line := range []struct{ name, text string }{
+		{"job", w.jobText()},
+		{"robot", w.robotText()},
+		{"placement", w.placementText()},
+		{"reason", s.Reason},
+		{"message", s.Message},
+		{"next try", w.nextTry()},
+		{"failed robots", strings.Join(s.FailedRobots, ", ")},
+	} {
+		if line.text != "" {
+			fmt.Fprintf(out, "  %-15s%s\n", line.name+":", printable(line.text))
+		}
+	}
+	if len(s.Attempts) > 0 {
+		fmt.Fprintln(out)
+		w.attempts().write(out)
+	}
+}
+
+// gists say what a state means for the task.
+var gists = map[lifecycle.TaskState]string{
+	lifecycle.TaskPending:     "it waits for a robot",
+	lifecycle.TaskSoftFailed:  "it failed, and waits for another robot",
+	lifecycle.TaskDispatching: "its robot was given it and has not confirmed it yet",
+	lifecycle.TaskRunning:     "its robot works on it",
+	lifecycle.TaskUnknown:     "its robot is out of contact",
+	lifecycle.TaskExited:      "its last attempt failed, and the manager decides what follows",
+	lifecycle.TaskPaused:      "it is held back until its job is resumed",
+}
+
+// gist is the first thing to know. Waiting has three reasons, and the weightiest
+// counts: a robot would be of no use to a task whose job starts nothing.
+func (w whyPage) gist() string {
+	switch {
+	case w.state().Active() && w.task.Status.Reason == robotv1.ReasonStopping:
+		return "its robot was asked to stop it"
+	case w.state().Placeable() && w.heldBack():
+		return "its job keeps it back"
+	case w.waits() && w.nextTry() != "":
+		return "it waits for its next try"
+	case w.state().Terminal():
+		return w.endText()
+	}
+	return gists[w.state()]
+}
+
+// endText is how the last attempt ended. Empty: nobody has said so.
+func (w whyPage) endText() string {
+	end := endOf(w.task)
+	if end.ExitCode == nil {
+		return ""
+	}
+	return fmt.Sprintf("attempt %d on %s ended with exit code %s", end.Attempt, end.Robot, exitText(end.ExitCode, end.Signal))
+}
+
+// waits tells whether the task has a next try to wait for.
+func (w whyPage) waits() bool { return w.state().Placeable() || w.state() == lifecycle.TaskExited }
+
+// heldBack tells whether the job keeps the task from starting.
+func (w whyPage) heldBack() bool {
+	if w.job == nil {
+		return w.task.Spec.JobName != ""
+	}
+	return w.job.DeletionTimestamp != nil || !heading(w.job).Starts()
+}
+
+func (w whyPage) jobText() string {
+	switch {
+	case w.task.Spec.JobName == "":
+		return "none, it was made by hand"
+	case w.job == nil:
+		return w.task.Spec.JobName + " does not exist"
+	case w.job.DeletionTimestamp != nil:
+		return w.job.Name + " is being deleted"
+	}
+	return w.job.Name + " is " + jobOutlook(w.job)
+}
+
+// jobOutlook is the job's state, the one that it is about to get, and what that
+// means for its tasks.
+func jobOutlook(j *robotv1.Job) string {
+	text, next := jobWord(j), heading(j)
+	if j.Status.State != "" && next != jobState(j) {
+		text += ", soon " + string(next)
+	}
+	switch {
+	case next.Holds():
+		return text + ": what waits is held back until it is resumed"
+	case next.Stops():
+		return text + ": its tasks are called off until it is requeued"
+	case next == lifecycle.JobRequeueing:
+		return text + ": its tasks are being put back"
+	case next == lifecycle.JobPending:
+		return text + ": none of its tasks runs yet"
+	}
+	return text
+}
+
+// robotText is the robot that has the task.
+func (w whyPage) robotText() string {
+	if !w.state().Active() {
+		return ""
+	}
+	return w.task.Spec.TargetRobot
+}
+
+// placementText is why the task has no robot, or gets no other one. In any other
+// state the condition tells of a search that is over.
+func (w whyPage) placementText() string {
+	c := unplaced(w.task)
+	switch {
+	case w.state().Placeable():
+		return whyWaiting(w.task)
+	case w.state() == lifecycle.TaskFailed && c != nil:
+		return c.Message
+	}
+	return ""
+}
+
+func (w whyPage) nextTry() string {
+	at := w.task.Status.RetryAt
+	if at == nil || !at.After(w.now) || !w.waits() {
+		return ""
+	}
+	return fmt.Sprintf("in %s, at %s", duration.HumanDuration(at.Sub(w.now)), at.UTC().Format(time.RFC3339))
+}
+
+func (w whyPage) attempts() *table {
+	t := &table{header: []string{"ATTEMPT", "ROBOT", "STATE", "EXIT", "REASON"}}
+	for _, a := range w.task.Status.Attempts {
+		t.add(number(a.Attempt), orDash(a.Robot), orDash(a.State), exitText(a.ExitCode, a.Signal), orDash(a.Reason))
+	}
+	return t
+}

@@ -1,0 +1,83 @@
+package cli
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+)
+
+func notPlaced(reason, message string) func(*robotv1.Task) {
+	return func(t *robotv1.Task) {
+		t.Status.Conditions = []metav1.Condition{{Type: robotv1.ConditionPlaced, Status: metav1.ConditionFalse, Reason: reason, Message: message}}
+	}
+}
+
+// twice failed on two robots.
+func twice(state string) func(*robotv1.Task) {
+	return func(t *robotv1.Task) {
+		two, killed := int32(2), int32(137)
+		t.Status.State, t.Status.Attempt, t.Status.Reason, t.Status.Message = state, 2, "Timeout", "arm \x1b[31mjammed"
+		t.Status.FailedRobots = []string{"robot-1", "robot-2"}
+		t.Status.Attempts = []robotv1.TaskAttempt{
+			{Attempt: 1, Robot: "robot-1", State: "exited", ExitCode: &two, Reason: "ExitCode"},
+			{Attempt: 2, Robot: "robot-2", State: "exited", ExitCode: &killed, Signal: 9, Reason: "Timeout"},
+		}
+	}
+}
+
+func TestWhy(t *testing.T) {
+	refused := notPlaced("NoRobotFits", "2 of 3 robots: label brush=1 missing; 1: Offline")
+	retries := func(d time.Duration) func(*robotv1.Task) { return func(t *robotv1.Task) { t.Status.RetryAt = at(d) } }
+	state := func(s, reason string) func(*robotv1.Task) {
+		return func(t *robotv1.Task) { t.Status.State, t.Status.Reason = s, reason }
+	}
+	onRobot1 := func(t *robotv1.Task) { t.Spec.TargetRobot = "robot-1" }
+	byHand := func(t *robotv1.Task) { t.Spec.JobName = "" }
+	for _, row := range []struct {
+		name, golden string
+		job          *robotv1.Job
+		task         []func(*robotv1.Task)
+		args         []string
+	}{
+		{name: "no robot fits: which check refused which", golden: "why-refused", job: named("demo", "running"), task: []func(*robotv1.Task){refused}},
+		{name: "nobody has looked at it", golden: "why-fresh", job: named("demo", "")},
+		{name: "its job is pending", golden: "why-job-pending", job: named("demo", "pending"), task: []func(*robotv1.Task){refused}},
+		{name: "its job is paused", golden: "why-job-paused", job: named("demo", "paused", desires("paused")), task: []func(*robotv1.Task){state("paused", "Paused")}},
+		{name: "its job is about to be paused", golden: "why-job-pausing", job: named("demo", "running", desires("paused")), task: []func(*robotv1.Task){refused}},
+		{name: "its job is canceled", golden: "why-job-canceled", job: named("demo", "canceled", desires("canceled")), task: []func(*robotv1.Task){state("canceled", "Canceled")}},
+		{name: "its job is gone", golden: "why-job-gone", task: []func(*robotv1.Task){notPlaced("NoJob", "job demo does not exist")}},
+		{name: "its job is being requeued", golden: "why-job-requeueing", job: named("demo", "completed", requeues(1, "all")), task: []func(*robotv1.Task){state("completed", "")}},
+		{name: "it was made by hand", golden: "why-by-hand", task: []func(*robotv1.Task){byHand, refused}},
+		{name: "it waits for its next try", golden: "why-retry", job: named("demo", "running"),
+			task: []func(*robotv1.Task){twice("soft-failed"), retries(90 * time.Second), notPlaced("Rescheduled", "robot robot-2 failed it, another one is to try")}},
+		{name: "a try that is due is nothing to wait for", golden: "why-retry-due", job: named("demo", "running"), task: []func(*robotv1.Task){twice("soft-failed"), retries(-time.Second), refused}},
+		{name: "it failed for good", golden: "why-failed", job: named("demo", "failed"),
+			task: []func(*robotv1.Task){twice("failed"), retries(time.Minute), notPlaced("Timeout", "it failed on 2 robots, and softFailLimit is 2")}},
+		{name: "it is asked to stop", golden: "why-stopping", job: named("demo", "cancel-requested", desires("canceled")), task: []func(*robotv1.Task){state("running", robotv1.ReasonStopping)}},
+		{name: "it runs", golden: "why-running", job: named("demo", "running"), task: []func(*robotv1.Task){state("running", ""), onRobot1, refused}},
+		{name: "it was called off while it waited: the search is over", golden: "why-canceled-waiting", job: named("demo", "canceled"), task: []func(*robotv1.Task){state("canceled", "Canceled"), refused}},
+		{name: "the whole object", golden: "why-yaml", job: named("demo", "running"), args: []string{"-o", "yaml"}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			waiting := task("demo", "inspect", 0, func(t *robotv1.Task) {
+				for _, f := range row.task {
+					f(t)
+				}
+			})
+			objects := []client.Object{waiting}
+			if row.job != nil {
+				objects = append(objects, row.job)
+			}
+			b := newBench(t, objects...)
+			golden(t, row.golden, b.transcript(b.run(append([]string{"why", "demo-inspect"}, row.args...)...)))
+		})
+	}
+	t.Run("no such task", func(t *testing.T) {
+		b := newBench(t)
+		golden(t, "why-missing", b.transcript(b.run("why", "task/nope")))
+	})
+}
