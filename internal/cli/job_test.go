@@ -271,8 +271,12 @@ func TestCordon(t *testing.T) {
 	if !read(b, &robotv1.Robot{}, "robot-1").Spec.Unschedulable || !read(b, &robotv1.Robot{}, "robot-2").Spec.Unschedulable {
 		t.Error("not cordoned")
 	}
+	b.run("robot", "drain", "robot-1")
+	if !read(b, &robotv1.Robot{}, "robot-1").Spec.Drain {
+		t.Error("not drained")
+	}
 	status := b.run("robot", "uncordon", "robot-1", "robot-3")
-	if read(b, &robotv1.Robot{}, "robot-1").Spec.Unschedulable || !read(b, &robotv1.Robot{}, "robot-2").Spec.Unschedulable {
+	if s := read(b, &robotv1.Robot{}, "robot-1").Spec; s.Unschedulable || s.Drain || !read(b, &robotv1.Robot{}, "robot-2").Spec.Unschedulable {
 		t.Error("not uncordoned, or too many")
 	}
 	golden(t, "robot-cordon", b.transcript(status))

@@ -111,7 +111,7 @@ func endOf(t *robotv1.Task) robotv1.TaskAttempt {
 	if end.Signal == 0 {
 		end.Signal = t.Status.Signal
 	}
-	if t.Status.Reason != "" {
+	if end.Reason == "" { // the task's own says only why it is not tried again
 		end.Reason = t.Status.Reason
 	}
 	return end
