@@ -3,6 +3,7 @@ package taskgroup
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -72,7 +73,7 @@ func (m *members) describe(w *World, creating map[string]bool) {
 	}
 	if w.Job != nil {
 		w.Failing = m.failedOn(blocklistAfter(w.Job))
-		if blocked := append(w.Failing, g.Status.BlockedRobots...); len(blocked) > 0 && w.jobStarts() {
+		if blocked := slices.Concat(w.Failing, g.Status.BlockedRobots); len(blocked) > 0 && w.jobStarts() {
 			w.Excused = m.excused(blocked)
 		}
 		if r := progress.Requeueing(w.Job); r != nil {
