@@ -280,7 +280,7 @@ func span(d time.Duration) *v1alpha1.Duration { return new(v1alpha1.Duration(d.S
 func (s *system) endedByTimeout(name string, after time.Duration, code int32, signal syscall.Signal) {
 	s.t.Helper()
 	got := s.task(name).Status
-	if got.State != "failed" || got.Reason != wire.ReasonTimeout || got.Message != "Task terminated: Task timeout" ||
+	if got.State != "failed" || got.Message != "Task terminated: Task timeout" ||
 		got.ExitCode == nil || *got.ExitCode != code || got.Signal != int32(signal) {
 		s.t.Errorf("status is %+v", got)
 	}
