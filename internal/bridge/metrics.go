@@ -12,6 +12,7 @@ type metrics struct {
 	sent         *prometheus.CounterVec // by kind of topic
 	dropped      *prometheus.CounterVec // by kind of topic and reason
 	illegalEdges *prometheus.CounterVec // by state and signal
+	transitions  *prometheus.CounterVec // by state before and after
 	taskWrites   *prometheus.CounterVec // by result
 	robotWrites  *prometheus.CounterVec // by result
 	coalesced    prometheus.Counter
@@ -23,6 +24,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		sent:         counter("k8s4r_mqtt_sent_total", "MQTT messages that the server handed to the broker.", "kind"),
 		dropped:      counter("k8s4r_mqtt_dropped_total", "MQTT messages that had no effect.", "kind", "reason"),
 		illegalEdges: counter("k8s4r_report_illegal_edges_total", "Reports that the task's state machine does not allow.", "state", "signal"),
+		transitions:  counter("k8s4r_task_transitions_total", "Changes of a task's state that were written, by the states before and after.", "from", "to"),
 		taskWrites:   counter("k8s4r_task_status_writes_total", "Writes of Task status.", "result"),
 		robotWrites:  counter("k8s4r_robot_writes_total", "Writes of Robots and their status.", "result"),
 		coalesced: prometheus.NewCounter(prometheus.CounterOpts{
@@ -33,7 +35,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		return m, nil
 	}
 	return m, errors.Join(
-		register(reg, &m.received), register(reg, &m.sent), register(reg, &m.dropped), register(reg, &m.illegalEdges),
+		register(reg, &m.received), register(reg, &m.sent), register(reg, &m.dropped), register(reg, &m.illegalEdges), register(reg, &m.transitions),
 		register(reg, &m.taskWrites), register(reg, &m.robotWrites), register(reg, &m.coalesced),
 	)
 }

@@ -218,6 +218,9 @@ func (w *reportWorker) update(ctx context.Context, t, next *robotv1.Task) error 
 	w.m.taskWrites.WithLabelValues(result(err)).Inc()
 	if err == nil {
 		w.wrote(next)
+		if t.Status.State != next.Status.State {
+			w.m.transitions.WithLabelValues(t.Status.State, next.Status.State).Inc()
+		}
 	}
 	return err
 }

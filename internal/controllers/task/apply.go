@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/lifecycle"
 )
 
 // apply writes the robot before the status: a Task that says dispatching names
@@ -26,11 +27,15 @@ func (c *Controller) apply(ctx context.Context, t *v1alpha1.Task, steps Steps) e
 		c.expect.Wrote(t.UID, t.ResourceVersion)
 	}
 	if steps.Status != nil {
+		from := lifecycle.TaskState(t.Status.State).Normal()
 		t.Status = *steps.Status
 		if err := c.Status().Update(ctx, t); err != nil {
 			return fmt.Errorf("update status of task %s: %w", t.Name, err)
 		}
 		c.expect.Wrote(t.UID, t.ResourceVersion)
+		if to := lifecycle.TaskState(t.Status.State).Normal(); to != from {
+			transitions.WithLabelValues(string(from), string(to)).Inc()
+		}
 	}
 	if steps.Warning != "" {
 		c.Recorder.Eventf(t, nil, corev1.EventTypeWarning, t.Status.Reason, "Run", "%s", steps.Warning)

@@ -19,6 +19,11 @@ var (
 		Name: "k8s4r_task_illegal_edges_total",
 		Help: "Signals that a task's state does not accept, by state and signal.",
 	}, []string{"state", "signal"})
+	// The server counts its own edges under the same name.
+	transitions = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "k8s4r_task_transitions_total",
+		Help: "Changes of a task's state that were written, by the states before and after.",
+	}, []string{"from", "to"})
 )
 
-func init() { metrics.Registry.MustRegister(cycleSeconds, waitingTasks, illegalEdges) }
+func init() { metrics.Registry.MustRegister(cycleSeconds, waitingTasks, illegalEdges, transitions) }
