@@ -37,6 +37,8 @@ func world(t *rapid.T) Snapshot {
 	for i, size := 0, rapid.IntRange(0, 5).Draw(t, "gang"); i < size; i++ {
 		d := drawDemand(t, 100+i)
 		d.Group, d.Gang, d.Priority = "gang", max(size-rapid.IntRange(0, 1).Draw(t, "gone"), 1), 50
+		d.Rules = rapid.SampledFrom(rules).Draw(t, "rules")
+		d.Wishes = rapid.SampledFrom(wishes).Draw(t, "wishes")
 		s.Demands = append(s.Demands, d)
 	}
 	return s
