@@ -172,7 +172,10 @@ func (f *fleet) awaitEnd(name string, want v1alpha1.TaskStatus) {
 	f.t.Helper()
 	testkit.EventuallyNoError(f.t, 20*time.Second, name+" ends as it should", func() error {
 		got := f.task(name).Status
-		if got.State != want.State || got.Reason != want.Reason || got.ExitCode == nil || *got.ExitCode != *want.ExitCode ||
+		if len(got.Attempts) != 1 || got.Attempts[0].Reason != want.Reason {
+			return fmt.Errorf("its attempts are %+v", got.Attempts)
+		}
+		if got.State != want.State || got.ExitCode == nil || *got.ExitCode != *want.ExitCode ||
 			want.Message != "" && got.Message != want.Message || got.FinishedAt == nil || got.Attempt != 1 {
 			return fmt.Errorf("it is %+v", got)
 		}
