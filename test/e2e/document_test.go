@@ -312,7 +312,7 @@ func (f *fleet) secondRun() {
 // putBack lets a task wait for a robot again, as a requeue does.
 func (f *fleet) putBack(task *v1alpha1.Task) {
 	f.t.Helper()
-	task.Status.State = "pending"
+	task.Status.State, task.Status.FailedRobots = "pending", nil
 	if err := f.Status().Update(context.Background(), task); err != nil {
 		f.t.Fatal(err)
 	}
