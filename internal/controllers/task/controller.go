@@ -2,6 +2,7 @@ package task
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -32,6 +33,9 @@ const (
 	indexJob      = "spec.jobName"
 	indexAllOfJob = "spec.jobName of all"
 )
+
+// tooEarly is the pause before another look at a Task that errTooEarly put off.
+const tooEarly = 50 * time.Millisecond
 
 // explanations bounds the writes a second that only say why a Task waits.
 const explanations = 20
@@ -130,6 +134,9 @@ func (c *Controller) listen(_ context.Context, queue workqueue.TypedRateLimiting
 // Reconcile brings one Task a step on.
 func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	w, err := c.observe(ctx, req.NamespacedName)
+	if errors.Is(err, errTooEarly) {
+		return reconcile.Result{RequeueAfter: tooEarly}, nil
+	}
 	if err != nil || w == nil {
 		return reconcile.Result{}, err
 	}

@@ -2,6 +2,7 @@ package task
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -23,6 +24,9 @@ import (
 type toolsHandler = cache.ResourceEventHandler
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// errTooEarly asks for another look: the scheduler does not know all robots yet.
+var errTooEarly = errors.New("the robots are not known yet")
 
 // observe reads what a decision about the Task depends on. It returns nil when
 // there is nothing to decide.
@@ -51,7 +55,10 @@ func (c *Controller) observe(ctx context.Context, k key) (*World, error) {
 		w.MayTell = c.mayTell(&t, w.refusal())
 	}
 	if state == lifecycle.TaskExited || w.excludes() {
-		w.Capable = c.Scheduler.capable(&t, w.failing())
+		var known bool
+		if w.Capable, known = c.Scheduler.capable(&t, w.failing()); !known {
+			return nil, errTooEarly
+		}
 	}
 	if w.Robot, err = c.robot(ctx, k.Namespace, w.robotName()); err != nil {
 		return nil, err

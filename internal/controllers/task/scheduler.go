@@ -219,11 +219,18 @@ func (s *Scheduler) victimOf(k key) string {
 
 // capable tells whether any robot could ever take the Task, beside those that
 // have failed it and those that its group has blocked. One that is offline,
-// unschedulable or full counts.
-func (s *Scheduler) capable(t *v1alpha1.Task, failed []string) bool {
+// unschedulable or full counts. Nobody knows before the watch has told all that
+// is there: a manager that had just started would fail tasks for robots that it
+// has yet to hear of.
+func (s *Scheduler) capable(t *v1alpha1.Task, failed []string) (capable, known bool) {
+	for _, synced := range s.synced {
+		if !synced() {
+			return false, false
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.ledger.capable(t, failed)
+	return s.ledger.capable(t, failed), true
 }
 
 // Release gives back the seat of a Task that was not created after all.

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/controllers/demand"
@@ -177,10 +178,29 @@ func TestTheTermsOfJobAndGroupCount(t *testing.T) {
 			if robot, why := s.seat(key{Namespace: "ns", Name: task.Name}); robot != "" || why != "0 of 1 robots: 1: "+c.want {
 				t.Errorf("on %q: %q", robot, why)
 			}
-			if s.capable(task, task.Status.FailedRobots) {
+			if able(s, task) {
 				t.Error("a robot is thought to be capable")
 			}
 		})
+	}
+}
+
+func able(s *Scheduler, t *v1alpha1.Task) bool {
+	is, _ := s.capable(t, t.Status.FailedRobots)
+	return is
+}
+
+func TestNobodyIsCapableBeforeAllRobotsAreKnown(t *testing.T) {
+	s := field("r1")
+	task := replicaTask(groupOf("g", 1), 0, lifecycle.TaskExited, "gone")
+	synced := false
+	s.synced = []cache.InformerSynced{func() bool { return synced }}
+	if _, known := s.capable(task, nil); known {
+		t.Error("it is known before the watch has told all")
+	}
+	synced = true
+	if is, known := s.capable(task, nil); !is || !known {
+		t.Errorf("capable %v, known %v", is, known)
 	}
 }
 
@@ -190,16 +210,16 @@ func TestCapableCountsRobotsThatAreAway(t *testing.T) {
 	task := replicaTask(g, 0, lifecycle.TaskExited, "gone")
 	s.ledger.seeJob(running(nil))
 	s.ledger.seeGroup(g)
-	if s.capable(task, task.Status.FailedRobots) {
+	if able(s, task) {
 		t.Error("no robot is there")
 	}
 	s.ledger.seeRobot(named(robotIn(lifecycle.RobotOffline), "r1", 1))
-	if !s.capable(task, task.Status.FailedRobots) {
+	if !able(s, task) {
 		t.Error("r1 may come back")
 	}
 	byHand := world(lifecycle.TaskExited).Task
 	byHand.Spec.TargetRobot, byHand.OwnerReferences = "r2", nil
-	if s.capable(byHand, byHand.Status.FailedRobots) {
+	if able(s, byHand) {
 		t.Error("a person chose r2")
 	}
 }
