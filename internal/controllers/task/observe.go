@@ -173,20 +173,15 @@ func (c *Controller) ofRobot(ctx context.Context, r client.Object) []reconcile.R
 	return c.tasks(ctx, r.GetNamespace(), client.MatchingFields{indexRobot: r.GetName()})
 }
 
-// jobHandler wakes the Tasks that a job's new state concerns: those that wait
-// or run when it stops, holds or goes on, and all when they may be put back.
+// jobHandler wakes the Tasks that a job's new state concerns.
 func (c *Controller) jobHandler() handler.EventHandler {
-	wake := func(ctx context.Context, o client.Object, index string, q queue) {
+	changed := func(ctx context.Context, before, after lifecycle.JobState, o client.Object, q queue) {
+		index := concerned(before, after)
+		if index == "" {
+			return
+		}
 		for _, r := range c.tasks(ctx, o.GetNamespace(), client.MatchingFields{index: o.GetName()}) {
 			q.Add(r)
-		}
-	}
-	changed := func(ctx context.Context, before, after lifecycle.JobState, o client.Object, q queue) {
-		switch {
-		case after == lifecycle.JobRequeueing:
-			wake(ctx, o, indexAllOfJob, q)
-		case after.Stops(), after.Holds(), before.Holds():
-			wake(ctx, o, indexJob, q)
 		}
 	}
 	return handler.Funcs{
@@ -199,6 +194,20 @@ func (c *Controller) jobHandler() handler.EventHandler {
 			}
 		},
 	}
+}
+
+// concerned is the index of the Tasks that a job's new state concerns: those
+// that wait or run when it stops or holds, and all when they may be put back or
+// it goes on, for one that has failed comes back when its robot was blocked
+// meanwhile. Empty: none.
+func concerned(before, after lifecycle.JobState) string {
+	switch {
+	case after == lifecycle.JobRequeueing, before != "" && after.Starts() && !before.Starts():
+		return indexAllOfJob
+	case after.Stops(), after.Holds():
+		return indexJob
+	}
+	return ""
 }
 
 func stateOf(o client.Object) lifecycle.JobState {

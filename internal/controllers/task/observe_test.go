@@ -54,6 +54,25 @@ func TestATaskFindsItsOwnJob(t *testing.T) {
 	}
 }
 
+func TestAJobsNewStateWakesItsTasks(t *testing.T) {
+	for _, c := range []struct{ before, after, want string }{
+		{"running", "cancel-requested", indexJob},
+		{"running", "failed", indexJob},
+		{"pending", "pause-requested", indexJob},
+		{"completed", "requeueing", indexAllOfJob},
+		{"requeueing", "pending", indexAllOfJob},
+		{"paused", "pending", indexAllOfJob},
+		{"pause-requested", "running", indexAllOfJob},
+		{"", "running", ""},
+		{"pending", "running", ""},
+		{"running", "completed", ""},
+	} {
+		if got := concerned(lifecycle.JobState(c.before), lifecycle.JobState(c.after)); got != c.want {
+			t.Errorf("%q -> %q wakes %q, want %q", c.before, c.after, got, c.want)
+		}
+	}
+}
+
 // watching is a controller whose cache holds the objects.
 func watching(t *testing.T, objects ...client.Object) *Controller {
 	t.Helper()

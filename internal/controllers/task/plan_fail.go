@@ -38,7 +38,7 @@ func (p *plan) conclude() {
 // It tells whether that is what happens, now or later.
 func (p *plan) restart() bool {
 	policy := p.Task.Spec.RestartPolicy
-	if policy == nil || policy.Attempts == 0 || p.robotLost() || p.jobState().Holds() {
+	if policy == nil || policy.Attempts == 0 || p.robotLost() && (p.Robot == nil || p.Capable) {
 		return false
 	}
 	r := p.restarts(policy)
@@ -47,6 +47,11 @@ func (p *plan) restart() bool {
 			return false
 		}
 		return p.retryAt(r.Since.Add(policy.Interval.Value()), "the restarts of this interval are used up")
+	}
+	if p.jobState().Holds() {
+		// It waits with the others; none of them may fail because of a pause.
+		p.giveBack(string(p.jobState()))
+		return true
 	}
 	if p.status.RetryAt == nil && policy.Delay.Value() > 0 {
 		return p.retryAt(p.now.Add(policy.Delay.Value()), "it failed")

@@ -12,6 +12,11 @@ import (
 
 // follow watches over a Task that is on a robot.
 func (p *plan) follow() {
+	if p.Task.Spec.TargetRobot == "" && p.byUs() {
+		// A crash between the two writes of giveBack left it on no robot.
+		p.giveBack("it did not confirm that it has stopped the task")
+		return
+	}
 	if p.robotLost() {
 		if p.state != lifecycle.TaskUnknown {
 			p.step(lifecycle.TaskLost, ReasonLost, "%s", p.lostBecause())
@@ -51,6 +56,9 @@ func (p *plan) backstop() (time.Time, bool) {
 	if at := p.since(v1alpha1.ConditionPlaced); at.After(start) {
 		start = at
 	}
+	if at := p.status.LastRestartTime; at != nil && at.After(start) {
+		start = at.Time
+	}
 	return start.Add(timeout + p.killTimeout() + margin), true
 }
 
@@ -79,7 +87,7 @@ func (p *plan) since(kind string) time.Time {
 // giveBack lets a Task whose attempt ended through no fault of its own wait for
 // a robot again.
 func (p *plan) giveBack(because string) {
-	robot := p.Task.Spec.TargetRobot
+	robot := p.lastRobot()
 	if !p.step(lifecycle.TaskReturn, ReasonReturned, "Returned by %s: %s", robot, because) {
 		return
 	}

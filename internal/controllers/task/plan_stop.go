@@ -3,6 +3,7 @@ package task
 import (
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
@@ -23,9 +24,7 @@ func (p *plan) stop() {
 		p.step(lifecycle.TaskCancel, v1alpha1.ReasonCanceled, "%s", because)
 	case p.robotLost():
 		p.step(lifecycle.TaskStopped, v1alpha1.ReasonCanceled, "%s; %s", because, p.lostBecause())
-	case p.status.Reason != v1alpha1.ReasonStopping:
-		p.askToStop(v1alpha1.ReasonStopping, because)
-	case p.stopIsOver():
+	case p.stopIsOver(v1alpha1.ReasonStopping, because):
 		p.step(lifecycle.TaskStopped, v1alpha1.ReasonCanceled, "%s; the robot did not confirm it in time", because)
 	}
 }
@@ -38,32 +37,52 @@ func (p *plan) evicted() bool {
 	switch {
 	case p.state == lifecycle.TaskUnknown || p.Evict == "" && !asked:
 		return false
-	case !asked:
-		p.askToStop(v1alpha1.ReasonEvicting, p.Evict)
-	case p.stopIsOver():
+	case p.stopIsOver(v1alpha1.ReasonEvicting, p.Evict):
 		p.giveBack("it did not confirm that it has stopped the task")
 	}
 	return true
 }
 
-// askToStop asks the robot to end the task, and begins to wait.
-func (p *plan) askToStop(reason, because string) {
-	p.status.Reason, p.status.Message = reason, reason+": "+because
-	p.out.Why = append(p.out.Why, "ask the robot to stop: "+because)
-	p.mark(ConditionStopping, metav1.ConditionTrue, reason, because)
-	p.out.Status = p.status
-	p.wake(p.now.Add(p.stopTime()))
+// stopIsOver asks the robot to end the task, and tells whether it has had its
+// time to. Only a robot that is in contact hears us: the time of one that is
+// not begins when it is back, or its task would be given to another robot while
+// it still runs there.
+func (p *plan) stopIsOver(reason, because string) bool {
+	online := p.robotPhase() == lifecycle.RobotOnline
+	since := p.since(ConditionStopping)
+	switch {
+	case p.status.Reason != reason || online && since.IsZero():
+		p.askToStop(reason, because, online)
+	case !online:
+		if !since.IsZero() {
+			p.mark(ConditionStopping, metav1.ConditionFalse, reason, "the robot is out of contact")
+		}
+	default:
+		end := since.Add(p.stopTime())
+		if !p.now.Before(end) {
+			return true
+		}
+		p.wake(end)
+	}
+	return false
 }
 
-// stopIsOver tells whether the robot has had its time, and else wakes us when
-// it will have.
-func (p *plan) stopIsOver() bool {
-	end := p.since(ConditionStopping).Add(p.stopTime())
-	if p.now.Before(end) {
-		p.wake(end)
-		return false
+// askToStop asks the robot to end the task, and begins to wait when it is in
+// contact.
+func (p *plan) askToStop(reason, because string, online bool) {
+	if because == "" {
+		because = "asked again"
 	}
-	return true
+	p.status.Reason, p.status.Message = reason, reason+": "+because
+	p.out.Why = append(p.out.Why, "ask the robot to stop: "+because)
+	// Or the wait would count from an earlier stop, and be over at once.
+	meta.RemoveStatusCondition(&p.status.Conditions, ConditionStopping)
+	is := metav1.ConditionFalse
+	if online {
+		is = metav1.ConditionTrue
+		p.wake(p.now.Add(p.stopTime()))
+	}
+	p.mark(ConditionStopping, is, reason, because)
 }
 
 // stopTime is how long a robot has to end a task and say so.

@@ -147,6 +147,15 @@ func evicting(ago time.Duration) func(*World) {
 	}
 }
 
+// asked is a Task whose robot was asked to stop it and was then out of contact.
+func asked(reason string) func(*World) {
+	return func(w *World) {
+		w.Task.Status.Reason = reason
+		condition(ConditionStopping, time.Hour, "the robot is out of contact", metav1.ConditionFalse)(w)
+		w.Task.Status.Conditions[0].Reason = reason
+	}
+}
+
 // returned is a Task that came back from each of its last n attempts.
 func returned(n int, ago time.Duration) func(*World) {
 	return func(w *World) {
@@ -224,6 +233,12 @@ func TestPlan(t *testing.T) {
 		{name: "a robot whose clock is an hour behind does not cost a task its time",
 			in:       world(running, timeout(time.Minute), started(time.Hour), condition(v1alpha1.ConditionPlaced, 0, "", metav1.ConditionTrue)),
 			wantWake: time.Minute + wire.DefaultKillTimeout + margin},
+		{name: "a restart has the whole time, whatever the robot's clock says",
+			in: world(running, timeout(time.Minute), started(time.Hour), condition(v1alpha1.ConditionPlaced, time.Hour, "", metav1.ConditionTrue), func(w *World) {
+				t := metav1.NewMicroTime(noon)
+				w.Task.Status.LastRestartTime = &t
+			}),
+			wantWake: time.Minute + wire.DefaultKillTimeout + margin},
 		{name: "the time of a lost robot is not counted", in: world(running, timeout(time.Second), started(time.Hour), phase(lifecycle.RobotUnknown))},
 
 		{name: "a task that failed where no other robot could take it has failed", in: world(exited, reason(wire.ReasonExited)),
@@ -265,8 +280,9 @@ func TestPlan(t *testing.T) {
 		{name: "a robot that is away for a moment is waited for", in: world(exited, reason(wire.ReasonExited), restarts(2, 0, 0), phase(lifecycle.RobotUnknown))},
 		{name: "a lost robot restarts nothing", in: world(exited, reason(wire.ReasonExited), restarts(2, 0, 0), phase(lifecycle.RobotOffline), capable),
 			wantState: soft, wantReason: ReasonRescheduled, wantMeta: &Placing{}},
-		{name: "a job that pauses restarts nothing", in: world(exited, reason(wire.ReasonExited), restarts(2, 0, 0), inJob(lifecycle.JobPauseRequested), capable),
-			wantState: soft, wantReason: ReasonRescheduled, wantMeta: &Placing{}},
+		{name: "a job that pauses restarts nothing", in: world(exited, reason(wire.ReasonExited), restarts(2, 0, 0), inJob(lifecycle.JobPauseRequested)),
+			wantState: pending, wantReason: ReasonReturned, wantMeta: &Placing{}},
+		{name: "a lost robot that alone could take the task is waited for", in: world(exited, reason(wire.ReasonExited), restarts(2, 0, 0), phase(lifecycle.RobotOffline))},
 
 		{name: "a job that pauses holds what waits", in: world(pending, seat, inJob(lifecycle.JobPauseRequested)), wantState: lifecycle.TaskPaused, wantReason: ReasonPaused},
 		{name: "a paused job holds what failed softly", in: world(soft, inJob(lifecycle.JobPaused)), wantState: lifecycle.TaskPaused, wantReason: ReasonPaused},
@@ -304,10 +320,22 @@ func TestPlan(t *testing.T) {
 		{name: "the robot has its time to stop", in: world(running, inJob(lifecycle.JobFailed), stopping(5*time.Second)), wantWake: wire.DefaultKillTimeout + margin - 5*time.Second},
 		{name: "a robot that does not confirm is not waited for for ever",
 			in: world(running, inJob(lifecycle.JobFailed), stopping(time.Minute)), wantState: lifecycle.TaskCanceled, wantReason: v1alpha1.ReasonCanceled},
+		{name: "a robot that is out of contact cannot hear that it is to stop: its time begins when it is back",
+			in: world(running, phase(lifecycle.RobotUnknown), inJob(lifecycle.JobFailed), stopping(time.Minute)), wantState: running, wantReason: v1alpha1.ReasonStopping},
+		{name: "no second word of that", in: world(running, phase(lifecycle.RobotUnknown), inJob(lifecycle.JobFailed), asked(v1alpha1.ReasonStopping))},
+		{name: "a robot that is back is asked again and has its time", in: world(running, inJob(lifecycle.JobFailed), asked(v1alpha1.ReasonStopping)),
+			wantState: running, wantReason: v1alpha1.ReasonStopping, wantWake: wire.DefaultKillTimeout + margin},
+		{name: "an earlier stop does not shorten the time of this one",
+			in:        world(running, inJob(lifecycle.JobFailed), condition(ConditionStopping, time.Hour, "why", metav1.ConditionTrue)),
+			wantState: running, wantReason: v1alpha1.ReasonStopping, wantWake: wire.DefaultKillTimeout + margin},
 		{name: "a lost robot is not waited for", in: world(unknown, phase(lifecycle.RobotOffline), inJob(lifecycle.JobFailed)), wantState: lifecycle.TaskCanceled, wantReason: v1alpha1.ReasonCanceled},
 		{name: "a task that must leave its robot is asked to stop and keeps its state", in: world(running, evict),
 			wantState: running, wantReason: v1alpha1.ReasonEvicting, wantWake: wire.DefaultKillTimeout + margin},
 		{name: "it has its time", in: world(running, evict, evicting(5*time.Second)), wantWake: wire.DefaultKillTimeout + margin - 5*time.Second},
+		{name: "a task is not taken from a robot that cannot hear of it", in: world(running, evict, evicting(time.Minute), phase(lifecycle.RobotUnknown)),
+			wantState: running, wantReason: v1alpha1.ReasonEvicting},
+		{name: "after a crash between the two writes that take it from a robot the rest is done",
+			in: world(running, evict, evicting(time.Minute), target(""), robotGone), wantState: pending, wantReason: ReasonReturned},
 		{name: "it is not asked to stay when the drain is over", in: world(running, evicting(5*time.Second)), wantWake: wire.DefaultKillTimeout + margin - 5*time.Second},
 		{name: "a robot that does not let it go is not waited for for ever", in: world(running, evict, evicting(time.Minute)),
 			wantState: pending, wantReason: ReasonReturned, wantMeta: &Placing{}},
