@@ -418,6 +418,10 @@ type RequeueStatus struct {
 	// From is the state that the job was in.
 	// +optional
 	From string `json:"from,omitempty"`
+	// Failed is how many tasks it left failed. They alone do not fail the job
+	// again before the tasks that were put back have ended.
+	// +optional
+	Failed int32 `json:"failed,omitempty"`
 }
 
 // BlockedRobot is a robot that a group leaves alone.

@@ -55,7 +55,7 @@ func Plan(now time.Time, tick time.Duration, w World) Steps {
 	if w.Job.DeletionTimestamp != nil || !runs(w.Job) {
 		return p.out
 	}
-	if ended(w.Job) && p.wished(w.Job.Status.DeepCopy()).To == "" {
+	if ended(w.Job) && p.wished(w.Job.Status.DeepCopy(), p.counts()).To == "" {
 		p.expire()
 		return p.out
 	}
@@ -197,15 +197,18 @@ func (p *plan) following(s *v1alpha1.JobStatus, counts lifecycle.Counts) progres
 		return progress.Change{To: lifecycle.JobPending, Why: "every task group has its first tasks"}
 	case state == lifecycle.JobRequeueing && p.putBack(s):
 		reopen(s)
+		if s.Requeue != nil {
+			s.Requeue.Failed = int32(counts.In[lifecycle.TaskFailed])
+		}
 		return progress.Change{To: lifecycle.JobPending, Why: "its tasks were put back"}
 	}
-	if c := p.wished(s); c.To != "" {
+	if c := p.wished(s, counts); c.To != "" {
 		return c
 	}
 	if to, ok := lifecycle.StepJob(state, lifecycle.JobOverdue); ok && p.overdue(s) {
 		return progress.Change{To: to, Why: "it took longer than its activeDeadline", Reason: progress.ReasonDeadline}
 	}
-	to, why := lifecycle.JobAfterTasks(state, counts, progress.MaxFailedPercent(p.Job))
+	to, why := lifecycle.JobAfterTasks(state, counts, p.maxFailedPercent(s, counts))
 	if to == state {
 		return progress.Change{}
 	}
@@ -213,6 +216,17 @@ func (p *plan) following(s *v1alpha1.JobStatus, counts lifecycle.Counts) progres
 		why += p.blame()
 	}
 	return progress.Change{To: to, Why: why}
+}
+
+// maxFailedPercent is the share of failed tasks at which the job fails. Those
+// that a requeue has left as they were do not fail it again before the tasks
+// that were put back have run.
+func (p *plan) maxFailedPercent(s *v1alpha1.JobStatus, counts lifecycle.Counts) int {
+	ended := counts.Terminal() == counts.Total
+	if s.Requeue != nil && !ended && counts.In[lifecycle.TaskFailed] <= int(s.Requeue.Failed) {
+		return 101
+	}
+	return progress.MaxFailedPercent(p.Job)
 }
 
 func (p *plan) become(s *v1alpha1.JobStatus, c progress.Change) {

@@ -16,10 +16,17 @@ import (
 // The desired state is a level: it holds until it is changed. A requeue is an
 // edge: it is taken up once, or refused once, for one that was kept until the
 // job allows it would put tasks back when nobody thinks of it any more.
-func (p *plan) wished(s *v1alpha1.JobStatus) progress.Change {
+//
+// While tasks are still being stopped it waits for them; that is bounded.
+func (p *plan) wished(s *v1alpha1.JobStatus, counts lifecycle.Counts) progress.Change {
 	state := lifecycle.JobState(s.State)
 	if wish, fresh := p.requeueWish(s); fresh {
 		from := s.State
+		if state == lifecycle.JobRequeueing || state.Stops() && counts.Active() > 0 {
+			// What is still being stopped would end as canceled within the new
+			// life of the job, and nobody would put it back.
+			return progress.Change{}
+		}
 		s.Requeue = &v1alpha1.RequeueStatus{Requeue: *p.Job.Spec.Requeue.DeepCopy(), From: from}
 		if to, ok := lifecycle.StepJob(state, wish); ok {
 			return progress.Change{To: to, Why: "requeue " + scope(&s.Requeue.Requeue) + " was asked for"}

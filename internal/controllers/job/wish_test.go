@@ -31,6 +31,11 @@ func tookUp(generation, groups int64) func(*World) {
 	}
 }
 
+// left is how many failed tasks the last requeue left as they were.
+func left(n int32) func(*World) {
+	return func(w *World) { w.Job.Status.Requeue.Failed = n }
+}
+
 // before is what the status says of the tasks.
 func before(c v1alpha1.TaskCounts) func(*World) {
 	return func(w *World) {
@@ -82,6 +87,11 @@ func TestWishes(t *testing.T) {
 		{name: "a requeue is taken up once", in: world("completed", completed, before(v1alpha1.TaskCounts{SucceededTasks: 10}), requeue(1, ""), tookUp(1, 1))},
 		{name: "a requeue waits for every group", in: world("requeueing", waits, requeue(2, ""), tookUp(2, 1))},
 		{name: "a requeued job goes on", in: world("requeueing", waits, requeue(2, ""), tookUp(2, 2)), want: "pending"},
+		{name: "a requeue waits for tasks that are still being stopped", in: world("failed", groups(v1alpha1.TaskCounts{FailedTasks: 3, RunningTasks: 1}), requeue(1, ""))},
+		{name: "a requeue waits for the one before it", in: world("requeueing", waits, tookUp(1, 0), requeue(2, ""))},
+		{name: "what a requeue has left failed does not fail the job again", in: world("pending", groups(v1alpha1.TaskCounts{FailedTasks: 2}), requeue(1, ""), tookUp(1, 1), left(4)), want: "running"},
+		{name: "one failure more does", in: world("running", groups(v1alpha1.TaskCounts{FailedTasks: 2}), requeue(1, ""), tookUp(1, 1), left(3)), want: "failed"},
+		{name: "at its end the job counts them all", in: world("running", groups(v1alpha1.TaskCounts{FailedTasks: 2, SucceededTasks: 3}), requeue(1, ""), tookUp(1, 1), left(4)), want: "failed"},
 		{name: "a job that runs may requeue what failed", in: world("running", runs, requeue(1, "failed")), want: "requeueing"},
 		{name: "a job that runs may not requeue all", in: world("running", runs, requeue(1, "")),
 			wantRefused: "spec.requeue: a job that is running cannot be requeued; possible now: cancel, pause, requeue-some"},
@@ -143,5 +153,10 @@ func TestAJobThatIsRequeuedForgetsItsEnd(t *testing.T) {
 	w := world("requeueing", groups(v1alpha1.TaskCounts{}), requeue(1, ""), tookUp(1, 1), startedAgo(time.Hour), endedAgo(time.Minute))
 	if s := Plan(noon, DefaultTick, w).Status; s.StartedAt != nil || s.CompletedAt != nil {
 		t.Errorf("started %s, completed %s", s.StartedAt, s.CompletedAt)
+	}
+	groups(v1alpha1.TaskCounts{FailedTasks: 2})(&w)
+	tookUp(1, 1)(&w)
+	if s := Plan(noon, DefaultTick, w).Status; s.Requeue.Failed != 4 {
+		t.Errorf("it left %d failed, want 4", s.Requeue.Failed)
 	}
 }

@@ -269,7 +269,7 @@ func (p *plan) account() {
 	if s.StartedAt == nil && progress.Started(counts) {
 		s.StartedAt = &at
 	}
-	if progress.Ended(lifecycle.JobState(s.State), counts) {
+	if s.CompletedAt == nil && progress.Ended(lifecycle.JobState(s.State), counts) {
 		s.CompletedAt, changed = &at, true
 	}
 	if equality.Semantic.DeepEqual(*s, p.Group.Status) {
