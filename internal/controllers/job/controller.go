@@ -175,9 +175,10 @@ func (c *Controller) apply(ctx context.Context, j *v1alpha1.Job, steps Steps) (a
 	return again, errors.Join(errs...)
 }
 
-// remove deletes this job, and no later one of its name.
+// remove deletes this job as it was seen, and no later one of its name: one that
+// was requeued meanwhile stays.
 func (c *Controller) remove(ctx context.Context, j *v1alpha1.Job) error {
-	err := c.Delete(ctx, j, client.Preconditions{UID: &j.UID}, client.PropagationPolicy(metav1.DeletePropagationBackground))
+	err := c.Delete(ctx, j, client.Preconditions{UID: &j.UID, ResourceVersion: &j.ResourceVersion}, client.PropagationPolicy(metav1.DeletePropagationBackground))
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("delete job %s: %w", j.Name, err)
 	}
