@@ -2,6 +2,7 @@ package task
 
 import (
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -116,13 +117,5 @@ const defaultSoftFailLimit = 3
 func (w *World) blocked(robot string) bool { return blockedIn(w.Group, robot) }
 
 func blockedIn(g *v1alpha1.TaskGroup, robot string) bool {
-	if g == nil {
-		return false
-	}
-	for _, b := range g.Status.BlockedRobots {
-		if b == robot {
-			return true
-		}
-	}
-	return false
+	return g != nil && slices.Contains(g.Status.BlockedRobots, robot)
 }
