@@ -8,6 +8,7 @@ import (
 	"time"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/testkit/golden"
 )
 
 func runningView() view {
@@ -67,7 +68,7 @@ func TestBars(t *testing.T) {
 			if len(lines) >= row.size.height {
 				t.Errorf("%d lines scroll a terminal of %d", len(lines), row.size.height)
 			}
-			golden(t, row.golden, strings.Join(lines, "\n")+"\n")
+			golden.Equal(t, row.golden, strings.Join(lines, "\n")+"\n")
 		})
 	}
 }

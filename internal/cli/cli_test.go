@@ -3,10 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,33 +18,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/testkit/golden"
 )
-
-var updateGolden = flag.Bool("update", false, "write the golden files anew")
 
 // noon is the time in every test.
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-
-// golden compares with testdata/NAME.golden.
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name+".golden")
-	if *updateGolden {
-		if err := os.MkdirAll("testdata", 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s differs; run with -update if that is meant\n--- got\n%s\n--- want\n%s", path, got, want)
-	}
-}
 
 // safeBuffer can be read while a command writes to it.
 type safeBuffer struct {
@@ -258,7 +233,7 @@ func TestHelp(t *testing.T) {
 		t.Run(verb+" explains itself", func(t *testing.T) {
 			b := newBench(t)
 			words := strings.Fields(verb)
-			golden(t, "help-"+strings.Join(words, "-"), b.transcript(b.run(append(words, "--help")...)))
+			golden.Equal(t, "help-"+strings.Join(words, "-"), b.transcript(b.run(append(words, "--help")...)))
 		})
 	}
 }
@@ -376,7 +351,7 @@ func TestCompletion(t *testing.T) {
 
 func TestVersion(t *testing.T) {
 	b := newBench(t)
-	golden(t, "version", b.transcript(b.run("version")))
+	golden.Equal(t, "version", b.transcript(b.run("version")))
 }
 
 // job is a Job with one group named inspect of four tasks.

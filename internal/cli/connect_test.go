@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"k8s.io/client-go/tools/clientcmd"
+
+	"k8s4r.io/k8s4r/internal/testkit/golden"
 )
 
 const kubeconfig = `apiVersion: v1
@@ -119,5 +121,5 @@ func TestADeadServerIsSaidInOneSentence(t *testing.T) {
 	}
 	b := newBench(t)
 	b.deps.connect = connect
-	golden(t, "dead-server", b.transcript(b.run("get", "jobs", "--kubeconfig", path)))
+	golden.Equal(t, "dead-server", b.transcript(b.run("get", "jobs", "--kubeconfig", path)))
 }

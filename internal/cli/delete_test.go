@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/testkit/golden"
 )
 
 func TestDelete(t *testing.T) {
@@ -24,7 +25,7 @@ func TestDelete(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			b := newBench(t, job("demo"), job("other"))
-			golden(t, row.golden, b.transcript(b.run(row.args...)))
+			golden.Equal(t, row.golden, b.transcript(b.run(row.args...)))
 		})
 	}
 }
@@ -44,12 +45,12 @@ func TestDeleteWaitsUntilTheJobIsGone(t *testing.T) {
 		t.Fatal("did not wait")
 	}
 	change(b, &robotv1.Job{}, "demo", func(j *robotv1.Job) { j.Finalizers = nil })
-	golden(t, "delete-waited", b.transcript(b.awaitExit(done)))
+	golden.Equal(t, "delete-waited", b.transcript(b.awaitExit(done)))
 }
 
 func TestDeleteWithoutWaiting(t *testing.T) {
 	b := newBench(t, held())
-	golden(t, "delete-no-wait", b.transcript(b.run("delete", "job", "demo", "--wait=false")))
+	golden.Equal(t, "delete-no-wait", b.transcript(b.run("delete", "job", "demo", "--wait=false")))
 	var j robotv1.Job
 	if err := b.client.Get(context.Background(), client.ObjectKey{Namespace: "default", Name: "demo"}, &j); err != nil || j.DeletionTimestamp == nil {
 		t.Errorf("error %v, deletion timestamp %v", err, j.DeletionTimestamp)
@@ -61,7 +62,7 @@ func TestCtrlCWhileDeleting(t *testing.T) {
 	done := b.start("delete", "job", "demo")
 	b.awaitWatches(1)
 	close(b.interrupt)
-	golden(t, "delete-interrupted", b.transcript(b.awaitExit(done)))
+	golden.Equal(t, "delete-interrupted", b.transcript(b.awaitExit(done)))
 }
 
 func TestDeleteTakesTheTasksAlongAndOnlyTheJobThatWasSeen(t *testing.T) {

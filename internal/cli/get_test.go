@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/testkit/golden"
 )
 
 // wholeField is a cluster with a bit of everything.
@@ -76,7 +77,7 @@ func TestGet(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			b := newBench(t, wholeField()...)
-			golden(t, row.golden, b.transcript(b.run(row.args...)))
+			golden.Equal(t, row.golden, b.transcript(b.run(row.args...)))
 		})
 	}
 }
@@ -100,7 +101,7 @@ func TestStatus(t *testing.T) {
 			if row.kinds != nil {
 				b.kinds = row.kinds
 			}
-			golden(t, row.golden, b.transcript(b.run(append([]string{"status"}, row.args...)...)))
+			golden.Equal(t, row.golden, b.transcript(b.run(append([]string{"status"}, row.args...)...)))
 		})
 	}
 }
@@ -118,5 +119,5 @@ func TestANameTooLongForALabelStillFindsItsTasks(t *testing.T) {
 	mine := task(long, "inspect", 0, func(t *robotv1.Task) { t.Labels = nil })
 	other := task("other", "inspect", 0, func(*robotv1.Task) {})
 	b := newBench(t, job(long), mine, other, group(long, "inspect", robotv1.TaskCounts{TotalTasks: 1}, "running"))
-	golden(t, "get-job-long", b.transcript(b.run("get", "job", long)))
+	golden.Equal(t, "get-job-long", b.transcript(b.run("get", "job", long)))
 }

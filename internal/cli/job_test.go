@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/testkit/golden"
 )
 
 func named(name, state string, wishes ...func(*robotv1.Job)) *robotv1.Job {
@@ -75,7 +76,7 @@ func TestJobVerbs(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			b := newShift(t)
-			golden(t, row.golden, b.transcript(b.run(row.args...)))
+			golden.Equal(t, row.golden, b.transcript(b.run(row.args...)))
 		})
 	}
 }
@@ -126,7 +127,7 @@ func TestPriorityTellsTheOldOne(t *testing.T) {
 	for _, n := range []string{"80", "20", "20"} {
 		b.run("job", "priority", "demo", n)
 	}
-	golden(t, "job-priority-thrice", b.transcript(0))
+	golden.Equal(t, "job-priority-thrice", b.transcript(0))
 }
 
 // The job ends between the look and the write.
@@ -167,7 +168,7 @@ func TestAJobThatNeverStandsStillIsGivenUp(t *testing.T) {
 	b.hooks.Patch = func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
 		return apierrors.NewConflict(robotv1.GroupVersion.WithResource("jobs").GroupResource(), "demo", errors.New("no"))
 	}
-	golden(t, "job-pause-busy", b.transcript(b.run("job", "pause", "demo")))
+	golden.Equal(t, "job-pause-busy", b.transcript(b.run("job", "pause", "demo")))
 }
 
 // A refusal of the API server and a missing job are both said.
@@ -176,7 +177,7 @@ func TestSeveralErrorsAreAllSaid(t *testing.T) {
 	b.hooks.Patch = func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
 		return apierrors.NewForbidden(robotv1.GroupVersion.WithResource("jobs").GroupResource(), "demo", errors.New("ValidatingAdmissionPolicy 'p' with binding 'b' denied request: not on a Sunday"))
 	}
-	golden(t, "job-pause-errors", b.transcript(b.run("job", "pause", "nope", "demo")))
+	golden.Equal(t, "job-pause-errors", b.transcript(b.run("job", "pause", "nope", "demo")))
 }
 
 func TestWithoutAnAPIServerTheOthersAreNotTried(t *testing.T) {
@@ -186,7 +187,7 @@ func TestWithoutAnAPIServerTheOthersAreNotTried(t *testing.T) {
 		patches++
 		return dialError(&os.SyscallError{Syscall: "connect", Err: syscall.ECONNREFUSED})
 	}
-	golden(t, "job-pause-unreachable", b.transcript(b.run("job", "pause", "nope", "demo", "other")))
+	golden.Equal(t, "job-pause-unreachable", b.transcript(b.run("job", "pause", "nope", "demo", "other")))
 	if patches != 1 {
 		t.Errorf("%d patches", patches)
 	}
@@ -226,16 +227,16 @@ func TestWaitForAWish(t *testing.T) {
 				b.awaitWatches(1)
 				then(b)
 			}
-			golden(t, row.golden, b.transcript(b.awaitExit(done)))
+			golden.Equal(t, row.golden, b.transcript(b.awaitExit(done)))
 		})
 	}
 	t.Run("--wait-timeout leaves the wish", func(t *testing.T) {
 		b := newBench(t, named("demo", "running"))
-		golden(t, "job-cancel-timeout", b.transcript(b.run("job", "cancel", "--wait", "--wait-timeout", "20ms", "demo")))
+		golden.Equal(t, "job-cancel-timeout", b.transcript(b.run("job", "cancel", "--wait", "--wait-timeout", "20ms", "demo")))
 	})
 	t.Run("what is so already is not waited for", func(t *testing.T) {
 		b := newBench(t, named("demo", "paused", desires("paused")))
-		golden(t, "job-pause-waited-already", b.transcript(b.run("job", "pause", "--wait", "demo")))
+		golden.Equal(t, "job-pause-waited-already", b.transcript(b.run("job", "pause", "--wait", "demo")))
 	})
 }
 
@@ -279,5 +280,5 @@ func TestCordon(t *testing.T) {
 	if s := read(b, &robotv1.Robot{}, "robot-1").Spec; s.Unschedulable || s.Drain || !read(b, &robotv1.Robot{}, "robot-2").Spec.Unschedulable {
 		t.Error("not uncordoned, or too many")
 	}
-	golden(t, "robot-cordon", b.transcript(status))
+	golden.Equal(t, "robot-cordon", b.transcript(status))
 }

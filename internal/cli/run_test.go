@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/testkit/golden"
 )
 
 func TestRunWithoutWaiting(t *testing.T) {
@@ -35,7 +36,7 @@ func TestRunWithoutWaiting(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			b := newBench(t)
-			golden(t, row.golden, b.transcript(b.run(row.args...)))
+			golden.Equal(t, row.golden, b.transcript(b.run(row.args...)))
 		})
 	}
 }
@@ -107,7 +108,7 @@ func TestRunFollowsTheJobToItsEnd(t *testing.T) {
 			if status != row.want {
 				t.Errorf("exit %d, want %d", status, row.want)
 			}
-			golden(t, row.golden, b.transcript(status))
+			golden.Equal(t, row.golden, b.transcript(status))
 		})
 	}
 }
@@ -139,11 +140,11 @@ func TestAWatchThatWillNotEnd(t *testing.T) {
 		done := b.start("watch", "job/demo")
 		b.awaitWatches(2)
 		close(b.interrupt)
-		golden(t, "watch-interrupted", b.transcript(b.awaitExit(done)))
+		golden.Equal(t, "watch-interrupted", b.transcript(b.awaitExit(done)))
 	})
 	t.Run("--wait-timeout leaves the Job alone", func(t *testing.T) {
 		b := newBench(t, job("demo"))
-		golden(t, "watch-timeout", b.transcript(b.run("watch", "demo", "--wait-timeout", "20ms")))
+		golden.Equal(t, "watch-timeout", b.transcript(b.run("watch", "demo", "--wait-timeout", "20ms")))
 	})
 	t.Run("a Job that is deleted ends it", func(t *testing.T) {
 		b := newBench(t, job("demo"))
@@ -152,7 +153,7 @@ func TestAWatchThatWillNotEnd(t *testing.T) {
 		if err := b.client.Delete(context.Background(), job("demo")); err != nil {
 			t.Fatal(err)
 		}
-		golden(t, "watch-deleted", b.transcript(b.awaitExit(done)))
+		golden.Equal(t, "watch-deleted", b.transcript(b.awaitExit(done)))
 	})
 	t.Run("another Job of the same name does not count", func(t *testing.T) {
 		b := newBench(t, job("demo"))
@@ -221,7 +222,7 @@ func TestRefusals(t *testing.T) {
 				}
 				return row.err
 			}
-			golden(t, row.golden, b.transcript(b.run("run", "--name", "demo", "--", "inspect")))
+			golden.Equal(t, row.golden, b.transcript(b.run("run", "--name", "demo", "--", "inspect")))
 		})
 	}
 }

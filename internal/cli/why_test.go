@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/testkit/golden"
 )
 
 func notPlaced(reason, message string) func(*robotv1.Task) {
@@ -73,11 +74,11 @@ func TestWhy(t *testing.T) {
 				objects = append(objects, row.job)
 			}
 			b := newBench(t, objects...)
-			golden(t, row.golden, b.transcript(b.run(append([]string{"why", "demo-inspect"}, row.args...)...)))
+			golden.Equal(t, row.golden, b.transcript(b.run(append([]string{"why", "demo-inspect"}, row.args...)...)))
 		})
 	}
 	t.Run("no such task", func(t *testing.T) {
 		b := newBench(t)
-		golden(t, "why-missing", b.transcript(b.run("why", "task/nope")))
+		golden.Equal(t, "why-missing", b.transcript(b.run("why", "task/nope")))
 	})
 }

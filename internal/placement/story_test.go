@@ -1,20 +1,16 @@
 package placement
 
 import (
-	"flag"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/testkit/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 // stage lets one Planner decide over robots and demands that come and go, and
 // writes down what happens.
@@ -201,24 +197,7 @@ func TestStories(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := newStage()
 			tell(g)
-			golden(t, name, g.said.String())
+			golden.Equal(t, name, g.said.String())
 		})
-	}
-}
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	file := filepath.Join("testdata", name+".golden")
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("the story has changed (-update writes it anew):\n%s\nwant\n%s", got, want)
 	}
 }

@@ -1,10 +1,7 @@
 package task
 
 import (
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -16,9 +13,8 @@ import (
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/lifecycle"
 	"k8s4r.io/k8s4r/internal/placement"
+	"k8s4r.io/k8s4r/internal/testkit/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files anew")
 
 // stage plays the ledger and the planner against each other, with the API
 // server and the robots in a few lines, and writes down what happens.
@@ -206,24 +202,7 @@ func TestStories(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := newStage(t)
 			tell(g)
-			golden(t, name, g.said.String())
+			golden.Equal(t, name, g.said.String())
 		})
-	}
-}
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	file := filepath.Join("testdata", name+".golden")
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("the story has changed (-update writes it anew):\n%s\nwant\n%s", got, want)
 	}
 }
