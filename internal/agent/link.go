@@ -164,9 +164,9 @@ func tell(lost chan<- error, err error) {
 
 // hello is the CONNECT packet.
 //
-// Every connection starts clean, and the broker keeps nothing once it is gone:
-// the journal is the outbox, the server repeats what was not confirmed, and a
-// queue of the broker would only bring back dispatches that are out of date.
+// Every connection starts clean, and its session expires with it: a dispatch
+// that waited at the broker would start a task that has gone to another robot
+// meanwhile (docs/adr/0008-the-agents-session.md).
 func (l *link) hello() *paho.Connect {
 	will, err := wire.Encode(wire.Presence{})
 	if err != nil {
@@ -177,9 +177,11 @@ func (l *link) hello() *paho.Connect {
 		CleanStart: true,
 		KeepAlive:  uint16(keepAlive / time.Second),
 		Properties: &paho.ConnectProperties{
-			ReceiveMaximum:     paho.Uint16(receiveMaximum),
-			MaximumPacketSize:  paho.Uint32(maxPacket),
-			RequestProblemInfo: true,
+			// Said although it is the default: it is what fences the robot.
+			SessionExpiryInterval: paho.Uint32(0),
+			ReceiveMaximum:        paho.Uint16(receiveMaximum),
+			MaximumPacketSize:     paho.Uint32(maxPacket),
+			RequestProblemInfo:    true,
 		},
 		WillMessage: &paho.WillMessage{Topic: wire.RobotTopic(l.robotID, wire.KindPresence), Payload: will, QoS: wire.QoS},
 	}
@@ -274,7 +276,7 @@ func (l *link) afterResponse(r wire.Response) time.Duration {
 func (l *link) sendRegister(ctx context.Context, device wire.DeviceInfo) {
 	r := l.register
 	r.DeviceInfo = &device
-	l.logFailed(l.publish(ctx, wire.RobotTopic(l.robotID, wire.KindRegister), r))
+	l.logFailed(l.publish(ctx, wire.KindRegister, r))
 }
 
 // sendHeartbeat carries the device only when more of it changed than what
@@ -285,7 +287,7 @@ func (l *link) sendHeartbeat(ctx context.Context, device wire.DeviceInfo) {
 	if l.news.rides(l.beats, device) {
 		h.DeviceInfo = &device
 	}
-	l.logFailed(l.publish(ctx, wire.RobotTopic(l.robotID, wire.KindHeartbeat), h))
+	l.logFailed(l.publish(ctx, wire.KindHeartbeat, h))
 }
 
 func (l *link) logFailed(err error) {
@@ -296,22 +298,22 @@ func (l *link) logFailed(err error) {
 
 // report sends a status.
 func (l *link) report(ctx context.Context, s wire.Status) error {
-	return l.publish(ctx, wire.TaskTopic(l.robotID, s.TaskUID, wire.KindStatus), s)
+	return l.send(ctx, wire.KindStatus, wire.TaskTopic(l.robotID, s.TaskUID, wire.KindStatus), s, paho.PublishMethod_AsyncSend)
 }
 
-// publish returns once the message is on its way.
-func (l *link) publish(ctx context.Context, topic string, v any) error {
-	return l.publishWith(ctx, topic, v, paho.PublishMethod_AsyncSend)
+// publish sends what is about the robot, and returns once it is on its way.
+func (l *link) publish(ctx context.Context, k wire.Kind, v any) error {
+	return l.send(ctx, k, wire.RobotTopic(l.robotID, k), v, paho.PublishMethod_AsyncSend)
 }
 
 // goodbye tells the server that the agent leaves on purpose, and waits until
 // the broker has it.
 func (l *link) goodbye(ctx context.Context) error {
 	topic := wire.RobotTopic(l.robotID, wire.KindPresence)
-	return l.publishWith(ctx, topic, wire.Presence{Graceful: true}, paho.PublishMethod_Blocking)
+	return l.send(ctx, wire.KindPresence, topic, wire.Presence{Graceful: true}, paho.PublishMethod_Blocking)
 }
 
-func (l *link) publishWith(ctx context.Context, topic string, v any, how paho.PublishMethod) error {
+func (l *link) send(ctx context.Context, k wire.Kind, topic string, v any, how paho.PublishMethod) error {
 	l.mu.Lock()
 	client := l.client
 	l.mu.Unlock()
@@ -322,7 +324,10 @@ func (l *link) publishWith(ctx context.Context, topic string, v any, how paho.Pu
 	if err != nil {
 		return err
 	}
-	message := &paho.Publish{Topic: topic, QoS: wire.QoS, Payload: payload}
+	message := &paho.Publish{
+		Topic: topic, QoS: wire.QoS, Payload: payload,
+		Properties: &paho.PublishProperties{MessageExpiry: k.MessageExpiry()},
+	}
 	if _, err := client.PublishWithOptions(ctx, message, paho.PublishOptions{Method: how}); err != nil {
 		return fmt.Errorf("MQTT publish: %w", err)
 	}

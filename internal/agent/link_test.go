@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -36,7 +38,7 @@ func TestHelloKeepsNothingAtTheBroker(t *testing.T) {
 	s := newFakeServer(t)
 	l := &link{robotID: robot, broker: s.config("").Broker}
 	c := l.hello()
-	if !c.CleanStart || c.Properties.SessionExpiryInterval != nil {
+	if !c.CleanStart || *c.Properties.SessionExpiryInterval != 0 {
 		t.Errorf("CONNECT %+v, want a clean start and no session after it", c)
 	}
 	if c.ClientID != "k8s4r-agent-r1" || c.KeepAlive != 60 {
@@ -44,6 +46,23 @@ func TestHelloKeepsNothingAtTheBroker(t *testing.T) {
 	}
 	if w := c.WillMessage; w.Topic != "k8s4r/robots/r1/presence" || string(w.Payload) != `{"online":false}` || w.Retain || w.QoS != 1 {
 		t.Errorf("last will %+v", w)
+	}
+}
+
+// Its task may have gone to another robot since, or have been called off.
+func TestADispatchThatIsSentWhileTheAgentIsAwayIsNotKeptForIt(t *testing.T) {
+	s, dir, ran := newFakeServer(t), t.TempDir(), filepath.Join(t.TempDir(), "ran")
+	first := startAgent(t, s.config(dir))
+	s.awaitRegistered(1)
+	first.stop()
+	s.dispatch(shell("waited", "echo waited >> "+ran), 1)
+
+	startAgent(t, s.config(dir))
+	s.awaitRegistered(2)
+	s.dispatch(shell("fresh", "echo fresh >> "+ran), 1)
+	s.awaitEnd("fresh", 1)
+	if got := lines(ran); !slices.Equal(got, []string{"fresh"}) {
+		t.Errorf("ran %v", got)
 	}
 }
 

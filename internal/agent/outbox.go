@@ -14,7 +14,7 @@ import (
 // doubles from the first to the last of these.
 const (
 	resendFirst = time.Second
-	resendLast  = 30 * time.Second
+	resendLast  = wire.RepeatWithin
 )
 
 // attemptKey names one attempt of one task.

@@ -315,7 +315,9 @@ func (b *Bridge) sendTo(robotID string, k wire.Kind, v any) bool {
 }
 
 func (b *Bridge) publish(connection int64, robotID string, k wire.Kind, payload []byte, retain bool) bool {
-	m := message{topic: wire.RobotTopic(robotID, k), payload: payload, retain: retain, connection: connection}
+	m := message{
+		topic: wire.RobotTopic(robotID, k), payload: payload, retain: retain, expiry: k.MessageExpiry(), connection: connection,
+	}
 	if !b.link.publish(robotID, m) {
 		b.drop(k, "queue is full")
 		return false

@@ -18,7 +18,7 @@ import (
 const (
 	// The bounds of the pause between two dispatches of the same attempt.
 	repeatFirst = time.Second
-	repeatLast  = 30 * time.Second
+	repeatLast  = wire.RepeatWithin
 	// releaseAfter is how long a Task that is being deleted waits for a
 	// document agent to say that it has stopped. Most never say so.
 	releaseAfter = 10 * time.Second

@@ -67,6 +67,7 @@ type message struct {
 	topic   string
 	payload []byte
 	retain  bool
+	expiry  *uint32 // at the broker, in seconds; nil: never
 	// connection that stood when it was decided on. On a later one it would come
 	// before the lists, and before what robots have said meanwhile.
 	connection int64
@@ -266,7 +267,10 @@ func (l *link) sendOne(ctx context.Context, m *autopaho.ConnectionManager, msg m
 	}
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	_, err := m.Publish(ctx, &paho.Publish{Topic: msg.topic, QoS: wire.QoS, Retain: msg.retain, Payload: msg.payload})
+	_, err := m.Publish(ctx, &paho.Publish{
+		Topic: msg.topic, QoS: wire.QoS, Retain: msg.retain, Payload: msg.payload,
+		Properties: &paho.PublishProperties{MessageExpiry: msg.expiry},
+	})
 	if err != nil {
 		l.log.V(1).Info("message was not sent", "topic", msg.topic, "reason", err.Error())
 	}

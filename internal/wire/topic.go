@@ -3,6 +3,7 @@ package wire
 import (
 	"fmt"
 	"strings"
+	"time"
 )
 
 // The topics that all document agents share.
@@ -32,6 +33,22 @@ const (
 	KindDispatch  Kind = "tasks/dispatch" // server to robot
 	KindState     Kind = "tasks/state"    // server to robot, retained
 )
+
+// RepeatWithin is the longest pause before something is said again that nobody
+// has answered.
+const RepeatWithin = 30 * time.Second
+
+// MessageExpiry is how long, in seconds, the broker keeps a message of this
+// kind for a receiver who is away (MQTT 5, 3.3.2.3.3). What is repeated lives
+// until it is: older than that, it would only tell the server that a robot was
+// there ten minutes ago. Nil: for ever, because it is said once.
+func (k Kind) MessageExpiry() *uint32 {
+	if k == KindState || k == KindPresence {
+		return nil
+	}
+	seconds := uint32(RepeatWithin / time.Second)
+	return &seconds
+}
 
 // RobotTopic is the robot's topic of kind k, which is not one of the kinds
 // that have a topic for each task.
