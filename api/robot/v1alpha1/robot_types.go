@@ -101,6 +101,12 @@ type RobotStatus struct {
 	// the time after which a silent robot is offline.
 	// +optional
 	LastHeartbeatTime *metav1.MicroTime `json:"lastHeartbeatTime,omitempty"`
+	// AcknowledgedUntil is the time up to which the server acknowledges
+	// heartbeats: it moves this on before it acknowledges a later one. Who fences
+	// itself counts from the last acknowledged one, so the manager counts from
+	// here. Written only by the server.
+	// +optional
+	AcknowledgedUntil *metav1.MicroTime `json:"acknowledgedUntil,omitempty"`
 	// Message for people about the phase. Written only by the manager, but
 	// for the first one, which the server writes with the object.
 	// +optional

@@ -61,6 +61,12 @@ type TaskSpec struct {
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$`
 	TargetRobot string `json:"targetRobot,omitempty"`
 
+	// Evict makes the task leave its robot and wait for one again, if this is the
+	// number of its present attempt: a wish that comes late means no other one.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Evict int32 `json:"evict,omitempty"`
+
 	// Constraints that a robot must meet.
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
@@ -83,6 +89,10 @@ type TaskStatus struct {
 	// yet. The manager sets it, and it fences off every older one.
 	// +optional
 	Attempt int32 `json:"attempt,omitempty"`
+	// Original is the attempt that was lost with its robot and may count again
+	// when the robot is back. Zero: none. Written by the manager.
+	// +optional
+	Original int32 `json:"original,omitempty"`
 	// Attempts are the last ten, oldest first. The manager opens an entry,
 	// the server closes it with what the robot said.
 	// +optional

@@ -1014,6 +1014,10 @@ func (in *RobotStatus) DeepCopyInto(out *RobotStatus) {
 		in, out := &in.LastHeartbeatTime, &out.LastHeartbeatTime
 		*out = (*in).DeepCopy()
 	}
+	if in.AcknowledgedUntil != nil {
+		in, out := &in.AcknowledgedUntil, &out.AcknowledgedUntil
+		*out = (*in).DeepCopy()
+	}
 	if in.DeviceInfo != nil {
 		in, out := &in.DeviceInfo, &out.DeviceInfo
 		*out = new(DeviceInfo)

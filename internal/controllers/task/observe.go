@@ -69,10 +69,12 @@ func (c *Controller) observe(ctx context.Context, k key) (*World, error) {
 	return w, nil
 }
 
-// evict is why the Task must leave its robot: an operator drains it, or a task
-// of higher priority takes its place.
+// evict is why the Task must leave its robot: an operator wants it to, or drains
+// the robot, or a task of higher priority takes its place.
 func (w *World) evict(victimOf string) string {
 	switch {
+	case w.Task.Spec.Evict > 0 && w.Task.Spec.Evict == w.Task.Status.Attempt:
+		return "it is to leave its robot"
 	case w.Robot != nil && w.Robot.Spec.Drain:
 		return "robot " + w.Robot.Name + " is drained"
 	case victimOf != "":
