@@ -164,14 +164,24 @@ func (l *ledger) entryOf(k key, t *v1alpha1.Task) *entry {
 		e = &entry{key: k, replica: replicaOf(t)}
 		l.enter(e)
 	}
-	e.Task = demand.Task(t.Name, &t.Spec.TaskDefinition)
+	l.redefine(e, demand.Task(t.Name, &t.Spec.TaskDefinition), demand.Constraints(t.Spec.Constraints))
 	e.job, e.index = t.Spec.JobName, indexOf(t)
 	e.since, e.pinned = t.CreationTimestamp.Time, t.Spec.TargetRobot
 	e.uid, e.ready, e.killTimeout = t.UID, readyAt(t), killTimeout(t)
-	e.constraints = demand.Constraints(t.Spec.Constraints)
 	e.leaves = t.DeletionTimestamp != nil || t.Status.AskedToStop()
 	e.failed = t.Status.FailedRobots
 	return e
+}
+
+// redefine takes in what the task is now. One that changed gives back the seat
+// that it was given for what it was: it may not fit there any more, and must
+// give back the room that it took.
+func (l *ledger) redefine(e *entry, now placement.Task, constraints []placement.Constraint) {
+	same := e.Driver == now.Driver && e.Needs.Equal(now.Needs) && (e.uid == "" || slices.Equal(e.constraints, constraints))
+	if !same {
+		l.stand(e)
+	}
+	e.Task, e.constraints = now, constraints
 }
 
 func (l *ledger) enter(e *entry) {

@@ -157,6 +157,9 @@ func (p *plan) robotPhase() lifecycle.RobotPhase {
 func (p *plan) byUs() bool { return chosenByUs(p.Task) }
 
 func chosenByUs(t *v1alpha1.Task) bool {
+	if staysHere(t) {
+		return false // or a drain would give it another robot, which has its own
+	}
 	owner := metav1.GetControllerOf(t)
 	return owner != nil && owner.Kind == "TaskGroup" || t.Annotations[AnnotationPlacedBy] != ""
 }

@@ -29,6 +29,10 @@ func (p *plan) place() {
 	}
 	ready := readyAt(p.Task)
 	switch {
+	case p.groupChanges():
+		p.wake(p.now.Add(retell)) // the group's watch is earlier
+	case p.outdated() != "":
+		p.explain()
 	case p.hopeless():
 		p.giveUp(ReasonNoCapableRobot, "every robot that could take it has failed it, or is blocked for its group")
 	case p.heldBack() != "":
@@ -72,10 +76,7 @@ func or(a, b string) string {
 
 // refusal is why the Task is not placed. Empty: nothing is known against it.
 func (w *World) refusal() string {
-	if why := w.heldBack(); why != "" {
-		return why
-	}
-	return w.Refusal
+	return or(w.heldBack(), or(w.outdated(), w.Refusal))
 }
 
 // dispatch opens the next attempt on the robot.
@@ -132,8 +133,11 @@ func (p *plan) explain() {
 		return
 	}
 	reason := "NoRobotFits"
-	if p.heldBack() != "" {
+	switch {
+	case p.heldBack() != "":
 		reason = "NoJob"
+	case p.outdated() != "":
+		reason = ReasonOutdated
 	}
 	p.mark(v1alpha1.ConditionPlaced, metav1.ConditionFalse, reason, p.refusal())
 }
