@@ -269,7 +269,7 @@ func (l *ledger) seeRobot(obj *v1alpha1.Robot) {
 	r := l.robot(k)
 	now := demand.Robot(obj)
 	now.Held, now.Groups = r.Held, r.Groups
-	if r.known && r.Offer.Equal(now.Offer) {
+	if r.known && r.Equal(now.Offer) {
 		return
 	}
 	r.Robot, r.known, l.changed = now, true, true

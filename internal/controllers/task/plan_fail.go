@@ -31,6 +31,8 @@ func (p *plan) conclude() {
 	case p.outdated() != "":
 		// The robot may not do for the new definition, whose failure this is not.
 		p.giveBack(p.outdated())
+	case p.robotLost() && p.staysHere():
+		p.awaitRobot()
 	case p.restart():
 	default:
 		p.fail(reason)
@@ -41,11 +43,7 @@ func (p *plan) conclude() {
 // It tells whether that is what happens, now or later.
 func (p *plan) restart() bool {
 	policy := restartPolicy(&p.Task.Spec)
-	switch {
-	case p.robotLost() && p.staysHere():
-		p.awaitRobot()
-		return true
-	case policy == nil || policy.Attempts == 0 || p.robotLost() && (p.Robot == nil || p.Capable):
+	if policy == nil || policy.Attempts == 0 || p.robotLost() && (p.Robot == nil || p.Capable) {
 		return false
 	}
 	r := p.restarts(policy)

@@ -129,6 +129,6 @@ func (c *Controller) robotHandler() handler.EventHandler {
 
 // sameRobot tells whether a system job sees no difference between the two.
 func sameRobot(before, after *v1alpha1.Robot) bool {
-	return demand.Robot(before).Offer.Equal(demand.Robot(after).Offer) &&
+	return demand.Robot(before).Equal(demand.Robot(after).Offer) &&
 		(before.DeletionTimestamp == nil) == (after.DeletionTimestamp == nil)
 }

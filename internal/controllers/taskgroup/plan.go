@@ -191,8 +191,8 @@ type plan struct {
 	// staying and leaving are the Members.
 	staying, leaving []Member
 	// seats are the replicas of a system job, by robot.
-	seats map[string]int
-	rollover
+	seats    map[string]int
+	rollover rollover
 }
 
 // over tells whether the group has ended and nothing is left to be done about
@@ -247,8 +247,8 @@ func (p *plan) grow() {
 		p.cover()
 		return
 	}
-	if p.changed() {
-		p.out.Withdraw = true // it asked for what it is no more
+	if p.changed() && p.Group.Status.ObservedGeneration != 0 {
+		p.out.Withdraw = true // what it asked for it is no more
 	}
 	var want []Replica
 	for _, r := range p.missing() {

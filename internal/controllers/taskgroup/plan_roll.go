@@ -51,7 +51,7 @@ func (p *plan) roll() {
 		p.revise(replica)
 		switch {
 		case p.changes(replica):
-			p.busy = append(p.busy, replica[0].Index)
+			p.rollover.busy = append(p.rollover.busy, replica[0].Index)
 			p.evict(replica)
 		case p.reachable(replica) && len(outdated(replica)) > 0:
 			next = append(next, replica)
@@ -59,13 +59,13 @@ func (p *plan) roll() {
 	}
 	// Who is not well in the older definition changes before who is.
 	slices.SortStableFunc(next, func(a, b []Member) int { return p.wellness(a) - p.wellness(b) })
-	free := max(p.maxParallel()-len(p.busy), 0)
+	free := max(p.maxParallel()-len(p.rollover.busy), 0)
 	if !p.mayEvict() {
 		free = 0
 	}
 	for _, replica := range next[:min(free, len(next))] {
 		p.evict(replica)
-		p.busy = append(p.busy, replica[0].Index)
+		p.rollover.busy = append(p.rollover.busy, replica[0].Index)
 	}
 }
 
@@ -99,7 +99,7 @@ func (p *plan) revise(replica []Member) {
 		if !m.Outdated || m.State.Terminal() {
 			continue
 		}
-		p.old++
+		p.rollover.old++
 		if (m.State.Placeable() || m.State == lifecycle.TaskPaused) && p.mayChange() {
 			p.out.Revise = append(p.out.Revise, Revision{Name: m.Name, Forget: !p.unfinished(m)})
 			p.out.Why = append(p.out.Why, "give "+m.Name+" its new definition")
@@ -151,10 +151,11 @@ func (p *plan) unfinished(m Member) bool {
 	return m.Evict == m.Attempt || m.Evict > 0 && rolling(p.Group) && !onRobot(m.State)
 }
 
-// reachable tells whether the replica's robot is in contact, as far as it is
-// bound to one for good.
+// reachable tells whether a replica that is bound to its robot for good could run
+// there again: it is in contact, and takes what is new to it.
 func (p *plan) reachable(replica []Member) bool {
-	return !p.system() || p.Fleet[replica[0].Robot].Online
+	fit := p.Fleet[replica[0].Robot]
+	return !p.system() || fit.Online && fit.Takes
 }
 
 // healthy tells whether a member has ended well or has run for long enough.
@@ -169,8 +170,9 @@ func (p *plan) healthy(m Member) bool {
 			return false
 		}
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 // wellness is 1 for a replica whose members are all healthy, else 0.
@@ -199,7 +201,7 @@ func (p *plan) minHealthyTime() time.Duration {
 // begun or ended. A group that was never changed has no such condition.
 func (p *plan) report(s *v1alpha1.TaskGroupStatus) bool {
 	was := rolling(p.Group)
-	is := p.old > 0 || was && len(p.busy) > 0
+	is := p.rollover.old > 0 || was && len(p.rollover.busy) > 0
 	if !is && !was || p.jobState().Stops() {
 		return false
 	}

@@ -265,6 +265,7 @@ func TestStories(t *testing.T) {
 				s.robot("r1", Fit{})
 				s.edit("command v2 while r1 is away", command(0, "v2"))
 				s.pass(minHealthyTime)
+				s.robot("r1", Fit{Online: true})
 				s.robot("r1", up)
 				s.pass(minHealthyTime)
 			},
