@@ -483,6 +483,7 @@ func TestReconnectSubscribesAndRegistersAgain(t *testing.T) {
 		s.start()
 		s.awaitRegistered(n)
 	}
+	eventually(t, "the agent to say after each connect that it runs", func() bool { return len(s.said("t1", 1)) >= 4 })
 	s.remove("t1", 1)
 	if end := s.awaitEnd("t1", 1); end.Reason != wire.ReasonStopped {
 		t.Errorf("end = %+v, want Stopped", end)

@@ -80,12 +80,12 @@ func (l *lists) init() {
 func (l *lists) dispatchEpoch(t *robotv1.Task) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	c := l.clock(t.Spec.TargetRobot)
+	c := l.clock(t.RobotOfAttempt())
 	epoch := max(versionOf(t.ResourceVersion), c.list+1)
 	c.dispatch = max(c.dispatch, epoch)
 	if c.speaks == robotv1.ProtocolK8s4r && !slices.ContainsFunc(c.refs, func(r wire.TaskRef) bool { return sameAttempt(r, refOf(t)) }) {
 		c.speaks = ""
-		l.ask(t.Spec.TargetRobot, listWindow)
+		l.ask(t.RobotOfAttempt(), listWindow)
 	}
 	return epoch
 }
@@ -128,20 +128,26 @@ func (l *lists) settled(uid types.UID, now *robotv1.Task) {
 
 // changed takes in how a Task was (nil: it is new) and is (nil: it is gone).
 func (l *lists) changed(old, now *robotv1.Task) {
-	was, is := listed(old), listed(now)
-	if was {
+	if listed(old) {
 		l.settled(old.UID, now)
 	}
+	l.moved(old, now)
+	l.moved(originalOf(old), originalOf(now))
+}
+
+// moved asks for the lists in which a run stood, and is to stand.
+func (l *lists) moved(old, now *robotv1.Task) {
+	was, is := listed(old), listed(now)
 	switch {
-	case was && is && old.Spec.TargetRobot == now.Spec.TargetRobot && old.Status.Attempt == now.Status.Attempt:
+	case was && is && old.RobotOfAttempt() == now.RobotOfAttempt() && old.Status.Attempt == now.Status.Attempt:
 	case was && is:
-		l.mark(old.Spec.TargetRobot, 0)
-		l.mark(now.Spec.TargetRobot, 0)
+		l.mark(old.RobotOfAttempt(), 0)
+		l.mark(now.RobotOfAttempt(), 0)
 	case was:
 		// A document agent runs what it finds in a list that is out of date.
-		l.mark(old.Spec.TargetRobot, correctionWindow(now))
+		l.mark(old.RobotOfAttempt(), correctionWindow(now))
 	case is:
-		l.mark(now.Spec.TargetRobot, listWindow)
+		l.mark(now.RobotOfAttempt(), listWindow)
 	}
 }
 
@@ -357,10 +363,14 @@ func (l *lists) tell(connection int64, robotID string) {
 }
 
 // unfinished is what should be running on a robot, as far as anybody has heard.
+//
+// A document agent runs what it does not know, so it is never told of an original.
 func (l *lists) unfinished(robotID string) []*robotv1.Task {
+	document := l.dialect(robotID) == robotv1.ProtocolDocument
 	return slices.DeleteFunc(l.view.tasksOn(robotID), func(t *robotv1.Task) bool {
 		attempt, over := l.over[t.UID]
-		return !listed(t) || over && attempt == t.Status.Attempt
+		original := t != l.view.task(t.UID)
+		return !listed(t) || over && attempt == t.Status.Attempt || document && original
 	})
 }
 

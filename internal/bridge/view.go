@@ -38,13 +38,18 @@ func (v *view) task(uid types.UID) *robotv1.Task {
 }
 
 // tasksOn returns the Tasks that this robot should be running, or is to be told
-// about. What has ended costs nothing here, however much there is of it.
+// about, as it is to see them. What has ended costs nothing here, however much
+// there is of it.
 func (v *view) tasksOn(robotID string) []*robotv1.Task {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	found := make([]*robotv1.Task, 0, len(v.byRobot[robotID]))
 	for uid := range v.byRobot[robotID] {
-		found = append(found, v.tasks[uid])
+		t := v.tasks[uid]
+		if o := originalOf(t); o != nil && o.Spec.TargetRobot == robotID && t.RobotOfAttempt() != robotID {
+			t = o
+		}
+		found = append(found, t)
 	}
 	return found
 }
@@ -123,7 +128,7 @@ func (v *view) put(t *robotv1.Task) (old *robotv1.Task, news bool) {
 	}
 	v.unindex(old)
 	v.tasks[t.UID] = t
-	if id := t.Spec.TargetRobot; listed(t) || wanted(t) != "" {
+	for _, id := range concerned(t) {
 		if v.byRobot[id] == nil {
 			v.byRobot[id] = map[types.UID]struct{}{}
 		}
@@ -143,14 +148,23 @@ func (v *view) removeTask(t *robotv1.Task) *robotv1.Task {
 	return old
 }
 
-func (v *view) unindex(t *robotv1.Task) {
-	if t == nil || t.Spec.TargetRobot == "" {
-		return
+// concerned are the robots that a Task asks something of.
+func concerned(t *robotv1.Task) (ids []string) {
+	if listed(t) || wanted(t) != "" {
+		ids = append(ids, t.RobotOfAttempt())
 	}
-	on := v.byRobot[t.Spec.TargetRobot]
-	delete(on, t.UID)
-	if len(on) == 0 {
-		delete(v.byRobot, t.Spec.TargetRobot)
+	if o := originalOf(t); listed(o) {
+		ids = append(ids, o.Spec.TargetRobot)
+	}
+	return ids
+}
+
+func (v *view) unindex(t *robotv1.Task) {
+	for _, id := range concerned(t) {
+		delete(v.byRobot[id], t.UID)
+		if len(v.byRobot[id]) == 0 {
+			delete(v.byRobot, id)
+		}
 	}
 }
 

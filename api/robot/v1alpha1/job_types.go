@@ -317,21 +317,36 @@ type FailurePolicy struct {
 	BlocklistAfter *int32 `json:"blocklistAfter,omitempty"`
 }
 
+// The ways to settle between an original whose robot has come back and what took
+// its place.
+const (
+	BestScore       = "best_score"
+	KeepOriginal    = "keep_original"
+	KeepReplacement = "keep_replacement"
+	LongestRunning  = "longest_running"
+)
+
 // Disconnect says what happens to tasks on a robot that is out of contact.
 type Disconnect struct {
-	// LostAfter is how long a task waits for its robot.
+	// LostAfter is how long a task waits for its robot, from when that was last
+	// heard. Less than the time after which a silent robot is offline counts only
+	// when the broker has seen the connection break.
 	// +optional
 	// +kubebuilder:default="5m"
 	LostAfter *Duration `json:"lostAfter,omitempty"`
 	// StopOnRobotAfter makes the robot stop the task that long after it lost
-	// contact. Without it a replacement may run beside the original.
+	// contact, and no replacement starts before it has. Without it a replacement
+	// may run beside the original.
 	// +optional
 	StopOnRobotAfter *Duration `json:"stopOnRobotAfter,omitempty"`
-	// Replace the task on another robot while its own is away.
+	// Replace the task on another robot when it has waited for lostAfter. False:
+	// it waits until its own is back, or it is evicted or canceled.
 	// +optional
 	// +kubebuilder:default=true
 	Replace *bool `json:"replace,omitempty"`
-	// Reconcile says which run survives when both are there.
+	// Reconcile says which run survives when both are there: the original, its
+	// replacement, the one that has run for longer, or the one on the robot that
+	// placement would choose.
 	// +optional
 	// +kubebuilder:validation:Enum=best_score;keep_original;keep_replacement;longest_running
 	// +kubebuilder:default=keep_original

@@ -46,6 +46,9 @@ type Controller struct {
 	Scheduler *Scheduler
 	Now       func() time.Time
 	Recorder  events.EventRecorder
+	// Settle is how long robots need to come back after an outage of all of them:
+	// nothing is replaced before one has been in contact for that long.
+	Settle time.Duration
 	// Concurrency is the number of Tasks that are written at a time.
 	Concurrency int
 

@@ -33,7 +33,9 @@ type ledger struct {
 	waiting  map[key]*entry                   // in the cluster and without a seat
 	unseen   map[key]*entry                   // seats whose Task the watch has not shown yet
 	wants    map[key]map[int]placement.Demand // by TaskGroup and index: replicas that do not exist yet
-	leaving  []leaving                        // room of tasks that were deleted while they ran
+	leaving  []leaving                        // room of runs that are told to end
+	ghosts   map[key]ghost                    // originals that may come back, by task
+	contact  map[string]contact               // by namespace
 	changed  bool                             // a cycle may decide otherwise than the last one
 	late     []key                            // seated before the watch showed them, and not told
 
@@ -46,6 +48,12 @@ type ledger struct {
 type robot struct {
 	placement.Robot
 	known bool
+}
+
+// contact counts the robots of a namespace that are in contact.
+type contact struct {
+	robots int
+	since  time.Time // when the first of them came; zero: there is none
 }
 
 // job is what its tasks inherit.
@@ -101,6 +109,8 @@ func newLedger(now func() time.Time) *ledger {
 		waiting:  map[key]*entry{},
 		unseen:   map[key]*entry{},
 		wants:    map[key]map[int]placement.Demand{},
+		ghosts:   map[key]ghost{},
+		contact:  map[string]contact{},
 	}
 }
 
@@ -108,6 +118,7 @@ func newLedger(now func() time.Time) *ledger {
 func (l *ledger) seeTask(t *v1alpha1.Task) {
 	k := key{Namespace: t.Namespace, Name: t.Name}
 	state := lifecycle.TaskState(t.Status.State).Normal()
+	l.haunt(k, t)
 	if e := l.unseen[k]; e != nil && e.seat != t.Spec.TargetRobot {
 		l.late = append(l.late, k)
 	}
@@ -120,12 +131,15 @@ func (l *ledger) seeTask(t *v1alpha1.Task) {
 		l.ran[owner.UID] = true
 	}
 	switch {
-	case state.Active() && t.Spec.TargetRobot != "":
+	case state.Active() && t.RobotOfAttempt() != "":
 		// An exited one keeps its place until it is known what follows: it may
 		// be run again there.
 		e := l.entryOf(k, t)
+		if e.onRobot && e.seat != t.RobotOfAttempt() {
+			l.linger(e) // another run counts now, and this one is told to end
+		}
 		e.onRobot = true
-		l.sit(e, t.Spec.TargetRobot)
+		l.sit(e, t.RobotOfAttempt())
 	case state.Placeable() && t.DeletionTimestamp == nil:
 		l.seeWaiting(k, t)
 	default:
@@ -166,11 +180,15 @@ func (l *ledger) entryOf(k key, t *v1alpha1.Task) *entry {
 	}
 	e.Task = demand.Task(t.Name, &t.Spec.TaskDefinition)
 	e.job, e.index = t.Spec.JobName, indexOf(t)
-	e.since, e.pinned = t.CreationTimestamp.Time, t.Spec.TargetRobot
+	e.since, e.pinned = t.CreationTimestamp.Time, pinnedTo(t)
 	e.uid, e.ready, e.killTimeout = t.UID, readyAt(t), killTimeout(t)
 	e.constraints = demand.Constraints(t.Spec.Constraints)
 	e.leaves = t.DeletionTimestamp != nil || t.Status.AskedToStop()
 	e.failed = t.Status.FailedRobots
+	if g, ok := l.ghosts[k]; ok {
+		// A new attempt there would end the original that may count again.
+		e.failed = append(slices.Clone(e.failed), g.robot.Name)
+	}
 	return e
 }
 
@@ -207,8 +225,9 @@ func (l *ledger) sit(e *entry, robot string) {
 	}
 	l.stand(e)
 	e.seat = robot
-	r := l.robot(key{Namespace: e.key.Namespace, Name: robot})
-	r.Held = r.Held.Plus(e.Room())
+	k := key{Namespace: e.key.Namespace, Name: robot}
+	l.take(k, e.Room())
+	r := l.robot(k)
 	if g := e.replica.group; g.Name != "" {
 		r.Groups[g.Name]++
 		l.sitting[g]++
@@ -232,6 +251,12 @@ func (l *ledger) stand(e *entry) {
 	}
 	e.seat, e.victimOf = "", ""
 	l.free(k, e.Room())
+}
+
+// take holds room on a robot.
+func (l *ledger) take(k key, room placement.Room) {
+	r := l.robot(k)
+	r.Held = r.Held.Plus(room)
 }
 
 // free gives room on a robot back.
@@ -262,6 +287,7 @@ func (l *ledger) seeRobot(obj *v1alpha1.Robot) {
 	if r.known && sameOffer(r.Robot, now) {
 		return
 	}
+	l.reach(k.Namespace, r.inContact(), now.Phase == lifecycle.RobotOnline)
 	r.Robot, r.known, l.changed = now, true, true
 	if now.Phase != lifecycle.RobotOnline {
 		l.withdraw(k)
@@ -274,10 +300,29 @@ func (l *ledger) dropRobot(k key) {
 		return
 	}
 	l.withdraw(k)
+	l.reach(k.Namespace, r.inContact(), false)
 	r.known, l.changed = false, true
 	if r.Held.Tasks == 0 {
 		delete(l.robots, k)
 	}
+}
+
+func (r *robot) inContact() bool { return r.known && r.Phase == lifecycle.RobotOnline }
+
+// reach takes in that a robot was in contact, and is.
+func (l *ledger) reach(namespace string, was, is bool) {
+	c := l.contact[namespace]
+	switch {
+	case is && !was:
+		if c.robots++; c.robots == 1 {
+			c.since = l.now()
+		}
+	case was && !is:
+		if c.robots--; c.robots == 0 {
+			c.since = time.Time{}
+		}
+	}
+	l.contact[namespace] = c
 }
 
 // withdraw takes back the seats on a robot of tasks that were not dispatched

@@ -66,7 +66,38 @@ func (c *Controller) observe(ctx context.Context, k key) (*World, error) {
 	if state.OnRobot() {
 		w.Evict = w.evict(c.Scheduler.victimOf(k))
 	}
-	return w, nil
+	if state == lifecycle.TaskUnknown {
+		w.ContactSince, w.Settle = c.Scheduler.contactSince(k.Namespace), c.Settle
+	}
+	if w.contested() {
+		w.Better = c.Scheduler.better(&t, t.Status.Entry(t.Status.Original).Robot, t.RobotOfAttempt())
+	}
+	if state.Placeable() && w.disconnect().stopAfter > 0 {
+		w.Elsewhere, err = c.elsewhere(ctx, &t)
+	}
+	return w, err
+}
+
+// contested tells whether the choice between an original and what took its place
+// goes by their robots.
+func (w *World) contested() bool {
+	s := &w.Task.Status
+	return s.Original != 0 && s.Entry(s.Original) != nil && w.disconnect().reconcile == v1alpha1.BestScore
+}
+
+// elsewhere are the attempts of a Task that waits of which no end is known.
+func (c *Controller) elsewhere(ctx context.Context, t *v1alpha1.Task) (open []Elsewhere, err error) {
+	for _, a := range t.Status.Attempts {
+		if a.FinishedAt != nil || a.Robot == "" {
+			continue
+		}
+		e := Elsewhere{Attempt: a.Attempt, Name: a.Robot}
+		if e.Robot, err = c.robot(ctx, t.Namespace, a.Robot); err != nil {
+			return nil, err
+		}
+		open = append(open, e)
+	}
+	return open, nil
 }
 
 // evict is why the Task must leave its robot: an operator wants it to, or drains
@@ -98,6 +129,9 @@ func (w *World) excludes() bool {
 func (w *World) robotName() string {
 	if w.Seat != "" {
 		return w.Seat
+	}
+	if lifecycle.TaskState(w.Task.Status.State).Active() {
+		return w.lastRobot()
 	}
 	return w.Task.Spec.TargetRobot
 }

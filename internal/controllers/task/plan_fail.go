@@ -73,7 +73,7 @@ func (p *plan) restart() bool {
 
 // restarts on the present robot within the present interval.
 func (p *plan) restarts(policy *v1alpha1.RestartPolicy) v1alpha1.Restarts {
-	robot := p.Task.Spec.TargetRobot
+	robot := p.lastRobot()
 	interval := policy.Interval.Value()
 	r := p.status.Restarts
 	if r == nil || r.Robot != robot || interval > 0 && !p.now.Before(r.Since.Add(interval)) {
@@ -118,14 +118,7 @@ func (p *plan) fail(reason string) {
 
 // lastRobot is where the attempt ran. The Task itself may name it no more, after
 // a crash between the two writes that hand it on.
-func (w *World) lastRobot() string {
-	for _, a := range w.Task.Status.Attempts {
-		if a.Attempt == w.Task.Status.Attempt && a.Robot != "" {
-			return a.Robot
-		}
-	}
-	return w.Task.Spec.TargetRobot
-}
+func (w *World) lastRobot() string { return w.Task.RobotOfAttempt() }
 
 // failing are the robots that have failed the task, once the attempt that has
 // just exited is judged.
@@ -157,7 +150,7 @@ func (p *plan) elsewhere(delay time.Duration) {
 		t := metav1.NewMicroTime(p.now.Add(delay))
 		p.status.RetryAt = &t
 	}
-	p.out.Meta = &Placing{}
+	p.out.Rebind = &Placing{}
 	because := fmt.Sprintf("robot %s failed it, another one is to try", p.lastRobot())
 	p.mark(v1alpha1.ConditionPlaced, metav1.ConditionFalse, ReasonRescheduled, because)
 	p.out.Warning = p.status.Message + " (" + because + ")"

@@ -43,6 +43,9 @@ func (p *plan) requeue(because string) {
 		return
 	}
 	p.status.FailedRobots = nil
+	if p.status.Original != 0 {
+		p.disown(p.status.Entry(p.status.Original))
+	}
 	p.begin()
 }
 
@@ -57,7 +60,7 @@ func (p *plan) begin() {
 		p.mark(ConditionStopping, metav1.ConditionFalse, p.status.Reason, p.status.Message)
 	}
 	if p.Task.Spec.TargetRobot != "" && p.byUs() {
-		p.out.Meta = &Placing{}
+		p.out.Rebind = &Placing{}
 	}
 }
 

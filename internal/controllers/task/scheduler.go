@@ -233,6 +233,22 @@ func (s *Scheduler) capable(t *v1alpha1.Task, failed []string) (capable, known b
 	return s.ledger.capable(t, failed), true
 }
 
+// contactSince is since when some robot of the namespace has been in contact.
+// Zero: none is.
+func (s *Scheduler) contactSince(namespace string) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ledger.contact[namespace].since
+}
+
+// better is the one of two robots, both of which run the Task, that placement
+// would choose. Empty: neither.
+func (s *Scheduler) better(t *v1alpha1.Task, a, b string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ledger.better(t, a, b)
+}
+
 // Release gives back the seat of a Task that was not created after all.
 func (s *Scheduler) Release(namespace, task string) {
 	s.change(func(l *ledger) { l.release(key{Namespace: namespace, Name: task}) })
