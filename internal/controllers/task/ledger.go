@@ -35,6 +35,7 @@ type ledger struct {
 	wants    map[key]map[int]placement.Demand // by TaskGroup and index: replicas that do not exist yet
 	leaving  []leaving                        // room of runs that are told to end
 	ghosts   map[key]ghost                    // originals that may come back, by task
+	victims  map[key]*entry                   // entries that are to leave for another task
 	contact  map[string]contact               // by namespace
 	changed  bool                             // a cycle may decide otherwise than the last one
 	late     []key                            // seated before the watch showed them, and not told
@@ -89,6 +90,7 @@ type entry struct {
 	seat        string    // robot whose room it takes; empty: none
 	onRobot     bool      // the watch said that it was dispatched
 	leaves      bool      // it is asked to stop
+	original    string    // robot of the original that may count again; empty: none
 	victimOf    string    // the demand that it must leave for; empty: none
 	seated      time.Time
 	refusal     *placement.Refusal
@@ -110,6 +112,7 @@ func newLedger(now func() time.Time) *ledger {
 		unseen:   map[key]*entry{},
 		wants:    map[key]map[int]placement.Demand{},
 		ghosts:   map[key]ghost{},
+		victims:  map[key]*entry{},
 		contact:  map[string]contact{},
 	}
 }
@@ -162,14 +165,40 @@ func (l *ledger) fulfil(t *v1alpha1.Task) {
 // one that its spec names.
 func (l *ledger) seeWaiting(k key, t *v1alpha1.Task) {
 	e := l.entryOf(k, t)
-	if e.onRobot || (e.pinned != "" && e.pinned != e.seat) {
+	if e.onRobot || (e.pinned != "" && e.pinned != e.seat) || l.now().Before(e.ready) {
 		l.stand(e)
 	}
 	e.onRobot = false
+	l.forsake(e)
 	if e.seat == "" {
 		l.waiting[k] = e
 		l.changed = true
 	}
+}
+
+// forsake tells the siblings of a task which may not run on their robot any more.
+func (l *ledger) forsake(e *entry) {
+	for k, sibling := range l.replicas[e.replica] {
+		if sibling.seat != "" && slices.Contains(e.failed, sibling.seat) {
+			l.late = append(l.late, k)
+		}
+	}
+}
+
+// forsakenBy is the task of the same replica that has failed on this one's robot
+// and waits for another: it would wait for ever, because the tasks of a replica
+// share a robot. Empty: none.
+func (l *ledger) forsakenBy(k key) string {
+	e := l.entries[k]
+	if e == nil || e.seat == "" {
+		return ""
+	}
+	for name, sibling := range l.replicas[e.replica] {
+		if sibling.seat == "" && slices.Contains(sibling.failed, e.seat) {
+			return name.Name
+		}
+	}
+	return ""
 }
 
 func (l *ledger) entryOf(k key, t *v1alpha1.Task) *entry {
@@ -184,11 +213,7 @@ func (l *ledger) entryOf(k key, t *v1alpha1.Task) *entry {
 	e.uid, e.ready, e.killTimeout = t.UID, readyAt(t), killTimeout(t)
 	e.constraints = demand.Constraints(t.Spec.Constraints)
 	e.leaves = t.DeletionTimestamp != nil || t.Status.AskedToStop()
-	e.failed = t.Status.FailedRobots
-	if g, ok := l.ghosts[k]; ok {
-		// A new attempt there would end the original that may count again.
-		e.failed = append(slices.Clone(e.failed), g.robot.Name)
-	}
+	e.failed, e.original = t.Status.FailedRobots, l.ghosts[k].robot.Name
 	return e
 }
 
@@ -207,9 +232,13 @@ func (l *ledger) drop(k key) {
 		return
 	}
 	l.stand(e)
+	if l.waiting[k] != nil && len(l.victims) > 0 {
+		l.changed = true // one of them may be allowed to stay
+	}
 	delete(l.entries, k)
 	delete(l.waiting, k)
 	delete(l.unseen, k)
+	delete(l.victims, k)
 	delete(l.replicas[e.replica], k)
 	if len(l.replicas[e.replica]) == 0 {
 		delete(l.replicas, e.replica)
@@ -250,6 +279,7 @@ func (l *ledger) stand(e *entry) {
 		}
 	}
 	e.seat, e.victimOf = "", ""
+	delete(l.victims, e.key)
 	l.free(k, e.Room())
 }
 

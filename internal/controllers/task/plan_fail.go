@@ -48,9 +48,10 @@ func (p *plan) restart() bool {
 		}
 		return p.retryAt(r.Since.Add(policy.Interval.Value()), "the restarts of this interval are used up")
 	}
-	if p.jobState().Holds() {
-		// It waits with the others; none of them may fail because of a pause.
-		p.giveBack(string(p.jobState()))
+	if p.jobState().Holds() || p.Evict != "" {
+		// It waits with the others, or for another robot; none may fail because of
+		// a pause or a drain.
+		p.giveBack(or(p.Evict, string(p.jobState())))
 		return true
 	}
 	if p.status.RetryAt == nil && policy.Delay.Value() > 0 {

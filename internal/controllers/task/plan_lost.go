@@ -258,18 +258,25 @@ func (p *plan) disown(o *v1alpha1.TaskAttempt) {
 	}
 }
 
-// stillRunning says which attempt of a task that its robot must stop by itself
-// may still run, and until when: two of them are never to. The zero time: until
-// its robot, which is in contact, has said that it has ended.
-func (p *plan) stillRunning() (why string, until time.Time) {
+// ReasonStillRunning is that of a Task that waits for the end of an attempt which
+// its robot is to stop by itself.
+const ReasonStillRunning = "StillRunning"
+
+// runsElsewhere keeps a task waiting of which another attempt may still run, if
+// two of them never may: until its robot has certainly stopped it, or, when that
+// is in contact, has said so.
+func (p *plan) runsElsewhere() bool {
 	for _, e := range p.Elsewhere {
-		until = p.fencedAt(e.Robot)
+		why := fmt.Sprintf("its attempt %d may still run on robot %s", e.Attempt, e.Name)
 		if e.Robot != nil && lifecycle.ParseRobotPhase(e.Robot.Status.Phase) == lifecycle.RobotOnline {
-			until = time.Time{}
+			p.mark(v1alpha1.ConditionPlaced, metav1.ConditionFalse, ReasonStillRunning, why)
+			p.wake(p.now.Add(retell))
+			return true
 		}
-		if until.IsZero() || p.now.Before(until) {
-			return fmt.Sprintf("its attempt %d may still run on robot %s", e.Attempt, e.Name), until
+		if until := p.fencedAt(e.Robot); p.now.Before(until) {
+			p.mark(v1alpha1.ConditionPlaced, metav1.ConditionFalse, ReasonStillRunning, why)
+			return p.retryAt(until, why)
 		}
 	}
-	return "", time.Time{}
+	return false
 }

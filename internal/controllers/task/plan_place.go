@@ -28,7 +28,6 @@ func (p *plan) place() {
 		return
 	}
 	ready := readyAt(p.Task)
-	running, until := p.stillRunning()
 	switch {
 	case p.hasLeft():
 		// A crash kept the write back that goes with the state.
@@ -40,11 +39,7 @@ func (p *plan) place() {
 		p.wake(p.now.Add(retell)) // of the Job no watch need tell this Task
 	case p.now.Before(ready):
 		p.wake(ready)
-	case running != "" && !until.IsZero():
-		p.retryAt(until, running)
-	case running != "":
-		p.mark(v1alpha1.ConditionPlaced, metav1.ConditionFalse, ReasonStillRunning, running)
-		p.wake(p.now.Add(retell))
+	case p.runsElsewhere():
 	case p.Seat != "" && p.Robot != nil:
 		p.dispatch()
 	case p.Seat == "" && p.Refusal != "" && p.Task.Spec.TargetRobot != "" && p.byUs():
@@ -54,10 +49,6 @@ func (p *plan) place() {
 		p.explain()
 	}
 }
-
-// ReasonStillRunning is that of a Task that waits for the end of an attempt which
-// its robot is to stop by itself.
-const ReasonStillRunning = "StillRunning"
 
 // hasLeft tells whether the Task, which waits, still names the robot that it has
 // come back from.

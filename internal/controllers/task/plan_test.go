@@ -356,6 +356,8 @@ func TestPlan(t *testing.T) {
 			wantState: pending, wantReason: ReasonReturned, wantTo: &Placing{}},
 		{name: "an evicted task that has stopped waits for another robot", in: world(exited, reason(wire.ReasonStopped), evict),
 			wantState: pending, wantReason: ReasonReturned, wantTo: &Placing{}},
+		{name: "a failed task that would be restarted on a robot that is drained goes elsewhere, and the robot is not to blame",
+			in: world(exited, reason(wire.ReasonExited), evict, restarts(3, 0, 0), capable), wantState: pending, wantReason: ReasonReturned, wantTo: &Placing{}},
 		{name: "an evicted task whose job is called off is canceled", in: world(running, evicting(5*time.Second), inJob(lifecycle.JobFailed)),
 			wantState: running, wantReason: v1alpha1.ReasonStopping, wantWake: wire.DefaultKillTimeout + margin},
 		{name: "a lost robot need not be drained", in: world(unknown, evict)},
