@@ -48,10 +48,8 @@ func (p *plan) restart() bool {
 		}
 		return p.retryAt(r.Since.Add(policy.Interval.Value()), "the restarts of this interval are used up")
 	}
-	if p.jobState().Holds() || p.Evict != "" {
-		// It waits with the others, or for another robot; none may fail because of
-		// a pause or a drain.
-		p.giveBack(or(p.Evict, string(p.jobState())))
+	if why := p.mayNotRestart(); why != "" {
+		p.giveBack(why)
 		return true
 	}
 	if p.status.RetryAt == nil && policy.Delay.Value() > 0 {
@@ -70,6 +68,15 @@ func (p *plan) restart() bool {
 		p.status.Restarts = &r
 	}
 	return true
+}
+
+// mayNotRestart is why a task that has restarts left waits with the others, or for
+// another robot: none may fail because of a pause or a drain. Empty: nothing.
+func (p *plan) mayNotRestart() string {
+	if p.Evict == "" && p.jobState().Holds() {
+		return string(p.jobState())
+	}
+	return p.Evict
 }
 
 // restarts on the present robot within the present interval.
