@@ -107,7 +107,7 @@ func (a *Agent) assemble() {
 		register:  wire.Register{RobotID: c.RobotID, Token: c.Token, AgentVersion: version.Version, Labels: c.Labels},
 		device:    newTelemetry(a.runner.drivers.Names(), time.Now).read,
 		receive:   a.receive,
-		connected: a.connected,
+		connected: a.out.connected,
 		log:       a.log,
 		responses: make(chan wire.Response, 1),
 	}
@@ -259,14 +259,6 @@ func (a *Agent) hand(m message) {
 	case <-time.After(inboxPatience):
 		a.stalled.Store(true)
 		a.runner.noise.drop("message", errStalled)
-	}
-}
-
-// connected takes in that the connection has come up, or broken.
-func (a *Agent) connected(up bool) {
-	a.out.connected(up)
-	if up {
-		a.hand(reconnected{})
 	}
 }
 

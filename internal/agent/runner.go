@@ -36,12 +36,8 @@ type runner struct {
 	stopping  bool
 }
 
-// message is what the server says, a wire.Dispatch, wire.TaskList or wire.Ack, or
-// that it can be spoken to again.
+// message is what the server says: a wire.Dispatch, wire.TaskList or wire.Ack.
 type message any
-
-// reconnected is the message that a new connection stands.
-type reconnected struct{}
 
 // run is an attempt that is alive, from its acceptance to its end.
 type run struct {
@@ -160,18 +156,6 @@ func (r *runner) take(p *plan, m message) {
 		r.list(p, m)
 	case wire.Ack:
 		r.ack(p, m)
-	case reconnected:
-		r.sayAgain(p)
-	}
-}
-
-// sayAgain reports what runs: the server may have given it up for lost meanwhile,
-// and have let another robot run it.
-func (r *runner) sayAgain(p *plan) {
-	for _, run := range r.live {
-		if run.status.Seq > 0 {
-			p.reports = append(p.reports, run.status)
-		}
 	}
 }
 

@@ -71,8 +71,29 @@ func originalOf(t *robotv1.Task) *robotv1.Task {
 	}
 	o := *t // nothing below is changed in place
 	o.Spec.TargetRobot = a.Robot
-	o.Status = robotv1.TaskStatus{State: string(lifecycle.TaskRunning), Attempt: a.Attempt}
+	o.Status = robotv1.TaskStatus{State: string(lifecycle.TaskRunning), Attempt: a.Attempt, Original: a.Attempt}
 	return &o
+}
+
+// isOriginal tells whether a Task is as originalOf shows it.
+func isOriginal(t *robotv1.Task) bool {
+	return t.Status.Original == t.Status.Attempt && t.Status.Original > 0
+}
+
+// callsOff are the attempts of a Task that count no more and whose end nobody has
+// heard. Who must not let two of them run waits for it.
+func callsOff(t *robotv1.Task) (open []robotv1.TaskAttempt) {
+	if t == nil || t.DeletionTimestamp != nil || lifecycle.TaskState(t.Status.State).Terminal() {
+		return nil
+	}
+	s := &t.Status
+	for _, a := range s.Attempts {
+		counts := a.Attempt == s.Original || a.Attempt == s.Attempt && lifecycle.TaskState(s.State).Active()
+		if a.FinishedAt == nil && a.Robot != "" && !counts {
+			open = append(open, a)
+		}
+	}
+	return open
 }
 
 // hasStarted tells whether the attempt that counts has run, by the robot's own

@@ -60,6 +60,7 @@ type listClock struct {
 	list     uint64 // epoch of the last list
 	dispatch uint64 // highest epoch of a dispatch
 	refs     []wire.TaskRef
+	over     []wire.TaskRef
 	speaks   string    // empty: no list was sent
 	ends     time.Time // of a document agent: the first that no list was sent after; zero: none
 	quiet    time.Time // before it, no list goes out that can wait
@@ -133,6 +134,9 @@ func (l *lists) changed(old, now *robotv1.Task) {
 	}
 	l.moved(old, now)
 	l.moved(originalOf(old), originalOf(now))
+	for _, a := range slices.Concat(callsOff(old), callsOff(now)) {
+		l.mark(a.Robot, 0) // a list that says nothing new is not sent
+	}
 }
 
 // moved asks for the lists in which a run stood, and is to stand.
@@ -343,12 +347,12 @@ func (l *lists) tell(connection int64, robotID string) {
 	tasks := l.unfinished(robotID)
 	c := l.clock(robotID)
 	c.ends = time.Time{}
-	refs := refsOf(tasks)
-	if c.speaks == speaks && slices.EqualFunc(c.refs, refs, sameAttempt) {
+	refs, over := refsOf(tasks), inOrder(l.view.overOn(robotID))
+	if c.speaks == speaks && slices.EqualFunc(c.refs, refs, sameAttempt) && slices.EqualFunc(c.over, over, sameAttempt) {
 		return
 	}
 	epoch = max(epoch, c.dispatch, c.list)
-	payload := encodeList(tasks, speaks, wire.TaskList{Tasks: []wire.Task{}, Refs: refs, Epoch: epoch, Era: l.view.era(robotID)})
+	payload := encodeList(tasks, speaks, wire.TaskList{Tasks: []wire.Task{}, Refs: refs, Over: over, Epoch: epoch, Era: l.view.era(robotID)})
 	if len(payload) > wire.MaxPayload {
 		// The broker would end our connection, and with it that of all robots.
 		// The list before stays: it is too old to stop anything that should run.
@@ -359,7 +363,7 @@ func (l *lists) tell(connection int64, robotID string) {
 		l.ask(robotID, listWindow)
 		return
 	}
-	c.list, c.refs, c.speaks = epoch, refs, speaks
+	c.list, c.refs, c.over, c.speaks = epoch, refs, over, speaks
 }
 
 // unfinished is what should be running on a robot, as far as anybody has heard.
@@ -369,8 +373,7 @@ func (l *lists) unfinished(robotID string) []*robotv1.Task {
 	document := l.dialect(robotID) == robotv1.ProtocolDocument
 	return slices.DeleteFunc(l.view.tasksOn(robotID), func(t *robotv1.Task) bool {
 		attempt, over := l.over[t.UID]
-		original := t != l.view.task(t.UID)
-		return !listed(t) || over && attempt == t.Status.Attempt || document && original
+		return !listed(t) || over && attempt == t.Status.Attempt || document && isOriginal(t)
 	})
 }
 
@@ -379,18 +382,26 @@ func refsOf(tasks []*robotv1.Task) []wire.TaskRef {
 	for _, t := range tasks {
 		refs = append(refs, refOf(t))
 	}
-	slices.SortFunc(refs, func(a, b wire.TaskRef) int { return cmp.Compare(a.UID, b.UID) })
+	return inOrder(refs)
+}
+
+func inOrder(refs []wire.TaskRef) []wire.TaskRef {
+	slices.SortFunc(refs, func(a, b wire.TaskRef) int {
+		return cmp.Or(cmp.Compare(a.UID, b.UID), cmp.Compare(a.Attempt, b.Attempt))
+	})
 	return refs
 }
 
 func refOf(t *robotv1.Task) wire.TaskRef {
-	return wire.TaskRef{UID: string(t.UID), Attempt: t.Status.Attempt, Started: hasStarted(t)}
+	return wire.TaskRef{UID: string(t.UID), Attempt: t.Status.Attempt, Started: hasStarted(t), Asked: isOriginal(t)}
 }
 
 // sameAttempt leaves out whether it has started. That is news only to an agent
 // that has lost its memory, which registers, and then gets a list in any case;
 // a list for every start would double their number.
-func sameAttempt(a, b wire.TaskRef) bool { return a.UID == b.UID && a.Attempt == b.Attempt }
+func sameAttempt(a, b wire.TaskRef) bool {
+	return a.UID == b.UID && a.Attempt == b.Attempt && a.Asked == b.Asked
+}
 
 // encodeList writes the list in the robot's dialect.
 func encodeList(tasks []*robotv1.Task, speaks string, ours wire.TaskList) []byte {

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/wire"
 )
 
 // view holds the informers' Tasks and Robots, found by what a message names.
@@ -46,12 +47,29 @@ func (v *view) tasksOn(robotID string) []*robotv1.Task {
 	found := make([]*robotv1.Task, 0, len(v.byRobot[robotID]))
 	for uid := range v.byRobot[robotID] {
 		t := v.tasks[uid]
-		if o := originalOf(t); o != nil && o.Spec.TargetRobot == robotID && t.RobotOfAttempt() != robotID {
-			t = o
+		o := originalOf(t)
+		switch {
+		case t.RobotOfAttempt() == robotID && asks(t):
+			found = append(found, t)
+		case o != nil && o.Spec.TargetRobot == robotID:
+			found = append(found, o)
 		}
-		found = append(found, t)
 	}
 	return found
+}
+
+// overOn are the attempts whose end this robot is to tell.
+func (v *view) overOn(robotID string) (over []wire.TaskRef) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	for uid := range v.byRobot[robotID] {
+		for _, a := range callsOff(v.tasks[uid]) {
+			if a.Robot == robotID {
+				over = append(over, wire.TaskRef{UID: string(uid), Attempt: a.Attempt})
+			}
+		}
+	}
+	return over
 }
 
 // robot returns the Robot with this id, or nil. Of several in different
@@ -148,13 +166,19 @@ func (v *view) removeTask(t *robotv1.Task) *robotv1.Task {
 	return old
 }
 
+// asks tells whether a Task asks something of the robot of its present attempt.
+func asks(t *robotv1.Task) bool { return listed(t) || wanted(t) != "" }
+
 // concerned are the robots that a Task asks something of.
 func concerned(t *robotv1.Task) (ids []string) {
-	if listed(t) || wanted(t) != "" {
+	if asks(t) {
 		ids = append(ids, t.RobotOfAttempt())
 	}
 	if o := originalOf(t); listed(o) {
 		ids = append(ids, o.Spec.TargetRobot)
+	}
+	for _, a := range callsOff(t) {
+		ids = append(ids, a.Robot)
 	}
 	return ids
 }

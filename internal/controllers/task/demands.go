@@ -92,7 +92,7 @@ func (l *ledger) entered(namespace string, d *placement.Demand) bool {
 func (l *ledger) waitingReplicas() map[replica][]*entry {
 	out := make(map[replica][]*entry, len(l.waiting))
 	for _, e := range l.waiting {
-		if e.ready.IsZero() {
+		if e.ready.IsZero() && !e.held {
 			out[e.replica] = append(out[e.replica], e)
 		}
 	}

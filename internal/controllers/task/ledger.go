@@ -85,6 +85,7 @@ type entry struct {
 	failed      []string  // robots that it failed on
 	pinned      string    // spec.targetRobot
 	ready       time.Time // when it may be placed again; zero: at once
+	held        bool      // it waits for the end of another attempt
 	killTimeout time.Duration
 	uid         types.UID // empty: its Task was not seen yet
 	seat        string    // robot whose room it takes; empty: none
@@ -165,7 +166,7 @@ func (l *ledger) fulfil(t *v1alpha1.Task) {
 // one that its spec names.
 func (l *ledger) seeWaiting(k key, t *v1alpha1.Task) {
 	e := l.entryOf(k, t)
-	if e.onRobot || (e.pinned != "" && e.pinned != e.seat) || l.now().Before(e.ready) {
+	if e.onRobot || (e.pinned != "" && e.pinned != e.seat) || l.now().Before(e.ready) || e.held {
 		l.stand(e)
 	}
 	e.onRobot = false
@@ -211,6 +212,7 @@ func (l *ledger) entryOf(k key, t *v1alpha1.Task) *entry {
 	e.job, e.index = t.Spec.JobName, indexOf(t)
 	e.since, e.pinned = t.CreationTimestamp.Time, pinnedTo(t)
 	e.uid, e.ready, e.killTimeout = t.UID, readyAt(t), killTimeout(t)
+	e.held = stillRunning(t)
 	e.constraints = demand.Constraints(t.Spec.Constraints)
 	e.leaves = t.DeletionTimestamp != nil || t.Status.AskedToStop()
 	e.failed, e.original = t.Status.FailedRobots, l.ghosts[k].robot.Name

@@ -56,6 +56,12 @@ func elsewhere(r *v1alpha1.Robot) func(*World) {
 	return func(w *World) { w.Elsewhere = []Elsewhere{{Attempt: 1, Name: "r9", Robot: r}} }
 }
 
+// waitsForEnd is a task that has said that it waits for the end of another
+// attempt.
+func waitsForEnd(w *World) {
+	w.Task.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionPlaced, Status: metav1.ConditionFalse, Reason: ReasonStillRunning}}
+}
+
 // replaced is a task whose first attempt was lost with r1, and of which the
 // second is on r2; both have started if the times are not zero.
 func replaced(original string, started, again time.Time) func(*World) {
@@ -103,7 +109,7 @@ func TestLosingARobot(t *testing.T) {
 		{name: "it is not replaced while nobody could take it", in: world(unknown, silent(offline, time.Hour)), wake: retellLost},
 		{name: "replace: false, and it waits for its own", in: world(unknown, silent(offline, time.Hour), others(time.Hour), stays)},
 		{name: "unless its operator wants it to leave", in: world(unknown, silent(offline, time.Minute), others(time.Hour), stays, evict),
-			want: "pending attempt 1 original 1 (unknown) leaves"},
+			want: "pending attempt 1 leaves"},
 		{name: "a robot that a person chose is waited for", in: world(unknown, silent(offline, time.Hour), others(time.Hour), byHand)},
 		{name: "a robot whose object is gone was lost when that was seen",
 			in:   world(unknown, robotGone, others(time.Hour), condition(ConditionContact, 6*time.Minute, "gone", metav1.ConditionFalse)),
@@ -127,10 +133,12 @@ func TestLosingARobot(t *testing.T) {
 			wake: 4*time.Minute + wire.DefaultKillTimeout + margin},
 		{name: "stopOnRobotAfter: a task that waits is not started while another attempt may still run",
 			in:   world(pending, seat, stopAfter(time.Minute), elsewhere(heard(offline, noon))),
-			want: "pending attempt 0", wake: time.Minute + wire.DefaultKillTimeout + margin},
+			want: "pending attempt 0", wake: retell},
 		{name: "stopOnRobotAfter: nor until a robot in contact has said that it has ended",
 			in:   world(pending, seat, stopAfter(time.Minute), elsewhere(heard(online, noon))),
 			want: "pending attempt 0", wake: retell},
+		{name: "stopOnRobotAfter: when it has ended the scheduler is told first",
+			in: world(pending, seat, stopAfter(time.Minute), waitsForEnd), want: "pending attempt 0"},
 		{name: "stopOnRobotAfter: it is when that robot has stopped it by itself",
 			in:   world(pending, seat, stopAfter(time.Minute), elsewhere(heard(offline, noon.Add(-time.Hour)))),
 			want: "dispatching attempt 1 on r1"},

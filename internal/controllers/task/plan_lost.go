@@ -173,10 +173,11 @@ func (p *plan) replace() {
 	p.mark(v1alpha1.ConditionPlaced, metav1.ConditionFalse, ReasonLost, p.status.Message)
 }
 
-// mayComeBack tells whether the lost attempt may count again. Of a document
+// mayComeBack tells whether the lost attempt may count again. One that was to
+// leave its robot anyway would be made to leave it once more, and of a document
 // agent nobody would hear that it still runs.
 func (p *plan) mayComeBack() bool {
-	return p.disconnect().reconcile != v1alpha1.KeepReplacement && (p.Robot == nil || !demand.Document(p.Robot))
+	return p.Evict == "" && p.disconnect().reconcile != v1alpha1.KeepReplacement && (p.Robot == nil || !demand.Document(p.Robot))
 }
 
 // supersede closes the books on an attempt that never counts again. It may still
@@ -263,20 +264,31 @@ func (p *plan) disown(o *v1alpha1.TaskAttempt) {
 const ReasonStillRunning = "StillRunning"
 
 // runsElsewhere keeps a task waiting of which another attempt may still run, if
-// two of them never may: until its robot has certainly stopped it, or, when that
-// is in contact, has said so.
+// two of them never may: until its robot has certainly stopped it, or has said
+// that it has ended. The scheduler keeps no robot for it meanwhile.
 func (p *plan) runsElsewhere() bool {
 	for _, e := range p.Elsewhere {
-		why := fmt.Sprintf("its attempt %d may still run on robot %s", e.Attempt, e.Name)
-		if e.Robot != nil && lifecycle.ParseRobotPhase(e.Robot.Status.Phase) == lifecycle.RobotOnline {
-			p.mark(v1alpha1.ConditionPlaced, metav1.ConditionFalse, ReasonStillRunning, why)
-			p.wake(p.now.Add(retell))
-			return true
+		inContact := e.Robot != nil && lifecycle.ParseRobotPhase(e.Robot.Status.Phase) == lifecycle.RobotOnline
+		until := p.fencedAt(e.Robot)
+		if !inContact && !p.now.Before(until) {
+			continue
 		}
-		if until := p.fencedAt(e.Robot); p.now.Before(until) {
-			p.mark(v1alpha1.ConditionPlaced, metav1.ConditionFalse, ReasonStillRunning, why)
-			return p.retryAt(until, why)
+		if p.wake(p.now.Add(retell)); !inContact {
+			p.wake(until)
 		}
+		p.mark(v1alpha1.ConditionPlaced, metav1.ConditionFalse, ReasonStillRunning,
+			fmt.Sprintf("its attempt %d may still run on robot %s", e.Attempt, e.Name))
+		return true
+	}
+	if stillRunning(p.Task) {
+		p.mark(v1alpha1.ConditionPlaced, metav1.ConditionFalse, ReasonReturned, "no other attempt runs any more")
+		return true
 	}
 	return false
+}
+
+// stillRunning tells whether the Task waits for the end of another attempt.
+func stillRunning(t *v1alpha1.Task) bool {
+	c := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionPlaced)
+	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == ReasonStillRunning
 }

@@ -37,9 +37,9 @@ func (p *plan) place() {
 	case p.heldBack() != "":
 		p.explain()
 		p.wake(p.now.Add(retell)) // of the Job no watch need tell this Task
+	case p.runsElsewhere():
 	case p.now.Before(ready):
 		p.wake(ready)
-	case p.runsElsewhere():
 	case p.Seat != "" && p.Robot != nil:
 		p.dispatch()
 	case p.Seat == "" && p.Refusal != "" && p.Task.Spec.TargetRobot != "" && p.byUs():
