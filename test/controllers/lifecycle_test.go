@@ -37,6 +37,7 @@ func TestLifecycle(t *testing.T) {
 		{"a job that takes longer than its deadline fails", meetsItsDeadline},
 		{"a job is deleted when its time to live is over", expires},
 		{"a drained robot stops its tasks, which run elsewhere", drainsARobot},
+		{"a task that is to leave its robot waits for one again, once", leavesItsRobot},
 		{"a job that may preempt pushes tasks of lower priority away", preempts},
 		{"only legal wishes are accepted", refusesIllegalWishes},
 		{"the priority of a live job counts at once", changesPriority},
@@ -434,6 +435,25 @@ func drainsARobot(s *space) {
 		}
 		return nil
 	})
+}
+
+func leavesItsRobot(s *space) {
+	s.limited("1", "leave-a")
+	s.stopsWhenAsked()
+	s.job("j", group("g", 1, "t"))
+	s.awaitTask("j-g-0-t", lifecycle.TaskRunning)
+	testkit.EventuallyNoError(s, 10*time.Second, "wish to leave", func() error {
+		t := s.task("j-g-0-t")
+		t.Spec.Evict = t.Status.Attempt
+		return s.Update(s.Context(), t)
+	})
+	testkit.Eventually(s, 20*time.Second, "it runs again", func() bool {
+		t := s.task("j-g-0-t")
+		return t.Status.Attempt == 2 && t.Status.State == string(lifecycle.TaskRunning)
+	})
+	if t := s.task("j-g-0-t"); t.Spec.Evict != 1 || len(t.Status.FailedRobots) != 0 {
+		s.Errorf("evict %d, failed on %v", t.Spec.Evict, t.Status.FailedRobots)
+	}
 }
 
 func preempts(s *space) {
