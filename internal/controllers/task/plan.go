@@ -126,6 +126,8 @@ func (p *plan) decide() {
 	switch {
 	case p.requeued():
 		p.requeue(p.jobBecause())
+	case p.forgiven():
+		p.forgive()
 	case p.state == lifecycle.TaskFailed && p.jobState().Starts():
 		p.unblock()
 	case p.state.Terminal():

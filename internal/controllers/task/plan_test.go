@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -151,6 +152,13 @@ func requeueing(r v1alpha1.RequeueStatus) func(*World) {
 	return func(w *World) {
 		inJob(lifecycle.JobRequeueing)(w)
 		w.Job.Status.Requeue = &r
+	}
+}
+
+// followed is a group that has followed requeues up to a generation.
+func followed(generation int64) func(*World) {
+	return func(w *World) {
+		w.Group = &v1alpha1.TaskGroup{Status: v1alpha1.TaskGroupStatus{ObservedRequeue: generation}}
 	}
 }
 
@@ -317,6 +325,15 @@ func TestPlan(t *testing.T) {
 			wantState: pending, wantReason: ReasonRequeued},
 		{name: "a requeue of one task of a completed job keeps the others",
 			in: world(lifecycle.TaskCompleted, requeueing(v1alpha1.RequeueStatus{From: "completed", Requeue: v1alpha1.Requeue{Tasks: []string{"other"}}}))},
+		{name: "a task that fails after its group has followed the requeue stays failed",
+			in: world(lifecycle.TaskFailed, requeueing(v1alpha1.RequeueStatus{Requeue: v1alpha1.Requeue{Generation: 3}}), followed(3))},
+		{name: "a group that has followed an earlier requeue holds nothing back",
+			in:        world(lifecycle.TaskFailed, requeueing(v1alpha1.RequeueStatus{Requeue: v1alpha1.Requeue{Generation: 3}}), followed(2)),
+			wantState: pending, wantReason: ReasonRequeued},
+		{name: "a requeued job forgives also the robots that failed what completed elsewhere",
+			in: world(lifecycle.TaskCompleted, failedOn("r1"), requeueing(v1alpha1.RequeueStatus{From: "failed"})), wantState: lifecycle.TaskCompleted},
+		{name: "a requeue of another task forgives nothing here",
+			in: world(lifecycle.TaskCompleted, failedOn("r1"), requeueing(v1alpha1.RequeueStatus{Requeue: v1alpha1.Requeue{Tasks: []string{"other"}}}))},
 		{name: "a requeue leaves alone what runs", in: world(running, requeueing(v1alpha1.RequeueStatus{}))},
 		{name: "an attempt that its agent ended goes back and its robot is let go",
 			in: world(exited, reason(wire.ReasonAgentStopped)), wantState: pending, wantReason: ReasonReturned, wantTo: &Placing{}},
@@ -462,5 +479,16 @@ func TestPlansNeverLeaveTheTable(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+func TestForgivingChangesNothingElse(t *testing.T) {
+	w := world(lifecycle.TaskCompleted, failedOn("r1"), requeueing(v1alpha1.RequeueStatus{From: "failed"}))
+	w.Task.Status.Attempt, w.Task.Status.Message = 2, "done"
+	want := w.Task.Status.DeepCopy()
+	want.FailedRobots = nil
+	got := Plan(noon, w)
+	if got.Status == nil || !equality.Semantic.DeepEqual(got.Status, want) || got.Rebind != nil {
+		t.Errorf("status %+v, want %+v", got.Status, want)
 	}
 }

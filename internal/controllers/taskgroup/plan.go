@@ -116,8 +116,7 @@ type Steps struct {
 // Plan decides what follows for one group.
 func Plan(now time.Time, c Config, w World) Steps {
 	p := &plan{now: now, Config: c, World: w}
-	over := w.Group.Status.CompletedAt != nil && p.requeue() == nil
-	if w.Job == nil || w.Job.DeletionTimestamp != nil || w.Group.DeletionTimestamp != nil || over {
+	if w.Job == nil || w.Job.DeletionTimestamp != nil || w.Group.DeletionTimestamp != nil || p.over() {
 		p.out.Withdraw = true
 		return p.out
 	}
@@ -136,6 +135,14 @@ type plan struct {
 	Config
 	now time.Time
 	out Steps
+}
+
+// over tells whether the group has ended and so have its tasks. One that was put
+// back all the same, or is about to be, opens it again: if nobody looked, it
+// would not be counted, and its job would end without it.
+func (p *plan) over() bool {
+	return p.Group.Status.CompletedAt != nil && p.requeue() == nil &&
+		p.Tasks.Terminal() == p.Tasks.Total && p.Excused == 0
 }
 
 func (p *plan) wake(at time.Time) {
@@ -263,6 +270,7 @@ func (p *plan) account() {
 	s.ObservedGeneration = p.Group.Generation
 	changed := p.block(s)
 	changed = p.putBack(s, counts) || changed
+	changed = p.reopen(s, counts) || changed
 	changed = p.advance(s, counts) || changed
 	changed = p.complain(s) || changed
 	at := metav1.NewMicroTime(p.now)
@@ -328,11 +336,7 @@ func (p *plan) requeue() *v1alpha1.RequeueStatus {
 	if p.Job == nil {
 		return nil
 	}
-	r := progress.Requeueing(p.Job)
-	if r == nil || r.Generation <= p.Group.Status.ObservedRequeue {
-		return nil
-	}
-	return r
+	return progress.Requeueing(p.Job, p.Group)
 }
 
 // putBack takes in that all tasks have followed the job's requeue, and opens
@@ -343,13 +347,25 @@ func (p *plan) putBack(s *v1alpha1.TaskGroupStatus, counts lifecycle.Counts) boo
 		return false
 	}
 	s.ObservedRequeue = r.Generation
-	if len(r.Tasks) == 0 {
+	if progress.Forgives(r) {
 		s.BlockedRobots = nil
 	}
 	if counts.Terminal() < counts.Total && s.State != string(lifecycle.JobPending) {
 		s.StartedAt, s.CompletedAt = nil, nil
 		p.become(s, progress.Change{To: lifecycle.JobPending, Why: "the job is requeued"})
 	}
+	return true
+}
+
+// reopen opens a group that had ended before one of its tasks was put back, and
+// tells whether it did. Until all tasks have followed a requeue it leaves the
+// group to that.
+func (p *plan) reopen(s *v1alpha1.TaskGroupStatus, counts lifecycle.Counts) bool {
+	if s.CompletedAt == nil || p.requeue() != nil || counts.Terminal() == counts.Total {
+		return false
+	}
+	s.CompletedAt = nil
+	p.become(s, progress.Change{To: lifecycle.JobPending, Why: "tasks of it were put back"})
 	return true
 }
 

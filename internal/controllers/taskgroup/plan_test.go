@@ -111,6 +111,10 @@ func TestPlan(t *testing.T) {
 		{name: "a task too large for a message fails the group without being created",
 			in: world(5, func(w *World) { w.TooLarge = "too large" }), wantState: "failed", withdraw: true},
 		{name: "a group that has ended is left alone", in: world(2, func(w *World) { w.Group.Status.CompletedAt = &metav1.MicroTime{Time: noon} }), withdraw: true},
+		{name: "a group that ended just before a task of it was put back is open again",
+			in: world(2, have(completed, 1), have(pending, 1), inState("completed"), ended), wantState: "running"},
+		{name: "a group that ended while its job was held is open again for what a blocked robot failed",
+			in: world(40, have(completed, 37), have(lifecycle.TaskFailed, 3), inState("completed"), ended, failing("r1"), excused(3)), wantState: "running"},
 		{name: "a group whose job is being deleted creates nothing more",
 			in: world(2, func(w *World) { w.Job.DeletionTimestamp = &metav1.Time{Time: noon} }), withdraw: true},
 		{name: "a group whose job is gone is left alone", in: world(2, func(w *World) { w.Job = nil }), withdraw: true},
@@ -121,6 +125,9 @@ func TestPlan(t *testing.T) {
 			state := ""
 			if got.Status != nil {
 				state = got.Status.State
+			}
+			if state == "running" && got.Status.CompletedAt != nil {
+				t.Errorf("it runs and has ended at %s", got.Status.CompletedAt)
 			}
 			if len(got.Complete) != c.wantComplete {
 				t.Errorf("completes %+v, want %d", got.Complete, c.wantComplete)
@@ -303,6 +310,45 @@ func TestAGroupFollowsTheRequeueOfItsJob(t *testing.T) {
 			if open := s.State == "pending"; open != (s.CompletedAt == nil) {
 				t.Errorf("%s, completed at %s", s.State, s.CompletedAt)
 			}
+		})
+	}
+}
+
+func TestWhatARequeueWaitsFor(t *testing.T) {
+	task := func(change func(*v1alpha1.Task)) *v1alpha1.Task {
+		task := &v1alpha1.Task{ObjectMeta: metav1.ObjectMeta{Name: "t", Labels: map[string]string{v1alpha1.LabelTaskIndex: "0"}}}
+		task.Status.State, task.Status.FailedRobots = "failed", []string{"r1"}
+		change(task)
+		return task
+	}
+	completes := func(t *v1alpha1.Task) { t.Status.State = "completed" }
+	all := v1alpha1.RequeueStatus{From: "failed"}
+	failed := v1alpha1.RequeueStatus{Requeue: v1alpha1.Requeue{Scope: v1alpha1.RequeueFailed}}
+	named := v1alpha1.RequeueStatus{Requeue: v1alpha1.Requeue{Tasks: []string{"other"}}}
+	for _, c := range []struct {
+		name        string
+		wish        v1alpha1.RequeueStatus
+		task        *v1alpha1.Task
+		want        int
+		wantFailing int
+	}{
+		{"a failed task", all, task(func(*v1alpha1.Task) {}), 1, 1},
+		{"a failed task that is being deleted will never follow", all, task(func(t *v1alpha1.Task) { t.DeletionTimestamp = &metav1.Time{Time: noon} }), 0, 0},
+		{"a completed task whose failure list would block the robot again", all, task(completes), 1, 1},
+		{"the same, of a requeue of the failed", failed, task(completes), 1, 1},
+		{"a requeue of another task clears no other list", named, task(completes), 0, 1},
+		{"a completed task without one", all, task(func(t *v1alpha1.Task) { t.Status.State, t.Status.FailedRobots = "completed", nil }), 0, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			newTally().with("g", func(m *members) {
+				m.see(c.task)
+				if got := m.toPutBack(&c.wish); got != c.want {
+					t.Errorf("waits for %d", got)
+				}
+				if got := len(m.failedOn(1)); got != c.wantFailing {
+					t.Errorf("%d robots have failed it", got)
+				}
+			})
 		})
 	}
 }

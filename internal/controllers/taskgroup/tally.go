@@ -45,6 +45,7 @@ type cell struct {
 	state  lifecycle.TaskState
 	bound  bool
 	failed []string // the robots that failed it
+	leaves bool     // it is being deleted, and follows no wish any more
 }
 
 // slot is the place of a Task in its group.
@@ -153,6 +154,10 @@ func (m *members) see(t *v1alpha1.Task) {
 		state:  lifecycle.TaskState(t.Status.State).Normal(),
 		bound:  t.Spec.TargetRobot != "",
 		failed: t.Status.FailedRobots,
+		leaves: t.DeletionTimestamp != nil,
+	}
+	if c.leaves {
+		c.failed = nil
 	}
 	m.cells[t.Name] = c
 	m.add(c, 1)
@@ -206,11 +211,13 @@ func (m *members) excused(blocked []string) int {
 	return n
 }
 
-// toPutBack is how many Tasks a requeue has yet to put back.
+// toPutBack is how many Tasks have yet to follow a requeue. One that is being
+// deleted never will, and may wait for its robot for as long as that is away.
 func (m *members) toPutBack(r *v1alpha1.RequeueStatus) int {
 	n := 0
 	for name, c := range m.cells {
-		if progress.PutsBack(r, name, c.state) {
+		forgiven := len(c.failed) == 0 || !progress.Forgives(r)
+		if !c.leaves && (progress.PutsBack(r, name, c.state) || !forgiven) {
 			n++
 		}
 	}
