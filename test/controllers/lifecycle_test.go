@@ -29,6 +29,7 @@ func TestLifecycle(t *testing.T) {
 		{"a job that is canceled while its robots take tasks is canceled, forty times", cancelsInTheMiddle},
 		{"a canceled job that is requeued completes", requeues},
 		{"a completed job of which one task is requeued runs that one only", requeuesOne},
+		{"a canceled job of which one task is requeued creates no other", requeuesOneOfACanceled},
 		{"a failed job whose failed tasks are requeued completes", requeuesFailed},
 		{"a task that fails is tried on three robots", triesElsewhere},
 		{"a task that no other robot could take has failed", hasNoCapableRobot},
@@ -218,6 +219,30 @@ func requeuesOne(s *space) {
 		if got := s.task(name).Status.Attempt; got != 1 {
 			s.Errorf("%s took %d attempts", name, got)
 		}
+	}
+}
+
+func requeuesOneOfACanceled(s *space) {
+	s.limited("1", "onec-a")
+	s.stopsWhenAsked()
+	s.job("j", group("g", 30, "t"))
+	s.awaitTask("j-g-0-t", lifecycle.TaskRunning)
+	s.must(s.wish("j", desire(v1alpha1.DesiredCanceled)))
+	s.awaitJob("j", lifecycle.JobCanceled)
+	created := len(s.tasks())
+	if created == 30 {
+		s.Fatal("all tasks were created")
+	}
+	s.must(s.wish("j", requeue("j-g-0-t")))
+	testkit.Eventually(s, 20*time.Second, "the one runs again", func() bool {
+		t := s.task("j-g-0-t")
+		return t.Status.Attempt == 2 && t.Status.State == string(lifecycle.TaskRunning)
+	})
+	s.report("j-g-0-t", lifecycle.TaskSucceeded)
+	s.awaitJob("j", lifecycle.JobCompleted)
+	s.counts("j", v1alpha1.TaskCounts{TotalTasks: 30, SucceededTasks: 1, CanceledTasks: 29})
+	if n := len(s.tasks()); n != created {
+		s.Errorf("%d tasks, %d before", n, created)
 	}
 }
 

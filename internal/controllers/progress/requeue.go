@@ -31,6 +31,11 @@ func Requeueing(j *v1alpha1.Job, g *v1alpha1.TaskGroup) *v1alpha1.RequeueStatus 
 	return r
 }
 
+// OfAll tells whether a requeue is of the whole job, with what was never created.
+func OfAll(r *v1alpha1.RequeueStatus) bool {
+	return len(r.Tasks) == 0 && r.Scope != v1alpha1.RequeueFailed
+}
+
 // Forgives tells whether a requeue clears the failure lists of all tasks and the
 // blocklists, and not only the lists of the tasks that it names. A list that
 // stayed, of a task that completed elsewhere, would block its robots again at

@@ -163,6 +163,14 @@ func (p *plan) count() int {
 	return 1
 }
 
+// end is the index after the last replica that may be created.
+func (p *plan) end() int {
+	if from := p.Group.Status.CanceledFrom; from != nil {
+		return min(int(*from), p.count())
+	}
+	return p.count()
+}
+
 // total is the number of tasks.
 func (p *plan) total() int { return p.count() * len(p.Group.Spec.Tasks) }
 
@@ -207,7 +215,7 @@ func (p *plan) missing() []Replica {
 	}
 	room = min(room, maxAsk)
 	want := p.Gaps[:min(room, len(p.Gaps))]
-	for i := p.Next; i < p.count() && len(want) < room; i++ {
+	for i := p.Next; i < p.end() && len(want) < room; i++ {
 		want = append(want, Replica{Index: i, Tasks: definitions(p.Group)})
 	}
 	return want
@@ -238,9 +246,10 @@ func (p *plan) lookAhead(missing int) int {
 	return n
 }
 
-// counts are all tasks of the group, those not created included. One that is
-// being created may yet run, so nothing has become of it.
-func (p *plan) counts() lifecycle.Counts {
+// counts are all tasks of the group, those not created included, of which some
+// may be canceled for good. One that is being created may yet run, so nothing
+// has become of it.
+func (p *plan) counts(canceledFrom *int32) lifecycle.Counts {
 	c := lifecycle.Counts{Total: p.total()}
 	for state, n := range p.Tasks.In {
 		c.AddN(state, n)
@@ -254,6 +263,9 @@ func (p *plan) counts() lifecycle.Counts {
 		c.AddN(lifecycle.TaskFailed, absent)
 	case p.jobState().Stops():
 		c.AddN(lifecycle.TaskCanceled, absent)
+	case canceledFrom != nil:
+		never := (p.count() - int(*canceledFrom)) * len(p.Group.Spec.Tasks)
+		c.AddN(lifecycle.TaskCanceled, min(max(never, 0), absent))
 	}
 	return c
 }
@@ -263,8 +275,9 @@ func (p *plan) account() {
 	if p.Tasks.Total == 0 && len(p.out.Ask) > 0 && p.Denied == "" {
 		return // what is about to be created will show, and then there is more to say
 	}
-	counts := p.counts()
 	s := p.Group.Status.DeepCopy()
+	s.CanceledFrom = p.canceledFrom()
+	counts := p.counts(s.CanceledFrom)
 	s.TaskCounts = progress.Write(counts)
 	s.CreatedReplicas = max(s.CreatedReplicas, int32(p.Next))
 	s.ObservedGeneration = p.Group.Generation
@@ -337,6 +350,24 @@ func (p *plan) requeue() *v1alpha1.RequeueStatus {
 		return nil
 	}
 	return progress.Requeueing(p.Job, p.Group)
+}
+
+// canceledFrom is the first of the replicas that were canceled before they were
+// created. A requeue of some tasks of a job that was called off must not start
+// them: nobody asked for them, and nobody could name them. One of the whole job
+// does.
+func (p *plan) canceledFrom() *int32 {
+	before, r := p.Group.Status.CanceledFrom, p.requeue()
+	switch {
+	case r == nil:
+		return before
+	case progress.OfAll(r):
+		return nil
+	case before == nil && lifecycle.JobState(r.From).Stops():
+		from := max(p.Group.Status.CreatedReplicas, int32(p.Next))
+		return &from
+	}
+	return before
 }
 
 // putBack takes in that all tasks have followed the job's requeue, and opens

@@ -353,6 +353,55 @@ func TestWhatARequeueWaitsFor(t *testing.T) {
 	}
 }
 
+func TestWhatWasNeverCreatedStaysCanceledWhenSomeAreRequeued(t *testing.T) {
+	some := v1alpha1.Requeue{Generation: 3, Scope: v1alpha1.RequeueFailed}
+	named := v1alpha1.Requeue{Generation: 3, Tasks: []string{"j-g-0-t"}}
+	all := v1alpha1.Requeue{Generation: 3, Scope: v1alpha1.RequeueAll}
+	from := func(n int32) func(*World) { return func(w *World) { w.Group.Status.CanceledFrom = &n } }
+	by := func(r v1alpha1.Requeue, state string) func(*World) {
+		return func(w *World) {
+			requeued(0)(w)
+			w.Job.Status.Requeue = &v1alpha1.RequeueStatus{Requeue: r, From: state}
+		}
+	}
+	const pending, canceled = lifecycle.TaskPending, lifecycle.TaskCanceled
+	for _, c := range []struct {
+		name                      string
+		in                        World
+		wantState                 string
+		wantPending, wantCanceled int32
+		wantFrom                  int32 // -1: none
+	}{
+		{"one task of a canceled job", world(10, have(pending, 1), have(canceled, 2), by(named, "canceled")), "pending", 1, 9, 3},
+		{"the failed tasks of a failed job", world(10, have(pending, 1), have(canceled, 2), by(some, "failed")), "pending", 1, 9, 3},
+		{"tasks of another group", world(10, have(canceled, 3), inState("canceled"), ended, by(named, "canceled")), "canceled", 0, 10, 3},
+		{"what was begun counts as created, although its Task is gone",
+			world(10, have(pending, 1), func(w *World) { w.Group.Status.CreatedReplicas = 4 }, by(named, "canceled")), "pending", 4, 6, 4},
+		{"what waits while the job is paused was not canceled", world(10, have(pending, 3), by(some, "paused")), "pending", 10, 0, -1},
+		{"a second requeue of some", world(10, have(pending, 1), have(canceled, 2), from(3), by(named, "completed")), "pending", 1, 9, 3},
+		{"a requeue of the whole job", world(10, have(pending, 3), from(3), by(all, "canceled")), "pending", 10, 0, -1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := Plan(noon, Config{}.WithDefaults(), c.in).Status
+			got := int32(-1)
+			if s.CanceledFrom != nil {
+				got = *s.CanceledFrom
+			}
+			if s.State != c.wantState || s.PendingTasks != c.wantPending || s.CanceledTasks != c.wantCanceled || got != c.wantFrom {
+				t.Errorf("%s, canceled from %d on, counts %+v", s.State, got, s.TaskCounts)
+			}
+		})
+	}
+	goesOn := world(10, have(pending, 1), have(canceled, 2), from(3), inState("pending"))
+	if got := Plan(noon, Config{}.WithDefaults(), goesOn); len(got.Ask) != 0 {
+		t.Errorf("then it creates %+v", got.Ask)
+	}
+	ends := world(10, have(lifecycle.TaskCompleted, 1), have(canceled, 2), from(3), inState("running"))
+	if s := Plan(noon, Config{}.WithDefaults(), ends).Status; s.State != "completed" || s.CompletedAt == nil || s.CanceledTasks != 9 {
+		t.Errorf("and at its end it is %+v", s)
+	}
+}
+
 func TestARobotThatFailsTooManyTasksIsBlocked(t *testing.T) {
 	cfg := Config{}.WithDefaults()
 	got := Plan(noon, cfg, world(10, have(lifecycle.TaskFailed, 3), have(lifecycle.TaskRunning, 7), inState("running"), failing("r1"), excused(3)))
