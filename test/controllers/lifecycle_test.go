@@ -41,6 +41,7 @@ func TestLifecycle(t *testing.T) {
 		{"a task that is to leave its robot waits for one again, once", leavesItsRobot},
 		{"a job that may preempt pushes tasks of lower priority away", preempts},
 		{"only legal wishes are accepted", refusesIllegalWishes},
+		{"a manifest that knows nothing of the last requeue is accepted, and puts nothing back", acceptsOldManifests},
 		{"the priority of a live job counts at once", changesPriority},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.run(s.namespace(t, fmt.Sprintf("life-%d", i))) })
@@ -407,6 +408,41 @@ func refusesIllegalWishes(s *space) {
 			s.Errorf("%s: %v", c.name, err)
 		}
 	}
+}
+
+func acceptsOldManifests(s *space) {
+	s.robots("git-a")
+	s.server(succeed)
+	s.job("j", group("g", 1, "t"))
+	s.awaitJob("j", lifecycle.JobCompleted)
+	var warnings said
+	operator := &space{T: s.T, system: s.warnedBy(&warnings), name: s.name}
+	runs := func(attempt int32) {
+		s.Helper()
+		testkit.Eventually(s, 20*time.Second, fmt.Sprintf("attempt %d", attempt), func() bool { return s.task("j-g-0-t").Status.Attempt >= attempt })
+		s.awaitJob("j", lifecycle.JobCompleted)
+		if got := s.task("j-g-0-t").Status.Attempt; got != attempt {
+			s.Errorf("attempt %d, want %d", got, attempt)
+		}
+	}
+	requeue := func(generation int64) {
+		s.Helper()
+		s.must(operator.wish("j", func(j *v1alpha1.JobSpec) { j.Requeue = &v1alpha1.Requeue{Generation: generation} }))
+	}
+	requeue(3)
+	runs(2)
+	requeue(1)
+	s.must(operator.wish("j", func(j *v1alpha1.JobSpec) { j.Requeue = nil }))
+	if got := warnings.list(); len(got) != 0 {
+		s.Errorf("warned: %q", got)
+	}
+	requeue(2)
+	const want = "spec.requeue.generation: 2 puts nothing back, because 3 was taken up already; write 4 for another requeue"
+	if got := warnings.list(); len(got) != 1 || !strings.Contains(got[0], want) {
+		s.Errorf("warned: %q", got)
+	}
+	requeue(4)
+	runs(3)
 }
 
 func changesPriority(s *space) {

@@ -101,7 +101,8 @@ type JobSpec struct {
 	// +kubebuilder:validation:Enum=running;paused;canceled
 	DesiredState string `json:"desiredState,omitempty"`
 
-	// Requeue puts tasks of the job back, each time that its generation grows.
+	// Requeue puts tasks of the job back, each time that its generation grows
+	// beyond the one in status.requeue. An older one, or none, is no wish.
 	// +optional
 	Requeue *Requeue `json:"requeue,omitempty"`
 
@@ -278,7 +279,8 @@ type Update struct {
 
 // Requeue puts tasks of a job back.
 type Requeue struct {
-	// Generation of the wish: each growth puts tasks back once.
+	// Generation of the wish: each growth beyond the one that was taken up last
+	// puts tasks back once.
 	// +kubebuilder:validation:Minimum=0
 	Generation int64 `json:"generation"`
 	// Scope of the wish: all tasks, or the failed ones. Ignored when tasks
