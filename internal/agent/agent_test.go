@@ -614,14 +614,7 @@ func TestADiskThatRefusesTheJournal(t *testing.T) {
 		s, dir := newFakeServer(t), t.TempDir()
 		var full atomic.Bool
 		full.Store(true)
-		a := startAgent(t, s.config(dir), func(a *Agent) {
-			a.runner.append = func(recs ...journal.Record) error {
-				if full.Load() {
-					return syscall.ENOSPC
-				}
-				return a.journal.Append(recs...)
-			}
-		})
+		a := startAgent(t, s.config(dir), refusing(&full, syscall.ENOSPC))
 		s.awaitRegistered(1)
 		s.dispatch(shell("t1", "exit 0"), 1)
 		eventually(t, "the refusal to be noted", func() bool { return a.runner.noise.total() > 0 })
@@ -636,14 +629,7 @@ func TestADiskThatRefusesTheJournal(t *testing.T) {
 	t.Run("a failed sync ends the agent and its tasks, and the next one says so", func(t *testing.T) {
 		s, dir := newFakeServer(t), t.TempDir()
 		var broken atomic.Bool
-		a := startAgent(t, s.config(dir), func(a *Agent) {
-			a.runner.append = func(recs ...journal.Record) error {
-				if broken.Load() {
-					return journal.ErrBroken
-				}
-				return a.journal.Append(recs...)
-			}
-		})
+		a := startAgent(t, s.config(dir), refusing(&broken, journal.ErrBroken))
 		s.awaitRegistered(1)
 		s.dispatch(shell("t1", "sleep 600"), 1)
 		s.awaitRunning("t1", 1)
@@ -663,14 +649,7 @@ func TestADiskThatRefusesTheJournal(t *testing.T) {
 	t.Run("a stop does not wait for it for ever, and no process stays", func(t *testing.T) {
 		s, dir := newFakeServer(t), t.TempDir()
 		var full atomic.Bool
-		a := startAgent(t, s.config(dir), func(a *Agent) {
-			a.runner.append = func(recs ...journal.Record) error {
-				if full.Load() {
-					return syscall.ENOSPC
-				}
-				return a.journal.Append(recs...)
-			}
-		})
+		a := startAgent(t, s.config(dir), refusing(&full, syscall.ENOSPC))
 		s.awaitRegistered(1)
 		s.dispatch(shell("t1", "sleep 600"), 1)
 		s.awaitRunning("t1", 1)
