@@ -20,6 +20,7 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/controllers/expect"
+	"k8s4r.io/k8s4r/internal/controllers/wake"
 	"k8s4r.io/k8s4r/internal/lifecycle"
 )
 
@@ -151,12 +152,5 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		}
 		return reconcile.Result{}, err
 	}
-	return steps.result(now), nil
-}
-
-func (s Steps) result(now time.Time) reconcile.Result {
-	if s.WakeAt.IsZero() {
-		return reconcile.Result{}
-	}
-	return reconcile.Result{RequeueAfter: max(s.WakeAt.Sub(now), time.Millisecond)}
+	return wake.At(steps.WakeAt, now), nil
 }
