@@ -346,6 +346,10 @@ func TestDelete(t *testing.T) {
 	eventually(t, "the trap to be set", func() bool { return len(lines(stateFile(dir, "t1", 2, "stdout.log"))) > 0 })
 
 	s.remove("nobody", 1)
+	if end := s.awaitEnd("nobody", 1); end.Reason != wire.ReasonStopped {
+		t.Errorf("a delete that came before its dispatch is answered with %+v, want Stopped", end)
+	}
+	s.dispatch(shell("nobody", "echo ran"), 1)
 	s.remove("t1", 1)
 	eventually(t, "the delete of an older attempt to be refused", func() bool { return a.runner.noise.total() == 1 })
 	s.remove("t1", 2)
@@ -363,8 +367,8 @@ func TestDelete(t *testing.T) {
 			t.Errorf("answered with %+v, want %+v", r, end)
 		}
 	}
-	if got := s.said("nobody", 1); len(got) != 0 {
-		t.Errorf("an unknown task was answered with %+v", got)
+	if _, err := os.Stat(taskDir(dir, "nobody", 1)); err == nil {
+		t.Error("a dispatch that came after its delete was run")
 	}
 }
 
@@ -610,14 +614,7 @@ func TestADiskThatRefusesTheJournal(t *testing.T) {
 		s, dir := newFakeServer(t), t.TempDir()
 		var full atomic.Bool
 		full.Store(true)
-		a := startAgent(t, s.config(dir), func(a *Agent) {
-			a.runner.append = func(recs ...journal.Record) error {
-				if full.Load() {
-					return syscall.ENOSPC
-				}
-				return a.journal.Append(recs...)
-			}
-		})
+		a := startAgent(t, s.config(dir), refusing(&full, syscall.ENOSPC))
 		s.awaitRegistered(1)
 		s.dispatch(shell("t1", "exit 0"), 1)
 		eventually(t, "the refusal to be noted", func() bool { return a.runner.noise.total() > 0 })
@@ -632,14 +629,7 @@ func TestADiskThatRefusesTheJournal(t *testing.T) {
 	t.Run("a failed sync ends the agent and its tasks, and the next one says so", func(t *testing.T) {
 		s, dir := newFakeServer(t), t.TempDir()
 		var broken atomic.Bool
-		a := startAgent(t, s.config(dir), func(a *Agent) {
-			a.runner.append = func(recs ...journal.Record) error {
-				if broken.Load() {
-					return journal.ErrBroken
-				}
-				return a.journal.Append(recs...)
-			}
-		})
+		a := startAgent(t, s.config(dir), refusing(&broken, journal.ErrBroken))
 		s.awaitRegistered(1)
 		s.dispatch(shell("t1", "sleep 600"), 1)
 		s.awaitRunning("t1", 1)
@@ -659,14 +649,7 @@ func TestADiskThatRefusesTheJournal(t *testing.T) {
 	t.Run("a stop does not wait for it for ever, and no process stays", func(t *testing.T) {
 		s, dir := newFakeServer(t), t.TempDir()
 		var full atomic.Bool
-		a := startAgent(t, s.config(dir), func(a *Agent) {
-			a.runner.append = func(recs ...journal.Record) error {
-				if full.Load() {
-					return syscall.ENOSPC
-				}
-				return a.journal.Append(recs...)
-			}
-		})
+		a := startAgent(t, s.config(dir), refusing(&full, syscall.ENOSPC))
 		s.awaitRegistered(1)
 		s.dispatch(shell("t1", "sleep 600"), 1)
 		s.awaitRunning("t1", 1)

@@ -134,13 +134,11 @@ func (r *runner) stop(run *run, why driver.Cause, grace time.Duration) {
 	}
 }
 
-// remove stops a task on request. One that is over answers with its end, one
-// that is not known here with nothing.
+// remove stops a task on request. One that is over answers with its end.
 func (r *runner) remove(p *plan, d wire.Dispatch) {
 	run := r.live[d.Task.Metadata.UID]
 	if run == nil {
-		last, _ := r.journal.Latest(d.Task.Metadata.UID)
-		p.reports = append(p.reports, lastReport(last)...)
+		r.conclude(p, d)
 		return
 	}
 	if d.Attempt < run.attempt {
@@ -152,6 +150,21 @@ func (r *runner) remove(p *plan, d wire.Dispatch) {
 		r.turnDown(p, *next, wire.ReasonStopped, stopMessages[wire.ReasonStopped])
 	}
 	r.stop(run, wire.ReasonStopped, killTimeout(run.task.Spec))
+}
+
+// conclude answers for an attempt that does not run here and is not to: with the
+// end that the journal has of it, else with the word that it never will. Its
+// dispatch may still be on its way, and silence would keep whoever waits for the
+// end waiting.
+func (r *runner) conclude(p *plan, d wire.Dispatch) {
+	if last, known := r.journal.Latest(d.Task.Metadata.UID); known && last.Attempt > d.Attempt {
+		p.reports = append(p.reports, lastReport(last)...) // what replaced it has ended as well
+	}
+	if e, known := r.journal.Get(d.Task.Metadata.UID, d.Attempt); known {
+		p.reports = append(p.reports, lastReport(e)...)
+		return
+	}
+	r.turnDown(p, d, wire.ReasonStopped, "The attempt was called off before it came here")
 }
 
 // list stops what should not be running any more, and answers for what has been
@@ -178,21 +191,48 @@ func (r *runner) list(p *plan, l wire.TaskList) {
 			r.stop(run, wire.ReasonStopped, killTimeout(run.task.Spec))
 		}
 	}
+	for _, ref := range l.Over {
+		r.callOff(p, ref)
+	}
+}
+
+// callOff answers for an attempt that counts no more. One that runs is stopped
+// already, because the list does not name it.
+func (r *runner) callOff(p *plan, ref wire.TaskRef) {
+	d := dispatchOf(ref)
+	if err := fitsThisRobot(r.robot, d); err != nil {
+		r.noise.drop("task in a list", err)
+		return
+	}
+	if run := r.live[ref.UID]; run == nil || run.attempt != d.Attempt {
+		r.conclude(p, d)
+	}
+}
+
+func dispatchOf(ref wire.TaskRef) wire.Dispatch {
+	return wire.Dispatch{Action: wire.ActionCreate, Attempt: max(ref.Attempt, 1), Task: wire.Task{Metadata: wire.TaskMeta{UID: ref.UID}}}
 }
 
 // recall answers for an attempt that a list says was started here, if nobody
-// here knows it.
+// here knows it, or if the server asks for it.
 func (r *runner) recall(p *plan, ref wire.TaskRef) {
-	d := wire.Dispatch{Action: wire.ActionCreate, Attempt: max(ref.Attempt, 1), Task: wire.Task{Metadata: wire.TaskMeta{UID: ref.UID}}}
+	d := dispatchOf(ref)
 	if err := fitsThisRobot(r.robot, d); err != nil {
 		r.noise.drop("task in a list", err)
 		return
 	}
 	if run := r.live[ref.UID]; run != nil && run.attempt == d.Attempt {
+		if ref.Asked && run.status.Seq > 0 {
+			p.reports = append(p.reports, run.status)
+		}
 		return
 	}
-	if _, known := r.journal.Get(ref.UID, d.Attempt); !known {
+	e, known := r.journal.Get(ref.UID, d.Attempt)
+	switch {
+	case !known:
 		r.lost(p, d)
+	case ref.Asked:
+		p.reports = append(p.reports, lastReport(e)...)
 	}
 }
 

@@ -11,11 +11,13 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/eclipse/paho.golang/paho"
 
+	"k8s4r.io/k8s4r/internal/agent/journal"
 	"k8s4r.io/k8s4r/internal/broker"
 	"k8s4r.io/k8s4r/internal/wire"
 )
@@ -267,6 +269,18 @@ type running struct {
 	cancel func()
 	hurry  func()
 	err    func() error // waits until it has ended
+}
+
+// refusing makes the agent's journal answer with err while refuses is set.
+func refusing(refuses *atomic.Bool, err error) func(*Agent) {
+	return func(a *Agent) {
+		a.runner.append = func(recs ...journal.Record) error {
+			if refuses.Load() {
+				return err
+			}
+			return a.journal.Append(recs...)
+		}
+	}
 }
 
 func startAgent(t testing.TB, c Config, change ...func(*Agent)) *running {

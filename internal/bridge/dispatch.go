@@ -29,7 +29,7 @@ func wanted(t *robotv1.Task) string {
 	}
 	state := lifecycle.TaskState(t.Status.State).Normal()
 	switch {
-	case t.Spec.TargetRobot == "":
+	case t.RobotOfAttempt() == "":
 		return ""
 	case t.DeletionTimestamp != nil:
 		if heldForRobot(t) || state.OnRobot() {
@@ -51,8 +51,49 @@ func wanted(t *robotv1.Task) string {
 // listed tells whether the task belongs to what should be running on its
 // robot.
 func listed(t *robotv1.Task) bool {
-	return t != nil && t.DeletionTimestamp == nil && t.Spec.TargetRobot != "" &&
+	return t != nil && t.DeletionTimestamp == nil && t.RobotOfAttempt() != "" &&
 		!t.Status.AskedToStop() && lifecycle.TaskState(t.Status.State).OnRobot()
+}
+
+// originalOf is the Task as the robot is to see it that was lost while it ran
+// it: that run goes on there until the manager has decided which one counts.
+// Nil: there is none.
+//
+// It has started, whether anybody knows of that or not, so a robot that does not
+// know it says so instead of running it beside the one that took its place.
+func originalOf(t *robotv1.Task) *robotv1.Task {
+	if t == nil || t.Status.Original == 0 || lifecycle.TaskState(t.Status.State).Terminal() {
+		return nil
+	}
+	a := t.Status.Entry(t.Status.Original)
+	if a == nil || a.FinishedAt != nil {
+		return nil
+	}
+	o := *t // nothing below is changed in place
+	o.Spec.TargetRobot = a.Robot
+	o.Status = robotv1.TaskStatus{State: string(lifecycle.TaskRunning), Attempt: a.Attempt, Original: a.Attempt}
+	return &o
+}
+
+// isOriginal tells whether a Task is as originalOf shows it.
+func isOriginal(t *robotv1.Task) bool {
+	return t.Status.Original == t.Status.Attempt && t.Status.Original > 0
+}
+
+// callsOff are the attempts of a Task that count no more and whose end nobody has
+// heard. Who must not let two of them run waits for it.
+func callsOff(t *robotv1.Task) (open []robotv1.TaskAttempt) {
+	if t == nil || t.DeletionTimestamp != nil || lifecycle.TaskState(t.Status.State).Terminal() {
+		return nil
+	}
+	s := &t.Status
+	for _, a := range s.Attempts {
+		counts := a.Attempt == s.Original || a.Attempt == s.Attempt && lifecycle.TaskState(s.State).Active()
+		if a.FinishedAt == nil && a.Robot != "" && !counts {
+			open = append(open, a)
+		}
+	}
+	return open
 }
 
 // hasStarted tells whether the attempt that counts has run, by the robot's own
@@ -61,7 +102,7 @@ func hasStarted(t *robotv1.Task) bool {
 	if lifecycle.TaskState(t.Status.State) == lifecycle.TaskRunning {
 		return true
 	}
-	a := entry(&t.Status, t.Status.Attempt)
+	a := t.Status.Entry(t.Status.Attempt)
 	return a != nil && a.StartedAt != nil
 }
 
@@ -81,7 +122,7 @@ func portable(t *robotv1.Task, dialect string) *robotv1.Task {
 	p := *t // nothing below is changed in place
 	p.APIVersion, p.Kind = robotv1.GroupVersion.String(), "Task"
 	p.ManagedFields = nil
-	p.Status = robotv1.TaskStatus{}
+	p.Spec.TargetRobot, p.Status = t.RobotOfAttempt(), robotv1.TaskStatus{}
 	if dialect != robotv1.ProtocolK8s4r {
 		p.UID = types.UID(wire.AttemptUID(string(t.UID), t.Status.Attempt))
 	}

@@ -87,7 +87,7 @@ func (d *downlink) changed(uid types.UID) {
 		d.drop(old)
 		return
 	}
-	next := &item{uid: t.UID, robot: t.Spec.TargetRobot, attempt: t.Status.Attempt, action: action, state: t.Status.State}
+	next := &item{uid: t.UID, robot: t.RobotOfAttempt(), attempt: t.Status.Attempt, action: action, state: t.Status.State}
 	if old != nil && old.same(next) {
 		return
 	}
@@ -108,7 +108,7 @@ func (d *downlink) removed(t *robotv1.Task) {
 	d.mu.Lock()
 	d.drop(d.items[t.UID])
 	d.mu.Unlock()
-	if lifecycle.TaskState(t.Status.State).OnRobot() && t.Spec.TargetRobot != "" {
+	if lifecycle.TaskState(t.Status.State).OnRobot() && t.RobotOfAttempt() != "" {
 		d.send(t, wire.ActionDelete)
 	}
 }
@@ -306,7 +306,7 @@ func (d *downlink) letGo(t *robotv1.Task, i item) bool {
 // spoken gets nothing: it listens to nobody. Nobody gets anything before the
 // list that belongs to it.
 func (d *downlink) send(t *robotv1.Task, action string) {
-	robotID := t.Spec.TargetRobot
+	robotID := t.RobotOfAttempt()
 	connection := d.mayTell(robotID, action)
 	if connection == 0 {
 		return
@@ -331,7 +331,7 @@ func (d *downlink) cannotSend(t *robotv1.Task, action string, err error) {
 		d.log.Error(err, "dispatch task", "task", t.Namespace+"/"+t.Name, "action", action)
 		return
 	}
-	d.reject(report{robot: t.Spec.TargetRobot, uid: t.UID, attempt: t.Status.Attempt, document: true, Status: wire.Status{
+	d.reject(report{robot: t.RobotOfAttempt(), uid: t.UID, attempt: t.Status.Attempt, document: true, Status: wire.Status{
 		State: wire.ReportFailed, ExitCode: codeUnknown, Reason: wire.ReasonRejected, Event: wire.ReasonRejected,
 		Message: "The task does not fit one message to a robot: " + err.Error(), UpdatedAt: d.now(),
 	}})

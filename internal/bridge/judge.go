@@ -57,20 +57,28 @@ const codeUnknown = -1
 // Two things are apart: the attempt's entry in the history, which any end may
 // close once, also of an attempt that no longer counts; and the task's state,
 // which only the attempt that counts moves, along the edges of the table.
+//
+// The end of an original is written, and not acknowledged: if the manager lets it
+// count again the robot's next word brings what only a whole report has.
 func judge(now time.Time, t *robotv1.Task, r report) verdict {
 	switch {
-	case r.attempt > t.Status.Attempt:
+	case r.attempt > t.Status.Attempt && t.Status.Entry(r.attempt) == nil:
 		// The attempt that we know may be out of date, so it may come again.
 		return verdict{drop: dropNewerAttempt}
-	case r.attempt < t.Status.Attempt && entry(&t.Status, r.attempt) == nil:
+	case r.attempt < t.Status.Attempt && t.Status.Entry(r.attempt) == nil:
 		return verdict{drop: dropOldAttempt, ack: true} // out of the history
 	case !mayReport(t, r):
 		return verdict{drop: dropWrongRobot, ack: true}
 	}
+	r = r.leaving(t)
 	next := t.Status.DeepCopy()
 	recordEnd(now, next, r)
 	v := verdict{ack: true, drop: dropOldAttempt}
-	if r.attempt == t.Status.Attempt {
+	switch {
+	case undecided(t, r.attempt):
+		v.drop, v.ack = "", !r.Terminal()
+		isBack(now, next.Entry(r.attempt), r)
+	case r.attempt == t.Status.Attempt:
 		v.drop, v.signal = advance(now, next, r, robotv1.KeptRunning(t.Spec.Type))
 	}
 	switch {
@@ -82,25 +90,51 @@ func judge(now time.Time, t *robotv1.Task, r report) verdict {
 	return v
 }
 
-// mayReport tells whether the attempt was given to the robot that speaks.
-func mayReport(t *robotv1.Task, r report) bool {
-	if a := entry(&t.Status, r.attempt); a != nil && a.Robot != "" {
-		return a.Robot == r.robot
+// leaving is the report as it is meant when the robot was asked to let the task
+// go. A document agent does not tell an end that it was asked for from a failure,
+// and if it says nothing else, says that it has stopped.
+func (r report) leaving(t *robotv1.Task) report {
+	asked := r.document && r.attempt == t.Status.Attempt && t.Status.Reason == robotv1.ReasonEvicting
+	switch {
+	case !asked:
+		return r
+	case confirmsDelete(r):
+		r.State, r.ExitCode = wire.ReportFailed, codeUnknown
+	case r.State != wire.ReportFailed:
+		return r
 	}
-	return r.attempt == t.Status.Attempt && t.Spec.TargetRobot == r.robot
+	r.Reason = wire.ReasonStopped
+	return r
 }
 
-func entry(s *robotv1.TaskStatus, attempt int32) *robotv1.TaskAttempt {
-	i := slices.IndexFunc(s.Attempts, func(a robotv1.TaskAttempt) bool { return a.Attempt == attempt })
-	if i < 0 {
-		return nil
+// undecided tells whether the attempt was lost with its robot and the manager has
+// yet to say whether it counts again.
+func undecided(t *robotv1.Task, attempt int32) bool {
+	return attempt == t.Status.Original && t.Status.Entry(attempt) != nil && !lifecycle.TaskState(t.Status.State).Terminal()
+}
+
+// isBack notes that an original still runs.
+func isBack(now time.Time, a *robotv1.TaskAttempt, r report) {
+	if r.State != wire.ReportRunning || a.FinishedAt != nil {
+		return
 	}
-	return &s.Attempts[i]
+	a.State = string(lifecycle.TaskRunning)
+	if r.StartedAt != nil || a.StartedAt == nil {
+		a.StartedAt = startOf(now, r)
+	}
+}
+
+// mayReport tells whether the attempt was given to the robot that speaks.
+func mayReport(t *robotv1.Task, r report) bool {
+	if a := t.Status.Entry(r.attempt); a != nil && a.Robot != "" {
+		return a.Robot == r.robot
+	}
+	return r.attempt == t.Status.Attempt && t.RobotOfAttempt() == r.robot
 }
 
 // recordEnd closes the attempt's entry with the first end that is reported.
 func recordEnd(now time.Time, s *robotv1.TaskStatus, r report) {
-	a := entry(s, r.attempt)
+	a := s.Entry(r.attempt)
 	if a == nil || !r.Terminal() {
 		return
 	}
@@ -113,7 +147,9 @@ func recordEnd(now time.Time, s *robotv1.TaskStatus, r report) {
 	}
 	a.FinishedAt = endOf(now, r)
 	a.ExitCode, a.Signal, a.Reason = new(r.ExitCode), r.Signal, reasonOf(r)
-	a.State = endState(r)
+	if a.State != string(lifecycle.TaskCanceled) {
+		a.State = endState(r) // else another attempt took its place
+	}
 }
 
 // refineCode fills in an exit code that was not known. Document agents say -1
@@ -195,7 +231,7 @@ func confirmsDelete(r report) bool {
 
 func started(now time.Time, s *robotv1.TaskStatus, r report) {
 	s.StartedAt = startOf(now, r)
-	if a := entry(s, r.attempt); a != nil {
+	if a := s.Entry(r.attempt); a != nil {
 		a.StartedAt, a.State = s.StartedAt, string(lifecycle.TaskRunning)
 	}
 	if !s.AskedToStop() {
@@ -217,7 +253,7 @@ func ended(now time.Time, s *robotv1.TaskStatus, r report, signal lifecycle.Task
 	}
 	// The message goes on saying why the task was called off.
 	s.Reason, s.Message = robotv1.ReasonCanceled, strings.TrimPrefix(s.Message, robotv1.ReasonStopping+": ")
-	if a := entry(s, r.attempt); a != nil {
+	if a := s.Entry(r.attempt); a != nil {
 		if a.FinishedAt == nil {
 			a.FinishedAt = s.FinishedAt
 		}

@@ -184,6 +184,15 @@ func TestWhatReportsMakeOfATask(t *testing.T) {
 		{name: "document: asked to stop, it answers with running and the event Failed",
 			in: taskIn(lifecycle.TaskRunning, 1, stopping), says: document(said("running", "Failed", 0)),
 			want: "canceled Canceled; 1 canceled"},
+		{name: "document: asked to leave, it answers with running and the event Failed, and that is no fault of the task",
+			in: taskIn(lifecycle.TaskRunning, 1, evicting), says: document(said("running", "Failed", 0)),
+			want: "exited Stopped code -1; 1 failed -1"},
+		{name: "document: asked to leave, it fails by the signal that it was sent",
+			in: taskIn(lifecycle.TaskRunning, 1, evicting), says: document(said("failed", "Failed", 143)),
+			want: "exited Stopped code 143; 1 failed 143"},
+		{name: "asked to leave, it has completed",
+			in: taskIn(lifecycle.TaskRunning, 1, evicting), says: document(said("completed", "Completed", 0)),
+			want: "completed code 0; 1 completed 0"},
 		{name: "ours: running is running, whatever the event",
 			in: taskIn(lifecycle.TaskRunning, 1, stopping), says: []report{said("running", "Failed", 0)},
 			want: "running Stopping; 1 "},
@@ -219,6 +228,45 @@ func TestWhatReportsMakeOfATask(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// lost is a task whose first attempt was lost with r1, and of which the second is
+// on r2.
+func lost(state lifecycle.TaskState) *robotv1.Task {
+	t := taskIn(state, 2)
+	t.Spec.TargetRobot, t.Status.Original = "r2", 1
+	t.Status.Attempts[0].State, t.Status.Attempts[1].Robot = "unknown", "r2"
+	return t
+}
+
+func TestAnOriginalThatIsBackWaitsForTheManager(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		in   *robotv1.Task
+		says report
+		want string
+		ack  bool
+	}{
+		{"it still runs, and moves nothing", lost(lifecycle.TaskRunning), said("running", "Started", 0), "running; 1 running; 2 ", true},
+		{"it has ended, which it is to say again", lost(lifecycle.TaskRunning), said("completed", "Completed", 0), "running; 1 completed 0; 2 ", false},
+		{"also when nothing took its place yet", lost(lifecycle.TaskPending), said("failed", "Exited", 3), "pending; 1 failed 3; 2 ", false},
+		{"when the task has ended nobody asks any more", lost(lifecycle.TaskCompleted), said("failed", "Exited", 3), "completed; 1 failed 3; 2 ", true},
+	} {
+		next, verdicts := judgeAll(clock, row.in, []report{row.says})
+		if got := outline(next.Status); got != row.want || verdicts[0].ack != row.ack {
+			t.Errorf("%s: %s, acknowledged %v", row.name, got, verdicts[0].ack)
+		}
+	}
+}
+
+func TestWhatTookTheOriginalsPlaceIsHeardToItsEnd(t *testing.T) {
+	in := lost(lifecycle.TaskRunning)
+	in.Spec.TargetRobot, in.Status.Original, in.Status.Attempt = "r1", 0, 1
+	in.Status.Attempts[1].State = "canceled"
+	next, verdicts := judgeAll(clock, in, []report{from("r2", about(2, said("failed", "Stopped", 143)))})
+	if got, want := outline(next.Status), "running; 1 unknown; 2 canceled 143"; got != want || !verdicts[0].ack {
+		t.Errorf("%s, acknowledged %v", got, verdicts[0].ack)
 	}
 }
 

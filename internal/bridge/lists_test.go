@@ -323,3 +323,48 @@ func TestTheRobotIsToldWhichAttemptsHaveStarted(t *testing.T) {
 		t.Errorf("a robot that registers is told %+v", last.Refs)
 	}
 }
+
+// The original is named until the manager has decided, or it would be stopped the
+// moment that its robot is back.
+func TestTheListOfALostRobotNamesTheOriginal(t *testing.T) {
+	l, v, out := told(robotv1.ProtocolK8s4r)
+	v.putRobot(newRobot(namespace, "r1", word{}))
+	v.putRobot(newRobot(namespace, "r2", word{}))
+	named := func(robot string) []wire.TaskRef {
+		*out = nil
+		l.refresh(robot)
+		l.send(robot)
+		return (*out)[0].Refs
+	}
+	see := func(task *robotv1.Task) {
+		old, _ := v.deliverTask(task)
+		l.changed(old, task)
+	}
+	task := at(lost(lifecycle.TaskRunning), 7)
+	see(task)
+	if got := named("r1"); len(got) != 1 || got[0].Attempt != 1 || !got[0].Started {
+		t.Errorf("r1 is told %+v, want attempt 1, which it must not start", got)
+	}
+	if got := named("r2"); len(got) != 1 || got[0].Attempt != 2 {
+		t.Errorf("r2 is told %+v, want attempt 2", got)
+	}
+	task = at(task, 8)
+	task.Status.Original = 0
+	see(task)
+	if _, asked := l.dirty["r1"]; !asked {
+		t.Error("r1 is not told that its attempt counts no more")
+	}
+	if got := named("r1"); len(got) != 0 {
+		t.Errorf("r1 is told %+v, want nothing", got)
+	}
+}
+
+func TestADocumentAgentIsNeverToldOfAnOriginal(t *testing.T) {
+	l, v, out := told(robotv1.ProtocolDocument)
+	v.putRobot(newRobot(namespace, "r1", word{}))
+	v.deliverTask(at(lost(lifecycle.TaskRunning), 7))
+	l.send("r1")
+	if len((*out)[0].Tasks) != 0 {
+		t.Error("it would run it anew")
+	}
+}

@@ -78,6 +78,7 @@ func (b *Bridge) writeRobotStatus(ctx context.Context, r *robotv1.Robot, s robot
 	if err := b.wroteRobot(ctx, next, b.client.Status().Update(ctx, next), "write status of robot"); err != nil {
 		return err
 	}
+	b.acknowledge(next.Name, next)
 	if s.warning {
 		b.warn(next, "NotResponsive", messageDeaf)
 	}

@@ -42,7 +42,7 @@ func planRobot(id string, w word, r *robotv1.Robot, offlineAfter time.Duration) 
 	}
 	var s robotSteps
 	s.labels = filledLabels(r.Spec.Labels, w.labels)
-	next := nextRobotStatus(r.Status, w)
+	next := nextRobotStatus(r.Status, w, offlineAfter)
 	if worthWriting(id, r.Status, *next, w, offlineAfter) {
 		s.status = next
 		s.warning = meta.IsStatusConditionFalse(next.Conditions, robotv1.ConditionResponsive) &&
@@ -55,7 +55,7 @@ func planRobot(id string, w word, r *robotv1.Robot, offlineAfter time.Duration) 
 }
 
 // nextRobotStatus is the status that says all that the word does.
-func nextRobotStatus(now robotv1.RobotStatus, w word) *robotv1.RobotStatus {
+func nextRobotStatus(now robotv1.RobotStatus, w word, offlineAfter time.Duration) *robotv1.RobotStatus {
 	next := now.DeepCopy()
 	if next.Phase == "" && !w.registered.IsZero() {
 		next.Phase, next.Message = string(lifecycle.RobotPending), messageWaiting
@@ -69,7 +69,9 @@ func nextRobotStatus(now robotv1.RobotStatus, w word) *robotv1.RobotStatus {
 		next.Agent = &robotv1.AgentInfo{Protocol: w.protocol}
 	}
 	if !w.heard.IsZero() {
-		next.LastHeartbeatTime = &metav1.MicroTime{Time: w.heard.UTC().Truncate(time.Microsecond)}
+		heard := w.heard.UTC().Truncate(time.Microsecond)
+		next.LastHeartbeatTime = &metav1.MicroTime{Time: heard}
+		next.AcknowledgedUntil = &metav1.MicroTime{Time: heard.Add(offlineAfter / 3)}
 	}
 	setConnected(next, w)
 	setResponsive(next, w)
@@ -109,7 +111,15 @@ func worthWriting(id string, now, next robotv1.RobotStatus, w word, offlineAfter
 		!equality.Semantic.DeepEqual(now.Agent, next.Agent) ||
 		!sameConditions(now.Conditions, next.Conditions) ||
 		!equality.Semantic.DeepEqual(steady(now.DeviceInfo), steady(next.DeviceInfo)) ||
-		heartbeatDue(id, now, w, offlineAfter)
+		heartbeatDue(id, now, w, offlineAfter) || w.beats > 0 && !acknowledges(now, w.heard)
+}
+
+// acknowledges tells whether a heartbeat of that time may be acknowledged. A
+// robot that fences itself counts from the last one that was, and the manager
+// from what is written here; an acknowledgement beyond that would let a
+// replacement start while the robot still holds the task to be its own.
+func acknowledges(s robotv1.RobotStatus, heard time.Time) bool {
+	return s.AcknowledgedUntil != nil && !heard.After(s.AcknowledgedUntil.Time)
 }
 
 func sameConditions(a, b []metav1.Condition) bool {

@@ -20,7 +20,7 @@ func known(phase string, edit ...func(*robotv1.RobotStatus)) *robotv1.Robot {
 	w := word{}
 	w.register(clock, robotv1.ProtocolK8s4r, wire.Register{AgentVersion: "1", DeviceInfo: device(1)})
 	r := newRobot(namespace, "r1", w)
-	r.Status = *nextRobotStatus(robotv1.RobotStatus{Phase: phase}, w)
+	r.Status = *nextRobotStatus(robotv1.RobotStatus{Phase: phase}, w, offlineAfter)
 	for _, e := range edit {
 		e(&r.Status)
 	}
@@ -71,6 +71,9 @@ func TestWhatFollowsFromARobotsLastWord(t *testing.T) {
 			robot: known("Online"), word: heardAt(time.Second, func(w *word) { w.version = "2" }), write: true},
 		{name: "before a third of offlineAfter is over the heartbeat is written",
 			robot: known("Online"), word: heardAt(offlineAfter * 2 / 9), write: true},
+		{name: "what a heartbeat of ours is not covered by is written, so that it can be acknowledged",
+			robot: known("Online", func(s *robotv1.RobotStatus) { s.AcknowledgedUntil = nil }),
+			word:  heardAt(time.Second, func(w *word) { w.beats = 7 }), write: true},
 		{name: "an offline robot that speaks is written at once", robot: known("Offline"), word: heardAt(time.Second), write: true},
 		{name: "a time that lies ahead of our clock is due",
 			robot: known("Online", func(s *robotv1.RobotStatus) {
@@ -101,6 +104,19 @@ func TestATimeThatLiesAheadOfOurClockIsSetBack(t *testing.T) {
 	s := planRobot("r1", heardAt(time.Second), ahead, offlineAfter)
 	if s.status == nil || !s.status.LastHeartbeatTime.Time.Equal(clock.Add(time.Second)) {
 		t.Errorf("status %+v: the robot looks dead until the clock has caught up", s.status)
+	}
+}
+
+// The manager counts a robot's own fence from what is written.
+func TestAHeartbeatIsAcknowledgedOnlyAsFarAsItIsWritten(t *testing.T) {
+	r := known("Online")
+	for after, want := range map[time.Duration]bool{0: true, offlineAfter / 3: true, offlineAfter/3 + time.Microsecond: false} {
+		if got := acknowledges(r.Status, clock.Add(after)); got != want {
+			t.Errorf("heard %s after what is written: acknowledged %v", after, got)
+		}
+	}
+	if acknowledges(robotv1.RobotStatus{}, clock) {
+		t.Error("acknowledged what nobody has written")
 	}
 }
 

@@ -18,6 +18,8 @@ type word struct {
 	labels   map[string]string
 	// heard is when anything but a last will came from the robot.
 	heard time.Time
+	// beats is the number of its last heartbeat. Zero: none, or it wants no ack.
+	beats uint64
 	// registered is when it last registered, here.
 	registered time.Time
 	// waits for the answer to its registration.
@@ -139,6 +141,7 @@ func (w *word) register(now time.Time, protocol string, r wire.Register) {
 // beat takes in a heartbeat.
 func (w *word) beat(now time.Time, protocol string, h wire.Heartbeat) {
 	w.hear(now)
+	w.beats = h.N
 	if w.protocol == "" {
 		w.protocol = protocol
 	}

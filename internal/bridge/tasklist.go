@@ -60,6 +60,7 @@ type listClock struct {
 	list     uint64 // epoch of the last list
 	dispatch uint64 // highest epoch of a dispatch
 	refs     []wire.TaskRef
+	over     []wire.TaskRef
 	speaks   string    // empty: no list was sent
 	ends     time.Time // of a document agent: the first that no list was sent after; zero: none
 	quiet    time.Time // before it, no list goes out that can wait
@@ -80,12 +81,12 @@ func (l *lists) init() {
 func (l *lists) dispatchEpoch(t *robotv1.Task) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	c := l.clock(t.Spec.TargetRobot)
+	c := l.clock(t.RobotOfAttempt())
 	epoch := max(versionOf(t.ResourceVersion), c.list+1)
 	c.dispatch = max(c.dispatch, epoch)
 	if c.speaks == robotv1.ProtocolK8s4r && !slices.ContainsFunc(c.refs, func(r wire.TaskRef) bool { return sameAttempt(r, refOf(t)) }) {
 		c.speaks = ""
-		l.ask(t.Spec.TargetRobot, listWindow)
+		l.ask(t.RobotOfAttempt(), listWindow)
 	}
 	return epoch
 }
@@ -128,20 +129,29 @@ func (l *lists) settled(uid types.UID, now *robotv1.Task) {
 
 // changed takes in how a Task was (nil: it is new) and is (nil: it is gone).
 func (l *lists) changed(old, now *robotv1.Task) {
-	was, is := listed(old), listed(now)
-	if was {
+	if listed(old) {
 		l.settled(old.UID, now)
 	}
+	l.moved(old, now)
+	l.moved(originalOf(old), originalOf(now))
+	for _, a := range slices.Concat(callsOff(old), callsOff(now)) {
+		l.mark(a.Robot, 0) // a list that says nothing new is not sent
+	}
+}
+
+// moved asks for the lists in which a run stood, and is to stand.
+func (l *lists) moved(old, now *robotv1.Task) {
+	was, is := listed(old), listed(now)
 	switch {
-	case was && is && old.Spec.TargetRobot == now.Spec.TargetRobot && old.Status.Attempt == now.Status.Attempt:
+	case was && is && old.RobotOfAttempt() == now.RobotOfAttempt() && old.Status.Attempt == now.Status.Attempt:
 	case was && is:
-		l.mark(old.Spec.TargetRobot, 0)
-		l.mark(now.Spec.TargetRobot, 0)
+		l.mark(old.RobotOfAttempt(), 0)
+		l.mark(now.RobotOfAttempt(), 0)
 	case was:
 		// A document agent runs what it finds in a list that is out of date.
-		l.mark(old.Spec.TargetRobot, correctionWindow(now))
+		l.mark(old.RobotOfAttempt(), correctionWindow(now))
 	case is:
-		l.mark(now.Spec.TargetRobot, listWindow)
+		l.mark(now.RobotOfAttempt(), listWindow)
 	}
 }
 
@@ -337,12 +347,12 @@ func (l *lists) tell(connection int64, robotID string) {
 	tasks := l.unfinished(robotID)
 	c := l.clock(robotID)
 	c.ends = time.Time{}
-	refs := refsOf(tasks)
-	if c.speaks == speaks && slices.EqualFunc(c.refs, refs, sameAttempt) {
+	refs, over := refsOf(tasks), inOrder(l.view.overOn(robotID))
+	if c.speaks == speaks && slices.EqualFunc(c.refs, refs, sameAttempt) && slices.EqualFunc(c.over, over, sameAttempt) {
 		return
 	}
 	epoch = max(epoch, c.dispatch, c.list)
-	payload := encodeList(tasks, speaks, wire.TaskList{Tasks: []wire.Task{}, Refs: refs, Epoch: epoch, Era: l.view.era(robotID)})
+	payload := encodeList(tasks, speaks, wire.TaskList{Tasks: []wire.Task{}, Refs: refs, Over: over, Epoch: epoch, Era: l.view.era(robotID)})
 	if len(payload) > wire.MaxPayload {
 		// The broker would end our connection, and with it that of all robots.
 		// The list before stays: it is too old to stop anything that should run.
@@ -353,14 +363,17 @@ func (l *lists) tell(connection int64, robotID string) {
 		l.ask(robotID, listWindow)
 		return
 	}
-	c.list, c.refs, c.speaks = epoch, refs, speaks
+	c.list, c.refs, c.over, c.speaks = epoch, refs, over, speaks
 }
 
 // unfinished is what should be running on a robot, as far as anybody has heard.
+//
+// A document agent runs what it does not know, so it is never told of an original.
 func (l *lists) unfinished(robotID string) []*robotv1.Task {
+	document := l.dialect(robotID) == robotv1.ProtocolDocument
 	return slices.DeleteFunc(l.view.tasksOn(robotID), func(t *robotv1.Task) bool {
 		attempt, over := l.over[t.UID]
-		return !listed(t) || over && attempt == t.Status.Attempt
+		return !listed(t) || over && attempt == t.Status.Attempt || document && isOriginal(t)
 	})
 }
 
@@ -369,18 +382,26 @@ func refsOf(tasks []*robotv1.Task) []wire.TaskRef {
 	for _, t := range tasks {
 		refs = append(refs, refOf(t))
 	}
-	slices.SortFunc(refs, func(a, b wire.TaskRef) int { return cmp.Compare(a.UID, b.UID) })
+	return inOrder(refs)
+}
+
+func inOrder(refs []wire.TaskRef) []wire.TaskRef {
+	slices.SortFunc(refs, func(a, b wire.TaskRef) int {
+		return cmp.Or(cmp.Compare(a.UID, b.UID), cmp.Compare(a.Attempt, b.Attempt))
+	})
 	return refs
 }
 
 func refOf(t *robotv1.Task) wire.TaskRef {
-	return wire.TaskRef{UID: string(t.UID), Attempt: t.Status.Attempt, Started: hasStarted(t)}
+	return wire.TaskRef{UID: string(t.UID), Attempt: t.Status.Attempt, Started: hasStarted(t), Asked: isOriginal(t)}
 }
 
 // sameAttempt leaves out whether it has started. That is news only to an agent
 // that has lost its memory, which registers, and then gets a list in any case;
 // a list for every start would double their number.
-func sameAttempt(a, b wire.TaskRef) bool { return a.UID == b.UID && a.Attempt == b.Attempt }
+func sameAttempt(a, b wire.TaskRef) bool {
+	return a.UID == b.UID && a.Attempt == b.Attempt && a.Asked == b.Asked
+}
 
 // encodeList writes the list in the robot's dialect.
 func encodeList(tasks []*robotv1.Task, speaks string, ours wire.TaskList) []byte {

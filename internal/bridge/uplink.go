@@ -111,15 +111,20 @@ func (b *Bridge) hearHeartbeat(a wire.Address, payload []byte) error {
 	return nil
 }
 
-// beat takes in the heartbeat of a known robot. What is acknowledged is that
-// it was heard: most heartbeats are never written down.
+// beat takes in the heartbeat of a known robot. Most are acknowledged and never
+// written down: one in a while is, and covers those that follow.
 func (b *Bridge) beat(id, protocol string, h wire.Heartbeat, r *robotv1.Robot) {
 	b.robots.change(id, true, func(w *word) { w.beat(b.now(), protocol, h) })
-	if h.N > 0 {
-		b.acks.heartbeat(id, h.N)
-	}
+	b.acknowledge(id, r)
 	if s := planRobot(id, b.robots.get(id), r, b.cfg.OfflineAfter); s.status != nil {
 		b.robotQueue.Add(id)
+	}
+}
+
+// acknowledge answers a robot's last heartbeat if what is written covers it.
+func (b *Bridge) acknowledge(id string, r *robotv1.Robot) {
+	if w := b.robots.get(id); w.beats > 0 && acknowledges(r.Status, w.heard) {
+		b.acks.heartbeat(id, w.beats)
 	}
 }
 

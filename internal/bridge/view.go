@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/wire"
 )
 
 // view holds the informers' Tasks and Robots, found by what a message names.
@@ -38,15 +39,37 @@ func (v *view) task(uid types.UID) *robotv1.Task {
 }
 
 // tasksOn returns the Tasks that this robot should be running, or is to be told
-// about. What has ended costs nothing here, however much there is of it.
+// about, as it is to see them. What has ended costs nothing here, however much
+// there is of it.
 func (v *view) tasksOn(robotID string) []*robotv1.Task {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	found := make([]*robotv1.Task, 0, len(v.byRobot[robotID]))
 	for uid := range v.byRobot[robotID] {
-		found = append(found, v.tasks[uid])
+		t := v.tasks[uid]
+		o := originalOf(t)
+		switch {
+		case t.RobotOfAttempt() == robotID && asks(t):
+			found = append(found, t)
+		case o != nil && o.Spec.TargetRobot == robotID:
+			found = append(found, o)
+		}
 	}
 	return found
+}
+
+// overOn are the attempts whose end this robot is to tell.
+func (v *view) overOn(robotID string) (over []wire.TaskRef) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	for uid := range v.byRobot[robotID] {
+		for _, a := range callsOff(v.tasks[uid]) {
+			if a.Robot == robotID {
+				over = append(over, wire.TaskRef{UID: string(uid), Attempt: a.Attempt})
+			}
+		}
+	}
+	return over
 }
 
 // robot returns the Robot with this id, or nil. Of several in different
@@ -123,7 +146,7 @@ func (v *view) put(t *robotv1.Task) (old *robotv1.Task, news bool) {
 	}
 	v.unindex(old)
 	v.tasks[t.UID] = t
-	if id := t.Spec.TargetRobot; listed(t) || wanted(t) != "" {
+	for _, id := range concerned(t) {
 		if v.byRobot[id] == nil {
 			v.byRobot[id] = map[types.UID]struct{}{}
 		}
@@ -143,14 +166,29 @@ func (v *view) removeTask(t *robotv1.Task) *robotv1.Task {
 	return old
 }
 
-func (v *view) unindex(t *robotv1.Task) {
-	if t == nil || t.Spec.TargetRobot == "" {
-		return
+// asks tells whether a Task asks something of the robot of its present attempt.
+func asks(t *robotv1.Task) bool { return listed(t) || wanted(t) != "" }
+
+// concerned are the robots that a Task asks something of.
+func concerned(t *robotv1.Task) (ids []string) {
+	if asks(t) {
+		ids = append(ids, t.RobotOfAttempt())
 	}
-	on := v.byRobot[t.Spec.TargetRobot]
-	delete(on, t.UID)
-	if len(on) == 0 {
-		delete(v.byRobot, t.Spec.TargetRobot)
+	if o := originalOf(t); listed(o) {
+		ids = append(ids, o.Spec.TargetRobot)
+	}
+	for _, a := range callsOff(t) {
+		ids = append(ids, a.Robot)
+	}
+	return ids
+}
+
+func (v *view) unindex(t *robotv1.Task) {
+	for _, id := range concerned(t) {
+		delete(v.byRobot[id], t.UID)
+		if len(v.byRobot[id]) == 0 {
+			delete(v.byRobot, id)
+		}
 	}
 }
 

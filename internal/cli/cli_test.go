@@ -229,7 +229,7 @@ func TestBothProgramsCallThemselvesByTheirName(t *testing.T) {
 func TestHelp(t *testing.T) {
 	for _, verb := range []string{"run", "watch", "get", "why", "status", "delete", "version",
 		"job", "job pause", "job resume", "job cancel", "job requeue", "job priority", "task", "task requeue",
-		"robot", "robot cordon", "robot uncordon"} {
+		"robot", "robot cordon", "robot uncordon", "robot requeue"} {
 		t.Run(verb+" explains itself", func(t *testing.T) {
 			b := newBench(t)
 			words := strings.Fields(verb)
@@ -296,6 +296,10 @@ func TestBadInput(t *testing.T) {
 		{"priority beyond the number type", []string{"job", "priority", "demo", "99999999999"}, `priority "99999999999": must be`},
 		{"task requeue of a job", []string{"task", "requeue", "job/demo"}, `"job/demo" does not name a task`},
 		{"cordon of a job", []string{"robot", "cordon", "job/demo"}, `"job/demo" does not name a robot`},
+		{"robot requeue of a task", []string{"robot", "requeue", "task/a"}, `"task/a" does not name a robot`},
+		{"robot requeue of the failed of no job", []string{"robot", "requeue", "--failed", "r1"}, "robot requeue: --failed and --job go together"},
+		{"robot requeue of what runs of one job", []string{"robot", "requeue", "--job", "demo", "r1"}, "robot requeue: --failed and --job go together"},
+		{"robot requeue of the failed of a robot", []string{"robot", "requeue", "--failed", "--job", "robot/r1", "r1"}, `"robot/r1" does not name a job`},
 		{"why without a task", []string{"why"}, "why: accepts 1 arg(s), received 0; see k8s4r why --help"},
 		{"why of a robot", []string{"why", "robot/r1"}, `"robot/r1" does not name a task`},
 		{"why as a name", []string{"why", "x", "-o", "name"}, "--output=name: must be json, yaml"},
@@ -330,6 +334,8 @@ func TestCompletion(t *testing.T) {
 		{"requeue offers the tasks of the job", []string{"__complete", "job", "requeue", "demo", "--task", ""}, "demo-inspect-0-main\n:4\n"},
 		{"task requeue offers tasks", []string{"__complete", "task", "requeue", "o"}, "other-inspect-0-main\n:4\n"},
 		{"cordon offers robots", []string{"__complete", "robot", "cordon", ""}, "robot-1\nrobot-2\nrobot-3\n:4\n"},
+		{"robot requeue offers robots", []string{"__complete", "robot", "requeue", "robot-1", "robot-3"}, "robot-3\n:4\n"},
+		{"robot requeue offers jobs", []string{"__complete", "robot", "requeue", "robot-1", "--job", ""}, "demo\nother\n:4\n"},
 		{"why offers one task", []string{"__complete", "why", "demo"}, "demo-inspect-0-main\n:4\n"},
 		{"job offers verbs", []string{"__complete", "job", "pa"}, "pause\tStart no more tasks of Jobs; what runs on robots goes on\n:4\n"},
 	} {

@@ -146,6 +146,9 @@ func (w wish) reached(j *robotv1.Job) (over bool, err error) {
 	return false, nil
 }
 
+// maxNamed bounds the names of one requeue, as the kind does.
+const maxNamed = 1000
+
 // requeue is the judge of a wish to put tasks back.
 func requeue(want robotv1.Requeue) func(*robotv1.Job) (string, error) {
 	return func(j *robotv1.Job) (string, error) {
@@ -155,6 +158,9 @@ func requeue(want robotv1.Requeue) func(*robotv1.Job) (string, error) {
 			return "", err
 		case next == nil:
 			return "requeue" + ofScope(want) + " is requested already", nil
+		case len(next.Tasks) > maxNamed:
+			return "", fmt.Errorf("a requeue names at most %d tasks, and this one would name %d: wait until job %s is no longer requeueing, or name fewer",
+				maxNamed, len(next.Tasks), j.Name)
 		}
 		next.Generation = max(wishedFor(j), takenUp(j)) + 1
 		j.Spec.Requeue = next

@@ -61,6 +61,9 @@ const (
 	// TaskReturn is the manager's: the attempt ended through no fault of the
 	// task (its robot drained, signed off or forgot it), so it goes back.
 	TaskReturn TaskSignal = "return"
+	// TaskReinstate is the manager's: the attempt that was lost with its robot is
+	// back, and counts again.
+	TaskReinstate TaskSignal = "reinstate"
 	// TaskGiveUp is the manager's: no further attempt.
 	TaskGiveUp TaskSignal = "give-up"
 	// TaskPause is the manager's, by the operator's wish.
@@ -79,15 +82,16 @@ const (
 // TaskSignals lists every signal of a task.
 var TaskSignals = []TaskSignal{
 	TaskBind, TaskStarted, TaskSucceeded, TaskErred, TaskLost, TaskTimedOut, TaskRestart,
-	TaskReschedule, TaskReturn, TaskGiveUp, TaskPause, TaskResume, TaskCancel, TaskStopped, TaskRequeue,
+	TaskReschedule, TaskReturn, TaskReinstate, TaskGiveUp, TaskPause, TaskResume, TaskCancel, TaskStopped, TaskRequeue,
 }
 
 var taskTable = table[TaskState, TaskSignal]{
 	TaskPending: {
-		TaskBind:   TaskDispatching,
-		TaskPause:  TaskPaused,
-		TaskCancel: TaskCanceled,
-		TaskGiveUp: TaskFailed,
+		TaskBind:      TaskDispatching,
+		TaskReinstate: TaskDispatching,
+		TaskPause:     TaskPaused,
+		TaskCancel:    TaskCanceled,
+		TaskGiveUp:    TaskFailed,
 	},
 	TaskDispatching: {
 		TaskStarted:   TaskRunning,
@@ -96,6 +100,7 @@ var taskTable = table[TaskState, TaskSignal]{
 		TaskLost:      TaskUnknown,
 		TaskTimedOut:  TaskExited,
 		TaskReturn:    TaskPending,
+		TaskReinstate: TaskDispatching,
 		TaskStopped:   TaskCanceled,
 	},
 	TaskRunning: {
@@ -104,6 +109,7 @@ var taskTable = table[TaskState, TaskSignal]{
 		TaskLost:      TaskUnknown,
 		TaskTimedOut:  TaskExited,
 		TaskReturn:    TaskPending,
+		TaskReinstate: TaskDispatching,
 		TaskStopped:   TaskCanceled,
 	},
 	TaskUnknown: {
@@ -112,6 +118,7 @@ var taskTable = table[TaskState, TaskSignal]{
 		TaskErred:      TaskExited,
 		TaskReschedule: TaskSoftFailed,
 		TaskReturn:     TaskPending,
+		TaskReinstate:  TaskDispatching,
 		TaskGiveUp:     TaskFailed,
 		TaskStopped:    TaskCanceled,
 	},
@@ -119,15 +126,17 @@ var taskTable = table[TaskState, TaskSignal]{
 		TaskRestart:    TaskDispatching,
 		TaskReschedule: TaskSoftFailed,
 		TaskReturn:     TaskPending,
+		TaskReinstate:  TaskDispatching,
 		TaskGiveUp:     TaskFailed,
 		TaskStopped:    TaskCanceled,
 	},
 	TaskSoftFailed: {
-		TaskBind:    TaskDispatching,
-		TaskPause:   TaskPaused,
-		TaskCancel:  TaskCanceled,
-		TaskGiveUp:  TaskFailed,
-		TaskRequeue: TaskPending,
+		TaskBind:      TaskDispatching,
+		TaskReinstate: TaskDispatching,
+		TaskPause:     TaskPaused,
+		TaskCancel:    TaskCanceled,
+		TaskGiveUp:    TaskFailed,
+		TaskRequeue:   TaskPending,
 	},
 	TaskPaused: {
 		TaskResume:  TaskPending,

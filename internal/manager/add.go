@@ -60,6 +60,11 @@ func Add(mgr ctrl.Manager, cfg Config) error {
 	return nil
 }
 
+// settleShare of the time after which a silent robot is offline is what robots
+// need to come back after an outage of all: a minute of the usual five, in which
+// each sends two heartbeats.
+const settleShare = 5
+
 func controllers(mgr ctrl.Manager, cfg Config, chosen selection) map[string]adder {
 	scheduler := task.NewScheduler(cfg.Now, mgr.GetLogger().WithName("scheduler"))
 	var binder taskgroup.Binder = scheduler
@@ -77,7 +82,7 @@ func controllers(mgr ctrl.Manager, cfg Config, chosen selection) map[string]adde
 			Config: taskgroup.Config{Window: cfg.TaskWindow, Tick: cfg.StatusTick}, Concurrency: cfg.Concurrency,
 		},
 		task.Name: &task.Controller{
-			Client: mgr.GetClient(), Now: cfg.Now, Recorder: events,
+			Client: mgr.GetClient(), Now: cfg.Now, Recorder: events, Settle: cfg.OfflineAfter / settleShare,
 			Scheduler: scheduler, Concurrency: 2 * cfg.Concurrency,
 		},
 		robot.Name: &robot.Controller{

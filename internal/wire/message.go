@@ -89,6 +89,9 @@ type TaskList struct {
 	Tasks []Task `json:"tasks"`
 	// Refs is ours. A list of ours always carries an Epoch.
 	Refs []TaskRef `json:"refs,omitempty"`
+	// Over is ours: attempts that count no more and whose end nobody has heard. The
+	// agent answers each with its end, or with the word that it will never run.
+	Over []TaskRef `json:"over,omitempty"`
 	// Epoch is ours: a resource version that the list holds at. Zero: a list
 	// for a document agent.
 	Epoch uint64 `json:"epoch,omitempty"`
@@ -103,6 +106,9 @@ type TaskRef struct {
 	// Started: the server has it in writing that this attempt ran. An agent
 	// that does not know it has lost its memory, and must not run it again.
 	Started bool `json:"started,omitempty"`
+	// Asked: the server wants to hear whether it still runs. It has been out of
+	// contact, be it because of the robot or of itself.
+	Asked bool `json:"asked,omitempty"`
 }
 
 // The states that a robot reports.

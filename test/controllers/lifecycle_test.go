@@ -29,6 +29,7 @@ func TestLifecycle(t *testing.T) {
 		{"a job that is canceled while its robots take tasks is canceled, forty times", cancelsInTheMiddle},
 		{"a canceled job that is requeued completes", requeues},
 		{"a completed job of which one task is requeued runs that one only", requeuesOne},
+		{"a canceled job of which one task is requeued creates no other", requeuesOneOfACanceled},
 		{"a failed job whose failed tasks are requeued completes", requeuesFailed},
 		{"a task that fails is tried on three robots", triesElsewhere},
 		{"a task that no other robot could take has failed", hasNoCapableRobot},
@@ -37,8 +38,10 @@ func TestLifecycle(t *testing.T) {
 		{"a job that takes longer than its deadline fails", meetsItsDeadline},
 		{"a job is deleted when its time to live is over", expires},
 		{"a drained robot stops its tasks, which run elsewhere", drainsARobot},
+		{"a task that is to leave its robot waits for one again, once", leavesItsRobot},
 		{"a job that may preempt pushes tasks of lower priority away", preempts},
 		{"only legal wishes are accepted", refusesIllegalWishes},
+		{"a manifest that knows nothing of the last requeue is accepted, and puts nothing back", acceptsOldManifests},
 		{"the priority of a live job counts at once", changesPriority},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.run(s.namespace(t, fmt.Sprintf("life-%d", i))) })
@@ -220,6 +223,30 @@ func requeuesOne(s *space) {
 	}
 }
 
+func requeuesOneOfACanceled(s *space) {
+	s.limited("1", "onec-a")
+	s.stopsWhenAsked()
+	s.job("j", group("g", 30, "t"))
+	s.awaitTask("j-g-0-t", lifecycle.TaskRunning)
+	s.must(s.wish("j", desire(v1alpha1.DesiredCanceled)))
+	s.awaitJob("j", lifecycle.JobCanceled)
+	created := len(s.tasks())
+	if created == 30 {
+		s.Fatal("all tasks were created")
+	}
+	s.must(s.wish("j", requeue("j-g-0-t")))
+	testkit.Eventually(s, 20*time.Second, "the one runs again", func() bool {
+		t := s.task("j-g-0-t")
+		return t.Status.Attempt == 2 && t.Status.State == string(lifecycle.TaskRunning)
+	})
+	s.report("j-g-0-t", lifecycle.TaskSucceeded)
+	s.awaitJob("j", lifecycle.JobCompleted)
+	s.counts("j", v1alpha1.TaskCounts{TotalTasks: 30, SucceededTasks: 1, CanceledTasks: 29})
+	if n := len(s.tasks()); n != created {
+		s.Errorf("%d tasks, %d before", n, created)
+	}
+}
+
 func requeuesFailed(s *space) {
 	s.robots("mend-a")
 	var broken sync.Map
@@ -383,6 +410,41 @@ func refusesIllegalWishes(s *space) {
 	}
 }
 
+func acceptsOldManifests(s *space) {
+	s.robots("git-a")
+	s.server(succeed)
+	s.job("j", group("g", 1, "t"))
+	s.awaitJob("j", lifecycle.JobCompleted)
+	var warnings said
+	operator := &space{T: s.T, system: s.warnedBy(&warnings), name: s.name}
+	runs := func(attempt int32) {
+		s.Helper()
+		testkit.Eventually(s, 20*time.Second, fmt.Sprintf("attempt %d", attempt), func() bool { return s.task("j-g-0-t").Status.Attempt >= attempt })
+		s.awaitJob("j", lifecycle.JobCompleted)
+		if got := s.task("j-g-0-t").Status.Attempt; got != attempt {
+			s.Errorf("attempt %d, want %d", got, attempt)
+		}
+	}
+	requeue := func(generation int64) {
+		s.Helper()
+		s.must(operator.wish("j", func(j *v1alpha1.JobSpec) { j.Requeue = &v1alpha1.Requeue{Generation: generation} }))
+	}
+	requeue(3)
+	runs(2)
+	requeue(1)
+	s.must(operator.wish("j", func(j *v1alpha1.JobSpec) { j.Requeue = nil }))
+	if got := warnings.list(); len(got) != 0 {
+		s.Errorf("warned: %q", got)
+	}
+	requeue(2)
+	const want = "spec.requeue.generation: 2 puts nothing back, because 3 was taken up already; write 4 for another requeue"
+	if got := warnings.list(); len(got) != 1 || !strings.Contains(got[0], want) {
+		s.Errorf("warned: %q", got)
+	}
+	requeue(4)
+	runs(3)
+}
+
 func changesPriority(s *space) {
 	s.limited("1", "prio-a")
 	s.job("first", group("g", 1, "t"))
@@ -434,6 +496,25 @@ func drainsARobot(s *space) {
 		}
 		return nil
 	})
+}
+
+func leavesItsRobot(s *space) {
+	s.limited("1", "leave-a")
+	s.stopsWhenAsked()
+	s.job("j", group("g", 1, "t"))
+	s.awaitTask("j-g-0-t", lifecycle.TaskRunning)
+	testkit.EventuallyNoError(s, 10*time.Second, "wish to leave", func() error {
+		t := s.task("j-g-0-t")
+		t.Spec.Evict = t.Status.Attempt
+		return s.Update(s.Context(), t)
+	})
+	testkit.Eventually(s, 20*time.Second, "it runs again", func() bool {
+		t := s.task("j-g-0-t")
+		return t.Status.Attempt == 2 && t.Status.State == string(lifecycle.TaskRunning)
+	})
+	if t := s.task("j-g-0-t"); t.Spec.Evict != 1 || len(t.Status.FailedRobots) != 0 {
+		s.Errorf("evict %d, failed on %v", t.Spec.Evict, t.Status.FailedRobots)
+	}
 }
 
 func preempts(s *space) {

@@ -90,6 +90,37 @@ func (s *system) namespace(t *testing.T, name string) *space {
 	return &space{T: t, system: s, name: name}
 }
 
+// said is what the API server warns of.
+type said struct {
+	mu       sync.Mutex
+	warnings []string
+}
+
+// HandleWarningHeader keeps a warning.
+func (w *said) HandleWarningHeader(_ int, _, text string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.warnings = append(w.warnings, text)
+}
+
+func (w *said) list() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.warnings)
+}
+
+// warnedBy is the same system, of which w hears the warnings.
+func (s *system) warnedBy(w *said) *system {
+	s.t.Helper()
+	config := rest.CopyConfig(s.config)
+	config.WarningHandler = w
+	c, err := client.NewWithWatch(config, client.Options{Scheme: manager.Scheme()})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return &system{t: s.t, config: config, WithWatch: c, stop: s.stop}
+}
+
 // space is a namespace and the test that works in it.
 type space struct {
 	*testing.T

@@ -26,12 +26,12 @@ func TestMessagesExpireAtTheBroker(t *testing.T) {
 			task := s.awaitTask("seen", "completed", 30*time.Second)
 			robot := func(k wire.Kind) string { return wire.RobotTopic("r1", k) }
 			for topic, expires := range map[string]bool{
-				robot(wire.KindRegister):  true,
-				robot(wire.KindResponse):  true,
-				robot(wire.KindHeartbeat): true,
-				robot(wire.KindAck):       true,
-				robot(wire.KindDispatch):  true,
-				robot(wire.KindState):     false,
+				robot(wire.KindRegister):                                true,
+				robot(wire.KindResponse):                                true,
+				robot(wire.KindHeartbeat):                               true,
+				robot(wire.KindAck):                                     true,
+				robot(wire.KindDispatch):                                true,
+				robot(wire.KindState):                                   false,
 				wire.TaskTopic("r1", string(task.UID), wire.KindStatus): true,
 			} {
 				testkit.Eventually(t, 10*time.Second, "something is said on "+topic, func() bool { return len(lives(topic)) > 0 })

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -193,6 +194,7 @@ func journaledEnds(t *testing.T, dataDir string) map[string]int32 {
 type proxy struct {
 	net.Listener
 	target string
+	down   atomic.Bool // nothing gets through
 	mu     sync.Mutex
 	conns  map[net.Conn]bool
 }
@@ -214,6 +216,10 @@ func (p *proxy) serve() {
 		in, err := p.Accept()
 		if err != nil {
 			return
+		}
+		if p.down.Load() {
+			in.Close()
+			continue
 		}
 		out, err := net.Dial("tcp", p.target)
 		if err != nil {

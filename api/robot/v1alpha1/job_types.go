@@ -101,7 +101,8 @@ type JobSpec struct {
 	// +kubebuilder:validation:Enum=running;paused;canceled
 	DesiredState string `json:"desiredState,omitempty"`
 
-	// Requeue puts tasks of the job back, each time that its generation grows.
+	// Requeue puts tasks of the job back, each time that its generation grows
+	// beyond the one in status.requeue. An older one, or none, is no wish.
 	// +optional
 	Requeue *Requeue `json:"requeue,omitempty"`
 
@@ -279,7 +280,8 @@ type Update struct {
 
 // Requeue puts tasks of a job back.
 type Requeue struct {
-	// Generation of the wish: each growth puts tasks back once.
+	// Generation of the wish: each growth beyond the one that was taken up last
+	// puts tasks back once.
 	// +kubebuilder:validation:Minimum=0
 	Generation int64 `json:"generation"`
 	// Scope of the wish: all tasks, or the failed ones. Ignored when tasks
@@ -318,21 +320,36 @@ type FailurePolicy struct {
 	BlocklistAfter *int32 `json:"blocklistAfter,omitempty"`
 }
 
+// The ways to settle between an original whose robot has come back and what took
+// its place.
+const (
+	BestScore       = "best_score"
+	KeepOriginal    = "keep_original"
+	KeepReplacement = "keep_replacement"
+	LongestRunning  = "longest_running"
+)
+
 // Disconnect says what happens to tasks on a robot that is out of contact.
 type Disconnect struct {
-	// LostAfter is how long a task waits for its robot.
+	// LostAfter is how long a task waits for its robot, from when that was last
+	// heard. Less than the time after which a silent robot is offline counts only
+	// when the broker has seen the connection break.
 	// +optional
 	// +kubebuilder:default="5m"
 	LostAfter *Duration `json:"lostAfter,omitempty"`
 	// StopOnRobotAfter makes the robot stop the task that long after it lost
-	// contact. Without it a replacement may run beside the original.
+	// contact, and no replacement starts before it has. Without it a replacement
+	// may run beside the original.
 	// +optional
 	StopOnRobotAfter *Duration `json:"stopOnRobotAfter,omitempty"`
-	// Replace the task on another robot while its own is away.
+	// Replace the task on another robot when it has waited for lostAfter. False:
+	// it waits until its own is back, or it is evicted or canceled.
 	// +optional
 	// +kubebuilder:default=true
 	Replace *bool `json:"replace,omitempty"`
-	// Reconcile says which run survives when both are there.
+	// Reconcile says which run survives when both are there: the original, its
+	// replacement, the one that has run for longer, or the one on the robot that
+	// placement would choose.
 	// +optional
 	// +kubebuilder:validation:Enum=best_score;keep_original;keep_replacement;longest_running
 	// +kubebuilder:default=keep_original

@@ -70,6 +70,11 @@ type TaskGroupStatus struct {
 	// as robots come.
 	// +optional
 	CreatedReplicas int32 `json:"createdReplicas,omitempty"`
+	// CanceledFrom is the index from which on replicas were canceled before they
+	// were created, and stay so until the whole job is requeued. Nil: none.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	CanceledFrom *int32 `json:"canceledFrom,omitempty"`
 	// StartedAt is when the first task started.
 	// +optional
 	StartedAt *metav1.MicroTime `json:"startedAt,omitempty"`
@@ -81,7 +86,7 @@ type TaskGroupStatus struct {
 	// +optional
 	ObservedRequeue int64 `json:"observedRequeue,omitempty"`
 	// BlockedRobots take no more tasks of this group, because they failed too
-	// many of them. Requeueing the job clears the list.
+	// many of them. A requeue that names no tasks clears the list.
 	// +optional
 	// +kubebuilder:validation:MaxItems=1024
 	// +listType=set

@@ -68,6 +68,25 @@ func (s *TaskStatus) AskedToStop() bool {
 	return s.Reason == ReasonStopping || s.Reason == ReasonEvicting
 }
 
+// Entry is the history's word about an attempt. Nil: it has none.
+func (s *TaskStatus) Entry(attempt int32) *TaskAttempt {
+	for i := range s.Attempts {
+		if s.Attempts[i].Attempt == attempt {
+			return &s.Attempts[i]
+		}
+	}
+	return nil
+}
+
+// RobotOfAttempt is the robot that the attempt that counts was given to. Between
+// the two writes that hand a task on spec.targetRobot may name another one.
+func (t *Task) RobotOfAttempt() string {
+	if a := t.Status.Entry(t.Status.Attempt); a != nil && a.Robot != "" {
+		return a.Robot
+	}
+	return t.Spec.TargetRobot
+}
+
 // ReasonCanceled is the status.reason of a Task that was called off.
 const ReasonCanceled = "Canceled"
 

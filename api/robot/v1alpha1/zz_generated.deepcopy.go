@@ -1357,6 +1357,11 @@ func (in *TaskGroupSpec) DeepCopy() *TaskGroupSpec {
 func (in *TaskGroupStatus) DeepCopyInto(out *TaskGroupStatus) {
 	*out = *in
 	out.TaskCounts = in.TaskCounts
+	if in.CanceledFrom != nil {
+		in, out := &in.CanceledFrom, &out.CanceledFrom
+		*out = new(int32)
+		**out = **in
+	}
 	if in.StartedAt != nil {
 		in, out := &in.StartedAt, &out.StartedAt
 		*out = (*in).DeepCopy()

@@ -20,6 +20,7 @@ import (
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/controllers/expect"
 	"k8s4r.io/k8s4r/internal/controllers/progress"
+	"k8s4r.io/k8s4r/internal/controllers/wake"
 	"k8s4r.io/k8s4r/internal/lifecycle"
 )
 
@@ -87,15 +88,13 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	now := c.Now()
 	steps := Plan(now, c.Tick, *w)
 	again, err := c.apply(ctx, w.Job, steps)
-	switch {
-	case err != nil:
+	if err != nil {
 		return reconcile.Result{}, err
-	case again:
-		return reconcile.Result{RequeueAfter: time.Millisecond}, nil
-	case steps.WakeAt.IsZero():
-		return reconcile.Result{}, nil
 	}
-	return reconcile.Result{RequeueAfter: max(steps.WakeAt.Sub(now), time.Millisecond)}, nil
+	if again {
+		return wake.At(now, now), nil
+	}
+	return wake.At(steps.WakeAt, now), nil
 }
 
 // observe reads what a decision about the job depends on. It returns nil when
@@ -193,14 +192,9 @@ func (c *Controller) writeStatus(ctx context.Context, j *v1alpha1.Job, steps Ste
 		return nil
 	}
 	j.Status = *steps.Status
-	err := c.Status().Update(ctx, j)
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return nil // somebody was faster; the watch brings it
+	if written, err := c.expect.UpdateStatus(ctx, c, j); !written {
+		return err
 	}
-	if err != nil {
-		return fmt.Errorf("update status of job %s: %w", j.Name, err)
-	}
-	c.expect.Wrote(j.UID, j.ResourceVersion)
 	c.remember(j, func(m *memory) { m.lastStatus = c.Now() })
 	c.tell(j, steps)
 	return nil

@@ -14,13 +14,33 @@ func Starts(j *v1alpha1.Job) bool {
 	return lifecycle.JobState(j.Status.State).Starts() && (wish == "" || wish == v1alpha1.DesiredRunning)
 }
 
-// Requeueing is the wish that the job's tasks are to follow now. Nil: none.
-func Requeueing(j *v1alpha1.Job) *v1alpha1.RequeueStatus {
-	if lifecycle.JobState(j.Status.State) != lifecycle.JobRequeueing {
+// Requeueing is the wish of the job that the tasks of the group are to follow
+// now. Nil: none. A nil group is that of a task without one.
+//
+// A group that has followed is done with it, although its job waits for others:
+// a task that failed only then would be put back when the group, and soon the
+// job, may have ended.
+func Requeueing(j *v1alpha1.Job, g *v1alpha1.TaskGroup) *v1alpha1.RequeueStatus {
+	r := j.Status.Requeue
+	if lifecycle.JobState(j.Status.State) != lifecycle.JobRequeueing || r == nil {
 		return nil
 	}
-	return j.Status.Requeue
+	if g != nil && g.Status.ObservedRequeue >= r.Generation {
+		return nil
+	}
+	return r
 }
+
+// OfAll tells whether a requeue is of the whole job, with what was never created.
+func OfAll(r *v1alpha1.RequeueStatus) bool {
+	return len(r.Tasks) == 0 && r.Scope != v1alpha1.RequeueFailed
+}
+
+// Forgives tells whether a requeue clears the failure lists of all tasks and the
+// blocklists, and not only the lists of the tasks that it names. A list that
+// stayed, of a task that completed elsewhere, would block its robots again at
+// once.
+func Forgives(r *v1alpha1.RequeueStatus) bool { return len(r.Tasks) == 0 }
 
 // PutsBack tells whether a requeue puts a task in this state back
 // (docs/spec/job.md). While a job is requeueing none of its tasks starts, so one

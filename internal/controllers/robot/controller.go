@@ -18,6 +18,7 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/controllers/expect"
+	"k8s4r.io/k8s4r/internal/controllers/wake"
 )
 
 // Name of the controller.
@@ -129,10 +130,7 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err := c.apply(ctx, w.Robot, steps); err != nil {
 		return reconcile.Result{}, err
 	}
-	if steps.WakeAt.IsZero() {
-		return reconcile.Result{}, nil
-	}
-	return reconcile.Result{RequeueAfter: max(steps.WakeAt.Sub(now), time.Millisecond)}, nil
+	return wake.At(steps.WakeAt, now), nil
 }
 
 // observe reads what a decision about the robot depends on. It returns nil
@@ -161,14 +159,9 @@ func (c *Controller) apply(ctx context.Context, r *v1alpha1.Robot, steps Steps) 
 		return nil
 	}
 	r.Status = *steps.Status
-	err := c.Status().Update(ctx, r)
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return nil // somebody was faster; the watch brings it
+	if written, err := c.expect.UpdateStatus(ctx, c, r); !written {
+		return err
 	}
-	if err != nil {
-		return fmt.Errorf("update status of robot %s: %w", r.Name, err)
-	}
-	c.expect.Wrote(r.UID, r.ResourceVersion)
 	c.held.wrote(client.ObjectKeyFromObject(r), c.Now())
 	if steps.Warning != "" {
 		c.Recorder.Eventf(r, nil, corev1.EventTypeWarning, "IDTaken", "Approve", "%s", steps.Warning)

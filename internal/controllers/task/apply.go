@@ -12,19 +12,16 @@ import (
 	"k8s4r.io/k8s4r/internal/lifecycle"
 )
 
-// apply writes the robot before the status: a Task that says dispatching names
-// its robot, whenever we crash. Each write is a compare-and-set on what the
-// decision saw.
+// apply writes the robot that a Task goes to before the status, and the one that
+// it leaves after it: a Task that says dispatching names its robot, and one that
+// a robot may run never says another, whenever we crash. Each write is a
+// compare-and-set on what the decision saw.
 func (c *Controller) apply(ctx context.Context, t *v1alpha1.Task, steps Steps) error {
 	if steps.Illegal != "" {
 		illegalEdges.WithLabelValues(t.Status.State, string(steps.Illegal)).Inc()
 	}
-	if steps.Meta != nil {
-		steps.Meta.write(t)
-		if err := c.Update(ctx, t); err != nil {
-			return fmt.Errorf("bind task %s: %w", t.Name, err)
-		}
-		c.expect.Wrote(t.UID, t.ResourceVersion)
+	if err := c.bind(ctx, t, steps.Bind); err != nil {
+		return err
 	}
 	if steps.Status != nil {
 		from := lifecycle.TaskState(t.Status.State).Normal()
@@ -37,12 +34,28 @@ func (c *Controller) apply(ctx context.Context, t *v1alpha1.Task, steps Steps) e
 			transitions.WithLabelValues(string(from), string(to)).Inc()
 		}
 	}
+	if err := c.bind(ctx, t, steps.Rebind); err != nil {
+		return err
+	}
 	if steps.Warning != "" {
 		c.Recorder.Eventf(t, nil, corev1.EventTypeWarning, t.Status.Reason, "Run", "%s", steps.Warning)
 	}
 	for _, why := range steps.Why {
 		ctrl.LoggerFrom(ctx).V(1).Info(why)
 	}
+	return nil
+}
+
+// bind writes where a Task is to run. Nil: it stays as it is.
+func (c *Controller) bind(ctx context.Context, t *v1alpha1.Task, to *Placing) error {
+	if to == nil {
+		return nil
+	}
+	to.write(t)
+	if err := c.Update(ctx, t); err != nil {
+		return fmt.Errorf("bind task %s: %w", t.Name, err)
+	}
+	c.expect.Wrote(t.UID, t.ResourceVersion)
 	return nil
 }
 

@@ -20,6 +20,7 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/controllers/expect"
+	"k8s4r.io/k8s4r/internal/controllers/wake"
 	"k8s4r.io/k8s4r/internal/lifecycle"
 )
 
@@ -46,6 +47,9 @@ type Controller struct {
 	Scheduler *Scheduler
 	Now       func() time.Time
 	Recorder  events.EventRecorder
+	// Settle is how long robots need to come back after an outage of all of them:
+	// nothing is replaced before one has been in contact for that long.
+	Settle time.Duration
 	// Concurrency is the number of Tasks that are written at a time.
 	Concurrency int
 
@@ -148,12 +152,5 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		}
 		return reconcile.Result{}, err
 	}
-	return steps.result(now), nil
-}
-
-func (s Steps) result(now time.Time) reconcile.Result {
-	if s.WakeAt.IsZero() {
-		return reconcile.Result{}
-	}
-	return reconcile.Result{RequeueAfter: max(s.WakeAt.Sub(now), time.Millisecond)}
+	return wake.At(steps.WakeAt, now), nil
 }

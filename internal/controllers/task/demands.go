@@ -85,7 +85,7 @@ func (l *ledger) entered(namespace string, d *placement.Demand) bool {
 func (l *ledger) waitingReplicas() map[replica][]*entry {
 	out := make(map[replica][]*entry, len(l.waiting))
 	for _, e := range l.waiting {
-		if e.ready.IsZero() {
+		if e.ready.IsZero() && !e.held {
 			out[e.replica] = append(out[e.replica], e)
 		}
 	}
@@ -105,6 +105,10 @@ func (l *ledger) demandOf(waiting []*entry, shared sharedTerms) (placement.Deman
 	for _, e := range waiting {
 		d.Tasks = append(d.Tasks, e.Task)
 		d.Failed = append(d.Failed, e.failed...)
+		if e.original != "" {
+			// A new attempt there would end the original that may count again.
+			d.Failed = append(d.Failed, e.original)
+		}
 		if d.Robot == "" {
 			d.Robot = e.pinned
 		}
@@ -148,10 +152,37 @@ func (l *ledger) settle(namespace string, d placement.Decisions, now time.Time, 
 	for _, p := range d.Preempt {
 		for _, victim := range p.Victims {
 			k := key{Namespace: namespace, Name: victim}
-			l.entries[k].victimOf = p.Demand
+			e := l.entries[k]
+			e.victimOf, l.victims[k] = p.Demand, e
 			n.tasks = append(n.tasks, k)
 		}
 	}
+}
+
+// pardon lets victims stay whose place nobody waits for any more. Those that were
+// asked to leave do: their robots may have stopped them already.
+func (l *ledger) pardon() {
+	for k, e := range l.victims {
+		if !e.leaves && !l.waits(k.Namespace, e.victimOf) {
+			e.victimOf = ""
+			delete(l.victims, k)
+		}
+	}
+}
+
+// waits tells whether a demand of this name waits for a robot.
+func (l *ledger) waits(namespace, demand string) bool {
+	if l.waiting[key{Namespace: namespace, Name: demand}] != nil {
+		return true
+	}
+	for group, wants := range l.wants {
+		for _, d := range wants {
+			if group.Namespace == namespace && d.Name() == demand {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (l *ledger) settleBinding(namespace string, b *placement.Binding, now time.Time, n *news) {

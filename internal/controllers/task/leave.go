@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/controllers/demand"
+	"k8s4r.io/k8s4r/internal/lifecycle"
 	"k8s4r.io/k8s4r/internal/placement"
 	"k8s4r.io/k8s4r/internal/wire"
 )
@@ -12,9 +14,9 @@ import (
 // was deleted while it ran there.
 const grace = 5 * time.Second
 
-// leaving is room on a robot of a task that is no object any more and may
-// still run: its robot has yet to hear of it, and then to end it. It does not
-// go by the Task's name, which the next Task of its replica has at once.
+// leaving is room on a robot of a run that counts no more, or whose task is no
+// object any more: its robot has yet to hear of it, and then to end it. It does
+// not go by the Task's name, which the next Task of its replica has at once.
 type leaving struct {
 	robot key
 	room  placement.Room
@@ -24,21 +26,56 @@ type leaving struct {
 // leave takes in that a Task is gone. Room that was free at once would be given
 // to the next task while the old process runs.
 func (l *ledger) leave(k key) {
+	l.exorcise(k, key{})
 	e := l.entries[k]
 	if e == nil {
 		return
 	}
 	if e.onRobot {
-		rest := leaving{
-			robot: key{Namespace: k.Namespace, Name: e.seat},
-			room:  e.Room(),
-			until: l.now().Add(e.killTimeout + grace),
-		}
-		l.leaving = append(l.leaving, rest)
-		r := l.robot(rest.robot)
-		r.Held = r.Held.Plus(rest.room)
+		l.linger(e)
 	}
 	l.drop(k)
+}
+
+// linger keeps the room of a run that is told to end.
+func (l *ledger) linger(e *entry) {
+	rest := leaving{
+		robot: key{Namespace: e.key.Namespace, Name: e.seat},
+		room:  e.Room(),
+		until: l.now().Add(e.killTimeout + grace),
+	}
+	l.leaving = append(l.leaving, rest)
+	l.take(rest.robot, rest.room)
+}
+
+// ghost is an original that may come back with its robot, which holds its room
+// as long.
+type ghost struct {
+	robot key
+	room  placement.Room
+}
+
+// haunt takes in whether a Task has an original.
+func (l *ledger) haunt(k key, t *v1alpha1.Task) {
+	var now ghost
+	s := &t.Status
+	if a := s.Entry(s.Original); a != nil && t.DeletionTimestamp == nil && !lifecycle.TaskState(s.State).Terminal() {
+		task := demand.Task(t.Name, &t.Spec.TaskDefinition)
+		now = ghost{key{Namespace: t.Namespace, Name: a.Robot}, task.Room()}
+	}
+	l.exorcise(k, now.robot)
+	if _, there := l.ghosts[k]; !there && now.robot.Name != "" {
+		l.ghosts[k] = now
+		l.take(now.robot, now.room)
+	}
+}
+
+// exorcise gives back the room of a Task's original, unless it is on that robot.
+func (l *ledger) exorcise(k, but key) {
+	if g, ok := l.ghosts[k]; ok && g.robot != but {
+		delete(l.ghosts, k)
+		l.free(g.robot, g.room)
+	}
 }
 
 // pass takes in what time alone has changed.

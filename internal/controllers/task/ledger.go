@@ -33,7 +33,10 @@ type ledger struct {
 	waiting  map[key]*entry                   // in the cluster and without a seat
 	unseen   map[key]*entry                   // seats whose Task the watch has not shown yet
 	wants    map[key]map[int]placement.Demand // by TaskGroup and index: replicas that do not exist yet
-	leaving  []leaving                        // room of tasks that were deleted while they ran
+	leaving  []leaving                        // room of runs that are told to end
+	ghosts   map[key]ghost                    // originals that may come back, by task
+	victims  map[key]*entry                   // entries that are to leave for another task
+	contact  map[string]contact               // by namespace
 	changed  bool                             // a cycle may decide otherwise than the last one
 	late     []key                            // seated before the watch showed them, and not told
 
@@ -46,6 +49,12 @@ type ledger struct {
 type robot struct {
 	placement.Robot
 	known bool
+}
+
+// contact counts the robots of a namespace that are in contact.
+type contact struct {
+	robots int
+	since  time.Time // when the first of them came; zero: there is none
 }
 
 // job is what its tasks inherit.
@@ -76,11 +85,13 @@ type entry struct {
 	failed      []string  // robots that it failed on
 	pinned      string    // spec.targetRobot
 	ready       time.Time // when it may be placed again; zero: at once
+	held        bool      // it waits for the end of another attempt
 	killTimeout time.Duration
 	uid         types.UID // empty: its Task was not seen yet
 	seat        string    // robot whose room it takes; empty: none
 	onRobot     bool      // the watch said that it was dispatched
 	leaves      bool      // it is asked to stop
+	original    string    // robot of the original that may count again; empty: none
 	victimOf    string    // the demand that it must leave for; empty: none
 	seated      time.Time
 	refusal     *placement.Refusal
@@ -101,6 +112,9 @@ func newLedger(now func() time.Time) *ledger {
 		waiting:  map[key]*entry{},
 		unseen:   map[key]*entry{},
 		wants:    map[key]map[int]placement.Demand{},
+		ghosts:   map[key]ghost{},
+		victims:  map[key]*entry{},
+		contact:  map[string]contact{},
 	}
 }
 
@@ -108,6 +122,7 @@ func newLedger(now func() time.Time) *ledger {
 func (l *ledger) seeTask(t *v1alpha1.Task) {
 	k := key{Namespace: t.Namespace, Name: t.Name}
 	state := lifecycle.TaskState(t.Status.State).Normal()
+	l.haunt(k, t)
 	if e := l.unseen[k]; e != nil && e.seat != t.Spec.TargetRobot {
 		l.late = append(l.late, k)
 	}
@@ -120,12 +135,15 @@ func (l *ledger) seeTask(t *v1alpha1.Task) {
 		l.ran[owner.UID] = true
 	}
 	switch {
-	case state.Active() && t.Spec.TargetRobot != "":
+	case state.Active() && t.RobotOfAttempt() != "":
 		// An exited one keeps its place until it is known what follows: it may
 		// be run again there.
 		e := l.entryOf(k, t)
+		if e.onRobot && e.seat != t.RobotOfAttempt() {
+			l.linger(e) // another run counts now, and this one is told to end
+		}
 		e.onRobot = true
-		l.sit(e, t.Spec.TargetRobot)
+		l.sit(e, t.RobotOfAttempt())
 	case state.Placeable() && t.DeletionTimestamp == nil:
 		l.seeWaiting(k, t)
 	default:
@@ -148,14 +166,40 @@ func (l *ledger) fulfil(t *v1alpha1.Task) {
 // one that its spec names.
 func (l *ledger) seeWaiting(k key, t *v1alpha1.Task) {
 	e := l.entryOf(k, t)
-	if e.onRobot || (e.pinned != "" && e.pinned != e.seat) {
+	if e.onRobot || (e.pinned != "" && e.pinned != e.seat) || l.now().Before(e.ready) || e.held {
 		l.stand(e)
 	}
 	e.onRobot = false
+	l.forsake(e)
 	if e.seat == "" {
 		l.waiting[k] = e
 		l.changed = true
 	}
+}
+
+// forsake tells the siblings of a task which may not run on their robot any more.
+func (l *ledger) forsake(e *entry) {
+	for k, sibling := range l.replicas[e.replica] {
+		if sibling.seat != "" && slices.Contains(e.failed, sibling.seat) {
+			l.late = append(l.late, k)
+		}
+	}
+}
+
+// forsakenBy is the task of the same replica that has failed on this one's robot
+// and waits for another: it would wait for ever, because the tasks of a replica
+// share a robot. Empty: none.
+func (l *ledger) forsakenBy(k key) string {
+	e := l.entries[k]
+	if e == nil || e.seat == "" {
+		return ""
+	}
+	for name, sibling := range l.replicas[e.replica] {
+		if sibling.seat == "" && slices.Contains(sibling.failed, e.seat) {
+			return name.Name
+		}
+	}
+	return ""
 }
 
 func (l *ledger) entryOf(k key, t *v1alpha1.Task) *entry {
@@ -166,10 +210,11 @@ func (l *ledger) entryOf(k key, t *v1alpha1.Task) *entry {
 	}
 	l.redefine(e, demand.Task(t.Name, &t.Spec.TaskDefinition), demand.Constraints(t.Spec.Constraints))
 	e.job, e.index = t.Spec.JobName, indexOf(t)
-	e.since, e.pinned = t.CreationTimestamp.Time, t.Spec.TargetRobot
+	e.since, e.pinned = t.CreationTimestamp.Time, pinnedTo(t)
 	e.uid, e.ready, e.killTimeout = t.UID, readyAt(t), killTimeout(t)
+	e.held = stillRunning(t)
 	e.leaves = t.DeletionTimestamp != nil || t.Status.AskedToStop()
-	e.failed = t.Status.FailedRobots
+	e.failed, e.original = t.Status.FailedRobots, l.ghosts[k].robot.Name
 	return e
 }
 
@@ -199,9 +244,13 @@ func (l *ledger) drop(k key) {
 		return
 	}
 	l.stand(e)
+	if l.waiting[k] != nil && len(l.victims) > 0 {
+		l.changed = true // one of them may be allowed to stay
+	}
 	delete(l.entries, k)
 	delete(l.waiting, k)
 	delete(l.unseen, k)
+	delete(l.victims, k)
 	delete(l.replicas[e.replica], k)
 	if len(l.replicas[e.replica]) == 0 {
 		delete(l.replicas, e.replica)
@@ -217,8 +266,9 @@ func (l *ledger) sit(e *entry, robot string) {
 	}
 	l.stand(e)
 	e.seat = robot
-	r := l.robot(key{Namespace: e.key.Namespace, Name: robot})
-	r.Held = r.Held.Plus(e.Room())
+	k := key{Namespace: e.key.Namespace, Name: robot}
+	l.take(k, e.Room())
+	r := l.robot(k)
 	if g := e.replica.group; g.Name != "" {
 		r.Groups[g.Name]++
 		l.sitting[g]++
@@ -241,7 +291,14 @@ func (l *ledger) stand(e *entry) {
 		}
 	}
 	e.seat, e.victimOf = "", ""
+	delete(l.victims, e.key)
 	l.free(k, e.Room())
+}
+
+// take holds room on a robot.
+func (l *ledger) take(k key, room placement.Room) {
+	r := l.robot(k)
+	r.Held = r.Held.Plus(room)
 }
 
 // free gives room on a robot back.
@@ -272,6 +329,7 @@ func (l *ledger) seeRobot(obj *v1alpha1.Robot) {
 	if r.known && r.Equal(now.Offer) {
 		return
 	}
+	l.reach(k.Namespace, r.inContact(), now.Phase == lifecycle.RobotOnline)
 	r.Robot, r.known, l.changed = now, true, true
 	if now.Phase != lifecycle.RobotOnline {
 		l.withdraw(k)
@@ -284,10 +342,29 @@ func (l *ledger) dropRobot(k key) {
 		return
 	}
 	l.withdraw(k)
+	l.reach(k.Namespace, r.inContact(), false)
 	r.known, l.changed = false, true
 	if r.Held.Tasks == 0 {
 		delete(l.robots, k)
 	}
+}
+
+func (r *robot) inContact() bool { return r.known && r.Phase == lifecycle.RobotOnline }
+
+// reach takes in that a robot was in contact, and is.
+func (l *ledger) reach(namespace string, was, is bool) {
+	c := l.contact[namespace]
+	switch {
+	case is && !was:
+		if c.robots++; c.robots == 1 {
+			c.since = l.now()
+		}
+	case was && !is:
+		if c.robots--; c.robots == 0 {
+			c.since = time.Time{}
+		}
+	}
+	l.contact[namespace] = c
 }
 
 // withdraw takes back the seats on a robot of tasks that were not dispatched

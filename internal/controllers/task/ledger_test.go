@@ -349,6 +349,9 @@ func TestAJobThatStartsNothingTakesItsSeatsBack(t *testing.T) {
 // ofGroup makes t the only replica's task of a group, under its own name.
 func ofGroup(t *v1alpha1.Task, group, name, robot string) *v1alpha1.Task {
 	t.Name, t.Spec.TargetRobot, t.Spec.JobName = name, robot, ""
+	for i := range t.Status.Attempts {
+		t.Status.Attempts[i].Robot = robot
+	}
 	t.Labels = map[string]string{v1alpha1.LabelTaskIndex: "0"}
 	controls := true
 	t.OwnerReferences = []metav1.OwnerReference{{Kind: "TaskGroup", Name: group, Controller: &controls}}

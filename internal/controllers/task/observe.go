@@ -63,24 +63,60 @@ func (c *Controller) observe(ctx context.Context, k key) (*World, error) {
 	if w.Robot, err = c.robot(ctx, k.Namespace, w.robotName()); err != nil {
 		return nil, err
 	}
-	if state.OnRobot() {
-		w.Evict = w.evict(c.Scheduler.victimOf(k))
+	if state.Active() {
+		w.Evict = w.evict(c.Scheduler.unwanted(k))
 	}
-	return w, nil
+	return w, c.observeLost(ctx, w, state)
+}
+
+// observeLost reads what only a task with a lost robot, or with runs on more than
+// one, depends on.
+func (c *Controller) observeLost(ctx context.Context, w *World, state lifecycle.TaskState) (err error) {
+	t := w.Task
+	if state == lifecycle.TaskUnknown {
+		w.ContactSince, w.Settle = c.Scheduler.contactSince(t.Namespace), c.Settle
+	}
+	if w.contested() {
+		w.Better = c.Scheduler.better(t, t.Status.Entry(t.Status.Original).Robot, t.RobotOfAttempt())
+	}
+	if state.Placeable() && w.disconnect().stopAfter > 0 {
+		w.Elsewhere, err = c.elsewhere(ctx, t)
+	}
+	return err
+}
+
+// contested tells whether the choice between an original and what took its place
+// goes by their robots.
+func (w *World) contested() bool {
+	s := &w.Task.Status
+	return s.Original != 0 && s.Entry(s.Original) != nil && w.disconnect().reconcile == v1alpha1.BestScore
+}
+
+// elsewhere are the attempts of a Task that waits of which no end is known.
+func (c *Controller) elsewhere(ctx context.Context, t *v1alpha1.Task) (open []Elsewhere, err error) {
+	for _, a := range t.Status.Attempts {
+		if a.FinishedAt != nil || a.Robot == "" {
+			continue
+		}
+		e := Elsewhere{Attempt: a.Attempt, Name: a.Robot}
+		if e.Robot, err = c.robot(ctx, t.Namespace, a.Robot); err != nil {
+			return nil, err
+		}
+		open = append(open, e)
+	}
+	return open, nil
 }
 
 // evict is why the Task must leave its robot: an operator wants it to, or drains
-// the robot, or a task of higher priority takes its place.
-func (w *World) evict(victimOf string) string {
+// the robot, or the scheduler has a reason.
+func (w *World) evict(unwanted string) string {
 	switch {
 	case w.Task.Spec.Evict > 0 && w.Task.Spec.Evict == w.Task.Status.Attempt:
 		return "it is to leave its robot"
 	case w.Robot != nil && w.Robot.Spec.Drain:
 		return "robot " + w.Robot.Name + " is drained"
-	case victimOf != "":
-		return "task " + victimOf + " of higher priority takes its place"
 	}
-	return ""
+	return unwanted
 }
 
 // mayRevive tells whether a task that has ended may be put back.
@@ -98,6 +134,9 @@ func (w *World) excludes() bool {
 func (w *World) robotName() string {
 	if w.Seat != "" {
 		return w.Seat
+	}
+	if lifecycle.TaskState(w.Task.Status.State).Active() {
+		return w.lastRobot()
 	}
 	return w.Task.Spec.TargetRobot
 }

@@ -26,6 +26,17 @@ type World struct {
 	// later, beside those that have failed it or are blocked. It is looked up
 	// only where that decides something.
 	Capable bool
+	// Elsewhere are the attempts that are not known to have ended, and their
+	// robots. They are looked up only where robots are to stop tasks by themselves.
+	Elsewhere []Elsewhere
+	// Better is the robot that placement would choose for the Task, of the two on
+	// which it runs. It is looked up only where that decides something.
+	Better string
+	// ContactSince is since when some robot of the namespace has been in contact.
+	// Zero: none is.
+	ContactSince time.Time
+	// Settle is how long robots need to come back after an outage of all.
+	Settle time.Duration
 	// Evict is why the Task must leave its robot for another one. Empty: it may
 	// stay.
 	Evict string
@@ -37,13 +48,25 @@ type World struct {
 	MayTell bool
 }
 
+// Elsewhere is an attempt that may still run.
+type Elsewhere struct {
+	Attempt int32
+	// Name of its robot.
+	Name string
+	// Robot, or nil: there is no such object.
+	Robot *v1alpha1.Robot
+}
+
 // Steps is what to write, and when to look again.
 type Steps struct {
-	// Meta is written first: the robot, and the finalizer that goes with it.
-	// Nil: as it is.
-	Meta *Placing
+	// Bind is written first: the robot, and the finalizer that goes with it. Nil:
+	// as it is.
+	Bind *Placing
 	// Status is written after it. Nil: as it is.
 	Status *v1alpha1.TaskStatus
+	// Rebind is written after the status, which counts where they differ: the
+	// robot that the Task leaves, or goes back to. Nil: as it is.
+	Rebind *Placing
 	// WakeAt is when to look again. Zero: a watch will wake us.
 	WakeAt time.Time
 	// Warning is for people, as an event. Empty: none.
@@ -103,11 +126,14 @@ func (p *plan) decide() {
 	switch {
 	case p.requeued():
 		p.requeue(p.jobBecause())
+	case p.forgiven():
+		p.forgive()
 	case p.state == lifecycle.TaskFailed && p.jobState().Starts():
 		p.unblock()
 	case p.state.Terminal():
 	case p.called():
 		p.stop()
+	case p.settle():
 	case p.state == lifecycle.TaskPaused:
 		if p.Job == nil || p.jobState().Starts() {
 			p.resume()

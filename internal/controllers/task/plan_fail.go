@@ -53,9 +53,8 @@ func (p *plan) restart() bool {
 		}
 		return p.retryAt(r.Since.Add(policy.Interval.Value()), "the restarts of this interval are used up")
 	}
-	if p.jobState().Holds() {
-		// It waits with the others; none of them may fail because of a pause.
-		p.giveBack(string(p.jobState()))
+	if why := p.mayNotRestart(); why != "" {
+		p.giveBack(why)
 		return true
 	}
 	if p.status.RetryAt == nil && policy.Delay.Value() > 0 {
@@ -76,9 +75,18 @@ func (p *plan) restart() bool {
 	return true
 }
 
+// mayNotRestart is why a task that has restarts left waits with the others, or for
+// another robot: none may fail because of a pause or a drain. Empty: nothing.
+func (p *plan) mayNotRestart() string {
+	if p.Evict == "" && p.jobState().Holds() {
+		return string(p.jobState())
+	}
+	return p.Evict
+}
+
 // restarts on the present robot within the present interval.
 func (p *plan) restarts(policy *v1alpha1.RestartPolicy) v1alpha1.Restarts {
-	robot := p.Task.Spec.TargetRobot
+	robot := p.lastRobot()
 	interval := policy.Interval.Value()
 	r := p.status.Restarts
 	if r == nil || r.Robot != robot || interval > 0 && !p.now.Before(r.Since.Add(interval)) {
@@ -124,14 +132,7 @@ func (p *plan) fail(reason string) {
 
 // lastRobot is where the attempt ran. The Task itself may name it no more, after
 // a crash between the two writes that hand it on.
-func (w *World) lastRobot() string {
-	for _, a := range w.Task.Status.Attempts {
-		if a.Attempt == w.Task.Status.Attempt && a.Robot != "" {
-			return a.Robot
-		}
-	}
-	return w.Task.Spec.TargetRobot
-}
+func (w *World) lastRobot() string { return w.Task.RobotOfAttempt() }
 
 // failing are the robots that have failed the task, once the attempt that has
 // just exited is judged.
@@ -169,7 +170,7 @@ func (p *plan) elsewhere(delay time.Duration) {
 		t := metav1.NewMicroTime(p.now.Add(delay))
 		p.status.RetryAt = &t
 	}
-	p.out.Meta = &Placing{}
+	p.out.Rebind = &Placing{}
 	because := fmt.Sprintf("robot %s failed it, another one is to try", p.lastRobot())
 	p.mark(v1alpha1.ConditionPlaced, metav1.ConditionFalse, ReasonRescheduled, because)
 	p.out.Warning = p.status.Message + " (" + because + ")"

@@ -12,18 +12,11 @@ import (
 
 // follow watches over a Task that is on a robot.
 func (p *plan) follow() {
-	if p.Task.Spec.TargetRobot == "" && p.byUs() {
-		// A crash between the two writes of giveBack left it on no robot.
-		p.giveBack("it did not confirm that it has stopped the task")
-		return
+	if at := p.lastRobot(); at != p.Task.Spec.TargetRobot {
+		// A crash between the two writes of reinstate left the old name there.
+		p.out.Rebind = &Placing{TargetRobot: at, ByUs: true}
 	}
-	if p.robotLost() {
-		if p.state != lifecycle.TaskUnknown {
-			p.step(lifecycle.TaskLost, ReasonLost, "%s", p.lostBecause())
-		}
-		return
-	}
-	if p.evicted() {
+	if p.lost() || p.evicted() {
 		return
 	}
 	end, bounded := p.backstop()
@@ -34,13 +27,6 @@ func (p *plan) follow() {
 	default:
 		p.timeOut()
 	}
-}
-
-func (p *plan) lostBecause() string {
-	if p.Robot == nil {
-		return "robot " + p.Task.Spec.TargetRobot + " is gone"
-	}
-	return "robot " + p.Task.Spec.TargetRobot + " is out of contact"
 }
 
 // backstop is when a robot that is in contact must have ended the attempt.

@@ -29,8 +29,15 @@ func (p *plan) place() {
 	}
 	ready := readyAt(p.Task)
 	switch {
+	case p.hasLeft():
+		// A crash kept the write back that goes with the state.
+		p.out.Rebind = &Placing{}
 	case p.groupChanges():
 		p.wake(p.now.Add(retell)) // the group's watch is earlier
+	case p.outdated() != "" && p.status.Original != 0:
+		// It is given its new definition only then: what comes back would run in the
+		// old one under the new one's name.
+		p.disown(p.status.Entry(p.status.Original))
 	case p.outdated() != "":
 		p.explain()
 	case p.hopeless():
@@ -38,16 +45,30 @@ func (p *plan) place() {
 	case p.heldBack() != "":
 		p.explain()
 		p.wake(p.now.Add(retell)) // of the Job no watch need tell this Task
+	case p.runsElsewhere():
 	case p.now.Before(ready):
 		p.wake(ready)
 	case p.Seat != "" && p.Robot != nil:
 		p.dispatch()
 	case p.Seat == "" && p.Refusal != "" && p.Task.Spec.TargetRobot != "" && p.byUs():
-		p.out.Meta = &Placing{}
+		p.out.Bind = &Placing{}
 		p.out.Why = append(p.out.Why, "unbind: "+p.Refusal)
 	case p.Seat == "" && p.Refusal != "":
 		p.explain()
 	}
+}
+
+// hasLeft tells whether the Task, which waits, still names the robot that it has
+// come back from.
+func (w *World) hasLeft() bool { return w.Task.Spec.TargetRobot != "" && pinnedTo(w.Task) == "" }
+
+// pinnedTo is the robot that a Task which waits must go to: the one that somebody
+// chose, or that it was created for. Empty: any.
+func pinnedTo(t *v1alpha1.Task) string {
+	if a := t.Status.Entry(t.Status.Attempt); chosenByUs(t) && a != nil && a.Robot == t.Spec.TargetRobot {
+		return ""
+	}
+	return t.Spec.TargetRobot
 }
 
 // heldBack says why the Task's Job keeps it from starting, robot or none.
@@ -92,7 +113,7 @@ func (p *plan) dispatch() {
 // open begins the next attempt.
 func (p *plan) open(robot string) {
 	s := p.status
-	s.Attempt++
+	s.Attempt = lastAttempt(s) + 1
 	s.StartedAt, s.FinishedAt, s.ExitCode, s.Signal, s.Resources, s.Outputs = nil, nil, nil, 0, nil, nil
 	s.RetryAt = nil
 	s.RestartCount = s.Attempt - 1
@@ -100,9 +121,20 @@ func (p *plan) open(robot string) {
 		s.LastRestartTime = &metav1.MicroTime{Time: p.now}
 	}
 	s.Attempts = append(s.Attempts, v1alpha1.TaskAttempt{Attempt: s.Attempt, Robot: robot, State: s.State})
-	if extra := len(s.Attempts) - v1alpha1.MaxAttempts; extra > 0 {
-		s.Attempts = slices.Delete(s.Attempts, 0, extra)
+	for len(s.Attempts) > v1alpha1.MaxAttempts {
+		oldest := slices.IndexFunc(s.Attempts, func(a v1alpha1.TaskAttempt) bool { return a.Attempt != s.Original })
+		s.Attempts = slices.Delete(s.Attempts, oldest, oldest+1)
 	}
+}
+
+// lastAttempt is the highest number that was given. The one that counts is lower
+// when an original was reinstated.
+func lastAttempt(s *v1alpha1.TaskStatus) int32 {
+	last := s.Attempt
+	for i := range s.Attempts {
+		last = max(last, s.Attempts[i].Attempt)
+	}
+	return last
 }
 
 // bind writes the robot, and the finalizer that its agent needs, unless the
@@ -113,7 +145,7 @@ func (p *plan) bind() {
 	if p.Task.Spec.TargetRobot == p.Seat && (has || !told) {
 		return
 	}
-	p.out.Meta = &Placing{
+	p.out.Bind = &Placing{
 		TargetRobot: p.Seat,
 		ByUs:        p.Task.Spec.TargetRobot == "" || p.byUs(),
 		Told:        told,

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -40,8 +41,14 @@ func world(state lifecycle.TaskState, changes ...func(*World)) World {
 	return w
 }
 
-func robotIn(p lifecycle.RobotPhase) *v1alpha1.Robot {
-	return &v1alpha1.Robot{ObjectMeta: metav1.ObjectMeta{Name: "r1"}, Status: v1alpha1.RobotStatus{Phase: string(p)}}
+func robotIn(p lifecycle.RobotPhase) *v1alpha1.Robot { return heard(p, noon) }
+
+// heard is a robot that spoke last at this time.
+func heard(p lifecycle.RobotPhase, at time.Time) *v1alpha1.Robot {
+	return &v1alpha1.Robot{
+		ObjectMeta: metav1.ObjectMeta{Name: "r1"},
+		Status:     v1alpha1.RobotStatus{Phase: string(p), LastHeartbeatTime: &metav1.MicroTime{Time: at}},
+	}
 }
 
 func seat(w *World)   { w.Seat, w.Robot = "r1", robotIn(lifecycle.RobotOnline) }
@@ -107,6 +114,15 @@ func softFailLimit(n int32) func(*World) {
 func reschedule(p v1alpha1.ReschedulePolicy) func(*World) {
 	return func(w *World) {
 		w.Group = &v1alpha1.TaskGroup{Spec: v1alpha1.TaskGroupSpec{TaskGroupTemplate: v1alpha1.TaskGroupTemplate{ReschedulePolicy: &p}}}
+	}
+}
+
+// attempted is a history of one attempt, which is over unless the task is on the
+// robot.
+func attempted(n int32, robot string) func(*World) {
+	return func(w *World) {
+		w.Task.Status.Attempt = n
+		w.Task.Status.Attempts = []v1alpha1.TaskAttempt{{Attempt: n, Robot: robot}}
 	}
 }
 func retry(in time.Duration) func(*World) {
@@ -177,6 +193,13 @@ func ofReplica(index, revision string) func(*World) {
 	}
 }
 
+// followed is a group that has followed requeues up to a generation.
+func followed(generation int64) func(*World) {
+	return func(w *World) {
+		w.Group = &v1alpha1.TaskGroup{Status: v1alpha1.TaskGroupStatus{ObservedRequeue: generation}}
+	}
+}
+
 func evict(w *World) { w.Evict = "why" }
 func evicting(ago time.Duration) func(*World) {
 	return func(w *World) {
@@ -213,23 +236,23 @@ func TestPlan(t *testing.T) {
 		in         World
 		wantState  lifecycle.TaskState // empty: no status is written
 		wantReason string
-		wantMeta   *Placing
+		wantTo     *Placing
 		wantWake   time.Duration // from now; zero: none
 	}{
 		{name: "a task without a seat that was not asked yet waits", in: world(pending)},
 		{name: "a task that was created bound and has its seat is dispatched with one write",
 			in: world(pending, target("r1"), seat), wantState: dispatching},
 		{name: "a task that was created unbound is bound first",
-			in: world(pending, seat), wantState: dispatching, wantMeta: &Placing{TargetRobot: "r1", ByUs: true}},
+			in: world(pending, seat), wantState: dispatching, wantTo: &Placing{TargetRobot: "r1", ByUs: true}},
 		{name: "the empty state reads as pending", in: world("", target("r1"), seat), wantState: dispatching},
 		{name: "a softly failed task is placed like a pending one", in: world(soft, target("r1"), seat), wantState: dispatching},
 		{name: "on a document agent's robot the task is held until the robot was told",
-			in: world(pending, seat, document), wantState: dispatching, wantMeta: &Placing{TargetRobot: "r1", ByUs: true, Told: true}},
+			in: world(pending, seat, document), wantState: dispatching, wantTo: &Placing{TargetRobot: "r1", ByUs: true, Told: true}},
 		{name: "a robot that a person chose stays that person's choice",
-			in: world(pending, byHand, target("r1"), seat, document), wantState: dispatching, wantMeta: &Placing{TargetRobot: "r1", Told: true}},
-		{name: "a refused robot that we chose is let go", in: world(pending, target("r1"), refused("no")), wantMeta: &Placing{}},
+			in: world(pending, byHand, target("r1"), seat, document), wantState: dispatching, wantTo: &Placing{TargetRobot: "r1", Told: true}},
+		{name: "a refused robot that we chose is let go", in: world(pending, target("r1"), refused("no")), wantTo: &Placing{}},
 		{name: "a refused robot that we chose for a task made by hand is let go",
-			in: world(pending, byHand, placedByUs, target("r1"), refused("no")), wantMeta: &Placing{}},
+			in: world(pending, byHand, placedByUs, target("r1"), refused("no")), wantTo: &Placing{}},
 		{name: "a refused robot that a person chose is waited for",
 			in: world(pending, byHand, target("r1"), refused("no")), wantState: pending},
 		{name: "a task that waits says why", in: world(pending, refused("no")), wantState: pending},
@@ -258,10 +281,10 @@ func TestPlan(t *testing.T) {
 		{name: "a task that came back and has waited goes on", in: world(pending, target("r1"), seat, returned(5, 8*time.Second)), wantState: dispatching},
 
 		{name: "a running task without a timeout is left alone", in: world(running)},
-		{name: "a robot that is out of contact for a moment is waited for", in: world(running, phase(lifecycle.RobotUnknown))},
+		{name: "a robot that is out of contact for a moment is waited for", in: world(running, phase(lifecycle.RobotUnknown)), wantWake: defaultLostAfter},
 		{name: "an offline robot makes its task unknown", in: world(running, phase(lifecycle.RobotOffline)), wantState: unknown, wantReason: ReasonLost},
 		{name: "a deleted robot makes its task unknown", in: world(dispatching, robotGone), wantState: unknown, wantReason: ReasonLost},
-		{name: "an unknown task stays unknown while its robot is away", in: world(unknown, phase(lifecycle.RobotOffline))},
+		{name: "an unknown task stays unknown while no robot could take it", in: world(unknown, phase(lifecycle.RobotOffline)), wantWake: retellLost},
 		{name: "an unknown task whose robot is back waits for its word", in: world(unknown)},
 		{name: "a task with a timeout is looked at again when its time is over",
 			in: world(running, timeout(time.Minute), started(0)), wantWake: time.Minute + wire.DefaultKillTimeout + margin},
@@ -277,18 +300,18 @@ func TestPlan(t *testing.T) {
 				w.Task.Status.LastRestartTime = &t
 			}),
 			wantWake: time.Minute + wire.DefaultKillTimeout + margin},
-		{name: "the time of a lost robot is not counted", in: world(running, timeout(time.Second), started(time.Hour), phase(lifecycle.RobotUnknown))},
+		{name: "the time of a lost robot is not counted", in: world(running, timeout(time.Second), started(time.Hour), phase(lifecycle.RobotUnknown)), wantWake: defaultLostAfter},
 
 		{name: "a task that failed where no other robot could take it has failed", in: world(exited, reason(wire.ReasonExited)),
 			wantState: lifecycle.TaskFailed, wantReason: ReasonNoCapableRobot},
 		{name: "a task that failed is tried on another robot", in: world(exited, reason(wire.ReasonExited), capable),
-			wantState: soft, wantReason: ReasonRescheduled, wantMeta: &Placing{}},
+			wantState: soft, wantReason: ReasonRescheduled, wantTo: &Placing{}},
 		{name: "the third robot that fails a task is the last", in: world(exited, reason(wire.ReasonExited), capable, failedOn("r8", "r9")),
 			wantState: lifecycle.TaskFailed, wantReason: wire.ReasonExited},
 		{name: "a job may allow more robots", in: world(exited, reason(wire.ReasonExited), capable, failedOn("r8", "r9"), softFailLimit(4)),
-			wantState: soft, wantReason: ReasonRescheduled, wantMeta: &Placing{}},
+			wantState: soft, wantReason: ReasonRescheduled, wantTo: &Placing{}},
 		{name: "a robot that fails a task twice counts once", in: world(exited, reason(wire.ReasonExited), capable, failedOn("r1", "r9")),
-			wantState: soft, wantReason: ReasonRescheduled, wantMeta: &Placing{}},
+			wantState: soft, wantReason: ReasonRescheduled, wantTo: &Placing{}},
 		{name: "a reschedulePolicy without attempts allows none", in: world(exited, reason(wire.ReasonExited), capable, reschedule(v1alpha1.ReschedulePolicy{})),
 			wantState: lifecycle.TaskFailed, wantReason: wire.ReasonExited},
 		{name: "a soft-failed task waits for its next robot as long as its policy says", in: world(soft, target("r1"), seat, capable, retry(30*time.Second)),
@@ -299,7 +322,7 @@ func TestPlan(t *testing.T) {
 			wantState: lifecycle.TaskFailed, wantReason: ReasonNoCapableRobot},
 		{name: "a waiting task that never failed waits for robots to come", in: world(pending, refused("no")), wantState: pending},
 		{name: "a task that failed on robots which its group has blocked since is tried again",
-			in: world(lifecycle.TaskFailed, failedOn("r1", "r2"), blocks("r1"), capable, target("r1")), wantState: pending, wantReason: ReasonRequeued, wantMeta: &Placing{}},
+			in: world(lifecycle.TaskFailed, failedOn("r1", "r2"), blocks("r1"), capable, target("r1")), wantState: pending, wantReason: ReasonRequeued, wantTo: &Placing{}},
 		{name: "it stays failed when its job has", in: world(lifecycle.TaskFailed, failedOn("r1"), blocks("r1"), inJob(lifecycle.JobFailed))},
 		{name: "a task that failed elsewhere stays failed", in: world(lifecycle.TaskFailed, failedOn("r2"), blocks("r1"))},
 
@@ -310,33 +333,33 @@ func TestPlan(t *testing.T) {
 			wantWake: 10 * time.Second},
 		{name: "a restart that has waited goes on", in: world(exited, reason(wire.ReasonExited), restarts(2, 0, time.Minute), retry(0)), wantState: dispatching},
 		{name: "restarts that are used up hand the task on", in: world(exited, reason(wire.ReasonExited), restarts(2, 2, 0), capable),
-			wantState: soft, wantReason: ReasonRescheduled, wantMeta: &Placing{}},
+			wantState: soft, wantReason: ReasonRescheduled, wantTo: &Placing{}},
 		{name: "restarts on another robot do not count", in: world(exited, reason(wire.ReasonExited), restarts(2, 2, 0), restartsOn("r9")), wantState: dispatching},
 		{name: "a new interval has new restarts", in: world(exited, reason(wire.ReasonExited), restarts(2, 2, 0), interval(time.Minute, time.Minute)), wantState: dispatching},
 		{name: "mode delay waits for the next interval", in: world(exited, reason(wire.ReasonExited), restarts(2, 2, 0), interval(time.Minute, 20*time.Second), modeDelay),
 			wantState: exited, wantReason: wire.ReasonExited, wantWake: 40 * time.Second},
 		{name: "a robot that is away for a moment is waited for", in: world(exited, reason(wire.ReasonExited), restarts(2, 0, 0), phase(lifecycle.RobotUnknown))},
 		{name: "a lost robot restarts nothing", in: world(exited, reason(wire.ReasonExited), restarts(2, 0, 0), phase(lifecycle.RobotOffline), capable),
-			wantState: soft, wantReason: ReasonRescheduled, wantMeta: &Placing{}},
+			wantState: soft, wantReason: ReasonRescheduled, wantTo: &Placing{}},
 		{name: "a job that pauses restarts nothing", in: world(exited, reason(wire.ReasonExited), restarts(2, 0, 0), inJob(lifecycle.JobPauseRequested)),
-			wantState: pending, wantReason: ReasonReturned, wantMeta: &Placing{}},
+			wantState: pending, wantReason: ReasonReturned, wantTo: &Placing{}},
 		{name: "a lost robot that alone could take the task is waited for", in: world(exited, reason(wire.ReasonExited), restarts(2, 0, 0), phase(lifecycle.RobotOffline))},
 
 		{name: "a service without a policy of its own is run again after a while", in: world(exited, reason(wire.ReasonExited), ofType("service")),
 			wantState: exited, wantReason: wire.ReasonExited, wantWake: 15 * time.Second},
 		{name: "and then goes on", in: world(exited, reason(wire.ReasonExited), ofType("service"), retry(0)), wantState: dispatching},
 		{name: "the third end within half an hour hands it on", in: world(exited, reason(wire.ReasonExited), ofType("service"), used(2, 29*time.Minute), capable),
-			wantState: soft, wantReason: ReasonRescheduled, wantMeta: &Placing{}},
+			wantState: soft, wantReason: ReasonRescheduled, wantTo: &Placing{}},
 		{name: "later it has its restarts again", in: world(exited, reason(wire.ReasonExited), ofType("service"), used(2, 30*time.Minute)),
 			wantState: exited, wantReason: wire.ReasonExited, wantWake: 15 * time.Second},
 		{name: "a service with a policy of its own goes by that", in: world(exited, reason(wire.ReasonExited), ofType("service"), restarts(5, 4, 0)), wantState: dispatching},
 		{name: "a service that failed on three robots in a row has failed", in: world(exited, reason(wire.ReasonExited), ofType("service"), used(2, time.Minute), failedOn("r8", "r9"), ran(time.Minute), capable),
 			wantState: lifecycle.TaskFailed, wantReason: wire.ReasonExited},
 		{name: "a service that ran well for an hour has not", in: world(exited, reason(wire.ReasonExited), ofType("service"), used(2, time.Minute), failedOn("r8", "r9"), ran(time.Hour), capable),
-			wantState: soft, wantReason: ReasonRescheduled, wantMeta: &Placing{}},
+			wantState: soft, wantReason: ReasonRescheduled, wantTo: &Placing{}},
 		{name: "what well means its policy may say", in: world(exited, reason(wire.ReasonExited), ofType("service"), used(2, time.Minute), failedOn("r8", "r9"), ran(time.Minute), capable,
 			reschedule(v1alpha1.ReschedulePolicy{Attempts: 1, Interval: v1alpha1.NewDuration(time.Minute)})),
-			wantState: soft, wantReason: ReasonRescheduled, wantMeta: &Placing{}},
+			wantState: soft, wantReason: ReasonRescheduled, wantTo: &Placing{}},
 		{name: "a batch task that ran for an hour has its failures all the same", in: world(exited, reason(wire.ReasonExited), failedOn("r8", "r9"), ran(time.Hour), capable),
 			wantState: lifecycle.TaskFailed, wantReason: wire.ReasonExited},
 		{name: "a system task waits for its next interval", in: world(exited, reason(wire.ReasonExited), ofType("system"), used(2, 10*time.Minute), capable),
@@ -358,7 +381,7 @@ func TestPlan(t *testing.T) {
 		{name: "while nobody has looked at a group's change its tasks wait", in: world(pending, target("r1"), seat, inGroup(1, "new"), ofReplica("0", "new"), changing), wantWake: retell},
 		{name: "an older definition that no robot could take has not failed: the new one may do", in: world(pending, failedOn("r1"), inGroup(1, "new"), ofReplica("0", "old"), tells), wantState: pending},
 		{name: "an older definition is not restarted", in: world(exited, reason(wire.ReasonExited), restarts(2, 0, 0), inGroup(1, "new"), ofReplica("0", "old")),
-			wantState: pending, wantReason: ReasonReturned, wantMeta: &Placing{}},
+			wantState: pending, wantReason: ReasonReturned, wantTo: &Placing{}},
 		{name: "what runs in an older definition is left alone", in: world(running, inGroup(1, "new"), ofReplica("0", "old"))},
 
 		{name: "a job that pauses holds what waits", in: world(pending, seat, inJob(lifecycle.JobPauseRequested)), wantState: lifecycle.TaskPaused, wantReason: ReasonPaused},
@@ -370,7 +393,7 @@ func TestPlan(t *testing.T) {
 			wantState: pending, wantWake: retell},
 
 		{name: "a requeued job puts its failed tasks back", in: world(lifecycle.TaskFailed, target("r1"), failedOn("r1"), requeueing(v1alpha1.RequeueStatus{})),
-			wantState: pending, wantReason: ReasonRequeued, wantMeta: &Placing{}},
+			wantState: pending, wantReason: ReasonRequeued, wantTo: &Placing{}},
 		{name: "a requeued job keeps what completed", in: world(lifecycle.TaskCompleted, requeueing(v1alpha1.RequeueStatus{From: "failed"}))},
 		{name: "a completed job that is requeued puts all back", in: world(lifecycle.TaskCompleted, requeueing(v1alpha1.RequeueStatus{From: "completed"})),
 			wantState: pending, wantReason: ReasonRequeued},
@@ -379,11 +402,20 @@ func TestPlan(t *testing.T) {
 			wantState: pending, wantReason: ReasonRequeued},
 		{name: "a requeue of one task of a completed job keeps the others",
 			in: world(lifecycle.TaskCompleted, requeueing(v1alpha1.RequeueStatus{From: "completed", Requeue: v1alpha1.Requeue{Tasks: []string{"other"}}}))},
+		{name: "a task that fails after its group has followed the requeue stays failed",
+			in: world(lifecycle.TaskFailed, requeueing(v1alpha1.RequeueStatus{Requeue: v1alpha1.Requeue{Generation: 3}}), followed(3))},
+		{name: "a group that has followed an earlier requeue holds nothing back",
+			in:        world(lifecycle.TaskFailed, requeueing(v1alpha1.RequeueStatus{Requeue: v1alpha1.Requeue{Generation: 3}}), followed(2)),
+			wantState: pending, wantReason: ReasonRequeued},
+		{name: "a requeued job forgives also the robots that failed what completed elsewhere",
+			in: world(lifecycle.TaskCompleted, failedOn("r1"), requeueing(v1alpha1.RequeueStatus{From: "failed"})), wantState: lifecycle.TaskCompleted},
+		{name: "a requeue of another task forgives nothing here",
+			in: world(lifecycle.TaskCompleted, failedOn("r1"), requeueing(v1alpha1.RequeueStatus{Requeue: v1alpha1.Requeue{Tasks: []string{"other"}}}))},
 		{name: "a requeue leaves alone what runs", in: world(running, requeueing(v1alpha1.RequeueStatus{}))},
 		{name: "an attempt that its agent ended goes back and its robot is let go",
-			in: world(exited, reason(wire.ReasonAgentStopped)), wantState: pending, wantReason: ReasonReturned, wantMeta: &Placing{}},
+			in: world(exited, reason(wire.ReasonAgentStopped)), wantState: pending, wantReason: ReasonReturned, wantTo: &Placing{}},
 		{name: "stopped although nobody called it off: back to the queue",
-			in: world(exited, reason(wire.ReasonStopped)), wantState: pending, wantReason: ReasonReturned, wantMeta: &Placing{}},
+			in: world(exited, reason(wire.ReasonStopped)), wantState: pending, wantReason: ReasonReturned, wantTo: &Placing{}},
 		{name: "after a crash between the two writes the rest is done",
 			in: world(exited, reason(wire.ReasonAgentRestarted), target("")), wantState: pending, wantReason: ReasonReturned},
 		{name: "a task that goes back keeps the robot that a person chose",
@@ -410,14 +442,16 @@ func TestPlan(t *testing.T) {
 			wantState: running, wantReason: v1alpha1.ReasonEvicting, wantWake: wire.DefaultKillTimeout + margin},
 		{name: "it has its time", in: world(running, evict, evicting(5*time.Second)), wantWake: wire.DefaultKillTimeout + margin - 5*time.Second},
 		{name: "a task is not taken from a robot that cannot hear of it", in: world(running, evict, evicting(time.Minute), phase(lifecycle.RobotUnknown)),
-			wantState: running, wantReason: v1alpha1.ReasonEvicting},
+			wantState: running, wantReason: v1alpha1.ReasonEvicting, wantWake: defaultLostAfter},
 		{name: "after a crash between the two writes that take it from a robot the rest is done",
-			in: world(running, evict, evicting(time.Minute), target(""), robotGone), wantState: pending, wantReason: ReasonReturned},
+			in: world(pending, target("r1"), attempted(1, "r1")), wantTo: &Placing{}},
 		{name: "it is not asked to stay when the drain is over", in: world(running, evicting(5*time.Second)), wantWake: wire.DefaultKillTimeout + margin - 5*time.Second},
 		{name: "a robot that does not let it go is not waited for for ever", in: world(running, evict, evicting(time.Minute)),
-			wantState: pending, wantReason: ReasonReturned, wantMeta: &Placing{}},
+			wantState: pending, wantReason: ReasonReturned, wantTo: &Placing{}},
 		{name: "an evicted task that has stopped waits for another robot", in: world(exited, reason(wire.ReasonStopped), evict),
-			wantState: pending, wantReason: ReasonReturned, wantMeta: &Placing{}},
+			wantState: pending, wantReason: ReasonReturned, wantTo: &Placing{}},
+		{name: "a failed task that would be restarted on a robot that is drained goes elsewhere, and the robot is not to blame",
+			in: world(exited, reason(wire.ReasonExited), evict, restarts(3, 0, 0), capable), wantState: pending, wantReason: ReasonReturned, wantTo: &Placing{}},
 		{name: "an evicted task whose job is called off is canceled", in: world(running, evicting(5*time.Second), inJob(lifecycle.JobFailed)),
 			wantState: running, wantReason: v1alpha1.ReasonStopping, wantWake: wire.DefaultKillTimeout + margin},
 		{name: "a lost robot need not be drained", in: world(unknown, evict)},
@@ -434,8 +468,8 @@ func TestPlan(t *testing.T) {
 			if state != c.wantState || why != c.wantReason {
 				t.Errorf("state %q reason %q, want %q %q", state, why, c.wantState, c.wantReason)
 			}
-			if (got.Meta == nil) != (c.wantMeta == nil) || got.Meta != nil && *got.Meta != *c.wantMeta {
-				t.Errorf("meta %+v, want %+v", got.Meta, c.wantMeta)
+			if to := got.placing(); (to == nil) != (c.wantTo == nil) || to != nil && *to != *c.wantTo {
+				t.Errorf("placing %+v, want %+v", to, c.wantTo)
 			}
 			if wake := got.WakeAt; c.wantWake == 0 && !wake.IsZero() || c.wantWake != 0 && !wake.Equal(noon.Add(c.wantWake)) {
 				t.Errorf("wake at %s, want after %s", wake, c.wantWake)
@@ -445,6 +479,14 @@ func TestPlan(t *testing.T) {
 			}
 		})
 	}
+}
+
+// placing is where a step lets the task go, at the one end or the other.
+func (s Steps) placing() *Placing {
+	if s.Bind != nil {
+		return s.Bind
+	}
+	return s.Rebind
 }
 
 func TestDispatchOpensAnAttempt(t *testing.T) {
@@ -514,5 +556,16 @@ func TestPlansNeverLeaveTheTable(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+func TestForgivingChangesNothingElse(t *testing.T) {
+	w := world(lifecycle.TaskCompleted, failedOn("r1"), requeueing(v1alpha1.RequeueStatus{From: "failed"}))
+	w.Task.Status.Attempt, w.Task.Status.Message = 2, "done"
+	want := w.Task.Status.DeepCopy()
+	want.FailedRobots = nil
+	got := Plan(noon, w)
+	if got.Status == nil || !equality.Semantic.DeepEqual(got.Status, want) || got.Rebind != nil {
+		t.Errorf("status %+v, want %+v", got.Status, want)
 	}
 }

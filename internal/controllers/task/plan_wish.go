@@ -27,13 +27,30 @@ func (w *World) jobState() lifecycle.JobState {
 	return lifecycle.JobState(w.Job.Status.State)
 }
 
+// requeueing is the job's wish that the task is to follow now. Nil: none.
+func (p *plan) requeueing() *v1alpha1.RequeueStatus {
+	if p.Job == nil {
+		return nil
+	}
+	return progress.Requeueing(p.Job, p.Group)
+}
+
 // requeued tells whether the job's requeue puts this task back.
 func (p *plan) requeued() bool {
-	if p.Job == nil {
-		return false
-	}
-	r := progress.Requeueing(p.Job)
+	r := p.requeueing()
 	return r != nil && progress.PutsBack(r, p.Task.Name, p.state)
+}
+
+// forgiven tells whether the job's requeue leaves the task where it is and
+// clears its failure list.
+func (p *plan) forgiven() bool {
+	r := p.requeueing()
+	return r != nil && progress.Forgives(r) && len(p.status.FailedRobots) > 0
+}
+
+func (p *plan) forgive() {
+	p.status.FailedRobots, p.out.Status = nil, p.status
+	p.out.Why = append(p.out.Why, "clear the failure list: "+p.jobBecause())
 }
 
 // requeue puts the task back as if it had never failed. Its attempts go on
@@ -43,6 +60,9 @@ func (p *plan) requeue(because string) {
 		return
 	}
 	p.status.FailedRobots = nil
+	if p.status.Original != 0 {
+		p.disown(p.status.Entry(p.status.Original))
+	}
 	p.begin()
 }
 
@@ -57,7 +77,7 @@ func (p *plan) begin() {
 		p.mark(ConditionStopping, metav1.ConditionFalse, p.status.Reason, p.status.Message)
 	}
 	if p.Task.Spec.TargetRobot != "" && p.byUs() {
-		p.out.Meta = &Placing{}
+		p.out.Rebind = &Placing{}
 	}
 }
 

@@ -117,6 +117,7 @@ func (s *Scheduler) cycle(now time.Time) news {
 	s.ledger.late = nil
 	if s.ledger.changed {
 		s.ledger.changed = false
+		s.ledger.pardon()
 		for namespace, snapshot := range s.ledger.snapshots() {
 			s.ledger.settle(namespace, s.planner(namespace).Decide(snapshot), now, &n)
 		}
@@ -199,20 +200,23 @@ func (s *Scheduler) Bind(ctx context.Context, namespace, group string, demands [
 
 // Preempt lets Jobs with preemption push tasks of lower priority away. Whoever
 // calls it makes those leave: each victim is told of like a Task with a new
-// seat, and victimOf says whom it must leave for.
+// seat, and unwanted says whom it must leave for.
 func (s *Scheduler) Preempt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ledger.preempts = true
 }
 
-// victimOf is the task for which the scheduler wants this one to leave its
-// robot. Empty: it may stay.
-func (s *Scheduler) victimOf(k key) string {
+// unwanted is why the scheduler wants a Task to leave its robot. Empty: it may
+// stay.
+func (s *Scheduler) unwanted(k key) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e := s.ledger.entries[k]; e != nil {
-		return e.victimOf
+	if e := s.ledger.entries[k]; e != nil && e.victimOf != "" {
+		return "task " + e.victimOf + " of higher priority takes its place"
+	}
+	if name := s.ledger.forsakenBy(k); name != "" {
+		return "task " + name + " of the same replica has failed there, and is to run elsewhere"
 	}
 	return ""
 }
@@ -231,6 +235,22 @@ func (s *Scheduler) capable(t *v1alpha1.Task, failed []string) (capable, known b
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.ledger.capable(t, failed), true
+}
+
+// contactSince is since when some robot of the namespace has been in contact.
+// Zero: none is.
+func (s *Scheduler) contactSince(namespace string) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ledger.contact[namespace].since
+}
+
+// better is the one of two robots, both of which run the Task, that placement
+// would choose. Empty: neither.
+func (s *Scheduler) better(t *v1alpha1.Task, a, b string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ledger.better(t, a, b)
 }
 
 // Release gives back the seat of a Task that was not created after all.

@@ -40,7 +40,10 @@ func (g *stage) say(format string, args ...any) { fmt.Fprintf(&g.said, format+"\
 
 func (g *stage) robot(name string, p lifecycle.RobotPhase) {
 	g.say("> robot %s is %s", name, p)
-	r := robotIn(p)
+	r := heard(p, g.now)
+	if old := g.robots[name]; old != nil && p != lifecycle.RobotOnline {
+		r.Status.LastHeartbeatTime = old.Status.LastHeartbeatTime
+	}
 	r.Name, r.Namespace = name, "ns"
 	g.robots[name] = r
 	g.s.ledger.seeRobot(r)
@@ -66,6 +69,31 @@ func (g *stage) report(name string, signal lifecycle.TaskSignal, why string) {
 		return
 	}
 	t.Status.State, t.Status.Reason = string(to), why
+	g.s.ledger.seeTask(t)
+	g.play()
+}
+
+// says is a robot's word about one attempt, as the server writes it down.
+func (g *stage) says(robot, name string, attempt int32, signal lifecycle.TaskSignal) {
+	g.say("> %s of %s, attempt %d: %s", robot, name, attempt, signal)
+	t := g.tasks[name]
+	e := t.Status.Entry(attempt)
+	switch {
+	case signal != lifecycle.TaskStarted:
+		e.FinishedAt, e.State = &metav1.MicroTime{Time: g.now}, string(lifecycle.TaskFailed)
+	case e.StartedAt == nil:
+		e.StartedAt = &metav1.MicroTime{Time: g.now}
+	}
+	state := lifecycle.TaskState(t.Status.State)
+	to, ok := lifecycle.StepTask(state, signal)
+	switch {
+	case state.OnRobot() && attempt == t.Status.Attempt && ok:
+		t.Status.State, e.State = string(to), string(to)
+	case signal == lifecycle.TaskStarted:
+		e.State = string(lifecycle.TaskRunning)
+	case signal == lifecycle.TaskSucceeded:
+		e.State = string(lifecycle.TaskCompleted)
+	}
 	g.s.ledger.seeTask(t)
 	g.play()
 }
@@ -128,17 +156,24 @@ func (g *stage) plan() (changed bool) {
 		w.Seat, w.Refusal = g.s.seat(key{Namespace: "ns", Name: n})
 		w.MayTell = untold(g.now, t, w.Refusal)
 		w.Robot = g.robots[w.robotName()]
+		w.ContactSince = g.s.contactSince("ns")
+		if w.contested() {
+			w.Better = g.s.better(t, t.Status.Entry(t.Status.Original).Robot, t.RobotOfAttempt())
+		}
 		steps := Plan(g.now, w)
 		for _, why := range steps.Why {
 			g.say("plan: %s %s", n, why)
 		}
-		if steps.Meta != nil {
-			steps.Meta.write(t)
+		if steps.Bind != nil {
+			steps.Bind.write(t)
 		}
 		if steps.Status != nil {
 			t.Status = *steps.Status
 		}
-		if steps.Meta != nil || steps.Status != nil {
+		if steps.Rebind != nil {
+			steps.Rebind.write(t)
+		}
+		if steps.placing() != nil || steps.Status != nil {
 			g.s.ledger.seeTask(t)
 			changed = true
 		}

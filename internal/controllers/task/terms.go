@@ -1,6 +1,7 @@
 package task
 
 import (
+	"maps"
 	"reflect"
 	"slices"
 	"time"
@@ -163,14 +164,46 @@ func (l *ledger) holders(namespace string) map[string][]placement.Holder {
 	return out
 }
 
-// capable tells whether any robot could ever take the Task, beside those that
-// have failed it.
-func (l *ledger) capable(t *v1alpha1.Task, failed []string) bool {
+// better asks placement for the one of two robots that both run the Task. Of what
+// they hold the Task itself is left out.
+func (l *ledger) better(t *v1alpha1.Task, a, b string) string {
+	d := l.demandFor(t)
+	var s placement.Snapshot
+	for _, name := range []string{a, b} {
+		r := l.robots[key{Namespace: t.Namespace, Name: name}]
+		if r == nil || !r.known {
+			continue
+		}
+		one := r.Robot
+		one.Held = one.Held.Minus(d.Needs())
+		if name == t.RobotOfAttempt() { // an original is in no group
+			one.Groups = maps.Clone(one.Groups)
+			one.Groups[d.Group]--
+		}
+		s.Robots = append(s.Robots, one)
+	}
+	s.Demands = []placement.Demand{d}
+	for _, bound := range placement.Decide(s).Bind {
+		return bound.Robot
+	}
+	return ""
+}
+
+// demandFor is what a Task wants by itself.
+func (l *ledger) demandFor(t *v1alpha1.Task) placement.Demand {
 	e := &entry{
 		Task: demand.Task(t.Name, &t.Spec.TaskDefinition), key: key{Namespace: t.Namespace, Name: t.Name},
 		job: t.Spec.JobName, replica: replicaOf(t), constraints: demand.Constraints(t.Spec.Constraints),
 	}
-	d := placement.Demand{Tasks: []placement.Task{e.Task}, Rules: l.termsFor(e, sharedTerms{}).rules}
+	d := placement.Demand{Tasks: []placement.Task{e.Task}, Group: e.replica.group.Name, Since: t.CreationTimestamp.Time}
+	l.termsFor(e, sharedTerms{}).put(&d)
+	return d
+}
+
+// capable tells whether any robot could ever take the Task, beside those that
+// have failed it.
+func (l *ledger) capable(t *v1alpha1.Task, failed []string) bool {
+	d := l.demandFor(t)
 	d.Failed = failed
 	if !chosenByUs(t) {
 		d.Robot = t.Spec.TargetRobot

@@ -257,8 +257,84 @@ func TestPreemptionWaitsForSomebodyWhoActs(t *testing.T) {
 		s.ledger.seeTask(replicaTask(high, 0, lifecycle.TaskPending, ""))
 		n := s.cycle(noon)
 		k := key{Namespace: "ns", Name: low.Name}
-		if got := s.victimOf(k); got != victimOf || slices.Contains(n.tasks, k) != (got != "") {
+		if got := s.ledger.entries[k].victimOf; got != victimOf || slices.Contains(n.tasks, k) != (got != "") {
 			t.Errorf("must leave for %q, want %q; told %v", got, victimOf, n.tasks)
+		}
+	}
+}
+
+// pushing is a scheduler in which a task of low priority is to leave r1 for one
+// of high priority.
+func pushing(t *testing.T) (s *Scheduler, low, high *v1alpha1.Task) {
+	s = field("r1")
+	s.Preempt()
+	low = replicaTask(groupOf("low", 1), 0, lifecycle.TaskRunning, "r1")
+	low.Spec.JobName = "low"
+	high = replicaTask(groupOf("high", 1), 0, lifecycle.TaskPending, "")
+	s.ledger.seeTask(low)
+	s.ledger.seeJob(running(func(j *v1alpha1.JobSpec) { p := int32(90); j.Priority, j.Preemption = &p, true }))
+	s.ledger.seeGroup(groupOf("high", 1))
+	s.ledger.seeTask(high)
+	s.cycle(noon)
+	if why := s.unwanted(keyOfTask(low)); !strings.Contains(why, high.Name) {
+		t.Fatalf("it may stay: %q", why)
+	}
+	return s, low, high
+}
+
+func keyOfTask(t *v1alpha1.Task) key { return key{Namespace: t.Namespace, Name: t.Name} }
+
+func TestAVictimStaysWhenNobodyWaitsForItsPlaceAnyMore(t *testing.T) {
+	for name, then := range map[string]func(s *Scheduler, high *v1alpha1.Task){
+		"who wanted it is gone": func(s *Scheduler, high *v1alpha1.Task) { s.ledger.leave(keyOfTask(high)) },
+		"who wanted it has another": func(s *Scheduler, _ *v1alpha1.Task) {
+			s.ledger.seeRobot(named(robotIn(lifecycle.RobotOnline), "r2", 1))
+			s.cycle(noon)
+			s.ledger.changed = true
+		},
+	} {
+		s, low, high := pushing(t)
+		then(s, high)
+		s.cycle(noon)
+		if why := s.unwanted(keyOfTask(low)); why != "" {
+			t.Errorf("%s, and it must still leave: %s", name, why)
+		}
+	}
+	s, low, high := pushing(t)
+	low.Status.Reason = v1alpha1.ReasonEvicting
+	s.ledger.seeTask(low)
+	s.ledger.leave(keyOfTask(high))
+	s.cycle(noon)
+	if s.unwanted(keyOfTask(low)) == "" {
+		t.Error("its robot was asked to stop it, and may have done so")
+	}
+}
+
+// The tasks of a replica share a robot, so one that may not go back there takes
+// the others along.
+func TestATaskThatFailedLetsItsReplicaMove(t *testing.T) {
+	s := field()
+	for _, name := range []string{"r1", "r2"} {
+		s.ledger.seeRobot(named(robotIn(lifecycle.RobotOnline), name, 2))
+	}
+	g := groupOf("g", 1)
+	s.ledger.seeJob(running(nil))
+	s.ledger.seeGroup(g)
+	a, b := replicaTask(g, 0, lifecycle.TaskRunning, "r1"), replicaTask(g, 0, lifecycle.TaskSoftFailed, "")
+	b.Name, b.Status.FailedRobots = "g-0-b", []string{"r1"}
+	s.ledger.seeTask(a)
+	s.ledger.seeTask(b)
+	n := s.cycle(noon)
+	if why := s.unwanted(keyOfTask(a)); !strings.Contains(why, b.Name) || !slices.Contains(n.tasks, keyOfTask(a)) {
+		t.Errorf("it stays where its sibling may not go: %q", why)
+	}
+	a.Status.State, a.Status.Attempts = string(lifecycle.TaskPending), nil
+	a.Spec.TargetRobot = ""
+	s.ledger.seeTask(a)
+	s.cycle(noon)
+	for _, task := range []*v1alpha1.Task{a, b} {
+		if robot, why := s.seat(keyOfTask(task)); robot != "r2" {
+			t.Errorf("%s: seat %q, %s", task.Name, robot, why)
 		}
 	}
 }

@@ -42,14 +42,9 @@ func (c *Controller) writeStatus(ctx context.Context, g *v1alpha1.TaskGroup, ste
 		return nil
 	}
 	g.Status = *steps.Status
-	err := c.Status().Update(ctx, g)
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return nil // somebody was faster; the watch brings it
+	if written, err := c.expect.UpdateStatus(ctx, c, g); !written {
+		return err
 	}
-	if err != nil {
-		return fmt.Errorf("update status of task group %s: %w", g.Name, err)
-	}
-	c.expect.Wrote(g.UID, g.ResourceVersion)
 	c.tally.with(g.UID, func(m *members) { m.lastStatus = c.Now() })
 	c.tell(g, steps)
 	return nil

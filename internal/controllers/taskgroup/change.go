@@ -74,7 +74,7 @@ func (c *Controller) evict(ctx context.Context, t *v1alpha1.Task, attempt int32)
 func (c *Controller) revise(ctx context.Context, in mould, t *v1alpha1.Task, forget bool) error {
 	state := lifecycle.TaskState(t.Status.State).Normal()
 	i := slices.IndexFunc(in.group.Spec.Tasks, func(def v1alpha1.TaskDefinition) bool { return def.Name == t.Spec.Name })
-	if i < 0 || !state.Placeable() && state != lifecycle.TaskPaused {
+	if i < 0 || !waits(state) || t.Status.Original != 0 {
 		return nil
 	}
 	if forget {

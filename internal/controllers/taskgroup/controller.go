@@ -18,6 +18,7 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/controllers/expect"
+	"k8s4r.io/k8s4r/internal/controllers/wake"
 	"k8s4r.io/k8s4r/internal/placement"
 )
 
@@ -139,13 +140,11 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	now := c.Now()
 	steps := Plan(now, c.Config, *w)
 	again, err := c.apply(ctx, w, steps)
-	switch {
-	case err != nil:
+	if err != nil {
 		return reconcile.Result{}, err
-	case again:
-		return reconcile.Result{RequeueAfter: time.Millisecond}, nil
-	case steps.WakeAt.IsZero():
-		return reconcile.Result{}, nil
 	}
-	return reconcile.Result{RequeueAfter: max(steps.WakeAt.Sub(now), time.Millisecond)}, nil
+	if again {
+		return wake.At(now, now), nil
+	}
+	return wake.At(steps.WakeAt, now), nil
 }

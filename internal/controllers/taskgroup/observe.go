@@ -85,7 +85,7 @@ func (m *members) describe(w *World, creating map[string]bool) {
 		if blocked := slices.Concat(w.Failing, g.Status.BlockedRobots); len(blocked) > 0 && w.jobStarts() {
 			w.Excused = m.excused(blocked)
 		}
-		if r := progress.Requeueing(w.Job); r != nil {
+		if r := progress.Requeueing(w.Job, g); r != nil {
 			w.ToPutBack = m.toPutBack(r)
 		}
 	}

@@ -108,6 +108,8 @@ type Member struct {
 	Attempt int32
 	// Evict is the last attempt that was to leave its robot. 0: none.
 	Evict int32
+	// Original is an attempt on a lost robot that may count again. 0: none.
+	Original int32
 	// Outdated tells that it is of an older definition.
 	Outdated bool
 	// Since is when the attempt was first seen to run. Zero: it does not run.
@@ -195,12 +197,15 @@ type plan struct {
 	rollover rollover
 }
 
-// over tells whether the group has ended and nothing is left to be done about
-// it. A system job keeps its last word: robots come and go after it.
+// over tells whether the group has ended and so have its tasks, and nothing is
+// left to be done about it. One that was put back all the same, or is about to be,
+// opens it again: if nobody looked, it would not be counted, and its job would end
+// without it. A system job keeps its last word: robots come and go after it.
 func (p *plan) over() bool {
 	s := p.Group.Status
 	left := !p.system() && slices.ContainsFunc(p.Members, func(m Member) bool { return m.Index >= p.count() })
-	return s.CompletedAt != nil && p.requeue() == nil && !p.changed() && !left
+	return s.CompletedAt != nil && p.requeue() == nil && !p.changed() && !left &&
+		p.Tasks.Terminal() == p.Tasks.Total && p.Excused == 0
 }
 
 // changed tells whether this is the first look at what the group asks for now.
@@ -228,6 +233,14 @@ func (p *plan) count() int {
 		return p.covered()
 	}
 	return demand.Count(p.Group)
+}
+
+// end is the index after the last replica that may be created.
+func (p *plan) end() int {
+	if from := p.Group.Status.CanceledFrom; from != nil {
+		return min(int(*from), p.count())
+	}
+	return p.count()
 }
 
 // total is the number of tasks.
@@ -283,7 +296,7 @@ func (p *plan) missing() []Replica {
 	}
 	room = min(room, maxAsk)
 	want := p.Gaps[:min(room, len(p.Gaps))]
-	for i := p.Next; i < p.count() && len(want) < room; i++ {
+	for i := p.Next; i < p.end() && len(want) < room; i++ {
 		want = append(want, Replica{Index: i, Tasks: definitions(p.Group)})
 	}
 	return want
@@ -314,9 +327,10 @@ func (p *plan) lookAhead(missing int) int {
 	return n
 }
 
-// counts are all tasks of the group, those not created included. One that is
-// being created may yet run, so nothing has become of it.
-func (p *plan) counts() lifecycle.Counts {
+// counts are all tasks of the group, those not created included, of which some
+// may be canceled for good. One that is being created may yet run, so nothing
+// has become of it.
+func (p *plan) counts(canceledFrom *int32) lifecycle.Counts {
 	c := lifecycle.Counts{Total: p.total(), Open: p.kept()}
 	for state, n := range p.Tasks.In {
 		c.AddN(state, n)
@@ -333,6 +347,9 @@ func (p *plan) counts() lifecycle.Counts {
 		c.AddN(lifecycle.TaskFailed, absent)
 	case p.jobState().Stops():
 		c.AddN(lifecycle.TaskCanceled, absent)
+	case canceledFrom != nil:
+		never := (p.count() - int(*canceledFrom)) * len(p.Group.Spec.Tasks)
+		c.AddN(lifecycle.TaskCanceled, min(max(never, 0), absent))
 	}
 	return c
 }
@@ -342,15 +359,17 @@ func (p *plan) account() {
 	if p.Tasks.Total == 0 && len(p.out.Ask)+len(p.out.Complete) > 0 && p.Denied == "" {
 		return // what is about to be created will show, and then there is more to say
 	}
-	counts := p.counts()
 	s := p.Group.Status.DeepCopy()
+	s.CanceledFrom = p.canceledFrom()
+	counts := p.counts(s.CanceledFrom)
 	s.TaskCounts = progress.Write(counts)
 	s.CreatedReplicas = p.created()
-	changed := p.reopen(s, counts)
+	changed := p.changed()
 	s.ObservedGeneration, s.Revisions = p.Group.Generation, p.Revisions
 	changed = p.report(s) || changed
 	changed = p.block(s) || changed
 	changed = p.putBack(s, counts) || changed
+	changed = p.reopen(s, counts) || changed
 	changed = p.advance(s, counts) || changed
 	changed = p.complain(s) || changed
 	at := metav1.NewMicroTime(p.now)
@@ -376,21 +395,6 @@ func (p *plan) created() int32 {
 		return int32(len(p.seats))
 	}
 	return min(max(p.Group.Status.CreatedReplicas, int32(p.Next)), int32(p.count()))
-}
-
-// reopen takes in that the group was changed, and tells whether it was. One that
-// has ended goes on when that leaves it something to do.
-func (p *plan) reopen(s *v1alpha1.TaskGroupStatus, counts lifecycle.Counts) bool {
-	if !p.changed() {
-		return false
-	}
-	if counts.Terminal() < counts.Total && progress.Starts(p.Job) {
-		s.CompletedAt = nil
-		if lifecycle.JobState(s.State) == lifecycle.JobCompleted {
-			p.become(s, progress.Change{To: lifecycle.JobPending, Why: "its job asks for more of it"})
-		}
-	}
-	return true
 }
 
 // What the description of a group begins with that may not create its Tasks, or
@@ -445,11 +449,27 @@ func (p *plan) requeue() *v1alpha1.RequeueStatus {
 	if p.Job == nil {
 		return nil
 	}
-	r := progress.Requeueing(p.Job)
-	if r == nil || r.Generation <= p.Group.Status.ObservedRequeue {
+	return progress.Requeueing(p.Job, p.Group)
+}
+
+// canceledFrom is the first of the replicas that were canceled before they were
+// created. A requeue of some tasks of a job that was called off must not start
+// them: nobody asked for them, and nobody could name them. One of the whole job
+// does.
+func (p *plan) canceledFrom() *int32 {
+	before, r := p.Group.Status.CanceledFrom, p.requeue()
+	switch {
+	case p.system():
+		return nil // robots come and go, so no replica is meant for good
+	case r == nil:
+		return before
+	case progress.OfAll(r):
 		return nil
+	case before == nil && lifecycle.JobState(r.From).Stops():
+		from := max(p.Group.Status.CreatedReplicas, int32(p.Next))
+		return &from
 	}
-	return r
+	return before
 }
 
 // putBack takes in that all tasks have followed the job's requeue, and opens
@@ -460,13 +480,29 @@ func (p *plan) putBack(s *v1alpha1.TaskGroupStatus, counts lifecycle.Counts) boo
 		return false
 	}
 	s.ObservedRequeue = r.Generation
-	if len(r.Tasks) == 0 {
+	if progress.Forgives(r) {
 		s.BlockedRobots = nil
 	}
 	if (counts.Terminal() < counts.Total || counts.Open) && s.State != string(lifecycle.JobPending) {
 		s.StartedAt, s.CompletedAt = nil, nil
 		p.become(s, progress.Change{To: lifecycle.JobPending, Why: "the job is requeued"})
 	}
+	return true
+}
+
+// reopen opens a group that had ended before one of its tasks was put back, or
+// before its job asked for more of it, and tells whether it did. Until all tasks have followed a requeue it leaves the
+// group to that.
+func (p *plan) reopen(s *v1alpha1.TaskGroupStatus, counts lifecycle.Counts) bool {
+	if s.CompletedAt == nil || p.requeue() != nil || counts.Terminal() == counts.Total {
+		return false
+	}
+	s.CompletedAt = nil
+	why := "tasks of it were put back"
+	if p.changed() {
+		why = "its job asks for more of it"
+	}
+	p.become(s, progress.Change{To: lifecycle.JobPending, Why: why})
 	return true
 }
 

@@ -92,20 +92,23 @@ func outdated(replica []Member) []Member {
 	return out
 }
 
-// revise gives the present definition to those members that wait. One that has
-// exited is given back first, by the task controller.
+// revise gives the present definition to those members that wait. The task
+// controller first gives back one that has exited, and lets one go that may come
+// back with its robot.
 func (p *plan) revise(replica []Member) {
 	for _, m := range replica {
 		if !m.Outdated || m.State.Terminal() {
 			continue
 		}
 		p.rollover.old++
-		if (m.State.Placeable() || m.State == lifecycle.TaskPaused) && p.mayChange() {
+		if waits(m.State) && m.Original == 0 && p.mayChange() {
 			p.out.Revise = append(p.out.Revise, Revision{Name: m.Name, Forget: !p.unfinished(m)})
 			p.out.Why = append(p.out.Why, "give "+m.Name+" its new definition")
 		}
 	}
 }
+
+func waits(s lifecycle.TaskState) bool { return s.Placeable() || s == lifecycle.TaskPaused }
 
 // mayChange tells whether Tasks may be given the present definition.
 func (p *plan) mayChange() bool { return p.TooLarge == "" && !p.jobState().Stops() }

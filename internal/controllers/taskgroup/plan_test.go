@@ -111,6 +111,10 @@ func TestPlan(t *testing.T) {
 		{name: "a task too large for a message fails the group without being created",
 			in: world(5, func(w *World) { w.TooLarge = "too large" }), wantState: "failed", withdraw: true},
 		{name: "a group that has ended is left alone", in: world(2, func(w *World) { w.Group.Status.CompletedAt = &metav1.MicroTime{Time: noon} }), withdraw: true},
+		{name: "a group that ended just before a task of it was put back is open again",
+			in: world(2, have(completed, 1), have(pending, 1), inState("completed"), ended), wantState: "running"},
+		{name: "a group that ended while its job was held is open again for what a blocked robot failed",
+			in: world(40, have(completed, 37), have(lifecycle.TaskFailed, 3), inState("completed"), ended, failing("r1"), excused(3)), wantState: "running"},
 		{name: "a group whose job is being deleted creates nothing more",
 			in: world(2, func(w *World) { w.Job.DeletionTimestamp = &metav1.Time{Time: noon} }), withdraw: true},
 		{name: "a group whose job is gone is left alone", in: world(2, func(w *World) { w.Job = nil }), withdraw: true},
@@ -121,6 +125,9 @@ func TestPlan(t *testing.T) {
 			state := ""
 			if got.Status != nil {
 				state = got.Status.State
+			}
+			if state == "running" && got.Status.CompletedAt != nil {
+				t.Errorf("it runs and has ended at %s", got.Status.CompletedAt)
 			}
 			if len(got.Complete) != c.wantComplete {
 				t.Errorf("completes %+v, want %d", got.Complete, c.wantComplete)
@@ -304,6 +311,94 @@ func TestAGroupFollowsTheRequeueOfItsJob(t *testing.T) {
 				t.Errorf("%s, completed at %s", s.State, s.CompletedAt)
 			}
 		})
+	}
+}
+
+func TestWhatARequeueWaitsFor(t *testing.T) {
+	task := func(change func(*v1alpha1.Task)) *v1alpha1.Task {
+		task := &v1alpha1.Task{ObjectMeta: metav1.ObjectMeta{Name: "t", Labels: map[string]string{v1alpha1.LabelTaskIndex: "0"}}}
+		task.Status.State, task.Status.FailedRobots = "failed", []string{"r1"}
+		change(task)
+		return task
+	}
+	completes := func(t *v1alpha1.Task) { t.Status.State = "completed" }
+	all := v1alpha1.RequeueStatus{From: "failed"}
+	failed := v1alpha1.RequeueStatus{Requeue: v1alpha1.Requeue{Scope: v1alpha1.RequeueFailed}}
+	named := v1alpha1.RequeueStatus{Requeue: v1alpha1.Requeue{Tasks: []string{"other"}}}
+	for _, c := range []struct {
+		name        string
+		wish        v1alpha1.RequeueStatus
+		task        *v1alpha1.Task
+		want        int
+		wantFailing int
+	}{
+		{"a failed task", all, task(func(*v1alpha1.Task) {}), 1, 1},
+		{"a failed task that is being deleted will never follow", all, task(func(t *v1alpha1.Task) { t.DeletionTimestamp = &metav1.Time{Time: noon} }), 0, 0},
+		{"a completed task whose failure list would block the robot again", all, task(completes), 1, 1},
+		{"the same, of a requeue of the failed", failed, task(completes), 1, 1},
+		{"a requeue of another task clears no other list", named, task(completes), 0, 1},
+		{"a completed task without one", all, task(func(t *v1alpha1.Task) { t.Status.State, t.Status.FailedRobots = "completed", nil }), 0, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			newTally().with("g", func(m *members) {
+				m.see(noon, c.task)
+				if got := m.toPutBack(&c.wish); got != c.want {
+					t.Errorf("waits for %d", got)
+				}
+				if got := len(m.failedOn(1)); got != c.wantFailing {
+					t.Errorf("%d robots have failed it", got)
+				}
+			})
+		})
+	}
+}
+
+func TestWhatWasNeverCreatedStaysCanceledWhenSomeAreRequeued(t *testing.T) {
+	some := v1alpha1.Requeue{Generation: 3, Scope: v1alpha1.RequeueFailed}
+	named := v1alpha1.Requeue{Generation: 3, Tasks: []string{"j-g-0-t"}}
+	all := v1alpha1.Requeue{Generation: 3, Scope: v1alpha1.RequeueAll}
+	from := func(n int32) func(*World) { return func(w *World) { w.Group.Status.CanceledFrom = &n } }
+	by := func(r v1alpha1.Requeue, state string) func(*World) {
+		return func(w *World) {
+			requeued(0)(w)
+			w.Job.Status.Requeue = &v1alpha1.RequeueStatus{Requeue: r, From: state}
+		}
+	}
+	const pending, canceled = lifecycle.TaskPending, lifecycle.TaskCanceled
+	for _, c := range []struct {
+		name                      string
+		in                        World
+		wantState                 string
+		wantPending, wantCanceled int32
+		wantFrom                  int32 // -1: none
+	}{
+		{"one task of a canceled job", world(10, have(pending, 1), have(canceled, 2), by(named, "canceled")), "pending", 1, 9, 3},
+		{"the failed tasks of a failed job", world(10, have(pending, 1), have(canceled, 2), by(some, "failed")), "pending", 1, 9, 3},
+		{"tasks of another group", world(10, have(canceled, 3), inState("canceled"), ended, by(named, "canceled")), "canceled", 0, 10, 3},
+		{"what was begun counts as created, although its Task is gone",
+			world(10, have(pending, 1), func(w *World) { w.Group.Status.CreatedReplicas = 4 }, by(named, "canceled")), "pending", 4, 6, 4},
+		{"what waits while the job is paused was not canceled", world(10, have(pending, 3), by(some, "paused")), "pending", 10, 0, -1},
+		{"a second requeue of some", world(10, have(pending, 1), have(canceled, 2), from(3), by(named, "completed")), "pending", 1, 9, 3},
+		{"a requeue of the whole job", world(10, have(pending, 3), from(3), by(all, "canceled")), "pending", 10, 0, -1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := Plan(noon, Config{}.WithDefaults(), c.in).Status
+			got := int32(-1)
+			if s.CanceledFrom != nil {
+				got = *s.CanceledFrom
+			}
+			if s.State != c.wantState || s.PendingTasks != c.wantPending || s.CanceledTasks != c.wantCanceled || got != c.wantFrom {
+				t.Errorf("%s, canceled from %d on, counts %+v", s.State, got, s.TaskCounts)
+			}
+		})
+	}
+	goesOn := world(10, have(pending, 1), have(canceled, 2), from(3), inState("pending"))
+	if got := Plan(noon, Config{}.WithDefaults(), goesOn); len(got.Ask) != 0 {
+		t.Errorf("then it creates %+v", got.Ask)
+	}
+	ends := world(10, have(lifecycle.TaskCompleted, 1), have(canceled, 2), from(3), inState("running"))
+	if s := Plan(noon, Config{}.WithDefaults(), ends).Status; s.State != "completed" || s.CompletedAt == nil || s.CanceledTasks != 9 {
+		t.Errorf("and at its end it is %+v", s)
 	}
 }
 

@@ -78,6 +78,7 @@ func TestRollover(t *testing.T) {
 		{name: "what left it for one that did not get to its end is still changing", in: with(in(member(0, soft, old, taken), member(1, running, old)), unfinished), wantRevise: "a"},
 		{name: "what was dispatched in the old definition leaves too", in: in(member(0, dispatching, old)), wantEvict: "a"},
 		{name: "what has exited is given back first, by the task controller", in: in(member(0, lifecycle.TaskExited, old))},
+		{name: "what may come back with its robot is let go first, by the task controller", in: in(member(0, pending, old, func(m *Member) { m.Original = 1 }))},
 		{name: "what has ended stays as it is", in: in(member(0, lifecycle.TaskCompleted, old))},
 		{name: "both tasks of a replica leave together", in: in(member(0, running, old), member(0, running, old, first), member(1, running, old)), wantEvict: "aother a"},
 		{name: "one that was left behind follows", in: in(member(0, running, old, asked), member(0, running, old, first), member(1, running, old)), wantEvict: "other a"},

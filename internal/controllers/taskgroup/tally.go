@@ -52,14 +52,16 @@ type cell struct {
 	outdated bool // it is of an older definition
 	attempt  int32
 	evict    int32
+	original int32
 	since    time.Time // when we first saw the attempt run; zero: it does not
 	version  uint64
+	leaves   bool // it is being deleted, and follows no wish any more
 }
 
 func (c *cell) member(name string) Member {
 	return Member{
 		Name: name, Task: c.slot.task, Index: c.slot.index, State: c.state, Robot: c.robot,
-		Attempt: c.attempt, Evict: c.evict, Outdated: c.outdated, Since: c.since,
+		Attempt: c.attempt, Evict: c.evict, Original: c.original, Outdated: c.outdated, Since: c.since,
 	}
 }
 
@@ -196,7 +198,7 @@ func cellOf(t *v1alpha1.Task, index int) cell {
 	if err != nil {
 		version = 0 // then the last word counts
 	}
-	return cell{
+	c := cell{
 		slot:     slot{index: index, task: t.Spec.Name},
 		state:    lifecycle.TaskState(t.Status.State).Normal(),
 		robot:    t.Spec.TargetRobot,
@@ -204,8 +206,14 @@ func cellOf(t *v1alpha1.Task, index int) cell {
 		revision: revision.Of(t),
 		attempt:  t.Status.Attempt,
 		evict:    t.Spec.Evict,
+		original: t.Status.Original,
 		version:  version,
+		leaves:   t.DeletionTimestamp != nil,
 	}
+	if c.leaves {
+		c.failed = nil
+	}
+	return c
 }
 
 // isOutdated tells whether a Task is of an older definition.
@@ -264,11 +272,13 @@ func (m *members) excused(blocked []string) int {
 	return n
 }
 
-// toPutBack is how many Tasks a requeue has yet to put back.
+// toPutBack is how many Tasks have yet to follow a requeue. One that is being
+// deleted never will, and may wait for its robot for as long as that is away.
 func (m *members) toPutBack(r *v1alpha1.RequeueStatus) int {
 	n := 0
 	for name, c := range m.cells {
-		if progress.PutsBack(r, name, c.state) {
+		forgiven := len(c.failed) == 0 || !progress.Forgives(r)
+		if !c.leaves && (progress.PutsBack(r, name, c.state) || !forgiven) {
 			n++
 		}
 	}

@@ -1,0 +1,493 @@
+package bridge
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
+
+	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/wire"
+)
+
+// model is the whole system in one thread: the planners of the manager, the
+// server's lists, dispatches and judgement, and robots that follow the rules of
+// our agent, over a network and an API server that fail. Its order of events is
+// drawn, so a failure is found again by its seed and made small.
+type model struct {
+	t   *rapid.T
+	now time.Time
+
+	version int
+	job     *robotv1.Job
+	groups  map[string]*robotv1.TaskGroup
+	tasks   map[string]*robotv1.Task
+	robots  map[string]*robotv1.Robot
+	// api: the API server answers.
+	api          bool
+	offlineAfter time.Duration
+	contactSince time.Time
+	drafts       []draft
+
+	server   *modelServer
+	agents   map[string]*modelRobot
+	uplink   []modelReport
+	retained map[string]any // lists, by robot
+
+	started map[attemptID]string // robot that an attempt was started on
+	healed  bool                 // nothing fails any more
+	said    []string
+}
+
+// modelReport is a robot's report on its way to the server.
+type modelReport struct {
+	robot string
+	wire.Status
+}
+
+// TestNoJobIsStuckAndNothingRunsTwice drives random interleavings of everything
+// that can happen, and then lets the system come to rest.
+func TestNoJobIsStuckAndNothingRunsTwice(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := newModel(t)
+		for range rapid.IntRange(20, 200).Draw(t, "events") {
+			m.event()
+			m.holds()
+		}
+		m.heal()
+	})
+}
+
+func newModel(t *rapid.T) *model {
+	m := &model{
+		t: t, now: clock, api: true, offlineAfter: 5 * time.Minute,
+		groups: map[string]*robotv1.TaskGroup{}, tasks: map[string]*robotv1.Task{}, robots: map[string]*robotv1.Robot{},
+		agents: map[string]*modelRobot{}, retained: map[string]any{}, started: map[attemptID]string{},
+	}
+	m.job = drawJob(t)
+	for i := range rapid.IntRange(2, 3).Draw(t, "robots") {
+		id := fmt.Sprintf("r%d", i+1)
+		m.robots[id] = newRobot(namespace, id, word{})
+		m.robots[id].UID, m.robots[id].ResourceVersion = "uid-robot", m.nextVersion()
+		m.robots[id].CreationTimestamp = metav1.NewTime(m.now)
+		m.agents[id] = &modelRobot{
+			m: m, id: id, live: map[string]*modelRun{}, ends: map[attemptID]*wire.Status{}, unacked: map[attemptID]wire.Status{}, acked: m.now,
+		}
+	}
+	m.startServer()
+	for _, id := range m.robotIDs() {
+		m.agents[id].connect()
+		m.planRobot(id)
+	}
+	return m
+}
+
+func drawJob(t *rapid.T) *robotv1.Job {
+	d := &robotv1.Disconnect{
+		LostAfter: robotv1.NewDuration(rapid.SampledFrom([]time.Duration{time.Minute, 5 * time.Minute}).Draw(t, "lostAfter")),
+		Reconcile: rapid.SampledFrom([]string{robotv1.KeepOriginal, robotv1.KeepReplacement, robotv1.LongestRunning, robotv1.BestScore}).Draw(t, "reconcile"),
+	}
+	if rapid.Bool().Draw(t, "fenced") {
+		d.StopOnRobotAfter = robotv1.NewDuration(2 * time.Minute)
+	}
+	if rapid.IntRange(0, 4).Draw(t, "replaces") == 0 {
+		d.Replace = new(bool)
+	}
+	count, half := int32(rapid.IntRange(1, 3).Draw(t, "replicas")), int32(60)
+	def := robotv1.TaskGroupDefinition{Name: "g", TaskGroupTemplate: robotv1.TaskGroupTemplate{Count: &count, Tasks: []robotv1.TaskDefinition{{Name: "a", Driver: "exec"}}}}
+	if rapid.Bool().Draw(t, "two tasks") {
+		def.Tasks = append(def.Tasks, robotv1.TaskDefinition{Name: "b", Driver: "exec"})
+	}
+	if rapid.Bool().Draw(t, "restarts") {
+		def.RestartPolicy = &robotv1.RestartPolicy{Attempts: 1, Delay: robotv1.NewDuration(15 * time.Second)}
+	}
+	return &robotv1.Job{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "j", UID: "uid-j"},
+		Spec: robotv1.JobSpec{
+			TaskGroups: []robotv1.TaskGroupDefinition{def}, Disconnect: d, FailurePolicy: &robotv1.FailurePolicy{MaxFailedPercent: &half},
+		},
+	}
+}
+
+// event lets one thing happen.
+func (m *model) event() {
+	events := map[string]func(){
+		"job":        m.planJob,
+		"group":      func() { m.each(m.groups, m.planGroup) },
+		"task":       func() { m.oneTask(func(n string) { m.write(m.planTask(n)) }) },
+		"task late":  func() { m.oneTask(func(n string) { m.drafts = append(m.drafts, m.planTask(n)) }) },
+		"write late": m.writeLate,
+		"all tasks":  m.planTasks,
+		"watch":      m.server.deliver,
+		"speak":      m.server.speak,
+		"to robot":   m.toRobot,
+		"to server":  m.toServer,
+		"time":       func() { m.pass(time.Duration(rapid.IntRange(1, 30).Draw(m.t, "ticks")) * tick) },
+		"end":        m.endOne,
+		"repeat":     func() { m.oneRobot(func(r *modelRobot) { r.sayAll() }) },
+		"cut":        func() { m.oneRobot(m.cut) },
+		"connect":    func() { m.oneRobot(m.connect) },
+		"crash":      func() { m.oneRobot((*modelRobot).crash) },
+		"wish":       m.wish,
+		"server":     m.restartServer,
+		"api":        func() { m.api = !m.api },
+		"away":       func() { m.oneRobot(m.away) },
+	}
+	// What drives the system on comes more often than what breaks it.
+	names := slices.Sorted(maps.Keys(events))
+	names = append(names, "job", "group", "all tasks", "all tasks", "watch", "watch", "speak", "speak", "to robot", "to robot", "to robot", "to server", "to server", "time", "end")
+	if !m.api || !m.server.up { // which lasts, but not for most of the time
+		names = append(names, "api", "api", "api", "server", "server", "server")
+	}
+	events[rapid.SampledFrom(names).Draw(m.t, "event")]()
+}
+
+// holds are the promises that no order of events may break.
+func (m *model) holds() {
+	if m.job.Spec.Disconnect.StopOnRobotAfter == nil {
+		return
+	}
+	runs := map[string]string{}
+	for _, id := range m.robotIDs() {
+		for uid := range m.agents[id].live {
+			if other, twice := runs[uid]; twice {
+				m.fail("%s runs on %s and %s at the same time, though robots stop it by themselves", uid, other, id)
+			}
+			runs[uid] = id
+		}
+	}
+}
+
+// startsOn notes that a robot starts an attempt: nobody ever does so again.
+func (m *model) startsOn(robot string, id attemptID) {
+	m.note("%s starts attempt %d of %s", robot, id.attempt, id.uid)
+	if other, twice := m.started[id]; twice {
+		m.fail("attempt %d of %s is started on %s after it was on %s", id.attempt, id.uid, robot, other)
+	}
+	m.started[id] = robot
+}
+
+func (m *model) note(format string, args ...any) {
+	m.said = append(m.said, m.now.Format("15:04:05 ")+fmt.Sprintf(format, args...))
+}
+
+func (m *model) fail(format string, args ...any) {
+	m.t.Fatalf("%s\n%s", fmt.Sprintf(format, args...), strings.Join(m.said, "\n"))
+}
+
+// crashes tells whether the manager dies now. It starts anew at once: all that it
+// knows is in the API server.
+func (m *model) crashes(before string) bool {
+	if m.healed || rapid.IntRange(0, 9).Draw(m.t, "crash") > 0 {
+		return false
+	}
+	m.note("the manager dies before it can %s", before)
+	m.drafts, m.contactSince = nil, time.Time{}
+	m.contactSince = m.since()
+	return true
+}
+
+// tick is the time between two looks at clocks.
+const tick = 5 * time.Second
+
+// pass lets time go on: heartbeats come, and fences fall.
+func (m *model) pass(d time.Duration) {
+	for end := m.now.Add(d); m.now.Before(end); {
+		m.now = m.now.Add(tick)
+		for _, id := range m.robotIDs() {
+			m.agents[id].fence()
+			if m.now.Sub(clock)%(30*time.Second) == 0 {
+				m.agents[id].beat()
+			}
+			m.planRobot(id)
+		}
+	}
+}
+
+func (m *model) robotIDs() []string { return slices.Sorted(maps.Keys(m.robots)) }
+
+func (m *model) taskNames() []string { return slices.Sorted(maps.Keys(m.tasks)) }
+
+func (m *model) pick(what string, from ...string) string {
+	if m.healed {
+		return from[0]
+	}
+	return rapid.SampledFrom(from).Draw(m.t, what)
+}
+
+func (m *model) oneTask(do func(name string)) {
+	if names := m.taskNames(); len(names) > 0 {
+		do(m.pick("task", names...))
+	}
+}
+
+func (m *model) oneRobot(do func(*modelRobot)) { do(m.agents[m.pick("robot", m.robotIDs()...)]) }
+
+func (m *model) each(groups map[string]*robotv1.TaskGroup, do func(*robotv1.TaskGroup)) {
+	for _, name := range slices.Sorted(maps.Keys(groups)) {
+		do(groups[name])
+	}
+}
+
+func (m *model) planTasks() {
+	for _, name := range m.taskNames() {
+		m.write(m.planTask(name))
+	}
+}
+
+// writeLate carries out what was decided a while ago.
+func (m *model) writeLate() {
+	if len(m.drafts) > 0 {
+		first := m.drafts[0]
+		m.drafts = m.drafts[1:]
+		m.write(first)
+	}
+}
+
+// send puts a message on its way to a robot that is connected.
+func (m *model) send(robotID string, message any) {
+	if r := m.agents[robotID]; r != nil && r.up {
+		r.inbox = append(r.inbox, message)
+	}
+}
+
+// toRobot delivers a message to a robot: in order, or late, or twice, or never.
+func (m *model) toRobot() {
+	m.oneRobot(func(r *modelRobot) {
+		if len(r.inbox) > 0 {
+			r.take(transit(m, &r.inbox))
+		}
+	})
+}
+
+func (m *model) toServer() {
+	if len(m.uplink) > 0 && m.server.up {
+		m.server.hear(transit(m, &m.uplink))
+	}
+}
+
+// transit takes a message off its way, or a copy of it.
+func transit[T any](m *model, queue *[]T) T {
+	i := 0
+	if !m.healed {
+		i = rapid.IntRange(0, min(2, len(*queue)-1)).Draw(m.t, "overtakes")
+	}
+	message := (*queue)[i]
+	if m.healed || rapid.IntRange(0, 4).Draw(m.t, "doubled") > 0 {
+		*queue = slices.Delete(*queue, i, i+1)
+	}
+	return message
+}
+
+// endOne lets a process end, well or badly.
+func (m *model) endOne() {
+	m.oneRobot(func(r *modelRobot) {
+		if uids := slices.Sorted(maps.Keys(r.live)); len(uids) > 0 {
+			uid := m.pick("process", uids...)
+			code := int32(rapid.SampledFrom([]int{0, 0, 1}).Draw(m.t, "exit code"))
+			reason := ""
+			if code != 0 {
+				reason = wire.ReasonExited
+			}
+			m.note("%s of %s ends with %d", uid, r.id, code)
+			r.end(uid, reason, code)
+		}
+	})
+}
+
+func (m *model) cut(r *modelRobot) {
+	if r.up {
+		m.note("%s is cut off", r.id)
+		r.disconnect()
+		if rapid.Bool().Draw(m.t, "the broker sees it") {
+			m.server.will(r.id)
+		}
+	}
+}
+
+// away is a robot that drives through a tunnel while all others go on.
+func (m *model) away(r *modelRobot) {
+	m.cut(r)
+	for range rapid.IntRange(1, 10).Draw(m.t, "minutes") {
+		for range 4 {
+			m.pass(15 * time.Second)
+			m.settle()
+			m.holds()
+		}
+	}
+	m.connect(r)
+}
+
+func (m *model) connect(r *modelRobot) {
+	if !r.up {
+		m.note("%s is back", r.id)
+		r.connect()
+	}
+}
+
+// restartServer ends the server, and starts it if it was away. What robots have
+// said to it is lost.
+func (m *model) restartServer() {
+	if m.server.up || !m.api {
+		m.server.up = false
+		return
+	}
+	m.uplink = nil
+	m.startServer()
+}
+
+// wish is something that an operator may ask for now.
+func (m *model) wish() {
+	if !m.api {
+		return
+	}
+	spec, state := &m.job.Spec, lifecycle.JobState(m.job.Status.State)
+	legal := func(g lifecycle.JobSignal) bool { return slices.Contains(lifecycle.JobWishes(state), g) }
+	switch wish := m.pick("wish", "pause", "resume", "cancel", "requeue", "requeue failed", "evict", "drain", "uncordon"); {
+	case wish == "pause" && legal(lifecycle.JobPause):
+		spec.DesiredState = robotv1.DesiredPaused
+	case wish == "resume" && legal(lifecycle.JobResume):
+		spec.DesiredState = robotv1.DesiredRunning
+	case wish == "cancel" && legal(lifecycle.JobCancel):
+		spec.DesiredState = robotv1.DesiredCanceled
+	case wish == "requeue" && legal(lifecycle.JobRequeue):
+		m.requeue(robotv1.RequeueAll)
+	case wish == "requeue failed" && legal(lifecycle.JobRequeueSome):
+		m.requeue(robotv1.RequeueFailed)
+	case wish == "evict":
+		m.oneTask(func(name string) {
+			next := m.tasks[name].DeepCopy()
+			next.Spec.Evict = next.Status.Attempt
+			m.writeTask(m.tasks[name], next)
+		})
+	case wish == "drain", wish == "uncordon":
+		m.oneRobot(func(r *modelRobot) { m.robots[r.id].Spec.Drain = wish == "drain" })
+	default:
+		return
+	}
+	m.note("an operator wishes")
+}
+
+func (m *model) requeue(scope string) {
+	generation := int64(1)
+	if r := m.job.Spec.Requeue; r != nil {
+		generation = r.Generation + 1
+	}
+	m.job.Spec.Requeue = &robotv1.Requeue{Generation: generation, Scope: scope}
+	m.job.Spec.DesiredState = robotv1.DesiredRunning
+}
+
+// put stores a Task, and tells the server's watch.
+func (m *model) put(t *robotv1.Task) *robotv1.Task {
+	t.ResourceVersion = m.nextVersion()
+	m.tasks[t.Name] = t
+	m.server.news = append(m.server.news, t)
+	return t
+}
+
+// writeTask stores next if seen is what stands there. Nil: it is not stored;
+// conflict tells that somebody else was faster.
+func (m *model) writeTask(seen, next *robotv1.Task) (written *robotv1.Task, conflict bool) {
+	if !m.api {
+		return nil, false
+	}
+	if m.tasks[seen.Name].ResourceVersion != seen.ResourceVersion {
+		return nil, true
+	}
+	from, to := lifecycle.TaskState(seen.Status.State).Normal(), lifecycle.TaskState(next.Status.State).Normal()
+	if from != to && !slices.ContainsFunc(lifecycle.TaskSignals, func(g lifecycle.TaskSignal) bool {
+		s, ok := lifecycle.StepTask(from, g)
+		return ok && s == to
+	}) {
+		m.fail("%s goes from %s to %s, which no table knows", seen.Name, from, to)
+	}
+	return m.put(next.DeepCopy()), false
+}
+
+func (m *model) writeRobot(id string, status robotv1.RobotStatus) {
+	next := m.robots[id].DeepCopy()
+	next.Status, next.ResourceVersion = status, m.nextVersion()
+	m.robots[id] = next
+}
+
+// heal ends all trouble and lets the system come to rest: the job ends, and with
+// it every task and every process.
+func (m *model) heal() {
+	m.note("all is well from here")
+	m.healed, m.api = true, true
+	if !m.server.up {
+		m.startServer()
+	}
+	for _, id := range m.robotIDs() {
+		m.robots[id].Spec.Drain = false
+		m.connect(m.agents[id])
+	}
+	if m.job.Spec.DesiredState == robotv1.DesiredPaused {
+		m.job.Spec.DesiredState = robotv1.DesiredRunning
+	}
+	for range 1000 {
+		m.settle()
+		m.holds()
+		if m.rests() {
+			return
+		}
+		m.pass(tick)
+	}
+	var left []string
+	for _, n := range m.taskNames() {
+		left = append(left, fmt.Sprintf("%s %+v", n, m.tasks[n].Status))
+	}
+	m.fail("it never comes to rest: job %s, %s", m.job.Status.State, strings.Join(left, "\n"))
+}
+
+// settle lets everybody do all that they have to do now.
+func (m *model) settle() {
+	for len(m.drafts) > 0 {
+		m.writeLate()
+	}
+	m.planJob()
+	m.each(m.groups, m.planGroup)
+	m.planTasks()
+	for len(m.server.news) > 0 && m.api {
+		m.server.deliver()
+	}
+	m.server.speak()
+	for _, id := range m.robotIDs() {
+		r := m.agents[id]
+		for len(r.inbox) > 0 {
+			r.take(transit(m, &r.inbox))
+		}
+		for _, uid := range slices.Sorted(maps.Keys(r.live)) {
+			if m.healed && m.now.Sub(r.live[uid].started) > time.Minute {
+				r.end(uid, "", 0)
+			}
+		}
+		r.sayAll()
+	}
+	for len(m.uplink) > 0 && m.server.up {
+		m.toServer()
+	}
+}
+
+func (m *model) rests() bool {
+	if !lifecycle.JobState(m.job.Status.State).Terminal() {
+		return false
+	}
+	for _, t := range m.tasks {
+		if !lifecycle.TaskState(t.Status.State).Terminal() {
+			return false
+		}
+	}
+	for _, r := range m.agents {
+		if len(r.live)+len(r.unacked) > 0 {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,175 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/lifecycle"
+)
+
+type requeueRobotOptions struct {
+	conn   connection
+	failed bool
+	job    string
+	names  []string
+}
+
+func requeueRobotCommand(d *deps) *cobra.Command {
+	var o requeueRobotOptions
+	cmd := &cobra.Command{
+		Use:   "requeue ROBOT... [--failed --job JOB]",
+		Short: "Make tasks leave robots, or run again what failed there",
+		Long: `Asks the manager to stop what runs on the robots and to let it wait for a robot
+again. The same robot may get it back: cordon the robot first if it must not.
+A task whose robot was chosen by a person waits for that robot.
+
+With --failed it puts back the tasks of the Job that failed on the robots and wait
+or have failed since. Names must be whole: the beginning is not enough here.`,
+		Example: "  " + d.program + " robot requeue rover-1 rover-2\n  " +
+			d.program + " robot requeue --failed --job demo rover-1",
+		Args:              args(cobra.MinimumNArgs(1)),
+		ValidArgsFunction: d.completeNames(&o.conn, robotKind, anyNumber),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.complete(args); err != nil {
+				return err
+			}
+			return d.withCluster(&o.conn, func(c *cluster) error { return o.run(cmd.Context(), d, c) })
+		},
+	}
+	cmd.Flags().BoolVar(&o.failed, "failed", false, "the tasks that failed on the robots, not those that run there")
+	cmd.Flags().StringVar(&o.job, "job", "", "the Job of the tasks that failed")
+	o.conn.addFlags(cmd.Flags())
+	completeWith(cmd, "job", d.completeNames(&o.conn, jobKind, anyNumber))
+	return cmd
+}
+
+func (o *requeueRobotOptions) complete(args []string) (err error) {
+	if o.failed != (o.job != "") {
+		return usagef("robot requeue: --failed and --job go together")
+	}
+	if o.job, err = jobKind.bareName(o.job); err != nil {
+		return err
+	}
+	o.names, err = bareNames(robotKind, args)
+	return err
+}
+
+func (o *requeueRobotOptions) run(ctx context.Context, d *deps, c *cluster) error {
+	if o.failed {
+		return o.requeueFailed(ctx, d, c)
+	}
+	return each(c, o.names, func(robot string) error { return evictAll(ctx, d, c, robot) })
+}
+
+// evictAll asks every active task of a robot to leave it.
+func evictAll(ctx context.Context, d *deps, c *cluster, robot string) error {
+	tasks, err := tasksWhere(ctx, c, func(t *robotv1.Task) bool { return holds(robot, t) }, client.InNamespace(c.namespace))
+	if err != nil {
+		return err
+	}
+	if len(tasks) == 0 {
+		return reportRobot(ctx, d, c, robot, "has no active task")
+	}
+	return each(c, tasks, func(name string) error {
+		_, said, err := amend(ctx, c, taskKind, name, func(t *robotv1.Task) (string, error) { return evict(t, robot), nil })
+		if err == nil {
+			d.report(taskKind, name, said)
+		}
+		return err
+	})
+}
+
+// evict asks the task's present attempt to leave the robot, and says what became
+// of that.
+func evict(t *robotv1.Task, robot string) string {
+	switch {
+	case !holds(robot, t):
+		return "is no longer on " + robot
+	case t.Spec.Evict == t.Status.Attempt:
+		return "is asked to leave " + robot + " already"
+	}
+	t.Spec.Evict = t.Status.Attempt
+	return "is asked to leave " + robot
+}
+
+// holds tells whether the robot may be running the task.
+func holds(robot string, t *robotv1.Task) bool {
+	return t.Spec.TargetRobot == robot && lifecycle.TaskState(t.Status.State).OnRobot() && t.DeletionTimestamp == nil
+}
+
+// requeueFailed puts back, in one wish of the job, what failed on any of the
+// robots.
+func (o *requeueRobotOptions) requeueFailed(ctx context.Context, d *deps, c *cluster) error {
+	job, err := readNamed[*robotv1.Job](ctx, c, jobKind, o.job)
+	if err != nil {
+		return err
+	}
+	b := batch{job: o.job}
+	errs := each(c, o.names, func(robot string) error {
+		tasks, err := tasksWhere(ctx, c, func(t *robotv1.Task) bool { return t.Spec.JobName == o.job && failedOn(robot, t) }, ofJob(job)...)
+		if err != nil {
+			return err
+		}
+		if len(tasks) == 0 {
+			return reportRobot(ctx, d, c, robot, "has no failed task of job "+o.job)
+		}
+		b.tasks = append(b.tasks, tasks...)
+		return nil
+	})
+	if len(b.tasks) == 0 {
+		return errs
+	}
+	return errors.Join(errs, b.requeueMost(ctx, d, c))
+}
+
+// failedOn tells whether the robot has failed the task, and a requeue puts it
+// back.
+func failedOn(robot string, t *robotv1.Task) bool {
+	s := lifecycle.TaskState(t.Status.State)
+	return (s == lifecycle.TaskFailed || s == lifecycle.TaskSoftFailed) && slices.Contains(t.Status.FailedRobots, robot) && t.DeletionTimestamp == nil
+}
+
+// requeueMost requeues as many tasks as one wish can name, and says what to do
+// about the others.
+func (b batch) requeueMost(ctx context.Context, d *deps, c *cluster) error {
+	slices.Sort(b.tasks)
+	b.tasks = slices.Compact(b.tasks)
+	most := min(len(b.tasks), maxNamed)
+	left := len(b.tasks) - most
+	b.tasks = b.tasks[:most]
+	if err := b.requeue(ctx, d, c); err != nil || left == 0 {
+		return err
+	}
+	return fmt.Errorf("%d more tasks of job %s failed there, and a requeue names at most %d: do the same again when the job is no longer requeueing", left, b.job, maxNamed)
+}
+
+// tasksWhere names the tasks that match.
+func tasksWhere(ctx context.Context, c *cluster, match func(*robotv1.Task) bool, opts ...client.ListOption) ([]string, error) {
+	objects, err := listOf(ctx, c, taskKind, opts...)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, o := range objects {
+		if match(o.(*robotv1.Task)) {
+			names = append(names, o.GetName())
+		}
+	}
+	return names, nil
+}
+
+// reportRobot says something of a robot that must exist: of a mistyped name
+// anything would be true.
+func reportRobot(ctx context.Context, d *deps, c *cluster, robot, said string) error {
+	_, err := readNamed[*robotv1.Robot](ctx, c, robotKind, robot)
+	if err == nil {
+		d.report(robotKind, robot, said)
+	}
+	return err
+}

@@ -1,0 +1,124 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/testkit/golden"
+)
+
+// workload is three robots with tasks in several states.
+func workload() []client.Object {
+	in := func(state, robot string, attempt int32, failedOn ...string) func(*robotv1.Task) {
+		return func(t *robotv1.Task) {
+			t.Status.State, t.Spec.TargetRobot, t.Status.Attempt, t.Status.FailedRobots = state, robot, attempt, failedOn
+		}
+	}
+	asked := task("demo", "inspect", 3, in("running", "robot-1", 2))
+	asked.Spec.Evict = 2
+	byHand := task("demo", "hand", 0, in("running", "robot-1", 5))
+	byHand.Spec.JobName = ""
+	return append(fleet(), named("demo", "running"), named("waits", "pending"), asked, byHand,
+		task("demo", "inspect", 0, in("dispatching", "robot-1", 1)),
+		task("demo", "inspect", 1, in("running", "robot-1", 3)),
+		task("demo", "inspect", 2, in("unknown", "robot-2", 1)),
+		task("demo", "inspect", 4, in("completed", "robot-1", 1)),
+		task("demo", "inspect", 5, in("exited", "robot-1", 1)),
+		task("demo", "inspect", 6, in("failed", "robot-2", 3, "robot-1", "robot-2")),
+		task("demo", "inspect", 7, in("soft-failed", "", 1, "robot-1")),
+		task("demo", "inspect", 8, in("running", "robot-2", 2, "robot-1")),
+		task("demo", "inspect", 9, in("failed", "robot-3", 1)),
+		task("waits", "inspect", 0, in("failed", "robot-1", 1, "robot-1")))
+}
+
+func TestRobotRequeue(t *testing.T) {
+	for _, row := range []struct {
+		name, golden string
+		args         []string
+	}{
+		{"active tasks are asked to leave, and no others", "robot-requeue", []string{"robot", "requeue", "robot-1", "nope", "robot/robot-3", "robot-2"}},
+		{"what failed on the robots is put back", "robot-requeue-failed", []string{"robot", "requeue", "--failed", "--job", "job/demo", "robot-2", "robot-1", "robot-3", "nope"}},
+		{"the job says what is possible", "robot-requeue-pending", []string{"robot", "requeue", "--failed", "--job", "waits", "robot-1"}},
+		{"a job that is not there", "robot-requeue-missing", []string{"robot", "requeue", "--failed", "--job", "nope", "robot-1"}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			b := newBench(t, workload()...)
+			golden.Equal(t, row.golden, b.transcript(b.run(row.args...)))
+		})
+	}
+}
+
+func TestRobotRequeueWritesTheSpec(t *testing.T) {
+	b := newBench(t, workload()...)
+	b.run("robot", "requeue", "robot-1", "robot-2")
+	for name, want := range map[string]int32{"inspect-0": 1, "inspect-1": 3, "inspect-2": 1, "inspect-3": 2, "inspect-4": 0, "inspect-5": 0, "inspect-7": 0, "inspect-8": 2, "hand-0": 5} {
+		if got := read(b, &robotv1.Task{}, "demo-"+name+"-main").Spec.Evict; got != want {
+			t.Errorf("%s: evict %d, want %d", name, got, want)
+		}
+	}
+	b.run("robot", "requeue", "--failed", "--job", "demo", "robot-1", "robot-2")
+	r := read(b, &robotv1.Job{}, "demo").Spec.Requeue
+	if want := "demo-inspect-6-main demo-inspect-7-main"; r == nil || r.Generation != 1 || strings.Join(r.Tasks, " ") != want {
+		t.Errorf("requeue %+v, want %s", r, want)
+	}
+}
+
+func TestATaskThatHasMovedOnStaysWhereItIs(t *testing.T) {
+	for _, row := range []struct {
+		name string
+		then func(*robotv1.Task)
+	}{
+		{"to another robot", func(t *robotv1.Task) { t.Spec.TargetRobot, t.Status.Attempt = "robot-3", 4 }},
+		{"to its end", func(t *robotv1.Task) { t.Status.State = "completed" }},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			b := newBench(t, task("demo", "inspect", 0, func(t *robotv1.Task) {
+				t.Status.State, t.Spec.TargetRobot, t.Status.Attempt = "running", "robot-1", 3
+			}))
+			patches := 0
+			b.hooks.Patch = func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+				if patches++; patches == 1 {
+					change(b, &robotv1.Task{}, o.GetName(), row.then)
+				}
+				return c.Patch(ctx, o, p, opts...)
+			}
+			status := b.run("robot", "requeue", "robot-1")
+			if want := "task.robot.k8s4r.io/demo-inspect-0-main: is no longer on robot-1\n"; status != 0 || patches != 1 || b.out.String() != want {
+				t.Errorf("exit %d, %d patches, said %q %q", status, patches, b.out.String(), b.err.String())
+			}
+			if evict := read(b, &robotv1.Task{}, "demo-inspect-0-main").Spec.Evict; evict != 0 {
+				t.Errorf("evict %d", evict)
+			}
+		})
+	}
+}
+
+func TestARequeueNamesAThousandTasks(t *testing.T) {
+	objects := append(fleet(), named("demo", "running"))
+	for i := range maxNamed + 2 {
+		objects = append(objects, task("demo", "inspect", i, func(t *robotv1.Task) {
+			t.Status.State, t.Status.FailedRobots = "failed", []string{"robot-1"}
+		}))
+	}
+	b := newBench(t, objects...)
+	status := b.run("robot", "requeue", "--failed", "--job", "demo", "robot-1")
+	const want = "k8s4r: 2 more tasks of job demo failed there, and a requeue names at most 1000: do the same again when the job is no longer requeueing\n"
+	if n := strings.Count(b.out.String(), "requeue requested"); status != ExitFailed || n != maxNamed || b.err.String() != want {
+		t.Errorf("exit %d, %d requested, stderr %q", status, n, b.err.String())
+	}
+	if n := len(read(b, &robotv1.Job{}, "demo").Spec.Requeue.Tasks); n != maxNamed {
+		t.Errorf("%d names", n)
+	}
+	named := []string{"task", "requeue"}
+	for i := range 2 {
+		named = append(named, fmt.Sprintf("demo-inspect-%d-main", 998+i))
+	}
+	if status := b.run(named...); status != ExitFailed || !strings.Contains(b.err.String(), "a requeue names at most 1000 tasks, and this one would name 1002: wait until job demo is no longer requeueing, or name fewer") {
+		t.Errorf("exit %d, stderr %q", status, b.err.String())
+	}
+}

@@ -1,0 +1,294 @@
+package task
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/controllers/demand"
+	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/wire"
+)
+
+// ConditionContact is False from when a Task's robot was lost.
+const ConditionContact = "Contact"
+
+// ReasonReinstated is that of a Task whose original counts again.
+const ReasonReinstated = "Reinstated"
+
+// defaultLostAfter is how long a task waits for a robot that is out of contact
+// (docs/spec/job.md).
+const defaultLostAfter = 5 * time.Minute
+
+// retellLost is when to look again at a task that nobody could take now.
+const retellLost = 30 * time.Second
+
+// disconnect is what the job says of robots that are out of contact.
+type disconnect struct {
+	lostAfter time.Duration
+	stopAfter time.Duration // after which the robot itself stops the task; 0: never
+	replace   bool
+	reconcile string
+}
+
+func (w *World) disconnect() disconnect {
+	d := disconnect{lostAfter: defaultLostAfter, replace: true, reconcile: v1alpha1.KeepOriginal}
+	if w.Job == nil || w.Job.Spec.Disconnect == nil {
+		return d
+	}
+	said := w.Job.Spec.Disconnect
+	if said.LostAfter != nil {
+		d.lostAfter = said.LostAfter.Value()
+	}
+	if said.Replace != nil {
+		d.replace = *said.Replace
+	}
+	d.stopAfter, d.reconcile = said.StopOnRobotAfter.Value(), or(said.Reconcile, d.reconcile)
+	return d
+}
+
+// lost follows a task whose robot may be lost, and tells whether it is.
+//
+// A robot that is offline is. One whose last will has come is as soon as it has
+// been away for as long as the job waits.
+func (p *plan) lost() bool {
+	if !p.robotLost() {
+		if p.robotPhase() != lifecycle.RobotUnknown {
+			return false
+		}
+		if at := p.lostSince().Add(p.disconnect().lostAfter); p.now.Before(at) {
+			p.wake(at)
+			return false
+		}
+	}
+	if p.state != lifecycle.TaskUnknown {
+		p.step(lifecycle.TaskLost, ReasonLost, "%s", p.lostBecause())
+		p.mark(ConditionContact, metav1.ConditionFalse, ReasonLost, p.status.Message)
+		return true
+	}
+	if p.replaceable() {
+		p.replace()
+	}
+	return true
+}
+
+func (p *plan) lostBecause() string {
+	if p.Robot == nil {
+		return "robot " + p.lastRobot() + " is gone"
+	}
+	return "robot " + p.lastRobot() + " is out of contact"
+}
+
+// lostSince is when the robot was last heard.
+func (p *plan) lostSince() time.Time {
+	if p.Robot != nil {
+		return lastHeard(p.Robot)
+	}
+	if c := meta.FindStatusCondition(p.status.Conditions, ConditionContact); c != nil && c.Status == metav1.ConditionFalse {
+		return c.LastTransitionTime.Time
+	}
+	return p.now
+}
+
+func lastHeard(r *v1alpha1.Robot) time.Time {
+	c := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionConnected)
+	switch {
+	case c != nil && c.Status == metav1.ConditionFalse:
+		return c.LastTransitionTime.Time
+	case r.Status.LastHeartbeatTime != nil:
+		return r.Status.LastHeartbeatTime.Time
+	}
+	return r.CreationTimestamp.Time
+}
+
+// replaceable tells whether another robot may run the task now.
+//
+// After an outage of the broker or the server all robots are offline, and come
+// back one after the other: who came first would be given the work of all
+// others. So somebody must have been in contact for a while.
+func (p *plan) replaceable() bool {
+	d := p.disconnect()
+	wished := p.Evict != ""
+	if !p.byUs() || !d.replace && !wished {
+		return false
+	}
+	due := p.lostSince().Add(d.lostAfter)
+	if wished {
+		due = p.now
+	}
+	if p.ContactSince.IsZero() {
+		p.wake(p.now.Add(retellLost))
+		return false
+	}
+	for _, at := range []time.Time{p.ContactSince.Add(p.Settle), p.fencedAt(p.Robot)} {
+		if at.After(due) {
+			due = at
+		}
+	}
+	if p.now.Before(due) {
+		p.wake(due)
+		return false
+	}
+	return true
+}
+
+// fencedAt is when a robot that is out of contact has certainly stopped the
+// task by itself. Zero: it does not fence it.
+func (p *plan) fencedAt(robot *v1alpha1.Robot) time.Time {
+	stopAfter := p.disconnect().stopAfter
+	if stopAfter == 0 {
+		return time.Time{}
+	}
+	last := p.lostSince()
+	if robot != nil {
+		last = lastHeard(robot)
+		if at := robot.Status.AcknowledgedUntil; at != nil && at.After(last) {
+			last = at.Time
+		}
+	}
+	return last.Add(stopAfter + p.stopTime())
+}
+
+// replace lets another robot run the task. What runs on the lost one is the
+// original: it may count again, unless the job prefers what replaces it. There
+// is one original at a time, the first.
+func (p *plan) replace() {
+	robot, lost := p.lastRobot(), p.present()
+	if !p.step(lifecycle.TaskReturn, ReasonLost, "Robot %s is out of contact, another one is to run the task", robot) {
+		return
+	}
+	p.out.Warning = p.status.Message
+	if lost != nil {
+		lost.State = string(lifecycle.TaskUnknown)
+		if p.status.Original == 0 && p.mayComeBack() {
+			p.status.Original = lost.Attempt
+		} else {
+			supersede(lost)
+		}
+	}
+	p.begin()
+	p.mark(v1alpha1.ConditionPlaced, metav1.ConditionFalse, ReasonLost, p.status.Message)
+}
+
+// mayComeBack tells whether the lost attempt may count again. One that was to
+// leave its robot anyway would be made to leave it once more, and of a document
+// agent nobody would hear that it still runs.
+func (p *plan) mayComeBack() bool {
+	return p.Evict == "" && p.disconnect().reconcile != v1alpha1.KeepReplacement && (p.Robot == nil || !demand.Document(p.Robot))
+}
+
+// supersede closes the books on an attempt that never counts again. It may still
+// run, until its robot has been told.
+func supersede(a *v1alpha1.TaskAttempt) {
+	if a.FinishedAt == nil {
+		a.State, a.Reason = string(lifecycle.TaskCanceled), wire.ReasonSuperseded
+	}
+}
+
+// settle decides between an original whose robot has come back and what took
+// its place. It tells whether there was something to decide.
+//
+// While the job holds it waits: the original runs on, as all that runs does.
+func (p *plan) settle() bool {
+	if p.status.Original == 0 {
+		return false
+	}
+	o := p.status.Entry(p.status.Original)
+	switch {
+	case o == nil:
+		p.disown(o)
+	case o.FinishedAt == nil && o.State != string(lifecycle.TaskRunning):
+		return false // it is still away
+	case p.state == lifecycle.TaskPaused, p.state.Placeable() && p.jobState().Holds():
+		return false
+	case p.originalWins(o):
+		p.reinstate(o)
+	default:
+		p.disown(o)
+	}
+	return true
+}
+
+// originalWins tells whether the original is to count again: always when it has
+// brought the task to a good end, or nothing else runs; else by the job's
+// reconcile mode (docs/spec/job.md).
+func (p *plan) originalWins(o *v1alpha1.TaskAttempt) bool {
+	replacement := p.present()
+	switch {
+	case o.FinishedAt != nil:
+		return o.State == string(lifecycle.TaskCompleted) && !v1alpha1.KeptRunning(p.Task.Spec.Type)
+	case p.state != lifecycle.TaskDispatching && p.state != lifecycle.TaskRunning || replacement == nil:
+		return true
+	}
+	switch p.disconnect().reconcile {
+	case v1alpha1.BestScore:
+		return p.Better == o.Robot
+	case v1alpha1.LongestRunning:
+		return replacement.StartedAt == nil || o.StartedAt != nil && o.StartedAt.Before(replacement.StartedAt)
+	}
+	return true
+}
+
+// reinstate lets the original count again. The robot is asked for it like for
+// any attempt: its journal answers, and starts nothing.
+func (p *plan) reinstate(o *v1alpha1.TaskAttempt) {
+	replacement := p.present()
+	if !p.step(lifecycle.TaskReinstate, ReasonReinstated, "Robot %s is back, and its attempt %d counts again", o.Robot, o.Attempt) {
+		return
+	}
+	if replacement != nil && replacement != o {
+		supersede(replacement)
+	}
+	s := p.status
+	s.Attempt, s.Original = o.Attempt, 0
+	s.StartedAt, s.FinishedAt, s.ExitCode, s.Signal, s.Resources, s.Outputs = o.StartedAt, nil, nil, 0, nil, nil
+	s.Restarts, s.RetryAt = nil, nil
+	p.out.Rebind = &Placing{TargetRobot: o.Robot, ByUs: true}
+	p.mark(v1alpha1.ConditionPlaced, metav1.ConditionTrue, "Bound", "on robot "+o.Robot)
+}
+
+// disown lets the original count no more. Its robot learns that from its list.
+func (p *plan) disown(o *v1alpha1.TaskAttempt) {
+	p.status.Original, p.out.Status = 0, p.status
+	p.out.Why = append(p.out.Why, "the original does not count again")
+	if o != nil {
+		supersede(o)
+	}
+}
+
+// ReasonStillRunning is that of a Task that waits for the end of an attempt which
+// its robot is to stop by itself.
+const ReasonStillRunning = "StillRunning"
+
+// runsElsewhere keeps a task waiting of which another attempt may still run, if
+// two of them never may: until its robot has certainly stopped it, or has said
+// that it has ended. The scheduler keeps no robot for it meanwhile.
+func (p *plan) runsElsewhere() bool {
+	for _, e := range p.Elsewhere {
+		inContact := e.Robot != nil && lifecycle.ParseRobotPhase(e.Robot.Status.Phase) == lifecycle.RobotOnline
+		until := p.fencedAt(e.Robot)
+		if !inContact && !p.now.Before(until) {
+			continue
+		}
+		if p.wake(p.now.Add(retell)); !inContact {
+			p.wake(until)
+		}
+		p.mark(v1alpha1.ConditionPlaced, metav1.ConditionFalse, ReasonStillRunning,
+			fmt.Sprintf("its attempt %d may still run on robot %s", e.Attempt, e.Name))
+		return true
+	}
+	if stillRunning(p.Task) {
+		p.mark(v1alpha1.ConditionPlaced, metav1.ConditionFalse, ReasonReturned, "no other attempt runs any more")
+		return true
+	}
+	return false
+}
+
+// stillRunning tells whether the Task waits for the end of another attempt.
+func stillRunning(t *v1alpha1.Task) bool {
+	c := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionPlaced)
+	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == ReasonStillRunning
+}
