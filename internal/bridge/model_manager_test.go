@@ -70,7 +70,8 @@ func (m *model) groupWorld(g *robotv1.TaskGroup) taskgroup.World {
 		for _, r := range t.Status.FailedRobots {
 			failures[r]++
 		}
-		if r := progress.Requeueing(m.job); r != nil && progress.PutsBack(r, name, state) {
+		forgiven := len(t.Status.FailedRobots) == 0
+		if r := progress.Requeueing(m.job, g); r != nil && (progress.PutsBack(r, name, state) || progress.Forgives(r) && !forgiven) {
 			w.ToPutBack++
 		}
 	}

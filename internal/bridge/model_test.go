@@ -349,7 +349,7 @@ func (m *model) wish() {
 	}
 	spec, state := &m.job.Spec, lifecycle.JobState(m.job.Status.State)
 	legal := func(g lifecycle.JobSignal) bool { return slices.Contains(lifecycle.JobWishes(state), g) }
-	switch wish := m.pick("wish", "pause", "resume", "cancel", "requeue", "requeue failed", "evict", "drain", "uncordon"); {
+	switch wish := m.pick("wish", "pause", "resume", "cancel", "requeue", "requeue failed", "requeue one", "evict", "drain", "uncordon"); {
 	case wish == "pause" && legal(lifecycle.JobPause):
 		spec.DesiredState = robotv1.DesiredPaused
 	case wish == "resume" && legal(lifecycle.JobResume):
@@ -357,9 +357,11 @@ func (m *model) wish() {
 	case wish == "cancel" && legal(lifecycle.JobCancel):
 		spec.DesiredState = robotv1.DesiredCanceled
 	case wish == "requeue" && legal(lifecycle.JobRequeue):
-		m.requeue(robotv1.RequeueAll)
+		m.requeue(robotv1.Requeue{Scope: robotv1.RequeueAll})
 	case wish == "requeue failed" && legal(lifecycle.JobRequeueSome):
-		m.requeue(robotv1.RequeueFailed)
+		m.requeue(robotv1.Requeue{Scope: robotv1.RequeueFailed})
+	case wish == "requeue one" && legal(lifecycle.JobRequeueSome):
+		m.oneTask(func(name string) { m.requeue(robotv1.Requeue{Tasks: []string{name}}) })
 	case wish == "evict":
 		m.oneTask(func(name string) {
 			next := m.tasks[name].DeepCopy()
@@ -374,12 +376,12 @@ func (m *model) wish() {
 	m.note("an operator wishes")
 }
 
-func (m *model) requeue(scope string) {
-	generation := int64(1)
+func (m *model) requeue(wish robotv1.Requeue) {
+	wish.Generation = 1
 	if r := m.job.Spec.Requeue; r != nil {
-		generation = r.Generation + 1
+		wish.Generation = r.Generation + 1
 	}
-	m.job.Spec.Requeue = &robotv1.Requeue{Generation: generation, Scope: scope}
+	m.job.Spec.Requeue = &wish
 	m.job.Spec.DesiredState = robotv1.DesiredRunning
 }
 
