@@ -372,10 +372,10 @@ func TestATaskThatIsDefinedAnewGivesItsSeatBack(t *testing.T) {
 		s.ledger.seeTask(w.Task)
 		s.cycle(noon)
 	}
-	for cpu, wantSeat := range map[string]string{"1": "r1", "3": "r1", "5": ""} {
-		needs(cpu)
-		if seat, _ := s.seat(key{Namespace: "ns", Name: "t"}); seat != wantSeat {
-			t.Errorf("%s cpus: seat %q", cpu, seat)
+	for _, c := range []struct{ cpu, wantSeat string }{{"1", "r1"}, {"3", "r1"}, {"5", ""}} {
+		needs(c.cpu)
+		if seat, _ := s.seat(key{Namespace: "ns", Name: "t"}); seat != c.wantSeat {
+			t.Errorf("%s cpus: seat %q", c.cpu, seat)
 		}
 	}
 	needs("2")

@@ -33,7 +33,7 @@ func (c *Controller) change(ctx context.Context, w *World, steps Steps) error {
 		do(r.Name, func(ctx context.Context, t *v1alpha1.Task) error { return c.revise(ctx, in, t, r.Forget) })
 	}
 	for _, name := range steps.Delete {
-		do(name, c.remove)
+		do(name, func(ctx context.Context, t *v1alpha1.Task) error { return c.remove(ctx, w, t) })
 	}
 	errs := make([]error, len(writes))
 	var all errgroup.Group
@@ -94,9 +94,9 @@ func (c *Controller) write(ctx context.Context, t *v1alpha1.Task) error {
 	return nil
 }
 
-// remove deletes the Task as it was seen, unless its robot works on it.
-func (c *Controller) remove(ctx context.Context, t *v1alpha1.Task) error {
-	if onRobot(lifecycle.TaskState(t.Status.State)) || t.DeletionTimestamp != nil {
+// remove deletes the Task as it was seen, unless a robot may be working on it.
+func (c *Controller) remove(ctx context.Context, w *World, t *v1alpha1.Task) error {
+	if w.mayRun(lifecycle.TaskState(t.Status.State)) || t.DeletionTimestamp != nil {
 		return nil
 	}
 	return c.Delete(ctx, t, client.Preconditions{UID: &t.UID, ResourceVersion: &t.ResourceVersion})

@@ -3,6 +3,8 @@ package taskgroup
 import (
 	"maps"
 	"slices"
+
+	"k8s4r.io/k8s4r/internal/lifecycle"
 )
 
 // divide tells the Tasks that are wanted from those that are not any more. Their
@@ -89,13 +91,13 @@ func (p *plan) lacking(index int, have map[string]bool) Replica {
 	return r
 }
 
-// leave brings the Tasks that are not wanted any more to their end. One that its
-// robot is working on is taken from it first: what is gone cannot be waited for.
-// A robot that is out of contact hears of it when it is back, and finds it gone.
+// leave brings the Tasks that are not wanted any more to their end. One that a
+// robot may be working on is taken from it first: of what is gone nobody would
+// know that it still runs, when its replica is wanted again.
 func (p *plan) leave() {
 	for _, m := range p.leaving {
 		switch {
-		case !onRobot(m.State):
+		case !p.mayRun(m.State):
 			p.out.Delete = append(p.out.Delete, m.Name)
 			p.out.Why = append(p.out.Why, "delete "+m.Name+": its replica is not wanted any more")
 		case m.Evict != m.Attempt:
@@ -103,4 +105,11 @@ func (p *plan) leave() {
 			p.out.Why = append(p.out.Why, "evict "+m.Name+": its replica is not wanted any more")
 		}
 	}
+}
+
+// mayRun tells whether a robot may be working on a task that is to leave it. A
+// system task that is lost with its robot nobody takes from it, and no other robot
+// gets its replica; the robot finds it gone when it is back.
+func (w *World) mayRun(s lifecycle.TaskState) bool {
+	return onRobot(s) || s == lifecycle.TaskUnknown && !w.system()
 }

@@ -90,7 +90,10 @@ func TestRollover(t *testing.T) {
 		{name: "a definition that no message can carry is given to nobody", in: with(in(member(0, running, old), member(1, pending, old)), func(w *World) { w.TooLarge = "too large" })},
 
 		{name: "a replica beyond count is taken from its robot", in: in(member(10, running)), wantEvict: "k"},
-		{name: "and deleted when it has left", in: in(member(10, pending, asked), member(11, lifecycle.TaskCompleted), member(12, lifecycle.TaskUnknown)), wantDelete: "klm"},
+		{name: "and deleted when it has left", in: in(member(10, pending, asked), member(11, lifecycle.TaskCompleted), member(12, running, asked)), wantDelete: "kl"},
+		{name: "from a robot that is lost too, for it may run there while the replica is wanted again", in: in(member(10, lifecycle.TaskUnknown)), wantEvict: "k"},
+		{name: "but a system task that is lost with its robot is deleted at once",
+			in: with(in(member(0, lifecycle.TaskUnknown), member(1, running)), func(w *World) { w.Job.Spec.Type = v1alpha1.JobTypeSystem }), wantDelete: "a", wantEvict: "b"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := Plan(noon, Config{Window: 1}.WithDefaults(), c.in)
