@@ -32,14 +32,7 @@ func (p *plan) place() {
 	case p.hasLeft():
 		// A crash kept the write back that goes with the state.
 		p.out.Rebind = &Placing{}
-	case p.groupChanges():
-		p.wake(p.now.Add(retell)) // the group's watch is earlier
-	case p.outdated() != "" && p.status.Original != 0:
-		// It is given its new definition only then: what comes back would run in the
-		// old one under the new one's name.
-		p.disown(p.status.Entry(p.status.Original))
-	case p.outdated() != "":
-		p.explain()
+	case p.waitsForGroup():
 	case p.hopeless():
 		p.giveUp(ReasonNoCapableRobot, "every robot that could take it has failed it, or is blocked for its group")
 	case p.heldBack() != "":

@@ -11,6 +11,25 @@ import (
 // its new definition, or taken it away.
 const ReasonOutdated = "Outdated"
 
+// waitsForGroup keeps a task waiting that its group is about to change or to take
+// away.
+//
+// An original does not come back to it: the group gives the task its new definition
+// only then, for what comes back would run in the old one under the new one's name.
+func (p *plan) waitsForGroup() bool {
+	switch {
+	case p.groupChanges():
+		p.wake(p.now.Add(retell)) // the group's watch is earlier
+	case p.outdated() == "":
+		return false
+	case p.status.Original != 0:
+		p.disown(p.status.Entry(p.status.Original))
+	default:
+		p.explain()
+	}
+	return true
+}
+
 // groupChanges tells whether the task's group was changed and nobody has looked
 // yet at what that means for its tasks. A group that is new has no tasks of an
 // older definition.

@@ -372,13 +372,7 @@ func (p *plan) account() {
 	changed = p.reopen(s, counts) || changed
 	changed = p.advance(s, counts) || changed
 	changed = p.complain(s) || changed
-	at := metav1.NewMicroTime(p.now)
-	if s.StartedAt == nil && progress.Started(counts) {
-		s.StartedAt = &at
-	}
-	if s.CompletedAt == nil && progress.Ended(lifecycle.JobState(s.State), counts) {
-		s.CompletedAt, changed = &at, true
-	}
+	changed = p.date(s, counts) || changed
 	if equality.Semantic.DeepEqual(*s, p.Group.Status) {
 		return
 	}
@@ -387,6 +381,19 @@ func (p *plan) account() {
 		return
 	}
 	p.out.Status = s
+}
+
+// date dates the start and the end of the group, and tells whether it has ended.
+func (p *plan) date(s *v1alpha1.TaskGroupStatus, counts lifecycle.Counts) (ended bool) {
+	at := metav1.NewMicroTime(p.now)
+	if s.StartedAt == nil && progress.Started(counts) {
+		s.StartedAt = &at
+	}
+	if s.CompletedAt != nil || !progress.Ended(lifecycle.JobState(s.State), counts) {
+		return false
+	}
+	s.CompletedAt = &at
+	return true
 }
 
 // created is how many replicas exist or existed.
