@@ -48,6 +48,10 @@ race: deps ## unit tests under the race detector
 faults: deps build ## kill and cut parts of the system in the middle of a job
 	go test -count=1 -timeout 20m -v -run 'TestJobSurvivesKills|TestSeparatePrograms' ./test/e2e
 
+.PHONY: model
+model: ## drive a model of the whole system through thousands of random orders of events
+	go test -count=1 -timeout 20m -run TestNoJobIsStuckAndNothingRunsTwice ./internal/bridge -rapid.checks=10000
+
 .PHONY: demo
 demo: build ## start everything, run examples/ to the end
 	@hack/demo

@@ -94,7 +94,7 @@ func drawJob(t *rapid.T) *robotv1.Job {
 		Reconcile: rapid.SampledFrom([]string{robotv1.KeepOriginal, robotv1.KeepReplacement, robotv1.LongestRunning, robotv1.BestScore}).Draw(t, "reconcile"),
 	}
 	if rapid.Bool().Draw(t, "fenced") {
-		d.StopOnRobotAfter = robotv1.NewDuration(2 * time.Minute)
+		d.StopOnRobotAfter = robotv1.NewDuration(rapid.SampledFrom([]time.Duration{2 * time.Minute, 10 * time.Minute}).Draw(t, "stopOnRobotAfter"))
 	}
 	if rapid.IntRange(0, 4).Draw(t, "replaces") == 0 {
 		d.Replace = new(bool)
@@ -138,6 +138,7 @@ func (m *model) event() {
 		"server":     m.restartServer,
 		"api":        func() { m.api = !m.api },
 		"away":       func() { m.oneRobot(m.away) },
+		"anew":       m.anew,
 	}
 	// What drives the system on comes more often than what breaks it.
 	names := slices.Sorted(maps.Keys(events))
@@ -322,6 +323,18 @@ func (m *model) away(r *modelRobot) {
 		}
 	}
 	m.connect(r)
+}
+
+// anew is an operator who cancels the job and lets it run again.
+func (m *model) anew() {
+	if m.job.Spec.DesiredState = robotv1.DesiredCanceled; !m.api {
+		return
+	}
+	m.settle()
+	if slices.Contains(lifecycle.JobWishes(lifecycle.JobState(m.job.Status.State)), lifecycle.JobRequeue) {
+		m.requeue(robotv1.Requeue{Scope: robotv1.RequeueAll})
+	}
+	m.settle()
 }
 
 func (m *model) connect(r *modelRobot) {
