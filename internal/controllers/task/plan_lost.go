@@ -239,6 +239,7 @@ func (p *plan) reinstate(o *v1alpha1.TaskAttempt) {
 	if !p.step(lifecycle.TaskReinstate, ReasonReinstated, "Robot %s is back, and its attempt %d counts again", o.Robot, o.Attempt) {
 		return
 	}
+	p.out.Note = p.status.Message
 	if replacement != nil && replacement != o {
 		supersede(replacement)
 	}
