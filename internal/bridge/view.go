@@ -19,7 +19,7 @@ type view struct {
 	mu      sync.RWMutex
 	tasks   map[types.UID]*robotv1.Task
 	byRobot map[string]map[types.UID]struct{}
-	robots  map[string][]*robotv1.Robot // by id, the oldest first
+	robots  map[string][]*robotv1.Robot // by id, the one that counts first
 	version uint64
 }
 
@@ -73,7 +73,7 @@ func (v *view) overOn(robotID string) (over []wire.TaskRef) {
 }
 
 // robot returns the Robot with this id, or nil. Of several in different
-// namespaces the oldest counts.
+// namespaces it is the one that counts.
 func (v *view) robot(id string) *robotv1.Robot {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
@@ -216,7 +216,7 @@ func (v *view) putRobot(r *robotv1.Robot) (news bool) {
 func insertByAge(all []*robotv1.Robot, r *robotv1.Robot) []*robotv1.Robot {
 	next := make([]*robotv1.Robot, 0, len(all)+1)
 	for _, old := range all {
-		if r != nil && r.CreationTimestamp.Before(&old.CreationTimestamp) {
+		if r != nil && counts(r, old) {
 			next = append(next, r)
 			r = nil
 		}
@@ -226,6 +226,14 @@ func insertByAge(all []*robotv1.Robot, r *robotv1.Robot) []*robotv1.Robot {
 		next = append(next, r)
 	}
 	return next
+}
+
+// counts tells which of two Robots with one id counts: the older one, and of
+// two from the same second the one whose namespace sorts first, by which the
+// manager approves the same one.
+func counts(r, other *robotv1.Robot) bool {
+	a, b := r.CreationTimestamp.Time, other.CreationTimestamp.Time
+	return a.Before(b) || a.Equal(b) && r.Namespace < other.Namespace
 }
 
 // removeRobot forgets a Robot.

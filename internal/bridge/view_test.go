@@ -1,0 +1,36 @@
+package bridge
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+)
+
+// robotAged is a Robot that was created that long after the clock's time.
+func robotAged(namespace, id string, after time.Duration) *robotv1.Robot {
+	r := newRobot(namespace, id, word{})
+	r.UID, r.ResourceVersion = types.UID(namespace+"/"+id), "1"
+	r.CreationTimestamp = metav1.Time{Time: clock.Add(after)}
+	return r
+}
+
+// The manager breaks ties in the same way: else it approves one object and the
+// server writes down the heartbeats in another.
+func TestOfSeveralRobotsWithOneIDTheOldestCountsThenTheFirstNamespace(t *testing.T) {
+	young, a, b := robotAged("0", "r1", time.Second), robotAged("a", "r1", 0), robotAged("b", "r1", 0)
+	for _, order := range [][]*robotv1.Robot{{young, a, b}, {young, b, a}, {a, young, b}, {a, b, young}, {b, young, a}, {b, a, young}} {
+		v := newView()
+		var came []string
+		for _, r := range order {
+			v.putRobot(r)
+			came = append(came, r.Namespace)
+		}
+		if got := v.robot("r1").Namespace; got != "a" {
+			t.Errorf("they came as %v: %q counts, want \"a\"", came, got)
+		}
+	}
+}
