@@ -58,10 +58,12 @@ type item struct {
 	attempt int32
 	action  string
 	state   string
-	tries   int
-	first   time.Time // zero: not sent yet
+	turns   int       // how often it was due; its pauses grow with them
+	tries   int       // how often it went out
+	first   time.Time // when it first went out; zero: not yet
 	due     time.Time
-	index   int // in the heap; -1: nothing more to send
+	gone    *robotv1.Task // the Task, which is no more; nil: it is in the view
+	index   int           // in the heap; -1: nothing more to send
 }
 
 // overdue is a dispatch that a robot has not answered.
@@ -82,6 +84,9 @@ func (d *downlink) changed(uid types.UID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	t, old := d.view.task(uid), d.items[uid]
+	if old != nil && old.gone != nil {
+		return
+	}
 	action := wanted(t)
 	if action == "" {
 		d.drop(old)
@@ -91,9 +96,14 @@ func (d *downlink) changed(uid types.UID) {
 	if old != nil && old.same(next) {
 		return
 	}
+	d.replace(old, next)
+}
+
+// replace makes next due at once in the place of old, which may be nil.
+func (d *downlink) replace(old, next *item) {
 	d.drop(old)
 	next.due = d.now()
-	d.items[t.UID] = next
+	d.items[next.uid] = next
 	heap.Push(&d.due, next)
 	d.wakeUp()
 }
@@ -103,14 +113,17 @@ func (i *item) same(o *item) bool {
 }
 
 // removed takes in that a Task is gone. Its robot is told once; the list of
-// what should be running there says the same for good.
+// what should be running there says the same for good. But a document agent
+// stops nothing because of a list, so the word waits for a link that is down.
 func (d *downlink) removed(t *robotv1.Task) {
 	d.mu.Lock()
-	d.drop(d.items[t.UID])
-	d.mu.Unlock()
-	if lifecycle.TaskState(t.Status.State).OnRobot() && t.RobotOfAttempt() != "" {
-		d.send(t, wire.ActionDelete)
+	defer d.mu.Unlock()
+	old := d.items[t.UID]
+	if !lifecycle.TaskState(t.Status.State).OnRobot() || t.RobotOfAttempt() == "" {
+		d.drop(old)
+		return
 	}
+	d.replace(old, &item{uid: t.UID, robot: t.RobotOfAttempt(), attempt: t.Status.Attempt, action: wire.ActionDelete, gone: t})
 }
 
 // answered takes in a robot's word about a task: what it has got need not be
@@ -181,10 +194,11 @@ func (d *downlink) mayTell(robotID, action string) (connection int64) {
 	return connection
 }
 
-// again makes an item due from the start. The zero time for first marks it as
-// settled by the robot.
+// again makes an item due from the start. What went out before counts no
+// longer: it may have gone to a connection, or an agent, that is no more. The
+// zero time for due marks it as settled by the robot.
 func (d *downlink) again(i *item, due time.Time) {
-	i.tries, i.due = 0, due
+	i.turns, i.tries, i.first, i.due = 0, 0, time.Time{}, due
 	if i.index < 0 {
 		heap.Push(&d.due, i)
 	} else {
@@ -246,6 +260,10 @@ func (d *downlink) fireOne() bool {
 	if !ok {
 		return false
 	}
+	if i.gone != nil {
+		d.sayGone(i)
+		return true
+	}
 	t := d.view.task(i.uid)
 	if t == nil || wanted(t) != i.action {
 		return true // the change is on its way to us
@@ -254,11 +272,47 @@ func (d *downlink) fireOne() bool {
 		d.release(i.uid)
 		return true
 	}
-	d.send(t, i.action)
+	d.tell(t, i)
+	return true
+}
+
+// sayGone tells a robot once of a Task that is gone, unless it has answered or
+// there is nobody to tell any more.
+func (d *downlink) sayGone(i item) {
+	if !i.due.IsZero() && d.dialect(i.robot) != "" && !d.send(i.gone, i.action) {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if now := d.items[i.uid]; now != nil && now.gone == i.gone {
+		d.drop(now)
+	}
+}
+
+// tell sends an item that is due, and only if it went out counts that. What the
+// robot could not hear is neither a delete that it was told nor a dispatch that
+// it leaves unanswered.
+func (d *downlink) tell(t *robotv1.Task, i item) {
+	if !d.send(t, i.action) {
+		return
+	}
+	d.count(i)
 	if i.action == wire.ActionCreate && i.tries > deafTries {
 		d.silent(overdue{robot: i.robot, tries: i.tries, since: i.first})
 	}
-	return true
+}
+
+func (d *downlink) count(was item) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	i := d.items[was.uid]
+	if i == nil || !i.same(&was) {
+		return
+	}
+	if i.first.IsZero() {
+		i.first = d.now()
+	}
+	i.tries++
 }
 
 // next takes the first item that is due, as it was, and puts off its repeat.
@@ -274,54 +328,53 @@ func (d *downlink) next() (item, bool) {
 		return item{}, false
 	}
 	i := d.due[0]
-	if i.first.IsZero() {
-		i.first = now
-	}
 	was := *i
-	i.due = now.Add(min(d.pause<<min(i.tries, 10), repeatLast))
-	i.tries++
+	i.due = now.Add(min(d.pause<<min(i.turns, 10), repeatLast))
+	i.turns++
 	heap.Fix(&d.due, 0)
 	return was, true
 }
 
 // letGo tells whether a Task that is being deleted need not be held for its
-// robot any longer: nothing runs there, the robot is one of ours (which learns
-// the rest from its list) or none, or it has had its time.
+// robot any longer: nothing runs there, the robot has never spoken, is one of
+// ours (which learns the rest from its list) or none, or it has had its time
+// since it was told, on a connection that still stands.
 func (d *downlink) letGo(t *robotv1.Task, i item) bool {
 	if t.DeletionTimestamp == nil || !heldForRobot(t) {
 		return false
 	}
+	speaks := d.dialect(i.robot)
 	switch {
-	case !lifecycle.TaskState(t.Status.State).OnRobot(), d.view.robot(i.robot) == nil:
+	case !lifecycle.TaskState(t.Status.State).OnRobot(), d.view.robot(i.robot) == nil, speaks == "":
 		return true
 	case i.tries == 0:
 		return false // tell it once at least
-	case d.dialect(i.robot) != robotv1.ProtocolDocument:
+	case speaks != robotv1.ProtocolDocument:
 		return true
 	}
-	return d.now().Sub(i.first) >= d.patient
+	return d.up() != 0 && d.now().Sub(i.first) >= d.patient
 }
 
 // send dispatches a Task in the dialect of its robot. A robot that has never
 // spoken gets nothing: it listens to nobody. Nobody gets anything before the
-// list that belongs to it.
-func (d *downlink) send(t *robotv1.Task, action string) {
+// list that belongs to it. It tells whether the message went out, or never can.
+func (d *downlink) send(t *robotv1.Task, action string) bool {
 	robotID := t.RobotOfAttempt()
 	connection := d.mayTell(robotID, action)
 	if connection == 0 {
-		return
+		return false
 	}
 	speaks := d.dialect(robotID)
 	forgets := speaks == robotv1.ProtocolDocument && lifecycle.TaskState(t.Status.State) == lifecycle.TaskUnknown
 	if speaks == "" || action == wire.ActionCreate && forgets {
-		return
+		return false
 	}
 	payload, err := encodeDispatch(action, t, speaks, d.epoch(t), d.view.era(robotID))
 	if err != nil {
 		d.cannotSend(t, action, err)
-		return
+		return true
 	}
-	d.publish(connection, robotID, wire.KindDispatch, payload, false)
+	return d.publish(connection, robotID, wire.KindDispatch, payload, false)
 }
 
 // cannotSend ends the attempt of a task that fits no message, with a sentence
