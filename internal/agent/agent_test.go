@@ -110,7 +110,7 @@ func TestTimeout(t *testing.T) {
 	tests := []struct {
 		name       string
 		script     string
-		kill       time.Duration
+		kill       string // empty: not given
 		wantCode   int32
 		wantSignal int32
 		wantAfter  time.Duration
@@ -118,7 +118,9 @@ func TestTimeout(t *testing.T) {
 		{name: "a task that ends on SIGTERM: 143 and signal 15",
 			script: "sleep 60", wantCode: 143, wantSignal: 15, wantAfter: 300 * time.Millisecond},
 		{name: "a task that ignores SIGTERM, with its children: SIGKILL after killTimeout, 137 and signal 9",
-			script: "trap '' TERM; sleep 60 & sleep 60", kill: 200 * time.Millisecond, wantCode: 137, wantSignal: 9, wantAfter: 500 * time.Millisecond},
+			script: "trap '' TERM; sleep 60 & sleep 60", kill: "200ms", wantCode: 137, wantSignal: 9, wantAfter: 500 * time.Millisecond},
+		{name: "a task that ignores SIGTERM, with no time to end: SIGKILL at once, 137 and signal 9",
+			script: "trap '' TERM; sleep 60 & sleep 60", kill: "0s", wantCode: 137, wantSignal: 9, wantAfter: 300 * time.Millisecond},
 		{name: "a task that makes its peace on SIGTERM and exits 0: 143, and no signal",
 			script: "trap 'exit 0' TERM; sleep 60 & wait", wantCode: 143, wantSignal: 0, wantAfter: 300 * time.Millisecond},
 	}
@@ -128,7 +130,7 @@ func TestTimeout(t *testing.T) {
 			startAgent(t, s.config(dir))
 			s.awaitRegistered(1)
 			s.dispatch(shell("t1", test.script, func(w *wire.Task) {
-				w.Spec.Timeout, w.Spec.KillTimeout = wire.Duration(300*time.Millisecond), wire.Duration(test.kill)
+				w.Spec.Timeout, w.Spec.KillTimeout = wire.Duration(300*time.Millisecond), killAfter(t, test.kill)
 			}), 1)
 			end := s.awaitEnd("t1", 1)
 			if end.State != wire.ReportFailed || end.Reason != wire.ReasonTimeout || end.Message != "Task terminated: Task timeout" {
@@ -142,6 +144,35 @@ func TestTimeout(t *testing.T) {
 				t.Errorf("ended after %v, want %v to within 100 ms", took, test.wantAfter)
 			}
 		})
+	}
+}
+
+// killAfter is a killTimeout as the Task says it.
+func killAfter(t *testing.T, text string) *wire.Duration {
+	if text == "" {
+		return nil
+	}
+	d, err := time.ParseDuration(text)
+	must(t, err)
+	return new(wire.Duration(d))
+}
+
+func TestAKillTimeoutThatIsNotGivenIsFiveSecondsAndOneOfZeroIsNone(t *testing.T) {
+	for said, want := range map[string]time.Duration{
+		`{}`:                    5 * time.Second,
+		`{"killTimeout":"0s"}`:  0,
+		`{"killTimeout":"90s"}`: 90 * time.Second,
+	} {
+		// As the journal keeps it, too.
+		spec, err := wire.Decode[wire.TaskSpec]([]byte(said))
+		must(t, err)
+		kept, err := wire.Encode(spec)
+		must(t, err)
+		again, err := wire.Decode[wire.TaskSpec](kept)
+		must(t, err)
+		if got := killTimeout(again); got != want {
+			t.Errorf("%s is %v, want %v", said, got, want)
+		}
 	}
 }
 

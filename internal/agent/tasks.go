@@ -111,10 +111,10 @@ func limits(s wire.TaskSpec) driver.Limits {
 }
 
 func killTimeout(s wire.TaskSpec) time.Duration {
-	if s.KillTimeout == 0 {
+	if s.KillTimeout == nil {
 		return wire.DefaultKillTimeout
 	}
-	return time.Duration(s.KillTimeout)
+	return time.Duration(*s.KillTimeout)
 }
 
 // fitsThisRobot refuses a dispatch that cannot be meant for this agent, or

@@ -32,7 +32,7 @@ func task(t *rapid.T) Task {
 		Spec: TaskSpec{
 			Name: words(t, "task"), JobName: words(t, "job"), TaskGroupName: words(t, "group"), TargetRobot: words(t, "robot"), Driver: words(t, "driver"),
 			Config: TaskConfig{Exec: &ExecConfig{Command: words(t, "command"), Args: rapid.SliceOfN(rapid.String(), 1, 3).Draw(t, "args")}},
-			Env:    strMap(t, "env"), Timeout: Duration(rapid.Int64Min(0).Draw(t, "timeout")), KillTimeout: Duration(rapid.Int64Min(0).Draw(t, "kill")),
+			Env:    strMap(t, "env"), Timeout: Duration(rapid.Int64Min(0).Draw(t, "timeout")), KillTimeout: new(Duration(rapid.Int64Min(0).Draw(t, "kill"))),
 		},
 	}
 }

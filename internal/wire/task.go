@@ -41,9 +41,9 @@ type TaskSpec struct {
 	Env           map[string]string `json:"env,omitempty"`
 	// Timeout bounds an attempt. Zero: no bound.
 	Timeout Duration `json:"timeout,omitzero"`
-	// KillTimeout is the time between SIGTERM and SIGKILL. Zero reads as
-	// DefaultKillTimeout.
-	KillTimeout Duration `json:"killTimeout,omitzero"`
+	// KillTimeout is the time between SIGTERM and SIGKILL. Nil:
+	// DefaultKillTimeout. Zero is a wish of its own: SIGKILL follows at once.
+	KillTimeout *Duration `json:"killTimeout,omitempty"`
 }
 
 // DefaultKillTimeout stands in for a kill timeout that is not given.

@@ -64,6 +64,7 @@ type TaskDefinition struct {
 	Timeout *Duration `json:"timeout,omitempty"`
 
 	// KillTimeout is the time that the task has between SIGTERM and SIGKILL.
+	// 0s: none, SIGKILL follows at once.
 	// +optional
 	// +kubebuilder:default="5s"
 	KillTimeout *Duration `json:"killTimeout,omitempty"`

@@ -84,6 +84,9 @@ func jobLeaves(w *World) {
 func timeout(d time.Duration) func(*World) {
 	return func(w *World) { w.Task.Spec.Timeout = v1alpha1.NewDuration(d) }
 }
+func killTimeoutOf(d v1alpha1.Duration) func(*World) {
+	return func(w *World) { w.Task.Spec.KillTimeout = &d }
+}
 func started(ago time.Duration) func(*World) {
 	return func(w *World) { t := metav1.NewMicroTime(noon.Add(-ago)); w.Task.Status.StartedAt = &t }
 }
@@ -288,6 +291,8 @@ func TestPlan(t *testing.T) {
 		{name: "an unknown task whose robot is back waits for its word", in: world(unknown)},
 		{name: "a task with a timeout is looked at again when its time is over",
 			in: world(running, timeout(time.Minute), started(0)), wantWake: time.Minute + wire.DefaultKillTimeout + margin},
+		{name: "one that has no time to end is killed at once, and says so sooner",
+			in: world(running, timeout(time.Minute), started(0), killTimeoutOf("0s")), wantWake: time.Minute + margin},
 		{name: "a robot that does not end a task in time is not waited for any longer",
 			in:        world(running, timeout(time.Minute), started(time.Minute+wire.DefaultKillTimeout+margin)),
 			wantState: exited, wantReason: wire.ReasonTimeout},
