@@ -366,7 +366,8 @@ type RestartPolicy struct {
 	// +optional
 	Delay *Duration `json:"delay,omitempty"`
 	// Mode when the attempts of the interval are used up: fail hands the task
-	// on to its reschedulePolicy, delay waits for the next interval.
+	// on to its reschedulePolicy, delay waits for the next interval. Without
+	// an interval delay never runs out of attempts, a second apart at the least.
 	// +optional
 	// +kubebuilder:validation:Enum=fail;delay
 	// +kubebuilder:default=fail

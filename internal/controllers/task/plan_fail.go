@@ -47,8 +47,8 @@ func (p *plan) restart() bool {
 		return false
 	}
 	r := p.restarts(policy)
-	if r.Count >= policy.Attempts {
-		if policy.Mode != v1alpha1.RestartDelay || policy.Interval.Value() == 0 {
+	if r.Count >= policy.Attempts && !endless(policy) {
+		if policy.Mode != v1alpha1.RestartDelay {
 			return false
 		}
 		return p.retryAt(r.Since.Add(policy.Interval.Value()), "the restarts of this interval are used up")
@@ -57,22 +57,50 @@ func (p *plan) restart() bool {
 		p.giveBack(why)
 		return true
 	}
-	if p.status.RetryAt == nil && policy.Delay.Value() > 0 {
-		return p.retryAt(p.now.Add(policy.Delay.Value()), "it failed")
+	if delay := restartDelay(policy); p.status.RetryAt == nil && delay > 0 {
+		return p.retryAt(p.now.Add(delay), "it failed")
 	}
+	p.restartWhenDue(policy, r)
+	return true
+}
+
+// restartWhenDue runs the task again unless that is put off, or its robot is away
+// for a moment.
+func (p *plan) restartWhenDue(policy *v1alpha1.RestartPolicy, r v1alpha1.Restarts) {
 	if at := p.status.RetryAt; at != nil && p.now.Before(at.Time) {
 		p.wake(at.Time)
-		return true
+		return
 	}
 	if p.robotPhase() != lifecycle.RobotOnline {
-		return true // its phase wakes us
+		return // its phase wakes us
 	}
 	r.Count++
-	if p.step(lifecycle.TaskRestart, "", "Dispatching to %s again (restart %d of %d)", r.Robot, r.Count, policy.Attempts) {
+	of := ""
+	if !endless(policy) {
+		of = fmt.Sprintf(" of %d", policy.Attempts)
+	}
+	if p.step(lifecycle.TaskRestart, "", "Dispatching to %s again (restart %d%s)", r.Robot, r.Count, of) {
 		p.open(r.Robot)
 		p.status.Restarts = &r
 	}
-	return true
+}
+
+// endless tells whether the restarts never run out: mode delay waits for the
+// next interval, and without one there is nothing to wait for.
+func endless(policy *v1alpha1.RestartPolicy) bool {
+	return policy.Mode == v1alpha1.RestartDelay && policy.Interval.Value() == 0
+}
+
+// minEndlessDelay keeps a command that fails at once from being restarted as fast
+// as the API server takes the writes.
+const minEndlessDelay = time.Second
+
+// restartDelay is the time between the end of an attempt and the next restart.
+func restartDelay(policy *v1alpha1.RestartPolicy) time.Duration {
+	if endless(policy) {
+		return max(policy.Delay.Value(), minEndlessDelay)
+	}
+	return policy.Delay.Value()
 }
 
 // mayNotRestart is why a task that has restarts left waits with the others, or for
