@@ -14,9 +14,9 @@ const (
 
 // TaskDefinition says what one task runs and what it needs for that.
 //
-// +kubebuilder:validation:XValidation:rule="!(self.driver in ['exec', 'raw_exec']) || has(self.config.execConfig)",message="drivers exec and raw_exec need config.execConfig with a command"
-// +kubebuilder:validation:XValidation:rule="self.driver != 'docker' || has(self.config.dockerConfig)",message="driver docker needs config.dockerConfig with an image"
-// +kubebuilder:validation:XValidation:rule="self.driver != 'java' || has(self.config.javaConfig)",message="driver java needs config.javaConfig with a jarPath"
+// +kubebuilder:validation:XValidation:rule="!(self.driver in ['exec', 'raw_exec']) || (has(self.config.execConfig) && !has(self.config.dockerConfig) && !has(self.config.javaConfig))",message="drivers exec and raw_exec need config.execConfig with a command, and no other config"
+// +kubebuilder:validation:XValidation:rule="self.driver != 'docker' || (has(self.config.dockerConfig) && !has(self.config.execConfig) && !has(self.config.javaConfig))",message="driver docker needs config.dockerConfig with an image, and no other config"
+// +kubebuilder:validation:XValidation:rule="self.driver != 'java' || (has(self.config.javaConfig) && !has(self.config.execConfig) && !has(self.config.dockerConfig))",message="driver java needs config.javaConfig with a jarPath, and no other config"
 type TaskDefinition struct {
 	// Name of the task, unique within its group; a part of the Task object's
 	// name.
@@ -31,7 +31,7 @@ type TaskDefinition struct {
 	// +kubebuilder:validation:Enum=exec;raw_exec;docker;java
 	Driver string `json:"driver"`
 
-	// Config of the driver: the field that belongs to it.
+	// Config of the driver: the field that belongs to it, and no other.
 	Config TaskConfig `json:"config"`
 
 	// Resources that the task needs on its robot. A task that names none
