@@ -74,8 +74,15 @@ func TestBadInputIsRefusedWithASentence(t *testing.T) {
 		{"a driver that does not exist", manifest("bad", one(`{name: t, driver: qemu, config: {}}`)), `driver: Unsupported value: "qemu": supported values`},
 		{"two groups of one name", manifest("bad", `[{name: a, tasks: [{name: t, driver: exec, config: {execConfig: {command: x}}}]}, {name: a, tasks: [{name: t, driver: exec, config: {execConfig: {command: x}}}]}]`),
 			`spec.taskGroups\[1\]: Duplicate value`},
-		{"an environment variable that no shell could read", manifest("bad", one(`{name: t, driver: exec, env: {"A B": "1"}, config: {execConfig: {command: x}}}`)),
+		{"an environment variable with a space in its name", manifest("bad", one(`{name: t, driver: exec, env: {"A B": "1"}, config: {execConfig: {command: x}}}`)),
 			`env of a/t: an environment variable is named by letters`},
+		{"an environment variable that starts with a digit", manifest("bad", one(`{name: t, driver: exec, env: {1A: "1"}, config: {execConfig: {command: x}}}`)),
+			`env of a/t: an environment variable is named by letters, digits, _, - and ., and does not start with a digit`},
+		{"an environment variable without a name", manifest("bad", one(`{name: t, driver: exec, env: {"": "1"}, config: {execConfig: {command: x}}}`)),
+			`env of a/t: an environment variable is named by letters`},
+		{"a task by hand with an environment variable that has an = in its name",
+			"apiVersion: robot.k8s4r.io/v1alpha1\nkind: Task\nmetadata: {name: bad}\nspec: " + `{name: t, driver: exec, env: {"A=B": "1"}, config: {execConfig: {command: x}}}`,
+			`spec.env: an environment variable is named by letters, digits, _, - and .`},
 		{"a negative cpu", manifest("bad", one(`{name: t, driver: exec, resources: {cpu: "-1"}, config: {execConfig: {command: x}}}`)),
 			`resources of a/t: cpu, memory and disk must be quantities that are not negative`},
 		{"a quantity beyond all numbers", manifest("bad", one(`{name: t, driver: exec, resources: {memory: "1e99999999999999999999"}, config: {execConfig: {command: x}}}`)),
@@ -113,6 +120,11 @@ func TestBadInputIsRefusedWithASentence(t *testing.T) {
 		if err != nil || !strings.Contains(out, "spec.meta has no effect yet") {
 			t.Errorf("got %v:\n%s", err, out)
 		}
+	})
+	t.Run("the names of environment variables that Kubernetes takes are taken", func(t *testing.T) {
+		env := `{name: t, driver: exec, env: {MY-APP.log_level: "1", .hidden: "2", -x: "3"}, config: {execConfig: {command: x}}}`
+		s.apply(manifest("dotted", one(env)))
+		s.apply("apiVersion: robot.k8s4r.io/v1alpha1\nkind: Task\nmetadata: {name: dotted}\nspec: " + env)
 	})
 	t.Run("an existing Job's groups stay", func(t *testing.T) {
 		s.apply(manifest("kept", goodGroups))
