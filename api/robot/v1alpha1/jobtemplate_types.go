@@ -21,13 +21,9 @@ type JobTemplate struct {
 	Status JobTemplateStatus `json:"status,omitempty"`
 }
 
-// JobTemplateStatus says what was made from a template.
-type JobTemplateStatus struct {
-	// JobDependsOnList names the Jobs that were made from the template.
-	// +optional
-	// +listType=atomic
-	JobDependsOnList []string `json:"jobDependsOnList,omitempty"`
-}
+// JobTemplateStatus has no fields: nothing happens to a template. All kinds have
+// a status.
+type JobTemplateStatus struct{}
 
 // JobTemplateList is a list of JobTemplates.
 //
