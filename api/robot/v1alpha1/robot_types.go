@@ -93,7 +93,8 @@ const (
 
 // RobotStatus is what is known of a robot.
 type RobotStatus struct {
-	// Phase is written only by the manager.
+	// Phase is written only by the manager, but for the first Pending, which the
+	// server writes with the object.
 	// +optional
 	// +kubebuilder:validation:Enum=Pending;Online;Offline;Unknown;pending;online;offline;unknown
 	Phase string `json:"phase,omitempty"`
