@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
@@ -269,7 +270,7 @@ func workOne[T comparable](ctx context.Context, q workqueue.TypedRateLimitingInt
 }
 
 // sweep looks at every robot now and then: heartbeats that are due to be
-// written, and last wills that have proven true.
+// written, last wills that have proven true, and robots that have fallen silent.
 func (b *Bridge) sweep(ctx context.Context) {
 	tick := time.NewTicker(max(10*time.Millisecond, min(time.Second, b.cfg.OfflineAfter/20)))
 	defer tick.Stop()
@@ -285,14 +286,27 @@ func (b *Bridge) sweep(ctx context.Context) {
 
 func (b *Bridge) sweepOnce(now time.Time) {
 	b.robots.settle(func(id string) bool { return b.view.robot(id) != nil }, now, b.cfg.OfflineAfter)
-	for _, id := range b.robots.ids() {
-		proven := false
-		b.robots.change(id, true, func(w *word) { proven = w.prove(now) })
+	for _, id := range b.view.robotIDs() {
 		r := b.view.robot(id)
-		if r != nil && (proven || heartbeatDue(id, r.Status, b.robots.get(id), b.cfg.OfflineAfter)) {
+		if r != nil && (b.isGone(now, id, r) || heartbeatDue(id, r.Status, b.robots.get(id), b.cfg.OfflineAfter)) {
 			b.robotQueue.Add(id)
 		}
 	}
+}
+
+// isGone tells whether a robot is out of contact from now on. Only of one that is
+// written down as connected silence says something new; and a server that has
+// just started has not listened long enough to say it.
+func (b *Bridge) isGone(now time.Time, id string, r *robotv1.Robot) (gone bool) {
+	since := time.Unix(0, b.synced.Load())
+	if at := r.Status.LastHeartbeatTime; at != nil {
+		since = latest(since, at.Time)
+	}
+	connected := meta.IsStatusConditionTrue(r.Status.Conditions, robotv1.ConditionConnected)
+	b.robots.change(id, true, func(w *word) {
+		gone = w.prove(now) || connected && w.fallSilent(now, since, b.cfg.OfflineAfter)
+	})
+	return gone
 }
 
 func (b *Bridge) dialect(robotID string) string {

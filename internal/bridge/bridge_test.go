@@ -8,8 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/lifecycle"
@@ -233,6 +235,19 @@ func TestPresence(t *testing.T) {
 		s.sim(simrobot.Config{RobotID: "r1"}).Stop()
 		eventually(t, "its goodbye is written", func() bool { return s.condition("r1", robotv1.ConditionConnected) == "False SignedOff" })
 	})
+	t.Run("a robot that vanishes without a will", func(t *testing.T) {
+		s := startWith(t, Config{OfflineAfter: 500 * time.Millisecond})
+		s.approve()
+		first, err := docagent.Start(docagent.Config{RobotID: "d1", Broker: s.url, Heartbeat: 20 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "connected", func() bool { return s.condition("d1", robotv1.ConditionConnected) == "True Heard" })
+		first.Stop()
+		eventually(t, "its silence is written", func() bool { return s.condition("d1", robotv1.ConditionConnected) == "False Silent" })
+		s.doc(docagent.Config{RobotID: "d1", Heartbeat: 20 * time.Millisecond})
+		eventually(t, "its return is written", func() bool { return s.condition("d1", robotv1.ConditionConnected) == "True Heard" })
+	})
 	t.Run("the last will of the connection before does not hide a robot that is back", func(t *testing.T) {
 		s := start(t)
 		s.approve()
@@ -260,12 +275,56 @@ func TestADoubtfulWillIsProvenBySilence(t *testing.T) {
 		t.Error("believed too early")
 	}
 	silent := w
-	if !silent.prove(clock.Add(time.Second+willProof)) || silent.gone != reasonLastWill {
+	if !silent.prove(clock.Add(time.Second+willProof)) || silent.gone != robotv1.ReasonLastWill {
 		t.Error("never believed")
 	}
 	w.beat(clock.Add(30*time.Second), robotv1.ProtocolK8s4r, wire.Heartbeat{N: 1})
 	if w.prove(clock.Add(time.Hour)) {
 		t.Error("believed although the robot spoke")
+	}
+}
+
+func TestSilenceIsNoticedOnce(t *testing.T) {
+	lastWill := func(s *robotv1.RobotStatus) { setConnected(s, word{gone: robotv1.ReasonLastWill}) }
+	for _, row := range []struct {
+		name     string
+		robot    *robotv1.Robot
+		heard    bool          // by this server, at the clock's time
+		listened time.Duration // so long the server has
+		after    time.Duration
+		want     bool
+	}{
+		{name: "silent for as long as it may be", robot: known("Online"), heard: true, listened: time.Hour, after: offlineAfter, want: true},
+		{name: "and not before", robot: known("Online"), heard: true, listened: time.Hour, after: offlineAfter - 1},
+		{name: "heard by the server before alone", robot: known("Online"), listened: offlineAfter, after: offlineAfter, want: true},
+		{name: "a server that has just started has not listened long enough", robot: known("Online"), listened: offlineAfter - 1, after: time.Hour},
+		{name: "that its connection broke says more", robot: known("Unknown", lastWill), listened: time.Hour, after: time.Hour},
+		{name: "one that nobody has ever heard", robot: newRobot(namespace, "r1", word{}), listened: time.Hour, after: time.Hour},
+	} {
+		b, err := New(Config{MQTTURL: "mqtt://127.0.0.1:1", OfflineAfter: offlineAfter}, Cluster{Client: fake.NewClientBuilder().Build()}, nil, logr.Discard())
+		if err != nil {
+			t.Fatal(err)
+		}
+		now := clock.Add(row.after)
+		b.synced.Store(now.Add(-row.listened).UnixNano())
+		row.robot.ResourceVersion = "1"
+		b.view.putRobot(row.robot)
+		if row.heard {
+			b.robots.change("r1", true, func(w *word) { *w = heardAt(0) })
+		}
+		b.sweepOnce(now)
+		if got := b.robotQueue.Len() == 1; got != row.want {
+			t.Errorf("%s: to be written %v", row.name, got)
+			continue
+		}
+		if row.want {
+			id, _ := b.robotQueue.Get()
+			b.robotQueue.Done(id)
+			b.sweepOnce(now.Add(time.Second))
+			if b.robotQueue.Len() != 0 {
+				t.Errorf("%s: the next sweep writes it again", row.name)
+			}
+		}
 	}
 }
 

@@ -127,7 +127,7 @@ func (s *modelServer) heard(id string, ack heartbeatAck) {
 // will takes in that a connection broke.
 func (s *modelServer) will(id string) {
 	if s.up {
-		s.words.change(id, true, func(w *word) { w.gone = reasonLastWill })
+		s.words.change(id, true, func(w *word) { w.gone = robotv1.ReasonLastWill })
 		s.sync(id)
 	}
 }

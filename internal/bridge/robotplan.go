@@ -81,10 +81,17 @@ func nextRobotStatus(now robotv1.RobotStatus, w word, offlineAfter time.Duration
 func setConnected(s *robotv1.RobotStatus, w word) {
 	switch {
 	case w.gone != "":
-		mark(s, robotv1.ConditionConnected, metav1.ConditionFalse, w.gone, "The robot's connection has ended")
+		mark(s, robotv1.ConditionConnected, metav1.ConditionFalse, w.gone, goneBecause[w.gone])
 	case !w.heard.IsZero():
-		mark(s, robotv1.ConditionConnected, metav1.ConditionTrue, reasonHeard, "The robot speaks to the server")
+		mark(s, robotv1.ConditionConnected, metav1.ConditionTrue, robotv1.ReasonHeard, "The robot speaks to the server")
 	}
+}
+
+// goneBecause says for people why a robot is out of contact.
+var goneBecause = map[string]string{
+	robotv1.ReasonLastWill:  "The robot's connection has broken",
+	robotv1.ReasonSignedOff: "The robot's agent has said goodbye",
+	robotv1.ReasonSilent:    "Nothing comes from the robot any more",
 }
 
 const messageDeaf = "The robot sends heartbeats but answers nothing that is dispatched to it; restart its agent"

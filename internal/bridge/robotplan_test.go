@@ -80,7 +80,12 @@ func TestWhatFollowsFromARobotsLastWord(t *testing.T) {
 				s.LastHeartbeatTime = &metav1.MicroTime{Time: clock.Add(time.Hour)}
 			}), word: heardAt(time.Second), write: true},
 		{name: "a last will is written",
-			robot: known("Online"), word: heardAt(0, func(w *word) { w.gone = reasonLastWill }), write: true},
+			robot: known("Online"), word: heardAt(0, func(w *word) { w.gone = robotv1.ReasonLastWill }), write: true},
+		{name: "that a robot has fallen silent is written",
+			robot: known("Offline"), word: heardAt(0, func(w *word) { w.gone = robotv1.ReasonSilent }), write: true},
+		{name: "once", robot: known("Offline", fallenSilent), word: heardAt(0, func(w *word) { w.gone = robotv1.ReasonSilent })},
+		{name: "a robot that speaks again after it has been silent is written at once",
+			robot: known("Unknown", fallenSilent), word: heardAt(time.Millisecond), write: true},
 		{name: "a deaf robot is shown, with a warning",
 			robot: known("Online"), word: heardAt(0, func(w *word) { w.deaf = true }), write: true, warn: true},
 		{name: "the warning comes once",
@@ -97,6 +102,11 @@ func TestWhatFollowsFromARobotsLastWord(t *testing.T) {
 			}
 		})
 	}
+}
+
+func fallenSilent(s *robotv1.RobotStatus) {
+	w := word{gone: robotv1.ReasonSilent}
+	setConnected(s, w)
 }
 
 func TestATimeThatLiesAheadOfOurClockIsSetBack(t *testing.T) {
@@ -170,7 +180,7 @@ func TestStrangersAreBounded(t *testing.T) {
 		t.Error("a known robot was refused")
 	}
 	r.settle(func(id string) bool { return id == "known" }, clock.Add(time.Hour), time.Minute)
-	if n := len(r.ids()); n != 1 {
+	if n := len(r.words); n != 1 {
 		t.Errorf("%d are remembered", n)
 	}
 }

@@ -24,7 +24,8 @@ type word struct {
 	registered time.Time
 	// waits for the answer to its registration.
 	waits bool
-	// gone is why it is out of contact. Empty: it is in contact.
+	// gone is why it is out of contact, as the reason of its condition
+	// Connected. Empty: it is in contact.
 	gone string
 	// doubtful is when a last will came that may be that of an older
 	// connection. Zero: none.
@@ -34,13 +35,6 @@ type word struct {
 	// answered: it said something of a task since this server started.
 	answered bool
 }
-
-// The reasons of condition Connected.
-const (
-	reasonHeard     = "Heard"
-	reasonLastWill  = "LastWill"
-	reasonSignedOff = "SignedOff"
-)
 
 const (
 	// staleWill is how long after a registration a last will may still be that
@@ -112,17 +106,6 @@ func (r *robots) settle(known func(id string) bool, now time.Time, keep time.Dur
 	}
 }
 
-// ids returns the robots that have a word.
-func (r *robots) ids() []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	ids := make([]string, 0, len(r.words))
-	for id := range r.words {
-		ids = append(ids, id)
-	}
-	return ids
-}
-
 // hear notes a sign of life.
 func (w *word) hear(now time.Time) {
 	w.heard, w.gone, w.doubtful = now, "", time.Time{}
@@ -156,11 +139,11 @@ func (w *word) part(now time.Time, p wire.Presence) {
 	case p.Online:
 		w.hear(now)
 	case p.Graceful:
-		w.gone, w.doubtful = reasonSignedOff, time.Time{}
+		w.gone, w.doubtful = robotv1.ReasonSignedOff, time.Time{}
 	case w.gone == "" && now.Sub(w.registered) < staleWill:
 		w.doubtful = now
 	case w.gone == "":
-		w.gone = reasonLastWill
+		w.gone = robotv1.ReasonLastWill
 	}
 }
 
@@ -170,8 +153,26 @@ func (w *word) prove(now time.Time) bool {
 	if w.doubtful.IsZero() || now.Sub(w.doubtful) < willProof {
 		return false
 	}
-	w.gone, w.doubtful = reasonLastWill, time.Time{}
+	w.gone, w.doubtful = robotv1.ReasonLastWill, time.Time{}
 	return true
+}
+
+// fallSilent takes in that nothing came from the robot since then. It tells
+// whether the robot is now held to be gone: one that dies without a last will,
+// as a document agent does, would be connected for ever.
+func (w *word) fallSilent(now, since time.Time, offlineAfter time.Duration) bool {
+	if w.gone != "" || now.Sub(latest(w.heard, since)) < offlineAfter {
+		return false
+	}
+	w.gone, w.doubtful = robotv1.ReasonSilent, time.Time{}
+	return true
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // dialect is what the robot speaks: what was heard last, else what is written

@@ -146,7 +146,7 @@ func losesARobot(s *space) {
 	bad, slow := s.awaitTask("stuck-g-0-t", lifecycle.TaskDispatching), s.awaitTask("stuck-g-1-t", lifecycle.TaskDispatching)
 	s.report(slow.Name, lifecycle.TaskStarted)
 	s.mend("lost-a", func(st *v1alpha1.RobotStatus) {
-		meta.SetStatusCondition(&st.Conditions, metav1.Condition{Type: v1alpha1.ConditionConnected, Status: "False", Reason: "Will"})
+		meta.SetStatusCondition(&st.Conditions, metav1.Condition{Type: v1alpha1.ConditionConnected, Status: "False", Reason: v1alpha1.ReasonLastWill})
 	})
 	s.awaitPhase("lost-a", lifecycle.RobotUnknown)
 	s.awaitPhase("lost-a", lifecycle.RobotOffline)

@@ -111,7 +111,7 @@ const (
 // The condition types of Robots.
 const (
 	// ConditionConnected is written by the server: whether the robot's
-	// connection stands.
+	// connection stands, as far as is known.
 	ConditionConnected = "Connected"
 	// ConditionResponsive is written by the server: whether the robot answers
 	// what is dispatched to it.
@@ -119,6 +119,20 @@ const (
 	// ConditionApproved is written by the manager: whether the robot may be
 	// given work.
 	ConditionApproved = "Approved"
+)
+
+// The reasons of ConditionConnected.
+const (
+	// ReasonHeard: the robot speaks to the server.
+	ReasonHeard = "Heard"
+	// ReasonLastWill: its connection broke, at the time of the transition.
+	ReasonLastWill = "LastWill"
+	// ReasonSignedOff: it said goodbye, at the time of the transition.
+	ReasonSignedOff = "SignedOff"
+	// ReasonSilent: nothing came from it for as long as it may be silent before
+	// it is offline. The time of the transition is that much too late to say
+	// when it was in contact; lastHeartbeatTime says it.
+	ReasonSilent = "Silent"
 )
 
 // The wishes in a Job's spec.desiredState.

@@ -44,6 +44,15 @@ func reconciles(mode string) func(*World) {
 	return policy(func(p *v1alpha1.Disconnect) { p.Reconcile = mode })
 }
 
+// connectionOver says since when, and why, the robot's connection does not stand.
+func connectionOver(ago time.Duration, reason string) func(*World) {
+	return func(w *World) {
+		w.Robot.Status.Conditions = []metav1.Condition{{
+			Type: v1alpha1.ConditionConnected, Status: metav1.ConditionFalse, Reason: reason, LastTransitionTime: metav1.NewTime(noon.Add(-ago)),
+		}}
+	}
+}
+
 func stays(w *World) { policy(func(p *v1alpha1.Disconnect) { p.Replace = new(bool) })(w) }
 
 // acknowledged is until when the server acknowledges the robot's heartbeats.
@@ -100,6 +109,14 @@ func TestLosingARobot(t *testing.T) {
 		{name: "a last will makes it lost when the job's time is over", in: world(running, silent(away, 31*time.Second), lostAfter(30*time.Second)),
 			want: "unknown attempt 1"},
 		{name: "and not before", in: world(running, silent(away, 29*time.Second), lostAfter(30*time.Second)), wake: time.Second},
+
+		{name: "a last will says to the second when it was in contact",
+			in: world(running, silent(away, time.Minute), connectionOver(20*time.Second, v1alpha1.ReasonLastWill), lostAfter(30*time.Second)), wake: 10 * time.Second},
+		{name: "and so does a goodbye",
+			in: world(running, silent(away, time.Minute), connectionOver(20*time.Second, v1alpha1.ReasonSignedOff), lostAfter(30*time.Second)), wake: 10 * time.Second},
+		{name: "silence is noticed long after it has begun",
+			in:   world(running, silent(away, 5*time.Minute), connectionOver(0, v1alpha1.ReasonSilent), lostAfter(30*time.Second)),
+			want: "unknown attempt 1"},
 
 		{name: "another robot is to run it when lostAfter is over", in: world(unknown, silent(offline, 5*time.Minute), others(time.Hour)),
 			want: "pending attempt 1 original 1 (unknown) leaves"},

@@ -93,10 +93,12 @@ func (p *plan) lostSince() time.Time {
 	return p.now
 }
 
+// lastHeard is when the robot was last in contact. A connection that has ended
+// says that to the second; silence is noticed only long after it has begun.
 func lastHeard(r *v1alpha1.Robot) time.Time {
 	c := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionConnected)
 	switch {
-	case c != nil && c.Status == metav1.ConditionFalse:
+	case c != nil && c.Status == metav1.ConditionFalse && (c.Reason == v1alpha1.ReasonLastWill || c.Reason == v1alpha1.ReasonSignedOff):
 		return c.LastTransitionTime.Time
 	case r.Status.LastHeartbeatTime != nil:
 		return r.Status.LastHeartbeatTime.Time
