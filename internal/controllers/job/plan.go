@@ -195,7 +195,7 @@ func (p *plan) account() {
 	changed := p.advance(s, counts)
 	at := metav1.NewMicroTime(p.now)
 	if s.StartedAt == nil && progress.Started(counts) {
-		s.StartedAt = &at
+		s.StartedAt, changed = &at, true
 	}
 	if s.CompletedAt == nil && lifecycle.JobState(s.State).Terminal() {
 		s.CompletedAt = &at

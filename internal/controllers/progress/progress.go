@@ -127,7 +127,9 @@ func Ended(s lifecycle.JobState, c lifecycle.Counts) bool {
 	return s.Terminal() && c.Terminal() == c.Total
 }
 
-// Started tells whether any task has been on a robot.
+// Started tells whether any task has started. One that is dispatching has not:
+// its robot may not answer for long, and the job's activeDeadline would run.
 func Started(c lifecycle.Counts) bool {
-	return c.Active()+c.Sum(lifecycle.TaskCompleted, lifecycle.TaskFailed, lifecycle.TaskSoftFailed) > 0
+	return c.Sum(lifecycle.TaskRunning, lifecycle.TaskUnknown, lifecycle.TaskExited,
+		lifecycle.TaskCompleted, lifecycle.TaskFailed, lifecycle.TaskSoftFailed) > 0
 }

@@ -8,6 +8,17 @@ import (
 	"k8s4r.io/k8s4r/internal/lifecycle"
 )
 
+func TestATaskThatIsDispatchingHasNotStarted(t *testing.T) {
+	notYet := []lifecycle.TaskState{lifecycle.TaskPending, lifecycle.TaskDispatching, lifecycle.TaskPaused, lifecycle.TaskCanceled}
+	for _, state := range lifecycle.TaskStates {
+		c := lifecycle.Counts{Total: 1}
+		c.AddN(state, 1)
+		if want := !slices.Contains(notYet, state); Started(c) != want {
+			t.Errorf("%s: started %v, want %v", state, Started(c), want)
+		}
+	}
+}
+
 // The contract's table of what a requeue puts back.
 func TestPutsBack(t *testing.T) {
 	const completed, failed, canceled = lifecycle.TaskCompleted, lifecycle.TaskFailed, lifecycle.TaskCanceled

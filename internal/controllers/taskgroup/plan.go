@@ -383,17 +383,16 @@ func (p *plan) account() {
 	p.out.Status = s
 }
 
-// date dates the start and the end of the group, and tells whether it has ended.
-func (p *plan) date(s *v1alpha1.TaskGroupStatus, counts lifecycle.Counts) (ended bool) {
+// date dates the start and the end of the group, and tells whether there was one.
+func (p *plan) date(s *v1alpha1.TaskGroupStatus, counts lifecycle.Counts) (changed bool) {
 	at := metav1.NewMicroTime(p.now)
 	if s.StartedAt == nil && progress.Started(counts) {
-		s.StartedAt = &at
+		s.StartedAt, changed = &at, true
 	}
-	if s.CompletedAt != nil || !progress.Ended(lifecycle.JobState(s.State), counts) {
-		return false
+	if s.CompletedAt == nil && progress.Ended(lifecycle.JobState(s.State), counts) {
+		s.CompletedAt, changed = &at, true
 	}
-	s.CompletedAt = &at
-	return true
+	return changed
 }
 
 // created is how many replicas exist or existed.

@@ -62,6 +62,7 @@ func gang(w *World) { w.Group.Spec.Gang = true }
 func bound(ago time.Duration) func(*World) {
 	return func(w *World) { w.LastBound = noon.Add(-ago) }
 }
+func started(w *World) { w.Group.Status.StartedAt = &metav1.MicroTime{Time: noon} }
 func wrote(ago time.Duration) func(*World) {
 	return func(w *World) { w.LastStatus = noon.Add(-ago) }
 }
@@ -100,7 +101,11 @@ func TestPlan(t *testing.T) {
 				w.Group.Spec.Tasks = append(w.Group.Spec.Tasks, v1alpha1.TaskDefinition{Name: fmt.Sprint("x", i)})
 			}
 		}), wantAsk: 1, wantIdle: 1},
-		{name: "counts wait for the tick", in: world(2, have(running, 2), inState("running"), wrote(time.Second/10)), wantWake: 150 * time.Millisecond},
+		{name: "counts wait for the tick", in: world(2, have(running, 2), inState("running"), started, wrote(time.Second/10)), wantWake: 150 * time.Millisecond},
+		{name: "that a task has started does not wait, so that the time is right",
+			in: world(2, have(running, 2), inState("running"), wrote(time.Second/10)), wantState: "running"},
+		{name: "that tasks are on their way to a robot waits: none has started",
+			in: world(2, have(lifecycle.TaskDispatching, 2), inState("running"), wrote(time.Second/10)), wantWake: 150 * time.Millisecond},
 		{name: "a change of state does not wait", in: world(2, have(running, 2), inState("pending"), wrote(0)), wantState: "running"},
 		{name: "the end does not wait", in: world(2, have(completed, 2), inState("running"), wrote(0)), wantState: "completed"},
 		{name: "its own share of failures fails the group while its job goes on",
