@@ -526,7 +526,8 @@ func TestDispatchOpensAnAttempt(t *testing.T) {
 func TestATimedOutAttemptIsClosed(t *testing.T) {
 	got := Plan(noon, world(lifecycle.TaskRunning, timeout(time.Second), started(time.Hour))).Status
 	a := got.Attempts[0]
-	if got.Message != "Task terminated: Task timeout" || a.Reason != wire.ReasonTimeout || a.FinishedAt == nil || a.State != string(lifecycle.TaskExited) {
+	if got.Message != "Task terminated: Task timeout" || a.Reason != wire.ReasonTimeout || a.FinishedAt == nil || a.State != string(lifecycle.TaskFailed) ||
+		a.ExitCode != nil || got.ExitCode != nil {
 		t.Errorf("%q, %+v", got.Message, a)
 	}
 }
