@@ -174,6 +174,7 @@ func garbageOnEveryTopic(t *testing.T, args []string) {
 		wire.RobotTopic("robot-1", wire.KindDispatch), wire.RobotTopic("robot-1", wire.KindState),
 		wire.RobotTopic("robot-1", wire.KindAck), wire.RobotTopic("robot-1", wire.KindResponse),
 		wire.RobotTopic("robot-1", wire.KindPresence), wire.TaskTopic("robot-1", string(task.UID), wire.KindStatus),
+		wire.TaskTopic("robot-1", string(task.UID), wire.KindLogs),
 		wire.RobotTopic("no-such-robot", wire.KindHeartbeat), wire.TaskTopic("robot-1", "no-such-uid", wire.KindStatus),
 		"k8s4r/robots/UPPER_case/register", "k8s4r/robots/robot-1/tasks/../status",
 	}

@@ -25,7 +25,8 @@ import (
 
 // TestDefectsOfTheOriginal shows, one by one, that what the system got wrong
 // that K8s4r has its protocol from is right here. The first is about a system
-// at rest, so it comes before the others.
+// at rest, so it comes before the others. That templates and user were ignored
+// gets its rows when the agent has them.
 func TestDefectsOfTheOriginal(t *testing.T) {
 	s := start(t, "--robots", "0", "--metrics-address", "127.0.0.1:0")
 	s.robotWith("r1", nil)
@@ -43,6 +44,7 @@ func TestDefectsOfTheOriginal(t *testing.T) {
 		{"resources were ignored", resourcesAreHonoured},
 		{"killTimeout was ignored", killTimeoutIsHonoured},
 		{"a timeout was noticed up to 5 s late", timeoutIsExact},
+		{"constraints were never read", constraintsAreRead},
 		{"priority was never read", priorityIsRead},
 		{"deletes left a retained copy that came back to life", deletesAreForGood},
 	} {
@@ -292,6 +294,24 @@ func (s *system) endedByTimeout(name string, after time.Duration, code int32, si
 	}
 	if a := got.Attempts[0]; a.Reason != wire.ReasonTimeout || a.Signal != int32(signal) || *a.ExitCode != code {
 		s.t.Errorf("attempt is %+v", a)
+	}
+}
+
+func constraintsAreRead(s *system) {
+	s.robotWith("chosen", nil)
+	agent(s.t, s, "chosen")
+	s.awaitRobot("chosen", "Online", 20*time.Second)
+	// Two: left to themselves they spread, and one would go to another robot.
+	job := jobOf("picky", 2, shell("work", "exit 0"))
+	job.Spec.TaskGroups[0].Constraints = []v1alpha1.Constraint{
+		{LTarget: new("${robot.labels.robot}"), Operand: "=", RTarget: new("chosen")},
+	}
+	s.create(job)
+	s.awaitJob("picky", "completed", 20*time.Second)
+	for _, task := range s.tasksOf("picky") {
+		if at := task.Spec.TargetRobot; at != "chosen" {
+			s.t.Errorf("%s ran on %s, which does not meet its constraint", task.Name, at)
+		}
 	}
 }
 

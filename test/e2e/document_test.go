@@ -221,17 +221,20 @@ func (f *fleet) endsStick() {
 func TestDocumentAgentsThatForgetOrFallSilent(t *testing.T) {
 	f := startFleet(t)
 	listening := f.fallDeaf("deaf") // takes the server half a minute to be sure of
-	t.Run("one that says nothing to a delete", func(t *testing.T) { f.in(t).silentOnDelete() })
+	t.Run("one that says nothing to a delete", func(t *testing.T) { f.in(t).toldToDelete("silent", true) })
+	t.Run("one that says running and Failed to a delete", func(t *testing.T) { f.in(t).toldToDelete("talking", false) })
 	t.Run("one that forgets what it has run", func(t *testing.T) { f.in(t).forgets() })
 	t.Run("a word about run 1 comes during run 2", func(t *testing.T) { f.in(t).secondRun() })
 	t.Run("one that is deaf after a reconnect", func(t *testing.T) { listening(f.in(t)) })
 }
 
-func (f *fleet) silentOnDelete() {
-	a := f.join("silent", docagent.Config{Run: -1, SilentOnDelete: true})
-	job := jobOn("silent", "called-off", 1)
+// toldToDelete deletes a task that a robot runs, which says nothing to that or
+// that it has stopped.
+func (f *fleet) toldToDelete(robot string, silent bool) {
+	a := f.join(robot, docagent.Config{Run: -1, SilentOnDelete: silent})
+	job := jobOn(robot, robot+"-off", 1)
 	f.create(job)
-	task := f.awaitTask("called-off-main-0-work", "running", 20*time.Second)
+	task := f.awaitTask(robot+"-off-main-0-work", "running", 20*time.Second)
 	if len(task.Finalizers) != 1 || task.Finalizers[0] != v1alpha1.FinalizerRobotTold {
 		f.t.Errorf("finalizers are %v", task.Finalizers)
 	}
@@ -241,11 +244,15 @@ func (f *fleet) silentOnDelete() {
 	if a.Deletes()[0] != uid {
 		f.t.Errorf("it was told to delete %v instead of %s", a.Deletes(), uid)
 	}
-	if f.task(task.Name).DeletionTimestamp == nil {
+	if silent && f.task(task.Name).DeletionTimestamp == nil {
 		f.t.Error("the task is not held while its robot may be stopping it")
 	}
-	f.awaitGone(task, 20*time.Second)
-	f.nothingComesBack("silent", map[string]int{uid: 1})
+	within := 20 * time.Second
+	if !silent {
+		within = 8 * time.Second // its word is enough: it need not be waited out
+	}
+	f.awaitGone(task, within)
+	f.nothingComesBack(robot, map[string]int{uid: 1})
 }
 
 // nothingComesBack restarts an agent and lets it run one task more. What it

@@ -22,8 +22,9 @@ var survivors = map[string]int32{
 	v1alpha1.BestScore:       2,
 }
 
-// A robot is cut off with a task of each mode on it, another one takes their
-// place, and the robot comes back.
+// TestARobotIsCutOffAndReturns shows mended that a robot that went offline kept
+// its tasks for ever. It is cut off with a task of each mode on it, another one
+// takes their place, and it comes back.
 func TestARobotIsCutOffAndReturns(t *testing.T) {
 	s := start(t, "--robots", "0", "--offline-after", "6s")
 	way := newProxy(t, hostPort(s.MQTTURL))
