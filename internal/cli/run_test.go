@@ -123,7 +123,7 @@ func failedTasks(n int) []client.Object {
 			t.Status.Message = "arm \x1b[31mjammed\nat joint 3"
 			t.Status.Attempts = []robotv1.TaskAttempt{
 				{Attempt: 1, Robot: "robot-9", ExitCode: &code},
-				{Attempt: 2, Robot: t.Spec.TargetRobot, ExitCode: &code, Reason: "ExitCode"},
+				{Attempt: 2, Robot: t.Spec.TargetRobot, ExitCode: &code, Reason: "Exited"},
 			}
 			if i == 0 {
 				killed := int32(137)

@@ -17,15 +17,15 @@ func notPlaced(reason, message string) func(*robotv1.Task) {
 	}
 }
 
-// twice failed on two robots.
-func twice(state string) func(*robotv1.Task) {
+// twice failed on two robots. The reason is that of the state.
+func twice(state, reason string) func(*robotv1.Task) {
 	return func(t *robotv1.Task) {
 		two, killed := int32(2), int32(137)
-		t.Status.State, t.Status.Attempt, t.Status.Reason, t.Status.Message = state, 2, "Timeout", "arm \x1b[31mjammed"
+		t.Status.State, t.Status.Attempt, t.Status.Reason, t.Status.Message = state, 2, reason, "arm \x1b[31mjammed"
 		t.Status.FailedRobots = []string{"robot-1", "robot-2"}
 		t.Status.Attempts = []robotv1.TaskAttempt{
-			{Attempt: 1, Robot: "robot-1", State: "exited", ExitCode: &two, Reason: "ExitCode"},
-			{Attempt: 2, Robot: "robot-2", State: "exited", ExitCode: &killed, Signal: 9, Reason: "Timeout"},
+			{Attempt: 1, Robot: "robot-1", State: "failed", ExitCode: &two, Reason: "Exited"},
+			{Attempt: 2, Robot: "robot-2", State: "failed", ExitCode: &killed, Signal: 9, Reason: "Timeout"},
 		}
 	}
 }
@@ -54,10 +54,10 @@ func TestWhy(t *testing.T) {
 		{name: "its job is being requeued", golden: "why-job-requeueing", job: named("demo", "completed", requeues(1, "all")), task: []func(*robotv1.Task){state("completed", "")}},
 		{name: "it was made by hand", golden: "why-by-hand", task: []func(*robotv1.Task){byHand, refused}},
 		{name: "it waits for its next try", golden: "why-retry", job: named("demo", "running"),
-			task: []func(*robotv1.Task){twice("soft-failed"), retries(90 * time.Second), notPlaced("Rescheduled", "robot robot-2 failed it, another one is to try")}},
-		{name: "a try that is due is nothing to wait for", golden: "why-retry-due", job: named("demo", "running"), task: []func(*robotv1.Task){twice("soft-failed"), retries(-time.Second), refused}},
+			task: []func(*robotv1.Task){twice("soft-failed", "Rescheduled"), retries(90 * time.Second), notPlaced("Rescheduled", "robot robot-2 failed it, another one is to try")}},
+		{name: "a try that is due is nothing to wait for", golden: "why-retry-due", job: named("demo", "running"), task: []func(*robotv1.Task){twice("soft-failed", "Rescheduled"), retries(-time.Second), refused}},
 		{name: "it failed for good", golden: "why-failed", job: named("demo", "failed"),
-			task: []func(*robotv1.Task){twice("failed"), retries(time.Minute), notPlaced("Timeout", "it failed on 2 robots, and softFailLimit is 2")}},
+			task: []func(*robotv1.Task){twice("failed", "Timeout"), retries(time.Minute), notPlaced("Timeout", "it failed on 2 robots, and softFailLimit is 2")}},
 		{name: "it is asked to stop", golden: "why-stopping", job: named("demo", "cancel-requested", desires("canceled")), task: []func(*robotv1.Task){state("running", robotv1.ReasonStopping)}},
 		{name: "it runs", golden: "why-running", job: named("demo", "running"), task: []func(*robotv1.Task){state("running", ""), onRobot1, refused}},
 		{name: "it was called off while it waited: the search is over", golden: "why-canceled-waiting", job: named("demo", "canceled"), task: []func(*robotv1.Task){state("canceled", "Canceled"), refused}},
