@@ -58,12 +58,18 @@ func bars(v view, s size, color bool, now time.Time) []string {
 	return out
 }
 
+// headLine ends with the name for people: a long one must not push the state
+// off the screen.
 func headLine(job *robotv1.Job, now time.Time) []span {
 	state := string(jobState(job))
 	if state == "" {
 		state = "waiting for the manager"
 	}
-	return []span{{text: job.Name + "  "}, {state, stateColor(jobState(job))}, {text: "  " + duration.HumanDuration(age(job, now))}}
+	line := []span{{text: job.Name + "  "}, {state, stateColor(jobState(job))}, {text: "  " + duration.HumanDuration(age(job, now))}}
+	if called := calledName(job); called != "" {
+		line = append(line, span{text: "  " + called})
+	}
+	return line
 }
 
 // age is how long the Job has lived, until now or until its end.

@@ -39,6 +39,12 @@ func manyGroups() view {
 	return v
 }
 
+func calledView(name string) view {
+	v := runningView()
+	v.job.Spec.Name = name
+	return v
+}
+
 func TestBars(t *testing.T) {
 	completed := runningView()
 	completed.job.Status.State, completed.job.Status.CompletedAt = "completed", at(-time.Minute)
@@ -54,6 +60,8 @@ func TestBars(t *testing.T) {
 		{"a narrow terminal has no bars", "bars-40", runningView(), size{40, 24}, false},
 		{"a terminal of a few columns cuts", "bars-10", runningView(), size{10, 24}, false},
 		{"more groups than lines: those that run stay", "bars-many", manyGroups(), size{80, 14}, false},
+		{"a name for people comes last", "bars-called", calledView("Survey of \x1b[31mhall 3, and then of the shaft below it, by all robots"), size{80, 24}, false},
+		{"unless it is the same", "bars-80", calledView("demo"), size{80, 24}, false},
 		{"no group yet", "bars-none", view{job: job("demo")}, size{80, 24}, false},
 		{"the server is away", "bars-lost", lostView(), size{100, 24}, false},
 		{"the time of a Job that has ended stands still", "bars-completed", completed, size{80, 24}, false},

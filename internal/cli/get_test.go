@@ -82,6 +82,17 @@ func TestGet(t *testing.T) {
 	}
 }
 
+func TestAJobThatIsCalledOtherwiseForPeopleSaysSo(t *testing.T) {
+	called := job("demo")
+	called.Spec.Name = "Survey of \x1b[31mhall 3"
+	called.Status.State = "completed"
+	called.Status.TaskCounts = robotv1.TaskCounts{TotalTasks: 1, SucceededTasks: 1}
+	for file, args := range map[string][]string{"get-job-called": {"get", "job", "demo"}, "watch-called": {"watch", "demo"}} {
+		b := newBench(t, called)
+		golden.Equal(t, file, b.transcript(b.run(args...)))
+	}
+}
+
 func TestStatus(t *testing.T) {
 	for _, row := range []struct {
 		name, golden string

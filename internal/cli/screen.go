@@ -106,7 +106,7 @@ func stateLine(v view) string {
 	if v.job.Status.State == "" {
 		return ""
 	}
-	return "job " + v.job.Name + ": " + v.job.Status.State
+	return "job " + title(v.job) + ": " + v.job.Status.State
 }
 
 // say writes the text unless it is what was said last about the group. The

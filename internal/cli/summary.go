@@ -19,7 +19,7 @@ const maxFailures = 5
 // summary is the last line about a Job that has ended.
 func summary(job *robotv1.Job) string {
 	s := job.Status
-	text := fmt.Sprintf("job %s %s", job.Name, s.State)
+	text := fmt.Sprintf("job %s %s", title(job), s.State)
 	if took := lifetime(job); took > 0 {
 		text += " after " + exactly(took)
 	}
@@ -32,6 +32,23 @@ func summary(job *robotv1.Job) string {
 		text += "\n  " + printable(s.StatusDescription)
 	}
 	return text
+}
+
+// title is the job's name with the one that it has for people, where that is
+// another. Commands take the first alone.
+func title(job *robotv1.Job) string {
+	if called := calledName(job); called != "" {
+		return fmt.Sprintf("%s (%s)", job.Name, called)
+	}
+	return job.Name
+}
+
+// calledName is the job's name for people. Empty: it is the object's.
+func calledName(job *robotv1.Job) string {
+	if job.Spec.Name == job.Name {
+		return ""
+	}
+	return printable(job.Spec.Name)
 }
 
 func tasks(n int32) string {

@@ -48,7 +48,7 @@ func newTree(job *robotv1.Job, groups []*robotv1.TaskGroup, tasks []*robotv1.Tas
 	if wide {
 		t.header = append(t.header, "MESSAGE")
 	}
-	t.add("job/"+job.Name, orDash(job.Status.State), "-", "-", "-", ageText(job, now), job.Status.StatusDescription)
+	t.add("job/"+title(job), orDash(job.Status.State), "-", "-", "-", ageText(job, now), job.Status.StatusDescription)
 	byGroup := map[string][]*robotv1.Task{}
 	for _, task := range tasks {
 		byGroup[task.Spec.TaskGroupName] = append(byGroup[task.Spec.TaskGroupName], task)
