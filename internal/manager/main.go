@@ -28,7 +28,7 @@ func Main(args []string, stdout, stderr io.Writer) int {
 
 func (c *Config) addFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&c.Controllers, "controllers", []string{"*"}, "controllers to run: * is all, name is one, -name is all but this one")
-	f.DurationVar(&c.OfflineAfter, "offline-after", 5*time.Minute, "how long a robot may be silent before it is Offline")
+	f.DurationVar(&c.OfflineAfter, "offline-after", 5*time.Minute, "how long a robot may be silent before it is Offline. Less than three heartbeats, 90s, calls robots lost that are not")
 	f.StringVar((*string)(&c.ApproveRobots), "approve-robots", string(robot.ApproveAuto), "who lets new robots in: auto, or manual, by the annotation "+robot.AnnotationApproved+`: "true"`)
 	f.IntVar(&c.Concurrency, "concurrency", 8, "how many objects of one kind are worked on at a time")
 }

@@ -29,7 +29,7 @@ func addFlags(f *pflag.FlagSet, c *Config) {
 	f.StringVar(&c.MQTTURL, "mqtt-url", "mqtt://127.0.0.1:1883", "MQTT broker, such as mqtt://host:1883")
 	f.StringVar(&c.ClientID, "mqtt-client-id", "k8s4r-server", "client id at the broker; the same for all servers of a cluster, because only one speaks at a time")
 	f.StringVar(&c.RobotNamespace, "robot-namespace", "default", "namespace that the Robots of robots that register are created in")
-	f.DurationVar(&c.OfflineAfter, "offline-after", 5*time.Minute, "how long a robot may be silent before it is Offline; the same as the manager's")
+	f.DurationVar(&c.OfflineAfter, "offline-after", 5*time.Minute, "how long a robot may be silent before it is Offline; the same as the manager's. Less than three heartbeats, 90s, calls robots lost that are not")
 }
 
 func validate(c Config) error {

@@ -52,7 +52,7 @@ func (o *options) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.metricsAddress, "metrics-address", "127.0.0.1:0", "address that serves Prometheus metrics; port 0 picks a free one; empty: none")
 	f.IntVar(&o.robots, "robots", 3, "number of robots to run on this machine")
 	f.StringVar(&o.robotNamespace, "robot-namespace", "default", "namespace in which robots register")
-	f.DurationVar(&o.offlineAfter, "offline-after", 5*time.Minute, "how long a robot may be silent before it is Offline")
+	f.DurationVar(&o.offlineAfter, "offline-after", 5*time.Minute, "how long a robot may be silent before it is Offline. Less than three heartbeats, 90s, calls robots lost that are not")
 	f.StringSliceVar(&o.controllers, "controllers", []string{"*"}, "controllers of the manager to run: * is all, name is one, -name is all but this one")
 	f.StringSliceVar(&o.without, "without", nil, "parts to leave out: "+strings.Join(parts, ", "))
 }
