@@ -62,6 +62,11 @@ var habits = []habit{
 		want:  v1alpha1.TaskStatus{State: "failed", ExitCode: new(int32(143)), Reason: wire.ReasonTimeout, Message: "Task terminated: Task timeout"},
 	},
 	{
+		name: "it says Timeout and -1, and nothing after", robot: "times-out", job: "failed",
+		agent: docagent.Config{TimesOut: true},
+		want:  v1alpha1.TaskStatus{State: "failed", ExitCode: new(int32(-1)), Reason: wire.ReasonTimeout, Message: "Task terminated: Task timeout"},
+	},
+	{
 		name: "it says the end with exit code 0 before the true one", robot: "slow-to-tell", job: "failed",
 		agent: docagent.Config{EndWordFirst: true, Exit: exits(7), TrueExitAfter: 4 * time.Second},
 		want:  v1alpha1.TaskStatus{State: "failed", ExitCode: new(int32(7)), Reason: wire.ReasonExited, Message: "Task exited with code 7"},

@@ -42,6 +42,9 @@ type Config struct {
 	// WrongExitFirst reports a failure with exit code -1 first and the true
 	// end after it. It stands for a launch error or a timeout by its event.
 	WrongExitFirst string
+	// TimesOut reports a failure with the event Timeout and exit code -1 at the
+	// end of each run, and nothing after it.
+	TimesOut bool
 	// EndWordFirst reports running once more when the process has ended, with
 	// the event of the end and exit code 0. Only the terminal report after it
 	// has the true one.
@@ -309,6 +312,11 @@ func (a *Agent) forget(uid string) {
 // end reports the end in the agent's own order, and forgets the task with the
 // terminal report.
 func (a *Agent) end(uid string, run int) {
+	if a.cfg.TimesOut {
+		a.forget(uid)
+		a.Report(uid, wire.Status{State: wire.ReportFailed, Event: wire.ReasonTimeout, ExitCode: -1, Message: "Task terminated: Task timeout"})
+		return
+	}
 	last := a.lastWord(uid, run)
 	if event := a.cfg.WrongExitFirst; event != "" && last.ExitCode != 0 {
 		a.Report(uid, wire.Status{State: wire.ReportFailed, Event: event, ExitCode: -1, Message: "Task terminated: Task timeout"})
