@@ -237,6 +237,25 @@ func TestAJobWhoseTasksAreAllTerminalEnds(t *testing.T) {
 	})
 }
 
+func TestAGroupWhoseTasksAreAllTerminalEndsAndStays(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := Counts{}
+		for _, s := range []TaskState{TaskCompleted, TaskFailed, TaskCanceled} {
+			n := rapid.IntRange(0, 50).Draw(t, string(s))
+			c.Total += n
+			c.AddN(s, n)
+		}
+		job, limit := rapid.SampledFrom(JobStates).Draw(t, "job"), rapid.IntRange(0, 100).Draw(t, "max failed percent")
+		s := rapid.SampledFrom([]JobState{JobPending, JobRunning, JobPaused}).Draw(t, "from")
+		for range 3 {
+			s, _ = GroupAfterTasks(s, job, c, limit)
+		}
+		if again, why := GroupAfterTasks(s, job, c, limit); !s.Terminal() || again != s {
+			t.Fatalf("it is %s, then %s: %s", s, again, why)
+		}
+	})
+}
+
 func TestATerminalJobStays(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := Counts{}

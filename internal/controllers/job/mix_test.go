@@ -42,6 +42,8 @@ func TestWishesMeetEveryMixOfTasks(t *testing.T) {
 		{"requeue with some completed", world("requeueing", someCompleted, tookUp(1, 1)), "pending running"},
 		{"requeue with all completed", world("requeueing", completed, tookUp(1, 1)), "pending completed"},
 
+		{"requeue while under construction changes nothing", world("under-construction", requeue(1, "")), ""},
+
 		{"a cancel that was interrupted is finished", world("cancel-requested", canceled, desires("canceled")), "canceled"},
 		{"a pause that was interrupted is finished", world("pause-requested", waiting, desires("paused")), "paused"},
 		{"a requeue that was interrupted is finished", world("requeueing", waiting, tookUp(1, 1)), "pending"},
