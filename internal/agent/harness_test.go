@@ -25,7 +25,7 @@ import (
 const robot = "r1"
 
 // patience bounds every wait. It is far beyond what anything here takes.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // eventually waits until ok holds.
 func eventually(t testing.TB, what string, ok func() bool) {

@@ -79,7 +79,7 @@ func judge(now time.Time, t *robotv1.Task, r report) verdict {
 		v.drop, v.ack = "", !r.Terminal()
 		isBack(now, next.Entry(r.attempt), r)
 	case r.attempt == t.Status.Attempt:
-		v.drop, v.signal = advance(now, next, r)
+		v.drop, v.signal = advance(now, next, r, robotv1.KeptRunning(t.Spec.Type))
 	}
 	switch {
 	case !equality.Semantic.DeepEqual(*next, t.Status):
@@ -174,11 +174,11 @@ func endState(r report) string {
 
 // advance moves the state along the table and keeps what goes with it. The
 // signal is the one that the table refused.
-func advance(now time.Time, s *robotv1.TaskStatus, r report) (dropReason, lifecycle.TaskSignal) {
+func advance(now time.Time, s *robotv1.TaskStatus, r report, kept bool) (dropReason, lifecycle.TaskSignal) {
 	if r.State == wire.ReportPending {
 		return "", "" // acknowledges the dispatch, which is not a state
 	}
-	signal, known := signalOf(s, r)
+	signal, known := signalOf(s, r, kept)
 	if !known {
 		return dropUnknownState, ""
 	}
@@ -202,17 +202,18 @@ func advance(now time.Time, s *robotv1.TaskStatus, r report) (dropReason, lifecy
 }
 
 // signalOf translates the robot's word. What ends while it was asked to stop
-// was stopped, however it ended.
-func signalOf(s *robotv1.TaskStatus, r report) (lifecycle.TaskSignal, bool) {
+// was stopped, however it ended. A task that is kept running has no good end:
+// the manager decides what follows, as after a failure.
+func signalOf(s *robotv1.TaskStatus, r report, kept bool) (lifecycle.TaskSignal, bool) {
 	stopping := s.Reason == robotv1.ReasonStopping
 	switch {
 	case r.Terminal() && stopping, stopping && confirmsDelete(r):
 		return lifecycle.TaskStopped, true
 	case r.State == wire.ReportRunning:
 		return lifecycle.TaskStarted, true
-	case r.State == wire.ReportCompleted:
+	case r.State == wire.ReportCompleted && !kept:
 		return lifecycle.TaskSucceeded, true
-	case r.State == wire.ReportFailed:
+	case r.Terminal():
 		return lifecycle.TaskErred, true
 	}
 	return "", false
@@ -247,7 +248,7 @@ func ended(now time.Time, s *robotv1.TaskStatus, r report, signal lifecycle.Task
 		s.ExitCode, s.Signal = new(r.ExitCode), r.Signal
 	}
 	if signal != lifecycle.TaskStopped {
-		s.Reason, s.Message = reasonOf(r), r.Message
+		s.Reason, s.Message = endReason(s, r, signal), r.Message
 		return
 	}
 	// The message goes on saying why the task was called off.
@@ -292,6 +293,20 @@ func addEvent(now time.Time, s *robotv1.TaskStatus, r report) {
 	if extra := len(s.Events) - robotv1.MaxEvents; extra > 0 {
 		s.Events = slices.Delete(s.Events, 0, extra)
 	}
+}
+
+// endReason is reasonOf, but that a good end which does not count as one has a
+// reason too. One that came because the robot was asked to stop the task is the
+// task's obedience, not its failure.
+func endReason(s *robotv1.TaskStatus, r report, signal lifecycle.TaskSignal) string {
+	reason := reasonOf(r)
+	switch {
+	case reason != "" || signal != lifecycle.TaskErred:
+		return reason
+	case s.AskedToStop():
+		return wire.ReasonStopped
+	}
+	return wire.ReasonExited
 }
 
 // reasonOf is the report's reason for programs. Document agents give only an

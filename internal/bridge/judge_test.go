@@ -54,6 +54,12 @@ func stopping(s *robotv1.TaskStatus) {
 	s.Reason, s.Message = robotv1.ReasonStopping, "Stopping: job j1 was canceled"
 }
 
+// kept makes a task one that is kept running.
+func kept(t *robotv1.Task) *robotv1.Task {
+	t.Spec.Type = robotv1.JobTypeService
+	return t
+}
+
 func closed(code int32) func(*robotv1.TaskStatus) {
 	return func(s *robotv1.TaskStatus) {
 		a := &s.Attempts[0]
@@ -190,6 +196,19 @@ func TestWhatReportsMakeOfATask(t *testing.T) {
 		{name: "ours: running is running, whatever the event",
 			in: taskIn(lifecycle.TaskRunning, 1, stopping), says: []report{said("running", "Failed", 0)},
 			want: "running Stopping; 1 "},
+
+		{name: "kept running, it ends well: that only ends the attempt",
+			in: kept(taskIn(lifecycle.TaskRunning, 1)), says: []report{said("completed", "Completed", 0)},
+			want: "exited Exited code 0; 1 completed 0"},
+		{name: "kept running, it fails: as any other",
+			in: kept(taskIn(lifecycle.TaskRunning, 1)), says: []report{said("failed", "Exited", 3)},
+			want: "exited Exited code 3; 1 failed 3"},
+		{name: "kept running, it ends well when it is evicted: no fault of its own",
+			in: kept(taskIn(lifecycle.TaskRunning, 1, evicting)), says: []report{said("completed", "Completed", 0)},
+			want: "exited Stopped code 0; 1 completed 0"},
+		{name: "kept running, it ends well when it is called off: canceled",
+			in: kept(taskIn(lifecycle.TaskRunning, 1, stopping)), says: []report{said("completed", "Completed", 0)},
+			want: "canceled Canceled code 0; 1 canceled 0"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			next, verdicts := judgeAll(clock, row.in, row.says)

@@ -177,6 +177,9 @@ func JobWishes(s JobState) []JobSignal {
 type Counts struct {
 	Total int
 	In    map[TaskState]int
+	// Open tells that these tasks do not end the job by ending: they are kept
+	// running, or more of them may come. Too many failures still do.
+	Open bool
 }
 
 // Add counts one task in state s. The empty state counts as pending.
@@ -239,7 +242,7 @@ func (c Counts) verdicts(maxFailedPercent int) []verdict {
 			all = append(all, verdict{g, why})
 		}
 	}
-	canceled, ended := c.In[TaskCanceled], c.Terminal() == c.Total
+	canceled, ended := c.In[TaskCanceled], c.Terminal() == c.Total && !c.Open
 	say(c.TooManyFailed(maxFailedPercent), JobTooManyFailed, "too many tasks failed")
 	// Paused tasks keep a job from its end: one that was just resumed still has
 	// some, and would end before they run.
@@ -285,7 +288,7 @@ func GroupAfterTasks(s, job JobState, c Counts, maxFailedPercent int) (JobState,
 	switch {
 	case s.Terminal():
 		return s, ""
-	case calledOff && c.Active() == 0 && c.In[TaskCompleted] < c.Total:
+	case calledOff && c.Active() == 0 && (c.Open || c.In[TaskCompleted] < c.Total):
 		return JobCanceled, "the job was canceled"
 	case s == JobPaused && !job.Holds():
 		return JobPending, "the job goes on"
@@ -293,7 +296,10 @@ func GroupAfterTasks(s, job JobState, c Counts, maxFailedPercent int) (JobState,
 	if to, why := JobAfterTasks(s, c, maxFailedPercent); to != s {
 		return to, why
 	}
-	if s != JobPaused && job.Holds() && c.Active() == 0 {
+	switch {
+	case c.Open && job == JobFailed && c.Active() == 0:
+		return JobCanceled, "the job failed" // its tasks do not say so by ending
+	case s != JobPaused && job.Holds() && c.Active() == 0:
 		return JobPaused, "the job is paused"
 	}
 	return s, ""

@@ -10,6 +10,12 @@ import (
 // tasks counts tasks; all that no state is named for wait.
 func tasks(total int, in map[TaskState]int) Counts { return Counts{Total: total, In: in} }
 
+// open are tasks that do not end their job by ending.
+func open(c Counts) Counts {
+	c.Open = true
+	return c
+}
+
 func TestJobAfterTasks(t *testing.T) {
 	in := func(pairs ...any) map[TaskState]int {
 		m := map[TaskState]int{}
@@ -62,6 +68,11 @@ func TestJobAfterTasks(t *testing.T) {
 		{"a late running does not reopen a failed job", JobFailed, tasks(3, in(TaskRunning, 1, TaskFailed, 2)), JobFailed},
 		{"a late completed does not complete a canceled job", JobCanceled, tasks(1, in(TaskCompleted, 1)), JobCanceled},
 		{"a job that is being made waits for its groups", JobUnderConstruction, tasks(3, in(TaskCompleted, 3)), JobUnderConstruction},
+		{"no tasks, but more may come: goes on", JobRunning, open(tasks(0, nil)), JobRunning},
+		{"all completed, but more may come: goes on", JobRunning, open(tasks(3, in(TaskCompleted, 3))), JobRunning},
+		{"all canceled, but more may come: goes on", JobRunning, open(tasks(3, in(TaskCanceled, 3))), JobRunning},
+		{"more may come, and too many have failed: failed", JobRunning, open(tasks(3, in(TaskFailed, 1))), JobFailed},
+		{"more may come, and it is canceled: canceled", JobCancelRequested, open(tasks(0, nil)), JobCanceled},
 		{"a job that is being requeued waits for its tasks", JobRequeueing, tasks(3, in(TaskCompleted, 3)), JobRequeueing},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -189,6 +200,9 @@ func TestGroupAfterTasks(t *testing.T) {
 		{"the job is called off and a task runs: not yet", JobRunning, JobCancelRequested, tasks(3, some(TaskRunning, 1)), JobRunning},
 		{"the job is called off and nothing runs: canceled", JobRunning, JobCancelRequested, tasks(3, some(TaskCanceled, 3)), JobCanceled},
 		{"the job is called off and all had completed: completed", JobRunning, JobCancelRequested, tasks(3, some(TaskCompleted, 3)), JobCompleted},
+		{"more may come, and the job is called off: canceled", JobPending, JobCancelRequested, open(tasks(0, nil)), JobCanceled},
+		{"more may come, and the job has failed: canceled", JobRunning, JobFailed, open(tasks(3, some(TaskCanceled, 3))), JobCanceled},
+		{"more may come, and the job has failed by another group while a task runs: not yet", JobRunning, JobFailed, open(tasks(3, some(TaskRunning, 1))), JobRunning},
 		{"what is terminal stays", JobCompleted, JobPauseRequested, tasks(3, some(TaskCompleted, 3)), JobCompleted},
 	} {
 		t.Run(c.name, func(t *testing.T) {

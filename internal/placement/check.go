@@ -145,3 +145,11 @@ func Capable(d *Demand, robots []Robot) bool {
 			need.lacks(&r.Capacity) < 0 && judge(checks, &r).Fits()
 	})
 }
+
+// Matcher returns what tells whether a robot meets the rules and offers the
+// drivers of these tasks, whatever it holds and whether it is in contact.
+func Matcher(rules *Rules, tasks []Task) func(*Robot) bool {
+	d := Demand{Tasks: tasks}
+	checks := meets(rules, d.drivers())
+	return func(r *Robot) bool { return judge(checks, r).Fits() }
+}

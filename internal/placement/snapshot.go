@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -41,6 +42,12 @@ type Offer struct {
 	// Document tells that the robot's agent speaks the document's protocol.
 	Document bool
 	Capacity Room
+}
+
+// Equal tells whether placement sees no difference between the two.
+func (o *Offer) Equal(b *Offer) bool {
+	return o.Phase == b.Phase && o.Unschedulable == b.Unschedulable && o.Document == b.Document &&
+		o.Capacity.Equal(b.Capacity) && maps.Equal(o.Labels, b.Labels) && maps.Equal(o.Attrs, b.Attrs) && slices.Equal(o.Drivers, b.Drivers)
 }
 
 // Task is one task of a demand.

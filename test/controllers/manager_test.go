@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -156,6 +157,28 @@ func losesARobot(s *space) {
 	s.awaitTask(slow.Name, lifecycle.TaskCanceled)
 	s.heard("lost-a")
 	s.awaitPhase("lost-a", lifecycle.RobotOnline)
+	s.awaitEvents("lost-a", "Online", "Unknown", "Offline")
+}
+
+// awaitEvents waits until each of these reasons has been said of an object.
+func (s *space) awaitEvents(object string, reasons ...string) {
+	s.Helper()
+	testkit.EventuallyNoError(s, 10*time.Second, "events of "+object, func() error {
+		var events eventsv1.EventList
+		s.must(s.List(s.Context(), &events, client.InNamespace(s.name)))
+		said := map[string]bool{}
+		for _, e := range events.Items {
+			if e.Regarding.Name == object {
+				said[e.Reason] = true
+			}
+		}
+		for _, r := range reasons {
+			if !said[r] {
+				return fmt.Errorf("no event %s, only %v", r, said)
+			}
+		}
+		return nil
+	})
 }
 
 func returnsATask(s *space) {

@@ -79,7 +79,11 @@ func TestBadInputIsRefusedWithASentence(t *testing.T) {
 		{"a timeout beyond all clocks", manifest("bad", one(`{name: t, driver: exec, timeout: 99999999999h, config: {execConfig: {command: x}}}`)),
 			`timeout: Invalid value.*must be a length of time such as 90s`},
 		{"a priority of 101", manifest("bad", goodGroups, "priority: 101"), `spec.priority.*less than or equal to 100`},
-		{"a type that is not there yet", manifest("bad", goodGroups, "type: service"), `spec.type: service is not available yet; leave type out or write batch`},
+		{"a type that does not exist", manifest("bad", goodGroups, "type: daemon"), `spec.type: Unsupported value: "daemon"`},
+		{"a system job that counts its replicas", manifest("bad", `[{name: a, count: 3, tasks: [{name: t, driver: exec, config: {execConfig: {command: x}}}]}]`, "type: system"),
+			`spec.taskGroups\[\].count of a: a system job runs one replica on every robot that matches; leave count out`},
+		{"a system job that starts all or none", manifest("bad", `[{name: a, gang: true, tasks: [{name: t, driver: exec, config: {execConfig: {command: x}}}]}]`, "type: system"),
+			`spec.taskGroups\[\].gang of a: the replicas of a system job start one by one`},
 		{"a disk that migrates", manifest("bad", `[{name: a, ephemeralDisk: {migrate: true}, tasks: [{name: t, driver: exec, config: {execConfig: {command: x}}}]}]`),
 			`migrate is not supported: a robot's disk cannot be reached`},
 		{"a name of 300 characters", manifest(strings.Repeat("a", 300), goodGroups), `metadata.name.*no more than 253`},
@@ -104,10 +108,10 @@ func TestBadInputIsRefusedWithASentence(t *testing.T) {
 			t.Errorf("got %v:\n%s", err, out)
 		}
 	})
-	t.Run("an existing Job's work cannot change", func(t *testing.T) {
+	t.Run("an existing Job's groups stay", func(t *testing.T) {
 		s.apply(manifest("kept", goodGroups))
 		out, err := s.tryApply(manifest("kept", strings.ReplaceAll(goodGroups, "name: a", "name: b")))
-		if err == nil || !strings.Contains(out, "spec.taskGroups: cannot change on an existing Job; create another Job") {
+		if err == nil || !strings.Contains(out, "spec.taskGroups: b cannot be added to an existing Job; create another Job") {
 			t.Errorf("got %v:\n%s", err, out)
 		}
 	})

@@ -39,6 +39,9 @@ func TestExamples(t *testing.T) {
 				t.Errorf("an example uses a field without effect:\n%s", out)
 			}
 			s.everyJobCompletes()
+			s.theServiceIsRunAgainAndRollsOver()
+			s.theSystemJobIsOnEveryRobot()
+			s.whatIsKeptRunningIsCanceled()
 			s.threeRobotsTookPictures()
 			s.tasksOfOneReplicaShareARobot()
 			s.awaitTask("ping", "completed", 30*time.Second)
@@ -56,14 +59,79 @@ func (s *system) everyJobCompletes() {
 	if err := s.List(context.Background(), jobs, client.InNamespace("default")); err != nil {
 		s.t.Fatal(err)
 	}
-	if len(jobs.Items) < 12 {
+	if len(jobs.Items) < 14 {
 		s.t.Fatalf("only %d jobs", len(jobs.Items))
 	}
 	for _, job := range jobs.Items {
+		if v1alpha1.KeptRunning(job.Spec.Type) {
+			continue
+		}
 		s.awaitJob(job.Name, "completed", time.Minute)
 		if out, err := s.kubectl("wait", "--for=condition=Complete", "--timeout=5s", "rjob/"+job.Name); err != nil {
 			s.t.Errorf("kubectl wait: %v\n%s", err, out)
 		}
+	}
+}
+
+// theServiceIsRunAgainAndRollsOver makes the service end well, which a batch task
+// does once.
+func (s *system) theServiceIsRunAgainAndRollsOver() {
+	s.t.Helper()
+	s.runs("watch", 2)
+	edit := `{"spec":{"taskGroups":[{"name":"cameras","count":2,"restartPolicy":{"attempts":10,"interval":"1m","delay":"1s","mode":"delay"},"update":{"maxParallel":1,"minHealthyTime":"2s"},` +
+		`"tasks":[{"name":"look","driver":"exec","config":{"execConfig":{"command":"/bin/sh","args":["-c","sleep 1"]}}}]}]}}`
+	if out, err := s.kubectl("patch", "rjob", "watch", "--type=merge", "-p", edit); err != nil {
+		s.t.Fatalf("patch: %v\n%s", err, out)
+	}
+	testkit.EventuallyNoError(s.t, 60*time.Second, "a task that ended well runs again", func() error {
+		for _, task := range s.tasksOf("watch") {
+			for _, a := range task.Status.Attempts {
+				if a.State == "completed" && a.ExitCode != nil && *a.ExitCode == 0 && a.Attempt < task.Status.Attempt {
+					return nil
+				}
+			}
+		}
+		return fmt.Errorf("none has")
+	})
+	s.awaitJob("watch", "running", time.Second)
+}
+
+func (s *system) theSystemJobIsOnEveryRobot() {
+	s.t.Helper()
+	s.runs("health", 3)
+	robots := map[string]bool{}
+	for _, task := range s.tasksOf("health") {
+		robots[task.Spec.TargetRobot] = true
+	}
+	if len(robots) != 3 {
+		s.t.Errorf("the system job is on %v", robots)
+	}
+}
+
+// runs waits until so many tasks of a job run.
+func (s *system) runs(job string, n int) {
+	s.t.Helper()
+	testkit.EventuallyNoError(s.t, 60*time.Second, fmt.Sprintf("%d tasks of %s run", n, job), func() error {
+		running := 0
+		for _, task := range s.tasksOf(job) {
+			if task.Status.State == string(lifecycle.TaskRunning) {
+				running++
+			}
+		}
+		if running != n {
+			return fmt.Errorf("%d do", running)
+		}
+		return nil
+	})
+}
+
+func (s *system) whatIsKeptRunningIsCanceled() {
+	s.t.Helper()
+	for _, job := range []string{"watch", "health"} {
+		if out, err := s.Run("k8s4r", "job", "cancel", job); err != nil {
+			s.t.Fatalf("cancel %s: %v\n%s", job, err, out)
+		}
+		s.awaitJob(job, "canceled", time.Minute)
 	}
 }
 

@@ -267,12 +267,13 @@ type AffinityTerm struct {
 
 // Update says how a changed group rolls over.
 type Update struct {
-	// MaxParallel replicas change at a time.
+	// MaxParallel replicas change at a time. 0 means 1.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:default=1
 	MaxParallel int32 `json:"maxParallel,omitempty"`
-	// MinHealthyTime that a changed replica must run before the next one.
+	// MinHealthyTime that a changed replica must run before the next one. Not
+	// set: 10s.
 	// +optional
 	MinHealthyTime *Duration `json:"minHealthyTime,omitempty"`
 }

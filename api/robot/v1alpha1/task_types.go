@@ -52,6 +52,12 @@ type TaskSpec struct {
 	// +kubebuilder:validation:MaxLength=253
 	TaskGroupName string `json:"taskGroupName,omitempty"`
 
+	// Type of the Job that the task belongs to: batch runs to the end, service
+	// and system are kept running. Empty reads as batch.
+	// +optional
+	// +kubebuilder:validation:Enum="";batch;service;system
+	Type string `json:"type,omitempty"`
+
 	TaskDefinition `json:",inline"`
 
 	// TargetRobot is the robot that runs the task. The manager fills it in;

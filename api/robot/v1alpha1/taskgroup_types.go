@@ -66,7 +66,8 @@ type TaskGroupStatus struct {
 	TaskCounts `json:",inline"`
 
 	// CreatedReplicas is the number of replicas whose Tasks have been created.
-	// Replicas are created in order, in a moving window.
+	// Replicas are created in order, in a moving window; those of a system job
+	// as robots come.
 	// +optional
 	CreatedReplicas int32 `json:"createdReplicas,omitempty"`
 	// CanceledFrom is the index from which on replicas were canceled before they
@@ -94,7 +95,14 @@ type TaskGroupStatus struct {
 	// about.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Conditions Complete, Failed and Suspended.
+	// Revisions are what Tasks take from the spec of that generation, as a hash,
+	// by the name of the task. A Task that carries another one is of an older
+	// definition.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=32
+	Revisions map[string]string `json:"revisions,omitempty"`
+	// Conditions Complete, Failed and Suspended, and RolledOver once the group
+	// was changed.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -38,7 +38,16 @@ const (
 	LabelTaskGroup = "taskgroup"
 	// LabelTaskIndex is the number of the replica, from 0.
 	LabelTaskIndex = "taskindex"
+	// LabelRevision is what a Task takes from its TaskGroup, as a hash. It is not
+	// that of the group's status while the Task is of an older definition.
+	LabelRevision = "robot.k8s4r.io/revision"
 )
+
+// KeptRunning tells whether tasks of this type run again whenever they end, and
+// a Job of it has no end of its own.
+func KeptRunning(jobType string) bool {
+	return jobType == JobTypeService || jobType == JobTypeSystem
+}
 
 // FinalizerRobotTold holds a Task until the robot that runs it was told to
 // stop it. Only Tasks on a document agent's robot carry it: ours learn the
@@ -88,6 +97,10 @@ const (
 	ConditionSuspended = "Suspended"
 )
 
+// ConditionRolledOver is the condition of a TaskGroup whose definition was
+// changed: whether all of its Tasks that have not ended are of the new one.
+const ConditionRolledOver = "RolledOver"
+
 // The condition types of Tasks.
 const (
 	// ConditionPlaced is written by the manager: whether the Task has a robot,
@@ -121,8 +134,12 @@ const (
 	RequeueFailed = "failed"
 )
 
-// RestartDelay is the mode of a restartPolicy that waits for its next interval.
-const RestartDelay = "delay"
+// The modes of a restartPolicy whose attempts are used up: hand the task on to
+// its reschedulePolicy, or wait for the next interval.
+const (
+	RestartFail  = "fail"
+	RestartDelay = "delay"
+)
 
 // The growth of a reschedulePolicy's delay. Exponential is the default.
 const (

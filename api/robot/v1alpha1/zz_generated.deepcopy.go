@@ -1375,6 +1375,13 @@ func (in *TaskGroupStatus) DeepCopyInto(out *TaskGroupStatus) {
 		*out = make([]string, len(*in))
 		copy(*out, *in)
 	}
+	if in.Revisions != nil {
+		in, out := &in.Revisions, &out.Revisions
+		*out = make(map[string]string, len(*in))
+		for key, val := range *in {
+			(*out)[key] = val
+		}
+	}
 	if in.Conditions != nil {
 		in, out := &in.Conditions, &out.Conditions
 		*out = make([]v1.Condition, len(*in))

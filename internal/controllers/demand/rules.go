@@ -120,10 +120,16 @@ func weight(w int32) int {
 
 // Gang is the number of replicas that start together. 0: each by itself.
 func Gang(g *v1alpha1.TaskGroup) int {
-	switch {
-	case !g.Spec.Gang:
+	if !g.Spec.Gang {
 		return 0
-	case g.Spec.Count == nil:
+	}
+	return Count(g)
+}
+
+// Count is the number of replicas that the group asks for. That of a system
+// job's group goes by the robots instead.
+func Count(g *v1alpha1.TaskGroup) int {
+	if g.Spec.Count == nil {
 		return 1
 	}
 	return int(*g.Spec.Count)

@@ -167,6 +167,9 @@ func (c *Controller) apply(ctx context.Context, j *v1alpha1.Job, steps Steps) (a
 		again = again || met
 		errs = append(errs, err)
 	}
+	for _, g := range steps.Update {
+		errs = append(errs, c.update(ctx, g))
+	}
 	errs = append(errs, c.writeStatus(ctx, j, steps))
 	if steps.Delete {
 		errs = append(errs, c.remove(ctx, j))
@@ -228,6 +231,18 @@ func (c *Controller) create(ctx context.Context, j *v1alpha1.Job, g *v1alpha1.Ta
 		return c.meet(ctx, j, name)
 	}
 	return false, fmt.Errorf("create task group %s: %w", name, err)
+}
+
+// update changes one group.
+func (c *Controller) update(ctx context.Context, g *v1alpha1.TaskGroup) error {
+	err := c.Update(ctx, g)
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return nil // somebody was faster; the watch brings it
+	}
+	if err != nil {
+		return fmt.Errorf("update task group %s: %w", g.Name, err)
+	}
+	return nil
 }
 
 // meet looks at who holds the name. Our own group is good news.

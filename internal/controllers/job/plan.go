@@ -34,6 +34,8 @@ type World struct {
 // Steps is what to do, and when to look again.
 type Steps struct {
 	Create []*v1alpha1.TaskGroup
+	// Update are groups that are to be what the job says of them now.
+	Update []*v1alpha1.TaskGroup
 	// Status to write. Nil: as it is.
 	Status *v1alpha1.JobStatus
 	// Delete the job, because its time to live is over.
@@ -52,7 +54,7 @@ type Steps struct {
 // writes that only count.
 func Plan(now time.Time, tick time.Duration, w World) Steps {
 	p := &plan{now: now, tick: tick, World: w}
-	if w.Job.DeletionTimestamp != nil || !runs(w.Job) {
+	if w.Job.DeletionTimestamp != nil {
 		return p.out
 	}
 	if ended(w.Job) && p.wished(w.Job.Status.DeepCopy(), p.counts()).To == "" {
@@ -66,13 +68,11 @@ func Plan(now time.Time, tick time.Duration, w World) Steps {
 	if p.state().Starts() {
 		p.create()
 	}
+	if p.state().Starts() || p.state().Holds() {
+		p.update()
+	}
 	p.account()
 	return p.out
-}
-
-// runs tells whether the job is of a type that runs here.
-func runs(j *v1alpha1.Job) bool {
-	return j.Spec.Type == "" || j.Spec.Type == v1alpha1.JobTypeBatch
 }
 
 // ended tells whether the job and all of its tasks are at their end. Its counts
@@ -80,7 +80,7 @@ func runs(j *v1alpha1.Job) bool {
 func ended(j *v1alpha1.Job) bool {
 	var c lifecycle.Counts
 	progress.AddTo(&c, j.Status.TaskCounts)
-	return c.Total > 0 && progress.Ended(lifecycle.JobState(j.Status.State), c)
+	return (c.Total > 0 || v1alpha1.KeptRunning(j.Spec.Type)) && progress.Ended(lifecycle.JobState(j.Status.State), c)
 }
 
 // plan is a decision in the making.
@@ -111,16 +111,48 @@ func (p *plan) create() {
 	}
 }
 
+// update decides which groups are not what the job says of them any more.
+func (p *plan) update() {
+	for i := range p.Job.Spec.TaskGroups {
+		def := &p.Job.Spec.TaskGroups[i]
+		g := p.Groups[def.Name]
+		if g == nil || same(g, def) {
+			continue
+		}
+		next := g.DeepCopy()
+		next.Spec.TaskGroupTemplate = *def.TaskGroupTemplate.DeepCopy()
+		p.out.Update = append(p.out.Update, next)
+		p.out.Why = append(p.out.Why, "change task group "+g.Name)
+	}
+}
+
+func same(g *v1alpha1.TaskGroup, def *v1alpha1.TaskGroupDefinition) bool {
+	return equality.Semantic.DeepEqual(&g.Spec.TaskGroupTemplate, &def.TaskGroupTemplate)
+}
+
+// changing tells whether a group has yet to take in what the job says of it. Its
+// counts are those of what it was: a job that grows would end before it has.
+func (p *plan) changing() bool {
+	for i := range p.Job.Spec.TaskGroups {
+		def := &p.Job.Spec.TaskGroups[i]
+		g := p.Groups[def.Name]
+		if g != nil && (!same(g, def) || g.Status.State != "" && g.Status.ObservedGeneration != g.Generation) {
+			return true
+		}
+	}
+	return false
+}
+
 // counts are all tasks of the job. Those of a group that says nothing yet wait.
 func (p *plan) counts() lifecycle.Counts {
-	var c lifecycle.Counts
+	c := lifecycle.Counts{Open: v1alpha1.KeptRunning(p.Job.Spec.Type) || p.changing()}
 	for i := range p.Job.Spec.TaskGroups {
 		def := &p.Job.Spec.TaskGroups[i]
 		if g := p.Groups[def.Name]; g != nil && g.Status.State != "" {
 			progress.AddTo(&c, g.Status.TaskCounts)
 			continue
 		}
-		n := total(&def.TaskGroupTemplate)
+		n := p.total(&def.TaskGroupTemplate)
 		c.Total += n
 		if p.state().Stops() {
 			c.AddN(lifecycle.TaskCanceled, n)
@@ -129,7 +161,12 @@ func (p *plan) counts() lifecycle.Counts {
 	return c
 }
 
-func total(g *v1alpha1.TaskGroupTemplate) int {
+// total is the number of tasks of a group that has not counted them itself. One
+// of a system job goes by the robots, of which only it knows.
+func (p *plan) total(g *v1alpha1.TaskGroupTemplate) int {
+	if p.Job.Spec.Type == v1alpha1.JobTypeSystem {
+		return 0
+	}
 	count := 1
 	if g.Count != nil {
 		count = int(*g.Count)

@@ -37,10 +37,23 @@ func world(state string, changes ...func(*World)) World {
 func groups(c v1alpha1.TaskCounts) func(*World) {
 	return func(w *World) {
 		c.TotalTasks = 5
-		for _, name := range []string{"a", "b"} {
-			w.Groups[name] = &v1alpha1.TaskGroup{Status: v1alpha1.TaskGroupStatus{State: "pending", TaskCounts: c}}
+		for i := range w.Job.Spec.TaskGroups {
+			def := &w.Job.Spec.TaskGroups[i]
+			w.Groups[def.Name] = &v1alpha1.TaskGroup{
+				ObjectMeta: metav1.ObjectMeta{Name: "j-" + def.Name, Generation: 1},
+				Spec:       v1alpha1.TaskGroupSpec{TaskGroupTemplate: *def.TaskGroupTemplate.DeepCopy()},
+				Status:     v1alpha1.TaskGroupStatus{State: "pending", TaskCounts: c, ObservedGeneration: 1},
+			}
 		}
 	}
+}
+
+func ofType(kind string) func(*World) { return func(w *World) { w.Job.Spec.Type = kind } }
+
+// grown is a job that wants more of its first group.
+func grown(w *World) {
+	seven := int32(7)
+	w.Job.Spec.TaskGroups[0].Count = &seven
 }
 
 func TestPlan(t *testing.T) {
@@ -70,7 +83,13 @@ func TestPlan(t *testing.T) {
 			in: world("completed", func(w *World) {
 				w.Job.Status.TaskCounts = v1alpha1.TaskCounts{TotalTasks: 5, SucceededTasks: 5}
 			})},
-		{name: "a job of a type that is not run here is left alone", in: world("", func(w *World) { w.Job.Spec.Type = "service" })},
+		{name: "a service whose tasks have all ended goes on", in: world("running", ofType("service"), groups(v1alpha1.TaskCounts{SucceededTasks: 5})), wantState: "running"},
+		{name: "a service of which too many tasks failed has failed", in: world("running", ofType("service"), groups(v1alpha1.TaskCounts{FailedTasks: 5})), wantState: "failed"},
+		{name: "a system job without a robot waits for one", in: world("under-construction", ofType("system"), groups(v1alpha1.TaskCounts{}), nobody), wantState: "pending"},
+		{name: "and is canceled when that is wished", in: world("cancel-requested", ofType("system"), groups(v1alpha1.TaskCounts{}), nobody), wantState: "canceled"},
+		{name: "then it has ended", in: world("canceled", ofType("system"), groups(v1alpha1.TaskCounts{}), nobody)},
+		{name: "a job that grew before its group knows is not completed", in: world("running", groups(v1alpha1.TaskCounts{SucceededTasks: 5}), grown), wantState: "running"},
+		{name: "nor is one whose group has not counted its new tasks yet", in: world("running", groups(v1alpha1.TaskCounts{SucceededTasks: 5}), func(w *World) { w.Groups["a"].Generation = 2 }), wantState: "running"},
 		{name: "a job that is being deleted is left alone", in: world("", func(w *World) { w.Job.DeletionTimestamp = &metav1.Time{Time: noon} })},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -93,6 +112,35 @@ func TestPlan(t *testing.T) {
 				t.Errorf("wake at %s, want after %s", got.WakeAt, c.wantWake)
 			}
 		})
+	}
+}
+
+func nobody(w *World) {
+	for _, g := range w.Groups {
+		g.Status.TaskCounts = v1alpha1.TaskCounts{}
+	}
+}
+
+func TestAGroupFollowsWhatItsJobSays(t *testing.T) {
+	for state, wantUpdate := range map[string]string{
+		"under-construction": "j-a", "pending": "j-a", "running": "j-a", "pause-requested": "j-a", "paused": "j-a",
+		"requeueing": "", "cancel-requested": "", "failed": "",
+	} {
+		got := Plan(noon, DefaultTick, world(state, groups(v1alpha1.TaskCounts{RunningTasks: 5}), grown))
+		var names []string
+		for _, g := range got.Update {
+			names = append(names, g.Name)
+			if *g.Spec.Count != 7 {
+				t.Errorf("%s: %s has %d replicas", state, g.Name, *g.Spec.Count)
+			}
+		}
+		if update := strings.Join(names, " "); update != wantUpdate {
+			t.Errorf("%s: changes %q, want %q", state, update, wantUpdate)
+		}
+	}
+	same := Plan(noon, DefaultTick, world("running", groups(v1alpha1.TaskCounts{RunningTasks: 5})))
+	if len(same.Update) != 0 {
+		t.Errorf("groups that are as the job says are written: %v", same.Why)
 	}
 }
 

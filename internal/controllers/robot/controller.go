@@ -19,6 +19,7 @@ import (
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/controllers/expect"
 	"k8s4r.io/k8s4r/internal/controllers/wake"
+	"k8s4r.io/k8s4r/internal/lifecycle"
 )
 
 // Name of the controller.
@@ -165,6 +166,13 @@ func (c *Controller) apply(ctx context.Context, r *v1alpha1.Robot, steps Steps) 
 	c.held.wrote(client.ObjectKeyFromObject(r), c.Now())
 	if steps.Warning != "" {
 		c.Recorder.Eventf(r, nil, corev1.EventTypeWarning, "IDTaken", "Approve", "%s", steps.Warning)
+	}
+	if steps.Phase != "" {
+		kind := corev1.EventTypeNormal
+		if steps.Phase == lifecycle.RobotOffline {
+			kind = corev1.EventTypeWarning
+		}
+		c.Recorder.Eventf(r, nil, kind, string(steps.Phase), "Follow", "%s", r.Status.Message)
 	}
 	return nil
 }

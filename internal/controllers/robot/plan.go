@@ -75,6 +75,8 @@ type Steps struct {
 	WakeAt time.Time
 	// Warning is for people, as an event. Empty: none.
 	Warning string
+	// Phase that the robot changes to, for people as well. Empty: it does not.
+	Phase lifecycle.RobotPhase
 	// Why has one line for each decision.
 	Why []string
 }
@@ -119,7 +121,9 @@ func (p *plan) step(g lifecycle.RobotSignal, message string) {
 		return
 	}
 	p.out.Why = append(p.out.Why, fmt.Sprintf("%s -> %s: %s", p.phase, to, message))
-	p.phase = to
+	if to != p.phase {
+		p.phase, p.out.Phase = to, to
+	}
 	p.status.Phase, p.status.Message = string(to), message
 }
 

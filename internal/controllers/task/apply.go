@@ -39,8 +39,11 @@ func (c *Controller) apply(ctx context.Context, t *v1alpha1.Task, steps Steps) e
 	if err := c.bind(ctx, t, steps.Rebind); err != nil {
 		return err
 	}
-	if steps.Warning != "" {
+	switch {
+	case steps.Warning != "":
 		c.Recorder.Eventf(t, related(t), corev1.EventTypeWarning, t.Status.Reason, "Run", "%s", steps.Warning)
+	case steps.Note != "":
+		c.Recorder.Eventf(t, related(t), corev1.EventTypeNormal, t.Status.Reason, "Run", "%s", steps.Note)
 	}
 	for _, why := range steps.Why {
 		ctrl.LoggerFrom(ctx).V(1).Info(why)

@@ -73,7 +73,7 @@ func (c *Controller) Add(mgr ctrl.Manager) error {
 		For(&v1alpha1.Task{}).
 		Watches(&v1alpha1.Robot{}, handler.EnqueueRequestsFromMapFunc(c.ofRobot), whenPhaseChanges()).
 		Watches(&v1alpha1.Job{}, c.jobHandler()).
-		Watches(&v1alpha1.TaskGroup{}, handler.EnqueueRequestsFromMapFunc(c.ofGroup), whenBlocklistGrows()).
+		Watches(&v1alpha1.TaskGroup{}, handler.EnqueueRequestsFromMapFunc(c.ofGroup), whenItConcernsTasks()).
 		WatchesRawSource(source.Func(c.listen)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: c.Concurrency}).
 		Complete(c)

@@ -1,7 +1,6 @@
 package task
 
 import (
-	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -11,12 +10,6 @@ import (
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/placement"
 )
-
-// sameOffer tells whether placement sees no difference between the two.
-func sameOffer(a, b placement.Robot) bool {
-	return a.Phase == b.Phase && a.Unschedulable == b.Unschedulable && a.Document == b.Document &&
-		a.Capacity.Equal(b.Capacity) && maps.Equal(a.Labels, b.Labels) && maps.Equal(a.Attrs, b.Attrs) && slices.Equal(a.Drivers, b.Drivers)
-}
 
 // replicaOf names the replica that a Task belongs to.
 func replicaOf(t *v1alpha1.Task) replica {

@@ -208,15 +208,25 @@ func (l *ledger) entryOf(k key, t *v1alpha1.Task) *entry {
 		e = &entry{key: k, replica: replicaOf(t)}
 		l.enter(e)
 	}
-	e.Task = demand.Task(t.Name, &t.Spec.TaskDefinition)
+	l.redefine(e, demand.Task(t.Name, &t.Spec.TaskDefinition), demand.Constraints(t.Spec.Constraints))
 	e.job, e.index = t.Spec.JobName, indexOf(t)
 	e.since, e.pinned = t.CreationTimestamp.Time, pinnedTo(t)
 	e.uid, e.ready, e.killTimeout = t.UID, readyAt(t), killTimeout(t)
 	e.held = stillRunning(t)
-	e.constraints = demand.Constraints(t.Spec.Constraints)
 	e.leaves = t.DeletionTimestamp != nil || t.Status.AskedToStop()
 	e.failed, e.original = t.Status.FailedRobots, l.ghosts[k].robot.Name
 	return e
+}
+
+// redefine takes in what the task is now. One that changed gives back the seat
+// that it was given for what it was: it may not fit there any more, and must
+// give back the room that it took.
+func (l *ledger) redefine(e *entry, now placement.Task, constraints []placement.Constraint) {
+	same := e.Driver == now.Driver && e.Needs.Equal(now.Needs) && (e.uid == "" || slices.Equal(e.constraints, constraints))
+	if !same {
+		l.stand(e)
+	}
+	e.Task, e.constraints = now, constraints
 }
 
 func (l *ledger) enter(e *entry) {
@@ -316,7 +326,7 @@ func (l *ledger) seeRobot(obj *v1alpha1.Robot) {
 	r := l.robot(k)
 	now := demand.Robot(obj)
 	now.Held, now.Groups = r.Held, r.Groups
-	if r.known && sameOffer(r.Robot, now) {
+	if r.known && r.Equal(now.Offer) {
 		return
 	}
 	l.reach(k.Namespace, r.inContact(), now.Phase == lifecycle.RobotOnline)

@@ -357,3 +357,30 @@ func ofGroup(t *v1alpha1.Task, group, name, robot string) *v1alpha1.Task {
 	t.OwnerReferences = []metav1.OwnerReference{{Kind: "TaskGroup", Name: group, Controller: &controls}}
 	return t
 }
+
+// A seat is taken and given back for the same room, whatever the task has
+// become meanwhile: a robot would seem full, or be overbooked, for ever.
+func TestATaskThatIsDefinedAnewGivesItsSeatBack(t *testing.T) {
+	s := NewScheduler(func() time.Time { return noon }, logr.Discard())
+	r := robotIn(lifecycle.RobotOnline)
+	r.Namespace, r.Spec.Capacity = "ns", map[string]resource.Quantity{"cpu": resource.MustParse("4")}
+	s.ledger.seeRobot(r)
+	w := world(lifecycle.TaskPending, byHand)
+	needs := func(cpu string) {
+		q := resource.MustParse(cpu)
+		w.Task.Spec.Resources = &v1alpha1.Resources{CPU: &q}
+		s.ledger.seeTask(w.Task)
+		s.cycle(noon)
+	}
+	for _, c := range []struct{ cpu, wantSeat string }{{"1", "r1"}, {"3", "r1"}, {"5", ""}} {
+		needs(c.cpu)
+		if seat, _ := s.seat(key{Namespace: "ns", Name: "t"}); seat != c.wantSeat {
+			t.Errorf("%s cpus: seat %q", c.cpu, seat)
+		}
+	}
+	needs("2")
+	s.ledger.leave(key{Namespace: "ns", Name: "t"})
+	if held := s.ledger.robot(key{Namespace: "ns", Name: "r1"}).Held; !held.Equal(placement.Room{}) {
+		t.Errorf("the robot still holds %+v", held)
+	}
+}

@@ -255,19 +255,23 @@ func stateOf(o client.Object) lifecycle.JobState {
 	return lifecycle.JobState(o.(*v1alpha1.Job).Status.State)
 }
 
-// ofGroup names the Tasks that a group's new blocklist concerns: those that wait
-// for a robot that is blocked now, and those that failed there.
+// ofGroup names the Tasks that a group's news concern: those that wait for a
+// robot that is blocked now, those that failed there, and those that waited
+// until somebody had looked at the group's change.
 func (c *Controller) ofGroup(ctx context.Context, g client.Object) []reconcile.Request {
 	return c.tasks(ctx, g.GetNamespace(), client.MatchingFields{indexAllOfJob: g.(*v1alpha1.TaskGroup).Spec.JobName})
 }
 
-// whenBlocklistGrows leaves out everything else.
-func whenBlocklistGrows() builder.Predicates {
+// whenItConcernsTasks lets in a blocklist that grows, and a change that was
+// observed.
+func whenItConcernsTasks() builder.Predicates {
 	return builder.WithPredicates(predicate.Funcs{
 		CreateFunc: func(event.CreateEvent) bool { return false },
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			before, after := e.ObjectOld.(*v1alpha1.TaskGroup), e.ObjectNew.(*v1alpha1.TaskGroup)
-			return len(after.Status.BlockedRobots) > len(before.Status.BlockedRobots)
+			seen := before.Status.ObservedGeneration
+			return len(after.Status.BlockedRobots) > len(before.Status.BlockedRobots) ||
+				seen != 0 && seen != after.Status.ObservedGeneration
 		},
 		DeleteFunc: func(event.DeleteEvent) bool { return false },
 	})

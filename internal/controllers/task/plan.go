@@ -71,6 +71,10 @@ type Steps struct {
 	WakeAt time.Time
 	// Warning is for people, as an event. Empty: none.
 	Warning string
+	// Note is for people too, as an event of what is no failure. Not every step has
+	// one: of ten thousand tasks that start and end nobody reads them, and each
+	// costs a write.
+	Note string
 	// Illegal is a signal that the state did not accept.
 	Illegal lifecycle.TaskSignal
 	// Why has one line for each decision.
@@ -183,6 +187,9 @@ func (p *plan) robotPhase() lifecycle.RobotPhase {
 func (p *plan) byUs() bool { return chosenByUs(p.Task) }
 
 func chosenByUs(t *v1alpha1.Task) bool {
+	if staysHere(t) {
+		return false // or a drain would give it another robot, which has its own
+	}
 	owner := metav1.GetControllerOf(t)
 	return owner != nil && owner.Kind == "TaskGroup" || t.Annotations[AnnotationPlacedBy] != ""
 }

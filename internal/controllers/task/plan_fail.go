@@ -28,6 +28,11 @@ func (p *plan) conclude() {
 	switch {
 	case wire.NoFault(reason):
 		p.giveBack(reason)
+	case p.outdated() != "":
+		// The robot may not do for the new definition, whose failure this is not.
+		p.giveBack(p.outdated())
+	case p.robotLost() && p.staysHere():
+		p.awaitRobot()
 	case p.restart():
 	default:
 		p.fail(reason)
@@ -37,7 +42,7 @@ func (p *plan) conclude() {
 // restart runs the task again on its robot, as far as its restartPolicy goes.
 // It tells whether that is what happens, now or later.
 func (p *plan) restart() bool {
-	policy := p.Task.Spec.RestartPolicy
+	policy := restartPolicy(&p.Task.Spec)
 	if policy == nil || policy.Attempts == 0 || p.robotLost() && (p.Robot == nil || p.Capable) {
 		return false
 	}
@@ -106,11 +111,12 @@ func (p *plan) retryAt(at time.Time, because string) bool {
 // one is to try. What the robot said stays the task's message; why it is not
 // tried again is in the condition.
 func (p *plan) fail(reason string) {
-	s := p.status
-	robot := p.lastRobot()
-	if robot != "" && !slices.Contains(s.FailedRobots, robot) {
-		s.FailedRobots = append(s.FailedRobots, robot)
+	if p.staysHere() {
+		p.giveUp(reason, "its restartPolicy allows no further attempt, and it belongs to its robot")
+		return
 	}
+	s := p.status
+	s.FailedRobots = p.failing()
 	delay, more := p.reschedule()
 	switch limit := p.softFailLimit(); {
 	case len(s.FailedRobots) >= limit:
@@ -131,11 +137,17 @@ func (w *World) lastRobot() string { return w.Task.RobotOfAttempt() }
 // failing are the robots that have failed the task, once the attempt that has
 // just exited is judged.
 func (w *World) failing() []string {
-	failed := w.Task.Status.FailedRobots
-	if lifecycle.TaskState(w.Task.Status.State) != lifecycle.TaskExited || slices.Contains(failed, w.lastRobot()) {
+	failed, last := w.Task.Status.FailedRobots, w.lastRobot()
+	if lifecycle.TaskState(w.Task.Status.State) != lifecycle.TaskExited {
 		return failed
 	}
-	return append(slices.Clone(failed), w.lastRobot())
+	if w.ranWell() {
+		failed = nil
+	}
+	if last == "" || slices.Contains(failed, last) {
+		return failed
+	}
+	return append(slices.Clone(failed), last)
 }
 
 // said is the task's message, for a step that has nothing better to say.
@@ -167,10 +179,10 @@ func (p *plan) elsewhere(delay time.Duration) {
 // reschedule is how long the task waits for its next robot, and whether its
 // policy allows one. Without a policy only the number of robots bounds it.
 func (p *plan) reschedule() (delay time.Duration, more bool) {
-	if p.Group == nil || p.Group.Spec.ReschedulePolicy == nil {
+	policy := p.reschedulePolicy()
+	if policy == nil {
 		return 0, true
 	}
-	policy := p.Group.Spec.ReschedulePolicy
 	n := p.failedWithin(policy.Interval.Value())
 	if !policy.Unlimited && n > int(policy.Attempts) {
 		return 0, false

@@ -77,6 +77,7 @@ func (p *plan) giveBack(because string) {
 	if !p.step(lifecycle.TaskReturn, ReasonReturned, "Returned by %s: %s", robot, because) {
 		return
 	}
+	p.out.Note = p.status.Message
 	p.begin()
 	p.mark(v1alpha1.ConditionPlaced, metav1.ConditionFalse, ReasonReturned, p.status.Message)
 }

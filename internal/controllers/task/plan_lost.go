@@ -219,7 +219,7 @@ func (p *plan) originalWins(o *v1alpha1.TaskAttempt) bool {
 	replacement := p.present()
 	switch {
 	case o.FinishedAt != nil:
-		return o.State == string(lifecycle.TaskCompleted)
+		return o.State == string(lifecycle.TaskCompleted) && !v1alpha1.KeptRunning(p.Task.Spec.Type)
 	case p.state != lifecycle.TaskDispatching && p.state != lifecycle.TaskRunning || replacement == nil:
 		return true
 	}
@@ -239,6 +239,7 @@ func (p *plan) reinstate(o *v1alpha1.TaskAttempt) {
 	if !p.step(lifecycle.TaskReinstate, ReasonReinstated, "Robot %s is back, and its attempt %d counts again", o.Robot, o.Attempt) {
 		return
 	}
+	p.out.Note = p.status.Message
 	if replacement != nil && replacement != o {
 		supersede(replacement)
 	}

@@ -32,6 +32,7 @@ func (p *plan) place() {
 	case p.hasLeft():
 		// A crash kept the write back that goes with the state.
 		p.out.Rebind = &Placing{}
+	case p.waitsForGroup():
 	case p.hopeless():
 		p.giveUp(ReasonNoCapableRobot, "every robot that could take it has failed it, or is blocked for its group")
 	case p.heldBack() != "":
@@ -89,10 +90,7 @@ func or(a, b string) string {
 
 // refusal is why the Task is not placed. Empty: nothing is known against it.
 func (w *World) refusal() string {
-	if why := w.heldBack(); why != "" {
-		return why
-	}
-	return w.Refusal
+	return or(w.heldBack(), or(w.outdated(), w.Refusal))
 }
 
 // dispatch opens the next attempt on the robot.
@@ -160,8 +158,11 @@ func (p *plan) explain() {
 		return
 	}
 	reason := "NoRobotFits"
-	if p.heldBack() != "" {
+	switch {
+	case p.heldBack() != "":
 		reason = "NoJob"
+	case p.outdated() != "":
+		reason = ReasonOutdated
 	}
 	p.mark(v1alpha1.ConditionPlaced, metav1.ConditionFalse, reason, p.refusal())
 }

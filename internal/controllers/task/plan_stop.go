@@ -75,6 +75,9 @@ func (p *plan) askToStop(reason, because string, online bool) {
 	}
 	p.status.Reason, p.status.Message = reason, reason+": "+because
 	p.out.Why = append(p.out.Why, "ask the robot to stop: "+because)
+	if reason == v1alpha1.ReasonEvicting {
+		p.out.Note = because
+	}
 	// Or the wait would count from an earlier stop, and be over at once.
 	meta.RemoveStatusCondition(&p.status.Conditions, ConditionStopping)
 	is := metav1.ConditionFalse

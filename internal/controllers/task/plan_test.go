@@ -155,6 +155,44 @@ func requeueing(r v1alpha1.RequeueStatus) func(*World) {
 	}
 }
 
+// ofType is a task of a job of this type.
+func ofType(kind string) func(*World) { return func(w *World) { w.Task.Spec.Type = kind } }
+
+// ran is an attempt that took so long.
+func ran(d time.Duration) func(*World) {
+	return func(w *World) {
+		a := &w.Task.Status.Attempts[0]
+		start, end := metav1.NewMicroTime(noon.Add(-d)), metav1.NewMicroTime(noon)
+		a.StartedAt, a.FinishedAt = &start, &end
+	}
+}
+
+// used restarts on its robot, the first of them so long ago.
+func used(n int32, ago time.Duration) func(*World) {
+	return func(w *World) {
+		w.Task.Status.Restarts = &v1alpha1.Restarts{Robot: "r1", Count: n, Since: metav1.NewMicroTime(noon.Add(-ago))}
+	}
+}
+
+// inGroup is a group of so many replicas that asks for this revision of the task.
+func inGroup(count int32, revision string) func(*World) {
+	return func(w *World) {
+		w.Group = &v1alpha1.TaskGroup{ObjectMeta: metav1.ObjectMeta{Name: "g", Generation: 2}}
+		w.Group.Spec.Count = &count
+		w.Group.Status.ObservedGeneration, w.Group.Status.Revisions = 2, map[string]string{"t": revision}
+	}
+}
+
+// changing is a group that was changed since its status was written.
+func changing(w *World) { w.Group.Generation++ }
+
+// ofReplica is a task of this replica and revision.
+func ofReplica(index, revision string) func(*World) {
+	return func(w *World) {
+		w.Task.Labels = map[string]string{v1alpha1.LabelTaskIndex: index, v1alpha1.LabelRevision: revision}
+	}
+}
+
 // followed is a group that has followed requeues up to a generation.
 func followed(generation int64) func(*World) {
 	return func(w *World) {
@@ -306,6 +344,45 @@ func TestPlan(t *testing.T) {
 		{name: "a job that pauses restarts nothing", in: world(exited, reason(wire.ReasonExited), restarts(2, 0, 0), inJob(lifecycle.JobPauseRequested)),
 			wantState: pending, wantReason: ReasonReturned, wantTo: &Placing{}},
 		{name: "a lost robot that alone could take the task is waited for", in: world(exited, reason(wire.ReasonExited), restarts(2, 0, 0), phase(lifecycle.RobotOffline))},
+
+		{name: "a service without a policy of its own is run again after a while", in: world(exited, reason(wire.ReasonExited), ofType("service")),
+			wantState: exited, wantReason: wire.ReasonExited, wantWake: 15 * time.Second},
+		{name: "and then goes on", in: world(exited, reason(wire.ReasonExited), ofType("service"), retry(0)), wantState: dispatching},
+		{name: "the third end within half an hour hands it on", in: world(exited, reason(wire.ReasonExited), ofType("service"), used(2, 29*time.Minute), capable),
+			wantState: soft, wantReason: ReasonRescheduled, wantTo: &Placing{}},
+		{name: "later it has its restarts again", in: world(exited, reason(wire.ReasonExited), ofType("service"), used(2, 30*time.Minute)),
+			wantState: exited, wantReason: wire.ReasonExited, wantWake: 15 * time.Second},
+		{name: "a service with a policy of its own goes by that", in: world(exited, reason(wire.ReasonExited), ofType("service"), restarts(5, 4, 0)), wantState: dispatching},
+		{name: "a service that failed on three robots in a row has failed", in: world(exited, reason(wire.ReasonExited), ofType("service"), used(2, time.Minute), failedOn("r8", "r9"), ran(time.Minute), capable),
+			wantState: lifecycle.TaskFailed, wantReason: wire.ReasonExited},
+		{name: "a service that ran well for an hour has not", in: world(exited, reason(wire.ReasonExited), ofType("service"), used(2, time.Minute), failedOn("r8", "r9"), ran(time.Hour), capable),
+			wantState: soft, wantReason: ReasonRescheduled, wantTo: &Placing{}},
+		{name: "what well means its policy may say", in: world(exited, reason(wire.ReasonExited), ofType("service"), used(2, time.Minute), failedOn("r8", "r9"), ran(time.Minute), capable,
+			reschedule(v1alpha1.ReschedulePolicy{Attempts: 1, Interval: v1alpha1.NewDuration(time.Minute)})),
+			wantState: soft, wantReason: ReasonRescheduled, wantTo: &Placing{}},
+		{name: "a batch task that ran for an hour has its failures all the same", in: world(exited, reason(wire.ReasonExited), failedOn("r8", "r9"), ran(time.Hour), capable),
+			wantState: lifecycle.TaskFailed, wantReason: wire.ReasonExited},
+		{name: "a system task waits for its next interval", in: world(exited, reason(wire.ReasonExited), ofType("system"), used(2, 10*time.Minute), capable),
+			wantState: exited, wantReason: wire.ReasonExited, wantWake: 20 * time.Minute},
+		{name: "a system task is never handed on", in: world(exited, reason(wire.ReasonExited), ofType("system"), restarts(1, 1, 0), capable),
+			wantState: lifecycle.TaskFailed, wantReason: wire.ReasonExited},
+		{name: "a system task waits for its robot that is lost", in: world(exited, reason(wire.ReasonExited), ofType("system"), phase(lifecycle.RobotOffline), capable)},
+		{name: "also for one that is gone", in: world(exited, reason(wire.ReasonExited), ofType("system"), robotGone, capable)},
+		{name: "and goes back when its job pauses meanwhile", in: world(exited, reason(wire.ReasonExited), ofType("system"), phase(lifecycle.RobotOffline), inJob(lifecycle.JobPauseRequested)),
+			wantState: pending, wantReason: ReasonReturned},
+		{name: "a system task whose robot refuses it is not unbound", in: world(pending, ofType("system"), target("r1"), refused("no")), wantState: pending},
+		{name: "a system task that is evicted stays its robot's", in: world(exited, reason(wire.ReasonStopped), ofType("system"), evict),
+			wantState: pending, wantReason: ReasonReturned},
+
+		{name: "a task of the present definition is dispatched", in: world(pending, target("r1"), seat, inGroup(1, "new"), ofReplica("0", "new")), wantState: dispatching},
+		{name: "a task of an older definition is not, and says so", in: world(pending, target("r1"), seat, inGroup(1, "new"), ofReplica("0", "old"), tells), wantState: pending},
+		{name: "nor is a replica that is not wanted any more", in: world(pending, target("r1"), seat, inGroup(2, "new"), ofReplica("2", "new"), tells), wantState: pending},
+		{name: "of a system job every replica is wanted whose robot matches", in: world(pending, ofType("system"), target("r1"), seat, inGroup(1, "new"), ofReplica("2", "new")), wantState: dispatching},
+		{name: "while nobody has looked at a group's change its tasks wait", in: world(pending, target("r1"), seat, inGroup(1, "new"), ofReplica("0", "new"), changing), wantWake: retell},
+		{name: "an older definition that no robot could take has not failed: the new one may do", in: world(pending, failedOn("r1"), inGroup(1, "new"), ofReplica("0", "old"), tells), wantState: pending},
+		{name: "an older definition is not restarted", in: world(exited, reason(wire.ReasonExited), restarts(2, 0, 0), inGroup(1, "new"), ofReplica("0", "old")),
+			wantState: pending, wantReason: ReasonReturned, wantTo: &Placing{}},
+		{name: "what runs in an older definition is left alone", in: world(running, inGroup(1, "new"), ofReplica("0", "old"))},
 
 		{name: "a job that pauses holds what waits", in: world(pending, seat, inJob(lifecycle.JobPauseRequested)), wantState: lifecycle.TaskPaused, wantReason: ReasonPaused},
 		{name: "a paused job holds what failed softly", in: world(soft, inJob(lifecycle.JobPaused)), wantState: lifecycle.TaskPaused, wantReason: ReasonPaused},

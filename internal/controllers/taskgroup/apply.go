@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -19,8 +20,8 @@ import (
 	"k8s4r.io/k8s4r/internal/placement"
 )
 
-// apply creates Tasks and writes the status; the two do not depend on each
-// other. It tells whether to look again at once.
+// apply creates, changes and deletes Tasks and writes the status; none depends on
+// the others. It tells whether to look again at once.
 func (c *Controller) apply(ctx context.Context, w *World, steps Steps) (again bool, err error) {
 	for _, why := range steps.Why {
 		ctrl.LoggerFrom(ctx).V(1).Info(why)
@@ -33,7 +34,7 @@ func (c *Controller) apply(ctx context.Context, w *World, steps Steps) (again bo
 		c.deny(w.Group, message)
 		again, created = true, nil // the status says it, and when to try again
 	}
-	return again, errors.Join(created, c.writeStatus(ctx, w.Group, steps))
+	return again, errors.Join(created, c.change(ctx, w, steps), c.writeStatus(ctx, w.Group, steps))
 }
 
 func (c *Controller) writeStatus(ctx context.Context, g *v1alpha1.TaskGroup, steps Steps) error {
@@ -62,6 +63,10 @@ func (c *Controller) tell(g *v1alpha1.TaskGroup, steps Steps) {
 		}
 		c.Recorder.Eventf(g, nil, kind, progress.Word(change.To), "Run", "%s", change.Why)
 	}
+	if steps.Rollover != "" {
+		rolled := meta.FindStatusCondition(g.Status.Conditions, v1alpha1.ConditionRolledOver)
+		c.Recorder.Eventf(g, nil, corev1.EventTypeNormal, steps.Rollover, "Update", "%s", rolled.Message)
+	}
 	for _, robot := range steps.Blocked {
 		c.Recorder.Eventf(g, nil, corev1.EventTypeWarning, ReasonRobotBlocked, "Run", "robot %s failed too many tasks of the group and gets no more of them", robot)
 	}
@@ -69,7 +74,7 @@ func (c *Controller) tell(g *v1alpha1.TaskGroup, steps Steps) {
 
 // grow asks for robots and creates Tasks.
 func (c *Controller) grow(ctx context.Context, w *World, steps Steps) (again bool, err error) {
-	if err := c.create(ctx, w.Group, c.rest(w.Group, steps.Complete)); err != nil {
+	if err := c.create(ctx, w.Group, c.rest(w.mould(), steps.Complete)); err != nil {
 		return false, err
 	}
 	if len(steps.Ask) == 0 {
@@ -88,7 +93,7 @@ func (c *Controller) grow(ctx context.Context, w *World, steps Steps) (again boo
 	if err != nil {
 		return false, fmt.Errorf("find robots: %w", err)
 	}
-	tasks, bound, left := chosen(g, steps.Ask, asked, seats, steps.Idle)
+	tasks, bound, left := w.mould().chosen(steps.Ask, asked, seats, steps.Idle)
 	c.tally.with(g.UID, func(m *members) { m.note(c.Now(), bound, left, news) })
 	if err := c.create(ctx, g, tasks); err != nil {
 		return false, err
@@ -100,11 +105,12 @@ func (c *Controller) grow(ctx context.Context, w *World, steps Steps) (again boo
 }
 
 // rest are the Tasks that replicas lack.
-func (c *Controller) rest(g *v1alpha1.TaskGroup, replicas []Replica) (tasks []*v1alpha1.Task) {
-	c.tally.with(g.UID, func(m *members) {
+func (c *Controller) rest(in mould, replicas []Replica) (tasks []*v1alpha1.Task) {
+	c.tally.with(in.group.UID, func(m *members) {
 		for _, r := range replicas {
 			for _, def := range r.Tasks {
-				tasks = append(tasks, newTask(g, taskName(g, r.Index, def.Name, m.taken), r.Index, def, placement.Robot{}))
+				name := taskName(in.group, r.Index, def.Name, m.taken)
+				tasks = append(tasks, in.task(name, r.Index, def, placement.Robot{Name: r.Robot}))
 			}
 		}
 	})

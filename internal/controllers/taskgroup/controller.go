@@ -2,6 +2,7 @@ package taskgroup
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -52,20 +53,21 @@ type Controller struct {
 
 	expect *expect.Set
 	tally  *tally
+	robots *robotNews
 }
 
-// indexJob is the field by which the cache finds the groups of a job.
-const indexJob = "spec.jobName"
+// The fields by which the cache finds the groups of a job, and jobs of a type.
+const (
+	indexJob  = "spec.jobName"
+	indexType = "spec.type"
+)
 
 // Add starts the controller with the manager.
 func (c *Controller) Add(mgr ctrl.Manager) error {
 	c.Config = c.WithDefaults()
 	c.expect = expect.New(c.Now, mgr.GetLogger().WithName(Name))
-	c.tally = newTally()
-	err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.TaskGroup{}, indexJob, func(o client.Object) []string {
-		return []string{o.(*v1alpha1.TaskGroup).Spec.JobName}
-	})
-	if err != nil {
+	c.tally, c.robots = newTally(), newRobotNews()
+	if err := index(mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
 	return ctrl.NewControllerManagedBy(mgr).
@@ -73,9 +75,21 @@ func (c *Controller) Add(mgr ctrl.Manager) error {
 		For(&v1alpha1.TaskGroup{}).
 		Watches(&v1alpha1.Task{}, c.taskHandler()).
 		Watches(&v1alpha1.Job{}, handler.EnqueueRequestsFromMapFunc(c.ofJob), whenStateChanges()).
+		Watches(&v1alpha1.Robot{}, c.robotHandler()).
 		WatchesRawSource(source.Func(c.listen)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: c.Concurrency}).
 		Complete(c)
+}
+
+func index(fields client.FieldIndexer) error {
+	return errors.Join(
+		fields.IndexField(context.Background(), &v1alpha1.TaskGroup{}, indexJob, func(o client.Object) []string {
+			return []string{o.(*v1alpha1.TaskGroup).Spec.JobName}
+		}),
+		fields.IndexField(context.Background(), &v1alpha1.Job{}, indexType, func(o client.Object) []string {
+			return []string{o.(*v1alpha1.Job).Spec.Type}
+		}),
+	)
 }
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -99,7 +113,7 @@ func (c *Controller) taskHandler() handler.EventHandler {
 	see := func(o client.Object, q queue) {
 		t := o.(*v1alpha1.Task)
 		if owner := groupOf(t); owner != nil {
-			c.tally.with(owner.UID, func(m *members) { m.see(t) })
+			c.tally.with(owner.UID, func(m *members) { m.see(c.Now(), t) })
 			c.expect.Created(owner.UID, t.Name)
 			q.Add(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: t.Namespace, Name: owner.Name}})
 		}

@@ -49,9 +49,26 @@ func demands(g *v1alpha1.TaskGroup, j *v1alpha1.Job, replicas []Replica, taken m
 	return out
 }
 
+// mould is what the Tasks of a group are made in.
+type mould struct {
+	group     *v1alpha1.TaskGroup
+	kind      string            // of the job; empty: batch
+	revisions map[string]string // by task
+}
+
+// mould for the group's present definition. That a task is of a batch job is not
+// written: most are, and every byte of a Task is stored thousands of times.
+func (w *World) mould() mould {
+	m := mould{group: w.Group, revisions: w.Revisions}
+	if w.kept() {
+		m.kind = w.Job.Spec.Type
+	}
+	return m
+}
+
 // chosen are the Tasks to create: of replicas that have a robot, and of as
 // many others as may wait without.
-func chosen(g *v1alpha1.TaskGroup, replicas []Replica, asked []placement.Demand, seats map[string]placement.Robot, idle int) (tasks []*v1alpha1.Task, bound, left int) {
+func (m mould) chosen(replicas []Replica, asked []placement.Demand, seats map[string]placement.Robot, idle int) (tasks []*v1alpha1.Task, bound, left int) {
 	for i, r := range replicas {
 		robot, ok := seats[asked[i].Name()]
 		switch {
@@ -64,19 +81,21 @@ func chosen(g *v1alpha1.TaskGroup, replicas []Replica, asked []placement.Demand,
 			continue
 		}
 		for n, def := range r.Tasks {
-			tasks = append(tasks, newTask(g, asked[i].Tasks[n].Name, r.Index, def, robot))
+			tasks = append(tasks, m.task(asked[i].Tasks[n].Name, r.Index, def, robot))
 		}
 	}
 	return tasks, bound, left
 }
 
-// indexOf is the replica that newTask made t for.
+// indexOf is the replica that mould.task made t for.
 func indexOf(t *v1alpha1.Task) int {
-	n, _ := strconv.Atoi(t.Labels[v1alpha1.LabelTaskIndex]) // newTask wrote a number
+	n, _ := strconv.Atoi(t.Labels[v1alpha1.LabelTaskIndex]) // it wrote a number
 	return n
 }
 
-func newTask(g *v1alpha1.TaskGroup, name string, index int, def *v1alpha1.TaskDefinition, robot placement.Robot) *v1alpha1.Task {
+// task is a new Task.
+func (m mould) task(name string, index int, def *v1alpha1.TaskDefinition, robot placement.Robot) *v1alpha1.Task {
+	g := m.group
 	t := &v1alpha1.Task{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: g.Namespace,
@@ -89,18 +108,26 @@ func newTask(g *v1alpha1.TaskGroup, name string, index int, def *v1alpha1.TaskDe
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(g, v1alpha1.GroupVersion.WithKind(kind))},
 		},
 		Spec: v1alpha1.TaskSpec{
-			JobName:        g.Spec.JobName,
-			TaskGroupName:  g.Name,
-			TaskDefinition: *def.DeepCopy(),
-			TargetRobot:    robot.Name,
-			RestartPolicy:  g.Spec.RestartPolicy.DeepCopy(),
+			JobName:       g.Spec.JobName,
+			TaskGroupName: g.Name,
+			Type:          m.kind,
+			TargetRobot:   robot.Name,
 		},
 	}
-	for _, c := range g.Spec.Constraints {
-		t.Spec.Constraints = append(t.Spec.Constraints, *c.DeepCopy())
-	}
+	m.shape(t, def)
 	if robot.Offer != nil && robot.Document {
 		t.Finalizers = []string{v1alpha1.FinalizerRobotTold}
 	}
 	return t
+}
+
+// shape gives a Task the present definition.
+func (m mould) shape(t *v1alpha1.Task, def *v1alpha1.TaskDefinition) {
+	t.Labels[v1alpha1.LabelRevision] = m.revisions[def.Name]
+	t.Spec.TaskDefinition = *def.DeepCopy()
+	t.Spec.RestartPolicy = m.group.Spec.RestartPolicy.DeepCopy()
+	t.Spec.Constraints = nil
+	for _, c := range m.group.Spec.Constraints {
+		t.Spec.Constraints = append(t.Spec.Constraints, *c.DeepCopy())
+	}
 }

@@ -1,6 +1,7 @@
 package taskgroup
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/controllers/demand"
 	"k8s4r.io/k8s4r/internal/controllers/progress"
+	"k8s4r.io/k8s4r/internal/controllers/revision"
 )
 
 // observe reads what a decision about the group depends on. It returns nil
@@ -34,6 +36,9 @@ func (c *Controller) observe(ctx context.Context, k types.NamespacedName) (*Worl
 	c.tally.know(k, g.UID)
 	w := &World{Group: &g}
 	if w.Job, err = c.job(ctx, &g); err != nil {
+		return nil, err
+	}
+	if w.Fleet, err = c.fleet(ctx, &g, w.Job); err != nil {
 		return nil, err
 	}
 	creating := c.expect.Creating(g.UID)
@@ -62,7 +67,11 @@ func (c *Controller) job(ctx context.Context, g *v1alpha1.TaskGroup) (*v1alpha1.
 // describe puts into w what the tally knows.
 func (m *members) describe(w *World, creating map[string]bool) {
 	g := w.Group
-	w.Tasks, w.Idle, w.Next = m.counts(), m.idle, m.next
+	m.define(g)
+	w.Tasks, w.Idle, w.Next, w.Revisions = m.counts(), m.idle, m.next, m.wanted
+	if w.system() || m.stale > 0 || m.next > demand.Count(g) || rolling(g) {
+		w.Members = m.closer(demand.Count(g), w.system())
+	}
 	for name := range creating {
 		if _, seen := m.cells[name]; !seen {
 			w.Creating++
@@ -83,14 +92,41 @@ func (m *members) describe(w *World, creating map[string]bool) {
 	w.LastBound, w.LastStatus = m.lastBound, m.lastStatus
 	w.Refused = m.askedAt == m.news+1
 	w.Denied, w.RetryAt = m.denial.message, m.denial.retry
-	if m.tooLarge == nil {
-		s := tooLarge(g)
-		m.tooLarge = &s
+	w.TooLarge = m.tooLarge
+	top := min(m.next, demand.Count(g))
+	if m.next > top || len(m.slots)+w.Creating < top*len(g.Spec.Tasks) {
+		w.Gaps = m.gaps(g, top, creating)
 	}
-	w.TooLarge = *m.tooLarge
-	if len(m.slots)+w.Creating < m.next*len(g.Spec.Tasks) {
-		w.Gaps = m.gaps(g, creating)
+}
+
+// define takes in what the group asks for, once for each time that it changes.
+// What was said against the old definition counts no more.
+func (m *members) define(g *v1alpha1.TaskGroup) {
+	if m.wanted != nil && m.generation == g.Generation {
+		return
 	}
+	m.generation, m.wanted, m.tooLarge = g.Generation, revision.Wanted(&g.Spec.TaskGroupTemplate), tooLarge(g)
+	m.batch, m.askedAt, m.denial = 1, 0, denial{}
+	for name, c := range m.cells {
+		m.add(c, -1)
+		c.outdated = m.isOutdated(&c)
+		m.cells[name] = c
+		m.add(c, 1)
+	}
+}
+
+// closer are the Tasks that need a closer look (World.Members).
+func (m *members) closer(count int, all bool) []Member {
+	var out []Member
+	for name, c := range m.cells {
+		if all || c.stale() || c.slot.index >= count || c.evict > 0 {
+			out = append(out, c.member(name))
+		}
+	}
+	slices.SortFunc(out, func(a, b Member) int {
+		return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.Name, b.Name))
+	})
+	return out
 }
 
 // defaultBlocklistAfter is the number of tasks of a group that a robot must fail
@@ -104,10 +140,10 @@ func blocklistAfter(j *v1alpha1.Job) int {
 	return defaultBlocklistAfter
 }
 
-// gaps are replicas that were begun and lack tasks, at most maxAsk of them.
-func (m *members) gaps(g *v1alpha1.TaskGroup, creating map[string]bool) []Replica {
+// gaps are replicas below top that lack tasks, at most maxAsk of them.
+func (m *members) gaps(g *v1alpha1.TaskGroup, top int, creating map[string]bool) []Replica {
 	var out []Replica
-	for i := 0; i < m.next && len(out) < maxAsk; i++ {
+	for i := 0; i < top && len(out) < maxAsk; i++ {
 		r := Replica{Index: i}
 		for _, def := range definitions(g) {
 			if m.slots[slot{i, def.Name}] == 0 && !creating[taskName(g, i, def.Name, m.taken)] {
@@ -145,10 +181,11 @@ func (c *Controller) ofJob(ctx context.Context, j client.Object) []reconcile.Req
 	return out
 }
 
-// whenStateChanges leaves out counts.
+// whenStateChanges leaves out counts. What a job's spec says of robots may matter
+// too.
 func whenStateChanges() builder.Predicates {
 	return builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld.(*v1alpha1.Job), e.ObjectNew.(*v1alpha1.Job)
-		return before.Status.State != after.Status.State || before.Spec.DesiredState != after.Spec.DesiredState
+		return before.Status.State != after.Status.State || before.Generation != after.Generation
 	}})
 }

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/controllers/demand"
 	"k8s4r.io/k8s4r/internal/controllers/expect"
 	"k8s4r.io/k8s4r/internal/controllers/progress"
 	"k8s4r.io/k8s4r/internal/lifecycle"
@@ -82,12 +83,53 @@ type World struct {
 	LastStatus time.Time
 	// TooLarge is a sentence about a task that no message can carry.
 	TooLarge string
+	// Revisions are what the group's Tasks are to be, by the name of the task.
+	Revisions map[string]string
+	// Members are the Tasks that need a closer look, in the order of their
+	// replicas. Of a system job all do. Else they are those of an older definition
+	// that have not ended, those that were ever made to leave their robot, and
+	// those of replicas that are not wanted any more.
+	Members []Member
+	// Fleet are the robots that match a system job, by name. Nil: it is none.
+	Fleet map[string]Fit
+}
+
+// Member is one Task of the group.
+type Member struct {
+	Name string
+	// Task by its name in the group.
+	Task string
+	// Index of its replica.
+	Index int
+	State lifecycle.TaskState
+	// Robot that it is bound to. Empty: none.
+	Robot string
+	// Attempt that counts.
+	Attempt int32
+	// Evict is the last attempt that was to leave its robot. 0: none.
+	Evict int32
+	// Original is an attempt on a lost robot that may count again. 0: none.
+	Original int32
+	// Outdated tells that it is of an older definition.
+	Outdated bool
+	// Since is when the attempt was first seen to run. Zero: it does not run.
+	Since time.Time
 }
 
 // Replica is what is missing of one replica.
 type Replica struct {
 	Index int
 	Tasks []*v1alpha1.TaskDefinition
+	// Robot that it belongs to. Empty: any.
+	Robot string
+}
+
+// Revision gives a Task the present definition.
+type Revision struct {
+	Name string
+	// Forget that it was ever made to leave its robot: that was for another
+	// rollover, which has ended.
+	Forget bool
 }
 
 // Steps is what to do, and when to look again.
@@ -95,12 +137,22 @@ type Steps struct {
 	// Ask for robots for these, and create those that get one.
 	Ask []Replica
 	// Complete are replicas that were begun and lack tasks. Those are created
-	// without a robot, because only the scheduler knows where the rest is.
+	// without a robot, because only the scheduler knows where the rest is. Those of
+	// a system job are created on their robot.
 	Complete []Replica
 	// Idle is how many of those that get none are created all the same.
 	Idle int
 	// Withdraw takes back what was asked for.
 	Withdraw bool
+	// Revise are Tasks that are given the present definition.
+	Revise []Revision
+	// Evict are the Tasks that are to leave their robots.
+	Evict []Member
+	// Delete are the names of Tasks that are not wanted any more.
+	Delete []string
+	// Rollover is the reason of an event: the rollover has begun, or has ended.
+	// Empty: neither.
+	Rollover string
 	// Status to write. Nil: as it is.
 	Status *v1alpha1.TaskGroupStatus
 	// WakeAt is when to look again. Zero: a watch will wake us.
@@ -124,7 +176,10 @@ func Plan(now time.Time, c Config, w World) Steps {
 		// Of a Task that was deleted while the watch was cut off no word comes.
 		p.wake(now.Add(expect.Lifetime))
 	}
+	p.divide()
 	p.grow()
+	p.leave()
+	p.roll()
 	p.account()
 	return p.out
 }
@@ -135,15 +190,32 @@ type plan struct {
 	Config
 	now time.Time
 	out Steps
+	// staying and leaving are the Members.
+	staying, leaving []Member
+	// seats are the replicas of a system job, by robot.
+	seats    map[string]int
+	rollover rollover
 }
 
-// over tells whether the group has ended and so have its tasks. One that was put
-// back all the same, or is about to be, opens it again: if nobody looked, it
-// would not be counted, and its job would end without it.
+// over tells whether the group has ended and so have its tasks, and nothing is
+// left to be done about it. One that was put back all the same, or is about to be,
+// opens it again: if nobody looked, it would not be counted, and its job would end
+// without it. A system job keeps its last word: robots come and go after it.
 func (p *plan) over() bool {
-	return p.Group.Status.CompletedAt != nil && p.requeue() == nil &&
+	s := p.Group.Status
+	left := !p.system() && slices.ContainsFunc(p.Members, func(m Member) bool { return m.Index >= p.count() })
+	return s.CompletedAt != nil && p.requeue() == nil && !p.changed() && !left &&
 		p.Tasks.Terminal() == p.Tasks.Total && p.Excused == 0
 }
+
+// changed tells whether this is the first look at what the group asks for now.
+func (p *plan) changed() bool { return p.Group.Status.ObservedGeneration != p.Group.Generation }
+
+// system tells whether the group has a replica on each robot that matches.
+func (w *World) system() bool { return w.Job != nil && w.Job.Spec.Type == v1alpha1.JobTypeSystem }
+
+// kept tells whether its tasks are kept running.
+func (w *World) kept() bool { return w.Job != nil && v1alpha1.KeptRunning(w.Job.Spec.Type) }
 
 func (p *plan) wake(at time.Time) {
 	if p.out.WakeAt.IsZero() || at.Before(p.out.WakeAt) {
@@ -157,10 +229,10 @@ func (w *World) jobStarts() bool { return lifecycle.JobState(w.Job.Status.State)
 
 // count is the number of replicas.
 func (p *plan) count() int {
-	if c := p.Group.Spec.Count; c != nil {
-		return int(*c)
+	if p.system() {
+		return p.covered()
 	}
-	return 1
+	return demand.Count(p.Group)
 }
 
 // end is the index after the last replica that may be created.
@@ -183,6 +255,13 @@ func (p *plan) grow() {
 	if p.now.Before(p.RetryAt) {
 		p.wake(p.RetryAt)
 		return
+	}
+	if p.system() {
+		p.cover()
+		return
+	}
+	if p.changed() && p.Group.Status.ObservedGeneration != 0 {
+		p.out.Withdraw = true // what it asked for it is no more
 	}
 	var want []Replica
 	for _, r := range p.missing() {
@@ -210,8 +289,10 @@ func (p *plan) missing() []Replica {
 	if live == 0 {
 		room = max(room, 1) // a replica larger than the window goes alone
 	}
-	if p.Group.Spec.Gang {
-		room = maxAsk // asked for in parts it would never find robots
+	if p.Group.Spec.Gang || p.kept() {
+		// A gang that is asked for in parts would never find robots, and what is
+		// kept running never makes room for the rest.
+		room = maxAsk
 	}
 	room = min(room, maxAsk)
 	want := p.Gaps[:min(room, len(p.Gaps))]
@@ -250,14 +331,17 @@ func (p *plan) lookAhead(missing int) int {
 // may be canceled for good. One that is being created may yet run, so nothing
 // has become of it.
 func (p *plan) counts(canceledFrom *int32) lifecycle.Counts {
-	c := lifecycle.Counts{Total: p.total()}
+	c := lifecycle.Counts{Total: p.total(), Open: p.kept()}
 	for state, n := range p.Tasks.In {
 		c.AddN(state, n)
+	}
+	for _, m := range p.leaving {
+		c.AddN(m.State, -1)
 	}
 	if p.Excused > 0 {
 		c.AddN(lifecycle.TaskFailed, -p.Excused)
 	}
-	absent := max(c.Total-p.Tasks.Total-p.Creating, 0)
+	absent := max(c.Total-(p.Tasks.Total-len(p.leaving))-p.Creating, 0)
 	switch {
 	case p.TooLarge != "":
 		c.AddN(lifecycle.TaskFailed, absent)
@@ -272,27 +356,23 @@ func (p *plan) counts(canceledFrom *int32) lifecycle.Counts {
 
 // account decides what the status says, and whether it is worth a write now.
 func (p *plan) account() {
-	if p.Tasks.Total == 0 && len(p.out.Ask) > 0 && p.Denied == "" {
+	if p.Tasks.Total == 0 && len(p.out.Ask)+len(p.out.Complete) > 0 && p.Denied == "" {
 		return // what is about to be created will show, and then there is more to say
 	}
 	s := p.Group.Status.DeepCopy()
 	s.CanceledFrom = p.canceledFrom()
 	counts := p.counts(s.CanceledFrom)
 	s.TaskCounts = progress.Write(counts)
-	s.CreatedReplicas = max(s.CreatedReplicas, int32(p.Next))
-	s.ObservedGeneration = p.Group.Generation
-	changed := p.block(s)
+	s.CreatedReplicas = p.created()
+	changed := p.changed()
+	s.ObservedGeneration, s.Revisions = p.Group.Generation, p.Revisions
+	changed = p.report(s) || changed
+	changed = p.block(s) || changed
 	changed = p.putBack(s, counts) || changed
 	changed = p.reopen(s, counts) || changed
 	changed = p.advance(s, counts) || changed
 	changed = p.complain(s) || changed
-	at := metav1.NewMicroTime(p.now)
-	if s.StartedAt == nil && progress.Started(counts) {
-		s.StartedAt = &at
-	}
-	if s.CompletedAt == nil && progress.Ended(lifecycle.JobState(s.State), counts) {
-		s.CompletedAt, changed = &at, true
-	}
+	changed = p.date(s, counts) || changed
 	if equality.Semantic.DeepEqual(*s, p.Group.Status) {
 		return
 	}
@@ -303,17 +383,44 @@ func (p *plan) account() {
 	p.out.Status = s
 }
 
-// deniedIs begins the description of a group that may not create its Tasks.
-const deniedIs = "Cannot create tasks: "
+// date dates the start and the end of the group, and tells whether it has ended.
+func (p *plan) date(s *v1alpha1.TaskGroupStatus, counts lifecycle.Counts) (ended bool) {
+	at := metav1.NewMicroTime(p.now)
+	if s.StartedAt == nil && progress.Started(counts) {
+		s.StartedAt = &at
+	}
+	if s.CompletedAt != nil || !progress.Ended(lifecycle.JobState(s.State), counts) {
+		return false
+	}
+	s.CompletedAt = &at
+	return true
+}
+
+// created is how many replicas exist or existed.
+func (p *plan) created() int32 {
+	if p.system() {
+		return int32(len(p.seats))
+	}
+	return min(max(p.Group.Status.CreatedReplicas, int32(p.Next)), int32(p.count()))
+}
+
+// What the description of a group begins with that may not create its Tasks, or
+// cannot change them.
+const (
+	deniedIs   = "Cannot create tasks: "
+	tooLargeIs = "Cannot change its tasks: "
+)
 
 // complain says in the description that Tasks are denied, while they are, and
 // tells whether that is news.
 func (p *plan) complain(s *v1alpha1.TaskGroupStatus) bool {
-	said := strings.HasPrefix(s.StatusDescription, deniedIs)
+	said := strings.HasPrefix(s.StatusDescription, deniedIs) || strings.HasPrefix(s.StatusDescription, tooLargeIs)
 	switch {
 	case lifecycle.JobState(s.State).Terminal():
 	case p.Denied != "":
 		s.StatusDescription = deniedIs + p.Denied
+	case p.TooLarge != "":
+		s.StatusDescription = tooLargeIs + p.TooLarge
 	case said:
 		s.StatusDescription = progress.Change{To: lifecycle.JobState(s.State), Why: "its tasks are created again"}.Describe()
 	}
@@ -359,6 +466,8 @@ func (p *plan) requeue() *v1alpha1.RequeueStatus {
 func (p *plan) canceledFrom() *int32 {
 	before, r := p.Group.Status.CanceledFrom, p.requeue()
 	switch {
+	case p.system():
+		return nil // robots come and go, so no replica is meant for good
 	case r == nil:
 		return before
 	case progress.OfAll(r):
@@ -381,22 +490,26 @@ func (p *plan) putBack(s *v1alpha1.TaskGroupStatus, counts lifecycle.Counts) boo
 	if progress.Forgives(r) {
 		s.BlockedRobots = nil
 	}
-	if counts.Terminal() < counts.Total && s.State != string(lifecycle.JobPending) {
+	if (counts.Terminal() < counts.Total || counts.Open) && s.State != string(lifecycle.JobPending) {
 		s.StartedAt, s.CompletedAt = nil, nil
 		p.become(s, progress.Change{To: lifecycle.JobPending, Why: "the job is requeued"})
 	}
 	return true
 }
 
-// reopen opens a group that had ended before one of its tasks was put back, and
-// tells whether it did. Until all tasks have followed a requeue it leaves the
+// reopen opens a group that had ended before one of its tasks was put back, or
+// before its job asked for more of it, and tells whether it did. Until all tasks have followed a requeue it leaves the
 // group to that.
 func (p *plan) reopen(s *v1alpha1.TaskGroupStatus, counts lifecycle.Counts) bool {
 	if s.CompletedAt == nil || p.requeue() != nil || counts.Terminal() == counts.Total {
 		return false
 	}
 	s.CompletedAt = nil
-	p.become(s, progress.Change{To: lifecycle.JobPending, Why: "tasks of it were put back"})
+	why := "tasks of it were put back"
+	if p.changed() {
+		why = "its job asks for more of it"
+	}
+	p.become(s, progress.Change{To: lifecycle.JobPending, Why: why})
 	return true
 }
 

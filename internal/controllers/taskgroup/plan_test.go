@@ -215,7 +215,7 @@ func (s *sim) reconcile(now time.Time, cfg Config, r *rand.Rand) {
 			seats[asked[i].Name()] = placement.Robot{Name: "r1"}
 		}
 	}
-	tasks, n, left := chosen(w.Group, steps.Ask, asked, seats, steps.Idle)
+	tasks, n, left := w.mould().chosen(steps.Ask, asked, seats, steps.Idle)
 	s.tally.with("g", func(m *members) {
 		m.note(now, n, left, m.news)
 		m.news++ // seats are always found again
@@ -236,7 +236,7 @@ func (s *sim) reconcile(now time.Time, cfg Config, r *rand.Rand) {
 func (s *sim) deliver(r *rand.Rand) {
 	n := r.IntN(len(s.events) + 1)
 	for _, t := range s.events[:n] {
-		s.tally.with("g", func(m *members) { m.see(t) })
+		s.tally.with("g", func(m *members) { m.see(noon, t) })
 		delete(s.creating, t.Name)
 	}
 	s.events = s.events[n:]
@@ -259,9 +259,9 @@ func TestATaskThatIsGoneLeavesAGap(t *testing.T) {
 	ta := newTally()
 	ta.with("g", func(m *members) {
 		for i := range 3 {
-			task := newTask(w.Group, "j-g-"+strconv.Itoa(i)+"-t", i, &w.Group.Spec.Tasks[0], placement.Robot{})
+			task := w.mould().task("j-g-"+strconv.Itoa(i)+"-t", i, &w.Group.Spec.Tasks[0], placement.Robot{})
 			m.begin(task.Name, i, false)
-			m.see(task)
+			m.see(noon, task)
 		}
 		m.drop("j-g-1-t")
 		m.describe(&w, nil)
@@ -341,7 +341,7 @@ func TestWhatARequeueWaitsFor(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			newTally().with("g", func(m *members) {
-				m.see(c.task)
+				m.see(noon, c.task)
 				if got := m.toPutBack(&c.wish); got != c.want {
 					t.Errorf("waits for %d", got)
 				}
@@ -429,7 +429,7 @@ func TestARobotIsBlockedAtExactlyTheCount(t *testing.T) {
 	}
 	ta.with("g", func(m *members) {
 		for i, want := range []int{0, 0, 1} {
-			m.see(task(fmt.Sprint("t", i), "r1", fmt.Sprint("x", i)))
+			m.see(noon, task(fmt.Sprint("t", i), "r1", fmt.Sprint("x", i)))
 			if got := len(m.failedOn(blocklistAfter(&v1alpha1.Job{}))); got != want {
 				t.Errorf("after %d tasks %d robots are blocked", i+1, got)
 			}
@@ -437,7 +437,7 @@ func TestARobotIsBlockedAtExactlyTheCount(t *testing.T) {
 		if n := m.excused([]string{"r1"}); n != 3 {
 			t.Errorf("%d tasks are excused", n)
 		}
-		m.see(task("t0"))
+		m.see(noon, task("t0"))
 		m.drop("t1")
 		if len(m.failedOn(2)) != 0 || len(m.failedOn(1)) != 2 {
 			t.Errorf("counts %v", m.failed)

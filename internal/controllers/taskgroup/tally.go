@@ -12,6 +12,7 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/controllers/progress"
+	"k8s4r.io/k8s4r/internal/controllers/revision"
 	"k8s4r.io/k8s4r/internal/lifecycle"
 )
 
@@ -33,7 +34,9 @@ type members struct {
 	failed map[string]int
 	// idle is how many Tasks wait without a robot.
 	idle int
-	next int // the first index that was never begun
+	// stale is how many Tasks that have not ended are of an older definition.
+	stale int
+	next  int // the first index that was never begun
 	// gone: the group is no more, and its Tasks are on their way out.
 	gone bool
 	memory
@@ -41,12 +44,30 @@ type members struct {
 
 // cell is one Task.
 type cell struct {
-	slot   slot
-	state  lifecycle.TaskState
-	bound  bool
-	failed []string // the robots that failed it
-	leaves bool     // it is being deleted, and follows no wish any more
+	slot     slot
+	state    lifecycle.TaskState
+	robot    string   // it is bound to; empty: none
+	failed   []string // the robots that failed it
+	revision string
+	outdated bool // it is of an older definition
+	attempt  int32
+	evict    int32
+	original int32
+	since    time.Time // when we first saw the attempt run; zero: it does not
+	version  uint64
+	leaves   bool // it is being deleted, and follows no wish any more
 }
+
+func (c *cell) member(name string) Member {
+	return Member{
+		Name: name, Task: c.slot.task, Index: c.slot.index, State: c.state, Robot: c.robot,
+		Attempt: c.attempt, Evict: c.evict, Original: c.original, Outdated: c.outdated, Since: c.since,
+	}
+}
+
+// stale tells whether the Task is to be given its new definition: one that has
+// ended is only when it is requeued.
+func (c *cell) stale() bool { return c.outdated && !c.state.Terminal() }
 
 // slot is the place of a Task in its group.
 type slot struct {
@@ -62,8 +83,11 @@ type memory struct {
 	news       int       // how often seats were found
 	askedAt    int       // news when seats were last refused, plus one
 	taken      map[string]bool
-	loose      map[string]bool // created without a robot, and not shown yet
-	tooLarge   *string         // nil: not measured yet
+	loose      map[string]bool   // created without a robot, and not shown yet
+	generation int64             // of the group, that the next two are about
+	wanted     map[string]string // revisions by task; nil: not looked at yet
+	tooLarge   string
+	fleet      fleet
 	denial     denial
 }
 
@@ -141,27 +165,61 @@ func groupOf(t *v1alpha1.Task) *metav1.OwnerReference {
 	return owner
 }
 
-// see takes in what the watch says of a Task.
-func (m *members) see(t *v1alpha1.Task) {
+// see takes in what the watch says of a Task, or what the API server answered to
+// a write of ours. A watch that is behind that is not heard: a rollover would
+// take another replica for the one whose leaving it does not show.
+func (m *members) see(now time.Time, t *v1alpha1.Task) {
 	index, err := strconv.Atoi(t.Labels[v1alpha1.LabelTaskIndex])
 	if err != nil || index < 0 {
 		return
 	}
+	old, known := m.cells[t.Name]
+	c := cellOf(t, index)
+	if known && c.version < old.version {
+		return
+	}
 	m.drop(t.Name)
 	delete(m.loose, t.Name)
+	switch {
+	case c.state != lifecycle.TaskRunning:
+	case old.attempt == c.attempt && !old.since.IsZero():
+		c.since = old.since
+	default:
+		c.since = now
+	}
+	c.outdated = m.isOutdated(&c)
+	m.cells[t.Name] = c
+	m.add(c, 1)
+	m.next = max(m.next, index+1)
+}
+
+func cellOf(t *v1alpha1.Task, index int) cell {
+	version, err := strconv.ParseUint(t.ResourceVersion, 10, 64)
+	if err != nil {
+		version = 0 // then the last word counts
+	}
 	c := cell{
-		slot:   slot{index: index, task: t.Spec.Name},
-		state:  lifecycle.TaskState(t.Status.State).Normal(),
-		bound:  t.Spec.TargetRobot != "",
-		failed: t.Status.FailedRobots,
-		leaves: t.DeletionTimestamp != nil,
+		slot:     slot{index: index, task: t.Spec.Name},
+		state:    lifecycle.TaskState(t.Status.State).Normal(),
+		robot:    t.Spec.TargetRobot,
+		failed:   t.Status.FailedRobots,
+		revision: revision.Of(t),
+		attempt:  t.Status.Attempt,
+		evict:    t.Spec.Evict,
+		original: t.Status.Original,
+		version:  version,
+		leaves:   t.DeletionTimestamp != nil,
 	}
 	if c.leaves {
 		c.failed = nil
 	}
-	m.cells[t.Name] = c
-	m.add(c, 1)
-	m.next = max(m.next, index+1)
+	return c
+}
+
+// isOutdated tells whether a Task is of an older definition.
+func (m *members) isOutdated(c *cell) bool {
+	want, known := m.wanted[c.slot.task]
+	return known && c.revision != want
 }
 
 // drop takes in that a Task is gone.
@@ -177,8 +235,11 @@ func (m *members) add(c cell, n int) {
 	if m.slots[c.slot] += n; m.slots[c.slot] == 0 {
 		delete(m.slots, c.slot)
 	}
-	if c.state.Placeable() && !c.bound {
+	if c.state.Placeable() && c.robot == "" {
 		m.idle += n
+	}
+	if c.stale() {
+		m.stale += n
 	}
 	for _, robot := range c.failed {
 		if m.failed[robot] += n; m.failed[robot] == 0 {

@@ -1,0 +1,59 @@
+package revision
+
+import (
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+)
+
+func template(changes ...func(*v1alpha1.TaskGroupTemplate)) *v1alpha1.TaskGroupTemplate {
+	g := &v1alpha1.TaskGroupTemplate{Tasks: []v1alpha1.TaskDefinition{
+		{Name: "a", Driver: "exec", Env: map[string]string{"X": "1", "Y": "2"}}, {Name: "b", Driver: "exec"},
+	}}
+	for _, f := range changes {
+		f(g)
+	}
+	return g
+}
+
+func TestWhatIsAnotherRevision(t *testing.T) {
+	was := Wanted(template())
+	four := int32(4)
+	for _, c := range []struct {
+		name   string
+		change func(*v1alpha1.TaskGroupTemplate)
+		a, b   bool // whether they are of another revision
+	}{
+		{"nothing", func(*v1alpha1.TaskGroupTemplate) {}, false, false},
+		{"one task's own definition", func(g *v1alpha1.TaskGroupTemplate) { g.Tasks[0].Env["X"] = "2" }, true, false},
+		{"the constraints", func(g *v1alpha1.TaskGroupTemplate) { g.Constraints = []v1alpha1.Constraint{{Operand: "="}} }, true, true},
+		{"the restartPolicy", func(g *v1alpha1.TaskGroupTemplate) { g.RestartPolicy = &v1alpha1.RestartPolicy{Attempts: 1} }, true, true},
+		{"the count", func(g *v1alpha1.TaskGroupTemplate) { g.Count = &four }, false, false},
+		{"the placement", func(g *v1alpha1.TaskGroupTemplate) { g.Placement = &v1alpha1.Placement{Strategy: "pack"} }, false, false},
+		{"the order of the tasks", func(g *v1alpha1.TaskGroupTemplate) { g.Tasks[0], g.Tasks[1] = g.Tasks[1], g.Tasks[0] }, false, false},
+	} {
+		is := Wanted(template(c.change))
+		if (is["a"] != was["a"]) != c.a || (is["b"] != was["b"]) != c.b {
+			t.Errorf("%s: %v became %v", c.name, was, is)
+		}
+		for _, r := range is {
+			if bad := validation.IsValidLabelValue(r); len(bad) > 0 || r == "" {
+				t.Errorf("%s: %q is no label: %v", c.name, r, bad)
+			}
+		}
+	}
+}
+
+func TestATaskWithoutTheLabelGoesByWhatItSays(t *testing.T) {
+	g := template()
+	task := &v1alpha1.Task{Spec: v1alpha1.TaskSpec{TaskDefinition: g.Tasks[0], JobName: "j", TargetRobot: "r1", Evict: 2}}
+	if Of(task) != Wanted(g)["a"] {
+		t.Error("it is taken for another revision")
+	}
+	task.Labels = map[string]string{v1alpha1.LabelRevision: "x"}
+	if Of(task) != "x" {
+		t.Error("the label does not count")
+	}
+}

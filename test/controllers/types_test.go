@@ -1,0 +1,198 @@
+package controllers
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/manager"
+	"k8s4r.io/k8s4r/internal/testkit"
+)
+
+func TestTypes(t *testing.T) {
+	s := start(t, manager.Config{OfflineAfter: time.Hour, TaskWindow: 20})
+	for i, c := range []struct {
+		name string
+		run  func(*space)
+	}{
+		{"a service whose task ends runs it again, and is not completed", keepsAService},
+		{"a service that is larger than the window has all of its replicas", keepsALargeService},
+		{"a system job without a robot waits, and can be canceled", waitsForRobots},
+		{"a system job runs on every robot that matches, also on one that comes later", coversRobots},
+		{"a system task stays its robot's through a drain and a loss", staysWithItsRobot},
+		{"a manager that starts anew knows which robot has which replica", coversAfterARestart}, // last: it stops the manager
+	} {
+		t.Run(c.name, func(t *testing.T) { c.run(s.namespace(t, fmt.Sprintf("types-%d", i))) })
+	}
+}
+
+// jobOf creates a Job of a type; f may change it before.
+func (s *space) jobOf(kind, name string, f func(*v1alpha1.JobSpec), groups ...v1alpha1.TaskGroupDefinition) {
+	s.Helper()
+	j := &v1alpha1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name}, Spec: v1alpha1.JobSpec{Type: kind, TaskGroups: groups}}
+	if f != nil {
+		f(&j.Spec)
+	}
+	s.must(s.Create(s.Context(), j))
+}
+
+// forZone selects the robots of a zone.
+func forZone(zone string) func(*v1alpha1.JobSpec) {
+	return func(j *v1alpha1.JobSpec) { j.RobotSelector = map[string]string{"zone": zone} }
+}
+
+func (s *space) zone(robot, zone string) {
+	s.Helper()
+	s.mendSpec(robot, func(r *v1alpha1.RobotSpec) { r.Labels = map[string]string{"zone": zone} })
+}
+
+// runOn waits until the tasks of a job run on these robots, one on each, and no
+// other task of it exists.
+func (s *space) runOn(job string, robots ...string) {
+	s.Helper()
+	slices.Sort(robots)
+	testkit.EventuallyNoError(s, 30*time.Second, fmt.Sprintf("job %s runs on %v", job, robots), func() error {
+		var got []string
+		for _, t := range s.tasks() {
+			if t.Spec.JobName == job {
+				got = append(got, t.Spec.TargetRobot)
+				if t.Status.State != string(lifecycle.TaskRunning) {
+					return fmt.Errorf("%s on %s is %q: %s", t.Name, t.Spec.TargetRobot, t.Status.State, t.Status.Message)
+				}
+			}
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, robots) {
+			return fmt.Errorf("on %v", got)
+		}
+		return nil
+	})
+}
+
+func (s *space) gone(task string) {
+	s.Helper()
+	testkit.Eventually(s, 30*time.Second, task+" is gone", func() bool {
+		return apierrors.IsNotFound(s.Get(s.Context(), s.key(task), &v1alpha1.Task{}))
+	})
+}
+
+func keepsAService(s *space) {
+	s.robots("serve-a")
+	g := group("g", 1, "t")
+	g.RestartPolicy = &v1alpha1.RestartPolicy{Attempts: 5, Delay: v1alpha1.NewDuration(100 * time.Millisecond)}
+	s.jobOf(v1alpha1.JobTypeService, "j", nil, g)
+	for attempt := int32(1); attempt <= 3; attempt++ {
+		testkit.Eventually(s, 20*time.Second, fmt.Sprintf("attempt %d", attempt), func() bool {
+			return s.awaitTask("j-g-0-t", lifecycle.TaskDispatching).Status.Attempt == attempt
+		})
+		s.report("j-g-0-t", lifecycle.TaskStarted)
+		s.reportEnd("j-g-0-t", "Exited") // so the server says it of a good end
+	}
+	t := s.task("j-g-0-t")
+	if t.Spec.Type != v1alpha1.JobTypeService {
+		s.Errorf("its task is of type %q", t.Spec.Type)
+	}
+	s.awaitJob("j", lifecycle.JobRunning)
+	s.must(s.wish("j", desire(v1alpha1.DesiredCanceled)))
+	s.stopsWhenAsked()
+	s.awaitJob("j", lifecycle.JobCanceled)
+}
+
+func keepsALargeService(s *space) {
+	s.robots("large-a")
+	s.stopsWhenAsked()
+	s.jobOf(v1alpha1.JobTypeService, "j", nil, group("g", 50, "t"))
+	s.counts("j", v1alpha1.TaskCounts{TotalTasks: 50, RunningTasks: 50})
+}
+
+func waitsForRobots(s *space) {
+	s.jobOf(v1alpha1.JobTypeSystem, "j", nil, group("g", 1, "t"))
+	s.awaitJob("j", lifecycle.JobPending)
+	s.must(s.wish("j", desire(v1alpha1.DesiredCanceled)))
+	s.awaitJob("j", lifecycle.JobCanceled)
+	s.stopsWhenAsked()
+	s.robots("late-sys")
+	s.must(s.wish("j", requeue()))
+	s.runOn("j", "late-sys")
+}
+
+func coversRobots(s *space) {
+	s.robots("cover-a", "cover-b", "cover-c", "cover-d")
+	for _, name := range []string{"cover-a", "cover-b", "cover-d"} {
+		s.zone(name, "x")
+	}
+	s.mendSpec("cover-d", func(r *v1alpha1.RobotSpec) { r.Unschedulable = true })
+	s.stopsWhenAsked()
+	s.jobOf(v1alpha1.JobTypeSystem, "j", forZone("x"), group("g", 1, "t"))
+	s.runOn("j", "cover-a", "cover-b")
+	s.counts("j", v1alpha1.TaskCounts{TotalTasks: 2, RunningTasks: 2})
+
+	s.zone("cover-c", "x")
+	s.robots("cover-e")
+	s.zone("cover-e", "x")
+	s.runOn("j", "cover-a", "cover-b", "cover-c", "cover-e")
+
+	before := s.task("j-g-0-t").Spec.TargetRobot
+	s.zone(before, "y")
+	s.runOn("j", slices.DeleteFunc([]string{"cover-a", "cover-b", "cover-c", "cover-e"}, func(r string) bool { return r == before })...)
+	s.counts("j", v1alpha1.TaskCounts{TotalTasks: 3, RunningTasks: 3})
+
+	s.mendSpec("cover-d", func(r *v1alpha1.RobotSpec) { r.Unschedulable = false })
+	s.must(s.Delete(s.Context(), &v1alpha1.Robot{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "cover-e"}}))
+	s.runOn("j", slices.DeleteFunc([]string{"cover-a", "cover-b", "cover-c", "cover-d"}, func(r string) bool { return r == before })...)
+	s.awaitJob("j", lifecycle.JobRunning)
+}
+
+func staysWithItsRobot(s *space) {
+	s.robots("stay-a", "stay-b")
+	s.zone("stay-a", "x")
+	s.stopsWhenAsked()
+	s.jobOf(v1alpha1.JobTypeSystem, "j", forZone("x"), group("g", 1, "t"))
+	s.runOn("j", "stay-a")
+	s.mendSpec("stay-a", func(r *v1alpha1.RobotSpec) { r.Drain = true })
+	t := s.awaitTask("j-g-0-t", lifecycle.TaskPending)
+	if t.Spec.TargetRobot != "stay-a" {
+		s.Errorf("it was unbound: %q", t.Spec.TargetRobot)
+	}
+	s.mendSpec("stay-a", func(r *v1alpha1.RobotSpec) { r.Drain = false })
+	s.runOn("j", "stay-a")
+	if now := s.task("j-g-0-t"); now.UID != t.UID || now.Status.Attempt != 2 {
+		s.Errorf("UID %s, attempt %d", now.UID, now.Status.Attempt)
+	}
+}
+
+func coversAfterARestart(s *space) {
+	s.robots("again-a", "again-b", "again-c")
+	s.stopsWhenAsked()
+	s.jobOf(v1alpha1.JobTypeSystem, "j", nil, group("g", 1, "t", "u"))
+	s.counts("j", v1alpha1.TaskCounts{TotalTasks: 6, RunningTasks: 6})
+	var before []string
+	for _, t := range s.tasks() {
+		before = append(before, string(t.UID))
+	}
+	s.stop()
+	r := &v1alpha1.Robot{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "again-0"}, Spec: v1alpha1.RobotSpec{RobotID: "again-0"}}
+	s.must(s.Create(s.Context(), r))
+	s.heard("again-0")
+	s.manage(manager.Config{OfflineAfter: time.Hour})
+	s.counts("j", v1alpha1.TaskCounts{TotalTasks: 8, RunningTasks: 8})
+	var after []string
+	for _, t := range s.tasks() {
+		after = append(after, string(t.UID))
+		if fourth := t.Labels[v1alpha1.LabelTaskIndex] == "3"; fourth != (t.Spec.TargetRobot == "again-0") {
+			s.Errorf("%s is on %s", t.Name, t.Spec.TargetRobot)
+		}
+	}
+	for _, uid := range before {
+		if !slices.Contains(after, uid) {
+			s.Errorf("a task was made anew: %s is not among %s", uid, strings.Join(after, " "))
+		}
+	}
+}

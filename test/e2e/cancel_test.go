@@ -1,0 +1,72 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/testkit"
+	"k8s4r.io/k8s4r/internal/testkit/simrobot"
+)
+
+// The original left 32 of 40 such jobs running, with nothing runnable in them.
+func TestCancelWhileSixteenRobotsAreTakingTasks(t *testing.T) {
+	const robots, jobs, atOnce = 16, 40, 4
+	s := start(t, "--robots", "0")
+	fleet := make([]*simrobot.Robot, robots)
+	for i := range fleet {
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		var err error
+		fleet[i], err = simrobot.Start(ctx, simrobot.Config{RobotID: fmt.Sprintf("sim-%d", i), Broker: s.MQTTURL, Run: 50 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(fleet[i].Stop)
+	}
+	var all errgroup.Group
+	all.SetLimit(atOnce)
+	for i := range jobs {
+		job := jobOf(fmt.Sprintf("taken-%d", i), 60, shell("work", "true"))
+		s.create(job)
+		all.Go(func() error { return s.cancelInTheMiddle(job.Name) })
+	}
+	if err := all.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range jobs {
+		name := fmt.Sprintf("taken-%d", i)
+		s.awaitJob(name, "canceled", 30*time.Second)
+		testkit.EventuallyNoError(t, 30*time.Second, "nothing is left of "+name, func() error {
+			for _, task := range s.tasksOf(name) {
+				if !lifecycle.TaskState(task.Status.State).Terminal() {
+					return fmt.Errorf("%s is %q", task.Name, task.Status.State)
+				}
+			}
+			return nil
+		})
+	}
+	for i, robot := range fleet {
+		testkit.Eventually(t, 10*time.Second, fmt.Sprintf("sim-%d has nothing left", i), func() bool { return len(robot.Running()) == 0 })
+	}
+}
+
+// cancelInTheMiddle cancels a job while its tasks are being taken.
+func (s *system) cancelInTheMiddle(name string) error {
+	testkit.Eventually(s.t, 60*time.Second, name+" has started", func() bool {
+		for _, task := range s.tasksOf(name) {
+			if lifecycle.TaskState(task.Status.State) == lifecycle.TaskRunning {
+				return true
+			}
+		}
+		return false
+	})
+	if out, err := s.Run("k8s4r", "job", "cancel", name); err != nil {
+		return fmt.Errorf("cancel %s: %w\n%s", name, err, out)
+	}
+	return nil
+}
