@@ -190,7 +190,7 @@ func TestARobotOfOursStopsWhatIsDeleted(t *testing.T) {
 	}
 }
 
-func TestATaskThatIsStoppingEndsCanceled(t *testing.T) {
+func TestATaskThatIsStoppingIsDeletedFromItsRobotAndEndsCanceled(t *testing.T) {
 	s := start(t)
 	s.approve()
 	r := s.sim(simrobot.Config{RobotID: "r1", Run: -1})

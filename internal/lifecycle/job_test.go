@@ -35,14 +35,16 @@ func TestJobAfterTasks(t *testing.T) {
 		{"a task runs: running", JobPending, tasks(3, in(TaskRunning, 1)), JobRunning},
 		{"a task failed softly: running", JobPending, tasks(3, in(TaskSoftFailed, 1)), JobRunning},
 		{"a task completed and others wait: running", JobPending, tasks(3, in(TaskCompleted, 1)), JobRunning},
-		{"a task failed below the limit: running", JobPending, tasks(11, in(TaskFailed, 1)), JobRunning},
+		{"the first task failed below the limit: running", JobPending, tasks(11, in(TaskFailed, 1)), JobRunning},
 		{"all completed: completed", JobRunning, tasks(3, in(TaskCompleted, 3)), JobCompleted},
-		{"all completed at once: completed without running", JobPending, tasks(3, in(TaskCompleted, 3)), JobCompleted},
-		{"a soft-failed sibling keeps it running", JobRunning, tasks(3, in(TaskCompleted, 2, TaskSoftFailed, 1)), JobRunning},
+		{"all completed while the job was pending: completed", JobPending, tasks(3, in(TaskCompleted, 3)), JobCompleted},
+		{"a task completed with a soft-failed sibling: goes on", JobRunning, tasks(3, in(TaskCompleted, 2, TaskSoftFailed, 1)), JobRunning},
 		{"all ended, failures below the limit: completed", JobRunning, tasks(20, in(TaskCompleted, 19, TaskFailed, 1)), JobCompleted},
 		{"all ended, some canceled: completed", JobRunning, tasks(3, in(TaskCompleted, 2, TaskCanceled, 1)), JobCompleted},
-		{"all canceled: canceled", JobRunning, tasks(3, in(TaskCanceled, 3)), JobCanceled},
-		{"no tasks at all: completed", JobPending, tasks(0, nil), JobCompleted},
+		{"a task was canceled and one is still runnable: goes on", JobRunning, tasks(3, in(TaskCanceled, 2, TaskSoftFailed, 1)), JobRunning},
+		{"a task was canceled and nothing is runnable: canceled", JobRunning, tasks(3, in(TaskCanceled, 3)), JobCanceled},
+		{"a task was canceled and nothing is runnable, failed siblings do not block it: canceled", JobRunning, tasks(20, in(TaskCanceled, 19, TaskFailed, 1)), JobCanceled},
+		{"a job without tasks: completed", JobPending, tasks(0, nil), JobCompleted},
 		{"10 of 100 failed: failed", JobRunning, tasks(100, in(TaskFailed, 10)), JobFailed},
 		{"9 of 100 failed: goes on", JobRunning, tasks(100, in(TaskFailed, 9)), JobRunning},
 		{"2 of 20 failed: failed", JobRunning, tasks(20, in(TaskFailed, 2)), JobFailed},
@@ -51,11 +53,16 @@ func TestJobAfterTasks(t *testing.T) {
 		{"1 of 10 failed: failed", JobRunning, tasks(10, in(TaskFailed, 1)), JobFailed},
 		{"1 of 5 failed: failed", JobRunning, tasks(5, in(TaskFailed, 1)), JobFailed},
 		{"pause requested, one active: not yet", JobPauseRequested, tasks(3, in(TaskRunning, 1, TaskPaused, 2)), JobPauseRequested},
-		{"pause requested, none active: paused", JobPauseRequested, tasks(3, in(TaskCompleted, 1, TaskPaused, 2)), JobPaused},
+		{"pause requested, the last active task was held back: paused", JobPauseRequested, tasks(3, in(TaskPaused, 3)), JobPaused},
+		{"pause requested, a task completed and none is active: paused", JobPauseRequested, tasks(3, in(TaskCompleted, 1, TaskPaused, 2)), JobPaused},
+		{"pause requested, a task failed below the limit and none is active: paused", JobPauseRequested, tasks(11, in(TaskFailed, 1, TaskPaused, 10)), JobPaused},
+		{"pause requested, a task failed softly and none is active: paused", JobPauseRequested, tasks(3, in(TaskSoftFailed, 1, TaskPaused, 2)), JobPaused},
+		{"pause requested, a task was canceled and none is active: paused", JobPauseRequested, tasks(3, in(TaskCanceled, 1, TaskPaused, 1)), JobPaused},
 		{"pause requested, too many failed: failed", JobPauseRequested, tasks(3, in(TaskFailed, 1, TaskPaused, 2)), JobFailed},
 		{"a soft failure does not undo a pause", JobPaused, tasks(3, in(TaskSoftFailed, 1, TaskPaused, 2)), JobPaused},
 		{"cancel requested, one active: not yet", JobCancelRequested, tasks(3, in(TaskRunning, 1, TaskCanceled, 2)), JobCancelRequested},
-		{"cancel requested, none active: canceled", JobCancelRequested, tasks(3, in(TaskCompleted, 1, TaskCanceled, 2)), JobCanceled},
+		{"cancel requested, none active and some completed: canceled", JobCancelRequested, tasks(3, in(TaskCompleted, 1, TaskCanceled, 2)), JobCanceled},
+		{"cancel requested, none active, failed and paused siblings do not block it: canceled", JobCancelRequested, tasks(3, in(TaskCanceled, 1, TaskFailed, 1, TaskPaused, 1)), JobCanceled},
 		{"cancel requested, all completed meanwhile: canceled", JobCancelRequested, tasks(3, in(TaskCompleted, 3)), JobCanceled},
 		{"a late running does not reopen a canceled job", JobCanceled, tasks(3, in(TaskRunning, 1, TaskCanceled, 2)), JobCanceled},
 		{"a late running does not reopen a failed job", JobFailed, tasks(3, in(TaskRunning, 1, TaskFailed, 2)), JobFailed},
@@ -207,6 +214,27 @@ func TestGroupAfterTasks(t *testing.T) {
 	}
 }
 
+func TestTheEndOfAJobSaysHowManyFailedAndWereCanceled(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		in   map[TaskState]int
+		want string
+	}{
+		{"all completed", map[TaskState]int{TaskCompleted: 20}, "all tasks completed"},
+		{"failures below the limit", map[TaskState]int{TaskCompleted: 19, TaskFailed: 1}, "all tasks ended, 1 of 20 failed"},
+		{"some were canceled", map[TaskState]int{TaskCompleted: 18, TaskCanceled: 2}, "all tasks ended, 2 of 20 canceled"},
+		{"both", map[TaskState]int{TaskCompleted: 17, TaskFailed: 1, TaskCanceled: 2}, "all tasks ended, 1 of 20 failed and 2 canceled"},
+		{"the limit", map[TaskState]int{TaskCompleted: 18, TaskFailed: 2}, "too many tasks failed"},
+		{"none completed", map[TaskState]int{TaskFailed: 1, TaskCanceled: 19}, "its tasks were canceled"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if _, why := JobAfterTasks(JobRunning, tasks(20, c.in), DefaultMaxFailedPercent); why != c.want {
+				t.Errorf("says %q, want %q", why, c.want)
+			}
+		})
+	}
+}
+
 func TestAJobWhoseTasksAreAllTerminalEnds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := Counts{}
@@ -221,6 +249,24 @@ func TestAJobWhoseTasksAreAllTerminalEnds(t *testing.T) {
 			t.Fatalf("%s stays %s with %+v", from, to, c)
 		}
 	})
+}
+
+func TestAGroupWhoseTasksAreAllTerminalEndsAndStays(t *testing.T) {
+	for _, job := range JobStates {
+		for _, from := range []JobState{JobPending, JobRunning, JobPaused} {
+			for n := range 8 { // each of three ends, or none of it
+				in := map[TaskState]int{TaskCompleted: 20 * (n & 1), TaskFailed: n >> 1 & 1, TaskCanceled: n >> 2 & 1}
+				c := tasks(in[TaskCompleted]+in[TaskFailed]+in[TaskCanceled], in)
+				s := from
+				for range 2 {
+					s, _ = GroupAfterTasks(s, job, c, DefaultMaxFailedPercent)
+				}
+				if again, why := GroupAfterTasks(s, job, c, DefaultMaxFailedPercent); !s.Terminal() || again != s {
+					t.Errorf("%s in a job that is %s, with %v: %s, then %s: %s", from, job, in, s, again, why)
+				}
+			}
+		}
+	}
 }
 
 func TestATerminalJobStays(t *testing.T) {

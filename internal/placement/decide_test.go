@@ -100,6 +100,13 @@ func TestDecide(t *testing.T) {
 			wantRefused: map[string]string{"a-young": "0 of 1 robots: 1: no place left"},
 		},
 		{
+			name:        "of equal priority and age the name decides, whatever the order of the input",
+			inRobots:    []Robot{robot("a", holds(3))},
+			inDemands:   []Demand{one("b", since(long)), one("a", since(long))},
+			wantRobots:  map[string]string{"a": "a"},
+			wantRefused: map[string]string{"b": "0 of 1 robots: 1: no place left"},
+		},
+		{
 			name:        "replica 2 goes before replica 10",
 			inRobots:    []Robot{robot("a", holds(3))},
 			inDemands:   []Demand{one("t10", inGroup("g", 10)), one("t2", inGroup("g", 2))},

@@ -33,6 +33,8 @@ func TestLifecycle(t *testing.T) {
 		{"a failed job whose failed tasks are requeued completes", requeuesFailed},
 		{"a task that fails is tried on three robots", triesElsewhere},
 		{"a task that no other robot could take has failed", hasNoCapableRobot},
+		{"one failure with one robot fails that task, and the job only by its limit", failsOneOfMany},
+		{"the events of a task that fails carry its robots", saysWhichRobot},
 		{"a robot that fails three tasks gets no more of the group, and they are tried again", blocksARobot},
 		{"a failed task runs again on its robot as often as its policy says", restartsInPlace},
 		{"a job that takes longer than its deadline fails", meetsItsDeadline},

@@ -88,7 +88,7 @@ func TestWishes(t *testing.T) {
 		{name: "an older requeue is no wish", in: world("completed", completed, before(v1alpha1.TaskCounts{SucceededTasks: 10}), requeue(1, ""), tookUp(3, 3))},
 		{name: "a requeue that is taken out of the spec is followed to its end", in: world("requeueing", waits, tookUp(2, 2)), want: "pending"},
 		{name: "a requeue waits for every group", in: world("requeueing", waits, requeue(2, ""), tookUp(2, 1))},
-		{name: "a requeued job goes on", in: world("requeueing", waits, requeue(2, ""), tookUp(2, 2)), want: "pending"},
+		{name: "a job whose tasks have been put back is pending", in: world("requeueing", waits, requeue(2, ""), tookUp(2, 2)), want: "pending"},
 		{name: "a requeue waits for tasks that are still being stopped", in: world("failed", groups(v1alpha1.TaskCounts{FailedTasks: 3, RunningTasks: 1}), requeue(1, ""))},
 		{name: "a requeue waits for the one before it", in: world("requeueing", waits, tookUp(1, 0), requeue(2, ""))},
 		{name: "what a requeue has left failed does not fail the job again", in: world("pending", groups(v1alpha1.TaskCounts{FailedTasks: 2}), requeue(1, ""), tookUp(1, 1), left(4)), want: "running"},

@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
@@ -39,14 +41,23 @@ func (c *Controller) apply(ctx context.Context, t *v1alpha1.Task, steps Steps) e
 	}
 	switch {
 	case steps.Warning != "":
-		c.Recorder.Eventf(t, nil, corev1.EventTypeWarning, t.Status.Reason, "Run", "%s", steps.Warning)
+		c.Recorder.Eventf(t, related(t), corev1.EventTypeWarning, t.Status.Reason, "Run", "%s", steps.Warning)
 	case steps.Note != "":
-		c.Recorder.Eventf(t, nil, corev1.EventTypeNormal, t.Status.Reason, "Run", "%s", steps.Note)
+		c.Recorder.Eventf(t, related(t), corev1.EventTypeNormal, t.Status.Reason, "Run", "%s", steps.Note)
 	}
 	for _, why := range steps.Why {
 		ctrl.LoggerFrom(ctx).V(1).Info(why)
 	}
 	return nil
+}
+
+// related is the robot of the attempt that an event about the Task is about.
+func related(t *v1alpha1.Task) runtime.Object {
+	name := t.RobotOfAttempt()
+	if name == "" {
+		return nil
+	}
+	return &v1alpha1.Robot{ObjectMeta: metav1.ObjectMeta{Namespace: t.Namespace, Name: name}}
 }
 
 // bind writes where a Task is to run. Nil: it stays as it is.

@@ -204,7 +204,7 @@ func TestNobodyIsCapableBeforeAllRobotsAreKnown(t *testing.T) {
 	}
 }
 
-func TestCapableCountsRobotsThatAreAway(t *testing.T) {
+func TestARobotThatIsOfflineCountsAsCapable(t *testing.T) {
 	s := field()
 	g := groupOf("g", 1)
 	task := replicaTask(g, 0, lifecycle.TaskExited, "gone")

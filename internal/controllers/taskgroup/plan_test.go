@@ -424,8 +424,8 @@ func TestARobotThatFailsTooManyTasksIsBlocked(t *testing.T) {
 	}
 }
 
-// Exactly blocklistAfter tasks: the original counted one too early.
-func TestTheTallyCountsTasksThatFailedOnARobot(t *testing.T) {
+// The original counted one too early.
+func TestARobotIsBlockedAtExactlyTheCount(t *testing.T) {
 	ta := newTally()
 	task := func(name string, failed ...string) *v1alpha1.Task {
 		task := &v1alpha1.Task{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1alpha1.LabelTaskIndex: "0"}}}
@@ -435,7 +435,7 @@ func TestTheTallyCountsTasksThatFailedOnARobot(t *testing.T) {
 	ta.with("g", func(m *members) {
 		for i, want := range []int{0, 0, 1} {
 			m.see(noon, task(fmt.Sprint("t", i), "r1", fmt.Sprint("x", i)))
-			if got := len(m.failedOn(3)); got != want {
+			if got := len(m.failedOn(blocklistAfter(&v1alpha1.Job{}))); got != want {
 				t.Errorf("after %d tasks %d robots are blocked", i+1, got)
 			}
 		}

@@ -1,0 +1,63 @@
+package task
+
+import (
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/controllers/expect"
+	"k8s4r.io/k8s4r/internal/lifecycle"
+)
+
+func TestACancelBetweenTheDecisionAndItsWriteWins(t *testing.T) {
+	for name, in := range map[string]World{
+		"a task that was created bound":  world(lifecycle.TaskPending, target("r1"), seat),
+		"a task that is bound first":     world(lifecycle.TaskPending, seat),
+		"a task that is to be restarted": world(lifecycle.TaskExited, restarts(1, 0, 0)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := storing(t, in.Task)
+			k := client.ObjectKeyFromObject(in.Task)
+			read := func() (task v1alpha1.Task) {
+				if err := c.Get(t.Context(), k, &task); err != nil {
+					t.Fatal(err)
+				}
+				return task
+			}
+			seen, meanwhile := read(), read()
+			in.Task = &seen
+			steps := Plan(noon, in)
+			if steps.Status == nil || steps.Status.State != string(lifecycle.TaskDispatching) {
+				t.Fatalf("it is not to be dispatched: %+v", steps)
+			}
+			meanwhile.Status.State = string(lifecycle.TaskCanceled)
+			if err := c.Status().Update(t.Context(), &meanwhile); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.apply(t.Context(), &seen, steps); !apierrors.IsConflict(err) {
+				t.Errorf("the write is not refused: %v", err)
+			}
+			if now := read(); now.Status.State != string(lifecycle.TaskCanceled) || now.Spec.TargetRobot != meanwhile.Spec.TargetRobot {
+				t.Errorf("%s on %q", now.Status.State, now.Spec.TargetRobot)
+			}
+		})
+	}
+}
+
+// storing is a controller that writes to a store of the Task.
+func storing(t *testing.T, task *v1alpha1.Task) *Controller {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	now := func() time.Time { return noon }
+	store := fake.NewClientBuilder().WithScheme(scheme).WithObjects(task).WithStatusSubresource(task).Build()
+	return &Controller{Client: store, Now: now, expect: expect.New(now, logr.Discard())}
+}

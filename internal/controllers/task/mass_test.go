@@ -1,0 +1,144 @@
+package task
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/wire"
+)
+
+// become is what a job makes of its tasks, by the state that they are in. What is
+// not named stays as it is.
+type become map[lifecycle.TaskState]lifecycle.TaskState
+
+// Every state of a job meets every state of a task.
+func TestWhatAJobMakesOfItsTasks(t *testing.T) {
+	const pending, soft, exited, paused = lifecycle.TaskPending, lifecycle.TaskSoftFailed, lifecycle.TaskExited, lifecycle.TaskPaused
+	const completed, failed, canceled = lifecycle.TaskCompleted, lifecycle.TaskFailed, lifecycle.TaskCanceled
+	stops := become{pending: canceled, soft: canceled, paused: canceled, exited: canceled}
+	holds := become{pending: paused, soft: paused, exited: pending} // and then paused
+	const putBack = "Task was requeued by Manager because "
+	for _, c := range []struct {
+		name     string
+		job      lifecycle.JobState
+		from     string // of a requeue
+		scope    v1alpha1.Requeue
+		want     become
+		stopping bool   // those on a robot
+		says     string // before the job's own reason
+	}{
+		{name: "under-construction resumes what is paused", job: lifecycle.JobUnderConstruction, want: become{paused: pending}},
+		{name: "pending resumes what is paused", job: lifecycle.JobPending, want: become{paused: pending}},
+		{name: "running resumes what is paused", job: lifecycle.JobRunning, want: become{paused: pending}},
+		{name: "completed changes nothing", job: lifecycle.JobCompleted},
+		{name: "pause-requested holds what waits, and what is active finishes", job: lifecycle.JobPauseRequested, want: holds},
+		{name: "paused holds what waits", job: lifecycle.JobPaused, want: holds},
+		{name: "cancel-requested cancels what waits or is paused, and stops what is active", job: lifecycle.JobCancelRequested, want: stops, stopping: true},
+		{name: "canceled cancels what comes late", job: lifecycle.JobCanceled, want: stops, stopping: true},
+		{name: "failed cancels what waits or is paused, and stops what is active", job: lifecycle.JobFailed, want: stops, stopping: true},
+		{name: "requeueing from completed puts all back", job: lifecycle.JobRequeueing, says: putBack, from: "completed", want: become{soft: pending, paused: pending, completed: pending, failed: pending, canceled: pending}},
+		{name: "requeueing from any other keeps what completed or is active", job: lifecycle.JobRequeueing, says: putBack, from: "failed", want: become{soft: pending, paused: pending, failed: pending, canceled: pending}},
+		{name: "requeueing what failed puts that back only", job: lifecycle.JobRequeueing, says: putBack, from: "running", scope: v1alpha1.Requeue{Scope: v1alpha1.RequeueFailed}, want: become{failed: pending}},
+		{name: "requeueing one task puts that back", job: lifecycle.JobRequeueing, says: putBack, from: "completed", scope: v1alpha1.Requeue{Tasks: []string{"t"}},
+			want: become{soft: pending, paused: pending, completed: pending, failed: pending, canceled: pending}},
+		{name: "requeueing one task of a completed job leaves the others", job: lifecycle.JobRequeueing, says: putBack, from: "completed", scope: v1alpha1.Requeue{Tasks: []string{"other"}}},
+	} {
+		for _, s := range lifecycle.TaskStates {
+			t.Run(fmt.Sprintf("%s: a %s task", c.name, s), func(t *testing.T) {
+				w := world(s, restarts(1, 0, time.Minute), retry(time.Minute))
+				w.Job.Status = v1alpha1.JobStatus{State: string(c.job), StatusDescription: `Changed to status "x": why`}
+				if c.job == lifecycle.JobRequeueing {
+					w.Job.Status.Requeue = &v1alpha1.RequeueStatus{Requeue: c.scope, From: c.from}
+				}
+				got := now(w)
+				want, changes := c.want[s]
+				if !changes {
+					want = s
+				}
+				if lifecycle.TaskState(got.State) != want {
+					t.Errorf("becomes %s, want %s", got.State, want)
+				}
+				if asked := got.Reason == v1alpha1.ReasonStopping; asked != (c.stopping && s.OnRobot()) {
+					t.Errorf("its robot is asked to stop it: %v", asked)
+				}
+				if returned := s == exited && want == pending; changes && !returned && got.Message != c.says+`job j: Changed to status "x": why` {
+					t.Errorf("says %q", got.Message)
+				}
+			})
+		}
+	}
+}
+
+// now is the status of a task after one look at it.
+func now(w World) *v1alpha1.TaskStatus {
+	if s := Plan(noon, w).Status; s != nil {
+		return s
+	}
+	return &w.Task.Status
+}
+
+func TestARequeueClearsTheFailureListsThatItNames(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		scope v1alpha1.Requeue
+		state lifecycle.TaskState
+		want  int
+	}{
+		{"of all: of a task that is put back", v1alpha1.Requeue{}, lifecycle.TaskFailed, 0},
+		{"of all: of a task that has completed", v1alpha1.Requeue{}, lifecycle.TaskCompleted, 0},
+		{"of the failed: of a task that is put back", v1alpha1.Requeue{Scope: v1alpha1.RequeueFailed}, lifecycle.TaskFailed, 0},
+		{"of the failed: of a task that was canceled", v1alpha1.Requeue{Scope: v1alpha1.RequeueFailed}, lifecycle.TaskCanceled, 0},
+		{"of one task: of that task", v1alpha1.Requeue{Tasks: []string{"t"}}, lifecycle.TaskFailed, 0},
+		{"of one task: of no other", v1alpha1.Requeue{Tasks: []string{"other"}}, lifecycle.TaskFailed, 2},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := now(world(c.state, failedOn("r1", "r2"), requeueing(v1alpha1.RequeueStatus{Requeue: c.scope, From: "failed"})))
+			if len(got.FailedRobots) != c.want {
+				t.Errorf("failed on %v", got.FailedRobots)
+			}
+		})
+	}
+}
+
+// rest is a task that has been looked at until nothing changes any more.
+func rest(t *testing.T, w World) *v1alpha1.TaskStatus {
+	t.Helper()
+	w.Task = w.Task.DeepCopy()
+	for range 10 {
+		s := Plan(noon, w).Status
+		if s == nil {
+			return &w.Task.Status
+		}
+		w.Task.Status = *s
+	}
+	t.Fatalf("it never comes to rest: %+v", w.Task.Status)
+	return nil
+}
+
+func TestATaskThatItsRobotDoesNotEndGoesBackWithoutAFault(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		in   World
+	}{
+		{"its robot is lost", world(lifecycle.TaskRunning, silent(lifecycle.RobotOffline, time.Hour), others(time.Hour))},
+		{"its robot is drained", world(lifecycle.TaskExited, reason(wire.ReasonStopped), evict)},
+		{"its robot signs off", world(lifecycle.TaskExited, reason(wire.ReasonAgentStopped))},
+		{"its robot has forgotten it", world(lifecycle.TaskExited, reason(wire.ReasonAgentRestarted))},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.in.Capable = true
+			if got := rest(t, c.in); got.State != string(lifecycle.TaskPending) || len(got.FailedRobots) != 0 {
+				t.Errorf("%s, failed on %v", got.State, got.FailedRobots)
+			}
+		})
+		t.Run(c.name+" while its job pauses", func(t *testing.T) {
+			inJob(lifecycle.JobPauseRequested)(&c.in)
+			if got := rest(t, c.in); got.State != string(lifecycle.TaskPaused) || len(got.FailedRobots) != 0 {
+				t.Errorf("%s, failed on %v", got.State, got.FailedRobots)
+			}
+		})
+	}
+}

@@ -1,0 +1,87 @@
+package controllers
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/manager"
+)
+
+func TestLostRobot(t *testing.T) {
+	s := start(t, manager.Config{OfflineAfter: 10 * time.Second})
+	for i, c := range []struct {
+		name string
+		run  func(*space)
+	}{
+		{"the active tasks of a lost robot are requeued", runsElsewhere},
+		{"the active tasks of a lost robot are paused when the job is pausing", pausesWhatIsLost},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.run(s.namespace(t, fmt.Sprintf("lost-%d", i))) })
+	}
+}
+
+// loses has a job of two tasks that run on a robot which is then lost, while
+// another one stays in contact.
+func (s *space) loses(lost, other string, meanwhile func()) {
+	s.Helper()
+	s.robots(lost)
+	j := &v1alpha1.Job{}
+	j.Name, j.Namespace = "j", s.name
+	j.Spec.TaskGroups = []v1alpha1.TaskGroupDefinition{group("g", 2, "t")}
+	j.Spec.Disconnect = &v1alpha1.Disconnect{LostAfter: v1alpha1.NewDuration(time.Second)}
+	s.must(s.Create(s.Context(), j))
+	for _, name := range []string{"j-g-0-t", "j-g-1-t"} {
+		s.awaitTask(name, lifecycle.TaskDispatching)
+		s.report(name, lifecycle.TaskStarted)
+	}
+	s.robots(other)
+	s.staysInContact(other)
+	meanwhile()
+	s.mend(lost, func(st *v1alpha1.RobotStatus) {
+		meta.SetStatusCondition(&st.Conditions, metav1.Condition{Type: v1alpha1.ConditionConnected, Status: "False", Reason: "Will"})
+	})
+}
+
+// staysInContact plays the heartbeats of a robot until the test ends.
+func (s *space) staysInContact(name string) {
+	go func() {
+		for beat := time.Tick(time.Second); s.Context().Err() == nil; <-beat {
+			var r v1alpha1.Robot
+			if s.Get(s.Context(), s.key(name), &r) == nil {
+				now := metav1.NowMicro()
+				r.Status.LastHeartbeatTime = &now
+				_ = s.Status().Update(s.Context(), &r) // or the next one
+			}
+		}
+	}()
+}
+
+func runsElsewhere(s *space) {
+	s.loses("gone-a", "stays-a", func() {})
+	for _, name := range []string{"j-g-0-t", "j-g-1-t"} {
+		t := s.awaitTask(name, lifecycle.TaskDispatching)
+		if t.Status.Attempt != 2 || t.RobotOfAttempt() != "stays-a" || len(t.Status.FailedRobots) != 0 {
+			s.Errorf("%s: attempt %d on %s, failed on %v", name, t.Status.Attempt, t.RobotOfAttempt(), t.Status.FailedRobots)
+		}
+		s.report(name, lifecycle.TaskStarted, lifecycle.TaskSucceeded)
+	}
+	s.awaitJob("j", lifecycle.JobCompleted)
+}
+
+func pausesWhatIsLost(s *space) {
+	s.loses("gone-b", "stays-b", func() {
+		s.must(s.wish("j", desire(v1alpha1.DesiredPaused)))
+		s.awaitJob("j", lifecycle.JobPauseRequested)
+	})
+	s.awaitJob("j", lifecycle.JobPaused)
+	s.counts("j", v1alpha1.TaskCounts{TotalTasks: 2, PausedTasks: 2})
+	if t := s.task("j-g-0-t"); t.Status.Attempt != 1 || len(t.Status.FailedRobots) != 0 {
+		s.Errorf("attempt %d, failed on %v", t.Status.Attempt, t.Status.FailedRobots)
+	}
+}

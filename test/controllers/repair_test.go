@@ -1,0 +1,219 @@
+package controllers
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	admission "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/manager"
+	"k8s4r.io/k8s4r/internal/testkit"
+)
+
+// TestRepair interrupts the manager and refuses its writes: what was asked and
+// not done is done.
+func TestRepair(t *testing.T) {
+	s := start(t, manager.Config{OfflineAfter: time.Hour})
+	for i, c := range []struct {
+		name string
+		run  func(*space)
+	}{
+		{"a cancel that a restart of the manager interrupts is finished", finishesACancel},
+		{"a cancel that was asked for while no manager ran is done", startsACancel},
+		{"a pause that a restart of the manager interrupts is finished", finishesAPause},
+		{"a requeue that a restart of the manager interrupts is finished", finishesARequeue},
+		{"a manager that restarts at any point brings each wish to its end", restartsAllTheTime},
+		{"a failed job write after a good task write is reported and repaired", repairsTheJob},
+		{"a mass change goes on past a task that cannot be written, and retries it", goesOnPastATask},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.run(s.namespace(t, fmt.Sprintf("repair-%d", i))) })
+	}
+}
+
+// restart ends the manager and starts another.
+func (s *space) restart() {
+	s.Helper()
+	s.stop()
+	s.again()
+}
+
+func (s *space) again() {
+	s.Helper()
+	s.manage(manager.Config{OfflineAfter: time.Hour})
+}
+
+// oneRuns is a job of three tasks of which the first runs and the others wait.
+func (s *space) oneRuns(robot string) {
+	s.Helper()
+	s.limited("1", robot)
+	s.job("j", group("g", 3, "t"))
+	s.awaitTask("j-g-0-t", lifecycle.TaskDispatching)
+	s.report("j-g-0-t", lifecycle.TaskStarted)
+	s.awaitTask("j-g-2-t", lifecycle.TaskPending)
+}
+
+func (s *space) awaitReason(task, reason string) {
+	s.Helper()
+	testkit.Eventually(s, 10*time.Second, task+" is "+reason, func() bool { return s.task(task).Status.Reason == reason })
+}
+
+func finishesACancel(s *space) {
+	s.oneRuns("cut-a")
+	s.must(s.wish("j", desire(v1alpha1.DesiredCanceled)))
+	s.awaitReason("j-g-0-t", v1alpha1.ReasonStopping)
+	s.stop()
+	s.report("j-g-0-t", lifecycle.TaskStopped)
+	s.again()
+	s.awaitJob("j", lifecycle.JobCanceled)
+	s.counts("j", v1alpha1.TaskCounts{TotalTasks: 3, CanceledTasks: 3})
+}
+
+func startsACancel(s *space) {
+	s.oneRuns("asked-a")
+	s.stop()
+	s.must(s.wish("j", desire(v1alpha1.DesiredCanceled)))
+	s.again()
+	s.awaitReason("j-g-0-t", v1alpha1.ReasonStopping)
+	s.report("j-g-0-t", lifecycle.TaskStopped)
+	s.awaitJob("j", lifecycle.JobCanceled)
+	s.counts("j", v1alpha1.TaskCounts{TotalTasks: 3, CanceledTasks: 3})
+}
+
+func finishesAPause(s *space) {
+	s.oneRuns("hold-a")
+	s.must(s.wish("j", desire(v1alpha1.DesiredPaused)))
+	s.awaitJob("j", lifecycle.JobPauseRequested)
+	s.stop()
+	s.report("j-g-0-t", lifecycle.TaskSucceeded)
+	s.again()
+	s.awaitJob("j", lifecycle.JobPaused)
+	s.counts("j", v1alpha1.TaskCounts{TotalTasks: 3, SucceededTasks: 1, PausedTasks: 2})
+}
+
+func finishesARequeue(s *space) {
+	s.robots("back-x")
+	s.server(succeed)
+	s.job("j", group("g", 3, "t"))
+	s.awaitJob("j", lifecycle.JobCompleted)
+	allow := s.refuse(s.task("j-g-1-t"), "tasks/status")
+	s.must(s.wish("j", requeue()))
+	s.awaitTask("j-g-0-t", lifecycle.TaskPending)
+	s.awaitJob("j", lifecycle.JobRequeueing)
+	s.stop()
+	allow()
+	s.again()
+	s.awaitTask("j-g-1-t", lifecycle.TaskCompleted)
+	s.awaitJob("j", lifecycle.JobCompleted)
+	for _, t := range s.tasks() {
+		if t.Status.Attempt != 2 {
+			s.Errorf("%s took %d attempts", t.Name, t.Status.Attempt)
+		}
+	}
+}
+
+func restartsAllTheTime(s *space) {
+	s.limited("4", "any-a", "any-b")
+	s.stopsWhenAsked()
+	s.job("j", group("g", 20, "t"))
+	for range 4 {
+		s.restart()
+		s.awaitJob("j", lifecycle.JobRunning)
+		s.must(s.wish("j", desire(v1alpha1.DesiredPaused)))
+		s.restart()
+		s.awaitJob("j", lifecycle.JobPauseRequested)
+		s.must(s.wish("j", desire(v1alpha1.DesiredCanceled)))
+		s.restart()
+		s.awaitJob("j", lifecycle.JobCanceled)
+		s.counts("j", v1alpha1.TaskCounts{TotalTasks: 20, CanceledTasks: 20})
+		s.must(s.wish("j", requeue()))
+	}
+}
+
+func repairsTheJob(s *space) {
+	s.robots("deny-a")
+	s.job("j", group("g", 1, "t"))
+	s.awaitTask("j-g-0-t", lifecycle.TaskDispatching)
+	j := s.awaitJob("j", lifecycle.JobRunning)
+	allow := s.refuse(j, "jobs/status")
+	before := failures("job")
+	s.report("j-g-0-t", lifecycle.TaskStarted, lifecycle.TaskSucceeded)
+	testkit.Eventually(s, 10*time.Second, "the failed write is reported", func() bool { return failures("job") > before })
+	s.awaitJob("j", lifecycle.JobRunning)
+	allow()
+	s.awaitJob("j", lifecycle.JobCompleted)
+}
+
+func goesOnPastATask(s *space) {
+	s.oneRuns("past-a")
+	allow := s.refuse(s.task("j-g-1-t"), "tasks/status")
+	before := failures("task")
+	s.must(s.wish("j", desire(v1alpha1.DesiredCanceled)))
+	s.awaitTask("j-g-2-t", lifecycle.TaskCanceled)
+	s.awaitReason("j-g-0-t", v1alpha1.ReasonStopping)
+	s.report("j-g-0-t", lifecycle.TaskStopped)
+	testkit.Eventually(s, 10*time.Second, "the failed write is reported", func() bool { return failures("task") > before })
+	s.awaitTask("j-g-1-t", lifecycle.TaskPending)
+	allow()
+	s.awaitTask("j-g-1-t", lifecycle.TaskCanceled)
+	s.awaitJob("j", lifecycle.JobCanceled)
+	s.counts("j", v1alpha1.TaskCounts{TotalTasks: 3, CanceledTasks: 3})
+}
+
+// refuse lets the API server refuse writes of one object's part, until allow is
+// called.
+func (s *space) refuse(o client.Object, part string) (allow func()) {
+	s.Helper()
+	fail, equal := admission.Fail, admission.Equivalent
+	policy := &admission.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
+	policy.Spec = admission.ValidatingAdmissionPolicySpec{
+		FailurePolicy: &fail,
+		MatchConstraints: &admission.MatchResources{
+			MatchPolicy:       &equal,
+			NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": s.name}},
+			ResourceRules: []admission.NamedRuleWithOperations{{RuleWithOperations: admission.RuleWithOperations{
+				Operations: []admission.OperationType{admission.Update},
+				Rule:       admission.Rule{APIGroups: []string{v1alpha1.GroupVersion.Group}, APIVersions: []string{"*"}, Resources: []string{part}},
+			}}},
+		},
+		Validations: []admission.Validation{{Expression: fmt.Sprintf("object.metadata.name != %q", o.GetName()), Message: "not now"}},
+	}
+	binding := &admission.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: s.name}}
+	binding.Spec = admission.ValidatingAdmissionPolicyBindingSpec{PolicyName: s.name, ValidationActions: []admission.ValidationAction{admission.Deny}}
+	s.must(s.Create(s.Context(), policy))
+	s.must(s.Create(s.Context(), binding))
+	denied := func() bool {
+		s.must(s.Get(s.Context(), client.ObjectKeyFromObject(o), o))
+		err := s.Status().Update(s.Context(), o, client.DryRunAll)
+		return err != nil && strings.Contains(err.Error(), "not now")
+	}
+	testkit.Eventually(s, 30*time.Second, o.GetName()+" cannot be written", denied)
+	return func() {
+		s.Helper()
+		s.must(s.Delete(s.Context(), binding))
+		s.must(s.Delete(s.Context(), policy))
+		testkit.Eventually(s, 30*time.Second, o.GetName()+" can be written", func() bool { return !denied() })
+	}
+}
+
+// failures counts the errors of a controller.
+func failures(controller string) (n float64) {
+	families, _ := metrics.Registry.Gather()
+	for _, f := range families {
+		if f.GetName() != "controller_runtime_reconcile_errors_total" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			if m.GetLabel()[0].GetValue() == controller {
+				n += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return n
+}
