@@ -264,11 +264,13 @@ func (s *Scheduler) Forget(namespace, group string) {
 }
 
 // seat is the robot that a waiting Task may go to, or why it has none. Both
-// are empty before the first cycle that knew the task.
+// are empty before the first cycle that knew the task to wait: until then its
+// seat is the one that it comes back from, and it went there again when its robot
+// was drained.
 func (s *Scheduler) seat(k key) (robot, refusal string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e := s.ledger.entries[k]; e != nil {
+	if e := s.ledger.entries[k]; e != nil && !e.onRobot {
 		return e.seat, e.told
 	}
 	return "", ""

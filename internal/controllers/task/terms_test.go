@@ -310,6 +310,16 @@ func TestAVictimStaysWhenNobodyWaitsForItsPlaceAnyMore(t *testing.T) {
 	}
 }
 
+// The controller may see that a task waits before the ledger does.
+func TestATaskThatIsBackHasNoSeatBeforeTheSchedulerKnows(t *testing.T) {
+	s := field("r1")
+	task := replicaTask(groupOf("g", 1), 0, lifecycle.TaskExited, "r1")
+	s.ledger.seeTask(task)
+	if robot, _ := s.seat(keyOfTask(task)); robot != "" {
+		t.Errorf("it is to go to %s, which it comes back from", robot)
+	}
+}
+
 // The tasks of a replica share a robot, so one that may not go back there takes
 // the others along.
 func TestATaskThatFailedLetsItsReplicaMove(t *testing.T) {
