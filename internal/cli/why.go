@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -102,6 +103,8 @@ func (w whyPage) write(out io.Writer) {
 	for _, line := range []struct{ name, text string }{
 		{"job", w.jobText()},
 		{"robot", w.robotText()},
+		{"original", w.originalText()},
+		{"what follows", w.lostText()},
 		{"placement", w.placementText()},
 		{"reason", s.Reason},
 		{"message", s.Message},
@@ -135,6 +138,8 @@ func (w whyPage) gist() string {
 	switch {
 	case w.state().Active() && w.task.Status.Reason == robotv1.ReasonStopping:
 		return "its robot was asked to stop it"
+	case w.state().Active() && w.task.Status.Reason == robotv1.ReasonEvicting:
+		return "its robot was asked to stop it, so that it can run again"
 	case w.state().Placeable() && w.heldBack():
 		return "its job keeps it back"
 	case w.waits() && w.nextTry() != "":
@@ -202,7 +207,46 @@ func (w whyPage) robotText() string {
 	if !w.state().Active() {
 		return ""
 	}
-	return w.task.Spec.TargetRobot
+	return w.task.RobotOfAttempt()
+}
+
+// originalText is the attempt that was lost with its robot and may count again.
+func (w whyPage) originalText() string {
+	o := w.task.Status.Entry(w.task.Status.Original)
+	if o == nil || w.state().Terminal() {
+		return ""
+	}
+	return fmt.Sprintf("attempt %d on %s may count again when that robot is back (reconcile: %s)", o.Attempt, o.Robot, w.disconnect().Reconcile)
+}
+
+// lostText is what becomes of a task whose robot stays away.
+func (w whyPage) lostText() string {
+	switch d := w.disconnect(); {
+	case w.state() != lifecycle.TaskUnknown || w.job == nil:
+		return ""
+	case w.task.Spec.Type == robotv1.JobTypeSystem:
+		return "it belongs to its robot, and waits for it"
+	case d.Replace != nil && !*d.Replace:
+		return "it waits for its own robot: disconnect.replace is false"
+	case d.StopOnRobotAfter != nil:
+		return "another robot runs it when this one must have stopped it by itself"
+	default:
+		return fmt.Sprintf("another robot runs it when this one has been away for %s", *d.LostAfter)
+	}
+}
+
+// disconnect is what the job says of lost robots, with the defaults that the API
+// gives what it leaves out.
+func (w whyPage) disconnect() robotv1.Disconnect {
+	d := robotv1.Disconnect{}
+	if w.job != nil && w.job.Spec.Disconnect != nil {
+		d = *w.job.Spec.Disconnect
+	}
+	if d.LostAfter == nil {
+		d.LostAfter = robotv1.NewDuration(5 * time.Minute)
+	}
+	d.Reconcile = cmp.Or(d.Reconcile, robotv1.KeepOriginal)
+	return d
 }
 
 // placementText is why the task has no robot, or gets no other one. In any other

@@ -59,6 +59,16 @@ func TestWhy(t *testing.T) {
 		{name: "it failed for good", golden: "why-failed", job: named("demo", "failed"),
 			task: []func(*robotv1.Task){twice("failed", "Timeout"), retries(time.Minute), notPlaced("Timeout", "it failed on 2 robots, and softFailLimit is 2")}},
 		{name: "it is asked to stop", golden: "why-stopping", job: named("demo", "cancel-requested", desires("canceled")), task: []func(*robotv1.Task){state("running", robotv1.ReasonStopping)}},
+		{name: "it is asked to leave its robot", golden: "why-evicting", job: named("demo", "running"), task: []func(*robotv1.Task){state("running", robotv1.ReasonEvicting), onRobot1}},
+		{name: "its robot is lost", golden: "why-lost", job: named("demo", "running"), task: []func(*robotv1.Task){state("unknown", "RobotLost"), onRobot1}},
+		{name: "its robot is lost, and it is not replaced", golden: "why-lost-waits",
+			job:  named("demo", "running", func(j *robotv1.Job) { j.Spec.Disconnect = &robotv1.Disconnect{Replace: new(bool)} }),
+			task: []func(*robotv1.Task){state("unknown", "RobotLost"), onRobot1}},
+		{name: "another robot runs it, and the first may come back", golden: "why-original", job: named("demo", "running"),
+			task: []func(*robotv1.Task){state("running", ""), func(t *robotv1.Task) {
+				t.Spec.TargetRobot, t.Status.Attempt, t.Status.Original = "robot-2", 2, 1
+				t.Status.Attempts = []robotv1.TaskAttempt{{Attempt: 1, Robot: "robot-1", State: "unknown"}, {Attempt: 2, Robot: "robot-2", State: "running"}}
+			}}},
 		{name: "it runs", golden: "why-running", job: named("demo", "running"), task: []func(*robotv1.Task){state("running", ""), onRobot1, refused}},
 		{name: "it was called off while it waited: the search is over", golden: "why-canceled-waiting", job: named("demo", "canceled"), task: []func(*robotv1.Task){state("canceled", "Canceled"), refused}},
 		{name: "the whole object", golden: "why-yaml", job: named("demo", "running"), args: []string{"-o", "yaml"}},
