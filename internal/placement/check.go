@@ -39,6 +39,9 @@ func meets(rules *Rules, drivers string) []Check {
 		}
 	}
 	checks = append(checks, offering(strings.Split(drivers, ",")))
+	if rules != nil && rules.Fenced {
+		checks = append(checks, fencing)
+	}
 	if rules != nil && len(rules.Blocked) > 0 {
 		checks = append(checks, notOn(rules.Blocked))
 	}
@@ -123,6 +126,15 @@ func offering(drivers []string) Check {
 		}
 		return Verdict{}
 	}
+}
+
+// fencing leaves out document agents: of a task that they do not stop nobody
+// would ever know that another robot may run it.
+func fencing(r *Robot) Verdict {
+	if !r.Document {
+		return Verdict{}
+	}
+	return Verdict{"NoFence", "its agent cannot stop a task by itself"}
 }
 
 func notOn(blocked []string) Check {

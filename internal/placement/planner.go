@@ -146,6 +146,7 @@ func (r *Rules) key() string {
 	}
 	w.WriteByte('|')
 	w.add(r.Blocked...)
+	w.add(strconv.FormatBool(r.Fenced))
 	return w.String()
 }
 

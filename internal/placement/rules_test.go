@@ -46,6 +46,13 @@ func TestRules(t *testing.T) {
 			wantRefused: map[string]string{"u": "0 of 3 robots: 3: not in datacenter hall-9"},
 		},
 		{
+			name:        "a task that its robot must stop by itself is nothing for a document agent",
+			inRobots:    []Robot{robot("a", func(r *Robot) { r.Document = true })},
+			inDemands:   []Demand{one("t", rules(Rules{Fenced: true})), one("u")},
+			wantRobots:  map[string]string{"u": "a"},
+			wantRefused: map[string]string{"t": "0 of 1 robots: 1: its agent cannot stop a task by itself"},
+		},
+		{
 			name:        "every constraint must be met",
 			inRobots:    []Robot{robot("a", labels("env", "prod")), robot("b", labels("env", "prod", "gpu", "yes"))},
 			inDemands:   []Demand{one("t", rules(Rules{Constraints: []Constraint{{"${robot.labels.env}", "=", "prod"}, {"${robot.labels.gpu}", "=", "yes"}}}))},

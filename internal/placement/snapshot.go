@@ -104,6 +104,8 @@ type Rules struct {
 	Constraints []Constraint
 	// Blocked are the names of robots that failed too many tasks of the group.
 	Blocked []string
+	// Fenced asks for a robot that stops a task by itself when it is out of contact.
+	Fenced bool
 }
 
 // Wishes are what makes one robot better than another.

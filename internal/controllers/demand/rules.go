@@ -134,3 +134,13 @@ func Count(g *v1alpha1.TaskGroup) int {
 	}
 	return int(*g.Spec.Count)
 }
+
+// Rules are what a robot must meet for the tasks of a group of the job with these
+// constraints. Which robots the group has blocked is not among them.
+func Rules(j *v1alpha1.Job, constraints []v1alpha1.Constraint) *placement.Rules {
+	d := j.Spec.Disconnect
+	return &placement.Rules{
+		Selector: j.Spec.RobotSelector, Datacenters: j.Spec.Datacenters, Constraints: Constraints(constraints),
+		Fenced: d != nil && d.StopOnRobotAfter.Value() > 0,
+	}
+}

@@ -1,7 +1,7 @@
 package task
 
 import (
-	"maps"
+	"reflect"
 	"slices"
 	"time"
 
@@ -59,12 +59,11 @@ type contact struct {
 
 // job is what its tasks inherit.
 type job struct {
-	priority    int32
-	preempts    bool
-	selector    map[string]string
-	datacenters []string
-	since       time.Time
-	starts      bool
+	priority int32
+	preempts bool
+	rules    placement.Rules // without constraints, which are the groups'
+	since    time.Time
+	starts   bool
 }
 
 // replica names the tasks that share a robot. A task made by hand is its own.
@@ -391,12 +390,11 @@ func (l *ledger) unseat(e *entry) {
 func (l *ledger) seeJob(obj *v1alpha1.Job) {
 	k := key{Namespace: obj.Namespace, Name: obj.Name}
 	now := job{
-		priority:    demand.DefaultPriority,
-		preempts:    obj.Spec.Preemption,
-		selector:    obj.Spec.RobotSelector,
-		datacenters: obj.Spec.Datacenters,
-		since:       obj.CreationTimestamp.Time,
-		starts:      progress.Starts(obj) && obj.DeletionTimestamp == nil,
+		priority: demand.DefaultPriority,
+		preempts: obj.Spec.Preemption,
+		rules:    *demand.Rules(obj, nil),
+		since:    obj.CreationTimestamp.Time,
+		starts:   progress.Starts(obj) && obj.DeletionTimestamp == nil,
 	}
 	if p := obj.Spec.Priority; p != nil {
 		now.priority = *p
@@ -415,7 +413,7 @@ func (l *ledger) seeJob(obj *v1alpha1.Job) {
 // cut off shows no deletion in between.
 func (j job) same(o job) bool {
 	return j.priority == o.priority && j.preempts == o.preempts && j.starts == o.starts && j.since.Equal(o.since) &&
-		maps.Equal(j.selector, o.selector) && slices.Equal(j.datacenters, o.datacenters)
+		reflect.DeepEqual(j.rules, o.rules)
 }
 
 func (l *ledger) dropJob(k key) {

@@ -219,7 +219,7 @@ func TestALaterJobOfTheSameNameCounts(t *testing.T) {
 	later := j.DeepCopy()
 	later.Spec.RobotSelector = map[string]string{"env": "prod"}
 	l.seeJob(later) // the watch was cut off and shows no deletion
-	if got := l.jobs[key{Namespace: "ns", Name: "j"}].selector["env"]; got != "prod" {
+	if got := l.jobs[key{Namespace: "ns", Name: "j"}].rules.Selector["env"]; got != "prod" {
 		t.Errorf("tasks would go where %q is selected", got)
 	}
 }

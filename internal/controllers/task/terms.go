@@ -93,8 +93,10 @@ func (l *ledger) termsOf(jobKey key, g *group, constraints []placement.Constrain
 	if !ok {
 		j.priority = demand.DefaultPriority
 	}
+	rules := j.rules
+	rules.Constraints = constraints
 	t := &terms{
-		rules:    &placement.Rules{Selector: j.selector, Datacenters: j.datacenters, Constraints: constraints},
+		rules:    &rules,
 		priority: j.priority, since: j.since,
 		preempts: j.preempts && l.preempts,
 	}

@@ -31,9 +31,7 @@ func demands(g *v1alpha1.TaskGroup, j *v1alpha1.Job, replicas []Replica, taken m
 	if j.Spec.Priority != nil {
 		priority = *j.Spec.Priority
 	}
-	rules := &placement.Rules{
-		Selector: j.Spec.RobotSelector, Datacenters: j.Spec.Datacenters, Constraints: demand.Constraints(g.Spec.Constraints),
-	}
+	rules := demand.Rules(j, g.Spec.Constraints)
 	out := make([]placement.Demand, len(replicas))
 	for i, r := range replicas {
 		d := placement.Demand{

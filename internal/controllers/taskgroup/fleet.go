@@ -87,9 +87,7 @@ func matching(g *v1alpha1.TaskGroup, j *v1alpha1.Job, robots []v1alpha1.Robot) m
 	for i := range g.Spec.Tasks {
 		tasks[i] = demand.Task("", &g.Spec.Tasks[i])
 	}
-	matches := placement.Matcher(&placement.Rules{
-		Selector: j.Spec.RobotSelector, Datacenters: j.Spec.Datacenters, Constraints: demand.Constraints(g.Spec.Constraints),
-	}, tasks)
+	matches := placement.Matcher(demand.Rules(j, g.Spec.Constraints), tasks)
 	fits := map[string]Fit{}
 	for i := range robots {
 		r := demand.Robot(&robots[i])
