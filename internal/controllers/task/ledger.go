@@ -87,6 +87,7 @@ type entry struct {
 	held        bool      // it waits for the end of another attempt
 	killTimeout time.Duration
 	uid         types.UID // empty: its Task was not seen yet
+	version     string    // of the Task, as it was seen last
 	seat        string    // robot whose room it takes; empty: none
 	onRobot     bool      // the watch said that it was dispatched
 	leaves      bool      // it is asked to stop
@@ -210,6 +211,7 @@ func (l *ledger) entryOf(k key, t *v1alpha1.Task) *entry {
 	l.redefine(e, demand.Task(t.Name, &t.Spec.TaskDefinition), demand.Constraints(t.Spec.Constraints))
 	e.job, e.index = t.Spec.JobName, indexOf(t)
 	e.since, e.pinned = t.CreationTimestamp.Time, pinnedTo(t)
+	e.version = t.ResourceVersion
 	e.uid, e.ready, e.killTimeout = t.UID, readyAt(t), killTimeout(t)
 	e.held = stillRunning(t)
 	e.leaves = t.DeletionTimestamp != nil || t.Status.AskedToStop()

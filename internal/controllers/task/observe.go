@@ -25,8 +25,9 @@ type toolsHandler = cache.ResourceEventHandler
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// errTooEarly asks for another look: the scheduler does not know all robots yet.
-var errTooEarly = errors.New("the robots are not known yet")
+// errTooEarly asks for another look: the scheduler has yet to see what the watch
+// has told us.
+var errTooEarly = errors.New("the scheduler is behind")
 
 // observe reads what a decision about the Task depends on. It returns nil when
 // there is nothing to decide.
@@ -51,6 +52,9 @@ func (c *Controller) observe(ctx context.Context, k key) (*World, error) {
 		return nil, nil
 	}
 	if state.Placeable() {
+		if c.Scheduler.behind(&t) {
+			return nil, errTooEarly
+		}
 		w.Seat, w.Refusal = c.Scheduler.seat(k)
 		w.MayTell = c.mayTell(&t, w.refusal())
 	}

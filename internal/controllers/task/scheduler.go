@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/cache"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
@@ -263,14 +264,26 @@ func (s *Scheduler) Forget(namespace, group string) {
 	s.change(func(l *ledger) { l.forget(key{Namespace: namespace, Name: group}) })
 }
 
+// behind tells whether the seat of a Task was given to an older version of it. It
+// may be the one that it comes back from, or one that does not meet its new
+// constraints: a task was sent to the robot that was being drained.
+func (s *Scheduler) behind(t *v1alpha1.Task) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.ledger.entries[key{Namespace: t.Namespace, Name: t.Name}]
+	if e == nil || e.seat == "" || e.uid == "" {
+		return false
+	}
+	c, err := resourceversion.CompareResourceVersion(e.version, t.ResourceVersion)
+	return err == nil && c < 0
+}
+
 // seat is the robot that a waiting Task may go to, or why it has none. Both
-// are empty before the first cycle that knew the task to wait: until then its
-// seat is the one that it comes back from, and it went there again when its robot
-// was drained.
+// are empty before the first cycle that knew the task.
 func (s *Scheduler) seat(k key) (robot, refusal string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e := s.ledger.entries[k]; e != nil && !e.onRobot {
+	if e := s.ledger.entries[k]; e != nil {
 		return e.seat, e.told
 	}
 	return "", ""

@@ -310,13 +310,20 @@ func TestAVictimStaysWhenNobodyWaitsForItsPlaceAnyMore(t *testing.T) {
 	}
 }
 
-// The controller may see that a task waits before the ledger does.
-func TestATaskThatIsBackHasNoSeatBeforeTheSchedulerKnows(t *testing.T) {
+// The controller may see that a task waits, or that it has other constraints,
+// before the ledger does.
+func TestASeatOfAnOlderVersionOfATaskIsNotTaken(t *testing.T) {
 	s := field("r1")
 	task := replicaTask(groupOf("g", 1), 0, lifecycle.TaskExited, "r1")
+	task.UID, task.ResourceVersion = "u", "9"
 	s.ledger.seeTask(task)
-	if robot, _ := s.seat(keyOfTask(task)); robot != "" {
-		t.Errorf("it is to go to %s, which it comes back from", robot)
+	later := task.DeepCopy()
+	later.ResourceVersion = "10"
+	if !s.behind(later) || s.behind(task) {
+		t.Errorf("behind of the later %v, of the same %v", s.behind(later), s.behind(task))
+	}
+	if s.ledger.stand(s.ledger.entries[keyOfTask(task)]); s.behind(later) {
+		t.Error("without a seat there is nothing that could be wrong")
 	}
 }
 
