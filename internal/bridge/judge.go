@@ -146,9 +146,9 @@ func recordEnd(now time.Time, s *robotv1.TaskStatus, r report) {
 		a.StartedAt = startOf(now, r)
 	}
 	a.FinishedAt = endOf(now, r)
-	a.ExitCode, a.Signal, a.Reason = new(r.ExitCode), r.Signal, reasonOf(r)
-	if a.State != string(lifecycle.TaskCanceled) {
-		a.State = endState(r) // else another attempt took its place
+	a.ExitCode, a.Signal = new(r.ExitCode), r.Signal
+	if a.State != string(lifecycle.TaskCanceled) { // else another attempt took its place
+		a.State, a.Reason = endState(r), reasonOf(r)
 	}
 }
 

@@ -266,10 +266,13 @@ func TestAnOriginalThatIsBackWaitsForTheManager(t *testing.T) {
 func TestWhatTookTheOriginalsPlaceIsHeardToItsEnd(t *testing.T) {
 	in := lost(lifecycle.TaskRunning)
 	in.Spec.TargetRobot, in.Status.Original, in.Status.Attempt = "r1", 0, 1
-	in.Status.Attempts[1].State = "canceled"
+	in.Status.Attempts[1].State, in.Status.Attempts[1].Reason = "canceled", wire.ReasonSuperseded
 	next, verdicts := judgeAll(clock, in, []report{from("r2", about(2, said("failed", "Stopped", 143)))})
 	if got, want := outline(next.Status), "running; 1 unknown; 2 canceled 143"; got != want || !verdicts[0].ack {
 		t.Errorf("%s, acknowledged %v", got, verdicts[0].ack)
+	}
+	if got := next.Status.Attempts[1].Reason; got != wire.ReasonSuperseded {
+		t.Errorf("the attempt ended for %q, and another one took its place", got)
 	}
 }
 

@@ -58,7 +58,7 @@ func (p *plan) restart() bool {
 		return true
 	}
 	if delay := restartDelay(policy); p.status.RetryAt == nil && delay > 0 {
-		return p.retryAt(p.now.Add(delay), "it failed")
+		return p.retryAt(p.now.Add(delay), p.howItEnded())
 	}
 	p.restartWhenDue(policy, r)
 	return true
@@ -101,6 +101,14 @@ func restartDelay(policy *v1alpha1.RestartPolicy) time.Duration {
 		return max(policy.Delay.Value(), minEndlessDelay)
 	}
 	return policy.Delay.Value()
+}
+
+// howItEnded is for people: what is kept running may end without failing.
+func (p *plan) howItEnded() string {
+	if code := p.status.ExitCode; code != nil && *code == 0 {
+		return "it ended"
+	}
+	return "it failed"
 }
 
 // mayNotRestart is why a task that has restarts left waits with the others, or for

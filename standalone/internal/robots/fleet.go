@@ -25,6 +25,9 @@ type Config struct {
 	IDs []string
 	// MQTTURL is asked when the robots start, for then the broker has its port.
 	MQTTURL func() string
+	// Heartbeat is the time between two of each robot. Zero: what its agent does
+	// by itself.
+	Heartbeat time.Duration
 	// StateDir holds a directory for each robot, LogDir a log file.
 	StateDir, LogDir string
 	// Ready says whether the robots, whose agents run, can be given work; nil:

@@ -122,13 +122,14 @@ func fleet(t *testing.T, ids ...string) (*Fleet, Config, chan time.Duration) {
 func TestEveryRobotHasAnAgentOfItsOwn(t *testing.T) {
 	h := newHome(t)
 	f, c, _ := fleet(t, "robot-1", "robot-2")
+	f.cfg.Heartbeat = 7 * time.Second
 	if err := f.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	calls := []call{h.next(), h.next()}
 	slices.SortFunc(calls, func(a, b call) int { return strings.Compare(a.args, b.args) })
 	for i, id := range c.IDs {
-		want := fmt.Sprintf("--robot-id=%[1]s --label=robot=%[1]s --mqtt-url=mqtt://broker:1 --state-dir=%s --parent-fd=3", id, filepath.Join(c.StateDir, id))
+		want := fmt.Sprintf("--robot-id=%[1]s --label=robot=%[1]s --mqtt-url=mqtt://broker:1 --state-dir=%s --parent-fd=3 --heartbeat=7s", id, filepath.Join(c.StateDir, id))
 		if calls[i].args != want {
 			t.Errorf("got  %s\nwant %s", calls[i].args, want)
 		}

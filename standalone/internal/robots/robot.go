@@ -48,9 +48,12 @@ func newRobot(c Config, id, mqttURL string, parent *os.File) (*robot, error) {
 	if err != nil {
 		return nil, err
 	}
+	args := []string{"--robot-id=" + id, "--label=robot=" + id, "--mqtt-url=" + mqttURL, "--state-dir=" + state, "--parent-fd=3"}
+	if c.Heartbeat > 0 {
+		args = append(args, "--heartbeat="+c.Heartbeat.String())
+	}
 	command := func(ctx context.Context) *exec.Cmd {
-		cmd := exec.CommandContext(ctx, c.Agent,
-			"--robot-id="+id, "--label=robot="+id, "--mqtt-url="+mqttURL, "--state-dir="+state, "--parent-fd=3")
+		cmd := exec.CommandContext(ctx, c.Agent, args...)
 		cmd.ExtraFiles = []*os.File{parent} // becomes descriptor 3
 		cmd.Stdout, cmd.Stderr = out.writer, out.writer
 		// A group of its own: Ctrl-C in a terminal reaches the whole group of

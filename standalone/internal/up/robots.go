@@ -3,6 +3,7 @@ package up
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
@@ -22,18 +23,29 @@ func (s *system) addRobots() error {
 		return err
 	}
 	cfg := robots.Config{
-		Agent:    agent,
-		IDs:      s.opts.robotIDs(),
-		MQTTURL:  s.mqttURL,
-		StateDir: s.dir.Join("robots"),
-		LogDir:   s.dir.Join("logs"),
-		Log:      s.terminal,
+		Agent:     agent,
+		IDs:       s.opts.robotIDs(),
+		MQTTURL:   s.mqttURL,
+		Heartbeat: heartbeat(s.opts.offlineAfter),
+		StateDir:  s.dir.Join("robots"),
+		LogDir:    s.dir.Join("logs"),
+		Log:       s.terminal,
 	}
 	if s.opts.runs(partManager) && s.opts.runs(partServer) {
 		cfg.Ready = robotsOnline(s.client, s.opts.robotNamespace, cfg.IDs)
 	}
 	s.group.Add("robots", robots.New(cfg))
 	return nil
+}
+
+// heartbeat of robots that would be offline between two of their usual ones.
+// Zero: those will do.
+func heartbeat(offlineAfter time.Duration) time.Duration {
+	const usual, shortest = 30 * time.Second, time.Second
+	if third := offlineAfter / 3; third < usual {
+		return max(third.Round(time.Second), shortest)
+	}
+	return 0
 }
 
 // robotsOnline returns a check that the cluster would give work to all of ids.
