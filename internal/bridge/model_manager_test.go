@@ -161,6 +161,7 @@ func (m *model) planTask(name string) draft {
 	w.Robot, w.ContactSince = m.robots[at], m.contactSince
 	w.Capable = m.capable(t)
 	if o := t.Status.Entry(t.Status.Original); o != nil {
+		w.Origin = m.robots[o.Robot]
 		w.Better = m.pick("the better robot", o.Robot, t.RobotOfAttempt())
 	}
 	return draft{t, task.Plan(m.now, w)}

@@ -326,6 +326,9 @@ func refusesChanges(s *space) {
 			"spec.taskGroups[].tasks of g: tasks cannot be added to a group or removed from it, only changed"},
 		{"gang", "live", func(j *v1alpha1.JobSpec) { j.TaskGroups[1].Gang = true }, "spec.taskGroups[].gang of h: cannot change on an existing Job"},
 		{"the selector", "live", forZone("x"), "spec.robotSelector: cannot change on an existing Job"},
+		{"the robots' own fence", "live", func(j *v1alpha1.JobSpec) {
+			j.Disconnect = &v1alpha1.Disconnect{StopOnRobotAfter: v1alpha1.NewDuration(time.Minute)}
+		}, "spec.disconnect.stopOnRobotAfter: cannot change on an existing Job"},
 		{"the type", "live", func(j *v1alpha1.JobSpec) { j.Type = v1alpha1.JobTypeBatch }, "spec.type: cannot change on an existing Job"},
 	} {
 		if err := s.wish(c.job, c.change); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -26,8 +26,8 @@ type leaving struct {
 // leave takes in that a Task is gone. Room that was free at once would be given
 // to the next task while the old process runs.
 func (l *ledger) leave(k key) {
-	l.exorcise(k, key{})
 	e := l.entries[k]
+	l.exorcise(k, wire.DefaultKillTimeout+grace)
 	if e == nil {
 		return
 	}
@@ -59,23 +59,39 @@ type ghost struct {
 func (l *ledger) haunt(k key, t *v1alpha1.Task) {
 	var now ghost
 	s := &t.Status
-	if a := s.Entry(s.Original); a != nil && t.DeletionTimestamp == nil && !lifecycle.TaskState(s.State).Terminal() {
+	if a := s.Entry(s.Original); a != nil && a.FinishedAt == nil && t.DeletionTimestamp == nil && !lifecycle.TaskState(s.State).Terminal() {
 		task := demand.Task(t.Name, &t.Spec.TaskDefinition)
 		now = ghost{key{Namespace: t.Namespace, Name: a.Robot}, task.Room()}
 	}
-	l.exorcise(k, now.robot)
+	g, had := l.ghosts[k]
+	counts := lifecycle.TaskState(s.State).Active() && t.RobotOfAttempt() == g.robot.Name
+	ended := s.Entry(s.Original) != nil && s.Entry(s.Original).FinishedAt != nil
+	switch {
+	case !had || g.robot == now.robot:
+	case counts || ended: // its room is the task's own, or nobody's
+		l.exorcise(k, 0)
+	default:
+		l.exorcise(k, killTimeout(t)+grace)
+	}
 	if _, there := l.ghosts[k]; !there && now.robot.Name != "" {
 		l.ghosts[k] = now
 		l.take(now.robot, now.room)
 	}
 }
 
-// exorcise gives back the room of a Task's original, unless it is on that robot.
-func (l *ledger) exorcise(k, but key) {
-	if g, ok := l.ghosts[k]; ok && g.robot != but {
-		delete(l.ghosts, k)
-		l.free(g.robot, g.room)
+// exorcise gives back the room of a Task's original, when its robot has had so
+// long to end it.
+func (l *ledger) exorcise(k key, in time.Duration) {
+	g, ok := l.ghosts[k]
+	if !ok {
+		return
 	}
+	delete(l.ghosts, k)
+	if in > 0 {
+		l.leaving = append(l.leaving, leaving{robot: g.robot, room: g.room, until: l.now().Add(in)})
+		return
+	}
+	l.free(g.robot, g.room)
 }
 
 // pass takes in what time alone has changed.

@@ -83,14 +83,23 @@ func replaced(original string, started, again time.Time) func(*World) {
 				s.Attempts[i].StartedAt = &metav1.MicroTime{Time: at}
 			}
 		}
-		w.Task.Spec.TargetRobot = "r2"
+		w.Task.Spec.TargetRobot, w.Origin = "r2", robotIn(lifecycle.RobotOnline)
 	}
 }
+
+// originIs is the phase of the original's robot; originDrained says more of it.
+func originIs(p lifecycle.RobotPhase) func(*World) { return func(w *World) { w.Origin = robotIn(p) } }
+func originDrained(w *World)                       { w.Origin.Spec.Drain = true }
 
 func originalEnded(state string) func(*World) {
 	return func(w *World) {
 		w.Task.Status.Attempts[0].State, w.Task.Status.Attempts[0].FinishedAt = state, &metav1.MicroTime{Time: noon}
 	}
+}
+
+// completedOnce is a task whose present attempt is known to have completed.
+func completedOnce(w *World) {
+	w.Task.Status.Attempts[0].State, w.Task.Status.Attempts[0].FinishedAt = "completed", &metav1.MicroTime{Time: noon}
 }
 
 func better(robot string) func(*World) { return func(w *World) { w.Better = robot } }
@@ -160,6 +169,16 @@ func TestLosingARobot(t *testing.T) {
 			in:   world(pending, seat, stopAfter(time.Minute), elsewhere(heard(offline, noon.Add(-time.Hour)))),
 			want: "dispatching attempt 1 on r1"},
 
+		{name: "a robot whose object is new and waits for its approval is out of contact", in: world(running, phase(lifecycle.RobotPending)),
+			want: "unknown attempt 1"},
+		{name: "an original whose word came before the news that its robot is back waits for that",
+			in: world(running, replaced("running", early, late), originIs(offline)), wake: retell},
+		{name: "so does one that has completed", in: world(running, replaced("", early, late), originalEnded("completed"), originIs(offline)), wake: retell},
+		{name: "an original on a robot that is drained would have to leave at once",
+			in: world(running, replaced("running", early, late), originDrained), want: "running attempt 2"},
+		{name: "one that was reinstated to bring its end, and is lost again, keeps that end",
+			in:   world(unknown, silent(offline, time.Hour), others(time.Hour), completedOnce),
+			want: "pending attempt 1 original 1 (completed) leaves"},
 		{name: "an original that is away decides nothing", in: world(running, replaced("unknown", early, late))},
 		{name: "keep_original: it is back, and counts again", in: world(running, replaced("running", early, late)),
 			want: "dispatching attempt 1 back on r1"},
@@ -269,4 +288,63 @@ func TestDisconnectStories(t *testing.T) {
 		g.say("it is %s with attempt %d", g.tasks["t0"].Status.State, g.tasks["t0"].Status.Attempt)
 		golden.Equal(t, "disconnect-twice", g.said.String())
 	})
+}
+
+// A robot that was deleted says nothing any more, so the wait for it counts from
+// what is written, and ends.
+func TestTheWaitForADeletedRobotEnds(t *testing.T) {
+	w := world(lifecycle.TaskPending, seat, stopAfter(time.Minute), elsewhere(nil),
+		condition(ConditionContact, time.Hour, "an earlier loss", metav1.ConditionFalse))
+	first := Plan(noon, w)
+	if first.Status == nil || first.Status.State != string(lifecycle.TaskPending) {
+		t.Fatalf("the time of an earlier loss counts: %+v", first.Status)
+	}
+	w.Task.Status = *first.Status
+	end := noon.Add(time.Minute + wire.DefaultKillTimeout + margin)
+	if s := Plan(end.Add(-time.Second), w); s.Bind != nil {
+		t.Error("it does not wait")
+	}
+	last := Plan(end, w)
+	if last.Status == nil || stillRunning(&v1alpha1.Task{Status: *last.Status}) {
+		t.Errorf("it waits for ever: %+v", last.Status)
+	}
+}
+
+// Each loss has a time of its own.
+func TestALaterLossIsNotCountedFromAnEarlierOne(t *testing.T) {
+	w := world(lifecycle.TaskRunning, robotGone, condition(ConditionContact, time.Hour, "gone", metav1.ConditionFalse))
+	s := Plan(noon, w)
+	w.Task.Status, w.ContactSince = *s.Status, noon.Add(-time.Hour)
+	if again := Plan(noon.Add(time.Minute), w); again.Status != nil {
+		t.Errorf("lost for a minute, and it is %s", again.Status.State)
+	}
+}
+
+// The room of an original that counts no more is free when its robot has had its
+// time to end it, and that of one that has ended at once.
+func TestTheRoomOfAnOriginal(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*v1alpha1.TaskStatus)
+		held   int64
+	}{
+		"it may come back":     {func(*v1alpha1.TaskStatus) {}, 1},
+		"it counts no more":    {func(s *v1alpha1.TaskStatus) { s.Original = 0 }, 1},
+		"the task has ended":   {func(s *v1alpha1.TaskStatus) { s.State = string(lifecycle.TaskCompleted) }, 1},
+		"the original has":     {func(s *v1alpha1.TaskStatus) { s.Attempts[0].FinishedAt = &metav1.MicroTime{Time: noon} }, 0},
+		"it counts once again": {func(s *v1alpha1.TaskStatus) { s.Original, s.Attempt = 0, 1 }, 1},
+	} {
+		s := field("r1", "r2")
+		w := world(lifecycle.TaskRunning, replaced("unknown", noon, noon))
+		s.ledger.seeTask(w.Task)
+		c.change(&w.Task.Status)
+		s.ledger.seeTask(w.Task)
+		if got := s.ledger.robots[key{Namespace: "ns", Name: "r1"}].Held.Tasks; got != c.held {
+			t.Errorf("%s: r1 holds %d tasks, want %d", name, got, c.held)
+		}
+		s.ledger.seeTask(w.Task)
+		s.ledger.pass(noon.Add(time.Hour))
+		if _, kept := s.ledger.ghosts[keyOfTask(w.Task)]; !kept && s.ledger.robots[key{Namespace: "ns", Name: "r1"}].Held.Tasks > 1 {
+			t.Errorf("%s: r1 holds it twice", name)
+		}
+	}
 }

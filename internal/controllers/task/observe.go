@@ -80,6 +80,11 @@ func (c *Controller) observeLost(ctx context.Context, w *World, state lifecycle.
 	if state == lifecycle.TaskUnknown {
 		w.ContactSince, w.Settle = c.Scheduler.contactSince(t.Namespace), c.Settle
 	}
+	if o := t.Status.Entry(t.Status.Original); o != nil {
+		if w.Origin, err = c.robot(ctx, t.Namespace, o.Robot); err != nil {
+			return err
+		}
+	}
 	if w.contested() {
 		w.Better = c.Scheduler.better(t, t.Status.Entry(t.Status.Original).Robot, t.RobotOfAttempt())
 	}

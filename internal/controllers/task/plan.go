@@ -29,6 +29,8 @@ type World struct {
 	// Elsewhere are the attempts that are not known to have ended, and their
 	// robots. They are looked up only where robots are to stop tasks by themselves.
 	Elsewhere []Elsewhere
+	// Origin is the robot of the original. Nil: there is none, or it has no object.
+	Origin *v1alpha1.Robot
 	// Better is the robot that placement would choose for the Task, of the two on
 	// which it runs. It is looked up only where that decides something.
 	Better string
@@ -174,9 +176,10 @@ func (p *plan) called() bool {
 	return p.Job != nil && lifecycle.JobState(p.Job.Status.State).Stops()
 }
 
-// robotLost tells whether no word can be expected from the robot.
+// robotLost tells whether no word can be expected from the robot. One that waits
+// for its approval has lost its object, and has a new one.
 func (p *plan) robotLost() bool {
-	return p.Robot == nil || p.robotPhase() == lifecycle.RobotOffline
+	return p.Robot == nil || p.robotPhase() == lifecycle.RobotOffline || p.robotPhase() == lifecycle.RobotPending
 }
 
 func (p *plan) robotPhase() lifecycle.RobotPhase {

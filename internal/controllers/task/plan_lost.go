@@ -13,7 +13,8 @@ import (
 	"k8s4r.io/k8s4r/internal/wire"
 )
 
-// ConditionContact is False from when a Task's robot was lost.
+// ConditionContact is False from when a Task's robot was lost, or from when it
+// waits for the end of an attempt that may still run.
 const ConditionContact = "Contact"
 
 // ReasonReinstated is that of a Task whose original counts again.
@@ -66,6 +67,8 @@ func (p *plan) lost() bool {
 	}
 	if p.state != lifecycle.TaskUnknown {
 		p.step(lifecycle.TaskLost, ReasonLost, "%s", p.lostBecause())
+		// Or the time of an earlier loss would count.
+		meta.RemoveStatusCondition(&p.status.Conditions, ConditionContact)
 		p.mark(ConditionContact, metav1.ConditionFalse, ReasonLost, p.status.Message)
 		return true
 	}
@@ -125,7 +128,7 @@ func (p *plan) replaceable() bool {
 		p.wake(p.now.Add(retellLost))
 		return false
 	}
-	for _, at := range []time.Time{p.ContactSince.Add(p.Settle), p.fencedAt(p.Robot)} {
+	for _, at := range []time.Time{p.ContactSince.Add(p.Settle), p.fencedAt(p.Robot, p.lostSince())} {
 		if at.After(due) {
 			due = at
 		}
@@ -138,13 +141,13 @@ func (p *plan) replaceable() bool {
 }
 
 // fencedAt is when a robot that is out of contact has certainly stopped the
-// task by itself. Zero: it does not fence it.
-func (p *plan) fencedAt(robot *v1alpha1.Robot) time.Time {
+// task by itself: of one that has no object any more, counted from last. Zero: it
+// does not fence it.
+func (p *plan) fencedAt(robot *v1alpha1.Robot, last time.Time) time.Time {
 	stopAfter := p.disconnect().stopAfter
 	if stopAfter == 0 {
 		return time.Time{}
 	}
-	last := p.lostSince()
 	if robot != nil {
 		last = lastHeard(robot)
 		if at := robot.Status.AcknowledgedUntil; at != nil && at.After(last) {
@@ -164,7 +167,9 @@ func (p *plan) replace() {
 	}
 	p.out.Warning = p.status.Message
 	if lost != nil {
-		lost.State = string(lifecycle.TaskUnknown)
+		if lost.FinishedAt == nil { // else it was reinstated to bring its end once more
+			lost.State = string(lifecycle.TaskUnknown)
+		}
 		if p.status.Original == 0 && p.mayComeBack() {
 			p.status.Original = lost.Attempt
 		} else {
@@ -206,6 +211,11 @@ func (p *plan) settle() bool {
 		return false // it is still away
 	case p.state == lifecycle.TaskPaused, p.state.Placeable() && p.jobState().Holds():
 		return false
+	case p.Origin == nil || lifecycle.ParseRobotPhase(p.Origin.Status.Phase) != lifecycle.RobotOnline:
+		// Its word came before the news that it is back, or it is gone again: what
+		// is reinstated now would be lost at once.
+		p.wake(p.now.Add(retell))
+		return false
 	case p.originalWins(o):
 		p.reinstate(o)
 	default:
@@ -222,6 +232,8 @@ func (p *plan) originalWins(o *v1alpha1.TaskAttempt) bool {
 	switch {
 	case o.FinishedAt != nil:
 		return o.State == string(lifecycle.TaskCompleted) && !v1alpha1.KeptRunning(p.Task.Spec.Type)
+	case p.Origin.Spec.Drain:
+		return false // it would have to leave at once
 	case p.state != lifecycle.TaskDispatching && p.state != lifecycle.TaskRunning || replacement == nil:
 		return true
 	}
@@ -272,7 +284,7 @@ const ReasonStillRunning = "StillRunning"
 func (p *plan) runsElsewhere() bool {
 	for _, e := range p.Elsewhere {
 		inContact := e.Robot != nil && lifecycle.ParseRobotPhase(e.Robot.Status.Phase) == lifecycle.RobotOnline
-		until := p.fencedAt(e.Robot)
+		until := p.fencedAt(e.Robot, p.missedSince())
 		if !inContact && !p.now.Before(until) {
 			continue
 		}
@@ -284,10 +296,23 @@ func (p *plan) runsElsewhere() bool {
 		return true
 	}
 	if stillRunning(p.Task) {
+		meta.RemoveStatusCondition(&p.status.Conditions, ConditionContact)
 		p.mark(v1alpha1.ConditionPlaced, metav1.ConditionFalse, ReasonReturned, "no other attempt runs any more")
 		return true
 	}
 	return false
+}
+
+// missedSince is since when the task waits for the end of another attempt. It is
+// written down, so that the wait for a robot that has no object any more ends.
+func (p *plan) missedSince() time.Time {
+	c := meta.FindStatusCondition(p.status.Conditions, ConditionContact)
+	if c != nil && c.Status == metav1.ConditionFalse && c.Reason == ReasonStillRunning {
+		return c.LastTransitionTime.Time
+	}
+	meta.RemoveStatusCondition(&p.status.Conditions, ConditionContact)
+	p.mark(ConditionContact, metav1.ConditionFalse, ReasonStillRunning, "another attempt may still run")
+	return p.now
 }
 
 // stillRunning tells whether the Task waits for the end of another attempt.

@@ -157,6 +157,9 @@ func (g *stage) plan() (changed bool) {
 		w.MayTell = untold(g.now, t, w.Refusal)
 		w.Robot = g.robots[w.robotName()]
 		w.ContactSince = g.s.contactSince("ns")
+		if o := t.Status.Entry(t.Status.Original); o != nil {
+			w.Origin = g.robots[o.Robot]
+		}
 		if w.contested() {
 			w.Better = g.s.better(t, t.Status.Entry(t.Status.Original).Robot, t.RobotOfAttempt())
 		}
