@@ -199,9 +199,8 @@ func (r *runner) list(p *plan, l wire.TaskList) {
 // callOff answers for an attempt that counts no more. One that runs is stopped
 // already, because the list does not name it.
 func (r *runner) callOff(p *plan, ref wire.TaskRef) {
-	d := dispatchOf(ref)
-	if err := fitsThisRobot(r.robot, d); err != nil {
-		r.noise.drop("task in a list", err)
+	d, ok := r.named(ref)
+	if !ok {
 		return
 	}
 	if run := r.live[ref.UID]; run == nil || run.attempt != d.Attempt {
@@ -209,16 +208,22 @@ func (r *runner) callOff(p *plan, ref wire.TaskRef) {
 	}
 }
 
-func dispatchOf(ref wire.TaskRef) wire.Dispatch {
-	return wire.Dispatch{Action: wire.ActionCreate, Attempt: max(ref.Attempt, 1), Task: wire.Task{Metadata: wire.TaskMeta{UID: ref.UID}}}
+// named is the attempt that a list names, as its dispatch would. A name that
+// would not serve as one is dropped.
+func (r *runner) named(ref wire.TaskRef) (wire.Dispatch, bool) {
+	d := wire.Dispatch{Action: wire.ActionCreate, Attempt: max(ref.Attempt, 1), Task: wire.Task{Metadata: wire.TaskMeta{UID: ref.UID}}}
+	if err := fitsThisRobot(r.robot, d); err != nil {
+		r.noise.drop("task in a list", err)
+		return d, false
+	}
+	return d, true
 }
 
 // recall answers for an attempt that a list says was started here, if nobody
 // here knows it, or if the server asks for it.
 func (r *runner) recall(p *plan, ref wire.TaskRef) {
-	d := dispatchOf(ref)
-	if err := fitsThisRobot(r.robot, d); err != nil {
-		r.noise.drop("task in a list", err)
+	d, ok := r.named(ref)
+	if !ok {
 		return
 	}
 	if run := r.live[ref.UID]; run != nil && run.attempt == d.Attempt {

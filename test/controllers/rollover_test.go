@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -130,7 +129,7 @@ func rollsOver(s *space) {
 	testkit.Eventually(s, 10*time.Second, "it has rolled over", func() bool {
 		return meta.IsStatusConditionTrue(s.group("j-g").Status.Conditions, v1alpha1.ConditionRolledOver)
 	})
-	s.events("j-g", "RollingOver", "RolledOver")
+	s.awaitEvents("j-g", "RollingOver", "RolledOver")
 	after := s.tasksOf("j-h")
 	for i := range before {
 		if before[i].ResourceVersion != after[i].ResourceVersion {
@@ -139,23 +138,6 @@ func rollsOver(s *space) {
 	}
 	if g := s.group("j-h"); g.Generation != 1 {
 		s.Errorf("the group that did not change is of generation %d", g.Generation)
-	}
-}
-
-// events waits for events of an object by their reasons.
-func (s *space) events(object string, reasons ...string) {
-	s.Helper()
-	for _, reason := range reasons {
-		testkit.Eventually(s, 10*time.Second, fmt.Sprintf("event %s of %s", reason, object), func() bool {
-			var list corev1.EventList
-			s.must(s.List(s.Context(), &list, client.InNamespace(s.name)))
-			for _, e := range list.Items {
-				if e.InvolvedObject.Name == object && e.Reason == reason {
-					return true
-				}
-			}
-			return false
-		})
 	}
 }
 

@@ -308,6 +308,22 @@ func TestTheWaitForADeletedRobotEnds(t *testing.T) {
 	if last.Status == nil || stillRunning(&v1alpha1.Task{Status: *last.Status}) {
 		t.Errorf("it waits for ever: %+v", last.Status)
 	}
+	w.Task.Status = *last.Status
+	if s := Plan(end.Add(time.Second), w); s.Bind == nil {
+		t.Errorf("it waits anew: %+v", s.Status)
+	}
+}
+
+// What a robot left behind long ago must not shorten the wait for another one.
+func TestEachDeletedRobotIsWaitedFor(t *testing.T) {
+	w := world(lifecycle.TaskPending, seat, stopAfter(time.Minute), elsewhere(heard(lifecycle.RobotOffline, noon.Add(-time.Hour))))
+	if s := Plan(noon, w); s.Status != nil {
+		w.Task.Status.Conditions = s.Status.Conditions
+	}
+	w.Elsewhere = append(w.Elsewhere, Elsewhere{Attempt: 2, Name: "r8"})
+	if s := Plan(noon.Add(time.Hour), w); s.Bind != nil {
+		t.Error("r8 was deleted just now, and its run may go on for a minute")
+	}
 }
 
 // Each loss has a time of its own.

@@ -2,6 +2,7 @@ package task
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -211,7 +212,7 @@ func (p *plan) settle() bool {
 		return false // it is still away
 	case p.state == lifecycle.TaskPaused, p.state.Placeable() && p.jobState().Holds():
 		return false
-	case p.Origin == nil || lifecycle.ParseRobotPhase(p.Origin.Status.Phase) != lifecycle.RobotOnline:
+	case !inContact(p.Origin):
 		// Its word came before the news that it is back, or it is gone again: what
 		// is reinstated now would be lost at once.
 		p.wake(p.now.Add(retell))
@@ -282,13 +283,13 @@ const ReasonStillRunning = "StillRunning"
 // two of them never may: until its robot has certainly stopped it, or has said
 // that it has ended. The scheduler keeps no robot for it meanwhile.
 func (p *plan) runsElsewhere() bool {
+	missed := p.missedSince()
 	for _, e := range p.Elsewhere {
-		inContact := e.Robot != nil && lifecycle.ParseRobotPhase(e.Robot.Status.Phase) == lifecycle.RobotOnline
-		until := p.fencedAt(e.Robot, p.missedSince())
-		if !inContact && !p.now.Before(until) {
+		until := p.fencedAt(e.Robot, missed)
+		if !inContact(e.Robot) && !p.now.Before(until) {
 			continue
 		}
-		if p.wake(p.now.Add(retell)); !inContact {
+		if p.wake(p.now.Add(retell)); !inContact(e.Robot) {
 			p.wake(until)
 		}
 		p.mark(v1alpha1.ConditionPlaced, metav1.ConditionFalse, ReasonStillRunning,
@@ -296,23 +297,42 @@ func (p *plan) runsElsewhere() bool {
 		return true
 	}
 	if stillRunning(p.Task) {
-		meta.RemoveStatusCondition(&p.status.Conditions, ConditionContact)
 		p.mark(v1alpha1.ConditionPlaced, metav1.ConditionFalse, ReasonReturned, "no other attempt runs any more")
 		return true
 	}
 	return false
 }
 
-// missedSince is since when the task waits for the end of another attempt. It is
-// written down, so that the wait for a robot that has no object any more ends.
+// missedSince is since when just these attempts may still run on robots that have
+// no object any more. Zero: there are none. It is written down, with their
+// numbers, so that the wait for them ends, and the next one does not count from it.
 func (p *plan) missedSince() time.Time {
+	var attempts []string
+	for _, e := range p.Elsewhere {
+		if e.Robot == nil {
+			attempts = append(attempts, fmt.Sprintf("attempt %d on %s", e.Attempt, e.Name))
+		}
+	}
+	why := "may still run: " + strings.Join(attempts, ", ")
 	c := meta.FindStatusCondition(p.status.Conditions, ConditionContact)
-	if c != nil && c.Status == metav1.ConditionFalse && c.Reason == ReasonStillRunning {
+	written := c != nil && c.Reason == ReasonStillRunning
+	switch {
+	case len(attempts) == 0 && !written:
+		return time.Time{}
+	case written && c.Message == why:
 		return c.LastTransitionTime.Time
 	}
 	meta.RemoveStatusCondition(&p.status.Conditions, ConditionContact)
-	p.mark(ConditionContact, metav1.ConditionFalse, ReasonStillRunning, "another attempt may still run")
+	if p.out.Status = p.status; len(attempts) == 0 {
+		return time.Time{} // their robots have objects again
+	}
+	p.mark(ConditionContact, metav1.ConditionFalse, ReasonStillRunning, why)
 	return p.now
+}
+
+// inContact is false for a robot that has no object.
+func inContact(r *v1alpha1.Robot) bool {
+	return r != nil && lifecycle.ParseRobotPhase(r.Status.Phase) == lifecycle.RobotOnline
 }
 
 // stillRunning tells whether the Task waits for the end of another attempt.
