@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	"slices"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -43,6 +45,10 @@ const (
 	JobTypeService = "service"
 	JobTypeSystem  = "system"
 )
+
+// TaskTypeSysbatch is the type of an init task of a system job: it runs to the end,
+// and belongs to its robot like the others of its replica.
+const TaskTypeSysbatch = "sysbatch"
 
 // JobSpec is what a Job runs, where, and what happens when it fails.
 type JobSpec struct {
@@ -94,7 +100,7 @@ type JobSpec struct {
 	// +kubebuilder:validation:MaxItems=64
 	// +listType=map
 	// +listMapKey=name
-	TaskGroups []TaskGroupDefinition `json:"taskGroups"`
+	TaskGroups []TaskGroupDefinition `json:"taskGroups" patchStrategy:"merge" patchMergeKey:"name"`
 
 	// DesiredState is the operator's wish. Empty reads as running.
 	// +optional
@@ -117,6 +123,7 @@ type JobSpec struct {
 
 	// ActiveDeadline bounds the life of the job from its first start.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s')",message="must be 1s or more, because the job fails when it is over; leave it out for a job that may take any time"
 	ActiveDeadline *Duration `json:"activeDeadline,omitempty"`
 
 	// TTLSecondsAfterFinished is how long the job is kept after it has ended.
@@ -130,7 +137,7 @@ type JobSpec struct {
 // how many such sets there are.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.initTasks) || self.initTasks.all(i, !self.tasks.exists(t, t.name == i.name))",message="a name must not stand in both initTasks and tasks"
-// +kubebuilder:validation:XValidation:rule="!has(self.gang) || !self.gang || !has(self.count) || (self.count <= 128 && self.count * size(self.tasks) <= 500)",message="gang: a gang is placed in one go and has at most 128 replicas and 500 tasks; lower count, or leave gang out"
+// +kubebuilder:validation:XValidation:rule="!has(self.gang) || !self.gang || !has(self.count) || (self.count <= 128 && self.count * (size(self.tasks) + (has(self.initTasks) ? size(self.initTasks) : 0)) <= 500)",message="gang: a gang is placed in one go and has at most 128 replicas and 500 tasks; lower count, or leave gang out"
 type TaskGroupDefinition struct {
 	// Name of the group, unique within its job.
 	// +kubebuilder:validation:MinLength=1
@@ -152,19 +159,20 @@ type TaskGroupTemplate struct {
 	// +kubebuilder:default=1
 	Count *int32 `json:"count,omitempty"`
 
-	// InitTasks run one after another before the tasks.
+	// InitTasks run one after another before the tasks, on the same robot. One that
+	// is a daemon is only started in its turn.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=map
 	// +listMapKey=name
-	InitTasks []TaskDefinition `json:"initTasks,omitempty"`
+	InitTasks []TaskDefinition `json:"initTasks,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
 
 	// Tasks of each replica. They run side by side.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=32
 	// +listType=map
 	// +listMapKey=name
-	Tasks []TaskDefinition `json:"tasks"`
+	Tasks []TaskDefinition `json:"tasks" patchStrategy:"merge" patchMergeKey:"name"`
 
 	// Constraints that a robot must meet.
 	// +optional
@@ -180,7 +188,8 @@ type TaskGroupTemplate struct {
 	// +optional
 	ReschedulePolicy *ReschedulePolicy `json:"reschedulePolicy,omitempty"`
 
-	// EphemeralDisk of each replica.
+	// EphemeralDisk is a directory that the tasks of each replica share on their
+	// robot, by the name K8S4R_ALLOC_DIR. Not set: they share none.
 	// +optional
 	EphemeralDisk *EphemeralDisk `json:"ephemeralDisk,omitempty"`
 
@@ -203,6 +212,27 @@ type TaskGroupTemplate struct {
 	Update *Update `json:"update,omitempty"`
 }
 
+// Definitions of all tasks of a replica, the init tasks first.
+func (g *TaskGroupTemplate) Definitions() []*TaskDefinition {
+	out := make([]*TaskDefinition, 0, g.Size())
+	for i := range g.InitTasks {
+		out = append(out, &g.InitTasks[i])
+	}
+	for i := range g.Tasks {
+		out = append(out, &g.Tasks[i])
+	}
+	return out
+}
+
+// Size is the number of tasks of a replica.
+func (g *TaskGroupTemplate) Size() int { return len(g.InitTasks) + len(g.Tasks) }
+
+// Staged tells whether some tasks of a replica begin or end by what has become of
+// others.
+func (g *TaskGroupTemplate) Staged() bool {
+	return len(g.InitTasks) > 0 || slices.ContainsFunc(g.Tasks, func(t TaskDefinition) bool { return t.Daemon })
+}
+
 // EphemeralDisk is the replica's directory on its robot.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.migrate) || !self.migrate",message="migrate is not supported: a robot's disk cannot be reached from another robot; write what must survive to an output or an artifact store, and leave migrate out"
@@ -210,13 +240,25 @@ type EphemeralDisk struct {
 	// Migrate must be false: data does not move between robots.
 	// +optional
 	Migrate bool `json:"migrate,omitempty"`
-	// SizeMB is the quota in megabytes. Zero: none.
+	// SizeMB is how much the replica may have on its robot's disk, in megabytes of a
+	// million bytes: it is set aside when a robot is chosen, and a replica that is
+	// found to have more fails. Zero: any amount, and none is set aside.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000000000
 	SizeMB int64 `json:"sizeMB,omitempty"`
-	// Sticky prefers the same robot for the next attempt.
+	// Sticky prefers the robot that the replica was on last, and keeps the directory
+	// there for a week.
 	// +optional
 	Sticky bool `json:"sticky,omitempty"`
+}
+
+// Bytes that are set aside for the replica. Zero: none.
+func (d *EphemeralDisk) Bytes() int64 {
+	if d == nil {
+		return 0
+	}
+	return d.SizeMB * 1_000_000
 }
 
 // The strategies of a Placement.
@@ -284,8 +326,7 @@ type Requeue struct {
 	// puts tasks back once.
 	// +kubebuilder:validation:Minimum=0
 	Generation int64 `json:"generation"`
-	// Scope of the wish: all tasks, or the failed ones. Ignored when tasks
-	// are named.
+	// Scope of the wish: all tasks, or the failed ones, which goes without tasks.
 	// +optional
 	// +kubebuilder:validation:Enum=all;failed
 	// +kubebuilder:default=all
@@ -341,6 +382,7 @@ type Disconnect struct {
 	// contact, and no replacement starts before it has. Without it a replacement
 	// may run beside the original.
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s')",message="must be 1s or more; leave it out for a task that its robot need not stop by itself"
 	StopOnRobotAfter *Duration `json:"stopOnRobotAfter,omitempty"`
 	// Replace the task on another robot when it has waited for lostAfter. False:
 	// it waits until its own is back, or it is evicted or canceled.

@@ -72,6 +72,9 @@ type RobotSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
 	Capacity map[string]resource.Quantity `json:"capacity,omitempty"`
+	// Identity is what an operator decides about who may be this robot.
+	// +optional
+	Identity *RobotIdentitySpec `json:"identity,omitempty"`
 }
 
 // The names in Robot.spec.capacity that mean something by themselves.
@@ -115,15 +118,18 @@ type RobotStatus struct {
 	// RunningTasks is how many tasks the robot holds. Written only by the
 	// manager, a few seconds late.
 	// +optional
-	RunningTasks int32 `json:"runningTasks,omitempty"`
+	RunningTasks int32 `json:"runningTasks"`
 	// DeviceInfo is the robot's own word. Written only by the server.
 	// +optional
 	DeviceInfo *DeviceInfo `json:"deviceInfo,omitempty"`
 	// Agent is the program on the robot. Written only by the server.
 	// +optional
 	Agent *AgentInfo `json:"agent,omitempty"`
-	// Conditions: Connected and Responsive are the server's, Approved is the
-	// manager's.
+	// Identity that the robot has proven. Nil: it never joined.
+	// +optional
+	Identity *RobotIdentity `json:"identity,omitempty"`
+	// Conditions: Connected, Responsive and Authenticated are the server's,
+	// Approved, Identity and IdentityDisputed are the manager's.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -186,6 +192,36 @@ type DeviceInfo struct {
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=atomic
 	Drivers []string `json:"drivers,omitempty"`
+	// Isolation that the robot has for its tasks.
+	// +optional
+	Isolation *Isolations `json:"isolation,omitempty"`
+}
+
+// Isolations are the kinds of isolation that a robot has in force, and those that
+// it lacks.
+type Isolations struct {
+	// Available kinds, which tasks may require.
+	// +optional
+	// +kubebuilder:validation:MaxItems=32
+	// +listType=atomic
+	Available []string `json:"available,omitempty"`
+	// Missing kinds.
+	// +optional
+	// +kubebuilder:validation:MaxItems=32
+	// +listType=atomic
+	Missing []MissingIsolation `json:"missing,omitempty"`
+}
+
+// MissingIsolation is a kind of isolation that a robot does not have.
+type MissingIsolation struct {
+	// Kind, as a task would require it.
+	Kind string `json:"kind"`
+	// Why the robot does not have it.
+	// +optional
+	Why string `json:"why,omitempty"`
+	// How to get it.
+	// +optional
+	How string `json:"how,omitempty"`
 }
 
 // Platform is the operating system and kernel.

@@ -52,13 +52,20 @@ type TaskSpec struct {
 	// +kubebuilder:validation:MaxLength=253
 	TaskGroupName string `json:"taskGroupName,omitempty"`
 
-	// Type of the Job that the task belongs to: batch runs to the end, service
-	// and system are kept running. Empty reads as batch.
+	// Type of the task, mostly that of its Job: batch runs to the end, service and
+	// system are kept running. Empty reads as batch. sysbatch is an init task of a
+	// system job: it runs to the end, on its robot and on no other.
 	// +optional
-	// +kubebuilder:validation:Enum="";batch;service;system
+	// +kubebuilder:validation:Enum="";batch;service;system;sysbatch
 	Type string `json:"type,omitempty"`
 
 	TaskDefinition `json:",inline"`
+
+	// Meta is what the Job and its group say of themselves, the group's before the
+	// Job's: templates and names in the task's definition can stand for it.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=128
+	Meta map[string]string `json:"meta,omitempty"`
 
 	// TargetRobot is the robot that runs the task. The manager fills it in;
 	// whoever sets it on creation has chosen the robot.
@@ -66,6 +73,17 @@ type TaskSpec struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$`
 	TargetRobot string `json:"targetRobot,omitempty"`
+
+	// StopOnRobotAfter makes the robot stop the task that long after it has lost
+	// contact: disconnect.stopOnRobotAfter of the Job. Empty: it runs on.
+	// +optional
+	StopOnRobotAfter *Duration `json:"stopOnRobotAfter,omitempty"`
+
+	// Holds is set for an init task that the others of its replica wait for, and for
+	// no other task: the room that it takes on its robot beside what those hold
+	// there already, of which it has the use before them.
+	// +optional
+	Holds *Resources `json:"holds,omitempty"`
 
 	// Evict makes the task leave its robot and wait for one again, if this is the
 	// number of its present attempt: a wish that comes late means no other one.
@@ -82,6 +100,11 @@ type TaskSpec struct {
 	// RestartPolicy of the task on the same robot.
 	// +optional
 	RestartPolicy *RestartPolicy `json:"restartPolicy,omitempty"`
+
+	// EphemeralDisk that the task shares with the others of its replica, once for all
+	// of them.
+	// +optional
+	EphemeralDisk *EphemeralDisk `json:"ephemeralDisk,omitempty"`
 }
 
 // TaskStatus is written by the manager and the server, each only along its
@@ -156,10 +179,12 @@ type TaskStatus struct {
 	// +kubebuilder:validation:MaxItems=10
 	// +listType=atomic
 	Events []TaskEvent `json:"events,omitempty"`
-	// Resources that the task used when last seen. Written by the server.
+	// Resources that the task used when last seen, or in all when it has ended.
+	// Written by the server.
 	// +optional
 	Resources *ResourceUse `json:"resources,omitempty"`
-	// Conditions of the task. Placed is written by the manager.
+	// Conditions of the task. SecretsReady is written by the server, all others by
+	// the manager.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -221,12 +246,18 @@ type TaskEvent struct {
 	DisplayMessage string `json:"displayMessage,omitempty"`
 }
 
-// ResourceUse is what a task used when last seen.
+// ResourceUse is what a task used when last seen, or in all when it has ended.
 type ResourceUse struct {
 	// CPUPercent is of one core: 250 is two and a half cores.
 	// +optional
 	CPUPercent float64 `json:"cpuPercent,omitempty"`
-	// MemoryBytes is the resident set.
+	// MemoryBytes is what it had in memory.
 	// +optional
 	MemoryBytes int64 `json:"memoryBytes,omitempty"`
+	// CPUSeconds is the time that it has used. It comes with its end.
+	// +optional
+	CPUSeconds float64 `json:"cpuSeconds,omitempty"`
+	// MemoryPeakBytes is the most memory that it had. It comes with its end.
+	// +optional
+	MemoryPeakBytes int64 `json:"memoryPeakBytes,omitempty"`
 }

@@ -46,8 +46,9 @@ type TaskDefinition struct {
 	Env map[string]string `json:"env,omitempty"`
 
 	// SecretEnv sets environment variables from Secrets in the same
-	// namespace. The value travels to the robot beside the Task and never
-	// stands in the object.
+	// namespace, read anew for each attempt. The values travel to the robot
+	// beside the Task and never stand in the object. A name of env cannot be
+	// used again.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	SecretEnv map[string]SecretKey `json:"secretEnv,omitempty"`
@@ -81,8 +82,8 @@ type TaskDefinition struct {
 	// +listType=atomic
 	Templates []Template `json:"templates,omitempty"`
 
-	// Daemon marks a task that the others do not wait for: it is stopped when
-	// its replica ends.
+	// Daemon marks a task that runs beside the others of its replica: it is kept
+	// running, and stopped when they have ended.
 	// +optional
 	Daemon bool `json:"daemon,omitempty"`
 
@@ -127,7 +128,7 @@ type ExecConfig struct {
 
 // DockerConfig is a container on the robot.
 type DockerConfig struct {
-	// Image to run.
+	// Image to run. It is pulled if the robot does not have it.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
 	Image string `json:"image"`
@@ -141,15 +142,16 @@ type DockerConfig struct {
 	// +listType=atomic
 	Args []string `json:"args,omitempty"`
 	// WorkDir is the directory in the container that the command starts in.
+	// Empty: the image's own, else the task's.
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	WorkDir string `json:"workDir,omitempty"`
-	// Ports to publish, as host:container.
+	// Ports to publish, as host:container or host:container/udp.
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	// +listType=atomic
 	Ports []string `json:"ports,omitempty"`
-	// Volumes to mount, as host:container[:ro].
+	// Volumes to mount, as host:container[:ro], both absolute paths.
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	// +listType=atomic
@@ -162,7 +164,7 @@ type DockerConfig struct {
 
 // JavaConfig is a Java program on the robot.
 type JavaConfig struct {
-	// JarPath is the jar to run.
+	// JarPath is the jar to run, absolute or relative to the task's directory.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=4096
 	JarPath string `json:"jarPath"`
@@ -180,7 +182,7 @@ type JavaConfig struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Class string `json:"class,omitempty"`
-	// Classpath beside the jar.
+	// Classpath beside the jar, for a class.
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	Classpath string `json:"classpath,omitempty"`
@@ -220,7 +222,7 @@ type Network struct {
 	// +kubebuilder:validation:MaxItems=64
 	// +listType=map
 	// +listMapKey=name
-	Ports []NamedPort `json:"ports,omitempty"`
+	Ports []NamedPort `json:"ports,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
 }
 
 // NamedPort is a port whose number the task finds in its environment as
@@ -248,6 +250,10 @@ type SecretKey struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Key string `json:"key"`
+	// Optional lets the task start without the variable where there is no such
+	// Secret, or no such key in it. False: the task waits for it.
+	// +optional
+	Optional bool `json:"optional,omitempty"`
 }
 
 // Artifact is a file or an archive that a task needs.

@@ -39,7 +39,7 @@ type TaskGroupList struct {
 // TaskGroupSpec is one group of a Job.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.initTasks) || self.initTasks.all(i, !self.tasks.exists(t, t.name == i.name))",message="a name must not stand in both initTasks and tasks"
-// +kubebuilder:validation:XValidation:rule="!has(self.gang) || !self.gang || !has(self.count) || (self.count <= 128 && self.count * size(self.tasks) <= 500)",message="gang: a gang is placed in one go and has at most 128 replicas and 500 tasks; lower count, or leave gang out"
+// +kubebuilder:validation:XValidation:rule="!has(self.gang) || !self.gang || !has(self.count) || (self.count <= 128 && self.count * (size(self.tasks) + (has(self.initTasks) ? size(self.initTasks) : 0)) <= 500)",message="gang: a gang is placed in one go and has at most 128 replicas and 500 tasks; lower count, or leave gang out"
 type TaskGroupSpec struct {
 	// JobName is the Job that the group belongs to, in the same namespace.
 	// +kubebuilder:validation:MinLength=1
@@ -99,7 +99,7 @@ type TaskGroupStatus struct {
 	// by the name of the task. A Task that carries another one is of an older
 	// definition.
 	// +optional
-	// +kubebuilder:validation:MaxProperties=32
+	// +kubebuilder:validation:MaxProperties=48
 	Revisions map[string]string `json:"revisions,omitempty"`
 	// Conditions Complete, Failed and Suspended, and RolledOver once the group
 	// was changed.

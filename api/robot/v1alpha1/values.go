@@ -54,6 +54,10 @@ func KeptRunning(jobType string) bool {
 // same from the next list.
 const FinalizerRobotTold = "robot.k8s4r.io/robot-told"
 
+// ReasonInitTaskFailed is the status.reason of a Task that has failed because an init
+// task before it has.
+const ReasonInitTaskFailed = "InitTaskFailed"
+
 // ReasonStopping is the status.reason of a Task that keeps its state while its
 // robot is asked to stop it. The server sends the robot a delete for it.
 const ReasonStopping = "Stopping"
@@ -106,6 +110,10 @@ const (
 	// ConditionPlaced is written by the manager: whether the Task has a robot,
 	// and if not, which check refused which robots.
 	ConditionPlaced = "Placed"
+	// ConditionSecretsReady is written by the server: False while the Task is not
+	// sent to its robot because a value of its secretEnv cannot be had. The robot's
+	// next word takes it away.
+	ConditionSecretsReady = "SecretsReady"
 )
 
 // The condition types of Robots.
