@@ -15,12 +15,16 @@ func Diagram(name string) string {
 		return draw(jobTable, JobStates, JobSignals)
 	case "robot":
 		return draw(robotTable, RobotPhases, RobotSignals)
+	case "flow":
+		return draw(flowTable, FlowPhases, FlowSignals)
+	case "vcjob":
+		return draw(vcjobTable, VCJobPhases, VCJobSignals)
 	}
 	return ""
 }
 
 // Diagrams lists what Diagram can draw.
-var Diagrams = []string{"task", "job", "robot"}
+var Diagrams = []string{"task", "job", "robot", "flow", "vcjob"}
 
 // draw lists the edges in the order of states and signals. Signals between the
 // same two states share an arrow. Mermaid takes no dash in a name.

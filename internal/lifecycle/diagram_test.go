@@ -6,7 +6,10 @@ import (
 )
 
 func TestDiagramsShowEveryEdge(t *testing.T) {
-	for name, arrows := range map[string]int{"task": len(pairs(taskTable)), "job": len(pairs(jobTable)), "robot": len(pairs(robotTable))} {
+	for name, arrows := range map[string]int{
+		"task": len(pairs(taskTable)), "job": len(pairs(jobTable)), "robot": len(pairs(robotTable)),
+		"flow": len(pairs(flowTable)), "vcjob": len(pairs(vcjobTable)),
+	} {
 		if got := strings.Count(Diagram(name), "-->"); got != arrows {
 			t.Errorf("%s: %d arrows for %d pairs of states", name, got, arrows)
 		}

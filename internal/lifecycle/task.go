@@ -75,14 +75,18 @@ const (
 	// TaskStopped is the manager's and the server's: a task that was asked to
 	// stop on its robot has ended there, or the wait for that is over.
 	TaskStopped TaskSignal = "stopped"
-	// TaskRequeue is the manager's, by the operator's wish.
+	// TaskDismiss is the manager's: a daemon is needed no more, because the others of
+	// its replica have ended.
+	TaskDismiss TaskSignal = "dismiss"
+	// TaskRequeue is the manager's, by the operator's wish, or because the replica
+	// needs once more what has ended.
 	TaskRequeue TaskSignal = "requeue"
 )
 
 // TaskSignals lists every signal of a task.
 var TaskSignals = []TaskSignal{
 	TaskBind, TaskStarted, TaskSucceeded, TaskErred, TaskLost, TaskTimedOut, TaskRestart,
-	TaskReschedule, TaskReturn, TaskReinstate, TaskGiveUp, TaskPause, TaskResume, TaskCancel, TaskStopped, TaskRequeue,
+	TaskReschedule, TaskReturn, TaskReinstate, TaskGiveUp, TaskPause, TaskResume, TaskCancel, TaskStopped, TaskDismiss, TaskRequeue,
 }
 
 var taskTable = table[TaskState, TaskSignal]{
@@ -92,6 +96,7 @@ var taskTable = table[TaskState, TaskSignal]{
 		TaskPause:     TaskPaused,
 		TaskCancel:    TaskCanceled,
 		TaskGiveUp:    TaskFailed,
+		TaskDismiss:   TaskCompleted,
 	},
 	TaskDispatching: {
 		TaskStarted:   TaskRunning,
@@ -102,6 +107,7 @@ var taskTable = table[TaskState, TaskSignal]{
 		TaskReturn:    TaskPending,
 		TaskReinstate: TaskDispatching,
 		TaskStopped:   TaskCanceled,
+		TaskDismiss:   TaskCompleted,
 	},
 	TaskRunning: {
 		TaskSucceeded: TaskCompleted,
@@ -111,6 +117,7 @@ var taskTable = table[TaskState, TaskSignal]{
 		TaskReturn:    TaskPending,
 		TaskReinstate: TaskDispatching,
 		TaskStopped:   TaskCanceled,
+		TaskDismiss:   TaskCompleted,
 	},
 	TaskUnknown: {
 		TaskStarted:    TaskRunning,
@@ -121,6 +128,7 @@ var taskTable = table[TaskState, TaskSignal]{
 		TaskReinstate:  TaskDispatching,
 		TaskGiveUp:     TaskFailed,
 		TaskStopped:    TaskCanceled,
+		TaskDismiss:    TaskCompleted,
 	},
 	TaskExited: {
 		TaskRestart:    TaskDispatching,
@@ -129,6 +137,7 @@ var taskTable = table[TaskState, TaskSignal]{
 		TaskReinstate:  TaskDispatching,
 		TaskGiveUp:     TaskFailed,
 		TaskStopped:    TaskCanceled,
+		TaskDismiss:    TaskCompleted,
 	},
 	TaskSoftFailed: {
 		TaskBind:      TaskDispatching,
@@ -137,11 +146,13 @@ var taskTable = table[TaskState, TaskSignal]{
 		TaskCancel:    TaskCanceled,
 		TaskGiveUp:    TaskFailed,
 		TaskRequeue:   TaskPending,
+		TaskDismiss:   TaskCompleted,
 	},
 	TaskPaused: {
 		TaskResume:  TaskPending,
 		TaskCancel:  TaskCanceled,
 		TaskRequeue: TaskPending,
+		TaskDismiss: TaskCompleted,
 	},
 	TaskCompleted: {TaskRequeue: TaskPending},
 	TaskFailed:    {TaskRequeue: TaskPending},

@@ -86,7 +86,7 @@ func TestAWholeTaskObjectReadsAsATask(t *testing.T) {
 	want := Task{
 		Metadata: TaskMeta{Name: "t1", Namespace: "default", UID: uuid, Labels: map[string]string{"job": "j"}},
 		Spec: TaskSpec{
-			Name: "main", Driver: "exec", Timeout: Duration(90 * time.Second),
+			Name: "main", Driver: "exec", Timeout: Duration(90 * time.Second), Resources: &Resources{CPU: "100m"},
 			Config: TaskConfig{Exec: &ExecConfig{Command: "/bin/echo", Args: []string{"a"}}},
 		},
 	}

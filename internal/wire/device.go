@@ -18,6 +18,23 @@ type DeviceInfo struct {
 	// Drivers is ours: the names of the drivers that the robot offers. Empty:
 	// a document agent, which runs commands only.
 	Drivers []string `json:"drivers,omitempty"`
+	// Isolation is ours: what the robot can shut a task off with.
+	Isolation *Isolations `json:"isolation,omitempty"`
+}
+
+// Isolations are the kinds of isolation that a robot has in force, and those that
+// it lacks.
+type Isolations struct {
+	Available []string           `json:"available,omitempty"`
+	Missing   []MissingIsolation `json:"missing,omitempty"`
+}
+
+// MissingIsolation says of a kind of isolation why the robot does not have it, and
+// how to get it.
+type MissingIsolation struct {
+	Kind string `json:"kind"`
+	Why  string `json:"why,omitempty"`
+	How  string `json:"how,omitempty"`
 }
 
 // Platform is the operating system and kernel.

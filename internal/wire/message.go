@@ -31,9 +31,12 @@ type Heartbeat struct {
 	RobotID    string      `json:"robotId,omitempty"`
 	Token      string      `json:"token,omitempty"`
 	DeviceInfo *DeviceInfo `json:"deviceInfo,omitempty"`
-	// N numbers the heartbeats of one run of the agent, from 1. Zero: a
-	// document agent, which wants no ack.
+	// N numbers the heartbeats of a robot: it rises as long as the robot is not
+	// booted anew. Zero: a document agent, which wants no ack.
 	N uint64 `json:"n,omitempty"`
+	// Use is ours: what tasks use, of those where it has changed much. A task that
+	// is not named uses what it did.
+	Use []TaskUse `json:"use,omitempty"`
 }
 
 // Presence is the agent's last word: its will, or a goodbye.
@@ -50,6 +53,7 @@ type Ack struct {
 	// Heartbeat is the number of the last one taken in. Zero: none.
 	Heartbeat uint64    `json:"heartbeat,omitempty"`
 	Tasks     []TaskAck `json:"tasks,omitempty"`
+	Logs      []LogAck  `json:"logs,omitempty"`
 }
 
 // TaskAck says that the reports of one attempt are written up to Seq.
@@ -81,6 +85,18 @@ type Dispatch struct {
 	Era string `json:"era,omitempty"`
 	// Started is ours, as in TaskRef.
 	Started bool `json:"started,omitempty"`
+	// Robot is ours: what the server knows of the robot, for a task that asks for
+	// it. Nil: it does not.
+	Robot *RobotFacts `json:"robot,omitempty"`
+	// Secrets are ours: what the Task's secretEnv names. They stand beside the Task,
+	// because that is written down on both sides.
+	Secrets Secrets `json:"secrets,omitempty"`
+}
+
+// RobotFacts are what a task may read of its robot, by the words of constraints.
+type RobotFacts struct {
+	Labels map[string]string `json:"labels,omitempty"`
+	Attrs  map[string]string `json:"attrs,omitempty"`
 }
 
 // TaskList is the retained word about what should be running on one robot.
@@ -153,12 +169,23 @@ type Status struct {
 // Terminal tells whether the report ends its attempt.
 func (s Status) Terminal() bool { return s.State == ReportCompleted || s.State == ReportFailed }
 
-// ResourceUse is what a task used when last seen.
+// ResourceUse is what a task used when last seen, or in all when it has ended.
 type ResourceUse struct {
 	// CPUPercent is of one core: 250 is two and a half cores.
 	CPUPercent float64 `json:"cpuPercent,omitempty"`
-	// MemoryBytes is the resident set.
+	// MemoryBytes is what it has in memory.
 	MemoryBytes uint64 `json:"memoryBytes,omitempty"`
+	// CPUSeconds and MemoryPeakBytes are ours: the time that it has used, and the
+	// most memory that it had. They come with its end.
+	CPUSeconds      float64 `json:"cpuSeconds,omitempty"`
+	MemoryPeakBytes uint64  `json:"memoryPeakBytes,omitempty"`
+}
+
+// TaskUse is what one live attempt uses.
+type TaskUse struct {
+	UID     string `json:"uid"`
+	Attempt int32  `json:"attempt"`
+	ResourceUse
 }
 
 // The reasons of a report that mean something to the manager. Others pass
@@ -168,6 +195,12 @@ const (
 	ReasonTimeout = "Timeout"
 	// ReasonStartFailed: the process could not be started.
 	ReasonStartFailed = "StartFailed"
+	// ReasonOOMKilled: the kernel has ended the task, because it used more memory
+	// than its resources say.
+	ReasonOOMKilled = "OOMKilled"
+	// ReasonDiskQuotaExceeded: the robot has stopped the task, because its replica
+	// had more on the disk than its ephemeralDisk says.
+	ReasonDiskQuotaExceeded = "DiskQuotaExceeded"
 	// ReasonExited: the process ended by itself, not with 0.
 	ReasonExited = "Exited"
 	// ReasonSignaled: a signal that the agent did not send ended the process.
@@ -181,19 +214,26 @@ const (
 	// ReasonAgentStopped: the agent was told to stop and ended the task. No
 	// fault of the task.
 	ReasonAgentStopped = "AgentStopped"
-	// ReasonAgentRestarted: the agent was gone while the task ran and cannot
-	// say how it ended. No fault of the task.
+	// ReasonAgentRestarted: the robot went down while the task ran, or what
+	// watched over it was killed, so nobody can say how it ended. No fault of
+	// the task.
 	ReasonAgentRestarted = "AgentRestarted"
 	// ReasonSuperseded: a newer attempt of the same task took its place, or was
 	// there before it. No fault of the task.
 	ReasonSuperseded = "Superseded"
+	// ReasonOutOfContact: the robot has stopped the task by itself, because it
+	// was out of contact for as long as the job lets it. No fault of the task.
+	ReasonOutOfContact = "OutOfContact"
+	// ReasonTemplateChanged: the robot has stopped the task, because a template of
+	// it has changed that asks for that. No fault of the task.
+	ReasonTemplateChanged = "TemplateChanged"
 )
 
 // NoFault tells whether an attempt that ended for this reason says nothing
 // against the task, so that it goes back instead of counting as failed.
 func NoFault(reason string) bool {
 	switch reason {
-	case ReasonStopped, ReasonAgentStopped, ReasonAgentRestarted, ReasonSuperseded:
+	case ReasonStopped, ReasonAgentStopped, ReasonAgentRestarted, ReasonSuperseded, ReasonOutOfContact, ReasonTemplateChanged:
 		return true
 	}
 	return false

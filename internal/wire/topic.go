@@ -60,8 +60,7 @@ func TaskTopic(robotID, taskUID string, k Kind) string {
 	return robotsPrefix + robotID + "/tasks/" + taskUID + "/" + string(k)
 }
 
-// ServerSubscriptions are the filters that the server listens on. Logs are
-// not among them: nobody sends any yet.
+// ServerSubscriptions are the filters that the server listens on.
 func ServerSubscriptions() []string {
 	return []string{
 		TopicRegister,
@@ -70,6 +69,7 @@ func ServerSubscriptions() []string {
 		RobotTopic("+", KindHeartbeat),
 		RobotTopic("+", KindPresence),
 		TaskTopic("+", "+", KindStatus),
+		TaskTopic("+", "+", KindLogs),
 	}
 }
 

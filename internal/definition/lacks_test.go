@@ -1,0 +1,35 @@
+package definition
+
+import (
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+func TestWhatAForeignDefinitionDrops(t *testing.T) {
+	ours := `{properties: {spec: {properties: {name: {}, suspend: {}, steps: {items: {properties: {name: {}, retry: {properties: {limit: {}}}}}}, params: {additionalProperties: {properties: {x: {}}}}}}}}`
+	for _, c := range []struct{ name, in, want string }{
+		{"the same", ours, ""},
+		{"nothing of it", `{}`, ".spec"},
+		{"it keeps what it does not know", `{properties: {spec: {x-kubernetes-preserve-unknown-fields: true}}}`, ""},
+		{"only the outermost is told, in lists and maps as well",
+			`{properties: {spec: {properties: {name: {}, steps: {items: {properties: {name: {}}}}, params: {additionalProperties: {}}}}}}`,
+			".spec.params.*.x .spec.steps[].retry .spec.suspend"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := strings.Join(missing(parse(t, ours), parse(t, c.in)), " "); got != c.want {
+				t.Errorf("%q", got)
+			}
+		})
+	}
+}
+
+func parse(t *testing.T, text string) map[string]any {
+	t.Helper()
+	var out map[string]any
+	if err := yaml.Unmarshal([]byte(text), &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}

@@ -1,0 +1,40 @@
+package lifecycle
+
+import "testing"
+
+func TestEveryPairOfFlowPhaseAndSignal(t *testing.T) {
+	want := map[FlowPhase]map[FlowSignal]FlowPhase{
+		"":          {FlowStarted: FlowRunning, FlowStepsEnded: FlowSucceed, FlowStepFailed: FlowFailed, FlowCancel: FlowTerminating, FlowDelete: FlowTerminating, FlowRetry: FlowPending},
+		FlowPending: {FlowStarted: FlowRunning, FlowStepsEnded: FlowSucceed, FlowStepFailed: FlowFailed, FlowCancel: FlowTerminating, FlowDelete: FlowTerminating, FlowRetry: FlowPending},
+		FlowRunning: {FlowStepsEnded: FlowSucceed, FlowStepFailed: FlowFailed, FlowCancel: FlowTerminating, FlowDelete: FlowTerminating, FlowRetry: FlowRunning},
+		// A flow that has succeeded has nothing to cancel.
+		FlowSucceed:     {FlowDelete: FlowTerminating, FlowRetry: FlowPending},
+		FlowFailed:      {FlowCancel: FlowTerminating, FlowDelete: FlowTerminating, FlowRetry: FlowPending},
+		FlowTerminating: {FlowStopped: FlowFailed},
+	}
+	for _, p := range append([]FlowPhase{""}, FlowPhases...) {
+		for _, g := range FlowSignals {
+			wantTo, wantOK := want[p][g]
+			if wantTo == "" {
+				wantTo = p
+			}
+			if wantTo == "" {
+				wantTo = FlowPending
+			}
+			if to, ok := StepFlow(p, g); to != wantTo || ok != wantOK {
+				t.Errorf("%q by %s: %s, %v; want %s, %v", p, g, to, ok, wantTo, wantOK)
+			}
+		}
+	}
+}
+
+func TestFlowPhasesThatEndAndThatStart(t *testing.T) {
+	for _, p := range FlowPhases {
+		if p.Terminal() != (p == FlowSucceed || p == FlowFailed) || p.Starts() != (p == FlowPending || p == FlowRunning) {
+			t.Errorf("%s: terminal %v, starts %v", p, p.Terminal(), p.Starts())
+		}
+	}
+	if FlowPhase("").Terminal() || !FlowPhase("").Starts() {
+		t.Error("a new flow starts its steps")
+	}
+}

@@ -1,0 +1,88 @@
+// Package robotfacts says of a Robot what jobs can name: its labels and attributes.
+package robotfacts
+
+import (
+	"maps"
+	"strconv"
+	"strings"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+)
+
+// Labels of both places; spec counts where both have a name.
+func Labels(r *v1alpha1.Robot) map[string]string {
+	all := make(map[string]string, len(r.Labels)+len(r.Spec.Labels))
+	maps.Copy(all, r.Labels)
+	maps.Copy(all, r.Spec.Labels)
+	return all
+}
+
+// Attributes are what constraints and tasks see as ${robot.attr.NAME}. What the robot
+// does not say of itself is not there.
+func Attributes(r *v1alpha1.Robot) map[string]string {
+	out := map[string]string{}
+	set := func(name, value string) {
+		if value != "" {
+			out[name] = value
+		}
+	}
+	set("name", r.Name)
+	if a := r.Status.Agent; a != nil {
+		set("agent.version", a.Version)
+		set("agent.protocol", a.Protocol)
+	}
+	if d := r.Status.DeviceInfo; d != nil {
+		set("hostname", d.Hostname)
+		platform(d.Platform, set)
+		hardware(d, set)
+		set("drivers", strings.Join(d.Drivers, ","))
+		for _, driver := range d.Drivers {
+			set("driver."+driver, "true")
+		}
+		if d.Isolation != nil {
+			for _, kind := range d.Isolation.Available {
+				set("isolation."+kind, "true")
+			}
+		}
+	}
+	return out
+}
+
+func platform(p *v1alpha1.Platform, set func(name, value string)) {
+	if p == nil {
+		return
+	}
+	set("os", p.OS)
+	set("arch", p.Arch)
+	set("kernel", p.KernelVersion)
+	set("platform", p.Platform)
+	set("platform.family", p.PlatformFamily)
+	set("platform.version", p.PlatformVersion)
+}
+
+func hardware(d *v1alpha1.DeviceInfo, set func(name, value string)) {
+	amount := func(name string, n int64) {
+		if n > 0 {
+			set(name, strconv.FormatInt(n, 10))
+		}
+	}
+	if d.CPU != nil {
+		amount("cpu.cores", int64(d.CPU.LogicalCores))
+		set("cpu.model", d.CPU.ModelName)
+		set("cpu.vendor", d.CPU.Vendor)
+	}
+	if d.Memory != nil {
+		amount("memory.total", d.Memory.Total)
+	}
+	amount("disk.total", LargestDisk(d))
+}
+
+// LargestDisk in bytes: a robot's data has one place, and the same disk often
+// shows under several mount points, so a sum would promise too much.
+func LargestDisk(d *v1alpha1.DeviceInfo) int64 {
+	var most int64
+	for i := range d.Disks {
+		most = max(most, d.Disks[i].Total)
+	}
+	return most
+}
