@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"syscall"
 
@@ -26,55 +25,46 @@ func (Exec) Check(c wire.TaskConfig) error {
 	return nil
 }
 
+// Offered on every robot.
+func (Exec) Offered() bool { return true }
+
 // Start runs the command. A command without a slash is looked up on the PATH
 // of the task, any other is taken relative to the task's directory.
-func (Exec) Start(t Task) (*Process, error) {
-	c := t.Config.Exec
-	path, err := lookup(c.Command, t.Dir, t.Env["PATH"])
+func (Exec) Start(t Task) (Running, error) {
+	p, err := Beside(t)
 	if err != nil {
-		return nil, err
-	}
-	env, err := environ(t.Env)
-	if err != nil {
-		return nil, err
-	}
-	files, err := outputs(t.Dir)
-	if err != nil {
-		return nil, err
-	}
-	defer closeAll(files)
-	p, err := fork(path, slices.Concat([]string{c.Command}, c.Args), t.Dir, env, files)
-	if err != nil {
-		return nil, explain(c.Command, err)
+		return nil, err // not a nil process that is no nil Running
 	}
 	return p, nil
 }
 
-// outputs opens what the task gets as stdin, stdout and stderr.
-func outputs(dir string) ([]*os.File, error) {
-	var files []*os.File
-	for _, f := range []struct {
-		path string
-		flag int
-	}{
-		{os.DevNull, os.O_RDONLY},
-		{filepath.Join(dir, StdoutFile), os.O_WRONLY | os.O_CREATE | os.O_APPEND},
-		{filepath.Join(dir, StderrFile), os.O_WRONLY | os.O_CREATE | os.O_APPEND},
-	} {
-		file, err := os.OpenFile(f.path, f.flag, 0o600)
-		if err != nil {
-			closeAll(files)
-			return nil, fmt.Errorf("open the task's output: %w", err)
+// Beside starts the command of an exec config for a caller that is not its shim. It
+// is to be reaped (Process.Reap), and not ended: that would end all that the caller
+// has ever started.
+func Beside(t Task) (*Process, error) {
+	c := t.Config.Exec
+	env, err := environ(t.Env)
+	if err != nil {
+		return nil, err
+	}
+	// The task may see other files at that place than we do.
+	var lost error
+	find := func() (path string, err error) {
+		if info, err := os.Stat(t.Dir); err != nil || !info.IsDir() {
+			lost = fmt.Errorf("command %q is to start in %s, which is no directory here", c.Command, t.Dir)
+			return "", lost
 		}
-		files = append(files, file)
+		path, lost = lookup(c.Command, t.Dir, t.Env["PATH"])
+		return path, lost
 	}
-	return files, nil
-}
-
-func closeAll(files []*os.File) {
-	for _, f := range files {
-		_ = f.Close()
+	p, err := forkFound(find, slices.Concat([]string{c.Command}, c.Args), env, t)
+	switch {
+	case lost != nil:
+		return nil, lost
+	case err != nil:
+		return nil, explain(c.Command, err)
 	}
+	return p, nil
 }
 
 // explain turns what the kernel said to a command that exists into a sentence

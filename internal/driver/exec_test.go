@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"k8s4r.io/k8s4r/internal/driver"
 	"k8s4r.io/k8s4r/internal/driver/drivertest"
 	"k8s4r.io/k8s4r/internal/wire"
@@ -25,11 +27,11 @@ func file(t *testing.T, name, content string, mode os.FileMode) string {
 }
 
 func TestBuiltinDrivers(t *testing.T) {
-	for _, name := range driver.Builtin().Names() {
+	for _, name := range []string{"exec", "raw_exec"} {
 		t.Run(name, func(t *testing.T) {
 			drivertest.Run(t, drivertest.Suite{
-				New:   func(*testing.T) driver.Driver { return driver.Builtin()[name] },
-				Shell: func(script string) wire.TaskConfig { return command("sh", "-c", script) },
+				Driver: name,
+				Shell:  func(script string) wire.TaskConfig { return command("sh", "-c", script) },
 				Broken: map[string]wire.TaskConfig{
 					"execConfig is missing": {},
 					"command is empty":      command(""),
@@ -50,6 +52,8 @@ func TestBuiltinDrivers(t *testing.T) {
 	}
 }
 
+func TestMain(m *testing.M) { drivertest.Main(m) }
+
 func TestStartRefusesAnEnvironmentThatCannotBe(t *testing.T) {
 	tests := []struct {
 		name string
@@ -63,7 +67,7 @@ func TestStartRefusesAnEnvironmentThatCannotBe(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			test.env["PATH"] = driver.DefaultPath
-			_, err := driver.Exec{}.Start(driver.Task{Config: command("true"), Dir: t.TempDir(), Env: test.env})
+			_, err := driver.Exec{}.Start(driver.Task{Config: command("true"), Dir: t.TempDir(), Env: test.env, Stdout: os.Stdout, Stderr: os.Stderr})
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("Start = %v, want %q in it", err, test.want)
 			}
@@ -72,22 +76,21 @@ func TestStartRefusesAnEnvironmentThatCannotBe(t *testing.T) {
 }
 
 func TestLookupUsesThePathOfTheTask(t *testing.T) {
-	tool := file(t, "tool", "#!/bin/sh\necho from the task\n", 0o700)
+	tool := file(t, "tool", "#!/bin/sh\necho from the task > out\n", 0o700)
 	dir := t.TempDir()
-	supervisor, err := driver.NewSupervisor()
+	p, err := driver.Exec{}.Start(driver.Task{
+		Config: command("tool"), Dir: dir, Env: map[string]string{"PATH": "relative::" + filepath.Dir(tool)}, Stdout: os.Stdout, Stderr: os.Stderr,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer supervisor.Close()
-	p, err := driver.Exec{}.Start(driver.Task{Config: command("tool"), Dir: dir, Env: map[string]string{"PATH": "relative::" + filepath.Dir(tool)}})
-	if err != nil {
+	if _, err := unix.Poll([]unix.PollFd{{Fd: int32(p.Done()), Events: unix.POLLIN}}, 20_000); err != nil {
 		t.Fatal(err)
 	}
-	if err := supervisor.Watch(p, driver.Limits{}); err != nil {
-		t.Fatal(err)
+	if end := p.End(); end.Code != 0 {
+		t.Errorf("ended as %+v", end)
 	}
-	<-supervisor.Ended()
-	if b, _ := os.ReadFile(filepath.Join(dir, driver.StdoutFile)); string(b) != "from the task\n" {
+	if b, _ := os.ReadFile(filepath.Join(dir, "out")); string(b) != "from the task\n" {
 		t.Errorf("output = %q", b)
 	}
 }

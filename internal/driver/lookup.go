@@ -41,14 +41,14 @@ func lookup(command, dir, path string) (string, error) {
 	if denied != nil {
 		return "", denied
 	}
-	return "", fmt.Errorf("command %q not found on PATH %s", command, path)
+	return "", notFoundError{command, " on PATH " + path}
 }
 
 func executable(command, file string) error {
 	info, err := os.Stat(file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return notFoundError{command}
+		return notFoundError{command, ""}
 	case err != nil:
 		return fmt.Errorf("command %q: %w", command, err)
 	case info.IsDir():
@@ -59,7 +59,10 @@ func executable(command, file string) error {
 	return nil
 }
 
-type notFoundError struct{ command string }
+// notFoundError says that the host has no such command, where it was looked for.
+type notFoundError struct{ command, where string }
 
-func (e notFoundError) Error() string { return fmt.Sprintf("command %q not found", e.command) }
-func (notFoundError) Unwrap() error   { return fs.ErrNotExist }
+func (e notFoundError) Error() string {
+	return fmt.Sprintf("command %q not found%s", e.command, e.where)
+}
+func (notFoundError) Unwrap() error { return fs.ErrNotExist }

@@ -1,128 +1,150 @@
 package driver
 
 import (
-	"bytes"
 	"errors"
-	"fmt"
 	"os"
-	"strconv"
-	"strings"
-	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"k8s4r.io/k8s4r/internal/isolation"
+	"k8s4r.io/k8s4r/internal/proc"
 )
 
-// Process is a started process, the leader of a process group whose number is
-// its own.
+// Process is a task that is a process of this machine, the leader of a session
+// and of a process group. Its parent is this process, which must be a subreaper,
+// or the first process of a PID namespace: what the task orphans comes here.
 type Process struct {
-	PID int
-	// StartTicks is when it started, in clock ticks since boot. Together with
-	// the boot it tells this process from a later one with the same PID.
-	StartTicks uint64
-	StartedAt  time.Time
-
-	pidfd int
+	pid    int
+	pidfd  int
+	cgroup *isolation.Cgroup
 }
 
-// fork starts a program in a process group of its own.
-func fork(path string, argv []string, dir string, env []string, files []*os.File) (*Process, error) {
-	fds := make([]uintptr, len(files))
-	for i, f := range files {
-		fds[i] = f.Fd()
+// Fork starts a program, which ends with this process.
+func Fork(path string, argv, env []string, t Task) (*Process, error) {
+	return forkFound(func() (string, error) { return path, nil }, argv, env, t)
+}
+
+// forkFound is Fork of a program that is looked for where the task will be.
+func forkFound(find func() (string, error), argv, env []string, t Task) (*Process, error) {
+	stdin := t.Stdin
+	if stdin == nil {
+		null, err := os.Open(os.DevNull)
+		if err != nil {
+			return nil, err
+		}
+		defer null.Close()
+		stdin = null
 	}
-	pidfd := -1
-	pid, err := syscall.ForkExec(path, argv, &syscall.ProcAttr{
-		Dir: dir, Env: env, Files: fds,
-		Sys: &syscall.SysProcAttr{Setpgid: true, PidFD: &pidfd},
-	})
+	pid, pidfd, err := isolation.Start(isolation.Command{
+		Find: find, Args: argv, Env: env, Dir: t.Dir, Files: append([]*os.File{stdin, t.Stdout, t.Stderr}, t.Files...),
+		Terminal: t.Terminal,
+	}, t.Confinement)
 	if err != nil {
 		return nil, err
 	}
-	p := &Process{PID: pid, StartedAt: time.Now(), pidfd: pidfd}
-	if pidfd < 0 {
-		p.abort()
-		return nil, errors.New("the kernel has no pidfd (Linux 5.4 or newer is needed)")
+	return &Process{pid: pid, pidfd: pidfd, cgroup: t.Confinement.Cgroup}, nil
+}
+
+// PID is the leader's.
+func (p *Process) PID() int { return p.pid }
+
+// Done is the leader's pidfd.
+func (p *Process) Done() int { return p.pidfd }
+
+// Signal reaches every process of the group. The leader is not reaped before End:
+// until then nobody else can have its number.
+func (p *Process) Signal(s syscall.Signal) { _ = syscall.Kill(-p.pid, s) }
+
+// killWait bounds the wait for processes of a control group that were sent SIGKILL.
+const killWait = 5 * time.Second
+
+// Kill reaches the group, and what has left it.
+func (p *Process) Kill() {
+	p.Signal(syscall.SIGKILL)
+	p.killRest()
+}
+
+// killRest kills all that the task has started.
+func (p *Process) killRest() {
+	_ = p.cgroup.Kill(killWait) // an error: some do not end, and End waits for them
+	if os.Getpid() == 1 {
+		_ = syscall.Kill(-1, syscall.SIGKILL) // all of the namespace but us
+		return
 	}
-	// An error means that it has ended already, and then nobody needs it.
-	p.StartTicks, _ = startTicks(pid)
-	return p, nil
+	for _, pid := range proc.Descendants(os.Getpid()) {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
 }
 
-// signal reaches every process of the group. The leader must not have been
-// reaped yet: until then nobody else can have its number.
-func (p *Process) signal(s syscall.Signal) { _ = syscall.Kill(-p.PID, s) }
-
-// over tells whether the leader has ended and waits to be reaped.
-func (p *Process) over() bool {
-	fds := []unix.PollFd{{Fd: int32(p.pidfd), Events: unix.POLLIN}}
-	n, err := unix.Poll(fds, 0)
-	return err == nil && n == 1
+// End reaps the leader and all that it has left behind, which comes to us as its
+// parents end.
+func (p *Process) End() End {
+	p.Signal(syscall.SIGKILL) // while the leader holds the number
+	end := p.Reap()
+	// What has lost its parent is a child of ours: without one, nothing is left, and
+	// no look at all processes of the robot is needed.
+	for hasChild() {
+		p.killRest()
+		bury()
+	}
+	p.used(&end)
+	return end
 }
 
-// abort ends a process that nobody watches.
-func (p *Process) abort() {
-	p.signal(syscall.SIGKILL)
-	_, _ = p.reap()
+// hasChild tells whether this process has children, ended ones among them.
+func hasChild() bool {
+	err := unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+	return !errors.Is(err, unix.ECHILD)
 }
 
-// reap takes the exit status of the leader, which has ended, and ends the rest
-// of its group.
-func (p *Process) reap() (syscall.WaitStatus, error) {
-	// Before the wait, since after it the number may belong to another group.
-	p.signal(syscall.SIGKILL)
-	var status syscall.WaitStatus
-	for {
-		_, err := syscall.Wait4(p.PID, &status, 0, nil)
+// bury reaps children that have ended, one at the least. To look for more of them
+// after each would take a fork bomb's thousands a minute to go.
+func bury() {
+	for options := 0; ; options = syscall.WNOHANG {
+		pid, err := syscall.Wait4(-1, nil, options, nil)
 		if errors.Is(err, syscall.EINTR) {
 			continue
 		}
-		if p.pidfd >= 0 {
-			_ = unix.Close(p.pidfd)
-			p.pidfd = -1
+		if err != nil || pid == 0 {
+			return
 		}
-		return status, err
 	}
 }
 
-// startTicks reads the start time of a process from /proc (proc(5), stat,
-// field 22).
-func startTicks(pid int) (uint64, error) {
-	fields, err := stat(pid)
-	if err != nil {
-		return 0, err
+// used is what the task has cost, by its control group if it has one.
+func (p *Process) used(end *End) {
+	kills, _ := p.cgroup.OOMKills()
+	use, _ := p.cgroup.Usage() // an error: it has none
+	var children unix.Rusage
+	_ = unix.Getrusage(unix.RUSAGE_CHILDREN, &children)
+	if use.CPU == 0 {
+		use.CPU = time.Duration(children.Utime.Nano() + children.Stime.Nano())
 	}
-	return strconv.ParseUint(fields[19], 10, 64)
+	if use.MemoryPeak == 0 {
+		use.MemoryPeak = children.Maxrss << 10
+	}
+	end.OOM, end.CPU, end.MemoryPeak = kills > 0, use.CPU, use.MemoryPeak
 }
 
-// Alive tells whether a process exists and has not ended: a zombie, which only
-// waits for its parent, has.
-func Alive(pid int) bool {
-	fields, err := stat(pid)
-	return err == nil && fields[0] != "Z" && fields[0] != "X"
+// Reap is End for a process beside the task: it ends nothing else.
+func (p *Process) Reap() End {
+	var status syscall.WaitStatus
+	for {
+		_, err := syscall.Wait4(p.pid, &status, 0, nil)
+		if errors.Is(err, syscall.EINTR) {
+			continue
+		}
+		_ = unix.Close(p.pidfd)
+		p.pidfd = -1
+		return endOf(status)
+	}
 }
 
-// stat reads the fields of /proc/pid/stat from the third on, the state.
-func stat(pid int) ([]string, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return nil, err
+func endOf(status syscall.WaitStatus) End {
+	if status.Signaled() {
+		return End{Code: 128 + int(status.Signal()), Signal: int(status.Signal())}
 	}
-	// The second field is the program's name in brackets, with anything in it.
-	end := bytes.LastIndexByte(b, ')')
-	fields := strings.Fields(string(b[end+1:]))
-	if len(fields) < 20 {
-		return nil, fmt.Errorf("/proc/%d/stat has %d fields after the name", pid, len(fields))
-	}
-	return fields, nil
+	return End{Code: status.ExitStatus()}
 }
-
-// BootID names this boot of the machine. It is empty where /proc does not say.
-var BootID = sync.OnceValue(func() string {
-	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(b))
-})

@@ -1,32 +1,54 @@
-// Package drivertest is the suite that every driver passes.
+// Package drivertest is the suite that every driver passes, as it works for real: in
+// a shim. The program of the tests must be the shim when it is asked to (Main).
 package drivertest
 
 import (
+	"bytes"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"k8s4r.io/k8s4r/internal/agent/shims"
 	"k8s4r.io/k8s4r/internal/driver"
+	"k8s4r.io/k8s4r/internal/proc"
+	"k8s4r.io/k8s4r/internal/shim"
+	"k8s4r.io/k8s4r/internal/tasklog"
 	"k8s4r.io/k8s4r/internal/wire"
 )
 
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // Suite says how to test one driver.
 type Suite struct {
-	New func(t *testing.T) driver.Driver
-	// Shell is the config that runs a script by sh.
+	// Driver is its name.
+	Driver string
+	// Engine is the unix socket of the Docker engine, for who needs one.
+	Engine string
+	// Shell is the config that runs a script by sh. The script finds the PID of
+	// the task's first process in LEADER, unless it is that process.
 	Shell func(script string) wire.TaskConfig
 	// Broken are configs that Check must refuse, by what the refusal says.
 	Broken map[string]wire.TaskConfig
 	// Unstartable are configs that Check passes and Start must refuse, by what
 	// the refusal says.
 	Unstartable map[string]wire.TaskConfig
+	// Left names what is left of an attempt beside processes. Nil: there is
+	// nothing else.
+	Left func(driver.Attempt) []string
+}
+
+// Main makes the test's program a shim where it is asked to, and else runs the
+// tests.
+func Main(m *testing.M) {
+	if status, ours := shim.Main(os.Args[1:]); ours {
+		os.Exit(status)
+	}
+	os.Exit(m.Run())
 }
 
 // Run runs the suite.
@@ -38,38 +60,41 @@ func Run(t *testing.T, s Suite) {
 	t.Run("output goes to files and stdin is empty", s.writesOutput)
 	t.Run("what the leader leaves of its group is killed", s.killsTheRest)
 	t.Run("a group that ignores SIGTERM is killed after the grace", s.killsTheDeaf)
+	t.Run("what the task has put aside is killed as well", s.killsWhatWasPutAside)
+	t.Run("what a shim that was killed has left is ended", s.sweepsWhatWasLeft)
+	t.Run("a task that runs too long is ended to the moment", s.keepsTheTimeout)
 	t.Run("the agent's descriptors do not reach the task", s.closesDescriptors)
 }
 
+func (s Suite) driver() driver.Driver { return driver.Builtin(s.Engine)[s.Driver] }
+
 func (s Suite) refusesBroken(t *testing.T) {
 	for want, config := range s.Broken {
-		if err := s.New(t).Check(config); err == nil || !strings.Contains(err.Error(), want) {
+		if err := s.driver().Check(config); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Check = %v, want %q in it", err, want)
 		}
 	}
 }
 
 func (s Suite) refusesUnstartable(t *testing.T) {
-	d := s.New(t)
 	for want, config := range s.Unstartable {
-		if err := d.Check(config); err != nil {
+		if err := s.driver().Check(config); err != nil {
 			t.Errorf("Check = %v, want the refusal %q to come from Start", err, want)
 		}
-		_, err := d.Start(driver.Task{Config: config, Dir: t.TempDir(), Env: map[string]string{"PATH": driver.DefaultPath}})
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("Start = %v, want %q in it", err, want)
+		if e := s.start(t, shim.Spec{Config: config}).end(); !strings.Contains(e.Error, want) || e.Code != -1 {
+			t.Errorf("ended as %+v, want %q in it", e, want)
 		}
 	}
 }
 
 func (s Suite) tellsHowItEnded(t *testing.T) {
-	for script, want := range map[string]driver.Exit{
-		"exit 0":     {Code: 0},
-		"exit 3":     {Code: 3},
-		"kill -9 $$": {Code: 137, Signal: 9},
+	for script, want := range map[string]shim.Exit{
+		"exit 0":                           {Code: 0},
+		"exit 3":                           {Code: 3},
+		"kill -9 ${LEADER:-$$}; sleep 600": {Code: 137, Signal: 9},
 	} {
-		got := s.start(t, script, nil).end()
-		if got.Code != want.Code || got.Signal != want.Signal || got.Cause != driver.CauseNone || got.Killed {
+		got := s.run(t, script).end()
+		if got.Code != want.Code || got.Signal != want.Signal || got.Cause != "" || got.Killed || got.Error != "" {
 			t.Errorf("%q ended as %+v, want %+v", script, got, want)
 		}
 	}
@@ -77,9 +102,9 @@ func (s Suite) tellsHowItEnded(t *testing.T) {
 
 func (s Suite) isolatesEnvironment(t *testing.T) {
 	t.Setenv("K8S4R_AGENT_TOKEN", "secret")
-	r := s.start(t, "pwd; env", map[string]string{"GREETING": "hello\nworld"})
+	r := s.start(t, shim.Spec{Config: s.Shell("pwd; env"), Env: map[string]string{"GREETING": "hello\nworld"}})
 	r.end()
-	out := r.read(driver.StdoutFile)
+	out := r.output(tasklog.Stdout)
 	if !strings.HasPrefix(out, r.dir+"\n") || !strings.Contains(out, "GREETING=hello\nworld") {
 		t.Errorf("output = %q, want it to start in %s with GREETING", out, r.dir)
 	}
@@ -89,27 +114,61 @@ func (s Suite) isolatesEnvironment(t *testing.T) {
 }
 
 func (s Suite) writesOutput(t *testing.T) {
-	r := s.start(t, "cat; echo out; echo err >&2", nil)
+	r := s.run(t, "cat; echo out; echo err >&2")
 	r.end()
-	if out, err := r.read(driver.StdoutFile), r.read(driver.StderrFile); out != "out\n" || err != "err\n" {
+	if out, err := r.output(tasklog.Stdout), r.output(tasklog.Stderr); out != "out\n" || err != "err\n" {
 		t.Errorf("stdout %q and stderr %q, want out and err", out, err)
 	}
 }
 
 func (s Suite) killsTheRest(t *testing.T) {
-	r := s.start(t, "sleep 600 & echo $!", nil)
-	r.end()
-	r.gone(r.read(driver.StdoutFile))
+	s.run(t, "sleep 600 &").end()
+}
+
+func (s Suite) killsWhatWasPutAside(t *testing.T) {
+	s.run(t, "setsid sh -c 'setsid sleep 600 & echo $! > child' & while [ ! -s child ]; do sleep 0.01; done").end()
+}
+
+func (s Suite) sweepsWhatWasLeft(t *testing.T) {
+	r := s.run(t, "echo ready > ready; sleep 600")
+	r.await("the task to run", func() bool { return r.read("ready") != "" })
+	if len(r.processes()) == 0 {
+		t.Fatal("no process of the task is seen")
+	}
+	if err := syscall.Kill(r.shim.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	r.await("the shim to be gone", func() bool { return !proc.Alive(r.shim.PID) })
+	if _, err := shims.KillLeftovers([]shims.Leftover{{Dir: r.dir}}, patience); err != nil {
+		t.Error(err)
+	}
+	if err := driver.Builtin(s.Engine).Sweep(s.Driver, r.attempt); err != nil {
+		t.Error(err)
+	}
+	r.nothingLeft()
 }
 
 func (s Suite) killsTheDeaf(t *testing.T) {
-	r := s.start(t, "trap '' TERM; sleep 600 & echo $! > child; echo ready > ready; wait", nil)
+	r := s.run(t, "trap '' TERM; sleep 600 & echo ready > ready; wait")
 	r.await("the task to be deaf", func() bool { return r.read("ready") != "" })
-	r.supervisor.Stop(r.process, 50*time.Millisecond, "Stopped")
+	if err := r.keeper.Stop(r.shim, "Stopped", 50*time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
 	if e := r.end(); e.Signal != int(syscall.SIGKILL) || !e.Killed || e.Cause != "Stopped" {
 		t.Errorf("ended as %+v, want killed because Stopped", e)
 	}
-	r.gone(r.read("child"))
+}
+
+func (s Suite) keepsTheTimeout(t *testing.T) {
+	const timeout = 300 * time.Millisecond
+	r := s.start(t, shim.Spec{Config: s.Shell("exec sleep 600"), Timeout: timeout, KillTimeout: time.Minute})
+	e := r.end()
+	if e.Cause != wire.ReasonTimeout || e.Code != 128+int(syscall.SIGTERM) || e.Killed {
+		t.Errorf("ended as %+v, want terminated because of the timeout", e)
+	}
+	if ran := e.At.Sub(r.state.Started.At); ran < timeout {
+		t.Errorf("ended after %v, before its timeout of %v", ran, timeout)
+	}
 }
 
 func (s Suite) closesDescriptors(t *testing.T) {
@@ -118,62 +177,124 @@ func (s Suite) closesDescriptors(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	r := s.start(t, "ls -l /proc/self/fd", nil)
+	r := s.run(t, "ls /proc/self/fd")
 	r.end()
-	if out := r.read(driver.StdoutFile); strings.Contains(out, f.Name()) || !strings.Contains(out, driver.StdoutFile) {
+	if out := r.output(tasklog.Stdout); out != "0\n1\n2\n3\n" { // the last is the directory that ls reads
 		t.Errorf("descriptors of the task: %s", out)
 	}
 }
 
-// started is a process under supervision.
-type started struct {
-	t          *testing.T
-	dir        string
-	process    *driver.Process
-	supervisor *driver.Supervisor
-}
-
-func (s Suite) start(t *testing.T, script string, env map[string]string) started {
+// StopsBeforeTheStart stops a task whose config takes for ever to prepare, once it is
+// at that.
+func (s Suite) StopsBeforeTheStart(t *testing.T, config wire.TaskConfig, at <-chan struct{}) {
 	t.Helper()
-	d := s.New(t)
-	config := s.Shell(script)
-	if err := d.Check(config); err != nil {
+	r := s.start(t, shim.Spec{Config: config})
+	select {
+	case <-at:
+	case <-time.After(patience):
+		t.Fatal("the task is not prepared")
+	}
+	if err := r.keeper.Stop(r.shim, wire.ReasonStopped, time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	whole := map[string]string{"PATH": driver.DefaultPath}
-	maps.Copy(whole, env)
+	if e := r.end(); e.Cause != wire.ReasonStopped || e.Code != -1 || e.Error != "" || r.state.Begun {
+		t.Errorf("ended as %+v, begun %v, want stopped before it began", e, r.state.Begun)
+	}
+}
+
+// started is a task with its shim.
+type started struct {
+	t       *testing.T
+	attempt driver.Attempt
+	dir     string // the task's own
+	logs    string
+	keeper  *shims.Keeper
+	shim    *shims.Shim
+	state   *shim.State // the last word; for after end
+	left    func(driver.Attempt) []string
+}
+
+func (s Suite) run(t *testing.T, script string) started {
+	t.Helper()
+	return s.start(t, shim.Spec{Config: s.Shell(script)})
+}
+
+func (s Suite) start(t *testing.T, spec shim.Spec) started {
+	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	supervisor, err := driver.NewSupervisor()
+	keeper, err := shims.New()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(supervisor.Close)
-	p, err := d.Start(driver.Task{Config: config, Dir: dir, Env: whole})
+	t.Cleanup(keeper.Close)
+	attempt := driver.Attempt{UID: filepath.Base(filepath.Dir(dir)) + "-" + filepath.Base(dir), Number: 1, Robot: "robot-1"}
+	spec.Driver, spec.Engine, spec.Contained.Attempt = s.Driver, s.Engine, attempt
+	spec.Dir, spec.LogDir, spec.WorkDir = filepath.Join(dir, "shim"), filepath.Join(dir, "logs"), filepath.Join(dir, "work")
+	env := map[string]string{"PATH": driver.DefaultPath, shims.EnvTaskDir: spec.WorkDir}
+	maps.Copy(env, spec.Env)
+	spec.Env = env
+	for _, d := range []string{spec.LogDir, spec.WorkDir} {
+		if err := os.Mkdir(d, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	held, err := keeper.Start(spec, t.Name())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := supervisor.Watch(p, driver.Limits{}); err != nil {
-		t.Fatal(err)
-	}
-	return started{t: t, dir: dir, process: p, supervisor: supervisor}
+	t.Cleanup(func() { _ = shims.End(spec.Dir, patience) })
+	return started{t: t, attempt: attempt, dir: spec.WorkDir, logs: spec.LogDir, keeper: keeper, shim: held, state: &shim.State{}, left: s.Left}
 }
 
-// end waits for the end of the process.
-func (r started) end() driver.Exit {
+// end waits for the end of the shim, which leaves nothing.
+func (r started) end() shim.Exit {
 	r.t.Helper()
-	select {
-	case <-r.supervisor.Ended():
-	case <-time.After(patience):
-		r.t.Fatal("the task does not end")
+	for {
+		select {
+		case <-r.keeper.Rings():
+		case <-time.After(patience):
+			r.t.Fatal("the task does not end")
+		}
+		for _, n := range r.keeper.News() {
+			if *r.state = n.State; n.Gone && n.Exit == nil {
+				r.t.Fatalf("the shim has ended without a word: %+v", n)
+			}
+			if n.Gone {
+				r.nothingLeft()
+				return *n.Exit
+			}
+		}
 	}
-	exits := r.supervisor.Exits()
-	if len(exits) != 1 || exits[0].Process != r.process {
-		r.t.Fatalf("exits = %+v, want one", exits)
+}
+
+// output is what the task wrote to a stream.
+func (r started) output(s tasklog.Stream) string {
+	r.t.Helper()
+	files, _ := filepath.Glob(filepath.Join(r.logs, "*"))
+	var out strings.Builder
+	for _, f := range files { // by their names, in order
+		b, err := os.ReadFile(f)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		for line := range bytes.Lines(b) {
+			record, err := tasklog.Parse(line)
+			if err != nil {
+				r.t.Fatalf("%q: %v", line, err)
+			}
+			if record.Stream != s {
+				continue
+			}
+			out.Write(record.Text)
+			if !record.Partial {
+				out.WriteByte('\n')
+			}
+		}
 	}
-	return exits[0]
+	return out.String()
 }
 
 func (r started) read(name string) string {
@@ -193,12 +314,28 @@ func (r started) await(what string, ok func() bool) {
 	}
 }
 
-// gone waits until the process with the PID in text is no more.
-func (r started) gone(text string) {
-	r.t.Helper()
-	pid, err := strconv.Atoi(strings.TrimSpace(text))
-	if err != nil {
-		r.t.Fatalf("the task wrote %q instead of a PID", text)
+// processes are those of the task, by their environment.
+func (r started) processes() (found []int) {
+	mark := []byte(shims.EnvTaskDir + "=" + r.dir + "\x00")
+	for _, pid := range proc.All() {
+		env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+		if err == nil && bytes.Contains(env, mark) {
+			found = append(found, pid)
+		}
 	}
-	r.await("process "+text+" to be gone", func() bool { return !driver.Alive(pid) })
+	return found
+}
+
+// nothingLeft tells what runs on of the task, and what else there is.
+func (r started) nothingLeft() {
+	r.t.Helper()
+	if left := r.processes(); len(left) > 0 {
+		r.t.Errorf("processes %v of the task run on", left)
+	}
+	if r.left == nil {
+		return
+	}
+	if left := r.left(r.attempt); len(left) > 0 {
+		r.t.Errorf("the task has left %q", left)
+	}
 }

@@ -1,0 +1,69 @@
+// Package beacon is how clients find the server: it publishes its address, and
+// the certificates that prove it, in a ConfigMap that everyone who is logged in
+// may read.
+package beacon
+
+import (
+	"context"
+	"fmt"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// The ConfigMap.
+const (
+	Namespace = "k8s4r-system"
+	Name      = "k8s4r-server"
+)
+
+const (
+	keyURL        = "url"
+	keyCA         = "ca.crt"
+	keyServerName = "server-name"
+)
+
+// Address is where the server is.
+type Address struct {
+	// URL without a path, such as https://10.0.0.7:8443.
+	URL string
+	// CA is PEM: the certificates that vouch for the server's. Empty: those that
+	// the client's system trusts.
+	CA []byte
+	// ServerName that the server's certificate is for. Empty: the host of URL. It
+	// lets clients reach the server under any address, as through a forwarded
+	// port.
+	ServerName string
+}
+
+// Publish writes the address down.
+func Publish(ctx context.Context, c client.Client, live client.Reader, a Address) error {
+	data := map[string]string{keyURL: a.URL, keyCA: string(a.CA), keyServerName: a.ServerName}
+	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: Name}}
+	err := live.Get(ctx, client.ObjectKeyFromObject(m), m)
+	switch {
+	case apierrors.IsNotFound(err):
+		m.Data = data
+		err = c.Create(ctx, m)
+	case err == nil && !maps.Equal(m.Data, data):
+		m.Data = data
+		err = c.Update(ctx, m)
+	}
+	if err != nil {
+		return fmt.Errorf("publish the server's address: %w", err)
+	}
+	return nil
+}
+
+// Find reads the address. It fails with an error of the kind NotFound when no
+// server has published one.
+func Find(ctx context.Context, r client.Reader) (Address, error) {
+	var m corev1.ConfigMap
+	if err := r.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: Name}, &m); err != nil {
+		return Address{}, err
+	}
+	return Address{URL: m.Data[keyURL], CA: []byte(m.Data[keyCA]), ServerName: m.Data[keyServerName]}, nil
+}

@@ -1,0 +1,75 @@
+package driver
+
+import (
+	"archive/tar"
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/client"
+)
+
+// give makes the task's directory the user's that the container runs as. By a name
+// of the robot's it would be somebody else's.
+func give(ctx context.Context, engine *client.Client, id, dir string) error {
+	c, err := engine.ContainerInspect(ctx, id, client.ContainerInspectOptions{})
+	if err != nil || c.Container.Config == nil {
+		return err
+	}
+	name, _, _ := strings.Cut(c.Container.Config.User, ":")
+	if name == "" || name == "0" || name == "root" {
+		return nil
+	}
+	uid, err := strconv.Atoi(name)
+	if err != nil {
+		if uid, err = uidInContainer(ctx, engine, id, name); err != nil {
+			return err
+		}
+	}
+	err = os.Chown(dir, uid, -1)
+	if errors.Is(err, os.ErrPermission) { // who is not root can only let everybody in
+		err = os.Chmod(dir, 0o777)
+	}
+	if err != nil {
+		return fmt.Errorf("give the task's directory to its user: %w", err)
+	}
+	return nil
+}
+
+// uidInContainer looks a user up in the container's own list.
+func uidInContainer(ctx context.Context, engine *client.Client, id, name string) (int, error) {
+	file, err := engine.CopyFromContainer(ctx, id, client.CopyFromContainerOptions{SourcePath: "/etc/passwd"})
+	if errdefs.IsNotFound(err) {
+		return 0, fmt.Errorf("user: the image has no %q, for it has no /etc/passwd", name)
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer file.Content.Close()
+	list := tar.NewReader(file.Content)
+	if _, err := list.Next(); err != nil {
+		return 0, fmt.Errorf("read the users of the image: %w", err)
+	}
+	return uidOf(list, name)
+}
+
+// maxPasswd is more than a list of users has, and less than hurts.
+const maxPasswd = 1 << 20
+
+// uidOf finds a user in a file like /etc/passwd.
+func uidOf(passwd io.Reader, name string) (int, error) {
+	lines := bufio.NewScanner(io.LimitReader(passwd, maxPasswd))
+	for lines.Scan() {
+		field := strings.Split(lines.Text(), ":")
+		if len(field) > 2 && field[0] == name {
+			return strconv.Atoi(field[2])
+		}
+	}
+	return 0, errors.Join(fmt.Errorf("user: the image has no %q", name), lines.Err())
+}

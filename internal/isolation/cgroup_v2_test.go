@@ -1,0 +1,351 @@
+package isolation
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// unified is a tree in the hierarchy of version 2, with or without
+// controllers. It is nil where this host has none that we may write to, which
+// a host without version 1 must then have said.
+func unified(t *testing.T) *Tree {
+	t.Helper()
+	h, err := findHierarchies()
+	if err != nil || h.v2 == "" {
+		if len(h.v1) == 0 && host().Allows(FactCgroup) {
+			t.Error("no hierarchy, and yet cgroups are allowed")
+		}
+		return nil
+	}
+	tree, err := openV2(h.parent(os.Geteuid()), fmt.Sprintf("test-v2-%d", os.Getpid()))
+	if err != nil {
+		if unix.Access(h.parent(os.Geteuid()), unix.W_OK) == nil {
+			t.Error(err)
+		}
+		return nil
+	}
+	t.Cleanup(func() {
+		if err := tree.Remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	return tree
+}
+
+func TestVersion2TakesTheProcessWithAndWithoutTheFilter(t *testing.T) {
+	tree := unified(t)
+	if tree == nil {
+		return
+	}
+	for _, seccomp := range []bool{false, true} {
+		t.Run(fmt.Sprintf("seccomp=%v", seccomp), func(t *testing.T) {
+			c := newCgroup(t, tree, Limits{})
+			out, status := run(t, sh("cat /proc/self/cgroup"), Confinement{Cgroup: c, Seccomp: seccomp})
+			if status.ExitStatus() != 0 || !strings.HasSuffix(c.V2, parseOwnPaths(out)[""]) {
+				t.Errorf("it is in %q (status %d), want %s", out, status, c.V2)
+			}
+		})
+	}
+}
+
+// The filter takes a fork of our own there, which must do all that Go's does.
+func TestVersion2WithTheFilterStartsAsElsewhere(t *testing.T) {
+	tree := unified(t)
+	if tree == nil || !allowed(t, FactSeccomp) {
+		return
+	}
+	f := Confinement{Cgroup: newCgroup(t, tree, Limits{}), Seccomp: true}
+	there, here := f, Confinement{Seccomp: true}
+	if allowed(t, FactUser) {
+		u, err := LookupUser("nobody")
+		if err != nil {
+			t.Fatal(err)
+		}
+		there.User, here.User = u, u
+	}
+	c := sh(`pwd; echo $MARK "$@"; id; ps -o sid= -p $$ | grep -c "\b$$\b"; ls /proc/self/fd | wc -l; grep -E 'SigBlk|SigIgn|SigCgt|NoNewPrivs|Seccomp:' /proc/self/status`, "one", "", "three words here")
+	c.Dir, c.Env = "/usr", append(c.Env, "MARK=mark")
+	want, _ := run(t, c, here)
+	if got, status := run(t, c, there); got != want || status.ExitStatus() != 0 {
+		t.Errorf("it says (status %d)\n%s\nelsewhere it says\n%s", status, got, want)
+	}
+	dir := t.TempDir()
+	writeFile(t, dir+"/garbage", "\x7fnothing")
+	for _, tc := range []struct {
+		c    Command
+		want syscall.Errno
+	}{
+		{Command{Path: dir + "/none", Args: []string{"x"}}, syscall.ENOENT},
+		{Command{Path: dir + "/garbage", Args: []string{"x"}}, syscall.ENOEXEC},
+		{Command{Path: dir, Args: []string{"x"}}, syscall.EACCES},
+		{Command{Path: "/bin/true", Args: []string{"x"}, Dir: dir + "/none"}, syscall.ENOENT},
+		{Command{Path: "/bin/true", Args: []string{"x\x00y"}}, syscall.EINVAL},
+		{Command{Path: "/bin/true", Args: []string{strings.Repeat("x", 1<<20)}}, syscall.E2BIG},
+	} {
+		if _, _, err := Start(tc.c, f); err != error(tc.want) { //nolint:errorlint // the very value is promised
+			t.Errorf("%s: %v, want %v", tc.c.Path, err, tc.want)
+		}
+	}
+}
+
+func TestVersion2WithTheFilterWhileGoIsBusy(t *testing.T) {
+	tree := unified(t)
+	if tree == nil || !allowed(t, FactSeccomp) {
+		return
+	}
+	f := Confinement{Cgroup: newCgroup(t, tree, Limits{}), Seccomp: true}
+	stop := make(chan bool)
+	go func() {
+		var kept [][]byte
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				kept = append(kept[len(kept)/2:], make([]byte, 1<<16))
+				runtime.GC()
+			}
+		}
+	}()
+	defer close(stop)
+	for range 50 {
+		says(t, "echo alive", f, "alive")
+	}
+}
+
+func TestVersion2EndsAllWithoutALimit(t *testing.T) {
+	tree := unified(t)
+	if tree == nil {
+		return
+	}
+	c := newCgroup(t, tree, Limits{})
+	k := start(t, sh("for i in 1 2 3 4 5 6 7 8 9; do setsid sleep 1000 & done; echo ready; read x"), Confinement{Cgroup: c})
+	k.line(t)
+	if n := len(c.processes()); n < 10 {
+		t.Errorf("%d processes are in the group, want 10", n)
+	}
+	if err := c.Kill(10 * time.Second); err != nil || !c.Empty() {
+		t.Errorf("Kill() = %v, and %v live on", err, c.processes())
+	}
+	if status := k.wait(t); status.Signal() != syscall.SIGKILL {
+		t.Errorf("its leader ended with status %d", status)
+	}
+}
+
+// A group that has processes cannot hand on a controller until they are in a
+// leaf. Any controller does to show it; on a hybrid host hugetlb is left.
+func TestAGroupIsVacatedSoThatItsChildrenGetControllers(t *testing.T) {
+	tree := unified(t)
+	if tree == nil {
+		return
+	}
+	h, _ := findHierarchies()
+	top := h.parent(os.Geteuid())
+	controllers := slices.DeleteFunc(words(top, "cgroup.controllers"), func(c string) bool {
+		return !slices.Contains([]string{"hugetlb", memory}, c)
+	})
+	if len(controllers) == 0 {
+		t.Log("no controller of whole processes is here: nothing to hand on")
+		return
+	}
+	controller := controllers[0]
+	for _, dir := range []string{top, filepath.Dir(tree.v2), tree.v2} {
+		if slices.Contains(words(dir, "cgroup.subtree_control"), controller) {
+			continue
+		}
+		if err := handOn(dir, controller); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := write(dir, "cgroup.subtree_control", "-"+controller); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	c := newCgroup(t, tree, Limits{}) // last, for it must be gone first
+	k := start(t, sh("echo ready; read x; cat /proc/self/cgroup"), Confinement{Cgroup: c})
+	k.line(t)
+	if err := handOn(c.V2, controller); err != nil {
+		t.Fatal(err)
+	}
+	if got := words(c.V2, "cgroup.subtree_control"); !slices.Equal(got, []string{controller}) {
+		t.Errorf("its children get %v, want %s", got, controller)
+	}
+	fmt.Fprintln(k.in)
+	for line := k.line(t); ; line = k.line(t) {
+		if group, ok := strings.CutPrefix(line, "0::"); ok {
+			if filepath.Base(group) != leaf {
+				t.Errorf("its process is in %s, want it in the leaf", group)
+			}
+			break
+		}
+	}
+	k.in.Close()
+	k.wait(t)
+}
+
+// fakeV2 has the files that a group has with all controllers.
+func fakeV2(t *testing.T, files map[string]string) *Cgroup {
+	t.Helper()
+	c := &Cgroup{V2: t.TempDir()}
+	for name, text := range files {
+		writeFile(t, filepath.Join(c.V2, name), text)
+	}
+	return c
+}
+
+func TestVersion2Limits(t *testing.T) {
+	files := map[string]string{"cpu.max": "", "cpu.weight": "", "memory.max": "", "memory.swap.max": "", "memory.oom.group": "", "pids.max": ""}
+	for _, tc := range []struct {
+		name string
+		in   Limits
+		want map[string]string
+	}{
+		{"what says nothing gets the default of pids only", Limits{},
+			map[string]string{"cpu.max": "max 100000", "cpu.weight": "100", "memory.max": "", "memory.swap.max": "", "pids.max": "2048"}},
+		{"half a core, and a bound of memory without swap", Limits{CPU: 500, Memory: 1 << 20, PIDs: -1},
+			map[string]string{"cpu.max": "50000 100000", "memory.max": "1048576", "memory.swap.max": "0", "memory.oom.group": "1", "pids.max": "max"}},
+		{"too little for the kernel becomes the least it takes", Limits{CPU: 1, CPUWeight: 1, PIDs: 5},
+			map[string]string{"cpu.max": "1000 100000", "cpu.weight": "1", "pids.max": "5"}},
+		{"twice the share", Limits{CPUWeight: 2000}, map[string]string{"cpu.weight": "200"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := fakeV2(t, files)
+			if err := c.version().limit(tc.in); err != nil {
+				t.Fatal(err)
+			}
+			for file, want := range tc.want {
+				if got := read(c.V2, file); got != want {
+					t.Errorf("%s is %q, want %q", file, got, want)
+				}
+			}
+		})
+	}
+	t.Run("a controller that is not there is left out", func(t *testing.T) {
+		c := fakeV2(t, nil)
+		if err := c.version().limit(Limits{CPU: 1000, Memory: 1}); err != nil {
+			t.Error(err)
+		}
+		if made, _ := os.ReadDir(c.V2); len(made) > 0 {
+			t.Errorf("it made %v", made)
+		}
+	})
+}
+
+func TestVersion2Usage(t *testing.T) {
+	c := fakeV2(t, map[string]string{
+		"cpu.stat":       "usage_usec 1500\nuser_usec 1000\nnr_periods 4\nnr_throttled 3\n",
+		"memory.current": "1000\n", "memory.peak": "2000\n", "memory.stat": "anon 600\ninactive_file 300\n",
+		"memory.events": "low 0\noom 1\noom_kill 2\noom_group_kill 1\n",
+	})
+	want := Usage{CPU: 1500 * time.Microsecond, Memory: 700, MemoryPeak: 2000, Throttled: 3}
+	if got, err := c.Usage(); got != want || err != nil {
+		t.Errorf("Usage() = %+v, %v, want %+v", got, err, want)
+	}
+	if n, err := c.OOMKills(); n != 2 || err != nil {
+		t.Errorf("OOMKills() = %d, %v, want 2", n, err)
+	}
+}
+
+func TestVersion2KillsByTheKernel(t *testing.T) {
+	c := fakeV2(t, map[string]string{"cgroup.kill": "", "pids.max": "9"})
+	if err := c.Kill(time.Second); err != nil {
+		t.Fatal(err)
+	}
+	if got := read(c.V2, "cgroup.kill") + read(c.V2, "pids.max"); got != "10" {
+		t.Errorf("it wrote %q to cgroup.kill and pids.max, want 1 and 0", got)
+	}
+}
+
+func TestEnableTellsWhatTheKernelRefuses(t *testing.T) {
+	if os.Geteuid() == 0 {
+		// A directory in the place of the file refuses root too.
+		c := fakeV2(t, map[string]string{"cgroup.controllers": "cpuset cpu io memory pids\n"})
+		if err := os.Mkdir(filepath.Join(c.V2, "cgroup.subtree_control"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		err := enable(c.V2)
+		for _, controller := range []string{cpu, memory, pids} {
+			if err == nil || !strings.Contains(err.Error(), "controller "+controller) {
+				t.Errorf("it says nothing of %s: %v", controller, err)
+			}
+		}
+	}
+	none := fakeV2(t, map[string]string{"cgroup.controllers": "cpuset io\n"})
+	if err := enable(none.V2); err != nil {
+		t.Errorf("where there is nothing to hand on: %v", err)
+	}
+}
+
+func TestATreeOfVersion2HasWhatItWasGiven(t *testing.T) {
+	top := t.TempDir()
+	dir := filepath.Join(top, treeName, "r1")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range []string{top, filepath.Dir(dir), dir} {
+		writeFile(t, filepath.Join(d, "cgroup.controllers"), "cpu pids\n")
+		writeFile(t, filepath.Join(d, "cgroup.subtree_control"), "cpu pids\n")
+	}
+	tree, err := openV2(top, "r1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !tree.has(cpu) || !tree.has(pids) || tree.has(memory) {
+		t.Errorf("it has %v, want cpu and pids", tree.controllers)
+	}
+	c, err := tree.path("t1")
+	if err != nil || c.V2 != filepath.Join(dir, "t1") {
+		t.Errorf("t1 is at %+v, %v", c, err)
+	}
+	if _, err := tree.Open("t1"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("Open() before Create(): %v", err)
+	}
+}
+
+// The agent that is killed leaves its tasks in their groups, and starts again
+// somewhere else.
+func TestAnotherProcessUsesTheSameTree(t *testing.T) {
+	if !allowed(t, FactCgroup) {
+		return
+	}
+	c := newCgroup(t, host().Tree, Limits{})
+	cmd := shimCommand(t, order{Command: sh("echo in; read x"), Confinement: Confinement{Cgroup: c}})
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Fscanln(out, new(string)); err != nil {
+		t.Fatal(err)
+	}
+	if c.Empty() {
+		t.Error("what the shim started is not in the group")
+	}
+	if err := c.Kill(10 * time.Second); err != nil {
+		t.Error(err)
+	}
+	in.Close()
+	var exit *exec.ExitError
+	if err := cmd.Wait(); !errors.As(err, &exit) {
+		t.Errorf("the shim ended with %v, want the task's death told", err)
+	}
+}

@@ -1,0 +1,102 @@
+package isolation
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestProbeNamesEachFactOnceAndLeavesNothing(t *testing.T) {
+	dir, before := t.TempDir(), mounted(t)
+	if err := os.MkdirAll(filepath.Join(dir, "probe", "tmp"), 0o700); err != nil { // an agent was killed in the middle of it
+		t.Fatal(err)
+	}
+	h := Probe("test-probe", dir)
+	var named []Fact
+	named = append(named, h.Allowed...)
+	for _, l := range h.Lacks {
+		named = append(named, l.Fact)
+		if l.Why == "" || l.How == "" {
+			t.Errorf("%+v does not say why and how", l)
+		}
+	}
+	slices.Sort(named)
+	all := slices.Clone(Facts)
+	slices.Sort(all)
+	if !slices.Equal(named, all) {
+		t.Errorf("it names %v, want %v", named, all)
+	}
+	if h.Tree != nil {
+		if names := h.Tree.names(); len(names) > 0 {
+			t.Errorf("cgroups %v are left", names)
+		}
+		if err := h.Tree.Remove(); err != nil {
+			t.Error(err)
+		}
+	}
+	if left, _ := os.ReadDir(dir); len(left) > 0 {
+		t.Errorf("%v is left in its directory", left)
+	}
+	if after := mounted(t); after != before {
+		t.Errorf("mounts are left:\n%s", after)
+	}
+}
+
+func TestMissingIsToldWithItsReason(t *testing.T) {
+	h := Host{Allowed: []Fact{FactSeccomp}, Lacks: []Lack{{FactUser, "the agent is not root", "run it as root"}}}
+	got := h.Missing([]string{"seccomp", "user", "magic", "cgroup"})
+	if len(got) != 3 || got[0] != h.Lacks[0] || !strings.Contains(got[1].Why, `"magic" is no kind of isolation`) || got[2].Fact != FactCgroup {
+		t.Errorf("Missing() = %+v", got)
+	}
+	if got := h.Missing([]string{"seccomp"}); got != nil {
+		t.Errorf("Missing() of what is there = %+v", got)
+	}
+}
+
+// asNobody runs a role of this program without root.
+func asNobody(c *exec.Cmd) *exec.Cmd {
+	c.Dir = "/"
+	if os.Geteuid() == 0 {
+		c.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	}
+	return c
+}
+
+func TestWithoutRootTheHostSaysWhatIsMissing(t *testing.T) {
+	c := exec.Command("/proc/self/exe")
+	c.Env = []string{roleVar + "=probe"}
+	var h Host
+	if err := json.Unmarshal([]byte(output(t, asNobody(c))), &h); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []Fact{FactNoNewPrivileges, FactRlimits, FactSeccomp} {
+		if !h.Allows(f) {
+			t.Errorf("%s takes no root, and is missing: %+v", f, h.lack(f))
+		}
+	}
+	for _, f := range []Fact{FactMountNamespace, FactPIDNamespace, FactIPCNamespace, FactPrivateTmp, FactReadOnlySystem, FactUser} {
+		if l := h.lack(f); h.Allows(f) || !strings.HasPrefix(l.Why, "the agent is not root") || l.How != "run the agent as root" {
+			t.Errorf("%s: %+v", f, l)
+		}
+	}
+	if l := h.lack(FactCgroup); !h.Allows(FactCgroup) && !strings.Contains(l.How, "Delegate=yes") {
+		t.Errorf("cgroup: %+v, want it told how to do without root", l)
+	}
+}
+
+func TestWithoutRootTasksRun(t *testing.T) {
+	script := sh("id -u; ulimit -c; grep -E 'NoNewPrivs|Seccomp:' /proc/self/status")
+	bare := shimCommand(t, order{Command: script})
+	if got := strings.Fields(output(t, asNobody(bare))); got[0] != "65534" && os.Geteuid() == 0 || got[3] != "0" {
+		t.Errorf("unconfined it says %v", got)
+	}
+	bound := shimCommand(t, order{Command: script, Confinement: Confinement{Seccomp: true, Rlimits: true}})
+	if got := strings.Fields(output(t, asNobody(bound))); got[1] != "0" || got[3] != "1" || got[5] != "2" {
+		t.Errorf("with what takes no root it says %v", got)
+	}
+}

@@ -1,0 +1,12 @@
+package isolation
+
+import "golang.org/x/sys/unix"
+
+const (
+	auditArch = unix.AUDIT_ARCH_AARCH64
+	// firstForeignCall: this architecture has one set of numbers.
+	firstForeignCall = 0xffffffff
+)
+
+// archCalls are denied calls that only this architecture has.
+var archCalls = []uint32{unix.SYS_NFSSERVCTL}
