@@ -1,0 +1,333 @@
+package logapi
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/access"
+	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/logstore"
+	"k8s4r.io/k8s4r/internal/tasklog"
+)
+
+// open lets everybody in who says a name, and nobody into namespace secret.
+type open struct{}
+
+func (open) User(r *http.Request) (*access.User, error) {
+	if name := r.Header.Get("Authorization"); name != "" {
+		return &access.User{Name: name}, nil
+	}
+	return nil, access.ErrUnauthenticated
+}
+
+func (open) Allowed(_ context.Context, _ *access.User, do authorizationv1.ResourceAttributes) (bool, error) {
+	return do.Verb == "get" && do.Resource == "tasks" && do.Subresource == "log" && do.Namespace != "secret", nil
+}
+
+// bench is a server with one task.
+type bench struct {
+	t     *testing.T
+	tasks client.Client
+	store *logstore.Files
+	wakes *Wakes
+	url   string
+	at    time.Time
+	sent  map[int32]int64
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := robotv1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	store, err := logstore.NewFiles(t.TempDir(), logstore.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	task := &robotv1.Task{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "t1", UID: "uid-1"}}
+	b := &bench{t: t, store: store, wakes: &Wakes{}, at: time.Date(2026, 11, 21, 17, 0, 0, 0, time.UTC), sent: map[int32]int64{},
+		tasks: fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(task).WithObjects(task).Build()}
+	h := &Handler{Gate: open{}, Tasks: b.tasks, Store: store, Wakes: b.wakes, Log: logr.Discard()}
+	s := httptest.NewServer(h.Routes())
+	t.Cleanup(s.Close)
+	b.url = s.URL
+	return b
+}
+
+// state brings the task into a state, in an attempt.
+func (b *bench) state(state lifecycle.TaskState, attempt int32) {
+	b.t.Helper()
+	var t robotv1.Task
+	if err := b.tasks.Get(b.t.Context(), client.ObjectKey{Namespace: "default", Name: "t1"}, &t); err != nil {
+		b.t.Fatal(err)
+	}
+	t.Status.State, t.Status.Attempt = string(state), attempt
+	if t.Status.Entry(attempt) == nil && attempt > 0 {
+		t.Status.Attempts = append(t.Status.Attempts, robotv1.TaskAttempt{Attempt: attempt, Robot: "r1"})
+	}
+	if state.Terminal() || state == lifecycle.TaskExited {
+		t.Status.Entry(attempt).FinishedAt = &metav1.MicroTime{Time: time.Now()}
+	}
+	if err := b.tasks.Status().Update(b.t.Context(), &t); err != nil {
+		b.t.Fatal(err)
+	}
+	b.wakes.Wake("uid-1")
+}
+
+func (b *bench) key(attempt int32) logstore.Key {
+	return logstore.Key{Namespace: "default", Task: "t1", UID: "uid-1", Attempt: attempt}
+}
+
+// write adds a record a second later than the last.
+func (b *bench) write(attempt int32, s tasklog.Stream, text string) {
+	b.t.Helper()
+	b.at = b.at.Add(time.Second)
+	b.piece(attempt, tasklog.Record{Time: b.at, Stream: s, Text: []byte(strings.TrimSuffix(text, "\n")), Partial: !strings.HasSuffix(text, "\n")}.Append(nil), false)
+}
+
+func (b *bench) piece(attempt int32, data []byte, last bool) {
+	b.t.Helper()
+	state, err := b.store.Append(b.t.Context(), b.key(attempt), logstore.Piece{Offset: b.sent[attempt], Data: data, Last: last})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.sent[attempt] = state.Want
+	b.wakes.Wake("uid-1")
+}
+
+func (b *bench) end(attempt int32) { b.piece(attempt, nil, true) }
+
+func (b *bench) open(address string) *http.Response {
+	b.t.Helper()
+	request, err := http.NewRequestWithContext(b.t.Context(), http.MethodGet, b.url+address, nil)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "somebody")
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { answer.Body.Close() })
+	return answer
+}
+
+func (b *bench) get(query string) (int, string) {
+	b.t.Helper()
+	answer := b.open("/v1/namespaces/default/tasks/t1/logs?" + query)
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return answer.StatusCode, string(text)
+}
+
+func TestALogIsReadAsItIsAskedFor(t *testing.T) {
+	b := newBench(t)
+	b.state(lifecycle.TaskRunning, 1)
+	b.write(1, tasklog.Stdout, "one\n")
+	b.write(1, tasklog.Stderr, "two\n")
+	b.write(1, tasklog.Stdout, "thr")
+	b.write(1, tasklog.Stdout, "ee\n")
+	b.store.Say(t.Context(), b.key(1), b.at, "task changed state running -> completed")
+	for _, row := range []struct{ query, want string }{
+		{"", "one\ntwo\nthree\n2026-11-21T17:00:04.000000Z server: task changed state running -> completed\n"},
+		{"stream=stdout", "one\nthree\n"},
+		{"stream=stderr", "two\n"},
+		{"stream=stdout,stderr&timestamps", "2026-11-21T17:00:01.000000Z one\n2026-11-21T17:00:02.000000Z two\n2026-11-21T17:00:03.000000Z three\n"},
+		{"stream=stdout,stderr&tail=3", "two\nthree\n"},
+		{"stream=stdout&tail=0", ""},
+		{"stream=stdout,stderr&tail=100", "one\ntwo\nthree\n"},
+		{"stream=stdout,stderr&since=2026-11-21T17:00:02Z", "two\nthree\n"},
+		{"attempt=1&stream=stderr", "two\n"},
+	} {
+		if status, text := b.get(row.query); status != 200 || text != row.want {
+			t.Errorf("%q: %d %q, not %q", row.query, status, text, row.want)
+		}
+	}
+}
+
+func TestALongLogHasATail(t *testing.T) {
+	b := newBench(t)
+	b.state(lifecycle.TaskRunning, 1)
+	var text []byte
+	for i := range 20000 {
+		text = tasklog.Record{Time: b.at, Stream: tasklog.Stdout, Text: fmt.Appendf(nil, "line %d", i)}.Append(text)
+		if len(text) > 100<<10 {
+			b.piece(1, text, false)
+			text = text[:0]
+		}
+	}
+	b.piece(1, text, false)
+	for _, n := range []int{1, 10, 5000, 19999} {
+		_, got := b.get(fmt.Sprint("tail=", n))
+		if lines := strings.Count(got, "\n"); lines != n || !strings.HasPrefix(got, fmt.Sprintf("line %d\n", 20000-n)) {
+			t.Errorf("tail=%d: %d lines, %.40q", n, lines, got)
+		}
+	}
+}
+
+func TestWhyThereIsNoLog(t *testing.T) {
+	b := newBench(t)
+	refused := func(address string, status int, want string) {
+		t.Helper()
+		answer := b.open(address)
+		text, _ := io.ReadAll(answer.Body)
+		if answer.StatusCode != status || !strings.Contains(string(text), want) {
+			t.Errorf("%s: %d %s", address, answer.StatusCode, text)
+		}
+	}
+	const logs = "/v1/namespaces/default/tasks/t1/logs"
+	refused(logs, 409, "task t1 is pending and has not started")
+	refused("/v1/namespaces/default/tasks/t2/logs", 404, "not found")
+	refused("/v1/namespaces/secret/tasks/t1/logs", 403, "cannot get tasks/log")
+	refused(logs+"?tail=-1", 400, "tail=-1")
+	refused(logs+"?since=yesterday", 400, "such as 10m")
+	refused(logs+"?stream=stdin", 400, "stream=stdin")
+	refused(logs+"?lines=5", 400, `no parameter \"lines\"`)
+	b.state(lifecycle.TaskRunning, 1)
+	refused(logs, 200, "")
+	refused(logs+"?attempt=2", 404, "has had 1 attempts")
+	b.state(lifecycle.TaskCompleted, 1)
+	refused(logs, 410, "not kept any more")
+	answer, err := http.Get(b.url + logs)
+	if err != nil || answer.StatusCode != http.StatusUnauthorized {
+		t.Errorf("a stranger: %v, %v", answer.StatusCode, err)
+	}
+}
+
+// live reads a log that is followed.
+type live struct {
+	t     *testing.T
+	lines chan string
+}
+
+func (b *bench) follow(query string) *live {
+	b.t.Helper()
+	answer := b.open("/v1/namespaces/default/tasks/t1/logs?follow&" + query)
+	if answer.StatusCode != http.StatusOK {
+		b.t.Fatal(answer.Status)
+	}
+	l := &live{t: b.t, lines: make(chan string, 10000)}
+	go func() {
+		for s := bufio.NewScanner(answer.Body); s.Scan(); {
+			l.lines <- s.Text()
+		}
+		close(l.lines)
+	}()
+	return l
+}
+
+func (l *live) expect(want string) {
+	l.t.Helper()
+	select {
+	case got, ok := <-l.lines:
+		if got != want || !ok {
+			l.t.Fatalf("%q came (%v), not %q", got, ok, want)
+		}
+	case <-time.After(5 * time.Second):
+		l.t.Fatalf("%q does not come", want)
+	}
+}
+
+func (l *live) end() {
+	l.t.Helper()
+	select {
+	case line, ok := <-l.lines:
+		if ok {
+			l.t.Fatalf("%q came too", line)
+		}
+	case <-time.After(endPatience + 5*time.Second):
+		l.t.Fatal("it does not end")
+	}
+}
+
+func TestALogIsFollowedThroughItsAttempts(t *testing.T) {
+	b := newBench(t)
+	first := b.follow("stream=stdout") // before anything has begun
+	b.state(lifecycle.TaskRunning, 1)
+	b.write(1, tasklog.Stdout, "one\n")
+	first.expect("one")
+	only := b.follow("stream=stdout&attempt=1")
+	only.expect("one")
+	b.write(1, tasklog.Stdout, "two\n")
+	first.expect("two")
+	only.expect("two")
+	b.state(lifecycle.TaskExited, 1)
+	b.end(1)
+	only.end()
+	b.state(lifecycle.TaskRunning, 2)
+	b.write(2, tasklog.Stdout, "again\n")
+	first.expect("again")
+	b.end(2)
+	b.state(lifecycle.TaskCompleted, 2)
+	first.end()
+}
+
+func TestALogThatNeverEndsIsGivenUp(t *testing.T) {
+	b := newBench(t)
+	b.state(lifecycle.TaskRunning, 1)
+	b.write(1, tasklog.Stdout, "one\n")
+	l := b.follow("")
+	l.expect("one")
+	b.state(lifecycle.TaskFailed, 1)
+	select {
+	case line := <-l.lines:
+		if !strings.HasSuffix(line, "its robot has not sent the end of this log") {
+			t.Errorf("%q", line)
+		}
+	case <-time.After(endPatience + 5*time.Second):
+		t.Error("it is not given up")
+	}
+	l.end()
+}
+
+func TestAReaderGoesOnWhereItWas(t *testing.T) {
+	b := newBench(t)
+	b.state(lifecycle.TaskRunning, 1)
+	b.write(1, tasklog.Stdout, "one\n")
+	_, text := b.get("format=records&stream=stdout")
+	r, err := tasklog.Parse([]byte(text[strings.LastIndex(strings.TrimSuffix(text, "\n"), "\n")+1:]))
+	if err != nil || r.Stream != tasklog.Mark {
+		t.Fatalf("%q: %v", text, err)
+	}
+	b.write(1, tasklog.Stdout, "two\n")
+	if _, text := b.get("from=" + string(r.Text)); text != "two\n" {
+		t.Errorf("%q", text)
+	}
+}
+
+// TestASlowReaderHoldsUpNobody has one that reads nothing at all beside one that
+// does.
+func TestASlowReaderHoldsUpNobody(t *testing.T) {
+	b := newBench(t)
+	b.state(lifecycle.TaskRunning, 1)
+	b.open("/v1/namespaces/default/tasks/t1/logs?follow")
+	quick := b.follow("")
+	line := strings.Repeat("x", 10<<10)
+	for i := range 2000 {
+		b.write(1, tasklog.Stdout, fmt.Sprintf("%d %s\n", i, line))
+		if i%100 == 0 {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	for i := range 2000 {
+		quick.expect(fmt.Sprintf("%d %s", i, line))
+	}
+}

@@ -1,0 +1,462 @@
+package logstore
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"gocloud.dev/blob"
+	"gocloud.dev/blob/fileblob"
+	"gocloud.dev/blob/memblob"
+	"pgregory.net/rapid"
+
+	"k8s4r.io/k8s4r/internal/tasklog"
+)
+
+var at = time.Date(2026, 11, 21, 17, 0, 0, 0, time.UTC)
+
+// stores are the ways to make one. open goes on with what another has left in
+// the same place.
+var stores = []struct {
+	name string
+	open func(t testing.TB, dir string, l Limits) Store
+}{
+	{"files", func(t testing.TB, dir string, l Limits) Store {
+		s, err := NewFiles(dir, l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}},
+	{"bucket", func(t testing.TB, dir string, l Limits) Store {
+		bucket, err := fileblob.OpenBucket(filepath.Join(dir, "bucket"), &fileblob.Options{CreateDir: true, NoTempDir: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := NewBucket(bucket, filepath.Join(dir, "spool"), l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}},
+}
+
+func eachStore(t *testing.T, run func(t *testing.T, open func(Limits) Store)) {
+	for _, it := range stores {
+		t.Run(it.name, func(t *testing.T) {
+			dir := t.TempDir()
+			run(t, func(l Limits) Store { return it.open(t, dir, l) })
+		})
+	}
+}
+
+func key(task string) Key {
+	return Key{Namespace: "default", Job: "job", Task: task, UID: "uid-of-" + task, Attempt: 1}
+}
+
+func line(i int) string {
+	return string(tasklog.Record{Time: at, Stream: tasklog.Stdout, Text: fmt.Appendf(nil, "line %d", i)}.Append(nil))
+}
+
+// read is all that a log has.
+func read(t interface{ Fatalf(string, ...any) }, s Store, k Key) string {
+	var b strings.Builder
+	buf := make([]byte, 128<<10)
+	for offset := int64(0); ; {
+		c, err := s.ReadAt(context.Background(), k, offset, buf)
+		if err != nil {
+			t.Fatalf("read: %v", err)
+		}
+		if len(c.Data) == 0 {
+			return b.String()
+		}
+		b.Write(c.Data)
+		offset = c.End()
+	}
+}
+
+// robots is what robots have said in it, and server what the server has.
+func split(text string) (robots, server string) {
+	var r, s strings.Builder
+	for line := range strings.Lines(text) {
+		switch tasklog.StreamOf([]byte(line)) {
+		case tasklog.Server:
+			s.WriteString(line[len("2026-11-21T17:24:50.000000Z server F "):])
+		case tasklog.Mark:
+		default:
+			r.WriteString(line)
+		}
+	}
+	return r.String(), s.String()
+}
+
+func mustAppend(t testing.TB, s Store, k Key, p Piece) State {
+	t.Helper()
+	state, err := s.Append(t.Context(), k, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return state
+}
+
+func mustSync(t testing.TB, s Store, k Key) State {
+	t.Helper()
+	states, err := s.Sync(t.Context(), []Key{k})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return states[k]
+}
+
+func TestPiecesMakeALog(t *testing.T) {
+	eachStore(t, func(t *testing.T, open func(Limits) Store) {
+		s, k := open(Limits{}), key("one")
+		a, b, c := line(1), line(2), line(3)
+		n := int64(len(a))
+		for _, step := range []struct {
+			name string
+			p    Piece
+			want State
+		}{
+			{"a question", Piece{}, State{}},
+			{"the first", Piece{Data: []byte(a)}, State{Want: n}},
+			{"the same again", Piece{Data: []byte(a)}, State{Want: n}},
+			{"one that leaves a gap", Piece{Offset: 2 * n, Data: []byte(c)}, State{Want: n}},
+			{"one that says too little is lost", Piece{Offset: 2 * n, Lost: n - 1, Data: []byte(c)}, State{Want: n}},
+			{"one that overlaps", Piece{Data: []byte(a + b)}, State{Want: 2 * n}},
+			{"an old one", Piece{Data: []byte(a)}, State{Want: 2 * n}},
+			{"one behind what is lost", Piece{Offset: 5 * n, Lost: 4 * n, Data: []byte(c)}, State{Want: 6 * n}},
+			{"the end, too early", Piece{Offset: 7 * n, Last: true}, State{Want: 6 * n}},
+			{"the end", Piece{Offset: 6 * n, Last: true}, State{Want: 6 * n, Done: true}},
+			{"the end again", Piece{Offset: 6 * n, Last: true}, State{Want: 6 * n, Done: true}},
+		} {
+			if got := mustAppend(t, s, k, step.p); got != step.want {
+				t.Errorf("%s: %+v, not %+v", step.name, got, step.want)
+			}
+		}
+		robots, server := split(read(t, s, k))
+		if robots != a+b+c {
+			t.Errorf("the log is %q", robots)
+		}
+		if want := fmt.Sprintf("%d bytes of this log are lost", 3*n); !strings.Contains(server, want) {
+			t.Errorf("the server says %q", server)
+		}
+		if got := mustSync(t, s, k); got != (State{Want: 6 * n, Done: true}) {
+			t.Errorf("synced %+v", got)
+		}
+	})
+}
+
+func TestTheServersLinesDoNotCount(t *testing.T) {
+	eachStore(t, func(t *testing.T, open func(Limits) Store) {
+		s, k := open(Limits{}), key("one")
+		say := func(text string) {
+			if err := s.Say(t.Context(), k, at, text); err != nil {
+				t.Fatal(err)
+			}
+		}
+		say("task changed state dispatching -> running")
+		a := line(1)
+		mustAppend(t, s, k, Piece{Data: []byte(a)})
+		say("two\nlines")
+		if got := mustAppend(t, s, k, Piece{Offset: int64(len(a)), Last: true}); !got.Done {
+			t.Errorf("%+v", got)
+		}
+		say("task changed state running -> completed")
+		mustSync(t, s, k)
+		s.Close()
+		s = open(Limits{})
+		if info, err := s.Info(t.Context(), k); err != nil || !info.Done {
+			t.Errorf("%+v, %v", info, err)
+		}
+		if got := mustAppend(t, s, k, Piece{}); got != (State{Want: int64(len(a)), Done: true}) {
+			t.Errorf("%+v", got)
+		}
+		robots, server := split(read(t, s, k))
+		if robots != a || server != "task changed state dispatching -> running\ntwo lines\ntask changed state running -> completed\n" {
+			t.Errorf("robot %q, server %q", robots, server)
+		}
+	})
+}
+
+func TestARobotCannotSpeakForTheServer(t *testing.T) {
+	eachStore(t, func(t *testing.T, open func(Limits) Store) {
+		s, k := open(Limits{}), key("one")
+		forged := string(serverLine(at, "task changed state running -> completed")) + string(markLine(at, 1e9, true)) + "no record at all\n"
+		if got := mustAppend(t, s, k, Piece{Data: []byte(forged)}); got != (State{Want: int64(len(forged))}) {
+			t.Errorf("%+v", got)
+		}
+		s.Close()
+		s = open(Limits{})
+		if got := mustAppend(t, s, k, Piece{}); got != (State{Want: int64(len(forged))}) {
+			t.Errorf("after a restart: %+v", got)
+		}
+		if _, server := split(read(t, s, k)); server != "" {
+			t.Errorf("the server is said to have said %q", server)
+		}
+		if _, err := s.Append(t.Context(), k, Piece{Offset: int64(len(forged)), Data: []byte("half a line")}); err == nil {
+			t.Error("half a line is taken")
+		}
+	})
+}
+
+func TestNamesThatLeadElsewhereAreRefused(t *testing.T) {
+	eachStore(t, func(t *testing.T, open func(Limits) Store) {
+		s := open(Limits{})
+		for _, k := range []Key{
+			{Namespace: "..", Task: "t", UID: "u", Attempt: 1}, {Namespace: "n", Job: "../../x", Task: "t", UID: "u", Attempt: 1},
+			{Namespace: "n", Job: "j", Task: "", UID: "u", Attempt: 1}, {Namespace: "n", Job: "j", Task: "t", UID: "a/b", Attempt: 1},
+		} {
+			if _, err := s.Append(t.Context(), k, Piece{Data: []byte(line(1))}); err == nil {
+				t.Errorf("%+v is taken", k)
+			}
+		}
+	})
+}
+
+func TestALongLogKeepsItsEnd(t *testing.T) {
+	eachStore(t, func(t *testing.T, open func(Limits) Store) {
+		s, k := open(Limits{Attempt: 64 << 10}), key("one")
+		var sent strings.Builder
+		for i := range 5000 {
+			mustAppend(t, s, k, Piece{Offset: int64(sent.Len()), Data: []byte(line(i))})
+			sent.WriteString(line(i))
+		}
+		s.Close()
+		s = open(Limits{Attempt: 64 << 10})
+		info, err := s.Info(t.Context(), k)
+		if err != nil || info.End-info.Begin > 64<<10 || info.Begin == 0 {
+			t.Errorf("%+v, %v", info, err)
+		}
+		if got := mustAppend(t, s, k, Piece{}); got.Want != int64(sent.Len()) {
+			t.Errorf("wants %d, not %d", got.Want, sent.Len())
+		}
+		if robots, _ := split(read(t, s, k)); !strings.HasSuffix(sent.String(), robots) || len(robots) < 50<<10 {
+			t.Errorf("%d bytes stay", len(robots))
+		}
+	})
+}
+
+// TestWhatIsSyncedStays drives a log through crashes, in which what was not
+// synced may be lost to any byte, and compares it with a model.
+func TestWhatIsSyncedStays(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		dir, err := os.MkdirTemp(t.TempDir(), "")
+		if err != nil {
+			rt.Fatal(err)
+		}
+		limits := Limits{Attempt: 1 << 20}
+		open := func() *Files {
+			s, err := NewFiles(dir, limits)
+			if err != nil {
+				rt.Fatal(err)
+			}
+			return s
+		}
+		s, k := open(), key("one")
+		var written []byte
+		var synced State
+		for i := range rapid.IntRange(1, 40).Draw(rt, "steps") {
+			switch rapid.IntRange(0, 5).Draw(rt, "step") {
+			case 0:
+				s.Say(t.Context(), k, at, "hello")
+			case 1:
+				states, err := s.Sync(t.Context(), []Key{k})
+				if err != nil {
+					rt.Fatal(err)
+				}
+				synced = states[k]
+			case 2:
+				s.Close()
+				tear(rt, s, k, synced)
+				s = open()
+				got, err := s.Append(t.Context(), k, Piece{})
+				if err != nil || got.Want < synced.Want || got.Want > int64(len(written)) {
+					rt.Fatalf("wants %d; synced %d, written %d; %v", got.Want, synced.Want, len(written), err)
+				}
+				written = written[:got.Want]
+			default:
+				offset := rapid.IntRange(0, len(written)).Draw(rt, "offset")
+				offset = bytes.LastIndexByte(written[:offset], '\n') + 1
+				data := append(bytes.Clone(written[offset:]), line(i)...)
+				got, err := s.Append(t.Context(), k, Piece{Offset: int64(offset), Data: data})
+				if err != nil || got.Want != int64(offset+len(data)) {
+					rt.Fatalf("%+v, %v", got, err)
+				}
+				written = append(written[:offset], data...)
+			}
+		}
+		if robots, _ := split(read(rt, s, k)); robots != string(written) {
+			rt.Fatalf("the log is %q, not %q", robots, written)
+		}
+	})
+}
+
+// tear cuts the log somewhere behind what was synced, as a crash may.
+func tear(t *rapid.T, s *Files, k Key, synced State) {
+	dir, prefix, _ := k.dir()
+	file := filepath.Join(s.root, dir, prefix+"00000000000000000000.log")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return
+	}
+	safe := 0
+	for state := (State{}); safe < len(text); {
+		end := safe + bytes.IndexByte(text[safe:], '\n') + 1
+		if state = replay(state, text[safe:end]); state.Want > synced.Want {
+			break
+		}
+		safe = end
+	}
+	if err := os.Truncate(file, int64(rapid.IntRange(safe, len(text)).Draw(t, "torn at"))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestOldLogsGo(t *testing.T) {
+	eachStore(t, func(t *testing.T, open func(Limits) Store) {
+		s := open(Limits{Age: time.Hour, Total: 1 << 20})
+		clock := func(d time.Duration) {
+			switch s := s.(type) {
+			case *Files:
+				s.now = func() time.Time { return time.Now().Add(d) }
+			case *Bucket:
+				s.now = func() time.Time { return time.Now().Add(d) }
+			}
+		}
+		mustAppend(t, s, key("old"), Piece{Data: []byte(line(1)), Last: true})
+		mustSync(t, s, key("old"))
+		if err := s.Tidy(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Info(t.Context(), key("old")); err != nil {
+			t.Fatalf("it is gone too early: %v", err)
+		}
+		clock(2 * time.Hour)
+		if err := s.Tidy(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Info(t.Context(), key("old")); !errors.Is(err, ErrNotFound) {
+			t.Errorf("it is still there: %v", err)
+		}
+		if got := mustAppend(t, s, key("old"), Piece{}); got.Want != 0 {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+func TestTooManyLogsLoseTheOldest(t *testing.T) {
+	s, err := NewFiles(t.TempDir(), Limits{Total: 100 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := []byte(strings.Repeat(line(1), 500))
+	for i := range 20 {
+		k := key(fmt.Sprint(i))
+		mustAppend(t, s, k, Piece{Data: text})
+		dir, prefix, _ := k.dir()
+		when := time.Now().Add(time.Duration(i-100) * time.Second)
+		os.Chtimes(filepath.Join(s.root, dir, prefix+"00000000000000000000.log"), when, when)
+	}
+	if err := s.Tidy(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	all, err := s.list()
+	if err != nil || len(all) != 4 || all[0].key.Task != "16" {
+		t.Errorf("%d logs stay, %+v, %v", len(all), all, err)
+	}
+	if files, _ := os.ReadDir(filepath.Join(s.root, "default", "job")); len(files) != 4 {
+		t.Errorf("%d directories stay", len(files))
+	}
+}
+
+func TestMoreLogsThanOpenFiles(t *testing.T) {
+	s, err := NewFiles(t.TempDir(), Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ks []Key
+	for i := range maxOpen + 100 {
+		ks = append(ks, key(fmt.Sprint(i)))
+	}
+	for round := range 2 {
+		for _, k := range ks {
+			mustAppend(t, s, k, Piece{Offset: int64(round * len(line(0))), Data: []byte(line(round))})
+		}
+	}
+	if len(s.open) > maxOpen {
+		t.Errorf("%d logs are open", len(s.open))
+	}
+	states, err := s.Sync(t.Context(), ks)
+	for _, k := range ks {
+		if states[k].Want != int64(2*len(line(0))) || err != nil {
+			t.Fatalf("%s: %+v, %v", k.Task, states[k], err)
+		}
+	}
+}
+
+// TestTheDiskOfABucketMayBeLost shows that what a robot was told to be done is in
+// the bucket, and that the rest comes again.
+func TestTheDiskOfABucketMayBeLost(t *testing.T) {
+	bucket := memblob.OpenBucket(nil)
+	open := func() *Bucket {
+		b, err := NewBucket(blob.PrefixedBucket(bucket, ""), t.TempDir(), Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	b := open()
+	done, half := key("done"), key("half")
+	mustAppend(t, b, done, Piece{Data: []byte(line(1)), Last: true})
+	mustAppend(t, b, half, Piece{Data: []byte(line(1))})
+	mustSync(t, b, done)
+	mustSync(t, b, half)
+	b = open() // another disk
+	if got := mustAppend(t, b, done, Piece{}); !got.Done {
+		t.Errorf("%+v", got)
+	}
+	if robots, _ := split(read(t, b, done)); robots != line(1) {
+		t.Errorf("%q", robots)
+	}
+	if got := mustAppend(t, b, half, Piece{}); got != (State{}) {
+		t.Errorf("%+v", got)
+	}
+	mustAppend(t, b, half, Piece{Data: []byte(line(1))})
+	b.now = func() time.Time { return time.Now().Add(uploadEvery) }
+	if err := b.Tidy(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b = open()
+	if got := mustAppend(t, b, half, Piece{}); got.Want != int64(len(line(1))) {
+		t.Errorf("what was copied in between is not there: %+v", got)
+	}
+	b.now = func() time.Time { return time.Now().Add(2 * spoolFor) }
+	if err := b.Tidy(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if left, _ := b.list(); len(left) != 0 {
+		t.Errorf("%d logs are still on the disk", len(left))
+	}
+	if robots, _ := split(read(t, b, half)); robots != line(1) {
+		t.Errorf("%q", robots)
+	}
+}
+
+func BenchmarkAppend(b *testing.B) {
+	s, err := NewFiles(b.TempDir(), Limits{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	text := []byte(strings.Repeat(strings.TrimSuffix(line(1), "\n")+strings.Repeat("x", 60)+"\n", 320))
+	b.SetBytes(int64(len(text)))
+	for i := 0; b.Loop(); i++ {
+		mustAppend(b, s, key("one"), Piece{Offset: int64(i * len(text)), Data: text})
+	}
+}
