@@ -1,0 +1,108 @@
+package artifact
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/sha512"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"io/fs"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// readOptions takes what getterOptions say. An option that is not known is an
+// error, because a misspelt checksum would check nothing.
+func (p *plan) readOptions(r Request) (err error) {
+	for _, name := range slices.Sorted(maps.Keys(r.Options)) {
+		value := r.Options[name]
+		switch name {
+		case "checksum":
+			p.checksum, err = parseChecksum(value)
+		case "archive":
+			p.archive, err = parseArchive(value)
+		case "perms":
+			p.perms, err = parsePerms(value)
+		default:
+			err = fmt.Errorf("getterOptions.%.50s is not known, the options are archive, checksum and perms", name)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checksum is what the source must hash to. The zero value accepts anything.
+type checksum struct {
+	kind string
+	want []byte
+}
+
+var hashes = map[string]func() hash.Hash{"sha256": sha256.New, "sha512": sha512.New}
+
+func parseChecksum(s string) (checksum, error) {
+	kind, digits, _ := strings.Cut(s, ":")
+	kind = strings.ToLower(kind)
+	newHash, known := hashes[kind]
+	if !known {
+		return checksum{}, errors.New("getterOptions.checksum must be sha256: or sha512: and the hexadecimal digits")
+	}
+	want, err := hex.DecodeString(digits)
+	if size := newHash().Size(); err != nil || len(want) != size {
+		return checksum{}, fmt.Errorf("getterOptions.checksum must be %s: and %d hexadecimal digits", kind, 2*size)
+	}
+	return checksum{kind: kind, want: want}, nil
+}
+
+// mismatchError tells that the source is another one than was asked for.
+type mismatchError struct {
+	kind      string
+	got, want []byte
+}
+
+func (e *mismatchError) Error() string {
+	return fmt.Sprintf("%s is %x, want %x", e.kind, e.got, e.want)
+}
+
+func (c checksum) verify(r io.Reader) error {
+	if c.kind == "" {
+		return nil
+	}
+	h := hashes[c.kind]()
+	if _, err := io.Copy(h, r); err != nil {
+		return err
+	}
+	if got := h.Sum(nil); !bytes.Equal(got, c.want) {
+		return &mismatchError{kind: c.kind, got: got, want: c.want}
+	}
+	return nil
+}
+
+func parseArchive(s string) (string, error) {
+	if s == storedAsIs {
+		return s, nil
+	}
+	if f := formatOf("." + s); f != "" {
+		return f, nil
+	}
+	return "", fmt.Errorf("getterOptions.archive %.50q is not one of false, %s", s, knownFormats)
+}
+
+var permsPattern = regexp.MustCompile(`^0?[0-7]{3}$`)
+
+// parsePerms reads what a template's perms may be: no bit can be asked for
+// that gives a file somebody else's rights.
+func parsePerms(s string) (fs.FileMode, error) {
+	n, err := strconv.ParseUint(s, 8, 32)
+	if !permsPattern.MatchString(s) || n == 0 || err != nil {
+		return 0, fmt.Errorf("getterOptions.perms %.50q is not three octal digits, such as 0755", s)
+	}
+	return fs.FileMode(n), nil
+}

@@ -1,0 +1,179 @@
+package artifact
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+
+	"k8s4r.io/k8s4r/internal/taskdir"
+)
+
+// plan is a request that was understood.
+type plan struct {
+	url *url.URL
+	// name is the last element of the address, "" when it has none.
+	name     string
+	checksum checksum
+	// archive is the format that the options ask for, storedAsIs, or "".
+	archive string
+	// format of the archive; empty: the source is stored as it is.
+	format string
+	// perms of a single file.
+	perms fs.FileMode
+	// dest is a clean path below the task's directory: of the file, or of the
+	// directory that an archive is unpacked into.
+	dest string
+	// stage is the hidden directory of this request.
+	stage string
+}
+
+func newPlan(r Request) (*plan, error) {
+	p := &plan{stage: stageOf(r)}
+	steps := []func(Request) error{p.readSource, p.readOptions, p.readMode, p.readDest}
+	for _, step := range steps {
+		if err := step(r); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// stageOf is the same for the same request, so that a second process finds
+// what a first one has left, and another one for each other request.
+func stageOf(r Request) string {
+	h := sha256.New()
+	fmt.Fprintf(h, "%q %q %q", r.Source, r.Dest, r.Mode)
+	for _, k := range slices.Sorted(maps.Keys(r.Options)) {
+		fmt.Fprintf(h, " %q=%q", k, r.Options[k])
+	}
+	return ".k8s4r-artifact-" + hex.EncodeToString(h.Sum(nil)[:8])
+}
+
+var errNotAnAddress = errors.New("getterSource is not a valid address")
+
+func (p *plan) readSource(r Request) error {
+	u, err := url.Parse(r.Source)
+	if err != nil {
+		return errNotAnAddress // err quotes the address, and that may hold a password
+	}
+	switch u.Scheme {
+	case "http", "https":
+		err = checkWeb(u)
+	case "file":
+		err = checkFile(u)
+	default:
+		return errors.New("getterSource must begin with http://, https:// or file:///")
+	}
+	p.url, p.name = u, nameOf(u)
+	return err
+}
+
+// nameOf is the last element of an address. One that ends in / has none.
+func nameOf(u *url.URL) string {
+	name := u.Path[strings.LastIndex(u.Path, "/")+1:]
+	if name == "." || name == ".." || strings.ContainsRune(name, 0) {
+		return ""
+	}
+	return name
+}
+
+func checkWeb(u *url.URL) error {
+	if u.Hostname() == "" {
+		return errors.New("getterSource names no host")
+	}
+	// Jobs that were written for other systems put it there. A checksum that
+	// is silently not checked is worse than none.
+	if _, err := parseChecksum(u.Query().Get("checksum")); err == nil && u.Query().Has("checksum") {
+		return errors.New("the checksum in getterSource is not looked at, move it to getterOptions.checksum")
+	}
+	return nil
+}
+
+func checkFile(u *url.URL) error {
+	if (u.Host != "" && u.Host != "localhost") || !path.IsAbs(u.Path) {
+		return errors.New("getterSource must name an absolute path on the robot, as in file:///opt/maps/hall.tar.gz")
+	}
+	if strings.ContainsRune(u.Path, 0) {
+		return errNotAnAddress
+	}
+	return nil
+}
+
+// redact is the part of an address that may be shown: no user, no password,
+// no query and no fragment, which hold the signatures of stores.
+func redact(source string) string {
+	u, err := url.Parse(source)
+	if err != nil {
+		return ""
+	}
+	shown := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}
+	return fmt.Sprintf("%.200s", shown.String())
+}
+
+// readMode decides whether the source is unpacked.
+func (p *plan) readMode(r Request) error {
+	format := p.archive
+	if format == "" {
+		format = formatOf(p.name)
+	}
+	switch r.Mode {
+	case ModeFile:
+		if p.archive != "" && p.archive != storedAsIs {
+			return errors.New("getterOptions.archive asks to unpack what getterMode file stores as it is")
+		}
+		return nil
+	case ModeAny, "", ModeDir:
+	default:
+		return fmt.Errorf("getterMode %.50q is not one of any, file, dir", r.Mode)
+	}
+	if format == "" || format == storedAsIs {
+		if r.Mode == ModeDir {
+			return fmt.Errorf("getterMode dir needs an archive (%s); "+
+				"getterOptions.archive says of which format when the name does not", knownFormats)
+		}
+		return nil
+	}
+	p.format = format
+	return p.checkFormat()
+}
+
+// checkFormat says at once that an archive cannot be unpacked: storing it as
+// a file instead would be found out much later, by the task.
+func (p *plan) checkFormat() error {
+	if p.format == "tar.xz" {
+		return errors.New("a tar.xz cannot be unpacked, because its header decides how much memory that takes; " +
+			"pack it as tar.zst, or set getterOptions.archive to false")
+	}
+	if p.perms != 0 {
+		return errors.New("getterOptions.perms is for a single file, an archive has its own")
+	}
+	return nil
+}
+
+func (p *plan) readDest(r Request) error {
+	dest, err := taskdir.Local(r.Dest)
+	if err != nil {
+		return fmt.Errorf("relativeDest %w", err)
+	}
+	p.dest = dest
+	if p.format != "" {
+		return nil
+	}
+	p.perms = cmp.Or(p.perms, 0o644)
+	if r.Mode == ModeFile && dest != "." && !strings.HasSuffix(r.Dest, "/") {
+		return nil
+	}
+	if p.name == "" {
+		return errors.New("the address ends in no file name, set getterMode to file and relativeDest to the file's path")
+	}
+	p.dest = path.Join(dest, p.name)
+	return nil
+}

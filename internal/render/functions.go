@@ -1,0 +1,213 @@
+package render
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"text/template"
+)
+
+// functions are those of a template. None of them reaches beyond the data and
+// the task's directory, and none makes a text longer than MaxOutput, or takes
+// much more memory than that: a loop could double a text without writing it.
+func functions(d Data, root *os.Root) template.FuncMap {
+	env := lookup("env", "the task's environment has no %s", d.Env)
+	return template.FuncMap{
+		"env":          env,
+		"envOrDefault": func(name, fallback string) (string, error) { return env(name, fallback) },
+		"meta":         lookup("meta", "the job's meta has no %s", d.Meta),
+		"label":        lookup("label", "the robot has no label %s", d.Labels),
+		"attr":         lookup("attr", "the robot has no attribute %s", d.Attrs),
+		"file":         func(name string) (string, error) { return readFile(root, name) },
+		"default":      orDefault,
+
+		"toJSON":       toJSON,
+		"parseJSON":    parseJSON,
+		"parseInt":     parseInt,
+		"parseBool":    parseBool,
+		"base64Encode": func(s string) (string, error) { return short(base64.StdEncoding.EncodeToString([]byte(s))) },
+		"base64Decode": base64Decode,
+		"sha256Hex":    func(s string) string { sum := sha256.Sum256([]byte(s)); return hex.EncodeToString(sum[:]) },
+
+		"toLower":    func(s string) (string, error) { return short(strings.ToLower(s)) },
+		"toUpper":    func(s string) (string, error) { return short(strings.ToUpper(s)) },
+		"trimSpace":  strings.TrimSpace,
+		"trimPrefix": func(prefix, s string) string { return strings.TrimPrefix(s, prefix) },
+		"trimSuffix": func(suffix, s string) string { return strings.TrimSuffix(s, suffix) },
+		"contains":   func(part, s string) bool { return strings.Contains(s, part) },
+		"replaceAll": replaceAll,
+		"split":      func(sep, s string) []string { return strings.Split(s, sep) },
+		"join":       join,
+		"indent":     indent,
+
+		// The language's own, within the limits.
+		"print":    bounded(fmt.Sprint),
+		"println":  bounded(fmt.Sprintln),
+		"printf":   printf,
+		"html":     bounded(template.HTMLEscaper),
+		"js":       bounded(template.JSEscaper),
+		"urlquery": bounded(template.URLQueryEscaper),
+	}
+}
+
+// lookup returns the function that finds a name in one of the data's maps. A
+// name that is not there is an error, unless the template says what to take
+// instead: half a configuration is found out later than none.
+func lookup(function, missing string, from map[string]string) func(string, ...string) (string, error) {
+	return func(name string, fallback ...string) (string, error) {
+		value, found := from[name]
+		switch {
+		case len(fallback) > 1:
+			return "", fmt.Errorf("%s takes a name and one default", function)
+		case found:
+			return value, nil
+		case len(fallback) == 1:
+			return fallback[0], nil
+		}
+		return "", fmt.Errorf(missing+"; %s %q \"\" takes an empty text instead", strconv.Quote(name), function, name)
+	}
+}
+
+// orDefault is the fallback when a value is empty.
+func orDefault(fallback, value any) any {
+	if truth, ok := template.IsTrue(value); ok && truth {
+		return value
+	}
+	return fallback
+}
+
+var errTooLong = fmt.Errorf("a text is longer than %d bytes", MaxOutput)
+
+// short refuses a text that is too long.
+func short(s string) (string, error) {
+	if len(s) > MaxOutput {
+		return "", errTooLong
+	}
+	return s, nil
+}
+
+// bounded keeps a function that puts its arguments together from doing so when
+// they are too long already.
+func bounded(f func(...any) string) func(...any) (string, error) {
+	return func(args ...any) (string, error) {
+		size := 0
+		for _, a := range args {
+			if size += length(a); size > MaxOutput {
+				return "", errTooLong
+			}
+		}
+		return short(f(args...))
+	}
+}
+
+// length of a value as it is written.
+func length(v any) int {
+	if s, ok := v.(string); ok {
+		return len(s)
+	}
+	return len(fmt.Sprint(v))
+}
+
+// wide finds what makes a verb of printf write more than its argument.
+var wide = regexp.MustCompile(`[0-9]{4}|\*`)
+
+// printf is the language's own without widths above 999: each of its verbs
+// could otherwise write a megabyte.
+func printf(format string, args ...any) (string, error) {
+	if wide.MatchString(format) {
+		return "", errors.New("printf takes no * and no width above 999")
+	}
+	longest := 999
+	for _, a := range args {
+		longest = max(longest, length(a))
+	}
+	// One verb may be any number of them: %[1]s takes the same argument again.
+	if strings.Count(format, "%")*longest > 16*MaxOutput {
+		return "", errTooLong
+	}
+	return short(fmt.Sprintf(format, args...))
+}
+
+func toJSON(v any) (string, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return "", errors.New("the value cannot be written as JSON")
+	}
+	return short(string(b))
+}
+
+func parseJSON(s string) (v any, err error) {
+	if json.Unmarshal([]byte(s), &v) != nil {
+		return nil, errors.New("the text is not JSON") // without the value, which may be a secret
+	}
+	return v, nil
+}
+
+func parseInt(s string) (int64, error) {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		return 0, errors.New("the text is not a whole number")
+	}
+	return n, nil
+}
+
+func parseBool(s string) (bool, error) {
+	b, err := strconv.ParseBool(s)
+	if err != nil {
+		return false, errors.New("the text is neither true nor false")
+	}
+	return b, nil
+}
+
+func base64Decode(s string) (string, error) {
+	b, err := base64.StdEncoding.DecodeString(s)
+	if err != nil {
+		return "", errors.New("the text is not base64")
+	}
+	return string(b), nil
+}
+
+func replaceAll(old, with, s string) (string, error) {
+	if len(s)+strings.Count(s, old)*len(with) > 2*MaxOutput {
+		return "", errTooLong
+	}
+	return short(strings.ReplaceAll(s, old, with))
+}
+
+// join takes a list of texts, or one of any values, such as parseJSON makes.
+func join(sep string, list any) (string, error) {
+	var parts []string
+	switch l := list.(type) {
+	case []string:
+		parts = l
+	case []any:
+		for _, v := range l {
+			parts = append(parts, fmt.Sprint(v))
+		}
+	default:
+		return "", errors.New("join takes a list")
+	}
+	size := len(parts) * len(sep)
+	for _, p := range parts {
+		if size += len(p); size > 2*MaxOutput {
+			return "", errTooLong
+		}
+	}
+	return short(strings.Join(parts, sep))
+}
+
+// indent puts spaces in front of each line.
+func indent(spaces int, s string) (string, error) {
+	if spaces < 0 || spaces > 100 {
+		return "", errors.New("indent takes 0 to 100 spaces")
+	}
+	margin := strings.Repeat(" ", spaces)
+	return replaceAll("\n", "\n"+margin, margin+s)
+}
