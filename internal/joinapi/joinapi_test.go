@@ -1,0 +1,329 @@
+package joinapi
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/authority"
+	"k8s4r.io/k8s4r/internal/identity"
+	"k8s4r.io/k8s4r/internal/jointoken"
+	"k8s4r.io/k8s4r/internal/keyfile"
+)
+
+// bench is a server with a token for namespace hall.
+type bench struct {
+	t     *testing.T
+	c     client.Client
+	url   string
+	auth  *authority.Authority
+	token string
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{robotv1.AddToScheme, corev1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	token, text := jointoken.New(jointoken.Token{Expires: time.Now().Add(time.Hour), Uses: 5, Robots: "r*", Namespace: "hall", Labels: map[string]string{"site": "a"}})
+	c := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&robotv1.Robot{}).WithObjects(token.Secret("k8s4r-system")).Build()
+	auth, err := authority.Make(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	New(Config{
+		Authority: auth, Tokens: &jointoken.Store{Client: c, Live: c, Namespace: "k8s4r-system", Now: time.Now}, Client: c, Live: c,
+		MQTTURL: func() string { return "mqtts://broker:8883" }, Count: func(string, string) {}, Now: time.Now, Log: logr.Discard(),
+	}).Register(mux)
+	s := httptest.NewUnstartedServer(mux)
+	ours := &tls.Config{ClientAuth: tls.RequestClientCert, GetCertificate: auth.Serving("127.0.0.1")}
+	// The test server has a certificate of its own, which would come first.
+	s.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return ours, nil }}
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	return &bench{t: t, c: c, url: s.URL, auth: auth, token: text}
+}
+
+// machine is one with a key.
+type machine struct {
+	key  *ecdsa.PrivateKey
+	id   string
+	cert *x509.Certificate
+}
+
+func newMachine(t *testing.T, id string) *machine {
+	t.Helper()
+	key, _, err := keyfile.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &machine{key: key, id: identity.Fingerprint([]byte(id))}
+}
+
+func requestOf(t *testing.T, key crypto.Signer, machine string) identity.Request {
+	t.Helper()
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return identity.Request{CSR: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})), Machine: machine, Hostname: "host"}
+}
+
+func (b *bench) join(m *machine, robot string) (int, identity.Answer) {
+	b.t.Helper()
+	return b.post(identity.JoinPath, m, identity.JoinRequest{RobotID: robot, Token: b.token, Request: requestOf(b.t, m.key, m.id)})
+}
+
+func (b *bench) renew(m *machine) (int, identity.Answer) {
+	b.t.Helper()
+	return b.post(identity.RenewPath, m, requestOf(b.t, m.key, m.id))
+}
+
+func (b *bench) post(path string, m *machine, body any) (int, identity.Answer) {
+	b.t.Helper()
+	text, err := json.Marshal(body)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	c := &tls.Config{RootCAs: b.auth.Pool()}
+	if m != nil && m.cert != nil {
+		c.Certificates = []tls.Certificate{{Certificate: [][]byte{m.cert.Raw}, PrivateKey: m.key}}
+	}
+	transport := &http.Transport{TLSClientConfig: c}
+	defer transport.CloseIdleConnections()
+	answer, err := (&http.Client{Transport: transport}).Post(b.url+path, "application/json", bytes.NewReader(text))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	a, err := identity.Decode[identity.Answer](answer.Body)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if a.State == identity.StateIssued {
+		all, err := keyfile.Certificates([]byte(a.Certificate))
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		m.cert = all[0]
+	}
+	return answer.StatusCode, a
+}
+
+func (b *bench) robot(name string) *robotv1.Robot {
+	b.t.Helper()
+	var r robotv1.Robot
+	if err := b.c.Get(b.t.Context(), client.ObjectKey{Namespace: "hall", Name: name}, &r); err != nil {
+		b.t.Fatal(err)
+	}
+	return &r
+}
+
+// accept does what the manager does.
+func (b *bench) accept(name string) {
+	b.t.Helper()
+	r := b.robot(name)
+	asked := r.Status.Identity.Requested
+	r.Status.Identity.Accepted = &robotv1.AcceptedIdentity{Key: asked.Key, Machine: asked.Machine}
+	if err := b.c.Status().Update(b.t.Context(), r); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bench) wants(name string, s robotv1.RobotIdentitySpec) {
+	b.t.Helper()
+	r := b.robot(name)
+	r.Spec.Identity = &s
+	if err := b.c.Update(b.t.Context(), r); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bench) expect(status int, a identity.Answer, want int, reason, text string) {
+	b.t.Helper()
+	if status != want || a.Reason != reason || !strings.Contains(a.Message, text) {
+		b.t.Errorf("%d %s %q, want %d %s with %q", status, a.Reason, a.Message, want, reason, text)
+	}
+}
+
+func TestARobotJoinsAndRenews(t *testing.T) {
+	b := newBench(t)
+	m := newMachine(t, "m1")
+	status, a := b.join(m, "r1")
+	b.expect(status, a, 202, identity.ReasonWaiting, "k8s4r robot approve r1")
+	if r := b.robot("r1"); r.Spec.Labels["site"] != "a" || r.Status.Identity.Requested.Key == "" || r.Status.Identity.Requested.Token == "" {
+		t.Errorf("%+v", r)
+	}
+	b.accept("r1")
+	if status, a = b.join(m, "r1"); status != 200 || a.MQTTURL != "mqtts://broker:8883" || m.cert.Subject.CommonName != "r1" {
+		t.Fatalf("%d %+v", status, a)
+	}
+	first := m.cert.SerialNumber
+	if status, _ = b.renew(m); status != 200 || m.cert.SerialNumber.Cmp(first) == 0 {
+		t.Errorf("%d", status)
+	}
+	if c := b.robot("r1").Status.Identity.Certificate; c == nil || c.SerialNumber != m.cert.SerialNumber.Text(16) || !c.NotAfter.Equal(&metav1.Time{Time: m.cert.NotAfter}) {
+		t.Errorf("written down is %+v", c)
+	}
+	if used := b.uses(); used != 1 {
+		t.Errorf("the token was used %d times", used)
+	}
+}
+
+func (b *bench) uses() int {
+	b.t.Helper()
+	id, _, _ := strings.Cut(b.token, ".")
+	var s corev1.Secret
+	if err := b.c.Get(b.t.Context(), client.ObjectKey{Namespace: "k8s4r-system", Name: jointoken.SecretName(id)}, &s); err != nil {
+		b.t.Fatal(err)
+	}
+	token, err := jointoken.Read(&s)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return len(token.Used)
+}
+
+func TestWhoIsRefused(t *testing.T) {
+	b := newBench(t)
+	m := newMachine(t, "m1")
+	b.join(m, "r1")
+	b.accept("r1")
+	b.join(m, "r1")
+
+	reimaged, clone := newMachine(t, "m1"), newMachine(t, "m2")
+	status, a := b.join(reimaged, "r1")
+	b.expect(status, a, 403, identity.ReasonReimaged, "k8s4r robot approve r1")
+	status, a = b.join(clone, "r1")
+	b.expect(status, a, 403, identity.ReasonCloned, "another machine")
+	if got := b.robot("r1").Status.Identity.Requested; got.Key != identity.Fingerprint(spki(t, clone.key)) {
+		t.Errorf("the manager does not hear of the clone: %+v", got)
+	}
+	copied := &machine{key: m.key, id: clone.id, cert: m.cert}
+	status, a = b.renew(copied)
+	b.expect(status, a, 403, identity.ReasonCloned, "another machine")
+
+	b.wants("r1", robotv1.RobotIdentitySpec{ApprovedKey: identity.Fingerprint(spki(t, reimaged.key))})
+	status, a = b.join(reimaged, "r1")
+	b.expect(status, a, 202, identity.ReasonWaiting, "approved")
+
+	other := newMachine(t, "m3")
+	status, a = b.post(identity.RenewPath, m, requestOf(t, other.key, m.id))
+	b.expect(status, a, 403, identity.ReasonBadRequest, "another key")
+	status, a = b.renew(other)
+	b.expect(status, a, 401, identity.ReasonUnauthorized, "joins with a token")
+
+	b.wants("r1", robotv1.RobotIdentitySpec{Revoked: true, RevokedReason: "stolen"})
+	status, a = b.renew(m)
+	b.expect(status, a, 403, identity.ReasonRevoked, "stolen")
+	status, a = b.join(other, "r1")
+	b.expect(status, a, 403, identity.ReasonRevoked, "k8s4r robot approve r1")
+
+	if err := b.c.Delete(t.Context(), b.robot("r1")); err != nil {
+		t.Fatal(err)
+	}
+	status, a = b.renew(m)
+	b.expect(status, a, 403, identity.ReasonUnknown, "join with a token")
+}
+
+func spki(t *testing.T, key *ecdsa.PrivateKey) []byte {
+	t.Helper()
+	der, err := x509.MarshalPKIXPublicKey(key.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return der
+}
+
+func TestBadInput(t *testing.T) {
+	b := newBench(t)
+	m := newMachine(t, "m1")
+	status, a := b.join(m, identity.Server)
+	b.expect(status, a, 400, identity.ReasonBadRequest, "the server's own")
+	status, a = b.join(m, "R1/..")
+	b.expect(status, a, 400, identity.ReasonBadRequest, "robotId")
+	status, a = b.join(m, "x1")
+	b.expect(status, a, 403, identity.ReasonToken, "fits r*")
+	good := b.token
+	b.token = "abcdef.0123456789abcdef"
+	status, a = b.join(m, "r1")
+	b.expect(status, a, 403, identity.ReasonToken, "not known here, or its secret is wrong")
+	b.token = good
+	status, a = b.post(identity.JoinPath, nil, identity.JoinRequest{RobotID: "r1", Token: good, Request: identity.Request{CSR: "x"}})
+	b.expect(status, a, 400, identity.ReasonBadRequest, "csr: ")
+	status, a = b.post(identity.JoinPath, nil, []int{1})
+	b.expect(status, a, 400, identity.ReasonBadRequest, "not a JSON object")
+	status, a = b.post(identity.JoinPath, nil, map[string]string{"hostname": strings.Repeat("a", identity.MaxBody)})
+	b.expect(status, a, 400, identity.ReasonBadRequest, "bytes")
+	if b.uses() != 0 {
+		t.Error("a refused robot has used the token")
+	}
+
+	elsewhere := &robotv1.Robot{ObjectMeta: metav1.ObjectMeta{Namespace: "yard", Name: "r9"}, Spec: robotv1.RobotSpec{RobotID: "r9"}}
+	if err := b.c.Create(t.Context(), elsewhere); err != nil {
+		t.Fatal(err)
+	}
+	status, a = b.join(m, "r9")
+	b.expect(status, a, 403, identity.ReasonTaken, "another namespace")
+}
+
+// bounded notes until when a request may come in.
+type bounded struct {
+	*httptest.ResponseRecorder
+	until time.Time
+}
+
+func (b *bounded) SetReadDeadline(t time.Time) error {
+	b.until = t
+	return nil
+}
+
+func TestARequestMayNotTakeForEver(t *testing.T) {
+	w := &bounded{ResponseRecorder: httptest.NewRecorder()}
+	h := New(Config{Now: time.Now, Log: logr.Discard(), Count: func(string, string) {}})
+	mux := http.NewServeMux()
+	h.Register(mux)
+	mux.ServeHTTP(w, httptest.NewRequest(http.MethodPost, identity.JoinPath, strings.NewReader("{")))
+	if left := time.Until(w.until); left <= 0 || left > patience {
+		t.Errorf("the rest of it may come in %v", left)
+	}
+}
+
+func TestASourceIsHeldBack(t *testing.T) {
+	l := newLimits()
+	now := time.Now()
+	allowed := 0
+	for range 10 * atOnce {
+		if l.Allow("10.0.0.1", now) {
+			allowed++
+		}
+	}
+	if allowed != atOnce || !l.Allow("10.0.0.2", now) || !l.Allow("10.0.0.1", now.Add(time.Second)) {
+		t.Errorf("%d at once", allowed)
+	}
+	if l.Most != mostSources {
+		t.Errorf("%d are remembered", l.Most)
+	}
+}

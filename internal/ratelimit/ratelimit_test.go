@@ -1,0 +1,51 @@
+package ratelimit
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestEachIsHeldBackByItself(t *testing.T) {
+	const atOnce, most = 60, 4096
+	l := Limits{PerSecond: 10, AtOnce: atOnce, Most: most}
+	now := time.Now()
+	allowed := 0
+	for range 10 * atOnce {
+		if l.Allow("10.0.0.1", now) {
+			allowed++
+		}
+	}
+	if allowed != atOnce || !l.Allow("10.0.0.2", now) || !l.Allow("10.0.0.1", now.Add(time.Second)) {
+		t.Errorf("%d at once", allowed)
+	}
+	for i := range 3 * most {
+		l.Allow(strings.Repeat("a", i%7)+string(rune(i)), now)
+		if len(l.names) > most {
+			t.Fatalf("%d are remembered", len(l.names))
+		}
+	}
+}
+
+func TestWhoIsHeldBackOutlivesTheIdle(t *testing.T) {
+	l := Limits{PerSecond: 1, AtOnce: 2, Most: 3}
+	now := time.Now()
+	l.Allow("busy", now.Add(time.Hour))
+	l.Allow("busy", now.Add(time.Hour))
+	l.Allow("idle", now)
+	l.Allow("idle too", now)
+	if l.Allow("new", now.Add(time.Hour)); l.Allow("busy", now.Add(time.Hour)) {
+		t.Error("a new one has freed who was held back")
+	}
+}
+
+func TestWhoIsForgottenBeginsAnew(t *testing.T) {
+	l := Limits{PerSecond: 1, AtOnce: 1}
+	now := time.Now()
+	if !l.Allow("a", now) || l.Allow("a", now) {
+		t.Error("one at once is not one")
+	}
+	if l.Forget("a"); !l.Allow("a", now) {
+		t.Error("what it did is remembered")
+	}
+}

@@ -1,0 +1,186 @@
+package trust
+
+import (
+	"crypto/x509"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/authority"
+	"k8s4r.io/k8s4r/internal/broker"
+	"k8s4r.io/k8s4r/internal/identity"
+	"k8s4r.io/k8s4r/internal/keyfile"
+)
+
+// bench is a registry that has seen all robots, and certificates.
+type bench struct {
+	*Registry
+	t    *testing.T
+	auth *authority.Authority
+	cut  []string
+	said []string
+}
+
+func newBench(t *testing.T, cfg Config) *bench {
+	t.Helper()
+	auth, err := authority.Make(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{Registry: NewRegistry(cfg), t: t, auth: auth}
+	b.Follow(nil, func(name string) { b.cut = append(b.cut, name) }, func(o client.Object, reason, message string) { b.said = append(b.said, o.GetName()+" "+message) })
+	b.setReady()
+	return b
+}
+
+func (b *bench) certificate(id string) *x509.Certificate {
+	b.t.Helper()
+	key, _, err := keyfile.NewKey()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	c, err := b.auth.SignRobot(id, key.Public())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return c
+}
+
+func robot(namespace, id, key string) *robotv1.Robot {
+	r := &robotv1.Robot{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: id}, Spec: robotv1.RobotSpec{RobotID: id}}
+	if key != "" {
+		r.Status.Identity = &robotv1.RobotIdentity{Accepted: &robotv1.AcceptedIdentity{Key: key}}
+	}
+	return r
+}
+
+func (b *bench) refuses(p broker.Peer, want error) {
+	b.t.Helper()
+	if id, err := b.Identify(p); !errors.Is(err, want) {
+		b.t.Errorf("%s: %+v, %v, want %v", p.ClientID, id, err, want)
+	}
+}
+
+func (b *bench) admits(p broker.Peer, want broker.Identity) {
+	b.t.Helper()
+	if id, err := b.Identify(p); err != nil || id.Name != want.Name || id.Role != want.Role {
+		b.t.Errorf("%s: %+v, %v, want %+v", p.ClientID, id, err, want)
+	}
+}
+
+func TestWhoConnects(t *testing.T) {
+	b := newBench(t, Config{})
+	c := b.certificate("r1")
+	me := broker.Peer{ClientID: "r1", Certificate: c}
+	b.refuses(me, errUnknown)
+	b.see(robot("hall", "r1", ""))
+	b.refuses(me, errOtherKey)
+	b.see(robot("hall", "r1", identity.FingerprintOf(c)))
+	b.admits(me, broker.Identity{Name: "r1", Role: broker.RoleRobot})
+	if id, _ := b.Identify(me); id.Generation != identity.FingerprintOf(c) || !id.Expires.Equal(c.NotAfter) {
+		t.Errorf("%+v", id)
+	}
+	b.refuses(broker.Peer{ClientID: "r2", Certificate: c}, errClientID)
+	b.refuses(broker.Peer{ClientID: "r1", Certificate: b.certificate("r1")}, errOtherKey)
+	b.refuses(broker.Peer{ClientID: "r1"}, errHasProof)
+	b.refuses(broker.Peer{ClientID: "r3"}, errNoProof)
+	b.refuses(broker.Peer{ClientID: "k8s4r-agent-r3"}, errLegacy)
+	b.refuses(broker.Peer{ClientID: identity.Server}, errIsReserved)
+	server, err := b.auth.ServerClient(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.admits(broker.Peer{ClientID: identity.Server, Certificate: server.Leaf}, broker.Identity{Name: identity.Server, Role: broker.RoleServer})
+	serving, err := b.auth.Serving("localhost")(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if id, err := b.Identify(broker.Peer{ClientID: identity.Server, Certificate: serving.Leaf}); err == nil {
+		t.Errorf("what proves a server to robots proves it to the broker: %+v", id)
+	}
+}
+
+func TestThoseWhoProveNothingByAFlag(t *testing.T) {
+	b := newBench(t, Config{AllowLegacy: true})
+	b.see(robot("hall", "r1", "sha256:key"))
+	b.admits(broker.Peer{ClientID: "k8s4r-agent-r2"}, broker.Identity{Name: "r2", Role: broker.RoleLegacy})
+	b.refuses(broker.Peer{ClientID: "k8s4r-agent-r1"}, errHasProof)
+	b.refuses(broker.Peer{ClientID: "k8s4r-agent-a/b"}, errLegacy)
+	b.refuses(broker.Peer{ClientID: "listener"}, errNoProof)
+
+	b = newBench(t, Config{AllowAnonymous: true})
+	b.see(robot("hall", "r1", "sha256:key"))
+	b.admits(broker.Peer{ClientID: "listener"}, broker.Identity{Name: "listener", Role: broker.RoleAnonymous})
+	b.refuses(broker.Peer{ClientID: "r1"}, errHasProof)
+	b.refuses(broker.Peer{ClientID: "k8s4r-agent-r1"}, errHasProof)
+	b.refuses(broker.Peer{ClientID: identity.Server}, errIsReserved)
+}
+
+func TestNobodyBeforeAllRobotsAreSeen(t *testing.T) {
+	b := newBench(t, Config{AllowAnonymous: true})
+	b.ready = false
+	b.refuses(broker.Peer{ClientID: "r1", Certificate: b.certificate("r1")}, errNotReady)
+	b.refuses(broker.Peer{ClientID: "listener"}, errNotReady)
+}
+
+// TestConnectionsEndWithTheirRight: each change is told once, and what is none is
+// not.
+func TestConnectionsEndWithTheirRight(t *testing.T) {
+	b := newBench(t, Config{})
+	c := b.certificate("r1")
+	accepted := robot("hall", "r1", identity.FingerprintOf(c))
+	revoked := accepted.DeepCopy()
+	revoked.Spec.Identity = &robotv1.RobotIdentitySpec{Revoked: true}
+	replaced := robot("hall", "r1", "sha256:other")
+	heartbeat := accepted.DeepCopy()
+	heartbeat.Status.RunningTasks = 5
+	for _, step := range []struct {
+		name string
+		do   func()
+		cut  bool
+	}{
+		{"it registers, and proves nothing", func() { b.see(robot("hall", "r1", "")) }, false},
+		{"it is deleted, and has proven nothing", func() { b.forget(robot("hall", "r1", "")) }, false},
+		{"it is let in: whoever had its name has it no more", func() { b.see(accepted) }, true},
+		{"it says something", func() { b.see(heartbeat) }, false},
+		{"it is revoked", func() { b.see(revoked) }, true},
+		{"it is approved again", func() { b.see(accepted) }, false},
+		{"another key is approved", func() { b.see(replaced) }, true},
+		{"it is deleted", func() { b.forget(replaced) }, true},
+	} {
+		b.cut = nil
+		step.do()
+		if slices.Contains(b.cut, "r1") != step.cut {
+			t.Errorf("%s: cut %v", step.name, b.cut)
+		}
+	}
+	b.refuses(broker.Peer{ClientID: "r1", Certificate: c}, errUnknown)
+}
+
+func TestPeopleAreToldWhatWasRefused(t *testing.T) {
+	b := newBench(t, Config{})
+	b.see(robot("hall", "r1", "sha256:key"))
+	b.Refused(broker.Refusal{Name: "r1", What: "publish", Topic: "k8s4r/robots/r2/register"})
+	b.Refused(broker.Refusal{Name: "stranger", What: "connect"})
+	if want := []string{`r1 The robot has tried to publish what is not its own, and was refused: "k8s4r/robots/r2/register"`}; !slices.Equal(b.said, want) {
+		t.Errorf("said %q", b.said)
+	}
+}
+
+func TestTheOlderRobotHasTheID(t *testing.T) {
+	b := newBench(t, Config{})
+	c := b.certificate("r1")
+	old, young := robot("a", "r1", identity.FingerprintOf(c)), robot("b", "r1", "sha256:other")
+	old.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
+	young.CreationTimestamp = metav1.NewTime(time.Now())
+	b.see(young)
+	b.see(old)
+	b.admits(broker.Peer{ClientID: "r1", Certificate: c}, broker.Identity{Name: "r1", Role: broker.RoleRobot})
+	b.forget(old)
+	b.refuses(broker.Peer{ClientID: "r1", Certificate: c}, errOtherKey)
+}
