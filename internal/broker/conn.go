@@ -3,12 +3,14 @@ package broker
 import (
 	"bufio"
 	"bytes"
+	"math"
 	"net"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/mochi-mqtt/server/v2/packets"
+	"golang.org/x/time/rate"
 )
 
 const (
@@ -43,6 +45,8 @@ type conn struct {
 	largest   int           // packet that it takes; zero: any
 	will      *message
 	willDelay time.Duration
+	identity  Identity      // as the authority says
+	pace      *rate.Limiter // of its messages; nil: as it likes
 	session   *session
 
 	wake chan struct{} // there may be something to write
@@ -72,6 +76,7 @@ func (c *conn) serve() error {
 	}
 	var writer sync.WaitGroup
 	writer.Go(c.write)
+	defer c.untilExpired().Stop()
 	c.wakeUp() // for what waits since the connection before
 	goodbye := false
 	defer func() {
@@ -83,6 +88,15 @@ func (c *conn) serve() error {
 	goodbye = err == nil
 	c.end(codeOf(err))
 	return err
+}
+
+// untilExpired ends the connection when the identity does.
+func (c *conn) untilExpired() *time.Timer {
+	left := time.Duration(math.MaxInt64)
+	if at := c.identity.Expires; !at.IsZero() {
+		left = at.Sub(c.hub.now())
+	}
+	return time.AfterFunc(left, func() { c.end(packets.ErrNotAuthorized) })
 }
 
 // end asks for the end of the connection. The first reason counts.
@@ -105,7 +119,7 @@ func (c *conn) read() error {
 		if err := c.await(c.keepAlive * 3 / 2); err != nil {
 			return err
 		}
-		pk, err := readPacket(c.in, c.version)
+		pk, err := readPacket(c.in, c.version, maxPacket)
 		if err != nil {
 			return err
 		}
@@ -175,14 +189,31 @@ func (c *conn) publish(pk *packets.Packet) error {
 	case !validTopic(pk.TopicName):
 		return packets.ErrTopicNameInvalid
 	}
-	// What broker programs say of themselves is not for clients to say.
-	if !strings.HasPrefix(pk.TopicName, "$") {
+	if err := c.awaitTurn(); err != nil {
+		return err
+	}
+	code := packets.CodeSuccess
+	switch {
+	case !c.identity.mayPublish(pk.TopicName, pk.FixedHeader.Retain):
+		code = packets.ErrNotAuthorized
+		c.refused("publish", pk.TopicName, pk.FixedHeader.Retain)
+	case !strings.HasPrefix(pk.TopicName, "$"): // what brokers say of themselves is not for clients to say
 		c.hub.publish(newMessage(pk, c.session))
 	}
 	if pk.FixedHeader.Qos == 0 {
 		return nil
 	}
-	return c.answer(packets.Puback, packets.Packet{PacketID: pk.PacketID})
+	// Version 3.1.1 has no word for a refusal, but to hang up.
+	return c.answer(packets.Puback, packets.Packet{PacketID: pk.PacketID, ReasonCode: code.Code})
+}
+
+// refused counts and reports what the client may not do.
+func (c *conn) refused(what, topic string, retain bool) {
+	reason := "topic"
+	if retain && c.identity.mayPublish(topic, false) {
+		reason = "retained"
+	}
+	c.hub.refusals.add(reason, Refusal{Name: c.identity.Name, What: what, Topic: strings.Clone(topic)})
 }
 
 func (c *conn) subscribe(pk *packets.Packet) error {
@@ -208,6 +239,9 @@ func (c *conn) subscribeOne(asked packets.Subscription) packets.Code {
 		return packets.ErrTopicFilterInvalid
 	case strings.HasPrefix(asked.Filter, "$share/"):
 		return packets.ErrSharedSubscriptionsNotSupported
+	case !c.identity.maySubscribe(asked.Filter):
+		c.refused("subscribe", asked.Filter, false)
+		return packets.ErrNotAuthorized
 	}
 	return c.hub.subscribe(c.session, asked)
 }

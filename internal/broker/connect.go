@@ -3,6 +3,8 @@ package broker
 import (
 	"bytes"
 	"crypto/rand"
+	"crypto/tls"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -25,8 +27,13 @@ func (c *conn) connect() error {
 	if err := c.await(connectWithin); err != nil {
 		return err
 	}
-	pk, err := readPacket(c.in, 0)
+	if err := c.shakeHands(); err != nil {
+		c.hub.refusals.add("handshake", Refusal{What: "connect"})
+		return fmt.Errorf("TLS handshake: %w", err)
+	}
+	pk, err := readPacket(c.in, 0, maxConnect)
 	if err != nil {
+		c.hub.refusals.add("malformed", Refusal{What: "connect"})
 		return fmt.Errorf("read connection: %w", err)
 	}
 	if pk.FixedHeader.Type != packets.Connect {
@@ -34,6 +41,7 @@ func (c *conn) connect() error {
 	}
 	c.version = pk.ProtocolVersion
 	if code := c.validate(&pk); code != packets.CodeSuccess {
+		c.hub.refusals.add("malformed", Refusal{What: "connect"})
 		return c.refuse(code)
 	}
 	c.adopt(&pk)
@@ -41,8 +49,14 @@ func (c *conn) connect() error {
 	if window == 0 {
 		window = math.MaxUint16
 	}
-	session, resumed := c.hub.connect(c, pk.Connect.Clean, window)
-	c.session = session
+	session, resumed, err := c.enter(&pk, window)
+	if code, ok := errors.AsType[packets.Code](err); ok {
+		return c.refuse(code)
+	}
+	if err != nil {
+		return errors.Join(err, c.refuse(packets.ErrNotAuthorized))
+	}
+	c.session, c.pace = session, c.hub.limits.pace(c.identity)
 	if c.will != nil {
 		c.will.from = session
 	}
@@ -51,6 +65,62 @@ func (c *conn) connect() error {
 		return err
 	}
 	return nil
+}
+
+// shakeHands makes sure of TLS, where there is TLS, before anything is read:
+// whoever does not get that far has no part of the broker.
+func (c *conn) shakeHands() error {
+	t, ok := c.tcp.(*tls.Conn)
+	if !ok {
+		return nil
+	}
+	_ = t.SetWriteDeadline(time.Now().Add(connectWithin)) // that of reading is set
+	return t.Handshake()
+}
+
+// enter finds out who the client is, and only then touches a session: one who
+// is refused must not end that of another.
+func (c *conn) enter(pk *packets.Packet, window int) (s *session, resumed bool, err error) {
+	for {
+		cuts := c.hub.cutsSoFar()
+		if c.identity, err = c.identify(pk); err != nil {
+			return nil, false, err
+		}
+		if id := c.identity.clientID(); id != "" && id != c.id {
+			c.hub.refusals.add("client-id", Refusal{Name: c.identity.Name, What: "connect", Topic: c.id})
+			return nil, false, packets.ErrClientIdentifierNotValid
+		}
+		if c.will != nil && !c.identity.mayPublish(c.will.topic, c.will.retain) {
+			c.refused("will", c.will.topic, c.will.retain)
+			return nil, false, packets.ErrNotAuthorized
+		}
+		s, resumed, err = c.hub.connect(c, pk.Connect.Clean, window, cuts)
+		if !errors.Is(err, errAskAgain) {
+			return s, resumed, err
+		}
+	}
+}
+
+// identify asks the authority.
+func (c *conn) identify(pk *packets.Packet) (Identity, error) {
+	p := Peer{ClientID: c.id, Username: string(pk.Connect.Username), Password: pk.Connect.Password, Address: c.remote()}
+	if t, ok := c.tcp.(*tls.Conn); ok {
+		if chains := t.ConnectionState().VerifiedChains; len(chains) > 0 {
+			p.Certificate = chains[0][0]
+		}
+	}
+	id, err := c.hub.authority.Identify(p)
+	if err == nil {
+		err = id.valid()
+	}
+	if err != nil {
+		c.hub.refusals.add("identity", Refusal{What: "connect"})
+		return Identity{}, fmt.Errorf("client %.80q is refused: %w", c.id, err)
+	}
+	if p.Certificate != nil && (id.Expires.IsZero() || p.Certificate.NotAfter.Before(id.Expires)) {
+		id.Expires = p.Certificate.NotAfter
+	}
+	return id, nil
 }
 
 // validate judges a CONNECT packet itself: the codec refuses wills without a
@@ -125,6 +195,9 @@ func (c *conn) refuse(code packets.Code) error {
 	why := code
 	if c.version != 5 {
 		known, ok := packets.V5CodesToV3[code]
+		if code == packets.ErrNotAuthorized {
+			known, ok = packets.Err3NotAuthorized, true // the codec's table lacks it
+		}
 		if !ok {
 			return why // version 3.1.1 has no word for it, and hangs up
 		}

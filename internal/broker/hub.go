@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"errors"
 	"log/slog"
 	"strings"
 	"sync"
@@ -19,33 +20,60 @@ const (
 	maxRetainedBytes = 512 << 20
 )
 
+// errAskAgain says that who connects must be asked for anew.
+var errAskAgain = errors.New("somebody was cut off meanwhile")
+
 // hub joins the sessions: who is there, who hears what, and what is retained.
 //
 // Locks are taken in one order: the hub's, then a session's. Nothing is written
 // to a connection with either held.
 type hub struct {
-	log *slog.Logger
-	now func() time.Time
+	log       *slog.Logger
+	now       func() time.Time
+	authority Authority
+	limits    Limits
+	places    *places
+	refusals  *refusals
 
 	mu       sync.RWMutex
+	cuts     int // how often somebody was cut off
 	sessions map[string]*session
 	filters  tree
 	retained map[string]*message
-	bytes    int // of retained messages
+	bytes    int      // of retained messages
+	server   *session // that robots wait for; nil: there is none
 	closed   bool
 }
 
-func newHub(log *slog.Logger, now func() time.Time) *hub {
-	return &hub{log: log, now: now, sessions: map[string]*session{}, retained: map[string]*message{}}
+func newHub(cfg Config, now func() time.Time) *hub {
+	return &hub{
+		log: cfg.Log, now: now, authority: cfg.Authority, limits: cfg.Limits,
+		places:   &places{limits: cfg.Limits, from: map[string]int{}},
+		refusals: &refusals{tell: cfg.Refused, now: now, count: map[Attempt]uint64{}, said: map[string]time.Time{}},
+		sessions: map[string]*session{}, retained: map[string]*message{},
+	}
 }
 
 // connect gives a connection its session: the one that its client left behind,
 // unless there is none or the client starts clean. A client that is connected
 // already loses its connection to this one.
-func (h *hub) connect(c *conn, clean bool, window int) (s *session, resumed bool) {
+//
+// It is refused if the session is another's, and with errAskAgain if somebody
+// was cut off since cuts: it may have been this one.
+func (h *hub) connect(c *conn, clean bool, window, cuts int) (s *session, resumed bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.cuts != cuts {
+		return nil, false, errAskAgain
+	}
 	s, resumed = h.sessions[c.id]
+	if s != nil && !s.identity.sameHolder(c.identity) && !s.away() {
+		return nil, false, packets.ErrClientIdentifierNotValid
+	}
+	if s != nil && !s.identity.same(c.identity) {
+		h.void(s, codeTakenOver)
+		s, resumed = nil, false
+	}
 	if s != nil && clean {
 		if old := s.attach(nil, 0); old != nil {
 			old.end(codeTakenOver)
@@ -54,15 +82,50 @@ func (h *hub) connect(c *conn, clean bool, window int) (s *session, resumed bool
 		resumed = false
 	}
 	if !resumed {
-		s = newSession(c.id)
+		s = newSession(c.id, c.identity)
 		h.sessions[c.id] = s
 	}
+	if c.identity.Role == RoleServer {
+		h.server = s
+	}
 	s.rest()
-	s.will = nil
+	s.identity, s.will = c.identity, nil
+	if c.identity.isRobot() {
+		window = min(window, maxSentRobot)
+	}
 	if old := s.attach(c, window); old != nil {
 		old.end(codeTakenOver)
 	}
-	return s, resumed
+	return s, resumed, nil
+}
+
+// void ends a session whose holder is not who it was: nobody hears from it any
+// more, nor of its end. Its caller holds the lock.
+func (h *hub) void(s *session, why packets.Code) {
+	s.void, s.will = true, nil
+	if old := s.attach(nil, 0); old != nil {
+		old.end(why)
+	}
+	h.drop(s)
+}
+
+// cut voids all sessions of a name.
+func (h *hub) cut(name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.cuts++
+	for _, s := range h.sessions {
+		if s.identity.Name == name {
+			h.void(s, packets.ErrNotAuthorized)
+		}
+	}
+}
+
+// cutsSoFar is what connect compares.
+func (h *hub) cutsSoFar() int {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	return h.cuts
 }
 
 // disconnect takes in the end of a connection. The session outlives it by its
@@ -79,12 +142,12 @@ func (h *hub) disconnect(c *conn, goodbye bool) {
 		// Another connection has the session, or has ended it. Who is back before
 		// the delay of its will has nothing to be mourned for.
 		if c.willDelay == 0 || h.sessions[c.id] != s {
-			h.route(will)
+			h.mourn(s, will)
 		}
 		return
 	}
 	if c.willDelay == 0 || c.expiry == 0 {
-		h.route(will)
+		h.mourn(s, will)
 	} else if will != nil {
 		s.will = will
 		s.after(c.willDelay, func() { h.later(s, h.publishWill) })
@@ -126,12 +189,22 @@ func (h *hub) drop(s *session) {
 		h.filters.remove(filter, s)
 	}
 	delete(h.sessions, s.id)
+	if h.server == s {
+		h.server = nil
+	}
 	s.empty()
 }
 
 func (h *hub) publishWill(s *session) {
-	h.route(s.will)
+	h.mourn(s, s.will)
 	s.will = nil
+}
+
+// mourn publishes a will, if there is one that may still be said.
+func (h *hub) mourn(s *session, will *message) {
+	if will != nil && !s.identity.expired(h.now()) && s.identity.mayPublish(will.topic, will.retain) {
+		h.route(will)
+	}
 }
 
 // publish routes a message to everybody who subscribed to its topic.
@@ -153,7 +226,7 @@ func (h *hub) warn(line, key, value string) { go h.log.Warn(line, key, value) }
 // route is publish for who holds the lock; for writing if the message is to be
 // retained. Nil is no message.
 func (h *hub) route(m *message) {
-	if m == nil || h.closed {
+	if m == nil || h.closed || m.from != nil && m.from.void {
 		return
 	}
 	now := h.now()
@@ -193,7 +266,11 @@ func (h *hub) unretain(topic string) {
 }
 
 func (h *hub) put(s *session, d delivery, now time.Time) {
-	if !s.put(d, now) {
+	taken, first := s.put(d, now)
+	if !taken {
+		h.refusals.dropped.Add(1)
+	}
+	if first {
 		h.warn("a client does not take its messages, some are lost", "client", s.id)
 	}
 }
@@ -256,6 +333,25 @@ func (h *hub) unsubscribe(s *session, filter string) bool {
 	delete(s.filters, filter)
 	h.filters.remove(filter, s)
 	return had
+}
+
+// pressure is closed once the server has caught up with what robots have said.
+// Nil: it has, or is away.
+func (h *hub) pressure() <-chan struct{} {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	if h.server == nil {
+		return nil
+	}
+	return h.server.pressure()
+}
+
+func (h *hub) stats() Stats {
+	s := Stats{Connections: h.places.taken(), Refused: h.refusals.counts(), Slowed: h.refusals.slowed.Load(), Dropped: h.refusals.dropped.Load()}
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	s.Sessions, s.Retained = len(h.sessions), len(h.retained)
+	return s
 }
 
 // close lets nothing happen any more.

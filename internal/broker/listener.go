@@ -1,6 +1,8 @@
 package broker
 
 import (
+	"crypto/tls"
+	"fmt"
 	"log/slog"
 	"net"
 	"sync"
@@ -11,6 +13,7 @@ import (
 // that never said CONNECT, or never read, cannot hold up the stop.
 type listener struct {
 	tcp net.Listener
+	tls *tls.Config // nil: without
 	hub *hub
 	log *slog.Logger
 
@@ -19,8 +22,21 @@ type listener struct {
 	alive sync.WaitGroup     // connections
 }
 
-func newListener(tcp net.Listener, h *hub) *listener {
-	return &listener{tcp: tcp, hub: h, log: h.log, conns: map[*conn]struct{}{}}
+// listen opens an address.
+func listen(address string, t *tls.Config, h *hub) (*listener, error) {
+	tcp, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listen for MQTT: %w", err)
+	}
+	return &listener{tcp: tcp, tls: t, hub: h, log: h.log, conns: map[*conn]struct{}{}}, nil
+}
+
+// url is where programs on this machine reach it. Nil is reached nowhere.
+func (l *listener) url(scheme string) string {
+	if l == nil {
+		return ""
+	}
+	return scheme + reachable(l.tcp.Addr().String())
 }
 
 // serve accepts connections until stop.
@@ -49,6 +65,15 @@ func (l *listener) add(tcp net.Conn) {
 		_ = tcp.Close()
 		return
 	}
+	if err := l.hub.places.take(tcp.RemoteAddr()); err != nil {
+		l.log.Debug("MQTT connection refused", "remote", tcp.RemoteAddr(), "reason", err)
+		l.hub.refusals.add("address", Refusal{What: "connect"})
+		_ = tcp.Close()
+		return
+	}
+	if l.tls != nil {
+		tcp = tls.Server(tcp, l.tls) // the handshake is the connection's own
+	}
 	c := newConn(tcp, l.hub)
 	l.conns[c] = struct{}{}
 	l.alive.Go(func() {
@@ -74,6 +99,7 @@ func (l *listener) remove(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.conns, c)
+	l.hub.places.free(c.tcp.RemoteAddr())
 }
 
 func (l *listener) closed() bool {
@@ -82,8 +108,8 @@ func (l *listener) closed() bool {
 	return l.conns == nil
 }
 
-// stop hangs up on everybody. What it returns is closed once they are gone.
-func (l *listener) stop() <-chan struct{} {
+// hangUp lets nobody in any more, and tells everybody to go.
+func (l *listener) hangUp() {
 	l.mu.Lock()
 	conns := l.conns
 	l.conns = nil
@@ -92,11 +118,4 @@ func (l *listener) stop() <-chan struct{} {
 	for c := range conns {
 		c.end(codeShuttingDown)
 	}
-	gone := make(chan struct{})
-	go func() {
-		l.alive.Wait()
-		l.hub.close()
-		close(gone)
-	}()
-	return gone
 }

@@ -17,6 +17,10 @@ import (
 // properties and header.
 const maxPacket = wire.MaxPayload + 16<<10
 
+// maxConnect bounds what somebody may send before it is known who that is: a
+// short will and a password.
+const maxConnect = 32 << 10
+
 // The reasons for which the broker ends a connection, beside those of the codec.
 var (
 	codeShuttingDown = packets.ErrServerShuttingDown
@@ -47,9 +51,9 @@ var encoders = map[byte]func(*packets.Packet, *bytes.Buffer) error{
 	packets.Disconnect: (*packets.Packet).DisconnectEncode,
 }
 
-// readPacket reads one packet of a client that speaks this version. The packet
-// owns its memory. A packets.Code in the error is the client's fault.
-func readPacket(in *bufio.Reader, version byte) (packets.Packet, error) {
+// readPacket reads one packet, of no more than so many bytes, of a client that
+// speaks this version. The packet owns its memory. A packets.Code in the error is the client's fault.
+func readPacket(in *bufio.Reader, version byte, largest int) (packets.Packet, error) {
 	pk := packets.Packet{ProtocolVersion: version}
 	first, err := in.ReadByte()
 	if err != nil {
@@ -61,7 +65,7 @@ func readPacket(in *bufio.Reader, version byte) (packets.Packet, error) {
 	if pk.FixedHeader.Remaining, _, err = packets.DecodeLength(in); err != nil {
 		return pk, err
 	}
-	if pk.FixedHeader.Remaining > maxPacket {
+	if pk.FixedHeader.Remaining > largest {
 		return pk, packets.ErrPacketTooLarge
 	}
 	decode := decoders[pk.FixedHeader.Type]

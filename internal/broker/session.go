@@ -17,6 +17,8 @@ const (
 	// maxSent bounds the messages that one client has not acknowledged, below
 	// what it allows itself.
 	maxSent = 1 << 10
+	// maxSentRobot is the same for robots, which are many.
+	maxSentRobot = 64
 )
 
 // message is one publication.
@@ -78,12 +80,14 @@ func (d delivery) packet(version byte, now time.Time) packets.Packet {
 // session is what the broker knows of one client, connected or not. Its
 // messages go out in the order in which they came.
 type session struct {
-	id string
+	id       string
+	identity Identity // of its holder; expires as that of the last connection does
 	// filters that it subscribed to. The hub's lock guards them, and the fields
 	// up to the next line.
 	filters map[string]struct{}
 	will    *message // to be published when the session ends, or its delay
 	timers  []*time.Timer
+	void    bool // its holder is cut off, or not who it was
 
 	mu      sync.Mutex
 	conn    *conn // nil: away
@@ -92,10 +96,13 @@ type session struct {
 	bytes   int // of messages in waiting
 	sent    []delivery
 	lastID  uint16
-	full    bool // something was dropped, and said so
+	full    bool          // something was dropped, and said so
+	relief  chan struct{} // closed when robots may go on; nil: none waits
 }
 
-func newSession(id string) *session { return &session{id: id, filters: map[string]struct{}{}} }
+func newSession(id string, of Identity) *session {
+	return &session{id: id, identity: of, filters: map[string]struct{}{}}
+}
 
 // attach gives the session a connection, and returns the one that it takes the
 // place of. What was not acknowledged there is sent again, first.
@@ -103,6 +110,7 @@ func (s *session) attach(c *conn, window int) (old *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	old, s.conn, s.window, s.full = s.conn, c, min(window, maxSent), false
+	defer s.relieve()
 	for i := range s.sent {
 		s.sent[i].again = true
 	}
@@ -120,6 +128,7 @@ func (s *session) detach(c *conn) bool {
 		return false
 	}
 	s.conn = nil
+	defer s.relieve()
 	s.waiting = slices.DeleteFunc(s.waiting, func(d delivery) bool { return d.qos == 0 })
 	s.weigh()
 	return true
@@ -138,32 +147,61 @@ func (s *session) away() bool {
 	return s.conn == nil
 }
 
-// put queues a delivery. It returns false when that is the first of a row that
-// finds no room, and is lost.
-func (s *session) put(d delivery, now time.Time) bool {
+// put queues a delivery. One that finds no room is lost, and may be the first of
+// a row.
+func (s *session) put(d delivery, now time.Time) (taken, first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.conn == nil && d.qos == 0 {
-		return true
+		return true, false
 	}
-	if !s.hasRoom(d) {
+	// Robots wait for a server that is there. What is over its bound then, each of
+	// them has sent one message before it saw.
+	waits := s.identity.Role == RoleServer && s.conn != nil
+	if !waits && !s.hasRoom(d) {
 		s.dropExpired(now)
 	}
-	if !s.hasRoom(d) {
-		first := !s.full
-		s.full = true
-		return !first
+	if !waits && !s.hasRoom(d) {
+		first, s.full = !s.full, true
+		return false, first
 	}
 	s.waiting = append(s.waiting, d)
 	s.bytes += d.size
 	if s.conn != nil {
 		s.conn.wakeUp()
 	}
-	return true
+	return true, false
 }
 
 func (s *session) hasRoom(d delivery) bool {
 	return len(s.waiting) < maxWaiting && s.bytes+d.size <= maxWaitingBytes
+}
+
+// behind tells whether so much waits that robots should, too: half of what may,
+// so that the messages on their way have room.
+func (s *session) behind() bool {
+	return s.conn != nil && (len(s.waiting) > maxWaiting/2 || s.bytes > maxWaitingBytes/2)
+}
+
+// pressure is closed once the session is not behind. Nil: it is not.
+func (s *session) pressure() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.behind() {
+		return nil
+	}
+	if s.relief == nil {
+		s.relief = make(chan struct{})
+	}
+	return s.relief
+}
+
+// relieve lets robots go on that have waited, if they may.
+func (s *session) relieve() {
+	if s.relief != nil && !s.behind() {
+		close(s.relief)
+		s.relief = nil
+	}
 }
 
 // dropExpired makes room that is taken up for nothing.
@@ -177,12 +215,14 @@ func (s *session) empty() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.waiting, s.sent, s.bytes = nil, nil, 0
+	s.relieve()
 }
 
 // next takes the first delivery that may be sent to c now.
 func (s *session) next(c *conn, now time.Time) (delivery, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	defer s.relieve()
 	for s.conn == c && len(s.waiting) > 0 {
 		d := s.waiting[0]
 		if d.qos > 0 && len(s.sent) >= s.window {

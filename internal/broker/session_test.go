@@ -197,19 +197,19 @@ func TestAClientThatStartsCleanHasNothing(t *testing.T) {
 
 func TestASessionEndsWithItsTime(t *testing.T) {
 	b := start(t, "127.0.0.1:0")
-	h := b.listener.hub
+	h := b.hub
 	p, _ := newPeer(t, b, "c", func(c *packets.Connect) { c.Properties.SessionExpiryInterval = ptr(uint32(1)) })
 	p.subscribe(qos1("news"))
 	p.conn.Close()
-	within(t, "nothing is left of it", func() bool {
+	eventually(t, "nothing is left of it", func() bool {
 		h.mu.RLock()
 		defer h.mu.RUnlock()
 		return len(h.sessions)+len(h.filters.children) == 0
 	})
 }
 
-// within waits until a condition holds.
-func within(t *testing.T, what string, holds func() bool) {
+// eventually waits until a condition holds.
+func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for until := time.Now().Add(patience); !holds(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(until) {
@@ -361,13 +361,14 @@ func TestAMessageThatIsTooOldIsNotDelivered(t *testing.T) {
 // The time of a will begins with its publication.
 func TestAWillLastsFromTheEndOfItsClient(t *testing.T) {
 	now := time.Unix(1e9, 0)
-	h := newHub(New(Config{}).cfg.Log, func() time.Time { return now })
+	h := newHub(New(Config{}).cfg, func() time.Time { return now })
 	listener, mourned := newConn(nil, h), newConn(nil, h)
 	listener.id, mourned.id = "listener", "mourned"
-	hears, _ := h.connect(listener, true, 1)
+	hears, _, _ := h.connect(listener, true, 1, 0)
 	h.subscribe(hears, mochi.Subscription{Filter: "wills", Qos: 1})
 	mourned.will = &message{topic: "wills", qos: 1, lasts: 10 * time.Second}
-	mourned.session, _ = h.connect(mourned, true, 1)
+	mourned.identity = Identity{Role: roleAny}
+	mourned.session, _, _ = h.connect(mourned, true, 1, 0)
 	now = now.Add(time.Minute)
 	h.disconnect(mourned, false)
 	if d, ok := hears.next(listener, now); !ok || !d.expires.Equal(now.Add(10*time.Second)) {
@@ -401,18 +402,18 @@ func TestAPacketThatIsCutShortEndsItsSender(t *testing.T) {
 	if code := p.gone(); code != packets.DisconnectMalformedPacket {
 		t.Errorf("ends with %#x", code)
 	}
-	within(t, "the connection is forgotten", func() bool {
-		b.listener.mu.Lock()
-		defer b.listener.mu.Unlock()
-		return len(b.listener.conns) == 0
+	eventually(t, "the connection is forgotten", func() bool {
+		b.plain.mu.Lock()
+		defer b.plain.mu.Unlock()
+		return len(b.plain.conns) == 0
 	})
 }
 
 func TestASubscriptionThatComesAfterItsSessionIsRefused(t *testing.T) {
-	h := newHub(New(Config{}).cfg.Log, time.Now)
+	h := newHub(New(Config{}).cfg, time.Now)
 	old := newConn(nil, h)
 	old.id = "c"
-	s, _ := h.connect(old, true, 1)
+	s, _, _ := h.connect(old, true, 1, 0)
 	h.mu.Lock()
 	h.drop(s)
 	h.mu.Unlock()
@@ -462,7 +463,7 @@ func TestAClientThatDoesNotReadHarmsNobody(t *testing.T) {
 		}
 		hear(t, heard)
 	}
-	h := b.listener.hub
+	h := b.hub
 	h.mu.RLock()
 	s := h.sessions["stuck"]
 	h.mu.RUnlock()
@@ -520,11 +521,11 @@ func FuzzPackets(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, packets []byte) {
 		ours, theirs := net.Pipe()
-		c := newConn(theirs, newHub(l.cfg.Log, time.Now))
+		c := newConn(theirs, newHub(l.cfg, time.Now))
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			l.listener.speak(c)
+			l.plain.speak(c)
 		}()
 		_ = ours.SetDeadline(time.Now().Add(time.Second))
 		go func() { _, _ = ours.Write(packets); _ = ours.Close() }()

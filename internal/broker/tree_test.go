@@ -32,7 +32,7 @@ func TestFiltersMatchAsMQTTSays(t *testing.T) {
 		{"$SYS/#", "$SYS/x", true},
 	} {
 		var tr tree
-		tr.add(c.filter, newSession("s"), subscription{})
+		tr.add(c.filter, newSession("s", Identity{}), subscription{})
 		if got := len(tr.match(c.topic)) == 1; got != c.want {
 			t.Errorf("tree: %s matches %s: %v", c.filter, c.topic, got)
 		}
@@ -83,7 +83,7 @@ func TestTheTreeAgreesWithTheFilters(t *testing.T) {
 		var tr tree
 		has := map[*session]string{}
 		for i := range rapid.IntRange(0, 12).Draw(t, "sessions") {
-			s := newSession(fmt.Sprint(i))
+			s := newSession(fmt.Sprint(i), Identity{})
 			has[s] = filters.Draw(t, "filter")
 			tr.add(has[s], s, subscription{})
 		}
