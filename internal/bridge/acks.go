@@ -24,6 +24,11 @@ func (a *acks) task(robotID string, t wire.TaskAck) {
 	a.add(robotID, func(w *wire.Ack) { w.Tasks = append(w.Tasks, t) })
 }
 
+// logs acknowledges a part of a log.
+func (a *acks) logs(robotID string, l wire.LogAck) {
+	a.add(robotID, func(w *wire.Ack) { w.Logs = append(w.Logs, l) })
+}
+
 // heartbeat acknowledges the heartbeat with this number.
 func (a *acks) heartbeat(robotID string, n uint64) {
 	a.add(robotID, func(w *wire.Ack) { w.Heartbeat = max(w.Heartbeat, n) })

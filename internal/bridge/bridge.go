@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"sync"
@@ -18,6 +19,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/logstore"
+	"k8s4r.io/k8s4r/internal/ratelimit"
 	"k8s4r.io/k8s4r/internal/wire"
 )
 
@@ -46,6 +50,15 @@ type Config struct {
 	// they said meanwhile: it may say that they have ended what they would be
 	// asked to run. Zero: 2 s.
 	SettleAfter time.Duration
+	// TLS secures the connection to a broker at mqtts://. Nil: as the system
+	// trusts.
+	TLS *tls.Config
+	// AllowLegacy hears agents of the document, on the topics that they share.
+	AllowLegacy bool
+	// Tokens let in those agents. Nil: nobody looks at their tokens.
+	Tokens Tokens
+	// AllowAnonymous registers robots that have no identity.
+	AllowAnonymous bool
 }
 
 func (c Config) withDefaults() Config {
@@ -75,6 +88,11 @@ type Cluster struct {
 	Informers Informers
 	// Warn tells people, as an event on the object.
 	Warn func(object client.Object, reason, message string)
+	// Logs keeps what tasks write. Nil: nobody does, and robots get no answer.
+	Logs logstore.Store
+	// Changed is told of each task whose state or log may have changed. It must
+	// not block. Nil: nobody wants to know.
+	Changed func(types.UID)
 }
 
 // Informers is the part of a cache that the bridge needs.
@@ -95,16 +113,22 @@ type Bridge struct {
 
 	view       *view
 	robots     *robots
+	uses       *uses
 	link       *link
 	acks       *acks
 	reports    *reports
 	downlink   *downlink
 	lists      *lists
+	logs       *logs
+	changed    func(types.UID)
+	facts      *facts
 	complaints complaints
+	limits     *ratelimit.Limits
 	greeting   sync.Mutex // one connection after the other
 	robotQueue workqueue.TypedRateLimitingInterface[string]
 	releases   workqueue.TypedRateLimitingInterface[types.UID]
-	synced     atomic.Int64 // when the view had all there is, in Unix nanoseconds; zero: not yet
+	secrets    workqueue.TypedRateLimitingInterface[types.UID] // to be read for a dispatch
+	synced     atomic.Int64                                    // when the view had all there is, in Unix nanoseconds; zero: not yet
 	running    atomic.Bool
 }
 
@@ -113,6 +137,8 @@ const (
 	robotWorkers = 4
 	// releaseWorkers take finalizers off Tasks at a time.
 	releaseWorkers = 4
+	// secretWorkers read Secrets at a time.
+	secretWorkers = 4
 	// catchUp is how long after its start a server may still lack what the one
 	// before it has seen.
 	catchUp = 30 * time.Second
@@ -128,13 +154,16 @@ func New(cfg Config, cluster Cluster, reg prometheus.Registerer, log logr.Logger
 	}
 	b := &Bridge{
 		cfg: cfg, client: cluster.Client, live: cluster.Live, informers: cluster.Informers, warn: cluster.Warn,
-		now: time.Now, log: log, m: m, view: newView(), robots: newRobots(),
-		robotQueue: newQueue[string](), releases: newQueue[types.UID](),
+		now: time.Now, log: log, m: m, view: newView(), limits: newLimits(), robots: newRobots(), uses: newUses(m), changed: cluster.Changed,
+		robotQueue: newQueue[string](), releases: newQueue[types.UID](), secrets: newQueue[types.UID](),
 	}
-	if b.link, err = newLink(cfg.MQTTURL, cfg.ClientID, log); err != nil {
+	if b.link, err = newLink(cfg.MQTTURL, cfg.ClientID, cfg.TLS, log); err != nil {
 		return nil, err
 	}
-	b.wire()
+	if b.changed == nil {
+		b.changed = func(types.UID) {}
+	}
+	b.wire(cluster.Logs)
 	return b, nil
 }
 
@@ -143,7 +172,7 @@ func newQueue[T comparable]() workqueue.TypedRateLimitingInterface[T] {
 }
 
 // wire joins the parts. Each holds only what it calls.
-func (b *Bridge) wire() {
+func (b *Bridge) wire(logStore logstore.Store) {
 	b.link.receive = b.receive
 	b.acks = &acks{send: func(id string, a wire.Ack) { b.sendTo(id, wire.KindAck, a) }}
 	b.reports = &reports{
@@ -151,14 +180,19 @@ func (b *Bridge) wire() {
 		ack: b.acks.task, wrote: b.wroteTask, forget: b.caughtUp, m: b.m, log: b.log,
 	}
 	b.reports.init()
+	b.logs = &logs{
+		store: logStore, view: b.view, now: b.now, ack: b.acks.logs, changed: b.changed, forget: b.caughtUp, bad: b.badLog, m: b.m, log: b.log,
+	}
+	b.logs.init()
 	b.lists = &lists{now: b.now, view: b.view, dialect: b.dialect, publish: b.publish, tooMany: b.tooMany, up: b.link.upAs, current: b.link.current}
 	b.lists.init()
 	b.downlink = &downlink{
 		now: b.now, view: b.view, dialect: b.dialect, epoch: b.lists.dispatchEpoch, publish: b.publish,
-		release: b.releases.Add, reject: b.reports.add, silent: b.overdue, log: b.log,
+		release: b.releases.Add, reject: b.reports.add, silent: b.overdue, fetch: b.secrets.Add, log: b.log,
 		up: b.link.upAs, pause: repeatFirst, patient: releaseAfter,
 	}
 	b.downlink.init()
+	b.facts = &facts{view: b.view, send: b.dispatchAgain}
 	b.link.subscribed, b.link.up = b.subscribed, b.up
 }
 
@@ -226,7 +260,11 @@ func (b *Bridge) serve(ctx context.Context) error {
 	for range releaseWorkers {
 		wg.Go(func() { work(ctx, b.releases, b.letTaskGo, b.gaveUp) })
 	}
+	for range secretWorkers {
+		wg.Go(func() { work(ctx, b.secrets, b.dispatchSecrets, b.gaveUp) })
+	}
 	wg.Go(func() { b.reports.run(hearing) })
+	wg.Go(func() { b.logs.run(ctx) })
 	wg.Go(func() { b.lists.run(ctx) })
 	wg.Go(func() { b.downlink.run(ctx) })
 	wg.Go(func() { b.sweep(ctx) })
@@ -235,6 +273,7 @@ func (b *Bridge) serve(ctx context.Context) error {
 	deaf()
 	b.robotQueue.ShutDown()
 	b.releases.ShutDown()
+	b.secrets.ShutDown()
 	wg.Wait()
 	return err
 }
@@ -288,7 +327,7 @@ func (b *Bridge) sweepOnce(now time.Time) {
 	b.robots.settle(func(id string) bool { return b.view.robot(id) != nil }, now, b.cfg.OfflineAfter)
 	for _, id := range b.view.robotIDs() {
 		r := b.view.robot(id)
-		if r != nil && (b.isGone(now, id, r) || heartbeatDue(id, r.Status, b.robots.get(id), b.cfg.OfflineAfter)) {
+		if r != nil && (b.isGone(now, id, r) || heartbeatDue(now, id, r.Status, b.robots.get(id), b.cfg.OfflineAfter)) {
 			b.robotQueue.Add(id)
 		}
 	}
@@ -338,6 +377,17 @@ func (b *Bridge) publish(connection int64, robotID string, k wire.Kind, payload 
 	}
 	b.m.sent.WithLabelValues(string(k)).Inc()
 	return true
+}
+
+// badLog says that a piece of a log was not taken: a robot's fault, or the disk's.
+func (b *Bridge) badLog(robotID string, err error) {
+	b.drop(wire.KindLogs, "not taken")
+	if b.view.robot(robotID) == nil {
+		robotID = "" // strangers share one line
+	}
+	if b.complaints.allow(robotID, b.now()) {
+		b.log.Info("could not take in a log; the robot will send it again", "robot", robotID, "reason", err.Error())
+	}
 }
 
 // tooMany says that a robot has more tasks than a list can name.
@@ -417,6 +467,8 @@ func handlerOf[T client.Object](is, gone func(T)) toolscache.ResourceEventHandle
 func (b *Bridge) taskIs(t *robotv1.Task) {
 	if old, news := b.view.deliverTask(t); news {
 		b.taskChanged(old, t)
+	} else {
+		b.changed(t.UID) // our own write, which the cache has only now
 	}
 }
 
@@ -427,14 +479,29 @@ func (b *Bridge) wroteTask(t *robotv1.Task) {
 }
 
 func (b *Bridge) taskChanged(old, t *robotv1.Task) {
+	if lifecycle.TaskState(t.Status.State) != lifecycle.TaskRunning {
+		b.uses.forget(t.UID)
+	}
 	b.lists.changed(old, t)
 	b.downlink.changed(t.UID)
+	b.logs.say(old, t)
+	b.changed(t.UID)
 }
 
 func (b *Bridge) taskGone(t *robotv1.Task) {
+	b.uses.forget(t.UID)
 	if old := b.view.removeTask(t); old != nil {
 		b.lists.changed(old, nil)
 		b.downlink.removed(old)
+		b.changed(t.UID)
+	}
+}
+
+// dispatchAgain sends a task that runs to its agent, if that is one of ours: another
+// one might start it again.
+func (b *Bridge) dispatchAgain(t *robotv1.Task) {
+	if b.dialect(t.RobotOfAttempt()) == robotv1.ProtocolK8s4r {
+		b.downlink.send(t, wire.ActionCreate)
 	}
 }
 
@@ -445,6 +512,7 @@ func (b *Bridge) sawRobot(r *robotv1.Robot) {
 	if !b.view.putRobot(r) {
 		return
 	}
+	b.facts.seen(r)
 	w := b.robots.get(r.Name)
 	if w.waits {
 		b.robotQueue.Add(r.Name)
@@ -460,5 +528,7 @@ func (b *Bridge) robotGone(r *robotv1.Robot) {
 	if b.view.robot(r.Name) == nil {
 		b.lists.forget(r.Name)
 		b.complaints.forget(r.Name)
+		b.limits.Forget(r.Name)
+		b.facts.forget(r.Name)
 	}
 }

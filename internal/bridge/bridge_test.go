@@ -284,6 +284,21 @@ func TestADoubtfulWillIsProvenBySilence(t *testing.T) {
 	}
 }
 
+// Nothing but the sweep looks at a robot that says nothing any more.
+func TestTheLastWordBeforeASilenceIsWritten(t *testing.T) {
+	r := known("Online")
+	r.Status.LastHeartbeatTime = &metav1.MicroTime{Time: time.Now()}
+	s := startWith(t, Config{OfflineAfter: 3 * time.Second}, r)
+	last := time.Now()
+	s.b.robots.change("r1", true, func(w *word) { *w = heardAt(0); w.hear(last) })
+	eventually(t, "it is written", func() bool {
+		return s.robot("r1").Status.LastHeartbeatTime.Time.Equal(last.Truncate(time.Microsecond))
+	})
+	if got := s.condition("r1", robotv1.ConditionConnected); got != "True Heard" {
+		t.Errorf("not before the robot is held to be gone: %s", got)
+	}
+}
+
 func TestSilenceIsNoticedOnce(t *testing.T) {
 	lastWill := func(s *robotv1.RobotStatus) { setConnected(s, word{gone: robotv1.ReasonLastWill}) }
 	for _, row := range []struct {
@@ -301,7 +316,7 @@ func TestSilenceIsNoticedOnce(t *testing.T) {
 		{name: "that its connection broke says more", robot: known("Unknown", lastWill), listened: time.Hour, after: time.Hour},
 		{name: "one that nobody has ever heard", robot: newRobot(namespace, "r1", word{}), listened: time.Hour, after: time.Hour},
 	} {
-		b, err := New(Config{MQTTURL: "mqtt://127.0.0.1:1", OfflineAfter: offlineAfter}, Cluster{Client: fake.NewClientBuilder().Build()}, nil, logr.Discard())
+		b, err := New(Config{MQTTURL: "mqtt://127.0.0.1:1", OfflineAfter: offlineAfter, AllowLegacy: true, AllowAnonymous: true}, Cluster{Client: fake.NewClientBuilder().Build()}, nil, logr.Discard())
 		if err != nil {
 			t.Fatal(err)
 		}

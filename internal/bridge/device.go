@@ -16,6 +16,8 @@ const (
 	maxDrivers = 16
 	maxAddrs   = 64
 	maxText    = 256
+
+	maxIsolations = 32
 )
 
 // deviceStatus writes the device as the Robot kind has it.
@@ -49,6 +51,18 @@ func deviceStatus(d *wire.DeviceInfo) *robotv1.DeviceInfo {
 		s.Swap = &robotv1.Swap{Total: signed(w.Total), Used: signed(w.Used), Free: signed(w.Free), UsagePercent: w.UsagePercent}
 	}
 	s.Disks, s.NetworkInterfaces = disks(d.Disks), interfaces(d.NetworkInterfaces)
+	s.Isolation = isolations(d.Isolation)
+	return s
+}
+
+func isolations(i *wire.Isolations) *robotv1.Isolations {
+	if i == nil {
+		return nil
+	}
+	s := &robotv1.Isolations{Available: texts(i.Available, maxIsolations)}
+	for _, m := range i.Missing[:min(len(i.Missing), maxIsolations)] {
+		s.Missing = append(s.Missing, robotv1.MissingIsolation{Kind: cut(m.Kind), Why: cut(m.Why), How: cut(m.How)})
+	}
 	return s
 }
 

@@ -3,11 +3,15 @@ package bridge
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/robotfacts"
 	"k8s4r.io/k8s4r/internal/wire"
 )
 
@@ -19,6 +23,9 @@ type dispatchMessage struct {
 	Epoch   uint64        `json:"epoch,omitempty"`
 	Era     string        `json:"era,omitempty"`
 	Started bool          `json:"started,omitempty"`
+
+	Robot   *wire.RobotFacts `json:"robot,omitempty"`
+	Secrets wire.Secrets     `json:"secrets,omitempty"`
 }
 
 // wanted is the action that a Task asks its robot for. Empty: none. A Task that
@@ -88,7 +95,7 @@ func callsOff(t *robotv1.Task) (open []robotv1.TaskAttempt) {
 	}
 	s := &t.Status
 	for _, a := range s.Attempts {
-		counts := a.Attempt == s.Original || a.Attempt == s.Attempt && lifecycle.TaskState(s.State).Active()
+		counts := a.Attempt == s.Original || a.Attempt == s.Attempt && lifecycle.TaskState(s.State).OnRobot()
 		if a.FinishedAt == nil && a.Robot != "" && !counts {
 			open = append(open, a)
 		}
@@ -108,12 +115,37 @@ func hasStarted(t *robotv1.Task) bool {
 
 // encodeDispatch writes the message in the robot's dialect. Document agents
 // know neither attempt nor epoch; each attempt is a task of its own to them.
-func encodeDispatch(action string, t *robotv1.Task, dialect string, epoch uint64, era string) ([]byte, error) {
+func encodeDispatch(action string, t *robotv1.Task, dialect string, epoch uint64, era string, facts *wire.RobotFacts, secrets wire.Secrets) ([]byte, error) {
 	m := dispatchMessage{Action: action, Task: portable(t, dialect)}
 	if dialect == robotv1.ProtocolK8s4r {
+		m.Robot, m.Secrets = facts, secrets
 		m.Attempt, m.Epoch, m.Era, m.Started = t.Status.Attempt, epoch, era, hasStarted(t)
 	}
 	return encode(m)
+}
+
+// factsFor are what a Task may read of its robot. Nil: it asks for nothing, as most
+// do, and a robot's labels and attributes are as long as a small Task.
+func factsFor(t *robotv1.Task, r *robotv1.Robot) *wire.RobotFacts {
+	if r == nil || !asksForRobot(&t.Spec.TaskDefinition) {
+		return nil
+	}
+	return factsOf(r)
+}
+
+func factsOf(r *robotv1.Robot) *wire.RobotFacts {
+	return &wire.RobotFacts{Labels: robotfacts.Labels(r), Attrs: robotfacts.Attributes(r)}
+}
+
+// asksForRobot tells whether a definition has templates, or names a fact of the
+// robot where names are replaced.
+func asksForRobot(d *robotv1.TaskDefinition) bool {
+	names := func(s string) bool { return strings.Contains(s, "${robot.") }
+	if len(d.Templates) > 0 || slices.ContainsFunc(slices.Collect(maps.Values(d.Env)), names) {
+		return true
+	}
+	c := d.Config.ExecConfig
+	return c != nil && (names(c.Command) || slices.ContainsFunc(c.Args, names))
 }
 
 // portable is the whole Task but for what changes all the time and what only

@@ -3,6 +3,7 @@
 //
 //	robot -> uplink -> registration, heartbeat, presence -> robots -> Robot
 //	                -> reports -> judge -> Task
+//	                -> logs -> logstore
 //	Task  -> view -> downlink -> dispatch -> robot
 //	              -> tasklist -> tasks/state -> robot
 //

@@ -39,6 +39,7 @@ type downlink struct {
 	release func(types.UID)     // the robot was told; let the Task go
 	reject  func(r report) bool // a task that cannot be sent
 	silent  func(o overdue)     // a dispatch has waited for long
+	fetch   func(types.UID)     // the values of its secretEnv; deliver follows if they can be had
 	up      func() int64        // the connection that is up, with the robots' lists out; zero: none
 	pause   time.Duration       // before the first repeat
 	patient time.Duration       // how long a Task is held for a document agent
@@ -276,6 +277,26 @@ func (d *downlink) fireOne() bool {
 	return true
 }
 
+// deliver sends a dispatch with the values that it was waiting for. They are those
+// of a Task as it was when they were read: its attempt may be over by now.
+func (d *downlink) deliver(was *robotv1.Task, values wire.Secrets) {
+	t, i := d.view.task(was.UID), d.waiting(was.UID)
+	if wanted(t) != wire.ActionCreate || i.attempt != was.Status.Attempt || t.Status.Attempt != was.Status.Attempt {
+		return
+	}
+	d.tellWith(t, i, values)
+}
+
+// waiting is the item of a task as it stands, or the zero one: nothing is to be sent.
+func (d *downlink) waiting(uid types.UID) item {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if i := d.items[uid]; i != nil && i.index >= 0 && i.action == wire.ActionCreate {
+		return *i
+	}
+	return item{}
+}
+
 // sayGone tells a robot once of a Task that is gone, unless it has answered or
 // there is nobody to tell any more.
 func (d *downlink) sayGone(i item) {
@@ -289,11 +310,23 @@ func (d *downlink) sayGone(i item) {
 	}
 }
 
-// tell sends an item that is due, and only if it went out counts that. What the
-// robot could not hear is neither a delete that it was told nor a dispatch that
-// it leaves unanswered.
+// tell sends an item that is due, or asks for what must go with it: the API server
+// may be slow, and all other robots would wait.
 func (d *downlink) tell(t *robotv1.Task, i item) {
-	if !d.send(t, i.action) {
+	if goesWithSecrets(t, i.action) && d.dialect(i.robot) == robotv1.ProtocolK8s4r {
+		if d.mayTell(i.robot, i.action) != 0 {
+			d.fetch(i.uid)
+		}
+		return
+	}
+	d.tellWith(t, i, nil)
+}
+
+// tellWith sends an item, and only if it went out counts that. What the robot
+// could not hear is neither a delete that it was told nor a dispatch that it
+// leaves unanswered.
+func (d *downlink) tellWith(t *robotv1.Task, i item, values wire.Secrets) {
+	if !d.sendWith(t, i.action, values) {
 		return
 	}
 	d.count(i)
@@ -358,7 +391,10 @@ func (d *downlink) letGo(t *robotv1.Task, i item) bool {
 // send dispatches a Task in the dialect of its robot. A robot that has never
 // spoken gets nothing: it listens to nobody. Nobody gets anything before the
 // list that belongs to it. It tells whether the message went out, or never can.
-func (d *downlink) send(t *robotv1.Task, action string) bool {
+func (d *downlink) send(t *robotv1.Task, action string) bool { return d.sendWith(t, action, nil) }
+
+// sendWith is send with the values of the Task's secretEnv. Nil: they were not read.
+func (d *downlink) sendWith(t *robotv1.Task, action string, values wire.Secrets) bool {
 	robotID := t.RobotOfAttempt()
 	connection := d.mayTell(robotID, action)
 	if connection == 0 {
@@ -369,7 +405,14 @@ func (d *downlink) send(t *robotv1.Task, action string) bool {
 	if speaks == "" || action == wire.ActionCreate && forgets {
 		return false
 	}
-	payload, err := encodeDispatch(action, t, speaks, d.epoch(t), d.view.era(robotID))
+	if goesWithSecrets(t, action) && speaks == robotv1.ProtocolDocument {
+		d.refuse(t, "The robot's agent takes no secretEnv: it speaks the document's protocol")
+		return true
+	}
+	if goesWithSecrets(t, action) && values == nil {
+		return false // its robot had another agent a moment ago
+	}
+	payload, err := encodeDispatch(action, t, speaks, d.epoch(t), d.view.era(robotID), factsFor(t, d.view.robot(robotID)), values)
 	if err != nil {
 		d.cannotSend(t, action, err)
 		return true
@@ -384,9 +427,18 @@ func (d *downlink) cannotSend(t *robotv1.Task, action string, err error) {
 		d.log.Error(err, "dispatch task", "task", t.Namespace+"/"+t.Name, "action", action)
 		return
 	}
+	what := "The task does"
+	if wantsSecrets(t) {
+		what = "The task and the values of its secretEnv do"
+	}
+	d.refuse(t, what+" not fit one message to a robot: "+err.Error())
+}
+
+// refuse ends the attempt of a task that its robot is never sent.
+func (d *downlink) refuse(t *robotv1.Task, message string) {
 	d.reject(report{robot: t.RobotOfAttempt(), uid: t.UID, attempt: t.Status.Attempt, document: true, Status: wire.Status{
 		State: wire.ReportFailed, ExitCode: codeUnknown, Reason: wire.ReasonRejected, Event: wire.ReasonRejected,
-		Message: "The task does not fit one message to a robot: " + err.Error(), UpdatedAt: d.now(),
+		Message: message, UpdatedAt: d.now(),
 	}})
 }
 

@@ -8,8 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -25,6 +27,7 @@ import (
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/broker"
 	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/logstore"
 )
 
 const (
@@ -47,7 +50,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 func scheme(t testing.TB) *runtime.Scheme {
 	t.Helper()
 	s := runtime.NewScheme()
-	if err := robotv1.AddToScheme(s); err != nil {
+	if err := errors.Join(robotv1.AddToScheme(s), corev1.AddToScheme(s)); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -92,10 +95,14 @@ type system struct {
 	url      string
 	b        *Bridge
 	stop     func()
+	logs     logstore.Store // nil: nobody keeps logs
 	mu       sync.Mutex
 	warnings []string
 	writes   map[string]int // status writes by object name
 	refuse   int            // status writes to refuse
+	forbids  bool           // to read Secrets
+	reads    int            // of Secrets
+	log      []string       // what the server logs
 }
 
 // start runs a system with these objects in it.
@@ -107,9 +114,14 @@ func start(t *testing.T, objects ...client.Object) *system {
 func startWith(t *testing.T, cfg Config, objects ...client.Object) *system {
 	t.Helper()
 	s := &system{t: t, writes: map[string]int{}}
+	files, err := logstore.NewFiles(t.TempDir(), logstore.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.logs = files
 	s.api = fake.NewClientBuilder().WithScheme(scheme(t)).
 		WithStatusSubresource(&robotv1.Task{}, &robotv1.Robot{}).WithObjects(objects...).
-		WithInterceptorFuncs(interceptor.Funcs{SubResourceUpdate: s.updateStatus}).Build()
+		WithInterceptorFuncs(interceptor.Funcs{SubResourceUpdate: s.updateStatus, Get: s.read}).Build()
 	s.listen("127.0.0.1:0")
 	t.Cleanup(s.silence)
 	s.url = s.broker.URL()
@@ -149,6 +161,21 @@ func (s *system) updateStatus(ctx context.Context, c client.Client, sub string, 
 	return c.SubResource(sub).Update(ctx, o, opts...)
 }
 
+// read refuses Secrets if a test asks for it.
+func (s *system) read(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	_, secret := o.(*corev1.Secret)
+	s.mu.Lock()
+	forbids := s.forbids
+	if secret {
+		s.reads++
+	}
+	s.mu.Unlock()
+	if secret && forbids {
+		return apierrors.NewForbidden(corev1.Resource("secrets"), key.Name, errors.New("no role of the server says so"))
+	}
+	return c.Get(ctx, key, o, opts...)
+}
+
 func (s *system) writesTo(name string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,7 +188,10 @@ func (s *system) serve(cfg Config) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cfg.MQTTURL = s.url
 	cfg.SettleAfter = or(cfg.SettleAfter, 50*time.Millisecond)
-	b, err := New(cfg, Cluster{Client: s.api, Live: s.api, Informers: informers{ctx, s.api}, Warn: s.warn}, prometheus.NewRegistry(), logr.Discard())
+	if cfg.Tokens == nil { // tests of trust have their own
+		cfg.AllowLegacy, cfg.AllowAnonymous = true, true
+	}
+	b, err := New(cfg, Cluster{Client: s.api, Live: s.api, Informers: informers{ctx, s.api}, Warn: s.warn, Logs: s.logs}, prometheus.NewRegistry(), funcr.New(s.noteLog, funcr.Options{Verbosity: 100}))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -191,6 +221,30 @@ func (s *system) warn(o client.Object, reason, message string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.warnings = append(s.warnings, fmt.Sprintf("%s: %s: %s", o.GetName(), reason, message))
+}
+
+func (s *system) secretReads() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reads
+}
+
+func (s *system) set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
+func (s *system) logged() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]string(nil), s.log...)
+}
+
+func (s *system) noteLog(_, line string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.log = append(s.log, line)
 }
 
 func (s *system) warned() []string {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -21,6 +22,7 @@ type report struct {
 	uid      types.UID
 	attempt  int32
 	document bool // no attempt and no sequence in it: nobody waits for an ack
+	useOnly  bool // came with a heartbeat, and says nothing but what the task uses
 	wire.Status
 }
 
@@ -62,6 +64,8 @@ const codeUnknown = -1
 // count again the robot's next word brings what only a whole report has.
 func judge(now time.Time, t *robotv1.Task, r report) verdict {
 	switch {
+	case r.useOnly:
+		return judgeUse(t, r)
 	case r.attempt > t.Status.Attempt && t.Status.Entry(r.attempt) == nil:
 		// The attempt that we know may be out of date, so it may come again.
 		return verdict{drop: dropNewerAttempt}
@@ -147,9 +151,17 @@ func recordEnd(now time.Time, s *robotv1.TaskStatus, r report) {
 	}
 	a.FinishedAt = endOf(now, r)
 	a.ExitCode, a.Signal = new(r.ExitCode), r.Signal
-	if a.State != string(lifecycle.TaskCanceled) { // else another attempt took its place
+	if !judged(a) {
 		a.State, a.Reason = endState(r), reasonOf(r)
 	}
+}
+
+// judged tells whether the manager has said what an attempt comes to before its
+// robot did: another one took its place, or it timed out. A robot that then says
+// that it was stopped would turn the timeout into no fault of the task.
+func judged(a *robotv1.TaskAttempt) bool {
+	state := lifecycle.TaskState(a.State)
+	return state == lifecycle.TaskCanceled || state == lifecycle.TaskFailed
 }
 
 // refineCode fills in an exit code that was not known. Document agents say -1
@@ -192,6 +204,7 @@ func advance(now time.Time, s *robotv1.TaskStatus, r report, kept bool) (dropRea
 		return dropIllegalEdge, signal
 	}
 	s.State = string(to)
+	meta.RemoveStatusCondition(&s.Conditions, robotv1.ConditionSecretsReady)
 	carry(now, s, r)
 	if signal == lifecycle.TaskStarted {
 		started(now, s, r)
@@ -275,7 +288,7 @@ func carry(now time.Time, s *robotv1.TaskStatus, r report) {
 	}
 	// Use alone is worth no write: it changes all the time, and rides along.
 	if u := r.Resources; u != nil && (lifecycle.TaskState(s.State) != lifecycle.TaskRunning || s.Resources == nil) {
-		s.Resources = &robotv1.ResourceUse{CPUPercent: u.CPUPercent, MemoryBytes: signed(u.MemoryBytes)}
+		s.Resources = resourceUse(u)
 	}
 }
 

@@ -276,6 +276,28 @@ func TestWhatTookTheOriginalsPlaceIsHeardToItsEnd(t *testing.T) {
 	}
 }
 
+// timedOut is an attempt that the manager has ended, because its robot did not.
+func timedOut(s *robotv1.TaskStatus) {
+	s.Reason = wire.ReasonTimeout
+	s.Attempts[0].State, s.Attempts[0].Reason = "failed", wire.ReasonTimeout
+}
+
+// The contract's section 4: a timeout is an attempt's end like any other. What its
+// robot says of it later closes the entry, and does not turn it into a stop, which
+// would be no fault of the task.
+func TestAnAttemptThatTimedOutIsClosedByItsRobot(t *testing.T) {
+	for _, says := range []report{said("failed", wire.ReasonStopped, 143), said("completed", "Completed", 0)} {
+		next, verdicts := judgeAll(clock, taskIn(lifecycle.TaskExited, 1, timedOut), []report{says})
+		a := next.Status.Attempts[0]
+		if a.FinishedAt == nil || *a.ExitCode != says.ExitCode || !verdicts[0].ack {
+			t.Errorf("%s: nobody knows of its end: %+v", says.State, a)
+		}
+		if a.State != "failed" || a.Reason != wire.ReasonTimeout || next.Status.State != string(lifecycle.TaskExited) {
+			t.Errorf("%s: the attempt is %s for %s, the task %s", says.State, a.State, a.Reason, next.Status.State)
+		}
+	}
+}
+
 func TestJudgingLeavesTheTaskAsItIs(t *testing.T) {
 	in := taskIn(lifecycle.TaskDispatching, 1)
 	before := in.DeepCopy()

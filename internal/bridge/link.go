@@ -2,6 +2,7 @@ package bridge
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -48,6 +49,7 @@ const sessionExpiry = 10 * 60
 type link struct {
 	url      *url.URL
 	clientID string
+	tls      *tls.Config                        // nil: as the system trusts
 	receive  func(topic string, payload []byte) // must not block
 	// After each connect: subscribed, told its number and whether there may be
 	// a backlog, and then up, when ready says so.
@@ -61,6 +63,8 @@ type link struct {
 	mu      sync.Mutex
 	connect int64 // counts connections, and their ends
 	isUp    bool
+	life    context.Context // ends when the next is counted
+	end     context.CancelFunc
 }
 
 type message struct {
@@ -73,12 +77,13 @@ type message struct {
 	connection int64
 }
 
-func newLink(rawURL, clientID string, log logr.Logger) (*link, error) {
+func newLink(rawURL, clientID string, secure *tls.Config, log logr.Logger) (*link, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil || u.Host == "" {
 		return nil, fmt.Errorf("MQTT URL %q must look like mqtt://host:1883", rawURL)
 	}
-	l := &link{url: u, clientID: clientID, log: log}
+	l := &link{url: u, clientID: clientID, tls: secure, log: log}
+	l.life, l.end = context.WithCancel(context.Background())
 	for i := range l.queues {
 		l.queues[i] = make(chan message, sendQueue)
 	}
@@ -109,6 +114,7 @@ func (l *link) run(ctx context.Context) error {
 func (l *link) config(ctx context.Context) autopaho.ClientConfig {
 	c := autopaho.ClientConfig{
 		ServerUrls:            []*url.URL{l.url},
+		TlsCfg:                l.tlsOf(l.url),
 		KeepAlive:             keepAlive,
 		ConnectTimeout:        connectTimeout,
 		ReconnectBackoff:      autopaho.NewConstantBackoff(reconnectPause),
@@ -147,12 +153,25 @@ func (l *link) config(ctx context.Context) autopaho.ClientConfig {
 	return c
 }
 
+// tlsOf names the host that a certificate must be for.
+func (l *link) tlsOf(u *url.URL) *tls.Config {
+	if l.tls == nil {
+		return nil
+	}
+	c := l.tls.Clone()
+	c.ServerName = u.Hostname()
+	return c
+}
+
 // subscribe listens on all topics, and tries again for as long as this
 // connection is the one that stands.
 func (l *link) subscribe(ctx context.Context, m *autopaho.ConnectionManager, connection int64, backlog bool) {
 	s := &paho.Subscribe{}
 	for _, filter := range wire.ServerSubscriptions() {
-		s.Subscriptions = append(s.Subscriptions, paho.SubscribeOptions{Topic: filter, QoS: wire.QoS})
+		// No retained messages: only the server retains any, and on no topic that it
+		// hears. What a robot had retained at a broker that lets it would come again
+		// with each connection, even after the robot was revoked.
+		s.Subscriptions = append(s.Subscriptions, paho.SubscribeOptions{Topic: filter, QoS: wire.QoS, RetainHandling: 2})
 	}
 	for ctx.Err() == nil && l.stands(connection) {
 		_, err := m.Subscribe(ctx, s)
@@ -179,13 +198,21 @@ func (l *link) connectionChanged() int64 {
 	defer l.mu.Unlock()
 	l.connect++
 	l.isUp = false
+	l.end()
+	l.life, l.end = context.WithCancel(context.Background())
 	return l.connect
 }
 
-func (l *link) stands(connection int64) bool {
+func (l *link) stands(connection int64) bool { return l.lifeOf(connection) != nil }
+
+// lifeOf ends with the connection. Nil: it is not the present one.
+func (l *link) lifeOf(connection int64) context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.connect == connection
+	if l.connect != connection {
+		return nil
+	}
+	return l.life
 }
 
 // setUp makes the link ready, unless the connection has ended while it was
@@ -262,12 +289,16 @@ func (l *link) send(ctx context.Context, m *autopaho.ConnectionManager, queue <-
 // sendOne gives one message to the broker. A failure needs no care here: all
 // that the server sends is repeated, or is asked for again.
 func (l *link) sendOne(ctx context.Context, m *autopaho.ConnectionManager, msg message) {
-	if !l.stands(msg.connection) {
+	life := l.lifeOf(msg.connection)
+	if life == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	// The client would go on waiting for what it sent on a connection that has ended,
+	// and nobody will acknowledge: each break held up for as long what came after it.
+	onIt, cancel := context.WithTimeout(life, publishTimeout)
 	defer cancel()
-	_, err := m.Publish(ctx, &paho.Publish{
+	defer context.AfterFunc(ctx, cancel)()
+	_, err := m.Publish(onIt, &paho.Publish{
 		Topic: msg.topic, QoS: wire.QoS, Retain: msg.retain, Payload: msg.payload,
 		Properties: &paho.PublishProperties{MessageExpiry: msg.expiry},
 	})

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"maps"
 	"net"
 	"net/url"
 	"slices"
@@ -67,6 +68,13 @@ func (l *listener) payloads(topic string) [][]byte {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.all[topic])
+}
+
+// everything is all that came, by topic.
+func (l *listener) everything() map[string][][]byte {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return maps.Clone(l.all)
 }
 
 func (l *listener) say(topic string, payload []byte) {

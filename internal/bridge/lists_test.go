@@ -300,7 +300,7 @@ func TestTheRobotIsToldWhichAttemptsHaveStarted(t *testing.T) {
 			if got := refOf(row.task).Started; got != row.want {
 				t.Errorf("the list says %v", got)
 			}
-			payload, err := encodeDispatch(wire.ActionCreate, row.task, robotv1.ProtocolK8s4r, 1, "era")
+			payload, err := encodeDispatch(wire.ActionCreate, row.task, robotv1.ProtocolK8s4r, 1, "era", nil, nil)
 			said, _ := wire.Decode[wire.Dispatch](payload)
 			if err != nil || said.Started != row.want {
 				t.Errorf("the dispatch says %v, %v", said.Started, err)
@@ -366,5 +366,45 @@ func TestADocumentAgentIsNeverToldOfAnOriginal(t *testing.T) {
 	l.send("r1")
 	if len((*out)[0].Tasks) != 0 {
 		t.Error("it would run it anew")
+	}
+}
+
+// The contract's section 6: who must not let two run waits for the end of what timed
+// out, so its robot is asked for that, from when the manager has ended it.
+func TestARobotIsAskedForTheEndOfWhatTimedOut(t *testing.T) {
+	end := func(s *robotv1.TaskStatus) { s.Attempts[0].FinishedAt = &metav1.MicroTime{Time: clock} }
+	for _, row := range []struct {
+		name string
+		task *robotv1.Task
+		over int
+	}{
+		{"what runs is not over", taskIn(lifecycle.TaskRunning, 1), 0},
+		{"it timed out", taskIn(lifecycle.TaskExited, 1, timedOut), 1},
+		{"another robot is to try", taskIn(lifecycle.TaskSoftFailed, 1, timedOut), 1},
+		{"its robot has answered", taskIn(lifecycle.TaskSoftFailed, 1, timedOut, end), 0},
+	} {
+		l, v, out := told(robotv1.ProtocolK8s4r)
+		v.deliverTask(at(row.task, 7))
+		l.send("r1")
+		if got := (*out)[0].Over; len(got) != row.over {
+			t.Errorf("%s: r1 is asked for the end of %+v", row.name, got)
+		}
+	}
+}
+
+// It would not understand, and a list that comes at once names what it has just ended.
+func TestADocumentAgentIsNotAskedForEnds(t *testing.T) {
+	l, v, _ := told(robotv1.ProtocolDocument)
+	before, after := at(taskIn(lifecycle.TaskRunning, 1), 7), at(taskIn(lifecycle.TaskExited, 1, timedOut), 8)
+	after.UID = before.UID
+	v.deliverTask(before)
+	l.send("r1")
+	v.deliverTask(after)
+	l.changed(before, after)
+	if due := l.dirty["r1"]; !due.After(clock) {
+		t.Errorf("its list is due at once, at %s", due)
+	}
+	if got := l.overOn("r1"); got != nil {
+		t.Errorf("it is asked for %+v", got)
 	}
 }

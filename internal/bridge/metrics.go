@@ -16,6 +16,9 @@ type metrics struct {
 	taskWrites   *prometheus.CounterVec // by result
 	robotWrites  *prometheus.CounterVec // by result
 	coalesced    prometheus.Counter
+	logBytes     prometheus.Counter
+	usedCores    prometheus.Gauge
+	usedMemory   prometheus.Gauge
 }
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
@@ -30,18 +33,28 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		coalesced: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "k8s4r_task_reports_coalesced_total", Help: "Reports that shared the write of a later one.",
 		}),
+		logBytes: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "k8s4r_log_received_bytes_total", Help: "Output of tasks that robots have sent, repetitions included.",
+		}),
+		usedCores:  gauge("k8s4r_tasks_cpu_cores", "Cores that running tasks use together, as robots last said."),
+		usedMemory: gauge("k8s4r_tasks_memory_bytes", "Memory that running tasks have together, as robots last said."),
 	}
 	if reg == nil {
 		return m, nil
 	}
 	return m, errors.Join(
 		register(reg, &m.received), register(reg, &m.sent), register(reg, &m.dropped), register(reg, &m.illegalEdges), register(reg, &m.transitions),
-		register(reg, &m.taskWrites), register(reg, &m.robotWrites), register(reg, &m.coalesced),
+		register(reg, &m.taskWrites), register(reg, &m.robotWrites), register(reg, &m.coalesced), register(reg, &m.logBytes),
+		register(reg, &m.usedCores), register(reg, &m.usedMemory),
 	)
 }
 
 func counter(name, help string, labels ...string) *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+}
+
+func gauge(name, help string) prometheus.Gauge {
+	return prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
 }
 
 // register puts c into the registry, or takes over the one that stands there

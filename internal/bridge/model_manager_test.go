@@ -83,9 +83,9 @@ func (m *model) groupWorld(g *robotv1.TaskGroup) taskgroup.World {
 	slices.Sort(w.Failing)
 	for i := range w.Next {
 		r := taskgroup.Replica{Index: i}
-		for d := range g.Spec.Tasks {
-			if m.tasks[taskObject(i, g.Spec.Tasks[d].Name)] == nil {
-				r.Tasks = append(r.Tasks, &g.Spec.Tasks[d])
+		for _, def := range g.Spec.Definitions() {
+			if m.tasks[taskObject(i, def.Name)] == nil {
+				r.Tasks = append(r.Tasks, def)
 			}
 		}
 		if len(r.Tasks) > 0 {
@@ -120,13 +120,17 @@ func (m *model) createTask(g *robotv1.TaskGroup, index int, def *robotv1.TaskDef
 	if m.tasks[name] != nil {
 		return
 	}
+	kind := ""
+	if def.Daemon {
+		kind = robotv1.JobTypeService
+	}
 	m.put(&robotv1.Task{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: namespace, Name: name, UID: types.UID("uid-" + name), CreationTimestamp: metav1.NewTime(m.now),
 			Labels:          map[string]string{robotv1.LabelTaskIndex: strconv.Itoa(index)},
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(g, robotv1.GroupVersion.WithKind("TaskGroup"))},
 		},
-		Spec: robotv1.TaskSpec{JobName: m.job.Name, TaskGroupName: g.Name, TaskDefinition: *def, RestartPolicy: g.Spec.RestartPolicy},
+		Spec: robotv1.TaskSpec{JobName: m.job.Name, TaskGroupName: g.Name, TaskDefinition: *def, RestartPolicy: g.Spec.RestartPolicy, Type: kind, Holds: demand.Holds(&g.Spec.TaskGroupTemplate)[def.Name]},
 	})
 }
 
@@ -149,6 +153,8 @@ func (m *model) planTask(name string) draft {
 	}
 	if state.Placeable() {
 		w.Seat, w.Refusal = m.place(t)
+	}
+	if state.Placeable() || state == lifecycle.TaskExited {
 		for _, a := range t.Status.Attempts {
 			if a.FinishedAt == nil && m.job.Spec.Disconnect.StopOnRobotAfter != nil {
 				w.Elsewhere = append(w.Elsewhere, task.Elsewhere{Attempt: a.Attempt, Name: a.Robot, Robot: m.robots[a.Robot]})
@@ -157,6 +163,12 @@ func (m *model) planTask(name string) draft {
 	}
 	if w.Seat != "" {
 		at = w.Seat
+	}
+	for _, s := range m.siblings(t) {
+		w.Siblings = append(w.Siblings, *s.DeepCopy())
+		if state.Terminal() && lifecycle.TaskState(s.Status.State).Placeable() && w.Awaited == "" {
+			w.Awaited, _ = m.place(s)
+		}
 	}
 	w.Robot, w.ContactSince = m.robots[at], m.contactSince
 	w.Capable = m.capable(t)
@@ -175,18 +187,63 @@ func (m *model) unwanted(t *robotv1.Task, at string) string {
 	case r != nil && r.Spec.Drain:
 		return "its robot is drained"
 	}
+	for _, s := range m.siblings(t) {
+		if lifecycle.TaskState(s.Status.State).Placeable() && slices.Contains(s.Status.FailedRobots, at) {
+			return "a task of its replica has failed there"
+		}
+	}
 	return ""
+}
+
+// siblings are the other tasks of a replica whose tasks wait for each other.
+func (m *model) siblings(t *robotv1.Task) (all []*robotv1.Task) {
+	if !m.groups["g"].Spec.Staged() {
+		return nil
+	}
+	for _, name := range m.taskNames() {
+		if s := m.tasks[name]; s.Name != t.Name && replicaIndex(s) == replicaIndex(t) {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// together lets a task go where the others of its replica are, or wait for their
+// turn, or have completed.
+func (m *model) together(t *robotv1.Task, d *placement.Demand) {
+	var on []string
+	for _, s := range m.siblings(t) {
+		switch state := lifecycle.TaskState(s.Status.State).Normal(); {
+		case state.Active():
+			on = append(on, s.RobotOfAttempt())
+		case state.Placeable():
+			d.Failed = append(d.Failed, s.Status.FailedRobots...)
+		case state == lifecycle.TaskCompleted && s.Spec.Holds != nil:
+			d.Near = append(d.Near, s.RobotOfAttempt())
+		}
+	}
+	slices.Sort(on)
+	switch on = slices.Compact(on); {
+	case len(on) == 1:
+		d.Robot = on[0]
+	case len(on) > 1:
+		d.Near = on
+	case m.seats[replicaIndex(t)] != "":
+		d.Near = []string{m.seats[replicaIndex(t)]}
+	}
 }
 
 // place asks placement for a robot for one Task.
 func (m *model) place(t *robotv1.Task) (seat, refusal string) {
-	d := placement.Demand{Tasks: []placement.Task{demand.Task(t.Name, &t.Spec.TaskDefinition)}, Failed: slices.Clone(t.Status.FailedRobots)}
+	d := placement.Demand{Tasks: []placement.Task{demand.Of(t)}, Failed: slices.Clone(t.Status.FailedRobots)}
 	if o := t.Status.Entry(t.Status.Original); o != nil {
 		d.Failed = append(d.Failed, o.Robot)
 	}
 	d.Rules = &placement.Rules{Blocked: m.groups["g"].Status.BlockedRobots}
+	m.together(t, &d)
 	decided := placement.Decide(placement.Snapshot{Robots: m.offers(), Demands: []placement.Demand{d}})
 	for _, b := range decided.Bind {
+		m.seats[replicaIndex(t)] = b.Robot
 		return b.Robot, ""
 	}
 	return "", "no robot fits"
@@ -197,8 +254,17 @@ func (m *model) capable(t *robotv1.Task) bool {
 	if lifecycle.TaskState(t.Status.State) == lifecycle.TaskExited {
 		failed = append(failed, t.RobotOfAttempt())
 	}
+	for _, s := range m.siblings(t) {
+		for _, robot := range s.Status.FailedRobots {
+			state := lifecycle.TaskState(s.Status.State)
+			prepared := state == lifecycle.TaskCompleted && s.Spec.Holds != nil && robot != s.RobotOfAttempt()
+			if !state.Terminal() || prepared {
+				failed = append(failed, robot)
+			}
+		}
+	}
 	d := placement.Demand{
-		Tasks: []placement.Task{demand.Task(t.Name, &t.Spec.TaskDefinition)}, Failed: failed,
+		Tasks: []placement.Task{demand.Of(t)}, Failed: failed,
 		Rules: &placement.Rules{Blocked: m.groups["g"].Status.BlockedRobots},
 	}
 	return placement.Capable(&d, m.offers())

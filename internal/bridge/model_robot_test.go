@@ -204,6 +204,7 @@ func (r *modelRobot) end(uid, reason string, code int32) {
 	s := wire.Status{State: wire.ReportFailed, ExitCode: code, Reason: reason, StartedAt: &run.started}
 	if code == 0 {
 		s.State = wire.ReportCompleted
+		r.m.done[r.id+"/"+uid] = true
 	}
 	at := r.m.now
 	s.FinishedAt = &at

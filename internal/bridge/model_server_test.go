@@ -133,7 +133,7 @@ func (s *modelServer) will(id string) {
 }
 
 func (s *modelServer) sync(id string) {
-	steps := planRobot(id, s.words.get(id), s.m.robots[id], s.m.offlineAfter)
+	steps := planRobot(s.m.now, id, s.words.get(id), s.m.robots[id], s.m.offlineAfter)
 	if steps.status != nil && s.m.api {
 		for i := range steps.status.Conditions {
 			c := &steps.status.Conditions[i]

@@ -41,6 +41,8 @@ type model struct {
 	retained map[string]any // lists, by robot
 
 	started map[attemptID]string // robot that an attempt was started on
+	done    map[string]bool      // by robot and UID: an init task has done its part there
+	seats   map[int]string       // by replica, where its tasks wait for each other
 	healed  bool                 // nothing fails any more
 	said    []string
 }
@@ -69,6 +71,7 @@ func newModel(t *rapid.T) *model {
 		t: t, now: clock, api: true, offlineAfter: 5 * time.Minute,
 		groups: map[string]*robotv1.TaskGroup{}, tasks: map[string]*robotv1.Task{}, robots: map[string]*robotv1.Robot{},
 		agents: map[string]*modelRobot{}, retained: map[string]any{}, started: map[attemptID]string{},
+		done: map[string]bool{}, seats: map[int]string{},
 	}
 	m.job = drawJob(t)
 	for i := range rapid.IntRange(2, 3).Draw(t, "robots") {
@@ -103,6 +106,17 @@ func drawJob(t *rapid.T) *robotv1.Job {
 	def := robotv1.TaskGroupDefinition{Name: "g", TaskGroupTemplate: robotv1.TaskGroupTemplate{Count: &count, Tasks: []robotv1.TaskDefinition{{Name: "a", Driver: "exec"}}}}
 	if rapid.Bool().Draw(t, "two tasks") {
 		def.Tasks = append(def.Tasks, robotv1.TaskDefinition{Name: "b", Driver: "exec"})
+	}
+	for _, name := range []string{"init", "side", "last"} {
+		if rapid.IntRange(0, 2).Draw(t, name+" comes before them") == 0 {
+			def.InitTasks = append(def.InitTasks, robotv1.TaskDefinition{Name: name, Driver: "exec", Daemon: name == "side"})
+		}
+	}
+	if rapid.IntRange(0, 2).Draw(t, "a daemon beside them") == 0 {
+		def.Tasks = append(def.Tasks, robotv1.TaskDefinition{Name: "beside", Driver: "exec", Daemon: true})
+	}
+	if rapid.IntRange(0, 2).Draw(t, "times out") == 0 { // the manager's time: these robots let it run on
+		def.Tasks[0].Timeout = robotv1.NewDuration(30 * time.Second)
 	}
 	if rapid.Bool().Draw(t, "restarts") {
 		def.RestartPolicy = &robotv1.RestartPolicy{Attempts: 1, Delay: robotv1.NewDuration(15 * time.Second)}
@@ -172,6 +186,25 @@ func (m *model) startsOn(robot string, id attemptID) {
 		m.fail("attempt %d of %s is started on %s after it was on %s", id.attempt, id.uid, robot, other)
 	}
 	m.started[id] = robot
+	m.inItsTurn(robot, id.uid)
+}
+
+// inItsTurn fails the test if an init task that comes before a task has never done
+// its part on the robot.
+func (m *model) inItsTurn(robot, uid string) {
+	t := m.tasks[strings.TrimPrefix(uid, "uid-")]
+	for _, def := range m.groups["g"].Spec.InitTasks {
+		before := "uid-" + taskObject(replicaIndex(t), def.Name)
+		if before == uid {
+			break
+		}
+		if !m.done[robot+"/"+before] {
+			m.fail("%s starts on %s before init task %s", uid, robot, before)
+		}
+	}
+	if t.Spec.Daemon {
+		m.done[robot+"/"+uid] = true
+	}
 }
 
 func (m *model) note(format string, args ...any) {
@@ -479,7 +512,8 @@ func (m *model) settle() {
 			r.take(transit(m, &r.inbox))
 		}
 		for _, uid := range slices.Sorted(maps.Keys(r.live)) {
-			if m.healed && m.now.Sub(r.live[uid].started) > time.Minute {
+			daemon := m.tasks[strings.TrimPrefix(uid, "uid-")].Spec.Daemon // runs until it is stopped
+			if m.healed && !daemon && m.now.Sub(r.live[uid].started) > time.Minute {
 				r.end(uid, "", 0)
 			}
 		}

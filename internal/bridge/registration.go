@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/jointoken"
 	"k8s4r.io/k8s4r/internal/wire"
 )
 
@@ -22,13 +23,17 @@ var (
 // its registration once the manager has approved it.
 func (b *Bridge) syncRobot(ctx context.Context, id string) error {
 	w, r := b.robots.get(id), b.view.robot(id)
-	s := planRobot(id, w, r, b.cfg.OfflineAfter)
+	token, refused, err := b.checkToken(ctx, id, w, r)
+	if refused || err != nil {
+		return err
+	}
+	s := planRobot(b.now(), id, w, r, b.cfg.OfflineAfter)
 	if s.answer != nil {
 		// First, because it waits for nothing: the robot is approved already.
 		b.answer(id, s.answer)
 	}
 	if s.create {
-		return b.createRobot(ctx, id, w)
+		return b.createRobot(ctx, id, w, token)
 	}
 	if s.labels != nil {
 		return b.labelRobot(ctx, r, s.labels)
@@ -42,13 +47,19 @@ func (b *Bridge) syncRobot(ctx context.Context, id string) error {
 func (b *Bridge) answer(id string, a *wire.Response) {
 	if b.sendTo(id, wire.KindResponse, a) {
 		b.robots.change(id, true, func(w *word) { w.waits = false })
+		if a.Success {
+			b.facts.tell(id)
+		}
 	}
 }
 
 // createRobot makes the object. Its status is a second write: the API server
 // takes none with the first.
-func (b *Bridge) createRobot(ctx context.Context, id string, w word) error {
-	r := newRobot(b.cfg.RobotNamespace, id, w)
+func (b *Bridge) createRobot(ctx context.Context, id string, w word, token jointoken.Token) error {
+	r := newRobot(or(token.Namespace, b.cfg.RobotNamespace), id, w)
+	if len(token.Labels) > 0 {
+		r.Spec.Labels = token.Labels // what the robot says itself comes with its first status
+	}
 	err := b.client.Create(ctx, r)
 	b.m.robotWrites.WithLabelValues(result(err)).Inc()
 	if apierrors.IsAlreadyExists(err) {

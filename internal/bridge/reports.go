@@ -123,7 +123,7 @@ func (w *reportWorker) flush(ctx context.Context) {
 }
 
 // takeAllThere empties the queue, so that a start and an end that came while
-// the last write was under way share the next one.
+// a write was under way share the next one.
 func (w *reportWorker) takeAllThere() {
 	for len(w.waiting) < reportQueue {
 		select {
@@ -178,6 +178,7 @@ func (w *reportWorker) writeDue(ctx context.Context) {
 			continue
 		}
 		delete(w.waiting, uid)
+		w.takeAllThere() // or an end that came meanwhile would not share its start's write
 	}
 }
 
@@ -274,7 +275,7 @@ func (w *reportWorker) aboutNothing(rs []report) {
 }
 
 func (w *reportWorker) acknowledge(r report) {
-	if !r.document {
+	if !r.document && !r.useOnly {
 		w.ack(r.robot, wire.TaskAck{UID: string(r.uid), Attempt: r.attempt, Seq: r.Seq})
 	}
 }

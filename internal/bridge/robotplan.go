@@ -36,14 +36,14 @@ type robotSteps struct {
 
 // planRobot decides what to write and to answer. Nil r: the robot has no
 // object. offlineAfter is the silence after which a robot is offline.
-func planRobot(id string, w word, r *robotv1.Robot, offlineAfter time.Duration) robotSteps {
+func planRobot(now time.Time, id string, w word, r *robotv1.Robot, offlineAfter time.Duration) robotSteps {
 	if r == nil {
 		return robotSteps{create: w.waits}
 	}
 	var s robotSteps
 	s.labels = filledLabels(r.Spec.Labels, w.labels)
 	next := nextRobotStatus(r.Status, w, offlineAfter)
-	if worthWriting(id, r.Status, *next, w, offlineAfter) {
+	if worthWriting(r.Status, *next, w) || heartbeatDue(now, id, r.Status, w, offlineAfter) {
 		s.status = next
 		s.warning = meta.IsStatusConditionFalse(next.Conditions, robotv1.ConditionResponsive) &&
 			!meta.IsStatusConditionFalse(r.Status.Conditions, robotv1.ConditionResponsive)
@@ -68,13 +68,13 @@ func nextRobotStatus(now robotv1.RobotStatus, w word, offlineAfter time.Duration
 	} else if next.Agent == nil && w.protocol != "" {
 		next.Agent = &robotv1.AgentInfo{Protocol: w.protocol}
 	}
-	if !w.heard.IsZero() {
-		heard := w.heard.UTC().Truncate(time.Microsecond)
+	if heard := w.lastHeard(); !heard.IsZero() {
 		next.LastHeartbeatTime = &metav1.MicroTime{Time: heard}
 		next.AcknowledgedUntil = &metav1.MicroTime{Time: heard.Add(offlineAfter / 3)}
 	}
 	setConnected(next, w)
 	setResponsive(next, w)
+	setAuthenticated(next, w)
 	return next
 }
 
@@ -106,19 +106,33 @@ func setResponsive(s *robotv1.RobotStatus, w word) {
 	}
 }
 
+// setAuthenticated says of a robot that was heard whether it proves itself. What
+// has a key that speaks for it is heard by that alone.
+func setAuthenticated(s *robotv1.RobotStatus, w word) {
+	switch {
+	case w.heard.IsZero() || s.Agent == nil:
+	case s.Identity != nil && s.Identity.Accepted != nil:
+		mark(s, robotv1.ConditionAuthenticated, metav1.ConditionTrue, robotv1.ReasonCertificate, "The robot proves itself by a certificate")
+	case s.Agent.Protocol == robotv1.ProtocolDocument:
+		mark(s, robotv1.ConditionAuthenticated, metav1.ConditionFalse, robotv1.ReasonLegacy,
+			"An agent of the document proves nothing: whoever reaches the broker can speak for this robot; run k8s4r-agent there")
+	default:
+		mark(s, robotv1.ConditionAuthenticated, metav1.ConditionFalse, robotv1.ReasonAnonymous,
+			"The robot proves nothing: whoever reaches the broker can speak for it; let it join (k8s4r token create)")
+	}
+}
+
 func mark(s *robotv1.RobotStatus, condition string, to metav1.ConditionStatus, reason, message string) {
 	meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: condition, Status: to, Reason: reason, Message: message})
 }
 
-// worthWriting tells whether a reader would act on the difference, or the
-// time of the last heartbeat is due. A steady robot costs one write in a
-// third of offlineAfter at the most.
-func worthWriting(id string, now, next robotv1.RobotStatus, w word, offlineAfter time.Duration) bool {
-	return now.Phase != next.Phase ||
-		!equality.Semantic.DeepEqual(now.Agent, next.Agent) ||
-		!sameConditions(now.Conditions, next.Conditions) ||
-		!equality.Semantic.DeepEqual(steady(now.DeviceInfo), steady(next.DeviceInfo)) ||
-		heartbeatDue(id, now, w, offlineAfter) || w.beats > 0 && !acknowledges(now, w.heard)
+// worthWriting tells whether a reader would act on the difference.
+func worthWriting(was, next robotv1.RobotStatus, w word) bool {
+	return was.Phase != next.Phase ||
+		!equality.Semantic.DeepEqual(was.Agent, next.Agent) ||
+		!sameConditions(was.Conditions, next.Conditions) ||
+		!equality.Semantic.DeepEqual(steady(was.DeviceInfo), steady(next.DeviceInfo)) ||
+		w.beats > 0 && !acknowledges(was, w.heard)
 }
 
 // acknowledges tells whether a heartbeat of that time may be acknowledged. A
@@ -133,28 +147,34 @@ func sameConditions(a, b []metav1.Condition) bool {
 	return equality.Semantic.DeepEqual(a, b)
 }
 
-// heartbeatDue tells whether the time of the last heartbeat is to be written.
-// A robot that is not held to be in contact is written at once, so that the
-// manager sees that it is back.
-func heartbeatDue(id string, now robotv1.RobotStatus, w word, offlineAfter time.Duration) bool {
+// heartbeatDue tells whether the time of the last heartbeat is to be written. A
+// robot that is not held to be in contact is written at once, so that the
+// manager sees that it is back. What is written may be the last for long: so it
+// is never older than a third of offlineAfter if the robot has been heard since.
+// Else a robot that falls silent would be offline too early, and what was heard
+// before would then look like its return.
+func heartbeatDue(now time.Time, id string, was robotv1.RobotStatus, w word, offlineAfter time.Duration) bool {
 	if w.heard.IsZero() || w.gone != "" {
 		return false
 	}
-	if now.LastHeartbeatTime == nil {
+	if was.LastHeartbeatTime == nil {
 		return true
 	}
-	newer := w.heard.Sub(now.LastHeartbeatTime.Time)
-	if newer < 0 {
+	written := was.LastHeartbeatTime.Time
+	newer := w.lastHeard().Sub(written)
+	switch p := lifecycle.ParseRobotPhase(was.Phase); {
+	case newer < 0:
 		return true // by a clock that was ahead of ours
-	}
-	if p := lifecycle.ParseRobotPhase(now.Phase); p == lifecycle.RobotOffline || p == lifecycle.RobotUnknown {
+	case p == lifecycle.RobotOffline, p == lifecycle.RobotUnknown:
 		return newer >= time.Second
+	case now.Sub(written) >= offlineAfter/3:
+		return newer > 0
 	}
 	return newer >= heartbeatPeriod(id, offlineAfter)
 }
 
-// heartbeatPeriod is the time between two writes of a steady robot's heartbeat:
-// one to two ninths of offlineAfter by the robot's name, so that robots that
+// heartbeatPeriod is the least time between two writes of a steady robot's
+// heartbeat: one to two ninths of offlineAfter by the robot's name, so that robots that
 // came together do not all write together, and so that one heartbeat more
 // still falls within the third.
 func heartbeatPeriod(id string, offlineAfter time.Duration) time.Duration {

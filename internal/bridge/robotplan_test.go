@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/lifecycle"
 	"k8s4r.io/k8s4r/internal/wire"
 )
 
@@ -48,6 +49,7 @@ func TestWhatFollowsFromARobotsLastWord(t *testing.T) {
 		name   string
 		robot  *robotv1.Robot
 		word   word
+		silent time.Duration // since the last that was heard
 		create bool
 		write  bool
 		answer bool
@@ -71,6 +73,11 @@ func TestWhatFollowsFromARobotsLastWord(t *testing.T) {
 			robot: known("Online"), word: heardAt(time.Second, func(w *word) { w.version = "2" }), write: true},
 		{name: "before a third of offlineAfter is over the heartbeat is written",
 			robot: known("Online"), word: heardAt(offlineAfter * 2 / 9), write: true},
+		{name: "what was heard last is written when a third of offlineAfter is over, though nothing follows it",
+			robot: known("Online"), word: heardAt(30 * time.Second), silent: offlineAfter/3 - 30*time.Second, write: true},
+		{name: "and not before", robot: known("Online"), word: heardAt(30 * time.Second), silent: offlineAfter/3 - 31*time.Second},
+		{name: "what an object cannot say more exactly is written once",
+			robot: known("Online"), word: heardAt(300 * time.Nanosecond), silent: offlineAfter - time.Second},
 		{name: "what a heartbeat of ours is not covered by is written, so that it can be acknowledged",
 			robot: known("Online", func(s *robotv1.RobotStatus) { s.AcknowledgedUntil = nil }),
 			word:  heardAt(time.Second, func(w *word) { w.beats = 7 }), write: true},
@@ -95,7 +102,7 @@ func TestWhatFollowsFromARobotsLastWord(t *testing.T) {
 		{name: "a server that has just started has nothing to write", robot: known("Online"), word: word{}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			s := planRobot("r1", row.word, row.robot, offlineAfter)
+			s := planRobot(row.word.heard.Add(row.silent), "r1", row.word, row.robot, offlineAfter)
 			got := fmt.Sprint(s.create, s.status != nil, s.answer != nil, s.warning)
 			if want := fmt.Sprint(row.create, row.write, row.answer, row.warn); got != want {
 				t.Errorf("create, write, answer, warn: %s, want %s\nstatus %+v", got, want, s.status)
@@ -111,9 +118,41 @@ func fallenSilent(s *robotv1.RobotStatus) {
 
 func TestATimeThatLiesAheadOfOurClockIsSetBack(t *testing.T) {
 	ahead := known("Online", func(s *robotv1.RobotStatus) { s.LastHeartbeatTime = &metav1.MicroTime{Time: clock.Add(time.Hour)} })
-	s := planRobot("r1", heardAt(time.Second), ahead, offlineAfter)
+	s := planRobot(clock.Add(time.Second), "r1", heardAt(time.Second), ahead, offlineAfter)
 	if s.status == nil || !s.status.LastHeartbeatTime.Time.Equal(clock.Add(time.Second)) {
 		t.Errorf("status %+v: the robot looks dead until the clock has caught up", s.status)
+	}
+}
+
+// A robot that falls silent is offline when its last heartbeat says so, whenever
+// that came after one that was written, and stays so.
+func TestASilentRobotIsOfflineOnce(t *testing.T) {
+	for beats := range 40 {
+		r, w := known("Online"), heardAt(0)
+		last := clock.Add(time.Duration(beats) * 10 * time.Second)
+		var offline time.Time
+		writes := 0
+		for now := clock; now.Before(last.Add(2 * offlineAfter)); now = now.Add(time.Second) {
+			if now.Sub(clock)%(10*time.Second) == 0 && !now.After(last) {
+				w.beat(now, robotv1.ProtocolK8s4r, wire.Heartbeat{N: 1})
+			}
+			if s := planRobot(now, "r1", w, r, offlineAfter); s.status != nil {
+				if !offline.IsZero() {
+					t.Fatalf("%d heartbeats: a word of %s looks like a return at %s", beats, w.heard.Sub(clock), now.Sub(clock))
+				}
+				r.Status = *s.status
+				writes++
+			}
+			if offline.IsZero() && now.Sub(r.Status.LastHeartbeatTime.Time) >= offlineAfter { // so the manager sees it
+				r.Status.Phase, offline = string(lifecycle.RobotOffline), now
+			}
+		}
+		if got := offline.Sub(last); got != offlineAfter {
+			t.Errorf("%d heartbeats: offline %s after the last one", beats, got)
+		}
+		if most := 1 + int(last.Sub(clock)/(offlineAfter/9)); writes > most {
+			t.Errorf("%d heartbeats: %d writes, want %d at the most", beats, writes, most)
+		}
 	}
 }
 
@@ -131,7 +170,7 @@ func TestAHeartbeatIsAcknowledgedOnlyAsFarAsItIsWritten(t *testing.T) {
 }
 
 func TestANewRobotWaitsForItsApproval(t *testing.T) {
-	s := planRobot("r1", heardAt(0), newRobot(namespace, "r1", word{}), offlineAfter)
+	s := planRobot(clock, "r1", heardAt(0), newRobot(namespace, "r1", word{}), offlineAfter)
 	if s.status.Phase != "Pending" || s.status.Message != "Registration received, waiting for approval" || s.status.Agent.Protocol != "k8s4r" {
 		t.Errorf("status %+v", s.status)
 	}

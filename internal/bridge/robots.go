@@ -16,6 +16,7 @@ type word struct {
 	address  string
 	device   *wire.DeviceInfo
 	labels   map[string]string
+	token    string // that it registered with, if it has nothing else to show
 	// heard is when anything but a last will came from the robot.
 	heard time.Time
 	// beats is the number of its last heartbeat. Zero: none, or it wants no ack.
@@ -111,11 +112,18 @@ func (w *word) hear(now time.Time) {
 	w.heard, w.gone, w.doubtful = now, "", time.Time{}
 }
 
+// lastHeard is heard, as exactly as an object can say it: compared with more
+// digits what is written would be old again as soon as it is read.
+func (w *word) lastHeard() time.Time { return w.heard.UTC().Truncate(time.Microsecond) }
+
 // register takes in a registration.
 func (w *word) register(now time.Time, protocol string, r wire.Register) {
 	w.hear(now)
 	w.registered, w.waits = now, true
 	w.protocol, w.version, w.address, w.labels = protocol, cut(r.AgentVersion), cut(r.Address), r.Labels
+	if protocol == robotv1.ProtocolDocument {
+		w.token = cut(r.Token)
+	}
 	if r.DeviceInfo != nil {
 		w.device = r.DeviceInfo
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -20,6 +21,7 @@ import (
 	"k8s4r.io/k8s4r/internal/broker"
 	"k8s4r.io/k8s4r/internal/lifecycle"
 	"k8s4r.io/k8s4r/internal/testkit/docagent"
+	"k8s4r.io/k8s4r/internal/testkit/faultnet"
 	"k8s4r.io/k8s4r/internal/wire"
 )
 
@@ -177,7 +179,7 @@ func TestARobotThatIsDeletedWhileTheLinkIsDownHearsOfItLater(t *testing.T) {
 }
 
 func TestWhatWasSaidForAnOlderConnectionStaysUnsaid(t *testing.T) {
-	l, err := newLink("mqtt://127.0.0.1:1", "s", logr.Discard())
+	l, err := newLink("mqtt://127.0.0.1:1", "s", nil, logr.Discard())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +194,7 @@ func TestWhatWasSaidForAnOlderConnectionStaysUnsaid(t *testing.T) {
 }
 
 func TestALinkThatWentDownWhileItSubscribedIsNotReady(t *testing.T) {
-	l, err := newLink("mqtt://127.0.0.1:1", "s", logr.Discard())
+	l, err := newLink("mqtt://127.0.0.1:1", "s", nil, logr.Discard())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,6 +205,36 @@ func TestALinkThatWentDownWhileItSubscribedIsNotReady(t *testing.T) {
 	}
 	if !l.setUp(l.connectionChanged()) || l.ready() != nil {
 		t.Error("the next connection is not ready")
+	}
+}
+
+// What was on its way when a connection broke is lost, and holds up nothing after it.
+func TestWhatABrokenConnectionTookWithItHoldsUpNothing(t *testing.T) {
+	u, err := url.Parse(embedded(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := faultnet.New(t, u.Host, nil)
+	h := &heardAll{}
+	l, stop := h.connect(t, "mqtt://"+proxy.Addr())
+	defer stop()
+	says := func(uid string) {
+		// The server hears what robots say, and so itself.
+		l.publish("r1", message{topic: wire.TaskTopic("r1", uid, wire.KindStatus), connection: l.upAs()})
+	}
+	began := time.Now()
+	for n := range 3 {
+		proxy.Silence()
+		says(fmt.Sprintf("lost-%d", n))
+		eventually(t, "it is on its way", func() bool { return !slices.ContainsFunc(l.queues[:], func(q chan message) bool { return len(q) > 0 }) })
+		before := l.current()
+		proxy.Up()
+		eventually(t, "the link is up again", func() bool { return l.current() > before && l.ready() == nil })
+		says(fmt.Sprintf("next-%d", n))
+		eventually(t, "the next message comes through", func() bool { return h.count() == n+1 })
+	}
+	if took := time.Since(began); took > publishTimeout {
+		t.Errorf("three breaks held it up for %v", took)
 	}
 }
 
@@ -256,7 +288,13 @@ func (h *heardAll) count() int {
 // that.
 func (h *heardAll) listen(t *testing.T, url string) (stop func()) {
 	t.Helper()
-	l, err := newLink(url, "k8s4r-server", logr.Discard())
+	_, stop = h.connect(t, url)
+	return stop
+}
+
+func (h *heardAll) connect(t *testing.T, url string) (l *link, stop func()) {
+	t.Helper()
+	l, err := newLink(url, "k8s4r-server", nil, logr.Discard())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -273,7 +311,7 @@ func (h *heardAll) listen(t *testing.T, url string) (stop func()) {
 	ended := make(chan error, 1)
 	go func() { ended <- l.run(ctx) }()
 	eventually(t, "the link is up", func() bool { return l.ready() == nil })
-	return sync.OnceFunc(func() {
+	return l, sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
 			t.Error(err)

@@ -135,8 +135,22 @@ func (l *lists) changed(old, now *robotv1.Task) {
 	l.moved(old, now)
 	l.moved(originalOf(old), originalOf(now))
 	for _, a := range slices.Concat(callsOff(old), callsOff(now)) {
-		l.mark(a.Robot, 0) // a list that says nothing new is not sent
+		if l.asksFor(a.Robot) {
+			l.mark(a.Robot, 0) // a list that says nothing new is not sent
+		}
 	}
+}
+
+// asksFor tells whether a robot's list asks for ends. A document agent's does
+// not, and one that came early would name what it has just ended.
+func (l *lists) asksFor(robotID string) bool { return l.dialect(robotID) != robotv1.ProtocolDocument }
+
+// overOn are the attempts whose end a robot's list asks for.
+func (l *lists) overOn(robotID string) []wire.TaskRef {
+	if !l.asksFor(robotID) {
+		return nil
+	}
+	return inOrder(l.view.overOn(robotID))
 }
 
 // moved asks for the lists in which a run stood, and is to stand.
@@ -347,7 +361,7 @@ func (l *lists) tell(connection int64, robotID string) {
 	tasks := l.unfinished(robotID)
 	c := l.clock(robotID)
 	c.ends = time.Time{}
-	refs, over := refsOf(tasks), inOrder(l.view.overOn(robotID))
+	refs, over := refsOf(tasks), l.overOn(robotID)
 	if c.speaks == speaks && slices.EqualFunc(c.refs, refs, sameAttempt) && slices.EqualFunc(c.over, over, sameAttempt) {
 		return
 	}
@@ -368,12 +382,13 @@ func (l *lists) tell(connection int64, robotID string) {
 
 // unfinished is what should be running on a robot, as far as anybody has heard.
 //
-// A document agent runs what it does not know, so it is never told of an original.
+// A document agent runs what it does not know, so it is never told of an original,
+// nor of a task that it would run without its secretEnv.
 func (l *lists) unfinished(robotID string) []*robotv1.Task {
 	document := l.dialect(robotID) == robotv1.ProtocolDocument
 	return slices.DeleteFunc(l.view.tasksOn(robotID), func(t *robotv1.Task) bool {
 		attempt, over := l.over[t.UID]
-		return !listed(t) || over && attempt == t.Status.Attempt || document && isOriginal(t)
+		return !listed(t) || over && attempt == t.Status.Attempt || document && (isOriginal(t) || wantsSecrets(t))
 	})
 }
 

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -19,9 +20,27 @@ func (b *Bridge) receive(topic string, payload []byte) {
 		return
 	}
 	b.m.received.WithLabelValues(string(a.Kind)).Inc()
+	if !b.limits.Allow(b.knownID(a.RobotID), b.now()) {
+		b.drop(a.Kind, "too fast")
+		return
+	}
+	// A broker that nobody has told of a revocation still brings its words.
+	if r := b.view.robot(a.RobotID); r != nil && r.Revoked() {
+		b.drop(a.Kind, "revoked")
+		return
+	}
 	if err := b.handle(a, payload); err != nil {
 		b.malformed(a.RobotID, string(a.Kind), err)
 	}
+}
+
+// knownID is the id of a robot that has an object. Strangers share one name, so
+// that they cannot fill the memory.
+func (b *Bridge) knownID(id string) string {
+	if b.view.robot(id) == nil {
+		return ""
+	}
+	return id
 }
 
 func (b *Bridge) handle(a wire.Address, payload []byte) error {
@@ -34,6 +53,9 @@ func (b *Bridge) handle(a wire.Address, payload []byte) error {
 		return b.hearPresence(a, payload)
 	case wire.KindStatus:
 		return b.hearStatus(a, payload)
+	case wire.KindLogs:
+		b.logs.hear(a, payload)
+		return nil
 	default:
 		return nil // nothing that the server subscribes to
 	}
@@ -42,15 +64,50 @@ func (b *Bridge) handle(a wire.Address, payload []byte) error {
 // speaker is the robot that a message is from, and its dialect. The topic is
 // believed, because the broker checked it; a payload that disagrees with it
 // is refused.
-func speaker(a wire.Address, said string) (id, protocol string, err error) {
+func (b *Bridge) speaker(a wire.Address, said string) (id, protocol string, err error) {
 	if a.Shared {
-		return said, robotv1.ProtocolDocument, wire.ValidRobotID(said)
+		return said, robotv1.ProtocolDocument, b.sharedSpeaker(said)
 	}
 	if said != "" && said != a.RobotID {
-		return a.RobotID, "", fmt.Errorf("the payload says it is from %.80q", said)
+		return a.RobotID, "", &pretenceError{a.RobotID, fmt.Sprintf("the payload says it is from %.80q", said)}
+	}
+	if r := b.view.robot(a.RobotID); !b.cfg.AllowAnonymous && (r == nil || !proves(r)) {
+		return a.RobotID, "", errAnonymous
 	}
 	return a.RobotID, robotv1.ProtocolK8s4r, nil
 }
+
+// errAnonymous refuses robots that prove nothing.
+var errAnonymous = errors.New("the robot has not joined; run its agent with --server and --token (k8s4r token create), or see --allow-anonymous-agents")
+
+// errLegacy refuses the document's agents, of whom any can speak for any other.
+var errLegacy = errors.New("agents of the document are not heard; see --allow-legacy-agents")
+
+// sharedSpeaker refuses those on a shared topic who may not be there.
+func (b *Bridge) sharedSpeaker(said string) error {
+	if !b.cfg.AllowLegacy {
+		return errLegacy
+	}
+	if err := wire.ValidRobotID(said); err != nil {
+		return err
+	}
+	if r := b.view.robot(said); r != nil && proves(r) {
+		return &pretenceError{said, "somebody on a topic that all may use says that it is this robot, which proves itself"}
+	}
+	return nil
+}
+
+// proves tells whether the robot has a key that speaks for it, so that nothing
+// else does.
+func proves(r *robotv1.Robot) bool {
+	return r.Revoked() || r.Status.Identity != nil && r.Status.Identity.Accepted != nil
+}
+
+// pretenceError is a message of somebody who says that he is another.
+type pretenceError struct{ robot, why string }
+
+// Error says what was wrong.
+func (e *pretenceError) Error() string { return e.why }
 
 func (b *Bridge) hearRegister(a wire.Address, payload []byte) error {
 	r, err := wire.Decode[wire.Register](payload)
@@ -58,7 +115,7 @@ func (b *Bridge) hearRegister(a wire.Address, payload []byte) error {
 		b.refuse(a.RobotID, "Registration refused: "+err.Error())
 		return err
 	}
-	id, protocol, err := speaker(a, r.RobotID)
+	id, protocol, err := b.speaker(a, r.RobotID)
 	if err != nil {
 		b.refuse(a.RobotID, "Registration refused: "+err.Error())
 		return err
@@ -95,7 +152,7 @@ func (b *Bridge) hearHeartbeat(a wire.Address, payload []byte) error {
 	if err != nil {
 		return err
 	}
-	id, protocol, err := speaker(a, h.RobotID)
+	id, protocol, err := b.speaker(a, h.RobotID)
 	if err != nil {
 		return err
 	}
@@ -116,7 +173,8 @@ func (b *Bridge) hearHeartbeat(a wire.Address, payload []byte) error {
 func (b *Bridge) beat(id, protocol string, h wire.Heartbeat, r *robotv1.Robot) {
 	b.robots.change(id, true, func(w *word) { w.beat(b.now(), protocol, h) })
 	b.acknowledge(id, r)
-	if s := planRobot(id, b.robots.get(id), r, b.cfg.OfflineAfter); s.status != nil {
+	b.hearUses(id, h.Use)
+	if s := planRobot(b.now(), id, b.robots.get(id), r, b.cfg.OfflineAfter); s.status != nil {
 		b.robotQueue.Add(id)
 	}
 }
@@ -163,7 +221,7 @@ func (b *Bridge) hearStatus(a wire.Address, payload []byte) error {
 // others it is a part of the UID.
 func newReport(a wire.Address, s wire.Status) (report, error) {
 	if s.RobotName != "" && s.RobotName != a.RobotID {
-		return report{}, fmt.Errorf("the payload says it is from %.80q", s.RobotName)
+		return report{}, &pretenceError{a.RobotID, fmt.Sprintf("the payload says it is from %.80q", s.RobotName)}
 	}
 	if s.TaskUID != "" && s.TaskUID != a.TaskUID {
 		return report{}, fmt.Errorf("the payload says it is about %.80q", s.TaskUID)
@@ -205,11 +263,18 @@ func (b *Bridge) overdue(o overdue) {
 // malformed counts what cannot be understood, and logs it once a minute a
 // robot.
 func (b *Bridge) malformed(robotID, kind string, err error) {
-	b.drop(wire.Kind(kind), "malformed")
-	if b.view.robot(robotID) == nil {
-		robotID = "" // strangers share one line
+	pretence, pretends := errors.AsType[*pretenceError](err)
+	if pretends {
+		robotID = pretence.robot
+		b.drop(wire.Kind(kind), "pretence")
+	} else {
+		b.drop(wire.Kind(kind), "malformed")
 	}
+	robotID = b.knownID(robotID)
 	if b.complaints.allow(robotID, b.now()) {
+		if r := b.view.robot(robotID); pretends && r != nil {
+			b.warn(r, "Pretence", "A message was refused: "+err.Error())
+		}
 		b.log.Info("dropped a message that makes no sense", "robot", robotID, "kind", kind, "reason", err.Error())
 	}
 }
