@@ -1,10 +1,11 @@
 // Package agent is the robot's side of K8s4r: it holds a connection to the
-// MQTT broker, takes tasks on, runs and watches them, and reports until the
-// server has written down what it said.
+// MQTT broker, takes tasks on, has each run by a shim of its own (package shim), and
+// reports until the server has written down what it said.
 //
 // A fixed number of goroutines does all of it, however many tasks run: the
-// link, the runner that owns every decision, the outbox that repeats reports,
-// and the supervisor of processes, which is there only while one runs.
+// link, the runner that owns every decision, the outbox that repeats reports, the
+// shipper of logs, who looks at disks with a quota, and the keeper of the tasks'
+// shims, which is there only while one runs.
 package agent
 
 import (
@@ -12,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"os"
 	"path/filepath"
 	"sync"
@@ -20,18 +22,24 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"k8s4r.io/k8s4r/internal/agent/credential"
 	"k8s4r.io/k8s4r/internal/agent/journal"
-	"k8s4r.io/k8s4r/internal/driver"
+	"k8s4r.io/k8s4r/internal/agent/logship"
+	"k8s4r.io/k8s4r/internal/agent/shims"
+	"k8s4r.io/k8s4r/internal/isolation"
+	"k8s4r.io/k8s4r/internal/shim"
 	"k8s4r.io/k8s4r/internal/version"
 	"k8s4r.io/k8s4r/internal/wire"
 )
 
-// The bounds of an orderly stop.
+// The bounds of a stop that ends the tasks.
 const (
 	stopGrace  = 30 * time.Second // for the tasks, if their killTimeout is longer
 	ackWait    = 5 * time.Second  // for the server to take the last reports
 	hurryGrace = 500 * time.Millisecond
 	hurryAcks  = time.Second
+	// haltMargin is how long the word of a task's end takes beyond its own time.
+	haltMargin = 3 * time.Second
 )
 
 // errLocked refuses a second agent on one state directory.
@@ -46,19 +54,26 @@ type Agent struct {
 	log     *slog.Logger
 	lock    *os.File
 	journal *journal.Journal
-	procs   *driver.Supervisor
+	shims   *shims.Keeper
+	contact *contact
+	logs    *logship.Shipper
 	out     *outbox
 	runner  *runner
 	link    *link
+	meter   *meter
+	// credential proves the robot. Nil: it proves nothing.
+	credential *credential.Credential
+	broker     atomic.Pointer[url.URL]
 
 	handlers map[wire.Kind]func([]byte) error
 	stalled  atomic.Bool // the runner takes no messages
+	began    time.Time
 }
 
-// New takes hold of the state directory, and ends what an earlier agent left
+// New takes hold of the state directory, and takes over what an earlier agent left
 // there. Run must follow.
 func New(c Config, log *slog.Logger) (*Agent, error) {
-	a := &Agent{config: c, log: log}
+	a := &Agent{config: c, log: log, began: time.Now()}
 	if err := a.open(); err != nil {
 		a.close()
 		return nil, err
@@ -67,7 +82,7 @@ func New(c Config, log *slog.Logger) (*Agent, error) {
 }
 
 func (a *Agent) open() (err error) {
-	if err := os.MkdirAll(a.config.StateDir, 0o700); err != nil {
+	if err := os.MkdirAll(a.config.StateDir, 0o711); err != nil {
 		return fmt.Errorf("create state directory: %w", err)
 	}
 	if a.lock, err = lockDir(a.config.StateDir); err != nil {
@@ -79,45 +94,79 @@ func (a *Agent) open() (err error) {
 	if n := a.journal.Damaged(); n > 0 {
 		a.log.Error("the journal has damaged lines, which were passed over", "lines", n)
 	}
-	reports, err := recoverRuns(a.config, a.journal, time.Now(), a.log)
+	if a.contact, err = openContact(a.config.StateDir); err != nil {
+		return err
+	}
+	if a.shims, err = shims.New(); err != nil {
+		return err
+	}
+	a.logs, err = logship.New(logship.Config{
+		Publish: func(ctx context.Context, uid string, l wire.Logs) error { return a.link.logs(ctx, uid, l) },
+		Done:    a.logged, Log: a.log,
+	})
 	if err != nil {
 		return err
 	}
-	sweepTaskDirs(a.config.StateDir, func(uid string, attempt int32) bool {
-		_, known := a.journal.Get(uid, attempt)
-		return known
-	})
-	if a.procs, err = driver.NewSupervisor(); err != nil {
+	if err := a.openCredential(); err != nil {
 		return err
 	}
 	a.assemble()
-	for _, s := range reports {
-		a.out.put(s)
+	if err := a.runner.places.sweep(a.known); err != nil {
+		return err
 	}
-	return nil
+	return a.runner.recover()
+}
+
+func (a *Agent) known(uid string, attempt int32) bool {
+	_, known := a.journal.Get(uid, attempt)
+	return known
 }
 
 // assemble makes the parts that hold nothing which needs closing.
 func (a *Agent) assemble() {
 	c := a.config
 	a.out = newOutbox(func(ctx context.Context, s wire.Status) error { return a.link.report(ctx, s) }, time.Now)
-	a.runner = newRunner(c, a.journal, a.procs, a.out, a.log, time.Now)
+	a.runner = newRunner(c, a.journal, a.shims, a.contact, a.logs, a.out, a.log, time.Now)
+	a.runner.host = isolation.Probe(places{c.StateDir}.owner(c.RobotID), c.StateDir)
 	a.link = &link{
 		robotID: c.RobotID, broker: c.Broker, heartbeat: c.Heartbeat, retry: registerEvery,
-		register:  wire.Register{RobotID: c.RobotID, Token: c.Token, AgentVersion: version.Version, Labels: c.Labels},
-		device:    newTelemetry(a.runner.drivers.Names(), time.Now).read,
-		receive:   a.receive,
-		connected: a.out.connected,
+		register: wire.Register{RobotID: c.RobotID, Token: c.Token, AgentVersion: version.Version, Labels: c.Labels},
+		device:   newTelemetry(a.runner.drivers.Offered, a.runner.host, time.Now).read,
+		receive:  a.receive,
+		connected: func(up bool) {
+			a.out.connected(up)
+			a.logs.Connected(up)
+		},
+		beat:      a.contact.beat,
+		use:       a.use,
+		beats:     uint64(shim.SinceBoot().Milliseconds()),
 		log:       a.log,
 		responses: make(chan wire.Response, 1),
 	}
+	a.broker.Store(c.Broker)
+	a.proveLink()
+	a.meter = newMeter(a.runner.host, a.runner.drivers)
 	a.listen()
 }
 
 // forget deletes what the journal keeps no longer.
 func (a *Agent) forget(e journal.Entry) {
-	if err := removeTaskDir(a.config.StateDir, e.UID, e.Attempt); err != nil {
+	if a.logs != nil { // not while the journal is opened
+		a.logs.Forget(logship.Attempt{UID: e.UID, Attempt: e.Attempt})
+	}
+	if err := (places{a.config.StateDir}).remove(e.UID, e.Attempt); err != nil {
 		a.log.Warn("directory of an old task not removed", "uid", e.UID, "attempt", e.Attempt, "error", err)
+	}
+}
+
+// lockPatience outlasts a shim that an agent was about to start when it was killed:
+// until it is started it holds what the agent held.
+const lockPatience = time.Second
+
+// logged deletes a log that the server has all of, or wants nothing of.
+func (a *Agent) logged(l logship.Attempt) {
+	if err := os.RemoveAll(places{a.config.StateDir}.logs(l.UID, l.Attempt)); err != nil {
+		a.log.Warn("log that the server has not removed", "uid", l.UID, "attempt", l.Attempt, "error", err)
 	}
 }
 
@@ -126,16 +175,26 @@ func lockDir(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock state directory: %w", err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(fmt.Errorf("%w: %s", errLocked, dir), f.Close())
+	for until := time.Now().Add(lockPatience); ; time.Sleep(time.Millisecond) {
+		if err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
+			return f, nil
+		}
+		if time.Now().After(until) {
+			return nil, errors.Join(fmt.Errorf("%w: %s", errLocked, dir), f.Close())
+		}
 	}
-	return f, nil
 }
 
-// close lets go of everything. Processes that still run are killed.
+// close lets go of everything. Tasks that still run go on.
 func (a *Agent) close() {
-	if a.procs != nil {
-		a.procs.Close()
+	if a.shims != nil {
+		a.shims.Close()
+	}
+	if a.runner != nil && len(a.runner.live) == 0 && a.runner.host.Tree != nil {
+		_ = a.runner.host.Tree.Remove() // an error: the next agent sweeps it
+	}
+	if a.contact != nil {
+		a.contact.file.Close()
 	}
 	if a.journal != nil {
 		_ = a.journal.Close()
@@ -145,7 +204,7 @@ func (a *Agent) close() {
 	}
 }
 
-// Run works until ctx ends and then stops in order: the tasks, the last
+// Run works until ctx ends and then stops in order: the tasks if it is to, the last
 // reports, a goodbye. When hurry is closed the waits are cut short. It fails
 // at once when the journal can be trusted no more.
 func (a *Agent) Run(ctx context.Context, hurry <-chan struct{}) error {
@@ -162,7 +221,10 @@ func (a *Agent) Run(ctx context.Context, hurry <-chan struct{}) error {
 		}
 	})
 	parts.Go(func() { a.out.run(work) })
-	parts.Go(func() { a.link.run(work) })
+	parts.Go(func() { a.logs.Run(work) })
+	parts.Go(func() { a.runner.quotas.run(work, func(e excess) { a.hand(e) }) })
+	parts.Go(func() { a.connect(work) })
+	a.serveHealth(work, &parts)
 
 	select {
 	case err := <-failed:
@@ -172,11 +234,14 @@ func (a *Agent) Run(ctx context.Context, hurry <-chan struct{}) error {
 	}
 }
 
-// stop ends the tasks, waits until the server knows, and says goodbye.
+// stop ends the tasks if it is to, waits until the server knows, and says goodbye.
 func (a *Agent) stop(work context.Context, hurry <-chan struct{}, failed <-chan error) error {
-	a.log.Info("stopping")
-	if err := a.stopTasks(hurry, failed); err != nil {
-		return err
+	a.log.Info("stopping", "tasks", a.config.OnStop)
+	if a.config.OnStop == OnStopEnd {
+		if err := a.stopTasks(hurry, failed); err != nil {
+			a.shims.StopAll(wire.ReasonAgentStopped) // the next agent hears how they ended
+			return err
+		}
 	}
 	a.awaitAcks(hurry)
 	ctx, cancel := context.WithTimeout(work, hurryAcks)
@@ -199,7 +264,7 @@ func (a *Agent) stopTasks(hurry <-chan struct{}, failed <-chan error) error {
 // halt tells the runner to stop all tasks and waits for it, but not longer
 // than the tasks get and some: a full disk holds the runner up for ever.
 func (a *Agent) halt(grace time.Duration, hurry <-chan struct{}, failed <-chan error) (hurried bool, err error) {
-	patience := time.After(grace + hurryAcks)
+	patience := time.After(grace + haltMargin)
 	halts := a.runner.halts
 	for {
 		select {
@@ -239,7 +304,7 @@ func (a *Agent) awaitAcks(hurry <-chan struct{}) {
 
 // inboxPatience is how long a message waits for the runner, which is busy that
 // long only when the disk refuses to take the journal.
-const inboxPatience = time.Second
+const inboxPatience = 10 * time.Second
 
 // hand gives a message to the runner. After one has waited in vain the next
 // ones do not wait, until there is room: the server repeats what matters, and
@@ -282,6 +347,10 @@ func (a *Agent) listen() {
 func (a *Agent) acked(m wire.Ack) {
 	if m.Heartbeat > 0 {
 		a.link.news.acked(m.Heartbeat)
+		a.contact.acked(m.Heartbeat)
+	}
+	if len(m.Logs) > 0 {
+		a.logs.Acked(m.Logs)
 	}
 	if len(m.Tasks) > 0 {
 		a.hand(m)

@@ -4,16 +4,22 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"k8s4r.io/k8s4r/internal/driver"
+	"k8s4r.io/k8s4r/internal/agent/journal"
+	"k8s4r.io/k8s4r/internal/agent/shims"
+	"k8s4r.io/k8s4r/internal/proc"
+	"k8s4r.io/k8s4r/internal/shim"
+	"k8s4r.io/k8s4r/internal/tasklog"
 	"k8s4r.io/k8s4r/internal/wire"
 )
 
@@ -21,6 +27,9 @@ import (
 const asAgent = "K8S4R_TEST_AS_AGENT"
 
 func TestMain(m *testing.M) {
+	if status, ours := shim.Main(os.Args[1:]); ours {
+		os.Exit(status)
+	}
 	if os.Getenv(asAgent) != "" {
 		os.Exit(Main(os.Args[1:], os.Stdout, os.Stderr))
 	}
@@ -88,9 +97,7 @@ func TestKillingTheAgentLosesNothingAndRunsNothingTwice(t *testing.T) {
 	const n, kills = 60, 6
 	s, dir := newFakeServer(t), t.TempDir()
 	trace := filepath.Join(t.TempDir(), "trace")
-	t.Cleanup(func() { // what a failure leaves
-		_, _ = driver.KillLeftovers(leftoversIn(dir), patience)
-	})
+	endsAll(t, dir)
 	stop, stopped := make(chan struct{}), make(chan int)
 	go func() { // a life of violence
 		killed := 0
@@ -108,7 +115,7 @@ func TestKillingTheAgentLosesNothingAndRunsNothingTwice(t *testing.T) {
 			}
 			select {
 			case <-stop:
-				_ = agent.Process.Signal(syscall.SIGTERM)
+				_ = agent.Process.Signal(syscall.SIGTERM) // which leaves what runs
 				_ = agent.Wait()
 				return
 			case <-life:
@@ -145,9 +152,8 @@ func TestKillingTheAgentLosesNothingAndRunsNothingTwice(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d tasks, %d attempts lost to a kill", n, restarted)
-	if restarted == 0 {
-		t.Error("no kill hit a running task")
+	if restarted > 0 {
+		t.Errorf("%d attempts were lost with an agent, want none", restarted)
 	}
 	if left := strays(dir); len(left) > 0 {
 		t.Errorf("processes %v are left over", left)
@@ -176,13 +182,16 @@ func (s *fakeServer) starts() (n int) {
 	return n
 }
 
-// leftoversIn names every attempt that has a directory.
-func leftoversIn(dir string) (all []driver.Leftover) {
-	dirs, _ := filepath.Glob(filepath.Join(dir, "tasks", "*", "*"))
-	for _, d := range dirs {
-		all = append(all, driver.Leftover{Dir: d})
-	}
-	return all
+// endsAll ends the tasks that run on when their agents are gone.
+func endsAll(t *testing.T, dir string) {
+	t.Cleanup(func() {
+		found, _ := filepath.Glob(filepath.Join(dir, "tasks", "*", "*", "shim"))
+		for _, d := range found {
+			if err := shims.End(d, patience); err != nil {
+				t.Error(err)
+			}
+		}
+	})
 }
 
 // strays lists the processes that were started as tasks in a state directory.
@@ -191,7 +200,7 @@ func strays(dir string) []string {
 	all, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, path := range all {
 		b, err := os.ReadFile(path)
-		if err == nil && strings.Contains(string(b), driver.EnvTaskDir+"="+dir) {
+		if err == nil && strings.Contains(string(b), shims.EnvTaskDir+"="+dir) {
 			found = append(found, path)
 		}
 	}
@@ -202,34 +211,166 @@ func TestTheEndOfTheParentEndsTheAgent(t *testing.T) {
 	s, dir := newFakeServer(t), t.TempDir()
 	r, w, err := os.Pipe()
 	must(t, err)
-	agent := agentProcess(t, s, dir, "--parent-fd", "3")
+	agent := agentProcess(t, s, dir, "--parent-fd", "3", "--on-stop", "end")
 	agent.ExtraFiles = []*os.File{r}
 	must(t, agent.Start())
 	_ = r.Close()
 	s.awaitRegistered(1)
 	s.dispatch(shell("t1", "ls -l /proc/self/fd; sleep 600"), 1)
 	s.awaitRunning("t1", 1)
-	eventually(t, "the task to list its descriptors", func() bool { return len(lines(stateFile(dir, "t1", 1, "stdout.log"))) > 20 })
+	eventually(t, "the task to list its descriptors", func() bool { return strings.Contains(output(t, dir, "t1", 1, tasklog.Stdout), " 2 -> ") })
 	_ = w.Close()
 	must(t, agent.Wait())
 	if end := s.awaitEnd("t1", 1); end.Reason != wire.ReasonAgentStopped {
 		t.Errorf("end = %+v, want AgentStopped", end)
 	}
-	if out, _ := os.ReadFile(stateFile(dir, "t1", 1, "stdout.log")); strings.Contains(string(out), "pipe:") {
+	if out := output(t, dir, "t1", 1, tasklog.Stdout); strings.Count(out, "pipe:") > 2 {
 		t.Errorf("the parent's pipe reached the task:\n%s", out)
 	}
 }
 
-func TestMainStopsInOrderOnSIGTERM(t *testing.T) {
+func TestOnStop(t *testing.T) {
+	t.Run("end: the tasks end before the agent", func(t *testing.T) {
+		s, dir := newFakeServer(t), t.TempDir()
+		agent := agentProcess(t, s, dir, "--on-stop", "end")
+		must(t, agent.Start())
+		s.awaitRegistered(1)
+		s.dispatch(shell("t1", "sleep 600"), 1)
+		s.awaitRunning("t1", 1)
+		must(t, agent.Process.Signal(syscall.SIGTERM))
+		must(t, agent.Wait())
+		s.awaitEnd("t1", 1)
+	})
+	t.Run("leave: they run on, and the next agent reports their end", func(t *testing.T) {
+		s, dir := newFakeServer(t), t.TempDir()
+		endsAll(t, dir)
+		agent := agentProcess(t, s, dir)
+		must(t, agent.Start())
+		s.awaitRegistered(1)
+		s.dispatch(shell("t1", "echo $$; while [ ! -e go ]; do sleep 0.01; done; exit 5"), 1)
+		s.awaitRunning("t1", 1)
+		must(t, agent.Process.Signal(syscall.SIGTERM))
+		must(t, agent.Wait())
+		if len(s.said("t1", 1)) != 1 || len(strays(dir)) == 0 {
+			t.Fatalf("the task did not run on: %+v", s.said("t1", 1))
+		}
+		must(t, os.WriteFile(filepath.Join(places{dir}.work("t1", 1), "go"), nil, 0o600))
+		eventually(t, "the task to end by itself", func() bool { return len(strays(dir)) == 0 })
+		startAgent(t, s.config(dir))
+		if end := s.awaitEnd("t1", 1); end.ExitCode != 5 || end.Reason != wire.ReasonExited || end.StartedAt == nil {
+			t.Errorf("end = %+v, want exit code 5 and when it started", end)
+		}
+	})
+}
+
+func TestAnAgentTakesOverWhatRuns(t *testing.T) {
 	s, dir := newFakeServer(t), t.TempDir()
+	endsAll(t, dir)
 	agent := agentProcess(t, s, dir)
 	must(t, agent.Start())
 	s.awaitRegistered(1)
 	s.dispatch(shell("t1", "sleep 600"), 1)
+	s.dispatch(shell("t2", "sleep 600", func(w *wire.Task) { w.Spec.Timeout = wire.Duration(time.Second) }), 1)
 	s.awaitRunning("t1", 1)
-	must(t, agent.Process.Signal(syscall.SIGTERM))
-	must(t, agent.Wait())
+	s.awaitRunning("t2", 1)
+	must(t, agent.Process.Kill())
+	_ = agent.Wait()
+	a := startAgent(t, s.config(dir))
+	s.awaitRegistered(2)
+	if end := s.awaitEnd("t2", 1); end.Reason != wire.ReasonTimeout || end.Seq <= seqsPerAgent {
+		t.Errorf("end = %+v, want Timeout, under a number above those of the agent before", end)
+	}
+	s.remove("t1", 1)
+	if end := s.awaitEnd("t1", 1); end.Reason != wire.ReasonStopped {
+		t.Errorf("end = %+v, want Stopped", end)
+	}
+	eventually(t, "nothing to be known as running", func() bool { return a.shims.Held() == 0 })
+}
+
+// The agent keeps a shim at hand for the task to come, once it has run one. It goes
+// when the agent does, and the task that it was given to does not.
+func TestTheNextTaskFindsItsShimRunning(t *testing.T) {
+	s, dir := newFakeServer(t), t.TempDir()
+	endsAll(t, dir)
+	agent := agentProcess(t, s, dir)
+	must(t, agent.Start())
+	s.awaitRegistered(1)
+	if idle := proc.Descendants(agent.Process.Pid); len(idle) > 0 {
+		t.Errorf("an agent that has run nothing has processes %v", idle)
+	}
+	spare := func(used ...int) (pid int) {
+		eventually(t, "a shim at hand", func() bool {
+			below := slices.DeleteFunc(proc.Descendants(agent.Process.Pid), func(pid int) bool { return slices.Contains(used, pid) || !proc.Alive(pid) })
+			pid = slices.Max(append(below, 0))
+			return len(below) == 1
+		})
+		return pid
+	}
+	s.dispatch(shell("t1", "exit 0"), 1)
 	s.awaitEnd("t1", 1)
+	first := spare()
+	s.dispatch(shell("t2", "exec sleep 600"), 1)
+	s.awaitRunning("t2", 1)
+	state, err := shim.ReadState(places{dir}.shim("t2", 1))
+	must(t, err)
+	if state.Shim.PID != first {
+		t.Errorf("process %d is the shim, and %d was at hand", state.Shim.PID, first)
+	}
+	second := spare(first, state.Started.PID)
+	must(t, agent.Process.Kill())
+	_ = agent.Wait()
+	eventually(t, "the one at hand to go", func() bool { return !proc.Alive(second) })
+	if !proc.Alive(first) || !proc.Alive(state.Started.PID) {
+		t.Error("the task or its shim went with the agent")
+	}
+}
+
+// A shim is killed by nobody but an operator or a machine without memory.
+func TestATaskWhoseShimIsKilledEndsWithIt(t *testing.T) {
+	s, dir := newFakeServer(t), t.TempDir()
+	startAgent(t, s.config(dir))
+	s.awaitRegistered(1)
+	s.dispatch(shell("t1", "setsid sleep 600 & sleep 600"), 1)
+	s.awaitRunning("t1", 1)
+	eventually(t, "three processes", func() bool { return len(strays(dir)) == 3 })
+	state, err := shim.ReadState(places{dir}.shim("t1", 1))
+	must(t, err)
+	must(t, syscall.Kill(state.Shim.PID, syscall.SIGKILL))
+	if end := s.awaitEnd("t1", 1); end.Reason != wire.ReasonAgentRestarted || end.State != wire.ReportFailed {
+		t.Errorf("end = %+v, want failed, AgentRestarted", end)
+	}
+	if left := strays(dir); len(left) > 0 {
+		t.Errorf("processes %v are left over", left)
+	}
+}
+
+func TestAnAttemptThatWasNeverBegunIsTakenAgain(t *testing.T) {
+	s, dir := newFakeServer(t), t.TempDir()
+	for uid, boot := range map[string]string{"t1": proc.BootID(), "t2": "another"} {
+		task := shell(uid, "exit 0")
+		j, err := journal.Open(dir, journal.Options{})
+		must(t, err)
+		must(t, j.Append(journal.Record{Kind: journal.Accepted, UID: uid, Attempt: 1, At: time.Now(), Task: &task, BootID: boot}))
+		must(t, j.Close())
+	}
+	j, err := journal.Open(dir, journal.Options{})
+	must(t, err)
+	must(t, j.Append(
+		journal.Record{Kind: journal.Accepted, UID: "t3", Attempt: 1, At: time.Now(), BootID: proc.BootID()},
+		journal.Record{Kind: journal.Started, UID: "t3", Attempt: 1, At: time.Now(), Process: &journal.Process{PID: 1}}))
+	must(t, j.Close())
+	startAgent(t, s.config(dir))
+	s.awaitRegistered(1)
+	if end := s.awaitEnd("t3", 1); end.Reason != wire.ReasonAgentRestarted {
+		t.Errorf("what ran and has lost its shim's word ended as %+v, want AgentRestarted", end)
+	}
+	if end := s.awaitEnd("t2", 1); end.Reason != wire.ReasonAgentRestarted {
+		t.Errorf("what may have run in another boot ended as %+v, want AgentRestarted", end)
+	}
+	s.dispatch(shell("t1", "exit 0"), 1)
+	if end := s.awaitEnd("t1", 1); end.State != wire.ReportCompleted {
+		t.Errorf("end = %+v, want completed", end)
+	}
 }
 
 func TestMainRefusesASecondAgent(t *testing.T) {
@@ -245,5 +386,40 @@ func TestMainRefusesASecondAgent(t *testing.T) {
 	_ = second.Wait()
 	if code := second.ProcessState.ExitCode(); code != exitFailed || !strings.Contains(string(b), errLocked.Error()) {
 		t.Errorf("exit %d, %q; want %d and %q", code, b, exitFailed, errLocked)
+	}
+}
+
+// TestWhatManyShimsHaveLeftBehindIsLookedForOnce: each look reads all processes of the
+// robot.
+func TestWhatManyShimsHaveLeftBehindIsLookedForOnce(t *testing.T) {
+	const many = 50
+	dir := t.TempDir()
+	j, err := journal.Open(dir, journal.Options{})
+	must(t, err)
+	defer j.Close()
+	contact, err := openContact(dir)
+	must(t, err)
+	defer contact.file.Close()
+	for i := range many {
+		task := shell(fmt.Sprintf("t%d", i), "sleep 600")
+		accepted := journal.Record{Kind: journal.Accepted, UID: task.Metadata.UID, Attempt: 1, At: time.Now(), Task: &task, BootID: proc.BootID()}
+		started := journal.Record{Kind: journal.Started, UID: task.Metadata.UID, Attempt: 1, At: time.Now(), Process: &journal.Process{PID: 1 << 22, StartTicks: 1}}
+		must(t, j.Append(accepted, started))
+	}
+	log := slog.New(slog.DiscardHandler)
+	r := newRunner(Config{RobotID: robot, StateDir: dir}, j, barren{}, contact, unread{}, newOutbox(nil, time.Now), log, time.Now)
+	var looks []int
+	r.killLeftovers = func(l []shims.Leftover, _ time.Duration) (int, error) {
+		looks = append(looks, len(l))
+		return 0, nil
+	}
+	must(t, r.recover())
+	if len(looks) != 1 || looks[0] != many {
+		t.Errorf("looked for %v, want once for %d", looks, many)
+	}
+	for _, e := range j.Entries() {
+		if !e.Ended() || e.Status.Reason != wire.ReasonAgentRestarted {
+			t.Errorf("%s ended as %+v", e.UID, e.Status)
+		}
 	}
 }

@@ -1,11 +1,16 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
+	"maps"
+	"reflect"
+	"slices"
 	"time"
 
 	"k8s4r.io/k8s4r/internal/agent/journal"
 	"k8s4r.io/k8s4r/internal/driver"
+	"k8s4r.io/k8s4r/internal/proc"
 	"k8s4r.io/k8s4r/internal/wire"
 )
 
@@ -62,6 +67,7 @@ func (r *runner) again(p *plan, run *run, d wire.Dispatch) {
 		if run.status.Seq > 0 {
 			p.reports = append(p.reports, run.status)
 		}
+		r.learn(run, d.Robot)
 	case r.stopping:
 	default:
 		// Two attempts of a task never overlap: the new one waits until the
@@ -70,6 +76,20 @@ func (r *runner) again(p *plan, run *run, d wire.Dispatch) {
 			run.next = &d
 		}
 		r.stop(run, wire.ReasonSuperseded, killTimeout(run.task.Spec))
+	}
+}
+
+// learn takes in what is new of the robot for a task that runs.
+func (r *runner) learn(run *run, facts *wire.RobotFacts) {
+	if facts == nil || reflect.DeepEqual(facts, run.facts) {
+		return
+	}
+	run.facts = facts
+	if run.shim == nil || len(run.task.Spec.Templates) == 0 {
+		return
+	}
+	if err := r.shims.Tell(run.shim, *facts); err != nil {
+		r.noise.warn("a task does not learn what is new of its robot", err)
 	}
 }
 
@@ -85,31 +105,61 @@ func (r *runner) older(p *plan, d wire.Dispatch) {
 	r.turnDown(p, d, wire.ReasonSuperseded, "A newer attempt of the task was seen on this robot")
 }
 
+// errFenced refuses a task of which the robot cannot know that it may run it.
+var errFenced = errors.New("the robot is out of contact for longer than the task's stopOnRobotAfter")
+
 // accept takes on an attempt that was never seen before.
 func (r *runner) accept(p *plan, d wire.Dispatch) {
 	if d.Started {
 		r.lost(p, d)
 		return
 	}
-	if err := r.check(d.Task.Spec); err != nil {
+	if r.contact.fenced(d.Task.Spec) {
+		// Another robot may have it already. The server says it again when it is
+		// still ours.
+		r.noise.drop("dispatch", errFenced)
+		return
+	}
+	if err := errors.Join(r.check(d.Task.Spec), checkSecrets(d)); err != nil {
 		r.turnDown(p, d, wire.ReasonRejected, err.Error())
 		return
 	}
-	run := &run{task: d.Task, attempt: d.Attempt, said: stampOf(d)}
+	run := &run{task: d.Task, attempt: d.Attempt, facts: d.Robot, secrets: d.Secrets, said: stampOf(d)}
 	r.live[d.Task.Metadata.UID] = run
 	p.records = append(p.records, journal.Record{
-		Kind: journal.Accepted, UID: d.Task.Metadata.UID, Attempt: d.Attempt, At: r.now().UTC(), Task: &d.Task,
+		Kind: journal.Accepted, UID: d.Task.Metadata.UID, Attempt: d.Attempt, At: r.now().UTC(),
+		Task: &d.Task, Said: &journal.Stamp{Era: d.Era, Epoch: d.Epoch}, BootID: proc.BootID(),
 	})
 	p.start = append(p.start, run)
 }
 
-// check refuses what no driver here can run.
+// check refuses what this robot can never run.
 func (r *runner) check(s wire.TaskSpec) error {
 	d, ok := r.drivers[s.Driver]
 	if !ok {
 		return fmt.Errorf("driver %.100q: %w", s.Driver, driver.ErrNoDriver)
 	}
-	return d.Check(s.Config)
+	if err := d.Check(s.Config); err != nil {
+		return err
+	}
+	for _, a := range requests(s.Artifacts) {
+		if err := a.Check(); err != nil {
+			return err
+		}
+	}
+	return errors.Join(checkTemplates(s.Templates), r.lacks(s))
+}
+
+// checkSecrets refuses a task that lacks a value. To start it would be to start
+// another one than its owner wrote.
+func checkSecrets(d wire.Dispatch) error {
+	for _, name := range slices.Sorted(maps.Keys(d.Task.Spec.SecretEnv)) {
+		from := d.Task.Spec.SecretEnv[name]
+		if _, there := d.Secrets[name]; !there && !from.Optional {
+			return fmt.Errorf("secretEnv %.100s: the server has sent no value; one of an older version does not", name)
+		}
+	}
+	return nil
 }
 
 // turnDown ends an attempt that is not going to run.
@@ -126,11 +176,13 @@ func (r *runner) lost(p *plan, d wire.Dispatch) {
 }
 
 // stop ends a live attempt. The first cause counts, and the shortest grace.
-func (r *runner) stop(run *run, why driver.Cause, grace time.Duration) {
-	if run.process != nil {
-		r.procs.Stop(run.process, grace, why)
-	} else if run.stop == driver.CauseNone {
-		run.stop = why
+func (r *runner) stop(run *run, why string, grace time.Duration) {
+	if run.shim == nil {
+		run.stop = or(run.stop, why)
+		return
+	}
+	if err := r.shims.Stop(run.shim, why, grace); err != nil {
+		r.noise.warn("a task cannot be stopped", err)
 	}
 }
 

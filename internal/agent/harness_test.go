@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -12,13 +14,14 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
-	"github.com/eclipse/paho.golang/paho"
-
 	"k8s4r.io/k8s4r/internal/agent/journal"
 	"k8s4r.io/k8s4r/internal/broker"
+	"k8s4r.io/k8s4r/internal/tasklog"
+	"k8s4r.io/k8s4r/internal/testkit/fakeserver"
 	"k8s4r.io/k8s4r/internal/wire"
 )
 
@@ -45,10 +48,12 @@ type fakeServer struct {
 
 	mu         sync.Mutex
 	broker     *broker.Broker
-	client     *paho.Client // nil: stopped
-	answer     bool         // registrations with success
-	silent     bool         // to reports
-	deaf       bool         // to heartbeats
+	client     *fakeserver.Conn // nil: stopped
+	answer     bool             // registrations with success
+	silent     bool             // to reports
+	deaf       bool             // to heartbeats
+	logging    bool             // it takes what tasks write
+	logged     map[string]int64 // how much of it, by task
 	registers  []wire.Register
 	heartbeats []wire.Heartbeat
 	presences  []wire.Presence
@@ -74,23 +79,22 @@ func freeAddr(t testing.TB) string {
 
 func (s *fakeServer) start() {
 	s.t.Helper()
-	b := broker.New(broker.Config{Listen: s.addr})
-	must(s.t, b.Start(context.Background()))
-	conn, err := net.Dial("tcp", s.addr)
+	var b *broker.Broker
+	eventually(s.t, "the address to be free again", func() bool {
+		b = broker.New(broker.Config{Listen: s.addr})
+		err := b.Start(context.Background())
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			must(s.t, err)
+		}
+		// A shim that our agent is about to start has a copy of all that this process
+		// had open, also of what is closed by now, until it is executed.
+		return err == nil
+	})
+	c, err := fakeserver.Connect(s.addr, s.take)
 	must(s.t, err)
-	c := paho.NewClient(paho.ClientConfig{Conn: conn, OnPublishReceived: []func(paho.PublishReceived) (bool, error){s.take}})
 	// Known before it hears anything, for it answers from what it hears.
 	s.set(func() { s.broker, s.client = b, c })
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	_, err = c.Connect(ctx, &paho.Connect{ClientID: "k8s4r-server", CleanStart: true, KeepAlive: 60})
-	must(s.t, err)
-	hears := &paho.Subscribe{}
-	for _, filter := range wire.ServerSubscriptions() {
-		hears.Subscriptions = append(hears.Subscriptions, paho.SubscribeOptions{Topic: filter, QoS: wire.QoS})
-	}
-	_, err = c.Subscribe(ctx, hears)
-	must(s.t, err)
+	must(s.t, c.Listen())
 }
 
 func (s *fakeServer) stop() {
@@ -115,13 +119,12 @@ func must(t testing.TB, err error) {
 	}
 }
 
-func (s *fakeServer) take(p paho.PublishReceived) (bool, error) {
-	a, err := wire.ParseTopic(p.Packet.Topic)
+func (s *fakeServer) take(topic string, payload []byte) {
+	a, err := wire.ParseTopic(topic)
 	if err != nil {
-		s.t.Errorf("the agent speaks on %s: %v", p.Packet.Topic, err)
-		return true, nil
+		s.t.Errorf("the agent speaks on %s: %v", topic, err)
+		return
 	}
-	payload := p.Packet.Payload
 	switch a.Kind {
 	case wire.KindRegister:
 		record(s, &s.registers, payload)
@@ -137,6 +140,8 @@ func (s *fakeServer) take(p paho.PublishReceived) (bool, error) {
 		if !deaf {
 			s.publish(wire.KindAck, wire.Ack{Heartbeat: h.N}, false)
 		}
+	case wire.KindLogs:
+		s.takeLogs(a.TaskUID, payload)
 	case wire.KindPresence:
 		record(s, &s.presences, payload)
 	case wire.KindStatus:
@@ -148,7 +153,30 @@ func (s *fakeServer) take(p paho.PublishReceived) (bool, error) {
 			s.ack(r.TaskUID, r.Attempt, r.Seq)
 		}
 	}
-	return true, nil
+}
+
+// takeLogs answers a piece of a log as one that has all before it.
+func (s *fakeServer) takeLogs(uid string, payload []byte) {
+	l, err := wire.Decode[wire.Logs](payload)
+	if err == nil {
+		l.Data, err = l.Unpack()
+	}
+	if err != nil {
+		s.t.Errorf("the agent sent %d bytes: %v", len(payload), err)
+	}
+	s.mu.Lock()
+	taken := s.logging
+	if s.logged == nil {
+		s.logged = map[string]int64{}
+	}
+	if l.Offset-l.Lost <= s.logged[uid] {
+		s.logged[uid] = max(s.logged[uid], l.Offset+int64(len(l.Data)))
+	}
+	offset := s.logged[uid]
+	s.mu.Unlock()
+	if taken {
+		s.publish(wire.KindAck, wire.Ack{Logs: []wire.LogAck{{UID: uid, Attempt: l.Attempt, N: l.N, Offset: offset, Done: l.Last}}}, false)
+	}
 }
 
 func record[T any](s *fakeServer, list *[]T, payload []byte) T {
@@ -183,8 +211,7 @@ func (s *fakeServer) raw(topic string, payload []byte, retain bool) {
 	c := s.client
 	s.mu.Unlock()
 	if c != nil {
-		message := &paho.Publish{Topic: topic, QoS: wire.QoS, Retain: retain, Payload: payload}
-		_, _ = c.PublishWithOptions(context.Background(), message, paho.PublishOptions{Method: paho.PublishMethod_AsyncSend})
+		c.Send(topic, payload, retain)
 	}
 }
 
@@ -258,7 +285,7 @@ func (s *fakeServer) awaitRegistered(n int) {
 func (s *fakeServer) config(dir string) Config {
 	return Config{
 		RobotID: robot, Broker: &url.URL{Scheme: "mqtt", Host: s.addr}, StateDir: dir,
-		Heartbeat: 30 * time.Second, ParentFD: -1,
+		Heartbeat: 30 * time.Second, ParentFD: -1, OnStop: OnStopEnd,
 	}
 }
 
@@ -335,7 +362,7 @@ func shell(uid, script string, change ...func(*wire.Task)) wire.Task {
 	t := wire.Task{
 		Metadata: wire.TaskMeta{Name: "task-" + uid, Namespace: "default", UID: uid},
 		Spec: wire.TaskSpec{
-			Name: "main", JobName: "job", TaskGroupName: "group", Driver: "exec",
+			Name: "main", JobName: "job", TaskGroupName: "group", Driver: "raw_exec",
 			Config: wire.TaskConfig{Exec: &wire.ExecConfig{Command: "sh", Args: []string{"-c", script}}},
 		},
 	}
@@ -354,6 +381,24 @@ func lines(path string) []string {
 	return strings.Fields(string(b))
 }
 
-func stateFile(dir, uid string, attempt int32, name string) string {
-	return filepath.Join(taskDir(dir, uid, attempt), name)
+// output is what a task has written to a stream so far.
+func output(t testing.TB, dir, uid string, attempt int32, stream tasklog.Stream) string {
+	t.Helper()
+	files, _ := filepath.Glob(filepath.Join(places{dir}.logs(uid, attempt), "*"))
+	var out strings.Builder
+	for _, f := range files { // by their names, in order
+		b, err := os.ReadFile(f)
+		must(t, err)
+		for line := range bytes.Lines(b) {
+			record, err := tasklog.Parse(line)
+			if err != nil || record.Stream != stream {
+				continue // it is being written, or another's
+			}
+			out.Write(record.Text)
+			if !record.Partial {
+				out.WriteByte('\n')
+			}
+		}
+	}
+	return out.String()
 }

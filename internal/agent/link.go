@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -32,46 +33,68 @@ const (
 	// The bounds of the pause between two tries to connect.
 	reconnectFirst = 100 * time.Millisecond
 	reconnectLast  = 10 * time.Second
+	// reconnectGood are the failures that count at the most after a good connection:
+	// the next pause is below 0.8 s, in which a thousand robots come back evenly.
+	reconnectGood = 3
 )
 
 // errDown refuses a message while there is no connection. It is not queued:
 // what matters is repeated by who sent it.
 var errDown = errors.New("no connection to the MQTT broker")
 
+// errTakenOver is the end of a connection because another one has our client id.
+var errTakenOver = errors.New("another agent with this robot id has connected")
+
+// errRenewed is the end of a connection because the robot has a newer certificate:
+// the broker ends connections with the certificate that they came with.
+var errRenewed = errors.New("the robot has a new certificate, and connects with it")
+
 // link holds the connection to the broker: it connects again when it breaks,
 // subscribes, registers and sends heartbeats.
 type link struct {
-	robotID   string
-	broker    *url.URL
+	robotID string
+	broker  *url.URL
+	// secure is how the robot proves itself, and a channel that is closed when
+	// it has a newer proof. Nil: it connects without TLS.
+	secure func() (*tls.Config, <-chan struct{})
+	proven bool // by a certificate
+	// refused is told that the broker does not take the proof. Nil: nobody is.
+	refused   func(context.Context)
 	heartbeat time.Duration
 	retry     time.Duration // between registrations
 	register  wire.Register // without DeviceInfo and Address
 	device    func() wire.DeviceInfo
 	receive   func(wire.Kind, []byte) // dispatch, state, ack or response
 	connected func(bool)
+	beat      func(n uint64) // a heartbeat is about to be sent
+	use       func(context.Context) []wire.TaskUse
 	log       *slog.Logger
 
 	responses chan wire.Response
-	beats     uint64 // heartbeats sent by this run of the agent
+	newer     <-chan struct{} // closed when there is a newer proof than that of this connection
+	beats     uint64          // the number of the last heartbeat
 	news      deviceNews
 
-	mu     sync.Mutex
-	client *paho.Client // nil: down
+	mu         sync.Mutex
+	client     *paho.Client // nil: down
+	since      time.Time    // when that began
+	registered bool         // over this connection
 }
 
 // run keeps the link up until ctx ends.
 func (l *link) run(ctx context.Context) {
 	for failures := 0; ctx.Err() == nil; failures++ {
 		began := time.Now()
-		err := l.session(ctx)
+		registered, err := l.session(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		// Two agents with one robot id throw each other out as soon as they
-		// are in: a connection must have lasted to count as a good one.
-		if time.Since(began) > reconnectLast {
-			failures = 0
+		if errors.Is(err, errRenewed) {
+			l.log.Info("connecting anew", "reason", err)
+			failures = -1
+			continue
 		}
+		failures = stillCount(failures, time.Since(began), registered, err)
 		pause := backOff(failures, rand.N[time.Duration])
 		l.log.Warn("no connection to the MQTT broker", "broker", l.broker.Redacted(), "error", err, "retryIn", pause.Round(time.Millisecond))
 		select {
@@ -81,6 +104,22 @@ func (l *link) run(ctx context.Context) {
 	}
 }
 
+// stillCount are the failures that still count after a connection, or a try, that lasted
+// so long and ended for err. One over which the server knew the robot shows that there
+// is a way: without it a broker that dies every few seconds was out of reach for ten
+// after each. But not all count as gone, for a broker that comes back has thousands to
+// take in. And two agents with one robot id, who throw each other out as soon as they
+// are in, must slow down.
+func stillCount(failures int, lasted time.Duration, registered bool, err error) int {
+	switch {
+	case lasted > reconnectLast:
+		return 0
+	case registered && !errors.Is(err, errTakenOver):
+		return min(failures, reconnectGood)
+	}
+	return failures
+}
+
 // backOff is the pause after so many failures: exponential, and anywhere below
 // that, so that a fleet does not come back in one wave.
 func backOff(failures int, below func(time.Duration) time.Duration) time.Duration {
@@ -88,15 +127,17 @@ func backOff(failures int, below func(time.Duration) time.Duration) time.Duratio
 	return below(limit) + time.Millisecond
 }
 
-// session is the life of one connection. It tells why it ended.
-func (l *link) session(ctx context.Context) error {
+// session is the life of one connection. It tells whether the server knew the robot
+// over it, and why it ended.
+func (l *link) session(ctx context.Context) (registered bool, err error) {
+	l.dropAnswer()
 	client, lost, err := l.connect(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer l.hangUp(client)
 	if err := l.subscribe(ctx, client); err != nil {
-		return err
+		return false, err
 	}
 	l.setClient(client)
 	l.connected(true)
@@ -105,7 +146,9 @@ func (l *link) session(ctx context.Context) error {
 		l.connected(false)
 	}()
 	l.log.Info("connected to the MQTT broker", "broker", l.broker.Redacted())
-	return l.serve(ctx, lost)
+	err = l.serve(ctx, lost)
+	_, registered, _ = l.standing()
+	return registered, err
 }
 
 // hangUp ends a connection without the last will, and waits until nothing of
@@ -118,14 +161,29 @@ func (l *link) hangUp(client *paho.Client) {
 func (l *link) setClient(c *paho.Client) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.client = c
+	l.client, l.since, l.registered = c, time.Now(), false
+}
+
+// setRegistered takes in what the server answered.
+func (l *link) setRegistered(yes bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.registered = yes
+}
+
+// standing tells whether there is a connection, since when that is so, and whether
+// the server knows the robot over it.
+func (l *link) standing() (up, registered bool, since time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.client != nil, l.registered, l.since
 }
 
 // connect opens a connection. What ends it later is sent on lost.
 func (l *link) connect(ctx context.Context) (*paho.Client, <-chan error, error) {
 	ctx, cancel := context.WithTimeout(ctx, packetTimeout)
 	defer cancel()
-	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", l.broker.Host)
+	conn, err := l.dial(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -140,17 +198,37 @@ func (l *link) connect(ctx context.Context) (*paho.Client, <-chan error, error) 
 		OnClientError:      func(err error) { tell(lost, err) },
 		OnServerDisconnect: func(d *paho.Disconnect) { tell(lost, dismissal(d)) },
 	})
-	if _, err := client.Connect(ctx, l.hello()); err != nil {
+	if ack, err := client.Connect(ctx, l.hello()); err != nil {
+		l.notTaken(ctx, ack)
 		return nil, nil, fmt.Errorf("MQTT connect: %w", err)
 	}
 	return client, lost, nil
+}
+
+// dial opens the connection that MQTT is spoken on.
+func (l *link) dial(ctx context.Context) (net.Conn, error) {
+	if l.secure == nil {
+		return (&net.Dialer{}).DialContext(ctx, "tcp", l.broker.Host)
+	}
+	config, newer := l.secure()
+	l.newer = newer
+	return (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", l.broker.Host)
+}
+
+// notTaken has the proof looked at when the broker refuses it: the robot may have
+// been deleted, and may join again.
+func (l *link) notTaken(ctx context.Context, ack *paho.Connack) {
+	const notAuthorized = 0x87
+	if ack != nil && ack.ReasonCode == notAuthorized && l.refused != nil {
+		l.refused(ctx)
+	}
 }
 
 // dismissal is why the broker ended a connection (MQTT 5, 3.14.2.1).
 func dismissal(d *paho.Disconnect) error {
 	const sessionTakenOver = 0x8e
 	if d.ReasonCode == sessionTakenOver {
-		return errors.New("another agent has connected with this robot id")
+		return errTakenOver
 	}
 	return fmt.Errorf("the broker ended the connection with reason %#x", d.ReasonCode)
 }
@@ -160,6 +238,14 @@ func tell(lost chan<- error, err error) {
 	case lost <- err:
 	default:
 	}
+}
+
+// clientID is the robot's id itself only for one that proves it.
+func (l *link) clientID() string {
+	if l.proven {
+		return l.robotID
+	}
+	return "k8s4r-agent-" + l.robotID
 }
 
 // hello is the CONNECT packet.
@@ -173,7 +259,7 @@ func (l *link) hello() *paho.Connect {
 		panic(err) // a constant
 	}
 	c := &paho.Connect{
-		ClientID:   "k8s4r-agent-" + l.robotID,
+		ClientID:   l.clientID(),
 		CleanStart: true,
 		KeepAlive:  uint16(keepAlive / time.Second),
 		Properties: &paho.ConnectProperties{
@@ -225,6 +311,15 @@ func (l *link) answer(r wire.Response) {
 	}
 }
 
+// dropAnswer forgets an answer that the connection before has left. It would pass for
+// one to a registration that was never sent.
+func (l *link) dropAnswer() {
+	select {
+	case <-l.responses:
+	default:
+	}
+}
+
 // serve registers and then sends heartbeats, until the connection ends.
 func (l *link) serve(ctx context.Context, lost <-chan error) error {
 	registered := false
@@ -237,6 +332,8 @@ func (l *link) serve(ctx context.Context, lost <-chan error) error {
 			return ctx.Err()
 		case err := <-lost:
 			return err
+		case <-l.newer:
+			return errRenewed
 		case r := <-l.responses:
 			if r.Success && registered {
 				continue
@@ -244,6 +341,7 @@ func (l *link) serve(ctx context.Context, lost <-chan error) error {
 			if registered = r.Success; registered && said != nil {
 				l.news.registered(*said)
 			}
+			l.setRegistered(registered)
 			said = nil
 			timer.Reset(l.afterResponse(r))
 		case <-timer.C:
@@ -283,7 +381,8 @@ func (l *link) sendRegister(ctx context.Context, device wire.DeviceInfo) {
 // always does.
 func (l *link) sendHeartbeat(ctx context.Context, device wire.DeviceInfo) {
 	l.beats++
-	h := wire.Heartbeat{N: l.beats}
+	l.beat(l.beats)
+	h := wire.Heartbeat{N: l.beats, Use: l.use(ctx)}
 	if l.news.rides(l.beats, device) {
 		h.DeviceInfo = &device
 	}
@@ -299,6 +398,11 @@ func (l *link) logFailed(err error) {
 // report sends a status.
 func (l *link) report(ctx context.Context, s wire.Status) error {
 	return l.send(ctx, wire.KindStatus, wire.TaskTopic(l.robotID, s.TaskUID, wire.KindStatus), s, paho.PublishMethod_AsyncSend)
+}
+
+// logs sends a piece of a task's log.
+func (l *link) logs(ctx context.Context, uid string, m wire.Logs) error {
+	return l.send(ctx, wire.KindLogs, wire.TaskTopic(l.robotID, uid, wire.KindLogs), m, paho.PublishMethod_AsyncSend)
 }
 
 // publish sends what is about the robot, and returns once it is on its way.

@@ -1,8 +1,12 @@
 package agent
 
 import (
+	"context"
+	"errors"
+	"log/slog"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -31,6 +35,90 @@ func TestBackOff(t *testing.T) {
 				t.Errorf("shortest pause %v, want next to none: the jitter is full", got)
 			}
 		})
+	}
+}
+
+func TestWhichFailuresCount(t *testing.T) {
+	broken := errors.New("connection reset")
+	for _, c := range []struct {
+		name       string
+		failures   int
+		lasted     time.Duration
+		registered bool
+		err        error
+		want       int
+	}{
+		{"a try that failed: all of them", 6, time.Second, false, broken, 6},
+		{"a connection over which nobody answered: all of them", 6, 9 * time.Second, false, broken, 6},
+		{"one that was good, however short: few", 6, time.Second, true, broken, 3},
+		{"and not more than there were", 1, time.Second, true, broken, 1},
+		{"one that another agent took over: all of them", 6, time.Second, true, errTakenOver, 6},
+		{"one that lasted: none", 6, 11 * time.Second, true, errTakenOver, 0},
+	} {
+		if got := stillCount(c.failures, c.lasted, c.registered, c.err); got != c.want {
+			t.Errorf("%s: %d count, want %d", c.name, got, c.want)
+		}
+	}
+}
+
+// retries notes, of what a link logs, how long it waits after each connection over
+// which it was registered.
+type retries struct {
+	slog.Handler
+	mu         sync.Mutex
+	registered bool
+	pauses     []time.Duration
+}
+
+func (*retries) Enabled(context.Context, slog.Level) bool { return true }
+func (r *retries) WithAttrs([]slog.Attr) slog.Handler     { return r }
+
+func (r *retries) Handle(_ context.Context, record slog.Record) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	record.Attrs(func(a slog.Attr) bool {
+		if a.Key == "retryIn" && r.registered {
+			r.pauses, r.registered = append(r.pauses, a.Value.Duration()), false
+		}
+		return true
+	})
+	r.registered = r.registered || record.Message == "registered"
+	return nil
+}
+
+func (r *retries) after(n int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.registered && len(r.pauses) == n
+}
+
+func TestABrokerThatDiesAgainAndAgainIsNeverFarAway(t *testing.T) {
+	const deaths = 12
+	s := newFakeServer(t)
+	l := &link{
+		robotID: robot, broker: s.config("").Broker, heartbeat: time.Minute, retry: registerEvery,
+		device: func() wire.DeviceInfo { return wire.DeviceInfo{} }, connected: func(bool) {}, beat: func(uint64) {},
+		use: func(context.Context) []wire.TaskUse { return nil }, responses: make(chan wire.Response, 1),
+	}
+	l.receive = func(k wire.Kind, payload []byte) {
+		if k == wire.KindResponse {
+			_ = decode(payload, l.answer)
+		}
+	}
+	said := &retries{}
+	l.log = slog.New(said)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); l.run(ctx) }()
+	defer func() { cancel(); <-ended }()
+	for n := range deaths {
+		eventually(t, "to be registered again", func() bool { return said.after(n) })
+		s.stop()
+		s.start()
+	}
+	eventually(t, "the last pause", func() bool { said.mu.Lock(); defer said.mu.Unlock(); return len(said.pauses) == deaths })
+	if longest := slices.Max(said.pauses); longest > 810*time.Millisecond {
+		t.Errorf("it waited %v after good connections, want less than 0.8 s: %v", longest, said.pauses)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"k8s4r.io/k8s4r/internal/shim"
 	"k8s4r.io/k8s4r/internal/version"
 )
 
@@ -32,17 +33,18 @@ const memoryLimit = 32 << 20
 
 // Main runs the agent with these command line arguments and returns its exit
 // status: 0 after an orderly stop, 2 for bad input, 1 for anything else.
+//
+// It may be the shim of one task instead (shim.Main), or one of the commands.
 func Main(args []string, stdout, stderr io.Writer) int {
+	if status, ours := shim.Main(args); ours {
+		return status
+	}
+	if len(args) > 0 && commands[args[0]] != nil {
+		return commands[args[0]](args[1:], stdout, stderr)
+	}
 	config, err := parse(args, os.LookupEnv, stdout)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return exitOK
-	case errors.Is(err, errVersion):
-		_, _ = fmt.Fprintln(stdout, "k8s4r-agent", version.Version)
-		return exitOK
-	case err != nil:
-		_, _ = fmt.Fprintln(stderr, "k8s4r-agent:", oneLine(err))
-		return exitUsage
+	if err != nil {
+		return refuse(err, stdout, stderr)
 	}
 	// What the agent inherited, its parent's pipe for one, is not for tasks. A
 	// kernel before 5.11 cannot do it at once, and then it is not done.
@@ -54,6 +56,26 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		return exitFailed
 	}
 	return exitOK
+}
+
+// commands are what the program does when the first argument says so.
+var commands = map[string]func(args []string, stdout, stderr io.Writer) int{
+	"doctor": doctorCommand,
+	"status": statusCommand,
+	"unit":   unitCommand,
+}
+
+// refuse answers a command line that runs nothing.
+func refuse(err error, stdout, stderr io.Writer) int {
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+		return exitOK
+	case errors.Is(err, errVersion):
+		_, _ = fmt.Fprintln(stdout, "k8s4r-agent", version.Version)
+		return exitOK
+	}
+	_, _ = fmt.Fprintln(stderr, "k8s4r-agent:", oneLine(err))
+	return exitUsage
 }
 
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }

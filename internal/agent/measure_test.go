@@ -2,15 +2,16 @@ package agent
 
 import (
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"k8s4r.io/k8s4r/internal/agent/journal"
 	"k8s4r.io/k8s4r/internal/wire"
 )
 
@@ -106,6 +107,46 @@ func BenchmarkDispatchToStart(b *testing.B) {
 	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "start-p99-us")
 }
 
+// BenchmarkOpen measures how long a new agent takes to read what it remembers: as
+// many attempts as the journal keeps, all written down by the server.
+func BenchmarkOpen(b *testing.B) {
+	for _, remembered := range []int{0, 7200} {
+		b.Run(fmt.Sprint(remembered), func(b *testing.B) {
+			c := (&fakeServer{t: b}).config(b.TempDir())
+			remember(b, c.StateDir, remembered)
+			for b.Loop() {
+				a, err := New(c, slog.New(slog.DiscardHandler))
+				must(b, err)
+				a.close()
+			}
+		})
+	}
+}
+
+// remember leaves what an agent leaves that has run so many tasks.
+func remember(b *testing.B, dir string, attempts int) {
+	j, err := journal.Open(dir, journal.Options{})
+	must(b, err)
+	p, now := places{dir}, time.Now().UTC()
+	for i := range attempts {
+		uid := fmt.Sprintf("5b2fd9ac-78a2-4b38-a50c-%012d", i)
+		task := shell(uid, "echo hello")
+		status := wire.Status{
+			TaskUID: uid, RobotName: robot, State: wire.ReportCompleted, Attempt: 1, Seq: 2, Message: "Task completed", Event: "Completed",
+			StartedAt: &now, FinishedAt: &now, UpdatedAt: now, Resources: &wire.ResourceUse{CPUSeconds: 0.003, MemoryPeakBytes: 3 << 20},
+		}
+		must(b, j.Append(
+			journal.Record{Kind: journal.Accepted, UID: uid, Attempt: 1, At: now, Task: &task, Said: &journal.Stamp{Era: "era", Epoch: 1}, BootID: "boot"},
+			journal.Record{Kind: journal.Started, UID: uid, Attempt: 1, At: now, Process: &journal.Process{PID: 77, StartTicks: 7, BootID: "boot"}},
+			journal.Record{Kind: journal.Ended, UID: uid, Attempt: 1, At: now, Status: &status},
+			journal.Record{Kind: journal.Acked, UID: uid, Attempt: 1, At: now},
+		))
+		must(b, p.make(uid, 1))
+		must(b, os.RemoveAll(p.logs(uid, 1))) // the server has it
+	}
+	must(b, j.Close())
+}
+
 func BenchmarkForkExec(b *testing.B) {
 	for range b.N {
 		if err := exec.Command("/bin/true").Run(); err != nil {
@@ -118,12 +159,7 @@ func BenchmarkForkExec(b *testing.B) {
 func TestFootprint(t *testing.T) {
 	const most = 15 << 20
 	s := newFakeServer(t)
-	agent := filepath.Join(t.TempDir(), "k8s4r-agent")
-	build := exec.Command("go", "build", "-trimpath", "-ldflags=-s -w", "-o", agent, "k8s4r.io/k8s4r/cmd/k8s4r-agent")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
+	agent := builtAgent(t)
 	info, err := os.Stat(agent)
 	must(t, err)
 	if info.Size() > most {
@@ -137,12 +173,7 @@ func TestFootprint(t *testing.T) {
 		defer s.mu.Unlock()
 		return len(s.heartbeats) >= 3
 	})
-	var pages, resident int64
-	statm, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", cmd.Process.Pid))
-	must(t, err)
-	_, err = fmt.Sscan(string(statm), &pages, &resident)
-	must(t, err)
-	rss := resident * int64(os.Getpagesize())
+	rss := residentOf(t, cmd.Process.Pid)
 	t.Logf("program %.1f MB, resident %.1f MB", float64(info.Size())/1e6, float64(rss)/1e6)
 	if rss > most {
 		t.Errorf("%d bytes resident, more than %d", rss, most)

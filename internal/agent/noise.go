@@ -2,6 +2,7 @@ package agent
 
 import (
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 )
@@ -13,16 +14,16 @@ type noise struct {
 	log *slog.Logger
 	now func() time.Time
 
-	mu    sync.Mutex
-	count map[string]int // since the last line about it
-	said  map[string]time.Time
-	all   int
+	mu     sync.Mutex
+	count  map[string]int // since the last line about it
+	said   map[string]time.Time
+	totals map[string]int // since the agent started
 }
 
 const noiseEvery = time.Minute
 
 func newNoise(log *slog.Logger, now func() time.Time) *noise {
-	return &noise{log: log, now: now, count: map[string]int{}, said: map[string]time.Time{}}
+	return &noise{log: log, now: now, count: map[string]int{}, said: map[string]time.Time{}, totals: map[string]int{}}
 }
 
 // drop counts one message. What is one of a few fixed words.
@@ -32,7 +33,7 @@ func (n *noise) drop(what string, err error) { n.warn("dropped "+what, err) }
 func (n *noise) warn(line string, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.all++
+	n.totals[line]++
 	n.count[line]++
 	if now := n.now(); now.Sub(n.said[line]) >= noiseEvery {
 		n.log.Warn(line, "count", n.count[line], "last", err)
@@ -41,8 +42,16 @@ func (n *noise) warn(line string, err error) {
 }
 
 // total is the number of all of them so far.
-func (n *noise) total() int {
+func (n *noise) total() (all int) {
+	for _, count := range n.byLine() {
+		all += count
+	}
+	return all
+}
+
+// byLine is the number of each so far.
+func (n *noise) byLine() map[string]int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.all
+	return maps.Clone(n.totals)
 }

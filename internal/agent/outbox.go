@@ -91,6 +91,13 @@ func (o *outbox) connected(up bool) {
 	o.signal()
 }
 
+// waiting is the number of reports that are not acknowledged.
+func (o *outbox) waiting() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.pending)
+}
+
 // drained returns a channel that is closed once nothing is pending.
 func (o *outbox) drained() <-chan struct{} {
 	o.mu.Lock()

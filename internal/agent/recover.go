@@ -2,86 +2,136 @@ package agent
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
-	"log/slog"
+	"os"
 	"slices"
 	"time"
 
 	"k8s4r.io/k8s4r/internal/agent/journal"
-	"k8s4r.io/k8s4r/internal/driver"
+	"k8s4r.io/k8s4r/internal/agent/logship"
+	"k8s4r.io/k8s4r/internal/agent/shims"
+	"k8s4r.io/k8s4r/internal/proc"
 	"k8s4r.io/k8s4r/internal/wire"
 )
 
 // leftoverWait bounds the wait for processes that were sent SIGKILL.
 const leftoverWait = 10 * time.Second
 
-// restartedSeq follows the one report that such an attempt may have made.
-const restartedSeq = 2
+// seqsPerAgent is more reports than one agent ever makes about an attempt.
+const seqsPerAgent = 1 << 32
 
-// recoverRuns brings what an earlier agent left to an end, and returns every
-// report that the server has not written down yet. An attempt that was running
-// is killed, because nobody can tell any more how it ends: its parent is gone.
-func recoverRuns(c Config, j *journal.Journal, now time.Time, log *slog.Logger) ([]wire.Status, error) {
-	entries := j.Entries()
+// recover takes over what an earlier agent left. Reports that the server has not
+// written down yet go out again.
+func (r *runner) recover() error {
+	entries := r.journal.Entries()
 	slices.SortFunc(entries, func(a, b journal.Entry) int {
 		return cmp.Or(cmp.Compare(a.UID, b.UID), cmp.Compare(a.Attempt, b.Attempt))
 	})
-	var reports []wire.Status
-	var open []journal.Entry
+	p := &plan{}
+	var lost []abandoned
 	for _, e := range entries {
+		r.follow(e)
 		switch {
 		case !e.Ended():
-			open = append(open, e)
+			run, err := r.adopt(p, e)
+			if err != nil {
+				return fmt.Errorf("take over task %s, attempt %d: %w", e.UID, e.Attempt, err)
+			}
+			if run != nil {
+				lost = append(lost, *run)
+			}
 		case !e.Acked():
-			reports = append(reports, *e.Status)
+			p.reports = append(p.reports, *e.Status)
 		}
 	}
-	lost, err := abandon(c, open, now, log)
+	if err := errors.Join(r.clear(p, lost), r.sweepCgroups()); err != nil {
+		return err
+	}
+	if err := r.append(p.records...); err != nil {
+		return err
+	}
+	for _, s := range p.reports {
+		r.out.put(s)
+	}
+	return nil
+}
+
+// follow goes on sending the log of an attempt. The server has all of one whose
+// directory is gone.
+func (r *runner) follow(e journal.Entry) {
+	dir, a := r.places.logs(e.UID, e.Attempt), logship.Attempt{UID: e.UID, Attempt: e.Attempt}
+	if _, err := os.Stat(dir); err != nil {
+		return
+	}
+	if r.logs.Add(a, dir); e.Ended() {
+		r.logs.Ended(a)
+	}
+}
+
+// sweepCgroups ends what runs in control groups of no living attempt.
+func (r *runner) sweepCgroups() error {
+	if r.host.Tree == nil {
+		return nil
+	}
+	used := map[string]bool{}
+	for uid, run := range r.live {
+		used[cgroupName(uid, run.attempt)] = true
+	}
+	swept, err := r.host.Tree.Sweep(func(name string) bool { return used[name] }, leftoverWait)
+	if len(swept) > 0 {
+		r.log.Warn("control groups of tasks that nobody knows were ended", "groups", swept)
+	}
+	return err
+}
+
+// adopt takes over an attempt that has not ended by the journal's word. It runs on
+// if its shim lives, and else has ended as that has said. It is returned when its
+// shim was killed.
+func (r *runner) adopt(p *plan, e journal.Entry) (*abandoned, error) {
+	held, state, err := r.shims.Adopt(r.places.shim(e.UID, e.Attempt))
 	if err != nil {
 		return nil, err
 	}
-	if err := j.Append(lost...); err != nil {
-		return nil, err
-	}
-	for _, r := range lost {
-		reports = append(reports, *r.Status)
-	}
-	return reports, nil
-}
-
-// abandon kills what still runs of these attempts, and returns their ends.
-func abandon(c Config, open []journal.Entry, now time.Time, log *slog.Logger) ([]journal.Record, error) {
-	if len(open) == 0 {
+	record := journal.Record{Kind: journal.Adopted, UID: e.UID, Attempt: e.Attempt, At: r.now().UTC()}
+	if held == nil && !state.Begun && state.Exit == nil && e.Process == nil && e.BootID == proc.BootID() {
+		// It has never run, and the server sends it again.
+		record.Kind = journal.Dropped
+		p.records = append(p.records, record)
 		return nil, nil
 	}
-	var left []driver.Leftover
-	var ends []journal.Record
-	for _, e := range open {
-		left = append(left, leftover(c.StateDir, e))
-		ends = append(ends, restarted(c.RobotID, e, now))
+	p.records = append(p.records, record)
+	run := r.resumed(e)
+	if held != nil {
+		r.live[e.UID] = run
+		r.hold(run, held)
+		r.contact.watched(run.task.Spec)
+		return nil, r.heard(p, shims.News{Shim: held, State: state})
 	}
-	killed, err := driver.KillLeftovers(left, leftoverWait)
-	if err != nil {
-		// To go on would let the manager start a second run beside this one.
-		return nil, fmt.Errorf("end the tasks of the agent before: %w", err)
+	if state.Started != nil {
+		run.startedAt = state.Started.At.UTC()
 	}
-	log.Warn("an earlier agent left tasks unfinished", "tasks", len(open), "processesKilled", killed)
-	return ends, nil
+	// What it had not written down when the power went may be lost, so it may
+	// have run even if it has not said so.
+	state.Begun = true
+	s, known := conclusion(state)
+	if !known {
+		return &abandoned{run, state.Started}, nil
+	}
+	r.finish(p, run, s)
+	return nil, nil
 }
 
-func leftover(stateDir string, e journal.Entry) driver.Leftover {
-	l := driver.Leftover{Dir: taskDir(stateDir, e.UID, e.Attempt)}
-	if p := e.Process; p != nil && p.BootID == driver.BootID() {
-		l.PID, l.StartTicks = p.PID, p.StartTicks
+// resumed is the run of an attempt that an earlier agent accepted.
+func (r *runner) resumed(e journal.Entry) *run {
+	run := &run{attempt: e.Attempt, seqBase: (e.Adoptions + 1) * seqsPerAgent}
+	if e.Task != nil {
+		run.task = *e.Task
+	} else {
+		run.task = wire.Task{Metadata: wire.TaskMeta{UID: e.UID}}
 	}
-	return l
-}
-
-func restarted(robot string, e journal.Entry, now time.Time) journal.Record {
-	now = now.UTC()
-	return journal.Record{Kind: journal.Ended, UID: e.UID, Attempt: e.Attempt, At: now, Status: &wire.Status{
-		TaskUID: e.UID, RobotName: robot, State: wire.ReportFailed, ExitCode: -1,
-		Reason: wire.ReasonAgentRestarted, Event: wire.ReasonAgentRestarted, Message: stopMessages[wire.ReasonAgentRestarted],
-		Attempt: e.Attempt, Seq: restartedSeq, UpdatedAt: now, FinishedAt: &now,
-	}}
+	if e.Said != nil {
+		run.said = stamp{era: e.Said.Era, epoch: e.Said.Epoch}
+	}
+	return run
 }

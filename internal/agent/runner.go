@@ -7,7 +7,11 @@ import (
 	"time"
 
 	"k8s4r.io/k8s4r/internal/agent/journal"
+	"k8s4r.io/k8s4r/internal/agent/logship"
+	"k8s4r.io/k8s4r/internal/agent/shims"
 	"k8s4r.io/k8s4r/internal/driver"
+	"k8s4r.io/k8s4r/internal/isolation"
+	"k8s4r.io/k8s4r/internal/shim"
 	"k8s4r.io/k8s4r/internal/wire"
 )
 
@@ -15,41 +19,70 @@ import (
 // round takes in what has come, writes down what must not be forgotten, and
 // only then starts processes and reports. One sync serves a whole round.
 type runner struct {
-	robot    string
-	stateDir string
-	drivers  driver.Set
-	journal  *journal.Journal
-	append   func(...journal.Record) error // to the journal
-	procs    *driver.Supervisor
-	out      *outbox
-	noise    *noise
-	now      func() time.Time
-	log      *slog.Logger
+	robot   string
+	places  places
+	drivers driver.Set
+	engine  string // the Docker engine's unix socket
+	host    isolation.Host
+	journal *journal.Journal
+	append  func(...journal.Record) error // to the journal
+	shims   keeper
+	contact *contact
+	logs    logs
+	quotas  *quotas
+	out     *outbox
+	noise   *noise
+	now     func() time.Time
+	log     *slog.Logger
+
+	killLeftovers func([]shims.Leftover, time.Duration) (int, error) // shims.KillLeftovers
 
 	inbox chan message
 	halts chan time.Duration
 	idle  chan struct{} // closed once stopping is done
 
-	live      map[string]*run // by the task's UID
-	byProcess map[*driver.Process]*run
-	listed    stamp // the newest task list
-	stopping  bool
+	live     map[string]*run // by the task's UID
+	byShim   map[*shims.Shim]*run
+	listed   stamp // the newest task list
+	stopping bool
+	tidiedAt time.Time
 }
 
-// message is what the server says: a wire.Dispatch, wire.TaskList or wire.Ack.
+// keeper starts, finds and stops the shims of tasks (shims.Keeper).
+type keeper interface {
+	Start(spec shim.Spec, name string) (*shims.Shim, error)
+	Adopt(dir string) (*shims.Shim, shim.State, error)
+	Stop(s *shims.Shim, cause string, grace time.Duration) error
+	Tell(s *shims.Shim, f wire.RobotFacts) error
+	Rings() <-chan struct{}
+	News() []shims.News
+}
+
+// logs sends what attempts write to the server (logship.Shipper).
+type logs interface {
+	Add(a logship.Attempt, dir string)
+	Ended(a logship.Attempt)
+}
+
+// message is what the server says, a wire.Dispatch, wire.TaskList or wire.Ack, or of
+// our own a question or an excess.
 type message any
 
 // run is an attempt that is alive, from its acceptance to its end.
 type run struct {
 	task    wire.Task
 	attempt int32
-	said    stamp // the dispatch
-	// process is nil until it has been started, which is later in the round
-	// that accepted it.
-	process *driver.Process
-	// stop is why it shall not be started any more.
-	stop   driver.Cause
-	status wire.Status // the last report; zero: none yet
+	facts   *wire.RobotFacts // nil: it asked for none
+	secrets wire.Secrets     // until its shim has them; never in the journal
+	said    stamp            // the dispatch
+	// shim is nil until it has been started, which is later in the round that
+	// accepted the attempt.
+	shim      *shims.Shim
+	startedAt time.Time // zero: not yet
+	// stop is why it shall not be started any more. Empty: it shall.
+	stop    string
+	status  wire.Status // the last report; zero: none yet
+	seqBase uint64      // above what agents before have reported
 	// next is a newer attempt, which waits for the end of this one.
 	next *wire.Dispatch
 }
@@ -78,12 +111,12 @@ func (p *plan) empty() bool { return len(p.records)+len(p.reports)+len(p.start) 
 // inboxSize lets a burst of messages share one sync.
 const inboxSize = 64
 
-func newRunner(c Config, j *journal.Journal, procs *driver.Supervisor, out *outbox, log *slog.Logger, now func() time.Time) *runner {
+func newRunner(c Config, j *journal.Journal, held keeper, contact *contact, logs logs, out *outbox, log *slog.Logger, now func() time.Time) *runner {
 	return &runner{
-		robot: c.RobotID, stateDir: c.StateDir, drivers: driver.Builtin(), journal: j, append: j.Append, procs: procs, out: out,
-		noise: newNoise(log, now), now: now, log: log,
+		robot: c.RobotID, places: places{c.StateDir}, drivers: driver.Builtin(c.DockerSocket), engine: c.DockerSocket, journal: j, append: j.Append, shims: held, contact: contact, logs: logs, quotas: newQuotas(),
+		out: out, noise: newNoise(log, now), now: now, log: log, killLeftovers: shims.KillLeftovers,
 		inbox: make(chan message, inboxSize), halts: make(chan time.Duration), idle: make(chan struct{}),
-		live: map[string]*run{}, byProcess: map[*driver.Process]*run{},
+		live: map[string]*run{}, byShim: map[*shims.Shim]*run{},
 	}
 }
 
@@ -98,7 +131,7 @@ func (r *runner) loop(ctx context.Context) error {
 			messages = r.gather(m)
 		case grace := <-r.halts:
 			r.halt(grace)
-		case <-r.procs.Ended():
+		case <-r.shims.Rings():
 		}
 		if err := r.round(ctx, messages); err != nil {
 			return err
@@ -120,16 +153,18 @@ func (r *runner) gather(first message) []message {
 	return all
 }
 
-// round takes in messages and ends of processes. Messages come first: what a
-// process that has just ended was, they must still find among the living, for
-// the journal does not know its end yet.
+// round takes in messages and what shims say. Messages come first: what has just
+// ended, they must still find among the living, for the journal does not know its
+// end yet.
 func (r *runner) round(ctx context.Context, messages []message) error {
 	p := &plan{}
 	for _, m := range messages {
 		r.take(p, m)
 	}
-	for _, e := range r.procs.Exits() {
-		r.ended(p, e)
+	for _, n := range r.shims.News() {
+		if err := r.heard(p, n); err != nil {
+			return err
+		}
 	}
 	if err := r.carryOut(ctx, p); err != nil {
 		return err
@@ -156,6 +191,10 @@ func (r *runner) take(p *plan, m message) {
 		r.list(p, m)
 	case wire.Ack:
 		r.ack(p, m)
+	case excess:
+		r.exceeded(m)
+	case question:
+		m.answer <- r.survey()
 	}
 }
 

@@ -1,63 +1,15 @@
 package agent
 
 import (
+	"errors"
 	"fmt"
-	"maps"
-	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
+	"math"
 	"syscall"
 	"time"
 
-	"k8s4r.io/k8s4r/internal/driver"
+	"k8s4r.io/k8s4r/internal/shim"
 	"k8s4r.io/k8s4r/internal/wire"
 )
-
-// taskDir is the own directory of one attempt. The UID was checked to be a
-// single path element.
-func taskDir(stateDir, uid string, attempt int32) string {
-	return filepath.Join(stateDir, "tasks", uid, strconv.Itoa(int(attempt)))
-}
-
-// makeTaskDir creates it, empty.
-func makeTaskDir(dir string) error {
-	if err := os.RemoveAll(dir); err != nil {
-		return fmt.Errorf("clear the task's directory: %w", err)
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("create the task's directory: %w", err)
-	}
-	return nil
-}
-
-// removeTaskDir deletes it, and what it was the last of.
-func removeTaskDir(stateDir, uid string, attempt int32) error {
-	dir := taskDir(stateDir, uid, attempt)
-	err := os.RemoveAll(dir)
-	_ = os.Remove(filepath.Dir(dir)) // fails while other attempts are kept
-	return err
-}
-
-// taskEnv is the whole environment of a task. Nothing of the agent's own is in
-// it: that may hold its token.
-func taskEnv(robot, dir string, t wire.Task, attempt int32) map[string]string {
-	env := map[string]string{
-		"PATH":             driver.DefaultPath,
-		"HOME":             dir,
-		"K8S4R_TASK":       t.Spec.Name,
-		"K8S4R_TASK_UID":   t.Metadata.UID,
-		"K8S4R_JOB":        or(t.Spec.JobName, t.Metadata.Labels[wire.LabelJob]),
-		"K8S4R_TASK_GROUP": or(t.Spec.TaskGroupName, t.Metadata.Labels[wire.LabelTaskGroup]),
-		"K8S4R_TASK_INDEX": t.Metadata.Labels[wire.LabelTaskIndex],
-		"K8S4R_ATTEMPT":    strconv.Itoa(int(attempt)),
-		"K8S4R_ROBOT":      robot,
-	}
-	maps.Copy(env, t.Spec.Env)
-	// Last: it is how an agent that starts again finds what is left of a task.
-	env[driver.EnvTaskDir] = dir
-	return env
-}
 
 func or(a, b string) string {
 	if a != "" {
@@ -66,16 +18,21 @@ func or(a, b string) string {
 	return b
 }
 
-// outcome is the report about a process that has ended. Its other fields are
-// the caller's.
-func outcome(e driver.Exit) wire.Status {
-	s := wire.Status{State: wire.ReportFailed, ExitCode: int32(e.Code), Signal: int32(e.Signal)}
+// outcome is the report about a task that has ended. Its other fields are the
+// caller's.
+func outcome(e shim.Exit) wire.Status {
+	if e.Error != "" {
+		s := startFailed(errors.New(e.Error))
+		s.FinishedAt = at(e.At)
+		return s
+	}
+	s := wire.Status{State: wire.ReportFailed, ExitCode: int32(e.Code), Signal: int32(e.Signal), FinishedAt: at(e.At), Outputs: e.Outputs, Resources: total(e)}
 	switch {
-	case e.Cause == driver.CauseTimeout:
+	case e.Cause == wire.ReasonTimeout:
 		s.Reason, s.Message = wire.ReasonTimeout, "Task terminated: Task timeout"
 		s.ExitCode = terminatedCode(e)
-	case e.Cause != driver.CauseNone:
-		s.Reason, s.Message = string(e.Cause), stopMessages[string(e.Cause)]
+	case e.Cause != "":
+		s.Reason, s.Message = e.Cause, stopMessages[e.Cause]
 	case e.Code == 0:
 		s.State, s.Message = wire.ReportCompleted, "Task completed"
 	case e.Signal != 0:
@@ -88,9 +45,30 @@ func outcome(e driver.Exit) wire.Status {
 	return s
 }
 
+// total is what a task has used in all. Nil: nobody has counted.
+func total(e shim.Exit) *wire.ResourceUse {
+	if e.CPU == 0 && e.MemoryPeak == 0 {
+		return nil
+	}
+	return &wire.ResourceUse{CPUSeconds: math.Round(e.CPU.Seconds()*1000) / 1000, MemoryPeakBytes: uint64(max(e.MemoryPeak, 0))}
+}
+
+func at(t time.Time) *time.Time {
+	t = t.UTC()
+	return &t
+}
+
+// unknownEnd is the report about an attempt of which nobody can tell how it ended.
+func unknownEnd() wire.Status {
+	return wire.Status{
+		State: wire.ReportFailed, ExitCode: -1,
+		Reason: wire.ReasonAgentRestarted, Event: wire.ReasonAgentRestarted, Message: stopMessages[wire.ReasonAgentRestarted],
+	}
+}
+
 // terminatedCode is what a timeout is reported with, whatever the task made of
 // SIGTERM (docs/spec/task.md).
-func terminatedCode(e driver.Exit) int32 {
+func terminatedCode(e shim.Exit) int32 {
 	if e.Killed {
 		return 128 + int32(syscall.SIGKILL)
 	}
@@ -99,15 +77,14 @@ func terminatedCode(e driver.Exit) int32 {
 
 // stopMessages says for people why the agent ended a task.
 var stopMessages = map[string]string{
-	wire.ReasonStopped:        "Task was stopped on request",
-	wire.ReasonSuperseded:     "Task was stopped because a newer attempt takes its place",
-	wire.ReasonAgentStopped:   "Task was stopped because the agent of the robot stops",
-	wire.ReasonAgentRestarted: "The agent of the robot was gone while the task ran, so how it ended is not known",
-}
-
-// limits are the deadlines of a task.
-func limits(s wire.TaskSpec) driver.Limits {
-	return driver.Limits{Timeout: time.Duration(s.Timeout), KillTimeout: killTimeout(s)}
+	wire.ReasonStopped:           "Task was stopped on request",
+	wire.ReasonSuperseded:        "Task was stopped because a newer attempt takes its place",
+	wire.ReasonAgentStopped:      "Task was stopped because the agent of the robot stops",
+	wire.ReasonAgentRestarted:    "The robot went down, or what watched over the task was killed, so how it ended is not known",
+	wire.ReasonOOMKilled:         "Task was ended by the kernel, because it used more memory than its resources.memory says",
+	wire.ReasonDiskQuotaExceeded: "Task was stopped because its replica had more on the disk than its ephemeralDisk.sizeMB says",
+	wire.ReasonTemplateChanged:   "Task was stopped because what one of its templates says has changed, and runs again",
+	wire.ReasonOutOfContact:      "Task was stopped by its robot, which was out of contact for as long as stopOnRobotAfter says",
 }
 
 func killTimeout(s wire.TaskSpec) time.Duration {
@@ -133,17 +110,4 @@ func fitsThisRobot(robot string, d wire.Dispatch) error {
 		return fmt.Errorf("attempt %d is negative", d.Attempt)
 	}
 	return nil
-}
-
-// sweepTaskDirs deletes the directories that no entry of the journal names.
-func sweepTaskDirs(stateDir string, keep func(uid string, attempt int32) bool) {
-	found, _ := filepath.Glob(filepath.Join(stateDir, "tasks", "*", "*"))
-	for _, dir := range found {
-		uid := filepath.Base(filepath.Dir(dir))
-		attempt, err := strconv.ParseInt(filepath.Base(dir), 10, 32)
-		if err != nil || strings.HasPrefix(uid, ".") || keep(uid, int32(attempt)) {
-			continue
-		}
-		_ = removeTaskDir(stateDir, uid, int32(attempt))
-	}
 }

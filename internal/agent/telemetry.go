@@ -10,6 +10,7 @@ import (
 	"github.com/shirou/gopsutil/v4/mem"
 	"github.com/shirou/gopsutil/v4/net"
 
+	"k8s4r.io/k8s4r/internal/isolation"
 	"k8s4r.io/k8s4r/internal/wire"
 )
 
@@ -22,14 +23,14 @@ const (
 
 // telemetry reads what the robot is. What cannot be read is left out.
 type telemetry struct {
-	drivers []string
+	drivers func() []string
 	now     func() time.Time
 	fixed   wire.DeviceInfo // what does not change while the agent runs
 }
 
-func newTelemetry(drivers []string, now func() time.Time) *telemetry {
+func newTelemetry(drivers func() []string, confines isolation.Host, now func() time.Time) *telemetry {
 	t := &telemetry{drivers: drivers, now: now}
-	t.fixed.Drivers = drivers
+	t.fixed.Isolation = isolations(confines)
 	if h, err := host.Info(); err == nil {
 		t.fixed.Hostname = h.Hostname
 		t.fixed.Platform = &wire.Platform{
@@ -45,6 +46,17 @@ func newTelemetry(drivers []string, now func() time.Time) *telemetry {
 	return t
 }
 
+func isolations(h isolation.Host) *wire.Isolations {
+	i := &wire.Isolations{}
+	for _, f := range h.Allowed {
+		i.Available = append(i.Available, string(f))
+	}
+	for _, l := range h.Lacks {
+		i.Missing = append(i.Missing, wire.MissingIsolation{Kind: string(l.Fact), Why: l.Why, How: l.How})
+	}
+	return i
+}
+
 func processor() *wire.CPU {
 	c := &wire.CPU{}
 	c.PhysicalCores, _ = cpu.Counts(false)
@@ -58,6 +70,7 @@ func processor() *wire.CPU {
 // read returns the device as it is now.
 func (t *telemetry) read() wire.DeviceInfo {
 	d, now := t.fixed, t.now().UTC()
+	d.Drivers = t.drivers()
 	d.LastUpdated = &now
 	if d.BootTime != nil {
 		d.Uptime = uint64(max(now.Sub(*d.BootTime), 0) / time.Second)

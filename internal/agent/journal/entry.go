@@ -15,6 +15,9 @@ type Entry struct {
 	// AcceptedAt is zero for an attempt that was turned down at once.
 	AcceptedAt time.Time
 	Task       *wire.Task   // nil once it has ended: nobody will run it again
+	Said       *Stamp       // when the server said so; nil: not known
+	BootID     string       // of when it was accepted
+	Adoptions  uint64       // how many agents have found it as one before left it
 	Process    *Process     // nil: not started, or not known
 	Status     *wire.Status // the terminal report; nil: not ended
 	AckedAt    time.Time    // zero: the server has not written it down
@@ -34,11 +37,15 @@ func (x index) apply(r Record) {
 	e := x.at(r.UID, r.Attempt)
 	switch r.Kind {
 	case Accepted:
-		e.AcceptedAt, e.Task = r.At, r.Task
+		e.AcceptedAt, e.Task, e.Said, e.BootID = r.At, r.Task, r.Said, r.BootID
+	case Dropped:
+		x.drop(e)
+	case Adopted:
+		e.Adoptions++
 	case Started:
 		e.Process = r.Process
 	case Ended:
-		e.Status, e.Task, e.Process = r.Status, nil, nil
+		e.Status, e.Task, e.Process, e.Said, e.Adoptions = r.Status, nil, nil, nil, 0
 	case Acked:
 		e.AckedAt = r.At
 	}
@@ -93,12 +100,16 @@ func (x index) forget(now time.Time) []Entry {
 		keep--
 	}
 	for _, e := range acked[keep:] {
-		delete(x[e.UID], e.Attempt)
-		if len(x[e.UID]) == 0 {
-			delete(x, e.UID)
-		}
+		x.drop(&e)
 	}
 	return acked[keep:]
+}
+
+func (x index) drop(e *Entry) {
+	delete(x[e.UID], e.Attempt)
+	if len(x[e.UID]) == 0 {
+		delete(x, e.UID)
+	}
 }
 
 // records writes an entry anew, as briefly as it can be said.
@@ -109,7 +120,10 @@ func (e Entry) records() []Record {
 		all = append(all, r)
 	}
 	if !e.AcceptedAt.IsZero() {
-		add(Record{Kind: Accepted, At: e.AcceptedAt, Task: e.Task})
+		add(Record{Kind: Accepted, At: e.AcceptedAt, Task: e.Task, Said: e.Said, BootID: e.BootID})
+	}
+	for range e.Adoptions {
+		add(Record{Kind: Adopted})
 	}
 	if e.Process != nil {
 		add(Record{Kind: Started, Process: e.Process})

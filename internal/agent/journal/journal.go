@@ -100,6 +100,7 @@ func Open(dir string, o Options) (*Journal, error) {
 // restore reads the file into the index and cuts off what is not whole.
 func (j *Journal) restore() error {
 	r := newReader(j.file)
+	open := unread{}
 	for {
 		rec, err := r.next()
 		if errors.Is(err, io.EOF) {
@@ -108,9 +109,11 @@ func (j *Journal) restore() error {
 		if err != nil {
 			return err
 		}
-		j.index.apply(rec)
+		j.index.apply(rec.Record)
+		open.apply(rec)
 		j.next = rec.n + 1
 	}
+	open.into(j.index)
 	j.size, j.damaged = r.whole, r.damaged
 	j.compactAt = max(compactFloor, 2*j.size)
 	if err := j.cut(); err != nil {

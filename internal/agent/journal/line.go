@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+
+	"k8s4r.io/k8s4r/internal/wire"
 )
 
 // A line is
@@ -32,24 +34,80 @@ func appendLine(b []byte, n uint64, payload []byte) []byte {
 
 var errDamaged = errors.New("damaged line")
 
+// stored is a record as it was read. Its Task is nil: an agent that starts reads
+// thousands of them, and needs those of the few attempts that have not ended.
+type stored struct {
+	Record
+	Task json.RawMessage `json:"task"`
+}
+
+// unread are the Tasks of attempts that have not ended, by UID and attempt.
+type unread map[attemptID]json.RawMessage
+
+type attemptID struct {
+	uid     string
+	attempt int32
+}
+
+// apply takes in a record.
+func (u unread) apply(r stored) {
+	id := attemptID{r.UID, r.Attempt}
+	switch r.Kind {
+	case Accepted:
+		u[id] = r.Task
+	case Dropped, Ended:
+		delete(u, id)
+	case Started, Adopted, Acked: // say nothing of it
+	}
+}
+
+// into reads them. One that cannot be read is left out: who takes the attempt over
+// does without.
+func (u unread) into(x index) {
+	for id, raw := range u {
+		var task wire.Task
+		if len(raw) > 0 && json.Unmarshal(raw, &task) == nil {
+			x.at(id.uid, id.attempt).Task = &task
+		}
+	}
+}
+
 // parseLine reads a line, its line end included.
-func parseLine(line []byte) (Record, error) {
-	var sum, size uint32
-	var r Record
+func parseLine(line []byte) (r stored, err error) {
 	if len(line) < headWidth+1 || line[len(line)-1] != '\n' {
 		return r, errDamaged
 	}
-	if _, err := fmt.Sscanf(string(line[:headWidth]), "%08x %08x %016x ", &sum, &size, &r.n); err != nil {
-		return r, errDamaged
-	}
 	body, payload := line[sumWidth:len(line)-1], line[headWidth:len(line)-1]
-	if crc32.Checksum(body, castagnoli) != sum || len(payload) != int(size) {
+	sum, sumOK := hexadecimal(line[:sumWidth])
+	size, sizeOK := hexadecimal(line[sumWidth : sumWidth+8+1])
+	n, nOK := hexadecimal(line[sumWidth+8+1 : headWidth])
+	if !sumOK || !sizeOK || !nOK || crc32.Checksum(body, castagnoli) != uint32(sum) || uint64(len(payload)) != size {
 		return r, errDamaged
 	}
 	if err := json.Unmarshal(payload, &r); err != nil {
 		return r, errDamaged
 	}
+	r.n = n
 	return r, nil
+}
+
+// hexadecimal reads a number of up to 16 digits with a space behind it.
+func hexadecimal(field []byte) (n uint64, ok bool) {
+	last := len(field) - 1
+	if field[last] != ' ' {
+		return 0, false
+	}
+	for _, c := range field[:last] {
+		switch {
+		case '0' <= c && c <= '9':
+			n = n<<4 | uint64(c-'0')
+		case 'a' <= c && c <= 'f':
+			n = n<<4 | uint64(c-'a'+10)
+		default:
+			return 0, false
+		}
+	}
+	return n, true
 }
 
 // reader reads the records of a journal and passes over what is damaged.
@@ -65,11 +123,11 @@ func newReader(r io.Reader) *reader { return &reader{r: bufio.NewReaderSize(r, 6
 
 // next returns the next good record, and io.EOF after the last one. Damage
 // behind the last good line is the torn end of the file and not counted.
-func (r *reader) next() (Record, error) {
+func (r *reader) next() (stored, error) {
 	for {
 		line, err := r.line()
 		if err != nil {
-			return Record{}, err
+			return stored{}, err
 		}
 		rec, err := parseLine(line)
 		if err != nil {

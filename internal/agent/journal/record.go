@@ -15,8 +15,13 @@ type Kind string
 const (
 	// Accepted: the agent has taken on the attempt and may start it.
 	Accepted Kind = "accepted"
+	// Dropped: the attempt was accepted, and never begun by an agent that is
+	// gone. It is as if it had never come.
+	Dropped Kind = "dropped"
 	// Started: a process runs.
 	Started Kind = "started"
+	// Adopted: a later agent has found the attempt as one before left it.
+	Adopted Kind = "adopted"
 	// Ended: the attempt is over. It also stands alone, for an attempt that
 	// was turned down at once.
 	Ended Kind = "ended"
@@ -26,7 +31,7 @@ const (
 
 // durable tells whether a record must be on the disk before anything is done
 // that builds on it.
-func (k Kind) durable() bool { return k == Accepted || k == Ended }
+func (k Kind) durable() bool { return k == Accepted || k == Adopted || k == Ended }
 
 // Record is one line of the journal.
 type Record struct {
@@ -36,10 +41,18 @@ type Record struct {
 	At      time.Time `json:"at"`
 
 	Task    *wire.Task   `json:"task,omitempty"`    // of Accepted
+	Said    *Stamp       `json:"said,omitempty"`    // of Accepted
+	BootID  string       `json:"bootId,omitempty"`  // of Accepted: it cannot run on in another boot
 	Process *Process     `json:"process,omitempty"` // of Started
 	Status  *wire.Status `json:"status,omitempty"`  // of Ended: the report
 
 	n uint64 // place in the journal
+}
+
+// Stamp says when the server sent the dispatch (wire.Dispatch).
+type Stamp struct {
+	Era   string `json:"era"`
+	Epoch uint64 `json:"epoch"`
 }
 
 // Process identifies a process beyond its end and beyond a reboot.

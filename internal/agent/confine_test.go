@@ -1,0 +1,319 @@
+package agent
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s4r.io/k8s4r/internal/isolation"
+	"k8s4r.io/k8s4r/internal/proc"
+	"k8s4r.io/k8s4r/internal/tasklog"
+	"k8s4r.io/k8s4r/internal/wire"
+)
+
+// isolated makes a task one of the driver exec.
+func isolated(t *wire.Task) { t.Spec.Driver = "exec" }
+
+// ends runs a task to its end, and returns that and what it wrote.
+func ends(t *testing.T, task wire.Task) (end wire.Status, out, dir string) {
+	t.Helper()
+	s, dir := newFakeServer(t), t.TempDir()
+	must(t, os.Chmod(filepath.Dir(dir), 0o711)) // users pass through, as they do where agents live
+	startAgent(t, s.config(dir))
+	s.awaitRegistered(1)
+	s.dispatch(task, 1)
+	uid := task.Metadata.UID
+	end = s.awaitEnd(uid, 1)
+	return end, output(t, dir, uid, 1, tasklog.Stdout), places{dir}.work(uid, 1)
+}
+
+func needs(f func(*wire.Resources)) func(*wire.Task) {
+	return func(t *wire.Task) {
+		t.Spec.Resources = &wire.Resources{}
+		f(t.Spec.Resources)
+	}
+}
+
+func TestATaskOfTheDriverExecIsShutOff(t *testing.T) {
+	left := filepath.Join(t.TempDir(), "left")
+	end, out, _ := ends(t, shell("t1", `
+		[ $$ -lt 10 ] && echo own-pids
+		touch `+left+` 2>/dev/null || echo read-only
+		touch /etc/k8s4r-test 2>/dev/null || echo read-only-etc
+		touch /tmp/k8s4r-own-tmp
+		ls "$HOME/../shim" >/dev/null 2>&1 || echo hidden
+		echo mine > "$HOME/file" && cat "$HOME/file"
+		grep NoNewPrivs: /proc/self/status | tr -d '\t'
+		mount -t tmpfs none /mnt 2>/dev/null || echo no-mount`, isolated))
+	want := "own-pids\nread-only\nread-only-etc\nhidden\nmine\nNoNewPrivs:1\nno-mount\n"
+	if end.State != wire.ReportCompleted || out != want {
+		t.Errorf("ended as %+v with\n%s\nwant\n%s", end, out, want)
+	}
+	for _, path := range []string{left, "/tmp/k8s4r-own-tmp"} {
+		if _, err := os.Stat(path); err == nil {
+			t.Errorf("the task has written %s", path)
+		}
+	}
+}
+
+func TestTheTasksOfAReplicaShareTmp(t *testing.T) {
+	s, dir := newFakeServer(t), t.TempDir()
+	startAgent(t, s.config(dir))
+	s.awaitRegistered(1)
+	of := func(index string) func(*wire.Task) {
+		return func(t *wire.Task) { isolated(t); t.Metadata.Labels = map[string]string{wire.LabelTaskIndex: index} }
+	}
+	s.dispatch(shell("t1", "echo hello > /tmp/word", of("0")), 1)
+	s.awaitEnd("t1", 1)
+	s.dispatch(shell("t2", "cat /tmp/word", of("0")), 1)
+	s.dispatch(shell("t3", "ls /tmp/word", of("1")), 1)
+	s.awaitEnd("t2", 1)
+	s.awaitEnd("t3", 1)
+	if mine, other := output(t, dir, "t2", 1, tasklog.Stdout), output(t, dir, "t3", 1, tasklog.Stdout); mine != "hello\n" || other != "" {
+		t.Errorf("the same replica reads %q and another one finds %q, want hello and nothing", mine, other)
+	}
+}
+
+func TestATaskOverItsMemoryIsKilledAndSaysOOM(t *testing.T) {
+	end, _, _ := ends(t, shell("t1", "x=$(head -c 200000000 /dev/zero | tr '\\0' a); echo ${#x}",
+		needs(func(r *wire.Resources) { r.Memory = "32Mi" })))
+	if end.State != wire.ReportFailed || end.Reason != wire.ReasonOOMKilled || !strings.Contains(end.Message, "resources.memory") {
+		t.Errorf("ended as %+v, want failed, OOMKilled", end)
+	}
+}
+
+func TestAForkBombEndsAtItsLimitAndWithItsTask(t *testing.T) {
+	end, out, _ := ends(t, shell("t1", `
+		for i in $(seq 1 5000); do sleep 600 & done 2>errors
+		echo unreachable`, func(w *wire.Task) { w.Spec.Timeout = wire.Duration(3 * time.Second) }))
+	if end.State != wire.ReportFailed || strings.Contains(out, "unreachable") {
+		t.Errorf("ended as %+v with %q, want failed before all are started", end, out)
+	}
+	eventually(t, "its processes to be gone", func() bool { return len(strays(os.TempDir())) == 0 })
+}
+
+func TestATaskThatIgnoresSIGTERMDiesWithItsChildren(t *testing.T) {
+	kill := wire.Duration(100 * time.Millisecond)
+	end, out, _ := ends(t, shell("t1", "trap '' TERM; (trap '' TERM; exec setsid sleep 600) & echo $!; while :; do wait; done", func(w *wire.Task) {
+		w.Spec.Timeout, w.Spec.KillTimeout = wire.Duration(500*time.Millisecond), &kill
+	}))
+	if end.Reason != wire.ReasonTimeout || end.ExitCode != 137 {
+		t.Errorf("ended as %+v, want Timeout and 137", end)
+	}
+	child, err := strconv.Atoi(strings.TrimSpace(out))
+	if err != nil || proc.Alive(child) {
+		t.Errorf("its child %q lives on (%v)", out, err)
+	}
+}
+
+func TestUser(t *testing.T) {
+	t.Run("another one, who owns the task's directory", func(t *testing.T) {
+		for _, driver := range []string{"exec", "raw_exec"} {
+			end, out, work := ends(t, shell("t1", "id -un; echo mine > file", func(w *wire.Task) { w.Spec.Driver, w.Spec.User = driver, "nobody" }))
+			info, err := os.Stat(filepath.Join(work, "file"))
+			must(t, err)
+			if end.State != wire.ReportCompleted || out != "nobody\n" || info.Sys().(*syscall.Stat_t).Uid != 65534 {
+				t.Errorf("%s: ended as %+v with %q", driver, end, out)
+			}
+		}
+	})
+	t.Run("who is not there", func(t *testing.T) {
+		end, _, _ := ends(t, shell("t1", "exit 0", func(w *wire.Task) { w.Spec.User = "nosuchuser" }))
+		if end.Reason != wire.ReasonStartFailed || !strings.Contains(end.Message, `user: this robot has no "nosuchuser"`) {
+			t.Errorf("ended as %+v, want StartFailed that names the user", end)
+		}
+	})
+}
+
+func TestIsolationThatIsRequired(t *testing.T) {
+	require := func(words ...string) func(*wire.Task) {
+		return func(w *wire.Task) { w.Spec.Isolation = &wire.Isolation{Required: words} }
+	}
+	if end, _, _ := ends(t, shell("t1", "exit 0", isolated, require("memory-limit", "pid-namespace"))); end.State != wire.ReportCompleted {
+		t.Errorf("ended as %+v, want completed", end)
+	}
+	end, _, _ := ends(t, shell("t1", "exit 0", isolated, require("moat")))
+	if end.Reason != wire.ReasonRejected || !strings.Contains(end.Message, `isolation.required: this robot does not have moat`) {
+		t.Errorf("ended as %+v, want Rejected", end)
+	}
+}
+
+func TestSetUpOfATask(t *testing.T) {
+	content := "#!/bin/sh\necho from the artifact\n"
+	sum := sha256.Sum256([]byte(content))
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, content) }))
+	defer web.Close()
+	tool := wire.Artifact{
+		GetterSource: web.URL + "/tool", RelativeDest: "bin/", GetterMode: "file",
+		GetterOptions: map[string]string{"checksum": "sha256:" + hex.EncodeToString(sum[:]), "perms": "0755"},
+	}
+	config := wire.Template{EmbeddedTmpl: `{{ env "GREETING" }} {{ meta "site" }} {{ .Task.Name }}`, DestPath: "etc/config"}
+	set := func(w *wire.Task) {
+		w.Spec.Env, w.Spec.Meta = map[string]string{"GREETING": "hello"}, map[string]string{"site": "hall"}
+		w.Spec.Artifacts, w.Spec.Templates = []wire.Artifact{tool}, []wire.Template{config}
+	}
+	for _, driver := range []string{"exec", "raw_exec"} {
+		end, out, _ := ends(t, shell("t1", "bin/tool; cat etc/config; echo; echo ${meta.site}", set, func(w *wire.Task) { w.Spec.Driver, w.Spec.User = driver, "nobody" }))
+		if want := "from the artifact\nhello hall main\nhall\n"; end.State != wire.ReportCompleted || out != want {
+			t.Errorf("%s: ended as %+v with %q, want %q", driver, end, out, want)
+		}
+	}
+
+	failing := map[string]func(*wire.Task){
+		"artifacts[0] " + web.URL + "/tool: sha256 is": func(w *wire.Task) {
+			w.Spec.Artifacts = []wire.Artifact{tool}
+			w.Spec.Artifacts[0].GetterOptions = map[string]string{"checksum": "sha256:" + strings.Repeat("0", 64)}
+		},
+		"templates[0]": func(w *wire.Task) {
+			w.Spec.Templates = []wire.Template{{EmbeddedTmpl: `{{ env "NONE" }}`, DestPath: "x"}}
+		},
+		"config.execConfig.args[1]: ${meta.none} is not known": func(w *wire.Task) { w.Spec.Config.Exec.Args[1] = "echo ${meta.none}" },
+	}
+	for want, change := range failing {
+		end, _, work := ends(t, shell("t1", "exit 0", change))
+		if end.Reason != wire.ReasonStartFailed || !strings.Contains(end.Message, want) {
+			t.Errorf("ended as %+v, want StartFailed with %q", end, want)
+		}
+		if files, _ := os.ReadDir(work); len(files) > 0 {
+			t.Errorf("%s: %v are left behind", want, files)
+		}
+	}
+}
+
+// A set-up may take long, and is stopped as the task would be.
+func TestASetUpCanBeStopped(t *testing.T) {
+	asked, done := make(chan struct{}), make(chan struct{})
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		close(asked)
+		select {
+		case <-done:
+		case <-r.Context().Done():
+		}
+	}))
+	defer web.Close()
+	defer close(done)
+	s, dir := newFakeServer(t), t.TempDir()
+	startAgent(t, s.config(dir))
+	s.awaitRegistered(1)
+	s.dispatch(shell("t1", "exit 0", func(w *wire.Task) { w.Spec.Artifacts = []wire.Artifact{{GetterSource: web.URL + "/slow"}} }), 1)
+	<-asked
+	s.remove("t1", 1)
+	if end := s.awaitEnd("t1", 1); end.Reason != wire.ReasonStopped || end.StartedAt != nil {
+		t.Errorf("ended as %+v, want Stopped before it was started", end)
+	}
+}
+
+func TestATemplateThatChanges(t *testing.T) {
+	s, dir := newFakeServer(t), t.TempDir()
+	startAgent(t, s.config(dir))
+	s.awaitRegistered(1)
+	dispatch := func(task wire.Task, site string) {
+		s.publish(wire.KindDispatch, wire.Dispatch{
+			Action: wire.ActionCreate, Task: task, Attempt: 1, Epoch: 9, Robot: &wire.RobotFacts{Labels: map[string]string{"site": site}},
+		}, false)
+	}
+	task := func(uid, mode, signal string) wire.Task {
+		return shell(uid, `trap 'cat config' USR1; trap 'exit 3' TERM; cat config; while :; do sleep 0.01; done`, isolated, func(w *wire.Task) {
+			w.Spec.Templates = []wire.Template{{EmbeddedTmpl: "{{ label \"site\" }}\n", DestPath: "config", ChangeMode: mode, ChangeSignal: signal}}
+		})
+	}
+	restart, signal, noop := task("t1", "", ""), task("t2", "signal", "SIGUSR1"), task("t3", "noop", "")
+	all := map[string]wire.Task{"t1": restart, "t2": signal, "t3": noop}
+	for uid, task := range all {
+		dispatch(task, "hall")
+		eventually(t, uid+" to read its config", func() bool { return output(t, dir, uid, 1, tasklog.Stdout) == "hall\n" })
+	}
+	for uid, task := range all {
+		dispatch(task, "hall") // says nothing new
+		dispatch(task, "yard")
+		_ = uid
+	}
+	if end := s.awaitEnd("t1", 1); end.Reason != wire.ReasonTemplateChanged || end.ExitCode != 3 {
+		t.Errorf("ended as %+v, want TemplateChanged", end)
+	}
+	eventually(t, "the signal to arrive", func() bool { return output(t, dir, "t2", 1, tasklog.Stdout) == "hall\nyard\n" })
+	config := filepath.Join(places{dir}.work("t3", 1), "config")
+	eventually(t, "the file to be rendered again", func() bool { b, _ := os.ReadFile(config); return string(b) == "yard\n" })
+	for _, uid := range []string{"t2", "t3"} {
+		for _, r := range s.said(uid, 1) {
+			if r.Terminal() {
+				t.Errorf("%s ended as %+v", uid, r)
+			}
+		}
+	}
+	bad := task("t4", "signal", "SIGNONSENSE")
+	dispatch(bad, "hall")
+	if end := s.awaitEnd("t4", 1); end.Reason != wire.ReasonRejected || !strings.Contains(end.Message, "templates[0].changeSignal") {
+		t.Errorf("ended as %+v, want Rejected", end)
+	}
+}
+
+func TestOutputs(t *testing.T) {
+	end, _, _ := ends(t, shell("t1", `
+		echo "distance=1" >> $K8S4R_OUTPUTS; echo "secret=2" >> $K8S4R_OUTPUTS; echo "nonsense" >> $K8S4R_OUTPUTS
+		echo "distance=4.2 = far" >> $K8S4R_OUTPUTS`, func(w *wire.Task) { w.Spec.Outputs = []string{"distance", "angle"} }))
+	if len(end.Outputs) != 1 || end.Outputs["distance"] != "4.2 = far" {
+		t.Errorf("outputs = %v, want the last distance alone", end.Outputs)
+	}
+	end, _, _ = ends(t, shell("t1", "ln -s /etc/hostname $K8S4R_OUTPUTS", func(w *wire.Task) { w.Spec.Outputs = []string{"distance"} }))
+	if end.State != wire.ReportCompleted || len(end.Outputs) != 0 {
+		t.Errorf("ended as %+v, want no outputs of what the file links to", end)
+	}
+}
+
+func TestPorts(t *testing.T) {
+	end, out, _ := ends(t, shell("t1", `echo "$K8S4R_PORT_HTTP $K8S4R_PORT_ROS_BRIDGE"`, needs(func(r *wire.Resources) {
+		r.Networks = []wire.Network{{Ports: []wire.Port{{Name: "http", Port: 8080}, {Name: "ros-bridge"}}}}
+	})))
+	var fixed, free int
+	if _, err := fmt.Sscan(out, &fixed, &free); err != nil || fixed != 8080 || free < 1024 || end.State != wire.ReportCompleted {
+		t.Errorf("ended as %+v with %q, want 8080 and a free port", end, out)
+	}
+}
+
+func TestTmpIsKeptForAWhile(t *testing.T) {
+	now, p := time.Now(), places{t.TempDir()}
+	for name, age := range map[string]time.Duration{"old": 2 * kept[tmpDir], "used": 2 * kept[tmpDir], "fresh": kept[tmpDir] / 2} {
+		dir := filepath.Join(p.state, "tmp", name)
+		must(t, os.MkdirAll(filepath.Join(dir, "tmp"), 0o700))
+		must(t, os.Chtimes(dir, now.Add(-age), now.Add(-age)))
+	}
+	p.sweepShared(func(dir string) bool { return filepath.Base(dir) == "used" }, now)
+	left, err := os.ReadDir(filepath.Join(p.state, "tmp"))
+	must(t, err)
+	if len(left) != 2 || left[0].Name() != "fresh" || left[1].Name() != "used" {
+		t.Errorf("%v are left, want fresh and used", left)
+	}
+}
+
+func TestNothingOfATaskStaysOnTheHost(t *testing.T) {
+	s, dir := newFakeServer(t), t.TempDir()
+	a := startAgent(t, s.config(dir))
+	s.awaitRegistered(1)
+	s.dispatch(shell("t1", "exit 0", isolated), 1)
+	s.awaitEnd("t1", 1)
+	eventually(t, "its control group to be gone", func() bool {
+		_, err := a.runner.host.Tree.Open("t1-1")
+		return err != nil
+	})
+	mounts, err := os.ReadFile("/proc/self/mounts")
+	must(t, err)
+	if strings.Contains(string(mounts), dir) {
+		t.Errorf("mounts are left:\n%s", mounts)
+	}
+	if len(a.runner.host.Lacks) > 0 {
+		t.Logf("this host lacks %+v", a.runner.host.Lacks)
+	}
+	if !a.runner.host.Allows(isolation.FactCgroup) {
+		t.Error("this host has no control groups, and the tests of limits mean nothing")
+	}
+}

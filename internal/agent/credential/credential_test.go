@@ -1,0 +1,265 @@
+package credential
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s4r.io/k8s4r/internal/authority"
+	"k8s4r.io/k8s4r/internal/identity"
+	"k8s4r.io/k8s4r/internal/keyfile"
+)
+
+// server answers as it is told.
+type server struct {
+	t    *testing.T
+	auth *authority.Authority
+	url  *url.URL
+
+	mu     sync.Mutex
+	answer func(path string, joins identity.JoinRequest, has []*x509.Certificate) identity.Answer
+	asked  []string
+}
+
+func newServer(t *testing.T) *server {
+	t.Helper()
+	auth, err := authority.Make(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{t: t, auth: auth}
+	s.answer = s.issue
+	h := httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
+	ours := &tls.Config{ClientAuth: tls.RequestClientCert, GetCertificate: auth.Serving("127.0.0.1")}
+	// The test server has a certificate of its own, which would come first.
+	h.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return ours, nil }}
+	h.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+	h.StartTLS()
+	t.Cleanup(h.Close)
+	s.url, _ = url.Parse(h.URL)
+	return s
+}
+
+func (s *server) serve(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked = append(s.asked, r.URL.Path)
+	in, err := identity.Decode[identity.JoinRequest](r.Body)
+	if err != nil {
+		s.t.Error(err)
+	}
+	_ = json.NewEncoder(w).Encode(s.answer(r.URL.Path, in, r.TLS.PeerCertificates))
+}
+
+func (s *server) issue(_ string, in identity.JoinRequest, _ []*x509.Certificate) identity.Answer {
+	csr, err := identity.ReadRequest(in.CSR)
+	if err != nil {
+		s.t.Error(err)
+		return identity.Answer{}
+	}
+	c, err := s.auth.SignRobot("r1", csr.PublicKey)
+	if err != nil {
+		s.t.Error(err)
+		return identity.Answer{}
+	}
+	return identity.Answer{State: identity.StateIssued, Certificate: string(keyfile.PEM(c)), CA: string(s.auth.Trust()), MQTTURL: "mqtts://broker:8883"}
+}
+
+func (s *server) paths() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Join(s.asked, " ")
+}
+
+func (s *server) config(dir string) Config {
+	return Config{Dir: dir, RobotID: "r1", Server: s.url, Token: "abcdef.0123456789abcdef", CAHash: s.auth.Hash(), Log: slog.New(slog.DiscardHandler)}
+}
+
+func open(t *testing.T, c Config) *Credential {
+	t.Helper()
+	m, err := Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func within(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func TestARobotJoinsOnceAndKeepsItsKey(t *testing.T) {
+	s, dir := newServer(t), t.TempDir()
+	m := open(t, s.config(dir))
+	if config, _ := m.TLS(); config != nil {
+		t.Error("it proves something before it has joined")
+	}
+	if err := m.Join(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	again := open(t, s.config(dir))
+	if err := again.Join(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	if s.paths() != "/v1/join" || again.MQTTURL() != "mqtts://broker:8883" || !again.key.Equal(m.key) {
+		t.Errorf("asked %s, broker %s", s.paths(), again.MQTTURL())
+	}
+	for _, name := range []string{fileKey, fileCertificate, fileCA, fileHome} {
+		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", name, info, err)
+		}
+	}
+}
+
+func TestARenewalIsToldAndKeepsTheKey(t *testing.T) {
+	s := newServer(t)
+	m := open(t, s.config(t.TempDir()))
+	s.auth.SetRobotLife(time.Second) // and the ten minutes before it: two thirds are over
+	if err := m.Join(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	s.auth.SetRobotLife(time.Hour)
+	before, changed := m.TLS()
+	s.mu.Lock()
+	s.answer = func(path string, in identity.JoinRequest, has []*x509.Certificate) identity.Answer {
+		if len(has) == 0 || has[0].Subject.CommonName != "r1" {
+			t.Error("it renews without its certificate")
+		}
+		return s.issue(path, in, has)
+	}
+	s.mu.Unlock()
+	ctx, cancel := context.WithCancel(within(t))
+	defer cancel()
+	go m.Run(ctx)
+	select {
+	case <-changed:
+	case <-ctx.Done():
+		t.Fatal("it is not renewed")
+	}
+	after, _ := m.TLS()
+	if after.Certificates[0].Leaf.Equal(before.Certificates[0].Leaf) || after.Certificates[0].PrivateKey != before.Certificates[0].PrivateKey {
+		t.Error("the certificate is the same, or the key is not")
+	}
+	if s.paths() != "/v1/join /v1/renew" {
+		t.Errorf("asked %s", s.paths())
+	}
+}
+
+func TestARobotThatIsNotKnownAnyMoreJoinsAgain(t *testing.T) {
+	s := newServer(t)
+	m := open(t, s.config(t.TempDir()))
+	if err := m.Join(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Lock()
+	s.answer = func(path string, in identity.JoinRequest, has []*x509.Certificate) identity.Answer {
+		if path == identity.RenewPath {
+			return identity.Answer{State: identity.StateRefused, Reason: identity.ReasonUnknown, Message: "not known"}
+		}
+		return s.issue(path, in, has)
+	}
+	s.mu.Unlock()
+	if err := m.Renew(within(t)); err != nil || s.paths() != "/v1/join /v1/renew /v1/join" {
+		t.Errorf("%v, asked %s", err, s.paths())
+	}
+}
+
+func TestAPendingRobotAsksAgain(t *testing.T) {
+	s := newServer(t)
+	pending := 2
+	s.answer = func(path string, in identity.JoinRequest, has []*x509.Certificate) identity.Answer {
+		if pending--; pending >= 0 {
+			return identity.Answer{State: identity.StatePending, Message: "waits"}
+		}
+		return s.issue(path, in, has)
+	}
+	if err := open(t, s.config(t.TempDir())).Join(within(t)); err != nil || s.paths() != "/v1/join /v1/join /v1/join" {
+		t.Errorf("%v, asked %s", err, s.paths())
+	}
+}
+
+func TestARobotTellsNothingToAStranger(t *testing.T) {
+	s := newServer(t)
+	for name, change := range map[string]func(*Config){
+		"another authority":       func(c *Config) { c.CAHash = identity.Fingerprint(nil) },
+		"who the system trusts":   func(c *Config) { c.CAHash = "" },
+		"others that are trusted": func(c *Config) { c.CAHash, c.CA = "", newServer(t).auth.Trust() },
+	} {
+		c := s.config(t.TempDir())
+		change(&c)
+		if err := open(t, c).Renew(within(t)); err == nil {
+			t.Errorf("%s: it has joined", name)
+		}
+	}
+	if s.paths() != "" {
+		t.Errorf("asked %s", s.paths())
+	}
+	c := s.config(t.TempDir())
+	c.CAHash, c.CA = "", s.auth.Trust()
+	if err := open(t, c).Renew(within(t)); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAnIdentityThatIsNotThisRobots(t *testing.T) {
+	s, dir := newServer(t), t.TempDir()
+	m := open(t, s.config(dir))
+	m.machine = identity.Fingerprint([]byte("another machine"))
+	if err := m.Join(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	other := s.config(dir)
+	other.RobotID = "r2"
+	if _, err := Open(other); err == nil || !strings.Contains(err.Error(), "the identity of robot r1, not of r2") {
+		t.Error(err)
+	}
+	if machine() == "" {
+		return // this machine cannot be told from another
+	}
+	if _, err := Open(s.config(dir)); err == nil || !strings.Contains(err.Error(), "copied from another machine") {
+		t.Error(err)
+	}
+}
+
+func TestWithoutATokenItSaysSo(t *testing.T) {
+	s := newServer(t)
+	c := s.config(t.TempDir())
+	c.Token = ""
+	if err := open(t, c).Renew(within(t)); !errors.Is(err, errNoToken) {
+		t.Error(err)
+	}
+}
+
+func TestACertificateForAnotherKeyIsNotTaken(t *testing.T) {
+	s := newServer(t)
+	other, _, err := keyfile.NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.answer = func(string, identity.JoinRequest, []*x509.Certificate) identity.Answer {
+		c, err := s.auth.SignRobot("r1", other.Public())
+		if err != nil {
+			t.Error(err)
+		}
+		return identity.Answer{State: identity.StateIssued, Certificate: string(keyfile.PEM(c)), CA: string(s.auth.Trust())}
+	}
+	m := open(t, s.config(t.TempDir()))
+	if err := m.Renew(within(t)); err == nil || !m.NotAfter().IsZero() {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,75 @@
+package agent
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// writeMetrics writes figures as Prometheus reads them.
+func writeMetrics(w io.Writer, h Health) {
+	gauge := gauges(w)
+	const info = "k8s4r_agent_info"
+	fmt.Fprintf(w, "# HELP %[1]s The agent.\n# TYPE %[1]s gauge\n%[1]s{robot=%[2]q,version=%[3]q} 1\n", info, h.RobotID, h.Version)
+	gauge("k8s4r_agent_healthy", "Whether the agent takes on what it is told.", oneIf(h.Problem == ""))
+	gauge("k8s4r_agent_connected", "Whether there is a connection to the MQTT broker.", oneIf(h.Connected))
+	gauge("k8s4r_agent_registered", "Whether the server knows the robot over this connection.", oneIf(h.Registered))
+	if h.LastContact != nil {
+		gauge("k8s4r_agent_last_contact_timestamp_seconds", "When the last heartbeat was sent that was acknowledged.", unixSeconds(*h.LastContact))
+	}
+	gauge("k8s4r_agent_start_timestamp_seconds", "When the agent started.", unixSeconds(h.StartedAt))
+	gauge("k8s4r_agent_journal_bytes", "Size of the journal.", float64(h.JournalBytes))
+	gauge("k8s4r_agent_reports_pending", "Reports that the server has not written down.", float64(h.ReportsPending))
+	writeTaskMetrics(w, h)
+	writeTroubles(w, h.Troubles)
+}
+
+// gauges returns what writes one figure.
+func gauges(w io.Writer) func(name, help string, value float64) {
+	return func(name, help string, value float64) {
+		fmt.Fprintf(w, "# HELP %[1]s %[2]s\n# TYPE %[1]s gauge\n%[1]s %[3]s\n", name, help, strconv.FormatFloat(value, 'f', -1, 64))
+	}
+}
+
+// writeTaskMetrics says nothing when nobody knows.
+func writeTaskMetrics(w io.Writer, h Health) {
+	if h.Problem != "" {
+		return
+	}
+	count := map[string]int{TaskStarting: 0, TaskRunning: 0}
+	var percent, bytes float64
+	for _, t := range h.Tasks {
+		count[t.State]++
+		if t.Use != nil {
+			percent, bytes = percent+t.Use.CPUPercent, bytes+float64(t.Use.MemoryBytes)
+		}
+	}
+	const name = "k8s4r_agent_tasks"
+	fmt.Fprintf(w, "# HELP %[1]s Tasks that live.\n# TYPE %[1]s gauge\n", name)
+	for _, state := range slices.Sorted(maps.Keys(count)) {
+		fmt.Fprintf(w, "%s{state=%q} %d\n", name, state, count[state])
+	}
+	gauge := gauges(w)
+	gauge("k8s4r_agent_tasks_cpu_cores", "Cores that tasks use together, as of the last heartbeat.", percent/100)
+	gauge("k8s4r_agent_tasks_memory_bytes", "Memory that tasks have together, as of the last heartbeat.", bytes)
+}
+
+func writeTroubles(w io.Writer, troubles map[string]int) {
+	const name = "k8s4r_agent_troubles_total"
+	fmt.Fprintf(w, "# HELP %[1]s Messages that were dropped, and other troubles.\n# TYPE %[1]s counter\n", name)
+	for _, what := range slices.Sorted(maps.Keys(troubles)) {
+		fmt.Fprintf(w, "%s{what=%q} %d\n", name, what, troubles[what])
+	}
+}
+
+func oneIf(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+func unixSeconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }

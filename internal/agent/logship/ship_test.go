@@ -1,0 +1,402 @@
+package logship
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s4r.io/k8s4r/internal/seglog"
+	"k8s4r.io/k8s4r/internal/tasklog"
+	"k8s4r.io/k8s4r/internal/wire"
+)
+
+const patience = 20 * time.Second
+
+// server is what k8s4r-server does with logs, in memory, behind a network that
+// is as bad as asked.
+type server struct {
+	t      *testing.T
+	mu     sync.Mutex
+	random *rand.Rand
+	bad    float64 // share of messages and answers that are lost, doubled or late
+	logs   map[Attempt]*stored
+	acked  func([]wire.LogAck)
+	late   []func()
+	done   map[Attempt]bool
+	resent int // bytes that came although they had been acknowledged
+	honest bool
+}
+
+type stored struct {
+	text  []byte // as of base
+	lost  int64
+	want  int64
+	n     uint64
+	last  bool
+	heard int64 // the highest offset that the robot was told
+}
+
+func newServer(t *testing.T, seed uint64, bad float64) *server {
+	return &server{t: t, random: rand.New(rand.NewPCG(seed, 1)), bad: bad, logs: map[Attempt]*stored{}, done: map[Attempt]bool{}, honest: true}
+}
+
+func (s *server) publish(_ context.Context, uid string, l wire.Logs) error {
+	data, err := l.Unpack()
+	if err != nil {
+		s.t.Errorf("%v", err)
+	}
+	l.Data = bytes.Clone(data)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := Attempt{uid, l.Attempt}
+	if it := s.logs[a]; it != nil && s.honest && l.Offset < it.heard && len(data) > 0 {
+		s.resent += int(min(it.heard, l.Offset+int64(len(data))) - l.Offset)
+	}
+	s.pass(func() { s.take(a, l) })
+	return nil
+}
+
+// pass does something now, later, twice or never.
+func (s *server) pass(do func()) {
+	for _, old := range s.late {
+		if s.random.Float64() < 0.3 {
+			defer old()
+		} else {
+			defer func() { s.late = append(s.late, old) }()
+		}
+	}
+	s.late = nil
+	switch p := s.random.Float64(); {
+	case p < s.bad/3:
+	case p < 2*s.bad/3:
+		s.late = append(s.late, do)
+	case p < s.bad:
+		do()
+		s.late = append(s.late, do)
+	default:
+		do()
+	}
+}
+
+func (s *server) take(a Attempt, l wire.Logs) {
+	it := s.logs[a]
+	if it == nil {
+		it = &stored{}
+		s.logs[a] = it
+	}
+	if l.Offset > it.want && l.Offset-l.Lost <= it.want && l.Lost > 0 {
+		it.lost += l.Offset - it.want
+		it.want = l.Offset
+	}
+	if l.Offset <= it.want {
+		if end := l.Offset + int64(len(l.Data)); end > it.want {
+			it.text = append(it.text, l.Data[it.want-l.Offset:]...)
+			it.want = end
+		}
+		it.last = it.last || l.Last && l.Offset+int64(len(l.Data)) == it.want
+	}
+	it.n = max(it.n, l.N)
+	ack := wire.LogAck{UID: a.UID, Attempt: a.Attempt, N: it.n, Offset: it.want, Done: it.last}
+	answered := s.acked
+	s.pass(func() {
+		it.heard = max(it.heard, ack.Offset)
+		answered([]wire.LogAck{ack})
+	})
+}
+
+func (s *server) tellDone(a Attempt) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.done[a] = true
+}
+
+func (s *server) isDone(n int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.done) == n
+}
+
+// run starts a shipper; stop ends it.
+func (s *server) run(c Config) (ship *Shipper, stop func()) {
+	s.t.Helper()
+	c.Publish, c.Done = s.publish, s.tellDone
+	c.Gather = time.Millisecond
+	if c.RepeatAfter == 0 {
+		c.RepeatAfter = 20 * time.Millisecond
+	}
+	ship, err := New(c)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.mu.Lock()
+	s.acked = ship.Acked
+	s.mu.Unlock()
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() { ship.Run(ctx) })
+	ship.Connected(true)
+	stop = sync.OnceFunc(func() { cancel(); wg.Wait() })
+	s.t.Cleanup(stop)
+	return ship, stop
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not within %s", what, patience)
+		}
+	}
+}
+
+// onRobot is what is left of a log on the robot, and where that begins.
+func onRobot(t *testing.T, dir string) (int64, []byte) {
+	t.Helper()
+	r, buf := seglog.Reader{Dir: dir}, make([]byte, 64<<10)
+	begin, text := int64(-1), []byte(nil)
+	for at := int64(0); ; {
+		c, err := r.ReadAt(at, buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if begin < 0 {
+			begin = c.Offset
+		}
+		if len(c.Data) == 0 {
+			return begin, text
+		}
+		text, at = append(text, c.Data...), c.End()
+	}
+}
+
+// TestWhatIsStoredIsWhatWasWritten drives some tasks through a network that
+// loses, doubles and reorders, connections that break and agents that restart.
+func TestWhatIsStoredIsWhatWasWritten(t *testing.T) {
+	for seed := range uint64(12) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			root := t.TempDir()
+			s := newServer(t, seed, []float64{0, 0.1, 0.5}[seed%3])
+			random := rand.New(rand.NewPCG(seed, 2))
+			const tasks = 5
+			writers, dirs, ended := [tasks]*tasklog.Writer{}, [tasks]string{}, [tasks]bool{}
+			attempt := func(i int) Attempt { return Attempt{fmt.Sprintf("task-%d", i), 1} }
+			for i := range writers {
+				dirs[i] = filepath.Join(root, fmt.Sprint(i))
+				writers[i] = tasklog.NewWriter(dirs[i], tasklog.Options{})
+			}
+			ship, stop := s.run(Config{Window: 64 << 10})
+			addAll := func() {
+				for i, dir := range dirs {
+					ship.Add(attempt(i), dir)
+					if ended[i] {
+						ship.Ended(attempt(i))
+					}
+				}
+			}
+			addAll()
+			for step := range 60 {
+				i := random.IntN(tasks)
+				if !ended[i] {
+					text := strings.Repeat(fmt.Sprintf("%d %d\n", step, i), 1+random.IntN(2000))
+					writers[i].Write(tasklog.Stdout, []byte(text), time.Now())
+				}
+				switch random.IntN(15) {
+				case 0:
+					ship.Connected(false)
+					ship.Connected(true)
+				case 1:
+					stop()
+					ship, stop = s.run(Config{Window: 64 << 10})
+					addAll()
+				case 2:
+					writers[i].Close(time.Now())
+					ended[i] = true
+					ship.Ended(attempt(i))
+				}
+				time.Sleep(time.Duration(random.IntN(3)) * time.Millisecond)
+			}
+			for i, w := range writers {
+				if !ended[i] {
+					w.Close(time.Now())
+					ship.Ended(attempt(i))
+				}
+			}
+			eventually(t, "all is acknowledged", func() bool { return s.isDone(tasks) && ship.Unsent() == 0 })
+			stop()
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			for i, dir := range dirs {
+				begin, text := onRobot(t, dir)
+				if it := s.logs[attempt(i)]; begin != 0 || !bytes.Equal(it.text, text) {
+					t.Errorf("task %d: stored %d bytes, written %d", i, len(it.text), len(text))
+				}
+			}
+			if s.resent > 0 {
+				t.Errorf("%d bytes came again although they had been acknowledged", s.resent)
+			}
+			if ship.sent != 0 {
+				t.Errorf("%d bytes are said to be on the way", ship.sent)
+			}
+		})
+	}
+}
+
+func TestWhatIsGoneIsSaid(t *testing.T) {
+	dir := t.TempDir()
+	w := tasklog.NewWriter(dir, tasklog.Options{SegmentSize: 8 << 10, Keep: 3})
+	for i := range 10000 {
+		w.Write(tasklog.Stdout, fmt.Appendf(nil, "line %d\n", i), time.Now())
+	}
+	w.Close(time.Now())
+	s := newServer(t, 1, 0)
+	ship, _ := s.run(Config{})
+	a := Attempt{"task", 1}
+	ship.Add(a, dir)
+	ship.Ended(a)
+	eventually(t, "all is acknowledged", func() bool { return s.isDone(1) })
+	begin, text := onRobot(t, dir)
+	if it := s.logs[a]; it.lost != begin || begin == 0 || !bytes.Equal(it.text, text) {
+		t.Errorf("lost %d of %d, and %d bytes of %d", it.lost, begin, len(it.text), len(text))
+	}
+}
+
+func TestAServerThatLostSomethingGetsItAgain(t *testing.T) {
+	dir, a := t.TempDir(), Attempt{"task", 1}
+	w := tasklog.NewWriter(dir, tasklog.Options{})
+	s := newServer(t, 1, 0)
+	s.honest = false
+	ship, _ := s.run(Config{})
+	ship.Add(a, dir)
+	w.Write(tasklog.Stdout, []byte(strings.Repeat("before\n", 10000)), time.Now())
+	_, text := onRobot(t, dir)
+	eventually(t, "it is there", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.logs[a] != nil && s.logs[a].want == int64(len(text))
+	})
+	s.mu.Lock()
+	s.logs[a].text, s.logs[a].want = nil, 0 // another disk
+	s.mu.Unlock()
+	w.Write(tasklog.Stdout, []byte("after\n"), time.Now())
+	w.Close(time.Now())
+	ship.Ended(a)
+	eventually(t, "all is acknowledged", func() bool { return s.isDone(1) })
+	if _, text = onRobot(t, dir); !bytes.Equal(s.logs[a].text, text) {
+		t.Errorf("%d bytes of %d", len(s.logs[a].text), len(text))
+	}
+}
+
+func TestALogThatNobodyWantsIsLetGo(t *testing.T) {
+	dir, a := t.TempDir(), Attempt{"task", 1}
+	w := tasklog.NewWriter(dir, tasklog.Options{})
+	s := newServer(t, 1, 0)
+	s.logs[a] = &stored{last: true}
+	ship, _ := s.run(Config{})
+	ship.Add(a, dir)
+	w.Write(tasklog.Stdout, []byte("hello\n"), time.Now())
+	eventually(t, "it is let go", func() bool {
+		ship.mu.Lock()
+		defer ship.mu.Unlock()
+		return ship.logs[a].unwanted
+	})
+	if s.isDone(1) {
+		t.Error("it is done while it runs")
+	}
+	ship.Ended(a)
+	eventually(t, "it is done", func() bool { return s.isDone(1) })
+}
+
+// TestAFloodHoldsUpNobody measures how long one line takes beside a task that
+// writes as much as it can.
+func TestAFloodHoldsUpNobody(t *testing.T) {
+	root := t.TempDir()
+	s := newServer(t, 1, 0)
+	ship, _ := s.run(Config{RepeatAfter: time.Minute})
+	flood, quiet := Attempt{"flood", 1}, Attempt{"quiet", 1}
+	f := tasklog.NewWriter(filepath.Join(root, "flood"), tasklog.Options{})
+	q := tasklog.NewWriter(filepath.Join(root, "quiet"), tasklog.Options{})
+	ship.Add(flood, filepath.Join(root, "flood"))
+	ship.Add(quiet, filepath.Join(root, "quiet"))
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		text := []byte(strings.Repeat(strings.Repeat("x", 99)+"\n", 600))
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				f.Write(tasklog.Stdout, text, time.Now())
+				time.Sleep(time.Millisecond) // one of two cores
+			}
+		}
+	})
+	var worst time.Duration
+	for i := range 20 {
+		began := time.Now()
+		q.Write(tasklog.Stdout, fmt.Appendf(nil, "line %d\n", i), began)
+		eventually(t, "the line is there", func() bool {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.logs[quiet] != nil && bytes.Contains(s.logs[quiet].text, fmt.Appendf(nil, "line %d\n", i))
+		})
+		worst = max(worst, time.Since(began))
+	}
+	close(stop)
+	wg.Wait()
+	if t.Logf("worst %s", worst); worst > time.Second {
+		t.Errorf("a line took %s beside a flood", worst)
+	}
+}
+
+func TestAThousandTasksTakeNoGoroutines(t *testing.T) {
+	root := t.TempDir()
+	s := newServer(t, 1, 0)
+	ship, _ := s.run(Config{})
+	before := runtime.NumGoroutine()
+	for i := range 1000 {
+		ship.Add(Attempt{fmt.Sprintf("task-%d", i), 1}, filepath.Join(root, fmt.Sprint(i)))
+	}
+	if now := runtime.NumGoroutine(); now > before+5 {
+		t.Errorf("%d goroutines, and %d before", now, before)
+	}
+	w := tasklog.NewWriter(filepath.Join(root, "7"), tasklog.Options{})
+	began := time.Now()
+	w.Write(tasklog.Stdout, []byte("hello\n"), began)
+	eventually(t, "the line is there", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		it := s.logs[Attempt{"task-7", 1}]
+		return it != nil && len(it.text) > 0
+	})
+	t.Logf("the line took %s", time.Since(began))
+}
+
+// TestWithoutInotifyLogsAreLookedAt takes inotify away, as a user with too many
+// watches has it.
+func TestWithoutInotifyLogsAreLookedAt(t *testing.T) {
+	dir, a := t.TempDir(), Attempt{"task", 1}
+	s := newServer(t, 1, 0)
+	ship, _ := s.run(Config{})
+	ship.watch.mu.Lock()
+	ship.watch.fd = -1
+	ship.watch.mu.Unlock()
+	ship.Add(a, dir)
+	w := tasklog.NewWriter(dir, tasklog.Options{})
+	for i := range 3 {
+		w.Write(tasklog.Stdout, []byte("hello\n"), time.Now())
+		eventually(t, "the line is there", func() bool {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.logs[a] != nil && bytes.Count(s.logs[a].text, []byte("hello")) == i+1
+		})
+	}
+}

@@ -1,0 +1,108 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"text/tabwriter"
+	"time"
+)
+
+const statusUsage = `Usage: k8s4r-agent status [flags]
+
+Tells how the agent of this robot is. The exit status is 0 when the robot gets
+work, and 1 when it does not. The configuration is that of the service,
+/etc/k8s4r/agent.yaml, if --config does not name another.
+
+`
+
+// statusCommand asks the agent that runs, and prints what it says.
+func statusCommand(args []string, stdout, stderr io.Writer) int {
+	a := newAbout("k8s4r-agent status", statusUsage)
+	if err := a.parse(args, stdout); err != nil {
+		return refuse(err, stdout, stderr)
+	}
+	h, err := a.ask(context.Background())
+	if err != nil {
+		_, _ = fmt.Fprintln(stderr, "k8s4r-agent:", oneLine(err))
+		return exitFailed
+	}
+	if a.output == "json" {
+		writeJSON(stdout, h)
+	} else {
+		writeStatus(stdout, h, time.Now())
+	}
+	if h.unready() != nil {
+		return exitFailed
+	}
+	return exitOK
+}
+
+// writeStatus prints a page for people.
+func writeStatus(w io.Writer, h Health, now time.Time) {
+	fmt.Fprintf(w, "Robot     %s\n", h.RobotID)
+	fmt.Fprintf(w, "Agent     %s, process %d, up for %s\n", h.Version, h.PID, ago(now, &h.StartedAt))
+	fmt.Fprintf(w, "Broker    %s, %s\n", h.Broker, h.connection(now))
+	fmt.Fprintf(w, "Server    %s\n", heard(now, h.LastContact))
+	fmt.Fprintf(w, "State     %s, journal %d kB, %s\n", h.StateDir, (h.JournalBytes+999)/1000, counted(h.ReportsPending, "report waits", "reports wait"))
+	for _, what := range slices.Sorted(maps.Keys(h.Troubles)) {
+		fmt.Fprintf(w, "Trouble   %s: %d times\n", what, h.Troubles[what])
+	}
+	if h.Problem != "" {
+		fmt.Fprintf(w, "Problem   %s\n", h.Problem)
+		return
+	}
+	fmt.Fprintf(w, "Tasks     %d\n", len(h.Tasks))
+	if len(h.Tasks) > 0 {
+		fmt.Fprintln(w)
+		writeTasks(w, h.Tasks, now)
+	}
+}
+
+func (h Health) connection(now time.Time) string {
+	switch {
+	case !h.Connected && h.Since == nil:
+		return "never connected"
+	case !h.Connected:
+		return "no connection for " + ago(now, h.Since)
+	case !h.Registered:
+		return "connected for " + ago(now, h.Since) + ", not registered: waits for its approval, or for a server"
+	}
+	return "connected for " + ago(now, h.Since) + ", registered"
+}
+
+func heard(now time.Time, t *time.Time) string {
+	if t == nil {
+		return "has not answered yet"
+	}
+	return "last answered " + ago(now, t) + " ago"
+}
+
+func counted(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + many
+}
+
+func writeTasks(w io.Writer, tasks []LiveTask, now time.Time) {
+	table := tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)
+	defer table.Flush()
+	fmt.Fprintln(table, "TASK\tATTEMPT\tDRIVER\tSTATE\tPID\tFOR\tCPU\tMEMORY\tUID")
+	for _, t := range tasks {
+		pid, since, cpu, memory := "-", "-", "-", "-"
+		if t.PID > 0 {
+			pid = strconv.Itoa(t.PID)
+		}
+		if t.Since != nil {
+			since = ago(now, t.Since)
+		}
+		if u := t.Use; u != nil {
+			cpu, memory = fmt.Sprintf("%.1f%%", u.CPUPercent), fmt.Sprintf("%dMi", u.MemoryBytes>>20)
+		}
+		fmt.Fprintf(table, "%s/%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", t.Namespace, t.Name, t.Attempt, t.Driver, t.State, pid, since, cpu, memory, t.UID)
+	}
+}
