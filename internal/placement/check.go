@@ -27,7 +27,7 @@ var present = []Check{online, schedulable}
 
 // meets are the checks of what a robot is, in the order in which people think:
 // what they asked for, then what the robot can do.
-func meets(rules *Rules, drivers string) []Check {
+func meets(rules *Rules, asks abilities) []Check {
 	var checks []Check
 	if rules != nil {
 		checks = append(checks, labelled(rules.Selector)...)
@@ -38,7 +38,13 @@ func meets(rules *Rules, drivers string) []Check {
 			checks = append(checks, meeting(c))
 		}
 	}
-	checks = append(checks, offering(strings.Split(drivers, ",")))
+	checks = append(checks, offering(strings.Split(asks.drivers, ",")))
+	if asks.isolation != "" {
+		checks = append(checks, isolating(strings.Split(asks.isolation, ",")))
+	}
+	if asks.secrets {
+		checks = append(checks, discreet)
+	}
 	if rules != nil && rules.Fenced {
 		checks = append(checks, fencing)
 	}
@@ -128,6 +134,19 @@ func offering(drivers []string) Check {
 	}
 }
 
+// isolating leaves out who does not say that it has the kinds in force, such as
+// document agents.
+func isolating(kinds []string) Check {
+	return func(r *Robot) Verdict {
+		for _, kind := range kinds {
+			if r.Attrs[attrIsolation+kind] != "true" {
+				return Verdict{"IsolationMissing", "isolation " + kind + " missing"}
+			}
+		}
+		return Verdict{}
+	}
+}
+
 // fencing leaves out document agents: of a task that they do not stop nobody
 // would ever know that another robot may run it.
 func fencing(r *Robot) Verdict {
@@ -135,6 +154,15 @@ func fencing(r *Robot) Verdict {
 		return Verdict{}
 	}
 	return Verdict{"NoFence", "its agent cannot stop a task by itself"}
+}
+
+// discreet leaves out document agents: they know no secretEnv, and would run the
+// task without its variables.
+func discreet(r *Robot) Verdict {
+	if !r.Document {
+		return Verdict{}
+	}
+	return Verdict{"NoSecrets", "its agent takes no secretEnv"}
 }
 
 func notOn(blocked []string) Check {
@@ -151,17 +179,17 @@ var failedHere = Verdict{"FailedHere", "failed here"}
 // Capable tells whether any of the robots could ever take the demand: one that
 // is offline, unschedulable or full counts, for that can change.
 func Capable(d *Demand, robots []Robot) bool {
-	checks, need := meets(d.Rules, d.drivers()), d.Needs()
+	checks, need := meets(d.Rules, d.asks()), d.Needs()
 	return slices.ContainsFunc(robots, func(r Robot) bool {
 		return (d.Robot == "" || d.Robot == r.Name) && !slices.Contains(d.Failed, r.Name) &&
 			need.lacks(&r.Capacity) < 0 && judge(checks, &r).Fits()
 	})
 }
 
-// Matcher returns what tells whether a robot meets the rules and offers the
-// drivers of these tasks, whatever it holds and whether it is in contact.
+// Matcher returns what tells whether a robot meets the rules and has the drivers
+// and the isolation of these tasks, whatever it holds and whether it is in contact.
 func Matcher(rules *Rules, tasks []Task) func(*Robot) bool {
 	d := Demand{Tasks: tasks}
-	checks := meets(rules, d.drivers())
+	checks := meets(rules, d.asks())
 	return func(r *Robot) bool { return judge(checks, r).Fits() }
 }

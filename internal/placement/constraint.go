@@ -15,9 +15,9 @@ type Constraint struct {
 
 func (c Constraint) String() string { return c.Left + " " + c.Operand + " " + c.Right }
 
-// Attributes are the names that ${robot.attr.NAME} knows beside driver.X,
-// which is "true" where the robot offers driver X. What a robot does not say
-// of itself it does not have.
+// Attributes are the names that ${robot.attr.NAME} knows beside driver.X and
+// isolation.X, which are "true" where the robot offers driver X, and where it has
+// the isolation X in force. What a robot does not say of itself it does not have.
 var Attributes = []string{
 	"name", "hostname", "os", "arch", "kernel",
 	"platform", "platform.family", "platform.version",
@@ -53,9 +53,19 @@ func readTarget(s string) (target, error) {
 	return target{}, fmt.Errorf("%s is not a literal, ${robot.labels.NAME} or ${robot.attr.NAME} with a name that is known", s)
 }
 
+// The beginnings of the names of attributes of which there may be any.
+const (
+	attrDriver    = "driver."
+	attrIsolation = "isolation."
+)
+
 func known(attr string) bool {
-	driver, ok := strings.CutPrefix(attr, "driver.")
-	return ok && driver != "" || slices.Contains(Attributes, attr)
+	for _, prefix := range []string{attrDriver, attrIsolation} {
+		if name, ok := strings.CutPrefix(attr, prefix); ok && name != "" {
+			return true
+		}
+	}
+	return slices.Contains(Attributes, attr)
 }
 
 // of is the target's value on a robot, and in words what is missing.

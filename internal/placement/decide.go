@@ -46,8 +46,8 @@ type cycle struct {
 
 // kindID finds a kind without reading its rules again.
 type kindID struct {
-	rules   *Rules
-	drivers string
+	rules *Rules
+	asks  abilities
 }
 
 func newCycle(p *Planner, s Snapshot) *cycle {
@@ -130,6 +130,11 @@ func (c *cycle) find(d *Demand) (*bot, *Refusal) {
 	if d.Robot != "" {
 		return c.findOn(d, d.Robot)
 	}
+	for _, name := range d.Near {
+		if b, no := c.findOn(d, name); no == nil {
+			return b, nil
+		}
+	}
 	cl := c.classOf(d)
 	if b := cl.take(d.Failed); b != nil {
 		return b, nil
@@ -152,7 +157,7 @@ func (c *cycle) findOn(d *Demand, name string) (*bot, *Refusal) {
 
 // verdict over one robot, with all checks.
 func (c *cycle) verdict(d *Demand, b *bot) Verdict {
-	k, need := c.kindFor(d), d.Needs()
+	k, need := c.kindFor(d), d.needsOn(b.Name)
 	if n := k.judge(b.Robot, b.slot); n != 0 {
 		return k.verdicts[n]
 	}
@@ -183,10 +188,10 @@ func (c *cycle) book(d *Demand, b *bot, sign int64) {
 }
 
 func (c *cycle) kindFor(d *Demand) *kind {
-	id := kindID{d.Rules, d.drivers()}
+	id := kindID{d.Rules, d.asks()}
 	k := c.kindsBy[id]
 	if k == nil {
-		k = c.kindOf(id.rules, id.drivers)
+		k = c.kindOf(id.rules, id.asks)
 		k.grow(len(c.slots))
 		c.kindsBy[id] = k
 	}

@@ -61,7 +61,7 @@ func (p *Planner) slot(robot string) int {
 	return n
 }
 
-// kind of demands: those with the same rules and drivers. It remembers what
+// kind of demands: those with the same rules whose tasks ask the same. It remembers what
 // it made of each robot for as long as the robot offers the same.
 type kind struct {
 	checks   []Check
@@ -77,12 +77,12 @@ type opinion struct {
 	verdict int
 }
 
-// kindOf finds the kind of a demand's rules and drivers.
-func (p *Planner) kindOf(rules *Rules, drivers string) *kind {
-	key := rules.key() + drivers
+// kindOf finds the kind of a demand's rules and of what its tasks ask.
+func (p *Planner) kindOf(rules *Rules, asks abilities) *kind {
+	key := rules.key() + asks.drivers + ";" + asks.isolation + ";" + strconv.FormatBool(asks.secrets)
 	k := p.kinds[key]
 	if k == nil {
-		k = &kind{checks: append(slices.Clone(present), meets(rules, drivers)...), verdicts: []Verdict{{}}}
+		k = &kind{checks: append(slices.Clone(present), meets(rules, asks)...), verdicts: []Verdict{{}}}
 		p.kinds[key] = k
 	}
 	k.used = p.cycle

@@ -55,6 +55,7 @@ func drawRobot(t *rapid.T, name string) Robot {
 		Memory: Unlimited, Disk: Unlimited, IOPS: Unlimited,
 		Devices: NewDevices(map[string]int64{"arm": rapid.Int64Range(0, 2).Draw(t, "arms")}),
 	}
+	r.Attrs = rapid.SampledFrom([]map[string]string{nil, {"isolation.cgroup": "true"}}).Draw(t, "isolation")
 	r.Held = Room{Tasks: rapid.Int64Range(0, r.Capacity.Tasks).Draw(t, "held"), CPU: rapid.Int64Range(0, r.Capacity.CPU).Draw(t, "held cpu")}
 	r.Groups = map[string]int{"g": rapid.IntRange(0, 3).Draw(t, "of group")}
 	return r
@@ -83,9 +84,12 @@ func drawDemand(t *rapid.T, i int) Demand {
 	if rapid.IntRange(0, 3).Draw(t, "arm") == 0 {
 		d.Tasks[0].Needs.Devices = Devices{{"arm", 1}}
 	}
+	d.Tasks[0].Secrets = rapid.Bool().Draw(t, "secrets")
+	d.Tasks[0].Isolation = rapid.SampledFrom([]string{"", "", "cgroup"}).Draw(t, "isolation")
 	d.Group = rapid.SampledFrom([]string{"", "g", "h"}).Draw(t, "group")
 	d.Index, d.Priority = i, rapid.SampledFrom([]int32{10, 50}).Draw(t, "priority")
 	d.Robot = rapid.SampledFrom([]string{"", "", "", "r1", "r9"}).Draw(t, "robot")
+	d.Near = rapid.SampledFrom([][]string{nil, nil, {"r2"}, {"r3", "r9"}}).Draw(t, "near")
 	d.Failed = rapid.SliceOfN(rapid.SampledFrom([]string{"r1", "r2"}), 0, 2).Draw(t, "failed")
 	return d
 }
@@ -93,7 +97,7 @@ func drawDemand(t *rapid.T, i int) Demand {
 // fits tells whether all checks let the demand onto the robot.
 func fits(d *Demand, r *Robot) bool {
 	need, free := d.Needs(), r.Capacity.Minus(r.Held)
-	return judge(append(slices.Clone(present), meets(d.Rules, d.drivers())...), r).Fits() &&
+	return judge(append(slices.Clone(present), meets(d.Rules, d.asks())...), r).Fits() &&
 		!slices.Contains(d.Failed, r.Name) && (d.Robot == "" || d.Robot == r.Name) && need.lacks(&free) < 0
 }
 

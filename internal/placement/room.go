@@ -104,6 +104,14 @@ func (r Room) add(o Room, sign int64) Room {
 	}
 }
 
+// Beyond is what r has more than o, part by part.
+func (r Room) Beyond(o Room) Room {
+	d := r.Minus(o)
+	d.Tasks, d.CPU, d.Memory, d.Disk, d.IOPS = max(d.Tasks, 0), max(d.CPU, 0), max(d.Memory, 0), max(d.Disk, 0), max(d.IOPS, 0)
+	d.Devices = slices.DeleteFunc(slices.Clone(d.Devices), func(x Device) bool { return x.Count <= 0 })
+	return d
+}
+
 // Equal tells whether both are the same.
 func (r Room) Equal(o Room) bool {
 	return r.Tasks == o.Tasks && r.CPU == o.CPU && r.Memory == o.Memory && r.Disk == o.Disk && r.IOPS == o.IOPS &&

@@ -22,9 +22,20 @@ func labels(pairs ...string) func(*Robot) {
 func group(name string, tasks int) func(*Robot) {
 	return func(r *Robot) { r.Groups = map[string]int{name: tasks}; r.Held.Tasks += int64(tasks) }
 }
+func isolates(kinds ...string) func(*Robot) {
+	return func(r *Robot) {
+		r.Attrs = map[string]string{}
+		for _, kind := range kinds {
+			r.Attrs["isolation."+kind] = "true"
+		}
+	}
+}
+func insists(kinds string) func(*Demand)    { return func(d *Demand) { d.Tasks[0].Isolation = kinds } }
+func secret(d *Demand)                      { d.Tasks[0].Secrets = true }
 func wants(r Room) func(*Demand)            { return func(d *Demand) { d.Tasks[0].Needs = r } }
 func wishes(w Wishes) func(*Demand)         { return func(d *Demand) { d.Wishes = &w } }
 func failed(robots ...string) func(*Demand) { return func(d *Demand) { d.Failed = robots } }
+func beside(robots ...string) func(*Demand) { return func(d *Demand) { d.Near = robots } }
 func gang(n int) func(*Demand)              { return func(d *Demand) { d.Gang = n } }
 func near(a ...Affinity) func(*Demand)      { return wishes(Wishes{Affinity: a}) }
 
@@ -46,11 +57,40 @@ func TestRules(t *testing.T) {
 			wantRefused: map[string]string{"u": "0 of 3 robots: 3: not in datacenter hall-9"},
 		},
 		{
+			name:        "where the others of the replica are comes first, and another will do",
+			inRobots:    []Robot{robot("a"), robot("b", group("x", 1)), robot("c", group("x", 2), func(r *Robot) { r.Capacity.Tasks = 3 })},
+			inDemands:   []Demand{one("t", beside("c", "b")), one("u", beside("c")), one("v", beside("c", "b"), failed("c", "b")), one("w", beside("gone"))},
+			wantRobots:  map[string]string{"t": "c", "u": "a", "v": "a", "w": "b"},
+			wantRefused: nil,
+		},
+		{
 			name:        "a task that its robot must stop by itself is nothing for a document agent",
 			inRobots:    []Robot{robot("a", func(r *Robot) { r.Document = true })},
 			inDemands:   []Demand{one("t", rules(Rules{Fenced: true})), one("u")},
 			wantRobots:  map[string]string{"u": "a"},
 			wantRefused: map[string]string{"t": "0 of 1 robots: 1: its agent cannot stop a task by itself"},
+		},
+		{
+			name:     "a task with secrets, and what shares its robot, is nothing for a document agent",
+			inRobots: []Robot{robot("a", func(r *Robot) { r.Document = true })},
+			inDemands: []Demand{
+				one("t", secret), one("u"),
+				one("v", func(d *Demand) { d.Tasks = append(d.Tasks, Task{Name: "w", Driver: "exec", Secrets: true}) }),
+			},
+			wantRobots: map[string]string{"u": "a"},
+			wantRefused: map[string]string{
+				"t": "0 of 1 robots: 1: its agent takes no secretEnv", "v": "0 of 1 robots: 1: its agent takes no secretEnv",
+			},
+		},
+		{
+			name:     "isolation that a task insists on must be in force",
+			inRobots: []Robot{robot("a", isolates("cgroup")), robot("b", isolates("cgroup", "seccomp"))},
+			inDemands: []Demand{
+				one("t", insists("cgroup,seccomp")), one("u", insists("user")),
+				one("v", rules(Rules{Constraints: []Constraint{{"${robot.attr.isolation.seccomp}", "=", "true"}}})),
+			},
+			wantRobots:  map[string]string{"t": "b", "v": "b"},
+			wantRefused: map[string]string{"u": "0 of 2 robots: 2: isolation user missing"},
 		},
 		{
 			name:        "every constraint must be met",

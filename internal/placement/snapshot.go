@@ -54,14 +54,25 @@ func (o *Offer) Equal(b *Offer) bool {
 type Task struct {
 	Name   string
 	Driver string
+	// Isolation are the kinds that it insists on, in order and with commas.
+	Isolation string
+	// Secrets tells that values of Secrets travel to its robot beside it.
+	Secrets bool
 	// Needs is the room that it takes beside its own place.
 	Needs Room
+	// Shared is the disk, in bytes, that it shares with the others of its replica:
+	// they take the largest of theirs, once.
+	Shared int64
+	// Init tells that it runs before the others of its replica, in their place.
+	Init bool
 }
 
 // Room is what the task takes on a robot.
 func (t *Task) Room() Room {
 	r := t.Needs
-	r.Tasks = 1
+	if !t.Init {
+		r.Tasks = 1
+	}
 	return r
 }
 
@@ -93,6 +104,12 @@ type Demand struct {
 	// Robot that it must be, because somebody chose it or because another
 	// task of the replica is there. Empty: any.
 	Robot string
+	// Near are robots that will do before all others, the best first, because other
+	// tasks of the replica are there, or what it left on its disk.
+	Near []string
+	// Spare is the room that must be free beside what the tasks take, on any other
+	// robot than those of Near: other tasks of the replica would run there again.
+	Spare Room
 }
 
 // Rules are what a robot must meet.
@@ -138,26 +155,49 @@ type Holder struct {
 // Name is the name of the first task, which is unique in a snapshot.
 func (d *Demand) Name() string { return d.Tasks[0].Name }
 
-// Needs is the room that the demand takes.
+// Needs is the room that the demand takes on a robot that is not near.
 func (d *Demand) Needs() Room {
-	n := d.Tasks[0].Room()
-	for i := range d.Tasks[1:] {
-		n = n.Plus(d.Tasks[1+i].Room())
+	n := d.Spare
+	var shared int64
+	for i := range d.Tasks {
+		n = n.Plus(d.Tasks[i].Room())
+		shared = max(shared, d.Tasks[i].Shared)
 	}
+	n.Disk += shared
 	return n
 }
 
-// drivers of its tasks, no name twice, in one word.
-func (d *Demand) drivers() string {
+// needsOn is the room that the demand takes on a robot.
+func (d *Demand) needsOn(robot string) Room {
+	if slices.Contains(d.Near, robot) {
+		return d.Needs().Minus(d.Spare)
+	}
+	return d.Needs()
+}
+
+// abilities are what tasks ask of a robot beside what their job does.
+type abilities struct {
+	drivers, isolation string // names in order, none twice, with commas
+	secrets            bool
+}
+
+// asks is what its tasks ask.
+func (d *Demand) asks() abilities {
 	if len(d.Tasks) == 1 {
-		return d.Tasks[0].Driver
+		return abilities{d.Tasks[0].Driver, d.Tasks[0].Isolation, d.Tasks[0].Secrets}
 	}
-	var names []string
+	var drivers, isolation []string
+	secrets := false
 	for i := range d.Tasks {
-		names = append(names, d.Tasks[i].Driver)
+		drivers = append(drivers, d.Tasks[i].Driver)
+		secrets = secrets || d.Tasks[i].Secrets
+		if kinds := d.Tasks[i].Isolation; kinds != "" {
+			isolation = append(isolation, strings.Split(kinds, ",")...)
+		}
 	}
-	slices.Sort(names)
-	return strings.Join(slices.Compact(names), ",")
+	slices.Sort(drivers)
+	slices.Sort(isolation)
+	return abilities{strings.Join(slices.Compact(drivers), ","), strings.Join(slices.Compact(isolation), ","), secrets}
 }
 
 // Decisions is what came of a snapshot. Each demand stands in exactly one of

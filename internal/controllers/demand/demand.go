@@ -3,14 +3,16 @@
 package demand
 
 import (
-	"maps"
 	"math"
+	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/lifecycle"
 	"k8s4r.io/k8s4r/internal/placement"
+	"k8s4r.io/k8s4r/internal/robotfacts"
 )
 
 // DefaultPriority is that of a Job that does not say, and of a Task that was
@@ -20,16 +22,40 @@ const DefaultPriority = 50
 // defaultTasks bounds the tasks on a robot whose capacity does not.
 const defaultTasks = 64
 
-// Task is what a task of this definition needs, under the object's name.
-func Task(name string, def *v1alpha1.TaskDefinition) placement.Task {
-	t := placement.Task{Name: name, Driver: def.Driver}
-	if r := def.Resources; r != nil {
-		t.Needs = placement.Room{
-			CPU: milli(r.CPU), Memory: whole(r.Memory), Disk: whole(r.Disk),
-			IOPS: min(max(r.IOPS, 0), bound), Devices: devices(r.Devices),
-		}
+// Task is what a task of this definition needs, under the object's name. An init
+// task holds less than its resources (Holds).
+func Task(name string, def *v1alpha1.TaskDefinition, holds *v1alpha1.Resources, disk *v1alpha1.EphemeralDisk) placement.Task {
+	t := placement.Task{
+		Name: name, Driver: def.Driver, Needs: room(def.Resources), Shared: min(disk.Bytes(), bound), Isolation: isolation(def),
+		Secrets: len(def.SecretEnv) > 0,
+	}
+	if holds != nil {
+		t.Needs, t.Init = room(holds), true
 	}
 	return t
+}
+
+// isolation is what a task insists on, in the words of placement.
+func isolation(def *v1alpha1.TaskDefinition) string {
+	if def.Isolation == nil || len(def.Isolation.Required) == 0 {
+		return ""
+	}
+	return strings.Join(slices.Compact(slices.Sorted(slices.Values(def.Isolation.Required))), ",")
+}
+
+// Of is what a Task needs.
+func Of(t *v1alpha1.Task) placement.Task {
+	return Task(t.Name, &t.Spec.TaskDefinition, t.Spec.Holds, t.Spec.EphemeralDisk)
+}
+
+func room(r *v1alpha1.Resources) placement.Room {
+	if r == nil {
+		return placement.Room{}
+	}
+	return placement.Room{
+		CPU: milli(r.CPU), Memory: whole(r.Memory), Disk: whole(r.Disk),
+		IOPS: min(max(r.IOPS, 0), bound), Devices: devices(r.Devices),
+	}
 }
 
 // Robot is what a robot has. What it holds is not in the object.
@@ -37,8 +63,8 @@ func Robot(r *v1alpha1.Robot) placement.Robot {
 	out := &placement.Offer{
 		Phase:         lifecycle.ParseRobotPhase(r.Status.Phase),
 		Unschedulable: r.Spec.Unschedulable || r.Spec.Drain || r.DeletionTimestamp != nil,
-		Labels:        labels(r),
-		Attrs:         attributes(r),
+		Labels:        robotfacts.Labels(r),
+		Attrs:         robotfacts.Attributes(r),
 		Document:      Document(r),
 		Capacity:      capacity(r),
 	}
@@ -51,14 +77,6 @@ func Robot(r *v1alpha1.Robot) placement.Robot {
 // Document tells whether the robot's agent speaks the document's protocol.
 func Document(r *v1alpha1.Robot) bool {
 	return r.Status.Agent != nil && r.Status.Agent.Protocol == v1alpha1.ProtocolDocument
-}
-
-// labels of both places; spec counts where both have a name.
-func labels(r *v1alpha1.Robot) map[string]string {
-	all := make(map[string]string, len(r.Labels)+len(r.Spec.Labels))
-	maps.Copy(all, r.Labels)
-	maps.Copy(all, r.Spec.Labels)
-	return all
 }
 
 // capacity is what the operator says, else what the robot says. Who says
@@ -101,20 +119,10 @@ func said(d *v1alpha1.DeviceInfo) placement.Room {
 	if d.Memory != nil && d.Memory.Total > 0 {
 		c.Memory = d.Memory.Total
 	}
-	if n := largestDisk(d); n > 0 {
+	if n := robotfacts.LargestDisk(d); n > 0 {
 		c.Disk = n
 	}
 	return c
-}
-
-// largestDisk in bytes: a robot's data has one place, and the same disk often
-// shows under several mount points, so a sum would promise too much.
-func largestDisk(d *v1alpha1.DeviceInfo) int64 {
-	var most int64
-	for i := range d.Disks {
-		most = max(most, d.Disks[i].Total)
-	}
-	return most
 }
 
 // devices are counted whole.

@@ -1,67 +1,9 @@
 package demand
 
 import (
-	"strconv"
-	"strings"
-
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/placement"
 )
-
-// attributes are what constraints see as ${robot.attr.NAME}. What the robot
-// does not say of itself is not there.
-func attributes(r *v1alpha1.Robot) map[string]string {
-	out := map[string]string{}
-	set := func(name, value string) {
-		if value != "" {
-			out[name] = value
-		}
-	}
-	set("name", r.Name)
-	if a := r.Status.Agent; a != nil {
-		set("agent.version", a.Version)
-		set("agent.protocol", a.Protocol)
-	}
-	if d := r.Status.DeviceInfo; d != nil {
-		set("hostname", d.Hostname)
-		platform(d.Platform, set)
-		hardware(d, set)
-		set("drivers", strings.Join(d.Drivers, ","))
-		for _, driver := range d.Drivers {
-			set("driver."+driver, "true")
-		}
-	}
-	return out
-}
-
-func platform(p *v1alpha1.Platform, set func(name, value string)) {
-	if p == nil {
-		return
-	}
-	set("os", p.OS)
-	set("arch", p.Arch)
-	set("kernel", p.KernelVersion)
-	set("platform", p.Platform)
-	set("platform.family", p.PlatformFamily)
-	set("platform.version", p.PlatformVersion)
-}
-
-func hardware(d *v1alpha1.DeviceInfo, set func(name, value string)) {
-	amount := func(name string, n int64) {
-		if n > 0 {
-			set(name, strconv.FormatInt(n, 10))
-		}
-	}
-	if d.CPU != nil {
-		amount("cpu.cores", int64(d.CPU.LogicalCores))
-		set("cpu.model", d.CPU.ModelName)
-		set("cpu.vendor", d.CPU.Vendor)
-	}
-	if d.Memory != nil {
-		amount("memory.total", d.Memory.Total)
-	}
-	amount("disk.total", largestDisk(d))
-}
 
 // Constraints in the words of placement, whichever spelling they have.
 func Constraints(all []v1alpha1.Constraint) []placement.Constraint {

@@ -1,7 +1,7 @@
 // Package expect keeps a controller from acting on a cache that has not seen
 // the controller's own last writes.
 //
-// After a create or an update the writer says so here, and the watch handler
+// At a create, a delete or an update the writer says so here, and the watch handler
 // says when it has seen it. In between, the controller's observe step adds
 // what is expected to what the cache shows.
 package expect
@@ -37,7 +37,8 @@ type version struct {
 }
 
 type owner struct {
-	creates map[string]time.Time // by name
+	creates map[string]time.Time    // by name
+	deletes map[types.UID]time.Time // by the child
 }
 
 // New returns an empty set.
@@ -70,13 +71,43 @@ func (s *Set) Creating(of types.UID) map[string]bool {
 	if o == nil {
 		return nil
 	}
-	s.expire(of, o.creates)
-	names := make(map[string]bool, len(o.creates))
-	for name := range o.creates {
-		names[name] = true
-	}
+	expire(s, of, o.creates, "The cache never showed what was created")
+	names := keys(o.creates)
 	s.tidy(of, o)
 	return names
+}
+
+// Delete is said before the delete of a child.
+func (s *Set) Delete(of, child types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.owner(of).deletes[child] = s.now()
+}
+
+// Deleted is said when the cache shows that the child is going or gone, or when
+// its delete failed.
+func (s *Set) Deleted(of, child types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if o := s.owners[of]; o != nil {
+		delete(o.deletes, child)
+		s.tidy(of, o)
+	}
+}
+
+// Deleting are the children that were deleted and of which the cache does not
+// show it yet.
+func (s *Set) Deleting(of types.UID) map[types.UID]bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := s.owners[of]
+	if o == nil {
+		return nil
+	}
+	expire(s, of, o.deletes, "The cache never showed what was deleted")
+	children := keys(o.deletes)
+	s.tidy(of, o)
+	return children
 }
 
 // Wrote is said after an update of an object itself, with the resource version
@@ -119,23 +150,31 @@ func (s *Set) Forget(of types.UID) {
 func (s *Set) owner(of types.UID) *owner {
 	o := s.owners[of]
 	if o == nil {
-		o = &owner{creates: map[string]time.Time{}}
+		o = &owner{creates: map[string]time.Time{}, deletes: map[types.UID]time.Time{}}
 		s.owners[of] = o
 	}
 	return o
 }
 
 func (s *Set) tidy(of types.UID, o *owner) {
-	if len(o.creates) == 0 {
+	if len(o.creates)+len(o.deletes) == 0 {
 		delete(s.owners, of)
 	}
 }
 
-func (s *Set) expire(of types.UID, since map[string]time.Time) {
-	for name, t := range since {
+func expire[K ~string](s *Set, of types.UID, since map[K]time.Time, why string) {
+	for child, t := range since {
 		if s.now().Sub(t) >= Lifetime {
-			s.log.Info("The cache never showed what was created", "owner", of, "child", name)
-			delete(since, name)
+			s.log.Info(why, "owner", of, "child", child)
+			delete(since, child)
 		}
 	}
+}
+
+func keys[K ~string](of map[K]time.Time) map[K]bool {
+	all := make(map[K]bool, len(of))
+	for k := range of {
+		all[k] = true
+	}
+	return all
 }

@@ -32,6 +32,27 @@ func TestSet(t *testing.T) {
 	}
 }
 
+func TestDeletes(t *testing.T) {
+	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+	logged := ""
+	s := New(func() time.Time { return now }, funcr.New(func(_, args string) { logged = args }, funcr.Options{}))
+	s.Create("o", "a")
+	s.Delete("o", "u1")
+	s.Delete("o", "u2")
+	s.Deleted("o", "u1")
+	if got := s.Deleting("o"); len(got) != 1 || !got["u2"] {
+		t.Errorf("deleting %v", got)
+	}
+	s.Created("o", "a")
+	if got := s.Deleting("o"); len(got) != 1 {
+		t.Errorf("deleting %v after what was created has shown", got)
+	}
+	now = now.Add(Lifetime)
+	if got := s.Deleting("o"); len(got) != 0 || len(s.owners) != 0 || logged == "" {
+		t.Errorf("deleting %v after its lifetime, logged %q", got, logged)
+	}
+}
+
 func TestStale(t *testing.T) {
 	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	s := New(func() time.Time { return now }, funcr.New(func(_, _ string) {}, funcr.Options{}))

@@ -1,8 +1,12 @@
 package revision
 
 import (
+	"maps"
+	"slices"
+	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
@@ -30,6 +34,7 @@ func TestWhatIsAnotherRevision(t *testing.T) {
 		{"one task's own definition", func(g *v1alpha1.TaskGroupTemplate) { g.Tasks[0].Env["X"] = "2" }, true, false},
 		{"the constraints", func(g *v1alpha1.TaskGroupTemplate) { g.Constraints = []v1alpha1.Constraint{{Operand: "="}} }, true, true},
 		{"the restartPolicy", func(g *v1alpha1.TaskGroupTemplate) { g.RestartPolicy = &v1alpha1.RestartPolicy{Attempts: 1} }, true, true},
+		{"the disk", func(g *v1alpha1.TaskGroupTemplate) { g.EphemeralDisk = &v1alpha1.EphemeralDisk{SizeMB: 1} }, true, true},
 		{"the count", func(g *v1alpha1.TaskGroupTemplate) { g.Count = &four }, false, false},
 		{"the placement", func(g *v1alpha1.TaskGroupTemplate) { g.Placement = &v1alpha1.Placement{Strategy: "pack"} }, false, false},
 		{"the order of the tasks", func(g *v1alpha1.TaskGroupTemplate) { g.Tasks[0], g.Tasks[1] = g.Tasks[1], g.Tasks[0] }, false, false},
@@ -42,6 +47,35 @@ func TestWhatIsAnotherRevision(t *testing.T) {
 			if bad := validation.IsValidLabelValue(r); len(bad) > 0 || r == "" {
 				t.Errorf("%s: %q is no label: %v", c.name, r, bad)
 			}
+		}
+	}
+}
+
+// What an init task prepares is for all that comes after it.
+func TestWhatComesAfterAChangedInitTaskIsAnotherRevision(t *testing.T) {
+	staged := func(g *v1alpha1.TaskGroupTemplate) {
+		g.InitTasks = []v1alpha1.TaskDefinition{{Name: "first"}, {Name: "second"}}
+	}
+	memory := resource.MustParse("1Gi")
+	was := Wanted(template(staged))
+	for name, c := range map[string]struct {
+		change func(*v1alpha1.TaskGroupTemplate)
+		want   string
+	}{
+		"the first init task":            {func(g *v1alpha1.TaskGroupTemplate) { g.InitTasks[0].User = "u" }, "a b first second"},
+		"the second":                     {func(g *v1alpha1.TaskGroupTemplate) { g.InitTasks[1].User = "u" }, "a b second"},
+		"a task":                         {func(g *v1alpha1.TaskGroupTemplate) { g.Tasks[0].User = "u" }, "a"},
+		"what the init task holds alone": {func(g *v1alpha1.TaskGroupTemplate) { g.InitTasks[1].Resources = &v1alpha1.Resources{Memory: &memory} }, "a b second"},
+	} {
+		is := Wanted(template(staged, c.change))
+		var changed []string
+		for _, task := range slices.Sorted(maps.Keys(is)) {
+			if is[task] != was[task] {
+				changed = append(changed, task)
+			}
+		}
+		if got := strings.Join(changed, " "); got != c.want {
+			t.Errorf("%s: of another revision are %q, want %q", name, got, c.want)
 		}
 	}
 }

@@ -1,0 +1,75 @@
+package demand
+
+import (
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/placement"
+)
+
+// Holds is, by the name of each init task that the others wait for, the room that it
+// takes beside what those hold on the robot already: they run after it. Together a
+// replica holds no more than the larger of what its init tasks need, one after the
+// other, and of what all the rest needs. One that has ended gives back only what
+// none after it needs.
+func Holds(g *v1alpha1.TaskGroupTemplate) map[string]*v1alpha1.Resources {
+	if len(g.InitTasks) == 0 {
+		return nil
+	}
+	rest := rest(g)
+	var daemons placement.Room // started before this one
+	extra := make([]placement.Room, len(g.InitTasks))
+	for i := range g.InitTasks {
+		needs := room(g.InitTasks[i].Resources)
+		if g.InitTasks[i].Daemon {
+			daemons = daemons.Plus(needs)
+			continue
+		}
+		extra[i] = needs.Plus(daemons).Beyond(rest)
+	}
+	out := map[string]*v1alpha1.Resources{}
+	var after placement.Room // what those after it hold
+	for i := len(extra) - 1; i >= 0; i-- {
+		if g.InitTasks[i].Daemon {
+			continue
+		}
+		holds := extra[i].Beyond(after)
+		after = after.Plus(holds)
+		out[g.InitTasks[i].Name] = resources(holds)
+	}
+	return out
+}
+
+// rest is what a replica needs when its init tasks have ended.
+func rest(g *v1alpha1.TaskGroupTemplate) (sum placement.Room) {
+	for i := range g.InitTasks {
+		if g.InitTasks[i].Daemon {
+			sum = sum.Plus(room(g.InitTasks[i].Resources))
+		}
+	}
+	for i := range g.Tasks {
+		sum = sum.Plus(room(g.Tasks[i].Resources))
+	}
+	return sum
+}
+
+// resources says a room in the words of the API.
+func resources(r placement.Room) *v1alpha1.Resources {
+	out := &v1alpha1.Resources{IOPS: r.IOPS}
+	if r.CPU > 0 {
+		out.CPU = resource.NewMilliQuantity(r.CPU, resource.DecimalSI)
+	}
+	if r.Memory > 0 {
+		out.Memory = resource.NewQuantity(r.Memory, resource.BinarySI)
+	}
+	if r.Disk > 0 {
+		out.Disk = resource.NewQuantity(r.Disk, resource.BinarySI)
+	}
+	for _, d := range r.Devices {
+		if out.Devices == nil {
+			out.Devices = map[string]resource.Quantity{}
+		}
+		out.Devices[d.Name] = *resource.NewQuantity(d.Count, resource.DecimalSI)
+	}
+	return out
+}
