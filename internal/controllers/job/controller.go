@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,9 +16,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/controllers/expect"
 	"k8s4r.io/k8s4r/internal/controllers/progress"
+	"k8s4r.io/k8s4r/internal/controllers/remember"
 	"k8s4r.io/k8s4r/internal/controllers/wake"
 	"k8s4r.io/k8s4r/internal/lifecycle"
 )
@@ -44,13 +45,11 @@ type Controller struct {
 	Concurrency int
 
 	expect *expect.Set
-	mu     sync.Mutex
-	memory map[types.NamespacedName]*memory
+	memory *remember.Set[memory]
 }
 
 // memory is what no object says of a job.
 type memory struct {
-	uid        types.UID
 	lastStatus time.Time
 	taken      map[string]bool
 }
@@ -61,7 +60,7 @@ func (c *Controller) Add(mgr ctrl.Manager) error {
 		c.Tick = DefaultTick
 	}
 	c.expect = expect.New(c.Now, mgr.GetLogger().WithName(Name))
-	c.memory = map[types.NamespacedName]*memory{}
+	c.memory = remember.New(newMemory)
 	err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.TaskGroup{}, indexOwner, func(o client.Object) []string {
 		if owner := metav1.GetControllerOf(o); owner != nil {
 			return []string{string(owner.UID)}
@@ -103,7 +102,7 @@ func (c *Controller) observe(ctx context.Context, k types.NamespacedName) (*Worl
 	var j v1alpha1.Job
 	err := c.Get(ctx, k, &j)
 	if apierrors.IsNotFound(err) {
-		c.forget(k)
+		c.expect.Forget(c.memory.Forget(k))
 		return nil, nil
 	}
 	if err != nil || c.expect.Stale(j.UID, j.ResourceVersion) {
@@ -120,23 +119,34 @@ func (c *Controller) observe(ctx context.Context, k types.NamespacedName) (*Worl
 		c.expect.Created(j.UID, g.Name)
 	}
 	w.Creating = c.expect.Creating(j.UID)
+	if w.Awaited, err = c.awaited(ctx, &j); err != nil {
+		return nil, err
+	}
 	c.remember(&j, func(m *memory) { w.Taken, w.LastStatus = m.names(), m.lastStatus })
 	return w, nil
 }
 
-// remember runs f on what is remembered of a job, which starts empty for a
-// later job of the same name.
-func (c *Controller) remember(j *v1alpha1.Job, f func(*memory)) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	k := client.ObjectKeyFromObject(j)
-	m := c.memory[k]
-	if m == nil || m.uid != j.UID {
-		m = &memory{uid: j.UID, taken: map[string]bool{}}
-		c.memory[k] = m
+// awaited tells whether the job is a step of a flow that has not recorded its end yet.
+// Of a flow that is gone, or goes, nothing is waited for.
+func (c *Controller) awaited(ctx context.Context, j *v1alpha1.Job) (bool, error) {
+	owner := metav1.GetControllerOf(j)
+	goes := j.Spec.TTLSecondsAfterFinished != nil && j.Status.CompletedAt != nil
+	if !goes || owner == nil || owner.Kind != "JobFlow" || owner.APIVersion != flowv1.GroupVersion.String() {
+		return false, nil
 	}
-	f(m)
+	var f flowv1.JobFlow
+	if err := c.Get(ctx, client.ObjectKey{Namespace: j.Namespace, Name: owner.Name}, &f); err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	return f.UID == owner.UID && f.DeletionTimestamp == nil && !f.Status.Recorded(j.Name, string(j.UID)), nil
 }
+
+// remember runs f on what is remembered of a job.
+func (c *Controller) remember(j *v1alpha1.Job, f func(*memory)) {
+	c.memory.Of(client.ObjectKeyFromObject(j), j.UID, f)
+}
+
+func newMemory() memory { return memory{taken: map[string]bool{}} }
 
 func (m *memory) names() map[string]bool {
 	out := make(map[string]bool, len(m.taken))
@@ -144,15 +154,6 @@ func (m *memory) names() map[string]bool {
 		out[name] = true
 	}
 	return out
-}
-
-func (c *Controller) forget(k types.NamespacedName) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if m := c.memory[k]; m != nil {
-		c.expect.Forget(m.uid)
-		delete(c.memory, k)
-	}
 }
 
 // apply creates groups first: their tasks can start while the status is

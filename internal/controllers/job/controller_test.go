@@ -6,11 +6,11 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/controllers/expect"
+	"k8s4r.io/k8s4r/internal/controllers/remember"
 )
 
 func TestAJobWhoseNamesAreAllTakenDoesNotSpin(t *testing.T) {
@@ -29,7 +29,7 @@ func TestAJobWhoseNamesAreAllTakenDoesNotSpin(t *testing.T) {
 		api.WithObjects(g)
 	}
 	now := func() time.Time { return noon }
-	c := &Controller{Client: api.Build(), Now: now, expect: expect.New(now, logr.Discard()), memory: map[types.NamespacedName]*memory{}}
+	c := &Controller{Client: api.Build(), Now: now, expect: expect.New(now, logr.Discard()), memory: remember.New(newMemory)}
 	c.Live = c.Client
 	for _, name := range []string{first, second} {
 		if met, err := c.create(t.Context(), j, newGroup(j, def, name)); !met || err != nil {

@@ -29,6 +29,8 @@ type World struct {
 	Taken map[string]bool
 	// LastStatus is when the status was last written.
 	LastStatus time.Time
+	// Awaited: a flow that the job is a step of has not recorded its end.
+	Awaited bool
 }
 
 // Steps is what to do, and when to look again.
@@ -58,7 +60,9 @@ func Plan(now time.Time, tick time.Duration, w World) Steps {
 		return p.out
 	}
 	if ended(w.Job) && p.wished(w.Job.Status.DeepCopy(), p.counts()).To == "" {
-		p.expire()
+		if p.expire(); !p.out.Delete && p.stirs() {
+			p.account()
+		}
 		return p.out
 	}
 	if len(w.Creating) > 0 {
@@ -76,11 +80,17 @@ func Plan(now time.Time, tick time.Duration, w World) Steps {
 }
 
 // ended tells whether the job and all of its tasks are at their end. Its counts
-// stay what they were, also when somebody deletes its groups.
+// stay what they were when somebody deletes its groups.
 func ended(j *v1alpha1.Job) bool {
 	var c lifecycle.Counts
 	progress.AddTo(&c, j.Status.TaskCounts)
 	return (c.Total > 0 || v1alpha1.KeptRunning(j.Spec.Type)) && progress.Ended(lifecycle.JobState(j.Status.State), c)
+}
+
+// stirs tells whether the groups of a job that has ended count otherwise than it
+// does: one was about to put its tasks back when the job ended.
+func (p *plan) stirs() bool {
+	return p.constructed() && progress.Write(p.counts()) != p.Job.Status.TaskCounts
 }
 
 // plan is a decision in the making.
@@ -171,7 +181,7 @@ func (p *plan) total(g *v1alpha1.TaskGroupTemplate) int {
 	if g.Count != nil {
 		count = int(*g.Count)
 	}
-	return count * len(g.Tasks)
+	return count * g.Size()
 }
 
 // constructed tells whether every group exists, and with it its first tasks.

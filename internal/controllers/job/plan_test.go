@@ -88,6 +88,10 @@ func TestPlan(t *testing.T) {
 			in: world("completed", func(w *World) {
 				w.Job.Status.TaskCounts = v1alpha1.TaskCounts{TotalTasks: 5, SucceededTasks: 5}
 			})},
+		{name: "a job that has ended follows the counts of its groups",
+			in: world("failed", groups(v1alpha1.TaskCounts{FailedTasks: 4, CanceledTasks: 1}), func(w *World) {
+				w.Job.Status.TaskCounts = v1alpha1.TaskCounts{TotalTasks: 10, FailedTasks: 10}
+			}), wantState: "failed"},
 		{name: "a service whose tasks have all ended goes on", in: world("running", ofType("service"), groups(v1alpha1.TaskCounts{SucceededTasks: 5})), wantState: "running"},
 		{name: "a service of which too many tasks failed has failed", in: world("running", ofType("service"), groups(v1alpha1.TaskCounts{FailedTasks: 5})), wantState: "failed"},
 		{name: "a system job without a robot waits for one", in: world("under-construction", ofType("system"), groups(v1alpha1.TaskCounts{}), nobody), wantState: "pending"},

@@ -111,6 +111,11 @@ func (p *plan) overdue(s *v1alpha1.JobStatus) bool {
 	return true
 }
 
+// awaitFlow is when to look again whether a flow has recorded the end of its step. It
+// does so within moments; a job that were gone before would be one whose end nobody
+// knows.
+const awaitFlow = 2 * time.Second
+
 // expire deletes a job that has been kept for as long as its owner wanted.
 func (p *plan) expire() {
 	ttl, at := p.Job.Spec.TTLSecondsAfterFinished, p.Job.Status.CompletedAt
@@ -120,6 +125,10 @@ func (p *plan) expire() {
 	end := at.Add(time.Duration(*ttl) * time.Second)
 	if p.now.Before(end) {
 		p.wake(end)
+		return
+	}
+	if p.Awaited {
+		p.wake(p.now.Add(awaitFlow))
 		return
 	}
 	p.out.Delete = true

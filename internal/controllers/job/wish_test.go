@@ -103,6 +103,7 @@ func TestWishes(t *testing.T) {
 			wantWake: 59 * time.Minute},
 
 		{name: "a job that has ended is kept for its time", in: world("completed", completed, before(v1alpha1.TaskCounts{SucceededTasks: 10}), endedAgo(time.Minute), ttl(100)), wantWake: 40 * time.Second},
+		{name: "§6.35 not before its flow has recorded its end", in: world("completed", completed, before(v1alpha1.TaskCounts{SucceededTasks: 10}), endedAgo(time.Minute), ttl(60), func(w *World) { w.Awaited = true }), wantWake: awaitFlow},
 		{name: "and then deleted", in: world("completed", completed, before(v1alpha1.TaskCounts{SucceededTasks: 10}), endedAgo(time.Minute), ttl(60)), wantDelete: true},
 		{name: "a job that failed is not deleted while a task runs", in: world("failed", runs, before(v1alpha1.TaskCounts{RunningTasks: 2, FailedTasks: 8}), endedAgo(time.Minute), ttl(0))},
 		{name: "a requeue comes before the deletion", in: world("completed", completed, before(v1alpha1.TaskCounts{SucceededTasks: 10}), endedAgo(time.Minute), ttl(0), requeue(1, "")), want: "requeueing"},

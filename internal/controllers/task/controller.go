@@ -33,6 +33,7 @@ const (
 	indexRobot    = "spec.targetRobot"
 	indexJob      = "spec.jobName"
 	indexAllOfJob = "spec.jobName of all"
+	indexReplica  = "replica"
 )
 
 // tooEarly is the pause before another look at a Task that errTooEarly put off.
@@ -44,6 +45,8 @@ const explanations = 20
 // Controller writes what Plan decides.
 type Controller struct {
 	client.Client
+	// Live reads past the cache.
+	Live      client.Reader
 	Scheduler *Scheduler
 	Now       func() time.Time
 	Recorder  events.EventRecorder
@@ -71,6 +74,7 @@ func (c *Controller) Add(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(Name).
 		For(&v1alpha1.Task{}).
+		Watches(&v1alpha1.Task{}, handler.EnqueueRequestsFromMapFunc(c.ofReplica), whenStateChanges()).
 		Watches(&v1alpha1.Robot{}, handler.EnqueueRequestsFromMapFunc(c.ofRobot), whenPhaseChanges()).
 		Watches(&v1alpha1.Job{}, c.jobHandler()).
 		Watches(&v1alpha1.TaskGroup{}, handler.EnqueueRequestsFromMapFunc(c.ofGroup), whenItConcernsTasks()).
@@ -90,6 +94,7 @@ func (c *Controller) index(mgr ctrl.Manager) error {
 		indexRobot:    func(t *v1alpha1.Task) string { return live(t, t.Spec.TargetRobot) },
 		indexJob:      func(t *v1alpha1.Task) string { return live(t, t.Spec.JobName) },
 		indexAllOfJob: func(t *v1alpha1.Task) string { return t.Spec.JobName },
+		indexReplica:  func(t *v1alpha1.Task) string { return replicaOf(t).String() },
 	}
 	for name, value := range fields {
 		err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Task{}, name, func(o client.Object) []string {
@@ -146,6 +151,12 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	now := c.Now()
 	steps := Plan(now, *w)
+	if steps.Fenced {
+		if err := c.lookAgain(ctx, w); err != nil {
+			return reconcile.Result{}, err
+		}
+		steps = Plan(now, *w)
+	}
 	if err := c.apply(ctx, w.Task, steps); err != nil {
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 			return reconcile.Result{}, nil // somebody was faster; the watch brings it

@@ -1,6 +1,7 @@
 package task
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -46,12 +47,11 @@ func (l *ledger) snapshots() map[string]placement.Snapshot {
 			add(waiting[0].key.Namespace, d)
 		}
 	}
-	for k, demands := range l.wants {
-		g, known := l.groups[k]
-		for _, d := range demands {
-			if known {
-				shared.of(l, k, &g).put(&d)
-			}
+	for k, c := range l.wants {
+		terms := shared.ofClaim(l, k, c)
+		for _, d := range c.demands {
+			terms.put(&d)
+			d.Gang = c.group.gang
 			if !l.entered(k.Namespace, &d) {
 				add(k.Namespace, d)
 			}
@@ -89,16 +89,20 @@ func (l *ledger) waitingReplicas() map[replica][]*entry {
 			out[e.replica] = append(out[e.replica], e)
 		}
 	}
+	maps.DeleteFunc(out, func(r replica, _ []*entry) bool { return l.gathering(r) })
 	return out
 }
 
-// demandOf is what the waiting tasks of one replica want. The robot is fixed
-// when somebody chose one or when another task of the replica is there.
+// demandOf is what the waiting tasks of one replica want. The robot is fixed when
+// somebody chose one or when the other tasks of the replica are there, together.
 func (l *ledger) demandOf(waiting []*entry, shared sharedTerms) (placement.Demand, bool) {
 	slices.SortFunc(waiting, func(a, b *entry) int { return compareNames(a.key, b.key) })
 	first := waiting[0]
 	d := placement.Demand{Group: first.replica.group.Name, Index: first.index, Since: first.since}
 	if first.job != "" && !l.jobs[key{Namespace: first.key.Namespace, Name: first.job}].starts {
+		return d, false
+	}
+	if group := first.replica.group; group.Name != "" && !l.knows(group) {
 		return d, false
 	}
 	l.termsFor(first, shared).put(&d)
@@ -113,12 +117,25 @@ func (l *ledger) demandOf(waiting []*entry, shared sharedTerms) (placement.Deman
 			d.Robot = e.pinned
 		}
 	}
-	for _, e := range l.replicas[first.replica] {
-		if e.seat != "" {
-			d.Robot = e.seat
-		}
+	near := l.seatsOf(first.replica)
+	if len(near) == 0 {
+		l.returnTo(waiting, &d)
+		return d, true
+	}
+	shareDisk(&d)
+	if d.Near = near; !l.apart(first.replica, near) {
+		d.Robot = near[0]
 	}
 	return d, true
+}
+
+// shareDisk says of a demand that the disk of its replica is held already on the
+// robots near it.
+func shareDisk(d *placement.Demand) {
+	for i := range d.Tasks {
+		d.Spare.Disk = max(d.Spare.Disk, d.Tasks[i].Shared)
+		d.Tasks[i].Shared = 0
+	}
 }
 
 func compareNames(a, b key) int {
@@ -136,6 +153,7 @@ func compareNames(a, b key) int {
 type news struct {
 	tasks  []key
 	groups map[key]bool
+	freed  bool // seats were taken back for somebody who waits
 }
 
 // settle books the decisions of one namespace.
@@ -153,6 +171,11 @@ func (l *ledger) settle(namespace string, d placement.Decisions, now time.Time, 
 		for _, victim := range p.Victims {
 			k := key{Namespace: namespace, Name: victim}
 			e := l.entries[k]
+			if !e.onRobot { // it has only a seat to leave
+				l.unseat(e)
+				n.freed = true
+				continue
+			}
 			e.victimOf, l.victims[k] = p.Demand, e
 			n.tasks = append(n.tasks, k)
 		}
@@ -175,8 +198,8 @@ func (l *ledger) waits(namespace, demand string) bool {
 	if l.waiting[key{Namespace: namespace, Name: demand}] != nil {
 		return true
 	}
-	for group, wants := range l.wants {
-		for _, d := range wants {
+	for group, c := range l.wants {
+		for _, d := range c.demands {
 			if group.Namespace == namespace && d.Name() == demand {
 				return true
 			}
@@ -197,6 +220,7 @@ func (l *ledger) settleBinding(namespace string, b *placement.Binding, now time.
 			n.groups[group] = true
 		} else {
 			n.tasks = append(n.tasks, k)
+			n.tasks = slices.AppendSeq(n.tasks, maps.Keys(l.ended[e.replica]))
 		}
 		e.seated = now
 		l.sit(e, b.Robot)

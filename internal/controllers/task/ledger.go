@@ -25,20 +25,23 @@ type ledger struct {
 	robots   map[key]*robot
 	jobs     map[key]job
 	groups   map[key]group
-	objects  map[groupID]key                  // TaskGroups by their place in a Job
-	sitting  map[key]int                      // by TaskGroup: entries with a seat
-	ran      map[types.UID]bool               // TaskGroups of which a task was ever on a robot
-	entries  map[key]*entry                   // every task that waits or holds a seat
-	replicas map[replica]map[key]*entry       // entries of the same replica
-	waiting  map[key]*entry                   // in the cluster and without a seat
-	unseen   map[key]*entry                   // seats whose Task the watch has not shown yet
-	wants    map[key]map[int]placement.Demand // by TaskGroup and index: replicas that do not exist yet
-	leaving  []leaving                        // room of runs that are told to end
-	ghosts   map[key]ghost                    // originals that may come back, by task
-	victims  map[key]*entry                   // entries that are to leave for another task
-	contact  map[string]contact               // by namespace
-	changed  bool                             // a cycle may decide otherwise than the last one
-	late     []key                            // seated before the watch showed them, and not told
+	objects  map[groupID]key               // TaskGroups by their place in a Job
+	sitting  map[key]int                   // by TaskGroup: entries with a seat
+	ran      map[types.UID]bool            // TaskGroups of which a task was ever on a robot
+	entries  map[key]*entry                // every task that waits or holds a seat
+	replicas map[replica]map[key]*entry    // entries of the same replica
+	waiting  map[key]*entry                // in the cluster and without a seat
+	gathers  map[replica]time.Time         // until when a replica waits for its own tasks to be seen
+	unseen   map[key]*entry                // seats whose Task the watch has not shown yet
+	wants    map[key]*claim                // by TaskGroup: replicas that do not exist yet
+	runs     map[key]runs                  // by Task: attempts that do not count and may still run
+	leaving  []*run                        // those that are told to end
+	prepared map[key]*prepared             // by Task: init tasks that have ended
+	ended    map[replica]map[key]*prepared // the same by replica
+	victims  map[key]*entry                // entries that are to leave for another task
+	contact  map[string]contact            // by namespace
+	changed  bool                          // a cycle may decide otherwise than the last one
+	late     []key                         // seated before the watch showed them, and not told
 
 	// preempts tells that somebody makes victims leave.
 	preempts bool
@@ -49,6 +52,7 @@ type ledger struct {
 type robot struct {
 	placement.Robot
 	known bool
+	since time.Time // when it came, or came back, into contact
 }
 
 // contact counts the robots of a namespace that are in contact.
@@ -72,6 +76,9 @@ type replica struct {
 	index string
 }
 
+// String is equal only for the same replica of one namespace.
+func (r replica) String() string { return r.group.Name + "/" + r.index }
+
 // entry is one task that waits or holds a seat.
 type entry struct {
 	placement.Task
@@ -92,6 +99,9 @@ type entry struct {
 	onRobot     bool      // the watch said that it was dispatched
 	leaves      bool      // it is asked to stop
 	original    string    // robot of the original that may count again; empty: none
+	last        string    // robot of its present attempt; empty: it has none
+	sticky      bool      // it would rather go back there
+	turned      time.Time // when it was bound to its robot, or came back from it
 	victimOf    string    // the demand that it must leave for; empty: none
 	seated      time.Time
 	refusal     *placement.Refusal
@@ -110,9 +120,12 @@ func newLedger(now func() time.Time) *ledger {
 		entries:  map[key]*entry{},
 		replicas: map[replica]map[key]*entry{},
 		waiting:  map[key]*entry{},
+		gathers:  map[replica]time.Time{},
 		unseen:   map[key]*entry{},
-		wants:    map[key]map[int]placement.Demand{},
-		ghosts:   map[key]ghost{},
+		wants:    map[key]*claim{},
+		runs:     map[key]runs{},
+		prepared: map[key]*prepared{},
+		ended:    map[replica]map[key]*prepared{},
 		victims:  map[key]*entry{},
 		contact:  map[string]contact{},
 	}
@@ -122,7 +135,6 @@ func newLedger(now func() time.Time) *ledger {
 func (l *ledger) seeTask(t *v1alpha1.Task) {
 	k := key{Namespace: t.Namespace, Name: t.Name}
 	state := lifecycle.TaskState(t.Status.State).Normal()
-	l.haunt(k, t)
 	if e := l.unseen[k]; e != nil && e.seat != t.Spec.TargetRobot {
 		l.late = append(l.late, k)
 	}
@@ -130,18 +142,17 @@ func (l *ledger) seeTask(t *v1alpha1.Task) {
 	if e := l.entries[k]; e != nil && e.uid != "" && e.uid != t.UID {
 		l.leave(k) // the watch was cut off and shows no deletion
 	}
+	l.seeRuns(k, t)
 	l.fulfil(t)
+	l.seePrepared(k, t)
 	if owner := metav1.GetControllerOf(t); owner != nil && t.Status.Attempt > 0 && t.DeletionTimestamp == nil {
 		l.ran[owner.UID] = true
 	}
 	switch {
-	case state.Active() && t.RobotOfAttempt() != "":
+	case state.Active() && t.RobotOfAttempt() != "" && !unplacedFor(&t.Status, ReasonOriginalAway):
 		// An exited one keeps its place until it is known what follows: it may
-		// be run again there.
+		// be run again there, unless only its original could still save it.
 		e := l.entryOf(k, t)
-		if e.onRobot && e.seat != t.RobotOfAttempt() {
-			l.linger(e) // another run counts now, and this one is told to end
-		}
 		e.onRobot = true
 		l.sit(e, t.RobotOfAttempt())
 	case state.Placeable() && t.DeletionTimestamp == nil:
@@ -154,11 +165,9 @@ func (l *ledger) seeTask(t *v1alpha1.Task) {
 // fulfil takes back what was wanted for a replica of which a Task exists now. A
 // want that stayed would take a second seat when the Task has ended.
 func (l *ledger) fulfil(t *v1alpha1.Task) {
-	wants, ok := l.wants[replicaOf(t).group]
-	if !ok {
-		return
+	if c := l.wants[replicaOf(t).group]; c != nil {
+		delete(c.demands, indexOf(t))
 	}
-	delete(wants, indexOf(t))
 }
 
 // seeWaiting keeps the seat that was given to the task since the last event,
@@ -177,45 +186,22 @@ func (l *ledger) seeWaiting(k key, t *v1alpha1.Task) {
 	}
 }
 
-// forsake tells the siblings of a task which may not run on their robot any more.
-func (l *ledger) forsake(e *entry) {
-	for k, sibling := range l.replicas[e.replica] {
-		if sibling.seat != "" && slices.Contains(e.failed, sibling.seat) {
-			l.late = append(l.late, k)
-		}
-	}
-}
-
-// forsakenBy is the task of the same replica that has failed on this one's robot
-// and waits for another: it would wait for ever, because the tasks of a replica
-// share a robot. Empty: none.
-func (l *ledger) forsakenBy(k key) string {
-	e := l.entries[k]
-	if e == nil || e.seat == "" {
-		return ""
-	}
-	for name, sibling := range l.replicas[e.replica] {
-		if sibling.seat == "" && slices.Contains(sibling.failed, e.seat) {
-			return name.Name
-		}
-	}
-	return ""
-}
-
 func (l *ledger) entryOf(k key, t *v1alpha1.Task) *entry {
 	e := l.entries[k]
 	if e == nil {
 		e = &entry{key: k, replica: replicaOf(t)}
 		l.enter(e)
 	}
-	l.redefine(e, demand.Task(t.Name, &t.Spec.TaskDefinition), demand.Constraints(t.Spec.Constraints))
+	l.redefine(e, demand.Of(t), demand.Constraints(t.Spec.Constraints))
 	e.job, e.index = t.Spec.JobName, indexOf(t)
 	e.since, e.pinned = t.CreationTimestamp.Time, pinnedTo(t)
 	e.version = t.ResourceVersion
 	e.uid, e.ready, e.killTimeout = t.UID, readyAt(t), killTimeout(t)
 	e.held = stillRunning(t)
 	e.leaves = t.DeletionTimestamp != nil || t.Status.AskedToStop()
-	e.failed, e.original = t.Status.FailedRobots, l.ghosts[k].robot.Name
+	e.failed, e.original = t.Status.FailedRobots, originalOn(t)
+	e.last, e.turned = lastOn(t)
+	e.sticky = t.Spec.EphemeralDisk != nil && t.Spec.EphemeralDisk.Sticky
 	return e
 }
 
@@ -223,7 +209,8 @@ func (l *ledger) entryOf(k key, t *v1alpha1.Task) *entry {
 // that it was given for what it was: it may not fit there any more, and must
 // give back the room that it took.
 func (l *ledger) redefine(e *entry, now placement.Task, constraints []placement.Constraint) {
-	same := e.Driver == now.Driver && e.Needs.Equal(now.Needs) && (e.uid == "" || slices.Equal(e.constraints, constraints))
+	same := e.Driver == now.Driver && e.Isolation == now.Isolation && e.Secrets == now.Secrets && e.Needs.Equal(now.Needs) && e.Shared == now.Shared &&
+		(e.uid == "" || slices.Equal(e.constraints, constraints))
 	if !same {
 		l.stand(e)
 	}
@@ -268,7 +255,7 @@ func (l *ledger) sit(e *entry, robot string) {
 	l.stand(e)
 	e.seat = robot
 	k := key{Namespace: e.key.Namespace, Name: robot}
-	l.take(k, e.Room())
+	l.take(k, l.roomOf(e))
 	r := l.robot(k)
 	if g := e.replica.group; g.Name != "" {
 		r.Groups[g.Name]++
@@ -281,7 +268,7 @@ func (l *ledger) stand(e *entry) {
 	if e.seat == "" {
 		return
 	}
-	k := key{Namespace: e.key.Namespace, Name: e.seat}
+	k, room := key{Namespace: e.key.Namespace, Name: e.seat}, l.roomOf(e)
 	if g := e.replica.group; g.Name != "" {
 		r := l.robot(k)
 		if r.Groups[g.Name]--; r.Groups[g.Name] == 0 {
@@ -293,7 +280,24 @@ func (l *ledger) stand(e *entry) {
 	}
 	e.seat, e.victimOf = "", ""
 	delete(l.victims, e.key)
-	l.free(k, e.Room())
+	l.free(k, room)
+}
+
+// roomOf is what a task with a seat takes there beside the others of its replica,
+// who share a disk.
+func (l *ledger) roomOf(e *entry) placement.Room {
+	room := e.Room()
+	if e.Shared == 0 {
+		return room
+	}
+	var others int64
+	for _, sibling := range l.replicas[e.replica] {
+		if sibling != e && sibling.seat == e.seat {
+			others = max(others, sibling.Shared)
+		}
+	}
+	room.Disk += max(e.Shared-others, 0)
+	return room
 }
 
 // take holds room on a robot.
@@ -306,11 +310,15 @@ func (l *ledger) take(k key, room placement.Room) {
 func (l *ledger) free(k key, room placement.Room) {
 	r := l.robot(k)
 	r.Held = r.Held.Minus(room)
-	if !r.known && r.Held.Tasks == 0 {
+	if !r.known && r.idle() {
 		delete(l.robots, k)
 	}
 	l.changed = true
 }
+
+// idle tells whether nobody holds anything on the robot, be it only a seat: an init
+// task may hold no room of its own.
+func (r *robot) idle() bool { return r.Held.Equal(placement.Room{}) && len(r.Groups) == 0 }
 
 func (l *ledger) robot(k key) *robot {
 	r := l.robots[k]
@@ -330,9 +338,15 @@ func (l *ledger) seeRobot(obj *v1alpha1.Robot) {
 	if r.known && r.Equal(now.Offer) {
 		return
 	}
-	l.reach(k.Namespace, r.inContact(), now.Phase == lifecycle.RobotOnline)
+	online := now.Phase == lifecycle.RobotOnline
+	if online && !r.inContact() {
+		r.since = l.now()
+	}
+	l.reach(k.Namespace, r.inContact(), online)
 	r.Robot, r.known, l.changed = now, true, true
-	if now.Phase != lifecycle.RobotOnline {
+	if !online || now.Unschedulable {
+		// Or an init task that leaves a robot which is drained would wait for those
+		// that are to come after it there.
 		l.withdraw(k)
 	}
 }
@@ -345,7 +359,7 @@ func (l *ledger) dropRobot(k key) {
 	l.withdraw(k)
 	l.reach(k.Namespace, r.inContact(), false)
 	r.known, l.changed = false, true
-	if r.Held.Tasks == 0 {
+	if r.idle() {
 		delete(l.robots, k)
 	}
 }
@@ -390,17 +404,7 @@ func (l *ledger) unseat(e *entry) {
 
 // seeJob takes in what the watch says of a Job.
 func (l *ledger) seeJob(obj *v1alpha1.Job) {
-	k := key{Namespace: obj.Namespace, Name: obj.Name}
-	now := job{
-		priority: demand.DefaultPriority,
-		preempts: obj.Spec.Preemption,
-		rules:    *demand.Rules(obj, nil),
-		since:    obj.CreationTimestamp.Time,
-		starts:   progress.Starts(obj) && obj.DeletionTimestamp == nil,
-	}
-	if p := obj.Spec.Priority; p != nil {
-		now.priority = *p
-	}
+	k, now := key{Namespace: obj.Namespace, Name: obj.Name}, newJob(obj)
 	old, ok := l.jobs[k]
 	if ok && old.same(now) {
 		return
@@ -409,6 +413,20 @@ func (l *ledger) seeJob(obj *v1alpha1.Job) {
 	if old.starts && !now.starts {
 		l.halt(k)
 	}
+}
+
+func newJob(obj *v1alpha1.Job) job {
+	j := job{
+		priority: demand.DefaultPriority,
+		preempts: obj.Spec.Preemption,
+		rules:    *demand.Rules(obj, nil),
+		since:    obj.CreationTimestamp.Time,
+		starts:   progress.Starts(obj) && obj.DeletionTimestamp == nil,
+	}
+	if p := obj.Spec.Priority; p != nil {
+		j.priority = *p
+	}
+	return j
 }
 
 // same also tells a Job from a later one of its name, of which a watch that was
@@ -433,17 +451,18 @@ func (l *ledger) halt(job key) {
 	}
 }
 
-// want replaces what a group asks for.
-func (l *ledger) want(group key, demands []placement.Demand) {
+// want replaces what a group of a job asks for.
+func (l *ledger) want(g *v1alpha1.TaskGroup, j *v1alpha1.Job, demands []placement.Demand) {
+	k := key{Namespace: g.Namespace, Name: g.Name}
 	if len(demands) == 0 {
-		delete(l.wants, group)
+		delete(l.wants, k)
 		return
 	}
-	l.wants[group] = make(map[int]placement.Demand, len(demands))
+	c := &claim{group: newGroup(g), job: newJob(j), demands: make(map[int]placement.Demand, len(demands))}
 	for i := range demands {
-		l.wants[group][demands[i].Index] = demands[i]
+		c.demands[demands[i].Index] = demands[i]
 	}
-	l.changed = true
+	l.wants[k], l.changed = c, true
 }
 
 // seats are the robots of those demands that have one. A Task of another owner

@@ -23,7 +23,7 @@ import (
 // tasks add up to, and a cycle never gives away more than there is.
 func TestTheBooksAlwaysBalance(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s := NewScheduler(func() time.Time { return noon }, logr.Discard())
+		s := informed(func() time.Time { return noon })
 		l := s.ledger
 		name := rapid.SampledFrom([]string{"t0", "t1", "t2", "t3", "t4", "t5"})
 		robot := rapid.SampledFrom([]string{"r0", "r1"})
@@ -34,6 +34,10 @@ func TestTheBooksAlwaysBalance(t *testing.T) {
 				w.Task.UID = rapid.SampledFrom([]types.UID{"1", "2"}).Draw(t, "uid")
 				w.Task.Labels = map[string]string{v1alpha1.LabelTaskIndex: w.Task.Name[1:]}
 				w.Task.Spec.TargetRobot = rapid.SampledFrom([]string{"", "r0", "r1", "gone"}).Draw(t, "target")
+				if rapid.Bool().Draw(t, "has run") {
+					w.Task.Status.Attempt, w.Task.Status.Attempts = 1, history(t)
+					w.Task.Status.Original = rapid.Int32Range(0, 3).Draw(t, "original")
+				}
 				if lifecycle.TaskState(w.Task.Status.State).OnRobot() && w.Task.Spec.TargetRobot == "" {
 					t.Skip("nothing runs nowhere")
 				}
@@ -49,7 +53,7 @@ func TestTheBooksAlwaysBalance(t *testing.T) {
 			"robot gone": func(t *rapid.T) { l.dropRobot(key{Namespace: "ns", Name: robot.Draw(t, "robot")}) },
 			"want": func(t *rapid.T) {
 				n := name.Draw(t, "name")
-				l.want(key{Namespace: "ns", Name: "g"}, []placement.Demand{{Group: "g", Index: int(n[1] - '0'), Tasks: []placement.Task{{Name: n, Driver: "exec"}}}})
+				l.want(groupG, running(nil), []placement.Demand{{Group: "g", Index: int(n[1] - '0'), Tasks: []placement.Task{{Name: n, Driver: "exec"}}}})
 			},
 			"release": func(t *rapid.T) { l.release(key{Namespace: "ns", Name: name.Draw(t, "name")}) },
 			"forget":  func(t *rapid.T) { l.forget(key{Namespace: "ns", Name: "g"}) },
@@ -69,6 +73,19 @@ func TestTheBooksAlwaysBalance(t *testing.T) {
 	})
 }
 
+// history has the attempt that counts, which is the first, and others.
+func history(t *rapid.T) []v1alpha1.TaskAttempt {
+	var out []v1alpha1.TaskAttempt
+	for n := range int32(rapid.IntRange(1, 3).Draw(t, "attempts")) {
+		a := v1alpha1.TaskAttempt{Attempt: n + 1, Robot: rapid.SampledFrom([]string{"r0", "r1", "gone"}).Draw(t, "ran on")}
+		if rapid.Bool().Draw(t, "ended") {
+			a.FinishedAt = &metav1.MicroTime{Time: noon}
+		}
+		out = append(out, a)
+	}
+	return out
+}
+
 // seated counts the entries that have a seat, by robot.
 func seated(l *ledger) map[string]int64 {
 	out := map[string]int64{}
@@ -83,8 +100,27 @@ func seated(l *ledger) map[string]int64 {
 // booked counts all room that is taken, by robot.
 func booked(l *ledger) map[string]int64 {
 	out := seated(l)
-	for _, gone := range l.leaving {
-		out[gone.robot.Name]++
+	for r := range holding(l) {
+		out[r.robot.Name]++
+	}
+	return out
+}
+
+// holding are the runs that do not count and hold room.
+func holding(l *ledger) map[*run]bool {
+	out := map[*run]bool{}
+	add := func(r *run) {
+		if !r.over {
+			out[r] = true
+		}
+	}
+	for _, past := range l.runs {
+		for _, r := range past.by {
+			add(r)
+		}
+	}
+	for _, r := range l.leaving {
+		add(r)
 	}
 	return out
 }
@@ -113,8 +149,18 @@ func balance(t *rapid.T, l *ledger) {
 	}
 }
 
+// informed is a scheduler whose watch has shown job j, which runs, and its group g.
+func informed(now func() time.Time) *Scheduler {
+	s := NewScheduler(now, logr.Discard())
+	s.ledger.seeJob(running(nil))
+	s.ledger.seeGroup(groupG)
+	return s
+}
+
+var groupG = &v1alpha1.TaskGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "g"}, Spec: v1alpha1.TaskGroupSpec{JobName: "j"}}
+
 func TestBindAnswersAndTellsOfMore(t *testing.T) {
-	s := NewScheduler(time.Now, logr.Discard())
+	s := informed(time.Now)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
 	go func() { ended <- s.Start(ctx) }()
@@ -126,7 +172,7 @@ func TestBindAnswersAndTellsOfMore(t *testing.T) {
 	for i := range 2 {
 		demands = append(demands, placement.Demand{Group: "g", Index: i, Tasks: []placement.Task{{Name: fmt.Sprint("t", i), Driver: "exec"}}})
 	}
-	seats, err := s.Bind(ctx, "ns", "g", demands)
+	seats, err := s.Bind(ctx, groupG, running(nil), demands)
 	if err != nil || len(seats) != 1 || seats["t0"].Name != "r1" {
 		t.Fatalf("seats %v, %v", seats, err)
 	}
@@ -134,7 +180,7 @@ func TestBindAnswersAndTellsOfMore(t *testing.T) {
 	if got := <-told; got != "ns/g" {
 		t.Errorf("told %s", got)
 	}
-	seats, err = s.Bind(ctx, "ns", "g", demands)
+	seats, err = s.Bind(ctx, groupG, running(nil), demands)
 	if err != nil || len(seats) != 2 || seats["t1"].Name != "r2" {
 		t.Errorf("seats %v, %v", seats, err)
 	}
@@ -160,10 +206,10 @@ func TestATaskThatComesBackGivesItsSeatUp(t *testing.T) {
 }
 
 func TestATaskThatHasEndedFreesTheSeatThatItsGroupAskedFor(t *testing.T) {
-	s := NewScheduler(func() time.Time { return noon }, logr.Discard())
+	s := informed(func() time.Time { return noon })
 	l := s.ledger
 	l.seeRobot(named(robotIn(lifecycle.RobotOnline), "r1", 1))
-	l.want(key{Namespace: "ns", Name: "g"}, []placement.Demand{{Group: "g", Tasks: []placement.Task{{Name: "t0", Driver: "exec"}}}})
+	l.want(groupG, running(nil), []placement.Demand{{Group: "g", Tasks: []placement.Task{{Name: "t0", Driver: "exec"}}}})
 	s.cycle(noon)
 	if seated(l)["r1"] != 1 {
 		t.Fatalf("seats %v", seated(l))
@@ -178,11 +224,11 @@ func TestATaskThatHasEndedFreesTheSeatThatItsGroupAskedFor(t *testing.T) {
 }
 
 func TestAReplicaThatIsHalfThereKeepsItsRobot(t *testing.T) {
-	s := NewScheduler(func() time.Time { return noon }, logr.Discard())
+	s := informed(func() time.Time { return noon })
 	l := s.ledger
 	l.seeRobot(named(robotIn(lifecycle.RobotOnline), "r1", 4))
 	demand := placement.Demand{Group: "g", Tasks: []placement.Task{{Name: "a", Driver: "exec"}, {Name: "b", Driver: "exec"}}}
-	l.want(key{Namespace: "ns", Name: "g"}, []placement.Demand{demand})
+	l.want(groupG, running(nil), []placement.Demand{demand})
 	s.cycle(noon)
 	l.seeRobot(named(robotIn(lifecycle.RobotOnline), "r2", 4))
 	l.release(key{Namespace: "ns", Name: "a"}) // its create failed
@@ -199,13 +245,13 @@ func TestAReplicaThatIsHalfThereKeepsItsRobot(t *testing.T) {
 }
 
 func TestANameThatAnotherGroupHoldsGivesNoSeat(t *testing.T) {
-	s := NewScheduler(func() time.Time { return noon }, logr.Discard())
+	s := informed(func() time.Time { return noon })
 	l := s.ledger
 	l.seeRobot(named(robotIn(lifecycle.RobotOnline), "r1", 4))
 	l.seeTask(ofGroup(world(lifecycle.TaskRunning).Task, "other", "t0", "r1"))
 	g := key{Namespace: "ns", Name: "g"}
 	demands := []placement.Demand{{Group: "g", Tasks: []placement.Task{{Name: "t0", Driver: "exec"}}}}
-	l.want(g, demands)
+	l.want(groupG, running(nil), demands)
 	s.cycle(noon)
 	if got := l.seats(g, demands); len(got) != 0 {
 		t.Errorf("seats %v", got)
@@ -226,7 +272,7 @@ func TestALaterJobOfTheSameNameCounts(t *testing.T) {
 
 func TestADeletedTaskKeepsItsRoomUntilItsProcessHasEnded(t *testing.T) {
 	now := noon
-	s := NewScheduler(func() time.Time { return now }, logr.Discard())
+	s := informed(func() time.Time { return now })
 	l := s.ledger
 	l.seeRobot(named(robotIn(lifecycle.RobotOnline), "r1", 1))
 	old := ofGroup(world(lifecycle.TaskRunning).Task, "g", "t0", "r1")
@@ -254,7 +300,7 @@ func TestADeletedTaskKeepsItsRoomUntilItsProcessHasEnded(t *testing.T) {
 }
 
 func TestATaskWhoseDeletionTheWatchDidNotShowKeepsItsRoomToo(t *testing.T) {
-	s := NewScheduler(func() time.Time { return noon }, logr.Discard())
+	s := informed(func() time.Time { return noon })
 	s.ledger.seeRobot(named(robotIn(lifecycle.RobotOnline), "r1", 1))
 	old := ofGroup(world(lifecycle.TaskRunning).Task, "g", "t0", "r1")
 	next := ofGroup(world(lifecycle.TaskPending).Task, "g", "t0", "")
@@ -268,7 +314,7 @@ func TestATaskWhoseDeletionTheWatchDidNotShowKeepsItsRoomToo(t *testing.T) {
 }
 
 func TestTheSchedulerWakesWhenRoomIsFreeAgain(t *testing.T) {
-	s := NewScheduler(time.Now, logr.Discard())
+	s := informed(time.Now)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error)
 	go func() { ended <- s.Start(ctx) }()
@@ -284,7 +330,7 @@ func TestTheSchedulerWakesWhenRoomIsFreeAgain(t *testing.T) {
 		old := ofGroup(world(lifecycle.TaskRunning).Task, "g", "t0", "r1")
 		l.seeTask(old)
 		l.leave(key{Namespace: "ns", Name: "t0"})
-		l.leaving[0].until = time.Now().Add(50 * time.Millisecond)
+		l.leaving[0].stop = 50 * time.Millisecond
 		l.seeTask(ofGroup(world(lifecycle.TaskPending).Task, "g", "t0", ""))
 	})
 	select {
@@ -298,7 +344,7 @@ func TestTheSchedulerWakesWhenRoomIsFreeAgain(t *testing.T) {
 }
 
 func TestATaskThatKeepsComingBackHoldsNoRoomWhileItWaits(t *testing.T) {
-	s := NewScheduler(func() time.Time { return noon }, logr.Discard())
+	s := informed(func() time.Time { return noon })
 	s.ledger.seeRobot(named(robotIn(lifecycle.RobotOnline), "r1", 1))
 	w := world(lifecycle.TaskPending, returned(4, time.Second))
 	s.ledger.seeTask(ofGroup(w.Task, "g", "t0", ""))
@@ -323,7 +369,7 @@ func TestAJobThatStartsNothingTakesItsSeatsBack(t *testing.T) {
 		"paused":                    func(l *ledger, j *v1alpha1.Job) { j.Status.State = string(lifecycle.JobPaused); l.seeJob(j) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := NewScheduler(func() time.Time { return noon }, logr.Discard())
+			s := informed(func() time.Time { return noon })
 			l := s.ledger
 			j := &v1alpha1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "j"}}
 			l.seeJob(j)
@@ -361,7 +407,7 @@ func ofGroup(t *v1alpha1.Task, group, name, robot string) *v1alpha1.Task {
 // A seat is taken and given back for the same room, whatever the task has
 // become meanwhile: a robot would seem full, or be overbooked, for ever.
 func TestATaskThatIsDefinedAnewGivesItsSeatBack(t *testing.T) {
-	s := NewScheduler(func() time.Time { return noon }, logr.Discard())
+	s := informed(func() time.Time { return noon })
 	r := robotIn(lifecycle.RobotOnline)
 	r.Namespace, r.Spec.Capacity = "ns", map[string]resource.Quantity{"cpu": resource.MustParse("4")}
 	s.ledger.seeRobot(r)

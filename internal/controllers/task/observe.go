@@ -51,6 +51,9 @@ func (c *Controller) observe(ctx context.Context, k key) (*World, error) {
 	if state.Terminal() && !w.mayRevive(state) {
 		return nil, nil
 	}
+	if err := c.observeReplica(ctx, w); err != nil {
+		return nil, err
+	}
 	if state.Placeable() {
 		if c.Scheduler.behind(&t) {
 			return nil, errTooEarly
@@ -64,7 +67,7 @@ func (c *Controller) observe(ctx context.Context, k key) (*World, error) {
 			return nil, errTooEarly
 		}
 	}
-	if w.Robot, err = c.robot(ctx, k.Namespace, w.robotName()); err != nil {
+	if w.Robot, err = readRobot(ctx, c, k.Namespace, w.robotName()); err != nil {
 		return nil, err
 	}
 	if state.Active() {
@@ -81,14 +84,14 @@ func (c *Controller) observeLost(ctx context.Context, w *World, state lifecycle.
 		w.ContactSince, w.Settle = c.Scheduler.contactSince(t.Namespace), c.Settle
 	}
 	if o := t.Status.Entry(t.Status.Original); o != nil {
-		if w.Origin, err = c.robot(ctx, t.Namespace, o.Robot); err != nil {
+		if w.Origin, err = readRobot(ctx, c, t.Namespace, o.Robot); err != nil {
 			return err
 		}
 	}
 	if w.contested() {
 		w.Better = c.Scheduler.better(t, t.Status.Entry(t.Status.Original).Robot, t.RobotOfAttempt())
 	}
-	if state.Placeable() && w.disconnect().stopAfter > 0 {
+	if (state.Placeable() || state == lifecycle.TaskExited) && w.disconnect().stopAfter > 0 {
 		w.Elsewhere, err = c.elsewhere(ctx, t)
 	}
 	return err
@@ -101,14 +104,15 @@ func (w *World) contested() bool {
 	return s.Original != 0 && s.Entry(s.Original) != nil && w.disconnect().reconcile == v1alpha1.BestScore
 }
 
-// elsewhere are the attempts of a Task that waits of which no end is known.
+// elsewhere are the attempts of a Task, which is on no robot, of which no end is
+// known.
 func (c *Controller) elsewhere(ctx context.Context, t *v1alpha1.Task) (open []Elsewhere, err error) {
 	for _, a := range t.Status.Attempts {
 		if a.FinishedAt != nil || a.Robot == "" {
 			continue
 		}
 		e := Elsewhere{Attempt: a.Attempt, Name: a.Robot}
-		if e.Robot, err = c.robot(ctx, t.Namespace, a.Robot); err != nil {
+		if e.Robot, err = readRobot(ctx, c, t.Namespace, a.Robot); err != nil {
 			return nil, err
 		}
 		open = append(open, e)
@@ -130,7 +134,7 @@ func (w *World) evict(unwanted string) string {
 
 // mayRevive tells whether a task that has ended may be put back.
 func (w *World) mayRevive(s lifecycle.TaskState) bool {
-	return w.jobState() == lifecycle.JobRequeueing ||
+	return w.jobState() == lifecycle.JobRequeueing || staged(w.Group) ||
 		s == lifecycle.TaskFailed && w.Group != nil && len(w.Group.Status.BlockedRobots) > 0
 }
 
@@ -150,12 +154,30 @@ func (w *World) robotName() string {
 	return w.Task.Spec.TargetRobot
 }
 
-func (c *Controller) robot(ctx context.Context, namespace, name string) (*v1alpha1.Robot, error) {
+// lookAgain reads the robots past the cache, on whose fences a decision counts. By
+// a cache that is behind, a fence has fallen that the robot's next heartbeat had put
+// off, and two attempts ran.
+func (c *Controller) lookAgain(ctx context.Context, w *World) (err error) {
+	namespace := w.Task.Namespace
+	if w.Robot, err = readRobot(ctx, c.Live, namespace, w.robotName()); err != nil {
+		return err
+	}
+	for i := range w.Elsewhere {
+		e := &w.Elsewhere[i]
+		if e.Robot, err = readRobot(ctx, c.Live, namespace, e.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readRobot returns the Robot, or nil: there is none.
+func readRobot(ctx context.Context, from client.Reader, namespace, name string) (*v1alpha1.Robot, error) {
 	if name == "" {
 		return nil, nil
 	}
 	var r v1alpha1.Robot
-	err := c.Get(ctx, key{Namespace: namespace, Name: name}, &r, client.UnsafeDisableDeepCopy)
+	err := from.Get(ctx, key{Namespace: namespace, Name: name}, &r, client.UnsafeDisableDeepCopy)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
@@ -211,6 +233,53 @@ func (c *Controller) group(ctx context.Context, t *v1alpha1.Task) (*v1alpha1.Tas
 		return nil, fmt.Errorf("get task group %s: %w", owner.Name, err)
 	}
 	return &g, nil
+}
+
+// staged tells whether the tasks of a replica wait for each other. Nil: there is no
+// group.
+func staged(g *v1alpha1.TaskGroup) bool { return g != nil && g.Spec.Staged() }
+
+// observeReplica reads what only a task depends on whose replica has tasks that wait
+// for each other.
+func (c *Controller) observeReplica(ctx context.Context, w *World) error {
+	t := w.Task
+	if !staged(w.Group) {
+		return nil
+	}
+	var tasks v1alpha1.TaskList
+	err := c.List(ctx, &tasks, client.InNamespace(t.Namespace), client.MatchingFields{indexReplica: replicaOf(t).String()}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return fmt.Errorf("list the replica of task %s: %w", t.Name, err)
+	}
+	for i := range tasks.Items {
+		if s := &tasks.Items[i]; s.UID != t.UID && metav1.IsControlledBy(s, w.Group) {
+			w.Siblings = append(w.Siblings, *s)
+		}
+	}
+	if lifecycle.TaskState(t.Status.State).Terminal() && t.Spec.Holds != nil {
+		w.Awaited = c.Scheduler.awaited(t)
+	}
+	return nil
+}
+
+// ofReplica names the Tasks that wait for what becomes of this one.
+func (c *Controller) ofReplica(ctx context.Context, o client.Object) []reconcile.Request {
+	t := o.(*v1alpha1.Task)
+	g, err := c.group(ctx, t)
+	if err != nil || !staged(g) {
+		return nil
+	}
+	return c.tasks(ctx, t.Namespace, client.MatchingFields{indexReplica: replicaOf(t).String()})
+}
+
+// whenStateChanges lets in what may matter to the other tasks of a replica.
+func whenStateChanges() builder.Predicates {
+	return builder.WithPredicates(predicate.Funcs{
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			return e.ObjectOld.(*v1alpha1.Task).Status.State != e.ObjectNew.(*v1alpha1.Task).Status.State
+		},
+		DeleteFunc: func(event.DeleteEvent) bool { return false },
+	})
 }
 
 // mayTell spreads the writes that only explain over time.

@@ -1,6 +1,7 @@
 package task
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -9,8 +10,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/controllers/expect"
@@ -73,6 +76,74 @@ func TestAJobsNewStateWakesItsTasks(t *testing.T) {
 	}
 }
 
+// The contract's section 6: a cache that is behind must not make a fence fall that
+// the robot's heartbeats have put off.
+func TestAFenceIsReadPastTheCache(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		in    World
+		acked time.Duration // ago, as it is written by now
+		want  lifecycle.TaskState
+		reads int
+	}{
+		{name: "what was lost with a robot that was in contact meanwhile is not replaced",
+			in: world(lifecycle.TaskUnknown, stopAfter(time.Minute)), acked: time.Minute, want: lifecycle.TaskUnknown, reads: 1},
+		{name: "what was lost with one that was not is", in: world(lifecycle.TaskUnknown, stopAfter(time.Minute)), acked: time.Hour, want: lifecycle.TaskPending, reads: 1},
+		{name: "where robots stop nothing by themselves it costs no read", in: world(lifecycle.TaskUnknown), acked: time.Minute, want: lifecycle.TaskPending},
+		{name: "a restart does not begin beside what may still run",
+			in: world(lifecycle.TaskExited, failedAfter("r1"), restarts(1, 0, 0), stopAfter(time.Minute)), acked: time.Minute, want: lifecycle.TaskExited, reads: 2},
+		{name: "a restart beside nothing costs no read",
+			in: world(lifecycle.TaskExited, failedAfter("r1"), originalEnded("canceled"), restarts(1, 0, 0), stopAfter(time.Minute)), acked: time.Minute, want: lifecycle.TaskDispatching},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.in.Job.Namespace, c.in.Task.OwnerReferences = "ns", nil
+			placedByUs(&c.in)
+			robots := func(acked time.Duration) []client.Object {
+				away := named(heard(lifecycle.RobotOffline, noon.Add(-time.Hour)), "r1", 1)
+				away.Status.AcknowledgedUntil = &metav1.MicroTime{Time: noon.Add(-acked)}
+				return []client.Object{away, named(robotIn(lifecycle.RobotOnline), "r2", 1)}
+			}
+			k := watching(t, append(robots(time.Hour), c.in.Task, c.in.Job)...)
+			k.Scheduler.ledger.contact["ns"] = contact{since: noon.Add(-time.Hour), robots: 1}
+			live := &counting{Reader: watching(t, robots(c.acked)...)}
+			k.Live, k.Recorder = live, events.NewFakeRecorder(10)
+			at := client.ObjectKeyFromObject(c.in.Task)
+			if _, err := k.Reconcile(t.Context(), reconcile.Request{NamespacedName: at}); err != nil {
+				t.Fatal(err)
+			}
+			var task v1alpha1.Task
+			if err := k.Get(t.Context(), at, &task); err != nil {
+				t.Fatal(err)
+			}
+			if got := lifecycle.TaskState(task.Status.State); got != c.want || live.reads != c.reads {
+				t.Errorf("%s after %d reads, want %s after %d", got, live.reads, c.want, c.reads)
+			}
+		})
+	}
+}
+
+// failedAfter is a task that failed on r2 after an attempt on another robot whose
+// end nobody has heard.
+func failedAfter(robot string) func(*World) {
+	return func(w *World) {
+		s := &w.Task.Status
+		s.Attempt, w.Task.Spec.TargetRobot = 2, "r2"
+		end := &metav1.MicroTime{Time: noon}
+		s.Attempts = []v1alpha1.TaskAttempt{{Attempt: 1, Robot: robot, State: "canceled"}, {Attempt: 2, Robot: "r2", State: "failed", FinishedAt: end}}
+	}
+}
+
+// counting counts what is read past the cache.
+type counting struct {
+	client.Reader
+	reads int
+}
+
+func (c *counting) Get(ctx context.Context, k client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	c.reads++
+	return c.Reader.Get(ctx, k, o, opts...)
+}
+
 // watching is a controller whose cache holds the objects.
 func watching(t *testing.T, objects ...client.Object) *Controller {
 	t.Helper()
@@ -82,7 +153,7 @@ func watching(t *testing.T, objects ...client.Object) *Controller {
 	}
 	now := func() time.Time { return noon }
 	return &Controller{
-		Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(),
+		Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1alpha1.Task{}).Build(),
 		Now:    now, Scheduler: NewScheduler(now, logr.Discard()),
 		expect: expect.New(now, logr.Discard()), explain: rate.NewLimiter(explanations, explanations),
 	}

@@ -27,7 +27,7 @@ type World struct {
 	// only where that decides something.
 	Capable bool
 	// Elsewhere are the attempts that are not known to have ended, and their
-	// robots. They are looked up only where robots are to stop tasks by themselves.
+	// robots, before another one begins. They are looked up only where robots are to stop tasks by themselves.
 	Elsewhere []Elsewhere
 	// Origin is the robot of the original. Nil: there is none, or it has no object.
 	Origin *v1alpha1.Robot
@@ -39,6 +39,12 @@ type World struct {
 	ContactSince time.Time
 	// Settle is how long robots need to come back after an outage of all.
 	Settle time.Duration
+	// Siblings are the other Tasks of the replica. They are looked up only where some
+	// of them wait for others (v1alpha1.TaskGroupTemplate.Staged).
+	Siblings []v1alpha1.Task
+	// Awaited is the robot on which others of the replica are about to start. It is
+	// looked up only for an init task that has ended. Empty: none.
+	Awaited string
 	// Evict is why the Task must leave its robot for another one. Empty: it may
 	// stay.
 	Evict string
@@ -69,6 +75,9 @@ type Steps struct {
 	// Rebind is written after the status, which counts where they differ: the
 	// robot that the Task leaves, or goes back to. Nil: as it is.
 	Rebind *Placing
+	// Fenced tells that it counts on a robot that is away having stopped an attempt
+	// by itself.
+	Fenced bool
 	// WakeAt is when to look again. Zero: a watch will wake us.
 	WakeAt time.Time
 	// Warning is for people, as an event. Empty: none.
@@ -131,14 +140,15 @@ type plan struct {
 func (p *plan) decide() {
 	switch {
 	case p.requeued():
-		p.requeue(p.jobBecause())
+		p.putBack(nil, ReasonRequeued, p.jobBecause())
 	case p.forgiven():
 		p.forgive()
-	case p.state == lifecycle.TaskFailed && p.jobState().Starts():
-		p.unblock()
 	case p.state.Terminal():
+		p.revive()
 	case p.called():
 		p.stop()
+	case p.outlived():
+		p.dismiss()
 	case p.settle():
 	case p.state == lifecycle.TaskPaused:
 		if p.Job == nil || p.jobState().Starts() {
@@ -152,6 +162,19 @@ func (p *plan) decide() {
 		p.follow()
 	case p.state == lifecycle.TaskExited:
 		p.conclude()
+	}
+}
+
+// revive puts a task that has ended back for a reason that is nobody's wish.
+func (p *plan) revive() {
+	failed := p.state == lifecycle.TaskFailed
+	switch why := p.neededAgain(); {
+	case why != "" && failed:
+		p.putBack(p.status.FailedRobots, ReasonExcused, why)
+	case why != "":
+		p.putBack(p.status.FailedRobots, ReasonNeededAgain, why)
+	case failed && p.jobState().Starts():
+		p.unblock()
 	}
 }
 

@@ -33,7 +33,9 @@ func (p *plan) conclude() {
 		p.giveBack(p.outdated())
 	case p.robotLost() && p.staysHere():
 		p.awaitRobot()
-	case p.restart():
+	case !p.placedIs(ReasonOriginalAway) && p.restart():
+		// Else all is decided but for the original, or an interval of the policy
+		// that ends meanwhile would begin everything anew.
 	default:
 		p.fail(reason)
 	}
@@ -74,6 +76,9 @@ func (p *plan) restartWhenDue(policy *v1alpha1.RestartPolicy, r v1alpha1.Restart
 	if p.robotPhase() != lifecycle.RobotOnline {
 		return // its phase wakes us
 	}
+	if p.waitsForEnd() {
+		return // the attempt that timed out may be what still runs there
+	}
 	r.Count++
 	of := ""
 	if !endless(policy) {
@@ -82,6 +87,7 @@ func (p *plan) restartWhenDue(policy *v1alpha1.RestartPolicy, r v1alpha1.Restart
 	if p.step(lifecycle.TaskRestart, "", "Dispatching to %s again (restart %d%s)", r.Robot, r.Count, of) {
 		p.open(r.Robot)
 		p.status.Restarts = &r
+		p.placed(r.Robot)
 	}
 }
 
@@ -189,7 +195,11 @@ func (w *World) failing() []string {
 // said is the task's message, for a step that has nothing better to say.
 func (p *plan) said() string { return or(p.status.Message, "the attempt failed") }
 
+// giveUp fails the task for good, unless its original may still complete.
 func (p *plan) giveUp(reason, because string) {
+	if p.awaitsOriginal(because) {
+		return
+	}
 	if p.step(lifecycle.TaskGiveUp, reason, "%s", p.said()) {
 		p.mark(v1alpha1.ConditionPlaced, metav1.ConditionFalse, reason, because)
 		p.out.Warning = p.status.Message + " (" + because + ")"
@@ -234,12 +244,30 @@ func (p *plan) failedWithin(interval time.Duration) int {
 	}
 	robots := map[string]bool{p.lastRobot(): true}
 	for _, a := range p.status.Attempts {
-		recent := a.FinishedAt != nil && p.now.Sub(a.FinishedAt.Time) < interval
-		if recent && slices.Contains(p.status.FailedRobots, a.Robot) {
+		end, known := p.endOf(&a)
+		if known && p.now.Sub(end) < interval && slices.Contains(p.status.FailedRobots, a.Robot) {
 			robots[a.Robot] = true
 		}
 	}
 	return len(robots)
+}
+
+// endOf is when an attempt ended, and of one that the manager has timed out when
+// it should have. It tells whether that is known.
+func (w *World) endOf(a *v1alpha1.TaskAttempt) (time.Time, bool) {
+	switch {
+	case a.FinishedAt != nil:
+		return a.FinishedAt.Time, true
+	case timedOut(a) && a.StartedAt != nil:
+		return a.StartedAt.Add(w.Task.Spec.Timeout.Value()), true
+	}
+	return time.Time{}, false
+}
+
+// timedOut tells whether the manager has ended the attempt, and its robot has not
+// said that it has ended.
+func timedOut(a *v1alpha1.TaskAttempt) bool {
+	return a.FinishedAt == nil && a.State == string(lifecycle.TaskFailed)
 }
 
 // rescheduleDelay before the n-th attempt on another robot, from 1.

@@ -48,8 +48,9 @@ func (p *plan) backstop() (time.Time, bool) {
 	return start.Add(timeout + p.killTimeout() + margin), true
 }
 
-// timeOut ends the attempt in the robot's stead. Its entry reads as the server
-// would have written it, but for the exit code, which nobody knows.
+// timeOut ends the attempt in the robot's stead. Whether its process has ended
+// nobody knows, so its entry stays open: closed, it let the next attempt start
+// elsewhere beside it, though two of them never may.
 func (p *plan) timeOut() {
 	if !p.step(lifecycle.TaskTimedOut, wire.ReasonTimeout, "Task terminated: Task timeout") {
 		return
@@ -57,7 +58,7 @@ func (p *plan) timeOut() {
 	at := metav1.NewMicroTime(p.now)
 	p.status.FinishedAt = &at
 	if a := p.present(); a != nil {
-		a.State, a.Reason, a.FinishedAt = string(lifecycle.TaskFailed), wire.ReasonTimeout, &at
+		a.State, a.Reason = string(lifecycle.TaskFailed), wire.ReasonTimeout
 	}
 }
 

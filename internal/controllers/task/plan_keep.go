@@ -34,7 +34,7 @@ func restartPolicy(t *v1alpha1.TaskSpec) *v1alpha1.RestartPolicy {
 		return t.RestartPolicy
 	case t.Type == v1alpha1.JobTypeService:
 		return &serviceRestarts
-	case t.Type == v1alpha1.JobTypeSystem:
+	case t.Type == v1alpha1.JobTypeSystem, t.Type == v1alpha1.TaskTypeSysbatch:
 		return &systemRestarts
 	}
 	return nil
@@ -52,11 +52,13 @@ func (w *World) reschedulePolicy() *v1alpha1.ReschedulePolicy {
 	return nil
 }
 
-// staysHere tells whether the task belongs to its robot: a replica of a system
-// job, of which each robot has its own.
+// staysHere tells whether the task belongs to its robot: one of a system job, of
+// which each robot has its own replica.
 func (w *World) staysHere() bool { return staysHere(w.Task) }
 
-func staysHere(t *v1alpha1.Task) bool { return t.Spec.Type == v1alpha1.JobTypeSystem }
+func staysHere(t *v1alpha1.Task) bool {
+	return t.Spec.Type == v1alpha1.JobTypeSystem || t.Spec.Type == v1alpha1.TaskTypeSysbatch
+}
 
 // awaitRobot lets a task that belongs to its robot wait until that is back, whose
 // phase wakes us; with the others, when its job pauses.
@@ -77,10 +79,10 @@ func (w *World) ranWell() bool {
 	if policy := w.reschedulePolicy(); policy != nil && policy.Interval.Value() > 0 {
 		enough = policy.Interval.Value()
 	}
-	for _, a := range w.Task.Status.Attempts {
-		if a.Attempt == w.Task.Status.Attempt && a.StartedAt != nil && a.FinishedAt != nil {
-			return a.FinishedAt.Sub(a.StartedAt.Time) >= enough
-		}
+	a := w.Task.Status.Entry(w.Task.Status.Attempt)
+	if a == nil || a.StartedAt == nil {
+		return false
 	}
-	return false
+	end, known := w.endOf(a)
+	return known && end.Sub(a.StartedAt.Time) >= enough
 }

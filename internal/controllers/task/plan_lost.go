@@ -167,6 +167,7 @@ func (p *plan) replace() {
 		return
 	}
 	p.out.Warning = p.status.Message
+	p.out.Fenced = p.disconnect().stopAfter > 0
 	if lost != nil {
 		if lost.FinishedAt == nil { // else it was reinstated to bring its end once more
 			lost.State = string(lifecycle.TaskUnknown)
@@ -191,7 +192,7 @@ func (p *plan) mayComeBack() bool {
 // supersede closes the books on an attempt that never counts again. It may still
 // run, until its robot has been told.
 func supersede(a *v1alpha1.TaskAttempt) {
-	if a.FinishedAt == nil {
+	if a.FinishedAt == nil && !timedOut(a) {
 		a.State, a.Reason = string(lifecycle.TaskCanceled), wire.ReasonSuperseded
 	}
 }
@@ -247,6 +248,39 @@ func (p *plan) originalWins(o *v1alpha1.TaskAttempt) bool {
 	return true
 }
 
+// ReasonOriginalAway is that of a Task which has failed, unless its original
+// completes.
+const ReasonOriginalAway = "OriginalAway"
+
+// originalPatience is how long a Task that has failed waits for its original
+// (docs/spec/job.md).
+const originalPatience = time.Hour
+
+// awaitsOriginal keeps a task from failing for good while its original may still
+// complete: an hour of good work was lost because what took its place met a broken
+// robot. The wait is bounded, and of a robot without an object nothing comes.
+func (p *plan) awaitsOriginal(because string) bool {
+	o := p.status.Entry(p.status.Original)
+	if o == nil || p.Origin == nil || o.FinishedAt != nil && !p.originalWins(o) {
+		return false
+	}
+	if !p.placedIs(ReasonOriginalAway) {
+		// Or the time of an earlier wait for a robot would count.
+		meta.RemoveStatusCondition(&p.status.Conditions, v1alpha1.ConditionPlaced)
+		p.mark(v1alpha1.ConditionPlaced, metav1.ConditionFalse, ReasonOriginalAway,
+			fmt.Sprintf("%s; until %s its attempt %d on robot %s may still complete",
+				because, p.now.Add(originalPatience).UTC().Format(time.RFC3339), o.Attempt, o.Robot))
+	}
+	c := meta.FindStatusCondition(p.status.Conditions, v1alpha1.ConditionPlaced)
+	until := c.LastTransitionTime.Add(originalPatience)
+	if !p.now.Before(until) {
+		return false
+	}
+	p.wake(until)
+	p.wake(p.now.Add(retellLost)) // its robot may be deleted
+	return true
+}
+
 // reinstate lets the original count again. The robot is asked for it like for
 // any attempt: its journal answers, and starts nothing.
 func (p *plan) reinstate(o *v1alpha1.TaskAttempt) {
@@ -263,7 +297,7 @@ func (p *plan) reinstate(o *v1alpha1.TaskAttempt) {
 	s.StartedAt, s.FinishedAt, s.ExitCode, s.Signal, s.Resources, s.Outputs = o.StartedAt, nil, nil, 0, nil, nil
 	s.Restarts, s.RetryAt = nil, nil
 	p.out.Rebind = &Placing{TargetRobot: o.Robot, ByUs: true}
-	p.mark(v1alpha1.ConditionPlaced, metav1.ConditionTrue, "Bound", "on robot "+o.Robot)
+	p.placed(o.Robot)
 }
 
 // disown lets the original count no more. Its robot learns that from its list.
@@ -279,10 +313,23 @@ func (p *plan) disown(o *v1alpha1.TaskAttempt) {
 // its robot is to stop by itself.
 const ReasonStillRunning = "StillRunning"
 
-// runsElsewhere keeps a task waiting of which another attempt may still run, if
-// two of them never may: until its robot has certainly stopped it, or has said
-// that it has ended. The scheduler keeps no robot for it meanwhile.
+// runsElsewhere keeps a task from its seat while it waits for the end of another
+// attempt. The scheduler keeps no robot for it meanwhile.
 func (p *plan) runsElsewhere() bool {
+	if p.waitsForEnd() {
+		return true
+	}
+	if stillRunning(p.Task) {
+		p.mark(v1alpha1.ConditionPlaced, metav1.ConditionFalse, ReasonReturned, "no other attempt runs any more")
+		return true
+	}
+	return false
+}
+
+// waitsForEnd keeps a task waiting of which an attempt may still run, if two of
+// them never may: until its robot has certainly stopped it, or has said that it
+// has ended.
+func (p *plan) waitsForEnd() bool {
 	missed := p.missedSince()
 	for _, e := range p.Elsewhere {
 		until := p.fencedAt(e.Robot, missed)
@@ -294,10 +341,6 @@ func (p *plan) runsElsewhere() bool {
 		}
 		p.mark(v1alpha1.ConditionPlaced, metav1.ConditionFalse, ReasonStillRunning,
 			fmt.Sprintf("its attempt %d may still run on robot %s", e.Attempt, e.Name))
-		return true
-	}
-	if stillRunning(p.Task) {
-		p.mark(v1alpha1.ConditionPlaced, metav1.ConditionFalse, ReasonReturned, "no other attempt runs any more")
 		return true
 	}
 	return false
@@ -336,7 +379,12 @@ func inContact(r *v1alpha1.Robot) bool {
 }
 
 // stillRunning tells whether the Task waits for the end of another attempt.
-func stillRunning(t *v1alpha1.Task) bool {
-	c := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionPlaced)
-	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == ReasonStillRunning
+func stillRunning(t *v1alpha1.Task) bool { return unplacedFor(&t.Status, ReasonStillRunning) }
+
+// placedIs tells whether the Task is known to have no robot for this reason.
+func (p *plan) placedIs(reason string) bool { return unplacedFor(p.status, reason) }
+
+func unplacedFor(s *v1alpha1.TaskStatus, reason string) bool {
+	c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionPlaced)
+	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == reason
 }

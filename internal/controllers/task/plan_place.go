@@ -33,22 +33,36 @@ func (p *plan) place() {
 		// A crash kept the write back that goes with the state.
 		p.out.Rebind = &Placing{}
 	case p.waitsForGroup():
-	case p.hopeless():
-		p.giveUp(ReasonNoCapableRobot, "every robot that could take it has failed it, or is blocked for its group")
 	case p.heldBack() != "":
 		p.explain()
 		p.wake(p.now.Add(retell)) // of the Job no watch need tell this Task
+	case p.initFailed() != "":
+		p.failWithInit()
+	case p.hopeless():
+		// Not while it is held back: what a requeue puts back would fail by the
+		// blocklist that goes with it, and be put back again, for ever.
+		p.giveUp(ReasonNoCapableRobot, "every robot that could take it has failed it, or is blocked for its group")
 	case p.runsElsewhere():
 	case p.now.Before(ready):
 		p.wake(ready)
+	case p.awaits() != "":
+		p.explain()
 	case p.Seat != "" && p.Robot != nil:
 		p.dispatch()
-	case p.Seat == "" && p.Refusal != "" && p.Task.Spec.TargetRobot != "" && p.byUs():
-		p.out.Bind = &Placing{}
-		p.out.Why = append(p.out.Why, "unbind: "+p.Refusal)
 	case p.Seat == "" && p.Refusal != "":
-		p.explain()
+		p.unbind()
 	}
+}
+
+// unbind lets a task go to another robot than that which it was created for and
+// does not get, if we chose that.
+func (p *plan) unbind() {
+	if p.Task.Spec.TargetRobot == "" || !p.byUs() {
+		p.explain()
+		return
+	}
+	p.out.Bind = &Placing{}
+	p.out.Why = append(p.out.Why, "unbind: "+p.Refusal)
 }
 
 // hasLeft tells whether the Task, which waits, still names the robot that it has
@@ -90,7 +104,7 @@ func or(a, b string) string {
 
 // refusal is why the Task is not placed. Empty: nothing is known against it.
 func (w *World) refusal() string {
-	return or(w.heldBack(), or(w.outdated(), w.Refusal))
+	return or(w.heldBack(), or(w.outdated(), or(w.awaits(), w.Refusal)))
 }
 
 // dispatch opens the next attempt on the robot.
@@ -100,12 +114,18 @@ func (p *plan) dispatch() {
 	}
 	p.bind()
 	p.open(p.Seat)
-	p.mark(v1alpha1.ConditionPlaced, metav1.ConditionTrue, "Bound", "on robot "+p.Seat)
+	p.placed(p.Seat)
+}
+
+// placed says that the task has this robot.
+func (p *plan) placed(robot string) {
+	p.mark(v1alpha1.ConditionPlaced, metav1.ConditionTrue, "Bound", "on robot "+robot)
 }
 
 // open begins the next attempt.
 func (p *plan) open(robot string) {
 	s := p.status
+	p.out.Fenced = len(p.Elsewhere) > 0
 	s.Attempt = lastAttempt(s) + 1
 	s.StartedAt, s.FinishedAt, s.ExitCode, s.Signal, s.Resources, s.Outputs = nil, nil, nil, 0, nil, nil
 	s.RetryAt = nil
@@ -163,6 +183,8 @@ func (p *plan) explain() {
 		reason = "NoJob"
 	case p.outdated() != "":
 		reason = ReasonOutdated
+	case p.awaits() != "":
+		reason = ReasonAwaitsInit
 	}
 	p.mark(v1alpha1.ConditionPlaced, metav1.ConditionFalse, reason, p.refusal())
 }

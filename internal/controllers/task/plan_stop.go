@@ -15,9 +15,17 @@ import (
 // One that is on a robot keeps its state until the robot has ended it: a state
 // that says canceled while the process runs would be a lie. The wait is
 // bounded, and ends at once when the robot is lost.
+//
+// An original beside it is told to stop at once, not only when the other has
+// ended. Of the two only the one that counts is waited for.
 func (p *plan) stop() {
 	because := p.jobBecause()
+	if p.status.Original != 0 && p.state.OnRobot() {
+		p.disown(p.status.Entry(p.status.Original))
+	}
 	switch {
+	case p.excused() && p.jobState() == lifecycle.JobFailed:
+		p.failAgain(because)
 	case p.state == lifecycle.TaskExited:
 		p.step(lifecycle.TaskStopped, v1alpha1.ReasonCanceled, "%s", because)
 	case !p.state.OnRobot():

@@ -111,6 +111,13 @@ func failedOn(robots ...string) func(*World) {
 func blocks(robots ...string) func(*World) {
 	return func(w *World) { w.Group = &v1alpha1.TaskGroup{Status: v1alpha1.TaskGroupStatus{BlockedRobots: robots}} }
 }
+
+// excused is a task that was put back because its group has blocked the robot that
+// it failed on.
+func excused(w *World) {
+	attempted(2, "r1")(w)
+	w.Task.Status.Reason, w.Task.Status.Attempts[0].Reason = ReasonExcused, wire.ReasonSignaled
+}
 func softFailLimit(n int32) func(*World) {
 	return func(w *World) { w.Job.Spec.FailurePolicy = &v1alpha1.FailurePolicy{SoftFailLimit: &n} }
 }
@@ -325,9 +332,17 @@ func TestPlan(t *testing.T) {
 			wantState: lifecycle.TaskFailed, wantReason: ReasonNoCapableRobot},
 		{name: "a waiting task of a group that has blocked every robot has failed", in: world(pending, blocks("r1")),
 			wantState: lifecycle.TaskFailed, wantReason: ReasonNoCapableRobot},
+		{name: "not while its job is being requeued: the blocklist goes with that",
+			in: world(pending, blocks("r1"), requeueing(v1alpha1.RequeueStatus{From: "failed"})), wantWake: retell},
 		{name: "a waiting task that never failed waits for robots to come", in: world(pending, refused("no")), wantState: pending},
 		{name: "a task that failed on robots which its group has blocked since is tried again",
-			in: world(lifecycle.TaskFailed, failedOn("r1", "r2"), blocks("r1"), capable, target("r1")), wantState: pending, wantReason: ReasonRequeued, wantTo: &Placing{}},
+			in: world(lifecycle.TaskFailed, failedOn("r1", "r2"), blocks("r1"), capable, target("r1")), wantState: pending, wantReason: ReasonExcused, wantTo: &Placing{}},
+		{name: "its job fails before it runs again: it has failed, and a requeue of what has failed finds it",
+			in: world(pending, excused, inJob(lifecycle.JobFailed)), wantState: lifecycle.TaskFailed, wantReason: wire.ReasonSignaled},
+		{name: "its job is canceled before it runs again: so is it",
+			in: world(pending, excused, inJob(lifecycle.JobCancelRequested)), wantState: lifecycle.TaskCanceled, wantReason: v1alpha1.ReasonCanceled},
+		{name: "so is one that never ran, because its init task had failed",
+			in: world(pending, func(w *World) { w.Task.Status.Reason = ReasonExcused }, inJob(lifecycle.JobFailed)), wantState: lifecycle.TaskFailed, wantReason: ReasonInitFailed},
 		{name: "it stays failed when its job has", in: world(lifecycle.TaskFailed, failedOn("r1"), blocks("r1"), inJob(lifecycle.JobFailed))},
 		{name: "a task that failed elsewhere stays failed", in: world(lifecycle.TaskFailed, failedOn("r2"), blocks("r1"))},
 
@@ -523,10 +538,11 @@ func TestDispatchOpensAnAttempt(t *testing.T) {
 	}
 }
 
-func TestATimedOutAttemptIsClosed(t *testing.T) {
+// Nobody knows whether its process has ended.
+func TestATimedOutAttemptStaysOpen(t *testing.T) {
 	got := Plan(noon, world(lifecycle.TaskRunning, timeout(time.Second), started(time.Hour))).Status
 	a := got.Attempts[0]
-	if got.Message != "Task terminated: Task timeout" || a.Reason != wire.ReasonTimeout || a.FinishedAt == nil || a.State != string(lifecycle.TaskFailed) ||
+	if got.Message != "Task terminated: Task timeout" || a.Reason != wire.ReasonTimeout || a.FinishedAt != nil || a.State != string(lifecycle.TaskFailed) ||
 		a.ExitCode != nil || got.ExitCode != nil {
 		t.Errorf("%q, %+v", got.Message, a)
 	}

@@ -19,6 +19,10 @@ const (
 	ReasonRequeued = "Requeued"
 )
 
+// ReasonExcused is that of a task whose failure does not count, because its group
+// has blocked the robot that was at fault, or its init task is tried again.
+const ReasonExcused = "Excused"
+
 // jobState of the Task's Job. Empty: it has none, or it is gone.
 func (w *World) jobState() lifecycle.JobState {
 	if w.Job == nil {
@@ -53,13 +57,15 @@ func (p *plan) forgive() {
 	p.out.Why = append(p.out.Why, "clear the failure list: "+p.jobBecause())
 }
 
-// requeue puts the task back as if it had never failed. Its attempts go on
-// counting, for their numbers fence off what may still be said of the old ones.
-func (p *plan) requeue(because string) {
-	if !p.step(lifecycle.TaskRequeue, ReasonRequeued, "Task was requeued by Manager because %s", because) {
+// putBack lets a task that has ended begin anew, with the robots that still count
+// as having failed it. Its attempts go on counting, for their numbers fence off what
+// may still be said of the old ones: also of an original, which was told to stop
+// when the task ended.
+func (p *plan) putBack(failed []string, reason, because string) {
+	if !p.step(lifecycle.TaskRequeue, reason, "Task was requeued by Manager because %s", because) {
 		return
 	}
-	p.status.FailedRobots = nil
+	p.status.FailedRobots = failed
 	if p.status.Original != 0 {
 		p.disown(p.status.Entry(p.status.Original))
 	}
@@ -102,10 +108,25 @@ func (p *plan) unblock() {
 	if len(blocked) == 0 {
 		return
 	}
-	why := fmt.Sprintf("robot %s failed too many tasks of its group", blocked[0])
-	if p.step(lifecycle.TaskRequeue, ReasonRequeued, "Task was requeued by Manager because %s", why) {
-		p.status.FailedRobots = left
-		p.begin()
+	p.putBack(left, ReasonExcused, fmt.Sprintf("robot %s failed too many tasks of its group", blocked[0]))
+}
+
+// excused tells whether the task waits for its first attempt since it was put back
+// by unblock.
+func (p *plan) excused() bool {
+	return p.state == lifecycle.TaskPending && p.status.Reason == ReasonExcused
+}
+
+// failAgain takes the excuse back: the task is what it was when its job failed. One
+// that was canceled instead was not found by a requeue of what has failed, which
+// then ran nothing.
+func (p *plan) failAgain(because string) {
+	// One that never ran had failed with its init task.
+	if !p.step(lifecycle.TaskGiveUp, ReasonInitFailed, "%s; it had failed before", because) {
+		return
+	}
+	if s, a := p.status, p.present(); a != nil {
+		s.Reason, s.StartedAt, s.FinishedAt, s.ExitCode, s.Signal = a.Reason, a.StartedAt, a.FinishedAt, a.ExitCode, a.Signal
 	}
 }
 

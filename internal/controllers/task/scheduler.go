@@ -123,7 +123,9 @@ func (s *Scheduler) cycle(now time.Time) news {
 			s.ledger.settle(namespace, s.planner(namespace).Decide(snapshot), now, &n)
 		}
 		// Seats that were just given change nothing for those refused.
-		s.ledger.changed = false
+		if s.ledger.changed = n.freed; n.freed {
+			s.awake()
+		}
 	}
 	waitingTasks.Set(float64(len(s.ledger.waiting)))
 	for _, q := range s.asking {
@@ -177,15 +179,15 @@ func (s *Scheduler) OnGroup(f func(namespace, name string)) {
 	s.onGroup = f
 }
 
-// Bind replaces what the group asks for, waits for the next cycle, and returns
+// Bind replaces what the group of a job asks for, waits for the next cycle, and returns
 // the robots that are held for those demands by the demand's name. OnGroup's
 // function is called when there are more. A robot is held until the Task appears, Release,
 // Forget, or a minute has passed.
-func (s *Scheduler) Bind(ctx context.Context, namespace, group string, demands []placement.Demand) (map[string]placement.Robot, error) {
-	k := key{Namespace: namespace, Name: group}
+func (s *Scheduler) Bind(ctx context.Context, g *v1alpha1.TaskGroup, j *v1alpha1.Job, demands []placement.Demand) (map[string]placement.Robot, error) {
+	k := key{Namespace: g.Namespace, Name: g.Name}
 	answered := make(chan struct{})
 	s.change(func(l *ledger) {
-		l.want(k, demands)
+		l.want(g, j, demands)
 		s.asking = append(s.asking, question{k, answered})
 	})
 	s.awake()
@@ -220,6 +222,14 @@ func (s *Scheduler) unwanted(k key) string {
 		return "task " + name + " of the same replica has failed there, and is to run elsewhere"
 	}
 	return ""
+}
+
+// awaited is the robot on which other tasks of a Task's replica are about to start.
+// Empty: there is none.
+func (s *Scheduler) awaited(t *v1alpha1.Task) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ledger.awaited(replicaOf(t))
 }
 
 // capable tells whether any robot could ever take the Task, beside those that

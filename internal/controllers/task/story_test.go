@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
@@ -25,12 +24,13 @@ type stage struct {
 	tasks  map[string]*v1alpha1.Task
 	robots map[string]*v1alpha1.Robot
 	job    *v1alpha1.Job
+	group  *v1alpha1.TaskGroup // nil: one that asks for nothing special
 	said   strings.Builder
 }
 
 func newStage(t *testing.T) *stage {
 	g := &stage{t: t, now: noon, tasks: map[string]*v1alpha1.Task{}, robots: map[string]*v1alpha1.Robot{}}
-	g.s = NewScheduler(func() time.Time { return g.now }, logr.Discard())
+	g.s = informed(func() time.Time { return g.now })
 	g.job = &v1alpha1.Job{ObjectMeta: metav1.ObjectMeta{Name: "j", Namespace: "ns"}, Status: v1alpha1.JobStatus{State: "running"}}
 	g.s.ledger.seeJob(g.job)
 	return g
@@ -111,11 +111,10 @@ func (g *stage) wants(names ...string) {
 	for i, n := range names {
 		demands = append(demands, placement.Demand{Group: "g", Index: 10 + i, Tasks: []placement.Task{{Name: n, Driver: "exec"}}})
 	}
-	group := key{Namespace: "ns", Name: "g"}
-	g.s.ledger.want(group, demands)
+	g.s.ledger.want(groupG, g.job, demands)
 	g.play()
 	for i, n := range names {
-		robot := g.s.ledger.seats(group, demands[i:i+1])[n].Name
+		robot := g.s.ledger.seats(keyOf(groupG), demands[i:i+1])[n].Name
 		g.say("seat of %s: %s", n, orNothing("", robot, "none"))
 	}
 }
@@ -153,6 +152,7 @@ func (g *stage) plan() (changed bool) {
 	for _, n := range names {
 		t := g.tasks[n]
 		w := World{Task: t, Job: g.job, MayTell: false}
+		g.stand(&w)
 		w.Seat, w.Refusal = g.s.seat(key{Namespace: "ns", Name: n})
 		w.MayTell = untold(g.now, t, w.Refusal)
 		w.Robot = g.robots[w.robotName()]

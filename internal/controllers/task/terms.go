@@ -21,6 +21,17 @@ type group struct {
 	placement   *v1alpha1.Placement
 	blocked     []string // robots that failed too many of its tasks
 	gang        int      // the number of replicas of a gang; 0: it is none
+	size        int      // the number of tasks of a replica
+}
+
+// claim is what a TaskGroup asks for: replicas that do not exist yet, by index.
+type claim struct {
+	demands map[int]placement.Demand
+	// group and job are as who asks sees them: the watch may be behind here. A claim
+	// that waited for it got no robot, so the first tasks of every job were created
+	// without one, which costs a write more.
+	group group
+	job   job
 }
 
 // groupID is a group's place in a job.
@@ -35,12 +46,7 @@ func idOf(namespace string, g *group) groupID {
 
 // seeGroup takes in what the watch says of a TaskGroup.
 func (l *ledger) seeGroup(obj *v1alpha1.TaskGroup) {
-	k := key{Namespace: obj.Namespace, Name: obj.Name}
-	now := group{
-		uid: obj.UID, job: obj.Spec.JobName, name: obj.Spec.GroupName,
-		constraints: demand.Constraints(obj.Spec.Constraints), placement: obj.Spec.Placement, gang: demand.Gang(obj),
-		blocked: obj.Status.BlockedRobots,
-	}
+	k, now := key{Namespace: obj.Namespace, Name: obj.Name}, newGroup(obj)
 	if obj.Status.StartedAt != nil {
 		l.ran[obj.UID] = true
 	}
@@ -51,6 +57,15 @@ func (l *ledger) seeGroup(obj *v1alpha1.TaskGroup) {
 	l.objects[idOf(k.Namespace, &now)] = k
 }
 
+func newGroup(obj *v1alpha1.TaskGroup) group {
+	return group{
+		uid: obj.UID, job: obj.Spec.JobName, name: obj.Spec.GroupName,
+		constraints: demand.Constraints(obj.Spec.Constraints), placement: obj.Spec.Placement, gang: demand.Gang(obj),
+		blocked: obj.Status.BlockedRobots,
+		size:    len(obj.Spec.InitTasks) + len(obj.Spec.Tasks),
+	}
+}
+
 func (l *ledger) dropGroup(k key) {
 	g := l.groups[k]
 	if id := idOf(k.Namespace, &g); l.objects[id] == k {
@@ -58,6 +73,15 @@ func (l *ledger) dropGroup(k key) {
 	}
 	delete(l.ran, g.uid)
 	delete(l.groups, k)
+}
+
+// knows tells whether the watch has shown a TaskGroup and its Job. A Task that was
+// placed before that went anywhere: the group's affinity was not looked at, or the Job's
+// robotSelector.
+func (l *ledger) knows(k key) bool {
+	g, ok := l.groups[k]
+	_, job := l.jobs[key{Namespace: k.Namespace, Name: g.job}]
+	return ok && job
 }
 
 // started tells whether a replica of the group holds a robot or ever did. The
@@ -87,12 +111,27 @@ func (s sharedTerms) of(l *ledger, k key, g *group) *terms {
 	return t
 }
 
+// ofClaim are the terms of replicas that a group asks for: by what the watch has
+// shown, unless that is still of an earlier group or job of the name.
+func (s sharedTerms) ofClaim(l *ledger, k key, c *claim) *terms {
+	g, jobKey := l.groups[k], key{Namespace: k.Namespace, Name: c.group.job}
+	if l.knows(k) && g.uid == c.group.uid && l.jobs[jobKey].since.Equal(c.job.since) {
+		return s.of(l, k, &g)
+	}
+	return l.termsIn(jobKey, c.job, &c.group, c.group.constraints)
+}
+
 // termsOf are those of a group of a job, or of a task by hand.
 func (l *ledger) termsOf(jobKey key, g *group, constraints []placement.Constraint) *terms {
 	j, ok := l.jobs[jobKey]
 	if !ok {
 		j.priority = demand.DefaultPriority
 	}
+	return l.termsIn(jobKey, j, g, constraints)
+}
+
+// termsIn are those in a job that is like j.
+func (l *ledger) termsIn(jobKey key, j job, g *group, constraints []placement.Constraint) *terms {
 	rules := j.rules
 	rules.Constraints = constraints
 	t := &terms{
@@ -157,7 +196,7 @@ func (l *ledger) holders(namespace string) map[string][]placement.Holder {
 		if e.seat == "" || k.Namespace != namespace {
 			continue
 		}
-		h := placement.Holder{Name: k.Name, Priority: demand.DefaultPriority, Since: e.since, Room: e.Room(), Leaving: e.leaves || e.victimOf != ""}
+		h := placement.Holder{Name: k.Name, Priority: demand.DefaultPriority, Since: e.since, Room: l.roomOf(e), Leaving: e.leaves || e.victimOf != ""}
 		if j, ok := l.jobs[key{Namespace: namespace, Name: e.job}]; ok {
 			h.Priority = j.priority
 		}
@@ -194,7 +233,7 @@ func (l *ledger) better(t *v1alpha1.Task, a, b string) string {
 // demandFor is what a Task wants by itself.
 func (l *ledger) demandFor(t *v1alpha1.Task) placement.Demand {
 	e := &entry{
-		Task: demand.Task(t.Name, &t.Spec.TaskDefinition), key: key{Namespace: t.Namespace, Name: t.Name},
+		Task: demand.Of(t), key: key{Namespace: t.Namespace, Name: t.Name},
 		job: t.Spec.JobName, replica: replicaOf(t), constraints: demand.Constraints(t.Spec.Constraints),
 	}
 	d := placement.Demand{Tasks: []placement.Task{e.Task}, Group: e.replica.group.Name, Since: t.CreationTimestamp.Time}
@@ -203,10 +242,10 @@ func (l *ledger) demandFor(t *v1alpha1.Task) placement.Demand {
 }
 
 // capable tells whether any robot could ever take the Task, beside those that
-// have failed it.
+// have failed it, or another of its replica.
 func (l *ledger) capable(t *v1alpha1.Task, failed []string) bool {
 	d := l.demandFor(t)
-	d.Failed = failed
+	d.Failed = slices.Concat(failed, l.failedOthers(t))
 	if !chosenByUs(t) {
 		d.Robot = t.Spec.TargetRobot
 	}

@@ -14,7 +14,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/controllers/demand"
 	"k8s4r.io/k8s4r/internal/lifecycle"
 	"k8s4r.io/k8s4r/internal/placement"
 )
@@ -62,7 +61,7 @@ func replicaTask(g *v1alpha1.TaskGroup, index int, state lifecycle.TaskState, ro
 func wanted(g *v1alpha1.TaskGroup, from, to int) []placement.Demand {
 	var out []placement.Demand
 	for i := from; i < to; i++ {
-		out = append(out, placement.Demand{Group: g.Name, Index: i, Gang: demand.Gang(g), Tasks: []placement.Task{{Name: fmt.Sprintf("%s-%d-t", g.Name, i), Driver: "exec"}}})
+		out = append(out, placement.Demand{Group: g.Name, Index: i, Tasks: []placement.Task{{Name: fmt.Sprintf("%s-%d-t", g.Name, i), Driver: "exec"}}})
 	}
 	return out
 }
@@ -74,7 +73,7 @@ func TestAGangIsWholeWhetherItsTasksExistOrNot(t *testing.T) {
 	g := groupOf("g", 3, gang)
 	s.ledger.seeJob(running(nil))
 	s.ledger.seeGroup(g)
-	s.ledger.want(keyOf(g), wanted(g, 0, 3))
+	s.ledger.want(g, running(nil), wanted(g, 0, 3))
 	s.cycle(noon)
 	if got := seated(s.ledger); len(got) != 0 {
 		t.Fatalf("a gang of three starts on two robots: %v", got)
@@ -103,7 +102,7 @@ func TestHalfAGangWaitsForTheRestToBeAskedFor(t *testing.T) {
 	if got := seated(s.ledger); len(got) != 0 {
 		t.Fatalf("seats %v", got)
 	}
-	s.ledger.want(keyOf(g), wanted(g, 2, 3))
+	s.ledger.want(g, running(nil), wanted(g, 2, 3))
 	s.cycle(noon)
 	if got := seated(s.ledger); len(got) != 3 {
 		t.Errorf("seats %v", got)
@@ -132,7 +131,7 @@ func TestAReplicaOfAGangThatHasStartedComesBackAlone(t *testing.T) {
 func TestAGangThatTheWatchHasNotShownGoesTogetherAllTheSame(t *testing.T) {
 	s := field("r1", "r2")
 	g := groupOf("g", 3, gang)
-	s.ledger.want(keyOf(g), wanted(g, 0, 3))
+	s.ledger.want(g, running(nil), wanted(g, 0, 3))
 	s.cycle(noon)
 	if got := seated(s.ledger); len(got) != 0 {
 		t.Errorf("seats %v", got)
@@ -236,7 +235,7 @@ func TestAGroupIsDrawnToAnotherOfItsJob(t *testing.T) {
 	s.ledger.seeGroup(cache)
 	s.ledger.seeGroup(web)
 	s.ledger.seeTask(replicaTask(cache, 0, lifecycle.TaskRunning, "r3"))
-	s.ledger.want(keyOf(web), wanted(web, 0, 1))
+	s.ledger.want(web, running(nil), wanted(web, 0, 1))
 	s.cycle(noon)
 	if got := seated(s.ledger); got["r3"] != 2 {
 		t.Errorf("seats %v", got)
@@ -280,6 +279,30 @@ func pushing(t *testing.T) (s *Scheduler, low, high *v1alpha1.Task) {
 		t.Fatalf("it may stay: %q", why)
 	}
 	return s, low, high
+}
+
+// A task that waits for its turn has only a seat, which it cannot leave by itself.
+func TestASeatThatIsNotUsedIsGivenToWhoPreempts(t *testing.T) {
+	s := field("r1")
+	s.Preempt()
+	low, high := groupOf("low", 1), groupOf("high", 1)
+	waits := replicaTask(low, 0, lifecycle.TaskPending, "r1")
+	waits.Spec.JobName, low.Spec.JobName = "low", "low"
+	other := running(nil)
+	other.Name = "low"
+	s.ledger.seeJob(other)
+	s.ledger.seeGroup(low)
+	s.ledger.seeTask(waits)
+	s.cycle(noon)
+	s.ledger.seeJob(running(func(j *v1alpha1.JobSpec) { p := int32(90); j.Priority, j.Preemption = &p, true }))
+	s.ledger.seeGroup(high)
+	pushes := replicaTask(high, 0, lifecycle.TaskPending, "")
+	s.ledger.seeTask(pushes)
+	s.cycle(noon)
+	s.cycle(noon)
+	if robot, why := s.seat(keyOfTask(pushes)); robot != "r1" {
+		t.Errorf("it is on %q: %s", robot, why)
+	}
 }
 
 func keyOfTask(t *v1alpha1.Task) key { return key{Namespace: t.Namespace, Name: t.Name} }
@@ -356,6 +379,108 @@ func TestATaskThatFailedLetsItsReplicaMove(t *testing.T) {
 	}
 }
 
+// split is a replica of which a runs on r1, bound so long before or after b came
+// back from the robot last. r1 has that much room, r2 has failed b, r3 has one place.
+func split(bound time.Duration, last string, places int64) (s *Scheduler, a, b *v1alpha1.Task) {
+	s = field("r2", "r3")
+	s.ledger.seeRobot(named(robotIn(lifecycle.RobotOnline), "r1", places))
+	s.ledger.seeJob(running(nil))
+	g := groupOf("g", 1)
+	s.ledger.seeGroup(g)
+	a, b = replicaTask(g, 0, lifecycle.TaskRunning, "r1"), replicaTask(g, 0, lifecycle.TaskSoftFailed, "")
+	b.Name, b.Status.FailedRobots = "g-0-b", []string{"r2"}
+	b.Status.Attempt = 1
+	b.Status.Attempts = []v1alpha1.TaskAttempt{{Attempt: 1, Robot: last, FinishedAt: &metav1.MicroTime{Time: noon}}}
+	placed(a, metav1.ConditionTrue, noon.Add(bound))
+	placed(b, metav1.ConditionFalse, noon)
+	s.ledger.seeTask(a)
+	s.ledger.seeTask(b)
+	return s, a, b
+}
+
+// placed says since when a task is on its robot, or is back from it.
+func placed(t *v1alpha1.Task, is metav1.ConditionStatus, at time.Time) {
+	t.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionPlaced, Status: is, LastTransitionTime: metav1.NewTime(at)}}
+}
+
+// A task that was apart from the others would wait for room on their robot for
+// ever; one that was not would leave its replica for good because it is full for
+// a moment.
+func TestWhereATaskOfAReplicaGoes(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		bound  time.Duration
+		last   string
+		places int64
+		then   func(s *Scheduler, a *v1alpha1.Task)
+		want   string // robot, or why it waits
+	}{
+		{name: "it was apart: it goes to the others where it can", bound: -time.Hour, last: "r2", places: 2, want: "r1"},
+		{name: "it was apart: another will do where they are is no room", bound: -time.Hour, last: "r2", places: 1, want: "r3"},
+		{name: "it was beside the others: it waits for room there", bound: -time.Hour, last: "r1", places: 1, want: "robot r1: no place left"},
+		{name: "the others have gone where they are since: it waits for room there", bound: time.Minute, last: "r2", places: 1, want: "robot r1: no place left"},
+		{name: "it was apart, and others have gone there since", bound: -time.Hour, last: "r2", places: 1, then: func(s *Scheduler, a *v1alpha1.Task) {
+			later := a.DeepCopy()
+			placed(later, metav1.ConditionTrue, noon.Add(time.Minute))
+			more("r1", 5, 6)(s, later)
+		}, want: "r3"},
+		{name: "the others are apart: it goes where most of them are", bound: time.Minute, last: "r1", places: 2, then: more("r4", 2, 3), want: "r4"},
+		{name: "the others are apart: or where any of them is", bound: time.Minute, last: "r1", places: 2, then: more("r4", 2, 2), want: "r1"},
+		{name: "the others are apart: or to another", bound: time.Minute, last: "r1", places: 1, then: more("r4", 1, 1), want: "r3"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, a, b := split(c.bound, c.last, c.places)
+			if c.then != nil {
+				c.then(s, a)
+			}
+			s.cycle(noon)
+			if robot, why := s.seat(keyOfTask(b)); robot+why != c.want {
+				t.Errorf("seat %q, %s; want %q", robot, why, c.want)
+			}
+		})
+	}
+}
+
+// more are other tasks of a's replica, on a robot with so many places.
+func more(robot string, tasks int, places int64) func(*Scheduler, *v1alpha1.Task) {
+	return func(s *Scheduler, a *v1alpha1.Task) {
+		s.ledger.seeRobot(named(robotIn(lifecycle.RobotOnline), robot, places))
+		for i := range tasks {
+			c := a.DeepCopy()
+			c.Name, c.Spec.TargetRobot, c.Status.Attempts[0].Robot = fmt.Sprint("g-0-c", i), robot, robot
+			s.ledger.seeTask(c)
+		}
+	}
+}
+
+// Two that come back from a lost robot, one after the other, were never apart.
+func TestATaskFollowsTheSeatOfAnotherOfItsReplica(t *testing.T) {
+	s, a, b := split(0, "r9", 1)
+	s.ledger.leave(keyOfTask(b))
+	b.Status.FailedRobots = nil
+	a.Status.State, a.Spec.TargetRobot, a.Status.Attempts[0].Robot = string(lifecycle.TaskPending), "", "r9"
+	placed(a, metav1.ConditionFalse, noon.Add(-time.Second))
+	s.ledger.seeTask(a)
+	s.cycle(noon)
+	on, _ := s.seat(keyOfTask(a))
+	s.ledger.seeTask(b)
+	s.cycle(noon)
+	if robot, why := s.seat(keyOfTask(b)); on == "" || robot != "" || why != "robot "+on+": no place left" {
+		t.Errorf("seat %q, %s; the other is to go to %q", robot, why, on)
+	}
+}
+
+// What was saved from a lost robot must not be stopped for a sibling that was
+// apart from it anyway.
+func TestATaskThatFailedDoesNotMoveAReplicaThatIsApart(t *testing.T) {
+	s, a, b := split(-time.Hour, "r2", 1)
+	b.Status.FailedRobots = []string{"r1", "r2"}
+	s.ledger.seeTask(b)
+	if why := s.unwanted(keyOfTask(a)); why != "" {
+		t.Errorf("it must leave: %s", why)
+	}
+}
+
 // BenchmarkCycle is a whole cycle of the scheduler: ten thousand Tasks of a
 // hundred groups wait for ten thousand full robots.
 func BenchmarkCycle(b *testing.B) {
@@ -377,4 +502,156 @@ func BenchmarkCycle(b *testing.B) {
 		s.ledger.changed = true
 		s.cycle(noon)
 	}
+}
+
+// The watches of the kinds are in no order, and each may be behind that of who asks.
+func TestNobodyIsPlacedBeforeItsGroupAndItsJobAreKnown(t *testing.T) {
+	g := groupOf("g", 1)
+	g.Spec.Placement = &v1alpha1.Placement{Affinity: []v1alpha1.AffinityTerm{{RobotLabels: map[string]string{"who": "da"}}}}
+	job := running(func(j *v1alpha1.JobSpec) { j.RobotSelector = map[string]string{"env": "prod"} })
+	sees := map[string]func(*ledger){
+		"group": func(l *ledger) { l.seeGroup(g) },
+		"job":   func(l *ledger) { l.seeJob(job) },
+	}
+	for last, first := range map[string]string{"group": "job", "job": "group"} {
+		t.Run("the "+last+" comes last", func(t *testing.T) {
+			s := choosy()
+			sees[first](s.ledger)
+			s.ledger.seeTask(replicaTask(g, 0, lifecycle.TaskPending, ""))
+			s.cycle(noon)
+			if got := seated(s.ledger); len(got) != 0 {
+				t.Errorf("it is placed without knowledge of its %s: %v", last, got)
+			}
+			sees[last](s.ledger)
+			s.cycle(noon)
+			if got := seated(s.ledger); got["c-both"] != 1 {
+				t.Errorf("it is on %v", got)
+			}
+		})
+	}
+}
+
+// choosy has three robots of one place: one that is liked, one that a selector lets
+// in, and the one that is both.
+func choosy() *Scheduler {
+	s := field()
+	for robot, labels := range map[string]map[string]string{"a-liked": {"who": "da"}, "b-prod": {"env": "prod"}, "c-both": {"env": "prod", "who": "da"}} {
+		r := named(robotIn(lifecycle.RobotOnline), robot, 1)
+		r.Spec.Labels = labels
+		s.ledger.seeRobot(r)
+	}
+	return s
+}
+
+// What it is created with it has from the start, and not a write later.
+func TestAReplicaIsPlacedByTheWordOfWhoAsksUntilTheWatchShowsIt(t *testing.T) {
+	g := groupOf("g", 1)
+	g.Spec.Placement = &v1alpha1.Placement{Affinity: []v1alpha1.AffinityTerm{{RobotLabels: map[string]string{"who": "da"}}}}
+	job := running(func(j *v1alpha1.JobSpec) { j.RobotSelector = map[string]string{"env": "prod"} })
+	job.CreationTimestamp = metav1.NewTime(noon)
+	earlierGroup, earlierJob := groupOf("g", 1), running(nil)
+	earlierGroup.UID = "earlier"
+	for _, row := range []struct {
+		name  string
+		shown func(*ledger)
+	}{
+		{"nothing is shown", func(*ledger) {}},
+		{"only the group is", func(l *ledger) { l.seeGroup(g) }},
+		{"only the job is", func(l *ledger) { l.seeJob(job) }},
+		{"the group, and an earlier job of the name", func(l *ledger) { l.seeGroup(g); l.seeJob(earlierJob) }},
+		{"the job, and an earlier group of the name", func(l *ledger) { l.seeGroup(earlierGroup); l.seeJob(job) }},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			s := choosy()
+			row.shown(s.ledger)
+			s.ledger.want(g, job, wanted(g, 0, 1))
+			s.cycle(noon)
+			if got := seated(s.ledger); got["c-both"] != 1 {
+				t.Errorf("it is on %v", got)
+			}
+		})
+	}
+}
+
+func TestWhatTheWatchShowsOfAGroupCountsMoreThanWhatItAskedWith(t *testing.T) {
+	g := groupOf("g", 1)
+	s := choosy()
+	s.ledger.seeGroup(g)
+	s.ledger.seeJob(running(func(j *v1alpha1.JobSpec) { j.RobotSelector = map[string]string{"who": "da", "env": "prod"} }))
+	s.ledger.want(g, running(nil), wanted(g, 0, 1))
+	s.cycle(noon)
+	if got := seated(s.ledger); got["c-both"] != 1 {
+		t.Errorf("it is on %v", got)
+	}
+}
+
+// Two tasks of a replica, each of which has failed on one of two robots, share none
+// that would do.
+func TestATaskIsNotWaitedForWhereItsSiblingHasFailed(t *testing.T) {
+	s := field("r1", "r2")
+	g := groupOf("g", 1)
+	s.ledger.seeJob(running(nil))
+	s.ledger.seeGroup(g)
+	a, b := replicaTask(g, 0, lifecycle.TaskSoftFailed, ""), replicaTask(g, 0, lifecycle.TaskSoftFailed, "")
+	a.Status.FailedRobots, b.Status.FailedRobots = []string{"r1"}, []string{"r2"}
+	b.Name = "b"
+	s.ledger.seeTask(a)
+	if !able(s, a) {
+		t.Error("r2 could take it")
+	}
+	s.ledger.seeTask(b)
+	if able(s, a) {
+		t.Error("its sibling has failed on r2")
+	}
+	b.Status.State = string(lifecycle.TaskFailed)
+	s.ledger.seeTask(b)
+	if !able(s, a) {
+		t.Error("nobody has to be beside it any more")
+	}
+}
+
+// The first of a replica's tasks that the watch shows does not choose the robot for
+// those that it has not shown yet.
+func TestANewReplicaIsPlacedWhenAllOfItIsSeen(t *testing.T) {
+	g := groupOf("g", 1, func(g *v1alpha1.TaskGroup) {
+		g.Spec.Tasks = []v1alpha1.TaskDefinition{{Name: "any"}, {Name: "picky"}}
+	})
+	any, picky := replicaTask(g, 0, lifecycle.TaskPending, ""), replicaTask(g, 0, lifecycle.TaskPending, "")
+	any.Name, picky.Name, picky.Spec.Driver = "any", "picky", "docker"
+	any.CreationTimestamp, picky.CreationTimestamp = metav1.NewTime(noon), metav1.NewTime(noon)
+	half := func() (*Scheduler, *time.Time) {
+		now := noon
+		s := informed(func() time.Time { return now })
+		s.ledger.seeGroup(g)
+		capable := named(robotIn(lifecycle.RobotOnline), "b-both", 2)
+		capable.Status.DeviceInfo = &v1alpha1.DeviceInfo{Drivers: []string{"exec", "docker"}}
+		s.ledger.seeRobot(named(robotIn(lifecycle.RobotOnline), "a-plain", 2))
+		s.ledger.seeRobot(capable)
+		s.ledger.seeTask(any)
+		s.cycle(now)
+		if got := seated(s.ledger); len(got) != 0 {
+			t.Fatalf("half a replica is on %v", got)
+		}
+		return s, &now
+	}
+	t.Run("the other one comes", func(t *testing.T) {
+		s, now := half()
+		s.ledger.seeTask(picky)
+		s.cycle(*now)
+		if got := seated(s.ledger); got["b-both"] != 2 {
+			t.Errorf("the replica is on %v", got)
+		}
+	})
+	t.Run("nobody comes", func(t *testing.T) {
+		s, now := half()
+		at := s.ledger.next()
+		if at.IsZero() || at.After(noon.Add(gatherTime)) {
+			t.Fatalf("the next cycle is at %v", at)
+		}
+		*now = at
+		s.cycle(at)
+		if got := seated(s.ledger); len(got) != 1 {
+			t.Errorf("the task that is there is on %v", got)
+		}
+	})
 }

@@ -87,9 +87,9 @@ func (c *Controller) grow(ctx context.Context, w *World, steps Steps) (again boo
 	var asked []placement.Demand
 	var news int
 	c.tally.with(g.UID, func(m *members) {
-		asked, news = demands(g, w.Job, steps.Ask, m.taken), m.news
+		asked, news = demands(g, steps.Ask, m.taken), m.news
 	})
-	seats, err := c.Binder.Bind(ctx, g.Namespace, g.Name, asked)
+	seats, err := c.Binder.Bind(ctx, g, w.Job, asked)
 	if err != nil {
 		return false, fmt.Errorf("find robots: %w", err)
 	}

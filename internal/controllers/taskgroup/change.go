@@ -73,14 +73,15 @@ func (c *Controller) evict(ctx context.Context, t *v1alpha1.Task, attempt int32)
 // revise gives the Task its new definition, if it still waits.
 func (c *Controller) revise(ctx context.Context, in mould, t *v1alpha1.Task, forget bool) error {
 	state := lifecycle.TaskState(t.Status.State).Normal()
-	i := slices.IndexFunc(in.group.Spec.Tasks, func(def v1alpha1.TaskDefinition) bool { return def.Name == t.Spec.Name })
+	defs := in.group.Spec.Definitions()
+	i := slices.IndexFunc(defs, func(def *v1alpha1.TaskDefinition) bool { return def.Name == t.Spec.Name })
 	if i < 0 || !waits(state) || t.Status.Original != 0 {
 		return nil
 	}
 	if forget {
 		t.Spec.Evict = 0
 	}
-	in.shape(t, &in.group.Spec.Tasks[i])
+	in.shape(t, defs[i])
 	return c.write(ctx, t)
 }
 

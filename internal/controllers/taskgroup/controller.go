@@ -27,9 +27,9 @@ const Name = "taskgroup"
 
 // Binder finds robots for replicas that do not exist yet.
 type Binder interface {
-	// Bind replaces what the group asks for and returns the robots that are
+	// Bind replaces what the group of a job asks for and returns the robots that are
 	// held for it, by the demand's name.
-	Bind(ctx context.Context, namespace, group string, demands []placement.Demand) (map[string]placement.Robot, error)
+	Bind(ctx context.Context, g *v1alpha1.TaskGroup, j *v1alpha1.Job, demands []placement.Demand) (map[string]placement.Robot, error)
 	// Release gives back the robot of a Task that was not created.
 	Release(namespace, task string)
 	// Forget drops all that a group asked for and did not use.

@@ -1,6 +1,7 @@
 package taskgroup
 
 import (
+	"maps"
 	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,24 +24,18 @@ func taskName(g *v1alpha1.TaskGroup, index int, def string, taken map[string]boo
 	return child.Other(child.MaxName, string(g.UID), parts...)
 }
 
-// demands says in the words of placement what the replicas need. The scheduler
-// adds what only it knows; what a robot must meet, and that a gang goes
-// together, stands here too, for when its watch is behind ours.
-func demands(g *v1alpha1.TaskGroup, j *v1alpha1.Job, replicas []Replica, taken map[string]bool) []placement.Demand {
-	priority := int32(demand.DefaultPriority)
-	if j.Spec.Priority != nil {
-		priority = *j.Spec.Priority
-	}
-	rules := demand.Rules(j, g.Spec.Constraints)
+// demands says in the words of placement what the replicas need, beside what the
+// scheduler makes of the group and its job.
+func demands(g *v1alpha1.TaskGroup, replicas []Replica, taken map[string]bool) []placement.Demand {
+	holds := demand.Holds(&g.Spec.TaskGroupTemplate)
 	out := make([]placement.Demand, len(replicas))
 	for i, r := range replicas {
 		d := placement.Demand{
-			Group: g.Name, Index: r.Index, Priority: priority,
-			Since: j.CreationTimestamp.Time, Rules: rules, Gang: demand.Gang(g),
+			Group: g.Name, Index: r.Index,
 			Tasks: make([]placement.Task, len(r.Tasks)),
 		}
 		for n, def := range r.Tasks {
-			d.Tasks[n] = demand.Task(taskName(g, r.Index, def.Name, taken), def)
+			d.Tasks[n] = demand.Task(taskName(g, r.Index, def.Name, taken), def, holds[def.Name], g.Spec.EphemeralDisk)
 		}
 		out[i] = d
 	}
@@ -52,16 +47,35 @@ type mould struct {
 	group     *v1alpha1.TaskGroup
 	kind      string            // of the job; empty: batch
 	revisions map[string]string // by task
+	holds     map[string]*v1alpha1.Resources
+	stopAfter *v1alpha1.Duration
+	meta      map[string]string
 }
 
 // mould for the group's present definition. That a task is of a batch job is not
 // written: most are, and every byte of a Task is stored thousands of times.
 func (w *World) mould() mould {
-	m := mould{group: w.Group, revisions: w.Revisions}
+	m := mould{group: w.Group, revisions: w.Revisions, meta: w.meta(), holds: demand.Holds(&w.Group.Spec.TaskGroupTemplate)}
 	if w.kept() {
 		m.kind = w.Job.Spec.Type
 	}
+	if w.Job != nil && w.Job.Spec.Disconnect != nil {
+		m.stopAfter = w.Job.Spec.Disconnect.StopOnRobotAfter
+	}
 	return m
+}
+
+// meta is the job's, and the group's before it. Nil: they say nothing.
+func (w *World) meta() map[string]string {
+	if len(w.Group.Spec.Meta) == 0 && (w.Job == nil || len(w.Job.Spec.Meta) == 0) {
+		return nil
+	}
+	all := map[string]string{}
+	if w.Job != nil {
+		maps.Copy(all, w.Job.Spec.Meta)
+	}
+	maps.Copy(all, w.Group.Spec.Meta)
+	return all
 }
 
 // chosen are the Tasks to create: of replicas that have a robot, and of as
@@ -108,8 +122,10 @@ func (m mould) task(name string, index int, def *v1alpha1.TaskDefinition, robot 
 		Spec: v1alpha1.TaskSpec{
 			JobName:       g.Spec.JobName,
 			TaskGroupName: g.Name,
-			Type:          m.kind,
+			Type:          m.typeOf(def),
 			TargetRobot:   robot.Name,
+
+			StopOnRobotAfter: m.stopAfter,
 		},
 	}
 	m.shape(t, def)
@@ -119,11 +135,29 @@ func (m mould) task(name string, index int, def *v1alpha1.TaskDefinition, robot 
 	return t
 }
 
+// typeOf is the type of a Task: an init task ends also where the others are kept
+// running, and a daemon is kept running also where they end.
+func (m mould) typeOf(def *v1alpha1.TaskDefinition) string {
+	_, init := m.holds[def.Name]
+	switch {
+	case init && m.kind == v1alpha1.JobTypeSystem:
+		return v1alpha1.TaskTypeSysbatch
+	case init:
+		return ""
+	case def.Daemon && m.kind == "":
+		return v1alpha1.JobTypeService
+	}
+	return m.kind
+}
+
 // shape gives a Task the present definition.
 func (m mould) shape(t *v1alpha1.Task, def *v1alpha1.TaskDefinition) {
 	t.Labels[v1alpha1.LabelRevision] = m.revisions[def.Name]
 	t.Spec.TaskDefinition = *def.DeepCopy()
+	t.Spec.Holds = m.holds[def.Name].DeepCopy()
 	t.Spec.RestartPolicy = m.group.Spec.RestartPolicy.DeepCopy()
+	t.Spec.EphemeralDisk = m.group.Spec.EphemeralDisk.DeepCopy()
+	t.Spec.Meta = maps.Clone(m.meta)
 	t.Spec.Constraints = nil
 	for _, c := range m.group.Spec.Constraints {
 		t.Spec.Constraints = append(t.Spec.Constraints, *c.DeepCopy())

@@ -27,7 +27,7 @@ import (
 // noRobots is a Binder that finds none.
 type noRobots struct{ forgotten int }
 
-func (*noRobots) Bind(context.Context, string, string, []placement.Demand) (map[string]placement.Robot, error) {
+func (*noRobots) Bind(context.Context, *v1alpha1.TaskGroup, *v1alpha1.Job, []placement.Demand) (map[string]placement.Robot, error) {
 	return nil, nil
 }
 func (*noRobots) Release(string, string)               {}

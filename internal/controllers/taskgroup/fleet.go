@@ -83,9 +83,9 @@ func (c *Controller) fleet(ctx context.Context, g *v1alpha1.TaskGroup, j *v1alph
 // matching are the robots that are to have a replica. One that is out of contact
 // is; it will be back.
 func matching(g *v1alpha1.TaskGroup, j *v1alpha1.Job, robots []v1alpha1.Robot) map[string]Fit {
-	tasks := make([]placement.Task, len(g.Spec.Tasks))
-	for i := range g.Spec.Tasks {
-		tasks[i] = demand.Task("", &g.Spec.Tasks[i])
+	var tasks []placement.Task
+	for _, def := range g.Spec.Definitions() {
+		tasks = append(tasks, demand.Task("", def, nil, nil))
 	}
 	matches := placement.Matcher(demand.Rules(j, g.Spec.Constraints), tasks)
 	fits := map[string]Fit{}

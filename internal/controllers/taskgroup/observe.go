@@ -94,7 +94,7 @@ func (m *members) describe(w *World, creating map[string]bool) {
 	w.Denied, w.RetryAt = m.denial.message, m.denial.retry
 	w.TooLarge = m.tooLarge
 	top := min(m.next, demand.Count(g))
-	if m.next > top || len(m.slots)+w.Creating < top*len(g.Spec.Tasks) {
+	if m.next > top || len(m.slots)+w.Creating < top*g.Spec.Size() {
 		w.Gaps = m.gaps(g, top, creating)
 	}
 }
@@ -145,7 +145,7 @@ func (m *members) gaps(g *v1alpha1.TaskGroup, top int, creating map[string]bool)
 	var out []Replica
 	for i := 0; i < top && len(out) < maxAsk; i++ {
 		r := Replica{Index: i}
-		for _, def := range definitions(g) {
+		for _, def := range g.Spec.Definitions() {
 			if m.slots[slot{i, def.Name}] == 0 && !creating[taskName(g, i, def.Name, m.taken)] {
 				r.Tasks = append(r.Tasks, def)
 			}
@@ -159,8 +159,8 @@ func (m *members) gaps(g *v1alpha1.TaskGroup, top int, creating map[string]bool)
 
 // tooLarge measures each task once: all replicas are alike.
 func tooLarge(g *v1alpha1.TaskGroup) string {
-	for i := range g.Spec.Tasks {
-		if why := demand.TooLarge(&v1alpha1.TaskSpec{TaskDefinition: g.Spec.Tasks[i]}); why != "" {
+	for _, def := range g.Spec.Definitions() {
+		if why := demand.TooLarge(&v1alpha1.TaskSpec{TaskDefinition: *def}); why != "" {
 			return why
 		}
 	}

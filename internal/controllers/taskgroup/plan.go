@@ -244,7 +244,7 @@ func (p *plan) end() int {
 }
 
 // total is the number of tasks.
-func (p *plan) total() int { return p.count() * len(p.Group.Spec.Tasks) }
+func (p *plan) total() int { return p.count() * p.Group.Spec.Size() }
 
 // grow decides which replicas to create.
 func (p *plan) grow() {
@@ -265,7 +265,7 @@ func (p *plan) grow() {
 	}
 	var want []Replica
 	for _, r := range p.missing() {
-		if len(r.Tasks) < len(p.Group.Spec.Tasks) {
+		if len(r.Tasks) < p.Group.Spec.Size() {
 			p.out.Complete = append(p.out.Complete, r)
 		} else {
 			want = append(want, r)
@@ -285,7 +285,7 @@ const maxAsk = 128
 // missing are the replicas that may exist now and do not, in order.
 func (p *plan) missing() []Replica {
 	live := p.Tasks.Total - p.Tasks.Terminal() + p.Creating
-	room := max((p.Window-live)/len(p.Group.Spec.Tasks), 0)
+	room := max((p.Window-live)/p.Group.Spec.Size(), 0)
 	if live == 0 {
 		room = max(room, 1) // a replica larger than the window goes alone
 	}
@@ -297,17 +297,9 @@ func (p *plan) missing() []Replica {
 	room = min(room, maxAsk)
 	want := p.Gaps[:min(room, len(p.Gaps))]
 	for i := p.Next; i < p.end() && len(want) < room; i++ {
-		want = append(want, Replica{Index: i, Tasks: definitions(p.Group)})
+		want = append(want, Replica{Index: i, Tasks: p.Group.Spec.Definitions()})
 	}
 	return want
-}
-
-func definitions(g *v1alpha1.TaskGroup) []*v1alpha1.TaskDefinition {
-	out := make([]*v1alpha1.TaskDefinition, len(g.Spec.Tasks))
-	for i := range g.Spec.Tasks {
-		out[i] = &g.Spec.Tasks[i]
-	}
-	return out
 }
 
 // lookAhead is how many replicas to create without a robot: none while
@@ -348,7 +340,7 @@ func (p *plan) counts(canceledFrom *int32) lifecycle.Counts {
 	case p.jobState().Stops():
 		c.AddN(lifecycle.TaskCanceled, absent)
 	case canceledFrom != nil:
-		never := (p.count() - int(*canceledFrom)) * len(p.Group.Spec.Tasks)
+		never := (p.count() - int(*canceledFrom)) * p.Group.Spec.Size()
 		c.AddN(lifecycle.TaskCanceled, min(max(never, 0), absent))
 	}
 	return c

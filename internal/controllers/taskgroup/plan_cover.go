@@ -83,7 +83,7 @@ func (p *plan) cover() {
 // lacking are the tasks of a replica that do not exist.
 func (p *plan) lacking(index int, have map[string]bool) Replica {
 	r := Replica{Index: index}
-	for _, def := range definitions(p.Group) {
+	for _, def := range p.Group.Spec.Definitions() {
 		if !have[def.Name] {
 			r.Tasks = append(r.Tasks, def)
 		}

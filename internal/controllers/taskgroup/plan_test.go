@@ -91,7 +91,7 @@ func TestPlan(t *testing.T) {
 		{name: "a group that was refused does not ask again", in: world(20, have(pending, 3), refused), wantState: "pending"},
 		{name: "a group that was refused shows what waits", in: world(20, have(running, 1), refused), wantAsk: 9, wantIdle: 3, wantState: "running"},
 		{name: "a group whose replicas find robots does not look ahead", in: world(20, have(running, 1), refused, bound(0)), wantState: "running", wantWake: patience},
-		{name: "a gap is filled before anything new", in: world(20, have(running, 9), inState("running"), func(w *World) { w.Gaps = []Replica{{Index: 4, Tasks: definitions(w.Group)}} }), wantAsk: 1, wantIdle: 1, wantState: "running"},
+		{name: "a gap is filled before anything new", in: world(20, have(running, 9), inState("running"), func(w *World) { w.Gaps = []Replica{{Index: 4, Tasks: w.Group.Spec.Definitions()}} }), wantAsk: 1, wantIdle: 1, wantState: "running"},
 		{name: "a replica that lacks a task gets it where the others are, so no robot is asked for",
 			in: world(20, have(running, 9), inState("running"), func(w *World) { w.Gaps = []Replica{{Index: 4}} }), wantComplete: 1, wantState: "running"},
 		{name: "a replica that lacks a task gets it also when no robot was found for others",
@@ -213,7 +213,7 @@ func (s *sim) reconcile(now time.Time, cfg Config, r *rand.Rand) {
 		w.Group.Status = *steps.Status
 		s.tally.with("g", func(m *members) { m.lastStatus = now })
 	}
-	asked := demands(w.Group, w.Job, steps.Ask, nil)
+	asked := demands(w.Group, steps.Ask, nil)
 	seats := map[string]placement.Robot{}
 	for i := range asked {
 		if r.IntN(2) == 0 {
