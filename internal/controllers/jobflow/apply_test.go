@@ -1,0 +1,105 @@
+package jobflow
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
+	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
+	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/controllers/expect"
+	"k8s4r.io/k8s4r/internal/controllers/jobflow/probe"
+)
+
+// Robots report all the time, and each report is a later version of their Job than the
+// cache has.
+func TestRobotsAreCalledOffThoughTheCacheIsBehind(t *testing.T) { // §4.7
+	scheme := runtime.NewScheme()
+	if err := robotv1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	j := &robotv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "f-a", UID: "u"}}
+	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(j).Build()
+	var behind robotv1.Job
+	if err := api.Get(t.Context(), client.ObjectKeyFromObject(j), &behind); err != nil {
+		t.Fatal(err)
+	}
+	ahead := behind.DeepCopy()
+	ahead.Spec.Priority = ptr.To[int32](7)
+	if err := api.Update(t.Context(), ahead); err != nil {
+		t.Fatal(err)
+	}
+	cached := interceptor.NewClient(api, interceptor.Funcs{
+		Get: func(_ context.Context, _ client.WithWatch, _ client.ObjectKey, o client.Object, _ ...client.GetOption) error {
+			behind.DeepCopyInto(o.(*robotv1.Job))
+			return nil
+		},
+	})
+	c := &Controller{Client: cached}
+	if err := c.cancelRobots(t.Context(), "ns", &Job{Kind: Robots, Name: "f-a", UID: "u"}); err != nil {
+		t.Fatal(err)
+	}
+	var now robotv1.Job
+	if err := api.Get(t.Context(), client.ObjectKeyFromObject(j), &now); err != nil {
+		t.Fatal(err)
+	}
+	if now.Spec.DesiredState != robotv1.DesiredCanceled || ptr.Deref(now.Spec.Priority, 0) != 7 {
+		t.Errorf("%+v", now.Spec)
+	}
+	if err := c.cancelRobots(t.Context(), "ns", &Job{Kind: Robots, Name: "gone", UID: "u"}); err != nil {
+		t.Errorf("one that is gone: %v", err)
+	}
+}
+
+// A flow whose work fails for ever must not rest in silence.
+func TestAFlowThatRestsSaysSo(t *testing.T) { // §1, Events
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{robotv1.AddToScheme, batchv1.AddToScheme, flowv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := flowOf("u", 1)
+	f.Spec = steps(after("a"))
+	template := &flowv1.JobTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}}
+	creates := 0
+	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(f, template).WithStatusSubresource(f).
+		WithIndex(&batchv1.Job{}, indexOwner, flowUID).WithIndex(&robotv1.Job{}, indexOwner, flowUID).
+		WithInterceptorFuncs(interceptor.Funcs{Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
+			creates++
+			return errors.New("the store is full")
+		}}).Build()
+	said := events.NewFakeRecorder(10)
+	c := &Controller{
+		Client: api, Live: api, Now: time.Now, Recorder: said, MaxRequeue: 3,
+		expect: expect.New(time.Now, logr.Discard()), memory: newMemories(), prober: probe.New(probe.Config{}),
+	}
+	again := reconcile.Request{NamespacedName: flowKey}
+	failures := 0
+	for {
+		if _, err := c.Reconcile(t.Context(), again); err == nil {
+			break
+		}
+		failures++
+	}
+	if failures != 3 || creates != 4 || len(said.Events) != 1 {
+		t.Fatalf("%d failures, %d creates, %d events", failures, creates, len(said.Events))
+	}
+	const want = "Warning SyncJobFlow SyncJobFlow JobFlow failed for sync jobflow f failed for "
+	if got := <-said.Events; !strings.HasPrefix(got, want) || !strings.HasSuffix(got, "the store is full, event is OutOfSync, action is SyncJobFlow") {
+		t.Errorf("event %q", got)
+	}
+}

@@ -1,0 +1,332 @@
+package jobflow
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
+
+	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
+	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
+)
+
+// TestAnyFlowEndsAsTheModelSays drives the plan through random graphs of up to 200
+// steps, in random orders of what Jobs do, with deletions, conflicts, a cache that is
+// behind, retries and restarts of the controller. Each step runs exactly once unless it
+// is retried, never before what it depends on, and the flow ends as a model says that
+// knows nothing of orders (issue 5, Show).
+func TestAnyFlowEndsAsTheModelSays(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := drawModel(t)
+		for !m.ended() {
+			m.act()
+		}
+		m.check()
+	})
+}
+
+// model is a flow, what will become of each of its runs, and what became of them.
+type model struct {
+	*rapid.T
+	*sim
+	index map[string]int
+	// ends are what the runs of each step come to; a run beyond them completes.
+	ends map[string][]batchv1.JobPhase
+	runs map[string]int
+	idle int
+}
+
+func drawModel(t *rapid.T) *model {
+	n := rapid.IntRange(0, 8).Draw(t, "steps")
+	if rapid.IntRange(0, 9).Draw(t, "large") == 0 { // small ones find most, and are quick
+		n = rapid.IntRange(9, 200).Draw(t, "steps")
+	}
+	spec := flowv1.JobFlowSpec{FailurePolicy: rapid.SampledFrom([]flowv1.FailurePolicy{"", flowv1.FailFast, flowv1.Finish, flowv1.Continue}).Draw(t, "policy")}
+	m := &model{T: t, ends: map[string][]batchv1.JobPhase{}, runs: map[string]int{}, index: map[string]int{}}
+	conditions := []flowv1.DependencyCondition{"", "", "", flowv1.WhenFailed, flowv1.WhenFinished, flowv1.WhenRunning}
+	rare := rapid.IntRange(1, 20).Draw(t, "rare") // how seldom a run fails
+	for i := range n {
+		f := flowv1.Flow{Name: fmt.Sprintf("s%d", i)}
+		if i > 0 {
+			for range rapid.IntRange(0, 3).Draw(t, "targets") {
+				if f.DependsOn == nil {
+					f.DependsOn = &flowv1.DependsOn{Condition: rapid.SampledFrom(conditions).Draw(t, "condition")}
+				}
+				f.DependsOn.Targets = append(f.DependsOn.Targets, fmt.Sprintf("s%d", rapid.IntRange(max(0, i-20), i-1).Draw(t, "target")))
+			}
+		}
+		if limit := rapid.IntRange(0, 2).Draw(t, "retries"); limit > 0 {
+			f.Retry = &flowv1.StepRetry{Limit: int32(limit), Backoff: &metav1.Duration{Duration: time.Second}}
+		}
+		for range 3 {
+			if rapid.IntRange(0, rare).Draw(t, "fails") == 0 {
+				m.ends[f.Name] = append(m.ends[f.Name], rapid.SampledFrom([]batchv1.JobPhase{batchv1.JobFailed, batchv1.JobTerminated}).Draw(t, "end"))
+			} else {
+				m.ends[f.Name] = append(m.ends[f.Name], batchv1.JobCompleted)
+			}
+		}
+		spec.Flows = append(spec.Flows, f)
+	}
+	spec.Flows = rapid.Permutation(spec.Flows).Draw(t, "order")
+	m.sim = newSim(spec)
+	for i := range spec.Flows {
+		m.index[spec.Flows[i].Name] = i
+	}
+	m.drop = func() bool { return rapid.IntRange(0, 9).Draw(t, "conflict") == 0 }
+	m.made = m.starts
+	m.stopped = func(j *Job) { *m.outcome(j) = batchv1.JobTerminated }
+	return m
+}
+
+// ended tells whether the flow has, and nothing of it runs any more.
+func (m *model) ended() bool {
+	phase := m.flow.Status.State.Phase
+	if phase != flowv1.Succeed && phase != flowv1.Failed {
+		return false
+	}
+	for _, j := range m.jobs {
+		if !j.ended() {
+			return false
+		}
+	}
+	return true
+}
+
+// act lets one thing happen, and now and then the controller look.
+func (m *model) act() {
+	if m.idle++; m.idle > 20000 {
+		m.Fatalf("the flow does not end: %+v", m.flow.Status)
+	}
+	switch rapid.IntRange(0, 19).Draw(m.T, "event") {
+	case 0, 1, 2, 3, 4, 5, 6, 7:
+		m.advance()
+	case 8:
+		m.delete()
+	case 9:
+		m.forget()
+	case 10:
+		m.now = m.now.Add(3 * time.Second)
+	case 11:
+		m.show()
+	default:
+		m.look()
+	}
+}
+
+// pick is one of the Jobs, in an order that is the same each time.
+func (m *model) pick() *Job {
+	all := make([]*Job, 0, len(m.jobs))
+	for _, j := range m.jobs {
+		all = append(all, j)
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	slices.SortFunc(all, func(a, b *Job) int { return len(a.UID) - len(b.UID) + 2*compare(string(a.UID), string(b.UID)) })
+	return all[rapid.IntRange(0, len(all)-1).Draw(m.T, "job")]
+}
+
+func compare(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// advance brings a Job on: to run, or to its end.
+func (m *model) advance() {
+	j := m.pick()
+	switch {
+	case j == nil || j.ended():
+	case j.Phase == "":
+		j.Phase = batchv1.JobRunning
+	default:
+		m.end(j, *m.outcome(j))
+	}
+}
+
+func (m *model) end(j *Job, phase batchv1.JobPhase) {
+	j.Phase = phase
+	*m.outcome(j) = phase
+}
+
+// outcome of the run that a Job is.
+func (m *model) outcome(j *Job) *batchv1.JobPhase {
+	step := m.stepOf[j.UID]
+	return &m.ends[step][m.runs[step]-1]
+}
+
+// delete takes a Job away. If it had not ended its run has failed.
+func (m *model) delete() {
+	j := m.pick()
+	if j == nil || rapid.IntRange(0, 5).Draw(m.T, "really") > 0 {
+		return
+	}
+	if !j.ended() {
+		*m.outcome(j) = batchv1.JobFailed
+	}
+	m.remove(j.UID)
+}
+
+// forget restarts the controller. The end of a Job that was deleted before it was
+// recorded is lost with its memory, and counts as a failure: it is not run twice.
+func (m *model) forget() {
+	if rapid.IntRange(0, 3).Draw(m.T, "really") > 0 || m.acted() {
+		return
+	}
+	m.restart()
+	for id, j := range m.lost {
+		step := m.stepOf[id]
+		if st := m.step(step); st.JobUID != string(id) {
+			if m.recordedLater(id, step) {
+				continue
+			}
+			// Not even that it was made is recorded; nobody can know of it. It does
+			// not happen to who writes the status with what it makes.
+			m.gone[id] = j
+			continue
+		}
+		if !m.flow.Status.Recorded(j.Name, string(id)) {
+			*m.outcome(j) = batchv1.JobFailed
+		}
+	}
+}
+
+// acted tells whether the controller has acted on an end that it has not recorded yet.
+// A restart would then undo what others have begun for.
+func (m *model) acted() bool {
+	for id := range m.gone {
+		if m.weighed[id] {
+			return true
+		}
+	}
+	return false
+}
+
+// recordedLater tells whether the step has gone on from that Job.
+func (m *model) recordedLater(id any, step string) bool {
+	st := m.step(step)
+	return st.RetiredUID == fmt.Sprint(id)
+}
+
+// starts checks that the step may run now, and has not run in vain.
+func (m *model) starts(name string, j *Job) {
+	f := &m.flow.Spec.Flows[m.index[name]]
+	for _, other := range m.jobs {
+		if other.Name == j.Name && other.UID != j.UID {
+			m.Fatalf("step %s runs twice at a time", name)
+		}
+	}
+	if n := m.runs[name]; n > 0 {
+		if last := m.ends[name][n-1]; last == batchv1.JobCompleted {
+			m.Fatalf("step %s has completed and runs again", name)
+		}
+		if f.Retry == nil || n > int(f.Retry.Limit) {
+			m.Fatalf("step %s runs for the %dth time", name, n+1)
+		}
+	}
+	m.runs[name]++
+	if f.DependsOn == nil {
+		return
+	}
+	for _, target := range f.DependsOn.Targets {
+		if !m.holds(target, condition(f)) {
+			m.Fatalf("step %s runs before %s has come to %q; status %+v, runs %v", name, target, f.DependsOn.Condition, m.step(target), m.ends[target][:m.runs[target]])
+		}
+	}
+}
+
+// holds tells whether a target has truly come to what is waited for.
+func (m *model) holds(target string, c flowv1.DependencyCondition) bool {
+	n := m.runs[target]
+	st := m.step(target)
+	if n == 0 { // skipped, or never to run
+		return st.Skipped && c != flowv1.WhenFailed || c == flowv1.WhenFinished || c != flowv1.WhenFailed && m.want()[target] == skipped
+	}
+	end := m.ends[target][n-1]
+	for _, j := range m.jobs {
+		if j.Name == JobName("f", target) {
+			if !j.ended() {
+				return c == flowv1.WhenRunning && j.Phase == batchv1.JobRunning
+			}
+		}
+	}
+	switch c {
+	case flowv1.WhenFailed:
+		return end != batchv1.JobCompleted
+	case flowv1.WhenFinished:
+		return true
+	}
+	return end == batchv1.JobCompleted
+}
+
+// want is what the steps come to if nothing is held back: the order of events does not
+// matter, but for whether a target that failed was seen to run before. Who waited for
+// that may have run, and may not.
+func (m *model) want() map[string]state {
+	out := map[string]state{}
+	for i := range len(m.index) {
+		name := fmt.Sprintf("s%d", i) // each after those that it depends on
+		f := &m.flow.Spec.Flows[m.index[name]]
+		v := met
+		if f.DependsOn != nil {
+			for _, target := range f.DependsOn.Targets {
+				if out[target] == failed && condition(f) == flowv1.WhenRunning && m.runs[name] > 0 {
+					continue
+				}
+				v = max(v, reached(&step{state: out[target]}, condition(f)))
+			}
+		}
+		switch v {
+		case met:
+			out[name] = m.comesTo(f)
+		case unmet:
+			out[name] = skipped
+		default:
+			out[name] = omitted
+		}
+	}
+	return out
+}
+
+func (m *model) comesTo(f *flowv1.Flow) state {
+	tries := 1
+	if f.Retry != nil {
+		tries += int(f.Retry.Limit)
+	}
+	if slices.Contains(m.ends[f.Name][:tries], batchv1.JobCompleted) {
+		return completed
+	}
+	return failed
+}
+
+func (m *model) check() {
+	want, fails := m.want(), false
+	for _, s := range want {
+		fails = fails || s == failed
+	}
+	phase := flowv1.Succeed
+	if fails {
+		phase = flowv1.Failed
+	}
+	if m.flow.Status.State.Phase != phase {
+		m.Fatalf("the flow is %s, the model says %s: %v", m.flow.Status.State.Phase, phase, want)
+	}
+	if len(m.sim.ended) != 1 || m.sim.ended[0] != phase {
+		m.Fatalf("ends %v were counted", m.sim.ended)
+	}
+	if m.flow.Spec.FailurePolicy != flowv1.Continue && fails {
+		return // what else has run depends on what came first
+	}
+	for name, s := range want {
+		if ran := m.runs[name] > 0; ran != (s == completed || s == failed) {
+			m.Fatalf("step %s ran: %v, the model says %s", name, ran, s)
+		}
+	}
+}

@@ -1,0 +1,668 @@
+package jobflow
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
+	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
+	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/controllers/jobflow/probe"
+)
+
+// after is a step that depends on others.
+func after(name string, targets ...string) flowv1.Flow {
+	f := flowv1.Flow{Name: name}
+	if len(targets) > 0 {
+		f.DependsOn = &flowv1.DependsOn{Targets: targets}
+	}
+	return f
+}
+
+// upon is a step that waits until others have come to a condition.
+func upon(c flowv1.DependencyCondition, name string, targets ...string) flowv1.Flow {
+	f := after(name, targets...)
+	f.DependsOn.Condition = c
+	return f
+}
+
+func steps(all ...flowv1.Flow) flowv1.JobFlowSpec { return flowv1.JobFlowSpec{Flows: all} }
+
+// policed are steps under a failure policy.
+func policed(p flowv1.FailurePolicy, all ...flowv1.Flow) flowv1.JobFlowSpec {
+	return flowv1.JobFlowSpec{Flows: all, FailurePolicy: p}
+}
+
+func retried(f flowv1.Flow, limit int32, backoff time.Duration) flowv1.Flow {
+	f.Retry = &flowv1.StepRetry{Limit: limit, Backoff: &metav1.Duration{Duration: backoff}}
+	return f
+}
+
+func begun(t *testing.T, spec flowv1.JobFlowSpec) *sim {
+	t.Helper()
+	s := newSim(spec)
+	s.settle()
+	return s
+}
+
+func (s *sim) wants(t *testing.T, phase flowv1.Phase, jobs ...string) {
+	t.Helper()
+	for i := range jobs {
+		jobs[i] = JobName("f", jobs[i])
+	}
+	if got := s.names(); s.flow.Status.State.Phase != phase || !slices.Equal(got, jobs) {
+		t.Errorf("%s with jobs %v, want %s with %v; status %+v", s.flow.Status.State.Phase, got, phase, jobs, s.flow.Status)
+	}
+}
+
+func (s *sim) condition(kind string) metav1.Condition {
+	if c := meta.FindStatusCondition(s.flow.Status.FlowConditions, kind); c != nil {
+		return *c
+	}
+	return metav1.Condition{}
+}
+
+func TestFailurePolicy(t *testing.T) { // §4.6
+	all := []flowv1.Flow{after("a"), after("b"), after("c", "b"), after("d", "a")}
+	for _, c := range []struct {
+		policy flowv1.FailurePolicy
+		want   string
+	}{
+		{"", "Failed [f-a f-b] b=Running"},
+		{flowv1.Finish, "Failed [f-a f-b] b=Running"},
+		{flowv1.FailFast, "Failed [f-a f-b] b=Terminated"},
+		{flowv1.Continue, "Running [f-a f-b] b=Running"},
+	} {
+		t.Run(string(c.policy), func(t *testing.T) {
+			s := begun(t, policed(c.policy, all...))
+			s.set("b", batchv1.JobRunning)
+			s.set("a", batchv1.JobFailed)
+			if got := fmt.Sprintf("%s %v b=%s", s.flow.Status.State.Phase, s.names(), s.job("b").Phase); got != c.want {
+				t.Errorf("%s, want %s", got, c.want)
+			}
+			if c.policy != flowv1.Continue {
+				return
+			}
+			s.set("b", batchv1.JobCompleted)
+			s.wants(t, flowv1.Running, "a", "b", "c")
+			s.set("c", batchv1.JobCompleted)
+			s.wants(t, flowv1.Failed, "a", "b", "c")
+		})
+	}
+}
+
+func TestDependencyConditions(t *testing.T) { // §4.4
+	t.Run("Failed: a clean-up runs after a failure, and the flow fails once it has", func(t *testing.T) {
+		s := begun(t, steps(after("a"), upon(flowv1.WhenFailed, "mend", "a"), after("tell", "mend"), after("b", "a")))
+		s.set("a", batchv1.JobFailed)
+		s.wants(t, flowv1.Pending, "a", "mend")
+		s.set("mend", batchv1.JobCompleted)
+		s.wants(t, flowv1.Running, "a", "mend", "tell")
+		s.set("tell", batchv1.JobCompleted)
+		s.wants(t, flowv1.Failed, "a", "mend", "tell")
+	})
+	t.Run("Failed: without a failure it is skipped, and the flow succeeds", func(t *testing.T) {
+		s := begun(t, steps(after("a"), upon(flowv1.WhenFailed, "mend", "a")))
+		s.set("a", batchv1.JobCompleted)
+		s.wants(t, flowv1.Succeed, "a")
+		if st := s.step("mend"); !st.Skipped || st.Reason != ReasonNotMet {
+			t.Errorf("step %+v", st)
+		}
+	})
+	t.Run("Finished: whatever the end, and also of what never ran", func(t *testing.T) {
+		for _, end := range []batchv1.JobPhase{batchv1.JobFailed, batchv1.JobCompleted} {
+			s := begun(t, steps(after("a"), after("b", "a"), upon(flowv1.WhenFinished, "last", "a", "b")))
+			s.set("a", end)
+			if end == batchv1.JobCompleted {
+				s.set("b", batchv1.JobCompleted)
+			}
+			s.set("last", batchv1.JobCompleted)
+			if want := map[batchv1.JobPhase]flowv1.Phase{batchv1.JobFailed: flowv1.Failed, batchv1.JobCompleted: flowv1.Succeed}[end]; s.flow.Status.State.Phase != want {
+				t.Errorf("after %s: %s", end, s.flow.Status.State.Phase)
+			}
+		}
+	})
+	t.Run("Running: as soon as the target runs", func(t *testing.T) {
+		s := begun(t, steps(after("a"), upon(flowv1.WhenRunning, "b", "a")))
+		s.wants(t, flowv1.Pending, "a")
+		s.set("a", batchv1.JobRunning)
+		s.wants(t, flowv1.Running, "a", "b")
+	})
+}
+
+func TestRetryPolicy(t *testing.T) { // §4.5
+	s := begun(t, steps(retried(after("a"), 2, 20*time.Second), after("b", "a")))
+	first := s.job("a").UID
+	s.job("a").Phase = batchv1.JobFailed
+	out := s.look()
+	if !out.WakeAt.Equal(s.now.Add(20*time.Second)) || s.step("a").NextRetryTime == nil {
+		t.Fatalf("wakes at %s, step %+v", out.WakeAt, s.step("a"))
+	}
+	s.wants(t, flowv1.Pending, "a")
+	s.now = s.now.Add(20 * time.Second)
+	if out = s.look(); len(out.Delete) != 1 || !out.Delete[0].Whole || len(out.Create) != 0 {
+		t.Fatalf("the old Job goes first, with all that is its: %+v", out)
+	}
+	s.settle()
+	if j := s.job("a"); j.UID == first || s.step("a").Retries != 1 {
+		t.Fatalf("step %+v", s.step("a"))
+	}
+	s.job("a").Phase = batchv1.JobTerminated
+	if out = s.look(); !out.WakeAt.Equal(s.now.Add(40 * time.Second)) {
+		t.Errorf("the second wait ends at %s, it is %s", out.WakeAt, s.now)
+	}
+	s.settle()
+	s.set("a", batchv1.JobFailed)
+	s.wants(t, flowv1.Failed, "a")
+	if got := s.step("a").Retries; got != 2 {
+		t.Errorf("%d retries", got)
+	}
+}
+
+func TestBackoffEndsAtAnHour(t *testing.T) {
+	for retries, want := range map[int32]time.Duration{0: 10 * time.Second, 3: 80 * time.Second, 90: time.Hour} {
+		if got := backoff(&flowv1.StepRetry{}, retries); got != want {
+			t.Errorf("after %d: %s", retries, got)
+		}
+	}
+}
+
+func TestRetryWish(t *testing.T) { // §4.5
+	spec := policed(flowv1.Continue, after("a"), after("b"), after("c", "b"), after("d", "a", "c"))
+	fresh := func(t *testing.T) *sim {
+		s := begun(t, spec)
+		s.set("a", batchv1.JobCompleted)
+		s.set("b", batchv1.JobFailed)
+		s.wants(t, flowv1.Failed, "a", "b")
+		return s
+	}
+	t.Run("what failed runs again, what succeeded is kept", func(t *testing.T) {
+		s := fresh(t)
+		a, b := s.job("a").UID, s.job("b").UID
+		s.edit(func(f *flowv1.JobFlowSpec) { f.Retry = &flowv1.RetryRequest{Generation: 1} })
+		s.settle()
+		if s.job("a").UID != a || s.job("b").UID == b || s.flow.Status.Retry != 1 || s.flow.Status.CompletionTime != nil {
+			t.Fatalf("status %+v", s.flow.Status)
+		}
+		s.set("b", batchv1.JobCompleted)
+		s.set("c", batchv1.JobCompleted)
+		s.set("d", batchv1.JobCompleted)
+		s.wants(t, flowv1.Succeed, "a", "b", "c", "d")
+		if isTrue(s.flow.Status.FlowConditions, flowv1.ConditionFailed) || !slices.Equal(s.ended, []flowv1.Phase{flowv1.Failed, flowv1.Succeed}) {
+			t.Errorf("conditions %+v, counted %v", s.flow.Status.FlowConditions, s.ended)
+		}
+	})
+	t.Run("named steps run again, with all that depends on them", func(t *testing.T) {
+		s := begun(t, spec)
+		for _, name := range []string{"a", "b", "c", "d"} {
+			s.set(name, batchv1.JobCompleted)
+		}
+		kept, again := s.job("a").UID, s.job("c").UID
+		s.edit(func(f *flowv1.JobFlowSpec) {
+			f.Retry = &flowv1.RetryRequest{Generation: 4, Flows: []string{"c", "nosuch"}}
+		})
+		s.settle()
+		s.wants(t, flowv1.Running, "a", "b", "c")
+		if s.job("a").UID != kept || s.job("c").UID == again {
+			t.Error("the wrong Jobs were kept")
+		}
+		if !slices.ContainsFunc(s.events, func(e Event) bool { return strings.Contains(e.Note, "there is no step nosuch") }) {
+			t.Errorf("events %v", s.events)
+		}
+	})
+	t.Run("it waits while the flow is to be canceled", func(t *testing.T) {
+		s := fresh(t)
+		s.edit(func(f *flowv1.JobFlowSpec) { f.Retry, f.Cancel = &flowv1.RetryRequest{Generation: 1}, true })
+		s.settle()
+		s.wants(t, flowv1.Failed, "a", "b")
+		s.edit(func(f *flowv1.JobFlowSpec) { f.Cancel = false })
+		s.settle()
+		if s.flow.Status.Retry != 1 || s.flow.Status.State.Phase == flowv1.Failed {
+			t.Errorf("status %+v", s.flow.Status)
+		}
+	})
+	t.Run("a write that is lost does nothing twice", func(t *testing.T) {
+		s := fresh(t)
+		s.edit(func(f *flowv1.JobFlowSpec) { f.Retry = &flowv1.RetryRequest{Generation: 1} })
+		s.drop = func() bool { return true }
+		if out := s.look(); len(out.Delete)+len(out.Create) > 0 {
+			t.Errorf("before the wish is recorded as taken up: %+v", out)
+		}
+	})
+}
+
+func TestSuspend(t *testing.T) { // §4.7
+	s := begun(t, steps(after("a"), after("b", "a")))
+	s.edit(func(f *flowv1.JobFlowSpec) { f.Suspend = true })
+	s.set("a", batchv1.JobCompleted)
+	s.wants(t, flowv1.Running, "a")
+	if !isTrue(s.flow.Status.FlowConditions, flowv1.ConditionSuspended) {
+		t.Errorf("conditions %+v", s.flow.Status.FlowConditions)
+	}
+	s.edit(func(f *flowv1.JobFlowSpec) { f.Suspend = false })
+	s.settle()
+	s.wants(t, flowv1.Running, "a", "b")
+	if isTrue(s.flow.Status.FlowConditions, flowv1.ConditionSuspended) {
+		t.Errorf("conditions %+v", s.flow.Status.FlowConditions)
+	}
+}
+
+func TestAnAbortedJobSuspendsItsFlow(t *testing.T) { // §3.9
+	s := begun(t, steps(after("a"), after("b"), after("c", "b")))
+	s.set("a", batchv1.JobAborted)
+	s.set("b", batchv1.JobCompleted)
+	s.wants(t, flowv1.Running, "a", "b")
+	if c := s.condition(flowv1.ConditionSuspended); c.Reason != "JobAborted" {
+		t.Errorf("condition %+v", c)
+	}
+	s.set("a", batchv1.JobRestarting)
+	s.wants(t, flowv1.Running, "a", "b", "c")
+	s.set("a", batchv1.JobCompleted)
+	s.set("c", batchv1.JobCompleted)
+	s.wants(t, flowv1.Succeed, "a", "b", "c")
+}
+
+func TestCancel(t *testing.T) { // §4.7
+	s := begun(t, steps(after("a"), after("b"), after("c", "a")))
+	s.set("a", batchv1.JobRunning)
+	s.edit(func(f *flowv1.JobFlowSpec) { f.Cancel = true })
+	out := s.look()
+	if len(out.Stop) != 2 || s.flow.Status.State.Phase != flowv1.Terminating {
+		t.Fatalf("%s, stops %v", s.flow.Status.State.Phase, out.Stop)
+	}
+	s.settle()
+	s.wants(t, flowv1.Failed, "a", "b")
+	if c := s.condition(flowv1.ConditionFailed); c.Reason != reasonCanceled || len(s.ended) != 1 {
+		t.Errorf("condition %+v, counted %v", c, s.ended)
+	}
+}
+
+func TestCancelOfAFailedFlowStopsWhatStillRuns(t *testing.T) { // §3.8
+	s := begun(t, steps(after("a"), after("b")))
+	s.set("b", batchv1.JobRunning)
+	s.set("a", batchv1.JobFailed)
+	s.wants(t, flowv1.Failed, "a", "b")
+	s.edit(func(f *flowv1.JobFlowSpec) { f.Cancel = true })
+	s.settle()
+	if s.job("b").Phase != batchv1.JobTerminated || s.flow.Status.State.Phase != flowv1.Failed || len(s.ended) != 1 {
+		t.Errorf("b is %s, the flow %s, counted %v", s.job("b").Phase, s.flow.Status.State.Phase, s.ended)
+	}
+}
+
+func TestAJobIsAskedToStopOnceInAWhile(t *testing.T) {
+	s := begun(t, steps(after("a")))
+	s.edit(func(f *flowv1.JobFlowSpec) { f.Cancel = true })
+	w := s.world()
+	w.Stopped = map[types.UID]time.Time{s.job("a").UID: s.now}
+	if out := Plan(s.now.Add(time.Second), w); len(out.Stop) != 0 || out.WakeAt.IsZero() {
+		t.Errorf("stops %v, wakes at %s", out.Stop, out.WakeAt)
+	}
+	if out := Plan(s.now.Add(stopAgain), w); len(out.Stop) != 1 {
+		t.Errorf("stops %v", out.Stop)
+	}
+}
+
+func TestWhen(t *testing.T) { // §4.9
+	when := func(f flowv1.Flow, expression string) flowv1.Flow {
+		f.When = expression
+		return f
+	}
+	t.Run("a step that is not wanted is skipped, and others go on", func(t *testing.T) {
+		spec := steps(after("a"), when(after("b", "a"), "params.mode == 'full'"), after("c", "b"))
+		spec.Params = map[string]string{"mode": "quick"}
+		s := begun(t, spec)
+		s.set("a", batchv1.JobCompleted)
+		s.wants(t, flowv1.Running, "a", "c")
+		if st := s.step("b"); !st.Skipped || st.Reason != ReasonWhenFalse {
+			t.Errorf("step %+v", st)
+		}
+		s.set("c", batchv1.JobCompleted)
+		s.wants(t, flowv1.Succeed, "a", "c")
+	})
+	t.Run("it may ask what others have put out", func(t *testing.T) {
+		s := begun(t, steps(after("a"), when(after("b", "a"), "double(flows.a.outputs.accuracy) > 0.9")))
+		s.job("a").Phase = batchv1.JobCompleted
+		w := s.world()
+		w.Outputs = map[types.UID]map[string]string{s.job("a").UID: {"accuracy": "0.95"}}
+		out := Plan(s.now, w)
+		if len(out.Create) != 1 || out.Status.Steps[0].Outputs["accuracy"] != "0.95" {
+			t.Errorf("creates %v, status %+v", out.Create, out.Status)
+		}
+	})
+	t.Run("one that cannot be judged fails its step", func(t *testing.T) {
+		s := begun(t, steps(after("a"), when(after("b", "a"), "double(flows.a.outputs.accuracy) > 0.9")))
+		s.set("a", batchv1.JobCompleted)
+		s.wants(t, flowv1.Failed, "a")
+		if st := s.step("b"); st.Reason != ReasonWhenFailed || !strings.Contains(st.Message, "accuracy") {
+			t.Errorf("step %+v", st)
+		}
+	})
+	t.Run("one that does not compile starts nothing and says so", func(t *testing.T) {
+		s := begun(t, steps(when(after("a"), "params.x +")))
+		s.wants(t, flowv1.Pending)
+		if c := s.condition(flowv1.ConditionValid); c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, "does not compile") {
+			t.Errorf("condition %+v", c)
+		}
+	})
+}
+
+func TestProbe(t *testing.T) { // §4.2
+	b := after("b", "a")
+	b.DependsOn.Probe = &flowv1.Probe{TCPSocketList: []flowv1.TCPSocket{{Port: 80}}}
+	s := begun(t, steps(after("a"), b))
+	s.job("a").Phase = batchv1.JobRunning
+	s.settle()
+	plan := func(r probe.Result) Steps {
+		w := s.world()
+		w.Probes = map[string]probe.Result{"b": r}
+		return Plan(s.now.Add(time.Hour), w)
+	}
+	out := plan(probe.Result{State: probe.Waiting, Message: "no"})
+	if ask := out.Probe["b"]; len(out.Create) != 0 || len(ask.Jobs) != 1 || ask.Jobs[0].UID != s.job("a").UID {
+		t.Errorf("asks %+v, creates %v", ask, out.Create)
+	}
+	if c := meta.FindStatusCondition(out.Status.FlowConditions, ConditionProbesReady); c == nil || c.Status != metav1.ConditionFalse || c.Message != "step b: no" {
+		t.Errorf("condition %+v", c)
+	}
+	if out = plan(probe.Result{State: probe.Ready}); len(out.Create) != 1 {
+		t.Errorf("creates %v", out.Create)
+	}
+	if out = plan(probe.Result{State: probe.Failed, Message: "refused"}); out.Status.State.Phase != flowv1.Failed {
+		t.Errorf("status %+v", out.Status)
+	}
+}
+
+func TestProbesOfTargets(t *testing.T) { // §4.2
+	probing := func(name, task string, targets ...string) flowv1.Flow {
+		f := after(name, targets...)
+		f.DependsOn.Probe = &flowv1.Probe{TCPSocketList: []flowv1.TCPSocket{{TaskName: task, Port: 80}}}
+		return f
+	}
+	t.Run("targets that have ended are asked for the last time", func(t *testing.T) {
+		s := begun(t, steps(after("a"), probing("b", "main", "a")))
+		for phase, over := range map[batchv1.JobPhase]bool{batchv1.JobRunning: false, batchv1.JobCompleted: true} {
+			s.job("a").Phase, s.job("a").Tasks = phase, []string{"main"}
+			if ask := Plan(s.now, s.world()).Probe["b"]; ask.Over != over || len(ask.Jobs) != 1 {
+				t.Errorf("%s: asks %+v", phase, ask)
+			}
+		}
+	})
+	t.Run("one that has completed and is gone is not waited for", func(t *testing.T) {
+		s := begun(t, steps(after("a"), probing("b", "main", "a")))
+		s.set("a", batchv1.JobCompleted)
+		s.remove(s.job("a").UID)
+		if ask := s.look().Probe["b"]; !ask.Over || len(ask.Jobs) != 0 {
+			t.Errorf("asks %+v", ask)
+		}
+		w := s.world()
+		w.Probes = map[string]probe.Result{"b": {State: probe.Failed, Message: "nobody is there"}}
+		if out := Plan(s.now, w); out.Status.State.Phase != flowv1.Failed || out.Status.Steps[len(out.Status.Steps)-1].Reason != ReasonProbeFailed {
+			t.Errorf("status %+v", out.Status)
+		}
+	})
+	t.Run("a task that no target has is told, and can be mended", func(t *testing.T) {
+		s := begun(t, steps(after("a"), after("c"), probing("b", "mian", "a")))
+		s.job("a").Tasks = []string{"main", "ps"}
+		s.set("a", batchv1.JobRunning)
+		const want = "step b: spec.flows[b].dependsOn.probe.tcpSocketList[0].taskName: the Jobs of its targets have no task mian; name one of [main ps], or leave it out to ask the Pods of all"
+		if c := s.condition(flowv1.ConditionValid); c.Status != metav1.ConditionFalse || c.Reason != ReasonProbeUnfit || c.Message != want {
+			t.Errorf("condition %+v", c)
+		}
+		s.edit(func(f *flowv1.JobFlowSpec) { f.Flows[2].DependsOn.Probe.TCPSocketList[0].TaskName = "main" })
+		if ask := s.look().Probe["b"]; len(ask.Jobs) != 1 || !isTrue(s.flow.Status.FlowConditions, flowv1.ConditionValid) {
+			t.Errorf("asks %+v, conditions %+v", ask, s.flow.Status.FlowConditions)
+		}
+	})
+	t.Run("targets that were all skipped are not asked", func(t *testing.T) {
+		a := after("a")
+		a.When = "false"
+		s := begun(t, steps(a, probing("b", "main", "a")))
+		s.wants(t, flowv1.Running, "b")
+	})
+}
+
+func TestRobotSteps(t *testing.T) { // §4.3
+	f := after("drive")
+	f.TemplateRef = &flowv1.TemplateReference{APIGroup: flowv1.TemplateGroupRobots, Name: "tour"}
+	s := newSim(steps(f))
+	out := s.look()
+	if len(out.Create) != 1 || out.Create[0].Robots == nil || out.Create[0].Robots.Name != "f-drive" || out.Create[0].Robots.Annotations[flowv1.KeyCreatedByJobTemplate] != "ns.tour" {
+		t.Fatalf("creates %+v", out.Create)
+	}
+	for state, want := range map[string]batchv1.JobPhase{
+		"": "", "under-construction": batchv1.JobPending, "pending": batchv1.JobPending, "running": batchv1.JobRunning,
+		"pause-requested": batchv1.JobRunning, "paused": batchv1.JobPending, "cancel-requested": batchv1.JobRunning,
+		"canceled": batchv1.JobFailed, "requeueing": batchv1.JobPending, "completed": batchv1.JobCompleted, "failed": batchv1.JobFailed,
+	} {
+		j := &robotv1.Job{Status: robotv1.JobStatus{State: state, TaskCounts: robotv1.TaskCounts{TotalTasks: 3, PendingTasks: 1, RunningTasks: 2}}}
+		got := robotsJob(j)
+		if got.Phase != want || got.Counts[RobotTasks].Phase["Running"] != 2 || got.Counts[RobotTasks].Phase["Pending"] != 1 {
+			t.Errorf("%q reads %q, counts %v", state, got.Phase, got.Counts)
+		}
+	}
+}
+
+func TestTTL(t *testing.T) { // §4.11
+	spec := steps(after("a"), after("b"))
+	ttl := int32(60)
+	spec.TTLSecondsAfterFinished = &ttl
+	s := begun(t, spec)
+	s.set("b", batchv1.JobRunning)
+	s.set("a", batchv1.JobFailed)
+	s.now = s.now.Add(time.Hour)
+	if out := s.look(); out.Remove {
+		t.Error("removed while a Job of it runs")
+	}
+	s.job("b").Phase = batchv1.JobCompleted
+	if out := s.look(); !out.Remove {
+		t.Error("its time to live is over")
+	}
+	spec.Flows = spec.Flows[:1]
+	s = begun(t, spec)
+	s.job("a").Phase = batchv1.JobCompleted
+	s.look()
+	if out := s.look(); out.Remove || !out.WakeAt.Equal(s.flow.Status.CompletionTime.Add(time.Minute)) {
+		t.Errorf("removed %v, wakes at %s", out.Remove, out.WakeAt)
+	}
+}
+
+func TestStatusIsWrittenOnlyWhenItChanged(t *testing.T) { // §3.12
+	s := begun(t, steps(after("a"), after("b", "a")))
+	s.set("a", batchv1.JobRunning)
+	had := s.writes
+	for range 5 {
+		s.look()
+	}
+	if s.writes != had {
+		t.Errorf("%d writes of the same", s.writes-had)
+	}
+	s.job("a").Counts = map[string]batchv1.TaskState{"main": {}}
+	if out := s.look(); out.Status != nil || out.WakeAt.After(s.now.Add(statusTick)) || out.WakeAt.IsZero() {
+		t.Errorf("mere counts wait for a second: %+v", out.Status)
+	}
+}
+
+func TestALargeFlowIsWrittenOnceASecond(t *testing.T) { // §5
+	var spec flowv1.JobFlowSpec
+	for i := range largeFlow + 1 {
+		spec.Flows = append(spec.Flows, after(fmt.Sprint("s", i)))
+	}
+	s := begun(t, spec)
+	s.set("s0", batchv1.JobRunning)
+	had := s.writes
+	for i := range 50 {
+		s.job(fmt.Sprint("s", i)).Phase = batchv1.JobCompleted
+		s.now = s.now.Add(100 * time.Millisecond)
+		s.look()
+	}
+	if n := s.writes - had; n > 6 {
+		t.Errorf("%d writes in five seconds", n)
+	}
+	s.set("s60", batchv1.JobFailed)
+	if s.flow.Status.State.Phase != flowv1.Failed {
+		t.Error("an end does not wait")
+	}
+}
+
+func TestAJobThatIsMissingGetsTimeForItsLastWord(t *testing.T) { // §3.3
+	s := begun(t, steps(after("a")))
+	s.set("a", batchv1.JobRunning)
+	id := s.job("a").UID
+	delete(s.jobs, id)
+	if out := s.look(); out.Status != nil || !out.WakeAt.Equal(s.now.Add(missingGrace)) {
+		t.Errorf("status %+v, wakes at %s", out.Status, out.WakeAt)
+	}
+	s.now = s.now.Add(missingGrace)
+	s.look()
+	if st := s.step("a"); s.flow.Status.State.Phase != flowv1.Failed || st.Reason != ReasonJobDeleted {
+		t.Errorf("status %+v", s.flow.Status)
+	}
+}
+
+// Who watches the condition would else see the flow mended each minute.
+func TestWhatIsTriedAgainIsNotMendedYet(t *testing.T) {
+	for reason, set := range map[string]func(*World){
+		ReasonNameTaken:  func(w *World) { w.Taken = map[string]bool{"f-a": true} },
+		ReasonJobRefused: func(w *World) { w.Refused = map[string]string{"a": "no"} },
+	} {
+		t.Run(reason, func(t *testing.T) {
+			s := newSim(steps(after("a")))
+			w := s.world()
+			set(&w)
+			s.flow.Status = *Plan(s.now, w).Status
+			if c := s.condition(flowv1.ConditionValid); c.Status != metav1.ConditionFalse || c.Reason != reason {
+				t.Fatalf("condition %+v", c)
+			}
+			out := Plan(s.now.Add(refusedAgain), s.world())
+			if len(out.Create) != 1 {
+				t.Fatalf("it is not tried again: %+v", out)
+			}
+			if out.Status != nil {
+				s.flow.Status = *out.Status
+			}
+			if c := s.condition(flowv1.ConditionValid); c.Status != metav1.ConditionFalse || c.Reason != reason {
+				t.Errorf("as it is tried again: condition %+v", c)
+			}
+			s.settle()
+			if c := s.condition(flowv1.ConditionValid); c.Status != metav1.ConditionTrue {
+				t.Errorf("once the Job is there: condition %+v", c)
+			}
+		})
+	}
+}
+
+// A run may be made, and go, before the controller could write down that there is one.
+func TestTheEndOfARunIsNotThatOfTheNext(t *testing.T) { // §3.4
+	s := begun(t, steps(retried(after("a"), 1, time.Second)))
+	first := s.job("a").UID
+	s.job("a").Phase = batchv1.JobFailed
+	s.look()
+	s.remove(first)
+	delete(s.gone, first)
+	s.now = s.now.Add(time.Second)
+	s.drop = func() bool { return true }
+	s.look()
+	second := s.job("a").UID
+	if second == first || s.step("a").JobUID != string(first) || s.flow.Status.Recorded("f-a", string(second)) {
+		t.Fatalf("run %s after %s, status %+v", second, first, s.flow.Status)
+	}
+	s.drop = nil
+	s.job("a").Phase = batchv1.JobRunning
+	s.remove(second)
+	s.settle()
+	if st := s.step("a"); st.JobUID != string(second) || st.Reason != ReasonJobDeleted || s.flow.Status.State.Phase != flowv1.Failed {
+		t.Errorf("step %+v, phase %s", st, s.flow.Status.State.Phase)
+	}
+}
+
+func TestTheSameSpecGivesTheSamePlan(t *testing.T) {
+	spec := steps(after("e", "c", "d"), after("d", "b"), after("c", "b"), after("b", "a"), after("a"))
+	one, two := begun(t, spec), begun(t, spec)
+	for _, name := range []string{"a", "b", "d", "c"} {
+		one.set(name, batchv1.JobCompleted)
+		two.set(name, batchv1.JobCompleted)
+	}
+	if a, b := fmt.Sprintf("%+v", one.flow.Status.CompletedJobs), fmt.Sprintf("%+v", two.flow.Status.CompletedJobs); a != b || a != "[f-d f-c f-b f-a]" {
+		t.Errorf("lists %s and %s", a, b)
+	}
+}
+
+// A wish to run again is not used up for nothing.
+func TestARetryRunsWhatHasNotRun(t *testing.T) { // §4.5
+	again := func(names ...string) func(*flowv1.JobFlowSpec) {
+		return func(f *flowv1.JobFlowSpec) {
+			f.Cancel, f.Suspend = false, false
+			f.Retry = &flowv1.RetryRequest{Generation: 1, Flows: names}
+		}
+	}
+	t.Run("of a flow that was canceled between two steps", func(t *testing.T) {
+		s := begun(t, steps(after("a"), after("b", "a")))
+		s.edit(func(f *flowv1.JobFlowSpec) { f.Suspend = true })
+		s.set("a", batchv1.JobCompleted)
+		s.edit(func(f *flowv1.JobFlowSpec) { f.Cancel = true })
+		s.settle()
+		s.wants(t, flowv1.Failed, "a")
+		s.edit(again())
+		s.settle()
+		s.set("b", batchv1.JobCompleted)
+		s.wants(t, flowv1.Succeed, "a", "b")
+	})
+	t.Run("of a step that waits to be run again by itself", func(t *testing.T) {
+		s := begun(t, steps(retried(after("a"), 3, time.Hour)))
+		s.set("a", batchv1.JobFailed)
+		first := s.n
+		s.edit(again())
+		s.settle()
+		if s.n == first || s.job("a") == nil || s.job("a").Phase == batchv1.JobFailed {
+			t.Errorf("it still waits: %+v", s.flow.Status.Steps)
+		}
+	})
+	t.Run("there is nothing to run", func(t *testing.T) {
+		s := begun(t, steps(after("a")))
+		s.set("a", batchv1.JobCompleted)
+		s.edit(again())
+		s.settle()
+		s.wants(t, flowv1.Succeed, "a")
+		if last := s.events[len(s.events)-1]; last.Reason != "WishRefused" {
+			t.Errorf("the last event is %+v", last)
+		}
+	})
+}
+
+func TestAStepThatWasTakenOutHoldsUpNobody(t *testing.T) {
+	s := begun(t, steps(after("a"), after("x"), after("c", "a")))
+	s.set("x", batchv1.JobAborted)
+	s.set("a", batchv1.JobCompleted)
+	s.wants(t, flowv1.Running, "a", "x")
+	s.edit(func(f *flowv1.JobFlowSpec) { f.Flows = slices.Delete(slices.Clone(f.Flows), 1, 2) })
+	s.settle()
+	s.wants(t, flowv1.Running, "a", "c", "x")
+}
+
+// A time that has passed would be looked at for ever.
+func TestWhatWasRefusedIsForgottenInTime(t *testing.T) {
+	m := &memory{
+		refused: map[string]refusal{"a": {again: noon}, "b": {again: noon.Add(time.Minute)}},
+		taken:   map[string]time.Time{"f-c": noon.Add(-time.Second)},
+	}
+	if at := m.lookAgain(noon); !at.Equal(noon.Add(time.Minute)) {
+		t.Errorf("looks again at %s, want in a minute", at)
+	}
+	if at := m.lookAgain(noon.Add(time.Minute)); !at.IsZero() {
+		t.Errorf("looks again at %s, want never", at)
+	}
+}
+
+func TestARunBeginsWithoutTheOutputsOfTheLast(t *testing.T) {
+	s := flowv1.StepStatus{Outputs: map[string]string{"x": "1"}, JobUID: "old"}
+	if begin(&s, "new"); s.Outputs != nil || s.JobUID != "new" {
+		t.Errorf("%+v", s)
+	}
+}

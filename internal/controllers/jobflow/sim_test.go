@@ -1,0 +1,237 @@
+package jobflow
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
+	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
+	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+)
+
+var noon = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
+
+// sim plays the API server, its cache, the controller's memory and whoever runs Jobs
+// against the plan, in a few lines.
+type sim struct {
+	now  time.Time
+	flow *flowv1.JobFlow
+	// jobs of the API server, and those of them that the cache shows.
+	jobs    map[types.UID]*Job
+	visible map[types.UID]bool
+	// what the controller remembers.
+	gone, lost map[types.UID]*Job
+	missing    map[types.UID]time.Time
+	// weighed are the last words that a plan was made with.
+	weighed   map[types.UID]bool
+	creating  map[string]bool
+	last      time.Time
+	templates map[TemplateKey]*Template
+	// drop tells whether this write of the status meets a conflict.
+	drop func() bool
+	// made is called for each Job that is made.
+	made func(step string, j *Job)
+	// stopped is called for each Job that is called off.
+	stopped func(*Job)
+	// steps of all Jobs that were ever made.
+	stepOf map[types.UID]string
+	events []Event
+	ended  []flowv1.Phase
+	writes int
+	read   *Graph
+	of     int64 // generation that was read
+	n      int
+}
+
+func newSim(spec flowv1.JobFlowSpec) *sim {
+	s := &sim{
+		now: noon, jobs: map[types.UID]*Job{}, visible: map[types.UID]bool{}, stepOf: map[types.UID]string{},
+		templates: map[TemplateKey]*Template{}, weighed: map[types.UID]bool{},
+		flow: &flowv1.JobFlow{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "f", UID: "flow", Generation: 1}, Spec: spec},
+	}
+	for i := range spec.Flows {
+		key := templateOf(&spec.Flows[i])
+		if key.Kind == Robots {
+			s.templates[key] = &Template{Robots: &robotv1.JobTemplate{ObjectMeta: metav1.ObjectMeta{Name: key.Name}}}
+		} else {
+			s.templates[key] = &Template{Pods: &flowv1.JobTemplate{ObjectMeta: metav1.ObjectMeta{Name: key.Name}}}
+		}
+	}
+	s.restart()
+	return s
+}
+
+// restart loses what the controller remembers. What happened to the Jobs that it had
+// only heard of is lost with it.
+func (s *sim) restart() {
+	s.lost = s.gone
+	s.gone, s.missing, s.creating, s.last = map[types.UID]*Job{}, map[types.UID]time.Time{}, map[string]bool{}, time.Time{}
+	for id := range s.jobs {
+		s.visible[id] = true
+	}
+}
+
+// edit changes the spec.
+func (s *sim) edit(f func(*flowv1.JobFlowSpec)) {
+	f(&s.flow.Spec)
+	s.flow.Generation++
+}
+
+func (s *sim) graph() *Graph {
+	if s.read == nil || s.of != s.flow.Generation {
+		s.read, s.of = NewGraph(&s.flow.Spec), s.flow.Generation
+	}
+	return s.read
+}
+
+func (s *sim) world() World {
+	w := World{
+		Flow: s.flow.DeepCopy(), Graph: s.graph(), Jobs: map[types.UID]*Job{}, Gone: maps.Clone(s.gone),
+		Missing: s.missing, Creating: maps.Clone(s.creating), Templates: s.templates, LastStatus: s.last,
+	}
+	for id, j := range s.jobs {
+		if s.visible[id] {
+			one := *j
+			w.Jobs[id] = &one
+			delete(w.Creating, j.Name)
+			delete(s.creating, j.Name)
+		}
+	}
+	for _, st := range s.flow.Status.Steps {
+		id := uid(st.JobUID)
+		if id != "" && s.jobs[id] == nil && s.gone[id] == nil && !s.creating[JobName("f", st.Name)] && s.missing[id].IsZero() {
+			s.missing[id] = s.now
+		}
+	}
+	return w
+}
+
+// look is one pass of the controller.
+func (s *sim) look() Steps {
+	w := s.world()
+	for id := range w.Gone {
+		s.weighed[id] = true
+	}
+	out := Plan(s.now, w)
+	for _, d := range out.Delete {
+		s.remove(d.UID)
+	}
+	for _, j := range out.Stop {
+		if live := s.jobs[j.UID]; live != nil && !live.ended() {
+			live.Phase = batchv1.JobTerminated
+			if s.stopped != nil {
+				s.stopped(live)
+			}
+		}
+	}
+	uids := map[string]types.UID{}
+	for _, c := range out.Create {
+		uids[c.Step] = s.create(c)
+	}
+	s.write(out, w, uids)
+	return out
+}
+
+func (s *sim) create(c Create) types.UID {
+	name := c.object().GetName()
+	for id, j := range s.jobs {
+		if j.Name == name {
+			return id // the name is held: our own, for nobody else makes any here
+		}
+	}
+	s.n++
+	j := &Job{Kind: Pods, Name: name, UID: types.UID(fmt.Sprintf("job-%d", s.n)), Created: metav1.NewTime(s.now)}
+	s.jobs[j.UID], s.creating[name], s.stepOf[j.UID] = j, true, c.Step
+	if s.made != nil {
+		s.made(c.Step, j)
+	}
+	return j.UID
+}
+
+func (s *sim) write(out Steps, w World, made map[string]types.UID) {
+	if out.Status == nil || s.drop != nil && s.drop() {
+		return
+	}
+	status := *out.Status
+	status.Steps = withUIDs(status.Steps, made)
+	s.flow.Status = *status.DeepCopy()
+	s.last = s.now
+	s.writes++
+	for id := range w.Gone {
+		delete(s.gone, id)
+	}
+	s.events = append(s.events, out.Events...)
+	if out.Ended != "" {
+		s.ended = append(s.ended, out.Ended)
+	}
+}
+
+// remove deletes a Job, which the controller hears of.
+func (s *sim) remove(id types.UID) {
+	if j := s.jobs[id]; j != nil {
+		last := *j
+		s.gone[id] = &last
+		delete(s.jobs, id)
+		delete(s.creating, j.Name)
+	}
+}
+
+// show lets the cache see all Jobs.
+func (s *sim) show() {
+	for id := range s.jobs {
+		s.visible[id] = true
+	}
+}
+
+// settle looks until nothing is to be done any more, letting time pass where the plan
+// waits for it.
+func (s *sim) settle() {
+	for range 50 {
+		s.show()
+		out := s.look()
+		if out.Status == nil && len(out.Create)+len(out.Delete)+len(out.Stop) == 0 {
+			if out.WakeAt.IsZero() || out.WakeAt.After(s.now.Add(time.Minute)) {
+				return
+			}
+			s.now = out.WakeAt
+		}
+	}
+}
+
+// set the phase of the Job of a step.
+func (s *sim) set(step string, phase batchv1.JobPhase) {
+	s.job(step).Phase = phase
+	s.settle()
+}
+
+func (s *sim) job(step string) *Job {
+	for _, j := range s.jobs {
+		if j.Name == JobName("f", step) {
+			return j
+		}
+	}
+	panic("no job of step " + step)
+}
+
+func (s *sim) names() []string {
+	var out []string
+	for _, j := range s.jobs {
+		out = append(out, j.Name)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (s *sim) step(name string) flowv1.StepStatus {
+	for _, st := range s.flow.Status.Steps {
+		if st.Name == name {
+			return st
+		}
+	}
+	return flowv1.StepStatus{}
+}

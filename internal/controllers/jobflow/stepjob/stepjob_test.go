@@ -1,0 +1,447 @@
+package stepjob
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+
+	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
+	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
+	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+)
+
+// read makes an object of YAML, all of whose fields must be known.
+func read[T any](t *testing.T, text string) *T {
+	t.Helper()
+	out := new(T)
+	if err := yaml.UnmarshalStrict([]byte(text), out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// patched is a step with a patch.
+func patched(t *testing.T, text string) *flowv1.Flow {
+	t.Helper()
+	raw, err := yaml.YAMLToJSON([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &flowv1.Flow{Name: "train", Patch: &flowv1.Patch{JobSpec: &runtime.RawExtension{Raw: raw}}}
+}
+
+// wantError tells whether err says all of the words.
+func wantError(t *testing.T, err error, words ...string) {
+	t.Helper()
+	if err == nil {
+		t.Fatalf("no error, want %q", words)
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("%q does not say %q", err, w)
+		}
+	}
+}
+
+const podTemplate = `
+metadata: {name: train}
+spec:
+  minAvailable: 2
+  queue: default
+  maxRetry: 3
+  plugins: {env: [], svc: [--publish-not-ready-addresses]}
+  policies: [{event: PodFailed, action: RestartJob}]
+  tasks:
+  - replicas: 1
+    template:
+      spec:
+        containers:
+        - {name: main, image: python, command: [python, train.py], env: [{name: A, value: a}, {name: B, value: b}]}
+        volumes: [{name: data, emptyDir: {}}]
+        restartPolicy: Never
+  - name: ps
+    replicas: 1
+    template: {spec: {containers: [{name: ps, image: python}]}}
+`
+
+func TestPodsPatch_4_1(t *testing.T) {
+	for _, c := range []struct{ name, patch, want string }{
+		{"a scalar of the spec", `{queue: gpu, minAvailable: 1}`,
+			`{minAvailable: 1, queue: gpu}`},
+		{"what is not set stays, of the values of Volcano's defaulting too", `{priorityClassName: high}`,
+			`{priorityClassName: high, queue: default, maxRetry: 3}`},
+		{"a map by its keys", `{plugins: {ssh: []}}`,
+			`{plugins: {env: [], svc: [--publish-not-ready-addresses], ssh: []}}`},
+		{"policies whole", `{policies: [{event: PodEvicted, action: AbortJob}]}`,
+			`{policies: [{event: PodEvicted, action: AbortJob}]}`},
+		{"nulls delete nothing", `{queue: null, tasks: null}`, `{queue: default}`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			template := read[flowv1.JobTemplate](t, podTemplate)
+			got, err := Pods(template, patched(t, c.patch), Values{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := template.Spec.DeepCopy()
+			nameTasks(want.Tasks)
+			over := read[batchv1.JobSpec](t, c.want)
+			overlay(want, over)
+			if !equality.Semantic.DeepEqual(&got, want) {
+				t.Errorf("got %+v\nwant %+v", got, *want)
+			}
+		})
+	}
+}
+
+// overlay puts what is set over a spec, each field whole.
+func overlay(spec, over *batchv1.JobSpec) {
+	set := func(have, value *string) {
+		if *value != "" {
+			*have = *value
+		}
+	}
+	set(&spec.Queue, &over.Queue)
+	set(&spec.PriorityClassName, &over.PriorityClassName)
+	if over.MinAvailable != 0 {
+		spec.MinAvailable = over.MinAvailable
+	}
+	if over.Plugins != nil {
+		spec.Plugins = over.Plugins
+	}
+	if over.Policies != nil {
+		spec.Policies = over.Policies
+	}
+}
+
+func TestPodsPatchOfTasks_4_1(t *testing.T) {
+	template := read[flowv1.JobTemplate](t, podTemplate)
+	before := template.DeepCopy()
+	got, err := Pods(template, patched(t, `
+tasks:
+- replicas: 4
+  template:
+    spec:
+      containers:
+      - name: main
+        args: [--fast]
+        env: [{name: B, value: patched}, {name: C, value: c}]
+      - {name: side, image: busybox}
+- name: eval
+  replicas: 1
+  template: {spec: {containers: [{name: main, image: python}]}}
+`), Values{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !equality.Semantic.DeepEqual(template, before) {
+		t.Error("the template was changed, and with it that of other flows")
+	}
+	var names []string
+	tasks := map[string]batchv1.TaskSpec{}
+	for _, task := range got.Tasks {
+		names = append(names, task.Name)
+		tasks[task.Name] = task
+	}
+	if strings.Join(names, " ") != "default0 ps eval" && len(names) != 3 {
+		t.Errorf("tasks %v", names)
+	}
+	first := tasks["default0"]
+	if first.Replicas != 4 || first.Template.Spec.RestartPolicy != "Never" || len(first.Template.Spec.Volumes) != 1 {
+		t.Errorf("default0: %+v", first)
+	}
+	containers := map[string]string{}
+	for _, ctr := range first.Template.Spec.Containers {
+		containers[ctr.Name] = ctr.Image + " " + strings.Join(append(ctr.Command, ctr.Args...), " ")
+		for _, e := range ctr.Env {
+			containers[ctr.Name] += " " + e.Name + "=" + e.Value
+		}
+	}
+	if got := containers["main"]; !strings.HasPrefix(got, "python python train.py --fast") ||
+		!strings.Contains(got, "A=a") || !strings.Contains(got, "B=patched") || !strings.Contains(got, "C=c") {
+		t.Errorf("main: %s", got)
+	}
+	if containers["side"] != "busybox " {
+		t.Errorf("side: %s", containers["side"])
+	}
+}
+
+func TestPodsPatchThatDoesNotFit_4_1(t *testing.T) {
+	for _, c := range []struct {
+		name, patch string
+		want        []string
+	}{
+		{"unknown field", `{queu: x}`, []string{"spec.flows[train].patch.jobSpec.queu:", "no such field"}},
+		{"unknown field deep down", `{tasks: [{template: {spec: {containers: [{name: main, imag: x}]}}}]}`,
+			[]string{"patch.jobSpec.tasks[0].template.spec.containers[0].imag:", "no such field"}},
+		{"a field of the other kind of Job", `{taskGroups: []}`,
+			[]string{"patch.jobSpec.taskGroups", "templateRef.apiGroup: robot.k8s4r.io"}},
+		{"wrong type", `{tasks: [{replicas: many}]}`, []string{"patch.jobSpec.tasks.replicas: is a string where a Job of pods has a int32"}},
+		{"not an object", `[]`, []string{"spec.flows[train].patch.jobSpec:", "must be an object"}},
+		{"delete directive", `{tasks: [{name: ps, $patch: delete}]}`, []string{"$patch", "no such field"}},
+		{"an added task without a template", `{tasks: [{name: default0}, {name: worker, replicas: 2}]}`,
+			[]string{"patch.jobSpec.tasks[worker]:", "JobTemplate train has no such task", "[default0 ps]", "template.spec.containers"}},
+		{"an added container without an image", `{tasks: [{template: {spec: {containers: [{name: mian, args: [x]}]}}}]}`,
+			[]string{"tasks[default0].template.spec.containers[mian]:", "has no such container", "set image"}},
+		{"a container without a name", `{tasks: [{template: {spec: {containers: [{args: [x]}]}}}]}`,
+			[]string{"patch.jobSpec", "merge key: name", "tells it from the others"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := Pods(read[flowv1.JobTemplate](t, podTemplate), patched(t, c.patch), Values{})
+			wantError(t, err, c.want...)
+		})
+	}
+}
+
+func TestPodsWithoutPatchIsTheTemplate_6_7(t *testing.T) {
+	template := read[flowv1.JobTemplate](t, podTemplate)
+	got, err := Pods(template, &flowv1.Flow{Name: "train"}, Values{})
+	if err != nil || !equality.Semantic.DeepEqual(got, template.Spec) {
+		t.Errorf("%v: got %+v", err, got)
+	}
+}
+
+func TestPodsReferences_4_8(t *testing.T) {
+	template := read[flowv1.JobTemplate](t, `
+metadata: {name: train}
+spec:
+  queue: $(params.lr)
+  tasks:
+  - name: $(params.lr)
+    template:
+      spec:
+        initContainers: [{name: i, image: x, args: ["$(flows.prep.outputs.path)"]}]
+        containers:
+        - name: c
+          image: $(params.lr)
+          command: [sh, "-c", "echo $$ $(HOME) $(params.lr)"]
+          args: ["--lr=$(params.lr)", "$$(params.lr)", "$(params.money)", "$x", "$(", "$"]
+          env: [{name: E, value: "$(flows.my.step.outputs.y)"}, {name: F, value: "$(E)"}]
+`)
+	v := Values{
+		Params: map[string]string{"lr": "0.1", "money": "$(HOME) $5"},
+		Flows: map[string]StepValues{
+			"prep": {State: "Completed", Outputs: map[string]string{"path": "/data"}}, "my.step": {Outputs: map[string]string{"y": "yes"}},
+		},
+	}
+	spec, err := Pods(template, &flowv1.Flow{Name: "train"}, v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod := spec.Tasks[0].Template.Spec
+	got := strings.Join([]string{
+		spec.Queue, spec.Tasks[0].Name, pod.InitContainers[0].Args[0], pod.Containers[0].Image,
+		strings.Join(pod.Containers[0].Command, "|"), strings.Join(pod.Containers[0].Args, "|"),
+		pod.Containers[0].Env[0].Value, pod.Containers[0].Env[1].Value,
+	}, "\n")
+	want := strings.Join([]string{
+		"$(params.lr)", "$(params.lr)", "/data", "$(params.lr)",
+		"sh|-c|echo $$ $(HOME) 0.1", "--lr=0.1|$$(params.lr)|$$(HOME) $$5|$x|$(|$", "yes", "$(E)",
+	}, "\n")
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestReferencesThatStandForNothing_4_8(t *testing.T) {
+	v := Values{Flows: map[string]StepValues{"prep": {State: "Skipped"}, "cut": {State: "Completed", Outputs: map[string]string{"x": "", "w": ""}}}}
+	for _, c := range []struct {
+		arg  string
+		want []string
+	}{
+		{"$(params.lr)", []string{"JobTemplate train: spec.tasks[0].template.spec.containers[c].args[0]: $(params.lr)", "spec.params", "$$(params.lr)"}},
+		{"$(flows.prep.outputs.y)", []string{"step prep is Skipped", "[]"}},
+		{"$(flows.cut.outputs.y)", []string{"step cut is Completed", "[w x]", "y=VALUE"}},
+		{"$(flows.far.outputs.y)", []string{"does not depend on far", "dependsOn.targets"}},
+		{"$(flows.prep.output.y)", []string{"is no reference", "$(flows.STEP.outputs.NAME)"}},
+	} {
+		t.Run(c.arg, func(t *testing.T) {
+			template := read[flowv1.JobTemplate](t, `
+metadata: {name: train}
+spec: {tasks: [{template: {spec: {containers: [{name: c, image: x, args: ["`+c.arg+`"]}]}}}]}`)
+			_, err := Pods(template, &flowv1.Flow{Name: "train"}, v)
+			wantError(t, err, c.want...)
+		})
+	}
+}
+
+const robotTemplate = `
+metadata: {name: inspect}
+spec:
+  type: batch
+  robotSelector: {site: a}
+  taskGroups:
+  - name: g
+    count: 2
+    initTasks: [{name: prep, driver: exec, config: {execConfig: {command: mkdir}}}]
+    tasks:
+    - name: look
+      driver: exec
+      config: {execConfig: {command: look, args: ["$(params.area)", "${meta.x}", "$$(params.area)"]}}
+      env: {AREA: $(params.area), KEEP: k}
+      outputs: [found]
+    - {name: go, driver: java, config: {javaConfig: {jarPath: a.jar, jvmOptions: ["-D$(params.area)"], args: ["$(params.area)"]}}}
+    - {name: box, driver: docker, config: {dockerConfig: {image: x, command: "$(params.area)", args: ["$(params.area)"]}}}
+`
+
+func TestRobots_4_1_4_3_4_8(t *testing.T) {
+	template := read[robotv1.JobTemplate](t, robotTemplate)
+	before := template.DeepCopy()
+	step := patched(t, `
+robotSelector: {arm: "yes"}
+taskGroups:
+- name: g
+  count: 3
+  initTasks: [{name: prep, env: {P: p}}]
+  tasks: [{name: look, env: {NEW: x}, config: {execConfig: {command: look2}}}]
+- name: h
+  tasks: [{name: t, driver: exec, config: {execConfig: {command: "true"}}}]
+`)
+	spec, err := Robots(template, step, Values{Params: map[string]string{"area": "north ${y}"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !equality.Semantic.DeepEqual(template, before) {
+		t.Error("the template was changed")
+	}
+	got, err := yaml.Marshal(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := read[robotv1.JobSpec](t, `
+type: batch
+robotSelector: {site: a, arm: "yes"}
+taskGroups:
+- name: g
+  count: 3
+  initTasks: [{name: prep, driver: exec, config: {execConfig: {command: mkdir}}, env: {P: p}}]
+  tasks:
+  - name: look
+    driver: exec
+    config: {execConfig: {command: look2, args: ["north $${y}", "${meta.x}", "$(params.area)"]}}
+    env: {AREA: "north $${y}", KEEP: k, NEW: x}
+    outputs: [found]
+  - {name: go, driver: java, config: {javaConfig: {jarPath: a.jar, jvmOptions: ["-Dnorth $${y}"], args: ["north $${y}"]}}}
+  - {name: box, driver: docker, config: {dockerConfig: {image: x, command: "north $${y}", args: ["north $${y}"]}}}
+- name: h
+  tasks: [{name: t, driver: exec, config: {execConfig: {command: "true"}}}]
+`)
+	if !equality.Semantic.DeepEqual(&spec, want) {
+		t.Errorf("got\n%s", got)
+	}
+}
+
+func TestRobotsPatchThatDoesNotFit_4_1(t *testing.T) {
+	for _, c := range []struct {
+		name, patch string
+		want        []string
+	}{
+		{"a field of pods", `{minAvailable: 1}`, []string{"patch.jobSpec.minAvailable: a Job on robots has no such field", "no templateRef.apiGroup"}},
+		{"wrong type in a group", `{taskGroups: [{name: g, count: many}]}`, []string{"patch.jobSpec.taskGroups.count: is a string"}},
+		{"an added group without tasks", `{taskGroups: [{name: x}]}`, []string{"patch.jobSpec.taskGroups[x]:", "robot JobTemplate inspect has no such group"}},
+		{"an added task without a driver", `{taskGroups: [{name: g, tasks: [{name: lok}]}]}`, []string{"taskGroups[g].tasks[lok]:", "set driver and config"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := Robots(read[robotv1.JobTemplate](t, robotTemplate), patched(t, c.patch), Values{Params: map[string]string{"area": ""}})
+			wantError(t, err, c.want...)
+		})
+	}
+}
+
+// A patch that changes a privileged task of somebody's template names the privilege
+// itself, so that admission can ask whether its writer has it.
+func TestAPatchNamesThePrivilegesOfWhatItChanges(t *testing.T) {
+	template := `
+metadata: {name: privileged}
+spec:
+  type: batch
+  taskGroups:
+  - name: g
+    tasks:
+    - {name: raw, driver: raw_exec, config: {execConfig: {command: move}}}
+    - {name: root, driver: exec, user: "0:0", config: {execConfig: {command: move}}}
+    - {name: box, driver: docker, config: {dockerConfig: {image: x, volumes: ["/:/host"]}}}
+    - {name: plain, driver: exec, user: nobody, config: {execConfig: {command: move}}}
+`
+	for _, c := range []struct{ name, task, want string }{
+		{"raw_exec", `{name: raw, config: {execConfig: {command: mine}}}`, "taskGroups[g].tasks[raw]: changes a task that has driver: raw_exec"},
+		{"raw_exec by its name", `{name: raw, driver: raw_exec, config: {execConfig: {command: mine}}}`, ""},
+		{"raw_exec that is so no more", `{name: raw, driver: exec}`, ""},
+		{"root", `{name: root, env: {LD_PRELOAD: x}}`, "changes a task that has user: root"},
+		{"root by its name", `{name: root, user: root, env: {LD_PRELOAD: x}}`, ""},
+		{"volumes", `{name: box, config: {dockerConfig: {image: mine}}}`, "changes a task that has config.dockerConfig.volumes"},
+		{"volumes by their names", `{name: box, config: {dockerConfig: {image: mine, volumes: ["/:/host"]}}}`, ""},
+		{"one without any", `{name: plain, env: {A: b}}`, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, err := Robots(read[robotv1.JobTemplate](t, template), patched(t, "{taskGroups: [{name: g, tasks: ["+c.task+"]}]}"), Values{})
+			if c.want == "" && err == nil {
+				return
+			}
+			wantError(t, err, c.want)
+		})
+	}
+}
+
+func TestResolve_4_8(t *testing.T) {
+	spec := read[flowv1.JobFlowSpec](t, `
+params: {lr: "0.1", data: d}
+flows:
+- name: prep
+- name: other
+- name: train
+  dependsOn: {targets: [prep]}
+  params: {lr: "2$(params.lr)", in: "$(flows.prep.outputs.path)/$(params.data)", text: "$$(params.lr)"}
+`)
+	steps := map[string]StepValues{
+		"prep": {State: "Completed", Outputs: map[string]string{"path": "/p"}}, "other": {State: "Running"},
+	}
+	v, err := Resolve(spec, &spec.Flows[2], steps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"lr": "20.1", "data": "d", "in": "/p/d", "text": "$(params.lr)"}
+	if !equality.Semantic.DeepEqual(v.Params, want) {
+		t.Errorf("params %v", v.Params)
+	}
+	if _, sees := v.Flows["other"]; sees || len(v.Flows) != 1 {
+		t.Errorf("sees %v, of which it depends on prep alone", v.Flows)
+	}
+	if spec.Params["lr"] != "0.1" {
+		t.Error("the flow's params were changed")
+	}
+	delete(steps["prep"].Outputs, "path")
+	_, err = Resolve(spec, &spec.Flows[2], steps)
+	wantError(t, err, "spec.flows[train].params[in]: $(flows.prep.outputs.path)")
+}
+
+func TestOutputs_4_8(t *testing.T) {
+	got := Outputs("a=1\nb= x\r\nnot one\n=no name\n", "a=2=3\n")
+	if !equality.Semantic.DeepEqual(got, map[string]string{"a": "2=3", "b": " x"}) {
+		t.Errorf("got %q", got)
+	}
+	if Outputs("", "words") != nil {
+		t.Error("outputs out of nothing")
+	}
+	many := Outputs(strings.Repeat("x=1\n", 3), lines(200))
+	if len(many) != MaxOutputs {
+		t.Errorf("%d outputs", len(many))
+	}
+	if huge := Outputs("a=1\nb=" + strings.Repeat("x", MaxOutputsBytes) + "\nc=2"); len(huge) != 2 || huge["c"] != "2" {
+		t.Errorf("%d outputs, want those beside the one that is too long", len(huge))
+	}
+	if m := Merge(map[string]string{"a": "1", "b": "1"}, nil, map[string]string{"a": "2"}); m["a"] != "2" || m["b"] != "1" {
+		t.Errorf("merged %v", m)
+	}
+}
+
+// lines of outputs, each of its own name.
+func lines(n int) string {
+	var out strings.Builder
+	for i := range n {
+		out.WriteString(strings.Repeat("n", i+1) + "=\n")
+	}
+	return out.String()
+}
