@@ -1,0 +1,96 @@
+package vcjob
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
+)
+
+// invalid is a sentence about what keeps a spec with its defaults from ever
+// running. Admission says the same earlier, but for cycles, and where it is
+// installed. Empty: nothing.
+func invalid(s *batchv1.JobSpec) string {
+	if len(s.Tasks) == 0 {
+		return "spec.tasks: a Job needs at least one task"
+	}
+	names := map[string]bool{}
+	for i := range s.Tasks {
+		t := &s.Tasks[i]
+		if names[t.Name] {
+			return fmt.Sprintf("spec.tasks: two tasks are named %s; a task without a name is named %s and its place", t.Name, batchv1.DefaultTaskName)
+		}
+		names[t.Name] = true
+		if *t.MinAvailable > t.Replicas {
+			return fmt.Sprintf("spec.tasks[%d].minAvailable: %d is more than the replicas of task %s, which are %d", i, *t.MinAvailable, t.Name, t.Replicas)
+		}
+	}
+	if all := replicas(s); s.MinAvailable > all {
+		return fmt.Sprintf("spec.minAvailable: %d is more than the replicas of all tasks, which are %d", s.MinAvailable, all)
+	}
+	return or(invalidPlugins(s), invalidOrder(s, names))
+}
+
+// plugins that do something here.
+var plugins = []string{pluginEnv, pluginSvc, "tensorflow", "mpi", "pytorch", "ray"}
+
+// invalidPlugins is about what a plugin would silently not do.
+func invalidPlugins(s *batchv1.JobSpec) string {
+	for name := range s.Plugins {
+		if !slices.Contains(plugins, name) {
+			return fmt.Sprintf("spec.plugins: there is no plugin %s; there are env and svc", name)
+		}
+	}
+	return svcFlags(s.Plugins[pluginSvc]).wrong
+}
+
+// invalidOrder is about the graph of tasks.
+func invalidOrder(s *batchv1.JobSpec, names map[string]bool) string {
+	after := map[string][]string{}
+	for i := range s.Tasks {
+		t := &s.Tasks[i]
+		if t.DependsOn == nil {
+			continue
+		}
+		for _, other := range t.DependsOn.Name {
+			if !names[other] {
+				return fmt.Sprintf("spec.tasks[%d].dependsOn: there is no task %s; name one of this Job", i, other)
+			}
+		}
+		after[t.Name] = t.DependsOn.Name
+	}
+	if cycle := findCycle(s, after); cycle != nil {
+		return fmt.Sprintf("spec.tasks: the tasks wait for each other: %s; leave one of these dependsOn out", strings.Join(cycle, " after "))
+	}
+	return ""
+}
+
+// findCycle is one cycle of the graph, its first task also the last. Nil: none.
+func findCycle(s *batchv1.JobSpec, after map[string][]string) []string {
+	done := map[string]bool{}
+	var path []string
+	var visit func(string) []string
+	visit = func(name string) []string {
+		if at := slices.Index(path, name); at >= 0 {
+			return append(slices.Clone(path[at:]), name)
+		}
+		if done[name] {
+			return nil
+		}
+		path = append(path, name)
+		for _, other := range after[name] {
+			if cycle := visit(other); cycle != nil {
+				return cycle
+			}
+		}
+		path, done[name] = path[:len(path)-1], true
+		return nil
+	}
+	for i := range s.Tasks {
+		if cycle := visit(s.Tasks[i].Name); cycle != nil {
+			return cycle
+		}
+	}
+	return nil
+}
