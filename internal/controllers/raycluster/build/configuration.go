@@ -1,0 +1,32 @@
+package build
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"sigs.k8s.io/yaml"
+)
+
+// Configure reads a file of config.ray.io/v1alpha1, kind Configuration, over s. It
+// returns the fields that do not shape Pods, by name: the flags of the operator, which
+// their owner reads, and those that nobody knows.
+func (s *Settings) Configure(file []byte) (rest map[string]json.RawMessage, err error) {
+	if err := yaml.UnmarshalStrict(file, &rest); err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
+	var apiVersion, kind string
+	for name, into := range map[string]any{
+		"apiVersion": &apiVersion, "kind": &kind,
+		"headSidecarContainers": &s.HeadSidecars, "workerSidecarContainers": &s.WorkerSidecars,
+		"defaultContainerEnvs": &s.Env, "defaultPodAnnotations": &s.Annotations, "defaultPodLabels": &s.Labels,
+	} {
+		if err := yaml.UnmarshalStrict(rest[name], into); err != nil {
+			return nil, fmt.Errorf("configuration: %s: %w", name, err)
+		}
+		delete(rest, name)
+	}
+	if apiVersion != "config.ray.io/v1alpha1" || kind != "Configuration" {
+		return nil, fmt.Errorf("configuration: it is %s %s; write apiVersion: config.ray.io/v1alpha1 and kind: Configuration", apiVersion, kind)
+	}
+	return rest, nil
+}

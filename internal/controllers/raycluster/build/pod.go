@@ -1,0 +1,108 @@
+package build
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
+)
+
+// node is what a head and a worker have in common.
+type node struct {
+	kind      string // a NodeType
+	group     string
+	template  *corev1.PodTemplateSpec
+	params    map[string]string // of ray start, as the user has them
+	resources map[string]string // that Ray shall know of
+	labels    map[string]string
+}
+
+func (n *node) head() bool { return n.kind == rayv1.NodeTypeHead }
+
+// ray is the container that Ray runs in, as the user has it.
+func (n *node) ray() *corev1.Container { return &n.template.Spec.Containers[0] }
+
+func headNode(c *rayv1.RayCluster) *node {
+	h := &c.Spec.HeadGroupSpec
+	return &node{
+		kind: rayv1.NodeTypeHead, group: rayv1.HeadGroup, template: &h.Template,
+		params: h.RayStartParams, resources: h.Resources, labels: h.Labels,
+	}
+}
+
+func workerNode(g *rayv1.WorkerGroupSpec) *node {
+	return &node{
+		kind: rayv1.NodeTypeWorker, group: g.GroupName, template: &g.Template,
+		params: g.RayStartParams, resources: g.Resources, labels: g.Labels,
+	}
+}
+
+// HeadPod is the head of a cluster. Its generateName is HeadNamePrefix, or else it
+// has a name. The template must have a container.
+func HeadPod(s *Settings, c *rayv1.RayCluster) *corev1.Pod {
+	n := headNode(c)
+	pod := &corev1.Pod{ObjectMeta: podMeta(s, c, n, HeadNamePrefix(c))}
+	if s.DeterministicHeadName {
+		pod.Name, pod.GenerateName = strings.TrimSuffix(pod.GenerateName, "-"), ""
+	}
+	pod.Annotations[rayv1.AnnotationTemplateHash] = HeadHash(c)
+	pod.Annotations[rayv1.AnnotationSharedHash] = SharedHash(c)
+	fillSpec(s, c, n, pod)
+	if autoscaled(c) {
+		addAutoscaler(s, c, pod)
+	}
+	addSidecars(pod, s.HeadSidecars)
+	return pod
+}
+
+// WorkerPod is one worker of a group, its generateName WorkerNamePrefix. The template
+// must have a container.
+func WorkerPod(s *Settings, c *rayv1.RayCluster, g *rayv1.WorkerGroupSpec, r Replica) *corev1.Pod {
+	n := workerNode(g)
+	pod := &corev1.Pod{ObjectMeta: podMeta(s, c, n, WorkerNamePrefix(c, g))}
+	addReplica(s, pod.Labels, g, r)
+	pod.Annotations[rayv1.AnnotationTemplateHash] = GroupHash(c, g)
+	fillSpec(s, c, n, pod)
+	addSidecars(pod, s.WorkerSidecars)
+	return pod
+}
+
+// fillSpec is all that heads and workers have in common.
+func fillSpec(s *Settings, c *rayv1.RayCluster, n *node, pod *corev1.Pod) {
+	pod.Spec = *n.template.Spec.DeepCopy()
+	if version(c) == rayv1.AutoscalerV2 {
+		pod.Spec.RestartPolicy = corev1.RestartPolicyNever
+	}
+	if !n.head() && s.WaitForGCS {
+		addWaitForGCS(s, c, pod)
+	}
+	params := startParams(s, c, n)
+	setCommand(s, c, pod, startCommand(n, params))
+	setEnv(s, c, n, pod, startCommand(n, params))
+	addMetricsPort(n, &pod.Spec.Containers[0])
+	addSharedMemory(n, pod)
+	if s.Probes {
+		addProbes(c, n, params, &pod.Spec.Containers[0])
+	}
+	addAuth(c, pod)
+}
+
+// addSidecars adds the operator's containers, but for those that the user has too.
+func addSidecars(pod *corev1.Pod, sidecars []corev1.Container) {
+	for i := range sidecars {
+		if findContainer(pod.Spec.Containers, sidecars[i].Name) == nil {
+			pod.Spec.Containers = append(pod.Spec.Containers, *sidecars[i].DeepCopy())
+		}
+	}
+}
+
+// findContainer by its name. Nil: there is none.
+func findContainer(all []corev1.Container, name string) *corev1.Container {
+	for i := range all {
+		if all[i].Name == name {
+			return &all[i]
+		}
+	}
+	return nil
+}

@@ -1,0 +1,136 @@
+package build
+
+import (
+	"maps"
+	"strings"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
+)
+
+// faultTolerant tells whether the head keeps what it knows outside of it.
+func faultTolerant(c *rayv1.RayCluster) bool {
+	return c.Spec.GcsFaultToleranceOptions != nil || strings.EqualFold(c.Annotations[rayv1.AnnotationFTEnabled], "true")
+}
+
+// FaultTolerant tells whether the head keeps what it knows in Redis.
+func FaultTolerant(c *rayv1.RayCluster) bool {
+	o := c.Spec.GcsFaultToleranceOptions
+	return faultTolerant(c) && (o == nil || o.Backend != rayv1.BackendRocksDB)
+}
+
+// storageNamespace separates this cluster's keys from others'.
+func storageNamespace(c *rayv1.RayCluster) string {
+	if o := c.Spec.GcsFaultToleranceOptions; o != nil {
+		return or(o.ExternalStorageNamespace, string(c.UID))
+	}
+	return or(c.Annotations[rayv1.AnnotationStorageNamespace], string(c.UID))
+}
+
+// addFaultTolerance tells the head where Redis is, and the workers to wait for a new head.
+func addFaultTolerance(c *rayv1.RayCluster, n *node, e environment) {
+	if !faultTolerant(c) {
+		return
+	}
+	if !n.head() {
+		e.addDefault(rayv1.EnvReconnectTimeout, "600")
+		return
+	}
+	e.addDefault(rayv1.EnvStorageNamespace, storageNamespace(c))
+	o := c.Spec.GcsFaultToleranceOptions
+	if o == nil {
+		// The Job that removes the keys does not run ray start, so it needs the
+		// password here.
+		if p, ok := n.params[paramRedisPassword]; ok && !strings.HasPrefix(p, "$") {
+			e.addDefault(rayv1.EnvRedisPassword, p)
+		}
+		return
+	}
+	e.addDefault(rayv1.EnvRedisAddress, o.RedisAddress)
+	addCredential(e, rayv1.EnvRedisUsername, o.RedisUsername)
+	addCredential(e, rayv1.EnvRedisPassword, o.RedisPassword)
+}
+
+func addCredential(e environment, name string, from *rayv1.RedisCredential) {
+	if from != nil {
+		e.addMissing(corev1.EnvVar{Name: name, Value: from.Value, ValueFrom: from.ValueFrom.DeepCopy()})
+	}
+}
+
+// cleanup removes the keys of one cluster from Redis. An older Ray takes no user name.
+const cleanup = `python - <<'EOF'
+import inspect, os, sys
+from urllib.parse import urlparse
+from ray._private.gcs_utils import cleanup_redis_storage
+
+address = os.environ.get("RAY_REDIS_ADDRESS", "").split(",")[0]
+if not address:
+    sys.exit("RAY_REDIS_ADDRESS is not set: there is no Redis to clean up")
+if "://" not in address:
+    address = "redis://" + address
+url = urlparse(address)
+wanted = {
+    "host": url.hostname,
+    "port": url.port or 6379,
+    "username": os.environ.get("REDIS_USERNAME", url.username or ""),
+    "password": os.environ.get("REDIS_PASSWORD", url.password or ""),
+    "use_ssl": url.scheme == "rediss",
+    "storage_namespace": os.environ["RAY_external_storage_namespace"],
+}
+taken = inspect.signature(cleanup_redis_storage).parameters
+done = cleanup_redis_storage(**{k: v for k, v in wanted.items() if k in taken})
+sys.exit(0 if done else "the keys of " + wanted["storage_namespace"] + " could not be removed")
+EOF
+`
+
+// NeedsRedisCleanup tells whether a cluster has keys in Redis that go with it. False: it
+// has none there, or the operator wants them kept.
+func NeedsRedisCleanup(s *Settings, c *rayv1.RayCluster) bool {
+	return s.RedisCleanup && FaultTolerant(c)
+}
+
+// RedisCleanupJob removes the keys of a cluster from Redis. Nil: there is no need, or the
+// head has no container whose image could do it, which clusters that were stored before
+// they were judged may have.
+func RedisCleanupJob(s *Settings, c *rayv1.RayCluster) *batchv1.Job {
+	if !NeedsRedisCleanup(s, c) || len(c.Spec.HeadGroupSpec.Template.Spec.Containers) == 0 {
+		return nil
+	}
+	labels := ofCluster(c)
+	labels[rayv1.LabelNodeType] = rayv1.NodeTypeRedisCleanup
+	head := HeadPod(s, c)
+	spec := head.Spec
+	spec.InitContainers = nil
+	spec.Containers = spec.Containers[:1]
+	spec.RestartPolicy = corev1.RestartPolicyNever
+	ray := &spec.Containers[0]
+	ray.Command, ray.Args = shell(s), []string{cleanup}
+	ray.LivenessProbe, ray.ReadinessProbe, ray.StartupProbe = nil, nil, nil
+	ray.Ports = nil
+	ray.Resources = fixed("200m", "256Mi")
+	none, limit := int32(0), int64(300)
+	return &batchv1.Job{
+		ObjectMeta: owned(c, RedisCleanupJobName(c), labels),
+		Spec: batchv1.JobSpec{
+			BackoffLimit:          &none,
+			ActiveDeadlineSeconds: &limit,
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: maps.Clone(labels), Annotations: maps.Clone(c.Spec.HeadGroupSpec.Template.Annotations)},
+				Spec:       spec,
+			},
+		},
+	}
+}
+
+// fixed resources: as much requested as allowed.
+func fixed(cpu, memory string) corev1.ResourceRequirements {
+	all := corev1.ResourceList{
+		corev1.ResourceCPU:    resource.MustParse(cpu),
+		corev1.ResourceMemory: resource.MustParse(memory),
+	}
+	return corev1.ResourceRequirements{Requests: all, Limits: all.DeepCopy()}
+}

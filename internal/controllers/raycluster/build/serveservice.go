@@ -1,0 +1,34 @@
+package build
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
+)
+
+// ServeService is how others reach Ray Serve, on whichever Pod it listens. Nil: the user
+// does not want it, or the head has no port that is called serve.
+func ServeService(_ *Settings, c *rayv1.RayCluster) *corev1.Service {
+	if c.Annotations[rayv1.AnnotationEnableServeService] != "true" {
+		return nil
+	}
+	var ports []corev1.ServicePort
+	for _, p := range headPorts(c) {
+		if p.Name == portServe || strings.HasPrefix(p.Name, portServe+"-") {
+			ports = append(ports, p)
+		}
+	}
+	if len(ports) == 0 {
+		return nil
+	}
+	return &corev1.Service{
+		ObjectMeta: owned(c, ServeServiceName(c), ofCluster(c)),
+		Spec: corev1.ServiceSpec{
+			Selector: map[string]string{rayv1.LabelCluster: c.Name},
+			Ports:    ports,
+			Type:     c.Spec.HeadGroupSpec.ServiceType,
+		},
+	}
+}

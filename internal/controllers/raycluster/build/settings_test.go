@@ -1,0 +1,59 @@
+package build
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestSettings(t *testing.T) {
+	for _, row := range []struct {
+		name, variable, value string
+		want                  func(Settings) bool
+		wantErr               string
+	}{
+		{"nothing is set", "", "", func(s Settings) bool {
+			return s.WaitForGCS && s.Probes && s.RedisCleanup && s.ReplicaIndex && !s.LoginShell && !s.HeadClusterIP && !s.DeterministicHeadName && !s.RandomDelete && s.ClusterDomain == "cluster.local" && s.Requeue == 5*time.Minute
+		}, ""},
+		{"off", "ENABLE_PROBES_INJECTION", "False", func(s Settings) bool { return !s.Probes }, ""},
+		{"on", "ENABLE_RANDOM_POD_DELETE", "TRUE", func(s Settings) bool { return s.RandomDelete }, ""},
+		{"neither", "ENABLE_LOGIN_SHELL", "yes", nil, `ENABLE_LOGIN_SHELL: "yes" is neither true nor false`},
+		{"the domain", "CLUSTER_DOMAIN", "robots.example", func(s Settings) bool { return s.ClusterDomain == "robots.example" }, ""},
+		{"the time", "RAYCLUSTER_DEFAULT_REQUEUE_SECONDS_ENV", "60", func(s Settings) bool { return s.Requeue == time.Minute }, ""},
+		{"no time", "RAYCLUSTER_DEFAULT_REQUEUE_SECONDS_ENV", "5m", nil, `RAYCLUSTER_DEFAULT_REQUEUE_SECONDS_ENV: "5m" is no number of seconds`},
+	} {
+		s, err := SettingsFrom(func(name string) string {
+			if name == row.variable {
+				return row.value
+			}
+			return ""
+		})
+		if row.wantErr == "" && (err != nil || !row.want(s)) || row.wantErr != "" && (err == nil || !strings.Contains(err.Error(), row.wantErr)) {
+			t.Errorf("%s: %+v, %v", row.name, s, err)
+		}
+	}
+}
+
+func TestConfigurationOfAnotherKind(t *testing.T) {
+	s := DefaultSettings()
+	for file, want := range map[string]string{
+		"apiVersion: v1\nkind: ConfigMap":             "it is v1 ConfigMap; write apiVersion: config.ray.io/v1alpha1",
+		"apiVersion: [":                               "configuration: ",
+		"apiVersion: config.ray.io/v1alpha1":          "kind: Configuration",
+		"headSidecarContainers: [{name: [not, it]}]":  "configuration: headSidecarContainers: ",
+		"defaultContainerEnvs: [{name: A, vaule: b}]": `configuration: defaultContainerEnvs: error unmarshaling JSON: while decoding JSON: json: unknown field "vaule"`,
+		"kind: Configuration\nkind: Configuration":    "already set in map",
+	} {
+		if _, err := s.Configure([]byte(file)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", file, err)
+		}
+	}
+}
+
+func TestConfigurationLeavesTheRestToItsOwner(t *testing.T) {
+	s := DefaultSettings()
+	rest, err := s.Configure([]byte("apiVersion: config.ray.io/v1alpha1\nkind: Configuration\nqps: 7\ndefaultPodLabels: {a: b}"))
+	if err != nil || len(rest) != 1 || string(rest["qps"]) != "7" || s.Labels["a"] != "b" {
+		t.Errorf("rest %s, labels %v, %v", rest, s.Labels, err)
+	}
+}

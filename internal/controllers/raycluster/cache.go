@@ -1,0 +1,54 @@
+package raycluster
+
+import (
+	"context"
+	"fmt"
+
+	batchv1 "k8s.io/api/batch/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/cluster"
+
+	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
+)
+
+// ownCache holds what belongs to clusters, and no other Pod or Service. The manager's
+// own cache chooses Pods by another label, and no selector says one or the other.
+func ownCache(mgr ctrl.Manager, namespaces map[string]cache.Config) (cache.Cache, error) {
+	ofClusters, err := labels.Parse(rayv1.LabelCluster)
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := labels.Parse(fmt.Sprintf("%s in (%s, %s)", rayv1.LabelNodeType, rayv1.NodeTypeHead, rayv1.NodeTypeWorker))
+	if err != nil {
+		return nil, err
+	}
+	own, err := cluster.New(mgr.GetConfig(), func(o *cluster.Options) {
+		o.Scheme = mgr.GetScheme()
+		o.Cache.DefaultTransform = cache.TransformStripManagedFields()
+		o.Cache.DefaultNamespaces = namespaces
+		o.Cache.ByObject = map[client.Object]cache.ByObject{
+			&corev1.Pod{}:     {Label: nodes},
+			&corev1.Service{}: {Label: ofClusters},
+			&corev1.Secret{}:  {Label: ofClusters},
+			&batchv1.Job{}:    {Label: ofClusters},
+			// KubeRay's is wherever it was installed.
+			&coordinationv1.Lease{}: {
+				Namespaces: map[string]cache.Config{cache.AllNamespaces: {}},
+				Field:      fields.OneTermEqualSelector("metadata.name", KubeRayLease),
+			},
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cache: %w", err)
+	}
+	if err := own.GetFieldIndexer().IndexField(context.Background(), &corev1.Pod{}, indexPods, byCluster); err != nil {
+		return nil, fmt.Errorf("index %s: %w", indexPods, err)
+	}
+	return own.GetCache(), mgr.Add(own)
+}

@@ -1,0 +1,635 @@
+package raycluster
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"pgregory.net/rapid"
+
+	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
+	"k8s4r.io/k8s4r/internal/controllers/raycluster/build"
+)
+
+// model is what an API server and its kubelets do to the Pods of one cluster. The
+// planner sees the Pods as they were some steps ago, as a cache does.
+type model struct {
+	t       fataler
+	now     time.Time
+	opts    Options
+	cluster *rayv1.RayCluster
+	pods    map[string]*corev1.Pod
+	history []map[string]*corev1.Pod // what the cache may show, the oldest first
+	serial  int
+	rolls   bool // the spec was changed in a way that None leaves the cluster broken after
+
+	// What the controller has in memory.
+	memory   memory
+	creating map[string]types.UID // of Pods that may not show
+	flying   *corev1.Pod          // what one that died was about to create; nil: nothing
+	late     map[string]int       // workers by group that came so, while another looked after their place
+	deleting map[types.UID]bool
+}
+
+type fataler interface {
+	Fatalf(format string, args ...any)
+	Helper()
+}
+
+func newModel(t fataler, c *rayv1.RayCluster) *model {
+	m := &model{t: t, now: t0, opts: testOptions(), cluster: c, pods: map[string]*corev1.Pod{}, late: map[string]int{}}
+	m.restart()
+	m.snapshot()
+	return m
+}
+
+// restart loses what the controller has in memory, and its cache is filled anew.
+func (m *model) restart() {
+	m.memory, m.creating, m.deleting = newMemory(), map[string]types.UID{}, map[types.UID]bool{}
+	m.history = m.history[max(0, len(m.history)-1):]
+}
+
+func (m *model) snapshot() {
+	all := map[string]*corev1.Pod{}
+	for name, pod := range m.pods {
+		all[name] = pod.DeepCopy()
+	}
+	m.history = append(m.history, all)
+}
+
+// world is what observe reads from a cache that lags.
+func (m *model) world(lag int) World {
+	m.history = m.history[max(0, len(m.history)-1-lag):] // no cache goes back
+	view := m.history[0]
+	w := World{Cluster: m.cluster.DeepCopy(), Creating: map[string]bool{}, Deleting: map[types.UID]bool{}, NoNode: map[string]bool{"gone": true}}
+	for _, name := range slices.Sorted(maps.Keys(view)) {
+		pod := view[name]
+		if !belongs(m.cluster, pod) {
+			continue
+		}
+		w.Pods = append(w.Pods, pod)
+		if m.creating[name] == pod.UID {
+			delete(m.creating, name)
+		}
+		if pod.DeletionTimestamp != nil {
+			delete(m.deleting, pod.UID)
+		}
+	}
+	for name, uid := range m.creating {
+		if m.shownGone(name, uid) {
+			delete(m.creating, name)
+		} else {
+			w.Creating[name] = true
+		}
+	}
+	maps.DeleteFunc(m.deleting, func(uid types.UID, _ bool) bool { return !m.everShows(uid) })
+	maps.Copy(w.Deleting, m.deleting)
+	w.Refilled = refilledOf(w.Cluster)
+	m.memory.see(w.Pods, w.Refilled)
+	m.memory.fill(&w)
+	return w
+}
+
+// shownGone tells whether the cache has shown all there was of a Pod.
+func (m *model) shownGone(name string, uid types.UID) bool {
+	pod := m.pods[name]
+	return !m.everShows(uid) && len(m.history) == 1 && (pod == nil || pod.UID != uid)
+}
+
+func (m *model) everShows(uid types.UID) bool {
+	for _, view := range m.history {
+		for _, pod := range view {
+			if pod.UID == uid {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// look lets the controller see a cache that lags, and do what the plan says, or the
+// first part of it: then it has died and starts anew. It tells whether there was
+// anything to do.
+func (m *model) look(lag, diesAfter int) bool {
+	w := m.world(lag)
+	s := Plan(m.now, m.opts, w)
+	for _, r := range s.Refused {
+		m.t.Fatalf("refused: %s", r.Message)
+	}
+	acts := m.acts(w, s)
+	dies := diesAfter >= 0 && diesAfter < len(acts)
+	var last *corev1.Pod
+	if dies {
+		last, acts = acts[diesAfter].creates, acts[:diesAfter]
+	}
+	for _, act := range acts {
+		act.do()
+	}
+	m.land()
+	m.snapshot()
+	if dies {
+		m.flying = last
+		m.restart()
+	}
+	return len(acts) > 0
+}
+
+// land brings the create that a controller had sent when it died. The API server takes
+// it while the next one is at work already.
+func (m *model) land() {
+	pod := m.flying
+	m.flying = nil
+	if pod == nil || m.pods[pod.Name] != nil {
+		return
+	}
+	for _, other := range m.there(pod.Labels[rayv1.LabelGroup]) {
+		if slotOf(other) == slotOf(pod) && other.Labels[rayv1.LabelHostIndex] == pod.Labels[rayv1.LabelHostIndex] {
+			m.t.Fatalf("Pod %s is created where %s is", pod.Name, other.Name)
+		}
+	}
+	m.put(pod)
+	if !isHead(pod) {
+		m.late[pod.Labels[rayv1.LabelGroup]]++
+	}
+}
+
+// act is one write. creates is the Pod that it creates, if that is what it does.
+type act struct {
+	do      func()
+	creates *corev1.Pod
+}
+
+// acts are the writes of the steps, one by one, in their order.
+func (m *model) acts(w World, s Steps) []act {
+	var acts []act
+	for _, r := range s.Restamp {
+		acts = append(acts, act{do: func() {
+			if is := m.pods[r.Pod.Name]; is != nil && is.UID == r.Pod.UID {
+				maps.Copy(is.Annotations, r.Annotations)
+			}
+		}})
+	}
+	if s.Forget {
+		m.creating, m.deleting = map[string]types.UID{}, map[types.UID]bool{}
+	}
+	for _, d := range s.Delete {
+		acts = append(acts, act{do: func() { m.deletedByUs(d) }})
+	}
+	if s.Refilled != nil {
+		acts = append(acts, act{do: func() { m.cluster.Annotations = map[string]string{rayv1.AnnotationRefilled: written(s.Refilled)} }})
+	}
+	if m.shown(w) {
+		for _, pod := range s.Create {
+			acts = append(acts, act{do: func() { m.create(pod) }, creates: pod})
+		}
+	}
+	status := Status(m.now, m.opts, w, s, nil)
+	if differs(&m.cluster.Status, status) {
+		acts = append(acts, act{do: func() { m.write(status) }})
+	}
+	return acts
+}
+
+// shown is the controller's look past its cache before its first create.
+func (m *model) shown(w World) bool {
+	if m.memory.readBack {
+		return true
+	}
+	for _, pod := range m.pods {
+		known := slices.ContainsFunc(w.Pods, func(p *corev1.Pod) bool { return p.UID == pod.UID })
+		if belongs(m.cluster, pod) && !known {
+			return false
+		}
+	}
+	m.memory.readBack = true
+	return true
+}
+
+func (m *model) write(s *rayv1.RayClusterStatus) {
+	for _, c := range s.Conditions {
+		if !reasonPattern.MatchString(c.Reason) || c.Status == "" {
+			m.t.Fatalf("the API server refuses %+v", c)
+		}
+	}
+	m.cluster.Status = *s.DeepCopy()
+}
+
+func (m *model) deletedByUs(d Deletion) {
+	if !belongs(m.cluster, d.Pod) {
+		m.t.Fatalf("Pod %s is of another cluster, and is deleted", d.Pod.Name)
+	}
+	m.deleting[d.Pod.UID] = true
+	if d.Retry {
+		s := slotOf(d.Pod)
+		m.memory.retries[s] = retries(m.memory.retries[s], d.Pod, m.now)
+	}
+	m.delete(d.Pod)
+}
+
+func (m *model) delete(pod *corev1.Pod) {
+	is := m.pods[pod.Name]
+	if is == nil || is.UID != pod.UID || is.DeletionTimestamp != nil {
+		return
+	}
+	if is.Spec.NodeName == "" || is.Status.Phase == corev1.PodFailed || is.Status.Phase == corev1.PodSucceeded {
+		delete(m.pods, pod.Name)
+		return
+	}
+	at := metav1.NewTime(m.now.Add(30 * time.Second))
+	is.DeletionTimestamp = &at
+}
+
+// create is refused while the name is taken.
+func (m *model) create(pod *corev1.Pod) {
+	if is := m.pods[pod.Name]; is != nil {
+		if metav1.IsControlledBy(is, m.cluster) {
+			m.creating[pod.Name] = is.UID
+		} else {
+			m.memory.taken[pod.Name] = true
+		}
+		return
+	}
+	made := m.put(pod)
+	m.creating[pod.Name] = made.UID
+	m.neverTooMany(made)
+}
+
+func (m *model) put(pod *corev1.Pod) *corev1.Pod {
+	made := pod.DeepCopy()
+	m.serial++
+	made.UID, made.CreationTimestamp = types.UID(fmt.Sprint(m.serial)), metav1.NewTime(m.now)
+	made.Status.Phase = corev1.PodPending
+	m.pods[pod.Name] = made
+	return made
+}
+
+// neverTooMany: what is there, lost Pods apart, is never more than what shall be. A
+// worker that came late may be one too many, until the next look removes it: its place
+// may have been given up meanwhile. A head may not.
+func (m *model) neverTooMany(made *corev1.Pod) {
+	there := len(m.there(made.Labels[rayv1.LabelGroup]))
+	want := 1
+	if !isHead(made) {
+		_, pods := build.Desired(m.group(made.Labels[rayv1.LabelGroup]))
+		want = int(pods) + m.late[made.Labels[rayv1.LabelGroup]]
+	}
+	if there > want {
+		m.t.Fatalf("Pod %s is created, and there are %d of %s where %d shall be", made.Name, there, made.Labels[rayv1.LabelGroup], want)
+	}
+}
+
+func (m *model) group(name string) *rayv1.WorkerGroupSpec {
+	for i := range m.cluster.Spec.WorkerGroupSpecs {
+		if g := &m.cluster.Spec.WorkerGroupSpecs[i]; g.GroupName == name {
+			return g
+		}
+	}
+	m.t.Fatalf("a Pod is created for group %s, which there is not", name)
+	return nil
+}
+
+// there are the Pods of a group that are not lost.
+func (m *model) there(group string) []*corev1.Pod {
+	p := &plan{now: m.now, World: World{NoNode: map[string]bool{"gone": true}}}
+	var all []*corev1.Pod
+	for _, name := range slices.Sorted(maps.Keys(m.pods)) {
+		if pod := m.pods[name]; belongs(m.cluster, pod) && pod.Labels[rayv1.LabelGroup] == group && p.counts(pod) {
+			all = append(all, pod)
+		}
+	}
+	return all
+}
+
+// happen does something to one Pod that its kubelet or its user might.
+func (m *model) happen(pod *corev1.Pod, what string) {
+	switch {
+	case what == "start" && pod.Status.Phase == corev1.PodPending && pod.DeletionTimestamp == nil && m.canWork(pod):
+		pod.Spec.NodeName = "node"
+		works(pod, true)
+	case what == "unready" && pod.Status.Phase == corev1.PodRunning:
+		works(pod, false)
+	case what == "fail" && pod.DeletionTimestamp == nil:
+		pod.Status.Phase = corev1.PodFailed
+	case what == "exit" && pod.Status.Phase == corev1.PodRunning:
+		works(pod, false)
+		pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1}}
+	case what == "delete":
+		m.delete(pod)
+	case what == "lose" && pod.Spec.NodeName != "":
+		pod.Spec.NodeName = "gone"
+		m.delete(pod)
+	case what == "vanish":
+		delete(m.pods, pod.Name)
+	case what == "end" && pod.DeletionTimestamp != nil:
+		delete(m.pods, pod.Name)
+	}
+	m.snapshot()
+}
+
+// noRayImage does not start.
+const noRayImage = "no-ray"
+
+// canWork tells whether a Pod has what it needs: a worker waits for a head that works, at
+// the port that the worker was told.
+func (m *model) canWork(pod *corev1.Pod) bool {
+	if isHead(pod) {
+		return pod.Spec.Containers[0].Image != noRayImage
+	}
+	return slices.ContainsFunc(m.there(rayv1.HeadGroup), func(head *corev1.Pod) bool {
+		return head.DeletionTimestamp == nil && ready(head) && rayPort(head) == rayPort(pod)
+	})
+}
+
+func rayPort(pod *corev1.Pod) string {
+	for _, e := range pod.Spec.Containers[0].Env {
+		if e.Name == rayv1.EnvRayPort {
+			return e.Value
+		}
+	}
+	return ""
+}
+
+// edit changes the spec as a user or an autoscaler might.
+func (m *model) edit(t *rapid.T) {
+	spec := &m.cluster.Spec
+	g := &spec.WorkerGroupSpecs[rapid.IntRange(0, len(spec.WorkerGroupSpecs)-1).Draw(t, "group")]
+	switch rapid.SampledFrom([]string{"replicas", "replicas", "choose", "suspend", "suspend group", "image", "head image", "strategy", "groups", "hosts", "port", "no head image"}).Draw(t, "edit") {
+	case "replicas":
+		g.Replicas = ptr.To(rapid.Int32Range(0, 4).Draw(t, "replicas"))
+	case "choose":
+		g.ScaleStrategy.WorkersToDelete = nil
+		for _, name := range slices.Sorted(maps.Keys(m.pods)) {
+			if rapid.IntRange(0, 3).Draw(t, "chosen") == 0 {
+				g.ScaleStrategy.WorkersToDelete = append(g.ScaleStrategy.WorkersToDelete, name)
+			}
+		}
+	case "suspend":
+		spec.Suspend = ptr.To(rapid.Bool().Draw(t, "suspend"))
+	case "suspend group":
+		g.Suspend = ptr.To(!autoscaled(m.cluster) && rapid.Bool().Draw(t, "suspend"))
+	case "image":
+		m.serial++
+		g.Template.Spec.Containers[0].Image = fmt.Sprint("image:", m.serial)
+	case "hosts":
+		g.NumOfHosts = rapid.Int32Range(1, 2).Draw(t, "hosts")
+	case "head image":
+		m.serial++
+		spec.HeadGroupSpec.Template.Spec.Containers[0].Image = fmt.Sprint("image:", m.serial)
+	case "port":
+		m.rolls = true
+		spec.HeadGroupSpec.RayStartParams = map[string]string{"port": rapid.SampledFrom([]string{"6379", "6380"}).Draw(t, "port")}
+	case "no head image":
+		m.rolls = true
+		spec.HeadGroupSpec.Template.Spec.Containers[0].Image = noRayImage
+	case "strategy":
+		kind := rapid.SampledFrom([]rayv1.UpgradeType{rayv1.UpgradeNone, rayv1.UpgradeRecreate, rayv1.UpgradeRollingUpdate}).Draw(t, "type")
+		spec.UpgradeStrategy = &rayv1.RayClusterUpgradeStrategy{Type: &kind}
+	case "groups":
+		if len(spec.WorkerGroupSpecs) > 1 {
+			spec.WorkerGroupSpecs = spec.WorkerGroupSpecs[:1]
+		} else {
+			spec.WorkerGroupSpecs = append(spec.WorkerGroupSpecs, testGroup("b", 1, 2))
+		}
+	}
+}
+
+// TestARollingUpdateEnds: workers that wait for the head and a head that waits for the
+// workers must not wait for each other, whatever was wrong before and whatever changes.
+func TestARollingUpdateEnds(t *testing.T) {
+	image := func(is string) func(*rayv1.RayCluster) {
+		return func(c *rayv1.RayCluster) { c.Spec.HeadGroupSpec.Template.Spec.Containers[0].Image = is }
+	}
+	for name, edits := range map[string][]func(*rayv1.RayCluster){
+		"a head that does not start is mended": {image(noRayImage), image("mended")},
+		"and the workers change meanwhile":     {image(noRayImage), newImage, image("mended")},
+		"another port":                         {newPort},
+		"another port, and back":               {newPort, func(c *rayv1.RayCluster) { c.Spec.HeadGroupSpec.RayStartParams = nil }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newModel(t, testCluster(testGroup("a", 4, 1), testGroup("b", 2, 2)))
+			strategy(rayv1.UpgradeRollingUpdate)(m.cluster)
+			m.stranger()
+			m.settle()
+			for _, edit := range edits {
+				edit(m.cluster)
+				for range 10 {
+					m.pass()
+				}
+			}
+			m.settle()
+		})
+	}
+}
+
+// TestAnySequenceEndsWithTheWantedPods lets specs change, Pods fail, be deleted and get
+// lost, caches lag and controllers die, and then lets the rest go well: there are
+// exactly the Pods that shall be, replicas are whole, never were there two heads, and
+// the Pods of another cluster are as they were.
+func TestAnySequenceEndsWithTheWantedPods(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := newModel(t, testCluster(testGroup("a", 2, 1), testGroup("b", 1, 2)))
+		m.cluster.Spec.EnableInTreeAutoscaling = ptr.To(rapid.Bool().Draw(t, "autoscaler"))
+		stranger := m.stranger()
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			m.now = m.now.Add(time.Duration(rapid.IntRange(0, 30).Draw(t, "seconds")) * time.Second)
+			names := slices.Sorted(maps.Keys(m.pods))
+			names = slices.DeleteFunc(names, func(name string) bool { return name == stranger.Name })
+			switch what := rapid.SampledFrom([]string{"look", "look", "look", "die", "edit", "start", "start", "unready", "fail", "exit", "delete", "lose", "vanish", "end"}).Draw(t, "what"); {
+			case what == "look":
+				m.look(rapid.IntRange(0, 4).Draw(t, "lag"), -1)
+			case what == "die":
+				m.look(rapid.IntRange(0, 4).Draw(t, "lag"), rapid.IntRange(0, 4).Draw(t, "writes"))
+			case what == "edit":
+				m.edit(t)
+			case len(names) > 0:
+				m.happen(m.pods[rapid.SampledFrom(names).Draw(t, "pod")], what)
+			}
+		}
+		m.settle()
+		if !equality.Semantic.DeepEqual(m.pods[stranger.Name], stranger) {
+			t.Fatalf("the Pod of another cluster is %+v", m.pods[stranger.Name])
+		}
+	})
+}
+
+// stranger is a Pod of a cluster that had the same name.
+func (m *model) stranger() *corev1.Pod {
+	other := m.cluster.DeepCopy()
+	other.UID = "other"
+	g := &other.Spec.WorkerGroupSpecs[0]
+	pod := build.WorkerPod(&m.opts.Build, other, g, build.Replica{})
+	pod.Name, pod.UID = "stranger", "stranger"
+	m.pods[pod.Name] = pod
+	m.snapshot()
+	return pod.DeepCopy()
+}
+
+// settle lets all go well until nothing is left to do, and judges what there is.
+func (m *model) settle() {
+	m.t.Helper()
+	m.cluster.Spec.Suspend = ptr.To(false)
+	m.cluster.Spec.EnableInTreeAutoscaling = nil
+	if m.rolls {
+		strategy(rayv1.UpgradeRollingUpdate)(m.cluster)
+	}
+	if ray := &m.cluster.Spec.HeadGroupSpec.Template.Spec.Containers[0]; ray.Image == noRayImage {
+		ray.Image = "mended"
+	}
+	for i := range m.cluster.Spec.WorkerGroupSpecs {
+		m.cluster.Spec.WorkerGroupSpecs[i].ScaleStrategy.WorkersToDelete = nil
+	}
+	idle := 0
+	for range 400 {
+		if m.pass() {
+			idle = 0
+		} else if idle++; idle == 3 {
+			m.judge()
+			return
+		}
+	}
+	m.t.Fatalf("it never comes to rest: %+v", m.cluster.Status)
+}
+
+// pass is a minute in which all goes as well as it can. It tells whether there was
+// anything to do for the controller.
+func (m *model) pass() bool {
+	m.now = m.now.Add(time.Minute)
+	for _, name := range slices.Sorted(maps.Keys(m.pods)) {
+		if pod := m.pods[name]; belongs(m.cluster, pod) {
+			m.recover(pod)
+		}
+	}
+	return m.look(0, -1)
+}
+
+func (m *model) recover(pod *corev1.Pod) {
+	switch {
+	case pod.DeletionTimestamp != nil:
+		m.happen(pod, "end")
+	case pod.Status.Phase == corev1.PodPending:
+		m.happen(pod, "start")
+	case pod.Status.Phase == corev1.PodRunning && (rayEnded(pod) == nil || pod.Spec.RestartPolicy != corev1.RestartPolicyNever):
+		works(pod, m.canWork(pod))
+		m.snapshot()
+	}
+}
+
+// judge the Pods at rest.
+func (m *model) judge() {
+	m.t.Helper()
+	if m.cluster.Status.State != rayv1.StateReady || !meta.IsStatusConditionTrue(m.cluster.Status.Conditions, rayv1.RayClusterProvisioned) {
+		m.t.Fatalf("at rest it is %+v", m.cluster.Status)
+	}
+	all := len(m.there(rayv1.HeadGroup))
+	if all != 1 {
+		m.t.Fatalf("there are %d heads", all)
+	}
+	for i := range m.cluster.Spec.WorkerGroupSpecs {
+		all += m.judgeGroup(&m.cluster.Spec.WorkerGroupSpecs[i])
+	}
+	if all != len(m.pods)-1 {
+		m.t.Fatalf("%d Pods are wanted, there are %v and another cluster's", all, slices.Sorted(maps.Keys(m.pods)))
+	}
+	m.judgeTemplates()
+}
+
+func (m *model) judgeGroup(g *rayv1.WorkerGroupSpec) int {
+	m.t.Helper()
+	_, want := build.Desired(g)
+	pods := m.there(g.GroupName)
+	places, names := map[string]bool{}, map[string]int{}
+	for _, pod := range pods {
+		places[pod.Labels[rayv1.LabelReplicaIndex]+"/"+pod.Labels[rayv1.LabelHostIndex]] = true
+		names[pod.Labels[rayv1.LabelReplicaName]]++
+	}
+	if len(pods) != int(want) || len(places) != int(want) {
+		m.t.Fatalf("group %s: %d Pods in %d places, want %d", g.GroupName, len(pods), len(places), want)
+	}
+	if g.NumOfHosts == 1 && want > 0 && names[""] != int(want) {
+		m.t.Fatalf("group %s has one host, and its Pods are of replicas %v", g.GroupName, names)
+	}
+	if g.NumOfHosts > 1 {
+		for name, n := range names {
+			if n != int(g.NumOfHosts) {
+				m.t.Fatalf("replica %s has %d hosts", name, n)
+			}
+		}
+	}
+	return len(pods)
+}
+
+// judgeTemplates: what the strategy says of changes has been done.
+func (m *model) judgeTemplates() {
+	m.t.Helper()
+	p := &plan{c: m.cluster, now: m.now}
+	for _, pod := range m.pods {
+		if !belongs(m.cluster, pod) {
+			continue
+		}
+		switch p.strategy() {
+		case rayv1.UpgradeRollingUpdate:
+			if outdated(pod, p.hash(pod)) {
+				m.t.Fatalf("Pod %s is of an older template", pod.Name)
+			}
+		case rayv1.UpgradeRecreate:
+			if isHead(pod) && pod.Annotations[rayv1.AnnotationRecreateHash] != build.RecreateHash(m.cluster) {
+				m.t.Fatalf("head %s is of an older spec", pod.Name)
+			}
+		}
+	}
+}
+
+var t0 = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+
+func testOptions() Options {
+	return Options{Build: build.DefaultSettings(), Gates: DefaultGates()}.withDefaults()
+}
+
+func testTemplate() corev1.PodTemplateSpec {
+	return corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "ray", Image: "ray"}}}}
+}
+
+func testGroup(name string, replicas, hosts int32) rayv1.WorkerGroupSpec {
+	return rayv1.WorkerGroupSpec{
+		GroupName: name, Replicas: &replicas, MinReplicas: ptr.To[int32](0), MaxReplicas: ptr.To[int32](100),
+		NumOfHosts: hosts, Template: testTemplate(),
+	}
+}
+
+func testCluster(groups ...rayv1.WorkerGroupSpec) *rayv1.RayCluster {
+	return &rayv1.RayCluster{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", UID: "u", Generation: 1, CreationTimestamp: metav1.NewTime(t0)},
+		Spec:       rayv1.RayClusterSpec{HeadGroupSpec: rayv1.HeadGroupSpec{Template: testTemplate()}, WorkerGroupSpecs: groups},
+	}
+}
+
+// works puts a Pod into the phase Running.
+func works(pod *corev1.Pod, ready bool) {
+	pod.Status.Phase = corev1.PodRunning
+	is := corev1.ConditionFalse
+	if ready {
+		is = corev1.ConditionTrue
+	}
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: is}}
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{
+		Name: pod.Spec.Containers[0].Name, Ready: ready, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+	}}
+}
+
+// names of Pods, for stories and messages.
+func names(pods []*corev1.Pod) string {
+	all := make([]string, len(pods))
+	for i, pod := range pods {
+		all[i] = pod.Name
+	}
+	return strings.Join(all, " ")
+}

@@ -1,0 +1,195 @@
+package raycluster
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"fmt"
+	"slices"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
+	"k8s4r.io/k8s4r/internal/controllers/raycluster/build"
+)
+
+// observe reads what a decision about a cluster depends on. It returns nil when there
+// is nothing to decide, or not yet: the watch will bring what is missing.
+func (c *Controller) observe(ctx context.Context, k types.NamespacedName) (*World, error) {
+	var cluster rayv1.RayCluster
+	err := c.Get(ctx, k, &cluster)
+	if apierrors.IsNotFound(err) {
+		c.expect.Forget(c.memory.Forget(k))
+		dropMetrics(k)
+		return nil, nil
+	}
+	if err != nil || c.expect.Stale(cluster.UID, cluster.ResourceVersion) {
+		return nil, err
+	}
+	w := &World{Cluster: &cluster}
+	for _, read := range []func(context.Context, *World) error{c.pods, c.headService, c.cleanupJob, c.account} {
+		if err := read(ctx, w); err != nil {
+			return nil, err
+		}
+	}
+	if build.NeedsAuthSecret(&cluster) {
+		w.Token = token()
+	}
+	return w, nil
+}
+
+// pods reads the Pods of the cluster, at a cost that does not grow with other clusters.
+func (c *Controller) pods(ctx context.Context, w *World) error {
+	var list corev1.PodList
+	err := c.own.List(ctx, &list, client.InNamespace(w.Cluster.Namespace), client.MatchingFields{indexPods: w.Cluster.Name}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return fmt.Errorf("list pods: %w", err)
+	}
+	uid := w.Cluster.UID
+	for i := range list.Items {
+		pod := &list.Items[i]
+		if !belongs(w.Cluster, pod) {
+			continue
+		}
+		c.expect.Created(uid, pod.Name)
+		if pod.DeletionTimestamp != nil {
+			c.expect.Deleted(uid, pod.UID)
+		}
+		w.Pods = append(w.Pods, pod)
+	}
+	slices.SortFunc(w.Pods, func(a, b *corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
+	w.Creating, w.Deleting = c.expect.Creating(uid), c.expect.Deleting(uid)
+	w.Refilled = refilledOf(w.Cluster)
+	c.remember(w.Cluster, func(m *memory) { m.see(w.Pods, w.Refilled); m.fill(w) })
+	return c.lostNodes(ctx, w)
+}
+
+// lostNodes finds nodes that are no more, of Pods that are to end there.
+func (c *Controller) lostNodes(ctx context.Context, w *World) error {
+	known := map[string]bool{}
+	for _, pod := range w.Pods {
+		name := pod.Spec.NodeName
+		if pod.DeletionTimestamp == nil || name == "" || known[name] {
+			continue
+		}
+		known[name] = true
+		node := &metav1.PartialObjectMetadata{}
+		node.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Node"))
+		err := c.own.Get(ctx, client.ObjectKey{Name: name}, node)
+		switch {
+		case apierrors.IsNotFound(err):
+			if w.NoNode == nil {
+				w.NoNode = map[string]bool{}
+			}
+			w.NoNode[name] = true
+		case err != nil:
+			return fmt.Errorf("get node %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func (c *Controller) headService(ctx context.Context, w *World) error {
+	var svc corev1.Service
+	err := c.own.Get(ctx, client.ObjectKey{Namespace: w.Cluster.Namespace, Name: build.HeadServiceName(w.Cluster)}, &svc)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("get service of the head: %w", err)
+	}
+	w.HeadService = &svc
+	return nil
+}
+
+// cleanupJob is read only when it may exist.
+func (c *Controller) cleanupJob(ctx context.Context, w *World) error {
+	if w.Cluster.DeletionTimestamp == nil || !slices.Contains(w.Cluster.Finalizers, rayv1.FinalizerRedisCleanup) {
+		return nil
+	}
+	var job batchv1.Job
+	err := c.own.Get(ctx, client.ObjectKey{Namespace: w.Cluster.Namespace, Name: build.RedisCleanupJobName(w.Cluster)}, &job)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("get the job that cleans Redis up: %w", err)
+	}
+	w.CleanupJob = &job
+	return nil
+}
+
+// account finds out whether the service account exists that the user wants for an
+// autoscaler. One that existed a while ago is taken to exist.
+func (c *Controller) account(ctx context.Context, w *World) error {
+	name := build.UserServiceAccount(w.Cluster)
+	if name == "" || !autoscaled(w.Cluster) {
+		return nil
+	}
+	now := c.Now()
+	fresh := false
+	c.remember(w.Cluster, func(m *memory) { fresh = !m.account.IsZero() && now.Sub(m.account) < c.Options.Build.Requeue })
+	if fresh {
+		return nil
+	}
+	account := &metav1.PartialObjectMetadata{}
+	account.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ServiceAccount"))
+	err := c.Live.Get(ctx, client.ObjectKey{Namespace: w.Cluster.Namespace, Name: name}, account)
+	switch {
+	case apierrors.IsNotFound(err):
+		w.NoAccount = true
+	case err != nil:
+		return fmt.Errorf("get service account %s: %w", name, err)
+	default:
+		c.remember(w.Cluster, func(m *memory) { m.account = now })
+	}
+	return nil
+}
+
+// token is 32 random bytes in base64.
+func token() string {
+	b := make([]byte, 32)
+	_, _ = rand.Read(b) // it never fails: it would rather crash
+	return base64.StdEncoding.EncodeToString(b)
+}
+
+// shown tells whether the cache shows a cluster as it is, and all of its Pods. One that
+// has just been filled, from a server that lags, may not, and what an earlier controller
+// created would be created again.
+func (c *Controller) shown(ctx context.Context, w *World) (bool, error) {
+	done := w.Cluster.CreationTimestamp.After(c.started)
+	c.remember(w.Cluster, func(m *memory) { done = done || m.readBack })
+	if done {
+		return true, nil
+	}
+	is := &metav1.PartialObjectMetadata{}
+	is.SetGroupVersionKind(rayv1.GroupVersion.WithKind("RayCluster"))
+	err := c.Live.Get(ctx, client.ObjectKeyFromObject(w.Cluster), is)
+	if err != nil || is.UID != w.Cluster.UID || is.Annotations[rayv1.AnnotationRefilled] != w.Cluster.Annotations[rayv1.AnnotationRefilled] {
+		return false, client.IgnoreNotFound(err)
+	}
+	var list metav1.PartialObjectMetadataList
+	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
+	err = c.Live.List(ctx, &list, client.InNamespace(w.Cluster.Namespace), client.MatchingLabels{rayv1.LabelCluster: w.Cluster.Name})
+	if err != nil {
+		return false, fmt.Errorf("list pods: %w", err)
+	}
+	known := map[types.UID]bool{}
+	for _, pod := range w.Pods {
+		known[pod.UID] = true
+	}
+	for i := range list.Items {
+		o := &list.Items[i]
+		if belongs(w.Cluster, &corev1.Pod{ObjectMeta: o.ObjectMeta}) && !known[o.UID] {
+			return false, nil
+		}
+	}
+	c.remember(w.Cluster, func(m *memory) { m.readBack = true })
+	return true, nil
+}

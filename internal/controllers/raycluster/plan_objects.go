@@ -1,0 +1,48 @@
+package raycluster
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
+	"k8s4r.io/k8s4r/internal/controllers/raycluster/build"
+)
+
+// accountLook at a cluster whose service account does not exist.
+const accountLook = 10 * time.Second
+
+// addFinalizer keeps a cluster whose keys are to be removed from Redis. It is there
+// before any Pod can write a key. It tells whether that is all for now.
+func (p *plan) addFinalizer() bool {
+	if !build.NeedsRedisCleanup(&p.opts.Build, p.c) || slices.Contains(p.c.Finalizers, rayv1.FinalizerRedisCleanup) {
+		return false
+	}
+	p.why("add the finalizer")
+	p.out.AddFinalizer = rayv1.FinalizerRedisCleanup
+	return true
+}
+
+// objects lists what stands around the Pods. It tells whether to go on to the Pods.
+func (p *plan) objects() bool {
+	if p.NoAccount {
+		p.out.Fault = fmt.Sprintf("the service account %s of the head, which the autoscaler acts by, does not exist; create it, or leave headGroupSpec.template.spec.serviceAccountName empty", build.UserServiceAccount(p.c))
+		p.out.Said = append(p.out.Said, Event{corev1.EventTypeWarning, ReasonAccountNotFound, actionValidate, p.out.Fault})
+		p.wake(p.now.Add(accountLook)) // no watch tells of accounts
+		return false
+	}
+	s := &p.opts.Build
+	for _, o := range []client.Object{
+		build.ServiceAccount(p.c), build.Role(p.c), build.RoleBinding(p.c), build.HeadIngress(p.c), build.AuthSecret(p.c, p.Token),
+		build.HeadService(s, p.c), build.HeadlessService(s, p.c), build.ServeService(s, p.c),
+	} {
+		if !reflect.ValueOf(o).IsNil() {
+			p.out.Ensure = append(p.out.Ensure, o)
+		}
+	}
+	return true
+}

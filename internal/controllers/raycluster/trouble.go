@@ -1,0 +1,68 @@
+package raycluster
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// exitNotFound is how a shell ends that does not find a command.
+const exitNotFound = 127
+
+// reasonNotFound is how `k8s4r up` says that its machine does not have a command.
+const reasonNotFound = "CommandNotFound"
+
+// trouble is why a Pod does not work, in a few words that do not change from one
+// attempt to the next. Empty: nothing is known.
+func trouble(pod *corev1.Pod) string {
+	if noRay(pod) {
+		return "Ray was not found: its container ended with \"command not found\". Use an image that has ray; with k8s4r up, install ray on the machine"
+	}
+	if pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
+		return strings.TrimSpace(fmt.Sprintf("%s %s %s", pod.Status.Phase, pod.Status.Reason, pod.Status.Message))
+	}
+	if c := condition(pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
+		return strings.TrimSpace(c.Reason + ": " + c.Message)
+	}
+	for _, s := range unreadyContainers(pod) {
+		if w := s.State.Waiting; w != nil && w.Reason != "" && w.Reason != "PodInitializing" && w.Reason != "ContainerCreating" {
+			return fmt.Sprintf("container %s: %s", s.Name, w.Reason)
+		}
+		if t := s.State.Terminated; t != nil && t.ExitCode != 0 {
+			return fmt.Sprintf("container %s: %s, exit code %d", s.Name, or(t.Reason, "Terminated"), t.ExitCode)
+		}
+	}
+	return ""
+}
+
+// unreadyContainers are the statuses of the containers that keep a Pod from being ready. An init
+// container that has ended well stays Completed for ever and keeps it from nothing.
+func unreadyContainers(pod *corev1.Pod) []corev1.ContainerStatus {
+	var all []corev1.ContainerStatus
+	for _, s := range pod.Status.InitContainerStatuses {
+		if t := s.State.Terminated; !s.Ready && (t == nil || t.ExitCode != 0) {
+			all = append(all, s)
+		}
+	}
+	for _, s := range pod.Status.ContainerStatuses {
+		if !s.Ready {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// noRay tells whether the Ray container ended because there is no such command.
+func noRay(pod *corev1.Pod) bool {
+	s := rayStatus(pod)
+	if s == nil {
+		return false
+	}
+	for _, t := range []*corev1.ContainerStateTerminated{s.State.Terminated, s.LastTerminationState.Terminated} {
+		if t != nil && (t.ExitCode == exitNotFound || t.Reason == reasonNotFound) {
+			return true
+		}
+	}
+	return false
+}
