@@ -4,7 +4,7 @@ package config
 
 import "embed"
 
-// FS holds the directories crd, admission, rbac and deploy.
+// FS holds the directories crd, admission, rbac, webhook and deploy.
 //
-//go:embed crd/*.yaml admission/*.yaml rbac/*.yaml deploy/*.yaml
+//go:embed crd/*.yaml admission/*.yaml rbac/*.yaml webhook/*.yaml deploy/*.yaml
 var FS embed.FS

@@ -1,0 +1,85 @@
+package admission
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	cronv1 "k8s4r.io/k8s4r/api/cron/v1alpha1"
+	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
+	"k8s4r.io/k8s4r/internal/controllers/cronjobflow"
+	"k8s4r.io/k8s4r/internal/controllers/jobflow/dag"
+	"k8s4r.io/k8s4r/internal/controllers/jobflow/stepjob"
+)
+
+// PathJobFlows is where JobFlows are judged, as in Volcano.
+const PathJobFlows = "/jobflows/validate"
+
+// PathCronJobFlows is where CronJobFlows are judged.
+const PathCronJobFlows = "/cronjobflows/validate"
+
+// handler answers the API server.
+func handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle(PathJobFlows, &admission.Webhook{Handler: admission.HandlerFunc(jobFlows)})
+	mux.Handle(PathCronJobFlows, &admission.Webhook{Handler: admission.HandlerFunc(cronJobFlows)})
+	return mux
+}
+
+// jobFlows judges JobFlows.
+func jobFlows(_ context.Context, r admission.Request) admission.Response {
+	flow, had := &flowv1.JobFlow{}, &flowv1.JobFlow{}
+	return judge(r, flow, had, func() bool { return equality.Semantic.DeepEqual(flow.Spec, had.Spec) }, func() error { return JobFlow(flow) })
+}
+
+// cronJobFlows judges CronJobFlows.
+func cronJobFlows(_ context.Context, r admission.Request) admission.Response {
+	cron, had := &cronv1.CronJobFlow{}, &cronv1.CronJobFlow{}
+	return judge(r, cron, had, func() bool { return equality.Semantic.DeepEqual(cron.Spec, had.Spec) }, func() error { return cronjobflow.Validate(&cron.Spec) })
+}
+
+// judge reads an object that is created, or whose spec changes: one that was there
+// before all rules can still be labeled, and deleted.
+func judge(r admission.Request, object, old client.Object, same func() bool, wrong func() error) admission.Response {
+	if err := json.Unmarshal(r.Object.Raw, object); err != nil {
+		return admission.Errored(http.StatusBadRequest, err)
+	}
+	if len(r.OldObject.Raw) > 0 {
+		if err := json.Unmarshal(r.OldObject.Raw, old); err != nil {
+			return admission.Errored(http.StatusBadRequest, err)
+		}
+		if object.GetDeletionTimestamp() != nil || same() {
+			return admission.Allowed("")
+		}
+	}
+	if err := wrong(); err != nil {
+		return admission.Denied(err.Error())
+	}
+	return admission.Allowed("")
+}
+
+// JobFlow tells what is wrong with a flow: the graph in the words of Volcano, then
+// what its steps say. The jobflow controller judges again, without the names.
+func JobFlow(flow *flowv1.JobFlow) error {
+	return errors.Join(dag.Validate(flow.Spec.Flows), stepjob.Check(&flow.Spec), checkNames(flow))
+}
+
+// checkNames finds steps whose Job could not be created. A flow without a name gets
+// one that is not known yet.
+func checkNames(flow *flowv1.JobFlow) error {
+	for _, step := range flow.Spec.Flows {
+		name := flow.Name + "-" + step.Name
+		if wrong := validation.IsDNS1123Subdomain(name); flow.Name != "" && len(wrong) > 0 {
+			return fmt.Errorf("spec.flows[%s].name: its Job would be called %q, which is no name of an object: %s; choose another name", step.Name, name, strings.Join(wrong, ", "))
+		}
+	}
+	return nil
+}
