@@ -1,0 +1,157 @@
+package hostnode
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// source reads what pods refer to.
+type source interface {
+	configMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error)
+	secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
+	token(ctx context.Context, pod *corev1.Pod, audience string, seconds *int64) (token, error)
+}
+
+// configError is that a container cannot be made as its pod says. It may be mended
+// by who makes what the pod refers to.
+type configError struct{ err error }
+
+func (e configError) Error() string { return e.err.Error() }
+func (e configError) Unwrap() error { return e.err }
+
+// environment is the environment of a container as its pod says it, on top of base.
+func (w *world) environment(ctx context.Context, from source, c *corev1.Container, base map[string]string, node corev1.ResourceList) (map[string]string, error) {
+	env := maps.Clone(base)
+	for _, f := range c.EnvFrom {
+		values, err := w.envFrom(ctx, from, f)
+		if err != nil {
+			return nil, configError{err}
+		}
+		for name, value := range values {
+			env[f.Prefix+name] = value
+		}
+	}
+	for _, v := range c.Env {
+		value, set, err := w.envValue(ctx, from, c, v, env, node)
+		if err != nil {
+			return nil, configError{fmt.Errorf("env %s: %w", v.Name, err)}
+		}
+		if set {
+			env[v.Name] = value
+		}
+	}
+	return env, nil
+}
+
+// envFrom is all of a ConfigMap or a Secret that can be the name of a variable.
+func (w *world) envFrom(ctx context.Context, from source, f corev1.EnvFromSource) (values map[string]string, err error) {
+	switch {
+	case f.ConfigMapRef != nil:
+		m, err := from.configMap(ctx, w.pod.Namespace, f.ConfigMapRef.Name)
+		if err != nil {
+			return nil, unlessOptional(err, f.ConfigMapRef.Optional)
+		}
+		values = m.Data
+	case f.SecretRef != nil:
+		s, err := from.secret(ctx, w.pod.Namespace, f.SecretRef.Name)
+		if err != nil {
+			return nil, unlessOptional(err, f.SecretRef.Optional)
+		}
+		values = texts(s.Data)
+	}
+	values = maps.Clone(values)
+	maps.DeleteFunc(values, func(name, value string) bool {
+		return name == "" || strings.Contains(name, "=") || strings.Contains(value, "\x00")
+	})
+	return values, nil
+}
+
+func texts(data map[string][]byte) map[string]string {
+	out := map[string]string{}
+	for k, v := range data {
+		out[k] = string(v)
+	}
+	return out
+}
+
+// unlessOptional passes over something that is missing and may be.
+func unlessOptional(err error, optional *bool) error {
+	if apierrors.IsNotFound(err) && optional != nil && *optional {
+		return nil
+	}
+	return err
+}
+
+// envValue is the value of one variable, which sees those before it.
+func (w *world) envValue(ctx context.Context, from source, c *corev1.Container, v corev1.EnvVar, before map[string]string, node corev1.ResourceList) (value string, set bool, err error) {
+	r := v.ValueFrom
+	switch {
+	case r == nil:
+		return expand(v.Value, lookupIn(before)), true, nil
+	case r.FieldRef != nil:
+		value, err = w.field(r.FieldRef.FieldPath)
+		return value, true, err
+	case r.ResourceFieldRef != nil:
+		value, err = w.resourceOf(r.ResourceFieldRef, c.Name, node)
+		return value, true, err
+	case r.ConfigMapKeyRef != nil:
+		ref := r.ConfigMapKeyRef
+		m, err := from.configMap(ctx, w.pod.Namespace, ref.Name)
+		if err != nil {
+			return "", false, unlessOptional(err, ref.Optional)
+		}
+		return keyOf(m.Data, ref.Key, "ConfigMap "+ref.Name, ref.Optional)
+	case r.SecretKeyRef != nil:
+		ref := r.SecretKeyRef
+		s, err := from.secret(ctx, w.pod.Namespace, ref.Name)
+		if err != nil {
+			return "", false, unlessOptional(err, ref.Optional)
+		}
+		return keyOf(texts(s.Data), ref.Key, "Secret "+ref.Name, ref.Optional)
+	}
+	return "", false, fmt.Errorf("valueFrom has none of fieldRef, resourceFieldRef, configMapKeyRef and secretKeyRef; hostnode knows no other")
+}
+
+func keyOf(data map[string]string, key, of string, optional *bool) (string, bool, error) {
+	value, ok := data[key]
+	if !ok && (optional == nil || !*optional) {
+		return "", false, fmt.Errorf("couldn't find key %s in %s", key, of)
+	}
+	return value, ok, nil
+}
+
+func lookupIn(env map[string]string) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		value, ok := env[name]
+		return value, ok
+	}
+}
+
+// hostVariables are what a container has of the environment of this program: the
+// commands are found where the user finds them.
+var hostVariables = []string{"PATH", "HOME", "LANG", "LC_ALL", "TZ"}
+
+func hostEnvironment() map[string]string {
+	env := map[string]string{"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
+	for _, name := range hostVariables {
+		if value := os.Getenv(name); value != "" {
+			env[name] = value
+		}
+	}
+	return env
+}
+
+// command is what a container executes.
+func command(c *corev1.Container, env map[string]string) (argv []string, err error) {
+	if len(c.Command) == 0 {
+		return nil, fmt.Errorf("container %s has no command: hostnode does not pull images, so it cannot know that of image %q; write the command into the container", c.Name, c.Image)
+	}
+	return expandAll(slices.Concat(c.Command, c.Args), lookupIn(env)), nil
+}

@@ -1,0 +1,106 @@
+package hostnode
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// field is the value of a field of a pod, for env and downwardAPI volumes.
+func (w *world) field(path string) (string, error) {
+	if base, key, ok := subscript(path); ok {
+		switch base {
+		case "metadata.labels":
+			return w.pod.Labels[key], nil
+		case "metadata.annotations":
+			return w.pod.Annotations[key], nil
+		}
+	}
+	switch path {
+	case "metadata.name":
+		return w.pod.Name, nil
+	case "metadata.namespace":
+		return w.pod.Namespace, nil
+	case "metadata.uid":
+		return string(w.pod.UID), nil
+	case "metadata.labels":
+		return pairs(w.pod.Labels), nil
+	case "metadata.annotations":
+		return pairs(w.pod.Annotations), nil
+	case "spec.nodeName":
+		return w.pod.Spec.NodeName, nil
+	case "spec.serviceAccountName":
+		return w.pod.Spec.ServiceAccountName, nil
+	case "status.hostIP", "status.hostIPs":
+		return w.hostIP, nil
+	case "status.podIP", "status.podIPs":
+		return w.podIP, nil
+	}
+	return "", fmt.Errorf("fieldPath %q is none that a container can be told", path)
+}
+
+// subscript takes base['key'] apart.
+func subscript(path string) (base, key string, ok bool) {
+	base, rest, ok := strings.Cut(path, "['")
+	if !ok || !strings.HasSuffix(rest, "']") {
+		return "", "", false
+	}
+	return base, strings.TrimSuffix(rest, "']"), true
+}
+
+// pairs is a map as a file of a downwardAPI volume has it.
+func pairs(m map[string]string) string {
+	var lines []string
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		lines = append(lines, fmt.Sprintf("%s=%q", k, m[k]))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// resourceOf is the value of a resource of a container, in units of the divisor,
+// rounded up. What a container does not limit is limited by the node.
+func (w *world) resourceOf(ref *corev1.ResourceFieldSelector, of string, node corev1.ResourceList) (string, error) {
+	c := containerNamed(w.pod, cmp.Or(ref.ContainerName, of))
+	if c == nil {
+		return "", fmt.Errorf("resourceFieldRef names container %q, which the pod does not have", ref.ContainerName)
+	}
+	kind, name, ok := strings.Cut(ref.Resource, ".")
+	if !ok || kind != "limits" && kind != "requests" {
+		return "", fmt.Errorf("resource %q is none: it is limits.NAME or requests.NAME", ref.Resource)
+	}
+	value := c.Resources.Requests[corev1.ResourceName(name)]
+	if kind == "limits" {
+		value = node[corev1.ResourceName(name)]
+		if limit, set := c.Resources.Limits[corev1.ResourceName(name)]; set {
+			value = limit
+		}
+	}
+	return inUnits(value, ref.Divisor, name), nil
+}
+
+func inUnits(value, divisor resource.Quantity, name string) string {
+	if divisor.IsZero() {
+		divisor = resource.MustParse("1")
+	}
+	if name == string(corev1.ResourceCPU) {
+		return strconv.FormatInt(ceil(value.MilliValue(), divisor.MilliValue()), 10)
+	}
+	return strconv.FormatInt(ceil(value.Value(), divisor.Value()), 10)
+}
+
+func ceil(a, b int64) int64 { return (a + b - 1) / max(b, 1) }
+
+func containerNamed(pod *corev1.Pod, name string) *corev1.Container {
+	for _, c := range containers(pod) {
+		if c.Name == name {
+			return &c
+		}
+	}
+	return nil
+}

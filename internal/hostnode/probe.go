@@ -1,0 +1,336 @@
+package hostnode
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// probeKind says what follows from the answers of a probe.
+type probeKind string
+
+const (
+	startup   probeKind = "Startup"
+	liveness  probeKind = "Liveness"
+	readiness probeKind = "Readiness"
+)
+
+// probeKey names a probe of a run.
+type probeKey struct {
+	container string
+	attempt   int
+	kind      probeKind
+}
+
+// watchProbes starts the probes of the containers that run.
+func (w *worker) watchProbes(ctx context.Context) {
+	for _, c := range containers(w.pod) {
+		r := w.record(c.Name).last
+		if r == nil || !r.runs() || !r.begun || r.stopping {
+			continue
+		}
+		if !r.started {
+			w.probe(ctx, &c, r, startup, c.StartupProbe)
+			continue
+		}
+		w.endProbes(func(k probeKey) bool { return k.container == c.Name && k.kind == startup })
+		w.probe(ctx, &c, r, liveness, c.LivenessProbe)
+		w.probe(ctx, &c, r, readiness, c.ReadinessProbe)
+	}
+}
+
+// probe starts a probe that does not run yet.
+func (w *worker) probe(ctx context.Context, c *corev1.Container, r *run, kind probeKind, p *corev1.Probe) {
+	key := probeKey{c.Name, r.attempt, kind}
+	if p == nil || w.probes[key] != nil {
+		return
+	}
+	life, cancel := context.WithCancel(ctx)
+	w.probes[key] = cancel
+	t, began := w.target(c, r), r.state.Started.At
+	go t.keepAsking(life, p, began, func(failure error) {
+		w.tell(func(ctx context.Context) { w.judge(ctx, key, p, failure) })
+	}, func(failure error) {
+		w.node.event(t.pod, corev1.EventTypeWarning, "Unhealthy", fmt.Sprintf("%s probe failed: %v", kind, failure))
+	})
+}
+
+func (w *worker) endProbes(which func(probeKey) bool) {
+	for key, cancel := range w.probes {
+		if which(key) {
+			cancel()
+			delete(w.probes, key)
+		}
+	}
+}
+
+// judge takes in what a probe says since its threshold was reached.
+func (w *worker) judge(ctx context.Context, key probeKey, p *corev1.Probe, failure error) {
+	r := w.record(key.container).last
+	if r == nil || r.attempt != key.attempt || r.gone || r.stopping {
+		return
+	}
+	switch {
+	case key.kind == readiness:
+		r.ready = failure == nil
+	case failure == nil:
+		r.started = true
+	default:
+		grace := w.gracePeriod()
+		if p.TerminationGracePeriodSeconds != nil {
+			grace = time.Duration(*p.TerminationGracePeriodSeconds) * time.Second
+		}
+		w.stop(ctx, key.container, grace, fmt.Sprintf("Container %s failed %s probe, will be restarted", key.container, lower(key.kind)))
+	}
+}
+
+func lower(k probeKind) string {
+	if k == startup {
+		return "startup"
+	}
+	return "liveness"
+}
+
+// tally counts answers in a row, and says when there are enough of one kind.
+type tally struct {
+	successes, failures int32 // thresholds
+	last                bool
+	inRow               int32
+}
+
+// take counts an answer, and tells whether it is to be believed.
+func (t *tally) take(ok bool) bool {
+	if ok != t.last {
+		t.last, t.inRow = ok, 0
+	}
+	t.inRow++
+	if ok {
+		return t.inRow >= max(t.successes, 1)
+	}
+	return t.inRow >= max(t.failures, 1)
+}
+
+// keepAsking asks until ctx ends. decided hears of each answer from the threshold
+// on, failed of each failure.
+func (t target) keepAsking(ctx context.Context, p *corev1.Probe, began time.Time, decided, failed func(error)) {
+	first := time.NewTimer(time.Until(began.Add(time.Duration(p.InitialDelaySeconds) * time.Second)))
+	defer first.Stop()
+	select {
+	case <-ctx.Done():
+		return
+	case <-first.C:
+	}
+	ticks := time.NewTicker(time.Duration(max(p.PeriodSeconds, 1)) * time.Second)
+	defer ticks.Stop()
+	count, said, anything := tally{successes: p.SuccessThreshold, failures: p.FailureThreshold}, false, false
+	for {
+		failure := t.askOnce(ctx, p)
+		if ctx.Err() != nil {
+			return
+		}
+		if failure != nil {
+			failed(failure)
+		}
+		ok := failure == nil
+		if count.take(ok) && (!anything || said != ok) {
+			said, anything = ok, true
+			decided(failure)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticks.C:
+		}
+	}
+}
+
+func (t target) askOnce(ctx context.Context, p *corev1.Probe) error {
+	timeout := time.Duration(max(p.TimeoutSeconds, 1)) * time.Second
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	switch {
+	case p.Exec != nil:
+		return t.askCommand(ctx, p.Exec.Command, timeout)
+	case p.HTTPGet != nil:
+		return t.get(ctx, p.HTTPGet)
+	case p.TCPSocket != nil:
+		return t.connect(ctx, p.TCPSocket)
+	case p.GRPC != nil:
+		return t.askHealth(ctx, p.GRPC)
+	}
+	return errors.New("the probe says not what to ask: exec, httpGet, tcpSocket or grpc")
+}
+
+// hook runs what a container is to do after its start or before its end.
+func (t target) hook(ctx context.Context, h *corev1.LifecycleHandler) error {
+	switch {
+	case h.Exec != nil:
+		return t.askCommand(ctx, h.Exec.Command, 0)
+	case h.HTTPGet != nil:
+		return t.get(ctx, h.HTTPGet)
+	case h.TCPSocket != nil:
+		return t.connect(ctx, h.TCPSocket)
+	case h.Sleep != nil:
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Duration(h.Sleep.Seconds) * time.Second):
+		}
+	}
+	return nil
+}
+
+// maxAnswer bounds what is kept of an answer.
+const maxAnswer = 10 << 10
+
+func (t target) askCommand(ctx context.Context, argv []string, timeout time.Duration) error {
+	said := &beginning{most: maxAnswer}
+	code, err := t.exec(ctx, argv, streams{out: said, err: said})
+	switch {
+	case err != nil:
+		return err
+	case ctx.Err() != nil:
+		return fmt.Errorf("command timed out after %s: %q", timeout, argv)
+	case code != 0:
+		return fmt.Errorf("exit code %d: %s", code, said.text())
+	}
+	return nil
+}
+
+// client neither follows a redirection to another host nor asks who answers: a
+// probe wants to know whether somebody does.
+var client = &http.Client{
+	Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true, Proxy: nil},
+	CheckRedirect: func(r *http.Request, via []*http.Request) error {
+		if r.URL.Hostname() != via[0].URL.Hostname() || len(via) >= 10 {
+			return http.ErrUseLastResponse
+		}
+		return nil
+	},
+}
+
+func (t target) get(ctx context.Context, g *corev1.HTTPGetAction) error {
+	port, err := t.port(g.Port)
+	if err != nil {
+		return err
+	}
+	u, err := url.Parse(g.Path)
+	if err != nil {
+		u = &url.URL{Path: g.Path}
+	}
+	u.Scheme = "http"
+	if g.Scheme == corev1.URISchemeHTTPS {
+		u.Scheme = "https"
+	}
+	u.Host = net.JoinHostPort(t.address(g.Host), port)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return err
+	}
+	request.Header.Set("User-Agent", "kube-probe/hostnode")
+	for _, h := range g.HTTPHeaders {
+		request.Header.Add(h.Name, h.Value)
+		if h.Name == "Host" {
+			request.Host = h.Value
+		}
+	}
+	answer, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, maxAnswer))
+	if answer.StatusCode < 200 || answer.StatusCode >= 400 {
+		return fmt.Errorf("HTTP probe failed with statuscode: %d", answer.StatusCode)
+	}
+	return nil
+}
+
+func (t target) connect(ctx context.Context, s *corev1.TCPSocketAction) error {
+	port, err := t.port(s.Port)
+	if err != nil {
+		return err
+	}
+	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(t.address(s.Host), port))
+	if err != nil {
+		return err
+	}
+	return c.Close()
+}
+
+func (t target) askHealth(ctx context.Context, g *corev1.GRPCAction) error {
+	c, err := grpc.NewClient("passthrough:///"+net.JoinHostPort(t.podIP, strconv.Itoa(int(g.Port))), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }()
+	ask := &grpc_health_v1.HealthCheckRequest{}
+	if g.Service != nil {
+		ask.Service = *g.Service
+	}
+	answer, err := grpc_health_v1.NewHealthClient(c).Check(ctx, ask)
+	if err != nil {
+		return err
+	}
+	if answer.Status != grpc_health_v1.HealthCheckResponse_SERVING {
+		return fmt.Errorf("service unhealthy (responded with %q)", answer.Status)
+	}
+	return nil
+}
+
+func (t target) address(host string) string {
+	if host != "" {
+		return host
+	}
+	return t.podIP
+}
+
+// port is a number, or the name of one of the container's ports.
+func (t target) port(p intstr.IntOrString) (string, error) {
+	if p.Type == intstr.Int {
+		return p.String(), nil
+	}
+	i := slices.IndexFunc(t.container.Ports, func(c corev1.ContainerPort) bool { return c.Name == p.StrVal })
+	if i < 0 {
+		return "", fmt.Errorf("container %s has no port %q", t.container.Name, p.StrVal)
+	}
+	return strconv.Itoa(int(t.container.Ports[i].ContainerPort)), nil
+}
+
+// beginning keeps the first bytes of what is written to it, also by several at a time:
+// output and errors of a command go to the same one.
+type beginning struct {
+	most int
+
+	mu   sync.Mutex
+	kept bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (b *beginning) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.kept.Write(p[:min(len(p), b.most-b.kept.Len())])
+	return len(p), nil
+}
+
+func (b *beginning) text() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.kept.String()
+}

@@ -1,0 +1,38 @@
+package hostnode
+
+import (
+	"context"
+
+	authv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// apiSource asks the API server anew each time: what a pod is given is what there
+// is when it starts.
+type apiSource struct{ client kubernetes.Interface }
+
+func (s *apiSource) configMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) {
+	return s.client.CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+func (s *apiSource) secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
+	return s.client.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
+}
+
+// token is good for the pod alone, and for as long as the pod lives at most.
+func (s *apiSource) token(ctx context.Context, pod *corev1.Pod, audience string, seconds *int64) (token, error) {
+	ask := &authv1.TokenRequest{Spec: authv1.TokenRequestSpec{
+		ExpirationSeconds: seconds,
+		BoundObjectRef:    &authv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
+	}}
+	if audience != "" {
+		ask.Spec.Audiences = []string{audience}
+	}
+	got, err := s.client.CoreV1().ServiceAccounts(pod.Namespace).CreateToken(ctx, pod.Spec.ServiceAccountName, ask, metav1.CreateOptions{})
+	if err != nil {
+		return token{}, err
+	}
+	return token{text: got.Status.Token, until: got.Status.ExpirationTimestamp.Time}, nil
+}

@@ -1,0 +1,316 @@
+package hostnode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"k8s4r.io/k8s4r/internal/isolation"
+)
+
+// dataLink points at the files of a volume as they are now; what stands beside it
+// points through it. So a process sees all of an update or nothing, as it does with
+// a kubelet.
+const dataLink = "..data"
+
+// writeContent makes the files of a volume in its directory, unless they are there.
+func writeContent(dir string, c content, owner *owner) error {
+	if have, err := readContent(dir); err == nil && reflect.DeepEqual(have, c) {
+		return c.link(dir) // whoever wrote it may have been killed before that
+	}
+	before, _ := os.Readlink(filepath.Join(dir, dataLink))
+	fresh, err := os.MkdirTemp(dir, "..")
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(os.Chmod(fresh, 0o755), c.write(fresh, owner)); err != nil {
+		return errors.Join(err, os.RemoveAll(fresh))
+	}
+	link := filepath.Join(dir, dataLink)
+	if err := errors.Join(os.Symlink(filepath.Base(fresh), link+".new"), os.Rename(link+".new", link)); err != nil {
+		return err
+	}
+	if before != "" {
+		_ = os.RemoveAll(filepath.Join(dir, before))
+	}
+	return c.link(dir)
+}
+
+func (c content) write(dir string, owner *owner) error {
+	for _, name := range slices.Sorted(maps.Keys(c)) {
+		if !inside(name) {
+			return fmt.Errorf("path %q leads out of the volume", name)
+		}
+		p := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(p, c[name].data, 0o600); err != nil {
+			return err
+		}
+		// Not with the file's creation: the umask would take its part.
+		if err := errors.Join(os.Chmod(p, c[name].mode), owner.give(p)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// link makes the names at the top of a volume, and removes those that are no more.
+func (c content) link(dir string) error {
+	tops := map[string]bool{}
+	for name := range c {
+		top, _, _ := strings.Cut(name, "/")
+		tops[top] = true
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), "..") && !tops[e.Name()] {
+			_ = os.Remove(filepath.Join(dir, e.Name()))
+		}
+	}
+	for top := range tops {
+		err := os.Symlink(path.Join(dataLink, top), filepath.Join(dir, top))
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// readContent reads the files of a volume back.
+func readContent(dir string) (content, error) {
+	now, err := filepath.EvalSymlinks(filepath.Join(dir, dataLink))
+	if err != nil {
+		return nil, err
+	}
+	c := content{}
+	return c, filepath.WalkDir(now, func(p string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		data, err := os.ReadFile(p)
+		c[strings.TrimPrefix(p, now+"/")] = file{data, info.Mode().Perm()}
+		return err
+	})
+}
+
+// owner is whom the files of a pod are for. Nil: the node's own user.
+type owner struct{ uid, gid int }
+
+func (o *owner) give(path string) error {
+	if o == nil {
+		return nil
+	}
+	return os.Lchown(path, o.uid, o.gid)
+}
+
+// ownerOf is by the fsGroup of a pod, if the node may give files away.
+func ownerOf(pod *corev1.Pod, host isolation.Host) *owner {
+	s := pod.Spec.SecurityContext
+	if s == nil || s.FSGroup == nil || !host.Allows(isolation.FactUser) {
+		return nil
+	}
+	return &owner{-1, int(*s.FSGroup)}
+}
+
+// prepareVolumes makes what the volumes of a pod are to have.
+func (w *worker) prepareVolumes(ctx context.Context) error {
+	for i := range w.pod.Spec.Volumes {
+		v := &w.pod.Spec.Volumes[i]
+		if !w.node.mounts() && !sourceStays(v) {
+			continue // nobody would see it
+		}
+		if err := w.prepareVolume(ctx, v); err != nil {
+			return fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", v.Name, err)
+		}
+	}
+	return nil
+}
+
+func sourceStays(v *corev1.Volume) bool { return v.HostPath != nil }
+
+func (w *worker) prepareVolume(ctx context.Context, v *corev1.Volume) error {
+	if v.HostPath != nil {
+		return prepareHostPath(v.HostPath)
+	}
+	dir := w.places.volume(v.Name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	if v.EmptyDir != nil {
+		return prepareEmptyDir(dir, ownerOf(w.pod, w.node.host))
+	}
+	c, err := w.contentOf(ctx, w.source, &v.VolumeSource, w.node.capacity)
+	if err != nil {
+		return err
+	}
+	o := ownerOf(w.pod, w.node.host)
+	return writeContent(dir, c.readableBy(o), o)
+}
+
+// readableBy lets the group of an owner read the files, whatever their mode: they
+// are given to it for nothing else.
+func (c content) readableBy(o *owner) content {
+	if o == nil {
+		return c
+	}
+	for name, f := range c {
+		f.mode |= 0o440
+		c[name] = f
+	}
+	return c
+}
+
+// refreshVolumes brings those volumes up to date that follow the API. One that
+// cannot be read does not keep the others, such as the pod's token, from it.
+func (w *worker) refreshVolumes(ctx context.Context) error {
+	var errs []error
+	for i := range w.pod.Spec.Volumes {
+		v := &w.pod.Spec.Volumes[i]
+		if !w.node.mounts() || !refreshes(&v.VolumeSource) {
+			continue
+		}
+		if err := w.prepareVolume(ctx, v); err != nil {
+			errs = append(errs, fmt.Errorf("volume %q: %w", v.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func prepareEmptyDir(dir string, o *owner) error {
+	mode := fs.FileMode(0o777)
+	if o != nil {
+		mode |= fs.ModeSetgid
+	}
+	return errors.Join(o.give(dir), os.Chmod(dir, mode))
+}
+
+// prepareHostPath makes what a hostPath asks to be made, and refuses what is not
+// what it says.
+func prepareHostPath(h *corev1.HostPathVolumeSource) error {
+	kind := corev1.HostPathUnset
+	if h.Type != nil {
+		kind = *h.Type
+	}
+	switch kind {
+	case corev1.HostPathDirectoryOrCreate:
+		return os.MkdirAll(h.Path, 0o755)
+	case corev1.HostPathFileOrCreate:
+		f, err := os.OpenFile(h.Path, os.O_CREATE|os.O_RDONLY, 0o644)
+		if err != nil {
+			return err
+		}
+		return f.Close()
+	case corev1.HostPathUnset:
+		return nil
+	default:
+		return checkHostPath(h.Path, kind)
+	}
+}
+
+func checkHostPath(path string, kind corev1.HostPathType) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return fmt.Errorf("hostPath type check failed: %w", err)
+	}
+	if !is(info.Mode(), kind) {
+		return fmt.Errorf("hostPath type check failed: %s is not a %s", path, kind)
+	}
+	return nil
+}
+
+func is(m fs.FileMode, kind corev1.HostPathType) bool {
+	switch kind {
+	case corev1.HostPathDirectory:
+		return m.IsDir()
+	case corev1.HostPathFile:
+		return m.IsRegular()
+	case corev1.HostPathSocket:
+		return m&fs.ModeSocket != 0
+	case corev1.HostPathCharDev:
+		return m&fs.ModeCharDevice != 0
+	case corev1.HostPathBlockDev:
+		return m&fs.ModeDevice != 0 && m&fs.ModeCharDevice == 0
+	default:
+		return true
+	}
+}
+
+// binds are the mounts of a container.
+func (w *worker) binds(c *corev1.Container, env map[string]string) ([]isolation.Bind, error) {
+	var all []isolation.Bind
+	for _, m := range c.VolumeMounts {
+		v := volumeNamed(w.pod, m.Name)
+		if v == nil {
+			return nil, fmt.Errorf("volumeMounts name volume %q, which the pod does not have", m.Name)
+		}
+		source := w.places.volume(v.Name)
+		if v.HostPath != nil {
+			source = v.HostPath.Path
+		}
+		sub, err := subPath(source, m, env)
+		if err != nil {
+			return nil, fmt.Errorf("volume mount %s: %w", m.MountPath, err)
+		}
+		// What comes from the API is never written by a container.
+		readOnly := m.ReadOnly || refreshes(&v.VolumeSource)
+		all = append(all, isolation.Bind{Source: source, Sub: sub, Target: filepath.Join("/", m.MountPath), ReadOnly: readOnly})
+	}
+	return all, nil
+}
+
+func volumeNamed(pod *corev1.Pod, name string) *corev1.Volume {
+	for i := range pod.Spec.Volumes {
+		if pod.Spec.Volumes[i].Name == name {
+			return &pod.Spec.Volumes[i]
+		}
+	}
+	return nil
+}
+
+// subPath is the part of a volume that a mount asks for, made when it is missing.
+// Empty: all of it. Containers may put links there at any time, so it is never
+// followed by its path alone: here by os.Root, and by Bind.Sub when it is mounted.
+func subPath(volume string, m corev1.VolumeMount, env map[string]string) (string, error) {
+	sub := m.SubPath
+	if m.SubPathExpr != "" {
+		sub = expand(m.SubPathExpr, lookupIn(env))
+	}
+	if sub == "" {
+		return "", nil
+	}
+	if !inside(sub) {
+		return "", fmt.Errorf("subPath %q leads out of the volume", sub)
+	}
+	root, err := os.OpenRoot(volume)
+	if err != nil {
+		return "", err
+	}
+	defer root.Close()
+	sub = path.Clean(sub)
+	if _, err = root.Stat(sub); errors.Is(err, fs.ErrNotExist) {
+		err = root.MkdirAll(sub, 0o755)
+	}
+	if err != nil {
+		return "", fmt.Errorf("subPath %q has to be in the volume: %w", sub, err)
+	}
+	return sub, nil
+}
