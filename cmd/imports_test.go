@@ -27,7 +27,7 @@ func TestImportRules(t *testing.T) {
 		banned []string
 	}{
 		{"the agent runs on small robots and speaks only wire",
-			"cmd/k8s4r-agent", []string{"k8s.io/", "sigs.k8s.io/", module + "api", module + "internal/bridge", "github.com/prometheus/"}},
+			"cmd/k8s4r-agent", []string{"k8s.io/", "sigs.k8s.io/", module + "api", module + "internal/bridge", "github.com/prometheus/", "gocloud.dev/"}},
 		{"the state machines need nothing but the standard library",
 			"internal/lifecycle", []string{"k8s.io/", "sigs.k8s.io/", "github.com/", "golang.org/x/", module + "api"}},
 		{"the wire needs nothing but the state machines",
@@ -41,7 +41,7 @@ func TestImportRules(t *testing.T) {
 		{"the API's types are for everyone to import",
 			"api/robot/v1alpha1", []string{"k8s.io/client-go/", "sigs.k8s.io/controller-runtime", module + "internal"}},
 		{"the lean command line carries no API server",
-			"cmd/kubectl-k8s4r", []string{"k8s.io/kubernetes/", "go.etcd.io/", module + "internal/bridge"}},
+			"cmd/kubectl-k8s4r", []string{"k8s.io/kubernetes/", "go.etcd.io/", "gocloud.dev/", module + "internal/bridge"}},
 	}
 	for _, r := range rules {
 		t.Run(r.name, func(t *testing.T) {
@@ -57,7 +57,7 @@ func TestImportRules(t *testing.T) {
 }
 
 func TestControllersNeverImportEachOther(t *testing.T) {
-	controllers := []string{"job", "taskgroup", "task", "robot"}
+	controllers := []string{"job", "taskgroup", "task", "robot", "robotidentity", "jobflow", "jobtemplate", "vcjob", "cronjobflow"}
 	for _, one := range controllers {
 		all := deps(t, "internal/controllers/"+one)
 		for _, other := range controllers {

@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"k8s4r.io/k8s4r/internal/server"
+	_ "k8s4r.io/k8s4r/internal/server/buckets"
 )
 
 func main() { os.Exit(server.Main(os.Args[1:], os.Stdout, os.Stderr)) }

@@ -4,11 +4,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 
+	"k8s4r.io/k8s4r/internal/admission"
 	"k8s4r.io/k8s4r/internal/controllers/robot"
 	"k8s4r.io/k8s4r/internal/program"
 )
@@ -17,12 +23,14 @@ import (
 func Main(args []string, stdout, stderr io.Writer) int {
 	var cfg Config
 	return program.Program{
-		Name:     "k8s4r-manager",
-		Scheme:   Scheme(),
-		Cache:    CacheOptions(),
-		AddFlags: cfg.addFlags,
-		Validate: cfg.validate,
-		Add:      func(mgr ctrl.Manager) error { return Add(mgr, cfg) },
+		Name:       "k8s4r-manager",
+		Scheme:     Scheme(),
+		Cache:      func() cache.Options { return CacheOptions(cfg.Namespaces...) },
+		Controller: ControllerOptions(),
+		AddFlags:   cfg.addFlags,
+		Complete:   cfg.complete,
+		Validate:   cfg.validate,
+		Add:        func(mgr ctrl.Manager) error { return Add(mgr, cfg) },
 	}.Main(args, stdout, stderr)
 }
 
@@ -30,7 +38,41 @@ func (c *Config) addFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&c.Controllers, "controllers", []string{"*"}, "controllers to run: * is all, name is one, -name is all but this one")
 	f.DurationVar(&c.OfflineAfter, "offline-after", 5*time.Minute, "how long a robot may be silent before it is Offline. Less than three heartbeats, 90s, calls robots lost that are not")
 	f.StringVar((*string)(&c.ApproveRobots), "approve-robots", string(robot.ApproveAuto), "who lets new robots in: auto, or manual, by the annotation "+robot.AnnotationApproved+`: "true"`)
+	c.MaxRequeue = f.Int("max-requeue-num", -1, "how often in a row a flow whose work fails is tried again before it waits for a change; -1 is without limit")
+	f.BoolFunc("enable-metrics", "false is short for --metrics-bind-address=0", func(on string) error {
+		enabled, err := strconv.ParseBool(on)
+		if err != nil || enabled {
+			return err
+		}
+		return f.Set("metrics-bind-address", "0")
+	})
+	f.StringSliceVar(&c.Namespaces, "watch-namespace", nil, "namespaces whose objects are worked on; empty: all")
+	f.SetNormalizeFunc(otherNames)
+	c.addRayFlags(f, os.Getenv)
+	f.StringVar(&c.Webhook.Address, "webhook-bind-address", "", "address that serves the admission of workflows over HTTPS, such as :9443; empty: none")
+	f.StringVar(&c.Webhook.CertDir, "webhook-cert-dir", "", "directory with tls.crt and tls.key for that, such as cert-manager keeps; empty: a certificate that the manager makes, renews and registers by itself")
+	f.StringVar(&c.Webhook.Service, "webhook-service", admission.DefaultService, "namespace and name of the Service that leads the API server here; the certificate is kept beside it")
 	f.IntVar(&c.Concurrency, "concurrency", 8, "how many objects of one kind are worked on at a time")
+}
+
+// otherNames takes a flag of Volcano's controllers, or of KubeRay's operator, for ours
+// that does the same (docs/coming-from-volcano.md, docs/spec/raycluster.md).
+func otherNames(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+	switch name {
+	case "listen-address", "metrics-addr":
+		name = "metrics-bind-address"
+	case "enable-leader-election":
+		name = "leader-elect"
+	case "reconcile-concurrency":
+		name = "concurrency"
+	case "leader-election-namespace":
+		name = "leader-elect-namespace"
+	case "kube-api-qps":
+		name = "qps"
+	case "kube-api-burst":
+		name = "burst"
+	}
+	return pflag.NormalizedName(name)
 }
 
 func (c *Config) validate() error {
@@ -43,5 +85,10 @@ func (c *Config) validate() error {
 	check(c.ApproveRobots == robot.ApproveAuto || c.ApproveRobots == robot.ApproveManual, "--approve-robots=%s: must be auto or manual", c.ApproveRobots)
 	check(c.OfflineAfter > 0, "--offline-after=%s: must be more than nothing", c.OfflineAfter)
 	check(c.Concurrency > 0, "--concurrency=%d: must be 1 or more", c.Concurrency)
+	for _, ns := range c.Namespaces {
+		wrong := validation.IsDNS1123Label(ns)
+		check(len(wrong) == 0, "--watch-namespace=%s: no namespace can have that name: %s", ns, strings.Join(wrong, "; "))
+	}
+	errs = append(errs, c.Webhook.Validate(), c.rayError)
 	return errors.Join(append(errs, selection(c.Controllers).validate())...)
 }

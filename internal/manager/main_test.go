@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+
+	"github.com/spf13/pflag"
 )
 
 func TestMainRefusesFlagsThatMakeNoSense(t *testing.T) {
@@ -11,19 +13,35 @@ func TestMainRefusesFlagsThatMakeNoSense(t *testing.T) {
 		name, in, want string
 		wantStatus     int
 	}{
-		{"an unknown controller lists the known ones", "--controllers=*,-jbo", `no controller "jbo"; there are job, taskgroup, task, robot`, 2},
+		{"an unknown controller lists the known ones", "--controllers=*,-jbo", `no controller "jbo"; there are job, taskgroup, task, robot, robotidentity, jobflow, jobtemplate, cronjobflow, vcjob, raycluster`, 2},
 		{"an unknown way to approve", "--approve-robots=never", "--approve-robots=never: must be auto or manual", 2},
 		{"no time before a robot is offline", "--offline-after=0s", "--offline-after=0s: must be more than nothing", 2},
 		{"no workers", "--concurrency=0", "--concurrency=0: must be 1 or more", 2},
 		{"an unknown flag", "--frobnicate", "unknown flag: --frobnicate", 2},
+		{"a gate that nobody knows", "--feature-gates=RayClusterStatusCondition=true", `there is no gate "RayClusterStatusCondition"; there are RayClusterStatusConditions, RayMultiHostIndexing`, 2},
+		{"a gate that is neither on nor off", "--feature-gates=RayMultiHostIndexing", "write RayMultiHostIndexing=true or RayMultiHostIndexing=false", 2},
+		{"a gate of what is not there yet", "--feature-gates=RayClusterMTLS=true", "RayClusterMTLS is not there yet", 2},
+		{"a scheduler for whole clusters", "--batch-scheduler=volcano", "not there yet", 2},
+		{"a configuration that is not there", "--config=/does/not/exist", "no such file", 2},
+		{"metrics that are neither on nor off", "--enable-metrics=perhaps", "invalid argument", 2},
+		{"a limit below nothing", "--qps=-1", "--qps=-1: must be 0, for no limit, or more", 2},
+		{"a burst without a limit has no effect, and stops nothing", "--burst=200 --kubeconfig=/does/not/exist", "kubeconfig", 1},
+		{"a namespace that cannot be", "--watch-namespace=a,B_", "--watch-namespace=B_: no namespace can have that name", 2},
 		{"a kubeconfig that is not there", "--kubeconfig=/does/not/exist", "kubeconfig", 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var out, errs bytes.Buffer
-			if got := Main([]string{c.in}, &out, &errs); got != c.wantStatus || !strings.Contains(errs.String(), c.want) {
+			if got := Main(strings.Fields(c.in), &out, &errs); got != c.wantStatus || !strings.Contains(errs.String(), c.want) {
 				t.Errorf("status %d, said %s", got, errs.String())
 			}
 		})
+	}
+}
+
+func TestVersion(t *testing.T) {
+	var out, errs bytes.Buffer
+	if got := Main([]string{"--version"}, &out, &errs); got != 0 || !strings.HasPrefix(out.String(), "k8s4r-manager ") {
+		t.Errorf("status %d, said %s%s", got, out.String(), errs.String())
 	}
 }
 
@@ -40,8 +58,8 @@ func TestSelection(t *testing.T) {
 		in   selection
 		want string
 	}{
-		{"the star is all", selection{"*"}, "job taskgroup task robot"},
-		{"all but one", selection{"*", "-task"}, "job taskgroup robot"},
+		{"the star is all", selection{"*"}, "job taskgroup task robot robotidentity jobflow jobtemplate cronjobflow vcjob raycluster"},
+		{"all but one", selection{"*", "-task"}, "job taskgroup robot robotidentity jobflow jobtemplate cronjobflow vcjob raycluster"},
 		{"only one", selection{"robot"}, "robot"},
 		{"none", selection{"-robot"}, ""},
 	} {
@@ -56,5 +74,46 @@ func TestSelection(t *testing.T) {
 				t.Errorf("runs %v", got)
 			}
 		})
+	}
+}
+
+func TestFlagsOfVolcano(t *testing.T) {
+	var c Config
+	f := pflag.NewFlagSet("", pflag.ContinueOnError)
+	address := f.String("metrics-bind-address", ":8080", "")
+	c.addFlags(f)
+	for _, step := range []struct{ in, want string }{
+		{"--listen-address=:9999", ":9999"},
+		{"--enable-metrics=true", ":9999"},
+		{"--enable-metrics=false", "0"},
+	} {
+		if err := f.Parse([]string{step.in, "--max-requeue-num=15"}); err != nil || *address != step.want || *c.MaxRequeue != 15 {
+			t.Errorf("after %s metrics are at %s, %d tries, %v", step.in, *address, *c.MaxRequeue, err)
+		}
+	}
+}
+
+func TestFlagsOfKubeRay(t *testing.T) {
+	var c Config
+	f := pflag.NewFlagSet("", pflag.ContinueOnError)
+	address, elect := f.String("metrics-bind-address", ":8080", ""), f.Bool("leader-elect", true, "")
+	c.addFlags(f)
+	err := f.Parse([]string{
+		"--metrics-addr=:9999", "--enable-leader-election=false", "--reconcile-concurrency=3", "--batch-scheduler=",
+		"--feature-gates=RayClusterStatusConditions=false,RayJobDeletionPolicy=true,RayClusterMTLS=false",
+	})
+	if err != nil || *address != ":9999" || *elect || c.Concurrency != 3 {
+		t.Errorf("metrics at %s, election %v, concurrency %d, %v", *address, *elect, c.Concurrency, err)
+	}
+	if o := c.rayOptions(); o.Gates.StatusConditions || !o.Gates.MultiHostIndexing {
+		t.Errorf("gates %+v", o.Gates)
+	}
+}
+
+func TestEnvironmentOfKubeRay(t *testing.T) {
+	t.Setenv("ENABLE_RANDOM_POD_DELETE", "perhaps")
+	var out, errs bytes.Buffer
+	if got := Main(nil, &out, &errs); got != 2 || !strings.Contains(errs.String(), "ENABLE_RANDOM_POD_DELETE") {
+		t.Errorf("status %d, said %s", got, errs.String())
 	}
 }

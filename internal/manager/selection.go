@@ -6,14 +6,20 @@ import (
 	"slices"
 	"strings"
 
+	"k8s4r.io/k8s4r/internal/controllers/cronjobflow"
 	"k8s4r.io/k8s4r/internal/controllers/job"
+	"k8s4r.io/k8s4r/internal/controllers/jobflow"
+	"k8s4r.io/k8s4r/internal/controllers/jobtemplate"
+	"k8s4r.io/k8s4r/internal/controllers/raycluster"
 	"k8s4r.io/k8s4r/internal/controllers/robot"
+	"k8s4r.io/k8s4r/internal/controllers/robotidentity"
 	"k8s4r.io/k8s4r/internal/controllers/task"
 	"k8s4r.io/k8s4r/internal/controllers/taskgroup"
+	"k8s4r.io/k8s4r/internal/controllers/vcjob"
 )
 
 // Names of all controllers.
-var Names = []string{job.Name, taskgroup.Name, task.Name, robot.Name}
+var Names = []string{job.Name, taskgroup.Name, task.Name, robot.Name, robotidentity.Name, jobflow.Name, jobtemplate.Name, cronjobflow.Name, vcjob.Name, raycluster.Name}
 
 // selection tells which controllers run.
 type selection []string

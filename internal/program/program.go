@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"os/signal"
 	"syscall"
 
@@ -20,8 +21,11 @@ import (
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"k8s4r.io/k8s4r/internal/version"
 )
 
 // Program is one of the programs of a cluster.
@@ -31,10 +35,15 @@ type Program struct {
 	Name string
 	// Scheme knows the kinds that it reads and writes.
 	Scheme *runtime.Scheme
-	// Cache says how they are kept.
-	Cache cache.Options
+	// Cache says how they are kept, once the flags are read.
+	Cache func() cache.Options
+	// Controller says how its controllers work.
+	Controller config.Controller
 	// AddFlags adds its own flags to those that all programs have.
 	AddFlags func(*pflag.FlagSet)
+	// Complete sets flags that the command line did not, as a file says. Nil: there is
+	// no such file.
+	Complete func(*pflag.FlagSet) error
 	// Validate refuses values of those flags that make no sense, each by a
 	// sentence that names the flag.
 	Validate func() error
@@ -49,6 +58,8 @@ type options struct {
 	leaderElectNamespace string
 	metricsAddress       string
 	probeAddress         string
+	qps                  float32
+	burst                int
 }
 
 func (o *options) addFlags(f *pflag.FlagSet) {
@@ -57,6 +68,19 @@ func (o *options) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.leaderElectNamespace, "leader-elect-namespace", "k8s4r-system", "namespace of the lease")
 	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address that serves Prometheus metrics; 0: none")
 	f.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "address that serves /healthz and /readyz; 0: none")
+	f.Float32Var(&o.qps, "qps", 0, "requests a second to the API server at most; 0: as many as it takes, it has a limit of its own that is fair to all")
+	f.IntVar(&o.burst, "burst", 0, "requests at once for which --qps is exceeded; 0: twice --qps. Without --qps it has no effect")
+}
+
+// validate refuses a limit that would stop everything.
+func (o *options) validate() error {
+	switch {
+	case o.qps < 0:
+		return fmt.Errorf("--qps=%g: must be 0, for no limit, or more", o.qps)
+	case o.burst < 0:
+		return fmt.Errorf("--burst=%d: must be 0, for twice --qps, or more", o.burst)
+	}
+	return nil
 }
 
 // Main runs the program and returns its exit status: 2 for flags that make no
@@ -67,12 +91,20 @@ func (p Program) Main(args []string, stdout, stderr io.Writer) int {
 	f.SetOutput(stdout)
 	o.addFlags(f)
 	p.AddFlags(f)
+	says := f.Bool("version", false, "print the version and exit")
 	err := f.Parse(args)
 	if errors.Is(err, pflag.ErrHelp) {
 		return 0
 	}
+	if err == nil && *says {
+		fmt.Fprintln(stdout, p.Name, version.Version)
+		return 0
+	}
+	if err == nil && p.Complete != nil {
+		err = p.Complete(f)
+	}
 	if err == nil {
-		err = p.Validate()
+		err = errors.Join(o.validate(), p.Validate())
 	}
 	if err != nil {
 		fmt.Fprintln(stderr, err)
@@ -92,13 +124,14 @@ func (p Program) run(ctx context.Context, o options, log *slog.Logger) error {
 	logger := logr.FromSlogHandler(log.Handler())
 	ctrl.SetLogger(logger)
 	klog.SetLogger(logger)
-	client, err := clientConfig(o.kubeconfig)
+	client, err := o.clientConfig()
 	if err != nil {
 		return err
 	}
 	mgr, err := ctrl.NewManager(client, ctrl.Options{
 		Scheme:                        p.Scheme,
-		Cache:                         p.Cache,
+		Cache:                         p.Cache(),
+		Controller:                    p.Controller,
 		Metrics:                       metricsserver.Options{BindAddress: o.metricsAddress},
 		HealthProbeBindAddress:        o.probeAddress,
 		LeaderElection:                o.leaderElect,
@@ -119,15 +152,19 @@ func (p Program) run(ctx context.Context, o options, log *slog.Logger) error {
 	return mgr.Start(ctx)
 }
 
-// clientConfig has no rate limit of its own: the API server has one that is
-// fair to all.
-func clientConfig(kubeconfig string) (*rest.Config, error) {
+// clientConfig has no rate limit of its own unless it is asked for.
+func (o *options) clientConfig() (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = kubeconfig
+	rules.ExplicitPath = o.kubeconfig
 	client, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
-	client.QPS = -1
+	client.QPS, client.Burst = o.qps, o.burst
+	if o.qps == 0 {
+		client.QPS = -1 // which client-go takes for no limit
+	} else if o.burst == 0 {
+		client.Burst = int(math.Ceil(2 * float64(o.qps)))
+	}
 	return client, nil
 }

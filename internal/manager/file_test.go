@@ -1,0 +1,107 @@
+package manager
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+// settingsFile writes a file of settings with these fields.
+func settingsFile(t *testing.T, fields string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "settings.yaml")
+	if err := os.WriteFile(path, []byte("apiVersion: config.ray.io/v1alpha1\nkind: Configuration\n"+fields), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestFileOfSettings(t *testing.T) {
+	all := settingsFile(t, `
+watchNamespace: a,b
+reconcileConcurrency: 3
+metricsAddr: :9999
+probeAddr: :9998
+enableLeaderElection: false
+leaderElectionNamespace: rays
+qps: 100.5
+burst: 200
+featureGates: RayClusterStatusConditions=false
+batchScheduler: ""
+enableMetrics: true
+defaultPodLabels: {team: blue}
+`)
+	quiet := settingsFile(t, "enableMetrics: false\nmetricsAddr: :9999\nqps:\n")
+	for _, c := range []struct {
+		name, file, line string
+		want             map[string]string
+	}{
+		{"the file counts", all, "", map[string]string{
+			"watch-namespace": "[a,b]", "concurrency": "3", "metrics-bind-address": ":9999", "health-probe-bind-address": ":9998",
+			"leader-elect": "false", "leader-elect-namespace": "rays", "qps": "100.5", "burst": "200",
+		}},
+		{"the command line counts more, by either name", all,
+			"--watch-namespace=c --concurrency=5 --metrics-bind-address=:1 --health-probe-bind-address=:2 --enable-leader-election --leader-elect-namespace=mine --qps=1 --burst=2",
+			map[string]string{
+				"watch-namespace": "[c]", "concurrency": "5", "metrics-bind-address": ":1", "health-probe-bind-address": ":2",
+				"leader-elect": "true", "leader-elect-namespace": "mine", "qps": "1", "burst": "2",
+			}},
+		{"no metrics, and nothing said of qps", quiet, "", map[string]string{"metrics-bind-address": "0", "qps": "0", "concurrency": "8"}},
+		{"no metrics, but an address on the command line", quiet, "--metrics-addr=:1", map[string]string{"metrics-bind-address": ":1"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var cfg Config
+			f := flagsOfAllPrograms()
+			cfg.addFlags(f)
+			if err := f.Parse(append(strings.Fields(c.line), "--config="+c.file)); err != nil {
+				t.Fatal(err)
+			}
+			if err := cfg.complete(f); err != nil {
+				t.Fatal(err)
+			}
+			for name, want := range c.want {
+				if got := f.Lookup(name).Value.String(); got != want {
+					t.Errorf("--%s=%s, want %s", name, got, want)
+				}
+			}
+			if c.file == all && (cfg.rayOptions().Gates.StatusConditions || cfg.Ray.Labels["team"] != "blue" || !slices.Equal(cfg.Namespaces, strings.Split(strings.Trim(c.want["watch-namespace"], "[]"), ","))) {
+				t.Errorf("gates %+v, labels %v, namespaces %v", cfg.RayGates, cfg.Ray.Labels, cfg.Namespaces)
+			}
+		})
+	}
+}
+
+// flagsOfAllPrograms are those that package program adds.
+func flagsOfAllPrograms() *pflag.FlagSet {
+	f := pflag.NewFlagSet("", pflag.ContinueOnError)
+	f.String("metrics-bind-address", ":8080", "")
+	f.String("health-probe-bind-address", ":8081", "")
+	f.String("leader-elect-namespace", "k8s4r-system", "")
+	f.Bool("leader-elect", true, "")
+	f.Float32("qps", 0, "")
+	f.Int("burst", 0, "")
+	return f
+}
+
+func TestFileOfSettingsThatMakesNoSense(t *testing.T) {
+	for fields, want := range map[string]string{
+		"watchNamespaces: a":               "there is no field watchNamespaces; docs/spec/raycluster.md has those that there are",
+		"reconcileConcurrency: many":       "reconcileConcurrency: invalid argument",
+		"reconcileConcurrency: 0":          "--concurrency=0: must be 1 or more",
+		"watchNamespace: [a]":              `watchNamespace: ["a"] is no single value`,
+		"batchScheduler: volcano":          "batchScheduler: ",
+		"defaultContainerEnvs: [{nam: A}]": `unknown field "nam"`,
+	} {
+		var out, errs bytes.Buffer
+		path := settingsFile(t, fields)
+		got := Main([]string{"--config=" + path, "--kubeconfig=/does/not/exist"}, &out, &errs)
+		if got != 2 || !strings.Contains(errs.String(), want) {
+			t.Errorf("%s: status %d, said %s", fields, got, errs.String())
+		}
+	}
+}

@@ -1,0 +1,37 @@
+package manager
+
+import (
+	"errors"
+
+	"github.com/spf13/pflag"
+
+	"k8s4r.io/k8s4r/internal/controllers/raycluster"
+	"k8s4r.io/k8s4r/internal/controllers/raycluster/build"
+)
+
+// ReadEnvironment sets what KubeRay's operator reads from its environment, by the same
+// variables. The error names the one that makes no sense.
+func (c *Config) ReadEnvironment(getenv func(string) string) error {
+	settings, err := build.SettingsFrom(getenv)
+	c.Ray = &settings
+	return err
+}
+
+// addRayFlags adds what KubeRay's operator has beside our own flags, under its names.
+func (c *Config) addRayFlags(f *pflag.FlagSet, getenv func(string) string) {
+	gates := raycluster.DefaultGates()
+	c.rayError = c.ReadEnvironment(getenv)
+	c.RayGates = &gates
+	f.Func("feature-gates", "features of RayClusters, as NAME=true,NAME=false: RayClusterStatusConditions, RayMultiHostIndexing", gates.Set)
+	f.StringVar(&c.file, "config", "", "file of config.ray.io/v1alpha1, kind Configuration: containers, environment, annotations and labels that all Pods of RayClusters get, and flags; those of the command line count more")
+	f.Func("batch-scheduler", "there is none yet; leave it empty", func(name string) error {
+		if name != "" {
+			return errors.New("schedulers for whole RayClusters are not there yet; leave the flag out, and name a scheduler in the templates of the Pods")
+		}
+		return nil
+	})
+}
+
+func (c Config) rayOptions() raycluster.Options {
+	return raycluster.Options{Build: *c.Ray, Gates: *c.RayGates, Tick: c.StatusTick, Namespaces: inNamespaces(c.Namespaces)}
+}
