@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -17,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/testkit/golden"
 )
@@ -65,14 +67,16 @@ type bench struct {
 	interrupt chan struct{} // closed: Ctrl-C
 	terminal  terminal
 	kinds     []string
+	version   string // of the API server; empty: it does not answer
 	deps      *deps
 }
 
 func newBench(t *testing.T, objects ...client.Object) *bench {
-	b := &bench{t: t, watching: make(chan string, 100), interrupt: make(chan struct{}),
+	b := &bench{t: t, watching: make(chan string, 100), interrupt: make(chan struct{}), version: "v1.36.3",
 		kinds: []string{"jobs", "taskgroups", "tasks", "robots", "jobtemplates"}}
 	inner := fake.NewClientBuilder().WithScheme(newScheme()).WithObjects(objects...).
-		WithIndex(&robotv1.Job{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).Build()
+		WithIndex(&robotv1.Job{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).
+		WithIndex(&flowv1.JobFlow{}, "metadata.name", func(o client.Object) []string { return []string{o.GetName()} }).Build()
 	b.client = interceptor.NewClient(inner, interceptor.Funcs{Watch: b.watch, List: b.list, Create: b.create, Delete: b.delete, Patch: b.patch})
 	b.deps = b.newDeps()
 	return b
@@ -125,6 +129,13 @@ func (b *bench) watch(ctx context.Context, c client.WithWatch, list client.Objec
 	return w, err
 }
 
+func (b *bench) answer(context.Context) (string, error) {
+	if b.version == "" {
+		return "", errors.New("connection refused")
+	}
+	return b.version, nil
+}
+
 func (b *bench) newDeps() *deps {
 	return &deps{
 		Streams: Streams{Out: &b.out, Err: &b.err},
@@ -135,7 +146,7 @@ func (b *bench) newDeps() *deps {
 				namespace = "default"
 			}
 			return &cluster{WithWatch: b.client, namespace: namespace, server: "https://cluster:6443",
-				version: func(context.Context) (string, error) { return "v1.36.3", nil },
+				version: b.answer,
 				kinds:   func(context.Context) ([]string, error) { return b.kinds, nil }}, nil
 		},
 		now:      func() time.Time { return noon.Add(time.Duration(b.clock.Load())) },
@@ -227,7 +238,7 @@ func TestBothProgramsCallThemselvesByTheirName(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	for _, verb := range []string{"run", "watch", "get", "why", "status", "delete", "version",
+	for _, verb := range []string{"run", "watch", "get", "why", "status", "doctor", "delete", "version",
 		"job", "job pause", "job resume", "job cancel", "job requeue", "job priority", "task", "task requeue",
 		"robot", "robot cordon", "robot uncordon", "robot requeue"} {
 		t.Run(verb+" explains itself", func(t *testing.T) {

@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -20,7 +22,12 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
+	busv1 "k8s4r.io/k8s4r/api/bus/v1alpha1"
+	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/cli/doctor"
+	"k8s4r.io/k8s4r/internal/logquery"
 )
 
 // connection is the flags that say which cluster, and as whom. They have
@@ -69,6 +76,11 @@ type cluster struct {
 	server        string // its URL, for people
 	version       func(context.Context) (string, error)
 	kinds         func(context.Context) ([]string, error) // resources of our group; none when it is not installed
+	// logs opens the log of a task at the server; an empty URL is the one that it
+	// has published.
+	logs func(ctx context.Context, server, namespace, task string, q logquery.Query) (io.ReadCloser, error)
+	// podLogs opens the log of a container at the API server.
+	podLogs func(ctx context.Context, namespace, pod string, o corev1.PodLogOptions) (io.ReadCloser, error)
 }
 
 func connect(c *connection) (*cluster, error) {
@@ -109,7 +121,7 @@ func newCluster(config *rest.Config, namespace string) (*cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make discovery client: %w", err)
 	}
-	return &cluster{WithWatch: c, namespace: namespace, server: serverURL(config), version: versionOf(d), kinds: kindsOf(d)}, nil
+	return &cluster{WithWatch: c, namespace: namespace, server: serverURL(config), version: versionOf(d), kinds: kindsOf(d), logs: logsOf(config), podLogs: podLogsOf(config)}, nil
 }
 
 func serverURL(config *rest.Config) string {
@@ -121,7 +133,11 @@ func serverURL(config *rest.Config) string {
 
 func newScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
-	utilruntime.Must(robotv1.AddToScheme(scheme))
+	for _, add := range []func(*runtime.Scheme) error{
+		robotv1.AddToScheme, flowv1.AddToScheme, batchv1.AddToScheme, busv1.AddToScheme, corev1.AddToScheme, doctor.AddToScheme,
+	} {
+		utilruntime.Must(add(scheme))
+	}
 	return scheme
 }
 
@@ -129,10 +145,13 @@ func newScheme() *runtime.Scheme {
 // of all that the server has.
 func newMapper(scheme *runtime.Scheme) meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(scheme.PrioritizedVersionsAllGroups())
-	for _, k := range kinds {
-		gvk := robotv1.GroupVersion.WithKind(k.kind)
-		m.AddSpecific(gvk, robotv1.GroupVersion.WithResource(k.plural), robotv1.GroupVersion.WithResource(k.singular), meta.RESTScopeNamespace)
+	for _, k := range slices.Concat(kinds, flowKinds) {
+		m.AddSpecific(k.version.WithKind(k.kind), k.version.WithResource(k.plural), k.version.WithResource(k.singular), meta.RESTScopeNamespace)
 	}
+	for _, kind := range []string{"ConfigMap", "Secret"} {
+		m.Add(corev1.SchemeGroupVersion.WithKind(kind), meta.RESTScopeNamespace)
+	}
+	doctor.AddToMapper(m)
 	return m
 }
 

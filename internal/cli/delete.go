@@ -132,7 +132,7 @@ func (d *deps) waitUntilGone(ctx context.Context, c *cluster, jobs []client.Obje
 func (d *deps) untilGone(ctx context.Context, c *cluster, job client.Object) error {
 	watchCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	return follow(watchCtx, only(c, job), d.retry, func(u update) {
+	return follow(watchCtx, only(c, jobKind, job), d.retry, func(u update) {
 		if u.err == nil && len(u.objects) == 0 {
 			cancel()
 		}

@@ -73,10 +73,10 @@ func refused(err error) bool {
 		apierrors.IsRequestEntityTooLargeError(err) || deniedByPolicy(err)
 }
 
-// deniedByPolicy tells an admission policy's no from a missing right: both
+// deniedByPolicy tells an admission policy's or webhook's no from a missing right: both
 // come as Forbidden.
 func deniedByPolicy(err error) bool {
-	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "denied request")
+	return apierrors.IsForbidden(err) && (strings.Contains(err.Error(), "denied request") || strings.Contains(err.Error(), "denied the request"))
 }
 
 // explain is what the user reads about an error. It is empty when everything
@@ -99,7 +99,7 @@ func explain(err error) string {
 		return explainRefusal(status.ErrStatus)
 	}
 	if meta.IsNoMatchError(err) || isMissingKind(err) {
-		return fmt.Sprintf("this cluster does not know K8s4r's kinds: apply config/crd, or start a cluster that has them with %s",
+		return fmt.Sprintf("this cluster does not know K8s4r's kinds: `k8s4r doctor` says how they come there; or start a cluster that has them with %s",
 			quote("k8s4r up"))
 	}
 	return err.Error()
@@ -189,12 +189,23 @@ func explainCause(c metav1.StatusCause) string {
 	return c.Field + ": " + text
 }
 
-// policyMessage leaves of an admission policy's answer the policy's own words.
+// policyMessage leaves of an admission policy's answer the policy's own words. Of
+// an expression that could not be evaluated those are its comment and the cause.
 func policyMessage(text string) string {
-	if _, own, found := strings.Cut(text, "denied request: "); found {
-		return own
+	if _, own, found := strings.Cut(text, "denied the request: "); found {
+		return own // a webhook's
 	}
-	return text
+	_, own, found := strings.Cut(text, "denied request: ")
+	if !found {
+		return text
+	}
+	if comment, isExpression := strings.CutPrefix(own, "expression '// "); isExpression {
+		sentence, rest, _ := strings.Cut(comment, "\n")
+		if _, cause, failed := strings.Cut(rest, "fails to evaluate: "); failed {
+			return sentence + ": " + cause
+		}
+	}
+	return own
 }
 
 func quote(s string) string { return "`" + s + "`" }

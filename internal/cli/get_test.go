@@ -33,7 +33,7 @@ func wholeField() []client.Object {
 		}),
 		task("demo", "inspect", 2, func(t *robotv1.Task) {
 			t.Spec.TargetRobot = "robot-2"
-			t.Status = robotv1.TaskStatus{State: "failed", Attempt: 1, ExitCode: &two, Reason: "Exited",
+			t.Status = robotv1.TaskStatus{State: "failed", Attempt: 1, ExitCode: &two, Reason: "NoCapableRobot",
 				Attempts: []robotv1.TaskAttempt{{Attempt: 1, Robot: "robot-2", ExitCode: &two, Reason: "Exited"}}}
 		}),
 		task("demo", "clean", 0, func(t *robotv1.Task) {

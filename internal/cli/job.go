@@ -12,8 +12,8 @@ func taskCommand(d *deps) *cobra.Command {
 }
 
 func robotCommand(d *deps) *cobra.Command {
-	return nounCommand("robot", "Keep new tasks away from robots or let them in again, or requeue theirs",
-		cordonCommand(d), drainCommand(d), uncordonCommand(d), requeueRobotCommand(d))
+	return nounCommand("robot", "Let robots in or refuse them, keep new tasks away from them, or requeue theirs",
+		approveCommand(d), revokeCommand(d), cordonCommand(d), drainCommand(d), uncordonCommand(d), requeueRobotCommand(d))
 }
 
 // bareNames takes the kind off each reference.

@@ -130,7 +130,7 @@ func (o *wishOptions) waitForAll(ctx context.Context, d *deps, c *cluster, jobs 
 func (o *wishOptions) waitFor(ctx context.Context, d *deps, c *cluster, job *robotv1.Job) (over bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	followErr := follow(ctx, only(c, job), d.retry, func(u update) {
+	followErr := follow(ctx, only(c, jobKind, job), d.retry, func(u update) {
 		if over || u.err != nil {
 			return // follow tries again
 		}

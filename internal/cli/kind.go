@@ -6,10 +6,15 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
+	busv1 "k8s4r.io/k8s4r/api/bus/v1alpha1"
+	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 )
 
@@ -19,29 +24,44 @@ type kind struct {
 	aliases                []string
 	newObject              func() client.Object
 	newList                func() client.ObjectList
+	version                schema.GroupVersion
 }
 
 var (
 	jobKind = kind{"Job", "jobs", "job", []string{"rjob"},
-		func() client.Object { return &robotv1.Job{} }, func() client.ObjectList { return &robotv1.JobList{} }}
+		func() client.Object { return &robotv1.Job{} }, func() client.ObjectList { return &robotv1.JobList{} }, robotv1.GroupVersion}
 	groupKind = kind{"TaskGroup", "taskgroups", "taskgroup", []string{"groups", "group", "rtg"},
-		func() client.Object { return &robotv1.TaskGroup{} }, func() client.ObjectList { return &robotv1.TaskGroupList{} }}
+		func() client.Object { return &robotv1.TaskGroup{} }, func() client.ObjectList { return &robotv1.TaskGroupList{} }, robotv1.GroupVersion}
 	taskKind = kind{"Task", "tasks", "task", []string{"rtask"},
-		func() client.Object { return &robotv1.Task{} }, func() client.ObjectList { return &robotv1.TaskList{} }}
+		func() client.Object { return &robotv1.Task{} }, func() client.ObjectList { return &robotv1.TaskList{} }, robotv1.GroupVersion}
 	robotKind = kind{"Robot", "robots", "robot", []string{"rb"},
-		func() client.Object { return &robotv1.Robot{} }, func() client.ObjectList { return &robotv1.RobotList{} }}
+		func() client.Object { return &robotv1.Robot{} }, func() client.ObjectList { return &robotv1.RobotList{} }, robotv1.GroupVersion}
 
 	kinds = []kind{jobKind, groupKind, taskKind, robotKind}
 )
 
+// The kinds of workflows, and what they make of pods.
+var (
+	flowKind = kind{"JobFlow", "jobflows", "jobflow", []string{"flow", "flows", "jf"},
+		func() client.Object { return &flowv1.JobFlow{} }, func() client.ObjectList { return &flowv1.JobFlowList{} }, flowv1.GroupVersion}
+	podJobKind = kind{"Job", "jobs", "job", []string{"vcjob", "vj"},
+		func() client.Object { return &batchv1.Job{} }, func() client.ObjectList { return &batchv1.JobList{} }, batchv1.GroupVersion}
+	podKind = kind{"Pod", "pods", "pod", nil,
+		func() client.Object { return &corev1.Pod{} }, func() client.ObjectList { return &corev1.PodList{} }, corev1.SchemeGroupVersion}
+	commandKind = kind{"Command", "commands", "command", nil,
+		func() client.Object { return &busv1.Command{} }, func() client.ObjectList { return &busv1.CommandList{} }, busv1.GroupVersion}
+
+	flowKinds = []kind{flowKind, podJobKind, podKind, commandKind}
+)
+
 // resource is the name with its group, as in job.robot.k8s4r.io.
-func (k kind) resource() string { return k.singular + "." + robotv1.GroupVersion.Group }
+func (k kind) resource() string { return k.singular + "." + k.version.Group }
 
 // ref names one object the way that kubectl prints and reads it.
 func (k kind) ref(name string) string { return k.resource() + "/" + name }
 
 func (k kind) called(name string) bool {
-	name = strings.ToLower(strings.TrimSuffix(name, "."+robotv1.GroupVersion.Group))
+	name = strings.ToLower(strings.TrimSuffix(name, "."+k.version.Group))
 	return name == k.plural || name == k.singular || slices.Contains(k.aliases, name)
 }
 

@@ -9,8 +9,6 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
-
-	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 )
 
 // The output formats.
@@ -28,7 +26,7 @@ func checkFormat(format string, allowed ...string) error {
 
 // setKind writes the kind into an object. The client leaves it out.
 func setKind(o client.Object, k kind) {
-	o.GetObjectKind().SetGroupVersionKind(robotv1.GroupVersion.WithKind(k.kind))
+	o.GetObjectKind().SetGroupVersionKind(k.version.WithKind(k.kind))
 }
 
 // writeObject prints one object as json, yaml or name.

@@ -209,6 +209,8 @@ func TestRefusals(t *testing.T) {
 		})},
 		{"a policy speaks for itself", "refused-policy", apierrors.NewForbidden(gr, "demo",
 			errors.New("ValidatingAdmissionPolicy 'p' with binding 'b' denied request: driver docker is not allowed here"))},
+		{"a policy that could not be evaluated says its sentence and the cause", "refused-pattern", apierrors.NewForbidden(gr, "demo",
+			errors.New("ValidatingAdmissionPolicy 'p' with binding 'b' denied request: expression '// spec.x: the pattern must compile\nvariables.patterns' resulted in error: composited variable \"patterns\" fails to evaluate: error parsing regexp: missing closing ): `(`"))},
 		{"a missing right is no mistake in the command line", "forbidden", apierrors.NewForbidden(gr, "demo", errors.New(`User "eve" cannot create resource`))},
 		{"a name that is taken", "refused-taken", apierrors.NewAlreadyExists(gr, "demo")},
 		{"a cluster without our kinds", "no-kinds", apierrors.NewGenericServerResponse(404, "POST", gr, "", "", 0, true)},

@@ -61,7 +61,7 @@ func printStatus(ctx context.Context, d *deps, c *cluster, namespace string) err
 	}
 	fmt.Fprint(d.Out, o.page(d.now()))
 	if missing := o.missingKinds(); len(missing) > 0 {
-		return fmt.Errorf("this cluster does not know the kinds %s: apply config/crd", strings.Join(missing, ", "))
+		return fmt.Errorf("this cluster does not know the kinds %s: `k8s4r doctor` says how they come there", strings.Join(missing, ", "))
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -83,12 +84,17 @@ func taskRow(name string, task *robotv1.Task, wide bool, now time.Time) []string
 }
 
 // taskReason is why the task stands where it does. Of one that waits it is
-// what placement says.
+// what placement says, and of one that has failed for good the task's own word:
+// its last attempt knows only how it ended itself.
 func taskReason(task *robotv1.Task, end robotv1.TaskAttempt) string {
-	if lifecycle.TaskState(task.Status.State).Placeable() {
+	state := lifecycle.TaskState(task.Status.State)
+	if state.Placeable() {
 		if why := unplaced(task); why != nil {
 			return why.Message
 		}
+	}
+	if state == lifecycle.TaskFailed {
+		return cmp.Or(task.Status.Reason, end.Reason)
 	}
 	return end.Reason
 }

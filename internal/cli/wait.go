@@ -45,7 +45,7 @@ func (d *deps) waitForJob(ctx context.Context, c *cluster, job *robotv1.Job, tim
 	w := &waiter{deps: d, cluster: c, view: view{job: job}, display: d.newDisplay()}
 	waitCtx, stop := d.patience(ctx, timeout)
 	defer stop()
-	err := w.untilEnd(waitCtx)
+	err := w.untilEnd(waitCtx, w, only(w.cluster, jobKind, w.view.job), w.groupSource())
 	switch {
 	case errors.Is(err, errTimeout):
 		return w.detach(fmt.Sprintf("not ended after %s", timeout), ExitTimeout)
@@ -70,16 +70,23 @@ func (d *deps) patience(ctx context.Context, timeout time.Duration) (context.Con
 
 var errTimeout = errors.New("--wait-timeout passed")
 
-// untilEnd keeps the view up to date and on display until the Job is terminal.
-func (w *waiter) untilEnd(ctx context.Context) error {
+// picture is what is kept up to date on display until its end.
+type picture interface {
+	// show puts it on display, and tells whether it has ended.
+	show() (ended bool)
+	// take brings one update in.
+	take(update) error
+}
+
+// untilEnd follows the sources and shows the picture until it has ended.
+func (d *deps) untilEnd(ctx context.Context, p picture, sources ...source) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	updates, failed := w.followAll(ctx)
+	updates, failed := d.followAll(ctx, sources)
 	tick := time.NewTicker(redrawEvery)
 	defer tick.Stop()
 	for {
-		w.display.show(w.view, w.now())
-		if w.ended() {
+		if p.show() {
 			return nil
 		}
 		select {
@@ -89,25 +96,25 @@ func (w *waiter) untilEnd(ctx context.Context) error {
 			return err
 		case <-tick.C:
 		case u := <-updates:
-			if err := w.take(u); err != nil {
+			if err := p.take(u); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// followAll starts following the Job and its groups.
-func (w *waiter) followAll(ctx context.Context) (<-chan update, <-chan error) {
-	updates, failed := make(chan update), make(chan error, 2)
+// followAll starts following the sources.
+func (d *deps) followAll(ctx context.Context, sources []source) (<-chan update, <-chan error) {
+	updates, failed := make(chan update), make(chan error, len(sources))
 	emit := func(u update) {
 		select {
 		case updates <- u:
 		case <-ctx.Done():
 		}
 	}
-	for _, s := range []source{only(w.cluster, w.view.job), w.groupSource()} {
+	for _, s := range sources {
 		go func() {
-			if err := follow(ctx, s, w.retry, emit); err != nil {
+			if err := follow(ctx, s, d.retry, emit); err != nil {
 				failed <- err
 			}
 		}()
@@ -115,13 +122,18 @@ func (w *waiter) followAll(ctx context.Context) (<-chan update, <-chan error) {
 	return updates, failed
 }
 
-// only is the one Job. It holds to the UID: another Job of the same name is
-// another story.
-func only(c *cluster, job client.Object) source {
+func (w *waiter) show() (ended bool) {
+	w.display.show(w.view, w.now())
+	return w.ended()
+}
+
+// only is the one object. It holds to the UID: another of the same name is another
+// story.
+func only(c *cluster, k kind, one client.Object) source {
 	return source{
-		client: c, kind: jobKind,
-		opts:  []client.ListOption{client.InNamespace(job.GetNamespace()), client.MatchingFields{"metadata.name": job.GetName()}},
-		match: func(o client.Object) bool { return o.GetUID() == job.GetUID() },
+		client: c, kind: k,
+		opts:  []client.ListOption{client.InNamespace(one.GetNamespace()), client.MatchingFields{"metadata.name": one.GetName()}},
+		match: func(o client.Object) bool { return o.GetUID() == one.GetUID() },
 	}
 }
 

@@ -10,11 +10,14 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/wire"
 )
 
 type whyOptions struct {
@@ -28,10 +31,10 @@ func whyCommand(d *deps) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "why TASK",
 		Short: "Say why a task waits, or what became of it",
-		Long: `Shows what a task waits for: its Job, the time of its next try, or a robot, with the
-check that refused each robot. Of a task that was on a robot it shows every attempt
-and how it ended. The beginning of the name is enough when no other task's begins
-so.`,
+		Long: `Shows what a task waits for: its Job, the time of its next try, an init task of its
+replica, or a robot, with the check that refused each robot. Of a task that was on a
+robot it shows every attempt and how it ended. The beginning of the name is enough
+when no other task's begins so.`,
 		Example:           "  " + d.program + " why demo-inspect-3-main\n  " + d.program + " why task/demo-inspect-3 -o yaml",
 		Args:              args(cobra.ExactArgs(1)),
 		ValidArgsFunction: d.completeNames(&o.conn, taskKind, 1),
@@ -68,6 +71,9 @@ func (o *whyOptions) run(ctx context.Context, d *deps, c *cluster) error {
 	if w.job, err = jobOf(ctx, c, w.task); err != nil {
 		return err
 	}
+	if w.ahead, err = aheadOf(ctx, c, w.task); err != nil {
+		return err
+	}
 	w.write(d.Out)
 	return nil
 }
@@ -89,7 +95,9 @@ func jobOf(ctx context.Context, c *cluster, t *robotv1.Task) (*robotv1.Job, erro
 type whyPage struct {
 	task *robotv1.Task
 	job  *robotv1.Job // nil: none, or gone
-	now  time.Time
+	// ahead are the init tasks that come before it, in their order.
+	ahead []initTask
+	now   time.Time
 }
 
 func (w whyPage) state() lifecycle.TaskState {
@@ -103,6 +111,8 @@ func (w whyPage) write(out io.Writer) {
 	for _, line := range []struct{ name, text string }{
 		{"job", w.jobText()},
 		{"robot", w.robotText()},
+		{"init tasks", w.initText()},
+		{"secrets", w.secretsText()},
 		{"original", w.originalText()},
 		{"what follows", w.lostText()},
 		{"placement", w.placementText()},
@@ -132,7 +142,7 @@ var gists = map[lifecycle.TaskState]string{
 	lifecycle.TaskPaused:      "it is held back until its job is resumed",
 }
 
-// gist is the first thing to know. Waiting has three reasons, and the weightiest
+// gist is the first thing to know. Waiting has four reasons, and the weightiest
 // counts: a robot would be of no use to a task whose job starts nothing.
 func (w whyPage) gist() string {
 	switch {
@@ -144,8 +154,12 @@ func (w whyPage) gist() string {
 		return "its job keeps it back"
 	case w.waits() && w.nextTry() != "":
 		return "it waits for its next try"
+	case w.awaited() != nil:
+		return fmt.Sprintf("it waits for init task %s, which is %s", w.awaited().name, w.awaited().state())
 	case w.state().Terminal():
 		return w.endText()
+	case w.secretsText() != "":
+		return "it waits for a Secret"
 	}
 	return gists[w.state()]
 }
@@ -210,6 +224,15 @@ func (w whyPage) robotText() string {
 	return w.task.RobotOfAttempt()
 }
 
+// secretsText is what is not there yet of the task's secretEnv.
+func (w whyPage) secretsText() string {
+	c := meta.FindStatusCondition(w.task.Status.Conditions, robotv1.ConditionSecretsReady)
+	if c == nil || c.Status != metav1.ConditionFalse || w.state() != lifecycle.TaskDispatching {
+		return ""
+	}
+	return c.Message
+}
+
 // originalText is the attempt that was lost with its robot and may count again.
 func (w whyPage) originalText() string {
 	o := w.task.Status.Entry(w.task.Status.Original)
@@ -256,7 +279,7 @@ func (w whyPage) placementText() string {
 	switch {
 	case w.state().Placeable():
 		return whyWaiting(w.task)
-	case w.state() == lifecycle.TaskFailed && c != nil:
+	case (w.state() == lifecycle.TaskFailed || w.state() == lifecycle.TaskExited) && c != nil:
 		return c.Message
 	}
 	return ""
@@ -270,10 +293,19 @@ func (w whyPage) nextTry() string {
 	return fmt.Sprintf("in %s, at %s", duration.HumanDuration(at.Sub(w.now)), at.UTC().Format(time.RFC3339))
 }
 
+// attemptState says "stopped" of an attempt that ended through no fault of the
+// task: its entry says failed, as of every end that is not a good one.
+func attemptState(a robotv1.TaskAttempt) string {
+	if a.State == string(lifecycle.TaskFailed) && wire.NoFault(a.Reason) {
+		return "stopped"
+	}
+	return orDash(a.State)
+}
+
 func (w whyPage) attempts() *table {
 	t := &table{header: []string{"ATTEMPT", "ROBOT", "STATE", "EXIT", "REASON"}}
 	for _, a := range w.task.Status.Attempts {
-		t.add(number(a.Attempt), orDash(a.Robot), orDash(a.State), exitText(a.ExitCode, a.Signal), orDash(a.Reason))
+		t.add(number(a.Attempt), orDash(a.Robot), attemptState(a), exitText(a.ExitCode, a.Signal), orDash(a.Reason))
 	}
 	return t
 }

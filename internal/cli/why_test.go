@@ -37,6 +37,12 @@ func TestWhy(t *testing.T) {
 		return func(t *robotv1.Task) { t.Status.State, t.Status.Reason = s, reason }
 	}
 	onRobot1 := func(t *robotv1.Task) { t.Spec.TargetRobot = "robot-1" }
+	secretMissing := func(t *robotv1.Task) {
+		t.Status.Conditions = []metav1.Condition{{
+			Type: robotv1.ConditionSecretsReady, Status: metav1.ConditionFalse, Reason: "SecretMissing",
+			Message: "secretEnv PASSWORD: there is no Secret db; the task starts when it is there",
+		}}
+	}
 	byHand := func(t *robotv1.Task) { t.Spec.JobName = "" }
 	for _, row := range []struct {
 		name, golden string
@@ -58,8 +64,17 @@ func TestWhy(t *testing.T) {
 		{name: "a try that is due is nothing to wait for", golden: "why-retry-due", job: named("demo", "running"), task: []func(*robotv1.Task){twice("soft-failed", "Rescheduled"), retries(-time.Second), refused}},
 		{name: "it failed for good", golden: "why-failed", job: named("demo", "failed"),
 			task: []func(*robotv1.Task){twice("failed", "Timeout"), retries(time.Minute), notPlaced("Timeout", "it failed on 2 robots, and softFailLimit is 2")}},
+		{name: "it was made to leave its robot, which is no failure", golden: "why-evicted", job: named("demo", "running"),
+			task: []func(*robotv1.Task){state("running", ""), func(t *robotv1.Task) {
+				code := int32(143)
+				t.Spec.TargetRobot, t.Status.Attempt = "robot-2", 2
+				t.Status.Attempts = []robotv1.TaskAttempt{
+					{Attempt: 1, Robot: "robot-1", State: "failed", ExitCode: &code, Signal: 15, Reason: "Stopped"}, {Attempt: 2, Robot: "robot-2", State: "running"},
+				}
+			}}},
 		{name: "it is asked to stop", golden: "why-stopping", job: named("demo", "cancel-requested", desires("canceled")), task: []func(*robotv1.Task){state("running", robotv1.ReasonStopping)}},
 		{name: "it is asked to leave its robot", golden: "why-evicting", job: named("demo", "running"), task: []func(*robotv1.Task){state("running", robotv1.ReasonEvicting), onRobot1}},
+		{name: "a Secret is missing", golden: "why-secret", job: named("demo", "running"), task: []func(*robotv1.Task){state("dispatching", ""), onRobot1, secretMissing}},
 		{name: "its robot is lost", golden: "why-lost", job: named("demo", "running"), task: []func(*robotv1.Task){state("unknown", "RobotLost"), onRobot1}},
 		{name: "its robot is lost, and it is not replaced", golden: "why-lost-waits",
 			job:  named("demo", "running", func(j *robotv1.Job) { j.Spec.Disconnect = &robotv1.Disconnect{Replace: new(bool)} }),
@@ -69,6 +84,9 @@ func TestWhy(t *testing.T) {
 				t.Spec.TargetRobot, t.Status.Attempt, t.Status.Original = "robot-2", 2, 1
 				t.Status.Attempts = []robotv1.TaskAttempt{{Attempt: 1, Robot: "robot-1", State: "unknown"}, {Attempt: 2, Robot: "robot-2", State: "running"}}
 			}}},
+		{name: "it has failed, unless the first completes", golden: "why-original-away", job: named("demo", "running"),
+			task: []func(*robotv1.Task){twice("exited", "Exited"), func(t *robotv1.Task) { t.Status.Original = 1 },
+				notPlaced("OriginalAway", "no other robot could ever take it; until 2026-01-01T13:00:00Z its attempt 1 on robot robot-1 may still complete")}},
 		{name: "it runs", golden: "why-running", job: named("demo", "running"), task: []func(*robotv1.Task){state("running", ""), onRobot1, refused}},
 		{name: "it was called off while it waited: the search is over", golden: "why-canceled-waiting", job: named("demo", "canceled"), task: []func(*robotv1.Task){state("canceled", "Canceled"), refused}},
 		{name: "the whole object", golden: "why-yaml", job: named("demo", "running"), args: []string{"-o", "yaml"}},
@@ -87,8 +105,52 @@ func TestWhy(t *testing.T) {
 			golden.Equal(t, row.golden, b.transcript(b.run(append([]string{"why", "demo-inspect"}, row.args...)...)))
 		})
 	}
+	t.Run("init tasks", whyInitTasks)
 	t.Run("no such task", func(t *testing.T) {
 		b := newBench(t)
 		golden.Equal(t, "why-missing", b.transcript(b.run("why", "task/nope")))
 	})
+}
+
+// whyInitTasks asks for the last task of a replica of three.
+func whyInitTasks(t *testing.T) {
+	onRobot := func(state, robot, reason string) func(*robotv1.Task) {
+		return func(t *robotv1.Task) {
+			t.Status.State, t.Status.Reason, t.Status.Attempt = state, reason, 1
+			t.Status.Attempts = []robotv1.TaskAttempt{{Attempt: 1, Robot: robot}}
+		}
+	}
+	waits := func(*robotv1.Task) {}
+	awaits := notPlaced("AwaitsInitTask", "it waits for init task build on robot robot-1")
+	for _, row := range []struct {
+		name, golden      string
+		fetch, build, run func(*robotv1.Task) // nil: does not exist
+	}{
+		{"the first is not there yet", "why-init-none", nil, nil, waits},
+		{"one has completed, the next one runs", "why-init-runs", onRobot("completed", "robot-1", ""), onRobot("running", "robot-1", ""), awaits},
+		{"one waits for its next robot", "why-init-retries", onRobot("completed", "robot-1", ""), onRobot("soft-failed", "robot-1", "Exited"), waits},
+		{"one has failed for good", "why-init-failed", onRobot("completed", "robot-1", ""), onRobot("failed", "robot-1", "Timeout"), onRobot("failed", "", "InitTaskFailed")},
+		{"all have done their part, and a robot is missing", "why-init-done", onRobot("completed", "robot-1", ""), onRobot("completed", "robot-1", ""), notPlaced("NoRobotFits", "robot robot-1: no place left")},
+		{"it runs, so they are of no interest", "why-init-over", onRobot("completed", "robot-1", ""), onRobot("completed", "robot-1", ""), onRobot("running", "robot-1", "")},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			group := &robotv1.TaskGroup{ObjectMeta: metaOf("demo-inspect")}
+			group.Spec.InitTasks = []robotv1.TaskDefinition{{Name: "fetch"}, {Name: "build"}}
+			objects := []client.Object{named("demo", "running"), group}
+			for name, status := range map[string]func(*robotv1.Task){"fetch": row.fetch, "build": row.build, "run": row.run} {
+				if status == nil {
+					continue
+				}
+				objects = append(objects, task("demo", "inspect", 0, func(t *robotv1.Task) {
+					t.Name, t.Spec.Name = "demo-inspect-0-"+name, name
+					t.Labels[robotv1.LabelTaskIndex] = "0"
+					status(t)
+				}))
+			}
+			other := task("demo", "inspect", 1, onRobot("failed", "robot-2", "Exited"))
+			other.Name, other.Spec.Name, other.Labels[robotv1.LabelTaskIndex] = "demo-inspect-1-build", "build", "1"
+			b := newBench(t, append(objects, other)...)
+			golden.Equal(t, row.golden, b.transcript(b.run("why", "demo-inspect-0-run")))
+		})
+	}
 }

@@ -1,0 +1,72 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"k8s4r.io/k8s4r/internal/cli/doctor"
+)
+
+func doctorCommand(d *deps) *cobra.Command {
+	var conn connection
+	var format string
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Tell what the cluster lacks to run K8s4r well, and how to get it",
+		Long: `Looks at the version of the API server, at the definitions of the kinds and
+whose they are, at the admission policies, at manager and server, at Volcano's
+controllers and KubeRay's operator, and has a workflow judged that is wrong. It
+changes nothing. Each line says OK, WARN (something of K8s4r does not work) or
+FAIL (K8s4r does not work), what was found, and what to do. The exit status is 1
+when one says FAIL.`,
+		Example: "  " + d.program + " doctor\n  " + d.program + " doctor -o json",
+		Args:    args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkFormat(format, outputJSON); err != nil {
+				return err
+			}
+			return d.withCluster(&conn, func(c *cluster) error {
+				return d.tell(format, doctor.Examine(cmd.Context(), doctor.Cluster{
+					Client: c, Server: c.server, Version: c.version, Namespace: c.namespace, Now: d.now,
+				}))
+			})
+		},
+	}
+	cmd.Flags().StringVarP(&format, "output", "o", "", "json; default is one line for each thing that was looked at")
+	conn.addFlags(cmd.Flags())
+	return cmd
+}
+
+// examination is the output of doctor for programs.
+type examination struct {
+	Worst    doctor.Level     `json:"worst"`
+	Findings []doctor.Finding `json:"findings"`
+}
+
+// tell prints what was found, and is an error when K8s4r does not work.
+func (d *deps) tell(format string, found []doctor.Finding) error {
+	e := examination{doctor.Worst(found), found}
+	if format == outputJSON {
+		if err := encode(d.Out, format, e); err != nil {
+			return err
+		}
+	} else {
+		e.write(d.Out)
+	}
+	if e.Worst == doctor.Fail {
+		return &outcomeError{status: ExitFailed}
+	}
+	return nil
+}
+
+func (e examination) write(w io.Writer) {
+	for _, f := range e.Findings {
+		line := fmt.Sprintf("%-4s  %s: %s", f.Level, f.Check, f.Says)
+		if f.Remedy != "" {
+			line += " => " + f.Remedy
+		}
+		fmt.Fprintln(w, printable(line))
+	}
+}

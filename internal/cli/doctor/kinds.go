@@ -1,0 +1,29 @@
+package doctor
+
+import (
+	"errors"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// definitionVersion is that of definitions of kinds.
+var definitionVersion = schema.GroupVersion{Group: "apiextensions.k8s.io", Version: "v1"}
+
+// AddToScheme has a client read what the checks look at.
+func AddToScheme(s *runtime.Scheme) error {
+	return errors.Join(admissionv1.AddToScheme(s), coordinationv1.AddToScheme(s))
+}
+
+// AddToMapper tells where the API server has these kinds.
+func AddToMapper(m *meta.DefaultRESTMapper) {
+	add := func(v schema.GroupVersion, kind, plural, singular string, scope meta.RESTScope) {
+		m.AddSpecific(v.WithKind(kind), v.WithResource(plural), v.WithResource(singular), scope)
+	}
+	add(definitionVersion, "CustomResourceDefinition", "customresourcedefinitions", "customresourcedefinition", meta.RESTScopeRoot)
+	add(admissionv1.SchemeGroupVersion, "ValidatingAdmissionPolicy", "validatingadmissionpolicies", "validatingadmissionpolicy", meta.RESTScopeRoot)
+	add(coordinationv1.SchemeGroupVersion, "Lease", "leases", "lease", meta.RESTScopeNamespace)
+}

@@ -1,0 +1,164 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"k8s4r.io/k8s4r/config"
+	"k8s4r.io/k8s4r/internal/definition"
+	"k8s4r.io/k8s4r/internal/testkit/golden"
+)
+
+// installed is a cluster as it should be; a change of a definition may return nil,
+// for one that is not there.
+func installed(t *testing.T, change map[string]func(*unstructured.Unstructured) *unstructured.Unstructured, more ...client.Object) []client.Object {
+	t.Helper()
+	ours, err := definition.All(config.FS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := more
+	for _, crd := range ours {
+		crd.Object["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Established", "status": "True"}}}
+		if f := change[crd.GetName()]; f != nil {
+			crd = f(crd)
+		}
+		if crd != nil {
+			all = append(all, crd)
+		}
+	}
+	return all
+}
+
+// lease of a holder that renewed it so long ago.
+func lease(namespace, name, by string, ago time.Duration) client.Object {
+	at := metav1.NewMicroTime(noon.Add(-ago))
+	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: &by, RenewTime: &at}}
+}
+
+// works are the Leases of manager and server.
+func works() []client.Object {
+	return []client.Object{lease("k8s4r-system", "k8s4r-manager", "pod-1", 2*time.Second), lease("k8s4r-system", "k8s4r-server", "pod-2", time.Second)}
+}
+
+// judged is how the API server answers the workflow that is tried.
+func (b *bench) judged(err error) {
+	b.hooks.Create = func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return err }
+}
+
+// refusesCycles is the answer of a webhook.
+var refusesCycles = apierrors.NewForbidden(flows, "", errors.New(`admission webhook "validatejobflow.volcano.sh" denied the request: jobflow Flow is not DAG`))
+
+var flows = flowKind.version.WithResource(flowKind.plural).GroupResource()
+
+func TestDoctor(t *testing.T) {
+	theirs := func(crd *unstructured.Unstructured) *unstructured.Unstructured {
+		crd.SetLabels(map[string]string{"app.kubernetes.io/managed-by": "Helm"})
+		return crd
+	}
+	lacking := func(fields ...string) func(*unstructured.Unstructured) *unstructured.Unstructured {
+		return func(crd *unstructured.Unstructured) *unstructured.Unstructured {
+			versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
+			for _, f := range fields {
+				unstructured.RemoveNestedField(versions[0].(map[string]any), "schema", "openAPIV3Schema", "properties", "spec", "properties", f)
+			}
+			_ = unstructured.SetNestedSlice(crd.Object, versions, "spec", "versions")
+			return crd
+		}
+	}
+	type changes = map[string]func(*unstructured.Unstructured) *unstructured.Unstructured
+	gone := func(*unstructured.Unstructured) *unstructured.Unstructured { return nil }
+	unserved := func(crd *unstructured.Unstructured) *unstructured.Unstructured {
+		delete(crd.Object, "status")
+		return crd
+	}
+	policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "k8s4r-vcjobs",
+		Annotations: map[string]string{definition.AnnotationOnlyWith: "jobs.batch.volcano.sh"}}}
+	for _, c := range []struct {
+		name    string
+		change  changes
+		more    []client.Object
+		version string
+		judged  error
+		want    int
+	}{
+		{name: "well", more: append(works(), policy.DeepCopy()), judged: refusesCycles},
+		{name: "beside-volcano", more: append(works(), policy.DeepCopy(), lease("volcano-system", "vc-controller-manager", "vc-0", 3*time.Second), lease("ray", "ray-operator-leader", "ray-0", time.Second)),
+			change: changes{
+				"jobs.batch.volcano.sh": func(crd *unstructured.Unstructured) *unstructured.Unstructured { return theirs(crd) },
+				"jobflows.flow.volcano.sh": func(crd *unstructured.Unstructured) *unstructured.Unstructured {
+					return theirs(lacking("suspend", "params")(crd))
+				},
+				"robots.robot.k8s4r.io": lacking("drain"),
+			}, judged: refusesCycles},
+		{name: "nothing-works", more: []client.Object{lease("k8s4r-system", "k8s4r-manager", "pod-1", time.Hour), lease("x", "vc-controller-manager", "vc-0", time.Hour)},
+			change: changes{"tasks.robot.k8s4r.io": gone, "jobs.robot.k8s4r.io": unserved},
+			judged: apierrors.NewInternalError(errors.New(`failed calling webhook "validatejobflow.volcano.sh": connection refused`)), want: ExitFailed},
+		{name: "in-up", version: "v0.0.0-master+$Format:%H$", more: []client.Object{lease("k8s4r-system", "k8s4r-up", "laptop", time.Second)}},
+		{name: "twice", more: append(works(), lease("k8s4r-system", "k8s4r-up", "laptop", time.Second)), judged: refusesCycles, want: ExitFailed},
+		{name: "old", more: works(), version: "v1.29.4+k3s1", judged: refusesCycles, want: ExitFailed},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBench(t, installed(t, c.change, c.more...)...)
+			b.judged(c.judged)
+			if c.version != "" {
+				b.version = c.version
+			}
+			status := b.run("doctor")
+			if status != c.want {
+				t.Errorf("exit status %d, want %d", status, c.want)
+			}
+			golden.Equal(t, "doctor-"+c.name, b.transcript(status))
+		})
+	}
+}
+
+func TestDoctorTellsPrograms(t *testing.T) {
+	b := newBench(t, installed(t, nil)...)
+	b.judged(refusesCycles)
+	status := b.run("doctor", "-o", "json")
+	var said struct {
+		Worst    string
+		Findings []struct{ Level, Check, Says, Remedy string }
+	}
+	if err := json.Unmarshal([]byte(b.out.String()), &said); err != nil {
+		t.Fatal(err)
+	}
+	if status != ExitFailed || said.Worst != "FAIL" || len(said.Findings) < 10 {
+		t.Errorf("exit status %d, %+v", status, said)
+	}
+	for _, f := range said.Findings {
+		if f.Check == "" || f.Says == "" || (f.Level == "OK") != (f.Remedy == "") {
+			t.Errorf("%+v", f)
+		}
+	}
+}
+
+// TestDoctorSaysWhatItMayNotSee: that is no fault of K8s4r.
+func TestDoctorSaysWhatItMayNotSee(t *testing.T) {
+	b := newBench(t, installed(t, nil, works()...)...)
+	b.judged(apierrors.NewForbidden(flows, "", errors.New("no right")))
+	b.hooks.List = func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
+		return apierrors.NewForbidden(flows, "", errors.New("no right"))
+	}
+	status := b.run("doctor")
+	golden.Equal(t, "doctor-forbidden", b.transcript(status))
+}
+
+func TestDoctorWithoutAnAPIServer(t *testing.T) {
+	b := newBench(t)
+	b.version = ""
+	status := b.run("doctor")
+	golden.Equal(t, "doctor-no-server", b.transcript(status))
+}

@@ -1,0 +1,94 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
+)
+
+func flowCommand(d *deps) *cobra.Command {
+	return nounCommand("flow", "List, follow, draw, retry, suspend, resume or cancel JobFlows, or read their logs",
+		listFlowsCommand(d), watchFlowCommand(d), graphFlowCommand(d), retryFlowCommand(d), suspendFlowCommand(d), resumeFlowCommand(d), cancelFlowCommand(d), logsFlowCommand(d))
+}
+
+// listFlowsOptions are those of flow list.
+type listFlowsOptions struct {
+	conn          connection
+	output        string
+	allNamespaces bool
+}
+
+func listFlowsCommand(d *deps) *cobra.Command {
+	var o listFlowsOptions
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "Show the JobFlows, how far they are, and what they wait for",
+		Example: "  " + d.program + " flow list\n  " + d.program + " flow list --all-namespaces",
+		Args:    args(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkFormat(o.output, outputJSON, outputYAML, outputName); err != nil {
+				return &usageError{err: err}
+			}
+			return d.withCluster(&o.conn, func(c *cluster) error { return o.run(cmd.Context(), d, c) })
+		},
+	}
+	cmd.Flags().StringVarP(&o.output, "output", "o", "", "json, yaml or name; default is a table")
+	cmd.Flags().BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "in all namespaces")
+	complete(cmd, "output", outputJSON, outputYAML, outputName)
+	o.conn.addFlags(cmd.Flags())
+	return cmd
+}
+
+func (o *listFlowsOptions) run(ctx context.Context, d *deps, c *cluster) error {
+	var opts []client.ListOption
+	where := "any namespace"
+	if !o.allNamespaces {
+		opts, where = append(opts, client.InNamespace(c.namespace)), "namespace "+c.namespace
+	}
+	flows, err := listOf(ctx, c, flowKind, opts...)
+	if err != nil {
+		return err
+	}
+	if o.output != "" {
+		return writeList(d.Out, o.output, []objectSet{{flowKind, flows}})
+	}
+	if len(flows) == 0 {
+		fmt.Fprintf(d.Err, "nothing found in %s\n", where)
+		return nil
+	}
+	t := &table{header: []string{"NAME", "STATUS", "STEPS", "DURATION", "AGE", "NOTE"}}
+	for _, f := range flows {
+		v := viewFlow(f.(*flowv1.JobFlow), d.now())
+		t.add(v.name, v.phase, fmt.Sprintf("%d/%d", v.done(), len(v.steps)), v.duration(), ageText(f, d.now()), v.note)
+		if o.allNamespaces {
+			last := len(t.rows) - 1
+			t.rows[last] = append([]string{f.GetNamespace()}, t.rows[last]...)
+		}
+	}
+	if o.allNamespaces {
+		t.header = append([]string{"NAMESPACE"}, t.header...)
+	}
+	t.write(d.Out)
+	return nil
+}
+
+// after is how long the flow took, in a sentence. Empty: it is not known.
+func (v *flowView) after() string {
+	if v.took == 0 {
+		return ""
+	}
+	return " after " + v.duration()
+}
+
+// duration is how long the flow has run, for people.
+func (v *flowView) duration() string {
+	if v.took == 0 {
+		return "-"
+	}
+	return duration.HumanDuration(v.took)
+}

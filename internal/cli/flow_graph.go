@@ -1,0 +1,145 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
+)
+
+// The pictures of flow graph.
+const (
+	pictureASCII   = "ascii"
+	pictureMermaid = "mermaid"
+	pictureDOT     = "dot"
+	pictureSVG     = "svg"
+)
+
+// pictures draw a flow, each a pure function of what is shown of it.
+var pictures = map[string]func(*flowView) string{
+	pictureASCII: asciiOf, pictureMermaid: mermaidOf, pictureDOT: dotOf, pictureSVG: svgOf,
+}
+
+type graphFlowOptions struct {
+	conn   connection
+	output string
+	name   string
+}
+
+func graphFlowCommand(d *deps) *cobra.Command {
+	var o graphFlowOptions
+	cmd := &cobra.Command{
+		Use:   "graph FLOW",
+		Short: "Draw a JobFlow and where its steps stand",
+		Long: `Draws the steps of a JobFlow, what they depend on, and where they stand: as text,
+or for Mermaid, Graphviz (dot) or a browser (svg).`,
+		Example:           "  " + d.program + " flow graph nightly\n  " + d.program + " flow graph nightly -o svg > nightly.svg",
+		Args:              args(cobra.ExactArgs(1)),
+		ValidArgsFunction: d.completeNames(&o.conn, flowKind, 1),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if err := checkFormat(o.output, pictureASCII, pictureMermaid, pictureDOT, pictureSVG); err != nil {
+				return &usageError{err: err}
+			}
+			if o.name, err = flowKind.bareName(args[0]); err != nil {
+				return err
+			}
+			return d.withCluster(&o.conn, func(c *cluster) error { return o.run(cmd.Context(), d, c) })
+		},
+	}
+	cmd.Flags().StringVarP(&o.output, "output", "o", pictureASCII, "ascii, mermaid, dot or svg")
+	complete(cmd, "output", pictureASCII, pictureMermaid, pictureDOT, pictureSVG)
+	o.conn.addFlags(cmd.Flags())
+	return cmd
+}
+
+func (o *graphFlowOptions) run(ctx context.Context, d *deps, c *cluster) error {
+	found, err := resolve(ctx, c, flowKind, o.name)
+	if err != nil {
+		return err
+	}
+	v := viewFlow(found.(*flowv1.JobFlow), d.now())
+	if o.output == pictureASCII && d.terminal.color {
+		for _, line := range flowLines(v) {
+			fmt.Fprintln(d.Out, paint(line, true))
+		}
+		return nil
+	}
+	fmt.Fprint(d.Out, pictures[o.output](v))
+	return nil
+}
+
+func asciiOf(v *flowView) string {
+	var b strings.Builder
+	for _, line := range flowLines(v) {
+		b.WriteString(strings.TrimRight(paint(line, false), " ") + "\n")
+	}
+	return b.String()
+}
+
+// fills are the colours of states in pictures.
+var fills = map[string]string{green: "#c8e6c9", cyan: "#b3e5fc", red: "#ffcdd2", yellow: "#fff9c4", "": "#eeeeee"}
+
+func fillOf(state string) string { return fills[stepColor(state)] }
+
+// edgeLabel is empty for the usual condition.
+func (s *flowStep) edgeLabel() string {
+	if s.condition == flowv1.WhenCompleted {
+		return ""
+	}
+	return string(s.condition)
+}
+
+// mermaidOf writes steps as s0, s1…: names may hold anything.
+func mermaidOf(v *flowView) string {
+	var b strings.Builder
+	b.WriteString("flowchart TD\n")
+	for i := range v.steps {
+		s := &v.steps[i]
+		fmt.Fprintf(&b, "  s%d[\"%s<br/>%s\"]\n  style s%d fill:%s\n", i, mermaidText(s.name), mermaidText(s.facts()), i, fillOf(s.state))
+	}
+	for i := range v.steps {
+		s := &v.steps[i]
+		for _, t := range s.targets {
+			arrow := "-->"
+			if label := s.edgeLabel(); label != "" {
+				arrow = "-->|" + label + "|"
+			}
+			fmt.Fprintf(&b, "  s%d %s s%d\n", t, arrow, i)
+		}
+	}
+	return b.String()
+}
+
+// mermaidText keeps a text from being read as more than text.
+func mermaidText(s string) string {
+	return strings.NewReplacer(`"`, "#quot;", "<", "#lt;", ">", "#gt;", "#", "#35;").Replace(printable(s))
+}
+
+func dotOf(v *flowView) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "digraph %s {\n  rankdir=TB;\n  node [shape=box, style=\"rounded,filled\", fontname=\"sans-serif\"];\n", dotText(v.name))
+	for i := range v.steps {
+		s := &v.steps[i]
+		fmt.Fprintf(&b, "  %s [label=%s, fillcolor=%q];\n", dotText(s.name), dotText(s.name+"\n"+s.facts()), fillOf(s.state))
+	}
+	for i := range v.steps {
+		s := &v.steps[i]
+		for _, t := range s.targets {
+			label := ""
+			if text := s.edgeLabel(); text != "" {
+				label = " [label=" + dotText(text) + "]"
+			}
+			fmt.Fprintf(&b, "  %s -> %s%s;\n", dotText(v.steps[t].name), dotText(s.name), label)
+		}
+	}
+	b.WriteString("}\n")
+	return b.String()
+}
+
+// dotText is a quoted text of DOT.
+func dotText(s string) string {
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(s) + `"`
+}

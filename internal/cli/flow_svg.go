@@ -1,0 +1,97 @@
+package cli
+
+import (
+	"fmt"
+	"html"
+	"strings"
+	"unicode/utf8"
+)
+
+// The measures of a picture, in pixels.
+const (
+	boxHeight  = 44
+	boxMargin  = 12
+	letter     = 7 // the width of a character
+	gapAcross  = 24
+	gapDown    = 40
+	svgMargin  = 16
+	labelShift = 4
+)
+
+// place of a box.
+type place struct{ x, y, width int }
+
+// svgOf lays the steps out in layers, each below all that it depends on.
+func svgOf(v *flowView) string {
+	places, width, height := v.layout()
+	var b strings.Builder
+	fmt.Fprintf(&b, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" font-family=\"sans-serif\" font-size=\"12\">\n", width, height)
+	fmt.Fprintf(&b, "<title>%s</title>\n", html.EscapeString(printable(v.name+" "+v.phase)))
+	for i := range v.steps {
+		for _, t := range v.steps[i].targets {
+			writeEdge(&b, places[t], places[i], v.steps[i].edgeLabel())
+		}
+	}
+	for i := range v.steps {
+		writeBox(&b, places[i], &v.steps[i])
+	}
+	b.WriteString("</svg>\n")
+	return b.String()
+}
+
+// layout finds a place for each step, the layers in the middle.
+func (v *flowView) layout() (places []place, width, height int) {
+	places = make([]place, len(v.steps))
+	layers := v.layers()
+	widths := make([]int, len(layers))
+	for n, layer := range layers {
+		for _, i := range layer {
+			s := &v.steps[i]
+			places[i] = place{widths[n], svgMargin + n*(boxHeight+gapDown), max(utf8.RuneCountInString(s.name), utf8.RuneCountInString(s.facts()))*letter + 2*boxMargin}
+			widths[n] += places[i].width + gapAcross
+		}
+		widths[n] -= gapAcross
+		width = max(width, widths[n])
+	}
+	for n, layer := range layers {
+		for _, i := range layer {
+			places[i].x += svgMargin + (width-widths[n])/2
+		}
+	}
+	return places, width + 2*svgMargin, 2*svgMargin + len(layers)*(boxHeight+gapDown) - gapDown
+}
+
+// layers of the steps by the longest way to them. Steps in a cycle are in the first.
+func (v *flowView) layers() [][]int {
+	depth := make([]int, len(v.steps))
+	most := -1
+	for _, i := range v.order() {
+		for _, t := range v.steps[i].targets {
+			if t != i {
+				depth[i] = max(depth[i], depth[t]+1)
+			}
+		}
+		most = max(most, depth[i])
+	}
+	out := make([][]int, most+1)
+	for i, n := range depth {
+		out[n] = append(out[n], i)
+	}
+	return out
+}
+
+func writeEdge(b *strings.Builder, from, to place, label string) {
+	x1, y1, x2, y2 := from.x+from.width/2, from.y+boxHeight, to.x+to.width/2, to.y
+	middle := (y1 + y2) / 2
+	fmt.Fprintf(b, "<path d=\"M%d %d C%d %d %d %d %d %d\" fill=\"none\" stroke=\"#888\"/>\n", x1, y1, x1, middle, x2, middle, x2, y2)
+	fmt.Fprintf(b, "<path d=\"M%d %d l-4 -7 h8 z\" fill=\"#888\"/>\n", x2, y2)
+	if label != "" {
+		fmt.Fprintf(b, "<text x=\"%d\" y=\"%d\" fill=\"#666\">%s</text>\n", (x1+x2)/2+labelShift, middle, html.EscapeString(label))
+	}
+}
+
+func writeBox(b *strings.Builder, p place, s *flowStep) {
+	fmt.Fprintf(b, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"6\" fill=\"%s\" stroke=\"#666\"/>\n", p.x, p.y, p.width, boxHeight, fillOf(s.state))
+	fmt.Fprintf(b, "<text x=\"%d\" y=\"%d\" font-weight=\"bold\">%s</text>\n", p.x+boxMargin, p.y+18, html.EscapeString(printable(s.name)))
+	fmt.Fprintf(b, "<text x=\"%d\" y=\"%d\">%s</text>\n", p.x+boxMargin, p.y+35, html.EscapeString(printable(s.facts())))
+}

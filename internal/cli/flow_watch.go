@@ -1,0 +1,193 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
+)
+
+type watchFlowOptions struct {
+	conn        connection
+	waitTimeout time.Duration
+	name        string
+}
+
+func watchFlowCommand(d *deps) *cobra.Command {
+	var o watchFlowOptions
+	cmd := &cobra.Command{
+		Use:   "watch FLOW",
+		Short: "Follow a JobFlow to its end",
+		Long: `Shows the steps of a JobFlow, what they depend on, their state, duration and
+progress, until it has ended: in a terminal as a picture that changes, in a pipe as
+a line a change. It exits with 0 when the flow has succeeded and with 1 when it has
+failed. The beginning of the name is enough when no other flow's begins so.`,
+		Example:           "  " + d.program + " flow watch nightly\n  " + d.program + " flow watch --wait-timeout 1h nightly",
+		Args:              args(cobra.ExactArgs(1)),
+		ValidArgsFunction: d.completeNames(&o.conn, flowKind, 1),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if o.waitTimeout < 0 {
+				return usagef("--wait-timeout=%s: must not be negative", o.waitTimeout)
+			}
+			if o.name, err = flowKind.bareName(args[0]); err != nil {
+				return err
+			}
+			return d.withCluster(&o.conn, func(c *cluster) error { return o.run(cmd.Context(), d, c) })
+		},
+	}
+	cmd.Flags().DurationVar(&o.waitTimeout, "wait-timeout", 0, "how long to wait for the end, such as 1h; 0 is for ever")
+	o.conn.addFlags(cmd.Flags())
+	return cmd
+}
+
+func (o *watchFlowOptions) run(ctx context.Context, d *deps, c *cluster) error {
+	found, err := resolve(ctx, c, flowKind, o.name)
+	if err != nil {
+		return err
+	}
+	w := &flowWatch{deps: d, cluster: c, flow: found.(*flowv1.JobFlow), said: map[string]string{}}
+	ctx, stop := d.patience(ctx, o.waitTimeout)
+	defer stop()
+	err = d.untilEnd(ctx, w, only(c, flowKind, w.flow))
+	switch {
+	case errors.Is(err, errTimeout):
+		return w.detach(fmt.Sprintf("not ended after %s", o.waitTimeout), ExitTimeout)
+	case errors.Is(err, context.Canceled):
+		return w.detach("detached", ExitInterrupted)
+	case err != nil:
+		return err
+	}
+	return w.conclude()
+}
+
+// flowWatch follows one flow to its end.
+type flowWatch struct {
+	*deps
+	cluster *cluster
+	flow    *flowv1.JobFlow
+	contact view // only what it says of the API server
+
+	drawn []string          // on the terminal
+	said  map[string]string // in a pipe, by step; the flow's own line goes by the empty name
+	lost  bool
+}
+
+// take brings one update in.
+func (w *flowWatch) take(u update) error {
+	if u.err != nil {
+		if w.contact.lostSince.IsZero() {
+			w.contact.lostSince = w.now()
+		}
+		w.contact.lostWhy = u.err
+		return nil // it is shown, and follow tries again
+	}
+	w.contact = view{}
+	if len(u.objects) == 0 {
+		return fmt.Errorf("jobflow %s was deleted", w.flow.Name)
+	}
+	w.flow = u.objects[0].(*flowv1.JobFlow)
+	return nil
+}
+
+func (w *flowWatch) show() (ended bool) {
+	v := viewFlow(w.flow, w.now())
+	if w.terminal.live {
+		w.draw(v)
+	} else {
+		w.tell(v)
+	}
+	return v.ended()
+}
+
+// draw shows the picture in place of the last one.
+func (w *flowWatch) draw(v *flowView) {
+	size := w.terminal.size()
+	lines := flowLines(v)
+	if note := w.contact.lostNote(w.now()); note != "" {
+		lines = append(lines, []span{{note, yellow}})
+	}
+	var text []string
+	for _, line := range fitFlow(lines, size.height-1) {
+		text = append(text, paint(clip(line, size.width-1), w.terminal.color))
+	}
+	if slices.Equal(text, w.drawn) {
+		return
+	}
+	io.WriteString(w.Out, redraw(w.drawn, text, size.width)) //nolint:errcheck // a terminal that is gone needs no picture
+	w.drawn = text
+}
+
+// fitFlow keeps the lines that a terminal has room for: the head, and from the first
+// step on that something can still be seen of.
+func fitFlow(lines [][]span, room int) [][]span {
+	if len(lines) <= room || room < 3 {
+		return lines[:min(len(lines), max(1, room))]
+	}
+	first := slices.IndexFunc(lines[1:], func(line []span) bool {
+		return slices.ContainsFunc(line, func(s span) bool { return s.color == cyan || s.color == yellow })
+	})
+	first = min(max(first, 0)+1, len(lines)-(room-2))
+	out := append([][]span{lines[0]}, lines[first:first+room-2]...)
+	return append(out, []span{{text: fmt.Sprintf("… %d lines more", len(lines)-room+1)}})
+}
+
+// tell writes a line for each change.
+func (w *flowWatch) tell(v *flowView) {
+	w.say("", "flow "+v.name+": "+v.phase+colon(v.note))
+	for _, i := range v.order() {
+		s := &v.steps[i]
+		if s.state == stepWaiting && s.note == "" && w.said[s.name] == "" {
+			continue // what has not begun is no change
+		}
+		text := s.state
+		if s.total > 0 {
+			text += fmt.Sprintf(" %d/%d", s.done, s.total)
+		}
+		if s.ended() && s.took > 0 {
+			text += " after " + duration.HumanDuration(s.took)
+		}
+		w.say(s.name, s.name+": "+text+colon(s.note))
+	}
+	note := w.contact.lostNote(w.now())
+	switch {
+	case note != "" && !w.lost:
+		w.lost = true
+		fmt.Fprintln(w.Err, note)
+	case w.contact.lostSince.IsZero() && w.lost:
+		w.lost = false
+		fmt.Fprintln(w.Err, "in contact with the API server again")
+	}
+}
+
+func (w *flowWatch) say(about, text string) {
+	if text = printable(text); w.said[about] != text {
+		w.said[about] = text
+		fmt.Fprintln(w.Out, text)
+	}
+}
+
+func (w *flowWatch) detach(why string, status int) error {
+	name := w.flow.Name
+	fmt.Fprintf(w.Err, "%s; flow %s goes on\n  watch it:  %s flow watch %s%s\n  cancel it: %s flow cancel %s%s\n",
+		why, name, w.program, name, w.cluster.namespaceFlag, w.program, name, w.cluster.namespaceFlag)
+	return &outcomeError{status: status}
+}
+
+// conclude says what came of the flow. The error carries the exit status.
+func (w *flowWatch) conclude() error {
+	v := viewFlow(w.flow, w.now())
+	if v.phase == string(flowv1.Succeed) {
+		fmt.Fprintf(w.Out, "flow %s has succeeded%s\n", v.name, v.after())
+		return nil
+	}
+	fmt.Fprintf(w.Out, "flow %s has failed%s%s\n", v.name, v.after(), printable(colon(v.note)))
+	fmt.Fprintf(w.Out, "  its logs:   %s flow logs %s%s\n  once more:  %s flow retry %s%s\n", w.program, v.name, w.cluster.namespaceFlag, w.program, v.name, w.cluster.namespaceFlag)
+	return &outcomeError{status: ExitFailed}
+}

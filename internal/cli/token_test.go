@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/beacon"
+	"k8s4r.io/k8s4r/internal/jointoken"
+)
+
+func TestATokenIsShownOnce(t *testing.T) {
+	b := newBench(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: beacon.Namespace, Name: beacon.Name}, Data: map[string]string{"url": "https://10.0.0.7:8443"}})
+	if status := b.run("token", "create", "--uses", "3", "--quota", "2", "--robots", "rover-*", "--labels", "site=hall", "-n", "fleet"); status != ExitOK {
+		t.Fatalf("%d: %s", status, b.err.String())
+	}
+	said := b.out.String()
+	line := regexp.MustCompile(`k8s4r-agent --server=https://10\.0\.0\.7:8443 --token=(\S{6})\.(\S{16}) --robot-id=rover-NAME\n`).FindStringSubmatch(said)
+	if line == nil || !strings.Contains(said, "It lets in 2 robots until 2026-03-02T12:00:00Z") {
+		t.Fatalf("%s", said)
+	}
+	var s corev1.Secret
+	if err := b.client.Get(t.Context(), client.ObjectKey{Namespace: beacon.Namespace, Name: jointoken.SecretName(line[1])}, &s); err != nil {
+		t.Fatal(err)
+	}
+	token, err := jointoken.Read(&s)
+	if err != nil || token.Namespace != "fleet" || token.Labels["site"] != "hall" || token.Uses != 3 || token.Quota != 2 {
+		t.Errorf("%+v, %v", token, err)
+	}
+	if status := b.run("token", "revoke", line[1]); status != ExitOK || !strings.Contains(b.out.String(), "token "+line[1]+" revoked") {
+		t.Errorf("%d: %s%s", status, b.out.String(), b.err.String())
+	}
+	if status := b.run("token", "revoke", line[1]); status != ExitFailed || !strings.Contains(b.err.String(), `there is no join token "`+line[1]+`"`) {
+		t.Errorf("%d: %s", status, b.err.String())
+	}
+}
+
+func TestTokensThatMakeNoSense(t *testing.T) {
+	for flag, value := range map[string]string{"--uses": "0", "--quota": "2", "--robots": "[", "--expires": "0s"} {
+		b := newBench(t)
+		if status := b.run("token", "create", flag+"="+value); status != ExitUsage || !strings.Contains(b.err.String(), flag) {
+			t.Errorf("%s: %d, %s", flag, status, b.err.String())
+		}
+	}
+}
+
+func TestRobotsAreApprovedAndRevoked(t *testing.T) {
+	asked := &robotv1.Robot{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "r1"}}
+	asked.Status.Identity = &robotv1.RobotIdentity{Requested: &robotv1.IdentityRequest{Key: "sha256:k2", Machine: "sha256:m2"}}
+	b := newBench(t, asked, &robotv1.Robot{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "r2"}})
+	robot := func(name string) *robotv1.Robot {
+		r := &robotv1.Robot{}
+		if err := b.client.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: name}, r); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	for _, step := range []struct {
+		args []string
+		says string
+		want robotv1.RobotIdentitySpec
+	}{
+		{[]string{"robot", "approve", "r1"}, "approved with key sha256:k2", robotv1.RobotIdentitySpec{ApprovedKey: "sha256:k2", ApprovedMachine: "sha256:m2"}},
+		{[]string{"robot", "approve", "r1"}, "approved already", robotv1.RobotIdentitySpec{ApprovedKey: "sha256:k2", ApprovedMachine: "sha256:m2"}},
+		{[]string{"robot", "revoke", "r1", "--reason", "stolen"}, "revoked", robotv1.RobotIdentitySpec{Revoked: true, RevokedReason: "stolen"}},
+		{[]string{"robot", "revoke", "r1", "--reason", "stolen"}, "revoked already", robotv1.RobotIdentitySpec{Revoked: true, RevokedReason: "stolen"}},
+		{[]string{"robot", "approve", "r1"}, "approved with key", robotv1.RobotIdentitySpec{ApprovedKey: "sha256:k2", ApprovedMachine: "sha256:m2"}},
+	} {
+		status := b.run(step.args...)
+		if got := robot("r1").Spec.Identity; status != ExitOK || got == nil || *got != step.want || !strings.Contains(b.out.String(), step.says) {
+			t.Errorf("%v: %d, %+v, %s%s", step.args, status, got, b.out.String(), b.err.String())
+		}
+	}
+	if status := b.run("robot", "approve", "r2"); status != ExitOK || robot("r2").Annotations[annotationApproved] != "true" || robot("r2").Spec.Identity != nil {
+		t.Errorf("%d: %+v", status, robot("r2"))
+	}
+	if status := b.run("robot", "revoke", "r3"); status != ExitFailed || !strings.Contains(b.err.String(), `there is no robot "r3"`) {
+		t.Errorf("%d: %s", status, b.err.String())
+	}
+}
