@@ -38,6 +38,10 @@ func apiServerArgs(etcd string, c credentials) []string {
 		"--service-account-key-file=" + c.serviceAccountKey,
 		"--service-account-signing-key-file=" + c.serviceAccountKey,
 		"--service-cluster-ip-range=" + serviceRange,
+		"--kubelet-client-certificate=" + c.kubeletClient.certFile,
+		"--kubelet-client-key=" + c.kubeletClient.keyFile,
+		"--kubelet-certificate-authority=" + c.ca.certFile,
+		"--kubelet-preferred-address-types=InternalIP",
 		// Without both of these it looks for a default route, and does not
 		// start on a machine that has no network.
 		"--advertise-address=127.0.0.1",

@@ -15,9 +15,11 @@ import (
 	"k8s4r.io/k8s4r/standalone/internal/component"
 )
 
-// controllers are the built-in ones that run: what K8s4r's objects lean on and
-// what makes namespaces and permissions behave as anywhere else. None of them
-// makes pods.
+// controllers are the built-in ones that run: what K8s4r's objects lean on, what
+// makes namespaces and permissions behave as anywhere else, and what pods need
+// that are the steps of a workflow: Jobs, the endpoints of Services, the
+// certificate in their volumes, and somebody to bury them. There is none that
+// judges nodes: the one there is lives and dies with this process.
 var controllers = []string{
 	names.GarbageCollectorController,
 	names.NamespaceController,
@@ -25,6 +27,10 @@ var controllers = []string{
 	names.ServiceAccountTokenController,
 	names.TTLAfterFinishedController,
 	names.ClusterRoleAggregationController,
+	names.JobController,
+	names.EndpointSliceController,
+	names.RootCACertificatePublisherController,
+	names.PodGarbageCollectorController,
 }
 
 func newControllerManager(c credentials, client *rest.Config) (component.Mortal, error) {

@@ -1,5 +1,5 @@
 // Package controlplane runs a real Kubernetes control plane inside this
-// process: etcd, kube-apiserver and those controllers of
+// process: etcd, kube-apiserver, kube-scheduler and those controllers of
 // kube-controller-manager that K8s4r's objects need.
 //
 // kube-apiserver keeps its settings in package variables, so a process can run
@@ -7,6 +7,8 @@
 package controlplane
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"net"
 	"path/filepath"
@@ -31,17 +33,29 @@ type Config struct {
 }
 
 // ControlPlane is a control plane that has its keys but does not run yet. Its
-// components start in the order Etcd, APIServer, ControllerManager and must
-// stop in reverse: the API server waits for its etcd while it shuts down.
+// components start in the order Etcd, APIServer, ControllerManager, Scheduler and
+// must stop in reverse: the API server waits for its etcd while it shuts down.
 type ControlPlane struct {
 	Etcd              component.Mortal
 	APIServer         component.Mortal
 	ControllerManager component.Mortal
+	Scheduler         component.Mortal
 
 	// Kubeconfig is the file with the administrator's credentials.
 	Kubeconfig string
 	// Client is what Kubeconfig says, without a limit on the client's side.
 	Client *rest.Config
+	// Kubelet is what the kubelet of this machine's node needs.
+	Kubelet Kubelet
+}
+
+// Kubelet is how the kubelet of this machine's node and the API server know each
+// other.
+type Kubelet struct {
+	Certificate tls.Certificate
+	// ClientCA is who vouches for the API server, which calls itself ClientName.
+	ClientCA   *x509.CertPool
+	ClientName string
 }
 
 // New makes or renews keys and certificates, writes the kubeconfig and turns
@@ -67,6 +81,8 @@ func New(c Config) (*ControlPlane, error) {
 		return nil, fmt.Errorf("client: %w", err)
 	}
 	cp.Client.QPS = -1
+	cp.Kubelet = Kubelet{Certificate: creds.kubelet.tls(), ClientCA: x509.NewCertPool(), ClientName: KubeletClient}
+	cp.Kubelet.ClientCA.AddCert(creds.ca.cert)
 	return cp, cp.addComponents(c, creds, logs)
 }
 
@@ -79,6 +95,9 @@ func (cp *ControlPlane) addComponents(c Config, creds credentials, logs logFiles
 	if cp.APIServer, err = newAPIServer(c.Listener, etcd.endpoint(), creds, cp.Client); err != nil {
 		return err
 	}
-	cp.ControllerManager, err = newControllerManager(creds, cp.Client)
-	return err
+	if cp.ControllerManager, err = newControllerManager(creds, cp.Client); err != nil {
+		return err
+	}
+	cp.Scheduler = newScheduler(creds)
+	return nil
 }

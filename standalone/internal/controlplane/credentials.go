@@ -26,6 +26,9 @@ type credentials struct {
 	serviceAccountKey string // file
 	admin             *api.Config
 	controllerManager string // kubeconfig file
+	scheduler         string // kubeconfig file
+	kubeletClient     pair   // the API server's, to a kubelet
+	kubelet           pair   // what the node's own kubelet serves with
 }
 
 // newCredentials reads or makes everything in dir for a server at address.
@@ -59,7 +62,29 @@ func (c *credentials) addClients(p pki, server string) error {
 		return err
 	}
 	c.controllerManager = p.file("controller-manager.kubeconfig")
-	return writeKubeconfig(c.controllerManager, kubeconfig(server, c.ca, manager))
+	if err := writeKubeconfig(c.controllerManager, kubeconfig(server, c.ca, manager)); err != nil {
+		return err
+	}
+	scheduler, err := p.client("scheduler", c.ca, "system:kube-scheduler")
+	if err != nil {
+		return err
+	}
+	c.scheduler = p.file("scheduler.kubeconfig")
+	if err := writeKubeconfig(c.scheduler, kubeconfig(server, c.ca, scheduler)); err != nil {
+		return err
+	}
+	return c.addKubelet(p)
+}
+
+// KubeletClient is the name by which the API server asks a kubelet.
+const KubeletClient = "kube-apiserver-kubelet-client"
+
+func (c *credentials) addKubelet(p pki) (err error) {
+	if c.kubeletClient, err = p.client("kubelet-client", c.ca, KubeletClient); err != nil {
+		return err
+	}
+	c.kubelet, err = p.kubelet(c.ca)
+	return err
 }
 
 func servingNames() []string {

@@ -43,6 +43,10 @@ type pair struct {
 	certPEM, keyPEM   []byte
 }
 
+func (p pair) tls() tls.Certificate {
+	return tls.Certificate{Certificate: [][]byte{p.cert.Raw}, PrivateKey: p.key, Leaf: p.cert}
+}
+
 func (p pki) file(name string) string { return filepath.Join(p.dir, name) }
 
 // authority returns the certificate authority, made when there is none. All
@@ -67,6 +71,17 @@ func (p pki) serving(ca pair, names []string, addresses []net.IP) (pair, error) 
 		Subject:     pkix.Name{CommonName: "kube-apiserver"},
 		DNSNames:    names,
 		IPAddresses: addresses,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	})
+}
+
+// kubelet returns the certificate of the kubelet of this machine's node, which
+// listens to this machine alone.
+func (p pki) kubelet(ca pair) (pair, error) {
+	return p.leaf("kubelet", ca, &x509.Certificate{
+		Subject:     pkix.Name{CommonName: "kubelet"},
+		DNSNames:    []string{"localhost"},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	})
 }

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"k8s4r.io/k8s4r/internal/definition"
 )
 
 // owner is the field manager of what is installed, the same at every start, so
@@ -29,18 +31,19 @@ var order = []string{"deploy/namespace.yaml", "crd/*.yaml", "rbac/*.yaml", "admi
 type Manifests struct {
 	files   fs.FS
 	cluster *rest.Config
+	say     func(string)
 	client  client.Client // nil before Start
 	crds    []*unstructured.Unstructured
 }
 
 // New returns the component for the manifests in files, which has the layout of
-// the directory config/.
-func New(files fs.FS, cluster *rest.Config) *Manifests {
-	return &Manifests{files: files, cluster: cluster}
+// the directory config/. It says what it leaves to others.
+func New(files fs.FS, cluster *rest.Config, say func(string)) *Manifests {
+	return &Manifests{files: files, cluster: cluster, say: say}
 }
 
 // Start applies all manifests. What someone else changed in a field of them is
-// set back.
+// set back; a definition that is someone else's is not touched.
 func (m *Manifests) Start(ctx context.Context) error {
 	objects, err := read(m.files)
 	if err != nil {
@@ -49,12 +52,19 @@ func (m *Manifests) Start(ctx context.Context) error {
 	if m.client, err = client.New(m.cluster, client.Options{}); err != nil {
 		return fmt.Errorf("client: %w", err)
 	}
+	foreign, err := m.foreign(ctx, objects)
+	if err != nil {
+		return err
+	}
 	for _, o := range objects {
+		if foreign[o.GetName()] && definition.Is(o) || foreign[o.GetAnnotations()[definition.AnnotationOnlyWith]] {
+			continue
+		}
 		apply := client.ApplyConfigurationFromUnstructured(o)
 		if err := m.client.Apply(ctx, apply, client.FieldOwner(owner), client.ForceOwnership); err != nil {
 			return fmt.Errorf("apply %s %s: %w", o.GetKind(), o.GetName(), err)
 		}
-		if o.GetKind() == "CustomResourceDefinition" {
+		if definition.Is(o) {
 			m.crds = append(m.crds, o)
 		}
 	}
@@ -67,7 +77,7 @@ func (m *Manifests) Ready(ctx context.Context) error {
 		if err := m.client.Get(ctx, client.ObjectKeyFromObject(crd), crd); err != nil {
 			return fmt.Errorf("get %s: %w", crd.GetName(), err)
 		}
-		if !established(crd) {
+		if !definition.Established(crd) {
 			return fmt.Errorf("%s is not established yet", crd.GetName())
 		}
 	}
@@ -76,17 +86,6 @@ func (m *Manifests) Ready(ctx context.Context) error {
 
 // Stop does nothing.
 func (m *Manifests) Stop(context.Context) error { return nil }
-
-func established(crd *unstructured.Unstructured) bool {
-	conditions, _, _ := unstructured.NestedSlice(crd.Object, "status", "conditions")
-	for _, c := range conditions {
-		c, ok := c.(map[string]any)
-		if ok && c["type"] == "Established" && c["status"] == "True" {
-			return true
-		}
-	}
-	return false
-}
 
 func read(files fs.FS) ([]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured

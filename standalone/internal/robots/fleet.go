@@ -23,8 +23,9 @@ type Config struct {
 	Agent string
 	// IDs name the robots.
 	IDs []string
-	// MQTTURL is asked when the robots start, for then the broker has its port.
-	MQTTURL func() string
+	// Connect are the flags by which agents find the cluster. It is asked when the
+	// robots start, for then everything has its port.
+	Connect func(context.Context) ([]string, error)
 	// Heartbeat is the time between two of each robot. Zero: what its agent does
 	// by itself.
 	Heartbeat time.Duration
@@ -90,9 +91,12 @@ func (f *Fleet) Start(ctx context.Context) error {
 	f.child, f.parent = child, parent
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	f.stop = stop
-	url := f.cfg.MQTTURL()
+	flags, err := f.cfg.Connect(ctx)
+	if err != nil {
+		return err
+	}
 	for _, id := range f.cfg.IDs {
-		r, err := newRobot(f.cfg, id, url, child)
+		r, err := newRobot(f.cfg, id, flags, child)
 		if err != nil {
 			return fmt.Errorf("%s: %w", id, err)
 		}

@@ -106,7 +106,7 @@ func fleet(t *testing.T, ids ...string) (*Fleet, Config, chan time.Duration) {
 	dir := t.TempDir()
 	c := Config{
 		Agent: self, IDs: ids,
-		MQTTURL:  func() string { return "mqtt://broker:1" },
+		Connect:  func(context.Context) ([]string, error) { return []string{"--mqtt-url=mqtt://broker:1"}, nil },
 		StateDir: filepath.Join(dir, "robots"), LogDir: filepath.Join(dir, "logs"),
 		Log: slog.New(slog.DiscardHandler),
 		Wait: func(ctx context.Context, d time.Duration) {
@@ -129,7 +129,7 @@ func TestEveryRobotHasAnAgentOfItsOwn(t *testing.T) {
 	calls := []call{h.next(), h.next()}
 	slices.SortFunc(calls, func(a, b call) int { return strings.Compare(a.args, b.args) })
 	for i, id := range c.IDs {
-		want := fmt.Sprintf("--robot-id=%[1]s --label=robot=%[1]s --mqtt-url=mqtt://broker:1 --state-dir=%s --parent-fd=3 --heartbeat=7s", id, filepath.Join(c.StateDir, id))
+		want := fmt.Sprintf("--robot-id=%[1]s --label=robot=%[1]s --state-dir=%s --parent-fd=3 --on-stop=end --mqtt-url=mqtt://broker:1 --heartbeat=7s", id, filepath.Join(c.StateDir, id))
 		if calls[i].args != want {
 			t.Errorf("got  %s\nwant %s", calls[i].args, want)
 		}

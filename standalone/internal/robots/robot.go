@@ -39,7 +39,7 @@ type robot struct {
 var errNotYet = errors.New("not started yet")
 
 // newRobot prepares a robot whose agents inherit the pipe's end parent.
-func newRobot(c Config, id, mqttURL string, parent *os.File) (*robot, error) {
+func newRobot(c Config, id string, flags []string, parent *os.File) (*robot, error) {
 	state := filepath.Join(c.StateDir, id)
 	if err := os.MkdirAll(state, 0o700); err != nil {
 		return nil, fmt.Errorf("state: %w", err)
@@ -48,7 +48,7 @@ func newRobot(c Config, id, mqttURL string, parent *os.File) (*robot, error) {
 	if err != nil {
 		return nil, err
 	}
-	args := []string{"--robot-id=" + id, "--label=robot=" + id, "--mqtt-url=" + mqttURL, "--state-dir=" + state, "--parent-fd=3"}
+	args := append([]string{"--robot-id=" + id, "--label=robot=" + id, "--state-dir=" + state, "--parent-fd=3", "--on-stop=end"}, flags...)
 	if c.Heartbeat > 0 {
 		args = append(args, "--heartbeat="+c.Heartbeat.String())
 	}

@@ -2,13 +2,21 @@ package up
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"k8s4r.io/k8s4r/internal/admission"
+	"k8s4r.io/k8s4r/internal/logapi"
 	"k8s4r.io/k8s4r/internal/manager"
+	"k8s4r.io/k8s4r/internal/notes"
 	"k8s4r.io/k8s4r/internal/server"
 	"k8s4r.io/k8s4r/standalone/internal/component"
 )
@@ -50,28 +58,68 @@ func (s *system) runManager(ctx context.Context, p *probes) error {
 func (o *options) managerOptions() ctrl.Options {
 	drain := drainTimeout
 	return ctrl.Options{
-		Scheme: manager.Scheme(),
-		Cache:  manager.CacheOptions(),
+		Scheme:     manager.Scheme(),
+		Cache:      manager.CacheOptions(),
+		Controller: manager.ControllerOptions(),
 		// The metrics have a port that was opened before anything started.
 		Metrics:                       metricsserver.Options{BindAddress: "0"},
 		GracefulShutdownTimeout:       &drain,
 		LeaderElection:                !o.embedsCluster(),
 		LeaderElectionID:              "k8s4r-up",
-		LeaderElectionNamespace:       "k8s4r-system", // config/deploy/namespace.yaml
+		LeaderElectionNamespace:       systemNamespace,
 		LeaderElectionReleaseOnCancel: true,
 	}
 }
 
+// managerConfig is what flags and environment say of the controllers.
+func (o *options) managerConfig() (manager.Config, error) {
+	cfg := manager.Config{Controllers: o.controllers, OfflineAfter: o.offlineAfter}
+	return cfg, cfg.ReadEnvironment(os.Getenv)
+}
+
+// webhookConfig has the API server ask this process. Another cluster's may not reach
+// it, and is not held up by that.
+func (s *system) webhookConfig() admission.Config {
+	return admission.Config{
+		Listener: s.webhook, URL: "https://" + s.webhook.Addr().String(), Unreachable: !s.opts.embedsCluster(),
+	}
+}
+
+// warner tells people about a robot, as an event.
+func warner(mgr ctrl.Manager) func(client.Object, string, string) {
+	events := notes.Clipped(mgr.GetEventRecorder("k8s4r-broker"))
+	return func(o client.Object, reason, message string) {
+		events.Eventf(o, nil, corev1.EventTypeWarning, reason, "Refuse", "%s", message)
+	}
+}
+
 func (s *system) addTo(mgr ctrl.Manager) error {
+	if err := s.addLeases(mgr); err != nil {
+		return err
+	}
 	if s.opts.runs(partManager) {
-		if err := manager.Add(mgr, manager.Config{Controllers: s.opts.controllers, OfflineAfter: s.opts.offlineAfter}); err != nil {
+		cfg, err := s.opts.managerConfig()
+		if err != nil {
+			return err
+		}
+		cfg.Webhook = s.webhookConfig()
+		if err := manager.Add(mgr, cfg); err != nil {
 			return err
 		}
 	}
 	if !s.opts.runs(partServer) {
 		return nil
 	}
+	if s.registry != nil {
+		s.registry.Follow(mgr.GetCache(), s.broker.Disconnect, warner(mgr))
+		if err := errors.Join(mgr.Add(s.registry), metrics.Registry.Register(s.broker.Collector())); err != nil {
+			return err
+		}
+	}
 	return server.Add(mgr, server.Config{
-		MQTTURL: s.mqttURL(), RobotNamespace: s.opts.robotNamespace, OfflineAfter: s.opts.offlineAfter,
+		Bridge: s.bridgeConfig(),
+		Logs:   server.LogConfig{Dir: s.dir.Join("tasklogs")},
+		API:    logapi.ServeConfig{Listener: s.logs, URL: s.joinURL(), Hosts: s.hosts()},
+		Join:   s.joinConfig(),
 	})
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"k8s4r.io/k8s4r/internal/authority"
 )
 
 // The parts that --without can leave out.
@@ -20,9 +22,13 @@ const (
 	partServer  = "server"
 	partBroker  = "broker"
 	partRobots  = "robots"
+	partNode    = "node"
 )
 
-var parts = []string{partManager, partServer, partBroker, partRobots}
+var parts = []string{partManager, partServer, partBroker, partRobots, partNode}
+
+// minCertificateLife leaves a robot the time to renew.
+const minCertificateLife = 5 * time.Second
 
 // maxRobots bounds --robots: each is a process on this machine.
 const maxRobots = 1000
@@ -34,9 +40,18 @@ type options struct {
 	kubeconfig     string // empty: the embedded control plane
 	mqttAddress    string
 	mqttURL        string // empty: the embedded broker
+	mqttsAddress   string // empty: as advertise says
+	advertise      string // empty: robots of this machine only
+	allowLegacy    bool
+	allowAnonymous bool
+	certificates   time.Duration
 	metricsAddress string // empty: no metrics
+	logsAddress    string
+	webhookAddress string
 	robots         int
 	robotNamespace string
+	nodeCapacity   map[string]string
+	podRange       string
 	offlineAfter   time.Duration
 	controllers    []string
 	without        []string
@@ -47,11 +62,20 @@ func (o *options) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.bindAddress, "bind-address", "127.0.0.1", "IP address that the API server listens on")
 	f.IntVar(&o.securePort, "secure-port", 6443, "port of the API server; 0 picks a free one")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "use the cluster of this kubeconfig instead of the embedded API server; K8s4r must not be deployed there as well")
-	f.StringVar(&o.mqttAddress, "mqtt-address", "127.0.0.1:1883", "address that the MQTT broker listens on; port 0 picks a free one")
+	f.StringVar(&o.advertise, "advertise-address", "", "IP address or name by which robots of other machines reach this one; empty: only robots of this machine join")
+	f.StringVar(&o.mqttsAddress, "mqtts-address", "", "address that the MQTT broker listens on for robots that prove who they are; port 0 picks a free one; empty: 127.0.0.1:8883, with --advertise-address :8883")
+	f.StringVar(&o.mqttAddress, "mqtt-address", "127.0.0.1:1883", "address without TLS that the MQTT broker listens on for those of --allow-legacy-agents and --allow-anonymous-agents; port 0 picks a free one")
+	f.BoolVar(&o.allowLegacy, "allow-legacy-agents", false, "let in the document's own agents, which prove nothing: whoever reaches --mqtt-address can speak for any of them")
+	f.BoolVar(&o.allowAnonymous, "allow-anonymous-agents", false, "let everybody in at --mqtt-address: whoever reaches it can run commands on all robots that prove nothing, and read what all are told")
+	f.DurationVar(&o.certificates, "robot-certificate-life", authority.DefaultRobotLife, "how long a robot's certificate is good for; the robot renews it when two thirds are over")
 	f.StringVar(&o.mqttURL, "mqtt-url", "", "use the broker at this URL (mqtt://host:port) instead of the embedded one")
 	f.StringVar(&o.metricsAddress, "metrics-address", "127.0.0.1:0", "address that serves Prometheus metrics; port 0 picks a free one; empty: none")
+	f.StringVar(&o.logsAddress, "logs-address", "", "address that serves the logs of tasks and at which robots join; port 0 picks a free one; empty: 127.0.0.1:0, with --advertise-address :8443")
+	f.StringVar(&o.webhookAddress, "webhook-address", "127.0.0.1:0", "address at which the API server has workflows judged; port 0 picks a free one")
 	f.IntVar(&o.robots, "robots", 3, "number of robots to run on this machine")
 	f.StringVar(&o.robotNamespace, "robot-namespace", "default", "namespace in which robots register")
+	f.StringToStringVar(&o.nodeCapacity, "node-capacity", nil, "what the node of this machine says that it has, instead of what it has, such as cpu=8,memory=32Gi,nvidia.com/gpu=1")
+	f.StringVar(&o.podRange, "pod-range", "10.244.77.0/24", "IPv4 range out of which pods get addresses of this machine, with root")
 	f.DurationVar(&o.offlineAfter, "offline-after", 5*time.Minute, "how long a robot may be silent before it is Offline. Less than three heartbeats, 90s, calls robots lost that are not")
 	f.StringSliceVar(&o.controllers, "controllers", []string{"*"}, "controllers of the manager to run: * is all, name is one, -name is all but this one")
 	f.StringSliceVar(&o.without, "without", nil, "parts to leave out: "+strings.Join(parts, ", "))
@@ -75,9 +99,32 @@ func (o *options) runs(part string) bool {
 		return o.mqttURL == ""
 	case part == partRobots:
 		return o.robots > 0
+	case part == partNode: // another cluster has nodes of its own, and cannot reach ours
+		return o.embedsCluster()
 	}
 	return true
 }
+
+// trusts tells whether the embedded broker is to tell robots apart: it takes the
+// server of this process to know them.
+func (o *options) trusts() bool { return o.runs(partBroker) && o.runs(partServer) }
+
+// listensPlain tells whether the broker takes connections without TLS.
+func (o *options) listensPlain() bool { return o.allowLegacy || o.allowAnonymous }
+
+// forRobots is where something listens that robots of other machines may need.
+func (o *options) forRobots(given, port string, local string) string {
+	switch {
+	case given != "":
+		return given
+	case o.advertise != "":
+		return ":" + port
+	}
+	return net.JoinHostPort("127.0.0.1", local)
+}
+
+func (o *options) mqttsListen() string { return o.forRobots(o.mqttsAddress, "8883", "8883") }
+func (o *options) logsListen() string  { return o.forRobots(o.logsAddress, "8443", "0") }
 
 func (o *options) embedsCluster() bool { return o.kubeconfig == "" }
 
@@ -98,12 +145,15 @@ func (o *options) robotIDs() []string {
 }
 
 func (o *options) validate() error {
+	_, environment := o.managerConfig()
 	return errors.Join(
+		environment,
 		o.validateParts(),
 		o.validateAddresses(),
 		check(o.dataDir != "", "--data-dir is empty"),
 		check(o.robots >= 0 && o.robots <= maxRobots, "--robots=%d: must be from 0 to %d", o.robots, maxRobots),
 		check(o.robotNamespace != "", "--robot-namespace is empty"),
+		o.validateNode(),
 		check(o.offlineAfter > 0, "--offline-after=%s: must be more than nothing", o.offlineAfter),
 	)
 }
@@ -117,6 +167,10 @@ func (o *options) validateParts() error {
 	speaks := o.runs(partServer) || o.runs(partRobots)
 	errs = append(errs, check(!speaks || o.runs(partBroker) || o.mqttURL != "",
 		"--without=broker: server and robots need a broker; name it with --mqtt-url or leave them out too"))
+	errs = append(errs, check(o.runs(partServer) || !o.runs(partBroker) || o.allowAnonymous,
+		"--without=server: the broker cannot tell robots apart without it; add --allow-anonymous-agents, or leave the broker out too"))
+	errs = append(errs, check(o.trusts() || o.allowAnonymous || !o.runs(partRobots),
+		"--mqtt-url: the robots of this machine prove nothing to a broker that is not ours; add --allow-anonymous-agents, or --robots=0"))
 	return errors.Join(errs...)
 }
 
@@ -125,7 +179,11 @@ func (o *options) validateAddresses() error {
 		check(net.ParseIP(o.bindAddress) != nil, "--bind-address=%s: must be an IP address", o.bindAddress),
 		check(o.securePort >= 0 && o.securePort <= 65535, "--secure-port=%d: must be from 0 to 65535", o.securePort),
 		checkHostPort("mqtt-address", o.mqttAddress),
+		checkHostPort("mqtts-address", o.mqttsListen()),
+		check(o.certificates >= minCertificateLife, "--robot-certificate-life=%s: must be at least %s", o.certificates, minCertificateLife),
 		checkHostPort("metrics-address", o.metricsAddress),
+		checkHostPort("logs-address", o.logsListen()),
+		checkHostPort("webhook-address", o.webhookAddress),
 	)
 }
 

@@ -19,6 +19,18 @@ func parsed(t *testing.T, args ...string) options {
 	return o
 }
 
+func TestTheEnvironmentShapesRayClusters(t *testing.T) {
+	o := parsed(t)
+	t.Setenv("CLUSTER_DOMAIN", "robots.example")
+	if cfg, err := o.managerConfig(); err != nil || cfg.Ray.ClusterDomain != "robots.example" {
+		t.Errorf("read %+v, %v", cfg.Ray, err)
+	}
+	t.Setenv("ENABLE_PROBES_INJECTION", "perhaps")
+	if err := o.validate(); err == nil || !strings.Contains(err.Error(), "ENABLE_PROBES_INJECTION") {
+		t.Errorf("a switch that is neither on nor off: %v", err)
+	}
+}
+
 func TestOptionsAreChecked(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -28,7 +40,11 @@ func TestOptionsAreChecked(t *testing.T) {
 		{name: "without any flag all is well"},
 		{name: "a part that is none", in: []string{"--without=etcd"}, want: "--without=etcd: no such part"},
 		{name: "robots without a broker", in: []string{"--without=broker"}, want: "name it with --mqtt-url"},
-		{name: "robots with another broker", in: []string{"--mqtt-url=mqtt://b:1883"}},
+		{name: "robots with another broker prove nothing", in: []string{"--mqtt-url=mqtt://b:1883"}, want: "add --allow-anonymous-agents"},
+		{name: "robots with another broker", in: []string{"--mqtt-url=mqtt://b:1883", "--allow-anonymous-agents"}},
+		{name: "a broker that knows no robots", in: []string{"--without=server,robots"}, want: "--without=server: the broker cannot tell robots apart"},
+		{name: "a broker for everybody", in: []string{"--without=server,robots", "--allow-anonymous-agents"}},
+		{name: "a certificate that ends at once", in: []string{"--robot-certificate-life=1s"}, want: "--robot-certificate-life=1s"},
 		{name: "no broker and nobody who would use one", in: []string{"--without=broker,server", "--robots=0"}},
 		{name: "too many robots", in: []string{"--robots=1001"}, want: "--robots=1001"},
 		{name: "less than no robots", in: []string{"--robots=-1"}, want: "--robots=-1"},
@@ -38,6 +54,9 @@ func TestOptionsAreChecked(t *testing.T) {
 		{name: "an MQTT address without a port", in: []string{"--mqtt-address=127.0.0.1"}, want: "--mqtt-address=127.0.0.1: must be host:port"},
 		{name: "metrics switched off", in: []string{"--metrics-address="}},
 		{name: "a silence of nothing", in: []string{"--offline-after=0s"}, want: "--offline-after=0s: must be more than nothing"},
+		{name: "a node of another size", in: []string{"--node-capacity=cpu=8,memory=32Gi,nvidia.com/gpu=1"}},
+		{name: "a size that is none", in: []string{"--node-capacity=cpu=much"}, want: "--node-capacity=cpu=much: must be a resource and a quantity"},
+		{name: "a range that is none", in: []string{"--pod-range=10.0.0.1"}, want: "--pod-range=10.0.0.1: must be an IPv4 range"},
 		{name: "no data directory", in: []string{"--data-dir="}, want: "--data-dir"},
 		{name: "two mistakes are both told", in: []string{"--robots=-1", "--secure-port=-1"}, want: "--robots=-1"},
 		{name: "two mistakes are both told, in any order", in: []string{"--robots=-1", "--secure-port=-1"}, want: "--secure-port=-1"},

@@ -25,7 +25,7 @@ func (s *system) addRobots() error {
 	cfg := robots.Config{
 		Agent:     agent,
 		IDs:       s.opts.robotIDs(),
-		MQTTURL:   s.mqttURL,
+		Connect:   s.robotFlags,
 		Heartbeat: heartbeat(s.opts.offlineAfter),
 		StateDir:  s.dir.Join("robots"),
 		LogDir:    s.dir.Join("logs"),

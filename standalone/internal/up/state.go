@@ -20,8 +20,11 @@ type State struct {
 	Kubeconfig string   `json:"kubeconfig"`
 	Server     string   `json:"server"` // URL of the API server
 	MQTTURL    string   `json:"mqttURL"`
+	MQTTSURL   string   `json:"mqttsURL"` // for robots that prove who they are
+	JoinURL    string   `json:"joinURL"`  // where they join
 	MetricsURL string   `json:"metricsURL"`
 	Robots     []string `json:"robots"` // ids
+	Node       string   `json:"node"`   // that pods are bound to
 }
 
 func (s State) write(d *datadir.Dir) error {

@@ -14,8 +14,11 @@ func printSummary(w io.Writer, s State) {
 		{"API server", s.Server},
 		{"kubeconfig", s.Kubeconfig},
 		{"MQTT", s.MQTTURL},
+		{"MQTT with TLS", s.MQTTSURL},
+		{"join at", s.JoinURL},
 		{"metrics", s.MetricsURL},
 		{"robots", strings.Join(s.Robots, " ")},
+		{"node", s.Node},
 	} {
 		if row.value != "" {
 			fmt.Fprintf(t, "  %s\t%s\n", row.name, row.value)
@@ -27,6 +30,9 @@ Try, in another terminal:
   export KUBECONFIG=%s
   k8s4r kubectl get robots
   k8s4r run -- echo hello
+
+More robots join by the line that this prints:
+  k8s4r token create
 
 Ctrl-C stops everything; the next "k8s4r up" resumes.
 `, s.Kubeconfig)

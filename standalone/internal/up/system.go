@@ -13,7 +13,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"k8s4r.io/k8s4r/config"
+	"k8s4r.io/k8s4r/internal/authority"
 	"k8s4r.io/k8s4r/internal/broker"
+	"k8s4r.io/k8s4r/internal/trust"
 	"k8s4r.io/k8s4r/standalone/internal/component"
 	"k8s4r.io/k8s4r/standalone/internal/controlplane"
 	"k8s4r.io/k8s4r/standalone/internal/datadir"
@@ -30,11 +32,17 @@ type system struct {
 	log      *slog.Logger // of K8s4r's own parts
 	terminal *slog.Logger // for the user as well
 
-	kubeconfig string
-	client     *rest.Config
-	broker     *broker.Broker // nil: not here
-	api        net.Listener   // nil: another cluster
-	metrics    net.Listener   // nil: none
+	kubeconfig  string
+	client      *rest.Config
+	broker      *broker.Broker // nil: not here
+	authority   *authority.Authority
+	registry    *trust.Registry // nil: the broker lets everybody in
+	api         net.Listener    // nil: another cluster
+	metrics     net.Listener    // nil: none
+	logs        net.Listener    // of the log API; nil: no server here
+	webhook     net.Listener    // of admission; nil: no manager here
+	kubelet     controlplane.Kubelet
+	kubeletPort net.Listener // nil: no node here
 }
 
 // assemble opens or checks every port and prepares the parts. It starts none.
@@ -49,9 +57,11 @@ func assemble(dir *datadir.Dir, o options, stderr io.Writer) (*system, error) {
 	if err := s.addCluster(); err != nil {
 		return nil, err
 	}
-	s.addBroker()
+	if err := s.addBroker(); err != nil {
+		return nil, err
+	}
 	s.addManager()
-	return s, s.addRobots()
+	return s, errors.Join(s.addNode(), s.addRobots())
 }
 
 // openPorts finds out about every port that is taken before anything starts,
@@ -66,11 +76,23 @@ func (s *system) openPorts() error {
 	if s.opts.embedsCluster() {
 		open(&s.api, s.opts.apiAddress(), "secure-port")
 	}
-	if s.opts.runs(partBroker) {
+	if s.opts.runs(partBroker) && s.opts.listensPlain() {
 		errs = append(errs, port.Check(s.opts.mqttAddress, "mqtt-address"))
+	}
+	if s.opts.trusts() {
+		errs = append(errs, port.Check(s.opts.mqttsListen(), "mqtts-address"))
 	}
 	if s.opts.metricsAddress != "" {
 		open(&s.metrics, s.opts.metricsAddress, "metrics-address")
+	}
+	if s.opts.runs(partManager) {
+		open(&s.webhook, s.opts.webhookAddress, "webhook-address")
+	}
+	if s.opts.runs(partServer) {
+		open(&s.logs, s.opts.logsListen(), "logs-address")
+	}
+	if s.opts.runs(partNode) {
+		open(&s.kubeletPort, "127.0.0.1:0", "without=node")
 	}
 	return errors.Join(errs...)
 }
@@ -89,9 +111,12 @@ func (s *system) addCluster() error {
 		return fmt.Errorf("--kubeconfig: %w", err)
 	}
 	s.kubeconfig, s.client = path, client
-	s.group.Add("definitions", install.New(config.FS, client))
+	s.group.Add("definitions", install.New(config.FS, client, s.sayForeign))
 	return nil
 }
+
+// sayForeign tells the user what is left to somebody else.
+func (s *system) sayForeign(what string) { s.terminal.Warn(what) }
 
 func (s *system) embedCluster() error {
 	cp, err := controlplane.New(controlplane.Config{Dir: s.dir.Path, Listener: s.api})
@@ -102,27 +127,32 @@ func (s *system) embedCluster() error {
 	s.group.Add("etcd", cp.Etcd)
 	s.group.Add("kube-apiserver", cp.APIServer)
 	// Before the garbage collector: it looks for new kinds but twice a minute.
-	s.group.Add("definitions", install.New(config.FS, cp.Client))
+	s.group.Add("definitions", install.New(config.FS, cp.Client, s.sayForeign))
 	s.group.Add("kube-controllers", cp.ControllerManager)
+	s.kubelet = cp.Kubelet
+	if s.opts.runs(partNode) {
+		s.group.Add("kube-scheduler", cp.Scheduler)
+	}
 	return nil
 }
 
-func (s *system) addBroker() {
+func (s *system) addBroker() error {
 	if s.metrics != nil {
 		s.group.Add("metrics", newMetrics(s.metrics))
 	}
-	if s.opts.runs(partBroker) {
-		s.broker = broker.New(broker.Config{Listen: s.opts.mqttAddress, Log: s.log})
-		s.group.Add("broker", s.broker)
+	if !s.opts.runs(partBroker) {
+		return nil
 	}
-}
-
-// mqttURL is where the robots and the server find the broker, once it runs.
-func (s *system) mqttURL() string {
-	if s.broker != nil {
-		return s.broker.URL()
+	cfg := broker.Config{Log: s.log}
+	if s.opts.listensPlain() {
+		cfg.Listen = s.opts.mqttAddress
 	}
-	return s.opts.mqttURL
+	if err := s.secureBroker(&cfg); err != nil {
+		return err
+	}
+	s.broker = broker.New(cfg)
+	s.group.Add("broker", s.broker)
+	return nil
 }
 
 // state is what is known once everything is ready.
@@ -131,8 +161,11 @@ func (s *system) state() State {
 		PID:        os.Getpid(),
 		Kubeconfig: s.kubeconfig,
 		Server:     s.client.Host,
-		MQTTURL:    s.mqttURL(),
+		MQTTURL:    s.plainURL(),
+		MQTTSURL:   s.mqttsURL(),
+		JoinURL:    s.joinURL(),
 		MetricsURL: metricsURL(s.metrics),
 		Robots:     s.opts.robotIDs(),
+		Node:       s.opts.nodeName(),
 	}
 }

@@ -1,0 +1,80 @@
+package up
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"k8s4r.io/k8s4r/internal/hostnode"
+	"k8s4r.io/k8s4r/standalone/internal/component"
+	"k8s4r.io/k8s4r/standalone/internal/robots"
+)
+
+// nodeName is that of the one node there is.
+const nodeName = "hostnode"
+
+// nodeName is empty when there is no node here.
+func (o *options) nodeName() string {
+	if !o.runs(partNode) {
+		return ""
+	}
+	return nodeName
+}
+
+// addNode adds the node whose pods are processes of this machine.
+func (s *system) addNode() error {
+	if !s.opts.runs(partNode) {
+		return nil
+	}
+	agent, err := robots.FindAgent()
+	if err != nil {
+		return err
+	}
+	capacity, err := s.opts.capacity()
+	if err != nil {
+		return err
+	}
+	pods, err := s.opts.pods()
+	if err != nil {
+		return err
+	}
+	node, err := hostnode.New(hostnode.Config{
+		Name: nodeName, Client: s.client, Dir: s.dir.Join("node"), Program: agent, Capacity: capacity, PodRange: pods,
+		Listener: s.kubeletPort, Certificate: s.kubelet.Certificate, ClientCA: s.kubelet.ClientCA, ClientName: s.kubelet.ClientName,
+		Log: s.terminal,
+	})
+	if err != nil {
+		return err
+	}
+	s.group.Add("node", component.NewBackground(node.Run, node.Ready))
+	return nil
+}
+
+func (o *options) validateNode() error {
+	_, capacity := o.capacity()
+	_, pods := o.pods()
+	return errors.Join(capacity, pods)
+}
+
+func (o *options) capacity() (corev1.ResourceList, error) {
+	list := corev1.ResourceList{}
+	for name, text := range o.nodeCapacity {
+		q, err := resource.ParseQuantity(text)
+		if err != nil || q.Sign() < 0 || name == "" {
+			return nil, fmt.Errorf("--node-capacity=%s=%s: must be a resource and a quantity, such as memory=32Gi", name, text)
+		}
+		list[corev1.ResourceName(name)] = q
+	}
+	return list, nil
+}
+
+func (o *options) pods() (netip.Prefix, error) {
+	p, err := netip.ParsePrefix(o.podRange)
+	if err != nil || !p.Addr().Is4() || p.Bits() < 8 || p.Bits() > 30 {
+		return netip.Prefix{}, fmt.Errorf("--pod-range=%s: must be an IPv4 range of /8 to /30, such as 10.244.77.0/24", o.podRange)
+	}
+	return p.Masked(), nil
+}

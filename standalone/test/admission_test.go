@@ -1,0 +1,73 @@
+package test
+
+import (
+	"testing"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	flowv1alpha1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
+	"k8s4r.io/k8s4r/internal/testkit"
+)
+
+// TestFlowsAreJudgedAtAdmission (§6.39): once up is ready nobody slips through, not
+// after a power cut either, when the address has changed.
+func TestFlowsAreJudgedAtAdmission(t *testing.T) {
+	up := testkit.StartUp(t, "--without", "server,broker,robots")
+	const want = `admission webhook "validatejobflow.volcano.sh" denied the request: jobflow Flow is not DAG`
+	judged := func() {
+		t.Helper()
+		flow := &flowv1alpha1.JobFlow{ObjectMeta: metav1.ObjectMeta{Name: "cyclic", Namespace: "default"}}
+		flow.Spec.Flows = []flowv1alpha1.Flow{
+			{Name: "a", DependsOn: &flowv1alpha1.DependsOn{Targets: []string{"b"}}},
+			{Name: "b", DependsOn: &flowv1alpha1.DependsOn{Targets: []string{"a"}}},
+		}
+		if err := flowClient(t, up).Create(t.Context(), flow); err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+	judged()
+	up.Kill()
+	up.Start()
+	judged()
+}
+
+// TestAForeignClusterIsNotHeldUp: its API server may not reach this machine.
+func TestAForeignClusterIsNotHeldUp(t *testing.T) {
+	foreign := startBare(t)
+	beside := testkit.StartUp(t, "--kubeconfig", foreign.Kubeconfig, "--without", "server,broker,robots")
+	registered := admissionv1.ValidatingWebhookConfiguration{}
+	get := func() error {
+		c := clientOf(t, foreign).AdmissionregistrationV1().ValidatingWebhookConfigurations()
+		found, err := c.Get(t.Context(), "k8s4r-jobflows", metav1.GetOptions{})
+		if err == nil {
+			registered = *found
+		}
+		return err
+	}
+	if err := get(); err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range registered.Webhooks {
+		if *w.FailurePolicy != admissionv1.Ignore || w.ClientConfig.URL == nil {
+			t.Errorf("%s: %s, %+v", w.Name, *w.FailurePolicy, w.ClientConfig)
+		}
+	}
+	beside.Stop()
+	if err := gone(0, get()); err != nil {
+		t.Errorf("the registration outlives who answers it: %v", err)
+	}
+}
+
+func flowClient(t *testing.T, up *testkit.Up) client.Client {
+	t.Helper()
+	c, err := client.New(up.RESTConfig(), client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := flowv1alpha1.AddToScheme(c.Scheme()); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}

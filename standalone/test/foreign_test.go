@@ -1,0 +1,119 @@
+package test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"k8s4r.io/k8s4r/internal/testkit"
+)
+
+// TestAForeignDefinitionIsLeftAsItIs has somebody else's kind of the same name in
+// the cluster, which lacks most of what we have.
+func TestAForeignDefinitionIsLeftAsItIs(t *testing.T) {
+	ctx, up := t.Context(), startBare(t)
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{apiextensionsv1.AddToScheme, admissionv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := client.New(up.RESTConfig(), client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "k8s4r-vcjobs"}}
+	ours := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "jobs.batch.volcano.sh"}}
+	for _, o := range []client.Object{policy, ours} {
+		if err := c.Delete(ctx, o); err != nil {
+			t.Fatal(err)
+		}
+	}
+	theirs := theirDefinition()
+	testkit.EventuallyNoError(t, within, "their definition is installed", func() error { return c.Create(ctx, theirs.DeepCopy()) })
+	up.Stop()
+	up.Start()
+
+	is := theirs.DeepCopy()
+	if err := c.Get(ctx, client.ObjectKeyFromObject(theirs), is); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := text(t, is.Spec.Versions), text(t, theirs.Spec.Versions); got != want || len(is.Labels) != 0 {
+		t.Errorf("their definition became %s", got)
+	}
+	if err := c.Get(ctx, client.ObjectKeyFromObject(policy), policy); !apierrors.IsNotFound(err) {
+		t.Errorf("our rules about their kind: %v", err)
+	}
+	if said := logs(t, up); !strings.Contains(said, "definition jobs.batch.volcano.sh was installed by somebody else and is left as it is; it drops these fields, which then do nothing: .spec.") {
+		t.Errorf("it said nothing of what is missing: %s", said)
+	}
+
+	// The way that README.md tells leaves it as well, and says so.
+	out, err := up.Run("k8s4r", "kubectl", "apply", "--server-side", "--field-manager=k8s4r", "-k", "../../config")
+	if err == nil || !strings.Contains(out, "conflict") || !strings.Contains(out, "jobs.batch.volcano.sh") && !strings.Contains(out, ".spec.versions") {
+		t.Errorf("kubectl apply does not refuse: %v\n%s", err, out)
+	}
+	if err := c.Get(ctx, client.ObjectKeyFromObject(theirs), is); err != nil || text(t, is.Spec.Versions) != text(t, theirs.Spec.Versions) {
+		t.Errorf("kubectl apply has changed their definition: %v", err)
+	}
+	out, err = up.Run("k8s4r", "doctor", "-n", "default")
+	for _, want := range []string{
+		"WARN  definition jobs.batch.volcano.sh: is somebody else's; it drops these fields",
+		"WARN  admission policies: k8s4r-vcjobs of K8s4r judges the objects of jobs.batch.volcano.sh",
+		"FAIL  manager: does not work", // this one runs without
+	} {
+		if err == nil || !strings.Contains(out, want) {
+			t.Errorf("doctor does not say %q: %v\n%s", want, err, out)
+		}
+	}
+}
+
+func theirDefinition() *apiextensionsv1.CustomResourceDefinition {
+	d := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: "jobs.batch.volcano.sh"}}
+	d.Spec.Group, d.Spec.Scope = "batch.volcano.sh", apiextensionsv1.NamespaceScoped
+	d.Spec.Names = apiextensionsv1.CustomResourceDefinitionNames{Plural: "jobs", Singular: "job", Kind: "Job", ListKind: "JobList"}
+	spec := apiextensionsv1.JSONSchemaProps{Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"queue": {Type: "string"}}}
+	d.Spec.Versions = []apiextensionsv1.CustomResourceDefinitionVersion{{
+		Name: "v1alpha1", Served: true, Storage: true,
+		Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
+			Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"spec": spec},
+		}},
+	}}
+	return d
+}
+
+func text(t *testing.T, v any) string {
+	t.Helper()
+	b, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// logs is all that is in the log files of the last start.
+func logs(t *testing.T, up *testkit.Up) string {
+	t.Helper()
+	var all strings.Builder
+	err := filepath.WalkDir(filepath.Join(up.DataDir, "logs"), func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		all.Write(b)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all.String()
+}
