@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -31,12 +32,18 @@ type Up struct {
 	// MQTTURL of the embedded broker, or of the one that it was given. It stays
 	// the same through restarts.
 	MQTTURL string `json:"mqttURL"`
+	// MQTTSURL is where robots find the embedded broker who prove themselves, and
+	// JoinURL where they join. Both stay the same through restarts.
+	MQTTSURL string `json:"mqttsURL"`
+	JoinURL  string `json:"joinURL"`
 	// MetricsURL serves what manager and server count. Empty: nobody does,
 	// unless --metrics-address asks for it.
 	MetricsURL string `json:"metricsURL"`
 
 	t      testing.TB
 	args   []string
+	strict bool
+	uid    uint32 // zero: the test's own
 	cmd    *exec.Cmd
 	exited chan error
 	out    *tail
@@ -47,12 +54,43 @@ type Up struct {
 // come after the defaults and win.
 func StartUp(t testing.TB, args ...string) *Up {
 	t.Helper()
+	return StartUpAs(t, 0, args...)
+}
+
+// StartStrictUp is StartUp of a system that lets in only who proves who he is. In the
+// others simulated robots, listeners and agents of the document take part.
+func StartStrictUp(t testing.TB, args ...string) *Up {
+	t.Helper()
+	return startUp(t, 0, true, args...)
+}
+
+// open are the flags that let everybody in.
+func (u *Up) open() []string {
+	if u.strict {
+		return nil
+	}
+	return []string{"--allow-legacy-agents", "--allow-anonymous-agents", "--mqtt-address", "127.0.0.1:" + port(u.MQTTURL)}
+}
+
+// StartUpAs is StartUp as another user, which takes root. Zero: the test's own.
+func StartUpAs(t testing.TB, uid uint32, args ...string) *Up {
+	t.Helper()
+	return startUp(t, uid, false, args...)
+}
+
+func startUp(t testing.TB, uid uint32, strict bool, args ...string) *Up {
+	t.Helper()
 	// Unix sockets live in there, whose paths may not be long.
 	dir, err := os.MkdirTemp("", "k8s4r-")
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := &Up{DataDir: dir, t: t, args: args}
+	if uid != 0 {
+		if err := os.Chown(dir, int(uid), int(uid)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	u := &Up{DataDir: dir, t: t, args: args, uid: uid, strict: strict}
 	t.Cleanup(func() {
 		u.Stop()
 		if t.Failed() {
@@ -70,17 +108,24 @@ func StartUp(t testing.TB, args ...string) *Up {
 // it, without client-side limits.
 func APIServer(t testing.TB) *rest.Config {
 	t.Helper()
-	return StartUp(t, "--without", "manager,server,broker,robots").RESTConfig()
+	return StartUp(t, "--without", "manager,server,broker,robots,node").RESTConfig()
 }
 
-// Start starts it again on the same data after Stop or Kill.
-func (u *Up) Start() {
+// Start starts it again on the same data after Stop or Kill. Flags in more count for
+// this start alone.
+func (u *Up) Start(more ...string) {
 	u.t.Helper()
-	args := append([]string{"up", "--data-dir", u.DataDir, "--secure-port", port(u.Server),
-		"--mqtt-address", "127.0.0.1:" + port(u.MQTTURL), "--metrics-address", ""}, u.args...)
+	args := append([]string{"up", "--data-dir", u.DataDir, "--secure-port", port(u.Server), "--mqtts-address", "127.0.0.1:" + port(u.MQTTSURL),
+		"--logs-address", "127.0.0.1:" + port(u.JoinURL), "--metrics-address", ""}, slices.Concat(u.open(), u.args, more)...)
 	u.out = &tail{}
 	u.cmd = exec.Command(Binary(u.t, "k8s4r"), args...)
 	u.cmd.Stdout, u.cmd.Stderr = u.out, u.out
+	// A test that panics stops nothing, and what it leaves would run on for good.
+	u.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	if u.uid != 0 {
+		u.cmd.SysProcAttr.Credential = &syscall.Credential{Uid: u.uid, Gid: u.uid}
+		u.cmd.Env = append(os.Environ(), "HOME="+u.DataDir)
+	}
 	state := filepath.Join(u.DataDir, "up.json")
 	os.Remove(state) // one that a kill -9 left behind says nothing about this start
 	if err := u.cmd.Start(); err != nil {

@@ -68,6 +68,7 @@ type Agent struct {
 	wg   sync.WaitGroup
 
 	mu         sync.Mutex
+	life       int // counts the starts of its program
 	client     mqtt.Client
 	online     bool
 	subscribed bool                     // to the task topics, once at least
@@ -163,6 +164,7 @@ func (a *Agent) Restart() {
 		delete(a.running, uid)
 	}
 	a.subscribed, a.online = false, false
+	a.life++
 	a.mu.Unlock()
 	a.Reconnect()
 }
@@ -212,16 +214,17 @@ func (a *Agent) hello() wire.Register {
 	}}
 }
 
-func (a *Agent) responded(payload []byte) {
+func (a *Agent) responded(life int, payload []byte) {
 	r, err := wire.Decode[wire.Response](payload)
 	if err != nil || !r.Success {
 		return
 	}
 	a.mu.Lock()
-	a.online = true
+	over := life != a.life
+	a.online = a.online || !over
 	deaf := a.subscribed && a.cfg.DeafAfterReconnect
 	a.mu.Unlock()
-	if deaf || !a.pause(a.cfg.LateSubscription) {
+	if over || deaf || !a.pause(a.cfg.LateSubscription) {
 		return
 	}
 	a.subscribe(wire.KindDispatch, a.dispatched)
@@ -240,7 +243,7 @@ func (a *Agent) beat() {
 	}
 }
 
-func (a *Agent) dispatched(payload []byte) {
+func (a *Agent) dispatched(life int, payload []byte) {
 	d, err := wire.Decode[wire.Dispatch](payload)
 	if err != nil {
 		return
@@ -249,25 +252,26 @@ func (a *Agent) dispatched(payload []byte) {
 		a.remove(d.Task.Metadata.UID)
 		return
 	}
-	a.start(d.Task.Metadata.UID)
+	a.start(life, d.Task.Metadata.UID)
 }
 
 // listed runs what it finds in the list and does not know.
-func (a *Agent) listed(payload []byte) {
+func (a *Agent) listed(life int, payload []byte) {
 	l, err := wire.Decode[wire.TaskList](payload)
 	if err != nil {
 		return
 	}
 	for _, t := range l.Tasks {
-		a.start(t.Metadata.UID)
+		a.start(life, t.Metadata.UID)
 	}
 }
 
 // start runs a task that is not running. One that has ended is forgotten, and
-// runs again.
-func (a *Agent) start(uid string) {
+// runs again. What a message asks for that came in an earlier life is lost with that:
+// its handler may come round long after.
+func (a *Agent) start(life int, uid string) {
 	a.mu.Lock()
-	if a.running[uid] != nil {
+	if life != a.life || a.running[uid] != nil {
 		a.mu.Unlock()
 		return
 	}
@@ -362,9 +366,12 @@ func (a *Agent) remove(uid string) {
 	}
 }
 
-func (a *Agent) subscribe(k wire.Kind, then func([]byte)) {
-	token := a.conn().Subscribe(wire.RobotTopic(a.cfg.RobotID, k), wire.QoS, func(_ mqtt.Client, m mqtt.Message) {
-		then(m.Payload())
+func (a *Agent) subscribe(k wire.Kind, then func(life int, payload []byte)) {
+	a.mu.Lock()
+	life, client := a.life, a.client
+	a.mu.Unlock()
+	token := client.Subscribe(wire.RobotTopic(a.cfg.RobotID, k), wire.QoS, func(_ mqtt.Client, m mqtt.Message) {
+		then(life, m.Payload())
 	})
 	token.WaitTimeout(10 * time.Second)
 }

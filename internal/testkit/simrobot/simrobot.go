@@ -9,12 +9,15 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/eclipse/paho.golang/paho"
 
+	"k8s4r.io/k8s4r/internal/agent/logship"
+	"k8s4r.io/k8s4r/internal/tasklog"
 	"k8s4r.io/k8s4r/internal/wire"
 )
 
@@ -36,6 +39,11 @@ type Config struct {
 	Started func(uid string, attempt int32, at time.Time)
 	// Labels that the robot says of itself.
 	Labels map[string]string
+	// Output writes what an attempt has to say; the attempt ends when it returns,
+	// which it must when done is closed. Nil: nothing is said, and Run counts.
+	Output func(uid string, attempt int32, log *tasklog.Writer, done <-chan struct{})
+	// LogDir keeps what Output writes, until the server has it.
+	LogDir string
 }
 
 // Robot is one running robot.
@@ -48,6 +56,7 @@ type Robot struct {
 	answers chan wire.Response
 	welcome chan struct{} // a heartbeat is due at once
 	out     chan outgoing // in order; what finds no room is repeated
+	ship    *logship.Shipper
 
 	mu       sync.Mutex
 	attempts map[key]*attempt
@@ -105,9 +114,15 @@ func Connect(ctx context.Context, cfg Config) (*Robot, error) {
 		cfg: cfg, host: u.Host, done: make(chan struct{}), answers: make(chan wire.Response, 1), welcome: make(chan struct{}, 1), out: make(chan outgoing, 1024),
 		attempts: map[key]*attempt{}, starts: map[string]int{},
 	}
+	if r.ship, err = logship.New(logship.Config{Publish: r.publishLogs, Done: func(logship.Attempt) {}}); err != nil {
+		return nil, err
+	}
 	if err := r.connect(ctx); err != nil {
 		return nil, fmt.Errorf("robot %s: %w", cfg.RobotID, err)
 	}
+	shipping, stop := context.WithCancel(context.Background())
+	r.wg.Go(func() { r.ship.Run(shipping) })
+	r.wg.Go(func() { <-r.done; stop() })
 	r.wg.Go(r.beat)
 	r.wg.Go(r.repeat)
 	r.wg.Go(r.speak)
@@ -139,6 +154,7 @@ func (r *Robot) connect(ctx context.Context) error {
 	r.client = client
 	r.mu.Unlock()
 	r.register()
+	r.ship.Connected(true)
 	return nil
 }
 
@@ -177,6 +193,7 @@ func (r *Robot) Die() {
 
 // Reconnect breaks the connection and opens another.
 func (r *Robot) Reconnect(ctx context.Context) error {
+	r.ship.Connected(false)
 	r.conn().TerminateConnectionForTest()
 	return r.connect(ctx)
 }
@@ -281,6 +298,7 @@ func (r *Robot) responded(a wire.Response) {
 }
 
 func (r *Robot) acknowledged(a wire.Ack) {
+	r.ship.Acked(a.Logs)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.acked = max(r.acked, a.Heartbeat)
@@ -345,6 +363,8 @@ func (r *Robot) start(k key, epoch uint64) {
 	}
 	r.say(k, it, wire.Status{State: wire.ReportRunning, Event: "Started", Message: "Task started"})
 	switch {
+	case r.cfg.Output != nil:
+		r.wg.Go(func() { r.write(k, it) })
 	case r.cfg.Run == 0:
 		r.end(k, it, "")
 	case r.cfg.Run > 0:
@@ -354,6 +374,25 @@ func (r *Robot) start(k key, epoch uint64) {
 			r.end(k, it, "")
 		})
 	}
+}
+
+// write has an attempt say what it has to say, and ends it.
+func (r *Robot) write(k key, it *attempt) {
+	a := logship.Attempt{UID: k.uid, Attempt: k.attempt}
+	dir := filepath.Join(r.cfg.LogDir, fmt.Sprintf("%s-%d", k.uid, k.attempt))
+	log := tasklog.NewWriter(dir, tasklog.Options{})
+	r.ship.Add(a, dir)
+	r.cfg.Output(k.uid, k.attempt, log, r.done)
+	log.Close(time.Now())
+	r.ship.Ended(a)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.end(k, it, "")
+}
+
+func (r *Robot) publishLogs(_ context.Context, uid string, l wire.Logs) error {
+	r.send(wire.TaskTopic(r.cfg.RobotID, uid, wire.KindLogs), l)
+	return nil
 }
 
 // end ends an attempt once, by itself or for the given reason.

@@ -1,0 +1,131 @@
+// Package testca signs the certificates of tests: of robots, of a broker on this
+// machine, good ones and others.
+package testca
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// Authority signs the certificates of one test.
+type Authority struct {
+	t    testing.TB
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+// New makes an authority that nobody else trusts.
+func New(t testing.TB) *Authority {
+	t.Helper()
+	a := &Authority{t: t, key: newKey(t)}
+	a.cert = a.sign(&x509.Certificate{
+		Subject: pkix.Name{CommonName: "test CA"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	}, a.key)
+	return a
+}
+
+func newKey(t testing.TB) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func (a *Authority) sign(c *x509.Certificate, of *ecdsa.PrivateKey) *x509.Certificate {
+	a.t.Helper()
+	var err error
+	if c.SerialNumber, err = rand.Int(rand.Reader, big.NewInt(1<<62)); err != nil {
+		a.t.Fatal(err)
+	}
+	parent := a.cert
+	if parent == nil {
+		parent = c
+	}
+	der, err := x509.CreateCertificate(rand.Reader, c, parent, &of.PublicKey, a.key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	signed, err := x509.ParseCertificate(der)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return signed
+}
+
+// Client makes the certificate of a robot, or of the server as a client, that
+// lasts so long. Negative: it is over since then.
+func (a *Authority) Client(name string, lasts time.Duration) *tls.Certificate {
+	a.t.Helper()
+	key := newKey(a.t)
+	c := a.sign(&x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, KeyUsage: x509.KeyUsageDigitalSignature,
+		NotBefore: time.Now().Add(min(0, lasts) - time.Hour), NotAfter: time.Now().Add(lasts),
+	}, key)
+	return &tls.Certificate{Certificate: [][]byte{c.Raw}, PrivateKey: key, Leaf: c}
+}
+
+// Server makes the certificate of a broker on this machine.
+func (a *Authority) Server() *tls.Certificate {
+	a.t.Helper()
+	key := newKey(a.t)
+	c := a.sign(&x509.Certificate{
+		Subject: pkix.Name{CommonName: "broker"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, KeyUsage: x509.KeyUsageDigitalSignature,
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	}, key)
+	return &tls.Certificate{Certificate: [][]byte{c.Raw}, PrivateKey: key, Leaf: c}
+}
+
+// Pool trusts the authority, and nobody else.
+func (a *Authority) Pool() *x509.CertPool {
+	p := x509.NewCertPool()
+	p.AddCert(a.cert)
+	return p
+}
+
+// Files writes what a broker that is a program reads: ca.crt, tls.crt and
+// tls.key.
+func (a *Authority) Files(dir string) {
+	a.t.Helper()
+	own := a.Server()
+	key, err := x509.MarshalPKCS8PrivateKey(own.PrivateKey)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	for name, block := range map[string]*pem.Block{
+		"ca.crt":  {Type: "CERTIFICATE", Bytes: a.cert.Raw},
+		"tls.crt": {Type: "CERTIFICATE", Bytes: own.Leaf.Raw},
+		"tls.key": {Type: "PRIVATE KEY", Bytes: key},
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600); err != nil {
+			a.t.Fatal(err)
+		}
+	}
+}
+
+// PoolOf trusts the authority whose ca.crt this is.
+func PoolOf(file string) (*x509.CertPool, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	p := x509.NewCertPool()
+	if !p.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s holds no certificate", file)
+	}
+	return p, nil
+}

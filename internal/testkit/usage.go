@@ -1,0 +1,48 @@
+package testkit
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// CPU is how long the process, which runs, has worked so far.
+func (p *Process) CPU() time.Duration {
+	p.t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	// The fields after the name, which may have blanks: state is the third of all,
+	// utime the 14th and stime the 15th, in hundredths of a second.
+	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+	var user, system int64
+	if _, err := fmt.Sscan(fields[11]+" "+fields[12], &user, &system); err != nil {
+		p.t.Fatal(err)
+	}
+	return time.Duration(user+system) * 10 * time.Millisecond
+}
+
+var residentSet = regexp.MustCompile(`(?m)^VmRSS:\s+(\d+) kB$`)
+
+// RSS is how much memory the process, which runs, has at present, in bytes.
+func (p *Process) RSS() int {
+	p.t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	m := residentSet.FindSubmatch(b)
+	if m == nil {
+		p.t.Fatalf("/proc/%d/status has no VmRSS", p.PID())
+	}
+	kB, err := strconv.Atoi(string(m[1]))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return kB << 10
+}

@@ -1,0 +1,46 @@
+package testkit
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// Write is a kind of request that changes something.
+type Write struct{ Verb, Group, Resource, Subresource string }
+
+// Writes is how many of each kind an API server has taken since it started, whoever
+// sent them and whatever became of them.
+func Writes(t testing.TB, config *rest.Config) map[Write]int {
+	t.Helper()
+	clients, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := clients.RESTClient().Get().AbsPath("/metrics").DoRaw(context.Background())
+	if err != nil {
+		t.Fatalf("read the API server's metrics: %v", err)
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
+	if err != nil {
+		t.Fatalf("parse the API server's metrics: %v", err)
+	}
+	counts := map[Write]int{}
+	for _, m := range families["apiserver_request_total"].GetMetric() {
+		label := map[string]string{}
+		for _, pair := range m.GetLabel() {
+			label[pair.GetName()] = pair.GetValue()
+		}
+		if slices.Contains([]string{"POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION"}, label["verb"]) {
+			counts[Write{label["verb"], label["group"], label["resource"], label["subresource"]}] += int(m.GetCounter().GetValue())
+		}
+	}
+	return counts
+}
