@@ -355,7 +355,7 @@ func meetsItsDeadline(s *space) {
 	j := &v1alpha1.Job{}
 	j.Name, j.Namespace = "j", s.name
 	j.Spec.TaskGroups = []v1alpha1.TaskGroupDefinition{group("g", 1, "t")}
-	j.Spec.ActiveDeadline = v1alpha1.NewDuration(500 * time.Millisecond)
+	j.Spec.ActiveDeadline = v1alpha1.NewDuration(time.Second)
 	s.must(s.Create(s.Context(), j))
 	s.awaitTask("j-g-0-t", lifecycle.TaskDispatching)
 	s.report("j-g-0-t", lifecycle.TaskStarted)
@@ -445,6 +445,14 @@ func acceptsOldManifests(s *space) {
 	}
 	requeue(4)
 	runs(3)
+	s.must(operator.wish("j", func(j *v1alpha1.JobSpec) {
+		j.Requeue = &v1alpha1.Requeue{Generation: 5, Tasks: []string{"j-g-0-t", "j-h-0-t", "other-g-0-t", "j-g-bcdfghjklm-0-t"}}
+	}))
+	runs(4)
+	const strangers = "spec.requeue.tasks: j-h-0-t, other-g-0-t is no Task of this Job, and puts nothing back; its Tasks are named j-GROUP-INDEX-TASK"
+	if got := warnings.list(); len(got) != 2 || !strings.Contains(got[1], strangers) {
+		s.Errorf("warned: %q", got)
+	}
 }
 
 func changesPriority(s *space) {

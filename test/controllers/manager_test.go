@@ -163,7 +163,7 @@ func losesARobot(s *space) {
 // awaitEvents waits until each of these reasons has been said of an object.
 func (s *space) awaitEvents(object string, reasons ...string) {
 	s.Helper()
-	testkit.EventuallyNoError(s, 10*time.Second, "events of "+object, func() error {
+	testkit.EventuallyNoError(s, 60*time.Second, "events of "+object, func() error {
 		var events eventsv1.EventList
 		s.must(s.List(s.Context(), &events, client.InNamespace(s.name)))
 		said := map[string]bool{}
@@ -355,4 +355,25 @@ func refusesTwins(s *space) {
 	})
 	s.must(s.Delete(s.Context(), &v1alpha1.Robot{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "twin"}}))
 	other.awaitPhase("twin", lifecycle.RobotOnline)
+}
+
+// TestWatchNamespace has one manager for one namespace (contract raycluster.md 1g).
+func TestWatchNamespace(t *testing.T) {
+	s := start(t, manager.Config{Namespaces: []string{"watched", "empty"}})
+	other, watched := s.namespace(t, "other"), s.namespace(t, "watched")
+	for _, in := range []*space{other, watched} {
+		in.job("survey", group("drive", 1, "wheels"))
+		in.ray("c", nil, rayGroup("g", 1))
+	}
+	watched.awaitNodes("c", "g", 1)
+	watched.robots("robot")
+	watched.server(succeed)
+	watched.awaitJob("survey", lifecycle.JobCompleted)
+	if left := other.rayNodes("c", ""); len(left) > 0 {
+		t.Errorf("a cluster of another namespace has Pods %v", podNames(left))
+	}
+	var groups v1alpha1.TaskGroupList
+	if err := s.List(t.Context(), &groups, client.InNamespace("other")); err != nil || len(groups.Items) > 0 {
+		t.Errorf("a job of another namespace has %d groups, %v", len(groups.Items), err)
+	}
 }

@@ -311,7 +311,7 @@ func refusesChanges(s *space) {
 		{"the robots' own fence", "live", func(j *v1alpha1.JobSpec) {
 			j.Disconnect = &v1alpha1.Disconnect{StopOnRobotAfter: v1alpha1.NewDuration(time.Minute)}
 		}, "spec.disconnect.stopOnRobotAfter: cannot change on an existing Job"},
-		{"the type", "live", func(j *v1alpha1.JobSpec) { j.Type = v1alpha1.JobTypeBatch }, "spec.type: cannot change on an existing Job"},
+		{"the type", "live", func(j *v1alpha1.JobSpec) { j.Type = v1alpha1.JobTypeBatch }, "spec.type: cannot change on an existing Job; create another Job"},
 	} {
 		if err := s.wish(c.job, c.change); err == nil || !strings.Contains(err.Error(), c.want) {
 			s.Errorf("%s: %v", c.name, err)
@@ -323,8 +323,13 @@ func refusesChanges(s *space) {
 		s.Errorf("a Task by hand: %v", err)
 	}
 	t = s.task("live-g-0-t")
+	t.Spec.TargetRobot = "law-y"
+	if err := s.Update(s.Context(), t); err == nil || !strings.Contains(err.Error(), "spec.targetRobot: cannot change while a robot may be running the task; set spec.evict") {
+		s.Errorf("another robot for a Task that runs: %v", err)
+	}
+	t = s.task("live-g-0-t")
 	t.Spec.Env, t.Labels[v1alpha1.LabelRevision] = map[string]string{"WORD": "mine"}, "mine"
-	if err := s.Update(s.Context(), t); err == nil || !strings.Contains(err.Error(), "cannot change while a robot may be running the task") {
+	if err := s.Update(s.Context(), t); err == nil || !strings.Contains(err.Error(), "cannot change while a robot may be running the task; change the Job") {
 		s.Errorf("a Task that runs: %v", err)
 	}
 }

@@ -56,7 +56,10 @@ func start(t *testing.T, cfg manager.Config) *system {
 func (s *system) manage(cfg manager.Config) {
 	s.t.Helper()
 	skip := true
-	opts := ctrl.Options{Scheme: manager.Scheme(), Cache: manager.CacheOptions(), Metrics: metricsserver.Options{BindAddress: "0"}}
+	opts := ctrl.Options{
+		Scheme: manager.Scheme(), Cache: manager.CacheOptions(cfg.Namespaces...), Controller: manager.ControllerOptions(),
+		Metrics: metricsserver.Options{BindAddress: "0"},
+	}
 	opts.Controller.SkipNameValidation = &skip
 	mgr, err := ctrl.NewManager(s.config, opts)
 	if err != nil {
@@ -126,6 +129,8 @@ type space struct {
 	*testing.T
 	*system
 	name string
+	// probes is how many clusters were made to see that nothing happens to another.
+	probes int
 }
 
 func (s *space) key(name string) client.ObjectKey {
@@ -285,6 +290,8 @@ func carry(t *v1alpha1.Task, g lifecycle.TaskSignal, reason string) bool {
 	t.Status.State, t.Status.Reason = string(to), reason
 	if to == lifecycle.TaskRunning {
 		t.Status.StartedAt = &now
+	} else if a := t.Status.Entry(t.Status.Attempt); a != nil {
+		a.FinishedAt = &now
 	}
 	return true
 }

@@ -1,0 +1,171 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
+	"k8s4r.io/k8s4r/internal/admission"
+	"k8s4r.io/k8s4r/internal/manager"
+	"k8s4r.io/k8s4r/internal/testkit"
+)
+
+// admitted is an API server that has flows judged, without any controller.
+func admitted(t *testing.T) client.Client {
+	t.Helper()
+	cluster := testkit.APIServer(t)
+	mgr, err := ctrl.NewManager(cluster, ctrl.Options{Scheme: manager.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := admission.Add(mgr, admission.Config{Listener: l, URL: "https://" + l.Addr().String()}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- mgr.Start(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	c, err := client.New(cluster, client.Options{Scheme: manager.Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// chain of steps, each depending on the next one named.
+func chain(name string, steps ...string) *flowv1.JobFlow {
+	f := &flowv1.JobFlow{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}}
+	for _, s := range steps {
+		step, targets, depends := strings.Cut(s, ":")
+		flow := flowv1.Flow{Name: step}
+		if depends {
+			flow.DependsOn = &flowv1.DependsOn{Targets: strings.Fields(targets)}
+		}
+		f.Spec.Flows = append(f.Spec.Flows, flow)
+	}
+	return f
+}
+
+const refused = `admission webhook "validatejobflow.volcano.sh" denied the request: `
+
+func TestAdmissionOfJobFlows(t *testing.T) {
+	c := admitted(t)
+	cyclic := chain("cyclic", "a:a")
+	testkit.EventuallyNoError(t, 30*time.Second, "flows are judged", func() error {
+		err := c.Create(t.Context(), cyclic.DeepCopy())
+		if err == nil {
+			_ = c.Delete(t.Context(), cyclic.DeepCopy())
+			return context.DeadlineExceeded
+		}
+		if !strings.HasPrefix(err.Error(), refused) {
+			return err
+		}
+		return nil
+	})
+	accepted := chain("accepted", "a", "b:a")
+	if err := c.Create(t.Context(), accepted); err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		name  string
+		steps []string
+		want  string // empty: it is let in
+	}{
+		{"§6.39 undefined target", []string{"a", "b:nosuch"}, refused + "jobflow Flow is not DAG: vertex is not defined: nosuch"},
+		{"§6.39 self", []string{"a:a"}, refused + "jobflow Flow is not DAG"},
+		{"§6.39 cycle of 2", []string{"a:b", "b:a"}, refused + "jobflow Flow is not DAG"},
+		{"§6.39 cycle of 3", []string{"a:c", "b:a", "c:b"}, refused + "jobflow Flow is not DAG"},
+		{"§6.40 empty", nil, ""},
+		{"§6.40 duplicate names", []string{"a", "a", "b:a"}, ""},
+		{"§6.40 linear", []string{"a", "b:a", "c:b"}, ""},
+		{"§6.40 complex", []string{"a", "b:a", "c:b", "d:b", "e:c d a"}, ""},
+		{"§6.2 empty name", []string{""}, `JobFlow.flow.volcano.sh "NAME" is invalid: spec.flows[0].name`},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			created := chain("created", row.steps...)
+			changed := accepted.DeepCopy()
+			changed.Spec = created.Spec
+			for name, err := range map[string]error{
+				"created": c.Create(t.Context(), created), "accepted": c.Update(t.Context(), changed, client.DryRunAll),
+			} {
+				want := strings.ReplaceAll(row.want, "NAME", name)
+				switch {
+				case want == "" && err != nil, want != "" && err == nil:
+					t.Errorf("%s: %v, want %q", name, err, want)
+				case strings.HasPrefix(want, refused) && err.Error() != want, want != "" && !strings.HasPrefix(err.Error(), want):
+					t.Errorf("%s: %v, want %q", name, err, want)
+				}
+			}
+			_ = client.IgnoreNotFound(c.Delete(t.Context(), created))
+		})
+	}
+	for _, row := range []struct {
+		name   string
+		change func(*flowv1.Flow)
+		want   string // after the step
+	}{
+		{"§4.9 a when that does not compile", func(f *flowv1.Flow) { f.When = "params.x +" }, "when: does not compile"},
+		{"§4.1 a patch that does not fit", func(f *flowv1.Flow) {
+			f.Patch = &flowv1.Patch{JobSpec: &runtime.RawExtension{Raw: []byte(`{"priority":3}`)}}
+		}, "patch.jobSpec.priority: a Job of pods has no such field; correct its name"},
+		{"§4.2 a probe that asks nobody", func(f *flowv1.Flow) {
+			f.DependsOn = &flowv1.DependsOn{Probe: &flowv1.Probe{TCPSocketList: []flowv1.TCPSocket{{TaskName: "ps", Port: 80}}}}
+		}, "dependsOn.probe: there is nobody to ask; name the steps whose Pods it asks in dependsOn.targets"},
+		{"§4.2 a probe of a step on robots", func(f *flowv1.Flow) {
+			f.DependsOn = &flowv1.DependsOn{Targets: []string{"r"}, Probe: &flowv1.Probe{TCPSocketList: []flowv1.TCPSocket{{TaskName: "ps", Port: 80}}}}
+		}, "dependsOn.probe: its targets run on robots and have no Pods to ask"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			f := chain("unfit", "r", "a")
+			f.Spec.Flows[0].TemplateRef = &flowv1.TemplateReference{APIGroup: flowv1.TemplateGroupRobots}
+			row.change(&f.Spec.Flows[1])
+			if err := c.Create(t.Context(), f); err == nil || !strings.HasPrefix(err.Error(), refused+"spec.flows[a]."+row.want) {
+				t.Errorf("%v, want %s", err, row.want)
+			}
+		})
+	}
+	t.Run("§6.40 a thousand steps with names of 63 characters", func(t *testing.T) {
+		f := chain(strings.Repeat("f", 63))
+		for i := range 1000 {
+			f.Spec.Flows = append(f.Spec.Flows, after(fmt.Sprintf("%063d", i)))
+			if i > 0 {
+				f.Spec.Flows[i].DependsOn = &flowv1.DependsOn{Targets: []string{fmt.Sprintf("%063d", i-1)}}
+			}
+		}
+		if err := c.Create(t.Context(), f.DeepCopy()); err != nil {
+			t.Error(err)
+		}
+		f.Name = "round"
+		f.Spec.Flows[0].DependsOn = &flowv1.DependsOn{Targets: []string{fmt.Sprintf("%063d", 999)}}
+		if err := c.Create(t.Context(), f); err == nil || err.Error() != refused+"jobflow Flow is not DAG" {
+			t.Errorf("a cycle of a thousand: %v", err)
+		}
+	})
+	t.Run("§4.10 a schedule that cannot be read", func(t *testing.T) {
+		odd := cron("default", "odd")
+		odd.Spec.Schedule = "whenever"
+		const want = `admission webhook "validatecronjobflow.k8s4r.io" denied the request: spec.schedule: "whenever" cannot be read`
+		if err := c.Create(t.Context(), odd); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	})
+}

@@ -1,0 +1,83 @@
+package controllers
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/manager"
+	"k8s4r.io/k8s4r/internal/testkit"
+)
+
+func TestWhatAReplicaNeedsOfItsRobot(t *testing.T) {
+	s := start(t, manager.Config{OfflineAfter: time.Hour})
+	for i, c := range []struct {
+		name string
+		run  func(*space)
+	}{
+		{"a disk is set aside once, and a sticky replica goes back to it", goesBackToItsDisk},
+		{"the isolation that a task insists on", waitsForIsolation},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.run(s.namespace(t, fmt.Sprintf("needs-%d", i))) })
+	}
+}
+
+func goesBackToItsDisk(s *space) {
+	s.robots("disk-a", "disk-b", "disk-c")
+	for _, robot := range []string{"disk-a", "disk-b", "disk-c"} {
+		s.mendSpec(robot, func(r *v1alpha1.RobotSpec) { r.Capacity = capacity(v1alpha1.CapacityDisk, "150M") })
+	}
+	s.plays(succeed)
+	g := group("g", 2, "map", "drive") // two tasks of 100 MB each would find no room
+	g.EphemeralDisk = &v1alpha1.EphemeralDisk{SizeMB: 100, Sticky: true}
+	s.job("j", g)
+	s.awaitJob("j", lifecycle.JobCompleted)
+	was := map[string]string{}
+	for _, t := range s.tasks() {
+		was[t.Name] = t.RobotOfAttempt()
+		s.byHand("busy-"+t.Name, t.RobotOfAttempt()) // any other robot is better
+	}
+	if was["j-g-0-map"] == was["j-g-1-map"] || was["j-g-0-map"] != was["j-g-0-drive"] {
+		s.Errorf("they were on %v", was)
+	}
+	s.must(s.wish("j", requeue()))
+	testkit.EventuallyNoError(s, 30*time.Second, "all of it runs again where it was", func() error {
+		for name, robot := range was {
+			if t := s.task(name); t.Status.Attempt != 2 || t.RobotOfAttempt() != robot {
+				return fmt.Errorf("%s is on %s in attempt %d, was on %s", name, t.RobotOfAttempt(), t.Status.Attempt, robot)
+			}
+		}
+		return nil
+	})
+	s.awaitJob("j", lifecycle.JobCompleted)
+}
+
+func waitsForIsolation(s *space) {
+	s.robots("open-a", "open-b")
+	s.server(succeed)
+	g := group("g", 1, "strict")
+	g.Tasks[0].Isolation = &v1alpha1.Isolation{Required: []string{"cgroup", "seccomp"}}
+	s.job("j", g)
+	testkit.EventuallyNoError(s, 10*time.Second, "it says what it waits for", func() error {
+		var strict v1alpha1.Task
+		if err := s.Get(s.Context(), s.key("j-g-0-strict"), &strict); err != nil {
+			return err
+		}
+		c := meta.FindStatusCondition(strict.Status.Conditions, v1alpha1.ConditionPlaced)
+		if c == nil || c.Message != "0 of 2 robots: 2: isolation cgroup missing" {
+			return fmt.Errorf("%+v", c)
+		}
+		return nil
+	})
+	s.mend("open-b", func(st *v1alpha1.RobotStatus) {
+		st.DeviceInfo = &v1alpha1.DeviceInfo{Isolation: &v1alpha1.Isolations{Available: []string{"cgroup", "seccomp"}}}
+	})
+	s.awaitJob("j", lifecycle.JobCompleted)
+	if robot := s.task("j-g-0-strict").RobotOfAttempt(); robot != "open-b" {
+		s.Errorf("it ran on %s", robot)
+	}
+}

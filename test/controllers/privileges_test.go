@@ -1,0 +1,128 @@
+package controllers
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"k8s4r.io/k8s4r/internal/manager"
+	"k8s4r.io/k8s4r/internal/testkit"
+)
+
+// What leaves the bounds of other tasks, and what the refusal names.
+var privileged = map[string]struct{ task, want string }{
+	"raw_exec":   {`{name: t, driver: raw_exec, config: {execConfig: {command: x}}}`, `privileges.robot.k8s4r.io "raw_exec"`},
+	"root":       {`{name: t, driver: exec, user: "0:0", config: {execConfig: {command: x}}}`, `privileges.robot.k8s4r.io "root"`},
+	"host-paths": {`{name: t, driver: docker, config: {dockerConfig: {image: x, volumes: ["/:/host"]}}}`, `privileges.robot.k8s4r.io "host-paths"`},
+}
+
+// carriers are the kinds that bring a task to a robot.
+var carriers = map[string]func(task string) string{
+	"Job": func(task string) string {
+		return `{apiVersion: robot.k8s4r.io/v1alpha1, kind: Job, spec: {taskGroups: [{name: g, tasks: [` + task + `]}]}}`
+	},
+	"Job with init tasks": func(task string) string {
+		return `{apiVersion: robot.k8s4r.io/v1alpha1, kind: Job, spec: {taskGroups: [{name: g, initTasks: [` + task + `], tasks: [` + other + `]}]}}`
+	},
+	"JobTemplate": func(task string) string {
+		return `{apiVersion: robot.k8s4r.io/v1alpha1, kind: JobTemplate, spec: {taskGroups: [{name: g, tasks: [` + task + `]}]}}`
+	},
+	"Task by hand": func(task string) string {
+		return `{apiVersion: robot.k8s4r.io/v1alpha1, kind: Task, spec: ` + task + `}`
+	},
+	"Task that says it belongs to somebody": func(task string) string {
+		return `{apiVersion: robot.k8s4r.io/v1alpha1, kind: Task, metadata: {ownerReferences: [{apiVersion: robot.k8s4r.io/v1alpha1, kind: TaskGroup, name: x, uid: abc}]}, spec: ` + task + `}`
+	},
+	"patch of a JobFlow": func(task string) string {
+		return `{apiVersion: flow.volcano.sh/v1alpha1, kind: JobFlow, spec: ` + patchOf(task) + `}`
+	},
+	"patch of a CronJobFlow": func(task string) string {
+		return `{apiVersion: flow.k8s4r.io/v1alpha1, kind: CronJobFlow, spec: {schedule: "0 0 1 1 *", jobFlowTemplate: {spec: ` + patchOf(task) + `}}}`
+	},
+}
+
+const (
+	harmless = `{name: ok, driver: exec, user: nobody, config: {execConfig: {command: x}}}`
+	other    = `{name: other, driver: exec, config: {execConfig: {command: x}}}`
+)
+
+func patchOf(task string) string {
+	return `{jobRetainPolicy: retain, flows: [{name: a, templateRef: {apiGroup: robot.k8s4r.io}, patch: {jobSpec: {taskGroups: [{name: g, tasks: [` + task + `]}]}}}]}`
+}
+
+// TestPrivilegesAreOffByDefault has a tenant who may edit a namespace, and nothing more.
+func TestPrivilegesAreOffByDefault(t *testing.T) {
+	s := start(t, only).namespace(t, "privileges")
+	s.bind("edits", "tenant", "k8s4r-edit")
+	s.bind("edits-too", "trusted", "k8s4r-edit")
+	s.bind("trusts", "trusted", "k8s4r-privileged-tasks")
+	tenant, trusted := s.as("tenant"), s.as("trusted")
+	raw := carriers["Job"](privileged["raw_exec"].task)
+	testkit.Eventually(s, 30*time.Second, "the policies are in force", func() bool { return s.submit(tenant, raw) != nil && s.submit(tenant, carriers["Job"](harmless)) == nil })
+	for kind, manifest := range carriers {
+		t.Run(kind, func(t *testing.T) {
+			if err := s.submit(tenant, manifest(harmless)); err != nil {
+				t.Errorf("a harmless one: %v", err)
+			}
+			for name, p := range privileged {
+				if err := s.submit(tenant, manifest(p.task)); err == nil || !strings.Contains(err.Error(), p.want) || !strings.Contains(err.Error(), "in namespace privileges") {
+					t.Errorf("%s without the permission: %v", name, err)
+				}
+				if err := s.submit(trusted, manifest(p.task)); err != nil {
+					t.Errorf("%s with the permission: %v", name, err)
+				}
+			}
+		})
+	}
+	t.Run("who may not submit it may pause it", func(t *testing.T) {
+		j := s.object(raw)
+		s.must(trusted.Create(t.Context(), j))
+		for _, patch := range []string{`{"spec":{"priority":7}}`, `{"metadata":{"labels":{"a":"b"}}}`} {
+			if err := tenant.Patch(t.Context(), j, client.RawPatch("application/merge-patch+json", []byte(patch))); err != nil {
+				t.Errorf("%s: %v", patch, err)
+			}
+		}
+	})
+}
+
+// as is a client of somebody else.
+func (s *space) as(user string) client.Client {
+	s.Helper()
+	config := rest.CopyConfig(s.config)
+	config.Impersonate = rest.ImpersonationConfig{UserName: user}
+	c, err := client.New(config, client.Options{Scheme: manager.Scheme()})
+	s.must(err)
+	return c
+}
+
+func (s *space) bind(name, user, role string) {
+	s.Helper()
+	s.must(s.Create(s.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+	}))
+}
+
+// object is a manifest in this namespace, with a name that the API server finds.
+func (s *space) object(manifest string) *unstructured.Unstructured {
+	s.Helper()
+	o := &unstructured.Unstructured{}
+	s.must(yaml.Unmarshal([]byte(manifest), &o.Object))
+	o.SetNamespace(s.name)
+	o.SetGenerateName("p-")
+	return o
+}
+
+// submit tells what admission says of a manifest.
+func (s *space) submit(as client.Client, manifest string) error {
+	return as.Create(context.Background(), s.object(manifest), client.DryRunAll)
+}

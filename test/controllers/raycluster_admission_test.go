@@ -1,0 +1,281 @@
+package controllers
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
+	"k8s4r.io/k8s4r/config"
+	"k8s4r.io/k8s4r/internal/controllers/raycluster/build/buildtest"
+	"k8s4r.io/k8s4r/internal/testkit"
+)
+
+const rayPolicy = "k8s4r-rayclusters"
+
+// rays is an API server that knows RayClusters, without any controller.
+type rays struct {
+	*testing.T
+	client.Client
+	config *rest.Config
+}
+
+func startRays(t *testing.T) *rays {
+	t.Helper()
+	s := &rays{T: t, config: testkit.APIServer(t)}
+	s.Client = s.client(s.config)
+	s.await("the policy is in force", func() bool { return s.Create(t.Context(), s.cluster("probe", -1), client.DryRunAll) != nil })
+	return s
+}
+
+func (s *rays) client(config *rest.Config) client.Client {
+	s.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, rayv1.AddToScheme} {
+		s.must(add(scheme))
+	}
+	c, err := client.New(config, client.Options{Scheme: scheme})
+	s.must(err)
+	return c
+}
+
+// in is the same API server in a part of the test.
+func (s *rays) in(t *testing.T) *rays { return &rays{T: t, Client: s.Client, config: s.config} }
+
+func (s *rays) must(err error) {
+	s.Helper()
+	if err != nil {
+		s.Fatal(err)
+	}
+}
+
+func (s *rays) await(what string, done func() bool) {
+	s.Helper()
+	testkit.Eventually(s, 30*time.Second, what, done)
+}
+
+// cluster has a group for each number of hosts, all of one name.
+func (s *rays) cluster(name string, hosts ...int32) *rayv1.RayCluster {
+	c := &rayv1.RayCluster{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
+	c.Spec.RayVersion = "2.52.0"
+	c.Spec.HeadGroupSpec.Template.Spec.Containers = []corev1.Container{{Name: "ray", Image: "ray"}}
+	for _, n := range hosts {
+		g := rayv1.WorkerGroupSpec{GroupName: "g", NumOfHosts: n, MinReplicas: new(int32), MaxReplicas: new(int32)}
+		g.Template = *c.Spec.HeadGroupSpec.Template.DeepCopy()
+		c.Spec.WorkerGroupSpecs = append(c.Spec.WorkerGroupSpecs, g)
+	}
+	return c
+}
+
+// TestRayClusterAdmission is contract section 1f and row 2.11, on creation and on edits.
+func TestRayClusterAdmission(t *testing.T) {
+	s := startRays(t)
+	cases, err := buildtest.Cases()
+	if err != nil || len(cases) < 50 {
+		t.Fatal(len(cases), err)
+	}
+	s.must(s.Create(t.Context(), s.cluster("stored", 1)))
+	for _, c := range cases {
+		t.Run(c.Name, func(t *testing.T) {
+			s := s.in(t)
+			c.Cluster.Namespace = "default"
+			judge(t, "create", c.Want, s.Create(t.Context(), c.Cluster.DeepCopy(), client.DryRunAll))
+			if c.Cluster.Name != "plain" || len(c.Cluster.Labels) > 0 {
+				return // a name does not change, and who has made the cluster is said when it is made
+			}
+			var stored rayv1.RayCluster
+			s.must(s.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "stored"}, &stored))
+			stored.Spec, stored.Annotations = c.Cluster.Spec, c.Cluster.Annotations
+			judge(t, "edit", c.Want, s.Update(t.Context(), &stored, client.DryRunAll))
+		})
+	}
+	t.Run("five hundred groups", func(t *testing.T) {
+		c := s.cluster("many", make([]int32, 500)...)
+		for i := range c.Spec.WorkerGroupSpecs {
+			g := &c.Spec.WorkerGroupSpecs[i]
+			g.GroupName, g.NumOfHosts, g.Labels = fmt.Sprintf("group-%d", i), 1, map[string]string{"zone": "a"}
+			g.RayStartParams = map[string]string{"dashboard-agent-listen-port": "52365"}
+		}
+		judge(t, "create", "", s.Create(t.Context(), c, client.DryRunAll))
+	})
+	t.Run("the schema", func(t *testing.T) { s.in(t).schema() })
+	t.Run("5.50 managedBy", func(t *testing.T) { s.in(t).managedBy() })
+	t.Run("a scheduler that is not there", func(t *testing.T) { s.in(t).scheduler() })
+}
+
+// schema is what the CRD itself fills in and refuses.
+func (s *rays) schema() {
+	c := s.raw("raw", `{"headGroupSpec": {"template": {"spec": {"containers": [{"name": "r"}]}}},
+		"workerGroupSpecs": [{"groupName": "g", "template": {"spec": {"containers": [{"name": "r"}]}}}]}`)
+	s.must(s.Create(s.Context(), c))
+	groups, _, _ := unstructured.NestedSlice(c.Object, "spec", "workerGroupSpecs")
+	g := groups[0].(map[string]any)
+	for field, want := range map[string]int64{"replicas": 0, "minReplicas": 0, "maxReplicas": 2147483647, "numOfHosts": 1, "priority": 0} {
+		if g[field] != want {
+			s.Errorf("%s is %v, want %d", field, g[field], want)
+		}
+	}
+	const head = `"headGroupSpec": {"template": {"spec": {"containers": [{"name": "r"}]}}}`
+	for spec, want := range map[string]string{
+		`{}`: "spec.headGroupSpec: Required value",
+		`{` + head + `, "workerGroupSpecs": [{"template": {}}]}`:            "spec.workerGroupSpecs[0].groupName: Required value",
+		`{` + head + `, "upgradeStrategy": {"type": "Sometimes"}}`:          `spec.upgradeStrategy.type: Unsupported value: "Sometimes"`,
+		`{` + head + `, "authOptions": {"mode": "password"}}`:               `spec.authOptions.mode: Unsupported value: "password"`,
+		`{` + head + `, "autoscalerOptions": {"version": "v3"}}`:            `spec.autoscalerOptions.version: Unsupported value: "v3"`,
+		`{` + head + `, "autoscalerOptions": {"upscalingMode": "Wild"}}`:    `spec.autoscalerOptions.upscalingMode: Unsupported value: "Wild"`,
+		`{` + head + `, "gcsFaultToleranceOptions": {"backend": "sqlite"}}`: `spec.gcsFaultToleranceOptions.backend: Unsupported value: "sqlite"`,
+	} {
+		judge(s.T, spec, want, s.Create(s.Context(), s.raw("bad", spec), client.DryRunAll))
+	}
+	old := s.raw("old", `{}`)
+	old.SetAPIVersion("ray.io/v1alpha1")
+	if err := s.Get(s.Context(), client.ObjectKeyFromObject(c), old); err == nil {
+		s.Error("v1alpha1 is served")
+	}
+}
+
+// raw is a cluster as a user writes it.
+func (s *rays) raw(name, spec string) *unstructured.Unstructured {
+	s.Helper()
+	c := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "ray.io/v1", "kind": "RayCluster"}}
+	c.SetNamespace("default")
+	c.SetName(name)
+	var fields map[string]any
+	s.must(json.Unmarshal([]byte(spec), &fields))
+	c.Object["spec"] = fields
+	return c
+}
+
+func (s *rays) managedBy() {
+	kueue, ours, other := rayv1.ManagedByMultiKueue, rayv1.ManagedByThis, "someone.example/else"
+	c := s.cluster("managed")
+	c.Spec.ManagedBy = &other
+	judge(s.T, "another manager", "managedBy must be ray.io/kuberay-operator, which is this controller, or kueue.x-k8s.io/multikueue", s.Create(s.Context(), c))
+	c.Spec.ManagedBy = &kueue
+	s.must(s.Create(s.Context(), c))
+	plain := s.cluster("unmanaged")
+	s.must(s.Create(s.Context(), plain))
+	c.Spec.ManagedBy = &ours
+	judge(s.T, "changed", "managedBy cannot change; create another RayCluster", s.Update(s.Context(), c.DeepCopy(), client.DryRunAll))
+	c.Spec.ManagedBy = nil
+	judge(s.T, "removed", "managedBy cannot be set or removed later", s.Update(s.Context(), c.DeepCopy(), client.DryRunAll))
+	plain.Spec.ManagedBy = &kueue
+	judge(s.T, "set", "managedBy cannot be set or removed later", s.Update(s.Context(), plain, client.DryRunAll))
+}
+
+// scheduler is a batch scheduler: it is named by a label, and there is none.
+func (s *rays) scheduler() {
+	heard := &said{}
+	loud := rest.CopyConfig(s.config)
+	loud.WarningHandler = heard
+	c := s.cluster("scheduled")
+	c.Labels = map[string]string{"ray.io/scheduler-name": "volcano"}
+	s.must(s.client(loud).Create(s.Context(), c, client.DryRunAll))
+	if !slices.ContainsFunc(heard.list(), func(w string) bool { return strings.Contains(w, "batch schedulers are not there yet") }) {
+		s.Errorf("no warning, only %v", heard.list())
+	}
+}
+
+// TestRayClusterAdopted is a cluster that was stored before anybody judged it.
+func TestRayClusterAdopted(t *testing.T) {
+	s := startRays(t)
+	binding := &admissionv1.ValidatingAdmissionPolicyBinding{}
+	s.must(s.Get(t.Context(), client.ObjectKey{Name: rayPolicy}, binding))
+	s.must(s.Delete(t.Context(), binding))
+	adopted := s.cluster("adopted", 1, 1, -1) // names that are not unique, and a number that is none
+	adopted.Finalizers = []string{rayv1.FinalizerRedisCleanup}
+	adopted.Spec.TLSOptions = &rayv1.TLSOptions{Enabled: new(bool)}
+	*adopted.Spec.TLSOptions.Enabled = true
+	s.await("nobody judges", func() bool { return s.Create(t.Context(), adopted) == nil })
+	s.must(s.Create(t.Context(), &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: rayPolicy}, Spec: binding.Spec}))
+	s.await("somebody judges", func() bool { return s.Create(t.Context(), s.cluster("probe", -1), client.DryRunAll) != nil })
+
+	adopted.Status.Conditions = []metav1.Condition{{Type: rayv1.HeadPodReady, Status: metav1.ConditionFalse, Reason: "R", LastTransitionTime: metav1.Now()}}
+	s.must(s.Status().Update(t.Context(), adopted))
+	adopted.Labels = map[string]string{"seen": "yes"}
+	s.must(s.Update(t.Context(), adopted))
+	changed := adopted.DeepCopy()
+	changed.Spec.RayVersion = "2.53.0"
+	judge(t, "edit", "several groups are named g", s.Update(t.Context(), changed))
+	s.must(s.Delete(t.Context(), adopted))
+	s.must(s.Get(t.Context(), client.ObjectKeyFromObject(adopted), adopted))
+	adopted.Finalizers = nil
+	s.must(s.Update(t.Context(), adopted))
+	if err := s.Get(t.Context(), client.ObjectKeyFromObject(adopted), adopted); !apierrors.IsNotFound(err) {
+		t.Errorf("it is still there: %v", err)
+	}
+}
+
+// TestRayClusterDefinitionIsApplied does what kubectl apply does without --server-side:
+// the whole definition becomes an annotation of itself, whose length is limited.
+func TestRayClusterDefinitionIsApplied(t *testing.T) {
+	s := startRays(t)
+	text, err := config.FS.ReadFile("crd/ray.io_rayclusters.yaml")
+	s.must(err)
+	applied, err := yaml.YAMLToJSON(text)
+	s.must(err)
+	crd := &unstructured.Unstructured{}
+	s.must(yaml.Unmarshal(text, &crd.Object))
+	s.must(s.Get(t.Context(), client.ObjectKeyFromObject(crd), crd))
+	crd.SetAnnotations(map[string]string{corev1.LastAppliedConfigAnnotation: string(applied)})
+	s.must(s.Update(t.Context(), crd))
+}
+
+// TestRayClusterObjectsAreTaken shows the API server all that is made of each manifest
+// that the builders are tested with.
+func TestRayClusterObjectsAreTaken(t *testing.T) {
+	s := startRays(t)
+	s.must(s.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "fleet"}}))
+	s.must(s.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "scaler", Namespace: "fleet"}}))
+	files, err := filepath.Glob("../../internal/controllers/raycluster/build/testdata/*.manifest.yaml")
+	if err != nil || len(files) < 25 {
+		t.Fatal(len(files), err)
+	}
+	s.await("the namespace has an account", func() bool {
+		return s.Get(t.Context(), client.ObjectKey{Namespace: "fleet", Name: "default"}, &corev1.ServiceAccount{}) == nil
+	})
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			s := s.in(t)
+			settings, c, err := buildtest.Load(file)
+			s.must(err)
+			stored := c.DeepCopy()
+			stored.UID = ""
+			s.must(s.Create(t.Context(), stored))
+			objects := buildtest.Objects(settings, c)
+			// An account must exist before a Pod may name it.
+			slices.SortStableFunc(objects, func(a, b client.Object) int { return first(b) - first(a) })
+			for _, o := range objects {
+				opts := []client.CreateOption{client.DryRunAll}
+				if first(o) == 1 {
+					opts = nil
+				}
+				if err := s.Create(t.Context(), o, opts...); err != nil {
+					t.Errorf("%T: %v", o, err)
+				}
+			}
+		})
+	}
+}
+
+func first(o client.Object) int {
+	if _, account := o.(*corev1.ServiceAccount); account {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,281 @@
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
+	"k8s4r.io/k8s4r/internal/controllers/raycluster"
+	"k8s4r.io/k8s4r/internal/notes"
+	"k8s4r.io/k8s4r/internal/testkit"
+)
+
+// rayBetter has the rows of contract section 2: where this controller is better than
+// KubeRay's on purpose.
+var rayBetter = []rayCase{
+	{"§2.1 the Pods of a group that is removed go, with an event", rayRemovedGroup},
+	{"§2.2 a large cluster does not hold a small one up", rayLarge},
+	{"§2.3 a Pod whose node is gone is replaced", rayLostNode},
+	{"§2.3 a Pod past its grace is replaced", rayPastGrace},
+	{"§2.4 the state follows the Pods, and resources the desired number", rayHonest},
+	{"§2.5 workersToDelete reaches no other cluster and no other group", rayNotMine},
+	{"§2.6 the youngest go before the oldest, those not running before those that run", rayOrder},
+	{"§2.7 RollingUpdate: workers a few at a time, the head last", rayRolling},
+	{"§2.9 an empty reason of a kubelet does not freeze the status", rayEmptyReason},
+	{"§2.11 two groups of one name are refused", rayTwins},
+	{"a head without Ray is told plainly", rayWithoutRay},
+}
+
+func rayRemovedGroup(s *space) {
+	s.kubelet()
+	s.ray("c", nil, rayGroup("a", 1), rayGroup("b", 2))
+	s.rayReady("c")
+	kept := podNames(s.rayNodes("c", "a"))
+	s.editRay("c", func(c *rayv1.RayCluster) { c.Spec.WorkerGroupSpecs = c.Spec.WorkerGroupSpecs[:1] })
+	s.awaitNodes("c", "b", 0)
+	s.awaitRayEvent(raycluster.ReasonDeletedWorkerPod, "its worker group b is not in the spec any more")
+	if now := podNames(s.rayNodes("c", "a")); !slices.Equal(now, kept) {
+		s.Errorf("%v became %v", kept, now)
+	}
+	s.rayReady("c")
+}
+
+func rayLarge(s *space) {
+	s.ray("large", nil, rayGroup("g", 100))
+	s.ray("small", nil, rayGroup("g", 1))
+	small := s.awaitNodes("small", "", 2)
+	large := s.awaitNodes("large", "", 101)
+	e := s.awaitRayEvent(raycluster.ReasonCreatedWorkerPod, "Created 100 worker Pods: ")
+	named := strings.Count(e.Note, s.name+"/large-g-worker-")
+	if !strings.HasSuffix(e.Note, fmt.Sprintf(" … and %d more", 100-named)) || len(e.Note) > notes.Limit {
+		s.Errorf("the event names %d: %s", named, e.Note)
+	}
+	last := slices.MaxFunc(large, func(a, b corev1.Pod) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
+	for _, p := range small {
+		if p.CreationTimestamp.After(last.CreationTimestamp.Time) {
+			s.Errorf("%s waited for %s", p.Name, last.Name)
+		}
+	}
+}
+
+// bound puts a Pod on a node, where only a kubelet can end it.
+func (s *space) bound(pod *corev1.Pod, node string) {
+	s.Helper()
+	s.must(s.SubResource("binding").Create(s.Context(), pod, &corev1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Name: pod.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: node},
+	}))
+}
+
+func rayLostNode(s *space) {
+	s.ray("c", nil, rayGroup("g", 1))
+	lost := s.awaitNodes("c", "g", 1)[0]
+	s.bound(&lost, "nowhere")
+	s.must(s.Delete(s.Context(), &lost))
+	s.awaitNodes("c", "g", 1, func(p *corev1.Pod) bool { return p.Name != lost.Name })
+}
+
+func rayPastGrace(s *space) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "slow"}}
+	s.must(s.Create(s.Context(), node))
+	s.Cleanup(func() { _ = s.Delete(context.Background(), node) })
+	s.ray("c", nil)
+	lost := s.awaitHead("c").DeepCopy()
+	s.bound(lost, "slow")
+	s.must(s.Delete(s.Context(), lost, client.GracePeriodSeconds(1)))
+	s.awaitNodes("c", rayv1.HeadGroup, 1, func(p *corev1.Pod) bool { return p.Name != lost.Name })
+	if err := s.Get(s.Context(), client.ObjectKeyFromObject(lost), lost); err != nil {
+		s.Errorf("the lost head is gone by itself: %v", err)
+	}
+	s.must(s.Delete(s.Context(), lost, client.GracePeriodSeconds(0)))
+}
+
+func rayHonest(s *space) {
+	s.kubelet()
+	g := rayGroup("g", 9)
+	g.MaxReplicas = ptr.To[int32](2)
+	g.Template.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}
+	s.ray("c", nil, g)
+	c := s.rayReady("c")
+	if c.Status.DesiredCPU.String() != "4" {
+		s.Errorf("CPU %s", c.Status.DesiredCPU.String())
+	}
+	worker := s.rayNodes("c", "g")[0].Name
+	s.rayPod(worker, func(p *corev1.Pod) { raySet(p, corev1.PodRunning, false) })
+	s.awaitRay("c", func(c *rayv1.RayCluster) error {
+		return check(c.Status.State == "" && strings.Contains(c.Status.Reason, "1 of 2 worker Pods are ready"), "state")
+	})
+	s.rayPod(worker, func(p *corev1.Pod) { raySet(p, corev1.PodRunning, true) })
+	s.rayReady("c")
+}
+
+func rayNotMine(s *space) {
+	s.kubelet()
+	s.ray("other", nil, rayGroup("g", 1))
+	s.ray("c", nil, rayGroup("g", 1), rayGroup("h", 1))
+	s.rayReady("other")
+	s.rayReady("c")
+	s.must(s.Create(s.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "alone"}, Spec: rayTemplate().Spec}))
+	strangers := []string{"alone", s.rayNodes("other", "g")[0].Name, s.rayNodes("c", "h")[0].Name}
+	s.editRay("c", func(c *rayv1.RayCluster) {
+		c.Spec.WorkerGroupSpecs[0].ScaleStrategy.WorkersToDelete = slices.Concat(strangers, []string{s.rayNodes("c", "g")[0].Name})
+	})
+	s.awaitRayEvent(raycluster.ReasonDeletedWorkerPod, "Deleted pod "+s.name+"/c-g-worker-")
+	for _, name := range strangers {
+		var p corev1.Pod
+		if err := s.Get(s.Context(), s.key(name), &p); err != nil || p.DeletionTimestamp != nil {
+			s.Errorf("%s: %v, deleted at %v", name, err, p.DeletionTimestamp)
+		}
+	}
+}
+
+func rayOrder(s *space) {
+	s.kubelet()
+	s.ray("c", nil, rayGroup("g", 2))
+	s.rayReady("c")
+	old := podNames(s.rayNodes("c", "g"))
+	s.editRay("c", func(c *rayv1.RayCluster) {
+		c.Spec.WorkerGroupSpecs[0].Replicas = ptr.To[int32](3)
+		c.Spec.WorkerGroupSpecs[0].Template.Annotations = map[string]string{"hold": "pending"}
+	})
+	s.awaitNodes("c", "g", 3)
+	s.rayPod(old[0], func(p *corev1.Pod) { raySet(p, corev1.PodRunning, false) })
+	s.awaitRay("c", func(c *rayv1.RayCluster) error { return check(c.Status.ReadyWorkerReplicas == 1, "ready") })
+	s.editRay("c", func(c *rayv1.RayCluster) { c.Spec.WorkerGroupSpecs[0].Replicas = ptr.To[int32](2) })
+	s.awaitNodes("c", "g", 2, func(p *corev1.Pod) bool { return slices.Contains(old, p.Name) })
+	s.editRay("c", func(c *rayv1.RayCluster) { c.Spec.WorkerGroupSpecs[0].Replicas = ptr.To[int32](1) })
+	s.awaitNodes("c", "g", 1, func(p *corev1.Pod) bool { return p.Name == old[1] })
+}
+
+func rayRolling(s *space) {
+	s.kubelet()
+	s.ray("c", upgrade(rayv1.UpgradeRollingUpdate), rayGroup("g", 4))
+	s.rayReady("c")
+	was := podNames(s.rayNodes("c", "g"))
+	head := s.awaitHead("c").Name
+	w, err := s.Watch(s.Context(), &corev1.PodList{}, client.InNamespace(s.name))
+	s.must(err)
+	s.editRay("c", func(c *rayv1.RayCluster) {
+		c.Spec.WorkerGroupSpecs[0].Template.Spec.Containers[0].Image = "new"
+		c.Spec.HeadGroupSpec.Template.Spec.Containers[0].Image = "new"
+	})
+	s.awaitNodes("c", "g", 4, func(p *corev1.Pod) bool { return !slices.Contains(was, p.Name) })
+	s.awaitNodes("c", rayv1.HeadGroup, 1, func(p *corev1.Pod) bool { return p.Name != head })
+	s.rayReady("c")
+	w.Stop()
+	there, least := map[string]bool{}, 4
+	for _, name := range was {
+		there[name] = true
+	}
+	for e := range w.ResultChan() {
+		pod, ok := e.Object.(*corev1.Pod)
+		switch {
+		case !ok:
+		case e.Type == watch.Deleted && pod.Name == head && slices.ContainsFunc(was, func(n string) bool { return there[n] }):
+			s.Errorf("the head goes while %v are there", slices.Sorted(maps.Keys(there)))
+		case e.Type == watch.Deleted:
+			delete(there, pod.Name)
+		case pod.Labels[rayv1.LabelGroup] == "g" && pod.Status.Phase == corev1.PodRunning:
+			there[pod.Name] = true
+		}
+		least = min(least, len(there))
+	}
+	if least < 3 {
+		s.Errorf("at one time %d of 4 workers ran", least)
+	}
+}
+
+func rayEmptyReason(s *space) {
+	s.ray("c", nil)
+	head := s.awaitHead("c").Name
+	s.rayPod(head, func(p *corev1.Pod) {
+		raySet(p, corev1.PodRunning, false)
+		p.Status.ContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Message: "no reason"}}
+	})
+	s.awaitRay("c", func(c *rayv1.RayCluster) error {
+		return errors.Join(conditionIs(c, rayv1.HeadPodReady, "False", "ContainersNotReady"), check(c.Status.Head.PodIP == "10.0.0.1", "head"))
+	})
+	s.rayPod(head, func(p *corev1.Pod) {
+		p.Status.Conditions[0].Reason = ""
+	})
+	s.awaitCondition("c", rayv1.HeadPodReady, "False", rayv1.ReasonUnknown)
+}
+
+func rayTwins(s *space) {
+	c := &rayv1.RayCluster{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "c"}, Spec: rayv1.RayClusterSpec{
+		HeadGroupSpec: rayv1.HeadGroupSpec{Template: rayTemplate()}, WorkerGroupSpecs: []rayv1.WorkerGroupSpec{rayGroup("g", 1), rayGroup("g", 1)},
+	}}
+	s.refusedOr(c, "InvalidRayClusterSpec", "g")
+}
+
+func rayWithoutRay(s *space) {
+	s.ray("c", nil)
+	head := s.awaitHead("c").Name
+	s.rayPod(head, func(p *corev1.Pod) {
+		raySet(p, corev1.PodRunning, false)
+		p.Status.ContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}
+		p.Status.ContainerStatuses[0].LastTerminationState = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 127, Reason: "Error"}}
+	})
+	s.awaitRay("c", func(c *rayv1.RayCluster) error {
+		return check(strings.Contains(c.Status.Reason, "Ray was not found"), "reason")
+	})
+	if e := s.awaitRayEvent(raycluster.ReasonRayNotFound, "Use an image that has ray"); e.Type != corev1.EventTypeWarning {
+		s.Errorf("event %+v", e)
+	}
+}
+
+// rayStandsBack is alone: all clusters of the API server wait for KubeRay.
+func rayStandsBack(s *space) {
+	now := metav1.NowMicro()
+	lease := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: raycluster.KubeRayLease},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: ptr.To("kuberay"), RenewTime: &now},
+	}
+	s.stop()
+	s.must(s.Create(s.Context(), lease))
+	s.manage(onlyRay)
+	looks := s.leftAlone()
+	s.ray("c", nil)
+	testkit.EventuallyNoError(s, 20*time.Second, "a look at the cluster", func() error { return check(s.leftAlone() > looks, "none") })
+	if pods := s.rayNodes("c", ""); len(pods) > 0 {
+		s.Errorf("beside KubeRay: %v", podNames(pods))
+	}
+	lease.Spec.HolderIdentity = ptr.To("") // it has given up
+	s.must(s.Update(s.Context(), lease))
+	s.awaitHead("c")
+}
+
+// leftAlone is how often the controller has looked at a cluster and put it off.
+func (s *space) leftAlone() float64 { return s.looks("requeue_after") }
+
+// looks of the controller that ended so, in this process.
+func (s *space) looks(result string) float64 {
+	s.Helper()
+	families, err := metrics.Registry.Gather()
+	s.must(err)
+	for _, f := range families {
+		for _, m := range f.Metric {
+			labels := map[string]string{}
+			for _, l := range m.Label {
+				labels[l.GetName()] = l.GetValue()
+			}
+			if f.GetName() == "controller_runtime_reconcile_total" && labels["controller"] == raycluster.Name && labels["result"] == result {
+				return m.GetCounter().GetValue()
+			}
+		}
+	}
+	return 0
+}

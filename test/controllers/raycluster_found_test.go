@@ -1,0 +1,95 @@
+package controllers
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
+	"k8s4r.io/k8s4r/internal/controllers/raycluster/build"
+)
+
+// rayFound is what a cluster finds where it begins, and in its own spec.
+var rayFound = []rayCase{
+	{"§1b what nobody owns is taken as it is", rayUnowned},
+	{"§1b what another object owns is an error", rayOwned},
+	{"§1f autoscaler v1 and a restartPolicy: one warning for each generation, and the Pods", rayWarned},
+}
+
+func rayUnowned(s *space) {
+	s.kubelet()
+	at := metav1.ObjectMeta{Namespace: s.name, Name: "c"}
+	found := []client.Object{
+		&corev1.ServiceAccount{ObjectMeta: at},
+		&rbacv1.Role{ObjectMeta: at},
+		&rbacv1.RoleBinding{ObjectMeta: at, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "c"}},
+		&corev1.Secret{ObjectMeta: at, StringData: map[string]string{rayv1.KeyAuthToken: "mine"}},
+		&corev1.Service{
+			ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "c-head-svc"},
+			Spec:       corev1.ServiceSpec{Selector: map[string]string{rayv1.LabelCluster: "c"}, Ports: []corev1.ServicePort{{Name: "gcs-server", Port: 6379}}},
+		},
+	}
+	for _, o := range found {
+		s.must(s.Create(s.Context(), o))
+	}
+	s.ray("c", func(c *rayv1.RayCluster) {
+		c.Spec.EnableInTreeAutoscaling = ptr.To(true)
+		c.Spec.AuthOptions = &rayv1.AuthOptions{Mode: rayv1.AuthToken}
+	}, rayGroup("g", 1))
+	s.rayReady("c")
+	for _, o := range found {
+		was := o.GetResourceVersion()
+		s.must(s.Get(s.Context(), client.ObjectKeyFromObject(o), o))
+		if o.GetResourceVersion() != was {
+			s.Errorf("%T was changed: %+v", o, o)
+		}
+	}
+	for _, e := range s.rayEvents("") {
+		if e.Type == corev1.EventTypeWarning {
+			s.Errorf("event %s: %s", e.Reason, e.Note)
+		}
+	}
+}
+
+func rayOwned(s *space) {
+	owner := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "owner"}}
+	s.must(s.Create(s.Context(), owner))
+	ref := metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: owner.Name, UID: owner.UID, Controller: ptr.To(true)}
+	s.must(s.Create(s.Context(), &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "c-head-svc", OwnerReferences: []metav1.OwnerReference{ref}},
+		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 6379}}},
+	}))
+	s.ray("c", nil)
+	s.awaitRayEvent("FailedToCreateService", "the name is held by another owner; rename the cluster, or delete the other")
+	s.awaitRay("c", func(c *rayv1.RayCluster) error {
+		return check(strings.Contains(c.Status.Reason, "held by another owner"), "reason")
+	})
+	if pods := s.rayNodes("c", ""); len(pods) > 0 {
+		s.Errorf("there are %v", podNames(pods))
+	}
+}
+
+func rayWarned(s *space) {
+	s.kubelet()
+	v1, g := rayv1.AutoscalerV1, rayGroup("g", 1)
+	g.Template.Spec.RestartPolicy = corev1.RestartPolicyAlways
+	s.ray("c", func(c *rayv1.RayCluster) {
+		c.Spec.EnableInTreeAutoscaling, c.Spec.AutoscalerOptions = ptr.To(true), &rayv1.AutoscalerOptions{Version: &v1}
+	}, g)
+	s.rayReady("c")
+	e := s.awaitRayEvent(build.InvalidSpec, "spec.workerGroupSpecs[g].template.spec.restartPolicy: it is Always")
+	if e.Type != corev1.EventTypeWarning || e.Action != "Validate" {
+		s.Errorf("event %+v", e)
+	}
+	if w := s.awaitNodes("c", "g", 1)[0]; w.Spec.RestartPolicy != corev1.RestartPolicyAlways {
+		s.Errorf("the worker has %s", w.Spec.RestartPolicy)
+	}
+	s.rayRests("c")
+	if all := s.rayEvents(build.InvalidSpec); len(all) != 1 || all[0].Series != nil {
+		s.Errorf("it was said more than once: %+v", all)
+	}
+}

@@ -1,0 +1,85 @@
+package controllers
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
+	"k8s4r.io/k8s4r/internal/controllers/raycluster"
+	"k8s4r.io/k8s4r/internal/controllers/raycluster/build"
+	"k8s4r.io/k8s4r/internal/manager"
+	"k8s4r.io/k8s4r/internal/testkit"
+)
+
+// TestRayClusterOptions has the lines of contract section 5 about what an operator
+// switches, by a manager that has all of it switched.
+func TestRayClusterOptions(t *testing.T) {
+	settings, gates := build.DefaultSettings(), raycluster.DefaultGates()
+	settings.DeterministicHeadName, settings.WaitForGCS, settings.RandomDelete = true, false, true
+	gates.StatusConditions = false
+	s := start(t, manager.Config{Controllers: onlyRay.Controllers, StatusTick: onlyRay.StatusTick, Ray: &settings, RayGates: &gates})
+	rayCases(t, s, "options", []rayCase{
+		{"§5.5 a head that is called after its cluster, and so is the next", rayNamedHead},
+		{"§5.15 workers that do not wait for the head", rayImpatient},
+		{"§1c without conditions a suspension follows the spec alone", raySuspendBySpec},
+		{"§1c the controller scales down beside an autoscaler", rayRandomDelete},
+	})
+}
+
+func rayNamedHead(s *space) {
+	s.kubelet()
+	s.ray("c", nil)
+	s.rayReady("c")
+	was := s.awaitHead("c")
+	if was.Name != "c-head" {
+		s.Errorf("the head is %s", was.Name)
+	}
+	s.must(s.Delete(s.Context(), was))
+	testkit.EventuallyNoError(s, 30*time.Second, "another head of that name", func() error {
+		var now corev1.Pod
+		if err := s.Get(s.Context(), s.key("c-head"), &now); err != nil {
+			return err
+		}
+		return check(now.UID != was.UID, "it is the old one")
+	})
+}
+
+func rayImpatient(s *space) {
+	s.ray("c", nil, rayGroup("g", 1))
+	if init := s.awaitNodes("c", "g", 1)[0].Spec.InitContainers; len(init) > 0 {
+		s.Errorf("the worker has %+v", init)
+	}
+}
+
+func raySuspendBySpec(s *space) {
+	s.kubelet()
+	s.ray("c", nil, rayGroup("g", 1))
+	was := s.rayReady("c")
+	s.editRay("c", func(c *rayv1.RayCluster) { c.Spec.Suspend = ptr.To(true) })
+	s.awaitRay("c", func(c *rayv1.RayCluster) error {
+		return errors.Join(check(c.Status.State == rayv1.StateSuspended, "state"), check(len(c.Status.Conditions) == 0, "conditions"))
+	})
+	s.awaitNodes("c", "", 0)
+	s.editRay("c", func(c *rayv1.RayCluster) { c.Spec.Suspend = nil }) // resumes it: nothing else says that it is suspended
+	s.awaitNodes("c", "", 2)
+	now := s.rayReady("c")
+	if len(was.Status.Conditions)+len(now.Status.Conditions) > 0 {
+		s.Errorf("conditions %v, then %v", was.Status.Conditions, now.Status.Conditions)
+	}
+}
+
+func rayRandomDelete(s *space) {
+	s.kubelet()
+	s.ray("c", func(c *rayv1.RayCluster) { c.Spec.EnableInTreeAutoscaling = ptr.To(true) }, rayGroup("g", 3))
+	s.rayReady("c")
+	was := podNames(s.rayNodes("c", "g"))
+	s.editRay("c", func(c *rayv1.RayCluster) { c.Spec.WorkerGroupSpecs[0].Replicas = ptr.To[int32](1) })
+	s.awaitNodes("c", "g", 1)
+	s.awaitRay("c", func(c *rayv1.RayCluster) error {
+		return check(c.Status.DesiredWorkerReplicas == 1 && c.Status.AvailableWorkerReplicas == 1, "of %v", was)
+	})
+}

@@ -1,0 +1,208 @@
+package controllers
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
+	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
+	"k8s4r.io/k8s4r/internal/testkit"
+)
+
+// TestVCJobAdmission is what contract section 2 has to be refused, each with a
+// sentence, in Jobs and in JobTemplates alike.
+func TestVCJobAdmission(t *testing.T) {
+	s := start(t, only).namespace(t, "admission")
+	s.awaitAdmission()
+	policies := func(p ...batchv1.LifecyclePolicy) func(*batchv1.JobSpec) {
+		return func(j *batchv1.JobSpec) { j.Policies = p }
+	}
+	plugins := func(name string, args ...string) func(*batchv1.JobSpec) {
+		return func(j *batchv1.JobSpec) { j.Plugins = map[string][]string{name: append([]string{}, args...)} }
+	}
+	hold := func(names ...string) func(*batchv1.JobSpec) {
+		return func(j *batchv1.JobSpec) { j.Tasks[0].DependsOn = &batchv1.DependsOn{Name: names} }
+	}
+	zero, two, nine := int32(0), int32(2), int32(9)
+	minute := &metav1.Duration{Duration: time.Minute}
+	const failed, abort = batchv1.PodFailedEvent, batchv1.AbortJobAction
+	for _, c := range []struct {
+		name string
+		in   func(*batchv1.JobSpec)
+		want string // empty: it is let in
+	}{
+		{"a plain one", func(*batchv1.JobSpec) {}, ""},
+		{"no task", func(j *batchv1.JobSpec) { j.Tasks = nil }, "spec.tasks: a Job needs at least one task"},
+		{"twins", func(j *batchv1.JobSpec) { j.Tasks = append(j.Tasks, vctask("t", 1)) }, "several tasks are named t"},
+		{"a name that no Pod can have", func(j *batchv1.JobSpec) { j.Tasks[0].Name = "A_b" }, `spec.tasks[].name: "A_b" cannot be part of the name of a Pod`},
+		{"a task that needs more than it has", func(j *batchv1.JobSpec) { j.Tasks[0].MinAvailable = &nine }, "spec.tasks[].minAvailable of t: is more than its replicas"},
+		{"a Job that needs more than it has", func(j *batchv1.JobSpec) { j.MinAvailable = 9 }, "spec.minAvailable: 9 is more than the replicas of all tasks, which are 2"},
+		{"event and exit code", policies(batchv1.LifecyclePolicy{Event: failed, ExitCode: &two, Action: abort}), "write exactly one of event (or events) and exitCode"},
+		{"neither event nor exit code", policies(batchv1.LifecyclePolicy{Action: abort}), "write exactly one of event (or events) and exitCode"},
+		{"exit code 0", policies(batchv1.LifecyclePolicy{ExitCode: &zero, Action: abort}), "exitCode: 0 is no failure"},
+		{"an exit code twice", policies(batchv1.LifecyclePolicy{ExitCode: &two, Action: abort}, batchv1.LifecyclePolicy{ExitCode: &two, Action: abort}), "the same exit code stands in one list twice"},
+		{"an event twice", policies(on(failed, abort), batchv1.LifecyclePolicy{Events: []batchv1.Event{batchv1.PodEvictedEvent, failed}, Action: abort}), "the same event stands in one list twice"},
+		{"an event in two lists", func(j *batchv1.JobSpec) {
+			j.Policies, j.Tasks[0].Policies = []batchv1.LifecyclePolicy{on(failed, abort)}, []batchv1.LifecyclePolicy{on(failed, abort)}
+		}, ""},
+		{"any event and another", policies(on(batchv1.AnyEvent, abort), on(failed, abort)), "* is every event"},
+		{"any event and an exit code", policies(on(batchv1.AnyEvent, abort), batchv1.LifecyclePolicy{ExitCode: &two, Action: abort}), ""},
+		{"an internal event", policies(on(batchv1.OutOfSyncEvent, abort)), "OutOfSync is none that a policy may answer"},
+		{"an internal action", policies(on(failed, batchv1.SyncJobAction)), "SyncJob is none that a policy may take"},
+		{"no action", policies(batchv1.LifecyclePolicy{Event: failed}), "(none) is none that a policy may take"},
+		{"an event that nobody knows", policies(on("Boredom", abort)), "Boredom"},
+		{"pending without a timeout", policies(on(batchv1.PodPendingEvent, abort)), "a policy for PodPending needs a timeout"},
+		{"pending with a timeout", policies(batchv1.LifecyclePolicy{Event: batchv1.PodPendingEvent, Action: abort, Timeout: minute}), ""},
+		{"a task's policy is judged as well", func(j *batchv1.JobSpec) {
+			j.Tasks[0].Policies = []batchv1.LifecyclePolicy{{ExitCode: &zero, Action: abort}}
+		}, "exitCode: 0 is no failure"},
+		{"the ssh plugin", plugins("ssh"), "there is no ssh plugin here yet"},
+		{"a plugin that nobody knows", plugins("nosuch"), "spec.plugins: there is no plugin nosuch; there are env and svc"},
+		{"svc", plugins("svc", "--publish-not-ready-addresses=true", "--disable-network-policy"), ""},
+		{"a flag that svc does not have", plugins("svc", "--fast"), "spec.plugins.svc: --fast is no argument of it"},
+		{"waits for itself", hold("t"), "spec.tasks[].dependsOn of t: a task cannot wait for itself"},
+		{"waits for nobody", hold("nosuch"), "spec.tasks[].dependsOn of t: names a task that this Job does not have"},
+		{"a hard topology", func(j *batchv1.JobSpec) { j.NetworkTopology = &batchv1.NetworkTopologySpec{} }, "mode hard needs a PodGroup"},
+		{"a soft topology", func(j *batchv1.JobSpec) { j.NetworkTopology = &batchv1.NetworkTopologySpec{Mode: "soft"} }, ""},
+		{"a mount path with a colon", func(j *batchv1.JobSpec) { j.Volumes = []batchv1.VolumeSpec{{MountPath: "/a:b"}} }, "spec.volumes[].mountPath"},
+		{"a partition of nothing", func(j *batchv1.JobSpec) {
+			j.Tasks[0].PartitionPolicy = &batchv1.PartitionPolicySpec{TotalPartitions: 1}
+		}, "partitionSize: must be 1 or more"},
+		{"two hundred tasks", func(j *batchv1.JobSpec) { j.Tasks = many(200) }, ""},
+		{"five hundred large tasks", func(j *batchv1.JobSpec) { j.Tasks = many(500) }, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			spec := batchv1.JobSpec{Tasks: []batchv1.TaskSpec{vctask("t", 2)}}
+			c.in(&spec)
+			meta := metav1.ObjectMeta{Namespace: s.name, GenerateName: "j-"}
+			judge(t, "Job", c.want, s.Create(t.Context(), &batchv1.Job{ObjectMeta: meta, Spec: spec}))
+			judge(t, "JobTemplate", c.want, s.Create(t.Context(), &flowv1.JobTemplate{ObjectMeta: meta, Spec: spec}))
+		})
+	}
+	t.Run("a name that no Service can have", func(t *testing.T) {
+		spec := batchv1.JobSpec{Tasks: []batchv1.TaskSpec{vctask("t", 1)}, Plugins: map[string][]string{"svc": {}}}
+		err := s.Create(t.Context(), &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "1.j"}, Spec: spec})
+		judge(t, "Job", "metadata.name: 1.j cannot be the name of a Service", err)
+	})
+}
+
+func judge(t *testing.T, kind, want string, err error) {
+	t.Helper()
+	if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+		t.Errorf("%s: %v", kind, err)
+	}
+}
+
+// many tasks, each with policies and a template that is not small.
+func many(n int) []batchv1.TaskSpec {
+	var all []batchv1.TaskSpec
+	for i := range n {
+		t := vctask(fmt.Sprintf("task-%d", i), 1, on(batchv1.PodFailedEvent, batchv1.RestartTaskAction), on(batchv1.PodEvictedEvent, batchv1.RestartTaskAction))
+		if i > 0 {
+			t.DependsOn = &batchv1.DependsOn{Name: []string{fmt.Sprintf("task-%d", i-1)}}
+		}
+		for v := range 10 {
+			t.Template.Spec.Containers[0].Env = append(t.Template.Spec.Containers[0].Env, corev1.EnvVar{Name: fmt.Sprintf("VARIABLE_%d", v), Value: strings.Repeat("x", 50)})
+		}
+		all = append(all, t)
+	}
+	return all
+}
+
+// awaitAdmission waits until the API server has taken up the policies, which it
+// does some moments after they were installed.
+func (s *space) awaitAdmission() {
+	s.Helper()
+	testkit.Eventually(s, 30*time.Second, "the policies are in force", func() bool {
+		bad := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, GenerateName: "probe-"}, Spec: batchv1.JobSpec{Tasks: []batchv1.TaskSpec{vctask("t", 1)}, Plugins: map[string][]string{"ssh": {}}}}
+		return s.Create(context.Background(), bad) != nil
+	})
+}
+
+// TestVCJobEdits is what may change of a Job.
+func TestVCJobEdits(t *testing.T) {
+	s := start(t, only).namespace(t, "edits")
+	s.awaitAdmission()
+	one := int32(1)
+	s.vcjob("j", func(j *batchv1.Job) { j.Spec.Tasks = append(j.Spec.Tasks, many(150)...) }, vctask("t", 2), vctask("", 1))
+	for _, c := range []struct {
+		name string
+		in   func(*batchv1.JobSpec)
+		want string
+	}{
+		{"minAvailable, priority and replicas may", func(j *batchv1.JobSpec) {
+			j.MinAvailable, j.PriorityClassName, j.Tasks[0].Replicas, j.Tasks[0].MinAvailable = 1, "high", 3, &one
+		}, ""},
+		{"maxRetry may not", func(j *batchv1.JobSpec) { j.MaxRetry = 9 }, "spec: maxRetry cannot change on an existing Job, only minAvailable, priorityClassName, and replicas and minAvailable of its tasks can"},
+		{"plugins and ttl may not", func(j *batchv1.JobSpec) {
+			j.Plugins, j.TTLSecondsAfterFinished = map[string][]string{"env": {}}, &one
+		}, "spec: plugins, ttlSecondsAfterFinished cannot change"},
+		{"a template may not", func(j *batchv1.JobSpec) { j.Tasks[0].Template.Spec.Containers[0].Image = "other" }, "spec.tasks: of t more changes than replicas and minAvailable"},
+		{"nor that of a task without a name", func(j *batchv1.JobSpec) { j.Tasks[1].Template.Spec.Containers[0].Image = "other" }, "spec.tasks: of (without a name)"},
+		{"a task may not come", func(j *batchv1.JobSpec) { j.Tasks = append(j.Tasks, vctask("u", 1)) }, "tasks (their number)"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var err error
+			testkit.Eventually(t, 20*time.Second, "an answer that is no conflict", func() bool {
+				var j batchv1.Job
+				s.must(s.Get(t.Context(), s.key("j"), &j))
+				c.in(&j.Spec)
+				err = s.Update(t.Context(), &j)
+				return err == nil || !strings.Contains(err.Error(), "the object has been modified")
+			})
+			judge(t, "Job", c.want, err)
+		})
+	}
+}
+
+// TestVCJobWarnings is what is kept and does less than its name says.
+func TestVCJobWarnings(t *testing.T) {
+	s := start(t, only).namespace(t, "warnings")
+	s.awaitAdmission()
+	heard := &said{}
+	loud := &space{T: t, system: s.warnedBy(heard), name: s.name}
+	loud.vcjob("j", func(j *batchv1.Job) {
+		j.Spec.Plugins, j.Spec.Tasks[0].TopologyPolicy = map[string][]string{"tensorflow": {}}, "restricted"
+	}, vctask("t", 1))
+	all := strings.Join(heard.list(), "\n")
+	for _, want := range []string{"spec.plugins: tensorflow does no more here than svc does", "spec.tasks[].topologyPolicy: is for a scheduler that makes PodGroups"} {
+		if !strings.Contains(all, want) {
+			t.Errorf("not warned of %q: %s", want, all)
+		}
+	}
+	t.Run("the examples need none", func(t *testing.T) { loud.vcExamples(t, heard) })
+}
+
+// vcExamples are let in without a word.
+func (s *space) vcExamples(t *testing.T, heard *said) {
+	before := len(heard.list())
+	files, err := filepath.Glob("../../examples/vcjob*.yaml")
+	if err != nil || len(files) < 3 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var j batchv1.Job
+		if err := yaml.UnmarshalStrict(data, &j); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		j.Namespace = s.name
+		s.must(s.Create(t.Context(), &j))
+		s.awaitVCJob(j.Name, batchv1.JobPending)
+	}
+	if said := heard.list()[before:]; len(said) > 0 {
+		t.Errorf("it warns of %v", said)
+	}
+}
