@@ -1,0 +1,106 @@
+package broker_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+
+	"k8s4r.io/k8s4r/internal/broker"
+	"k8s4r.io/k8s4r/internal/testkit/testca"
+)
+
+// registry is the authority of the embedded broker: who has a certificate is
+// who it says, and who has none a document agent, if there may be any.
+type registry struct {
+	mu          sync.Mutex
+	revoked     map[string]bool
+	generations map[string]string
+}
+
+func (r *registry) Identify(p broker.Peer) (broker.Identity, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p.Certificate == nil {
+		name, ok := strings.CutPrefix(p.ClientID, broker.LegacyPrefix)
+		if !ok || name != "l1" {
+			return broker.Identity{}, errors.New("no certificate, and no document agent")
+		}
+		return broker.Identity{Name: name, Role: broker.RoleLegacy}, nil
+	}
+	name := p.Certificate.Subject.CommonName
+	if r.revoked[name] {
+		return broker.Identity{}, errors.New("revoked")
+	}
+	role := broker.RoleRobot
+	if name == "k8s4r-server" {
+		role = broker.RoleServer
+	}
+	return broker.Identity{Name: name, Role: role, Generation: r.generations[name]}, nil
+}
+
+// embedded is the broker of our own.
+type embedded struct {
+	*broker.Broker
+	t        testing.TB
+	ca       *testca.Authority
+	registry *registry
+}
+
+func newEmbedded(t testing.TB) *embedded {
+	t.Helper()
+	e := &embedded{t: t, ca: testca.New(t), registry: &registry{revoked: map[string]bool{}, generations: map[string]string{}}}
+	e.Broker = broker.New(broker.Config{
+		Listen: "127.0.0.1:0", TLSListen: "127.0.0.1:0", Authority: e.registry,
+		TLS: &tls.Config{
+			Certificates: []tls.Certificate{*e.ca.Server()}, ClientCAs: e.ca.Pool(), ClientAuth: tls.VerifyClientCertIfGiven, MinVersion: tls.VersionTLS12,
+		},
+	})
+	if err := e.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := e.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return e
+}
+
+func (e *embedded) authority() *testca.Authority { return e.ca }
+
+func (e *embedded) dialTLS(shown *tls.Certificate) (net.Conn, error) {
+	return dialTLS(e.t, strings.TrimPrefix(e.TLSURL(), "mqtts://"), e.ca, shown)
+}
+
+func (e *embedded) dialPlain() (net.Conn, error) {
+	conn, err := net.DialTimeout("tcp", strings.TrimPrefix(e.URL(), "mqtt://"), patience)
+	if err == nil {
+		e.t.Cleanup(func() { conn.Close() })
+	}
+	return conn, err
+}
+
+func (e *embedded) admit(string) {}
+
+func (e *embedded) revoke(name string) {
+	e.registry.mu.Lock()
+	e.registry.revoked[name] = true
+	e.registry.mu.Unlock()
+	e.Disconnect(name)
+}
+
+// renew gives a name another credential.
+func (e *embedded) renew(name, generation string) {
+	e.registry.mu.Lock()
+	defer e.registry.mu.Unlock()
+	e.registry.generations[name] = generation
+}
+
+func (e *embedded) refusesWillsAtOnce() bool { return true }
+func (e *embedded) knowsLegacy() bool        { return true }

@@ -1,0 +1,128 @@
+package broker_test
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"k8s4r.io/k8s4r/internal/broker/mosquitto"
+	"k8s4r.io/k8s4r/internal/testkit"
+	"k8s4r.io/k8s4r/internal/testkit/testca"
+)
+
+// plugin is where Debian has it.
+func plugin(t testing.TB) string {
+	t.Helper()
+	found, err := filepath.Glob("/usr/lib/*/mosquitto_dynamic_security.so")
+	if err != nil || len(found) == 0 {
+		t.Fatal("mosquitto_dynamic_security.so is missing (make deps installs it)")
+	}
+	return found[0]
+}
+
+// debian is the real Mosquitto, as our configuration has it.
+type debian struct {
+	t       testing.TB
+	ca      *testca.Authority
+	address string
+	server  *tls.Certificate
+	log     func() []byte
+	speaker *peer // of the server; nil: each command has a connection of its own
+}
+
+func newDebian(t testing.TB) *debian {
+	t.Helper()
+	d := &debian{t: t, ca: testca.New(t), address: testkit.FreeAddr(t)}
+	d.server = d.ca.Client("k8s4r-server", time.Hour)
+	dir := t.TempDir()
+	d.ca.Files(dir)
+	files, err := mosquitto.Config{
+		Listen: d.address, Dir: dir, CAFile: "ca.crt", CertFile: "tls.crt", KeyFile: "tls.key", Plugin: plugin(t), Robots: []string{"r1"},
+	}.Files()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Started by root it would become a user who cannot read the files of this test.
+	me, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	files[mosquitto.ConfFile] = fmt.Append(files[mosquitto.ConfFile], "user ", me.Username, "\n")
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bin, err := exec.LookPath("mosquitto")
+	if err != nil {
+		bin = "/usr/sbin/mosquitto" // not on everyone's PATH
+	}
+	p := testkit.NewProcess(t, bin, "-c", filepath.Join(dir, mosquitto.ConfFile))
+	p.Start()
+	d.log = p.Said
+	testkit.Eventually(t, 10*time.Second, "mosquitto lets the server in", func() bool {
+		conn, err := d.dialTLS(d.server)
+		if err != nil {
+			return false
+		}
+		conn.Close()
+		return true
+	})
+	return d
+}
+
+func (d *debian) authority() *testca.Authority { return d.ca }
+
+func (d *debian) dialTLS(shown *tls.Certificate) (net.Conn, error) {
+	return dialTLS(d.t, d.address, d.ca, shown)
+}
+
+func (d *debian) dialPlain() (net.Conn, error) {
+	return net.DialTimeout("tcp", d.address, patience)
+}
+
+// admit is idempotent here: r1 is known from the configuration.
+func (d *debian) admit(robot string) {
+	d.t.Helper()
+	d.control(mosquitto.Admit(robot))
+}
+
+func (d *debian) revoke(name string) {
+	d.t.Helper()
+	d.control(mosquitto.Revoke(name))
+}
+
+// control says something to the plugin, as the server.
+func (d *debian) control(command []byte, err error) {
+	d.t.Helper()
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	p := d.speaker
+	if p == nil {
+		conn, err := d.dialTLS(d.server)
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		if p, _, err = hello(conn, "k8s4r-server"); err != nil {
+			d.t.Fatalf("%v\n%s", err, d.log())
+		}
+		defer conn.Close()
+	}
+	if code, err := p.publish(mosquitto.ControlTopic, string(command), false); err != nil || code >= 0x80 {
+		d.t.Fatal(code, err)
+	}
+}
+
+func (d *debian) refusesWillsAtOnce() bool { return false }
+func (d *debian) knowsLegacy() bool        { return false }
+
+func TestMatrixOfMosquitto(t *testing.T) {
+	matrix(t, func(t *testing.T) backend { return newDebian(t) })
+}

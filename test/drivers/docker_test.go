@@ -1,0 +1,283 @@
+package drivers
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/moby/moby/client"
+
+	"k8s4r.io/k8s4r/internal/driver"
+	"k8s4r.io/k8s4r/internal/driver/drivertest"
+	"k8s4r.io/k8s4r/internal/isolation"
+	"k8s4r.io/k8s4r/internal/proc"
+	"k8s4r.io/k8s4r/internal/wire"
+)
+
+func docker(c wire.DockerConfig) wire.TaskConfig {
+	if c.NetworkMode == "" {
+		c.NetworkMode = "none"
+	}
+	return wire.TaskConfig{Docker: &c}
+}
+
+func script(s string) wire.TaskConfig {
+	return docker(wire.DockerConfig{Image: image, Command: "sh", Args: []string{"-c", s}})
+}
+
+func TestDocker(t *testing.T) {
+	e := startEngine(t)
+	drivertest.Run(t, drivertest.Suite{
+		Driver: "docker", Engine: e.socket, Shell: script, Left: e.left,
+		Broken: map[string]wire.TaskConfig{"dockerConfig is missing": {}, "image is empty": docker(wire.DockerConfig{})},
+		Unstartable: map[string]wire.TaskConfig{
+			`image "localhost:1/no:1" is not on this robot and cannot be pulled`: docker(wire.DockerConfig{Image: "localhost:1/no:1"}),
+			`repository name must be lowercase`:                                  docker(wire.DockerConfig{Image: "NO"}),
+			`network no-such-network not found`:                                  docker(wire.DockerConfig{Image: image, NetworkMode: "no-such-network"}),
+			`bind source path does not exist: /no/such`:                          docker(wire.DockerConfig{Image: image, Volumes: []string{"/no/such:/data"}}),
+		},
+	})
+	for name, test := range map[string]func(*testing.T, *engine){
+		"what the image says counts unless the task says otherwise":    theImageCounts,
+		"a task has the user that it asks for and its directory":       theUserOwnsTheDirectory,
+		"volumes are mounted as they are asked for":                    volumesAreMounted,
+		"a task over its memory is killed and says so":                 memoryIsBounded,
+		"a task cannot start more processes than its limit":            processesAreBounded,
+		"output without end is taken whole and in order":               outputIsWhole,
+		"what a container uses is known while it runs":                 usesAreKnown,
+		"a container that somebody removes has been killed":            removedByOthers,
+		"a second container of one attempt is refused":                 onceAnAttempt,
+		"a pull that does not end is given up when the task is":        pullIsGivenUp,
+		"a task outlives its engine and is stopped when that is back":  outlivesTheEngine,
+		"what was left while the engine was away goes when it is back": sweptWhenBack,
+	} {
+		t.Run(name, func(t *testing.T) {
+			of := *e
+			of.t = t
+			test(t, &of)
+			e.process = of.process
+		})
+	}
+}
+
+// output runs a task to its end and returns what it wrote.
+func (e *engine) output(task driver.Task) (string, driver.End) {
+	e.t.Helper()
+	read, write, err := os.Pipe()
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	task.Stdout, task.Stderr = write, write
+	running := start(e.t, &driver.Docker{Socket: e.socket}, &task)
+	write.Close()
+	out, _ := io.ReadAll(read)
+	awaitReadable(e.t, running.Done())
+	return string(out), running.End()
+}
+
+func (e *engine) wants(task driver.Task, want string) {
+	e.t.Helper()
+	if out, end := e.output(task); out != want || end.Code != 0 {
+		e.t.Errorf("ended as %+v and wrote %q, want %q", end, out, want)
+	}
+}
+
+// refuses starts what cannot be started.
+func (e *engine) refuses(task driver.Task) error {
+	e.t.Helper()
+	fill(e.t, &task)
+	running, err := (&driver.Docker{Socket: e.socket}).Start(task)
+	if err == nil {
+		running.Kill()
+		awaitReadable(e.t, running.Done())
+		e.t.Fatalf("started, and ended as %+v", running.End())
+	}
+	return err
+}
+
+func theImageCounts(t *testing.T, e *engine) {
+	e.wants(driver.Task{Config: docker(wire.DockerConfig{Image: image})}, "entry point image\n")
+	e.wants(driver.Task{Config: docker(wire.DockerConfig{Image: image, Args: []string{"mine"}})}, "entry point mine\n")
+	e.wants(driver.Task{Config: docker(wire.DockerConfig{Image: image, Command: "echo"})}, "\n")
+	e.wants(driver.Task{Config: docker(wire.DockerConfig{Image: image, Command: "pwd", WorkDir: "/etc"})}, "/etc\n")
+	e.wants(driver.Task{Config: script("echo $PATH")}, "/bin\n")
+}
+
+func theUserOwnsTheDirectory(t *testing.T, e *engine) {
+	for user, want := range map[string]string{"nobody": "65534 65534\nmine\n", "1234:4321": "1234 4321\nmine\n"} {
+		task := driver.Task{Contained: driver.Contained{User: user}, Config: script("echo `id -u` `id -g`; cd $HOME; echo mine > file; cat file")}
+		task.Dir = t.TempDir()
+		task.Env = map[string]string{"HOME": task.Dir}
+		if err := os.Chmod(task.Dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		e.wants(task, want)
+	}
+	nobody := driver.Task{Contained: driver.Contained{User: "no-such-user"}, Config: script("")}
+	if err := e.refuses(nobody); !strings.Contains(err.Error(), `user: the image has no "no-such-user"`) {
+		t.Errorf("Start = %v", err)
+	}
+}
+
+func volumesAreMounted(t *testing.T, e *engine) {
+	dir := t.TempDir()
+	c := script("echo written > /rw/file; cat /ro/file; touch /ro/file 2>/dev/null || echo refused")
+	c.Docker.Volumes = []string{dir + ":/rw", dir + ":/ro:ro"}
+	e.wants(driver.Task{Config: c}, "written\nrefused\n")
+	if b, err := os.ReadFile(filepath.Join(dir, "file")); string(b) != "written\n" {
+		t.Errorf("the robot has %q, %v", b, err)
+	}
+}
+
+func memoryIsBounded(t *testing.T, e *engine) {
+	task := driver.Task{Config: script("tail /dev/zero"), Contained: driver.Contained{Limits: isolation.Limits{Memory: 16 << 20, CPU: 500, CPUWeight: 500}}}
+	if _, end := e.output(task); !end.OOM || end.Code != 137 || end.Signal != int(syscall.SIGKILL) {
+		t.Errorf("ended as %+v, want OOM", end)
+	}
+}
+
+func processesAreBounded(t *testing.T, e *engine) {
+	task := driver.Task{Config: script("for i in 1 2 3 4 5 6 7 8 9; do sleep 600 & done; echo all"), Contained: driver.Contained{Limits: isolation.Limits{PIDs: 6}}}
+	if out, _ := e.output(task); strings.Contains(out, "all") || !strings.Contains(out, "fork") {
+		t.Errorf("nine processes were started with a limit of six: %q", out)
+	}
+}
+
+func outputIsWhole(t *testing.T, e *engine) {
+	const lines = 500_000
+	out, end := e.output(driver.Task{Config: script("seq " + strconv.Itoa(lines))})
+	var want bytes.Buffer
+	for i := range lines {
+		want.WriteString(strconv.Itoa(i+1) + "\n")
+	}
+	if end.Code != 0 || out != want.String() {
+		t.Errorf("ended as %+v with %d bytes of %d", end, len(out), want.Len())
+	}
+}
+
+// usesAreKnown has one that works, one that sleeps and one that is not there.
+func usesAreKnown(t *testing.T, e *engine) {
+	d := &driver.Docker{Socket: e.socket}
+	busy := driver.Attempt{UID: "busy", Number: 2, Robot: "r1"}
+	idle := driver.Attempt{UID: "idle", Number: 1, Robot: "r1"}
+	for a, what := range map[driver.Attempt]string{busy: "x=$(head -c 20000000 /dev/zero | tr '\\0' x); while :; do :; done", idle: "exec sleep 600"} {
+		task := driver.Task{Config: script(what)}
+		fill(t, &task)
+		task.Contained.Attempt = a
+		running, err := d.Start(task)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { running.Kill(); running.End() })
+	}
+	asked := []driver.Attempt{busy, idle, {UID: "gone", Number: 1, Robot: "r1"}}
+	var last time.Duration
+	var uses map[driver.Attempt]proc.Use
+	await(t, "the one to have worked, and to have 20 MB", func() bool {
+		uses = d.Uses(asked)
+		_, both := uses[idle] // a busy engine may be too slow to answer for all
+		grown := both && uses[busy].CPU > last && uses[busy].CPU > 500*time.Millisecond && uses[busy].Memory > 20_000_000
+		last = uses[busy].CPU
+		return grown
+	})
+	if sleeps := uses[idle]; len(uses) != 2 || sleeps.CPU > uses[busy].CPU || sleeps.Memory <= 0 || sleeps.Memory > 20_000_000 {
+		t.Errorf("they use %+v", uses)
+	}
+	if none := (&driver.Docker{Socket: "/no/such"}).Uses(asked); len(none) != 0 {
+		t.Errorf("without an engine: %+v", none)
+	}
+}
+
+func removedByOthers(t *testing.T, e *engine) {
+	running := start(t, &driver.Docker{Socket: e.socket}, &driver.Task{Config: script("sleep 600")})
+	for _, name := range e.containers() {
+		if _, err := e.client.ContainerRemove(context.Background(), name, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true}); err != nil {
+			t.Error(err)
+		}
+	}
+	awaitReadable(t, running.Done())
+	if end := running.End(); end.Code != 137 {
+		t.Errorf("ended as %+v", end)
+	}
+}
+
+func onceAnAttempt(t *testing.T, e *engine) {
+	d := &driver.Docker{Socket: e.socket}
+	task := driver.Task{Config: script("sleep 600")}
+	running := start(t, d, &task)
+	second := task
+	second.Contained.Attempt.Robot = "robot-2" // what fails cleans up behind itself alone
+	if _, err := d.Start(second); err == nil || !strings.Contains(err.Error(), "already in use") {
+		t.Errorf("a second Start: %v", err)
+	}
+	running.Kill()
+	awaitReadable(t, running.Done())
+	if end := running.End(); end.Signal != int(syscall.SIGKILL) {
+		t.Errorf("ended as %+v", end)
+	}
+}
+
+func pullIsGivenUp(t *testing.T, e *engine) {
+	registry, err := net.Listen("tcp", "127.0.0.1:0") // which never answers
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer registry.Close()
+	asked := make(chan struct{})
+	go func() {
+		c, err := registry.Accept()
+		if err != nil {
+			return
+		}
+		close(asked)
+		_, _ = io.Copy(io.Discard, c) // until the engine gives up
+		_ = c.Close()
+	}()
+	address := strings.Replace(registry.Addr().String(), "127.0.0.1", "localhost", 1)
+	suite := drivertest.Suite{Driver: "docker", Engine: e.socket, Left: e.left}
+	suite.StopsBeforeTheStart(t, docker(wire.DockerConfig{Image: address + "/slow:1"}), asked)
+}
+
+func outlivesTheEngine(t *testing.T, e *engine) {
+	dir := t.TempDir()
+	out, err := os.Create(filepath.Join(dir, "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	task := driver.Task{Dir: dir, Stdout: out, Stderr: out, Config: script("trap 'echo told; exit 7' TERM; touch up; while :; do sleep 0.1; done")}
+	running := start(t, &driver.Docker{Socket: e.socket}, &task)
+	await(t, "the task to run", func() bool { _, err := os.Stat(filepath.Join(dir, "up")); return err == nil })
+	e.stop()
+	running.Signal(syscall.SIGTERM) // to nobody, as yet
+	e.start()
+	awaitReadable(t, running.Done())
+	if end := running.End(); end.Code != 7 {
+		t.Errorf("ended as %+v, want the exit code 7", end)
+	}
+}
+
+func sweptWhenBack(t *testing.T, e *engine) {
+	d := &driver.Docker{Socket: e.socket}
+	task := driver.Task{Config: script("sleep 600")}
+	_ = start(t, d, &task)
+	e.stop()
+	if d.Offered() {
+		t.Error("offered without an engine")
+	}
+	if err := d.Sweep(task.Contained.Attempt); err != nil {
+		t.Errorf("Sweep = %v, want it to count on root's eyes", err)
+	}
+	e.start()
+	if !d.Offered() {
+		t.Error("not offered though the engine is back")
+	}
+	await(t, "the container to be gone", func() bool { return len(e.left(task.Contained.Attempt)) == 0 })
+}

@@ -1,0 +1,195 @@
+package drivers
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/moby/moby/client"
+	"golang.org/x/sys/unix"
+
+	"k8s4r.io/k8s4r/internal/driver"
+)
+
+// image has nothing but a busybox.
+const image = "k8s4r/busybox:1"
+
+// engine is a Docker engine of our own, which lives as long as the test.
+type engine struct {
+	t       *testing.T
+	dir     string
+	socket  string
+	process *exec.Cmd
+	client  *client.Client
+}
+
+// startEngine starts an engine that has the image.
+func startEngine(t *testing.T) *engine {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("an engine needs root: sudo -E make test")
+	}
+	// A socket's path has at most 107 characters, and the name of a test may be
+	// long.
+	dir, err := os.MkdirTemp("", "k8s4r-engine-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &engine{t: t, dir: dir, socket: filepath.Join(dir, "sock")}
+	t.Cleanup(func() { e.cleanUp() })
+	if e.client, err = client.New(client.WithHost("unix://" + e.socket)); err != nil {
+		t.Fatal(err)
+	}
+	e.start()
+	e.importImage()
+	return e
+}
+
+// start starts the engine on what an earlier one has left.
+func (e *engine) start() {
+	e.t.Helper()
+	at := func(name string) string { return filepath.Join(e.dir, name) }
+	log, err := os.OpenFile(at("log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	defer log.Close()
+	// Where its programs are is not on everybody's path.
+	e.t.Setenv("PATH", os.Getenv("PATH")+":/usr/sbin:/sbin")
+	e.process = exec.Command("dockerd", "--bridge=none", "--iptables=false", "--ip6tables=false", "--live-restore",
+		// Of all storage drivers this one works on any file system.
+		"--storage-driver=vfs", "--data-root="+at("data"), "--exec-root="+at("exec"), "--pidfile="+at("pid"), "--host=unix://"+e.socket)
+	e.process.Stdout, e.process.Stderr = log, log
+	e.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	if err := e.process.Start(); err != nil {
+		e.t.Fatalf("no engine (hack/deps installs Debian's): %v", err)
+	}
+	for until := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+		if _, err = e.client.Ping(context.Background(), client.PingOptions{}); err == nil {
+			return
+		}
+		if time.Now().After(until) {
+			said, _ := os.ReadFile(at("log"))
+			e.t.Fatalf("the engine does not answer: %v\n%s", err, said)
+		}
+	}
+}
+
+// stop stops the engine. Its containers live on.
+func (e *engine) stop() {
+	_ = e.process.Process.Signal(syscall.SIGTERM)
+	_ = e.process.Wait()
+}
+
+func (e *engine) cleanUp() {
+	for _, name := range e.containers() {
+		e.t.Errorf("container %s was left", name)
+		_, _ = e.client.ContainerRemove(context.Background(), name, client.ContainerRemoveOptions{Force: true})
+	}
+	if v, err := e.client.VolumeList(context.Background(), client.VolumeListOptions{}); err != nil || len(v.Items) > 0 {
+		e.t.Errorf("volumes %+v were left, %v", v.Items, err)
+	}
+	e.stop()
+	e.unmount()
+	if err := os.RemoveAll(e.dir); err != nil {
+		e.t.Error(err)
+	}
+}
+
+// unmount takes away what an engine leaves mounted.
+func (e *engine) unmount() {
+	mounts, _ := os.ReadFile("/proc/self/mounts")
+	for line := range strings.Lines(string(mounts)) {
+		if at := strings.Fields(line)[1]; strings.HasPrefix(at, e.dir+"/") {
+			_ = unix.Unmount(at, unix.MNT_DETACH)
+		}
+	}
+}
+
+// containers lists all, by their names.
+func (e *engine) containers(labels ...string) (names []string) {
+	found, err := e.client.ContainerList(context.Background(), client.ContainerListOptions{All: true, Filters: make(client.Filters).Add("label", labels...)})
+	if err != nil {
+		e.t.Error(err)
+	}
+	for _, c := range found.Items {
+		names = append(names, strings.TrimPrefix(c.Names[0], "/"))
+	}
+	return names
+}
+
+// left lists what is left of an attempt.
+func (e *engine) left(a driver.Attempt) []string {
+	return e.containers("io.k8s4r.task-uid="+a.UID, fmt.Sprintf("io.k8s4r.attempt=%d", a.Number), "io.k8s4r.robot="+a.Robot)
+}
+
+// hasImage gives the image another name.
+func (e *engine) hasImage(name string) {
+	e.t.Helper()
+	if _, err := e.client.ImageTag(context.Background(), client.ImageTagOptions{Source: image, Target: name}); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+func (e *engine) importImage() {
+	e.t.Helper()
+	r, err := e.client.ImageImport(context.Background(), client.ImageImportSource{Source: rootfs(e.t), SourceName: "-"}, image, client.ImageImportOptions{Changes: []string{
+		`ENTRYPOINT ["echo", "entry", "point"]`, `CMD ["image"]`, `ENV PATH=/bin`, `VOLUME /scratch`,
+	}})
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	defer r.Close()
+	if said, err := io.ReadAll(r); err != nil || bytes.Contains(said, []byte("error")) {
+		e.t.Fatalf("import the image: %v\n%s", err, said)
+	}
+}
+
+// rootfs is a tar of a busybox and its names.
+func rootfs(t *testing.T) io.Reader {
+	t.Helper()
+	path, err := exec.LookPath("busybox")
+	if err != nil {
+		t.Fatalf("%v: hack/deps installs busybox-static", err)
+	}
+	program, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names, err := exec.Command(path, "--list").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	add := func(h tar.Header, content []byte) {
+		h.Size = int64(len(content))
+		if err := w.WriteHeader(&h); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = w.Write(content)
+	}
+	for dir, mode := range map[string]int64{"./": 0o755, "bin/": 0o755, "etc/": 0o755, "tmp/": 0o1777} {
+		add(tar.Header{Name: dir, Mode: mode, Typeflag: tar.TypeDir}, nil)
+	}
+	add(tar.Header{Name: "etc/passwd", Mode: 0o644}, []byte("root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n"))
+	add(tar.Header{Name: "bin/busybox", Mode: 0o755}, program)
+	for name := range strings.FieldsSeq(string(names)) {
+		if name != "busybox" {
+			add(tar.Header{Name: "bin/" + name, Typeflag: tar.TypeSymlink, Linkname: "busybox"}, nil)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return &out
+}

@@ -1,0 +1,32 @@
+/** Runs a script by sh and ends as it does. A SIGTERM waits for the script. */
+public class Shell {
+    private static Process script;
+
+    public static void main(String[] args) throws Exception {
+        // Before the script runs: it may say at once that it is ready for a SIGTERM.
+        Runtime.getRuntime().addShutdownHook(new Thread(Shell::await));
+        start(args[0]);
+        System.exit(await());
+    }
+
+    private static synchronized void start(String text) throws Exception {
+        ProcessBuilder sh = new ProcessBuilder("sh", "-c", text).inheritIO();
+        sh.environment().put("LEADER", Long.toString(ProcessHandle.current().pid()));
+        script = sh.start();
+    }
+
+    private static synchronized Process started() {
+        return script;
+    }
+
+    private static int await() {
+        while (started() != null) {
+            try {
+                return started().waitFor();
+            } catch (InterruptedException e) {
+                // it is waited for all the same
+            }
+        }
+        return 1;
+    }
+}

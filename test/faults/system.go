@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/testkit"
+	"k8s4r.io/k8s4r/internal/testkit/realrobot"
+)
+
+// system is a whole K8s4r of separate programs, each of which can be killed.
+type system struct {
+	client.Client
+	t               testing.TB
+	broker          *testkit.Mosquitto
+	manager, server *testkit.Process
+}
+
+// newSystem starts all but robots. The server speaks through serverWay to the
+// broker, if there is one.
+func newSystem(t testing.TB, offlineAfter time.Duration, serverWay func(broker string) string) *system {
+	t.Helper()
+	broker := testkit.NewMosquitto(t)
+	up := testkit.StartUp(t, "--without", "manager,server,broker,robots")
+	s := &system{Client: testkit.Client(t, up.RESTConfig()), t: t, broker: broker}
+	common := []string{"--kubeconfig", up.Kubeconfig, "--leader-elect=false", "--metrics-bind-address", "0",
+		"--health-probe-bind-address", "0", "--offline-after", offlineAfter.String()}
+	addr := broker.Addr
+	if serverWay != nil {
+		addr = serverWay(addr)
+	}
+	s.manager = testkit.NewProcess(t, append([]string{testkit.Binary(t, "k8s4r-manager")}, common...)...)
+	s.server = testkit.NewProcess(t, append([]string{testkit.Binary(t, "k8s4r-server"), "--mqtt-url", "mqtt://" + addr, "--allow-legacy-agents", "--allow-anonymous-agents",
+		"--log-dir", t.TempDir(), "--api-bind-address", "0"}, common...)...)
+	s.manager.Start()
+	s.server.Start()
+	return s
+}
+
+// awaitOnline waits until a robot is let in.
+func (s *system) awaitOnline(r *realrobot.Robot) {
+	s.t.Helper()
+	testkit.EventuallyNoError(s.t, patience, "robot "+r.ID+" is online", func() error {
+		var found v1alpha1.Robot
+		if err := s.Get(context.Background(), key(r.ID), &found); err != nil {
+			return err
+		}
+		if found.Status.Phase != "Online" {
+			return fmt.Errorf("it is %q: %s", found.Status.Phase, found.Status.Message)
+		}
+		return nil
+	})
+}
+
+func key(name string) client.ObjectKey {
+	return client.ObjectKey{Namespace: "default", Name: name}
+}
+
+// create creates an object as soon as the API server takes it.
+func (s *system) create(obj client.Object) {
+	s.t.Helper()
+	testkit.EventuallyNoError(s.t, patience, "create "+obj.GetName(), func() error { return s.Create(context.Background(), obj) })
+}
+
+// job is a Job of one group of tasks that run a script.
+func job(name string, count int32, script string) *v1alpha1.Job {
+	return &v1alpha1.Job{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec: v1alpha1.JobSpec{TaskGroups: []v1alpha1.TaskGroupDefinition{{
+			Name: "main", TaskGroupTemplate: v1alpha1.TaskGroupTemplate{Count: &count, Tasks: []v1alpha1.TaskDefinition{{
+				Name: "work", Driver: v1alpha1.DriverRawExec,
+				Config: v1alpha1.TaskConfig{ExecConfig: &v1alpha1.ExecConfig{Command: "/bin/sh", Args: []string{"-c", script}}},
+			}}},
+		}}},
+	}
+}
+
+// jobSize is the number of tasks of a Job. Two Jobs are there at a time.
+const jobSize = 60
+
+// work has the robots work through Jobs until the time is over, and returns how many
+// there were.
+func (s *system) work(trace *testkit.Trace, d time.Duration) (jobs int) {
+	s.t.Helper()
+	// The second leaves processes behind.
+	scripts := []string{trace.Script("sleep 0.2"), trace.Script("setsid sleep 600 & sleep 0.1")}
+	for until := time.Now().Add(d); time.Now().Before(until) || jobs < 2; jobs++ {
+		if jobs >= 2 {
+			s.awaitCompleted(jobName(jobs - 2))
+		}
+		s.create(job(jobName(jobs), jobSize, scripts[jobs%2]))
+	}
+	s.awaitCompleted(jobName(jobs - 2))
+	s.awaitCompleted(jobName(jobs - 1))
+	return jobs
+}
+
+func jobName(n int) string { return "job-" + strconv.Itoa(n) }
+
+func (s *system) awaitCompleted(name string) {
+	s.t.Helper()
+	testkit.EventuallyNoError(s.t, 2*patience, name+" completes", func() error {
+		var j v1alpha1.Job
+		if err := s.Get(context.Background(), key(name), &j); err != nil {
+			return err
+		}
+		if j.Status.State != "completed" {
+			return fmt.Errorf("it is %q: %+v", j.Status.State, j.Status.TaskCounts)
+		}
+		return nil
+	})
+}
+
+// check holds what the control plane says, and what the tasks wrote, against what
+// was asked for: each task to run once, to its end, in its first attempt, for no
+// robot was ever lost.
+func (s *system) check(trace *testkit.Trace, jobs int, robots []*realrobot.Robot) (f figures) {
+	s.t.Helper()
+	starts, ends := trace.Runs(s.t)
+	for n := range jobs {
+		f.Tasks += jobSize
+		f.Lost += s.lost(jobName(n), starts, ends)
+	}
+	for run, n := range starts {
+		if n != 1 || run.Number != 1 {
+			f.Doubled++
+			s.t.Errorf("attempt %d of %s started %d times", run.Number, run.UID, n)
+		}
+	}
+	for _, r := range robots {
+		f.Orphans += r.Orphans()
+	}
+	return f
+}
+
+func (s *system) lost(job string, starts, ends map[testkit.Attempt]int) (lost int) {
+	s.t.Helper()
+	var tasks v1alpha1.TaskList
+	if err := s.List(context.Background(), &tasks, client.InNamespace("default"), client.MatchingLabels{v1alpha1.LabelJob: job}); err != nil {
+		s.t.Fatal(err)
+	}
+	whole := 0
+	for _, task := range tasks.Items {
+		run := testkit.Attempt{UID: string(task.UID), Number: 1}
+		if starts[run] > 0 && ends[run] == 1 && task.Status.State == "completed" && task.Status.Attempt == 1 {
+			whole++
+			continue
+		}
+		s.t.Errorf("%s started %d and ended %d times, and is %+v", task.Name, starts[run], ends[run], task.Status)
+	}
+	return jobSize - whole
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"k8s4r.io/k8s4r/internal/testkit"
+	"k8s4r.io/k8s4r/internal/testkit/faultnet"
+	"k8s4r.io/k8s4r/internal/testkit/realrobot"
+)
+
+// robotOffline is longer than anything here takes: no robot is given up.
+const robotOffline = time.Hour
+
+// brokerKills kills the broker every few seconds.
+func brokerKills(t testing.TB, seed uint64, d time.Duration) figures {
+	s := newSystem(t, robotOffline, nil)
+	return underFire(s, d, s.robots(3, s.broker.Addr), seed, func(r *rand.Rand) {
+		s.broker.Kill()
+		pause(r, 0, time.Second)
+		s.broker.Start()
+	})
+}
+
+// controlKills kills the server, the manager or both every few seconds.
+func controlKills(t testing.TB, seed uint64, d time.Duration) figures {
+	s := newSystem(t, robotOffline, nil)
+	return underFire(s, d, s.robots(3, s.broker.Addr), seed, func(r *rand.Rand) {
+		which := 1 + r.IntN(3)
+		for i, p := range []*testkit.Process{s.server, s.manager} {
+			if which&(1<<i) != 0 {
+				p.Kill()
+				defer p.Start()
+			}
+		}
+		pause(r, 0, time.Second)
+	})
+}
+
+// messages strikes a fifth of all messages, those of the robots and those of the
+// server.
+func messages(t testing.TB, seed uint64, d time.Duration) figures {
+	ofServer, ofRobots := faultnet.NewFaults(share, holdUp, seed), faultnet.NewFaults(share, holdUp, seed+1)
+	ofServer.Whole = true // one connection carries the messages of all robots
+	s := newSystem(t, robotOffline, func(broker string) string { return faultnet.New(t, broker, ofServer).Addr() })
+	f := underFire(s, d, s.robots(4, faultnet.New(t, s.broker.Addr, ofRobots).Addr()), seed, nil)
+	a, b := ofServer.Count(), ofRobots.Count()
+	f.Also = map[string]any{
+		"messages": a.Messages + b.Messages, "duplicated": a.Doubled + b.Doubled, "delayed": a.Delayed + b.Delayed,
+		"reordered": a.Reordered + b.Reordered, "cut_off": a.CutOff + b.CutOff,
+	}
+	return f
+}
+
+const (
+	share  = 0.2
+	holdUp = 300 * time.Millisecond
+)
+
+// robots starts some on the broker at addr.
+func (s *system) robots(n int, addr string) (all []*realrobot.Robot) {
+	for range n {
+		r := realrobot.New(s.t, addr)
+		r.Start()
+		all = append(all, r)
+	}
+	for _, r := range all {
+		s.awaitOnline(r)
+	}
+	return all
+}
+
+// underFire has robots work while something is hit every few seconds.
+func underFire(s *system, d time.Duration, robots []*realrobot.Robot, seed uint64, hit func(*rand.Rand)) figures {
+	trace := testkit.NewTrace(s.t)
+	done, hits := make(chan struct{}), make(chan int)
+	go func() {
+		n, r := 0, rand.New(rand.NewPCG(seed, 0xf12e))
+		defer func() { hits <- n }()
+		for hit != nil {
+			select {
+			case <-done:
+				return
+			case <-time.After(2*time.Second + time.Duration(r.Int64N(int64(3*time.Second)))):
+			}
+			hit(r)
+			n++
+		}
+	}()
+	jobs := s.work(trace, d)
+	close(done)
+	kills := <-hits
+	for _, r := range robots {
+		r.Stop()
+	}
+	f := s.check(trace, jobs, robots)
+	f.Kills = kills
+	return f
+}
+
+func pause(r *rand.Rand, least, most time.Duration) {
+	time.Sleep(least + time.Duration(r.Int64N(int64(most-least))))
+}

@@ -1,0 +1,81 @@
+package hostnode
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"k8s4r.io/k8s4r/internal/shim"
+	"k8s4r.io/k8s4r/internal/testkit"
+)
+
+// TestWhatAnOrphanHasLeftIsEnded kills the node and the shim of a container, and has
+// the pod removed while there is no node: the next one ends what still runs.
+func TestWhatAnOrphanHasLeftIsEnded(t *testing.T) {
+	rootOnly(t)
+	sys := start(t, 0, "--pod-range", "10.244.82.0/24")
+	s := sys.in(t, "orphan")
+	s.apply(`
+apiVersion: v1
+kind: Pod
+metadata: {name: p}
+spec:
+  hostPID: true
+  containers: [{name: c, image: none, command: [sh, -c, 'setsid sleep 4721 & exec sleep 4722']}]
+`)
+	p := s.await("p", "running", running("c"))
+	lives := func() bool { return len(processes("sleep\x004721\x00")) == 1 } // in a session of its own
+	testkit.Eventually(t, within, "its processes are there", lives)
+	dir := filepath.Join(sys.DataDir, "node", "pods", string(p.UID))
+	state, err := shim.ReadState(filepath.Join(dir, "containers", "c", "0", "shim"))
+	if err != nil || state.Shim == nil {
+		t.Fatalf("its shim says %+v, %v", state, err)
+	}
+	t.Cleanup(func() { // what a failure leaves would be found by the next run
+		for _, pid := range processes("sleep\x004721\x00") {
+			n, _ := strconv.Atoi(pid)
+			_ = syscall.Kill(n, syscall.SIGKILL)
+		}
+	})
+	s.Kill()
+	if err := syscall.Kill(state.Shim.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, within, "the shim is gone", func() bool {
+		there, err := shim.Lives(filepath.Join(dir, "containers", "c", "0", "shim"))
+		return err == nil && !there
+	})
+	if !lives() {
+		t.Fatal("the container has ended with its shim: there is nothing to sweep")
+	}
+	s.Start("--without", "node")
+	s.connect(t)
+	s.remove("p", client.GracePeriodSeconds(0))
+	s.Stop()
+	s.Start()
+	s.connect(t)
+	testkit.Eventually(t, within, "nothing is left of the pod", func() bool {
+		_, err := os.Stat(dir)
+		return err != nil && !lives()
+	})
+	if left := cgroupsOf(p); len(left) > 0 {
+		t.Errorf("control groups are left: %v", left)
+	}
+}
+
+func cgroupsOf(p *corev1.Pod) (found []string) {
+	_ = filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && strings.Contains(d.Name(), string(p.UID)) {
+			found = append(found, path)
+		}
+		return nil
+	})
+	return found
+}
