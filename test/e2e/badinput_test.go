@@ -25,12 +25,22 @@ func manifest(name, groups string, lines ...string) string {
 	return "apiVersion: robot.k8s4r.io/v1alpha1\nkind: Job\nmetadata: {name: " + name + "}\nspec:\n" + spec + "  taskGroups: " + groups + "\n"
 }
 
+// template is the same work as a JobTemplate.
+func template(manifest string) string {
+	return strings.Replace(manifest, "kind: Job\n", "kind: JobTemplate\n", 1)
+}
+
+// taskManifest is a Task by hand with these fields beside its program.
+func taskManifest(fields string) string {
+	return "apiVersion: robot.k8s4r.io/v1alpha1\nkind: Task\nmetadata: {name: bad}\nspec: {name: t, driver: exec, config: {execConfig: {command: x}}, " + fields + "}\n"
+}
+
 func robotManifest(name, spec string) string {
 	return "apiVersion: robot.k8s4r.io/v1alpha1\nkind: Robot\nmetadata: {name: " + name + "}\nspec: " + spec + "\n"
 }
 
 func TestBadInputIsRefusedWithASentence(t *testing.T) {
-	s := start(t, "--without", "manager,server,broker,robots")
+	s := start(t, "--without", "manager,server,broker,robots,node")
 	one := func(task string) string { return `[{name: a, tasks: [` + task + `]}]` }
 	for _, row := range []struct{ name, manifest, want string }{
 		{"an unknown field",
@@ -48,18 +58,37 @@ func TestBadInputIsRefusedWithASentence(t *testing.T) {
 			`set lTarget \(or ltarget, not both\)`},
 		{"a constraint on an attribute that no robot has",
 			manifest("bad", `[{name: a, constraints: [{lTarget: "${robot.attr.mood}", operand: "=", rTarget: good}], tasks: [{name: t, driver: exec, config: {execConfig: {command: x}}}]}]`),
-			`constraints: \$\{robot.attr.mood\} is no target; write a literal`},
+			`constraints of a: \$\{robot.attr.mood\} is no target; write a literal`},
 		{"a pattern that does not compile",
 			manifest("bad", `[{name: a, constraints: [{lTarget: "${robot.labels.a}", operand: regexp, rTarget: "("}], tasks: [{name: t, driver: exec, config: {execConfig: {command: x}}}]}]`),
-			`constraints: the pattern of operand regexp must compile.*missing closing \)`},
+			`constraints: the pattern of operand regexp must compile as RE2\n *variables.patterns' resulted in error: [^\n]*missing closing \)`},
 		{"a range of versions that nobody can read",
 			manifest("bad", `[{name: a, constraints: [{lTarget: "${robot.labels.a}", operand: version, rTarget: new}], tasks: [{name: t, driver: exec, config: {execConfig: {command: x}}}]}]`),
-			`constraints: "new" is no range of versions`},
+			`constraints of a: "new" is no range of versions; write bounds`},
+		{"a version that is none",
+			manifest("bad", `[{name: a, constraints: [{lTarget: abc, operand: version, rTarget: ">= 1"}], tasks: [{name: t, driver: exec, config: {execConfig: {command: x}}}]}]`),
+			`constraints of a: "abc" is no version to compare; write one such as 1.2.3 in lTarget`},
+		{"a task by hand with a version that is none", taskManifest(`constraints: [{ltarget: abc, operand: version, rTarget: ">= 1"}]`),
+			`spec.constraints: "abc" is no version to compare`},
+		{"affinity to a group that is not there",
+			manifest("bad", `[{name: a, placement: {affinity: [{taskGroup: nope}]}, tasks: [{name: t, driver: exec, config: {execConfig: {command: x}}}]}]`),
+			`placement of a: "nope" is no group of this Job; name one of a`},
+		{"antiAffinity to a group that is not there, in a template",
+			template(manifest("bad", `[{name: a, placement: {antiAffinity: [{taskGroup: nope}]}, tasks: [{name: t, driver: exec, config: {execConfig: {command: x}}}]}]`)),
+			`placement of a: "nope" is no group of this Job; name one of a`},
+		{"a requeue of the failed tasks and of named ones", manifest("bad", goodGroups, "requeue: {generation: 1, scope: failed, tasks: [bad-a-0-t]}"),
+			`spec.requeue: scope failed and tasks do not go together; write either of them`},
 		{"a gang that is too large",
 			manifest("bad", `[{name: a, gang: true, count: 129, tasks: [{name: t, driver: exec, config: {execConfig: {command: x}}}]}]`),
 			`a gang is placed in one go and has at most 128 replicas`},
 		{"half a device", manifest("bad", one(`{name: t, driver: exec, resources: {devices: {arm: 500m}}, config: {execConfig: {command: x}}}`)),
 			`devices of a/t: a device is counted in whole numbers`},
+		{"a device without a name", manifest("bad", one(`{name: t, driver: exec, resources: {devices: {"": 1}}, config: {execConfig: {command: x}}}`)),
+			`devices of a/t: a device is named by 1 to 63 letters, digits`},
+		{"a device with a space in its name, in a template", template(manifest("bad", one(`{name: t, driver: exec, resources: {devices: {a b: 1}}, config: {execConfig: {command: x}}}`))),
+			`devices of a/t: a device is named by 1 to 63 letters, digits`},
+		{"a task by hand that needs a device with a space in its name", taskManifest(`resources: {devices: {a b: 1}}`), `spec.resources.devices: a device is named by`},
+		{"a robot that has a device with a space in its name", robotManifest("a", `{robotId: a, capacity: {a b: 1}}`), `spec.capacity: "a b": a device is named by`},
 		{"a robot with half a device", robotManifest("a", `{robotId: a, capacity: {arm: 500m}}`), `spec.capacity: arm must be a whole number`},
 		{"a missing command", manifest("bad", one(`{name: t, driver: exec, config: {execConfig: {}}}`)), `execConfig.command: Required value`},
 		{"an empty command", manifest("bad", one(`{name: t, driver: exec, config: {execConfig: {command: ""}}}`)), `execConfig.command.*at least 1 chars`},
@@ -81,8 +110,27 @@ func TestBadInputIsRefusedWithASentence(t *testing.T) {
 		{"an environment variable without a name", manifest("bad", one(`{name: t, driver: exec, env: {"": "1"}, config: {execConfig: {command: x}}}`)),
 			`env of a/t: an environment variable is named by letters`},
 		{"a task by hand with an environment variable that has an = in its name",
-			"apiVersion: robot.k8s4r.io/v1alpha1\nkind: Task\nmetadata: {name: bad}\nspec: " + `{name: t, driver: exec, env: {"A=B": "1"}, config: {execConfig: {command: x}}}`,
+			taskManifest(`env: {"A=B": "1"}`),
 			`spec.env: an environment variable is named by letters, digits, _, - and .`},
+		{"an environment variable with a NUL in its value", manifest("bad", one(`{name: t, driver: exec, env: {A: "x\u0000y"}, config: {execConfig: {command: x}}}`)),
+			`env of a/t: the value of an environment variable cannot hold a NUL character; leave it out`},
+		{"a task by hand with a NUL in its environment", taskManifest(`env: {A: "x\u0000y"}`), `spec.env: the value of an environment variable cannot hold a NUL`},
+		{"a secret for a variable with a space in its name",
+			manifest("bad", one(`{name: t, driver: exec, secretEnv: {A B: {secretName: a, key: b}}, config: {execConfig: {command: x}}}`)),
+			`secretEnv of a/t: an environment variable is named by letters`},
+		{"a task by hand with a secret for a variable with a space in its name", taskManifest(`secretEnv: {A B: {secretName: a, key: b}}`),
+			`spec.secretEnv: an environment variable is named by letters`},
+		{"a variable that is in env and in secretEnv",
+			manifest("bad", one(`{name: t, driver: exec, env: {A: x}, secretEnv: {A: {secretName: a, key: b}}, config: {execConfig: {command: x}}}`)),
+			`secretEnv of a/t: a variable stands in env as well; leave it out of one of them`},
+		{"a task by hand with a variable that is in env and in secretEnv", taskManifest(`env: {A: x}, secretEnv: {A: {secretName: a, key: b}}`),
+			`spec.secretEnv: a variable stands in env as well`},
+		{"a group by hand with a variable that is in env and in secretEnv",
+			"apiVersion: robot.k8s4r.io/v1alpha1\nkind: TaskGroup\nmetadata: {name: bad}\nspec: {jobName: x, groupName: a, tasks: " +
+				`[{name: t, driver: exec, env: {A: x}, secretEnv: {A: {secretName: a, key: b}}, config: {execConfig: {command: x}}}]}`,
+			`spec.tasks\[\].secretEnv of t: a variable stands in env as well`},
+		{"a secret without a key", manifest("bad", one(`{name: t, driver: exec, secretEnv: {A: {secretName: a}}, config: {execConfig: {command: x}}}`)),
+			`secretEnv.A.key: Required value`},
 		{"a negative cpu", manifest("bad", one(`{name: t, driver: exec, resources: {cpu: "-1"}, config: {execConfig: {command: x}}}`)),
 			`resources of a/t: cpu, memory and disk must be quantities that are not negative`},
 		{"a quantity beyond all numbers", manifest("bad", one(`{name: t, driver: exec, resources: {memory: "1e99999999999999999999"}, config: {execConfig: {command: x}}}`)),
@@ -91,6 +139,9 @@ func TestBadInputIsRefusedWithASentence(t *testing.T) {
 			`timeout: Invalid value: "soon".*must be a length of time such as 90s`},
 		{"a timeout beyond all clocks", manifest("bad", one(`{name: t, driver: exec, timeout: 99999999999h, config: {execConfig: {command: x}}}`)),
 			`timeout: Invalid value.*must be a length of time such as 90s`},
+		{"a deadline that is over at once", manifest("bad", goodGroups, "activeDeadline: 0s"), `spec.activeDeadline: Invalid value: "0s": must be 1s or more.*leave it out`},
+		{"a deadline that is over at once, in a template", template(manifest("bad", goodGroups, "activeDeadline: 999ms")), `spec.activeDeadline: Invalid value: "999ms": must be 1s or more`},
+		{"a fence that is closed at once", manifest("bad", goodGroups, "disconnect: {stopOnRobotAfter: 0s}"), `stopOnRobotAfter: Invalid value: "0s": must be 1s or more; leave it out`},
 		{"a priority of 101", manifest("bad", goodGroups, "priority: 101"), `spec.priority.*less than or equal to 100`},
 		{"a type that does not exist", manifest("bad", goodGroups, "type: daemon"), `spec.type: Unsupported value: "daemon"`},
 		{"a system job that counts its replicas", manifest("bad", `[{name: a, count: 3, tasks: [{name: t, driver: exec, config: {execConfig: {command: x}}}]}]`, "type: system"),
@@ -116,8 +167,8 @@ func TestBadInputIsRefusedWithASentence(t *testing.T) {
 	}
 
 	t.Run("a field without effect is accepted with a warning", func(t *testing.T) {
-		out, err := s.tryApply(manifest("warned", goodGroups, "meta: {owner: me}"))
-		if err != nil || !strings.Contains(out, "spec.meta has no effect yet") {
+		out, err := s.tryApply(strings.Replace(taskManifest("daemon: true"), "name: bad", "name: warned", 1))
+		if err != nil || !strings.Contains(out, "spec.daemon has no effect") {
 			t.Errorf("got %v:\n%s", err, out)
 		}
 	})

@@ -4,13 +4,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -25,24 +24,62 @@ import (
 
 // TestSeparateProgramsWithLeastRights runs the programs as a cluster does: two
 // managers and two servers, each with nothing but the rights in config/rbac,
-// against an API server that has had `kubectl apply -k config`.
+// against an API server that has had `kubectl apply --server-side -k config`.
 func TestSeparateProgramsWithLeastRights(t *testing.T) {
-	s := start(t, "--without", "manager,server,robots")
-	if out, err := s.kubectl("apply", "-k", "../../config"); err != nil {
+	s := start(t, "--without", "manager,server,robots,node")
+	if out, err := s.kubectl("apply", "--server-side", "--field-manager=k8s4r", "-k", "../../config"); err != nil {
 		t.Fatalf("apply config: %v\n%s", err, out)
 	}
 	manager, server := s.serviceAccountKubeconfig("k8s4r-manager"), s.serviceAccountKubeconfig("k8s4r-server")
 	var managers, servers []*program
 	for range 2 {
 		common := []string{"--leader-elect", "--metrics-bind-address", "0", "--health-probe-bind-address", "0"}
-		managers = append(managers, run(t, "k8s4r-manager", append(common, "--kubeconfig", manager)...))
-		servers = append(servers, run(t, "k8s4r-server", append(common, "--kubeconfig", server, "--mqtt-url", s.MQTTURL)...))
+		managers = append(managers, run(t, "k8s4r-manager", append(common, "--kubeconfig", manager, "--webhook-bind-address", "127.0.0.1:0")...))
+		servers = append(servers, run(t, "k8s4r-server", append(common, "--kubeconfig", server, "--mqtt-url", s.MQTTURL, "--allow-anonymous-agents",
+			"--log-dir", filepath.Join(s.DataDir, "logs-of-servers"), "--api-bind-address", "127.0.0.1:0")...))
 	}
+	testkit.EventuallyNoError(t, time.Minute, "the manager registers its webhook's authority", func() error {
+		out, err := s.kubectl("get", "validatingwebhookconfiguration", "k8s4r-jobflows", "-o", "jsonpath={.webhooks[*].clientConfig.caBundle}")
+		if err == nil && len(strings.Fields(out)) != 2 {
+			err = errors.New("there is none: " + out)
+		}
+		return err
+	})
 	agent(t, s, "r1")
 	s.awaitRobot("r1", "Online", time.Minute)
 	s.create(jobOf("first", 3, shell("say", "echo hi")))
 	s.awaitJob("first", "completed", time.Minute)
+	testkit.EventuallyNoError(t, 10*time.Second, "the server serves logs", func() error {
+		out, err := s.Run("kubectl-k8s4r", "logs", "first-main-0-say")
+		if err != nil || !strings.Contains(out, "task changed state") {
+			return errors.Join(err, errors.New(out))
+		}
+		return nil
+	})
 
+	t.Run("the server reads a namespace's Secrets when it is permitted to", func(t *testing.T) {
+		seen := filepath.Join(t.TempDir(), "seen")
+		s.create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "db"}, StringData: map[string]string{"password": "hunter2"}})
+		s.create(needy("needy", seen))
+		s.awaitTask("needy-main-0-write", "dispatching", time.Minute)
+		var says string
+		testkit.Eventually(t, time.Minute, "the task says what it waits for", func() bool {
+			says = s.waitsFor("needy-main-0-write")
+			return says != ""
+		})
+		_, command, found := strings.Cut(says, "permit it with: kubectl ")
+		command, _, closed := strings.Cut(command, " (")
+		if !found || !closed {
+			t.Fatalf("it says %s", says)
+		}
+		if out, err := s.kubectl(strings.Fields(command)...); err != nil {
+			t.Fatalf("%s: %v\n%s", command, err, out)
+		}
+		s.awaitJob("needy", "completed", time.Minute)
+		if got, err := os.ReadFile(seen); err != nil || string(got) != "hunter2" {
+			t.Errorf("the task has seen %q, %v", got, err)
+		}
+	})
 	t.Run("when both leaders are killed the others go on", func(t *testing.T) {
 		s.create(jobOf("second", 4, shell("say", "sleep 2")))
 		s.awaitTask("second-main-0-say", "running", time.Minute)
@@ -69,54 +106,24 @@ func killLeader(t *testing.T, programs []*program) {
 	if leader < 0 || programs[1-leader].leads() {
 		t.Fatalf("want exactly one leader of two %s", programs[0].Args[0])
 	}
-	programs[leader].kill()
+	programs[leader].Kill()
 }
 
 // program is a running one of ours.
-type program struct {
-	*exec.Cmd
-	log string
-}
+type program struct{ *testkit.Process }
 
 // run starts a program that is killed with the test, and keeps what it said.
 func run(t *testing.T, name string, args ...string) *program {
 	t.Helper()
-	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &program{exec.Command(testkit.Binary(t, name), args...), log.Name()}
-	p.Stdout, p.Stderr = log, log
-	p.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		p.kill()
-		log.Close()
-		if t.Failed() {
-			t.Logf("%s said:\n%s", strings.Join(p.Args, " "), lastBytes(p.said(), 16<<10))
-		}
-	})
-	return p
-}
-
-func (p *program) kill() {
-	p.Process.Kill()
-	p.Wait()
-}
-
-func (p *program) said() []byte {
-	text, _ := os.ReadFile(p.log)
-	return text
+	p := testkit.NewProcess(t, append([]string{testkit.Binary(t, name)}, args...)...)
+	p.Start()
+	return &program{p}
 }
 
 // leads tells whether it has won an election since it started.
 func (p *program) leads() bool {
-	return bytes.Contains(p.said(), []byte("Successfully acquired lease"))
+	return bytes.Contains(p.Said(), []byte("Successfully acquired lease"))
 }
-
-func lastBytes(b []byte, n int) []byte { return b[max(0, len(b)-n):] }
 
 // agent starts a robot outside of `k8s4r up`.
 func agent(t *testing.T, s *system, id string, args ...string) *program {
@@ -159,7 +166,7 @@ func processIn(file string) bool {
 }
 
 func TestRolesHoldNoStar(t *testing.T) {
-	s := start(t, "--without", "manager,server,broker,robots")
+	s := start(t, "--without", "manager,server,broker,robots,node")
 	out, err := s.kubectl("get", "clusterroles,roles", "-A", "-o", "json")
 	if err != nil {
 		t.Fatal(err, out)

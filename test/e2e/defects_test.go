@@ -367,7 +367,7 @@ func deletesAreForGood(s *system) {
 	s.awaitGone(heard.task, 20*time.Second)
 	testkit.Eventually(s.t, 20*time.Second, "its process is gone", func() bool { return !processIn(heard.pid) })
 	s.awaitUnlisted("reborn", heard.task)
-	first.kill()
+	first.Kill()
 	s.delete(unheard.job)
 	s.awaitGone(unheard.task, 20*time.Second)
 	s.awaitUnlisted("reborn", unheard.task)
@@ -376,7 +376,7 @@ func deletesAreForGood(s *system) {
 	testkit.Eventually(s.t, 30*time.Second, "the other process is gone too", func() bool { return !processIn(unheard.pid) })
 	s.create(on("reborn", jobOf("with-memory", 1, shell("work", "exit 0"))))
 	s.awaitJob("with-memory", "completed", 30*time.Second)
-	second.kill()
+	second.Kill()
 	agent(s.t, s, "reborn", "--state-dir", s.file("state"))
 	s.create(on("reborn", jobOf("without-memory", 1, shell("work", "exit 0"))))
 	s.awaitJob("without-memory", "completed", time.Minute)
@@ -426,7 +426,7 @@ func TestSilenceOfARobot(t *testing.T) {
 	cmd := agent(t, s, "r1", "--heartbeat", "1s")
 	s.awaitRobot("r1", "Online", 20*time.Second)
 	t.Run("heartbeats did not advance lastHeartbeatTime", func(t *testing.T) { s.in(t).heartbeatAdvances(offlineAfter / 3) })
-	t.Run("a robot that went offline kept its tasks for ever", func(t *testing.T) { s.in(t).silenceIsSeen(cmd.Process) })
+	t.Run("a robot that went offline kept its tasks for ever", func(t *testing.T) { s.in(t).silenceIsSeen(cmd) })
 }
 
 // heartbeatAdvances sees four values of lastHeartbeatTime, none older than it
@@ -448,7 +448,7 @@ func (s *system) heartbeatAdvances(bound time.Duration) {
 
 // silenceIsSeen stops an agent, as a robot that drives into a tunnel, and lets
 // it go on.
-func (s *system) silenceIsSeen(agent *os.Process) {
+func (s *system) silenceIsSeen(agent *program) {
 	s.t.Helper()
 	hold, out := s.file("hold"), s.file("out")
 	s.hold(hold)

@@ -382,8 +382,8 @@ func TestDocumentAgentsAndOursShareAJob(t *testing.T) {
 		f.join(robot, docagent.Config{Run: 500 * time.Millisecond, RunningAfterTerminal: true})
 		f.awaitRobot(robot, "Online", 20*time.Second)
 	}
-	runs := newRunLog(t)
-	s.create(jobOf("mixed", 20, shell("work", runs.script("0.5"))))
+	runs := testkit.NewTrace(t)
+	s.create(jobOf("mixed", 20, shell("work", runs.Script("sleep 0.5"))))
 	s.awaitJob("mixed", "completed", time.Minute)
 
 	on := map[string]int{}
@@ -397,7 +397,7 @@ func TestDocumentAgentsAndOursShareAJob(t *testing.T) {
 	}
 	f.eachRanOnce("old-1", on["old-1"])
 	f.eachRanOnce("old-2", on["old-2"])
-	if n := runs.ended(); n != on["robot-1"]+on["robot-2"] || n+on["old-1"]+on["old-2"] != 20 {
+	if n := ended(t, runs); n != on["robot-1"]+on["robot-2"] || n+on["old-1"]+on["old-2"] != 20 {
 		t.Errorf("%d processes ended, and the tasks are on %v", n, on)
 	}
 }

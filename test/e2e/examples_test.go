@@ -38,12 +38,17 @@ func TestExamples(t *testing.T) {
 			} else if strings.Contains(out, "Warning") {
 				t.Errorf("an example uses a field without effect:\n%s", out)
 			}
+			s.whatWaitsForItsOperatorGoesOn()
 			s.everyJobCompletes()
+			s.aRequeueRunsAgain()
 			s.theServiceIsRunAgainAndRollsOver()
 			s.theSystemJobIsOnEveryRobot()
 			s.whatIsKeptRunningIsCanceled()
 			s.threeRobotsTookPictures()
 			s.tasksOfOneReplicaShareARobot()
+			if got := s.task("disk-map-0-count").Status.Outputs["points"]; got != "1000" {
+				t.Errorf("a task found %q points of its init task's", got)
+			}
 			s.awaitTask("ping", "completed", 30*time.Second)
 			s.awaitTask("ping-robot-1", "completed", 30*time.Second)
 			if got := s.tasksOf("only-robot-2")[0].Spec.TargetRobot; got != "robot-2" {
@@ -53,13 +58,43 @@ func TestExamples(t *testing.T) {
 	}
 }
 
+func (s *system) whatWaitsForItsOperatorGoesOn() {
+	s.t.Helper()
+	s.awaitJob("later", "paused", 30*time.Second)
+	if out, err := s.Run("k8s4r", "job", "resume", "later"); err != nil {
+		s.t.Fatalf("resume: %v\n%s", err, out)
+	}
+	testkit.Eventually(s.t, 30*time.Second, "the Job for a datacenter says what it waits for", func() bool {
+		out, _ := s.Run("k8s4r", "why", "in-the-halls-main-0-where")
+		return strings.Contains(out, "datacenter")
+	})
+	if out, err := s.kubectl("label", "robot", "robot-1", "datacenter=hall-1"); err != nil {
+		s.t.Fatalf("label: %v\n%s", err, out)
+	}
+}
+
+func (s *system) aRequeueRunsAgain() {
+	s.t.Helper()
+	if out, err := s.kubectl("patch", "rjob", "again", "--type=merge", "-p", `{"spec":{"requeue":{"generation":1}}}`); err != nil {
+		s.t.Fatalf("patch: %v\n%s", err, out)
+	}
+	testkit.EventuallyNoError(s.t, 30*time.Second, "both tasks complete once more", func() error {
+		for _, task := range s.tasksOf("again") {
+			if task.Status.State != string(lifecycle.TaskCompleted) || task.Status.Attempt != 2 {
+				return fmt.Errorf("%s: attempt %d is %s", task.Name, task.Status.Attempt, task.Status.State)
+			}
+		}
+		return nil
+	})
+}
+
 func (s *system) everyJobCompletes() {
 	s.t.Helper()
 	jobs := &v1alpha1.JobList{}
 	if err := s.List(context.Background(), jobs, client.InNamespace("default")); err != nil {
 		s.t.Fatal(err)
 	}
-	if len(jobs.Items) < 14 {
+	if len(jobs.Items) < 18 {
 		s.t.Fatalf("only %d jobs", len(jobs.Items))
 	}
 	for _, job := range jobs.Items {
@@ -138,7 +173,7 @@ func (s *system) whatIsKeptRunningIsCanceled() {
 // threeRobotsTookPictures reads the files that the processes wrote.
 func (s *system) threeRobotsTookPictures() {
 	s.t.Helper()
-	files, _ := filepath.Glob(filepath.Join(s.DataDir, "robots", "*", "tasks", "*", "*", "picture.txt"))
+	files, _ := filepath.Glob(filepath.Join(s.DataDir, "robots", "*", "tasks", "*", "*", "work", "picture.txt"))
 	pattern := regexp.MustCompile(`^picture (\d) taken by (robot-\d)\n$`)
 	indexes, robots := map[string]bool{}, map[string]bool{}
 	for _, file := range files {
@@ -184,9 +219,9 @@ func TestKubectlShowsWhatUsersExpect(t *testing.T) {
 		{"jobs by short name", "get rjob hello", `NAME +TYPE +STATE +TOTAL +SUCCEEDED +FAILED +RUNNING +AGE\nhello +batch +completed +1 +1 +0 +0`},
 		{"jobs wide", "get rjob hello -o wide", `REASON\n.*Changed to status "completed": all tasks completed`},
 		{"groups by short name", "get rtg", `NAME +JOB +STATE +TOTAL +RUNNING +SUCCEEDED +FAILED +AGE\nhello-main +hello +completed +1 +0 +1 +0`},
-		{"tasks by short name", "get rtask", `NAME +JOB +ROBOT +DRIVER +STATE +EXITCODE +RESTARTS +AGE\nhello-main-0-say +hello +robot-1 +exec +completed +0`},
+		{"tasks by short name", "get rtask", `NAME +JOB +ROBOT +DRIVER +STATE +EXITCODE +RESTARTS +AGE\nhello-main-0-say +hello +robot-1 +raw_exec +completed +0`},
 		{"tasks wide", "get rtask -o wide", `ATTEMPT +REASON\n.* 1 `},
-		{"robots by short name", "get rb", `NAME +ROBOTID +PHASE +HOSTNAME +OS +CPUS +RUNNING +LASTHEARTBEAT +AGE\nrobot-1 +robot-1 +Online +\S+ +linux +\d+`},
+		{"robots by short name", "get rb", `NAME +ROBOTID +PHASE +HOSTNAME +OS +CPUS +RUNNING +LASTHEARTBEAT +AGE\nrobot-1 +robot-1 +Online +\S+ +linux +\d+ +0 +\S+ +\S+\n`},
 		{"robots wide", "get rb -o wide", `VERSION +ADDRESS\n`},
 		{"all of ours by category", "get k8s4r", `(?s)job.robot.k8s4r.io/hello.*robot.robot.k8s4r.io/robot-1.*taskgroup.robot.k8s4r.io/hello-main.*task.robot.k8s4r.io/hello-main-0-say`},
 		{"field descriptions", "explain rjob.spec.taskGroups.count", `Count is the number of replicas`},

@@ -1,15 +1,10 @@
 package e2e
 
 import (
-	"fmt"
-	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -17,6 +12,7 @@ import (
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/agent/journal"
 	"k8s4r.io/k8s4r/internal/testkit"
+	"k8s4r.io/k8s4r/internal/testkit/faultnet"
 	"k8s4r.io/k8s4r/internal/wire"
 )
 
@@ -25,32 +21,32 @@ const faultTasks = 200
 // TestJobSurvivesKills ends parts of the system in the middle of a Job of 200
 // tasks, and reads from the files that the tasks write what really ran.
 func TestJobSurvivesKills(t *testing.T) {
-	killUp := func(_ *testing.T, s *system, _ *proxy) { s.Kill(); s.Start() }
+	killUp := func(_ *testing.T, s *system, _ *faultnet.Proxy) { s.Kill(); s.Start() }
 	for _, row := range []struct {
 		name     string
 		embedded bool // with a broker of its own, which dies with it
-		hit      func(t *testing.T, s *system, p *proxy)
+		hit      func(t *testing.T, s *system, p *faultnet.Proxy)
 	}{
 		{"kill -9 of k8s4r up", false, killUp},
 		{"kill -9 of k8s4r up with its broker", true, killUp},
-		{"kill -9 of one agent", true, func(t *testing.T, s *system, _ *proxy) { killAgent(t, "robot-2", s.DataDir) }},
-		{"every connection to the broker cut", false, func(t *testing.T, _ *system, p *proxy) {
-			if n := p.cut(); n < 4 {
+		{"kill -9 of one agent", true, func(t *testing.T, s *system, _ *faultnet.Proxy) { killAgent(t, "robot-2", s.DataDir) }},
+		{"every connection to the broker cut", false, func(t *testing.T, _ *system, p *faultnet.Proxy) {
+			if n := p.Cut(); n < 4 {
 				t.Errorf("only %d connections to cut, want three robots and the server", n)
 			}
 		}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			args := []string{"--robots", "3"}
-			var p *proxy
+			var p *faultnet.Proxy
 			if !row.embedded {
-				p = newProxy(t, hostPort(mosquitto(t)))
-				args = append(args, "--mqtt-url", "mqtt://"+p.Addr().String())
+				p = faultnet.New(t, hostPort(mosquitto(t)), nil)
+				args = append(args, "--mqtt-url", "mqtt://"+p.Addr())
 			}
 			s := start(t, args...)
-			runs := newRunLog(t)
-			s.create(jobOf("many", faultTasks, shell("work", runs.script("0.2"))))
-			testkit.Eventually(t, time.Minute, "a third of the tasks has run", func() bool { return runs.ended() > faultTasks/3 })
+			runs := &runLog{testkit.NewTrace(t)}
+			s.create(jobOf("many", faultTasks, shell("work", runs.Script("sleep 0.2"))))
+			testkit.Eventually(t, time.Minute, "a third of the tasks has run", func() bool { return ended(t, runs.Trace) > faultTasks/3 })
 			row.hit(t, s, p)
 			s.awaitJob("many", "completed", 3*time.Minute)
 			runs.check(t, s, s.tasksOf("many"))
@@ -58,32 +54,13 @@ func TestJobSurvivesKills(t *testing.T) {
 	}
 }
 
-// runLog is a file that every task appends a line to when it starts and when
-// it ends: "start NAME ATTEMPT" and "end NAME ATTEMPT". Appends of a short
-// line are whole.
-type runLog struct{ path string }
+// runLog is what the tasks write, held against the robots' journals.
+type runLog struct{ *testkit.Trace }
 
-func newRunLog(t *testing.T) *runLog {
-	return &runLog{path: filepath.Join(t.TempDir(), "runs")}
-}
-
-func (l *runLog) script(sleep string) string {
-	return fmt.Sprintf(`echo "start $K8S4R_TASK_UID $K8S4R_ATTEMPT" >> %[1]s; sleep %[2]s; echo "end $K8S4R_TASK_UID $K8S4R_ATTEMPT" >> %[1]s`, l.path, sleep)
-}
-
-func (l *runLog) lines() []string {
-	text, _ := os.ReadFile(l.path)
-	return testkit.Lines(string(text))
-}
-
-func (l *runLog) ended() int {
-	n := 0
-	for _, line := range l.lines() {
-		if strings.HasPrefix(line, "end ") {
-			n++
-		}
-	}
-	return n
+// ended is how many attempts have come to their end.
+func ended(t *testing.T, trace *testkit.Trace) int {
+	_, ends := trace.Runs(t)
+	return len(ends)
 }
 
 func killAgent(t *testing.T, id, dataDir string) {
@@ -120,48 +97,28 @@ func (l *runLog) check(t *testing.T, s *system, tasks []v1alpha1.Task) {
 		t.Errorf("%d tasks instead of %d", len(tasks), faultTasks)
 	}
 	s.Stop()
-	starts, ends := l.runs(t)
+	starts, ends := l.Runs(t)
 	for key, n := range starts {
 		if n != 1 {
-			t.Errorf("attempt %d of %s started %d times", key.attempt, key.uid, n)
+			t.Errorf("attempt %d of %s started %d times", key.Number, key.UID, n)
 		}
 	}
 	finished := journaledEnds(t, s.DataDir)
 	for key := range starts {
-		if first, ok := finished[key.uid]; ok && key.attempt > first {
-			t.Errorf("attempt %d of %s ran though the end of attempt %d had been journaled", key.attempt, key.uid, first)
+		if first, ok := finished[key.UID]; ok && key.Number > first {
+			t.Errorf("attempt %d of %s ran though the end of attempt %d had been journaled", key.Number, key.UID, first)
 		}
 	}
+	whole := map[string]bool{}
+	for run := range ends {
+		whole[run.UID] = true
+	}
 	for _, task := range tasks {
-		if !ends[string(task.UID)] {
+		if !whole[string(task.UID)] {
 			t.Errorf("%s is completed and never ended", task.Name)
 		}
 	}
 	t.Logf("%d tasks, %d starts", len(tasks), len(starts))
-}
-
-type attempt struct {
-	uid     string
-	attempt int32
-}
-
-// runs counts the starts of each attempt, and says which tasks have ended.
-func (l *runLog) runs(t *testing.T) (starts map[attempt]int, ends map[string]bool) {
-	t.Helper()
-	starts, ends = map[attempt]int{}, map[string]bool{}
-	for _, line := range l.lines() {
-		var what string
-		var a attempt
-		if _, err := fmt.Sscanf(line, "%s %s %d", &what, &a.uid, &a.attempt); err != nil {
-			t.Fatalf("line %q: %v", line, err)
-		}
-		if what == "start" {
-			starts[a]++
-		} else {
-			ends[a.uid] = true
-		}
-	}
-	return starts, ends
 }
 
 // journaledEnds reads from the robots' journals which tasks completed, and in
@@ -188,66 +145,4 @@ func journaledEnds(t *testing.T, dataDir string) map[string]int32 {
 		t.Fatal("the journals hold no end at all")
 	}
 	return first
-}
-
-// proxy forwards connections to a broker, and can cut them all.
-type proxy struct {
-	net.Listener
-	target string
-	down   atomic.Bool // nothing gets through
-	mu     sync.Mutex
-	conns  map[net.Conn]bool
-}
-
-func newProxy(t *testing.T, target string) *proxy {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &proxy{Listener: l, target: target, conns: map[net.Conn]bool{}}
-	t.Cleanup(func() { l.Close(); p.cut() })
-	go p.serve()
-	return p
-}
-
-func (p *proxy) serve() {
-	for {
-		in, err := p.Accept()
-		if err != nil {
-			return
-		}
-		if p.down.Load() {
-			in.Close()
-			continue
-		}
-		out, err := net.Dial("tcp", p.target)
-		if err != nil {
-			in.Close()
-			continue
-		}
-		p.mu.Lock()
-		p.conns[in], p.conns[out] = true, true
-		p.mu.Unlock()
-		go pipe(in, out)
-		go pipe(out, in)
-	}
-}
-
-func pipe(from, to net.Conn) {
-	io.Copy(to, from)
-	from.Close()
-	to.Close()
-}
-
-// cut closes every connection and returns how many there were.
-func (p *proxy) cut() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	n := len(p.conns) / 2
-	for c := range p.conns {
-		c.Close()
-	}
-	clear(p.conns)
-	return n
 }

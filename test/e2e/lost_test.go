@@ -11,6 +11,7 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/testkit"
+	"k8s4r.io/k8s4r/internal/testkit/faultnet"
 )
 
 // survivors says which attempt lives on when the robot of attempt 1 is back, and
@@ -27,9 +28,9 @@ var survivors = map[string]int32{
 // takes their place, and it comes back.
 func TestARobotIsCutOffAndReturns(t *testing.T) {
 	s := start(t, "--robots", "0", "--offline-after", "6s")
-	way := newProxy(t, hostPort(s.MQTTURL))
+	way := faultnet.New(t, hostPort(s.MQTTURL), nil)
 	s.robotWith("r1", nil)
-	agent(t, s, "r1", "--mqtt-url", "mqtt://"+way.Addr().String(), "--heartbeat", "1s")
+	agent(t, s, "r1", "--mqtt-url", "mqtt://"+way.Addr(), "--heartbeat", "1s")
 	s.awaitRobot("r1", "Online", 20*time.Second)
 	hold := s.file("hold")
 	s.hold(hold)
@@ -45,8 +46,7 @@ func TestARobotIsCutOffAndReturns(t *testing.T) {
 	agent(t, s, "r2", "--heartbeat", "1s")
 	s.awaitRobot("r2", "Online", 20*time.Second)
 
-	way.down.Store(true)
-	way.cut()
+	way.Down()
 	for mode := range survivors {
 		s.awaitStarts(runs[mode], 2)
 		task := s.awaitTask(taskOf(mode), "running", 30*time.Second)
@@ -55,7 +55,7 @@ func TestARobotIsCutOffAndReturns(t *testing.T) {
 		}
 	}
 
-	way.down.Store(false)
+	way.Up()
 	for mode, counts := range survivors {
 		s.awaitOneRun(taskOf(mode), counts)
 	}

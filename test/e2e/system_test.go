@@ -5,20 +5,14 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
@@ -35,22 +29,7 @@ type system struct {
 func start(t *testing.T, args ...string) *system {
 	t.Helper()
 	up := testkit.StartUp(t, args...)
-	return &system{Up: up, t: t, Client: newClient(t, up.RESTConfig())}
-}
-
-func newClient(t *testing.T, cfg *rest.Config) client.Client {
-	t.Helper()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, clientgoscheme.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
-	c, err := client.New(cfg, client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return &system{Up: up, t: t, Client: testkit.Client(t, up.RESTConfig())}
 }
 
 // kubectl runs the kubectl within k8s4r and returns both its streams.
@@ -180,7 +159,7 @@ func (s *system) delete(obj client.Object) {
 // shell is a task that runs a script on the robot.
 func shell(name, script string) v1alpha1.TaskDefinition {
 	return v1alpha1.TaskDefinition{
-		Name: name, Driver: v1alpha1.DriverExec,
+		Name: name, Driver: v1alpha1.DriverRawExec,
 		Config: v1alpha1.TaskConfig{ExecConfig: &v1alpha1.ExecConfig{Command: "/bin/sh", Args: []string{"-c", script}}},
 	}
 }
@@ -198,44 +177,7 @@ func jobOf(name string, count int32, tasks ...v1alpha1.TaskDefinition) *v1alpha1
 // mosquitto starts Debian's broker on a free port of this machine.
 func mosquitto(t *testing.T) string {
 	t.Helper()
-	bin, err := exec.LookPath("mosquitto")
-	if err != nil {
-		bin = "/usr/sbin/mosquitto" // not on everyone's PATH
-	}
-	port := freePort(t)
-	conf := filepath.Join(t.TempDir(), "mosquitto.conf")
-	text := fmt.Sprintf("listener %d 127.0.0.1\nallow_anonymous true\npersistence false\n", port)
-	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(bin, "-c", conf)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		t.Fatalf("start mosquitto (make deps installs it): %v", err)
-	}
-	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
-	address := fmt.Sprintf("127.0.0.1:%d", port)
-	testkit.Eventually(t, 10*time.Second, "mosquitto listens", func() bool { return dials(address) })
-	return "mqtt://" + address
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
-func dials(address string) bool {
-	c, err := net.DialTimeout("tcp", address, time.Second)
-	if err != nil {
-		return false
-	}
-	c.Close()
-	return true
+	return testkit.NewMosquitto(t).URL()
 }
 
 // hostPort is the address in an mqtt URL.

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
@@ -56,7 +55,7 @@ type result struct {
 func bench(t testing.TB) {
 	up := testkit.StartUp(t, "--robots", "1")
 	cfg := up.RESTConfig()
-	c := taskClient(t, up)
+	c := testkit.Client(t, cfg)
 	awaitOnline(t, c, 1)
 
 	before := rawRate(t, cfg, *rawObjects)
@@ -85,18 +84,6 @@ func bench(t testing.TB) {
 		TasksPerS250: rates[0], TasksPerS2000: rates[1], TasksPerS10000: rates[2],
 		RawPerS: raw, Ratio: rates[2] / raw, WritesPerTask: writes[2], StartP50Ms: p50, StartP99Ms: p99,
 	})
-}
-
-func taskClient(t testing.TB, up *testkit.Up) client.WithWatch {
-	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
-	c, err := client.NewWithWatch(up.RESTConfig(), client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
 }
 
 func awaitOnline(t testing.TB, c client.Client, n int) {

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// footprint is what an agent and its shims take.
+type footprint struct {
+	RSSIdleMB    float64 `json:"rss_mb_idle"`
+	RSSRunningMB float64 `json:"rss_mb_1000_tasks"`
+	Goroutines   int     `json:"goroutines_1000_tasks"`
+	Threads      int     `json:"threads_1000_tasks"`
+	ShimRSSMB    float64 `json:"shim_rss_mb"`
+	ShimPSSMB    float64 `json:"shim_pss_mb"`
+}
+
+// settle is what the agent gets to come to rest after so many starts.
+const settle = 5 * time.Second
+
+// footprint measures with n tasks running. It ends the agent.
+func (b *agentBench) footprint(n int) (f footprint) {
+	b.run(n)
+	time.Sleep(settle)
+	pid := b.robot.PID()
+	f.RSSRunningMB = rssMB(b.t, pid)
+	f.Threads = int(statusField(b.t, pid, "Threads"))
+	shims := slices.DeleteFunc(children(pid), waits)
+	if len(shims) != n {
+		b.t.Errorf("%d shims run, want %d", len(shims), n)
+	}
+	for _, shim := range shims {
+		f.ShimRSSMB += rssMB(b.t, shim) / float64(n)
+		f.ShimPSSMB += pssMB(b.t, shim) / float64(n)
+	}
+	f.Goroutines = b.goroutines()
+	return f
+}
+
+var goroutine = regexp.MustCompile(`(?m)^goroutine [1-9]\d* `)
+
+// goroutines has the agent write down all of them, which ends it.
+func (b *agentBench) goroutines() int {
+	b.robot.End(syscall.SIGQUIT)
+	return len(goroutine.FindAll(b.robot.Said(), -1))
+}
+
+func rssMB(t testing.TB, pid int) float64 { return statusField(t, pid, "VmRSS") / 1000 }
+
+// statusField is a number in /proc/PID/status; those with a unit are in kB.
+func statusField(t testing.TB, pid int, name string) float64 {
+	t.Helper()
+	return field(t, filepath.Join("/proc", strconv.Itoa(pid), "status"), name)
+}
+
+// cpuMS is what a process and all that it has waited for have used, in milliseconds
+// of a processor.
+func cpuMS(t testing.TB, pid int) (ms float64) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Four times in hundredths of a second, from the 12th field behind the name on.
+	for _, field := range strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))[11:15] {
+		ticks, _ := strconv.ParseFloat(field, 64)
+		ms += 10 * ticks
+	}
+	return ms
+}
+
+// pssMB is the resident memory of a process, shared pages by halves, thirds …
+func pssMB(t testing.TB, pid int) float64 {
+	t.Helper()
+	return field(t, filepath.Join("/proc", strconv.Itoa(pid), "smaps_rollup"), "Pss") / 1000
+}
+
+func field(t testing.TB, path, name string) float64 {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, name+":"); ok {
+			var n float64
+			if _, err := fmt.Sscan(rest, &n); err == nil {
+				return n
+			}
+		}
+	}
+	t.Fatalf("no %s in %s", name, path)
+	return 0
+}
+
+// waits tells whether a process is a shim that has no task yet: its command line has
+// room for a name, and none there.
+func waits(pid int) bool {
+	line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+	return bytes.HasSuffix(line, []byte("  \x00"))
+}
+
+// children are the processes that a process has started.
+func children(pid int) (pids []int) {
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, list := range lists {
+		text, _ := os.ReadFile(list)
+		for _, word := range strings.Fields(string(text)) {
+			if child, err := strconv.Atoi(word); err == nil {
+				pids = append(pids, child)
+			}
+		}
+	}
+	return pids
+}

@@ -1,0 +1,114 @@
+// The program bench/agent measures what a task costs on a robot: from its dispatch
+// to the start of its process, in starts a second, and in memory, beside bare fork
+// and exec in the same run.
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"k8s4r.io/k8s4r/internal/testkit"
+)
+
+var (
+	single  = flag.Int("latency-tasks", 300, "tasks to start one at a time, with each driver")
+	burst   = flag.Int("burst-tasks", 500, "tasks to start as fast as it goes, with each driver")
+	running = flag.Int("running-tasks", 1000, "tasks that run while memory is measured")
+)
+
+func main() {
+	flag.Parse()
+	os.Exit(testkit.Program(bench))
+}
+
+// result is the last line of the output. What bears no driver's name is of raw_exec,
+// which does no more than fork and exec does.
+type result struct {
+	StartP50Ms     float64 `json:"start_p50_ms"`
+	StartP99Ms     float64 `json:"start_p99_ms"`
+	ExecP50Ms      float64 `json:"exec_start_p50_ms"`
+	ExecP99Ms      float64 `json:"exec_start_p99_ms"`
+	ForkExecP50Ms  float64 `json:"forkexec_p50_ms"`
+	ForkExecP99Ms  float64 `json:"forkexec_p99_ms"`
+	StartsPerS     float64 `json:"starts_per_s"`
+	ExecStartsPerS float64 `json:"exec_starts_per_s"`
+	ForkExecPerS   float64 `json:"forkexec_per_s"`
+	// CPUMs is what agent, shim and task take of the processor, for each task.
+	CPUMs     float64 `json:"cpu_ms"`
+	ExecCPUMs float64 `json:"exec_cpu_ms"`
+	footprint
+	Load string `json:"load"`
+}
+
+func bench(t testing.TB) {
+	b := newBench(t)
+	idle := rssMB(t, b.robot.PID())
+	var r result
+	r.Load = load()
+	r.StartP50Ms, r.StartP99Ms = percentiles(b.latencies("raw_exec", *single))
+	r.ExecP50Ms, r.ExecP99Ms = percentiles(b.latencies("exec", *single))
+	r.ForkExecP50Ms, r.ForkExecP99Ms = percentiles(forks(t, *single))
+	r.StartsPerS, r.CPUMs = b.rate("raw_exec", *burst)
+	r.ExecStartsPerS, r.ExecCPUMs = b.rate("exec", *burst)
+	r.ForkExecPerS = forkRate(t, *burst)
+	r.footprint = b.footprint(*running)
+	r.RSSIdleMB = idle
+	print(r)
+}
+
+func print(r result) {
+	fmt.Printf("load average before: %s\n\n", r.Load)
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "\tstart p50 ms\tp99 ms\tstarts/s\tcpu ms\t")
+	fmt.Fprintf(w, "fork and exec\t%.2f\t%.2f\t%.0f\t\t\n", r.ForkExecP50Ms, r.ForkExecP99Ms, r.ForkExecPerS)
+	fmt.Fprintf(w, "raw_exec\t%.2f\t%.2f\t%.0f\t%.1f\t\n", r.StartP50Ms, r.StartP99Ms, r.StartsPerS, r.CPUMs)
+	fmt.Fprintf(w, "exec\t%.2f\t%.2f\t%.0f\t%.1f\t\n", r.ExecP50Ms, r.ExecP99Ms, r.ExecStartsPerS, r.ExecCPUMs)
+	w.Flush()
+	fmt.Printf("\nagent RSS       %6.1f MB idle, %.1f MB with %d tasks running\n", r.RSSIdleMB, r.RSSRunningMB, *running)
+	fmt.Printf("agent           %6d goroutines and %d threads then\n", r.Goroutines, r.Threads)
+	fmt.Printf("a task's shim   %6.2f MB RSS, %.2f MB PSS\n\n", r.ShimRSSMB, r.ShimPSSMB)
+	_ = json.NewEncoder(os.Stdout).Encode(r)
+}
+
+// percentiles are the 50th and the 99th, in milliseconds.
+func percentiles(took []time.Duration) (p50, p99 float64) {
+	slices.Sort(took)
+	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+	return ms(took[len(took)/2]), ms(took[len(took)*99/100])
+}
+
+// forks measures bare fork and exec, up to the moment at which the kernel has taken
+// on the program.
+func forks(t testing.TB, n int) (took []time.Duration) {
+	for range n {
+		cmd := exec.Command("/bin/true")
+		began := time.Now()
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		took = append(took, time.Since(began))
+		_ = cmd.Wait()
+	}
+	return took
+}
+
+// forkRate is how many such programs a loop runs in a second, one after the other.
+func forkRate(t testing.TB, n int) float64 {
+	began := time.Now()
+	forks(t, n)
+	return float64(n) / time.Since(began).Seconds()
+}
+
+func load() string {
+	text, _ := os.ReadFile("/proc/loadavg")
+	var one string
+	_, _ = fmt.Sscan(string(text), &one)
+	return one
+}

@@ -1,0 +1,240 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"os/user"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s4r.io/k8s4r/internal/broker"
+	"k8s4r.io/k8s4r/internal/broker/mosquitto"
+	"k8s4r.io/k8s4r/internal/testkit"
+	"k8s4r.io/k8s4r/internal/testkit/testca"
+)
+
+const patience = time.Minute
+
+// world is what all brokers share: who vouches, and the certificates of all
+// robots.
+type world struct {
+	t     testing.TB
+	ca    *testca.Authority
+	dir   string // ca.crt, tls.crt, tls.key
+	certs map[string]*tls.Certificate
+	bare  string // address that does handshakes and nothing else
+}
+
+func newWorld(t testing.TB) *world {
+	w := &world{t: t, ca: testca.New(t), dir: t.TempDir(), certs: map[string]*tls.Certificate{}}
+	w.ca.Files(w.dir)
+	for _, name := range append(robotIDs(max(*robots, *idle)), mosquitto.ServerName) {
+		w.certs[name] = w.ca.Client(name, time.Hour)
+	}
+	return w
+}
+
+func robotIDs(n int) (ids []string) {
+	for i := range n {
+		ids = append(ids, fmt.Sprintf("r%d", i))
+	}
+	return ids
+}
+
+// clientTLS is how one shows its certificate. There are no sessions to resume:
+// every handshake is a whole one.
+func (w *world) clientTLS(name string) *tls.Config {
+	return &tls.Config{RootCAs: w.ca.Pool(), Certificates: []tls.Certificate{*w.certs[name]}, MinVersion: tls.VersionTLS13}
+}
+
+// target is one broker in one mode.
+type target struct {
+	*world
+	name    string
+	secure  bool
+	address string
+	process *testkit.Process
+	// collects garbage, when it is asked to.
+	collects bool
+}
+
+func (b *target) dial(name string) (net.Conn, error) {
+	d := &net.Dialer{Timeout: patience}
+	if !b.secure {
+		return d.Dial("tcp", b.address)
+	}
+	return tls.DialWithDialer(d, "tcp", b.address, b.clientTLS(name))
+}
+
+// embeddedTarget starts the embedded broker in a process of its own.
+func embeddedTarget(w *world, secure bool) *target {
+	self, err := os.Executable()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	b := &target{world: w, name: "embedded", secure: secure, collects: true, process: testkit.NewProcess(w.t, self, "-serve", w.dir)}
+	b.process.Start()
+	var plain, tls string
+	testkit.Eventually(w.t, patience, "the embedded broker says where it is", func() bool {
+		n, _ := fmt.Sscan(string(b.process.Said()), &plain, &tls, &w.bare)
+		return n == 3
+	})
+	b.address = plain
+	if secure {
+		b.address = tls
+		b.name += ", certificates and rules"
+	}
+	return b
+}
+
+// collected has a broker that collects garbage do that now.
+func (b *target) collected() {
+	if !b.collects {
+		return
+	}
+	before := len(b.process.Said())
+	b.process.Signal(syscall.SIGUSR1)
+	testkit.Eventually(b.t, patience, "garbage is collected", func() bool { return len(b.process.Said()) > before })
+}
+
+// identities takes everybody for who the certificate says, and who shows none
+// for anybody.
+type identities struct{}
+
+// Identify is of broker.Authority.
+func (identities) Identify(p broker.Peer) (broker.Identity, error) {
+	if p.Certificate == nil {
+		return broker.Identity{}, errors.New("no certificate")
+	}
+	name := p.Certificate.Subject.CommonName
+	if name == mosquitto.ServerName {
+		return broker.Identity{Name: name, Role: broker.RoleServer}, nil
+	}
+	return broker.Identity{Name: name, Role: broker.RoleRobot}, nil
+}
+
+// serveEmbedded is the process of the embedded broker: one without anything, one
+// with certificates and rules, and a listener that shakes hands and hangs up.
+func serveEmbedded(t testing.TB, dir string) {
+	own, err := tls.LoadX509KeyPair(filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool, err := testca.PoolOf(filepath.Join(dir, "ca.crt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &tls.Config{Certificates: []tls.Certificate{own}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12}
+	plain := broker.New(broker.Config{Listen: "127.0.0.1:0"})
+	// As fast as it goes is faster than robots may be.
+	secure := broker.New(broker.Config{TLSListen: "127.0.0.1:0", TLS: c, Authority: identities{}, Limits: broker.Limits{PublishRate: 1e9, PublishBurst: 1e9}})
+	if err := errors.Join(plain.Start(context.Background()), secure.Start(context.Background())); err != nil {
+		t.Fatal(err)
+	}
+	bare, err := tls.Listen("tcp", "127.0.0.1:0", c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go shakeHands(bare)
+	collect := make(chan os.Signal, 1)
+	signal.Notify(collect, syscall.SIGUSR1)
+	fmt.Println(strings.TrimPrefix(plain.URL(), "mqtt://"), strings.TrimPrefix(secure.TLSURL(), "mqtts://"), bare.Addr())
+	for range collect { // until another signal ends the program
+		debug.FreeOSMemory()
+		fmt.Println("collected")
+	}
+}
+
+func shakeHands(l net.Listener) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer conn.Close()
+			_, _ = conn.Write([]byte{1})
+			_, _ = conn.Read(make([]byte, 1))
+		}()
+	}
+}
+
+// handshakes is how long so many take, all at once.
+func (w *world) handshakes(n int) time.Duration {
+	began := time.Now()
+	var all sync.WaitGroup
+	for _, id := range robotIDs(n) {
+		all.Go(func() {
+			conn, err := tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", w.bare, w.clientTLS(id))
+			if err != nil {
+				w.t.Errorf("handshake: %v", err)
+				return
+			}
+			defer conn.Close()
+			_ = conn.SetReadDeadline(time.Now().Add(patience))
+			if _, err := conn.Read(make([]byte, 1)); err != nil {
+				w.t.Errorf("handshake: %v", err)
+			}
+		})
+	}
+	all.Wait()
+	return time.Since(began)
+}
+
+// mosquittoTarget starts Debian's broker.
+func mosquittoTarget(w *world, secure bool) *target {
+	b := &target{world: w, name: "Mosquitto", secure: secure, address: testkit.FreeAddr(w.t)}
+	dir := w.t.TempDir()
+	_, port, _ := net.SplitHostPort(b.address)
+	files := map[string][]byte{mosquitto.ConfFile: fmt.Appendf(nil, "listener %s 127.0.0.1\nallow_anonymous true\nset_tcp_nodelay true\nmax_queued_messages 65535\n", port)}
+	if secure {
+		b.name += ", certificates and rules"
+		found, err := filepath.Glob("/usr/lib/*/mosquitto_dynamic_security.so")
+		if err != nil || len(found) == 0 {
+			w.t.Fatal("mosquitto_dynamic_security.so is missing (make deps installs it)")
+		}
+		at := func(file string) string { return filepath.Join(w.dir, file) }
+		files, err = mosquitto.Config{
+			Listen: b.address, Dir: dir, CAFile: at("ca.crt"), CertFile: at("tls.crt"), KeyFile: at("tls.key"), Plugin: found[0], Robots: robotIDs(max(*robots, *idle)),
+		}.Files()
+		if err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	me, err := user.Current()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	files[mosquitto.ConfFile] = fmt.Append(files[mosquitto.ConfFile], "user ", me.Username, "\n")
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	bin, err := exec.LookPath("mosquitto")
+	if err != nil {
+		bin = "/usr/sbin/mosquitto" // not on everyone's PATH
+	}
+	b.process = testkit.NewProcess(w.t, bin, "-c", filepath.Join(dir, mosquitto.ConfFile))
+	b.process.Start()
+	testkit.Eventually(w.t, patience, "mosquitto listens", func() bool {
+		conn, err := b.dial(mosquitto.ServerName)
+		if err != nil {
+			return false
+		}
+		conn.Close()
+		return true
+	})
+	return b
+}

@@ -1,0 +1,191 @@
+// The program bench/flow measures how fast flows go from creation to Succeed: a real
+// API server, the controllers of flows alone, and a trivial loop that ends every Job as
+// soon as it is there. Beside it, on the same API server in the same run, stands the raw
+// rate of the writes that a step costs.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
+	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
+	"k8s4r.io/k8s4r/internal/testkit"
+)
+
+var (
+	rawObjects = flag.Int("raw-objects", 1000, "objects to write for the raw rate, before and after")
+	fan        = flag.Int("fan", 1000, "steps between the first and the last of the fan")
+)
+
+// maxFlowBytes is what a flow of a thousand steps may weigh, with its histories
+// (contract §5).
+const maxFlowBytes = 1_200_000
+
+func main() {
+	flag.Parse()
+	os.Exit(testkit.Program(bench))
+}
+
+// result is the last line of the output.
+type result struct {
+	FlowsPerS100x3 float64 `json:"flows_per_s_100x3"`
+	FlowsPerS300x3 float64 `json:"flows_per_s_300x3"`
+	EdgeMs         float64 `json:"edge_ms"`
+	Fan1000S       float64 `json:"fan_1000_s"`
+	WritesPerStep  float64 `json:"writes_per_step"`
+	CPUMsPerFlow   float64 `json:"cpu_ms_per_flow"`
+	RawPerS        float64 `json:"raw_per_s"`
+	FanBytes       int     `json:"fan_1000_bytes"`
+}
+
+// stand is what the flows are measured on.
+type stand struct {
+	testing.TB
+	up *testkit.Up
+	client.WithWatch
+	manager *testkit.Process
+}
+
+func bench(t testing.TB) {
+	up := testkit.StartUp(t, "--without", "manager,server,broker,robots")
+	s := &stand{TB: t, up: up, WithWatch: testkit.Client(t, up.RESTConfig())}
+	s.manager = startManager(t, up)
+	ends := s.endJobs()
+	s.templates(3)
+	s.chains("warm", 10, 3)
+
+	before := s.rawRate(*rawObjects)
+	small := s.measure("chains of 3", 100, 300, func() { s.chains("small", 100, 3) })
+	large := s.measure("chains of 3", 300, 900, func() { s.chains("large", 300, 3) })
+	var chain run
+	end := ends.meanOf(func() { chain = s.measure("chain of 100", 1, 100, func() { s.chains("long", 1, 100) }) })
+	wide := s.measure(fmt.Sprintf("1 → %d → 1", *fan), 1, *fan+2, s.fanOut)
+	after := s.rawRate(*rawObjects)
+	bytes := s.weigh("fan-0")
+
+	s.print([]run{small, large, chain, wide}, before, after, bytes)
+	raw := (before + after) / 2
+	if err := json.NewEncoder(os.Stdout).Encode(result{
+		FlowsPerS100x3: small.perSecond(), FlowsPerS300x3: large.perSecond(),
+		EdgeMs:   1000 * (chain.took.Seconds()/100 - end.Seconds()),
+		Fan1000S: wide.took.Seconds(), WritesPerStep: float64(large.writes) / float64(large.steps),
+		CPUMsPerFlow: 1000 * large.cpu.Seconds() / float64(large.flows), RawPerS: raw, FanBytes: bytes,
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if bytes > maxFlowBytes {
+		t.Errorf("a flow of %d steps has %d bytes, more than %d", *fan, bytes, maxFlowBytes)
+	}
+}
+
+// run is one measurement.
+type run struct {
+	name         string
+	flows, steps int
+	took, cpu    time.Duration
+	writes       int
+}
+
+func (r run) perSecond() float64 { return float64(r.flows) / r.took.Seconds() }
+
+func (s *stand) measure(name string, flows, steps int, f func()) run {
+	r := run{name: name, flows: flows, steps: steps}
+	had, cpu, start := s.writes(), s.manager.CPU(), time.Now()
+	f()
+	r.took, r.cpu, r.writes = time.Since(start), s.manager.CPU()-cpu, s.writes()-had
+	fmt.Fprintf(os.Stderr, "%s: %d flows of %d steps in all took %.1f s\n", name, flows, steps, r.took.Seconds())
+	return r
+}
+
+func (s *stand) print(runs []run, before, after float64, bytes int) {
+	fmt.Printf("raw rate of one create and one status write of a Job: %.0f/s before, %.0f/s after\n", before, after)
+	fmt.Printf("a flow of 1 → %d → 1 has %d bytes at its end\n\n", *fan, bytes)
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "\tflows\tsteps\tseconds\tflows/s\tms a step\twrites a step\tCPU ms a flow\t")
+	for _, r := range runs {
+		fmt.Fprintf(w, "%s\t%d\t%d\t%.2f\t%.1f\t%.2f\t%.2f\t%.1f\t\n", r.name, r.flows, r.steps, r.took.Seconds(), r.perSecond(),
+			1000*r.took.Seconds()/float64(r.steps), float64(r.writes)/float64(r.steps), 1000*r.cpu.Seconds()/float64(r.flows))
+	}
+	w.Flush()
+	fmt.Println()
+}
+
+// templates of the steps. A chain uses one for each of its first steps, and then the
+// first again.
+func (s *stand) templates(n int) {
+	for i := range n {
+		t := &flowv1.JobTemplate{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("t%d", i)},
+			Spec:       jobSpec(),
+		}
+		if err := s.Create(context.Background(), t); err != nil {
+			s.Fatal(err)
+		}
+	}
+}
+
+func jobSpec() batchv1.JobSpec {
+	return batchv1.JobSpec{Tasks: []batchv1.TaskSpec{{
+		Name: "main", Replicas: 1,
+		Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+			RestartPolicy: corev1.RestartPolicyNever,
+			Containers:    []corev1.Container{{Name: "main", Image: "busybox", Command: []string{"true"}}},
+		}},
+	}}}
+}
+
+func step(i int, targets ...string) flowv1.Flow {
+	f := flowv1.Flow{Name: fmt.Sprintf("s%d", i), TemplateRef: &flowv1.TemplateReference{Name: fmt.Sprintf("t%d", i%3)}}
+	if len(targets) > 0 {
+		f.DependsOn = &flowv1.DependsOn{Targets: targets}
+	}
+	return f
+}
+
+// chains creates flows side by side, and waits until all have succeeded.
+func (s *stand) chains(name string, flows, steps int) {
+	var spec flowv1.JobFlowSpec
+	for i := range steps {
+		if i == 0 {
+			spec.Flows = append(spec.Flows, step(0))
+		} else {
+			spec.Flows = append(spec.Flows, step(i, fmt.Sprintf("s%d", i-1)))
+		}
+	}
+	s.runAll(name, flows, spec)
+}
+
+func (s *stand) fanOut() {
+	spec := flowv1.JobFlowSpec{Flows: []flowv1.Flow{step(0)}}
+	var all []string
+	for i := range *fan {
+		spec.Flows = append(spec.Flows, step(i+1, "s0"))
+		all = append(all, fmt.Sprintf("s%d", i+1))
+	}
+	spec.Flows = append(spec.Flows, step(*fan+1, all...))
+	s.runAll("fan", 1, spec)
+}
+
+// weigh is the size of a flow as the API server sends it.
+func (s *stand) weigh(name string) int {
+	var f flowv1.JobFlow
+	if err := s.Get(context.Background(), client.ObjectKey{Namespace: "default", Name: name}, &f); err != nil {
+		s.Fatal(err)
+	}
+	b, err := json.Marshal(&f)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return len(b)
+}

@@ -1,0 +1,158 @@
+// The program bench/raycluster measures how fast RayClusters come to be: a real API
+// server, the controller of RayClusters alone in a process of its own, and a trivial
+// loop that marks every Pod Ready as soon as it is there. Beside it, on the same API
+// server in the same run, stands the raw rate at which Pods can be created at all.
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"k8s4r.io/k8s4r/internal/testkit"
+)
+
+var (
+	rawPods = flag.Int("raw-pods", 1000, "Pods to create for the raw rate, before and after")
+	small   = flag.Int("small", 300, "clusters of 1 + 3 in the first measurement")
+	large   = flag.Int("large", 1000, "clusters of 1 + 3 in the second")
+	wide    = flag.Int("wide", 500, "workers of the one cluster in the third")
+)
+
+func main() {
+	flag.Parse()
+	os.Exit(testkit.Program(bench))
+}
+
+// result is the last line of the output. The figures in the names are the defaults of
+// the flags.
+type result struct {
+	AllPodsS300           float64 `json:"all_pods_s_300"`
+	AllReadyS300          float64 `json:"all_ready_s_300"`
+	AllReadyS1000         float64 `json:"all_ready_s_1000"`
+	AllReadyS1x500        float64 `json:"all_ready_s_1x500"`
+	CPUMsPerCluster300    float64 `json:"cpu_ms_per_cluster_300"`
+	CPUMsPerCluster1000   float64 `json:"cpu_ms_per_cluster_1000"`
+	RSSMB1000             float64 `json:"rss_mb_1000"`
+	WritesPerCluster      float64 `json:"writes_per_cluster"`
+	RawPodsPerS           float64 `json:"raw_pods_per_s"`
+	LoadAverageAtTheStart string  `json:"load"`
+}
+
+// stand is what the clusters are measured on.
+type stand struct {
+	testing.TB
+	up *testkit.Up
+	client.WithWatch
+}
+
+func bench(t testing.TB) {
+	load := loadAverage()
+	up := testkit.StartUp(t, "--without", "manager,server,broker,robots,node")
+	s := &stand{TB: t, up: up, WithWatch: testkit.Client(t, up.RESTConfig())}
+
+	before := s.rawRate("raw-before", *rawPods)
+	runs := []run{
+		s.measure("small", *small, 3),
+		s.measure("large", *large, 3),
+		s.measure("wide", 1, *wide),
+	}
+	after := s.rawRate("raw-after", *rawPods)
+
+	fmt.Printf("load average at the start: %s\n", load)
+	fmt.Printf("raw rate of creating Pods: %.0f/s before, %.0f/s after\n\n", before, after)
+	printRuns(runs)
+	printWrites(runs)
+	if err := json.NewEncoder(os.Stdout).Encode(result{
+		AllPodsS300: runs[0].allPods.Seconds(), AllReadyS300: runs[0].allReady.Seconds(),
+		AllReadyS1000: runs[1].allReady.Seconds(), AllReadyS1x500: runs[2].allReady.Seconds(),
+		CPUMsPerCluster300: runs[0].cpuMs(), CPUMsPerCluster1000: runs[1].cpuMs(),
+		RSSMB1000: runs[1].rssMB, WritesPerCluster: runs[1].perCluster(runs[1].allWrites()),
+		RawPodsPerS: (before + after) / 2, LoadAverageAtTheStart: load,
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// loadAverage of the last minute tells whether others were at work.
+func loadAverage() string {
+	text, _ := os.ReadFile("/proc/loadavg")
+	first, _, _ := strings.Cut(string(text), " ")
+	return first
+}
+
+// run is one measurement.
+type run struct {
+	clusters, workers int
+	// allPods were there, and all clusters ready, after so long.
+	allPods, allReady time.Duration
+	cpu               time.Duration
+	rssMB             float64
+	writes            map[testkit.Write]int
+}
+
+func (r run) perCluster(n int) float64 { return float64(n) / float64(r.clusters) }
+func (r run) cpuMs() float64           { return 1000 * r.cpu.Seconds() / float64(r.clusters) }
+
+func (r run) allWrites() (sum int) {
+	for _, n := range r.writes {
+		sum += n
+	}
+	return sum
+}
+
+func printRuns(runs []run) {
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "clusters\tPods s\tready s\tCPU ms a cluster\tRSS MB\twrites a cluster\t")
+	for _, r := range runs {
+		fmt.Fprintf(w, "%d × (1+%d)\t%.1f\t%.1f\t%.1f\t%.0f\t%.1f\t\n", r.clusters, r.workers, r.allPods.Seconds(), r.allReady.Seconds(),
+			r.cpuMs(), r.rssMB, r.perCluster(r.allWrites()))
+	}
+	w.Flush()
+	fmt.Println()
+}
+
+// printWrites says what the writes a cluster are.
+func printWrites(runs []run) {
+	rows := map[string][]float64{}
+	for i, r := range runs {
+		for write, n := range r.writes {
+			name := strings.TrimSuffix(write.Verb+" "+write.Resource+"/"+write.Subresource, "/")
+			if rows[name] == nil {
+				rows[name] = make([]float64, len(runs))
+			}
+			rows[name][i] += r.perCluster(n)
+		}
+	}
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', tabwriter.AlignRight)
+	fmt.Fprint(w, "writes a cluster\t")
+	for _, r := range runs {
+		fmt.Fprintf(w, "%d × (1+%d)\t", r.clusters, r.workers)
+	}
+	for _, name := range slices.Sorted(maps.Keys(rows)) {
+		fmt.Fprintf(w, "\n%s\t", name)
+		for _, n := range rows[name] {
+			fmt.Fprintf(w, "%.2f\t", n)
+		}
+	}
+	fmt.Fprintln(w)
+	w.Flush()
+	fmt.Println()
+}
+
+// nobodys is the scheduler of the Pods: the loop below has no node for them.
+const nobodys = "nobody"
+
+func podSpec() corev1.PodSpec {
+	return corev1.PodSpec{SchedulerName: nobodys, Containers: []corev1.Container{{Name: "ray", Image: "rayproject/ray:2.53.0", Resources: asks()}}}
+}

@@ -1,0 +1,117 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"k8s4r.io/k8s4r/internal/testkit"
+)
+
+const chart = "../../charts/k8s4r"
+
+// helm runs Helm and returns what it printed.
+func (s *system) helm(args ...string) (string, error) {
+	cmd := exec.Command(testkit.Binary(s.t, "helm"), args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.Kubeconfig, "HELM_CACHE_HOME="+s.t.TempDir(), "HELM_CONFIG_HOME="+s.t.TempDir())
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// TestChart installs the chart into a namespace that takes nothing but restricted Pods,
+// runs its programs with the arguments and the rights that it gives them, and has
+// `helm test` find that they work. The Pods of the Deployments themselves need an
+// engine and images, which this cluster has not.
+func TestChart(t *testing.T) {
+	// The Pod of helm test is a process of this host, which finds its command there.
+	t.Setenv("PATH", filepath.Dir(testkit.Binary(t, "kubectl-k8s4r"))+":"+os.Getenv("PATH"))
+	s := start(t, "--without", "manager,server,robots")
+	const namespace = "k8s4r-system"
+	if out, err := s.kubectl("label", "--overwrite", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted"); err != nil {
+		t.Fatal(err, out)
+	}
+	install := []string{
+		"upgrade", "--install", "k8s4r", chart, "--namespace", namespace,
+		"--take-ownership", // of the definitions that every embedded cluster has
+		"--set", "server.mqttURL=" + s.MQTTURL, "--set", "server.extraArgs={--allow-anonymous-agents}", "--set", "manager.webhook=false",
+		"--set", "manager.watchNamespaces={default,fleet}", "--set", "server.robotNamespace=fleet",
+	}
+	for range 2 { // the second is an upgrade
+		if out, err := s.helm(install...); err != nil {
+			t.Fatalf("helm: %v\n%s", err, out)
+		}
+	}
+	if out, err := s.helm("test", "k8s4r", "--namespace", namespace, "--timeout", "2m"); err == nil {
+		t.Errorf("helm test is content though nothing runs:\n%s", out)
+	}
+	programs := map[string]*program{}
+	for _, name := range []string{"k8s4r-manager", "k8s4r-server"} {
+		programs[name] = s.deployed(namespace, name)
+	}
+	s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "fleet"}})
+	agent(t, s, "r1")
+	testkit.EventuallyNoError(t, time.Minute, "the robot is Online", func() error {
+		out, err := s.kubectl("wait", "--for=jsonpath={.status.phase}=Online", "robot/r1", "--namespace=fleet", "--timeout=1s")
+		if err != nil {
+			return errors.New(out)
+		}
+		return nil
+	})
+	if out, err := s.helm("test", "k8s4r", "--namespace", namespace, "--timeout", "2m", "--logs"); err != nil {
+		t.Errorf("helm test: %v\n%s", err, out)
+	}
+}
+
+// deployed runs what a Deployment would, as the API server takes it: the Pod must be one
+// of the namespace, its arguments must be understood, and its rights must do.
+func (s *system) deployed(namespace, name string) *program {
+	s.t.Helper()
+	var d appsv1.Deployment
+	if err := s.Get(context.Background(), client.ObjectKey{Namespace: namespace, Name: name}, &d); err != nil {
+		s.t.Fatal(err)
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: d.Spec.Template.Spec}
+	if err := s.Create(context.Background(), pod, client.DryRunAll); err != nil {
+		s.t.Errorf("a Pod of %s is refused: %v", name, err)
+	}
+	// What is another address, or another directory, on a host that others use as well.
+	here := []string{"--kubeconfig", s.serviceAccountKubeconfig(name), "--metrics-bind-address=0", "--health-probe-bind-address=0"}
+	if name == "k8s4r-server" {
+		here = append(here, "--api-bind-address=127.0.0.1:0", "--log-dir="+s.t.TempDir())
+	}
+	return run(s.t, name, append(d.Spec.Template.Spec.Containers[0].Args, here...)...)
+}
+
+func TestChartRefusesBadValues(t *testing.T) {
+	s := &system{Up: &testkit.Up{}, t: t}
+	const namespace, broker = "k8s4r-system", "server.mqttURL=mqtt://b:1883"
+	for _, c := range []struct{ name, namespace, set, want string }{
+		{"another namespace", "default", broker, "helm install --namespace k8s4r-system"},
+		{"no broker", namespace, "offlineAfter=5m", "/server/mqttURL"},
+		{"a broker that is no URL", namespace, "server.mqttURL=mosquitto:1883", "/server/mqttURL"},
+		{"a value that nobody knows", namespace, "server.mqttUrl=mqtt://b:1883", "mqttUrl"},
+		{"a time without a unit", namespace, broker + ",offlineAfter=five", "/offlineAfter"},
+		{"replicas below none", namespace, broker + ",manager.replicas=-1", "/manager/replicas"},
+		{"neither auto nor manual", namespace, broker + ",manager.approveRobots=never", "/manager/approveRobots"},
+		{"a namespace that cannot be", namespace, broker + ",manager.watchNamespaces={A_}", "/manager/watchNamespaces/0"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if out, err := s.helm("template", "k8s4r", chart, "--namespace="+c.namespace, "--kube-version=1.36.0", "--set", c.set); err == nil || !strings.Contains(out, c.want) {
+				t.Errorf("%v, want one of %s:\n%s", err, c.want, out)
+			}
+		})
+	}
+	if out, err := s.helm("lint", chart, "--strict", "--kube-version=1.36.0", "--namespace", namespace, "--set", broker); err != nil {
+		t.Errorf("lint: %v\n%s", err, out)
+	}
+}

@@ -1,0 +1,48 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s4r.io/k8s4r/internal/testkit"
+)
+
+// TestDoctorFindsNothingWrong with what k8s4r up starts, by both programs.
+func TestDoctorFindsNothingWrong(t *testing.T) {
+	s := start(t, "--robots", "0")
+	testkit.EventuallyNoError(t, time.Minute, "manager and server have said that they work", func() error {
+		if out, err := s.Run("k8s4r", "doctor"); err != nil {
+			return fmt.Errorf("%w\n%s", err, out)
+		}
+		return nil
+	})
+	for _, program := range []string{"k8s4r", "kubectl-k8s4r"} {
+		out, err := s.Run(program, "doctor", "-o", "json")
+		var said struct {
+			Worst    string
+			Findings []struct{ Level, Check, Says string }
+		}
+		if bad := json.Unmarshal([]byte(out), &said); err != nil || bad != nil || said.Worst != "OK" {
+			t.Errorf("%s doctor: %v, %v\n%s", program, err, bad, out)
+		}
+		checked := map[string]bool{}
+		for _, f := range said.Findings {
+			checked[f.Check] = true
+		}
+		for _, check := range []string{"API server", "definition jobs.batch.volcano.sh", "manager", "server", "Volcano's controllers", "webhook"} {
+			if !checked[check] {
+				t.Errorf("%s doctor has not looked at %s\n%s", program, check, out)
+			}
+		}
+	}
+	if out, err := s.Run("k8s4r", "kubectl", "delete", "crd", "cronjobflows.flow.k8s4r.io"); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	out, err := s.Run("k8s4r", "doctor")
+	if exitCode(err) != 1 || !strings.Contains(out, "FAIL  definition cronjobflows.flow.k8s4r.io: is missing") {
+		t.Errorf("without a definition: %v\n%s", err, out)
+	}
+}

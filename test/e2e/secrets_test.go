@@ -1,0 +1,89 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/testkit"
+)
+
+// needy is a Job whose task writes the key password of the Secret db to a file.
+func needy(name, file string) *v1alpha1.Job {
+	task := shell("write", fmt.Sprintf(`printf %%s "$PASSWORD" > %s`, file))
+	task.SecretEnv = map[string]v1alpha1.SecretKey{"PASSWORD": {SecretName: "db", Key: "password"}}
+	return jobOf(name, 1, task)
+}
+
+// waitsFor is what the task says that it waits for. Empty: nothing.
+func (s *system) waitsFor(task string) string {
+	c := meta.FindStatusCondition(s.task(task).Status.Conditions, v1alpha1.ConditionSecretsReady)
+	if c == nil {
+		return ""
+	}
+	return c.Message
+}
+
+func TestASecretReachesATaskAndIsSeenNowhereElse(t *testing.T) {
+	const password = "hunter2-never-written"
+	s := start(t, "--robots", "1")
+	s.awaitRobot("robot-1", "Online", time.Minute)
+	seen := filepath.Join(t.TempDir(), "seen")
+	s.create(needy("needy", seen))
+	testkit.Eventually(t, time.Minute, "the task says what it waits for", func() bool {
+		out, err := s.Run("k8s4r", "why", "needy-main-0-write")
+		return err == nil && strings.Contains(out, "it waits for a Secret") && strings.Contains(out, "there is no Secret db")
+	})
+	if out, err := s.kubectl("create", "secret", "generic", "db", "--from-literal=password="+password); err != nil {
+		t.Fatalf("create the Secret: %v\n%s", err, out)
+	}
+	s.awaitJob("needy", "completed", time.Minute)
+	if got, err := os.ReadFile(seen); err != nil || string(got) != password {
+		t.Errorf("the task has seen %q, %v", got, err)
+	}
+	if says := s.waitsFor("needy-main-0-write"); says != "" {
+		t.Errorf("it has run, and still says %s", says)
+	}
+	out, err := s.kubectl("get", "rjob,rtg,rtask,rb,events", "-o", "yaml")
+	if err != nil || !strings.Contains(out, "SecretMissing") || strings.Contains(out, password) {
+		t.Errorf("the objects say %v\n%s", err, out)
+	}
+	if out, err := s.Run("k8s4r", "logs", "needy-main-0-write"); err != nil || strings.Contains(out, password) {
+		t.Errorf("the log says %v\n%s", err, out)
+	}
+	s.nowhereInFiles(password)
+}
+
+// nowhereInFiles looks through all files but those of the store, where the Secret is.
+func (s *system) nowhereInFiles(text string) {
+	s.t.Helper()
+	looked := map[string]bool{}                                                          // by the directory of the data directory
+	err := filepath.WalkDir(s.DataDir, func(path string, d fs.DirEntry, _ error) error { // an error: it has just gone
+		switch {
+		case d == nil:
+			return nil
+		case d.IsDir() && d.Name() == "etcd":
+			return fs.SkipDir
+		case !d.Type().IsRegular():
+			return nil
+		}
+		b, err := os.ReadFile(path)
+		if err == nil && bytes.Contains(b, []byte(text)) {
+			s.t.Errorf("it stands in %s", path)
+		}
+		below, _ := filepath.Rel(s.DataDir, path)
+		looked[strings.Split(below, string(filepath.Separator))[0]] = true
+		return nil
+	})
+	if err != nil || !looked["logs"] || !looked["robots"] {
+		s.t.Errorf("looked through %v, %v", looked, err)
+	}
+}

@@ -1,0 +1,259 @@
+package e2e
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	mqtt "github.com/eclipse/paho.mqtt.golang"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/testkit"
+	"k8s4r.io/k8s4r/internal/wire"
+)
+
+// startStrict starts a system as its users have it: whoever speaks to it has proven
+// who he is.
+func startStrict(t *testing.T, args ...string) *system {
+	t.Helper()
+	up := testkit.StartStrictUp(t, args...)
+	return &system{Up: up, t: t, Client: testkit.Client(t, up.RESTConfig())}
+}
+
+var agentLine = regexp.MustCompile(`k8s4r-agent (--server=\S+) (--token=\S+) (--ca-hash=\S+)`)
+
+// token makes one, and returns the flags of the agent line that comes with it.
+func (s *system) token(flags ...string) []string {
+	s.t.Helper()
+	out, err := s.Run("k8s4r", append([]string{"token", "create"}, flags...)...)
+	m := agentLine.FindStringSubmatch(out)
+	if err != nil || m == nil {
+		s.t.Fatalf("token create: %v\n%s", err, out)
+	}
+	return m[1:]
+}
+
+// joins starts an agent with these flags and a state directory of its own.
+func (s *system) joins(id, state string, flags []string) *program {
+	s.t.Helper()
+	return run(s.t, "k8s4r-agent", append([]string{"--robot-id", id, "--state-dir", state, "--heartbeat", "2s"}, flags...)...)
+}
+
+// k8s4r runs a verb that is to succeed.
+func (s *system) k8s4r(args ...string) string {
+	s.t.Helper()
+	out, err := s.Run("k8s4r", args...)
+	if err != nil {
+		s.t.Fatalf("k8s4r %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+func (p *program) awaitSays(t *testing.T, within time.Duration, text string) {
+	t.Helper()
+	testkit.Eventually(t, within, "the agent says "+text, func() bool { return strings.Contains(string(p.Said()), text) })
+}
+
+func TestARobotJoinsRenewsAndIsRevoked(t *testing.T) {
+	s := startStrict(t, "--robots", "0", "--without", "node", "--robot-certificate-life", "15s")
+	state := t.TempDir()
+	flags := s.token("--labels", "site=hall")
+	r1 := s.joins("r1", state, flags)
+	s.awaitRobot("r1", "Online", time.Minute)
+	robot := s.robot("r1")
+	if robot.Spec.Labels["site"] != "hall" || !meta.IsStatusConditionTrue(robot.Status.Conditions, v1alpha1.ConditionIdentity) {
+		t.Errorf("%+v", robot)
+	}
+	if info, err := os.Stat(filepath.Join(state, "identity", "key.pem")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the key: %v, %v", info, err)
+	}
+	s.create(jobOf("hello", 1, shell("say", "echo hello")))
+	s.awaitJob("hello", "completed", time.Minute)
+
+	first := robot.Status.Identity.Certificate.SerialNumber
+	testkit.Eventually(t, time.Minute, "the robot renews twice", func() bool {
+		return strings.Count(string(r1.Said()), "the robot has a certificate") >= 3
+	})
+	if now := s.robot("r1").Status.Identity.Certificate.SerialNumber; now == first {
+		t.Error("the same certificate is written down")
+	}
+	s.create(jobOf("again", 1, shell("say", "echo again")))
+	s.awaitJob("again", "completed", time.Minute)
+
+	s.k8s4r("robot", "revoke", "r1", "--reason", "it was stolen")
+	r1.awaitSays(t, 5*time.Second, "it was stolen")
+	s.k8s4r("robot", "approve", "r1")
+	testkit.Eventually(t, 2*time.Minute, "an approved robot is back", func() bool {
+		said := string(r1.Said())
+		return strings.Contains(said[strings.LastIndex(said, "it was stolen"):], "msg=registered")
+	})
+}
+
+func TestATokenLetsInWhomItIsFor(t *testing.T) {
+	s := startStrict(t, "--robots", "0", "--without", "node")
+	once := s.token("--robots", "r*")
+	wrong := s.token()
+	wrong[1] = "--token=abcdef.0123456789abcdef"
+	foreign := s.token()
+	foreign[2] = "--ca-hash=sha256:" + strings.Repeat("0", 64)
+	s.joins("r1", t.TempDir(), once)
+	s.awaitRobot("r1", "Online", time.Minute)
+	for _, row := range []struct {
+		id    string
+		flags []string
+		says  string
+	}{
+		{"x1", once, "is for robots whose id fits r*, and x1 does not"},
+		{"r2", once, "is used up: it was for 1; make another by `k8s4r token create`"},
+		{"r3", wrong, "this join token is not known here, or its secret is wrong"},
+		{"r4", s.token("--expires", "1ms"), "has expired at"},
+		{"r5", foreign, "--ca-hash does not fit"},
+	} {
+		s.joins(row.id, t.TempDir(), row.flags).awaitSays(t, 30*time.Second, row.says)
+		robots := &v1alpha1.RobotList{}
+		if err := s.List(context.Background(), robots); err != nil || len(robots.Items) != 1 {
+			t.Errorf("%s: there are %d robots, %v", row.id, len(robots.Items), err)
+		}
+	}
+	if out := s.k8s4r("token", "list"); strings.Count(out, "\n") != 5 || !strings.Contains(out, "1/1") || !strings.Contains(out, "expired") {
+		t.Errorf("token list:\n%s", out)
+	}
+}
+
+func TestAnotherKeyIsNotTheRobot(t *testing.T) {
+	s := startStrict(t, "--robots", "0", "--without", "node")
+	flags := s.token("--uses", "3")
+	first := s.joins("r1", t.TempDir(), flags)
+	s.awaitRobot("r1", "Online", time.Minute)
+	second := s.joins("r1", t.TempDir(), flags) // the same machine, with nothing of what it was
+	second.awaitSays(t, 30*time.Second, "robot r1 is known here by another key")
+	testkit.EventuallyNoError(t, 30*time.Second, "the robot is disputed, and still there", func() error {
+		r := s.robot("r1")
+		c := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionIdentityDisputed)
+		if c == nil || c.Reason != v1alpha1.ReasonReimaged || r.Status.Phase != "Online" {
+			return fmt.Errorf("%s, %+v", r.Status.Phase, c)
+		}
+		return s.hasEvent("r1", v1alpha1.ReasonReimaged)
+	})
+	s.k8s4r("robot", "approve", "r1")
+	second.awaitSays(t, 90*time.Second, "msg=registered")
+	first.awaitSays(t, 30*time.Second, "robot r1 is known here by another key")
+}
+
+// hasEvent tells whether there is an event of that reason about a robot.
+func (s *system) hasEvent(robot, reason string) error {
+	s.t.Helper()
+	events := &corev1.EventList{}
+	if err := s.List(context.Background(), events, client.InNamespace("default")); err != nil {
+		return err
+	}
+	for _, e := range events.Items {
+		if e.InvolvedObject.Name == robot && e.Reason == reason {
+			return nil
+		}
+	}
+	return fmt.Errorf("no event %s about %s", reason, robot)
+}
+
+// proof is what the agent in a state directory proves itself with.
+func proof(t *testing.T, state string) *tls.Config {
+	t.Helper()
+	file := func(name string) string { return filepath.Join(state, "identity", name) }
+	pair, err := tls.LoadX509KeyPair(file("certificate.pem"), file("key.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := os.ReadFile(file("ca.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca)
+	return &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: roots}
+}
+
+// TestARobotCannotActAsAnother: r1 is out of its owner's hands, key and all.
+func TestARobotCannotActAsAnother(t *testing.T) {
+	s := startStrict(t, "--robots", "0", "--without", "node", "--metrics-address", "127.0.0.1:0")
+	state := t.TempDir()
+	flags := s.token("--uses", "2")
+	r1 := s.joins("r1", state, flags)
+	s.joins("r2", t.TempDir(), flags)
+	s.awaitRobot("r1", "Online", time.Minute)
+	s.awaitRobot("r2", "Online", time.Minute)
+	r1.Kill()
+
+	address := "ssl://" + strings.TrimPrefix(s.MQTTSURL, "mqtts://")
+	options := func(id string) *mqtt.ClientOptions {
+		return mqtt.NewClientOptions().AddBroker(address).SetTLSConfig(proof(t, state)).SetClientID(id).SetAutoReconnect(false).SetConnectTimeout(10 * time.Second)
+	}
+	connects := func(o *mqtt.ClientOptions) (mqtt.Client, error) {
+		c := mqtt.NewClient(o)
+		token := c.Connect()
+		if !token.WaitTimeout(30 * time.Second) {
+			t.Fatal("no answer to CONNECT")
+		}
+		return c, token.Error()
+	}
+	r2Topics := []string{
+		wire.RobotTopic("r2", wire.KindRegister), wire.RobotTopic("r2", wire.KindHeartbeat), wire.RobotTopic("r2", wire.KindPresence),
+		wire.RobotTopic("r2", wire.KindDispatch), wire.RobotTopic("r2", wire.KindState), wire.RobotTopic("r2", wire.KindAck),
+		wire.TaskTopic("r2", "uid", wire.KindStatus), wire.TaskTopic("r2", "uid", wire.KindLogs), wire.TopicRegister, wire.TopicHeartbeat,
+	}
+	for _, id := range []string{"r2", "k8s4r-server", "k8s4r-agent-r2", "k8s4r-agent-r1", "anybody"} {
+		if c, err := connects(options(id)); err == nil {
+			t.Errorf("r1 connects as %s", id)
+			c.Disconnect(0)
+		}
+	}
+	for _, topic := range r2Topics {
+		if c, err := connects(options("r1").SetWill(topic, `{"graceful":true}`, 1, false)); err == nil {
+			t.Errorf("r1 has a will on %s", topic)
+			c.Disconnect(0)
+		}
+		c, err := connects(options("r1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Publish(topic, 1, true, `{"robotId":"r2","graceful":true}`).WaitTimeout(time.Second) // how it is refused is the broker's business
+		c.Disconnect(0)
+	}
+	for _, filter := range append(r2Topics, "#", "k8s4r/robots/+/tasks/dispatch", "k8s4r/robots/#") {
+		c, err := connects(options("r1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		token := c.Subscribe(filter, 1, nil)
+		token.WaitTimeout(30 * time.Second)
+		granted, _ := token.(*mqtt.SubscribeToken)
+		if token.Error() == nil && granted.Result()[filter] < 0x80 {
+			t.Errorf("r1 hears %s", filter)
+		}
+		c.Disconnect(0)
+	}
+	c, err := connects(options("r1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Disconnect(0)
+	if token := c.Publish(wire.RobotTopic("r1", wire.KindHeartbeat), 1, false, `{"robotId":"r2"}`); !token.WaitTimeout(30*time.Second) || token.Error() != nil {
+		t.Fatalf("publish: %v", token.Error())
+	}
+	testkit.EventuallyNoError(t, 30*time.Second, "the pretence is seen", func() error { return s.hasEvent("r1", "Pretence") })
+	if s.count("k8s4r_mqtt_dropped_total", `reason="pretence"`) == 0 {
+		t.Error("it is not counted")
+	}
+	if r2 := s.robot("r2"); !meta.IsStatusConditionTrue(r2.Status.Conditions, v1alpha1.ConditionConnected) || r2.Status.Phase != "Online" {
+		t.Errorf("r2 has become %+v", r2.Status)
+	}
+}
