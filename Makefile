@@ -5,7 +5,13 @@ SHELL := /bin/bash
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X k8s4r.io/k8s4r/internal/version.Version=$(VERSION)
 GO_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
+# The API server in k8s4r says which Kubernetes it is: Helm and others ask.
+KUBERNETES = $(shell cd standalone && go list -m -f '{{.Version}}' k8s.io/kubernetes)
+KUBERNETES_LDFLAGS = -X k8s.io/component-base/version.gitVersion=$(KUBERNETES) \
+	-X k8s.io/component-base/version.gitMajor=$(word 1,$(subst ., ,$(KUBERNETES:v%=%))) \
+	-X k8s.io/component-base/version.gitMinor=$(word 2,$(subst ., ,$(KUBERNETES:v%=%)))
 BIN := $(CURDIR)/bin
+PROGRAMS := k8s4r k8s4r-manager k8s4r-server k8s4r-agent kubectl-k8s4r
 
 .PHONY: help
 help: ## show this list
@@ -15,12 +21,13 @@ help: ## show this list
 build: ## build all programs into bin/
 	@mkdir -p $(BIN)
 	$(GO_BUILD) -o $(BIN)/ ./cmd/...
-	cd standalone && $(GO_BUILD) -o $(BIN)/k8s4r ./cmd/k8s4r
+	cd standalone && CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS) $(KUBERNETES_LDFLAGS)' -o $(BIN)/k8s4r ./cmd/k8s4r
 
 .PHONY: generate
 generate: $(BIN)/controller-gen ## write all generated files anew
 	$(BIN)/controller-gen object paths=./api/...
-	$(BIN)/controller-gen crd:allowDangerousTypes=true,maxDescLen=1024 paths=./api/... output:crd:dir=config/crd
+	$(BIN)/controller-gen crd:allowDangerousTypes=true,generateEmbeddedObjectMeta=true,maxDescLen=1024 paths=./api/... output:crd:dir=config/crd
+	go run ./hack/crds
 	go run ./hack/diagrams
 
 .PHONY: check
@@ -36,7 +43,7 @@ unit: deps ## tests that need no API server
 	go test ./api/... ./cmd/... ./config/... ./internal/...
 
 .PHONY: test
-test: deps build unit ## every test that needs only this machine
+test: driver-deps build unit $(BIN)/helm ## every test that needs only this machine
 	go test -p 1 -count=1 -timeout 40m ./test/... # one system at a time
 	cd standalone && K8S4R_BIN=$(BIN)/k8s4r go test -count=1 -timeout 20m ./...
 
@@ -45,8 +52,8 @@ race: deps ## unit tests under the race detector
 	go test -race ./internal/...
 
 .PHONY: faults
-faults: deps build ## kill and cut parts of the system in the middle of a job
-	go test -count=1 -timeout 20m -v -run 'TestJobSurvivesKills|TestSeparatePrograms' ./test/e2e
+faults: deps build ## kill and confuse every part for half an hour; FAULTS='-seed 1 -only agent-kills' sees one again
+	go run ./test/faults $(FAULTS)
 
 .PHONY: model
 model: ## drive a model of the whole system through thousands of random orders of events
@@ -60,17 +67,61 @@ demo: build ## start everything, run examples/ to the end
 bench-tasks: build ## tasks a second from submission to completion, against the raw write rate
 	go run ./test/bench/tasks
 
+.PHONY: bench-flow
+bench-flow: build ## flows a second, overhead an edge, writes a step and CPU of the controllers of flows
+	go run ./test/bench/flow
+
+.PHONY: bench-raycluster
+bench-raycluster: build ## seconds until RayClusters are ready, CPU, memory and writes of their controller
+	go run ./test/bench/raycluster
+
 .PHONY: bench-placement
 bench-placement: ## decisions a second and time of one cycle of the pure planner
 	go run ./test/bench/placement
+
+.PHONY: bench-agent
+bench-agent: build ## time from dispatch to process start, starts a second and memory of tasks, against fork and exec
+	go run ./test/bench/agent
 
 .PHONY: bench-agent-footprint
 bench-agent-footprint: build ## size, memory and traffic of an idle agent
 	go run ./test/bench/footprint
 
+.PHONY: bench-broker
+bench-broker: deps ## messages a second, latency and memory of brokers with and without certificates and rules, and how fast 1000 robots come back
+	go run ./test/bench/broker
+
+.PHONY: images
+images: build ## build an image of each program, with docker
+	@for p in $(notdir $(basename $(wildcard containers/*.Containerfile))); do \
+		docker build -t $$p:$(VERSION) -f containers/$$p.Containerfile $(BIN); \
+	done
+
+.PHONY: chart
+chart: $(BIN)/helm ## package the Helm chart into dist/
+	@mkdir -p dist
+	$(BIN)/helm package charts/k8s4r -d dist
+
+.PHONY: sbom
+sbom: build $(BIN)/sbom ## write into dist/ what is linked into each program, in CycloneDX
+	@mkdir -p dist
+	$(BIN)/sbom dist $(addprefix $(BIN)/,$(PROGRAMS))
+
+.PHONY: vulncheck
+vulncheck: build $(BIN)/govulncheck ## look for known vulnerabilities in what is linked into the programs; asks vuln.go.dev
+	@for p in $(PROGRAMS); do echo "$$p:"; $(BIN)/govulncheck -mode binary $(BIN)/$$p; done
+
+.PHONY: reproducible
+reproducible: ## build twice, from two directories, and compare
+	@hack/reproducible
+
 .PHONY: deps
 deps: ## install what the tests need from the system's packages
 	@hack/deps
+
+.PHONY: driver-deps
+driver-deps: ## install also what the tests of the drivers need: a Docker engine and a java
+	@hack/deps drivers
 
 .PHONY: clean
 clean: ## remove what was built
@@ -84,3 +135,15 @@ $(BIN)/golangci-lint: tools/golangci-lint/go.mod
 $(BIN)/controller-gen: tools/controller-gen/go.mod
 	@mkdir -p $(BIN)
 	cd $(<D) && go build -o $@ sigs.k8s.io/controller-tools/cmd/controller-gen
+
+$(BIN)/helm: tools/helm/go.mod
+	@mkdir -p $(BIN)
+	cd $(<D) && go build -o $@ helm.sh/helm/v3/cmd/helm
+
+$(BIN)/govulncheck: tools/govulncheck/go.mod
+	@mkdir -p $(BIN)
+	cd $(<D) && go build -o $@ golang.org/x/vuln/cmd/govulncheck
+
+$(BIN)/sbom: tools/sbom/main.go tools/sbom/go.mod
+	@mkdir -p $(BIN)
+	cd $(<D) && go build -o $@ .

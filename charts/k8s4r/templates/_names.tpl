@@ -1,0 +1,60 @@
+{{/* Manifests of config/, as they are. */}}
+{{- define "k8s4r.manifests" -}}
+{{- if ne .root.Release.Namespace "k8s4r-system" }}
+{{- fail "K8s4r lives in the namespace k8s4r-system, where its command line looks for the server: helm install --namespace k8s4r-system --create-namespace" }}
+{{- end }}
+{{- range $path, $text := .root.Files.Glob .files }}
+---
+{{ toString $text }}
+{{- end }}
+{{- end }}
+
+{{- define "k8s4r.image" -}}
+{{- $i := .root.Values.image -}}
+{{- with $i.registry }}{{ . }}/{{ end }}{{ .program }}:{{ $i.tag | default .root.Chart.AppVersion }}
+{{- end }}
+
+{{/* What manager and server have in common. */}}
+{{- define "k8s4r.pod" -}}
+{{- with .root.Values.image.pullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .values.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .values.affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- end }}
+
+{{- define "k8s4r.container" -}}
+image: {{ include "k8s4r.image" . }}
+imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+livenessProbe:
+  httpGet: {path: /healthz, port: health}
+readinessProbe:
+  httpGet: {path: /readyz, port: health}
+resources: {{- toYaml .values.resources | nindent 2 }}
+securityContext: {{- include "k8s4r.restricted" . | nindent 2 }}
+{{- end }}
+
+{{- define "k8s4r.restricted" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end }}
+
+{{- define "k8s4r.unprivileged" -}}
+runAsNonRoot: true
+runAsUser: 65532
+fsGroup: 65532
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}

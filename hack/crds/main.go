@@ -1,0 +1,155 @@
+// Command crds finishes the CRDs that controller-gen has written, where Go types
+// cannot say what is meant.
+//
+// The schema of a Pod keeps no descriptions: with them a CRD is too large for the
+// annotation of kubectl apply. A version that is stored somewhere stays listed, for
+// otherwise the API server refuses the CRD that replaces the older one. And the patch of a flow's step gets the schema of
+// both kinds of Job less whatever fills or demands a field, so that what a user has
+// not set stays unset.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"sigs.k8s.io/yaml"
+)
+
+const dir = "config/crd"
+
+// podSchemas are the fields, by CRD, that hold schemas of Kubernetes itself.
+var podSchemas = map[string][]string{
+	"batch.volcano.sh_jobs.yaml":        {"template", "volumeClaim"},
+	"flow.volcano.sh_jobtemplates.yaml": {"template", "volumeClaim"},
+	"ray.io_rayclusters.yaml": {
+		"template", "headService", "resources", "securityContext", "env", "envFrom", "volumeMounts", "valueFrom", "conditions",
+	},
+}
+
+// unserved are the versions, by CRD, that older installations may have stored.
+var unserved = map[string]string{"ray.io_rayclusters.yaml": "v1alpha1"}
+
+// patched are the CRDs whose steps have a patch.
+var patched = []string{"flow.volcano.sh_jobflows.yaml", "flow.k8s4r.io_cronjobflows.yaml"}
+
+// jobs are the CRDs of what a patch can change.
+var jobs = []string{"batch.volcano.sh_jobs.yaml", "robot.k8s4r.io_jobs.yaml"}
+
+func main() {
+	if err := finish(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func finish() error {
+	for file, fields := range podSchemas {
+		if err := edit(file, func(crd object) error { trim(crd, fields); return nil }); err != nil {
+			return err
+		}
+	}
+	for file, version := range unserved {
+		if err := edit(file, func(crd object) error { return list(crd, version) }); err != nil {
+			return err
+		}
+	}
+	schema, err := patchSchema()
+	if err != nil {
+		return err
+	}
+	for _, file := range patched {
+		if err := edit(file, func(crd object) error { return setPatch(crd, schema) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// object is a part of a CRD.
+type object = map[string]any
+
+// edit changes a file.
+func edit(file string, change func(object) error) error {
+	crd, err := read(file)
+	if err != nil {
+		return err
+	}
+	if err := change(crd); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	data, err := yaml.Marshal(crd)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, file), append([]byte("---\n"), data...), 0o644)
+}
+
+func read(file string) (object, error) {
+	data, err := os.ReadFile(filepath.Join(dir, file))
+	if err != nil {
+		return nil, err
+	}
+	var crd object
+	if err := yaml.Unmarshal(data, &crd); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return crd, nil
+}
+
+// trim drops the descriptions beneath the named fields, wherever those stand.
+func trim(node any, fields []string) {
+	each(node, func(o object) {
+		properties, _ := o["properties"].(object)
+		for _, name := range fields {
+			field, ok := properties[name].(object)
+			if !ok {
+				continue
+			}
+			for part, schema := range field {
+				if part != "description" {
+					each(schema, undescribe)
+				}
+			}
+		}
+	})
+}
+
+// list adds a version that nobody can ask for. What is stored as one of it is read
+// as one of the served version.
+func list(crd object, version string) error {
+	spec, _ := crd["spec"].(object)
+	versions, ok := spec["versions"].([]any)
+	if !ok {
+		return errors.New("no spec.versions")
+	}
+	spec["versions"] = append(versions, object{
+		"name": version, "served": false, "storage": false,
+		"schema": object{"openAPIV3Schema": object{"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+	})
+	return nil
+}
+
+// undescribe drops the description of a schema. A property may be called so too,
+// and stays.
+func undescribe(o object) {
+	if _, text := o["description"].(string); text {
+		delete(o, "description")
+	}
+}
+
+// each calls do on an object and all objects in it, the outer ones first.
+func each(node any, do func(object)) {
+	switch n := node.(type) {
+	case object:
+		do(n)
+		for _, child := range n {
+			each(child, do)
+		}
+	case []any:
+		for _, child := range n {
+			each(child, do)
+		}
+	}
+}
