@@ -18,6 +18,8 @@ var rayFound = []rayCase{
 	{"§1b what nobody owns is taken as it is", rayUnowned},
 	{"§1b what another object owns is an error", rayOwned},
 	{"§1f autoscaler v1 and a restartPolicy: one warning for each generation, and the Pods", rayWarned},
+	{"a head that nothing would make anew stays through Recreate", rayKeepsHead(rayv1.UpgradeRecreate)},
+	{"and through RollingUpdate", rayKeepsHead(rayv1.UpgradeRollingUpdate)},
 }
 
 func rayUnowned(s *space) {
@@ -51,6 +53,24 @@ func rayUnowned(s *space) {
 	for _, e := range s.rayEvents("") {
 		if e.Type == corev1.EventTypeWarning {
 			s.Errorf("event %s: %s", e.Reason, e.Note)
+		}
+	}
+}
+
+func rayKeepsHead(kind rayv1.UpgradeType) func(*space) {
+	return func(s *space) {
+		s.kubelet()
+		s.ray("c", func(c *rayv1.RayCluster) {
+			upgrade(kind)(c)
+			c.Annotations = map[string]string{rayv1.AnnotationDisableHeadRestart: "true"}
+		}, rayGroup("g", 1))
+		s.rayReady("c")
+		head := s.awaitHead("c").Name
+		s.editRay("c", func(c *rayv1.RayCluster) { c.Spec.HeadGroupSpec.Template.Spec.Containers[0].Image = "new" })
+		s.awaitRayEvent(build.InvalidSpec, "head Pod "+head+" stays as it is")
+		s.rayRests("c")
+		if now := s.awaitHead("c").Name; now != head {
+			s.Errorf("head %s became %s", head, now)
 		}
 	}
 }

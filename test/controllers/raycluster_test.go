@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,12 +16,15 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 	"k8s4r.io/k8s4r/internal/controllers/raycluster"
 	"k8s4r.io/k8s4r/internal/controllers/raycluster/build"
+	"k8s4r.io/k8s4r/internal/manager"
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
@@ -34,6 +39,54 @@ func TestRayCluster(t *testing.T) {
 	rayCases(t, s, "better", rayBetter)
 	rayCases(t, s, "found", rayFound)
 	t.Run("it stands back for KubeRay's operator", func(t *testing.T) { rayStandsBack(s.namespace(t, "kuberay")) })
+}
+
+// reads counts the requests about Pods: those that begin a watch, and those that ask.
+type reads struct {
+	next           http.RoundTripper
+	watches, asked *atomic.Int64
+}
+
+// RoundTrip counts a request and sends it.
+func (r reads) RoundTrip(req *http.Request) (*http.Response, error) {
+	switch query := req.URL.Query(); {
+	case req.Method != http.MethodGet || !strings.Contains(req.URL.Path, "/pods"):
+	case query.Has("watch"):
+		r.watches.Add(1)
+	default:
+		r.asked.Add(1)
+	}
+	return r.next.RoundTrip(req)
+}
+
+// TestRayClusterReads is §2.10: a look at a cluster is one indexed read of what a watch
+// has brought, so the API server is asked for no Pods, however many clusters there are.
+// What the read itself costs is TestOneIndexedRead's.
+func TestRayClusterReads(t *testing.T) {
+	const clusters = 20
+	var watches, asked atomic.Int64
+	config := testkit.APIServer(t)
+	c, err := client.NewWithWatch(config, client.Options{Scheme: manager.Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &system{t: t, config: rest.CopyConfig(config), WithWatch: c}
+	s.config.Wrap(func(next http.RoundTripper) http.RoundTripper { return reads{next, &watches, &asked} })
+	s.manage(onlyRay)
+	ns := s.namespace(t, "reads")
+	ns.kubelet()
+	ns.ray("first", nil, rayGroup("g", 1))
+	ns.rayReady("first")
+	begin := asked.Load() // a watch may begin with a list
+	for i := range clusters {
+		ns.ray(fmt.Sprintf("c%d", i), nil, rayGroup("g", 3))
+	}
+	for i := range clusters {
+		ns.rayReady(fmt.Sprintf("c%d", i))
+	}
+	if n := asked.Load() - begin; n != 0 || watches.Load() == 0 {
+		t.Errorf("with %d watches of Pods they were read %d times for %d clusters", watches.Load(), n, clusters)
+	}
 }
 
 var rayContract = []rayCase{
@@ -448,21 +501,19 @@ func rayChosen(s *space) {
 func rayBurst(s *space) {
 	s.kubelet()
 	s.ray("c", nil, rayGroup("g", 1))
-	w, err := s.Watch(s.Context(), &corev1.PodList{}, client.InNamespace(s.name))
-	s.must(err)
+	made := map[string]bool{}
+	end := s.followPods(func(_ watch.EventType, pod *corev1.Pod) {
+		if pod.Labels[rayv1.LabelGroup] == "g" {
+			made[pod.Name] = true
+		}
+	})
 	for n := range int32(10) {
 		s.editRay("c", func(c *rayv1.RayCluster) { c.Spec.WorkerGroupSpecs[0].Replicas = ptr.To(n + 1) })
 	}
 	s.awaitNodes("c", "g", 10)
 	s.rayReady("c")
-	w.Stop()
-	made := map[string]bool{}
-	for e := range w.ResultChan() {
-		if pod, ok := e.Object.(*corev1.Pod); ok && pod.Labels[rayv1.LabelGroup] == "g" {
-			made[pod.Name] = true
-		}
-	}
-	if len(made) > 10 {
+	end()
+	if len(made) != 10 {
 		s.Errorf("%d Pods were made for 10: %v", len(made), slices.Sorted(maps.Keys(made)))
 	}
 }

@@ -29,13 +29,19 @@ func (p *plan) head() bool {
 	case len(heads) == 1:
 		return p.judgeHead(heads[0])
 	}
-	if meta.IsStatusConditionTrue(p.c.Status.Conditions, rayv1.RayClusterProvisioned) && p.c.Annotations[rayv1.AnnotationDisableHeadRestart] == "true" {
+	if p.lastHead() {
 		p.why("no head: %s", rayv1.AnnotationDisableHeadRestart)
 		p.out.Fault = fmt.Sprintf("the head Pod is gone, and the annotation %s keeps it so", rayv1.AnnotationDisableHeadRestart)
 		return false
 	}
 	p.createHead()
 	return true
+}
+
+// lastHead tells whether no head would be made after the one that the cluster has, or
+// had.
+func (p *plan) lastHead() bool {
+	return meta.IsStatusConditionTrue(p.c.Status.Conditions, rayv1.RayClusterProvisioned) && p.c.Annotations[rayv1.AnnotationDisableHeadRestart] == "true"
 }
 
 func tooManyHeads(heads []*corev1.Pod) string {

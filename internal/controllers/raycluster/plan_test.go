@@ -117,6 +117,10 @@ func did(s Steps) string {
 
 func TestPlan(t *testing.T) {
 	suspend := func(c *rayv1.RayCluster) { c.Spec.Suspend = ptr.To(true) }
+	onlyHead := func(c *rayv1.RayCluster) {
+		c.Annotations = map[string]string{rayv1.AnnotationDisableHeadRestart: "true"}
+		is(rayv1.RayClusterProvisioned)(c)
+	}
 	deleted := func(c *rayv1.RayCluster) { c.DeletionTimestamp = ptr.To(metav1.NewTime(t0)) }
 	for _, c := range []struct {
 		name    string
@@ -168,6 +172,12 @@ func TestPlan(t *testing.T) {
 		{name: "whatever the spec says by now", cluster: []func(*rayv1.RayCluster){is(rayv1.RayClusterSuspending)}, pods: []*corev1.Pod{head()}, want: "-head"},
 		{name: "a suspended cluster", cluster: []func(*rayv1.RayCluster){is(rayv1.RayClusterSuspended)}, want: ""},
 		{name: "Recreate", cluster: []func(*rayv1.RayCluster){strategy(rayv1.UpgradeRecreate), newImage}, pods: []*corev1.Pod{head(), pod("a", "g", 0)}, want: "-a -head"},
+		{name: "Recreate leaves a head alone that nothing would make anew", cluster: []func(*rayv1.RayCluster){strategy(rayv1.UpgradeRecreate), newImage, onlyHead},
+			pods: []*corev1.Pod{head(), pod("a", "g", 0), pod("b", "g", 1)}, want: ""},
+		{name: "and so does RollingUpdate, which replaces workers", cluster: []func(*rayv1.RayCluster){strategy(rayv1.UpgradeRollingUpdate), newImage, newHeadImage, onlyHead},
+			pods: []*corev1.Pod{head(), pod("a", "g", 0), pod("b", "g", 1)}, want: "-b"},
+		{name: "that could work with it, and no others", cluster: []func(*rayv1.RayCluster){strategy(rayv1.UpgradeRollingUpdate), newPort, onlyHead},
+			pods: []*corev1.Pod{head(), pod("a", "g", 0), pod("b", "g", 1)}, want: ""},
 		{name: "another version's head is stamped, whatever it bears", cluster: []func(*rayv1.RayCluster){strategy(rayv1.UpgradeRecreate), newImage},
 			pods: []*corev1.Pod{head(func(p *corev1.Pod) { p.Annotations[rayv1.AnnotationVersion] = "v1.7.0" }), pod("a", "g", 0), pod("b", "g", 1)}, want: "~head"},
 		{name: "RollingUpdate begins with one worker", cluster: []func(*rayv1.RayCluster){strategy(rayv1.UpgradeRollingUpdate), newImage, newHeadImage},

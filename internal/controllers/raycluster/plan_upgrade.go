@@ -42,7 +42,7 @@ func (p *plan) recreated() bool {
 		return false
 	}
 	was := head.Annotations[rayv1.AnnotationRecreateHash]
-	if was == "" || was == build.RecreateHash(p.c) {
+	if was == "" || was == build.RecreateHash(p.c) || p.keepsHead(head) {
 		return false
 	}
 	if p.removeAll(p.Pods, rayv1.ReasonFailedDeleteAllPods, p.deletedAll("the spec has changed, and upgradeStrategy is Recreate")) {
@@ -108,6 +108,12 @@ func (p *plan) roll() {
 	}
 	head := p.anyHead()
 	old := head != nil && !foreign(head) && outdated(head, build.HeadHash(p.c))
+	if old && p.keepsHead(head) {
+		if p.disagrees(head) {
+			return // no worker that is made now could work with it
+		}
+		old = false
+	}
 	if old && (!ready(head) || p.disagrees(head)) {
 		p.rollHead(head)
 		return
@@ -122,6 +128,19 @@ func (p *plan) roll() {
 	if old && done {
 		p.rollHead(head)
 	}
+}
+
+// keepsHead tells, also to the author of the spec, that an upgrade leaves the head
+// alone: one that it deletes here, nothing would make anew.
+func (p *plan) keepsHead(head *corev1.Pod) bool {
+	if !p.lastHead() {
+		return false
+	}
+	p.out.Warned = append(p.out.Warned, build.Invalid{Reason: build.InvalidSpec, Message: fmt.Sprintf(
+		"spec.upgradeStrategy: the spec has changed, and head Pod %s stays as it is, since the annotation %s would leave the cluster without one; remove the annotation to upgrade the head",
+		head.Name, rayv1.AnnotationDisableHeadRestart)})
+	p.why("head Pod %s is not upgraded: %s", head.Name, rayv1.AnnotationDisableHeadRestart)
+	return true
 }
 
 // disagrees tells whether a head was made for other workers than those that are made now.
