@@ -51,6 +51,10 @@ test: driver-deps build unit $(BIN)/helm ## every test that needs only this mach
 race: deps ## unit tests under the race detector
 	go test -race ./internal/...
 
+.PHONY: fuzz
+fuzz: ## feed every decoder with nonsense; FUZZTIME=10m for longer than a moment
+	@hack/fuzz $(or $(FUZZTIME),5s)
+
 .PHONY: faults
 faults: deps build ## kill and confuse every part for half an hour; FAULTS='-seed 1 -only agent-kills' sees one again
 	go run ./test/faults $(FAULTS)
