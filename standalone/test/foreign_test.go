@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	admissionv1ac "k8s.io/client-go/applyconfigurations/admissionregistration/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"k8s4r.io/k8s4r/internal/testkit"
@@ -74,6 +75,47 @@ func TestAForeignDefinitionIsLeftAsItIs(t *testing.T) {
 		if err == nil || !strings.Contains(out, want) {
 			t.Errorf("doctor does not say %q: %v\n%s", want, err, out)
 		}
+	}
+}
+
+// TestAPolicyOfAnotherVersionGoes, and nobody else's.
+func TestAPolicyOfAnotherVersionGoes(t *testing.T) {
+	ctx, up := t.Context(), startBare(t)
+	c, err := client.New(up.RESTConfig(), client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply := func(name, by string) *admissionv1.ValidatingAdmissionPolicy {
+		spec := admissionv1ac.ValidatingAdmissionPolicySpec().
+			WithMatchConstraints(admissionv1ac.MatchResources().WithResourceRules(admissionv1ac.NamedRuleWithOperations().
+				WithAPIGroups("robot.k8s4r.io").WithAPIVersions("*").WithResources("jobs").WithOperations(admissionv1.Create))).
+			WithValidations(admissionv1ac.Validation().WithExpression("false"))
+		for _, o := range []runtime.ApplyConfiguration{
+			admissionv1ac.ValidatingAdmissionPolicy(name).WithSpec(spec),
+			admissionv1ac.ValidatingAdmissionPolicyBinding(name).WithSpec(admissionv1ac.ValidatingAdmissionPolicyBindingSpec().
+				WithPolicyName(name).WithValidationActions(admissionv1.Audit)),
+		} {
+			if err := c.Apply(ctx, o, client.FieldOwner(by)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	}
+	old, theirs := apply("k8s4r-of-yesterday", "k8s4r"), apply("theirs", "somebody")
+	if out, _ := up.Run("k8s4r", "doctor", "-n", "default"); !strings.Contains(out, "WARN  admission policies: k8s4r-of-yesterday is of another version") {
+		t.Errorf("doctor does not say so:\n%s", out)
+	}
+	up.Stop()
+	up.Start()
+	if err := c.Get(ctx, client.ObjectKeyFromObject(old), old); !apierrors.IsNotFound(err) {
+		t.Errorf("the old policy: %v", err)
+	}
+	binding := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: old.Name}}
+	if err := c.Get(ctx, client.ObjectKeyFromObject(binding), binding); !apierrors.IsNotFound(err) {
+		t.Errorf("its binding: %v", err)
+	}
+	if err := c.Get(ctx, client.ObjectKeyFromObject(theirs), theirs); err != nil {
+		t.Errorf("somebody else's: %v", err)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // policies looks for those of ours that judge a kind which is somebody else's, and
-// has admission of its own.
+// has admission of its own, and for those of another version.
 func policies(ctx context.Context, c Cluster) []Finding {
 	const check = "admission policies"
 	var all admissionv1.ValidatingAdmissionPolicyList
@@ -23,9 +23,17 @@ func policies(ctx context.Context, c Cluster) []Finding {
 	if err != nil {
 		return unknown(check, err)
 	}
+	ours, err := definition.Policies(config.FS)
+	if err != nil {
+		return unknown(check, err)
+	}
 	var found []Finding
 	for i := range all.Items {
 		p := &all.Items[i]
+		if definition.Outlived(ours, p) {
+			found = append(found, bad(Warn, check, fmt.Sprintf("%s is of another version of K8s4r than this program, and may refuse what this version allows", p.Name),
+				"if no other version is meant to be here, kubectl delete validatingadmissionpolicybinding,validatingadmissionpolicy "+p.Name)...)
+		}
 		if kind := p.Annotations[definition.AnnotationOnlyWith]; whose[kind] {
 			found = append(found, bad(Warn, check, fmt.Sprintf("%s of K8s4r judges the objects of %s, which is somebody else's", p.Name, kind),
 				"kubectl delete validatingadmissionpolicy,validatingadmissionpolicybinding "+p.Name)...)
@@ -34,7 +42,7 @@ func policies(ctx context.Context, c Cluster) []Finding {
 	if len(found) > 0 {
 		return found
 	}
-	return good(check, "none of K8s4r's judges somebody else's kind")
+	return good(check, "none of K8s4r's judges somebody else's kind, or is of another version")
 }
 
 // foreign are the definitions of the cluster that are somebody else's.

@@ -18,10 +18,6 @@ import (
 	"k8s4r.io/k8s4r/internal/definition"
 )
 
-// owner is the field manager of what is installed, the same at every start, so
-// that a field which a newer version no longer sets goes.
-const owner = "k8s4r"
-
 // order is that of the installation. The workloads in deploy/ are left out:
 // whoever runs this package runs them too.
 var order = []string{"deploy/namespace.yaml", "crd/*.yaml", "rbac/*.yaml", "admission/*.yaml"}
@@ -61,14 +57,14 @@ func (m *Manifests) Start(ctx context.Context) error {
 			continue
 		}
 		apply := client.ApplyConfigurationFromUnstructured(o)
-		if err := m.client.Apply(ctx, apply, client.FieldOwner(owner), client.ForceOwnership); err != nil {
+		if err := m.client.Apply(ctx, apply, client.FieldOwner(definition.FieldManager), client.ForceOwnership); err != nil {
 			return fmt.Errorf("apply %s %s: %w", o.GetKind(), o.GetName(), err)
 		}
 		if definition.Is(o) {
 			m.crds = append(m.crds, o)
 		}
 	}
-	return nil
+	return m.sweep(ctx)
 }
 
 // Ready returns nil once all CRDs are established.

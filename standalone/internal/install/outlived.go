@@ -1,0 +1,40 @@
+package install
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"k8s4r.io/k8s4r/internal/definition"
+)
+
+// sweep deletes the admission policies that another version has installed and this one
+// does not have, their bindings first.
+func (m *Manifests) sweep(ctx context.Context) error {
+	ours, err := definition.Policies(m.files)
+	if err != nil {
+		return err
+	}
+	for _, kind := range []string{"ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy"} {
+		var all unstructured.UnstructuredList
+		all.SetGroupVersionKind(schema.GroupVersionKind{Group: "admissionregistration.k8s.io", Version: "v1", Kind: kind + "List"})
+		if err := m.client.List(ctx, &all); err != nil {
+			return fmt.Errorf("list %s: %w", kind, err)
+		}
+		for i := range all.Items {
+			o := &all.Items[i]
+			if !definition.Outlived(ours, o) {
+				continue
+			}
+			if err := m.client.Delete(ctx, o, client.Preconditions{UID: new(o.GetUID())}); err != nil && !apierrors.IsNotFound(err) {
+				return fmt.Errorf("delete %s %s of another version: %w", kind, o.GetName(), err)
+			}
+			m.say(fmt.Sprintf("%s %s is of another version of K8s4r, and was deleted", kind, o.GetName()))
+		}
+	}
+	return nil
+}
