@@ -150,6 +150,57 @@ func TestAnotherKeyIsNotTheRobot(t *testing.T) {
 	first.awaitSays(t, 30*time.Second, "robot r1 is known here by another key")
 }
 
+// TestACloneIsNotTheRobot: an image of the robot's disk runs on another machine, with
+// its key and certificate; and one that has lost them and has a token.
+func TestACloneIsNotTheRobot(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Fatal("only root can give an agent another machine's id: run the tests as root")
+	}
+	s := startStrict(t, "--robots", "0", "--without", "node", "--robot-certificate-life", "30s")
+	state, image := t.TempDir(), t.TempDir()
+	flags := s.token("--uses", "2")
+	s.elsewhere("the robot's own", "r1", state, flags)
+	s.awaitRobot("r1", "Online", time.Minute)
+	if err := os.CopyFS(image, os.DirFS(filepath.Join(state, "identity"))); err != nil {
+		t.Fatal(err)
+	}
+	blank, copied := t.TempDir(), t.TempDir()
+	if err := os.Rename(image, filepath.Join(copied, "identity")); err != nil {
+		t.Fatal(err)
+	}
+	for name, row := range map[string]struct{ state, says string }{
+		"a blank one": {blank, "robot r1 is another machine; give this one a --robot-id of its own"},
+		"a copy":      {copied, "was copied from another machine; remove that directory, and let this machine join as a robot of its own"},
+	} {
+		p := s.elsewhere(name, "r1", row.state, flags)
+		p.awaitSays(t, 30*time.Second, row.says)
+		p.Kill()
+	}
+	testkit.EventuallyNoError(t, 30*time.Second, "the clone is told of", func() error {
+		if c := meta.FindStatusCondition(s.robot("r1").Status.Conditions, v1alpha1.ConditionIdentityDisputed); c == nil || c.Reason != v1alpha1.ReasonCloned {
+			return fmt.Errorf("%+v", c)
+		}
+		return s.hasEvent("r1", v1alpha1.ReasonCloned)
+	})
+	s.awaitRobot("r1", "Online", time.Minute)
+}
+
+// elsewhere starts an agent on what looks to it like the machine of that name.
+func (s *system) elsewhere(machine, id, state string, flags []string) *program {
+	s.t.Helper()
+	name := filepath.Join(s.t.TempDir(), "machine-id")
+	if err := os.WriteFile(name, []byte(machine+"\n"), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	args := append([]string{
+		"unshare", "--mount", "sh", "-c", `mount --bind "$0" /etc/machine-id && exec "$@"`, name,
+		testkit.Binary(s.t, "k8s4r-agent"), "--robot-id", id, "--state-dir", state, "--heartbeat", "2s",
+	}, flags...)
+	p := testkit.NewProcess(s.t, args...)
+	p.Start()
+	return &program{p}
+}
+
 // hasEvent tells whether there is an event of that reason about a robot.
 func (s *system) hasEvent(robot, reason string) error {
 	s.t.Helper()
