@@ -146,7 +146,7 @@ func (c *cycle) find(d *Demand) (*bot, *Refusal) {
 func (c *cycle) findOn(d *Demand, name string) (*bot, *Refusal) {
 	i, ok := c.byName[name]
 	if !ok {
-		return nil, only(name, Verdict{"NoSuchRobot", "does not exist"})
+		return nil, only(name, Verdict{"NoSuchRobot", "is neither in this namespace nor shared with it"})
 	}
 	b := &c.bots[i]
 	if v := c.verdict(d, b); !v.Fits() {

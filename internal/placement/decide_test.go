@@ -49,7 +49,7 @@ func TestDecide(t *testing.T) {
 		{
 			name:        "no robot is there",
 			inDemands:   []Demand{one("t")},
-			wantRefused: map[string]string{"t": "0 of 0 robots: none is registered"},
+			wantRefused: map[string]string{"t": "0 of 0 robots: none is in this namespace or shared with it"},
 		},
 		{
 			name:       "the least loaded robot takes it",
@@ -174,7 +174,7 @@ func TestDecide(t *testing.T) {
 			name:        "a chosen robot that is not there",
 			inRobots:    []Robot{robot("a")},
 			inDemands:   []Demand{one("t", on("z"))},
-			wantRefused: map[string]string{"t": "robot z: does not exist"},
+			wantRefused: map[string]string{"t": "robot z: is neither in this namespace nor shared with it"},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -59,7 +59,7 @@ func (r *Refusal) String() string {
 		return fmt.Sprintf("robot %s: %s", r.Robot, kinds[0].Message)
 	}
 	if r.Robots == 0 {
-		return "0 of 0 robots: none is registered"
+		return "0 of 0 robots: none is in this namespace or shared with it"
 	}
 	var parts []string
 	for i, v := range kinds {

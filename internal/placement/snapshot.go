@@ -9,8 +9,8 @@ import (
 	"k8s4r.io/k8s4r/internal/lifecycle"
 )
 
-// Snapshot is what one cycle decides on: the robots of one namespace with what
-// they hold, and all that waits there.
+// Snapshot is what one cycle decides on for a namespace: the robots that it may use,
+// with all that they hold, and what waits there.
 type Snapshot struct {
 	Robots  []Robot
 	Demands []Demand
@@ -24,7 +24,7 @@ type Robot struct {
 	Name string
 	*Offer
 	Held Room
-	// Groups counts the held tasks by Demand.Group.
+	// Groups counts the held tasks of the namespace by Demand.Group.
 	Groups map[string]int
 }
 

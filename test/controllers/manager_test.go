@@ -95,7 +95,7 @@ func waitsForARobot(s *space) {
 	testkit.EventuallyNoError(s, 10*time.Second, "the tasks say what they wait for", func() error {
 		for _, t := range s.tasks() {
 			c := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionPlaced)
-			if c == nil || c.Status != "False" || c.Message != "0 of 0 robots: none is registered" {
+			if c == nil || c.Status != "False" || c.Message != "0 of 0 robots: none is in this namespace or shared with it" {
 				return fmt.Errorf("%s: %+v", t.Name, c)
 			}
 		}
@@ -209,7 +209,7 @@ func choosesARobot(s *space) {
 	s.awaitTask("free", lifecycle.TaskDispatching)
 	testkit.EventuallyNoError(s, 10*time.Second, "nowhere says why it waits", func() error {
 		c := meta.FindStatusCondition(s.task("nowhere").Status.Conditions, v1alpha1.ConditionPlaced)
-		if c == nil || c.Message != "robot hand-z: does not exist" {
+		if c == nil || c.Message != "robot hand-z: is neither in this namespace nor shared with it" {
 			return fmt.Errorf("%+v", c)
 		}
 		return nil

@@ -18,7 +18,8 @@ import (
 // it leaves after it: a Task that says dispatching names its robot, and one that
 // a robot may run never says another, whenever we crash. Each write is a
 // compare-and-set on what the decision saw.
-func (c *Controller) apply(ctx context.Context, t *v1alpha1.Task, steps Steps) error {
+func (c *Controller) apply(ctx context.Context, w *World, steps Steps) error {
+	t := w.Task
 	if steps.Illegal != "" {
 		illegalEdges.WithLabelValues(t.Status.State, string(steps.Illegal)).Inc()
 	}
@@ -41,9 +42,9 @@ func (c *Controller) apply(ctx context.Context, t *v1alpha1.Task, steps Steps) e
 	}
 	switch {
 	case steps.Warning != "":
-		c.Recorder.Eventf(t, related(t), corev1.EventTypeWarning, t.Status.Reason, "Run", "%s", steps.Warning)
+		c.Recorder.Eventf(t, w.related(), corev1.EventTypeWarning, t.Status.Reason, "Run", "%s", steps.Warning)
 	case steps.Note != "":
-		c.Recorder.Eventf(t, related(t), corev1.EventTypeNormal, t.Status.Reason, "Run", "%s", steps.Note)
+		c.Recorder.Eventf(t, w.related(), corev1.EventTypeNormal, t.Status.Reason, "Run", "%s", steps.Note)
 	}
 	for _, why := range steps.Why {
 		ctrl.LoggerFrom(ctx).V(1).Info(why)
@@ -52,12 +53,15 @@ func (c *Controller) apply(ctx context.Context, t *v1alpha1.Task, steps Steps) e
 }
 
 // related is the robot of the attempt that an event about the Task is about.
-func related(t *v1alpha1.Task) runtime.Object {
-	name := t.RobotOfAttempt()
-	if name == "" {
+func (w *World) related() runtime.Object {
+	name := w.Task.RobotOfAttempt()
+	switch {
+	case name == "":
 		return nil
+	case w.Robot != nil && w.Robot.Name == name: // in another namespace, if it is shared
+		return &v1alpha1.Robot{ObjectMeta: metav1.ObjectMeta{Namespace: w.Robot.Namespace, Name: name}}
 	}
-	return &v1alpha1.Robot{ObjectMeta: metav1.ObjectMeta{Namespace: t.Namespace, Name: name}}
+	return &v1alpha1.Robot{ObjectMeta: metav1.ObjectMeta{Namespace: w.Task.Namespace, Name: name}}
 }
 
 // bind writes where a Task is to run. Nil: it stays as it is.

@@ -36,6 +36,10 @@ const (
 	indexReplica  = "replica"
 )
 
+// indexName is the field by which the cache, and the API server too, finds the Robots
+// of one name in all namespaces.
+const indexName = "metadata.name"
+
 // tooEarly is the pause before another look at a Task that errTooEarly put off.
 const tooEarly = 50 * time.Millisecond
 
@@ -107,6 +111,12 @@ func (c *Controller) index(mgr ctrl.Manager) error {
 			return fmt.Errorf("index tasks by %s: %w", name, err)
 		}
 	}
+	err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Robot{}, indexName, func(o client.Object) []string {
+		return []string{o.GetName()}
+	})
+	if err != nil {
+		return fmt.Errorf("index robots by name: %w", err)
+	}
 	return nil
 }
 
@@ -157,7 +167,7 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		}
 		steps = Plan(now, *w)
 	}
-	if err := c.apply(ctx, w.Task, steps); err != nil {
+	if err := c.apply(ctx, w, steps); err != nil {
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 			return reconcile.Result{}, nil // somebody was faster; the watch brings it
 		}

@@ -32,19 +32,14 @@ func indexOf(t *v1alpha1.Task) int {
 	return n
 }
 
-// snapshots are what a cycle decides on, by namespace: robots serve the tasks
-// of their own.
-func (l *ledger) snapshots() map[string]placement.Snapshot {
-	out := map[string]placement.Snapshot{}
-	add := func(namespace string, demands ...placement.Demand) {
-		s := out[namespace]
-		s.Demands = append(s.Demands, demands...)
-		out[namespace] = s
-	}
+// demands are what waits for robots, by namespace.
+func (l *ledger) demands() map[string][]placement.Demand {
+	out := map[string][]placement.Demand{}
 	shared := sharedTerms{}
 	for _, waiting := range l.waitingReplicas() {
 		if d, ok := l.demandOf(waiting, shared); ok {
-			add(waiting[0].key.Namespace, d)
+			namespace := waiting[0].key.Namespace
+			out[namespace] = append(out[namespace], d)
 		}
 	}
 	for k, c := range l.wants {
@@ -53,24 +48,68 @@ func (l *ledger) snapshots() map[string]placement.Snapshot {
 			terms.put(&d)
 			d.Gang = c.group.gang
 			if !l.entered(k.Namespace, &d) {
-				add(k.Namespace, d)
+				out[k.Namespace] = append(out[k.Namespace], d)
 			}
 		}
 	}
-	for namespace, s := range out {
-		l.bindGangs(namespace, s.Demands)
-		if slices.ContainsFunc(s.Demands, func(d placement.Demand) bool { return d.Preempts }) {
-			s.Holders = l.holders(namespace)
-			out[namespace] = s
-		}
-	}
-	for k, r := range l.robots {
-		if s, ok := out[k.Namespace]; ok && r.known {
-			s.Robots = append(s.Robots, r.Robot)
-			out[k.Namespace] = s
-		}
+	for namespace, demands := range out {
+		l.bindGangs(namespace, demands)
 	}
 	return out
+}
+
+// turns is the order in which namespaces choose in a cycle. Each is the first in
+// its turn, for priorities count within a namespace only: of robots that several
+// share the last would get what the others never need.
+func (l *ledger) turns(demands map[string][]placement.Demand) []string {
+	names := slices.Sorted(maps.Keys(demands))
+	next, found := slices.BinarySearch(names, l.last)
+	if found {
+		next++
+	}
+	order := slices.Concat(names[next:], names[:next])
+	if len(order) > 0 {
+		l.last = order[0]
+	}
+	return order
+}
+
+// snapshot is what is decided on for one namespace. What those before it in the
+// cycle were given is taken.
+func (l *ledger) snapshot(namespace string, demands []placement.Demand) placement.Snapshot {
+	s := placement.Snapshot{Demands: demands}
+	for _, r := range l.fleets[namespace] {
+		one := r.as(namespace)
+		if by := l.kept[r.id]; by != "" && by != namespace {
+			one.Offer = closed(one.Offer) // or who waits for a victim to leave would see others take its place
+		}
+		s.Robots = append(s.Robots, one)
+	}
+	if slices.ContainsFunc(demands, func(d placement.Demand) bool { return d.Preempts }) {
+		s.Holders = l.holders(namespace)
+	}
+	return s
+}
+
+// closed is the offer of a robot that takes nothing new for now.
+func closed(o *placement.Offer) *placement.Offer {
+	no := *o
+	no.Unschedulable = true
+	return &no
+}
+
+// vacated are the robots on which tasks made room and no victim is left.
+func (l *ledger) vacated() (robots []string) {
+	left := map[string]bool{}
+	for _, e := range l.victims {
+		left[e.seat] = true
+	}
+	for id := range l.kept {
+		if !left[id] {
+			robots = append(robots, id)
+		}
+	}
+	return robots
 }
 
 // entered tells whether a task of the demand waits or holds a seat already.
@@ -153,7 +192,7 @@ func compareNames(a, b key) int {
 type news struct {
 	tasks  []key
 	groups map[key]bool
-	freed  bool // seats were taken back for somebody who waits
+	freed  bool // there is room that was not there when somebody was refused
 }
 
 // settle books the decisions of one namespace.
@@ -168,6 +207,7 @@ func (l *ledger) settle(namespace string, d placement.Decisions, now time.Time, 
 		}
 	}
 	for _, p := range d.Preempt {
+		l.kept[p.Robot] = namespace
 		for _, victim := range p.Victims {
 			k := key{Namespace: namespace, Name: victim}
 			e := l.entries[k]

@@ -30,7 +30,7 @@ func TestTheTasksOfAReplicaHoldTheirDiskOnce(t *testing.T) {
 	l := informed(func() time.Time { return noon }).ledger
 	l.seeRobot(withDisk("r1", "10G"))
 	disk := v1alpha1.EphemeralDisk{SizeMB: 6000}
-	held := func() int64 { return l.robot(key{Namespace: "ns", Name: "r1"}).Held.Disk }
+	held := func() int64 { return l.robot("r1").held.Disk }
 	is := func(when string, want int64) {
 		t.Helper()
 		if got := held(); got != want*1e9 {

@@ -257,7 +257,7 @@ func TestTheRoomOfAReplicaWithInitTasks(t *testing.T) {
 			}
 			if c.fits {
 				g.runs("fetch", "build", "run")
-				if held := g.s.ledger.robot(key{Namespace: "ns", Name: "r1"}).Held; held.Memory != 0 || held.Tasks != 0 {
+				if held := g.s.ledger.robot("r1").held; held.Memory != 0 || held.Tasks != 0 {
 					t.Errorf("holds %+v when all is over", held)
 				}
 			}

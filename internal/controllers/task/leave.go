@@ -23,7 +23,7 @@ const grace = 5 * time.Second
 // contact for so long that it must have: the next task would share a real robot
 // with the old process, or room would be lost for ever where nobody ever says so.
 type run struct {
-	robot  key
+	robot  string
 	room   placement.Room
 	stop   time.Duration // what the robot needs to end it
 	called time.Time     // when it was called off; zero: it may count again
@@ -103,7 +103,7 @@ func originalOn(t *v1alpha1.Task) string {
 // defined anew since.
 func (l *ledger) begin(k key, t *v1alpha1.Task, robot string) *run {
 	task := demand.Of(t)
-	r := &run{robot: key{Namespace: k.Namespace, Name: robot}, room: task.Room(), stop: killTimeout(t) + grace}
+	r := &run{robot: robot, room: task.Room(), stop: killTimeout(t) + grace}
 	if e := l.entries[k]; e != nil && e.onRobot && e.seat == robot {
 		r.room, r.stop = e.Room(), e.killTimeout+grace
 	}
@@ -145,7 +145,7 @@ func (l *ledger) orphans(k key) {
 // next Task of its replica has at once.
 func (l *ledger) leave(k key) {
 	if e := l.entries[k]; e != nil && e.onRobot {
-		r := &run{robot: key{Namespace: k.Namespace, Name: e.seat}, room: e.Room(), stop: e.killTimeout + grace}
+		r := &run{robot: e.seat, room: e.Room(), stop: e.killTimeout + grace}
 		l.take(r.robot, r.room)
 		l.orphan(r)
 	}
@@ -174,7 +174,7 @@ func (l *ledger) mustBeOver(r *run, now time.Time) bool {
 	if at := l.endsAt(r); !at.IsZero() {
 		return !now.Before(at)
 	}
-	return r.orphan && !l.robots[r.robot].known
+	return r.orphan && !l.robots[r.robot].known()
 }
 
 // pass takes in what time alone has changed.

@@ -22,7 +22,10 @@ type key = types.NamespacedName
 // a time, so that a cycle never lists. It is not safe for concurrent use.
 type ledger struct {
 	now      func() time.Time
-	robots   map[key]*robot
+	robots   map[string]*robot            // by id, which is one in the whole cluster
+	fleets   map[string]map[string]*robot // by namespace: those that its tasks may use, by id
+	kept     map[string]string            // robots on which tasks of a namespace make room for another of it
+	last     string                       // namespace that chose first in the last cycle
 	jobs     map[key]job
 	groups   map[key]group
 	objects  map[groupID]key               // TaskGroups by their place in a Job
@@ -47,15 +50,27 @@ type ledger struct {
 	preempts bool
 }
 
-// robot with what it holds. One that is held to but has no object is not
-// known.
+// robot with what tasks of all namespaces hold of it. One that is held to but has
+// no object is not known.
 type robot struct {
-	placement.Robot
-	known bool
-	since time.Time // when it came, or came back, into contact
+	id      string
+	held    placement.Room
+	groups  map[string]map[string]int // by namespace and TaskGroup: tasks with a seat
+	offer   *placement.Offer
+	objects []*v1alpha1.Robot // of this id; the first counts
+	users   []string          // namespaces whose tasks may use it
+	since   time.Time         // when it came, or came back, into contact
 }
 
-// contact counts the robots of a namespace that are in contact.
+// as is the robot as the tasks of a namespace see it: to be spread over robots
+// concerns those of a group, and each namespace may have one of that name.
+func (r *robot) as(namespace string) placement.Robot {
+	return placement.Robot{Name: r.id, Offer: r.offer, Held: r.held, Groups: r.groups[namespace]}
+}
+
+func (r *robot) known() bool { return len(r.objects) > 0 }
+
+// contact counts the robots that a namespace may use and that are in contact.
 type contact struct {
 	robots int
 	since  time.Time // when the first of them came; zero: there is none
@@ -111,7 +126,9 @@ type entry struct {
 func newLedger(now func() time.Time) *ledger {
 	return &ledger{
 		now:      now,
-		robots:   map[key]*robot{},
+		robots:   map[string]*robot{},
+		fleets:   map[string]map[string]*robot{},
+		kept:     map[string]string{},
 		jobs:     map[key]job{},
 		groups:   map[key]group{},
 		objects:  map[groupID]key{},
@@ -254,12 +271,24 @@ func (l *ledger) sit(e *entry, robot string) {
 	}
 	l.stand(e)
 	e.seat = robot
-	k := key{Namespace: e.key.Namespace, Name: robot}
-	l.take(k, l.roomOf(e))
-	r := l.robot(k)
+	l.take(robot, l.roomOf(e))
 	if g := e.replica.group; g.Name != "" {
-		r.Groups[g.Name]++
+		l.robot(robot).count(g, 1)
 		l.sitting[g]++
+	}
+}
+
+// count counts tasks of a group in or out.
+func (r *robot) count(g key, tasks int) {
+	if r.groups[g.Namespace] == nil {
+		r.groups[g.Namespace] = map[string]int{}
+	}
+	mine := r.groups[g.Namespace]
+	if mine[g.Name] += tasks; mine[g.Name] == 0 {
+		delete(mine, g.Name)
+	}
+	if len(mine) == 0 {
+		delete(r.groups, g.Namespace)
 	}
 }
 
@@ -268,19 +297,16 @@ func (l *ledger) stand(e *entry) {
 	if e.seat == "" {
 		return
 	}
-	k, room := key{Namespace: e.key.Namespace, Name: e.seat}, l.roomOf(e)
+	robot, room := e.seat, l.roomOf(e)
 	if g := e.replica.group; g.Name != "" {
-		r := l.robot(k)
-		if r.Groups[g.Name]--; r.Groups[g.Name] == 0 {
-			delete(r.Groups, g.Name)
-		}
+		l.robot(robot).count(g, -1)
 		if l.sitting[g]--; l.sitting[g] == 0 {
 			delete(l.sitting, g)
 		}
 	}
 	e.seat, e.victimOf = "", ""
 	delete(l.victims, e.key)
-	l.free(k, room)
+	l.free(robot, room)
 }
 
 // roomOf is what a task with a seat takes there beside the others of its replica,
@@ -301,70 +327,101 @@ func (l *ledger) roomOf(e *entry) placement.Room {
 }
 
 // take holds room on a robot.
-func (l *ledger) take(k key, room placement.Room) {
-	r := l.robot(k)
-	r.Held = r.Held.Plus(room)
+func (l *ledger) take(robot string, room placement.Room) {
+	r := l.robot(robot)
+	r.held = r.held.Plus(room)
 }
 
 // free gives room on a robot back.
-func (l *ledger) free(k key, room placement.Room) {
-	r := l.robot(k)
-	r.Held = r.Held.Minus(room)
-	if !r.known && r.idle() {
-		delete(l.robots, k)
+func (l *ledger) free(robot string, room placement.Room) {
+	r := l.robot(robot)
+	r.held = r.held.Minus(room)
+	if !r.known() && r.idle() {
+		delete(l.robots, robot)
 	}
 	l.changed = true
 }
 
 // idle tells whether nobody holds anything on the robot, be it only a seat: an init
 // task may hold no room of its own.
-func (r *robot) idle() bool { return r.Held.Equal(placement.Room{}) && len(r.Groups) == 0 }
+func (r *robot) idle() bool { return r.held.Equal(placement.Room{}) && len(r.groups) == 0 }
 
-func (l *ledger) robot(k key) *robot {
-	r := l.robots[k]
+func (l *ledger) robot(id string) *robot {
+	r := l.robots[id]
 	if r == nil {
-		r = &robot{Robot: placement.Robot{Name: k.Name, Offer: &placement.Offer{}, Groups: map[string]int{}}}
-		l.robots[k] = r
+		r = &robot{id: id, offer: &placement.Offer{}, groups: map[string]map[string]int{}}
+		l.robots[id] = r
 	}
 	return r
 }
 
 // seeRobot takes in what the watch says of a Robot.
 func (l *ledger) seeRobot(obj *v1alpha1.Robot) {
-	k := key{Namespace: obj.Namespace, Name: obj.Name}
-	r := l.robot(k)
-	now := demand.Robot(obj)
-	now.Held, now.Groups = r.Held, r.Groups
-	if r.known && r.Equal(now.Offer) {
-		return
-	}
-	online := now.Phase == lifecycle.RobotOnline
-	if online && !r.inContact() {
-		r.since = l.now()
-	}
-	l.reach(k.Namespace, r.inContact(), online)
-	r.Robot, r.known, l.changed = now, true, true
-	if !online || now.Unschedulable {
-		// Or an init task that leaves a robot which is drained would wait for those
-		// that are to come after it there.
-		l.withdraw(k)
-	}
+	r := l.robot(obj.Name)
+	r.objects = append(r.without(obj.Namespace), obj)
+	slices.SortFunc(r.objects, (*v1alpha1.Robot).CompareAge)
+	l.follow(r)
 }
 
+// dropRobot takes in that a Robot is gone.
 func (l *ledger) dropRobot(k key) {
-	r := l.robots[k]
+	r := l.robots[k.Name]
 	if r == nil {
 		return
 	}
-	l.withdraw(k)
-	l.reach(k.Namespace, r.inContact(), false)
-	r.known, l.changed = false, true
-	if r.idle() {
-		delete(l.robots, k)
+	r.objects = r.without(k.Namespace)
+	l.follow(r)
+	if !r.known() && r.idle() {
+		delete(l.robots, k.Name)
 	}
 }
 
-func (r *robot) inContact() bool { return r.known && r.Phase == lifecycle.RobotOnline }
+// without are the objects of the robot's id in other namespaces.
+func (r *robot) without(namespace string) []*v1alpha1.Robot {
+	return slices.DeleteFunc(slices.Clone(r.objects), func(o *v1alpha1.Robot) bool { return o.Namespace == namespace })
+}
+
+// follow makes the robot what the object says that counts.
+func (l *ledger) follow(r *robot) {
+	now, users := &placement.Offer{}, []string(nil)
+	if r.known() {
+		now, users = demand.Robot(r.objects[0]).Offer, r.objects[0].Users()
+	}
+	was, had := r.inContact(), r.users
+	if slices.Equal(had, users) && r.offer.Equal(now) {
+		return
+	}
+	r.offer, r.users, l.changed = now, users, true
+	is := r.inContact()
+	if is && !was {
+		r.since = l.now()
+	}
+	fewer := false
+	for _, namespace := range had {
+		if !slices.Contains(users, namespace) {
+			fewer = true
+			delete(l.fleets[namespace], r.id)
+			l.reach(namespace, was, false)
+		}
+	}
+	for _, namespace := range users {
+		if l.fleets[namespace] == nil {
+			l.fleets[namespace] = map[string]*robot{}
+		}
+		l.fleets[namespace][r.id] = r
+		l.reach(namespace, was && slices.Contains(had, namespace), is)
+	}
+	if fewer || !is || now.Unschedulable { // it looks at every task
+		l.withdraw(r)
+	}
+}
+
+func (r *robot) inContact() bool { return r.offer.Phase == lifecycle.RobotOnline }
+
+// takes tells whether the robot takes new tasks of a namespace.
+func (r *robot) takes(namespace string) bool {
+	return r.inContact() && !r.offer.Unschedulable && slices.Contains(r.users, namespace)
+}
 
 // reach takes in that a robot was in contact, and is.
 func (l *ledger) reach(namespace string, was, is bool) {
@@ -382,11 +439,12 @@ func (l *ledger) reach(namespace string, was, is bool) {
 	l.contact[namespace] = c
 }
 
-// withdraw takes back the seats on a robot of tasks that were not dispatched
-// yet.
-func (l *ledger) withdraw(k key) {
+// withdraw takes back the seats on a robot of tasks that were not dispatched yet
+// and that it does not take any more. Or an init task that leaves a robot which is
+// drained would wait for those that are to come after it there.
+func (l *ledger) withdraw(r *robot) {
 	for _, e := range l.entries {
-		if e.key.Namespace == k.Namespace && e.seat == k.Name && !e.onRobot {
+		if e.seat == r.id && !e.onRobot && !r.takes(e.key.Namespace) {
 			l.unseat(e)
 		}
 	}
@@ -473,7 +531,7 @@ func (l *ledger) seats(group key, demands []placement.Demand) map[string]placeme
 		d := &demands[i]
 		e := l.entries[key{Namespace: group.Namespace, Name: d.Name()}]
 		if e != nil && e.seat != "" && e.replica.group == group {
-			out[d.Name()] = l.robot(key{Namespace: group.Namespace, Name: e.seat}).Robot
+			out[d.Name()] = l.robot(e.seat).as(group.Namespace)
 		}
 	}
 	return out

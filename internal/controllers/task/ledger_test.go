@@ -27,6 +27,7 @@ func TestTheBooksAlwaysBalance(t *testing.T) {
 		l := s.ledger
 		name := rapid.SampledFrom([]string{"t0", "t1", "t2", "t3", "t4", "t5"})
 		robot := rapid.SampledFrom([]string{"r0", "r1"})
+		namespace := rapid.SampledFrom([]string{"ns", "b"})
 		t.Repeat(map[string]func(*rapid.T){
 			"task": func(t *rapid.T) {
 				w := world(rapid.SampledFrom(lifecycle.TaskStates).Draw(t, "state"))
@@ -34,6 +35,9 @@ func TestTheBooksAlwaysBalance(t *testing.T) {
 				w.Task.UID = rapid.SampledFrom([]types.UID{"1", "2"}).Draw(t, "uid")
 				w.Task.Labels = map[string]string{v1alpha1.LabelTaskIndex: w.Task.Name[1:]}
 				w.Task.Spec.TargetRobot = rapid.SampledFrom([]string{"", "r0", "r1", "gone"}).Draw(t, "target")
+				if w.Task.Namespace = namespace.Draw(t, "of"); w.Task.Namespace == "b" {
+					w.Task.OwnerReferences = nil // its group is not known there
+				}
 				if rapid.Bool().Draw(t, "has run") {
 					w.Task.Status.Attempt, w.Task.Status.Attempts = 1, history(t)
 					w.Task.Status.Original = rapid.Int32Range(0, 3).Draw(t, "original")
@@ -43,14 +47,21 @@ func TestTheBooksAlwaysBalance(t *testing.T) {
 				}
 				l.seeTask(w.Task)
 			},
-			"task gone": func(t *rapid.T) { l.leave(key{Namespace: "ns", Name: name.Draw(t, "name")}) },
+			"task gone": func(t *rapid.T) {
+				l.leave(key{Namespace: namespace.Draw(t, "of"), Name: name.Draw(t, "name")})
+			},
 			"robot": func(t *rapid.T) {
 				r := robotIn(rapid.SampledFrom(lifecycle.RobotPhases).Draw(t, "phase"))
-				r.Name, r.Namespace = robot.Draw(t, "robot"), "ns"
+				r.Name, r.Namespace = robot.Draw(t, "robot"), namespace.Draw(t, "in")
+				if rapid.Bool().Draw(t, "shared") {
+					r.Labels = map[string]string{v1alpha1.ShareLabelPrefix + "b": "true", v1alpha1.ShareLabelPrefix + "ns": "true"}
+				}
 				r.Spec.Capacity = map[string]resource.Quantity{"tasks": resource.MustParse("2")}
 				l.seeRobot(r)
 			},
-			"robot gone": func(t *rapid.T) { l.dropRobot(key{Namespace: "ns", Name: robot.Draw(t, "robot")}) },
+			"robot gone": func(t *rapid.T) {
+				l.dropRobot(key{Namespace: namespace.Draw(t, "in"), Name: robot.Draw(t, "robot")})
+			},
 			"want": func(t *rapid.T) {
 				n := name.Draw(t, "name")
 				l.want(groupG, running(nil), []placement.Demand{{Group: "g", Index: int(n[1] - '0'), Tasks: []placement.Task{{Name: n, Driver: "exec"}}}})
@@ -101,7 +112,7 @@ func seated(l *ledger) map[string]int64 {
 func booked(l *ledger) map[string]int64 {
 	out := seated(l)
 	for r := range holding(l) {
-		out[r.robot.Name]++
+		out[r.robot]++
 	}
 	return out
 }
@@ -128,10 +139,10 @@ func holding(l *ledger) map[*run]bool {
 func balance(t *rapid.T, l *ledger) {
 	held := map[string]int64{}
 	for k, r := range l.robots {
-		if r.Held.Tasks != 0 {
-			held[k.Name] = r.Held.Tasks
+		if r.held.Tasks != 0 {
+			held[k] = r.held.Tasks
 		}
-		if !r.known && r.Held.Tasks == 0 {
+		if !r.known() && r.held.Tasks == 0 {
 			t.Fatalf("robot %s is kept for nothing", k)
 		}
 	}
@@ -142,6 +153,28 @@ func balance(t *rapid.T, l *ledger) {
 		_, waits := l.waiting[k]
 		if waits == (e.seat != "") {
 			t.Fatalf("%s waits %v, its seat is %q", k, waits, e.seat)
+		}
+	}
+	for _, e := range l.entries {
+		if e.seat != "" && !e.onRobot && l.unseen[e.key] == nil && e.seated.IsZero() {
+			continue // the task itself names it, and is judged when it is dispatched
+		}
+		if r := l.robots[e.seat]; e.seat != "" && !e.onRobot && !r.takes(e.key.Namespace) {
+			t.Fatalf("%s is to go to %s, which does not take it", e.key, e.seat)
+		}
+	}
+	for _, namespace := range []string{"ns", "b"} {
+		usable, inContact := map[string]*robot{}, 0
+		for id, r := range l.robots {
+			if r.known() && r.objects[0].Serves(namespace) {
+				usable[id] = r
+				if r.inContact() {
+					inContact++
+				}
+			}
+		}
+		if !maps.Equal(usable, l.fleets[namespace]) || inContact != l.contact[namespace].robots {
+			t.Fatalf("%s may use %v, of which %d are in contact; the ledger has %v and %d", namespace, usable, inContact, l.fleets[namespace], l.contact[namespace].robots)
 		}
 	}
 	if n := len(l.entries); len(l.waiting) > n || len(l.unseen) > n {
@@ -200,7 +233,7 @@ func TestATaskThatComesBackGivesItsSeatUp(t *testing.T) {
 	l.seeTask(on.Task)
 	l.seeTask(back.Task)
 	k := key{Namespace: "ns", Name: "t"}
-	if l.waiting[k] == nil || l.entries[k].seat != "" || l.robot(key{Namespace: "ns", Name: "r1"}).Held.Tasks != 0 {
+	if l.waiting[k] == nil || l.entries[k].seat != "" || l.robot("r1").held.Tasks != 0 {
 		t.Errorf("entry %+v", l.entries[k])
 	}
 }
@@ -426,7 +459,7 @@ func TestATaskThatIsDefinedAnewGivesItsSeatBack(t *testing.T) {
 	}
 	needs("2")
 	s.ledger.leave(key{Namespace: "ns", Name: "t"})
-	if held := s.ledger.robot(key{Namespace: "ns", Name: "r1"}).Held; !held.Equal(placement.Room{}) {
+	if held := s.ledger.robot("r1").held; !held.Equal(placement.Room{}) {
 		t.Errorf("the robot still holds %+v", held)
 	}
 }

@@ -467,8 +467,8 @@ func TestWhatARunThatDoesNotCountHolds(t *testing.T) {
 			a := abandon()
 			c.then(a)
 			var held placement.Room
-			if r := a.s.ledger.robots[a.r1()]; r != nil {
-				held = r.Held
+			if r := a.s.ledger.robots["r1"]; r != nil {
+				held = r.held
 			}
 			if held.Tasks != c.holds || held.CPU != 0 {
 				t.Errorf("it holds %+v, want %d tasks", held, c.holds)
@@ -668,7 +668,7 @@ func TestTheWaitForAnOriginalIsItsOwn(t *testing.T) {
 // It could be an hour, and nothing of the task runs there.
 func TestWhatWaitsForItsOriginalHoldsNoRoom(t *testing.T) {
 	s := field("r1", "r2")
-	held := func(robot string) int64 { return s.ledger.robots[key{Namespace: "ns", Name: robot}].Held.Tasks }
+	held := func(robot string) int64 { return s.ledger.robots[robot].held.Tasks }
 	w := world(lifecycle.TaskExited, replaced("unknown", noon, noon))
 	s.ledger.seeTask(w.Task)
 	if held("r1") != 1 || held("r2") != 1 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -67,7 +68,7 @@ func (c *Controller) observe(ctx context.Context, k key) (*World, error) {
 			return nil, errTooEarly
 		}
 	}
-	if w.Robot, err = readRobot(ctx, c, k.Namespace, w.robotName()); err != nil {
+	if w.Robot, err = findRobot(ctx, c, w.robotName()); err != nil {
 		return nil, err
 	}
 	if state.Active() {
@@ -84,7 +85,7 @@ func (c *Controller) observeLost(ctx context.Context, w *World, state lifecycle.
 		w.ContactSince, w.Settle = c.Scheduler.contactSince(t.Namespace), c.Settle
 	}
 	if o := t.Status.Entry(t.Status.Original); o != nil {
-		if w.Origin, err = readRobot(ctx, c, t.Namespace, o.Robot); err != nil {
+		if w.Origin, err = findRobot(ctx, c, o.Robot); err != nil {
 			return err
 		}
 	}
@@ -112,7 +113,7 @@ func (c *Controller) elsewhere(ctx context.Context, t *v1alpha1.Task) (open []El
 			continue
 		}
 		e := Elsewhere{Attempt: a.Attempt, Name: a.Robot}
-		if e.Robot, err = readRobot(ctx, c, t.Namespace, a.Robot); err != nil {
+		if e.Robot, err = findRobot(ctx, c, a.Robot); err != nil {
 			return nil, err
 		}
 		open = append(open, e)
@@ -158,33 +159,38 @@ func (w *World) robotName() string {
 // a cache that is behind, a fence has fallen that the robot's next heartbeat had put
 // off, and two attempts ran.
 func (c *Controller) lookAgain(ctx context.Context, w *World) (err error) {
-	namespace := w.Task.Namespace
-	if w.Robot, err = readRobot(ctx, c.Live, namespace, w.robotName()); err != nil {
+	if w.Robot, err = findRobot(ctx, c.Live, w.robotName()); err != nil {
 		return err
 	}
 	for i := range w.Elsewhere {
 		e := &w.Elsewhere[i]
-		if e.Robot, err = readRobot(ctx, c.Live, namespace, e.Name); err != nil {
+		if e.Robot, err = findRobot(ctx, c.Live, e.Name); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// readRobot returns the Robot, or nil: there is none.
-func readRobot(ctx context.Context, from client.Reader, namespace, name string) (*v1alpha1.Robot, error) {
-	if name == "" {
+// findRobot returns the Robot of an id, which is one in the whole cluster, whatever its
+// namespace and whether it is still shared: what runs there goes on. Nil: there is none.
+func findRobot(ctx context.Context, from client.Reader, id string) (*v1alpha1.Robot, error) {
+	if id == "" {
 		return nil, nil
 	}
-	var r v1alpha1.Robot
-	err := from.Get(ctx, key{Namespace: namespace, Name: name}, &r, client.UnsafeDisableDeepCopy)
-	if apierrors.IsNotFound(err) {
+	var found v1alpha1.RobotList
+	if err := from.List(ctx, &found, client.MatchingFields{indexName: id}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("find robot %s: %w", id, err)
+	}
+	if len(found.Items) == 0 {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("get robot %s: %w", name, err)
+	first := &found.Items[0]
+	for i := range found.Items {
+		if r := &found.Items[i]; r.CompareAge(first) < 0 {
+			first = r
+		}
 	}
-	return &r, nil
+	return first, nil
 }
 
 // job is the Task's own Job. A later one of the same name is not: its tasks
@@ -287,9 +293,9 @@ func (c *Controller) mayTell(t *v1alpha1.Task, refusal string) bool {
 	return untold(c.Now(), t, refusal) && c.explain.AllowN(c.Now(), 1)
 }
 
-// ofRobot names the Tasks that care about a robot's phase.
+// ofRobot names the Tasks that care about a robot's phase, in all namespaces.
 func (c *Controller) ofRobot(ctx context.Context, r client.Object) []reconcile.Request {
-	return c.tasks(ctx, r.GetNamespace(), client.MatchingFields{indexRobot: r.GetName()})
+	return c.tasks(ctx, metav1.NamespaceAll, client.MatchingFields{indexRobot: r.GetName()})
 }
 
 // jobHandler wakes the Tasks that a job's new state concerns.
@@ -368,10 +374,11 @@ func (c *Controller) tasks(ctx context.Context, namespace string, by client.Matc
 	return out
 }
 
-// whenPhaseChanges leaves out heartbeats, and lets a drain in.
+// whenPhaseChanges leaves out heartbeats, and lets in a drain and whom the robot serves.
 func whenPhaseChanges() builder.Predicates {
 	return builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld.(*v1alpha1.Robot), e.ObjectNew.(*v1alpha1.Robot)
-		return !strings.EqualFold(before.Status.Phase, after.Status.Phase) || before.Spec.Drain != after.Spec.Drain
+		return !strings.EqualFold(before.Status.Phase, after.Status.Phase) || before.Spec.Drain != after.Spec.Drain ||
+			!slices.Equal(before.Users(), after.Users())
 	}})
 }

@@ -139,9 +139,9 @@ type counting struct {
 	reads int
 }
 
-func (c *counting) Get(ctx context.Context, k client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+func (c *counting) List(ctx context.Context, l client.ObjectList, opts ...client.ListOption) error {
 	c.reads++
-	return c.Reader.Get(ctx, k, o, opts...)
+	return c.Reader.List(ctx, l, opts...)
 }
 
 // watching is a controller whose cache holds the objects.
@@ -153,8 +153,9 @@ func watching(t *testing.T, objects ...client.Object) *Controller {
 	}
 	now := func() time.Time { return noon }
 	return &Controller{
-		Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1alpha1.Task{}).Build(),
-		Now:    now, Scheduler: NewScheduler(now, logr.Discard()),
+		Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1alpha1.Task{}).
+			WithIndex(&v1alpha1.Robot{}, indexName, func(o client.Object) []string { return []string{o.GetName()} }).Build(),
+		Now: now, Scheduler: NewScheduler(now, logr.Discard()),
 		expect: expect.New(now, logr.Discard()), explain: rate.NewLimiter(explanations, explanations),
 	}
 }

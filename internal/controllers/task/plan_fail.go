@@ -118,12 +118,18 @@ func (p *plan) howItEnded() string {
 }
 
 // mayNotRestart is why a task that has restarts left waits with the others, or for
-// another robot: none may fail because of a pause or a drain. Empty: nothing.
+// another robot: none may fail because of a pause or a drain, or because its robot is
+// its namespace's no more. Empty: nothing.
 func (p *plan) mayNotRestart() string {
-	if p.Evict == "" && p.jobState().Holds() {
+	switch {
+	case p.Evict != "":
+		return p.Evict
+	case p.jobState().Holds():
 		return string(p.jobState())
+	case p.Robot != nil && !p.Robot.Serves(p.Task.Namespace):
+		return "it is no longer shared with namespace " + p.Task.Namespace
 	}
-	return p.Evict
+	return ""
 }
 
 // restarts on the present robot within the present interval.

@@ -47,7 +47,7 @@ func (p *plan) place() {
 		p.wake(ready)
 	case p.awaits() != "":
 		p.explain()
-	case p.Seat != "" && p.Robot != nil:
+	case p.Seat != "" && p.Robot != nil && p.Robot.Serves(p.Task.Namespace):
 		p.dispatch()
 	case p.Seat == "" && p.Refusal != "":
 		p.unbind()

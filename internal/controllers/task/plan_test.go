@@ -46,7 +46,7 @@ func robotIn(p lifecycle.RobotPhase) *v1alpha1.Robot { return heard(p, noon) }
 // heard is a robot that spoke last at this time.
 func heard(p lifecycle.RobotPhase, at time.Time) *v1alpha1.Robot {
 	return &v1alpha1.Robot{
-		ObjectMeta: metav1.ObjectMeta{Name: "r1"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "r1"},
 		Status:     v1alpha1.RobotStatus{Phase: string(p), LastHeartbeatTime: &metav1.MicroTime{Time: at}},
 	}
 }

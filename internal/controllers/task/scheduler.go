@@ -119,8 +119,15 @@ func (s *Scheduler) cycle(now time.Time) news {
 	if s.ledger.changed {
 		s.ledger.changed = false
 		s.ledger.pardon()
-		for namespace, snapshot := range s.ledger.snapshots() {
+		vacated := s.ledger.vacated()
+		demands := s.ledger.demands()
+		for _, namespace := range s.ledger.turns(demands) {
+			snapshot := s.ledger.snapshot(namespace, demands[namespace])
 			s.ledger.settle(namespace, s.planner(namespace).Decide(snapshot), now, &n)
+		}
+		for _, robot := range vacated { // who made room there has had its turn
+			delete(s.ledger.kept, robot)
+			n.freed = true
 		}
 		// Seats that were just given change nothing for those refused.
 		if s.ledger.changed = n.freed; n.freed {
@@ -248,7 +255,7 @@ func (s *Scheduler) capable(t *v1alpha1.Task, failed []string) (capable, known b
 	return s.ledger.capable(t, failed), true
 }
 
-// contactSince is since when some robot of the namespace has been in contact.
+// contactSince is since when some robot that the namespace may use has been in contact.
 // Zero: none is.
 func (s *Scheduler) contactSince(namespace string) time.Time {
 	s.mu.Lock()

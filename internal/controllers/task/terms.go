@@ -211,15 +211,17 @@ func (l *ledger) better(t *v1alpha1.Task, a, b string) string {
 	d := l.demandFor(t)
 	var s placement.Snapshot
 	for _, name := range []string{a, b} {
-		r := l.robots[key{Namespace: t.Namespace, Name: name}]
-		if r == nil || !r.known {
+		r := l.robots[name]
+		if r == nil || !r.known() {
 			continue
 		}
-		one := r.Robot
+		one := r.as(t.Namespace)
 		one.Held = one.Held.Minus(d.Needs())
 		if name == t.RobotOfAttempt() { // an original is in no group
-			one.Groups = maps.Clone(one.Groups)
-			one.Groups[d.Group]--
+			groups := map[string]int{}
+			maps.Copy(groups, one.Groups)
+			groups[d.Group]--
+			one.Groups = groups
 		}
 		s.Robots = append(s.Robots, one)
 	}
@@ -250,10 +252,8 @@ func (l *ledger) capable(t *v1alpha1.Task, failed []string) bool {
 		d.Robot = t.Spec.TargetRobot
 	}
 	var robots []placement.Robot
-	for k, r := range l.robots {
-		if k.Namespace == t.Namespace && r.known {
-			robots = append(robots, r.Robot)
-		}
+	for _, r := range l.fleets[t.Namespace] {
+		robots = append(robots, r.as(t.Namespace))
 	}
 	return placement.Capable(&d, robots)
 }
