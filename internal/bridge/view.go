@@ -216,7 +216,7 @@ func (v *view) putRobot(r *robotv1.Robot) (news bool) {
 func insertByAge(all []*robotv1.Robot, r *robotv1.Robot) []*robotv1.Robot {
 	next := make([]*robotv1.Robot, 0, len(all)+1)
 	for _, old := range all {
-		if r != nil && counts(r, old) {
+		if r != nil && r.CompareAge(old) < 0 {
 			next = append(next, r)
 			r = nil
 		}
@@ -226,14 +226,6 @@ func insertByAge(all []*robotv1.Robot, r *robotv1.Robot) []*robotv1.Robot {
 		next = append(next, r)
 	}
 	return next
-}
-
-// counts tells which of two Robots with one id counts: the older one, and of
-// two from the same second the one whose namespace sorts first, by which the
-// manager approves the same one.
-func counts(r, other *robotv1.Robot) bool {
-	a, b := r.CreationTimestamp.Time, other.CreationTimestamp.Time
-	return a.Before(b) || a.Equal(b) && r.Namespace < other.Namespace
 }
 
 // removeRobot forgets a Robot.

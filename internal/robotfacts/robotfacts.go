@@ -9,11 +9,13 @@ import (
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 )
 
-// Labels of both places; spec counts where both have a name.
+// Labels of both places; spec counts where both have a name. Tasks read them, and
+// need not know with whom else their robot is shared.
 func Labels(r *v1alpha1.Robot) map[string]string {
 	all := make(map[string]string, len(r.Labels)+len(r.Spec.Labels))
 	maps.Copy(all, r.Labels)
 	maps.Copy(all, r.Spec.Labels)
+	maps.DeleteFunc(all, func(name, _ string) bool { return strings.HasPrefix(name, v1alpha1.ShareLabelPrefix) })
 	return all
 }
 

@@ -162,16 +162,11 @@ func standing(r *robotv1.Robot) (s right) {
 func (g *Registry) elder(id string) *robotv1.Robot {
 	var first *robotv1.Robot
 	for _, r := range g.robots[id] {
-		if first == nil || older(r, first) {
+		if first == nil || r.CompareAge(first) < 0 {
 			first = r
 		}
 	}
 	return first
-}
-
-func older(a, b *robotv1.Robot) bool {
-	at, bt := a.CreationTimestamp.Time, b.CreationTimestamp.Time
-	return at.Before(bt) || at.Equal(bt) && a.Namespace < b.Namespace
 }
 
 var (

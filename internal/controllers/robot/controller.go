@@ -3,6 +3,7 @@ package robot
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -74,15 +75,17 @@ func (c *Controller) twins(ctx context.Context, o client.Object) []reconcile.Req
 
 // sameID are the other robots with the id of r.
 func (c *Controller) sameID(ctx context.Context, r *v1alpha1.Robot) []*v1alpha1.Robot {
+	return slices.DeleteFunc(c.ofID(ctx, r.Spec.RobotID), func(o *v1alpha1.Robot) bool { return o.UID == r.UID })
+}
+
+// ofID are the robots of an id.
+func (c *Controller) ofID(ctx context.Context, id string) (out []*v1alpha1.Robot) {
 	var list v1alpha1.RobotList
-	if err := c.List(ctx, &list, client.MatchingFields{indexID: r.Spec.RobotID}, client.UnsafeDisableDeepCopy); err != nil {
+	if err := c.List(ctx, &list, client.MatchingFields{indexID: id}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil // the cache has stopped, and with it the controller
 	}
-	var out []*v1alpha1.Robot
 	for i := range list.Items {
-		if list.Items[i].UID != r.UID {
-			out = append(out, &list.Items[i])
-		}
+		out = append(out, &list.Items[i])
 	}
 	return out
 }
@@ -90,8 +93,7 @@ func (c *Controller) sameID(ctx context.Context, r *v1alpha1.Robot) []*v1alpha1.
 // elder is the namespace of an older robot with the id of r.
 func (c *Controller) elder(ctx context.Context, r *v1alpha1.Robot) string {
 	for _, o := range c.sameID(ctx, r) {
-		a, b := o.CreationTimestamp.Time, r.CreationTimestamp.Time
-		if a.Before(b) || a.Equal(b) && o.Namespace < r.Namespace {
+		if o.CompareAge(r) < 0 {
 			return o.Namespace
 		}
 	}
@@ -102,20 +104,22 @@ type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // taskHandler counts the tasks of each robot.
 func (c *Controller) taskHandler() handler.EventHandler {
-	wake := func(robots []key, q queue) {
-		for _, k := range robots {
-			q.Add(reconcile.Request{NamespacedName: k})
+	wake := func(ctx context.Context, ids []string, q queue) {
+		for _, id := range ids {
+			for _, r := range c.ofID(ctx, id) {
+				q.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(r)})
+			}
 		}
 	}
 	return handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) {
-			wake(c.held.see(e.Object.(*v1alpha1.Task)), q)
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
+			wake(ctx, c.held.see(e.Object.(*v1alpha1.Task)), q)
 		},
-		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
-			wake(c.held.see(e.ObjectNew.(*v1alpha1.Task)), q)
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+			wake(ctx, c.held.see(e.ObjectNew.(*v1alpha1.Task)), q)
 		},
-		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) {
-			wake(c.held.drop(client.ObjectKeyFromObject(e.Object)), q)
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) {
+			wake(ctx, c.held.drop(client.ObjectKeyFromObject(e.Object)), q)
 		},
 	}
 }
@@ -148,6 +152,9 @@ func (c *Controller) observe(ctx context.Context, k key) (*World, error) {
 	}
 	w := &World{Robot: &r, Elder: c.elder(ctx, &r)}
 	w.Tasks, w.LastCount = c.held.of(k)
+	if w.Elder != "" {
+		w.Tasks = 0 // they are on the other
+	}
 	w.Robots = c.held.robots(k)
 	return w, nil
 }

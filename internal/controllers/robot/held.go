@@ -12,12 +12,12 @@ import (
 
 type key = types.NamespacedName
 
-// held knows which robot holds which task, fed one event at a time, and when
-// each robot's number was last written.
+// held knows which robot holds which task, of any namespace, fed one event at a time,
+// and when each robot's number was last written.
 type held struct {
 	mu      sync.Mutex
-	robotOf map[key]key
-	tasks   map[key]int
+	robotOf map[key]string
+	tasks   map[string]int    // by the robot's id
 	counted map[key]time.Time // every robot that was looked at
 }
 
@@ -33,41 +33,41 @@ func (h *held) robots(this key) int {
 }
 
 func newHeld() *held {
-	return &held{robotOf: map[key]key{}, tasks: map[key]int{}, counted: map[key]time.Time{}}
+	return &held{robotOf: map[key]string{}, tasks: map[string]int{}, counted: map[key]time.Time{}}
 }
 
-// see takes in a Task, and returns the robots whose number changed.
-func (h *held) see(t *v1alpha1.Task) []key {
+// see takes in a Task, and returns the ids of robots whose number changed.
+func (h *held) see(t *v1alpha1.Task) []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var robot key
+	robot := ""
 	if lifecycle.TaskState(t.Status.State).OnRobot() {
-		robot = key{Namespace: t.Namespace, Name: t.Spec.TargetRobot}
+		robot = t.Spec.TargetRobot
 	}
 	return h.move(key{Namespace: t.Namespace, Name: t.Name}, robot)
 }
 
 // drop takes in that a Task is gone.
-func (h *held) drop(task key) []key {
+func (h *held) drop(task key) []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.move(task, key{})
+	return h.move(task, "")
 }
 
-func (h *held) move(task, to key) []key {
+func (h *held) move(task key, to string) []string {
 	from := h.robotOf[task]
 	if from == to {
 		return nil
 	}
-	var changed []key
-	if from != (key{}) {
+	var changed []string
+	if from != "" {
 		delete(h.robotOf, task)
 		if h.tasks[from]--; h.tasks[from] == 0 {
 			delete(h.tasks, from)
 		}
 		changed = append(changed, from)
 	}
-	if to != (key{}) {
+	if to != "" {
 		h.robotOf[task] = to
 		h.tasks[to]++
 		changed = append(changed, to)
@@ -78,7 +78,7 @@ func (h *held) move(task, to key) []key {
 func (h *held) of(robot key) (tasks int, counted time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.tasks[robot], h.counted[robot]
+	return h.tasks[robot.Name], h.counted[robot]
 }
 
 func (h *held) wrote(robot key, now time.Time) {

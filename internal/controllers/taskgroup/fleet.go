@@ -3,6 +3,7 @@ package taskgroup
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -38,7 +39,7 @@ type view struct {
 	job    int64
 }
 
-// robotNews counts the changes of robots that matter, by namespace.
+// robotNews counts the changes of robots that matter, by the namespace that may use them.
 type robotNews struct {
 	mu    sync.Mutex
 	count map[string]int
@@ -72,7 +73,7 @@ func (c *Controller) fleet(ctx context.Context, g *v1alpha1.TaskGroup, j *v1alph
 		return last.fits, nil
 	}
 	var robots v1alpha1.RobotList
-	if err := c.List(ctx, &robots, client.InNamespace(g.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+	if err := c.List(ctx, &robots, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list robots: %w", err)
 	}
 	fits := matching(g, j, robots.Items)
@@ -80,8 +81,8 @@ func (c *Controller) fleet(ctx context.Context, g *v1alpha1.TaskGroup, j *v1alph
 	return fits, nil
 }
 
-// matching are the robots that are to have a replica. One that is out of contact
-// is; it will be back.
+// matching are the robots that are to have a replica, those that are shared with the
+// group's namespace too. One that is out of contact is; it will be back.
 func matching(g *v1alpha1.TaskGroup, j *v1alpha1.Job, robots []v1alpha1.Robot) map[string]Fit {
 	var tasks []placement.Task
 	for _, def := range g.Spec.Definitions() {
@@ -90,6 +91,9 @@ func matching(g *v1alpha1.TaskGroup, j *v1alpha1.Job, robots []v1alpha1.Robot) m
 	matches := placement.Matcher(demand.Rules(j, g.Spec.Constraints), tasks)
 	fits := map[string]Fit{}
 	for i := range robots {
+		if !robots[i].Serves(g.Namespace) {
+			continue
+		}
 		r := demand.Robot(&robots[i])
 		if robots[i].DeletionTimestamp == nil && r.Phase != lifecycle.RobotPending && matches(&r) {
 			fits[r.Name] = Fit{Takes: !r.Unschedulable, Online: r.Phase == lifecycle.RobotOnline}
@@ -101,10 +105,10 @@ func matching(g *v1alpha1.TaskGroup, j *v1alpha1.Job, robots []v1alpha1.Robot) m
 // robotHandler wakes the groups of system jobs when a robot changes in a way that
 // matters to them. Heartbeats do not.
 func (c *Controller) robotHandler() handler.EventHandler {
-	changed := func(ctx context.Context, robot client.Object, q queue) {
-		c.robots.note(robot.GetNamespace())
+	news := func(ctx context.Context, namespace string, q queue) {
+		c.robots.note(namespace)
 		var jobs v1alpha1.JobList
-		err := c.List(ctx, &jobs, client.InNamespace(robot.GetNamespace()), client.MatchingFields{indexType: v1alpha1.JobTypeSystem}, client.UnsafeDisableDeepCopy)
+		err := c.List(ctx, &jobs, client.InNamespace(namespace), client.MatchingFields{indexType: v1alpha1.JobTypeSystem}, client.UnsafeDisableDeepCopy)
 		if err != nil {
 			return // the cache has stopped, and with it the controller
 		}
@@ -114,12 +118,24 @@ func (c *Controller) robotHandler() handler.EventHandler {
 			}
 		}
 	}
+	changed := func(ctx context.Context, users []string, q queue) {
+		for _, namespace := range users {
+			news(ctx, namespace, q)
+		}
+	}
 	return handler.Funcs{
-		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { changed(ctx, e.Object, q) },
-		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { changed(ctx, e.Object, q) },
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
+			changed(ctx, e.Object.(*v1alpha1.Robot).Users(), q)
+		},
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) {
+			changed(ctx, e.Object.(*v1alpha1.Robot).Users(), q)
+		},
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
-			if !sameRobot(e.ObjectOld.(*v1alpha1.Robot), e.ObjectNew.(*v1alpha1.Robot)) {
-				changed(ctx, e.ObjectNew, q)
+			before, after := e.ObjectOld.(*v1alpha1.Robot), e.ObjectNew.(*v1alpha1.Robot)
+			if !sameRobot(before, after) {
+				users := slices.Concat(before.Users(), after.Users())
+				slices.Sort(users)
+				changed(ctx, slices.Compact(users), q)
 			}
 		},
 	}
@@ -127,6 +143,6 @@ func (c *Controller) robotHandler() handler.EventHandler {
 
 // sameRobot tells whether a system job sees no difference between the two.
 func sameRobot(before, after *v1alpha1.Robot) bool {
-	return demand.Robot(before).Equal(demand.Robot(after).Offer) &&
+	return demand.Robot(before).Equal(demand.Robot(after).Offer) && slices.Equal(before.Users(), after.Users()) &&
 		(before.DeletionTimestamp == nil) == (after.DeletionTimestamp == nil)
 }

@@ -12,7 +12,7 @@ import (
 )
 
 func robotWith(changes ...func(*v1alpha1.Robot)) v1alpha1.Robot {
-	r := v1alpha1.Robot{ObjectMeta: metav1.ObjectMeta{Name: "r1"}}
+	r := v1alpha1.Robot{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "r1"}}
 	r.Spec.Labels = map[string]string{"zone": "x", "datacenter": "north"}
 	r.Status.Phase = "Online"
 	r.Status.DeviceInfo = &v1alpha1.DeviceInfo{Platform: &v1alpha1.Platform{OS: "linux"}, Drivers: []string{"exec"}}
@@ -22,10 +22,19 @@ func robotWith(changes ...func(*v1alpha1.Robot)) v1alpha1.Robot {
 	return r
 }
 
+func sharedWith(namespace string) map[string]string {
+	return map[string]string{v1alpha1.ShareLabelPrefix + namespace: "true"}
+}
+
+func withZone(labels map[string]string) map[string]string {
+	labels["zone"], labels["datacenter"] = "x", "north"
+	return labels
+}
+
 func TestWhichRobotsMatch(t *testing.T) {
 	j := &v1alpha1.Job{}
 	j.Spec.RobotSelector, j.Spec.Datacenters = map[string]string{"zone": "x"}, []string{"north", "south"}
-	g := &v1alpha1.TaskGroup{}
+	g := &v1alpha1.TaskGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}}
 	g.Spec.Tasks = []v1alpha1.TaskDefinition{{Name: "t", Driver: "exec"}}
 	g.Spec.Constraints = []v1alpha1.Constraint{{LTarget: new("${robot.attr.os}"), Operand: "=", RTarget: new("linux")}}
 	yes, waits, away := Fit{Takes: true, Online: true}, Fit{Online: true}, Fit{Takes: true}
@@ -45,6 +54,10 @@ func TestWhichRobotsMatch(t *testing.T) {
 		{"one with another label", func(r *v1alpha1.Robot) { r.Spec.Labels["zone"] = "y" }, nil},
 		{"one in another datacenter", func(r *v1alpha1.Robot) { r.Spec.Labels["datacenter"] = "east" }, nil},
 		{"one that does not meet a constraint", func(r *v1alpha1.Robot) { r.Status.DeviceInfo.Platform.OS = "plan9" }, nil},
+		{"one of another namespace", func(r *v1alpha1.Robot) { r.Namespace = "fleet" }, nil},
+		{"one that is shared with this namespace", func(r *v1alpha1.Robot) { r.Namespace, r.Labels = "fleet", sharedWith("ns") }, &yes},
+		{"one that is shared with another", func(r *v1alpha1.Robot) { r.Namespace, r.Labels = "fleet", sharedWith("ns2") }, nil},
+		{"one that says itself that it is shared", func(r *v1alpha1.Robot) { r.Namespace, r.Spec.Labels = "fleet", withZone(sharedWith("ns")) }, nil},
 		{"one without the driver", func(r *v1alpha1.Robot) { r.Status.DeviceInfo.Drivers = []string{"docker"} }, nil},
 	} {
 		fits := matching(g, j, []v1alpha1.Robot{robotWith(c.change)})
@@ -65,6 +78,7 @@ func TestHeartbeatsChangeNoFleet(t *testing.T) {
 		{"a heartbeat", func(r *v1alpha1.Robot) { r.Status.LastHeartbeatTime = &metav1.MicroTime{Time: noon} }, true},
 		{"what its processor does", func(r *v1alpha1.Robot) { r.Status.DeviceInfo.CPU = &v1alpha1.CPU{UsagePercent: 99} }, true},
 		{"its phase", func(r *v1alpha1.Robot) { r.Status.Phase = "Offline" }, false},
+		{"whom it serves", func(r *v1alpha1.Robot) { r.Labels = sharedWith("ns2") }, false},
 		{"its labels", func(r *v1alpha1.Robot) { r.Labels = map[string]string{"a": "b"} }, false},
 		{"its end", func(r *v1alpha1.Robot) { r.DeletionTimestamp = &metav1.Time{Time: noon} }, false},
 	} {
