@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
@@ -27,7 +28,8 @@ func requeueRobotCommand(d *deps) *cobra.Command {
 		Short: "Make tasks leave robots, or run again what failed there",
 		Long: `Asks the manager to stop what runs on the robots and to let it wait for a robot
 again. The same robot may get it back: cordon the robot first if it must not.
-A task whose robot was chosen by a person waits for that robot.
+A task whose robot was chosen by a person waits for that robot. Tasks of namespaces that
+a robot is shared with leave it too, where you may change them.
 
 With --failed it puts back the tasks of the Job that failed on the robots and wait
 or have failed since. Names must be whole: the beginning is not enough here.`,
@@ -67,17 +69,44 @@ func (o *requeueRobotOptions) run(ctx context.Context, d *deps, c *cluster) erro
 	return each(c, o.names, func(robot string) error { return evictAll(ctx, d, c, robot) })
 }
 
-// evictAll asks every active task of a robot to leave it.
+// evictAll asks every active task of a robot to leave it, those of the namespaces
+// that it is shared with too.
 func evictAll(ctx context.Context, d *deps, c *cluster, robot string) error {
-	tasks, err := tasksWhere(ctx, c, func(t *robotv1.Task) bool { return holds(robot, t) }, client.InNamespace(c.namespace))
-	if err != nil {
-		return err
+	namespaces := []string{c.namespace} // tasks of a robot that is gone wait for it
+	var r robotv1.Robot
+	err := c.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: robot}, &r)
+	switch {
+	case err == nil:
+		namespaces = r.Users()
+	case !apierrors.IsNotFound(err) || isMissingKind(err):
+		return wrap(err, "get %s %s", robotKind.singular, robot)
 	}
-	if len(tasks) == 0 {
+	found := 0
+	err = each(c, namespaces, func(namespace string) error {
+		n, err := evictThose(ctx, d, c, namespace, robot)
+		found += n
+		return err
+	})
+	if err == nil && found == 0 {
 		return reportRobot(ctx, d, c, robot, "has no active task")
 	}
-	return each(c, tasks, func(name string) error {
-		_, said, err := amend(ctx, c, taskKind, name, func(t *robotv1.Task) (string, error) { return evict(t, robot), nil })
+	return err
+}
+
+// evictThose asks every active task of a namespace to leave a robot, and tells how
+// many there are.
+func evictThose(ctx context.Context, d *deps, c *cluster, namespace, robot string) (int, error) {
+	in := *c
+	in.namespace = namespace
+	tasks, err := tasksWhere(ctx, &in, func(t *robotv1.Task) bool { return holds(robot, t) }, client.InNamespace(namespace))
+	if err != nil {
+		return 0, err
+	}
+	return len(tasks), each(&in, tasks, func(name string) error {
+		_, said, err := amend(ctx, &in, taskKind, name, func(t *robotv1.Task) (string, error) { return evict(t, robot), nil })
+		if err == nil && namespace != c.namespace {
+			said += ", in namespace " + namespace
+		}
 		if err == nil {
 			d.report(taskKind, name, said)
 		}

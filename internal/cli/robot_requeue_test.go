@@ -68,6 +68,22 @@ func TestRobotRequeueWritesTheSpec(t *testing.T) {
 	}
 }
 
+func TestRobotRequeueFindsTasksOfOtherNamespaces(t *testing.T) {
+	on := func(namespace, robot string) *robotv1.Task {
+		return task("demo", "inspect", 0, func(t *robotv1.Task) {
+			t.Namespace, t.Status.State, t.Spec.TargetRobot, t.Status.Attempt = namespace, "running", robot, 1
+		})
+	}
+	shared := fleet()[0].(*robotv1.Robot)
+	shared.Labels = map[string]string{robotv1.ShareLabelPrefix + "team-b": "true"}
+	b := newBench(t, shared, on("default", shared.Name), on("team-b", shared.Name), on("team-c", shared.Name))
+	const line = "task.robot.k8s4r.io/demo-inspect-0-main: is asked to leave "
+	want := line + shared.Name + "\n" + line + shared.Name + ", in namespace team-b\n"
+	if status := b.run("robot", "requeue", shared.Name); status != 0 || b.out.String() != want {
+		t.Errorf("exit %d, said %q %q", status, b.out.String(), b.err.String())
+	}
+}
+
 func TestATaskThatHasMovedOnStaysWhereItIs(t *testing.T) {
 	for _, row := range []struct {
 		name string
