@@ -21,6 +21,7 @@ func TestLostRobot(t *testing.T) {
 	}{
 		{"the active tasks of a lost robot are requeued", runsElsewhere},
 		{"the active tasks of a lost robot are paused when the job is pausing", pausesWhatIsLost},
+		{"the task of a shared robot that is deleted runs on another", losesASharedRobot},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.run(s.namespace(t, fmt.Sprintf("lost-%d", i))) })
 	}

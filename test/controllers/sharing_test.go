@@ -1,0 +1,242 @@
+package controllers
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	eventsv1 "k8s.io/api/events/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/manager"
+	"k8s4r.io/k8s4r/internal/testkit"
+)
+
+// fleet is another namespace, whose robots the tasks of this one may use or not.
+func (s *space) fleet() *space { return s.namespace(s.T, "fleet-of-"+s.name) }
+
+func metaOf(s *space, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: s.name, Name: name}
+}
+
+// share says of a robot of this space whether another may use it.
+func (s *space) share(robot string, with *space, yes bool) {
+	s.Helper()
+	testkit.EventuallyNoError(s, 10*time.Second, "label robot "+robot, func() error {
+		var r v1alpha1.Robot
+		if err := s.Get(s.Context(), s.key(robot), &r); err != nil {
+			return err
+		}
+		if r.Labels == nil {
+			r.Labels = map[string]string{}
+		}
+		if r.Labels[v1alpha1.ShareLabelPrefix+with.name] = "true"; !yes {
+			delete(r.Labels, v1alpha1.ShareLabelPrefix+with.name)
+		}
+		return s.Update(s.Context(), &r)
+	})
+}
+
+// awaitWhy waits until a task says why it has no robot.
+func (s *space) awaitWhy(task, want string) {
+	s.Helper()
+	testkit.EventuallyNoError(s, 20*time.Second, task+" says what it waits for", func() error {
+		var t v1alpha1.Task
+		if err := s.Get(s.Context(), s.key(task), &t); err != nil {
+			return err
+		}
+		c := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionPlaced)
+		if c == nil || c.Status != "False" || c.Message != want {
+			return fmt.Errorf("%+v", c)
+		}
+		return nil
+	})
+}
+
+const noneOfOurs = "0 of 0 robots: none is in this namespace or shared with it"
+
+func TestRobotsOfOtherNamespaces(t *testing.T) {
+	s := start(t, manager.Config{OfflineAfter: time.Hour})
+	for i, c := range []struct {
+		name string
+		run  func(*space)
+	}{
+		{"a job waits until a robot is shared with its namespace, and runs there", usesASharedRobot},
+		{"what runs goes on when its robot is shared no more, and nothing new starts", endsSharing},
+		{"the room of a robot is one, however many namespaces use it", sharesTheRoom},
+		{"a robot that is drained stops the tasks of all namespaces", drainsForAll},
+		{"a system job covers the robots that are shared with it", coversSharedRobots},
+		{"a robot of the same id does not stand for one that is not shared", sharesNoTwin},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.run(s.namespace(t, fmt.Sprintf("share-%d", i))) })
+	}
+}
+
+func usesASharedRobot(s *space) {
+	fleet := s.fleet()
+	fleet.robots("share-a")
+	s.byHand("chosen", "share-a")
+	s.job("j", group("g", 1, "t"))
+	s.awaitWhy("j-g-0-t", noneOfOurs)
+	s.awaitWhy("chosen", "robot share-a: is neither in this namespace nor shared with it")
+	fleet.share("share-a", s, true)
+	for _, name := range []string{"j-g-0-t", "chosen"} {
+		if t := s.awaitTask(name, lifecycle.TaskDispatching); t.RobotOfAttempt() != "share-a" {
+			s.Errorf("%s is on %q", name, t.RobotOfAttempt())
+		}
+		s.report(name, lifecycle.TaskStarted)
+	}
+	testkit.EventuallyNoError(s, 30*time.Second, "the robot counts the tasks of another namespace", func() error {
+		var r v1alpha1.Robot
+		if err := s.Get(s.Context(), fleet.key("share-a"), &r); err != nil || r.Status.RunningTasks != 2 {
+			return fmt.Errorf("%d tasks, %w", r.Status.RunningTasks, err)
+		}
+		return nil
+	})
+	s.report("chosen", lifecycle.TaskErred)
+	s.report("j-g-0-t", lifecycle.TaskSucceeded)
+	s.awaitJob("j", lifecycle.JobCompleted)
+	testkit.EventuallyNoError(s, 20*time.Second, "an event names the robot where it is", func() error {
+		var events eventsv1.EventList
+		s.must(s.List(s.Context(), &events, client.InNamespace(s.name)))
+		for _, e := range events.Items {
+			if e.Regarding.Name == "chosen" && e.Related != nil && e.Related.Namespace == fleet.name && e.Related.Name == "share-a" {
+				return nil
+			}
+		}
+		return fmt.Errorf("none of %d does", len(events.Items))
+	})
+}
+
+func endsSharing(s *space) {
+	fleet := s.fleet()
+	fleet.limited("2", "end-a")
+	fleet.share("end-a", s, true)
+	j := group("g", 3, "t")
+	j.RestartPolicy = &v1alpha1.RestartPolicy{Attempts: 5}
+	s.job("j", j)
+	for _, name := range []string{"j-g-0-t", "j-g-1-t"} {
+		s.awaitTask(name, lifecycle.TaskDispatching)
+		s.report(name, lifecycle.TaskStarted)
+	}
+	fleet.share("end-a", s, false)
+	s.awaitWhy("j-g-2-t", noneOfOurs)
+	s.report("j-g-0-t", lifecycle.TaskSucceeded)
+	s.awaitTask("j-g-0-t", lifecycle.TaskCompleted)
+	s.report("j-g-1-t", lifecycle.TaskErred)
+	t := s.awaitTask("j-g-1-t", lifecycle.TaskPending)
+	if t.Status.Attempt != 1 || len(t.Status.FailedRobots) != 0 || t.Status.Message != "Returned by end-a: it is no longer shared with namespace "+s.name {
+		s.Errorf("%+v", t.Status)
+	}
+	s.awaitWhy("j-g-1-t", noneOfOurs)
+	s.server(succeed)
+	fleet.share("end-a", s, true)
+	s.awaitJob("j", lifecycle.JobCompleted)
+}
+
+func sharesTheRoom(s *space) {
+	fleet := s.fleet()
+	fleet.limited("1", "room-a")
+	fleet.share("room-a", s, true)
+	fleet.job("j", group("g", 1, "t"))
+	fleet.awaitTask("j-g-0-t", lifecycle.TaskDispatching)
+	fleet.report("j-g-0-t", lifecycle.TaskStarted)
+	s.job("j", group("g", 1, "t"))
+	s.awaitWhy("j-g-0-t", "0 of 1 robots: 1: no place left")
+	fleet.report("j-g-0-t", lifecycle.TaskSucceeded)
+	s.awaitTask("j-g-0-t", lifecycle.TaskDispatching)
+}
+
+func drainsForAll(s *space) {
+	fleet := s.fleet()
+	fleet.robots("all-a")
+	fleet.share("all-a", s, true)
+	for _, in := range []*space{s, fleet} {
+		in.stopsWhenAsked()
+		in.job("j", group("g", 1, "t"))
+		in.awaitTask("j-g-0-t", lifecycle.TaskRunning)
+	}
+	fleet.mendSpec("all-a", func(r *v1alpha1.RobotSpec) { r.Drain = true })
+	for _, in := range []*space{s, fleet} {
+		in.awaitTask("j-g-0-t", lifecycle.TaskPending)
+		in.awaitWhy("j-g-0-t", "0 of 1 robots: 1: unschedulable")
+	}
+}
+
+func losesASharedRobot(s *space) {
+	fleet := s.fleet()
+	fleet.robots("left-a")
+	fleet.share("left-a", s, true)
+	j := &v1alpha1.Job{}
+	j.Name, j.Namespace = "j", s.name
+	j.Spec.TaskGroups = []v1alpha1.TaskGroupDefinition{group("g", 1, "t")}
+	j.Spec.Disconnect = &v1alpha1.Disconnect{LostAfter: v1alpha1.NewDuration(time.Second)}
+	s.must(s.Create(s.Context(), j))
+	s.awaitTask("j-g-0-t", lifecycle.TaskDispatching)
+	s.report("j-g-0-t", lifecycle.TaskStarted)
+	fleet.robots("left-b")
+	fleet.share("left-b", s, true)
+	fleet.staysInContact("left-b")
+	s.must(s.Delete(s.Context(), &v1alpha1.Robot{ObjectMeta: metaOf(fleet, "left-a")}))
+	s.awaitTask("j-g-0-t", lifecycle.TaskUnknown)
+	testkit.EventuallyNoError(s, 60*time.Second, "another shared robot takes it", func() error {
+		if t := s.task("j-g-0-t"); t.Status.Attempt != 2 || t.RobotOfAttempt() != "left-b" {
+			return fmt.Errorf("attempt %d on %s: %s %s", t.Status.Attempt, t.RobotOfAttempt(), t.Status.State, t.Status.Message)
+		}
+		return nil
+	})
+}
+
+func coversSharedRobots(s *space) {
+	fleet := s.fleet()
+	fleet.robots("sys-a", "sys-b", "sys-c")
+	s.robots("sys-own")
+	fleet.share("sys-a", s, true)
+	s.stopsWhenAsked()
+	j := &v1alpha1.Job{}
+	j.Name, j.Namespace = "j", s.name
+	j.Spec.Type, j.Spec.TaskGroups = v1alpha1.JobTypeSystem, []v1alpha1.TaskGroupDefinition{group("g", 1, "t")}
+	s.must(s.Create(s.Context(), j))
+	s.covers("sys-a", "sys-own")
+	fleet.share("sys-b", s, true)
+	s.covers("sys-a", "sys-b", "sys-own")
+	fleet.share("sys-a", s, false)
+	s.covers("sys-b", "sys-own")
+}
+
+// covers waits until the tasks of the space run on these robots, one on each.
+func (s *space) covers(robots ...string) {
+	s.Helper()
+	testkit.EventuallyNoError(s, 30*time.Second, fmt.Sprintf("each of %v runs a task", robots), func() error {
+		left := map[string]bool{}
+		for _, r := range robots {
+			left[r] = true
+		}
+		all := s.tasks()
+		for _, t := range all {
+			if t.Status.State == string(lifecycle.TaskRunning) {
+				delete(left, t.RobotOfAttempt())
+			}
+		}
+		if len(left) > 0 || len(all) != len(robots) {
+			return fmt.Errorf("%d tasks, none on %v", len(all), left)
+		}
+		return nil
+	})
+}
+
+func sharesNoTwin(s *space) {
+	fleet := s.fleet()
+	fleet.robots("id-a")
+	r := &v1alpha1.Robot{ObjectMeta: metaOf(s, "id-a"), Spec: v1alpha1.RobotSpec{RobotID: "id-a"}}
+	s.must(s.Create(s.Context(), r))
+	s.heard("id-a")
+	s.job("j", group("g", 1, "t"))
+	s.awaitWhy("j-g-0-t", noneOfOurs)
+	fleet.job("j", group("g", 1, "t"))
+	fleet.awaitTask("j-g-0-t", lifecycle.TaskDispatching)
+}
