@@ -93,7 +93,7 @@ func usesASharedRobot(s *space) {
 	testkit.EventuallyNoError(s, 30*time.Second, "the robot counts the tasks of another namespace", func() error {
 		var r v1alpha1.Robot
 		if err := s.Get(s.Context(), fleet.key("share-a"), &r); err != nil || r.Status.RunningTasks != 2 {
-			return fmt.Errorf("%d tasks, %w", r.Status.RunningTasks, err)
+			return fmt.Errorf("%d tasks, %v", r.Status.RunningTasks, err)
 		}
 		return nil
 	})

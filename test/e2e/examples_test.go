@@ -40,6 +40,8 @@ func TestExamples(t *testing.T) {
 			}
 			s.whatWaitsForItsOperatorGoesOn()
 			s.everyJobCompletes()
+			s.label("share.robot.k8s4r.io/team-b=true")
+			s.tenantHas("guest", "completed")
 			s.aRequeueRunsAgain()
 			s.theServiceIsRunAgainAndRollsOver()
 			s.theSystemJobIsOnEveryRobot()

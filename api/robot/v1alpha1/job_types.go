@@ -86,7 +86,8 @@ type JobSpec struct {
 	// +kubebuilder:default=50
 	Priority *int32 `json:"priority,omitempty"`
 
-	// Preemption lets the job's tasks push away tasks of lower priority.
+	// Preemption lets the job's tasks push away tasks of lower priority, of the same
+	// namespace.
 	// +optional
 	Preemption bool `json:"preemption,omitempty"`
 

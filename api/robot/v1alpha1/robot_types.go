@@ -54,7 +54,8 @@ type RobotSpec struct {
 	// +kubebuilder:validation:MaxLength=1024
 	Description string `json:"description,omitempty"`
 	// Labels that selectors and constraints see, beside those in
-	// metadata.labels. Where both have a name, this one counts.
+	// metadata.labels. Where both have a name, this one counts. A label
+	// share.robot.k8s4r.io/NAMESPACE shares the robot in metadata.labels only.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	Labels map[string]string `json:"labels,omitempty"`
