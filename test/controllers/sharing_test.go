@@ -92,10 +92,11 @@ func usesASharedRobot(s *space) {
 	}
 	testkit.EventuallyNoError(s, 30*time.Second, "the robot counts the tasks of another namespace", func() error {
 		var r v1alpha1.Robot
-		if err := s.Get(s.Context(), fleet.key("share-a"), &r); err != nil || r.Status.RunningTasks != 2 {
-			return fmt.Errorf("%d tasks, %v", r.Status.RunningTasks, err)
+		err := s.Get(s.Context(), fleet.key("share-a"), &r)
+		if err == nil && r.Status.RunningTasks != 2 {
+			return fmt.Errorf("%d tasks", r.Status.RunningTasks)
 		}
-		return nil
+		return err
 	})
 	s.report("chosen", lifecycle.TaskErred)
 	s.report("j-g-0-t", lifecycle.TaskSucceeded)

@@ -30,10 +30,7 @@ func TestATenantRunsOnARobotThatIsSharedWithIt(t *testing.T) {
 	s.label("share.robot.k8s4r.io/team-b=true")
 	s.tenantHas("hello", "completed")
 	testkit.EventuallyNoError(t, 20*time.Second, "the log is that of the robot", func() error {
-		if out, err := s.Run("k8s4r", "logs", "-n", "team-b", "hello-sh-0-main"); err != nil || !strings.Contains(out, "hello from robot-1") {
-			return fmt.Errorf("%v: %s", err, out)
-		}
-		return nil
+		return s.shows("hello from robot-1", "logs", "-n", "team-b", "hello-sh-0-main")
 	})
 
 	s.submits("stays", "sleep 5")
@@ -73,7 +70,7 @@ func (s *system) submits(name, script string) {
 	testkit.EventuallyNoError(s.t, 20*time.Second, "the tenant submits "+name, func() error {
 		out, err := s.Run("k8s4r", "run", "--as=bea", "-n", "team-b", "--detach", "--name", name, "--", "/bin/sh", "-c", script)
 		if err != nil {
-			return fmt.Errorf("%v: %s", err, out)
+			return fmt.Errorf("%w: %s", err, out)
 		}
 		return nil
 	})
@@ -82,20 +79,27 @@ func (s *system) submits(name, script string) {
 func (s *system) tenantIsTold(task, want string) {
 	s.t.Helper()
 	testkit.EventuallyNoError(s.t, 20*time.Second, task+" says that "+want, func() error {
-		if out, err := s.Run("k8s4r", "why", "--as=bea", "-n", "team-b", task); err != nil || !strings.Contains(out, want) {
-			return fmt.Errorf("%v: %s", err, out)
-		}
-		return nil
+		return s.shows(want, "why", "--as=bea", "-n", "team-b", task)
 	})
+}
+
+// shows tells whether a command prints what is wanted.
+func (s *system) shows(want string, args ...string) error {
+	out, err := s.Run("k8s4r", args...)
+	if err == nil && !strings.Contains(out, want) {
+		return fmt.Errorf("it says %s", out)
+	}
+	return err
 }
 
 func (s *system) tenantHas(job, state string) {
 	s.t.Helper()
 	testkit.EventuallyNoError(s.t, time.Minute, "job "+job+" is "+state, func() error {
 		var j v1alpha1.Job
-		if err := s.Get(context.Background(), nameOf("team-b", job), &j); err != nil || j.Status.State != state {
-			return fmt.Errorf("%v: %q %s", err, j.Status.State, j.Status.StatusDescription)
+		err := s.Get(context.Background(), nameOf("team-b", job), &j)
+		if err == nil && j.Status.State != state {
+			return fmt.Errorf("it is %q: %s", j.Status.State, j.Status.StatusDescription)
 		}
-		return nil
+		return err
 	})
 }

@@ -207,7 +207,9 @@ func (l *ledger) settle(namespace string, d placement.Decisions, now time.Time, 
 		}
 	}
 	for _, p := range d.Preempt {
-		l.kept[p.Robot] = namespace
+		if len(l.robots[p.Robot].users) > 1 {
+			l.kept[p.Robot] = namespace
+		}
 		for _, victim := range p.Victims {
 			k := key{Namespace: namespace, Name: victim}
 			e := l.entries[k]
