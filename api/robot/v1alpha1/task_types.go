@@ -215,6 +215,10 @@ type TaskAttempt struct {
 	// Robot that it ran on.
 	// +optional
 	Robot string `json:"robot,omitempty"`
+	// RobotNamespace is where that Robot is, if it is shared. Empty: in the Task's
+	// own namespace.
+	// +optional
+	RobotNamespace string `json:"robotNamespace,omitempty"`
 	// State of the attempt, in the words of the task's state.
 	// +optional
 	State string `json:"state,omitempty"`

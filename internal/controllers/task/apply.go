@@ -18,8 +18,7 @@ import (
 // it leaves after it: a Task that says dispatching names its robot, and one that
 // a robot may run never says another, whenever we crash. Each write is a
 // compare-and-set on what the decision saw.
-func (c *Controller) apply(ctx context.Context, w *World, steps Steps) error {
-	t := w.Task
+func (c *Controller) apply(ctx context.Context, t *v1alpha1.Task, steps Steps) error {
 	if steps.Illegal != "" {
 		illegalEdges.WithLabelValues(t.Status.State, string(steps.Illegal)).Inc()
 	}
@@ -42,9 +41,9 @@ func (c *Controller) apply(ctx context.Context, w *World, steps Steps) error {
 	}
 	switch {
 	case steps.Warning != "":
-		c.Recorder.Eventf(t, w.related(), corev1.EventTypeWarning, t.Status.Reason, "Run", "%s", steps.Warning)
+		c.Recorder.Eventf(t, related(t), corev1.EventTypeWarning, t.Status.Reason, "Run", "%s", steps.Warning)
 	case steps.Note != "":
-		c.Recorder.Eventf(t, w.related(), corev1.EventTypeNormal, t.Status.Reason, "Run", "%s", steps.Note)
+		c.Recorder.Eventf(t, related(t), corev1.EventTypeNormal, t.Status.Reason, "Run", "%s", steps.Note)
 	}
 	for _, why := range steps.Why {
 		ctrl.LoggerFrom(ctx).V(1).Info(why)
@@ -53,15 +52,15 @@ func (c *Controller) apply(ctx context.Context, w *World, steps Steps) error {
 }
 
 // related is the robot of the attempt that an event about the Task is about.
-func (w *World) related() runtime.Object {
-	name := w.Task.RobotOfAttempt()
-	switch {
-	case name == "":
-		return nil
-	case w.Robot != nil && w.Robot.Name == name: // in another namespace, if it is shared
-		return &v1alpha1.Robot{ObjectMeta: metav1.ObjectMeta{Namespace: w.Robot.Namespace, Name: name}}
+func related(t *v1alpha1.Task) runtime.Object {
+	k := key{Namespace: t.Namespace, Name: t.RobotOfAttempt()}
+	if a := t.Status.Entry(t.Status.Attempt); a != nil && a.Robot == k.Name {
+		k = robotOf(t, a) // in another namespace, if it is shared
 	}
-	return &v1alpha1.Robot{ObjectMeta: metav1.ObjectMeta{Namespace: w.Task.Namespace, Name: name}}
+	if k.Name == "" {
+		return nil
+	}
+	return &v1alpha1.Robot{ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: k.Name}}
 }
 
 // bind writes where a Task is to run. Nil: it stays as it is.

@@ -40,7 +40,7 @@ func TestACancelBetweenTheDecisionAndItsWriteWins(t *testing.T) {
 			if err := c.Status().Update(t.Context(), &meanwhile); err != nil {
 				t.Fatal(err)
 			}
-			if err := c.apply(t.Context(), &in, steps); !apierrors.IsConflict(err) {
+			if err := c.apply(t.Context(), &seen, steps); !apierrors.IsConflict(err) {
 				t.Errorf("the write is not refused: %v", err)
 			}
 			if now := read(); now.Status.State != string(lifecycle.TaskCanceled) || now.Spec.TargetRobot != meanwhile.Spec.TargetRobot {

@@ -36,8 +36,8 @@ const (
 	indexReplica  = "replica"
 )
 
-// indexName is the field by which the cache, and the API server too, finds the Robots
-// of one name in all namespaces.
+// indexName is the field by which the cache finds the Robots of one name in all
+// namespaces.
 const indexName = "metadata.name"
 
 // tooEarly is the pause before another look at a Task that errTooEarly put off.
@@ -167,7 +167,7 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		}
 		steps = Plan(now, *w)
 	}
-	if err := c.apply(ctx, w, steps); err != nil {
+	if err := c.apply(ctx, w.Task, steps); err != nil {
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 			return reconcile.Result{}, nil // somebody was faster; the watch brings it
 		}

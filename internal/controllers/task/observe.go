@@ -68,7 +68,10 @@ func (c *Controller) observe(ctx context.Context, k key) (*World, error) {
 			return nil, errTooEarly
 		}
 	}
-	if w.Robot, err = findRobot(ctx, c, w.robotName()); err != nil {
+	if w.robotKey, err = c.robot(ctx, w); err != nil {
+		return nil, err
+	}
+	if w.Robot, err = readRobot(ctx, c, w.robotKey); err != nil {
 		return nil, err
 	}
 	if state.Active() {
@@ -85,7 +88,7 @@ func (c *Controller) observeLost(ctx context.Context, w *World, state lifecycle.
 		w.ContactSince, w.Settle = c.Scheduler.contactSince(t.Namespace), c.Settle
 	}
 	if o := t.Status.Entry(t.Status.Original); o != nil {
-		if w.Origin, err = findRobot(ctx, c, o.Robot); err != nil {
+		if w.Origin, err = readRobot(ctx, c, robotOf(t, o)); err != nil {
 			return err
 		}
 	}
@@ -108,12 +111,13 @@ func (w *World) contested() bool {
 // elsewhere are the attempts of a Task, which is on no robot, of which no end is
 // known.
 func (c *Controller) elsewhere(ctx context.Context, t *v1alpha1.Task) (open []Elsewhere, err error) {
-	for _, a := range t.Status.Attempts {
+	for i := range t.Status.Attempts {
+		a := &t.Status.Attempts[i]
 		if a.FinishedAt != nil || a.Robot == "" {
 			continue
 		}
-		e := Elsewhere{Attempt: a.Attempt, Name: a.Robot}
-		if e.Robot, err = findRobot(ctx, c, a.Robot); err != nil {
+		e := Elsewhere{Attempt: a.Attempt, Name: a.Robot, key: robotOf(t, a)}
+		if e.Robot, err = readRobot(ctx, c, e.key); err != nil {
 			return nil, err
 		}
 		open = append(open, e)
@@ -159,38 +163,57 @@ func (w *World) robotName() string {
 // a cache that is behind, a fence has fallen that the robot's next heartbeat had put
 // off, and two attempts ran.
 func (c *Controller) lookAgain(ctx context.Context, w *World) (err error) {
-	if w.Robot, err = findRobot(ctx, c.Live, w.robotName()); err != nil {
+	if w.Robot, err = readRobot(ctx, c.Live, w.robotKey); err != nil {
 		return err
 	}
 	for i := range w.Elsewhere {
 		e := &w.Elsewhere[i]
-		if e.Robot, err = findRobot(ctx, c.Live, e.Name); err != nil {
+		if e.Robot, err = readRobot(ctx, c.Live, e.key); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// findRobot returns the Robot of an id, which is one in the whole cluster, whatever its
-// namespace and whether it is still shared: what runs there goes on. Nil: there is none.
-func findRobot(ctx context.Context, from client.Reader, id string) (*v1alpha1.Robot, error) {
-	if id == "" {
+// readRobot returns the Robot, or nil: there is none.
+func readRobot(ctx context.Context, from client.Reader, k key) (*v1alpha1.Robot, error) {
+	if k.Name == "" {
 		return nil, nil
+	}
+	var r v1alpha1.Robot
+	err := from.Get(ctx, k, &r, client.UnsafeDisableDeepCopy)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get robot %s: %w", k, err)
+	}
+	return &r, nil
+}
+
+// robotOf is the Robot of an attempt, whether it is still shared or not: what runs
+// there goes on. One of the same id in another namespace is another: a tenant who
+// had one would be sent what ran on a robot that was deleted.
+func robotOf(t *v1alpha1.Task, a *v1alpha1.TaskAttempt) key {
+	return key{Namespace: or(a.RobotNamespace, t.Namespace), Name: a.Robot}
+}
+
+// robot is the one that the Task is on, was given or names. An id is one in the
+// cluster: of two the older counts.
+func (c *Controller) robot(ctx context.Context, w *World) (key, error) {
+	t, k := w.Task, key{Namespace: w.Task.Namespace, Name: w.robotName()}
+	if a := t.Status.Entry(t.Status.Attempt); w.Seat == "" && lifecycle.TaskState(t.Status.State).Active() && a != nil && a.Robot == k.Name {
+		return robotOf(t, a), nil
 	}
 	var found v1alpha1.RobotList
-	if err := from.List(ctx, &found, client.MatchingFields{indexName: id}, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("find robot %s: %w", id, err)
+	if err := c.List(ctx, &found, client.MatchingFields{indexName: k.Name}, client.UnsafeDisableDeepCopy); err != nil {
+		return k, fmt.Errorf("find robot %s: %w", k.Name, err)
 	}
-	if len(found.Items) == 0 {
-		return nil, nil
+	if all := found.Items; len(all) > 0 {
+		first := slices.MinFunc(all, func(a, b v1alpha1.Robot) int { return a.CompareAge(&b) })
+		k.Namespace = first.Namespace
 	}
-	first := &found.Items[0]
-	for i := range found.Items {
-		if r := &found.Items[i]; r.CompareAge(first) < 0 {
-			first = r
-		}
-	}
-	return first, nil
+	return k, nil
 }
 
 // job is the Task's own Job. A later one of the same name is not: its tasks

@@ -139,9 +139,9 @@ type counting struct {
 	reads int
 }
 
-func (c *counting) List(ctx context.Context, l client.ObjectList, opts ...client.ListOption) error {
+func (c *counting) Get(ctx context.Context, k client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 	c.reads++
-	return c.Reader.List(ctx, l, opts...)
+	return c.Reader.Get(ctx, k, o, opts...)
 }
 
 // watching is a controller whose cache holds the objects.

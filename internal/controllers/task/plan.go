@@ -17,7 +17,8 @@ type World struct {
 	Task *v1alpha1.Task
 	// Robot is the one that the Task names or was given. Nil: there is no
 	// such object.
-	Robot *v1alpha1.Robot
+	Robot    *v1alpha1.Robot
+	robotKey key
 	// Job that the Task belongs to. Nil: none, or it is gone.
 	Job *v1alpha1.Job
 	// Group that the Task belongs to. Nil: none, or it is gone.
@@ -63,6 +64,7 @@ type Elsewhere struct {
 	Name string
 	// Robot, or nil: there is no such object.
 	Robot *v1alpha1.Robot
+	key   key
 }
 
 // Steps is what to write, and when to look again.

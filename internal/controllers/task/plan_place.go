@@ -133,11 +133,19 @@ func (p *plan) open(robot string) {
 	if s.RestartCount > 0 {
 		s.LastRestartTime = &metav1.MicroTime{Time: p.now}
 	}
-	s.Attempts = append(s.Attempts, v1alpha1.TaskAttempt{Attempt: s.Attempt, Robot: robot, State: s.State})
+	s.Attempts = append(s.Attempts, v1alpha1.TaskAttempt{Attempt: s.Attempt, Robot: robot, RobotNamespace: p.abroad(), State: s.State})
 	for len(s.Attempts) > v1alpha1.MaxAttempts {
 		oldest := slices.IndexFunc(s.Attempts, func(a v1alpha1.TaskAttempt) bool { return a.Attempt != s.Original })
 		s.Attempts = slices.Delete(s.Attempts, oldest, oldest+1)
 	}
+}
+
+// abroad is the namespace of the robot. Empty: it is the Task's own.
+func (p *plan) abroad() string {
+	if p.Robot.Namespace == p.Task.Namespace {
+		return ""
+	}
+	return p.Robot.Namespace
 }
 
 // lastAttempt is the highest number that was given. The one that counts is lower

@@ -13,9 +13,9 @@ import (
 	"k8s4r.io/k8s4r/internal/lifecycle"
 )
 
-// robotOf is a robot of a namespace that is online, takes so many tasks, and is
+// robotFrom is a robot of a namespace that is online, takes so many tasks, and is
 // shared with others.
-func robotOf(namespace, name string, tasks int64, sharedWith ...string) *v1alpha1.Robot {
+func robotFrom(namespace, name string, tasks int64, sharedWith ...string) *v1alpha1.Robot {
 	r := named(robotIn(lifecycle.RobotOnline), name, tasks)
 	r.Namespace, r.Labels = namespace, map[string]string{}
 	for _, other := range sharedWith {
@@ -53,11 +53,11 @@ func (s *Scheduler) robotFor(namespace, task string) string {
 func TestWhichRobotsANamespaceIsGiven(t *testing.T) {
 	const none = "0 of 0 robots: none is in this namespace or shared with it"
 	const notThis = "robot r1: is neither in this namespace nor shared with it"
-	off := robotOf("fleet", "r1", 1)
+	off := robotFrom("fleet", "r1", 1)
 	off.Labels[v1alpha1.ShareLabelPrefix+"b"] = "false"
-	bySelf := robotOf("fleet", "r1", 1)
+	bySelf := robotFrom("fleet", "r1", 1)
 	bySelf.Spec.Labels = map[string]string{v1alpha1.ShareLabelPrefix + "b": "true"}
-	younger := robotOf("b", "r1", 1)
+	younger := robotFrom("b", "r1", 1)
 	younger.CreationTimestamp = metav1.NewTime(noon)
 	selects := func(w *World) {
 		name := "${robot.labels.share.robot.k8s4r.io/b}"
@@ -69,17 +69,17 @@ func TestWhichRobotsANamespaceIsGiven(t *testing.T) {
 		changes func(*World)
 		want    string // robot, or refusal
 	}{
-		{"one that is shared with it", []*v1alpha1.Robot{robotOf("fleet", "r1", 1, "a", "b")}, nil, "r1"},
-		{"one that is shared and was chosen", []*v1alpha1.Robot{robotOf("fleet", "r1", 1, "b")}, target("r1"), "r1"},
-		{"none that is not shared", []*v1alpha1.Robot{robotOf("fleet", "r1", 1)}, nil, none},
-		{"none that is not shared, chosen or not", []*v1alpha1.Robot{robotOf("fleet", "r1", 1)}, target("r1"), notThis},
+		{"one that is shared with it", []*v1alpha1.Robot{robotFrom("fleet", "r1", 1, "a", "b")}, nil, "r1"},
+		{"one that is shared and was chosen", []*v1alpha1.Robot{robotFrom("fleet", "r1", 1, "b")}, target("r1"), "r1"},
+		{"none that is not shared", []*v1alpha1.Robot{robotFrom("fleet", "r1", 1)}, nil, none},
+		{"none that is not shared, chosen or not", []*v1alpha1.Robot{robotFrom("fleet", "r1", 1)}, target("r1"), notThis},
 		{"what does not exist sounds the same", nil, target("r1"), notThis},
-		{"none that is shared with another", []*v1alpha1.Robot{robotOf("fleet", "r1", 1, "bb")}, nil, none},
+		{"none that is shared with another", []*v1alpha1.Robot{robotFrom("fleet", "r1", 1, "bb")}, nil, none},
 		{"none whose label says no", []*v1alpha1.Robot{off}, nil, none},
 		{"none that says itself that it is shared", []*v1alpha1.Robot{bySelf}, nil, none},
-		{"of two of one id the older counts, and the other is no robot", []*v1alpha1.Robot{robotOf("fleet", "r1", 1), younger}, nil, none},
-		{"its own beside a shared one", []*v1alpha1.Robot{robotOf("b", "r0", 1), robotOf("fleet", "r1", 1, "b")}, nil, "r0"},
-		{"a task cannot read with whom a robot is shared", []*v1alpha1.Robot{robotOf("fleet", "r1", 1, "b")}, selects,
+		{"of two of one id the older counts, and the other is no robot", []*v1alpha1.Robot{robotFrom("fleet", "r1", 1), younger}, nil, none},
+		{"its own beside a shared one", []*v1alpha1.Robot{robotFrom("b", "r0", 1), robotFrom("fleet", "r1", 1, "b")}, nil, "r0"},
+		{"a task cannot read with whom a robot is shared", []*v1alpha1.Robot{robotFrom("fleet", "r1", 1, "b")}, selects,
 			"0 of 1 robots: 1: constraint ${robot.labels.share.robot.k8s4r.io/b} = true is not met: label share.robot.k8s4r.io/b missing"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -102,7 +102,7 @@ func TestWhichRobotsANamespaceIsGiven(t *testing.T) {
 // Each namespace that counted its own tasks only would fill the robot once more.
 func TestRoomOnASharedRobotIsThatOfAll(t *testing.T) {
 	s := tenants()
-	s.knows(robotOf("fleet", "r1", 2, "a", "b"))
+	s.knows(robotFrom("fleet", "r1", 2, "a", "b"))
 	s.has(taskOf("a", "t", lifecycle.TaskRunning), taskOf("a", "u", lifecycle.TaskPending), taskOf("b", "t", lifecycle.TaskPending), taskOf("fleet", "t", lifecycle.TaskPending))
 	s.cycle(noon)
 	if held := s.ledger.robot("r1").held.Tasks; held != 2 {
@@ -112,7 +112,7 @@ func TestRoomOnASharedRobotIsThatOfAll(t *testing.T) {
 
 func TestNamespacesTakeTurns(t *testing.T) {
 	s := tenants()
-	s.knows(robotOf("fleet", "r1", 1, "a", "b"))
+	s.knows(robotFrom("fleet", "r1", 1, "a", "b"))
 	first := map[string]int{}
 	for range 6 {
 		waits := map[string]*v1alpha1.Task{}
@@ -139,13 +139,13 @@ func TestNamespacesTakeTurns(t *testing.T) {
 // runs goes on.
 func TestTheEndOfSharingKeepsNewTasksAway(t *testing.T) {
 	s := tenants()
-	s.knows(robotOf("fleet", "r1", 3, "b"))
+	s.knows(robotFrom("fleet", "r1", 3, "b"))
 	s.has(taskOf("b", "runs", lifecycle.TaskRunning), taskOf("b", "waits", lifecycle.TaskPending), taskOf("fleet", "own", lifecycle.TaskPending))
 	s.cycle(noon)
 	if s.robotFor("b", "waits") != "r1" {
 		t.Fatal("it was not shared")
 	}
-	s.knows(robotOf("fleet", "r1", 3))
+	s.knows(robotFrom("fleet", "r1", 3))
 	s.cycle(noon)
 	if got := s.robotFor("b", "waits"); got != "" {
 		t.Errorf("the task that waits is to start on %s", got)
@@ -166,9 +166,9 @@ func TestTheEndOfSharingKeepsNewTasksAway(t *testing.T) {
 
 func TestTheNextOfAnIDCountsWhenTheFirstIsGone(t *testing.T) {
 	s := tenants()
-	younger := robotOf("b", "r1", 2)
+	younger := robotFrom("b", "r1", 2)
 	younger.CreationTimestamp = metav1.NewTime(noon)
-	s.knows(younger, robotOf("fleet", "r1", 2))
+	s.knows(younger, robotFrom("fleet", "r1", 2))
 	s.has(taskOf("fleet", "runs", lifecycle.TaskRunning), taskOf("fleet", "waits", lifecycle.TaskPending), taskOf("b", "t", lifecycle.TaskPending))
 	s.cycle(noon)
 	if s.robotFor("fleet", "waits") != "r1" || s.robotFor("b", "t") != "" {
@@ -187,9 +187,9 @@ func TestTheNextOfAnIDCountsWhenTheFirstIsGone(t *testing.T) {
 // Groups of two namespaces may have one name, and nothing else in common.
 func TestAGroupIsSpreadByItsOwnTasksOnly(t *testing.T) {
 	s := informed(func() time.Time { return noon })
-	busy := robotOf("ns", "r2", 10)
+	busy := robotFrom("ns", "r2", 10)
 	busy.Spec.Capacity["cpu"] = resource.MustParse("1")
-	s.knows(robotOf("ns", "r1", 10), busy)
+	s.knows(robotFrom("ns", "r1", 10), busy)
 	load := taskOf("ns", "load", lifecycle.TaskRunning, func(w *World) {
 		cpu := resource.MustParse("900m")
 		w.Task.Spec.Resources = &v1alpha1.Resources{CPU: &cpu}
@@ -212,7 +212,7 @@ func urgent() (s *Scheduler, high *v1alpha1.Task) {
 	s = informed(func() time.Time { return noon })
 	s.Preempt()
 	s.ledger.seeJob(running(func(j *v1alpha1.JobSpec) { p := int32(90); j.Priority, j.Preemption = &p, true }))
-	s.knows(robotOf("fleet", "r1", 2, "ns", "b"))
+	s.knows(robotFrom("fleet", "r1", 2, "ns", "b"))
 	high = world(lifecycle.TaskPending).Task
 	s.has(high)
 	return s, high
