@@ -78,7 +78,7 @@ func originalOf(t *robotv1.Task) *robotv1.Task {
 	}
 	o := *t // nothing below is changed in place
 	o.Spec.TargetRobot = a.Robot
-	o.Status = robotv1.TaskStatus{State: string(lifecycle.TaskRunning), Attempt: a.Attempt, Original: a.Attempt}
+	o.Status = robotv1.TaskStatus{State: string(lifecycle.TaskRunning), Attempt: a.Attempt, Original: a.Attempt, Attempts: []robotv1.TaskAttempt{*a}}
 	return &o
 }
 

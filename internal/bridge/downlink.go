@@ -402,7 +402,7 @@ func (d *downlink) sendWith(t *robotv1.Task, action string, values wire.Secrets)
 	}
 	speaks := d.dialect(robotID)
 	forgets := speaks == robotv1.ProtocolDocument && lifecycle.TaskState(t.Status.State) == lifecycle.TaskUnknown
-	if speaks == "" || action == wire.ActionCreate && forgets {
+	if speaks == "" || action == wire.ActionCreate && (forgets || d.view.isForAnother(t, robotID)) {
 		return false
 	}
 	if goesWithSecrets(t, action) && speaks == robotv1.ProtocolDocument {

@@ -49,13 +49,29 @@ func (v *view) tasksOn(robotID string) []*robotv1.Task {
 		t := v.tasks[uid]
 		o := originalOf(t)
 		switch {
-		case t.RobotOfAttempt() == robotID && asks(t):
+		case t.RobotOfAttempt() == robotID && asks(t) && !v.another(t, robotID):
 			found = append(found, t)
-		case o != nil && o.Spec.TargetRobot == robotID:
+		case o != nil && o.Spec.TargetRobot == robotID && !v.another(o, robotID):
 			found = append(found, o)
 		}
 	}
 	return found
+}
+
+// isForAnother tells whether the Robot of this id is another than the one that the
+// Task's attempt was given to.
+func (v *view) isForAnother(t *robotv1.Task, robotID string) bool {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return v.another(t, robotID)
+}
+
+// another is isForAnother for those who hold the lock. Ids are the cluster's: when a
+// Robot is gone, one of another namespace may have its id, and whoever owns that one
+// would be sent the Task and its secrets.
+func (v *view) another(t *robotv1.Task, robotID string) bool {
+	all := v.robots[robotID]
+	return len(all) > 0 && all[0].Namespace != t.RobotNamespace(t.Status.Attempt)
 }
 
 // overOn are the attempts whose end this robot is to tell.

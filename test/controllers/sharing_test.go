@@ -85,8 +85,8 @@ func usesASharedRobot(s *space) {
 	s.awaitWhy("chosen", "robot share-a: is neither in this namespace nor shared with it")
 	fleet.share("share-a", s, true)
 	for _, name := range []string{"j-g-0-t", "chosen"} {
-		if t := s.awaitTask(name, lifecycle.TaskDispatching); t.RobotOfAttempt() != "share-a" {
-			s.Errorf("%s is on %q", name, t.RobotOfAttempt())
+		if t := s.awaitTask(name, lifecycle.TaskDispatching); t.RobotOfAttempt() != "share-a" || t.RobotNamespace(1) != fleet.name {
+			s.Errorf("%s is on %q in %s", name, t.RobotOfAttempt(), t.RobotNamespace(1))
 		}
 		s.report(name, lifecycle.TaskStarted)
 	}
@@ -240,4 +240,10 @@ func sharesNoTwin(s *space) {
 	s.awaitWhy("j-g-0-t", noneOfOurs)
 	fleet.job("j", group("g", 1, "t"))
 	fleet.awaitTask("j-g-0-t", lifecycle.TaskDispatching)
+	fleet.report("j-g-0-t", lifecycle.TaskStarted)
+	// What ran on the one is not the other's when that has the id.
+	s.must(s.Delete(s.Context(), &v1alpha1.Robot{ObjectMeta: metaOf(fleet, "id-a")}))
+	s.awaitPhase("id-a", lifecycle.RobotOnline)
+	fleet.awaitTask("j-g-0-t", lifecycle.TaskUnknown)
+	s.awaitTask("j-g-0-t", lifecycle.TaskDispatching)
 }

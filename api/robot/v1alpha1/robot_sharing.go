@@ -35,3 +35,12 @@ func (r *Robot) Users() []string {
 func (r *Robot) CompareAge(other *Robot) int {
 	return cmp.Or(r.CreationTimestamp.Compare(other.CreationTimestamp.Time), strings.Compare(r.Namespace, other.Namespace))
 }
+
+// RobotNamespace is where the Robot of an attempt is: in the Task's own namespace,
+// unless the attempt says another.
+func (t *Task) RobotNamespace(attempt int32) string {
+	if a := t.Status.Entry(attempt); a != nil && a.RobotNamespace != "" {
+		return a.RobotNamespace
+	}
+	return t.Namespace
+}

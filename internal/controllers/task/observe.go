@@ -195,7 +195,7 @@ func readRobot(ctx context.Context, from client.Reader, k key) (*v1alpha1.Robot,
 // there goes on. One of the same id in another namespace is another: a tenant who
 // had one would be sent what ran on a robot that was deleted.
 func robotOf(t *v1alpha1.Task, a *v1alpha1.TaskAttempt) key {
-	return key{Namespace: or(a.RobotNamespace, t.Namespace), Name: a.Robot}
+	return key{Namespace: t.RobotNamespace(a.Attempt), Name: a.Robot}
 }
 
 // robot is the one that the Task is on, was given or names. An id is one in the
