@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/manager"
 	"k8s4r.io/k8s4r/internal/testkit"
 )
@@ -34,6 +35,15 @@ var carriers = map[string]func(task string) string{
 	},
 	"JobTemplate": func(task string) string {
 		return `{apiVersion: robot.k8s4r.io/v1alpha1, kind: JobTemplate, spec: {taskGroups: [{name: g, tasks: [` + task + `]}]}}`
+	},
+	"TaskGroup by hand": func(task string) string {
+		return `{apiVersion: robot.k8s4r.io/v1alpha1, kind: TaskGroup, spec: {jobName: x, groupName: g, tasks: [` + task + `]}}`
+	},
+	"TaskGroup with init tasks": func(task string) string {
+		return `{apiVersion: robot.k8s4r.io/v1alpha1, kind: TaskGroup, spec: {jobName: x, groupName: g, initTasks: [` + task + `], tasks: [` + other + `]}}`
+	},
+	"TaskGroup that says it belongs to somebody": func(task string) string {
+		return `{apiVersion: robot.k8s4r.io/v1alpha1, kind: TaskGroup, metadata: {ownerReferences: [{apiVersion: robot.k8s4r.io/v1alpha1, kind: Job, name: x, uid: abc}]}, spec: {jobName: x, groupName: g, tasks: [` + task + `]}}`
 	},
 	"Task by hand": func(task string) string {
 		return `{apiVersion: robot.k8s4r.io/v1alpha1, kind: Task, spec: ` + task + `}`
@@ -64,6 +74,9 @@ func TestPrivilegesAreOffByDefault(t *testing.T) {
 	s.bind("edits", "tenant", "k8s4r-edit")
 	s.bind("edits-too", "trusted", "k8s4r-edit")
 	s.bind("trusts", "trusted", "k8s4r-privileged-tasks")
+	for _, user := range []string{"tenant", "trusted"} { // no role of ours lets people make TaskGroups
+		s.allow(user, "taskgroups", "create", "patch")
+	}
 	tenant, trusted := s.as("tenant"), s.as("trusted")
 	raw := carriers["Job"](privileged["raw_exec"].task)
 	testkit.Eventually(s, 30*time.Second, "the policies are in force", func() bool { return s.submit(tenant, raw) != nil && s.submit(tenant, carriers["Job"](harmless)) == nil })
@@ -82,6 +95,28 @@ func TestPrivilegesAreOffByDefault(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a TaskGroup that is changed", func(t *testing.T) {
+		g := s.object(carriers["TaskGroup by hand"](harmless))
+		s.must(tenant.Create(t.Context(), g))
+		patch := client.RawPatch("application/json-patch+json", []byte(`[{"op":"replace","path":"/spec/tasks/0/driver","value":"raw_exec"}]`))
+		if err := tenant.Patch(t.Context(), g.DeepCopy(), patch); err == nil || !strings.Contains(err.Error(), `spec.tasks[].driver of ok: raw_exec`) {
+			t.Errorf("without the permission: %v", err)
+		}
+		if err := trusted.Patch(t.Context(), g.DeepCopy(), patch); err != nil {
+			t.Errorf("with the permission: %v", err)
+		}
+	})
+	t.Run("what a privileged command is told by meta", func(t *testing.T) {
+		j := s.object(raw)
+		s.must(trusted.Create(t.Context(), j))
+		patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"meta":{"script":"mine"}}}`))
+		if err := tenant.Patch(t.Context(), j.DeepCopy(), patch); err == nil || !strings.Contains(err.Error(), privileged["raw_exec"].want) {
+			t.Errorf("without the permission: %v", err)
+		}
+		if err := trusted.Patch(t.Context(), j.DeepCopy(), patch); err != nil {
+			t.Errorf("with the permission: %v", err)
+		}
+	})
 	t.Run("who may not submit it may pause it", func(t *testing.T) {
 		j := s.object(raw)
 		s.must(trusted.Create(t.Context(), j))
@@ -94,10 +129,10 @@ func TestPrivilegesAreOffByDefault(t *testing.T) {
 }
 
 // as is a client of somebody else.
-func (s *space) as(user string) client.Client {
+func (s *space) as(user string, groups ...string) client.Client {
 	s.Helper()
 	config := rest.CopyConfig(s.config)
-	config.Impersonate = rest.ImpersonationConfig{UserName: user}
+	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: groups}
 	c, err := client.New(config, client.Options{Scheme: manager.Scheme()})
 	s.must(err)
 	return c
@@ -107,6 +142,35 @@ func (s *space) bind(name, user, role string) {
 	s.Helper()
 	s.must(s.Create(s.Context(), &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+	}))
+}
+
+// allow gives somebody verbs on a resource of ours in this namespace, such as
+// robots, or robots/rover-1 for one of them.
+func (s *space) allow(user, resource string, verbs ...string) {
+	s.Helper()
+	rule := rbacv1.PolicyRule{APIGroups: []string{v1alpha1.GroupVersion.Group}, Verbs: verbs}
+	resource, one, named := strings.Cut(resource, "/")
+	rule.Resources = []string{resource}
+	if named {
+		rule.ResourceNames = []string{one}
+	}
+	name := strings.Join(append([]string{user, resource, one}, verbs...), "-")
+	s.must(s.Create(s.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name}, Rules: []rbacv1.PolicyRule{rule}}))
+	s.must(s.Create(s.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+	}))
+}
+
+// bindEverywhere gives somebody a role in all namespaces.
+func (s *space) bindEverywhere(user, role string) {
+	s.Helper()
+	s.must(s.Create(s.Context(), &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: s.name + "-" + user},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
 	}))
