@@ -127,11 +127,14 @@ func (a *Agent) assemble() {
 	c := a.config
 	a.out = newOutbox(func(ctx context.Context, s wire.Status) error { return a.link.report(ctx, s) }, time.Now)
 	a.runner = newRunner(c, a.journal, a.shims, a.contact, a.logs, a.out, a.log, time.Now)
+	if c.taskUser() == "root" {
+		a.log.Warn("tasks that name no user run as root: whoever may submit tasks is root on this robot (--task-user)")
+	}
 	a.runner.host = isolation.Probe(places{c.StateDir}.owner(c.RobotID), c.StateDir)
 	a.link = &link{
 		robotID: c.RobotID, broker: c.Broker, heartbeat: c.Heartbeat, retry: registerEvery,
 		register: wire.Register{RobotID: c.RobotID, Token: c.Token, AgentVersion: version.Version, Labels: c.Labels},
-		device:   newTelemetry(a.runner.drivers.Offered, a.runner.host, time.Now).read,
+		device:   newTelemetry(a.runner.drivers.Offered, a.runner.host, c.taskUser(), time.Now).read,
 		receive:  a.receive,
 		connected: func(up bool) {
 			a.out.connected(up)

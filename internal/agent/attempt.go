@@ -93,7 +93,9 @@ func (r *runner) spec(run *run) (s shim.Spec, err error) {
 	}
 	if task.Driver == docker {
 		s.Engine = r.engine
-		s.Contained, err = r.contained(run)
+		if s.Contained, err = r.contained(run); err == nil && s.SetUp != nil {
+			s.Confinement, err = r.setUpConfinement(run)
+		}
 		return s, err
 	}
 	s.Confinement, s.Namespaces, err = r.confinement(run)

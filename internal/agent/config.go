@@ -8,7 +8,9 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"os/user"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,6 +18,7 @@ import (
 
 	"k8s4r.io/k8s4r/internal/agent/credential"
 	"k8s4r.io/k8s4r/internal/identity"
+	"k8s4r.io/k8s4r/internal/isolation"
 	"k8s4r.io/k8s4r/internal/keyfile"
 	"k8s4r.io/k8s4r/internal/wire"
 )
@@ -26,6 +29,8 @@ type Config struct {
 	Broker   *url.URL // mqtt, tcp or mqtts, with a port
 	StateDir string
 	Labels   map[string]string
+	// TaskUser is who tasks run as that name no user. Empty: who the agent is.
+	TaskUser string
 	// Server is where the robot joins, and renews its certificate. Nil: it proves
 	// nothing.
 	Server *url.URL
@@ -48,6 +53,17 @@ type Config struct {
 	LogFormat string // text or json
 	// HealthSocket is where the agent answers how it is. Empty: nowhere.
 	HealthSocket string
+}
+
+// taskUser names who tasks run as that name no user.
+func (c Config) taskUser() string {
+	if c.TaskUser != "" {
+		return c.TaskUser
+	}
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return strconv.Itoa(os.Geteuid()) // it is in no list of users
 }
 
 // The values of --on-stop.
@@ -156,6 +172,27 @@ func (f *flags) setPaths() error {
 	c.StateDir, errs[0] = filepath.Abs(c.StateDir)
 	c.HealthSocket, errs[1] = filepath.Abs(c.HealthSocket)
 	return errors.Join(errs[:]...)
+}
+
+// setTaskUser finds who tasks run as that name no user. Where the agent is root that
+// is somebody else unless root is what was written: the permission that a task needs
+// for user: root would otherwise guard nothing but the word.
+func (f *flags) setTaskUser() (err error) {
+	c, name := &f.config, f.source("task-user")
+	if c.TaskUser == "" {
+		if c.TaskUser, err = isolation.DefaultUser(); err != nil {
+			return fmt.Errorf("%s is needed: %w", name, err)
+		}
+		return nil
+	}
+	own, err := isolation.IsAgents(c.TaskUser)
+	if err != nil {
+		return fmt.Errorf("%s: %w; name a user who can, or leave it out", name, err)
+	}
+	if own {
+		c.TaskUser = ""
+	}
+	return nil
 }
 
 func (f *flags) setToken() error {

@@ -70,7 +70,7 @@ func TestAFileThatIsEmptySaysNothing(t *testing.T) {
 }
 
 func TestAFileIsRefused(t *testing.T) {
-	const known = "the keys are caFile, caHash, dockerSocket, healthSocket, heartbeat, labels, logFormat, logLevel, mqttUrl, onStop, robotId, server, stateDir, tokenFile"
+	const known = "the keys are caFile, caHash, dockerSocket, healthSocket, heartbeat, labels, logFormat, logLevel, mqttUrl, onStop, robotId, server, stateDir, taskUser, tokenFile"
 	tests := []struct {
 		name, text string
 		want       []string

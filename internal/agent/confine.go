@@ -21,14 +21,14 @@ const docker = "docker"
 // of it, and whether it has namespaces of its own.
 func (r *runner) confinement(run *run) (c isolation.Confinement, namespaces bool, err error) {
 	task := run.task.Spec
-	if c.User, err = isolation.LookupUser(task.User); err != nil {
-		return c, false, err
-	}
-	if err := r.places.give(run.task.Metadata.UID, run.attempt, c.User); err != nil {
+	if c.User, err = isolation.LookupUser(or(task.User, r.taskUser)); err != nil {
 		return c, false, err
 	}
 	if task.Driver != rawExec {
 		namespaces = r.isolate(&c, run)
+	}
+	if err := r.admit(&c, run); err != nil {
+		return c, false, err
 	}
 	if r.host.Allows(isolation.FactCgroup) {
 		limits, err := limitsOf(task)
@@ -40,6 +40,41 @@ func (r *runner) confinement(run *run) (c isolation.Confinement, namespaces bool
 		}
 	}
 	return c, namespaces, nil
+}
+
+// admit makes the task's directory its user's, and sees to it that the user gets
+// there: what is closed to it on the way, it sees as an empty directory that leads
+// there, and misses nothing.
+func (r *runner) admit(c *isolation.Confinement, run *run) error {
+	if c.User == nil {
+		return nil
+	}
+	if lacks := r.host.Missing([]string{string(isolation.FactUser)}); c.User.UID != uint32(os.Geteuid()) && len(lacks) > 0 {
+		return fmt.Errorf("user: tasks cannot run as %s here: %s; %s", c.User.Name, lacks[0].Why, lacks[0].How)
+	}
+	work := r.places.work(run.task.Metadata.UID, run.attempt)
+	if err := os.Chown(work, int(c.User.UID), int(c.User.GID)); err != nil {
+		return fmt.Errorf("give the task's directory to its user: %w", err)
+	}
+	switch shut := c.User.Shut(work); {
+	case shut == "", c.Mounts != nil && r.places.have(shut): // that is hidden already
+	case c.Mounts == nil:
+		return fmt.Errorf("user: %s does not get to the task's directory, for %s is closed to others: "+
+			"chmod o+x it, have the agent keep its state elsewhere (--state-dir, or --data-dir of k8s4r up), or name a user who does", c.User.Name, shut)
+	default:
+		c.Mounts.Hidden = append([]string{shut}, c.Mounts.Hidden...)
+	}
+	return nil
+}
+
+// setUpConfinement is what bounds the setting up of a task that an engine confines
+// afterwards. The user that it names is one of its image.
+func (r *runner) setUpConfinement(run *run) (c isolation.Confinement, err error) {
+	if c.User, err = isolation.LookupUser(r.taskUser); err != nil || c.User == nil {
+		return c, err
+	}
+	r.isolate(&c, run)
+	return c, r.admit(&c, run)
 }
 
 // contained is what the engine is to know of an attempt, whose tasks it confines
@@ -100,12 +135,4 @@ func (r *runner) lacks(t wire.TaskSpec) error {
 		return nil
 	}
 	return fmt.Errorf("isolation.required: this robot does not have %s", strings.Join(sentences, "; "))
-}
-
-// give makes the task's directory the user's. Nil: it stays the agent's.
-func (p places) give(uid string, attempt int32, u *isolation.User) error {
-	if u == nil {
-		return nil
-	}
-	return os.Chown(p.work(uid, attempt), int(u.UID), int(u.GID))
 }

@@ -36,10 +36,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// agentProcess starts the agent as a process of its own.
+// agentProcess starts the agent as a process of its own, whose tasks are who the test
+// is: they write beside their directories what the test reads.
 func agentProcess(t *testing.T, s *fakeServer, dir string, args ...string) *exec.Cmd {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], append([]string{"--robot-id", robot, "--mqtt-url", "mqtt://" + s.addr, "--state-dir", dir}, args...)...)
+	cmd := exec.Command(os.Args[0], append([]string{"--robot-id", robot, "--mqtt-url", "mqtt://" + s.addr, "--state-dir", dir, "--task-user", me(t)}, args...)...)
 	cmd.Env = append(os.Environ(), asAgent+"=1")
 	cmd.Stderr = testLog(t)
 	t.Cleanup(func() {

@@ -51,12 +51,12 @@ func doctorCommand(args []string, stdout, stderr io.Writer) int {
 func (a *about) examine(ctx context.Context) examination {
 	c := a.config
 	subject := doctor.Subject{
-		RobotID: c.RobotID, StateDir: c.StateDir, Broker: c.Broker, Engine: c.DockerSocket, Drivers: driver.Builtin(c.DockerSocket).Offered(),
+		RobotID: c.RobotID, StateDir: c.StateDir, Broker: c.Broker, Engine: c.DockerSocket, Drivers: driver.Builtin(c.DockerSocket).Offered(), TaskUser: c.taskUser(),
 	}
 	h, err := a.ask(ctx)
 	if err == nil {
 		// It has tried with its own rights, which may not be ours.
-		subject.RobotID, subject.Drivers, subject.Isolation = h.RobotID, h.Drivers, &h.Isolation
+		subject.RobotID, subject.Drivers, subject.Isolation, subject.TaskUser = h.RobotID, h.Drivers, &h.Isolation, h.TaskUser
 	}
 	found := append(a.secrets(), runs(h, err))
 	found = append(found, doctor.Examine(ctx, subject)...)

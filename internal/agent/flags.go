@@ -78,6 +78,7 @@ func newFlags(name, usage string) *flags {
 	f.StringVar(&f.caFile, "ca-file", "", "`file` of certificates, PEM, that vouch for the server and the broker (default: those of this system)")
 	f.StringVar(&f.broker, "mqtt-url", "", "`URL` of the MQTT broker, mqtts://[user:password@]host[:port] or mqtt://… (default: where the server says, without one "+defaultBroker+")")
 	f.StringVar(&c.StateDir, "state-dir", "/var/lib/k8s4r-agent", "`directory` for the journal and the tasks' own directories")
+	f.StringVar(&c.TaskUser, "task-user", "", "`user` that tasks run as when they name none (default: for an agent that is root k8s4r-task, or nobody where there is no such user; else the agent's own)")
 	f.Func("label", "a label of this robot, `key=value`; repeat it, or separate several by commas", f.addLabels)
 	f.StringVar(&c.Token, "token", "", "join `token`")
 	f.StringVar(&f.tokenFile, "token-file", "", "`file` that holds the join token")
@@ -113,7 +114,7 @@ func (f *flags) parse(args []string, env func(string) (string, bool), help io.Wr
 	if err := f.fromFile(); err != nil {
 		return err
 	}
-	return errors.Join(f.setRobotID(), f.setServer(), f.setBroker(), f.setPaths(), f.setToken(), f.check())
+	return errors.Join(f.setRobotID(), f.setServer(), f.setBroker(), f.setPaths(), f.setTaskUser(), f.setToken(), f.check())
 }
 
 // fromEnv sets the flags that were not given.

@@ -42,7 +42,7 @@ func TestATaskThatWritesTooMuch(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s, dir := newFakeServer(t), t.TempDir()
 			s.set(func() { s.logging = c.taken })
-			agent := exec.Command(program, "--robot-id", robot, "--mqtt-url", "mqtt://"+s.addr, "--state-dir", dir, "--on-stop=end")
+			agent := exec.Command(program, "--robot-id", robot, "--mqtt-url", "mqtt://"+s.addr, "--state-dir", dir, "--on-stop=end", "--task-user", me(t))
 			must(t, agent.Start())
 			t.Cleanup(func() { _ = agent.Process.Signal(os.Interrupt); _ = agent.Wait() })
 			s.awaitRegistered(1)

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"os/user"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -110,6 +111,14 @@ func (s *fakeServer) stop() {
 	if err := b.Stop(ctx); err != nil {
 		s.t.Error(err)
 	}
+}
+
+// me names who runs the test.
+func me(t testing.TB) string {
+	t.Helper()
+	u, err := user.Current()
+	must(t, err)
+	return u.Username
 }
 
 func must(t testing.TB, err error) {

@@ -52,6 +52,8 @@ type Health struct {
 
 	Drivers   []string       `json:"drivers"`
 	Isolation isolation.Host `json:"isolation"`
+	// TaskUser is who tasks run as that name no user.
+	TaskUser string `json:"taskUser"`
 }
 
 // health is how the agent is now.
@@ -63,7 +65,7 @@ func (a *Agent) health(ctx context.Context) Health {
 		RobotID: a.config.RobotID, Version: version.Version, PID: os.Getpid(), StartedAt: a.began.UTC(),
 		Broker: a.broker.Load().Redacted(), LastContact: a.contact.when(time.Now()),
 		StateDir: a.config.StateDir, ReportsPending: a.out.waiting(), Troubles: a.runner.noise.byLine(),
-		Drivers: a.runner.drivers.Offered(), Isolation: a.runner.host,
+		Drivers: a.runner.drivers.Offered(), Isolation: a.runner.host, TaskUser: a.config.taskUser(),
 	}
 	var since time.Time
 	if h.Connected, h.Registered, since = a.link.standing(); !since.IsZero() {

@@ -33,6 +33,12 @@ func (p places) owner(robot string) string {
 	return robot + "-" + hex.EncodeToString(sum[:4])
 }
 
+// have tells whether a directory, named without links, is the agent's.
+func (p places) have(dir string) bool {
+	state, err := filepath.EvalSymlinks(p.state)
+	return err == nil && (dir == state || strings.HasPrefix(dir, state+"/"))
+}
+
 func (p places) attempt(uid string, attempt int32) string {
 	return filepath.Join(p.state, "tasks", uid, strconv.Itoa(int(attempt)))
 }

@@ -19,21 +19,23 @@ import (
 // round takes in what has come, writes down what must not be forgotten, and
 // only then starts processes and reports. One sync serves a whole round.
 type runner struct {
-	robot   string
-	places  places
-	drivers driver.Set
-	engine  string // the Docker engine's unix socket
-	host    isolation.Host
-	journal *journal.Journal
-	append  func(...journal.Record) error // to the journal
-	shims   keeper
-	contact *contact
-	logs    logs
-	quotas  *quotas
-	out     *outbox
-	noise   *noise
-	now     func() time.Time
-	log     *slog.Logger
+	robot  string
+	places places
+	// taskUser is who tasks run as that name no user. Empty: who the agent is.
+	taskUser string
+	drivers  driver.Set
+	engine   string // the Docker engine's unix socket
+	host     isolation.Host
+	journal  *journal.Journal
+	append   func(...journal.Record) error // to the journal
+	shims    keeper
+	contact  *contact
+	logs     logs
+	quotas   *quotas
+	out      *outbox
+	noise    *noise
+	now      func() time.Time
+	log      *slog.Logger
 
 	killLeftovers func([]shims.Leftover, time.Duration) (int, error) // shims.KillLeftovers
 
@@ -113,7 +115,7 @@ const inboxSize = 64
 
 func newRunner(c Config, j *journal.Journal, held keeper, contact *contact, logs logs, out *outbox, log *slog.Logger, now func() time.Time) *runner {
 	return &runner{
-		robot: c.RobotID, places: places{c.StateDir}, drivers: driver.Builtin(c.DockerSocket), engine: c.DockerSocket, journal: j, append: j.Append, shims: held, contact: contact, logs: logs, quotas: newQuotas(),
+		robot: c.RobotID, places: places{c.StateDir}, taskUser: c.TaskUser, drivers: driver.Builtin(c.DockerSocket), engine: c.DockerSocket, journal: j, append: j.Append, shims: held, contact: contact, logs: logs, quotas: newQuotas(),
 		out: out, noise: newNoise(log, now), now: now, log: log, killLeftovers: shims.KillLeftovers,
 		inbox: make(chan message, inboxSize), halts: make(chan time.Duration), idle: make(chan struct{}),
 		live: map[string]*run{}, byShim: map[*shims.Shim]*run{},

@@ -28,9 +28,9 @@ type telemetry struct {
 	fixed   wire.DeviceInfo // what does not change while the agent runs
 }
 
-func newTelemetry(drivers func() []string, confines isolation.Host, now func() time.Time) *telemetry {
+func newTelemetry(drivers func() []string, confines isolation.Host, taskUser string, now func() time.Time) *telemetry {
 	t := &telemetry{drivers: drivers, now: now}
-	t.fixed.Isolation = isolations(confines)
+	t.fixed.Isolation, t.fixed.TaskUser = isolations(confines), taskUser
 	if h, err := host.Info(); err == nil {
 		t.fixed.Hostname = h.Hostname
 		t.fixed.Platform = &wire.Platform{

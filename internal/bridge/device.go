@@ -27,7 +27,7 @@ func deviceStatus(d *wire.DeviceInfo) *robotv1.DeviceInfo {
 	}
 	s := &robotv1.DeviceInfo{
 		Hostname: cut(d.Hostname), BootTime: second(d.BootTime), LastUpdated: second(d.LastUpdated),
-		Uptime: signed(d.Uptime), Drivers: texts(d.Drivers, maxDrivers),
+		Uptime: signed(d.Uptime), Drivers: texts(d.Drivers, maxDrivers), TaskUser: cut(d.TaskUser),
 	}
 	if p := d.Platform; p != nil {
 		s.Platform = &robotv1.Platform{

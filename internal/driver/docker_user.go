@@ -24,7 +24,7 @@ func give(ctx context.Context, engine *client.Client, id, dir string) error {
 	}
 	name, _, _ := strings.Cut(c.Container.Config.User, ":")
 	if name == "" || name == "0" || name == "root" {
-		return nil
+		return os.Chown(dir, os.Geteuid(), -1) // it was set up as somebody else
 	}
 	uid, err := strconv.Atoi(name)
 	if err != nil {

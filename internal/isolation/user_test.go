@@ -3,6 +3,7 @@ package isolation
 import (
 	"os"
 	"os/user"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -38,6 +39,88 @@ func TestLookupUser(t *testing.T) {
 			}
 		})
 	}
+}
+
+func TestDefaultUser(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		euid  int
+		among []string
+		want  string
+		fails bool
+	}{
+		{"of an agent that is root: the first that is there", 0, []string{"no-such-user", "nobody"}, "nobody", false},
+		{"of one that is not: itself", 1000, []string{"nobody"}, "", false},
+		{"where there is none, it is asked for", 0, []string{"no-such-user"}, "", true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got, err := defaultUser(tc.euid, tc.among); got != tc.want || (err != nil) != tc.fails {
+				t.Errorf("%q, %v", got, err)
+			}
+		})
+	}
+}
+
+func TestIsAgents(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		euid int
+		want bool
+		err  string
+	}{
+		{"nobody", 0, false, ""},
+		{"root", 0, true, ""},
+		{"nobody", 65534, true, ""},
+		{"root", 65534, false, `"root" cannot be used, since the agent is not root`},
+		{"no-such-user", 0, false, `this robot has no "no-such-user" in /etc/passwd`},
+	} {
+		if got, err := isAgents(tc.name, tc.euid); got != tc.want || errorText(err) != tc.err {
+			t.Errorf("%s for %d: %v, %v", tc.name, tc.euid, got, err)
+		}
+	}
+}
+
+func TestShut(t *testing.T) {
+	dir := t.TempDir() // in one that is closed
+	outer := filepath.Dir(dir)
+	inner := filepath.Join(dir, "a", "b")
+	if err := os.MkdirAll(inner, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(inner, link); err != nil {
+		t.Fatal(err)
+	}
+	mode := func(path string, m os.FileMode) {
+		t.Helper()
+		if err := os.Chmod(path, m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	nobody, root := &User{Name: "nobody", UID: 65534, GID: 65534}, &User{Name: "root"}
+	is := func(what string, u *User, path, want string) {
+		t.Helper()
+		if got := u.Shut(path); got != want {
+			t.Errorf("%s: %q, want %q", what, got, want)
+		}
+	}
+	is("the first on the way", nobody, inner, outer)
+	is("root passes", root, inner, "")
+	is("the agent's own user passes", nil, inner, "")
+	mode(outer, 0o711)
+	is("all open", nobody, inner, "")
+	mode(inner, 0o700)
+	is("the path itself does not count", nobody, inner, "")
+	mode(filepath.Join(dir, "a"), 0o766)
+	is("reading is not passing", nobody, inner, filepath.Join(dir, "a"))
+	is("behind a link", nobody, link, filepath.Join(dir, "a"))
+	if err := os.Chown(filepath.Join(dir, "a"), 0, 65534); err != nil {
+		t.Fatal(err)
+	}
+	mode(filepath.Join(dir, "a"), 0o710)
+	is("by its group", nobody, inner, "")
+	mode(filepath.Join(dir, "a"), 0o701)
+	is("a group that is kept out", nobody, inner, filepath.Join(dir, "a"))
 }
 
 func errorText(err error) string {

@@ -56,7 +56,11 @@ func (s *shim) renderAgain() {
 	var r rerender
 	if err == nil {
 		s.spec.SetUp.Data.Labels, s.spec.SetUp.Data.Attrs = facts.Labels, facts.Attrs
-		r.said, r.child, err = s.launchSetUp(SetUp{Templates: s.spec.SetUp.Templates, Data: s.spec.SetUp.Data})
+		step := setUpStep{what: SetUp{Templates: s.spec.SetUp.Templates, Data: s.spec.SetUp.Data}}
+		if !s.engineConfines() { // where it does, the directory is a user's of the image by now
+			step.by = s.spec.Confinement
+		}
+		r.said, r.child, err = s.launchSetUp(step)
 	}
 	if err != nil {
 		s.output.log.Say("templates are not rendered again: "+err.Error(), time.Now())

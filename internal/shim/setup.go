@@ -14,6 +14,7 @@ import (
 
 	"k8s4r.io/k8s4r/internal/artifact"
 	"k8s4r.io/k8s4r/internal/driver"
+	"k8s4r.io/k8s4r/internal/isolation"
 	"k8s4r.io/k8s4r/internal/render"
 	"k8s4r.io/k8s4r/internal/wire"
 )
@@ -49,11 +50,22 @@ const setUpFD = 3
 // robot, and as a process of its own: its memory is gone with it, and it can be
 // stopped like the task.
 func (s *shim) setUp() error {
-	todo := s.todo()
-	if todo == nil {
-		return nil
+	for _, step := range s.steps() {
+		if err := s.setUpBy(step); err != nil || s.cause != "" {
+			return err
+		}
 	}
-	said, child, err := s.launchSetUp(*todo)
+	return nil
+}
+
+// setUpStep is a part of setting up, and what bounds it.
+type setUpStep struct {
+	what SetUp
+	by   isolation.Confinement
+}
+
+func (s *shim) setUpBy(step setUpStep) error {
+	said, child, err := s.launchSetUp(step)
 	if err != nil {
 		return err
 	}
@@ -67,8 +79,8 @@ func (s *shim) setUp() error {
 }
 
 // launchSetUp starts what sets the task up. What it says is in a pipe.
-func (s *shim) launchSetUp(what SetUp) (said *os.File, child *driver.Process, err error) {
-	work, err := inMemory(what)
+func (s *shim) launchSetUp(step setUpStep) (said *os.File, child *driver.Process, err error) {
+	work, err := inMemory(step.what)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -79,7 +91,7 @@ func (s *shim) launchSetUp(what SetUp) (said *os.File, child *driver.Process, er
 	}
 	defer sentence.Close()
 	// Not in the task's control group: who ends what is in there closes it.
-	confinement := s.spec.Confinement
+	confinement := step.by
 	confinement.Cgroup = nil
 	child, err = driver.Fork(program, []string{"k8s4r-agent", setUpWord}, environment, driver.Task{
 		Dir: s.spec.WorkDir, Confinement: confinement, Stdout: sentence, Stderr: sentence, Files: []*os.File{work},
@@ -90,17 +102,23 @@ func (s *shim) launchSetUp(what SetUp) (said *os.File, child *driver.Process, er
 	return said, child, nil
 }
 
-// todo is what there is to set up. Nil: nothing.
-func (s *shim) todo() *SetUp {
-	if _, fetches := s.drivers[s.spec.Driver].(driver.Preparer); !fetches {
-		return s.spec.SetUp
+// steps are what there is to set up, in order. What an engine is asked takes the
+// agent's own rights; no artifact does, or a task could fetch any file of the robot.
+func (s *shim) steps() (all []setUpStep) {
+	if s.engineConfines() {
+		all = append(all, setUpStep{what: SetUp{Driver: s.spec.Driver, Config: s.spec.Config, Engine: s.spec.Engine}})
 	}
-	var work SetUp
 	if s.spec.SetUp != nil {
-		work = *s.spec.SetUp
+		all = append(all, setUpStep{*s.spec.SetUp, s.spec.Confinement})
 	}
-	work.Driver, work.Config, work.Engine = s.spec.Driver, s.spec.Config, s.spec.Engine
-	return &work
+	return all
+}
+
+// engineConfines tells whether the driver has an engine that fetches what the task
+// needs and confines it.
+func (s *shim) engineConfines() bool {
+	_, fetches := s.drivers[s.spec.Driver].(driver.Preparer)
+	return fetches
 }
 
 // maxSentence bounds what set-up says, below what a pipe takes without a reader.

@@ -42,7 +42,7 @@ type Spec struct {
 
 	// Namespaces gives the shim, and with it the task, a PID and an IPC namespace.
 	Namespaces bool `json:"namespaces,omitempty"`
-	// Confinement bounds the task.
+	// Confinement bounds the task, and of one that an engine confines what sets it up.
 	Confinement isolation.Confinement `json:"confinement"`
 	// Contained is for a driver that has an engine confine the task, and Engine the
 	// unix socket where that listens.

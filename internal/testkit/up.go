@@ -85,6 +85,9 @@ func startUp(t testing.TB, uid uint32, strict bool, args ...string) *Up {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := os.Chmod(dir, 0o711); err != nil { // tasks of another user pass through it
+		t.Fatal(err)
+	}
 	if uid != 0 {
 		if err := os.Chown(dir, int(uid), int(uid)); err != nil {
 			t.Fatal(err)

@@ -20,6 +20,8 @@ type DeviceInfo struct {
 	Drivers []string `json:"drivers,omitempty"`
 	// Isolation is ours: what the robot can shut a task off with.
 	Isolation *Isolations `json:"isolation,omitempty"`
+	// TaskUser is ours: who tasks run as that name no user. Empty: it does not say.
+	TaskUser string `json:"taskUser,omitempty"`
 }
 
 // Isolations are the kinds of isolation that a robot has in force, and those that

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s4r.io/k8s4r/internal/isolation"
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
@@ -44,6 +45,23 @@ func TestRunEndsWithTheJobsOutcome(t *testing.T) {
 			}
 		})
 	}
+	t.Run("a command that names no user is not root", func(t *testing.T) {
+		want, err := isolation.DefaultUser()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want == "" { // the test is not root, and robots of up are who it is
+			want = me()
+		}
+		for _, driver := range []string{"exec", "raw_exec"} {
+			if out, err := s.Run("k8s4r", "run", "--driver", driver, "--", "/bin/sh", "-c", `test "$(id -un)" = `+want+` && echo x > "$HOME/mine"`); err != nil {
+				t.Errorf("%s: %v\n%s", driver, err, out)
+			}
+		}
+		if out, err := s.kubectl("get", "robot", "robot-1", "-o", "jsonpath={.status.deviceInfo.taskUser}"); err != nil || out != want {
+			t.Errorf("the robot says %q, %v", out, err)
+		}
+	})
 	t.Run("the lean program is a plugin of kubectl", func(t *testing.T) {
 		cmd := exec.Command(testkit.Binary(t, "k8s4r"), "kubectl", "k8s4r", "get", "robots")
 		cmd.Env = append(os.Environ(), "KUBECONFIG="+s.Kubeconfig, "PATH="+filepath.Dir(testkit.Binary(t, "kubectl-k8s4r"))+":"+os.Getenv("PATH"))

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/user"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -156,10 +157,20 @@ func (s *system) delete(obj client.Object) {
 	}
 }
 
-// shell is a task that runs a script on the robot.
+// me names who runs the test.
+func me() string {
+	u, err := user.Current()
+	if err != nil {
+		panic(err)
+	}
+	return u.Username
+}
+
+// shell is a task that runs a script on the robot, as who runs the test and so may
+// write where that reads.
 func shell(name, script string) v1alpha1.TaskDefinition {
 	return v1alpha1.TaskDefinition{
-		Name: name, Driver: v1alpha1.DriverRawExec,
+		Name: name, Driver: v1alpha1.DriverRawExec, User: me(),
 		Config: v1alpha1.TaskConfig{ExecConfig: &v1alpha1.ExecConfig{Command: "/bin/sh", Args: []string{"-c", script}}},
 	}
 }

@@ -196,6 +196,9 @@ type DeviceInfo struct {
 	// Isolation that the robot has for its tasks.
 	// +optional
 	Isolation *Isolations `json:"isolation,omitempty"`
+	// TaskUser is who tasks run as that name no user. Empty: it does not say.
+	// +optional
+	TaskUser string `json:"taskUser,omitempty"`
 }
 
 // Isolations are the kinds of isolation that a robot has in force, and those that

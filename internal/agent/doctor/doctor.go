@@ -42,6 +42,8 @@ type Subject struct {
 	// engine.
 	Drivers []string
 	Engine  string
+	// TaskUser is who tasks run as that name no user.
+	TaskUser string
 	// Isolation is what an agent that runs has found. Nil: none runs, and it is
 	// tried here.
 	Isolation *isolation.Host
@@ -50,7 +52,7 @@ type Subject struct {
 // Examine looks at everything.
 func Examine(ctx context.Context, s Subject) []Finding {
 	return slices.Concat(
-		kernel(), stateDir(s.StateDir), drivers(s), isolated(s), clock(),
+		kernel(), stateDir(s.StateDir), drivers(s), isolated(s), taskUser(s), clock(),
 		broker(ctx, s), certificates(), service(ctx),
 	)
 }

@@ -39,6 +39,15 @@ func isolated(s Subject) []Finding {
 	return found
 }
 
+// taskUser tells whom whoever submits tasks is on this robot.
+func taskUser(s Subject) []Finding {
+	if s.TaskUser == "root" {
+		return []Finding{bad(Warn, "task user", "tasks that name no user run as root: whoever may submit tasks is root on this robot",
+			"leave taskUser out of the configuration, or name another user there")}
+	}
+	return []Finding{good("task user", "tasks that name no user run as "+s.TaskUser)}
+}
+
 // host is what the agent has found, or what is found here. It is tried in a tree of
 // our own: in the agent's, its tasks live.
 func (s Subject) host() (isolation.Host, error) {

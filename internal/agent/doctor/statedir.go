@@ -107,7 +107,7 @@ func space(dir string) []Finding {
 func passage(dir string) []Finding {
 	for ; dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
 		if info, err := os.Stat(dir); err == nil && info.Mode()&0o001 == 0 {
-			return []Finding{bad(Warn, checkState, dir+" shuts out other users: tasks with a user of their own cannot reach their directories",
+			return []Finding{bad(Warn, checkState, dir+" shuts out other users: without a mount namespace, as with raw_exec, tasks of other users than the agent's cannot reach their directories",
 				"chmod o+x "+dir+", or name another with --state-dir")}
 		}
 	}

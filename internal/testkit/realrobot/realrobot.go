@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -29,15 +30,20 @@ type Robot struct {
 	Dir string
 }
 
-// New makes a robot that speaks to the broker at addr. It does not run yet.
+// New makes a robot that speaks to the broker at addr. It does not run yet. Its tasks
+// run as who runs the test, and may write where that reads.
 // What it leaves behind at the end is killed.
 func New(t testing.TB, addr string, args ...string) *Robot {
 	t.Helper()
 	// Agents of other programs on this machine have control groups beside ours.
 	r := &Robot{t: t, ID: fmt.Sprintf("real-%d-%06x", os.Getpid(), rand.N(1<<24)), Dir: filepath.Join(t.TempDir(), "state")}
 	t.Cleanup(r.clear)
+	me, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
 	r.Process = testkit.NewProcess(t, append([]string{testkit.Binary(t, "k8s4r-agent"), "--robot-id", r.ID, "--mqtt-url", "mqtt://" + addr,
-		"--state-dir", r.Dir, "--heartbeat", "1s"}, args...)...)
+		"--state-dir", r.Dir, "--heartbeat", "1s", "--task-user", me.Username}, args...)...)
 	return r
 }
 

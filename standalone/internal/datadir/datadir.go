@@ -21,7 +21,8 @@ type Dir struct {
 // ErrHeld says that another process holds the directory.
 var ErrHeld = errors.New("data directory is in use")
 
-// Open creates the directory, readable by its owner only, and takes its lock.
+// Open creates the directory, readable by its owner only, and takes its lock. Others
+// pass through it: tasks of robots may have a user of their own.
 // The kernel releases the lock with the process, however that ends. The error
 // is ErrHeld when another process has the lock, with its process id.
 func Open(path string) (*Dir, error) {
@@ -29,7 +30,7 @@ func Open(path string) (*Dir, error) {
 	if err != nil {
 		return nil, fmt.Errorf("data directory %s: %w", path, err)
 	}
-	if err := os.MkdirAll(abs, 0o700); err != nil {
+	if err := os.MkdirAll(abs, 0o711); err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
 	}
 	lock, err := lockFile(filepath.Join(abs, "lock"))

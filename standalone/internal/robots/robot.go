@@ -41,7 +41,7 @@ var errNotYet = errors.New("not started yet")
 // newRobot prepares a robot whose agents inherit the pipe's end parent.
 func newRobot(c Config, id string, flags []string, parent *os.File) (*robot, error) {
 	state := filepath.Join(c.StateDir, id)
-	if err := os.MkdirAll(state, 0o700); err != nil {
+	if err := os.MkdirAll(state, 0o711); err != nil {
 		return nil, fmt.Errorf("state: %w", err)
 	}
 	out, err := newOutput(filepath.Join(c.LogDir, id+".log"))
