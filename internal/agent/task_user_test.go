@@ -14,14 +14,31 @@ import (
 	"k8s4r.io/k8s4r/internal/wire"
 )
 
-// endsFor is the end of a task on a robot whose tasks run as somebody, and what it
-// wrote. The agent's state is where others get to, or is closed to them.
-func endsFor(t *testing.T, taskUser string, closed bool, task wire.Task) (end wire.Status, out, work string) {
+// open is a directory that others get to.
+func open(t *testing.T) string {
 	t.Helper()
-	s, dir := newFakeServer(t), t.TempDir() // which is in a directory that only its owner passes
-	if !closed {
-		must(t, os.Chmod(filepath.Dir(dir), 0o711))
-	}
+	dir := t.TempDir()
+	must(t, os.Chmod(filepath.Dir(dir), 0o711))
+	return dir
+}
+
+// closed is one in a directory that only its owner passes. It is not in /tmp, which
+// tasks see another of.
+func closed(t *testing.T) string {
+	t.Helper()
+	home, err := os.UserHomeDir()
+	must(t, err)
+	parent, err := os.MkdirTemp(home, "k8s4r-test-")
+	must(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(parent) })
+	return filepath.Join(parent, "state")
+}
+
+// endsFor is the end of a task on a robot whose tasks run as somebody, and what it
+// wrote. The agent's state is in dir.
+func endsFor(t *testing.T, taskUser, dir string, task wire.Task) (end wire.Status, out, work string) {
+	t.Helper()
+	s := newFakeServer(t)
 	c := s.config(dir)
 	c.TaskUser = taskUser
 	startAgent(t, c)
@@ -46,7 +63,7 @@ func TestATaskWithoutAUserIsNotTheAgent(t *testing.T) {
 	}
 	for _, driver := range []string{"exec", "raw_exec"} {
 		t.Run(driver, func(t *testing.T) {
-			end, out, work := endsFor(t, "nobody", false, shell("t1", `id -un; echo mine > "$HOME/file"`, prepared, func(w *wire.Task) { w.Spec.Driver = driver }))
+			end, out, work := endsFor(t, "nobody", open(t), shell("t1", `id -un; echo mine > "$HOME/file"`, prepared, func(w *wire.Task) { w.Spec.Driver = driver }))
 			if end.State != wire.ReportCompleted || out != "nobody\n" {
 				t.Errorf("ended as %+v with %q, want nobody", end, out)
 			}
@@ -59,7 +76,7 @@ func TestATaskWithoutAUserIsNotTheAgent(t *testing.T) {
 	}
 	t.Run("java", func(t *testing.T) {
 		java := wire.Template{EmbeddedTmpl: "#!/bin/sh\nid -un\n", DestPath: "java", Perms: "0755"}
-		end, out, _ := endsFor(t, "nobody", false, shell("t1", "", func(w *wire.Task) {
+		end, out, _ := endsFor(t, "nobody", open(t), shell("t1", "", func(w *wire.Task) {
 			w.Spec.Driver, w.Spec.Env = "java", map[string]string{"PATH": "${HOME}:/usr/bin:/bin"}
 			w.Spec.Config, w.Spec.Templates = wire.TaskConfig{Java: &wire.JavaConfig{JarPath: "java"}}, []wire.Template{java}
 		}))
@@ -68,13 +85,13 @@ func TestATaskWithoutAUserIsNotTheAgent(t *testing.T) {
 		}
 	})
 	t.Run("one that names root is root", func(t *testing.T) {
-		end, out, _ := endsFor(t, "nobody", false, shell("t1", "id -un", isolated, func(w *wire.Task) { w.Spec.User = "root" }))
+		end, out, _ := endsFor(t, "nobody", open(t), shell("t1", "id -un", isolated, func(w *wire.Task) { w.Spec.User = "root" }))
 		if end.State != wire.ReportCompleted || out != "root\n" {
 			t.Errorf("ended as %+v with %q, want root", end, out)
 		}
 	})
 	t.Run("where the agent's own is what it was given", func(t *testing.T) {
-		end, out, _ := endsFor(t, "", false, shell("t1", "id -un", isolated))
+		end, out, _ := endsFor(t, "", open(t), shell("t1", "id -un", isolated))
 		if end.State != wire.ReportCompleted || out != me(t)+"\n" {
 			t.Errorf("ended as %+v with %q, want %s", end, out, me(t))
 		}
@@ -83,14 +100,17 @@ func TestATaskWithoutAUserIsNotTheAgent(t *testing.T) {
 
 func TestAWayThatIsClosedToTheTasksUser(t *testing.T) {
 	t.Run("exec sees one that is open", func(t *testing.T) {
-		end, out, _ := endsFor(t, "nobody", true, shell("t1", `cd "$HOME" && echo mine > file && cat file; ls "$HOME/../shim" 2>/dev/null || echo hidden`, isolated))
+		end, out, _ := endsFor(t, "nobody", closed(t), shell("t1", `cd "$HOME" && echo mine > file && cat file; ls "$HOME/../shim" 2>/dev/null || echo hidden`, isolated))
 		if end.State != wire.ReportCompleted || out != "mine\nhidden\n" {
 			t.Errorf("ended as %+v with %q", end, out)
 		}
 	})
 	t.Run("raw_exec says which directory it is", func(t *testing.T) {
-		end, _, work := endsFor(t, "nobody", true, shell("t1", "exit 0"))
-		shut := filepath.Dir(strings.TrimSuffix(work, "/tasks/t1/1/work"))
+		end, _, work := endsFor(t, "nobody", closed(t), shell("t1", "exit 0"))
+		shut := (&isolation.User{UID: 65534, GID: 65534}).Shut(work) // a home directory may be closed itself
+		if shut == "" {
+			t.Fatalf("%s is open", work)
+		}
 		if end.Reason != wire.ReasonStartFailed || !strings.Contains(end.Message, "user: nobody does not get to the task's directory, for "+shut+" is closed to others") {
 			t.Errorf("ended as %+v, want StartFailed that names %s", end, shut)
 		}
