@@ -27,8 +27,10 @@ import (
 
 // Config is what an operator says of the server.
 type Config struct {
-	// MQTTURL of the broker, such as "mqtt://127.0.0.1:1883".
+	// MQTTURL of the broker, such as "mqtts://broker.example.com:8883".
 	MQTTURL string
+	// AllowPlaintext speaks to a broker without TLS that is on another machine.
+	AllowPlaintext bool
 	// ClientID at the broker. Empty: k8s4r-server. Only one server speaks at a
 	// time, and a new one takes the connection over from one that hangs.
 	ClientID string
@@ -148,13 +150,16 @@ const (
 // nil.
 func New(cfg Config, cluster Cluster, reg prometheus.Registerer, log logr.Logger) (*Bridge, error) {
 	cfg = cfg.withDefaults()
+	if err := cfg.CheckBroker(); err != nil {
+		return nil, err
+	}
 	m, err := newMetrics(reg)
 	if err != nil {
 		return nil, fmt.Errorf("register metrics: %w", err)
 	}
 	b := &Bridge{
 		cfg: cfg, client: cluster.Client, live: cluster.Live, informers: cluster.Informers, warn: cluster.Warn,
-		now: time.Now, log: log, m: m, view: newView(), limits: newLimits(), robots: newRobots(), uses: newUses(m), changed: cluster.Changed,
+		now: time.Now, log: log, m: m, view: newView(), limits: newLimits(), robots: newRobots(cfg.PlaintextBroker()), uses: newUses(m), changed: cluster.Changed,
 		robotQueue: newQueue[string](), releases: newQueue[types.UID](), secrets: newQueue[types.UID](),
 	}
 	if b.link, err = newLink(cfg.MQTTURL, cfg.ClientID, cfg.TLS, log); err != nil {

@@ -78,9 +78,9 @@ type message struct {
 }
 
 func newLink(rawURL, clientID string, secure *tls.Config, log logr.Logger) (*link, error) {
-	u, err := url.Parse(rawURL)
-	if err != nil || u.Host == "" {
-		return nil, fmt.Errorf("MQTT URL %q must look like mqtt://host:1883", rawURL)
+	u, err := parseBroker(rawURL)
+	if err != nil {
+		return nil, err
 	}
 	l := &link{url: u, clientID: clientID, tls: secure, log: log}
 	l.life, l.end = context.WithCancel(context.Background())

@@ -27,7 +27,7 @@ type modelServer struct {
 }
 
 func (m *model) startServer() {
-	s := &modelServer{m: m, up: true, view: newView(), words: newRobots()}
+	s := &modelServer{m: m, up: true, view: newView(), words: newRobots(false)}
 	m.server = s
 	now := func() time.Time { return m.now }
 	connected := func() int64 { return 1 }

@@ -107,10 +107,14 @@ func setResponsive(s *robotv1.RobotStatus, w word) {
 }
 
 // setAuthenticated says of a robot that was heard whether it proves itself. What
-// has a key that speaks for it is heard by that alone.
+// has a key that speaks for it is heard by that alone, where the broker is
+// who it says.
 func setAuthenticated(s *robotv1.RobotStatus, w word) {
 	switch {
 	case w.heard.IsZero() || s.Agent == nil:
+	case w.plaintext:
+		mark(s, robotv1.ConditionAuthenticated, metav1.ConditionFalse, robotv1.ReasonPlaintextBroker,
+			"The server hears the robot through a broker without TLS: whoever is on the way there can speak for it; give the server an address mqtts://")
 	case s.Identity != nil && s.Identity.Accepted != nil:
 		mark(s, robotv1.ConditionAuthenticated, metav1.ConditionTrue, robotv1.ReasonCertificate, "The robot proves itself by a certificate")
 	case s.Agent.Protocol == robotv1.ProtocolDocument:

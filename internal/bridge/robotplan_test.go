@@ -169,6 +169,23 @@ func TestAHeartbeatIsAcknowledgedOnlyAsFarAsItIsWritten(t *testing.T) {
 	}
 }
 
+// What a certificate has proven to a broker does not prove anything to a server
+// that the network may say anything to.
+func TestARobotBehindAPlaintextBrokerIsNotSureToBeItself(t *testing.T) {
+	w, r := heardAt(0), known("Online")
+	r.Status.Identity = joined("r1").Status.Identity
+	w.plaintext = true
+	c := meta.FindStatusCondition(nextRobotStatus(r.Status, w, offlineAfter).Conditions, robotv1.ConditionAuthenticated)
+	if c == nil || c.Status != metav1.ConditionFalse || c.Reason != robotv1.ReasonPlaintextBroker {
+		t.Errorf("%+v", c)
+	}
+	of := newRobots(Config{MQTTURL: "mqtt://broker:1883"}.PlaintextBroker())
+	of.change("r1", true, func(w *word) { w.hear(clock) })
+	if !of.get("r1").plaintext {
+		t.Error("nobody remembers how the robot is heard")
+	}
+}
+
 func TestANewRobotWaitsForItsApproval(t *testing.T) {
 	s := planRobot(clock, "r1", heardAt(0), newRobot(namespace, "r1", word{}), offlineAfter)
 	if s.status.Phase != "Pending" || s.status.Message != "Registration received, waiting for approval" || s.status.Agent.Protocol != "k8s4r" {
@@ -208,7 +225,7 @@ func TestLabelsOfTheRobotFillOnlyWhatIsMissing(t *testing.T) {
 }
 
 func TestStrangersAreBounded(t *testing.T) {
-	r := newRobots()
+	r := newRobots(false)
 	for i := range maxStrangers {
 		r.change(fmt.Sprint(i), false, func(w *word) { w.hear(clock) })
 	}

@@ -12,11 +12,13 @@ import (
 // server that has forgotten it hears it again with the next heartbeat.
 type word struct {
 	protocol string // empty: nothing heard since this server started
-	version  string
-	address  string
-	device   *wire.DeviceInfo
-	labels   map[string]string
-	token    string // that it registered with, if it has nothing else to show
+	// plaintext: the network is believed for all that comes from it.
+	plaintext bool
+	version   string
+	address   string
+	device    *wire.DeviceInfo
+	labels    map[string]string
+	token     string // that it registered with, if it has nothing else to show
 	// heard is when anything but a last will came from the robot.
 	heard time.Time
 	// beats is the number of its last heartbeat. Zero: none, or it wants no ack.
@@ -52,12 +54,16 @@ const (
 // robots is the memory of all robots' last words. It holds only robots that
 // have an object, and strangers whose registration is under way.
 type robots struct {
+	plaintext bool // all of them are heard that way
+
 	mu        sync.Mutex
 	words     map[string]*word
 	strangers int
 }
 
-func newRobots() *robots { return &robots{words: map[string]*word{}} }
+func newRobots(plaintext bool) *robots {
+	return &robots{plaintext: plaintext, words: map[string]*word{}}
+}
 
 // get returns a copy of the robot's last word; the zero word when there is
 // none.
@@ -84,7 +90,7 @@ func (r *robots) change(id string, known bool, to func(*word)) bool {
 		if !known {
 			r.strangers++
 		}
-		w = &word{}
+		w = &word{plaintext: r.plaintext}
 		r.words[id] = w
 	}
 	to(w)

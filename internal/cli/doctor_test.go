@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/config"
 	"k8s4r.io/k8s4r/internal/definition"
 	"k8s4r.io/k8s4r/internal/testkit/golden"
@@ -45,6 +46,13 @@ func lease(namespace, name, by string, ago time.Duration) client.Object {
 	at := metav1.NewMicroTime(noon.Add(-ago))
 	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec: coordinationv1.LeaseSpec{HolderIdentity: &by, RenewTime: &at}}
+}
+
+// unproven is a robot that is not sure to be itself.
+func unproven(name, reason string) client.Object {
+	return &robotv1.Robot{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Status: robotv1.RobotStatus{Conditions: []metav1.Condition{
+		{Type: robotv1.ConditionAuthenticated, Status: metav1.ConditionFalse, Reason: reason},
+	}}}
 }
 
 // works are the Leases of manager and server.
@@ -107,6 +115,7 @@ func TestDoctor(t *testing.T) {
 			judged: apierrors.NewInternalError(errors.New(`failed calling webhook "validatejobflow.volcano.sh": connection refused`)), want: ExitFailed},
 		{name: "in-up", version: "v0.0.0-master+$Format:%H$", more: []client.Object{lease("k8s4r-system", "k8s4r-up", "laptop", time.Second)}},
 		{name: "twice", more: append(works(), lease("k8s4r-system", "k8s4r-up", "laptop", time.Second)), judged: refusesCycles, want: ExitFailed},
+		{name: "strangers", more: append(works(), unproven("r1", robotv1.ReasonLegacy), unproven("r2", robotv1.ReasonPlaintextBroker), unproven("r3", robotv1.ReasonPlaintextBroker)), judged: refusesCycles},
 		{name: "old", more: works(), version: "v1.29.4+k3s1", judged: refusesCycles, want: ExitFailed},
 	} {
 		t.Run(c.name, func(t *testing.T) {

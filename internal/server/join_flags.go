@@ -8,9 +8,11 @@ import (
 	"os"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
 
 	"k8s4r.io/k8s4r/internal/authority"
+	"k8s4r.io/k8s4r/internal/bridge"
 	"k8s4r.io/k8s4r/internal/keyfile"
 )
 
@@ -32,7 +34,21 @@ func (j *joinFlags) add(f *pflag.FlagSet, c *Config) {
 	f.StringVar(&j.mqttCertificates[0], "mqtt-cert-file", "", "certificate by which this server proves itself to the broker; empty: one of --robot-ca-dir, if there is that")
 	f.StringVar(&j.mqttCertificates[1], "mqtt-key-file", "", "key of that certificate")
 	f.BoolVar(&c.Bridge.AllowAnonymous, "allow-anonymous-agents", false, "register robots that have not joined: whoever reaches the broker can speak for any of them")
+	f.BoolVar(&c.Bridge.AllowPlaintext, "allow-plaintext-broker", false, "speak to a broker on another machine without TLS: whoever is on the way there can run commands on robots, and speak for any of them")
 	f.BoolVar(&c.Bridge.AllowLegacy, "allow-legacy-agents", false, "hear the document's own agents, which prove nothing: whoever reaches their topics at the broker can speak for any of them")
+}
+
+// sayWhatIsOpen tells the operator what a flag costs.
+func sayWhatIsOpen(c bridge.Config, log logr.Logger) {
+	if c.PlaintextBroker() {
+		log.Info("--allow-plaintext-broker: whoever is on the way to the broker can run commands on robots, and speak for any of them")
+	}
+	if c.AllowLegacy {
+		log.Info("--allow-legacy-agents: agents of the document prove nothing; whoever reaches their topics at the broker can speak for any of them")
+	}
+	if c.AllowAnonymous {
+		log.Info("--allow-anonymous-agents: whoever reaches the broker can speak for robots that prove nothing")
+	}
 }
 
 // apply opens what the flags name. It comes after they have been read.

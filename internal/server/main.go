@@ -10,6 +10,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
+	"k8s4r.io/k8s4r/internal/bridge"
 	"k8s4r.io/k8s4r/internal/logapi"
 	"k8s4r.io/k8s4r/internal/program"
 )
@@ -24,13 +25,16 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		Cache:    func() cache.Options { return cache.Options{DefaultTransform: cache.TransformStripManagedFields()} },
 		AddFlags: func(f *pflag.FlagSet) { addFlags(f, &cfg); join.add(f, &cfg) },
 		Validate: func() error { return errors.Join(validate(cfg), join.apply(&cfg)) },
-		Add:      func(mgr ctrl.Manager) error { return Add(mgr, cfg) },
+		Add: func(mgr ctrl.Manager) error {
+			sayWhatIsOpen(cfg.Bridge, mgr.GetLogger().WithName("server"))
+			return Add(mgr, cfg)
+		},
 	}.Main(args, stdout, stderr)
 }
 
 func addFlags(f *pflag.FlagSet, c *Config) {
 	b := &c.Bridge
-	f.StringVar(&b.MQTTURL, "mqtt-url", "mqtt://127.0.0.1:1883", "MQTT broker, such as mqtt://host:1883")
+	f.StringVar(&b.MQTTURL, "mqtt-url", "mqtt://127.0.0.1:1883", "MQTT broker, such as mqtts://host:8883; without TLS it must be on this machine, or see --allow-plaintext-broker")
 	f.StringVar(&b.ClientID, "mqtt-client-id", "k8s4r-server", "client id at the broker; the same for all servers of a cluster, because only one speaks at a time")
 	f.StringVar(&b.RobotNamespace, "robot-namespace", "default", "namespace that the Robots of robots that register are created in")
 	f.DurationVar(&b.OfflineAfter, "offline-after", 5*time.Minute, "how long a robot may be silent before it is Offline; the same as the manager's. Less than three heartbeats, 90s, calls robots lost that are not")
@@ -56,11 +60,19 @@ func addAPIFlags(f *pflag.FlagSet, c *logapi.ServeConfig) {
 
 func validate(c Config) error {
 	return errors.Join(
+		brokerFlag(c.Bridge),
 		check(c.Bridge.OfflineAfter > 0, "--offline-after=%s: must be more than nothing", c.Bridge.OfflineAfter),
 		check(c.Logs.Bucket == "" || c.Logs.Dir != "", "--log-bucket: needs --log-dir for the logs that are still written"),
 		check((c.API.CertFile == "") == (c.API.KeyFile == ""), "--api-cert-file and --api-key-file: one is of no use without the other"),
 		check(c.API.CAFile == "" || c.API.CertFile != "", "--api-ca-file: is for --api-cert-file, which is not given"),
 	)
+}
+
+func brokerFlag(c bridge.Config) error {
+	if err := c.CheckBroker(); err != nil {
+		return fmt.Errorf("--mqtt-url: %w", err)
+	}
+	return nil
 }
 
 func check(ok bool, format string, a ...any) error {

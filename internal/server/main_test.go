@@ -5,7 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-logr/logr/funcr"
+
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/bridge"
 )
 
 func TestMainRefusesBadFlagsWithASentence(t *testing.T) {
@@ -19,6 +22,8 @@ func TestMainRefusesBadFlagsWithASentence(t *testing.T) {
 		{name: "an unknown flag", args: []string{"--mqtt-uri=x"}, want: "mqtt-uri", code: 2},
 		{name: "a silence of nothing", args: []string{"--offline-after=0s"}, want: "--offline-after", code: 2},
 		{name: "a duration that is none", args: []string{"--offline-after=soon"}, want: "soon", code: 2},
+		{name: "a broker that the network is believed for", args: []string{"--mqtt-url=mqtt://broker:1883"}, want: "--mqtt-url: the MQTT broker at mqtt://broker:1883 is reached without TLS", code: 2},
+		{name: "the same, by a flag", args: []string{"--mqtt-url=mqtt://broker:1883", "--allow-plaintext-broker", "--kubeconfig=/does/not/exist"}, want: "/does/not/exist", code: 1},
 		{name: "a kubeconfig that is not there", args: []string{"--kubeconfig=/does/not/exist"}, want: "/does/not/exist", code: 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -33,12 +38,28 @@ func TestMainRefusesBadFlagsWithASentence(t *testing.T) {
 	}
 }
 
+func TestTheLogSaysWhatIsOpen(t *testing.T) {
+	var said []string
+	log := funcr.New(func(_, line string) { said = append(said, line) }, funcr.Options{})
+	sayWhatIsOpen(bridge.Config{MQTTURL: "mqtts://broker:8883"}, log)
+	if len(said) > 0 {
+		t.Errorf("nothing is open, and it says %q", said)
+	}
+	sayWhatIsOpen(bridge.Config{MQTTURL: "mqtt://broker:1883", AllowPlaintext: true, AllowLegacy: true, AllowAnonymous: true}, log)
+	all := strings.Join(said, "\n")
+	for _, flag := range []string{"--allow-plaintext-broker", "--allow-legacy-agents", "--allow-anonymous-agents"} {
+		if !strings.Contains(all, flag) {
+			t.Errorf("%s is not told: %s", flag, all)
+		}
+	}
+}
+
 func TestHelpNamesEveryFlag(t *testing.T) {
 	var out, errs bytes.Buffer
 	Main([]string{"--help"}, &out, &errs)
 	for _, flag := range []string{
 		"kubeconfig", "mqtt-url", "mqtt-client-id", "robot-namespace", "offline-after", "leader-elect",
-		"leader-elect-namespace", "metrics-bind-address", "health-probe-bind-address",
+		"allow-plaintext-broker", "leader-elect-namespace", "metrics-bind-address", "health-probe-bind-address",
 	} {
 		if !strings.Contains(out.String(), "--"+flag) {
 			t.Errorf("--%s is not in the help", flag)

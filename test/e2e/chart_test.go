@@ -94,11 +94,12 @@ func (s *system) deployed(namespace, name string) *program {
 
 func TestChartRefusesBadValues(t *testing.T) {
 	s := &system{Up: &testkit.Up{}, t: t}
-	const namespace, broker = "k8s4r-system", "server.mqttURL=mqtt://b:1883"
+	const namespace, broker = "k8s4r-system", "server.mqttURL=mqtts://b:8883"
 	for _, c := range []struct{ name, namespace, set, want string }{
 		{"another namespace", "default", broker, "helm install --namespace k8s4r-system"},
 		{"no broker", namespace, "offlineAfter=5m", "/server/mqttURL"},
 		{"a broker that is no URL", namespace, "server.mqttURL=mosquitto:1883", "/server/mqttURL"},
+		{"a broker without TLS", namespace, "server.mqttURL=mqtt://b:1883", "set server.allowPlaintextBroker"},
 		{"a value that nobody knows", namespace, "server.mqttUrl=mqtt://b:1883", "mqttUrl"},
 		{"a time without a unit", namespace, broker + ",offlineAfter=five", "/offlineAfter"},
 		{"replicas below none", namespace, broker + ",manager.replicas=-1", "/manager/replicas"},
@@ -110,6 +111,12 @@ func TestChartRefusesBadValues(t *testing.T) {
 				t.Errorf("%v, want one of %s:\n%s", err, c.want, out)
 			}
 		})
+	}
+	for _, set := range []string{"server.mqttURL=mqtt://127.0.0.1:1883", "server.mqttURL=tcp://[::1]:1883", "server.mqttURL=mqtt://b:1883,server.allowPlaintextBroker=true"} {
+		out, err := s.helm("template", "k8s4r", chart, "--namespace="+namespace, "--kube-version=1.36.0", "--set", set)
+		if told := strings.Contains(out, "--allow-plaintext-broker"); err != nil || told != strings.Contains(set, "allowPlaintext") {
+			t.Errorf("%s: %v, the server is told of it %v", set, err, told)
+		}
 	}
 	if out, err := s.helm("lint", chart, "--strict", "--kube-version=1.36.0", "--namespace", namespace, "--set", broker); err != nil {
 		t.Errorf("lint: %v\n%s", err, out)

@@ -122,6 +122,8 @@ const (
 	ReasonAnonymous = "Anonymous"
 	// ReasonLegacy: it is an agent of the document, which cannot.
 	ReasonLegacy = "Legacy"
+	// ReasonPlaintextBroker: nothing is proven on the way between server and broker.
+	ReasonPlaintextBroker = "PlaintextBroker"
 )
 
 // Accepts tells whether a key speaks for the robot now.

@@ -5,22 +5,27 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 )
 
-// identities looks for robots that prove nothing, and for those that somebody else
-// wants to be.
+// identities looks for robots that prove nothing, for those whose proof the network
+// may have forged, and for those that somebody else wants to be.
 func identities(ctx context.Context, c Cluster) []Finding {
 	const check = "identities of robots"
 	var list robotv1.RobotList
 	if err := c.List(ctx, &list); err != nil {
 		return unknown(check, err)
 	}
-	var unproven, disputed []string
+	var unproven, overheard, disputed []string
 	for i := range list.Items {
 		r := &list.Items[i]
-		if meta.IsStatusConditionFalse(r.Status.Conditions, robotv1.ConditionAuthenticated) {
+		switch c := meta.FindStatusCondition(r.Status.Conditions, robotv1.ConditionAuthenticated); {
+		case c == nil || c.Status != metav1.ConditionFalse:
+		case c.Reason == robotv1.ReasonPlaintextBroker:
+			overheard = append(overheard, r.Name)
+		default:
 			unproven = append(unproven, r.Name)
 		}
 		if meta.IsStatusConditionTrue(r.Status.Conditions, robotv1.ConditionIdentityDisputed) {
@@ -31,6 +36,10 @@ func identities(ctx context.Context, c Cluster) []Finding {
 	if len(unproven) > 0 {
 		found = append(found, bad(Warn, check, fmt.Sprintf("%s not prove who they are: whoever reaches the broker can speak for them, and read what they are told", some(unproven, "does", "do")),
 			"let them join (token create), then start the server without --allow-legacy-agents and --allow-anonymous-agents")...)
+	}
+	if len(overheard) > 0 {
+		found = append(found, bad(Warn, check, fmt.Sprintf("%s heard through a broker without TLS: whoever is on the way between it and the server can run commands on robots", some(overheard, "is", "are")),
+			"give the server an address mqtts://, then start it without --allow-plaintext-broker")...)
 	}
 	if len(disputed) > 0 {
 		found = append(found, bad(Warn, check, fmt.Sprintf("%s wanted by another key or machine", some(disputed, "is", "are")),

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"k8s4r.io/k8s4r/internal/authority"
+	"k8s4r.io/k8s4r/internal/bridge"
 )
 
 // The parts that --without can leave out.
@@ -44,6 +45,7 @@ type options struct {
 	advertise      string // empty: robots of this machine only
 	allowLegacy    bool
 	allowAnonymous bool
+	allowPlaintext bool
 	certificates   time.Duration
 	metricsAddress string // empty: no metrics
 	logsAddress    string
@@ -67,8 +69,9 @@ func (o *options) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.mqttAddress, "mqtt-address", "127.0.0.1:1883", "address without TLS that the MQTT broker listens on for those of --allow-legacy-agents and --allow-anonymous-agents; port 0 picks a free one")
 	f.BoolVar(&o.allowLegacy, "allow-legacy-agents", false, "let in the document's own agents, which prove nothing: whoever reaches --mqtt-address can speak for any of them")
 	f.BoolVar(&o.allowAnonymous, "allow-anonymous-agents", false, "let everybody in at --mqtt-address: whoever reaches it can run commands on all robots that prove nothing, and read what all are told")
+	f.BoolVar(&o.allowPlaintext, "allow-plaintext-broker", false, "speak to a broker of --mqtt-url on another machine without TLS: whoever is on the way there can run commands on robots, and speak for any of them")
 	f.DurationVar(&o.certificates, "robot-certificate-life", authority.DefaultRobotLife, "how long a robot's certificate is good for; the robot renews it when two thirds are over")
-	f.StringVar(&o.mqttURL, "mqtt-url", "", "use the broker at this URL (mqtt://host:port) instead of the embedded one")
+	f.StringVar(&o.mqttURL, "mqtt-url", "", "use the broker at this URL (mqtts://host:port) instead of the embedded one; without TLS it must be on this machine, or see --allow-plaintext-broker")
 	f.StringVar(&o.metricsAddress, "metrics-address", "127.0.0.1:0", "address that serves Prometheus metrics; port 0 picks a free one; empty: none")
 	f.StringVar(&o.logsAddress, "logs-address", "", "address that serves the logs of tasks and at which robots join; port 0 picks a free one; empty: 127.0.0.1:0, with --advertise-address :8443")
 	f.StringVar(&o.webhookAddress, "webhook-address", "127.0.0.1:0", "address at which the API server has workflows judged; port 0 picks a free one")
@@ -171,7 +174,17 @@ func (o *options) validateParts() error {
 		"--without=server: the broker cannot tell robots apart without it; add --allow-anonymous-agents, or leave the broker out too"))
 	errs = append(errs, check(o.trusts() || o.allowAnonymous || !o.runs(partRobots),
 		"--mqtt-url: the robots of this machine prove nothing to a broker that is not ours; add --allow-anonymous-agents, or --robots=0"))
+	if o.mqttURL != "" && o.runs(partServer) {
+		if err := o.externalBroker().CheckBroker(); err != nil {
+			errs = append(errs, fmt.Errorf("--mqtt-url: %w", err))
+		}
+	}
 	return errors.Join(errs...)
+}
+
+// externalBroker is how the server speaks to a broker that is not ours.
+func (o *options) externalBroker() bridge.Config {
+	return bridge.Config{MQTTURL: o.mqttURL, AllowPlaintext: o.allowPlaintext}
 }
 
 func (o *options) validateAddresses() error {

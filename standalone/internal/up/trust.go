@@ -42,6 +42,9 @@ func (s *system) secureBroker(cfg *broker.Config) (err error) {
 
 // sayWhatIsOpen tells the user what a flag costs.
 func (s *system) sayWhatIsOpen() {
+	if s.opts.externalBroker().PlaintextBroker() {
+		s.terminal.Warn("--allow-plaintext-broker: whoever is on the way to the broker can run commands on robots, and speak for any of them", "broker", s.opts.mqttURL)
+	}
 	if s.opts.allowLegacy {
 		s.terminal.Warn("--allow-legacy-agents: agents of the document prove nothing; whoever reaches the broker can speak for any of them", "address", s.opts.mqttAddress)
 	}
@@ -108,7 +111,7 @@ func (s *system) joinURL() string {
 func (s *system) bridgeConfig() bridge.Config {
 	c := bridge.Config{
 		RobotNamespace: s.opts.robotNamespace, OfflineAfter: s.opts.offlineAfter, MQTTURL: s.plainURL(),
-		AllowLegacy: s.opts.allowLegacy, AllowAnonymous: s.opts.allowAnonymous,
+		AllowLegacy: s.opts.allowLegacy, AllowAnonymous: s.opts.allowAnonymous, AllowPlaintext: s.opts.allowPlaintext,
 	}
 	if s.registry != nil {
 		c.MQTTURL, c.TLS = s.broker.TLSURL(), s.authority.ServerTLS()
