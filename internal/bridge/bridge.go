@@ -189,7 +189,7 @@ func (b *Bridge) wire(logStore logstore.Store) {
 		store: logStore, view: b.view, now: b.now, ack: b.acks.logs, changed: b.changed, forget: b.caughtUp, bad: b.badLog, m: b.m, log: b.log,
 	}
 	b.logs.init()
-	b.lists = &lists{now: b.now, view: b.view, dialect: b.dialect, publish: b.publish, tooMany: b.tooMany, up: b.link.upAs, current: b.link.current}
+	b.lists = &lists{now: b.now, view: b.view, dialect: b.lastDialect, publish: b.publish, tooMany: b.tooMany, up: b.link.upAs, current: b.link.current}
 	b.lists.init()
 	b.downlink = &downlink{
 		now: b.now, view: b.view, dialect: b.dialect, epoch: b.lists.dispatchEpoch, publish: b.publish,
@@ -353,8 +353,19 @@ func (b *Bridge) isGone(now time.Time, id string, r *robotv1.Robot) (gone bool) 
 	return gone
 }
 
-func (b *Bridge) dialect(robotID string) string {
+// lastDialect is what a robot speaks. Empty: it has never spoken.
+func (b *Bridge) lastDialect(robotID string) string {
 	return dialect(b.robots.get(robotID), b.view.robot(robotID))
+}
+
+// dialect is what a robot is given work in. Empty: it is given none, because it has
+// never spoken, or is revoked: a broker that nobody has told of that would bring it
+// all. Its list it is sent, empty, in the place of the one that is retained.
+func (b *Bridge) dialect(robotID string) string {
+	if b.view.revoked(robotID) {
+		return ""
+	}
+	return b.lastDialect(robotID)
 }
 
 // caughtUp tells whether a Task that is not in the view is certainly gone.
@@ -513,11 +524,14 @@ func (b *Bridge) dispatchAgain(t *robotv1.Task) {
 // sawRobot takes in a Robot as it is now. A robot that waits for its approval
 // hears of it from here.
 func (b *Bridge) sawRobot(r *robotv1.Robot) {
-	first := b.view.robot(r.Name) == nil
+	first, was := b.view.robot(r.Name) == nil, b.view.revoked(r.Name)
 	if !b.view.putRobot(r) {
 		return
 	}
 	b.facts.seen(r)
+	if is := b.view.revoked(r.Name); !first && is != was {
+		b.trustChanged(r.Name)
+	}
 	w := b.robots.get(r.Name)
 	if w.waits {
 		b.robotQueue.Add(r.Name)
@@ -526,6 +540,13 @@ func (b *Bridge) sawRobot(r *robotv1.Robot) {
 		b.lists.refresh(r.Name)
 		b.downlink.robotHere(r.Name, b.view.tasksOn(r.Name), w.protocol == robotv1.ProtocolDocument)
 	}
+}
+
+// trustChanged takes in that a robot was revoked, which is to hold nothing any
+// more, or is so no longer: then it hears what waited for it.
+func (b *Bridge) trustChanged(robotID string) {
+	b.lists.refresh(robotID)
+	b.downlink.robotHere(robotID, b.view.tasksOn(robotID), b.lastDialect(robotID) == robotv1.ProtocolDocument)
 }
 
 func (b *Bridge) robotGone(r *robotv1.Robot) {

@@ -48,7 +48,7 @@ func planRobot(now time.Time, id string, w word, r *robotv1.Robot, offlineAfter 
 		s.warning = meta.IsStatusConditionFalse(next.Conditions, robotv1.ConditionResponsive) &&
 			!meta.IsStatusConditionFalse(r.Status.Conditions, robotv1.ConditionResponsive)
 	}
-	if w.waits && lifecycle.ParseRobotPhase(r.Status.Phase) == lifecycle.RobotOnline {
+	if w.waits && !r.Revoked() && lifecycle.ParseRobotPhase(r.Status.Phase) == lifecycle.RobotOnline {
 		s.answer = &wire.Response{Success: true, Message: messageAccepted, RobotID: id}
 	}
 	return s

@@ -1,12 +1,14 @@
 package bridge
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/eclipse/paho.golang/paho"
 	dto "github.com/prometheus/client_model/go"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -99,6 +101,92 @@ func TestARevokedRobotIsNotHeard(t *testing.T) {
 			t.Errorf("its %s is heard", kind)
 		}
 	}
+}
+
+// A broker that nobody has told of a revocation goes on bringing the robot all that
+// the server publishes.
+func TestARevokedRobotIsGivenNothing(t *testing.T) {
+	for _, protocol := range []string{robotv1.ProtocolK8s4r, robotv1.ProtocolDocument} {
+		t.Run(protocol, func(t *testing.T) {
+			r1 := joined("r1")
+			r1.Status.Identity = nil // a document agent has none, and is revoked all the same
+			r1.Status.Phase, r1.Status.Agent = "Online", &robotv1.AgentInfo{Protocol: protocol}
+			s := startWith(t, Config{Tokens: oneToken{}, AllowLegacy: true, AllowAnonymous: true}, r1, bound("first", "r1"))
+			dispatch, state := wire.RobotTopic("r1", wire.KindDispatch), wire.RobotTopic("r1", wire.KindState)
+			ear := s.listener(dispatch, state)
+			names := func(task string) bool {
+				list, _ := ear.heard(state)
+				return bytes.Contains(list, []byte(s.task(task).UID))
+			}
+			eventually(t, "it is given its task", func() bool { _, n := ear.heard(dispatch); return n > 0 && names("first") })
+
+			s.revoke("r1", true)
+			eventually(t, "its list is empty", func() bool { return !names("first") })
+			_, had := ear.heard(dispatch)
+			s.create(bound("second", "r1"))
+			s.create(bound("other", "r2"))
+			eventually(t, "the server has seen the tasks", func() bool {
+				return s.b.view.task(s.task("second").UID) != nil && s.b.view.task(s.task("other").UID) != nil
+			})
+			s.b.downlink.allAgain()
+			s.b.link.subscribed(s.b.link.current(), false) // as after a connect
+			for s.b.downlink.fireOne() {
+			}
+			s.says(wire.RobotTopic("r1", wire.KindRegister), `{"robotId":"r1"}`)
+			s.fence(ear, "r1")
+			if _, n := ear.heard(dispatch); n != had {
+				t.Errorf("%d dispatches after its revocation", n-had)
+			}
+			if names("second") {
+				t.Error("its list names a task")
+			}
+
+			s.revoke("r1", false)
+			eventually(t, "what waited comes when it is approved again", func() bool {
+				last, _ := ear.heard(dispatch)
+				return bytes.Contains(last, []byte(s.task("second").UID)) || bytes.Contains(last, []byte(s.task("first").UID))
+			})
+		})
+	}
+}
+
+// A Task that is deleted does not wait for a robot that nobody may tell.
+func TestNobodyWaitsForARevokedRobotToBeTold(t *testing.T) {
+	r1 := joined("r1")
+	r1.Spec.Identity = &robotv1.RobotIdentitySpec{Revoked: true}
+	r1.Status.Phase, r1.Status.Agent = "Online", &robotv1.AgentInfo{Protocol: robotv1.ProtocolDocument}
+	held := bound("held", "r1")
+	held.Finalizers = []string{robotv1.FinalizerRobotTold}
+	s := startWith(t, Config{Tokens: oneToken{}, AllowLegacy: true}, r1, held)
+	if err := s.api.Delete(t.Context(), s.task("held")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the task is gone", func() bool { return s.task("held") == nil })
+}
+
+// revoke does as an operator does, and waits until the server has seen it.
+func (s *system) revoke(robot string, is bool) {
+	s.t.Helper()
+	eventually(s.t, "the operator writes", func() bool {
+		r := s.robot(robot)
+		r.Spec.Identity = &robotv1.RobotIdentitySpec{Revoked: is}
+		return s.api.Update(s.t.Context(), r) == nil
+	})
+	eventually(s.t, "the server sees it", func() bool { return s.b.view.revoked(robot) == is })
+}
+
+// fence waits until all has come that the server has sent to a robot so far.
+func (s *system) fence(ear *listener, robot string) {
+	s.t.Helper()
+	const topic = "fence"
+	if _, err := ear.client.Subscribe(s.t.Context(), &paho.Subscribe{Subscriptions: []paho.SubscribeOptions{{Topic: topic, QoS: wire.QoS}}}); err != nil {
+		s.t.Fatal(err)
+	}
+	_, had := ear.heard(topic)
+	if !s.b.link.publish(robot, message{topic: topic, connection: s.b.link.current()}) {
+		s.t.Fatal("the queue is full")
+	}
+	eventually(s.t, "all that was sent has come", func() bool { _, n := ear.heard(topic); return n > had })
 }
 
 func TestTheTokenOfADocumentAgentIsLookedAt(t *testing.T) {

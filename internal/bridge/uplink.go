@@ -25,7 +25,7 @@ func (b *Bridge) receive(topic string, payload []byte) {
 		return
 	}
 	// A broker that nobody has told of a revocation still brings its words.
-	if r := b.view.robot(a.RobotID); r != nil && r.Revoked() {
+	if b.view.revoked(a.RobotID) {
 		b.drop(a.Kind, "revoked")
 		return
 	}

@@ -39,11 +39,14 @@ func (v *view) task(uid types.UID) *robotv1.Task {
 }
 
 // tasksOn returns the Tasks that this robot should be running, or is to be told
-// about, as it is to see them. What has ended costs nothing here, however much
-// there is of it.
+// about, as it is to see them: none of one that is revoked. What has ended costs
+// nothing here, however much there is of it.
 func (v *view) tasksOn(robotID string) []*robotv1.Task {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
+	if v.refused(robotID) {
+		return nil
+	}
 	found := make([]*robotv1.Task, 0, len(v.byRobot[robotID]))
 	for uid := range v.byRobot[robotID] {
 		t := v.tasks[uid]
@@ -74,10 +77,14 @@ func (v *view) another(t *robotv1.Task, robotID string) bool {
 	return len(all) > 0 && all[0].Namespace != t.RobotNamespace(t.Status.Attempt)
 }
 
-// overOn are the attempts whose end this robot is to tell.
+// overOn are the attempts whose end this robot is to tell. One that is revoked is
+// not heard.
 func (v *view) overOn(robotID string) (over []wire.TaskRef) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
+	if v.refused(robotID) {
+		return nil
+	}
 	for uid := range v.byRobot[robotID] {
 		for _, a := range callsOff(v.tasks[uid]) {
 			if a.Robot == robotID {
@@ -97,6 +104,19 @@ func (v *view) robot(id string) *robotv1.Robot {
 		return all[0]
 	}
 	return nil
+}
+
+// revoked tells whether an operator has refused this robot.
+func (v *view) revoked(id string) bool {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return v.refused(id)
+}
+
+// refused is revoked for who holds the lock.
+func (v *view) refused(id string) bool {
+	all := v.robots[id]
+	return len(all) > 0 && all[0].Revoked()
 }
 
 // era is what the epochs that a robot is told belong to: the object that stands

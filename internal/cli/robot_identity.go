@@ -65,8 +65,8 @@ func revokeCommand(d *deps) *cobra.Command {
 	})
 	cmd.Short = "Refuse robots, and end their connections"
 	cmd.Long = `Refuses the robots whatever they prove, ends their connections within seconds, and
-keeps them from joining again. What runs on them cannot be told to stop any
-more; it runs elsewhere once they are offline. approve takes it back.
+keeps them from joining again. They are given nothing more; what runs there
+is lost, and runs elsewhere as the job says of robots that are out of contact. approve takes it back.
 Names must be whole: the beginning is not enough here.`
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for people")
 	return cmd

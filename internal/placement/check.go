@@ -22,8 +22,8 @@ func (v Verdict) Fits() bool { return v == Verdict{} }
 type Check func(*Robot) Verdict
 
 // present are the checks that time heals: a robot comes back, an operator
-// lets it work again.
-var present = []Check{online, schedulable}
+// lets it work again. That it is revoked comes first, for it hides the others.
+var present = []Check{trusted, online, schedulable}
 
 // meets are the checks of what a robot is, in the order in which people think:
 // what they asked for, then what the robot can do.
@@ -62,6 +62,13 @@ func judge(checks []Check, r *Robot) Verdict {
 		}
 	}
 	return Verdict{}
+}
+
+func trusted(r *Robot) Verdict {
+	if !r.Revoked {
+		return Verdict{}
+	}
+	return Verdict{"Revoked", "revoked"}
 }
 
 func online(r *Robot) Verdict {

@@ -138,6 +138,15 @@ func TestDecide(t *testing.T) {
 			wantRefused: map[string]string{"t": "0 of 2 robots: 1: phase is Unknown; 1: unschedulable"},
 		},
 		{
+			name: "a robot that is revoked takes nothing, and that is what counts",
+			inRobots: []Robot{
+				robot("a", func(r *Robot) { r.Revoked, r.Unschedulable, r.Phase = true, true, lifecycle.RobotOffline }),
+				robot("b", func(r *Robot) { r.Revoked = true }),
+			},
+			inDemands:   []Demand{one("t")},
+			wantRefused: map[string]string{"t": "0 of 2 robots: 2: revoked"},
+		},
+		{
 			name:        "cpu must be free",
 			inRobots:    []Robot{robot("a", func(r *Robot) { r.Capacity.CPU, r.Held.CPU = 2000, 1600 })},
 			inDemands:   []Demand{one("t", needs(500, 0)), one("u", needs(400, 0))},

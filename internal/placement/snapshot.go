@@ -32,6 +32,8 @@ type Robot struct {
 // Planner takes the same Offer for the same robot.
 type Offer struct {
 	Phase lifecycle.RobotPhase
+	// Revoked robots take nothing: an operator has refused them.
+	Revoked bool
 	// Unschedulable robots take nothing new.
 	Unschedulable bool
 	Labels        map[string]string
@@ -46,7 +48,7 @@ type Offer struct {
 
 // Equal tells whether placement sees no difference between the two.
 func (o *Offer) Equal(b *Offer) bool {
-	return o.Phase == b.Phase && o.Unschedulable == b.Unschedulable && o.Document == b.Document &&
+	return o.Phase == b.Phase && o.Revoked == b.Revoked && o.Unschedulable == b.Unschedulable && o.Document == b.Document &&
 		o.Capacity.Equal(b.Capacity) && maps.Equal(o.Labels, b.Labels) && maps.Equal(o.Attrs, b.Attrs) && slices.Equal(o.Drivers, b.Drivers)
 }
 

@@ -61,8 +61,9 @@ func room(r *v1alpha1.Resources) placement.Room {
 // Robot is what a robot has. What it holds is not in the object.
 func Robot(r *v1alpha1.Robot) placement.Robot {
 	out := &placement.Offer{
-		Phase:         lifecycle.ParseRobotPhase(r.Status.Phase),
-		Unschedulable: r.Spec.Unschedulable || r.Spec.Drain || r.DeletionTimestamp != nil,
+		Phase:         Phase(r),
+		Revoked:       r.Revoked(),
+		Unschedulable: r.Spec.Unschedulable || r.Spec.Drain || r.Revoked() || r.DeletionTimestamp != nil,
 		Labels:        robotfacts.Labels(r),
 		Attrs:         robotfacts.Attributes(r),
 		Document:      Document(r),
@@ -72,6 +73,16 @@ func Robot(r *v1alpha1.Robot) placement.Robot {
 		out.Drivers = d.Drivers
 	}
 	return placement.Robot{Name: r.Name, Offer: out}
+}
+
+// Phase is the one that decisions about a robot go by. One that is revoked is as
+// good as Offline from that moment: whatever is still heard from it is not
+// believed, and a broker that nobody has told would go on bringing it work.
+func Phase(r *v1alpha1.Robot) lifecycle.RobotPhase {
+	if r.Revoked() {
+		return lifecycle.RobotOffline
+	}
+	return lifecycle.ParseRobotPhase(r.Status.Phase)
 }
 
 // Document tells whether the robot's agent speaks the document's protocol.

@@ -22,6 +22,9 @@ func silent(p lifecycle.RobotPhase, ago time.Duration) func(*World) {
 	return func(w *World) { w.Robot = heard(p, noon.Add(-ago)) }
 }
 
+// revoked is a robot that an operator has refused.
+func revoked(w *World) { w.Robot.Spec.Identity = &v1alpha1.RobotIdentitySpec{Revoked: true} }
+
 // others are robots that have been in contact for so long.
 func others(since time.Duration) func(*World) {
 	return func(w *World) { w.ContactSince, w.Settle = noon.Add(-since), time.Minute }
@@ -149,6 +152,11 @@ func TestLosingARobot(t *testing.T) {
 			in:   world(running, silent(away, 5*time.Minute), connectionOver(0, v1alpha1.ReasonSilent), lostAfter(30*time.Second)),
 			want: "unknown attempt 1"},
 
+		{name: "a robot that is revoked is lost at once, whatever it says", in: world(running, silent(online, time.Second), revoked), want: "unknown attempt 1"},
+		{name: "and so is one that has not confirmed what it was given", in: world(lifecycle.TaskDispatching, silent(online, time.Second), revoked), want: "unknown attempt 1"},
+		{name: "what it ran is replaced when lostAfter is over", in: world(unknown, silent(online, 5*time.Minute), revoked, others(time.Hour)),
+			want: "pending attempt 1 original 1 (unknown) leaves"},
+		{name: "and not before", in: world(unknown, silent(online, 4*time.Minute), revoked, others(time.Hour)), wake: time.Minute},
 		{name: "another robot is to run it when lostAfter is over", in: world(unknown, silent(offline, 5*time.Minute), others(time.Hour)),
 			want: "pending attempt 1 original 1 (unknown) leaves"},
 		{name: "and not before", in: world(unknown, silent(offline, 4*time.Minute), others(time.Hour)), wake: time.Minute},

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/controllers/demand"
 	"k8s4r.io/k8s4r/internal/lifecycle"
 )
 
@@ -397,11 +397,12 @@ func (c *Controller) tasks(ctx context.Context, namespace string, by client.Matc
 	return out
 }
 
-// whenPhaseChanges leaves out heartbeats, and lets in a drain and whom the robot serves.
+// whenPhaseChanges leaves out heartbeats, and lets in a drain, a revocation and whom
+// the robot serves.
 func whenPhaseChanges() builder.Predicates {
 	return builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld.(*v1alpha1.Robot), e.ObjectNew.(*v1alpha1.Robot)
-		return !strings.EqualFold(before.Status.Phase, after.Status.Phase) || before.Spec.Drain != after.Spec.Drain ||
+		return demand.Phase(before) != demand.Phase(after) || before.Spec.Drain != after.Spec.Drain ||
 			!slices.Equal(before.Users(), after.Users())
 	}})
 }

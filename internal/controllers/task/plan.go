@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/controllers/demand"
 	"k8s4r.io/k8s4r/internal/lifecycle"
 )
 
@@ -208,7 +209,7 @@ func (p *plan) robotLost() bool {
 }
 
 func (p *plan) robotPhase() lifecycle.RobotPhase {
-	return lifecycle.ParseRobotPhase(p.Robot.Status.Phase)
+	return demand.Phase(p.Robot)
 }
 
 // byUs tells whether the manager chose the robot.

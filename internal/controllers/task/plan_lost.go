@@ -67,7 +67,7 @@ func (p *plan) lost() bool {
 		}
 	}
 	if p.state != lifecycle.TaskUnknown {
-		p.step(lifecycle.TaskLost, ReasonLost, "%s", p.lostBecause())
+		p.step(lifecycle.TaskLost, ReasonLost, "robot %s %s", p.lastRobot(), p.lostBecause())
 		// Or the time of an earlier loss would count.
 		meta.RemoveStatusCondition(&p.status.Conditions, ConditionContact)
 		p.mark(ConditionContact, metav1.ConditionFalse, ReasonLost, p.status.Message)
@@ -79,11 +79,15 @@ func (p *plan) lost() bool {
 	return true
 }
 
+// lostBecause is the rest of a sentence about the robot.
 func (p *plan) lostBecause() string {
-	if p.Robot == nil {
-		return "robot " + p.lastRobot() + " is gone"
+	switch {
+	case p.Robot == nil:
+		return "is gone"
+	case p.Robot.Revoked():
+		return "is revoked"
 	}
-	return "robot " + p.lastRobot() + " is out of contact"
+	return "is out of contact"
 }
 
 // lostSince is when the robot was last heard.
@@ -163,7 +167,7 @@ func (p *plan) fencedAt(robot *v1alpha1.Robot, last time.Time) time.Time {
 // is one original at a time, the first.
 func (p *plan) replace() {
 	robot, lost := p.lastRobot(), p.present()
-	if !p.step(lifecycle.TaskReturn, ReasonLost, "Robot %s is out of contact, another one is to run the task", robot) {
+	if !p.step(lifecycle.TaskReturn, ReasonLost, "Robot %s %s, another one is to run the task", robot, p.lostBecause()) {
 		return
 	}
 	p.out.Warning = p.status.Message
@@ -375,7 +379,7 @@ func (p *plan) missedSince() time.Time {
 
 // inContact is false for a robot that has no object.
 func inContact(r *v1alpha1.Robot) bool {
-	return r != nil && lifecycle.ParseRobotPhase(r.Status.Phase) == lifecycle.RobotOnline
+	return r != nil && demand.Phase(r) == lifecycle.RobotOnline
 }
 
 // stillRunning tells whether the Task waits for the end of another attempt.

@@ -50,6 +50,7 @@ func TestWhichRobotsMatch(t *testing.T) {
 		{"one that nobody has looked at yet", func(r *v1alpha1.Robot) { r.Status.Phase = "" }, nil},
 		{"one that takes nothing new", func(r *v1alpha1.Robot) { r.Spec.Unschedulable = true }, &waits},
 		{"one that is drained", func(r *v1alpha1.Robot) { r.Spec.Drain = true }, &waits},
+		{"one that is revoked", func(r *v1alpha1.Robot) { r.Spec.Identity = &v1alpha1.RobotIdentitySpec{Revoked: true} }, &Fit{}},
 		{"one that is being deleted", func(r *v1alpha1.Robot) { r.DeletionTimestamp = &metav1.Time{Time: noon} }, nil},
 		{"one with another label", func(r *v1alpha1.Robot) { r.Spec.Labels["zone"] = "y" }, nil},
 		{"one in another datacenter", func(r *v1alpha1.Robot) { r.Spec.Labels["datacenter"] = "east" }, nil},
@@ -79,6 +80,7 @@ func TestHeartbeatsChangeNoFleet(t *testing.T) {
 		{"what its processor does", func(r *v1alpha1.Robot) { r.Status.DeviceInfo.CPU = &v1alpha1.CPU{UsagePercent: 99} }, true},
 		{"its phase", func(r *v1alpha1.Robot) { r.Status.Phase = "Offline" }, false},
 		{"whom it serves", func(r *v1alpha1.Robot) { r.Labels = sharedWith("ns2") }, false},
+		{"its revocation", func(r *v1alpha1.Robot) { r.Spec.Identity = &v1alpha1.RobotIdentitySpec{Revoked: true} }, false},
 		{"its labels", func(r *v1alpha1.Robot) { r.Labels = map[string]string{"a": "b"} }, false},
 		{"its end", func(r *v1alpha1.Robot) { r.DeletionTimestamp = &metav1.Time{Time: noon} }, false},
 	} {
