@@ -68,6 +68,29 @@ func TestThoseWhoProveNothingAreNotHeard(t *testing.T) {
 	}
 }
 
+// A broker that lets everybody publish everywhere is not believed about robots that
+// prove nothing.
+func TestNothingIsBelievedOfARobotThatProvesNothing(t *testing.T) {
+	unproven := joined("r1")
+	unproven.Status.Identity = nil
+	legacy := joined("r2")
+	legacy.Status.Identity, legacy.Status.Agent = nil, &robotv1.AgentInfo{Protocol: robotv1.ProtocolDocument}
+	s := startWith(t, Config{Tokens: oneToken{}, AllowLegacy: true}, unproven, legacy, joined("r3"))
+	for _, id := range []string{"r1", "r2", "r3"} {
+		s.says(wire.TaskTopic(id, "uid", wire.KindStatus), `{"taskUid":"uid","state":"running"}`)
+		s.says(wire.TaskTopic(id, "uid", wire.KindLogs), `{}`)
+		s.says(wire.RobotTopic(id, wire.KindPresence), `{"graceful":true}`) // the last of it
+	}
+	for _, kind := range []wire.Kind{wire.KindPresence, wire.KindStatus, wire.KindLogs} {
+		if n := s.dropped(kind, "malformed"); n != 1 {
+			t.Errorf("%s: %v of three are refused, want the one of r1", kind, n)
+		}
+	}
+	if s.b.robots.get("r1").gone != "" || s.b.robots.get("r3").gone == "" {
+		t.Error("r1 is called gone by somebody, or r3 is not by itself")
+	}
+}
+
 func TestNobodySpeaksForARobotThatProvesItself(t *testing.T) {
 	s := startWith(t, Config{Tokens: oneToken{}, AllowLegacy: true}, joined("r1"))
 	s.says(wire.TopicRegister, `{"robotId":"r1","token":"good"}`)

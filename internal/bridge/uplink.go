@@ -49,6 +49,11 @@ func (b *Bridge) handle(a wire.Address, payload []byte) error {
 		return b.hearRegister(a, payload)
 	case wire.KindHeartbeat:
 		return b.hearHeartbeat(a, payload)
+	}
+	if err := b.believes(a.RobotID); err != nil {
+		return err
+	}
+	switch a.Kind {
 	case wire.KindPresence:
 		return b.hearPresence(a, payload)
 	case wire.KindStatus:
@@ -75,6 +80,16 @@ func (b *Bridge) speaker(a wire.Address, said string) (id, protocol string, err 
 		return a.RobotID, "", errAnonymous
 	}
 	return a.RobotID, robotv1.ProtocolK8s4r, nil
+}
+
+// believes refuses what comes on the topics of a robot that proves nothing, unless
+// it was let in all the same. The broker has asked that before, if it is ours.
+func (b *Bridge) believes(id string) error {
+	r := b.view.robot(id)
+	if b.cfg.AllowAnonymous || r != nil && proves(r) || b.cfg.AllowLegacy && b.lastDialect(id) == robotv1.ProtocolDocument {
+		return nil
+	}
+	return errAnonymous
 }
 
 // errAnonymous refuses robots that prove nothing.

@@ -13,6 +13,8 @@ func (id Identity) mayPublish(topic string, retain bool) bool {
 	switch id.Role {
 	case roleAny:
 		return true
+	case RoleAnonymous:
+		return id.mayPretend(topic)
 	case RoleServer:
 		kind, ok := serverTopic(topic)
 		return ok && (!retain || kind == wire.KindState)
@@ -51,7 +53,7 @@ func serverTopic(topic string) (wire.Kind, bool) {
 func (id Identity) maySubscribe(filter string) bool {
 	var own []string
 	switch id.Role {
-	case roleAny:
+	case roleAny, RoleAnonymous:
 		return true
 	case RoleServer:
 		own = wire.ServerSubscriptions()

@@ -1,5 +1,10 @@
 package broker
 
-// RoleAnonymous may do everything, as at a broker without an authority. It is for
-// an authority that was told to let in whoever comes.
-const RoleAnonymous = roleAny
+import "k8s4r.io/k8s4r/internal/wire"
+
+// mayPretend tells whether somebody who proves nothing may publish on a topic:
+// anywhere, but not as a robot that proves itself, and not as the server to it.
+func (id Identity) mayPretend(topic string) bool {
+	robot := wire.RobotOf(topic)
+	return robot == "" || id.Proven == nil || !id.Proven(robot)
+}

@@ -32,6 +32,9 @@ const (
 	// RoleLegacy is an agent of the document: it also speaks on the topics that all
 	// such agents share, and its client id is LegacyPrefix and its name.
 	RoleLegacy
+	// RoleAnonymous proves nothing, and was let in all the same. It may do
+	// everything, but not speak for a robot that proves itself.
+	RoleAnonymous
 	// roleAny may do everything: nobody was asked who it is.
 	roleAny
 )
@@ -49,6 +52,10 @@ type Identity struct {
 	// Expires ends the connection. Zero: never; but no connection outlives the
 	// certificate that it came with.
 	Expires time.Time
+	// Proven tells which robots prove themselves, so that RoleAnonymous may not
+	// publish on their topics. It is asked for each message: a robot may have
+	// joined since. Nil: none do.
+	Proven func(robotID string) bool
 }
 
 // Authority says who a peer is. An error refuses the connection with reason
@@ -67,7 +74,7 @@ func (everyone) Identify(Peer) (Identity, error) { return Identity{Role: roleAny
 // clientID is the one under which an identity has its session. Empty: any.
 func (id Identity) clientID() string {
 	switch id.Role {
-	case roleAny:
+	case roleAny, RoleAnonymous:
 		return ""
 	case RoleLegacy:
 		return LegacyPrefix + id.Name
@@ -98,8 +105,8 @@ func (id Identity) sameHolder(other Identity) bool {
 	return id.Name == other.Name && id.Role == other.Role
 }
 
-// isRobot tells those that the broker bounds from those that it trusts.
-func (id Identity) isRobot() bool { return id.Role == RoleRobot || id.Role == RoleLegacy }
+// isBounded tells those that the broker bounds from those that it trusts.
+func (id Identity) isBounded() bool { return id.Role != RoleServer && id.Role != roleAny }
 
 func (id Identity) expired(now time.Time) bool {
 	return !id.Expires.IsZero() && !now.Before(id.Expires)

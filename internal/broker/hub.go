@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/mochi-mqtt/server/v2/packets"
+
+	"k8s4r.io/k8s4r/internal/wire"
 )
 
 const (
@@ -90,7 +92,7 @@ func (h *hub) connect(c *conn, clean bool, window, cuts int) (s *session, resume
 	}
 	s.rest()
 	s.identity, s.will = c.identity, nil
-	if c.identity.isRobot() {
+	if c.identity.isBounded() {
 		window = min(window, maxSentRobot)
 	}
 	if old := s.attach(c, window); old != nil {
@@ -109,7 +111,9 @@ func (h *hub) void(s *session, why packets.Code) {
 	h.drop(s)
 }
 
-// cut voids all sessions of a name.
+// cut voids all sessions of a name, and what is retained on its topics by others
+// than the server: who had the name before, or pretended to, would go on
+// commanding who has it now.
 func (h *hub) cut(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -117,6 +121,11 @@ func (h *hub) cut(name string) {
 	for _, s := range h.sessions {
 		if s.identity.Name == name {
 			h.void(s, packets.ErrNotAuthorized)
+		}
+	}
+	for topic, m := range h.retained {
+		if wire.RobotOf(topic) == name && (m.from == nil || m.from.identity.Role != RoleServer) {
+			h.unretain(topic)
 		}
 	}
 }

@@ -96,7 +96,7 @@ func hostOf(address net.Addr) string {
 
 // pace of a client's messages. Nil: as it likes.
 func (l Limits) pace(of Identity) *rate.Limiter {
-	if !of.isRobot() {
+	if !of.isBounded() {
 		return nil
 	}
 	return rate.NewLimiter(rate.Limit(l.PublishRate), l.PublishBurst)

@@ -234,12 +234,16 @@ func (g *Registry) withoutProof(p broker.Peer) (broker.Identity, error) {
 	case legacy && g.cfg.AllowLegacy && wire.ValidRobotID(id) == nil:
 		return broker.Identity{Name: id, Role: broker.RoleLegacy}, nil
 	case g.cfg.AllowAnonymous:
-		return broker.Identity{Name: id, Role: broker.RoleAnonymous}, nil
+		return broker.Identity{Name: id, Role: broker.RoleAnonymous, Proven: g.proven}, nil
 	case legacy:
 		return broker.Identity{}, errLegacy
 	}
 	return broker.Identity{}, errNoProof
 }
+
+// proven tells whether a robot is spoken for by its certificate alone: it has one,
+// or is refused.
+func (g *Registry) proven(id string) bool { return g.judgeUnproven(id) != nil }
 
 // judgeUnproven refuses those who take the name of a robot that has proven
 // itself, or was refused.

@@ -121,6 +121,27 @@ func TestThoseWhoProveNothingByAFlag(t *testing.T) {
 	b.refuses(broker.Peer{ClientID: identity.Server}, errIsReserved)
 }
 
+// TestARobotThatHasProvenItselfIsNotForOthers: also to those who were there before.
+func TestARobotThatHasProvenItselfIsNotForOthers(t *testing.T) {
+	b := newBench(t, Config{AllowAnonymous: true})
+	b.see(robot("hall", "r1", ""))
+	anybody, err := b.Identify(broker.Peer{ClientID: "listener"})
+	if err != nil || anybody.Proven("r1") || anybody.Proven("r2") {
+		t.Fatalf("%+v, %v: nobody has proven anything", anybody, err)
+	}
+	accepted := robot("hall", "r1", "sha256:key")
+	b.see(accepted)
+	if !anybody.Proven("r1") || anybody.Proven("r2") {
+		t.Error("r1 has a key, and r2 has none")
+	}
+	revoked := robot("hall", "r1", "")
+	revoked.Spec.Identity = &robotv1.RobotIdentitySpec{Revoked: true}
+	b.see(revoked)
+	if !anybody.Proven("r1") {
+		t.Error("everybody speaks for a robot that is refused")
+	}
+}
+
 func TestNobodyBeforeAllRobotsAreSeen(t *testing.T) {
 	b := newBench(t, Config{AllowAnonymous: true})
 	b.ready = false

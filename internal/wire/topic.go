@@ -83,6 +83,17 @@ func RobotSubscriptions(robotID string) []string {
 	}
 }
 
+// RobotOf is the robot between whom and the server a topic is, whichever of the two
+// speaks there. Empty: that of all, or none of ours.
+func RobotOf(topic string) string {
+	rest, ok := strings.CutPrefix(topic, robotsPrefix)
+	id, _, below := strings.Cut(rest, "/")
+	if !ok || !below {
+		return ""
+	}
+	return id
+}
+
 // Address is a topic taken apart.
 type Address struct {
 	// Shared marks the two topics without a robot in them.
