@@ -81,7 +81,10 @@ func TestNoWillOfBeforeSpeaksForARobotThatHasJoined(t *testing.T) {
 	b := guarded(t, func(c *Config) { c.Authority = letsAnybodyIn{joined: &joined} })
 	robot, _ := newPeer(t, b, "r1")
 	robot.subscribe(qos1(wire.RobotTopic("r1", wire.KindDispatch)))
-	anybody, _ := newPeer(t, b, "anybody", leaves(wire.RobotTopic("r1", wire.KindDispatch)))
+	anybody, ack := newPeer(t, b, "anybody", leaves(wire.RobotTopic("r1", wire.KindDispatch)))
+	if ack.ReasonCode != packets.ConnackSuccess {
+		t.Fatalf("answered with %#x", ack.ReasonCode)
+	}
 	joined.Store(true)
 	_ = anybody.conn.Close()
 	eventually(t, "it is gone", func() bool { return b.Stats().Connections == 1 })
