@@ -36,6 +36,8 @@ type conn struct {
 	tcp net.Conn
 	in  *bufio.Reader
 	hub *hub
+	// place that it takes up.
+	place *place
 
 	// From the CONNECT packet.
 	version   byte
@@ -163,6 +165,9 @@ func (c *conn) goodbye(pk *packets.Packet) error {
 }
 
 func (c *conn) handle(pk *packets.Packet) error {
+	if err := c.awaitTurn(costOf(pk)); err != nil {
+		return err
+	}
 	switch pk.FixedHeader.Type {
 	case packets.Publish:
 		return c.publish(pk)
@@ -179,6 +184,18 @@ func (c *conn) handle(pk *packets.Packet) error {
 	return codeViolation // a second CONNECT
 }
 
+// costOf is what a packet counts of what its sender may send: each filter makes as
+// much work as a message. What it acknowledges it has been sent.
+func costOf(pk *packets.Packet) int {
+	switch pk.FixedHeader.Type {
+	case packets.Puback:
+		return 0
+	case packets.Subscribe, packets.Unsubscribe:
+		return max(1, len(pk.Filters))
+	}
+	return 1
+}
+
 func (c *conn) publish(pk *packets.Packet) error {
 	if code := pk.PublishValidate(0); code != packets.CodeSuccess {
 		return code
@@ -189,7 +206,7 @@ func (c *conn) publish(pk *packets.Packet) error {
 	case !validTopic(pk.TopicName):
 		return packets.ErrTopicNameInvalid
 	}
-	if err := c.awaitTurn(); err != nil {
+	if err := c.awaitServer(); err != nil {
 		return err
 	}
 	code := packets.CodeSuccess

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"math"
@@ -30,6 +31,10 @@ func (c *conn) connect() error {
 	if err := c.shakeHands(); err != nil {
 		c.hub.refusals.add("handshake", Refusal{What: "connect"})
 		return fmt.Errorf("TLS handshake: %w", err)
+	}
+	if err := c.takePlace(); err != nil {
+		c.hub.refusals.add("address", Refusal{What: "connect"})
+		return err
 	}
 	pk, err := readPacket(c.in, 0, maxConnect)
 	if err != nil {
@@ -78,6 +83,26 @@ func (c *conn) shakeHands() error {
 	return t.Handshake()
 }
 
+// takePlace goes where those are who have, or have not, shown a certificate.
+func (c *conn) takePlace() error {
+	if c.certificate() == nil {
+		return c.hub.places.move(c.place, stranger)
+	}
+	return c.hub.places.move(c.place, proven)
+}
+
+// certificate that was verified. Nil: it has shown none.
+func (c *conn) certificate() *x509.Certificate {
+	t, ok := c.tcp.(*tls.Conn)
+	if !ok {
+		return nil
+	}
+	if chains := t.ConnectionState().VerifiedChains; len(chains) > 0 {
+		return chains[0][0]
+	}
+	return nil
+}
+
 // enter finds out who the client is, and only then touches a session: one who
 // is refused must not end that of another.
 func (c *conn) enter(pk *packets.Packet, window int) (s *session, resumed bool, err error) {
@@ -103,12 +128,7 @@ func (c *conn) enter(pk *packets.Packet, window int) (s *session, resumed bool, 
 
 // identify asks the authority.
 func (c *conn) identify(pk *packets.Packet) (Identity, error) {
-	p := Peer{ClientID: c.id, Username: string(pk.Connect.Username), Password: pk.Connect.Password, Address: c.remote()}
-	if t, ok := c.tcp.(*tls.Conn); ok {
-		if chains := t.ConnectionState().VerifiedChains; len(chains) > 0 {
-			p.Certificate = chains[0][0]
-		}
-	}
+	p := Peer{ClientID: c.id, Username: string(pk.Connect.Username), Password: pk.Connect.Password, Certificate: c.certificate(), Address: c.remote()}
 	id, err := c.hub.authority.Identify(p)
 	if err == nil {
 		err = id.valid()

@@ -50,7 +50,7 @@ type hub struct {
 func newHub(cfg Config, now func() time.Time) *hub {
 	return &hub{
 		log: cfg.Log, now: now, authority: cfg.Authority, limits: cfg.Limits,
-		places:   &places{limits: cfg.Limits, from: map[string]int{}},
+		places:   newPlaces(cfg.Limits, cfg.Authority == everyone{}, now),
 		refusals: &refusals{tell: cfg.Refused, now: now, count: map[Attempt]uint64{}, said: map[string]time.Time{}},
 		sessions: map[string]*session{}, retained: map[string]*message{},
 	}

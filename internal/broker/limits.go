@@ -1,9 +1,8 @@
 package broker
 
 import (
-	"errors"
+	"cmp"
 	"net"
-	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -12,86 +11,38 @@ import (
 // Limits bound what clients may take of the broker. A field that is zero has
 // its default.
 type Limits struct {
-	// Connections that may be open, of all clients. Default: 16,384.
+	// Connections that may be open, of clients that have shown a certificate; as
+	// many may be on their way through the handshake, in which each has ten seconds.
+	// Default: 16,384.
 	Connections int
-	// PerAddress are those from one IP address, behind which a whole site may be.
+	// Strangers are those that may be open of clients that have shown none.
 	// Default: 4,096.
+	Strangers int
+	// PerAddress are those of each kind from one IP address, behind which a whole
+	// site may be. Default: 4,096.
 	PerAddress int
-	// PublishRate is how many messages a robot may send in a second, in the long
-	// run, and PublishBurst how many at once. One that sends more is read from more
-	// slowly; nothing is lost. Default: 200, and 1,000.
-	PublishRate  float64
-	PublishBurst int
+	// ConnectRate is how many connections may come in a second from one address, in
+	// the long run, and ConnectBurst how many at once; of clients without a
+	// certificate as many from all addresses together. More are hung up on.
+	// Default: 100, and 4,096.
+	ConnectRate  float64
+	ConnectBurst int
+	// PacketRate is how many messages, subscriptions and pings a robot may send in a
+	// second, in the long run, and PacketBurst how many at once. One that sends more
+	// is read from more slowly; nothing is lost. Default: 200, and 1,000.
+	PacketRate  float64
+	PacketBurst int
 }
 
 func (l Limits) withDefaults() Limits {
-	if l.Connections == 0 {
-		l.Connections = 16 << 10
-	}
-	if l.PerAddress == 0 {
-		l.PerAddress = 4 << 10
-	}
-	if l.PublishRate == 0 {
-		l.PublishRate = 200
-	}
-	if l.PublishBurst == 0 {
-		l.PublishBurst = 1000
-	}
+	l.Connections = cmp.Or(l.Connections, 16<<10)
+	l.Strangers = cmp.Or(l.Strangers, 4<<10)
+	l.PerAddress = cmp.Or(l.PerAddress, 4<<10)
+	l.ConnectRate = cmp.Or(l.ConnectRate, 100)
+	l.ConnectBurst = cmp.Or(l.ConnectBurst, 4<<10)
+	l.PacketRate = cmp.Or(l.PacketRate, 200)
+	l.PacketBurst = cmp.Or(l.PacketBurst, 1000)
 	return l
-}
-
-var (
-	errTooMany     = errors.New("too many connections")
-	errTooManyFrom = errors.New("too many connections from this address")
-)
-
-// places counts the connections that are open.
-type places struct {
-	limits Limits
-
-	mu   sync.Mutex
-	all  int
-	from map[string]int // by IP address
-}
-
-// take a place for a connection from an address.
-func (p *places) take(address net.Addr) error {
-	host := hostOf(address)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	switch {
-	case p.all >= p.limits.Connections:
-		return errTooMany
-	case p.from[host] >= p.limits.PerAddress:
-		return errTooManyFrom
-	}
-	p.all++
-	p.from[host]++
-	return nil
-}
-
-func (p *places) free(address net.Addr) {
-	host := hostOf(address)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.all--
-	if p.from[host]--; p.from[host] == 0 {
-		delete(p.from, host)
-	}
-}
-
-func (p *places) taken() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.all
-}
-
-func hostOf(address net.Addr) string {
-	host, _, err := net.SplitHostPort(address.String())
-	if err != nil {
-		return address.String()
-	}
-	return host
 }
 
 // pace of a client's messages. Nil: as it likes.
@@ -99,26 +50,34 @@ func (l Limits) pace(of Identity) *rate.Limiter {
 	if !of.isBounded() {
 		return nil
 	}
-	return rate.NewLimiter(rate.Limit(l.PublishRate), l.PublishBurst)
+	return rate.NewLimiter(rate.Limit(l.PacketRate), l.PacketBurst)
 }
 
-// awaitTurn holds up a robot that says more than it may, and any while the
-// server is behind with what robots have said.
-func (c *conn) awaitTurn() error {
+// awaitTurn holds up a robot that asks for more than it may.
+func (c *conn) awaitTurn(packets int) error {
 	if c.pace == nil {
 		return nil
 	}
-	if wait := c.pace.Reserve().Delay(); wait > 0 {
-		c.hub.refusals.slowed.Add(1)
-		turn := time.NewTimer(wait)
-		defer turn.Stop()
-		select {
-		case <-turn.C:
-		case <-c.done:
-			return net.ErrClosed
-		}
+	// More at once than there may ever be would wait for ever.
+	wait := c.pace.ReserveN(time.Now(), min(packets, c.pace.Burst())).Delay()
+	if wait <= 0 {
+		return nil
 	}
-	for {
+	c.hub.refusals.slowed.Add(1)
+	turn := time.NewTimer(wait)
+	defer turn.Stop()
+	select {
+	case <-turn.C:
+		return nil
+	case <-c.done:
+		return net.ErrClosed
+	}
+}
+
+// awaitServer holds up a robot while the server is behind with what robots have
+// said.
+func (c *conn) awaitServer() error {
+	for c.pace != nil {
 		relief := c.hub.pressure()
 		if relief == nil {
 			return nil
@@ -129,4 +88,5 @@ func (c *conn) awaitTurn() error {
 			return net.ErrClosed
 		}
 	}
+	return nil
 }

@@ -85,7 +85,7 @@ func TestARobotIsNotSentAllAtOnce(t *testing.T) {
 
 // A robot that says too much is read from more slowly, and loses nothing.
 func TestARobotThatSaysTooMuchIsSlowedDown(t *testing.T) {
-	b := guarded(t, func(c *Config) { c.Limits = Limits{PublishRate: 100, PublishBurst: 10} })
+	b := guarded(t, func(c *Config) { c.Limits = Limits{PacketRate: 100, PacketBurst: 10} })
 	server := newServer(t, b)
 	robot, _ := newPeer(t, b, "r1")
 	const messages = 50
@@ -109,7 +109,7 @@ func TestARobotThatSaysTooMuchIsSlowedDown(t *testing.T) {
 // What robots say while the server does not read waits with the robots; it is
 // more than the broker keeps, and none of it is lost.
 func TestRobotsWaitForAServerThatIsBehind(t *testing.T) {
-	b := guarded(t, func(c *Config) { c.Limits = Limits{PublishRate: 1e6, PublishBurst: 1e6} })
+	b := guarded(t, func(c *Config) { c.Limits = Limits{PacketRate: 1e6, PacketBurst: 1e6} })
 	server := newServer(t, b)
 	robot, _ := newPeer(t, b, "r1")
 	const messages = 2 * maxWaitingBytes / wire.MaxPayload
@@ -135,7 +135,7 @@ func TestRobotsWaitForAServerThatIsBehind(t *testing.T) {
 }
 
 func TestConnectionsAreCounted(t *testing.T) {
-	for name, limits := range map[string]Limits{"in all": {Connections: 2}, "from one address": {PerAddress: 2}} {
+	for name, limits := range map[string]Limits{"in all": {Strangers: 2}, "from one address": {PerAddress: 2}} {
 		t.Run(name, func(t *testing.T) {
 			b := guarded(t, func(c *Config) { c.Limits = limits })
 			first, _ := newPeer(t, b, "r1")

@@ -65,7 +65,8 @@ func (l *listener) add(tcp net.Conn) {
 		_ = tcp.Close()
 		return
 	}
-	if err := l.hub.places.take(tcp.RemoteAddr()); err != nil {
+	taken, err := l.hub.places.take(tcp.RemoteAddr())
+	if err != nil {
 		l.log.Debug("MQTT connection refused", "remote", tcp.RemoteAddr(), "reason", err)
 		l.hub.refusals.add("address", Refusal{What: "connect"})
 		_ = tcp.Close()
@@ -75,6 +76,7 @@ func (l *listener) add(tcp net.Conn) {
 		tcp = tls.Server(tcp, l.tls) // the handshake is the connection's own
 	}
 	c := newConn(tcp, l.hub)
+	c.place = taken
 	l.conns[c] = struct{}{}
 	l.alive.Go(func() {
 		defer l.remove(c)
@@ -99,7 +101,7 @@ func (l *listener) remove(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.conns, c)
-	l.hub.places.free(c.tcp.RemoteAddr())
+	l.hub.places.free(c.place)
 }
 
 func (l *listener) closed() bool {
