@@ -110,6 +110,33 @@ func TestNobodySpeaksForARobotThatProvesItself(t *testing.T) {
 	}
 }
 
+// Each way in which a payload can name another robot than its topic does is refused
+// and counted, and by itself becomes an event.
+func TestAPayloadThatNamesAnotherRobotIsSeen(t *testing.T) {
+	for _, way := range []struct {
+		name, topic, payload string
+		kind                 wire.Kind
+		blamed               string
+	}{
+		{"a registration", wire.RobotTopic("r1", wire.KindRegister), `{"robotId":"r2"}`, wire.KindRegister, "r1"},
+		{"a heartbeat", wire.RobotTopic("r1", wire.KindHeartbeat), `{"robotId":"r2"}`, wire.KindHeartbeat, "r1"},
+		{"a report", wire.TaskTopic("r1", "uid", wire.KindStatus), `{"taskUid":"uid","robotName":"r2","state":"running"}`, wire.KindStatus, "r1"},
+		{"a registration where all may speak", wire.TopicRegister, `{"robotId":"r2","token":"good"}`, wire.KindRegister, "r2"},
+		{"a heartbeat where all may speak", wire.TopicHeartbeat, `{"robotId":"r2","token":"good"}`, wire.KindHeartbeat, "r2"},
+	} {
+		t.Run(way.name, func(t *testing.T) {
+			s := startWith(t, Config{Tokens: oneToken{}, AllowLegacy: true}, joined("r1"), joined("r2"))
+			s.says(way.topic, way.payload)
+			if n := s.dropped(way.kind, "pretence"); n != 1 {
+				t.Errorf("%v are counted", n)
+			}
+			if told := s.warned(); len(told) != 1 || !strings.HasPrefix(told[0], way.blamed+": Pretence: ") {
+				t.Errorf("people are told %q", told)
+			}
+		})
+	}
+}
+
 func TestARevokedRobotIsNotHeard(t *testing.T) {
 	gone := joined("r1")
 	gone.Spec.Identity = &robotv1.RobotIdentitySpec{Revoked: true}

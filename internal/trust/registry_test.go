@@ -85,7 +85,7 @@ func TestWhoConnects(t *testing.T) {
 	if id, _ := b.Identify(me); id.Generation != identity.FingerprintOf(c) || !id.Expires.Equal(c.NotAfter) {
 		t.Errorf("%+v", id)
 	}
-	b.refuses(broker.Peer{ClientID: "r2", Certificate: c}, errClientID)
+	b.admits(broker.Peer{ClientID: "r2", Certificate: c}, broker.Identity{Name: "r1", Role: broker.RoleRobot}) // whom the broker refuses, by its name
 	b.refuses(broker.Peer{ClientID: "r1", Certificate: b.certificate("r1")}, errOtherKey)
 	b.refuses(broker.Peer{ClientID: "r1"}, errHasProof)
 	b.refuses(broker.Peer{ClientID: "r3"}, errNoProof)

@@ -1,0 +1,186 @@
+package trust
+
+import (
+	"context"
+	"crypto"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/eclipse/paho.golang/packets"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"k8s4r.io/k8s4r/internal/broker"
+	"k8s4r.io/k8s4r/internal/identity"
+	"k8s4r.io/k8s4r/internal/keyfile"
+	"k8s4r.io/k8s4r/internal/wire"
+)
+
+const patience = 30 * time.Second
+
+// stage is a broker that asks a registry, which knows r1 and r2.
+type stage struct {
+	*bench
+	*broker.Broker
+	roots *x509.CertPool
+	show  tls.Certificate // of r1
+	told  chan string     // events, with the robot's name
+}
+
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	s := &stage{bench: newBench(t, Config{AllowLegacy: true}), roots: x509.NewCertPool(), told: make(chan string, 16)}
+	s.roots.AppendCertsFromPEM(s.auth.Trust())
+	s.Broker = broker.New(broker.Config{TLSListen: "127.0.0.1:0", TLS: s.auth.MQTT("127.0.0.1"), Authority: s.Registry, Refused: s.Registry.Refused})
+	s.Follow(nil, s.Disconnect, func(o client.Object, reason, message string) {
+		s.told <- o.GetName() + " " + reason + " " + message
+	})
+	for _, id := range []string{"r1", "r2"} {
+		key, _, err := keyfile.NewKey()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := s.auth.SignRobot(id, key.Public())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.see(robot("hall", id, identity.FingerprintOf(c))); id == "r1" {
+			s.show = tls.Certificate{Certificate: [][]byte{c.Raw}, PrivateKey: crypto.PrivateKey(key), Leaf: c}
+		}
+	}
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		if err := s.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// Start is the broker's.
+func (s *stage) Start(ctx context.Context) error { return s.Broker.Start(ctx) }
+
+// enter says CONNECT with the certificate of r1, and returns the answer to it.
+func (s *stage) enter(change func(*packets.Connect)) (*tls.Conn, byte) {
+	s.t.Helper()
+	conn, err := tls.Dial("tcp", strings.TrimPrefix(s.TLSURL(), "mqtts://"), &tls.Config{RootCAs: s.roots, ServerName: "127.0.0.1", Certificates: []tls.Certificate{s.show}})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() { conn.Close() })
+	c := &packets.Connect{ProtocolName: "MQTT", ProtocolVersion: 5, ClientID: "r1", KeepAlive: 60, Properties: &packets.Properties{}}
+	change(c)
+	return conn, s.ask(conn, c).(*packets.Connack).ReasonCode
+}
+
+// ask sends a packet, and returns the answer to it.
+func (s *stage) ask(conn *tls.Conn, p packets.Packet) packets.Packet {
+	s.t.Helper()
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	if _, err := p.WriteTo(conn); err != nil {
+		s.t.Fatal(err)
+	}
+	answer, err := packets.ReadPacket(conn)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return answer.Content
+}
+
+// as is a connection of r1 as itself.
+func (s *stage) as() *tls.Conn {
+	s.t.Helper()
+	conn, code := s.enter(func(*packets.Connect) {})
+	if code != packets.ConnackSuccess {
+		s.t.Fatalf("r1 is refused as itself: %#x", code)
+	}
+	return conn
+}
+
+// blamed waits for an event.
+func (s *stage) blamed() string {
+	select {
+	case told := <-s.told:
+		return told
+	case <-time.After(patience):
+		return "nothing"
+	}
+}
+
+// TestARobotThatActsAsAnotherIsSeen: each way that MQTT has is refused and counted,
+// and by itself becomes an event of the robot whose certificate it is.
+func TestARobotThatActsAsAnotherIsSeen(t *testing.T) {
+	type way struct {
+		name   string
+		counts broker.Attempt
+		try    func(*stage) byte
+	}
+	var ways []way
+	for _, id := range []string{"r2", identity.Server, identity.Admin, broker.LegacyPrefix + "r1", broker.LegacyPrefix + "r2", "anybody", ""} {
+		ways = append(ways, way{fmt.Sprintf("connect as %q", id), broker.Attempt{What: "connect", Reason: "client-id"}, func(s *stage) byte {
+			_, code := s.enter(func(c *packets.Connect) {
+				c.ClientID, c.UsernameFlag, c.Username = id, true, id
+			})
+			return code
+		}})
+	}
+	published := func(topic string, retain bool) func(*stage) byte {
+		return func(s *stage) byte {
+			return s.ask(s.as(), &packets.Publish{Topic: topic, QoS: 1, PacketID: 1, Retain: retain, Properties: &packets.Properties{}}).(*packets.Puback).ReasonCode
+		}
+	}
+	willed := func(topic string, retain bool) func(*stage) byte {
+		return func(s *stage) byte {
+			_, code := s.enter(func(c *packets.Connect) {
+				c.WillFlag, c.WillTopic, c.WillMessage, c.WillQOS, c.WillRetain, c.WillProperties = true, topic, []byte("x"), 1, retain, &packets.Properties{}
+			})
+			return code
+		}
+	}
+	heard := func(filter string) func(*stage) byte {
+		return func(s *stage) byte {
+			return s.ask(s.as(), &packets.Subscribe{PacketID: 1, Subscriptions: []packets.SubOptions{{Topic: filter, QoS: 1}}, Properties: &packets.Properties{}}).(*packets.Suback).Reasons[0]
+		}
+	}
+	says := []string{
+		wire.RobotTopic("r2", wire.KindRegister), wire.RobotTopic("r2", wire.KindHeartbeat), wire.RobotTopic("r2", wire.KindPresence),
+		wire.TaskTopic("r2", "uid", wire.KindStatus), wire.TaskTopic("r2", "uid", wire.KindLogs), wire.TopicRegister, wire.TopicHeartbeat,
+	}
+	fromServer := append(wire.RobotSubscriptions("r1"), wire.RobotSubscriptions("r2")...)
+	for _, topic := range append(says, fromServer...) {
+		ways = append(ways,
+			way{"publish on " + topic, broker.Attempt{What: "publish", Reason: "topic"}, published(topic, false)},
+			way{"publish, retained, on " + topic, broker.Attempt{What: "publish", Reason: "topic"}, published(topic, true)},
+			way{"leave a will on " + topic, broker.Attempt{What: "will", Reason: "topic"}, willed(topic, false)},
+			way{"leave a retained will on " + topic, broker.Attempt{What: "will", Reason: "topic"}, willed(topic, true)})
+	}
+	own := wire.RobotTopic("r1", wire.KindPresence)
+	ways = append(ways, way{"leave something behind", broker.Attempt{What: "publish", Reason: "retained"}, published(own, true)},
+		way{"leave a will behind", broker.Attempt{What: "will", Reason: "retained"}, willed(own, true)})
+	for _, filter := range slices.Concat(says, wire.RobotSubscriptions("r2"), wire.RobotSubscriptions("+"), wire.ServerSubscriptions(), []string{"#", "k8s4r/#", "k8s4r/robots/r2/#", "k8s4r/robots/r1/#", "+/+/+/+/+"}) {
+		ways = append(ways, way{"subscribe to " + filter, broker.Attempt{What: "subscribe", Reason: "topic"}, heard(filter)})
+	}
+	for _, w := range ways {
+		t.Run(w.name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t)
+			if code := w.try(s); code < 0x80 {
+				t.Errorf("answered with %#x", code)
+			}
+			if n := s.Stats().Refused[w.counts]; n != 1 {
+				t.Errorf("%v is counted %d times: %v", w.counts, n, s.Stats().Refused)
+			}
+			if told := s.blamed(); !strings.HasPrefix(told, "r1 Pretence ") {
+				t.Errorf("told %q", told)
+			}
+		})
+	}
+}
