@@ -314,7 +314,7 @@ func TestSilenceIsNoticedOnce(t *testing.T) {
 		{name: "heard by the server before alone", robot: known("Online"), listened: offlineAfter, after: offlineAfter, want: true},
 		{name: "a server that has just started has not listened long enough", robot: known("Online"), listened: offlineAfter - 1, after: time.Hour},
 		{name: "that its connection broke says more", robot: known("Unknown", lastWill), listened: time.Hour, after: time.Hour},
-		{name: "one that nobody has ever heard", robot: newRobot(namespace, "r1", word{}), listened: time.Hour, after: time.Hour},
+		{name: "one that nobody has ever heard", robot: newRobot(namespace, "r1", nil, word{}), listened: time.Hour, after: time.Hour},
 	} {
 		b, err := New(Config{MQTTURL: "mqtt://127.0.0.1:1", OfflineAfter: offlineAfter, AllowLegacy: true, AllowAnonymous: true}, Cluster{Client: fake.NewClientBuilder().Build()}, nil, logr.Discard())
 		if err != nil {

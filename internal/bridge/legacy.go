@@ -19,11 +19,17 @@ type Tokens interface {
 // legacyKey stands for the key that an agent of the document does not have.
 const legacyKey = "legacy"
 
+// judgesToken tells whether a robot is to show a token before it is told anything:
+// with a wrong one somebody else would be sent its tasks.
+func (b *Bridge) judgesToken(w word) bool {
+	return b.cfg.Tokens != nil && !b.cfg.AllowAnonymous && w.waits && w.protocol == robotv1.ProtocolDocument
+}
+
 // checkToken looks at the token of a document agent that registers: it is all that
 // it has to show. A robot that is refused is told why. A new one belongs where the
 // token says.
 func (b *Bridge) checkToken(ctx context.Context, id string, w word, r *robotv1.Robot) (token jointoken.Token, refused bool, err error) {
-	if b.cfg.Tokens == nil || b.cfg.AllowAnonymous || !w.waits || w.protocol != robotv1.ProtocolDocument {
+	if !b.judgesToken(w) {
 		return token, false, nil
 	}
 	if r == nil {

@@ -260,7 +260,7 @@ func TestTooManyTasksForOneMessageAreCut(t *testing.T) {
 
 func TestListAndDispatchAreOfTheEraOfTheRobotsObject(t *testing.T) {
 	l, v, out := told(robotv1.ProtocolK8s4r)
-	r := newRobot(namespace, "r1", word{})
+	r := newRobot(namespace, "r1", nil, word{})
 	r.UID = "era"
 	v.putRobot(r)
 	l.send("r1")
@@ -328,8 +328,8 @@ func TestTheRobotIsToldWhichAttemptsHaveStarted(t *testing.T) {
 // moment that its robot is back.
 func TestTheListOfALostRobotNamesTheOriginal(t *testing.T) {
 	l, v, out := told(robotv1.ProtocolK8s4r)
-	v.putRobot(newRobot(namespace, "r1", word{}))
-	v.putRobot(newRobot(namespace, "r2", word{}))
+	v.putRobot(newRobot(namespace, "r1", nil, word{}))
+	v.putRobot(newRobot(namespace, "r2", nil, word{}))
 	named := func(robot string) []wire.TaskRef {
 		*out = nil
 		l.refresh(robot)
@@ -361,7 +361,7 @@ func TestTheListOfALostRobotNamesTheOriginal(t *testing.T) {
 
 func TestADocumentAgentIsNeverToldOfAnOriginal(t *testing.T) {
 	l, v, out := told(robotv1.ProtocolDocument)
-	v.putRobot(newRobot(namespace, "r1", word{}))
+	v.putRobot(newRobot(namespace, "r1", nil, word{}))
 	v.deliverTask(at(lost(lifecycle.TaskRunning), 7))
 	l.send("r1")
 	if len((*out)[0].Tasks) != 0 {

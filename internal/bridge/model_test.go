@@ -76,7 +76,7 @@ func newModel(t *rapid.T) *model {
 	m.job = drawJob(t)
 	for i := range rapid.IntRange(2, 3).Draw(t, "robots") {
 		id := fmt.Sprintf("r%d", i+1)
-		m.robots[id] = newRobot(namespace, id, word{})
+		m.robots[id] = newRobot(namespace, id, nil, word{})
 		m.robots[id].UID, m.robots[id].ResourceVersion = "uid-robot", m.nextVersion()
 		m.robots[id].CreationTimestamp = metav1.NewTime(m.now)
 		m.agents[id] = &modelRobot{

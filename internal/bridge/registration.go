@@ -27,6 +27,9 @@ func (b *Bridge) syncRobot(ctx context.Context, id string) error {
 	if refused || err != nil {
 		return err
 	}
+	if r != nil && b.judgesToken(w) {
+		b.tellAll(id, w.protocol) // before the answer, as in register
+	}
 	s := planRobot(b.now(), id, w, r, b.cfg.OfflineAfter)
 	if s.answer != nil {
 		// First, because it waits for nothing: the robot is approved already.
@@ -36,7 +39,7 @@ func (b *Bridge) syncRobot(ctx context.Context, id string) error {
 		return b.createRobot(ctx, id, w, token)
 	}
 	if s.labels != nil {
-		return b.labelRobot(ctx, r, s.labels)
+		return b.labelRobot(ctx, r, *s.labels)
 	}
 	if s.status == nil {
 		return nil
@@ -56,10 +59,7 @@ func (b *Bridge) answer(id string, a *wire.Response) {
 // createRobot makes the object. Its status is a second write: the API server
 // takes none with the first.
 func (b *Bridge) createRobot(ctx context.Context, id string, w word, token jointoken.Token) error {
-	r := newRobot(or(token.Namespace, b.cfg.RobotNamespace), id, w)
-	if len(token.Labels) > 0 {
-		r.Spec.Labels = token.Labels // what the robot says itself comes with its first status
-	}
+	r := newRobot(or(token.Namespace, b.cfg.RobotNamespace), id, token.Labels, w)
 	err := b.client.Create(ctx, r)
 	b.m.robotWrites.WithLabelValues(result(err)).Inc()
 	if apierrors.IsAlreadyExists(err) {
@@ -73,9 +73,9 @@ func (b *Bridge) createRobot(ctx context.Context, id string, w word, token joint
 	return nil
 }
 
-func (b *Bridge) labelRobot(ctx context.Context, r *robotv1.Robot, labels map[string]string) error {
+func (b *Bridge) labelRobot(ctx context.Context, r *robotv1.Robot, now labels) error {
 	next := r.DeepCopy()
-	next.Spec.Labels = labels
+	now.write(next)
 	if err := b.wroteRobot(ctx, next, b.client.Update(ctx, next), "label robot"); err != nil {
 		return err
 	}

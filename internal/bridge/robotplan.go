@@ -1,7 +1,10 @@
 package bridge
 
 import (
+	"encoding/json"
 	"hash/fnv"
+	"maps"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -24,8 +27,8 @@ const (
 type robotSteps struct {
 	// create the object: the robot has none.
 	create bool
-	// labels for spec.labels. Nil: as they are.
-	labels map[string]string
+	// labels of the robot. Nil: as they are.
+	labels *labels
 	// status to write. Nil: as it is.
 	status *robotv1.RobotStatus
 	// answer to the robot's registration. Nil: not yet, or it does not wait.
@@ -41,7 +44,11 @@ func planRobot(now time.Time, id string, w word, r *robotv1.Robot, offlineAfter 
 		return robotSteps{create: w.waits}
 	}
 	var s robotSteps
-	s.labels = filledLabels(r.Spec.Labels, w.labels)
+	if was := labelsOf(r); !w.registered.IsZero() { // with a heartbeat it says nothing of them
+		if now := was.reported(w.labels); !now.equal(was) {
+			s.labels = &now
+		}
+	}
 	next := nextRobotStatus(r.Status, w, offlineAfter)
 	if worthWriting(r.Status, *next, w) || heartbeatDue(now, id, r.Status, w, offlineAfter) {
 		s.status = next
@@ -191,34 +198,58 @@ func heartbeatPeriod(id string, offlineAfter time.Duration) time.Duration {
 // maxLabels bounds spec.labels, as the kind does.
 const maxLabels = 64
 
-// filledLabels adds what the robot says of itself to what a person has set.
-// It returns nil when there is nothing to add.
-func filledLabels(set, said map[string]string) map[string]string {
-	var filled map[string]string
-	for k, v := range said {
-		if _, there := set[k]; there || k == "" || len(k) > maxText {
-			continue
-		}
-		if filled == nil {
-			filled = make(map[string]string, len(set)+len(said))
-			for k, v := range set {
-				filled[k] = v
-			}
-		}
-		if len(filled) < maxLabels {
-			filled[k] = cut(v)
-		}
+// annotationOwnLabels has, in JSON, the labels in spec.labels that the robot gave
+// itself, as it said them. It is written in one with them.
+const annotationOwnLabels = "robot.k8s4r.io/own-labels"
+
+// labels of a robot: all, and those of them that it gave itself.
+type labels struct{ all, own map[string]string }
+
+func labelsOf(r *robotv1.Robot) labels {
+	l := labels{all: r.Spec.Labels}
+	if err := json.Unmarshal([]byte(r.Annotations[annotationOwnLabels]), &l.own); err != nil {
+		l.own = nil // a person's labels are no one else's to take away
 	}
-	if len(filled) == len(set) {
-		return nil
-	}
-	return filled
+	return l
 }
 
-// newRobot is the object of a robot that registers for the first time.
-func newRobot(namespace, id string, w word) *robotv1.Robot {
-	return &robotv1.Robot{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: id},
-		Spec:       robotv1.RobotSpec{RobotID: id, Labels: filledLabels(nil, w.labels)},
+// reported adds what the robot says of itself now to what a person has set, and
+// takes away what it said before and does not say any more. A label that a person
+// has given another value is the person's.
+func (l labels) reported(said map[string]string) labels {
+	next := labels{all: map[string]string{}, own: map[string]string{}}
+	for k, v := range l.all {
+		if own, is := l.own[k]; !is || own != v {
+			next.all[k] = v
+		}
 	}
+	for _, k := range slices.Sorted(maps.Keys(said)) {
+		if _, there := next.all[k]; there || k == "" || len(k) > maxText || len(next.all) >= maxLabels {
+			continue
+		}
+		v := cut(said[k])
+		next.all[k], next.own[k] = v, v
+	}
+	return next
+}
+
+func (l labels) equal(o labels) bool { return maps.Equal(l.all, o.all) && maps.Equal(l.own, o.own) }
+
+// write them down.
+func (l labels) write(r *robotv1.Robot) {
+	r.Spec.Labels = l.all
+	if len(l.own) == 0 {
+		delete(r.Annotations, annotationOwnLabels)
+		return
+	}
+	text, _ := json.Marshal(l.own)
+	metav1.SetMetaDataAnnotation(&r.ObjectMeta, annotationOwnLabels, string(text))
+}
+
+// newRobot is the object of a robot that registers for the first time, with the
+// labels that its token gives it.
+func newRobot(namespace, id string, given map[string]string, w word) *robotv1.Robot {
+	r := &robotv1.Robot{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: id}, Spec: robotv1.RobotSpec{RobotID: id}}
+	labels{all: given}.reported(w.labels).write(r)
+	return r
 }

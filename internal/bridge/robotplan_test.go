@@ -20,7 +20,7 @@ const offlineAfter = 5 * time.Minute
 func known(phase string, edit ...func(*robotv1.RobotStatus)) *robotv1.Robot {
 	w := word{}
 	w.register(clock, robotv1.ProtocolK8s4r, wire.Register{AgentVersion: "1", DeviceInfo: device(1)})
-	r := newRobot(namespace, "r1", w)
+	r := newRobot(namespace, "r1", nil, w)
 	r.Status = *nextRobotStatus(robotv1.RobotStatus{Phase: phase}, w, offlineAfter)
 	for _, e := range edit {
 		e(&r.Status)
@@ -58,7 +58,7 @@ func TestWhatFollowsFromARobotsLastWord(t *testing.T) {
 		{name: "a robot that registers for the first time gets an object", word: heardAt(0, func(w *word) { w.waits = true }), create: true},
 		{name: "a robot that nobody knows and that did not register gets none", word: heardAt(0)},
 		{name: "a new object gets its status",
-			robot: newRobot(namespace, "r1", word{}), word: heardAt(0, func(w *word) { w.waits = true }), write: true},
+			robot: newRobot(namespace, "r1", nil, word{}), word: heardAt(0, func(w *word) { w.waits = true }), write: true},
 		{name: "a robot that waits for its approval gets no answer",
 			robot: known("Pending"), word: heardAt(0, func(w *word) { w.waits = true })},
 		{name: "an approved robot gets its answer",
@@ -187,7 +187,7 @@ func TestARobotBehindAPlaintextBrokerIsNotSureToBeItself(t *testing.T) {
 }
 
 func TestANewRobotWaitsForItsApproval(t *testing.T) {
-	s := planRobot(clock, "r1", heardAt(0), newRobot(namespace, "r1", word{}), offlineAfter)
+	s := planRobot(clock, "r1", heardAt(0), newRobot(namespace, "r1", nil, word{}), offlineAfter)
 	if s.status.Phase != "Pending" || s.status.Message != "Registration received, waiting for approval" || s.status.Agent.Protocol != "k8s4r" {
 		t.Errorf("status %+v", s.status)
 	}
@@ -207,20 +207,61 @@ func TestHeartbeatWritesAreSpreadAndInTime(t *testing.T) {
 	}
 }
 
-func TestLabelsOfTheRobotFillOnlyWhatIsMissing(t *testing.T) {
-	got := filledLabels(map[string]string{"a": "person"}, map[string]string{"a": "robot", "b": "robot"})
-	if !maps.Equal(got, map[string]string{"a": "person", "b": "robot"}) {
-		t.Errorf("%v", got)
+func TestLabelsOfARobot(t *testing.T) {
+	type m = map[string]string
+	for _, row := range []struct {
+		name           string
+		all, own, said m
+		wantAll        m
+		wantOwn        m
+	}{
+		{name: "it fills what is missing", all: m{"a": "person"}, said: m{"a": "robot", "b": "robot"}, wantAll: m{"a": "person", "b": "robot"}, wantOwn: m{"b": "robot"}},
+		{name: "there is nothing to add", all: m{"a": "person"}, said: m{"a": "robot"}, wantAll: m{"a": "person"}},
+		{name: "what it does not say any more goes away", all: m{"a": "person", "b": "robot", "c": "robot"}, own: m{"b": "robot", "c": "robot"}, said: m{"c": "robot"},
+			wantAll: m{"a": "person", "c": "robot"}, wantOwn: m{"c": "robot"}},
+		{name: "all of it, and what a person set stays", all: m{"a": "person", "b": "robot"}, own: m{"b": "robot"}, wantAll: m{"a": "person"}},
+		{name: "what it says otherwise is changed", all: m{"b": "robot"}, own: m{"b": "robot"}, said: m{"b": "new"}, wantAll: m{"b": "new"}, wantOwn: m{"b": "new"}},
+		{name: "what a person has changed is the person's, said or not", all: m{"b": "person", "c": "person"}, own: m{"b": "robot", "c": "robot"}, said: m{"b": "robot"},
+			wantAll: m{"b": "person", "c": "person"}},
+		{name: "what a person has removed comes again while it says so", own: m{"b": "robot"}, said: m{"b": "robot"}, wantAll: m{"b": "robot"}, wantOwn: m{"b": "robot"}},
+		{name: "a name that is none is left out", said: m{"": "x"}},
+	} {
+		got := labels{all: row.all, own: row.own}.reported(row.said)
+		if !maps.Equal(got.all, row.wantAll) || !maps.Equal(got.own, row.wantOwn) {
+			t.Errorf("%s: %v, own %v", row.name, got.all, got.own)
+		}
+		r := newRobot(namespace, "r1", nil, word{})
+		got.write(r)
+		if read := labelsOf(r); !read.equal(got) {
+			t.Errorf("%s: written down it is %v", row.name, read)
+		}
+		if again := got.reported(row.said); !again.equal(got) {
+			t.Errorf("%s: it is not content with what it wrote: %v", row.name, again)
+		}
 	}
-	if got := filledLabels(map[string]string{"a": "person"}, map[string]string{"a": "robot"}); got != nil {
-		t.Errorf("nothing to add, but %v", got)
-	}
-	many := map[string]string{}
+	many := m{}
 	for i := range 200 {
 		many[fmt.Sprint(i)] = "x"
 	}
-	if got := filledLabels(nil, many); len(got) != maxLabels {
-		t.Errorf("%d labels", len(got))
+	if got := (labels{}).reported(many); len(got.all) != maxLabels || !got.equal(got.reported(many)) {
+		t.Errorf("%d labels", len(got.all))
+	}
+	damaged := newRobot(namespace, "r1", m{"a": "person"}, word{})
+	damaged.Annotations = m{annotationOwnLabels: "no JSON"}
+	if got := labelsOf(damaged).reported(nil); !maps.Equal(got.all, m{"a": "person"}) {
+		t.Errorf("of a note that cannot be read: %v", got)
+	}
+}
+
+// A heartbeat says nothing of labels, and takes none away.
+func TestLabelsGoAwayOnlyWithARegistration(t *testing.T) {
+	r := newRobot(namespace, "r1", map[string]string{"site": "hall"}, word{labels: map[string]string{"arm": "left"}})
+	if s := planRobot(clock, "r1", heardAt(0, func(w *word) { w.registered = time.Time{} }), r, offlineAfter); s.labels != nil {
+		t.Errorf("a heartbeat: %v", s.labels)
+	}
+	s := planRobot(clock, "r1", heardAt(0, func(w *word) { w.registered = clock }), r, offlineAfter)
+	if s.labels == nil || !maps.Equal(s.labels.all, map[string]string{"site": "hall"}) {
+		t.Errorf("a registration without any: %v", s.labels)
 	}
 }
 

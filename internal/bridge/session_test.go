@@ -86,7 +86,7 @@ func TestADocumentAgentIsToldNothingBeforeItsBacklogIsIn(t *testing.T) {
 		at := clock
 		l.now = func() time.Time { return at }
 		v.deliverTask(task)
-		v.putRobot(newRobot(namespace, "r1", word{}))
+		v.putRobot(newRobot(namespace, "r1", nil, word{}))
 		l.sendAll(1, settled)
 		if len(*out) != want {
 			t.Errorf("%s: %d lists at once, want %d", speaks, len(*out), want)
@@ -120,7 +120,7 @@ func TestADispatchUnderWayWhenTheLinkComesUpWaitsForTheBacklog(t *testing.T) {
 func TestAListThatIsDueWhenTheLinkComesUpWaitsForTheBacklog(t *testing.T) {
 	l, v, out := told(robotv1.ProtocolDocument)
 	v.deliverTask(at(taskIn(lifecycle.TaskDispatching, 1), 7))
-	v.putRobot(newRobot(namespace, "r1", word{}))
+	v.putRobot(newRobot(namespace, "r1", nil, word{}))
 	up := int64(0)
 	l.up = func() int64 { return up }
 	l.refresh("r1")
@@ -146,7 +146,7 @@ func TestAListThatIsDueWhenTheLinkComesUpWaitsForTheBacklog(t *testing.T) {
 func TestAListForAConnectionThatIsNoMoreIsNotSaid(t *testing.T) {
 	l, v, out := told(robotv1.ProtocolDocument)
 	v.deliverTask(at(taskIn(lifecycle.TaskDispatching, 1), 7))
-	v.putRobot(newRobot(namespace, "r1", word{}))
+	v.putRobot(newRobot(namespace, "r1", nil, word{}))
 	l.current = func() int64 { return 2 }
 	l.sendAll(1, clock) // of the connection before
 	if len(*out) != 0 {
@@ -161,7 +161,7 @@ func TestAListForAConnectionThatIsNoMoreIsNotSaid(t *testing.T) {
 func TestARobotThatIsDeletedWhileTheLinkIsDownHearsOfItLater(t *testing.T) {
 	l, v, out := told(robotv1.ProtocolK8s4r)
 	v.deliverTask(at(taskIn(lifecycle.TaskDispatching, 1), 7))
-	v.putRobot(newRobot(namespace, "r1", word{}))
+	v.putRobot(newRobot(namespace, "r1", nil, word{}))
 	l.send("r1")
 	up := l.up
 	l.up = func() int64 { return 0 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/eclipse/paho.golang/paho"
 	dto "github.com/prometheus/client_model/go"
@@ -212,6 +213,40 @@ func TestNobodyWaitsForARevokedRobotToBeTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the task is gone", func() bool { return s.task("held") == nil })
+}
+
+// Who registers with a wrong token is not sent the robot's tasks before that is seen.
+func TestATokenIsJudgedBeforeAnythingIsSent(t *testing.T) {
+	r1 := joined("r1")
+	r1.Status.Identity, r1.Status.Phase, r1.Status.Agent = nil, "Online", &robotv1.AgentInfo{Protocol: robotv1.ProtocolDocument}
+	s := startWith(t, Config{Tokens: oneToken{}, AllowLegacy: true}, r1, bound("first", "r1"))
+	dispatch, state := wire.RobotTopic("r1", wire.KindDispatch), wire.RobotTopic("r1", wire.KindState)
+	ear := s.listener(dispatch, state)
+	eventually(t, "it is given its task", func() bool { _, n := ear.heard(dispatch); _, m := ear.heard(state); return n > 0 && m > 0 })
+	s.b.downlink.mu.Lock()
+	for _, i := range s.b.downlink.items {
+		i.turns, i.due = 10, s.b.now().Add(time.Hour) // nothing is due by itself
+	}
+	s.b.downlink.mu.Unlock()
+	s.fence(ear, "r1")
+	_, dispatched := ear.heard(dispatch)
+	_, listed := ear.heard(state)
+
+	s.says(wire.TopicRegister, `{"robotId":"r1","token":"bad"}`)
+	eventually(t, "the token is refused", func() bool { return s.dropped(wire.KindRegister, "token") == 1 })
+	s.fence(ear, "r1")
+	if _, n := ear.heard(dispatch); n != dispatched {
+		t.Errorf("%d dispatches for a bad token", n-dispatched)
+	}
+	if _, n := ear.heard(state); n != listed {
+		t.Errorf("%d lists for a bad token", n-listed)
+	}
+	s.says(wire.TopicRegister, `{"robotId":"r1","token":"good"}`)
+	eventually(t, "a good one brings all again", func() bool {
+		_, n := ear.heard(dispatch)
+		_, m := ear.heard(state)
+		return n > dispatched && m > listed
+	})
 }
 
 // revoke does as an operator does, and waits until the server has seen it.

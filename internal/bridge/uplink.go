@@ -143,15 +143,20 @@ func (b *Bridge) register(id, protocol string, r wire.Register) error {
 	if !b.robots.change(id, known != nil, func(w *word) { w.register(b.now(), protocol, r) }) {
 		return errTooManyStrangers
 	}
-	if known != nil {
-		// Before the answer: that is what a document agent subscribes after,
-		// and it runs what an older list names.
-		b.lists.refresh(id)
-		b.lists.send(id)
-		b.downlink.robotHere(id, b.view.tasksOn(id), protocol == robotv1.ProtocolDocument)
+	if known != nil && !b.judgesToken(b.robots.get(id)) {
+		b.tellAll(id, protocol)
 	}
 	b.robotQueue.Add(id)
 	return nil
+}
+
+// tellAll sends a robot that has registered all that is for it. It comes before the
+// answer: that is what a document agent subscribes after, and it runs what an older
+// list names.
+func (b *Bridge) tellAll(id, protocol string) {
+	b.lists.refresh(id)
+	b.lists.send(id)
+	b.downlink.robotHere(id, b.view.tasksOn(id), protocol == robotv1.ProtocolDocument)
 }
 
 // refuse tells a robot that it is not registered. Nobody knows whom a message

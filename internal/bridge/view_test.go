@@ -12,7 +12,7 @@ import (
 
 // robotAged is a Robot that was created that long after the clock's time.
 func robotAged(namespace, id string, after time.Duration) *robotv1.Robot {
-	r := newRobot(namespace, id, word{})
+	r := newRobot(namespace, id, nil, word{})
 	r.UID, r.ResourceVersion = types.UID(namespace+"/"+id), "1"
 	r.CreationTimestamp = metav1.Time{Time: clock.Add(after)}
 	return r

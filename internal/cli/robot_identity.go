@@ -1,9 +1,12 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"reflect"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -14,29 +17,43 @@ import (
 const annotationApproved = "robot.k8s4r.io/approved"
 
 func approveCommand(d *deps) *cobra.Command {
-	cmd := robotVerb(d, "approve", approve)
+	var named approval
+	cmd := robotVerb(d, "approve", func(r *robotv1.Robot) (string, error) { return named.judge(d.program, r) })
 	cmd.Short = "Let robots in: new ones, ones with a new key, ones that were revoked"
-	cmd.Long = `Lets the key speak for the robot that status.identity.requested shows: that of
-the last machine that wanted to be this robot. Compare it first:
-
-  ` + d.program + ` get robot ROBOT -o yaml
-
+	cmd.Long = `Lets the key speak for the robot that --key names. Without --key it says which key
+the last machine has shown that wanted to be this robot, and approves only one
+that has spoken for the robot before. Compare it with the robot first: there,
+k8s4r-agent writes it to its log. When another has come since, it is refused.
 Names must be whole: the beginning is not enough here.`
+	cmd.Flags().StringVar(&named.key, "key", "", "fingerprint of the key to approve, as in status.identity.requested.key")
+	cmd.Flags().StringVar(&named.machine, "machine", "", "fingerprint of the machine that may hold it, as in status.identity.requested.machine")
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if named != (approval{}) && len(args) > 1 {
+			return &usageError{err: errors.New("--key and --machine are those of one robot")}
+		}
+		return run(cmd, args)
+	}
 	return cmd
 }
 
-// approve takes what was requested last. A robot without an identity is given
-// work, where the manager waits for that.
-func approve(r *robotv1.Robot) (string, error) {
+// approval is what an operator has compared.
+type approval struct{ key, machine string }
+
+// judge approves what was requested last, if that is what the operator has seen: who
+// asks a moment before the approval would get it instead. A robot without an
+// identity is given work, where the manager waits for that.
+func (a approval) judge(program string, r *robotv1.Robot) (string, error) {
+	if err := a.check(program, r); err != nil {
+		return "", err
+	}
 	was := r.DeepCopy()
 	if r.Annotations == nil {
 		r.Annotations = map[string]string{}
 	}
 	r.Annotations[annotationApproved] = "true"
-	var wish robotv1.RobotIdentitySpec
-	if id := r.Status.Identity; id != nil && id.Requested != nil {
-		wish.ApprovedKey, wish.ApprovedMachine = id.Requested.Key, id.Requested.Machine
-	}
+	asks := requestOf(r)
+	wish := robotv1.RobotIdentitySpec{ApprovedKey: asks.key, ApprovedMachine: asks.machine}
 	if wish != (robotv1.RobotIdentitySpec{}) || r.Spec.Identity != nil {
 		r.Spec.Identity = &wish
 	}
@@ -47,6 +64,46 @@ func approve(r *robotv1.Robot) (string, error) {
 		return "approved; it has not joined yet", nil
 	}
 	return fmt.Sprintf("approved with key %s", wish.ApprovedKey), nil
+}
+
+// check refuses what nobody has compared.
+func (a approval) check(program string, r *robotv1.Robot) error {
+	asks := requestOf(r)
+	switch {
+	case asks == (approval{}) && a != asks:
+		return fmt.Errorf("robot %s: nobody has asked to be this robot yet, so there is no key to approve", r.Name)
+	case a == asks, a == (approval{}) && isKnown(r, asks):
+		return nil
+	}
+	why := "its key must be named"
+	if a != (approval{}) {
+		why = "that is not what was shown last"
+	}
+	seen := r.Status.Identity.Requested
+	named := " --key=" + asks.key
+	if asks.machine != "" {
+		named += " --machine=" + asks.machine
+	}
+	return fmt.Errorf("robot %s: %s: since %s %s at %s wants to be it; compare the key with the robot's own, and if they are the same: %s robot approve %s%s",
+		r.Name, why, seen.Time.UTC().Format(time.RFC3339), cmp.Or(seen.Hostname, "somebody"), cmp.Or(seen.Address, "an unknown address"), program, r.Name, named)
+}
+
+// requestOf is what was shown last. Zero: nothing.
+func requestOf(r *robotv1.Robot) approval {
+	if id := r.Status.Identity; id != nil && id.Requested != nil {
+		return approval{id.Requested.Key, id.Requested.Machine}
+	}
+	return approval{}
+}
+
+// isKnown tells whether a request is of what has spoken for the robot before, or
+// was approved already.
+func isKnown(r *robotv1.Robot, asks approval) bool {
+	if s := r.Spec.Identity; s != nil && s.ApprovedKey != "" && asks == (approval{s.ApprovedKey, s.ApprovedMachine}) {
+		return true
+	}
+	has := r.Status.Identity.Accepted
+	return has != nil && has.Key == asks.key && (has.Machine == "" || has.Machine == asks.machine)
 }
 
 func revokeCommand(d *deps) *cobra.Command {

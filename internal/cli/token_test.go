@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"regexp"
 	"strings"
 	"testing"
@@ -49,6 +50,34 @@ func TestTokensThatMakeNoSense(t *testing.T) {
 	}
 }
 
+// A machine that asks between the operator's look and the write is not approved in
+// the place of the one that was seen.
+func TestAnApprovalIsForTheKeyThatWasSeen(t *testing.T) {
+	asks := func(key string) *robotv1.IdentityRequest { return &robotv1.IdentityRequest{Key: key} }
+	r1 := &robotv1.Robot{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "r1"}}
+	r1.Status.Identity = &robotv1.RobotIdentity{Requested: asks("sha256:k1"), Accepted: &robotv1.AcceptedIdentity{Key: "sha256:k1"}}
+	r1.Spec.Identity = &robotv1.RobotIdentitySpec{Revoked: true}
+	b := newBench(t, r1)
+	meanwhile := true
+	b.hooks.Patch = func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+		if meanwhile {
+			meanwhile = false
+			change(b, &robotv1.Robot{}, "r1", func(r *robotv1.Robot) { r.Status.Identity.Requested = asks("sha256:k2") })
+		}
+		return c.Patch(ctx, o, p, opts...)
+	}
+	if status := b.run("robot", "approve", "r1"); status != ExitFailed || !strings.Contains(b.err.String(), "--key=sha256:k2") {
+		t.Errorf("%d, %s%s", status, b.out.String(), b.err.String())
+	}
+	if now := read(b, &robotv1.Robot{}, "r1"); !now.Revoked() {
+		t.Errorf("approved: %+v", now.Spec.Identity)
+	}
+	change(b, &robotv1.Robot{}, "r1", func(r *robotv1.Robot) { r.Status.Identity.Requested = asks("sha256:k1") })
+	if status := b.run("robot", "approve", "r1"); status != ExitOK {
+		t.Errorf("the robot's own key: %d, %s", status, b.err.String())
+	}
+}
+
 func TestRobotsAreApprovedAndRevoked(t *testing.T) {
 	asked := &robotv1.Robot{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "r1"}}
 	asked.Status.Identity = &robotv1.RobotIdentity{Requested: &robotv1.IdentityRequest{Key: "sha256:k2", Machine: "sha256:m2"}}
@@ -60,16 +89,34 @@ func TestRobotsAreApprovedAndRevoked(t *testing.T) {
 		}
 		return r
 	}
+	status := b.run("robot", "approve", "r1")
+	if said := b.err.String(); status != ExitFailed || robot("r1").Spec.Identity != nil || robot("r1").Annotations != nil ||
+		!strings.Contains(said, "its key must be named") || !strings.Contains(said, "robot approve r1 --key=sha256:k2 --machine=sha256:m2\n") {
+		t.Errorf("a key that nobody has named: %d, %s", status, said)
+	}
+	for _, other := range [][]string{{"--key=sha256:k1", "--machine=sha256:m2"}, {"--key=sha256:k2", "--machine=sha256:m1"}, {"--key=sha256:k2"}} {
+		status := b.run(append([]string{"robot", "approve", "r1"}, other...)...)
+		if status != ExitFailed || robot("r1").Spec.Identity != nil || !strings.Contains(b.err.String(), "that is not what was shown last") {
+			t.Errorf("%v: %d, %s", other, status, b.err.String())
+		}
+	}
+	if status := b.run("robot", "approve", "r1", "r2", "--key=sha256:k2"); status != ExitUsage {
+		t.Errorf("one key for two robots: %d", status)
+	}
+	if status := b.run("robot", "approve", "r2", "--key=sha256:k2"); status != ExitFailed || !strings.Contains(b.err.String(), "nobody has asked") {
+		t.Errorf("a key that nobody has shown: %d, %s", status, b.err.String())
+	}
+	named := []string{"robot", "approve", "r1", "--key=sha256:k2", "--machine=sha256:m2"}
 	for _, step := range []struct {
 		args []string
 		says string
 		want robotv1.RobotIdentitySpec
 	}{
-		{[]string{"robot", "approve", "r1"}, "approved with key sha256:k2", robotv1.RobotIdentitySpec{ApprovedKey: "sha256:k2", ApprovedMachine: "sha256:m2"}},
+		{named, "approved with key sha256:k2", robotv1.RobotIdentitySpec{ApprovedKey: "sha256:k2", ApprovedMachine: "sha256:m2"}},
 		{[]string{"robot", "approve", "r1"}, "approved already", robotv1.RobotIdentitySpec{ApprovedKey: "sha256:k2", ApprovedMachine: "sha256:m2"}},
 		{[]string{"robot", "revoke", "r1", "--reason", "stolen"}, "revoked", robotv1.RobotIdentitySpec{Revoked: true, RevokedReason: "stolen"}},
 		{[]string{"robot", "revoke", "r1", "--reason", "stolen"}, "revoked already", robotv1.RobotIdentitySpec{Revoked: true, RevokedReason: "stolen"}},
-		{[]string{"robot", "approve", "r1"}, "approved with key", robotv1.RobotIdentitySpec{ApprovedKey: "sha256:k2", ApprovedMachine: "sha256:m2"}},
+		{named, "approved with key", robotv1.RobotIdentitySpec{ApprovedKey: "sha256:k2", ApprovedMachine: "sha256:m2"}},
 	} {
 		status := b.run(step.args...)
 		if got := robot("r1").Spec.Identity; status != ExitOK || got == nil || *got != step.want || !strings.Contains(b.out.String(), step.says) {

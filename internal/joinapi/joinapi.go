@@ -47,7 +47,8 @@ type Tokens interface {
 // Handler answers requests. Make it with New.
 type Handler struct {
 	Config
-	limits *ratelimit.Limits
+	limits   *ratelimit.Limits
+	renewals *ratelimit.Limits // by robot
 }
 
 // Config is what a handler needs: all of it.
@@ -66,7 +67,7 @@ type Config struct {
 }
 
 // New prepares a handler.
-func New(c Config) *Handler { return &Handler{Config: c, limits: newLimits()} }
+func New(c Config) *Handler { return &Handler{Config: c, limits: newLimits(), renewals: newRenewals()} }
 
 // Register adds the addresses that are served.
 func (h *Handler) Register(mux *http.ServeMux) {
@@ -205,6 +206,9 @@ func (h *Handler) renew(r *http.Request) (identity.Answer, error) {
 	}
 	if err != nil {
 		return identity.Answer{}, refuse(http.StatusUnauthorized, identity.ReasonUnauthorized, "the certificate proves nothing here: %s; join with a token", err)
+	}
+	if !h.renewals.Allow(name, h.Now()) {
+		return identity.Answer{}, refuse(http.StatusTooManyRequests, identity.ReasonTooMany, "robot %s renews too often; try again in a moment", name)
 	}
 	in, err := identity.Decode[identity.Request](r.Body)
 	if err != nil {

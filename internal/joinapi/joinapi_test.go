@@ -327,3 +327,24 @@ func TestASourceIsHeldBack(t *testing.T) {
 		t.Errorf("%d are remembered", l.Most)
 	}
 }
+
+// One robot's certificate, stolen or out of its mind, does not keep the server busy
+// with signatures; others renew meanwhile.
+func TestARobotRenewsOnlySoOften(t *testing.T) {
+	b := newBench(t)
+	first, second := newMachine(t, "m1"), newMachine(t, "m2")
+	for name, m := range map[string]*machine{"r1": first, "r2": second} {
+		b.join(m, name)
+		b.accept(name)
+		status, a := b.join(m, name)
+		b.expect(status, a, http.StatusOK, "", "")
+	}
+	for range renewalsAtOnce {
+		status, a := b.renew(first)
+		b.expect(status, a, http.StatusOK, "", "")
+	}
+	status, a := b.renew(first)
+	b.expect(status, a, http.StatusTooManyRequests, identity.ReasonTooMany, "robot r1 renews too often")
+	status, a = b.renew(second)
+	b.expect(status, a, http.StatusOK, "", "")
+}

@@ -12,6 +12,21 @@ const (
 	mostSources = 4096
 )
 
+const (
+	// perRobot renewals a second, and renewalsAtOnce: a certificate of a minute is
+	// renewed every forty seconds, and one who waits for the manager asks each second.
+	perRobot       = 0.5
+	renewalsAtOnce = 30
+	// mostRobots are remembered.
+	mostRobots = 64 << 10
+)
+
+// newRenewals bounds what comes with one robot's certificate, from wherever: each
+// renewal costs a signature and a write.
+func newRenewals() *ratelimit.Limits {
+	return &ratelimit.Limits{PerSecond: perRobot, AtOnce: renewalsAtOnce, Most: mostRobots}
+}
+
 // newLimits bounds what comes from one source.
 func newLimits() *ratelimit.Limits {
 	return &ratelimit.Limits{PerSecond: perSource, AtOnce: atOnce, Most: mostSources}

@@ -145,7 +145,14 @@ func TestAnotherKeyIsNotTheRobot(t *testing.T) {
 		}
 		return s.hasEvent("r1", v1alpha1.ReasonReimaged)
 	})
-	s.k8s4r("robot", "approve", "r1")
+	if out, err := s.Run("k8s4r", "robot", "approve", "r1"); err == nil || !strings.Contains(out, "its key must be named") {
+		t.Errorf("a key that nobody has compared: %v\n%s", err, out)
+	}
+	asks := s.robot("r1").Status.Identity.Requested
+	if !strings.Contains(string(second.Said()), "key="+asks.Key) {
+		t.Errorf("the agent does not say its key, %s", asks.Key)
+	}
+	s.k8s4r("robot", "approve", "r1", "--key", asks.Key, "--machine", asks.Machine)
 	second.awaitSays(t, 90*time.Second, "msg=registered")
 	first.awaitSays(t, 30*time.Second, "robot r1 is known here by another key")
 }

@@ -252,7 +252,7 @@ func (m *Credential) obtain(ctx context.Context) error {
 		}
 		if said != err.Error() { // once, and not with every try
 			said = err.Error()
-			m.cfg.Log.Warn("no certificate yet, will try on", "server", m.cfg.Server.Redacted(), "error", err)
+			m.cfg.Log.Warn("no certificate yet, will try on", "server", m.cfg.Server.Redacted(), "key", m.fingerprint(), "error", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -305,6 +305,16 @@ func (m *Credential) request() (identity.Request, error) {
 	}, nil
 }
 
+// fingerprint of our key, by which an operator who approves it tells it from that
+// of somebody else.
+func (m *Credential) fingerprint() string {
+	der, err := x509.MarshalPKIXPublicKey(m.key.Public())
+	if err != nil {
+		return ""
+	}
+	return identity.Fingerprint(der)
+}
+
 // exchangeWithin bounds one request.
 const exchangeWithin = 30 * time.Second
 
@@ -355,7 +365,7 @@ func (m *Credential) keep(a identity.Answer) error {
 	m.home = where
 	close(m.changed)
 	m.changed = make(chan struct{})
-	m.cfg.Log.Info("the robot has a certificate", "until", m.current.Leaf.NotAfter)
+	m.cfg.Log.Info("the robot has a certificate", "until", m.current.Leaf.NotAfter, "key", m.fingerprint())
 	return errors.Join(
 		keyfile.Write(m.file(fileCA), []byte(a.CA)),
 		keyfile.Write(m.file(fileHome), text),
