@@ -72,9 +72,6 @@ func TestBugAWillSkipsTheACL(t *testing.T) {
 func TestTheWillOfARevokedRobotIsNotPublished(t *testing.T) {
 	onEach(t, func(t *testing.T, s *scene) {
 		server := s.ear(serverHolder())
-		if d, ok := s.broker.(*debian); ok {
-			d.speaker = server
-		}
 		robot := s.must(s.enter("r1", leaves("k8s4r/robots/r1/presence", "gone", false)))
 		s.broker.revoke("r1")
 		robot.untilGone()

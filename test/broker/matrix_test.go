@@ -117,10 +117,8 @@ func newScene(t *testing.T, b backend) *scene {
 	server, r1 := serverHolder(), robotHolder("r1")
 	if !b.knowsLegacy() {
 		// Mosquitto tells levels apart and not what stands in them; the server does.
-		// And it is the server that tells its plugin who may do what.
 		r1.says = append(r1.says, ownOdd)
 		server.hears = append(server.hears, ownOdd)
-		server.says = append(server.says, control)
 	}
 	for _, h := range []holder{server, r1, robotHolder("r2")} {
 		s.who[h.name] = h

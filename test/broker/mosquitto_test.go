@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -31,15 +32,14 @@ type debian struct {
 	t       testing.TB
 	ca      *testca.Authority
 	address string
-	server  *tls.Certificate
+	admin   *tls.Certificate
 	log     func() []byte
-	speaker *peer // of the server; nil: each command has a connection of its own
 }
 
 func newDebian(t testing.TB) *debian {
 	t.Helper()
 	d := &debian{t: t, ca: testca.New(t), address: testkit.FreeAddr(t)}
-	d.server = d.ca.Client("k8s4r-server", time.Hour)
+	d.admin = d.ca.Client(mosquitto.AdminName, time.Hour)
 	dir := t.TempDir()
 	d.ca.Files(dir)
 	files, err := mosquitto.Config{
@@ -66,8 +66,8 @@ func newDebian(t testing.TB) *debian {
 	p := testkit.NewProcess(t, bin, "-c", filepath.Join(dir, mosquitto.ConfFile))
 	p.Start()
 	d.log = p.Said
-	testkit.Eventually(t, 10*time.Second, "mosquitto lets the server in", func() bool {
-		conn, err := d.dialTLS(d.server)
+	testkit.Eventually(t, 10*time.Second, "mosquitto lets an operator in", func() bool {
+		conn, err := d.dialTLS(d.admin)
 		if err != nil {
 			return false
 		}
@@ -98,22 +98,20 @@ func (d *debian) revoke(name string) {
 	d.control(mosquitto.Revoke(name))
 }
 
-// control says something to the plugin, as the server.
+// control says something to the plugin, as an operator.
 func (d *debian) control(command []byte, err error) {
 	d.t.Helper()
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	p := d.speaker
-	if p == nil {
-		conn, err := d.dialTLS(d.server)
-		if err != nil {
-			d.t.Fatal(err)
-		}
-		if p, _, err = hello(conn, "k8s4r-server"); err != nil {
-			d.t.Fatalf("%v\n%s", err, d.log())
-		}
-		defer conn.Close()
+	conn, err := d.dialTLS(d.admin)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer conn.Close()
+	p, _, err := hello(conn, mosquitto.AdminName)
+	if err != nil {
+		d.t.Fatalf("%v\n%s", err, d.log())
 	}
 	if code, err := p.publish(mosquitto.ControlTopic, string(command), false); err != nil || code >= 0x80 {
 		d.t.Fatal(code, err)
@@ -125,4 +123,43 @@ func (d *debian) knowsLegacy() bool        { return false }
 
 func TestMatrixOfMosquitto(t *testing.T) {
 	matrix(t, func(t *testing.T) backend { return newDebian(t) })
+}
+
+// With the server's certificate, stolen from its pod, nobody gives himself rights or
+// takes those of robots.
+func TestTheServerDoesNotRewriteTheRulesOfMosquitto(t *testing.T) {
+	d := newDebian(t)
+	s := newScene(t, d)
+	robot := s.ear(robotHolder("r1"))
+	server := s.must(s.enter("k8s4r-server"))
+	for name, command := range map[string]func(string) ([]byte, error){"admit r3": mosquitto.Admit, "revoke r1": mosquitto.Revoke} {
+		said, err := command(name[len(name)-2:])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if code, err := server.publish(mosquitto.ControlTopic, string(said), false); err != nil || code < 0x80 {
+			t.Errorf("%s: answered %#x, %v", name, code, err)
+		}
+	}
+	if _, err := robot.fence(); err != nil {
+		t.Errorf("r1 is cut off: %v", err)
+	}
+	s.certs["r3"] = d.ca.Client("r3", time.Hour)
+	stranger := s.must(s.enter("r3"))
+	if code, err := stranger.publish("k8s4r/robots/r3/register", "x", false); err == nil && code < 0x80 {
+		t.Errorf("r3 may speak: %#x", code)
+	}
+}
+
+// A broker that takes any number of connections is one that anybody can fill.
+func TestMosquittoBoundsItsConnections(t *testing.T) {
+	files, err := mosquitto.Config{Listen: ":8883", Dir: "/d", CAFile: "a", CertFile: "b", KeyFile: "c", Plugin: "/p.so"}.Files()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf := string(files[mosquitto.ConfFile])
+	listener, bound := strings.Index(conf, "\nlistener "), strings.Index(conf, "\nmax_connections 16384\n")
+	if listener < 0 || bound < listener { // what stands before no listener is of none
+		t.Errorf("%s", conf)
+	}
 }

@@ -73,10 +73,11 @@ func robotRoleName(id string) string { return "robot/" + id }
 
 func robotClient(id string) client { return client{id, []roleName{{robotRoleName(id)}}} }
 
-// serverRole is that of the server, which may also keep the plugin's list.
+// serverRole is that of the server. It does not keep the plugin's list: whoever has
+// the server's certificate could write itself any right, and keep it.
 func serverRole() role {
 	own := wire.ServerSubscriptions()
-	return role{ServerName, slices.Concat(allow(says, wire.RobotSubscriptions("+")...), allow(subscribes, own...), allow(hears, own...), allow(says, ControlTopic))}
+	return role{ServerName, slices.Concat(allow(says, wire.RobotSubscriptions("+")...), allow(subscribes, own...), allow(hears, own...))}
 }
 
 func adminRole() role {

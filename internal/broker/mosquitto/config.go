@@ -57,6 +57,7 @@ certfile {{.CertFile}}
 keyfile {{.KeyFile}}
 tls_version tlsv1.2
 require_certificate true
+max_connections 16384
 
 # Who it is says the certificate, and nothing that the client says itself: its
 # common name is the user name and the client id.
@@ -64,7 +65,8 @@ use_identity_as_username true
 use_username_as_clientid true
 allow_anonymous false
 
-# What it may do says the plugin. k8s4r-server keeps its list of robots.
+# What it may do says the plugin. An operator keeps its list of robots, with the
+# certificate of k8s4r-admin (k8s4r broker admit, k8s4r broker revoke).
 plugin {{.Plugin}}
 plugin_opt_config_file {{.Security}}
 
