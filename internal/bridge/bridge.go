@@ -551,10 +551,11 @@ func (b *Bridge) trustChanged(robotID string) {
 
 func (b *Bridge) robotGone(r *robotv1.Robot) {
 	b.view.removeRobot(r)
-	if b.view.robot(r.Name) == nil {
-		b.lists.forget(r.Name)
-		b.complaints.forget(r.Name)
-		b.limits.Forget(r.Name)
-		b.facts.forget(r.Name)
+	id := r.Spec.RobotID // by which all of them remember
+	if b.view.robot(id) == nil {
+		b.lists.forget(id)
+		b.complaints.forget(id)
+		b.limits.Forget(id)
+		b.facts.forget(id)
 	}
 }

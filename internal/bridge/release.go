@@ -25,16 +25,22 @@ func (b *Bridge) letTaskGo(ctx context.Context, uid types.UID) error {
 	}
 	free := t.DeepCopy()
 	free.Finalizers = slices.DeleteFunc(free.Finalizers, func(f string) bool { return f == robotv1.FinalizerRobotTold })
-	err := b.client.Update(ctx, free)
+	if err := b.client.Update(ctx, free); err != nil {
+		return b.notWritten(ctx, t, err, "let it go")
+	}
+	return nil
+}
+
+// notWritten says what follows from a write of a Task that has failed: nothing if it
+// is gone, another try on what stands there now if somebody else has written it.
+func (b *Bridge) notWritten(ctx context.Context, t *robotv1.Task, err error, act string) error {
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil
 	case apierrors.IsConflict(err):
-		return b.readTask(ctx, t) // and again, on what stands there now
-	case err != nil:
-		return fmt.Errorf("let task %s/%s go: %w", t.Namespace, t.Name, err)
+		return b.readTask(ctx, t)
 	}
-	return nil
+	return fmt.Errorf("task %s/%s: %s: %w", t.Namespace, t.Name, act, err)
 }
 
 // readTask looks past the cache. The error asks for another try.

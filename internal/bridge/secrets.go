@@ -78,13 +78,8 @@ func (b *Bridge) sayUnready(ctx context.Context, t *robotv1.Task, no *unreadyErr
 	}
 	err := b.client.Status().Update(ctx, next)
 	b.m.taskWrites.WithLabelValues(result(err)).Inc()
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil
-	case apierrors.IsConflict(err):
-		return b.readTask(ctx, t) // and again, on what stands there now
-	case err != nil:
-		return fmt.Errorf("say what task %s/%s waits for: %w", t.Namespace, t.Name, err)
+	if err != nil {
+		return b.notWritten(ctx, t, err, "say what it waits for")
 	}
 	b.wroteTask(next)
 	b.warn(next, no.reason, no.message)

@@ -11,7 +11,9 @@ import (
 
 	"github.com/eclipse/paho.golang/paho"
 	dto "github.com/prometheus/client_model/go"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
@@ -297,5 +299,36 @@ func TestTheTokenOfADocumentAgentIsLookedAt(t *testing.T) {
 	var all robotv1.RobotList
 	if err := s.api.List(t.Context(), &all); err != nil || len(all.Items) != 1 {
 		t.Errorf("%d robots, %v", len(all.Items), err)
+	}
+}
+
+// A robot that is made anew begins anew: what one of the same id has said before is
+// not held against it.
+func TestTheLimitOfARobotThatIsGoneIsForgotten(t *testing.T) {
+	s := startWith(t, Config{Tokens: oneToken{}}, joined("r1"))
+	now := s.b.now()
+	for s.b.limits.Allow("r1", now) {
+	}
+	if err := s.api.Delete(t.Context(), s.robot("r1")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "its limit is forgotten", func() bool { return s.b.limits.Allow("r1", now) })
+}
+
+// What a failed write of a Task leads to is the same wherever it is written.
+func TestWhatFollowsFromAWriteThatFailed(t *testing.T) {
+	s := startWith(t, Config{Tokens: oneToken{}}, bound("first", "r1"))
+	kind := schema.GroupResource{Resource: "tasks"}
+	task, broken := s.task("first"), errors.New("broken")
+	for _, row := range []struct {
+		err, want error
+	}{
+		{apierrors.NewNotFound(kind, "first"), nil},
+		{apierrors.NewConflict(kind, "first", broken), errStale},
+		{broken, broken},
+	} {
+		if err := s.b.notWritten(t.Context(), task, row.err, "let it go"); !errors.Is(err, row.want) {
+			t.Errorf("%v leads to %v", row.err, err)
+		}
 	}
 }
