@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/url"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -365,6 +366,7 @@ func (l *link) serve(ctx context.Context, lost <-chan error) error {
 func (l *link) afterResponse(r wire.Response) time.Duration {
 	if r.Success {
 		l.log.Info("registered", "message", r.Message)
+		debug.FreeOSMemory() // to start and to join takes more than to be idle, for years
 		return 0
 	}
 	l.log.Warn("not registered, will try again", "message", r.Message)

@@ -44,10 +44,10 @@ func (b *Bridge) knownID(id string) string {
 }
 
 func (b *Bridge) handle(a wire.Address, payload []byte) error {
-	switch a.Kind {
-	case wire.KindRegister:
+	if a.Kind == wire.KindRegister {
 		return b.hearRegister(a, payload)
-	case wire.KindHeartbeat:
+	}
+	if a.Kind == wire.KindHeartbeat {
 		return b.hearHeartbeat(a, payload)
 	}
 	if err := b.believes(a.RobotID); err != nil {

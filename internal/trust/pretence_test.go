@@ -35,7 +35,7 @@ func newStage(t *testing.T) *stage {
 	t.Helper()
 	s := &stage{bench: newBench(t, Config{AllowLegacy: true}), roots: x509.NewCertPool(), told: make(chan string, 16)}
 	s.roots.AppendCertsFromPEM(s.auth.Trust())
-	s.Broker = broker.New(broker.Config{TLSListen: "127.0.0.1:0", TLS: s.auth.MQTT("127.0.0.1"), Authority: s.Registry, Refused: s.Registry.Refused})
+	s.Broker = broker.New(broker.Config{TLSListen: "127.0.0.1:0", TLS: s.auth.MQTT("127.0.0.1"), Authority: s.Registry, Refused: s.Refused})
 	s.Follow(nil, s.Disconnect, func(o client.Object, reason, message string) {
 		s.told <- o.GetName() + " " + reason + " " + message
 	})
