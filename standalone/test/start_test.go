@@ -231,7 +231,7 @@ func TestTheTerminalIsTheUsers(t *testing.T) {
 func TestSecretsAreReadableByTheirOwnerOnly(t *testing.T) {
 	up := startBare(t)
 	err := filepath.WalkDir(up.DataDir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.Type()&fs.ModeSocket != 0 {
+		if err != nil || d.Type()&fs.ModeSocket != 0 || path == up.DataDir { // which the kit has made
 			return err
 		}
 		info, err := d.Info()
