@@ -412,7 +412,14 @@ func (d *downlink) sendWith(t *robotv1.Task, action string, values wire.Secrets)
 	if goesWithSecrets(t, action) && values == nil {
 		return false // its robot had another agent a moment ago
 	}
-	payload, err := encodeDispatch(action, t, speaks, d.epoch(t), d.view.era(robotID), factsFor(t, d.view.robot(robotID)), values)
+	// One that ends a task starts nothing that a list would have to stop. Repeated to a robot
+	// that is away it would carry the epochs of its lists ahead of all resource versions, and
+	// the robot would take no list of the next server.
+	epoch := versionOf(t.ResourceVersion)
+	if action == wire.ActionCreate {
+		epoch = d.epoch(t)
+	}
+	payload, err := encodeDispatch(action, t, speaks, epoch, d.view.era(robotID), factsFor(t, d.view.robot(robotID)), values)
 	if err != nil {
 		d.cannotSend(t, action, err)
 		return true
