@@ -6,12 +6,10 @@ package definition
 import (
 	"fmt"
 	"io/fs"
-	"path"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/yaml"
 )
 
 // AnnotationOnlyWith names, on an object, the definition without which it is not
@@ -44,23 +42,7 @@ func Established(crd *unstructured.Unstructured) bool {
 
 // All reads our definitions from the manifests of config/, sorted by their files.
 func All(files fs.FS) ([]*unstructured.Unstructured, error) {
-	names, err := fs.Glob(files, "crd/*.yaml")
-	if err != nil {
-		return nil, fmt.Errorf("manifests: %w", err)
-	}
-	var all []*unstructured.Unstructured
-	for _, name := range names {
-		text, err := fs.ReadFile(files, name)
-		if err != nil {
-			return nil, err
-		}
-		o := &unstructured.Unstructured{}
-		if err := yaml.Unmarshal(text, &o.Object); err != nil {
-			return nil, fmt.Errorf("manifest %s: %w", path.Base(name), err)
-		}
-		all = append(all, o)
-	}
-	return all, nil
+	return Manifests(files, "crd/*.yaml")
 }
 
 // Lacks are the paths of fields that a definition drops and ours has, the outermost

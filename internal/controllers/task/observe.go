@@ -202,6 +202,9 @@ func robotOf(t *v1alpha1.Task, a *v1alpha1.TaskAttempt) key {
 // cluster: of two the older counts.
 func (c *Controller) robot(ctx context.Context, w *World) (key, error) {
 	t, k := w.Task, key{Namespace: w.Task.Namespace, Name: w.robotName()}
+	if k.Name == "" {
+		return k, nil
+	}
 	if a := t.Status.Entry(t.Status.Attempt); w.Seat == "" && lifecycle.TaskState(t.Status.State).Active() && a != nil && a.Robot == k.Name {
 		return robotOf(t, a), nil
 	}

@@ -4,14 +4,10 @@ package install
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"path"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -41,7 +37,7 @@ func New(files fs.FS, cluster *rest.Config, say func(string)) *Manifests {
 // Start applies all manifests. What someone else changed in a field of them is
 // set back; a definition that is someone else's is not touched.
 func (m *Manifests) Start(ctx context.Context) error {
-	objects, err := read(m.files)
+	objects, err := definition.Manifests(m.files, order...)
 	if err != nil {
 		return err
 	}
@@ -82,43 +78,3 @@ func (m *Manifests) Ready(ctx context.Context) error {
 
 // Stop does nothing.
 func (m *Manifests) Stop(context.Context) error { return nil }
-
-func read(files fs.FS) ([]*unstructured.Unstructured, error) {
-	var objects []*unstructured.Unstructured
-	for _, pattern := range order {
-		names, err := fs.Glob(files, pattern)
-		if err != nil {
-			return nil, fmt.Errorf("manifests: %w", err)
-		}
-		for _, name := range names {
-			more, err := readFile(files, name)
-			if err != nil {
-				return nil, fmt.Errorf("manifest %s: %w", path.Base(name), err)
-			}
-			objects = append(objects, more...)
-		}
-	}
-	return objects, nil
-}
-
-func readFile(files fs.FS, name string) ([]*unstructured.Unstructured, error) {
-	f, err := files.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	var objects []*unstructured.Unstructured
-	for documents := yaml.NewYAMLOrJSONDecoder(f, 4096); ; {
-		o := &unstructured.Unstructured{}
-		err := documents.Decode(&o.Object)
-		if errors.Is(err, io.EOF) {
-			return objects, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		if len(o.Object) > 0 { // a document may be nothing but a comment
-			objects = append(objects, o)
-		}
-	}
-}

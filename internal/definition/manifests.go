@@ -1,0 +1,54 @@
+package definition
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+)
+
+// Manifests reads the objects in the files that fit these patterns, in their order and,
+// of one pattern, sorted by their files. The files have the layout of the directory config/.
+func Manifests(files fs.FS, patterns ...string) ([]*unstructured.Unstructured, error) {
+	var objects []*unstructured.Unstructured
+	for _, pattern := range patterns {
+		names, err := fs.Glob(files, pattern)
+		if err != nil {
+			return nil, fmt.Errorf("manifests: %w", err)
+		}
+		for _, name := range names {
+			more, err := manifest(files, name)
+			if err != nil {
+				return nil, fmt.Errorf("manifest %s: %w", path.Base(name), err)
+			}
+			objects = append(objects, more...)
+		}
+	}
+	return objects, nil
+}
+
+func manifest(files fs.FS, name string) ([]*unstructured.Unstructured, error) {
+	f, err := files.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var objects []*unstructured.Unstructured
+	for documents := yaml.NewYAMLOrJSONDecoder(f, 4096); ; {
+		o := &unstructured.Unstructured{}
+		err := documents.Decode(&o.Object)
+		if errors.Is(err, io.EOF) {
+			return objects, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if len(o.Object) > 0 { // a document may be nothing but a comment
+			objects = append(objects, o)
+		}
+	}
+}
