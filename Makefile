@@ -24,10 +24,11 @@ build: ## build all programs into bin/
 	cd standalone && CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS) $(KUBERNETES_LDFLAGS)' -o $(BIN)/k8s4r ./cmd/k8s4r
 
 .PHONY: generate
-generate: $(BIN)/controller-gen ## write all generated files anew
+generate: $(BIN)/controller-gen $(BIN)/sqlc ## write all generated files anew
 	$(BIN)/controller-gen object paths=./api/...
 	$(BIN)/controller-gen crd:allowDangerousTypes=true,generateEmbeddedObjectMeta=true,maxDescLen=1024 paths=./api/... output:crd:dir=config/crd
 	go run ./hack/crds
+	$(BIN)/sqlc generate -f internal/archive/sqlc.yaml
 	go run ./hack/diagrams
 
 .PHONY: check
@@ -39,16 +40,16 @@ lint: $(BIN)/golangci-lint ## run the linters over both modules
 	cd standalone && $(BIN)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...
 
 .PHONY: unit
-unit: deps ## tests that need no API server
+unit: archive-deps ## tests that need no API server
 	go test ./api/... ./cmd/... ./config/... ./internal/...
 
 .PHONY: test
-test: driver-deps build unit $(BIN)/helm ## every test that needs only this machine
+test: driver-deps archive-deps build unit $(BIN)/helm ## every test that needs only this machine
 	go test -p 1 -count=1 -timeout 40m ./test/... # one system at a time
 	cd standalone && K8S4R_BIN=$(BIN)/k8s4r go test -count=1 -timeout 20m ./...
 
 .PHONY: race
-race: deps ## unit tests under the race detector
+race: archive-deps ## unit tests under the race detector
 	go test -race ./internal/...
 
 .PHONY: fuzz
@@ -123,6 +124,10 @@ reproducible: ## build twice, from two directories, and compare
 deps: ## install what the tests need from the system's packages
 	@hack/deps
 
+.PHONY: archive-deps
+archive-deps: ## install also what the tests of the archive need: a PostgreSQL
+	@hack/deps archive
+
 .PHONY: driver-deps
 driver-deps: ## install also what the tests of the drivers need: a Docker engine and a java
 	@hack/deps drivers
@@ -139,6 +144,10 @@ $(BIN)/golangci-lint: tools/golangci-lint/go.mod
 $(BIN)/controller-gen: tools/controller-gen/go.mod
 	@mkdir -p $(BIN)
 	cd $(<D) && go build -o $@ sigs.k8s.io/controller-tools/cmd/controller-gen
+
+$(BIN)/sqlc: tools/sqlc/go.mod
+	@mkdir -p $(BIN)
+	cd $(<D) && CGO_ENABLED=0 go build -o $@ github.com/sqlc-dev/sqlc/cmd/sqlc
 
 $(BIN)/helm: tools/helm/go.mod
 	@mkdir -p $(BIN)

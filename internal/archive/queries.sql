@@ -1,0 +1,59 @@
+-- name: Seen :one
+SELECT version, phase FROM objects WHERE uid = $1;
+
+-- name: PutObject :execrows
+-- An older version never overwrites a newer one: two managers may overlap for a moment.
+INSERT INTO objects (uid, kind, namespace, name, version, owner_uid, template, step, robot, phase, reason, outcome,
+    created_at, started_at, finished_at, ended_at, bytes, manifest)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
+ON CONFLICT (uid) DO UPDATE SET
+    version = excluded.version, owner_uid = excluded.owner_uid, template = excluded.template, step = excluded.step,
+    robot = excluded.robot, phase = excluded.phase, reason = excluded.reason, outcome = excluded.outcome,
+    started_at = excluded.started_at, finished_at = excluded.finished_at,
+    ended_at = coalesce(excluded.ended_at, objects.deleted_at), bytes = excluded.bytes, manifest = excluded.manifest
+WHERE objects.version < excluded.version;
+
+-- name: MarkDeleted :exec
+UPDATE objects SET deleted_at = coalesce(deleted_at, $2), ended_at = coalesce(ended_at, $2) WHERE uid = $1;
+
+-- name: ClearLabels :exec
+DELETE FROM labels WHERE uid = $1;
+
+-- name: PutLabel :exec
+INSERT INTO labels (uid, name, value) VALUES ($1, $2, $3);
+
+-- name: PutAttempt :exec
+-- The number of an attempt is its own for ever, so that it is there once.
+INSERT INTO attempts (task_uid, attempt, namespace, task, job, template, step, robot, state, reason, failed, exit_code, signal, started_at, finished_at, log)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
+ON CONFLICT (task_uid, attempt) DO UPDATE SET
+    robot = excluded.robot, state = excluded.state, reason = excluded.reason, failed = excluded.failed, exit_code = excluded.exit_code,
+    signal = excluded.signal, started_at = excluded.started_at, finished_at = excluded.finished_at;
+
+-- name: PutTransition :exec
+INSERT INTO transitions (uid, version, at, from_phase, to_phase, reason) VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (uid, version) DO NOTHING;
+
+-- name: AttemptsOf :many
+SELECT * FROM attempts WHERE task_uid = $1 ORDER BY attempt;
+
+-- name: TransitionsOf :many
+SELECT * FROM transitions WHERE uid = $1 ORDER BY at, version;
+
+-- name: LabelsOf :many
+SELECT name, value FROM labels WHERE uid = $1 ORDER BY name;
+
+-- name: Size :one
+SELECT CAST(coalesce(sum(bytes), 0) AS BIGINT) AS bytes FROM objects;
+
+-- name: Oldest :many
+SELECT uid, ended_at, bytes FROM objects WHERE ended_at IS NOT NULL ORDER BY ended_at, uid LIMIT $1;
+
+-- name: DeleteObject :exec
+DELETE FROM objects WHERE uid = $1;
+
+-- name: PruneTransitions :execrows
+DELETE FROM transitions WHERE (uid, version) IN (SELECT t.uid, t.version FROM transitions t WHERE t.at < $1 ORDER BY t.at LIMIT $2);
+
+-- name: PruneAttempts :execrows
+DELETE FROM attempts WHERE (task_uid, attempt) IN (SELECT a.task_uid, a.attempt FROM attempts a WHERE a.finished_at < $1 ORDER BY a.finished_at LIMIT $2);
