@@ -77,6 +77,7 @@ func TestArchive(t *testing.T) {
 		{"what is recorded twice is there once", onceOnly},
 		{"a change of phase is kept, with the one before", transitions},
 		{"attempts stay that the object has forgotten", attemptsStay},
+		{"what a robot says keeps nothing out", anyText},
 		{"one that cannot be recorded leaves none of its batch", allOrNothing},
 		{"what is deleted is marked, and a later record does not undo it", deleted},
 		{"many may record at once", manyAtOnce},
@@ -248,13 +249,21 @@ func attemptsStay(s *suite) {
 	}
 }
 
+func anyText(s *suite) {
+	said := task("t1", func(o *archive.Object) { o.Reason, o.Attempts[0].Reason = "a\x00b", "c\xffd" })
+	s.record(said)
+	if got := s.get("uid-t1"); got.Reason != "a\uFFFDb" || got.Attempts[0].Reason != "c\uFFFDd" {
+		s.Errorf("%q, %q", got.Reason, got.Attempts[0].Reason)
+	}
+}
+
 func allOrNothing(s *suite) {
 	err := s.Record(s.ctx, task("t1"), archive.Object{Kind: archive.Task, Name: "t3", UID: "u3"})
 	if err == nil || !strings.Contains(err.Error(), "resourceVersion") {
 		s.Errorf("it says %v", err)
 	}
 	refused := task("t2")
-	refused.Attempts[0].Reason = "a\x00b" // PostgreSQL keeps no such text, SQLite does
+	refused.Labels = map[string]string{"a": "a\x00b"} // PostgreSQL keeps no such text, SQLite does
 	want := "t2 t1"
 	if err := s.Record(s.ctx, task("t1"), refused); err != nil {
 		want = ""

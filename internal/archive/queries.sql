@@ -2,12 +2,13 @@
 SELECT version, phase FROM objects WHERE uid = $1;
 
 -- name: PutObject :execrows
--- An older version never overwrites a newer one: two managers may overlap for a moment.
+-- An older version never overwrites a newer one: two managers may overlap for a moment. The template stays
+-- as it was first: a task whose job is gone does not know it any more.
 INSERT INTO objects (uid, kind, namespace, name, version, owner_uid, template, step, robot, phase, reason, outcome,
     created_at, started_at, finished_at, ended_at, bytes, manifest)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
 ON CONFLICT (uid) DO UPDATE SET
-    version = excluded.version, owner_uid = excluded.owner_uid, template = excluded.template, step = excluded.step,
+    version = excluded.version, owner_uid = excluded.owner_uid,
     robot = excluded.robot, phase = excluded.phase, reason = excluded.reason, outcome = excluded.outcome,
     started_at = excluded.started_at, finished_at = excluded.finished_at,
     ended_at = coalesce(excluded.ended_at, objects.deleted_at), bytes = excluded.bytes, manifest = excluded.manifest
@@ -38,7 +39,8 @@ ON CONFLICT (uid, version) DO NOTHING;
 SELECT * FROM attempts WHERE task_uid = $1 ORDER BY attempt;
 
 -- name: TransitionsOf :many
-SELECT * FROM transitions WHERE uid = $1 ORDER BY at, version;
+-- By version: some times are a robot's, whose clock may be wrong.
+SELECT * FROM transitions WHERE uid = $1 ORDER BY version;
 
 -- name: LabelsOf :many
 SELECT name, value FROM labels WHERE uid = $1 ORDER BY name;

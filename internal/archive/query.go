@@ -119,7 +119,8 @@ func (s *Store) one(ctx context.Context, rest string, args []any) (Object, error
 	return o, nil
 }
 
-// Transitions of an object, the oldest first.
+// Transitions of an object, the oldest first, in the order in which they happened: by their
+// times, some of which are by a robot's clock, they may seem to be in another.
 func (s *Store) Transitions(ctx context.Context, uid string) ([]Transition, error) {
 	q, err := s.queries(ctx)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s4r.io/k8s4r/internal/archive/sqldb"
@@ -51,7 +52,7 @@ func (s *Store) record(ctx context.Context, q *sqldb.Queries, o *Object) error {
 	}
 	written, err := q.PutObject(ctx, sqldb.PutObjectParams{
 		Uid: o.UID, Kind: string(o.Kind), Namespace: o.Namespace, Name: o.Name, Version: o.Version, OwnerUid: o.Owner,
-		Template: o.Template, Step: o.Step, Robot: o.Robot, Phase: o.Phase, Reason: o.Reason, Outcome: string(o.Outcome),
+		Template: o.Template, Step: o.Step, Robot: o.Robot, Phase: o.Phase, Reason: text(o.Reason), Outcome: string(o.Outcome),
 		CreatedAt: o.Created.UnixMicro(), StartedAt: micros(o.Started), FinishedAt: micros(o.Finished), EndedAt: micros(o.Finished),
 		Bytes: o.bytes(), Manifest: string(o.Manifest),
 	})
@@ -64,13 +65,13 @@ func (s *Store) record(ctx context.Context, q *sqldb.Queries, o *Object) error {
 			at = s.now()
 		}
 		err := q.PutTransition(ctx, sqldb.PutTransitionParams{
-			Uid: o.UID, Version: o.Version, At: at.UnixMicro(), FromPhase: was.Phase, ToPhase: o.Phase, Reason: o.Reason,
+			Uid: o.UID, Version: o.Version, At: at.UnixMicro(), FromPhase: was.Phase, ToPhase: o.Phase, Reason: text(o.Reason),
 		})
 		if err != nil {
 			return fmt.Errorf("transition: %w", err)
 		}
 	}
-	if err := putLabels(ctx, q, o, known); err != nil {
+	if err := putLabels(ctx, q, o); err != nil {
 		return fmt.Errorf("labels: %w", err)
 	}
 	for i := range o.Attempts {
@@ -81,11 +82,10 @@ func (s *Store) record(ctx context.Context, q *sqldb.Queries, o *Object) error {
 	return nil
 }
 
-func putLabels(ctx context.Context, q *sqldb.Queries, o *Object, known bool) error {
-	if known {
-		if err := q.ClearLabels(ctx, o.UID); err != nil {
-			return err
-		}
+func putLabels(ctx context.Context, q *sqldb.Queries, o *Object) error {
+	// Of a new object too: somebody else may have recorded it since we looked.
+	if err := q.ClearLabels(ctx, o.UID); err != nil {
+		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Labels)) {
 		if err := q.PutLabel(ctx, sqldb.PutLabelParams{Uid: o.UID, Name: name, Value: o.Labels[name]}); err != nil {
@@ -98,7 +98,7 @@ func putLabels(ctx context.Context, q *sqldb.Queries, o *Object, known bool) err
 func attemptRow(o *Object, a *Attempt) sqldb.PutAttemptParams {
 	row := sqldb.PutAttemptParams{
 		TaskUid: o.UID, Attempt: a.Number, Namespace: o.Namespace, Task: o.Name, Job: a.Job, Template: o.Template, Step: o.Step,
-		Robot: a.Robot, State: a.State, Reason: a.Reason, Signal: a.Signal, StartedAt: micros(a.Started), FinishedAt: micros(a.Finished), Log: a.Log,
+		Robot: a.Robot, State: a.State, Reason: text(a.Reason), Signal: a.Signal, StartedAt: micros(a.Started), FinishedAt: micros(a.Finished), Log: a.Log,
 	}
 	if a.Failed {
 		row.Failed = 1
@@ -118,6 +118,12 @@ func (s *Store) Deleted(ctx context.Context, uid string, at time.Time) error {
 		return fmt.Errorf("archive: note that %s is deleted: %w", uid, err)
 	}
 	return nil
+}
+
+// text is what both databases take of what a robot says. One that is refused would keep its
+// job out of the archive for ever.
+func text(s string) string {
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
 
 func micros(t time.Time) sql.NullInt64 {

@@ -32,6 +32,9 @@ const (
 	// postgresConnections of one program. A server has a hundred unless it is told
 	// otherwise.
 	postgresConnections = 10
+	// connectTimeout of an address that names none. A server that answers nothing would
+	// hold everybody up for minutes.
+	connectTimeout = 5 * time.Second
 	// busy is how long SQLite waits for another program that writes.
 	busy = 10 * time.Second
 )
@@ -116,6 +119,9 @@ func (s *Store) openPostgres(address string) error {
 	config, err := pgx.ParseConfig(address) // its errors hide the password
 	if err != nil {
 		return err
+	}
+	if config.ConnectTimeout == 0 {
+		config.ConnectTimeout = connectTimeout
 	}
 	s.db = stdlib.OpenDB(*config)
 	s.db.SetMaxOpenConns(postgresConnections)

@@ -21,6 +21,8 @@ import (
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/admission"
+	"k8s4r.io/k8s4r/internal/archive"
+	archiver "k8s4r.io/k8s4r/internal/controllers/archive"
 	"k8s4r.io/k8s4r/internal/controllers/cronjobflow"
 	"k8s4r.io/k8s4r/internal/controllers/job"
 	"k8s4r.io/k8s4r/internal/controllers/jobflow"
@@ -102,8 +104,18 @@ func Add(mgr ctrl.Manager, cfg Config) error {
 		return fmt.Errorf("webhook: %w", err)
 	}
 	all := controllers(mgr, cfg, chosen)
+	if archives(cfg, chosen) {
+		store, err := openArchive(mgr, cfg)
+		if err != nil {
+			return err
+		}
+		all[archiver.Name] = &archiver.Controller{
+			Client: mgr.GetClient(), Store: store, Now: cfg.Now, Recorder: notes.Clipped(mgr.GetEventRecorder(reporter)), Retention: cfg.Retention,
+			Flows: chosen.runs(jobflow.Name), VCJobs: chosen.runs(vcjob.Name), RayClusters: chosen.runs(raycluster.Name), Concurrency: cfg.Concurrency,
+		}
+	}
 	for _, name := range Names {
-		if !chosen.runs(name) {
+		if !chosen.runs(name) || all[name] == nil {
 			continue
 		}
 		if err := all[name].Add(mgr); err != nil {
@@ -112,6 +124,32 @@ func Add(mgr ctrl.Manager, cfg Config) error {
 	}
 	return nil
 }
+
+// archives tells whether what has ended is recorded. Only then may its removal wait for that.
+func archives(cfg Config, chosen selection) bool {
+	return cfg.Archive != "" && chosen.runs(archiver.Name)
+}
+
+// openArchive opens the archive until the manager stops. One that is down now is waited for.
+func openArchive(mgr ctrl.Manager, cfg Config) (*archive.Store, error) {
+	store, err := archive.Open(cfg.Archive, archive.WithClock(cfg.Now))
+	if err != nil {
+		return nil, err
+	}
+	return store, mgr.Add(closing{store})
+}
+
+// closing closes the archive when the manager stops, whether it leads or not.
+type closing struct{ *archive.Store }
+
+// Start waits for the manager's end.
+func (c closing) Start(ctx context.Context) error {
+	<-ctx.Done()
+	return c.Close()
+}
+
+// NeedLeaderElection tells that it also starts where the manager only stands by.
+func (closing) NeedLeaderElection() bool { return false }
 
 // settleShare of the time after which a silent robot is offline is what robots
 // need to come back after an outage of all: a minute of the usual five, in which
@@ -128,7 +166,7 @@ func controllers(mgr ctrl.Manager, cfg Config, chosen selection) map[string]adde
 	return map[string]adder{
 		job.Name: &job.Controller{
 			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: cfg.Now, Recorder: events,
-			Tick: cfg.StatusTick, Concurrency: cfg.Concurrency,
+			Tick: cfg.StatusTick, Concurrency: cfg.Concurrency, Archives: archives(cfg, chosen),
 		},
 		taskgroup.Name: &taskgroup.Controller{
 			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: cfg.Now, Binder: binder, Recorder: events,
@@ -145,7 +183,7 @@ func controllers(mgr ctrl.Manager, cfg Config, chosen selection) map[string]adde
 		jobflow.Name: &jobflow.Controller{
 			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: cfg.Now, Recorder: events,
 			// A flow spends its time waiting for the API server, not working.
-			Concurrency: 4 * cfg.Concurrency, MaxRequeue: *cfg.MaxRequeue,
+			Concurrency: 4 * cfg.Concurrency, MaxRequeue: *cfg.MaxRequeue, Archives: archives(cfg, chosen),
 		},
 		robotidentity.Name: &robotidentity.Controller{
 			Client: mgr.GetClient(), Now: cfg.Now, Recorder: events,
@@ -157,7 +195,7 @@ func controllers(mgr ctrl.Manager, cfg Config, chosen selection) map[string]adde
 		},
 		vcjob.Name: &vcjob.Controller{
 			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: cfg.Now, Recorder: events,
-			Tick: cfg.StatusTick, Concurrency: cfg.Concurrency,
+			Tick: cfg.StatusTick, Concurrency: cfg.Concurrency, Archives: archives(cfg, chosen),
 		},
 		raycluster.Name: &raycluster.Controller{
 			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: cfg.Now, Recorder: mgr.GetEventRecorder(raycluster.Reporter),

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"k8s4r.io/k8s4r/internal/admission"
+	"k8s4r.io/k8s4r/internal/archive"
 	"k8s4r.io/k8s4r/internal/controllers/raycluster"
 	"k8s4r.io/k8s4r/internal/controllers/raycluster/build"
 	"k8s4r.io/k8s4r/internal/controllers/robot"
@@ -44,6 +45,11 @@ type Config struct {
 	rayError error
 	// file of settings, in KubeRay's form. Empty: there is none.
 	file string
+	// Archive is the address of the archive (archive.Open). Empty: there is none, and
+	// nothing waits for it.
+	Archive string
+	// Retention is what is kept in it.
+	Retention archive.Retention
 	// Webhook says where workflows are judged at admission. The zero value: nowhere.
 	Webhook admission.Config
 	// Now is the clock. Nil means time.Now.

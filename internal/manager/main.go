@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
 	"k8s4r.io/k8s4r/internal/admission"
+	"k8s4r.io/k8s4r/internal/archive"
 	"k8s4r.io/k8s4r/internal/controllers/robot"
 	"k8s4r.io/k8s4r/internal/program"
 )
@@ -52,6 +53,9 @@ func (c *Config) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.Webhook.Address, "webhook-bind-address", "", "address that serves the admission of workflows over HTTPS, such as :9443; empty: none")
 	f.StringVar(&c.Webhook.CertDir, "webhook-cert-dir", "", "directory with tls.crt and tls.key for that, such as cert-manager keeps; empty: a certificate that the manager makes, renews and registers by itself")
 	f.StringVar(&c.Webhook.Service, "webhook-service", admission.DefaultService, "namespace and name of the Service that leads the API server here; the certificate is kept beside it")
+	f.StringVar(&c.Archive, "archive", "", "address of the archive that keeps what has ended: sqlite:PATH, or postgres://USER@HOST/DATABASE with the password in PGPASSWORD; empty: none")
+	f.DurationVar(&c.Retention.Age, "archive-age", 0, "how long the archive keeps what has ended, such as 2160h; 0 is for ever")
+	f.Int64Var(&c.Retention.Bytes, "archive-bytes", 0, "how many bytes the archive keeps; what ended first goes; 0 is without limit")
 	f.IntVar(&c.Concurrency, "concurrency", 8, "how many objects of one kind are worked on at a time")
 }
 
@@ -88,6 +92,16 @@ func (c *Config) validate() error {
 	for _, ns := range c.Namespaces {
 		wrong := validation.IsDNS1123Label(ns)
 		check(len(wrong) == 0, "--watch-namespace=%s: no namespace can have that name: %s", ns, strings.Join(wrong, "; "))
+	}
+	check(c.Retention.Age >= 0, "--archive-age=%s: must be 0, for ever, or more", c.Retention.Age)
+	check(c.Retention.Bytes >= 0, "--archive-bytes=%d: must be 0, without limit, or more", c.Retention.Bytes)
+	if c.Archive != "" {
+		store, err := archive.Open(c.Archive)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--archive: %w", err))
+		} else {
+			errs = append(errs, store.Close())
+		}
 	}
 	errs = append(errs, c.Webhook.Validate(), c.rayError)
 	return errors.Join(append(errs, selection(c.Controllers).validate())...)

@@ -13,7 +13,7 @@ func TestMainRefusesFlagsThatMakeNoSense(t *testing.T) {
 		name, in, want string
 		wantStatus     int
 	}{
-		{"an unknown controller lists the known ones", "--controllers=*,-jbo", `no controller "jbo"; there are job, taskgroup, task, robot, robotidentity, jobflow, jobtemplate, cronjobflow, vcjob, raycluster`, 2},
+		{"an unknown controller lists the known ones", "--controllers=*,-jbo", `no controller "jbo"; there are job, taskgroup, task, robot, robotidentity, jobflow, jobtemplate, cronjobflow, vcjob, raycluster, archive`, 2},
 		{"an unknown way to approve", "--approve-robots=never", "--approve-robots=never: must be auto or manual", 2},
 		{"no time before a robot is offline", "--offline-after=0s", "--offline-after=0s: must be more than nothing", 2},
 		{"no workers", "--concurrency=0", "--concurrency=0: must be 1 or more", 2},
@@ -27,6 +27,8 @@ func TestMainRefusesFlagsThatMakeNoSense(t *testing.T) {
 		{"a limit below nothing", "--qps=-1", "--qps=-1: must be 0, for no limit, or more", 2},
 		{"a burst without a limit has no effect, and stops nothing", "--burst=200 --kubeconfig=/does/not/exist", "kubeconfig", 1},
 		{"a namespace that cannot be", "--watch-namespace=a,B_", "--watch-namespace=B_: no namespace can have that name", 2},
+		{"an archive that cannot be", "--archive=mysql:x", "--archive: archive: must be sqlite:PATH or postgres://", 2},
+		{"an archive that keeps less than nothing", "--archive-age=-1h --archive-bytes=-1", "--archive-bytes=-1: must be 0", 2},
 		{"a kubeconfig that is not there", "--kubeconfig=/does/not/exist", "kubeconfig", 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -58,8 +60,8 @@ func TestSelection(t *testing.T) {
 		in   selection
 		want string
 	}{
-		{"the star is all", selection{"*"}, "job taskgroup task robot robotidentity jobflow jobtemplate cronjobflow vcjob raycluster"},
-		{"all but one", selection{"*", "-task"}, "job taskgroup robot robotidentity jobflow jobtemplate cronjobflow vcjob raycluster"},
+		{"the star is all", selection{"*"}, "job taskgroup task robot robotidentity jobflow jobtemplate cronjobflow vcjob raycluster archive"},
+		{"all but one", selection{"*", "-task"}, "job taskgroup robot robotidentity jobflow jobtemplate cronjobflow vcjob raycluster archive"},
 		{"only one", selection{"robot"}, "robot"},
 		{"none", selection{"-robot"}, ""},
 	} {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s4r.io/k8s4r/internal/controllers/archive"
 	"k8s4r.io/k8s4r/internal/controllers/cronjobflow"
 	"k8s4r.io/k8s4r/internal/controllers/job"
 	"k8s4r.io/k8s4r/internal/controllers/jobflow"
@@ -19,7 +20,7 @@ import (
 )
 
 // Names of all controllers.
-var Names = []string{job.Name, taskgroup.Name, task.Name, robot.Name, robotidentity.Name, jobflow.Name, jobtemplate.Name, cronjobflow.Name, vcjob.Name, raycluster.Name}
+var Names = []string{job.Name, taskgroup.Name, task.Name, robot.Name, robotidentity.Name, jobflow.Name, jobtemplate.Name, cronjobflow.Name, vcjob.Name, raycluster.Name, archive.Name}
 
 // selection tells which controllers run.
 type selection []string

@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	"time"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -77,7 +79,8 @@ type JobSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	MaxRetry int32 `json:"maxRetry,omitempty"`
 	// TTLSecondsAfterFinished is how long the Job is kept after it has completed,
-	// failed or was terminated. Not set: for ever.
+	// failed or was terminated, and where the manager keeps an archive until it is in
+	// there. Not set: for ever.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	TTLSecondsAfterFinished *int32 `json:"ttlSecondsAfterFinished,omitempty"`
@@ -230,6 +233,18 @@ type JobState struct {
 	// +optional
 	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty"`
 }
+
+// AnnotationArchived is on a Job that has finished, where the manager keeps an archive: ArchivedAs, as
+// it was when that was recorded. The status of Volcano's kind has no room for conditions.
+const AnnotationArchived = "batch.k8s4r.io/archived"
+
+// ArchivedAs is the mark of the Job's present phase.
+func (j *Job) ArchivedAs() string {
+	return string(j.Status.State.Phase) + "@" + j.Status.State.LastTransitionTime.UTC().Format(time.RFC3339)
+}
+
+// Archived tells whether the present phase of the Job is in the archive.
+func (j *Job) Archived() bool { return j.Annotations[AnnotationArchived] == j.ArchivedAs() }
 
 // JobCondition is one phase that the Job has been in.
 type JobCondition struct {

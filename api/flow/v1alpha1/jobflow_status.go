@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	batchv1alpha1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
@@ -27,6 +28,9 @@ const (
 	ConditionValid = "Valid"
 	// ConditionComplete is True once the flow has succeeded.
 	ConditionComplete = "Complete"
+	// ConditionArchived tells, where the manager keeps an archive, whether the end of
+	// the flow and of its Jobs is in it. Written by the archive controller.
+	ConditionArchived = "Archived"
 	// ConditionFailed is True once the flow has failed.
 	ConditionFailed = "Failed"
 	// ConditionSuspended is True while nothing more is started.
@@ -187,6 +191,13 @@ type StepStatus struct {
 	// Outputs that its tasks have written, for those that depend on it.
 	// +optional
 	Outputs map[string]string `json:"outputs,omitempty"`
+}
+
+// Archived tells whether the end that the status tells of is in the archive. That of an
+// earlier run, before a retry, does not count.
+func (s *JobFlowStatus) Archived() bool {
+	c := meta.FindStatusCondition(s.FlowConditions, ConditionArchived)
+	return c != nil && c.Status == metav1.ConditionTrue && c.ObservedGeneration == s.ObservedGeneration
 }
 
 // Recorded tells whether the status holds the end of the Job, so that the flow loses

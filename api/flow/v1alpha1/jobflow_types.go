@@ -102,7 +102,8 @@ type JobFlowSpec struct {
 	// +optional
 	Retry *RetryRequest `json:"retry,omitempty"`
 	// TTLSecondsAfterFinished is how long the flow is kept after it has ended, with
-	// its Jobs. Not set: for ever.
+	// its Jobs, and where the manager keeps an archive until it is in there. Not set:
+	// for ever.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	TTLSecondsAfterFinished *int32 `json:"ttlSecondsAfterFinished,omitempty"`

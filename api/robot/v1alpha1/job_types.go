@@ -127,8 +127,8 @@ type JobSpec struct {
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s')",message="must be 1s or more, because the job fails when it is over; leave it out for a job that may take any time"
 	ActiveDeadline *Duration `json:"activeDeadline,omitempty"`
 
-	// TTLSecondsAfterFinished is how long the job is kept after it has ended.
-	// Not set: for ever.
+	// TTLSecondsAfterFinished is how long the job is kept after it has ended, and
+	// where the manager keeps an archive until it is in there. Not set: for ever.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	TTLSecondsAfterFinished *int32 `json:"ttlSecondsAfterFinished,omitempty"`
@@ -432,7 +432,8 @@ type TaskCounts struct {
 	CanceledTasks int32 `json:"canceledTasks,omitempty"`
 }
 
-// JobStatus is written only by the manager's job controller.
+// JobStatus is written only by the manager's job controller, but for the condition
+// Archived, which is its archive controller's.
 type JobStatus struct {
 	// State of the job.
 	// +optional
@@ -466,7 +467,8 @@ type JobStatus struct {
 	// +kubebuilder:validation:MaxItems=1024
 	// +listType=atomic
 	Blocklist []BlockedRobot `json:"blocklist,omitempty"`
-	// Conditions Complete, Failed and Suspended.
+	// Conditions Complete, Failed and Suspended, and Archived where the manager keeps
+	// an archive.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

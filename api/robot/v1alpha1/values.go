@@ -1,6 +1,11 @@
 package v1alpha1
 
-import "time"
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
 
 // Duration is a length of time such as "90s", "1h30m" or "250ms".
 //
@@ -100,6 +105,18 @@ const (
 	ConditionFailed    = "Failed"
 	ConditionSuspended = "Suspended"
 )
+
+// ConditionArchived is the condition of a Job that has ended, where the manager keeps an
+// archive: whether its end is in it, with its groups and tasks. Written by the archive
+// controller; its observedGeneration is the status's as it was recorded.
+const ConditionArchived = "Archived"
+
+// Archived tells whether the end that the status tells of is in the archive. That of an
+// earlier run, before a requeue, does not count.
+func (s *JobStatus) Archived() bool {
+	c := meta.FindStatusCondition(s.Conditions, ConditionArchived)
+	return c != nil && c.Status == metav1.ConditionTrue && c.ObservedGeneration == s.ObservedGeneration
+}
 
 // ConditionRolledOver is the condition of a TaskGroup whose definition was
 // changed: whether all of its Tasks that have not ended are of the new one.

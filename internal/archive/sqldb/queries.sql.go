@@ -255,7 +255,7 @@ INSERT INTO objects (uid, kind, namespace, name, version, owner_uid, template, s
     created_at, started_at, finished_at, ended_at, bytes, manifest)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
 ON CONFLICT (uid) DO UPDATE SET
-    version = excluded.version, owner_uid = excluded.owner_uid, template = excluded.template, step = excluded.step,
+    version = excluded.version, owner_uid = excluded.owner_uid,
     robot = excluded.robot, phase = excluded.phase, reason = excluded.reason, outcome = excluded.outcome,
     started_at = excluded.started_at, finished_at = excluded.finished_at,
     ended_at = coalesce(excluded.ended_at, objects.deleted_at), bytes = excluded.bytes, manifest = excluded.manifest
@@ -283,7 +283,8 @@ type PutObjectParams struct {
 	Manifest   string
 }
 
-// An older version never overwrites a newer one: two managers may overlap for a moment.
+// An older version never overwrites a newer one: two managers may overlap for a moment. The template stays
+// as it was first: a task whose job is gone does not know it any more.
 func (q *Queries) PutObject(ctx context.Context, arg PutObjectParams) (int64, error) {
 	result, err := q.db.ExecContext(ctx, putObject,
 		arg.Uid,
@@ -365,9 +366,10 @@ func (q *Queries) Size(ctx context.Context) (int64, error) {
 }
 
 const transitionsOf = `-- name: TransitionsOf :many
-SELECT uid, version, at, from_phase, to_phase, reason FROM transitions WHERE uid = $1 ORDER BY at, version
+SELECT uid, version, at, from_phase, to_phase, reason FROM transitions WHERE uid = $1 ORDER BY version
 `
 
+// By version: some times are a robot's, whose clock may be wrong.
 func (q *Queries) TransitionsOf(ctx context.Context, uid string) ([]Transition, error) {
 	rows, err := q.db.QueryContext(ctx, transitionsOf, uid)
 	if err != nil {

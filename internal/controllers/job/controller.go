@@ -43,6 +43,8 @@ type Controller struct {
 	Tick time.Duration
 	// Concurrency is the number of Jobs that are worked on at a time.
 	Concurrency int
+	// Archives has a job that has ended stay until its condition Archived is true.
+	Archives bool
 
 	expect *expect.Set
 	memory *remember.Set[memory]
@@ -112,7 +114,7 @@ func (c *Controller) observe(ctx context.Context, k types.NamespacedName) (*Worl
 	if err := c.List(ctx, &groups, client.InNamespace(k.Namespace), client.MatchingFields{indexOwner: string(j.UID)}); err != nil {
 		return nil, fmt.Errorf("list task groups: %w", err)
 	}
-	w := &World{Job: &j, Groups: map[string]*v1alpha1.TaskGroup{}}
+	w := &World{Job: &j, Archives: c.Archives, Groups: map[string]*v1alpha1.TaskGroup{}}
 	for i := range groups.Items {
 		g := &groups.Items[i]
 		w.Groups[g.Spec.GroupName] = g

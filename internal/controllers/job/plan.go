@@ -29,6 +29,9 @@ type World struct {
 	Taken map[string]bool
 	// LastStatus is when the status was last written.
 	LastStatus time.Time
+	// Archives: the manager keeps an archive, and a job that has ended stays until it is
+	// in there.
+	Archives bool
 	// Awaited: a flow that the job is a step of has not recorded its end.
 	Awaited bool
 }

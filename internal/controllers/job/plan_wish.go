@@ -131,6 +131,9 @@ func (p *plan) expire() {
 		p.wake(p.now.Add(awaitFlow))
 		return
 	}
+	if p.Archives && !p.Job.Status.Archived() {
+		return // the condition wakes us
+	}
 	p.out.Delete = true
 	p.out.Why = append(p.out.Why, "delete the job: its ttlSecondsAfterFinished are over")
 }

@@ -34,6 +34,9 @@ type Controller struct {
 	// itself. Then it waits until it, a Job or a template of it changes. Below 0:
 	// without limit.
 	MaxRequeue int
+	// Archives has a flow that has ended stay with its Jobs until its condition Archived
+	// is true.
+	Archives bool
 
 	expect *expect.Set
 	memory memories

@@ -19,7 +19,7 @@ import (
 // observe reads what a decision about the flow depends on. It returns nil when there
 // is nothing to decide.
 func (c *Controller) observe(ctx context.Context, k types.NamespacedName) (*World, error) {
-	w := &World{Flow: &flowv1.JobFlow{}}
+	w := &World{Flow: &flowv1.JobFlow{}, Archives: c.Archives}
 	err := c.Get(ctx, k, w.Flow)
 	if apierrors.IsNotFound(err) {
 		c.expect.Forget(c.memory.Forget(k))

@@ -66,6 +66,9 @@ func (p *plan) clean() {
 			p.why("delete job " + s.job + ": its step runs again")
 		}
 	}
+	if p.Archives && p.phase.Terminal() && !p.Flow.Status.Archived() {
+		return // nothing of it goes before; the condition wakes us
+	}
 	// Only once that is written: a Job that went before would be one whose end nobody
 	// knows, should we be restarted in between.
 	succeeded := p.phase == lifecycle.FlowSucceed && p.Flow.Status.State.Phase == flowv1.Succeed

@@ -40,6 +40,9 @@ type World struct {
 	Stopped map[types.UID]time.Time
 	// LastStatus is when the status was last written.
 	LastStatus time.Time
+	// Archives: the manager keeps an archive, and a flow that has ended stays with its
+	// Jobs until it is in there.
+	Archives bool
 }
 
 // Kind of a step's Job.

@@ -44,6 +44,8 @@ type Controller struct {
 	Tick time.Duration
 	// Concurrency is the number of Jobs that are worked on at a time.
 	Concurrency int
+	// Archives has a Job that has finished stay until it is marked as archived.
+	Archives bool
 
 	expect  *expect.Set
 	memory  *remember.Set[memory]

@@ -42,6 +42,7 @@ func (c *Controller) observe(ctx context.Context, k types.NamespacedName) (*Worl
 	if w.NoClaims, err = c.noClaims(ctx, &j); err != nil {
 		return nil, err
 	}
+	w.Archives = c.Archives
 	w.FlowWaits, err = c.flowWaits(ctx, &j)
 	return w, err
 }

@@ -39,6 +39,9 @@ type World struct {
 	NoClaims []string
 	// FlowWaits tells that the JobFlow of a finished Job has not seen its end.
 	FlowWaits bool
+	// Archives: the manager keeps an archive, and a Job that has finished stays until it
+	// is in there.
+	Archives bool
 	// LastStatus is when the status was last written.
 	LastStatus time.Time
 }
