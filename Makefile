@@ -96,6 +96,10 @@ bench-agent-footprint: build ## size, memory and traffic of an idle agent
 bench-broker: deps ## messages a second, latency and memory of brokers with and without certificates and rules, and how fast 1000 robots come back
 	go run ./test/bench/broker
 
+.PHONY: bench-archive
+bench-archive: ## finished jobs a second into the archive, and how long its questions take
+	go run ./test/bench/archive
+
 .PHONY: images
 images: build ## build an image of each program, with docker
 	@for p in $(notdir $(basename $(wildcard containers/*.Containerfile))); do \

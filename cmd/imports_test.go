@@ -57,7 +57,7 @@ func TestImportRules(t *testing.T) {
 }
 
 func TestControllersNeverImportEachOther(t *testing.T) {
-	controllers := []string{"job", "taskgroup", "task", "robot", "robotidentity", "jobflow", "jobtemplate", "vcjob", "cronjobflow"}
+	controllers := []string{"job", "taskgroup", "task", "robot", "robotidentity", "jobflow", "jobtemplate", "vcjob", "cronjobflow", "archive"}
 	for _, one := range controllers {
 		all := deps(t, "internal/controllers/"+one)
 		for _, other := range controllers {

@@ -127,8 +127,8 @@ const (
 	// rowBytes is what an object takes beside its manifest, with its labels, its
 	// transitions and the indexes; attemptBytes is what an attempt takes. Both were measured
 	// by make bench-archive.
-	rowBytes     = 1024
-	attemptBytes = 640
+	rowBytes     = 2048
+	attemptBytes = 768
 )
 
 // bytes that the object counts for.

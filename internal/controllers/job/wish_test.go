@@ -60,6 +60,14 @@ func ttl(seconds int32) func(*World) {
 	return func(w *World) { w.Job.Spec.TTLSecondsAfterFinished = &seconds }
 }
 
+// archived says what the archive has of a job whose status is about generation 7.
+func archived(is metav1.ConditionStatus, generation int64) func(*World) {
+	return func(w *World) {
+		w.Archives, w.Job.Status.ObservedGeneration = true, 7
+		w.Job.Status.Conditions = append(w.Job.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionArchived, Status: is, ObservedGeneration: generation})
+	}
+}
+
 func TestWishes(t *testing.T) {
 	waits, runs := groups(v1alpha1.TaskCounts{}), groups(v1alpha1.TaskCounts{RunningTasks: 1})
 	completed, canceled := groups(v1alpha1.TaskCounts{SucceededTasks: 5}), groups(v1alpha1.TaskCounts{CanceledTasks: 5})
@@ -104,6 +112,9 @@ func TestWishes(t *testing.T) {
 
 		{name: "a job that has ended is kept for its time", in: world("completed", completed, before(v1alpha1.TaskCounts{SucceededTasks: 10}), endedAgo(time.Minute), ttl(100)), wantWake: 40 * time.Second},
 		{name: "§6.35 not before its flow has recorded its end", in: world("completed", completed, before(v1alpha1.TaskCounts{SucceededTasks: 10}), endedAgo(time.Minute), ttl(60), func(w *World) { w.Awaited = true }), wantWake: awaitFlow},
+		{name: "not before the archive has it, where there is one", in: world("completed", completed, before(v1alpha1.TaskCounts{SucceededTasks: 10}), endedAgo(time.Hour), ttl(60), archived(metav1.ConditionFalse, 7))},
+		{name: "nor because it had the end before a requeue", in: world("completed", completed, before(v1alpha1.TaskCounts{SucceededTasks: 10}), endedAgo(time.Hour), ttl(60), archived(metav1.ConditionTrue, 6))},
+		{name: "and then deleted, as it is archived", in: world("completed", completed, before(v1alpha1.TaskCounts{SucceededTasks: 10}), endedAgo(time.Hour), ttl(60), archived(metav1.ConditionTrue, 7)), wantDelete: true},
 		{name: "and then deleted", in: world("completed", completed, before(v1alpha1.TaskCounts{SucceededTasks: 10}), endedAgo(time.Minute), ttl(60)), wantDelete: true},
 		{name: "a job that failed is not deleted while a task runs", in: world("failed", runs, before(v1alpha1.TaskCounts{RunningTasks: 2, FailedTasks: 8}), endedAgo(time.Minute), ttl(0))},
 		{name: "a requeue comes before the deletion", in: world("completed", completed, before(v1alpha1.TaskCounts{SucceededTasks: 10}), endedAgo(time.Minute), ttl(0), requeue(1, "")), want: "requeueing"},

@@ -473,6 +473,25 @@ func TestTTL(t *testing.T) { // §4.11
 	}
 }
 
+func TestNothingGoesBeforeTheArchiveHasIt(t *testing.T) {
+	spec := steps(after("a"))
+	ttl := int32(0)
+	spec.TTLSecondsAfterFinished, spec.JobRetainPolicy = &ttl, flowv1.Delete
+	s := begun(t, spec)
+	s.archives = true
+	s.set("a", batchv1.JobCompleted)
+	s.now = s.now.Add(time.Hour)
+	if out := s.look(); out.Remove || len(out.Delete) > 0 {
+		t.Errorf("removes the flow %v, and jobs %v", out.Remove, out.Delete)
+	}
+	s.flow.Status.FlowConditions = append(s.flow.Status.FlowConditions, metav1.Condition{
+		Type: flowv1.ConditionArchived, Status: metav1.ConditionTrue, ObservedGeneration: s.flow.Status.ObservedGeneration,
+	})
+	if out := s.look(); !out.Remove || len(out.Delete) != 1 {
+		t.Errorf("removes the flow %v, and jobs %v", out.Remove, out.Delete)
+	}
+}
+
 func TestStatusIsWrittenOnlyWhenItChanged(t *testing.T) { // §3.12
 	s := begun(t, steps(after("a"), after("b", "a")))
 	s.set("a", batchv1.JobRunning)

@@ -43,7 +43,9 @@ type sim struct {
 	events []Event
 	ended  []flowv1.Phase
 	writes int
-	read   *Graph
+	// archives: the manager keeps an archive.
+	archives bool
+	read     *Graph
 	of     int64 // generation that was read
 	n      int
 }
@@ -93,6 +95,7 @@ func (s *sim) world() World {
 	w := World{
 		Flow: s.flow.DeepCopy(), Graph: s.graph(), Jobs: map[types.UID]*Job{}, Gone: maps.Clone(s.gone),
 		Missing: s.missing, Creating: maps.Clone(s.creating), Templates: s.templates, LastStatus: s.last,
+		Archives: s.archives,
 	}
 	for id, j := range s.jobs {
 		if s.visible[id] {

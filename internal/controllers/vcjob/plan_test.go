@@ -237,6 +237,20 @@ func TestTTL(t *testing.T) {
 		{"Running", 0, false, time.Hour, false},
 		{"Completed", 0, true, time.Hour, false},
 	} {
+		if c.want {
+			stays := job(c.phase, 0)
+			stays.Status.State.LastTransitionTime.Time = t0
+			stays.Spec.TTLSecondsAfterFinished = &c.ttl
+			w := world(stays)
+			w.Archives = true
+			if Plan(t0.Add(c.now), 0, w).Delete {
+				t.Errorf("%s: it goes before the archive has it", c.phase)
+			}
+			w.Job.Annotations = map[string]string{batchv1.AnnotationArchived: stays.ArchivedAs()}
+			if !Plan(t0.Add(c.now), 0, w).Delete {
+				t.Errorf("%s: it stays although the archive has it", c.phase)
+			}
+		}
 		j := job(c.phase, 0)
 		j.Status.State.LastTransitionTime.Time = t0
 		j.Spec.TTLSecondsAfterFinished = &c.ttl

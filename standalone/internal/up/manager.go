@@ -73,7 +73,7 @@ func (o *options) managerOptions() ctrl.Options {
 
 // managerConfig is what flags and environment say of the controllers.
 func (o *options) managerConfig() (manager.Config, error) {
-	cfg := manager.Config{Controllers: o.controllers, OfflineAfter: o.offlineAfter}
+	cfg := manager.Config{Controllers: o.controllers, OfflineAfter: o.offlineAfter, Archive: o.archiveAddress(), Retention: o.retention}
 	return cfg, cfg.ReadEnvironment(os.Getenv)
 }
 

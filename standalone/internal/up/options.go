@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"k8s4r.io/k8s4r/internal/archive"
 	"k8s4r.io/k8s4r/internal/authority"
 	"k8s4r.io/k8s4r/internal/bridge"
 )
@@ -30,6 +31,9 @@ var parts = []string{partManager, partServer, partBroker, partRobots, partNode}
 
 // minCertificateLife leaves a robot the time to renew.
 const minCertificateLife = 5 * time.Second
+
+// noArchive for --archive has nothing kept, and nothing wait for an archive.
+const noArchive = "none"
 
 // maxRobots bounds --robots: each is a process on this machine.
 const maxRobots = 1000
@@ -56,6 +60,8 @@ type options struct {
 	podRange       string
 	offlineAfter   time.Duration
 	controllers    []string
+	archive        string // empty: a file of the data directory
+	retention      archive.Retention
 	without        []string
 }
 
@@ -81,6 +87,9 @@ func (o *options) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.podRange, "pod-range", "10.244.77.0/24", "IPv4 range out of which pods get addresses of this machine, with root")
 	f.DurationVar(&o.offlineAfter, "offline-after", 5*time.Minute, "how long a robot may be silent before it is Offline. Less than three heartbeats, 90s, calls robots lost that are not")
 	f.StringSliceVar(&o.controllers, "controllers", []string{"*"}, "controllers of the manager to run: * is all, name is one, -name is all but this one")
+	f.StringVar(&o.archive, "archive", "", "archive that keeps what has ended: sqlite:PATH, postgres://USER@HOST/DATABASE, or "+noArchive+"; empty: history.db in the data directory")
+	f.DurationVar(&o.retention.Age, "archive-age", 0, "how long the archive keeps what has ended, such as 2160h; 0 is for ever")
+	f.Int64Var(&o.retention.Bytes, "archive-bytes", 0, "how many bytes the archive keeps; what ended first goes; 0 is without limit")
 	f.StringSliceVar(&o.without, "without", nil, "parts to leave out: "+strings.Join(parts, ", "))
 }
 
@@ -147,10 +156,37 @@ func (o *options) robotIDs() []string {
 	return ids
 }
 
+// archiveAddress is where what has ended is kept. Empty: nowhere.
+func (o *options) archiveAddress() string {
+	switch o.archive {
+	case "":
+		return "sqlite:" + filepath.Join(o.dataDir, "history.db")
+	case noArchive:
+		return ""
+	}
+	return o.archive
+}
+
+func (o *options) checkArchive() error {
+	if o.retention.Age < 0 || o.retention.Bytes < 0 {
+		return fmt.Errorf("--archive-age=%s --archive-bytes=%d: must be 0, for no bound, or more", o.retention.Age, o.retention.Bytes)
+	}
+	address := o.archiveAddress()
+	if address == "" {
+		return nil
+	}
+	store, err := archive.Open(address)
+	if err != nil {
+		return fmt.Errorf("--archive: %w", err)
+	}
+	return store.Close()
+}
+
 func (o *options) validate() error {
 	_, environment := o.managerConfig()
 	return errors.Join(
 		environment,
+		o.checkArchive(),
 		o.validateParts(),
 		o.validateAddresses(),
 		check(o.dataDir != "", "--data-dir is empty"),
