@@ -40,7 +40,7 @@ func (h *history) find(f archive.Filter) []archive.Object {
 	return p.Items
 }
 
-func reads(t *testing.T, address string) *archive.Store {
+func historyAt(t *testing.T, address string) *archive.Store {
 	t.Helper()
 	store, err := archive.Open(address)
 	if err != nil {
@@ -54,7 +54,7 @@ func reads(t *testing.T, address string) *archive.Store {
 func TestArchive(t *testing.T) {
 	address := "sqlite:" + filepath.Join(t.TempDir(), "history.db")
 	sys := start(t, manager.Config{OfflineAfter: time.Hour, Archive: address})
-	store := reads(t, address)
+	store := historyAt(t, address)
 	for i, c := range []struct {
 		name string
 		run  func(*history)
@@ -291,7 +291,7 @@ func TestArchiveThatIsDown(t *testing.T) {
 	postgres := testkit.StartPostgres(t)
 	cfg := manager.Config{OfflineAfter: time.Hour, Archive: postgres.Address}
 	sys := start(t, cfg)
-	h := &history{space: sys.namespace(t, "down"), store: reads(t, postgres.Address)}
+	h := &history{space: sys.namespace(t, "down"), store: historyAt(t, postgres.Address)}
 	h.robots("down-a")
 	h.server(succeed)
 	awaitDelay := func(name string) *v1alpha1.Job {
@@ -347,7 +347,7 @@ func TestArchiveHasEveryJobOnce(t *testing.T) {
 	address := "sqlite:" + filepath.Join(t.TempDir(), "history.db")
 	cfg := manager.Config{OfflineAfter: time.Hour, Archive: address}
 	sys := start(t, cfg)
-	h := &history{space: sys.namespace(t, "once"), store: reads(t, address)}
+	h := &history{space: sys.namespace(t, "once"), store: historyAt(t, address)}
 	h.robots("once-a", "once-b", "once-c")
 	h.server(succeed)
 	uids := map[string]string{}
