@@ -46,6 +46,7 @@ const unavailable = "the archive cannot be reached; nothing is removed before it
 // down is the error for an archive that does not take what is to be recorded.
 type down struct{ error }
 
+// Unwrap is what the archive said.
 func (d down) Unwrap() error { return d.error }
 
 // apply records first and marks then: what is marked may be removed.
@@ -145,7 +146,7 @@ func (c *Controller) annotate(ctx context.Context, j *batchv1.Job) error {
 
 // later tries again soon where the archive is down, and says nothing: link has said it. A
 // delay that grows would hold back what has ended for long after the archive is back.
-func (c *Controller) later(_ context.Context, err error) (reconcile.Result, error) {
+func later(err error) (reconcile.Result, error) {
 	var d down
 	if errors.As(err, &d) {
 		return reconcile.Result{RequeueAfter: recordAgain}, nil

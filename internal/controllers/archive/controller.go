@@ -142,7 +142,7 @@ func (c *Controller) watch(kind archive.Kind) handler.TypedEventHandler[client.O
 func (c *Controller) Reconcile(ctx context.Context, r request) (reconcile.Result, error) {
 	for _, o := range c.gone.of(r) {
 		if err := c.record(ctx, o.object, &o.at); err != nil {
-			return c.later(ctx, err)
+			return later(err)
 		}
 		c.gone.done(r, o.object.GetUID())
 	}
@@ -154,7 +154,7 @@ func (c *Controller) Reconcile(ctx context.Context, r request) (reconcile.Result
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	if err := c.record(ctx, o, nil); err != nil {
-		return c.later(ctx, err)
+		return later(err)
 	}
 	return reconcile.Result{}, nil
 }
