@@ -46,8 +46,8 @@ type sim struct {
 	// archives: the manager keeps an archive.
 	archives bool
 	read     *Graph
-	of     int64 // generation that was read
-	n      int
+	of       int64 // generation that was read
+	n        int
 }
 
 func newSim(spec flowv1.JobFlowSpec) *sim {
