@@ -257,7 +257,7 @@ func collect[T any](ctx context.Context, s *Store, what, text string, args []any
 	if err != nil {
 		return nil, fmt.Errorf("archive: %s: %w", what, err)
 	}
-	defer rows.Close()
+	defer func() { _ = rows.Close() }() // rows.Err has said what went wrong
 	var all []T
 	for rows.Next() {
 		one, err := scan(rows)
