@@ -67,3 +67,5 @@ func each(c *cluster, names []string, do func(name string) error) error {
 	}
 	return errors.Join(errs...)
 }
+
+var errBusy = errors.New("it changes faster than it can be written; try again")

@@ -64,7 +64,7 @@ func (o *listFlowsOptions) run(ctx context.Context, d *deps, c *cluster) error {
 	t := &table{header: []string{"NAME", "STATUS", "STEPS", "DURATION", "AGE", "NOTE"}}
 	for _, f := range flows {
 		v := viewFlow(f.(*flowv1.JobFlow), d.now())
-		t.add(v.name, v.phase, fmt.Sprintf("%d/%d", v.done(), len(v.steps)), v.duration(), ageText(f, d.now()), v.note)
+		t.add(v.Name, v.Phase, fmt.Sprintf("%d/%d", v.Done(), len(v.Steps)), v.duration(), ageText(f, d.now()), v.Note)
 		if o.allNamespaces {
 			last := len(t.rows) - 1
 			t.rows[last] = append([]string{f.GetNamespace()}, t.rows[last]...)
@@ -78,17 +78,17 @@ func (o *listFlowsOptions) run(ctx context.Context, d *deps, c *cluster) error {
 }
 
 // after is how long the flow took, in a sentence. Empty: it is not known.
-func (v *flowView) after() string {
-	if v.took == 0 {
+func (v flowView) after() string {
+	if v.Took == 0 {
 		return ""
 	}
 	return " after " + v.duration()
 }
 
 // duration is how long the flow has run, for people.
-func (v *flowView) duration() string {
-	if v.took == 0 {
+func (v flowView) duration() string {
+	if v.Took == 0 {
 		return "-"
 	}
-	return duration.HumanDuration(v.took)
+	return duration.HumanDuration(v.Took)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
+	"k8s4r.io/k8s4r/internal/flowview"
 )
 
 // The pictures of flow graph.
@@ -19,7 +20,7 @@ const (
 )
 
 // pictures draw a flow, each a pure function of what is shown of it.
-var pictures = map[string]func(*flowView) string{
+var pictures = map[string]func(flowView) string{
 	pictureASCII: asciiOf, pictureMermaid: mermaidOf, pictureDOT: dotOf, pictureSVG: svgOf,
 }
 
@@ -71,7 +72,7 @@ func (o *graphFlowOptions) run(ctx context.Context, d *deps, c *cluster) error {
 	return nil
 }
 
-func asciiOf(v *flowView) string {
+func asciiOf(v flowView) string {
 	var b strings.Builder
 	for _, line := range flowLines(v) {
 		b.WriteString(strings.TrimRight(paint(line, false), " ") + "\n")
@@ -85,26 +86,26 @@ var fills = map[string]string{green: "#c8e6c9", cyan: "#b3e5fc", red: "#ffcdd2",
 func fillOf(state string) string { return fills[stepColor(state)] }
 
 // edgeLabel is empty for the usual condition.
-func (s *flowStep) edgeLabel() string {
-	if s.condition == flowv1.WhenCompleted {
+func edgeLabel(s *flowview.Step) string {
+	if s.Condition == flowv1.WhenCompleted {
 		return ""
 	}
-	return string(s.condition)
+	return string(s.Condition)
 }
 
 // mermaidOf writes steps as s0, s1…: names may hold anything.
-func mermaidOf(v *flowView) string {
+func mermaidOf(v flowView) string {
 	var b strings.Builder
 	b.WriteString("flowchart TD\n")
-	for i := range v.steps {
-		s := &v.steps[i]
-		fmt.Fprintf(&b, "  s%d[\"%s<br/>%s\"]\n  style s%d fill:%s\n", i, mermaidText(s.name), mermaidText(s.facts()), i, fillOf(s.state))
+	for i := range v.Steps {
+		s := &v.Steps[i]
+		fmt.Fprintf(&b, "  s%d[\"%s<br/>%s\"]\n  style s%d fill:%s\n", i, mermaidText(s.Name), mermaidText(facts(s)), i, fillOf(s.State))
 	}
-	for i := range v.steps {
-		s := &v.steps[i]
-		for _, t := range s.targets {
+	for i := range v.Steps {
+		s := &v.Steps[i]
+		for _, t := range s.Targets {
 			arrow := "-->"
-			if label := s.edgeLabel(); label != "" {
+			if label := edgeLabel(s); label != "" {
 				arrow = "-->|" + label + "|"
 			}
 			fmt.Fprintf(&b, "  s%d %s s%d\n", t, arrow, i)
@@ -118,21 +119,21 @@ func mermaidText(s string) string {
 	return strings.NewReplacer(`"`, "#quot;", "<", "#lt;", ">", "#gt;", "#", "#35;").Replace(printable(s))
 }
 
-func dotOf(v *flowView) string {
+func dotOf(v flowView) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "digraph %s {\n  rankdir=TB;\n  node [shape=box, style=\"rounded,filled\", fontname=\"sans-serif\"];\n", dotText(v.name))
-	for i := range v.steps {
-		s := &v.steps[i]
-		fmt.Fprintf(&b, "  %s [label=%s, fillcolor=%q];\n", dotText(s.name), dotText(s.name+"\n"+s.facts()), fillOf(s.state))
+	fmt.Fprintf(&b, "digraph %s {\n  rankdir=TB;\n  node [shape=box, style=\"rounded,filled\", fontname=\"sans-serif\"];\n", dotText(v.Name))
+	for i := range v.Steps {
+		s := &v.Steps[i]
+		fmt.Fprintf(&b, "  %s [label=%s, fillcolor=%q];\n", dotText(s.Name), dotText(s.Name+"\n"+facts(s)), fillOf(s.State))
 	}
-	for i := range v.steps {
-		s := &v.steps[i]
-		for _, t := range s.targets {
+	for i := range v.Steps {
+		s := &v.Steps[i]
+		for _, t := range s.Targets {
 			label := ""
-			if text := s.edgeLabel(); text != "" {
+			if text := edgeLabel(s); text != "" {
 				label = " [label=" + dotText(text) + "]"
 			}
-			fmt.Fprintf(&b, "  %s -> %s%s;\n", dotText(v.steps[t].name), dotText(s.name), label)
+			fmt.Fprintf(&b, "  %s -> %s%s;\n", dotText(v.Steps[t].Name), dotText(s.Name), label)
 		}
 	}
 	b.WriteString("}\n")

@@ -23,8 +23,10 @@ import (
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/controllers/child"
+	"k8s4r.io/k8s4r/internal/flowview"
 	"k8s4r.io/k8s4r/internal/logquery"
 	"k8s4r.io/k8s4r/internal/tasklog"
+	"k8s4r.io/k8s4r/internal/wish"
 )
 
 type logsFlowOptions struct {
@@ -74,8 +76,8 @@ func (o *logsFlowOptions) run(ctx context.Context, d *deps, c *cluster) error {
 	}
 	flow := found.(*flowv1.JobFlow)
 	for _, s := range o.steps {
-		if !slices.Contains(stepNames(flow), s) {
-			return fmt.Errorf("jobflow %s has no step %s; there are %s", flow.Name, s, first(stepNames(flow)))
+		if !slices.Contains(flowview.StepNames(flow), s) {
+			return fmt.Errorf("jobflow %s has no step %s; there are %s", flow.Name, s, wish.Few(flowview.StepNames(flow)))
 		}
 	}
 	l := &flowLogs{o: o, d: d, c: c, flow: flow, last: flow, begun: map[string]bool{},
@@ -115,23 +117,23 @@ func (l *flowLogs) once(ctx context.Context) error {
 			return err
 		}
 		if !some {
-			missing = append(missing, s.name)
+			missing = append(missing, s.Name)
 		}
 	}
 	if len(missing) > 0 {
-		fmt.Fprintf(l.d.Err, "no log, because they have not started or nothing is kept of them: %s\n", first(missing))
+		fmt.Fprintf(l.d.Err, "no log, because they have not started or nothing is kept of them: %s\n", wish.Few(missing))
 	}
 	return nil
 }
 
 // steps that are asked for, in their order.
-func (l *flowLogs) steps() (out []flowStep) {
+func (l *flowLogs) steps() (out []flowview.Step) {
 	l.mu.Lock()
 	v := viewFlow(l.last, l.d.now())
 	l.mu.Unlock()
 	for _, i := range v.order() {
-		if len(l.o.steps) == 0 || slices.Contains(l.o.steps, v.steps[i].name) {
-			out = append(out, v.steps[i])
+		if len(l.o.steps) == 0 || slices.Contains(l.o.steps, v.Steps[i].Name) {
+			out = append(out, v.Steps[i])
 		}
 	}
 	return out
@@ -139,9 +141,9 @@ func (l *flowLogs) steps() (out []flowStep) {
 
 // step hands each of the step's logs that was not read yet to do, and tells whether
 // there are any at all.
-func (l *flowLogs) step(ctx context.Context, s flowStep, do func(read func(context.Context) error) error) (some bool, err error) {
+func (l *flowLogs) step(ctx context.Context, s flowview.Step, do func(read func(context.Context) error) error) (some bool, err error) {
 	job := &robotv1.Job{}
-	err = l.c.Get(ctx, client.ObjectKey{Namespace: l.flow.Namespace, Name: s.job}, job)
+	err = l.c.Get(ctx, client.ObjectKey{Namespace: l.flow.Namespace, Name: s.Job}, job)
 	if err == nil && metav1.IsControlledBy(job, l.flow) {
 		if !l.begin(string(job.UID)) {
 			return true, nil
@@ -149,7 +151,7 @@ func (l *flowLogs) step(ctx context.Context, s flowStep, do func(read func(conte
 		return true, do(func(ctx context.Context) error { return l.robots(ctx, s, job) })
 	}
 	if client.IgnoreNotFound(err) != nil {
-		return false, wrap(err, "get job %s", s.job)
+		return false, wrap(err, "get job %s", s.Job)
 	}
 	pods, err := l.pods(ctx, s)
 	if err != nil {
@@ -178,17 +180,17 @@ func (l *flowLogs) begin(what string) bool {
 }
 
 // pods of a step's Job that have started, by task and index.
-func (l *flowLogs) pods(ctx context.Context, s flowStep) ([]corev1.Pod, error) {
+func (l *flowLogs) pods(ctx context.Context, s flowview.Step) ([]corev1.Pod, error) {
 	job := &batchv1.Job{}
-	err := l.c.Get(ctx, client.ObjectKey{Namespace: l.flow.Namespace, Name: s.job}, job)
+	err := l.c.Get(ctx, client.ObjectKey{Namespace: l.flow.Namespace, Name: s.Job}, job)
 	if apierrors.IsNotFound(err) || err == nil && !metav1.IsControlledBy(job, l.flow) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, wrap(err, "get job %s", s.job)
+		return nil, wrap(err, "get job %s", s.Job)
 	}
 	var pods corev1.PodList
-	if err := l.c.List(ctx, &pods, client.InNamespace(l.flow.Namespace), client.MatchingLabels{batchv1.KeyJobName: child.Label(s.job)}); err != nil {
+	if err := l.c.List(ctx, &pods, client.InNamespace(l.flow.Namespace), client.MatchingLabels{batchv1.KeyJobName: child.Label(s.Job)}); err != nil {
 		return nil, fmt.Errorf("list pods: %w", err)
 	}
 	all := slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return !metav1.IsControlledBy(&p, job) })
@@ -214,12 +216,12 @@ func containersOf(p *corev1.Pod) (names []string) {
 }
 
 // container reads the log of one container.
-func (l *flowLogs) container(ctx context.Context, s flowStep, p *corev1.Pod, container string) error {
+func (l *flowLogs) container(ctx context.Context, s flowview.Step, p *corev1.Pod, container string) error {
 	opts := corev1.PodLogOptions{Container: container, Follow: l.o.follow, Timestamps: l.o.stamps}
 	if l.o.tail >= 0 {
 		opts.TailLines = &l.o.tail
 	}
-	from := fmt.Sprintf("%s/%s-%d", s.name, p.Labels[batchv1.KeyTaskSpec], indexOf(p))
+	from := fmt.Sprintf("%s/%s-%d", s.Name, p.Labels[batchv1.KeyTaskSpec], indexOf(p))
 	if len(p.Spec.Containers)+len(p.Spec.InitContainers) > 1 {
 		from += "/" + container
 	}
@@ -255,10 +257,10 @@ func eachLine(r io.Reader, do func([]byte)) error {
 }
 
 // robots reads the logs of a Job on robots.
-func (l *flowLogs) robots(ctx context.Context, s flowStep, job *robotv1.Job) error {
+func (l *flowLogs) robots(ctx context.Context, s flowview.Step, job *robotv1.Job) error {
 	o := &logsOptions{server: l.o.server, follow: l.o.follow, stamps: l.o.stamps}
 	o.query = logquery.Query{Follow: l.o.follow, Tail: int(max(l.o.tail, -1)), Records: true}
-	tasks := &jobLogs{o: o, d: l.d, c: l.c, job: job, begun: map[string]bool{}, p: l.p, before: s.name + "/"}
+	tasks := &jobLogs{o: o, d: l.d, c: l.c, job: job, begun: map[string]bool{}, p: l.p, before: s.Name + "/"}
 	if l.o.follow {
 		return tasks.follow(ctx)
 	}
@@ -273,7 +275,7 @@ func (l *flowLogs) follow(ctx context.Context) error {
 	look := func() {
 		for _, s := range l.steps() {
 			if _, err := l.step(ctx, s, l.beside(ctx)); err != nil && ctx.Err() == nil {
-				fmt.Fprintf(l.d.Err, "%s: %s\n", s.name, explain(err)) // the next look may do better
+				fmt.Fprintf(l.d.Err, "%s: %s\n", s.Name, explain(err)) // the next look may do better
 			}
 		}
 	}
@@ -341,7 +343,7 @@ func (l *flowLogs) see(f *flowv1.JobFlow) {
 func (l *flowLogs) ended() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return viewFlow(l.last, l.d.now()).ended()
+	return viewFlow(l.last, l.d.now()).Ended()
 }
 
 func (l *flowLogs) fail(err error) {

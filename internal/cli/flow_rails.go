@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"k8s4r.io/k8s4r/internal/flowview"
 )
 
 // maxRails bounds how many lines run side by side: more is a carpet, and what a step
@@ -19,7 +21,7 @@ type flowRow struct {
 // rails draws the steps below one another, with lines to what depends on them. A line
 // is one that leads to a step; all targets of the step join in it.
 type rails struct {
-	view  *flowView
+	view  flowView
 	lines []int // the step that each column leads to; -1: it is free
 	drawn []bool
 	rows  []flowRow
@@ -27,10 +29,10 @@ type rails struct {
 }
 
 // drawRails is nil where the lines would be too many, or cannot be drawn.
-func drawRails(v *flowView) []flowRow {
-	r := &rails{view: v, drawn: make([]bool, len(v.steps))}
+func drawRails(v flowView) []flowRow {
+	r := &rails{view: v, drawn: make([]bool, len(v.Steps))}
 	for _, i := range v.order() {
-		for _, t := range v.steps[i].targets {
+		for _, t := range v.Steps[i].Targets {
 			if !r.drawn[t] {
 				return nil // a cycle
 			}
@@ -52,7 +54,7 @@ func (r *rails) step(i int) {
 	r.most = max(r.most, len(r.lines))
 	before := slices.Clone(r.lines)
 	var to []int
-	for _, f := range r.view.steps[i].followers {
+	for _, f := range r.view.Steps[i].Followers {
 		c := slices.Index(r.lines, f)
 		if c < 0 {
 			if c = at; r.lines[at] >= 0 {
@@ -149,10 +151,10 @@ func pick(is bool, yes, no rune) rune {
 
 // flowLines draws the flow in lines: its head, and a line a step with state, duration
 // and progress.
-func flowLines(v *flowView) [][]span {
-	lines := [][]span{{{text: v.name + "  "}, {v.phase, stepColor(v.phase)}, {text: fmt.Sprintf("  %d/%d steps  %s", v.done(), len(v.steps), v.duration())}}}
-	if v.note != "" {
-		lines = append(lines, []span{{printable(v.note), yellow}})
+func flowLines(v flowView) [][]span {
+	lines := [][]span{{{text: v.Name + "  "}, {v.Phase, stepColor(v.Phase)}, {text: fmt.Sprintf("  %d/%d steps  %s", v.Done(), len(v.Steps), v.duration())}}}
+	if v.Note != "" {
+		lines = append(lines, []span{{printable(v.Note), yellow}})
 	}
 	rows, plain := drawRails(v), false
 	if rows == nil {
@@ -165,8 +167,8 @@ func flowLines(v *flowView) [][]span {
 	for _, r := range rows {
 		width = max(width, visibleWidth(r.rails))
 	}
-	for i := range v.steps {
-		names = max(names, min(len(v.steps[i].name), maxGroupName))
+	for i := range v.Steps {
+		names = max(names, min(len(v.Steps[i].Name), maxGroupName))
 	}
 	for _, r := range rows {
 		lines = append(lines, v.line(r, width, names, plain))
@@ -175,32 +177,32 @@ func flowLines(v *flowView) [][]span {
 }
 
 // line is one row with what is known of its step.
-func (v *flowView) line(r flowRow, width, names int, plain bool) []span {
+func (v flowView) line(r flowRow, width, names int, plain bool) []span {
 	if r.step < 0 {
 		return []span{{text: r.rails}}
 	}
-	s := &v.steps[r.step]
-	facts := strings.TrimPrefix(s.facts(), s.state)
+	s := &v.Steps[r.step]
+	facts := strings.TrimPrefix(facts(s), s.State)
 	line := []span{
 		{text: r.rails + strings.Repeat(" ", width-visibleWidth(r.rails)) + "  "},
-		{text: fmt.Sprintf("%-*s  ", names, shorten(s.name, names))},
-		{fmt.Sprintf("%-11s", s.state), stepColor(s.state)}, {text: facts},
+		{text: fmt.Sprintf("%-*s  ", names, shorten(s.Name, names))},
+		{fmt.Sprintf("%-11s", s.State), stepColor(s.State)}, {text: facts},
 	}
-	if plain && len(s.targets) > 0 {
+	if plain && len(s.Targets) > 0 {
 		line = append(line, span{text: "  after " + v.targetNames(s)})
 	}
-	if s.note != "" && s.state != "Completed" {
-		line = append(line, span{"  " + printable(s.note), yellow})
+	if s.Note != "" && s.State != "Completed" {
+		line = append(line, span{"  " + printable(s.Note), yellow})
 	}
 	line[len(line)-1].text = strings.TrimRight(line[len(line)-1].text, " ")
 	return line
 }
 
 // targetNames are the first few that a step depends on.
-func (v *flowView) targetNames(s *flowStep) string {
+func (v flowView) targetNames(s *flowview.Step) string {
 	const most = 3
-	text := v.namesOf(s.targets[:min(len(s.targets), most)])
-	if more := len(s.targets) - most; more > 0 {
+	text := v.namesOf(s.Targets[:min(len(s.Targets), most)])
+	if more := len(s.Targets) - most; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
 	return text

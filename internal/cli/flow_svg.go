@@ -5,6 +5,8 @@ import (
 	"html"
 	"strings"
 	"unicode/utf8"
+
+	"k8s4r.io/k8s4r/internal/flowview"
 )
 
 // The measures of a picture, in pixels.
@@ -22,32 +24,32 @@ const (
 type place struct{ x, y, width int }
 
 // svgOf lays the steps out in layers, each below all that it depends on.
-func svgOf(v *flowView) string {
+func svgOf(v flowView) string {
 	places, width, height := v.layout()
 	var b strings.Builder
 	fmt.Fprintf(&b, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" font-family=\"sans-serif\" font-size=\"12\">\n", width, height)
-	fmt.Fprintf(&b, "<title>%s</title>\n", html.EscapeString(printable(v.name+" "+v.phase)))
-	for i := range v.steps {
-		for _, t := range v.steps[i].targets {
-			writeEdge(&b, places[t], places[i], v.steps[i].edgeLabel())
+	fmt.Fprintf(&b, "<title>%s</title>\n", html.EscapeString(printable(v.Name+" "+v.Phase)))
+	for i := range v.Steps {
+		for _, t := range v.Steps[i].Targets {
+			writeEdge(&b, places[t], places[i], edgeLabel(&v.Steps[i]))
 		}
 	}
-	for i := range v.steps {
-		writeBox(&b, places[i], &v.steps[i])
+	for i := range v.Steps {
+		writeBox(&b, places[i], &v.Steps[i])
 	}
 	b.WriteString("</svg>\n")
 	return b.String()
 }
 
 // layout finds a place for each step, the layers in the middle.
-func (v *flowView) layout() (places []place, width, height int) {
-	places = make([]place, len(v.steps))
+func (v flowView) layout() (places []place, width, height int) {
+	places = make([]place, len(v.Steps))
 	layers := v.layers()
 	widths := make([]int, len(layers))
 	for n, layer := range layers {
 		for _, i := range layer {
-			s := &v.steps[i]
-			places[i] = place{widths[n], svgMargin + n*(boxHeight+gapDown), max(utf8.RuneCountInString(s.name), utf8.RuneCountInString(s.facts()))*letter + 2*boxMargin}
+			s := &v.Steps[i]
+			places[i] = place{widths[n], svgMargin + n*(boxHeight+gapDown), max(utf8.RuneCountInString(s.Name), utf8.RuneCountInString(facts(s)))*letter + 2*boxMargin}
 			widths[n] += places[i].width + gapAcross
 		}
 		widths[n] -= gapAcross
@@ -62,11 +64,11 @@ func (v *flowView) layout() (places []place, width, height int) {
 }
 
 // layers of the steps by the longest way to them. Steps in a cycle are in the first.
-func (v *flowView) layers() [][]int {
-	depth := make([]int, len(v.steps))
+func (v flowView) layers() [][]int {
+	depth := make([]int, len(v.Steps))
 	most := -1
 	for _, i := range v.order() {
-		for _, t := range v.steps[i].targets {
+		for _, t := range v.Steps[i].Targets {
 			if t != i {
 				depth[i] = max(depth[i], depth[t]+1)
 			}
@@ -90,8 +92,8 @@ func writeEdge(b *strings.Builder, from, to place, label string) {
 	}
 }
 
-func writeBox(b *strings.Builder, p place, s *flowStep) {
-	fmt.Fprintf(b, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"6\" fill=\"%s\" stroke=\"#666\"/>\n", p.x, p.y, p.width, boxHeight, fillOf(s.state))
-	fmt.Fprintf(b, "<text x=\"%d\" y=\"%d\" font-weight=\"bold\">%s</text>\n", p.x+boxMargin, p.y+18, html.EscapeString(printable(s.name)))
-	fmt.Fprintf(b, "<text x=\"%d\" y=\"%d\">%s</text>\n", p.x+boxMargin, p.y+35, html.EscapeString(printable(s.facts())))
+func writeBox(b *strings.Builder, p place, s *flowview.Step) {
+	fmt.Fprintf(b, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"6\" fill=\"%s\" stroke=\"#666\"/>\n", p.x, p.y, p.width, boxHeight, fillOf(s.State))
+	fmt.Fprintf(b, "<text x=\"%d\" y=\"%d\" font-weight=\"bold\">%s</text>\n", p.x+boxMargin, p.y+18, html.EscapeString(printable(s.Name)))
+	fmt.Fprintf(b, "<text x=\"%d\" y=\"%d\">%s</text>\n", p.x+boxMargin, p.y+35, html.EscapeString(printable(facts(s))))
 }

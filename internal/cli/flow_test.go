@@ -44,7 +44,7 @@ func flowOf(name, steps string) *flowv1.JobFlow {
 func ran(f *flowv1.JobFlow, step string, state batchv1.JobPhase, took time.Duration, pods ...corev1.PodPhase) {
 	start := noon.Add(-took)
 	j := flowv1.JobStatus{Name: f.Name + "-" + step, State: state, StartTimestamp: metav1.NewTime(start)}
-	if jobEnded(state) {
+	if state == batchv1.JobCompleted || state == batchv1.JobFailed {
 		j.EndTimestamp = metav1.NewTime(noon)
 	}
 	f.Status.JobStatusList = append(f.Status.JobStatusList, j)
@@ -105,7 +105,7 @@ func TestFlowStepStates(t *testing.T) {
 			ran(f, "a", batchv1.JobRunning, time.Minute)
 			row.status.Name = "a"
 			f.Status.Steps = []flowv1.StepStatus{row.status}
-			if got := viewFlow(f, noon).steps[0].state; got != row.want {
+			if got := viewFlow(f, noon).Steps[0].State; got != row.want {
 				t.Errorf("%s, want %s", got, row.want)
 			}
 		})

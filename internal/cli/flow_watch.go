@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
+	"k8s4r.io/k8s4r/internal/flowview"
 )
 
 type watchFlowOptions struct {
@@ -103,11 +104,11 @@ func (w *flowWatch) show() (ended bool) {
 	} else {
 		w.tell(v)
 	}
-	return v.ended()
+	return v.Ended()
 }
 
 // draw shows the picture in place of the last one.
-func (w *flowWatch) draw(v *flowView) {
+func (w *flowWatch) draw(v flowView) {
 	size := w.terminal.size()
 	lines := flowLines(v)
 	if note := w.contact.lostNote(w.now()); note != "" {
@@ -139,21 +140,21 @@ func fitFlow(lines [][]span, room int) [][]span {
 }
 
 // tell writes a line for each change.
-func (w *flowWatch) tell(v *flowView) {
-	w.say("", "flow "+v.name+": "+v.phase+colon(v.note))
+func (w *flowWatch) tell(v flowView) {
+	w.say("", "flow "+v.Name+": "+v.Phase+colon(v.Note))
 	for _, i := range v.order() {
-		s := &v.steps[i]
-		if s.state == stepWaiting && s.note == "" && w.said[s.name] == "" {
+		s := &v.Steps[i]
+		if s.State == flowview.Waiting && s.Note == "" && w.said[s.Name] == "" {
 			continue // what has not begun is no change
 		}
-		text := s.state
-		if s.total > 0 {
-			text += fmt.Sprintf(" %d/%d", s.done, s.total)
+		text := s.State
+		if s.Total > 0 {
+			text += fmt.Sprintf(" %d/%d", s.Done, s.Total)
 		}
-		if s.ended() && s.took > 0 {
-			text += " after " + duration.HumanDuration(s.took)
+		if s.Ended() && s.Took > 0 {
+			text += " after " + duration.HumanDuration(s.Took)
 		}
-		w.say(s.name, s.name+": "+text+colon(s.note))
+		w.say(s.Name, s.Name+": "+text+colon(s.Note))
 	}
 	note := w.contact.lostNote(w.now())
 	switch {
@@ -183,11 +184,11 @@ func (w *flowWatch) detach(why string, status int) error {
 // conclude says what came of the flow. The error carries the exit status.
 func (w *flowWatch) conclude() error {
 	v := viewFlow(w.flow, w.now())
-	if v.phase == string(flowv1.Succeed) {
-		fmt.Fprintf(w.Out, "flow %s has succeeded%s\n", v.name, v.after())
+	if v.Phase == string(flowv1.Succeed) {
+		fmt.Fprintf(w.Out, "flow %s has succeeded%s\n", v.Name, v.after())
 		return nil
 	}
-	fmt.Fprintf(w.Out, "flow %s has failed%s%s\n", v.name, v.after(), printable(colon(v.note)))
-	fmt.Fprintf(w.Out, "  its logs:   %s flow logs %s%s\n  once more:  %s flow retry %s%s\n", w.program, v.name, w.cluster.namespaceFlag, w.program, v.name, w.cluster.namespaceFlag)
+	fmt.Fprintf(w.Out, "flow %s has failed%s%s\n", v.Name, v.after(), printable(colon(v.Note)))
+	fmt.Fprintf(w.Out, "  its logs:   %s flow logs %s%s\n  once more:  %s flow retry %s%s\n", w.program, v.Name, w.cluster.namespaceFlag, w.program, v.Name, w.cluster.namespaceFlag)
 	return &outcomeError{status: ExitFailed}
 }

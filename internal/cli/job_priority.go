@@ -2,12 +2,11 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 
 	"github.com/spf13/cobra"
 
-	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/wish"
 )
 
 type priorityOptions struct {
@@ -49,21 +48,9 @@ func (o *priorityOptions) complete(args []string) (err error) {
 }
 
 func (o *priorityOptions) run(ctx context.Context, d *deps, c *cluster) error {
-	_, said, err := amend(ctx, c, jobKind, o.name, o.judge)
+	_, said, err := amend(ctx, c, jobKind, o.name, wish.Priority(o.priority))
 	if err == nil {
 		d.report(jobKind, o.name, said)
 	}
 	return err
-}
-
-func (o *priorityOptions) judge(j *robotv1.Job) (string, error) {
-	before, n := j.Spec.Priority, o.priority
-	if before != nil && *before == n {
-		return fmt.Sprintf("priority is %d already", n), nil
-	}
-	j.Spec.Priority = &n
-	if before == nil {
-		return fmt.Sprintf("priority set to %d", n), nil
-	}
-	return fmt.Sprintf("priority changed from %d to %d", *before, n), nil
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/wish"
 )
 
 type requeueOptions struct {
@@ -71,7 +72,7 @@ func (o *requeueOptions) run(ctx context.Context, d *deps, c *cluster) error {
 		want.Scope = robotv1.RequeueFailed
 	}
 	return each(c, o.names, func(name string) error {
-		_, said, err := amend(ctx, c, jobKind, name, requeue(want))
+		_, said, err := amend(ctx, c, jobKind, name, wish.Requeue(want))
 		if err == nil {
 			d.report(jobKind, name, said)
 		}

@@ -25,6 +25,16 @@ func named(name, state string, wishes ...func(*robotv1.Job)) *robotv1.Job {
 	return j
 }
 
+func desires(state string) func(*robotv1.Job) {
+	return func(j *robotv1.Job) { j.Spec.DesiredState = state }
+}
+
+func requeues(generation int64, scope string, tasks ...string) func(*robotv1.Job) {
+	return func(j *robotv1.Job) {
+		j.Spec.Requeue = &robotv1.Requeue{Generation: generation, Scope: scope, Tasks: tasks}
+	}
+}
+
 // shift is jobs in several states, with tasks.
 func shift() []client.Object {
 	in := func(state string) func(*robotv1.Task) {

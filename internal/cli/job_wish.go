@@ -10,19 +10,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/wish"
 )
 
 // wishOptions are those of job pause, resume and cancel.
 type wishOptions struct {
 	conn        connection
-	wish        wish
+	wish        wish.Job
 	wait        bool
 	waitTimeout time.Duration
 	names       []string
 }
 
 func pauseCommand(d *deps) *cobra.Command {
-	o := &wishOptions{wish: pauseWish}
+	o := &wishOptions{wish: wish.Pause}
 	cmd := o.command(d, "Start no more tasks of Jobs; what runs on robots goes on", `Asks the manager to start no more tasks of the Jobs. Those that run go on to their
 end, and then the Job is paused. A Job that is pending or running can be paused.`)
 	cmd.Example = "  " + d.program + " job pause demo\n  " + d.program + " job pause --wait --wait-timeout 10m demo other"
@@ -31,7 +32,7 @@ end, and then the Job is paused. A Job that is pending or running can be paused.
 }
 
 func resumeCommand(d *deps) *cobra.Command {
-	o := &wishOptions{wish: resumeWish}
+	o := &wishOptions{wish: wish.Resume}
 	cmd := o.command(d, "Let paused Jobs go on", `Asks the manager to start tasks of the Jobs again. It also takes back a pause
 whose last tasks still run.`)
 	cmd.Example = "  " + d.program + " job resume demo"
@@ -39,7 +40,7 @@ whose last tasks still run.`)
 }
 
 func cancelCommand(d *deps) *cobra.Command {
-	o := &wishOptions{wish: cancelWish}
+	o := &wishOptions{wish: wish.Cancel}
 	cmd := o.command(d, "Call Jobs off, and stop what runs on robots", `Asks the manager to call the Jobs off: what waits is canceled, what runs on robots
 is stopped. The Jobs and their tasks stay to be looked at, and can be requeued;
 delete removes them. A failed Job can be canceled too: what still runs of it is
@@ -51,7 +52,7 @@ stopped.`)
 
 func (o *wishOptions) command(d *deps, short, long string) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   o.wish.verb + " JOB...",
+		Use:   o.wish.Verb + " JOB...",
 		Short: short,
 		Long: long + `
 
@@ -70,7 +71,7 @@ Names must be whole: the beginning is not enough here.`,
 }
 
 func (o *wishOptions) addWaitFlags(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&o.wait, "wait", false, fmt.Sprintf("wait until they are %s", o.wish.state))
+	cmd.Flags().BoolVar(&o.wait, "wait", false, fmt.Sprintf("wait until they are %s", o.wish.State))
 	cmd.Flags().DurationVar(&o.waitTimeout, "wait-timeout", 0, "with --wait: how long to wait for all of them, such as 1h; 0 is for ever")
 }
 
@@ -88,7 +89,7 @@ func (o *wishOptions) complete(args []string) (err error) {
 func (o *wishOptions) run(ctx context.Context, d *deps, c *cluster) error {
 	var asked []*robotv1.Job
 	errs := each(c, o.names, func(name string) error {
-		job, said, err := amend(ctx, c, jobKind, name, o.wish.judge)
+		job, said, err := amend(ctx, c, jobKind, name, o.wish.Judge)
 		if err != nil {
 			return err
 		}
@@ -120,7 +121,7 @@ func (o *wishOptions) waitForAll(ctx context.Context, d *deps, c *cluster, jobs 
 			return errors.Join(errs, o.detach(ctx, d, c, job))
 		}
 		if err == nil {
-			d.report(jobKind, job.Name, string(o.wish.state))
+			d.report(jobKind, job.Name, string(o.wish.State))
 		}
 	}
 	return errs
@@ -145,15 +146,15 @@ func (o *wishOptions) reached(name string, found []client.Object) (bool, error) 
 	if len(found) == 0 {
 		return true, fmt.Errorf("job %s was deleted", name)
 	}
-	return o.wish.reached(found[0].(*robotv1.Job))
+	return o.wish.Reached(found[0].(*robotv1.Job))
 }
 
 // detach leaves the wish where it stands, and says how to look after it.
 func (o *wishOptions) detach(ctx context.Context, d *deps, c *cluster, job *robotv1.Job) error {
 	why, status := "detached", ExitInterrupted
 	if errors.Is(context.Cause(ctx), errTimeout) {
-		why, status = fmt.Sprintf("not %s after %s", o.wish.state, o.waitTimeout), ExitTimeout
+		why, status = fmt.Sprintf("not %s after %s", o.wish.State, o.waitTimeout), ExitTimeout
 	}
-	fmt.Fprintf(d.Err, "%s; the wish to %s job %s stands\n  watch it: %s watch %s%s\n", why, o.wish.verb, job.Name, d.program, job.Name, c.namespaceFlag)
+	fmt.Fprintf(d.Err, "%s; the wish to %s job %s stands\n  watch it: %s watch %s%s\n", why, o.wish.Verb, job.Name, d.program, job.Name, c.namespaceFlag)
 	return &outcomeError{status: status}
 }

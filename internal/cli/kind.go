@@ -16,6 +16,7 @@ import (
 	busv1 "k8s4r.io/k8s4r/api/bus/v1alpha1"
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/wish"
 )
 
 // kind is one of our kinds, by all the names that people may type.
@@ -88,9 +89,6 @@ func (k kind) bareName(ref string) (string, error) {
 	return name, nil
 }
 
-// maxCandidates bounds how many names an error lists.
-const maxCandidates = 10
-
 // resolve reads the object with the name. When there is none it takes the one
 // whose name starts so, if it is the only one.
 func resolve(ctx context.Context, c *cluster, k kind, name string) (client.Object, error) {
@@ -122,17 +120,7 @@ func firstNames(objects []client.Object) string {
 	for _, o := range objects {
 		names = append(names, o.GetName())
 	}
-	return first(names)
-}
-
-// first lists some names, and says how many there are beside them.
-func first(names []string) string {
-	shown := names[:min(len(names), maxCandidates)]
-	text := strings.Join(shown, ", ")
-	if more := len(names) - len(shown); more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return text
+	return wish.Few(names)
 }
 
 // listOf lists objects of the kind, sorted by namespace and name.

@@ -12,6 +12,7 @@ import (
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/lifecycle"
 	"k8s4r.io/k8s4r/internal/logquery"
+	"k8s4r.io/k8s4r/internal/wish"
 )
 
 // ofJob shows the logs of all tasks of a Job.
@@ -64,7 +65,7 @@ func (l *jobLogs) once(ctx context.Context) error {
 		}
 	}
 	if len(missing) > 0 {
-		fmt.Fprintf(l.d.Err, "no log, because they have not started or it is not kept any more: %s\n", first(missing))
+		fmt.Fprintf(l.d.Err, "no log, because they have not started or it is not kept any more: %s\n", wish.Few(missing))
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/wish"
 )
 
 type requeueRobotOptions struct {
@@ -169,13 +170,13 @@ func failedOn(robot string, t *robotv1.Task) bool {
 func (b batch) requeueMost(ctx context.Context, d *deps, c *cluster) error {
 	slices.Sort(b.tasks)
 	b.tasks = slices.Compact(b.tasks)
-	most := min(len(b.tasks), maxNamed)
+	most := min(len(b.tasks), wish.MaxNamed)
 	left := len(b.tasks) - most
 	b.tasks = b.tasks[:most]
 	if err := b.requeue(ctx, d, c); err != nil || left == 0 {
 		return err
 	}
-	return fmt.Errorf("%d more tasks of job %s failed there, and a requeue names at most %d: do the same again when the job is no longer requeueing", left, b.job, maxNamed)
+	return fmt.Errorf("%d more tasks of job %s failed there, and a requeue names at most %d: do the same again when the job is no longer requeueing", left, b.job, wish.MaxNamed)
 }
 
 // tasksWhere names the tasks that match.

@@ -10,6 +10,7 @@ import (
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/testkit/golden"
+	"k8s4r.io/k8s4r/internal/wish"
 )
 
 // workload is three robots with tasks in several states.
@@ -116,7 +117,7 @@ func TestATaskThatHasMovedOnStaysWhereItIs(t *testing.T) {
 
 func TestARequeueNamesAThousandTasks(t *testing.T) {
 	objects := append(fleet(), named("demo", "running"))
-	for i := range maxNamed + 2 {
+	for i := range wish.MaxNamed + 2 {
 		objects = append(objects, task("demo", "inspect", i, func(t *robotv1.Task) {
 			t.Status.State, t.Status.FailedRobots = "failed", []string{"robot-1"}
 		}))
@@ -124,10 +125,10 @@ func TestARequeueNamesAThousandTasks(t *testing.T) {
 	b := newBench(t, objects...)
 	status := b.run("robot", "requeue", "--failed", "--job", "demo", "robot-1")
 	const want = "k8s4r: 2 more tasks of job demo failed there, and a requeue names at most 1000: do the same again when the job is no longer requeueing\n"
-	if n := strings.Count(b.out.String(), "requeue requested"); status != ExitFailed || n != maxNamed || b.err.String() != want {
+	if n := strings.Count(b.out.String(), "requeue requested"); status != ExitFailed || n != wish.MaxNamed || b.err.String() != want {
 		t.Errorf("exit %d, %d requested, stderr %q", status, n, b.err.String())
 	}
-	if n := len(read(b, &robotv1.Job{}, "demo").Spec.Requeue.Tasks); n != maxNamed {
+	if n := len(read(b, &robotv1.Job{}, "demo").Spec.Requeue.Tasks); n != wish.MaxNamed {
 		t.Errorf("%d names", n)
 	}
 	named := []string{"task", "requeue"}

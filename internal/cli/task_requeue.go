@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/wish"
 )
 
 func requeueTaskCommand(d *deps) *cobra.Command {
@@ -53,7 +54,7 @@ func requeueTasks(ctx context.Context, d *deps, c *cluster, names []string, job 
 		if job != "" && task.Spec.JobName != job {
 			return fmt.Errorf("task %s is not one of job %s", name, job)
 		}
-		needed, err := putsBack(task)
+		needed, err := wish.PutsBack(task)
 		if err != nil {
 			return err
 		}
@@ -82,9 +83,9 @@ func addTo(batches []batch, task *robotv1.Task) []batch {
 }
 
 func (b batch) requeue(ctx context.Context, d *deps, c *cluster) error {
-	_, said, err := amend(ctx, c, jobKind, b.job, requeue(robotv1.Requeue{Tasks: b.tasks}))
+	_, said, err := amend(ctx, c, jobKind, b.job, wish.Requeue(robotv1.Requeue{Tasks: b.tasks}))
 	if err != nil {
-		return fmt.Errorf("requeue %s: %w", first(b.tasks), err)
+		return fmt.Errorf("requeue %s: %w", wish.Few(b.tasks), err)
 	}
 	for _, name := range b.tasks {
 		d.report(taskKind, name, said)

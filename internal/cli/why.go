@@ -18,6 +18,7 @@ import (
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/lifecycle"
 	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/wish"
 )
 
 type whyOptions struct {
@@ -181,7 +182,7 @@ func (w whyPage) heldBack() bool {
 	if w.job == nil {
 		return w.task.Spec.JobName != ""
 	}
-	return w.job.DeletionTimestamp != nil || !heading(w.job).Starts()
+	return w.job.DeletionTimestamp != nil || !wish.Heading(w.job).Starts()
 }
 
 func (w whyPage) jobText() string {
@@ -199,7 +200,7 @@ func (w whyPage) jobText() string {
 // jobOutlook is the job's state, the one that it is about to get, and what that
 // means for its tasks.
 func jobOutlook(j *robotv1.Job) string {
-	text, next := jobWord(j), heading(j)
+	text, next := jobWord(j), wish.Heading(j)
 	if j.Status.State != "" && next != jobState(j) {
 		text += ", soon " + string(next)
 	}

@@ -1,9 +1,11 @@
-package cli
+package wish
 
 import (
 	"slices"
 	"strings"
 	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/lifecycle"
@@ -11,7 +13,7 @@ import (
 
 // inState is a job in the state with the wishes.
 func inState(s lifecycle.JobState, wishes ...func(*robotv1.Job)) *robotv1.Job {
-	j := job("demo")
+	j := &robotv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "demo"}}
 	j.Status.State = string(s)
 	for _, w := range wishes {
 		w(j)
@@ -53,20 +55,20 @@ func settled(s lifecycle.JobState) *robotv1.Job {
 // else refused with the state and the way out, or already so.
 func TestWishesFollowTheTable(t *testing.T) {
 	for _, s := range append(slices.Clone(lifecycle.JobStates), "") {
-		for _, w := range []wish{pauseWish, resumeWish, cancelWish} {
+		for _, w := range []Job{Pause, Resume, Cancel} {
 			j := settled(s)
 			before := j.Spec.DesiredState
-			said, err := w.judge(j)
+			said, err := w.Judge(j)
 			_, legal := lifecycle.StepJob(s, w.signal)
 			switch wrote := j.Spec.DesiredState != before; {
-			case legal && (err != nil || j.Spec.DesiredState != nameOf[w.signal] || said != w.verb+" requested"):
-				t.Errorf("%s of a job %q: said %q, error %v, desired %q", w.verb, s, said, err, j.Spec.DesiredState)
+			case legal && (err != nil || j.Spec.DesiredState != nameOf[w.signal] || said != w.Verb+" requested"):
+				t.Errorf("%s of a job %q: said %q, error %v, desired %q", w.Verb, s, said, err, j.Spec.DesiredState)
 			case !legal && wrote:
-				t.Errorf("%s of a job %q wrote %q", w.verb, s, j.Spec.DesiredState)
-			case !legal && err == nil && !w.already(heading(j), j):
-				t.Errorf("%s of a job %q was not refused: %q", w.verb, s, said)
-			case err != nil && !strings.Contains(err.Error(), "job demo is "+string(heading(j))+"; possible: "):
-				t.Errorf("%s of a job %q: %v", w.verb, s, err)
+				t.Errorf("%s of a job %q wrote %q", w.Verb, s, j.Spec.DesiredState)
+			case !legal && err == nil && !w.already(Heading(j), j):
+				t.Errorf("%s of a job %q was not refused: %q", w.Verb, s, said)
+			case err != nil && !strings.Contains(err.Error(), "job demo is "+string(Heading(j))+"; possible: "):
+				t.Errorf("%s of a job %q: %v", w.Verb, s, err)
 			}
 		}
 	}
@@ -76,7 +78,7 @@ func TestRequeuesFollowTheTable(t *testing.T) {
 	for _, s := range append(slices.Clone(lifecycle.JobStates), "") {
 		for _, want := range []robotv1.Requeue{{Scope: "all"}, {Scope: "failed"}, {Tasks: []string{"a"}}} {
 			j := settled(s)
-			_, err := requeue(want)(j)
+			_, err := Requeue(want)(j)
 			if _, legal := lifecycle.StepJob(s, requeueSignal(&want)); legal != (err == nil) || legal != (j.Spec.Requeue != nil) {
 				t.Errorf("requeue %+v of a job %q: error %v, wrote %v", want, s, err, j.Spec.Requeue)
 			}
@@ -108,19 +110,19 @@ func TestAWishAfterAWishThatTheManagerHasNotSeen(t *testing.T) {
 		want        string // what is said, or the error
 		wantDesired string
 	}{
-		{"a pause does not take a cancel back", inState("running", desires("canceled")), pauseWish.judge,
+		{"a pause does not take a cancel back", inState("running", desires("canceled")), Pause.Judge,
 			"job demo is cancel-requested; possible: nothing until its next state", "canceled"},
-		{"a resume takes a pause back", inState("running", desires("paused")), resumeWish.judge, "resume requested", "running"},
-		{"a pause takes a resume back", inState("paused", desires("running")), pauseWish.judge, "pause requested", "paused"},
-		{"a second pause is no error", inState("running", desires("paused")), pauseWish.judge, "is pause-requested already", "paused"},
-		{"a second cancel is no error", inState("failed", desires("canceled")), cancelWish.judge, "is cancel-requested already", "canceled"},
-		{"a second resume is no error", inState("paused", desires("running")), resumeWish.judge, "is pending already", "running"},
-		{"a cancel waits for a requeue", inState("completed", requeues(1, "all")), cancelWish.judge,
+		{"a resume takes a pause back", inState("running", desires("paused")), Resume.Judge, "resume requested", "running"},
+		{"a pause takes a resume back", inState("paused", desires("running")), Pause.Judge, "pause requested", "paused"},
+		{"a second pause is no error", inState("running", desires("paused")), Pause.Judge, "is pause-requested already", "paused"},
+		{"a second cancel is no error", inState("failed", desires("canceled")), Cancel.Judge, "is cancel-requested already", "canceled"},
+		{"a second resume is no error", inState("paused", desires("running")), Resume.Judge, "is pending already", "running"},
+		{"a cancel waits for a requeue", inState("completed", requeues(1, "all")), Cancel.Judge,
 			"job demo is requeueing; possible: nothing until its next state", ""},
-		{"a requeue that the manager will refuse is in nobody's way", inState("running", requeues(1, "all")), pauseWish.judge, "pause requested", "paused"},
-		{"a requeue does not take a cancel back", inState("running", desires("canceled")), requeue(robotv1.Requeue{Scope: "failed"}),
+		{"a requeue that the manager will refuse is in nobody's way", inState("running", requeues(1, "all")), Pause.Judge, "pause requested", "paused"},
+		{"a requeue does not take a cancel back", inState("running", desires("canceled")), Requeue(robotv1.Requeue{Scope: "failed"}),
 			"job demo is cancel-requested; possible: nothing until its next state", "canceled"},
-		{"a job that is being built and is to be paused cannot be resumed yet", inState("under-construction", desires("paused")), resumeWish.judge,
+		{"a job that is being built and is to be paused cannot be resumed yet", inState("under-construction", desires("paused")), Resume.Judge,
 			"job demo is under-construction; possible: cancel", "paused"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -172,7 +174,7 @@ func TestRequeueWritesTheNextWish(t *testing.T) {
 			said: "requeue of the failed tasks requested", wrote: robotv1.Requeue{Generation: 2, Scope: "failed"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			said, err := requeue(row.want)(row.in)
+			said, err := Requeue(row.want)(row.in)
 			if err != nil {
 				said = err.Error()
 			}

@@ -1,7 +1,6 @@
-package cli
+package wish
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,11 +9,11 @@ import (
 	"k8s4r.io/k8s4r/internal/lifecycle"
 )
 
-// heading is the state of the job once the manager has taken up what was
+// Heading is the state of the job once the manager has taken up what was
 // wished before. Judged by its present state alone, a pause right after a
 // cancel would be fine and take the cancel back, and a resume right after a
 // pause would be refused.
-func heading(j *robotv1.Job) lifecycle.JobState {
+func Heading(j *robotv1.Job) lifecycle.JobState {
 	if r := untaken(j); r != nil {
 		to, _ := lifecycle.StepJob(jobState(j), requeueSignal(r))
 		return to
@@ -73,7 +72,7 @@ func takenUp(j *robotv1.Job) int64 {
 
 // impossible is the answer to a wish that the job's state does not allow.
 func impossible(j *robotv1.Job) error {
-	s := heading(j)
+	s := Heading(j)
 	return fmt.Errorf("job %s is %s; possible: %s", j.Name, s, verbsFrom(s))
 }
 
@@ -95,31 +94,38 @@ func verbsFrom(s lifecycle.JobState) string {
 	return strings.Join(verbs, ", ")
 }
 
-// wish is a state that an operator may desire of a job.
-type wish struct {
-	verb    string
+// Job is a state that an operator may desire of a job.
+type Job struct {
+	// Verb in the words of people, such as pause.
+	Verb string
+	// State that it leads to in the end. Empty: it leads to none.
+	State   lifecycle.JobState
 	desired string // what spec.desiredState becomes
 	signal  lifecycle.JobSignal
-	state   lifecycle.JobState                                    // that it leads to in the end
 	already func(heading lifecycle.JobState, j *robotv1.Job) bool // nothing to be done
 }
 
+// The wishes for a state.
+
 var (
-	pauseWish = wish{verb: "pause", desired: robotv1.DesiredPaused, signal: lifecycle.JobPause, state: lifecycle.JobPaused,
+	// Pause starts no more tasks; what runs goes on.
+	Pause = Job{Verb: "pause", desired: robotv1.DesiredPaused, signal: lifecycle.JobPause, State: lifecycle.JobPaused,
 		already: func(s lifecycle.JobState, _ *robotv1.Job) bool { return s.Holds() }}
-	resumeWish = wish{verb: "resume", desired: robotv1.DesiredRunning, signal: lifecycle.JobResume,
+	// Resume takes a pause back.
+	Resume = Job{Verb: "resume", desired: robotv1.DesiredRunning, signal: lifecycle.JobResume,
 		already: func(s lifecycle.JobState, j *robotv1.Job) bool {
 			return s.Starts() && j.Spec.DesiredState != robotv1.DesiredPaused
 		}}
-	cancelWish = wish{verb: "cancel", desired: robotv1.DesiredCanceled, signal: lifecycle.JobCancel, state: lifecycle.JobCanceled,
+	// Cancel stops what runs, and starts nothing more.
+	Cancel = Job{Verb: "cancel", desired: robotv1.DesiredCanceled, signal: lifecycle.JobCancel, State: lifecycle.JobCanceled,
 		already: func(s lifecycle.JobState, _ *robotv1.Job) bool {
 			return s == lifecycle.JobCancelRequested || s == lifecycle.JobCanceled
 		}}
 )
 
-// judge writes the wish into the job's spec, and says what became of it.
-func (w wish) judge(j *robotv1.Job) (string, error) {
-	s := heading(j)
+// Judge writes the wish into the job's spec, and says what became of it.
+func (w Job) Judge(j *robotv1.Job) (string, error) {
+	s := Heading(j)
 	if w.already(s, j) {
 		return fmt.Sprintf("is %s already", s), nil
 	}
@@ -127,30 +133,30 @@ func (w wish) judge(j *robotv1.Job) (string, error) {
 		return "", impossible(j)
 	}
 	j.Spec.DesiredState = w.desired
-	return w.verb + " requested", nil
+	return w.Verb + " requested", nil
 }
 
-// reached tells whether the wait is over. It is also over, with an error, when
+// Reached tells whether the wait is over. It is also over, with an error, when
 // the job can no longer get there: it would last for ever.
-func (w wish) reached(j *robotv1.Job) (over bool, err error) {
+func (w Job) Reached(j *robotv1.Job) (over bool, err error) {
 	s := jobState(j)
 	_, possible := lifecycle.StepJob(s, w.signal)
 	switch {
-	case s == w.state:
+	case s == w.State:
 		return true, nil
 	case j.Spec.DesiredState != w.desired:
-		return true, fmt.Errorf("job %s will not be %s: somebody wished otherwise meanwhile, it is %s", j.Name, w.state, heading(j))
+		return true, fmt.Errorf("job %s will not be %s: somebody wished otherwise meanwhile, it is %s", j.Name, w.State, Heading(j))
 	case s.Terminal() && !possible:
-		return true, fmt.Errorf("job %s will not be %s: it is %s", j.Name, w.state, s)
+		return true, fmt.Errorf("job %s will not be %s: it is %s", j.Name, w.State, s)
 	}
 	return false, nil
 }
 
-// maxNamed bounds the names of one requeue, as the kind does.
-const maxNamed = 1000
+// MaxNamed bounds the names of one requeue, as the kind does.
+const MaxNamed = 1000
 
-// requeue is the judge of a wish to put tasks back.
-func requeue(want robotv1.Requeue) func(*robotv1.Job) (string, error) {
+// Requeue is the judge of a wish to put tasks back.
+func Requeue(want robotv1.Requeue) func(*robotv1.Job) (string, error) {
 	return func(j *robotv1.Job) (string, error) {
 		next, err := nextRequeue(j, want)
 		switch {
@@ -158,9 +164,9 @@ func requeue(want robotv1.Requeue) func(*robotv1.Job) (string, error) {
 			return "", err
 		case next == nil:
 			return "requeue" + ofScope(want) + " is requested already", nil
-		case len(next.Tasks) > maxNamed:
+		case len(next.Tasks) > MaxNamed:
 			return "", fmt.Errorf("a requeue names at most %d tasks, and this one would name %d: wait until job %s is no longer requeueing, or name fewer",
-				maxNamed, len(next.Tasks), j.Name)
+				MaxNamed, len(next.Tasks), j.Name)
 		}
 		next.Generation = max(wishedFor(j), takenUp(j)) + 1
 		j.Spec.Requeue = next
@@ -183,7 +189,7 @@ func nextRequeue(j *robotv1.Job, want robotv1.Requeue) (*robotv1.Requeue, error)
 	waits := untaken(j)
 	switch {
 	case waits == nil:
-		if _, ok := lifecycle.StepJob(heading(j), requeueSignal(&want)); !ok {
+		if _, ok := lifecycle.StepJob(Heading(j), requeueSignal(&want)); !ok {
 			return nil, impossible(j)
 		}
 		return want.DeepCopy(), nil
@@ -224,9 +230,9 @@ func stillPaused(j *robotv1.Job) string {
 	return "; the job stays paused until it is resumed"
 }
 
-// putsBack tells whether a requeue does anything to the task. The error says
+// PutsBack tells whether a requeue does anything to the task. The error says
 // why it cannot.
-func putsBack(t *robotv1.Task) (bool, error) {
+func PutsBack(t *robotv1.Task) (bool, error) {
 	state := lifecycle.TaskState(t.Status.State)
 	if t.Spec.JobName == "" {
 		return false, fmt.Errorf("task %s was made by hand and has no job that could requeue it: delete it and create it again", t.Name)
@@ -247,4 +253,19 @@ func onRobot(t *robotv1.Task) string {
 	return " on " + t.Spec.TargetRobot
 }
 
-var errBusy = errors.New("it changes faster than it can be written; try again")
+func jobState(job *robotv1.Job) lifecycle.JobState { return lifecycle.JobState(job.Status.State) }
+
+// Priority is the judge of a wish for another priority.
+func Priority(n int32) func(*robotv1.Job) (string, error) {
+	return func(j *robotv1.Job) (string, error) {
+		before := j.Spec.Priority
+		if before != nil && *before == n {
+			return fmt.Sprintf("priority is %d already", n), nil
+		}
+		j.Spec.Priority = &n
+		if before == nil {
+			return fmt.Sprintf("priority set to %d", n), nil
+		}
+		return fmt.Sprintf("priority changed from %d to %d", *before, n), nil
+	}
+}
