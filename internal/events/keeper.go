@@ -1,0 +1,144 @@
+package events
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+)
+
+const (
+	// behind is how far a restart goes back: further than any watch lags, and not further than
+	// an API server remembers, which is 75 seconds or more.
+	behind = time.Minute
+	// keepEvery so often the position is noted.
+	keepEvery = 5 * time.Second
+)
+
+// kept is what the file holds.
+type kept struct {
+	// Position is a resourceVersion: all that happened up to it was told.
+	Position uint64 `json:"position,string"`
+	// Last is the seq of the last event up to then.
+	Last uint64 `json:"last,string"`
+}
+
+// keeper keeps in a file from where on a restart tells changes.
+type keeper struct {
+	file    string // empty: it keeps nothing
+	world   *World
+	loaded  kept
+	samples []sample
+	failing bool
+}
+
+// sample is how far the world had come at a time.
+type sample struct {
+	at   time.Time
+	seen uint64
+}
+
+// newKeeper reads the file. One that cannot be read is as good as none.
+func newKeeper(file string, w *World) *keeper {
+	k := &keeper{file: file, world: w}
+	if file == "" {
+		return k
+	}
+	text, err := os.ReadFile(file)
+	if err == nil {
+		err = json.Unmarshal(text, &k.loaded)
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		w.log.Error(err, "Changes while this program was stopped are not told", "file", file)
+		k.loaded = kept{}
+	}
+	return k
+}
+
+// from is the resourceVersion of the first lists. Empty: as it is now.
+func (k *keeper) from() string {
+	if k.loaded.Position == 0 {
+		return ""
+	}
+	return strconv.FormatUint(k.loaded.Position, 10)
+}
+
+// last is the seq of the last event of the earlier incarnation up to where this one begins.
+// Zero: it begins somewhere else.
+func (k *keeper) last() uint64 {
+	if k.world.seen.Load() != k.loaded.Position {
+		return 0
+	}
+	return k.loaded.Last
+}
+
+// run keeps the file up to date until the context ends.
+func (k *keeper) run(ctx context.Context) {
+	every := time.NewTicker(keepEvery)
+	defer every.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-every.C:
+			k.tick()
+		}
+	}
+}
+
+// tick notes how far the world has come, and writes how far it had come a while ago. While a
+// kind is not watched, nobody knows what it would have told: nothing is noted.
+func (k *keeper) tick() {
+	now := k.world.now()
+	if k.world.Live() != nil {
+		k.samples = nil
+		return
+	}
+	k.samples = append(k.samples, sample{now, k.world.seen.Load()})
+	n := 0
+	for n < len(k.samples) && now.Sub(k.samples[n].at) >= behind {
+		n++
+	}
+	if n == 0 {
+		return
+	}
+	at := k.samples[n-1].seen
+	k.samples = k.samples[n-1:]
+	next := kept{Position: at, Last: k.world.ring.lastUpTo(at)}
+	if k.file == "" || next == k.loaded {
+		return
+	}
+	err := k.write(next)
+	if err == nil {
+		k.loaded = next
+	}
+	if err != nil && !k.failing {
+		k.world.log.Error(err, "Changes while this program is stopped will not be told")
+	}
+	k.failing = err != nil
+}
+
+// write replaces the file at once, so that a crash leaves the old one or the new one.
+func (k *keeper) write(next kept) error {
+	text, err := json.Marshal(next)
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(k.file), filepath.Base(k.file)+".*")
+	if err != nil {
+		return fmt.Errorf("keep the position of events: %w", err)
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = os.Rename(f.Name(), k.file)
+	}
+	if err != nil {
+		return fmt.Errorf("keep the position of events: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,235 @@
+package row
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
+	cronv1 "k8s4r.io/k8s4r/api/cron/v1alpha1"
+	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
+	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
+	"k8s4r.io/k8s4r/internal/lifecycle"
+)
+
+// The states of kinds whose status has no word for them.
+const (
+	CronScheduled = "Scheduled"
+	CronActive    = "Active"
+	CronSuspended = "Suspended"
+	CronInvalid   = "Invalid"
+	// RayPending is a RayCluster that is not ready yet.
+	RayPending = "pending"
+	// PodTerminating is a Pod that is being deleted.
+	PodTerminating = "Terminating"
+)
+
+// JobFlow is the row of a flow.
+func JobFlow(f *flowv1.JobFlow) *Row {
+	r := common(JobFlows, f)
+	r.ofFlow(f)
+	r.Flow, r.Step = f.Name, ""
+	s := &f.Status
+	phase := lifecycle.FlowPhase(cmp.Or(string(s.State.Phase), string(lifecycle.FlowPending)))
+	r.State, r.Tone = string(phase), flowTone(phase, f.Spec.Suspend)
+	r.Reason, r.Message = flowWhy(s.FlowConditions)
+	r.Started, r.Progress = micro(s.StartTime), steps(f)
+	if phase.Terminal() {
+		r.Finished = micro(s.CompletionTime)
+	}
+	return r
+}
+
+// flowWhy is why a flow cannot go on, or how it ended.
+func flowWhy(all []metav1.Condition) (reason, message string) {
+	if valid := meta.FindStatusCondition(all, flowv1.ConditionValid); valid != nil && valid.Status == metav1.ConditionFalse {
+		return valid.Reason, valid.Message
+	}
+	for _, kind := range []string{flowv1.ConditionFailed, flowv1.ConditionComplete, flowv1.ConditionSuspended} {
+		if c := meta.FindStatusCondition(all, kind); c != nil && c.Status == metav1.ConditionTrue {
+			return c.Reason, c.Message
+		}
+	}
+	return "", ""
+}
+
+// steps counts a flow's. One that was skipped is done.
+func steps(f *flowv1.JobFlow) *Progress {
+	s := &f.Status
+	p := &Progress{
+		Total: int32(len(f.Spec.Flows)), Running: int32(len(s.RunningJobs)), Done: int32(len(s.CompletedJobs)), Failed: int32(len(s.FailedJobs)),
+	}
+	for i := range s.Steps {
+		if s.Steps[i].Skipped {
+			p.Done++
+		}
+	}
+	p.Waiting = max(0, p.Total-p.Running-p.Done-p.Failed-int32(len(s.TerminatedJobs)))
+	return p
+}
+
+func flowTone(p lifecycle.FlowPhase, suspended bool) Tone {
+	switch {
+	case p == lifecycle.FlowSucceed:
+		return Good
+	case p == lifecycle.FlowFailed:
+		return Bad
+	case p == lifecycle.FlowTerminating:
+		return Gone
+	case suspended:
+		return Paused
+	case p == lifecycle.FlowRunning:
+		return Running
+	}
+	return Waiting
+}
+
+// CronJobFlow is the row of a schedule.
+func CronJobFlow(c *cronv1.CronJobFlow) *Row {
+	r := common(CronJobFlows, c)
+	r.Template, r.Started = c.Name, micro(c.Status.LastScheduleTime)
+	valid := meta.FindStatusCondition(c.Status.Conditions, flowv1.ConditionValid)
+	switch {
+	case valid != nil && valid.Status == metav1.ConditionFalse:
+		r.State, r.Tone, r.Reason, r.Message = CronInvalid, Bad, valid.Reason, valid.Message
+	case c.Spec.Suspend:
+		r.State, r.Tone = CronSuspended, Paused
+	case len(c.Status.Active) > 0:
+		r.State, r.Tone = CronActive, Running
+	default:
+		r.State, r.Tone = CronScheduled, Waiting
+	}
+	r.Message = cmp.Or(r.Message, c.Spec.Schedule)
+	return r
+}
+
+// VCJob is the row of a job of Pods.
+func VCJob(j *batchv1.Job) *Row {
+	r := common(VCJobs, j)
+	r.ofFlow(j)
+	r.Job = j.Name
+	s := &j.Status
+	phase := batchv1.JobPhase(cmp.Or(string(s.State.Phase), string(batchv1.JobPending)))
+	r.State, r.Tone, r.Reason, r.Message = string(phase), vcjobTone(phase), s.State.Reason, s.State.Message
+	r.Progress = &Progress{Total: replicas(j), Waiting: s.Pending, Running: s.Running + s.Terminating + s.Unknown, Done: s.Succeeded, Failed: s.Failed}
+	for i := range s.Conditions {
+		if s.Conditions[i].Status == batchv1.JobRunning && r.Started == nil {
+			r.Started = micro(s.Conditions[i].LastTransitionTime)
+		}
+	}
+	if lifecycle.VCJobPhase(phase).Finished() {
+		r.Finished = micro(&s.State.LastTransitionTime)
+	}
+	return r
+}
+
+func vcjobTone(p batchv1.JobPhase) Tone {
+	switch p {
+	case batchv1.JobRunning:
+		return Running
+	case batchv1.JobCompleting, batchv1.JobCompleted:
+		return Good
+	case batchv1.JobFailed:
+		return Bad
+	case batchv1.JobAborting, batchv1.JobAborted:
+		return Paused
+	case batchv1.JobTerminating, batchv1.JobTerminated:
+		return Gone
+	default:
+		return Waiting
+	}
+}
+
+// RayCluster is the row of a cluster. Its parts are the workers.
+func RayCluster(c *rayv1.RayCluster) *Row {
+	r := common(RayClusters, c)
+	s := &c.Status
+	r.State, r.Message = cmp.Or(string(s.State), RayPending), s.Reason
+	r.Progress = &Progress{Total: s.DesiredWorkerReplicas, Running: s.ReadyWorkerReplicas, Waiting: max(0, s.DesiredWorkerReplicas-s.ReadyWorkerReplicas)}
+	r.Started = micro(s.StateTransitionTimes[rayv1.StateReady])
+	r.Reason = trueReason(s.Conditions, rayv1.ReplicaFailure, rayv1.RayClusterSuspending, rayv1.RayClusterSuspended)
+	switch r.State {
+	case string(rayv1.StateReady):
+		r.Tone = Good
+	case string(rayv1.StateSuspended):
+		r.Tone = Paused
+	case RayPending:
+		r.Tone = Waiting
+	default: // unhealthy, failed
+		r.Tone = Bad
+	}
+	return r
+}
+
+// Pod is the row of a Pod of a vcjob or of a RayCluster.
+func Pod(p *corev1.Pod) *Row {
+	r := common(Pods, p)
+	r.Job, r.Node = p.Labels[batchv1.KeyJobName], p.Spec.NodeName
+	r.Group = cmp.Or(p.Labels[batchv1.KeyTaskSpec], p.Labels[rayv1.LabelGroup])
+	r.State, r.Tone = string(p.Status.Phase), podTone(p.Status.Phase)
+	r.Reason, r.Message = podWhy(p)
+	r.Started = micro(p.Status.StartTime)
+	r.Finished = podEnd(p)
+	if p.DeletionTimestamp != nil && r.Finished == nil {
+		r.State, r.Tone = PodTerminating, Gone
+	}
+	return r
+}
+
+func podTone(p corev1.PodPhase) Tone {
+	switch p {
+	case corev1.PodRunning:
+		return Running
+	case corev1.PodSucceeded:
+		return Good
+	case corev1.PodFailed:
+		return Bad
+	case corev1.PodUnknown:
+		return Gone
+	default:
+		return Waiting
+	}
+}
+
+// podWhy is what keeps a Pod from running, or how it ended.
+func podWhy(p *corev1.Pod) (reason, message string) {
+	if p.Status.Reason != "" || p.Status.Message != "" {
+		return p.Status.Reason, p.Status.Message
+	}
+	for i := range p.Status.ContainerStatuses {
+		c := &p.Status.ContainerStatuses[i]
+		switch {
+		case c.State.Waiting != nil && c.State.Waiting.Reason != "":
+			return c.State.Waiting.Reason, c.State.Waiting.Message
+		case c.State.Terminated != nil && c.State.Terminated.ExitCode != 0:
+			end := c.State.Terminated
+			return cmp.Or(end.Reason, "Error"), cmp.Or(end.Message, fmt.Sprintf("container %s ended with exit code %d", c.Name, end.ExitCode))
+		}
+	}
+	for i := range p.Status.Conditions {
+		if c := &p.Status.Conditions[i]; c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {
+			return c.Reason, c.Message
+		}
+	}
+	return "", ""
+}
+
+// podEnd is when the last of the containers of a Pod that has ended did.
+func podEnd(p *corev1.Pod) *metav1.MicroTime {
+	if p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
+		return nil
+	}
+	var last metav1.Time
+	for i := range p.Status.ContainerStatuses {
+		if end := p.Status.ContainerStatuses[i].State.Terminated; end != nil && end.FinishedAt.After(last.Time) {
+			last = end.FinishedAt
+		}
+	}
+	return micro(&last)
+}
+
+func decimal(n int64) string { return strconv.FormatInt(n, 10) }
