@@ -1,6 +1,7 @@
 package events
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,11 +13,11 @@ import (
 )
 
 const (
-	// behind is how far a restart goes back: further than any watch lags, and not further than
-	// an API server remembers, which is 75 seconds or more.
-	behind = time.Minute
-	// keepEvery so often the position is noted.
-	keepEvery = 5 * time.Second
+	// defaultBehind is further than any watch lags, and not further than an API server
+	// remembers, which is 75 seconds or more.
+	defaultBehind = time.Minute
+	// notes are taken so often in that time.
+	notes = 12
 )
 
 // kept is what the file holds.
@@ -30,6 +31,7 @@ type kept struct {
 // keeper keeps in a file from where on a restart tells changes.
 type keeper struct {
 	file    string // empty: it keeps nothing
+	behind  time.Duration
 	world   *World
 	loaded  kept
 	samples []sample
@@ -43,8 +45,8 @@ type sample struct {
 }
 
 // newKeeper reads the file. One that cannot be read is as good as none.
-func newKeeper(file string, w *World) *keeper {
-	k := &keeper{file: file, world: w}
+func newKeeper(file string, behind time.Duration, w *World) *keeper {
+	k := &keeper{file: file, behind: cmp.Or(behind, defaultBehind), world: w}
 	if file == "" {
 		return k
 	}
@@ -78,7 +80,7 @@ func (k *keeper) last() uint64 {
 
 // run keeps the file up to date until the context ends.
 func (k *keeper) run(ctx context.Context) {
-	every := time.NewTicker(keepEvery)
+	every := time.NewTicker(k.behind / notes)
 	defer every.Stop()
 	for {
 		select {
@@ -100,7 +102,7 @@ func (k *keeper) tick() {
 	}
 	k.samples = append(k.samples, sample{now, k.world.seen.Load()})
 	n := 0
-	for n < len(k.samples) && now.Sub(k.samples[n].at) >= behind {
+	for n < len(k.samples) && now.Sub(k.samples[n].at) >= k.behind {
 		n++
 	}
 	if n == 0 {

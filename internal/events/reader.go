@@ -4,9 +4,12 @@ import "context"
 
 // Reader follows a Ring. It is for one goroutine.
 type Reader struct {
-	ring   *Ring
-	at     *node // the last event that was told
-	resync bool  // something was missed before at
+	ring *Ring
+	at   *node
+	// told is the ID of the last event that was told. It is not that of at while a Resync is due:
+	// who is cut off then and comes again is still due one.
+	told   string
+	resync bool // something was missed before at
 }
 
 // Next waits for the next event. A Resync says that events were missed, because the reader was
@@ -32,23 +35,25 @@ func (d *Reader) Next(ctx context.Context) (*Event, error) {
 // Poll is the next event, if there is one already. Nil: there is none.
 func (d *Reader) Poll() *Event {
 	next := d.at.next.Load()
-	if next == cut {
-		d.at, d.resync = d.ring.relocate(d.at)
+	if next.dropped() || next != nil && next.next.Load().dropped() {
+		var missed bool
+		d.at, missed = d.ring.relocate(d.at)
+		d.resync = d.resync || missed
 		next = d.at.next.Load()
 	}
-	if d.resync {
-		d.resync = false
+	switch {
+	case d.resync:
+		d.resync, d.told = false, d.at.event.ID
 		return &Event{Type: Resync, ID: d.at.event.ID, Seq: d.at.event.Seq}
-	}
-	if next == nil {
+	case next == nil || next.dropped(): // the next call finds its place again
 		return nil
 	}
-	d.at = next
+	d.at, d.told = next, next.event.ID
 	return next.event
 }
 
 // Position is the ID of the last event that was told, for another reader to go on from.
-func (d *Reader) Position() string { return d.at.event.ID }
+func (d *Reader) Position() string { return d.told }
 
 // relocate is where a reader goes on whose event is not held any more, and whether it has
 // missed some.

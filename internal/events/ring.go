@@ -44,8 +44,10 @@ type Ring struct {
 	newest *node
 	held   int
 	bytes  int
-	// complete: every event with a greater seq is held.
+	// complete: every event with a greater seq is held. evicted is when the last of those
+	// arrived that are not. Zero: all are.
 	complete uint64
+	evicted  time.Time
 	// before is the seq of the last event before the first one of this incarnation. Zero: it is
 	// not known, or the first one is not held any more.
 	before uint64
@@ -63,6 +65,9 @@ type node struct {
 
 // cut ends the way from an event that is not held any more.
 var cut = &node{}
+
+// dropped tells the end of the way from the place where the next event comes.
+func (n *node) dropped() bool { return n == cut }
 
 // NewRing is an empty ring. The incarnation tells its ids from those of every other one, and
 // has no colon.
@@ -122,7 +127,7 @@ func (r *Ring) evict() {
 		r.oldest = n.next.Load()
 		r.held--
 		r.bytes -= size(n.event)
-		r.complete, r.before = max(r.complete, n.event.Seq), 0
+		r.complete, r.evicted, r.before = max(r.complete, n.event.Seq), n.event.arrived, 0
 		n.next.Store(cut)
 	}
 }
@@ -175,7 +180,7 @@ func (r *Ring) Since(id string) *Reader {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if id == "" {
-		return &Reader{ring: r, at: r.newest}
+		return &Reader{ring: r, at: r.newest, told: r.newest.event.ID}
 	}
 	incarnation, seq, number, ok := parse(id)
 	var at *node
@@ -187,9 +192,9 @@ func (r *Ring) Since(id string) *Reader {
 		at = r.from(seq)
 	}
 	if at == nil {
-		return &Reader{ring: r, at: r.newest, resync: true}
+		return &Reader{ring: r, at: r.newest, told: id, resync: true}
 	}
-	return &Reader{ring: r, at: at}
+	return &Reader{ring: r, at: at, told: id}
 }
 
 // after is the node of that number, or one that leads to the next. Nil: the next is not held.
@@ -225,8 +230,12 @@ func (r *Ring) from(seq uint64) *node {
 	for unknown != r.newest && unknown.event.Seq <= seq {
 		unknown = unknown.next.Load()
 	}
+	begin := unknown.event.arrived.Add(-overlap)
+	if !r.evicted.Before(begin) {
+		return nil
+	}
 	n := first
-	for n != unknown && n.event.arrived.Before(unknown.event.arrived.Add(-overlap)) {
+	for n != unknown && n.event.arrived.Before(begin) {
 		n = n.next.Load()
 	}
 	return r.lead(n, seq)

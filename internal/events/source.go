@@ -257,6 +257,7 @@ func (s *source) list(out []*Item, namespace string) []*Item {
 // objects along.
 func (s *source) trouble(ctx context.Context, err error) {
 	if missing(err) {
+		s.present.Store(false)
 		s.world.publish(s.relist(nil, s.world.seen.Load())...)
 	}
 	if err != nil && ctx.Err() == nil && !s.silent {

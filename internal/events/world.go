@@ -25,6 +25,9 @@ type Config struct {
 	// StateFile keeps, over a restart, from where on changes are to be told. Empty: readers of
 	// an earlier incarnation load their lists anew.
 	StateFile string
+	// Behind is how far a restart goes back, so that nothing is missed that one watch brings
+	// later than another. Zero: a minute.
+	Behind time.Duration
 	// Limits of the ring.
 	Limits Limits
 	Log    logr.Logger
@@ -81,7 +84,7 @@ func newWorld(c Config) *World {
 	w := &World{
 		ring: NewRing(incarnation(), c.Limits), log: c.Log, now: time.Now, synced: make(chan struct{}), owned: map[types.UID]map[place]*Item{},
 	}
-	w.keeper = newKeeper(c.StateFile, w)
+	w.keeper = newKeeper(c.StateFile, c.Behind, w)
 	return w
 }
 

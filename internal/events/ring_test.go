@@ -1,0 +1,304 @@
+package events
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"k8s4r.io/k8s4r/internal/events/row"
+)
+
+// numbered is an event that says which one it is.
+func numbered(seq uint64) Event {
+	return Event{Type: Changed, Kind: row.Tasks, Name: fmt.Sprint(seq), Seq: seq, Row: &row.Row{Name: fmt.Sprint(seq)}}
+}
+
+func publish(t interface{ Fatal(...any) }, r *Ring, from, to uint64) {
+	for seq := from; seq <= to; seq++ {
+		if err := r.Publish(numbered(seq)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// follower is a reader in a property test, and what it has been told.
+type follower struct {
+	reader *Reader
+	last   uint64 // seq of the last event, or where it began
+	told   int
+	resync bool // the last thing that it was told
+}
+
+// see judges the next thing that a reader is told.
+func (f *follower) see(t *rapid.T, e *Event, newest uint64) {
+	switch {
+	case e.Type == Resync:
+		f.resync, f.last = true, e.Seq
+		if e.Seq > newest {
+			t.Fatalf("a resync to %d of %d", e.Seq, newest)
+		}
+	case e.Seq != f.last+1:
+		t.Fatalf("%d came after %d, and nobody said that something is missing", e.Seq, f.last)
+	default:
+		f.resync, f.last = false, e.Seq
+	}
+	f.told++
+	if f.reader.Position() != e.ID {
+		t.Fatalf("position %s after event %s", f.reader.Position(), e.ID)
+	}
+}
+
+// TestRing holds any order of writing, reading, stopping and resuming against what a reader
+// was promised: everything in order, or word that something is missing.
+func TestRing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		limits := Limits{Events: rapid.IntRange(1, 12).Draw(t, "events"), Bytes: rapid.IntRange(1, 12*(perEvent+200)).Draw(t, "bytes")}
+		r := NewRing("a", limits)
+		r.begin(100, 0)
+		newest := uint64(100)
+		all := []*follower{{reader: r.Since(""), last: newest}}
+		t.Repeat(map[string]func(*rapid.T){
+			"write": func(t *rapid.T) {
+				n := uint64(rapid.IntRange(1, 20).Draw(t, "n"))
+				publish(t, r, newest+1, newest+n)
+				newest += n
+			},
+			"join": func(*rapid.T) { all = append(all, &follower{reader: r.Since(""), last: newest}) },
+			"read": func(t *rapid.T) {
+				f := all[rapid.IntRange(0, len(all)-1).Draw(t, "reader")]
+				for range rapid.IntRange(1, 30).Draw(t, "n") {
+					if e := f.reader.Poll(); e != nil {
+						f.see(t, e, newest)
+					}
+				}
+			},
+			"resume": func(t *rapid.T) {
+				f := all[rapid.IntRange(0, len(all)-1).Draw(t, "reader")]
+				f.reader = r.Since(f.reader.Position())
+			},
+			"": func(t *rapid.T) {
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				if r.held > 1 && (r.held > limits.Events || r.bytes > limits.Bytes) {
+					t.Fatalf("%d events and %d bytes are held, %+v are allowed", r.held, r.bytes, limits)
+				}
+			},
+		})
+		for _, f := range all {
+			for e := f.reader.Poll(); e != nil; e = f.reader.Poll() {
+				f.see(t, e, newest)
+			}
+			if f.last != newest {
+				t.Fatalf("a reader was told up to %d of %d", f.last, newest)
+			}
+		}
+	})
+}
+
+// TestRingAcrossIncarnations is the same of readers that come from another incarnation. What
+// is written every ten seconds comes up to 50 seconds late, in another order each time.
+func TestRingAcrossIncarnations(t *testing.T) {
+	const every, late = 10, 50
+	noon := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	rapid.Check(t, func(t *rapid.T) {
+		total := uint64(rapid.IntRange(1, 60).Draw(t, "events"))
+		old := NewRing("old", Limits{})
+		old.begin(0, 0)
+		reader, told, now := old.Since(""), map[uint64]bool{}, 0
+		stream := arrivals(t, 1, total, 0, every, late)
+		for _, a := range stream[:rapid.IntRange(0, len(stream)).Draw(t, "told")] {
+			publish(t, old, a.seq, a.seq)
+			told[reader.Poll().Seq], now = true, a.at
+		}
+		position := uint64(max(0, now-60) / every)
+		next := NewRing("next", Limits{Events: rapid.IntRange(1, 60).Draw(t, "held")})
+		next.begin(position, 0)
+		for _, a := range arrivals(t, position+1, total, now+rapid.IntRange(0, 100).Draw(t, "down"), every, late) {
+			next.now = func() time.Time { return noon.Add(time.Duration(a.at) * time.Second) }
+			publish(t, next, a.seq, a.seq)
+		}
+		again := next.Since(reader.Position())
+		for e := again.Poll(); e != nil; e = again.Poll() {
+			if e.Type == Resync {
+				return
+			}
+			told[e.Seq] = true
+		}
+		for seq := uint64(1); seq <= total; seq++ {
+			if !told[seq] {
+				t.Fatalf("%d is missing: the old stream was %v, the new one begins at %d", seq, stream, position)
+			}
+		}
+	})
+}
+
+type arrival struct {
+	seq uint64
+	at  int // seconds
+}
+
+// arrivals are when a process hears of what was written at its number times every, with a
+// delay of less than late, and not before it is there.
+func arrivals(t *rapid.T, from, to uint64, there, every, late int) (out []arrival) {
+	for seq := from; seq <= to; seq++ {
+		out = append(out, arrival{seq, max(there, int(seq)*every+rapid.IntRange(0, late-1).Draw(t, "delay"))})
+	}
+	slices.SortStableFunc(out, func(a, b arrival) int { return a.at - b.at })
+	return out
+}
+
+func TestRingSince(t *testing.T) {
+	r := NewRing("b", Limits{Events: 5})
+	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	r.now = func() time.Time { return now }
+	r.begin(1000, 990)
+	ask := func(name, id string, want ...uint64) {
+		t.Helper()
+		d := r.Since(id)
+		var got []uint64
+		for e := d.Poll(); e != nil; e = d.Poll() {
+			if e.Type == Resync {
+				got = append(got, 0)
+				continue
+			}
+			got = append(got, e.Seq)
+		}
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%s: since %s came %v, want %v (0 is a resync)", name, id, got, want)
+		}
+	}
+	ask("a reader of the earlier incarnation that knew everything up to where this one begins", "a:990:7")
+	ask("one that knew less", "a:980:6", 0)
+	publish(t, r, 1001, 1003)
+	ask("the last event before this incarnation", "a:990:7", 1001, 1002, 1003)
+	ask("an event before it", "a:980:6", 0)
+	ask("an event after where this one begins", "a:1002:9", 1001, 1002, 1003)
+	ask("one of this incarnation", "b:1001:1", 1002, 1003)
+	ask("its start", "b:1000:0", 1001, 1002, 1003)
+	ask("its end", "b:1003:3")
+	ask("one that is still to come", "b:1009:9", 0)
+	ask("no id", "", []uint64{}...)
+	for _, id := range []string{"nonsense", "b:1:x", "b:x:1", "1003", "::", "b:1003:3:4"} {
+		ask("what is no id", id, 0)
+	}
+	publish(t, r, 1004, 1009)
+	ask("what is not held any more", "b:1001:1", 0)
+	ask("the last that is not held", "b:1004:4", 1005, 1006, 1007, 1008, 1009)
+	ask("the same of an earlier incarnation, when one that came late may be among what is not held", "a:1004:4", 0)
+	ask("the one before the first, which is not held", "a:990:7", 0)
+	now = now.Add(2 * overlap)
+	publish(t, r, 1010, 1012)
+	ask("the last before two quiet minutes, of an earlier incarnation", "a:1009:4", 1010, 1011, 1012)
+	ask("one before that", "a:1006:4", 0)
+}
+
+// TestRingOverlap: a reader that changes the incarnation is told a minute again, not everything.
+func TestRingOverlap(t *testing.T) {
+	r := NewRing("b", Limits{})
+	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	r.now = func() time.Time { return now }
+	r.begin(1, 0)
+	for seq := uint64(2); seq <= 200; seq++ {
+		publish(t, r, seq, seq)
+		now = now.Add(time.Second)
+	}
+	if e := r.Since("a:150:9").Poll(); e.Seq != 91 {
+		t.Errorf("it begins with %d, a minute before 151 is 91", e.Seq)
+	}
+}
+
+// TestRingWakes: readers that wait are woken, each sees everything, one that never reads holds
+// up nobody and keeps nothing, and nobody has a goroutine but his own.
+func TestRingWakes(t *testing.T) {
+	const readers, events = 50, 2000
+	r := NewRing("a", Limits{Events: events})
+	r.begin(0, 0)
+	before := runtime.NumGoroutine()
+	slow := r.Since("")
+	var wg sync.WaitGroup
+	for range readers {
+		d := r.Since("")
+		wg.Go(func() {
+			for want := uint64(1); want <= events; want++ {
+				if e, err := d.Next(t.Context()); err != nil || e.Seq != want {
+					t.Errorf("want %d, got %+v, %v", want, e, err)
+					return
+				}
+			}
+		})
+	}
+	publish(t, r, 1, events)
+	if n := runtime.NumGoroutine() - before; n > readers {
+		t.Errorf("%d goroutines for %d readers", n, readers)
+	}
+	wg.Wait()
+	publish(t, r, events+1, 3*events)
+	if e := slow.Poll(); e.Type != Resync || e.Seq != 3*events {
+		t.Errorf("the slow one is told %+v", e)
+	}
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := slow.Next(canceled); !errors.Is(err, context.Canceled) {
+		t.Errorf("waiting with a context that is over: %v", err)
+	}
+}
+
+func TestFilter(t *testing.T) {
+	e := &Event{Type: Changed, Kind: row.Tasks, Namespace: "n", Name: "t", Row: &row.Row{Job: "j", Flow: "f"}}
+	for _, c := range []struct {
+		f    Filter
+		want bool
+	}{
+		{Filter{}, true},
+		{Filter{Namespace: "n", Kind: row.Tasks, Name: "t", Job: "j", Flow: "f"}, true},
+		{Filter{Namespace: "o"}, false},
+		{Filter{Kind: row.Jobs}, false},
+		{Filter{Name: "u"}, false},
+		{Filter{Job: "k"}, false},
+		{Filter{Flow: "g"}, false},
+	} {
+		if got := c.f.Match(e); got != c.want {
+			t.Errorf("%+v: %v", c.f, got)
+		}
+	}
+	marker := &Event{Type: Resync, Kind: row.Tasks}
+	if !(Filter{Namespace: "n", Name: "x"}).Match(marker) || (Filter{Kind: row.Jobs}).Match(marker) || !(Filter{Kind: row.Jobs}).Match(&Event{Type: Resync}) {
+		t.Error("a resync is for all who look at its kind")
+	}
+}
+
+// BenchmarkPublish is the way of an event to 100 readers.
+func BenchmarkPublish(b *testing.B) {
+	const readers = 100
+	r := NewRing("a", Limits{})
+	r.begin(0, 0)
+	ctx, stop := context.WithCancel(b.Context())
+	defer stop()
+	var wg sync.WaitGroup
+	for range readers {
+		d := r.Since("")
+		wg.Go(func() {
+			for last := uint64(0); last < uint64(b.N); {
+				e, err := d.Next(ctx)
+				if err != nil {
+					return
+				}
+				last = e.Seq
+			}
+		})
+	}
+	task := &row.Row{Kind: row.Tasks, Namespace: "default", Name: "survey-drive-17-wheels", UID: "5f1c1d6e-0000-4000-8000-000000000000", State: "running", Tone: row.Running, Job: "survey"}
+	b.ReportAllocs()
+	b.ResetTimer()
+	for i := range b.N {
+		_ = r.Publish(Event{Type: Changed, Kind: row.Tasks, Namespace: task.Namespace, Name: task.Name, UID: task.UID, Seq: uint64(i + 1), From: "dispatching", To: "running", Row: task})
+	}
+	wg.Wait()
+}

@@ -1,0 +1,356 @@
+package events
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/events/row"
+	"k8s4r.io/k8s4r/internal/testkit"
+)
+
+// running is a world that runs, and a reader of it.
+type running struct {
+	*testing.T
+	*World
+	stop   func()
+	reader *Reader
+}
+
+// start runs a world until the test ends or it is stopped, and follows it from an id.
+func (a *api) start(t *testing.T, c Config, since string) *running {
+	t.Helper()
+	c.Log = logr.Discard()
+	w := a.world(c)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = w.Run(ctx)
+	}()
+	r := &running{T: t, World: w, stop: func() { cancel(); <-done }}
+	t.Cleanup(r.stop)
+	select {
+	case <-w.Synced():
+	case <-time.After(30 * time.Second):
+		t.Fatal("the world is not synced after 30 seconds")
+	}
+	r.reader = w.Ring().Since(since)
+	return r
+}
+
+// next is what is told next, in one line. The test fails when that takes long.
+func (r *running) next() string {
+	r.Helper()
+	ctx, cancel := context.WithTimeout(r.Context(), 30*time.Second)
+	defer cancel()
+	e, err := r.reader.Next(ctx)
+	if err != nil {
+		r.Fatalf("nothing is told: %v", err)
+	}
+	return line(e)
+}
+
+func line(e *Event) string {
+	switch {
+	case e.Type == Resync:
+		return strings.TrimSpace(fmt.Sprintf("resync %s", e.Kind))
+	case e.Filled:
+		return fmt.Sprintf("filled %s %s %s>%s", e.Type, e.Name, e.From, e.To)
+	}
+	return fmt.Sprintf("%s %s %s>%s", e.Type, e.Name, e.From, e.To)
+}
+
+// told fails the test unless exactly this is told next.
+func (r *running) told(want ...string) {
+	r.Helper()
+	for _, w := range want {
+		if got := r.next(); got != w {
+			r.Fatalf("told %q, want %q", got, w)
+		}
+	}
+}
+
+func (r *running) nothingMore() {
+	r.Helper()
+	if e := r.reader.Poll(); e != nil {
+		r.Fatalf("%q is told, and nothing has happened", line(e))
+	}
+}
+
+func task(name, state string) *v1alpha1.Task {
+	t := &v1alpha1.Task{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name}}
+	t.Spec.JobName = "j"
+	t.Status.State = state
+	return t
+}
+
+// attempts gives a task entries: robot, state, and since when it runs and until when it ran,
+// in minutes past noon, where it did.
+func attempts(t *v1alpha1.Task, all ...v1alpha1.TaskAttempt) *v1alpha1.Task {
+	for i := range all {
+		all[i].Attempt = int32(i + 1)
+	}
+	t.Status.Attempt, t.Status.Attempts = int32(len(all)), all
+	return t
+}
+
+func minute(n int) *metav1.MicroTime {
+	m := metav1.NewMicroTime(time.Date(2026, 11, 22, 12, n, 0, 0, time.UTC))
+	return &m
+}
+
+func TestWorldTellsChanges(t *testing.T) {
+	a := newAPI()
+	a.put(task("old", "running"))
+	a.remove(row.Tasks, "old")
+	a.put(task("there", "pending"))
+	w := a.start(t, Config{}, "")
+	w.nothingMore() // what was there before is in the lists
+	a.put(task("there", "dispatching"))
+	a.put(task("there", "running"))
+	w.told("changed there pending>dispatching", "changed there dispatching>running")
+	used := task("there", "running")
+	used.Status.Resources = &v1alpha1.ResourceUse{CPUPercent: 50}
+	a.put(used)
+	used.Labels = map[string]string{"a": "b"}
+	a.put(used)
+	a.remove(row.Tasks, "there")
+	a.put(task("there", "pending"))
+	w.told("changed there running>running", "removed there running>", "added there >pending")
+}
+
+// TestWorldHolds: what is read is shared, has its job's words, and is found by its owner,
+// whichever came first.
+func TestWorldHolds(t *testing.T) {
+	for _, jobFirst := range []bool{true, false} {
+		a := newAPI()
+		job := &v1alpha1.Job{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "n", Name: "flow-step", OwnerReferences: []metav1.OwnerReference{{APIVersion: "flow.volcano.sh/v1alpha1", Kind: "JobFlow", Name: "flow", UID: "f", Controller: new(bool)}},
+		}}
+		*job.OwnerReferences[0].Controller = true
+		one := task("one", "running")
+		one.Spec.JobName = "flow-step"
+		one.OwnerReferences = []metav1.OwnerReference{{APIVersion: "robot.k8s4r.io/v1alpha1", Kind: "Job", Name: job.Name, UID: "uid-102", Controller: job.OwnerReferences[0].Controller}}
+		w := a.start(t, Config{}, "")
+		if jobFirst {
+			a.put(task("zero", ""))
+			w.told("added zero >pending")
+			a.put(job)
+			w.told("added flow-step >under-construction")
+			a.put(one)
+			w.told("added one >running")
+		} else {
+			a.put(one)
+			w.told("added one >running")
+			a.put(job)
+			w.told("added flow-step >under-construction")
+		}
+		i := w.Get(row.Tasks, "n", "one")
+		if i == nil || i.Row.Flow != "flow" || i.Row.Step != "step" || i.Row.Job != "flow-step" || i.Object.GetManagedFields() != nil {
+			t.Fatalf("job first %v: %+v", jobFirst, i)
+		}
+		if all := w.List(row.Tasks, "n"); !slices.Contains(all, i) || len(w.List(row.Tasks, "other")) != 0 || len(w.List(row.Tasks, "")) != len(all) {
+			t.Errorf("lists %d tasks, without the one", len(all))
+		}
+		if own := w.Owned("uid-102"); len(own) != 1 || own[0] != i {
+			t.Errorf("the job owns %v", own)
+		}
+		if !w.Has(row.Tasks) || w.Has(row.Pods) || w.Live() != nil {
+			t.Errorf("has tasks %v and pods %v, live: %v", w.Has(row.Tasks), w.Has(row.Pods), w.Live())
+		}
+		a.remove(row.Tasks, "one")
+		w.told("removed one running>")
+		if w.Get(row.Tasks, "n", "one") != nil || len(w.Owned("uid-102")) != 0 {
+			t.Error("what is removed is still there")
+		}
+		w.stop()
+	}
+}
+
+// TestWorldRelists: when a watch cannot go on, what happened meanwhile is told as well as
+// the objects remember it, in the order of the writes.
+func TestWorldRelists(t *testing.T) {
+	a := newAPI()
+	a.put(attempts(task("twice", "running"), v1alpha1.TaskAttempt{State: "running", StartedAt: minute(1)}))
+	a.put(task("gone", "completed"))
+	a.put(task("same", "completed"))
+	w := a.start(t, Config{}, "")
+	a.mu.Lock() // the watches end at once, and everything happens before they are back
+	for s := range a.watches {
+		s.Stop()
+		delete(a.watches, s)
+	}
+	a.mu.Unlock()
+	a.put(task("fresh", "pending"))
+	a.put(attempts(task("twice", "exited"), v1alpha1.TaskAttempt{State: "exited", StartedAt: minute(1), FinishedAt: minute(2), Reason: "Exited"}))
+	a.put(attempts(task("quick", "completed"), v1alpha1.TaskAttempt{State: "completed", StartedAt: minute(3), FinishedAt: minute(4)}))
+	a.put(attempts(task("twice", "completed"),
+		v1alpha1.TaskAttempt{State: "failed", StartedAt: minute(1), FinishedAt: minute(2), Reason: "Exited"},
+		v1alpha1.TaskAttempt{State: "completed", StartedAt: minute(3), FinishedAt: minute(5)}))
+	a.remove(row.Tasks, "gone")
+	a.forget()
+	w.told(
+		"added fresh >pending",
+		"filled added quick >running", "changed quick running>completed",
+		"filled changed twice running>exited", "filled changed twice exited>running", "changed twice running>completed",
+		"removed gone completed>", "resync tasks",
+	)
+	w.nothingMore()
+	if at := w.List(row.Tasks, ""); len(at) != 4 {
+		t.Errorf("%d tasks are there", len(at))
+	}
+	a.put(task("fresh", "running"))
+	w.told("changed fresh pending>running")
+}
+
+// TestWorldRestarts: the next incarnation tells what happened since a while before the end of
+// the last one, with the states in between, and a reader goes on with it.
+func TestWorldRestarts(t *testing.T) {
+	a := newAPI()
+	c := Config{StateFile: filepath.Join(t.TempDir(), "position"), Behind: 120 * time.Millisecond}
+	w := a.start(t, c, "")
+	early := a.put(task("quiet", "pending"))
+	a.put(task("busy", "pending"))
+	w.told("added quiet >pending", "added busy >pending")
+	awaitPosition(t, c.StateFile, early+1)
+	a.put(task("busy", "dispatching"))
+	w.told("changed busy pending>dispatching")
+	w.stop()
+	a.put(task("busy", "running"))
+	a.put(task("busy", "completed"))
+	a.put(task("new", "pending"))
+	a.remove(row.Tasks, "quiet")
+
+	next := a.start(t, c, w.reader.Position())
+	var got []string
+	for len(got) == 0 || got[len(got)-1] != "removed quiet pending>" {
+		got = append(got, next.next())
+	}
+	if got[0] == "changed busy pending>dispatching" { // the reader knows it, by its resourceVersion
+		got = got[1:]
+	}
+	if want := "changed busy dispatching>running, changed busy running>completed, added new >pending, removed quiet pending>"; strings.Join(got, ", ") != want {
+		t.Errorf("told\n%s, want\n%s", strings.Join(got, ", "), want)
+	}
+	next.nothingMore()
+	a.mu.Lock()
+	lists := strings.Join(a.lists, "|")
+	a.mu.Unlock()
+	if !strings.Contains(lists, fmt.Sprintf("tasks %sExact", positionIn(t, c.StateFile))) {
+		t.Errorf("the API server was asked for %s", lists)
+	}
+	if first := next.Ring().Since("elsewhere:50:1").Poll(); first == nil || first.Type != Resync {
+		t.Errorf("a reader that knows less than this incarnation is told %+v", first)
+	}
+}
+
+// TestWorldRestartsTooLate: what the API server has forgotten is not told; readers load their lists.
+func TestWorldRestartsTooLate(t *testing.T) {
+	for name, position := range map[string]string{"forgotten": "101", "of another cluster": "99999"} {
+		a := newAPI()
+		a.put(task("a", "pending"))
+		a.put(task("a", "running"))
+		a.forget()
+		c := Config{StateFile: filepath.Join(t.TempDir(), "position")}
+		if err := os.WriteFile(c.StateFile, []byte(`{"position":"`+position+`","last":"101"}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		w := a.start(t, c, "old:101:1")
+		w.told("resync")
+		w.nothingMore()
+		if i := w.Get(row.Tasks, "n", "a"); i == nil || i.Row.State != "running" {
+			t.Errorf("%s: %+v", name, i)
+		}
+		a.put(task("a", "completed"))
+		w.told("changed a running>completed")
+	}
+}
+
+// TestWorldOfKinds: a kind that is not installed is no trouble, and comes and goes.
+func TestWorldOfKinds(t *testing.T) {
+	a := newAPI()
+	a.setAbsent(row.Tasks, true)
+	w := a.start(t, Config{}, "")
+	if w.Has(row.Tasks) || w.Live() != nil && w.Has(row.Jobs) && a.watching() == 1 {
+		t.Errorf("tasks are said to be there, live: %v", w.Live())
+	}
+	a.put(task("early", "pending"))
+	a.setAbsent(row.Tasks, false)
+	w.told("added early >pending")
+	testkit.Eventually(t, 10*time.Second, "the new kind is watched", func() bool { return w.Has(row.Tasks) && w.Live() == nil })
+	a.setAbsent(row.Tasks, true)
+	for {
+		if got := w.next(); got == "removed early pending>" {
+			break
+		}
+	}
+	if w.Has(row.Tasks) {
+		t.Error("a kind that is gone is said to be there")
+	}
+}
+
+// TestKeeperWaits: while a kind is not watched nothing is kept, for nobody knows what it would have told.
+func TestKeeperWaits(t *testing.T) {
+	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	w := newWorld(Config{StateFile: filepath.Join(t.TempDir(), "position"), Log: logr.Discard()})
+	w.now = func() time.Time { return now }
+	w.add(everything[0], &kindAPI{newAPI(), row.Jobs})
+	s := w.sources[0]
+	s.present.Store(true)
+	s.lister.live.Store(1)
+	pass := func(d time.Duration, seen uint64, want string) {
+		t.Helper()
+		now = now.Add(d)
+		w.seen.Store(seen)
+		w.keeper.tick()
+		if got := positionIn(t, w.keeper.file); got != want {
+			t.Errorf("at %s, seen %d: %q is kept, want %q", now.Format(time.TimeOnly), seen, got, want)
+		}
+	}
+	pass(0, 10, "")
+	pass(59*time.Second, 20, "")
+	pass(1*time.Second, 30, "10")
+	pass(59*time.Second, 40, "20")
+	s.lister.live.Store(0)
+	pass(2*time.Minute, 50, "20")
+	s.lister.live.Store(1)
+	pass(time.Second, 60, "20")
+	pass(time.Minute, 70, "60")
+}
+
+func positionIn(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if os.IsNotExist(err) {
+		return ""
+	}
+	var k struct{ Position string }
+	if err == nil {
+		err = json.Unmarshal(text, &k)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k.Position
+}
+
+func awaitPosition(t *testing.T, file string, want uint64) {
+	t.Helper()
+	testkit.EventuallyNoError(t, 10*time.Second, "the position is kept", func() error {
+		if got := positionIn(t, file); got != fmt.Sprint(want) {
+			return fmt.Errorf("it is %q, want %d", got, want)
+		}
+		return nil
+	})
+}
