@@ -278,6 +278,13 @@ func (a *Authority) ServerClient(*tls.CertificateRequestInfo) (*tls.Certificate,
 	})
 }
 
+// ConsoleClient proves the console to the broker in the same way.
+func (a *Authority) ConsoleClient(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	return a.pair("console", func(public crypto.PublicKey) (*x509.Certificate, error) {
+		return a.signClient(identity.Console, public, serverLife)
+	})
+}
+
 // ServerTLS is the server's side of a connection to a broker that MQTT secures.
 func (a *Authority) ServerTLS() *tls.Config {
 	return &tls.Config{

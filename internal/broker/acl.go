@@ -14,10 +14,12 @@ func (id Identity) mayPublish(topic string, retain bool) bool {
 	case roleAny:
 		return true
 	case RoleAnonymous:
-		return id.mayPretend(topic)
+		return !isEvent(topic) && id.mayPretend(topic)
 	case RoleServer:
 		kind, ok := serverTopic(topic)
 		return ok && (!retain || kind == wire.KindState)
+	case RoleConsole:
+		return !retain && isEvent(topic)
 	case RoleRobot, RoleLegacy:
 		// What a robot leaves behind would outlive its right to say it.
 		return !retain && id.owns(topic)
@@ -36,6 +38,11 @@ func (id Identity) owns(topic string) bool {
 		return id.Role == RoleLegacy
 	}
 	return a.RobotID == id.Name
+}
+
+// isEvent tells whether the console publishes on a topic.
+func isEvent(topic string) bool {
+	return slices.ContainsFunc(wire.EventTopics(), func(filter string) bool { return matches(filter, topic) })
 }
 
 // serverTopic is the kind of a topic that only the server publishes on.

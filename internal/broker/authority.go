@@ -32,8 +32,11 @@ const (
 	// RoleLegacy is an agent of the document: it also speaks on the topics that all
 	// such agents share, and its client id is LegacyPrefix and its name.
 	RoleLegacy
+	// RoleConsole is k8s4r-console, which tells everybody what happens and hears nobody. Its
+	// client id is its name.
+	RoleConsole
 	// RoleAnonymous proves nothing, and was let in all the same. It may do
-	// everything, but not speak for a robot that proves itself.
+	// everything, but not speak for a robot that proves itself, or for the console.
 	RoleAnonymous
 	// roleAny may do everything: nobody was asked who it is.
 	roleAny
@@ -44,7 +47,7 @@ const LegacyPrefix = "k8s4r-agent-"
 
 // Identity is who a connection is.
 type Identity struct {
-	Name string // robot id, or "k8s4r-server"
+	Name string // robot id, "k8s4r-server" or "k8s4r-console"
 	Role Role
 	// Generation changes when the credential behind a name is another one: what
 	// waited for the holder of the old one is not for that of the new.
@@ -106,7 +109,9 @@ func (id Identity) sameHolder(other Identity) bool {
 }
 
 // isBounded tells those that the broker bounds from those that it trusts.
-func (id Identity) isBounded() bool { return id.Role != RoleServer && id.Role != roleAny }
+func (id Identity) isBounded() bool {
+	return id.Role != RoleServer && id.Role != RoleConsole && id.Role != roleAny
+}
 
 func (id Identity) expired(now time.Time) bool {
 	return !id.Expires.IsZero() && !now.Before(id.Expires)

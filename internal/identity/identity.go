@@ -18,19 +18,23 @@ import (
 )
 
 // Server is the name in the certificate by which the server speaks to the
-// broker, and Admin that of who tells an external broker its rules. No robot may
-// have them.
+// broker, Console that of the console, and Admin that of who tells an external
+// broker its rules. No robot may have them.
 const (
-	Server = "k8s4r-server"
-	Admin  = "k8s4r-admin"
+	Server  = "k8s4r-server"
+	Console = "k8s4r-console"
+	Admin   = "k8s4r-admin"
 )
+
+// Reserved tells whether a name is one of these.
+func Reserved(name string) bool { return name == Server || name == Console || name == Admin }
 
 // maxCSR bounds a certificate request. One for a P-256 key has some 250 bytes.
 const maxCSR = 4 << 10
 
 // ValidRobot refuses names that no robot can join by.
 func ValidRobot(id string) error {
-	if id == Server || id == Admin {
+	if Reserved(id) {
 		return fmt.Errorf("robot id %q is the server's own; choose another", id)
 	}
 	return wire.ValidRobotID(id)

@@ -15,7 +15,7 @@ import (
 )
 
 func TestNoRobotIsTheServer(t *testing.T) {
-	if ValidRobot(Server) == nil || ValidRobot(Admin) == nil || ValidRobot("a/b") == nil || ValidRobot("r1") != nil {
+	if ValidRobot(Server) == nil || ValidRobot(Console) == nil || ValidRobot(Admin) == nil || ValidRobot("a/b") == nil || ValidRobot("r1") != nil {
 		t.Error("the wrong names are refused")
 	}
 }

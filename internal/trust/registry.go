@@ -194,6 +194,9 @@ func (g *Registry) Identify(p broker.Peer) (broker.Identity, error) {
 	if name == identity.Server { // nobody else is ever given that name
 		return broker.Identity{Name: name, Role: broker.RoleServer, Generation: identity.Server, Expires: p.Certificate.NotAfter}, nil
 	}
+	if name == identity.Console { // nor this one
+		return broker.Identity{Name: name, Role: broker.RoleConsole, Generation: identity.Console, Expires: p.Certificate.NotAfter}, nil
+	}
 	if err := g.judge(name, key); err != nil {
 		return broker.Identity{}, fmt.Errorf("robot %s: %w", name, err)
 	}
@@ -221,7 +224,7 @@ func (g *Registry) judge(id, key string) error {
 // withoutProof lets in whom an operator has said to let in without any.
 func (g *Registry) withoutProof(p broker.Peer) (broker.Identity, error) {
 	id, legacy := strings.CutPrefix(p.ClientID, broker.LegacyPrefix)
-	if p.ClientID == identity.Server {
+	if p.ClientID == identity.Server || p.ClientID == identity.Console {
 		return broker.Identity{}, errIsReserved
 	}
 	if err := g.judgeUnproven(id); err != nil {

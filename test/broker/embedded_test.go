@@ -36,8 +36,11 @@ func (r *registry) Identify(p broker.Peer) (broker.Identity, error) {
 		return broker.Identity{}, errors.New("revoked")
 	}
 	role := broker.RoleRobot
-	if name == "k8s4r-server" {
+	switch name {
+	case "k8s4r-server":
 		role = broker.RoleServer
+	case "k8s4r-console":
+		role = broker.RoleConsole
 	}
 	return broker.Identity{Name: name, Role: role, Generation: r.generations[name]}, nil
 }

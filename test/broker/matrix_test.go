@@ -45,6 +45,9 @@ func heardBy(robot string) []string {
 	return []string{at + "/ack", at + "/response", at + "/tasks/dispatch", at + "/tasks/state"}
 }
 
+// events are what the console says, and nobody hears without a right of its own.
+var events = []string{"k8s4r/events/lifecycle", "k8s4r/events/ns/jobs/j", "k8s4r/events/ns/jobs/j/tasks/t"}
+
 var (
 	shared = []string{"k8s4r/register", "k8s4r/heartbeat"}
 	robots = []string{"r1", "r2", "l1"}
@@ -52,18 +55,20 @@ var (
 		"k8s4r", "other", "k8s4r/robots/r1", "k8s4r/robots//register", "k8s4r/robots/R1/register", "/k8s4r/robots/r1/register",
 		"k8s4r/robots/r1/register/", "k8s4r/robots/r1/tasks/dispatch/x", "k8s4r/robots/r1/tasks/" + uid, ownOdd,
 		"k8s4r/robots/nobody/tasks/dispatch", "k8s4r/robots/nobody/register", "$SYS/broker/uptime", "$share/g/k8s4r/robots/r1/register", control,
+		"k8s4r/events", "k8s4r/events/ns", "k8s4r/events/ns/jobs", "k8s4r/events/ns/jobs/j/tasks", "k8s4r/events/ns/jobs/j/tasks/t/x",
 	}
 	wild = []string{
 		"#", "+/#", "+/+", "k8s4r/#", "k8s4r/+", "k8s4r/robots/#", "k8s4r/robots/+/#", "k8s4r/robots/+/response", "k8s4r/robots/+/tasks/dispatch",
 		"k8s4r/robots/r1/#", "k8s4r/robots/r1/+", "k8s4r/robots/r1/tasks/+", "k8s4r/robots/r1/tasks/#", "+/robots/r1/tasks/dispatch", "+/+/+/+/+", "$SYS/#", "$CONTROL/#",
 		"$share/g/#", "$share/g/k8s4r/robots/r1/tasks/dispatch", "$share/g/k8s4r/robots/+/tasks/dispatch",
+		"k8s4r/events/#", "k8s4r/events/+", "k8s4r/events/+/+/+", "k8s4r/events/ns/jobs/#", "$share/g/k8s4r/events/#",
 		"k8s4r/robots/+/register", "k8s4r/robots/+/heartbeat", "k8s4r/robots/+/presence", "k8s4r/robots/+/tasks/+/status", "k8s4r/robots/+/tasks/+/logs",
 	}
 )
 
 // topics are all that a message may be published to.
 func topics() []string {
-	return slices.Concat(saidBy("r1"), heardBy("r1"), saidBy("r2"), heardBy("r2"), saidBy("l1"), heardBy("l1"), shared, odd)
+	return slices.Concat(saidBy("r1"), heardBy("r1"), saidBy("r2"), heardBy("r2"), saidBy("l1"), heardBy("l1"), shared, events, odd)
 }
 
 // holder is somebody with rights of its own: a robot, or the server.
@@ -120,10 +125,10 @@ func newScene(t *testing.T, b backend) *scene {
 		r1.says = append(r1.says, ownOdd)
 		server.hears = append(server.hears, ownOdd)
 	}
-	for _, h := range []holder{server, r1, robotHolder("r2")} {
+	for _, h := range []holder{server, r1, robotHolder("r2"), {name: "k8s4r-console", says: events}} {
 		s.who[h.name] = h
 		s.certs[h.name] = b.authority().Client(h.name, time.Hour)
-		if h.name != "k8s4r-server" {
+		if !strings.HasPrefix(h.name, "k8s4r-") {
 			b.admit(h.name)
 		}
 	}
@@ -252,7 +257,7 @@ func matrix(t *testing.T, start func(*testing.T) backend) {
 }
 
 var actorNames = []string{
-	"the robot itself", "another robot", "the server", "a document agent", "a stranger without a certificate", "a stranger in plaintext", "a revoked robot",
+	"the robot itself", "another robot", "the server", "the console", "a document agent", "a stranger without a certificate", "a stranger in plaintext", "a revoked robot",
 	"a robot whose certificate has expired", "a robot of a foreign authority", "a robot with another's client id", "a robot that calls itself the server",
 	"a connection that was taken over", "a robot named by a wildcard", "a robot named by a topic",
 }
@@ -274,6 +279,8 @@ func (s *scene) actor(name string) (actor, bool) {
 		return with("r2", "r2", s.who["r2"])
 	case "the server":
 		return with("k8s4r-server", "k8s4r-server", s.who["k8s4r-server"])
+	case "the console":
+		return with("k8s4r-console", "k8s4r-console", s.who["k8s4r-console"])
 	case "a document agent":
 		return actor{name, s.who["l1"], s.legacy}, s.broker.knowsLegacy()
 	case "a stranger without a certificate":

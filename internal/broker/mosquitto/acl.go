@@ -13,6 +13,8 @@ const (
 	ControlTopic = "$CONTROL/dynamic-security/v1"
 	// ServerName is the common name of the server's certificate.
 	ServerName = "k8s4r-server"
+	// ConsoleName is the common name of the console's certificate.
+	ConsoleName = "k8s4r-console"
 
 	// AdminName is the common name of the certificate by which an operator talks to
 	// the plugin. Another one than the server's: a client id has one connection.
@@ -80,6 +82,9 @@ func serverRole() role {
 	return role{ServerName, slices.Concat(allow(says, wire.RobotSubscriptions("+")...), allow(subscribes, own...), allow(hears, own...))}
 }
 
+// consoleRole is that of the console, which hears nobody.
+func consoleRole() role { return role{ConsoleName, allow(says, wire.EventTopics()...)} }
+
 func adminRole() role {
 	answers := ControlTopic + "/response"
 	return role{AdminName, slices.Concat(allow(says, ControlTopic), allow(subscribes, answers), allow(hears, answers))}
@@ -118,8 +123,8 @@ func encode(commands ...command) ([]byte, error) {
 
 // validRobot refuses a name that would be a wildcard, or the server's.
 func validRobot(id string) error {
-	if id == ServerName || id == AdminName {
-		return fmt.Errorf("robot id %q is not a robot's: the server or an operator has that name", id)
+	if id == ServerName || id == ConsoleName || id == AdminName {
+		return fmt.Errorf("robot id %q is not a robot's: the server, the console or an operator has that name", id)
 	}
 	return wire.ValidRobotID(id)
 }

@@ -123,9 +123,9 @@ func (c Config) security() ([]byte, error) {
 		Roles   []role          `json:"roles"`
 	}{
 		Default: map[string]bool{"publishClientSend": false, "publishClientReceive": false, "subscribe": false, "unsubscribe": true},
-		Clients: []client{{ServerName, []roleName{{ServerName}}}, {AdminName, []roleName{{AdminName}}}},
+		Clients: []client{{ServerName, []roleName{{ServerName}}}, {ConsoleName, []roleName{{ConsoleName}}}, {AdminName, []roleName{{AdminName}}}},
 		Groups:  []struct{}{},
-		Roles:   []role{serverRole(), adminRole()},
+		Roles:   []role{serverRole(), consoleRole(), adminRole()},
 	}
 	for _, id := range c.Robots {
 		if err := validRobot(id); err != nil {

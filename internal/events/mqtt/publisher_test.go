@@ -1,0 +1,151 @@
+package mqtt
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/eclipse/paho.golang/autopaho"
+	"github.com/eclipse/paho.golang/paho"
+	"github.com/go-logr/logr"
+
+	"k8s4r.io/k8s4r/internal/events"
+	"k8s4r.io/k8s4r/internal/events/row"
+	"k8s4r.io/k8s4r/internal/testkit/fakeserver"
+	"k8s4r.io/k8s4r/internal/testkit/faultnet"
+)
+
+const patience = 30 * time.Second
+
+// listen subscribes to all events and returns them as topic and text.
+func listen(t *testing.T, addr string) <-chan [2]string {
+	t.Helper()
+	heard, ready := make(chan [2]string, 4096), make(chan struct{})
+	m, err := autopaho.NewConnection(t.Context(), autopaho.ClientConfig{
+		ServerUrls: []*url.URL{{Scheme: "mqtt", Host: addr}}, KeepAlive: 30,
+		OnConnectionUp: func(m *autopaho.ConnectionManager, _ *paho.Connack) {
+			if _, err := m.Subscribe(t.Context(), &paho.Subscribe{Subscriptions: []paho.SubscribeOptions{{Topic: "k8s4r/events/#", QoS: 1}}}); err == nil {
+				close(ready)
+			}
+		},
+		ClientConfig: paho.ClientConfig{ClientID: "ear", OnPublishReceived: []func(paho.PublishReceived) (bool, error){func(p paho.PublishReceived) (bool, error) {
+			heard <- [2]string{p.Packet.Topic, string(p.Packet.Payload)}
+			return true, nil
+		}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = m.Disconnect(context.Background()) })
+	select {
+	case <-ready:
+	case <-time.After(patience):
+		t.Fatal("cannot listen")
+	}
+	return heard
+}
+
+func next(t *testing.T, heard <-chan [2]string) [2]string {
+	t.Helper()
+	select {
+	case m := <-heard:
+		return m
+	case <-time.After(patience):
+		t.Fatal("nothing is heard")
+		return [2]string{}
+	}
+}
+
+func change(kind row.Kind, name, job string, seq int) events.Event {
+	return events.Event{Type: events.Changed, Kind: kind, Namespace: "n", Name: name, Seq: uint64(seq), Row: &row.Row{Kind: kind, Name: name, Job: job}}
+}
+
+// TestPublisher: everything comes in order, on its topic, also when the connection breaks in
+// the middle; and who is too slow is told so.
+func TestPublisher(t *testing.T) {
+	addr := fakeserver.Broker(t)
+	heard := listen(t, addr)
+	way := faultnet.New(t, addr, nil)
+	p, err := New(Config{URL: "mqtt://" + way.Addr(), Log: logr.Discard()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const held = 2000
+	ring := events.NewRing("a", events.Limits{Events: held})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- p.follow(ctx, ring.Since("")) }()
+	if m := next(t, heard); m != [2]string{"k8s4r/events/lifecycle", `{"type":"started"}`} {
+		t.Fatalf("first is heard %v", m)
+	}
+	for i, c := range []struct {
+		e     events.Event
+		topic string
+	}{
+		{change(row.Jobs, "j", "j", 1), "k8s4r/events/n/jobs/j"},
+		{change(row.Tasks, "j-t", "j", 2), "k8s4r/events/n/jobs/j/tasks/j-t"},
+		{change(row.Tasks, "by-hand", "", 3), "k8s4r/events/n/tasks/by-hand"},
+		{change(row.Pods, "v-0", "v", 4), "k8s4r/events/n/vcjobs/v/pods/v-0"},
+		{change(row.Robots, "r", "", 5), "k8s4r/events/n/robots/r"},
+	} {
+		if err := ring.Publish(c.e); err != nil {
+			t.Fatal(err)
+		}
+		if m := next(t, heard); m[0] != c.topic || !strings.Contains(m[1], fmt.Sprintf(`"seq":"%d"`, i+1)) {
+			t.Errorf("%s %s is heard as %v, want %s", c.e.Kind, c.e.Name, m, c.topic)
+		}
+	}
+	for i := range 300 {
+		if err := ring.Publish(change(row.Jobs, "j", "j", 100+i)); err != nil {
+			t.Fatal(err)
+		}
+		if i == 100 {
+			way.Cut()
+		}
+	}
+	for want := 100; want < 400; {
+		m := next(t, heard)
+		switch {
+		case strings.Contains(m[1], fmt.Sprintf(`"seq":"%d"`, want)):
+			want++
+		case strings.Contains(m[1], fmt.Sprintf(`"seq":"%d"`, want-1)), strings.Contains(m[1], `"lost"`): // once more, and the will
+		default:
+			t.Fatalf("heard %v, want %d", m, want)
+		}
+	}
+	way.Down()
+	for i := range 2 * held {
+		if err := ring.Publish(change(row.Jobs, "j", "j", 1000+i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	way.Up()
+	for m := next(t, heard); m[1] != `{"type":"resync"}`; m = next(t, heard) {
+		if strings.Contains(m[1], fmt.Sprintf(`"seq":"%d"`, 999+2*held)) {
+			t.Fatal("the end is heard, and nobody says that something is missing")
+		}
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	for m := next(t, heard); m[1] != `{"type":"stopped"}`; m = next(t, heard) {
+		continue
+	}
+}
+
+func TestNewRefuses(t *testing.T) {
+	for _, address := range []string{"", "broker", "mqtt://broker.example.com:1883", "ws://192.0.2.1", "::"} {
+		if _, err := New(Config{URL: address}); err == nil {
+			t.Errorf("%q is taken", address)
+		}
+	}
+	for _, address := range []string{"mqtts://broker.example.com:8883", "mqtt://localhost:1883", "mqtt://127.0.0.1:1883"} {
+		if _, err := New(Config{URL: address}); err != nil {
+			t.Errorf("%q: %v", address, err)
+		}
+	}
+}
