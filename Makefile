@@ -30,6 +30,7 @@ generate: $(BIN)/controller-gen $(BIN)/sqlc ## write all generated files anew
 	go run ./hack/crds
 	$(BIN)/sqlc generate -f internal/archive/sqlc.yaml
 	go run ./hack/diagrams
+	go run ./hack/metrics
 
 .PHONY: check
 check: lint unit ## lint and unit tests, in about a minute

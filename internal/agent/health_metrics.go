@@ -9,11 +9,12 @@ import (
 	"time"
 )
 
-// writeMetrics writes figures as Prometheus reads them.
-func writeMetrics(w io.Writer, h Health) {
+// WriteMetrics writes figures as Prometheus reads them. No library does it: what this robot
+// links, it carries for years.
+func WriteMetrics(w io.Writer, h Health) {
 	gauge := gauges(w)
 	const info = "k8s4r_agent_info"
-	fmt.Fprintf(w, "# HELP %[1]s The agent.\n# TYPE %[1]s gauge\n%[1]s{robot=%[2]q,version=%[3]q} 1\n", info, h.RobotID, h.Version)
+	fmt.Fprintf(w, "# HELP %[1]s 1, with the version of the agent.\n# TYPE %[1]s gauge\n%[1]s{version=%[2]q} 1\n", info, h.Version)
 	gauge("k8s4r_agent_healthy", "Whether the agent takes on what it is told.", oneIf(h.Problem == ""))
 	gauge("k8s4r_agent_connected", "Whether there is a connection to the MQTT broker.", oneIf(h.Connected))
 	gauge("k8s4r_agent_registered", "Whether the server knows the robot over this connection.", oneIf(h.Registered))
@@ -22,7 +23,7 @@ func writeMetrics(w io.Writer, h Health) {
 	}
 	gauge("k8s4r_agent_start_timestamp_seconds", "When the agent started.", unixSeconds(h.StartedAt))
 	gauge("k8s4r_agent_journal_bytes", "Size of the journal.", float64(h.JournalBytes))
-	gauge("k8s4r_agent_reports_pending", "Reports that the server has not written down.", float64(h.ReportsPending))
+	gauge("k8s4r_agent_pending_reports", "Reports that the server has not written down.", float64(h.ReportsPending))
 	writeTaskMetrics(w, h)
 	writeTroubles(w, h.Troubles)
 }
@@ -53,8 +54,8 @@ func writeTaskMetrics(w io.Writer, h Health) {
 		fmt.Fprintf(w, "%s{state=%q} %d\n", name, state, count[state])
 	}
 	gauge := gauges(w)
-	gauge("k8s4r_agent_tasks_cpu_cores", "Cores that tasks use together, as of the last heartbeat.", percent/100)
-	gauge("k8s4r_agent_tasks_memory_bytes", "Memory that tasks have together, as of the last heartbeat.", bytes)
+	gauge("k8s4r_agent_task_cpu_cores", "Cores that tasks use together, as of the last heartbeat.", percent/100)
+	gauge("k8s4r_agent_task_memory_bytes", "Memory that tasks have together, as of the last heartbeat.", bytes)
 }
 
 func writeTroubles(w io.Writer, troubles map[string]int) {

@@ -241,7 +241,10 @@ func (b *Bridge) Ready() error {
 // nothing, before it has seen all Tasks and Robots.
 func (b *Bridge) Start(ctx context.Context) error {
 	b.running.Store(true)
-	defer b.running.Store(false)
+	defer func() {
+		b.running.Store(false)
+		b.m.brokerUp.Set(0)
+	}()
 	unwatch, err := b.watch(ctx)
 	defer unwatch()
 	if err != nil {
@@ -330,12 +333,26 @@ func (b *Bridge) sweep(ctx context.Context) {
 
 func (b *Bridge) sweepOnce(now time.Time) {
 	b.robots.settle(func(id string) bool { return b.view.robot(id) != nil }, now, b.cfg.OfflineAfter)
+	connected := 0
 	for _, id := range b.view.robotIDs() {
 		r := b.view.robot(id)
+		if r != nil && meta.IsStatusConditionTrue(r.Status.Conditions, robotv1.ConditionConnected) {
+			connected++
+		}
 		if r != nil && (b.isGone(now, id, r) || heartbeatDue(now, id, r.Status, b.robots.get(id), b.cfg.OfflineAfter)) {
 			b.robotQueue.Add(id)
 		}
 	}
+	b.m.robots.Set(float64(connected))
+	b.m.brokerUp.Set(oneIf(b.link.ready() == nil))
+}
+
+// oneIf is how Prometheus has a truth.
+func oneIf(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
 }
 
 // isGone tells whether a robot is out of contact from now on. Only of one that is

@@ -21,8 +21,9 @@ type report struct {
 	robot    string // from the topic, which the broker checked
 	uid      types.UID
 	attempt  int32
-	document bool // no attempt and no sequence in it: nobody waits for an ack
-	useOnly  bool // came with a heartbeat, and says nothing but what the task uses
+	document bool      // no attempt and no sequence in it: nobody waits for an ack
+	useOnly  bool      // came with a heartbeat, and says nothing but what the task uses
+	heard    time.Time // zero: no robot said it
 	wire.Status
 }
 

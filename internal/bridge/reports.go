@@ -247,6 +247,7 @@ func (w *reportWorker) settle(rs []report, verdicts []verdict) {
 		switch v.drop {
 		case "":
 			written++
+			w.measure(rs[i])
 		case dropIllegalEdge:
 			w.m.illegalEdges.WithLabelValues(rs[i].State, string(v.signal)).Inc()
 		case dropNothingNew:
@@ -258,6 +259,13 @@ func (w *reportWorker) settle(rs []report, verdicts []verdict) {
 		}
 	}
 	w.m.coalesced.Add(float64(max(written-1, 0)))
+}
+
+// measure how long it took to write what a robot said.
+func (w *reportWorker) measure(r report) {
+	if !r.heard.IsZero() {
+		w.m.uplinkLag.Observe(w.now().Sub(r.heard).Seconds())
+	}
 }
 
 // aboutNothing answers reports about a task that is not there. A robot knows

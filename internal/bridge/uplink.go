@@ -228,6 +228,7 @@ func (b *Bridge) hearStatus(a wire.Address, payload []byte) error {
 	if err != nil {
 		return err
 	}
+	r.heard = b.now()
 	b.downlink.answered(r)
 	b.lists.ended(r)
 	b.answers(a.RobotID)

@@ -9,10 +9,13 @@ var (
 	metricConnections = prometheus.NewDesc("k8s4r_broker_connections", "MQTT connections that are open.", nil, nil)
 	metricSessions    = prometheus.NewDesc("k8s4r_broker_sessions", "MQTT sessions, connected or not.", nil, nil)
 	metricRetained    = prometheus.NewDesc("k8s4r_broker_retained_messages", "Messages that the broker retains.", nil, nil)
-	metricRefused     = prometheus.NewDesc("k8s4r_broker_refused_total", "What the broker did not let through.", []string{"what", "reason"}, nil)
-	metricSlowed      = prometheus.NewDesc("k8s4r_broker_slowed_total", "Messages of robots that had to wait because they sent too many.", nil, nil)
-	metricDropped     = prometheus.NewDesc("k8s4r_broker_dropped_total", "Messages that a client did not take in time, and lost.", nil, nil)
+	metricRefused     = prometheus.NewDesc("k8s4r_broker_refused_actions_total", "What the broker did not let through.", []string{"what", "reason"}, nil)
+	metricSlowed      = prometheus.NewDesc("k8s4r_broker_slowed_messages_total", "Messages of robots that had to wait because they sent too many.", nil, nil)
+	metricDropped     = prometheus.NewDesc("k8s4r_broker_dropped_messages_total", "Messages that a client did not take in time, and lost.", nil, nil)
 )
+
+// Metrics are those of any broker. They can be described, not collected.
+func Metrics() []prometheus.Collector { return []prometheus.Collector{metrics{}} }
 
 // Collector shows what the broker knows of itself.
 func (b *Broker) Collector() prometheus.Collector { return metrics{b} }

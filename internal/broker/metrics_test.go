@@ -29,7 +29,7 @@ func TestMetrics(t *testing.T) {
 			shown[name] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
 		}
 	}
-	for name, want := range map[string]float64{"k8s4r_broker_connections": 1, "k8s4r_broker_sessions": 1, "k8s4r_broker_refused_total identity connect": 1} {
+	for name, want := range map[string]float64{"k8s4r_broker_connections": 1, "k8s4r_broker_sessions": 1, "k8s4r_broker_refused_actions_total identity connect": 1} {
 		if shown[name] != want {
 			t.Errorf("%s is %v, want %v", name, shown[name], want)
 		}

@@ -335,6 +335,7 @@ func (b *Bucket) sweep(ctx context.Context) error {
 			errs = append(errs, fmt.Errorf("remove log %s: %w", o.Key, err))
 		}
 	}
+	b.size.Store(total)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.swept = b.now()

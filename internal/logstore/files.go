@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -34,6 +35,7 @@ type Files struct {
 	root   string
 	limits Limits
 	now    func() time.Time
+	size   atomic.Int64 // after the last Tidy
 
 	mu   sync.Mutex
 	open map[Key]*log
@@ -245,8 +247,12 @@ func (s *Files) Tidy(context.Context) error {
 		errs = append(errs, s.Remove(it.key))
 		total -= it.size
 	}
+	s.size.Store(total)
 	return errors.Join(errs...)
 }
+
+// Size implements Store.
+func (s *Files) Size() int64 { return s.size.Load() }
 
 // Remove deletes a log. One that is written to begins anew.
 func (s *Files) Remove(k Key) error {

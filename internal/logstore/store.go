@@ -71,6 +71,8 @@ type Store interface {
 	ReadAt(ctx context.Context, k Key, offset int64, buf []byte) (seglog.Chunk, error)
 	// Tidy removes what is too old or too much.
 	Tidy(ctx context.Context) error
+	// Size is how many bytes of logs there were after the last Tidy. Zero: not known yet.
+	Size() int64
 	// Close ends the store's work in order.
 	Close() error
 }

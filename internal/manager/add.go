@@ -22,6 +22,7 @@ import (
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/admission"
 	"k8s4r.io/k8s4r/internal/archive"
+	"k8s4r.io/k8s4r/internal/census"
 	archiver "k8s4r.io/k8s4r/internal/controllers/archive"
 	"k8s4r.io/k8s4r/internal/controllers/cronjobflow"
 	"k8s4r.io/k8s4r/internal/controllers/job"
@@ -122,7 +123,10 @@ func Add(mgr ctrl.Manager, cfg Config) error {
 			return fmt.Errorf("controller %s: %w", name, err)
 		}
 	}
-	return nil
+	if !chosen.runs(task.Name) {
+		return nil // another manager has the tasks, and counts them
+	}
+	return mgr.Add(&census.Census{Informers: mgr.GetCache(), Flows: chosen.runs(jobflow.Name), Now: cfg.Now})
 }
 
 // archives tells whether what has ended is recorded. Only then may its removal wait for that.

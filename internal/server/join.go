@@ -1,13 +1,10 @@
 package server
 
 import (
-	"fmt"
 	"net/http"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"k8s4r.io/k8s4r/internal/authority"
 	"k8s4r.io/k8s4r/internal/beacon"
@@ -29,22 +26,15 @@ func tokens(mgr ctrl.Manager) *jointoken.Store {
 }
 
 // addJoin registers what robots join and renew by.
-func addJoin(mgr ctrl.Manager, mux *http.ServeMux, cfg JoinConfig) error {
+func addJoin(mgr ctrl.Manager, mux *http.ServeMux, cfg JoinConfig) {
 	if cfg.Authority == nil {
-		return nil
-	}
-	answers := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "k8s4r_join_requests_total", Help: "Requests of robots for a certificate, by path and by how they ended.",
-	}, []string{"path", "state"})
-	if err := metrics.Registry.Register(answers); err != nil {
-		return fmt.Errorf("register metrics: %w", err)
+		return
 	}
 	joinapi.New(joinapi.Config{
 		Authority: cfg.Authority,
 		Tokens:    tokens(mgr),
 		Client:    mgr.GetClient(), Live: mgr.GetAPIReader(), MQTTURL: cfg.MQTTURL,
-		Count: func(path, state string) { answers.WithLabelValues(path, state).Inc() },
+		Count: func(path, state string) { joinRequests.WithLabelValues(path, state).Inc() },
 		Now:   time.Now, Log: mgr.GetLogger().WithName("join"),
 	}).Register(mux)
-	return nil
 }

@@ -78,6 +78,7 @@ func (k *keeper) Start(ctx context.Context) error {
 		if err := k.store.Tidy(ctx); err != nil && ctx.Err() == nil {
 			k.log.Error(err, "tidy the logs")
 		}
+		logBytes.Set(float64(k.store.Size()))
 		select {
 		case <-ctx.Done():
 			return k.store.Close()

@@ -79,7 +79,8 @@ func Add(mgr ctrl.Manager, cfg Config) error {
 // addAPI serves what there is to serve over HTTPS.
 func addAPI(mgr ctrl.Manager, cfg Config, store logstore.Store, wakes *logapi.Wakes) error {
 	mux := http.NewServeMux()
-	if err := errors.Join(addLogs(mgr, mux, store, wakes), addJoin(mgr, mux, cfg.Join)); err != nil {
+	addJoin(mgr, mux, cfg.Join)
+	if err := addLogs(mgr, mux, store, wakes); err != nil {
 		return err
 	}
 	nothing := store == nil && cfg.Join.Authority == nil

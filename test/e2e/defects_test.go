@@ -135,7 +135,7 @@ func (s *system) settled(robots ...string) {
 // heartbeats is how many the server has taken in.
 func (s *system) heartbeats() int {
 	s.t.Helper()
-	return s.count("k8s4r_mqtt_received_total", `kind="heartbeat"`)
+	return s.count("k8s4r_server_received_messages_total", `kind="heartbeat"`)
 }
 
 // apiMetrics is what the API server counts.

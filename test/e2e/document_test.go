@@ -210,7 +210,7 @@ func (f *fleet) endsStick() {
 		words += h.late * max(1, int(h.count))
 	}
 	testkit.EventuallyNoError(f.t, 20*time.Second, "each late word is judged", func() error {
-		if n := f.count("k8s4r_report_illegal_edges_total", `state="running"`); n < words {
+		if n := f.count("k8s4r_server_illegal_edges_total", `state="running"`); n < words {
 			return fmt.Errorf("%d of %d", n, words)
 		}
 		return nil
@@ -309,7 +309,7 @@ func (f *fleet) secondRun() {
 	}
 	a.Report(first, wire.Status{State: wire.ReportCompleted, Event: "Completed"})
 	testkit.Eventually(f.t, 20*time.Second, "the word about run 1 is judged", func() bool {
-		return f.count("k8s4r_mqtt_dropped_total", `reason="attempt is over"`) > 0
+		return f.count("k8s4r_server_dropped_messages_total", `reason="attempt is over"`) > 0
 	})
 	if got := f.task("twice").Status; got.State != "running" || got.Attempt != 2 {
 		f.t.Errorf("a word about run 1 made run 2 %+v", got)

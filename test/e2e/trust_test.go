@@ -308,7 +308,7 @@ func TestARobotCannotActAsAnother(t *testing.T) {
 		t.Fatalf("publish: %v", token.Error())
 	}
 	testkit.EventuallyNoError(t, 30*time.Second, "the pretence is seen", func() error { return s.hasEvent("r1", "Pretence") })
-	if s.count("k8s4r_mqtt_dropped_total", `reason="pretence"`) == 0 {
+	if s.count("k8s4r_server_dropped_messages_total", `reason="pretence"`) == 0 {
 		t.Error("it is not counted")
 	}
 	if r2 := s.robot("r2"); !meta.IsStatusConditionTrue(r2.Status.Conditions, v1alpha1.ConditionConnected) || r2.Status.Phase != "Online" {

@@ -80,8 +80,10 @@ func (c *Controller) apply(ctx context.Context, o client.Object, w *World, steps
 func (c *Controller) store(ctx context.Context, w *World, steps Steps, deleted *time.Time) error {
 	for batch := range slices.Chunk(steps.Record, recordBatch) {
 		bounded, cancel := context.WithTimeout(ctx, recordTimeout)
+		began := c.Now()
 		err := c.Store.Record(bounded, batch...)
 		cancel()
+		measure(began, c.Now(), batch, err)
 		if err != nil {
 			return err
 		}
@@ -171,6 +173,10 @@ func (l *link) say(ctx context.Context, err error) {
 		log.Info("The archive works again")
 	}
 	l.down = err != nil
+	reachable.Set(0)
+	if !l.down {
+		reachable.Set(1)
+	}
 }
 
 // keep keeps the archive within its bounds, until the manager stops.
@@ -186,6 +192,10 @@ func (c *Controller) keep(ctx context.Context) error {
 			log.Error(err, "Prune the archive")
 		case pruned.Objects > 0:
 			log.Info("Pruned the archive", "objects", pruned.Objects, "bytes", pruned.Bytes)
+		}
+		if size, err := c.Store.Size(ctx); err == nil { // Prune has said what is wrong
+			sizeBytes.Set(float64(size))
+			reachable.Set(1)
 		}
 		select {
 		case <-ctx.Done():

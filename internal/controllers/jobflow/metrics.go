@@ -19,7 +19,10 @@ func counter(name, help string) *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{labelNamespace})
 }
 
-func init() { metrics.Registry.MustRegister(succeedCount, failedCount) }
+func init() { metrics.Registry.MustRegister(Metrics()...) }
+
+// Metrics of this controller.
+func Metrics() []prometheus.Collector { return []prometheus.Collector{succeedCount, failedCount} }
 
 // count an end that was written.
 func count(namespace string, ended flowv1.Phase) {

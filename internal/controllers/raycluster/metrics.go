@@ -20,7 +20,12 @@ func gauge(name, help string, more ...string) *prometheus.GaugeVec {
 	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, append([]string{"name", "namespace", "uid"}, more...))
 }
 
-func init() { metrics.Registry.MustRegister(provisionedDuration, clusterInfo, provisionedIs) }
+func init() { metrics.Registry.MustRegister(Metrics()...) }
+
+// Metrics of this controller.
+func Metrics() []prometheus.Collector {
+	return []prometheus.Collector{provisionedDuration, clusterInfo, provisionedIs}
+}
 
 // measure a cluster as its status says.
 func measure(c *rayv1.RayCluster) {

@@ -12,11 +12,11 @@ var (
 		Buckets: prometheus.ExponentialBuckets(0.0001, 4, 8),
 	})
 	waitingTasks = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "k8s4r_placement_queue_depth",
+		Name: "k8s4r_placement_waiting_tasks",
 		Help: "Tasks that exist and wait for a robot.",
 	})
 	illegalEdges = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "k8s4r_task_illegal_edges_total",
+		Name: "k8s4r_manager_illegal_edges_total",
 		Help: "Signals that a task's state does not accept, by state and signal.",
 	}, []string{"state", "signal"})
 	// The server counts its own edges under the same name.
@@ -26,4 +26,9 @@ var (
 	}, []string{"from", "to"})
 )
 
-func init() { metrics.Registry.MustRegister(cycleSeconds, waitingTasks, illegalEdges, transitions) }
+func init() { metrics.Registry.MustRegister(Metrics()...) }
+
+// Metrics of this controller and its placement.
+func Metrics() []prometheus.Collector {
+	return []prometheus.Collector{cycleSeconds, waitingTasks, illegalEdges, transitions}
+}

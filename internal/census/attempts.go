@@ -1,0 +1,61 @@
+package census
+
+import (
+	"time"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/lifecycle"
+)
+
+// The outcomes of an attempt.
+const (
+	outcomeSucceeded = "succeeded"
+	outcomeFailed    = "failed"
+	outcomeCanceled  = "canceled"
+)
+
+// measure takes in what a change says of a task's attempts.
+func measure(was, is *v1alpha1.Task, now time.Time) {
+	if was.UID != is.UID {
+		return // another of the same name
+	}
+	if first := is.Status.Entry(1); first != nil && first.StartedAt != nil && !hasBegun(was) {
+		startSeconds.Observe(max(0, now.Sub(is.CreationTimestamp.Time).Seconds()))
+	}
+	for _, outcome := range endings(was, is) {
+		attempts.WithLabelValues(outcome).Inc()
+	}
+}
+
+func hasBegun(t *v1alpha1.Task) bool {
+	a := t.Status.Entry(1)
+	return a == nil && len(t.Status.Attempts) > 0 || a != nil && a.StartedAt != nil
+}
+
+// endings are the outcomes of attempts that ended with a change.
+func endings(was, is *v1alpha1.Task) (all []string) {
+	for _, a := range is.Status.Attempts {
+		before := was.Status.Entry(a.Attempt)
+		if outcome := outcomeOf(&a); outcome != "" && (before == nil || outcomeOf(before) == "") {
+			all = append(all, outcome)
+		}
+	}
+	return all
+}
+
+// outcomeOf an attempt. Empty: it has not ended.
+func outcomeOf(a *v1alpha1.TaskAttempt) string {
+	switch lifecycle.TaskState(a.State) {
+	case lifecycle.TaskCompleted:
+		return outcomeSucceeded
+	case lifecycle.TaskCanceled:
+		return outcomeCanceled
+	case lifecycle.TaskFailed, lifecycle.TaskExited:
+		return outcomeFailed
+	default:
+		if a.FinishedAt != nil {
+			return outcomeFailed
+		}
+		return ""
+	}
+}

@@ -1,0 +1,34 @@
+package census
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+)
+
+var (
+	tasks  = gauge("k8s4r_manager_tasks", "Tasks that there are, by state.", "state")
+	jobs   = gauge("k8s4r_manager_jobs", "Jobs that there are, by state.", "state")
+	flows  = gauge("k8s4r_manager_flows", "JobFlows that there are, by phase.", "phase")
+	robots = gauge("k8s4r_manager_robots", "Robots that there are, by phase.", "phase")
+
+	attempts = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "k8s4r_manager_task_attempts_total",
+		Help: "Attempts of tasks that have ended, by how.",
+	}, []string{"outcome"})
+	startSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "k8s4r_manager_task_start_seconds",
+		Help:    "Time from the creation of a task until its first attempt was heard to run.",
+		Buckets: prometheus.ExponentialBuckets(0.05, 3, 12), // 50 ms to two and a half hours
+	})
+)
+
+func gauge(name, help, label string) *prometheus.GaugeVec {
+	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{label})
+}
+
+func init() { metrics.Registry.MustRegister(Metrics()...) }
+
+// Metrics of this package.
+func Metrics() []prometheus.Collector {
+	return []prometheus.Collector{tasks, jobs, flows, robots, attempts, startSeconds}
+}

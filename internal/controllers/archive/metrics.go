@@ -1,0 +1,61 @@
+package archive
+
+import (
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"k8s4r.io/k8s4r/internal/archive"
+)
+
+var (
+	recorded = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "k8s4r_archive_recorded_objects_total",
+		Help: "Objects that were recorded, each as often as it was, by kind.",
+	}, []string{"kind"})
+	failures = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "k8s4r_archive_errors_total",
+		Help: "Tries to record something that the archive did not take. Each is tried again.",
+	})
+	recordSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "k8s4r_archive_record_seconds",
+		Help:    "How long one transaction of the archive took.",
+		Buckets: prometheus.ExponentialBuckets(0.001, 3, 10), // 1 ms to 20 s
+	})
+	lagSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "k8s4r_archive_lag_seconds",
+		Help:    "Time from the end of an object, by the clock of who ended it, until its end was recorded.",
+		Buckets: prometheus.ExponentialBuckets(0.05, 3, 12), // 50 ms to two and a half hours
+	})
+	reachable = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "k8s4r_archive_reachable",
+		Help: "1 while the archive takes what is recorded.",
+	})
+	sizeBytes = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "k8s4r_archive_size_bytes",
+		Help: "What is in the archive, as its retention counts it, when it was last tidied up.",
+	})
+)
+
+func init() { metrics.Registry.MustRegister(Metrics()...) }
+
+// Metrics of this controller.
+func Metrics() []prometheus.Collector {
+	return []prometheus.Collector{recorded, failures, recordSeconds, lagSeconds, reachable, sizeBytes}
+}
+
+// measure one transaction.
+func measure(began, now time.Time, batch []archive.Object, err error) {
+	if err != nil {
+		failures.Inc()
+		return
+	}
+	recordSeconds.Observe(now.Sub(began).Seconds())
+	for _, o := range batch {
+		recorded.WithLabelValues(string(o.Kind)).Inc()
+		if !o.Finished.IsZero() {
+			lagSeconds.Observe(max(0, now.Sub(o.Finished).Seconds()))
+		}
+	}
+}

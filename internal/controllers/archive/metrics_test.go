@@ -1,0 +1,57 @@
+package archive
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"k8s4r.io/k8s4r/internal/archive"
+)
+
+func read(t *testing.T, m prometheus.Metric) *dto.Metric {
+	t.Helper()
+	var out dto.Metric
+	if err := m.Write(&out); err != nil {
+		t.Fatal(err)
+	}
+	return &out
+}
+
+func TestWhatIsRecordedIsMeasured(t *testing.T) {
+	now := time.Now()
+	ended := archive.Object{Kind: archive.Task, Finished: now.Add(-2 * time.Second)}
+	lives := archive.Object{Kind: archive.Task}
+	count := func() float64 { return read(t, recorded.WithLabelValues("Task")).GetCounter().GetValue() }
+	before, lagged := count(), read(t, lagSeconds).GetHistogram()
+	measure(now.Add(-time.Second), now, []archive.Object{ended, lives}, nil)
+	if n := count() - before; n != 2 {
+		t.Errorf("%v objects were counted, want 2", n)
+	}
+	after := read(t, lagSeconds).GetHistogram()
+	if n, sum := after.GetSampleCount()-lagged.GetSampleCount(), after.GetSampleSum()-lagged.GetSampleSum(); n != 1 || sum != 2 {
+		t.Errorf("the lag of %d ends is %vs, want one of 2s", n, sum)
+	}
+
+	failed := read(t, failures).GetCounter().GetValue()
+	measure(now, now, []archive.Object{lives}, errors.New("no"))
+	if count()-before != 2 || read(t, failures).GetCounter().GetValue()-failed != 1 {
+		t.Error("what was not recorded is counted as if it was")
+	}
+}
+
+func TestAnArchiveThatIsDownIsShown(t *testing.T) {
+	var l link
+	for _, err := range []error{nil, errors.New("down"), errors.New("down"), nil} {
+		l.say(t.Context(), err)
+		want := 1.0
+		if err != nil {
+			want = 0
+		}
+		if got := read(t, reachable).GetGauge().GetValue(); got != want {
+			t.Errorf("after %v it shows %v", err, got)
+		}
+	}
+}

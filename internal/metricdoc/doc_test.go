@@ -1,0 +1,158 @@
+package metricdoc
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	dto "github.com/prometheus/client_model/go"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+)
+
+func all(t *testing.T) map[string]Metric {
+	t.Helper()
+	programs, err := Programs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	byName := map[string]Metric{}
+	for _, p := range programs {
+		if len(p.Metrics) == 0 {
+			t.Errorf("%s has no metrics", p.Name)
+		}
+		for _, m := range p.Metrics {
+			if other, twice := byName[m.Name]; twice && (other.Help != m.Help || other.Type != m.Type || !slices.Equal(other.Labels, m.Labels)) {
+				t.Errorf("%s means two things: %v and %v", m.Name, other, m)
+			}
+			byName[m.Name] = m
+		}
+	}
+	return byName
+}
+
+var (
+	scheme = regexp.MustCompile(`^k8s4r_(manager|placement|task|archive|server|broker|agent)(_[a-z][a-z0-9]*)+$`)
+	// labels that take few values, whatever robots, tasks and jobs are called.
+	labels = []string{"from", "kind", "outcome", "path", "phase", "reason", "result", "signal", "state", "to", "version", "what"}
+	// foreign names and their labels, which contracts demand.
+	foreign = map[string][]string{
+		"volcano_jobflow_succeed_phase_count":          {"jobflow_namespace"},
+		"volcano_jobflow_failed_phase_count":           {"jobflow_namespace"},
+		"kuberay_cluster_info":                         {"name", "namespace", "uid", "owner_kind"},
+		"kuberay_cluster_condition_provisioned":        {"name", "namespace", "uid", "condition"},
+		"kuberay_cluster_provisioned_duration_seconds": {"name", "namespace", "uid"},
+	}
+	// notBase are units that Prometheus does not want.
+	notBase = regexp.MustCompile(`_(ms|millis|milliseconds|minutes|hours|percent|kb|mb|kilobytes|megabytes|mib)(_|$)`)
+)
+
+func TestEveryMetricKeepsTheScheme(t *testing.T) {
+	for name, m := range all(t) {
+		if want, ok := foreign[name]; ok {
+			if !slices.Equal(want, m.Labels) {
+				t.Errorf("%s has labels %v, and the contract %v", name, m.Labels, want)
+			}
+			continue
+		}
+		if !scheme.MatchString(name) {
+			t.Errorf("%s is not k8s4r_<subsystem>_<what>_<unit>", name)
+		}
+		if notBase.MatchString(name) {
+			t.Errorf("%s is not in a base unit", name)
+		}
+		if (m.Type == "counter") != strings.HasSuffix(name, "_total") {
+			t.Errorf("%s is a %s; counters, and nothing else, end with _total", name, m.Type)
+		}
+		if m.Type == "histogram" && !strings.HasSuffix(name, "_seconds") && !strings.HasSuffix(name, "_bytes") {
+			t.Errorf("%s is a histogram of no unit", name)
+		}
+		if !strings.HasSuffix(m.Help, ".") || len(m.Help) < 15 {
+			t.Errorf("%s does not say in a sentence what it is: %q", name, m.Help)
+		}
+		for _, l := range m.Labels {
+			if !slices.Contains(labels, l) {
+				t.Errorf("%s has the label %s, which is not one of those with few values: %v", name, l, labels)
+			}
+		}
+	}
+	for name := range foreign {
+		if _, ok := all(t)[name]; !ok {
+			t.Errorf("%s of the contracts is gone", name)
+		}
+	}
+}
+
+// TestWhatIsRegisteredIsListed gathers the registry that the programs serve.
+func TestWhatIsRegisteredIsListed(t *testing.T) {
+	families, err := metrics.Registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	known, ours := all(t), 0
+	for _, f := range families {
+		if !strings.HasPrefix(f.GetName(), "k8s4r_") {
+			continue
+		}
+		ours++
+		if m, ok := known[f.GetName()]; !ok || m.Type != strings.ToLower(f.GetType().String()) || m.Help != f.GetHelp() {
+			t.Errorf("%s %s is listed as %+v", f.GetType(), f.GetName(), m)
+		}
+		problems, err := promlint.NewWithMetricFamilies([]*dto.MetricFamily{f}).Lint()
+		if err != nil || len(problems) > 0 {
+			t.Errorf("%s: %v, %v", f.GetName(), problems, err)
+		}
+	}
+	if ours < 8 {
+		t.Errorf("only %d metrics of ours are registered", ours)
+	}
+}
+
+// TestNoMetricIsLeftOut looks for names in the sources: a metric of a package that nobody
+// asks for its Metrics would keep no rule.
+func TestNoMetricIsLeftOut(t *testing.T) {
+	known, found := all(t), 0
+	literal := regexp.MustCompile(`"(k8s4r_[a-z0-9_]+)"`)
+	for _, root := range []string{"../../internal", "../../standalone"} {
+		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			for _, name := range literal.FindAllStringSubmatch(string(text), -1) {
+				found++
+				if _, ok := known[name[1]]; !ok {
+					t.Errorf("%s: %s is in no list of metrics", path, name[1])
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if found < 30 {
+		t.Errorf("found only %d names", found)
+	}
+}
+
+func TestThePageIsTrue(t *testing.T) {
+	programs, err := Programs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	is, err := os.ReadFile("../../" + File)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want, err := Page(string(is), programs); err != nil || want != string(is) {
+		t.Errorf("%s is out of date; run make generate (%v)", File, err)
+	}
+}
