@@ -145,16 +145,24 @@ func (g *Gate) clientCA(ctx context.Context) (*x509.CertPool, error) {
 
 // Allowed tells whether somebody may do something to a resource.
 func (g *Gate) Allowed(ctx context.Context, u *User, do authorizationv1.ResourceAttributes) (bool, error) {
-	key := fmt.Sprintf("%q %q %q %q %q", u.Name, u.UID, u.Groups, u.Extra, do.String())
+	return g.verdict(ctx, u, do.String(), authorizationv1.SubjectAccessReviewSpec{ResourceAttributes: &do})
+}
+
+// AllowedPath tells whether somebody may do something at a path that is no resource.
+func (g *Gate) AllowedPath(ctx context.Context, u *User, do authorizationv1.NonResourceAttributes) (bool, error) {
+	return g.verdict(ctx, u, do.String(), authorizationv1.SubjectAccessReviewSpec{NonResourceAttributes: &do})
+}
+
+func (g *Gate) verdict(ctx context.Context, u *User, what string, ask authorizationv1.SubjectAccessReviewSpec) (bool, error) {
+	key := fmt.Sprintf("%q %q %q %q %q", u.Name, u.UID, u.Groups, u.Extra, what)
 	if allowed, known := g.verdicts.get(key, g.now()); known {
 		return allowed, nil
 	}
-	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-		User: u.Name, UID: u.UID, Groups: u.Groups, Extra: map[string]authorizationv1.ExtraValue{}, ResourceAttributes: &do,
-	}}
+	ask.User, ask.UID, ask.Groups, ask.Extra = u.Name, u.UID, u.Groups, map[string]authorizationv1.ExtraValue{}
 	for k, v := range u.Extra {
-		review.Spec.Extra[k] = v
+		ask.Extra[k] = v
 	}
+	review := &authorizationv1.SubjectAccessReview{Spec: ask}
 	if err := g.client.Create(ctx, review); err != nil {
 		return false, fmt.Errorf("ask what %s may do: %w", u.Name, err)
 	}

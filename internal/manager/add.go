@@ -36,6 +36,7 @@ import (
 	"k8s4r.io/k8s4r/internal/controllers/vcjob"
 	"k8s4r.io/k8s4r/internal/notes"
 	"k8s4r.io/k8s4r/internal/placement"
+	"k8s4r.io/k8s4r/internal/program"
 )
 
 // reporter is the name under which the manager reports events.
@@ -140,6 +141,7 @@ func openArchive(mgr ctrl.Manager, cfg Config) (*archive.Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	program.AddAdvice(mgr, archiver.Name, func(ctx context.Context) (string, error) { return "", store.Check(ctx) })
 	return store, mgr.Add(closing{store})
 }
 

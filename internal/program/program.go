@@ -22,8 +22,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/config"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"k8s4r.io/k8s4r/internal/version"
 )
@@ -57,6 +55,7 @@ type options struct {
 	leaderElect          bool
 	leaderElectNamespace string
 	metricsAddress       string
+	metricsSecure        bool
 	probeAddress         string
 	qps                  float32
 	burst                int
@@ -66,8 +65,9 @@ func (o *options) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "file that names the cluster; empty: $KUBECONFIG, the cluster that this runs in, or ~/.kube/config")
 	f.BoolVar(&o.leaderElect, "leader-elect", true, "work only while holding the lease, so that several can stand by")
 	f.StringVar(&o.leaderElectNamespace, "leader-elect-namespace", "k8s4r-system", "namespace of the lease")
-	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address that serves Prometheus metrics; 0: none")
-	f.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "address that serves /healthz and /readyz; 0: none")
+	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address that serves Prometheus metrics, and profiles of Go at /debug/pprof/; 0: none")
+	f.BoolVar(&o.metricsSecure, "metrics-secure", true, "serve metrics over HTTPS, and only to those whom the API server lets get /metrics, unless the address is one of loopback; false: over HTTP to all, without profiles")
+	f.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "address that serves /livez, /healthz and /readyz, each with ?verbose; 0: none")
 	f.Float32Var(&o.qps, "qps", 0, "requests a second to the API server at most; 0: as many as it takes, it has a limit of its own that is fair to all")
 	f.IntVar(&o.burst, "burst", 0, "requests at once for which --qps is exceeded; 0: twice --qps. Without --qps it has no effect")
 }
@@ -132,8 +132,8 @@ func (p Program) run(ctx context.Context, o options, log *slog.Logger) error {
 		Scheme:                        p.Scheme,
 		Cache:                         p.Cache(),
 		Controller:                    p.Controller,
-		Metrics:                       metricsserver.Options{BindAddress: o.metricsAddress},
-		HealthProbeBindAddress:        o.probeAddress,
+		Metrics:                       metricsOptions(o.metricsAddress, o.metricsSecure),
+		HealthProbeBindAddress:        "0", // health.serve does
 		LeaderElection:                o.leaderElect,
 		LeaderElectionID:              p.Name,
 		LeaderElectionNamespace:       o.leaderElectNamespace,
@@ -142,11 +142,11 @@ func (p Program) run(ctx context.Context, o options, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("prepare: %w", err)
 	}
-	if err := errors.Join(
-		mgr.AddHealthzCheck("ping", healthz.Ping),
-		mgr.AddReadyzCheck("ping", healthz.Ping),
-		p.Add(mgr),
-	); err != nil {
+	var health Health
+	if err := AddCommonChecks(mgr, &health); err != nil {
+		return fmt.Errorf("prepare: %w", err)
+	}
+	if err := errors.Join(health.serve(mgr, o.probeAddress), p.Add(Checked(mgr, &health))); err != nil {
 		return err
 	}
 	return mgr.Start(ctx)

@@ -31,12 +31,12 @@ func TestSeparateProgramsWithLeastRights(t *testing.T) {
 		t.Fatalf("apply config: %v\n%s", err, out)
 	}
 	manager, server := s.serviceAccountKubeconfig("k8s4r-manager"), s.serviceAccountKubeconfig("k8s4r-server")
-	var managers, servers []*program
-	for range 2 {
-		common := []string{"--leader-elect", "--metrics-bind-address", "0", "--health-probe-bind-address", "0"}
-		managers = append(managers, run(t, "k8s4r-manager", append(common, "--kubeconfig", manager, "--webhook-bind-address", "127.0.0.1:0")...))
-		servers = append(servers, run(t, "k8s4r-server", append(common, "--kubeconfig", server, "--mqtt-url", s.MQTTURL, "--allow-anonymous-agents",
-			"--log-dir", filepath.Join(s.DataDir, "logs-of-servers"), "--api-bind-address", "127.0.0.1:0")...))
+	var managers, servers []*observed
+	for i := range 2 {
+		managers = append(managers, observe(t, "k8s4r-manager", i == 1, "--kubeconfig", manager, "--webhook-bind-address", "127.0.0.1:0",
+			"--archive", "sqlite:"+filepath.Join(s.DataDir, "archive-of-managers")))
+		servers = append(servers, observe(t, "k8s4r-server", i == 0, "--kubeconfig", server, "--mqtt-url", s.MQTTURL, "--allow-anonymous-agents",
+			"--log-dir", filepath.Join(s.DataDir, "logs-of-servers"), "--api-bind-address", "127.0.0.1:0"))
 	}
 	testkit.EventuallyNoError(t, time.Minute, "the manager registers its webhook's authority", func() error {
 		out, err := s.kubectl("get", "validatingwebhookconfiguration", "k8s4r-jobflows", "-o", "jsonpath={.webhooks[*].clientConfig.caBundle}")
@@ -57,6 +57,13 @@ func TestSeparateProgramsWithLeastRights(t *testing.T) {
 		return nil
 	})
 
+	t.Run("they say how they are", func(t *testing.T) {
+		saysHowTheyAre(t, managers, "[+]archive ok")
+		saysHowTheyAre(t, servers, "[+]mqtt ok")
+	})
+	t.Run("metrics and profiles are for those who may", func(t *testing.T) {
+		profilesNeedRights(t, s, managers[0], managers[1])
+	})
 	t.Run("the server reads a namespace's Secrets when it is permitted to", func(t *testing.T) {
 		seen := filepath.Join(t.TempDir(), "seen")
 		s.create(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "db"}, StringData: map[string]string{"password": "hunter2"}})
@@ -100,9 +107,9 @@ func TestSeparateProgramsWithLeastRights(t *testing.T) {
 	})
 }
 
-func killLeader(t *testing.T, programs []*program) {
+func killLeader(t *testing.T, programs []*observed) {
 	t.Helper()
-	leader := slices.IndexFunc(programs, (*program).leads)
+	leader := slices.IndexFunc(programs, (*observed).leads)
 	if leader < 0 || programs[1-leader].leads() {
 		t.Fatalf("want exactly one leader of two %s", programs[0].Args[0])
 	}

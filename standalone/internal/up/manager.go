@@ -17,6 +17,7 @@ import (
 	"k8s4r.io/k8s4r/internal/logapi"
 	"k8s4r.io/k8s4r/internal/manager"
 	"k8s4r.io/k8s4r/internal/notes"
+	"k8s4r.io/k8s4r/internal/program"
 	"k8s4r.io/k8s4r/internal/server"
 	"k8s4r.io/k8s4r/standalone/internal/component"
 )
@@ -30,23 +31,21 @@ func (s *system) addManager() {
 	if !s.opts.runs(partManager) && !s.opts.runs(partServer) {
 		return
 	}
-	var probes probes
-	run := func(ctx context.Context) error { return s.runManager(ctx, &probes) }
-	s.group.Add("manager and server", component.NewBackground(run, probes.ready))
+	s.group.Add("manager and server", component.NewBackground(s.runManager, s.probes.ready))
 }
 
-func (s *system) runManager(ctx context.Context, p *probes) error {
+func (s *system) runManager(ctx context.Context) error {
 	mgr, err := ctrl.NewManager(s.client, s.opts.managerOptions())
 	if err != nil {
 		return fmt.Errorf("prepare: %w", err)
 	}
-	if err := s.addTo(probed{mgr, p}); err != nil {
+	if err := errors.Join(program.AddCommonChecks(mgr, &s.probes.Health), s.addTo(program.Checked(mgr, &s.probes.Health))); err != nil {
 		return err
 	}
 	go func() {
 		<-mgr.Elected() // also says so without an election
 		if mgr.GetCache().WaitForCacheSync(ctx) {
-			p.begin()
+			s.probes.begin()
 		}
 	}()
 	return mgr.Start(ctx)

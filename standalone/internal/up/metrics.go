@@ -10,13 +10,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"k8s4r.io/k8s4r/internal/program"
 	"k8s4r.io/k8s4r/standalone/internal/component"
 )
 
-// newMetrics serves what manager, server and broker count, on a port that was
-// opened before anything had started.
-func newMetrics(l net.Listener) component.Component {
+// newMetrics serves what manager, server and broker count, and how they are, on a port that
+// was opened before anything had started.
+func newMetrics(l net.Listener, health *program.Health) component.Component {
 	mux := http.NewServeMux()
+	health.Register(mux)
 	mux.Handle("/metrics", promhttp.HandlerFor(metrics.Registry, promhttp.HandlerOpts{}))
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	return component.NewBackground(func(ctx context.Context) error {

@@ -39,8 +39,9 @@ type system struct {
 	registry    *trust.Registry // nil: the broker lets everybody in
 	api         net.Listener    // nil: another cluster
 	metrics     net.Listener    // nil: none
-	logs        net.Listener    // of the log API; nil: no server here
-	webhook     net.Listener    // of admission; nil: no manager here
+	probes      probes
+	logs        net.Listener // of the log API; nil: no server here
+	webhook     net.Listener // of admission; nil: no manager here
 	kubelet     controlplane.Kubelet
 	kubeletPort net.Listener // nil: no node here
 }
@@ -138,7 +139,7 @@ func (s *system) embedCluster() error {
 
 func (s *system) addBroker() error {
 	if s.metrics != nil {
-		s.group.Add("metrics", newMetrics(s.metrics))
+		s.group.Add("metrics", newMetrics(s.metrics, &s.probes.Health))
 	}
 	if !s.opts.runs(partBroker) {
 		return nil
