@@ -25,6 +25,7 @@ require (
 )
 
 require (
+	github.com/danielgtaylor/huma/v2 v2.35.0 // indirect
 	github.com/jackc/pgpassfile v1.0.0 // indirect
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
 	github.com/jackc/pgx/v5 v5.10.0 // indirect

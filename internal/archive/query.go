@@ -25,6 +25,8 @@ type Filter struct {
 	Namespaces []string
 	Kind       Kind
 	Name       string
+	// Prefix that names begin with.
+	Prefix string
 	// Owner is the UID of the controller of what is looked for.
 	Owner string
 	// Labels that an object must all have.
@@ -50,6 +52,10 @@ func (s *Store) List(ctx context.Context, f Filter) (Page[Object], error) {
 	w.is("o.kind", string(f.Kind))
 	w.among("o.namespace", f.Namespaces)
 	w.is("o.name", f.Name)
+	if f.Prefix != "" {
+		w.and("o.name >= ?", f.Prefix)
+		w.and("o.name < ?", f.Prefix+"\U0010ffff")
+	}
 	w.is("o.owner_uid", f.Owner)
 	w.is("o.phase", f.Phase)
 	w.is("o.outcome", string(f.Outcome))
@@ -67,6 +73,9 @@ func (s *Store) List(ctx context.Context, f Filter) (Page[Object], error) {
 		` ORDER BY o.created_at DESC, o.uid DESC LIMIT `+w.arg(n+1), w.args, scanObject)
 	return page(all, n, func(o *Object) string { return cursor(o.Created.UnixMicro(), o.UID) }), err
 }
+
+// Before is the cursor of what List has after an object of that time and UID.
+func Before(created time.Time, uid string) string { return cursor(created.UnixMicro(), uid) }
 
 // Get finds one object by its UID, with all that is kept of it. namespaces are those that the
 // reader may see: nil is all. One in another namespace is ErrNotFound.

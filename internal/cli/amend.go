@@ -4,43 +4,34 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-)
 
-// maxTries bounds how often a change is judged anew because somebody else was
-// faster. The manager writes to a busy job about once a second.
-const maxTries = 5
+	"k8s4r.io/k8s4r/internal/wish"
+)
 
 // amend reads the object with exactly this name, lets judge change its spec,
 // and writes it. It returns the object and what judge said of it.
-//
-// The write holds only for what judge has seen: a job that ends in between is
-// judged again. It is a patch, because an update would wipe out the fields that
-// a newer cluster has and this program does not know.
 func amend[T client.Object](ctx context.Context, c *cluster, k kind, name string, judge func(T) (string, error)) (T, string, error) {
-	var none T
-	for range maxTries {
-		obj, err := readNamed[T](ctx, c, k, name)
-		if err != nil {
-			return none, "", err
-		}
-		if obj.GetDeletionTimestamp() != nil {
-			return none, "", fmt.Errorf("%s %s is being deleted", k.singular, name)
-		}
-		seen := obj.DeepCopyObject().(T)
-		said, err := judge(obj)
-		if err != nil || reflect.DeepEqual(seen, obj) {
-			return obj, said, err
-		}
-		err = c.Patch(ctx, obj, client.MergeFromWithOptions(seen, client.MergeFromWithOptimisticLock{}))
-		if !apierrors.IsConflict(err) {
-			return obj, said, wrap(err, "change %s %s", k.singular, name)
-		}
+	what := k.singular + " " + name
+	read := func() (T, error) { return readNamed[T](ctx, c, k, name) }
+	return wish.Amend(ctx, writer{c, what}, what, read, judge)
+}
+
+// writer says of which change an error is.
+type writer struct {
+	client.Writer
+	what string
+}
+
+// Patch writes a change.
+func (w writer) Patch(ctx context.Context, obj client.Object, patch client.Patch, opts ...client.PatchOption) error {
+	err := w.Writer.Patch(ctx, obj, patch, opts...)
+	if apierrors.IsConflict(err) {
+		return err
 	}
-	return none, "", fmt.Errorf("change %s %s: %w", k.singular, name, errBusy)
+	return wrap(err, "change %s", w.what)
 }
 
 // readNamed reads the object with the whole name. What is changed or deleted is
@@ -67,5 +58,3 @@ func each(c *cluster, names []string, do func(name string) error) error {
 	}
 	return errors.Join(errs...)
 }
-
-var errBusy = errors.New("it changes faster than it can be written; try again")

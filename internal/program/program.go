@@ -31,6 +31,8 @@ type Program struct {
 	// Name of the program, and of the lease that the one working instance of a
 	// cluster holds.
 	Name string
+	// Replicated: every instance works, and there is no lease.
+	Replicated bool
 	// Scheme knows the kinds that it reads and writes.
 	Scheme *runtime.Scheme
 	// Cache says how they are kept, once the flags are read.
@@ -61,10 +63,12 @@ type options struct {
 	burst                int
 }
 
-func (o *options) addFlags(f *pflag.FlagSet) {
+func (o *options) addFlags(f *pflag.FlagSet, replicated bool) {
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "file that names the cluster; empty: $KUBECONFIG, the cluster that this runs in, or ~/.kube/config")
-	f.BoolVar(&o.leaderElect, "leader-elect", true, "work only while holding the lease, so that several can stand by")
-	f.StringVar(&o.leaderElectNamespace, "leader-elect-namespace", "k8s4r-system", "namespace of the lease")
+	if !replicated {
+		f.BoolVar(&o.leaderElect, "leader-elect", true, "work only while holding the lease, so that several can stand by")
+		f.StringVar(&o.leaderElectNamespace, "leader-elect-namespace", "k8s4r-system", "namespace of the lease")
+	}
 	f.StringVar(&o.metricsAddress, "metrics-bind-address", ":8080", "address that serves Prometheus metrics, and profiles of Go at /debug/pprof/; 0: none")
 	f.BoolVar(&o.metricsSecure, "metrics-secure", true, "serve metrics over HTTPS, and only to those whom the API server lets get /metrics, unless the address is one of loopback; false: over HTTP to all, without profiles")
 	f.StringVar(&o.probeAddress, "health-probe-bind-address", ":8081", "address that serves /livez, /healthz and /readyz, each with ?verbose; 0: none")
@@ -89,7 +93,7 @@ func (p Program) Main(args []string, stdout, stderr io.Writer) int {
 	var o options
 	f := pflag.NewFlagSet(p.Name, pflag.ContinueOnError)
 	f.SetOutput(stdout)
-	o.addFlags(f)
+	o.addFlags(f, p.Replicated)
 	p.AddFlags(f)
 	says := f.Bool("version", false, "print the version and exit")
 	err := f.Parse(args)

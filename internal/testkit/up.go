@@ -39,6 +39,8 @@ type Up struct {
 	// MetricsURL serves what manager and server count. Empty: nobody does,
 	// unless --metrics-address asks for it.
 	MetricsURL string `json:"metricsURL"`
+	// ConsoleURL serves the console, and stays the same through restarts.
+	ConsoleURL string `json:"consoleURL"`
 
 	t      testing.TB
 	args   []string
@@ -111,7 +113,7 @@ func startUp(t testing.TB, uid uint32, strict bool, args ...string) *Up {
 // it, without client-side limits.
 func APIServer(t testing.TB) *rest.Config {
 	t.Helper()
-	return StartUp(t, "--without", "manager,server,broker,robots,node").RESTConfig()
+	return StartUp(t, "--without", "manager,server,broker,robots,node,console").RESTConfig()
 }
 
 // Start starts it again on the same data after Stop or Kill. Flags in more count for
@@ -119,7 +121,7 @@ func APIServer(t testing.TB) *rest.Config {
 func (u *Up) Start(more ...string) {
 	u.t.Helper()
 	args := append([]string{"up", "--data-dir", u.DataDir, "--secure-port", port(u.Server), "--mqtts-address", "127.0.0.1:" + port(u.MQTTSURL),
-		"--logs-address", "127.0.0.1:" + port(u.JoinURL), "--metrics-address", ""}, slices.Concat(u.open(), u.args, more)...)
+		"--logs-address", "127.0.0.1:" + port(u.JoinURL), "--metrics-address", "", "--console-address", "127.0.0.1:" + port(u.ConsoleURL)}, slices.Concat(u.open(), u.args, more)...)
 	u.out = &tail{}
 	u.cmd = exec.Command(Binary(u.t, "k8s4r"), args...)
 	u.cmd.Stdout, u.cmd.Stderr = u.out, u.out

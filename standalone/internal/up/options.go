@@ -16,6 +16,7 @@ import (
 	"k8s4r.io/k8s4r/internal/archive"
 	"k8s4r.io/k8s4r/internal/authority"
 	"k8s4r.io/k8s4r/internal/bridge"
+	"k8s4r.io/k8s4r/internal/console"
 )
 
 // The parts that --without can leave out.
@@ -25,9 +26,10 @@ const (
 	partBroker  = "broker"
 	partRobots  = "robots"
 	partNode    = "node"
+	partConsole = "console"
 )
 
-var parts = []string{partManager, partServer, partBroker, partRobots, partNode}
+var parts = []string{partManager, partServer, partBroker, partRobots, partNode, partConsole}
 
 // minCertificateLife leaves a robot the time to renew.
 const minCertificateLife = 5 * time.Second
@@ -54,6 +56,8 @@ type options struct {
 	metricsAddress string // empty: no metrics
 	logsAddress    string
 	webhookAddress string
+	consoleAddress string
+	publishEvents  bool // to the broker
 	robots         int
 	robotNamespace string
 	nodeCapacity   map[string]string
@@ -81,6 +85,8 @@ func (o *options) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.metricsAddress, "metrics-address", "127.0.0.1:0", "address that serves Prometheus metrics; port 0 picks a free one; empty: none")
 	f.StringVar(&o.logsAddress, "logs-address", "", "address that serves the logs of tasks and at which robots join; port 0 picks a free one; empty: 127.0.0.1:0, with --advertise-address :8443")
 	f.StringVar(&o.webhookAddress, "webhook-address", "127.0.0.1:0", "address at which the API server has workflows judged; port 0 picks a free one")
+	f.StringVar(&o.consoleAddress, "console-address", "127.0.0.1:8800", "address on loopback that serves the console to browsers of this machine; port 0 picks a free one")
+	f.BoolVar(&o.publishEvents, "publish-events", false, "tell what happens at the MQTT broker too, on topics k8s4r/events/...")
 	f.IntVar(&o.robots, "robots", 3, "number of robots to run on this machine")
 	f.StringVar(&o.robotNamespace, "robot-namespace", "default", "namespace in which robots register")
 	f.StringToStringVar(&o.nodeCapacity, "node-capacity", nil, "what the node of this machine says that it has, instead of what it has, such as cpu=8,memory=32Gi,nvidia.com/gpu=1")
@@ -233,6 +239,10 @@ func (o *options) validateAddresses() error {
 		checkHostPort("metrics-address", o.metricsAddress),
 		checkHostPort("logs-address", o.logsListen()),
 		checkHostPort("webhook-address", o.webhookAddress),
+		checkHostPort("console-address", o.consoleAddress),
+		check(!o.runs(partConsole) || console.Loopback(o.consoleAddress),
+			"--console-address=%s: must be on loopback, for it speaks HTTP; browsers of other machines reach it through ssh -L, or a k8s4r-console of its own with a certificate", o.consoleAddress),
+		check(!o.publishEvents || o.runs(partConsole) && o.mqttURL == "", "--publish-events: needs the console and the broker of this process"),
 	)
 }
 

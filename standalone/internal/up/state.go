@@ -23,6 +23,7 @@ type State struct {
 	MQTTSURL   string   `json:"mqttsURL"` // for robots that prove who they are
 	JoinURL    string   `json:"joinURL"`  // where they join
 	MetricsURL string   `json:"metricsURL"`
+	ConsoleURL string   `json:"consoleURL"`
 	Robots     []string `json:"robots"` // ids
 	Node       string   `json:"node"`   // that pods are bound to
 }

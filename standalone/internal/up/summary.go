@@ -7,7 +7,8 @@ import (
 	"text/tabwriter"
 )
 
-func printSummary(w io.Writer, s State) {
+// printSummary says what there is. link signs one browser in at the console; empty: none does.
+func printSummary(w io.Writer, s State, link string) {
 	fmt.Fprintln(w, "\nK8s4r is up.")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, row := range []struct{ name, value string }{
@@ -17,6 +18,7 @@ func printSummary(w io.Writer, s State) {
 		{"MQTT with TLS", s.MQTTSURL},
 		{"join at", s.JoinURL},
 		{"metrics", s.MetricsURL},
+		{"console", s.ConsoleURL},
 		{"robots", strings.Join(s.Robots, " ")},
 		{"node", s.Node},
 	} {
@@ -25,6 +27,9 @@ func printSummary(w io.Writer, s State) {
 		}
 	}
 	t.Flush()
+	if link != "" {
+		fmt.Fprintf(w, "\nSee it all in a browser; this link signs one in, once, within the hour:\n  %s\n", link)
+	}
 	fmt.Fprintf(w, `
 Try, in another terminal:
   export KUBECONFIG=%s

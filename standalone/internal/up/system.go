@@ -15,6 +15,7 @@ import (
 	"k8s4r.io/k8s4r/config"
 	"k8s4r.io/k8s4r/internal/authority"
 	"k8s4r.io/k8s4r/internal/broker"
+	"k8s4r.io/k8s4r/internal/console"
 	"k8s4r.io/k8s4r/internal/trust"
 	"k8s4r.io/k8s4r/standalone/internal/component"
 	"k8s4r.io/k8s4r/standalone/internal/controlplane"
@@ -42,6 +43,8 @@ type system struct {
 	probes      probes
 	logs        net.Listener // of the log API; nil: no server here
 	webhook     net.Listener // of admission; nil: no manager here
+	console     net.Listener    // nil: no console here
+	codes       console.Codes   // with which browsers sign in
 	kubelet     controlplane.Kubelet
 	kubeletPort net.Listener // nil: no node here
 }
@@ -62,7 +65,7 @@ func assemble(dir *datadir.Dir, o options, stderr io.Writer) (*system, error) {
 		return nil, err
 	}
 	s.addManager()
-	return s, errors.Join(s.addNode(), s.addRobots())
+	return s, errors.Join(s.addConsole(), s.addNode(), s.addRobots())
 }
 
 // openPorts finds out about every port that is taken before anything starts,
@@ -91,6 +94,9 @@ func (s *system) openPorts() error {
 	}
 	if s.opts.runs(partServer) {
 		open(&s.logs, s.opts.logsListen(), "logs-address")
+	}
+	if s.opts.runs(partConsole) {
+		open(&s.console, s.opts.consoleAddress, "console-address")
 	}
 	if s.opts.runs(partNode) {
 		open(&s.kubeletPort, "127.0.0.1:0", "without=node")
@@ -166,6 +172,7 @@ func (s *system) state() State {
 		MQTTSURL:   s.mqttsURL(),
 		JoinURL:    s.joinURL(),
 		MetricsURL: metricsURL(s.metrics),
+		ConsoleURL: s.consoleURL(),
 		Robots:     s.opts.robotIDs(),
 		Node:       s.opts.nodeName(),
 	}

@@ -84,7 +84,7 @@ func live(ctx context.Context, s *system, stdout io.Writer) error {
 	// Half of what starting took is garbage by now, and an idle process
 	// collects so seldom that it would keep it for minutes.
 	debug.FreeOSMemory()
-	printSummary(stdout, s.state())
+	printSummary(stdout, s.state(), s.signInLink())
 	select {
 	case <-ctx.Done():
 		return nil

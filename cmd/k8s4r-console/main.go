@@ -1,0 +1,10 @@
+// Command k8s4r-console shows in a browser what runs and what has run.
+package main
+
+import (
+	"os"
+
+	"k8s4r.io/k8s4r/internal/console"
+)
+
+func main() { os.Exit(console.Main(os.Args[1:], os.Stdout, os.Stderr)) }

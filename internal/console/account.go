@@ -1,0 +1,66 @@
+package console
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"k8s4r.io/k8s4r/internal/events/row"
+	"k8s4r.io/k8s4r/internal/version"
+)
+
+// me is who calls, and what there is for them.
+type me struct {
+	User   string   `json:"user"`
+	Groups []string `json:"groups"`
+	// Namespaces that have objects and whose tasks the caller may list.
+	Namespaces []string `json:"namespaces"`
+	Version    string   `json:"version"`
+	// Archive tells whether there is one to ask.
+	Archive bool `json:"archive"`
+}
+
+type tokenIn struct {
+	Body struct {
+		Token string `json:"token" doc:"A token for the API server, such as kubectl create token prints"`
+	}
+}
+
+type cookieOut struct {
+	SetCookie http.Cookie `header:"Set-Cookie"`
+}
+
+func (s *Server) registerSession(api huma.API) {
+	get(s, api, "/me", "whoami", "Who calls, and the namespaces they see", s.me)
+	huma.Register(api, huma.Operation{
+		OperationID: "sign-in", Method: http.MethodPost, Path: prefix + "/session", Summary: "Keep a token in a cookie of the browser", DefaultStatus: http.StatusNoContent,
+		Security: []map[string][]string{}, Errors: []int{400, 401},
+	}, func(ctx context.Context, in *tokenIn) (*cookieOut, error) {
+		if err := s.checkToken(ctx, in.Body.Token); err != nil {
+			return nil, s.problem(err)
+		}
+		return &cookieOut{*cookie(requestOf(ctx), in.Body.Token)}, nil
+	})
+	huma.Register(api, huma.Operation{
+		OperationID: "sign-out", Method: http.MethodDelete, Path: prefix + "/session", Summary: "Forget the token", DefaultStatus: http.StatusNoContent,
+		Security: []map[string][]string{},
+	}, func(ctx context.Context, _ *struct{}) (*cookieOut, error) {
+		return &cookieOut{*cookie(requestOf(ctx), "")}, nil
+	})
+}
+
+func (s *Server) me(ctx context.Context, _ *struct{}) (*me, error) {
+	c := callerOf(ctx)
+	out := &me{User: c.Name, Groups: c.Groups, Namespaces: []string{}, Version: version.Version, Archive: s.archive != nil}
+	sees, err := s.sees(ctx, row.Tasks, "")
+	if err != nil {
+		return nil, err
+	}
+	for _, ns := range s.namespaces() {
+		if sees.holds(ns) {
+			out.Namespaces = append(out.Namespaces, ns)
+		}
+	}
+	return out, nil
+}

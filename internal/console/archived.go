@@ -1,0 +1,220 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/archive"
+	"k8s4r.io/k8s4r/internal/events/row"
+)
+
+// errNoArchive is the answer where nobody keeps what has been.
+var errNoArchive = apierrors.NewServiceUnavailable("there is no archive: start the manager and the console with --archive")
+
+// merged lists what the archive has, and with the scope all also what the API server has, the
+// last created first.
+func (s *Server) merged(ctx context.Context, in *listIn, sees scope, matches func(*row.Row) bool) (*page, error) {
+	f, err := s.archiveFilter(ctx, in, sees)
+	if err != nil {
+		return nil, err
+	}
+	old, err := s.archive.List(ctx, f)
+	if err != nil {
+		return nil, badCursor(err)
+	}
+	var rows []*row.Row
+	if in.Scope == "all" {
+		if rows, err = s.liveBefore(in, sees, matches); err != nil {
+			return nil, err
+		}
+	}
+	for i := range old.Items {
+		if r := archivedRow(&old.Items[i]); s.world.Get(r.Kind, r.Namespace, r.Name) == nil || !s.lives(r) {
+			rows = append(rows, r)
+		}
+	}
+	slices.SortFunc(rows, newestFirst)
+	if old.Next != "" { // beyond its last, the archive may have more between the live ones
+		rows = upTo(rows, archivedRow(&old.Items[len(old.Items)-1]))
+	}
+	return cutPage(rows, in.Limit, old), nil
+}
+
+// lives tells whether a row of the archive is of an object that the API server still has.
+func (s *Server) lives(r *row.Row) bool {
+	i := s.world.Get(r.Kind, r.Namespace, r.Name)
+	return i != nil && i.Row.UID == r.UID
+}
+
+// liveBefore is what the API server has that follows the last page.
+func (s *Server) liveBefore(in *listIn, sees scope, matches func(*row.Row) bool) ([]*row.Row, error) {
+	rows := s.rows(row.Kind(in.Kind), in.Namespace, sees, matches)
+	if in.Continue == "" {
+		return rows, nil
+	}
+	last, err := decodeCursor(in.Continue)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(rows, func(r *row.Row) bool { return newestFirst(r, last) <= 0 }), nil
+}
+
+// newestFirst is the order of the archive.
+func newestFirst(a, b *row.Row) int {
+	return cmp.Or(b.Created.Compare(a.Created.Time), cmp.Compare(b.UID, a.UID))
+}
+
+// upTo cuts off what comes after a row.
+func upTo(rows []*row.Row, last *row.Row) []*row.Row {
+	return slices.DeleteFunc(rows, func(r *row.Row) bool { return newestFirst(r, last) > 0 })
+}
+
+// cutPage is the first rows, and where the next page begins.
+func cutPage(rows []*row.Row, limit int, old archive.Page[archive.Object]) *page {
+	out := &page{Items: rows[:min(limit, len(rows))]}
+	switch {
+	case len(rows) > limit:
+		out.Continue = encodeCursor(rows[limit-1])
+	case old.Next != "":
+		out.Continue = encodeCursor(archivedRow(&old.Items[len(old.Items)-1]))
+	}
+	if out.Items == nil {
+		out.Items = []*row.Row{}
+	}
+	return out
+}
+
+// archiveFilter is the query in the archive's words. What it cannot answer is refused, by name.
+func (s *Server) archiveFilter(ctx context.Context, in *listIn, sees scope) (archive.Filter, error) {
+	is := kinds[row.Kind(in.Kind)]
+	if err := s.archiveCan(in, is); err != nil {
+		return archive.Filter{}, err
+	}
+	labels, err := parseLabels(in.Label)
+	if err != nil {
+		return archive.Filter{}, err
+	}
+	f := archive.Filter{Namespaces: sees.archive(), Kind: is.archived, Prefix: in.Query, Labels: labels, Template: in.Template, Robot: in.Robot, Limit: in.Limit}
+	if len(in.State) > 0 {
+		f.Phase = in.State[0]
+	}
+	if len(in.Tone) > 0 {
+		f.Outcome = outcomes[row.Tone(in.Tone[0])]
+	}
+	if in.Job != "" {
+		labels[v1alpha1.LabelJob] = in.Job
+	}
+	if f.Since, err = parseTime("since", in.Since); err != nil {
+		return f, err
+	}
+	if f.Until, err = parseTime("until", in.Until); err != nil {
+		return f, err
+	}
+	if in.Continue != "" {
+		last, err := decodeCursor(in.Continue)
+		if err != nil {
+			return f, err
+		}
+		f.Cursor = archive.Before(last.Created.Time, last.UID)
+	}
+	if in.Flow != "" {
+		f.Owner, err = s.flowUID(ctx, in.Namespace, in.Flow)
+	}
+	return f, err
+}
+
+// archiveCan refuses what the archive is not made for.
+func (s *Server) archiveCan(in *listIn, is kind) error {
+	no := func(format string, a ...any) error { return apierrors.NewBadRequest(fmt.Sprintf(format, a...)) }
+	k := row.Kind(in.Kind)
+	if s.archive == nil {
+		return errNoArchive
+	}
+	switch {
+	case is.archived == "":
+		return no("kind %s is not archived; ask with scope=live", in.Kind)
+	case in.Sort != "-created" && in.Sort != "name": // the default
+		return no("sort=%s: with the archive only -created is possible", in.Sort)
+	case len(in.State) > 1 || len(in.Tone) > 1:
+		return no("state, tone: with the archive one of each is possible")
+	case len(in.Tone) == 1 && outcomes[row.Tone(in.Tone[0])] == "":
+		return no("tone=%s: with the archive good, bad and gone are possible", in.Tone[0])
+	}
+	return in.archiveOwners(k, no)
+}
+
+// archiveOwners refuses owners that the archive cannot look for.
+func (in *listIn) archiveOwners(k row.Kind, no func(string, ...any) error) error {
+	switch {
+	case in.Group != "":
+		return no("group: with the archive it is not possible; ask by job and the name's beginning")
+	case in.Job != "" && k != row.Tasks && k != row.TaskGroups:
+		return no("job: of the archive it is possible for tasks and taskgroups")
+	case in.Flow != "" && (in.Namespace == "" || k != row.Jobs && k != row.VCJobs):
+		return no("flow: of the archive it is possible for jobs and vcjobs of one namespace")
+	}
+	return nil
+}
+
+// flowUID finds a flow by its name, also one that is gone.
+func (s *Server) flowUID(ctx context.Context, namespace, name string) (string, error) {
+	if i := s.world.Get(row.JobFlows, namespace, name); i != nil {
+		return i.Row.UID, nil
+	}
+	o, err := s.archive.Find(ctx, archive.JobFlow, namespace, name)
+	if errors.Is(err, archive.ErrNotFound) {
+		return "", apierrors.NewNotFound(kinds[row.JobFlows].version.WithResource("jobflows").GroupResource(), name)
+	}
+	return o.UID, err
+}
+
+func badCursor(err error) error {
+	if errors.Is(err, archive.ErrCursor) {
+		return apierrors.NewBadRequest("continue: it is not from a page of this list; leave it away to begin anew")
+	}
+	return err
+}
+
+// outcomes of the archive, by the tones that they have.
+var outcomes = map[row.Tone]archive.Outcome{row.Good: archive.Succeeded, row.Bad: archive.Failed, row.Gone: archive.Canceled}
+
+func toneOf(o archive.Outcome) row.Tone {
+	for tone, is := range outcomes {
+		if is == o {
+			return tone
+		}
+	}
+	return row.Gone // it was deleted before it ended
+}
+
+// archivedRow is the row of what the archive has.
+func archivedRow(o *archive.Object) *row.Row {
+	return &row.Row{
+		Kind: rowKind(o.Kind), Namespace: o.Namespace, Name: o.Name, UID: o.UID, State: cmp.Or(o.Phase, "unknown"), Tone: toneOf(o.Outcome), Message: o.Reason,
+		Created: metav1.NewMicroTime(o.Created), Started: stamp(o.Started), Finished: stamp(cmp.Or(o.Finished, o.Deleted)), Template: o.Template, Step: o.Step,
+		Robot: o.Robot, Labels: o.Labels, Job: o.Labels[v1alpha1.LabelJob], Archived: true,
+	}
+}
+
+func stamp(t time.Time) *metav1.MicroTime {
+	if t.IsZero() {
+		return nil
+	}
+	m := metav1.NewMicroTime(t)
+	return &m
+}
+
+func moment(t *metav1.MicroTime) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.Time
+}

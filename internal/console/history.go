@@ -1,0 +1,187 @@
+package console
+
+import (
+	"context"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"k8s4r.io/k8s4r/internal/archive"
+	"k8s4r.io/k8s4r/internal/events/row"
+)
+
+// spanIn bounds a question to the archive.
+type spanIn struct {
+	Namespace string `query:"namespace" doc:"Empty: all that the caller sees"`
+	Template  string `query:"template"`
+	Since     string `query:"since" doc:"RFC 3339"`
+	Until     string `query:"until" doc:"RFC 3339"`
+	Limit     int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+}
+
+type robotHistoryIn struct {
+	Robot     string `path:"robot"`
+	Namespace string `query:"namespace" doc:"Of the tasks; empty: all that the caller sees"`
+	Since     string `query:"since" doc:"RFC 3339"`
+	Until     string `query:"until" doc:"RFC 3339"`
+	Limit     int    `query:"limit" minimum:"1" maximum:"1000" default:"100"`
+	Continue  string `query:"continue"`
+}
+
+type attemptPage struct {
+	Items    []attempt `json:"items"`
+	Continue string    `json:"continue,omitempty"`
+}
+
+type stepsIn struct {
+	Kind string `query:"kind" enum:"tasks,jobs,vcjobs" default:"tasks"`
+	spanIn
+}
+
+type failuresOut struct {
+	Items []failures `json:"items"`
+}
+
+// failures of a step.
+type failures struct {
+	Template string            `json:"template"`
+	Step     string            `json:"step"`
+	Attempts int64             `json:"attempts"`
+	Failed   int64             `json:"failed"`
+	Last     *metav1.MicroTime `json:"last,omitempty"`
+}
+
+type stepsOut struct {
+	Items []stepTimes `json:"items"`
+}
+
+// stepTimes are how long a step takes.
+type stepTimes struct {
+	Template   string  `json:"template"`
+	Step       string  `json:"step"`
+	Count      int64   `json:"count"`
+	P50Seconds float64 `json:"p50Seconds"`
+	P95Seconds float64 `json:"p95Seconds"`
+	MaxSeconds float64 `json:"maxSeconds"`
+}
+
+type transitionsIn struct {
+	UID string `path:"uid"`
+}
+
+type transitionsOut struct {
+	Items []transition `json:"items"`
+}
+
+type transition struct {
+	At     metav1.MicroTime `json:"at"`
+	From   string           `json:"from"`
+	To     string           `json:"to"`
+	Reason string           `json:"reason,omitempty"`
+}
+
+func (s *Server) registerHistory(api huma.API) {
+	get(s, api, "/history/robots/{robot}", "robot-history", "What ran on a robot", s.robotHistory)
+	get(s, api, "/history/failures", "most-failing", "What fails most", s.mostFailing)
+	get(s, api, "/history/steps", "step-times", "How long steps take", s.stepTimes)
+	get(s, api, "/history/transitions/{uid}", "transitions", "The states that an object has been in", s.transitions)
+}
+
+func (s *Server) robotHistory(ctx context.Context, in *robotHistoryIn) (*attemptPage, error) {
+	sees, err := s.remembers(ctx, row.Tasks, in.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	h := archive.RobotHistory{Namespaces: sees.archive(), Robot: in.Robot, Limit: in.Limit, Cursor: in.Continue}
+	if h.Since, err = parseTime("since", in.Since); err != nil {
+		return nil, err
+	}
+	if h.Until, err = parseTime("until", in.Until); err != nil {
+		return nil, err
+	}
+	p, err := s.archive.RanOn(ctx, h)
+	if err != nil {
+		return nil, badCursor(err)
+	}
+	out := &attemptPage{Items: []attempt{}, Continue: p.Next}
+	for i := range p.Items {
+		out.Items = append(out.Items, archivedAttempt(&p.Items[i]))
+	}
+	return out, nil
+}
+
+// remembers is what the caller sees of the archive.
+func (s *Server) remembers(ctx context.Context, k row.Kind, namespace string) (scope, error) {
+	if s.archive == nil {
+		return scope{}, errNoArchive
+	}
+	return s.sees(ctx, k, namespace)
+}
+
+func (in *spanIn) span(sees scope) (p archive.Span, err error) {
+	p = archive.Span{Namespaces: sees.archive(), Template: in.Template, Limit: in.Limit}
+	if p.Since, err = parseTime("since", in.Since); err != nil {
+		return p, err
+	}
+	p.Until, err = parseTime("until", in.Until)
+	return p, err
+}
+
+func (s *Server) mostFailing(ctx context.Context, in *spanIn) (*failuresOut, error) {
+	sees, err := s.remembers(ctx, row.Tasks, in.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	p, err := in.span(sees)
+	if err != nil {
+		return nil, err
+	}
+	all, err := s.archive.MostFailing(ctx, p)
+	out := &failuresOut{Items: []failures{}}
+	for _, f := range all {
+		out.Items = append(out.Items, failures{f.Template, f.Step, f.Attempts, f.Failed, stamp(f.Last)})
+	}
+	return out, err
+}
+
+func (s *Server) stepTimes(ctx context.Context, in *stepsIn) (*stepsOut, error) {
+	k := row.Kind(in.Kind)
+	sees, err := s.remembers(ctx, k, in.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	p, err := in.span(sees)
+	if err != nil {
+		return nil, err
+	}
+	all, err := s.archive.StepTimes(ctx, kinds[k].archived, p)
+	out := &stepsOut{Items: []stepTimes{}}
+	for _, t := range all {
+		out.Items = append(out.Items, stepTimes{t.Template, t.Step, t.Count, seconds(t.P50), seconds(t.P95), seconds(t.Max)})
+	}
+	return out, err
+}
+
+func seconds(d time.Duration) float64 { return d.Seconds() }
+
+func (s *Server) transitions(ctx context.Context, in *transitionsIn) (*transitionsOut, error) {
+	if s.archive == nil {
+		return nil, errNoArchive
+	}
+	o, err := s.archive.Get(ctx, nil, in.UID)
+	if err == nil {
+		// Before the answer: that there is such a UID is also something to know.
+		err = s.require(ctx, "get", rowKind(o.Kind), o.Namespace, o.Name)
+	}
+	if err != nil {
+		s.log.V(1).Info("transitions refused", "uid", in.UID, "reason", err.Error())
+		return nil, newStatus(404, "uid: there is nothing that the caller may get under "+in.UID)
+	}
+	all, err := s.archive.Transitions(ctx, in.UID)
+	out := &transitionsOut{Items: []transition{}}
+	for _, t := range all {
+		out.Items = append(out.Items, transition{metav1.NewMicroTime(t.At), t.From, t.To, t.Reason})
+	}
+	return out, err
+}

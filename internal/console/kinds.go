@@ -1,0 +1,76 @@
+package console
+
+import (
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	corev1 "k8s.io/api/core/v1"
+
+	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
+	busv1 "k8s4r.io/k8s4r/api/bus/v1alpha1"
+	cronv1 "k8s4r.io/k8s4r/api/cron/v1alpha1"
+	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
+	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
+	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/archive"
+	"k8s4r.io/k8s4r/internal/events/row"
+)
+
+// kind is what the API server calls a kind of objects, and the archive.
+type kind struct {
+	version  schema.GroupVersion
+	kind     string
+	resource string
+	archived archive.Kind // empty: it is not archived
+	fresh    func() client.Object
+}
+
+var kinds = map[row.Kind]kind{
+	row.Jobs:         {robotv1.GroupVersion, "Job", "jobs", archive.Job, func() client.Object { return &robotv1.Job{} }},
+	row.TaskGroups:   {robotv1.GroupVersion, "TaskGroup", "taskgroups", archive.TaskGroup, func() client.Object { return &robotv1.TaskGroup{} }},
+	row.Tasks:        {robotv1.GroupVersion, "Task", "tasks", archive.Task, func() client.Object { return &robotv1.Task{} }},
+	row.Robots:       {robotv1.GroupVersion, "Robot", "robots", archive.Robot, func() client.Object { return &robotv1.Robot{} }},
+	row.JobFlows:     {flowv1.GroupVersion, "JobFlow", "jobflows", archive.JobFlow, func() client.Object { return &flowv1.JobFlow{} }},
+	row.CronJobFlows: {cronv1.GroupVersion, "CronJobFlow", "cronjobflows", "", func() client.Object { return &cronv1.CronJobFlow{} }},
+	row.VCJobs:       {batchv1.GroupVersion, "Job", "jobs", archive.VCJob, func() client.Object { return &batchv1.Job{} }},
+	row.RayClusters:  {rayv1.GroupVersion, "RayCluster", "rayclusters", archive.RayCluster, func() client.Object { return &rayv1.RayCluster{} }},
+	row.Pods:         {corev1.SchemeGroupVersion, "Pod", "pods", "", func() client.Object { return &corev1.Pod{} }},
+}
+
+// rowKind is the kind that the archive calls so.
+func rowKind(k archive.Kind) row.Kind {
+	for name, is := range kinds {
+		if is.archived == k {
+			return name
+		}
+	}
+	return ""
+}
+
+// Scheme knows the kinds that are read and changed.
+func Scheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		corev1.AddToScheme, robotv1.AddToScheme, flowv1.AddToScheme, cronv1.AddToScheme, batchv1.AddToScheme, busv1.AddToScheme, rayv1.AddToScheme,
+	} {
+		utilruntime.Must(add(s))
+	}
+	return s
+}
+
+// mapper knows the kinds by heart, which saves each caller the discovery of all that the
+// API server has.
+func mapper(s *runtime.Scheme) meta.RESTMapper {
+	m := meta.NewDefaultRESTMapper(s.PrioritizedVersionsAllGroups())
+	add := func(v schema.GroupVersion, kind, resource string) {
+		m.AddSpecific(v.WithKind(kind), v.WithResource(resource), v.WithResource(resource), meta.RESTScopeNamespace)
+	}
+	for _, k := range kinds {
+		add(k.version, k.kind, k.resource)
+	}
+	add(busv1.GroupVersion, "Command", "commands")
+	return m
+}

@@ -1,0 +1,120 @@
+package console
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+
+	"github.com/spf13/pflag"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+
+	"k8s4r.io/k8s4r/internal/archive"
+	"k8s4r.io/k8s4r/internal/program"
+)
+
+// mqttFiles prove the console to a broker.
+type mqttFiles struct{ ca, cert, key string }
+
+// Main runs k8s4r-console and returns its exit status, as program.Main does.
+func Main(args []string, stdout, stderr io.Writer) int {
+	var cfg Config
+	var files mqttFiles
+	return program.Program{
+		Name:       "k8s4r-console",
+		Replicated: true,
+		Scheme:     ownScheme(),
+		Cache:      func() cache.Options { return cache.Options{} },
+		AddFlags:   func(f *pflag.FlagSet) { cfg.addFlags(f); files.addFlags(f) },
+		Validate:   func() error { return errors.Join(cfg.validate(), files.apply(&cfg)) },
+		Add:        func(mgr ctrl.Manager) error { return add(mgr, cfg) },
+	}.Main(args, stdout, stderr)
+}
+
+func (c *Config) addFlags(f *pflag.FlagSet) {
+	f.StringVar(&c.Address, "bind-address", "127.0.0.1:8800", "address that serves the console; any but one of loopback needs --cert-file")
+	f.StringVar(&c.CertFile, "cert-file", "", "certificate of the console, PEM; empty: it speaks HTTP, on loopback alone")
+	f.StringVar(&c.KeyFile, "key-file", "", "key of that certificate")
+	f.StringVar(&c.Archive, "archive", "", "address of the archive that the manager keeps: postgres://USER@HOST/DATABASE with the password in PGPASSWORD, or sqlite:PATH of the same machine; empty: what is gone is not shown")
+	f.StringVar(&c.StateFile, "state-file", "", "file that keeps where the stream of events is over a restart; empty: browsers load their lists anew after one")
+	f.StringVar(&c.MQTTURL, "mqtt-url", "", "MQTT broker that events are published to, such as mqtts://host:8883; empty: none")
+}
+
+func (m *mqttFiles) addFlags(f *pflag.FlagSet) {
+	f.StringVar(&m.ca, "mqtt-ca-file", "", "certificates that vouch for the broker, PEM; empty: those that the system trusts")
+	f.StringVar(&m.cert, "mqtt-cert-file", "", "certificate that proves the console to the broker, PEM, with the common name k8s4r-console; empty: none")
+	f.StringVar(&m.key, "mqtt-key-file", "", "key of that certificate")
+}
+
+func (m *mqttFiles) apply(c *Config) (err error) {
+	if (m.cert == "") != (m.key == "") {
+		return errors.New("--mqtt-cert-file and --mqtt-key-file: one is of no use without the other")
+	}
+	if c.MQTTURL == "" && (m.ca != "" || m.cert != "") {
+		return errors.New("--mqtt-ca-file, --mqtt-cert-file: are for --mqtt-url, which is not given")
+	}
+	c.MQTT, err = mqttTLS(m.ca, m.cert, m.key)
+	return err
+}
+
+func (c *Config) validate() error {
+	errs := []error{}
+	if (c.CertFile == "") != (c.KeyFile == "") {
+		errs = append(errs, errors.New("--cert-file and --key-file: one is of no use without the other"))
+	}
+	if c.CertFile == "" && !Loopback(c.Address) {
+		errs = append(errs, fmt.Errorf("--bind-address=%s: everybody on the way could read the tokens of who signs in; give --cert-file and --key-file, or an address of loopback behind a proxy that speaks TLS", c.Address))
+	}
+	if c.Archive != "" {
+		store, err := archive.Open(c.Archive)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--archive: %w", err))
+		} else {
+			errs = append(errs, store.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Loopback tells whether an address is only this machine's.
+func Loopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// add starts the console with mgr.
+func add(mgr ctrl.Manager, cfg Config) error {
+	c, err := New(mgr.GetConfig(), cfg, mgr.GetLogger().WithName("console"))
+	if err != nil {
+		return err
+	}
+	return errors.Join(
+		mgr.AddReadyzCheck("console", func(r *http.Request) error { return c.Ready(r.Context()) }),
+		mgr.Add(everywhere{c}),
+	)
+}
+
+// everywhere serves in every replica: none of them changes anything by itself.
+type everywhere struct{ *Console }
+
+// Start serves until the context ends.
+func (e everywhere) Start(ctx context.Context) error { return e.Run(ctx) }
+
+// NeedLeaderElection tells that there is nothing to elect.
+func (everywhere) NeedLeaderElection() bool { return false }
+
+func pool(text []byte) (*x509.CertPool, error) {
+	p := x509.NewCertPool()
+	if !p.AppendCertsFromPEM(text) {
+		return nil, errors.New("no certificate in it")
+	}
+	return p, nil
+}

@@ -1,0 +1,278 @@
+package console
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"k8s4r.io/k8s4r/internal/events"
+	"k8s4r.io/k8s4r/internal/events/row"
+	"k8s4r.io/k8s4r/internal/logquery"
+)
+
+type eventsIn struct {
+	Since     string `query:"since" doc:"The id of the last event, or the resourceVersion of a list; empty: from now on"`
+	LastEvent string `header:"Last-Event-ID" doc:"As since; what browsers send when they come back"`
+	Namespace string `query:"namespace"`
+	Kind      string `query:"kind"`
+	Name      string `query:"name"`
+	Job       string `query:"job" doc:"The job of that name and all that belongs to it"`
+	Flow      string `query:"flow" doc:"The flow of that name and all that belongs to it"`
+}
+
+type taskLogIn struct {
+	Namespace string `path:"namespace"`
+	Name      string `path:"name"`
+	Attempt   int32  `query:"attempt" minimum:"0" doc:"0: the last"`
+	Tail      int    `query:"tail" default:"-1" doc:"Begin with the last so many lines; -1: with the first"`
+	Follow    bool   `query:"follow" doc:"Go on until the task has ended"`
+}
+
+type podLogIn struct {
+	Namespace string `path:"namespace"`
+	Name      string `path:"name"`
+	Container string `query:"container" doc:"Empty: the only one"`
+	Tail      int64  `query:"tail" default:"-1"`
+	Follow    bool   `query:"follow"`
+	Previous  bool   `query:"previous"`
+}
+
+func (s *Server) registerStreams(api huma.API) {
+	stream(api, "/events", "events", "What changes, as it changes, as server-sent events", "text/event-stream", s.events)
+	stream(api, "/tasks/{namespace}/{name}/logs", "task-log", "What a task has written", "text/plain", s.taskLog)
+	stream(api, "/pods/{namespace}/{name}/logs", "pod-log", "What a container has written", "text/plain", s.podLog)
+}
+
+// stream adds an operation that answers as long as there is something to say. What it opens
+// it opens before the first word, so that an error is still a Status.
+func stream[I any](api huma.API, path, id, summary, content string, open func(context.Context, *I) (func(w *flusher) error, error)) {
+	op := huma.Operation{
+		OperationID: id, Method: http.MethodGet, Path: prefix + path, Summary: summary, Errors: []int{400, 401, 403, 404},
+		Responses: map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{content: {Schema: &huma.Schema{Type: huma.TypeString}}}}},
+	}
+	huma.Register(api, op, func(ctx context.Context, in *I) (*huma.StreamResponse, error) {
+		write, err := open(ctx, in)
+		if err != nil {
+			return nil, err
+		}
+		return &huma.StreamResponse{Body: func(hc huma.Context) {
+			hc.SetHeader("Content-Type", content+"; charset=utf-8")
+			hc.SetHeader("X-Accel-Buffering", "no") // a proxy between must not collect
+			_, w := humago.Unwrap(hc)
+			hc.SetStatus(http.StatusOK)
+			if err := write(&flusher{w, http.NewResponseController(w)}); err != nil && ctx.Err() == nil {
+				panic(http.ErrAbortHandler) // its reader must not take this for the end
+			}
+		}}, nil
+	})
+}
+
+// flusher sends each write at once.
+type flusher struct {
+	io.Writer
+	control *http.ResponseController
+}
+
+// Write sends.
+func (f *flusher) Write(p []byte) (int, error) {
+	n, err := f.Writer.Write(p)
+	if err == nil {
+		err = f.control.Flush()
+	}
+	return n, err
+}
+
+const (
+	// pingEvery keeps proxies from closing a stream on which nothing happens.
+	pingEvery = 15 * time.Second
+	// glanceFor is how long an answer about rights counts on a stream: who loses them stops
+	// hearing within that time, and the time that the API server's answers are remembered.
+	glanceFor = 5 * time.Second
+)
+
+func (s *Server) events(ctx context.Context, in *eventsIn) (func(*flusher) error, error) {
+	since := in.LastEvent
+	if since == "" {
+		since = in.Since
+	}
+	if in.Kind != "" && kinds[row.Kind(in.Kind)].resource == "" {
+		return nil, s.problem(apierrors.NewBadRequest(fmt.Sprintf("kind=%s: there is no such kind", in.Kind)))
+	}
+	f := events.Filter{Namespace: in.Namespace, Kind: row.Kind(in.Kind), Name: in.Name, Job: in.Job, Flow: in.Flow}
+	t := &teller{s: s, filter: f, reader: s.world.Ring().Since(since), sight: map[place]sight{}}
+	return func(w *flusher) error { return t.tell(ctx, w) }, nil
+}
+
+// teller tells one client what happens.
+type teller struct {
+	s      *Server
+	filter events.Filter
+	reader *events.Reader
+	sight  map[place]sight
+}
+
+// place is what rights to list are about.
+type place struct {
+	kind      row.Kind
+	namespace string
+}
+
+// sight is whether the caller sees a place, for a while.
+type sight struct {
+	ok    bool
+	until time.Time
+}
+
+func (t *teller) tell(ctx context.Context, w *flusher) error {
+	hello, err := json.Marshal(map[string]string{"since": t.reader.Position()})
+	if err != nil {
+		return err
+	}
+	if err := say(w, t.reader.Position(), "hello", hello); err != nil {
+		return err
+	}
+	for {
+		e, err := t.next(ctx)
+		switch {
+		case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+			// The id moves on also when nothing is for this client: it must not fall off the
+			// ring for what it did not ask for.
+			if _, err := fmt.Fprintf(w, ": ping\nid: %s\n\n", t.reader.Position()); err != nil {
+				return err
+			}
+		case err != nil:
+			return err
+		default:
+			if err := t.one(ctx, w, e); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (t *teller) next(ctx context.Context) (*events.Event, error) {
+	ctx, cancel := context.WithTimeout(ctx, pingEvery)
+	defer cancel()
+	return t.reader.Next(ctx)
+}
+
+// one tells of an event, if it is for the client.
+func (t *teller) one(ctx context.Context, w *flusher, e *events.Event) error {
+	if !t.filter.Match(e) {
+		return nil
+	}
+	if e.Type == events.Resync {
+		return say(w, e.ID, "resync", e.JSON)
+	}
+	ok, err := t.sees(ctx, place{e.Kind, e.Namespace})
+	if err != nil || !ok {
+		return err
+	}
+	return say(w, e.ID, "change", e.JSON)
+}
+
+func (t *teller) sees(ctx context.Context, p place) (bool, error) {
+	now := time.Now()
+	if known := t.sight[p]; now.Before(known.until) {
+		return known.ok, nil
+	}
+	ok, err := t.s.may(ctx, "list", p.kind, p.namespace, "")
+	if err != nil {
+		return false, err
+	}
+	t.sight[p] = sight{ok, now.Add(glanceFor)}
+	return ok, nil
+}
+
+func say(w *flusher, id, event string, data []byte) error {
+	if len(data) == 0 {
+		data = []byte("{}")
+	}
+	_, err := fmt.Fprintf(w, "id: %s\nevent: %s\ndata: %s\n\n", id, event, data)
+	return err
+}
+
+// taskLog hands on what k8s4r-server has, which judges the caller by the caller's own token.
+func (s *Server) taskLog(ctx context.Context, in *taskLogIn) (func(*flusher) error, error) {
+	c := callerOf(ctx)
+	if c.token == "" {
+		return nil, s.problem(apierrors.NewForbidden(kinds[row.Tasks].version.WithResource("tasks").GroupResource(), in.Name,
+			errors.New("logs are read with the caller's own token, and a client certificate cannot be handed on: sign in with a token")))
+	}
+	at, err := s.findLogs(ctx)
+	if err != nil {
+		return nil, s.problem(apierrors.NewServiceUnavailable("no k8s4r-server has said where it serves logs: is it running, and not with --api-bind-address=0?"))
+	}
+	h, err := rest.HTTPClientFor(&rest.Config{Host: at.URL, BearerToken: c.token, TLSClientConfig: rest.TLSClientConfig{CAData: at.CA, ServerName: at.ServerName}})
+	if err != nil {
+		return nil, s.problem(err)
+	}
+	q := logquery.Query{Attempt: in.Attempt, Tail: in.Tail, Follow: in.Follow}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, at.URL+logquery.Path(in.Namespace, in.Name)+"?"+q.Encode(), nil)
+	if err != nil {
+		return nil, s.problem(err)
+	}
+	answer, err := h.Do(r)
+	if err != nil {
+		var u *url.Error
+		if errors.As(err, &u) {
+			err = u.Err
+		}
+		return nil, s.problem(apierrors.NewServiceUnavailable("k8s4r-server cannot be reached for the log: " + err.Error()))
+	}
+	if answer.StatusCode != http.StatusOK {
+		defer func() { _ = answer.Body.Close() }()
+		return nil, statusOf(answer)
+	}
+	return pipe(answer.Body), nil
+}
+
+// statusOf is the error of another server, as it said it.
+func statusOf(answer *http.Response) error {
+	var is status
+	text, err := io.ReadAll(io.LimitReader(answer.Body, 64<<10))
+	if err != nil || json.Unmarshal(text, &is.Status) != nil || is.Code == 0 {
+		return newStatus(http.StatusBadGateway, "k8s4r-server answered "+strconv.Itoa(answer.StatusCode))
+	}
+	is.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+	return &is
+}
+
+func pipe(from io.ReadCloser) func(*flusher) error {
+	return func(w *flusher) error {
+		defer func() { _ = from.Close() }()
+		_, err := io.Copy(w, from)
+		return err
+	}
+}
+
+// podLog hands on what the API server has, as the caller.
+func (s *Server) podLog(ctx context.Context, in *podLogIn) (func(*flusher) error, error) {
+	c, err := kubernetes.NewForConfig(s.config(callerOf(ctx)))
+	if err != nil {
+		return nil, s.problem(err)
+	}
+	o := &corev1.PodLogOptions{Container: in.Container, Follow: in.Follow, Previous: in.Previous}
+	if in.Tail >= 0 {
+		o.TailLines = &in.Tail
+	}
+	from, err := c.CoreV1().Pods(in.Namespace).GetLogs(in.Name, o).Stream(ctx)
+	if err != nil {
+		return nil, s.problem(err)
+	}
+	return pipe(from), nil
+}

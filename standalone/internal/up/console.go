@@ -1,0 +1,103 @@
+package up
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net/url"
+	"time"
+
+	"github.com/go-logr/logr"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"k8s4r.io/k8s4r/internal/console"
+	"k8s4r.io/k8s4r/internal/definition"
+	"k8s4r.io/k8s4r/standalone/internal/component"
+)
+
+// addConsole adds what people see in a browser.
+func (s *system) addConsole() error {
+	if !s.opts.runs(partConsole) {
+		return nil
+	}
+	cfg := console.Config{
+		Listener: s.console, Archive: s.opts.archiveAddress(), StateFile: s.dir.Join("events.json"), Codes: &s.codes,
+	}
+	if s.opts.publishEvents {
+		cfg.MQTTURL, cfg.MQTT = s.eventsURL()
+	}
+	c, err := console.New(s.client, cfg, logr.FromSlogHandler(s.log.Handler()).WithName("console"))
+	if err != nil {
+		return fmt.Errorf("console: %w", err)
+	}
+	s.group.Add("console", component.NewBackground(c.Run, c.Ready))
+	return nil
+}
+
+// eventsURL is the broker that events are published to, and what proves the console there.
+func (s *system) eventsURL() (string, *tls.Config) {
+	if s.registry == nil {
+		return s.plainURL(), nil
+	}
+	proof := s.authority.ServerTLS()
+	proof.GetClientCertificate = s.authority.ConsoleClient
+	return s.broker.TLSURL(), proof
+}
+
+func (s *system) consoleURL() string {
+	if s.console == nil {
+		return ""
+	}
+	return (&url.URL{Scheme: "http", Host: s.console.Addr().String()}).String()
+}
+
+// linkLife is how long the link that the summary prints signs somebody in, once.
+const linkLife = time.Hour
+
+// signInLink is an address that signs one browser in. Empty: there is no console here, or the
+// cluster is another's, where nobody is made an administrator by a printed link.
+func (s *system) signInLink() string {
+	if s.console == nil || !s.opts.embedsCluster() {
+		return ""
+	}
+	return s.consoleURL() + "/signin?code=" + s.codes.New(s.operatorToken, time.Now().Add(linkLife))
+}
+
+// operator is who signs in by the link: this machine's user, who holds the administrator's
+// kubeconfig already.
+const operator = "k8s4r-operator"
+
+// sessionLife of who signed in by the link.
+const sessionLife = 24 * time.Hour
+
+// operatorToken makes a token for the operator.
+func (s *system) operatorToken(ctx context.Context) (string, error) {
+	c, err := client.New(s.client, client.Options{Scheme: clientgoscheme.Scheme})
+	if err != nil {
+		return "", fmt.Errorf("make client: %w", err)
+	}
+	account := &corev1.ServiceAccount{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"}, ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: operator},
+	}
+	binding := &rbacv1.ClusterRoleBinding{
+		TypeMeta: metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRoleBinding"}, ObjectMeta: metav1.ObjectMeta{Name: operator},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: systemNamespace, Name: operator}},
+	}
+	for _, o := range []client.Object{account, binding} {
+		if err := c.Patch(ctx, o, client.Apply, client.FieldOwner(definition.FieldManager), client.ForceOwnership); err != nil { //nolint:staticcheck // typed objects have no apply configuration here
+			return "", fmt.Errorf("make %s: %w", operator, err)
+		}
+	}
+	seconds := int64(sessionLife.Seconds())
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
+	if err := c.SubResource("token").Create(ctx, account, request); err != nil {
+		return "", fmt.Errorf("make a token for %s: %w", operator, err)
+	}
+	return request.Status.Token, nil
+}
