@@ -20,7 +20,7 @@ import (
 )
 
 // bare starts the control plane alone.
-var bare = []string{"--without", "manager,server,broker,robots,node"}
+var bare = []string{"--without", "manager,server,broker,robots,node,console"}
 
 func startBare(t *testing.T) *testkit.Up {
 	t.Helper()
@@ -144,11 +144,12 @@ func TestATakenPortIsNamedWithItsHolderAndItsFlag(t *testing.T) {
 		{"mqtt-address", "127.0.0.1:" + port},
 		{"mqtts-address", "127.0.0.1:" + port},
 		{"metrics-address", "127.0.0.1:" + port},
+		{"console-address", "127.0.0.1:" + port},
 	} {
 		t.Run(c.flag, func(t *testing.T) {
 			dir := t.TempDir()
 			defaults := []string{"up", "--data-dir", dir, "--robots", "0", "--secure-port", "0",
-				"--mqtt-address", "127.0.0.1:0", "--mqtts-address", "127.0.0.1:0", "--allow-anonymous-agents"}
+				"--mqtt-address", "127.0.0.1:0", "--mqtts-address", "127.0.0.1:0", "--console-address", "127.0.0.1:0", "--allow-anonymous-agents"}
 			out := fails(t, append(defaults, "--"+c.flag, c.value)...)
 			for _, want := range []string{"port " + port + " is taken", fmt.Sprintf("by process %d", os.Getpid()), "--" + c.flag} {
 				if !strings.Contains(out, want) {

@@ -28,7 +28,7 @@ import (
 // two Pods, and in the end none is missing, too many or of nobody (contract §2 row 8).
 func TestRayClusterSurvivesKills(t *testing.T) {
 	const clusters, lives, most, work = 50, 8, 20, 60
-	up := testkit.StartUp(t, "--without", "manager,server,broker,robots,node")
+	up := testkit.StartUp(t, "--without", "manager,server,broker,robots,node,console")
 	config := up.RESTConfig()
 	c, err := client.NewWithWatch(config, client.Options{Scheme: manager.Scheme()})
 	if err != nil {

@@ -40,7 +40,7 @@ func robotManifest(name, spec string) string {
 }
 
 func TestBadInputIsRefusedWithASentence(t *testing.T) {
-	s := start(t, "--without", "manager,server,broker,robots,node")
+	s := start(t, "--without", "manager,server,broker,robots,node,console")
 	one := func(task string) string { return `[{name: a, tasks: [` + task + `]}]` }
 	for _, row := range []struct{ name, manifest, want string }{
 		{"an unknown field",

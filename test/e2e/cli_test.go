@@ -85,7 +85,7 @@ func exitCode(err error) int {
 // TestUpAgainstAnotherClusterAndBroker runs manager, server and robots here,
 // against an API server and a broker that run elsewhere.
 func TestUpAgainstAnotherClusterAndBroker(t *testing.T) {
-	cluster := start(t, "--without", "manager,server,broker,robots,node")
+	cluster := start(t, "--without", "manager,server,broker,robots,node,console")
 	s := start(t, "--kubeconfig", cluster.Kubeconfig, "--mqtt-url", mosquitto(t), "--robots", "1")
 	s.create(jobOf("there", 2, shell("say", "echo hi")))
 	cluster.awaitJob("there", "completed", 30*time.Second)

@@ -173,7 +173,7 @@ func processIn(file string) bool {
 }
 
 func TestRolesHoldNoStar(t *testing.T) {
-	s := start(t, "--without", "manager,server,broker,robots,node")
+	s := start(t, "--without", "manager,server,broker,robots,node,console")
 	out, err := s.kubectl("get", "clusterroles,roles", "-A", "-o", "json")
 	if err != nil {
 		t.Fatal(err, out)

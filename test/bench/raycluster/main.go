@@ -58,7 +58,7 @@ type stand struct {
 
 func bench(t testing.TB) {
 	load := loadAverage()
-	up := testkit.StartUp(t, "--without", "manager,server,broker,robots,node")
+	up := testkit.StartUp(t, "--without", "manager,server,broker,robots,node,console")
 	s := &stand{TB: t, up: up, WithWatch: testkit.Client(t, up.RESTConfig())}
 
 	before := s.rawRate("raw-before", *rawPods)
