@@ -51,9 +51,12 @@ func init() {
 // problem is an error as the API answers it. What nobody knows stays inside.
 func (s *Server) problem(err error) error {
 	var known apierrors.APIStatus
+	var ours *status
 	switch {
 	case err == nil:
 		return nil
+	case errors.As(err, &ours):
+		return ours
 	case errors.Is(err, context.Canceled):
 		return newStatus(499, "the request was canceled")
 	case !errors.As(err, &known):

@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"net/http"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -176,7 +177,7 @@ func (s *Server) transitions(ctx context.Context, in *transitionsIn) (*transitio
 	}
 	if err != nil {
 		s.log.V(1).Info("transitions refused", "uid", in.UID, "reason", err.Error())
-		return nil, newStatus(404, "uid: there is nothing that the caller may get under "+in.UID)
+		return nil, newStatus(http.StatusNotFound, "uid: there is nothing that the caller may get under "+in.UID)
 	}
 	all, err := s.archive.Transitions(ctx, in.UID)
 	out := &transitionsOut{Items: []transition{}}

@@ -199,6 +199,9 @@ func (u *Up) Kill() {
 // PID of the process.
 func (u *Up) PID() int { return u.cmd.Process.Pid }
 
+// Said is the end of what the process has written to its user.
+func (u *Up) Said() string { return u.out.String() }
+
 // RESTConfig is the admin's access, without client-side limits.
 func (u *Up) RESTConfig() *rest.Config {
 	u.t.Helper()

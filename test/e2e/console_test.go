@@ -1,0 +1,395 @@
+package e2e
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/cookiejar"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/testkit"
+)
+
+// browser asks the console, as somebody.
+type browser struct {
+	t     *testing.T
+	at    string
+	token string // empty: by cookie, or as nobody
+	http.Client
+}
+
+func (s *system) browser(t *testing.T, token string) *browser {
+	t.Helper()
+	jar, err := cookiejar.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &browser{t: t, at: s.ConsoleURL, token: token}
+	b.Jar = jar
+	b.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	return b
+}
+
+// ask sends a request, and returns the code and the body of the answer.
+func (b *browser) ask(method, path string, body any, header ...string) (int, string) {
+	b.t.Helper()
+	answer := b.open(b.t.Context(), method, path, body, header...)
+	defer answer.Body.Close()
+	text, err := io.ReadAll(answer.Body)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return answer.StatusCode, string(text)
+}
+
+func (b *browser) open(ctx context.Context, method, path string, body any, header ...string) *http.Response {
+	b.t.Helper()
+	text, err := json.Marshal(body)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	r, err := http.NewRequestWithContext(ctx, method, b.at+path, bytes.NewReader(text))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	if b.token != "" {
+		r.Header.Set("Authorization", "Bearer "+b.token)
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	answer, err := b.Do(r)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return answer
+}
+
+// get reads an answer that must be fine.
+func (b *browser) get(path string, into any) {
+	b.t.Helper()
+	code, text := b.ask(http.MethodGet, path, nil)
+	if code != http.StatusOK {
+		b.t.Fatalf("%s: %d: %.500s", path, code, text)
+	}
+	if err := json.Unmarshal([]byte(text), into); err != nil {
+		b.t.Fatalf("%s: %v: %.500s", path, err, text)
+	}
+}
+
+type listed struct {
+	Items []struct{ Name, Namespace, State, UID, Robot string }
+}
+
+// names of objects of a kind.
+func (b *browser) names(path string) []string {
+	b.t.Helper()
+	var page listed
+	b.get("/api/v1/objects/"+path, &page)
+	names := []string{}
+	for _, i := range page.Items {
+		names = append(names, i.Namespace+"/"+i.Name)
+	}
+	return names
+}
+
+type acted struct {
+	Results []struct {
+		Name    string
+		OK      bool
+		Message string
+	}
+}
+
+// act asks something of objects of namespace default.
+func (b *browser) act(action, kind string, dryRun bool, names ...string) acted {
+	b.t.Helper()
+	var items []map[string]string
+	for _, n := range names {
+		items = append(items, map[string]string{"kind": kind, "namespace": "default", "name": n})
+	}
+	code, text := b.ask(http.MethodPost, "/api/v1/actions", map[string]any{"action": action, "items": items, "dryRun": dryRun}, "X-K8s4r-Csrf", "1")
+	var out acted
+	if err := json.Unmarshal([]byte(text), &out); code != http.StatusOK || err != nil {
+		b.t.Fatalf("%s %s: %d %.500s", action, names, code, text)
+	}
+	return out
+}
+
+// told is an event that the console has sent.
+type told struct {
+	id, event string
+	data      struct{ Type, Kind, Namespace, Name, UID, From, To, Seq string }
+}
+
+// follow hands on what the console tells, until the test or the console ends.
+func (b *browser) follow(path string, each func(told)) (done chan struct{}) {
+	b.t.Helper()
+	ctx, cancel := context.WithCancel(b.t.Context())
+	b.t.Cleanup(cancel)
+	answer := b.open(ctx, http.MethodGet, path, nil)
+	if answer.StatusCode != http.StatusOK {
+		b.t.Fatalf("%s: %s", path, answer.Status)
+	}
+	done = make(chan struct{})
+	go func() {
+		defer close(done)
+		defer answer.Body.Close()
+		var one told
+		lines := bufio.NewScanner(answer.Body)
+		lines.Buffer(nil, 1<<20)
+		for lines.Scan() {
+			name, value, _ := strings.Cut(lines.Text(), ": ")
+			switch name {
+			case "id":
+				one.id = value
+			case "event":
+				one.event = value
+			case "data":
+				_ = json.Unmarshal([]byte(value), &one.data) // hello and resync have other fields
+			case "":
+				if one.event != "" {
+					each(one)
+				}
+				one = told{}
+			}
+		}
+	}()
+	return done
+}
+
+var link = regexp.MustCompile(`http://\S+/signin\?code=\w+`)
+
+// signedIn is a browser that has opened the link which up has printed.
+func (s *system) signedIn(t *testing.T) *browser {
+	t.Helper()
+	var address string
+	testkit.EventuallyNoError(t, 10*time.Second, "the link to sign in", func() error {
+		if address = link.FindString(s.Said()); address == "" {
+			return fmt.Errorf("not in:\n%s", s.Said())
+		}
+		return nil
+	})
+	b := s.browser(t, "")
+	if code, text := b.ask(http.MethodGet, strings.TrimPrefix(address, s.ConsoleURL), nil); code != http.StatusSeeOther {
+		t.Fatalf("the link: %d %s", code, text)
+	}
+	return b
+}
+
+// TestTheConsoleSteersAsItsCaller signs in by the link, watches a job live, reads its log as it
+// grows, and pauses, resumes, cancels and requeues it.
+func TestTheConsoleSteersAsItsCaller(t *testing.T) {
+	s := start(t, "--robots=2")
+	b := s.signedIn(t)
+	var me struct {
+		User    string
+		Archive bool
+	}
+	if b.get("/api/v1/me", &me); me.User != "system:serviceaccount:k8s4r-system:k8s4r-operator" || !me.Archive {
+		t.Errorf("me: %+v", me)
+	}
+	again := s.browser(t, "")
+	if answer := again.open(t.Context(), http.MethodGet, strings.TrimPrefix(link.FindString(s.Said()), s.ConsoleURL), nil); answer.Header.Get("Location") != "/signin-failed" {
+		t.Errorf("the link works twice: %v", answer.Header)
+	}
+	if code, text := b.ask(http.MethodPost, "/api/v1/actions", map[string]any{"action": "delete", "items": []any{map[string]string{"kind": "jobs", "namespace": "default", "name": "x"}}}); code != http.StatusBadRequest || !strings.Contains(text, "X-K8s4r-Csrf") {
+		t.Errorf("a change by cookie alone: %d %s", code, text)
+	}
+
+	states := make(chan string, 1000)
+	b.follow("/api/v1/events?kind=jobs&name=long", func(e told) {
+		if e.event == "change" && e.data.From != e.data.To {
+			states <- e.data.To
+		}
+	})
+	reaches := func(want string) {
+		t.Helper()
+		patience := time.After(time.Minute)
+		for {
+			select {
+			case got := <-states:
+				if got == want {
+					return
+				}
+			case <-patience:
+				t.Fatalf("no event says that the job is %s", want)
+			}
+		}
+	}
+	if out, err := s.Run("kubectl-k8s4r", "run", "--detach", "--name=long", "--count=2", "--", "/bin/sh", "-c", "for i in 1 2 3 4 5 6 7 8 9; do echo line $i; sleep 100; done"); err != nil {
+		t.Fatal(err, out)
+	}
+	reaches("running")
+
+	log := bufio.NewScanner(b.open(t.Context(), http.MethodGet, "/api/v1/tasks/default/long-sh-0-main/logs?follow=true", nil).Body)
+	for log.Scan() && log.Text() != "line 1" {
+	}
+	if log.Text() != "line 1" {
+		t.Errorf("the log: %q, %v", log.Text(), log.Err())
+	}
+
+	would := b.act("cancel", "jobs", true, "long")
+	if r := would.Results[0]; !r.OK || !strings.Contains(r.Message, "2 that run are stopped") {
+		t.Errorf("what a cancel would do: %+v", would)
+	}
+	var job v1alpha1.Job
+	if err := s.Get(t.Context(), nameOf("default", "long"), &job); err != nil || job.Spec.DesiredState == v1alpha1.DesiredCanceled {
+		t.Errorf("asking what would happen has changed it: %v %s", err, job.Spec.DesiredState)
+	}
+	b.act("pause", "jobs", false, "long")
+	reaches("pause-requested")
+	b.act("resume", "jobs", false, "long")
+	reaches("running")
+	if r := b.act("cancel", "jobs", false, "long").Results[0]; !r.OK {
+		t.Fatalf("cancel: %s", r.Message)
+	}
+	reaches("canceled")
+	if r := b.act("requeue", "tasks", false, "long-sh-0-main", "long-sh-1-main", "nobody").Results; !r[0].OK || !r[1].OK || r[2].OK || !strings.Contains(r[2].Message, "not found") {
+		t.Fatalf("requeue: %+v", r)
+	}
+	reaches("running")
+	if r := b.act("cordon", "robots", false, "robot-1").Results[0]; !r.OK {
+		t.Errorf("cordon: %s", r.Message)
+	}
+}
+
+// TestTheConsoleShowsWhatItsCallerMaySee has two namespaces, one viewer of one of them, and
+// somebody without rights: in lists, objects, events, logs, the archive and its statistics
+// nobody learns of more than RBAC says, and the viewer changes nothing.
+func TestTheConsoleShowsWhatItsCallerMaySee(t *testing.T) {
+	s := start(t, "--robots=1")
+	s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other"}})
+	if out, err := s.kubectl("label", "robot", "robot-1", "share.robot.k8s4r.io/other=true"); err != nil {
+		t.Fatal(err, out)
+	}
+	for _, ns := range []string{"default", "other"} {
+		if out, err := s.Run("kubectl-k8s4r", "run", "--namespace", ns, "--name=in-"+ns, "--", "/bin/sh", "-c", "echo secret of "+ns); err != nil {
+			t.Fatal(err, out)
+		}
+	}
+	for _, who := range []string{"viewer", "nobody"} {
+		s.create(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: who}})
+	}
+	if out, err := s.kubectl("create", "rolebinding", "viewer", "--clusterrole=k8s4r-view", "--serviceaccount=default:viewer"); err != nil {
+		t.Fatal(err, out)
+	}
+	all, viewer, nobody := s.signedIn(t), s.browser(t, s.tokenOf("viewer")), s.browser(t, s.tokenOf("nobody"))
+
+	testkit.EventuallyNoError(t, 30*time.Second, "the archive has both", func() error {
+		if n := all.names("tasks?scope=all&sort=-created"); len(n) != 2 {
+			return fmt.Errorf("it has %v", n)
+		}
+		var ran struct{ Items []any }
+		if all.get("/api/v1/history/robots/robot-1", &ran); len(ran.Items) != 2 {
+			return fmt.Errorf("%d ran on the robot", len(ran.Items))
+		}
+		return nil
+	})
+	testkit.EventuallyNoError(t, 30*time.Second, "the viewer sees its namespace", func() error {
+		if n := viewer.names("tasks"); !slices.Equal(n, []string{"default/in-default-sh-0-main"}) {
+			return fmt.Errorf("it sees %v", n)
+		}
+		return nil
+	})
+	if n := nobody.names("tasks"); len(n) != 0 {
+		t.Errorf("nobody sees %v", n)
+	}
+	for _, path := range []string{"tasks?namespace=other", "tasks/other/in-other-sh-0-main", "jobs/other/in-other", "jobs/other/in-other/timeline", "jobs/other/no-such"} {
+		for who, b := range map[string]*browser{"viewer": viewer, "nobody": nobody} {
+			if code, text := b.ask(http.MethodGet, "/api/v1/objects/"+path, nil); code != http.StatusForbidden {
+				t.Errorf("%s reads %s: %d %.300s", who, path, code, text)
+			}
+		}
+	}
+	if code, text := viewer.ask(http.MethodGet, "/api/v1/tasks/other/in-other-sh-0-main/logs", nil); code != http.StatusForbidden || strings.Contains(text, "secret") {
+		t.Errorf("the viewer reads a log of another namespace: %d %s", code, text)
+	}
+	if code, text := viewer.ask(http.MethodGet, "/api/v1/tasks/default/in-default-sh-0-main/logs", nil); code != http.StatusOK || !strings.Contains(text, "secret of default") {
+		t.Errorf("the viewer's own log: %d %s", code, text)
+	}
+	s.archiveKeepsToRights(t, all, viewer, nobody)
+	s.eventsKeepToRights(t, viewer, nobody)
+	for _, action := range []string{"requeue", "delete"} {
+		for _, dry := range []bool{true, false} {
+			if r := viewer.act(action, "jobs", dry, "in-default").Results[0]; r.OK || !strings.Contains(r.Message, "cannot") {
+				t.Errorf("the viewer may %s (dry run %v): %+v", action, dry, r)
+			}
+		}
+	}
+	for _, token := range []string{"", "made-up"} {
+		if code, _ := s.browser(t, token).ask(http.MethodGet, "/api/v1/me", nil); code != http.StatusUnauthorized {
+			t.Errorf("token %q: %d", token, code)
+		}
+	}
+}
+
+// archiveKeepsToRights asks for what has been.
+func (s *system) archiveKeepsToRights(t *testing.T, all, viewer, nobody *browser) {
+	t.Helper()
+	var tasks listed
+	all.get("/api/v1/objects/tasks?namespace=other", &tasks)
+	for who, see := range map[string]struct {
+		*browser
+		want int
+	}{"all": {all, 2}, "viewer": {viewer, 1}, "nobody": {nobody, 0}} {
+		if n := see.names("tasks?scope=all&sort=-created"); len(n) != see.want {
+			t.Errorf("%s sees %v of the archive", who, n)
+		}
+		var ran, took struct{ Items []any }
+		if see.get("/api/v1/history/robots/robot-1", &ran); len(ran.Items) != see.want {
+			t.Errorf("%s sees %d attempts of the robot", who, len(ran.Items))
+		}
+		if see.get("/api/v1/history/steps", &took); len(took.Items) != see.want {
+			t.Errorf("%s sees the times of %d steps", who, len(took.Items))
+		}
+		code, _ := see.ask(http.MethodGet, "/api/v1/history/transitions/"+tasks.Items[0].UID, nil)
+		if ok := see.want == 2; ok != (code == http.StatusOK) || !ok && code != http.StatusNotFound {
+			t.Errorf("%s reads the states of a task of namespace other: %d", who, code)
+		}
+	}
+}
+
+// eventsKeepToRights watches while something happens in both namespaces.
+func (s *system) eventsKeepToRights(t *testing.T, viewer, nobody *browser) {
+	t.Helper()
+	seen := make(chan told, 1000)
+	viewer.follow("/api/v1/events", func(e told) { seen <- e })
+	nobody.follow("/api/v1/events", func(e told) {
+		if e.event == "change" {
+			t.Errorf("nobody is told of %+v", e.data)
+		}
+	})
+	for _, ns := range []string{"other", "default"} { // the last one is awaited
+		if out, err := s.Run("kubectl-k8s4r", "run", "--namespace", ns, "--name=later", "--", "/bin/true"); err != nil {
+			t.Fatal(err, out)
+		}
+	}
+	patience := time.After(30 * time.Second)
+	for {
+		select {
+		case e := <-seen:
+			if e.event == "change" && e.data.Namespace != "default" {
+				t.Errorf("the viewer is told of %+v", e.data)
+			}
+			if e.data.Kind == "jobs" && e.data.Name == "later" && e.data.To == "completed" {
+				return
+			}
+		case <-patience:
+			t.Fatal("the viewer is not told how its own job ended")
+		}
+	}
+}
