@@ -2,10 +2,13 @@ package controllers
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -153,15 +156,10 @@ func follow(t *testing.T, w *events.World, at *string, told map[string][]seen, e
 
 // live takes a task through its life, and notes every write.
 func live(t *testing.T, c client.Client, namespace, name string, rounds int, done *written) {
-	o := &v1alpha1.Task{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-	o.Spec.Name, o.Spec.Driver = "t", "raw_exec"
-	o.Spec.Config.ExecConfig = &v1alpha1.ExecConfig{Command: "true"}
-	if err := c.Create(t.Context(), o); err != nil {
-		t.Error(err)
+	o := create(t, c, namespace, name, done)
+	if o == nil {
 		return
 	}
-	o.Status.State = "pending"
-	done.note(o)
 	for range rounds {
 		for _, state := range life {
 			o.Status.State = state
@@ -178,4 +176,134 @@ func live(t *testing.T, c client.Client, namespace, name string, rounds int, don
 	testkit.Eventually(t, 10*time.Second, name+" is gone", func() bool {
 		return client.IgnoreNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(o), o)) == nil
 	})
+}
+
+// wayIn is a way to the API server that can be shut.
+type wayIn struct {
+	mu    sync.Mutex
+	shut  bool
+	conns []net.Conn
+}
+
+// dial is of rest.Config.
+func (g *wayIn) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.shut {
+		return nil, errors.New("the gate is shut")
+	}
+	c, err := new(net.Dialer).DialContext(ctx, network, address)
+	if err == nil {
+		g.conns = append(g.conns, c)
+	}
+	return c, err
+}
+
+// set shuts the gate, which cuts all connections, or opens it.
+func (g *wayIn) set(shut bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.shut = shut
+	for _, c := range g.conns {
+		c.Close()
+	}
+	g.conns = nil
+}
+
+// TestEventsOutliveTheAPIServer proves that a stream goes on whose API server has died and
+// forgotten what it could still tell: what the objects remember is told in order, all that
+// differs is told, and that there may have been more.
+func TestEventsOutliveTheAPIServer(t *testing.T) {
+	up := testkit.StartUp(t, "--without", "manager,server,broker,robots,node")
+	const namespace = "events"
+	if err := testkit.Client(t, up.RESTConfig()).Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
+		t.Fatal(err)
+	}
+	var way wayIn
+	config := up.RESTConfig()
+	config.Dial = way.dial
+	w, _ := runWorld(t, events.Config{API: config, Log: logr.Discard()})
+	d := &digest{T: t, reader: w.Ring().Since(""), state: map[string]string{}}
+	done := &written{all: map[string][]seen{}}
+	c := testkit.Client(t, up.RESTConfig())
+	for _, name := range []string{"before", "lives"} {
+		create(t, c, namespace, name, done)
+	}
+	d.until("two are added", func() bool { return d.state["before"] == "pending" && d.state["lives"] == "pending" })
+	way.set(true)
+	up.Kill()
+	up.Start()
+	c = testkit.Client(t, up.RESTConfig())
+	var o v1alpha1.Task
+	if err := c.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "lives"}, &o); err != nil {
+		t.Fatal(err)
+	}
+	start := metav1.NowMicro()
+	o.Status.State, o.Status.Attempt = "completed", 1
+	o.Status.Attempts = []v1alpha1.TaskAttempt{{Attempt: 1, State: "completed", StartedAt: &start, FinishedAt: &start}}
+	if err := c.Status().Update(t.Context(), &o); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Delete(t.Context(), &v1alpha1.Task{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "before"}}); err != nil {
+		t.Fatal(err)
+	}
+	create(t, c, namespace, "after", done)
+	way.set(false)
+	d.until("what has happened meanwhile", func() bool { return d.resynced })
+	if want := "filled lives pending>running, changed lives running>completed, added after >pending, removed before pending>"; strings.Join(d.since, ", ") != want {
+		t.Errorf("told\n%s, want\n%s", strings.Join(d.since, ", "), want)
+	}
+	testkit.Eventually(t, time.Minute, "everything is watched again", func() bool { return w.Live() == nil })
+}
+
+// digest is what a reader makes of tasks.
+type digest struct {
+	*testing.T
+	reader   *events.Reader
+	state    map[string]string
+	since    []string // what came since the last call
+	resynced bool
+}
+
+// until reads on until enough is known.
+func (d *digest) until(what string, enough func() bool) {
+	d.Helper()
+	d.since = nil
+	ctx, cancel := context.WithTimeout(d.Context(), 2*time.Minute)
+	defer cancel()
+	for !enough() {
+		e, err := d.reader.Next(ctx)
+		switch {
+		case err != nil:
+			d.Fatalf("%s: not told; %v came", what, d.since)
+		case e.Kind != row.Tasks:
+		case e.Type == events.Resync:
+			d.resynced = true
+		default:
+			if e.From != d.state[e.Name] {
+				d.Errorf("%s: from %q to %q, it was %q", e.Name, e.From, e.To, d.state[e.Name])
+			}
+			d.state[e.Name] = e.To
+			how := string(e.Type)
+			if e.Filled {
+				how = "filled"
+			}
+			d.since = append(d.since, fmt.Sprintf("%s %s %s>%s", how, e.Name, e.From, e.To))
+		}
+	}
+}
+
+// create makes a task and notes it.
+func create(t *testing.T, c client.Client, namespace, name string, done *written) *v1alpha1.Task {
+	t.Helper()
+	o := &v1alpha1.Task{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	o.Spec.Name, o.Spec.Driver = "t", "raw_exec"
+	o.Spec.Config.ExecConfig = &v1alpha1.ExecConfig{Command: "true"}
+	if err := c.Create(t.Context(), o); err != nil {
+		t.Error(err)
+		return nil
+	}
+	o.Status.State = "pending"
+	done.note(o)
+	return o
 }
