@@ -96,6 +96,16 @@ func (a *api) at(rev uint64) map[place]client.Object {
 	return out
 }
 
+// elsewhere writes something that nobody here watches.
+func (a *api) elsewhere() uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.rev++
+	close(a.changed)
+	a.changed = make(chan struct{})
+	return a.rev
+}
+
 // forget loses all that was before now: watches end, and cannot go on from where they were.
 func (a *api) forget() {
 	a.mu.Lock()

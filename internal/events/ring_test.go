@@ -197,6 +197,10 @@ func TestRingSince(t *testing.T) {
 	publish(t, r, 1010, 1012)
 	ask("the last before two quiet minutes, of an earlier incarnation", "a:1009:4", 1010, 1011, 1012)
 	ask("one before that", "a:1006:4", 0)
+	now = now.Add(2 * overlap)
+	publish(t, r, 1013, 1017)
+	ask("the one before the first, which was dropped long ago", "a:990:7", 0)
+	ask("the last before those that are held", "a:1012:4", 1013, 1014, 1015, 1016, 1017)
 }
 
 // TestRingOverlap: a reader that changes the incarnation is told a minute again, not everything.
@@ -240,13 +244,44 @@ func TestRingWakes(t *testing.T) {
 	}
 	wg.Wait()
 	publish(t, r, events+1, 3*events)
-	if e := slow.Poll(); e.Type != Resync || e.Seq != 3*events {
+	r.pingPong(t, 3*events)
+	if e := slow.Poll(); e.Type != Resync || e.Seq != 3*events+rounds {
 		t.Errorf("the slow one is told %+v", e)
 	}
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := slow.Next(canceled); !errors.Is(err, context.Canceled) {
 		t.Errorf("waiting with a context that is over: %v", err)
+	}
+}
+
+const rounds = 3000
+
+// pingPong publishes each event only when the one before was read: nobody else would wake a
+// reader that misses its call.
+func (r *Ring) pingPong(t *testing.T, from uint64) {
+	t.Helper()
+	read, d := make(chan uint64), r.Since("")
+	go func() {
+		defer close(read)
+		for range rounds {
+			e, err := d.Next(t.Context())
+			if err != nil {
+				return
+			}
+			read <- e.Seq
+		}
+	}()
+	for seq := from + 1; seq <= from+rounds; seq++ {
+		publish(t, r, seq, seq)
+		select {
+		case got := <-read:
+			if got != seq {
+				t.Fatalf("%d is read, %d was published", got, seq)
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatalf("nobody is woken by %d", seq)
+		}
 	}
 }
 

@@ -255,6 +255,27 @@ func TestWorldRestarts(t *testing.T) {
 	}
 }
 
+// TestWorldRestartsAfterSilence: a reader has missed nothing when nothing has happened since
+// the last event that it knows, however long ago that was.
+func TestWorldRestartsAfterSilence(t *testing.T) {
+	a := newAPI()
+	c := Config{StateFile: filepath.Join(t.TempDir(), "position"), Behind: 60 * time.Millisecond}
+	w := a.start(t, c, "")
+	a.put(task("a", "pending"))
+	w.told("added a >pending")
+	awaitPosition(t, c.StateFile, a.elsewhere())
+	w.stop()
+	at := w.reader.Position()
+	for range 2 { // a second time nothing was heard of at all
+		w = a.start(t, c, at)
+		w.nothingMore()
+		awaitPosition(t, c.StateFile, a.elsewhere())
+		w.stop()
+	}
+	a.put(task("a", "running"))
+	a.start(t, c, at).told("changed a pending>running")
+}
+
 // TestWorldRestartsTooLate: what the API server has forgotten is not told; readers load their lists.
 func TestWorldRestartsTooLate(t *testing.T) {
 	for name, position := range map[string]string{"forgotten": "101", "of another cluster": "99999"} {

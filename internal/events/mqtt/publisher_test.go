@@ -106,15 +106,14 @@ func TestPublisher(t *testing.T) {
 			way.Cut()
 		}
 	}
-	for want, last := 100, 5; want < 400; {
-		m := next(t, heard)
-		switch {
-		case strings.Contains(m[1], fmt.Sprintf(`"seq":"%d"`, want)):
-			want, last = want+1, want
-		case strings.Contains(m[1], fmt.Sprintf(`"seq":"%d"`, last)), strings.Contains(m[1], `"lost"`): // once more, and the will
-		default:
-			t.Fatalf("heard %v, want %d", m, want)
+	awaitAll(t, heard, 5, 100, 400)
+	for i := range 3 { // what is sent then is lost on the way
+		way.Silence()
+		if err := ring.Publish(change(row.Jobs, "j", "j", 400+i)); err != nil {
+			t.Fatal(err)
 		}
+		way.Up()
+		awaitAll(t, heard, 399+i, 400+i, 401+i)
 	}
 	way.Down()
 	for i := range 2 * held {
@@ -146,6 +145,21 @@ func TestNewRefuses(t *testing.T) {
 	for _, address := range []string{"mqtts://broker.example.com:8883", "mqtt://localhost:1883", "mqtt://127.0.0.1:1883"} {
 		if _, err := New(Config{URL: address}); err != nil {
 			t.Errorf("%q: %v", address, err)
+		}
+	}
+}
+
+// awaitAll hears what has the numbers from want on, in order. The last one before may come again.
+func awaitAll(t *testing.T, heard <-chan [2]string, last, want, end int) {
+	t.Helper()
+	for want < end {
+		m := next(t, heard)
+		switch {
+		case strings.Contains(m[1], fmt.Sprintf(`"seq":"%d"`, want)):
+			want, last = want+1, want
+		case strings.Contains(m[1], fmt.Sprintf(`"seq":"%d"`, last)), strings.Contains(m[1], `"lost"`): // once more, and the will
+		default:
+			t.Fatalf("heard %v, want %d", m, want)
 		}
 	}
 }
