@@ -375,3 +375,41 @@ func awaitPosition(t *testing.T, file string, want uint64) {
 		return nil
 	})
 }
+
+// BenchmarkUpdate is a change of one of 10,000 tasks, and BenchmarkList a list of all of them.
+func BenchmarkUpdate(b *testing.B) {
+	s := thousands()
+	states := []string{"dispatching", "running", "completed"}
+	b.ReportAllocs()
+	for n := 0; b.Loop(); n++ {
+		t := task(fmt.Sprintf("t-%d", n%10_000), states[n/10_000%3])
+		t.ResourceVersion = fmt.Sprint(20_000 + n)
+		if err := s.Update(t); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkList(b *testing.B) {
+	s := thousands()
+	b.ReportAllocs()
+	for b.Loop() {
+		if n := len(s.world.List(row.Tasks, "n")); n != 10_000 {
+			b.Fatal(n)
+		}
+	}
+}
+
+// thousands are 10,000 tasks.
+func thousands() *source {
+	w := newAPI().world(Config{Log: logr.Discard()})
+	s := w.sources[1]
+	var all []any
+	for n := range 10_000 {
+		t := task(fmt.Sprintf("t-%d", n), "pending")
+		t.ResourceVersion = fmt.Sprint(n + 1)
+		all = append(all, t)
+	}
+	_ = s.Replace(all, "10000")
+	return s
+}

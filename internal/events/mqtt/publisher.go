@@ -178,7 +178,8 @@ func (p *Publisher) send(ctx context.Context, m *autopaho.ConnectionManager, wha
 		// The client would go on waiting for what it sent on a connection that has ended.
 		bounded, cancel := context.WithTimeout(p.connection(), publishTimeout)
 		stop := context.AfterFunc(ctx, cancel)
-		answer, err := m.Publish(bounded, what)
+		again := *what // the client may still hold the one that it could not send
+		answer, err := m.Publish(bounded, &again)
 		stop()
 		cancel()
 		if err == nil {
