@@ -214,7 +214,7 @@ func (g *wayIn) set(shut bool) {
 // forgotten what it could still tell: what the objects remember is told in order, all that
 // differs is told, and that there may have been more.
 func TestEventsOutliveTheAPIServer(t *testing.T) {
-	up := testkit.StartUp(t, "--without", "manager,server,broker,robots,node")
+	up := testkit.StartUp(t, "--without", "manager,server,broker,robots,node,console")
 	const namespace = "events"
 	if err := testkit.Client(t, up.RESTConfig()).Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
 		t.Fatal(err)
