@@ -27,11 +27,13 @@ func TestImportRules(t *testing.T) {
 		banned []string
 	}{
 		{"the agent runs on small robots and speaks only wire",
-			"cmd/k8s4r-agent", []string{"k8s.io/", "sigs.k8s.io/", module + "api", module + "internal/bridge", "github.com/prometheus/", "gocloud.dev/", module + "internal/archive", "modernc.org/", "database/sql"}},
+			"cmd/k8s4r-agent", []string{"k8s.io/", "sigs.k8s.io/", module + "api", module + "internal/bridge", "github.com/prometheus/", "gocloud.dev/", module + "internal/archive", "modernc.org/", "database/sql", "go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/otel/exporters", module + "internal/tracing"}},
 		{"the state machines need nothing but the standard library",
 			"internal/lifecycle", []string{"k8s.io/", "sigs.k8s.io/", "github.com/", "golang.org/x/", module + "api"}},
 		{"the wire needs nothing but the state machines",
 			"internal/wire", []string{"k8s.io/", "sigs.k8s.io/", "github.com/", "golang.org/x/", module + "api"}},
+		{"where a span belongs is computed, by agents too",
+			"internal/traceparent", []string{"k8s.io/", "sigs.k8s.io/", "github.com/", "golang.org/x/", "go.opentelemetry.io/", module + "api"}},
 		{"the manager does not speak MQTT",
 			"cmd/k8s4r-manager", []string{"github.com/eclipse/paho", "github.com/mochi-mqtt", module + "internal/bridge", module + "internal/agent"}},
 		{"the server does not decide where work runs",

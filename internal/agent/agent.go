@@ -65,7 +65,7 @@ type Agent struct {
 	credential *credential.Credential
 	broker     atomic.Pointer[url.URL]
 
-	handlers map[wire.Kind]func([]byte) error
+	handlers map[wire.Kind]func(payload []byte, trace string) error
 	stalled  atomic.Bool // the runner takes no messages
 	began    time.Time
 }
@@ -331,19 +331,24 @@ func (a *Agent) hand(m message) {
 }
 
 // receive takes a message apart and hands it to who it is for.
-func (a *Agent) receive(k wire.Kind, payload []byte) {
-	if err := a.handlers[k](payload); err != nil {
+func (a *Agent) receive(k wire.Kind, payload []byte, trace string) {
+	if err := a.handlers[k](payload, trace); err != nil {
 		a.runner.noise.drop("message on "+string(k), err)
 	}
 }
 
 // listen says what is done with each kind of message.
 func (a *Agent) listen() {
-	a.handlers = map[wire.Kind]func([]byte) error{
-		wire.KindDispatch: func(b []byte) error { return decode(b, func(d wire.Dispatch) { a.hand(d) }) },
-		wire.KindState:    func(b []byte) error { return decode(b, func(l wire.TaskList) { a.hand(l) }) },
-		wire.KindAck:      func(b []byte) error { return decode(b, a.acked) },
-		wire.KindResponse: func(b []byte) error { return decode(b, a.link.answer) },
+	a.handlers = map[wire.Kind]func([]byte, string) error{
+		wire.KindDispatch: func(b []byte, trace string) error {
+			return decode(b, func(d wire.Dispatch) {
+				d.Traceparent = trace
+				a.hand(d)
+			})
+		},
+		wire.KindState:    func(b []byte, _ string) error { return decode(b, func(l wire.TaskList) { a.hand(l) }) },
+		wire.KindAck:      func(b []byte, _ string) error { return decode(b, a.acked) },
+		wire.KindResponse: func(b []byte, _ string) error { return decode(b, a.link.answer) },
 	}
 }
 

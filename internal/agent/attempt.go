@@ -200,6 +200,7 @@ func (r *runner) clearBeside(run *run) (err error) {
 // keeps it as the last one.
 func (r *runner) report(run *run, s wire.Status) wire.Status {
 	now := r.now().UTC()
+	s.Traceparent = run.trace
 	s.TaskUID, s.RobotName, s.Attempt = run.task.Metadata.UID, r.robot, run.attempt
 	s.Seq, s.UpdatedAt = max(run.status.Seq, run.seqBase)+1, now
 	if !run.startedAt.IsZero() {

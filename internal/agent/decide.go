@@ -11,6 +11,7 @@ import (
 	"k8s4r.io/k8s4r/internal/agent/journal"
 	"k8s4r.io/k8s4r/internal/driver"
 	"k8s4r.io/k8s4r/internal/proc"
+	"k8s4r.io/k8s4r/internal/traceparent"
 	"k8s4r.io/k8s4r/internal/wire"
 )
 
@@ -125,6 +126,9 @@ func (r *runner) accept(p *plan, d wire.Dispatch) {
 		return
 	}
 	run := &run{task: d.Task, attempt: d.Attempt, facts: d.Robot, secrets: d.Secrets, said: stampOf(d)}
+	if _, ok := traceparent.Parse(d.Traceparent); ok {
+		run.trace = d.Traceparent
+	}
 	r.live[d.Task.Metadata.UID] = run
 	p.records = append(p.records, journal.Record{
 		Kind: journal.Accepted, UID: d.Task.Metadata.UID, Attempt: d.Attempt, At: r.now().UTC(),

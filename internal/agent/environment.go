@@ -15,6 +15,7 @@ import (
 	"k8s4r.io/k8s4r/internal/driver"
 	"k8s4r.io/k8s4r/internal/render"
 	"k8s4r.io/k8s4r/internal/shim"
+	"k8s4r.io/k8s4r/internal/traceparent"
 	"k8s4r.io/k8s4r/internal/wire"
 )
 
@@ -76,6 +77,9 @@ func (r *runner) given(run *run, dir string) (map[string]string, error) {
 	}
 	if disk := r.places.disk(t); disk != "" {
 		env["K8S4R_ALLOC_DIR"] = disk
+	}
+	if at, ok := traceparent.Parse(run.trace); ok {
+		env[traceparent.Env] = at.Child(traceparent.Run).String() // spans of the task are below its run
 	}
 	if len(t.Spec.Outputs) > 0 {
 		env["K8S4R_OUTPUTS"] = filepath.Join(dir, outputsFile)

@@ -50,8 +50,8 @@ func FuzzReceive(f *testing.F) {
 		defer contact.file.Close()
 		a.contact = contact
 		a.runner = newRunner(Config{RobotID: robot, StateDir: dir}, j, barren{}, contact, unread{}, out, log, time.Now)
-		a.receive(kinds[k1%4], m1)
-		a.receive(kinds[k2%4], m2)
+		a.receive(kinds[k1%4], m1, "")
+		a.receive(kinds[k2%4], m2, "")
 		for len(a.runner.inbox) > 0 {
 			must(t, a.runner.round(t.Context(), []message{<-a.runner.inbox}))
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/eclipse/paho.golang/paho"
 
+	"k8s4r.io/k8s4r/internal/traceparent"
 	"k8s4r.io/k8s4r/internal/wire"
 )
 
@@ -65,7 +66,7 @@ type link struct {
 	retry     time.Duration // between registrations
 	register  wire.Register // without DeviceInfo and Address
 	device    func() wire.DeviceInfo
-	receive   func(wire.Kind, []byte) // dispatch, state, ack or response
+	receive   func(k wire.Kind, payload []byte, trace string) // dispatch, state, ack or response
 	connected func(bool)
 	beat      func(n uint64) // a heartbeat is about to be sent
 	use       func(context.Context) []wire.TaskUse
@@ -297,7 +298,7 @@ func (l *link) subscribe(ctx context.Context, client *paho.Client) error {
 func (l *link) incoming(p paho.PublishReceived) (bool, error) {
 	for _, k := range []wire.Kind{wire.KindResponse, wire.KindAck, wire.KindDispatch, wire.KindState} {
 		if p.Packet.Topic == wire.RobotTopic(l.robotID, k) {
-			l.receive(k, p.Packet.Payload)
+			l.receive(k, p.Packet.Payload, p.Packet.Properties.User.Get(traceparent.Property))
 			return true, nil
 		}
 	}
@@ -399,7 +400,8 @@ func (l *link) logFailed(err error) {
 
 // report sends a status.
 func (l *link) report(ctx context.Context, s wire.Status) error {
-	return l.send(ctx, wire.KindStatus, wire.TaskTopic(l.robotID, s.TaskUID, wire.KindStatus), s, paho.PublishMethod_AsyncSend)
+	topic := wire.TaskTopic(l.robotID, s.TaskUID, wire.KindStatus)
+	return l.sendIn(ctx, s.Traceparent, wire.KindStatus, topic, s, paho.PublishMethod_AsyncSend)
 }
 
 // logs sends a piece of a task's log.
@@ -420,6 +422,11 @@ func (l *link) goodbye(ctx context.Context) error {
 }
 
 func (l *link) send(ctx context.Context, k wire.Kind, topic string, v any, how paho.PublishMethod) error {
+	return l.sendIn(ctx, "", k, topic, v, how)
+}
+
+// sendIn sends a message in a trace. Empty: it is in none.
+func (l *link) sendIn(ctx context.Context, trace string, k wire.Kind, topic string, v any, how paho.PublishMethod) error {
 	l.mu.Lock()
 	client := l.client
 	l.mu.Unlock()
@@ -433,6 +440,9 @@ func (l *link) send(ctx context.Context, k wire.Kind, topic string, v any, how p
 	message := &paho.Publish{
 		Topic: topic, QoS: wire.QoS, Payload: payload,
 		Properties: &paho.PublishProperties{MessageExpiry: k.MessageExpiry()},
+	}
+	if trace != "" {
+		message.Properties.User.Add(traceparent.Property, trace)
 	}
 	if _, err := client.PublishWithOptions(ctx, message, paho.PublishOptions{Method: how}); err != nil {
 		return fmt.Errorf("MQTT publish: %w", err)

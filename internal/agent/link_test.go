@@ -100,7 +100,7 @@ func TestABrokerThatDiesAgainAndAgainIsNeverFarAway(t *testing.T) {
 		device: func() wire.DeviceInfo { return wire.DeviceInfo{} }, connected: func(bool) {}, beat: func(uint64) {},
 		use: func(context.Context) []wire.TaskUse { return nil }, responses: make(chan wire.Response, 1),
 	}
-	l.receive = func(k wire.Kind, payload []byte) {
+	l.receive = func(k wire.Kind, payload []byte, _ string) {
 		if k == wire.KindResponse {
 			_ = decode(payload, l.answer)
 		}

@@ -77,6 +77,7 @@ type run struct {
 	facts   *wire.RobotFacts // nil: it asked for none
 	secrets wire.Secrets     // until its shim has them; never in the journal
 	said    stamp            // the dispatch
+	trace   string           // of the dispatch; empty: it is in none, or an agent before had it
 	// shim is nil until it has been started, which is later in the round that
 	// accepted the attempt.
 	shim      *shims.Shim

@@ -22,6 +22,8 @@ import (
 	"k8s4r.io/k8s4r/internal/lifecycle"
 	"k8s4r.io/k8s4r/internal/logstore"
 	"k8s4r.io/k8s4r/internal/ratelimit"
+	"k8s4r.io/k8s4r/internal/traceparent"
+	"k8s4r.io/k8s4r/internal/tracing"
 	"k8s4r.io/k8s4r/internal/wire"
 )
 
@@ -61,6 +63,8 @@ type Config struct {
 	Tokens Tokens
 	// AllowAnonymous registers robots that have no identity.
 	AllowAnonymous bool
+	// Tracer records what is published and what has run. Nil: nobody does.
+	Tracer *tracing.Tracer
 }
 
 func (c Config) withDefaults() Config {
@@ -179,10 +183,11 @@ func newQueue[T comparable]() workqueue.TypedRateLimitingInterface[T] {
 // wire joins the parts. Each holds only what it calls.
 func (b *Bridge) wire(logStore logstore.Store) {
 	b.link.receive = b.receive
+	b.link.tracer = b.cfg.Tracer
 	b.acks = &acks{send: func(id string, a wire.Ack) { b.sendTo(id, wire.KindAck, a) }}
 	b.reports = &reports{
 		window: b.cfg.BatchWindow, now: b.now, view: b.view, live: b.live, writer: b.client.Status(),
-		ack: b.acks.task, wrote: b.wroteTask, forget: b.caughtUp, m: b.m, log: b.log,
+		ack: b.acks.task, wrote: b.wroteTask, forget: b.caughtUp, tracer: b.cfg.Tracer, m: b.m, log: b.log,
 	}
 	b.reports.init()
 	b.logs = &logs{
@@ -192,7 +197,7 @@ func (b *Bridge) wire(logStore logstore.Store) {
 	b.lists = &lists{now: b.now, view: b.view, dialect: b.lastDialect, publish: b.publish, tooMany: b.tooMany, up: b.link.upAs, current: b.link.current}
 	b.lists.init()
 	b.downlink = &downlink{
-		now: b.now, view: b.view, dialect: b.dialect, epoch: b.lists.dispatchEpoch, publish: b.publish,
+		now: b.now, view: b.view, dialect: b.dialect, epoch: b.lists.dispatchEpoch, publish: b.dispatch,
 		release: b.releases.Add, reject: b.reports.add, silent: b.overdue, fetch: b.secrets.Add, log: b.log,
 		up: b.link.upAs, pause: repeatFirst, patient: releaseAfter,
 	}
@@ -401,9 +406,22 @@ func (b *Bridge) sendTo(robotID string, k wire.Kind, v any) bool {
 }
 
 func (b *Bridge) publish(connection int64, robotID string, k wire.Kind, payload []byte, retain bool) bool {
-	m := message{
+	return b.handOver(robotID, k, message{
 		topic: wire.RobotTopic(robotID, k), payload: payload, retain: retain, expiry: k.MessageExpiry(), connection: connection,
+	})
+}
+
+// dispatch publishes what a task asks of its robot, in the trace of its attempt.
+func (b *Bridge) dispatch(connection int64, robotID string, t *robotv1.Task, payload []byte) bool {
+	m := message{topic: wire.RobotTopic(robotID, wire.KindDispatch), payload: payload, expiry: wire.KindDispatch.MessageExpiry(), connection: connection}
+	at := traceparent.OfAttempt(string(t.UID), t.Status.Attempt)
+	if at.Sampled = b.cfg.Tracer.Keeps(at); at.Sampled && wanted(t) == wire.ActionCreate {
+		m.trace, m.handed = at, b.now()
 	}
+	return b.handOver(robotID, wire.KindDispatch, m)
+}
+
+func (b *Bridge) handOver(robotID string, k wire.Kind, m message) bool {
 	if !b.link.publish(robotID, m) {
 		b.drop(k, "queue is full")
 		return false

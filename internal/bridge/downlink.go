@@ -35,7 +35,7 @@ type downlink struct {
 	view    *view
 	dialect func(robotID string) string
 	epoch   func(t *robotv1.Task) uint64
-	publish func(connection int64, robotID string, k wire.Kind, payload []byte, retain bool) bool
+	publish func(connection int64, robotID string, t *robotv1.Task, payload []byte) bool
 	release func(types.UID)     // the robot was told; let the Task go
 	reject  func(r report) bool // a task that cannot be sent
 	silent  func(o overdue)     // a dispatch has waited for long
@@ -424,7 +424,7 @@ func (d *downlink) sendWith(t *robotv1.Task, action string, values wire.Secrets)
 		d.cannotSend(t, action, err)
 		return true
 	}
-	return d.publish(connection, robotID, wire.KindDispatch, payload, false)
+	return d.publish(connection, robotID, t, payload)
 }
 
 // cannotSend ends the attempt of a task that fits no message, with a sentence

@@ -9,7 +9,6 @@ import (
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/wire"
 )
 
 // quietLink is a downlink whose robot never answers, and how often it sent.
@@ -18,7 +17,7 @@ func quietLink() (*downlink, *view, *int) {
 	d := &downlink{
 		now: func() time.Time { return clock }, view: v, dialect: func(string) string { return robotv1.ProtocolK8s4r },
 		epoch: func(*robotv1.Task) uint64 { return 1 }, up: func() int64 { return 1 }, pause: repeatFirst,
-		publish: func(int64, string, wire.Kind, []byte, bool) bool { sent++; return true },
+		publish: func(int64, string, *robotv1.Task, []byte) bool { sent++; return true },
 	}
 	d.init()
 	return d, v, &sent
@@ -67,7 +66,7 @@ func newLongLink(tasks ...*robotv1.Task) *longLink {
 	l := &longLink{downlink: d, at: clock, link: 1}
 	d.now, d.up = func() time.Time { return l.at }, func() int64 { return l.link }
 	d.dialect, d.patient = func(string) string { return robotv1.ProtocolDocument }, releaseAfter
-	d.publish = func(int64, string, wire.Kind, []byte, bool) bool { l.sent++; return true }
+	d.publish = func(int64, string, *robotv1.Task, []byte) bool { l.sent++; return true }
 	d.release = func(types.UID) { l.released++ }
 	d.silent = func(o overdue) { l.silences = append(l.silences, o) }
 	v.putRobot(robotAged(namespace, "r1", 0))
@@ -112,7 +111,7 @@ func deleted() *robotv1.Task {
 func TestATaskIsHeldUntilItsRobotCanHearThatItIsDeleted(t *testing.T) {
 	for name, cannot := range map[string]func(*longLink){
 		"the broker is away":          func(l *longLink) { l.link = 0 },
-		"no room for another message": func(l *longLink) { l.publish = func(int64, string, wire.Kind, []byte, bool) bool { return false } },
+		"no room for another message": func(l *longLink) { l.publish = func(int64, string, *robotv1.Task, []byte) bool { return false } },
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLongLink(deleted())

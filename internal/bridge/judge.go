@@ -13,6 +13,7 @@ import (
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/traceparent"
 	"k8s4r.io/k8s4r/internal/wire"
 )
 
@@ -21,9 +22,10 @@ type report struct {
 	robot    string // from the topic, which the broker checked
 	uid      types.UID
 	attempt  int32
-	document bool      // no attempt and no sequence in it: nobody waits for an ack
-	useOnly  bool      // came with a heartbeat, and says nothing but what the task uses
-	heard    time.Time // zero: no robot said it
+	document bool                // no attempt and no sequence in it: nobody waits for an ack
+	useOnly  bool                // came with a heartbeat, and says nothing but what the task uses
+	heard    time.Time           // zero: no robot said it
+	trace    traceparent.Context // as the dispatch had it; zero: it had none
 	wire.Status
 }
 

@@ -18,6 +18,8 @@ import (
 	"github.com/eclipse/paho.golang/paho/session/state"
 	"github.com/go-logr/logr"
 
+	"k8s4r.io/k8s4r/internal/traceparent"
+	"k8s4r.io/k8s4r/internal/tracing"
 	"k8s4r.io/k8s4r/internal/wire"
 )
 
@@ -49,13 +51,15 @@ const sessionExpiry = 10 * 60
 type link struct {
 	url      *url.URL
 	clientID string
-	tls      *tls.Config                        // nil: as the system trusts
-	receive  func(topic string, payload []byte) // must not block
+	tls      *tls.Config                                      // nil: as the system trusts
+	receive  func(topic string, payload []byte, trace string) // must not block; trace as in traceparent.Property
 	// After each connect: subscribed, told its number and whether there may be
 	// a backlog, and then up, when ready says so.
 	subscribed func(connection int64, backlog bool)
 	up         func()
 	log        logr.Logger
+
+	tracer *tracing.Tracer // of what is published; nil: nobody traces
 
 	silent atomic.Bool // the present outage has been logged
 	queues [senders]chan message
@@ -75,6 +79,18 @@ type message struct {
 	// connection that stood when it was decided on. On a later one it would come
 	// before the lists, and before what robots have said meanwhile.
 	connection int64
+	// trace of the attempt that it dispatches, and when it was handed over. Zero: it is in none.
+	trace  traceparent.Context
+	handed time.Time
+}
+
+// properties are those of MQTT 5.
+func (m message) properties() *paho.PublishProperties {
+	p := &paho.PublishProperties{MessageExpiry: m.expiry}
+	if m.trace.Sampled {
+		p.User.Add(traceparent.Property, m.trace.String())
+	}
+	return p
 }
 
 func newLink(rawURL, clientID string, secure *tls.Config, log logr.Logger) (*link, error) {
@@ -138,7 +154,7 @@ func (l *link) config(ctx context.Context) autopaho.ClientConfig {
 			Session:  forgetful{state.NewInMemory()},
 			OnPublishReceived: []func(paho.PublishReceived) (bool, error){
 				func(p paho.PublishReceived) (bool, error) {
-					l.receive(p.Packet.Topic, p.Packet.Payload)
+					l.receive(p.Packet.Topic, p.Packet.Payload, p.Packet.Properties.User.Get(traceparent.Property))
 					return true, nil
 				},
 			},
@@ -300,8 +316,11 @@ func (l *link) sendOne(ctx context.Context, m *autopaho.ConnectionManager, msg m
 	defer context.AfterFunc(ctx, cancel)()
 	_, err := m.Publish(onIt, &paho.Publish{
 		Topic: msg.topic, QoS: wire.QoS, Retain: msg.retain, Payload: msg.payload,
-		Properties: &paho.PublishProperties{MessageExpiry: msg.expiry},
+		Properties: msg.properties(),
 	})
+	if msg.trace.Sampled {
+		l.tracer.Record(tracing.Published(msg.trace, msg.topic, msg.handed, time.Now(), err))
+	}
 	if err != nil {
 		l.log.V(1).Info("message was not sent", "topic", msg.topic, "reason", err.Error())
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/eclipse/paho.golang/paho"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
+	"k8s4r.io/k8s4r/internal/traceparent"
 	"k8s4r.io/k8s4r/internal/wire"
 )
 
@@ -21,6 +22,7 @@ type listener struct {
 	client *paho.Client
 	mu     sync.Mutex
 	all    map[string][][]byte // by topic, in order
+	traces []string            // what came as traceparent, of all topics
 }
 
 func (s *system) listener(topics ...string) *listener {
@@ -51,6 +53,7 @@ func (l *listener) receive(p paho.PublishReceived) (bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.all[p.Packet.Topic] = append(l.all[p.Packet.Topic], p.Packet.Payload)
+	l.traces = append(l.traces, p.Packet.Properties.User.Get(traceparent.Property))
 	return true, nil
 }
 
@@ -61,6 +64,13 @@ func (l *listener) heard(topic string) ([]byte, int) {
 		return nil, 0
 	}
 	return all[len(all)-1], len(all)
+}
+
+// inTraces are the traces that messages came in, in order. Empty: in none.
+func (l *listener) inTraces() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.traces)
 }
 
 // payloads are all that came on a topic, in order.

@@ -270,7 +270,7 @@ func TestListAndDispatchAreOfTheEraOfTheRobotsObject(t *testing.T) {
 	d, dv, _ := quietLink()
 	dv.putRobot(r)
 	var said wire.Dispatch
-	d.publish = func(_ int64, _ string, _ wire.Kind, payload []byte, _ bool) (sent bool) {
+	d.publish = func(_ int64, _ string, _ *robotv1.Task, payload []byte) (sent bool) {
 		said, _ = wire.Decode[wire.Dispatch](payload)
 		return true
 	}

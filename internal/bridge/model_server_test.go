@@ -36,7 +36,10 @@ func (m *model) startServer() {
 	}
 	s.lists.init()
 	s.downlink = &downlink{
-		now: now, view: s.view, dialect: speaksOurs, epoch: s.lists.dispatchEpoch, publish: s.publish,
+		now: now, view: s.view, dialect: speaksOurs, epoch: s.lists.dispatchEpoch,
+		publish: func(connection int64, robotID string, _ *robotv1.Task, payload []byte) bool {
+			return s.publish(connection, robotID, wire.KindDispatch, payload, false)
+		},
 		release: func(types.UID) {}, reject: func(report) bool { return true }, silent: func(overdue) {},
 		up: connected, pause: repeatFirst, patient: releaseAfter,
 	}

@@ -13,6 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/traceparent"
+	"k8s4r.io/k8s4r/internal/tracing"
 	"k8s4r.io/k8s4r/internal/wire"
 )
 
@@ -40,6 +42,7 @@ type reports struct {
 	writer client.SubResourceWriter
 	ack    func(robotID string, t wire.TaskAck)
 	wrote  func(*robotv1.Task) // each write
+	tracer *tracing.Tracer     // of what has run; nil: nobody traces
 	forget func() bool         // whether a task that is not in the view is gone for good
 	m      *metrics
 	log    logr.Logger
@@ -197,6 +200,7 @@ func (w *reportWorker) write(ctx context.Context, uid types.UID, rs []report) er
 		next, verdicts := judgeAll(w.now(), t, rs)
 		err := w.update(ctx, t, next)
 		if err == nil {
+			w.record(t, next, rs)
 			w.settle(rs, verdicts)
 			return nil
 		}
@@ -224,6 +228,20 @@ func (w *reportWorker) update(ctx context.Context, t, next *robotv1.Task) error 
 		}
 	}
 	return err
+}
+
+// record the runs that have ended with what was written.
+func (w *reportWorker) record(was, is *robotv1.Task, rs []report) {
+	if was == is || w.tracer == nil {
+		return
+	}
+	var said traceparent.Context
+	for _, r := range rs {
+		if r.attempt == is.Status.Attempt && r.trace != (traceparent.Context{}) {
+			said = r.trace
+		}
+	}
+	w.tracer.Record(tracing.Ran(was, is, said)...)
 }
 
 // read looks past the cache. It returns nil when the task is gone.

@@ -299,7 +299,7 @@ func (h *heardAll) connect(t *testing.T, url string) (l *link, stop func()) {
 		t.Fatal(err)
 	}
 	l.subscribed, l.up = func(int64, bool) {}, func() {}
-	l.receive = func(topic string, _ []byte) {
+	l.receive = func(topic string, _ []byte, _ string) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		if h.topics == nil {

@@ -53,7 +53,7 @@ func (s *system) dropped(kind wire.Kind, reason string) float64 {
 	return m.GetCounter().GetValue()
 }
 
-func (s *system) says(topic, payload string) { s.b.receive(topic, []byte(payload)) }
+func (s *system) says(topic, payload string) { s.b.receive(topic, []byte(payload), "") }
 
 func TestThoseWhoProveNothingAreNotHeard(t *testing.T) {
 	s := startWith(t, Config{Tokens: oneToken{}}, joined("r1"))

@@ -8,12 +8,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/traceparent"
 	"k8s4r.io/k8s4r/internal/wire"
 )
 
 // receive sorts one message to its handler. It never waits: the broker drops
 // for a server that does not read.
-func (b *Bridge) receive(topic string, payload []byte) {
+func (b *Bridge) receive(topic string, payload []byte, trace string) {
 	a, err := wire.ParseTopic(topic)
 	if err != nil {
 		b.malformed("", "topic", err)
@@ -29,7 +30,7 @@ func (b *Bridge) receive(topic string, payload []byte) {
 		b.drop(a.Kind, "revoked")
 		return
 	}
-	if err := b.handle(a, payload); err != nil {
+	if err := b.handle(a, payload, trace); err != nil {
 		b.malformed(a.RobotID, string(a.Kind), err)
 	}
 }
@@ -43,7 +44,7 @@ func (b *Bridge) knownID(id string) string {
 	return id
 }
 
-func (b *Bridge) handle(a wire.Address, payload []byte) error {
+func (b *Bridge) handle(a wire.Address, payload []byte, trace string) error {
 	if a.Kind == wire.KindRegister {
 		return b.hearRegister(a, payload)
 	}
@@ -57,7 +58,7 @@ func (b *Bridge) handle(a wire.Address, payload []byte) error {
 	case wire.KindPresence:
 		return b.hearPresence(a, payload)
 	case wire.KindStatus:
-		return b.hearStatus(a, payload)
+		return b.hearStatus(a, payload, trace)
 	case wire.KindLogs:
 		b.logs.hear(a, payload)
 		return nil
@@ -219,7 +220,7 @@ func (b *Bridge) hearPresence(a wire.Address, payload []byte) error {
 	return nil
 }
 
-func (b *Bridge) hearStatus(a wire.Address, payload []byte) error {
+func (b *Bridge) hearStatus(a wire.Address, payload []byte, trace string) error {
 	s, err := wire.Decode[wire.Status](payload)
 	if err != nil {
 		return err
@@ -229,6 +230,7 @@ func (b *Bridge) hearStatus(a wire.Address, payload []byte) error {
 		return err
 	}
 	r.heard = b.now()
+	r.trace, _ = traceparent.Parse(trace)
 	b.downlink.answered(r)
 	b.lists.ended(r)
 	b.answers(a.RobotID)

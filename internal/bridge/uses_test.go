@@ -118,7 +118,7 @@ func TestHeartbeatsThatSayWhatTasksUseCostFewWrites(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.b.receive(wire.RobotTopic("r1", wire.KindHeartbeat), payload)
+		s.b.receive(wire.RobotTopic("r1", wire.KindHeartbeat), payload, "")
 	}
 	eventually(t, "the server sees that it runs", func() bool { return runsOn(s.b.view.task(uid), "r1", 1) })
 	before := s.writesTo("t1")

@@ -21,6 +21,8 @@ type count[O client.Object] struct {
 	word  func(O) string
 	// changed is told of each object that has changed, and what it was. Nil: nobody is.
 	changed func(was, is O)
+	// gone is told of each that is no more. Nil: nobody is.
+	gone func(types.UID)
 
 	mu    sync.Mutex
 	words map[types.UID]string
@@ -82,6 +84,9 @@ func (c *count[O]) OnDelete(o any) {
 	}
 	if o, ok := o.(O); ok {
 		c.see(o.GetUID(), "")
+		if c.gone != nil {
+			c.gone(o.GetUID())
+		}
 	}
 }
 

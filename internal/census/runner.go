@@ -11,6 +11,7 @@ import (
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/tracing"
 )
 
 // Informers is the part of a cache that a census needs.
@@ -24,6 +25,8 @@ type Census struct {
 	// Flows are counted too. Without the controller of flows their kind may not be there.
 	Flows bool
 	Now   func() time.Time
+	// Lives of tasks are traced. Nil: they are not.
+	Lives *tracing.Lives
 }
 
 // NeedLeaderElection is of manager.LeaderElectionRunnable.
@@ -53,7 +56,16 @@ func (c *Census) counts() []func(context.Context) (func(), error) {
 	ofTasks := newCount(tasks, words(lifecycle.TaskStates), func(t *v1alpha1.Task) string {
 		return string(lifecycle.TaskState(t.Status.State).Normal())
 	})
-	ofTasks.changed = func(was, is *v1alpha1.Task) { measure(was, is, c.Now()) }
+	ofTasks.changed = func(was, is *v1alpha1.Task) {
+		now := c.Now()
+		measure(was, is, now)
+		if c.Lives != nil {
+			c.Lives.Changed(was, is, now)
+		}
+	}
+	if c.Lives != nil {
+		ofTasks.gone = c.Lives.Gone
+	}
 	ofJobs := newCount(jobs, words(lifecycle.JobStates), func(j *v1alpha1.Job) string {
 		return cmp.Or(j.Status.State, string(lifecycle.JobUnderConstruction))
 	})

@@ -37,6 +37,7 @@ import (
 	"k8s4r.io/k8s4r/internal/notes"
 	"k8s4r.io/k8s4r/internal/placement"
 	"k8s4r.io/k8s4r/internal/program"
+	"k8s4r.io/k8s4r/internal/tracing"
 )
 
 // reporter is the name under which the manager reports events.
@@ -127,7 +128,11 @@ func Add(mgr ctrl.Manager, cfg Config) error {
 	if !chosen.runs(task.Name) {
 		return nil // another manager has the tasks, and counts them
 	}
-	return mgr.Add(&census.Census{Informers: mgr.GetCache(), Flows: chosen.runs(jobflow.Name), Now: cfg.Now})
+	c := &census.Census{Informers: mgr.GetCache(), Flows: chosen.runs(jobflow.Name), Now: cfg.Now}
+	if cfg.Tracer != nil {
+		c.Lives = &tracing.Lives{Tracer: cfg.Tracer}
+	}
+	return mgr.Add(c)
 }
 
 // archives tells whether what has ended is recorded. Only then may its removal wait for that.

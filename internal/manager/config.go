@@ -8,6 +8,7 @@ import (
 	"k8s4r.io/k8s4r/internal/controllers/raycluster"
 	"k8s4r.io/k8s4r/internal/controllers/raycluster/build"
 	"k8s4r.io/k8s4r/internal/controllers/robot"
+	"k8s4r.io/k8s4r/internal/tracing"
 )
 
 // Config of all controllers.
@@ -52,6 +53,8 @@ type Config struct {
 	Retention archive.Retention
 	// Webhook says where workflows are judged at admission. The zero value: nowhere.
 	Webhook admission.Config
+	// Tracer records what becomes of tasks. Nil: nobody does.
+	Tracer *tracing.Tracer
 	// Now is the clock. Nil means time.Now.
 	Now func() time.Time
 }

@@ -18,6 +18,7 @@ import (
 	"k8s4r.io/k8s4r/internal/archive"
 	"k8s4r.io/k8s4r/internal/controllers/robot"
 	"k8s4r.io/k8s4r/internal/program"
+	"k8s4r.io/k8s4r/internal/tracing"
 )
 
 // Main runs k8s4r-manager and returns its exit status, as program.Main does.
@@ -29,6 +30,7 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		Cache:      func() cache.Options { return CacheOptions(cfg.Namespaces...) },
 		Controller: ControllerOptions(),
 		AddFlags:   cfg.addFlags,
+		Trace:      func(t *tracing.Tracer) { cfg.Tracer = t },
 		Complete:   cfg.complete,
 		Validate:   cfg.validate,
 		Add:        func(mgr ctrl.Manager) error { return Add(mgr, cfg) },

@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 
+	"k8s4r.io/k8s4r/internal/tracing"
 	"k8s4r.io/k8s4r/internal/version"
 )
 
@@ -47,6 +48,9 @@ type Program struct {
 	// Validate refuses values of those flags that make no sense, each by a
 	// sentence that names the flag.
 	Validate func() error
+	// Trace is handed the tracer of the program before Add, which may be nil. Nil: the
+	// program makes no spans, and has no flags for them.
+	Trace func(*tracing.Tracer)
 	// Add puts its work into the manager.
 	Add func(ctrl.Manager) error
 }
@@ -61,6 +65,7 @@ type options struct {
 	probeAddress         string
 	qps                  float32
 	burst                int
+	tracing              tracing.Config
 }
 
 func (o *options) addFlags(f *pflag.FlagSet, replicated bool) {
@@ -94,6 +99,9 @@ func (p Program) Main(args []string, stdout, stderr io.Writer) int {
 	f := pflag.NewFlagSet(p.Name, pflag.ContinueOnError)
 	f.SetOutput(stdout)
 	o.addFlags(f, p.Replicated)
+	if p.Trace != nil {
+		o.tracing.AddFlags(f)
+	}
 	p.AddFlags(f)
 	says := f.Bool("version", false, "print the version and exit")
 	err := f.Parse(args)
@@ -108,7 +116,7 @@ func (p Program) Main(args []string, stdout, stderr io.Writer) int {
 		err = p.Complete(f)
 	}
 	if err == nil {
-		err = errors.Join(o.validate(), p.Validate())
+		err = errors.Join(o.validate(), o.tracing.Validate(), p.Validate())
 	}
 	if err != nil {
 		fmt.Fprintln(stderr, err)
@@ -150,10 +158,26 @@ func (p Program) run(ctx context.Context, o options, log *slog.Logger) error {
 	if err := AddCommonChecks(mgr, &health); err != nil {
 		return fmt.Errorf("prepare: %w", err)
 	}
+	if err := p.trace(mgr, o.tracing); err != nil {
+		return err
+	}
 	if err := errors.Join(health.serve(mgr, o.probeAddress), p.Add(Checked(mgr, &health))); err != nil {
 		return err
 	}
 	return mgr.Start(ctx)
+}
+
+// trace hands the program its tracer, which ends with it.
+func (p Program) trace(mgr ctrl.Manager, c tracing.Config) error {
+	if p.Trace == nil {
+		return nil
+	}
+	t, err := tracing.Open(c, p.Name, mgr.GetLogger().WithName("tracing"))
+	if err != nil || t == nil {
+		return err
+	}
+	p.Trace(t)
+	return mgr.Add(t)
 }
 
 // clientConfig has no rate limit of its own unless it is asked for.

@@ -13,6 +13,7 @@ import (
 	"k8s4r.io/k8s4r/internal/bridge"
 	"k8s4r.io/k8s4r/internal/logapi"
 	"k8s4r.io/k8s4r/internal/program"
+	"k8s4r.io/k8s4r/internal/tracing"
 )
 
 // Main runs k8s4r-server and returns its exit status, as program.Main does.
@@ -23,6 +24,7 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		Name:     "k8s4r-server",
 		Scheme:   Scheme(),
 		Cache:    func() cache.Options { return cache.Options{DefaultTransform: cache.TransformStripManagedFields()} },
+		Trace:    func(t *tracing.Tracer) { cfg.Bridge.Tracer = t },
 		AddFlags: func(f *pflag.FlagSet) { addFlags(f, &cfg); join.add(f, &cfg) },
 		Validate: func() error { return errors.Join(validate(cfg), join.apply(&cfg)) },
 		Add: func(mgr ctrl.Manager) error {

@@ -91,6 +91,9 @@ type Dispatch struct {
 	// Secrets are ours: what the Task's secretEnv names. They stand beside the Task,
 	// because that is written down on both sides.
 	Secrets Secrets `json:"secrets,omitempty"`
+	// Traceparent is ours, and stands beside the payload, as a user property: where in a
+	// trace the attempt belongs. Empty: it is in none.
+	Traceparent string `json:"-"`
 }
 
 // RobotFacts are what a task may read of its robot, by the words of constraints.
@@ -164,6 +167,8 @@ type Status struct {
 	StartedAt  *time.Time        `json:"startedAt,omitempty"`
 	FinishedAt *time.Time        `json:"finishedAt,omitempty"`
 	Outputs    map[string]string `json:"outputs,omitempty"`
+	// Traceparent is ours, beside the payload: what the dispatch had.
+	Traceparent string `json:"-"`
 }
 
 // Terminal tells whether the report ends its attempt.

@@ -19,6 +19,7 @@ import (
 	"k8s4r.io/k8s4r/internal/notes"
 	"k8s4r.io/k8s4r/internal/program"
 	"k8s4r.io/k8s4r/internal/server"
+	"k8s4r.io/k8s4r/internal/tracing"
 	"k8s4r.io/k8s4r/standalone/internal/component"
 )
 
@@ -96,12 +97,21 @@ func (s *system) addTo(mgr ctrl.Manager) error {
 	if err := s.addLeases(mgr); err != nil {
 		return err
 	}
+	tracer, err := tracing.Open(s.opts.tracing, "k8s4r", mgr.GetLogger().WithName("tracing"))
+	if err != nil {
+		return err
+	}
+	if tracer != nil {
+		if err := mgr.Add(tracer); err != nil {
+			return err
+		}
+	}
 	if s.opts.runs(partManager) {
 		cfg, err := s.opts.managerConfig()
 		if err != nil {
 			return err
 		}
-		cfg.Webhook = s.webhookConfig()
+		cfg.Webhook, cfg.Tracer = s.webhookConfig(), tracer
 		if err := manager.Add(mgr, cfg); err != nil {
 			return err
 		}
@@ -115,8 +125,10 @@ func (s *system) addTo(mgr ctrl.Manager) error {
 			return err
 		}
 	}
+	bridge := s.bridgeConfig()
+	bridge.Tracer = tracer
 	return server.Add(mgr, server.Config{
-		Bridge: s.bridgeConfig(),
+		Bridge: bridge,
 		Logs:   server.LogConfig{Dir: s.dir.Join("tasklogs")},
 		API:    logapi.ServeConfig{Listener: s.logs, URL: s.joinURL(), Hosts: s.hosts()},
 		Join:   s.joinConfig(),

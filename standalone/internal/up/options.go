@@ -17,6 +17,7 @@ import (
 	"k8s4r.io/k8s4r/internal/authority"
 	"k8s4r.io/k8s4r/internal/bridge"
 	"k8s4r.io/k8s4r/internal/console"
+	"k8s4r.io/k8s4r/internal/tracing"
 )
 
 // The parts that --without can leave out.
@@ -54,6 +55,7 @@ type options struct {
 	allowPlaintext bool
 	certificates   time.Duration
 	metricsAddress string // empty: no metrics
+	tracing        tracing.Config
 	logsAddress    string
 	webhookAddress string
 	consoleAddress string
@@ -83,6 +85,7 @@ func (o *options) addFlags(f *pflag.FlagSet) {
 	f.DurationVar(&o.certificates, "robot-certificate-life", authority.DefaultRobotLife, "how long a robot's certificate is good for; the robot renews it when two thirds are over")
 	f.StringVar(&o.mqttURL, "mqtt-url", "", "use the broker at this URL (mqtts://host:port) instead of the embedded one; without TLS it must be on this machine, or see --allow-plaintext-broker")
 	f.StringVar(&o.metricsAddress, "metrics-address", "127.0.0.1:0", "address that serves Prometheus metrics; port 0 picks a free one; empty: none")
+	o.tracing.AddFlags(f)
 	f.StringVar(&o.logsAddress, "logs-address", "", "address that serves the logs of tasks and at which robots join; port 0 picks a free one; empty: 127.0.0.1:0, with --advertise-address :8443")
 	f.StringVar(&o.webhookAddress, "webhook-address", "127.0.0.1:0", "address at which the API server has workflows judged; port 0 picks a free one")
 	f.StringVar(&o.consoleAddress, "console-address", "127.0.0.1:8800", "address on loopback that serves the console to browsers of this machine; port 0 picks a free one")
@@ -237,6 +240,7 @@ func (o *options) validateAddresses() error {
 		checkHostPort("mqtts-address", o.mqttsListen()),
 		check(o.certificates >= minCertificateLife, "--robot-certificate-life=%s: must be at least %s", o.certificates, minCertificateLife),
 		checkHostPort("metrics-address", o.metricsAddress),
+		o.tracing.Validate(),
 		checkHostPort("logs-address", o.logsListen()),
 		checkHostPort("webhook-address", o.webhookAddress),
 		checkHostPort("console-address", o.consoleAddress),
