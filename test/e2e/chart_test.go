@@ -118,6 +118,15 @@ func TestChartRefusesBadValues(t *testing.T) {
 			t.Errorf("%s: %v, the server is told of it %v", set, err, told)
 		}
 	}
+	monitored, err := s.helm("template", "k8s4r", chart, "--namespace="+namespace, "--kube-version=1.36.0", "--set", broker+",monitoring.dashboards=true,monitoring.rules=true,monitoring.ruleLabels.release=p")
+	for _, want := range []string{"kind: PrometheusRule", "alert: K8s4rNoManagerLeads", "{{ $value | humanizePercentage }}", `grafana_dashboard: "1"`, "fleet-and-tasks.json:", "release: p"} {
+		if err != nil || !strings.Contains(monitored, want) {
+			t.Errorf("monitoring: %v, without %s", err, want)
+		}
+	}
+	if out, err := s.helm("template", "k8s4r", chart, "--namespace="+namespace, "--kube-version=1.36.0", "--set", broker); err != nil || strings.Contains(out, "PrometheusRule") || strings.Contains(out, "grafana_dashboard") {
+		t.Errorf("what was not asked for comes all the same: %v", err)
+	}
 	if out, err := s.helm("lint", chart, "--strict", "--kube-version=1.36.0", "--namespace", namespace, "--set", broker); err != nil {
 		t.Errorf("lint: %v\n%s", err, out)
 	}

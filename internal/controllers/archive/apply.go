@@ -173,9 +173,9 @@ func (l *link) say(ctx context.Context, err error) {
 		log.Info("The archive works again")
 	}
 	l.down = err != nil
-	reachable.Set(0)
+	reachable.WithLabelValues().Set(0)
 	if !l.down {
-		reachable.Set(1)
+		reachable.WithLabelValues().Set(1)
 	}
 }
 
@@ -194,8 +194,8 @@ func (c *Controller) keep(ctx context.Context) error {
 			log.Info("Pruned the archive", "objects", pruned.Objects, "bytes", pruned.Bytes)
 		}
 		if size, err := c.Store.Size(ctx); err == nil { // Prune has said what is wrong
-			sizeBytes.Set(float64(size))
-			reachable.Set(1)
+			sizeBytes.WithLabelValues().Set(float64(size))
+			reachable.WithLabelValues().Set(1)
 		}
 		select {
 		case <-ctx.Done():

@@ -28,14 +28,16 @@ var (
 		Help:    "Time from the end of an object, by the clock of who ended it, until its end was recorded.",
 		Buckets: prometheus.ExponentialBuckets(0.05, 3, 12), // 50 ms to two and a half hours
 	})
-	reachable = prometheus.NewGauge(prometheus.GaugeOpts{
+	// Without labels: they are not shown before they are set. A manager that has no archive,
+	// or only stands by, would say that it cannot be reached.
+	reachable = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "k8s4r_archive_reachable",
 		Help: "1 while the archive takes what is recorded.",
-	})
-	sizeBytes = prometheus.NewGauge(prometheus.GaugeOpts{
+	}, nil)
+	sizeBytes = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "k8s4r_archive_size_bytes",
 		Help: "What is in the archive, as its retention counts it, when it was last tidied up.",
-	})
+	}, nil)
 )
 
 func init() { metrics.Registry.MustRegister(Metrics()...) }

@@ -50,7 +50,7 @@ func TestAnArchiveThatIsDownIsShown(t *testing.T) {
 		if err != nil {
 			want = 0
 		}
-		if got := read(t, reachable).GetGauge().GetValue(); got != want {
+		if got := read(t, reachable.WithLabelValues()).GetGauge().GetValue(); got != want {
 			t.Errorf("after %v it shows %v", err, got)
 		}
 	}
