@@ -41,10 +41,10 @@ type system struct {
 	api         net.Listener    // nil: another cluster
 	metrics     net.Listener    // nil: none
 	probes      probes
-	logs        net.Listener // of the log API; nil: no server here
-	webhook     net.Listener // of admission; nil: no manager here
-	console     net.Listener    // nil: no console here
-	codes       console.Codes   // with which browsers sign in
+	logs        net.Listener  // of the log API; nil: no server here
+	webhook     net.Listener  // of admission; nil: no manager here
+	console     net.Listener  // nil: no console here
+	codes       console.Codes // with which browsers sign in
 	kubelet     controlplane.Kubelet
 	kubeletPort net.Listener // nil: no node here
 }
