@@ -1,0 +1,166 @@
+// What stands around every page: where to go, in which namespace, whether what is shown is live.
+import { lazy, type ReactNode, Suspense, useRef, useState, useSyncExternalStore } from "react";
+import { api, type Kind } from "./api.ts";
+import { liveState } from "./data/live.ts";
+import { navigate, useParams, usePath } from "./data/route.ts";
+import { useSession } from "./session.tsx";
+import { Link } from "./ui/basics.tsx";
+import { useKeys } from "./ui/keys.ts";
+import { useTheme } from "./ui/theme.ts";
+import { words } from "./words.ts";
+
+const Help = lazy(() => import("./ui/Help.tsx"));
+
+const menu: { title: string; kinds: Kind[] }[] = [
+  { title: "Robots", kinds: ["jobs", "tasks", "robots"] },
+  { title: "Workflows", kinds: ["jobflows", "cronjobflows"] },
+  { title: "Pods", kinds: ["vcjobs", "rayclusters", "pods"] },
+];
+
+const goTo: Record<string, string> = { o: "/", j: "/jobs", t: "/tasks", f: "/jobflows", r: "/robots" };
+
+export function Shell({ signedOut, children }: { signedOut: () => void; children: ReactNode }) {
+  const [help, setHelp] = useState(false);
+  const going = useRef(false);
+  const search = useRef<HTMLInputElement>(null);
+  const go = (key: string) => () => {
+    if (going.current) navigate(goTo[key] as string);
+    going.current = false;
+  };
+  useKeys({
+    "?": () => setHelp(true),
+    "/": (event) => {
+      event.preventDefault();
+      (document.querySelector<HTMLInputElement>("main input[type=search]") ?? search.current)?.focus();
+    },
+    g: () => {
+      going.current = true;
+      setTimeout(() => {
+        going.current = false;
+      }, 1000);
+    },
+    ...Object.fromEntries(Object.keys(goTo).map((key) => [key, go(key)])),
+  });
+  return (
+    <div className="shell">
+      <a className="skip" href="#main">
+        Skip to the page
+      </a>
+      <Menu />
+      <header>
+        <form
+          role="search"
+          onSubmit={(event) => {
+            event.preventDefault();
+            navigate(`/tasks?q=${encodeURIComponent(search.current?.value ?? "")}`);
+          }}
+        >
+          <input ref={search} type="search" placeholder="Find tasks  /" aria-label="Find tasks" />
+        </form>
+        <NamespaceChoice />
+        <span className="space" />
+        <Live />
+        <ThemeButton />
+        <button type="button" aria-label="Keys" title="Keys (?)" onClick={() => setHelp(true)}>
+          ?
+        </button>
+        <User signedOut={signedOut} />
+      </header>
+      <main id="main" tabIndex={-1}>
+        {children}
+      </main>
+      {help && (
+        <Suspense>
+          <Help close={() => setHelp(false)} />
+        </Suspense>
+      )}
+    </div>
+  );
+}
+
+function Menu() {
+  const path = usePath();
+  const [params] = useParams();
+  const { version, archive } = useSession();
+  const namespace = params.get("ns");
+  const entry = (to: string, title: string) => (
+    <Link
+      key={to}
+      to={namespace ? `${to}?ns=${encodeURIComponent(namespace)}` : to}
+      aria-current={(to === "/" ? path === "/" : path === to || path.startsWith(`${to}/`)) ? "page" : undefined}
+    >
+      {title}
+    </Link>
+  );
+  return (
+    <nav className="menu" aria-label="Pages">
+      <div className="brand">
+        <img src="/icon.svg" alt="" width="22" height="22" /> K8s4r
+      </div>
+      {entry("/", "Overview")}
+      {menu.map((part) => (
+        <div key={part.title} className="part">
+          <h2>{part.title}</h2>
+          {part.kinds.map((kind) => entry(`/${kind}`, words[kind].many))}
+        </div>
+      ))}
+      {archive && (
+        <div className="part">
+          <h2>Archive</h2>
+          {entry("/history", "History")}
+        </div>
+      )}
+      <small>{version}</small>
+    </nav>
+  );
+}
+
+function NamespaceChoice() {
+  const { namespaces } = useSession();
+  const [params, change] = useParams();
+  return (
+    <label>
+      <span className="hidden">Namespace</span>
+      <select value={params.get("ns") ?? ""} onChange={(event) => change({ ns: event.target.value })}>
+        <option value="">all namespaces</option>
+        {namespaces.map((name) => (
+          <option key={name}>{name}</option>
+        ))}
+      </select>
+    </label>
+  );
+}
+
+const liveWords = { connecting: "connecting", live: "live", broken: "not live, trying again" };
+
+function Live() {
+  const now = useSyncExternalStore(liveState.subscribe, liveState.get);
+  return (
+    <span className={`live ${now}`} role="status">
+      <i aria-hidden="true" /> {liveWords[now]}
+    </span>
+  );
+}
+
+function ThemeButton() {
+  const [theme, next] = useTheme();
+  return (
+    <button type="button" onClick={next} title="Colours: as the system has them, light, or dark">
+      {theme}
+    </button>
+  );
+}
+
+function User({ signedOut }: { signedOut: () => void }) {
+  const { user } = useSession();
+  return (
+    <>
+      <span className="user" title={user}>
+        {user}
+      </span>
+      <button type="button" onClick={() => api.signOut().finally(signedOut)}>
+        Sign out
+      </button>
+    </>
+  );
+}

@@ -1,0 +1,80 @@
+import { Component, lazy, type ReactNode, Suspense, useCallback, useEffect, useState } from "react";
+import { type ApiError, api, type Me } from "./api.ts";
+import { type Route, routeOf, usePath } from "./data/route.ts";
+import { ListPage } from "./pages/ListPage.tsx";
+import { OverviewPage } from "./pages/OverviewPage.tsx";
+import { SignInPage } from "./pages/SignInPage.tsx";
+import { Shell } from "./Shell.tsx";
+import { Session } from "./session.tsx";
+import { Empty, ErrorNote, Loading } from "./ui/basics.tsx";
+
+const ObjectPage = lazy(() => import("./pages/ObjectPage.tsx"));
+const HistoryPage = lazy(() => import("./pages/HistoryPage.tsx"));
+
+type Who = { me?: Me; error?: ApiError };
+
+export function App() {
+  const [who, setWho] = useState<Who>({});
+  const load = useCallback(() => {
+    api.me().then(
+      (me) => setWho({ me }),
+      (error) => setWho({ error }),
+    );
+  }, []);
+  useEffect(load, [load]);
+  if (who.error?.code === 401) return <SignInPage done={load} />;
+  if (who.error) return <ErrorNote error={who.error} retry={load} />;
+  if (!who.me) return <Loading />;
+  return (
+    <Session value={who.me}>
+      <Shell signedOut={load}>
+        <Pages />
+      </Shell>
+    </Session>
+  );
+}
+
+function Pages() {
+  const path = usePath();
+  return (
+    <Guard key={path}>
+      <Suspense fallback={<Loading />}>
+        <PageOf route={routeOf(path)} />
+      </Suspense>
+    </Guard>
+  );
+}
+
+function PageOf({ route }: { route: Route }) {
+  switch (route.page) {
+    case "overview":
+      return <OverviewPage />;
+    case "list":
+      return <ListPage kind={route.kind} />;
+    case "object":
+      return <ObjectPage kind={route.kind} namespace={route.namespace} name={route.name} />;
+    case "history":
+      return <HistoryPage tab={route.tab} />;
+    case "nowhere":
+      return <Empty title="There is no such page">Choose one on the left.</Empty>;
+  }
+}
+
+/** Guard keeps a fault of one page from taking the others along. */
+class Guard extends Component<{ children: ReactNode }, { error?: Error }> {
+  state: { error?: Error } = {};
+
+  static getDerivedStateFromError(error: Error) {
+    return { error };
+  }
+
+  render() {
+    if (!this.state.error) return this.props.children;
+    return (
+      <Empty title="This page has failed" command="k8s4r doctor">
+        {this.state.error.message}. Reload it; if it fails again, what the browser's console says belongs in a bug
+        report.
+      </Empty>
+    );
+  }
+}

@@ -1,0 +1,75 @@
+// The one stream of events of this tab. Changes are handed on once a frame, however many have come.
+import { type Change, eventsAddress } from "../api.ts";
+
+export type Reader = { changes: (batch: Change[]) => void; resync: () => void };
+export type Connection = "connecting" | "live" | "broken";
+
+const readers = new Set<Reader>();
+const watchers = new Set<() => void>();
+let source: EventSource | undefined;
+let connection: Connection = "connecting";
+let last = "";
+let waiting: Change[] = [];
+let retry = 0;
+
+function say(now: Connection) {
+  if (now === connection) return;
+  connection = now;
+  for (const watch of watchers) watch();
+}
+
+function flush() {
+  const batch = waiting;
+  waiting = [];
+  for (const reader of readers) reader.changes(batch);
+}
+
+// A tab that nobody sees gets no frames: without the timer its changes would pile up until it is seen again.
+function schedule() {
+  if (document.hidden) setTimeout(flush, 1000);
+  else requestAnimationFrame(flush);
+}
+
+function receive(event: MessageEvent<string>) {
+  last = event.lastEventId || last;
+  if (waiting.push(JSON.parse(event.data)) === 1) schedule();
+}
+
+function resync(event: MessageEvent<string>) {
+  last = event.lastEventId || last;
+  waiting = [];
+  for (const reader of readers) reader.resync();
+}
+
+function open() {
+  source = new EventSource(eventsAddress(last));
+  source.addEventListener("hello", (event) => {
+    last ||= JSON.parse(event.data).since;
+    retry = 0;
+    say("live");
+  });
+  source.addEventListener("change", receive);
+  source.addEventListener("resync", resync);
+  source.onerror = () => {
+    say("broken");
+    // The browser connects again by itself, but for answers that are no stream: then it is up to us.
+    if (source?.readyState !== EventSource.CLOSED) return;
+    source = undefined;
+    setTimeout(open, Math.min(30_000, 500 * 2 ** retry++));
+  };
+}
+
+/** listen joins the stream, and opens it for the first reader. It returns how to leave. */
+export function listen(reader: Reader): () => void {
+  readers.add(reader);
+  if (!source && readers.size === 1) open();
+  return () => readers.delete(reader);
+}
+
+export const liveState = {
+  subscribe: (watch: () => void) => {
+    watchers.add(watch);
+    return () => watchers.delete(watch);
+  },
+  get: () => connection,
+};

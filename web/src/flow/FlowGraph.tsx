@@ -1,0 +1,127 @@
+// A flow's steps as a live graph. Where the steps stand is computed once for their shape; a step that changes only
+// draws itself anew.
+import { Background, Controls, type Edge, MiniMap, type NodeMouseHandler, ReactFlow } from "@xyflow/react";
+import { useCallback, useMemo, useRef } from "react";
+import { api, type Graph, type Step } from "../api.ts";
+import { useParams } from "../data/route.ts";
+import { useLoad } from "../data/useLoad.ts";
+import { Empty, ErrorNote, Loading } from "../ui/basics.tsx";
+import { layout, nodeHeight, nodeWidth, type Point } from "./layout.ts";
+import { SidePanel } from "./SidePanel.tsx";
+import { type StepNode, StepShape } from "./StepShape.tsx";
+import "@xyflow/react/dist/style.css";
+
+const nodeTypes = { step: StepShape };
+// Many dots of a map are slow to draw, and say nothing in a graph that fits the page.
+const mapFrom = 30;
+
+export default function FlowGraph({ namespace, name }: { namespace: string; name: string }) {
+  const { data, error, reload } = useLoad(
+    `graph ${namespace}/${name}`,
+    (signal) => api.graph(namespace, name, signal),
+    (c) => c.namespace === namespace && (c.row?.flow === name || (c.kind === "jobflows" && c.name === name)),
+  );
+  if (!data) return error ? <ErrorNote error={error} retry={reload} /> : <Loading />;
+  if (data.nodes.length === 0) return <Empty title="The flow has no steps" />;
+  return <Drawn of={data} namespace={namespace} />;
+}
+
+/** shapeOf is equal for graphs that are laid out alike. */
+const shapeOf = (of: Graph) => JSON.stringify([of.nodes.map((n) => n.name), of.edges.map((e) => [e.from, e.to])]);
+
+/** useNodes keeps the node of a step that has not changed, so that it is not drawn again. */
+function useNodes(of: Graph, places: ReadonlyMap<string, Point>, chosen: string | null): StepNode[] {
+  const before = useRef(new Map<string, { text: string; node: StepNode }>());
+  return useMemo(() => {
+    const now = new Map<string, { text: string; node: StepNode }>();
+    const nodes = of.nodes.map((step) => {
+      const at = places.get(step.name) ?? { x: 0, y: 0 };
+      const selected = step.name === chosen;
+      const text = JSON.stringify([step, at, selected]);
+      const had = before.current.get(step.name);
+      const node = had?.text === text ? had.node : nodeOf(step, at, selected);
+      now.set(step.name, { text, node });
+      return node;
+    });
+    before.current = now;
+    return nodes;
+  }, [of, places, chosen]);
+}
+
+const nodeOf = (step: Step, position: Point, selected: boolean): StepNode => ({
+  id: step.name,
+  type: "step",
+  position,
+  selected,
+  data: { step },
+  width: nodeWidth,
+  height: nodeHeight,
+  ariaLabel: `${step.name}: ${step.state}`,
+});
+
+function edgesOf(of: Graph): Edge[] {
+  const running = new Set(of.nodes.filter((n) => n.tone === "running").map((n) => n.name));
+  return of.edges.map(({ from, to, label }) => ({
+    id: `${from} ${to}`,
+    source: from,
+    target: to,
+    label,
+    className: running.has(to) ? "active" : undefined,
+    focusable: false,
+  }));
+}
+
+function Drawn({ of, namespace }: { of: Graph; namespace: string }) {
+  const [params, change] = useParams();
+  const chosen = params.get("step");
+  const shape = shapeOf(of);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the shape says all that the layout depends on
+  const places = useMemo(
+    () =>
+      layout(
+        of.nodes.map((n) => n.name),
+        of.edges,
+      ),
+    [shape],
+  );
+  const nodes = useNodes(of, places, chosen);
+  const edges = useMemo(() => edgesOf(of), [of]);
+  const open: NodeMouseHandler = useCallback((_, node) => change({ step: node.id }), [change]);
+  const step = of.nodes.find((n) => n.name === chosen);
+  return (
+    <div className={step ? "flow split" : "flow"}>
+      <div
+        className="graph"
+        role="group"
+        aria-label={`Steps, ${of.nodes.length}`}
+        onKeyDown={(event) => {
+          const id = (event.target as Element).closest(".react-flow__node")?.getAttribute("data-id");
+          if (id && event.key === "Enter") change({ step: id });
+        }}
+      >
+        <ReactFlow
+          nodes={nodes}
+          edges={edges}
+          nodeTypes={nodeTypes}
+          onNodeClick={open}
+          onPaneClick={() => chosen && change({ step: undefined })}
+          nodesDraggable={false}
+          nodesConnectable={false}
+          deleteKeyCode={null}
+          minZoom={0.02}
+          maxZoom={1.5}
+          fitView
+          fitViewOptions={{ maxZoom: 1, padding: 0.08 }}
+          proOptions={{ hideAttribution: true }}
+        >
+          <Background gap={24} />
+          <Controls showInteractive={false} />
+          {of.nodes.length >= mapFrom && (
+            <MiniMap pannable zoomable nodeClassName={(n) => `tone-${(n as StepNode).data.step.tone}`} />
+          )}
+        </ReactFlow>
+      </div>
+      {step && <SidePanel step={step} namespace={namespace} close={() => change({ step: undefined })} />}
+    </div>
+  );
+}

@@ -1,0 +1,76 @@
+// The log of an attempt or a container in a terminal: colours work, and megabytes scroll.
+import { type ReactNode, useEffect, useRef, useState } from "react";
+import type { Attempt } from "../api.ts";
+import { type LogOf, logAddress } from "../api.ts";
+import { useParams } from "../data/route.ts";
+import { useKeys } from "../ui/keys.ts";
+import { openTerminal, type Terminal } from "./terminal.ts";
+import "@xterm/xterm/css/xterm.css";
+
+type Props = { of: LogOf; attempts?: Attempt[]; live: boolean; children?: ReactNode };
+
+export default function LogView({ of, attempts, live, children }: Props) {
+  const [params, change] = useParams();
+  const chosen = Number(params.get("attempt")) || undefined;
+  const place = useRef<HTMLDivElement>(null);
+  const terminal = useRef<Terminal>(undefined);
+  const [follow, setFollow] = useState(true);
+  const [state, setState] = useState("");
+  const which: LogOf = of.kind === "tasks" ? { ...of, attempt: chosen } : of;
+  const key = JSON.stringify(which);
+  const latest = attempts?.at(-1)?.number;
+
+  // A new attempt of the task has a log of its own: unless an older one was chosen, it is what one wants to see.
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the key and the latest attempt say which log it is
+  useEffect(() => {
+    if (!place.current) return;
+    const opened = openTerminal(place.current, which, live, { state: setState, following: setFollow });
+    terminal.current = opened;
+    return () => opened.close();
+  }, [key, chosen ? undefined : latest, live]);
+  const doFollow = (on: boolean) => {
+    setFollow(on);
+    terminal.current?.follow(on);
+  };
+  useKeys({ f: () => doFollow(!follow) });
+
+  return (
+    <div className="log">
+      <div className="toolbar" role="toolbar" aria-label="Log">
+        {attempts && attempts.length > 1 && (
+          <label>
+            Attempt{" "}
+            <select value={chosen ?? ""} onChange={(event) => change({ attempt: event.target.value })}>
+              <option value="">the latest</option>
+              {attempts.map(({ number, state: ended }) => (
+                <option key={number} value={number}>
+                  {number} ({ended})
+                </option>
+              ))}
+            </select>
+          </label>
+        )}
+        {children}
+        <input
+          type="search"
+          placeholder="Search the log"
+          aria-label="Search the log; Enter finds the next, shift and Enter the one before"
+          onKeyDown={(event) => {
+            if (event.key === "Escape") event.currentTarget.blur();
+            if (event.key === "Enter")
+              terminal.current?.find(event.currentTarget.value, event.shiftKey ? "back" : "on");
+          }}
+          onChange={(event) => terminal.current?.find(event.currentTarget.value, "here")}
+        />
+        <label>
+          <input type="checkbox" checked={follow} onChange={(event) => doFollow(event.target.checked)} /> Follow
+        </label>
+        <a href={logAddress(which)} target="_blank" rel="noreferrer">
+          As text
+        </a>
+        <span role="status">{state}</span>
+      </div>
+      <div ref={place} className="terminal" />
+    </div>
+  );
+}

@@ -1,0 +1,208 @@
+import { lazy, type ReactNode, Suspense } from "react";
+import { api, type Failure, type Kind, kinds, type Query } from "../api.ts";
+import { useParams } from "../data/route.ts";
+import { useLoad } from "../data/useLoad.ts";
+import { useSession } from "../session.tsx";
+import { fromLocal } from "../time.ts";
+import { Empty, ErrorNote, Link, Loading, useTitle, When } from "../ui/basics.tsx";
+import { words } from "../words.ts";
+import { Between } from "./Between.tsx";
+import { Listed } from "./ListPage.tsx";
+import { RobotHistory } from "./RobotHistory.tsx";
+
+const StepTimes = lazy(() => import("../charts/StepTimes.tsx"));
+
+const tabs: { id: string; title: string; show: () => ReactNode }[] = [
+  { id: "search", title: "Search", show: () => <Search /> },
+  { id: "robot", title: "On a robot", show: () => <OnRobot /> },
+  { id: "failures", title: "Failures", show: () => <Failures /> },
+  { id: "steps", title: "Step times", show: () => <Steps /> },
+];
+
+export default function HistoryPage({ tab }: { tab: string }) {
+  useTitle("History");
+  const { archive } = useSession();
+  const chosen = tabs.find((t) => t.id === tab) ?? tabs[0];
+  if (!archive) {
+    return (
+      <Empty title="There is no archive" command="k8s4r-manager --archive=sqlite:/var/lib/k8s4r/history.db">
+        What has ended is kept, and found here, when the manager has one.
+      </Empty>
+    );
+  }
+  return (
+    <div className="page full">
+      <h1>History</h1>
+      <nav className="tabs" aria-label="Parts of the history">
+        {tabs.map((t) => (
+          <Link key={t.id} to={`/history/${t.id}`} aria-current={t === chosen ? "page" : undefined}>
+            {t.title}
+          </Link>
+        ))}
+      </nav>
+      <section className="tab" key={chosen?.id} aria-label={chosen?.title}>
+        <Suspense fallback={<Loading />}>{chosen?.show()}</Suspense>
+      </section>
+    </div>
+  );
+}
+
+function Text({ name, label }: { name: string; label: string }) {
+  const [params, change] = useParams();
+  return (
+    <input
+      type="search"
+      aria-label={label}
+      placeholder={label}
+      defaultValue={params.get(name) ?? ""}
+      key={`${name} ${params.get(name)}`}
+      onBlur={(event) => change({ [name]: event.target.value }, "replace")}
+      onKeyDown={(event) => event.key === "Enter" && change({ [name]: event.currentTarget.value })}
+    />
+  );
+}
+
+const searched: Kind[] = kinds.filter((kind) => kind !== "robots" && kind !== "pods");
+
+function KindChoice({ of }: { of: readonly Kind[] }) {
+  const [params, change] = useParams();
+  return (
+    <select
+      aria-label="Kind"
+      value={params.get("kind") ?? of[0]}
+      onChange={(event) => change({ kind: event.target.value })}
+    >
+      {of.map((kind) => (
+        <option key={kind} value={kind}>
+          {words[kind].many}
+        </option>
+      ))}
+    </select>
+  );
+}
+
+const kindOf = (params: URLSearchParams, of: readonly Kind[]): Kind =>
+  of.find((k) => k === params.get("kind")) ?? (of[0] as Kind);
+
+/** when is the range of time that the address names. */
+const when = (params: URLSearchParams): Query => ({
+  since: fromLocal(params.get("since")),
+  until: fromLocal(params.get("until")),
+});
+
+function Search() {
+  const [params] = useParams();
+  return (
+    <>
+      <search className="filters">
+        <KindChoice of={searched} />
+        <Text name="q" label="Name" />
+        <Text name="robot" label="Robot" />
+        <Text name="template" label="Template" />
+        <Between />
+      </search>
+      <Listed kind={kindOf(params, searched)} fixed={{ scope: "archived", ...when(params) }} />
+    </>
+  );
+}
+
+function OnRobot() {
+  const [params] = useParams();
+  const robot = params.get("robot");
+  return (
+    <>
+      <search className="filters">
+        <Text name="robot" label="Robot" />
+      </search>
+      {robot ? (
+        <RobotHistory robot={robot} />
+      ) : (
+        <Empty title="Which robot?">Its name above, and what ran there is here.</Empty>
+      )}
+    </>
+  );
+}
+
+function Failures() {
+  const [params] = useParams();
+  const query = {
+    namespace: params.get("ns") ?? undefined,
+    template: params.get("template") ?? undefined,
+    ...when(params),
+  };
+  const { data, error, reload } = useLoad(`failures ${JSON.stringify(query)}`, (signal) => api.failures(query, signal));
+  return (
+    <>
+      <search className="filters">
+        <Text name="template" label="Template" />
+        <Between />
+      </search>
+      <ErrorNote error={error} retry={reload} />
+      {!data && !error && <Loading />}
+      {data &&
+        (data.items.length > 0 ? <FailureTable of={data.items} /> : <Empty title="Nothing has failed in this time" />)}
+    </>
+  );
+}
+
+function FailureTable({ of }: { of: Failure[] }) {
+  return (
+    <div className="scroll" tabIndex={0} role="group" aria-label="Failures">
+      <table>
+        <thead>
+          <tr>
+            <th>Template</th>
+            <th>Step</th>
+            <th>Attempts</th>
+            <th>Failed</th>
+            <th>Share</th>
+            <th>Last</th>
+          </tr>
+        </thead>
+        <tbody>
+          {of.map((item) => (
+            <tr key={`${item.template} ${item.step}`}>
+              <td>{item.template}</td>
+              <td>{item.step}</td>
+              <td>{item.attempts.toLocaleString()}</td>
+              <td>{item.failed.toLocaleString()}</td>
+              <td>
+                <meter max={1} value={item.failed / Math.max(1, item.attempts)} aria-label="Share that failed" />{" "}
+                {Math.round((100 * item.failed) / Math.max(1, item.attempts))} %
+              </td>
+              <td>
+                <When time={item.last} />
+              </td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+const timed: Kind[] = ["tasks", "jobs", "vcjobs"];
+
+function Steps() {
+  const [params] = useParams();
+  const query = {
+    kind: kindOf(params, timed),
+    namespace: params.get("ns") ?? undefined,
+    template: params.get("template") ?? undefined,
+    ...when(params),
+  };
+  const { data, error, reload } = useLoad(`steps ${JSON.stringify(query)}`, (signal) => api.stepTimes(query, signal));
+  return (
+    <>
+      <search className="filters">
+        <KindChoice of={timed} />
+        <Text name="template" label="Template" />
+        <Between />
+      </search>
+      <ErrorNote error={error} retry={reload} />
+      {!data && !error && <Loading />}
+      {data &&
+        (data.items.length > 0 ? <StepTimes of={data.items} /> : <Empty title="Nothing has ended in this time" />)}
+    </>
+  );
+}

@@ -1,0 +1,203 @@
+import { lazy, type ReactNode, Suspense } from "react";
+import { api, type Detail, type Kind } from "../api.ts";
+import { navigate, useParams } from "../data/route.ts";
+import { useLoad } from "../data/useLoad.ts";
+import { useSession } from "../session.tsx";
+import { ActionBar } from "../ui/ActionBar.tsx";
+import {
+  Empty,
+  ErrorNote,
+  Fact,
+  Facts,
+  Link,
+  Loading,
+  ObjectLink,
+  ProgressBar,
+  State,
+  Took,
+  useTitle,
+  When,
+} from "../ui/basics.tsx";
+import { type Tab, Tabs } from "../ui/Tabs.tsx";
+import { words } from "../words.ts";
+import { Attempts } from "./Attempts.tsx";
+import { Conditions } from "./Conditions.tsx";
+import { Listed } from "./ListPage.tsx";
+import { Manifest } from "./Manifest.tsx";
+import { ContainerLog } from "./PodLog.tsx";
+import { Resources } from "./Resources.tsx";
+import { RobotHistory } from "./RobotHistory.tsx";
+import { Transitions } from "./Transitions.tsx";
+
+const LogView = lazy(() => import("../logs/LogView.tsx"));
+const FlowGraph = lazy(() => import("../flow/FlowGraph.tsx"));
+const TimelineView = lazy(() => import("./TimelineView.tsx"));
+
+type Name = { kind: Kind; namespace: string; name: string };
+
+export default function ObjectPage({ kind, namespace, name }: Name) {
+  useTitle(name);
+  const [params] = useParams();
+  const uid = params.get("uid") ?? undefined;
+  const { data, error, reload } = useLoad(
+    `${kind}/${namespace}/${name}/${uid}`,
+    (signal) => api.detail(kind, namespace, name, uid, signal),
+    (c) => c.kind === kind && c.namespace === namespace && c.name === name,
+  );
+  if (!data && error?.code === 404) return <Missing kind={kind} namespace={namespace} name={name} />;
+  if (!data) return error ? <ErrorNote error={error} retry={reload} /> : <Loading />;
+  return (
+    <div className="page full">
+      <Head of={data} reload={reload} />
+      <ErrorNote error={error} retry={reload} />
+      {data.why.length > 0 && (
+        <ul className={`note ${data.row.tone === "bad" ? "bad" : ""}`} aria-label="Why">
+          {data.why.map((sentence) => (
+            <li key={sentence}>{sentence}</li>
+          ))}
+        </ul>
+      )}
+      <Suspense fallback={<Loading />}>
+        <ObjectTabs of={data} />
+      </Suspense>
+    </div>
+  );
+}
+
+function ObjectTabs({ of }: { of: Detail }) {
+  const { archive } = useSession();
+  const tabs = tabsOf(of);
+  if (archive && of.row.kind !== "pods") {
+    tabs.push({ id: "changes", title: "Changes", show: () => <Transitions uid={of.row.uid} /> });
+  }
+  if (of.conditions.length > 0) {
+    tabs.push({ id: "conditions", title: "Conditions", show: () => <Conditions of={of.conditions} /> });
+  }
+  tabs.push({ id: "manifest", title: "Manifest", show: () => <Manifest of={of.object} /> });
+  return <Tabs tabs={tabs} label={`Parts of ${of.row.name}`} />;
+}
+
+const scope = (of: Detail) => (of.archived ? ("all" as const) : undefined);
+
+/** tabsOf says what there is to see of each kind; what all kinds have comes after it. */
+function tabsOf(of: Detail): Tab[] {
+  const { row } = of;
+  const { kind, namespace, name } = row;
+  const listed = (id: string, list: Kind, fixed: object, without: string[]): Tab => ({
+    id,
+    title: words[list].many,
+    show: () => (
+      <Listed kind={list} fixed={{ namespace, scope: scope(of), ...fixed }} without={["namespace", ...without]} />
+    ),
+  });
+  const timeline: Tab = {
+    id: "timeline",
+    title: "Timeline",
+    show: () => <TimelineView kind={kind} namespace={namespace} name={name} />,
+  };
+  switch (kind) {
+    case "jobs":
+      return [
+        listed("tasks", "tasks", { job: name }, ["job"]),
+        listed("groups", "taskgroups", { job: name }, ["job"]),
+        timeline,
+      ];
+    case "taskgroups":
+      return [listed("tasks", "tasks", { job: row.job, group: row.group ?? name }, ["job"])];
+    case "tasks":
+      return [
+        {
+          id: "log",
+          title: "Log",
+          show: () => <LogView of={{ kind: "tasks", namespace, name }} attempts={of.attempts} live={!of.archived} />,
+        },
+        { id: "attempts", title: "Attempts", show: () => <Attempts of={of.attempts ?? []} /> },
+      ];
+    case "jobflows":
+      return [
+        { id: "graph", title: "Steps", show: () => <FlowGraph namespace={namespace} name={name} /> },
+        timeline,
+        listed("jobs", "jobs", { flow: name }, ["flow"]),
+        listed("vcjobs", "vcjobs", { flow: name }, ["flow"]),
+      ];
+    case "cronjobflows":
+      return [listed("flows", "jobflows", { flow: name }, [])];
+    case "vcjobs":
+      return [listed("pods", "pods", { job: name }, []), timeline];
+    case "rayclusters":
+      return [listed("pods", "pods", { label: `ray.io/cluster=${name}` }, [])];
+    case "robots":
+      return [
+        // What runs here may be of any namespace that the robot is shared with.
+        listed("tasks", "tasks", { robot: name, namespace: undefined, tone: "running" }, ["robot"]),
+        { id: "resources", title: "Resources", show: () => <Resources of={row} /> },
+        { id: "history", title: "History", show: () => <RobotHistory robot={name} /> },
+      ];
+    case "pods":
+      return [{ id: "log", title: "Log", show: () => <ContainerLog of={of} /> }];
+  }
+}
+
+function Head({ of, reload }: { of: Detail; reload: () => void }) {
+  const { row } = of;
+  return (
+    <>
+      <nav className="crumbs" aria-label="Where this is">
+        <Link to={`/${row.kind}`}>{words[row.kind].many}</Link> / {row.namespace}
+        <Owner of={of} />
+      </nav>
+      <div className="title">
+        <h1>{row.name}</h1>
+        <State tone={row.tone}>{row.state}</State>
+        {of.archived && <span className="chip">archived</span>}
+        {row.cordoned && <span className="chip">cordoned</span>}
+        <ProgressBar of={row.progress} wide />
+        <span className="space" />
+        <ActionBar rows={[row]} actions={of.actions} done={reload} />
+      </div>
+      <Facts>
+        <Fact name="Reason">{row.reason && <span title={row.message}>{row.reason}</span>}</Fact>
+        <Fact name="Robot">{linkTo(row.robot, "robots", row.namespace)}</Fact>
+        <Fact name="Node">{row.node}</Fact>
+        <Fact name="Heartbeat">{row.heartbeat && <When time={row.heartbeat} />}</Fact>
+        <Fact name="Attempt">{row.attempt}</Fact>
+        <Fact name="Priority">{row.priority}</Fact>
+        <Fact name="Step">{row.step}</Fact>
+        <Fact name="Created">
+          <When time={row.created} />
+        </Fact>
+        <Fact name="Took">{row.started && <Took start={row.started} end={row.finished} />}</Fact>
+        <Fact name="Ended">{row.finished && <When time={row.finished} />}</Fact>
+      </Facts>
+    </>
+  );
+}
+
+const linkTo = (name: string | undefined, kind: Kind, namespace: string): ReactNode =>
+  name && <ObjectLink of={{ kind, namespace, name }} />;
+
+function Owner({ of }: { of: Detail }) {
+  const { flow, job, namespace, kind } = of.row;
+  const jobKind = kind === "pods" ? "vcjobs" : "jobs";
+  return (
+    <>
+      {flow && <> / {linkTo(flow, "jobflows", namespace)}</>}
+      {job && <> / {linkTo(job, jobKind, namespace)}</>}
+    </>
+  );
+}
+
+function Missing({ kind, namespace, name }: Name) {
+  const { one, many } = words[kind];
+  return (
+    <Empty
+      title={`There is no ${one.toLowerCase()} ${name} in ${namespace}`}
+      command={`k8s4r kubectl get ${kind} -n ${namespace}`}
+    >
+      It was deleted, or you may not see it. <Link to={`/${kind}`}>{many}</Link> that are there;{" "}
+      <button type="button" onClick={() => navigate(`/history?kind=${kind}&q=${encodeURIComponent(name)}`)}>
+        look in the history
+      </button>
+    </Empty>
+  );
+}

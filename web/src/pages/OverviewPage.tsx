@@ -1,0 +1,119 @@
+import { api, type Kind, type Overview, type Row } from "../api.ts";
+import { useParams } from "../data/route.ts";
+import { useLoad } from "../data/useLoad.ts";
+import {
+  Command,
+  ErrorNote,
+  Link,
+  Loading,
+  ObjectLink,
+  ProgressBar,
+  State,
+  ToneBar,
+  useTitle,
+  When,
+} from "../ui/basics.tsx";
+import { words } from "../words.ts";
+
+const tiles: Kind[] = ["robots", "jobs", "tasks", "jobflows", "vcjobs", "rayclusters"];
+const sum = (counts: Record<string, number> = {}) => Object.values(counts).reduce((a, b) => a + b, 0);
+
+export function OverviewPage() {
+  useTitle("Overview");
+  const [params] = useParams();
+  const namespace = params.get("ns") ?? "";
+  const { data, error, reload } = useLoad(
+    `overview ${namespace}`,
+    (signal) => api.overview(namespace, signal),
+    (change) => !namespace || change.namespace === namespace,
+  );
+  if (!data) return error ? <ErrorNote error={error} retry={reload} /> : <Loading />;
+  const tail = namespace ? `&ns=${encodeURIComponent(namespace)}` : "";
+  return (
+    <div className="page">
+      <h1>Overview</h1>
+      <ErrorNote error={error} retry={reload} />
+      <div className="tiles">
+        {tiles.map((kind) => (
+          <Tile key={kind} kind={kind} of={data} tail={tail} />
+        ))}
+      </div>
+      {sum(data.counts.robots) === 0 && (
+        <p className="note">
+          No robot has joined yet. This prints the line to run on one: <Command>{words.robots.first}</Command>
+        </p>
+      )}
+      <div className="columns">
+        <section aria-labelledby="running">
+          <h2 id="running">Running</h2>
+          <Short rows={data.running} none="Nothing runs. Start something:" command={words.jobs.first} />
+        </section>
+        <section aria-labelledby="failed">
+          <h2 id="failed">Failed last</h2>
+          <Short rows={data.failed} none="Nothing has failed." />
+        </section>
+      </div>
+    </div>
+  );
+}
+
+function Tile({ kind, of, tail }: { kind: Kind; of: Overview; tail: string }) {
+  const counts = Object.entries(kind === "robots" ? of.robots : (of.counts[kind] ?? {})).filter(([, n]) => n > 0);
+  return (
+    <section className="tile" aria-label={words[kind].many}>
+      <Link to={`/${kind}?${tail.slice(1)}`} className="big">
+        <strong>{sum(of.counts[kind]).toLocaleString()}</strong> {words[kind].many}
+      </Link>
+      <ToneBar of={of.tones[kind] ?? {}} />
+      <ul>
+        {counts.map(([state, n]) => (
+          <li key={state}>
+            <Link to={`/${kind}?state=${encodeURIComponent(state)}${tail}`}>
+              {n.toLocaleString()} {state || "not ready"}
+            </Link>
+          </li>
+        ))}
+      </ul>
+    </section>
+  );
+}
+
+function Short({ rows, none, command }: { rows: Row[]; none: string; command?: string }) {
+  if (rows.length === 0) {
+    return (
+      <p className="quiet">
+        {none} {command && <Command>{command}</Command>}
+      </p>
+    );
+  }
+  return (
+    <table className="short">
+      <thead className="hidden">
+        <tr>
+          <th>Name</th>
+          <th>State</th>
+          <th>How far, or why</th>
+          <th>Since</th>
+        </tr>
+      </thead>
+      <tbody>
+        {rows.map((row) => (
+          <tr key={row.uid}>
+            <td>
+              <small>{words[row.kind].one}</small> <ObjectLink of={row} />
+            </td>
+            <td>
+              <State tone={row.tone}>{row.state}</State>
+            </td>
+            <td>
+              {row.tone === "bad" ? <span title={row.message}>{row.reason}</span> : <ProgressBar of={row.progress} />}
+            </td>
+            <td>
+              <When time={row.finished ?? row.started ?? row.created} />
+            </td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}

@@ -1,0 +1,24 @@
+// Where things stand on a line of time. Pure.
+
+const second = 1000;
+const steps = [
+  0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400,
+].map((s) => s * second);
+
+/** ticks are round times between from and to, at most so many. */
+export function ticks(from: number, to: number, most: number): number[] {
+  const step = steps.find((s) => (to - from) / s <= most) ?? Math.ceil((to - from) / most / 86_400_000) * 86_400_000;
+  const out: number[] = [];
+  for (let at = Math.ceil(from / step) * step; at <= to; at += step) out.push(at);
+  return out;
+}
+
+export type Placed = { x: number; width: number };
+
+/** place is where a bar lies, in parts of the whole width; what still runs reaches to the end. */
+export function place(start: number, end: number | undefined, from: number, to: number): Placed {
+  const whole = Math.max(1, to - from);
+  const x = Math.max(0, (start - from) / whole);
+  const until = Math.min(1, ((end ?? to) - from) / whole);
+  return { x, width: Math.max(0, until - x) };
+}

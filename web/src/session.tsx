@@ -1,0 +1,7 @@
+import { createContext, useContext } from "react";
+import type { Me } from "./api.ts";
+
+/** Who looks at the console. */
+export const Session = createContext<Me>({ user: "", groups: [], namespaces: [], version: "", archive: false });
+
+export const useSession = () => useContext(Session);

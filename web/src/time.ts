@@ -1,0 +1,58 @@
+// Times as people read them: how long ago, how long, and exactly when in their own zone.
+
+const steps: [number, string][] = [
+  [86_400, "d"],
+  [3_600, "h"],
+  [60, "m"],
+  [1, "s"],
+];
+
+/** duration is two units at most, such as 3h 12m; below ten seconds it has a decimal, below one it is in ms. */
+export function duration(ms: number): string {
+  if (ms < 0) return "0s";
+  if (ms < 1000) return `${Math.round(ms)}ms`;
+  if (ms < 10_000) return `${(Math.floor(ms / 100) / 10).toFixed(1)}s`;
+  let rest = Math.floor(ms / 1000);
+  const parts: string[] = [];
+  for (const [size, unit] of steps) {
+    const count = Math.floor(rest / size);
+    rest -= count * size;
+    if (count > 0 || parts.length > 0) parts.push(`${count}${unit}`);
+    if (parts.length === 2) break;
+  }
+  return parts.filter((p, i) => i === 0 || !p.startsWith("0")).join(" ");
+}
+
+/** age is how long ago a time was, without the decimals that only make a table flicker. */
+export function age(time: string, now: number): string {
+  const ms = now - Date.parse(time);
+  if (ms < 1000) return "now";
+  return duration(Math.floor(ms / 1000) * 1000).replace(".0s", "s");
+}
+
+const exactFormat = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+
+/** exact is the time in the viewer's zone, to the millisecond, with the zone's name. */
+export function exact(time: string): string {
+  const date = new Date(time);
+  return `${exactFormat.format(date)}.${String(date.getMilliseconds()).padStart(3, "0")} (${zone})`;
+}
+
+/** clock is the time of day alone, for axes. */
+export function clock(ms: number): string {
+  return new Date(ms).toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+}
+
+/** span is how long something took, or has taken by now. */
+export function span(start: string | undefined, end: string | undefined, now: number): string {
+  if (!start) return "";
+  return duration((end ? Date.parse(end) : now) - Date.parse(start));
+}
+
+/** fromLocal turns what a datetime-local input holds into the API's time. */
+export function fromLocal(value: string | null): string | undefined {
+  if (!value) return undefined;
+  const date = new Date(value);
+  return Number.isNaN(date.getTime()) ? undefined : date.toISOString();
+}

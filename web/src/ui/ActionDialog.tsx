@@ -1,0 +1,96 @@
+import { useEffect, useMemo, useState } from "react";
+import { type Action, type ActionResult, type ApiError, api, type Row } from "../api.ts";
+import { ErrorNote, Loading } from "./basics.tsx";
+import { Dialog } from "./Dialog.tsx";
+
+type Plan = { results?: ActionResult[]; error?: ApiError };
+
+const defaultPriority = 50;
+
+/** ActionDialog shows the server's own word on each object before anything is done, and what became of each after. */
+export default function ActionDialog(props: { action: Action; rows: Row[]; close: (acted: boolean) => void }) {
+  const { action, rows, close } = props;
+  const [priority, setPriority] = useState(rows[0]?.priority ?? defaultPriority);
+  const [plan, setPlan] = useState<Plan>({});
+  const [done, setDone] = useState<ActionResult[]>();
+  const [busy, setBusy] = useState(false);
+  // The objects that were chosen when the dialog opened: events must not change what is being confirmed.
+  const items = useState(() => rows.map(({ kind, namespace, name, uid }) => ({ kind, namespace, name, uid })))[0];
+  const body = useMemo(
+    () => ({ action: action.action, items, priority: action.action === "priority" ? priority : undefined }),
+    [action, items, priority],
+  );
+
+  useEffect(() => {
+    let current = true;
+    setPlan({});
+    api.act({ ...body, dryRun: true }).then(
+      ({ results }) => current && setPlan({ results }),
+      (error) => current && setPlan({ error }),
+    );
+    return () => {
+      current = false;
+    };
+  }, [body]);
+
+  const act = () => {
+    setBusy(true);
+    api
+      .act(body)
+      .then(
+        ({ results }) => setDone(results),
+        (error) => setPlan({ ...plan, error }),
+      )
+      .finally(() => setBusy(false));
+  };
+  const able = plan.results?.filter((result) => result.ok).length ?? 0;
+  const count = `${items.length} ${items.length === 1 ? "object" : "objects"}`;
+  return (
+    <Dialog
+      title={done ? `${action.label}: done` : `${action.label} ${count}?`}
+      close={() => close(done !== undefined)}
+    >
+      {action.action === "priority" && !done && (
+        <label className="field">
+          Priority, 0 to 100
+          <input
+            type="number"
+            min={0}
+            max={100}
+            value={priority}
+            onChange={(event) => setPriority(Number(event.target.value))}
+          />
+        </label>
+      )}
+      <ErrorNote error={plan.error} />
+      {plan.results ? <Results of={done ?? plan.results} /> : !plan.error && <Loading />}
+      <div className="buttons">
+        <button type="button" onClick={() => close(done !== undefined)}>
+          {done ? "Close" : "Keep as it is"}
+        </button>
+        {!done && (
+          <button
+            type="button"
+            className={action.danger ? "primary danger" : "primary"}
+            disabled={busy || !able}
+            onClick={act}
+          >
+            {able === items.length ? action.label : `${action.label} ${able} of ${items.length}`}
+          </button>
+        )}
+      </div>
+    </Dialog>
+  );
+}
+
+function Results({ of }: { of: ActionResult[] }) {
+  return (
+    <ul className="results" tabIndex={0} aria-label="What happens to each">
+      {of.map((result) => (
+        <li key={`${result.kind}/${result.namespace}/${result.name}`} className={result.ok ? undefined : "refused"}>
+          <strong>{result.name}</strong> <span>{result.message}</span>
+        </li>
+      ))}
+    </ul>
+  );
+}

@@ -1,0 +1,29 @@
+import type { ReactNode } from "react";
+import { useParams, withParams } from "../data/route.ts";
+import { Link } from "./basics.tsx";
+
+export type Tab = { id: string; title: string; show: () => ReactNode };
+
+/** Tabs keeps the chosen one in the address; the first is the page itself. */
+export function Tabs({ tabs, label }: { tabs: Tab[]; label: string }) {
+  const [params] = useParams();
+  const chosen = tabs.find((tab) => tab.id === params.get("tab")) ?? tabs[0];
+  return (
+    <>
+      <nav className="tabs" aria-label={label}>
+        {tabs.map((tab, i) => (
+          <Link
+            key={tab.id}
+            to={withParams(location.pathname, location.search, { tab: i === 0 ? undefined : tab.id })}
+            aria-current={tab === chosen ? "page" : undefined}
+          >
+            {tab.title}
+          </Link>
+        ))}
+      </nav>
+      <section className="tab" aria-label={chosen?.title} key={chosen?.id}>
+        {chosen?.show()}
+      </section>
+    </>
+  );
+}

@@ -1,0 +1,59 @@
+// The columns of each kind, in the order of what a person asks first: which one, how is it, where, since when.
+import type { Kind, Row } from "../api.ts";
+import { ObjectLink, ProgressBar, State, Took, When } from "./basics.tsx";
+import type { Column } from "./RowTable.tsx";
+
+type Show = (row: Row) => React.ReactNode;
+
+const column = (id: string, header: string, width: string, show: Show, sort = true): Column => ({
+  id,
+  header,
+  meta: { width, sort },
+  cell: ({ row }) => show(row.original),
+});
+
+const cut = (text?: string) => <span title={text}>{text}</span>;
+
+const all: Record<string, Column> = {
+  name: column("name", "Name", "minmax(180px, 2.2fr)", (r) => <ObjectLink of={r} />),
+  namespace: column("namespace", "Namespace", "110px", (r) => r.namespace),
+  state: column("state", "State", "148px", (r) => <State tone={r.tone}>{r.state}</State>),
+  progress: column("progress", "Done", "170px", (r) => <ProgressBar of={r.progress} />),
+  reason: column("reason", "Reason", "minmax(110px, 1.2fr)", (r) =>
+    cut(r.message ? `${r.reason ?? ""} ${r.message}`.trim() : r.reason),
+  ),
+  job: column("job", "Job", "minmax(100px, 1fr)", (r) =>
+    r.job ? <ObjectLink of={{ kind: "jobs", namespace: r.namespace, name: r.job }} /> : null,
+  ),
+  flow: column("flow", "Flow", "minmax(90px, 1fr)", (r) =>
+    r.flow ? <ObjectLink of={{ kind: "jobflows", namespace: r.namespace, name: r.flow }} /> : null,
+  ),
+  step: column("step", "Step", "minmax(80px, .8fr)", (r) => cut(r.step)),
+  group: column("group", "Group", "minmax(80px, .8fr)", (r) => cut(r.group)),
+  robot: column("robot", "Robot", "110px", (r) => cut(r.robot)),
+  node: column("robot", "Node", "120px", (r) => cut(r.node)),
+  attempt: column("attempt", "Attempt", "78px", (r) => r.attempt),
+  priority: column("priority", "Priority", "76px", (r) => r.priority),
+  created: column("created", "Age", "84px", (r) => <When time={r.created} />),
+  took: column("started", "Took", "90px", (r) => <Took start={r.started} end={r.finished} />),
+  finished: column("finished", "Ended", "84px", (r) => <When time={r.finished} />),
+  heartbeat: column("heartbeat", "Heartbeat", "96px", (r) => <When time={r.heartbeat} />),
+  tasks: column("tasks", "Tasks", "64px", (r) => r.runningTasks ?? 0),
+  cordoned: column("cordoned", "Takes work", "96px", (r) => (r.cordoned ? "cordoned" : "yes"), false),
+};
+
+const of: Record<Kind, string[]> = {
+  jobs: ["name", "namespace", "state", "progress", "priority", "flow", "reason", "created", "took"],
+  taskgroups: ["name", "namespace", "state", "progress", "job", "reason", "created", "took"],
+  tasks: ["name", "namespace", "state", "robot", "job", "attempt", "reason", "created", "took"],
+  robots: ["name", "namespace", "state", "heartbeat", "tasks", "cordoned", "reason", "created"],
+  jobflows: ["name", "namespace", "state", "progress", "reason", "created", "took"],
+  cronjobflows: ["name", "namespace", "state", "reason", "created"],
+  vcjobs: ["name", "namespace", "state", "progress", "flow", "reason", "created", "took"],
+  rayclusters: ["name", "namespace", "state", "progress", "reason", "created"],
+  pods: ["name", "namespace", "state", "node", "reason", "created", "took"],
+};
+
+export function columnsOf(kind: Kind, without: readonly string[] = []): Column[] {
+  return of[kind].filter((id) => !without.includes(id)).map((id) => all[id] as Column);
+}

@@ -1,0 +1,25 @@
+// One clock for every age on the page: a timer each would wake the browser hundreds of times a second.
+import { useSyncExternalStore } from "react";
+
+let now = Date.now();
+const watchers = new Set<() => void>();
+let timer: ReturnType<typeof setInterval> | undefined;
+
+function tick() {
+  now = Date.now();
+  for (const watch of watchers) watch();
+}
+
+function subscribe(watch: () => void) {
+  watchers.add(watch);
+  timer ??= setInterval(tick, 1000);
+  return () => {
+    watchers.delete(watch);
+    if (watchers.size > 0) return;
+    clearInterval(timer);
+    timer = undefined;
+  };
+}
+
+/** useNow is the time in milliseconds, anew each second. */
+export const useNow = () => useSyncExternalStore(subscribe, () => now);

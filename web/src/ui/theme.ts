@@ -1,0 +1,36 @@
+// Light, dark, or what the system says. The choice stays in this browser.
+import { useState } from "react";
+
+export type Theme = "system" | "light" | "dark";
+const key = "k8s4r-theme";
+const themes: Theme[] = ["system", "light", "dark"];
+
+function stored(): Theme {
+  return themes.find((theme) => theme === localStorage.getItem(key)) ?? "system";
+}
+
+export function applyTheme(theme: Theme = stored()) {
+  if (theme === "system") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = theme;
+}
+
+export function useTheme(): [Theme, () => void] {
+  const [theme, setTheme] = useState(stored);
+  const next = () => {
+    const now = themes[(themes.indexOf(theme) + 1) % themes.length] as Theme;
+    localStorage.setItem(key, now);
+    applyTheme(now);
+    setTheme(now);
+  };
+  return [theme, next];
+}
+
+/** cssColor is a variable of the stylesheet as a colour that a canvas understands, in the theme of now. */
+export function cssColor(variable: string): string {
+  const probe = document.createElement("span");
+  probe.style.color = `var(${variable})`;
+  document.body.append(probe);
+  const color = getComputedStyle(probe).color;
+  probe.remove();
+  return color;
+}

@@ -1,0 +1,105 @@
+// What the kinds are called, which states they have (docs/spec), and which command makes the first one.
+import type { Kind } from "./api.ts";
+
+type Words = { one: string; many: string; states: string[]; first: string; does: string };
+
+const jobStates = [
+  "under-construction",
+  "pending",
+  "running",
+  "pause-requested",
+  "paused",
+  "cancel-requested",
+  "canceled",
+  "requeueing",
+  "completed",
+  "failed",
+];
+
+export const words: Record<Kind, Words> = {
+  jobs: {
+    one: "Job",
+    many: "Jobs",
+    states: jobStates,
+    does: "A Job runs groups of tasks on the robots that it selects.",
+    first: "k8s4r run --count 3 -- /bin/sh -c 'echo hello from $K8S4R_ROBOT'",
+  },
+  taskgroups: {
+    one: "Task group",
+    many: "Task groups",
+    states: jobStates,
+    does: "Jobs make their groups themselves.",
+    first: "kubectl apply -f examples/count.yaml",
+  },
+  tasks: {
+    one: "Task",
+    many: "Tasks",
+    states: [
+      "pending",
+      "dispatching",
+      "running",
+      "unknown",
+      "exited",
+      "soft-failed",
+      "paused",
+      "completed",
+      "failed",
+      "canceled",
+    ],
+    does: "Jobs make their tasks themselves.",
+    first: "kubectl apply -f examples/count.yaml",
+  },
+  robots: {
+    one: "Robot",
+    many: "Robots",
+    states: ["Online", "Pending", "Unknown", "Offline"],
+    does: "A robot joins with a token; this prints the line to run on it.",
+    first: "k8s4r token create",
+  },
+  jobflows: {
+    one: "Flow",
+    many: "Flows",
+    states: ["Pending", "Running", "Succeed", "Failed", "Terminating"],
+    does: "A JobFlow chains Jobs on robots and Jobs of pods.",
+    first: "kubectl apply -f examples/jobflow/inspection.yaml",
+  },
+  cronjobflows: {
+    one: "Scheduled flow",
+    many: "Scheduled flows",
+    states: [],
+    does: "A CronJobFlow starts a flow by the clock.",
+    first: "kubectl explain cronjobflow.spec",
+  },
+  vcjobs: {
+    one: "Pod job",
+    many: "Pod jobs",
+    states: [
+      "Pending",
+      "Running",
+      "Restarting",
+      "Completing",
+      "Completed",
+      "Aborting",
+      "Aborted",
+      "Terminating",
+      "Terminated",
+      "Failed",
+    ],
+    does: "A vcjob is a Job of pods, in Volcano's kind.",
+    first: "kubectl apply -f examples/jobflow/inspection.yaml",
+  },
+  rayclusters: {
+    one: "Ray cluster",
+    many: "Ray clusters",
+    states: ["ready", "suspended"],
+    does: "A RayCluster keeps a head and groups of workers.",
+    first: "kubectl explain raycluster.spec",
+  },
+  pods: {
+    one: "Pod",
+    many: "Pods",
+    states: ["Pending", "Running", "Succeeded", "Failed", "Unknown"],
+    does: "Pod jobs and Ray clusters make their pods themselves.",
+    first: "kubectl get pods --all-namespaces",
+  },
+};

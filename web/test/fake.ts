@@ -1,0 +1,266 @@
+// The console's API over a made-up world, as part of Vite's own server: for development, and for tests of the pages.
+import type { IncomingMessage, ServerResponse } from "node:http";
+import type { Plugin } from "vite";
+import { type ActionItem, type Kind, kinds, type Query, type Row, type Verb } from "../src/api.ts";
+import { matches, orderBy } from "../src/data/order.ts";
+import { attemptsOf, detailOf, graphOf, makeWorld, timelineOf, type World } from "./world.ts";
+
+// What the server sends too: the tests must see what it forbids. xterm.js makes style elements, hence unsafe-inline there.
+export const policy =
+  "default-src 'self'; style-src 'self' 'unsafe-inline'; object-src 'none'; base-uri 'none'; frame-ancestors 'none'";
+
+class Refused extends Error {
+  constructor(
+    readonly code: number,
+    readonly reason: string,
+    message: string,
+  ) {
+    super(message);
+  }
+}
+
+type Call = { world: World; req: IncomingMessage; res: ServerResponse; path: string[]; q: URLSearchParams };
+
+function json(res: ServerResponse, body: unknown, code = 200) {
+  res
+    .writeHead(code, { "Content-Type": "application/json", "Content-Security-Policy": policy })
+    .end(JSON.stringify(body));
+}
+
+async function bodyOf(req: IncomingMessage) {
+  if (req.headers["x-k8s4r-csrf"] !== "1") throw new Refused(403, "Forbidden", "the header X-K8s4r-Csrf is missing");
+  let text = "";
+  for await (const chunk of req) text += chunk;
+  return JSON.parse(text || "{}");
+}
+
+function known(call: Call): Row {
+  const [, kind = "", namespace = "", name = ""] = call.path;
+  const row = call.world.find(kind, namespace, name, call.q.get("uid"));
+  if (!row) throw new Refused(404, "NotFound", `${kind} "${name}" not found`);
+  return row;
+}
+
+function list({ world, res, path, q }: Call) {
+  const kind = kinds.find((k) => k === path[1]);
+  if (!kind) throw new Refused(404, "NotFound", `there is no kind ${path[1]}`);
+  const query = { ...Object.fromEntries(q), scope: undefined } as Query;
+  const scope = q.get("scope") ?? "live";
+  const items = [...world.rows.values()]
+    .filter(
+      (r) =>
+        r.kind === kind && (scope === "all" || Boolean(r.archived) === (scope === "archived")) && matches(query, r),
+    )
+    .sort(orderBy(q.get("sort") ?? "name"));
+  const from = Number(q.get("continue") ?? 0);
+  const to = from + Number(q.get("limit") ?? 500);
+  json(res, {
+    items: items.slice(from, to),
+    total: items.length,
+    continue: to < items.length ? String(to) : undefined,
+    resourceVersion: world.position(),
+  });
+}
+
+function object(call: Call) {
+  const row = known(call);
+  switch (call.path[4]) {
+    case "graph":
+      return json(call.res, graphOf(call.world, row.name) ?? { nodes: [], edges: [] });
+    case "timeline":
+      return json(call.res, timelineOf(call.world, row));
+    default:
+      return json(call.res, detailOf(row));
+  }
+}
+
+function overview({ world, res, q }: Call) {
+  const rows = [...world.rows.values()].filter(
+    (r) => !r.archived && (!q.get("namespace") || r.namespace === q.get("namespace")),
+  );
+  const count = (kind: Kind, by: (r: Row) => string) => {
+    const counts: Record<string, number> = {};
+    for (const row of rows) if (row.kind === kind) counts[by(row)] = (counts[by(row)] ?? 0) + 1;
+    return counts;
+  };
+  const each = (by: (r: Row) => string) => Object.fromEntries(kinds.map((kind) => [kind, count(kind, by)]));
+  const of = (list: Row[]) => list.slice(0, 10);
+  json(res, {
+    counts: each((r) => r.state),
+    tones: each((r) => r.tone),
+    failed: of(rows.filter((r) => r.tone === "bad" && r.kind !== "robots").sort(orderBy("-finished"))),
+    running: of(rows.filter((r) => r.tone === "running" && (r.kind === "jobs" || r.kind === "jobflows"))),
+    robots: count("robots", (r) => r.state),
+  });
+}
+
+function log({ world, req, res, path, q }: Call) {
+  const row = world.find(path[0] as string, path[1] as string, path[2] as string);
+  if (!row) throw new Refused(404, "NotFound", `${path[0]} "${path[2]}" not found`);
+  res.writeHead(200, { "Content-Type": "text/plain; charset=utf-8" });
+  for (let i = 1; i <= 300; i++)
+    res.write(
+      `\x1b[2m${String(i).padStart(5)}\x1b[0m cell ${i}: ${i % 40 ? "measured" : "\x1b[31mslipped\x1b[0m, again"}\n`,
+    );
+  if (q.get("follow") !== "true" || row.tone !== "running") {
+    res.end();
+    return;
+  }
+  let i = 300;
+  const timer = setInterval(() => res.write(`\x1b[2m${String(++i).padStart(5)}\x1b[0m cell ${i}: measured\n`), 250);
+  req.on("close", () => clearInterval(timer));
+}
+
+const moves: Partial<Record<Verb, string>> = {
+  pause: "paused",
+  resume: "running",
+  cancel: "canceled",
+  requeue: "pending",
+};
+
+async function actions({ world, req, res }: Call) {
+  const body: { action: Verb; items: ActionItem[]; priority?: number; dryRun?: boolean } = await bodyOf(req);
+  const results = body.items.map((item) => {
+    const row = world.find(item.kind, item.namespace, item.name, item.uid);
+    const { kind, namespace, name } = item;
+    if (!row) return { kind, namespace, name, ok: false, message: "it is not there any more" };
+    if (body.action === "pause" && row.tone !== "running" && row.tone !== "waiting") {
+      return {
+        kind,
+        namespace,
+        name,
+        ok: false,
+        message: `it is ${row.state}, and only what waits or runs can be paused`,
+      };
+    }
+    const to = moves[body.action];
+    if (!body.dryRun && to) world.move(row, to);
+    if (!body.dryRun && body.action === "priority") world.move(row, row.state, { priority: body.priority });
+    if (!body.dryRun && /cordon/.test(body.action)) world.move(row, row.state, { cordoned: body.action === "cordon" });
+    const will = body.dryRun ? "will be" : "is";
+    return {
+      kind,
+      namespace,
+      name,
+      ok: true,
+      message: to ? `${row.state}; ${will} ${to}` : `${body.action}: ${will} done`,
+    };
+  });
+  json(res, { results });
+}
+
+function events({ world, req, res }: Call) {
+  res.writeHead(200, { "Content-Type": "text/event-stream", "Cache-Control": "no-cache" });
+  res.write(`id: ${world.position()}\nevent: hello\ndata: ${JSON.stringify({ since: world.position() })}\n\n`);
+  const listener = (change: { seq: string }) =>
+    res.write(`id: ${change.seq}\nevent: change\ndata: ${JSON.stringify(change)}\n\n`);
+  world.listeners.add(listener);
+  req.on("close", () => world.listeners.delete(listener));
+}
+
+function history({ world, res, path, q }: Call) {
+  const tasks = [...world.rows.values()].filter((r) => r.kind === "tasks");
+  switch (path[1]) {
+    case "robots":
+      return json(res, {
+        items: tasks
+          .filter((r) => r.robot === path[2])
+          .flatMap(attemptsOf)
+          .slice(0, 100),
+      });
+    case "failures":
+      return json(res, {
+        items: ["survey", "patrol"].map((template, i) => ({
+          template,
+          step: "",
+          attempts: tasks.filter((r) => r.template === template).length,
+          failed: tasks.filter((r) => r.template === template && r.tone === "bad").length,
+          last: new Date(Date.now() - 60_000 * (i + 1)).toISOString(),
+        })),
+      });
+    case "steps":
+      return json(res, {
+        items: ["inspect", "preprocess", "train-arms", "train-legs", "evaluate", "load-model", "verify"].map(
+          (step, i) => ({
+            template: "inspection",
+            step,
+            count: 240 - i,
+            p50Seconds: 2 + i * i * 3,
+            p95Seconds: 5 + i * i * 7,
+            maxSeconds: 20 + i * i * 20,
+          }),
+        ),
+      });
+    default:
+      return json(res, {
+        items: ["pending", "dispatching", "running"].map((to, i, all) => ({
+          at: new Date(q.has("none") ? 0 : Date.now() - (3 - i) * 40_000).toISOString(),
+          from: all[i - 1] ?? "",
+          to,
+          reason: "",
+        })),
+      });
+  }
+}
+
+async function session({ req, res }: Call) {
+  const { token = "" } = await bodyOf(req);
+  if (req.method === "POST" && (!token || token === "wrong"))
+    throw new Refused(401, "Unauthorized", "the API server does not know this token");
+  const cookie =
+    req.method === "POST"
+      ? "k8s4r-session=fake; HttpOnly; SameSite=Strict; Path=/"
+      : "k8s4r-session=; Max-Age=0; Path=/";
+  res.writeHead(204, { "Set-Cookie": cookie }).end();
+}
+
+const me = ({ res }: Call) =>
+  json(res, {
+    user: "ada@example.com",
+    groups: ["operators"],
+    namespaces: ["default", "field"],
+    version: "made-up",
+    archive: true,
+  });
+
+async function answer(call: Call) {
+  const [first] = call.path;
+  if (first === "session") return session(call);
+  if (!/k8s4r-session=fake/.test(call.req.headers.cookie ?? ""))
+    throw new Refused(401, "Unauthorized", "sign in first");
+  if (first === "me") return me(call);
+  if (first === "overview") return overview(call);
+  if (first === "objects") return call.path.length > 2 ? object(call) : list(call);
+  if (first === "actions") return actions(call);
+  if (first === "events") return events(call);
+  if (first === "history") return history(call);
+  if (call.path[3] === "logs") return log(call);
+  throw new Refused(404, "NotFound", `there is no ${call.path.join("/")}`);
+}
+
+export function fakeConsole(): Plugin {
+  let world: World | undefined;
+  const handle = (req: IncomingMessage, res: ServerResponse, next: () => void) => {
+    const url = new URL(req.url ?? "/", "http://here");
+    if (!url.pathname.startsWith("/api/v1/")) return next();
+    world ??= makeWorld();
+    const path = url.pathname.slice("/api/v1/".length).split("/").map(decodeURIComponent);
+    answer({ world, req, res, path, q: url.searchParams }).catch((err) => {
+      const code = err instanceof Refused ? err.code : 500;
+      json(res, { kind: "Status", code, reason: err.reason ?? "InternalError", message: err.message }, code);
+    });
+  };
+  return {
+    name: "fake-console",
+    configureServer: (server) => {
+      server.middlewares.use(handle);
+    },
+    configurePreviewServer: (server) => {
+      server.middlewares.use((_, res, next) => {
+        res.setHeader("Content-Security-Policy", policy);
+        next();
+      });
+      server.middlewares.use(handle);
+    },
+  };
+}

@@ -1,0 +1,442 @@
+// A made-up system to develop and measure the console with: 200 robots, 10,000 tasks, flows of 7 and of 1,000 steps.
+// It is the same each time, but for the times, and goes on changing while somebody listens.
+import type { Attempt, Change, Detail, Graph, Kind, Row, Step, Timeline, Tone } from "../src/api.ts";
+
+export type World = ReturnType<typeof makeWorld>;
+
+const toneOf: Record<string, Tone> = {
+  running: "running",
+  dispatching: "running",
+  Running: "running",
+  completed: "good",
+  Completed: "good",
+  Succeed: "good",
+  Succeeded: "good",
+  Online: "good",
+  ready: "good",
+  failed: "bad",
+  Failed: "bad",
+  Offline: "bad",
+  "soft-failed": "bad",
+  paused: "paused",
+  Unknown: "paused",
+  canceled: "gone",
+  suspended: "paused",
+};
+export const tone = (state: string): Tone => toneOf[state] ?? "waiting";
+
+function random(seed: number) {
+  let s = seed;
+  return (below: number) => {
+    s = (Math.imul(s, 1664525) + 1013904223) >>> 0;
+    return Math.floor((s / 2 ** 32) * below);
+  };
+}
+
+// Node 20 has no Map.groupBy.
+function groupBy<T, K>(items: T[], key: (item: T) => K): Map<K, T[]> {
+  const groups = new Map<K, T[]>();
+  for (const item of items) groups.set(key(item), [...(groups.get(key(item)) ?? []), item]);
+  return groups;
+}
+
+const sizes = { robots: 200, tasks: 10_000, steps: 1_000 };
+const smallFlow: [string, string[]][] = [
+  ["inspect", []],
+  ["preprocess", ["inspect"]],
+  ["train-arms", ["preprocess"]],
+  ["train-legs", ["preprocess"]],
+  ["evaluate", ["train-arms", "train-legs"]],
+  ["load-model", ["evaluate"]],
+  ["verify", ["load-model"]],
+];
+
+export function makeWorld(now = Date.now()) {
+  const pick = random(7);
+  let version = 1000;
+  let count = 0;
+  const rows = new Map<string, Row>();
+  const ago = (seconds: number) => new Date(now - seconds * 1000).toISOString().replace("Z", "000Z");
+
+  function add(kind: Kind, name: string, state: string, more: Partial<Row> = {}): Row {
+    const row: Row = {
+      kind,
+      namespace: "default",
+      name,
+      uid: `${kind}-${String(count++).padStart(6, "0")}`,
+      resourceVersion: String(version++),
+      state,
+      tone: tone(state),
+      created: ago(7200),
+      ...more,
+    };
+    rows.set(row.uid, row);
+    return row;
+  }
+
+  const robotName = (i: number) => `robot-${String(i).padStart(3, "0")}`;
+  const robotStates = [
+    "Online",
+    "Online",
+    "Online",
+    "Online",
+    "Online",
+    "Online",
+    "Online",
+    "Unknown",
+    "Offline",
+    "Pending",
+  ];
+  for (let i = 1; i <= sizes.robots; i++) {
+    const state = robotStates[pick(robotStates.length)] as string;
+    add("robots", robotName(i), state, {
+      heartbeat: ago(state === "Offline" ? 900 + pick(4000) : pick(12)),
+      cordoned: pick(15) === 0,
+      capacity: { cpu: "4", memory: "8Gi", disk: "64G", tasks: "64", arm: "1" },
+      used: {
+        cpu: `${pick(38) * 100}m`,
+        memory: `${pick(7000)}Mi`,
+        disk: `${pick(60)}G`,
+        tasks: String(pick(40)),
+        arm: String(pick(2)),
+      },
+      runningTasks: state === "Online" ? pick(9) : 0,
+      reason: state === "Offline" ? "Silent" : undefined,
+      message: state === "Offline" ? "nothing came for 5m" : undefined,
+    });
+  }
+
+  const taskStates = [..."ccccccccccccrrrppd"].map(
+    (c) => ({ c: "completed", r: "running", p: "pending", d: "dispatching" })[c] as string,
+  );
+  const addTask = (job: string, name: string, i: number, more: Partial<Row> = {}) => {
+    const state = i % 97 === 13 ? "failed" : (taskStates[pick(taskStates.length)] as string);
+    const began = 30 + pick(6000);
+    const ended = state === "completed" || state === "failed";
+    add("tasks", name, state, {
+      job,
+      group: `${job}-cells`,
+      owner: { kind: "taskgroups", name: `${job}-cells` },
+      created: ago(began + 20),
+      started: state === "pending" ? undefined : ago(began),
+      finished: ended ? ago(Math.max(1, began - 5 - pick(90))) : undefined,
+      robot: state === "pending" ? undefined : robotName(1 + pick(sizes.robots)),
+      attempt: state === "pending" ? 0 : 1 + (i % 31 === 0 ? 1 : 0),
+      reason: state === "failed" ? "Exited" : state === "pending" ? "NoRobotFits" : undefined,
+      message:
+        state === "failed"
+          ? "exit code 3"
+          : state === "pending"
+            ? "0 of 200 robots: 12: label env=prod missing; 188: arm in use"
+            : undefined,
+      template: "survey",
+      ...more,
+    });
+  };
+  for (let i = 0; i < sizes.tasks; i++) addTask("survey", `survey-cells-${i}-measure`, i);
+  addJob("survey", "running");
+  const jobStates = ["running", "completed", "completed", "failed", "paused", "pending", "canceled"];
+  for (let i = 0; i < 40; i++) {
+    const state = jobStates[i % jobStates.length] as string;
+    const name = `patrol-${String(i).padStart(2, "0")}`;
+    for (let t = 0; t < 4; t++)
+      addTask(name, `${name}-cells-${t}-walk`, 500 + t, { namespace: "field", template: "patrol" });
+    addJob(name, state, { namespace: "field" });
+  }
+
+  function addJob(name: string, state: string, more: Partial<Row> = {}) {
+    const of = [...rows.values()].filter((r) => r.kind === "tasks" && r.job === name);
+    const has = (t: Tone) => of.filter((r) => r.tone === t).length;
+    const progress = {
+      total: of.length,
+      waiting: has("waiting"),
+      running: has("running"),
+      done: has("good"),
+      failed: has("bad"),
+    };
+    const job = add("jobs", name, state, {
+      progress,
+      priority: 50,
+      started: ago(6100),
+      finished: state === "completed" || state === "failed" ? ago(300 + pick(3000)) : undefined,
+      reason: state === "failed" ? "TaskFailed" : undefined,
+      message: state === "failed" ? "1 of 4 tasks has failed for good" : undefined,
+      template: name.split("-")[0],
+      ...more,
+    });
+    if (of.length > 0)
+      add("taskgroups", `${name}-cells`, state, {
+        ...more,
+        progress,
+        job: name,
+        group: `${name}-cells`,
+        started: job.started,
+      });
+    return job;
+  }
+
+  // Flows: their steps in order; the state of each follows from how far the flow is.
+  const flows = new Map<string, { steps: [string, string[]][]; doneTo: number }>();
+  function addFlow(name: string, steps: [string, string[]][], doneTo: number) {
+    flows.set(name, { steps, doneTo });
+    steps.forEach(([step], i) => {
+      if (i > doneTo + 2) return;
+      const state = i < doneTo ? "completed" : "running";
+      const pods = step.startsWith("train") || step === "evaluate";
+      const more = { flow: name, step, owner: { kind: "jobflows", name }, started: ago(3000 - i * 3), template: step };
+      if (!pods) {
+        addTask(`${name}-${step}`, `${name}-${step}-0`, i * 97 + 14, { flow: name, step, state, tone: tone(state) });
+        addJob(`${name}-${step}`, state, more);
+      } else {
+        const word = state === "completed" ? "Completed" : "Running";
+        add("vcjobs", `${name}-${step}`, word, {
+          ...more,
+          progress: { total: 2, waiting: 0, running: 0, done: 2, failed: 0 },
+        });
+        for (let p = 0; p < 2; p++) {
+          add("pods", `${name}-${step}-worker-${p}`, state === "completed" ? "Succeeded" : "Running", {
+            ...more,
+            job: `${name}-${step}`,
+            node: "this-machine",
+          });
+        }
+      }
+    });
+    const progress = { total: steps.length, waiting: steps.length - doneTo - 3, running: 3, done: doneTo, failed: 0 };
+    add("jobflows", name, "Running", { progress, started: ago(3100), created: ago(3200) });
+  }
+  addFlow("inspection", smallFlow, 3);
+  const bigFlow = Array.from({ length: sizes.steps }, (_, i): [string, string[]] => {
+    const width = 25;
+    if (i < width) return [`cell-${i}`, i === 0 ? [] : ["cell-0"]];
+    const above = i - width;
+    return [
+      `cell-${i}`,
+      i % 3 === 0 ? [`cell-${above}`, `cell-${above - (above % width) + ((i * 7) % width)}`] : [`cell-${above}`],
+    ];
+  });
+  addFlow("harvest", bigFlow, 420);
+  add("cronjobflows", "nightly-inspection", "Active", {
+    reason: "Scheduled",
+    message: "next at 02:00",
+    started: ago(40_000),
+  });
+  for (const [name, state, ready] of [
+    ["vision", "ready", 4],
+    ["planner", "", 2],
+  ] as const) {
+    add("rayclusters", name, state, {
+      reason: state ? undefined : "RayClusterPodsProvisioning",
+      progress: { total: 4, waiting: 4 - ready, running: ready, done: ready, failed: 0 },
+    });
+    for (let p = 0; p < 4; p++) {
+      add("pods", `${name}-${p === 0 ? "head" : `workers-${p}`}`, p < ready ? "Running" : "Pending", {
+        labels: { "ray.io/cluster": name },
+        node: p < ready ? "this-machine" : undefined,
+        started: p < ready ? ago(2000) : undefined,
+      });
+    }
+  }
+  for (let i = 0; i < 60; i++) {
+    add("jobs", `old-${i}`, i % 5 === 0 ? "failed" : "completed", {
+      archived: true,
+      resourceVersion: "",
+      created: ago(90_000 + i * 3000),
+      started: ago(89_990 + i * 3000),
+      finished: ago(89_000 + i * 3000),
+      template: "patrol",
+      progress: { total: 4, waiting: 0, running: 0, done: i % 5 === 0 ? 3 : 4, failed: i % 5 === 0 ? 1 : 0 },
+    });
+  }
+
+  const listeners = new Set<(change: Change) => void>();
+  const tell = (type: Change["type"], row: Row, from: string) => {
+    const change: Change = {
+      seq: row.resourceVersion,
+      type,
+      kind: row.kind,
+      namespace: row.namespace,
+      name: row.name,
+      uid: row.uid,
+      from,
+      to: row.state,
+      time: new Date().toISOString(),
+      row,
+    };
+    for (const listener of listeners) listener(change);
+  };
+
+  /** move brings a row into another state, as a controller would. */
+  function move(row: Row, state: string, more: Partial<Row> = {}): Row {
+    const next = {
+      ...row,
+      reason: undefined,
+      message: undefined,
+      ...more,
+      state,
+      tone: tone(state),
+      resourceVersion: String(version++),
+    };
+    rows.set(row.uid, next);
+    tell("changed", next, row.state);
+    return next;
+  }
+
+  const nextOf: Record<string, string> = {
+    pending: "dispatching",
+    dispatching: "running",
+    running: "completed",
+    completed: "pending",
+  };
+  const survey = [...rows.values()].filter((r) => r.job === "survey" && r.kind === "tasks").map((r) => r.uid);
+  /** stir lets some tasks go a step on. */
+  function stir(howMany: number) {
+    for (let i = 0; i < howMany; i++) {
+      const row = rows.get(survey[pick(survey.length)] as string) as Row;
+      const time = new Date().toISOString();
+      const to = nextOf[row.state];
+      if (!to) continue;
+      move(row, to, {
+        robot: to === "pending" ? undefined : (row.robot ?? robotName(1 + pick(sizes.robots))),
+        started: to === "running" ? time : to === "pending" ? undefined : row.started,
+        finished: to === "completed" ? time : undefined,
+        attempt: to === "dispatching" ? (row.attempt ?? 0) + 1 : row.attempt,
+      });
+    }
+  }
+  setInterval(() => {
+    if (listeners.size > 0) stir(4);
+  }, 100).unref();
+  setInterval(() => {
+    for (const row of rows.values()) {
+      if (listeners.size > 0 && row.kind === "robots" && row.state === "Online" && pick(8) === 0) {
+        move(row, row.state, { heartbeat: new Date().toISOString() });
+      }
+    }
+  }, 2000).unref();
+
+  const find = (kind: string, namespace: string, name: string, uid?: string | null) =>
+    [...rows.values()].find(
+      (r) => r.kind === kind && r.namespace === namespace && r.name === name && (!uid || r.uid === uid),
+    );
+
+  return { rows, flows, listeners, find, move, stir, add, position: () => String(version) };
+}
+
+export function attemptsOf(row: Row): Attempt[] {
+  return Array.from({ length: row.attempt ?? 0 }, (_, i): Attempt => {
+    const last = i + 1 === row.attempt;
+    return {
+      task: row.name,
+      namespace: row.namespace,
+      job: row.job,
+      number: i + 1,
+      robot: last ? row.robot : "robot-017",
+      state: last ? row.state : "failed",
+      tone: last ? row.tone : "bad",
+      reason: last ? row.reason : "Exited",
+      exitCode: last ? (row.state === "completed" ? 0 : row.state === "failed" ? 3 : undefined) : 1,
+      started: last ? row.started : row.created,
+      finished: last ? row.finished : row.started,
+    };
+  });
+}
+
+export function graphOf(world: World, name: string): Graph | undefined {
+  const flow = world.flows.get(name);
+  if (!flow) return undefined;
+  const jobs = groupBy(
+    [...world.rows.values()].filter((r) => r.flow === name && (r.kind === "jobs" || r.kind === "vcjobs")),
+    (r) => r.step,
+  );
+  const nodes = flow.steps.map(([step, after]): Step => {
+    const of = jobs.get(step) ?? [];
+    const state = of.at(-1)?.state ?? "waiting";
+    return {
+      name: step,
+      state,
+      tone: tone(state),
+      waitsFor: of.length ? [] : after.map((a) => `${a} has not completed`),
+      jobs: of,
+      template: step,
+      params: { rate: "0.5", source: `{{steps.${after[0] ?? "none"}.outputs.path}}` },
+      outputs: state.toLowerCase() === "completed" ? { path: `/data/${step}`, frames: "1204" } : undefined,
+    };
+  });
+  const edges = flow.steps.flatMap(([to, after]) => after.map((from) => ({ from, to })));
+  return { nodes, edges };
+}
+
+export function timelineOf(world: World, row: Row): Timeline {
+  const of = [...world.rows.values()].filter(
+    (r) => (r.kind === "tasks" || r.kind === "pods") && r.started && (r.job === row.name || r.flow === row.name),
+  );
+  const lanes = groupBy(of, (r) => (r.kind === "pods" ? r.name : (r.robot ?? "no robot")));
+  const from = of.reduce((min, r) => (r.started && r.started < min ? r.started : min), new Date().toISOString());
+  return {
+    from,
+    to: new Date().toISOString(),
+    lanes: [...lanes].sort().map(([name, rows]) => ({
+      name,
+      bars: rows.map((r) => ({
+        task: r.name,
+        attempt: r.attempt ?? 1,
+        step: r.step,
+        start: r.started as string,
+        end: r.finished,
+        tone: r.tone,
+        state: r.state,
+        reason: r.reason,
+      })),
+    })),
+  };
+}
+
+export function detailOf(row: Row): Detail {
+  const ended = row.tone === "good" || row.tone === "bad" || row.tone === "gone";
+  const verbs: Detail["actions"] =
+    row.kind === "robots"
+      ? [{ action: row.cordoned ? "uncordon" : "cordon", label: row.cordoned ? "Uncordon" : "Cordon", danger: false }]
+      : row.kind === "pods"
+        ? []
+        : ended
+          ? [{ action: "requeue", label: "Requeue", danger: false }]
+          : [
+              row.tone === "paused"
+                ? { action: "resume", label: "Resume", danger: false }
+                : { action: "pause", label: "Pause", danger: false },
+              { action: "cancel", label: "Cancel", danger: true },
+            ];
+  return {
+    row,
+    archived: row.archived ?? false,
+    object: {
+      apiVersion: "robot.k8s4r.io/v1alpha1",
+      kind: row.kind,
+      metadata: { name: row.name, namespace: row.namespace, uid: row.uid, labels: row.labels },
+      spec:
+        row.kind === "pods"
+          ? { containers: [{ name: "main" }, { name: "sidecar" }] }
+          : {
+              template: row.template,
+              command: "set -e\necho measuring\nexec /opt/bin/measure\n",
+              args: ["--resolution", "4k"],
+            },
+      status: { state: row.state, message: row.message },
+    },
+    conditions: [
+      {
+        type: "Placed",
+        status: row.robot ? "True" : "False",
+        reason: row.reason ?? "Bound",
+        message: row.message,
+        time: row.created,
+      },
+      { type: "Archived", status: "False", reason: "Running", time: row.created },
+    ],
+    attempts: row.kind === "tasks" ? attemptsOf(row) : undefined,
+    children: [],
+    why: row.message ? [row.message] : [],
+    actions: row.archived ? [] : verbs,
+  };
+}
