@@ -146,6 +146,7 @@ function ThemeButton() {
   const [theme, next] = useTheme();
   return (
     <button type="button" onClick={next} title="Colours: as the system has them, light, or dark">
+      <span aria-hidden="true">◐ </span>
       {theme}
     </button>
   );

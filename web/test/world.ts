@@ -212,7 +212,9 @@ export function makeWorld(now = Date.now()) {
     const above = i - width;
     return [
       `cell-${i}`,
-      i % 3 === 0 ? [`cell-${above}`, `cell-${above - (above % width) + ((i * 7) % width)}`] : [`cell-${above}`],
+      i % 3 === 0 && i % width !== (i * 7) % width
+        ? [`cell-${above}`, `cell-${above - (above % width) + ((i * 7) % width)}`]
+        : [`cell-${above}`],
     ];
   });
   addFlow("harvest", bigFlow, 420);

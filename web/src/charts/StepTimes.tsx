@@ -11,7 +11,7 @@ const labelOf = (item: StepTime) => item.step || item.template;
 function options(of: StepTime[], width: number): uPlot.Options {
   const line = cssColor("--line");
   const text = cssColor("--text-quiet");
-  const axis = { stroke: text, grid: { stroke: line }, ticks: { stroke: line } };
+  const axis = { stroke: text, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1 } };
   const points = (label: string, color: string): uPlot.Series => ({
     label,
     stroke: cssColor(color),
@@ -29,7 +29,7 @@ function options(of: StepTime[], width: number): uPlot.Options {
         splits: () => of.map((_, i) => i),
         values: (_, at) => at.map((i) => (of.length > 16 ? "" : labelOf(of[i] as StepTime))),
       },
-      { ...axis, size: 64, values: (_, at) => at.map((v) => (v === null ? "" : duration(v * 1000))) },
+      { ...axis, size: 76, values: (_, at) => at.map((v) => (v === null ? "" : duration(v * 1000))) },
     ],
     series: [
       { label: "Step", value: (_, i) => (i === null ? "" : labelOf(of[i] as StepTime)) },

@@ -61,8 +61,8 @@ const nodeOf = (step: Step, position: Point, selected: boolean): StepNode => ({
 
 function edgesOf(of: Graph): Edge[] {
   const running = new Set(of.nodes.filter((n) => n.tone === "running").map((n) => n.name));
-  return of.edges.map(({ from, to, label }) => ({
-    id: `${from} ${to}`,
+  return of.edges.map(({ from, to, label }, i) => ({
+    id: `${i} ${from} ${to}`, // one step may follow another for more than one reason
     source: from,
     target: to,
     label,
@@ -112,7 +112,6 @@ function Drawn({ of, namespace }: { of: Graph; namespace: string }) {
           maxZoom={1.5}
           fitView
           fitViewOptions={{ maxZoom: 1, padding: 0.08 }}
-          proOptions={{ hideAttribution: true }}
         >
           <Background gap={24} />
           <Controls showInteractive={false} />

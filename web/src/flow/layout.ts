@@ -5,9 +5,9 @@ import { inLayers } from "./layers.ts";
 export type Point = { x: number; y: number };
 export type Link = { from: string; to: string };
 
-export const nodeWidth = 184;
+export const nodeWidth = 172;
 export const nodeHeight = 46;
-export const gap = { along: 56, across: 16 };
+export const gap = { along: 44, across: 16 };
 
 // dagre takes seconds for a thousand steps; plain layers take milliseconds, and nobody follows single lines there.
 const mostForDagre = 120;

@@ -70,7 +70,7 @@ export default function LogView({ of, attempts, live, children }: Props) {
         </a>
         <span role="status">{state}</span>
       </div>
-      <div ref={place} className="terminal" />
+      <div ref={place} className="screen" />
     </div>
   );
 }

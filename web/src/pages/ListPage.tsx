@@ -58,6 +58,8 @@ export function Listed(props: { kind: Kind; fixed: Query; without?: string[]; gr
   const rows = useMemo(() => (grid ? byState(list.rows) : list.rows), [grid, list.rows]);
   const select = useSelection(rows);
   const { chosen } = select.selection;
+  const hidden = without?.join();
+  const columns = useMemo(() => columnsOf(kind, hidden?.split(",")), [kind, hidden]);
   const what = words[kind].many.toLowerCase();
   const filtered = filters.some((name) => params.has(name)) || params.has("ns");
   return (
@@ -88,7 +90,7 @@ export function Listed(props: { kind: Kind; fixed: Query; without?: string[]; gr
             listKey={list.key}
             rows={rows}
             total={list.total}
-            columns={columnsOf(kind, without)}
+            columns={columns}
             sort={sort}
             onSort={(to) => change({ sort: to })}
             select={select}

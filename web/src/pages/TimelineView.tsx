@@ -1,15 +1,17 @@
 import { useVirtualizer } from "@tanstack/react-virtual";
-import { useLayoutEffect, useRef, useState } from "react";
+import { useLayoutEffect, useMemo, useRef, useState } from "react";
 import { api, type Bar, type Kind, type Timeline } from "../api.ts";
 import { navigate, objectPath } from "../data/route.ts";
 import { useLoad } from "../data/useLoad.ts";
 import { clock, duration } from "../time.ts";
 import { Empty, ErrorNote, Loading } from "../ui/basics.tsx";
 import { useNow } from "../ui/now.ts";
-import { place, ticks } from "./timeline.ts";
+import { pack, place, ticks } from "./timeline.ts";
 
-const laneHeight = 26;
+const barHeight = 18;
+const rowHeight = 22;
 const tickRoom = 110; // px for the words of one tick
+const letter = 7; // px
 const thinnest = 3; // px: a bar of a moment must still be seen
 
 type Props = { kind: Kind; namespace: string; name: string };
@@ -24,7 +26,9 @@ export default function TimelineView({ kind, namespace, name }: Props) {
   if (data.lanes.length === 0) {
     return <Empty title="Nothing has run yet">Bars appear here when the first attempt starts.</Empty>;
   }
-  return <Lanes of={data} namespace={namespace} bars={kind === "vcjobs" ? "pods" : "tasks"} />;
+  const open = (bar: Bar) =>
+    navigate(objectPath({ kind: kind === "vcjobs" ? "pods" : "tasks", namespace, name: bar.task }));
+  return <Lanes of={data} open={open} />;
 }
 
 function useWidth() {
@@ -39,21 +43,38 @@ function useWidth() {
   return { ref, width };
 }
 
-function Lanes({ of, namespace, bars }: { of: Timeline; namespace: string; bars: Kind }) {
+const endOf = (bar: Bar) => (bar.end ? Date.parse(bar.end) : Number.POSITIVE_INFINITY);
+
+type Lane = { name: string; bars: Bar[]; rows: number[]; height: number };
+
+/** lanesOf gives the bars of a lane that lie over each other rows of their own. */
+function lanesOf(of: Timeline): Lane[] {
+  return of.lanes.map(({ name, bars }) => {
+    const rows = pack(bars.map((bar) => ({ start: Date.parse(bar.start), end: endOf(bar) })));
+    return { name, bars, rows, height: rowHeight * (1 + rows.reduce((a, b) => Math.max(a, b), 0)) + 5 };
+  });
+}
+
+type Scale = { from: number; to: number; width: number };
+
+function Lanes({ of, open }: { of: Timeline; open: (bar: Bar) => void }) {
   const now = useNow();
+  const lanes = useMemo(() => lanesOf(of), [of]);
   const running = of.lanes.some((lane) => lane.bars.some((bar) => !bar.end));
-  const from = Date.parse(of.from);
-  const to = running ? Math.max(now, Date.parse(of.to)) : Date.parse(of.to);
+  const to = Math.max(Date.parse(of.to), running ? now : 0);
   const { ref: area, width } = useWidth();
+  const scale = { from: Date.parse(of.from), to, width };
   const scroller = useRef<HTMLDivElement>(null);
   const virtual = useVirtualizer({
-    count: of.lanes.length,
+    count: lanes.length,
     getScrollElement: () => scroller.current,
-    estimateSize: () => laneHeight,
-    overscan: 8,
+    estimateSize: (i) => lanes[i]?.height ?? rowHeight,
+    overscan: 4,
   });
-  const at = (time: number) => place(time, undefined, from, to).x * width;
-  const marks = ticks(from, to, Math.max(2, Math.floor(width / tickRoom)));
+  // biome-ignore lint/correctness/useExhaustiveDependencies: other lanes have other heights
+  useLayoutEffect(() => virtual.measure(), [lanes, virtual]);
+  const marks = ticks(scale.from, to, Math.max(2, Math.floor(width / tickRoom)));
+  const at = (mark: number) => place(mark, undefined, scale.from, to).x * width;
   return (
     <div className="timeline">
       <div className="axis" aria-hidden="true">
@@ -68,26 +89,26 @@ function Lanes({ of, namespace, bars }: { of: Timeline; namespace: string; bars:
       <div ref={scroller} className="lanes" tabIndex={0} role="region" aria-label="Timeline">
         <div ref={area} className="area" style={{ height: virtual.getTotalSize() }}>
           {virtual.getVirtualItems().map((item) => {
-            const lane = of.lanes[item.index];
+            const lane = lanes[item.index];
             return (
               lane && (
-                <div key={lane.name} className="lane" style={{ transform: `translateY(${item.start}px)` }}>
+                <div
+                  key={lane.name}
+                  className="lane"
+                  style={{ transform: `translateY(${item.start}px)`, height: lane.height }}
+                >
                   <span title={lane.name}>{lane.name}</span>
                   <svg role="img" aria-label={`${lane.name}: ${lane.bars.length}`}>
                     {marks.map((mark) => (
-                      <line key={mark} x1={at(mark)} x2={at(mark)} y1={0} y2={laneHeight} />
+                      <line key={mark} x1={at(mark)} x2={at(mark)} y1={0} y2={lane.height} />
                     ))}
-                    {lane.bars.map((bar) => (
+                    {lane.bars.map((bar, i) => (
                       <BarShape
                         key={`${bar.task} ${bar.attempt}`}
                         bar={bar}
-                        x={at(Date.parse(bar.start))}
-                        width={
-                          place(Date.parse(bar.start), bar.end ? Date.parse(bar.end) : undefined, from, to).width *
-                          width
-                        }
-                        open={() => navigate(objectPath({ kind: bars, namespace, name: bar.task }))}
-                        now={to}
+                        y={4 + (lane.rows[i] ?? 0) * rowHeight}
+                        scale={scale}
+                        open={open}
                       />
                     ))}
                   </svg>
@@ -101,16 +122,21 @@ function Lanes({ of, namespace, bars }: { of: Timeline; namespace: string; bars:
   );
 }
 
-function BarShape({ bar, x, width, open, now }: { bar: Bar; x: number; width: number; open: () => void; now: number }) {
-  const took = duration((bar.end ? Date.parse(bar.end) : now) - Date.parse(bar.start));
-  const text = `${bar.task}, attempt ${bar.attempt}: ${bar.state}${bar.reason ? ` (${bar.reason})` : ""}, ${took}`;
+function BarShape({ bar, y, scale, open }: { bar: Bar; y: number; scale: Scale; open: (bar: Bar) => void }) {
+  const start = Date.parse(bar.start);
+  const end = bar.end ? Date.parse(bar.end) : scale.to;
+  const at = place(start, end, scale.from, scale.to);
+  const x = at.x * scale.width;
+  const width = Math.max(thinnest, at.width * scale.width);
+  const reason = bar.reason ? ` (${bar.reason})` : "";
   const shown = bar.step ?? bar.task;
   return (
-    <g onClick={open} className={`bar tone-${bar.tone}`}>
-      <title>{text}</title>
-      <rect x={x} y={4} width={Math.max(thinnest, width)} height={laneHeight - 8} rx={3} />
-      {width > shown.length * 7 + 8 && (
-        <text x={x + 5} y={17}>
+    // biome-ignore lint/a11y/noStaticElementInteractions: a short cut for the mouse; the tables have the same as links
+    <g onClick={() => open(bar)} className={`bar tone-${bar.tone}`}>
+      <title>{`${bar.task}, attempt ${bar.attempt}: ${bar.state}${reason}, ${duration(end - start)}`}</title>
+      <rect x={x} y={y} width={width} height={barHeight} rx={3} />
+      {width > shown.length * letter + 8 && (
+        <text x={x + 5} y={y + 13}>
           {shown}
         </text>
       )}

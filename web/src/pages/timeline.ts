@@ -13,6 +13,20 @@ export function ticks(from: number, to: number, most: number): number[] {
   return out;
 }
 
+/** pack gives bars rows such that none covers another: each takes the first row that is free. It returns each bar's. */
+export function pack(bars: readonly { start: number; end: number }[]): number[] {
+  const free: number[] = [];
+  const rows = new Array<number>(bars.length).fill(0);
+  const inOrder = bars.map((bar, i) => ({ ...bar, i })).sort((a, b) => a.start - b.start);
+  for (const { start, end, i } of inOrder) {
+    const first = free.findIndex((until) => until <= start);
+    const row = first < 0 ? free.length : first;
+    free[row] = end;
+    rows[i] = row;
+  }
+  return rows;
+}
+
 export type Placed = { x: number; width: number };
 
 /** place is where a bar lies, in parts of the whole width; what still runs reaches to the end. */

@@ -1,5 +1,6 @@
 import { useEffect, useMemo, useState } from "react";
 import { type Action, type ActionResult, type ApiError, api, type Row } from "../api.ts";
+import { words } from "../words.ts";
 import { ErrorNote, Loading } from "./basics.tsx";
 import { Dialog } from "./Dialog.tsx";
 
@@ -44,7 +45,8 @@ export default function ActionDialog(props: { action: Action; rows: Row[]; close
       .finally(() => setBusy(false));
   };
   const able = plan.results?.filter((result) => result.ok).length ?? 0;
-  const count = `${items.length} ${items.length === 1 ? "object" : "objects"}`;
+  const kind = words[rows[0]?.kind ?? "jobs"];
+  const count = items.length === 1 ? kind.one.toLowerCase() : `${items.length} ${kind.many.toLowerCase()}`;
   return (
     <Dialog
       title={done ? `${action.label}: done` : `${action.label} ${count}?`}

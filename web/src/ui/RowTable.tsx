@@ -11,11 +11,21 @@ const features = tableFeatures({});
 export type Column = ColumnDef<typeof features, Row> & {
   id: string;
   header: string;
-  meta: { width: string; sort?: boolean };
+  meta: { least: number; grow?: number; sort?: boolean };
 };
 type RowCell = Cell<typeof features, Row, unknown>;
 
 const rowHeight = 32;
+const checkWidth = 36;
+
+/** widths says how columns share the width, and below which the table scrolls sideways instead. */
+function widths(columns: Column[]) {
+  const parts = columns.map(({ meta: { least, grow } }) => (grow ? `minmax(${least}px, ${grow}fr)` : `${least}px`));
+  return {
+    template: [`${checkWidth}px`, ...parts].join(" "),
+    least: columns.reduce((sum, column) => sum + column.meta.least, checkWidth),
+  };
+}
 const scrolled = new Map<string, number>();
 
 type Props = {
@@ -46,15 +56,16 @@ export function RowTable({ label, listKey, rows, total, columns, sort, onSort, s
   const table = useTable({ features, columns, data: seen, getRowId: (row: Row) => row.uid });
   const { selection, step, choose, clear } = select;
 
+  const open = (event: KeyboardEvent) => {
+    const row = rows.find((r) => r.uid === selection.cursor);
+    const onItsOwn = event.target instanceof Element && event.target.closest("a, button");
+    if (row && !onItsOwn) navigate(objectPath(row));
+  };
   useKeys({
     j: () => step(1),
     k: () => step(-1),
     x: () => selection.cursor && choose(selection.cursor, "toggle"),
-    Enter: (event) => {
-      const row = rows.find((r) => r.uid === selection.cursor);
-      const onItsOwn = event.target instanceof Element && event.target.closest("a, button");
-      if (row && !onItsOwn) navigate(objectPath(row));
-    },
+    Enter: open,
     Escape: clear,
   });
 
@@ -66,7 +77,7 @@ export function RowTable({ label, listKey, rows, total, columns, sort, onSort, s
     if (at >= 0) virtual.scrollToIndex(at, { align: "auto" });
   }, [cursor, virtual]);
 
-  const template = `34px ${columns.map((c) => c.meta.width).join(" ")}`;
+  const { template, least } = useMemo(() => widths(columns), [columns]);
   return (
     <div
       ref={scroller}
@@ -78,7 +89,7 @@ export function RowTable({ label, listKey, rows, total, columns, sort, onSort, s
       tabIndex={0}
       onScroll={(event) => scrolled.set(listKey, event.currentTarget.scrollTop)}
     >
-      <div role="rowgroup" className="head">
+      <div role="rowgroup" className="head" style={{ minWidth: least }}>
         <div role="row" tabIndex={-1} aria-rowindex={1} style={{ gridTemplateColumns: template }}>
           <div role="columnheader" tabIndex={-1}>
             <input
@@ -93,7 +104,7 @@ export function RowTable({ label, listKey, rows, total, columns, sort, onSort, s
           ))}
         </div>
       </div>
-      <div role="rowgroup" className="body" style={{ height: virtual.getTotalSize() }}>
+      <div role="rowgroup" className="body" style={{ height: virtual.getTotalSize(), minWidth: least }}>
         {table.getRowModel().rows.map((row, i) => (
           <TableRow
             key={row.id}

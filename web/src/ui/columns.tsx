@@ -5,41 +5,41 @@ import type { Column } from "./RowTable.tsx";
 
 type Show = (row: Row) => React.ReactNode;
 
-const column = (id: string, header: string, width: string, show: Show, sort = true): Column => ({
+const column = (id: string, header: string, [least, grow]: [number, number?], show: Show, sort = true): Column => ({
   id,
   header,
-  meta: { width, sort },
+  meta: { least, grow, sort },
   cell: ({ row }) => show(row.original),
 });
 
 const cut = (text?: string) => <span title={text}>{text}</span>;
 
 const all: Record<string, Column> = {
-  name: column("name", "Name", "minmax(180px, 2.2fr)", (r) => <ObjectLink of={r} />),
-  namespace: column("namespace", "Namespace", "110px", (r) => r.namespace),
-  state: column("state", "State", "148px", (r) => <State tone={r.tone}>{r.state}</State>),
-  progress: column("progress", "Done", "170px", (r) => <ProgressBar of={r.progress} />),
-  reason: column("reason", "Reason", "minmax(110px, 1.2fr)", (r) =>
+  name: column("name", "Name", [180, 2.2], (r) => <ObjectLink of={r} />),
+  namespace: column("namespace", "Namespace", [110], (r) => r.namespace),
+  state: column("state", "State", [148], (r) => <State tone={r.tone}>{r.state}</State>),
+  progress: column("progress", "Done", [150], (r) => <ProgressBar of={r.progress} />),
+  reason: column("reason", "Reason", [110, 1.2], (r) =>
     cut(r.message ? `${r.reason ?? ""} ${r.message}`.trim() : r.reason),
   ),
-  job: column("job", "Job", "minmax(100px, 1fr)", (r) =>
+  job: column("job", "Job", [100, 1], (r) =>
     r.job ? <ObjectLink of={{ kind: "jobs", namespace: r.namespace, name: r.job }} /> : null,
   ),
-  flow: column("flow", "Flow", "minmax(90px, 1fr)", (r) =>
+  flow: column("flow", "Flow", [90, 1], (r) =>
     r.flow ? <ObjectLink of={{ kind: "jobflows", namespace: r.namespace, name: r.flow }} /> : null,
   ),
-  step: column("step", "Step", "minmax(80px, .8fr)", (r) => cut(r.step)),
-  group: column("group", "Group", "minmax(80px, .8fr)", (r) => cut(r.group)),
-  robot: column("robot", "Robot", "110px", (r) => cut(r.robot)),
-  node: column("robot", "Node", "120px", (r) => cut(r.node)),
-  attempt: column("attempt", "Attempt", "78px", (r) => r.attempt),
-  priority: column("priority", "Priority", "76px", (r) => r.priority),
-  created: column("created", "Age", "84px", (r) => <When time={r.created} />),
-  took: column("started", "Took", "90px", (r) => <Took start={r.started} end={r.finished} />),
-  finished: column("finished", "Ended", "84px", (r) => <When time={r.finished} />),
-  heartbeat: column("heartbeat", "Heartbeat", "96px", (r) => <When time={r.heartbeat} />),
-  tasks: column("tasks", "Tasks", "64px", (r) => r.runningTasks ?? 0),
-  cordoned: column("cordoned", "Takes work", "96px", (r) => (r.cordoned ? "cordoned" : "yes"), false),
+  step: column("step", "Step", [80, 0.8], (r) => cut(r.step)),
+  group: column("group", "Group", [80, 0.8], (r) => cut(r.group)),
+  robot: column("robot", "Robot", [110], (r) => cut(r.robot)),
+  node: column("robot", "Node", [120], (r) => cut(r.node)),
+  attempt: column("attempt", "Attempt", [78], (r) => r.attempt),
+  priority: column("priority", "Priority", [76], (r) => r.priority),
+  created: column("created", "Age", [84], (r) => <When time={r.created} />),
+  took: column("started", "Took", [90], (r) => <Took start={r.started} end={r.finished} />),
+  finished: column("finished", "Ended", [84], (r) => <When time={r.finished} />),
+  heartbeat: column("heartbeat", "Heartbeat", [96], (r) => <When time={r.heartbeat} />),
+  tasks: column("tasks", "Tasks", [64], (r) => r.runningTasks ?? 0),
+  cordoned: column("cordoned", "Takes work", [96], (r) => (r.cordoned ? "cordoned" : "yes"), false),
 };
 
 const of: Record<Kind, string[]> = {
