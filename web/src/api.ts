@@ -183,6 +183,10 @@ export class ApiError extends Error {
 
 const base = "/api/v1";
 
+/** doubts tells when an answer makes one doubt that the session still counts. */
+export const doubts = new EventTarget();
+export const doubt = () => doubts.dispatchEvent(new Event("doubt"));
+
 export function query(params: Record<string, string | number | boolean | undefined>): string {
   const given = Object.entries(params).filter(([, v]) => v !== undefined && v !== "" && v !== false);
   const text = new URLSearchParams(given.map(([k, v]) => [k, String(v)])).toString();
@@ -203,6 +207,7 @@ async function request(path: string, init?: RequestInit): Promise<Response> {
     if (init?.signal?.aborted) throw err;
     throw new ApiError(0, "Unreachable", "the console's server does not answer; is k8s4r still running?");
   }
+  if (answer.status === 401 && path !== "/me") doubt();
   if (!answer.ok) throw await failure(answer);
   return answer;
 }

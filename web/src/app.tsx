@@ -1,5 +1,5 @@
 import { Component, lazy, type ReactNode, Suspense, useCallback, useEffect, useState } from "react";
-import { type ApiError, api, type Me } from "./api.ts";
+import { type ApiError, api, doubts, type Me } from "./api.ts";
 import { type Route, routeOf, usePath } from "./data/route.ts";
 import { ListPage } from "./pages/ListPage.tsx";
 import { OverviewPage } from "./pages/OverviewPage.tsx";
@@ -18,10 +18,15 @@ export function App() {
   const load = useCallback(() => {
     api.me().then(
       (me) => setWho({ me }),
-      (error) => setWho({ error }),
+      // A server that is away for a moment does not take the pages away; no session does.
+      (error) => setWho((was) => (was.me && error.code !== 401 ? was : { error })),
     );
   }, []);
-  useEffect(load, [load]);
+  useEffect(() => {
+    load();
+    doubts.addEventListener("doubt", load);
+    return () => doubts.removeEventListener("doubt", load);
+  }, [load]);
   if (who.error?.code === 401) return <SignInPage done={load} />;
   if (who.error) return <ErrorNote error={who.error} retry={load} />;
   if (!who.me) return <Loading />;

@@ -74,7 +74,7 @@ export class LiveList {
         next = page.continue;
       } while (next && seen.size < most);
       this.drop((row) => !seen.has(row.uid) && !this.arrived.has(row.uid));
-      this.show({ loading: false });
+      this.show({ loading: false, total: next ? this.shown.total : this.shown.rows.length });
     } catch (err) {
       if (!signal.aborted) this.show({ loading: false, error: err as ApiError });
     } finally {

@@ -1,5 +1,5 @@
 // The one stream of events of this tab. Changes are handed on once a frame, however many have come.
-import { type Change, eventsAddress } from "../api.ts";
+import { type Change, doubt, eventsAddress } from "../api.ts";
 
 export type Reader = { changes: (batch: Change[]) => void; resync: () => void };
 export type Connection = "connecting" | "live" | "broken";
@@ -55,6 +55,7 @@ function open() {
     // The browser connects again by itself, but for answers that are no stream: then it is up to us.
     if (source?.readyState !== EventSource.CLOSED) return;
     source = undefined;
+    doubt();
     setTimeout(open, Math.min(30_000, 500 * 2 ** retry++));
   };
 }

@@ -1,0 +1,76 @@
+import { afterEach, beforeEach, expect, it, vi } from "vitest";
+import type { Change } from "../api.ts";
+
+class Stream extends EventTarget {
+  static readonly CLOSED = 2;
+  static opened: Stream[] = [];
+  readyState = 1;
+  onerror?: () => void;
+  constructor(readonly url: string) {
+    super();
+    Stream.opened.push(this);
+  }
+  say(type: string, data: unknown, lastEventId = "") {
+    this.dispatchEvent(new MessageEvent(type, { data: JSON.stringify(data), lastEventId }));
+  }
+}
+
+let frames: (() => void)[] = [];
+beforeEach(() => {
+  vi.resetModules();
+  vi.useFakeTimers();
+  Stream.opened = [];
+  frames = [];
+  vi.stubGlobal("EventSource", Stream);
+  vi.stubGlobal("document", { hidden: false });
+  vi.stubGlobal("requestAnimationFrame", (frame: () => void) => frames.push(frame));
+});
+afterEach(() => {
+  vi.useRealTimers();
+  vi.unstubAllGlobals();
+});
+
+async function listening() {
+  const { listen, liveState } = await import("./live.ts");
+  const batches: Change[][] = [];
+  let resyncs = 0;
+  listen({ changes: (batch) => batches.push(batch), resync: () => resyncs++ });
+  const [stream] = Stream.opened as [Stream];
+  return { stream, batches, resyncs: () => resyncs, liveState };
+}
+
+it("hands on all changes of a frame at once", async () => {
+  const { stream, batches } = await listening();
+  for (let i = 0; i < 50; i++) stream.say("change", { seq: String(i) });
+  expect([frames.length, batches.length]).toEqual([1, 0]);
+  frames[0]?.();
+  expect(batches.map((b) => b.length)).toEqual([50]);
+});
+
+it("goes on from the last event when the stream was refused", async () => {
+  const { stream, liveState } = await listening();
+  stream.say("hello", { since: "40" });
+  expect(liveState.get()).toBe("live");
+  stream.say("change", { seq: "42" }, "42");
+  stream.readyState = Stream.CLOSED;
+  stream.onerror?.();
+  expect(liveState.get()).toBe("broken");
+  vi.runOnlyPendingTimers();
+  expect(Stream.opened[1]?.url).toBe("/api/v1/events?since=42");
+});
+
+it("forgets the changes before a resync, for the lists are loaded anew", async () => {
+  const { stream, batches, resyncs } = await listening();
+  stream.say("change", { seq: "1" });
+  stream.say("resync", {});
+  frames[0]?.();
+  expect([batches.flat().length, resyncs()]).toEqual([0, 1]);
+});
+
+it("does not wait for frames in a tab that nobody sees", async () => {
+  const { stream, batches } = await listening();
+  vi.stubGlobal("document", { hidden: true });
+  stream.say("change", { seq: "1" });
+  vi.advanceTimersByTime(1000);
+  expect(batches.length).toBe(1);
+});

@@ -1,0 +1,87 @@
+// A browser on the console: on the one that K8S4R_CONSOLE_URL names, signed in with K8S4R_TOKEN, or on what was built,
+// with made-up data. A page whose scripts fail, or that breaks its Content-Security-Policy, fails its test.
+import { type Browser, chromium, type Page } from "playwright-core";
+import { preview } from "vite";
+import { expect } from "vitest";
+import type { Kind, Row } from "../src/api.ts";
+
+const flags = [
+  "--headless",
+  "--no-sandbox",
+  "--disable-gpu",
+  "--disable-quic",
+  "--no-first-run",
+  "--disable-background-networking",
+  "--disable-component-update",
+  "--disable-sync",
+];
+
+export type Console = {
+  base: string;
+  page: Page;
+  /** rows asks the API for objects of a kind, for tests that take what is there. */
+  rows: (kind: Kind, query?: string) => Promise<Row[]>;
+  /** faults are what the page's scripts have complained of since the last look. */
+  faults: () => string[];
+  another: () => Promise<Page>;
+  close: () => Promise<void>;
+};
+
+export const madeUp = !process.env.K8S4R_CONSOLE_URL;
+const token = process.env.K8S4R_TOKEN ?? "made-up";
+
+async function serve(): Promise<{ base: string; stop: () => Promise<void> }> {
+  if (process.env.K8S4R_CONSOLE_URL) return { base: process.env.K8S4R_CONSOLE_URL, stop: async () => {} };
+  const server = await preview({ preview: { host: "127.0.0.1", port: 0 }, logLevel: "warn" });
+  const address = server.httpServer.address();
+  if (!address || typeof address === "string") throw new Error("the preview has no port");
+  return { base: `http://127.0.0.1:${address.port}`, stop: () => server.close() };
+}
+
+// What a browser says of an answer that the test asked for.
+const expected = /Failed to load resource: the server responded with a status of 4\d\d/;
+
+function watch(page: Page, faults: string[]) {
+  page.on("pageerror", (err) => faults.push(String(err)));
+  page.on("console", (message) => {
+    if (message.type() === "error" && !expected.test(message.text())) faults.push(message.text());
+  });
+}
+
+export async function signIn(page: Page, base: string) {
+  await page.goto(base);
+  await page.getByLabel("Token").fill(token);
+  await page.getByRole("button", { name: "Sign in" }).click();
+  await page.getByRole("heading", { name: "Overview" }).waitFor();
+}
+
+export async function openConsole(): Promise<Console> {
+  const { base, stop } = await serve();
+  const browser: Browser = await chromium.launch({
+    executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
+    args: flags,
+  });
+  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ignoreHTTPSErrors: true });
+  const faults: string[] = [];
+  context.on("page", (page) => watch(page, faults));
+  const page = await context.newPage();
+  await signIn(page, base);
+  return {
+    base,
+    page,
+    rows: async (kind, query = "") =>
+      (await (await page.request.get(`${base}/api/v1/objects/${kind}?${query}`)).json()).items,
+    faults: () => faults.splice(0),
+    another: () => context.newPage(),
+    close: async () => {
+      await browser.close();
+      await stop();
+    },
+  };
+}
+
+/** settled waits until the page shows what it has loaded. */
+export async function settled(page: Page) {
+  await page.waitForFunction(() => document.querySelector("main h1, main h2") && !document.querySelector(".loading"));
+  await expect.poll(() => page.evaluate(() => document.fonts.status)).toBe("loaded");
+}

@@ -1,0 +1,70 @@
+// How smooth big lists and graphs are: make web-measure prints one line of JSON. The bounds are the console's promises,
+// for a machine that does nothing else.
+import { afterAll, beforeAll, expect, it } from "vitest";
+import { type Console, openConsole, settled } from "../browser.ts";
+
+let at: Console;
+beforeAll(async () => {
+  at = await openConsole();
+});
+afterAll(() => at.close());
+
+const report = (name: string, figures: object) => console.log(JSON.stringify({ name, ...figures }));
+const part = (sorted: number[], p: number) =>
+  Math.round(sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * p))] ?? 0);
+
+/** frames scrolls an element from top to bottom and back, a step each frame, and returns how long each frame took. */
+const frames = (selector: string, perFrame: number, howMany: number) =>
+  at.page.evaluate(
+    ({ selector, perFrame, howMany }) =>
+      new Promise<number[]>((resolve) => {
+        const place = document.querySelector(selector) as Element;
+        const took: number[] = [];
+        let last = performance.now();
+        let by = perFrame;
+        const next = (now: number) => {
+          took.push(now - last);
+          last = now;
+          if (place.scrollTop + place.clientHeight >= place.scrollHeight - 1) by = -perFrame;
+          place.scrollTop += by;
+          if (took.length < howMany) requestAnimationFrame(next);
+          else resolve(took.slice(1));
+        };
+        requestAnimationFrame(next);
+      }),
+    { selector, perFrame, howMany },
+  );
+
+it("scrolls 10,000 tasks without long frames while events come", async () => {
+  await at.page.goto(`${at.base}/tasks?job=survey`);
+  await settled(at.page);
+  await expect.poll(() => at.page.locator(".toolbar output").innerText(), { timeout: 30_000 }).toBe("10,000 tasks");
+  const sorted = (await frames(".rows", 400, 300)).sort((a, b) => a - b);
+  const long = sorted.filter((ms) => ms > 50).length;
+  report("table-scroll", {
+    rows: 10_000,
+    frames: sorted.length,
+    p50_ms: part(sorted, 0.5),
+    p99_ms: part(sorted, 0.99),
+    long_frames: long,
+  });
+  expect(await at.page.locator(".line").count()).toBeLessThan(80);
+  expect(long / sorted.length).toBeLessThan(0.05);
+});
+
+it("draws a flow of 1,000 steps within a second", async () => {
+  await at.page.goto(`${at.base}/jobflows/default/harvest?tab=manifest`);
+  await settled(at.page);
+  const ms = await at.page.evaluate(async () => {
+    const tab = [...document.querySelectorAll<HTMLElement>(".tabs a")].find((a) => a.textContent === "Steps");
+    const frame = () => new Promise(requestAnimationFrame);
+    const begun = performance.now();
+    tab?.click();
+    while (document.querySelectorAll(".react-flow__node").length < 1000) await frame();
+    while (document.querySelectorAll(".react-flow__edge").length < 1000) await frame();
+    await frame();
+    return performance.now() - begun;
+  });
+  report("graph-draw", { steps: 1000, ms: Math.round(ms) });
+  expect(ms).toBeLessThan(1000);
+});

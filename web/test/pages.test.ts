@@ -1,0 +1,86 @@
+// Each page, light and dark: it loads, its scripts are content, and axe finds no serious fault.
+import { mkdirSync, readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { type Kind, kinds } from "../src/api.ts";
+import { type Console, openConsole, settled } from "./browser.ts";
+
+const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+const shots = process.env.K8S4R_SHOTS;
+
+let at: Console;
+beforeAll(async () => {
+  at = await openConsole();
+  if (shots) mkdirSync(shots, { recursive: true });
+});
+afterAll(() => at.close());
+
+type Finding = { id: string; impact: string | null; nodes: { html: string; failureSummary?: string }[] };
+declare const window: { axe: { run: (root: unknown, options: object) => Promise<{ violations: Finding[] }> } };
+
+async function faultsOfAxe(): Promise<string[]> {
+  await at.page.evaluate(axe);
+  const { violations } = await at.page.evaluate(() => window.axe.run(document, { resultTypes: ["violations"] }));
+  return violations
+    .filter((v) => v.impact === "serious" || v.impact === "critical")
+    .flatMap((v) => v.nodes.slice(0, 3).map((n) => `${v.id}: ${n.html.slice(0, 200)} ${n.failureSummary ?? ""}`));
+}
+
+async function look(name: string, path: string) {
+  for (const colorScheme of ["light", "dark"] as const) {
+    await at.page.emulateMedia({ colorScheme });
+    await at.page.goto(at.base + path);
+    await settled(at.page);
+    expect(await faultsOfAxe(), `axe, ${colorScheme}`).toEqual([]);
+    if (shots) await at.page.screenshot({ path: `${shots}/${name}-${colorScheme}.png` });
+  }
+  expect(at.faults()).toEqual([]);
+}
+
+describe("pages", () => {
+  it.each([
+    ["overview", "/"],
+    ["history", "/history"],
+    ["history-robot", "/history/robot?robot=robot-017"],
+    ["history-failures", "/history/failures"],
+    ["history-steps", "/history/steps"],
+    ["nowhere", "/there/is/no/such/page"],
+    ["robots-table", "/robots?view=table"],
+    ["no-rows", "/tasks?q=there-is-no-such-task"],
+    ["not-found", "/tasks/default/there-is-no-such-task"],
+  ])("%s", look);
+
+  it.each(kinds)("list of %s", (kind) => look(kind, `/${kind}`));
+});
+
+const tabs: Record<Kind, string[]> = {
+  jobs: ["tasks", "groups", "timeline", "changes", "conditions", "manifest"],
+  taskgroups: ["tasks"],
+  tasks: ["log", "attempts"],
+  robots: ["tasks", "resources", "history"],
+  jobflows: ["graph", "timeline", "jobs"],
+  cronjobflows: ["flows"],
+  vcjobs: ["pods", "timeline"],
+  rayclusters: ["pods"],
+  pods: ["log"],
+};
+
+describe("objects", () => {
+  it.each(kinds.flatMap((kind) => tabs[kind].map((tab): [Kind, string] => [kind, tab])))(
+    "%s, %s",
+    async (kind, tab) => {
+      const [row] = await at.rows(kind, "limit=1&sort=name");
+      if (!row) throw new Error(`there are no ${kind} to look at`);
+      const step = tab === "graph" ? "&step=inspect" : "";
+      await look(`${kind}-${tab}`, `/${kind}/${row.namespace}/${row.name}?tab=${tab}${step}`);
+    },
+  );
+});
+
+it("sign-in", async () => {
+  await at.page.context().clearCookies();
+  await at.page.goto(at.base);
+  await at.page.getByLabel("Token").waitFor();
+  expect(await faultsOfAxe()).toEqual([]);
+  if (shots) await at.page.screenshot({ path: `${shots}/sign-in.png` });
+});

@@ -1,0 +1,152 @@
+// What a person does with the console, on made-up data.
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
+import { type Console, madeUp, openConsole, settled, signIn } from "./browser.ts";
+
+let at: Console;
+beforeAll(async () => {
+  if (!madeUp) throw new Error("these tests change things: they are for made-up data only");
+  at = await openConsole();
+});
+afterAll(() => at.close());
+beforeEach(() => at.faults());
+
+const open = async (path: string) => {
+  await at.page.goto(at.base + path);
+  await settled(at.page);
+};
+const line = (name: string) => at.page.locator(".line", { has: at.page.getByRole("link", { name, exact: true }) });
+const selected = () => at.page.locator('.line[aria-selected="true"]').count();
+
+describe("a table", () => {
+  it("keeps its filters in the address, and back leads to the ones before", async () => {
+    await open("/jobs");
+    await at.page.getByRole("button", { name: "failed", exact: true }).click();
+    await expect.poll(() => new URL(at.page.url()).search).toBe("?state=failed");
+    await expect.poll(() => at.page.locator(".line .tone-good").count()).toBe(0);
+    await at.page.reload();
+    await settled(at.page);
+    expect(await at.page.getByRole("button", { name: "failed", exact: true }).getAttribute("aria-pressed")).toBe(
+      "true",
+    );
+    await at.page.goBack();
+    await expect.poll(() => at.page.locator(".line .tone-good").count()).toBeGreaterThan(0);
+  });
+
+  it("is worked with by the keyboard", async () => {
+    await open("/jobs?ns=field&sort=name");
+    await line("patrol-00").waitFor();
+    for (const key of ["j", "x", "j", "j", "x"]) await at.page.keyboard.press(key);
+    await expect.poll(selected).toBe(2);
+    await at.page.keyboard.press("Escape");
+    await expect.poll(selected).toBe(0);
+    await at.page.keyboard.press("k");
+    await at.page.keyboard.press("Enter");
+    await at.page.getByRole("heading", { name: "patrol-01" }).waitFor();
+    await at.page.keyboard.press("?");
+    await at.page.getByRole("dialog", { name: "Keys" }).waitFor();
+    await at.page.keyboard.press("Escape");
+    await at.page.getByRole("dialog").waitFor({ state: "detached" });
+    await at.page.keyboard.press("/");
+    expect(await at.page.evaluate(() => document.activeElement?.getAttribute("type"))).toBe("search");
+  });
+
+  it("selects ranges with shift and single rows with ctrl", async () => {
+    await open("/jobs?ns=field&sort=name");
+    await line("patrol-02").click({ modifiers: ["Control"] });
+    await line("patrol-05").click({ modifiers: ["Shift"] });
+    await expect.poll(selected).toBe(4);
+    await line("patrol-03").click({ modifiers: ["Control"] });
+    await expect.poll(selected).toBe(3);
+  });
+});
+
+describe("an action", () => {
+  it("says first what will happen to each, and is carried out only then", async () => {
+    await open("/jobs?ns=field&sort=name");
+    await line("patrol-07").click({ modifiers: ["Control"] }); // running
+    await line("patrol-08").click({ modifiers: ["Control"] }); // completed
+    await at.page.getByRole("button", { name: "Pause" }).click();
+    const dialog = at.page.getByRole("dialog");
+    await dialog.getByText("running; will be paused").waitFor();
+    await dialog.getByText("it is completed, and only what waits or runs can be paused").waitFor();
+    expect(await line("patrol-07").locator(".state").textContent()).toBe("running");
+    await dialog.getByRole("button", { name: "Pause 1 of 2" }).click();
+    await dialog.getByText("running; is paused").waitFor();
+    await expect.poll(() => line("patrol-07").locator(".state").textContent()).toBe("paused");
+    await dialog.getByRole("button", { name: "Close" }).click();
+  });
+
+  it("changes nothing when the dialog is left", async () => {
+    await open("/jobs/field/patrol-14");
+    await at.page.getByRole("button", { name: "Cancel" }).click();
+    await at.page.getByText("running; will be canceled").waitFor();
+    await at.page.keyboard.press("Escape");
+    await at.page.getByRole("dialog").waitFor({ state: "detached" });
+    expect((await at.rows("jobs", "q=patrol-14"))[0]?.state).toBe("running");
+  });
+
+  it("is seen by another browser without a reload", async () => {
+    await open("/jobs/field/patrol-21");
+    const other = await at.another();
+    await other.goto(`${at.base}/jobs?ns=field&q=patrol-21`);
+    await other.locator(".line .tone-running").first().waitFor();
+    await at.page.getByRole("button", { name: "Cancel" }).click();
+    await at.page.getByRole("dialog").getByRole("button", { name: "Cancel", exact: true }).click();
+    await other.locator(".line", { hasText: "canceled" }).waitFor();
+    await other.close();
+  });
+
+  it("sets a priority", async () => {
+    await open("/jobs?ns=field&sort=name");
+    await line("patrol-01").click({ modifiers: ["Control"] });
+    await at.page.getByRole("button", { name: "Priority", exact: true }).last().click();
+    await at.page.getByLabel("Priority, 0 to 100").fill("80");
+    await at.page.getByRole("dialog").getByRole("button", { name: "Priority", exact: true }).click();
+    await at.page.getByRole("dialog").getByRole("button", { name: "Close" }).click();
+    await expect.poll(() => line("patrol-01").textContent()).toContain("80");
+  });
+});
+
+describe("live", () => {
+  it("a log grows, and follows its end until one scrolls up", async () => {
+    const [task] = await at.rows("tasks", "state=running&flow=inspection");
+    await open(`/tasks/default/${task?.name}`);
+    const lines = () => at.page.locator(".xterm-rows").innerText();
+    await expect.poll(lines).toMatch(/cell 300/);
+    await expect.poll(lines).toMatch(/cell 304/);
+    await at.page.locator(".xterm-rows").hover();
+    await at.page.mouse.wheel(0, -2000);
+    await expect.poll(() => at.page.getByLabel("Follow").isChecked()).toBe(false);
+  });
+
+  it("a log is searched", async () => {
+    const [task] = await at.rows("tasks", "state=completed&flow=inspection");
+    await open(`/tasks/default/${task?.name}`);
+    await expect.poll(() => at.page.locator(".xterm-rows").innerText()).toMatch(/cell 300/);
+    await at.page.getByLabel(/Search the log/).fill("cell 17:");
+    await expect.poll(() => at.page.locator(".xterm-rows").innerText()).toMatch(/cell 17:/);
+  });
+
+  it("a graph opens its steps in a panel, which the address names", async () => {
+    await open("/jobflows/default/inspection");
+    await at.page.locator(".step", { hasText: "verify" }).click();
+    const panel = at.page.getByRole("complementary", { name: "Step verify" });
+    await panel.getByText("load-model has not completed").waitFor();
+    await at.page.reload();
+    await panel.waitFor();
+    await at.page.goBack();
+    await panel.waitFor({ state: "detached" });
+  });
+});
+
+describe("a session", () => {
+  it("that has ended leads to the sign-in page, and a wrong token is told", async () => {
+    await open("/jobs");
+    await at.page.context().clearCookies();
+    await at.page.getByRole("button", { name: "failed", exact: true }).click();
+    await at.page.getByLabel("Token").fill("wrong");
+    await at.page.getByRole("button", { name: "Sign in" }).click();
+    await at.page.getByRole("alert").getByText("the API server does not know this token").waitFor();
+    await signIn(at.page, at.base);
+  });
+});
