@@ -18,10 +18,42 @@ help: ## show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
 .PHONY: build
-build: ## build all programs into bin/
+build: web-if-node ## build all programs into bin/
 	@mkdir -p $(BIN)
 	$(GO_BUILD) -o $(BIN)/ ./cmd/...
 	cd standalone && CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS) $(KUBERNETES_LDFLAGS)' -o $(BIN)/k8s4r ./cmd/k8s4r
+
+# What Vite made of web/; the first line of each rule is its reason to run again.
+WEB_SOURCES = $(shell find web/src web/public -type f) web/index.html web/vite.config.ts web/test/fake.ts web/test/world.ts
+
+.PHONY: web
+web: web/dist/index.html ## build the console's pages, which the programs carry; needs Node 20.19 or newer
+
+web/node_modules/.package-lock.json: web/package-lock.json
+	cd web && npm ci --no-audit --no-fund
+	@touch $@
+
+web/dist/index.html: web/node_modules/.package-lock.json $(WEB_SOURCES)
+	cd web && npm run build
+	@touch $@
+
+.PHONY: web-if-node
+web-if-node:
+	@if command -v npm >/dev/null; then $(MAKE) -s web; else echo "no Node here: the console is left out, and says so (make web)"; fi
+
+.PHONY: web-check
+web-check: web/node_modules/.package-lock.json ## types, lint and unit tests of the console's pages
+	cd web && npm run -s check
+
+.PHONY: web-test
+web-test: web ## the console's pages in a browser, on made-up data
+	@hack/deps browser
+	cd web && npm test
+
+.PHONY: web-measure
+web-measure: web ## how smooth 10,000 tasks and a flow of 1,000 steps are in a browser
+	@hack/deps browser
+	cd web && npm run -s measure
 
 .PHONY: generate
 generate: $(BIN)/controller-gen $(BIN)/sqlc ## write all generated files anew
@@ -33,7 +65,7 @@ generate: $(BIN)/controller-gen $(BIN)/sqlc ## write all generated files anew
 	go run ./hack/metrics
 
 .PHONY: check
-check: lint unit ## lint and unit tests, in about a minute
+check: lint unit web-check ## lint and unit tests, in about a minute
 
 .PHONY: lint
 lint: $(BIN)/golangci-lint ## run the linters over both modules
@@ -42,7 +74,7 @@ lint: $(BIN)/golangci-lint ## run the linters over both modules
 
 .PHONY: unit
 unit: archive-deps ## tests that need no API server
-	go test ./api/... ./cmd/... ./config/... ./internal/...
+	go test ./api/... ./cmd/... ./config/... ./internal/... ./web
 
 .PHONY: test
 test: driver-deps archive-deps build unit $(BIN)/helm ## every test that needs only this machine

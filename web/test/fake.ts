@@ -100,14 +100,14 @@ function log({ world, req, res, path, q }: Call) {
   res.writeHead(200, { "Content-Type": "text/plain; charset=utf-8" });
   for (let i = 1; i <= 300; i++)
     res.write(
-      `\x1b[2m${String(i).padStart(5)}\x1b[0m cell ${i}: ${i % 40 ? "measured" : "\x1b[31mslipped\x1b[0m, again"}\n`,
+      `\x1b[90m${String(i).padStart(5)}\x1b[0m cell ${i}: ${i % 40 ? "measured" : "\x1b[31mslipped\x1b[0m, again"}\n`,
     );
   if (q.get("follow") !== "true" || row.tone !== "running") {
     res.end();
     return;
   }
   let i = 300;
-  const timer = setInterval(() => res.write(`\x1b[2m${String(++i).padStart(5)}\x1b[0m cell ${i}: measured\n`), 250);
+  const timer = setInterval(() => res.write(`\x1b[90m${String(++i).padStart(5)}\x1b[0m cell ${i}: measured\n`), 250);
   req.on("close", () => clearInterval(timer));
 }
 

@@ -22,14 +22,14 @@ describe("a table", () => {
     await open("/jobs");
     await at.page.getByRole("button", { name: "failed", exact: true }).click();
     await expect.poll(() => new URL(at.page.url()).search).toBe("?state=failed");
-    await expect.poll(() => at.page.locator(".line .tone-good").count()).toBe(0);
+    await expect.poll(() => at.page.locator(".line .state.tone-good").count()).toBe(0);
     await at.page.reload();
     await settled(at.page);
     expect(await at.page.getByRole("button", { name: "failed", exact: true }).getAttribute("aria-pressed")).toBe(
       "true",
     );
     await at.page.goBack();
-    await expect.poll(() => at.page.locator(".line .tone-good").count()).toBeGreaterThan(0);
+    await expect.poll(() => at.page.locator(".line .state.tone-good").count()).toBeGreaterThan(0);
   });
 
   it("is worked with by the keyboard", async () => {
@@ -65,7 +65,7 @@ describe("an action", () => {
     await open("/jobs?ns=field&sort=name");
     await line("patrol-07").click({ modifiers: ["Control"] }); // running
     await line("patrol-08").click({ modifiers: ["Control"] }); // completed
-    await at.page.getByRole("button", { name: "Pause" }).click();
+    await at.page.getByRole("button", { name: "Pause", exact: true }).click();
     const dialog = at.page.getByRole("dialog");
     await dialog.getByText("running; will be paused").waitFor();
     await dialog.getByText("it is completed, and only what waits or runs can be paused").waitFor();
@@ -89,7 +89,7 @@ describe("an action", () => {
     await open("/jobs/field/patrol-21");
     const other = await at.another();
     await other.goto(`${at.base}/jobs?ns=field&q=patrol-21`);
-    await other.locator(".line .tone-running").first().waitFor();
+    await other.locator(".line .state.tone-running").first().waitFor();
     await at.page.getByRole("button", { name: "Cancel" }).click();
     await at.page.getByRole("dialog").getByRole("button", { name: "Cancel", exact: true }).click();
     await other.locator(".line", { hasText: "canceled" }).waitFor();
@@ -99,7 +99,7 @@ describe("an action", () => {
   it("sets a priority", async () => {
     await open("/jobs?ns=field&sort=name");
     await line("patrol-01").click({ modifiers: ["Control"] });
-    await at.page.getByRole("button", { name: "Priority", exact: true }).last().click();
+    await at.page.getByRole("toolbar").getByRole("button", { name: "Priority" }).click();
     await at.page.getByLabel("Priority, 0 to 100").fill("80");
     await at.page.getByRole("dialog").getByRole("button", { name: "Priority", exact: true }).click();
     await at.page.getByRole("dialog").getByRole("button", { name: "Close" }).click();
@@ -111,10 +111,11 @@ describe("live", () => {
   it("a log grows, and follows its end until one scrolls up", async () => {
     const [task] = await at.rows("tasks", "state=running&flow=inspection");
     await open(`/tasks/default/${task?.name}`);
-    const lines = () => at.page.locator(".xterm-rows").innerText();
+    const lines = () => at.page.locator(".xterm-rows").textContent();
     await expect.poll(lines).toMatch(/cell 300/);
     await expect.poll(lines).toMatch(/cell 304/);
-    await at.page.locator(".xterm-rows").hover();
+    const box = await at.page.locator(".screen").boundingBox();
+    await at.page.mouse.move((box?.x ?? 0) + 200, (box?.y ?? 0) + 200);
     await at.page.mouse.wheel(0, -2000);
     await expect.poll(() => at.page.getByLabel("Follow").isChecked()).toBe(false);
   });
@@ -122,9 +123,9 @@ describe("live", () => {
   it("a log is searched", async () => {
     const [task] = await at.rows("tasks", "state=completed&flow=inspection");
     await open(`/tasks/default/${task?.name}`);
-    await expect.poll(() => at.page.locator(".xterm-rows").innerText()).toMatch(/cell 300/);
+    await expect.poll(() => at.page.locator(".xterm-rows").textContent()).toMatch(/cell 300/);
     await at.page.getByLabel(/Search the log/).fill("cell 17:");
-    await expect.poll(() => at.page.locator(".xterm-rows").innerText()).toMatch(/cell 17:/);
+    await expect.poll(() => at.page.locator(".xterm-rows").textContent()).toMatch(/cell 17:/);
   });
 
   it("a graph opens its steps in a panel, which the address names", async () => {

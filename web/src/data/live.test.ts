@@ -19,6 +19,7 @@ let frames: (() => void)[] = [];
 beforeEach(() => {
   vi.resetModules();
   vi.useFakeTimers();
+  vi.advanceTimersByTime(1000); // the clock of a page that has just begun is near zero
   Stream.opened = [];
   frames = [];
   vi.stubGlobal("EventSource", Stream);
@@ -45,6 +46,17 @@ it("hands on all changes of a frame at once", async () => {
   expect([frames.length, batches.length]).toEqual([1, 0]);
   frames[0]?.();
   expect(batches.map((b) => b.length)).toEqual([50]);
+});
+
+it("leaves frames free in a stream that does not stop", async () => {
+  const { stream, batches } = await listening();
+  stream.say("change", { seq: "1" });
+  frames[0]?.();
+  stream.say("change", { seq: "2" });
+  expect(frames.length).toBe(1);
+  vi.advanceTimersByTime(100);
+  frames[1]?.();
+  expect(batches.length).toBe(2);
 });
 
 it("goes on from the last event when the stream was refused", async () => {

@@ -1,4 +1,5 @@
-// The one stream of events of this tab. Changes are handed on once a frame, however many have come.
+// The one stream of events of this tab. Changes are handed on with a frame, however many have come, and not with each:
+// a person sees ten a second as live, and scrolling needs the other frames.
 import { type Change, doubt, eventsAddress } from "../api.ts";
 
 export type Reader = { changes: (batch: Change[]) => void; resync: () => void };
@@ -11,6 +12,10 @@ let connection: Connection = "connecting";
 let last = "";
 let waiting: Change[] = [];
 let retry = 0;
+let flushed = 0;
+
+const between = 100; // ms
+const unseen = 1000; // ms
 
 function say(now: Connection) {
   if (now === connection) return;
@@ -21,13 +26,15 @@ function say(now: Connection) {
 function flush() {
   const batch = waiting;
   waiting = [];
+  flushed = performance.now();
   for (const reader of readers) reader.changes(batch);
 }
 
 // A tab that nobody sees gets no frames: without the timer its changes would pile up until it is seen again.
 function schedule() {
-  if (document.hidden) setTimeout(flush, 1000);
-  else requestAnimationFrame(flush);
+  if (document.hidden) setTimeout(flush, unseen);
+  else if (performance.now() - flushed >= between) requestAnimationFrame(flush);
+  else setTimeout(() => requestAnimationFrame(flush), between);
 }
 
 function receive(event: MessageEvent<string>) {

@@ -1,12 +1,21 @@
 // A flow's steps as a live graph. Where the steps stand is computed once for their shape; a step that changes only
 // draws itself anew.
-import { Background, Controls, type Edge, MiniMap, type NodeMouseHandler, ReactFlow } from "@xyflow/react";
-import { useCallback, useMemo, useRef } from "react";
+import {
+  Background,
+  Controls,
+  type Edge,
+  MiniMap,
+  type NodeMouseHandler,
+  Position,
+  ReactFlow,
+  ViewportPortal,
+} from "@xyflow/react";
+import { useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { api, type Graph, type Step } from "../api.ts";
 import { useParams } from "../data/route.ts";
 import { useLoad } from "../data/useLoad.ts";
 import { Empty, ErrorNote, Loading } from "../ui/basics.tsx";
-import { layout, nodeHeight, nodeWidth, type Point } from "./layout.ts";
+import { layout, linesOf, mostForDagre, nodeHeight, nodeWidth, type Point } from "./layout.ts";
 import { SidePanel } from "./SidePanel.tsx";
 import { type StepNode, StepShape } from "./StepShape.tsx";
 import "@xyflow/react/dist/style.css";
@@ -54,10 +63,39 @@ const nodeOf = (step: Step, position: Point, selected: boolean): StepNode => ({
   position,
   selected,
   data: { step },
+  // With its size and the ends of its edges known beforehand, nothing of a thousand nodes has to be measured.
   width: nodeWidth,
   height: nodeHeight,
+  measured: { width: nodeWidth, height: nodeHeight },
+  handles: [
+    { type: "target", position: Position.Left, x: 0, y: nodeHeight / 2, width: 1, height: 1 },
+    { type: "source", position: Position.Right, x: nodeWidth, y: nodeHeight / 2, width: 1, height: 1 },
+  ],
   ariaLabel: `${step.name}: ${step.state}`,
 });
+
+const none: Edge[] = [];
+
+/** Lines are all edges of a big graph in one shape: a component for each would take most of the time to draw it. */
+function Lines({ path }: { path: string }) {
+  return (
+    <ViewportPortal>
+      <svg className="lines" role="presentation">
+        <path d={path} />
+      </svg>
+    </ViewportPortal>
+  );
+}
+
+/** useIdle is true once the browser has drawn what matters more. */
+function useIdle(): boolean {
+  const [idle, setIdle] = useState(false);
+  useEffect(() => {
+    const timer = setTimeout(() => setIdle(true), 500);
+    return () => clearTimeout(timer);
+  }, []);
+  return idle;
+}
 
 function edgesOf(of: Graph): Edge[] {
   const running = new Set(of.nodes.filter((n) => n.tone === "running").map((n) => n.name));
@@ -85,7 +123,11 @@ function Drawn({ of, namespace }: { of: Graph; namespace: string }) {
     [shape],
   );
   const nodes = useNodes(of, places, chosen);
-  const edges = useMemo(() => edgesOf(of), [of]);
+  const big = of.nodes.length > mostForDagre;
+  const edges = useMemo(() => (big ? none : edgesOf(of)), [of, big]);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the shape says all that the lines depend on
+  const lines = useMemo(() => (big ? linesOf(of.edges, places) : ""), [shape, places, big]);
+  const map = useIdle() && of.nodes.length >= mapFrom;
   const open: NodeMouseHandler = useCallback((_, node) => change({ step: node.id }), [change]);
   const step = of.nodes.find((n) => n.name === chosen);
   return (
@@ -115,9 +157,8 @@ function Drawn({ of, namespace }: { of: Graph; namespace: string }) {
         >
           <Background gap={24} />
           <Controls showInteractive={false} />
-          {of.nodes.length >= mapFrom && (
-            <MiniMap pannable zoomable nodeClassName={(n) => `tone-${(n as StepNode).data.step.tone}`} />
-          )}
+          {big && <Lines path={lines} />}
+          {map && <MiniMap pannable zoomable nodeClassName={(n) => `tone-${(n as StepNode).data.step.tone}`} />}
         </ReactFlow>
       </div>
       {step && <SidePanel step={step} namespace={namespace} close={() => change({ step: undefined })} />}

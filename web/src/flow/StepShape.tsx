@@ -1,4 +1,4 @@
-import { Handle, type Node, type NodeProps, Position } from "@xyflow/react";
+import type { Node, NodeProps } from "@xyflow/react";
 import { memo } from "react";
 import type { Step } from "../api.ts";
 import { State } from "../ui/basics.tsx";
@@ -7,9 +7,7 @@ export type StepNode = Node<{ step: Step }, "step">;
 
 export const StepShape = memo(({ data: { step }, selected }: NodeProps<StepNode>) => (
   <div className={`step tone-${step.tone}${selected ? " chosen" : ""}`} title={step.message ?? step.reason}>
-    <Handle type="target" position={Position.Left} isConnectable={false} />
     <strong>{step.name}</strong>
     <State tone={step.tone}>{step.state}</State>
-    <Handle type="source" position={Position.Right} isConnectable={false} />
   </div>
 ));

@@ -10,10 +10,27 @@ export const nodeHeight = 46;
 export const gap = { along: 44, across: 16 };
 
 // dagre takes seconds for a thousand steps; plain layers take milliseconds, and nobody follows single lines there.
-const mostForDagre = 120;
+export const mostForDagre = 120;
 
 export function layout(names: readonly string[], links: readonly Link[]): Map<string, Point> {
   return names.length > mostForDagre ? inLayers(names, links) : byDagre(names, links);
+}
+
+/** linesOf draws all links as one path, each from the right of a step to the left of the next. */
+export function linesOf(links: readonly Link[], places: ReadonlyMap<string, Point>): string {
+  let path = "";
+  for (const { from, to } of links) {
+    const a = places.get(from);
+    const b = places.get(to);
+    if (!a || !b) continue;
+    const x = a.x + nodeWidth;
+    const y = a.y + nodeHeight / 2;
+    const across = Math.round(b.x - x);
+    const down = Math.round(b.y - a.y);
+    const bend = Math.round(across / 2);
+    path += `M${Math.round(x)} ${Math.round(y)}c${bend} 0 ${bend} ${down} ${across} ${down}`;
+  }
+  return path;
 }
 
 function byDagre(names: readonly string[], links: readonly Link[]): Map<string, Point> {

@@ -6,6 +6,7 @@ import { cssColor } from "../ui/theme.ts";
 
 const kept = 50_000; // lines
 const tail = 10_000; // lines to begin with
+const smooth = 200; // ms that scrolling by the wheel takes
 const pause = 2000; // ms before a stream that broke is opened again
 
 export type Terminal = {
@@ -48,21 +49,22 @@ export function openTerminal(place: HTMLElement, of: LogOf, live: boolean, say: 
 
   let following = true;
   const atEnd = () => term.buffer.active.viewportY >= term.buffer.active.baseY;
-  // Who scrolls up reads; who scrolls to the end wants to see what comes.
-  const scrolled = () =>
-    requestAnimationFrame(() => {
-      if (following === atEnd()) return;
-      following = atEnd();
-      say.following(following);
-    });
+  // Who scrolls up reads; who scrolls to the end wants to see what comes. The terminal itself does so: this tells it.
+  const look = () => {
+    if (following === atEnd()) return;
+    following = atEnd();
+    say.following(following);
+  };
+  const scrolled = () => setTimeout(look, smooth);
   place.addEventListener("wheel", scrolled, { passive: true });
 
   const control = new AbortController();
-  void read(term, of, live, control.signal, say.state, () => following && term.scrollToBottom());
+  void read(term, of, live, control.signal, say.state, look);
   return {
     follow: (on) => {
-      following = on;
       if (on) term.scrollToBottom();
+      else if (atEnd()) term.scrollLines(-1);
+      following = on;
     },
     find: (text, where) => {
       if (!text) search.clearDecorations();

@@ -45,8 +45,7 @@ export function RowTable({ label, listKey, rows, total, columns, sort, onSort, s
     count: rows.length,
     getScrollElement: () => scroller.current,
     estimateSize: () => rowHeight,
-    overscan: 12,
-    getItemKey: (i) => rows[i]?.uid ?? i,
+    overscan: 8,
     initialOffset: scrolled.get(listKey) ?? 0,
   });
   const items = virtual.getVirtualItems();

@@ -35,12 +35,17 @@ export function State({ tone, children }: { tone: Tone; children: ReactNode }) {
   );
 }
 
+/** titled writes a title when it is wanted: dates of a thousand rows are slow to put into words. */
+const titled = (text: () => string) => (event: React.PointerEvent<HTMLElement>) => {
+  event.currentTarget.title = text();
+};
+
 /** When says how long ago, and exactly when on hover. */
 export function When({ time }: { time?: string }) {
   const now = useNow();
   if (!time) return null;
   return (
-    <time dateTime={time} title={exact(time)}>
+    <time dateTime={time} onPointerEnter={titled(() => exact(time))}>
       {age(time, now)}
     </time>
   );
@@ -51,7 +56,7 @@ export function Took({ start, end }: { start?: string; end?: string }) {
   const now = useNow();
   if (!start) return null;
   return (
-    <time dateTime={start} title={`${exact(start)}${end ? ` to ${exact(end)}` : ""}`}>
+    <time dateTime={start} onPointerEnter={titled(() => `${exact(start)}${end ? ` to ${exact(end)}` : ""}`)}>
       {span(start, end, now)}
     </time>
   );
