@@ -52,7 +52,8 @@ export type Row = {
   runningTasks?: number;
 };
 
-export type Page = { items: Row[]; total: number; continue?: string; resourceVersion: string };
+/** A part of a list. The archive does not count, so its total is not known. */
+export type Page = { items: Row[]; total?: number; continue?: string; resourceVersion: string };
 
 export type Me = { user: string; groups: string[]; namespaces: string[]; version: string; archive: boolean };
 
@@ -83,7 +84,7 @@ export type Attempt = {
   log?: string;
 };
 
-export type Verb = "pause" | "resume" | "cancel" | "requeue" | "priority" | "cordon" | "uncordon" | "delete";
+export type Verb = "pause" | "resume" | "cancel" | "requeue" | "priority" | "cordon" | "drain" | "uncordon" | "delete";
 export type Action = { action: Verb; label: string; danger: boolean };
 export type ActionItem = Pick<Row, "kind" | "namespace" | "name" | "uid">;
 export type ActionResult = Omit<ActionItem, "uid"> & { ok: boolean; message: string };
@@ -111,13 +112,13 @@ export type Step = {
   jobs: Row[];
   params?: Record<string, string>;
   outputs?: Record<string, string>;
-  template: string;
+  template?: string;
 };
 export type Graph = { nodes: Step[]; edges: { from: string; to: string; label?: string }[] };
 
 export type Bar = {
   task: string;
-  attempt: number;
+  attempt?: number;
   step?: string;
   start: string;
   end?: string;
@@ -125,9 +126,10 @@ export type Bar = {
   state: string;
   reason?: string;
 };
-export type Timeline = { from: string; to: string; lanes: { name: string; bars: Bar[] }[] };
+/** From and to are not there while nothing has run. */
+export type Timeline = { from?: string; to?: string; lanes: { name: string; bars: Bar[] }[] };
 
-export type Failure = { template: string; step: string; attempts: number; failed: number; last: string };
+export type Failure = { template: string; step: string; attempts: number; failed: number; last?: string };
 export type StepTime = {
   template: string;
   step: string;
@@ -136,7 +138,7 @@ export type StepTime = {
   p95Seconds: number;
   maxSeconds: number;
 };
-export type Transition = { at: string; from: string; to: string; reason: string };
+export type Transition = { at: string; from: string; to: string; reason?: string };
 
 export type Change = {
   seq: string;

@@ -1,19 +1,26 @@
 // A list of rows that stays as the server has it: loaded page by page, then kept up by events.
 import { type ApiError, api, type Change, type Kind, type Query, type Row } from "../api.ts";
 import { listen } from "./live.ts";
-import { matches, merge, newer, type Order, orderBy } from "./order.ts";
+import { matches, merge, newer, type Order, orderBy, servedSort } from "./order.ts";
 
 /** What a page shows of a list. A new object whenever anything in it has changed. */
-export type Shown = { rows: readonly Row[]; total: number; loading: boolean; error?: ApiError };
+export type Shown = {
+  rows: readonly Row[];
+  total: number;
+  loading: boolean;
+  /** There is more than what a page shows: one has to narrow the list. */
+  cut: boolean;
+  error?: ApiError;
+};
 
 const pageSize = 500;
-// Beyond this a person filters; loading on would only cost the browser's memory.
-const most = 50_000;
+// Beyond this a person filters; loading on would only cost the browser's memory, and the archive's patience.
+const most = { live: 50_000, archived: 2_000, all: 2_000 };
 
 type Load = typeof api.list;
 
 export class LiveList {
-  private shown: Shown = { rows: [], total: 0, loading: true };
+  private shown: Shown = { rows: [], total: 0, loading: true, cut: false };
   private readonly byUid = new Map<string, Row>();
   // Rows that were taken away while the list was loading: a page that was made before must not bring them back.
   private readonly gone = new Set<string>();
@@ -65,16 +72,16 @@ export class LiveList {
         const page = await this.load(
           this.kind,
           this.query,
-          { sort: this.sort, limit: pageSize, continue: next },
+          { sort: servedSort(this.sort, this.query.scope), limit: pageSize, continue: next },
           signal,
         );
         if (signal.aborted) return;
         for (const row of page.items) seen.add(row.uid);
-        this.put(page.items, page.total);
+        this.put(page.items, page.total ?? seen.size);
         next = page.continue;
-      } while (next && seen.size < most);
+      } while (next && seen.size < most[this.query.scope ?? "live"]);
       this.drop((row) => !seen.has(row.uid) && !this.arrived.has(row.uid));
-      this.show({ loading: false, total: next ? this.shown.total : this.shown.rows.length });
+      this.show({ loading: false, cut: Boolean(next), total: next ? this.shown.total : this.shown.rows.length });
     } catch (err) {
       if (!signal.aborted) this.show({ loading: false, error: err as ApiError });
     } finally {

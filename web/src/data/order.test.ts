@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import type { Row } from "../api.ts";
-import { matches, merge, newer, orderBy } from "./order.ts";
+import { matches, merge, newer, orderBy, servedSort } from "./order.ts";
 
 const row = (uid: string, more: Partial<Row> = {}): Row => ({
   kind: "tasks",
@@ -35,6 +35,15 @@ describe("orderBy", () => {
   });
 });
 
+describe("servedSort", () => {
+  it.each([
+    ["-created", undefined, "-created"],
+    ["progress", undefined, "name"],
+    ["name", "archived", "-created"],
+    ["name", "all", "-created"],
+  ] as const)("%s of %s: %s", (sort, scope, want) => expect(servedSort(sort, scope)).toBe(want));
+});
+
 describe("merge", () => {
   it("gives what sorting anew gives, whatever changes", () => {
     let seed = 1;
@@ -63,10 +72,13 @@ describe("matches", () => {
     ["a state of several", { state: "pending,running" }, true],
     ["another state", { state: "failed" }, false],
     ["another namespace", { namespace: "field" }, false],
-    ["a part of the name", { q: "my-t" }, true],
+    ["a part of the name", { q: "MY-t" }, true],
+    ["a part of the message", { q: "arm in use" }, true],
     ["a label", { label: "env=prod" }, true],
     ["a label of another value", { label: "env=test" }, false],
     ["a label of any value", { label: "env" }, true],
     ["the archive, which events do not change", { scope: "archived" as const }, false],
-  ])("%s", (_, query, want) => expect(matches(query, row("My-Task", { labels: { env: "prod" } }))).toBe(want));
+  ])("%s", (_, query, want) =>
+    expect(matches(query, row("My-Task", { message: "robot-1: arm in use", labels: { env: "prod" } }))).toBe(want),
+  );
 });

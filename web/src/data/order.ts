@@ -33,6 +33,14 @@ const fields: Record<string, Field> = {
   progress: (r) => (r.progress?.total ? r.progress.done / r.progress.total : 0),
 };
 
+const served = ["name", "created", "started", "finished", "state", "robot", "priority"];
+
+/** servedSort is the order in which the server hands the pages of a list out; what it does not know is sorted here. */
+export function servedSort(sort: string, scope: Query["scope"] = "live"): string {
+  if (scope !== "live") return "-created";
+  return served.includes(sort.replace(/^-/, "")) ? sort : "name";
+}
+
 export type Order = (a: Row, b: Row) => number;
 
 /** orderBy turns "name" or "-created" into an order in which no two rows are equal. */
@@ -55,6 +63,9 @@ function hasLabel(label: string | undefined, labels: Record<string, string> = {}
   return value === undefined ? key in labels : labels[key] === value;
 }
 
+const mentions = (row: Row, text: string) =>
+  [row.name, row.message, row.reason, row.robot, row.job].some((v) => v?.toLowerCase().includes(text));
+
 /** matches says of a row that an event brought what the server said of the others when it made the list. */
 export function matches(q: Query, row: Row): boolean {
   return (
@@ -68,7 +79,7 @@ export function matches(q: Query, row: Row): boolean {
     one(q.robot, row.robot) &&
     one(q.template, row.template) &&
     hasLabel(q.label, row.labels) &&
-    (!q.q || [row.name, row.job, row.robot, row.reason].some((v) => v?.toLowerCase().includes(q.q as string)))
+    (!q.q || mentions(row, q.q.toLowerCase()))
   );
 }
 

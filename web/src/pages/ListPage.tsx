@@ -18,7 +18,8 @@ export function queryOf(params: URLSearchParams): Query {
   const query: Record<string, string> = {};
   for (const name of filters) {
     const value = params.get(name);
-    if (value) query[name] = value;
+    const half = name === "label" && !value?.includes("="); // it is still being typed
+    if (value && !half) query[name] = value;
   }
   const namespace = params.get("ns");
   return namespace ? { ...query, namespace } : query;
@@ -67,6 +68,7 @@ export function Listed(props: { kind: Kind; fixed: Query; without?: string[]; gr
       <div className="toolbar" role="toolbar" aria-label="Actions on what is selected">
         <output>
           {chosen.size > 0 ? `${chosen.size} of ${list.total.toLocaleString()}` : list.total.toLocaleString()} {what}
+          {list.cut ? ", the first of more: narrow them" : ""}
           {list.loading && list.rows.length < list.total ? `, ${list.rows.length.toLocaleString()} loaded` : ""}
         </output>
         {chosen.size > 0 && (

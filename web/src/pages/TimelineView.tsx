@@ -61,9 +61,9 @@ function Lanes({ of, open }: { of: Timeline; open: (bar: Bar) => void }) {
   const now = useNow();
   const lanes = useMemo(() => lanesOf(of), [of]);
   const running = of.lanes.some((lane) => lane.bars.some((bar) => !bar.end));
-  const to = Math.max(Date.parse(of.to), running ? now : 0);
+  const to = Math.max(Date.parse(of.to ?? of.from ?? ""), running ? now : 0);
   const { ref: area, width } = useWidth();
-  const scale = { from: Date.parse(of.from), to, width };
+  const scale = { from: Date.parse(of.from ?? ""), to, width };
   const scroller = useRef<HTMLDivElement>(null);
   const virtual = useVirtualizer({
     count: lanes.length,
@@ -133,7 +133,7 @@ function BarShape({ bar, y, scale, open }: { bar: Bar; y: number; scale: Scale; 
   return (
     // biome-ignore lint/a11y/noStaticElementInteractions: a short cut for the mouse; the tables have the same as links
     <g onClick={() => open(bar)} className={`bar tone-${bar.tone}`}>
-      <title>{`${bar.task}, attempt ${bar.attempt}: ${bar.state}${reason}, ${duration(end - start)}`}</title>
+      <title>{`${bar.task}${bar.attempt ? `, attempt ${bar.attempt}` : ""}: ${bar.state}${reason}, ${duration(end - start)}`}</title>
       <rect x={x} y={y} width={width} height={barHeight} rx={3} />
       {width > shown.length * letter + 8 && (
         <text x={x + 5} y={y + 13}>

@@ -8,15 +8,15 @@ const work: Verb[] = ["pause", "resume", "cancel", "requeue"];
 const verbs: Record<Kind, Verb[]> = {
   jobs: [...work, "priority", "delete"],
   taskgroups: [],
-  tasks: ["requeue", "cancel"],
-  robots: ["cordon", "uncordon", "requeue"],
+  tasks: ["requeue"],
+  robots: ["cordon", "uncordon", "drain"],
   jobflows: [...work, "delete"],
   cronjobflows: ["pause", "resume", "delete"],
   vcjobs: ["pause", "resume", "cancel", "delete"],
   rayclusters: ["pause", "resume", "delete"],
   pods: ["delete"],
 };
-const dangerous: Verb[] = ["cancel", "delete"];
+const dangerous: Verb[] = ["cancel", "drain", "delete"];
 const title = (verb: Verb) => verb[0]?.toUpperCase() + verb.slice(1);
 
 export function actionsOf(kind: Kind): Action[] {

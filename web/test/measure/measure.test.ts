@@ -52,15 +52,10 @@ it("scrolls 10,000 tasks without long frames while events come", async () => {
   await at.page.goto(`${at.base}/tasks?job=survey`);
   await settled(at.page);
   await expect.poll(() => at.page.locator(".toolbar output").textContent(), { timeout: 30_000 }).toBe("10,000 tasks");
-  const sorted = (await frames(".rows", 400, 300)).sort((a, b) => a - b);
-  const long = sorted.filter((ms) => ms > 50).length;
-  report("table-scroll", {
-    rows: 10_000,
-    frames: sorted.length,
-    p50_ms: part(sorted, 0.5),
-    p99_ms: part(sorted, 0.99),
-    long_frames: long,
-  });
+  // What the machine does beside it lengthens frames too: a table that stands still shows how many.
+  const still = figures(await frames(".rows", 0, 200));
+  const moving = figures(await frames(".rows", 200, 300));
+  report("table-scroll", { rows: 10_000, moving, still });
   expect(await at.page.locator(".line").count()).toBeLessThan(80);
   expect(moving.long_share - still.long_share).toBeLessThan(0.05);
 });
