@@ -18,12 +18,15 @@ help: ## show this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
 .PHONY: build
-build: web-if-node ## build all programs into bin/
+build: ## build all programs into bin/
+	@$(call with-node,web)
 	@mkdir -p $(BIN)
 	$(GO_BUILD) -o $(BIN)/ ./cmd/...
 	cd standalone && CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS) $(KUBERNETES_LDFLAGS)' -o $(BIN)/k8s4r ./cmd/k8s4r
 
-# What Vite made of web/; the first line of each rule is its reason to run again.
+# The programs are built without Node too; their console then says what is missing.
+with-node = if command -v npm >/dev/null; then $(MAKE) -s $(1); else echo "no Node here, so without: make $(1)"; fi
+
 WEB_SOURCES = $(shell find web/src web/public -type f) web/index.html web/vite.config.ts web/test/fake.ts web/test/world.ts
 
 .PHONY: web
@@ -36,10 +39,6 @@ web/node_modules/.package-lock.json: web/package-lock.json
 web/dist/index.html: web/node_modules/.package-lock.json $(WEB_SOURCES)
 	cd web && npm run build
 	@touch $@
-
-.PHONY: web-if-node
-web-if-node:
-	@if command -v npm >/dev/null; then $(MAKE) -s web; else echo "no Node here: the console is left out, and says so (make web)"; fi
 
 .PHONY: web-check
 web-check: web/node_modules/.package-lock.json ## types, lint and unit tests of the console's pages
@@ -65,7 +64,8 @@ generate: $(BIN)/controller-gen $(BIN)/sqlc ## write all generated files anew
 	go run ./hack/metrics
 
 .PHONY: check
-check: lint unit web-check ## lint and unit tests, in about a minute
+check: lint unit ## lint and unit tests, in about a minute
+	@$(call with-node,web-check)
 
 .PHONY: lint
 lint: $(BIN)/golangci-lint ## run the linters over both modules

@@ -18,5 +18,7 @@ export default defineConfig({
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
     manifest: "assets/manifest.json",
+    // What is bundled asks for its licence to go along.
+    license: { fileName: "assets/licenses.md" },
   },
 });

@@ -2,7 +2,7 @@
 import { lazy, type ReactNode, Suspense, useRef, useState, useSyncExternalStore } from "react";
 import { api, type Kind } from "./api.ts";
 import { liveState } from "./data/live.ts";
-import { navigate, useParams, usePath } from "./data/route.ts";
+import { navigate, useParams, usePath, withParams } from "./data/route.ts";
 import { useSession } from "./session.tsx";
 import { Link } from "./ui/basics.tsx";
 import { useKeys } from "./ui/keys.ts";
@@ -52,7 +52,8 @@ export function Shell({ signedOut, children }: { signedOut: () => void; children
           role="search"
           onSubmit={(event) => {
             event.preventDefault();
-            navigate(`/tasks?q=${encodeURIComponent(search.current?.value ?? "")}`);
+            const { ns } = Object.fromEntries(new URLSearchParams(location.search));
+            navigate(withParams("/tasks", "", { ns, q: search.current?.value }));
           }}
         >
           <input ref={search} type="search" placeholder="Find tasks  /" aria-label="Find tasks" />

@@ -203,7 +203,12 @@ export function makeWorld(now = Date.now()) {
       }
     });
     const progress = { total: steps.length, waiting: steps.length - doneTo - 3, running: 3, done: doneTo, failed: 0 };
-    add("jobflows", name, "Running", { progress, started: ago(3100), created: ago(3200) });
+    add("jobflows", name, "Running", {
+      template: "nightly-inspection",
+      progress,
+      started: ago(3100),
+      created: ago(3200),
+    });
   }
   addFlow("inspection", smallFlow, 3);
   const bigFlow = Array.from({ length: sizes.steps }, (_, i): [string, string[]] => {

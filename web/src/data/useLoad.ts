@@ -6,12 +6,13 @@ import { listen } from "./live.ts";
 export type Loaded<T> = { data?: T; error?: ApiError; loading: boolean; reload: () => void };
 
 // Of a burst of events one reload follows, and at most two a second.
-const pause = 500;
+const often = 500;
 
 export function useLoad<T>(
   key: string,
   load: (signal: AbortSignal) => Promise<T>,
   concerns: (change: Change) => boolean = () => false,
+  pause = often,
 ): Loaded<T> {
   const [state, setState] = useState<{ key: string; data?: T; error?: ApiError }>({ key: "" });
   const latest = useRef({ load, concerns });
@@ -45,7 +46,7 @@ export function useLoad<T>(
       timer.current = undefined;
       running.current?.abort();
     };
-  }, [reload]);
+  }, [reload, pause]);
 
   const current = state.key === key;
   return {

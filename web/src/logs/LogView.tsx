@@ -3,7 +3,6 @@ import { type ReactNode, useEffect, useRef, useState } from "react";
 import type { Attempt } from "../api.ts";
 import { type LogOf, logAddress } from "../api.ts";
 import { useParams } from "../data/route.ts";
-import { useKeys } from "../ui/keys.ts";
 import { openTerminal, type Terminal } from "./terminal.ts";
 import "@xterm/xterm/css/xterm.css";
 
@@ -32,7 +31,6 @@ export default function LogView({ of, attempts, live, children }: Props) {
     setFollow(on);
     terminal.current?.follow(on);
   };
-  useKeys({ f: () => doFollow(!follow) });
 
   return (
     <div className="log">

@@ -1,6 +1,6 @@
 import { useEffect, useMemo, useRef } from "react";
 import type { Kind, Query } from "../api.ts";
-import { useParams } from "../data/route.ts";
+import { useParams, withParams } from "../data/route.ts";
 import { useList } from "../data/useList.ts";
 import { useSession } from "../session.tsx";
 import { ActionBar, actionsOf } from "../ui/ActionBar.tsx";
@@ -35,10 +35,16 @@ export function ListPage({ kind }: { kind: Kind }) {
         <h1>{words[kind].many}</h1>
         {kind === "robots" && (
           <nav aria-label="How to show robots">
-            <Link to="/robots" aria-current={grid ? "page" : undefined}>
+            <Link
+              to={withParams("/robots", location.search, { view: undefined })}
+              aria-current={grid ? "page" : undefined}
+            >
               Grid
             </Link>
-            <Link to="/robots?view=table" aria-current={grid ? undefined : "page"}>
+            <Link
+              to={withParams("/robots", location.search, { view: "table" })}
+              aria-current={grid ? undefined : "page"}
+            >
               Table
             </Link>
           </nav>

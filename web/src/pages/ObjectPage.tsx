@@ -121,7 +121,7 @@ function tabsOf(of: Detail): Tab[] {
         listed("vcjobs", "vcjobs", { flow: name }, ["flow"]),
       ];
     case "cronjobflows":
-      return [listed("flows", "jobflows", { flow: name }, [])];
+      return [listed("flows", "jobflows", { template: name }, [])];
     case "vcjobs":
       return [listed("pods", "pods", { job: name }, []), timeline];
     case "rayclusters":

@@ -16,6 +16,9 @@ import {
 import { words } from "../words.ts";
 
 const tiles: Kind[] = ["robots", "jobs", "tasks", "jobflows", "vcjobs", "rayclusters"];
+// Something always changes, and counting everything is work for the server.
+const calm = 2000; // ms
+
 const sum = (counts: Record<string, number> = {}) => Object.values(counts).reduce((a, b) => a + b, 0);
 
 export function OverviewPage() {
@@ -26,6 +29,7 @@ export function OverviewPage() {
     `overview ${namespace}`,
     (signal) => api.overview(namespace, signal),
     (change) => !namespace || change.namespace === namespace,
+    calm,
   );
   if (!data) return error ? <ErrorNote error={error} retry={reload} /> : <Loading />;
   const tail = namespace ? `&ns=${encodeURIComponent(namespace)}` : "";
