@@ -61,6 +61,7 @@ generate: $(BIN)/controller-gen $(BIN)/sqlc ## write all generated files anew
 	go run ./hack/crds
 	$(BIN)/sqlc generate -f internal/archive/sqlc.yaml
 	go run ./hack/diagrams
+	hack/chart-files
 	go run ./hack/metrics
 
 .PHONY: check
