@@ -11,7 +11,7 @@ KUBERNETES_LDFLAGS = -X k8s.io/component-base/version.gitVersion=$(KUBERNETES) \
 	-X k8s.io/component-base/version.gitMajor=$(word 1,$(subst ., ,$(KUBERNETES:v%=%))) \
 	-X k8s.io/component-base/version.gitMinor=$(word 2,$(subst ., ,$(KUBERNETES:v%=%)))
 BIN := $(CURDIR)/bin
-PROGRAMS := k8s4r k8s4r-manager k8s4r-server k8s4r-agent kubectl-k8s4r
+PROGRAMS := k8s4r k8s4r-manager k8s4r-server k8s4r-console k8s4r-agent kubectl-k8s4r
 
 .PHONY: help
 help: ## show this list
@@ -63,6 +63,7 @@ generate: $(BIN)/controller-gen $(BIN)/sqlc ## write all generated files anew
 	go run ./hack/diagrams
 	hack/chart-files
 	go run ./hack/metrics
+	rm -rf charts/k8s4r/files/{admission,crd,rbac,webhook} && cp -r config/{admission,crd,rbac,webhook} charts/k8s4r/files/
 
 .PHONY: check
 check: lint unit ## lint and unit tests, in about a minute
