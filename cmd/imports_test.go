@@ -38,6 +38,9 @@ func TestImportRules(t *testing.T) {
 			"cmd/k8s4r-manager", []string{"github.com/eclipse/paho", "github.com/mochi-mqtt", module + "internal/bridge", module + "internal/agent"}},
 		{"the server does not decide where work runs",
 			"cmd/k8s4r-server", []string{module + "internal/placement", module + "internal/controllers", module + "internal/agent"}},
+		{"the console changes nothing but through the API server, and speaks to no robot",
+			"cmd/k8s4r-console", []string{module + "internal/bridge", module + "internal/broker", module + "internal/agent", module + "internal/manager", module + "internal/server",
+				module + "internal/testkit", "github.com/mochi-mqtt", "k8s.io/kubernetes/", "go.etcd.io/", "gocloud.dev/"}},
 		{"placement is pure: no client, no network",
 			"internal/placement", []string{"k8s.io/client-go/", "sigs.k8s.io/controller-runtime", "net/http"}},
 		{"the API's types are for everyone to import",
@@ -58,14 +61,25 @@ func TestImportRules(t *testing.T) {
 	}
 }
 
+// loops are the controllers. Beside them internal/controllers has pure packages, such as demand.
+var loops = []string{"job", "taskgroup", "task", "robot", "robotidentity", "jobflow", "jobtemplate", "vcjob", "raycluster", "cronjobflow", "archive"}
+
 func TestControllersNeverImportEachOther(t *testing.T) {
-	controllers := []string{"job", "taskgroup", "task", "robot", "robotidentity", "jobflow", "jobtemplate", "vcjob", "cronjobflow", "archive"}
-	for _, one := range controllers {
+	for _, one := range loops {
 		all := deps(t, "internal/controllers/"+one)
-		for _, other := range controllers {
+		for _, other := range loops {
 			if other != one && slices.Contains(all, module+"internal/controllers/"+other) {
 				t.Errorf("%s links %s: the API server carries their state", one, other)
 			}
+		}
+	}
+}
+
+func TestTheConsoleRunsNoController(t *testing.T) {
+	all := deps(t, "cmd/k8s4r-console")
+	for _, one := range loops {
+		if slices.Contains(all, module+"internal/controllers/"+one) {
+			t.Errorf("cmd/k8s4r-console links the controller %s: it asks the API server, and controllers act", one)
 		}
 	}
 }

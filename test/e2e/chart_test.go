@@ -3,6 +3,8 @@ package e2e
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"k8s4r.io/k8s4r/internal/testkit"
+	"k8s4r.io/k8s4r/internal/testkit/testca"
 )
 
 const chart = "../../charts/k8s4r"
@@ -44,7 +47,7 @@ func TestChart(t *testing.T) {
 		"upgrade", "--install", "k8s4r", chart, "--namespace", namespace,
 		"--take-ownership", // of the definitions that every embedded cluster has
 		"--set", "server.mqttURL=" + s.MQTTURL, "--set", "server.extraArgs={--allow-anonymous-agents}", "--set", "manager.webhook=false",
-		"--set", "manager.watchNamespaces={default,fleet}", "--set", "server.robotNamespace=fleet",
+		"--set", "manager.watchNamespaces={default,fleet}", "--set", "server.robotNamespace=fleet", "--set", "console.enabled=true",
 	}
 	for range 2 { // the second is an upgrade
 		if out, err := s.helm(install...); err != nil {
@@ -54,10 +57,8 @@ func TestChart(t *testing.T) {
 	if out, err := s.helm("test", "k8s4r", "--namespace", namespace, "--timeout", "2m"); err == nil {
 		t.Errorf("helm test is content though nothing runs:\n%s", out)
 	}
-	programs := map[string]*program{}
-	for _, name := range []string{"k8s4r-manager", "k8s4r-server"} {
-		programs[name] = s.deployed(namespace, name)
-	}
+	s.deployed(namespace, "k8s4r-manager")
+	s.deployed(namespace, "k8s4r-server", "--api-bind-address=127.0.0.1:0", "--log-dir="+t.TempDir())
 	s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "fleet"}})
 	agent(t, s, "r1")
 	testkit.EventuallyNoError(t, time.Minute, "the robot is Online", func() error {
@@ -70,11 +71,22 @@ func TestChart(t *testing.T) {
 	if out, err := s.helm("test", "k8s4r", "--namespace", namespace, "--timeout", "2m", "--logs"); err != nil {
 		t.Errorf("helm test: %v\n%s", err, out)
 	}
+	console, viewer := freeAddress(t, "127.0.0.1"), s.bearer("viewer", "view")
+	certificate := t.TempDir()
+	testca.New(t).Files(certificate)
+	s.deployed(namespace, "k8s4r-console", "--bind-address", console, "--cert-file", filepath.Join(certificate, "tls.crt"), "--key-file", filepath.Join(certificate, "tls.key"))
+	testkit.EventuallyNoError(t, time.Minute, "the console shows the robot", func() error {
+		if code, body := get(t, "https://"+console+"/api/v1/objects/robots", viewer); code != http.StatusOK || !strings.Contains(body, `"name":"r1"`) {
+			return fmt.Errorf("%d %s", code, body)
+		}
+		return nil
+	})
 }
 
 // deployed runs what a Deployment would, as the API server takes it: the Pod must be one
-// of the namespace, its arguments must be understood, and its rights must do.
-func (s *system) deployed(namespace, name string) *program {
+// of the namespace, its arguments must be understood, and its rights must do. here is what is
+// another address, or another directory, on a host that others use as well.
+func (s *system) deployed(namespace, name string, here ...string) *program {
 	s.t.Helper()
 	var d appsv1.Deployment
 	if err := s.Get(context.Background(), client.ObjectKey{Namespace: namespace, Name: name}, &d); err != nil {
@@ -84,11 +96,7 @@ func (s *system) deployed(namespace, name string) *program {
 	if err := s.Create(context.Background(), pod, client.DryRunAll); err != nil {
 		s.t.Errorf("a Pod of %s is refused: %v", name, err)
 	}
-	// What is another address, or another directory, on a host that others use as well.
-	here := []string{"--kubeconfig", s.serviceAccountKubeconfig(name), "--metrics-bind-address=0", "--health-probe-bind-address=0"}
-	if name == "k8s4r-server" {
-		here = append(here, "--api-bind-address=127.0.0.1:0", "--log-dir="+s.t.TempDir())
-	}
+	here = append(here, "--kubeconfig", s.serviceAccountKubeconfig(name), "--metrics-bind-address=0", "--health-probe-bind-address=0")
 	return run(s.t, name, append(d.Spec.Template.Spec.Containers[0].Args, here...)...)
 }
 
@@ -104,6 +112,8 @@ func TestChartRefusesBadValues(t *testing.T) {
 		{"a time without a unit", namespace, broker + ",offlineAfter=five", "/offlineAfter"},
 		{"replicas below none", namespace, broker + ",manager.replicas=-1", "/manager/replicas"},
 		{"neither auto nor manual", namespace, broker + ",manager.approveRobots=never", "/manager/approveRobots"},
+		{"an archive of a file that no other Pod has", namespace, broker + ",console.archive=sqlite:/history.db", "/console/archive"},
+		{"two that publish under one name", namespace, broker + ",console.enabled=true,console.extraArgs={--mqtt-url=mqtts://b:8883}", "set console.replicas=1"},
 		{"a namespace that cannot be", namespace, broker + ",manager.watchNamespaces={A_}", "/manager/watchNamespaces/0"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -126,6 +136,13 @@ func TestChartRefusesBadValues(t *testing.T) {
 	}
 	if out, err := s.helm("template", "k8s4r", chart, "--namespace="+namespace, "--kube-version=1.36.0", "--set", broker); err != nil || strings.Contains(out, "PrometheusRule") || strings.Contains(out, "grafana_dashboard") {
 		t.Errorf("what was not asked for comes all the same: %v", err)
+	}
+	for console, want := range map[string]bool{"console.enabled=true": true, "console.enabled=true,console.impersonate=true": true, "console.impersonate=true": false} {
+		out, err := s.helm("template", "k8s4r", chart, "--namespace="+namespace, "--kube-version=1.36.0", "--set", broker+","+console)
+		bound := strings.Contains(out, "kind: ClusterRoleBinding\nmetadata:\n  name: k8s4r-console-impersonator\n")
+		if has := strings.Contains(out, "k8s4r-console"); err != nil || has != want || bound != (want && strings.Contains(console, "impersonate")) {
+			t.Errorf("%s: %v, there is a console %v, which acts for others %v", console, err, has, bound)
+		}
 	}
 	if out, err := s.helm("lint", chart, "--strict", "--kube-version=1.36.0", "--namespace", namespace, "--set", broker); err != nil {
 		t.Errorf("lint: %v\n%s", err, out)

@@ -14,7 +14,7 @@
 {{- with $i.registry }}{{ . }}/{{ end }}{{ .program }}:{{ $i.tag | default .root.Chart.AppVersion }}
 {{- end }}
 
-{{/* What manager and server have in common. */}}
+{{/* What manager, server and console have in common. */}}
 {{- define "k8s4r.pod" -}}
 {{- with .root.Values.image.pullSecrets }}
 imagePullSecrets: {{- toYaml . | nindent 2 }}
