@@ -130,6 +130,7 @@ describe("live", () => {
 
   it("a graph opens its steps in a panel, which the address names", async () => {
     await open("/jobflows/default/inspection");
+    await expect.poll(() => at.page.locator(".react-flow__edge-path").count()).toBe(7);
     await at.page.locator(".step", { hasText: "verify" }).click();
     const panel = at.page.getByRole("complementary", { name: "Step verify" });
     await panel.getByText("load-model has not completed").waitFor();

@@ -6,7 +6,6 @@ import {
   type Edge,
   MiniMap,
   type NodeMouseHandler,
-  Position,
   ReactFlow,
   ViewportPortal,
 } from "@xyflow/react";
@@ -39,7 +38,7 @@ export default function FlowGraph({ namespace, name }: { namespace: string; name
 const shapeOf = (of: Graph) => JSON.stringify([of.nodes.map((n) => n.name), of.edges.map((e) => [e.from, e.to])]);
 
 /** useNodes keeps the node of a step that has not changed, so that it is not drawn again. */
-function useNodes(of: Graph, places: ReadonlyMap<string, Point>, chosen: string | null): StepNode[] {
+function useNodes(of: Graph, places: ReadonlyMap<string, Point>, chosen: string | null, big: boolean): StepNode[] {
   const before = useRef(new Map<string, { text: string; node: StepNode }>());
   return useMemo(() => {
     const now = new Map<string, { text: string; node: StepNode }>();
@@ -48,29 +47,25 @@ function useNodes(of: Graph, places: ReadonlyMap<string, Point>, chosen: string 
       const selected = step.name === chosen;
       const text = JSON.stringify([step, at, selected]);
       const had = before.current.get(step.name);
-      const node = had?.text === text ? had.node : nodeOf(step, at, selected);
+      const node = had?.text === text ? had.node : nodeOf(step, at, selected, big);
       now.set(step.name, { text, node });
       return node;
     });
     before.current = now;
     return nodes;
-  }, [of, places, chosen]);
+  }, [of, places, chosen, big]);
 }
 
-const nodeOf = (step: Step, position: Point, selected: boolean): StepNode => ({
+const nodeOf = (step: Step, position: Point, selected: boolean, big: boolean): StepNode => ({
   id: step.name,
   type: "step",
   position,
   selected,
-  data: { step },
-  // With its size and the ends of its edges known beforehand, nothing of a thousand nodes has to be measured.
+  data: { step, ends: !big },
   width: nodeWidth,
   height: nodeHeight,
-  measured: { width: nodeWidth, height: nodeHeight },
-  handles: [
-    { type: "target", position: Position.Left, x: 0, y: nodeHeight / 2, width: 1, height: 1 },
-    { type: "source", position: Position.Right, x: nodeWidth, y: nodeHeight / 2, width: 1, height: 1 },
-  ],
+  // A thousand nodes whose size is known beforehand need not be measured. Edges of their own need it.
+  measured: big ? { width: nodeWidth, height: nodeHeight } : undefined,
   ariaLabel: `${step.name}: ${step.state}`,
 });
 
@@ -122,8 +117,8 @@ function Drawn({ of, namespace }: { of: Graph; namespace: string }) {
       ),
     [shape],
   );
-  const nodes = useNodes(of, places, chosen);
   const big = of.nodes.length > mostForDagre;
+  const nodes = useNodes(of, places, chosen, big);
   const edges = useMemo(() => (big ? none : edgesOf(of)), [of, big]);
   // biome-ignore lint/correctness/useExhaustiveDependencies: the shape says all that the lines depend on
   const lines = useMemo(() => (big ? linesOf(of.edges, places) : ""), [shape, places, big]);

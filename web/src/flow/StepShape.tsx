@@ -1,12 +1,14 @@
-import type { Node, NodeProps } from "@xyflow/react";
+import { Handle, type Node, type NodeProps, Position } from "@xyflow/react";
 import { memo } from "react";
 import type { Step } from "../api.ts";
 import { State } from "../ui/basics.tsx";
 
-export type StepNode = Node<{ step: Step }, "step">;
+export type StepNode = Node<{ step: Step; ends: boolean }, "step">;
 
-export const StepShape = memo(({ data: { step }, selected }: NodeProps<StepNode>) => (
+export const StepShape = memo(({ data: { step, ends }, selected }: NodeProps<StepNode>) => (
   <div className={`step tone-${step.tone}${selected ? " chosen" : ""}`} title={step.message ?? step.reason}>
+    {ends && <Handle type="target" position={Position.Left} isConnectable={false} />}
+    {ends && <Handle type="source" position={Position.Right} isConnectable={false} />}
     <strong>{step.name}</strong>
     <State tone={step.tone}>{step.state}</State>
   </div>
