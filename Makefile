@@ -63,7 +63,6 @@ generate: $(BIN)/controller-gen $(BIN)/sqlc ## write all generated files anew
 	go run ./hack/diagrams
 	hack/chart-files
 	go run ./hack/metrics
-	rm -rf charts/k8s4r/files/{admission,crd,rbac,webhook} && cp -r config/{admission,crd,rbac,webhook} charts/k8s4r/files/
 
 .PHONY: check
 check: lint unit ## lint and unit tests, in about a minute

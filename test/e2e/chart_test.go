@@ -137,14 +137,20 @@ func TestChartRefusesBadValues(t *testing.T) {
 	if out, err := s.helm("template", "k8s4r", chart, "--namespace="+namespace, "--kube-version=1.36.0", "--set", broker); err != nil || strings.Contains(out, "PrometheusRule") || strings.Contains(out, "grafana_dashboard") {
 		t.Errorf("what was not asked for comes all the same: %v", err)
 	}
+	if out, err := s.helm("lint", chart, "--strict", "--kube-version=1.36.0", "--namespace", namespace, "--set", broker); err != nil {
+		t.Errorf("lint: %v\n%s", err, out)
+	}
+}
+
+// TestChartOfTheConsole: who did not ask for it gets no account of it either, and who did not
+// ask for more than that, no right to act for others.
+func TestChartOfTheConsole(t *testing.T) {
+	s := &system{Up: &testkit.Up{}, t: t}
 	for console, want := range map[string]bool{"console.enabled=true": true, "console.enabled=true,console.impersonate=true": true, "console.impersonate=true": false} {
-		out, err := s.helm("template", "k8s4r", chart, "--namespace="+namespace, "--kube-version=1.36.0", "--set", broker+","+console)
+		out, err := s.helm("template", "k8s4r", chart, "--namespace=k8s4r-system", "--kube-version=1.36.0", "--set", "server.mqttURL=mqtts://b:8883,"+console)
 		bound := strings.Contains(out, "kind: ClusterRoleBinding\nmetadata:\n  name: k8s4r-console-impersonator\n")
 		if has := strings.Contains(out, "k8s4r-console"); err != nil || has != want || bound != (want && strings.Contains(console, "impersonate")) {
 			t.Errorf("%s: %v, there is a console %v, which acts for others %v", console, err, has, bound)
 		}
-	}
-	if out, err := s.helm("lint", chart, "--strict", "--kube-version=1.36.0", "--namespace", namespace, "--set", broker); err != nil {
-		t.Errorf("lint: %v\n%s", err, out)
 	}
 }
