@@ -45,9 +45,10 @@ web-check: web/node_modules/.package-lock.json ## types, lint and unit tests of 
 	cd web && npm run -s check
 
 .PHONY: web-test
-web-test: web ## the console's pages in a browser, on made-up data
+web-test: web build ## the console in a browser: its pages on made-up data, and a story of a real system
 	@hack/deps browser
 	cd web && npm test
+	hack/console-story
 
 .PHONY: web-measure
 web-measure: web ## how smooth 10,000 tasks and a flow of 1,000 steps are in a browser

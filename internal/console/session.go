@@ -48,7 +48,8 @@ func sessionToken(r *http.Request) string {
 func cookie(r *http.Request, token string) *http.Cookie {
 	c := &http.Cookie{
 		Name: sessionCookie, Value: token, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, MaxAge: int(sessionLife.Seconds()),
-		Secure: r.TLS != nil, // plaintext is served on loopback alone
+		// Plaintext is served on loopback alone: to browsers there, or to a proxy that speaks TLS.
+		Secure: r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https",
 	}
 	if token == "" {
 		c.MaxAge = -1

@@ -113,7 +113,7 @@ func (s *Server) events(ctx context.Context, in *eventsIn) (func(*flusher) error
 		return nil, s.problem(apierrors.NewBadRequest(fmt.Sprintf("kind=%s: there is no such kind", in.Kind)))
 	}
 	f := events.Filter{Namespace: in.Namespace, Kind: row.Kind(in.Kind), Name: in.Name, Job: in.Job, Flow: in.Flow}
-	t := &teller{s: s, filter: f, reader: s.world.Ring().Since(since), sight: map[place]sight{}}
+	t := &teller{s: s, filter: f, reader: s.world.Ring().Since(since), request: requestOf(ctx), sight: map[place]sight{}}
 	return func(w *flusher) error { return t.tell(ctx, w) }, nil
 }
 
@@ -122,7 +122,9 @@ type teller struct {
 	s      *Server
 	filter events.Filter
 	reader *events.Reader
-	sight  map[place]sight
+	// request proves who the client is, as long as its token is good.
+	request *http.Request
+	sight   map[place]sight
 }
 
 // place is what rights to list are about.
@@ -149,6 +151,9 @@ func (t *teller) tell(ctx context.Context, w *flusher) error {
 		e, err := t.next(ctx)
 		switch {
 		case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+			if _, err := t.s.identify(t.request); err != nil {
+				return err // it comes back, and is told why it may not
+			}
 			// The id moves on also when nothing is for this client: it must not fall off the
 			// ring for what it did not ask for.
 			if _, err := fmt.Fprintf(w, ": ping\nid: %s\n\n", t.reader.Position()); err != nil {
@@ -189,6 +194,9 @@ func (t *teller) sees(ctx context.Context, p place) (bool, error) {
 	now := time.Now()
 	if known := t.sight[p]; now.Before(known.until) {
 		return known.ok, nil
+	}
+	if _, err := t.s.identify(t.request); err != nil {
+		return false, err
 	}
 	ok, err := t.s.may(ctx, "list", p.kind, p.namespace, "")
 	if err != nil {

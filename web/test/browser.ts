@@ -5,7 +5,7 @@ import { preview } from "vite";
 import { expect } from "vitest";
 import type { Kind, Row } from "../src/api.ts";
 
-const flags = [
+export const flags = [
   "--headless",
   "--no-sandbox",
   "--disable-gpu",
@@ -41,7 +41,7 @@ async function serve(): Promise<{ base: string; stop: () => Promise<void> }> {
 // What a browser says of an answer that the test asked for.
 const expected = /Failed to load resource: the server responded with a status of 4\d\d/;
 
-function watch(page: Page, faults: string[]) {
+export function watch(page: Page, faults: string[]) {
   page.on("pageerror", (err) => faults.push(String(err)));
   page.on("console", (message) => {
     if (message.type() === "error" && !expected.test(message.text())) faults.push(message.text());
