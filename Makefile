@@ -135,6 +135,11 @@ bench-broker: deps ## messages a second, latency and memory of brokers with and 
 bench-archive: ## finished jobs a second into the archive, and how long its questions take
 	go run ./test/bench/archive
 
+.PHONY: bench-events
+bench-events: build ## time from the exit of a process to the events of a hundred readers and to the page of a browser
+	@hack/deps browser
+	go run ./test/bench/events
+
 .PHONY: images
 images: build ## build an image of each program, with docker
 	@for p in $(notdir $(basename $(wildcard containers/*.Containerfile))); do \

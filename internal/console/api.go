@@ -82,6 +82,7 @@ func (s *Server) newAPI(mux *http.ServeMux) huma.API {
 	type alias interface{ RegisterTypeAlias(t, alias reflect.Type) }
 	c.Components.Schemas.(alias).RegisterTypeAlias(reflect.TypeFor[metav1.MicroTime](), reflect.TypeFor[timestamp]())
 	api := humago.New(mux, c)
+	api.UseMiddleware(s.metrics.count)
 	s.registerSession(api)
 	s.registerObjects(api)
 	s.registerFlows(api)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/klauspost/compress/gzhttp"
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -46,6 +47,8 @@ type Config struct {
 	MQTT *tls.Config
 	// Codes with which browsers sign in. Nil: by token alone.
 	Codes *Codes
+	// Metrics takes in what the console counts. Nil: nobody does.
+	Metrics prometheus.Registerer
 }
 
 // Console serves while it runs.
@@ -86,6 +89,13 @@ func New(api *rest.Config, cfg Config, log logr.Logger) (*Console, error) {
 		API: api, World: c.world, Gate: access.New(own, own), Archive: c.archive, Codes: cfg.Codes, App: newApp(web.Dist()), Now: time.Now, Log: log,
 		FindLogs: func(ctx context.Context) (beacon.Address, error) { return beacon.Find(ctx, own) },
 	})
+	if cfg.Metrics != nil {
+		for _, m := range server.Collectors() {
+			if err := cfg.Metrics.Register(m); err != nil {
+				return nil, fmt.Errorf("metrics: %w", err)
+			}
+		}
+	}
 	pack, err := gzhttp.NewWrapper(gzhttp.ExceptContentTypes([]string{"text/event-stream", "text/plain"}))
 	if err != nil {
 		return nil, err

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"k8s4r.io/k8s4r/internal/archive"
 	"k8s4r.io/k8s4r/internal/program"
@@ -92,6 +93,7 @@ func Loopback(address string) bool {
 
 // add starts the console with mgr.
 func add(mgr ctrl.Manager, cfg Config) error {
+	cfg.Metrics = ctrlmetrics.Registry
 	c, err := New(mgr.GetConfig(), cfg, mgr.GetLogger().WithName("console"))
 	if err != nil {
 		return err

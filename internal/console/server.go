@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -60,8 +61,9 @@ type Server struct {
 	now      func() time.Time
 	log      logr.Logger
 
-	scheme *runtime.Scheme
-	mapper meta.RESTMapper
+	metrics *metrics
+	scheme  *runtime.Scheme
+	mapper  meta.RESTMapper
 }
 
 // NewServer prepares a server.
@@ -69,9 +71,12 @@ func NewServer(p Parts) *Server {
 	scheme := Scheme()
 	return &Server{
 		api: p.API, world: p.World, gate: p.Gate, archive: p.Archive, codes: p.Codes, findLogs: p.FindLogs, app: p.App, now: p.Now, log: p.Log,
-		scheme: scheme, mapper: mapper(scheme),
+		metrics: newMetrics(), scheme: scheme, mapper: mapper(scheme),
 	}
 }
+
+// Collectors show what the server counts.
+func (s *Server) Collectors() []prometheus.Collector { return s.metrics.all() }
 
 // Handler serves everything.
 func (s *Server) Handler() http.Handler {

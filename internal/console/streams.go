@@ -114,7 +114,11 @@ func (s *Server) events(ctx context.Context, in *eventsIn) (func(*flusher) error
 	}
 	f := events.Filter{Namespace: in.Namespace, Kind: row.Kind(in.Kind), Name: in.Name, Job: in.Job, Flow: in.Flow}
 	t := &teller{s: s, filter: f, reader: s.world.Ring().Since(since), request: requestOf(ctx), sight: map[place]sight{}}
-	return func(w *flusher) error { return t.tell(ctx, w) }, nil
+	return func(w *flusher) error {
+		s.metrics.readers.Inc()
+		defer s.metrics.readers.Dec()
+		return t.tell(ctx, w)
+	}, nil
 }
 
 // teller tells one client what happens.
@@ -181,12 +185,14 @@ func (t *teller) one(ctx context.Context, w *flusher, e *events.Event) error {
 		return nil
 	}
 	if e.Type == events.Resync {
+		t.s.metrics.resyncs.Inc()
 		return say(w, e.ID, "resync", e.JSON)
 	}
 	ok, err := t.sees(ctx, place{e.Kind, e.Namespace})
 	if err != nil || !ok {
 		return err
 	}
+	t.s.metrics.told.Inc()
 	return say(w, e.ID, "change", e.JSON)
 }
 

@@ -132,12 +132,6 @@ func (a *api) setAbsent(kind row.Kind, is bool) {
 	a.cutOff()
 }
 
-func (a *api) watching() int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return len(a.watches)
-}
-
 // world of this API server.
 func (a *api) world(c Config) *World {
 	w := newWorld(c)

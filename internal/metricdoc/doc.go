@@ -19,6 +19,7 @@ import (
 	"k8s4r.io/k8s4r/internal/bridge"
 	"k8s4r.io/k8s4r/internal/broker"
 	"k8s4r.io/k8s4r/internal/census"
+	"k8s4r.io/k8s4r/internal/console"
 	"k8s4r.io/k8s4r/internal/controllers/archive"
 	"k8s4r.io/k8s4r/internal/controllers/jobflow"
 	"k8s4r.io/k8s4r/internal/controllers/raycluster"
@@ -50,6 +51,7 @@ func Programs() ([]Program, error) {
 	return []Program{
 		{"k8s4r-manager", described(census.Metrics(), task.Metrics(), archive.Metrics(), jobflow.Metrics(), raycluster.Metrics())},
 		{"k8s4r-server", described(bridge.Metrics(), server.Metrics())},
+		{"k8s4r-console", described(console.Metrics())},
 		{"the broker of `k8s4r up`", described(broker.Metrics())},
 		{"k8s4r-agent", ofAgent},
 	}, nil

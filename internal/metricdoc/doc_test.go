@@ -36,7 +36,7 @@ func all(t *testing.T) map[string]Metric {
 }
 
 var (
-	scheme = regexp.MustCompile(`^k8s4r_(manager|placement|task|archive|server|broker|agent)(_[a-z][a-z0-9]*)+$`)
+	scheme = regexp.MustCompile(`^k8s4r_(manager|placement|task|archive|server|console|broker|agent)(_[a-z][a-z0-9]*)+$`)
 	// labels that take few values, whatever robots, tasks and jobs are called.
 	labels = []string{"from", "kind", "outcome", "path", "phase", "reason", "result", "signal", "state", "to", "version", "what"}
 	// foreign names and their labels, which contracts demand.

@@ -17,7 +17,7 @@ import (
 )
 
 // AddCommonChecks adds what every program looks at: whether it answers at all, whether the
-// API server does, whether the caches are filled, and whether it leads.
+// API server does, and whether the caches are filled.
 func AddCommonChecks(mgr ctrl.Manager, h *Health) error {
 	server, err := newServerCheck(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
@@ -29,8 +29,12 @@ func AddCommonChecks(mgr ctrl.Manager, h *Health) error {
 	h.AddReady(ping)
 	h.AddReady(Check{Name: "kube-apiserver", Test: server.test})
 	h.AddReady(Check{Name: "caches", Test: caches.test})
-	h.AddReady(Check{Name: "leader", Test: leads(mgr.Elected())})
 	return mgr.Add(caches)
+}
+
+// AddLeaderCheck adds whether this instance leads, of programs of which one does.
+func AddLeaderCheck(mgr ctrl.Manager, h *Health) {
+	h.AddReady(Check{Name: "leader", Test: leads(mgr.Elected())})
 }
 
 // leads says whether this instance works or stands by. Both are fine.

@@ -161,6 +161,9 @@ func (p Program) run(ctx context.Context, o options, log *slog.Logger) error {
 	if err := p.trace(mgr, o.tracing); err != nil {
 		return err
 	}
+	if !p.Replicated {
+		AddLeaderCheck(mgr, &health)
+	}
 	if err := errors.Join(health.serve(mgr, o.probeAddress), p.Add(Checked(mgr, &health))); err != nil {
 		return err
 	}

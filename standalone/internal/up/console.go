@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"k8s4r.io/k8s4r/internal/console"
 	"k8s4r.io/k8s4r/internal/definition"
@@ -26,7 +27,7 @@ func (s *system) addConsole() error {
 		return nil
 	}
 	cfg := console.Config{
-		Listener: s.console, Archive: s.opts.archiveAddress(), StateFile: s.dir.Join("events.json"), Codes: &s.codes,
+		Listener: s.console, Archive: s.opts.archiveAddress(), StateFile: s.dir.Join("events.json"), Codes: &s.codes, Metrics: metrics.Registry,
 	}
 	if s.opts.publishEvents {
 		cfg.MQTTURL, cfg.MQTT = s.eventsURL()

@@ -40,6 +40,7 @@ func (s *system) runManager(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("prepare: %w", err)
 	}
+	program.AddLeaderCheck(mgr, &s.probes.Health)
 	if err := errors.Join(program.AddCommonChecks(mgr, &s.probes.Health), s.addTo(program.Checked(mgr, &s.probes.Health))); err != nil {
 		return err
 	}
