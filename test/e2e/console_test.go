@@ -242,10 +242,12 @@ func TestTheConsoleSteersAsItsCaller(t *testing.T) {
 		t.Errorf("the log: %q, %v", log.Text(), log.Err())
 	}
 
-	would := b.act("cancel", "jobs", true, "long")
-	if r := would.Results[0]; !r.OK || !strings.Contains(r.Message, "2 that run are stopped") {
-		t.Errorf("what a cancel would do: %+v", would)
-	}
+	testkit.EventuallyNoError(t, 30*time.Second, "it is said what a cancel would do to both tasks", func() error {
+		if r := b.act("cancel", "jobs", true, "long").Results[0]; !r.OK || !strings.Contains(r.Message, "2 that run are stopped") {
+			return fmt.Errorf("%+v", r)
+		}
+		return nil
+	})
 	var job v1alpha1.Job
 	if err := s.Get(t.Context(), nameOf("default", "long"), &job); err != nil || job.Spec.DesiredState == v1alpha1.DesiredCanceled {
 		t.Errorf("asking what would happen has changed it: %v %s", err, job.Spec.DesiredState)
