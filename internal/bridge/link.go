@@ -94,7 +94,7 @@ func (m message) properties() *paho.PublishProperties {
 }
 
 func newLink(rawURL, clientID string, secure *tls.Config, log logr.Logger) (*link, error) {
-	u, err := parseBroker(rawURL)
+	u, err := wire.Broker(rawURL)
 	if err != nil {
 		return nil, err
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -176,29 +175,4 @@ func (c *Console) listen(ctx context.Context) (net.Listener, *tls.Config, error)
 	return l, &tls.Config{
 		MinVersion: tls.VersionTLS12, ClientAuth: tls.RequestClientCert, NextProtos: []string{"h2", "http/1.1"}, GetCertificate: files.GetCertificate,
 	}, nil
-}
-
-// mqttTLS is how the console proves itself to a broker, by files.
-func mqttTLS(ca, cert, key string) (*tls.Config, error) {
-	if ca == "" && cert == "" {
-		return nil, nil
-	}
-	c := &tls.Config{MinVersion: tls.VersionTLS12}
-	if ca != "" {
-		text, err := os.ReadFile(ca)
-		if err != nil {
-			return nil, fmt.Errorf("--mqtt-ca-file: %w", err)
-		}
-		if c.RootCAs, err = pool(text); err != nil {
-			return nil, fmt.Errorf("--mqtt-ca-file=%s: %w", ca, err)
-		}
-	}
-	if cert != "" {
-		pair, err := tls.LoadX509KeyPair(cert, key)
-		if err != nil {
-			return nil, fmt.Errorf("--mqtt-cert-file, --mqtt-key-file: %w", err)
-		}
-		c.Certificates = []tls.Certificate{pair}
-	}
-	return c, nil
 }

@@ -2,11 +2,10 @@ package console
 
 import (
 	"context"
-	"crypto/x509"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 
 	"github.com/spf13/pflag"
@@ -15,6 +14,7 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"k8s4r.io/k8s4r/internal/archive"
+	"k8s4r.io/k8s4r/internal/keyfile"
 	"k8s4r.io/k8s4r/internal/program"
 )
 
@@ -58,8 +58,28 @@ func (m *mqttFiles) apply(c *Config) (err error) {
 	if c.MQTTURL == "" && (m.ca != "" || m.cert != "") {
 		return errors.New("--mqtt-ca-file, --mqtt-cert-file: are for --mqtt-url, which is not given")
 	}
-	c.MQTT, err = mqttTLS(m.ca, m.cert, m.key)
+	c.MQTT, err = m.tls()
 	return err
+}
+
+// tls is how the console and the broker prove themselves to each other. Nil: as the system does.
+func (m *mqttFiles) tls() (*tls.Config, error) {
+	if m.ca == "" && m.cert == "" {
+		return nil, nil
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS12}
+	var err error
+	if m.ca != "" {
+		if c.RootCAs, err = keyfile.Trusted(m.ca); err != nil {
+			return nil, fmt.Errorf("--mqtt-ca-file: %w", err)
+		}
+	}
+	if m.cert != "" {
+		if c.GetClientCertificate, err = keyfile.ClientPair(m.cert, m.key); err != nil {
+			return nil, fmt.Errorf("--mqtt-cert-file: %w", err)
+		}
+	}
+	return c, nil
 }
 
 func (c *Config) validate() error {
@@ -67,7 +87,7 @@ func (c *Config) validate() error {
 	if (c.CertFile == "") != (c.KeyFile == "") {
 		errs = append(errs, errors.New("--cert-file and --key-file: one is of no use without the other"))
 	}
-	if c.CertFile == "" && !Loopback(c.Address) {
+	if c.CertFile == "" && !program.Loopback(c.Address) {
 		errs = append(errs, fmt.Errorf("--bind-address=%s: everybody on the way could read the tokens of who signs in; give --cert-file and --key-file, or an address of loopback behind a proxy that speaks TLS", c.Address))
 	}
 	if c.Archive != "" {
@@ -79,16 +99,6 @@ func (c *Config) validate() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// Loopback tells whether an address is only this machine's.
-func Loopback(address string) bool {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return false
-	}
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // add starts the console with mgr.
@@ -112,11 +122,3 @@ func (e everywhere) Start(ctx context.Context) error { return e.Run(ctx) }
 
 // NeedLeaderElection tells that there is nothing to elect.
 func (everywhere) NeedLeaderElection() bool { return false }
-
-func pool(text []byte) (*x509.CertPool, error) {
-	p := x509.NewCertPool()
-	if !p.AppendCertsFromPEM(text) {
-		return nil, errors.New("no certificate in it")
-	}
-	return p, nil
-}

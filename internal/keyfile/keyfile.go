@@ -7,6 +7,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -108,4 +109,29 @@ func Pool(all ...*x509.Certificate) *x509.CertPool {
 		pool.AddCert(c)
 	}
 	return pool
+}
+
+// Trusted reads the certificates of a PEM file and trusts them, and no others.
+func Trusted(file string) (*x509.CertPool, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	all, err := Certificates(text)
+	if err != nil {
+		return nil, err
+	}
+	return Pool(all...), nil
+}
+
+// ClientPair proves a client with a certificate and its key, PEM, which are read at each
+// connection: others renew them.
+func ClientPair(certificate, key string) (func(*tls.CertificateRequestInfo) (*tls.Certificate, error), error) {
+	if _, err := tls.LoadX509KeyPair(certificate, key); err != nil {
+		return nil, err
+	}
+	return func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		pair, err := tls.LoadX509KeyPair(certificate, key)
+		return &pair, err
+	}, nil
 }

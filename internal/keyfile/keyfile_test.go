@@ -1,6 +1,11 @@
 package keyfile
 
 import (
+	"bytes"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"math/big"
 	"os"
 	"path/filepath"
 	"testing"
@@ -42,4 +47,50 @@ func TestWhatIsNoCertificate(t *testing.T) {
 	if _, err := ReadKey([]byte("text")); err == nil {
 		t.Error("text passes for a key")
 	}
+}
+
+// A program that goes on with the certificate it began with is cut off on the day that one
+// expires, though it was renewed long ago.
+func TestARenewedCertificateCountsFromTheNextConnection(t *testing.T) {
+	dir := t.TempDir()
+	certificate, key := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
+	if _, err := ClientPair(certificate, key); err == nil {
+		t.Error("files that are not there pass")
+	}
+	issue(t, certificate, key)
+	pair, err := ClientPair(certificate, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, which := range []string{"the first", "the renewed one"} {
+		want := issue(t, certificate, key)
+		if got, err := pair(&tls.CertificateRequestInfo{}); err != nil || !bytes.Equal(got.Certificate[0], want) {
+			t.Errorf("%s is not the one that is shown: %v", which, err)
+		}
+	}
+}
+
+// issue writes a new pair and returns its certificate.
+func issue(t *testing.T, certificate, key string) []byte {
+	t.Helper()
+	signer, text, err := NewKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := &x509.Certificate{SerialNumber: big.NewInt(1)}
+	der, err := x509.CreateCertificate(rand.Reader, of, of, signer.Public(), signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Write(key, text); err != nil {
+		t.Fatal(err)
+	}
+	if err := Write(certificate, PEM(read)); err != nil {
+		t.Fatal(err)
+	}
+	return der
 }

@@ -35,7 +35,7 @@ type gate interface {
 // listener is neither loopback nor TLS, a token would go over the network for everyone to read,
 // and there are none.
 func metricsOptions(address string, secure bool) metricsserver.Options {
-	local := isLoopback(address)
+	local := Loopback(address)
 	o := metricsserver.Options{BindAddress: address, SecureServing: secure && !local}
 	if !local && !secure {
 		return o
@@ -52,7 +52,8 @@ func metricsOptions(address string, secure bool) metricsserver.Options {
 	return o
 }
 
-func isLoopback(address string) bool {
+// Loopback tells whether an address to listen on, host:port, is only this machine's.
+func Loopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return false

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -78,24 +77,15 @@ func (j *joinFlags) secure(c *Config) error {
 		tlsConfig.GetClientCertificate = a.ServerClient
 	}
 	if j.mqttCAFile != "" {
-		text, err := os.ReadFile(j.mqttCAFile)
-		if err != nil {
+		var err error
+		if tlsConfig.RootCAs, err = keyfile.Trusted(j.mqttCAFile); err != nil {
 			return fmt.Errorf("--mqtt-ca-file: %w", err)
 		}
-		all, err := keyfile.Certificates(text)
-		if err != nil {
-			return fmt.Errorf("--mqtt-ca-file: %w", err)
-		}
-		tlsConfig.RootCAs = keyfile.Pool(all...)
 	}
 	if cert, key := j.mqttCertificates[0], j.mqttCertificates[1]; cert != "" && key != "" {
-		if _, err := tls.LoadX509KeyPair(cert, key); err != nil {
+		var err error
+		if tlsConfig.GetClientCertificate, err = keyfile.ClientPair(cert, key); err != nil {
 			return fmt.Errorf("--mqtt-cert-file: %w", err)
-		}
-		// Read at each connection: it is renewed by others.
-		tlsConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			pair, err := tls.LoadX509KeyPair(cert, key)
-			return &pair, err
 		}
 	}
 	c.Bridge.TLS = tlsConfig

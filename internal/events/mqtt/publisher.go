@@ -7,7 +7,6 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/url"
 	"sync"
 	"sync/atomic"
@@ -59,11 +58,11 @@ type Publisher struct {
 
 // New is a publisher that has yet to Run. The error is about the URL.
 func New(c Config) (*Publisher, error) {
-	u, err := url.Parse(c.URL)
-	if err != nil || u.Host == "" {
-		return nil, fmt.Errorf("MQTT URL %q must look like mqtts://host:8883", c.URL)
+	u, err := wire.Broker(c.URL)
+	if err != nil {
+		return nil, err
 	}
-	if plaintext(u) {
+	if wire.Plaintext(u) {
 		return nil, fmt.Errorf("the MQTT broker at %s is reached without TLS: whoever is on the way there can read and forge what is told; name it by mqtts://", u.Redacted())
 	}
 	p := &Publisher{url: u, world: c.World, log: c.Log}
@@ -74,16 +73,6 @@ func New(c Config) (*Publisher, error) {
 		p.tls.ServerName = u.Hostname()
 	}
 	return p, nil
-}
-
-// plaintext tells whether the network is believed on the way to a broker.
-func plaintext(u *url.URL) bool {
-	switch u.Scheme {
-	case "mqtts", "ssl", "tls", "wss":
-		return false
-	}
-	ip := net.ParseIP(u.Hostname())
-	return u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback())
 }
 
 // Run publishes what happens from now on, until the context ends.

@@ -16,7 +16,7 @@ import (
 	"k8s4r.io/k8s4r/internal/archive"
 	"k8s4r.io/k8s4r/internal/authority"
 	"k8s4r.io/k8s4r/internal/bridge"
-	"k8s4r.io/k8s4r/internal/console"
+	"k8s4r.io/k8s4r/internal/program"
 	"k8s4r.io/k8s4r/internal/tracing"
 )
 
@@ -244,7 +244,7 @@ func (o *options) validateAddresses() error {
 		checkHostPort("logs-address", o.logsListen()),
 		checkHostPort("webhook-address", o.webhookAddress),
 		checkHostPort("console-address", o.consoleAddress),
-		check(!o.runs(partConsole) || console.Loopback(o.consoleAddress),
+		check(!o.runs(partConsole) || program.Loopback(o.consoleAddress),
 			"--console-address=%s: must be on loopback, for it speaks HTTP; browsers of other machines reach it through ssh -L, or a k8s4r-console of its own with a certificate", o.consoleAddress),
 		check(!o.publishEvents || o.runs(partConsole) && o.mqttURL == "", "--publish-events: needs the console and the broker of this process"),
 	)
