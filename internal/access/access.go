@@ -17,6 +17,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -73,6 +74,17 @@ func (g *Gate) User(r *http.Request) (*User, error) {
 		return g.userOfCertificate(r.Context(), r.TLS.PeerCertificates)
 	}
 	return nil, ErrUnauthenticated
+}
+
+// Refusal is what User has failed with, as the API server would answer it.
+func Refusal(err error) error {
+	switch {
+	case errors.Is(err, ErrUnauthenticated):
+		return apierrors.NewUnauthorized(err.Error())
+	case errors.Is(err, ErrImpersonation):
+		return apierrors.NewBadRequest(err.Error())
+	}
+	return apierrors.NewServiceUnavailable(err.Error())
 }
 
 func (g *Gate) userOfToken(ctx context.Context, token string) (*User, error) {

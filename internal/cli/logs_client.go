@@ -2,10 +2,10 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
-	"net/http"
+	"net/url"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"k8s4r.io/k8s4r/internal/beacon"
+	"k8s4r.io/k8s4r/internal/logclient"
 	"k8s4r.io/k8s4r/internal/logquery"
 )
 
@@ -33,11 +34,14 @@ func logsOf(config *rest.Config) func(ctx context.Context, server, namespace, ta
 		if server != "" {
 			at.URL = strings.TrimSuffix(server, "/")
 		}
-		c, err := logsClient(config, at)
-		if err != nil {
-			return nil, err
+		if _, err := url.Parse(at.URL); err != nil {
+			return nil, fmt.Errorf("--logs-server: %w", err)
 		}
-		return getLogs(ctx, c, at.URL+logquery.Path(namespace, task)+"?"+q.Encode(), at.URL)
+		log, err := logclient.Open(ctx, config, at, namespace, task, q)
+		if away, ok := errors.AsType[*logclient.UnreachableError](err); ok {
+			return nil, &logsUnreachableError{server: at.URL, cause: networkCause(away.Err)}
+		}
+		return log, err
 	}
 }
 
@@ -60,40 +64,6 @@ func findServer(ctx context.Context, config *rest.Config) (beacon.Address, error
 		return a, fmt.Errorf("find the server: %w", err)
 	}
 	return a, nil
-}
-
-// logsClient speaks to the server as the kubeconfig's user. The server is proven
-// by what it has published, not by what proves the API server.
-func logsClient(config *rest.Config, at beacon.Address) (*http.Client, error) {
-	own := rest.CopyConfig(config)
-	own.Host, own.Timeout = at.URL, 0
-	own.Insecure, own.CAFile, own.CAData, own.ServerName = false, "", at.CA, at.ServerName
-	c, err := rest.HTTPClientFor(own)
-	if err != nil {
-		return nil, fmt.Errorf("make client: %w", err)
-	}
-	return c, nil
-}
-
-func getLogs(ctx context.Context, c *http.Client, address, server string) (io.ReadCloser, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
-	if err != nil {
-		return nil, fmt.Errorf("--logs-server: %w", err)
-	}
-	answer, err := c.Do(request)
-	if err != nil {
-		return nil, &logsUnreachableError{server: server, cause: networkCause(err)}
-	}
-	if answer.StatusCode == http.StatusOK {
-		return answer.Body, nil
-	}
-	defer answer.Body.Close()
-	var status metav1.Status
-	text, err := io.ReadAll(io.LimitReader(answer.Body, 64<<10))
-	if err != nil || json.Unmarshal(text, &status) != nil || status.Code == 0 {
-		return nil, fmt.Errorf("the server at %s answered %s", server, answer.Status)
-	}
-	return nil, &apierrors.StatusError{ErrStatus: status}
 }
 
 // logsUnreachableError: nobody answered where the logs should be. It wraps

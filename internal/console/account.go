@@ -57,10 +57,9 @@ func (s *Server) me(ctx context.Context, _ *struct{}) (*me, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, ns := range s.namespaces() {
-		if sees.holds(ns) {
-			out.Namespaces = append(out.Namespaces, ns)
-		}
+	out.Namespaces = append(out.Namespaces, sees.names...)
+	if sees.all {
+		out.Namespaces = s.namespaces()
 	}
 	return out, nil
 }

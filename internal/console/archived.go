@@ -37,7 +37,7 @@ func (s *Server) merged(ctx context.Context, in *listIn, sees scope, matches fun
 		}
 	}
 	for i := range old.Items {
-		if r := archivedRow(&old.Items[i]); s.world.Get(r.Kind, r.Namespace, r.Name) == nil || !s.lives(r) {
+		if r := archivedRow(&old.Items[i]); !s.lives(r) {
 			rows = append(rows, r)
 		}
 	}

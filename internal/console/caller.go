@@ -1,7 +1,6 @@
 package console
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +9,7 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -49,13 +49,11 @@ func (s *Server) identify(r *http.Request) (*caller, error) {
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
 	u, err := s.gate.User(r)
-	switch {
-	case errors.Is(err, access.ErrUnauthenticated):
+	if errors.Is(err, access.ErrUnauthenticated) {
 		return nil, apierrors.NewUnauthorized("no valid token, session or client certificate: sign in")
-	case errors.Is(err, access.ErrImpersonation):
-		return nil, apierrors.NewBadRequest(err.Error())
-	case err != nil:
-		return nil, apierrors.NewServiceUnavailable(err.Error())
+	}
+	if err != nil {
+		return nil, access.Refusal(err)
 	}
 	return &caller{User: u, token: bearer(r)}, nil
 }
@@ -160,16 +158,7 @@ func (s *Server) sees(ctx context.Context, k row.Kind, namespace string) (scope,
 // namespaces are those that have objects, sorted. The archive may know of others; who may
 // not list everywhere names them.
 func (s *Server) namespaces() []string {
-	seen := map[string]bool{"default": true}
-	for _, k := range row.Kinds {
-		for _, i := range s.world.List(k, "") {
-			seen[i.Row.Namespace] = true
-		}
-	}
-	names := make([]string, 0, len(seen))
-	for ns := range seen {
-		names = append(names, ns)
-	}
-	slices.SortFunc(names, cmp.Compare[string])
-	return names
+	names := append(s.world.Namespaces(), metav1.NamespaceDefault)
+	slices.Sort(names)
+	return slices.Compact(names)
 }

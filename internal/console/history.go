@@ -3,7 +3,6 @@ package console
 import (
 	"context"
 	"net/http"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -159,12 +158,10 @@ func (s *Server) stepTimes(ctx context.Context, in *stepsIn) (*stepsOut, error) 
 	all, err := s.archive.StepTimes(ctx, kinds[k].archived, p)
 	out := &stepsOut{Items: []stepTimes{}}
 	for _, t := range all {
-		out.Items = append(out.Items, stepTimes{t.Template, t.Step, t.Count, seconds(t.P50), seconds(t.P95), seconds(t.Max)})
+		out.Items = append(out.Items, stepTimes{t.Template, t.Step, t.Count, t.P50.Seconds(), t.P95.Seconds(), t.Max.Seconds()})
 	}
 	return out, err
 }
-
-func seconds(d time.Duration) float64 { return d.Seconds() }
 
 func (s *Server) transitions(ctx context.Context, in *transitionsIn) (*transitionsOut, error) {
 	if s.archive == nil {

@@ -27,6 +27,7 @@ type World interface {
 	List(k row.Kind, namespace string) []*events.Item
 	Get(k row.Kind, namespace, name string) *events.Item
 	Owned(uid types.UID) []*events.Item
+	Namespaces() []string
 	Ring() *events.Ring
 	Synced() <-chan struct{}
 }

@@ -8,19 +8,17 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strconv"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 
 	"k8s4r.io/k8s4r/internal/events"
 	"k8s4r.io/k8s4r/internal/events/row"
+	"k8s4r.io/k8s4r/internal/logclient"
 	"k8s4r.io/k8s4r/internal/logquery"
 )
 
@@ -231,39 +229,26 @@ func (s *Server) taskLog(ctx context.Context, in *taskLogIn) (func(*flusher) err
 	if err != nil {
 		return nil, s.problem(apierrors.NewServiceUnavailable("no k8s4r-server has said where it serves logs: is it running, and not with --api-bind-address=0?"))
 	}
-	h, err := rest.HTTPClientFor(&rest.Config{Host: at.URL, BearerToken: c.token, TLSClientConfig: rest.TLSClientConfig{CAData: at.CA, ServerName: at.ServerName}})
-	if err != nil {
+	log, err := logclient.Open(ctx, s.config(c), at, in.Namespace, in.Name, logquery.Query{Attempt: in.Attempt, Tail: in.Tail, Follow: in.Follow})
+	if away, ok := errors.AsType[*logclient.UnreachableError](err); ok {
+		err = apierrors.NewServiceUnavailable("k8s4r-server cannot be reached for the log: " + network(away.Err))
+	}
+	var known apierrors.APIStatus
+	switch {
+	case err == nil:
+		return pipe(log), nil
+	case errors.As(err, &known):
 		return nil, s.problem(err)
 	}
-	q := logquery.Query{Attempt: in.Attempt, Tail: in.Tail, Follow: in.Follow}
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, at.URL+logquery.Path(in.Namespace, in.Name)+"?"+q.Encode(), nil)
-	if err != nil {
-		return nil, s.problem(err)
-	}
-	answer, err := h.Do(r)
-	if err != nil {
-		var u *url.Error
-		if errors.As(err, &u) {
-			err = u.Err
-		}
-		return nil, s.problem(apierrors.NewServiceUnavailable("k8s4r-server cannot be reached for the log: " + err.Error()))
-	}
-	if answer.StatusCode != http.StatusOK {
-		defer func() { _ = answer.Body.Close() }()
-		return nil, statusOf(answer)
-	}
-	return pipe(answer.Body), nil
+	return nil, newStatus(http.StatusBadGateway, err.Error())
 }
 
-// statusOf is the error of another server, as it said it.
-func statusOf(answer *http.Response) error {
-	var is status
-	text, err := io.ReadAll(io.LimitReader(answer.Body, 64<<10))
-	if err != nil || json.Unmarshal(text, &is.Status) != nil || is.Code == 0 {
-		return newStatus(http.StatusBadGateway, "k8s4r-server answered "+strconv.Itoa(answer.StatusCode))
+// network is what the network says, without the address of the request.
+func network(err error) string {
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		return u.Err.Error()
 	}
-	is.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
-	return &is
+	return err.Error()
 }
 
 func pipe(from io.ReadCloser) func(*flusher) error {

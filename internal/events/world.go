@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -170,6 +172,21 @@ func (w *World) Owned(uid types.UID) []*Item {
 		out = append(out, i)
 	}
 	return out
+}
+
+// Namespaces are those that have objects, in no order.
+func (w *World) Namespaces() []string {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	seen := map[string]bool{}
+	for _, s := range w.sources {
+		for ns, items := range s.items {
+			if len(items) > 0 {
+				seen[ns] = true
+			}
+		}
+	}
+	return slices.Collect(maps.Keys(seen))
 }
 
 // Has tells whether a kind is there to be listed and watched, as far as is known.

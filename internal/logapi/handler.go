@@ -75,13 +75,8 @@ func (h *Handler) logs(w http.ResponseWriter, r *http.Request) {
 // allow checks who reads.
 func (h *Handler) allow(r *http.Request, name client.ObjectKey) error {
 	u, err := h.Gate.User(r)
-	switch {
-	case errors.Is(err, access.ErrUnauthenticated):
-		return apierrors.NewUnauthorized(err.Error())
-	case errors.Is(err, access.ErrImpersonation):
-		return apierrors.NewBadRequest(err.Error())
-	case err != nil:
-		return apierrors.NewServiceUnavailable(err.Error())
+	if err != nil {
+		return access.Refusal(err)
 	}
 	allowed, err := h.Gate.Allowed(r.Context(), u, authorizationv1.ResourceAttributes{
 		Namespace: name.Namespace, Verb: "get", Group: robotv1.GroupVersion.Group, Resource: "tasks", Subresource: "log", Name: name.Name,
