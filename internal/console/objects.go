@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -31,6 +32,7 @@ type listIn struct {
 	Label     []string `query:"label" doc:"key=value, all of them"`
 	Since     string   `query:"since" doc:"Created at this time or later, RFC 3339"`
 	Until     string   `query:"until" doc:"Created before this time, RFC 3339"`
+	After     string   `query:"changedAfter" doc:"Written after this resourceVersion, such as a refresh on the stream of events names; of what is live"`
 	Scope     string   `query:"scope" enum:"live,archived,all" default:"live"`
 	Sort      string   `query:"sort" enum:"name,-name,created,-created,started,-started,finished,-finished,state,-state,robot,-robot,priority,-priority" default:"name" doc:"With the archive only -created"`
 	Limit     int      `query:"limit" minimum:"1" maximum:"1000" default:"500"`
@@ -149,9 +151,31 @@ func (in *listIn) matcher() (func(*row.Row) bool, error) {
 	if err != nil {
 		return nil, err
 	}
+	after, err := in.after()
+	if err != nil {
+		return nil, err
+	}
 	text := strings.ToLower(in.Query)
 	return func(r *row.Row) bool {
-		return in.names(r) && within(r.Created.Time, since, until) && hasLabels(r, labels) && (text == "" || mentions(r, text))
+		return after(r) && in.names(r) && within(r.Created.Time, since, until) && hasLabels(r, labels) && (text == "" || mentions(r, text))
+	}, nil
+}
+
+// after tells what was written later than the caller asks for.
+func (in *listIn) after() (func(*row.Row) bool, error) {
+	if in.After == "" {
+		return func(*row.Row) bool { return true }, nil
+	}
+	version, err := strconv.ParseUint(in.After, 10, 64)
+	switch {
+	case err != nil:
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("changedAfter=%s: must be a resourceVersion, which is a number", in.After))
+	case in.Scope != "live":
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("changedAfter is for scope=live, and not for scope=%s: what is archived does not change", in.Scope))
+	}
+	return func(r *row.Row) bool {
+		n, err := strconv.ParseUint(r.ResourceVersion, 10, 64)
+		return err == nil && n > version
 	}, nil
 }
 

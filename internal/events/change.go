@@ -24,7 +24,7 @@ func change(old, item *Item, at time.Time) []Event {
 func became(old, item *Item, at time.Time) Event {
 	r := item.Row
 	e := event(Changed, r, at)
-	e.Seq, e.To, e.Reason, e.Message = version(item.Object), r.State, r.Reason, r.Message
+	e.Seq, e.To, e.Reason, e.Message, e.crowd = version(item.Object), r.State, r.Reason, r.Message, crowdOf(old, item)
 	if old == nil {
 		e.Type = Added
 	} else {

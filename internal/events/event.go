@@ -44,11 +44,18 @@ type Event struct {
 	Time time.Time
 	// Filled: nobody saw this change as it happened; the object's own history tells of it.
 	Filled bool
+	// Refresh is how many tasks of one job became To by the job's wish, where they are told of
+	// together: who shows them loads those that were written after After. Name, UID and From
+	// are empty, Row has the job's words only. Zero: the event is of one object.
+	Refresh int
+	// After is a resourceVersion before all that a Refresh is about.
+	After uint64
 	// Row of the object as it is now, or as it was last. Nil: a Resync.
 	Row *row.Row
 	// JSON of the event as the console's API has it. Without the row of what was removed.
 	JSON []byte
 
+	crowd   crowd     // that this change belongs to
 	number  uint64    // in this incarnation, from 1
 	arrived time.Time // when it was published
 }
@@ -59,14 +66,18 @@ type message struct {
 	Type      Type             `json:"type"`
 	Kind      row.Kind         `json:"kind"`
 	Namespace string           `json:"namespace"`
-	Name      string           `json:"name"`
-	UID       string           `json:"uid"`
+	Name      string           `json:"name,omitempty"`
+	UID       string           `json:"uid,omitempty"`
+	Job       string           `json:"job,omitempty"`
 	From      string           `json:"from,omitempty"`
 	To        string           `json:"to,omitempty"`
 	Reason    string           `json:"reason,omitempty"`
 	Message   string           `json:"message,omitempty"`
 	Time      metav1.MicroTime `json:"time"`
 	Filled    bool             `json:"filled,omitempty"`
+	Refresh   bool             `json:"refresh,omitempty"`
+	Count     int              `json:"count,omitempty"`
+	After     string           `json:"after,omitempty"`
 	Row       *row.Row         `json:"row,omitempty"`
 }
 
@@ -79,7 +90,10 @@ func (e *Event) encode() ([]byte, error) {
 		Seq: strconv.FormatUint(e.Seq, 10), Type: e.Type, Kind: e.Kind, Namespace: e.Namespace, Name: e.Name, UID: e.UID,
 		From: e.From, To: e.To, Reason: e.Reason, Message: e.Message, Time: metav1.NewMicroTime(e.Time), Filled: e.Filled, Row: e.Row,
 	}
-	if e.Type == Removed {
+	switch {
+	case e.Refresh > 0:
+		m.Row, m.Job, m.Refresh, m.Count, m.After = nil, e.Row.Job, true, e.Refresh, strconv.FormatUint(e.After, 10)
+	case e.Type == Removed:
 		m.Row = nil
 	}
 	return json.Marshal(m)
@@ -94,11 +108,12 @@ type Filter struct {
 	Job, Flow string
 }
 
-// Match tells whether a reader with the filter is to see the event. A Resync is for all.
+// Match tells whether a reader with the filter is to see the event. A Resync is for all, and a
+// Refresh, which has no names, for every name.
 func (f Filter) Match(e *Event) bool {
 	if e.Type == Resync {
 		return f.Kind == "" || e.Kind == "" || f.Kind == e.Kind
 	}
-	return (f.Namespace == "" || f.Namespace == e.Namespace) && (f.Kind == "" || f.Kind == e.Kind) && (f.Name == "" || f.Name == e.Name) &&
+	return (f.Namespace == "" || f.Namespace == e.Namespace) && (f.Kind == "" || f.Kind == e.Kind) && (f.Name == "" || e.Refresh > 0 || f.Name == e.Name) &&
 		(f.Job == "" || f.Job == e.Row.Job) && (f.Flow == "" || f.Flow == e.Row.Flow)
 }

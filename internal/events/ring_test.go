@@ -303,6 +303,10 @@ func TestFilter(t *testing.T) {
 			t.Errorf("%+v: %v", c.f, got)
 		}
 	}
+	many := &Event{Type: Changed, Kind: row.Tasks, Namespace: "n", Refresh: 2, Row: &row.Row{Job: "j"}}
+	if !(Filter{Name: "t"}).Match(many) || (Filter{Namespace: "o"}).Match(many) || (Filter{Job: "k"}).Match(many) {
+		t.Error("a refresh is for all who look at a task of its job")
+	}
 	marker := &Event{Type: Resync, Kind: row.Tasks}
 	if !(Filter{Namespace: "n", Name: "x"}).Match(marker) || (Filter{Kind: row.Jobs}).Match(marker) || !(Filter{Kind: row.Jobs}).Match(&Event{Type: Resync}) {
 		t.Error("a resync is for all who look at its kind")

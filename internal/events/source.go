@@ -84,7 +84,7 @@ func (s *source) Update(o any) error {
 		return err
 	}
 	old, item := s.put(item)
-	s.world.publish(change(old, item, at)...)
+	s.world.folder.tell(change(old, item, at)...)
 	return nil
 }
 
@@ -95,7 +95,7 @@ func (s *source) Delete(o any) error {
 		return err
 	}
 	if old := s.take(client.ObjectKeyFromObject(item.Object)); old != nil {
-		s.world.publish(removal(old, version(item.Object), s.world.now()))
+		s.world.folder.tell(removal(old, version(item.Object), s.world.now()))
 	}
 	return nil
 }
@@ -129,7 +129,7 @@ func (s *source) Replace(list []any, resourceVersion string) error {
 	}
 	s.world.heard(at)
 	if s.begun() {
-		s.world.publish(s.relist(fresh, at)...)
+		s.world.folder.tellAll(s.relist(fresh, at))
 		return nil
 	}
 	for _, item := range fresh {
@@ -258,7 +258,7 @@ func (s *source) list(out []*Item, namespace string) []*Item {
 func (s *source) trouble(ctx context.Context, err error) {
 	if missing(err) {
 		s.present.Store(false)
-		s.world.publish(s.relist(nil, s.world.seen.Load())...)
+		s.world.folder.tellAll(s.relist(nil, s.world.seen.Load()))
 	}
 	if err != nil && ctx.Err() == nil && !s.silent {
 		s.log.Info("Not watched now; it is tried again", "kind", s.kind, "reason", err.Error())

@@ -45,6 +45,7 @@ type Item struct {
 // World holds all objects that people look at.
 type World struct {
 	ring    *Ring
+	folder  *folder
 	sources []*source
 	keeper  *keeper
 	log     logr.Logger
@@ -86,6 +87,7 @@ func newWorld(c Config) *World {
 	w := &World{
 		ring: NewRing(incarnation(), c.Limits), log: c.Log, now: time.Now, synced: make(chan struct{}), owned: map[types.UID]map[place]*Item{},
 	}
+	w.folder = newFolder(w.publish, func(d time.Duration, do func()) { time.AfterFunc(d, do) })
 	w.keeper = newKeeper(c.StateFile, c.Behind, w)
 	return w
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -25,6 +26,7 @@ type running struct {
 	*World
 	stop   func()
 	reader *Reader
+	last   *Event // that was told
 }
 
 // start runs a world until the test ends or it is stopped, and follows it from an id.
@@ -58,6 +60,7 @@ func (r *running) next() string {
 	if err != nil {
 		r.Fatalf("nothing is told: %v", err)
 	}
+	r.last = e
 	return line(e)
 }
 
@@ -128,6 +131,24 @@ func TestWorldTellsChanges(t *testing.T) {
 	a.remove(row.Tasks, "there")
 	a.put(task("there", "pending"))
 	w.told("changed there running>running", "removed there running>", "added there >pending")
+}
+
+func TestWorldFoldsMassChanges(t *testing.T) {
+	a := newAPI()
+	for i := range 3 {
+		a.put(task(fmt.Sprint("t", i), "pending"))
+	}
+	w := a.start(t, Config{}, "")
+	for i := range 3 {
+		paused := task(fmt.Sprint("t", i), "paused")
+		paused.Status.Reason, paused.Status.Message = v1alpha1.ReasonPaused, "job j: somebody wants it"
+		a.put(paused)
+	}
+	w.told("changed t0 pending>paused", "changed  >paused")
+	const want = `{"seq":"106","type":"changed","kind":"tasks","namespace":"n","job":"j","to":"paused","reason":"Paused","message":"job j: somebody wants it","time":"","refresh":true,"count":2,"after":"104"}`
+	if got := regexp.MustCompile(`"time":"[^"]+"`).ReplaceAllString(string(w.last.JSON), `"time":""`); got != want {
+		t.Errorf("told\n%s\nwant\n%s", got, want)
+	}
 }
 
 // TestWorldHolds: what is read is shared, has its job's words, and is found by its owner,

@@ -46,7 +46,7 @@ func heardBy(robot string) []string {
 }
 
 // events are what the console says, and nobody hears without a right of its own.
-var events = []string{"k8s4r/events/lifecycle", "k8s4r/events/ns/jobs/j", "k8s4r/events/ns/jobs/j/tasks/t"}
+var events = []string{"k8s4r/events/lifecycle", "k8s4r/events/ns/jobs/j", "k8s4r/events/ns/jobs/j/tasks", "k8s4r/events/ns/jobs/j/tasks/t"}
 
 var (
 	shared = []string{"k8s4r/register", "k8s4r/heartbeat"}
@@ -55,7 +55,7 @@ var (
 		"k8s4r", "other", "k8s4r/robots/r1", "k8s4r/robots//register", "k8s4r/robots/R1/register", "/k8s4r/robots/r1/register",
 		"k8s4r/robots/r1/register/", "k8s4r/robots/r1/tasks/dispatch/x", "k8s4r/robots/r1/tasks/" + uid, ownOdd,
 		"k8s4r/robots/nobody/tasks/dispatch", "k8s4r/robots/nobody/register", "$SYS/broker/uptime", "$share/g/k8s4r/robots/r1/register", control,
-		"k8s4r/events", "k8s4r/events/ns", "k8s4r/events/ns/jobs", "k8s4r/events/ns/jobs/j/tasks", "k8s4r/events/ns/jobs/j/tasks/t/x",
+		"k8s4r/events", "k8s4r/events/ns", "k8s4r/events/ns/jobs", "k8s4r/events/ns/jobs/j/tasks/t/x",
 	}
 	wild = []string{
 		"#", "+/#", "+/+", "k8s4r/#", "k8s4r/+", "k8s4r/robots/#", "k8s4r/robots/+/#", "k8s4r/robots/+/response", "k8s4r/robots/+/tasks/dispatch",

@@ -96,8 +96,14 @@ func (t *Task) RobotOfAttempt() string {
 	return t.Spec.TargetRobot
 }
 
-// ReasonCanceled is the status.reason of a Task that was called off.
-const ReasonCanceled = "Canceled"
+// The status.reason of a Task that follows its Job: it was called off, or its operator wished
+// so. The message is the Job's.
+const (
+	ReasonCanceled = "Canceled"
+	ReasonPaused   = "Paused"
+	ReasonResumed  = "Resumed"
+	ReasonRequeued = "Requeued"
+)
 
 // The condition types of Jobs and TaskGroups, as batch/v1 has them.
 const (

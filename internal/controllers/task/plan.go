@@ -143,7 +143,7 @@ type plan struct {
 func (p *plan) decide() {
 	switch {
 	case p.requeued():
-		p.putBack(nil, ReasonRequeued, p.jobBecause())
+		p.putBack(nil, v1alpha1.ReasonRequeued, p.jobBecause())
 	case p.forgiven():
 		p.forgive()
 	case p.state.Terminal():

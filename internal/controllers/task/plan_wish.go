@@ -12,13 +12,6 @@ import (
 	"k8s4r.io/k8s4r/internal/lifecycle"
 )
 
-// The reasons of tasks that follow a wish of their job's operator.
-const (
-	ReasonPaused   = "Paused"
-	ReasonResumed  = "Resumed"
-	ReasonRequeued = "Requeued"
-)
-
 // ReasonExcused is that of a task whose failure does not count, because its group
 // has blocked the robot that was at fault, or its init task is tried again.
 const ReasonExcused = "Excused"
@@ -88,10 +81,10 @@ func (p *plan) begin() {
 }
 
 // hold keeps back a task that waits while its job pauses.
-func (p *plan) hold() { p.step(lifecycle.TaskPause, ReasonPaused, "%s", p.jobBecause()) }
+func (p *plan) hold() { p.step(lifecycle.TaskPause, v1alpha1.ReasonPaused, "%s", p.jobBecause()) }
 
 // resume lets a task wait again whose job goes on.
-func (p *plan) resume() { p.step(lifecycle.TaskResume, ReasonResumed, "%s", p.jobBecause()) }
+func (p *plan) resume() { p.step(lifecycle.TaskResume, v1alpha1.ReasonResumed, "%s", p.jobBecause()) }
 
 // unblock puts back a task that has failed for good on robots which its group
 // has blocked since: they were at fault, not the task. The blocked robots leave

@@ -191,7 +191,11 @@ func message(e *events.Event) *paho.Publish {
 
 // Topic of a change: what belongs to a job is below it.
 func Topic(e *events.Event) string {
-	if kind, name, ok := e.Row.Parent(); ok {
+	kind, name, ok := e.Row.Parent()
+	switch {
+	case e.Refresh > 0:
+		return wire.EventTopic(e.Namespace, string(kind), name, string(e.Kind))
+	case ok:
 		return wire.EventTopic(e.Namespace, string(kind), name, string(e.Kind), e.Name)
 	}
 	return wire.EventTopic(e.Namespace, string(e.Kind), e.Name)

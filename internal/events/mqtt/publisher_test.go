@@ -63,6 +63,12 @@ func change(kind row.Kind, name, job string, seq int) events.Event {
 	return events.Event{Type: events.Changed, Kind: kind, Namespace: "n", Name: name, Seq: uint64(seq), Row: &row.Row{Kind: kind, Name: name, Job: job}}
 }
 
+func refresh(job string, seq int) events.Event {
+	e := change(row.Tasks, "", job, seq)
+	e.Refresh = 7
+	return e
+}
+
 // TestPublisher: everything comes in order, on its topic, also when the connection breaks in
 // the middle; and who is too slow is told so.
 func TestPublisher(t *testing.T) {
@@ -90,6 +96,7 @@ func TestPublisher(t *testing.T) {
 		{change(row.Tasks, "by-hand", "", 3), "k8s4r/events/n/tasks/by-hand"},
 		{change(row.Pods, "v-0", "v", 4), "k8s4r/events/n/vcjobs/v/pods/v-0"},
 		{change(row.Robots, "r", "", 5), "k8s4r/events/n/robots/r"},
+		{refresh("j", 6), "k8s4r/events/n/jobs/j/tasks"},
 	} {
 		if err := ring.Publish(c.e); err != nil {
 			t.Fatal(err)
@@ -106,7 +113,7 @@ func TestPublisher(t *testing.T) {
 			way.Cut()
 		}
 	}
-	awaitAll(t, heard, 5, 100, 400)
+	awaitAll(t, heard, 6, 100, 400)
 	for i := range 3 { // what is sent then is lost on the way
 		way.Silence()
 		if err := ring.Publish(change(row.Jobs, "j", "j", 400+i)); err != nil {

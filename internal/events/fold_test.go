@@ -1,0 +1,171 @@
+package events
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/events/row"
+)
+
+// folding is a folder whose time goes on when the test says so, and what it has told.
+type folding struct {
+	*folder
+	told  []Event
+	later []func()
+}
+
+func newFolding() *folding {
+	f := &folding{}
+	f.folder = newFolder(func(all ...Event) { f.told = append(f.told, all...) }, func(_ time.Duration, do func()) { f.later = append(f.later, do) })
+	return f
+}
+
+// second lets one go by.
+func (f *folding) second() {
+	due := f.later
+	f.later = nil
+	for _, do := range due {
+		do()
+	}
+}
+
+// became is a write of a task of job j.
+func (f *folding) became(seq uint64, name, from, to, reason string) {
+	item := func(state string) *Item {
+		t := task(name, state)
+		t.UID, t.Status.Reason, t.Status.Message = types.UID(name), reason, "job j: "+reason
+		t.ResourceVersion = fmt.Sprint(seq)
+		return &Item{Row: row.Describe(t), Object: t}
+	}
+	f.tell(became(item(from), item(to), time.Time{}))
+}
+
+func (f *folding) lines() string {
+	var all []string
+	for i := range f.told {
+		e := &f.told[i]
+		if e.Refresh > 0 {
+			all = append(all, fmt.Sprintf("%d tasks of %s >%s %s after %d", e.Refresh, e.Row.Job, e.To, e.Message, e.After))
+			continue
+		}
+		all = append(all, line(e))
+	}
+	return strings.Join(all, "\n")
+}
+
+func TestAMassChangeIsToldAsOne(t *testing.T) {
+	canceled := v1alpha1.ReasonCanceled
+	for _, c := range []struct {
+		name string
+		do   func(f *folding)
+		want string
+	}{
+		{"the first is told at once, the others together", func(f *folding) {
+			for i := range 10 {
+				f.became(uint64(20+i), fmt.Sprint("t", i), "pending", "canceled", canceled)
+			}
+			f.second()
+			f.second()
+			f.became(40, "late", "pending", "canceled", canceled)
+		}, "changed t0 pending>canceled\n9 tasks of j >canceled job j: Canceled after 20\nchanged late pending>canceled"},
+		{"one that follows the first is told as it is", func(f *folding) {
+			f.became(20, "a", "pending", "paused", v1alpha1.ReasonPaused)
+			f.became(21, "b", "pending", "paused", v1alpha1.ReasonPaused)
+			f.second()
+		}, "changed a pending>paused\nchanged b pending>paused"},
+		{"it goes on from second to second", func(f *folding) {
+			for i := range 5 {
+				f.became(uint64(20+i), fmt.Sprint("t", i), "pending", "canceled", canceled)
+				if i > 0 && i%2 == 0 {
+					f.second()
+				}
+			}
+		}, "changed t0 pending>canceled\n2 tasks of j >canceled job j: Canceled after 20\n2 tasks of j >canceled job j: Canceled after 22"},
+		{"what a task does by itself is told one by one", func(f *folding) {
+			for i := range 3 {
+				f.became(uint64(20+i), fmt.Sprint("t", i), "running", "completed", "")
+			}
+		}, "changed t0 running>completed\nchanged t1 running>completed\nchanged t2 running>completed"},
+		{"what else changes of a task is no part of it", func(f *folding) {
+			f.became(20, "a", "canceled", "canceled", canceled)
+			f.became(21, "b", "canceled", "canceled", canceled)
+		}, "changed a canceled>canceled\nchanged b canceled>canceled"},
+		{"nothing of a task overtakes what came before", func(f *folding) {
+			for i := range 3 {
+				f.became(uint64(20+i), fmt.Sprint("t", i), "paused", "pending", v1alpha1.ReasonResumed)
+			}
+			f.became(23, "t1", "pending", "dispatching", "")
+		}, "changed t0 paused>pending\n2 tasks of j >pending job j: Resumed after 20\nchanged t1 pending>dispatching"},
+		{"nor what a list has shown", func(f *folding) {
+			for i := range 3 {
+				f.became(uint64(20+i), fmt.Sprint("t", i), "pending", "paused", v1alpha1.ReasonPaused)
+			}
+			f.tellAll([]Event{{Type: Resync, Kind: row.Tasks}})
+		}, "changed t0 pending>paused\n2 tasks of j >paused job j: Paused after 20\nresync tasks"},
+	} {
+		f := newFolding()
+		c.do(f)
+		if got := f.lines(); got != c.want {
+			t.Errorf("%s:\n%s\nwant:\n%s", c.name, got, c.want)
+		}
+	}
+}
+
+// TestWhoFollowsAFoldedStreamMissesNothing: whoever loads, at a refresh, what was written since
+// its After knows at the end what there is, and never goes back.
+func TestWhoFollowsAFoldedStreamMissesNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		f := newFolding()
+		type fact struct {
+			state string
+			seq   uint64
+		}
+		world, known, told := map[string]fact{}, map[string]fact{}, map[string]uint64{}
+		read := 0
+		follow := func() {
+			for ; read < len(f.told); read++ {
+				e := &f.told[read]
+				if e.Refresh == 0 {
+					if e.Seq < told[e.Name] {
+						t.Fatalf("%s is told of %d after %d", e.Name, e.Seq, told[e.Name])
+					}
+					told[e.Name] = e.Seq
+					if e.Seq > known[e.Name].seq { // it may have loaded what is newer
+						known[e.Name] = fact{e.To, e.Seq}
+					}
+					continue
+				}
+				for name, is := range world {
+					if is.seq > e.After {
+						known[name] = is
+					}
+				}
+			}
+		}
+		reasons := []string{"", v1alpha1.ReasonCanceled, v1alpha1.ReasonCanceled}
+		for seq := uint64(1); seq < 60; seq++ {
+			if rapid.IntRange(0, 9).Draw(t, "a second") == 0 {
+				f.second()
+			}
+			name, to := fmt.Sprint("t", rapid.IntRange(0, 5).Draw(t, "task")), rapid.SampledFrom([]string{"paused", "canceled"}).Draw(t, "state")
+			f.became(seq, name, world[name].state, to, rapid.SampledFrom(reasons).Draw(t, "reason"))
+			world[name] = fact{to, seq}
+			if rapid.IntRange(0, 3).Draw(t, "it reads") == 0 {
+				follow()
+			}
+		}
+		f.second()
+		follow()
+		for name, is := range world {
+			if known[name] != is {
+				t.Fatalf("%s is %v, and the reader believes %v", name, is, known[name])
+			}
+		}
+	})
+}
