@@ -183,6 +183,21 @@ func TestATraceReachesFromPlacementToTheEndOfTheProcess(t *testing.T) {
 	}
 }
 
+// TestATraceFromOneProgram: with all parts in one process the spans are the same.
+func TestATraceFromOneProgram(t *testing.T) {
+	c := collect(t)
+	s := start(t, "--without", "console,node", "--otlp-endpoint", c.url)
+	s.create(jobOf("traced", 1, shell("work", "true")))
+	uid := string(s.awaitTask("traced-main-0-work", "completed", time.Minute).UID)
+	whole := c.await(uid, "task", 1)[0]
+	below(t, whole, nil, "k8s4r")
+	below(t, c.await(uid, "wait", 1)[0], whole.GetSpanId(), "k8s4r")
+	dispatch := c.await(uid, "dispatch", 1)[0]
+	below(t, dispatch, whole.GetSpanId(), "k8s4r")
+	below(t, c.await(uid, "publish", 1)[0], dispatch.GetSpanId(), "k8s4r")
+	below(t, c.await(uid, "run", 1)[0], dispatch.GetSpanId(), "k8s4r")
+}
+
 // nanoseconds is a number that stands in a file.
 func nanoseconds(t *testing.T, file string) (n int64) {
 	t.Helper()
