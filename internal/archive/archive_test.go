@@ -88,6 +88,7 @@ func TestArchive(t *testing.T) {
 		{"what ran on a robot between two times", ranOn},
 		{"which tasks fail most", mostFailing},
 		{"how long steps take", stepTimes},
+		{"statistics are of the newest, and say so", samples},
 		{"what is too old goes, with all that belongs to it", pruneByAge},
 		{"the oldest goes where there is too much", pruneBySize},
 		{"what lives is never pruned, its old attempts are", pruneSparesTheLiving},
@@ -102,11 +103,14 @@ func TestArchive(t *testing.T) {
 	}
 }
 
+// counted are the runs that statistics are made of here.
+const counted = 150
+
 func open(t *testing.T, address string) *suite {
 	t.Helper()
 	s := &suite{T: t, ctx: t.Context(), now: noon}
 	var err error
-	if s.Store, err = archive.Open(address, archive.WithClock(s.clock)); err != nil {
+	if s.Store, err = archive.Open(address, archive.WithClock(s.clock), archive.WithMaxRuns(counted), archive.WithFew(1)); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
@@ -436,14 +440,14 @@ func scoped(s *suite) {
 			s.Errorf("%v: ran %d, %v", c.namespaces, len(p.Items), err)
 		}
 		failed := 0
-		all, err := s.MostFailing(s.ctx, archive.Span{Namespaces: c.namespaces})
+		all, _, err := s.MostFailing(s.ctx, archive.Span{Namespaces: c.namespaces})
 		for _, f := range all {
 			failed += int(f.Failed)
 		}
 		if err != nil || failed != c.failed {
 			s.Errorf("%v: failed %d, %v", c.namespaces, failed, err)
 		}
-		times, err := s.StepTimes(s.ctx, archive.Task, archive.Span{Namespaces: c.namespaces})
+		times, _, err := s.StepTimes(s.ctx, archive.Task, archive.Span{Namespaces: c.namespaces})
 		if err != nil || len(times) != c.ok {
 			s.Errorf("%v: times %v, %v", c.namespaces, times, err)
 		}
@@ -515,7 +519,7 @@ func mostFailing(s *suite) {
 			{"weld", "arm/join", 2, 2, noon.Add(time.Hour + time.Minute)},
 		}},
 	} {
-		if got, err := s.MostFailing(s.ctx, c.in); err != nil || !slices.Equal(got, c.want) {
+		if got, _, err := s.MostFailing(s.ctx, c.in); err != nil || !slices.Equal(got, c.want) {
 			s.Errorf("%s: %+v, %v", c.name, got, err)
 		}
 	}
@@ -550,8 +554,43 @@ func stepTimes(s *suite) {
 		}},
 		{"steps of flows", archive.Job, archive.Span{}, []archive.Times{{"train", "train", 1, time.Hour, time.Hour, time.Hour}}},
 	} {
-		if got, err := s.StepTimes(s.ctx, c.kind, c.in); err != nil || !slices.Equal(got, c.want) {
+		if got, _, err := s.StepTimes(s.ctx, c.kind, c.in); err != nil || !slices.Equal(got, c.want) {
 			s.Errorf("%s: %+v, %v", c.name, got, err)
+		}
+	}
+}
+
+func samples(s *suite) {
+	for n := range counted + 50 {
+		namespace := "hall"
+		if n%2 == 0 {
+			namespace = "yard"
+		}
+		t := task(fmt.Sprint("t", n), ran(noon.Add(time.Duration(n)*time.Minute), time.Second), func(o *archive.Object) { o.Namespace = namespace })
+		if n < 100 {
+			fails(&t)
+		}
+		s.record(t)
+	}
+	end := func(n int) time.Time { return noon.Add(time.Duration(n)*time.Minute + time.Second) }
+	for _, c := range []struct {
+		name          string
+		in            archive.Span
+		failed, count int64 // of the attempts that count, and tasks that succeeded
+		attempts      archive.Sample
+	}{
+		{"all", archive.Span{}, 50, 100, archive.Sample{Runs: counted, Since: end(50)}},
+		{"of two namespaces", archive.Span{Namespaces: []string{"hall", "yard"}}, 50, 100, archive.Sample{Runs: counted, Since: end(50)}},
+		{"of one", archive.Span{Namespaces: []string{"hall"}}, 50, 50, archive.Sample{Runs: 100}},
+		{"a while ago", archive.Span{Until: end(120)}, 100, 20, archive.Sample{Runs: 120}},
+	} {
+		failures, of, err := s.MostFailing(s.ctx, c.in)
+		if err != nil || len(failures) != 1 || failures[0].Failed != c.failed || of != c.attempts {
+			s.Errorf("%s: %+v of %+v, %v", c.name, failures, of, err)
+		}
+		times, of, err := s.StepTimes(s.ctx, archive.Task, c.in)
+		if err != nil || len(times) != 1 || times[0].Count != c.count || int64(of.Runs) != c.count || !of.Since.IsZero() {
+			s.Errorf("%s: %+v of %+v, %v", c.name, times, of, err)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -48,30 +49,86 @@ const objectColumns = `o.uid, o.kind, o.namespace, o.name, o.version, o.owner_ui
 
 // List finds objects, the last created first, without their manifests, labels and attempts.
 func (s *Store) List(ctx context.Context, f Filter) (Page[Object], error) {
-	var w where
-	w.is("o.kind", string(f.Kind))
-	w.among("o.namespace", f.Namespaces)
-	w.is("o.name", f.Name)
-	if f.Prefix != "" {
-		w.and("o.name >= ?", f.Prefix)
-		w.and("o.name < ?", f.Prefix+"\U0010ffff")
+	n := limit(f.Limit)
+	var all []Object
+	for _, namespaces := range apart(f.Namespaces) {
+		some, err := s.list(ctx, &f, namespaces, n+1)
+		if err != nil {
+			return Page[Object]{}, err
+		}
+		all = append(all, some...)
 	}
+	slices.SortFunc(all, func(a, b Object) int { return cmp.Or(b.Created.Compare(a.Created), cmp.Compare(b.UID, a.UID)) })
+	return page(all, n, func(o *Object) string { return cursor(o.Created.UnixMicro(), o.UID) }), nil
+}
+
+// list finds the first so many objects of the namespaces.
+func (s *Store) list(ctx context.Context, f *Filter, namespaces []string, most int) ([]Object, error) {
+	var w where
+	picked, err := s.pick(ctx, &w, f)
+	if err != nil {
+		return nil, err
+	}
+	order := "o.created_at"
+	if picked {
+		w.opaque, order = true, "o.created_at + 0"
+	}
+	w.is("o.kind", string(f.Kind))
+	w.among("o.namespace", namespaces)
+	w.is("o.name", f.Name)
 	w.is("o.owner_uid", f.Owner)
 	w.is("o.phase", f.Phase)
 	w.is("o.outcome", string(f.Outcome))
 	w.is("o.template", f.Template)
 	w.is("o.robot", f.Robot)
 	w.within("o.created_at", f.Since, f.Until)
-	for _, name := range slices.Sorted(maps.Keys(f.Labels)) {
-		w.and("EXISTS (SELECT 1 FROM labels l WHERE l.uid = o.uid AND l.name = ? AND l.value = ?)", name, f.Labels[name])
-	}
 	if err := w.before(f.Cursor, "o.created_at", "o.uid"); err != nil {
-		return Page[Object]{}, err
+		return nil, err
 	}
-	n := limit(f.Limit)
-	all, err := collect(ctx, s, "list", `SELECT `+objectColumns+` FROM objects o`+w.String()+
-		` ORDER BY o.created_at DESC, o.uid DESC LIMIT `+w.arg(n+1), w.args, scanObject)
-	return page(all, n, func(o *Object) string { return cursor(o.Created.UnixMicro(), o.UID) }), err
+	return collect(ctx, s, "list", `SELECT `+objectColumns+` FROM objects o`+w.String()+
+		` ORDER BY `+order+` DESC, o.uid DESC LIMIT `+w.arg(most), w.args, scanObject)
+}
+
+// pick adds the conditions on names and labels. It tells whether they leave only a few objects,
+// which are to be looked at alone.
+func (s *Store) pick(ctx context.Context, w *where, f *Filter) (picked bool, err error) {
+	if f.Prefix != "" {
+		picked, err = s.narrow(ctx, w, "SELECT n.uid FROM objects n WHERE n.name >= ? AND n.name < ?", "o.name >= ? AND o.name < ?", f.Prefix, f.Prefix+"\U0010ffff")
+	}
+	for _, name := range slices.Sorted(maps.Keys(f.Labels)) {
+		if err != nil {
+			return false, err
+		}
+		var few bool
+		few, err = s.narrow(ctx, w, "SELECT l.uid FROM labels l WHERE l.name = ? AND l.value = ?",
+			"EXISTS (SELECT 1 FROM labels l WHERE l.uid = o.uid AND l.name = ? AND l.value = ?)", name, f.Labels[name])
+		picked = picked || few
+	}
+	return picked, err
+}
+
+// Few is how many objects are still better found by what is looked for than by looking through
+// all, the last created first.
+const Few = 5000
+
+// narrow adds a condition that a few objects meet, or nearly all: SQLite does not know which
+// beforehand. uids selects them, filter tells of one whether it is among them.
+func (s *Store) narrow(ctx context.Context, w *where, uids, filter string, values ...any) (few bool, err error) {
+	var count where
+	text := "SELECT count(*) FROM (" + count.fill(uids, values...) + " LIMIT " + count.arg(s.few+1) + ") found"
+	n, err := collect(ctx, s, "count", text, count.args, func(rows *sql.Rows) (n int, err error) {
+		err = rows.Scan(&n)
+		return n, err
+	})
+	if err != nil {
+		return false, err
+	}
+	if n[0] <= s.few {
+		w.and("o.uid IN ("+uids+")", values...)
+		return true, nil
+	}
+	w.and(filter, values...)
+	return false, nil
 }
 
 // Before is the cursor of what List has after an object of that time and UID.
@@ -89,10 +146,11 @@ func (s *Store) Get(ctx context.Context, namespaces []string, uid string) (Objec
 // Find finds the object that bears the name, or bore it last, with all that is kept of it.
 func (s *Store) Find(ctx context.Context, kind Kind, namespace, name string) (Object, error) {
 	var w where
-	w.and("o.kind = ?", string(kind))
-	w.and("o.namespace = ?", namespace)
 	w.and("o.name = ?", name)
-	return s.one(ctx, w.String()+" ORDER BY o.created_at DESC, o.uid DESC LIMIT 1", w.args)
+	w.opaque = true
+	w.is("o.kind", string(kind))
+	w.is("o.namespace", namespace)
+	return s.one(ctx, w.String()+" ORDER BY o.created_at + 0 DESC, o.uid DESC LIMIT 1", w.args)
 }
 
 func (s *Store) one(ctx context.Context, rest string, args []any) (Object, error) {
@@ -181,78 +239,6 @@ func (s *Store) RanOn(ctx context.Context, h RobotHistory) (Page[Attempt], error
 	exit_code, signal, started_at, finished_at, log FROM attempts`+w.String()+
 		` ORDER BY started_at DESC, task_uid DESC, attempt DESC LIMIT `+w.arg(n+1), w.args, scanAttempt)
 	return page(all, n, func(a *Attempt) string { return cursor(a.Started.UnixMicro(), a.TaskUID, a.Number) }), err
-}
-
-// Span chooses what statistics are made of.
-type Span struct {
-	// Namespaces that the reader may see. Nil: all; empty: none.
-	Namespaces []string
-	// Template of the objects. Empty: any.
-	Template string
-	// Since and Until bound when they ended: [Since, Until). Zero: no bound.
-	Since, Until time.Time
-	// Limit of rows. 0 means DefaultLimit; it is never more than MaxLimit.
-	Limit int
-}
-
-// Failures of a step.
-type Failures struct {
-	Template, Step string
-	// Attempts that have ended, and those of them that failed.
-	Attempts, Failed int64
-	// Last is when one failed last.
-	Last time.Time
-}
-
-// MostFailing finds the tasks that fail, by how many of their attempts did.
-func (s *Store) MostFailing(ctx context.Context, p Span) ([]Failures, error) {
-	var w where
-	w.is("template", p.Template)
-	w.and("finished_at IS NOT NULL")
-	w.within("finished_at", p.Since, p.Until)
-	w.among("namespace", p.Namespaces)
-	return collect(ctx, s, "what fails most", `SELECT template, step, count(*), sum(failed), max(CASE WHEN failed = 1 THEN finished_at END)
-	FROM attempts`+w.String()+` GROUP BY template, step HAVING sum(failed) > 0
-	ORDER BY sum(failed) DESC, template, step LIMIT `+w.arg(limit(p.Limit)), w.args, func(rows *sql.Rows) (f Failures, err error) {
-		var last sql.NullInt64
-		err = rows.Scan(&f.Template, &f.Step, &f.Attempts, &f.Failed, &last)
-		f.Last = moment(last)
-		return f, err
-	})
-}
-
-// Times of a step.
-type Times struct {
-	Template, Step string
-	// Count of runs that succeeded.
-	Count int64
-	// P50, P95 and Max of the time that they took.
-	P50, P95, Max time.Duration
-}
-
-// StepTimes finds how long steps take that succeed: those of kind Task are the tasks of jobs,
-// those of kind Job and VCJob are the jobs of flows. Percentiles are by nearest rank: one of
-// the times that were measured.
-func (s *Store) StepTimes(ctx context.Context, kind Kind, p Span) ([]Times, error) {
-	var w where
-	w.and("kind = ?", string(kind))
-	w.and("outcome = ?", string(Succeeded))
-	w.is("template", p.Template)
-	w.and("started_at IS NOT NULL AND finished_at IS NOT NULL")
-	w.within("finished_at", p.Since, p.Until)
-	w.among("namespace", p.Namespaces)
-	return collect(ctx, s, "how long steps take", `SELECT template, step, max(n), min(CASE WHEN place * 100 >= n * 50 THEN took END),
-	min(CASE WHEN place * 100 >= n * 95 THEN took END), max(took)
-	FROM (SELECT template, step, finished_at - started_at AS took,
-		row_number() OVER (PARTITION BY template, step ORDER BY finished_at - started_at) AS place,
-		count(*) OVER (PARTITION BY template, step) AS n
-		FROM objects`+w.String()+`) timed
-	GROUP BY template, step ORDER BY template, step LIMIT `+w.arg(limit(p.Limit)), w.args, func(rows *sql.Rows) (t Times, err error) {
-		var p50, p95, most int64
-		err = rows.Scan(&t.Template, &t.Step, &t.Count, &p50, &p95, &most)
-		t.P50, t.P95, t.Max = micro(p50), micro(p95), micro(most)
-		return t, err
-	})
 }
 
 func micro(n int64) time.Duration { return time.Duration(n) * time.Microsecond }

@@ -45,6 +45,8 @@ type Store struct {
 	dialect goose.Dialect
 	file    string // of SQLite; empty: PostgreSQL
 	now     func() time.Time
+	maxRuns int
+	few     int
 
 	// write lets one goroutine of this program write to SQLite at a time: the others
 	// would wait for it by polling.
@@ -60,13 +62,20 @@ type Option func(*Store)
 // WithClock has the Store read this clock, in place of time.Now.
 func WithClock(now func() time.Time) Option { return func(s *Store) { s.now = now } }
 
+// WithMaxRuns has statistics count so many runs, in place of MaxRuns.
+func WithMaxRuns(n int) Option { return func(s *Store) { s.maxRuns = n } }
+
+// WithFew has a search by name or label gather so many objects that match, in place of Few,
+// before it looks through all, the last created first.
+func WithFew(n int) Option { return func(s *Store) { s.few = n } }
+
 // Open returns the archive at an address: sqlite:PATH, or postgres://USER@HOST/DATABASE
 // with the parameters that PostgreSQL's own programs take; what the address leaves out, such
 // as the password, comes from their environment (PGPASSWORD, PGPASSFILE). It does not
 // connect: an archive that is down is one whose methods fail until it is back. The error is
 // about the address.
 func Open(address string, opts ...Option) (*Store, error) {
-	s := &Store{now: time.Now}
+	s := &Store{now: time.Now, maxRuns: MaxRuns, few: Few}
 	scheme, rest, _ := strings.Cut(address, ":")
 	var err error
 	switch scheme {

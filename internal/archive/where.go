@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,14 +26,20 @@ var ErrCursor = errors.New("the cursor is none that a page of this query has giv
 type where struct {
 	terms []string
 	args  []any
+	// opaque has columns of text compared so that no index of them is taken: SQLite, which does
+	// not count, would look through a whole kind for what another condition finds at once.
+	opaque bool
 }
 
 // and adds a condition, in which each ? stands for one of the values.
-func (w *where) and(term string, values ...any) {
+func (w *where) and(term string, values ...any) { w.terms = append(w.terms, w.fill(term, values...)) }
+
+// fill puts what stands for the values into a text with a ? for each.
+func (w *where) fill(text string, values ...any) string {
 	for _, v := range values {
-		term = strings.Replace(term, "?", w.arg(v), 1)
+		text = strings.Replace(text, "?", w.arg(v), 1)
 	}
-	w.terms = append(w.terms, term)
+	return text
 }
 
 // arg adds a value and returns what stands for it.
@@ -44,8 +51,15 @@ func (w *where) arg(v any) string {
 // is wants a column to have a value. Empty: any.
 func (w *where) is(column, value string) {
 	if value != "" {
-		w.and(column+" = ?", value)
+		w.and(w.text(column)+" = ?", value)
 	}
+}
+
+func (w *where) text(column string) string {
+	if w.opaque {
+		return column + " || ''"
+	}
+	return column
 }
 
 // among wants a column to have one of some values. Nil: any; empty: there is none.
@@ -61,7 +75,19 @@ func (w *where) among(column string, values []string) {
 	for i, v := range values {
 		marks[i] = w.arg(v)
 	}
-	w.and(column + " IN (" + strings.Join(marks, ", ") + ")")
+	w.and(w.text(column) + " IN (" + strings.Join(marks, ", ") + ")")
+}
+
+// separate is how many namespaces are asked for one by one.
+const separate = 16
+
+// apart are the namespaces that one statement asks for. An index has what is in one namespace in
+// order, and in several it has not: the database would sort all that is in them.
+func apart(namespaces []string) [][]string {
+	if len(namespaces) < 2 || len(namespaces) > separate {
+		return [][]string{namespaces}
+	}
+	return slices.Collect(slices.Chunk(namespaces, 1))
 }
 
 // within wants a time to lie in [since, until). Zero: no bound.

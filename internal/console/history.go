@@ -39,8 +39,17 @@ type stepsIn struct {
 	spanIn
 }
 
+// sample is what statistics were made of.
+type sample struct {
+	Runs  int               `json:"runs" doc:"That were counted"`
+	Since *metav1.MicroTime `json:"since,omitempty" doc:"When the first of them ended, where there were more in the span than are counted; else they are all"`
+}
+
+func sampleOf(s archive.Sample) sample { return sample{s.Runs, stamp(s.Since)} }
+
 type failuresOut struct {
 	Items []failures `json:"items"`
+	Of    sample     `json:"of"`
 }
 
 // failures of a step.
@@ -54,6 +63,7 @@ type failures struct {
 
 type stepsOut struct {
 	Items []stepTimes `json:"items"`
+	Of    sample      `json:"of"`
 }
 
 // stepTimes are how long a step takes.
@@ -137,8 +147,8 @@ func (s *Server) mostFailing(ctx context.Context, in *spanIn) (*failuresOut, err
 	if err != nil {
 		return nil, err
 	}
-	all, err := s.archive.MostFailing(ctx, p)
-	out := &failuresOut{Items: []failures{}}
+	all, of, err := s.archive.MostFailing(ctx, p)
+	out := &failuresOut{Items: []failures{}, Of: sampleOf(of)}
 	for _, f := range all {
 		out.Items = append(out.Items, failures{f.Template, f.Step, f.Attempts, f.Failed, stamp(f.Last)})
 	}
@@ -155,8 +165,8 @@ func (s *Server) stepTimes(ctx context.Context, in *stepsIn) (*stepsOut, error) 
 	if err != nil {
 		return nil, err
 	}
-	all, err := s.archive.StepTimes(ctx, kinds[k].archived, p)
-	out := &stepsOut{Items: []stepTimes{}}
+	all, of, err := s.archive.StepTimes(ctx, kinds[k].archived, p)
+	out := &stepsOut{Items: []stepTimes{}, Of: sampleOf(of)}
 	for _, t := range all {
 		out.Items = append(out.Items, stepTimes{t.Template, t.Step, t.Count, t.P50.Seconds(), t.P95.Seconds(), t.Max.Seconds()})
 	}

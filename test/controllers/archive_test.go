@@ -266,7 +266,7 @@ func archivesAFlow(h *history) {
 		h.Fatalf("its jobs %+v", jobs)
 	}
 	h.whole(jobs[0].UID, 2)
-	times, err := h.store.StepTimes(h.Context(), archive.Job, archive.Span{Namespaces: []string{h.name}})
+	times, _, err := h.store.StepTimes(h.Context(), archive.Job, archive.Span{Namespaces: []string{h.name}})
 	if err != nil || len(times) != 1 || times[0].Step != "drive" || times[0].Count != 1 {
 		h.Errorf("times %+v, %v", times, err)
 	}

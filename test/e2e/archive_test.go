@@ -46,7 +46,7 @@ func TestHistory(t *testing.T) {
 		}
 		return err
 	})
-	times, err := store.StepTimes(t.Context(), archive.Task, archive.Span{Template: "hello"})
+	times, _, err := store.StepTimes(t.Context(), archive.Task, archive.Span{Template: "hello"})
 	if err != nil || len(times) != 1 || times[0].Count != 3 || times[0].P50 <= 0 || times[0].P50 > times[0].P95 {
 		t.Errorf("times %+v, %v", times, err)
 	}

@@ -23,7 +23,8 @@ import (
 )
 
 var (
-	jobs  = flag.Int("jobs", 10_000, "jobs of ten tasks to record")
+	jobs  = flag.Int("jobs", 100_000, "jobs of ten tasks to fill the archive with")
+	timed = flag.Int("timed", 2000, "jobs of those to record one by one, as a manager does, and to take the time of")
 	asked = flag.Int("asked", 40, "times to ask each question")
 	seed  = flag.Uint64("seed", 1, "seed of what is recorded")
 )
@@ -34,6 +35,7 @@ const (
 	templates  = 20
 	days       = 30
 	manifest   = 2500 // bytes, as of a small task
+	batch      = 50   // jobs that are recorded at once where nobody takes the time
 )
 
 var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
@@ -55,25 +57,19 @@ func main() {
 }
 
 func run(t testing.TB) {
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "archive\ttasks\tjobs/s\tlist ms\tran on ms\tfails most ms\thow long ms\tbytes/task\tcounted\t")
 	file := filepath.Join(t.TempDir(), "history.db")
-	lite := measure(t, w, "sqlite", "sqlite:"+file, func() int64 {
-		i, err := os.Stat(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return i.Size()
-	})
+	lite := measure(t, "SQLite", "sqlite:"+file)
+	if i, err := os.Stat(file); err == nil {
+		fmt.Printf("%d bytes of a file for each task\n", i.Size()/int64(*jobs*tasksOfJob))
+	}
 	r := result{
 		Rows: *jobs * tasksOfJob, P50: lite.quantile(0.5), P99: lite.quantile(0.99),
 		JobsPerS: math.Round(lite.jobsPerS), InsertPerS: math.Round(lite.jobsPerS * tasksOfJob),
 	}
 	if found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb"); len(found) > 0 {
-		big := measure(t, w, "postgres", testkit.StartPostgres(t).Address, func() int64 { return 0 })
+		big := measure(t, "PostgreSQL", testkit.StartPostgres(t).Address)
 		r.PostgresP99, r.PostgresJobs = big.quantile(0.99), math.Round(big.jobsPerS)
 	}
-	w.Flush()
 	fmt.Println()
 	json.NewEncoder(os.Stdout).Encode(r)
 }
@@ -84,69 +80,142 @@ type measured struct {
 	took     []float64
 }
 
-func (m measured) quantile(q float64) float64 {
-	slices.Sort(m.took)
-	return math.Round(100*m.took[int(q*float64(len(m.took)-1))]) / 100
+func (m measured) quantile(q float64) float64 { return quantile(m.took, q) }
+
+func quantile(took []float64, q float64) float64 {
+	slices.Sort(took)
+	return math.Round(100*took[int(math.Ceil(q*float64(len(took)-1)))]) / 100
 }
 
-func measure(t testing.TB, w *tabwriter.Writer, name, address string, size func() int64) measured {
-	ctx := context.Background()
+func measure(t testing.TB, name, address string) measured {
 	store, err := archive.Open(address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	if err := store.Check(ctx); err != nil {
+	if err := store.Check(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	random := rand.New(rand.NewPCG(*seed, 0))
-	start := time.Now()
-	for n := range *jobs {
-		if err := store.Record(ctx, job(random, n)...); err != nil {
-			t.Fatal(err)
-		}
-	}
-	m := measured{jobsPerS: float64(*jobs) / time.Since(start).Seconds()}
-	counted, err := store.Size(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := size()
-	questions := []func() error{
-		func() error {
-			_, err := store.List(ctx, archive.Filter{Kind: archive.Task, Namespaces: []string{"hall"}, Phase: "failed"})
-			return err
-		},
-		func() error {
-			day := noon.Add(time.Duration(random.IntN(days)) * 24 * time.Hour)
-			_, err := store.RanOn(ctx, archive.RobotHistory{Robot: robot(random), Since: day, Until: day.Add(24 * time.Hour)})
-			return err
-		},
-		func() error {
-			_, err := store.MostFailing(ctx, archive.Span{Template: template(random.IntN(templates))})
-			return err
-		},
-		func() error {
-			_, err := store.StepTimes(ctx, archive.Task, archive.Span{Template: template(random.IntN(templates))})
-			return err
-		},
-	}
-	fmt.Fprintf(w, "%s\t%d\t%.0f\t", name, *jobs*tasksOfJob, m.jobsPerS)
-	for _, ask := range questions {
+	m := measured{jobsPerS: fill(t, store, random)}
+	fmt.Printf("\n%s: %d tasks with an attempt each; the first %d jobs went in one by one, %.0f a second\n", name, *jobs*tasksOfJob, min(*timed, *jobs), m.jobsPerS)
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "question\tp50 ms\tslowest ms\t")
+	for _, q := range questions(context.Background(), store, random) {
 		var took []float64
 		for range *asked {
 			at := time.Now()
-			if err := ask(); err != nil {
+			if err := q.ask(); err != nil {
 				t.Fatal(err)
 			}
 			took = append(took, float64(time.Since(at).Microseconds())/1000)
 		}
-		slices.Sort(took)
-		fmt.Fprintf(w, "%.2f\t", took[len(took)/2])
+		fmt.Fprintf(w, "%s\t%.1f\t%.1f\t\n", q.name, quantile(took, 0.5), quantile(took, 1))
 		m.took = append(m.took, took...)
 	}
-	fmt.Fprintf(w, "%d\t%d\t\n", file/int64(*jobs*tasksOfJob), counted/int64(*jobs*tasksOfJob))
+	w.Flush()
 	return m
+}
+
+// fill records all jobs, and returns how many of the timed ones went in a second.
+func fill(t testing.TB, store *archive.Store, random *rand.Rand) (perS float64) {
+	start := time.Now()
+	first := min(*timed, *jobs)
+	for n := range first {
+		record(t, store, job(random, n))
+	}
+	perS = float64(first) / time.Since(start).Seconds()
+	var some []archive.Object
+	for n := first; n < *jobs; n++ {
+		if some = append(some, job(random, n)...); (n-first)%batch == batch-1 || n == *jobs-1 {
+			record(t, store, some)
+			some = nil
+		}
+	}
+	return perS
+}
+
+func record(t testing.TB, store *archive.Store, objects []archive.Object) {
+	if err := store.Record(context.Background(), objects...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// question is what a page asks.
+type question struct {
+	name string
+	ask  func() error
+}
+
+// questions are those of all pages: as they come up, and narrowed down.
+func questions(ctx context.Context, s *archive.Store, random *rand.Rand) []question {
+	list := func(f func() archive.Filter) func() error {
+		return func() error { _, err := s.List(ctx, f()); return err }
+	}
+	failing := func(p func() archive.Span) func() error {
+		return func() error { _, _, err := s.MostFailing(ctx, p()); return err }
+	}
+	times := func(p func() archive.Span) func() error {
+		return func() error { _, _, err := s.StepTimes(ctx, archive.Task, p()); return err }
+	}
+	aJob := func() string { return fmt.Sprintf("job-%d", random.IntN(*jobs)) }
+	aTemplate := func() string { return template(random.IntN(templates)) }
+	aDay := func() (since, until time.Time) {
+		since = noon.Add(time.Duration(random.IntN(days)) * 24 * time.Hour)
+		return since, since.Add(24 * time.Hour)
+	}
+	everything := func() archive.Span { return archive.Span{} }
+	ofTemplate := func() archive.Span { return archive.Span{Template: aTemplate()} }
+	onDay := func() archive.Span {
+		since, until := aDay()
+		return archive.Span{Since: since, Until: until}
+	}
+	seen := func() archive.Span { return archive.Span{Namespaces: []string{"hall", "yard"}} }
+	return []question{
+		{"list tasks", list(func() archive.Filter { return archive.Filter{Kind: archive.Task} })},
+		{"list failed tasks of a namespace", list(func() archive.Filter {
+			return archive.Filter{Kind: archive.Task, Namespaces: []string{"hall"}, Phase: "failed"}
+		})},
+		{"list tasks of two namespaces", list(func() archive.Filter {
+			return archive.Filter{Kind: archive.Task, Namespaces: []string{"hall", "yard"}}
+		})},
+		{"list jobs that failed", list(func() archive.Filter { return archive.Filter{Kind: archive.Job, Outcome: archive.Failed} })},
+		{"list tasks of a robot", list(func() archive.Filter { return archive.Filter{Kind: archive.Task, Robot: robot(random)} })},
+		{"list tasks of a template", list(func() archive.Filter { return archive.Filter{Kind: archive.Task, Template: aTemplate()} })},
+		{"list tasks of a day", list(func() archive.Filter {
+			since, until := aDay()
+			return archive.Filter{Kind: archive.Task, Since: since, Until: until}
+		})},
+		{"list what begins with a rare name", list(func() archive.Filter { return archive.Filter{Kind: archive.Task, Prefix: aJob()} })},
+		{"list what begins with a common name", list(func() archive.Filter { return archive.Filter{Kind: archive.Task, Prefix: "job-1"} })},
+		{"list tasks of a job", list(func() archive.Filter {
+			return archive.Filter{Kind: archive.Task, Labels: map[string]string{"job": aJob()}}
+		})},
+		{"page of a task, with its transitions", func() error {
+			o, err := s.Find(ctx, archive.Task, "hall", aJob()+"-g-3")
+			if err == nil {
+				_, err = s.Transitions(ctx, o.UID)
+			}
+			return err
+		}},
+		{"what ran on a robot", func() error {
+			_, err := s.RanOn(ctx, archive.RobotHistory{Robot: robot(random)})
+			return err
+		}},
+		{"what ran on a robot on a day", func() error {
+			since, until := aDay()
+			_, err := s.RanOn(ctx, archive.RobotHistory{Robot: robot(random), Since: since, Until: until})
+			return err
+		}},
+		{"what fails most", failing(everything)},
+		{"what fails most of a template", failing(ofTemplate)},
+		{"what fails most on a day", failing(onDay)},
+		{"what fails most in two namespaces", failing(seen)},
+		{"how long steps take", times(everything)},
+		{"how long steps of a template take", times(ofTemplate)},
+		{"how long steps take on a day", times(onDay)},
+		{"how long steps take in two namespaces", times(seen)},
+	}
 }
 
 func robot(random *rand.Rand) string { return fmt.Sprintf("robot-%d", random.IntN(robots)) }
