@@ -24,7 +24,7 @@ build: ## build all programs into bin/
 	$(GO_BUILD) -o $(BIN)/ ./cmd/...
 	cd standalone && CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS) $(KUBERNETES_LDFLAGS)' -o $(BIN)/k8s4r ./cmd/k8s4r
 
-# The programs are built without Node too; their console then says what is missing.
+# The programs are built without Node too; their console then says what is missing. Generated files that need it stay as they are.
 with-node = if command -v npm >/dev/null; then $(MAKE) -s $(1); else echo "no Node here, so without: make $(1)"; fi
 
 WEB_SOURCES = $(shell find web/src web/public -type f) web/index.html web/vite.config.ts web/test/fake.ts web/test/world.ts
@@ -64,6 +64,12 @@ generate: $(BIN)/controller-gen $(BIN)/sqlc ## write all generated files anew
 	go run ./hack/diagrams
 	hack/chart-files
 	go run ./hack/metrics
+	go run ./hack/openapi
+	@$(call with-node,web-types)
+
+.PHONY: web-types
+web-types: tools/openapi-typescript/node_modules/.package-lock.json ## types of the console's API for its pages, from the document of it
+	$(<D)/.bin/openapi-typescript docs/spec/console-openapi.json --root-types --root-types-no-schema-prefix -o web/src/api.gen.ts
 
 .PHONY: check
 check: lint unit ## lint and unit tests, in about a minute
@@ -204,3 +210,7 @@ $(BIN)/govulncheck: tools/govulncheck/go.mod
 $(BIN)/sbom: tools/sbom/main.go tools/sbom/go.mod
 	@mkdir -p $(BIN)
 	cd $(<D) && go build -o $@ .
+
+tools/openapi-typescript/node_modules/.package-lock.json: tools/openapi-typescript/package-lock.json
+	cd $(<D) && npm ci --no-audit --no-fund
+	@touch $@

@@ -35,7 +35,7 @@ func (s *Server) registerSession(api huma.API) {
 	get(s, api, "/me", "whoami", "Who calls, and the namespaces they see", s.me)
 	huma.Register(api, huma.Operation{
 		OperationID: "sign-in", Method: http.MethodPost, Path: prefix + "/session", Summary: "Keep a token in a cookie of the browser", DefaultStatus: http.StatusNoContent,
-		Security: []map[string][]string{}, Errors: []int{400, 401},
+		Security: []map[string][]string{}, Errors: []int{400, 401, 503},
 	}, func(ctx context.Context, in *tokenIn) (*cookieOut, error) {
 		if err := s.checkToken(ctx, in.Body.Token); err != nil {
 			return nil, s.problem(err)
@@ -52,7 +52,7 @@ func (s *Server) registerSession(api huma.API) {
 
 func (s *Server) me(ctx context.Context, _ *struct{}) (*me, error) {
 	c := callerOf(ctx)
-	out := &me{User: c.Name, Groups: c.Groups, Namespaces: []string{}, Version: version.Version, Archive: s.archive != nil}
+	out := &me{User: c.Name, Groups: append([]string{}, c.Groups...), Namespaces: []string{}, Version: version.Version, Archive: s.archive != nil}
 	sees, err := s.sees(ctx, row.Tasks, "")
 	if err != nil {
 		return nil, err

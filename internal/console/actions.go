@@ -29,7 +29,7 @@ type target struct {
 
 type actionsIn struct {
 	Body struct {
-		Action   string   `json:"action" enum:"pause,resume,cancel,requeue,priority,cordon,drain,uncordon,delete"`
+		Action   verb     `json:"action"`
 		Items    []target `json:"items" minItems:"1" maxItems:"1000"`
 		Priority *int32   `json:"priority,omitempty" minimum:"0" maximum:"100"`
 		DryRun   bool     `json:"dryRun,omitempty" doc:"Say what would happen, and change nothing"`
@@ -38,10 +38,10 @@ type actionsIn struct {
 
 // result of an action on one object.
 type result struct {
-	Kind      string `json:"kind"`
-	Namespace string `json:"namespace"`
-	Name      string `json:"name"`
-	OK        bool   `json:"ok"`
+	Kind      row.Kind `json:"kind"`
+	Namespace string   `json:"namespace"`
+	Name      string   `json:"name"`
+	OK        bool     `json:"ok"`
 	// Message says what happens, or why not.
 	Message string `json:"message"`
 }
@@ -52,7 +52,7 @@ type actionsOut struct {
 
 // action is something that can be asked of an object now.
 type action struct {
-	Action string `json:"action"`
+	Action verb   `json:"action"`
 	Label  string `json:"label"`
 	// Danger: it stops or removes something.
 	Danger bool `json:"danger"`
@@ -60,7 +60,7 @@ type action struct {
 
 func (s *Server) registerActions(api huma.API) {
 	huma.Register(api, huma.Operation{
-		OperationID: "act", Method: http.MethodPost, Path: prefix + "/actions", Summary: "Ask something of objects, or what it would do", Errors: []int{400, 401},
+		OperationID: "act", Method: http.MethodPost, Path: prefix + "/actions", Summary: "Ask something of objects, or what it would do", Errors: []int{400, 401, 503},
 	}, func(ctx context.Context, in *actionsIn) (*body[actionsOut], error) {
 		out, err := s.act(ctx, in)
 		if err != nil {
@@ -85,7 +85,7 @@ func (s *Server) act(ctx context.Context, in *actionsIn) (*actionsOut, error) {
 	}
 	out := &actionsOut{}
 	for _, t := range b.Items {
-		out.Results = append(out.Results, result{Kind: t.Kind, Namespace: t.Namespace, Name: t.Name})
+		out.Results = append(out.Results, result{Kind: row.Kind(t.Kind), Namespace: t.Namespace, Name: t.Name})
 	}
 	d.all(ctx, b.Items, out.Results)
 	return out, nil
@@ -96,7 +96,7 @@ type doer struct {
 	s        *Server
 	c        client.Client // as the caller
 	dry      bool
-	action   string
+	action   verb
 	priority int32
 }
 
@@ -181,7 +181,7 @@ func (d *doer) tense(done, would string) string {
 }
 
 // consequence says what follows of an action, by what the object is doing now.
-func consequence(action string, i *events.Item) string {
+func consequence(action verb, i *events.Item) string {
 	if i == nil || i.Row.Progress == nil {
 		return ""
 	}

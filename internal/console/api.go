@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"reflect"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -79,8 +78,7 @@ func (s *Server) newAPI(mux *http.ServeMux) huma.API {
 		"session": {Type: "apiKey", In: "cookie", Name: sessionCookie},
 	}
 	c.Security = []map[string][]string{{"token": {}}, {"session": {}}}
-	type alias interface{ RegisterTypeAlias(t, alias reflect.Type) }
-	c.Components.Schemas.(alias).RegisterTypeAlias(reflect.TypeFor[metav1.MicroTime](), reflect.TypeFor[timestamp]())
+	teach(c.Components.Schemas)
 	api := humago.New(mux, c)
 	api.UseMiddleware(s.metrics.count)
 	s.registerSession(api)
@@ -94,7 +92,7 @@ func (s *Server) newAPI(mux *http.ServeMux) huma.API {
 
 // get adds an operation that only reads.
 func get[I, O any](s *Server, api huma.API, path, id, summary string, answer func(context.Context, *I) (*O, error)) {
-	huma.Register(api, huma.Operation{OperationID: id, Method: http.MethodGet, Path: prefix + path, Summary: summary, Errors: []int{400, 401, 403, 404}},
+	huma.Register(api, huma.Operation{OperationID: id, Method: http.MethodGet, Path: prefix + path, Summary: summary, Errors: []int{400, 401, 403, 404, 503}},
 		func(ctx context.Context, in *I) (*body[O], error) {
 			out, err := answer(ctx, in)
 			if err != nil {
@@ -106,11 +104,3 @@ func get[I, O any](s *Server, api huma.API, path, id, summary string, answer fun
 
 // body of an answer.
 type body[O any] struct{ Body O }
-
-// timestamp has the schema of times in rows.
-type timestamp struct{}
-
-// Schema is RFC 3339.
-func (timestamp) Schema(huma.Registry) *huma.Schema {
-	return &huma.Schema{Type: huma.TypeString, Format: "date-time"}
-}

@@ -56,7 +56,7 @@ func (s *Server) lives(r *row.Row) bool {
 
 // liveBefore is what the API server has that follows the last page.
 func (s *Server) liveBefore(in *listIn, sees scope, matches func(*row.Row) bool) ([]*row.Row, error) {
-	rows := s.rows(row.Kind(in.Kind), in.Namespace, sees, matches)
+	rows := s.rows(in.Kind, in.Namespace, sees, matches)
 	if in.Continue == "" {
 		return rows, nil
 	}
@@ -94,7 +94,7 @@ func cutPage(rows []*row.Row, limit int, old archive.Page[archive.Object]) *page
 
 // archiveFilter is the query in the archive's words. What it cannot answer is refused, by name.
 func (s *Server) archiveFilter(ctx context.Context, in *listIn, sees scope) (archive.Filter, error) {
-	is := kinds[row.Kind(in.Kind)]
+	is := kinds[in.Kind]
 	if err := s.archiveCan(in, is); err != nil {
 		return archive.Filter{}, err
 	}
@@ -134,7 +134,7 @@ func (s *Server) archiveFilter(ctx context.Context, in *listIn, sees scope) (arc
 // archiveCan refuses what the archive is not made for.
 func (s *Server) archiveCan(in *listIn, is kind) error {
 	no := func(format string, a ...any) error { return apierrors.NewBadRequest(fmt.Sprintf(format, a...)) }
-	k := row.Kind(in.Kind)
+	k := in.Kind
 	if s.archive == nil {
 		return errNoArchive
 	}

@@ -23,10 +23,10 @@ import (
 
 // nameIn names one object.
 type nameIn struct {
-	Kind      string `path:"kind" enum:"jobs,taskgroups,tasks,robots,jobflows,cronjobflows,vcjobs,rayclusters,pods"`
-	Namespace string `path:"namespace"`
-	Name      string `path:"name"`
-	UID       string `query:"uid" doc:"Of the object that is meant; empty: the one that bears the name, or bore it last"`
+	Kind      row.Kind `path:"kind"`
+	Namespace string   `path:"namespace"`
+	Name      string   `path:"name"`
+	UID       string   `query:"uid" doc:"Of the object that is meant; empty: the one that bears the name, or bore it last"`
 }
 
 // details of one object.
@@ -47,11 +47,12 @@ type details struct {
 }
 
 type condition struct {
-	Type    string           `json:"type"`
-	Status  string           `json:"status"`
-	Reason  string           `json:"reason,omitempty"`
-	Message string           `json:"message,omitempty"`
-	Time    metav1.MicroTime `json:"time"`
+	Type    string `json:"type"`
+	Status  string `json:"status"`
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+	// Time since which it is so. Nil: unknown.
+	Time *metav1.MicroTime `json:"time,omitempty"`
 }
 
 type children struct {
@@ -80,7 +81,7 @@ type attempt struct {
 }
 
 func (s *Server) object(ctx context.Context, in *nameIn) (*details, error) {
-	k := row.Kind(in.Kind)
+	k := in.Kind
 	if err := s.require(ctx, "get", k, in.Namespace, in.Name); err != nil {
 		return nil, err
 	}
@@ -101,7 +102,7 @@ func (s *Server) object(ctx context.Context, in *nameIn) (*details, error) {
 
 // remembered is what the archive has of an object.
 func (s *Server) remembered(ctx context.Context, in *nameIn) (*archive.Object, error) {
-	is := kinds[row.Kind(in.Kind)]
+	is := kinds[in.Kind]
 	missing := apierrors.NewNotFound(is.version.WithResource(is.resource).GroupResource(), in.Name)
 	if s.archive == nil || is.archived == "" {
 		return nil, missing
@@ -190,7 +191,7 @@ func conditionsOf(manifest []byte) []condition {
 		if c.Type == "" {
 			continue // a VCJob's are a history of phases, which its transitions tell
 		}
-		out = append(out, condition{c.Type, string(c.Status), c.Reason, c.Message, metav1.NewMicroTime(c.LastTransitionTime.Time)})
+		out = append(out, condition{c.Type, string(c.Status), c.Reason, c.Message, stamp(c.LastTransitionTime.Time)})
 	}
 	slices.SortFunc(out, func(a, b condition) int { return cmp.Compare(a.Type, b.Type) })
 	return out

@@ -19,11 +19,11 @@ import (
 
 // listIn is what a list is asked for.
 type listIn struct {
-	Kind      string   `path:"kind" enum:"jobs,taskgroups,tasks,robots,jobflows,cronjobflows,vcjobs,rayclusters,pods"`
+	Kind      row.Kind `path:"kind"`
 	Namespace string   `query:"namespace" doc:"Empty: all that the caller sees"`
 	State     []string `query:"state" doc:"Any of these states"`
-	Tone      []string `query:"tone" doc:"Any of these tones"`
-	Query     string   `query:"q" maxLength:"200" doc:"Text that is in the name, the message, the reason, the robot or the job"`
+	Tone      []string `query:"tone" enum:"waiting,running,good,bad,paused,gone" doc:"Any of these tones"`
+	Query     string   `query:"q" maxLength:"200" doc:"Text that is in the name, the message, the reason, the robot, the job, the flow or the node"`
 	Job       string   `query:"job"`
 	Flow      string   `query:"flow"`
 	Group     string   `query:"group"`
@@ -58,7 +58,7 @@ func (s *Server) registerObjects(api huma.API) {
 }
 
 func (s *Server) list(ctx context.Context, in *listIn) (*page, error) {
-	sees, err := s.sees(ctx, row.Kind(in.Kind), in.Namespace)
+	sees, err := s.sees(ctx, in.Kind, in.Namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func (s *Server) list(ctx context.Context, in *listIn) (*page, error) {
 
 // live lists what the API server has.
 func (s *Server) live(in *listIn, sees scope, matches func(*row.Row) bool) (*page, error) {
-	rows := s.rows(row.Kind(in.Kind), in.Namespace, sees, matches)
+	rows := s.rows(in.Kind, in.Namespace, sees, matches)
 	order := orders[strings.TrimPrefix(in.Sort, "-")]
 	compare := func(a, b *row.Row) int { return cmp.Or(order(a, b), cmp.Compare(a.UID, b.UID)) }
 	if strings.HasPrefix(in.Sort, "-") {

@@ -23,13 +23,13 @@ import (
 )
 
 type eventsIn struct {
-	Since     string `query:"since" doc:"The id of the last event, or the resourceVersion of a list; empty: from now on"`
-	LastEvent string `header:"Last-Event-ID" doc:"As since; what browsers send when they come back"`
-	Namespace string `query:"namespace"`
-	Kind      string `query:"kind"`
-	Name      string `query:"name"`
-	Job       string `query:"job" doc:"The job of that name and all that belongs to it"`
-	Flow      string `query:"flow" doc:"The flow of that name and all that belongs to it"`
+	Since     string   `query:"since" doc:"The id of the last event, or the resourceVersion of a list; empty: from now on"`
+	LastEvent string   `header:"Last-Event-ID" doc:"As since; what browsers send when they come back"`
+	Namespace string   `query:"namespace"`
+	Kind      row.Kind `query:"kind"`
+	Name      string   `query:"name"`
+	Job       string   `query:"job" doc:"The job of that name and all that belongs to it"`
+	Flow      string   `query:"flow" doc:"The flow of that name and all that belongs to it"`
 }
 
 type taskLogIn struct {
@@ -50,17 +50,17 @@ type podLogIn struct {
 }
 
 func (s *Server) registerStreams(api huma.API) {
-	stream(api, "/events", "events", "What changes, as it changes, as server-sent events", "text/event-stream", s.events)
-	stream(api, "/tasks/{namespace}/{name}/logs", "task-log", "What a task has written", "text/plain", s.taskLog)
-	stream(api, "/pods/{namespace}/{name}/logs", "pod-log", "What a container has written", "text/plain", s.podLog)
+	stream(api, "/events", "events", "What changes, as it changes, as server-sent events", "text/event-stream", told(api.OpenAPI().Components.Schemas), s.events)
+	stream(api, "/tasks/{namespace}/{name}/logs", "task-log", "What a task has written", "text/plain", &huma.Schema{Type: huma.TypeString}, s.taskLog)
+	stream(api, "/pods/{namespace}/{name}/logs", "pod-log", "What a container has written", "text/plain", &huma.Schema{Type: huma.TypeString}, s.podLog)
 }
 
 // stream adds an operation that answers as long as there is something to say. What it opens
 // it opens before the first word, so that an error is still a Status.
-func stream[I any](api huma.API, path, id, summary, content string, open func(context.Context, *I) (func(w *flusher) error, error)) {
+func stream[I any](api huma.API, path, id, summary, content string, said *huma.Schema, open func(context.Context, *I) (func(w *flusher) error, error)) {
 	op := huma.Operation{
-		OperationID: id, Method: http.MethodGet, Path: prefix + path, Summary: summary, Errors: []int{400, 401, 403, 404},
-		Responses: map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{content: {Schema: &huma.Schema{Type: huma.TypeString}}}}},
+		OperationID: id, Method: http.MethodGet, Path: prefix + path, Summary: summary, Errors: []int{400, 401, 403, 404, 409, 410, 502, 503},
+		Responses: map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{content: {Schema: said}}}},
 	}
 	huma.Register(api, op, func(ctx context.Context, in *I) (*huma.StreamResponse, error) {
 		write, err := open(ctx, in)
@@ -107,10 +107,7 @@ func (s *Server) events(ctx context.Context, in *eventsIn) (func(*flusher) error
 	if since == "" {
 		since = in.Since
 	}
-	if in.Kind != "" && kinds[row.Kind(in.Kind)].resource == "" {
-		return nil, s.problem(apierrors.NewBadRequest(fmt.Sprintf("kind=%s: there is no such kind", in.Kind)))
-	}
-	f := events.Filter{Namespace: in.Namespace, Kind: row.Kind(in.Kind), Name: in.Name, Job: in.Job, Flow: in.Flow}
+	f := events.Filter{Namespace: in.Namespace, Kind: in.Kind, Name: in.Name, Job: in.Job, Flow: in.Flow}
 	t := &teller{s: s, filter: f, reader: s.world.Ring().Since(since), request: requestOf(ctx), sight: map[place]sight{}}
 	return func(w *flusher) error {
 		s.metrics.readers.Inc()
@@ -142,11 +139,11 @@ type sight struct {
 }
 
 func (t *teller) tell(ctx context.Context, w *flusher) error {
-	hello, err := json.Marshal(map[string]string{"since": t.reader.Position()})
+	first, err := json.Marshal(hello{t.reader.Position()})
 	if err != nil {
 		return err
 	}
-	if err := say(w, t.reader.Position(), "hello", hello); err != nil {
+	if err := say(w, t.reader.Position(), "hello", first); err != nil {
 		return err
 	}
 	for {

@@ -41,7 +41,7 @@ type bar struct {
 }
 
 func (s *Server) timeline(ctx context.Context, in *nameIn) (*timeline, error) {
-	k := row.Kind(in.Kind)
+	k := in.Kind
 	if k != row.Jobs && k != row.JobFlows && k != row.VCJobs {
 		return nil, apierrors.NewBadRequest("kind: jobs, jobflows and vcjobs have a timeline")
 	}

@@ -24,17 +24,20 @@ import (
 	"k8s4r.io/k8s4r/internal/wish"
 )
 
+// verb is what can be asked of objects.
+type verb string
+
 // The actions.
 const (
-	actPause    = "pause"
-	actResume   = "resume"
-	actCancel   = "cancel"
-	actRequeue  = "requeue"
-	actPriority = "priority"
-	actCordon   = "cordon"
-	actDrain    = "drain"
-	actUncordon = "uncordon"
-	actDelete   = "delete"
+	actPause    verb = "pause"
+	actResume   verb = "resume"
+	actCancel   verb = "cancel"
+	actRequeue  verb = "requeue"
+	actPriority verb = "priority"
+	actCordon   verb = "cordon"
+	actDrain    verb = "drain"
+	actUncordon verb = "uncordon"
+	actDelete   verb = "delete"
 )
 
 // labels of the actions, in the order in which they are offered.
@@ -53,8 +56,9 @@ type deed struct {
 	do         doing
 }
 
-// deeds are what may be asked of each kind. Every kind can be deleted.
-var deeds = map[row.Kind]map[string]deed{
+// deeds are what may be asked of each kind, and each of these can be deleted. Nothing may be asked of a group of tasks,
+// which is its job's.
+var deeds = map[row.Kind]map[verb]deed{
 	row.Jobs: {
 		actPause: amends(wish.Pause.Judge), actResume: amends(wish.Resume.Judge), actCancel: amends(wish.Cancel.Judge),
 		actRequeue: amends(wish.Requeue(v1alpha1.Requeue{Scope: v1alpha1.RequeueAll})), actPriority: {unended, prioritize},
@@ -211,7 +215,7 @@ func phaseOf(j *batchv1.Job) batchv1.JobPhase {
 func (d *doer) command(ctx context.Context, job *batchv1.Job, name batchv1.Action) (string, error) {
 	ref := metav1.NewControllerRef(job, batchv1.GroupVersion.WithKind("Job"))
 	c := &busv1.Command{
-		ObjectMeta: metav1.ObjectMeta{Namespace: job.Namespace, GenerateName: d.action + "-", OwnerReferences: []metav1.OwnerReference{*ref}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: job.Namespace, GenerateName: string(d.action) + "-", OwnerReferences: []metav1.OwnerReference{*ref}},
 		Action:     string(name), TargetObject: ref,
 	}
 	var opts []client.CreateOption
@@ -221,7 +225,7 @@ func (d *doer) command(ctx context.Context, job *batchv1.Job, name batchv1.Actio
 	if err := d.c.Create(ctx, c, opts...); err != nil {
 		return "", err
 	}
-	return d.action + " requested" + consequence(d.action, d.s.world.Get(row.VCJobs, job.Namespace, job.Name)), nil
+	return string(d.action) + " requested" + consequence(d.action, d.s.world.Get(row.VCJobs, job.Namespace, job.Name)), nil
 }
 
 func oneOf(all []batchv1.JobPhase) string {
@@ -271,8 +275,12 @@ func (d *doer) requeue(ctx context.Context, job types.NamespacedName, items []ta
 // when it is tried: asking for each right of each object would be a burst of reviews.
 func (s *Server) actions(i *events.Item) []action {
 	out := []action{}
+	all, asked := deeds[i.Row.Kind]
+	if !asked {
+		return out
+	}
 	for _, a := range labels {
-		can := deeds[i.Row.Kind][a.Action]
+		can := all[a.Action]
 		if a.Action == actDelete || can.do != nil && can.makesSense(i.Object) {
 			out = append(out, a)
 		}

@@ -60,10 +60,10 @@ type Event struct {
 	arrived time.Time // when it was published
 }
 
-// message is the JSON of an event.
-type message struct {
+// Change is the JSON of an event that is no Resync.
+type Change struct {
 	Seq       string           `json:"seq"`
-	Type      Type             `json:"type"`
+	Type      Type             `json:"type" enum:"added,changed,removed"`
 	Kind      row.Kind         `json:"kind"`
 	Namespace string           `json:"namespace"`
 	Name      string           `json:"name,omitempty"`
@@ -86,7 +86,7 @@ func (e *Event) encode() ([]byte, error) {
 	if e.Type == Resync {
 		return []byte("{}"), nil
 	}
-	m := message{
+	m := Change{
 		Seq: strconv.FormatUint(e.Seq, 10), Type: e.Type, Kind: e.Kind, Namespace: e.Namespace, Name: e.Name, UID: e.UID,
 		From: e.From, To: e.To, Reason: e.Reason, Message: e.Message, Time: metav1.NewMicroTime(e.Time), Filled: e.Filled, Row: e.Row,
 	}

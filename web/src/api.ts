@@ -1,176 +1,71 @@
-// The console's API: its types and every request that the pages make. The types are written by hand until the server
-// publishes its OpenAPI document; from then on they come from api.gen.ts and only the requests stay here.
+// The console's API: every request that the pages make. What goes to the server and comes back has the types of the
+// server's own document, docs/spec/console-openapi.json: `make generate` writes them.
+import type { ActionsInBody, Change, Hello, Kind, operations, Status, TokenInBody } from "./api.gen.ts";
 
-export const kinds = [
-  "jobs",
-  "taskgroups",
-  "tasks",
-  "robots",
-  "jobflows",
-  "cronjobflows",
-  "vcjobs",
-  "rayclusters",
-  "pods",
-] as const;
-export type Kind = (typeof kinds)[number];
+export type {
+  Action,
+  Attempt,
+  Bar,
+  Change,
+  Condition,
+  Details as Detail,
+  Failures as Failure,
+  Graph,
+  Kind,
+  Me,
+  Node as Step,
+  Overview,
+  Page,
+  Progress,
+  Result as ActionResult,
+  Row,
+  StepTimes as StepTime,
+  Target,
+  Timeline,
+  Tone,
+  Transition,
+  Verb,
+} from "./api.gen.ts";
 
-export type Tone = "waiting" | "running" | "good" | "bad" | "paused" | "gone";
+/** Answer of an operation, by the name that it has in the document. */
+export type Answer<Name extends keyof operations> = operations[Name] extends {
+  responses: { 200: { content: { "application/json": infer Body } } };
+}
+  ? Body
+  : never;
 
-export type Progress = { total: number; waiting: number; running: number; done: number; failed: number };
-
-export type Row = {
-  kind: Kind;
-  namespace: string;
-  name: string;
-  uid: string;
-  /** Empty when the object stands only in the archive. */
-  resourceVersion: string;
-  state: string;
-  tone: Tone;
-  reason?: string;
-  message?: string;
-  created: string;
-  started?: string;
-  finished?: string;
-  owner?: { kind: string; name: string };
-  job?: string;
-  group?: string;
-  flow?: string;
-  step?: string;
-  template?: string;
-  robot?: string;
-  node?: string;
-  attempt?: number;
-  progress?: Progress;
-  priority?: number;
-  labels?: Record<string, string>;
-  archived?: boolean;
-  heartbeat?: string;
-  cordoned?: boolean;
-  capacity?: Record<string, string>;
-  used?: Record<string, string>;
-  runningTasks?: number;
+/** Asked is what an operation can be asked for, in the words of an address. */
+type Asked<Name extends keyof operations> = {
+  [Word in keyof NonNullable<operations[Name]["parameters"]["query"]>]?: string;
 };
 
-/** A part of a list. The archive does not count, so its total is not known. */
-export type Page = { items: Row[]; total?: number; continue?: string; resourceVersion: string };
-
-export type Me = { user: string; groups: string[]; namespaces: string[]; version: string; archive: boolean };
-
-export type Counts = Record<string, number>;
-
-export type Overview = {
-  counts: Partial<Record<Kind, Counts>>;
-  tones: Partial<Record<Kind, Partial<Record<Tone, number>>>>;
-  failed: Row[];
-  running: Row[];
-  robots: Counts;
-};
-
-export type Attempt = {
-  task: string;
-  namespace: string;
-  job?: string;
-  step?: string;
-  number: number;
-  robot?: string;
-  state: string;
-  tone: Tone;
-  reason?: string;
-  exitCode?: number;
-  signal?: number;
-  started?: string;
-  finished?: string;
-  log?: string;
-};
-
-export type Verb = "pause" | "resume" | "cancel" | "requeue" | "priority" | "cordon" | "drain" | "uncordon" | "delete";
-export type Action = { action: Verb; label: string; danger: boolean };
-export type ActionItem = Pick<Row, "kind" | "namespace" | "name" | "uid">;
-export type ActionResult = Omit<ActionItem, "uid"> & { ok: boolean; message: string };
-
-export type Condition = { type: string; status: string; reason?: string; message?: string; time?: string };
-
-export type Detail = {
-  row: Row;
-  object: unknown;
-  archived: boolean;
-  conditions: Condition[];
-  attempts?: Attempt[];
-  children: { kind: Kind; count: number; tones: Partial<Record<Tone, number>> }[];
-  why: string[];
-  actions: Action[];
-};
-
-export type Step = {
-  name: string;
-  tone: Tone;
-  state: string;
-  reason?: string;
-  message?: string;
-  waitsFor: string[];
-  jobs: Row[];
-  params?: Record<string, string>;
-  outputs?: Record<string, string>;
-  template?: string;
-};
-export type Graph = { nodes: Step[]; edges: { from: string; to: string; label?: string }[] };
-
-export type Bar = {
-  task: string;
-  attempt?: number;
-  step?: string;
-  start: string;
-  end?: string;
-  tone: Tone;
-  state: string;
-  reason?: string;
-};
-/** From and to are not there while nothing has run. */
-export type Timeline = { from?: string; to?: string; lanes: { name: string; bars: Bar[] }[] };
-
-export type Failure = { template: string; step: string; attempts: number; failed: number; last?: string };
-export type StepTime = {
-  template: string;
-  step: string;
-  count: number;
-  p50Seconds: number;
-  p95Seconds: number;
-  maxSeconds: number;
-};
-export type Transition = { at: string; from: string; to: string; reason?: string };
-
-export type Change = {
-  seq: string;
-  type: "added" | "changed" | "removed";
-  kind: Kind;
-  namespace: string;
-  name: string;
-  uid: string;
-  from?: string;
-  to?: string;
-  reason?: string;
-  message?: string;
-  time: string;
-  row?: Row;
-};
+type Listing = NonNullable<operations["list-objects"]["parameters"]["query"]>;
+export type Sort = NonNullable<Listing["sort"]>;
 
 /** What a list asks of the server; the same words stand in the page's address. */
-export type Query = {
-  namespace?: string;
-  state?: string;
-  tone?: string;
-  q?: string;
-  job?: string;
-  flow?: string;
-  group?: string;
-  robot?: string;
-  template?: string;
-  label?: string;
-  scope?: "live" | "archived" | "all";
-  since?: string;
-  until?: string;
+export type Query = Omit<Asked<"list-objects">, "scope" | "sort" | "limit" | "continue"> & Pick<Listing, "scope">;
+
+/** Which part of a list, in which order. */
+export type Part = { sort?: Sort; limit: number; continue?: string };
+
+// A kind that is missing here is an error of the types.
+const all: Record<Kind, true> = {
+  jobs: true,
+  taskgroups: true,
+  tasks: true,
+  robots: true,
+  jobflows: true,
+  cronjobflows: true,
+  vcjobs: true,
+  rayclusters: true,
+  pods: true,
 };
+export const kinds = Object.keys(all) as Kind[];
+
+/** The kinds whose lists go back into the archive: it has no schedules and no pods, and of robots what ran on them. */
+export const archivable: readonly Kind[] = kinds.filter(
+  (kind) => kind !== "robots" && kind !== "pods" && kind !== "cronjobflows",
+);
 
 /** An answer that is no success, in the words of the server. */
 export class ApiError extends Error {
@@ -196,7 +91,7 @@ export function query(params: Record<string, string | number | boolean | undefin
 }
 
 async function failure(answer: Response): Promise<ApiError> {
-  const status = await answer.json().catch(() => ({}));
+  const status: Partial<Status> = await answer.json().catch(() => ({}));
   const message = status.message || `the server answered ${answer.status} ${answer.statusText}`.trim();
   return new ApiError(answer.status, status.reason ?? "", message);
 }
@@ -214,10 +109,11 @@ async function request(path: string, init?: RequestInit): Promise<Response> {
   return answer;
 }
 
-const get = async <T>(path: string, signal?: AbortSignal): Promise<T> => (await request(path, { signal })).json();
+const get = async <Name extends keyof operations>(path: string, signal?: AbortSignal): Promise<Answer<Name>> =>
+  (await request(path, { signal })).json();
 
 // The header tells the server that the request comes from these pages: another site's page cannot set it.
-const send = (method: string, path: string, body?: unknown) =>
+const send = <Body>(method: string, path: string, body?: Body) =>
   request(path, {
     method,
     headers: { "Content-Type": "application/json", "X-K8s4r-Csrf": "1" },
@@ -228,27 +124,27 @@ const address = (kind: Kind, namespace: string, name: string) =>
   `/objects/${kind}/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}`;
 
 export const api = {
-  me: () => get<Me>("/me"),
-  signIn: (token: string) => send("POST", "/session", { token }),
+  me: () => get<"whoami">("/me"),
+  signIn: (token: string) => send<TokenInBody>("POST", "/session", { token }),
   signOut: () => send("DELETE", "/session"),
-  overview: (namespace: string, signal?: AbortSignal) => get<Overview>(`/overview${query({ namespace })}`, signal),
-  list: (kind: Kind, q: Query, page: { sort?: string; limit: number; continue?: string }, signal?: AbortSignal) =>
-    get<Page>(`/objects/${kind}${query({ ...q, ...page })}`, signal),
+  overview: (namespace: string, signal?: AbortSignal) => get<"overview">(`/overview${query({ namespace })}`, signal),
+  list: (kind: Kind, q: Query, part: Part, signal?: AbortSignal) =>
+    get<"list-objects">(`/objects/${kind}${query({ ...q, ...part })}`, signal),
   detail: (kind: Kind, namespace: string, name: string, uid?: string, signal?: AbortSignal) =>
-    get<Detail>(`${address(kind, namespace, name)}${query({ uid })}`, signal),
+    get<"get-object">(`${address(kind, namespace, name)}${query({ uid })}`, signal),
   graph: (namespace: string, name: string, signal?: AbortSignal) =>
-    get<Graph>(`${address("jobflows", namespace, name)}/graph`, signal),
+    get<"get-graph">(`${address("jobflows", namespace, name)}/graph`, signal),
   timeline: (kind: Kind, namespace: string, name: string, signal?: AbortSignal) =>
-    get<Timeline>(`${address(kind, namespace, name)}/timeline`, signal),
-  ranOn: (robot: string, q: { since?: string; until?: string; continue?: string }, signal?: AbortSignal) =>
-    get<{ items: Attempt[]; continue?: string }>(`/history/robots/${encodeURIComponent(robot)}${query(q)}`, signal),
-  failures: (q: Query, signal?: AbortSignal) => get<{ items: Failure[] }>(`/history/failures${query(q)}`, signal),
-  stepTimes: (q: Query & { kind: string }, signal?: AbortSignal) =>
-    get<{ items: StepTime[] }>(`/history/steps${query(q)}`, signal),
+    get<"get-timeline">(`${address(kind, namespace, name)}/timeline`, signal),
+  ranOn: (robot: string, q: Asked<"robot-history">, signal?: AbortSignal) =>
+    get<"robot-history">(`/history/robots/${encodeURIComponent(robot)}${query(q)}`, signal),
+  failures: (q: Asked<"most-failing">, signal?: AbortSignal) =>
+    get<"most-failing">(`/history/failures${query(q)}`, signal),
+  stepTimes: (q: Asked<"step-times">, signal?: AbortSignal) => get<"step-times">(`/history/steps${query(q)}`, signal),
   transitions: (uid: string, signal?: AbortSignal) =>
-    get<{ items: Transition[] }>(`/history/transitions/${encodeURIComponent(uid)}`, signal),
-  act: async (body: { action: Verb; items: ActionItem[]; priority?: number; dryRun?: boolean }) =>
-    (await send("POST", "/actions", body)).json() as Promise<{ results: ActionResult[] }>,
+    get<"transitions">(`/history/transitions/${encodeURIComponent(uid)}`, signal),
+  act: async (body: ActionsInBody): Promise<Answer<"act">> =>
+    (await send<ActionsInBody>("POST", "/actions", body)).json(),
 };
 
 export type LogOf =
@@ -277,4 +173,10 @@ export async function readLog(
   }
 }
 
-export const eventsAddress = (since: string) => `${base}/events${query({ since })}`;
+export const eventsAddress = (since: string) => `${base}/events${query({ since } satisfies Asked<"events">)}`;
+
+/** What the stream of events says in each. */
+export const said = {
+  hello: (event: MessageEvent<string>): Hello => JSON.parse(event.data),
+  change: (event: MessageEvent<string>): Change => JSON.parse(event.data),
+};

@@ -66,7 +66,7 @@ export const words: Record<Kind, Words> = {
   cronjobflows: {
     one: "Scheduled flow",
     many: "Scheduled flows",
-    states: [],
+    states: ["Scheduled", "Active", "Suspended", "Invalid"],
     does: "A CronJobFlow starts a flow by the clock.",
     first: "kubectl explain cronjobflow.spec",
   },
@@ -91,7 +91,7 @@ export const words: Record<Kind, Words> = {
   rayclusters: {
     one: "Ray cluster",
     many: "Ray clusters",
-    states: ["ready", "suspended"],
+    states: ["pending", "ready", "suspended"],
     does: "A RayCluster keeps a head and groups of workers.",
     first: "kubectl explain raycluster.spec",
   },

@@ -1,7 +1,8 @@
 // The console's API over a made-up world, as part of Vite's own server: for development, and for tests of the pages.
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Plugin } from "vite";
-import { type ActionItem, type Kind, kinds, type Query, type Row, type Verb } from "../src/api.ts";
+import type { ActionsInBody, Change, Hello, operations, Status, TokenInBody } from "../src/api.gen.ts";
+import { type Answer, type Kind, kinds, type Query, type Row, type Verb } from "../src/api.ts";
 import { matches, orderBy } from "../src/data/order.ts";
 import { attemptsOf, detailOf, graphOf, makeWorld, timelineOf, type World } from "./world.ts";
 
@@ -27,7 +28,10 @@ function json(res: ServerResponse, body: unknown, code = 200) {
     .end(JSON.stringify(body));
 }
 
-async function bodyOf(req: IncomingMessage) {
+/** answers a request as the server's document says it. */
+const answers = <Name extends keyof operations>(res: ServerResponse, body: Answer<Name>) => json(res, body);
+
+async function bodyOf<Body>(req: IncomingMessage): Promise<Partial<Body>> {
   if (req.headers["x-k8s4r-csrf"] !== "1") throw new Refused(403, "Forbidden", "the header X-K8s4r-Csrf is missing");
   let text = "";
   for await (const chunk of req) text += chunk;
@@ -54,7 +58,7 @@ function list({ world, res, path, q }: Call) {
     .sort(orderBy(q.get("sort") ?? "name"));
   const from = Number(q.get("continue") ?? 0);
   const to = from + Number(q.get("limit") ?? 500);
-  json(res, {
+  answers<"list-objects">(res, {
     items: items.slice(from, to),
     total: items.length,
     continue: to < items.length ? String(to) : undefined,
@@ -66,11 +70,11 @@ function object(call: Call) {
   const row = known(call);
   switch (call.path[4]) {
     case "graph":
-      return json(call.res, graphOf(call.world, row.name) ?? { nodes: [], edges: [] });
+      return answers<"get-graph">(call.res, graphOf(call.world, row.name) ?? { nodes: [], edges: [] });
     case "timeline":
-      return json(call.res, timelineOf(call.world, row));
+      return answers<"get-timeline">(call.res, timelineOf(call.world, row));
     default:
-      return json(call.res, detailOf(row));
+      return answers<"get-object">(call.res, detailOf(row));
   }
 }
 
@@ -85,7 +89,7 @@ function overview({ world, res, q }: Call) {
   };
   const each = (by: (r: Row) => string) => Object.fromEntries(kinds.map((kind) => [kind, count(kind, by)]));
   const of = (list: Row[]) => list.slice(0, 10);
-  json(res, {
+  answers<"overview">(res, {
     counts: each((r) => r.state),
     tones: each((r) => r.tone),
     failed: of(rows.filter((r) => r.tone === "bad" && r.kind !== "robots").sort(orderBy("-finished"))),
@@ -119,7 +123,7 @@ const moves: Partial<Record<Verb, string>> = {
 };
 
 async function actions({ world, req, res }: Call) {
-  const body: { action: Verb; items: ActionItem[]; priority?: number; dryRun?: boolean } = await bodyOf(req);
+  const body = (await bodyOf<ActionsInBody>(req)) as ActionsInBody;
   const results = body.items.map((item) => {
     const row = world.find(item.kind, item.namespace, item.name, item.uid);
     const { kind, namespace, name } = item;
@@ -146,13 +150,15 @@ async function actions({ world, req, res }: Call) {
       message: to ? `${row.state}; ${will} ${to}` : `${body.action}: ${will} done`,
     };
   });
-  json(res, { results });
+  answers<"act">(res, { results });
 }
 
 function events({ world, req, res }: Call) {
   res.writeHead(200, { "Content-Type": "text/event-stream", "Cache-Control": "no-cache" });
-  res.write(`id: ${world.position()}\nevent: hello\ndata: ${JSON.stringify({ since: world.position() })}\n\n`);
-  const listener = (change: { seq: string }) =>
+  res.write(
+    `id: ${world.position()}\nevent: hello\ndata: ${JSON.stringify({ since: world.position() } satisfies Hello)}\n\n`,
+  );
+  const listener = (change: Change) =>
     res.write(`id: ${change.seq}\nevent: change\ndata: ${JSON.stringify(change)}\n\n`);
   world.listeners.add(listener);
   req.on("close", () => world.listeners.delete(listener));
@@ -162,14 +168,14 @@ function history({ world, res, path, q }: Call) {
   const tasks = [...world.rows.values()].filter((r) => r.kind === "tasks");
   switch (path[1]) {
     case "robots":
-      return json(res, {
+      return answers<"robot-history">(res, {
         items: tasks
           .filter((r) => r.robot === path[2])
           .flatMap(attemptsOf)
           .slice(0, 100),
       });
     case "failures":
-      return json(res, {
+      return answers<"most-failing">(res, {
         items: ["survey", "patrol"].map((template, i) => ({
           template,
           step: "",
@@ -179,7 +185,7 @@ function history({ world, res, path, q }: Call) {
         })),
       });
     case "steps":
-      return json(res, {
+      return answers<"step-times">(res, {
         items: ["inspect", "preprocess", "train-arms", "train-legs", "evaluate", "load-model", "verify"].map(
           (step, i) => ({
             template: "inspection",
@@ -192,7 +198,7 @@ function history({ world, res, path, q }: Call) {
         ),
       });
     default:
-      return json(res, {
+      return answers<"transitions">(res, {
         items: ["pending", "dispatching", "running"].map((to, i, all) => ({
           at: new Date(q.has("none") ? 0 : Date.now() - (3 - i) * 40_000).toISOString(),
           from: all[i - 1] ?? "",
@@ -204,7 +210,7 @@ function history({ world, res, path, q }: Call) {
 }
 
 async function session({ req, res }: Call) {
-  const { token = "" } = await bodyOf(req);
+  const { token = "" } = await bodyOf<TokenInBody>(req);
   if (req.method === "POST" && (!token || token === "wrong"))
     throw new Refused(401, "Unauthorized", "the API server does not know this token");
   const cookie =
@@ -215,7 +221,7 @@ async function session({ req, res }: Call) {
 }
 
 const me = ({ res }: Call) =>
-  json(res, {
+  answers<"whoami">(res, {
     user: "ada@example.com",
     groups: ["operators"],
     namespaces: ["default", "field"],
@@ -247,7 +253,16 @@ export function fakeConsole(): Plugin {
     const path = url.pathname.slice("/api/v1/".length).split("/").map(decodeURIComponent);
     answer({ world, req, res, path, q: url.searchParams }).catch((err) => {
       const code = err instanceof Refused ? err.code : 500;
-      json(res, { kind: "Status", code, reason: err.reason ?? "InternalError", message: err.message }, code);
+      const refusal: Status = {
+        kind: "Status",
+        apiVersion: "v1",
+        metadata: {},
+        status: "Failure",
+        code,
+        reason: err.reason ?? "InternalError",
+        message: err.message,
+      };
+      json(res, refusal, code);
     });
   };
   return {

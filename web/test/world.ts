@@ -230,10 +230,10 @@ export function makeWorld(now = Date.now()) {
   });
   for (const [name, state, ready] of [
     ["vision", "ready", 4],
-    ["planner", "", 2],
+    ["planner", "pending", 2],
   ] as const) {
     add("rayclusters", name, state, {
-      reason: state ? undefined : "RayClusterPodsProvisioning",
+      reason: state === "ready" ? undefined : "RayClusterPodsProvisioning",
       progress: { total: 4, waiting: 4 - ready, running: ready, done: ready, failed: 0 },
     });
     for (let p = 0; p < 4; p++) {
@@ -363,7 +363,7 @@ export function graphOf(world: World, name: string): Graph | undefined {
       name: step,
       state,
       tone: tone(state),
-      waitsFor: of.length ? [] : after.map((a) => `${a} has not completed`),
+      waitsFor: of.length ? [] : after,
       jobs: of,
       template: step,
       params: { rate: "0.5", source: `{{steps.${after[0] ?? "none"}.outputs.path}}` },

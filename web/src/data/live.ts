@@ -1,6 +1,6 @@
 // The one stream of events of this tab. Changes are handed on with a frame, however many have come, and not with each:
 // a person sees ten a second as live, and scrolling needs the other frames.
-import { type Change, doubt, eventsAddress } from "../api.ts";
+import { type Change, doubt, eventsAddress, said } from "../api.ts";
 
 export type Reader = { changes: (batch: Change[]) => void; resync: () => void };
 export type Connection = "connecting" | "live" | "broken";
@@ -39,7 +39,7 @@ function schedule() {
 
 function receive(event: MessageEvent<string>) {
   last = event.lastEventId || last;
-  if (waiting.push(JSON.parse(event.data)) === 1) schedule();
+  if (waiting.push(said.change(event)) === 1) schedule();
 }
 
 function resync(event: MessageEvent<string>) {
@@ -51,7 +51,7 @@ function resync(event: MessageEvent<string>) {
 function open() {
   source = new EventSource(eventsAddress(last));
   source.addEventListener("hello", (event) => {
-    last ||= JSON.parse(event.data).since;
+    last ||= said.hello(event).since;
     retry = 0;
     say("live");
   });

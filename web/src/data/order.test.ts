@@ -74,11 +74,18 @@ describe("matches", () => {
     ["another namespace", { namespace: "field" }, false],
     ["a part of the name", { q: "MY-t" }, true],
     ["a part of the message", { q: "arm in use" }, true],
+    ["a part of the flow", { q: "night" }, true],
+    ["a part of the node", { q: "rack-7" }, true],
     ["a label", { label: "env=prod" }, true],
     ["a label of another value", { label: "env=test" }, false],
     ["a label of any value", { label: "env" }, true],
     ["the archive, which events do not change", { scope: "archived" as const }, false],
   ])("%s", (_, query, want) =>
-    expect(matches(query, row("My-Task", { message: "robot-1: arm in use", labels: { env: "prod" } }))).toBe(want),
+    expect(
+      matches(
+        query,
+        row("My-Task", { message: "robot-1: arm in use", labels: { env: "prod" }, flow: "nightly", node: "rack-7" }),
+      ),
+    ).toBe(want),
   );
 });

@@ -1,5 +1,5 @@
 // Which rows belong into a list, and in which order. Pure, for every event passes through here.
-import type { Query, Row } from "../api.ts";
+import type { Query, Row, Sort } from "../api.ts";
 
 /** newer tells whether version a is after version b; they are numbers that may not fit a double. */
 export function newer(a: string, b: string): boolean {
@@ -33,12 +33,27 @@ const fields: Record<string, Field> = {
   progress: (r) => (r.progress?.total ? r.progress.done / r.progress.total : 0),
 };
 
-const served = ["name", "created", "started", "finished", "state", "robot", "priority"];
+const served: readonly Sort[] = [
+  "name",
+  "-name",
+  "created",
+  "-created",
+  "started",
+  "-started",
+  "finished",
+  "-finished",
+  "state",
+  "-state",
+  "robot",
+  "-robot",
+  "priority",
+  "-priority",
+];
 
 /** servedSort is the order in which the server hands the pages of a list out; what it does not know is sorted here. */
-export function servedSort(sort: string, scope: Query["scope"] = "live"): string {
+export function servedSort(sort: string, scope: Query["scope"] = "live"): Sort {
   if (scope !== "live") return "-created";
-  return served.includes(sort.replace(/^-/, "")) ? sort : "name";
+  return served.find((known) => known === sort) ?? "name";
 }
 
 export type Order = (a: Row, b: Row) => number;
@@ -64,7 +79,9 @@ function hasLabel(label: string | undefined, labels: Record<string, string> = {}
 }
 
 const mentions = (row: Row, text: string) =>
-  [row.name, row.message, row.reason, row.robot, row.job].some((v) => v?.toLowerCase().includes(text));
+  [row.name, row.message, row.reason, row.robot, row.job, row.flow, row.node].some((v) =>
+    v?.toLowerCase().includes(text),
+  );
 
 /** matches says of a row that an event brought what the server said of the others when it made the list. */
 export function matches(q: Query, row: Row): boolean {

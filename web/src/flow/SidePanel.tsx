@@ -50,11 +50,7 @@ export function SidePanel({ step, namespace, close }: { step: Step; namespace: s
 function StepState({ step }: { step: Step }) {
   return (
     <>
-      {(step.reason || step.message) && (
-        <p className={step.tone === "bad" ? "note bad" : "note"}>
-          {[step.reason, step.message].filter(Boolean).join(": ")}
-        </p>
-      )}
+      {step.message && <p className={step.tone === "bad" ? "note bad" : "note"}>{step.message}</p>}
       <Section title="Waits for" show={step.waitsFor.length > 0}>
         <ul>
           {step.waitsFor.map((what) => (

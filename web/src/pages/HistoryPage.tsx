@@ -1,5 +1,5 @@
 import { lazy, type ReactNode, Suspense } from "react";
-import { api, type Failure, type Kind, kinds, type Query } from "../api.ts";
+import { api, archivable, type Failure, type Kind, type Query } from "../api.ts";
 import { useParams } from "../data/route.ts";
 import { useLoad } from "../data/useLoad.ts";
 import { useSession } from "../session.tsx";
@@ -62,8 +62,6 @@ function Text({ name, label }: { name: string; label: string }) {
   );
 }
 
-const searched: Kind[] = kinds.filter((kind) => kind !== "robots" && kind !== "pods");
-
 function KindChoice({ of }: { of: readonly Kind[] }) {
   const [params, change] = useParams();
   return (
@@ -85,7 +83,7 @@ const kindOf = (params: URLSearchParams, of: readonly Kind[]): Kind =>
   of.find((k) => k === params.get("kind")) ?? (of[0] as Kind);
 
 /** when is the range of time that the address names. */
-const when = (params: URLSearchParams): Query => ({
+const when = (params: URLSearchParams): Pick<Query, "since" | "until"> => ({
   since: fromLocal(params.get("since")),
   until: fromLocal(params.get("until")),
 });
@@ -95,13 +93,13 @@ function Search() {
   return (
     <>
       <search className="filters">
-        <KindChoice of={searched} />
+        <KindChoice of={archivable} />
         <Text name="q" label="Name" />
         <Text name="robot" label="Robot" />
         <Text name="template" label="Template" />
         <Between />
       </search>
-      <Listed kind={kindOf(params, searched)} fixed={{ scope: "archived", ...when(params) }} />
+      <Listed kind={kindOf(params, archivable)} fixed={{ scope: "archived", ...when(params) }} />
     </>
   );
 }

@@ -1,5 +1,5 @@
 import { useEffect, useMemo, useRef } from "react";
-import type { Kind, Query } from "../api.ts";
+import { archivable, type Kind, type Query } from "../api.ts";
 import { useParams, withParams } from "../data/route.ts";
 import { useList } from "../data/useList.ts";
 import { useSession } from "../session.tsx";
@@ -144,7 +144,7 @@ function Filters({ kind }: { kind: Kind }) {
     <search className="filters" aria-label="Filters">
       <Typed name="q" label="Search" kind={kind} />
       <Typed name="label" label="Label, as key=value" kind={kind} />
-      {archive && kind !== "robots" && kind !== "pods" && (
+      {archive && archivable.includes(kind) && (
         <label>
           <span className="hidden">Live or archived</span>
           <select value={params.get("scope") ?? ""} onChange={(event) => change({ scope: event.target.value })}>

@@ -73,7 +73,7 @@ function Tile({ kind, of, tail }: { kind: Kind; of: Overview; tail: string }) {
         {counts.map(([state, n]) => (
           <li key={state}>
             <Link to={`/${kind}?state=${encodeURIComponent(state)}${tail}`}>
-              {n.toLocaleString()} {state || "not ready"}
+              {n.toLocaleString()} {state}
             </Link>
           </li>
         ))}

@@ -1,5 +1,5 @@
 import { useEffect, useMemo, useState } from "react";
-import { type Action, type ActionResult, type ApiError, api, type Row } from "../api.ts";
+import { type Action, type ActionResult, type ApiError, api, type Row, type Target } from "../api.ts";
 import { words } from "../words.ts";
 import { ErrorNote, Loading } from "./basics.tsx";
 import { Dialog } from "./Dialog.tsx";
@@ -7,6 +7,10 @@ import { Dialog } from "./Dialog.tsx";
 type Plan = { results?: ActionResult[]; error?: ApiError };
 
 const defaultPriority = 50;
+
+// Nothing can be asked of a group of tasks, which is its job's.
+const targetOf = ({ kind, namespace, name, uid }: Row): Target[] =>
+  kind === "taskgroups" ? [] : [{ kind, namespace, name, uid }];
 
 /** ActionDialog shows the server's own word on each object before anything is done, and what became of each after. */
 export default function ActionDialog(props: { action: Action; rows: Row[]; close: (acted: boolean) => void }) {
@@ -16,7 +20,7 @@ export default function ActionDialog(props: { action: Action; rows: Row[]; close
   const [done, setDone] = useState<ActionResult[]>();
   const [busy, setBusy] = useState(false);
   // The objects that were chosen when the dialog opened: events must not change what is being confirmed.
-  const items = useState(() => rows.map(({ kind, namespace, name, uid }) => ({ kind, namespace, name, uid })))[0];
+  const items = useState(() => rows.flatMap(targetOf))[0];
   const body = useMemo(
     () => ({ action: action.action, items, priority: action.action === "priority" ? priority : undefined }),
     [action, items, priority],

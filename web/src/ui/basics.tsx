@@ -30,7 +30,7 @@ export function State({ tone, children }: { tone: Tone; children: ReactNode }) {
   return (
     <span className={`state tone-${tone}`}>
       <i aria-hidden="true" />
-      {children || "not ready"}
+      {children}
     </span>
   );
 }
