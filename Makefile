@@ -27,7 +27,7 @@ build: ## build all programs into bin/
 # The programs are built without Node too; their console then says what is missing. Generated files that need it stay as they are.
 with-node = if command -v npm >/dev/null; then $(MAKE) -s $(1); else echo "no Node here, so without: make $(1)"; fi
 
-WEB_SOURCES = $(shell find web/src web/public -type f) web/index.html web/vite.config.ts web/test/fake.ts web/test/world.ts
+WEB_SOURCES = $(shell find web/src web/public web/scripts -type f) web/index.html web/vite.config.ts web/test/fake.ts web/test/world.ts
 
 .PHONY: web
 web: web/dist/index.html ## build the console's pages, which the programs carry; needs Node 20.19 or newer
@@ -83,6 +83,7 @@ lint: $(BIN)/golangci-lint ## run the linters over both modules
 .PHONY: unit
 unit: archive-deps ## tests that need no API server
 	go test ./api/... ./cmd/... ./config/... ./internal/... ./web
+	cd tools/sbom && go test ./...
 
 .PHONY: test
 test: driver-deps archive-deps build unit $(BIN)/helm ## every test that needs only this machine
@@ -158,9 +159,9 @@ chart: $(BIN)/helm ## package the Helm chart into dist/
 	$(BIN)/helm package charts/k8s4r -d dist
 
 .PHONY: sbom
-sbom: build $(BIN)/sbom ## write into dist/ what is linked into each program, in CycloneDX
+sbom: build $(BIN)/sbom ## write into dist/ what each program is made of, in CycloneDX
 	@mkdir -p dist
-	$(BIN)/sbom dist $(addprefix $(BIN)/,$(PROGRAMS))
+	$(BIN)/sbom -pages web/dist/packages.json dist $(addprefix $(BIN)/,$(PROGRAMS))
 
 .PHONY: vulncheck
 vulncheck: build $(BIN)/govulncheck ## look for known vulnerabilities in what is linked into the programs; asks vuln.go.dev

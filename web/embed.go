@@ -11,8 +11,8 @@ import (
 //go:embed all:dist
 var dist embed.FS
 
-// Dist is what was built: index.html, icon.svg and assets/, whose names carry a hash of what is in them, so that
-// browsers may keep them for good. Where nothing was built it has only unbuilt.html, which says how to.
+// Dist is what was built: index.html, icon.svg, assets/, whose names carry a hash of what is in them, so that browsers
+// may keep them for good, and packages.json, the npm packages that are bundled into them. Where nothing was built it has only unbuilt.html, which says how to.
 func Dist() fs.FS {
 	sub, err := fs.Sub(dist, "dist")
 	if err != nil {

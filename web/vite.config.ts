@@ -18,7 +18,7 @@ export default defineConfig({
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
     manifest: "assets/manifest.json",
-    // What is bundled asks for its licence to go along.
-    license: { fileName: "assets/licenses.md" },
+    // What is bundled asks for its licence to go along; scripts/licenses.mjs makes a page of it.
+    license: { fileName: "assets/licenses.json" },
   },
 });
