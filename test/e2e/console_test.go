@@ -51,6 +51,7 @@ func (b *browser) ask(method, path string, body any, header ...string) (int, str
 	if err != nil {
 		b.t.Fatal(err)
 	}
+	conforms(b.t, method, path, answer.StatusCode, string(text))
 	return answer.StatusCode, string(text)
 }
 
@@ -145,6 +146,8 @@ func (b *browser) follow(path string, each func(told)) (done chan struct{}) {
 		b.t.Fatalf("%s: %s", path, answer.Status)
 	}
 	done = make(chan struct{})
+	doc, _ := apiDocument()
+	changes := doc.Components.Schemas.Map()["Change"]
 	go func() {
 		defer close(done)
 		defer answer.Body.Close()
@@ -160,6 +163,9 @@ func (b *browser) follow(path string, each func(told)) (done chan struct{}) {
 				one.event = value
 			case "data":
 				_ = json.Unmarshal([]byte(value), &one.data) // hello and resync have other fields
+				if one.event == "change" {
+					conformsTo(b.t, "an event", changes, value)
+				}
 			case "":
 				if one.event != "" {
 					each(one)
