@@ -319,13 +319,18 @@ export interface components {
             tone: components["schemas"]["Tone"];
         };
         Change: {
+            after?: string;
+            /** Format: int64 */
+            count?: number;
             filled?: boolean;
             from?: string;
+            job?: string;
             kind: components["schemas"]["Kind"];
             message?: string;
-            name: string;
+            name?: string;
             namespace: string;
             reason?: string;
+            refresh?: boolean;
             row?: components["schemas"]["Row"];
             seq: string;
             /** Format: date-time */
@@ -333,7 +338,7 @@ export interface components {
             to?: string;
             /** @enum {string} */
             type: "added" | "changed" | "removed";
-            uid: string;
+            uid?: string;
         };
         Children: {
             /** Format: int64 */
@@ -378,6 +383,7 @@ export interface components {
         };
         FailuresOut: {
             items: components["schemas"]["Failures"][];
+            of: components["schemas"]["Sample"];
         };
         Graph: {
             edges: components["schemas"]["Edge"][];
@@ -511,6 +517,18 @@ export interface components {
                 [key: string]: string;
             };
         };
+        Sample: {
+            /**
+             * Format: int64
+             * @description That were counted
+             */
+            runs: number;
+            /**
+             * Format: date-time
+             * @description When the first of them ended, where there were more in the span than are counted; else they are all
+             */
+            since?: string;
+        };
         Status: {
             /** @enum {string} */
             apiVersion: "v1";
@@ -549,6 +567,7 @@ export interface components {
         };
         StepsOut: {
             items: components["schemas"]["StepTimes"][];
+            of: components["schemas"]["Sample"];
         };
         Target: {
             /** @enum {string} */
@@ -621,6 +640,7 @@ export type Progress = components['schemas']['Progress'];
 export type Result = components['schemas']['Result'];
 export type Resync = components['schemas']['Resync'];
 export type Row = components['schemas']['Row'];
+export type Sample = components['schemas']['Sample'];
 export type Status = components['schemas']['Status'];
 export type StepTimes = components['schemas']['StepTimes'];
 export type StepsOut = components['schemas']['StepsOut'];
@@ -1381,6 +1401,8 @@ export interface operations {
                 since?: string;
                 /** @description Created before this time, RFC 3339 */
                 until?: string;
+                /** @description Written after this resourceVersion, such as a refresh on the stream of events names; of what is live */
+                changedAfter?: string;
                 scope?: "live" | "archived" | "all";
                 /** @description With the archive only -created */
                 sort?: "name" | "-name" | "created" | "-created" | "started" | "-started" | "finished" | "-finished" | "state" | "-state" | "robot" | "-robot" | "priority" | "-priority";
