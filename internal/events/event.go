@@ -66,8 +66,8 @@ type Change struct {
 	Type      Type             `json:"type" enum:"added,changed,removed"`
 	Kind      row.Kind         `json:"kind"`
 	Namespace string           `json:"namespace"`
-	Name      string           `json:"name,omitempty"`
-	UID       string           `json:"uid,omitempty"`
+	Name      string           `json:"name"`
+	UID       string           `json:"uid"`
 	Job       string           `json:"job,omitempty"`
 	From      string           `json:"from,omitempty"`
 	To        string           `json:"to,omitempty"`

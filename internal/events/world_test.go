@@ -145,7 +145,7 @@ func TestWorldFoldsMassChanges(t *testing.T) {
 		a.put(paused)
 	}
 	w.told("changed t0 pending>paused", "changed  >paused")
-	const want = `{"seq":"106","type":"changed","kind":"tasks","namespace":"n","job":"j","to":"paused","reason":"Paused","message":"job j: somebody wants it","time":"","refresh":true,"count":2,"after":"104"}`
+	const want = `{"seq":"106","type":"changed","kind":"tasks","namespace":"n","name":"","uid":"","job":"j","to":"paused","reason":"Paused","message":"job j: somebody wants it","time":"","refresh":true,"count":2,"after":"104"}`
 	if got := regexp.MustCompile(`"time":"[^"]+"`).ReplaceAllString(string(w.last.JSON), `"time":""`); got != want {
 		t.Errorf("told\n%s\nwant\n%s", got, want)
 	}

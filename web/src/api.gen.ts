@@ -327,7 +327,7 @@ export interface components {
             job?: string;
             kind: components["schemas"]["Kind"];
             message?: string;
-            name?: string;
+            name: string;
             namespace: string;
             reason?: string;
             refresh?: boolean;
@@ -338,7 +338,7 @@ export interface components {
             to?: string;
             /** @enum {string} */
             type: "added" | "changed" | "removed";
-            uid?: string;
+            uid: string;
         };
         Children: {
             /** Format: int64 */

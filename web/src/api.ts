@@ -19,6 +19,7 @@ export type {
   Progress,
   Result as ActionResult,
   Row,
+  Sample,
   StepTimes as StepTime,
   Target,
   Timeline,

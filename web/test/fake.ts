@@ -176,6 +176,7 @@ function history({ world, res, path, q }: Call) {
       });
     case "failures":
       return answers<"most-failing">(res, {
+        of: { runs: 10_000, since: new Date(Date.now() - 3_600_000).toISOString() },
         items: ["survey", "patrol"].map((template, i) => ({
           template,
           step: "",
@@ -186,6 +187,7 @@ function history({ world, res, path, q }: Call) {
       });
     case "steps":
       return answers<"step-times">(res, {
+        of: { runs: 1234 },
         items: ["inspect", "preprocess", "train-arms", "train-legs", "evaluate", "load-model", "verify"].map(
           (step, i) => ({
             template: "inspection",

@@ -71,6 +71,46 @@ it("goes on from the last event when the stream was refused", async () => {
   expect(Stream.opened[1]?.url).toBe("/api/v1/events?since=42");
 });
 
+it("loads what a mass change is about, and hands it on as if each had been told", async () => {
+  const asked: string[] = [];
+  const pages = [
+    { items: [{ name: "a", uid: "1", state: "paused" }], continue: "more" },
+    { items: [{ name: "b", uid: "2", state: "paused" }] },
+  ];
+  vi.stubGlobal("fetch", async (address: string) => {
+    asked.push(address);
+    return new Response(JSON.stringify(pages.shift()));
+  });
+  const { stream, batches } = await listening();
+  const many = {
+    kind: "tasks",
+    type: "changed",
+    namespace: "fleet",
+    name: "",
+    uid: "",
+    job: "j",
+    refresh: true,
+    after: "7",
+  };
+  stream.say("change", many, "9");
+  await vi.waitFor(() => expect(asked.length).toBe(2));
+  await vi.waitFor(() => expect(frames.length).toBe(1));
+  frames[0]?.();
+  expect(asked[0]).toBe("/api/v1/objects/tasks?namespace=fleet&job=j&changedAfter=7&limit=1000");
+  expect(asked[1]).toContain("continue=more");
+  expect(batches.flat().map((c) => [c.name, c.uid, c.to, c.refresh])).toEqual([
+    ["a", "1", "paused", false],
+    ["b", "2", "paused", false],
+  ]);
+});
+
+it("has everything loaded anew when a mass change cannot be loaded", async () => {
+  vi.stubGlobal("fetch", async () => new Response("{}", { status: 500 }));
+  const { stream, resyncs } = await listening();
+  stream.say("change", { kind: "tasks", refresh: true, after: "7" });
+  await vi.waitFor(() => expect(resyncs()).toBe(1));
+});
+
 it("forgets the changes before a resync, for the lists are loaded anew", async () => {
   const { stream, batches, resyncs } = await listening();
   stream.say("change", { seq: "1" });

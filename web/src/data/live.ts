@@ -1,6 +1,6 @@
 // The one stream of events of this tab. Changes are handed on with a frame, however many have come, and not with each:
 // a person sees ten a second as live, and scrolling needs the other frames.
-import { type Change, doubt, eventsAddress, said } from "../api.ts";
+import { api, type Change, doubt, eventsAddress, said } from "../api.ts";
 
 export type Reader = { changes: (batch: Change[]) => void; resync: () => void };
 export type Connection = "connecting" | "live" | "broken";
@@ -37,15 +37,39 @@ function schedule() {
   else setTimeout(() => requestAnimationFrame(flush), between);
 }
 
+function hand(change: Change) {
+  if (waiting.push(change) === 1) schedule();
+}
+
+// One event tells that many tasks have changed by their job's wish. They are loaded, and handed on as if each had been told.
+async function gather(many: Change) {
+  const of = { namespace: many.namespace, job: many.job, changedAfter: many.after };
+  try {
+    let next: string | undefined;
+    do {
+      const page = await api.list(many.kind, of, { limit: 1000, continue: next });
+      for (const row of page.items) hand({ ...many, refresh: false, name: row.name, uid: row.uid, to: row.state, row });
+      next = page.continue;
+    } while (next);
+  } catch {
+    startAnew(); // whoever shows them will be told what is wrong
+  }
+}
+
 function receive(event: MessageEvent<string>) {
   last = event.lastEventId || last;
-  if (waiting.push(said.change(event)) === 1) schedule();
+  const change = said.change(event);
+  change.refresh ? void gather(change) : hand(change);
+}
+
+function startAnew() {
+  waiting = [];
+  for (const reader of readers) reader.resync();
 }
 
 function resync(event: MessageEvent<string>) {
   last = event.lastEventId || last;
-  waiting = [];
-  for (const reader of readers) reader.resync();
+  startAnew();
 }
 
 function open() {

@@ -1,5 +1,5 @@
 import { lazy, type ReactNode, Suspense } from "react";
-import { api, archivable, type Failure, type Kind, type Query } from "../api.ts";
+import { api, archivable, type Failure, type Kind, type Query, type Sample } from "../api.ts";
 import { useParams } from "../data/route.ts";
 import { useLoad } from "../data/useLoad.ts";
 import { useSession } from "../session.tsx";
@@ -139,7 +139,21 @@ function Failures() {
       {!data && !error && <Loading />}
       {data &&
         (data.items.length > 0 ? <FailureTable of={data.items} /> : <Empty title="Nothing has failed in this time" />)}
+      {data && <Sampled of={data.of} />}
     </>
+  );
+}
+
+// The server counts the newest runs only: the page must not pass them off as all.
+function Sampled({ of }: { of: Sample }) {
+  if (!of.since) return null;
+  return (
+    <p>
+      <small>
+        Of the last {of.runs.toLocaleString()} that ended in this time, since <When time={of.since} />. A template or a
+        shorter time shows more of it.
+      </small>
+    </p>
   );
 }
 
@@ -201,6 +215,7 @@ function Steps() {
       {!data && !error && <Loading />}
       {data &&
         (data.items.length > 0 ? <StepTimes of={data.items} /> : <Empty title="Nothing has ended in this time" />)}
+      {data && <Sampled of={data.of} />}
     </>
   );
 }
