@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -15,6 +16,7 @@ import (
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/why"
 )
 
 const (
@@ -126,15 +128,7 @@ func (o overview) page(now time.Time) string {
 	return b.String()
 }
 
-// noState is the word for a Job that no manager has looked at.
-const noState = "without a state yet"
-
-func jobWord(j *robotv1.Job) string {
-	if j.Status.State == "" {
-		return noState
-	}
-	return j.Status.State
-}
+func jobWord(j *robotv1.Job) string { return cmp.Or(j.Status.State, why.NoState) }
 
 func phase(r *robotv1.Robot) lifecycle.RobotPhase { return lifecycle.ParseRobotPhase(r.Status.Phase) }
 
@@ -143,7 +137,7 @@ func words[S ~string](states []S) []string {
 	for _, s := range states {
 		out = append(out, string(s))
 	}
-	return append(out, noState)
+	return append(out, why.NoState)
 }
 
 // tally counts the items by a word of theirs, in the order of the words.
@@ -200,37 +194,20 @@ func (o overview) taskComplaints(now time.Time) []string {
 	for _, t := range o.tasks {
 		waits := now.Sub(waitingSince(t))
 		if lifecycle.TaskState(t.Status.State).Placeable() && waits > longPending {
-			out = append(out, fmt.Sprintf("task %s/%s has waited for a robot for %s%s", t.Namespace, t.Name, duration.HumanDuration(waits), colon(whyWaiting(t))))
+			out = append(out, fmt.Sprintf("task %s/%s has waited for a robot for %s%s", t.Namespace, t.Name, duration.HumanDuration(waits), colon(why.NoRobot(t))))
 		}
 	}
 	return out
 }
 
-// unplaced is the condition that says why the task has no robot. Nil: nothing
-// says so.
-func unplaced(t *robotv1.Task) *metav1.Condition {
-	c := meta.FindStatusCondition(t.Status.Conditions, robotv1.ConditionPlaced)
-	if c == nil || c.Status == metav1.ConditionTrue {
-		return nil
-	}
-	return c
-}
-
 func waitingSince(t *robotv1.Task) time.Time {
-	if c := unplaced(t); c != nil {
+	if c := why.Unplaced(t); c != nil {
 		return c.LastTransitionTime.Time
 	}
-	if end := endOf(t); end.FinishedAt != nil {
+	if end := why.End(t); end.FinishedAt != nil {
 		return end.FinishedAt.Time
 	}
 	return t.CreationTimestamp.Time
-}
-
-func whyWaiting(t *robotv1.Task) string {
-	if c := unplaced(t); c != nil {
-		return c.Message
-	}
-	return "the manager has not looked at it"
 }
 
 // bounded cuts a long list of complaints, and says so.

@@ -3,14 +3,13 @@ package cli
 import (
 	"fmt"
 	"io"
-	"strconv"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/why"
 )
 
 // maxFailures bounds how many failed tasks are shown.
@@ -101,7 +100,7 @@ func writeFailures(w io.Writer, failed []*robotv1.Task, seeAll string) {
 	}
 	t := table{header: []string{"FAILED TASK", "ROBOT", "EXIT", "REASON", "MESSAGE"}}
 	for _, task := range failed[:min(len(failed), maxFailures)] {
-		end := endOf(task)
+		end := why.End(task)
 		t.add(task.Name, orDash(end.Robot), exitText(end.ExitCode, end.Signal), orDash(end.Reason), task.Status.Message)
 	}
 	t.write(w)
@@ -110,41 +109,8 @@ func writeFailures(w io.Writer, failed []*robotv1.Task, seeAll string) {
 	}
 }
 
-// endOf is how the task's last attempt ended: the attempt's own entry, and
-// where that is silent the task.
-func endOf(t *robotv1.Task) robotv1.TaskAttempt {
-	end := robotv1.TaskAttempt{Attempt: t.Status.Attempt}
-	for _, a := range t.Status.Attempts {
-		if a.Attempt == t.Status.Attempt {
-			end = a
-		}
-	}
-	if end.Robot == "" {
-		end.Robot = t.Spec.TargetRobot
-	}
-	if end.ExitCode == nil {
-		end.ExitCode = t.Status.ExitCode
-	}
-	if end.Signal == 0 {
-		end.Signal = t.Status.Signal
-	}
-	if end.Reason == "" { // the task's own says only why it is not tried again
-		end.Reason = t.Status.Reason
-	}
-	return end
-}
-
-// exitText is the exit code, with the signal when one ended the process.
-func exitText(code *int32, signal int32) string {
-	var parts []string
-	if code != nil {
-		parts = append(parts, strconv.Itoa(int(*code)))
-	}
-	if signal != 0 {
-		parts = append(parts, fmt.Sprintf("(signal %d)", signal))
-	}
-	return orDash(strings.Join(parts, " "))
-}
+// exitText is the exit code, with the signal when one ended the process. A dash: neither is known.
+func exitText(code *int32, signal int32) string { return orDash(why.Exit(code, signal)) }
 
 func orDash(s string) string {
 	if s == "" {

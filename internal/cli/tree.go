@@ -10,6 +10,7 @@ import (
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/why"
 )
 
 // trees shows each Job with all that belongs to it.
@@ -75,7 +76,7 @@ func branches(last bool) (to, past string) {
 }
 
 func taskRow(name string, task *robotv1.Task, wide bool, now time.Time) []string {
-	end := endOf(task)
+	end := why.End(task)
 	row := []string{name, taskState(task), orDash(end.Robot), exitText(end.ExitCode, end.Signal), attemptText(end.Attempt), ageText(task, now), orDash(taskReason(task, end))}
 	if wide {
 		row = append(row, task.Status.Message)
@@ -89,8 +90,8 @@ func taskRow(name string, task *robotv1.Task, wide bool, now time.Time) []string
 func taskReason(task *robotv1.Task, end robotv1.TaskAttempt) string {
 	state := lifecycle.TaskState(task.Status.State)
 	if state.Placeable() {
-		if why := unplaced(task); why != nil {
-			return why.Message
+		if c := why.Unplaced(task); c != nil {
+			return c.Message
 		}
 	}
 	if state == lifecycle.TaskFailed {

@@ -84,6 +84,7 @@ func (s *Server) newAPI(mux *http.ServeMux) huma.API {
 	s.registerSession(api)
 	s.registerObjects(api)
 	s.registerFlows(api)
+	s.registerWhy(api)
 	s.registerHistory(api)
 	s.registerActions(api)
 	s.registerStreams(api)

@@ -93,7 +93,7 @@ func (s *Server) object(ctx context.Context, in *nameIn) (*details, error) {
 		return nil, err
 	}
 	out := &details{Row: archivedRow(o), Object: o.Manifest, Archived: true, Children: []children{}, Actions: []action{}, Conditions: conditionsOf(o.Manifest)}
-	out.Why = why(out.Row)
+	out.Why = sentences(out.Row)
 	for i := range o.Attempts {
 		out.Attempts = append(out.Attempts, archivedAttempt(&o.Attempts[i]))
 	}
@@ -126,7 +126,7 @@ func (s *Server) liveDetails(i *events.Item) *details {
 	if err != nil {
 		s.log.Error(err, "encode an object")
 	}
-	out.Conditions, out.Why = conditionsOf(raw), why(out.Row)
+	out.Conditions, out.Why = conditionsOf(raw), sentences(out.Row)
 	if t, ok := i.Object.(*v1alpha1.Task); ok {
 		out.Attempts = s.attempts(t)
 	}
@@ -221,8 +221,8 @@ func archivedAttempt(a *archive.Attempt) attempt {
 	}
 }
 
-// why says in sentences what there is to know of an object's state.
-func why(r *row.Row) []string {
+// sentences say what the row knows of an object's state.
+func sentences(r *row.Row) []string {
 	out := []string{}
 	text := strings.TrimSpace(r.Message)
 	switch {

@@ -1,11 +1,8 @@
-package cli
+package why
 
 import (
 	"context"
 	"strings"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/lifecycle"
@@ -19,38 +16,31 @@ type initTask struct {
 }
 
 // aheadOf reads the init tasks that come before a task of a group.
-func aheadOf(ctx context.Context, c *cluster, t *robotv1.Task) ([]initTask, error) {
+func aheadOf(ctx context.Context, s Source, t *robotv1.Task) ([]initTask, error) {
 	if t.Spec.TaskGroupName == "" {
 		return nil, nil
 	}
-	group := &robotv1.TaskGroup{}
-	err := c.Get(ctx, client.ObjectKey{Namespace: t.Namespace, Name: t.Spec.TaskGroupName}, group)
-	if apierrors.IsNotFound(err) && !isMissingKind(err) || err == nil && len(group.Spec.InitTasks) == 0 {
-		return nil, nil
+	group, err := s.Group(ctx, t.Namespace, t.Spec.TaskGroupName)
+	if err != nil || group == nil || len(group.Spec.InitTasks) == 0 {
+		return nil, err
 	}
+	replica, err := s.Replica(ctx, t)
 	if err != nil {
-		return nil, wrap(err, "get task group %s", t.Spec.TaskGroupName)
+		return nil, err
 	}
-	var replica robotv1.TaskList
-	same := client.MatchingLabels{
-		robotv1.LabelTaskGroup: t.Labels[robotv1.LabelTaskGroup], robotv1.LabelTaskIndex: t.Labels[robotv1.LabelTaskIndex],
-	}
-	if err := c.List(ctx, &replica, client.InNamespace(t.Namespace), same); err != nil {
-		return nil, wrap(err, "list the tasks of the replica")
-	}
-	return before(t.Spec.Name, group.Spec.InitTasks, replica.Items), nil
+	return before(t.Spec.Name, group.Spec.InitTasks, replica), nil
 }
 
 // before are the init tasks before the one of this name, or all of them.
-func before(name string, defs []robotv1.TaskDefinition, replica []robotv1.Task) (all []initTask) {
+func before(name string, defs []robotv1.TaskDefinition, replica []*robotv1.Task) (all []initTask) {
 	for i := range defs {
 		if defs[i].Name == name {
 			break
 		}
 		ahead := initTask{name: defs[i].Name, daemon: defs[i].Daemon}
-		for n := range replica {
-			if replica[n].Spec.Name == ahead.name {
-				ahead.task = &replica[n]
+		for _, t := range replica {
+			if t.Spec.Name == ahead.name {
+				ahead.task = t
 			}
 		}
 		all = append(all, ahead)
@@ -84,13 +74,13 @@ func (i *initTask) state() string {
 }
 
 // awaited is the first init task that keeps the task waiting. Nil: none.
-func (w whyPage) awaited() *initTask {
-	if !w.state().Placeable() {
+func (v *view) awaited() *initTask {
+	if !v.state().Placeable() {
 		return nil
 	}
-	for i := range w.ahead {
-		if !w.ahead[i].done() {
-			return &w.ahead[i]
+	for i := range v.ahead {
+		if !v.ahead[i].done() {
+			return &v.ahead[i]
 		}
 	}
 	return nil
@@ -98,14 +88,17 @@ func (w whyPage) awaited() *initTask {
 
 // initText is how far the init tasks before this one are, as long as it is theirs to
 // say what becomes of it.
-func (w whyPage) initText() string {
-	failed := w.state() == lifecycle.TaskFailed && w.task.Status.Reason == robotv1.ReasonInitTaskFailed
-	if !w.state().Placeable() && !failed {
+func (v *view) initText() string {
+	failed := v.state() == lifecycle.TaskFailed && v.task.Status.Reason == robotv1.ReasonInitTaskFailed
+	if !v.state().Placeable() && !failed {
 		return ""
 	}
+	if v.aheadHidden {
+		return "if there are any, you may not see them"
+	}
 	var all []string
-	for i := range w.ahead {
-		all = append(all, w.ahead[i].name+" is "+w.ahead[i].state())
+	for i := range v.ahead {
+		all = append(all, v.ahead[i].name+" is "+v.ahead[i].state())
 	}
 	return strings.Join(all, "; ")
 }

@@ -1,0 +1,207 @@
+package why_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/placement"
+	"k8s4r.io/k8s4r/internal/why"
+)
+
+var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+func task(name string, change ...func(*robotv1.Task)) *robotv1.Task {
+	t := &robotv1.Task{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{robotv1.LabelTaskIndex: "0"}}}
+	t.Spec.JobName, t.Spec.Name = "demo", name
+	t.Status.State = "pending"
+	for _, f := range change {
+		f(t)
+	}
+	return t
+}
+
+func in(state string) func(*robotv1.Task) {
+	return func(t *robotv1.Task) { t.Status.State = state }
+}
+
+func refused(message string) func(*robotv1.Task) {
+	return func(t *robotv1.Task) {
+		t.Status.Conditions = []metav1.Condition{{Type: robotv1.ConditionPlaced, Status: metav1.ConditionFalse, Message: message}}
+	}
+}
+
+func ofGroup(t *robotv1.Task) { t.Spec.TaskGroupName = "demo-g" }
+
+func onRobot(name string) func(*robotv1.Task) {
+	return func(t *robotv1.Task) {
+		t.Status.Attempt, t.Status.Attempts = 1, []robotv1.TaskAttempt{{Attempt: 1, Robot: name}}
+	}
+}
+
+func job(state, desired string) *robotv1.Job {
+	j := &robotv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "demo"}}
+	j.Status.State, j.Spec.DesiredState = state, desired
+	return j
+}
+
+func initGroup() *robotv1.TaskGroup {
+	g := &robotv1.TaskGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "demo-g"}}
+	g.Spec.InitTasks = []robotv1.TaskDefinition{{Name: "fetch"}}
+	return g
+}
+
+// around is what else there is, and which of it is hidden.
+type around struct {
+	hides   string // job, group or replica
+	replica []*robotv1.Task
+	fails   error
+}
+
+func (a around) Job(context.Context, string, string) (*robotv1.Job, error) {
+	if a.hides == "job" {
+		return nil, why.ErrHidden
+	}
+	return job("paused", robotv1.DesiredPaused), a.fails
+}
+
+func (a around) Group(context.Context, string, string) (*robotv1.TaskGroup, error) {
+	if a.hides == "group" {
+		return nil, fmt.Errorf("get it: %w", why.ErrHidden)
+	}
+	return initGroup(), nil
+}
+
+func (a around) Replica(context.Context, *robotv1.Task) ([]*robotv1.Task, error) {
+	if a.hides == "replica" {
+		return nil, why.ErrHidden
+	}
+	return a.replica, nil
+}
+
+func fact(a *why.Answer, name string) string {
+	for _, f := range a.Facts {
+		if f.Name == name {
+			return f.Text
+		}
+	}
+	return ""
+}
+
+func TestWhatIsHiddenIsLeftOut(t *testing.T) {
+	fetch := task("fetch", ofGroup, in("running"), onRobot("robot-of-the-init-task"))
+	for _, row := range []struct{ hides, wantJob, wantInit, wantGist string }{
+		{"", "demo is paused: what waits is held back until it is resumed", "fetch is running on robot-of-the-init-task", "its job keeps it back"},
+		{"job", "demo, which you may not see", "fetch is running on robot-of-the-init-task", "it waits for init task fetch, which is running on robot-of-the-init-task"},
+		{"group", "demo is paused: what waits is held back until it is resumed", "if there are any, you may not see them", "its job keeps it back"},
+		{"replica", "demo is paused: what waits is held back until it is resumed", "if there are any, you may not see them", "its job keeps it back"},
+	} {
+		a, err := why.Task(t.Context(), around{hides: row.hides, replica: []*robotv1.Task{fetch}}, task("main", ofGroup), noon)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if fact(a, "job") != row.wantJob || fact(a, "init tasks") != row.wantInit || a.Gist != row.wantGist {
+			t.Errorf("with %q hidden: %+v", row.hides, a)
+		}
+		if text, _ := json.Marshal(a); (row.hides == "group" || row.hides == "replica") && strings.Contains(string(text), "robot-of") {
+			t.Errorf("with %q hidden it tells of another task's robot: %s", row.hides, text)
+		}
+	}
+}
+
+func TestAnErrorThatHidesNothingEndsTheQuestion(t *testing.T) {
+	if a, err := why.Task(t.Context(), around{fails: context.DeadlineExceeded}, task("main"), noon); err == nil {
+		t.Errorf("it answers %+v", a)
+	}
+}
+
+func TestWhoWaits(t *testing.T) {
+	works := map[lifecycle.TaskState]bool{lifecycle.TaskRunning: true, lifecycle.TaskCompleted: true, lifecycle.TaskFailed: true, lifecycle.TaskCanceled: true}
+	for _, s := range lifecycle.TaskStates {
+		a, err := why.Task(t.Context(), around{}, task("main", in(string(s))), noon)
+		if err != nil || a.Waits == works[s] || a.State != string(s) || a.Waits && a.Gist == "" {
+			t.Errorf("%s: %+v, %v", s, a, err)
+		}
+	}
+	a, err := why.Task(t.Context(), around{}, task("main", in("running"), func(t *robotv1.Task) { t.Status.Reason = robotv1.ReasonStopping }), noon)
+	if err != nil || !a.Waits {
+		t.Errorf("one that is asked to stop: %+v, %v", a, err)
+	}
+}
+
+func TestATimeIsTold(t *testing.T) {
+	at := metav1.NewMicroTime(noon.Add(90 * time.Second))
+	a, err := why.Task(t.Context(), around{hides: "job"}, task("main", func(t *robotv1.Task) { t.Status.RetryAt = &at }), noon)
+	if err != nil || a.Gist != "it waits for its next try" {
+		t.Fatalf("%+v, %v", a, err)
+	}
+	for _, f := range a.Facts {
+		if (f.Name == why.NextTry) != (f.At != nil) || f.At != nil && !f.At.Equal(&at) {
+			t.Errorf("%+v", f)
+		}
+	}
+}
+
+// TestRefusalsAreReadBack has placement refuse, so that its sentence and the reader of it do
+// not drift apart.
+func TestRefusalsAreReadBack(t *testing.T) {
+	robot := func(name string, o placement.Offer) placement.Robot { return placement.Robot{Name: name, Offer: &o} }
+	online := func(name string, labels ...string) placement.Robot {
+		o := placement.Offer{Phase: lifecycle.RobotOnline, Labels: map[string]string{}, Capacity: placement.Room{Tasks: 9}}
+		for _, l := range labels {
+			o.Labels[l] = "yes"
+		}
+		return robot(name, o)
+	}
+	asks := func(name string, labels ...string) placement.Demand {
+		d := placement.Demand{Tasks: []placement.Task{{Name: name, Driver: "exec"}}, Rules: &placement.Rules{Selector: map[string]string{}}}
+		for _, l := range labels {
+			d.Rules.Selector[l] = "yes"
+		}
+		return d
+	}
+	gang := func(d placement.Demand, index int) placement.Demand {
+		d.Group, d.Gang, d.Index = "g", 2, index
+		return d
+	}
+	fleet := []placement.Robot{online("a"), online("b"), robot("c", placement.Offer{Phase: lifecycle.RobotOffline})}
+	for _, row := range []struct {
+		name    string
+		robots  []placement.Robot
+		demands []placement.Demand
+		want    *why.Refused
+	}{
+		{"counts by what is lacking", fleet, []placement.Demand{asks("t", "brush")},
+			&why.Refused{Robots: 3, Lacks: []why.Lack{{Robots: 2, What: "label brush=yes missing"}, {Robots: 1, What: "phase is Offline"}}}},
+		{"a separator in what a user wrote", fleet[:1], []placement.Demand{asks("t", "a; b")},
+			&why.Refused{Robots: 1, Lacks: []why.Lack{{Robots: 1, What: "label a; b=yes missing"}}}},
+		{"more kinds than are told", []placement.Robot{
+			online("1"), online("2", "a"), online("3", "a", "b"), online("4", "a", "b", "c"), online("5", "a", "b", "c", "d"), online("6", "a", "b", "c", "d", "e"),
+		}, []placement.Demand{asks("t", "a", "b", "c", "d", "e", "f")}, &why.Refused{Robots: 6, More: "and 1 more kinds of reasons", Lacks: []why.Lack{
+			{Robots: 1, What: "label a=yes missing"}, {Robots: 1, What: "label b=yes missing"}, {Robots: 1, What: "label c=yes missing"},
+			{Robots: 1, What: "label d=yes missing"}, {Robots: 1, What: "label e=yes missing"},
+		}}},
+		{"a gang", fleet[:1], []placement.Demand{gang(asks("t", "brush"), 0), gang(asks("u", "brush"), 1)},
+			&why.Refused{Robots: 1, Gang: "gang: all 2 replicas or none, and only 0 found a robot; the next", Lacks: []why.Lack{{Robots: 1, What: "label brush=yes missing"}}}},
+		{"no robots", nil, []placement.Demand{asks("t")}, nil},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			no := placement.Decide(placement.Snapshot{Robots: row.robots, Demands: row.demands}).Refused["t"]
+			if no == nil {
+				t.Fatal("a robot takes it")
+			}
+			a, err := why.Task(t.Context(), around{}, task("t", refused(no.String())), noon)
+			if err != nil || !reflect.DeepEqual(a.Refused, row.want) {
+				t.Errorf("%q is read as %+v, %v", no, a.Refused, err)
+			}
+		})
+	}
+}
