@@ -9,6 +9,7 @@ export type {
   Change,
   Condition,
   Details as Detail,
+  Explanation as Why,
   Failures as Failure,
   Graph,
   Kind,
@@ -17,6 +18,7 @@ export type {
   Overview,
   Page,
   Progress,
+  Refused,
   Result as ActionResult,
   Row,
   Sample,
@@ -135,6 +137,11 @@ export const api = {
     get<"get-object">(`${address(kind, namespace, name)}${query({ uid })}`, signal),
   graph: (namespace: string, name: string, signal?: AbortSignal) =>
     get<"get-graph">(`${address("jobflows", namespace, name)}/graph`, signal),
+  why: (kind: "tasks" | "jobs", namespace: string, name: string, signal?: AbortSignal) =>
+    get<"get-task-why" | "get-job-why">(
+      `/${kind}/${encodeURIComponent(namespace)}/${encodeURIComponent(name)}/why`,
+      signal,
+    ),
   timeline: (kind: Kind, namespace: string, name: string, signal?: AbortSignal) =>
     get<"get-timeline">(`${address(kind, namespace, name)}/timeline`, signal),
   ranOn: (robot: string, q: Asked<"robot-history">, signal?: AbortSignal) =>

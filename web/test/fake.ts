@@ -4,7 +4,7 @@ import type { Plugin } from "vite";
 import type { ActionsInBody, Change, Hello, operations, Status, TokenInBody } from "../src/api.gen.ts";
 import { type Answer, type Kind, kinds, type Query, type Row, type Verb } from "../src/api.ts";
 import { matches, orderBy } from "../src/data/order.ts";
-import { attemptsOf, detailOf, graphOf, makeWorld, timelineOf, type World } from "./world.ts";
+import { attemptsOf, detailOf, graphOf, makeWorld, timelineOf, type World, whyOf } from "./world.ts";
 
 // What the server sends too: the tests must see what it forbids. xterm.js makes style elements, hence unsafe-inline there.
 export const policy =
@@ -39,7 +39,7 @@ async function bodyOf<Body>(req: IncomingMessage): Promise<Partial<Body>> {
 }
 
 function known(call: Call): Row {
-  const [, kind = "", namespace = "", name = ""] = call.path;
+  const [kind = "", namespace = "", name = ""] = call.path[0] === "objects" ? call.path.slice(1) : call.path;
   const row = call.world.find(kind, namespace, name, call.q.get("uid"));
   if (!row) throw new Refused(404, "NotFound", `${kind} "${name}" not found`);
   return row;
@@ -243,6 +243,7 @@ async function answer(call: Call) {
   if (first === "events") return events(call);
   if (first === "history") return history(call);
   if (call.path[3] === "logs") return log(call);
+  if (call.path[3] === "why") return json(call.res, whyOf(call.world, known(call)));
   throw new Refused(404, "NotFound", `there is no ${call.path.join("/")}`);
 }
 

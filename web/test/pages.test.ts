@@ -77,6 +77,13 @@ describe("objects", () => {
   );
 });
 
+it.each(["tasks", "jobs"] as const)("why one of %s waits", async (kind) => {
+  const [task] = await at.rows("tasks", "state=pending&namespace=field&limit=1");
+  if (!task) throw new Error("no task waits");
+  await look(`${kind}-why`, `/${kind}/field/${kind === "tasks" ? task.name : task.job}`);
+  await at.page.getByRole("group", { name: "Why" }).waitFor();
+});
+
 it("sign-in", async () => {
   await at.page.context().clearCookies();
   await at.page.goto(at.base);

@@ -1,6 +1,6 @@
 // A made-up system to develop and measure the console with: 200 robots, 10,000 tasks, flows of 7 and of 1,000 steps.
 // It is the same each time, but for the times, and goes on changing while somebody listens.
-import type { Attempt, Change, Detail, Graph, Kind, Row, Step, Timeline, Tone } from "../src/api.ts";
+import type { Attempt, Change, Detail, Graph, Kind, Row, Step, Timeline, Tone, Why } from "../src/api.ts";
 
 export type World = ReturnType<typeof makeWorld>;
 
@@ -397,6 +397,40 @@ export function timelineOf(world: World, row: Row): Timeline {
       })),
     })),
   };
+}
+
+const waits = (row: Row) => row.tone === "waiting" || row.tone === "paused";
+const gistOf = (row: Row) =>
+  row.tone === "paused" ? "it is held back until its job is resumed" : "it waits for a robot";
+const refusedOf = (row: Row) =>
+  row.message?.startsWith("0 of 200 robots")
+    ? {
+        robots: 200,
+        lacks: [
+          { robots: 188, what: "arm in use" },
+          { robots: 12, what: "label env=prod missing" },
+        ],
+      }
+    : undefined;
+
+/** whyOf is why a task waits, or what the tasks of a job wait for. */
+export function whyOf(world: World, row: Row): Why {
+  const facts = row.message ? [{ name: "placement", text: row.message }] : [];
+  if (row.kind === "tasks") {
+    if (row.tone === "waiting") facts.push({ name: "job", text: `${row.job} is running` });
+    return { state: row.state, waits: waits(row), gist: gistOf(row), facts, refused: refusedOf(row) };
+  }
+  const of = [...world.rows.values()].filter(
+    (r) => r.kind === "tasks" && r.namespace === row.namespace && r.job === row.name && waits(r),
+  );
+  const tasks = [...groupBy(of, gistOf)].map(([gist, some]) => ({
+    count: some.length,
+    tasks: some.slice(0, 5).map((r) => r.name),
+    gist,
+    refused: refusedOf(some[0] as Row),
+  }));
+  const gist = of.length === 1 ? "one of its tasks waits" : `${of.length} of its tasks wait`;
+  return { state: row.state, waits: of.length > 0, gist, facts: [], tasks };
 }
 
 export function detailOf(row: Row): Detail {

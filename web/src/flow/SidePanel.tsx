@@ -6,6 +6,7 @@ import { useLoad } from "../data/useLoad.ts";
 import { Manifest } from "../pages/Manifest.tsx";
 import { ActionBar } from "../ui/ActionBar.tsx";
 import { ErrorNote, Loading, ObjectLink, ProgressBar, State, Took } from "../ui/basics.tsx";
+import { useWhy, WhyNote } from "../ui/Why.tsx";
 import { words } from "../words.ts";
 
 const LogView = lazy(() => import("../logs/LogView.tsx"));
@@ -48,9 +49,13 @@ export function SidePanel({ step, namespace, close }: { step: Step; namespace: s
 }
 
 function StepState({ step }: { step: Step }) {
+  const job = step.jobs.at(-1);
+  const why = useWhy(job?.archived ? undefined : job);
+  if (why.loading) return <Loading />; // shown without it, the panel would jump a moment later
   return (
     <>
       {step.message && <p className={step.tone === "bad" ? "note bad" : "note"}>{step.message}</p>}
+      {job && why.data?.waits && <WhyNote of={why.data} namespace={job.namespace} />}
       <Section title="Waits for" show={step.waitsFor.length > 0}>
         <ul>
           {step.waitsFor.map((what) => (
@@ -65,7 +70,7 @@ function StepState({ step }: { step: Step }) {
             <ProgressBar of={row.progress} /> <Took start={row.started} end={row.finished} />
           </div>
         ))}
-        <JobActions job={step.jobs.at(-1)} />
+        <JobActions job={job} />
       </Section>
       <Values title="Params" of={step.params} />
       <Values title="Outputs" of={step.outputs} />

@@ -1,5 +1,5 @@
 import { lazy, type ReactNode, Suspense } from "react";
-import { api, type Detail, type Kind } from "../api.ts";
+import { api, type Detail, type Kind, type Why } from "../api.ts";
 import { navigate, useParams } from "../data/route.ts";
 import { useLoad } from "../data/useLoad.ts";
 import { useSession } from "../session.tsx";
@@ -19,6 +19,7 @@ import {
   When,
 } from "../ui/basics.tsx";
 import { type Tab, Tabs } from "../ui/Tabs.tsx";
+import { useWhy, WhyNote } from "../ui/Why.tsx";
 import { words } from "../words.ts";
 import { Attempts } from "./Attempts.tsx";
 import { Conditions } from "./Conditions.tsx";
@@ -44,23 +45,31 @@ export default function ObjectPage({ kind, namespace, name }: Name) {
     (signal) => api.detail(kind, namespace, name, uid, signal),
     (c) => c.kind === kind && c.namespace === namespace && c.name === name,
   );
+  const why = useWhy({ kind, namespace, name });
   if (!data && error?.code === 404) return <Missing kind={kind} namespace={namespace} name={name} />;
   if (!data) return error ? <ErrorNote error={error} retry={reload} /> : <Loading />;
+  if (why.loading) return <Loading />; // shown without it, the page would jump a moment later
   return (
     <div className="page full">
       <Head of={data} reload={reload} />
       <ErrorNote error={error} retry={reload} />
-      {data.why.length > 0 && (
-        <ul className={`note ${data.row.tone === "bad" ? "bad" : ""}`} aria-label="Why">
-          {data.why.map((sentence) => (
-            <li key={sentence}>{sentence}</li>
-          ))}
-        </ul>
-      )}
+      <Note of={data} why={why.data} />
       <Suspense fallback={<Loading />}>
         <ObjectTabs of={data} />
       </Suspense>
     </div>
+  );
+}
+
+function Note({ of, why }: { of: Detail; why?: Why }) {
+  if (why?.waits && !of.archived && !of.row.finished) return <WhyNote of={why} namespace={of.row.namespace} />;
+  if (of.why.length === 0) return null;
+  return (
+    <ul className={`note ${of.row.tone === "bad" ? "bad" : ""}`} aria-label="Why">
+      {of.why.map((sentence) => (
+        <li key={sentence}>{sentence}</li>
+      ))}
+    </ul>
   );
 }
 

@@ -1,0 +1,156 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"k8s4r.io/k8s4r/internal/testkit"
+)
+
+// reasons is what the console says of why something waits.
+type reasons struct {
+	Gist    string
+	Waits   bool
+	Facts   []struct{ Name, Text string }
+	Refused struct {
+		Robots int
+		Lacks  []struct {
+			Robots int
+			What   string
+		}
+	}
+	Tasks []struct {
+		Count int
+		Tasks []string
+	}
+}
+
+func (r *reasons) fact(name string) string {
+	for _, f := range r.Facts {
+		if f.Name == name {
+			return f.Text
+		}
+	}
+	return ""
+}
+
+// waitsForBrush has tasks that no robot takes, waitsForInit one that waits for another one,
+// which goes on until the test ends.
+const (
+	waitsForBrush = `{apiVersion: robot.k8s4r.io/v1alpha1, kind: Job, metadata: {name: brush, namespace: %s}, spec: {robotSelector: {brush: soft}, taskGroups: [{name: g, count: 2, tasks: [` + echo + `]}]}}`
+	waitsForInit  = `{apiVersion: robot.k8s4r.io/v1alpha1, kind: Job, metadata: {name: init}, spec: {taskGroups: [{name: g,
+  initTasks: [{name: fetch, driver: exec, config: {execConfig: {command: /bin/sleep, args: ["1000"]}}}], tasks: [` + echo + `]}]}}`
+)
+
+// TestTheConsoleSaysWhyToWhoMaySee asks why tasks and jobs wait, as who may see all of a
+// namespace, tasks alone, jobs alone, and nothing: each is told what k8s4r why says, but for
+// what stands in objects that they may not see.
+func TestTheConsoleSaysWhyToWhoMaySee(t *testing.T) {
+	s := start(t, "--robots=1")
+	s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other"}})
+	for _, manifest := range []string{fmt.Sprintf(waitsForBrush, "default"), fmt.Sprintf(waitsForBrush, "other"), waitsForInit} {
+		s.apply(manifest)
+	}
+	who := map[string]*browser{"all": s.signedIn(t)}
+	for _, name := range []string{"viewer", "of-tasks", "of-jobs", "nobody"} {
+		who[name] = s.browser(t, s.bearer(name, ""))
+	}
+	for _, args := range [][]string{
+		{"rolebinding", "viewer", "--clusterrole=k8s4r-view", "--serviceaccount=default:viewer"},
+		{"role", "of-tasks", "--verb=get", "--resource=tasks.robot.k8s4r.io"}, {"rolebinding", "of-tasks", "--role=of-tasks", "--serviceaccount=default:of-tasks"},
+		{"role", "of-jobs", "--verb=get", "--resource=jobs.robot.k8s4r.io"}, {"rolebinding", "of-jobs", "--role=of-jobs", "--serviceaccount=default:of-jobs"},
+	} {
+		if out, err := s.kubectl(append([]string{"create"}, args...)...); err != nil {
+			t.Fatal(err, out)
+		}
+	}
+
+	s.whatWaitsSaysWhy(t, who["viewer"])
+	s.partsStayHidden(t, who)
+	s.strangersAreRefused(t, who)
+	var elsewhere reasons
+	if who["all"].get("/api/v1/tasks/other/brush-g-0-t/why", &elsewhere); !strings.Contains(elsewhere.fact("placement"), "0 of 0 robots") {
+		t.Errorf("of a namespace without robots: %+v", elsewhere)
+	}
+}
+
+// whatWaitsSaysWhy compares with the command line.
+func (s *system) whatWaitsSaysWhy(t *testing.T, viewer *browser) {
+	t.Helper()
+	testkit.EventuallyNoError(t, time.Minute, "the console says what the robot lacks", func() error {
+		code, text := viewer.ask(http.MethodGet, "/api/v1/tasks/default/brush-g-0-t/why", nil)
+		if code != http.StatusOK || !strings.Contains(text, "label brush=soft missing") {
+			return fmt.Errorf("%d %s", code, text)
+		}
+		return nil
+	})
+	var task, job reasons
+	viewer.get("/api/v1/tasks/default/brush-g-0-t/why", &task)
+	said, err := s.Run("k8s4r", "why", "brush-g-0-t")
+	if err != nil || !strings.Contains(said, task.Gist) || !task.Waits {
+		t.Errorf("%v; the console says %+v, and the command line\n%s", err, task, said)
+	}
+	for _, f := range task.Facts {
+		if !strings.Contains(said, f.Name+":") || !strings.Contains(said, f.Text) {
+			t.Errorf("the console says %+v, and the command line\n%s", f, said)
+		}
+	}
+	if r := task.Refused; r.Robots != 1 || len(r.Lacks) != 1 || r.Lacks[0].Robots != 1 || r.Lacks[0].What != "label brush=soft missing" {
+		t.Errorf("what the robots lack: %+v", r)
+	}
+	viewer.get("/api/v1/jobs/default/brush/why", &job)
+	if !job.Waits || len(job.Tasks) != 1 || job.Tasks[0].Count != 2 || strings.Join(job.Tasks[0].Tasks, " ") != "brush-g-0-t brush-g-1-t" {
+		t.Errorf("of the job: %+v", job)
+	}
+}
+
+// partsStayHidden asks as who may get the one object and not what belongs to it.
+func (s *system) partsStayHidden(t *testing.T, who map[string]*browser) {
+	t.Helper()
+	const address = "/api/v1/tasks/default/init-g-0-t/why"
+	testkit.EventuallyNoError(t, time.Minute, "the init task runs", func() error {
+		var all reasons
+		who["viewer"].get(address, &all)
+		if want := "it waits for init task fetch, which is running on robot-1"; all.Gist != want || !strings.HasPrefix(all.fact("job"), "init is ") {
+			return fmt.Errorf("%+v", all)
+		}
+		return nil
+	})
+	var task, job reasons
+	who["of-tasks"].get(address, &task)
+	if task.fact("job") != "init, which you may not see" || task.fact("init tasks") != "if there are any, you may not see them" || strings.Contains(task.Gist, "fetch") {
+		t.Errorf("who may get tasks alone is told %+v", task)
+	}
+	who["of-jobs"].get("/api/v1/jobs/default/brush/why", &job)
+	if job.Tasks != nil || job.fact("tasks") != "you may not see them" {
+		t.Errorf("who may get jobs alone is told %+v", job)
+	}
+}
+
+// strangersAreRefused, whether or not there is what they ask for.
+func (s *system) strangersAreRefused(t *testing.T, who map[string]*browser) {
+	t.Helper()
+	for _, row := range []struct {
+		who, path string
+		want      int
+	}{
+		{"nobody", "tasks/default/brush-g-0-t", http.StatusForbidden},
+		{"nobody", "jobs/default/brush", http.StatusForbidden},
+		{"viewer", "tasks/other/brush-g-0-t", http.StatusForbidden},
+		{"viewer", "tasks/other/no-such", http.StatusForbidden},
+		{"viewer", "jobs/other/brush", http.StatusForbidden},
+		{"of-jobs", "tasks/default/brush-g-0-t", http.StatusForbidden},
+		{"of-tasks", "jobs/default/brush", http.StatusForbidden},
+		{"viewer", "tasks/default/no-such", http.StatusNotFound},
+	} {
+		if code, text := who[row.who].ask(http.MethodGet, "/api/v1/"+row.path+"/why", nil); code != row.want || strings.Contains(text, "brush=soft") {
+			t.Errorf("%s asks of %s: %d %.300s", row.who, row.path, code, text)
+		}
+	}
+}
