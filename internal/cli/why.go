@@ -86,6 +86,7 @@ func writeWhy(out io.Writer, t *robotv1.Task, a *why.Answer) {
 // whySource reads as the user.
 type whySource struct{ c *cluster }
 
+// Job by its name.
 func (s whySource) Job(ctx context.Context, namespace, name string) (*robotv1.Job, error) {
 	job := &robotv1.Job{}
 	err := s.c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, job)
@@ -95,6 +96,7 @@ func (s whySource) Job(ctx context.Context, namespace, name string) (*robotv1.Jo
 	return job, wrap(err, "get job %s", name)
 }
 
+// Group by the name of the object.
 func (s whySource) Group(ctx context.Context, namespace, name string) (*robotv1.TaskGroup, error) {
 	group := &robotv1.TaskGroup{}
 	err := s.c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, group)
@@ -104,6 +106,7 @@ func (s whySource) Group(ctx context.Context, namespace, name string) (*robotv1.
 	return group, wrap(err, "get task group %s", name)
 }
 
+// Replica is found by the labels that all of its tasks have.
 func (s whySource) Replica(ctx context.Context, t *robotv1.Task) ([]*robotv1.Task, error) {
 	same := client.MatchingLabels{
 		robotv1.LabelTaskGroup: t.Labels[robotv1.LabelTaskGroup], robotv1.LabelTaskIndex: t.Labels[robotv1.LabelTaskIndex],

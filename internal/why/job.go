@@ -143,10 +143,10 @@ func (a *Answer) tell(all []*Waiting) {
 // lingers tells whether the task waits for something that may take a while. Without it a job
 // that is well would always have some that wait: for the word of their robots, or the manager.
 func (v *view) lingers() bool {
-	switch v.state() {
-	case lifecycle.TaskDispatching:
+	switch s := v.state(); {
+	case s == lifecycle.TaskDispatching:
 		return v.secretsText() != "" || v.stops()
-	case lifecycle.TaskExited:
+	case s == lifecycle.TaskExited:
 		return v.nextTry() != ""
 	}
 	return v.waits()
