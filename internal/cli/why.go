@@ -72,7 +72,7 @@ func (o *whyOptions) run(ctx context.Context, d *deps, c *cluster) error {
 }
 
 // writeWhy writes all that is known about one task.
-func writeWhy(out io.Writer, t *robotv1.Task, a *why.Answer) {
+func writeWhy(out io.Writer, t *robotv1.Task, a *why.Explanation) {
 	fmt.Fprintf(out, "%s is %s%s\n", taskKind.ref(t.Name), a.State, colon(a.Gist))
 	for _, fact := range a.Facts {
 		fmt.Fprintf(out, "  %-15s%s\n", fact.Name+":", printable(fact.Text))

@@ -22,7 +22,7 @@ func (s *Server) registerWhy(api huma.API) {
 	get(s, api, "/jobs/{namespace}/{name}/why", "get-job-why", "What the tasks of a job wait for; of live jobs", s.whyJob)
 }
 
-func (s *Server) whyTask(ctx context.Context, in *whyIn) (*why.Answer, error) {
+func (s *Server) whyTask(ctx context.Context, in *whyIn) (*why.Explanation, error) {
 	t, err := live[*v1alpha1.Task](ctx, s, row.Tasks, in)
 	if err != nil {
 		return nil, err
@@ -30,7 +30,7 @@ func (s *Server) whyTask(ctx context.Context, in *whyIn) (*why.Answer, error) {
 	return why.Task(ctx, known{s}, t, s.now())
 }
 
-func (s *Server) whyJob(ctx context.Context, in *whyIn) (*why.Answer, error) {
+func (s *Server) whyJob(ctx context.Context, in *whyIn) (*why.Explanation, error) {
 	j, err := live[*v1alpha1.Job](ctx, s, row.Jobs, in)
 	if err != nil {
 		return nil, err

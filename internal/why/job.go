@@ -29,8 +29,8 @@ type Parts struct {
 }
 
 // Job says what the tasks of a job wait for. Parts that are nil may not be seen.
-func Job(j *robotv1.Job, p *Parts, now time.Time) *Answer {
-	a := &Answer{State: cmp.Or(j.Status.State, NoState), Facts: []Fact{}}
+func Job(j *robotv1.Job, p *Parts, now time.Time) *Explanation {
+	a := &Explanation{State: cmp.Or(j.Status.State, NoState), Facts: []Fact{}}
 	if lifecycle.JobState(j.Status.State).Terminal() && wish.Heading(j) == lifecycle.JobState(j.Status.State) {
 		a.add("message", j.Status.StatusDescription)
 		return a
@@ -102,7 +102,7 @@ func outlook(s lifecycle.JobState) string {
 type reason struct{ gist, text string }
 
 // wait puts tasks that wait for the same together, and returns how many wait.
-func (a *Answer) wait(j *robotv1.Job, p *Parts, now time.Time) int {
+func (a *Explanation) wait(j *robotv1.Job, p *Parts, now time.Time) int {
 	by := map[reason]*Waiting{}
 	ahead := p.ahead()
 	total := 0
@@ -127,7 +127,7 @@ func (a *Answer) wait(j *robotv1.Job, p *Parts, now time.Time) int {
 }
 
 // tell keeps the most frequent reasons.
-func (a *Answer) tell(all []*Waiting) {
+func (a *Explanation) tell(all []*Waiting) {
 	slices.SortFunc(all, func(a, b *Waiting) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(a.Tasks[0], b.Tasks[0]))
 	})

@@ -33,7 +33,7 @@ type Source interface {
 var ErrHidden = errors.New("it may not be seen")
 
 // Task says why a task waits, or what became of it.
-func Task(ctx context.Context, s Source, t *robotv1.Task, now time.Time) (*Answer, error) {
+func Task(ctx context.Context, s Source, t *robotv1.Task, now time.Time) (*Explanation, error) {
 	v := view{task: t, now: now}
 	if err := v.observe(ctx, s); err != nil {
 		return nil, err
@@ -69,9 +69,9 @@ func (v *view) state() lifecycle.TaskState {
 	return lifecycle.TaskState(v.task.Status.State).Normal()
 }
 
-func (v *view) answer() *Answer {
+func (v *view) answer() *Explanation {
 	s := v.task.Status
-	a := &Answer{State: string(v.state()), Waits: v.waits(), Gist: v.gist(), Facts: []Fact{}}
+	a := &Explanation{State: string(v.state()), Waits: v.waits(), Gist: v.gist(), Facts: []Fact{}}
 	a.add("job", v.jobText())
 	a.add("robot", v.robotText())
 	a.add("init tasks", v.initText())

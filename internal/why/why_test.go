@@ -87,7 +87,7 @@ func (a around) Replica(context.Context, *robotv1.Task) ([]*robotv1.Task, error)
 	return a.replica, nil
 }
 
-func fact(a *why.Answer, name string) string {
+func fact(a *why.Explanation, name string) string {
 	for _, f := range a.Facts {
 		if f.Name == name {
 			return f.Text

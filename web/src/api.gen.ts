@@ -106,6 +106,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/jobs/{namespace}/{name}/why": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** What the tasks of a job wait for; of live jobs */
+        get: operations["get-job-why"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/me": {
         parameters: {
             query?: never;
@@ -260,6 +277,23 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/tasks/{namespace}/{name}/why": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Why a task waits, or what became of it; of live tasks */
+        get: operations["get-task-why"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -371,6 +405,22 @@ export interface components {
             label?: string;
             to: string;
         };
+        Explanation: {
+            facts: components["schemas"]["Fact"][];
+            gist?: string;
+            /** Format: int64 */
+            more?: number;
+            refused?: components["schemas"]["Refused"];
+            state: string;
+            tasks?: components["schemas"]["Waiting"][];
+            waits: boolean;
+        };
+        Fact: {
+            /** Format: date-time */
+            at?: string;
+            name: string;
+            text: string;
+        };
         Failures: {
             /** Format: int64 */
             attempts: number;
@@ -398,6 +448,11 @@ export interface components {
          * @enum {string}
          */
         Kind: "jobs" | "taskgroups" | "tasks" | "robots" | "jobflows" | "cronjobflows" | "vcjobs" | "rayclusters" | "pods";
+        Lack: {
+            /** Format: int64 */
+            robots: number;
+            what: string;
+        };
         Lane: {
             bars: components["schemas"]["Bar"][];
             name: string;
@@ -463,6 +518,13 @@ export interface components {
             total: number;
             /** Format: int32 */
             waiting: number;
+        };
+        Refused: {
+            gang?: string;
+            lacks: components["schemas"]["Lack"][];
+            more?: string;
+            /** Format: int64 */
+            robots: number;
         };
         Result: {
             kind: components["schemas"]["Kind"];
@@ -607,6 +669,14 @@ export interface components {
          * @enum {string}
          */
         Verb: "pause" | "resume" | "requeue" | "priority" | "cordon" | "uncordon" | "drain" | "cancel" | "delete";
+        Waiting: {
+            /** Format: int64 */
+            count: number;
+            gist: string;
+            refused?: components["schemas"]["Refused"];
+            tasks: string[];
+            text?: string;
+        };
     };
     responses: never;
     parameters: never;
@@ -625,11 +695,14 @@ export type Children = components['schemas']['Children'];
 export type Condition = components['schemas']['Condition'];
 export type Details = components['schemas']['Details'];
 export type Edge = components['schemas']['Edge'];
+export type Explanation = components['schemas']['Explanation'];
+export type Fact = components['schemas']['Fact'];
 export type Failures = components['schemas']['Failures'];
 export type FailuresOut = components['schemas']['FailuresOut'];
 export type Graph = components['schemas']['Graph'];
 export type Hello = components['schemas']['Hello'];
 export type Kind = components['schemas']['Kind'];
+export type Lack = components['schemas']['Lack'];
 export type Lane = components['schemas']['Lane'];
 export type Me = components['schemas']['Me'];
 export type Node = components['schemas']['Node'];
@@ -637,6 +710,7 @@ export type Overview = components['schemas']['Overview'];
 export type Owner = components['schemas']['Owner'];
 export type Page = components['schemas']['Page'];
 export type Progress = components['schemas']['Progress'];
+export type Refused = components['schemas']['Refused'];
 export type Result = components['schemas']['Result'];
 export type Resync = components['schemas']['Resync'];
 export type Row = components['schemas']['Row'];
@@ -651,6 +725,7 @@ export type Tone = components['schemas']['Tone'];
 export type Transition = components['schemas']['Transition'];
 export type TransitionsOut = components['schemas']['TransitionsOut'];
 export type Verb = components['schemas']['Verb'];
+export type Waiting = components['schemas']['Waiting'];
 export type $defs = Record<string, never>;
 export interface operations {
     act: {
@@ -1152,6 +1227,92 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["TransitionsOut"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+        };
+    };
+    "get-job-why": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                namespace: string;
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Explanation"];
                 };
             };
             /** @description Bad Request */
@@ -2075,6 +2236,92 @@ export interface operations {
             };
             /** @description Bad Gateway */
             502: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+            /** @description Service Unavailable */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+        };
+    };
+    "get-task-why": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                namespace: string;
+                name: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Explanation"];
+                };
+            };
+            /** @description Bad Request */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+            /** @description Unauthorized */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+            /** @description Forbidden */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+            /** @description Not Found */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+            /** @description Unprocessable Entity */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Status"];
+                };
+            };
+            /** @description Internal Server Error */
+            500: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -6,8 +6,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Answer is all that there is to say of one object. Its JSON is that of the console's API.
-type Answer struct {
+// Explanation is all that there is to say of one object. Its JSON is that of the console's API.
+type Explanation struct {
 	// State in the kind's own word. Never empty.
 	State string `json:"state"`
 	// Waits tells that something has to happen before it goes on. False: it works, or has ended.
@@ -50,13 +50,13 @@ type Waiting struct {
 }
 
 // add leaves out what there is nothing to say about.
-func (a *Answer) add(name, text string) {
+func (a *Explanation) add(name, text string) {
 	if text != "" {
 		a.Facts = append(a.Facts, Fact{Name: name, Text: text})
 	}
 }
 
-func (a *Answer) addTime(name, text string, at time.Time) {
+func (a *Explanation) addTime(name, text string, at time.Time) {
 	if text != "" {
 		micro := metav1.NewMicroTime(at)
 		a.Facts = append(a.Facts, Fact{Name: name, Text: text, At: &micro})
