@@ -221,10 +221,10 @@ func questions(ctx context.Context, s *archive.Store, random *rand.Rand) []quest
 func robot(random *rand.Rand) string { return fmt.Sprintf("robot-%d", random.IntN(robots)) }
 func template(n int) string          { return fmt.Sprintf("template-%d", n) }
 
-// job is one that ended in the month, with its group and tasks.
+// job is the one of that number in the month, with its group and tasks.
 func job(random *rand.Rand, n int) []archive.Object {
 	name := fmt.Sprintf("job-%d", n)
-	start := noon.Add(time.Duration(random.Int64N(int64(days * 24 * time.Hour))))
+	start := noon.Add(time.Duration(n)*days*24*time.Hour/time.Duration(*jobs) + time.Duration(random.Int64N(int64(time.Hour))))
 	end := start.Add(10 * time.Minute)
 	text := json.RawMessage(`{"spec":"` + strings.Repeat("m", manifest) + `"}`)
 	one := func(kind archive.Kind, name, owner string) archive.Object {
