@@ -150,7 +150,7 @@ describe("why something waits", () => {
       data: { action, items: [{ kind, namespace, name }] },
     });
   /** tabsAt is how far down the tabs are. Undefined: they are not there yet. */
-  const tabsAt = async () => (await at.page.getByRole("tablist").all())[0]?.boundingBox().then((box) => box?.y);
+  const tabsAt = async () => (await at.page.locator("nav.tabs").all())[0]?.boundingBox().then((box) => box?.y);
   /** openLate opens a page to which the answer comes last, and returns where its tabs were when all else could be drawn. */
   async function openLate(path: string) {
     let release = () => {};
@@ -166,7 +166,7 @@ describe("why something waits", () => {
         new Promise<void>((then) => {
           let left = most;
           const frame = () =>
-            left-- === 0 || document.querySelector('[role="tablist"]') ? then() : requestAnimationFrame(frame);
+            left-- === 0 || document.querySelector("nav.tabs") ? then() : requestAnimationFrame(frame);
           frame();
         }),
       60, // frames
@@ -188,6 +188,7 @@ describe("why something waits", () => {
     ]);
     expect(await why().getByText("0 of 200 robots").count()).toBe(0);
     const after = await tabsAt();
+    expect(after).toBeGreaterThan(0);
     expect(before ?? after).toBe(after);
     await act("pause", "tasks", "field", task?.name ?? "");
     await why().getByText("it is held back until its job is resumed").waitFor();
