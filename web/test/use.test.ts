@@ -133,7 +133,7 @@ describe("live", () => {
     await expect.poll(() => at.page.locator(".react-flow__edge-path").count()).toBe(7);
     await at.page.locator(".step", { hasText: "verify" }).click();
     const panel = at.page.getByRole("complementary", { name: "Step verify" });
-    await panel.getByText("load-model has not completed").waitFor();
+    await panel.getByRole("region", { name: "Waits for" }).getByText("load-model").waitFor();
     await at.page.reload();
     await panel.waitFor();
     await at.page.goBack();
