@@ -133,7 +133,10 @@ func (b *browser) act(action, kind string, dryRun bool, names ...string) acted {
 // told is an event that the console has sent.
 type told struct {
 	id, event string
-	data      struct{ Type, Kind, Namespace, Name, UID, From, To, Seq string }
+	data      struct {
+		Type, Kind, Namespace, Name, UID, Job, From, To, Seq, After string
+		Filled, Refresh                                             bool
+	}
 }
 
 // follow hands on what the console tells, until the test or the console ends.
@@ -146,35 +149,40 @@ func (b *browser) follow(path string, each func(told)) (done chan struct{}) {
 		b.t.Fatalf("%s: %s", path, answer.Status)
 	}
 	done = make(chan struct{})
-	doc, _ := apiDocument()
-	changes := doc.Components.Schemas.Map()["Change"]
 	go func() {
 		defer close(done)
 		defer answer.Body.Close()
-		var one told
-		lines := bufio.NewScanner(answer.Body)
-		lines.Buffer(nil, 1<<20)
-		for lines.Scan() {
-			name, value, _ := strings.Cut(lines.Text(), ": ")
-			switch name {
-			case "id":
-				one.id = value
-			case "event":
-				one.event = value
-			case "data":
-				_ = json.Unmarshal([]byte(value), &one.data) // hello and resync have other fields
-				if one.event == "change" {
-					conformsTo(b.t, "an event", changes, value)
-				}
-			case "":
-				if one.event != "" {
-					each(one)
-				}
-				one = told{}
-			}
-		}
+		readEvents(b.t, answer.Body, func(e told) bool { each(e); return true })
 	}()
 	return done
+}
+
+// readEvents hands on what comes, until that ends or more is false.
+func readEvents(t *testing.T, from io.Reader, each func(told) (more bool)) {
+	doc, _ := apiDocument()
+	changes := doc.Components.Schemas.Map()["Change"]
+	var one told
+	lines := bufio.NewScanner(from)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		name, value, _ := strings.Cut(lines.Text(), ": ")
+		switch name {
+		case "id":
+			one.id = value
+		case "event":
+			one.event = value
+		case "data":
+			_ = json.Unmarshal([]byte(value), &one.data) // hello and resync have other fields
+			if one.event == "change" {
+				conformsTo(t, "an event", changes, value)
+			}
+		case "":
+			if one.event != "" && !each(one) {
+				return
+			}
+			one = told{}
+		}
+	}
 }
 
 var link = regexp.MustCompile(`http://\S+/signin\?code=\w+`)

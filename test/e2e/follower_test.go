@@ -1,0 +1,387 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"k8s4r.io/k8s4r/internal/testkit"
+)
+
+// follower keeps a picture of all tasks by the console's events, in the way that docs/spec/events.md
+// tells readers, whatever becomes of the console. It fails the test when what it is told does
+// not follow from what it was told before.
+type follower struct {
+	*testing.T
+	name       string
+	url, token string
+	http       http.Client
+	// hold waits until the next event may be read, and tells whether it stays for that. Nil: at once.
+	hold func(context.Context) (stays bool)
+	gone chan struct{} // closed when it follows no more
+
+	mu     sync.Mutex
+	id     string            // of the last event
+	tasks  map[string][]step // what it knows, by UID
+	told   int               // events that were news; those that came twice are none
+	lists  int               // how often it loaded lists, as it was told
+	masses int               // how often it was told of many tasks at once
+	free   bool              // it is not held any more
+}
+
+// step is what a follower knows of a task from one moment on.
+type step struct {
+	seq            uint64
+	what, from, to string
+}
+
+const (
+	inList = "in a list" // what: a list had it
+	never  = math.MaxInt
+)
+
+func (c *restartable) follower(name string) *follower {
+	f := &follower{T: c.s.t, name: name, url: c.url, token: c.token, tasks: map[string][]step{}}
+	f.http.Transport = &http.Transport{DialContext: narrow} // one that is held has the console wait for it
+	return f
+}
+
+// narrow is a connection in which not much is under way.
+func narrow(ctx context.Context, network, address string) (net.Conn, error) {
+	c, err := new(net.Dialer).DialContext(ctx, network, address)
+	if tcp, ok := c.(*net.TCPConn); ok && err == nil {
+		err = tcp.SetReadBuffer(4 << 10)
+	}
+	return c, err
+}
+
+// lagBehind has it read on only when another one was told n events more, and then as far as that one is.
+func (f *follower) lagBehind(lead *follower, n int) {
+	due := 0
+	f.hold = func(ctx context.Context) bool {
+		if f.count() < due {
+			return true
+		}
+		was := lead.count()
+		err := wait.PollUntilContextCancel(ctx, 10*time.Millisecond, true, func(context.Context) (bool, error) {
+			return lead.count() >= was+n || f.isFree(), nil
+		})
+		due = max(lead.count(), f.count()+n)
+		return err == nil
+	}
+}
+
+// hurry has it read on without waiting for anybody.
+func (f *follower) hurry() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.free = true
+}
+
+func (f *follower) isFree() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.free
+}
+
+// leaveAfter has it stop in the middle once it was told n events.
+func (f *follower) leaveAfter(n int) {
+	f.hold = func(context.Context) bool { return f.count() < n }
+}
+
+// come has it follow from where it was, and come back whenever it is cut off, until it leaves or
+// the test ends. It returns when the console has greeted it.
+func (f *follower) come() {
+	f.Helper()
+	ctx, leave := context.WithCancel(f.Context())
+	gone := make(chan struct{})
+	f.gone = gone
+	go func() {
+		defer close(gone)
+		wait.UntilWithContext(ctx, func(ctx context.Context) { f.follow(ctx, leave) }, 20*time.Millisecond)
+	}()
+	f.Cleanup(func() { leave(); <-gone })
+	testkit.Eventually(f, time.Minute, f.name+" is greeted", func() bool { return f.position() != "" })
+}
+
+// follow reads one stream to its end.
+func (f *follower) follow(ctx context.Context, leave func()) {
+	answer, err := f.ask(ctx, "/events?kind=tasks", "Last-Event-ID", f.position())
+	if err != nil {
+		return // it is dead, or not ready yet
+	}
+	defer answer.Body.Close()
+	readEvents(f.T, answer.Body, func(e told) bool {
+		if f.hold != nil && e.event == "change" && !f.hold(ctx) {
+			leave()
+			return false
+		}
+		return f.take(ctx, e) == nil
+	})
+}
+
+func (f *follower) ask(ctx context.Context, path string, header ...string) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, f.url+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	r.Header.Set("Authorization", "Bearer "+f.token)
+	if len(header) == 2 && header[1] != "" {
+		r.Header.Set(header[0], header[1])
+	}
+	answer, err := f.http.Do(r)
+	if err == nil && answer.StatusCode != http.StatusOK {
+		if answer.StatusCode != http.StatusServiceUnavailable {
+			f.Errorf("%s: %s: %s", f.name, path, answer.Status)
+		}
+		answer.Body.Close()
+		err = errors.New(answer.Status)
+	}
+	return answer, err
+}
+
+// take moves on to an event once all is done that it asks for: who is cut off before is told again.
+func (f *follower) take(ctx context.Context, e told) error {
+	switch e.event {
+	case "resync":
+		if err := f.load(ctx); err != nil {
+			return err
+		}
+	case "change":
+		if e.data.Refresh {
+			if err := f.gather(ctx, e); err != nil {
+				return err
+			}
+			break
+		}
+		f.learn(e)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.id = e.id
+	return nil
+}
+
+// load replaces what it knows by the lists.
+func (f *follower) load(ctx context.Context) error {
+	listed, err := f.list(ctx, "")
+	if err != nil {
+		return err
+	}
+	tasks := map[string][]step{}
+	for uid, is := range listed {
+		tasks[uid] = []step{is}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.tasks = tasks
+	f.lists++
+	return nil
+}
+
+// gather takes in what many tasks of a job have become.
+func (f *follower) gather(ctx context.Context, e told) error {
+	listed, err := f.list(ctx, "&job="+e.data.Job+"&changedAfter="+e.data.After)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for uid, is := range listed {
+		if known := f.tasks[uid]; len(known) == 0 || known[len(known)-1].seq < is.seq {
+			f.tasks[uid] = append(known, is)
+		}
+	}
+	f.told++
+	f.masses++
+	return nil
+}
+
+// list is how all tasks stand that a query is of.
+func (f *follower) list(ctx context.Context, query string) (map[string]step, error) {
+	tasks := map[string]step{}
+	var page struct {
+		Items    []struct{ UID, State, ResourceVersion string }
+		Continue string
+	}
+	for first := true; first || page.Continue != ""; first = false {
+		answer, err := f.ask(ctx, "/objects/tasks?limit=10&continue="+url.QueryEscape(page.Continue)+query)
+		if err != nil {
+			return nil, err
+		}
+		page.Items, page.Continue = nil, ""
+		err = json.NewDecoder(answer.Body).Decode(&page)
+		answer.Body.Close()
+		if err != nil {
+			return nil, err
+		}
+		for _, i := range page.Items {
+			tasks[i.UID] = step{number(i.ResourceVersion), inList, "", i.State}
+		}
+	}
+	return tasks, nil
+}
+
+func number(s string) uint64 {
+	n, _ := strconv.ParseUint(s, 10, 64) // zero is before everything
+	return n
+}
+
+func (f *follower) learn(e told) {
+	now := step{number(e.data.Seq), e.data.Type, e.data.From, e.data.To}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	known := f.tasks[e.data.UID]
+	if len(known) > 0 && now.seq <= known[len(known)-1].seq {
+		if known[0].seq < now.seq && !slices.Contains(known, now) && !listedSince(known, now.seq) {
+			f.Errorf("%s is told of %s as never before: %v, it knows %v", f.name, e.data.Name, now, known)
+		}
+		return
+	}
+	if !f.follows(known, now) || e.data.Filled {
+		f.Errorf("%s is told of %s what does not follow: %v (filled: %v), it knows %v", f.name, e.data.Name, now, e.data.Filled, known)
+	}
+	f.tasks[e.data.UID] = append(known, now)
+	f.told++
+}
+
+// follows tells whether what is told comes right after what is known. Who has loaded lists may be
+// told of the last days of what has gone before that.
+func (f *follower) follows(known []step, now step) bool {
+	if len(known) == 0 {
+		return now.what == "added" && now.from == "" || f.lists > 0
+	}
+	last := known[len(known)-1]
+	return now.what != "added" && last.what != "removed" && now.from == last.to
+}
+
+func (f *follower) count() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.told
+}
+
+// loads is how often it was told to load its lists.
+func (f *follower) loads() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.lists
+}
+
+// gathered is how often it was told of many tasks at once.
+func (f *follower) gathered() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.masses
+}
+
+func (f *follower) position() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.id
+}
+
+// awaitTold waits until it was told n events in all.
+func (f *follower) awaitTold(n int) {
+	f.Helper()
+	testkit.EventuallyNoError(f, time.Minute, fmt.Sprintf("%s is told %d events", f.name, n), func() error {
+		if got := f.count(); got < n {
+			return fmt.Errorf("%d", got)
+		}
+		return nil
+	})
+}
+
+// awaitPast waits until it was told of something after that resourceVersion.
+func (f *follower) awaitPast(version uint64) {
+	f.Helper()
+	testkit.Eventually(f, time.Minute, fmt.Sprintf("%s is past %d", f.name, version), func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		for _, known := range f.tasks {
+			if known[len(known)-1].seq > version {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+func (f *follower) awaitLists() {
+	f.Helper()
+	testkit.Eventually(f, time.Minute, f.name+" loads its lists", func() bool { return f.loads() > 0 })
+}
+
+// awaitPicture waits until it knows exactly these tasks, by UID, in these states.
+func (f *follower) awaitPicture(want map[string]string) {
+	f.Helper()
+	testkit.EventuallyNoError(f, 30*time.Second, f.name+" knows what is there", func() error {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		wrong, missing := map[string][]step{}, maps.Clone(want)
+		for uid, known := range f.tasks {
+			last := known[len(known)-1]
+			if state, ok := want[uid]; last.what == "removed" && ok || last.what != "removed" && last.to != state {
+				wrong[uid] = known
+			}
+			delete(missing, uid)
+		}
+		if len(wrong)+len(missing) > 0 {
+			return fmt.Errorf("it lacks %v and has wrong %v", missing, wrong)
+		}
+		return nil
+	})
+}
+
+// agreesWith fails the test unless it was told of exactly the tasks that the archive has, and of each
+// what the archive says of that moment.
+func (f *follower) agreesWith(all []archivedTask) {
+	f.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	more := maps.Clone(f.tasks)
+	for _, o := range all {
+		delete(more, o.UID)
+		known := f.tasks[o.UID]
+		for _, change := range o.transitions {
+			if got := stateAt(known, uint64(change.Version)); got != change.To && !listedSince(known, uint64(change.Version)) {
+				f.Errorf("the archive has %s of %d as %s, %s knows it as %q: %v", o.Name, change.Version, change.To, f.name, got, known)
+			}
+		}
+		if got := stateAt(known, never); got != o.Phase {
+			f.Errorf("the archive has %s as %s, %s knows it as %q: %v", o.Name, o.Phase, f.name, got, known)
+		}
+	}
+	if len(more) > 0 {
+		f.Errorf("%s was told of tasks that the archive does not have: %v", f.name, more)
+	}
+}
+
+// listedSince tells whether a list has stood in for what was told of a task at that moment.
+func listedSince(known []step, version uint64) bool {
+	i := slices.IndexFunc(known, func(s step) bool { return s.seq > version })
+	return i > 0 && known[i].what == inList
+}
+
+// stateAt is the state after a write, the last one of what was removed. Empty: it is not known.
+func stateAt(known []step, version uint64) (state string) {
+	for _, s := range known {
+		if s.seq <= version && s.what != "removed" {
+			state = s.to
+		}
+	}
+	return state
+}
