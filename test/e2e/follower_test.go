@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -28,7 +27,6 @@ type follower struct {
 	*testing.T
 	name       string
 	url, token string
-	http       http.Client
 	// hold waits until the next event may be read, and tells whether it stays for that. Nil: at once.
 	hold func(context.Context) (stays bool)
 	gone chan struct{} // closed when it follows no more
@@ -54,18 +52,7 @@ const (
 )
 
 func (c *restartable) follower(name string) *follower {
-	f := &follower{T: c.s.t, name: name, url: c.url, token: c.token, tasks: map[string][]step{}}
-	f.http.Transport = &http.Transport{DialContext: narrow} // one that is held has the console wait for it
-	return f
-}
-
-// narrow is a connection in which not much is under way.
-func narrow(ctx context.Context, network, address string) (net.Conn, error) {
-	c, err := new(net.Dialer).DialContext(ctx, network, address)
-	if tcp, ok := c.(*net.TCPConn); ok && err == nil {
-		err = tcp.SetReadBuffer(4 << 10)
-	}
-	return c, err
+	return &follower{T: c.s.t, name: name, url: c.url, token: c.token, tasks: map[string][]step{}}
 }
 
 // lagBehind has it read on only when another one was told n events more, and then as far as that one is.
@@ -142,7 +129,7 @@ func (f *follower) ask(ctx context.Context, path string, header ...string) (*htt
 	if len(header) == 2 && header[1] != "" {
 		r.Header.Set(header[0], header[1])
 	}
-	answer, err := f.http.Do(r)
+	answer, err := http.DefaultClient.Do(r)
 	if err == nil && answer.StatusCode != http.StatusOK {
 		if answer.StatusCode != http.StatusServiceUnavailable {
 			f.Errorf("%s: %s: %s", f.name, path, answer.Status)
