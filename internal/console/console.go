@@ -115,7 +115,7 @@ func ownScheme() *runtime.Scheme {
 // Ready says what keeps the console from its work. Nil: nothing.
 func (c *Console) Ready(ctx context.Context) error {
 	select {
-	case <-c.world.Synced():
+	case <-c.world.Current():
 		return c.world.Live()
 	case <-ctx.Done():
 		return errors.New("not everything was read from the API server yet")

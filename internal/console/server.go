@@ -29,7 +29,7 @@ type World interface {
 	Owned(uid types.UID) []*events.Item
 	Namespaces() []string
 	Ring() *events.Ring
-	Synced() <-chan struct{}
+	Current() <-chan struct{}
 }
 
 // Parts are what a Server is made of. It needs all but Archive and App.
@@ -137,7 +137,7 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			}
 			ctx = context.WithValue(ctx, callerKey{}, c)
 			select {
-			case <-s.world.Synced():
+			case <-s.world.Current():
 			case <-time.After(syncPatience):
 				s.refuse(w, apierrors.NewServiceUnavailable("the console has not read everything from the API server yet; try again in a moment"))
 				return

@@ -32,6 +32,7 @@ type api struct {
 	watches   map[*stream]bool
 	lists     []string // resourceVersion and match of every list
 	changed   chan struct{}
+	held      chan struct{} // watches tell nothing until it is closed; nil: they do
 }
 
 type write struct {
@@ -123,6 +124,14 @@ func (a *api) cutOff() {
 		w.Stop()
 		delete(a.watches, w)
 	}
+}
+
+// holdWatches has watches tell nothing until they are released.
+func (a *api) holdWatches() (release func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.held = make(chan struct{})
+	return sync.OnceFunc(func() { close(a.held) })
 }
 
 func (a *api) setAbsent(kind row.Kind, is bool) {
@@ -221,6 +230,13 @@ func (s *stream) ResultChan() <-chan watch.Event { return s.out }
 
 func (k *kindAPI) serve(s *stream, from uint64) {
 	defer close(s.out)
+	if k.held != nil {
+		select {
+		case <-k.held:
+		case <-s.done:
+			return
+		}
+	}
 	for {
 		k.mu.Lock()
 		var due []write

@@ -31,6 +31,7 @@ type source struct {
 	// settled is closed when it is known what there is.
 	settled chan struct{}
 	once    sync.Once
+	lag     *lag
 	// present: the kind can be listed.
 	present atomic.Bool
 	silent  bool // the present trouble was logged
@@ -59,6 +60,7 @@ func (s *source) answered(err error) {
 	s.present.Store(err == nil)
 	if missing(err) {
 		s.settle()
+		s.lag.end()
 	}
 }
 
@@ -85,6 +87,7 @@ func (s *source) Update(o any) error {
 	}
 	old, item := s.put(item)
 	s.world.folder.tell(change(old, item, at)...)
+	s.lag.wrote(client.ObjectKeyFromObject(item.Object), version(item.Object))
 	return nil
 }
 
@@ -97,6 +100,7 @@ func (s *source) Delete(o any) error {
 	if old := s.take(client.ObjectKeyFromObject(item.Object)); old != nil {
 		s.world.folder.tell(removal(old, version(item.Object), s.world.now()))
 	}
+	s.lag.removed(client.ObjectKeyFromObject(item.Object), version(item.Object))
 	return nil
 }
 
@@ -130,13 +134,16 @@ func (s *source) Replace(list []any, resourceVersion string) error {
 	s.world.heard(at)
 	if s.begun() {
 		s.world.folder.tellAll(s.relist(fresh, at))
+		s.lag.end()
 		return nil
 	}
 	for _, item := range fresh {
 		s.put(item)
 	}
 	s.settle()
-	return nil
+	now := s.lister.now
+	s.lister.now = nil // it is as large as all that is held
+	return s.lag.begin(fresh, now)
 }
 
 // relist makes events of the difference between what is known and what is there.

@@ -82,6 +82,9 @@ type lister struct {
 	mu   sync.Mutex
 	from string // resourceVersion of the first list; empty: as it is now
 	live atomic.Int32
+	// now is what there was when the first list showed how things had stood. Nil: that list
+	// showed it. Of the Reflector's goroutine.
+	now runtime.Object
 }
 
 // IsWatchListSemanticsUnSupported makes the Reflector list before it watches: a list that is
@@ -106,8 +109,12 @@ func (l *lister) ListWithContext(ctx context.Context, o metav1.ListOptions) (run
 		then := o
 		then.ResourceVersion, then.ResourceVersionMatch = from, metav1.ResourceVersionMatchExact
 		list, err := l.ListerWatcherWithContext.ListWithContext(ctx, then)
-		if !forgotten(err) {
+		if err == nil {
+			l.now, err = l.ListerWatcherWithContext.ListWithContext(ctx, metav1.ListOptions{})
 			return l.listed(list, err)
+		}
+		if !forgotten(err) {
+			return l.listed(nil, err)
 		}
 		l.source.log.Info("The API server does not know any more how things stood when this program was stopped; readers load their lists anew", "kind", l.source.kind, "reason", err.Error())
 	}

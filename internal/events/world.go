@@ -52,8 +52,8 @@ type World struct {
 	now     func() time.Time
 	// seen is the greatest resourceVersion that was heard of.
 	seen atomic.Uint64
-	// synced is closed when all kinds were listed.
-	synced chan struct{}
+	// synced is closed when all kinds were listed, current when no list is behind any more.
+	synced, current chan struct{}
 
 	mu sync.RWMutex
 	// owned are the objects by the UID of their controller.
@@ -85,7 +85,7 @@ func New(c Config) (*World, error) {
 
 func newWorld(c Config) *World {
 	w := &World{
-		ring: NewRing(incarnation(), c.Limits), log: c.Log, now: time.Now, synced: make(chan struct{}), owned: map[types.UID]map[place]*Item{},
+		ring: NewRing(incarnation(), c.Limits), log: c.Log, now: time.Now, synced: make(chan struct{}), current: make(chan struct{}), owned: map[types.UID]map[place]*Item{},
 	}
 	w.folder = newFolder(w.publish, func(d time.Duration, do func()) { time.AfterFunc(d, do) })
 	w.keeper = newKeeper(c.StateFile, c.Behind, w)
@@ -93,7 +93,7 @@ func newWorld(c Config) *World {
 }
 
 func (w *World) add(k watched, lw cache.ListerWatcherWithContext) {
-	s := &source{watched: k, world: w, log: w.log, settled: make(chan struct{}), items: map[string]map[string]*Item{}}
+	s := &source{watched: k, world: w, log: w.log, settled: make(chan struct{}), lag: newLag(), items: map[string]map[string]*Item{}}
 	s.lister = &lister{ListerWatcherWithContext: lw, source: s, start: w.synced, from: w.keeper.from()}
 	w.sources = append(w.sources, s)
 }
@@ -122,13 +122,29 @@ func (w *World) Run(ctx context.Context) error {
 	}
 	w.ring.begin(w.seen.Load(), w.keeper.last())
 	close(w.synced)
+	wg.Go(func() { w.catchUp(ctx) })
 	w.keeper.run(ctx)
 	return nil
+}
+
+func (w *World) catchUp(ctx context.Context) {
+	for _, s := range w.sources {
+		select {
+		case <-s.lag.over:
+		case <-ctx.Done():
+			return
+		}
+	}
+	close(w.current)
 }
 
 // Synced is closed when every kind was listed once, or is not there. Until then lists have
 // gaps, and Ring has no events.
 func (w *World) Synced() <-chan struct{} { return w.synced }
+
+// Current is closed after Synced, when lists show the world of the start of this program or a
+// later one. Until then they show it as it was where an earlier incarnation left off.
+func (w *World) Current() <-chan struct{} { return w.current }
 
 // Ring has what changes. It has no sense to follow it before Synced.
 func (w *World) Ring() *Ring { return w.ring }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/events/row"
@@ -276,6 +277,76 @@ func TestWorldRestarts(t *testing.T) {
 	}
 }
 
+// TestWorldIsCurrent: lists show how things stood where the last incarnation left off, until all
+// has come that is there now, and all has gone that is not.
+func TestWorldIsCurrent(t *testing.T) {
+	for name, since := range map[string]func(*api){
+		"nothing has happened": func(*api) {},
+		"one was written":      func(a *api) { a.put(task("one", "running")); a.put(task("one", "completed")) },
+		"one is new":           func(a *api) { a.put(task("new", "pending")) },
+		"one has gone":         func(a *api) { a.put(task("one", "running")); a.remove(row.Tasks, "one") },
+		"one is another one":   func(a *api) { a.remove(row.Tasks, "one"); a.put(task("one", "pending")) },
+		"one came and went":    func(a *api) { a.put(task("new", "pending")); a.remove(row.Tasks, "new") },
+		"a job was written":    func(a *api) { a.put(&v1alpha1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "j"}}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newAPI()
+			position := a.put(task("one", "pending"))
+			since(a)
+			a.mu.Lock()
+			before, now := a.at(position), a.at(a.rev)
+			a.mu.Unlock()
+			release := a.holdWatches()
+			c := Config{StateFile: filepath.Join(t.TempDir(), "position")}
+			if err := os.WriteFile(c.StateFile, fmt.Appendf(nil, `{"position":"%d","last":"0"}`, position), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			w := a.start(t, c, "")
+			testkit.Eventually(t, 10*time.Second, "it watches", func() bool { return w.Live() == nil })
+			if same := versions(before) == versions(now); same {
+				await(t, w.Current())
+			} else if isClosed(w.Current()) {
+				t.Error("it is current before it was told what has happened")
+			}
+			release()
+			await(t, w.Current())
+			held := map[place]client.Object{}
+			for _, kind := range []row.Kind{row.Jobs, row.Tasks} {
+				for _, i := range w.List(kind, "") {
+					held[place{kind, client.ObjectKeyFromObject(i.Object)}] = i.Object
+				}
+			}
+			if name != "one came and went" && versions(held) != versions(now) {
+				t.Errorf("it is current and has %s, there are %s", versions(held), versions(now))
+			}
+		})
+	}
+}
+
+// versions of objects, in one line.
+func versions(of map[place]client.Object) string {
+	var out []string
+	for at, o := range of {
+		out = append(out, fmt.Sprintf("%s %s %s", at.kind, at.name, o.GetResourceVersion()))
+	}
+	slices.Sort(out)
+	return strings.Join(out, ", ")
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+func await(t *testing.T, c <-chan struct{}) {
+	t.Helper()
+	testkit.Eventually(t, 10*time.Second, "the world is current", func() bool { return isClosed(c) })
+}
+
 // TestWorldRestartsAfterSilence: a reader has missed nothing when nothing has happened since
 // the last event that it knows, however long ago that was.
 func TestWorldRestartsAfterSilence(t *testing.T) {
@@ -311,6 +382,7 @@ func TestWorldRestartsTooLate(t *testing.T) {
 		w := a.start(t, c, "old:101:1")
 		w.told("resync")
 		w.nothingMore()
+		await(t, w.Current())
 		if i := w.Get(row.Tasks, "n", "a"); i == nil || i.Row.State != "running" {
 			t.Errorf("%s: %+v", name, i)
 		}
