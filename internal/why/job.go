@@ -143,10 +143,10 @@ func (a *Explanation) tell(all []*Waiting) {
 // lingers tells whether the task waits for something that may take a while. Without it a job
 // that is well would always have some that wait: for the word of their robots, or the manager.
 func (v *view) lingers() bool {
-	switch v.state() {
-	case lifecycle.TaskDispatching:
+	if v.state() == lifecycle.TaskDispatching {
 		return v.secretsText() != "" || v.stops()
-	case lifecycle.TaskExited:
+	}
+	if v.state() == lifecycle.TaskExited {
 		return v.nextTry() != ""
 	}
 	return v.waits()
