@@ -233,7 +233,7 @@ func Binary(t testing.TB, name string) string {
 	}
 	path := filepath.Join(dir, name)
 	if _, err := os.Stat(path); err != nil {
-		t.Fatalf("%s is not built; run make build: %v", name, err)
+		t.Fatalf("%s is not built; make test builds all that tests need: %v", name, err)
 	}
 	return path
 }
