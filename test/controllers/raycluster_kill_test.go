@@ -54,7 +54,7 @@ func TestRayClusterSurvivesKills(t *testing.T) {
 	s.scaleAll(clusters, func() int32 { return 1 })
 	testkit.EventuallyNoError(s, 60*time.Second, "every cluster has one worker", func() error { return s.judgePlaces(p) })
 	if twins := p.doubled(); len(twins) > 0 {
-		t.Errorf("places that had two Pods at a time: %v", twins)
+		t.Errorf("places that had two Pods at a time:\n%s", strings.Join(twins, "\n"))
 	}
 }
 
@@ -75,6 +75,7 @@ type places struct {
 	mu    sync.Mutex
 	count int
 	pods  map[string]map[string]bool // the Pods in each
+	past  map[string][]string        // what happened in each
 	twins []string
 }
 
@@ -82,7 +83,7 @@ type places struct {
 // is gone when it is deleted.
 func (s *space) watchPlaces() *places {
 	s.Helper()
-	p := &places{pods: map[string]map[string]bool{}}
+	p := &places{pods: map[string]map[string]bool{}, past: map[string][]string{}}
 	var none corev1.PodList
 	s.must(s.List(s.Context(), &none, client.InNamespace(s.name)))
 	// The API server ends a watch of whom it finds slow, so one has to follow another.
@@ -111,6 +112,9 @@ func (p *places) take(what watch.EventType, pod *corev1.Pod) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	place := placeOf(pod)
+	if what == watch.Added || what == watch.Deleted {
+		p.past[place] = append(p.past[place], fmt.Sprintf("%s %s as of %s", what, pod.Name, pod.ResourceVersion))
+	}
 	if what == watch.Deleted {
 		p.count++
 		delete(p.pods[place], pod.Name)
@@ -138,7 +142,11 @@ func (p *places) changes() int {
 func (p *places) doubled() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.twins
+	var all []string
+	for _, place := range p.twins {
+		all = append(all, place+": "+strings.Join(p.past[place], ", "))
+	}
+	return all
 }
 
 // of is how many Pods each cluster has.

@@ -62,6 +62,7 @@ export async function openConsole(): Promise<Console> {
     args: flags,
   });
   const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ignoreHTTPSErrors: true });
+  context.setDefaultTimeout(15_000); // less than a test has, so that it ends with what it waited for
   const faults: string[] = [];
   context.on("page", (page) => watch(page, faults));
   const page = await context.newPage();

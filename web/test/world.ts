@@ -427,7 +427,7 @@ export function whyOf(world: World, row: Row): Why {
     count: some.length,
     tasks: some.slice(0, 5).map((r) => r.name),
     gist,
-    refused: refusedOf(some[0] as Row),
+    refused: some.map(refusedOf).find(Boolean),
   }));
   const gist = of.length === 1 ? "one of its tasks waits" : `${of.length} of its tasks wait`;
   return { state: row.state, waits: of.length > 0, gist, facts: [], tasks };

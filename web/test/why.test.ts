@@ -1,0 +1,86 @@
+// Why tasks and jobs wait, as their pages say it. It has a made-up system of its own: other tests call jobs off.
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
+import { type Console, madeUp, openConsole, settled } from "./browser.ts";
+
+let at: Console;
+beforeAll(async () => {
+  if (!madeUp) throw new Error("these tests change things: they are for made-up data only");
+  at = await openConsole();
+});
+afterAll(() => at.close());
+beforeEach(() => at.faults());
+
+const open = async (path: string) => {
+  await at.page.goto(at.base + path);
+  await settled(at.page);
+};
+
+describe("why something waits", () => {
+  const why = () => at.page.getByRole("group", { name: "Why" });
+  const lacks = () => why().getByRole("list", { name: "What the robots lack" });
+  const act = (action: string, kind: string, namespace: string, name: string) =>
+    at.page.request.post(`${at.base}/api/v1/actions`, {
+      headers: { "X-K8s4r-Csrf": "1" },
+      data: { action, items: [{ kind, namespace, name }] },
+    });
+  /** tabsAt is how far down the tabs are. Undefined: they are not there yet. */
+  const tabsAt = async () => (await at.page.getByRole("tablist").all())[0]?.boundingBox().then((box) => box?.y);
+  /** openLate opens a page to which the answer comes last, and returns where its tabs were when all else could be drawn. */
+  async function openLate(path: string) {
+    let release = () => {};
+    const held = new Promise<void>((then) => {
+      release = then;
+    });
+    await at.page.route("**/why", (route) => held.then(() => route.continue()));
+    const detail = at.page.waitForResponse((answer) => answer.url().includes("/objects/"));
+    await at.page.goto(at.base + path);
+    await (await detail).finished();
+    for (const _ of "12") await at.page.evaluate(() => new Promise((then) => requestAnimationFrame(then)));
+    const before = await tabsAt();
+    release();
+    await settled(at.page);
+    await at.page.unroute("**/why");
+    return before;
+  }
+
+  it("stands on the task's page with what the robots lack, moves nothing, and follows the task", async () => {
+    const [task] = await at.rows("tasks", "state=pending&namespace=field&limit=1");
+    const before = await openLate(`/tasks/field/${task?.name}`);
+    await why().getByText("it waits for a robot").waitFor();
+    expect(await lacks().getByRole("listitem").allTextContents()).toEqual([
+      "188 of 200 robots: arm in use",
+      "12 of 200 robots: label env=prod missing",
+    ]);
+    expect(await why().getByText("0 of 200 robots").count()).toBe(0);
+    const after = await tabsAt();
+    expect(before ?? after).toBe(after);
+    await act("pause", "tasks", "field", task?.name ?? "");
+    await why().getByText("it is held back until its job is resumed").waitFor();
+    await lacks().waitFor({ state: "detached" });
+    await act("cancel", "tasks", "field", task?.name ?? "");
+    await why().waitFor({ state: "detached" });
+  });
+
+  it("stands on the job's page, task by task, and is left by the keyboard", async () => {
+    const running = (await at.rows("jobs", "state=running&namespace=field")).map((job) => job.name);
+    const task = (await at.rows("tasks", "state=pending&namespace=field")).find((t) => running.includes(t.job ?? ""));
+    await open(`/jobs/field/${task?.job}`);
+    await why().getByText("it waits for a robot").waitFor();
+    await lacks().getByText("188 of 200").waitFor();
+    const first = (await why().getByRole("link").first().textContent()) ?? "";
+    await why().focus();
+    await at.page.keyboard.press("Tab");
+    await at.page.keyboard.press("Enter");
+    await at.page.getByRole("heading", { level: 1, name: first }).waitFor();
+  });
+
+  it("stands in the panel of a flow's step, once a task of its job waits", async () => {
+    await open("/jobflows/default/inspection?step=load-model");
+    const panel = at.page.getByRole("complementary", { name: "Step load-model" });
+    await panel.getByRole("region", { name: "Jobs" }).waitFor();
+    expect(await why().count()).toBe(0);
+    await act("requeue", "tasks", "default", "inspection-load-model-0");
+    await panel.getByText("one of its tasks waits").waitFor();
+    await why().getByRole("link", { name: "inspection-load-model-0" }).waitFor();
+  });
+});
