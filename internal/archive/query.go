@@ -50,9 +50,14 @@ const objectColumns = `o.uid, o.kind, o.namespace, o.name, o.version, o.owner_ui
 // List finds objects, the last created first, without their manifests, labels and attempts.
 func (s *Store) List(ctx context.Context, f Filter) (Page[Object], error) {
 	n := limit(f.Limit)
+	named, picked, err := s.pick(ctx, &f)
+	if err != nil {
+		return Page[Object]{}, err
+	}
 	var all []Object
 	for _, namespaces := range apart(f.Namespaces) {
-		some, err := s.list(ctx, &f, namespaces, n+1)
+		w := where{terms: slices.Clone(named.terms), args: slices.Clone(named.args), opaque: picked}
+		some, err := s.list(ctx, w, &f, namespaces, n+1)
 		if err != nil {
 			return Page[Object]{}, err
 		}
@@ -62,16 +67,11 @@ func (s *Store) List(ctx context.Context, f Filter) (Page[Object], error) {
 	return page(all, n, func(o *Object) string { return cursor(o.Created.UnixMicro(), o.UID) }), nil
 }
 
-// list finds the first so many objects of the namespaces.
-func (s *Store) list(ctx context.Context, f *Filter, namespaces []string, most int) ([]Object, error) {
-	var w where
-	picked, err := s.pick(ctx, &w, f)
-	if err != nil {
-		return nil, err
-	}
+// list finds the first so many objects of the namespaces that meet the conditions.
+func (s *Store) list(ctx context.Context, w where, f *Filter, namespaces []string, most int) ([]Object, error) {
 	order := "o.created_at"
-	if picked {
-		w.opaque, order = true, "o.created_at + 0"
+	if w.opaque {
+		order = "o.created_at + 0"
 	}
 	w.is("o.kind", string(f.Kind))
 	w.among("o.namespace", namespaces)
@@ -89,22 +89,22 @@ func (s *Store) list(ctx context.Context, f *Filter, namespaces []string, most i
 		` ORDER BY `+order+` DESC, o.uid DESC LIMIT `+w.arg(most), w.args, scanObject)
 }
 
-// pick adds the conditions on names and labels. It tells whether they leave only a few objects,
+// pick has the conditions on names and labels. It tells whether they leave only a few objects,
 // which are to be looked at alone.
-func (s *Store) pick(ctx context.Context, w *where, f *Filter) (picked bool, err error) {
+func (s *Store) pick(ctx context.Context, f *Filter) (w where, picked bool, err error) {
 	if f.Prefix != "" {
-		picked, err = s.narrow(ctx, w, "SELECT n.uid FROM objects n WHERE n.name >= ? AND n.name < ?", "o.name >= ? AND o.name < ?", f.Prefix, f.Prefix+"\U0010ffff")
+		picked, err = s.narrow(ctx, &w, "SELECT n.uid FROM objects n WHERE n.name >= ? AND n.name < ?", "o.name >= ? AND o.name < ?", f.Prefix, f.Prefix+"\U0010ffff")
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.Labels)) {
 		if err != nil {
-			return false, err
+			return w, false, err
 		}
 		var few bool
-		few, err = s.narrow(ctx, w, "SELECT l.uid FROM labels l WHERE l.name = ? AND l.value = ?",
+		few, err = s.narrow(ctx, &w, "SELECT l.uid FROM labels l WHERE l.name = ? AND l.value = ?",
 			"EXISTS (SELECT 1 FROM labels l WHERE l.uid = o.uid AND l.name = ? AND l.value = ?)", name, f.Labels[name])
 		picked = picked || few
 	}
-	return picked, err
+	return w, picked, err
 }
 
 // Few is how many objects are still better found by what is looked for than by looking through
