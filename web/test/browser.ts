@@ -2,7 +2,7 @@
 // with made-up data. A page whose scripts fail, or that breaks its Content-Security-Policy, fails its test.
 import { type Browser, chromium, type Page } from "playwright-core";
 import { preview } from "vite";
-import { expect } from "vitest";
+import { afterAll, beforeAll, beforeEach, expect } from "vitest";
 import type { Kind, Row } from "../src/api.ts";
 
 export const flags = [
@@ -19,6 +19,8 @@ export const flags = [
 export type Console = {
   base: string;
   page: Page;
+  /** open goes to a page, and waits until it shows what it has loaded. */
+  open: (path: string) => Promise<void>;
   /** rows asks the API for objects of a kind, for tests that take what is there. */
   rows: (kind: Kind, query?: string) => Promise<Row[]>;
   /** faults are what the page's scripts have complained of since the last look. */
@@ -27,7 +29,7 @@ export type Console = {
   close: () => Promise<void>;
 };
 
-export const madeUp = !process.env.K8S4R_CONSOLE_URL;
+const madeUp = !process.env.K8S4R_CONSOLE_URL;
 const token = process.env.K8S4R_TOKEN ?? "made-up";
 
 async function serve(): Promise<{ base: string; stop: () => Promise<void> }> {
@@ -70,6 +72,10 @@ export async function openConsole(): Promise<Console> {
   return {
     base,
     page,
+    open: async (path) => {
+      await page.goto(base + path);
+      await settled(page);
+    },
     rows: async (kind, query = "") =>
       (await (await page.request.get(`${base}/api/v1/objects/${kind}?${query}`)).json()).items,
     faults: () => faults.splice(0),
@@ -85,4 +91,16 @@ export async function openConsole(): Promise<Console> {
 export async function settled(page: Page) {
   await page.waitForFunction(() => document.querySelector("main h1, main h2") && !document.querySelector(".loading"));
   await expect.poll(() => page.evaluate(() => document.fonts.status)).toBe("loaded");
+}
+
+/** changeableConsole is a console for the tests of one file, which may change what is in it. */
+export function changeableConsole(): Console {
+  const at = {} as Console;
+  beforeAll(async () => {
+    if (!madeUp) throw new Error("these tests change things: they are for made-up data only");
+    Object.assign(at, await openConsole());
+  });
+  afterAll(() => at.close());
+  beforeEach(() => at.faults());
+  return at;
 }

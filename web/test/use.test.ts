@@ -1,19 +1,9 @@
 // What a person does with the console, on made-up data.
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
-import { type Console, madeUp, openConsole, settled, signIn } from "./browser.ts";
+import { describe, expect, it } from "vitest";
+import { changeableConsole, settled, signIn } from "./browser.ts";
 
-let at: Console;
-beforeAll(async () => {
-  if (!madeUp) throw new Error("these tests change things: they are for made-up data only");
-  at = await openConsole();
-});
-afterAll(() => at.close());
-beforeEach(() => at.faults());
-
-const open = async (path: string) => {
-  await at.page.goto(at.base + path);
-  await settled(at.page);
-};
+const at = changeableConsole();
+const open = (path: string) => at.open(path);
 const line = (name: string) => at.page.locator(".line", { has: at.page.getByRole("link", { name, exact: true }) });
 const selected = () => at.page.locator('.line[aria-selected="true"]').count();
 

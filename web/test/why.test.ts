@@ -1,19 +1,9 @@
 // Why tasks and jobs wait, as their pages say it. It has a made-up system of its own: other tests call jobs off.
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
-import { type Console, madeUp, openConsole, settled } from "./browser.ts";
+import { describe, expect, it } from "vitest";
+import { changeableConsole, settled } from "./browser.ts";
 
-let at: Console;
-beforeAll(async () => {
-  if (!madeUp) throw new Error("these tests change things: they are for made-up data only");
-  at = await openConsole();
-});
-afterAll(() => at.close());
-beforeEach(() => at.faults());
-
-const open = async (path: string) => {
-  await at.page.goto(at.base + path);
-  await settled(at.page);
-};
+const at = changeableConsole();
+const open = (path: string) => at.open(path);
 
 describe("why something waits", () => {
   const why = () => at.page.getByRole("group", { name: "Why" });
