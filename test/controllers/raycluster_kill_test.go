@@ -79,8 +79,10 @@ type places struct {
 	twins []string
 }
 
-// watchPlaces follows all Pods of an empty namespace. None is bound to a node, so each
-// is gone when it is deleted.
+// watchPlaces follows all Pods of an empty namespace. None is bound to a node, so each is gone
+// when it is being deleted: no process of it can run. The API server deletes in two writes,
+// and when the one who asked dies in between, the second is left to the collector of garbage,
+// while the place is filled anew once the Pod counts as lost (contract §2 row 3).
 func (s *space) watchPlaces() *places {
 	s.Helper()
 	p := &places{pods: map[string]map[string]bool{}, past: map[string][]string{}}
@@ -111,19 +113,16 @@ func placeOf(pod *corev1.Pod) string {
 func (p *places) take(what watch.EventType, pod *corev1.Pod) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	place := placeOf(pod)
-	if what == watch.Added || what == watch.Deleted {
-		p.past[place] = append(p.past[place], fmt.Sprintf("%s %s as of %s", what, pod.Name, pod.ResourceVersion))
+	place, gone := placeOf(pod), what == watch.Deleted || pod.DeletionTimestamp != nil
+	if gone != p.pods[place][pod.Name] {
+		return // it was known
 	}
-	if what == watch.Deleted {
-		p.count++
+	p.past[place] = append(p.past[place], fmt.Sprintf("%s %s as of %s", what, pod.Name, pod.ResourceVersion))
+	p.count++
+	if gone {
 		delete(p.pods[place], pod.Name)
 		return
 	}
-	if what != watch.Added {
-		return
-	}
-	p.count++
 	if p.pods[place] == nil {
 		p.pods[place] = map[string]bool{}
 	}
