@@ -6,11 +6,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
 	"testing"
 	"time"
-
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/archive"
@@ -36,7 +33,7 @@ func TestEventsOutliveTheConsole(t *testing.T) {
 	<-away.gone
 	fast.awaitTold(40)
 	for round := range rounds {
-		position := c.notePosition()
+		position := c.notePosition(fast)
 		s.startWork(round)
 		fast.awaitTold(fast.count() + 100)
 		slow.awaitPast(position)
@@ -94,18 +91,26 @@ func (c *restartable) Start() {
 }
 
 // notePosition writes what the console itself writes a minute from now, for which a test has no
-// time: how far the world has come.
-func (c *restartable) notePosition() uint64 {
+// time: how far the world has come. In that minute a reader was told of everything, also of what
+// is gathered for a second.
+func (c *restartable) notePosition(f *follower) (position uint64) {
 	c.s.t.Helper()
-	var all v1alpha1.TaskList
-	if err := c.s.List(c.s.t.Context(), &all, client.Limit(1)); err != nil {
-		c.s.t.Fatal(err)
-	}
-	position, err := strconv.ParseUint(all.ResourceVersion, 10, 64)
-	if err == nil {
-		err = os.WriteFile(c.stateFile, fmt.Appendf(nil, `{"position": "%d", "last": "0"}`, position), 0o600)
-	}
-	if err != nil {
+	testkit.EventuallyNoError(c.s.t, time.Minute, f.name+" was told of all that there is", func() error {
+		known := f.states()
+		var all v1alpha1.TaskList
+		if err := c.s.List(c.s.t.Context(), &all); err != nil {
+			return err
+		}
+		position = number(all.ResourceVersion)
+		for i := range all.Items {
+			t := &all.Items[i]
+			if is := string(lifecycle.TaskState(t.Status.State).Normal()); known[string(t.UID)] != is {
+				return fmt.Errorf("%s is %s, it knows it as %q", t.Name, is, known[string(t.UID)])
+			}
+		}
+		return nil
+	})
+	if err := os.WriteFile(c.stateFile, fmt.Appendf(nil, `{"position": "%d", "last": "0"}`, position), 0o600); err != nil {
 		c.s.t.Fatal(err)
 	}
 	return position

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -275,6 +276,17 @@ func (f *follower) gathered() int {
 	return f.masses
 }
 
+// states are those that it knows tasks to be in, by UID.
+func (f *follower) states() map[string]string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	states := map[string]string{}
+	for uid, known := range f.tasks {
+		states[uid] = known[len(known)-1].to
+	}
+	return states
+}
+
 func (f *follower) position() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -292,18 +304,12 @@ func (f *follower) awaitTold(n int) {
 	})
 }
 
-// awaitPast waits until it was told of something after that resourceVersion.
+// awaitPast waits until it has read on to what was written after that resourceVersion.
 func (f *follower) awaitPast(version uint64) {
 	f.Helper()
 	testkit.Eventually(f, time.Minute, fmt.Sprintf("%s is past %d", f.name, version), func() bool {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		for _, known := range f.tasks {
-			if known[len(known)-1].seq > version {
-				return true
-			}
-		}
-		return false
+		id := strings.Split(f.position(), ":")
+		return len(id) == 3 && number(id[1]) > version
 	})
 }
 
