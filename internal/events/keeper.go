@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// defaultBehind is further than any watch lags, and not further than an API server
+	// defaultBehind is twice as far as any watch lags, and not further than an API server
 	// remembers, which is 75 seconds or more.
 	defaultBehind = time.Minute
 	// notes are taken so often in that time.
@@ -24,7 +24,10 @@ const (
 type kept struct {
 	// Position is a resourceVersion: all that happened up to it was told.
 	Position uint64 `json:"position,string"`
-	// Last is the seq of the last event up to then.
+	// Safe is a later one: who was told of something after it was told all up to Position before.
+	// A reader that had left may not have been.
+	Safe uint64 `json:"safe,string"`
+	// Last is the seq of the last event up to Safe.
 	Last uint64 `json:"last,string"`
 }
 
@@ -69,13 +72,12 @@ func (k *keeper) from() string {
 	return strconv.FormatUint(k.loaded.Position, 10)
 }
 
-// last is the seq of the last event of the earlier incarnation up to where this one begins.
-// Zero: it begins somewhere else.
-func (k *keeper) last() uint64 {
+// known is Safe and Last of the earlier incarnation. Zero: this one begins somewhere else.
+func (k *keeper) known() (safe, last uint64) {
 	if k.world.seen.Load() != k.loaded.Position {
-		return 0
+		return 0, 0
 	}
-	return k.loaded.Last
+	return k.loaded.Safe, k.loaded.Last
 }
 
 // run keeps the file up to date until the context ends.
@@ -101,16 +103,13 @@ func (k *keeper) tick() {
 		return
 	}
 	k.samples = append(k.samples, sample{now, k.world.seen.Load()})
-	n := 0
-	for n < len(k.samples) && now.Sub(k.samples[n].at) >= k.behind {
-		n++
-	}
-	if n == 0 {
+	at := k.older(now.Add(-k.behind))
+	if at < 0 {
 		return
 	}
-	at := k.samples[n-1].seen
-	k.samples = k.samples[n-1:]
-	next := kept{Position: at, Last: k.world.ring.lastUpTo(at)}
+	next := kept{Position: k.samples[at].seen, Safe: k.samples[k.older(now.Add(-k.behind/2))].seen}
+	next.Last = k.world.ring.lastUpTo(next.Safe)
+	k.samples = k.samples[at:]
 	if k.file == "" || next == k.loaded {
 		return
 	}
@@ -122,6 +121,15 @@ func (k *keeper) tick() {
 		k.world.log.Error(err, "Changes while this program is stopped will not be told")
 	}
 	k.failing = err != nil
+}
+
+// older is the index of the last sample that is not younger. Negative: there is none.
+func (k *keeper) older(than time.Time) int {
+	n := 0
+	for n < len(k.samples) && !k.samples[n].at.After(than) {
+		n++
+	}
+	return n - 1
 }
 
 // write replaces the file at once, so that a crash leaves the old one or the new one.

@@ -26,7 +26,8 @@ const (
 )
 
 // overlap is how far back a reader of another incarnation begins: kinds come in by watches of
-// their own, and what one incarnation heard first may come later in another.
+// their own, mass changes are gathered, and what one incarnation told first may come later in
+// another, each less than half of it after it was written.
 const overlap = time.Minute
 
 // Ring holds the last events. One writer publishes, any number of readers follow, each at its
@@ -44,12 +45,12 @@ type Ring struct {
 	newest *node
 	held   int
 	bytes  int
-	// complete: every event with a greater seq is held. evicted is when the last of those
-	// arrived that are not. Zero: all are.
+	// complete: who knows an event with a greater seq knows all that was never held here. evicted
+	// is when the last of those arrived that are not held any more. Zero: all are.
 	complete uint64
 	evicted  time.Time
-	// before is the seq of the last event before the first one of this incarnation. Zero: it is
-	// not known, or the first one is not held any more.
+	// before is the seq of an event of the incarnation before this one: who was told that as
+	// the last knows all that was never held here. Zero: it is not known, or something was evicted.
 	before uint64
 
 	wakeMu sync.Mutex
@@ -77,12 +78,12 @@ func NewRing(incarnation string, limits Limits) *Ring {
 	return &Ring{incarnation: incarnation, limits: limits, now: time.Now, oldest: start, newest: start}
 }
 
-// begin says, before anything is published, that all that happens after seq will be, and
-// that the last event before it was at last. A reader that was there before is told to
-// load its lists.
-func (r *Ring) begin(seq, last uint64) {
+// begin says, before anything is published, that all that happens after seq will be. Whoever was
+// told of something after safe, or of what happened at last as the last, knows all before it.
+// A reader that was there before is told to load its lists.
+func (r *Ring) begin(seq, safe, last uint64) {
 	r.mu.Lock()
-	r.complete, r.before = seq, last
+	r.complete, r.before = max(seq, safe), last
 	early := r.newest
 	start := &node{event: &Event{Seq: seq, ID: r.id(seq, 0)}}
 	r.oldest, r.newest = start, start
@@ -219,23 +220,23 @@ func (r *Ring) after(number uint64) *node {
 // from leads to the first event that a reader may not know that was told everything up to
 // seq, more or less. Nil: it is not held.
 func (r *Ring) from(seq uint64) *node {
-	if seq < r.complete && (r.before == 0 || seq != r.before) {
+	if seq <= r.complete && (r.before == 0 || seq != r.before) {
 		return nil
 	}
 	first := r.first()
 	if first == nil {
 		return r.newest
 	}
-	unknown := first
-	for unknown != r.newest && unknown.event.Seq <= seq {
-		unknown = unknown.next.Load()
+	var known time.Time // when the last one came that the reader may have been told of
+	for n := first; n != nil && n.event.Seq <= seq; n = n.next.Load() {
+		known = n.event.arrived
 	}
-	begin := unknown.event.arrived.Add(-overlap)
-	if !r.evicted.Before(begin) {
+	begin := known.Add(-overlap)
+	if !r.evicted.IsZero() && !r.evicted.Before(begin) {
 		return nil
 	}
 	n := first
-	for n != unknown && n.event.arrived.Before(begin) {
+	for n.event.arrived.Before(begin) {
 		n = n.next.Load()
 	}
 	return r.lead(n, seq)

@@ -120,7 +120,8 @@ func (w *World) Run(ctx context.Context) error {
 			return nil
 		}
 	}
-	w.ring.begin(w.seen.Load(), w.keeper.last())
+	safe, last := w.keeper.known()
+	w.ring.begin(w.seen.Load(), safe, last)
 	close(w.synced)
 	wg.Go(func() { w.catchUp(ctx) })
 	w.keeper.run(ctx)

@@ -269,7 +269,7 @@ func TestWorldRestarts(t *testing.T) {
 	a.mu.Lock()
 	lists := strings.Join(a.lists, "|")
 	a.mu.Unlock()
-	if !strings.Contains(lists, fmt.Sprintf("tasks %sExact", positionIn(t, c.StateFile))) {
+	if !strings.Contains(lists, fmt.Sprintf("tasks %dExact", keptIn(t, c.StateFile).Position)) {
 		t.Errorf("the API server was asked for %s", lists)
 	}
 	if first := next.Ring().Since("elsewhere:50:1").Poll(); first == nil || first.Type != Resync {
@@ -415,8 +415,9 @@ func TestWorldOfKinds(t *testing.T) {
 	}
 }
 
-// TestKeeperWaits: while a kind is not watched nothing is kept, for nobody knows what it would have told.
-func TestKeeperWaits(t *testing.T) {
+// TestKeeper keeps how far the world had come a minute ago, and half a minute ago. While a kind
+// is not watched nothing is kept, for nobody knows what it would have told.
+func TestKeeper(t *testing.T) {
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	w := newWorld(Config{StateFile: filepath.Join(t.TempDir(), "position"), Log: logr.Discard()})
 	w.now = func() time.Time { return now }
@@ -429,42 +430,44 @@ func TestKeeperWaits(t *testing.T) {
 		now = now.Add(d)
 		w.seen.Store(seen)
 		w.keeper.tick()
-		if got := positionIn(t, w.keeper.file); got != want {
-			t.Errorf("at %s, seen %d: %q is kept, want %q", now.Format(time.TimeOnly), seen, got, want)
+		kept := keptIn(t, w.keeper.file)
+		if got := fmt.Sprintf("%d %d", kept.Position, kept.Safe); got != want {
+			t.Errorf("at %s, seen %d: position and safe %s are kept, want %s", now.Format(time.TimeOnly), seen, got, want)
 		}
 	}
-	pass(0, 10, "")
-	pass(59*time.Second, 20, "")
-	pass(1*time.Second, 30, "10")
-	pass(59*time.Second, 40, "20")
+	pass(0, 10, "0 0")
+	pass(30*time.Second, 20, "0 0")
+	pass(29*time.Second, 30, "0 0")
+	pass(time.Second, 40, "10 20")
+	pass(30*time.Second, 50, "20 40")
 	s.lister.live.Store(0)
-	pass(2*time.Minute, 50, "20")
+	pass(2*time.Minute, 60, "20 40")
 	s.lister.live.Store(1)
-	pass(time.Second, 60, "20")
-	pass(time.Minute, 70, "60")
+	pass(time.Second, 70, "20 40")
+	pass(time.Minute, 80, "70 70")
 }
 
-func positionIn(t *testing.T, file string) string {
+// keptIn is what the file holds. Zero: there is none.
+func keptIn(t *testing.T, file string) (k kept) {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	if os.IsNotExist(err) {
-		return ""
+		return k
 	}
-	var k struct{ Position string }
 	if err == nil {
 		err = json.Unmarshal(text, &k)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return k.Position
+	return k
 }
 
 func awaitPosition(t *testing.T, file string, want uint64) {
 	t.Helper()
 	testkit.EventuallyNoError(t, 10*time.Second, "the position is kept", func() error {
-		if got := positionIn(t, file); got != fmt.Sprint(want) {
-			return fmt.Errorf("it is %q, want %d", got, want)
+		if got := keptIn(t, file).Position; got != want {
+			return fmt.Errorf("it is %d, want %d", got, want)
 		}
 		return nil
 	})
