@@ -2,7 +2,9 @@ package controllers
 
 import (
 	"bytes"
+	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -29,19 +31,33 @@ type change struct {
 	want string
 }
 
-// try writes nothing, so that each change meets the same object.
-func (c change) try(t *testing.T) {
+// judge says how a change is met otherwise than wanted. It writes nothing, so that each meets
+// the same object.
+func (c change) judge(ctx context.Context) error {
 	kind := types.MergePatchType
 	if strings.HasPrefix(c.patch, "[") {
 		kind = types.JSONPatchType
 	}
-	err := c.as.Patch(t.Context(), c.of.DeepCopy(), client.RawPatch(kind, []byte(c.patch)), client.DryRunAll)
+	err := c.as.Patch(ctx, c.of.DeepCopy(), client.RawPatch(kind, []byte(c.patch)), client.DryRunAll)
 	switch {
-	case c.want == "" && err != nil:
-		t.Errorf("refused: %v", err)
-	case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
-		t.Errorf("%v, want %q", err, c.want)
+	case err == nil && c.want != "":
+		return fmt.Errorf("%s: it is allowed, want %q", c.name, c.want)
+	case err != nil && (c.want == "" || !strings.Contains(err.Error(), c.want)):
+		return fmt.Errorf("%s: %w, want %q", c.name, err, c.want)
 	}
+	return nil
+}
+
+// judge has all changes met as wanted once policies and rights are in force: the API server
+// hears of each by a watch, and of one kind's before another's.
+func (s *space) judge(all []change) {
+	s.Helper()
+	testkit.EventuallyNoError(s, 30*time.Second, "the policies and rights are in force", func() (err error) {
+		for _, c := range all {
+			err = errors.Join(err, c.judge(s.Context()))
+		}
+		return err
+	})
 }
 
 // TestWhoSteersDoesNotSayWhatRuns has the operator of examples/rbac, who may update
@@ -67,7 +83,7 @@ func TestWhoSteersDoesNotSayWhatRuns(t *testing.T) {
 	rewritten := `[{"op":"replace","path":"/spec/taskGroups/0/tasks/0/config/execConfig/command","value":"mine"}]`
 	task := `{"metadata":{"labels":{"robot.k8s4r.io/revision":"mine"}},"spec":{"config":{"execConfig":{"command":"mine"}}}}`
 	forbidden := func(resource string) string { return "you may not create " + resource + " in namespace site-a; " }
-	cases := []change{
+	s.judge([]change{
 		{"operator rewrites the command of a Job", operator, made["Job"], rewritten, forbidden("jobs.robot.k8s4r.io")},
 		{"operator rewrites what a Job's commands are told", operator, made["Job"], `{"spec":{"meta":{"a":"b"}}}`, forbidden("jobs.robot.k8s4r.io")},
 		{"operator scales a Job", operator, made["Job"], `[{"op":"replace","path":"/spec/taskGroups/0/count","value":9}]`, forbidden("jobs.robot.k8s4r.io")},
@@ -87,14 +103,7 @@ func TestWhoSteersDoesNotSayWhatRuns(t *testing.T) {
 		{"tenant rewrites a Task that waits", tenant, made["Task"], task, ""},
 		{"tenant adds a step to a JobFlow", tenant, made["JobFlow"], `{"spec":{"flows":[{"name":"a"},{"name":"b"}]}}`, ""},
 		{"tenant changes what a CronJobFlow starts", tenant, made["CronJobFlow"], `{"spec":{"jobFlowTemplate":{"spec":{"flows":[{"name":"b"}]}}}}`, ""},
-	}
-	testkit.Eventually(s, 30*time.Second, "the policies and rights are in force", func() bool {
-		return operator.Patch(t.Context(), made["Job"].DeepCopy(), client.RawPatch(types.JSONPatchType, []byte(rewritten)), client.DryRunAll) != nil &&
-			operator.Patch(t.Context(), made["Job"].DeepCopy(), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"priority":7}}`)), client.DryRunAll) == nil
 	})
-	for _, c := range cases {
-		t.Run(c.name, c.try)
-	}
 	t.Run("manager rewrites a Task that waits", func(t *testing.T) {
 		o := made["Task"].DeepCopy()
 		o.SetLabels(map[string]string{"robot.k8s4r.io/revision": "mine"})
@@ -132,16 +141,7 @@ func TestWhoApprovesRobots(t *testing.T) {
 		return field + `, and you may not approve robots.robot.k8s4r.io "` + id + `" in namespace site-a; leave it as it is, or have the verb approve granted`
 	}
 	const identity, annotation = "spec.identity: says which key speaks for the robot", "metadata.annotations[robot.k8s4r.io/approved]: lets the robot have work"
-	testkit.EventuallyNoError(s, 30*time.Second, "the policies and rights are in force", func() error {
-		try := func(c client.Client, patch string) error {
-			return c.Patch(t.Context(), first.DeepCopy(), client.RawPatch(types.MergePatchType, []byte(patch)), client.DryRunAll)
-		}
-		if try(operator, approve) == nil {
-			return errors.New("the operator may approve")
-		}
-		return errors.Join(try(operator, `{"spec":{"unschedulable":true}}`), try(admin, approve))
-	})
-	for _, c := range []change{
+	s.judge([]change{
 		{"operator approves a key", operator, first, approve, forbidden(identity, "rover-1")},
 		{"operator revokes a robot", operator, first, revoke, forbidden(identity, "rover-1")},
 		{"operator takes a revocation back", operator, second, readmit, forbidden(identity, "rover-2")},
@@ -155,9 +155,7 @@ func TestWhoApprovesRobots(t *testing.T) {
 		{"admin lets a robot have work", admin, first, word, ""},
 		{"who may approve one robot approves it", one, first, approve, ""},
 		{"who may approve one robot approves another", one, second, approve, forbidden(identity, "rover-2")},
-	} {
-		t.Run(c.name, c.try)
-	}
+	})
 	t.Run("server labels a robot", func(t *testing.T) {
 		o := first.DeepCopy()
 		s.must(unstructured.SetNestedField(o.Object, "b", "spec", "labels", "a"))

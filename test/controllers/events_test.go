@@ -75,8 +75,10 @@ func TestEvents(t *testing.T) {
 		return tasks * (1 + rounds*len(life) + 1)
 	}
 	for n := range restarts {
-		follow(t, w, &at, told, func() bool { return count(told) >= (n+1)*want()/(restarts+2) })
-		testkit.Eventually(t, 30*time.Second, "a position is kept", func() bool { m, _ := filepath.Glob(config.StateFile); return len(m) == 1 })
+		follow(t, w, &at, told, func() bool {
+			kept, _ := filepath.Glob(config.StateFile)
+			return count(told) >= (n+1)*want()/(restarts+2) && len(kept) == 1
+		})
 		stop()
 		w, stop = runWorld(t, config)
 	}

@@ -79,7 +79,10 @@ func TestPrivilegesAreOffByDefault(t *testing.T) {
 	}
 	tenant, trusted := s.as("tenant"), s.as("trusted")
 	raw := carriers["Job"](privileged["raw_exec"].task)
-	testkit.Eventually(s, 30*time.Second, "the policies are in force", func() bool { return s.submit(tenant, raw) != nil && s.submit(tenant, carriers["Job"](harmless)) == nil })
+	awaitPolicies(t, s)
+	testkit.EventuallyNoError(s, 30*time.Second, "the rights are in force, of which this is the last", func() error {
+		return s.submit(trusted, carriers["TaskGroup by hand"](harmless))
+	})
 	for kind, manifest := range carriers {
 		t.Run(kind, func(t *testing.T) {
 			if err := s.submit(tenant, manifest(harmless)); err != nil {

@@ -39,7 +39,7 @@ func startRays(t *testing.T) *rays {
 	t.Helper()
 	s := &rays{T: t, config: testkit.APIServer(t)}
 	s.Client = s.client(s.config)
-	s.await("the policy is in force", func() bool { return s.Create(t.Context(), s.cluster("probe", -1), client.DryRunAll) != nil })
+	awaitPolicies(t, s)
 	return s
 }
 

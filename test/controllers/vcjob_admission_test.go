@@ -1,7 +1,6 @@
 package controllers
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -22,7 +21,7 @@ import (
 // sentence, in Jobs and in JobTemplates alike.
 func TestVCJobAdmission(t *testing.T) {
 	s := start(t, only).namespace(t, "admission")
-	s.awaitAdmission()
+	awaitPolicies(t, s)
 	policies := func(p ...batchv1.LifecyclePolicy) func(*batchv1.JobSpec) {
 		return func(j *batchv1.JobSpec) { j.Policies = p }
 	}
@@ -118,20 +117,10 @@ func many(n int) []batchv1.TaskSpec {
 	return all
 }
 
-// awaitAdmission waits until the API server has taken up the policies, which it
-// does some moments after they were installed.
-func (s *space) awaitAdmission() {
-	s.Helper()
-	testkit.Eventually(s, 30*time.Second, "the policies are in force", func() bool {
-		bad := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, GenerateName: "probe-"}, Spec: batchv1.JobSpec{Tasks: []batchv1.TaskSpec{vctask("t", 1)}, Plugins: map[string][]string{"ssh": {}}}}
-		return s.Create(context.Background(), bad) != nil
-	})
-}
-
 // TestVCJobEdits is what may change of a Job.
 func TestVCJobEdits(t *testing.T) {
 	s := start(t, only).namespace(t, "edits")
-	s.awaitAdmission()
+	awaitPolicies(t, s)
 	one := int32(1)
 	s.vcjob("j", func(j *batchv1.Job) { j.Spec.Tasks = append(j.Spec.Tasks, many(150)...) }, vctask("t", 2), vctask("", 1))
 	for _, c := range []struct {
@@ -167,7 +156,7 @@ func TestVCJobEdits(t *testing.T) {
 // TestVCJobWarnings is what is kept and does less than its name says.
 func TestVCJobWarnings(t *testing.T) {
 	s := start(t, only).namespace(t, "warnings")
-	s.awaitAdmission()
+	awaitPolicies(t, s)
 	heard := &said{}
 	loud := &space{T: t, system: s.warnedBy(heard), name: s.name}
 	loud.vcjob("j", func(j *batchv1.Job) {
