@@ -277,6 +277,23 @@ func TestWorldRestarts(t *testing.T) {
 	}
 }
 
+// TestWorldRestartsForWhoLeftEarly: of two readers who know something after the kept position, the
+// one that left before all up to it was told for certain loads its lists.
+func TestWorldRestartsForWhoLeftEarly(t *testing.T) {
+	a := newAPI()
+	position := a.put(task("one", "pending"))
+	safe, after := a.put(task("one", "dispatching")), a.put(task("one", "running"))
+	file := filepath.Join(t.TempDir(), "position")
+	if err := os.WriteFile(file, fmt.Appendf(nil, `{"position": "%d", "safe": "%d", "last": "0"}`, position, safe), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := a.start(t, Config{StateFile: file}, fmt.Sprintf("elsewhere:%d:2", after))
+	w.told("changed one pending>dispatching", "changed one dispatching>running")
+	if first := w.Ring().Since(fmt.Sprintf("elsewhere:%d:1", safe)).Poll(); first == nil || first.Type != Resync {
+		t.Errorf("who left early is told %+v", first)
+	}
+}
+
 // TestWorldIsCurrent: lists show how things stood where the last incarnation left off, until all
 // has come that is there now, and all has gone that is not.
 func TestWorldIsCurrent(t *testing.T) {
