@@ -24,7 +24,7 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// life is what each task of TestEvents goes through.
+// life is what each task of TestEvents goes through, more than once.
 var life = []string{"dispatching", "running", "exited", "soft-failed", "dispatching", "running", "unknown", "running", "completed", "pending"}
 
 // written are the states of a task by the resourceVersion of the write.
@@ -50,7 +50,7 @@ func (w *written) note(o *v1alpha1.Task) {
 func TestEvents(t *testing.T) {
 	cfg := testkit.APIServer(t)
 	c := testkit.Client(t, cfg)
-	const namespace, tasks, rounds, restarts = "events", 8, 8, 4
+	const namespace, tasks, restarts, between = "events", 8, 4, 100
 	if err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
 		t.Fatal(err)
 	}
@@ -63,27 +63,27 @@ func TestEvents(t *testing.T) {
 	}
 	at := w.Ring().Position()
 	done := &written{all: map[string][]seen{}}
+	// Tasks live until the reader has enough: if they had so many lives and no more, a quick
+	// machine would be through with them before a position is kept, and the reader wait for ever.
+	enough := make(chan struct{})
 	var wg sync.WaitGroup
+	t.Cleanup(wg.Wait)
 	for i := range tasks {
-		wg.Go(func() { live(t, c, namespace, fmt.Sprintf("t-%d", i), rounds, done) })
+		wg.Go(func() { live(t, c, namespace, fmt.Sprintf("t-%d", i), enough, done) })
 	}
-	finished := make(chan struct{})
-	go func() { wg.Wait(); close(finished) }()
-
 	told := map[string][]seen{}
-	want := func() int { // a create, its states, the end
-		return tasks * (1 + rounds*len(life) + 1)
-	}
-	for n := range restarts {
+	for range restarts {
+		had := count(told)
 		follow(t, w, &at, told, func() bool {
 			kept, _ := filepath.Glob(config.StateFile)
-			return count(told) >= (n+1)*want()/(restarts+2) && len(kept) == 1
+			return count(told) >= had+between && len(kept) == 1
 		})
 		stop()
 		w, stop = runWorld(t, config)
 	}
-	follow(t, w, &at, told, func() bool { return count(told) == want() })
-	<-finished
+	close(enough)
+	wg.Wait()
+	follow(t, w, &at, told, func() bool { return count(told) == count(done.all)+tasks }) // each has an end
 	for name, all := range done.all {
 		end := len(told[name]) - 1
 		if !slices.Equal(told[name][:end], all) || told[name][end].state != "" {
@@ -92,8 +92,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-func count(told map[string][]seen) (n int) {
-	for _, all := range told {
+func count(states map[string][]seen) (n int) {
+	for _, all := range states {
 		n += len(all)
 	}
 	return n
@@ -156,13 +156,13 @@ func follow(t *testing.T, w *events.World, at *string, told map[string][]seen, e
 	}
 }
 
-// live takes a task through its life, and notes every write.
-func live(t *testing.T, c client.Client, namespace, name string, rounds int, done *written) {
+// live takes a task through its life, again and again until that is enough, and notes every write.
+func live(t *testing.T, c client.Client, namespace, name string, enough <-chan struct{}, done *written) {
 	o := create(t, c, namespace, name, done)
 	if o == nil {
 		return
 	}
-	for range rounds {
+	for more := true; more; {
 		for _, state := range life {
 			o.Status.State = state
 			if err := c.Status().Update(t.Context(), o); err != nil {
@@ -170,6 +170,11 @@ func live(t *testing.T, c client.Client, namespace, name string, rounds int, don
 				return
 			}
 			done.note(o)
+		}
+		select {
+		case <-enough:
+			more = false
+		default:
 		}
 	}
 	if err := c.Delete(t.Context(), o); err != nil {
