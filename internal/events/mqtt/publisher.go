@@ -52,6 +52,7 @@ type Publisher struct {
 	silent atomic.Bool // the present outage was logged
 
 	mu   sync.Mutex
+	up   chan struct{}   // closed while there is a connection
 	life context.Context // of the present connection, or of the last one
 	end  context.CancelFunc
 }
@@ -65,9 +66,7 @@ func New(c Config) (*Publisher, error) {
 	if wire.Plaintext(u) {
 		return nil, fmt.Errorf("the MQTT broker at %s is reached without TLS: whoever is on the way there can read and forge what is told; name it by mqtts://", u.Redacted())
 	}
-	p := &Publisher{url: u, world: c.World, log: c.Log}
-	p.life, p.end = context.WithCancel(context.Background())
-	p.end()
+	p := &Publisher{url: u, world: c.World, log: c.Log, up: make(chan struct{})}
 	if c.TLS != nil {
 		p.tls = c.TLS.Clone()
 		p.tls.ServerName = u.Hostname()
@@ -143,29 +142,44 @@ func (p *Publisher) connected() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.life, p.end = context.WithCancel(context.Background())
+	close(p.up)
 }
 
 func (p *Publisher) disconnected() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.end()
+	p.up = make(chan struct{})
 }
 
-// connection ends with the present one.
-func (p *Publisher) connection() context.Context {
+// connection waits for one, and ends with it. The client has one a moment before it says so
+// here, and what is sent with the life of the last one is sent, fails, and is sent again.
+func (p *Publisher) connection(ctx context.Context, m *autopaho.ConnectionManager) (context.Context, error) {
+	if err := m.AwaitConnection(ctx); err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	up := p.up
+	p.mu.Unlock()
+	select {
+	case <-up:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.life
+	return p.life, nil
 }
 
 // send tries until the broker has the message, or ctx ends.
 func (p *Publisher) send(ctx context.Context, m *autopaho.ConnectionManager, what *paho.Publish) {
 	for ctx.Err() == nil {
-		if m.AwaitConnection(ctx) != nil {
+		life, err := p.connection(ctx, m)
+		if err != nil {
 			return
 		}
 		// The client would go on waiting for what it sent on a connection that has ended.
-		bounded, cancel := context.WithTimeout(p.connection(), publishTimeout)
+		bounded, cancel := context.WithTimeout(life, publishTimeout)
 		stop := context.AfterFunc(ctx, cancel)
 		again := *what // the client may still hold the one that it could not send
 		answer, err := m.Publish(bounded, &again)
