@@ -214,7 +214,7 @@ func (k *kindAPI) WatchWithContext(_ context.Context, o metav1.ListOptions) (wat
 	}
 	s := &stream{out: make(chan watch.Event), done: make(chan struct{})}
 	k.watches[s] = true
-	go k.serve(s, from)
+	go k.serve(s, from, k.held)
 	return s, nil
 }
 
@@ -228,17 +228,21 @@ type stream struct {
 func (s *stream) Stop()                          { s.once.Do(func() { close(s.done) }) }
 func (s *stream) ResultChan() <-chan watch.Event { return s.out }
 
-func (k *kindAPI) serve(s *stream, from uint64) {
+func (k *kindAPI) serve(s *stream, from uint64, held <-chan struct{}) {
 	defer close(s.out)
-	if k.held != nil {
+	if held != nil {
 		select {
-		case <-k.held:
+		case <-held:
 		case <-s.done:
 			return
 		}
 	}
 	for {
 		k.mu.Lock()
+		if !k.watches[s] { // what is written after the end of a watch is not its to tell
+			k.mu.Unlock()
+			return
+		}
 		var due []write
 		for _, w := range k.log {
 			if w.rev > from && w.kind == k.kind {

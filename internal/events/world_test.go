@@ -139,12 +139,14 @@ func TestWorldFoldsMassChanges(t *testing.T) {
 	for i := range 3 {
 		a.put(task(fmt.Sprint("t", i), "pending"))
 	}
+	release := a.holdWatches()
 	w := a.start(t, Config{}, "")
 	for i := range 3 {
 		paused := task(fmt.Sprint("t", i), "paused")
 		paused.Status.Reason, paused.Status.Message = v1alpha1.ReasonPaused, "job j: somebody wants it"
 		a.put(paused)
 	}
+	release() // they come at once: no second is over between them
 	w.told("changed t0 pending>paused", "changed  >paused")
 	const want = `{"seq":"106","type":"changed","kind":"tasks","namespace":"n","name":"","uid":"","job":"j","to":"paused","reason":"Paused","message":"job j: somebody wants it","time":"","refresh":true,"count":2,"after":"104"}`
 	if got := regexp.MustCompile(`"time":"[^"]+"`).ReplaceAllString(string(w.last.JSON), `"time":""`); got != want {
@@ -208,12 +210,8 @@ func TestWorldRelists(t *testing.T) {
 	a.put(task("gone", "completed"))
 	a.put(task("same", "completed"))
 	w := a.start(t, Config{}, "")
-	a.mu.Lock() // the watches end at once, and everything happens before they are back
-	for s := range a.watches {
-		s.Stop()
-		delete(a.watches, s)
-	}
-	a.mu.Unlock()
+	release := a.holdWatches() // those that come back tell nothing before everything has happened
+	a.cutOff()
 	a.put(task("fresh", "pending"))
 	a.put(attempts(task("twice", "exited"), v1alpha1.TaskAttempt{State: "exited", StartedAt: minute(1), FinishedAt: minute(2), Reason: "Exited"}))
 	a.put(attempts(task("quick", "completed"), v1alpha1.TaskAttempt{State: "completed", StartedAt: minute(3), FinishedAt: minute(4)}))
@@ -222,6 +220,7 @@ func TestWorldRelists(t *testing.T) {
 		v1alpha1.TaskAttempt{State: "completed", StartedAt: minute(3), FinishedAt: minute(5)}))
 	a.remove(row.Tasks, "gone")
 	a.forget()
+	release()
 	w.told(
 		"added fresh >pending",
 		"filled added quick >running", "changed quick running>completed",
@@ -249,6 +248,7 @@ func TestWorldRestarts(t *testing.T) {
 	a.put(task("busy", "dispatching"))
 	w.told("changed busy pending>dispatching")
 	w.stop()
+	position := keptIn(t, c.StateFile).Position // the next incarnation keeps its own before long
 	a.put(task("busy", "running"))
 	a.put(task("busy", "completed"))
 	a.put(task("new", "pending"))
@@ -269,7 +269,7 @@ func TestWorldRestarts(t *testing.T) {
 	a.mu.Lock()
 	lists := strings.Join(a.lists, "|")
 	a.mu.Unlock()
-	if !strings.Contains(lists, fmt.Sprintf("tasks %dExact", keptIn(t, c.StateFile).Position)) {
+	if !strings.Contains(lists, fmt.Sprintf("tasks %dExact", position)) {
 		t.Errorf("the API server was asked for %s", lists)
 	}
 	if first := next.Ring().Since("elsewhere:50:1").Poll(); first == nil || first.Type != Resync {
