@@ -69,6 +69,7 @@ func TestWhoSteersDoesNotSayWhatRuns(t *testing.T) {
 	s.bindEverywhere("manager", "k8s4r-manager")
 	s.allow("operator", "jobtemplates", "patch")
 	s.allowFlows("operator")
+	awaitPolicies(t, s)
 	operator, tenant, itself := s.as("operator", "site-a-operators"), s.as("tenant"), s.as("manager")
 	made := map[string]*unstructured.Unstructured{
 		"Job":         s.object(`{apiVersion: robot.k8s4r.io/v1alpha1, kind: Job, spec: {taskGroups: [{name: g, tasks: [` + other + `]}]}}`),
@@ -108,9 +109,7 @@ func TestWhoSteersDoesNotSayWhatRuns(t *testing.T) {
 		o := made["Task"].DeepCopy()
 		o.SetLabels(map[string]string{"robot.k8s4r.io/revision": "mine"})
 		s.must(unstructured.SetNestedField(o.Object, "mine", "spec", "config", "execConfig", "command"))
-		if err := itself.Update(t.Context(), o, client.DryRunAll); err != nil {
-			t.Error(err)
-		}
+		testkit.EventuallyNoError(t, 30*time.Second, "its right is in force", func() error { return itself.Update(t.Context(), o.DeepCopy(), client.DryRunAll) })
 	})
 }
 
@@ -124,6 +123,7 @@ func TestWhoApprovesRobots(t *testing.T) {
 	s.allow("one", "robots/rover-1", "approve")
 	s.bindEverywhere("fleet-admin", "k8s4r-admin")
 	s.bindEverywhere("server", "k8s4r-server")
+	awaitPolicies(t, s)
 	operator, admin, one := s.as("operator", "site-a-operators"), s.as("admin"), s.as("one")
 	fleetAdmin, server := s.as("fleet-admin"), s.as("server")
 	robot := func(id, more string) *unstructured.Unstructured {
@@ -159,9 +159,8 @@ func TestWhoApprovesRobots(t *testing.T) {
 	t.Run("server labels a robot", func(t *testing.T) {
 		o := first.DeepCopy()
 		s.must(unstructured.SetNestedField(o.Object, "b", "spec", "labels", "a"))
-		if err := server.Update(t.Context(), o, client.DryRunAll); err != nil {
-			t.Error(err)
-		}
+		// The right was the last to be given in all namespaces: who is judged after it has theirs.
+		testkit.EventuallyNoError(t, 30*time.Second, "its right is in force", func() error { return server.Update(t.Context(), o.DeepCopy(), client.DryRunAll) })
 	})
 	for _, c := range []struct {
 		name  string

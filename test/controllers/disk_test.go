@@ -27,10 +27,7 @@ func TestWhatAReplicaNeedsOfItsRobot(t *testing.T) {
 }
 
 func goesBackToItsDisk(s *space) {
-	s.robots("disk-a", "disk-b", "disk-c")
-	for _, robot := range []string{"disk-a", "disk-b", "disk-c"} {
-		s.mendSpec(robot, func(r *v1alpha1.RobotSpec) { r.Capacity = capacity(v1alpha1.CapacityDisk, "150M") })
-	}
+	s.robotsOf(v1alpha1.RobotSpec{Capacity: capacity(v1alpha1.CapacityDisk, "150M")}, "disk-a", "disk-b", "disk-c")
 	s.plays(succeed)
 	g := group("g", 2, "map", "drive") // two tasks of 100 MB each would find no room
 	g.EphemeralDisk = &v1alpha1.EphemeralDisk{SizeMB: 100, Sticky: true}

@@ -85,15 +85,6 @@ func requeue(tasks ...string) func(*v1alpha1.JobSpec) {
 	}
 }
 
-// limited robots take so many tasks at a time.
-func (s *space) limited(tasks string, names ...string) {
-	s.Helper()
-	s.robots(names...)
-	for _, name := range names {
-		s.mendSpec(name, func(r *v1alpha1.RobotSpec) { r.Capacity = capacity("tasks", tasks) })
-	}
-}
-
 func (s *space) counts(job string, want v1alpha1.TaskCounts) {
 	s.Helper()
 	testkit.EventuallyNoError(s, 10*time.Second, "counts of job "+job, func() error {
@@ -189,7 +180,9 @@ func cancelsInTheMiddle(s *space) {
 func requeues(s *space) {
 	s.robots("req-a")
 	s.job("j", group("g", 3, "t"))
-	s.awaitTask("j-g-0-t", lifecycle.TaskDispatching)
+	for _, name := range []string{"j-g-0-t", "j-g-1-t", "j-g-2-t"} {
+		s.awaitTask(name, lifecycle.TaskDispatching)
+	}
 	s.report("j-g-0-t", lifecycle.TaskStarted, lifecycle.TaskSucceeded)
 	s.must(s.wish("j", desire(v1alpha1.DesiredCanceled)))
 	for _, name := range []string{"j-g-1-t", "j-g-2-t"} {

@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -32,6 +33,7 @@ func TestLostRobot(t *testing.T) {
 func (s *space) loses(lost, other string, meanwhile func()) {
 	s.Helper()
 	s.robots(lost)
+	leaves := s.staysInContact(lost)
 	j := &v1alpha1.Job{}
 	j.Name, j.Namespace = "j", s.name
 	j.Spec.TaskGroups = []v1alpha1.TaskGroupDefinition{group("g", 2, "t")}
@@ -44,23 +46,32 @@ func (s *space) loses(lost, other string, meanwhile func()) {
 	s.robots(other)
 	s.staysInContact(other)
 	meanwhile()
+	leaves()
 	s.mend(lost, func(st *v1alpha1.RobotStatus) {
 		meta.SetStatusCondition(&st.Conditions, metav1.Condition{Type: v1alpha1.ConditionConnected, Status: "False", Reason: "Will"})
 	})
 }
 
-// staysInContact plays the heartbeats of a robot until the test ends.
-func (s *space) staysInContact(name string) {
+// staysInContact plays the heartbeats of a robot until the test ends, or it leaves.
+func (s *space) staysInContact(name string) (leaves func()) {
+	ctx, cancel := context.WithCancel(s.Context())
+	ended := make(chan struct{})
 	go func() {
-		for beat := time.Tick(time.Second); s.Context().Err() == nil; <-beat {
+		defer close(ended)
+		for beat := time.Tick(time.Second); ctx.Err() == nil; {
 			var r v1alpha1.Robot
-			if s.Get(s.Context(), s.key(name), &r) == nil {
+			if s.Get(ctx, s.key(name), &r) == nil {
 				now := metav1.NowMicro()
 				r.Status.LastHeartbeatTime = &now
-				_ = s.Status().Update(s.Context(), &r) // or the next one
+				_ = s.Status().Update(ctx, &r) // or the next one
+			}
+			select {
+			case <-beat:
+			case <-ctx.Done():
 			}
 		}
 	}()
+	return func() { cancel(); <-ended }
 }
 
 func runsElsewhere(s *space) {

@@ -73,6 +73,9 @@ func runsAJob(s *space) {
 
 func keepsTheWindow(s *space) {
 	s.robots("win-a", "win-b", "win-c")
+	for _, name := range []string{"win-a", "win-b", "win-c"} {
+		s.staysInContact(name) // on a slow machine it takes longer than they may be silent
+	}
 	most := s.watchLive()
 	s.server(succeed)
 	s.job("many", group("g", 300, "t"))
@@ -106,8 +109,7 @@ func waitsForARobot(s *space) {
 }
 
 func callsOff(s *space) {
-	s.robots("off-a")
-	s.mendSpec("off-a", func(r *v1alpha1.RobotSpec) { r.Capacity = capacity("tasks", "2") })
+	s.limited("2", "off-a")
 	s.job("doomed", group("g", 10, "t"))
 	bad, slow := s.awaitTask("doomed-g-0-t", lifecycle.TaskDispatching), s.awaitTask("doomed-g-1-t", lifecycle.TaskDispatching)
 	s.report(slow.Name, lifecycle.TaskStarted)
@@ -314,8 +316,7 @@ func refusesTooLarge(s *space) {
 }
 
 func restarts(s *space) {
-	s.robots("res-a")
-	s.mendSpec("res-a", func(r *v1alpha1.RobotSpec) { r.Capacity = capacity("tasks", "10") })
+	s.limited("10", "res-a")
 	s.job("long", group("g", 40, "t"))
 	for i := range 10 {
 		s.awaitTask(fmt.Sprintf("long-g-%d-t", i), lifecycle.TaskDispatching)
@@ -327,6 +328,7 @@ func restarts(s *space) {
 	}
 	s.server(succeed)
 	s.manage(manager.Config{TaskWindow: 60, OfflineAfter: 20 * time.Second})
+	s.staysInContact("res-a")
 	if j := s.awaitJob("long", lifecycle.JobCompleted); j.Status.SucceededTasks != 40 {
 		s.Errorf("counts %+v", j.Status.TaskCounts)
 	}

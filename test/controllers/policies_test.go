@@ -1,6 +1,7 @@
 package controllers
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -37,5 +38,8 @@ func awaitPolicies(t *testing.T, c client.Client) {
 			t.Fatal(err)
 		}
 	}
-	testkit.Eventually(t, 30*time.Second, "the policies are in force", func() bool { return c.Create(t.Context(), refused.DeepCopy(), client.DryRunAll) != nil })
+	testkit.Eventually(t, 30*time.Second, "the policies are in force", func() bool {
+		err := c.Create(t.Context(), refused.DeepCopy(), client.DryRunAll)
+		return err != nil && strings.Contains(err.Error(), "ValidatingAdmissionPolicy '"+name+"'")
+	})
 }

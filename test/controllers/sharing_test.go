@@ -2,6 +2,7 @@ package controllers
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -182,8 +183,19 @@ func losesASharedRobot(s *space) {
 	fleet.robots("left-b")
 	fleet.share("left-b", s, true)
 	fleet.staysInContact("left-b")
+	lost := make(chan struct{}) // it is so for a second only, which a look now and then may miss
+	once := sync.OnceFunc(func() { close(lost) })
+	s.follow(func(t *v1alpha1.Task) {
+		if t.Status.State == string(lifecycle.TaskUnknown) {
+			once()
+		}
+	}, func() {})
 	s.must(s.Delete(s.Context(), &v1alpha1.Robot{ObjectMeta: metaOf(fleet, "left-a")}))
-	s.awaitTask("j-g-0-t", lifecycle.TaskUnknown)
+	select {
+	case <-lost:
+	case <-time.After(time.Minute):
+		s.Fatal("its robot is gone, and it is not unknown after a minute")
+	}
 	testkit.EventuallyNoError(s, 60*time.Second, "another shared robot takes it", func() error {
 		if t := s.task("j-g-0-t"); t.Status.Attempt != 2 || t.RobotOfAttempt() != "left-b" {
 			return fmt.Errorf("attempt %d on %s: %s %s", t.Status.Attempt, t.RobotOfAttempt(), t.Status.State, t.Status.Message)

@@ -140,11 +140,21 @@ func (s *space) key(name string) client.ObjectKey {
 // robots registers robots, as the server does.
 func (s *space) robots(names ...string) {
 	s.Helper()
+	s.robotsOf(v1alpha1.RobotSpec{}, names...)
+}
+
+// limited robots take so many tasks at a time, from the start: what is said of a robot later may
+// come to the scheduler after a job that was made after it.
+func (s *space) limited(tasks string, names ...string) {
+	s.Helper()
+	s.robotsOf(v1alpha1.RobotSpec{Capacity: capacity("tasks", tasks)}, names...)
+}
+
+func (s *space) robotsOf(spec v1alpha1.RobotSpec, names ...string) {
+	s.Helper()
 	for _, name := range names {
-		r := &v1alpha1.Robot{
-			ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name},
-			Spec:       v1alpha1.RobotSpec{RobotID: name},
-		}
+		r := &v1alpha1.Robot{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name}, Spec: *spec.DeepCopy()}
+		r.Spec.RobotID = name
 		s.must(s.Create(s.Context(), r))
 		s.heard(name)
 	}
