@@ -313,6 +313,10 @@ func TestTheConsoleShowsWhatItsCallerMaySee(t *testing.T) {
 		if all.get("/api/v1/history/robots/robot-1", &ran); len(ran.Items) != 2 {
 			return fmt.Errorf("%d ran on the robot", len(ran.Items))
 		}
+		var took struct{ Items []any }
+		if all.get("/api/v1/history/steps", &took); len(took.Items) != 2 {
+			return fmt.Errorf("%d have ended", len(took.Items))
+		}
 		return nil
 	})
 	testkit.EventuallyNoError(t, 30*time.Second, "the viewer sees its namespace", func() error {

@@ -142,6 +142,9 @@ func TestDocumentAgentsBringTheirTasksToTheRightEnd(t *testing.T) {
 				f.create(jobOn(h.robot, h.robot, max(1, h.count)))
 			}
 			for _, h := range habits {
+				if h.agent.LateSubscription > 0 { // it gets its tasks because they are sent again
+					h.agent.SubscribeIf = func() bool { return f.wire.sentAgain(h.robot) >= max(1, int(h.count)) }
+				}
 				f.wake(h.robot, h.agent)
 			}
 			for _, h := range habits {

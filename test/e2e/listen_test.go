@@ -70,6 +70,19 @@ func (l *listener) dispatches(robot, uid string) int {
 	return n
 }
 
+// sentAgain counts the tasks whose create was sent to a robot more than once.
+func (l *listener) sentAgain(robot string) int {
+	times, again := map[string]int{}, 0
+	for _, payload := range l.on(wire.RobotTopic(robot, wire.KindDispatch)) {
+		if d, err := wire.Decode[wire.Dispatch]([]byte(payload)); err == nil && d.Action == wire.ActionCreate {
+			if times[d.Task.Metadata.UID]++; times[d.Task.Metadata.UID] == 2 {
+				again++
+			}
+		}
+	}
+	return again
+}
+
 // counted adds up the samples of a metric that carry these labels, written as
 // they stand in the exposition: `kind="heartbeat"`.
 func counted(exposition, metric string, labels ...string) int {

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -140,20 +141,20 @@ func TestLogsAreFollowedLive(t *testing.T) {
 
 	follow := s.read("-f", task.Name)
 	say <- "hello"
-	follow.expect("hello", 10*time.Second) // the command starts
-	var worst, sum time.Duration
+	follow.expect("hello", 30*time.Second) // the command starts
+	var took []time.Duration
 	const lines = 50
 	for i := range lines {
 		began := time.Now()
 		say <- fmt.Sprint("line ", i)
-		follow.expect(fmt.Sprint("line ", i), 5*time.Second)
-		took := time.Since(began)
-		worst, sum = max(worst, took), sum+took
+		follow.expect(fmt.Sprint("line ", i), 30*time.Second)
+		took = append(took, time.Since(began))
 		time.Sleep(20 * time.Millisecond)
 	}
-	t.Logf("from the task to the terminal: %s on average, %s at worst", (sum / lines).Round(time.Millisecond), worst.Round(time.Millisecond))
-	if sum/lines > 200*time.Millisecond {
-		t.Errorf("a line takes %s", sum/lines)
+	slices.Sort(took)
+	t.Logf("from the task to the terminal: %s as a rule, %s at worst", took[lines/2].Round(time.Millisecond), took[lines-1].Round(time.Millisecond))
+	if took[lines/2] > 200*time.Millisecond { // a machine that pauses holds up some of them, not most
+		t.Errorf("a line takes %s", took[lines/2])
 	}
 
 	t.Run("a server that is killed loses nothing and doubles nothing", func(t *testing.T) {
@@ -169,16 +170,16 @@ func TestLogsAreFollowedLive(t *testing.T) {
 	})
 	t.Run("what is asked for is shown", func(t *testing.T) {
 		say <- "!an error"
-		follow.expect("!an error", 10*time.Second)
+		follow.expect("!an error", 30*time.Second)
 		tail := s.read("--tail", "2", task.Name)
-		tail.expect("away 19", 10*time.Second)
-		tail.expect("!an error", time.Second)
+		tail.expect("away 19", 30*time.Second)
+		tail.expect("!an error", 30*time.Second)
 		tail.end()
 		only := s.read("--stderr", task.Name)
-		only.expect("!an error", 10*time.Second)
+		only.expect("!an error", 30*time.Second)
 		only.end()
 		job := s.read("--job", "talk", "--tail", "1")
-		job.expect("[talk-main-0-say] !an error", 10*time.Second)
+		job.expect("[talk-main-0-say] !an error", 30*time.Second)
 		job.end()
 	})
 	t.Run("only who may read a log reads it", func(t *testing.T) { s.testRights(t, task.Name) })

@@ -33,7 +33,7 @@ func TestATenantRunsOnARobotThatIsSharedWithIt(t *testing.T) {
 		return s.shows("hello from robot-1", "logs", "-n", "team-b", "hello-sh-0-main")
 	})
 
-	s.submits("stays", "sleep 5")
+	s.submits("stays", "sleep 20") // longer than it takes to see it run, also on a busy machine
 	s.tenantHas("stays", "running")
 	s.label("share.robot.k8s4r.io/team-b-")
 	s.submits("late", "true")

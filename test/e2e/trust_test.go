@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -184,7 +185,8 @@ func TestACloneIsNotTheRobot(t *testing.T) {
 		p.Kill()
 	}
 	testkit.EventuallyNoError(t, 30*time.Second, "the clone is told of", func() error {
-		if c := meta.FindStatusCondition(s.robot("r1").Status.Conditions, v1alpha1.ConditionIdentityDisputed); c == nil || c.Reason != v1alpha1.ReasonCloned {
+		// The robot may have renewed its certificate since, which settles it; the event stays.
+		if c := meta.FindStatusCondition(s.robot("r1").Status.Conditions, v1alpha1.ConditionIdentityDisputed); c == nil || c.Reason != v1alpha1.ReasonCloned && c.Reason != v1alpha1.ReasonUndisputed {
 			return fmt.Errorf("%+v", c)
 		}
 		return s.hasEvent("r1", v1alpha1.ReasonCloned)
@@ -307,10 +309,12 @@ func TestARobotCannotActAsAnother(t *testing.T) {
 	if token := c.Publish(wire.RobotTopic("r1", wire.KindHeartbeat), 1, false, `{"robotId":"r2"}`); !token.WaitTimeout(30*time.Second) || token.Error() != nil {
 		t.Fatalf("publish: %v", token.Error())
 	}
-	testkit.EventuallyNoError(t, 30*time.Second, "the pretence is seen", func() error { return s.hasEvent("r1", "Pretence") })
-	if s.count("k8s4r_server_dropped_messages_total", `reason="pretence"`) == 0 {
-		t.Error("it is not counted")
-	}
+	testkit.EventuallyNoError(t, 30*time.Second, "the pretence is counted and told", func() error {
+		if s.count("k8s4r_server_dropped_messages_total", `reason="pretence"`) == 0 {
+			return errors.New("it is not counted")
+		}
+		return s.hasEvent("r1", "Pretence")
+	})
 	if r2 := s.robot("r2"); !meta.IsStatusConditionTrue(r2.Status.Conditions, v1alpha1.ConditionConnected) || r2.Status.Phase != "Online" {
 		t.Errorf("r2 has become %+v", r2.Status)
 	}

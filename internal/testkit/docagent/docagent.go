@@ -34,6 +34,8 @@ type Config struct {
 	// LateSubscription is how long after the response the agent subscribes to
 	// its task topics. In the field it is up to 5 s.
 	LateSubscription time.Duration
+	// SubscribeIf holds the subscription back for as long as it is false. Nil: it does not.
+	SubscribeIf func() bool
 	// RunningAfterTerminal reports running once more after each end.
 	RunningAfterTerminal bool
 	// LaunchFails reports StartFailed with exit code -1, and running after it,
@@ -226,6 +228,11 @@ func (a *Agent) responded(life int, payload []byte) {
 	a.mu.Unlock()
 	if over || deaf || !a.pause(a.cfg.LateSubscription) {
 		return
+	}
+	for a.cfg.SubscribeIf != nil && !a.cfg.SubscribeIf() {
+		if !a.pause(20 * time.Millisecond) {
+			return
+		}
 	}
 	a.subscribe(wire.KindDispatch, a.dispatched)
 	a.subscribe(wire.KindState, a.listed)
