@@ -19,6 +19,8 @@ type me struct {
 	Version    string   `json:"version"`
 	// Archive tells whether there is one to ask.
 	Archive bool `json:"archive"`
+	// Position of the stream of events before this was asked.
+	Position string `json:"position" doc:"Who loads lists after this answer and follows the events since this position misses nothing"`
 }
 
 type tokenIn struct {
@@ -52,7 +54,8 @@ func (s *Server) registerSession(api huma.API) {
 
 func (s *Server) me(ctx context.Context, _ *struct{}) (*me, error) {
 	c := callerOf(ctx)
-	out := &me{User: c.Name, Groups: append([]string{}, c.Groups...), Namespaces: []string{}, Version: version.Version, Archive: s.archive != nil}
+	at := s.world.Ring().Position()
+	out := &me{Position: at, User: c.Name, Groups: append([]string{}, c.Groups...), Namespaces: []string{}, Version: version.Version, Archive: s.archive != nil}
 	sees, err := s.sees(ctx, row.Tasks, "")
 	if err != nil {
 		return nil, err

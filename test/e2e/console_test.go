@@ -210,8 +210,8 @@ func TestTheConsoleSteersAsItsCaller(t *testing.T) {
 	s := start(t, "--robots=2")
 	b := s.signedIn(t)
 	var me struct {
-		User    string
-		Archive bool
+		User, Position string
+		Archive        bool
 	}
 	if b.get("/api/v1/me", &me); me.User != "system:serviceaccount:k8s4r-system:k8s4r-operator" || !me.Archive {
 		t.Errorf("me: %+v", me)
@@ -224,8 +224,12 @@ func TestTheConsoleSteersAsItsCaller(t *testing.T) {
 		t.Errorf("a change by cookie alone: %d %s", code, text)
 	}
 
+	// It may run before anybody follows: who loads what is there, and follows from where the stream stood before, is told.
+	if out, err := s.Run("kubectl-k8s4r", "run", "--detach", "--name=long", "--count=2", "--", "/bin/sh", "-c", "for i in 1 2 3 4 5 6 7 8 9; do echo line $i; sleep 100; done"); err != nil {
+		t.Fatal(err, out)
+	}
 	states := make(chan string, 1000)
-	b.follow("/api/v1/events?kind=jobs&name=long", func(e told) {
+	b.follow("/api/v1/events?kind=jobs&name=long&since="+me.Position, func(e told) {
 		if e.event == "change" && e.data.From != e.data.To {
 			states <- e.data.To
 		}
@@ -243,9 +247,6 @@ func TestTheConsoleSteersAsItsCaller(t *testing.T) {
 				t.Fatalf("no event says that the job is %s", want)
 			}
 		}
-	}
-	if out, err := s.Run("kubectl-k8s4r", "run", "--detach", "--name=long", "--count=2", "--", "/bin/sh", "-c", "for i in 1 2 3 4 5 6 7 8 9; do echo line $i; sleep 100; done"); err != nil {
-		t.Fatal(err, out)
 	}
 	reaches("running")
 

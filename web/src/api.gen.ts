@@ -461,6 +461,8 @@ export interface components {
             archive: boolean;
             groups: string[];
             namespaces: string[];
+            /** @description Who loads lists after this answer and follows the events since this position misses nothing */
+            position: string;
             user: string;
             version: string;
         };

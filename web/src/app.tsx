@@ -1,5 +1,6 @@
 import { Component, lazy, type ReactNode, Suspense, useCallback, useEffect, useState } from "react";
 import { type ApiError, api, doubts, type Me } from "./api.ts";
+import { beginAt } from "./data/live.ts";
 import { type Route, routeOf, usePath } from "./data/route.ts";
 import { ListPage } from "./pages/ListPage.tsx";
 import { OverviewPage } from "./pages/OverviewPage.tsx";
@@ -17,7 +18,10 @@ export function App() {
   const [who, setWho] = useState<Who>({});
   const load = useCallback(() => {
     api.me().then(
-      (me) => setWho({ me }),
+      (me) => {
+        beginAt(me.position);
+        setWho({ me });
+      },
       // A server that is away for a moment does not take the pages away; no session does.
       (error) => setWho((was) => (was.me && error.code !== 401 ? was : { error })),
     );

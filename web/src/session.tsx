@@ -2,6 +2,13 @@ import { createContext, useContext } from "react";
 import type { Me } from "./api.ts";
 
 /** Who looks at the console. */
-export const Session = createContext<Me>({ user: "", groups: [], namespaces: [], version: "", archive: false });
+export const Session = createContext<Me>({
+  user: "",
+  groups: [],
+  namespaces: [],
+  version: "",
+  archive: false,
+  position: "",
+});
 
 export const useSession = () => useContext(Session);

@@ -222,13 +222,14 @@ async function session({ req, res }: Call) {
   res.writeHead(204, { "Set-Cookie": cookie }).end();
 }
 
-const me = ({ res }: Call) =>
+const me = ({ world, res }: Call) =>
   answers<"whoami">(res, {
     user: "ada@example.com",
     groups: ["operators"],
     namespaces: ["default", "field"],
     version: "made-up",
     archive: true,
+    position: world.position(),
   });
 
 async function answer(call: Call) {

@@ -59,6 +59,25 @@ it("leaves frames free in a stream that does not stop", async () => {
   expect(batches.length).toBe(2);
 });
 
+it("begins where the stream stood before anything was loaded, also when it is refused at first", async () => {
+  const { beginAt, listen } = await import("./live.ts");
+  beginAt("30");
+  listen({ changes: () => {}, resync: () => {} });
+  const [stream] = Stream.opened as [Stream];
+  stream.readyState = Stream.CLOSED;
+  stream.onerror?.();
+  listen({ changes: () => {}, resync: () => {} }); // a second one waits with the first
+  vi.runOnlyPendingTimers();
+  expect(Stream.opened.map((s) => s.url)).toEqual(["/api/v1/events?since=30", "/api/v1/events?since=30"]);
+  Stream.opened[1]?.say("change", { seq: "31" }, "31");
+  beginAt("40"); // who is asked for again says where the stream stands now, and this page is not there yet
+  const again = Stream.opened[1] as Stream;
+  again.readyState = Stream.CLOSED;
+  again.onerror?.();
+  vi.runOnlyPendingTimers();
+  expect(Stream.opened[2]?.url).toBe("/api/v1/events?since=31");
+});
+
 it("goes on from the last event when the stream was refused", async () => {
   const { stream, liveState } = await listening();
   stream.say("hello", { since: "40" });

@@ -10,6 +10,7 @@ const watchers = new Set<() => void>();
 let source: EventSource | undefined;
 let connection: Connection = "connecting";
 let last = "";
+let retrying = false;
 let waiting: Change[] = [];
 let retry = 0;
 let flushed = 0;
@@ -73,6 +74,7 @@ function resync(event: MessageEvent<string>) {
 }
 
 function open() {
+  retrying = false;
   source = new EventSource(eventsAddress(last));
   source.addEventListener("hello", (event) => {
     last ||= said.hello(event).since;
@@ -87,14 +89,23 @@ function open() {
     if (source?.readyState !== EventSource.CLOSED) return;
     source = undefined;
     doubt();
+    retrying = true;
     setTimeout(open, Math.min(30_000, 500 * 2 ** retry++));
   };
+}
+
+/**
+ * beginAt says where the stream stood before anything was loaded. From there it goes: what changed after a list was made
+ * and before the stream began would be told by nobody else. A stream that has begun goes on from where it is.
+ */
+export function beginAt(position: string) {
+  last ||= position;
 }
 
 /** listen joins the stream, and opens it for the first reader. It returns how to leave. */
 export function listen(reader: Reader): () => void {
   readers.add(reader);
-  if (!source && readers.size === 1) open();
+  if (!source && !retrying) open();
   return () => readers.delete(reader);
 }
 
