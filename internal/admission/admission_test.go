@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -26,6 +27,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/yaml"
 
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
@@ -170,6 +172,33 @@ func TestByURLTheRegistrationComesAndGoes(t *testing.T) {
 				t.Error("it is still registered, so no flow can be created")
 			}
 		})
+	}
+}
+
+// TestReadyOnceTheAPIServerAsks: it heeds a registration some time after it was written.
+func TestReadyOnceTheAPIServerAsks(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), flowv1.AddToScheme(scheme)); err != nil {
+		t.Fatal(err)
+	}
+	s := &server{cfg: Config{URL: "https://127.0.0.1:1"}.withDefaults(), log: testr.New(t)}
+	tries := []error{nil, errors.New(`failed calling webhook "validatejobflow.volcano.sh": connection refused`), errors.New(`admission webhook "validatejobflow.volcano.sh" denied the request: jobflow Flow is not DAG`)}
+	s.client = fake.NewClientBuilder().WithScheme(scheme).WithInterceptorFuncs(interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
+			if _, ok := o.(*flowv1.JobFlow); !ok {
+				return c.Create(ctx, o, opts...)
+			}
+			if s.ready(nil) == nil {
+				t.Error("ready before the API server asks")
+			}
+			err := tries[0]
+			tries = tries[1:]
+			return err
+		},
+	}).Build()
+	s.live = s.client
+	if err := s.renew(t.Context()); err != nil || s.ready(nil) != nil || len(tries) > 0 {
+		t.Errorf("%v, ready: %v, %d tries left", err, s.ready(nil), len(tries))
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -11,11 +12,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 	"k8s4r.io/k8s4r/config"
+	"k8s4r.io/k8s4r/internal/controllers/jobflow/dag"
 )
 
 // secretName is the Secret's, in the Service's namespace.
@@ -42,6 +46,29 @@ func (s *server) renew(ctx context.Context) error {
 	if had := s.current.Load(); had == nil || !bytes.Equal(had.Certificate[0], pair.Certificate[0]) {
 		s.current.Store(&pair)
 		s.log.Info("the webhook has a certificate", "until", pair.Leaf.NotAfter)
+	}
+	if s.registers() && !s.asked.Load() {
+		return s.awaitAsked(ctx)
+	}
+	return nil
+}
+
+// awaitAsked waits until the API server refuses what only the webhook does: it learns of a
+// registration by a watch, and until then flows pass unseen, or go to the address of before.
+func (s *server) awaitAsked(ctx context.Context) error {
+	cyclic := &flowv1.JobFlow{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, GenerateName: "probe-of-admission-"}}
+	cyclic.Spec.Flows = []flowv1.Flow{{Name: "itself", DependsOn: &flowv1.DependsOn{Targets: []string{"itself"}}}}
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
+		last = s.client.Create(ctx, cyclic.DeepCopy(), client.DryRunAll)
+		s.asked.Store(last != nil && strings.Contains(last.Error(), "denied the request: "+dag.ErrCycle.Error()))
+		return s.asked.Load(), nil
+	})
+	if err != nil && last != nil {
+		err = last
+	}
+	if err != nil {
+		return fmt.Errorf("the API server does not ask the webhook: %w", err)
 	}
 	return nil
 }

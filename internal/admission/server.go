@@ -26,6 +26,7 @@ type server struct {
 	log    logr.Logger
 
 	current atomic.Pointer[tls.Certificate] // nil: none yet
+	asked   atomic.Bool                     // the API server heeds the registration
 }
 
 // NeedLeaderElection tells the manager that every replica answers: a Service leads to
@@ -33,13 +34,20 @@ type server struct {
 func (s *server) NeedLeaderElection() bool { return false }
 
 // ready is nil once requests can be answered, by the certificate that the
-// registration trusts.
+// registration trusts, and, where that was made here, once the API server heeds it.
+// Behind a Service one is asked only once one is ready.
 func (s *server) ready(*http.Request) error {
 	if s.current.Load() == nil {
 		return errors.New("the webhook has no certificate yet")
 	}
+	if s.registers() && !s.asked.Load() {
+		return errors.New("the API server does not ask the webhook yet")
+	}
 	return nil
 }
+
+// registers tells whether the registration is made here, for an API server that is held to it.
+func (s *server) registers() bool { return s.cfg.URL != "" && !s.cfg.Unreachable }
 
 // Start answers until ctx is done.
 func (s *server) Start(ctx context.Context) error {
