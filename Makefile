@@ -33,7 +33,7 @@ WEB_SOURCES = $(shell find web/src web/public web/scripts -type f) web/index.htm
 web: web/dist/index.html ## build the console's pages, which the programs carry; needs Node 20.19 or newer
 
 web/node_modules/.package-lock.json: web/package-lock.json
-	cd web && npm ci --no-audit --no-fund
+	cd web && npm ci --prefer-offline --fetch-retries=5 --no-audit --no-fund
 	@touch $@
 
 web/dist/index.html: web/node_modules/.package-lock.json $(WEB_SOURCES)
@@ -165,7 +165,7 @@ sbom: build $(BIN)/sbom ## write into dist/ what each program is made of, in Cyc
 
 .PHONY: vulncheck
 vulncheck: build $(BIN)/govulncheck ## look for known vulnerabilities in what is linked into the programs; asks vuln.go.dev
-	@for p in $(PROGRAMS); do echo "$$p:"; $(BIN)/govulncheck -mode binary $(BIN)/$$p; done
+	@for p in $(PROGRAMS); do echo "$$p:"; $(BIN)/govulncheck -mode binary $(BIN)/$$p || exit; done
 
 .PHONY: reproducible
 reproducible: ## build twice, from two directories, and compare
@@ -213,5 +213,5 @@ $(BIN)/sbom: tools/sbom/main.go tools/sbom/go.mod
 	cd $(<D) && go build -o $@ .
 
 tools/openapi-typescript/node_modules/.package-lock.json: tools/openapi-typescript/package-lock.json
-	cd $(<D) && npm ci --no-audit --no-fund
+	cd $(<D) && npm ci --prefer-offline --fetch-retries=5 --no-audit --no-fund
 	@touch $@
