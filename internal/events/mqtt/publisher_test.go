@@ -170,3 +170,53 @@ func awaitAll(t *testing.T, heard <-chan [2]string, last, want, end int) {
 		}
 	}
 }
+
+// TestNothingIsSentBeforeTheWordOfAConnection: the client has one a moment before it says so.
+// What is sent in that moment is sent once.
+func TestNothingIsSentBeforeTheWordOfAConnection(t *testing.T) {
+	addr := fakeserver.Broker(t)
+	heard := listen(t, addr)
+	p, err := New(Config{URL: "mqtt://" + addr, Log: logr.Discard()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, said := p.config(), make(chan struct{})
+	up := c.OnConnectionUp
+	c.OnConnectionUp = func(m *autopaho.ConnectionManager, a *paho.Connack) {
+		<-said
+		up(m, a)
+	}
+	m, err := autopaho.NewConnection(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := m.AwaitConnection(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		p.send(t.Context(), m, lifecycle("started", ""))
+	}()
+	// Whoever sends in that moment sends again and again while these go to the broker and back.
+	for range 20 {
+		if _, err := m.Publish(t.Context(), lifecycle("lost", "")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	close(said)
+	<-sent
+	if _, err := m.Publish(t.Context(), lifecycle("stopped", "")); err != nil {
+		t.Fatal(err)
+	}
+	started := 0
+	for last := ""; last != `{"type":"stopped"}`; {
+		last = next(t, heard)[1]
+		if last == `{"type":"started"}` {
+			started++
+		}
+	}
+	if started != 1 {
+		t.Errorf("it is sent %d times", started)
+	}
+}
