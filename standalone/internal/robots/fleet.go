@@ -68,7 +68,7 @@ func FindAgent() (string, error) {
 	}
 	path, err := exec.LookPath(AgentName)
 	if err != nil {
-		return "", fmt.Errorf("%s is neither beside %s nor in PATH; put it there or use --robots=0", AgentName, self)
+		return "", fmt.Errorf("%s is neither beside %s nor in PATH; put it there, or use --without robots,node", AgentName, self)
 	}
 	return path, nil
 }
