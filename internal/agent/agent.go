@@ -226,8 +226,8 @@ func (a *Agent) Run(ctx context.Context, hurry <-chan struct{}) error {
 	parts.Go(func() { a.out.run(work) })
 	parts.Go(func() { a.logs.Run(work) })
 	parts.Go(func() { a.runner.quotas.run(work, func(e excess) { a.hand(e) }) })
+	a.serveHealth(work, &parts) // before the server hears of us: who knows that we run may ask us
 	parts.Go(func() { a.connect(work) })
-	a.serveHealth(work, &parts)
 
 	select {
 	case err := <-failed:

@@ -67,10 +67,10 @@ func (s *shim) start() error {
 		return err
 	}
 	s.task, s.started = task, true
+	started := startOf(task)
 	if s.spec.Timeout > 0 {
 		s.timeoutAt = SinceBoot() + s.spec.Timeout
 	}
-	started := startOf(task)
 	if err := s.said.say(State{Started: &started}); err != nil {
 		s.stop("StateLost", 0) // nobody would ever find it
 	}
@@ -105,16 +105,17 @@ func (s *shim) end() Exit {
 // keepTime does what is due.
 func (s *shim) keepTime() {
 	now := SinceBoot()
-	switch {
-	case s.killAt > 0:
-		if now >= s.killAt && !s.killed {
-			s.killed = true
-			s.task.Kill()
-		}
-	case s.timeoutAt > 0 && now >= s.timeoutAt:
+	if s.timeoutAt > 0 && now >= s.timeoutAt && s.killAt == 0 {
 		s.stop(wire.ReasonTimeout, s.spec.KillTimeout)
-	case s.outOfContact():
-		s.stop(wire.ReasonOutOfContact, s.spec.KillTimeout)
+	}
+	if s.outOfContact() {
+		// The fleet counts the grace from the fence, and runs the task elsewhere after it: who was
+		// asleep when it fell has had its grace.
+		s.stop(wire.ReasonOutOfContact, max(0, s.fenceAt+s.spec.KillTimeout-now))
+	}
+	if s.killAt > 0 && now >= s.killAt && !s.killed {
+		s.killed = true
+		s.task.Kill()
 	}
 }
 

@@ -190,6 +190,25 @@ func TestTheFence(t *testing.T) {
 			}
 		}
 	})
+	t.Run("who was asleep when it fell has had its grace", func(t *testing.T) {
+		for name, timeout := range map[string]time.Duration{"without a timeout": 0, "and when the time was up": time.Second} {
+			first := shim.SinceBoot() + 2*time.Second
+			c := spawn(t, "trap '' TERM; touch ready; while :; do sleep 600; done", fenced(first), func(s *shim.Spec) { s.Timeout = timeout })
+			c.running()
+			must(t, syscall.Kill(c.pid, syscall.SIGSTOP))
+			contact, err := shim.OpenContact(c.dir)
+			must(t, err)
+			defer contact.Close()
+			must(t, contact.Write(shim.SinceBoot()-time.Hour))
+			for until := first + stopAfter; shim.SinceBoot() < until; {
+				time.Sleep(stopAfter / 20)
+			}
+			must(t, syscall.Kill(c.pid, syscall.SIGCONT))
+			if e := c.gone().Exit; e == nil || !e.Killed || e.Signal != int(syscall.SIGKILL) {
+				t.Errorf("%s: ended as %+v, want killed at once", name, e)
+			}
+		}
+	})
 	t.Run("a robot that is out of contact starts nothing", func(t *testing.T) {
 		for name, last := range map[string]time.Duration{"for too long": shim.SinceBoot() - 2*stopAfter, "since it booted": 0} {
 			c := spawn(t, "touch ready; exec sleep 600", fenced(last))
