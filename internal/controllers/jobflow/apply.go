@@ -119,7 +119,11 @@ func (c *Controller) meet(ctx context.Context, f *flowv1.JobFlow, one Create) (t
 		other = &robotv1.Job{}
 	}
 	k := client.ObjectKeyFromObject(one.object())
-	if err := c.Live.Get(ctx, k, other); err != nil {
+	err := c.Live.Get(ctx, k, other)
+	if apierrors.IsNotFound(err) { // it has gone this moment, and nobody would say so again
+		c.memory.Of(client.ObjectKeyFromObject(f), f.UID, func(m *memory) { m.news = true })
+	}
+	if err != nil {
 		return "", client.IgnoreNotFound(err)
 	}
 	if metav1.IsControlledBy(other, f) {

@@ -268,16 +268,20 @@ func (m *model) holds(target string, c flowv1.DependencyCondition) bool {
 
 // want is what the steps come to if nothing is held back: the order of events does not
 // matter, but for whether a target that failed was seen to run before. Who waited for
-// that may have run, and may not.
+// that may have run, and may not, and is not retried once the target has failed.
 func (m *model) want() map[string]state {
 	out := map[string]state{}
 	for i := range len(m.index) {
 		name := fmt.Sprintf("s%d", i) // each after those that it depends on
 		f := &m.flow.Spec.Flows[m.index[name]]
-		v := met
+		v, tries := met, 1
+		if f.Retry != nil {
+			tries += int(f.Retry.Limit)
+		}
 		if f.DependsOn != nil {
 			for _, target := range f.DependsOn.Targets {
 				if out[target] == failed && condition(f) == flowv1.WhenRunning && m.runs[name] > 0 {
+					tries = m.runs[name]
 					continue
 				}
 				v = max(v, reached(&step{state: out[target]}, condition(f)))
@@ -285,7 +289,7 @@ func (m *model) want() map[string]state {
 		}
 		switch v {
 		case met:
-			out[name] = m.comesTo(f)
+			out[name] = m.comesTo(f, tries)
 		case unmet:
 			out[name] = skipped
 		default:
@@ -295,11 +299,7 @@ func (m *model) want() map[string]state {
 	return out
 }
 
-func (m *model) comesTo(f *flowv1.Flow) state {
-	tries := 1
-	if f.Retry != nil {
-		tries += int(f.Retry.Limit)
-	}
+func (m *model) comesTo(f *flowv1.Flow, tries int) state {
 	if slices.Contains(m.ends[f.Name][:tries], batchv1.JobCompleted) {
 		return completed
 	}

@@ -54,6 +54,9 @@ func (p *plan) consider(s *step) {
 	switch {
 	case v == never, p.failing && !p.Graph.cleanup[s.index]:
 		s.state = omitted
+		if s.status.Retries > 0 { // it has run, and its retry came to nothing
+			s.state = failed
+		}
 	case !p.starts():
 	case v == unmet:
 		p.skip(s, ReasonNotMet, fmt.Sprintf("its targets did not come to %s", condition(s.Flow)))
@@ -65,8 +68,13 @@ func (p *plan) consider(s *step) {
 // depends asks all targets of a step.
 func (p *plan) depends(s *step) verdict {
 	all := met
-	for _, t := range p.Graph.targets[s.index] {
-		all = max(all, reached(p.steps[t], condition(s.Flow)))
+	for _, i := range p.Graph.targets[s.index] {
+		t := p.steps[i]
+		v := reached(t, condition(s.Flow))
+		if v == met && t.state == running && t.live != nil && p.failsFast(t.live) {
+			v = notYet // it is called off: who needs it beside itself would start in vain
+		}
+		all = max(all, v)
 	}
 	return all
 }
@@ -275,9 +283,10 @@ func (p *plan) fail(s *step, reason, message string) {
 	p.why(fmt.Sprintf("step %s has failed: %s", s.Name, message))
 }
 
-// again decides about a step that has failed and may run again by itself.
+// again decides about a step that has failed and may run again by itself: not when what it
+// needs beside it has failed since.
 func (p *plan) again(s *step) {
-	if p.failing && !p.Graph.cleanup[s.index] || p.Flow.Spec.Cancel {
+	if p.failing && !p.Graph.cleanup[s.index] || p.Flow.Spec.Cancel || p.depends(s) == never {
 		s.state = failed
 		s.status.NextRetryTime = nil
 		if s.status.Reason == ReasonRetrying {

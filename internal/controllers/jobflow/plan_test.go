@@ -238,6 +238,30 @@ func TestRetryWish(t *testing.T) { // §4.5
 	})
 }
 
+// A step that needs another beside it starts neither again nor at all once that is over.
+func TestNothingStartsBesideWhatIsOver(t *testing.T) { // §4.4, §4.5
+	t.Run("it is not retried, and has failed", func(t *testing.T) {
+		s := begun(t, policed(flowv1.Continue, after("a"), retried(upon(flowv1.WhenRunning, "b", "a"), 1, 30*time.Minute), upon(flowv1.WhenFailed, "c", "b")))
+		s.set("a", batchv1.JobRunning)
+		s.set("b", batchv1.JobFailed)
+		s.wants(t, flowv1.Running, "a", "b")
+		s.set("a", batchv1.JobFailed)
+		s.now = s.now.Add(time.Hour)
+		s.settle()
+		s.set("c", batchv1.JobCompleted)
+		s.wants(t, flowv1.Failed, "a", "b", "c")
+	})
+	t.Run("nor beside what is called off in this moment", func(t *testing.T) {
+		s := begun(t, policed(flowv1.FailFast, after("a"), after("x"), after("y"), upon(flowv1.WhenFinished, "d", "y"), upon(flowv1.WhenRunning, "b", "a", "d")))
+		s.set("a", batchv1.JobRunning)
+		s.set("y", batchv1.JobCompleted)
+		s.job("d").Phase = batchv1.JobRunning
+		s.set("x", batchv1.JobFailed)
+		s.set("d", batchv1.JobCompleted)
+		s.wants(t, flowv1.Failed, "a", "d", "x", "y")
+	})
+}
+
 func TestSuspend(t *testing.T) { // §4.7
 	s := begun(t, steps(after("a"), after("b", "a")))
 	s.edit(func(f *flowv1.JobFlowSpec) { f.Suspend = true })

