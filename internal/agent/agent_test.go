@@ -42,7 +42,8 @@ func TestLifecycleOfATask(t *testing.T) {
 		e, _ := a.journal.Get("t1", 1)
 		return e.Acked()
 	})
-	reports := s.said("t1", 1)
+	// What is not acknowledged within a second is said again.
+	reports := slices.CompactFunc(s.said("t1", 1), func(a, b wire.Status) bool { return a.Seq == b.Seq })
 	if n := len(reports); n > 2 {
 		t.Errorf("%d reports, want running and completed at the most: %+v", n, reports)
 	}
@@ -117,13 +118,13 @@ func TestTimeout(t *testing.T) {
 		wantAfter  time.Duration
 	}{
 		{name: "a task that ends on SIGTERM: 143 and signal 15",
-			script: "sleep 60", wantCode: 143, wantSignal: 15, wantAfter: 300 * time.Millisecond},
+			script: "sleep 60", wantCode: 143, wantSignal: 15, wantAfter: time.Second},
 		{name: "a task that ignores SIGTERM, with its children: SIGKILL after killTimeout, 137 and signal 9",
-			script: "trap '' TERM; sleep 60 & sleep 60", kill: "200ms", wantCode: 137, wantSignal: 9, wantAfter: 500 * time.Millisecond},
+			script: "trap '' TERM; sleep 60 & sleep 60", kill: "200ms", wantCode: 137, wantSignal: 9, wantAfter: 1200 * time.Millisecond},
 		{name: "a task that ignores SIGTERM, with no time to end: SIGKILL at once, 137 and signal 9",
-			script: "trap '' TERM; sleep 60 & sleep 60", kill: "0s", wantCode: 137, wantSignal: 9, wantAfter: 300 * time.Millisecond},
+			script: "trap '' TERM; sleep 60 & sleep 60", kill: "0s", wantCode: 137, wantSignal: 9, wantAfter: time.Second},
 		{name: "a task that makes its peace on SIGTERM and exits 0: 143, and no signal",
-			script: "trap 'exit 0' TERM; sleep 60 & wait", wantCode: 143, wantSignal: 0, wantAfter: 300 * time.Millisecond},
+			script: "trap 'exit 0' TERM; sleep 60 & wait", wantCode: 143, wantSignal: 0, wantAfter: time.Second},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -131,7 +132,7 @@ func TestTimeout(t *testing.T) {
 			startAgent(t, s.config(dir))
 			s.awaitRegistered(1)
 			s.dispatch(shell("t1", test.script, func(w *wire.Task) {
-				w.Spec.Timeout, w.Spec.KillTimeout = wire.Duration(300*time.Millisecond), killAfter(t, test.kill)
+				w.Spec.Timeout, w.Spec.KillTimeout = wire.Duration(time.Second), killAfter(t, test.kill)
 			}), 1)
 			end := s.awaitEnd("t1", 1)
 			if end.State != wire.ReportFailed || end.Reason != wire.ReasonTimeout || end.Message != "Task terminated: Task timeout" {
@@ -141,9 +142,9 @@ func TestTimeout(t *testing.T) {
 				t.Errorf("exit code %d and signal %d, want %d and %d", end.ExitCode, end.Signal, test.wantCode, test.wantSignal)
 			}
 			took := end.FinishedAt.Sub(*end.StartedAt)
-			// To 100 ms on a robot that has the time; a busy test machine has less. The time
-			// runs from before the process starts, of which its start is the first word.
-			if late := took - test.wantAfter; late < -50*time.Millisecond || late > time.Second {
+			// To 100 ms on a robot that has the time. A busy test machine has less, and yet less
+			// than the killTimeout of a task that gives none.
+			if late := took - test.wantAfter; late < 0 || late > 4*time.Second {
 				t.Errorf("ended after %v, want %v", took, test.wantAfter)
 			}
 		})

@@ -104,7 +104,7 @@ func TestAForkBombEndsAtItsLimitAndWithItsTask(t *testing.T) {
 func TestATaskThatIgnoresSIGTERMDiesWithItsChildren(t *testing.T) {
 	kill := wire.Duration(100 * time.Millisecond)
 	end, out, _ := ends(t, shell("t1", "trap '' TERM; (trap '' TERM; exec setsid sleep 600) & echo $!; while :; do wait; done", func(w *wire.Task) {
-		w.Spec.Timeout, w.Spec.KillTimeout = wire.Duration(500*time.Millisecond), &kill
+		w.Spec.Timeout, w.Spec.KillTimeout = wire.Duration(3*time.Second), &kill
 	}))
 	if end.Reason != wire.ReasonTimeout || end.ExitCode != 137 {
 		t.Errorf("ended as %+v, want Timeout and 137", end)

@@ -74,10 +74,15 @@ func TestARobotOfOursRegistersAndRunsATask(t *testing.T) {
 	}
 }
 
+// lasts is longer than a busy machine takes to hear of a start, and less than quietFor. Until the
+// start is heard of, a dispatch is sent again and again here, and a document agent that is through
+// with a task runs it once more; so it does with one that a list names which crosses its end.
+const lasts = quietFor * 2 / 5
+
 func TestADocumentAgentRegistersAndRunsATask(t *testing.T) {
 	s := start(t)
 	s.approve()
-	a := s.doc(docagent.Config{RobotID: "d1", RunningAfterTerminal: true})
+	a := s.doc(docagent.Config{RobotID: "d1", Run: lasts, RunningAfterTerminal: true})
 	task := s.create(bound("t1", "d1"))
 	eventually(t, "t1 completes", func() bool { return s.state("t1") == lifecycle.TaskCompleted })
 	if n := a.Runs()[string(task.UID)]; n != 1 {
@@ -104,7 +109,7 @@ func TestADocumentAgentWhoseHabitsAreOddGetsItsTaskToTheRightEnd(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			s := start(t)
 			s.approve()
-			row.agent.RobotID = "d1"
+			row.agent.RobotID, row.agent.Run = "d1", lasts
 			a := s.doc(row.agent)
 			task := s.create(bound("t1", "d1"))
 			eventually(t, "the right end", func() bool {
@@ -121,7 +126,7 @@ func TestADocumentAgentWhoseHabitsAreOddGetsItsTaskToTheRightEnd(t *testing.T) {
 func TestASecondAttemptIsATaskOfItsOwnToADocumentAgent(t *testing.T) {
 	s := start(t)
 	s.approve()
-	a := s.doc(docagent.Config{RobotID: "d1", Exit: func(uid string, _ int) int32 { return int32(len(uid) % 2) }})
+	a := s.doc(docagent.Config{RobotID: "d1", Run: lasts, Exit: func(uid string, _ int) int32 { return int32(len(uid) % 2) }})
 	task := s.create(bound("t1", "d1"))
 	second := wire.AttemptUID(string(task.UID), 2)
 	eventually(t, "the first attempt completes", func() bool { return s.state("t1") == lifecycle.TaskCompleted })
@@ -288,7 +293,7 @@ func TestADoubtfulWillIsProvenBySilence(t *testing.T) {
 func TestTheLastWordBeforeASilenceIsWritten(t *testing.T) {
 	r := known("Online")
 	r.Status.LastHeartbeatTime = &metav1.MicroTime{Time: time.Now()}
-	s := startWith(t, Config{OfflineAfter: 3 * time.Second}, r)
+	s := startWith(t, Config{OfflineAfter: 12 * time.Second}, r)
 	last := time.Now()
 	s.b.robots.change("r1", true, func(w *word) { *w = heardAt(0); w.hear(last) })
 	eventually(t, "it is written", func() bool {

@@ -302,6 +302,12 @@ func suspends(s *flows) {
 	s.flow("f", spec)
 	s.vcjob("f-a")
 	s.edit("f", func(f *flowv1.JobFlowSpec) { f.Suspend = true })
+	s.await("f", "is suspended", func(f *flowv1.JobFlow) error { // the end of its Job comes by another watch
+		if !meta.IsStatusConditionTrue(f.Status.FlowConditions, flowv1.ConditionSuspended) {
+			return fmt.Errorf("conditions %+v", f.Status.FlowConditions)
+		}
+		return nil
+	})
 	s.phase("f-a", batchv1.JobCompleted)
 	f := s.seen("f", "f-a", batchv1.JobCompleted)
 	if !meta.IsStatusConditionTrue(f.Status.FlowConditions, flowv1.ConditionSuspended) {

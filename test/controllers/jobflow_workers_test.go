@@ -112,7 +112,7 @@ func makesSideBySide(s *flows, g *gate) {
 		arrive := sync.OnceFunc(all.Done)
 		g.hold("wide-"+name, func(ctx context.Context) {
 			arrive()
-			patient, cancel := context.WithTimeout(ctx, 10*time.Second)
+			patient, cancel := context.WithTimeout(ctx, 30*time.Second)
 			defer cancel() // made one after the other, they take longer than the flow may
 			wait(patient, together)
 		})

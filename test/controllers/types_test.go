@@ -124,11 +124,10 @@ func waitsForRobots(s *space) {
 }
 
 func coversRobots(s *space) {
-	s.robots("cover-a", "cover-b", "cover-c", "cover-d")
-	for _, name := range []string{"cover-a", "cover-b", "cover-d"} {
-		s.zone(name, "x")
-	}
-	s.mendSpec("cover-d", func(r *v1alpha1.RobotSpec) { r.Unschedulable = true })
+	x := map[string]string{"zone": "x"} // from the start: what is said later comes by another watch than the job
+	s.robotsOf(v1alpha1.RobotSpec{Labels: x}, "cover-a", "cover-b")
+	s.robotsOf(v1alpha1.RobotSpec{Labels: x, Unschedulable: true}, "cover-d")
+	s.robots("cover-c")
 	s.stopsWhenAsked()
 	s.jobOf(v1alpha1.JobTypeSystem, "j", forZone("x"), group("g", 1, "t"))
 	s.runOn("j", "cover-a", "cover-b")

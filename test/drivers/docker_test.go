@@ -276,8 +276,8 @@ func sweptWhenBack(t *testing.T, e *engine) {
 		t.Errorf("Sweep = %v, want it to count on root's eyes", err)
 	}
 	e.start()
-	if !d.Offered() {
-		t.Error("not offered though the engine is back")
-	}
-	await(t, "the container to be gone", func() bool { return len(e.left(task.Contained.Attempt)) == 0 })
+	await(t, "it to be offered, as the engine is back", d.Offered)
+	await(t, "the container to be gone", func() bool { // asked again and again, as for heartbeats
+		return d.Offered() && len(e.left(task.Contained.Attempt)) == 0
+	})
 }

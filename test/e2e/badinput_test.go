@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"os"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -216,7 +217,9 @@ func TestGarbageOnEveryTopic(t *testing.T) {
 func garbageOnEveryTopic(t *testing.T, args []string) {
 	s := start(t, append([]string{"--robots", "1"}, args...)...)
 	s.awaitRobot("robot-1", string(lifecycle.RobotOnline), 30*time.Second)
-	s.create(jobOf("running", 1, shell("wait", "sleep 3")))
+	hold := s.file("hold")
+	s.hold(hold)
+	s.create(jobOf("running", 1, shell("wait", while(hold))))
 	task := s.awaitTask("running-main-0-wait", "running", 30*time.Second)
 
 	topics := []string{
@@ -243,6 +246,7 @@ func garbageOnEveryTopic(t *testing.T, args []string) {
 		}
 		t.Logf("%s: sent to %d topics", name, len(topics))
 	}
+	os.Remove(hold)
 	s.awaitJob("running", "completed", 30*time.Second)
 	s.create(jobOf("after", 1, shell("say", "echo fine")))
 	s.awaitJob("after", "completed", 30*time.Second)

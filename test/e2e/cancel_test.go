@@ -21,8 +21,12 @@ func TestCancelWhileSixteenRobotsAreTakingTasks(t *testing.T) {
 	for i := range fleet {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
+		run := 200 * time.Millisecond
+		if i%2 == 1 {
+			run = time.Minute // no job is over before it is canceled
+		}
 		var err error
-		fleet[i], err = simrobot.Start(ctx, simrobot.Config{RobotID: fmt.Sprintf("sim-%d", i), Broker: s.MQTTURL, Run: 200 * time.Millisecond})
+		fleet[i], err = simrobot.Start(ctx, simrobot.Config{RobotID: fmt.Sprintf("sim-%d", i), Broker: s.MQTTURL, Run: run})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -88,10 +88,13 @@ func TestSeparateProgramsWithLeastRights(t *testing.T) {
 		}
 	})
 	t.Run("when both leaders are killed the others go on", func(t *testing.T) {
-		s.create(jobOf("second", 4, shell("say", "sleep 2")))
+		hold := s.file("hold")
+		s.hold(hold)
+		s.create(jobOf("second", 4, shell("say", while(hold))))
 		s.awaitTask("second-main-0-say", "running", time.Minute)
 		killLeader(t, managers)
 		killLeader(t, servers)
+		os.Remove(hold)
 		s.awaitJob("second", "completed", 2*time.Minute)
 		s.create(jobOf("third", 1, shell("say", "echo hi")))
 		s.awaitJob("third", "completed", time.Minute)

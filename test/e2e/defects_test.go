@@ -262,24 +262,37 @@ const deaf = `trap "" TERM; while :; do sleep 0.05; done`
 
 func killTimeoutIsHonoured(s *system) {
 	task := shell("work", deaf)
-	task.Timeout, task.KillTimeout = span(500*time.Millisecond), span(700*time.Millisecond)
-	s.create(on("r1", jobOf("killed", 1, task)))
-	s.awaitJob("killed", "failed", 20*time.Second)
-	s.endedByTimeout("killed-main-0-work", 1200*time.Millisecond, 137, syscall.SIGKILL)
+	task.Timeout, task.KillTimeout = span(2*time.Second), span(700*time.Millisecond)
+	s.endsByTimeout("killed", task, 2700*time.Millisecond, 137, syscall.SIGKILL)
 }
 
 func timeoutIsExact(s *system) {
 	task := shell("work", "sleep 60")
 	task.Timeout = span(1300 * time.Millisecond)
-	s.create(on("r1", jobOf("slow", 1, task)))
-	s.awaitJob("slow", "failed", 20*time.Second)
-	s.endedByTimeout("slow-main-0-work", 1300*time.Millisecond, 143, syscall.SIGTERM)
+	s.endsByTimeout("slow", task, 1300*time.Millisecond, 143, syscall.SIGTERM)
 }
 
 func span(d time.Duration) *v1alpha1.Duration { return new(v1alpha1.Duration(d.String())) }
 
-// endedByTimeout checks all that the status says of a task whose time was up.
-func (s *system) endedByTimeout(name string, after time.Duration, code int32, signal syscall.Signal) {
+// endsByTimeout has a task end after so long, to 100 ms. It has three tries: what notices
+// late by itself does so each time, a machine that pauses does not.
+func (s *system) endsByTimeout(name string, task v1alpha1.TaskDefinition, after time.Duration, code int32, signal syscall.Signal) {
+	s.t.Helper()
+	var late time.Duration
+	for try := range 3 {
+		job := fmt.Sprintf("%s-%d", name, try)
+		s.create(on("r1", jobOf(job, 1, task)))
+		s.awaitJob(job, "failed", 20*time.Second)
+		if late = s.endedByTimeout(job+"-main-0-work", after, code, signal); late <= 100*time.Millisecond {
+			return
+		}
+	}
+	s.t.Errorf("it ended %s after %s", late, after)
+}
+
+// endedByTimeout checks all that the status says of a task whose time was up, and returns how
+// late that was seen.
+func (s *system) endedByTimeout(name string, after time.Duration, code int32, signal syscall.Signal) (late time.Duration) {
 	s.t.Helper()
 	got := s.task(name).Status
 	if got.State != "failed" || got.Message != "Task terminated: Task timeout" ||
@@ -289,12 +302,13 @@ func (s *system) endedByTimeout(name string, after time.Duration, code int32, si
 	if got.StartedAt == nil || got.FinishedAt == nil {
 		s.t.Fatalf("it ran from %v to %v", got.StartedAt, got.FinishedAt)
 	}
-	if late := got.FinishedAt.Sub(got.StartedAt.Time) - after; late < 0 || late > 100*time.Millisecond {
-		s.t.Errorf("it ended %s after %s", late, after)
+	if late = got.FinishedAt.Sub(got.StartedAt.Time) - after; late < 0 {
+		s.t.Errorf("it ended %s before %s", -late, after)
 	}
 	if a := got.Attempts[0]; a.Reason != wire.ReasonTimeout || a.Signal != int32(signal) || *a.ExitCode != code {
 		s.t.Errorf("attempt is %+v", a)
 	}
+	return late
 }
 
 func constraintsAreRead(s *system) {
@@ -435,11 +449,14 @@ func (s *system) heartbeatAdvances(bound time.Duration) {
 	s.t.Helper()
 	last := s.robot("r1").Status.LastHeartbeatTime
 	for range 3 {
+		var pause time.Duration // for which the machine did not let this test look
+		looked := time.Now()
 		testkit.Eventually(s.t, bound+time.Second, "the time of the last heartbeat advances", func() bool {
+			pause, looked = max(pause, time.Since(looked)), time.Now()
 			return s.robot("r1").Status.LastHeartbeatTime.After(last.Time)
 		})
 		next := s.robot("r1").Status.LastHeartbeatTime
-		if gap := next.Sub(last.Time); gap > bound {
+		if gap := next.Sub(last.Time); gap > bound+pause {
 			s.t.Errorf("from one to the next are %s, more than a third of --offline-after", gap)
 		}
 		last = next

@@ -5,6 +5,7 @@ package hostnode
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -95,7 +96,9 @@ func (s *system) in(t *testing.T, name string) *space {
 		t.Fatal(err)
 	}
 	testkit.EventuallyNoError(t, within, "service account of "+name, func() error {
-		return s.Get(t.Context(), client.ObjectKey{Namespace: name, Name: "default"}, &corev1.ServiceAccount{})
+		// The Pods' volume of a token takes both.
+		return errors.Join(s.Get(t.Context(), client.ObjectKey{Namespace: name, Name: "default"}, &corev1.ServiceAccount{}),
+			s.Get(t.Context(), client.ObjectKey{Namespace: name, Name: "kube-root-ca.crt"}, &corev1.ConfigMap{}))
 	})
 	return &space{T: t, system: s, name: name}
 }

@@ -493,7 +493,7 @@ spec:
     ports: [{name: http, containerPort: 8080}]
     startupProbe: {tcpSocket: {port: http}, periodSeconds: 1, failureThreshold: 60}
     readinessProbe: {exec: {command: [test, -f, /state/ready]}, periodSeconds: 1}
-    livenessProbe: {httpGet: {path: /healthz, port: http}, periodSeconds: 1, failureThreshold: 2}
+    livenessProbe: {httpGet: {path: /healthz, port: http}, periodSeconds: 1, failureThreshold: 2, timeoutSeconds: 30}
     volumeMounts: [{name: state, mountPath: /state}]
   volumes: [{name: state, emptyDir: {}}]
 ---
@@ -637,7 +637,7 @@ kind: Pod
 metadata: {name: late}
 spec:
   restartPolicy: Never
-  activeDeadlineSeconds: 1
+  activeDeadlineSeconds: 10
   containers: [{name: c, image: none, command: [sleep, "600"]}]
 `)
 	p := s.awaitPhase("late", corev1.PodFailed)
