@@ -42,8 +42,7 @@ func TestLifecycleOfATask(t *testing.T) {
 		e, _ := a.journal.Get("t1", 1)
 		return e.Acked()
 	})
-	// What is not acknowledged within a second is said again.
-	reports := slices.CompactFunc(s.said("t1", 1), func(a, b wire.Status) bool { return a.Seq == b.Seq })
+	reports := s.news("t1", 1)
 	if n := len(reports); n > 2 {
 		t.Errorf("%d reports, want running and completed at the most: %+v", n, reports)
 	}
@@ -131,21 +130,29 @@ func TestTimeout(t *testing.T) {
 			s, dir := newFakeServer(t), t.TempDir()
 			startAgent(t, s.config(dir))
 			s.awaitRegistered(1)
-			s.dispatch(shell("t1", test.script, func(w *wire.Task) {
-				w.Spec.Timeout, w.Spec.KillTimeout = wire.Duration(time.Second), killAfter(t, test.kill)
-			}), 1)
-			end := s.awaitEnd("t1", 1)
-			if end.State != wire.ReportFailed || end.Reason != wire.ReasonTimeout || end.Message != "Task terminated: Task timeout" {
-				t.Errorf("end = %+v, want failed for Timeout", end)
+			ends := func(uid string) (late time.Duration) {
+				s.dispatch(shell(uid, test.script, func(w *wire.Task) {
+					w.Spec.Timeout, w.Spec.KillTimeout = wire.Duration(time.Second), killAfter(t, test.kill)
+				}), 1)
+				end := s.awaitEnd(uid, 1)
+				if end.State != wire.ReportFailed || end.Reason != wire.ReasonTimeout || end.Message != "Task terminated: Task timeout" {
+					t.Errorf("end = %+v, want failed for Timeout", end)
+				}
+				if end.ExitCode != test.wantCode || end.Signal != test.wantSignal {
+					t.Errorf("exit code %d and signal %d, want %d and %d", end.ExitCode, end.Signal, test.wantCode, test.wantSignal)
+				}
+				return end.FinishedAt.Sub(*end.StartedAt) - test.wantAfter
 			}
-			if end.ExitCode != test.wantCode || end.Signal != test.wantSignal {
-				t.Errorf("exit code %d and signal %d, want %d and %d", end.ExitCode, end.Signal, test.wantCode, test.wantSignal)
+			// To 100 ms on a robot that has the time; a busy test machine has less. It has three
+			// tries: what is late by itself is so each time, a machine that pauses is not.
+			late := ends("t1")
+			for _, uid := range []string{"t2", "t3"} {
+				if late > time.Second {
+					late = ends(uid)
+				}
 			}
-			took := end.FinishedAt.Sub(*end.StartedAt)
-			// To 100 ms on a robot that has the time. A busy test machine has less, and yet less
-			// than the killTimeout of a task that gives none.
-			if late := took - test.wantAfter; late < 0 || late > 4*time.Second {
-				t.Errorf("ended after %v, want %v", took, test.wantAfter)
+			if late < 0 || late > time.Second {
+				t.Errorf("ended %v after %v", late, test.wantAfter)
 			}
 		})
 	}

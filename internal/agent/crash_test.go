@@ -252,8 +252,8 @@ func TestOnStop(t *testing.T) {
 		s.awaitRunning("t1", 1)
 		must(t, agent.Process.Signal(syscall.SIGTERM))
 		must(t, agent.Wait())
-		if slices.ContainsFunc(s.said("t1", 1), wire.Status.Terminal) || len(strays(dir)) == 0 {
-			t.Fatalf("the task did not run on: %+v", s.said("t1", 1))
+		if said := s.news("t1", 1); len(said) != 1 || len(strays(dir)) == 0 {
+			t.Fatalf("the task did not run on: %+v", said)
 		}
 		must(t, os.WriteFile(filepath.Join(places{dir}.work("t1", 1), "go"), nil, 0o600))
 		eventually(t, "the task to end by itself", func() bool { return len(strays(dir)) == 0 })

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -253,6 +254,12 @@ func (s *fakeServer) said(uid string, attempt int32) []wire.Status {
 		}
 	}
 	return all
+}
+
+// news are the reports about one attempt so far. What is not acknowledged within a second is
+// said again, which is none.
+func (s *fakeServer) news(uid string, attempt int32) []wire.Status {
+	return slices.CompactFunc(s.said(uid, attempt), func(a, b wire.Status) bool { return a.Seq == b.Seq })
 }
 
 // await waits for a report about one attempt.
