@@ -222,8 +222,8 @@ func TestWhatABrokenConnectionTookWithItHoldsUpNothing(t *testing.T) {
 		// The server hears what robots say, and so itself.
 		l.publish("r1", message{topic: wire.TaskTopic("r1", uid, wire.KindStatus), connection: l.upAs()})
 	}
-	began := time.Now()
 	for n := range 3 {
+		began := time.Now()
 		proxy.Silence()
 		says(fmt.Sprintf("lost-%d", n))
 		eventually(t, "it is on its way", func() bool { return !slices.ContainsFunc(l.queues[:], func(q chan message) bool { return len(q) > 0 }) })
@@ -232,9 +232,9 @@ func TestWhatABrokenConnectionTookWithItHoldsUpNothing(t *testing.T) {
 		eventually(t, "the link is up again", func() bool { return l.current() > before && l.ready() == nil })
 		says(fmt.Sprintf("next-%d", n))
 		eventually(t, "the next message comes through", func() bool { return h.count() == n+1 })
-	}
-	if took := time.Since(began); took > 2*publishTimeout {
-		t.Errorf("three breaks held it up for %v", took)
+		if took := time.Since(began); took >= publishTimeout {
+			t.Errorf("a break held it up for %v", took)
+		}
 	}
 }
 
