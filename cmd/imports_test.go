@@ -1,4 +1,4 @@
-// Package cmd_test guards what each program links.
+// Package cmd_test checks what each program links.
 package cmd_test
 
 import (
@@ -10,8 +10,8 @@ import (
 
 const module = "k8s4r.io/k8s4r/"
 
-// deps lists everything that a package of this module links.
-func deps(t *testing.T, pkg string) []string {
+// listDeps returns the import paths of everything that a package of this module links.
+func listDeps(t *testing.T, pkg string) []string {
 	t.Helper()
 	out, err := exec.Command("go", "list", "-deps", module+pkg).Output()
 	if err != nil {
@@ -20,37 +20,38 @@ func deps(t *testing.T, pkg string) []string {
 	return strings.Fields(string(out))
 }
 
-func TestImportRules(t *testing.T) {
+// TestPrograms_LinkOnlyWhatTheyMay holds rules that the order of folders cannot express. The
+// order itself is checked by `make house` (upward_imports).
+func TestPrograms_LinkOnlyWhatTheyMay(t *testing.T) {
 	rules := []struct {
-		name   string
+		reason string
 		pkg    string
 		banned []string
 	}{
-		{"the agent runs on small robots and speaks only wire",
-			"cmd/k8s4r-agent", []string{"k8s.io/", "sigs.k8s.io/", module + "api", module + "internal/bridge", "github.com/prometheus/", "gocloud.dev/", module + "internal/archive", "modernc.org/", "database/sql", "go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/otel/exporters", module + "internal/tracing"}},
+		{"the agent runs on small robots and uses only the protocol",
+			"cmd/k8s4r-agent", []string{"k8s.io/", "sigs.k8s.io/", module + "api", module + "internal/server", module + "internal/platform", module + "internal/archive",
+				"github.com/prometheus/", "gocloud.dev/", "modernc.org/", "database/sql", "go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/otel/exporters"}},
+		{"the protocol needs nothing but the standard library",
+			"internal/protocol/...", []string{"k8s.io/", "sigs.k8s.io/", "github.com/", "golang.org/x/", "go.opentelemetry.io/", module + "api", module + "internal/core"}},
 		{"the state machines need nothing but the standard library",
-			"internal/lifecycle", []string{"k8s.io/", "sigs.k8s.io/", "github.com/", "golang.org/x/", module + "api"}},
-		{"the wire needs nothing but the state machines",
-			"internal/wire", []string{"k8s.io/", "sigs.k8s.io/", "github.com/", "golang.org/x/", module + "api"}},
-		{"where a span belongs is computed, by agents too",
-			"internal/traceparent", []string{"k8s.io/", "sigs.k8s.io/", "github.com/", "golang.org/x/", "go.opentelemetry.io/", module + "api"}},
-		{"the manager does not speak MQTT",
-			"cmd/k8s4r-manager", []string{"github.com/eclipse/paho", "github.com/mochi-mqtt", module + "internal/bridge", module + "internal/agent"}},
-		{"the server does not decide where work runs",
-			"cmd/k8s4r-server", []string{module + "internal/placement", module + "internal/controllers", module + "internal/agent"}},
-		{"the console changes nothing but through the API server, and speaks to no robot",
-			"cmd/k8s4r-console", []string{module + "internal/bridge", module + "internal/broker", module + "internal/agent", module + "internal/manager", module + "internal/server",
-				module + "internal/testkit", "github.com/mochi-mqtt", "k8s.io/kubernetes/", "go.etcd.io/", "gocloud.dev/"}},
+			"internal/core/lifecycle", []string{"k8s.io/", "sigs.k8s.io/", "github.com/", "golang.org/x/", module + "api"}},
 		{"placement is pure: no client, no network",
-			"internal/placement", []string{"k8s.io/client-go/", "sigs.k8s.io/controller-runtime", "net/http"}},
-		{"the API's types are for everyone to import",
-			"api/robot/v1alpha1", []string{"k8s.io/client-go/", "sigs.k8s.io/controller-runtime", module + "internal"}},
+			"internal/core/placement", []string{"k8s.io/client-go/", "sigs.k8s.io/controller-runtime", "net/http"}},
+		{"the manager does not speak MQTT",
+			"cmd/k8s4r-manager", []string{"github.com/eclipse/paho", "github.com/mochi-mqtt", module + "internal/server", module + "internal/robot/agent"}},
+		{"the server does not decide what runs, nor where",
+			"cmd/k8s4r-server", []string{module + "internal/core/placement", module + "internal/scheduler", module + "internal/controllers", module + "internal/robot/agent"}},
+		{"the console changes nothing except through the API server, and does not talk to robots",
+			"cmd/k8s4r-console", []string{module + "internal/controllers", module + "internal/scheduler", module + "internal/broker", module + "internal/robot", module + "internal/manager",
+				module + "internal/server", module + "internal/testkit", "github.com/mochi-mqtt", "k8s.io/kubernetes/", "go.etcd.io/", "gocloud.dev/"}},
 		{"the lean command line carries no API server",
-			"cmd/kubectl-k8s4r", []string{"k8s.io/kubernetes/", "go.etcd.io/", "gocloud.dev/", module + "internal/bridge"}},
+			"cmd/kubectl-k8s4r", []string{"k8s.io/kubernetes/", "go.etcd.io/", "gocloud.dev/", module + "internal/server", module + "internal/controllers"}},
+		{"the API's types can be imported by everyone",
+			"api/...", []string{"k8s.io/client-go/", "sigs.k8s.io/controller-runtime", module + "internal"}},
 	}
 	for _, r := range rules {
-		t.Run(r.name, func(t *testing.T) {
-			for _, dep := range deps(t, r.pkg) {
+		t.Run(r.reason, func(t *testing.T) {
+			for _, dep := range listDeps(t, r.pkg) {
 				for _, banned := range r.banned {
 					if strings.HasPrefix(dep, banned) {
 						t.Errorf("%s links %s", r.pkg, dep)
@@ -61,30 +62,21 @@ func TestImportRules(t *testing.T) {
 	}
 }
 
-// loops are the controllers. Beside them internal/controllers has pure packages, such as demand.
-var loops = []string{"job", "taskgroup", "task", "robot", "robotidentity", "jobflow", "jobtemplate", "vcjob", "raycluster", "cronjobflow", "archive"}
+// controllers are the folders of internal/controllers that reconcile a kind. kit is shared by all.
+var controllers = []string{"archive", "cronjobflow", "job", "jobflow", "jobtemplate", "raycluster", "robot", "robotidentity", "task", "taskgroup", "vcjob"}
 
-func TestControllersNeverImportEachOther(t *testing.T) {
-	for _, one := range loops {
-		all := deps(t, "internal/controllers/"+one)
-		for _, other := range loops {
-			if other != one && slices.Contains(all, module+"internal/controllers/"+other) {
-				t.Errorf("%s links %s: the API server carries their state", one, other)
+func TestControllers_DoNotLinkEachOther(t *testing.T) {
+	for _, one := range controllers {
+		deps := listDeps(t, "internal/controllers/"+one)
+		for _, other := range controllers {
+			if other != one && slices.Contains(deps, module+"internal/controllers/"+other) {
+				t.Errorf("%s links %s: their state reaches each other through the API server", one, other)
 			}
 		}
 	}
 }
 
-func TestTheConsoleRunsNoController(t *testing.T) {
-	all := deps(t, "cmd/k8s4r-console")
-	for _, one := range loops {
-		if slices.Contains(all, module+"internal/controllers/"+one) {
-			t.Errorf("cmd/k8s4r-console links the controller %s: it asks the API server, and controllers act", one)
-		}
-	}
-}
-
-func TestEveryPackageSaysWhatItIsFor(t *testing.T) {
+func TestPackages_HaveDocComments(t *testing.T) {
 	out, err := exec.Command("go", "list", "-f", "{{if .GoFiles}}{{.ImportPath}}\t{{.Doc}}{{end}}", module+"...").Output()
 	if err != nil {
 		t.Fatal(err)

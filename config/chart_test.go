@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestTheChartHoldsTheManifests: Helm sees nothing outside of a chart's directory, and a
-// template whose files are not there makes nothing, without a word. So the chart has copies.
-func TestTheChartHoldsTheManifests(t *testing.T) {
+// Helm reads no file outside of the chart's directory and reports no missing one, so the chart
+// has copies.
+func TestChart_HasCopiesOfTheManifests(t *testing.T) {
 	const copies = "../charts/k8s4r/files"
 	var want, got []string
 	for _, dir := range []string{"admission", "crd", "rbac", "webhook"} {

@@ -4,7 +4,7 @@ package main
 import (
 	"os"
 
-	"k8s4r.io/k8s4r/internal/agent"
+	"k8s4r.io/k8s4r/internal/robot/agent"
 )
 
 func main() { os.Exit(agent.Main(os.Args[1:], os.Stdout, os.Stderr)) }

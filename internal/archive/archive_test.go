@@ -2,6 +2,7 @@ package archive_test
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -40,7 +41,7 @@ func (s *suite) record(objects ...archive.Object) {
 
 func (s *suite) get(uid string) archive.Object {
 	s.Helper()
-	o, err := s.Get(s.ctx, nil, uid)
+	o, err := s.GetByUID(s.ctx, nil, uid)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -83,7 +84,7 @@ func TestArchive(t *testing.T) {
 		{"many may record at once", manyAtOnce},
 		{"lists filter by everything that they promise", filters},
 		{"pages follow each other without gap or repetition", pages},
-		{"a cursor of nobody is refused", cursors},
+		{"an unknown cursor is rejected", cursors},
 		{"namespaces that a reader may not see are not there", scoped},
 		{"what ran on a robot between two times", ranOn},
 		{"which tasks fail most", mostFailing},
@@ -98,7 +99,7 @@ func TestArchive(t *testing.T) {
 			t.Run("sqlite", func(t *testing.T) {
 				c.run(open(t, "sqlite:"+filepath.Join(t.TempDir(), "50% of?it#", "history.db")))
 			})
-			t.Run("postgres", func(t *testing.T) { c.run(open(t, postgres.Database(fmt.Sprint("case", i)))) })
+			t.Run("postgres", func(t *testing.T) { c.run(open(t, postgres.CreateDatabase(fmt.Sprint("case", i)))) })
 		})
 	}
 }
@@ -186,12 +187,12 @@ func comesBack(s *suite) {
 	if got := s.get("uid-t1"); asJSON(s, got) != asJSON(s, want) {
 		s.Errorf("it is\n%s\nwant\n%s", asJSON(s, got), asJSON(s, want))
 	}
-	if got, err := s.Find(s.ctx, archive.Task, "hall", "t1"); err != nil || got.UID != want.UID {
+	if got, err := s.FindByName(s.ctx, archive.Task, "hall", "t1"); err != nil || got.UID != want.UID {
 		s.Errorf("by name it is %q, %v", got.UID, err)
 	}
 	for _, missing := range []func() error{
-		func() error { _, err := s.Get(s.ctx, nil, "nobody"); return err },
-		func() error { _, err := s.Find(s.ctx, archive.Job, "hall", "t1"); return err },
+		func() error { _, err := s.GetByUID(s.ctx, nil, "unknown"); return err },
+		func() error { _, err := s.FindByName(s.ctx, archive.Job, "hall", "t1"); return err },
 	} {
 		if err := missing(); !errors.Is(err, archive.ErrNotFound) {
 			s.Errorf("what is not there gives %v", err)
@@ -223,7 +224,7 @@ func onceOnly(s *suite) {
 	if got := s.get("uid-t1"); len(got.Attempts) != 1 {
 		s.Errorf("%d attempts", len(got.Attempts))
 	}
-	if all, err := s.Transitions(s.ctx, "uid-t1"); err != nil || len(all) != 1 {
+	if all, err := s.ListTransitions(s.ctx, "uid-t1"); err != nil || len(all) != 1 {
 		s.Errorf("%d transitions, %v", len(all), err)
 	}
 }
@@ -233,7 +234,7 @@ func transitions(s *suite) {
 	s.now = noon.Add(time.Hour)
 	s.record(task("t1", version(11), runs(noon), func(o *archive.Object) { o.Changed = time.Time{} })) // nothing that counts
 	s.record(task("t1", version(12), func(o *archive.Object) { o.Changed = time.Time{} }))
-	got, err := s.Transitions(s.ctx, "uid-t1")
+	got, err := s.ListTransitions(s.ctx, "uid-t1")
 	want := []archive.Transition{
 		{Version: 10, At: noon, To: "running", Reason: "Exited"},
 		{Version: 12, At: noon.Add(time.Hour), From: "running", To: "completed", Reason: "Exited"},
@@ -285,8 +286,8 @@ func allOrNothing(s *suite) {
 func deleted(s *suite) {
 	gone := noon.Add(2 * time.Hour)
 	s.record(task("t1", runs(noon)))
-	for _, uid := range []string{"uid-t1", "uid-nobody", "uid-t1"} {
-		if err := s.Deleted(s.ctx, uid, gone); err != nil {
+	for _, uid := range []string{"uid-t1", "uid-unknown", "uid-t1"} {
+		if err := s.MarkDeleted(s.ctx, uid, gone); err != nil {
 			s.Fatal(err)
 		}
 		gone = gone.Add(time.Hour)
@@ -386,7 +387,7 @@ func pages(s *suite) {
 		var ran []string
 		h := archive.RobotHistory{Robot: "r1", Limit: size}
 		for {
-			p, err := s.RanOn(s.ctx, h)
+			p, err := s.ListRobotAttempts(s.ctx, h)
 			if err != nil {
 				s.Fatal(err)
 			}
@@ -417,7 +418,7 @@ func cursors(s *suite) {
 			s.Errorf("list takes %q: %v", c, err)
 		}
 	}
-	if _, err := s.RanOn(s.ctx, archive.RobotHistory{Robot: "r1", Cursor: p.Next}); !errors.Is(err, archive.ErrCursor) {
+	if _, err := s.ListRobotAttempts(s.ctx, archive.RobotHistory{Robot: "r1", Cursor: p.Next}); !errors.Is(err, archive.ErrCursor) {
 		s.Errorf("one query takes the cursor of another: %v", err)
 	}
 }
@@ -425,17 +426,17 @@ func cursors(s *suite) {
 func scoped(s *suite) {
 	s.record(task("t1", fails), task("t2", in("yard"), fails), task("t3", in("yard")))
 	none, yard := []string{}, []string{"yard"}
-	if _, err := s.Get(s.ctx, yard, "uid-t1"); !errors.Is(err, archive.ErrNotFound) {
+	if _, err := s.GetByUID(s.ctx, yard, "uid-t1"); !errors.Is(err, archive.ErrNotFound) {
 		s.Errorf("get: %v", err)
 	}
-	if _, err := s.Get(s.ctx, none, "uid-t2"); !errors.Is(err, archive.ErrNotFound) {
+	if _, err := s.GetByUID(s.ctx, none, "uid-t2"); !errors.Is(err, archive.ErrNotFound) {
 		s.Errorf("get: %v", err)
 	}
 	for _, c := range []struct {
 		namespaces      []string
 		ran, failed, ok int
 	}{{nil, 3, 2, 1}, {yard, 2, 1, 1}, {none, 0, 0, 0}, {[]string{"hall"}, 1, 1, 0}} {
-		p, err := s.RanOn(s.ctx, archive.RobotHistory{Robot: "r1", Namespaces: c.namespaces})
+		p, err := s.ListRobotAttempts(s.ctx, archive.RobotHistory{Robot: "r1", Namespaces: c.namespaces})
 		if err != nil || len(p.Items) != c.ran {
 			s.Errorf("%v: ran %d, %v", c.namespaces, len(p.Items), err)
 		}
@@ -475,7 +476,7 @@ func ranOn(s *suite) {
 		{"no end", hour(1), time.Time{}, "after running within into over"},
 		{"no beginning", time.Time{}, hour(-1), "over before"},
 	} {
-		p, err := s.RanOn(s.ctx, archive.RobotHistory{Robot: "r1", Since: c.since, Until: c.until})
+		p, err := s.ListRobotAttempts(s.ctx, archive.RobotHistory{Robot: "r1", Since: c.since, Until: c.until})
 		var got []string
 		for _, a := range p.Items {
 			got = append(got, a.Task)
@@ -605,10 +606,10 @@ func pruneByAge(s *suite) {
 	if left := s.list(archive.Filter{}); left != "new" {
 		s.Errorf("left %s", left)
 	}
-	if p, err := s.RanOn(s.ctx, archive.RobotHistory{Robot: "r1"}); err != nil || len(p.Items) != 1 {
+	if p, err := s.ListRobotAttempts(s.ctx, archive.RobotHistory{Robot: "r1"}); err != nil || len(p.Items) != 1 {
 		s.Errorf("%d attempts are left, %v", len(p.Items), err)
 	}
-	if all, err := s.Transitions(s.ctx, "uid-old"); err != nil || len(all) != 0 {
+	if all, err := s.ListTransitions(s.ctx, "uid-old"); err != nil || len(all) != 0 {
 		s.Errorf("%d transitions are left, %v", len(all), err)
 	}
 	if got, err := s.Prune(s.ctx, archive.Retention{}); err != nil || got != (archive.Pruned{}) {
@@ -620,7 +621,7 @@ func pruneBySize(s *suite) {
 	for n := range 10 {
 		s.record(task(fmt.Sprint("t", n), ran(noon.Add(time.Duration(n)*time.Hour), time.Minute)))
 	}
-	size, err := s.Size(s.ctx)
+	size, err := s.TotalBytes(s.ctx)
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -631,7 +632,7 @@ func pruneBySize(s *suite) {
 	if left := s.list(archive.Filter{}); left != "t9 t8 t7 t6 t5 t4 t3" {
 		s.Errorf("left %s", left)
 	}
-	if left, err := s.Size(s.ctx); err != nil || left != size-got.Bytes {
+	if left, err := s.TotalBytes(s.ctx); err != nil || left != size-got.Bytes {
 		s.Errorf("%d bytes are left of %d, less %d, %v", left, size, got.Bytes, err)
 	}
 }
@@ -664,12 +665,12 @@ func pruneInBatches(s *suite) {
 	}
 }
 
-func TestAddressesThatMakeNoSense(t *testing.T) {
+func TestOpen_RejectsInvalidAddresses(t *testing.T) {
 	for address, want := range map[string]string{
 		"":                           "must be sqlite:PATH or postgres://",
 		"history.db":                 "must be sqlite:PATH or postgres://",
 		"mysql://host/db":            "must be sqlite:PATH or postgres://",
-		"sqlite:":                    "names no file",
+		"sqlite:":                    "the path is missing",
 		"postgres://u:hidden@h:x/db": "cannot parse",
 	} {
 		_, err := archive.Open(address)
@@ -677,12 +678,37 @@ func TestAddressesThatMakeNoSense(t *testing.T) {
 			t.Errorf("%q: %v", address, err)
 		}
 		if err != nil && strings.Contains(err.Error(), "hidden") {
-			t.Errorf("the error tells the password: %v", err)
+			t.Errorf("the error contains the password: %v", err)
 		}
 	}
 }
 
-func TestArchiveThatIsDownComesBack(t *testing.T) {
+func TestOpen_RejectsAnEarlierFormat(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "history.db")
+	db, err := sql.Open("sqlite", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, statement := range []string{
+		"CREATE TABLE goose_db_version (id INTEGER PRIMARY KEY AUTOINCREMENT, version_id INTEGER NOT NULL, is_applied INTEGER NOT NULL, tstamp TIMESTAMP DEFAULT (datetime('now')))",
+		"INSERT INTO goose_db_version (version_id, is_applied) VALUES (0, 1), (1, 1), (2, 1)",
+		"CREATE TABLE objects (uid TEXT NOT NULL PRIMARY KEY)",
+	} {
+		if _, err := db.Exec(statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, "sqlite:"+file)
+	err = s.Check(s.ctx)
+	if !errors.Is(err, archive.ErrOldFormat) || !strings.Contains(err.Error(), file+" has format 2") || !strings.Contains(err.Error(), "--archive") {
+		t.Errorf("Check: %v, want an error that names the file, its format and what to do", err)
+	}
+}
+
+func TestStore_RecoversWhenTheDatabaseIsBack(t *testing.T) {
 	server := testkit.StartPostgres(t)
 	server.Stop()
 	s := open(t, server.Address)
@@ -704,7 +730,7 @@ func TestArchiveThatIsDownComesBack(t *testing.T) {
 	}
 }
 
-func TestFileIsForItsOwner(t *testing.T) {
+func TestOpen_RestrictsTheFileToItsOwner(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a", "history.db")
 	s := open(t, "sqlite:"+file)
 	s.record(task("t1"))
@@ -715,7 +741,7 @@ func TestFileIsForItsOwner(t *testing.T) {
 	}
 }
 
-func TestRoomIsGivenBack(t *testing.T) {
+func TestPrune_ReleasesSpaceOfTheFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "history.db")
 	s := open(t, "sqlite:"+file)
 	var all []archive.Object

@@ -1,7 +1,6 @@
-// Package archive keeps the history of jobs, task groups, tasks and their attempts, flows
-// and robots in SQL, for as long as its owner wants: on SQLite in a file, or on PostgreSQL.
-// One text of each statement serves both.
+// Package archive keeps the history of jobs, task groups, tasks and their attempts, flows and
+// robots in SQL: on SQLite in a file, or on PostgreSQL. Both use the same statements.
 //
-// Whoever may read an archive reads every manifest in it. The queries take the namespaces
-// that their reader may see.
+// Readers of an archive file can read every manifest in it. Queries take the namespaces that
+// their caller may see.
 package archive

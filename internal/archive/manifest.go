@@ -18,14 +18,14 @@ import (
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
-// Of makes the record of an object of the API server. The Job of a task or a task group is
-// asked for because it knows the template; nil: it is gone, and its name stands for it. The
-// error is about a kind that is not archived, or a resourceVersion that is no number.
-func Of(o object, job *v1alpha1.Job) (Object, error) {
+// NewObject returns the record of an object of the API server. The Job of a task or a task group
+// names the template; if it is nil, its name is used instead. The error is about a kind that is
+// not archived, or an invalid resourceVersion.
+func NewObject(o object, job *v1alpha1.Job) (Object, error) {
 	var out Object
 	switch o := o.(type) {
 	case *v1alpha1.Job:
@@ -41,7 +41,7 @@ func Of(o object, job *v1alpha1.Job) (Object, error) {
 	case *batchv1.Job:
 		out = ofVCJob(o)
 	case *rayv1.RayCluster:
-		out = Object{Kind: RayCluster, Phase: string(o.Status.State), Reason: o.Status.Reason, Template: name(o)}
+		out = Object{Kind: RayCluster, Phase: string(o.Status.State), Reason: o.Status.Reason, Template: baseName(o)}
 	default:
 		return Object{}, fmt.Errorf("archive: %T is of no kind that is archived", o)
 	}
@@ -59,7 +59,7 @@ func complete(out Object, m object) (Object, error) {
 	out.Namespace, out.Name, out.UID, out.Created = m.GetNamespace(), m.GetName(), string(m.GetUID()), m.GetCreationTimestamp().UTC()
 	version, err := strconv.ParseInt(m.GetResourceVersion(), 10, 64)
 	if err != nil {
-		return Object{}, fmt.Errorf("archive: %s %s/%s: resourceVersion %q is no number, so that nobody can tell which record is newer", out.Kind, out.Namespace, out.Name, m.GetResourceVersion())
+		return Object{}, fmt.Errorf("archive: %s %s/%s: resourceVersion %q is not a number, so records cannot be ordered", out.Kind, out.Namespace, out.Name, m.GetResourceVersion())
 	}
 	out.Version = version
 	if owner := metav1.GetControllerOfNoCopy(m); owner != nil {
@@ -76,13 +76,13 @@ func complete(out Object, m object) (Object, error) {
 	if out.Outcome != "" && !out.Finished.IsZero() {
 		out.Changed = out.Finished
 	}
-	if out.Manifest, err = manifest(out.Kind, m); err != nil {
+	if out.Manifest, err = marshalManifest(out.Kind, m); err != nil {
 		return Object{}, fmt.Errorf("archive: %s %s/%s: %w", out.Kind, out.Namespace, out.Name, err)
 	}
 	return out, nil
 }
 
-// types are what the objects of each kind say of themselves. A cache leaves that out.
+// types are the group, version and kind of the objects. A cache leaves them out.
 var types = map[Kind]schema.GroupVersionKind{
 	Job:        v1alpha1.GroupVersion.WithKind("Job"),
 	TaskGroup:  v1alpha1.GroupVersion.WithKind("TaskGroup"),
@@ -93,8 +93,8 @@ var types = map[Kind]schema.GroupVersionKind{
 	RayCluster: rayv1.GroupVersion.WithKind("RayCluster"),
 }
 
-// manifest is the whole object, but for who wrote which field.
-func manifest(kind Kind, o object) (json.RawMessage, error) {
+// marshalManifest returns the whole object without managed fields.
+func marshalManifest(kind Kind, o object) (json.RawMessage, error) {
 	whole, ok := o.DeepCopyObject().(object)
 	if !ok {
 		return nil, fmt.Errorf("a copy of %T is none", o)
@@ -106,11 +106,11 @@ func manifest(kind Kind, o object) (json.RawMessage, error) {
 
 func ofJob(j *v1alpha1.Job) Object {
 	out := Object{
-		Kind: Job, Template: template(j), Step: step(j), Phase: j.Status.State, Reason: j.Status.StatusDescription,
-		Started: at(j.Status.StartedAt), Outcome: ofState(j.Status.State),
+		Kind: Job, Template: templateName(j), Step: stepOfFlow(j), Phase: j.Status.State, Reason: j.Status.StatusDescription,
+		Started: microTime(j.Status.StartedAt), Outcome: ofState(j.Status.State),
 	}
 	if out.Outcome != "" {
-		out.Finished = at(j.Status.CompletedAt)
+		out.Finished = microTime(j.Status.CompletedAt)
 	}
 	return out
 }
@@ -118,10 +118,10 @@ func ofJob(j *v1alpha1.Job) Object {
 func ofGroup(g *v1alpha1.TaskGroup, job *v1alpha1.Job) Object {
 	out := Object{
 		Kind: TaskGroup, Template: templateOf(job, g.Spec.JobName), Step: g.Spec.GroupName, Phase: g.Status.State, Reason: g.Status.StatusDescription,
-		Started: at(g.Status.StartedAt), Outcome: ofState(g.Status.State),
+		Started: microTime(g.Status.StartedAt), Outcome: ofState(g.Status.State),
 	}
 	if out.Outcome != "" {
-		out.Finished = at(g.Status.CompletedAt)
+		out.Finished = microTime(g.Status.CompletedAt)
 	}
 	return out
 }
@@ -144,14 +144,14 @@ func ofTask(t *v1alpha1.Task, job *v1alpha1.Job) Object {
 	s := &t.Status
 	state := lifecycle.TaskState(s.State)
 	out := Object{
-		Kind: Task, Template: templateOf(job, cmp.Or(t.Spec.JobName, name(t))), Step: taskStep(t), Robot: t.RobotOfAttempt(),
-		Phase: string(state.Normal()), Reason: s.Reason, Started: at(s.StartedAt), Outcome: ofState(s.State),
+		Kind: Task, Template: templateOf(job, cmp.Or(t.Spec.JobName, baseName(t))), Step: taskStep(t), Robot: t.CurrentRobot(),
+		Phase: string(state.OrPending()), Reason: s.Reason, Started: microTime(s.StartedAt), Outcome: ofState(s.State),
 	}
 	if state == lifecycle.TaskRunning {
-		out.Changed = at(s.StartedAt)
+		out.Changed = microTime(s.StartedAt)
 	}
 	if out.Outcome != "" {
-		out.Finished = at(s.FinishedAt)
+		out.Finished = microTime(s.FinishedAt)
 		if out.Finished.IsZero() { // it never ran, and nothing says when it was called off
 			out.Finished = lastChange(s.Conditions, t.CreationTimestamp.Time)
 		}
@@ -162,8 +162,8 @@ func ofTask(t *v1alpha1.Task, job *v1alpha1.Job) Object {
 	return out
 }
 
-// taskStep is the group and the name of a task in its job. The object of a group is called by
-// its job and its own name, unless that is too long.
+// taskStep returns the group and the name of a task in its job. The name of the group's object is
+// that of its job and its own, unless that is too long.
 func taskStep(t *v1alpha1.Task) string {
 	if t.Spec.TaskGroupName == "" {
 		return t.Spec.Name
@@ -174,12 +174,12 @@ func taskStep(t *v1alpha1.Task) string {
 func ofAttempt(t *v1alpha1.Task, a *v1alpha1.TaskAttempt) Attempt {
 	out := Attempt{
 		Job: t.Spec.JobName, Number: int64(a.Attempt), Robot: a.Robot, State: a.State, Reason: a.Reason, Signal: int64(a.Signal),
-		Started: at(a.StartedAt), Finished: at(a.FinishedAt),
+		Started: microTime(a.StartedAt), Finished: microTime(a.FinishedAt),
 		Log: fmt.Sprintf("/v1/namespaces/%s/tasks/%s/logs?attempt=%d", url.PathEscape(t.Namespace), url.PathEscape(t.Name), a.Attempt),
 	}
 	switch lifecycle.TaskState(a.State) {
 	case lifecycle.TaskExited, lifecycle.TaskSoftFailed, lifecycle.TaskFailed:
-		out.Failed = !wire.NoFault(a.Reason)
+		out.Failed = !wire.IsWithoutFault(a.Reason)
 	default:
 	}
 	if a.ExitCode != nil {
@@ -191,13 +191,13 @@ func ofAttempt(t *v1alpha1.Task, a *v1alpha1.TaskAttempt) Attempt {
 
 func ofRobot(r *v1alpha1.Robot) Object {
 	return Object{
-		Kind: Robot, Robot: r.Name, Phase: r.Status.Phase, Reason: r.Status.Message, Template: name(r),
+		Kind: Robot, Robot: r.Name, Phase: r.Status.Phase, Reason: r.Status.Message, Template: baseName(r),
 		Labels: r.Spec.Labels,
 	}
 }
 
 func ofFlow(f *flowv1.JobFlow) Object {
-	out := Object{Kind: JobFlow, Template: template(f), Phase: string(f.Status.State.Phase), Started: since(f.Status.StartTime)}
+	out := Object{Kind: JobFlow, Template: templateName(f), Phase: string(f.Status.State.Phase), Started: plainTime(f.Status.StartTime)}
 	switch f.Status.State.Phase {
 	case flowv1.Succeed:
 		out.Outcome = Succeeded
@@ -206,7 +206,7 @@ func ofFlow(f *flowv1.JobFlow) Object {
 	default:
 	}
 	if out.Outcome != "" {
-		out.Finished = since(f.Status.CompletionTime)
+		out.Finished = plainTime(f.Status.CompletionTime)
 	}
 	for _, c := range f.Status.FlowConditions {
 		if c.Type == flowv1.ConditionFailed && c.Status == metav1.ConditionTrue {
@@ -218,10 +218,10 @@ func ofFlow(f *flowv1.JobFlow) Object {
 
 func ofVCJob(j *batchv1.Job) Object {
 	state := j.Status.State
-	out := Object{Kind: VCJob, Template: template(j), Step: step(j), Phase: string(state.Phase), Reason: state.Reason, Changed: state.LastTransitionTime.UTC()}
+	out := Object{Kind: VCJob, Template: templateName(j), Step: stepOfFlow(j), Phase: string(state.Phase), Reason: state.Reason, Changed: state.LastTransitionTime.UTC()}
 	for _, c := range j.Status.Conditions {
 		if c.Status == batchv1.JobRunning && out.Started.IsZero() {
-			out.Started = since(c.LastTransitionTime)
+			out.Started = plainTime(c.LastTransitionTime)
 		}
 	}
 	switch state.Phase {
@@ -238,43 +238,43 @@ func ofVCJob(j *batchv1.Job) Object {
 	return out
 }
 
-// templateOf is the template of a job that may be gone.
+// templateOf returns the template of a job that may be gone.
 func templateOf(job *v1alpha1.Job, jobName string) string {
 	if job == nil {
 		return jobName
 	}
-	return template(job)
+	return templateName(job)
 }
 
-// template is what objects of one make have in common: the JobTemplate, or the CronJobFlow, or
-// what the name was generated of, or the name.
-func template(o metav1.Object) string {
+// templateName returns what objects of one origin have in common: the JobTemplate, the
+// CronJobFlow, the prefix of a generated name, or the name.
+func templateName(o metav1.Object) string {
 	if from := o.GetAnnotations()[flowv1.KeyCreatedByJobTemplate]; from != "" {
 		return strings.TrimPrefix(from, o.GetNamespace()+".")
 	}
 	if owner := metav1.GetControllerOfNoCopy(o); owner != nil && owner.Kind == "CronJobFlow" {
 		return owner.Name
 	}
-	return name(o)
+	return baseName(o)
 }
 
-func name(o metav1.Object) string {
+func baseName(o metav1.Object) string {
 	if o.GetGenerateName() != "" {
 		return strings.TrimSuffix(o.GetGenerateName(), "-")
 	}
 	return o.GetName()
 }
 
-// step is the step of a flow that a job is. Its name is the flow's and the step's, unless that
-// is too long.
-func step(o metav1.Object) string {
+// stepOfFlow returns the step of a flow to which a job belongs. The job's name is that of the
+// flow and the step, unless that is too long.
+func stepOfFlow(o metav1.Object) string {
 	if owner := metav1.GetControllerOfNoCopy(o); owner != nil && owner.Kind == "JobFlow" {
 		return strings.TrimPrefix(o.GetName(), owner.Name+"-")
 	}
 	return ""
 }
 
-// lastChange is when the last of the conditions changed, or else then.
+// lastChange returns when the last of the conditions changed, or then if that is later.
 func lastChange(all []metav1.Condition, then time.Time) time.Time {
 	for _, c := range all {
 		if c.LastTransitionTime.After(then) {
@@ -284,14 +284,14 @@ func lastChange(all []metav1.Condition, then time.Time) time.Time {
 	return then.UTC()
 }
 
-func at(t *metav1.MicroTime) time.Time {
+func microTime(t *metav1.MicroTime) time.Time {
 	if t == nil {
 		return time.Time{}
 	}
 	return t.UTC()
 }
 
-func since(t *metav1.Time) time.Time {
+func plainTime(t *metav1.Time) time.Time {
 	if t == nil {
 		return time.Time{}
 	}

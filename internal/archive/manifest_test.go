@@ -28,7 +28,7 @@ func ofFlow(m metav1.ObjectMeta, template string) metav1.ObjectMeta {
 	return m
 }
 
-func TestOf(t *testing.T) {
+func TestNewObject(t *testing.T) {
 	start, end := metav1.NewMicroTime(noon), metav1.NewMicroTime(noon.Add(time.Minute))
 	ended := metav1.NewTime(end.Time)
 	task := &v1alpha1.Task{ObjectMeta: meta("j-g-0-shoot"), Spec: v1alpha1.TaskSpec{JobName: "j", TaskGroupName: "j-g"}}
@@ -47,7 +47,7 @@ func TestOf(t *testing.T) {
 		want archive.Object
 		kind string
 	}{
-		{"a task and its attempts", func() (archive.Object, error) { return archive.Of(task, robotJob) }, archive.Object{
+		{"a task and its attempts", func() (archive.Object, error) { return archive.NewObject(task, robotJob) }, archive.Object{
 			Kind: archive.Task, Template: "tour", Step: "g/shoot", Robot: "r2", Phase: "failed", Reason: "Exited", Outcome: archive.Failed,
 			Changed: end.Time, Started: start.Time, Finished: end.Time,
 			Attempts: []archive.Attempt{
@@ -56,24 +56,24 @@ func TestOf(t *testing.T) {
 				{Job: "j", Number: 3, Robot: "r2", State: "failed", Reason: "OOMKilled", Failed: true, Signal: 9, Started: start.Time, Finished: end.Time, Log: "/v1/namespaces/hall/tasks/j-g-0-shoot/logs?attempt=3"},
 			},
 		}, "Task"},
-		{"a job of a flow", func() (archive.Object, error) { return archive.Of(robotJob, nil) }, archive.Object{
+		{"a job of a flow", func() (archive.Object, error) { return archive.NewObject(robotJob, nil) }, archive.Object{
 			Kind: archive.Job, Owner: "u-f", Template: "tour", Step: "drive", Phase: "completed", Outcome: archive.Succeeded, Changed: end.Time, Started: start.Time, Finished: end.Time,
 		}, "Job"},
 		{"a job with a generated name, requeued", func() (archive.Object, error) {
-			return archive.Of(&v1alpha1.Job{ObjectMeta: generated, Status: v1alpha1.JobStatus{State: "requeueing", StartedAt: &start, CompletedAt: &end}}, nil)
+			return archive.NewObject(&v1alpha1.Job{ObjectMeta: generated, Status: v1alpha1.JobStatus{State: "requeueing", StartedAt: &start, CompletedAt: &end}}, nil)
 		}, archive.Object{Kind: archive.Job, Template: "k8s4r-run", Phase: "requeueing", Started: start.Time}, "Job"},
 		{"a flow that was canceled", func() (archive.Object, error) {
-			return archive.Of(&flowv1.JobFlow{ObjectMeta: meta("f"), Status: flowv1.JobFlowStatus{
+			return archive.NewObject(&flowv1.JobFlow{ObjectMeta: meta("f"), Status: flowv1.JobFlowStatus{
 				State: flowv1.State{Phase: flowv1.Failed}, CompletionTime: &ended, FlowConditions: []metav1.Condition{{Type: "Failed", Status: "True", Reason: "Canceled"}},
 			}}, nil)
 		}, archive.Object{Kind: archive.JobFlow, Template: "f", Phase: "Failed", Reason: "Canceled", Outcome: archive.Failed, Changed: end.Time, Finished: end.Time}, "JobFlow"},
 		{"a job of pods", func() (archive.Object, error) {
-			return archive.Of(&batchv1.Job{ObjectMeta: ofFlow(meta("f-train"), "train"), Status: batchv1.JobStatus{
+			return archive.NewObject(&batchv1.Job{ObjectMeta: ofFlow(meta("f-train"), "train"), Status: batchv1.JobStatus{
 				State: batchv1.JobState{Phase: batchv1.JobTerminated, LastTransitionTime: ended},
 			}}, nil)
 		}, archive.Object{Kind: archive.VCJob, Owner: "u-f", Template: "train", Step: "train", Phase: "Terminated", Outcome: archive.Canceled, Changed: end.Time, Finished: end.Time}, "Job"},
 		{"a robot, by both kinds of labels", func() (archive.Object, error) {
-			return archive.Of(&v1alpha1.Robot{ObjectMeta: meta("r1"), Spec: v1alpha1.RobotSpec{Labels: map[string]string{"env": "prod"}}, Status: v1alpha1.RobotStatus{Phase: "Online"}}, nil)
+			return archive.NewObject(&v1alpha1.Robot{ObjectMeta: meta("r1"), Spec: v1alpha1.RobotSpec{Labels: map[string]string{"env": "prod"}}, Status: v1alpha1.RobotStatus{Phase: "Online"}}, nil)
 		}, archive.Object{Kind: archive.Robot, Template: "r1", Robot: "r1", Phase: "Online", Labels: map[string]string{"a": "b", "env": "prod"}}, "Robot"},
 	} {
 		got, err := c.got()
@@ -98,13 +98,13 @@ func TestOf(t *testing.T) {
 	}
 }
 
-func TestOfRefuses(t *testing.T) {
+func TestNewObject_RejectsUnknownKinds(t *testing.T) {
 	odd := meta("j")
 	odd.ResourceVersion = "v1"
-	if _, err := archive.Of(&v1alpha1.Job{ObjectMeta: odd}, nil); err == nil || !strings.Contains(err.Error(), `resourceVersion "v1" is no number`) {
-		t.Errorf("it says %v", err)
+	if _, err := archive.NewObject(&v1alpha1.Job{ObjectMeta: odd}, nil); err == nil || !strings.Contains(err.Error(), `resourceVersion "v1" is not a number`) {
+		t.Errorf("error %v", err)
 	}
-	if _, err := archive.Of(&v1alpha1.JobTemplate{}, nil); err == nil || !strings.Contains(err.Error(), "no kind that is archived") {
-		t.Errorf("it says %v", err)
+	if _, err := archive.NewObject(&v1alpha1.JobTemplate{}, nil); err == nil || !strings.Contains(err.Error(), "no kind that is archived") {
+		t.Errorf("error %v", err)
 	}
 }

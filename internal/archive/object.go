@@ -22,7 +22,7 @@ const (
 	RayCluster Kind = "RayCluster"
 )
 
-// Outcome is how an object ended, in one word for all kinds.
+// Outcome is how an object ended, for all kinds alike.
 type Outcome string
 
 // The outcomes. The empty one is that of an object that has not ended.
@@ -32,26 +32,26 @@ const (
 	Canceled  Outcome = "canceled"
 )
 
-// Object is what is kept of an object beside its manifest: what it can be found by. Times
-// are kept to the microsecond; zero: not yet, or unknown.
+// Object is the part of a record by which it is found. Times are kept to the microsecond; zero:
+// not yet, or unknown.
 type Object struct {
 	Kind      Kind
 	Namespace string
 	Name      string
 	UID       string
-	// Version is the resourceVersion, which grows with each write of the object.
+	// Version is the resourceVersion, which increases with each write of the object.
 	Version int64
 	// Owner is the UID of the object's controller. Empty: it has none.
 	Owner string
-	// Template is what objects of one make have in common: the name of the JobTemplate
-	// of a Job and its tasks, or what else their names were made of.
+	// Template is what objects of one origin have in common, such as the name of the JobTemplate
+	// of a Job and its tasks.
 	Template string
-	// Step is the part that the object is of its template: the group and name of a task,
-	// or the step of a flow. Empty: it is no part.
+	// Step is the part of its template: the group and name of a task, or the step of a flow.
+	// Empty: none.
 	Step string
-	// Robot that a task was on last, or that the object is. Empty: none.
+	// Robot on which a task was last, or the name of a robot. Empty: none.
 	Robot string
-	// Phase in the words of the kind, and Reason why. Changed is when it came to be; zero:
+	// Phase and Reason in the words of the kind. Changed is when the phase was entered; zero:
 	// when it was recorded.
 	Phase, Reason string
 	Changed       time.Time
@@ -59,11 +59,11 @@ type Object struct {
 	Created       time.Time
 	Started       time.Time
 	Finished      time.Time
-	// Deleted is when the object was seen to be gone. Zero: it was not. Record does not
-	// write it, Deleted does.
+	// Deleted is when the object was found to be deleted. Zero: it exists. MarkDeleted writes it,
+	// Record does not.
 	Deleted time.Time
 	Labels  map[string]string
-	// Attempts of a task that are to be kept. Those that were recorded before stay.
+	// Attempts of a task to record. Attempts that were recorded before stay.
 	Attempts []Attempt
 	// Manifest is the whole object. Lists leave it out.
 	Manifest json.RawMessage
@@ -71,8 +71,8 @@ type Object struct {
 
 // Attempt is one run of a task, or the try of one.
 type Attempt struct {
-	// TaskUID, Namespace, Task, Job, Template and Step say of what. Record fills in all
-	// but Job.
+	// TaskUID, Namespace, Task, Job, Template and Step identify the task. Record fills in all but
+	// Job.
 	TaskUID   string
 	Namespace string
 	Task      string
@@ -84,7 +84,7 @@ type Attempt struct {
 	Robot  string
 	// State and Reason in the words of the task's status.
 	State, Reason string
-	// Failed: it counts as a failure of the task.
+	// Failed is set if it counts as a failure of the task.
 	Failed bool
 	// ExitCode of the process. Nil: it has none.
 	ExitCode *int64
@@ -92,8 +92,7 @@ type Attempt struct {
 	Signal int64
 	// Started and Finished are by the robot's clock.
 	Started, Finished time.Time
-	// Log is the path under which the log API has what the attempt wrote, for as long as
-	// the server keeps it.
+	// Log is the path of the attempt's output in the log API, while the server keeps it.
 	Log string
 }
 
@@ -110,15 +109,15 @@ type Transition struct {
 // ErrNotFound is the error for what is not in the archive.
 var ErrNotFound = errors.New("not in the archive")
 
-// check tells what an object lacks to be recorded.
-func (o *Object) check() error {
+// validateObject returns an error if the object cannot be recorded.
+func (o *Object) validateObject() error {
 	switch {
 	case o.UID == "":
-		return fmt.Errorf("%s %s/%s: it has no uid; only what the API server has stored can be archived", o.Kind, o.Namespace, o.Name)
+		return fmt.Errorf("%s %s/%s: uid is missing; only objects that the API server has stored can be archived", o.Kind, o.Namespace, o.Name)
 	case o.Version <= 0:
-		return fmt.Errorf("%s %s/%s: its resourceVersion is no number above zero", o.Kind, o.Namespace, o.Name)
+		return fmt.Errorf("%s %s/%s: resourceVersion must be a positive number", o.Kind, o.Namespace, o.Name)
 	case o.Kind == "":
-		return fmt.Errorf("object %s/%s: it has no kind", o.Namespace, o.Name)
+		return fmt.Errorf("object %s/%s: kind is missing", o.Namespace, o.Name)
 	}
 	return nil
 }
@@ -131,7 +130,7 @@ const (
 	attemptBytes = 768
 )
 
-// bytes that the object counts for.
-func (o *Object) bytes() int64 {
+// storedBytes returns the size for which the object counts.
+func (o *Object) storedBytes() int64 {
 	return int64(len(o.Manifest)) + rowBytes + attemptBytes*int64(len(o.Attempts))
 }

@@ -8,21 +8,21 @@ import (
 	"k8s4r.io/k8s4r/internal/archive/sqldb"
 )
 
-// pruneBatch is how many objects, attempts or transitions go in one transaction, so that
-// nobody who records waits long.
+// pruneBatch bounds the objects, attempts or transitions that one transaction removes, so that
+// writers do not wait long.
 const pruneBatch = 500
 
 // Retention says what is kept.
 type Retention struct {
-	// Age is how long an object is kept after its end, and an attempt or a transition of
-	// one that lives. Zero: for ever.
+	// Age is how long an object is kept after its end, and an attempt or a transition of an
+	// object that has not ended. Zero: for ever.
 	Age time.Duration
-	// Bytes is how much is kept: beyond it the objects go that ended first. What has not
-	// ended stays. Zero: any amount.
+	// Bytes is the largest total size: above it the objects that ended first are removed. Objects
+	// that have not ended stay. Zero: no limit.
 	Bytes int64
 }
 
-// Pruned is what was removed.
+// Pruned counts what was removed.
 type Pruned struct {
 	// Objects with all that belonged to them, and their Bytes.
 	Objects int
@@ -31,15 +31,14 @@ type Pruned struct {
 	Attempts, Transitions int64
 }
 
-// Prune removes what is not to be kept any more. What it says was removed is so, even where it
-// returns an error.
+// Prune removes what exceeds the retention. The counts are right even if it returns an error.
 func (s *Store) Prune(ctx context.Context, r Retention) (Pruned, error) {
 	var all Pruned
 	cutoff := s.now().Add(-r.Age)
 	for more := true; more; {
 		var batch Pruned
 		var err error
-		if batch, more, err = s.pruneSome(ctx, r, cutoff); err != nil {
+		if batch, more, err = s.pruneOnce(ctx, r, cutoff); err != nil {
 			return all, fmt.Errorf("archive: prune: %w", err)
 		}
 		all.Objects += batch.Objects
@@ -48,14 +47,14 @@ func (s *Store) Prune(ctx context.Context, r Retention) (Pruned, error) {
 		all.Transitions += batch.Transitions
 	}
 	if s.file != "" && all != (Pruned{}) {
-		return all, s.shrink(ctx)
+		return all, s.releaseSpace(ctx)
 	}
 	return all, nil
 }
 
-// pruneSome removes one batch, and tells whether there may be more.
-func (s *Store) pruneSome(ctx context.Context, r Retention, cutoff time.Time) (out Pruned, more bool, err error) {
-	err = s.change(ctx, func(q *sqldb.Queries) error {
+// pruneOnce removes one batch, and returns whether there may be more.
+func (s *Store) pruneOnce(ctx context.Context, r Retention, cutoff time.Time) (out Pruned, more bool, err error) {
+	err = s.inTransaction(ctx, func(q *sqldb.Queries) error {
 		out, more = Pruned{}, false
 		var size int64
 		var err error
@@ -69,7 +68,7 @@ func (s *Store) pruneSome(ctx context.Context, r Retention, cutoff time.Time) (o
 			return err
 		}
 		for _, o := range oldest {
-			aged := r.Age > 0 && moment(o.EndedAt).Before(cutoff)
+			aged := r.Age > 0 && timeOf(o.EndedAt).Before(cutoff)
 			if !aged && size <= r.Bytes {
 				break
 			}
@@ -81,7 +80,7 @@ func (s *Store) pruneSome(ctx context.Context, r Retention, cutoff time.Time) (o
 			out.Bytes += o.Bytes
 		}
 		if r.Age > 0 {
-			if out.Attempts, err = q.PruneAttempts(ctx, sqldb.PruneAttemptsParams{FinishedAt: micros(cutoff), Limit: pruneBatch}); err != nil {
+			if out.Attempts, err = q.PruneAttempts(ctx, sqldb.PruneAttemptsParams{FinishedAt: nullMicros(cutoff), Limit: pruneBatch}); err != nil {
 				return err
 			}
 			if out.Transitions, err = q.PruneTransitions(ctx, sqldb.PruneTransitionsParams{At: cutoff.UnixMicro(), Limit: pruneBatch}); err != nil {
@@ -94,8 +93,8 @@ func (s *Store) pruneSome(ctx context.Context, r Retention, cutoff time.Time) (o
 	return out, more, err
 }
 
-// shrink gives the room of what was removed back to the file system.
-func (s *Store) shrink(ctx context.Context) error {
+// releaseSpace returns free pages to the file system.
+func (s *Store) releaseSpace(ctx context.Context) error {
 	s.write.Lock()
 	defer s.write.Unlock()
 	for _, step := range []string{"PRAGMA incremental_vacuum", "PRAGMA wal_checkpoint(TRUNCATE)"} {
@@ -112,9 +111,9 @@ func (s *Store) shrink(ctx context.Context) error {
 	return nil
 }
 
-// Size is how many bytes all that is in the archive counts for.
-func (s *Store) Size(ctx context.Context) (int64, error) {
-	q, err := s.queries(ctx)
+// TotalBytes returns the size for which everything in the archive counts.
+func (s *Store) TotalBytes(ctx context.Context) (int64, error) {
+	q, err := s.readyQueries(ctx)
 	if err != nil {
 		return 0, err
 	}

@@ -14,21 +14,21 @@ import (
 	"k8s4r.io/k8s4r/internal/archive/sqldb"
 )
 
-// Record writes objects as they are now, in one transaction. What was recorded before, or
-// has been recorded in a newer version, stays as it is, so that it may be asked for any
-// number of times. When it returns nil, the objects outlive a crash of every program.
+// Record writes objects in one transaction. Objects that were recorded in the same or a newer
+// version stay as they are, so it may be repeated. When it returns nil, the objects survive a
+// crash of every program.
 func (s *Store) Record(ctx context.Context, objects ...Object) error {
 	for i := range objects {
-		if err := objects[i].check(); err != nil {
+		if err := objects[i].validateObject(); err != nil {
 			return fmt.Errorf("archive: record: %w", err)
 		}
 	}
 	// In one order everywhere: of two programs that record the same objects neither holds
 	// what the other waits for.
 	sorted := slices.SortedFunc(slices.Values(objects), func(a, b Object) int { return cmp.Compare(a.UID, b.UID) })
-	err := s.change(ctx, func(q *sqldb.Queries) error {
+	err := s.inTransaction(ctx, func(q *sqldb.Queries) error {
 		for i := range sorted {
-			if err := s.record(ctx, q, &sorted[i]); err != nil {
+			if err := s.recordObject(ctx, q, &sorted[i]); err != nil {
 				return fmt.Errorf("%s %s/%s: %w", sorted[i].Kind, sorted[i].Namespace, sorted[i].Name, err)
 			}
 		}
@@ -40,8 +40,8 @@ func (s *Store) Record(ctx context.Context, objects ...Object) error {
 	return nil
 }
 
-// record writes one object, if it is newer than what is known.
-func (s *Store) record(ctx context.Context, q *sqldb.Queries, o *Object) error {
+// recordObject writes one object if it is newer than the recorded one.
+func (s *Store) recordObject(ctx context.Context, q *sqldb.Queries, o *Object) error {
 	was, err := q.Seen(ctx, o.UID)
 	known := err == nil
 	if err != nil && !errors.Is(err, sql.ErrNoRows) {
@@ -52,9 +52,9 @@ func (s *Store) record(ctx context.Context, q *sqldb.Queries, o *Object) error {
 	}
 	written, err := q.PutObject(ctx, sqldb.PutObjectParams{
 		Uid: o.UID, Kind: string(o.Kind), Namespace: o.Namespace, Name: o.Name, Version: o.Version, OwnerUid: o.Owner,
-		Template: o.Template, Step: o.Step, Robot: o.Robot, Phase: o.Phase, Reason: text(o.Reason), Outcome: string(o.Outcome),
-		CreatedAt: o.Created.UnixMicro(), StartedAt: micros(o.Started), FinishedAt: micros(o.Finished), EndedAt: micros(o.Finished),
-		Bytes: o.bytes(), Manifest: string(o.Manifest),
+		Template: o.Template, Step: o.Step, Robot: o.Robot, Phase: o.Phase, Reason: validText(o.Reason), Outcome: string(o.Outcome),
+		CreatedAt: o.Created.UnixMicro(), StartedAt: nullMicros(o.Started), FinishedAt: nullMicros(o.Finished), EndedAt: nullMicros(o.Finished),
+		Bytes: o.storedBytes(), Manifest: string(o.Manifest),
 	})
 	if err != nil || written == 0 {
 		return err
@@ -65,7 +65,7 @@ func (s *Store) record(ctx context.Context, q *sqldb.Queries, o *Object) error {
 			at = s.now()
 		}
 		err := q.PutTransition(ctx, sqldb.PutTransitionParams{
-			Uid: o.UID, Version: o.Version, At: at.UnixMicro(), FromPhase: was.Phase, ToPhase: o.Phase, Reason: text(o.Reason),
+			Uid: o.UID, Version: o.Version, At: at.UnixMicro(), FromPhase: was.Phase, ToPhase: o.Phase, Reason: validText(o.Reason),
 		})
 		if err != nil {
 			return fmt.Errorf("transition: %w", err)
@@ -83,7 +83,7 @@ func (s *Store) record(ctx context.Context, q *sqldb.Queries, o *Object) error {
 }
 
 func putLabels(ctx context.Context, q *sqldb.Queries, o *Object) error {
-	// Of a new object too: somebody else may have recorded it since we looked.
+	// Also for a new object: another program may have recorded it meanwhile.
 	if err := q.ClearLabels(ctx, o.UID); err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func putLabels(ctx context.Context, q *sqldb.Queries, o *Object) error {
 func attemptRow(o *Object, a *Attempt) sqldb.PutAttemptParams {
 	row := sqldb.PutAttemptParams{
 		TaskUid: o.UID, Attempt: a.Number, Namespace: o.Namespace, Task: o.Name, Job: a.Job, Template: o.Template, Step: o.Step,
-		Robot: a.Robot, State: a.State, Reason: text(a.Reason), Signal: a.Signal, StartedAt: micros(a.Started), FinishedAt: micros(a.Finished), Log: a.Log,
+		Robot: a.Robot, State: a.State, Reason: validText(a.Reason), Signal: a.Signal, StartedAt: nullMicros(a.Started), FinishedAt: nullMicros(a.Finished), Log: a.Log,
 	}
 	if a.Failed {
 		row.Failed = 1
@@ -109,10 +109,10 @@ func attemptRow(o *Object, a *Attempt) sqldb.PutAttemptParams {
 	return row
 }
 
-// Deleted notes that an object is gone since then. One that is not in the archive stays out.
-func (s *Store) Deleted(ctx context.Context, uid string, at time.Time) error {
-	err := s.change(ctx, func(q *sqldb.Queries) error {
-		return q.MarkDeleted(ctx, sqldb.MarkDeletedParams{Uid: uid, DeletedAt: micros(at)})
+// MarkDeleted records when an object was deleted. It ignores objects that are not in the archive.
+func (s *Store) MarkDeleted(ctx context.Context, uid string, at time.Time) error {
+	err := s.inTransaction(ctx, func(q *sqldb.Queries) error {
+		return q.MarkDeleted(ctx, sqldb.MarkDeletedParams{Uid: uid, DeletedAt: nullMicros(at)})
 	})
 	if err != nil {
 		return fmt.Errorf("archive: note that %s is deleted: %w", uid, err)
@@ -120,17 +120,17 @@ func (s *Store) Deleted(ctx context.Context, uid string, at time.Time) error {
 	return nil
 }
 
-// text is what both databases take of what a robot says. One that is refused would keep its
+// validText is what both databases take of what a robot says. One that is refused would keep its
 // job out of the archive for ever.
-func text(s string) string {
+func validText(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\x00", "\uFFFD")
 }
 
-func micros(t time.Time) sql.NullInt64 {
+func nullMicros(t time.Time) sql.NullInt64 {
 	return sql.NullInt64{Int64: t.UnixMicro(), Valid: !t.IsZero()}
 }
 
-func moment(n sql.NullInt64) time.Time {
+func timeOf(n sql.NullInt64) time.Time {
 	if !n.Valid {
 		return time.Time{}
 	}

@@ -54,7 +54,7 @@ type Times struct {
 // stepOf is what statistics are by.
 type stepOf struct{ template, name string }
 
-func (a stepOf) compare(b stepOf) int {
+func (a stepOf) compareTo(b stepOf) int {
 	return cmp.Or(cmp.Compare(a.template, b.template), cmp.Compare(a.name, b.name))
 }
 
@@ -67,7 +67,7 @@ type run struct {
 
 // MostFailing finds the tasks that fail, by how many of their attempts did.
 func (s *Store) MostFailing(ctx context.Context, p Span) ([]Failures, Sample, error) {
-	runs, sample, err := s.runs(ctx, "what fails most", "failed FROM attempts", p, func(*where) {})
+	runs, sample, err := s.queryRuns(ctx, "what fails most", "failed FROM attempts", p, func(*where) {})
 	if err != nil {
 		return nil, Sample{}, err
 	}
@@ -91,51 +91,51 @@ func (s *Store) MostFailing(ctx context.Context, p Span) ([]Failures, Sample, er
 		}
 	}
 	slices.SortFunc(all, func(a, b Failures) int {
-		return cmp.Or(cmp.Compare(b.Failed, a.Failed), stepOf{a.Template, a.Step}.compare(stepOf{b.Template, b.Step}))
+		return cmp.Or(cmp.Compare(b.Failed, a.Failed), stepOf{a.Template, a.Step}.compareTo(stepOf{b.Template, b.Step}))
 	})
-	return all[:min(len(all), limit(p.Limit))], sample, nil
+	return all[:min(len(all), pageLimit(p.Limit))], sample, nil
 }
 
 // StepTimes finds how long steps take that succeed: those of kind Task are the tasks of jobs,
 // those of kind Job and VCJob are the jobs of flows. Percentiles are by nearest rank: one of
 // the times that were measured.
 func (s *Store) StepTimes(ctx context.Context, kind Kind, p Span) ([]Times, Sample, error) {
-	runs, sample, err := s.runs(ctx, "how long steps take", "finished_at - started_at FROM objects", p, func(w *where) {
-		w.and("kind = ?", string(kind))
-		w.and("outcome = ?", string(Succeeded))
-		w.and("started_at IS NOT NULL")
+	runs, sample, err := s.queryRuns(ctx, "how long steps take", "finished_at - started_at FROM objects", p, func(w *where) {
+		w.addTerm("kind = ?", string(kind))
+		w.addTerm("outcome = ?", string(Succeeded))
+		w.addTerm("started_at IS NOT NULL")
 	})
 	if err != nil {
 		return nil, Sample{}, err
 	}
-	slices.SortFunc(runs, func(a, b run) int { return cmp.Or(a.compare(b.stepOf), cmp.Compare(a.value, b.value)) })
+	slices.SortFunc(runs, func(a, b run) int { return cmp.Or(a.compareTo(b.stepOf), cmp.Compare(a.value, b.value)) })
 	var all []Times
-	for len(runs) > 0 && len(all) < limit(p.Limit) {
+	for len(runs) > 0 && len(all) < pageLimit(p.Limit) {
 		n := 1
 		for n < len(runs) && runs[n].stepOf == runs[0].stepOf {
 			n++
 		}
 		all = append(all, Times{
 			Template: runs[0].template, Step: runs[0].name, Count: int64(n),
-			P50: micro(runs[(n*50+99)/100-1].value), P95: micro(runs[(n*95+99)/100-1].value), Max: micro(runs[n-1].value),
+			P50: microseconds(runs[(n*50+99)/100-1].value), P95: microseconds(runs[(n*95+99)/100-1].value), Max: microseconds(runs[n-1].value),
 		})
 		runs = runs[n:]
 	}
 	return all, sample, nil
 }
 
-// runs finds the newest of a span that are chosen.
-func (s *Store) runs(ctx context.Context, what, from string, p Span, choose func(*where)) ([]run, Sample, error) {
+// queryRuns finds the newest of a span that are chosen.
+func (s *Store) queryRuns(ctx context.Context, what, from string, p Span, choose func(*where)) ([]run, Sample, error) {
 	var all []run
-	for _, namespaces := range apart(p.Namespaces) {
+	for _, namespaces := range groupNamespaces(p.Namespaces) {
 		var w where
 		choose(&w)
-		w.among("namespace", namespaces)
-		w.is("template", p.Template)
-		w.and("finished_at IS NOT NULL")
-		w.within("finished_at", p.Since, p.Until)
-		some, err := collect(ctx, s, what, "SELECT template, step, finished_at, "+from+w.String()+
-			" ORDER BY finished_at DESC LIMIT "+w.arg(s.maxRuns+1), w.args, scanRun)
+		w.requireOneOf("namespace", namespaces)
+		w.requireEqual("template", p.Template)
+		w.addTerm("finished_at IS NOT NULL")
+		w.requireTime("finished_at", p.Since, p.Until)
+		some, err := queryRows(ctx, s, what, "SELECT template, step, finished_at, "+from+w.String()+
+			" ORDER BY finished_at DESC LIMIT "+w.addArg(s.maxRuns+1), w.args, scanRun)
 		if err != nil {
 			return nil, Sample{}, err
 		}

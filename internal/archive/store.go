@@ -32,11 +32,11 @@ const (
 	// postgresConnections of one program. A server has a hundred unless it is told
 	// otherwise.
 	postgresConnections = 10
-	// connectTimeout of an address that names none. A server that answers nothing would
-	// hold everybody up for minutes.
+	// connectTimeout of an address that names none. A server that does not answer would
+	// delay all callers for minutes.
 	connectTimeout = 5 * time.Second
-	// busy is how long SQLite waits for another program that writes.
-	busy = 10 * time.Second
+	// busyTimeout is how long SQLite waits for another program that writes.
+	busyTimeout = 10 * time.Second
 )
 
 // Store is an archive. Its methods may be called from any goroutine.
@@ -59,14 +59,13 @@ type Store struct {
 // Option changes how a Store is opened.
 type Option func(*Store)
 
-// WithClock has the Store read this clock, in place of time.Now.
+// WithClock replaces time.Now.
 func WithClock(now func() time.Time) Option { return func(s *Store) { s.now = now } }
 
-// WithMaxRuns has statistics count so many runs, in place of MaxRuns.
+// WithMaxRuns bounds the runs that statistics count, in place of MaxRuns.
 func WithMaxRuns(n int) Option { return func(s *Store) { s.maxRuns = n } }
 
-// WithFew has a search by name or label gather so many objects that match, in place of Few,
-// before it looks through all, the last created first.
+// WithFew replaces the limit Few.
 func WithFew(n int) Option { return func(s *Store) { s.few = n } }
 
 // Open returns the archive at an address: sqlite:PATH, or postgres://USER@HOST/DATABASE
@@ -98,7 +97,7 @@ func Open(address string, opts ...Option) (*Store, error) {
 
 func (s *Store) openSQLite(path string) error {
 	if path == "" {
-		return errors.New("sqlite: names no file; write sqlite:PATH")
+		return errors.New("sqlite: the path is missing; write sqlite:PATH")
 	}
 	file, err := filepath.Abs(path)
 	if err != nil {
@@ -106,7 +105,7 @@ func (s *Store) openSQLite(path string) error {
 	}
 	s.file, s.dialect = file, goose.DialectSQLite3
 	pragmas := url.Values{"_txlock": {"immediate"}, "_pragma": {
-		fmt.Sprintf("busy_timeout(%d)", busy.Milliseconds()),
+		fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds()),
 		"auto_vacuum(incremental)", // before the first table; Prune gives the room back
 		"journal_mode(WAL)",
 		"journal_size_limit(67108864)", // a WAL that grew once would stay as large
@@ -141,20 +140,20 @@ func (s *Store) openPostgres(address string) error {
 // Close ends all connections.
 func (s *Store) Close() error { return s.db.Close() }
 
-// Check tells whether the archive can be reached, and makes it ready to be used if so.
+// Check returns an error if the archive cannot be reached. It creates the tables if needed.
 func (s *Store) Check(ctx context.Context) error {
-	if _, err := s.queries(ctx); err != nil {
+	if _, err := s.readyQueries(ctx); err != nil {
 		return err
 	}
 	return s.db.PingContext(ctx)
 }
 
-// queries are the statements, once the tables are there.
-func (s *Store) queries(ctx context.Context) (*sqldb.Queries, error) {
+// readyQueries returns the statements, once the tables exist.
+func (s *Store) readyQueries(ctx context.Context) (*sqldb.Queries, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.ready {
-		if err := s.migrate(ctx); err != nil {
+		if err := s.migrateTables(ctx); err != nil {
 			return nil, fmt.Errorf("archive: migrate: %w", err)
 		}
 		s.ready = true
@@ -162,14 +161,14 @@ func (s *Store) queries(ctx context.Context) (*sqldb.Queries, error) {
 	return sqldb.New(s.db), nil
 }
 
-func (s *Store) migrate(ctx context.Context) error {
+func (s *Store) migrateTables(ctx context.Context) error {
 	files, err := fs.Sub(migrations, "migrations")
 	if err != nil {
 		return err
 	}
 	opts := []goose.ProviderOption{goose.WithLogger(goose.NopLogger())}
 	if s.file != "" {
-		if err := private(s.file); err != nil {
+		if err := restrictFile(s.file); err != nil {
 			return err
 		}
 	} else {
@@ -183,13 +182,37 @@ func (s *Store) migrate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := s.checkFormat(ctx, p); err != nil {
+		return err
+	}
 	_, err = p.Up(ctx)
 	return err
 }
 
-// private makes the file, which holds what is in manifests, for its owner alone. What
-// SQLite writes beside it takes the same mode.
-func private(file string) error {
+// firstFormat is the oldest version of the tables that this program reads. The objects in older
+// ones have fields and reasons that were renamed since.
+const firstFormat = 10
+
+// ErrOldFormat rejects an archive that a program of an earlier version has written.
+var ErrOldFormat = errors.New("written by an earlier version, whose format this program cannot read; " +
+	"move it away to keep it for that version, or delete it, or set --archive to another address")
+
+// checkFormat returns ErrOldFormat for tables older than firstFormat. It changes nothing in them.
+func (s *Store) checkFormat(ctx context.Context, p *goose.Provider) error {
+	version, err := p.GetDBVersion(ctx)
+	if err != nil || version == 0 || version >= firstFormat {
+		return err
+	}
+	what := "the PostgreSQL database"
+	if s.file != "" {
+		what = s.file
+	}
+	return fmt.Errorf("%s has format %d: %w", what, version, ErrOldFormat)
+}
+
+// restrictFile creates the file, which holds manifests, readable by its owner only. SQLite gives
+// the files beside it the same mode.
+func restrictFile(file string) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return err
 	}
@@ -200,9 +223,9 @@ func private(file string) error {
 	return f.Close()
 }
 
-// change runs f in one transaction: all of it happens, or nothing.
-func (s *Store) change(ctx context.Context, f func(*sqldb.Queries) error) error {
-	q, err := s.queries(ctx)
+// inTransaction runs f in one transaction: all of it happens, or nothing.
+func (s *Store) inTransaction(ctx context.Context, f func(*sqldb.Queries) error) error {
+	q, err := s.readyQueries(ctx)
 	if err != nil {
 		return err
 	}

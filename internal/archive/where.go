@@ -18,90 +18,92 @@ const (
 	MaxLimit = 1000
 )
 
-// ErrCursor is the error for a cursor that no page of the same query has given.
-var ErrCursor = errors.New("the cursor is none that a page of this query has given; begin without one")
+// ErrCursor means that the cursor is not from a page of the same query.
+var ErrCursor = errors.New("invalid cursor: not from a page of this query; start again without one")
 
-// where collects the conditions of a statement and their arguments. Text comes from this
-// package alone, values go beside it.
+// where collects the conditions of a statement and their arguments. Text comes from this package
+// only; values are passed as arguments.
 type where struct {
 	terms []string
 	args  []any
-	// opaque has columns of text compared so that no index of them is taken: SQLite, which does
-	// not count, would look through a whole kind for what another condition finds at once.
+	// opaque compares columns of text so that SQLite uses no index on them: it would scan a whole
+	// kind for what another condition finds at once.
 	opaque bool
 }
 
-// and adds a condition, in which each ? stands for one of the values.
-func (w *where) and(term string, values ...any) { w.terms = append(w.terms, w.fill(term, values...)) }
+// addTerm adds a condition in which each ? stands for one of the values.
+func (w *where) addTerm(term string, values ...any) {
+	w.terms = append(w.terms, w.fillValues(term, values...))
+}
 
-// fill puts what stands for the values into a text with a ? for each.
-func (w *where) fill(text string, values ...any) string {
+// fillValues replaces each ? in a text by the placeholder of a value.
+func (w *where) fillValues(text string, values ...any) string {
 	for _, v := range values {
-		text = strings.Replace(text, "?", w.arg(v), 1)
+		text = strings.Replace(text, "?", w.addArg(v), 1)
 	}
 	return text
 }
 
-// arg adds a value and returns what stands for it.
-func (w *where) arg(v any) string {
+// addArg adds a value and returns its placeholder.
+func (w *where) addArg(v any) string {
 	w.args = append(w.args, v)
 	return "$" + strconv.Itoa(len(w.args))
 }
 
-// is wants a column to have a value. Empty: any.
-func (w *where) is(column, value string) {
+// requireEqual requires a column to have a value. Empty: any.
+func (w *where) requireEqual(column, value string) {
 	if value != "" {
-		w.and(w.text(column)+" = ?", value)
+		w.addTerm(w.textColumn(column)+" = ?", value)
 	}
 }
 
-func (w *where) text(column string) string {
+func (w *where) textColumn(column string) string {
 	if w.opaque {
 		return column + " || ''"
 	}
 	return column
 }
 
-// among wants a column to have one of some values. Nil: any; empty: there is none.
-func (w *where) among(column string, values []string) {
+// requireOneOf requires a column to have one of the values. Nil: any; empty: none matches.
+func (w *where) requireOneOf(column string, values []string) {
 	if values == nil {
 		return
 	}
 	if len(values) == 0 {
-		w.and("1 = 0")
+		w.addTerm("1 = 0")
 		return
 	}
 	marks := make([]string, len(values))
 	for i, v := range values {
-		marks[i] = w.arg(v)
+		marks[i] = w.addArg(v)
 	}
-	w.and(w.text(column) + " IN (" + strings.Join(marks, ", ") + ")")
+	w.addTerm(w.textColumn(column) + " IN (" + strings.Join(marks, ", ") + ")")
 }
 
-// separate is how many namespaces are asked for one by one.
-const separate = 16
+// maxSeparate is the number of namespaces up to which each has a statement of its own.
+const maxSeparate = 16
 
-// apart are the namespaces that one statement asks for. An index has what is in one namespace in
-// order, and in several it has not: the database would sort all that is in them.
-func apart(namespaces []string) [][]string {
-	if len(namespaces) < 2 || len(namespaces) > separate {
+// groupNamespaces returns the namespaces of each statement. An index has the objects of one
+// namespace in order; for several at once the database would sort all of them.
+func groupNamespaces(namespaces []string) [][]string {
+	if len(namespaces) < 2 || len(namespaces) > maxSeparate {
 		return [][]string{namespaces}
 	}
 	return slices.Collect(slices.Chunk(namespaces, 1))
 }
 
-// within wants a time to lie in [since, until). Zero: no bound.
-func (w *where) within(column string, since, until time.Time) {
+// requireTime requires a time in [since, until). Zero: no bound.
+func (w *where) requireTime(column string, since, until time.Time) {
 	if !since.IsZero() {
-		w.and(column+" >= ?", since.UnixMicro())
+		w.addTerm(column+" >= ?", since.UnixMicro())
 	}
 	if !until.IsZero() {
-		w.and(column+" < ?", until.UnixMicro())
+		w.addTerm(column+" < ?", until.UnixMicro())
 	}
 }
 
-// before wants what follows the last row of a page, in an order from high to low.
-func (w *where) before(cursor string, columns ...string) error {
+// requireAfterCursor requires rows after the last one of a page, in descending order.
+func (w *where) requireAfterCursor(cursor string, columns ...string) error {
 	if cursor == "" {
 		return nil
 	}
@@ -110,18 +112,18 @@ func (w *where) before(cursor string, columns ...string) error {
 		return ErrCursor
 	}
 	var last position
-	if err := json.Unmarshal(raw, &last); err != nil || last.wrong() || len(last.Keys)+1 != len(columns) {
+	if err := json.Unmarshal(raw, &last); err != nil || last.hasInvalidKeys() || len(last.Keys)+1 != len(columns) {
 		return ErrCursor
 	}
-	marks := []string{w.arg(last.At)}
+	marks := []string{w.addArg(last.At)}
 	for _, k := range last.Keys {
-		marks = append(marks, w.arg(k))
+		marks = append(marks, w.addArg(k))
 	}
-	w.and(fmt.Sprintf("(%s) < (%s)", strings.Join(columns, ", "), strings.Join(marks, ", ")))
+	w.addTerm(fmt.Sprintf("(%s) < (%s)", strings.Join(columns, ", "), strings.Join(marks, ", ")))
 	return nil
 }
 
-// String is the condition as a statement has it.
+// String returns the conditions as a WHERE clause.
 func (w *where) String() string {
 	if len(w.terms) == 0 {
 		return ""
@@ -129,14 +131,14 @@ func (w *where) String() string {
 	return " WHERE " + strings.Join(w.terms, " AND ")
 }
 
-// position is where a page ended.
+// position is the end of a page.
 type position struct {
 	At   int64 `json:"t"`
 	Keys []any `json:"k"`
 }
 
-// wrong tells whether a position has keys that no statement takes.
-func (p *position) wrong() bool {
+// hasInvalidKeys reports whether a position has keys that no statement takes.
+func (p *position) hasInvalidKeys() bool {
 	for i, k := range p.Keys {
 		switch k := k.(type) {
 		case string:
@@ -149,7 +151,7 @@ func (p *position) wrong() bool {
 	return false
 }
 
-func cursor(at int64, keys ...any) string {
+func encodeCursor(at int64, keys ...any) string {
 	raw, err := json.Marshal(position{at, keys})
 	if err != nil {
 		panic(err) // keys are text and numbers
@@ -157,8 +159,8 @@ func cursor(at int64, keys ...any) string {
 	return base64.RawURLEncoding.EncodeToString(raw)
 }
 
-// limit is how many items a page has.
-func limit(n int) int {
+// pageLimit returns the number of items in a page.
+func pageLimit(n int) int {
 	switch {
 	case n <= 0:
 		return DefaultLimit

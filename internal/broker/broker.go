@@ -12,30 +12,29 @@ import (
 	"time"
 )
 
-// Config says where the broker listens.
+// Config configures a broker.
 type Config struct {
-	// Listen is the address without TLS, such as "127.0.0.1:1883". Port 0 picks a
-	// free port, which URL tells. Empty: there is none.
+	// Listen is the address without TLS, such as "127.0.0.1:1883". Port 0 selects a free
+	// port, which URL returns. If empty, there is no such listener.
 	Listen string
-	// TLSListen is the address with TLS, such as ":8883". Port 0 picks a free
-	// port, which TLSURL tells. Empty: there is none.
+	// TLSListen is the address with TLS, such as ":8883". Port 0 selects a free port,
+	// which TLSURL returns. If empty, there is no such listener.
 	TLSListen string
-	// TLS is the server's side of TLSListen. Certificates that clients show are
-	// verified if its ClientAuth says so.
+	// TLS is the server configuration of TLSListen. Its ClientAuth decides whether
+	// client certificates are verified.
 	TLS *tls.Config
-	// Authority says who connects, and so what they may do. Nil: everybody may do
-	// everything.
-	Authority Authority
-	// Limits of what clients may take.
+	// Authenticator identifies clients. If nil, all clients are unrestricted.
+	Authenticator Authenticator
+	// Limits bounds what clients may use.
 	Limits Limits
-	// Refused is told what an identity that the authority knows has tried and may
-	// not, once a minute each. Nil: nobody is told.
-	Refused func(Refusal)
-	// Log takes what is worth a warning. Nil: nobody.
+	// OnRefused is called for refused actions of known identities, at most once a minute
+	// for each. Optional.
+	OnRefused func(Refusal)
+	// Log receives warnings. If nil, they are discarded.
 	Log *slog.Logger
 }
 
-// Broker is one embedded broker. Make it with New.
+// Broker is an embedded broker. Create it with New.
 type Broker struct {
 	cfg Config
 	now func() time.Time
@@ -47,53 +46,51 @@ type Broker struct {
 	running bool
 }
 
-// errNotRunning says that Start was not called, or Stop was.
 var errNotRunning = errors.New("broker is not running")
 
-// New prepares a broker; it does nothing until Start.
+// New returns a broker that does nothing until Start.
 func New(cfg Config) *Broker {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	if cfg.Authority == nil {
-		cfg.Authority = everyone{}
+	if cfg.Authenticator == nil {
+		cfg.Authenticator = allowEveryone{}
 	}
 	cfg.Limits = cfg.Limits.withDefaults()
 	return &Broker{cfg: cfg, now: time.Now}
 }
 
-// Start listens and serves. It returns once clients can connect. The context
-// bounds nothing but the call.
+// Start listens and serves. It returns once clients can connect.
 func (b *Broker) Start(context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.running {
 		return errors.New("broker started twice")
 	}
-	if err := b.listen(); err != nil {
+	if err := b.openListeners(); err != nil {
 		return err
 	}
 	b.running = true
-	for _, l := range b.listeners() {
-		go l.serve()
+	for _, l := range b.listenersLocked() {
+		go l.acceptLoop()
 	}
 	return nil
 }
 
-// listen opens what the configuration asks for, all or nothing.
-func (b *Broker) listen() (err error) {
+// openListeners opens all configured listeners or none.
+func (b *Broker) openListeners() (err error) {
 	if b.cfg.TLSListen != "" && b.cfg.TLS == nil {
 		return errors.New("listen for MQTT with TLS: there is no TLS configuration")
 	}
 	h := newHub(b.cfg, b.now)
 	var plain, secure *listener
 	if b.cfg.Listen != "" {
-		if plain, err = listen(b.cfg.Listen, nil, h); err != nil {
+		if plain, err = newListener(b.cfg.Listen, nil, h); err != nil {
 			return err
 		}
 	}
 	if b.cfg.TLSListen != "" {
-		if secure, err = listen(b.cfg.TLSListen, b.cfg.TLS, h); err != nil {
+		if secure, err = newListener(b.cfg.TLSListen, b.cfg.TLS, h); err != nil {
 			if plain != nil {
 				_ = plain.tcp.Close()
 			}
@@ -104,8 +101,8 @@ func (b *Broker) listen() (err error) {
 	return nil
 }
 
-// listeners are those that there are. Its caller holds the lock.
-func (b *Broker) listeners() []*listener {
+// listenersLocked returns the open listeners.
+func (b *Broker) listenersLocked() []*listener {
 	return slices.DeleteFunc([]*listener{b.plain, b.secure}, func(l *listener) bool { return l == nil })
 }
 
@@ -119,11 +116,11 @@ func (b *Broker) Ready(context.Context) error {
 	return nil
 }
 
-// Stop disconnects every client and waits until they are gone, no longer than
-// ctx allows. It may be called in any phase and any number of times.
+// Stop disconnects every client and waits until their connections are closed, or ctx
+// ends. It may be called at any time and more than once.
 func (b *Broker) Stop(ctx context.Context) error {
 	b.mu.Lock()
-	all, running, h := b.listeners(), b.running, b.hub
+	all, running, h := b.listenersLocked(), b.running, b.hub
 	b.running = false
 	b.mu.Unlock()
 	if !running {
@@ -133,10 +130,10 @@ func (b *Broker) Stop(ctx context.Context) error {
 	go func() {
 		defer close(gone)
 		for _, l := range all {
-			l.hangUp()
+			l.closeAll()
 		}
 		for _, l := range all {
-			l.alive.Wait()
+			l.running.Wait()
 		}
 		h.close()
 	}()
@@ -148,19 +145,19 @@ func (b *Broker) Stop(ctx context.Context) error {
 	}
 }
 
-// Disconnect cuts every connection of this name and forgets its sessions: what
-// waited there, and the last will. It returns once nothing that they say has
-// any effect. Whoever connects meanwhile is asked for anew.
+// Disconnect closes every connection of this name and removes its sessions, with queued
+// messages and last wills. When it returns, messages of those connections have no
+// effect. Clients that are connecting are authenticated again.
 func (b *Broker) Disconnect(name string) {
 	b.mu.Lock()
 	h := b.hub
 	b.mu.Unlock()
 	if h != nil {
-		h.cut(name)
+		h.revokeName(name)
 	}
 }
 
-// Stats returns what the broker knows of itself. It is zero before Start.
+// Stats returns the broker's counters. They are zero before Start.
 func (b *Broker) Stats() Stats {
 	b.mu.Lock()
 	h := b.hub
@@ -168,7 +165,7 @@ func (b *Broker) Stats() Stats {
 	if h == nil {
 		return Stats{}
 	}
-	return h.stats()
+	return h.readStats()
 }
 
 // URL is the address without TLS that programs on this machine connect to,
@@ -176,7 +173,7 @@ func (b *Broker) Stats() Stats {
 func (b *Broker) URL() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.plain.url("mqtt://")
+	return b.plain.clientURL("mqtt://")
 }
 
 // TLSURL is the address with TLS, such as "mqtts://127.0.0.1:8883". It is empty
@@ -184,12 +181,11 @@ func (b *Broker) URL() string {
 func (b *Broker) TLSURL() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.secure.url("mqtts://")
+	return b.secure.clientURL("mqtts://")
 }
 
-// reachable turns an address that means every interface into one that can be
-// dialled.
-func reachable(address string) string {
+// dialableAddress replaces an unspecified address by localhost.
+func dialableAddress(address string) string {
 	host, port, err := net.SplitHostPort(address)
 	if ip := net.ParseIP(host); err == nil && ip != nil && ip.IsUnspecified() {
 		return net.JoinHostPort("localhost", port)

@@ -12,7 +12,7 @@ import (
 	"github.com/eclipse/paho.golang/paho"
 	mqtt3 "github.com/eclipse/paho.mqtt.golang"
 
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
 const patience = 10 * time.Second
@@ -36,7 +36,7 @@ func stop(t *testing.T, b *Broker) {
 	}
 }
 
-func address(t *testing.T, b *Broker) string {
+func listenAddress(t *testing.T, b *Broker) string {
 	t.Helper()
 	u, err := url.Parse(b.URL())
 	if err != nil {
@@ -47,7 +47,7 @@ func address(t *testing.T, b *Broker) string {
 
 func dial(t *testing.T, b *Broker) net.Conn {
 	t.Helper()
-	conn, err := net.Dial("tcp", address(t, b))
+	conn, err := net.Dial("tcp", listenAddress(t, b))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func dial(t *testing.T, b *Broker) net.Conn {
 	return conn
 }
 
-// connect5 connects as our agents do. Closed tells when the broker hung up.
+// connect5 connects as the agent does. The returned channel receives the messages.
 func connect5(t *testing.T, b *Broker, id string) (*paho.Client, <-chan *paho.Publish) {
 	t.Helper()
 	heard := make(chan *paho.Publish, 16)
@@ -75,13 +75,13 @@ func connect5(t *testing.T, b *Broker, id string) (*paho.Client, <-chan *paho.Pu
 
 func connect3(t *testing.T, b *Broker, id string) mqtt3.Client {
 	t.Helper()
-	c := mqtt3.NewClient(mqtt3.NewClientOptions().AddBroker("tcp://" + address(t, b)).SetClientID(id).SetCleanSession(true).SetAutoReconnect(false))
-	await(t, c.Connect())
+	c := mqtt3.NewClient(mqtt3.NewClientOptions().AddBroker("tcp://" + listenAddress(t, b)).SetClientID(id).SetCleanSession(true).SetAutoReconnect(false))
+	awaitToken(t, c.Connect())
 	t.Cleanup(func() { c.Disconnect(0) })
 	return c
 }
 
-func await(t *testing.T, token mqtt3.Token) {
+func awaitToken(t *testing.T, token mqtt3.Token) {
 	t.Helper()
 	if !token.WaitTimeout(patience) {
 		t.Fatal("the broker did not answer")
@@ -98,7 +98,7 @@ func subscribe(t *testing.T, c *paho.Client, filter string) {
 	}
 }
 
-func hear(t *testing.T, from <-chan *paho.Publish) *paho.Publish {
+func receiveMessage(t *testing.T, from <-chan *paho.Publish) *paho.Publish {
 	t.Helper()
 	select {
 	case p := <-from:
@@ -109,25 +109,25 @@ func hear(t *testing.T, from <-chan *paho.Publish) *paho.Publish {
 	}
 }
 
-func TestBothProtocolVersionsSpeakToEachOther(t *testing.T) {
+func TestBroker_ConnectsBothProtocolVersions(t *testing.T) {
 	b := start(t, "127.0.0.1:0")
 	five, heard := connect5(t, b, "five")
 	subscribe(t, five, "k8s4r/#")
-	await(t, connect3(t, b, "three").Publish("k8s4r/register", wire.QoS, false, "hello"))
-	if got := string(hear(t, heard).Payload); got != "hello" {
+	awaitToken(t, connect3(t, b, "three").Publish("k8s4r/register", wire.QoS, false, "hello"))
+	if got := string(receiveMessage(t, heard).Payload); got != "hello" {
 		t.Errorf("heard %q", got)
 	}
 }
 
-func TestTheLargestMessagePassesAndALargerOneEndsOnlyItsSender(t *testing.T) {
+func TestBroker_LimitsMessageSize(t *testing.T) {
 	b := start(t, "127.0.0.1:0")
 	five, heard := connect5(t, b, "five")
 	subscribe(t, five, "k8s4r/#")
 
 	gone := make(chan struct{})
-	rude := mqtt3.NewClient(mqtt3.NewClientOptions().AddBroker("tcp://" + address(t, b)).SetClientID("rude").SetAutoReconnect(false).
+	rude := mqtt3.NewClient(mqtt3.NewClientOptions().AddBroker("tcp://" + listenAddress(t, b)).SetClientID("rude").SetAutoReconnect(false).
 		SetConnectionLostHandler(func(mqtt3.Client, error) { close(gone) }))
-	await(t, rude.Connect())
+	awaitToken(t, rude.Connect())
 	rude.Publish("k8s4r/robots/rude/register", wire.QoS, false, bytes.Repeat([]byte("x"), 1<<20))
 	select {
 	case <-gone:
@@ -136,26 +136,26 @@ func TestTheLargestMessagePassesAndALargerOneEndsOnlyItsSender(t *testing.T) {
 	}
 
 	largest := bytes.Repeat([]byte("y"), wire.MaxPayload)
-	await(t, connect3(t, b, "polite").Publish("k8s4r/robots/polite/register", wire.QoS, false, largest))
-	if got := hear(t, heard); !bytes.Equal(got.Payload, largest) {
+	awaitToken(t, connect3(t, b, "polite").Publish("k8s4r/robots/polite/register", wire.QoS, false, largest))
+	if got := receiveMessage(t, heard); !bytes.Equal(got.Payload, largest) {
 		t.Errorf("heard %d bytes on %s", len(got.Payload), got.Topic)
 	}
 }
 
-func TestGarbageEndsOnlyItsSender(t *testing.T) {
+func TestBroker_GarbageDoesNotAffectOthers(t *testing.T) {
 	b := start(t, "127.0.0.1:0")
 	for _, garbage := range []string{"GET / HTTP/1.1\r\n\r\n", "\x10\xff\xff\xff\xff\x7f", "\x10\x00", strings.Repeat("\x00", 4096)} {
 		conn := dial(t, b)
 		if _, err := conn.Write([]byte(garbage)); err != nil {
 			t.Fatal(err)
 		}
-		_ = conn.SetReadDeadline(time.Now().Add(connectWithin + patience))
+		_ = conn.SetReadDeadline(time.Now().Add(connectTimeout + patience))
 		_, _ = conn.Read(make([]byte, 1))
 	}
 	connect3(t, b, "polite")
 }
 
-func TestStopDoesNotWaitForAClientThatNeverSpoke(t *testing.T) {
+func TestBroker_StopDoesNotWaitForIdleConnection(t *testing.T) {
 	b := start(t, "127.0.0.1:0")
 	conn := dial(t, b)
 	connect3(t, b, "polite")
@@ -169,9 +169,9 @@ func TestStopDoesNotWaitForAClientThatNeverSpoke(t *testing.T) {
 	}
 }
 
-func TestABrokerStartsAgainOnTheSamePort(t *testing.T) {
+func TestBroker_RestartsOnSamePort(t *testing.T) {
 	first := start(t, "127.0.0.1:0")
-	at := address(t, first)
+	at := listenAddress(t, first)
 	if second := New(Config{Listen: at}); second.Start(t.Context()) == nil {
 		t.Error("two brokers share a port")
 	}
@@ -180,18 +180,18 @@ func TestABrokerStartsAgainOnTheSamePort(t *testing.T) {
 	connect3(t, start(t, at), "polite")
 }
 
-func TestURLOfEveryInterfaceCanBeDialled(t *testing.T) {
-	if got := reachable("[::]:1883"); got != "localhost:1883" {
+func TestDialableAddress_ReplacesUnspecifiedAddress(t *testing.T) {
+	if got := dialableAddress("[::]:1883"); got != "localhost:1883" {
 		t.Errorf("got %s", got)
 	}
-	if got := reachable("192.0.2.1:1883"); got != "192.0.2.1:1883" {
+	if got := dialableAddress("192.0.2.1:1883"); got != "192.0.2.1:1883" {
 		t.Errorf("got %s", got)
 	}
 }
 
-// The broker forgets a client by its id, after its connection has ended; one
-// that is back in that moment must not be forgotten with it.
-func TestAClientThatIsBackAtOnceStillHears(t *testing.T) {
+// The broker removes a client by its id after its connection has ended. A client that has
+// reconnected meanwhile must not be removed with it.
+func TestBroker_DeliversAfterImmediateReconnect(t *testing.T) {
 	b := start(t, "127.0.0.1:0")
 	speaker, _ := connect5(t, b, "speaker")
 	for i := range 300 {

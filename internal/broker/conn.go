@@ -14,111 +14,108 @@ import (
 )
 
 const (
-	// connectWithin bounds the time from the connection to its CONNECT packet.
-	connectWithin = 10 * time.Second
-	// writeWithin bounds the time that a client may leave unread what it is
-	// sent.
-	writeWithin = 30 * time.Second
-	// partWithin bounds the time that a client is given to hear that it is
-	// over.
-	partWithin = time.Second
-	// batchBytes is how much is written at once, about.
+	// connectTimeout bounds the time until the CONNECT packet.
+	connectTimeout = 10 * time.Second
+	// writeTimeout bounds a write to a client that does not read.
+	writeTimeout = 30 * time.Second
+	// disconnectTimeout bounds the write of the DISCONNECT packet.
+	disconnectTimeout = time.Second
+	// batchBytes is the approximate size of one write.
 	batchBytes = 32 << 10
-	// maxAnswers bounds, in bytes, the answers that wait for a client. One that
+	// maxResponses bounds, in bytes, the queued responses to a client. A client that
 	// does not read them is not read from.
-	maxAnswers = 4 << 10
-	// readBuffer is for the many small packets of a robot.
+	maxResponses = 4 << 10
+	// readBuffer suits the many small packets of a robot.
 	readBuffer = 1 << 10
 )
 
-// conn is one connection of one client.
+// conn is a client's connection.
 type conn struct {
-	tcp net.Conn
-	in  *bufio.Reader
-	hub *hub
-	// place that it takes up.
-	place *place
+	tcp  net.Conn
+	in   *bufio.Reader
+	hub  *hub
+	slot *connSlot
 
 	// From the CONNECT packet.
 	version   byte
 	id        string
 	keepAlive time.Duration // zero: not asked for
 	expiry    time.Duration // of the session after the connection
-	largest   int           // packet that it takes; zero: any
+	maxPacket int           // packet that the client accepts; zero: any
 	will      *message
 	willDelay time.Duration
-	identity  Identity      // as the authority says
-	pace      *rate.Limiter // of its messages; nil: as it likes
+	identity  Identity      // as authenticated
+	limiter   *rate.Limiter // of its packets; nil: unlimited
 	session   *session
 
-	wake chan struct{} // there may be something to write
-	room chan struct{} // answers were taken
-	done chan struct{} // closed when it is over
+	wake         chan struct{} // there may be something to write
+	responseRoom chan struct{} // responses were written
+	closing      chan struct{} // closed when the connection ends
 
-	mu      sync.Mutex
-	over    bool
-	bye     packets.Code // why, for the client
-	answers bytes.Buffer // encoded
+	mu          sync.Mutex
+	isClosing   bool
+	closeReason packets.Code // sent to the client
+	responses   bytes.Buffer // encoded
 }
 
 func newConn(tcp net.Conn, h *hub) *conn {
 	return &conn{
 		tcp: tcp, in: bufio.NewReaderSize(tcp, readBuffer), hub: h,
-		wake: make(chan struct{}, 1), room: make(chan struct{}, 1), done: make(chan struct{}),
+		wake: make(chan struct{}, 1), responseRoom: make(chan struct{}, 1), closing: make(chan struct{}),
 	}
 }
 
-func (c *conn) remote() string { return c.tcp.RemoteAddr().String() }
+func (c *conn) remoteAddress() string { return c.tcp.RemoteAddr().String() }
 
-// serve speaks with the client to the end, and tells what ended it.
-func (c *conn) serve() error {
+// serveClient serves the connection until it ends, and returns why.
+func (c *conn) serveClient() error {
 	defer func() { _ = c.tcp.Close() }()
-	if err := c.connect(); err != nil {
+	if err := c.handleConnect(); err != nil {
 		return err
 	}
 	var writer sync.WaitGroup
-	writer.Go(c.write)
-	defer c.untilExpired().Stop()
-	c.wakeUp() // for what waits since the connection before
+	writer.Go(c.writeLoop)
+	defer c.closeOnExpiry().Stop()
+	c.wakeUp() // for messages queued since the last connection
 	goodbye := false
 	defer func() {
-		c.end(packets.CodeDisconnect) // whatever has brought us here
-		c.hub.disconnect(c, goodbye)
+		c.closeWith(packets.CodeDisconnect) // if nothing has closed it yet
+		c.hub.detachSession(c, goodbye)
 		writer.Wait()
 	}()
-	err := c.read()
+	err := c.readLoop()
 	goodbye = err == nil
-	c.end(codeOf(err))
+	c.closeWith(disconnectReason(err))
 	return err
 }
 
-// untilExpired ends the connection when the identity does.
-func (c *conn) untilExpired() *time.Timer {
+// closeOnExpiry closes the connection when the identity expires.
+func (c *conn) closeOnExpiry() *time.Timer {
 	left := time.Duration(math.MaxInt64)
 	if at := c.identity.Expires; !at.IsZero() {
 		left = at.Sub(c.hub.now())
 	}
-	return time.AfterFunc(left, func() { c.end(packets.ErrNotAuthorized) })
+	return time.AfterFunc(left, func() { c.closeWith(packets.ErrNotAuthorized) })
 }
 
-// end asks for the end of the connection. The first reason counts.
-func (c *conn) end(why packets.Code) {
+// closeWith starts to close the connection. The first reason is sent.
+func (c *conn) closeWith(why packets.Code) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.over {
+	if c.isClosing {
 		return
 	}
-	c.over, c.bye = true, why
-	close(c.done)
-	// Whatever reads or writes there ends soon.
+	c.isClosing, c.closeReason = true, why
+	close(c.closing)
+	// Ends blocked reads and writes.
 	_ = c.tcp.SetReadDeadline(time.Now())
-	_ = c.tcp.SetWriteDeadline(time.Now().Add(partWithin))
+	_ = c.tcp.SetWriteDeadline(time.Now().Add(disconnectTimeout))
 }
 
-// read takes in packets until the client says goodbye, which is no error.
-func (c *conn) read() error {
+// readLoop handles packets until the client disconnects, which is no error.
+func (c *conn) readLoop() error {
 	for {
-		if err := c.await(c.keepAlive * 3 / 2); err != nil {
+		if err := c.setReadTimeout(c.keepAlive * 3 / 2); err != nil {
 			return err
 		}
 		pk, err := readPacket(c.in, c.version, maxPacket)
@@ -126,20 +123,20 @@ func (c *conn) read() error {
 			return err
 		}
 		if pk.FixedHeader.Type == packets.Disconnect {
-			return c.goodbye(&pk)
+			return c.handleDisconnect(&pk)
 		}
-		if err := c.handle(&pk); err != nil {
+		if err := c.handlePacket(&pk); err != nil {
 			return err
 		}
 	}
 }
 
-// await bounds the time until the next packet. Zero: no bound.
-func (c *conn) await(within time.Duration) error {
+// setReadTimeout bounds the time until the next packet. Zero: no bound.
+func (c *conn) setReadTimeout(within time.Duration) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.over {
-		return net.ErrClosed // else this would undo the deadline that end has set
+	if c.isClosing {
+		return net.ErrClosed // keep the deadline that closeWith has set
 	}
 	var until time.Time
 	if within > 0 {
@@ -148,15 +145,14 @@ func (c *conn) await(within time.Duration) error {
 	return c.tcp.SetReadDeadline(until)
 }
 
-// goodbye ends the connection in order. Only a plain goodbye calls the will off
-// (MQTT 5, 3.14.4), and a client of version 5 may change how long its session
-// lasts.
-func (c *conn) goodbye(pk *packets.Packet) error {
+// handleDisconnect handles DISCONNECT. Only reason 0x00 discards the will (MQTT 5,
+// 3.14.4), and a client of version 5 may change its session expiry.
+func (c *conn) handleDisconnect(pk *packets.Packet) error {
 	if pk.Properties.SessionExpiryIntervalFlag {
 		if c.expiry == 0 && pk.Properties.SessionExpiryInterval > 0 {
 			return packets.ErrProtocolViolationZeroNonZeroExpiry
 		}
-		c.expiry = lifetime(pk.Properties.SessionExpiryInterval)
+		c.expiry = sessionExpiry(pk.Properties.SessionExpiryInterval)
 	}
 	if pk.ReasonCode != packets.CodeDisconnect.Code {
 		return packets.CodeDisconnectWillMessage
@@ -164,29 +160,29 @@ func (c *conn) goodbye(pk *packets.Packet) error {
 	return nil
 }
 
-func (c *conn) handle(pk *packets.Packet) error {
-	if err := c.awaitTurn(costOf(pk)); err != nil {
+func (c *conn) handlePacket(pk *packets.Packet) error {
+	if err := c.awaitTurn(packetCost(pk)); err != nil {
 		return err
 	}
 	switch pk.FixedHeader.Type {
 	case packets.Publish:
-		return c.publish(pk)
+		return c.handlePublish(pk)
 	case packets.Puback:
-		c.session.acked(c, pk.PacketID)
+		c.session.recordAck(c, pk.PacketID)
 		return nil
 	case packets.Subscribe:
-		return c.subscribe(pk)
+		return c.handleSubscribe(pk)
 	case packets.Unsubscribe:
-		return c.unsubscribe(pk)
+		return c.handleUnsubscribe(pk)
 	case packets.Pingreq:
-		return c.answer(packets.Pingresp, packets.Packet{})
+		return c.queueResponse(packets.Pingresp, packets.Packet{})
 	}
-	return codeViolation // a second CONNECT
+	return codeProtocolViolation // a second CONNECT
 }
 
-// costOf is what a packet counts of what its sender may send: each filter makes as
-// much work as a message. What it acknowledges it has been sent.
-func costOf(pk *packets.Packet) int {
+// packetCost returns what a packet counts for the rate limit: a filter counts as a
+// message, an acknowledgement as nothing.
+func packetCost(pk *packets.Packet) int {
 	switch pk.FixedHeader.Type {
 	case packets.Puback:
 		return 0
@@ -196,14 +192,14 @@ func costOf(pk *packets.Packet) int {
 	return 1
 }
 
-func (c *conn) publish(pk *packets.Packet) error {
+func (c *conn) handlePublish(pk *packets.Packet) error {
 	if code := pk.PublishValidate(0); code != packets.CodeSuccess {
 		return code
 	}
 	switch {
 	case pk.FixedHeader.Qos > 1:
 		return packets.ErrQosNotSupported
-	case !validTopic(pk.TopicName):
+	case !isValidTopic(pk.TopicName):
 		return packets.ErrTopicNameInvalid
 	}
 	if err := c.awaitServer(); err != nil {
@@ -213,27 +209,27 @@ func (c *conn) publish(pk *packets.Packet) error {
 	switch {
 	case !c.identity.mayPublish(pk.TopicName, pk.FixedHeader.Retain):
 		code = packets.ErrNotAuthorized
-		c.refused("publish", pk.TopicName, pk.FixedHeader.Retain)
-	case !strings.HasPrefix(pk.TopicName, "$"): // what brokers say of themselves is not for clients to say
-		c.hub.publish(newMessage(pk, c.session))
+		c.recordRefusal("publish", pk.TopicName, pk.FixedHeader.Retain)
+	case !strings.HasPrefix(pk.TopicName, "$"): // clients may not publish the broker's own topics
+		c.hub.publishMessage(newMessage(pk, c.session))
 	}
 	if pk.FixedHeader.Qos == 0 {
 		return nil
 	}
-	// Version 3.1.1 has no word for a refusal, but to hang up.
-	return c.answer(packets.Puback, packets.Packet{PacketID: pk.PacketID, ReasonCode: code.Code})
+	// In version 3.1.1 a PUBACK cannot report a refusal.
+	return c.queueResponse(packets.Puback, packets.Packet{PacketID: pk.PacketID, ReasonCode: code.Code})
 }
 
-// refused counts and reports what the client may not do.
-func (c *conn) refused(what, topic string, retain bool) {
+// recordRefusal counts and reports a denied action.
+func (c *conn) recordRefusal(what, topic string, retain bool) {
 	reason := "topic"
 	if retain && c.identity.mayPublish(topic, false) {
 		reason = "retained"
 	}
-	c.hub.refusals.add(reason, Refusal{Name: c.identity.Name, What: what, Topic: strings.Clone(topic)})
+	c.hub.refusals.record(reason, Refusal{Name: c.identity.Name, Action: what, Topic: strings.Clone(topic)})
 }
 
-func (c *conn) subscribe(pk *packets.Packet) error {
+func (c *conn) handleSubscribe(pk *packets.Packet) error {
 	if code := pk.SubscribeValidate(); code != packets.CodeSuccess {
 		return code
 	}
@@ -242,69 +238,69 @@ func (c *conn) subscribe(pk *packets.Packet) error {
 	}
 	codes := make([]byte, len(pk.Filters))
 	for i, asked := range pk.Filters {
-		codes[i] = c.subscribeOne(asked).Code
+		codes[i] = c.subscribeFilter(asked).Code
 		if c.version < 5 && codes[i] > packets.ErrUnspecifiedError.Code {
-			codes[i] = packets.ErrUnspecifiedError.Code // the only failure that it knows
+			codes[i] = packets.ErrUnspecifiedError.Code // the only failure code of version 3.1.1
 		}
 	}
-	return c.answer(packets.Suback, packets.Packet{PacketID: pk.PacketID, ReasonCodes: codes})
+	return c.queueResponse(packets.Suback, packets.Packet{PacketID: pk.PacketID, ReasonCodes: codes})
 }
 
-func (c *conn) subscribeOne(asked packets.Subscription) packets.Code {
+func (c *conn) subscribeFilter(asked packets.Subscription) packets.Code {
 	switch {
-	case !validFilter(asked.Filter):
+	case !isValidFilter(asked.Filter):
 		return packets.ErrTopicFilterInvalid
 	case strings.HasPrefix(asked.Filter, "$share/"):
 		return packets.ErrSharedSubscriptionsNotSupported
 	case !c.identity.maySubscribe(asked.Filter):
-		c.refused("subscribe", asked.Filter, false)
+		c.recordRefusal("subscribe", asked.Filter, false)
 		return packets.ErrNotAuthorized
 	}
-	return c.hub.subscribe(c.session, asked)
+	return c.hub.addSubscription(c.session, asked)
 }
 
-func (c *conn) unsubscribe(pk *packets.Packet) error {
+func (c *conn) handleUnsubscribe(pk *packets.Packet) error {
 	if code := pk.UnsubscribeValidate(); code != packets.CodeSuccess {
 		return code
 	}
 	codes := make([]byte, len(pk.Filters))
 	for i, asked := range pk.Filters {
-		if !c.hub.unsubscribe(c.session, asked.Filter) {
+		if !c.hub.removeSubscription(c.session, asked.Filter) {
 			codes[i] = packets.CodeNoSubscriptionExisted.Code
 		}
 	}
-	return c.answer(packets.Unsuback, packets.Packet{PacketID: pk.PacketID, ReasonCodes: codes})
+	return c.queueResponse(packets.Unsuback, packets.Packet{PacketID: pk.PacketID, ReasonCodes: codes})
 }
 
-// answer queues an answer to the client, as soon as there is room.
-func (c *conn) answer(kind byte, pk packets.Packet) error {
+// queueResponse queues a response, and blocks while there is no room.
+func (c *conn) queueResponse(kind byte, pk packets.Packet) error {
 	pk.ProtocolVersion = c.version
 	for {
 		c.mu.Lock()
-		if c.answers.Len() < maxAnswers {
+		if c.responses.Len() < maxResponses {
 			defer c.mu.Unlock()
 			defer c.wakeUp()
-			return appendPacket(&c.answers, kind, pk)
+			return appendPacket(&c.responses, kind, pk)
 		}
 		c.mu.Unlock()
 		select {
-		case <-c.room:
-		case <-c.done:
+		case <-c.responseRoom:
+		case <-c.closing:
 			return net.ErrClosed
 		}
 	}
 }
 
-// takeAnswers moves the answers to the end of b.
-func (c *conn) takeAnswers(b *bytes.Buffer) {
+// takeResponses moves the queued responses to b.
+func (c *conn) takeResponses(b *bytes.Buffer) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_, _ = c.answers.WriteTo(b)
-	if c.answers.Cap() > maxAnswers/4 {
-		c.answers = bytes.Buffer{} // it was a burst
+	_, _ = c.responses.WriteTo(b)
+	if c.responses.Cap() > maxResponses/4 {
+		c.responses = bytes.Buffer{} // release the memory of a burst
 	}
 	select {
-	case c.room <- struct{}{}:
+	case c.responseRoom <- struct{}{}:
 	default:
 	}
 }
@@ -316,21 +312,20 @@ func (c *conn) wakeUp() {
 	}
 }
 
-// batches lends the writers their buffers: a connection that is quiet holds
-// none.
-var batches = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+// batchBuffers lends buffers to writers, so that idle connections hold none.
+var batchBuffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// write sends what there is until the connection is over, and then says so.
-func (c *conn) write() {
+// writeLoop writes messages until the connection ends, and then DISCONNECT.
+func (c *conn) writeLoop() {
 	defer func() { _ = c.tcp.Close() }()
 	for {
 		select {
-		case <-c.done:
-			c.sayGoodbye()
+		case <-c.closing:
+			c.sendDisconnect()
 			return
 		case <-c.wake:
 			if err := c.writeAll(); err != nil {
-				c.end(packets.CodeDisconnect)
+				c.closeWith(packets.CodeDisconnect)
 				return
 			}
 		}
@@ -338,59 +333,59 @@ func (c *conn) write() {
 }
 
 func (c *conn) writeAll() error {
-	b := batches.Get().(*bytes.Buffer)
-	defer batches.Put(b)
+	b := batchBuffers.Get().(*bytes.Buffer)
+	defer batchBuffers.Put(b)
 	for {
 		b.Reset()
-		if err := c.fill(b); err != nil || b.Len() == 0 {
+		if err := c.fillBatch(b); err != nil || b.Len() == 0 {
 			return err
 		}
-		if err := c.send(b.Bytes()); err != nil {
+		if err := c.writeBatch(b.Bytes()); err != nil {
 			return err
 		}
 	}
 }
 
-// fill encodes the next messages, and then all answers: what was there for a
-// client before it subscribed comes before the word that it has.
-func (c *conn) fill(b *bytes.Buffer) error {
+// fillBatch encodes the next messages, and then all responses: messages from before a
+// subscription precede its SUBACK.
+func (c *conn) fillBatch(b *bytes.Buffer) error {
 	now := c.hub.now()
 	for b.Len() < batchBytes {
-		d, ok := c.session.next(c, now)
+		d, ok := c.session.takeNext(c, now)
 		if !ok {
 			break
 		}
 		before := b.Len()
-		if err := appendPacket(b, packets.Publish, d.packet(c.version, now)); err != nil {
+		if err := appendPacket(b, packets.Publish, d.toPacket(c.version, now)); err != nil {
 			return err
 		}
-		if c.largest > 0 && b.Len()-before > c.largest {
-			b.Truncate(before) // it said that it would not take this
-			c.session.acked(c, d.id)
+		if c.maxPacket > 0 && b.Len()-before > c.maxPacket {
+			b.Truncate(before) // exceeds the client's Maximum Packet Size
+			c.session.recordAck(c, d.id)
 		}
 	}
-	c.takeAnswers(b)
+	c.takeResponses(b)
 	return nil
 }
 
-func (c *conn) send(batch []byte) error {
+func (c *conn) writeBatch(batch []byte) error {
 	c.mu.Lock()
-	if !c.over {
-		_ = c.tcp.SetWriteDeadline(time.Now().Add(writeWithin))
+	if !c.isClosing {
+		_ = c.tcp.SetWriteDeadline(time.Now().Add(writeTimeout))
 	}
 	c.mu.Unlock()
 	_, err := c.tcp.Write(batch)
 	return err
 }
 
-// sayGoodbye tells a client of version 5 why the connection is over, if that is
-// not the client's own wish.
-func (c *conn) sayGoodbye() {
-	if c.version < 5 || c.bye.Code < packets.ErrUnspecifiedError.Code {
+// sendDisconnect sends a client of version 5 the reason, unless the client closed the
+// connection.
+func (c *conn) sendDisconnect() {
+	if c.version < 5 || c.closeReason.Code < packets.ErrUnspecifiedError.Code {
 		return
 	}
 	var b bytes.Buffer
-	if appendPacket(&b, packets.Disconnect, packets.Packet{ProtocolVersion: c.version, ReasonCode: c.bye.Code}) == nil {
-		_ = c.send(b.Bytes())
+	if appendPacket(&b, packets.Disconnect, packets.Packet{ProtocolVersion: c.version, ReasonCode: c.closeReason.Code}) == nil {
+		_ = c.writeBatch(b.Bytes())
 	}
 }

@@ -15,84 +15,83 @@ import (
 	"github.com/mochi-mqtt/server/v2/packets"
 )
 
-// maxExpiry bounds how long a session outlives its connection.
-const maxExpiry = 24 * time.Hour
+// maxSessionExpiry bounds how long a session outlives its connection.
+const maxSessionExpiry = 24 * time.Hour
 
-// lifetime of a session, from the seconds that a client asks for.
-func lifetime(seconds uint32) time.Duration {
-	return min(time.Duration(seconds)*time.Second, maxExpiry)
+// sessionExpiry returns the expiry that a client requests in seconds, within the bound.
+func sessionExpiry(seconds uint32) time.Duration {
+	return min(time.Duration(seconds)*time.Second, maxSessionExpiry)
 }
 
-// connect takes in the CONNECT packet and answers it.
-func (c *conn) connect() error {
-	if err := c.await(connectWithin); err != nil {
+// handleConnect reads the CONNECT packet and answers it.
+func (c *conn) handleConnect() error {
+	if err := c.setReadTimeout(connectTimeout); err != nil {
 		return err
 	}
-	if err := c.shakeHands(); err != nil {
-		c.hub.refusals.add("handshake", Refusal{What: "connect"})
+	if err := c.completeHandshake(); err != nil {
+		c.hub.refusals.record("handshake", Refusal{Action: "connect"})
 		return fmt.Errorf("TLS handshake: %w", err)
 	}
-	if err := c.takePlace(); err != nil {
-		c.hub.refusals.add("address", Refusal{What: "connect"})
+	if err := c.moveSlot(); err != nil {
+		c.hub.refusals.record("address", Refusal{Action: "connect"})
 		return err
 	}
 	pk, err := readPacket(c.in, 0, maxConnect)
 	if err != nil {
-		c.hub.refusals.add("malformed", Refusal{What: "connect"})
+		c.hub.refusals.record("malformed", Refusal{Action: "connect"})
 		return fmt.Errorf("read connection: %w", err)
 	}
 	if pk.FixedHeader.Type != packets.Connect {
 		return packets.ErrProtocolViolationRequireFirstConnect
 	}
 	c.version = pk.ProtocolVersion
-	if code := c.validate(&pk); code != packets.CodeSuccess {
-		c.hub.refusals.add("malformed", Refusal{What: "connect"})
-		return c.refuse(code)
+	if code := c.validateConnect(&pk); code != packets.CodeSuccess {
+		c.hub.refusals.record("malformed", Refusal{Action: "connect"})
+		return c.rejectClient(code)
 	}
-	c.adopt(&pk)
+	c.readConnect(&pk)
 	window := int(pk.Properties.ReceiveMaximum)
 	if window == 0 {
 		window = math.MaxUint16
 	}
-	session, resumed, err := c.enter(&pk, window)
+	session, resumed, err := c.openSession(&pk, window)
 	if code, ok := errors.AsType[packets.Code](err); ok {
-		return c.refuse(code)
+		return c.rejectClient(code)
 	}
 	if err != nil {
-		return errors.Join(err, c.refuse(packets.ErrNotAuthorized))
+		return errors.Join(err, c.rejectClient(packets.ErrNotAuthorized))
 	}
-	c.session, c.pace = session, c.hub.limits.pace(c.identity)
+	c.session, c.limiter = session, c.hub.limits.newLimiter(c.identity)
 	if c.will != nil {
 		c.will.from = session
 	}
-	if err := c.accept(&pk, resumed); err != nil {
-		c.hub.disconnect(c, false)
+	if err := c.acceptClient(&pk, resumed); err != nil {
+		c.hub.detachSession(c, false)
 		return err
 	}
 	return nil
 }
 
-// shakeHands makes sure of TLS, where there is TLS, before anything is read:
-// whoever does not get that far has no part of the broker.
-func (c *conn) shakeHands() error {
+// completeHandshake completes the TLS handshake before a packet is read.
+func (c *conn) completeHandshake() error {
 	t, ok := c.tcp.(*tls.Conn)
 	if !ok {
 		return nil
 	}
-	_ = t.SetWriteDeadline(time.Now().Add(connectWithin)) // that of reading is set
+	_ = t.SetWriteDeadline(time.Now().Add(connectTimeout)) // the read deadline is set already
 	return t.Handshake()
 }
 
-// takePlace goes where those are who have, or have not, shown a certificate.
-func (c *conn) takePlace() error {
-	if c.certificate() == nil {
-		return c.hub.places.move(c.place, stranger)
+// moveSlot moves the connection to the pool for clients with or without certificates.
+func (c *conn) moveSlot() error {
+	if c.peerCertificate() == nil {
+		return c.hub.slots.moveSlot(c.slot, unauthenticated)
 	}
-	return c.hub.places.move(c.place, proven)
+	return c.hub.slots.moveSlot(c.slot, authenticated)
 }
 
-// certificate that was verified. Nil: it has shown none.
-func (c *conn) certificate() *x509.Certificate {
+// peerCertificate returns the verified client certificate, or nil.
+func (c *conn) peerCertificate() *x509.Certificate {
 	t, ok := c.tcp.(*tls.Conn)
 	if !ok {
 		return nil
@@ -103,38 +102,38 @@ func (c *conn) certificate() *x509.Certificate {
 	return nil
 }
 
-// enter finds out who the client is, and only then touches a session: one who
-// is refused must not end that of another.
-func (c *conn) enter(pk *packets.Packet, window int) (s *session, resumed bool, err error) {
+// openSession authenticates the client before it touches a session, so that a refused
+// client cannot end the session of another.
+func (c *conn) openSession(pk *packets.Packet, window int) (s *session, resumed bool, err error) {
 	for {
-		cuts := c.hub.cutsSoFar()
-		if c.identity, err = c.identify(pk); err != nil {
+		cuts := c.hub.revocationCount()
+		if c.identity, err = c.authenticate(pk); err != nil {
 			return nil, false, err
 		}
-		if id := c.identity.clientID(); id != "" && id != c.id {
-			c.hub.refusals.add("client-id", Refusal{Name: c.identity.Name, What: "connect", Topic: c.id})
+		if id := c.identity.requiredClientID(); id != "" && id != c.id {
+			c.hub.refusals.record("client-id", Refusal{Name: c.identity.Name, Action: "connect", Topic: c.id})
 			return nil, false, packets.ErrClientIdentifierNotValid
 		}
 		if c.will != nil && !c.identity.mayPublish(c.will.topic, c.will.retain) {
-			c.refused("will", c.will.topic, c.will.retain)
+			c.recordRefusal("will", c.will.topic, c.will.retain)
 			return nil, false, packets.ErrNotAuthorized
 		}
-		s, resumed, err = c.hub.connect(c, pk.Connect.Clean, window, cuts)
-		if !errors.Is(err, errAskAgain) {
+		s, resumed, err = c.hub.attachSession(c, pk.Connect.Clean, window, cuts)
+		if !errors.Is(err, errRetryAuthentication) {
 			return s, resumed, err
 		}
 	}
 }
 
-// identify asks the authority.
-func (c *conn) identify(pk *packets.Packet) (Identity, error) {
-	p := Peer{ClientID: c.id, Username: string(pk.Connect.Username), Password: pk.Connect.Password, Certificate: c.certificate(), Address: c.remote()}
-	id, err := c.hub.authority.Identify(p)
+// authenticate calls the Authenticator.
+func (c *conn) authenticate(pk *packets.Packet) (Identity, error) {
+	p := Peer{ClientID: c.id, Username: string(pk.Connect.Username), Password: pk.Connect.Password, Certificate: c.peerCertificate(), Address: c.remoteAddress()}
+	id, err := c.hub.authority.Authenticate(p)
 	if err == nil {
-		err = id.valid()
+		err = id.validate()
 	}
 	if err != nil {
-		c.hub.refusals.add("identity", Refusal{What: "connect"})
+		c.hub.refusals.record("identity", Refusal{Action: "connect"})
 		return Identity{}, fmt.Errorf("client %.80q is refused: %w", c.id, err)
 	}
 	if p.Certificate != nil && (id.Expires.IsZero() || p.Certificate.NotAfter.Before(id.Expires)) {
@@ -143,15 +142,14 @@ func (c *conn) identify(pk *packets.Packet) (Identity, error) {
 	return id, nil
 }
 
-// validate judges a CONNECT packet itself: the codec refuses wills without a
-// payload, which are how a client clears a retained message, and passwords that
-// are empty.
-func (c *conn) validate(pk *packets.Packet) packets.Code {
+// validateConnect checks a CONNECT packet. The codec's check refuses wills without a
+// payload, which clear a retained message, and empty passwords.
+func (c *conn) validateConnect(pk *packets.Packet) packets.Code {
 	connect := &pk.Connect
 	switch {
-	case versions[string(connect.ProtocolName)] == nil:
+	case protocolVersions[string(connect.ProtocolName)] == nil:
 		return packets.ErrProtocolViolationProtocolName
-	case !slices.Contains(versions[string(connect.ProtocolName)], c.version):
+	case !slices.Contains(protocolVersions[string(connect.ProtocolName)], c.version):
 		return packets.ErrUnsupportedProtocolVersion
 	case pk.ReservedBit != 0:
 		return packets.ErrProtocolViolationReservedBit
@@ -161,7 +159,7 @@ func (c *conn) validate(pk *packets.Packet) packets.Code {
 		return packets.ErrProtocolViolationWillFlagSurplusRetain
 	case connect.WillFlag && connect.WillQos > 1:
 		return packets.ErrQosNotSupported
-	case connect.WillFlag && !validTopic(connect.WillTopic):
+	case connect.WillFlag && !isValidTopic(connect.WillTopic):
 		return packets.ErrTopicNameInvalid
 	case pk.Properties.AuthenticationMethod != "":
 		return packets.ErrBadAuthenticationMethod
@@ -169,71 +167,71 @@ func (c *conn) validate(pk *packets.Packet) packets.Code {
 	return packets.CodeSuccess
 }
 
-// versions by the name of the protocol.
-var versions = map[string][]byte{"MQTT": {4, 5}, "MQIsdp": {3}}
+// protocolVersions are the supported levels by protocol name.
+var protocolVersions = map[string][]byte{"MQTT": {4, 5}, "MQIsdp": {3}}
 
-// adopt takes over what the client says of itself.
-func (c *conn) adopt(pk *packets.Packet) {
-	c.id = strings.Clone(pk.Connect.ClientIdentifier) // not with all of the packet
+// readConnect copies the client's parameters from CONNECT.
+func (c *conn) readConnect(pk *packets.Packet) {
+	c.id = strings.Clone(pk.Connect.ClientIdentifier) // without retaining the packet
 	if c.id == "" {
 		c.id = "anonymous-" + rand.Text()
 	}
 	c.keepAlive = time.Duration(pk.Connect.Keepalive) * time.Second
-	c.largest = int(pk.Properties.MaximumPacketSize)
-	c.expiry = lifetime(pk.Properties.SessionExpiryInterval)
+	c.maxPacket = int(pk.Properties.MaximumPacketSize)
+	c.expiry = sessionExpiry(pk.Properties.SessionExpiryInterval)
 	if c.version < 5 && !pk.Connect.Clean {
-		c.expiry = maxExpiry
+		c.expiry = maxSessionExpiry
 	}
 	if pk.Connect.WillFlag {
 		c.will = &message{
 			topic: pk.Connect.WillTopic, payload: pk.Connect.WillPayload, qos: pk.Connect.WillQos, retain: pk.Connect.WillRetain,
 			size: pk.FixedHeader.Remaining,
 		}
-		c.will.keep(&pk.Connect.WillProperties)
-		c.willDelay = lifetime(pk.Connect.WillProperties.WillDelayInterval)
+		c.will.copyProperties(&pk.Connect.WillProperties)
+		c.willDelay = sessionExpiry(pk.Connect.WillProperties.WillDelayInterval)
 	}
 }
 
-// accept answers a client that is let in.
-func (c *conn) accept(asked *packets.Packet, resumed bool) error {
+// acceptClient sends CONNACK.
+func (c *conn) acceptClient(asked *packets.Packet, resumed bool) error {
 	pk := packets.Packet{SessionPresent: resumed}
 	p := &pk.Properties
 	p.MaximumQos, p.MaximumQosFlag = 1, true
 	p.MaximumPacketSize = maxPacket
-	p.SubIDAvailableFlag, p.SharedSubAvailableFlag = true, true // and 0: not there
+	p.SubIDAvailableFlag, p.SharedSubAvailableFlag = true, true // with value 0: not supported
 	if asked.Connect.ClientIdentifier == "" {
 		p.AssignedClientID = c.id
 	}
 	if time.Duration(asked.Properties.SessionExpiryInterval)*time.Second > c.expiry {
 		p.SessionExpiryInterval, p.SessionExpiryIntervalFlag = uint32(c.expiry/time.Second), true
 	}
-	return c.connack(pk)
+	return c.sendConnack(pk)
 }
 
-// refuse answers a client that is not let in. The error is why.
-func (c *conn) refuse(code packets.Code) error {
+// rejectClient sends CONNACK with the reason, and returns it as an error.
+func (c *conn) rejectClient(code packets.Code) error {
 	why := code
 	if c.version != 5 {
 		known, ok := packets.V5CodesToV3[code]
 		if code == packets.ErrNotAuthorized {
-			known, ok = packets.Err3NotAuthorized, true // the codec's table lacks it
+			known, ok = packets.Err3NotAuthorized, true // missing in the codec's table
 		}
 		if !ok {
-			return why // version 3.1.1 has no word for it, and hangs up
+			return why // version 3.1.1 has no code for it; just close
 		}
 		code = known
 	}
-	if err := c.connack(packets.Packet{ReasonCode: code.Code}); err != nil {
+	if err := c.sendConnack(packets.Packet{ReasonCode: code.Code}); err != nil {
 		return err
 	}
 	return why
 }
 
-func (c *conn) connack(pk packets.Packet) error {
+func (c *conn) sendConnack(pk packets.Packet) error {
 	pk.ProtocolVersion = c.version
 	var b bytes.Buffer
 	if err := appendPacket(&b, packets.Connack, pk); err != nil {
 		return err
 	}
-	return c.send(b.Bytes())
+	return c.writeBatch(b.Bytes())
 }

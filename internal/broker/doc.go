@@ -1,20 +1,8 @@
-// Package broker is the embedded MQTT broker: versions 3.1.1 and 5, QoS 0 and 1,
-// in memory only. It is a wire and keeps nothing that matters, so a program
-// that outgrows it can point at any other broker instead (docs/adr/0006).
-//
-//	listener -> conn: TLS, connect, read one goroutine a connection
-//	            conn: write              another
-//	            Authority: who it is     asked before a session is touched
-//	            hub: sessions, filters, retained messages
-//	            session: what waits for one client, connected or not
-//
-// What a connection may say, hear and leave as its will follows from the
-// identity that the Authority gives it (acl.go). Without an Authority everybody
-// may do everything.
-//
-// A publication goes from its publisher's reader through the hub into the
-// sessions of those who subscribed, and from there to each connection's
-// writer. Nobody waits for a client that does not read, but robots for the
-// server: its messages queue, up to a bound, and what is over is dropped and said
-// in the log.
+// Package broker is the embedded MQTT broker: versions 3.1.1 and 5, QoS 0 and 1, in
+// memory only. It stores nothing durable, so a program can use any other broker instead
+// (docs/explanation/adr/0006). Each connection has one goroutine that reads and one that writes. The
+// Authenticator identifies a client before a session is touched; its permissions are
+// those of protocol/acl. The hub routes a publication from the publisher's reader into
+// the sessions of the subscribers, whose writers send it. Only robots wait for a slow
+// server. Other messages queue up to a limit; then they are dropped, counted and logged.
 package broker

@@ -9,21 +9,21 @@ import (
 	"time"
 )
 
-// listener accepts TCP connections and knows all that are open, so that those
-// that never said CONNECT, or never read, cannot hold up the stop.
+// listener accepts TCP connections and tracks all open ones, so that clients that never
+// send CONNECT, or never read, cannot delay Stop.
 type listener struct {
 	tcp net.Listener
-	tls *tls.Config // nil: without
+	tls *tls.Config // nil: no TLS
 	hub *hub
 	log *slog.Logger
 
-	mu    sync.Mutex
-	conns map[*conn]struct{} // nil: closed
-	alive sync.WaitGroup     // connections
+	mu      sync.Mutex
+	conns   map[*conn]struct{} // nil: closed
+	running sync.WaitGroup     // connections
 }
 
-// listen opens an address.
-func listen(address string, t *tls.Config, h *hub) (*listener, error) {
+// newListener opens an address.
+func newListener(address string, t *tls.Config, h *hub) (*listener, error) {
 	tcp, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("listen for MQTT: %w", err)
@@ -31,93 +31,93 @@ func listen(address string, t *tls.Config, h *hub) (*listener, error) {
 	return &listener{tcp: tcp, tls: t, hub: h, log: h.log, conns: map[*conn]struct{}{}}, nil
 }
 
-// url is where programs on this machine reach it. Nil is reached nowhere.
-func (l *listener) url(scheme string) string {
+// clientURL returns the URL for programs on this machine. It is empty for a nil
+// listener.
+func (l *listener) clientURL(scheme string) string {
 	if l == nil {
 		return ""
 	}
-	return scheme + reachable(l.tcp.Addr().String())
+	return scheme + dialableAddress(l.tcp.Addr().String())
 }
 
-// serve accepts connections until stop.
-func (l *listener) serve() {
+// acceptLoop accepts connections until the listener is closed.
+func (l *listener) acceptLoop() {
 	for {
 		tcp, err := l.tcp.Accept()
 		switch {
 		case err == nil:
-			l.add(tcp)
-		case l.closed():
+			l.addConn(tcp)
+		case l.isClosed():
 			return
 		default:
-			// Out of file descriptors, most likely: one robot too many must
-			// not end the service for all others.
+			// Most likely out of file descriptors, which must not end the service
+			// for the connected robots.
 			l.log.Warn("accept MQTT connection", "error", err)
 			time.Sleep(100 * time.Millisecond)
 		}
 	}
 }
 
-// add serves a connection, unless the listener has stopped.
-func (l *listener) add(tcp net.Conn) {
+// addConn serves a connection, unless the listener is closed.
+func (l *listener) addConn(tcp net.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.conns == nil {
 		_ = tcp.Close()
 		return
 	}
-	taken, err := l.hub.places.take(tcp.RemoteAddr())
+	taken, err := l.hub.slots.takeSlot(tcp.RemoteAddr())
 	if err != nil {
 		l.log.Debug("MQTT connection refused", "remote", tcp.RemoteAddr(), "reason", err)
-		l.hub.refusals.add("address", Refusal{What: "connect"})
+		l.hub.refusals.record("address", Refusal{Action: "connect"})
 		_ = tcp.Close()
 		return
 	}
 	if l.tls != nil {
-		tcp = tls.Server(tcp, l.tls) // the handshake is the connection's own
+		tcp = tls.Server(tcp, l.tls) // the handshake runs in the connection's goroutine
 	}
 	c := newConn(tcp, l.hub)
-	c.place = taken
+	c.slot = taken
 	l.conns[c] = struct{}{}
-	l.alive.Go(func() {
-		defer l.remove(c)
-		l.speak(c)
+	l.running.Go(func() {
+		defer l.removeConn(c)
+		l.serveConn(c)
 	})
 }
 
-// speak is the life of a connection. A packet that makes us panic costs its
-// sender the connection, and nobody else anything.
-func (l *listener) speak(c *conn) {
+// serveConn serves a connection. A panic closes only this connection.
+func (l *listener) serveConn(c *conn) {
 	defer func() {
 		if p := recover(); p != nil {
-			l.log.Error("MQTT connection panicked", "remote", c.remote(), "panic", p)
+			l.log.Error("MQTT connection panicked", "remote", c.remoteAddress(), "panic", p)
 		}
 	}()
-	if err := c.serve(); err != nil {
-		l.log.Debug("MQTT connection ended", "remote", c.remote(), "client", c.id, "error", err)
+	if err := c.serveClient(); err != nil {
+		l.log.Debug("MQTT connection ended", "remote", c.remoteAddress(), "client", c.id, "error", err)
 	}
 }
 
-func (l *listener) remove(c *conn) {
+func (l *listener) removeConn(c *conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.conns, c)
-	l.hub.places.free(c.place)
+	l.hub.slots.freeSlot(c.slot)
 }
 
-func (l *listener) closed() bool {
+func (l *listener) isClosed() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.conns == nil
 }
 
-// hangUp lets nobody in any more, and tells everybody to go.
-func (l *listener) hangUp() {
+// closeAll closes the listener and all its connections.
+func (l *listener) closeAll() {
 	l.mu.Lock()
 	conns := l.conns
 	l.conns = nil
 	l.mu.Unlock()
 	_ = l.tcp.Close()
 	for c := range conns {
-		c.end(codeShuttingDown)
+		c.closeWith(codeShuttingDown)
 	}
 }

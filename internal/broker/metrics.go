@@ -2,32 +2,32 @@ package broker
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// metrics shows the Stats of a broker to Prometheus.
+// metrics collects the Stats of a broker.
 type metrics struct{ broker *Broker }
 
 var (
 	metricConnections = prometheus.NewDesc("k8s4r_broker_connections", "MQTT connections that are open.", nil, nil)
 	metricSessions    = prometheus.NewDesc("k8s4r_broker_sessions", "MQTT sessions, connected or not.", nil, nil)
 	metricRetained    = prometheus.NewDesc("k8s4r_broker_retained_messages", "Messages that the broker retains.", nil, nil)
-	metricRefused     = prometheus.NewDesc("k8s4r_broker_refused_actions_total", "What the broker did not let through.", []string{"what", "reason"}, nil)
-	metricSlowed      = prometheus.NewDesc("k8s4r_broker_slowed_messages_total", "Messages of robots that had to wait because they sent too many.", nil, nil)
+	metricRefused     = prometheus.NewDesc("k8s4r_broker_refused_actions_total", "What the broker did not let through.", []string{"action", "reason"}, nil)
+	metricSlowed      = prometheus.NewDesc("k8s4r_broker_throttled_messages_total", "Messages of robots that had to wait because they sent too many.", nil, nil)
 	metricDropped     = prometheus.NewDesc("k8s4r_broker_dropped_messages_total", "Messages that a client did not take in time, and lost.", nil, nil)
 )
 
-// Metrics are those of any broker. They can be described, not collected.
+// Metrics returns descriptions of the metrics of any broker. They cannot be collected.
 func Metrics() []prometheus.Collector { return []prometheus.Collector{metrics{}} }
 
-// Collector shows what the broker knows of itself.
+// Collector returns a Prometheus collector of the broker's Stats.
 func (b *Broker) Collector() prometheus.Collector { return metrics{b} }
 
-// Describe is of prometheus.Collector.
+// Describe implements prometheus.Collector.
 func (m metrics) Describe(to chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{metricConnections, metricSessions, metricRetained, metricRefused, metricSlowed, metricDropped} {
 		to <- d
 	}
 }
 
-// Collect is of prometheus.Collector.
+// Collect implements prometheus.Collector.
 func (m metrics) Collect(to chan<- prometheus.Metric) {
 	s := m.broker.Stats()
 	gauge := func(d *prometheus.Desc, v int) {
@@ -39,9 +39,9 @@ func (m metrics) Collect(to chan<- prometheus.Metric) {
 	gauge(metricConnections, s.Connections)
 	gauge(metricSessions, s.Sessions)
 	gauge(metricRetained, s.Retained)
-	counter(metricSlowed, s.Slowed)
+	counter(metricSlowed, s.Throttled)
 	counter(metricDropped, s.Dropped)
 	for a, n := range s.Refused {
-		counter(metricRefused, n, a.What, a.Reason)
+		counter(metricRefused, n, a.Action, a.Reason)
 	}
 }

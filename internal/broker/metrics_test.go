@@ -6,8 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-func TestMetrics(t *testing.T) {
-	b := guarded(t)
+func TestBroker_ExportsMetrics(t *testing.T) {
+	b := startGuarded(t)
 	newPeer(t, b, "stranger")
 	newPeer(t, b, "r1")
 	eventually(t, "the stranger is gone", func() bool { return b.Stats().Connections == 1 })
@@ -29,7 +29,7 @@ func TestMetrics(t *testing.T) {
 			shown[name] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
 		}
 	}
-	for name, want := range map[string]float64{"k8s4r_broker_connections": 1, "k8s4r_broker_sessions": 1, "k8s4r_broker_refused_actions_total identity connect": 1} {
+	for name, want := range map[string]float64{"k8s4r_broker_connections": 1, "k8s4r_broker_sessions": 1, "k8s4r_broker_refused_actions_total connect identity": 1} {
 		if shown[name] != want {
 			t.Errorf("%s is %v, want %v", name, shown[name], want)
 		}

@@ -10,26 +10,26 @@ import (
 
 	"github.com/mochi-mqtt/server/v2/packets"
 
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
-// maxPacket bounds what a client may send: the largest payload, with topic,
-// properties and header.
+// maxPacket bounds a packet of a client: the largest payload, with topic, properties and
+// header.
 const maxPacket = wire.MaxPayload + 16<<10
 
-// maxConnect bounds what somebody may send before it is known who that is: a
+// maxConnect bounds the CONNECT packet of a client that is not authenticated yet: a
 // short will and a password.
 const maxConnect = 32 << 10
 
-// The reasons for which the broker ends a connection, beside those of the codec.
+// Reasons for which the broker closes a connection.
 var (
-	codeShuttingDown = packets.ErrServerShuttingDown
-	codeTakenOver    = packets.ErrSessionTakenOver
-	codeViolation    = packets.ErrProtocolViolation
+	codeShuttingDown      = packets.ErrServerShuttingDown
+	codeTakenOver         = packets.ErrSessionTakenOver
+	codeProtocolViolation = packets.ErrProtocolViolation
 )
 
-// decoders of the packets that a client may send. Those of QoS 2 and of an
-// exchange of credentials are missing: neither is offered.
+// decoders of the packets that clients may send. QoS 2 and extended authentication are
+// not supported.
 var decoders = map[byte]func(*packets.Packet, []byte) error{
 	packets.Connect:     (*packets.Packet).ConnectDecode,
 	packets.Publish:     (*packets.Packet).PublishDecode,
@@ -51,8 +51,8 @@ var encoders = map[byte]func(*packets.Packet, *bytes.Buffer) error{
 	packets.Disconnect: (*packets.Packet).DisconnectEncode,
 }
 
-// readPacket reads one packet, of no more than so many bytes, of a client that
-// speaks this version. The packet owns its memory. A packets.Code in the error is the client's fault.
+// readPacket reads one packet of at most the given size. The packet owns its memory. A
+// packets.Code in the error is the client's fault.
 func readPacket(in *bufio.Reader, version byte, largest int) (packets.Packet, error) {
 	pk := packets.Packet{ProtocolVersion: version}
 	first, err := in.ReadByte()
@@ -70,22 +70,21 @@ func readPacket(in *bufio.Reader, version byte, largest int) (packets.Packet, er
 	}
 	decode := decoders[pk.FixedHeader.Type]
 	if decode == nil {
-		return pk, codeViolation
+		return pk, codeProtocolViolation
 	}
 	body := make([]byte, pk.FixedHeader.Remaining)
 	if _, err := io.ReadFull(in, body); err != nil {
 		return pk, err
 	}
 	if pk.FixedHeader.Type == packets.Disconnect && len(body) == 1 {
-		pk.ReasonCode = body[0] // the codec wants properties as well
+		pk.ReasonCode = body[0] // the codec requires properties
 		return pk, nil
 	}
-	return pk, decoded(&pk, decode, body)
+	return pk, decodePacket(&pk, decode, body)
 }
 
-// decoded takes a panic of the codec, which trusts some lengths, for the
-// malformed packet that it comes from.
-func decoded(pk *packets.Packet, decode func(*packets.Packet, []byte) error, body []byte) (err error) {
+// decodePacket turns a panic of the codec, which trusts some lengths, into an error.
+func decodePacket(pk *packets.Packet, decode func(*packets.Packet, []byte) error, body []byte) (err error) {
 	defer func() {
 		if recover() != nil {
 			err = packets.ErrMalformedPacket
@@ -103,9 +102,8 @@ func appendPacket(b *bytes.Buffer, kind byte, pk packets.Packet) error {
 	return nil
 }
 
-// codeOf is what a client is told about the end of its connection. Success: it
-// need not be told.
-func codeOf(err error) packets.Code {
+// disconnectReason returns the reason code for an error. Success: nothing is sent.
+func disconnectReason(err error) packets.Code {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return packets.ErrKeepAliveTimeout
 	}

@@ -5,25 +5,27 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"k8s4r.io/k8s4r/internal/platform/limits"
 )
 
-// Refusal is something that was not let through.
+// Refusal is an action that was denied.
 type Refusal struct {
-	// Name of who tried: a robot id or "k8s4r-server".
+	// Name of the client: a robot ID or "k8s4r-server"; empty: not authenticated.
 	Name string
-	// What was tried: "connect", "publish", "subscribe" or "will".
-	What string
+	// Action was tried: "connect", "publish", "subscribe" or "will".
+	Action string
 	// Topic or filter; for "connect" the client id.
 	Topic string
 }
 
-// Attempt is a kind of refusal, for counting.
-type Attempt struct {
-	What   string // as in Refusal
+// RefusalKind groups refusals for counting.
+type RefusalKind struct {
+	Action string // as in Refusal
 	Reason string // "address", "handshake", "malformed", "identity", "client-id", "topic" or "retained"
 }
 
-// Stats are what the broker knows of itself.
+// Stats are counters of the broker.
 type Stats struct {
 	Connections int // open now, on all listeners
 	Sessions    int // connected or not
@@ -31,52 +33,45 @@ type Stats struct {
 	// Refused counts since the start what was not let through, Slowed the messages
 	// of robots that had to wait because they sent too many, and Dropped those that
 	// a client did not take in time.
-	Refused map[Attempt]uint64
-	Slowed  uint64
-	Dropped uint64
+	Refused   map[RefusalKind]uint64
+	Throttled uint64
+	Dropped   uint64
 }
 
 const (
-	// sayAgain bounds how often one name is reported.
-	sayAgain = time.Minute
-	// maxRemembered bounds the names that were reported lately.
-	maxRemembered = 16 << 10
+	// reportInterval is the minimum time between two reports about one name.
+	reportInterval = time.Minute
+	// maxReportedNames bounds the names in memory.
+	maxReportedNames = 16 << 10
 )
 
-// refusals counts what was refused, and reports who tried.
+// refusals counts denied actions, and reports those of known clients.
 type refusals struct {
-	tell    func(Refusal) // nil: nobody
-	now     func() time.Time
-	slowed  atomic.Uint64
-	dropped atomic.Uint64
+	report    func(Refusal) // nil: no reports
+	now       func() time.Time
+	throttled atomic.Uint64
+	dropped   atomic.Uint64
 
-	mu    sync.Mutex
-	count map[Attempt]uint64
-	said  map[string]time.Time // by name
+	reports limits.Interval // by name
+
+	mu     sync.Mutex
+	counts map[RefusalKind]uint64
 }
 
-// add counts a refusal, and reports it unless nobody is to blame, or the one
-// that is was reported within the minute.
-func (r *refusals) add(reason string, what Refusal) {
+// record counts a refusal, and reports it unless the client is unknown or was reported
+// within the last minute.
+func (r *refusals) record(reason string, what Refusal) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.count[Attempt{What: what.What, Reason: reason}]++
-	now := r.now()
-	if r.tell == nil || what.Name == "" || now.Sub(r.said[what.Name]) < sayAgain {
+	r.counts[RefusalKind{Action: what.Action, Reason: reason}]++
+	if r.report == nil || what.Name == "" || !r.reports.Allow(what.Name, r.now()) {
 		return
 	}
-	if len(r.said) >= maxRemembered {
-		maps.DeleteFunc(r.said, func(_ string, at time.Time) bool { return now.Sub(at) >= sayAgain })
-	}
-	if len(r.said) >= maxRemembered {
-		return
-	}
-	r.said[what.Name] = now
-	go r.tell(what) // who is told may take its time, the connection does not wait
+	go r.report(what) // the callback may block, the connection must not
 }
 
-func (r *refusals) counts() map[Attempt]uint64 {
+func (r *refusals) snapshot() map[RefusalKind]uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return maps.Clone(r.count)
+	return maps.Clone(r.counts)
 }

@@ -15,10 +15,11 @@ import (
 	"github.com/eclipse/paho.golang/paho"
 	mochi "github.com/mochi-mqtt/server/v2/packets"
 
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/protocol/acl"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
-// peer speaks MQTT 5 packet by packet, for what no client library would do.
+// peer sends and reads single MQTT 5 packets, for what client libraries do not support.
 type peer struct {
 	t    *testing.T
 	conn net.Conn
@@ -31,26 +32,26 @@ func newPeer(t *testing.T, b *Broker, id string, change ...func(*packets.Connect
 	for _, f := range change {
 		f(c)
 	}
-	p.send(c)
-	return p, p.read().Content.(*packets.Connack)
+	p.sendPacket(c)
+	return p, p.readPacket().Content.(*packets.Connack)
 }
 
-func lasting(c *packets.Connect) { c.Properties.SessionExpiryInterval = ptr(uint32(60)) }
+func withSessionExpiry(c *packets.Connect) { c.Properties.SessionExpiryInterval = ptr(uint32(60)) }
 
-func window(n uint16) func(*packets.Connect) {
+func withReceiveMaximum(n uint16) func(*packets.Connect) {
 	return func(c *packets.Connect) { c.Properties.ReceiveMaximum = ptr(n) }
 }
 
 func ptr[T any](v T) *T { return &v }
 
-func (p *peer) send(c packets.Packet) {
+func (p *peer) sendPacket(c packets.Packet) {
 	p.t.Helper()
 	if _, err := c.WriteTo(p.conn); err != nil {
 		p.t.Fatal(err)
 	}
 }
 
-func (p *peer) read() *packets.ControlPacket {
+func (p *peer) readPacket() *packets.ControlPacket {
 	p.t.Helper()
 	_ = p.conn.SetReadDeadline(time.Now().Add(patience))
 	pk, err := packets.ReadPacket(p.conn)
@@ -60,10 +61,10 @@ func (p *peer) read() *packets.ControlPacket {
 	return pk
 }
 
-// publish reads the next packet, which must be a message.
-func (p *peer) publish() *packets.Publish {
+// readPublish reads the next packet, which must be a PUBLISH.
+func (p *peer) readPublish() *packets.Publish {
 	p.t.Helper()
-	pk := p.read()
+	pk := p.readPacket()
 	m, ok := pk.Content.(*packets.Publish)
 	if !ok {
 		p.t.Fatalf("got %s", pk.PacketType())
@@ -71,25 +72,25 @@ func (p *peer) publish() *packets.Publish {
 	return m
 }
 
-func (p *peer) ack(m *packets.Publish) {
+func (p *peer) sendAck(m *packets.Publish) {
 	p.t.Helper()
-	p.send(&packets.Puback{PacketID: m.PacketID, Properties: &packets.Properties{}})
+	p.sendPacket(&packets.Puback{PacketID: m.PacketID, Properties: &packets.Properties{}})
 }
 
-// quiet checks that nothing but the answer to a ping comes.
-func (p *peer) quiet() {
+// expectNothing checks that only the response to a ping arrives.
+func (p *peer) expectNothing() {
 	p.t.Helper()
-	p.send(&packets.Pingreq{})
-	if pk := p.read(); pk.Type != packets.PINGRESP {
+	p.sendPacket(&packets.Pingreq{})
+	if pk := p.readPacket(); pk.Type != packets.PINGRESP {
 		p.t.Fatalf("got %s %v", pk.PacketType(), pk.Content)
 	}
 }
 
 func (p *peer) subscribe(filters ...packets.SubOptions) []byte {
 	p.t.Helper()
-	p.send(&packets.Subscribe{PacketID: 1, Subscriptions: filters, Properties: &packets.Properties{}})
+	p.sendPacket(&packets.Subscribe{PacketID: 1, Subscriptions: filters, Properties: &packets.Properties{}})
 	for {
-		if s, ok := p.read().Content.(*packets.Suback); ok {
+		if s, ok := p.readPacket().Content.(*packets.Suback); ok {
 			return s.Reasons
 		}
 	}
@@ -97,11 +98,10 @@ func (p *peer) subscribe(filters ...packets.SubOptions) []byte {
 
 func qos1(filter string) packets.SubOptions { return packets.SubOptions{Topic: filter, QoS: 1} }
 
-// gone waits for the end of the connection, and returns the reason that the
-// broker gave.
-func (p *peer) gone() byte {
+// awaitDisconnect waits for the end of the connection and returns the broker's reason code.
+func (p *peer) awaitDisconnect() byte {
 	p.t.Helper()
-	pk := p.read()
+	pk := p.readPacket()
 	d, ok := pk.Content.(*packets.Disconnect)
 	if !ok {
 		p.t.Fatalf("got %s", pk.PacketType())
@@ -112,53 +112,53 @@ func (p *peer) gone() byte {
 	return d.ReasonCode
 }
 
-func say(t *testing.T, c *paho.Client, topic, text string) {
+func publishText(t *testing.T, c *paho.Client, topic, text string) {
 	t.Helper()
 	if _, err := c.Publish(t.Context(), &paho.Publish{Topic: topic, QoS: wire.QoS, Payload: []byte(text)}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// A client that takes few messages at a time gets all of a burst, in order.
-func TestAWindowThatFillsUpOpensAgain(t *testing.T) {
+// A client with a small receive maximum gets all messages of a burst in order.
+func TestSession_RespectsReceiveMaximum(t *testing.T) {
 	b := start(t, "127.0.0.1:0")
-	slow, _ := newPeer(t, b, "slow", window(2))
+	slow, _ := newPeer(t, b, "slow", withReceiveMaximum(2))
 	slow.subscribe(qos1("news"))
 	speaker, _ := connect5(t, b, "speaker")
 	const burst = 500
 	for i := range burst {
-		say(t, speaker, "news", fmt.Sprint(i))
+		publishText(t, speaker, "news", fmt.Sprint(i))
 	}
-	first, second := slow.publish(), slow.publish()
-	slow.quiet()
-	slow.ack(first)
-	slow.ack(second)
+	first, second := slow.readPublish(), slow.readPublish()
+	slow.expectNothing()
+	slow.sendAck(first)
+	slow.sendAck(second)
 	for i := 2; i < burst; i++ {
-		m := slow.publish()
+		m := slow.readPublish()
 		if string(m.Payload) != fmt.Sprint(i) {
 			t.Fatalf("message %d is %s", i, m.Payload)
 		}
-		slow.ack(m)
+		slow.sendAck(m)
 	}
-	slow.quiet()
+	slow.expectNothing()
 }
 
-// What a client has not acknowledged comes again on its next connection, first,
-// as what it was; then what was said meanwhile, in order.
-func TestASessionGoesOnWhereItsConnectionBroke(t *testing.T) {
+// Unacknowledged messages are sent again first on the next connection, as duplicates, followed by
+// later messages in order.
+func TestSession_ResumesAfterReconnect(t *testing.T) {
 	b := start(t, "127.0.0.1:0")
-	p, ack := newPeer(t, b, "away", lasting, window(2))
+	p, ack := newPeer(t, b, "away", withSessionExpiry, withReceiveMaximum(2))
 	if ack.SessionPresent {
 		t.Error("a session that was never there")
 	}
 	p.subscribe(qos1("news"))
 	speaker, _ := connect5(t, b, "speaker")
 	for i := range 4 {
-		say(t, speaker, "news", fmt.Sprint(i))
+		publishText(t, speaker, "news", fmt.Sprint(i))
 	}
-	had := p.publish()
-	p.ack(had)
-	lost := p.publish()
+	had := p.readPublish()
+	p.sendAck(had)
+	lost := p.readPublish()
 	s := sessionOf(b, "away")
 	eventually(t, "the broker knows what was acknowledged", func() bool {
 		s.mu.Lock()
@@ -167,42 +167,42 @@ func TestASessionGoesOnWhereItsConnectionBroke(t *testing.T) {
 	})
 	p.conn.Close()
 	for i := 4; i < 6; i++ {
-		say(t, speaker, "news", fmt.Sprint(i))
+		publishText(t, speaker, "news", fmt.Sprint(i))
 	}
-	p, ack = newPeer(t, b, "away", lasting)
+	p, ack = newPeer(t, b, "away", withSessionExpiry)
 	if !ack.SessionPresent {
 		t.Fatal("the session is gone")
 	}
-	again := p.publish()
+	again := p.readPublish()
 	if again.PacketID != lost.PacketID || !again.Duplicate || string(again.Payload) != "1" {
 		t.Errorf("first comes %d %v %s", again.PacketID, again.Duplicate, again.Payload)
 	}
 	for i := 2; i < 6; i++ {
-		m := p.publish()
-		// 2 may have been on its way when the connection broke.
+		m := p.readPublish()
+		// Message 2 may have been in flight when the connection broke.
 		if string(m.Payload) != fmt.Sprint(i) || m.Duplicate && i > 2 {
 			t.Errorf("then %v %s, want %d", m.Duplicate, m.Payload, i)
 		}
 	}
-	p.quiet()
+	p.expectNothing()
 }
 
-func TestAClientThatStartsCleanHasNothing(t *testing.T) {
+func TestSession_CleanStartDiscardsSession(t *testing.T) {
 	b := start(t, "127.0.0.1:0")
-	p, _ := newPeer(t, b, "c", lasting)
+	p, _ := newPeer(t, b, "c", withSessionExpiry)
 	p.subscribe(qos1("news"))
 	p.conn.Close()
 	speaker, _ := connect5(t, b, "speaker")
-	say(t, speaker, "news", "old")
+	publishText(t, speaker, "news", "old")
 	p, ack := newPeer(t, b, "c", func(c *packets.Connect) { c.CleanStart = true })
 	if ack.SessionPresent {
 		t.Error("it has a session")
 	}
-	say(t, speaker, "news", "new")
-	p.quiet()
+	publishText(t, speaker, "news", "new")
+	p.expectNothing()
 }
 
-func TestASessionEndsWithItsTime(t *testing.T) {
+func TestSession_Expires(t *testing.T) {
 	b := start(t, "127.0.0.1:0")
 	h := b.hub
 	p, _ := newPeer(t, b, "c", func(c *packets.Connect) { c.Properties.SessionExpiryInterval = ptr(uint32(1)) })
@@ -215,7 +215,7 @@ func TestASessionEndsWithItsTime(t *testing.T) {
 	})
 }
 
-// eventually waits until a condition holds.
+// eventually waits until a condition is true.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for until := time.Now().Add(patience); !holds(); time.Sleep(5 * time.Millisecond) {
@@ -225,25 +225,25 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// One who takes over a session ends the connection that has it, and gets what
-// that did not acknowledge.
-func TestTheLaterConnectionTakesOver(t *testing.T) {
+// A client that takes over a session ends the earlier connection and gets its unacknowledged
+// messages.
+func TestSession_LaterConnectionTakesOver(t *testing.T) {
 	b := start(t, "127.0.0.1:0")
-	first, _ := newPeer(t, b, "c", lasting)
+	first, _ := newPeer(t, b, "c", withSessionExpiry)
 	first.subscribe(qos1("news"))
 	speaker, _ := connect5(t, b, "speaker")
-	say(t, speaker, "news", "x")
-	first.publish()
-	second, ack := newPeer(t, b, "c", lasting)
-	if got := first.gone(); got != packets.DisconnectSessionTakenOver {
+	publishText(t, speaker, "news", "x")
+	first.readPublish()
+	second, ack := newPeer(t, b, "c", withSessionExpiry)
+	if got := first.awaitDisconnect(); got != packets.DisconnectSessionTakenOver {
 		t.Errorf("the first is told %#x", got)
 	}
-	if !ack.SessionPresent || string(second.publish().Payload) != "x" {
+	if !ack.SessionPresent || string(second.readPublish().Payload) != "x" {
 		t.Error("the second does not go on with the session")
 	}
 }
 
-func TestWills(t *testing.T) {
+func TestWill_IsPublishedUnlessDisconnectedNormally(t *testing.T) {
 	will := func(delay uint32) func(*packets.Connect) {
 		return func(c *packets.Connect) {
 			c.WillFlag, c.WillQOS, c.WillTopic, c.WillMessage = true, 1, "wills", []byte("gone")
@@ -258,20 +258,20 @@ func TestWills(t *testing.T) {
 	}{
 		{"a connection that breaks", 0, func(_ *testing.T, _ *Broker, p *peer) { p.conn.Close() }, true},
 		{"a goodbye", 0, func(_ *testing.T, _ *Broker, p *peer) {
-			p.send(&packets.Disconnect{Properties: &packets.Properties{}})
+			p.sendPacket(&packets.Disconnect{Properties: &packets.Properties{}})
 		}, false},
 		{"a goodbye that asks for it", 0, func(_ *testing.T, _ *Broker, p *peer) {
-			p.send(&packets.Disconnect{ReasonCode: packets.DisconnectDisconnectWithWillMessage, Properties: &packets.Properties{}})
+			p.sendPacket(&packets.Disconnect{ReasonCode: packets.DisconnectDisconnectWithWillMessage, Properties: &packets.Properties{}})
 		}, true},
 		{"a goodbye with any other reason", 0, func(_ *testing.T, _ *Broker, p *peer) {
 			_, _ = p.conn.Write([]byte{0xe0, 1, packets.DisconnectImplementationSpecificError})
 		}, true},
 		{"a protocol error", 0, func(_ *testing.T, _ *Broker, p *peer) {
-			p.send(&packets.Connect{ProtocolName: "MQTT", ProtocolVersion: 5})
+			p.sendPacket(&packets.Connect{ProtocolName: "MQTT", ProtocolVersion: 5})
 		}, true},
 		{"back before its delay", 60, func(t *testing.T, b *Broker, p *peer) {
 			p.conn.Close()
-			newPeer(t, b, "c", lasting)
+			newPeer(t, b, "c", withSessionExpiry)
 		}, false},
 		{"back clean before its delay", 60, func(t *testing.T, b *Broker, p *peer) {
 			p.conn.Close()
@@ -282,21 +282,21 @@ func TestWills(t *testing.T) {
 			b := start(t, "127.0.0.1:0")
 			listener, _ := newPeer(t, b, "listener")
 			listener.subscribe(qos1("wills"))
-			p, _ := newPeer(t, b, "c", lasting, will(c.delay))
+			p, _ := newPeer(t, b, "c", withSessionExpiry, will(c.delay))
 			c.leave(t, b, p)
 			_, _ = p.conn.Read(make([]byte, 64))
 			if c.spoken {
-				if m := listener.publish(); string(m.Payload) != "gone" {
+				if m := listener.readPublish(); string(m.Payload) != "gone" {
 					t.Errorf("heard %s", m.Payload)
 				}
 				return
 			}
-			listener.quiet()
+			listener.expectNothing()
 		})
 	}
 }
 
-func TestRetainedMessages(t *testing.T) {
+func TestRetained_LastMessageIsSentToNewSubscriptions(t *testing.T) {
 	b := start(t, "127.0.0.1:0")
 	speaker, _ := connect5(t, b, "speaker")
 	retain := func(topic, text string) {
@@ -313,33 +313,33 @@ func TestRetainedMessages(t *testing.T) {
 	retain("robots/r2/state", "x")
 	retain("robots/r2/state", "")
 	for _, want := range []string{"old", "new", "x", ""} {
-		if m := early.publish(); string(m.Payload) != want || m.Retain {
+		if m := early.readPublish(); string(m.Payload) != want || m.Retain {
 			t.Errorf("the early one hears %q, retained %v, want %q", m.Payload, m.Retain, want)
 		}
 	}
 	for _, filter := range []string{"robots/r1/state", "robots/#"} {
 		late, _ := newPeer(t, b, "late"+filter)
-		late.send(&packets.Subscribe{PacketID: 1, Subscriptions: []packets.SubOptions{qos1(filter)}, Properties: &packets.Properties{}})
+		late.sendPacket(&packets.Subscribe{PacketID: 1, Subscriptions: []packets.SubOptions{qos1(filter)}, Properties: &packets.Properties{}})
 		heard := 0
-		for range 2 { // the message and the answer, in any order
-			if m, ok := late.read().Content.(*packets.Publish); ok {
+		for range 2 { // the message and the SUBACK, in any order
+			if m, ok := late.readPacket().Content.(*packets.Publish); ok {
 				heard++
 				if string(m.Payload) != "new" || !m.Retain {
 					t.Errorf("%s: %q, retained %v", filter, m.Payload, m.Retain)
 				}
 			}
 		}
-		late.quiet()
+		late.expectNothing()
 		if heard != 1 {
 			t.Errorf("%s: %d messages", filter, heard)
 		}
 	}
 	never, _ := newPeer(t, b, "never")
 	never.subscribe(packets.SubOptions{Topic: "#", QoS: 1, RetainHandling: 2})
-	never.quiet()
+	never.expectNothing()
 }
 
-func TestAMessageThatIsTooOldIsNotDelivered(t *testing.T) {
+func TestSession_DropsExpiredMessages(t *testing.T) {
 	b := New(Config{Listen: "127.0.0.1:0"})
 	var ahead atomic.Int64
 	b.now = func() time.Time { return time.Unix(1e9, 0).Add(time.Duration(ahead.Load())) }
@@ -347,7 +347,7 @@ func TestAMessageThatIsTooOldIsNotDelivered(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { stop(t, b) })
-	p, _ := newPeer(t, b, "away", lasting)
+	p, _ := newPeer(t, b, "away", withSessionExpiry)
 	p.subscribe(qos1("news"))
 	p.conn.Close()
 	speaker, _ := connect5(t, b, "speaker")
@@ -358,33 +358,33 @@ func TestAMessageThatIsTooOldIsNotDelivered(t *testing.T) {
 		}
 	}
 	ahead.Store(int64(30 * time.Second))
-	p, _ = newPeer(t, b, "away", lasting)
-	if m := p.publish(); m.Payload[0] != 100 || *m.Properties.MessageExpiry != 70 {
+	p, _ = newPeer(t, b, "away", withSessionExpiry)
+	if m := p.readPublish(); m.Payload[0] != 100 || *m.Properties.MessageExpiry != 70 {
 		t.Errorf("got %d with %d s left", m.Payload[0], *m.Properties.MessageExpiry)
 	}
-	p.quiet()
+	p.expectNothing()
 }
 
-// The time of a will begins with its publication.
-func TestAWillLastsFromTheEndOfItsClient(t *testing.T) {
+// The expiry of a will starts when it is published.
+func TestWill_ExpiryStartsAtDisconnect(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	h := newHub(New(Config{}).cfg, func() time.Time { return now })
 	listener, mourned := newConn(nil, h), newConn(nil, h)
 	listener.id, mourned.id = "listener", "mourned"
-	hears, _, _ := h.connect(listener, true, 1, 0)
-	h.subscribe(hears, mochi.Subscription{Filter: "wills", Qos: 1})
-	mourned.will = &message{topic: "wills", qos: 1, lasts: 10 * time.Second}
-	mourned.identity = Identity{Role: roleAny}
-	mourned.session, _, _ = h.connect(mourned, true, 1, 0)
+	hears, _, _ := h.attachSession(listener, true, 1, 0)
+	h.addSubscription(hears, mochi.Subscription{Filter: "wills", Qos: 1})
+	mourned.will = &message{topic: "wills", qos: 1, expiry: 10 * time.Second}
+	mourned.identity = Identity{Role: acl.Unrestricted}
+	mourned.session, _, _ = h.attachSession(mourned, true, 1, 0)
 	now = now.Add(time.Minute)
-	h.disconnect(mourned, false)
-	if d, ok := hears.next(listener, now); !ok || !d.expires.Equal(now.Add(10*time.Second)) {
+	h.detachSession(mourned, false)
+	if d, ok := hears.takeNext(listener, now); !ok || !d.expires.Equal(now.Add(10*time.Second)) {
 		t.Errorf("heard %v, until %s", ok, d.expires)
 	}
 }
 
-// A will without a payload clears what is retained.
-func TestAnEmptyWillIsAWill(t *testing.T) {
+// A will without a payload clears the retained message.
+func TestWill_MayHaveEmptyPayload(t *testing.T) {
 	b := start(t, "127.0.0.1:0")
 	listener, _ := newPeer(t, b, "listener")
 	listener.subscribe(qos1("wills"))
@@ -395,18 +395,17 @@ func TestAnEmptyWillIsAWill(t *testing.T) {
 		t.Fatalf("refused with %#x", ack.ReasonCode)
 	}
 	p.conn.Close()
-	if m := listener.publish(); len(m.Payload) != 0 {
+	if m := listener.readPublish(); len(m.Payload) != 0 {
 		t.Errorf("heard %q", m.Payload)
 	}
 }
 
-// A packet that makes the codec panic costs its sender the connection, and
-// leaves nothing behind.
-func TestAPacketThatIsCutShortEndsItsSender(t *testing.T) {
+// A packet that makes the codec panic closes the sender's connection and leaves no state behind.
+func TestBroker_DisconnectsAfterTruncatedPacket(t *testing.T) {
 	b := start(t, "127.0.0.1:0")
 	p, _ := newPeer(t, b, "c")
 	_, _ = p.conn.Write([]byte("\x82\x06\x00\x01\x00\x00\x01a"))
-	if code := p.gone(); code != packets.DisconnectMalformedPacket {
+	if code := p.awaitDisconnect(); code != packets.DisconnectMalformedPacket {
 		t.Errorf("ends with %#x", code)
 	}
 	eventually(t, "the connection is forgotten", func() bool {
@@ -416,15 +415,15 @@ func TestAPacketThatIsCutShortEndsItsSender(t *testing.T) {
 	})
 }
 
-func TestASubscriptionThatComesAfterItsSessionIsRefused(t *testing.T) {
+func TestHub_RejectsSubscriptionOfEndedSession(t *testing.T) {
 	h := newHub(New(Config{}).cfg, time.Now)
 	old := newConn(nil, h)
 	old.id = "c"
-	s, _, _ := h.connect(old, true, 1, 0)
+	s, _, _ := h.attachSession(old, true, 1, 0)
 	h.mu.Lock()
-	h.drop(s)
+	h.dropLocked(s)
 	h.mu.Unlock()
-	if code := h.subscribe(s, mochi.Subscription{Filter: "news"}); code.Code < mochi.ErrUnspecifiedError.Code {
+	if code := h.addSubscription(s, mochi.Subscription{Filter: "news"}); code.Code < mochi.ErrUnspecifiedError.Code {
 		t.Errorf("granted %#x", code.Code)
 	}
 	if len(h.filters.children) != 0 {
@@ -432,7 +431,7 @@ func TestASubscriptionThatComesAfterItsSessionIsRefused(t *testing.T) {
 	}
 }
 
-func TestWhatTheBrokerDoesNotOffer(t *testing.T) {
+func TestBroker_RefusesUnsupportedFeatures(t *testing.T) {
 	b := start(t, "127.0.0.1:0")
 	p, ack := newPeer(t, b, "")
 	if *ack.Properties.MaximumQOS != 1 || *ack.Properties.SharedSubAvailable != 0 || *ack.Properties.SubIDAvailable != 0 || ack.Properties.AssignedClientID == "" {
@@ -442,20 +441,20 @@ func TestWhatTheBrokerDoesNotOffer(t *testing.T) {
 	if want := []byte{1, packets.SubackSharedSubscriptionnotsupported, packets.SubackTopicFilterinvalid}; string(got) != string(want) {
 		t.Errorf("subscriptions answered with %#x, want %#x", got, want)
 	}
-	p.send(&packets.Publish{Topic: "a", QoS: 2, PacketID: 7, Properties: &packets.Properties{}})
-	if code := p.gone(); code != packets.DisconnectQoSNotSupported {
+	p.sendPacket(&packets.Publish{Topic: "a", QoS: 2, PacketID: 7, Properties: &packets.Properties{}})
+	if code := p.awaitDisconnect(); code != packets.DisconnectQoSNotSupported {
 		t.Errorf("QoS 2 ends with %#x", code)
 	}
 	p, _ = newPeer(t, b, "x")
-	p.send(&packets.Publish{Topic: "a/+", QoS: 1, PacketID: 7, Properties: &packets.Properties{}})
-	if code := p.gone(); code != packets.DisconnectProtocolError {
+	p.sendPacket(&packets.Publish{Topic: "a/+", QoS: 1, PacketID: 7, Properties: &packets.Properties{}})
+	if code := p.awaitDisconnect(); code != packets.DisconnectProtocolError {
 		t.Errorf("a wildcard in a topic ends with %#x", code)
 	}
 }
 
-// One client that does not read holds up neither its speakers nor the others,
-// and what is kept for it is bounded.
-func TestAClientThatDoesNotReadHarmsNobody(t *testing.T) {
+// A client that does not read delays neither publishers nor other subscribers, and its queue is
+// limited.
+func TestBroker_SlowReaderDoesNotDelayOthers(t *testing.T) {
 	b := start(t, "127.0.0.1:0")
 	stuck, _ := newPeer(t, b, "stuck")
 	stuck.subscribe(qos1("news"))
@@ -464,24 +463,24 @@ func TestAClientThatDoesNotReadHarmsNobody(t *testing.T) {
 	subscribe(t, well, "news")
 	speaker, _ := connect5(t, b, "speaker")
 	large := make([]byte, wire.MaxPayload)
-	const messages = maxWaitingBytes/wire.MaxPayload + 64
+	const messages = maxQueuedBytes/wire.MaxPayload + 64
 	full, most := false, 0
 	for range messages {
 		if _, err := speaker.Publish(t.Context(), &paho.Publish{Topic: "news", QoS: wire.QoS, Payload: large}); err != nil {
 			t.Fatal(err)
 		}
-		hear(t, heard)
+		receiveMessage(t, heard)
 		s.mu.Lock()
-		full, most = full || s.full, max(most, s.bytes)
+		full, most = full || s.dropLogged, max(most, s.bytes)
 		s.mu.Unlock()
 	}
-	if most > maxWaitingBytes || !full {
+	if most > maxQueuedBytes || !full {
 		t.Errorf("%d bytes waited for it, full %v", most, full)
 	}
 }
 
-// Many come, go and speak at once, under few names: nobody is stuck for ever.
-func TestNobodyGetsStuckInACrowd(t *testing.T) {
+// Many clients connect, publish and disconnect concurrently with few client IDs: none blocks.
+func TestBroker_ConcurrentClientsDoNotDeadlock(t *testing.T) {
 	b := start(t, "127.0.0.1:0")
 	speaker, _ := connect5(t, b, "speaker")
 	var crowd sync.WaitGroup
@@ -497,7 +496,7 @@ func TestNobodyGetsStuckInACrowd(t *testing.T) {
 					t.Error("no answer")
 				}
 				if i%2 == 0 {
-					_ = conn.Close() // else the next one takes over
+					_ = conn.Close() // otherwise the next client takes over
 				}
 			}
 		})
@@ -509,7 +508,7 @@ func TestNobodyGetsStuckInACrowd(t *testing.T) {
 		case <-gone:
 			return
 		default:
-			say(t, speaker, "news", "y")
+			publishText(t, speaker, "news", "y")
 		}
 	}
 }
@@ -531,7 +530,7 @@ func FuzzPackets(f *testing.F) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			l.plain.speak(c)
+			l.plain.serveConn(c)
 		}()
 		_ = ours.SetDeadline(time.Now().Add(time.Second))
 		go func() { _, _ = ours.Write(packets); _ = ours.Close() }()
@@ -548,7 +547,7 @@ func FuzzPackets(f *testing.F) {
 	})
 }
 
-// sessionOf a client.
+// sessionOf returns the session of a client.
 func sessionOf(b *Broker, client string) *session {
 	b.hub.mu.RLock()
 	defer b.hub.mu.RUnlock()

@@ -15,19 +15,19 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit/testca"
 )
 
-// shows is a client that shows this certificate, or none.
-func shows(t *testing.T, b *Broker, ca *testca.Authority, certificates ...tls.Certificate) net.Conn {
+// dialTLS connects with these certificates, or without any.
+func dialTLS(t *testing.T, b *Broker, ca *testca.Authority, certificates ...tls.Certificate) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(b.TLSURL(), "mqtts://"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	return tls.Client(conn, &tls.Config{RootCAs: ca.Pool(), ServerName: "127.0.0.1", Certificates: certificates})
+	return tls.Client(conn, &tls.Config{RootCAs: ca.CertPool(), ServerName: "127.0.0.1", Certificates: certificates})
 }
 
-// entersAs tells whether there is an answer to CONNECT.
-func entersAs(t *testing.T, id string, conn net.Conn) (*peer, bool) {
+// tryConnect reports whether the broker answers CONNECT.
+func tryConnect(t *testing.T, id string, conn net.Conn) (*peer, bool) {
 	t.Helper()
 	_ = conn.SetDeadline(time.Now().Add(patience))
 	c := &packets.Connect{ProtocolName: "MQTT", ProtocolVersion: 5, ClientID: id, KeepAlive: 60, Properties: &packets.Properties{}}
@@ -42,69 +42,68 @@ func entersAs(t *testing.T, id string, conn net.Conn) (*peer, bool) {
 	return &peer{t: t, conn: conn}, ok && ack.ReasonCode == packets.ConnackSuccess
 }
 
-// Those who show no certificate, whether they say CONNECT or not, take no room from
-// those who show one.
-func TestStrangersTakeNoRoomFromRobots(t *testing.T) {
+// Clients without a certificate, with or without CONNECT, take no slots from clients with one.
+func TestBroker_UnauthenticatedClientsUseNoSlotsOfRobots(t *testing.T) {
 	ca := testca.New(t)
-	robot := ca.Client("r1", time.Hour)
+	robot := ca.NewClientCertificate("r1", time.Hour)
 	const room = 3
-	b := guarded(t, func(c *Config) {
-		c.Limits = Limits{Connections: room, Strangers: room}
+	b := startGuarded(t, func(c *Config) {
+		c.Limits = Limits{Connections: room, Unauthenticated: room}
 		c.TLSListen = "127.0.0.1:0"
-		c.TLS = &tls.Config{Certificates: []tls.Certificate{*ca.Server()}, ClientCAs: ca.Pool(), ClientAuth: tls.VerifyClientCertIfGiven, MinVersion: tls.VersionTLS12}
+		c.TLS = &tls.Config{Certificates: []tls.Certificate{*ca.NewServerCertificate()}, ClientCAs: ca.CertPool(), ClientAuth: tls.VerifyClientCertIfGiven, MinVersion: tls.VersionTLS12}
 	})
 	for range room {
-		dial(t, b) // says nothing, without TLS
+		dial(t, b) // sends nothing, without TLS
 	}
 	eventually(t, "there are strangers", func() bool { return b.Stats().Connections == room })
-	if _, ok := entersAs(t, "stranger", shows(t, b, ca)); ok {
+	if _, ok := tryConnect(t, "stranger", dialTLS(t, b, ca)); ok {
 		t.Error("one stranger more finds room")
 	}
 	for range room {
-		if _, ok := entersAs(t, "r1", shows(t, b, ca, *robot)); !ok {
+		if _, ok := tryConnect(t, "r1", dialTLS(t, b, ca, *robot)); !ok {
 			t.Error("a robot finds no room")
 		}
 	}
-	if n := b.Stats().Refused[Attempt{"connect", "address"}]; n != 1 {
+	if n := b.Stats().Refused[RefusalKind{"connect", "address"}]; n != 1 {
 		t.Errorf("%d refusals are counted", n)
 	}
 }
 
-// Robots have bounds of their own.
-func TestRobotsAreCountedByThemselves(t *testing.T) {
+// Robots have limits of their own.
+func TestConnSlots_LimitsRobots(t *testing.T) {
 	for name, limits := range map[string]Limits{"in all": {Connections: 2}, "from one address": {PerAddress: 2}} {
 		t.Run(name, func(t *testing.T) {
-			p := newPlaces(limits.withDefaults(), false, time.Now)
+			p := newConnSlots(limits.withDefaults(), false, time.Now)
 			for range 2 {
-				pl := taken(t, p, "192.0.2.1:1")
-				if err := p.move(pl, proven); err != nil {
+				pl := mustTakeSlot(t, p, "192.0.2.1:1")
+				if err := p.moveSlot(pl, authenticated); err != nil {
 					t.Fatal(err)
 				}
-				if err := p.move(pl, proven); err != nil {
+				if err := p.moveSlot(pl, authenticated); err != nil {
 					t.Errorf("one that is there already: %v", err)
 				}
 			}
-			third := taken(t, p, "192.0.2.1:2")
-			if err := p.move(third, proven); err == nil {
+			third := mustTakeSlot(t, p, "192.0.2.1:2")
+			if err := p.moveSlot(third, authenticated); err == nil {
 				t.Error("the third finds room")
 			}
-			if p.free(third); p.taken() != 2 {
-				t.Errorf("%d places are taken", p.taken())
+			if p.freeSlot(third); p.openCount() != 2 {
+				t.Errorf("%d places are taken", p.openCount())
 			}
 		})
 	}
 }
 
-func taken(t *testing.T, p *places, address string) *place {
+func mustTakeSlot(t *testing.T, p *connSlots, address string) *connSlot {
 	t.Helper()
-	pl, err := p.take(at3(address))
+	pl, err := p.takeSlot(tcpAddr(address))
 	if err != nil {
 		t.Fatalf("%s: %v", address, err)
 	}
 	return pl
 }
 
-func at3(address string) net.Addr {
+func tcpAddr(address string) net.Addr {
 	tcp, err := net.ResolveTCPAddr("tcp", address)
 	if err != nil {
 		panic(err)
@@ -112,90 +111,89 @@ func at3(address string) net.Addr {
 	return tcp
 }
 
-func TestConnectionsComeNoFasterThanTheyMay(t *testing.T) {
+func TestConnSlots_LimitsConnectRate(t *testing.T) {
 	now := time.Unix(1e9, 0)
-	p := newPlaces(Limits{ConnectRate: 1, ConnectBurst: 3}.withDefaults(), false, func() time.Time { return now })
+	p := newConnSlots(Limits{ConnectRate: 1, ConnectBurst: 3}.withDefaults(), false, func() time.Time { return now })
 	for range 3 {
-		p.free(taken(t, p, "192.0.2.1:1"))
+		p.freeSlot(mustTakeSlot(t, p, "192.0.2.1:1"))
 	}
-	if _, err := p.take(at3("192.0.2.1:2")); !errors.Is(err, errTooFast) {
+	if _, err := p.takeSlot(tcpAddr("192.0.2.1:2")); !errors.Is(err, errTooFast) {
 		t.Errorf("the fourth: %v", err)
 	}
-	other := taken(t, p, "192.0.2.2:1") // has done nothing
+	other := mustTakeSlot(t, p, "192.0.2.2:1") // has not connected before
 	now = now.Add(time.Second)
-	taken(t, p, "192.0.2.1:3")
+	mustTakeSlot(t, p, "192.0.2.1:3")
 
-	if err := p.move(other, stranger); err != nil {
+	if err := p.moveSlot(other, unauthenticated); err != nil {
 		t.Fatal(err)
 	}
 	for i := range 2 {
-		if err := p.move(taken(t, p, []string{"192.0.2.3:1", "192.0.2.4:1"}[i]), stranger); err != nil {
+		if err := p.moveSlot(mustTakeSlot(t, p, []string{"192.0.2.3:1", "192.0.2.4:1"}[i]), unauthenticated); err != nil {
 			t.Fatal(err)
 		}
 	}
-	fourth := taken(t, p, "192.0.2.5:1")
-	if err := p.move(fourth, stranger); !errors.Is(err, errTooFast) {
+	fourth := mustTakeSlot(t, p, "192.0.2.5:1")
+	if err := p.moveSlot(fourth, unauthenticated); !errors.Is(err, errTooFast) {
 		t.Errorf("the fourth stranger, each from an address of its own: %v", err)
 	}
-	if err := p.move(fourth, proven); err != nil {
+	if err := p.moveSlot(fourth, authenticated); err != nil {
 		t.Errorf("a robot: %v", err)
 	}
 }
 
-func TestOneNetworkOfIPv6IsOneAddress(t *testing.T) {
+func TestAddressKey_GroupsIPv6Networks(t *testing.T) {
 	for address, want := range map[string]string{
 		"192.0.2.1:80": "192.0.2.1", "[::ffff:192.0.2.1]:80": "192.0.2.1",
 		"[2001:db8::1]:80": "2001:db8::/64", "[2001:db8::ffff:0:0:1]:80": "2001:db8::/64", "[2001:db8:0:1::1]:80": "2001:db8:0:1::/64",
 	} {
-		if got := siteOf(at3(address)); got != want {
+		if got := addressKey(tcpAddr(address)); got != want {
 			t.Errorf("%s is %s, want %s", address, got, want)
 		}
 	}
 }
 
-// Whatever makes work counts: a client that only subscribes, or pings, is slowed
-// down as well.
-func TestSubscriptionsAndPingsCount(t *testing.T) {
+// A client that only subscribes or pings is throttled, too.
+func TestBroker_ThrottlesSubscriptionsAndPings(t *testing.T) {
 	for name, send := range map[string]packets.Packet{
 		"subscriptions":   &packets.Subscribe{PacketID: 1, Subscriptions: []packets.SubOptions{qos1("k8s4r/robots/r1/ack"), qos1("k8s4r/robots/r1/response")}, Properties: &packets.Properties{}},
 		"unsubscriptions": &packets.Unsubscribe{PacketID: 1, Topics: []string{"a", "b"}, Properties: &packets.Properties{}},
 		"pings":           &packets.Pingreq{},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := guarded(t, func(c *Config) { c.Limits = Limits{PacketRate: 100, PacketBurst: 2} })
+			b := startGuarded(t, func(c *Config) { c.Limits = Limits{PacketRate: 100, PacketBurst: 2} })
 			robot, _ := newPeer(t, b, "r1")
-			var all bytes.Buffer // at once: between answers that are slow it may always be time for one more
+			var all bytes.Buffer // in one write: with slow responses there would always be time for one more
 			for range 5 {
-				_, _ = send.WriteTo(&all) // a buffer takes everything
+				_, _ = send.WriteTo(&all) // a buffer accepts everything
 			}
 			if _, err := robot.conn.Write(all.Bytes()); err != nil {
 				t.Fatal(err)
 			}
 			for range 5 {
-				robot.read()
+				robot.readPacket()
 			}
-			if b.Stats().Slowed == 0 {
+			if b.Stats().Throttled == 0 {
 				t.Error("it did not have to wait")
 			}
 		})
 	}
-	b := guarded(t, func(c *Config) { c.Limits = Limits{PacketRate: 1, PacketBurst: 1} })
+	b := startGuarded(t, func(c *Config) { c.Limits = Limits{PacketRate: 1, PacketBurst: 1} })
 	server, _ := newPeer(t, b, "k8s4r-server")
 	for range 5 {
-		server.quiet()
+		server.expectNothing()
 	}
 }
 
-// A client that acknowledges what it was sent is not held up for that.
-func TestAnAcknowledgementCountsNothing(t *testing.T) {
-	b := guarded(t, func(c *Config) { c.Limits = Limits{PacketRate: 0.001, PacketBurst: 2} })
+// A client that acknowledges its messages is not throttled for that.
+func TestBroker_DoesNotThrottleAcknowledgements(t *testing.T) {
+	b := startGuarded(t, func(c *Config) { c.Limits = Limits{PacketRate: 0.001, PacketBurst: 2} })
 	robot, _ := newPeer(t, b, "r1")
 	robot.subscribe(qos1(dispatchTopic))
 	server, _ := newPeer(t, b, "k8s4r-server")
-	for i := range 2 * maxSentRobot {
-		server.say(uint16(i+1), dispatchTopic, []byte("x"))
-		server.read()
-		robot.ack(robot.publish())
+	for i := range 2 * maxInflightRobot {
+		server.sendPublish(uint16(i+1), dispatchTopic, []byte("x"))
+		server.readPacket()
+		robot.sendAck(robot.readPublish())
 	}
 	_ = robot.conn.SetReadDeadline(time.Now())
 	if _, err := io.ReadFull(robot.conn, make([]byte, 1)); err == nil {

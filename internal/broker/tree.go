@@ -5,28 +5,28 @@ import "strings"
 // maxLevels bounds the levels of a topic or a filter.
 const maxLevels = 128
 
-// tree finds the sessions whose filters match a topic. The zero value is empty.
-type tree struct {
-	children map[string]*tree
+// filterTree finds the sessions whose filters match a topic. The zero value is empty.
+type filterTree struct {
+	children map[string]*filterTree
 	subs     map[*session]subscription
 }
 
-// subscription is how a session wants the messages of one filter.
+// subscription has the options of one filter of a session.
 type subscription struct {
 	qos               byte
 	noLocal           bool // not those that it published itself
 	retainAsPublished bool
 }
 
-// add returns whether the session had no such subscription before.
-func (t *tree) add(filter string, s *session, sub subscription) (fresh bool) {
+// addFilter reports whether the session had no such subscription before.
+func (t *filterTree) addFilter(filter string, s *session, sub subscription) (fresh bool) {
 	n := t
 	for level := range strings.SplitSeq(filter, "/") {
 		next := n.children[level]
 		if next == nil {
-			next = &tree{}
+			next = &filterTree{}
 			if n.children == nil {
-				n.children = map[string]*tree{}
+				n.children = map[string]*filterTree{}
 			}
 			n.children[level] = next
 		}
@@ -40,15 +40,15 @@ func (t *tree) add(filter string, s *session, sub subscription) (fresh bool) {
 	return !had
 }
 
-// remove takes a subscription out, and every level that it leaves empty.
-func (t *tree) remove(filter string, s *session) {
+// removeFilter removes a subscription and the levels that become empty.
+func (t *filterTree) removeFilter(filter string, s *session) {
 	level, rest, more := strings.Cut(filter, "/")
 	child := t.children[level]
 	if child == nil {
 		return
 	}
 	if more {
-		child.remove(rest, s)
+		child.removeFilter(rest, s)
 	} else {
 		delete(child.subs, s)
 	}
@@ -57,12 +57,12 @@ func (t *tree) remove(filter string, s *session) {
 	}
 }
 
-// match returns each session with a filter for the topic once, with the most
-// that its filters ask for.
-func (t *tree) match(topic string) map[*session]subscription {
+// matchTopic returns each session with a matching filter once, with the highest options
+// of its filters.
+func (t *filterTree) matchTopic(topic string) map[*session]subscription {
 	found := map[*session]subscription{}
-	// What a broker says of itself is for those who name it.
-	t.walk(topic, !strings.HasPrefix(topic, "$"), func(s *session, sub subscription) {
+	// Wildcards do not match topics of the broker itself (MQTT 5, 4.7.2).
+	t.walkLevels(topic, !strings.HasPrefix(topic, "$"), func(s *session, sub subscription) {
 		had, ok := found[s]
 		if ok {
 			sub.qos = max(sub.qos, had.qos)
@@ -74,25 +74,25 @@ func (t *tree) match(topic string) map[*session]subscription {
 	return found
 }
 
-func (t *tree) walk(rest string, wild bool, visit func(*session, subscription)) {
+func (t *filterTree) walkLevels(rest string, wild bool, visit func(*session, subscription)) {
 	level, tail, more := strings.Cut(rest, "/")
 	if wild {
-		t.children["#"].visit(visit)
+		t.children["#"].visitSubscriptions(visit)
 	}
 	for _, key := range [...]string{level, "+"} {
 		child := t.children[key]
 		switch {
 		case child == nil || key == "+" && !wild:
 		case more:
-			child.walk(tail, true, visit)
+			child.walkLevels(tail, true, visit)
 		default:
-			child.visit(visit)
-			child.children["#"].visit(visit) // a/# also means a
+			child.visitSubscriptions(visit)
+			child.children["#"].visitSubscriptions(visit) // a/# also means a
 		}
 	}
 }
 
-func (t *tree) visit(visit func(*session, subscription)) {
+func (t *filterTree) visitSubscriptions(visit func(*session, subscription)) {
 	if t == nil {
 		return
 	}
@@ -101,8 +101,8 @@ func (t *tree) visit(visit func(*session, subscription)) {
 	}
 }
 
-// matches tells whether one filter matches one topic.
-func matches(filter, topic string) bool {
+// matchesFilter reports whether a filter matches a topic.
+func matchesFilter(filter, topic string) bool {
 	if strings.HasPrefix(topic, "$") && (filter[0] == '+' || filter[0] == '#') {
 		return false
 	}
@@ -123,13 +123,13 @@ func matches(filter, topic string) bool {
 	}
 }
 
-// validTopic tells whether a message may be published to this topic.
-func validTopic(topic string) bool {
+// isValidTopic reports whether a message may be published to a topic.
+func isValidTopic(topic string) bool {
 	return topic != "" && !strings.ContainsAny(topic, "+#\x00") && strings.Count(topic, "/") < maxLevels
 }
 
-// validFilter tells whether a client may subscribe to this filter.
-func validFilter(filter string) bool {
+// isValidFilter reports whether a client may subscribe to a filter.
+func isValidFilter(filter string) bool {
 	if filter == "" || strings.Contains(filter, "\x00") || strings.Count(filter, "/") >= maxLevels {
 		return false
 	}

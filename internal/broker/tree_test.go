@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestFiltersMatchAsMQTTSays(t *testing.T) {
+func TestFilterTree_MatchesTopics(t *testing.T) {
 	for _, c := range []struct {
 		filter, topic string
 		want          bool
@@ -31,18 +31,18 @@ func TestFiltersMatchAsMQTTSays(t *testing.T) {
 		{"+/x", "$SYS/x", false},
 		{"$SYS/#", "$SYS/x", true},
 	} {
-		var tr tree
-		tr.add(c.filter, newSession("s", Identity{}), subscription{})
-		if got := len(tr.match(c.topic)) == 1; got != c.want {
+		var tr filterTree
+		tr.addFilter(c.filter, newSession("s", Identity{}), subscription{})
+		if got := len(tr.matchTopic(c.topic)) == 1; got != c.want {
 			t.Errorf("tree: %s matches %s: %v", c.filter, c.topic, got)
 		}
-		if got := matches(c.filter, c.topic); got != c.want {
+		if got := matchesFilter(c.filter, c.topic); got != c.want {
 			t.Errorf("%s matches %s: %v", c.filter, c.topic, got)
 		}
 	}
 }
 
-func TestValidity(t *testing.T) {
+func TestIsValidFilterAndTopic(t *testing.T) {
 	deep := strings.Repeat("a/", maxLevels)
 	for _, c := range []struct {
 		text          string
@@ -60,17 +60,16 @@ func TestValidity(t *testing.T) {
 		{"a/b+", false, false},
 		{deep, false, false},
 	} {
-		if validFilter(c.text) != c.filter || validTopic(c.text) != c.topic {
-			t.Errorf("%.20q: filter %v, topic %v", c.text, validFilter(c.text), validTopic(c.text))
+		if isValidFilter(c.text) != c.filter || isValidTopic(c.text) != c.topic {
+			t.Errorf("%.20q: filter %v, topic %v", c.text, isValidFilter(c.text), isValidTopic(c.text))
 		}
 	}
 }
 
-// The tree finds exactly the sessions of which a filter matches, and is empty
-// when all have gone.
-func TestTheTreeAgreesWithTheFilters(t *testing.T) {
+// The tree finds exactly the sessions with a matching filter, and is empty after all are removed.
+func TestFilterTree_AgreesWithMatchesFilter(t *testing.T) {
 	level := rapid.SampledFrom([]string{"a", "b", "", "$x"})
-	topics := rapid.Map(rapid.SliceOfN(level, 1, 4), func(l []string) string { return strings.Join(l, "/") }).Filter(validTopic)
+	topics := rapid.Map(rapid.SliceOfN(level, 1, 4), func(l []string) string { return strings.Join(l, "/") }).Filter(isValidTopic)
 	wild := rapid.SampledFrom([]string{"a", "b", "", "+", "$x"})
 	filters := rapid.Custom(func(t *rapid.T) string {
 		levels := rapid.SliceOfN(wild, 1, 4).Draw(t, "levels")
@@ -78,25 +77,25 @@ func TestTheTreeAgreesWithTheFilters(t *testing.T) {
 			levels = append(levels, "#")
 		}
 		return strings.Join(levels, "/")
-	}).Filter(validFilter)
+	}).Filter(isValidFilter)
 	rapid.Check(t, func(t *rapid.T) {
-		var tr tree
+		var tr filterTree
 		has := map[*session]string{}
 		for i := range rapid.IntRange(0, 12).Draw(t, "sessions") {
 			s := newSession(fmt.Sprint(i), Identity{})
 			has[s] = filters.Draw(t, "filter")
-			tr.add(has[s], s, subscription{})
+			tr.addFilter(has[s], s, subscription{})
 		}
 		for range 8 {
 			topic := topics.Draw(t, "topic")
 			var want []string
 			for s, filter := range has {
-				if matches(filter, topic) {
+				if matchesFilter(filter, topic) {
 					want = append(want, s.id)
 				}
 			}
 			var got []string
-			for s := range tr.match(topic) {
+			for s := range tr.matchTopic(topic) {
 				got = append(got, s.id)
 			}
 			slices.Sort(want)
@@ -106,7 +105,7 @@ func TestTheTreeAgreesWithTheFilters(t *testing.T) {
 			}
 		}
 		for s, filter := range has {
-			tr.remove(filter, s)
+			tr.removeFilter(filter, s)
 		}
 		if len(tr.children) != 0 {
 			t.Fatalf("left over: %v", tr.children)

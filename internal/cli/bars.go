@@ -8,16 +8,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 )
 
-// size is that of a terminal in characters.
+// size is the size of a terminal in characters.
 type size struct{ width, height int }
 
-// span is text in one colour.
+// span is text in one color.
 type span struct {
 	text  string
-	color string // an SGR parameter; empty: the terminal's own
+	color string // an SGR parameter; if empty, the terminal's default
 }
 
 const (
@@ -30,14 +30,14 @@ const (
 const (
 	minBar, maxBar = 8, 40
 	maxGroupName   = 24
-	// noteAfter is the patience before the user hears that the API server is
-	// away: a restart is mostly over by then.
+	// noteAfter is how long the API server must be unreachable before the user is notified. Most
+	// restarts are shorter.
 	noteAfter = 3 * time.Second
 )
 
-// bars draws the view as lines that fit the terminal: the Job, a bar a group,
-// and a note when the API server is away.
-func bars(v view, s size, color bool, now time.Time) []string {
+// drawBars renders the view as lines that fit the terminal: the Job, one bar per group, and a
+// note while the API server is unreachable.
+func drawBars(v jobView, s size, color bool, now time.Time) []string {
 	lines := [][]span{headLine(v.job, now)}
 	shown, hidden := fitGroups(v.groups, s.height-3)
 	names := nameWidth(shown)
@@ -53,27 +53,27 @@ func bars(v view, s size, color bool, now time.Time) []string {
 	}
 	out := make([]string, 0, len(lines))
 	for _, line := range lines {
-		out = append(out, paint(clip(line, s.width-1), color))
+		out = append(out, paintLine(clipLine(line, s.width-1), color))
 	}
 	return out
 }
 
-// headLine ends with the name for people: a long one must not push the state
-// off the screen.
+// headLine returns the first line. The display name comes last, so that a long one cannot push
+// the state off the screen.
 func headLine(job *robotv1.Job, now time.Time) []span {
 	state := string(jobState(job))
 	if state == "" {
 		state = "waiting for the manager"
 	}
-	line := []span{{text: job.Name + "  "}, {state, stateColor(jobState(job))}, {text: "  " + duration.HumanDuration(age(job, now))}}
+	line := []span{{text: job.Name + "  "}, {state, stateColor(jobState(job))}, {text: "  " + duration.HumanDuration(jobAge(job, now))}}
 	if called := calledName(job); called != "" {
 		line = append(line, span{text: "  " + called})
 	}
 	return line
 }
 
-// age is how long the Job has lived, until now or until its end.
-func age(job *robotv1.Job, now time.Time) time.Duration {
+// jobAge returns the time from the creation of the Job to its end, or to now if it has not ended.
+func jobAge(job *robotv1.Job, now time.Time) time.Duration {
 	if job.Status.CompletedAt != nil {
 		now = job.Status.CompletedAt.Time
 	}
@@ -86,14 +86,14 @@ func stateColor(s lifecycle.JobState) string {
 		return green
 	case s == lifecycle.JobRunning:
 		return cyan
-	case s.Terminal():
+	case s.IsTerminal():
 		return red
 	}
 	return yellow
 }
 
-// fitGroups leaves out groups for which the terminal has no line: first those
-// that have ended.
+// fitGroups drops groups that do not fit the height of the terminal, starting with those that
+// have ended.
 func fitGroups(groups []*robotv1.TaskGroup, room int) (shown []*robotv1.TaskGroup, hidden int) {
 	excess := len(groups) - max(1, room)
 	if excess <= 0 {
@@ -101,7 +101,7 @@ func fitGroups(groups []*robotv1.TaskGroup, room int) (shown []*robotv1.TaskGrou
 	}
 	left := excess
 	for _, g := range groups {
-		if left > 0 && jobStateOf(g).Terminal() {
+		if left > 0 && jobStateOf(g).IsTerminal() {
 			left--
 			continue
 		}
@@ -120,8 +120,8 @@ func nameWidth(groups []*robotv1.TaskGroup) int {
 	return width
 }
 
-// barWidth is the same for all groups: what the longest counts leave of the
-// room, or zero when that is too little for a bar.
+// barWidth returns the width that the bars of all groups share: the space that the longest counts
+// leave, or zero if that is too small for a bar.
 func barWidth(groups []*robotv1.TaskGroup, room int) int {
 	cells := maxBar
 	for _, g := range groups {
@@ -134,23 +134,23 @@ func barWidth(groups []*robotv1.TaskGroup, room int) int {
 }
 
 func groupLine(g *robotv1.TaskGroup, names, cells int) []span {
-	line := []span{{text: fmt.Sprintf("  %-*s  ", names, shorten(g.Spec.GroupName, names))}}
+	line := []span{{text: fmt.Sprintf("  %-*s  ", names, shortenText(g.Spec.GroupName, names))}}
 	if cells > 0 {
-		line = append(append(line, bar(g.Status.TaskCounts, cells)...), span{text: "  "})
+		line = append(append(line, divideBar(g.Status.TaskCounts, cells)...), span{text: "  "})
 	}
 	return append(line, span{text: countsText(g.Status.TaskCounts)})
 }
 
-func shorten(s string, width int) string {
+func shortenText(s string, width int) string {
 	if len(s) <= width {
 		return s
 	}
 	return s[:width-1] + "…"
 }
 
-// bar divides the cells among completed, failed, running and the rest. The
-// borders are rounded, not the parts, so that the parts always add up.
-func bar(c robotv1.TaskCounts, cells int) []span {
+// divideBar divides the cells among completed, failed, running and remaining tasks. It rounds the
+// boundaries instead of the parts, so that the parts always add up to cells.
+func divideBar(c robotv1.TaskCounts, cells int) []span {
 	total, done, from := int(max(1, c.TotalTasks)), 0, 0
 	parts := []struct {
 		n           int32
@@ -170,9 +170,9 @@ func bar(c robotv1.TaskCounts, cells int) []span {
 	return append(spans, span{text: strings.Repeat("░", cells-from)})
 }
 
-// lostNote says since when the API server has been away, once that is worth
-// saying.
-func (v view) lostNote(now time.Time) string {
+// lostNote returns a note about the lost connection to the API server. It is empty until the loss
+// has lasted for noteAfter.
+func (v jobView) lostNote(now time.Time) string {
 	if v.lostSince.IsZero() || now.Sub(v.lostSince) < noteAfter {
 		return ""
 	}
@@ -180,9 +180,9 @@ func (v view) lostNote(now time.Time) string {
 		duration.HumanDuration(now.Sub(v.lostSince)), networkCause(v.lostWhy))
 }
 
-// clip cuts a line at the width. A line that wraps would spoil the count of
-// lines to go back over.
-func clip(line []span, width int) []span {
+// clipLine cuts a line at width. A line that wraps would break the count of lines that
+// redrawLines moves up.
+func clipLine(line []span, width int) []span {
 	var out []span
 	for _, s := range line {
 		runes := []rune(s.text)
@@ -195,7 +195,7 @@ func clip(line []span, width int) []span {
 	return out
 }
 
-func paint(line []span, color bool) string {
+func paintLine(line []span, color bool) string {
 	var b strings.Builder
 	for _, s := range line {
 		if color && s.color != "" {

@@ -14,7 +14,7 @@ import (
 
 func brokerCommand(d *deps) *cobra.Command {
 	return nounCommand("broker", "Have a broker that is not K8s4r's own keep its rules",
-		brokerConfigCommand(d), brokerWordCommand(d, "admit", "may speak from now on", mosquitto.Admit), brokerWordCommand(d, "revoke", "may not speak any more", mosquitto.Revoke))
+		brokerConfigCommand(d), brokerWordCommand(d, "admit", "may speak from now on", mosquitto.AdmitCommands), brokerWordCommand(d, "revoke", "may not speak any more", mosquitto.RevokeCommands))
 }
 
 func brokerConfigCommand(d *deps) *cobra.Command {
@@ -29,9 +29,9 @@ func mosquittoConfigCommand(d *deps) *cobra.Command {
 		Short: "Write the configuration of Mosquitto, 2.0 or newer",
 		Long: `Writes mosquitto.conf and the first list of the dynamic security plugin, by which
 a robot says and hears only what is its own. Without --dir both are printed.
-It asks no cluster. What Mosquitto cannot do stands in docs/brokers.md.`,
+It asks no cluster. What Mosquitto cannot do stands in docs/how-to/connect-a-broker.md.`,
 		Example: "  " + d.program + " broker config mosquitto --dir /etc/mosquitto/k8s4r --robots rover-1,rover-2",
-		Args:    args(cobra.NoArgs),
+		Args:    checkArgs(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
 			c.Dir = dir
 			if dir == "" {
@@ -58,7 +58,7 @@ It asks no cluster. What Mosquitto cannot do stands in docs/brokers.md.`,
 	return cmd
 }
 
-// configFiles are what is printed and written, in this order.
+// configFiles are the files that are printed or written, in this order.
 var configFiles = []string{mosquitto.ConfFile, mosquitto.SecurityFile}
 
 func printFiles(d *deps, files map[string][]byte) error {
@@ -70,8 +70,8 @@ func printFiles(d *deps, files map[string][]byte) error {
 	return nil
 }
 
-// writeFiles replaces nothing: the plugin keeps in its file who was admitted
-// since, and who was revoked.
+// writeFiles creates the files and fails if one exists: the plugin stores the robots that were
+// added or revoked since in its file.
 func writeFiles(d *deps, dir string, files map[string][]byte) error {
 	for _, name := range configFiles {
 		if _, err := os.Lstat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
@@ -93,7 +93,7 @@ func writeFiles(d *deps, dir string, files map[string][]byte) error {
 	return nil
 }
 
-// brokerWordCommand prints what the plugin is to be told of robots.
+// brokerWordCommand returns a command that prints the plugin's commands for robots.
 func brokerWordCommand(d *deps, verb, then string, word func(string) ([]byte, error)) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "mosquitto ROBOT...",
@@ -102,7 +102,7 @@ func brokerWordCommand(d *deps, verb, then string, word func(string) ([]byte, er
 ` + mosquitto.ControlTopic + ` with the certificate of ` + mosquitto.AdminName + `.`,
 		Example: "  " + d.program + " broker " + verb + " mosquitto rover-1 | mosquitto_pub -l -q 1 -t '" + mosquitto.ControlTopic + "' \\\n" +
 			"    -h broker -p 8883 --cafile ca.crt --cert admin.crt --key admin.key",
-		Args: args(cobra.MinimumNArgs(1)),
+		Args: checkArgs(cobra.MinimumNArgs(1)),
 		RunE: func(_ *cobra.Command, robots []string) error {
 			for _, id := range robots {
 				line, err := word(id)

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// runAlone runs a command line that asks no cluster.
+// runAlone runs a command line that needs no cluster.
 func runAlone(t *testing.T, line ...string) (out, err string, status int) {
 	t.Helper()
 	var o, e bytes.Buffer
@@ -16,7 +16,7 @@ func runAlone(t *testing.T, line ...string) (out, err string, status int) {
 	return o.String(), e.String(), status
 }
 
-func TestBrokerConfigIsWrittenOnceAndPrintedOtherwise(t *testing.T) {
+func TestBrokerConfig_WritesOnceOrPrints(t *testing.T) {
 	out, _, status := runAlone(t, "broker", "config", "mosquitto", "--robots", "r1")
 	for _, want := range []string{"listener 8883\n", "cafile /etc/mosquitto/k8s4r/ca.crt", `"robot/r1"`} {
 		if status != ExitOK || !strings.Contains(out, want) {
@@ -37,7 +37,7 @@ func TestBrokerConfigIsWrittenOnceAndPrintedOtherwise(t *testing.T) {
 	}
 }
 
-func TestBrokerRefusesNamesThatAreNotRobots(t *testing.T) {
+func TestBroker_RejectsInvalidRobotNames(t *testing.T) {
 	for _, line := range [][]string{
 		{"broker", "admit", "mosquitto", "+"},
 		{"broker", "revoke", "mosquitto", "k8s4r-server"},

@@ -1,10 +1,10 @@
-// Package cli is the operator's command line: submit a Job and follow it, look
-// at what runs where, see what is wrong, clean up.
+// Package cli implements the command line for users and operators: submit and follow Jobs, show
+// what runs where, explain what is wrong, delete objects.
 //
-// It is linked into two programs: kubectl-k8s4r, which is also the kubectl
-// plugin `kubectl k8s4r`, and k8s4r, which adds verbs of its own. There is one
-// file a verb. Each verb completes and checks its options before it talks to
-// anyone, then runs; the cluster, time and chance enter through deps.
+// It is linked into two programs: kubectl-k8s4r, which is also the kubectl plugin `kubectl
+// k8s4r`, and k8s4r, which adds verbs of its own. Each verb has its own file. A verb completes
+// and validates its options before it connects to the cluster. deps provides the cluster, the
+// clock and random names, so that tests can replace them.
 package cli
 
 import (
@@ -23,44 +23,43 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 )
 
-// Streams is where a command writes. Progress, lists and objects go to Out;
-// notes and errors to Err.
+// Streams is where a command writes. Progress, lists and objects go to Out; notes and errors go
+// to Err.
 type Streams struct {
 	Out io.Writer
 	Err io.Writer
 }
 
-// deps is what the commands take from outside, so that tests can put their
-// own in.
+// deps is what the commands need from outside. Tests replace it.
 type deps struct {
 	Streams
-	program   string // as people type it: k8s4r or kubectl k8s4r
+	program   string // as users type it: k8s4r or kubectl k8s4r
 	connect   func(*connection) (*cluster, error)
 	now       func() time.Time
-	suffix    func() string // the random end of a generated name
+	suffix    func() string // returns the random end of a generated name
 	terminal  terminal
-	interrupt func(context.Context) (context.Context, context.CancelFunc) // until Ctrl-C
-	retry     func(failures int) time.Duration                            // how long to wait before asking again
+	interrupt func(context.Context) (context.Context, context.CancelFunc) // the context ends with Ctrl-C
+	retry     func(failures int) time.Duration                            // returns the delay before the next attempt
 }
 
-// New returns the root command with every verb, and with the extra ones that
-// a program has of its own.
-func New(streams Streams, extra ...*cobra.Command) *cobra.Command {
+// NewRootCommand returns the root command with all verbs, including the extra ones of the calling
+// program.
+func NewRootCommand(streams Streams, extra ...*cobra.Command) *cobra.Command {
 	return newRoot(realDeps(streams, os.Args[0]), extra...)
 }
 
-// Main runs one command line, without the program's name, and returns the exit
-// status: one of the Exit constants.
+// Main runs one command line, given without the program's name, and returns the exit status: one
+// of the Exit constants.
 func Main(args []string, stdout, stderr io.Writer, extra ...*cobra.Command) int {
 	d := realDeps(Streams{Out: stdout, Err: stderr}, os.Args[0])
-	return execute(d, newRoot(d, extra...), args)
+	return executeCommand(d, newRoot(d, extra...), args)
 }
 
 func realDeps(streams Streams, argv0 string) *deps {
 	return &deps{
 		Streams:   streams,
 		program:   programName(argv0),
-		connect:   connect,
+		connect:   connectCluster,
 		now:       time.Now,
 		suffix:    func() string { return rand.String(5) },
 		terminal:  terminalOf(streams.Out, os.Getenv),
@@ -73,7 +72,7 @@ func untilInterrupt(ctx context.Context) (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 }
 
-// programName is how the user calls the program that was started as argv0.
+// programName returns the name by which users call the program that was started as argv0.
 func programName(argv0 string) string {
 	base := strings.TrimSuffix(filepath.Base(argv0), ".exe")
 	if plugin, ok := strings.CutPrefix(base, "kubectl-"); ok {
@@ -102,7 +101,7 @@ func newRoot(d *deps, extra ...*cobra.Command) *cobra.Command {
 	return root
 }
 
-// knownVerb refuses what is no verb, and says which one may be meant.
+// knownVerb returns an error for an unknown verb that suggests similar ones.
 func knownVerb(parent *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -115,17 +114,17 @@ func knownVerb(parent *cobra.Command, args []string) error {
 	return usagef("unknown command %q; do you mean %s?", args[0], strings.Join(similar, " or "))
 }
 
-// execute runs the command and turns its error into words and an exit status.
-func execute(d *deps, root *cobra.Command, args []string) int {
+// executeCommand runs the command, prints its error and returns the exit status.
+func executeCommand(d *deps, root *cobra.Command, args []string) int {
 	root.SetArgs(args)
 	err := root.ExecuteContext(context.Background())
-	if text := explain(err); text != "" {
+	if text := explainError(err); text != "" {
 		fmt.Fprintf(d.Err, "%s: %s\n", d.program, text)
 	}
 	return exitStatus(err)
 }
 
-// nounCommand holds the verbs of one kind.
+// nounCommand returns the parent command of the verbs of one kind.
 func nounCommand(name, short string, verbs ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   name,
@@ -137,8 +136,8 @@ func nounCommand(name, short string, verbs ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// args makes cobra's complaint about the number of arguments a usage error.
-func args(check cobra.PositionalArgs) cobra.PositionalArgs {
+// checkArgs turns cobra's error about the number of arguments into a usage error.
+func checkArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {
 			return usagef("%s: %w; see %s --help", cmd.Name(), err, cmd.CommandPath())

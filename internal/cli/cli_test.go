@@ -23,10 +23,10 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit/golden"
 )
 
-// noon is the time in every test.
+// noon is the initial time of all tests.
 var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// safeBuffer can be read while a command writes to it.
+// safeBuffer is a buffer that can be read while a command writes to it.
 type safeBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -44,7 +44,7 @@ func (b *safeBuffer) String() string {
 	return b.buf.String()
 }
 
-// await waits until the text is in the buffer.
+// await blocks until the buffer contains text.
 func (b *safeBuffer) await(t *testing.T, text string) {
 	t.Helper()
 	deadline := time.Now().Add(10 * time.Second)
@@ -56,18 +56,18 @@ func (b *safeBuffer) await(t *testing.T, text string) {
 	}
 }
 
-// bench is one command line against a fake cluster.
+// bench runs command lines against a fake cluster.
 type bench struct {
 	t         *testing.T
 	client    client.WithWatch
 	hooks     interceptor.Funcs
 	out, err  safeBuffer
 	clock     atomic.Int64  // nanoseconds after noon
-	watching  chan string   // the kind of each watch that has begun
-	interrupt chan struct{} // closed: Ctrl-C
+	watching  chan string   // receives the kind of each watch that starts
+	interrupt chan struct{} // closed to simulate Ctrl-C
 	terminal  terminal
 	kinds     []string
-	version   string // of the API server; empty: it does not answer
+	version   string // of the API server; if empty, it does not answer
 	deps      *deps
 }
 
@@ -82,7 +82,7 @@ func newBench(t *testing.T, objects ...client.Object) *bench {
 	return b
 }
 
-// create gives a UID, as an API server does.
+// create sets a UID, as an API server does.
 func (b *bench) create(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 	if b.hooks.Create != nil {
 		return b.hooks.Create(ctx, c, o, opts...)
@@ -167,19 +167,19 @@ func (b *bench) newDeps() *deps {
 	}
 }
 
-// run runs a command line to its end.
+// run runs a command line and returns its exit status.
 func (b *bench) run(args ...string) int {
-	return execute(b.deps, newRoot(b.deps), args)
+	return executeCommand(b.deps, newRoot(b.deps), args)
 }
 
-// start runs a command line beside the test.
+// start runs a command line in a goroutine.
 func (b *bench) start(args ...string) <-chan int {
 	done := make(chan int, 1)
 	go func() { done <- b.run(args...) }()
 	return done
 }
 
-// awaitWatches waits until that many watches have begun.
+// awaitWatches blocks until n watches have started.
 func (b *bench) awaitWatches(n int) {
 	b.t.Helper()
 	for range n {
@@ -202,7 +202,7 @@ func (b *bench) awaitExit(done <-chan int) int {
 	}
 }
 
-// transcript is all that the user saw, and the exit status.
+// transcript returns the complete output and the exit status.
 func (b *bench) transcript(status int) string {
 	return fmt.Sprintf("%s--- stderr\n%s--- exit %d\n", b.out.String(), b.err.String(), status)
 }
@@ -220,7 +220,7 @@ func change[T client.Object](b *bench, obj T, name string, f func(T)) {
 	}
 }
 
-func TestBothProgramsCallThemselvesByTheirName(t *testing.T) {
+func TestNewRootCommand_UsesNameOfProgram(t *testing.T) {
 	for _, row := range []struct{ name, argv0, want string }{
 		{"the kubectl plugin", "/usr/local/bin/kubectl-k8s4r", "kubectl k8s4r"},
 		{"the program with everything", "./bin/k8s4r", "k8s4r"},
@@ -237,7 +237,7 @@ func TestBothProgramsCallThemselvesByTheirName(t *testing.T) {
 	}
 }
 
-func TestHelp(t *testing.T) {
+func TestHelp_MatchesGolden(t *testing.T) {
 	for _, verb := range []string{"run", "watch", "get", "why", "status", "doctor", "delete", "version",
 		"job", "job pause", "job resume", "job cancel", "job requeue", "job priority", "task", "task requeue",
 		"robot", "robot cordon", "robot uncordon", "robot requeue"} {
@@ -249,7 +249,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-func TestBadInput(t *testing.T) {
+func TestCommands_RejectInvalidInput(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		args []string
@@ -329,7 +329,7 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-func TestCompletion(t *testing.T) {
+func TestCompletion_OffersNamesAndValues(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		args []string
@@ -366,12 +366,12 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-func TestVersion(t *testing.T) {
+func TestVersion_PrintsClientAndServer(t *testing.T) {
 	b := newBench(t)
 	golden.Equal(t, "version", b.transcript(b.run("version")))
 }
 
-// job is a Job with one group named inspect of four tasks.
+// job returns a Job with one group of four tasks named inspect.
 func job(name string) *robotv1.Job {
 	count := int32(4)
 	j := &robotv1.Job{ObjectMeta: metaOf(name)}

@@ -12,12 +12,12 @@ import (
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 )
 
-// completeWithin bounds how long the TAB key may hang on a dead cluster.
+// completeWithin bounds how long the TAB key blocks when the cluster does not respond.
 const completeWithin = 2 * time.Second
 
 type completion = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective)
 
-// completeNames offers the names of objects for up to most arguments.
+// completeNames completes names of objects for the first most arguments.
 func (d *deps) completeNames(conn *connection, k kind, most int) completion {
 	return func(cmd *cobra.Command, given []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		if len(given) >= most {
@@ -27,10 +27,10 @@ func (d *deps) completeNames(conn *connection, k kind, most int) completion {
 	}
 }
 
-// anyNumber of arguments is what many verbs take.
+// anyNumber is for verbs that take any number of arguments.
 const anyNumber = math.MaxInt
 
-// completeGet offers the types, and then the names of objects of the type.
+// completeGet completes the types, and then the names of objects of the type.
 func (d *deps) completeGet(conn *connection) completion {
 	return func(cmd *cobra.Command, given []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		if len(given) == 0 {
@@ -44,7 +44,7 @@ func (d *deps) completeGet(conn *connection) completion {
 	}
 }
 
-// completeTasksOf offers the tasks of the first Job on the command line.
+// completeTasksOf completes the tasks of the first Job on the command line.
 func (d *deps) completeTasksOf(conn *connection) completion {
 	return func(cmd *cobra.Command, given []string, prefix string) ([]string, cobra.ShellCompDirective) {
 		ofFirst := func(o client.Object) bool { return len(given) > 0 && o.(*robotv1.Task).Spec.JobName == given[0] }
@@ -56,8 +56,8 @@ func (d *deps) namesOf(ctx context.Context, conn *connection, k kind, prefix str
 	return d.namesWhere(ctx, conn, k, prefix, func(client.Object) bool { return true })
 }
 
-// namesWhere is empty when the cluster cannot be asked: the TAB key has no place
-// for an error.
+// namesWhere returns the names of matching objects. It returns none if the cluster cannot be
+// queried: shell completion cannot show an error.
 func (d *deps) namesWhere(ctx context.Context, conn *connection, k kind, prefix string, match func(client.Object) bool) []string {
 	c, err := d.connect(conn)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/discovery"
-	_ "k8s.io/client-go/plugin/pkg/client/auth" // the ways to log in that a kubeconfig may name
+	_ "k8s.io/client-go/plugin/pkg/client/auth" // the authentication plugins that a kubeconfig may name
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -27,11 +27,11 @@ import (
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/cli/doctor"
-	"k8s4r.io/k8s4r/internal/logquery"
+	"k8s4r.io/k8s4r/internal/protocol/logs/query"
 )
 
-// connection is the flags that say which cluster, and as whom. They have
-// kubectl's names and meanings.
+// connection holds the flags that select the cluster and the user. They have kubectl's names and
+// meanings.
 type connection struct {
 	kubeconfig string
 	overrides  clientcmd.ConfigOverrides
@@ -48,20 +48,19 @@ func (c *connection) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.Timeout, "request-timeout", "0", "how long one request may take, such as 5s; 0 is for ever")
 }
 
-// loader finds the kubeconfig as kubectl does. Where kubectl would find none,
-// that of `k8s4r up` serves, so that up and the other verbs work together
-// without any setting.
-func (c *connection) loader(env func(string) string, home string) clientcmd.ClientConfig {
+// newConfigLoader finds the kubeconfig as kubectl does. If kubectl would find none, it uses the
+// one that `k8s4r up` writes, so that the other verbs work with up without any setting.
+func (c *connection) newConfigLoader(env func(string) string, home string) clientcmd.ClientConfig {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = c.kubeconfig
 	own := filepath.Join(home, ".k8s4r", "kubeconfig")
-	if c.kubeconfig == "" && env(clientcmd.RecommendedConfigPathEnvVar) == "" && !slices.ContainsFunc(rules.Precedence, exists) && exists(own) {
+	if c.kubeconfig == "" && env(clientcmd.RecommendedConfigPathEnvVar) == "" && !slices.ContainsFunc(rules.Precedence, fileExists) && fileExists(own) {
 		rules.ExplicitPath = own
 	}
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &c.overrides)
 }
 
-func exists(path string) bool {
+func fileExists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
 }
@@ -69,26 +68,26 @@ func exists(path string) bool {
 // cluster is what the commands use of an API server.
 type cluster struct {
 	client.WithWatch
-	namespace string // of the context or of --namespace
-	// namespaceFlag is what a command line needs to get to the namespace
-	// again: empty, or a blank and --namespace=x.
+	namespace string // from --namespace or the context
+	// namespaceFlag is the suffix that suggested command lines need to select the namespace
+	// again: empty, or " --namespace=x".
 	namespaceFlag string
-	server        string // its URL, for people
+	server        string // URL of the API server, for messages
 	version       func(context.Context) (string, error)
-	kinds         func(context.Context) ([]string, error) // resources of our group; none when it is not installed
-	// logs opens the log of a task at the server; an empty URL is the one that it
-	// has published.
-	logs func(ctx context.Context, server, namespace, task string, q logquery.Query) (io.ReadCloser, error)
-	// podLogs opens the log of a container at the API server.
+	kinds         func(context.Context) ([]string, error) // resources of K8s4r's group; none if its CRDs are not installed
+	// logs opens the log of a task at the server. If server is empty, the published address is
+	// used.
+	logs func(ctx context.Context, server, namespace, task string, q query.Query) (io.ReadCloser, error)
+	// podLogs opens the log of a container through the API server.
 	podLogs func(ctx context.Context, namespace, pod string, o corev1.PodLogOptions) (io.ReadCloser, error)
 }
 
-func connect(c *connection) (*cluster, error) {
+func connectCluster(c *connection) (*cluster, error) {
 	home, err := os.UserHomeDir()
 	if err != nil {
 		home = "."
 	}
-	loader := c.loader(os.Getenv, home)
+	loader := c.newConfigLoader(os.Getenv, home)
 	config, err := loader.ClientConfig()
 	if clientcmd.IsEmptyConfig(err) {
 		return nil, &unreachableError{err: err}
@@ -108,7 +107,7 @@ func connect(c *connection) (*cluster, error) {
 }
 
 func newCluster(config *rest.Config, namespace string) (*cluster, error) {
-	// Without this, client-go holds back what a person asked for.
+	// The default rate limit of client-go would delay the requests of one command.
 	config.QPS = -1
 	config.WarningHandler = rest.NoWarnings{}
 	config.UserAgent = "k8s4r"
@@ -141,8 +140,8 @@ func newScheme() *runtime.Scheme {
 	return scheme
 }
 
-// newMapper knows our kinds by heart, which saves each command the discovery
-// of all that the server has.
+// newMapper returns a REST mapper with the known kinds built in, which saves each command the
+// discovery requests.
 func newMapper(scheme *runtime.Scheme) meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(scheme.PrioritizedVersionsAllGroups())
 	for _, k := range slices.Concat(kinds, flowKinds) {
@@ -182,7 +181,7 @@ func kindsOf(d discovery.DiscoveryInterface) func(context.Context) ([]string, er
 	}
 }
 
-// withCluster connects and runs f, and marks its error when no API server
+// withCluster connects to the cluster and calls f. It marks errors that mean that no API server
 // answered.
 func (d *deps) withCluster(c *connection, f func(*cluster) error) error {
 	cl, err := d.connect(c)

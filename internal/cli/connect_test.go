@@ -29,19 +29,19 @@ func writeKubeconfig(t *testing.T, path, host string) {
 	}
 }
 
-func TestWhichKubeconfig(t *testing.T) {
+func TestNewConfigLoader_SelectsKubeconfig(t *testing.T) {
 	for _, row := range []struct {
 		name string
-		have []string // files in the home directory, each with its own host
-		env  string   // KUBECONFIG, in the home directory
-		flag string   // --kubeconfig, in the home directory
+		have []string // files in the home directory, each with a different host
+		env  string   // value of KUBECONFIG, relative to the home directory
+		flag string   // value of --kubeconfig, relative to the home directory
 		want string
 	}{
 		{"the flag comes first", []string{"flag", "env", ".kube/config", ".k8s4r/kubeconfig"}, "env", "flag", "https://flag:6443"},
 		{"then the environment", []string{"env", ".kube/config", ".k8s4r/kubeconfig"}, "env", "", "https://env:6443"},
 		{"then kubectl's own", []string{".kube/config", ".k8s4r/kubeconfig"}, "", "", "https://kube-config:6443"},
 		{"then that of k8s4r up", []string{".k8s4r/kubeconfig"}, "", "", "https://k8s4r-kubeconfig:6443"},
-		{"an environment that names nothing is not overruled", []string{".k8s4r/kubeconfig"}, "gone", "", ""},
+		{"a KUBECONFIG without a file is not overridden", []string{".k8s4r/kubeconfig"}, "gone", "", ""},
 		{"none at all", nil, "", "", ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -59,7 +59,7 @@ func TestWhichKubeconfig(t *testing.T) {
 				env = filepath.Join(home, row.env)
 			}
 			t.Setenv("KUBECONFIG", env)
-			loader := c.loader(func(string) string { return env }, home)
+			loader := c.newConfigLoader(func(string) string { return env }, home)
 			if row.env == "" && row.flag == "" {
 				loader = withHomeFile(&c, home)
 			}
@@ -77,21 +77,21 @@ func TestWhichKubeconfig(t *testing.T) {
 	}
 }
 
-// withHomeFile puts kubectl's own file into the home directory of the test.
+// withHomeFile loads the kubeconfig from the home directory of the test.
 func withHomeFile(c *connection, home string) clientcmd.ClientConfig {
 	old := clientcmd.RecommendedHomeFile
 	clientcmd.RecommendedHomeFile = filepath.Join(home, ".kube", "config")
 	defer func() { clientcmd.RecommendedHomeFile = old }()
-	return c.loader(func(string) string { return "" }, home)
+	return c.newConfigLoader(func(string) string { return "" }, home)
 }
 
-func TestConnect(t *testing.T) {
+func TestConnect_ReadsContext(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config")
 	writeKubeconfig(t, path, "api")
 	c := connection{kubeconfig: path}
 	c.overrides.CurrentContext = "d"
 	c.overrides.Context.Namespace = "mine"
-	cl, err := connect(&c)
+	cl, err := connectCluster(&c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,26 +100,26 @@ func TestConnect(t *testing.T) {
 	}
 }
 
-func TestConnectWithoutAKubeconfig(t *testing.T) {
+func TestConnect_FailsWithoutKubeconfig(t *testing.T) {
 	c := connection{kubeconfig: filepath.Join(t.TempDir(), "gone")}
-	_, err := connect(&c)
-	if err == nil || !strings.Contains(explain(err), "no such file") {
+	_, err := connectCluster(&c)
+	if err == nil || !strings.Contains(explainError(err), "no such file") {
 		t.Errorf("error %v", err)
 	}
 }
 
-func TestADeadServerIsSaidInOneSentence(t *testing.T) {
+func TestConnect_ReportsUnreachableServer(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config")
 	writeKubeconfig(t, path, "127.0.0.1")
 	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Port 1 on this machine refuses.
+	// Connections to port 1 on localhost are refused.
 	if err := os.WriteFile(path, []byte(strings.Replace(string(data), "127.0.0.1:6443", "127.0.0.1:1", 1)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	b := newBench(t)
-	b.deps.connect = connect
+	b.deps.connect = connectCluster
 	golden.Equal(t, "dead-server", b.transcript(b.run("get", "jobs", "--kubeconfig", path)))
 }

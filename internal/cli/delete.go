@@ -27,7 +27,7 @@ func deleteCommand(d *deps) *cobra.Command {
 		Long: `Deletes Jobs with their groups and tasks; what still runs on robots is stopped.
 Names must be whole: the beginning is not enough here.`,
 		Example: "  " + d.program + " delete job demo\n  " + d.program + " delete job --all --wait=false",
-		Args:    args(cobra.MinimumNArgs(1)),
+		Args:    checkArgs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: func(cmd *cobra.Command, given []string, prefix string) ([]string, cobra.ShellCompDirective) {
 			if len(given) == 0 {
 				return []string{"job"}, cobra.ShellCompDirectiveNoFileComp
@@ -35,10 +35,10 @@ Names must be whole: the beginning is not enough here.`,
 			return d.namesOf(cmd.Context(), &o.conn, jobKind, prefix), cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.complete(args); err != nil {
+			if err := o.parseArgs(args); err != nil {
 				return err
 			}
-			return d.withCluster(&o.conn, func(c *cluster) error { return o.run(cmd.Context(), d, c) })
+			return d.withCluster(&o.conn, func(c *cluster) error { return o.runDelete(cmd.Context(), d, c) })
 		},
 	}
 	cmd.Flags().BoolVar(&o.all, "all", false, "all Jobs in the namespace")
@@ -47,9 +47,9 @@ Names must be whole: the beginning is not enough here.`,
 	return cmd
 }
 
-// complete reads `job a b`, `job/a job/b` and `job --all`.
-func (o *deleteOptions) complete(args []string) error {
-	if jobKind.called(args[0]) {
+// parseArgs parses `job a b`, `job/a job/b` and `job --all`.
+func (o *deleteOptions) parseArgs(args []string) error {
+	if jobKind.isCalled(args[0]) {
 		args = args[1:]
 	} else if name, err := jobKind.bareName(args[0]); err != nil || name == args[0] {
 		return usagef("delete: %q is not a type that can be deleted here; only job is, for the rest there is kubectl", args[0])
@@ -67,18 +67,18 @@ func (o *deleteOptions) complete(args []string) error {
 	return nil
 }
 
-func (o *deleteOptions) run(ctx context.Context, d *deps, c *cluster) error {
-	jobs, errs := o.jobs(ctx, c)
+func (o *deleteOptions) runDelete(ctx context.Context, d *deps, c *cluster) error {
+	jobs, errs := o.findJobs(ctx, c)
 	if len(jobs) == 0 && errs == nil {
 		fmt.Fprintf(d.Err, "no jobs in namespace %s\n", c.namespace)
 	}
 	var deleting []client.Object
 	for _, job := range jobs {
-		if err := remove(ctx, c, job); err != nil {
+		if err := deleteJob(ctx, c, job); err != nil {
 			errs = errors.Join(errs, err)
 			continue
 		}
-		fmt.Fprintf(d.Out, "%s is being deleted\n", jobKind.ref(job.GetName()))
+		fmt.Fprintf(d.Out, "%s is being deleted\n", jobKind.formatRef(job.GetName()))
 		deleting = append(deleting, job)
 	}
 	if !o.wait {
@@ -87,14 +87,14 @@ func (o *deleteOptions) run(ctx context.Context, d *deps, c *cluster) error {
 	return errors.Join(errs, d.waitUntilGone(ctx, c, deleting))
 }
 
-// jobs are those to delete. The ones that are missing come as errors beside
-// the others.
-func (o *deleteOptions) jobs(ctx context.Context, c *cluster) ([]client.Object, error) {
+// findJobs returns the Jobs to delete. Missing Jobs are returned as an error beside the ones that
+// exist.
+func (o *deleteOptions) findJobs(ctx context.Context, c *cluster) ([]client.Object, error) {
 	if o.all {
 		return listOf(ctx, c, jobKind, client.InNamespace(c.namespace))
 	}
 	var jobs []client.Object
-	errs := each(c, o.names, func(name string) error {
+	errs := forEachName(c, o.names, func(name string) error {
 		job, err := readNamed[*robotv1.Job](ctx, c, jobKind, name)
 		if err == nil {
 			jobs = append(jobs, job)
@@ -104,12 +104,12 @@ func (o *deleteOptions) jobs(ctx context.Context, c *cluster) ([]client.Object, 
 	return jobs, errs
 }
 
-// remove deletes in the foreground, so that the Job is gone only when its
-// tasks are, and only the Job that was looked at.
-func remove(ctx context.Context, c *cluster, job client.Object) error {
+// deleteJob deletes in the foreground, so that the Job disappears after its tasks. The UID
+// precondition protects a new Job of the same name.
+func deleteJob(ctx context.Context, c *cluster, job client.Object) error {
 	uid := job.GetUID()
 	err := c.Delete(ctx, job, client.PropagationPolicy(metav1.DeletePropagationForeground), client.Preconditions{UID: &uid})
-	return wrap(client.IgnoreNotFound(err), "delete job %s", job.GetName())
+	return wrapError(client.IgnoreNotFound(err), "delete job %s", job.GetName())
 }
 
 func (d *deps) waitUntilGone(ctx context.Context, c *cluster, jobs []client.Object) error {
@@ -123,16 +123,16 @@ func (d *deps) waitUntilGone(ctx context.Context, c *cluster, jobs []client.Obje
 			fmt.Fprintln(d.Err, "detached; the deletion goes on")
 			return &outcomeError{status: ExitInterrupted}
 		}
-		fmt.Fprintf(d.Out, "%s deleted\n", jobKind.ref(job.GetName()))
+		fmt.Fprintf(d.Out, "%s deleted\n", jobKind.formatRef(job.GetName()))
 	}
 	return nil
 }
 
-// untilGone returns when the Job is gone or the context has ended.
+// untilGone blocks until the Job no longer exists or ctx ends.
 func (d *deps) untilGone(ctx context.Context, c *cluster, job client.Object) error {
 	watchCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	return follow(watchCtx, only(c, jobKind, job), d.retry, func(u update) {
+	return followSource(watchCtx, singleObject(c, jobKind, job), d.retry, func(u update) {
 		if u.err == nil && len(u.objects) == 0 {
 			cancel()
 		}

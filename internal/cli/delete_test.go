@@ -11,7 +11,7 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit/golden"
 )
 
-func TestDelete(t *testing.T) {
+func TestDelete_PrintsResult(t *testing.T) {
 	for _, row := range []struct {
 		name, golden string
 		args         []string
@@ -30,14 +30,14 @@ func TestDelete(t *testing.T) {
 	}
 }
 
-// held is a Job that stays until its finalizer is taken off.
+// held returns a Job that stays until its finalizer is removed.
 func held() *robotv1.Job {
 	j := job("demo")
 	j.Finalizers = []string{metav1.FinalizerDeleteDependents}
 	return j
 }
 
-func TestDeleteWaitsUntilTheJobIsGone(t *testing.T) {
+func TestDelete_WaitsUntilJobIsGone(t *testing.T) {
 	b := newBench(t, held())
 	done := b.start("delete", "job", "demo")
 	b.awaitWatches(1)
@@ -48,7 +48,7 @@ func TestDeleteWaitsUntilTheJobIsGone(t *testing.T) {
 	golden.Equal(t, "delete-waited", b.transcript(b.awaitExit(done)))
 }
 
-func TestDeleteWithoutWaiting(t *testing.T) {
+func TestDelete_ReturnsWithoutWait(t *testing.T) {
 	b := newBench(t, held())
 	golden.Equal(t, "delete-no-wait", b.transcript(b.run("delete", "job", "demo", "--wait=false")))
 	var j robotv1.Job
@@ -57,7 +57,7 @@ func TestDeleteWithoutWaiting(t *testing.T) {
 	}
 }
 
-func TestCtrlCWhileDeleting(t *testing.T) {
+func TestDelete_StopsOnInterrupt(t *testing.T) {
 	b := newBench(t, held())
 	done := b.start("delete", "job", "demo")
 	b.awaitWatches(1)
@@ -65,7 +65,7 @@ func TestCtrlCWhileDeleting(t *testing.T) {
 	golden.Equal(t, "delete-interrupted", b.transcript(b.awaitExit(done)))
 }
 
-func TestDeleteTakesTheTasksAlongAndOnlyTheJobThatWasSeen(t *testing.T) {
+func TestDelete_UsesForegroundAndUIDPrecondition(t *testing.T) {
 	b := newBench(t, job("demo"))
 	var seen client.DeleteOptions
 	b.hooks.Delete = func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.DeleteOption) error {

@@ -22,13 +22,13 @@ changes nothing. Each line says OK, WARN (something of K8s4r does not work) or
 FAIL (K8s4r does not work), what was found, and what to do. The exit status is 1
 when one says FAIL.`,
 		Example: "  " + d.program + " doctor\n  " + d.program + " doctor -o json",
-		Args:    args(cobra.NoArgs),
+		Args:    checkArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkFormat(format, outputJSON); err != nil {
 				return err
 			}
 			return d.withCluster(&conn, func(c *cluster) error {
-				return d.tell(format, doctor.Examine(cmd.Context(), doctor.Cluster{
+				return d.printFindings(format, doctor.ExamineCluster(cmd.Context(), doctor.Cluster{
 					Client: c, Server: c.server, Version: c.version, Namespace: c.namespace, Now: d.now,
 				}))
 			})
@@ -39,21 +39,21 @@ when one says FAIL.`,
 	return cmd
 }
 
-// examination is the output of doctor for programs.
+// examination is the output of doctor in JSON.
 type examination struct {
 	Worst    doctor.Level     `json:"worst"`
 	Findings []doctor.Finding `json:"findings"`
 }
 
-// tell prints what was found, and is an error when K8s4r does not work.
-func (d *deps) tell(format string, found []doctor.Finding) error {
-	e := examination{doctor.Worst(found), found}
+// printFindings prints the findings. It returns an error if the worst level is Fail.
+func (d *deps) printFindings(format string, found []doctor.Finding) error {
+	e := examination{doctor.WorstLevel(found), found}
 	if format == outputJSON {
-		if err := encode(d.Out, format, e); err != nil {
+		if err := encodeObject(d.Out, format, e); err != nil {
 			return err
 		}
 	} else {
-		e.write(d.Out)
+		e.writeJSON(d.Out)
 	}
 	if e.Worst == doctor.Fail {
 		return &outcomeError{status: ExitFailed}
@@ -61,12 +61,12 @@ func (d *deps) tell(format string, found []doctor.Finding) error {
 	return nil
 }
 
-func (e examination) write(w io.Writer) {
+func (e examination) writeJSON(w io.Writer) {
 	for _, f := range e.Findings {
 		line := fmt.Sprintf("%-4s  %s: %s", f.Level, f.Check, f.Says)
 		if f.Remedy != "" {
 			line += " => " + f.Remedy
 		}
-		fmt.Fprintln(w, printable(line))
+		fmt.Fprintln(w, stripControl(line))
 	}
 }

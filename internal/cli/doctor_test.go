@@ -16,15 +16,15 @@ import (
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/config"
-	"k8s4r.io/k8s4r/internal/definition"
+	"k8s4r.io/k8s4r/internal/platform/crds"
 	"k8s4r.io/k8s4r/internal/testkit/golden"
 )
 
-// installed is a cluster as it should be; a change of a definition may return nil,
-// for one that is not there.
+// installed returns a cluster with everything installed. change may replace a definition, or
+// remove it by returning nil.
 func installed(t *testing.T, change map[string]func(*unstructured.Unstructured) *unstructured.Unstructured, more ...client.Object) []client.Object {
 	t.Helper()
-	ours, err := definition.All(config.FS)
+	ours, err := crds.ReadCRDs(config.FS)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,36 +41,36 @@ func installed(t *testing.T, change map[string]func(*unstructured.Unstructured) 
 	return all
 }
 
-// lease of a holder that renewed it so long ago.
+// lease returns a Lease that its holder renewed ago.
 func lease(namespace, name, by string, ago time.Duration) client.Object {
 	at := metav1.NewMicroTime(noon.Add(-ago))
 	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Spec: coordinationv1.LeaseSpec{HolderIdentity: &by, RenewTime: &at}}
 }
 
-// unproven is a robot that is not sure to be itself.
+// unproven returns a robot whose condition Authenticated is False.
 func unproven(name, reason string) client.Object {
 	return &robotv1.Robot{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Status: robotv1.RobotStatus{Conditions: []metav1.Condition{
 		{Type: robotv1.ConditionAuthenticated, Status: metav1.ConditionFalse, Reason: reason},
 	}}}
 }
 
-// works are the Leases of manager and server.
+// works returns the Leases of manager and server.
 func works() []client.Object {
 	return []client.Object{lease("k8s4r-system", "k8s4r-manager", "pod-1", 2*time.Second), lease("k8s4r-system", "k8s4r-server", "pod-2", time.Second)}
 }
 
-// judged is how the API server answers the workflow that is tried.
+// judged sets the API server's response to the doctor's workflow.
 func (b *bench) judged(err error) {
 	b.hooks.Create = func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return err }
 }
 
-// refusesCycles is the answer of a webhook.
+// refusesCycles is the response of the webhook.
 var refusesCycles = apierrors.NewForbidden(flows, "", errors.New(`admission webhook "validatejobflow.volcano.sh" denied the request: jobflow Flow is not DAG`))
 
 var flows = flowKind.version.WithResource(flowKind.plural).GroupResource()
 
-func TestDoctor(t *testing.T) {
+func TestDoctor_PrintsFindings(t *testing.T) {
 	theirs := func(crd *unstructured.Unstructured) *unstructured.Unstructured {
 		crd.SetLabels(map[string]string{"app.kubernetes.io/managed-by": "Helm"})
 		return crd
@@ -92,7 +92,7 @@ func TestDoctor(t *testing.T) {
 		return crd
 	}
 	policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "k8s4r-vcjobs",
-		Annotations: map[string]string{definition.AnnotationOnlyWith: "jobs.batch.volcano.sh"}}}
+		Annotations: map[string]string{crds.AnnotationOnlyWith: "jobs.batch.volcano.sh"}}}
 	for _, c := range []struct {
 		name    string
 		change  changes
@@ -115,7 +115,7 @@ func TestDoctor(t *testing.T) {
 			judged: apierrors.NewInternalError(errors.New(`failed calling webhook "validatejobflow.volcano.sh": connection refused`)), want: ExitFailed},
 		{name: "in-up", version: "v0.0.0-master+$Format:%H$", more: []client.Object{lease("k8s4r-system", "k8s4r-up", "laptop", time.Second)}},
 		{name: "twice", more: append(works(), lease("k8s4r-system", "k8s4r-up", "laptop", time.Second)), judged: refusesCycles, want: ExitFailed},
-		{name: "strangers", more: append(works(), unproven("r1", robotv1.ReasonLegacy), unproven("r2", robotv1.ReasonPlaintextBroker), unproven("r3", robotv1.ReasonPlaintextBroker)), judged: refusesCycles},
+		{name: "strangers", more: append(works(), unproven("r1", robotv1.ReasonLegacyAgent), unproven("r2", robotv1.ReasonPlaintextBroker), unproven("r3", robotv1.ReasonPlaintextBroker)), judged: refusesCycles},
 		{name: "old", more: works(), version: "v1.29.4+k3s1", judged: refusesCycles, want: ExitFailed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -133,7 +133,7 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
-func TestDoctorTellsPrograms(t *testing.T) {
+func TestDoctor_WritesJSON(t *testing.T) {
 	b := newBench(t, installed(t, nil)...)
 	b.judged(refusesCycles)
 	status := b.run("doctor", "-o", "json")
@@ -154,8 +154,8 @@ func TestDoctorTellsPrograms(t *testing.T) {
 	}
 }
 
-// TestDoctorSaysWhatItMayNotSee: that is no fault of K8s4r.
-func TestDoctorSaysWhatItMayNotSee(t *testing.T) {
+// A missing permission is a warning, not a failure of K8s4r.
+func TestDoctor_WarnsAboutMissingPermissions(t *testing.T) {
 	b := newBench(t, installed(t, nil, works()...)...)
 	b.judged(apierrors.NewForbidden(flows, "", errors.New("no right")))
 	b.hooks.List = func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
@@ -165,7 +165,7 @@ func TestDoctorSaysWhatItMayNotSee(t *testing.T) {
 	golden.Equal(t, "doctor-forbidden", b.transcript(status))
 }
 
-func TestDoctorWithoutAnAPIServer(t *testing.T) {
+func TestDoctor_StopsWithoutAPIServer(t *testing.T) {
 	b := newBench(t)
 	b.version = ""
 	status := b.run("doctor")

@@ -14,18 +14,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The exit statuses of the command line.
+// Exit statuses of the command line.
 const (
-	// ExitOK: done; a Job that was waited for completed.
+	// ExitOK means success; a Job that the command waited for has completed.
 	ExitOK = 0
-	// ExitFailed: it could not be done, or the Job failed or was canceled.
+	// ExitFailed means that the command failed, or that the Job failed or was canceled.
 	ExitFailed = 1
-	// ExitUsage: the command line is wrong, or the API server refused the
-	// object that it describes.
+	// ExitUsage means that the command line is wrong, or that the API server rejected the object
+	// that it describes.
 	ExitUsage = 2
-	// ExitTimeout: --wait-timeout passed; the Job's outcome is open.
+	// ExitTimeout means that --wait-timeout passed before the Job ended.
 	ExitTimeout = 124
-	// ExitInterrupted: Ctrl-C while waiting; the Job's outcome is open.
+	// ExitInterrupted means that the user pressed Ctrl-C before the Job ended.
 	ExitInterrupted = 130
 )
 
@@ -37,14 +37,14 @@ func (e *usageError) Unwrap() error { return e.err }
 
 func usagef(format string, a ...any) error { return &usageError{err: fmt.Errorf(format, a...)} }
 
-// outcomeError carries an exit status for what has already been said.
+// outcomeError carries an exit status for an error that is already printed.
 type outcomeError struct{ status int }
 
 func (e *outcomeError) Error() string { return fmt.Sprintf("exit status %d", e.status) }
 
-// unreachableError means that there is no cluster to talk to.
+// unreachableError means that no cluster can be reached.
 type unreachableError struct {
-	server string // empty: no kubeconfig names one
+	server string // if empty, no kubeconfig names a server
 	err    error
 }
 
@@ -59,7 +59,7 @@ func exitStatus(err error) int {
 		return ExitOK
 	case isOutcome:
 		return outcome.status
-	case isUsage || refused(err):
+	case isUsage || isRefused(err):
 		return ExitUsage
 	case errors.Is(err, errInterrupted):
 		return ExitInterrupted
@@ -67,25 +67,27 @@ func exitStatus(err error) int {
 	return ExitFailed
 }
 
-// refused tells whether the API server has judged the object and said no.
-func refused(err error) bool {
+// isRefused reports whether the API server rejected the object itself, as opposed to a failed
+// request.
+func isRefused(err error) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsAlreadyExists(err) ||
 		apierrors.IsRequestEntityTooLargeError(err) || deniedByPolicy(err)
 }
 
-// deniedByPolicy tells an admission policy's or webhook's no from a missing right: both
-// come as Forbidden.
+// deniedByPolicy distinguishes a denial by an admission policy or webhook from a missing
+// permission: the API server reports both as Forbidden.
 func deniedByPolicy(err error) bool {
 	return apierrors.IsForbidden(err) && (strings.Contains(err.Error(), "denied request") || strings.Contains(err.Error(), "denied the request"))
 }
 
-// explain is what the user reads about an error. It is empty when everything
-// has been said.
-func explain(err error) string {
+// explainError returns the text that is printed for an error. It is empty if everything is
+// already printed.
+func explainError(err error) string {
 	if err == nil {
 		return ""
 	}
-	// Only the outermost: several errors further down are part of a sentence.
+	// Only the outermost list of errors is split; a list that is wrapped further down is part of
+	// a sentence.
 	if several, ok := err.(interface{ Unwrap() []error }); ok {
 		return explainEach(several.Unwrap())
 	}
@@ -93,38 +95,37 @@ func explain(err error) string {
 		return ""
 	}
 	if gone, ok := errors.AsType[*unreachableError](err); ok {
-		return gone.explain()
+		return gone.explainUnreachable()
 	}
-	if status, ok := errors.AsType[*apierrors.StatusError](err); ok && refused(err) {
+	if status, ok := errors.AsType[*apierrors.StatusError](err); ok && isRefused(err) {
 		return explainRefusal(status.ErrStatus)
 	}
 	if meta.IsNoMatchError(err) || isMissingKind(err) {
 		return fmt.Sprintf("this cluster does not know K8s4r's kinds: `k8s4r doctor` says how they come there; or start a cluster that has them with %s",
-			quote("k8s4r up"))
+			quoteArg("k8s4r up"))
 	}
 	return err.Error()
 }
 
-// explainEach keeps what has already been said about one object from hiding what
-// is wrong with the others.
+// explainEach explains each error. An error that is already printed does not hide the others.
 func explainEach(errs []error) string {
 	var lines []string
 	for _, err := range errs {
-		if text := explain(err); text != "" && !slices.Contains(lines, text) {
+		if text := explainError(err); text != "" && !slices.Contains(lines, text) {
 			lines = append(lines, text)
 		}
 	}
 	return strings.Join(lines, "\n")
 }
 
-// isMissingKind tells whether the whole resource is unknown, not one object:
-// the API server then knows no name to put into the answer.
+// isMissingKind reports whether the API server does not know the whole resource, as opposed to
+// one object: its answer then contains no name.
 func isMissingKind(err error) bool {
 	status, ok := errors.AsType[*apierrors.StatusError](err)
 	return ok && apierrors.IsNotFound(err) && (status.ErrStatus.Details == nil || status.ErrStatus.Details.Name == "")
 }
 
-func (e *unreachableError) explain() string {
+func (e *unreachableError) explainUnreachable() string {
 	const way = "start one with `k8s4r up`, or set KUBECONFIG to the kubeconfig of another"
 	if e.server == "" {
 		return "no cluster to talk to, because no kubeconfig names one: " + way
@@ -132,8 +133,8 @@ func (e *unreachableError) explain() string {
 	return fmt.Sprintf("cannot reach the API server at %s (%s): %s", e.server, networkCause(e.err), way)
 }
 
-// networkCause is the last link of the chain, such as "connection refused":
-// the ones before it repeat the address.
+// networkCause returns the innermost error, such as "connection refused". The errors around it
+// repeat the address.
 func networkCause(err error) string {
 	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
 		err = inner
@@ -141,7 +142,8 @@ func networkCause(err error) string {
 	return err.Error()
 }
 
-// asUnreachable marks the errors that mean that no API server answered, once.
+// asUnreachable wraps errors that mean that no API server answered. It does not wrap an error
+// twice.
 func asUnreachable(server string, err error) error {
 	if _, marked := errors.AsType[*unreachableError](err); marked {
 		return err
@@ -154,10 +156,10 @@ func asUnreachable(server string, err error) error {
 	return err
 }
 
-// explainRefusal writes one line a cause: the field and what is wrong with it.
+// explainRefusal returns one line per cause: the field and what is wrong with it.
 func explainRefusal(s metav1.Status) string {
 	if s.Reason == metav1.StatusReasonAlreadyExists && s.Details != nil {
-		return fmt.Sprintf("%s is taken: choose another name, or delete the one that has it", quote(s.Details.Name))
+		return fmt.Sprintf("%s is taken: choose another name, or delete the one that has it", quoteArg(s.Details.Name))
 	}
 	lines := []string{"the API server refuses this"}
 	if s.Details != nil {
@@ -173,8 +175,8 @@ func explainRefusal(s metav1.Status) string {
 	return strings.Join(lines, "\n  ")
 }
 
-// unchecked is in what the API server adds when it has stopped at the first
-// mistakes. It names no mistake itself.
+// unchecked is part of a cause that the API server adds when it stops at the first mistakes. That
+// cause names no mistake of its own.
 const unchecked = "some validation rules were not checked"
 
 func explainCause(c metav1.StatusCause) string {
@@ -189,11 +191,11 @@ func explainCause(c metav1.StatusCause) string {
 	return c.Field + ": " + text
 }
 
-// policyMessage leaves of an admission policy's answer the policy's own words. Of
-// an expression that could not be evaluated those are its comment and the cause.
+// policyMessage returns an admission policy's own message from the API server's answer. For an
+// expression that could not be evaluated, these are its comment and the cause.
 func policyMessage(text string) string {
 	if _, own, found := strings.Cut(text, "denied the request: "); found {
-		return own // a webhook's
+		return own // from a webhook
 	}
 	_, own, found := strings.Cut(text, "denied request: ")
 	if !found {
@@ -208,4 +210,4 @@ func policyMessage(text string) string {
 	return own
 }
 
-func quote(s string) string { return "`" + s + "`" }
+func quoteArg(s string) string { return "`" + s + "`" }

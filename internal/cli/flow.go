@@ -16,7 +16,6 @@ func flowCommand(d *deps) *cobra.Command {
 		listFlowsCommand(d), watchFlowCommand(d), graphFlowCommand(d), retryFlowCommand(d), suspendFlowCommand(d), resumeFlowCommand(d), cancelFlowCommand(d), logsFlowCommand(d))
 }
 
-// listFlowsOptions are those of flow list.
 type listFlowsOptions struct {
 	conn          connection
 	output        string
@@ -29,22 +28,22 @@ func listFlowsCommand(d *deps) *cobra.Command {
 		Use:     "list",
 		Short:   "Show the JobFlows, how far they are, and what they wait for",
 		Example: "  " + d.program + " flow list\n  " + d.program + " flow list --all-namespaces",
-		Args:    args(cobra.NoArgs),
+		Args:    checkArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkFormat(o.output, outputJSON, outputYAML, outputName); err != nil {
 				return &usageError{err: err}
 			}
-			return d.withCluster(&o.conn, func(c *cluster) error { return o.run(cmd.Context(), d, c) })
+			return d.withCluster(&o.conn, func(c *cluster) error { return o.runListFlows(cmd.Context(), d, c) })
 		},
 	}
 	cmd.Flags().StringVarP(&o.output, "output", "o", "", "json, yaml or name; default is a table")
 	cmd.Flags().BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "in all namespaces")
-	complete(cmd, "output", outputJSON, outputYAML, outputName)
+	completeFlag(cmd, "output", outputJSON, outputYAML, outputName)
 	o.conn.addFlags(cmd.Flags())
 	return cmd
 }
 
-func (o *listFlowsOptions) run(ctx context.Context, d *deps, c *cluster) error {
+func (o *listFlowsOptions) runListFlows(ctx context.Context, d *deps, c *cluster) error {
 	var opts []client.ListOption
 	where := "any namespace"
 	if !o.allNamespaces {
@@ -64,7 +63,7 @@ func (o *listFlowsOptions) run(ctx context.Context, d *deps, c *cluster) error {
 	t := &table{header: []string{"NAME", "STATUS", "STEPS", "DURATION", "AGE", "NOTE"}}
 	for _, f := range flows {
 		v := viewFlow(f.(*flowv1.JobFlow), d.now())
-		t.add(v.Name, v.Phase, fmt.Sprintf("%d/%d", v.Done(), len(v.Steps)), v.duration(), ageText(f, d.now()), v.Note)
+		t.addRow(v.Name, v.Phase, fmt.Sprintf("%d/%d", v.CountDone(), len(v.Steps)), v.formatDuration(), ageText(f, d.now()), v.Note)
 		if o.allNamespaces {
 			last := len(t.rows) - 1
 			t.rows[last] = append([]string{f.GetNamespace()}, t.rows[last]...)
@@ -73,20 +72,21 @@ func (o *listFlowsOptions) run(ctx context.Context, d *deps, c *cluster) error {
 	if o.allNamespaces {
 		t.header = append([]string{"NAMESPACE"}, t.header...)
 	}
-	t.write(d.Out)
+	t.writeTo(d.Out)
 	return nil
 }
 
-// after is how long the flow took, in a sentence. Empty: it is not known.
-func (v flowView) after() string {
+// afterPhrase returns the duration of the flow as part of a sentence. It is empty if the duration
+// is unknown.
+func (v flowView) afterPhrase() string {
 	if v.Took == 0 {
 		return ""
 	}
-	return " after " + v.duration()
+	return " after " + v.formatDuration()
 }
 
-// duration is how long the flow has run, for people.
-func (v flowView) duration() string {
+// formatDuration returns how long the flow has run, for display.
+func (v flowView) formatDuration() string {
 	if v.Took == 0 {
 		return "-"
 	}

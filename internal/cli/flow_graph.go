@@ -8,10 +8,10 @@ import (
 	"github.com/spf13/cobra"
 
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
-	"k8s4r.io/k8s4r/internal/flowview"
+	"k8s4r.io/k8s4r/internal/core/flow/view"
 )
 
-// The pictures of flow graph.
+// Output formats of flow graph.
 const (
 	pictureASCII   = "ascii"
 	pictureMermaid = "mermaid"
@@ -19,7 +19,7 @@ const (
 	pictureSVG     = "svg"
 )
 
-// pictures draw a flow, each a pure function of what is shown of it.
+// pictures maps an output format to a pure function that renders a flow.
 var pictures = map[string]func(flowView) string{
 	pictureASCII: asciiOf, pictureMermaid: mermaidOf, pictureDOT: dotOf, pictureSVG: svgOf,
 }
@@ -38,7 +38,7 @@ func graphFlowCommand(d *deps) *cobra.Command {
 		Long: `Draws the steps of a JobFlow, what they depend on, and where they stand: as text,
 or for Mermaid, Graphviz (dot) or a browser (svg).`,
 		Example:           "  " + d.program + " flow graph nightly\n  " + d.program + " flow graph nightly -o svg > nightly.svg",
-		Args:              args(cobra.ExactArgs(1)),
+		Args:              checkArgs(cobra.ExactArgs(1)),
 		ValidArgsFunction: d.completeNames(&o.conn, flowKind, 1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if err := checkFormat(o.output, pictureASCII, pictureMermaid, pictureDOT, pictureSVG); err != nil {
@@ -47,24 +47,24 @@ or for Mermaid, Graphviz (dot) or a browser (svg).`,
 			if o.name, err = flowKind.bareName(args[0]); err != nil {
 				return err
 			}
-			return d.withCluster(&o.conn, func(c *cluster) error { return o.run(cmd.Context(), d, c) })
+			return d.withCluster(&o.conn, func(c *cluster) error { return o.runGraph(cmd.Context(), d, c) })
 		},
 	}
 	cmd.Flags().StringVarP(&o.output, "output", "o", pictureASCII, "ascii, mermaid, dot or svg")
-	complete(cmd, "output", pictureASCII, pictureMermaid, pictureDOT, pictureSVG)
+	completeFlag(cmd, "output", pictureASCII, pictureMermaid, pictureDOT, pictureSVG)
 	o.conn.addFlags(cmd.Flags())
 	return cmd
 }
 
-func (o *graphFlowOptions) run(ctx context.Context, d *deps, c *cluster) error {
-	found, err := resolve(ctx, c, flowKind, o.name)
+func (o *graphFlowOptions) runGraph(ctx context.Context, d *deps, c *cluster) error {
+	found, err := resolveName(ctx, c, flowKind, o.name)
 	if err != nil {
 		return err
 	}
 	v := viewFlow(found.(*flowv1.JobFlow), d.now())
 	if o.output == pictureASCII && d.terminal.color {
 		for _, line := range flowLines(v) {
-			fmt.Fprintln(d.Out, paint(line, true))
+			fmt.Fprintln(d.Out, paintLine(line, true))
 		}
 		return nil
 	}
@@ -75,31 +75,32 @@ func (o *graphFlowOptions) run(ctx context.Context, d *deps, c *cluster) error {
 func asciiOf(v flowView) string {
 	var b strings.Builder
 	for _, line := range flowLines(v) {
-		b.WriteString(strings.TrimRight(paint(line, false), " ") + "\n")
+		b.WriteString(strings.TrimRight(paintLine(line, false), " ") + "\n")
 	}
 	return b.String()
 }
 
-// fills are the colours of states in pictures.
+// fills maps the color of a state to the fill color in pictures.
 var fills = map[string]string{green: "#c8e6c9", cyan: "#b3e5fc", red: "#ffcdd2", yellow: "#fff9c4", "": "#eeeeee"}
 
 func fillOf(state string) string { return fills[stepColor(state)] }
 
-// edgeLabel is empty for the usual condition.
-func edgeLabel(s *flowview.Step) string {
+// edgeLabel returns the label of the edges to a step. It is empty for the default condition.
+func edgeLabel(s *view.Step) string {
 	if s.Condition == flowv1.WhenCompleted {
 		return ""
 	}
 	return string(s.Condition)
 }
 
-// mermaidOf writes steps as s0, s1…: names may hold anything.
+// mermaidOf renders the flow for Mermaid. Steps are written as s0, s1…, because their names may
+// contain any character.
 func mermaidOf(v flowView) string {
 	var b strings.Builder
 	b.WriteString("flowchart TD\n")
 	for i := range v.Steps {
 		s := &v.Steps[i]
-		fmt.Fprintf(&b, "  s%d[\"%s<br/>%s\"]\n  style s%d fill:%s\n", i, mermaidText(s.Name), mermaidText(facts(s)), i, fillOf(s.State))
+		fmt.Fprintf(&b, "  s%d[\"%s<br/>%s\"]\n  style s%d fill:%s\n", i, mermaidText(s.Name), mermaidText(stepFacts(s)), i, fillOf(s.State))
 	}
 	for i := range v.Steps {
 		s := &v.Steps[i]
@@ -114,9 +115,9 @@ func mermaidOf(v flowView) string {
 	return b.String()
 }
 
-// mermaidText keeps a text from being read as more than text.
+// mermaidText escapes text so that Mermaid does not parse it.
 func mermaidText(s string) string {
-	return strings.NewReplacer(`"`, "#quot;", "<", "#lt;", ">", "#gt;", "#", "#35;").Replace(printable(s))
+	return strings.NewReplacer(`"`, "#quot;", "<", "#lt;", ">", "#gt;", "#", "#35;").Replace(stripControl(s))
 }
 
 func dotOf(v flowView) string {
@@ -124,7 +125,7 @@ func dotOf(v flowView) string {
 	fmt.Fprintf(&b, "digraph %s {\n  rankdir=TB;\n  node [shape=box, style=\"rounded,filled\", fontname=\"sans-serif\"];\n", dotText(v.Name))
 	for i := range v.Steps {
 		s := &v.Steps[i]
-		fmt.Fprintf(&b, "  %s [label=%s, fillcolor=%q];\n", dotText(s.Name), dotText(s.Name+"\n"+facts(s)), fillOf(s.State))
+		fmt.Fprintf(&b, "  %s [label=%s, fillcolor=%q];\n", dotText(s.Name), dotText(s.Name+"\n"+stepFacts(s)), fillOf(s.State))
 	}
 	for i := range v.Steps {
 		s := &v.Steps[i]
@@ -140,7 +141,7 @@ func dotOf(v flowView) string {
 	return b.String()
 }
 
-// dotText is a quoted text of DOT.
+// dotText returns a quoted DOT string.
 func dotText(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(s) + `"`
 }

@@ -22,11 +22,11 @@ import (
 	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/controllers/child"
-	"k8s4r.io/k8s4r/internal/flowview"
-	"k8s4r.io/k8s4r/internal/logquery"
-	"k8s4r.io/k8s4r/internal/tasklog"
-	"k8s4r.io/k8s4r/internal/wish"
+	"k8s4r.io/k8s4r/internal/core/actions"
+	"k8s4r.io/k8s4r/internal/core/flow/view"
+	"k8s4r.io/k8s4r/internal/core/naming"
+	"k8s4r.io/k8s4r/internal/protocol/logs/query"
+	"k8s4r.io/k8s4r/internal/protocol/logs/record"
 )
 
 type logsFlowOptions struct {
@@ -48,13 +48,13 @@ func logsFlowCommand(d *deps) *cobra.Command {
 and the task or container before each line. Steps on robots and steps of Pods are
 shown alike. With --follow it goes on until the flow has ended.`,
 		Example:           "  " + d.program + " flow logs nightly\n  " + d.program + " flow logs -f nightly --step train",
-		Args:              args(cobra.ExactArgs(1)),
+		Args:              checkArgs(cobra.ExactArgs(1)),
 		ValidArgsFunction: d.completeNames(&o.conn, flowKind, 1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if o.name, err = flowKind.bareName(args[0]); err != nil {
 				return err
 			}
-			return d.withCluster(&o.conn, func(c *cluster) error { return o.run(cmd.Context(), d, c) })
+			return d.withCluster(&o.conn, func(c *cluster) error { return o.runFlowLogs(cmd.Context(), d, c) })
 		},
 	}
 	f := cmd.Flags()
@@ -67,25 +67,25 @@ shown alike. With --follow it goes on until the flow has ended.`,
 	return cmd
 }
 
-func (o *logsFlowOptions) run(ctx context.Context, d *deps, c *cluster) error {
+func (o *logsFlowOptions) runFlowLogs(ctx context.Context, d *deps, c *cluster) error {
 	ctx, stop := d.interrupt(ctx)
 	defer stop()
-	found, err := resolve(ctx, c, flowKind, o.name)
+	found, err := resolveName(ctx, c, flowKind, o.name)
 	if err != nil {
 		return err
 	}
 	flow := found.(*flowv1.JobFlow)
 	for _, s := range o.steps {
-		if !slices.Contains(flowview.StepNames(flow), s) {
-			return fmt.Errorf("jobflow %s has no step %s; there are %s", flow.Name, s, wish.Few(flowview.StepNames(flow)))
+		if !slices.Contains(view.StepNames(flow), s) {
+			return fmt.Errorf("jobflow %s has no step %s; there are %s", flow.Name, s, actions.SummarizeNames(view.StepNames(flow)))
 		}
 	}
 	l := &flowLogs{o: o, d: d, c: c, flow: flow, last: flow, begun: map[string]bool{},
 		p: &jobPrinter{out: d.Out, err: d.Err, stamps: o.stamps, color: d.terminal.color}}
 	if o.follow {
-		err = l.follow(ctx)
+		err = l.followLogs(ctx)
 	} else {
-		err = l.once(ctx)
+		err = l.readOnce(ctx)
 	}
 	if ctx.Err() != nil {
 		return errInterrupted
@@ -98,21 +98,21 @@ type flowLogs struct {
 	o    *logsFlowOptions
 	d    *deps
 	c    *cluster
-	flow *flowv1.JobFlow // as it was found
+	flow *flowv1.JobFlow // as it was when the command started
 	p    *jobPrinter
 
 	wg    sync.WaitGroup
 	mu    sync.Mutex
-	last  *flowv1.JobFlow // as it is
-	begun map[string]bool // containers and Jobs on robots, by UID
+	last  *flowv1.JobFlow // the latest version
+	begun map[string]bool // by UID: containers, and Jobs that run on robots
 	errs  []error
 }
 
-// once reads one step after the other.
-func (l *flowLogs) once(ctx context.Context) error {
+// readOnce reads one step after the other.
+func (l *flowLogs) readOnce(ctx context.Context) error {
 	var missing []string
-	for _, s := range l.steps() {
-		some, err := l.step(ctx, s, func(read func(context.Context) error) error { return read(ctx) })
+	for _, s := range l.selectedSteps() {
+		some, err := l.readStep(ctx, s, func(read func(context.Context) error) error { return read(ctx) })
 		if err != nil || ctx.Err() != nil {
 			return err
 		}
@@ -121,17 +121,17 @@ func (l *flowLogs) once(ctx context.Context) error {
 		}
 	}
 	if len(missing) > 0 {
-		fmt.Fprintf(l.d.Err, "no log, because they have not started or nothing is kept of them: %s\n", wish.Few(missing))
+		fmt.Fprintf(l.d.Err, "no log, because they have not started or nothing is kept of them: %s\n", actions.SummarizeNames(missing))
 	}
 	return nil
 }
 
-// steps that are asked for, in their order.
-func (l *flowLogs) steps() (out []flowview.Step) {
+// selectedSteps returns the steps that the user selected, in their order.
+func (l *flowLogs) selectedSteps() (out []view.Step) {
 	l.mu.Lock()
 	v := viewFlow(l.last, l.d.now())
 	l.mu.Unlock()
-	for _, i := range v.order() {
+	for _, i := range v.orderSteps() {
 		if len(l.o.steps) == 0 || slices.Contains(l.o.steps, v.Steps[i].Name) {
 			out = append(out, v.Steps[i])
 		}
@@ -139,30 +139,30 @@ func (l *flowLogs) steps() (out []flowview.Step) {
 	return out
 }
 
-// step hands each of the step's logs that was not read yet to do, and tells whether
-// there are any at all.
-func (l *flowLogs) step(ctx context.Context, s flowview.Step, do func(read func(context.Context) error) error) (some bool, err error) {
+// readStep calls do with a reader for each log of the step that was not read yet. It reports
+// whether the step has any logs.
+func (l *flowLogs) readStep(ctx context.Context, s view.Step, do func(read func(context.Context) error) error) (some bool, err error) {
 	job := &robotv1.Job{}
 	err = l.c.Get(ctx, client.ObjectKey{Namespace: l.flow.Namespace, Name: s.Job}, job)
 	if err == nil && metav1.IsControlledBy(job, l.flow) {
-		if !l.begin(string(job.UID)) {
+		if !l.beginLog(string(job.UID)) {
 			return true, nil
 		}
-		return true, do(func(ctx context.Context) error { return l.robots(ctx, s, job) })
+		return true, do(func(ctx context.Context) error { return l.readRobotJob(ctx, s, job) })
 	}
 	if client.IgnoreNotFound(err) != nil {
-		return false, wrap(err, "get job %s", s.Job)
+		return false, wrapError(err, "get job %s", s.Job)
 	}
-	pods, err := l.pods(ctx, s)
+	pods, err := l.listPods(ctx, s)
 	if err != nil {
 		return false, err
 	}
 	for i := range pods {
 		for _, container := range containersOf(&pods[i]) {
-			if !l.begin(string(pods[i].UID) + "/" + container) {
+			if !l.beginLog(string(pods[i].UID) + "/" + container) {
 				continue
 			}
-			if err := do(func(ctx context.Context) error { return l.container(ctx, s, &pods[i], container) }); err != nil {
+			if err := do(func(ctx context.Context) error { return l.readContainer(ctx, s, &pods[i], container) }); err != nil {
 				return true, err
 			}
 		}
@@ -170,8 +170,8 @@ func (l *flowLogs) step(ctx context.Context, s flowview.Step, do func(read func(
 	return len(pods) > 0, nil
 }
 
-// begin tells whether a log was not begun before.
-func (l *flowLogs) begin(what string) bool {
+// beginLog marks the log as begun and reports whether it was not begun before.
+func (l *flowLogs) beginLog(what string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	had := l.begun[what]
@@ -179,18 +179,18 @@ func (l *flowLogs) begin(what string) bool {
 	return !had
 }
 
-// pods of a step's Job that have started, by task and index.
-func (l *flowLogs) pods(ctx context.Context, s flowview.Step) ([]corev1.Pod, error) {
+// listPods returns the Pods of a step's Job, sorted by task and index.
+func (l *flowLogs) listPods(ctx context.Context, s view.Step) ([]corev1.Pod, error) {
 	job := &batchv1.Job{}
 	err := l.c.Get(ctx, client.ObjectKey{Namespace: l.flow.Namespace, Name: s.Job}, job)
 	if apierrors.IsNotFound(err) || err == nil && !metav1.IsControlledBy(job, l.flow) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, wrap(err, "get job %s", s.Job)
+		return nil, wrapError(err, "get job %s", s.Job)
 	}
 	var pods corev1.PodList
-	if err := l.c.List(ctx, &pods, client.InNamespace(l.flow.Namespace), client.MatchingLabels{batchv1.KeyJobName: child.Label(s.Job)}); err != nil {
+	if err := l.c.List(ctx, &pods, client.InNamespace(l.flow.Namespace), client.MatchingLabels{batchv1.KeyJobName: naming.LabelValue(s.Job)}); err != nil {
 		return nil, fmt.Errorf("list pods: %w", err)
 	}
 	all := slices.DeleteFunc(pods.Items, func(p corev1.Pod) bool { return !metav1.IsControlledBy(&p, job) })
@@ -205,7 +205,7 @@ func indexOf(p *corev1.Pod) int {
 	return n
 }
 
-// containersOf a Pod that have started.
+// containersOf returns the containers of a Pod that have started.
 func containersOf(p *corev1.Pod) (names []string) {
 	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 		if s.State.Running != nil || s.State.Terminated != nil || s.LastTerminationState.Terminated != nil {
@@ -215,8 +215,8 @@ func containersOf(p *corev1.Pod) (names []string) {
 	return names
 }
 
-// container reads the log of one container.
-func (l *flowLogs) container(ctx context.Context, s flowview.Step, p *corev1.Pod, container string) error {
+// readContainer prints the log of one container.
+func (l *flowLogs) readContainer(ctx context.Context, s view.Step, p *corev1.Pod, container string) error {
 	opts := corev1.PodLogOptions{Container: container, Follow: l.o.follow, Timestamps: l.o.stamps}
 	if l.o.tail >= 0 {
 		opts.TailLines = &l.o.tail
@@ -227,18 +227,18 @@ func (l *flowLogs) container(ctx context.Context, s flowview.Step, p *corev1.Pod
 	}
 	body, err := l.c.podLogs(ctx, p.Namespace, p.Name, opts)
 	if apierrors.IsNotFound(err) {
-		return nil // it went meanwhile
+		return nil // the Pod was deleted in the meantime
 	}
 	if err != nil {
 		return fmt.Errorf("log of pod %s: %w", p.Name, err)
 	}
 	defer body.Close()
-	print, done := l.p.of(from)
+	print, done := l.p.printerFor(from)
 	defer done()
-	return eachLine(body, func(line []byte) { print(tasklog.Record{Stream: tasklog.Stdout, Text: line}) })
+	return eachLine(body, func(line []byte) { print(record.Record{Stream: record.Stdout, Text: line}) })
 }
 
-// eachLine hands on the lines of a text, of any length.
+// eachLine calls do for each line. Lines longer than maxHeld are split.
 func eachLine(r io.Reader, do func([]byte)) error {
 	for lines := bufio.NewReaderSize(r, maxHeld); ; {
 		line, err := lines.ReadSlice('\n')
@@ -256,26 +256,26 @@ func eachLine(r io.Reader, do func([]byte)) error {
 	}
 }
 
-// robots reads the logs of a Job on robots.
-func (l *flowLogs) robots(ctx context.Context, s flowview.Step, job *robotv1.Job) error {
+// readRobotJob prints the logs of a Job that runs on robots.
+func (l *flowLogs) readRobotJob(ctx context.Context, s view.Step, job *robotv1.Job) error {
 	o := &logsOptions{server: l.o.server, follow: l.o.follow, stamps: l.o.stamps}
-	o.query = logquery.Query{Follow: l.o.follow, Tail: int(max(l.o.tail, -1)), Records: true}
+	o.query = query.Query{Follow: l.o.follow, Tail: int(max(l.o.tail, -1)), Records: true}
 	tasks := &jobLogs{o: o, d: l.d, c: l.c, job: job, begun: map[string]bool{}, p: l.p, before: s.Name + "/"}
 	if l.o.follow {
-		return tasks.follow(ctx)
+		return tasks.followJob(ctx)
 	}
-	return tasks.once(ctx)
+	return tasks.readOnce(ctx)
 }
 
-// follow begins the logs of steps as they start, until the flow has ended and with it
-// all logs.
-func (l *flowLogs) follow(ctx context.Context) error {
+// followLogs starts reading the logs of steps as they start. It returns when the flow and all
+// logs have ended.
+func (l *flowLogs) followLogs(ctx context.Context) error {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	look := func() {
-		for _, s := range l.steps() {
-			if _, err := l.step(ctx, s, l.beside(ctx)); err != nil && ctx.Err() == nil {
-				fmt.Fprintf(l.d.Err, "%s: %s\n", s.Name, explain(err)) // the next look may do better
+		for _, s := range l.selectedSteps() {
+			if _, err := l.readStep(ctx, s, l.newParallelReader(ctx)); err != nil && ctx.Err() == nil {
+				fmt.Fprintf(l.d.Err, "%s: %s\n", s.Name, explainError(err)) // the next pass retries
 			}
 		}
 	}
@@ -285,7 +285,7 @@ func (l *flowLogs) follow(ctx context.Context) error {
 			return
 		}
 		if u.kind.kind == flowKind.kind && len(u.objects) > 0 {
-			l.see(u.objects[0].(*flowv1.JobFlow))
+			l.setFlow(u.objects[0].(*flowv1.JobFlow))
 		}
 		if u.kind.kind == flowKind.kind && len(u.objects) == 0 {
 			stop()
@@ -298,10 +298,10 @@ func (l *flowLogs) follow(ctx context.Context) error {
 	var sources sync.WaitGroup
 	pods := source{client: l.c, kind: podKind, opts: []client.ListOption{client.InNamespace(l.flow.Namespace), client.HasLabels{batchv1.KeyJobName}},
 		match: func(client.Object) bool { return true }}
-	for _, s := range []source{only(l.c, flowKind, l.flow), pods} {
+	for _, s := range []source{singleObject(l.c, flowKind, l.flow), pods} {
 		sources.Go(func() {
-			if err := follow(watching, s, l.d.retry, wake); err != nil {
-				l.fail(err)
+			if err := followSource(watching, s, l.d.retry, wake); err != nil {
+				l.recordError(err)
 				stop()
 			}
 		})
@@ -311,7 +311,7 @@ func (l *flowLogs) follow(ctx context.Context) error {
 		case <-changed:
 		case <-watching.Done():
 		}
-		ended = watching.Err() != nil || l.ended() // before the look, which then sees all
+		ended = watching.Err() != nil || l.hasEnded() // evaluated before the last pass, which then sees every log
 		look()
 	}
 	stop()
@@ -322,37 +322,37 @@ func (l *flowLogs) follow(ctx context.Context) error {
 	return errors.Join(l.errs...)
 }
 
-// beside reads logs beside one another.
-func (l *flowLogs) beside(ctx context.Context) func(func(context.Context) error) error {
+// newParallelReader returns a function that reads each log in its own goroutine.
+func (l *flowLogs) newParallelReader(ctx context.Context) func(func(context.Context) error) error {
 	return func(read func(context.Context) error) error {
 		l.wg.Go(func() {
 			if err := read(ctx); err != nil && ctx.Err() == nil {
-				l.fail(err)
+				l.recordError(err)
 			}
 		})
 		return nil
 	}
 }
 
-func (l *flowLogs) see(f *flowv1.JobFlow) {
+func (l *flowLogs) setFlow(f *flowv1.JobFlow) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.last = f
 }
 
-func (l *flowLogs) ended() bool {
+func (l *flowLogs) hasEnded() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return viewFlow(l.last, l.d.now()).Ended()
+	return viewFlow(l.last, l.d.now()).HasEnded()
 }
 
-func (l *flowLogs) fail(err error) {
+func (l *flowLogs) recordError(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.errs = append(l.errs, err)
 }
 
-// podLogsOf reads the logs of containers through the API server.
+// podLogsOf returns a function that opens the logs of containers through the API server.
 func podLogsOf(config *rest.Config) func(context.Context, string, string, corev1.PodLogOptions) (io.ReadCloser, error) {
 	return func(ctx context.Context, namespace, pod string, o corev1.PodLogOptions) (io.ReadCloser, error) {
 		own := rest.CopyConfig(config)

@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-func TestPodLogsAreReadThroughTheAPIServer(t *testing.T) {
+func TestPodLogsOf_ReadsThroughAPIServer(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/api/v1/namespaces/ns/pods/p/log" {
 			w.Header().Set("Content-Type", "application/json")

@@ -5,39 +5,40 @@ import (
 	"slices"
 	"strings"
 
-	"k8s4r.io/k8s4r/internal/flowview"
+	flowview "k8s4r.io/k8s4r/internal/core/flow/view"
 )
 
-// maxRails bounds how many lines run side by side: more is a carpet, and what a step
-// depends on is then written beside it.
+// maxRails bounds how many lines run in parallel. With more, the picture is unreadable, and the
+// dependencies of a step are written as text.
 const maxRails = 12
 
 // flowRow is a line of the picture of a flow.
 type flowRow struct {
 	rails string
-	step  int // -1: lines alone
+	step  int // if -1, the row has lines only
 }
 
-// rails draws the steps below one another, with lines to what depends on them. A line
-// is one that leads to a step; all targets of the step join in it.
+// rails draws the steps below one another, connected by lines to the steps that depend on them.
+// Each line leads to one step; the lines from all of its targets join it.
 type rails struct {
 	view  flowView
-	lines []int // the step that each column leads to; -1: it is free
+	lines []int // the step that each column leads to; -1 if the column is free
 	drawn []bool
 	rows  []flowRow
 	most  int
 }
 
-// drawRails is nil where the lines would be too many, or cannot be drawn.
+// drawRails returns the rows of the picture. It returns nil if the flow has a cycle or needs more
+// than maxRails lines.
 func drawRails(v flowView) []flowRow {
 	r := &rails{view: v, drawn: make([]bool, len(v.Steps))}
-	for _, i := range v.order() {
+	for _, i := range v.orderSteps() {
 		for _, t := range v.Steps[i].Targets {
 			if !r.drawn[t] {
 				return nil // a cycle
 			}
 		}
-		r.step(i)
+		r.drawStep(i)
 		if r.most > maxRails {
 			return nil
 		}
@@ -45,10 +46,10 @@ func drawRails(v flowView) []flowRow {
 	return r.rows
 }
 
-// step draws one step, and below it where its lines go.
-func (r *rails) step(i int) {
-	at := r.column(i)
-	r.rows = append(r.rows, flowRow{r.text(func(c int) rune { return pick(c == at, '●', r.line(c)) }, nil), i})
+// drawStep draws one step, and below it the lines to its followers.
+func (r *rails) drawStep(i int) {
+	at := r.findColumn(i)
+	r.rows = append(r.rows, flowRow{r.rowText(func(c int) rune { return pickRune(c == at, '●', r.lineRune(c)) }, nil), i})
 	r.drawn[i] = true
 	r.lines[at] = -1
 	r.most = max(r.most, len(r.lines))
@@ -58,32 +59,32 @@ func (r *rails) step(i int) {
 		c := slices.Index(r.lines, f)
 		if c < 0 {
 			if c = at; r.lines[at] >= 0 {
-				c = r.free(at)
+				c = r.freeColumn(at)
 			}
 			r.lines[c] = f
 		}
 		to = append(to, c)
 	}
 	if len(to) > 1 || len(to) == 1 && to[0] != at {
-		r.branch(at, to, before)
+		r.drawBranch(at, to, before)
 	}
 	for n := len(r.lines); n > 0 && r.lines[n-1] < 0; n-- {
 		r.lines = r.lines[:n-1]
 	}
 }
 
-// column of a step: that of the line that leads to it, else a free one.
-func (r *rails) column(i int) int {
+// findColumn returns the column of the line that leads to the step, or else a free column.
+func (r *rails) findColumn(i int) int {
 	if c := slices.Index(r.lines, i); c >= 0 {
 		return c
 	}
-	c := r.free(-1)
+	c := r.freeColumn(-1)
 	r.lines[c] = i
 	return c
 }
 
-// free is a column without a line, to the right of one.
-func (r *rails) free(after int) int {
+// freeColumn returns the first free column after the given one.
+func (r *rails) freeColumn(after int) int {
 	for c := after + 1; c < len(r.lines); c++ {
 		if r.lines[c] < 0 {
 			return c
@@ -93,30 +94,30 @@ func (r *rails) free(after int) int {
 	return len(r.lines) - 1
 }
 
-// branch draws how lines part from a column, to new ones and to such as were there.
-func (r *rails) branch(at int, to, before []int) {
+// drawBranch draws a row in which lines part from column at, to new columns and to existing ones.
+func (r *rails) drawBranch(at int, to, before []int) {
 	from, until := min(at, slices.Min(to)), max(at, slices.Max(to))
 	across := func(c int) bool { return c >= from && c < until }
-	r.rows = append(r.rows, flowRow{r.text(func(c int) rune {
+	r.rows = append(r.rows, flowRow{r.rowText(func(c int) rune {
 		old := c < len(before) && before[c] >= 0
 		left, right := c > from && c <= until, across(c)
 		switch {
 		case c == at:
-			return corner(true, slices.Contains(to, at), left, right)
+			return cornerRune(true, slices.Contains(to, at), left, right)
 		case slices.Contains(to, c):
-			return corner(old, true, left, right)
+			return cornerRune(old, true, left, right)
 		case old && (left || right):
-			return '│' // it runs behind
+			return '│' // an existing line that crosses
 		case left && right:
 			return '─'
 		default:
-			return r.line(c)
+			return r.lineRune(c)
 		}
 	}, across), -1})
 }
 
-// corner is the sign for a line that goes up, down, left and right.
-func corner(up, down, left, right bool) rune {
+// cornerRune returns the character for lines in the given directions.
+func cornerRune(up, down, left, right bool) rune {
 	n := 0
 	for i, is := range []bool{left, right, down, up} {
 		if is {
@@ -126,40 +127,43 @@ func corner(up, down, left, right bool) rune {
 	return cornerSigns[n]
 }
 
-// cornerSigns by left 1, right 2, down 4, up 8.
+// cornerSigns is indexed by the sum of left 1, right 2, down 4 and up 8.
 var cornerSigns = [16]rune{' ', '─', '─', '─', '│', '╮', '╭', '┬', '│', '╯', '╰', '┴', '│', '┤', '├', '┼'}
 
-// line is what a column shows that has nothing to do with a row.
-func (r *rails) line(c int) rune { return pick(c < len(r.lines) && r.lines[c] >= 0, '│', ' ') }
+// lineRune returns the character of a column that the row does not change.
+func (r *rails) lineRune(c int) rune {
+	return pickRune(c < len(r.lines) && r.lines[c] >= 0, '│', ' ')
+}
 
-// text is a row, with a gap between columns that a line may cross.
-func (r *rails) text(sign func(int) rune, across func(int) bool) string {
+// rowText returns the characters of a row. Each column is followed by a gap that a line may
+// cross.
+func (r *rails) rowText(sign func(int) rune, across func(int) bool) string {
 	var b strings.Builder
 	for c := range r.lines {
 		b.WriteRune(sign(c))
-		b.WriteRune(pick(across != nil && across(c), '─', ' '))
+		b.WriteRune(pickRune(across != nil && across(c), '─', ' '))
 	}
 	return strings.TrimRight(b.String(), " ")
 }
 
-func pick(is bool, yes, no rune) rune {
+func pickRune(is bool, yes, no rune) rune {
 	if is {
 		return yes
 	}
 	return no
 }
 
-// flowLines draws the flow in lines: its head, and a line a step with state, duration
-// and progress.
+// flowLines renders the flow: a head line, and one line per step with state, duration and
+// progress.
 func flowLines(v flowView) [][]span {
-	lines := [][]span{{{text: v.Name + "  "}, {v.Phase, stepColor(v.Phase)}, {text: fmt.Sprintf("  %d/%d steps  %s", v.Done(), len(v.Steps), v.duration())}}}
+	lines := [][]span{{{text: v.Name + "  "}, {v.Phase, stepColor(v.Phase)}, {text: fmt.Sprintf("  %d/%d steps  %s", v.CountDone(), len(v.Steps), v.formatDuration())}}}
 	if v.Note != "" {
-		lines = append(lines, []span{{printable(v.Note), yellow}})
+		lines = append(lines, []span{{stripControl(v.Note), yellow}})
 	}
 	rows, plain := drawRails(v), false
 	if rows == nil {
 		plain = true
-		for _, i := range v.order() {
+		for _, i := range v.orderSteps() {
 			rows = append(rows, flowRow{"●", i})
 		}
 	}
@@ -171,34 +175,34 @@ func flowLines(v flowView) [][]span {
 		names = max(names, min(len(v.Steps[i].Name), maxGroupName))
 	}
 	for _, r := range rows {
-		lines = append(lines, v.line(r, width, names, plain))
+		lines = append(lines, v.stepLine(r, width, names, plain))
 	}
 	return lines
 }
 
-// line is one row with what is known of its step.
-func (v flowView) line(r flowRow, width, names int, plain bool) []span {
+// stepLine returns one row with the facts of its step.
+func (v flowView) stepLine(r flowRow, width, names int, plain bool) []span {
 	if r.step < 0 {
 		return []span{{text: r.rails}}
 	}
 	s := &v.Steps[r.step]
-	facts := strings.TrimPrefix(facts(s), s.State)
+	facts := strings.TrimPrefix(stepFacts(s), s.State)
 	line := []span{
 		{text: r.rails + strings.Repeat(" ", width-visibleWidth(r.rails)) + "  "},
-		{text: fmt.Sprintf("%-*s  ", names, shorten(s.Name, names))},
+		{text: fmt.Sprintf("%-*s  ", names, shortenText(s.Name, names))},
 		{fmt.Sprintf("%-11s", s.State), stepColor(s.State)}, {text: facts},
 	}
 	if plain && len(s.Targets) > 0 {
 		line = append(line, span{text: "  after " + v.targetNames(s)})
 	}
 	if s.Note != "" && s.State != "Completed" {
-		line = append(line, span{"  " + printable(s.Note), yellow})
+		line = append(line, span{"  " + stripControl(s.Note), yellow})
 	}
 	line[len(line)-1].text = strings.TrimRight(line[len(line)-1].text, " ")
 	return line
 }
 
-// targetNames are the first few that a step depends on.
+// targetNames lists the first few steps that a step depends on.
 func (v flowView) targetNames(s *flowview.Step) string {
 	const most = 3
 	text := v.namesOf(s.Targets[:min(len(s.Targets), most)])

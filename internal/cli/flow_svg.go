@@ -6,29 +6,29 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"k8s4r.io/k8s4r/internal/flowview"
+	"k8s4r.io/k8s4r/internal/core/flow/view"
 )
 
-// The measures of a picture, in pixels.
+// Measures of the picture, in pixels.
 const (
 	boxHeight  = 44
 	boxMargin  = 12
-	letter     = 7 // the width of a character
+	letter     = 7 // width of a character
 	gapAcross  = 24
 	gapDown    = 40
 	svgMargin  = 16
 	labelShift = 4
 )
 
-// place of a box.
+// place is the position of a box.
 type place struct{ x, y, width int }
 
-// svgOf lays the steps out in layers, each below all that it depends on.
+// svgOf renders the steps in layers, each below all steps that it depends on.
 func svgOf(v flowView) string {
-	places, width, height := v.layout()
+	places, width, height := v.layOutSteps()
 	var b strings.Builder
 	fmt.Fprintf(&b, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" font-family=\"sans-serif\" font-size=\"12\">\n", width, height)
-	fmt.Fprintf(&b, "<title>%s</title>\n", html.EscapeString(printable(v.Name+" "+v.Phase)))
+	fmt.Fprintf(&b, "<title>%s</title>\n", html.EscapeString(stripControl(v.Name+" "+v.Phase)))
 	for i := range v.Steps {
 		for _, t := range v.Steps[i].Targets {
 			writeEdge(&b, places[t], places[i], edgeLabel(&v.Steps[i]))
@@ -41,15 +41,16 @@ func svgOf(v flowView) string {
 	return b.String()
 }
 
-// layout finds a place for each step, the layers in the middle.
-func (v flowView) layout() (places []place, width, height int) {
+// layOutSteps returns a position for each step, with the layers centered, and the size of the
+// picture.
+func (v flowView) layOutSteps() (places []place, width, height int) {
 	places = make([]place, len(v.Steps))
-	layers := v.layers()
+	layers := v.stepLayers()
 	widths := make([]int, len(layers))
 	for n, layer := range layers {
 		for _, i := range layer {
 			s := &v.Steps[i]
-			places[i] = place{widths[n], svgMargin + n*(boxHeight+gapDown), max(utf8.RuneCountInString(s.Name), utf8.RuneCountInString(facts(s)))*letter + 2*boxMargin}
+			places[i] = place{widths[n], svgMargin + n*(boxHeight+gapDown), max(utf8.RuneCountInString(s.Name), utf8.RuneCountInString(stepFacts(s)))*letter + 2*boxMargin}
 			widths[n] += places[i].width + gapAcross
 		}
 		widths[n] -= gapAcross
@@ -63,11 +64,12 @@ func (v flowView) layout() (places []place, width, height int) {
 	return places, width + 2*svgMargin, 2*svgMargin + len(layers)*(boxHeight+gapDown) - gapDown
 }
 
-// layers of the steps by the longest way to them. Steps in a cycle are in the first.
-func (v flowView) layers() [][]int {
+// stepLayers groups the steps by the length of the longest path to them. Steps in a cycle are in
+// the first layer.
+func (v flowView) stepLayers() [][]int {
 	depth := make([]int, len(v.Steps))
 	most := -1
-	for _, i := range v.order() {
+	for _, i := range v.orderSteps() {
 		for _, t := range v.Steps[i].Targets {
 			if t != i {
 				depth[i] = max(depth[i], depth[t]+1)
@@ -92,8 +94,8 @@ func writeEdge(b *strings.Builder, from, to place, label string) {
 	}
 }
 
-func writeBox(b *strings.Builder, p place, s *flowview.Step) {
+func writeBox(b *strings.Builder, p place, s *view.Step) {
 	fmt.Fprintf(b, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" rx=\"6\" fill=\"%s\" stroke=\"#666\"/>\n", p.x, p.y, p.width, boxHeight, fillOf(s.State))
-	fmt.Fprintf(b, "<text x=\"%d\" y=\"%d\" font-weight=\"bold\">%s</text>\n", p.x+boxMargin, p.y+18, html.EscapeString(printable(s.Name)))
-	fmt.Fprintf(b, "<text x=\"%d\" y=\"%d\">%s</text>\n", p.x+boxMargin, p.y+35, html.EscapeString(printable(facts(s))))
+	fmt.Fprintf(b, "<text x=\"%d\" y=\"%d\" font-weight=\"bold\">%s</text>\n", p.x+boxMargin, p.y+18, html.EscapeString(stripControl(s.Name)))
+	fmt.Fprintf(b, "<text x=\"%d\" y=\"%d\">%s</text>\n", p.x+boxMargin, p.y+35, html.EscapeString(stripControl(stepFacts(s))))
 }

@@ -21,12 +21,12 @@ import (
 	busv1 "k8s4r.io/k8s4r/api/bus/v1alpha1"
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/logquery"
-	"k8s4r.io/k8s4r/internal/tasklog"
+	"k8s4r.io/k8s4r/internal/protocol/logs/query"
+	"k8s4r.io/k8s4r/internal/protocol/logs/record"
 	"k8s4r.io/k8s4r/internal/testkit/golden"
 )
 
-// flowOf makes a flow of steps such as "a; b: a; c: a b".
+// flowOf returns a flow with steps such as "a; b: a; c: a b".
 func flowOf(name, steps string) *flowv1.JobFlow {
 	f := &flowv1.JobFlow{ObjectMeta: metaOf(name)}
 	for _, text := range strings.Split(steps, ";") {
@@ -40,7 +40,7 @@ func flowOf(name, steps string) *flowv1.JobFlow {
 	return f
 }
 
-// ran adds what is known of the step's Job.
+// ran sets the status of the step's Job.
 func ran(f *flowv1.JobFlow, step string, state batchv1.JobPhase, took time.Duration, pods ...corev1.PodPhase) {
 	start := noon.Add(-took)
 	j := flowv1.JobStatus{Name: f.Name + "-" + step, State: state, StartTimestamp: metav1.NewTime(start)}
@@ -58,7 +58,7 @@ func ran(f *flowv1.JobFlow, step string, state batchv1.JobPhase, took time.Durat
 	f.Status.Conditions[j.Name] = flowv1.Condition{TaskStatusCount: map[string]batchv1.TaskState{"main": {Phase: counts}}}
 }
 
-// nightly is a flow in the middle of its life.
+// nightly returns a flow with some completed steps.
 func nightly() *flowv1.JobFlow {
 	f := flowOf("nightly", "inspect; preprocess: inspect; train-a: preprocess; train-b: preprocess; evaluate: train-a train-b; deploy: evaluate; alarm: preprocess; extra: inspect")
 	f.Spec.Flows[6].DependsOn.Condition = flowv1.WhenFailed
@@ -75,7 +75,7 @@ func nightly() *flowv1.JobFlow {
 	return f
 }
 
-func TestFlowGraph(t *testing.T) {
+func TestFlowGraph_MatchesGolden(t *testing.T) {
 	for _, kind := range []string{pictureASCII, pictureMermaid, pictureDOT, pictureSVG} {
 		t.Run(kind, func(t *testing.T) {
 			b := newBench(t, nightly())
@@ -84,15 +84,15 @@ func TestFlowGraph(t *testing.T) {
 	}
 }
 
-// A step is what its status makes of its Job.
-func TestFlowStepStates(t *testing.T) {
+// The state of a step follows from the status of its Job.
+func TestViewFlow_DerivesStepStates(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		status flowv1.StepStatus
 		want   string
 	}{
 		{"its Job runs", flowv1.StepStatus{JobUID: "u"}, "Running"},
-		{"it is to run again: the Job is that of an earlier run", flowv1.StepStatus{}, "Waiting"},
+		{"it will run again: the Job belongs to an earlier run", flowv1.StepStatus{}, "Waiting"},
 		{"it waits for its turn to run again", flowv1.StepStatus{JobUID: "u", NextRetryTime: &metav1.Time{Time: noon}}, "Retrying"},
 		{"it was skipped", flowv1.StepStatus{Skipped: true, Reason: "WhenFalse"}, "Skipped"},
 		{"its probe has failed", flowv1.StepStatus{Reason: "ProbeFailed", Message: "no answer"}, "Failed"},
@@ -112,7 +112,7 @@ func TestFlowStepStates(t *testing.T) {
 	}
 }
 
-func TestFlowRails(t *testing.T) {
+func TestDrawRails_MatchesGolden(t *testing.T) {
 	for _, row := range []struct{ name, steps string }{
 		{"one", "a"},
 		{"chain", "a; b: a; c: b"},
@@ -129,8 +129,8 @@ func TestFlowRails(t *testing.T) {
 	}
 }
 
-// Whatever a flow looks like, each step is on exactly one line.
-func TestFlowOfAnyShapeIsDrawn(t *testing.T) {
+// Each step is drawn on exactly one line.
+func TestFlowLines_DrawEachStepOnce(t *testing.T) {
 	fan := "root"
 	for i := range 40 {
 		fan += fmt.Sprintf("; s%d: root", i)
@@ -157,8 +157,8 @@ func TestFlowOfAnyShapeIsDrawn(t *testing.T) {
 	}
 }
 
-// Names come from users: nothing of them may be taken for more than text.
-func TestFlowPicturesQuoteNames(t *testing.T) {
+// Names come from users and must be escaped.
+func TestFlowGraph_EscapesNames(t *testing.T) {
 	f := flowOf("f", "x")
 	f.Spec.Flows[0].Name = `<b>"&\`
 	f.Name = `<i>"`
@@ -176,7 +176,7 @@ func TestFlowPicturesQuoteNames(t *testing.T) {
 	}
 }
 
-func TestFlowList(t *testing.T) {
+func TestFlowList_PrintsFlows(t *testing.T) {
 	ended := flowOf("broken", "a")
 	ended.Status.State.Phase = flowv1.Failed
 	ended.Status.StartTime, ended.Status.CompletionTime = &metav1.Time{Time: noon.Add(-time.Hour)}, &metav1.Time{Time: noon.Add(-time.Minute)}
@@ -189,7 +189,7 @@ func TestFlowList(t *testing.T) {
 	golden.Equal(t, "flow-list-none", none.transcript(none.run("flow", "list")))
 }
 
-func TestFlowWatchInAPipe(t *testing.T) {
+func TestFlowWatch_PrintsChangesToPipe(t *testing.T) {
 	b := newBench(t, nightly())
 	done := b.start("flow", "watch", "nightly")
 	b.awaitWatches(1)
@@ -206,13 +206,13 @@ func TestFlowWatchInAPipe(t *testing.T) {
 	golden.Equal(t, "flow-watch-failed", b.transcript(b.awaitExit(done)))
 }
 
-func TestFlowWatchEndsWithTheFlowsOutcome(t *testing.T) {
+func TestFlowWatch_ExitsWithOutcome(t *testing.T) {
 	well := flowOf("well", "a")
 	well.Status.State.Phase = flowv1.Succeed
 	b := newBench(t, well)
 	golden.Equal(t, "flow-watch-succeeded", b.transcript(b.run("flow", "watch", "well")))
 
-	// A retry was wished for, and what is known is from before.
+	// A retry is requested, and the status is from before.
 	retried := flowOf("retried", "a")
 	retried.Generation, retried.Status.ObservedGeneration = 2, 1
 	retried.Status.State.Phase = flowv1.Failed
@@ -240,7 +240,7 @@ func TestFlowWatchEndsWithTheFlowsOutcome(t *testing.T) {
 	}
 }
 
-func TestFlowWatchOnATerminal(t *testing.T) {
+func TestFlowWatch_DrawsOnTerminal(t *testing.T) {
 	b := newBench(t, nightly())
 	b.deps.terminal = terminal{live: true, color: true, size: func() size { return size{80, 8} }}
 	done := b.start("flow", "watch", "nightly")
@@ -252,7 +252,7 @@ func TestFlowWatchOnATerminal(t *testing.T) {
 	golden.Equal(t, "flow-watch-terminal", b.transcript(0))
 }
 
-func TestFlowWishes(t *testing.T) {
+func TestFlowActions_PatchSpec(t *testing.T) {
 	in := func(phase flowv1.Phase, more ...func(*flowv1.JobFlow)) *flowv1.JobFlow {
 		f := flowOf("f", "a; b: a")
 		f.Status.State.Phase = phase
@@ -274,11 +274,11 @@ func TestFlowWishes(t *testing.T) {
 		name string
 		args string
 		flow *flowv1.JobFlow
-		said string // a part of it
-		want string // of the spec; empty: refused
+		said string // a part of the output
+		want string // a part of the patched spec; if empty, the action is rejected
 	}{
 		{"suspend what runs", "suspend f", in(flowv1.Running), "suspended; what runs goes on", "suspend=true cancel=false"},
-		{"suspend what nobody has looked at", "suspend f", in(""), "suspended", "suspend=true cancel=false"},
+		{"suspend a new flow", "suspend f", in(""), "suspended", "suspend=true cancel=false"},
 		{"suspend twice", "suspend f", in(flowv1.Running, func(f *flowv1.JobFlow) { f.Spec.Suspend = true }), "is suspended already", "suspend=true cancel=false"},
 		{"suspend what has ended", "suspend f", in(flowv1.Succeed), "jobflow f is Succeed: it can be retried with --step, or deleted", ""},
 		{"resume", "resume flow/f", in(flowv1.Running, func(f *flowv1.JobFlow) { f.Spec.Suspend = true }), "resumed", "suspend=false cancel=false"},
@@ -291,15 +291,15 @@ func TestFlowWishes(t *testing.T) {
 		{"retry what has failed", "retry f", in(flowv1.Failed), "retry of the failed steps requested", "suspend=false cancel=false retry=1[]"},
 		{"retry takes a cancel back", "retry f", in(flowv1.Failed, func(f *flowv1.JobFlow) { f.Spec.Cancel, f.Status.Retry = true, 4 }),
 			"retry of the failed steps requested", "suspend=false cancel=false retry=5[]"},
-		{"retry of a suspended flow says so", "retry f", in(flowv1.Failed, func(f *flowv1.JobFlow) { f.Spec.Suspend = true }), "stays suspended", "suspend=true cancel=false retry=1[]"},
+		{"retry of a suspended flow", "retry f", in(flowv1.Failed, func(f *flowv1.JobFlow) { f.Spec.Suspend = true }), "stays suspended", "suspend=true cancel=false retry=1[]"},
 		{"retry while others run", "retry f", in(flowv1.Running, failedStep), "requested", "suspend=false cancel=false retry=1[]"},
 		{"retry of nothing", "retry f", in(flowv1.Running), "none of its steps has failed: name what is to run again with --step", ""},
 		{"retry of a step", "retry f --step b", in(flowv1.Succeed), "retry of b requested", "suspend=false cancel=false retry=1[b]"},
-		{"retry of a step that is none", "retry f --step x", in(flowv1.Succeed), "jobflow f has no step x; there are a, b", ""},
+		{"retry of an unknown step", "retry f --step x", in(flowv1.Succeed), "jobflow f has no step x; there are a, b", ""},
 		{"retry while it is being stopped", "retry f", in(flowv1.Terminating), "jobflow f is Terminating", ""},
 		{"retry of one more", "retry f --step b", in(flowv1.Failed, retried), "retry of b requested", "suspend=false cancel=false retry=4[a b]"},
 		{"retry of the same", "retry f --step a", in(flowv1.Failed, retried), "is requested already", "suspend=false cancel=false retry=3[a]"},
-		{"retry of others before it was taken up", "retry f", in(flowv1.Failed, retried), "was not taken up yet", ""},
+		{"retry of other steps before the first retry starts", "retry f", in(flowv1.Failed, retried), "was not taken up yet", ""},
 		{"no such flow", "suspend x", in(flowv1.Running), `there is no jobflow "x" in namespace default`, ""},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -325,8 +325,8 @@ func TestFlowWishes(t *testing.T) {
 	}
 }
 
-// A flow that an aborted Job holds up is resumed by resuming the Job.
-func TestFlowResumeOfAnAbortedJob(t *testing.T) {
+// A flow that waits for an aborted Job is resumed by resuming the Job.
+func TestFlowResume_ResumesAbortedJob(t *testing.T) {
 	f := flowOf("f", "a")
 	ran(f, "a", batchv1.JobAborted, time.Minute)
 	f.Status.State.Phase, f.Status.UnKnowJobs = flowv1.Running, []string{"f-a"}
@@ -343,13 +343,13 @@ func TestFlowResumeOfAnAbortedJob(t *testing.T) {
 	}
 }
 
-// owned makes an object one of another's.
+// owned sets the controller of an object.
 func owned[T client.Object](o T, by client.Object, kind string) T {
 	o.SetOwnerReferences([]metav1.OwnerReference{{Kind: kind, Name: by.GetName(), UID: by.GetUID(), Controller: ptr.To(true)}})
 	return o
 }
 
-// podOf a Job whose containers have started.
+// podOf returns a Pod of a Job whose containers have started.
 func podOf(job client.Object, task string, index int, containers ...string) *corev1.Pod {
 	p := owned(&corev1.Pod{ObjectMeta: metaOf(fmt.Sprintf("%s-%s-%d", job.GetName(), task, index))}, job, "Job")
 	p.Labels = map[string]string{batchv1.KeyJobName: job.GetName(), batchv1.KeyTaskSpec: task, batchv1.KeyTaskIndex: fmt.Sprint(index)}
@@ -360,7 +360,8 @@ func podOf(job client.Object, task string, index int, containers ...string) *cor
 	return p
 }
 
-// loggedFlow has a step on robots, one of Pods, and one that has not started.
+// loggedFlow returns a flow with a step on robots, a step of Pods and a step that has not
+// started.
 func loggedFlow() (*flowv1.JobFlow, []client.Object) {
 	f := flowOf("f", "look; train: look; later: train")
 	f.Status.State.Phase = flowv1.Running
@@ -375,7 +376,7 @@ func loggedFlow() (*flowv1.JobFlow, []client.Object) {
 	return f, []client.Object{f, robots, started, pods, foreign, podOf(pods, "ps", 10, "c"), podOf(pods, "ps", 2, "c", "side"), podOf(pods, "ps", 3)}
 }
 
-// withLogs gives each task and container a log of its own.
+// withLogs sets the log of each task and container.
 func (b *bench) withLogs(text func(source string) string) {
 	connect := b.deps.connect
 	b.deps.connect = func(conn *connection) (*cluster, error) {
@@ -386,14 +387,14 @@ func (b *bench) withLogs(text func(source string) string) {
 			}
 			return io.NopCloser(strings.NewReader(text(pod + " " + o.Container))), nil
 		}
-		c.logs = func(_ context.Context, _, _, task string, _ logquery.Query) (io.ReadCloser, error) {
+		c.logs = func(_ context.Context, _, _, task string, _ query.Query) (io.ReadCloser, error) {
 			return io.NopCloser(strings.NewReader(recordsOf(text(task)))), nil
 		}
 		return c, err
 	}
 }
 
-func TestFlowLogs(t *testing.T) {
+func TestFlowLogs_PrintsStepsInOrder(t *testing.T) {
 	_, objects := loggedFlow()
 	b := newBench(t, objects...)
 	b.withLogs(func(source string) string { return "first of " + source + "\n" + strings.Repeat("x", 10) })
@@ -407,7 +408,7 @@ func TestFlowLogs(t *testing.T) {
 	}
 }
 
-func TestFlowLogsFollowStepsThatStartLater(t *testing.T) {
+func TestFlowLogs_FollowsStepsThatStartLater(t *testing.T) {
 	f, objects := loggedFlow()
 	b := newBench(t, objects...)
 	b.withLogs(func(source string) string { return "log of " + source + "\n" })
@@ -431,7 +432,7 @@ func TestFlowLogsFollowStepsThatStartLater(t *testing.T) {
 	}
 }
 
-func TestFlowBadInput(t *testing.T) {
+func TestFlow_RejectsInvalidInput(t *testing.T) {
 	for _, row := range []struct{ args, want string }{
 		{"flow graph f -o png", "--output=png: must be ascii, mermaid, dot, svg"},
 		{"flow list -o wide", "--output=wide: must be json, yaml, name"},
@@ -450,7 +451,7 @@ func TestFlowBadInput(t *testing.T) {
 	}
 }
 
-func TestFlowHelpAndCompletion(t *testing.T) {
+func TestFlow_HelpAndCompletion(t *testing.T) {
 	for _, verb := range []string{"", "list", "watch", "graph", "retry", "suspend", "resume", "cancel", "logs"} {
 		b := newBench(t)
 		name := strings.TrimSuffix("help-flow-"+verb, "-")
@@ -467,11 +468,11 @@ func TestFlowHelpAndCompletion(t *testing.T) {
 	}
 }
 
-// recordsOf is a text as the server sends it.
+// recordsOf encodes text as the server sends it.
 func recordsOf(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
-		b.WriteString(record(tasklog.Stdout, line))
+		b.WriteString(logRecord(record.Stdout, line))
 	}
 	return b.String()
 }

@@ -10,16 +10,16 @@ import (
 
 	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
-	"k8s4r.io/k8s4r/internal/flowview"
+	"k8s4r.io/k8s4r/internal/core/flow/view"
 )
 
-// flowView draws what is known of a flow.
-type flowView struct{ *flowview.View }
+// flowView renders a flow.
+type flowView struct{ *view.View }
 
-func viewFlow(f *flowv1.JobFlow, now time.Time) flowView { return flowView{flowview.Of(f, now)} }
+func viewFlow(f *flowv1.JobFlow, now time.Time) flowView { return flowView{view.New(f, now)} }
 
-// facts of a step in one line: state, duration and progress.
-func facts(s *flowview.Step) string {
+// stepFacts returns state, duration and progress of a step in one line.
+func stepFacts(s *view.Step) string {
 	text := s.State
 	if s.Took > 0 {
 		text += "  " + duration.HumanDuration(s.Took)
@@ -30,7 +30,7 @@ func facts(s *flowview.Step) string {
 	return text
 }
 
-// color of a state.
+// stepColor returns the color of a state.
 func stepColor(state string) string {
 	switch state {
 	case string(batchv1.JobCompleted), string(flowv1.Succeed):
@@ -39,15 +39,15 @@ func stepColor(state string) string {
 		return cyan
 	case string(batchv1.JobFailed), string(batchv1.JobTerminated), string(batchv1.JobAborted):
 		return red
-	case flowview.Waiting, flowview.Skipped, flowview.Omitted:
+	case view.Waiting, view.Skipped, view.Omitted:
 		return ""
 	}
 	return yellow
 }
 
-// order of the steps: each after what it depends on, branches kept together. Steps in
-// a cycle come last.
-func (v flowView) order() []int {
+// orderSteps returns the indexes of the steps: each after its targets, branches kept together,
+// steps in a cycle last.
+func (v flowView) orderSteps() []int {
 	waits := make([]int, len(v.Steps))
 	var ready, out []int
 	for i := len(v.Steps) - 1; i >= 0; i-- {
@@ -73,7 +73,7 @@ func (v flowView) order() []int {
 	return out
 }
 
-// namesOf steps.
+// namesOf returns the names of the steps, separated by commas.
 func (v flowView) namesOf(steps []int) string {
 	var names []string
 	for _, i := range steps {

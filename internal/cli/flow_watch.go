@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
-	"k8s4r.io/k8s4r/internal/flowview"
+	"k8s4r.io/k8s4r/internal/core/flow/view"
 )
 
 type watchFlowOptions struct {
@@ -31,7 +31,7 @@ progress, until it has ended: in a terminal as a picture that changes, in a pipe
 a line a change. It exits with 0 when the flow has succeeded and with 1 when it has
 failed. The beginning of the name is enough when no other flow's begins so.`,
 		Example:           "  " + d.program + " flow watch nightly\n  " + d.program + " flow watch --wait-timeout 1h nightly",
-		Args:              args(cobra.ExactArgs(1)),
+		Args:              checkArgs(cobra.ExactArgs(1)),
 		ValidArgsFunction: d.completeNames(&o.conn, flowKind, 1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if o.waitTimeout < 0 {
@@ -40,7 +40,7 @@ failed. The beginning of the name is enough when no other flow's begins so.`,
 			if o.name, err = flowKind.bareName(args[0]); err != nil {
 				return err
 			}
-			return d.withCluster(&o.conn, func(c *cluster) error { return o.run(cmd.Context(), d, c) })
+			return d.withCluster(&o.conn, func(c *cluster) error { return o.runWatchFlow(cmd.Context(), d, c) })
 		},
 	}
 	cmd.Flags().DurationVar(&o.waitTimeout, "wait-timeout", 0, "how long to wait for the end, such as 1h; 0 is for ever")
@@ -48,24 +48,24 @@ failed. The beginning of the name is enough when no other flow's begins so.`,
 	return cmd
 }
 
-func (o *watchFlowOptions) run(ctx context.Context, d *deps, c *cluster) error {
-	found, err := resolve(ctx, c, flowKind, o.name)
+func (o *watchFlowOptions) runWatchFlow(ctx context.Context, d *deps, c *cluster) error {
+	found, err := resolveName(ctx, c, flowKind, o.name)
 	if err != nil {
 		return err
 	}
 	w := &flowWatch{deps: d, cluster: c, flow: found.(*flowv1.JobFlow), said: map[string]string{}}
-	ctx, stop := d.patience(ctx, o.waitTimeout)
+	ctx, stop := d.newWaitContext(ctx, o.waitTimeout)
 	defer stop()
-	err = d.untilEnd(ctx, w, only(c, flowKind, w.flow))
+	err = d.untilEnd(ctx, w, singleObject(c, flowKind, w.flow))
 	switch {
 	case errors.Is(err, errTimeout):
-		return w.detach(fmt.Sprintf("not ended after %s", o.waitTimeout), ExitTimeout)
+		return w.stopWatching(fmt.Sprintf("not ended after %s", o.waitTimeout), ExitTimeout)
 	case errors.Is(err, context.Canceled):
-		return w.detach("detached", ExitInterrupted)
+		return w.stopWatching("detached", ExitInterrupted)
 	case err != nil:
 		return err
 	}
-	return w.conclude()
+	return w.printOutcome()
 }
 
 // flowWatch follows one flow to its end.
@@ -73,23 +73,23 @@ type flowWatch struct {
 	*deps
 	cluster *cluster
 	flow    *flowv1.JobFlow
-	contact view // only what it says of the API server
+	contact jobView // only its connection to the API server is used
 
-	drawn []string          // on the terminal
-	said  map[string]string // in a pipe, by step; the flow's own line goes by the empty name
+	drawn []string          // lines on the terminal
+	said  map[string]string // last line printed to a pipe, by step; the flow's own line has the empty name
 	lost  bool
 }
 
-// take brings one update in.
-func (w *flowWatch) take(u update) error {
+// applyUpdate updates the view and shows it.
+func (w *flowWatch) applyUpdate(u update) error {
 	if u.err != nil {
 		if w.contact.lostSince.IsZero() {
 			w.contact.lostSince = w.now()
 		}
 		w.contact.lostWhy = u.err
-		return nil // it is shown, and follow tries again
+		return nil // shown as a note; followSource retries
 	}
-	w.contact = view{}
+	w.contact = jobView{}
 	if len(u.objects) == 0 {
 		return fmt.Errorf("jobflow %s was deleted", w.flow.Name)
 	}
@@ -97,18 +97,18 @@ func (w *flowWatch) take(u update) error {
 	return nil
 }
 
-func (w *flowWatch) show() (ended bool) {
+func (w *flowWatch) showView() (ended bool) {
 	v := viewFlow(w.flow, w.now())
 	if w.terminal.live {
-		w.draw(v)
+		w.drawFlow(v)
 	} else {
-		w.tell(v)
+		w.printChanges(v)
 	}
-	return v.Ended()
+	return v.HasEnded()
 }
 
-// draw shows the picture in place of the last one.
-func (w *flowWatch) draw(v flowView) {
+// drawFlow replaces the previous picture on the terminal.
+func (w *flowWatch) drawFlow(v flowView) {
 	size := w.terminal.size()
 	lines := flowLines(v)
 	if note := w.contact.lostNote(w.now()); note != "" {
@@ -116,17 +116,17 @@ func (w *flowWatch) draw(v flowView) {
 	}
 	var text []string
 	for _, line := range fitFlow(lines, size.height-1) {
-		text = append(text, paint(clip(line, size.width-1), w.terminal.color))
+		text = append(text, paintLine(clipLine(line, size.width-1), w.terminal.color))
 	}
 	if slices.Equal(text, w.drawn) {
 		return
 	}
-	io.WriteString(w.Out, redraw(w.drawn, text, size.width)) //nolint:errcheck // a terminal that is gone needs no picture
+	io.WriteString(w.Out, redrawLines(w.drawn, text, size.width)) //nolint:errcheck // a terminal that is gone needs no picture
 	w.drawn = text
 }
 
-// fitFlow keeps the lines that a terminal has room for: the head, and from the first
-// step on that something can still be seen of.
+// fitFlow keeps the lines that fit the terminal: the head, and the steps from the first one that
+// can still change.
 func fitFlow(lines [][]span, room int) [][]span {
 	if len(lines) <= room || room < 3 {
 		return lines[:min(len(lines), max(1, room))]
@@ -139,22 +139,22 @@ func fitFlow(lines [][]span, room int) [][]span {
 	return append(out, []span{{text: fmt.Sprintf("… %d lines more", len(lines)-room+1)}})
 }
 
-// tell writes a line for each change.
-func (w *flowWatch) tell(v flowView) {
-	w.say("", "flow "+v.Name+": "+v.Phase+colon(v.Note))
-	for _, i := range v.order() {
+// printChanges prints a line for each change.
+func (w *flowWatch) printChanges(v flowView) {
+	w.printChange("", "flow "+v.Name+": "+v.Phase+capitalizeAfterColon(v.Note))
+	for _, i := range v.orderSteps() {
 		s := &v.Steps[i]
-		if s.State == flowview.Waiting && s.Note == "" && w.said[s.Name] == "" {
-			continue // what has not begun is no change
+		if s.State == view.Waiting && s.Note == "" && w.said[s.Name] == "" {
+			continue // a step that has not started is no change
 		}
 		text := s.State
 		if s.Total > 0 {
 			text += fmt.Sprintf(" %d/%d", s.Done, s.Total)
 		}
-		if s.Ended() && s.Took > 0 {
+		if s.HasEnded() && s.Took > 0 {
 			text += " after " + duration.HumanDuration(s.Took)
 		}
-		w.say(s.Name, s.Name+": "+text+colon(s.Note))
+		w.printChange(s.Name, s.Name+": "+text+capitalizeAfterColon(s.Note))
 	}
 	note := w.contact.lostNote(w.now())
 	switch {
@@ -167,28 +167,28 @@ func (w *flowWatch) tell(v flowView) {
 	}
 }
 
-func (w *flowWatch) say(about, text string) {
-	if text = printable(text); w.said[about] != text {
+func (w *flowWatch) printChange(about, text string) {
+	if text = stripControl(text); w.said[about] != text {
 		w.said[about] = text
 		fmt.Fprintln(w.Out, text)
 	}
 }
 
-func (w *flowWatch) detach(why string, status int) error {
+func (w *flowWatch) stopWatching(why string, status int) error {
 	name := w.flow.Name
 	fmt.Fprintf(w.Err, "%s; flow %s goes on\n  watch it:  %s flow watch %s%s\n  cancel it: %s flow cancel %s%s\n",
 		why, name, w.program, name, w.cluster.namespaceFlag, w.program, name, w.cluster.namespaceFlag)
 	return &outcomeError{status: status}
 }
 
-// conclude says what came of the flow. The error carries the exit status.
-func (w *flowWatch) conclude() error {
+// printOutcome prints the outcome of the flow. The error carries the exit status.
+func (w *flowWatch) printOutcome() error {
 	v := viewFlow(w.flow, w.now())
 	if v.Phase == string(flowv1.Succeed) {
-		fmt.Fprintf(w.Out, "flow %s has succeeded%s\n", v.Name, v.after())
+		fmt.Fprintf(w.Out, "flow %s has succeeded%s\n", v.Name, v.afterPhrase())
 		return nil
 	}
-	fmt.Fprintf(w.Out, "flow %s has failed%s%s\n", v.Name, v.after(), printable(colon(v.Note)))
+	fmt.Fprintf(w.Out, "flow %s has failed%s%s\n", v.Name, v.afterPhrase(), stripControl(capitalizeAfterColon(v.Note)))
 	fmt.Fprintf(w.Out, "  its logs:   %s flow logs %s%s\n  once more:  %s flow retry %s%s\n", w.program, v.Name, w.cluster.namespaceFlag, w.program, v.Name, w.cluster.namespaceFlag)
 	return &outcomeError{status: ExitFailed}
 }

@@ -11,51 +11,51 @@ import (
 	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
 	busv1 "k8s4r.io/k8s4r/api/bus/v1alpha1"
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
-	"k8s4r.io/k8s4r/internal/wish"
+	"k8s4r.io/k8s4r/internal/core/actions"
 )
 
-// flowWish changes the spec of flows, where that means anything.
-type flowWish struct {
+// flowAction is a command that changes the spec of flows, or rejects the change.
+type flowAction struct {
 	conn  connection
 	verb  string
-	steps []string // of a retry; none: those that have failed
+	steps []string // for a retry; if empty, the failed steps
 	names []string
 	judge func(*flowv1.JobFlow) (string, error)
 }
 
 func suspendFlowCommand(d *deps) *cobra.Command {
-	return (&flowWish{verb: "suspend", judge: wish.SuspendFlow}).command(d, "Start no more steps of JobFlows; those that run go on",
+	return (&flowAction{verb: "suspend", judge: actions.SuspendFlow}).newCommand(d, "Start no more steps of JobFlows; those that run go on",
 		"Starts no more steps of the JobFlows until they are resumed. Steps that run go on to\ntheir end. A flow that is pending or running can be suspended.")
 }
 
 func resumeFlowCommand(d *deps) *cobra.Command {
-	w := &flowWish{verb: "resume", judge: wish.ResumeFlow}
-	return w.command(d, "Let suspended JobFlows go on",
+	w := &flowAction{verb: "resume", judge: actions.ResumeFlow}
+	return w.newCommand(d, "Let suspended JobFlows go on",
 		"Lets suspended JobFlows go on. Where a flow waits because one of its Jobs was aborted,\nthat Job is resumed, which counts as one of its restarts.")
 }
 
 func cancelFlowCommand(d *deps) *cobra.Command {
-	return (&flowWish{verb: "cancel", judge: wish.CancelFlow}).command(d, "Stop all steps of JobFlows, and end them as failed",
+	return (&flowAction{verb: "cancel", judge: actions.CancelFlow}).newCommand(d, "Stop all steps of JobFlows, and end them as failed",
 		"Stops what runs of the JobFlows and ends them as failed, for the reason Canceled. They\nstay to be looked at, and can be retried.")
 }
 
 func retryFlowCommand(d *deps) *cobra.Command {
-	w := &flowWish{verb: "retry"}
-	w.judge = func(f *flowv1.JobFlow) (string, error) { return wish.RetryFlow(f, w.steps) }
-	cmd := w.command(d, "Run failed steps of JobFlows again, and what depends on them",
+	w := &flowAction{verb: "retry"}
+	w.judge = func(f *flowv1.JobFlow) (string, error) { return actions.RetryFlow(f, w.steps) }
+	cmd := w.newCommand(d, "Run failed steps of JobFlows again, and what depends on them",
 		"Runs the failed steps of the JobFlows again, or with --step these steps whether they\nhave failed or not, and all that depends on them. What has succeeded otherwise is\nkept.")
 	cmd.Example = "  " + d.program + " flow retry nightly\n  " + d.program + " flow retry nightly --step train"
 	cmd.Flags().StringSliceVar(&w.steps, "step", nil, "run this step again, instead of those that have failed; may be repeated")
 	return cmd
 }
 
-func (w *flowWish) command(d *deps, short, long string) *cobra.Command {
+func (w *flowAction) newCommand(d *deps, short, long string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               w.verb + " FLOW...",
 		Short:             short,
 		Long:              long + "\n\nNames must be whole: the beginning is not enough here.",
 		Example:           "  " + d.program + " flow " + w.verb + " nightly",
-		Args:              args(cobra.MinimumNArgs(1)),
+		Args:              checkArgs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: d.completeNames(&w.conn, flowKind, anyNumber),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if w.names, err = bareNames(flowKind, args); err != nil {
@@ -64,29 +64,29 @@ func (w *flowWish) command(d *deps, short, long string) *cobra.Command {
 			if len(w.steps) > 0 && len(w.names) > 1 {
 				return usagef("--step goes with one flow")
 			}
-			return d.withCluster(&w.conn, func(c *cluster) error { return w.run(cmd.Context(), d, c) })
+			return d.withCluster(&w.conn, func(c *cluster) error { return w.runAction(cmd.Context(), d, c) })
 		},
 	}
 	w.conn.addFlags(cmd.Flags())
 	return cmd
 }
 
-func (w *flowWish) run(ctx context.Context, d *deps, c *cluster) error {
-	return each(c, w.names, func(name string) error {
-		flow, said, err := amend(ctx, c, flowKind, name, w.judge)
-		if errors.Is(err, wish.ErrAborted) {
+func (w *flowAction) runAction(ctx context.Context, d *deps, c *cluster) error {
+	return forEachName(c, w.names, func(name string) error {
+		flow, said, err := patchNamed(ctx, c, flowKind, name, w.judge)
+		if errors.Is(err, actions.ErrAborted) {
 			said, err = resumeJobs(ctx, c, flow)
 		}
 		if err == nil {
-			d.report(flowKind, name, said)
+			d.printResult(flowKind, name, said)
 		}
 		return err
 	})
 }
 
-// resumeJobs sends aborted Jobs the Command to go on.
+// resumeJobs creates a ResumeJob Command for each aborted Job of the flow.
 func resumeJobs(ctx context.Context, c *cluster, f *flowv1.JobFlow) (string, error) {
-	names := wish.AbortedJobs(f)
+	names := actions.AbortedJobs(f)
 	for _, name := range names {
 		job, err := readNamed[*batchv1.Job](ctx, c, podJobKind, name)
 		if err != nil {
@@ -98,7 +98,7 @@ func resumeJobs(ctx context.Context, c *cluster, f *flowv1.JobFlow) (string, err
 			TargetObject: metav1.NewControllerRef(job, batchv1.GroupVersion.WithKind("Job")),
 		}
 		if err := c.Create(ctx, command); err != nil {
-			return "", wrap(err, "resume job %s", name)
+			return "", wrapError(err, "resume job %s", name)
 		}
 	}
 	return "resume requested of aborted " + strings.Join(names, ", "), nil

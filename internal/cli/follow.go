@@ -19,58 +19,57 @@ type source struct {
 	client client.WithWatch
 	kind   kind
 	opts   []client.ListOption
-	match  func(client.Object) bool // what the options cannot say
+	match  func(client.Object) bool // selects objects by what list options cannot express
 }
 
-// update is what follow tells: all objects of the source as they stand now,
-// or that the API server could not be asked.
+// update is what followSource emits: the current objects of the source, or the error of a request
+// to the API server.
 type update struct {
 	kind    kind
 	objects []client.Object
 	err     error
 }
 
-// follow lists and watches until the context ends. When a watch ends, for
-// whatever reason, it lists again: the sets are small, and so nothing that
-// happened in between is missed, not even a change of the whole server. It
-// gives up only when the server denies the very first question.
-func follow(ctx context.Context, s source, retry func(int) time.Duration, emit func(update)) error {
+// followSource lists and watches until ctx ends. When a watch ends, it lists again: the sets are
+// small, so no change is missed, even if the server was replaced in between. It returns an error
+// only if the server denies the first request.
+func followSource(ctx context.Context, s source, retry func(int) time.Duration, emit func(update)) error {
 	failures, heard := 0, false
 	for {
-		err := s.session(ctx, func(objects []client.Object) {
+		err := s.listAndWatch(ctx, func(objects []client.Object) {
 			failures, heard = 0, true
 			emit(update{kind: s.kind, objects: objects})
 		})
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // the caller ended it: what broke by that is no news
 		}
-		if err != nil && !heard && denied(err) {
+		if err != nil && !heard && isDenied(err) {
 			return err
 		}
 		if err != nil {
 			emit(update{kind: s.kind, err: err})
 		}
 		failures++
-		if !pause(ctx, retry(failures)) {
+		if !sleepContext(ctx, retry(failures)) {
 			return nil
 		}
 	}
 }
 
-// denied tells an answer that waiting does not change. A server that has just
-// started also denies, until it has read its roles; that is why it counts only
-// for the first question.
-func denied(err error) bool {
+// isDenied reports whether the user lacks permission, which a retry does not change. A server
+// that has just started also denies until it has loaded its roles, so that only the first request
+// counts.
+func isDenied(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)
 }
 
-// retryAfter doubles from 200 ms to 2 s, so that a restarted server is found
-// soon and a dead one is not bothered.
+// retryAfter doubles from 200 ms to 2 s, so that the client reconnects soon after a restart
+// without overloading a server that is down.
 func retryAfter(failures int) time.Duration {
 	return min(100*time.Millisecond<<min(failures, 5), 2*time.Second)
 }
 
-func pause(ctx context.Context, d time.Duration) bool {
+func sleepContext(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -81,9 +80,9 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// session is one list and the watch from there. Nil: the watch has ended as
-// watches do, or its start is too old.
-func (s source) session(ctx context.Context, emit func([]client.Object)) error {
+// listAndWatch lists and then watches from the list's resource version. It returns nil if the
+// watch has ended normally or the resource version has expired.
+func (s source) listAndWatch(ctx context.Context, emit func([]client.Object)) error {
 	list := s.kind.newList()
 	if err := s.client.List(ctx, list, s.opts...); err != nil {
 		return fmt.Errorf("list %s: %w", s.kind.plural, err)
@@ -94,28 +93,28 @@ func (s source) session(ctx context.Context, emit func([]client.Object)) error {
 	}
 	known := map[types.UID]client.Object{}
 	for _, o := range objects {
-		s.apply(known, watch.Modified, o)
+		s.applyEvent(known, watch.Modified, o)
 	}
-	emit(sorted(known))
-	return s.watch(ctx, list.GetResourceVersion(), known, emit)
+	emit(sortObjects(known))
+	return s.watchFrom(ctx, list.GetResourceVersion(), known, emit)
 }
 
-func (s source) watch(ctx context.Context, from string, known map[types.UID]client.Object, emit func([]client.Object)) error {
+func (s source) watchFrom(ctx context.Context, from string, known map[types.UID]client.Object, emit func([]client.Object)) error {
 	since := &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: from}}
 	w, err := s.client.Watch(ctx, s.kind.newList(), append(slices.Clone(s.opts), since)...)
 	if err != nil {
 		return fmt.Errorf("watch %s: %w", s.kind.plural, err)
 	}
 	defer w.Stop()
-	// Stopping closes the channel: the loop must not outlive its context.
+	// Stop closes the channel, which ends the loop when ctx ends.
 	defer context.AfterFunc(ctx, w.Stop)()
 	for event := range w.ResultChan() {
 		o, ok := event.Object.(client.Object)
 		if event.Type == watch.Error || !ok {
 			return watchError(s.kind, event)
 		}
-		if s.apply(known, event.Type, o) {
-			emit(sorted(known))
+		if s.applyEvent(known, event.Type, o) {
+			emit(sortObjects(known))
 		}
 	}
 	return nil
@@ -129,8 +128,8 @@ func watchError(k kind, event watch.Event) error {
 	return fmt.Errorf("watch %s: %w", k.plural, err)
 }
 
-// apply takes one event into the set, and tells whether it belongs there.
-func (s source) apply(known map[types.UID]client.Object, event watch.EventType, o client.Object) bool {
+// applyEvent applies one event to known and reports whether the object belongs to the source.
+func (s source) applyEvent(known map[types.UID]client.Object, event watch.EventType, o client.Object) bool {
 	if event == watch.Bookmark || !s.match(o) {
 		return false
 	}
@@ -142,6 +141,6 @@ func (s source) apply(known map[types.UID]client.Object, event watch.EventType, 
 	return true
 }
 
-func sorted(known map[types.UID]client.Object) []client.Object {
+func sortObjects(known map[types.UID]client.Object) []client.Object {
 	return slices.SortedFunc(maps.Values(known), byName)
 }

@@ -22,7 +22,7 @@ func dialError(err error) error {
 	return &url.Error{Op: "Get", URL: "https://cluster:6443/apis", Err: &net.OpError{Op: "dial", Net: "tcp", Err: err}}
 }
 
-func TestARestartOfTheServerIsSurvived(t *testing.T) {
+func TestWatch_SurvivesServerRestart(t *testing.T) {
 	b := newBench(t, job("demo"))
 	var down atomic.Bool
 	broken := make(chan *watch.RaceFreeFakeWatcher, 10)
@@ -43,7 +43,7 @@ func TestARestartOfTheServerIsSurvived(t *testing.T) {
 	down.Store(true)
 	(<-broken).Stop()
 	(<-broken).Stop()
-	// The clock runs while the server is away, as it does in life.
+	// The clock advances while the server is unreachable.
 	stop := make(chan struct{})
 	go func() {
 		for {
@@ -64,7 +64,7 @@ func TestARestartOfTheServerIsSurvived(t *testing.T) {
 	b.err.await(t, "in contact with the API server again")
 	b.out.await(t, "job demo: running")
 	change(b, &robotv1.Job{}, "demo", func(j *robotv1.Job) { j.Status.State = "completed" })
-	// Nothing tells of this change but the list after the end of the watch.
+	// Only the list after the end of the watch contains this change.
 	closeAll(broken)
 	if status := b.awaitExit(done); status != 0 {
 		t.Errorf("exit %d:\n%s", status, b.err.String())
@@ -86,7 +86,7 @@ func closeAll(watches chan *watch.RaceFreeFakeWatcher) {
 	}
 }
 
-func TestFollow(t *testing.T) {
+func TestFollowSource_EmitsObjects(t *testing.T) {
 	expired := &metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonExpired, Code: 410}
 	broken := &metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonInternalError, Code: 500}
 	for _, row := range []struct {
@@ -94,8 +94,8 @@ func TestFollow(t *testing.T) {
 		status *metav1.Status
 		errors int
 	}{
-		{"a start that is too old: list again, without a word", expired, 0},
-		{"an error in the watch: tell, and list again", broken, 1},
+		{"an expired version lists again without an error", expired, 0},
+		{"an error in the watch is emitted, then lists again", broken, 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			b := newBench(t, job("demo"))
@@ -110,7 +110,7 @@ func TestFollow(t *testing.T) {
 			lists, errs := 0, 0
 			s := source{client: b.client, kind: jobKind, match: func(client.Object) bool { return true }}
 			go func() { (<-watches).Error(row.status) }()
-			err := follow(ctx, s, b.deps.retry, func(u update) {
+			err := followSource(ctx, s, b.deps.retry, func(u update) {
 				if u.err != nil {
 					errs++
 				} else if lists++; lists == 2 {
@@ -124,18 +124,18 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-func TestFollowGivesUpWhenItIsDeniedAtOnce(t *testing.T) {
+func TestFollowSource_FailsIfFirstRequestIsDenied(t *testing.T) {
 	b := newBench(t)
 	b.hooks.List = func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
 		return apierrors.NewForbidden(robotv1.GroupVersion.WithResource("jobs").GroupResource(), "", errors.New("no"))
 	}
 	s := source{client: b.client, kind: jobKind, match: func(client.Object) bool { return true }}
-	if err := follow(context.Background(), s, b.deps.retry, func(update) {}); !apierrors.IsForbidden(err) {
+	if err := followSource(context.Background(), s, b.deps.retry, func(update) {}); !apierrors.IsForbidden(err) {
 		t.Errorf("error %v", err)
 	}
 }
 
-func TestFollowForgetsWhatWasDeleted(t *testing.T) {
+func TestFollowSource_RemovesDeletedObjects(t *testing.T) {
 	b := newBench(t, job("demo"), job("other"))
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -146,7 +146,7 @@ func TestFollowForgetsWhatWasDeleted(t *testing.T) {
 		_ = b.client.Delete(ctx, job("other"))
 		_ = b.client.Delete(ctx, job("demo"))
 	}()
-	err := follow(ctx, s, b.deps.retry, func(u update) {
+	err := followSource(ctx, s, b.deps.retry, func(u update) {
 		last = u.objects
 		if len(last) == 0 {
 			cancel()
@@ -157,7 +157,7 @@ func TestFollowForgetsWhatWasDeleted(t *testing.T) {
 	}
 }
 
-func TestRetriesSlowDown(t *testing.T) {
+func TestRetryAfter_DoublesUpToLimit(t *testing.T) {
 	for failures, want := range map[int]time.Duration{1: 200 * time.Millisecond, 3: 800 * time.Millisecond, 5: 2 * time.Second, 1000: 2 * time.Second} {
 		if got := retryAfter(failures); got != want {
 			t.Errorf("after %d failures: %s, want %s", failures, got, want)

@@ -36,13 +36,13 @@ func getCommand(d *deps) *cobra.Command {
 tree: the Job, its groups, and each task with its robot and how it ended. The
 beginning of a name is enough when no other begins so.`,
 		Example:           "  " + d.program + " get jobs\n  " + d.program + " get job demo\n  " + d.program + " get tasks -l job=demo -o wide",
-		Args:              args(cobra.MinimumNArgs(1)),
+		Args:              checkArgs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: d.completeGet(&o.conn),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.complete(args); err != nil {
+			if err := o.parseArgs(args); err != nil {
 				return err
 			}
-			return d.withCluster(&o.conn, func(c *cluster) error { return o.run(cmd.Context(), d, c) })
+			return d.withCluster(&o.conn, func(c *cluster) error { return o.runGet(cmd.Context(), d, c) })
 		},
 	}
 	f := cmd.Flags()
@@ -50,12 +50,12 @@ beginning of a name is enough when no other begins so.`,
 	f.StringVarP(&o.selector, "selector", "l", "", "only objects with these labels, such as job=demo")
 	f.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "in all namespaces")
 	o.conn.addFlags(f)
-	complete(cmd, "output", outputJSON, outputYAML, outputWide, outputName)
+	completeFlag(cmd, "output", outputJSON, outputYAML, outputWide, outputName)
 	return cmd
 }
 
-// complete reads TYPE [NAME...] and TYPE/NAME.
-func (o *getOptions) complete(args []string) error {
+// parseArgs parses TYPE [NAME...] and TYPE/NAME.
+func (o *getOptions) parseArgs(args []string) error {
 	typ := args[0]
 	o.names = args[1:]
 	if prefix, _, found := strings.Cut(typ, "/"); found {
@@ -102,28 +102,28 @@ type objectSet struct {
 	objects []client.Object
 }
 
-func (o *getOptions) run(ctx context.Context, d *deps, c *cluster) error {
-	sets, err := o.sets(ctx, c)
+func (o *getOptions) runGet(ctx context.Context, d *deps, c *cluster) error {
+	sets, err := o.readSets(ctx, c)
 	if err != nil {
 		return err
 	}
 	switch {
-	case o.output == outputName || len(o.names) != 1 && o.structured():
+	case o.output == outputName || len(o.names) != 1 && o.isStructured():
 		return writeList(d.Out, o.output, sets)
-	case o.structured():
+	case o.isStructured():
 		return writeObject(d.Out, o.output, sets[0].kind, sets[0].objects[0])
 	case len(o.names) > 0 && o.kinds[0].kind == jobKind.kind:
-		return o.trees(ctx, d, c, sets[0].objects)
+		return o.printTrees(ctx, d, c, sets[0].objects)
 	}
-	o.tables(d, c, sets)
+	o.printTables(d, c, sets)
 	return nil
 }
 
-func (o *getOptions) structured() bool { return o.output == outputJSON || o.output == outputYAML }
+func (o *getOptions) isStructured() bool { return o.output == outputJSON || o.output == outputYAML }
 
-func (o *getOptions) sets(ctx context.Context, c *cluster) ([]objectSet, error) {
+func (o *getOptions) readSets(ctx context.Context, c *cluster) ([]objectSet, error) {
 	if len(o.names) > 0 {
-		objects, err := o.named(ctx, c)
+		objects, err := o.readNamed(ctx, c)
 		return []objectSet{{o.kinds[0], objects}}, err
 	}
 	opts := []client.ListOption{client.MatchingLabelsSelector{Selector: o.labels}}
@@ -141,10 +141,10 @@ func (o *getOptions) sets(ctx context.Context, c *cluster) ([]objectSet, error) 
 	return sets, nil
 }
 
-func (o *getOptions) named(ctx context.Context, c *cluster) ([]client.Object, error) {
+func (o *getOptions) readNamed(ctx context.Context, c *cluster) ([]client.Object, error) {
 	var objects []client.Object
 	for _, name := range o.names {
-		object, err := resolve(ctx, c, o.kinds[0], name)
+		object, err := resolveName(ctx, c, o.kinds[0], name)
 		if err != nil {
 			return nil, err
 		}
@@ -153,43 +153,43 @@ func (o *getOptions) named(ctx context.Context, c *cluster) ([]client.Object, er
 	return objects, nil
 }
 
-// tables prints one table a kind that has objects.
-func (o *getOptions) tables(d *deps, c *cluster, sets []objectSet) {
+// printTables prints one table for each kind that has objects.
+func (o *getOptions) printTables(d *deps, c *cluster, sets []objectSet) {
 	sets = slices.DeleteFunc(sets, func(s objectSet) bool { return len(s.objects) == 0 })
 	if len(sets) == 0 {
-		fmt.Fprintf(d.Err, "nothing found in %s\n", o.where(c))
+		fmt.Fprintf(d.Err, "nothing found in %s\n", o.describeScope(c))
 	}
 	for i, set := range sets {
 		if i > 0 {
 			fmt.Fprintln(d.Out)
 		}
-		t := o.table(set, d.now())
-		t.write(d.Out)
+		t := o.newTable(set, d.now())
+		t.writeTo(d.Out)
 	}
 }
 
-func (o *getOptions) where(c *cluster) string {
+func (o *getOptions) describeScope(c *cluster) string {
 	if o.allNamespaces {
 		return "any namespace"
 	}
 	return "namespace " + c.namespace
 }
 
-func (o *getOptions) table(set objectSet, now time.Time) *table {
+func (o *getOptions) newTable(set objectSet, now time.Time) *table {
 	columns := columnsOf[set.kind.kind]
-	t := &table{header: o.row("NAMESPACE", "NAME", columns.header, columns.wideHeader)}
+	t := &table{header: o.newRow("NAMESPACE", "NAME", columns.header, columns.wideHeader)}
 	for _, object := range set.objects {
 		name := object.GetName()
 		if len(o.kinds) > 1 {
-			name = set.kind.ref(name)
+			name = set.kind.formatRef(name)
 		}
 		cells, wide := columns.cells(object, now)
-		t.add(o.row(object.GetNamespace(), name, cells, wide)...)
+		t.addRow(o.newRow(object.GetNamespace(), name, cells, wide)...)
 	}
 	return t
 }
 
-func (o *getOptions) row(namespace, name string, cells, wide []string) []string {
+func (o *getOptions) newRow(namespace, name string, cells, wide []string) []string {
 	row := append([]string{name}, cells...)
 	if o.allNamespaces {
 		row = append([]string{namespace}, row...)
@@ -200,7 +200,7 @@ func (o *getOptions) row(namespace, name string, cells, wide []string) []string 
 	return row
 }
 
-// columns are those of a kind beside its name: the ones that kubectl prints.
+// columns are the columns of a kind after the name, the same ones as kubectl prints.
 type columns struct {
 	header, wideHeader []string
 	cells              func(o client.Object, now time.Time) (cells, wide []string)
@@ -231,21 +231,21 @@ var columnsOf = map[string]columns{
 func jobCells(o client.Object, now time.Time) (cells, wide []string) {
 	j := o.(*robotv1.Job)
 	s := j.Status
-	return []string{j.Spec.Type, orDash(s.State), number(s.TotalTasks), number(s.SucceededTasks), number(s.FailedTasks), number(s.RunningTasks), ageText(j, now)},
+	return []string{j.Spec.Type, orDash(s.State), formatCount(s.TotalTasks), formatCount(s.SucceededTasks), formatCount(s.FailedTasks), formatCount(s.RunningTasks), ageText(j, now)},
 		[]string{s.StatusDescription}
 }
 
 func groupCells(o client.Object, now time.Time) (cells, wide []string) {
 	g := o.(*robotv1.TaskGroup)
 	s := g.Status
-	return []string{g.Spec.JobName, orDash(s.State), number(s.TotalTasks), number(s.RunningTasks), number(s.SucceededTasks), number(s.FailedTasks), ageText(g, now)}, nil
+	return []string{g.Spec.JobName, orDash(s.State), formatCount(s.TotalTasks), formatCount(s.RunningTasks), formatCount(s.SucceededTasks), formatCount(s.FailedTasks), ageText(g, now)}, nil
 }
 
 func taskCells(o client.Object, now time.Time) (cells, wide []string) {
 	t := o.(*robotv1.Task)
 	s := t.Status
-	return []string{orDash(t.Spec.JobName), orDash(t.Spec.TargetRobot), t.Spec.Driver, taskState(t), exitText(s.ExitCode, s.Signal), number(s.RestartCount), ageText(t, now)},
-		[]string{number(s.Attempt), orDash(s.Reason)}
+	return []string{orDash(t.Spec.JobName), orDash(t.Spec.TargetRobot), t.Spec.Driver, taskState(t), exitText(s.ExitCode, s.Signal), formatCount(s.RestartCount), ageText(t, now)},
+		[]string{formatCount(s.Attempt), orDash(s.Reason)}
 }
 
 func robotCells(o client.Object, now time.Time) (cells, wide []string) {
@@ -254,22 +254,22 @@ func robotCells(o client.Object, now time.Time) (cells, wide []string) {
 	var platform robotv1.Platform
 	var cpu robotv1.CPU
 	var agent robotv1.AgentInfo
-	fill(&info, r.Status.DeviceInfo)
-	fill(&platform, info.Platform)
-	fill(&cpu, info.CPU)
-	fill(&agent, r.Status.Agent)
-	return []string{orDash(r.Status.Phase), orDash(info.Hostname), orDash(platform.OS), number(cpu.LogicalCores), number(r.Status.RunningTasks), sinceText(r.Status.LastHeartbeatTime, now), ageText(r, now)},
+	copyReported(&info, r.Status.DeviceInfo)
+	copyReported(&platform, info.Platform)
+	copyReported(&cpu, info.CPU)
+	copyReported(&agent, r.Status.Agent)
+	return []string{orDash(r.Status.Phase), orDash(info.Hostname), orDash(platform.OS), formatCount(cpu.LogicalCores), formatCount(r.Status.RunningTasks), sinceText(r.Status.LastHeartbeatTime, now), ageText(r, now)},
 		[]string{orDash(agent.Version), orDash(agent.Address)}
 }
 
-// fill copies what a robot has said; what it has not stays zero.
-func fill[T any](to, from *T) {
+// copyReported copies a value that the robot reported. If it reported none, to stays zero.
+func copyReported[T any](to, from *T) {
 	if from != nil {
 		*to = *from
 	}
 }
 
-func number(n int32) string { return fmt.Sprint(n) }
+func formatCount(n int32) string { return fmt.Sprint(n) }
 
 func ageText(o client.Object, now time.Time) string {
 	return duration.HumanDuration(max(0, now.Sub(o.GetCreationTimestamp().Time)))

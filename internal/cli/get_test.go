@@ -11,7 +11,7 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit/golden"
 )
 
-// wholeField is a cluster with a bit of everything.
+// wholeField returns a cluster with objects of every kind.
 func wholeField() []client.Object {
 	demo := job("demo")
 	demo.Status.State, demo.Status.StatusDescription = "running", `Changed to status "running": a task has started`
@@ -53,7 +53,7 @@ func fleet() []client.Object {
 	return []client.Object{one, two, three}
 }
 
-func TestGet(t *testing.T) {
+func TestGet_MatchesGolden(t *testing.T) {
 	for _, row := range []struct {
 		name, golden string
 		args         []string
@@ -63,7 +63,7 @@ func TestGet(t *testing.T) {
 		{"groups", "get-groups", []string{"get", "groups"}},
 		{"tasks by label, wide", "get-tasks-wide", []string{"get", "tasks", "-l", "taskgroup=demo-inspect", "-o", "wide"}},
 		{"robots, wide", "get-robots-wide", []string{"get", "robots", "-o", "wide"}},
-		{"one robot by the beginning of its name would be ambiguous", "get-robot-ambiguous", []string{"get", "robot", "rob"}},
+		{"an ambiguous name prefix", "get-robot-ambiguous", []string{"get", "robot", "rob"}},
 		{"everything", "get-all", []string{"get", "all"}},
 		{"a Job is a tree", "get-job-tree", []string{"get", "job", "dem"}},
 		{"a Job is a tree, wide", "get-job-tree-wide", []string{"get", "job/demo", "-o", "wide"}},
@@ -82,7 +82,7 @@ func TestGet(t *testing.T) {
 	}
 }
 
-func TestAJobThatIsCalledOtherwiseForPeopleSaysSo(t *testing.T) {
+func TestGet_ShowsDisplayNameOfJob(t *testing.T) {
 	called := job("demo")
 	called.Spec.Name = "Survey of \x1b[31mhall 3"
 	called.Status.State = "completed"
@@ -93,19 +93,19 @@ func TestAJobThatIsCalledOtherwiseForPeopleSaysSo(t *testing.T) {
 	}
 }
 
-func TestStatus(t *testing.T) {
+func TestStatus_MatchesGolden(t *testing.T) {
 	for _, row := range []struct {
 		name, golden string
 		objects      []client.Object
 		kinds        []string
 		args         []string
 	}{
-		{name: "what looks wrong is named", golden: "status-wrong", objects: wholeField()},
-		{name: "all is well", golden: "status-well", objects: fleet()[:1]},
-		{name: "nothing is there", golden: "status-empty"},
+		{name: "problems are listed", golden: "status-wrong", objects: wholeField()},
+		{name: "no problem", golden: "status-well", objects: fleet()[:1]},
+		{name: "no objects", golden: "status-empty"},
 		{name: "one namespace", golden: "status-namespace", objects: wholeField(), args: []string{"-n", "mine"}},
 		{name: "kinds are missing", golden: "status-no-kinds", kinds: []string{"jobs"}},
-		{name: "many tasks wait: some are shown", golden: "status-many", objects: waiting(25)},
+		{name: "of many pending tasks some are shown", golden: "status-many", objects: waiting(25)},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			b := newBench(t, row.objects...)
@@ -125,7 +125,7 @@ func waiting(n int) []client.Object {
 	return out
 }
 
-func TestANameTooLongForALabelStillFindsItsTasks(t *testing.T) {
+func TestOfJob_FindsTasksOfLongNames(t *testing.T) {
 	long := "a-name-of-more-than-sixty-three-characters-cannot-stand-in-a-label-value"
 	mine := task(long, "inspect", 0, func(t *robotv1.Task) { t.Labels = nil })
 	other := task("other", "inspect", 0, func(*robotv1.Task) {})

@@ -16,7 +16,7 @@ func robotCommand(d *deps) *cobra.Command {
 		approveCommand(d), revokeCommand(d), cordonCommand(d), drainCommand(d), uncordonCommand(d), requeueRobotCommand(d))
 }
 
-// bareNames takes the kind off each reference.
+// bareNames removes the kind from each reference.
 func bareNames(k kind, refs []string) ([]string, error) {
 	names := make([]string, 0, len(refs))
 	for _, ref := range refs {

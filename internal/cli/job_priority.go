@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"k8s4r.io/k8s4r/internal/wish"
+	"k8s4r.io/k8s4r/internal/core/actions"
 )
 
 type priorityOptions struct {
@@ -24,20 +24,20 @@ func priorityCommand(d *deps) *cobra.Command {
 goes first. It counts for tasks that wait. The name must be whole: the beginning
 is not enough here.`,
 		Example:           "  " + d.program + " job priority demo 80",
-		Args:              args(cobra.ExactArgs(2)),
+		Args:              checkArgs(cobra.ExactArgs(2)),
 		ValidArgsFunction: d.completeNames(&o.conn, jobKind, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.complete(args); err != nil {
+			if err := o.parseArgs(args); err != nil {
 				return err
 			}
-			return d.withCluster(&o.conn, func(c *cluster) error { return o.run(cmd.Context(), d, c) })
+			return d.withCluster(&o.conn, func(c *cluster) error { return o.runPriority(cmd.Context(), d, c) })
 		},
 	}
 	o.conn.addFlags(cmd.Flags())
 	return cmd
 }
 
-func (o *priorityOptions) complete(args []string) (err error) {
+func (o *priorityOptions) parseArgs(args []string) (err error) {
 	n, err := strconv.ParseInt(args[1], 10, 32)
 	if err != nil || n < 0 || n > 100 {
 		return usagef("priority %q: must be a number from 0 to 100", args[1])
@@ -47,10 +47,10 @@ func (o *priorityOptions) complete(args []string) (err error) {
 	return err
 }
 
-func (o *priorityOptions) run(ctx context.Context, d *deps, c *cluster) error {
-	_, said, err := amend(ctx, c, jobKind, o.name, wish.Priority(o.priority))
+func (o *priorityOptions) runPriority(ctx context.Context, d *deps, c *cluster) error {
+	_, said, err := patchNamed(ctx, c, jobKind, o.name, actions.SetPriority(o.priority))
 	if err == nil {
-		d.report(jobKind, o.name, said)
+		d.printResult(jobKind, o.name, said)
 	}
 	return err
 }

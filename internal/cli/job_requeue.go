@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/wish"
+	"k8s4r.io/k8s4r/internal/core/actions"
 )
 
 type requeueOptions struct {
@@ -31,13 +31,13 @@ or --task it may also be running. A canceled Job goes on; a paused one stays
 paused until it is resumed. Names must be whole: the beginning is not enough here.`,
 		Example: "  " + d.program + " job requeue demo\n  " + d.program + " job requeue --failed demo other\n  " +
 			d.program + " job requeue demo --task demo-inspect-3-main",
-		Args:              args(cobra.MinimumNArgs(1)),
+		Args:              checkArgs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: d.completeNames(&o.conn, jobKind, anyNumber),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.complete(args); err != nil {
+			if err := o.parseArgs(args); err != nil {
 				return err
 			}
-			return d.withCluster(&o.conn, func(c *cluster) error { return o.run(cmd.Context(), d, c) })
+			return d.withCluster(&o.conn, func(c *cluster) error { return o.runRequeue(cmd.Context(), d, c) })
 		},
 	}
 	cmd.Flags().BoolVar(&o.failed, "failed", false, "only the tasks that failed")
@@ -47,7 +47,7 @@ paused until it is resumed. Names must be whole: the beginning is not enough her
 	return cmd
 }
 
-func (o *requeueOptions) complete(args []string) (err error) {
+func (o *requeueOptions) parseArgs(args []string) (err error) {
 	if o.names, err = bareNames(jobKind, args); err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (o *requeueOptions) complete(args []string) (err error) {
 	return nil
 }
 
-func (o *requeueOptions) run(ctx context.Context, d *deps, c *cluster) error {
+func (o *requeueOptions) runRequeue(ctx context.Context, d *deps, c *cluster) error {
 	if len(o.tasks) > 0 {
 		return requeueTasks(ctx, d, c, o.tasks, o.names[0])
 	}
@@ -71,10 +71,10 @@ func (o *requeueOptions) run(ctx context.Context, d *deps, c *cluster) error {
 	if o.failed {
 		want.Scope = robotv1.RequeueFailed
 	}
-	return each(c, o.names, func(name string) error {
-		_, said, err := amend(ctx, c, jobKind, name, wish.Requeue(want))
+	return forEachName(c, o.names, func(name string) error {
+		_, said, err := patchNamed(ctx, c, jobKind, name, actions.NewRequeue(want))
 		if err == nil {
-			d.report(jobKind, name, said)
+			d.printResult(jobKind, name, said)
 		}
 		return err
 	})

@@ -35,7 +35,7 @@ func requeues(generation int64, scope string, tasks ...string) func(*robotv1.Job
 	}
 }
 
-// shift is jobs in several states, with tasks.
+// shift returns jobs in several states, with tasks.
 func shift() []client.Object {
 	in := func(state string) func(*robotv1.Task) {
 		return func(t *robotv1.Task) { t.Status.State, t.Spec.TargetRobot = state, "robot-1" }
@@ -61,28 +61,28 @@ func newShift(t *testing.T) *bench {
 	return b
 }
 
-func TestJobVerbs(t *testing.T) {
+func TestJobVerbs_PrintResult(t *testing.T) {
 	for _, row := range []struct {
 		name, golden string
 		args         []string
 	}{
-		{"pause says what was asked for, not what is", "job-pause", []string{"job", "pause", "demo", "job/waits"}},
-		{"pause of a paused job is no error", "job-pause-already", []string{"job", "pause", "held"}},
-		{"pause of a completed job says what is possible", "job-pause-completed", []string{"job", "pause", "done"}},
-		{"one that fails does not keep the others", "job-pause-mixed", []string{"job", "pause", "nope", "done", "demo", "leaving", "fresh"}},
-		{"the beginning of a name is not enough", "job-pause-prefix", []string{"job", "pause", "dem"}},
+		{"pause prints the requested state", "job-pause", []string{"job", "pause", "demo", "job/waits"}},
+		{"pause of a paused job succeeds", "job-pause-already", []string{"job", "pause", "held"}},
+		{"pause of a completed job lists the possible actions", "job-pause-completed", []string{"job", "pause", "done"}},
+		{"one failed name does not stop the others", "job-pause-mixed", []string{"job", "pause", "nope", "done", "demo", "leaving", "fresh"}},
+		{"a name prefix is rejected", "job-pause-prefix", []string{"job", "pause", "dem"}},
 		{"resume", "job-resume", []string{"job", "resume", "held", "demo"}},
-		{"resume of a canceled job says what is possible", "job-resume-canceled", []string{"job", "resume", "off"}},
+		{"resume of a canceled job lists the possible actions", "job-resume-canceled", []string{"job", "resume", "off"}},
 		{"cancel", "job-cancel", []string{"job", "cancel", "demo", "held", "fresh", "off"}},
 		{"requeue of jobs", "job-requeue", []string{"job", "requeue", "done", "off", "held"}},
-		{"requeue of a running job says what is possible", "job-requeue-running", []string{"job", "requeue", "demo"}},
+		{"requeue of a running job lists the possible actions", "job-requeue-running", []string{"job", "requeue", "demo"}},
 		{"requeue of the failed tasks of a running job", "job-requeue-failed", []string{"job", "requeue", "--failed", "demo"}},
 		{"requeue of tasks by name", "job-requeue-tasks", []string{"job", "requeue", "demo", "--task", "demo-inspect-0-main", "--task", "task/demo-inspect-3-main,demo-inspect-2-main"}},
 		{"requeue of a task of another job", "job-requeue-foreign", []string{"job", "requeue", "demo", "--task", "off-inspect-0-main"}},
 		{"priority", "job-priority", []string{"job", "priority", "demo", "80"}},
-		{"task requeue goes on past those that cannot be", "task-requeue", []string{"task", "requeue", "demo-inspect-0-main", "demo-inspect-1-main",
+		{"task requeue continues after rejected tasks", "task-requeue", []string{"task", "requeue", "demo-inspect-0-main", "demo-inspect-1-main",
 			"demo-inspect-2-main", "demo-hand-0-main", "nope", "waits-inspect-0-main", "gone-inspect-0-main", "off-inspect-0-main", "held-inspect-0-main"}},
-		{"cordon without robots", "robot-cordon-missing", []string{"robot", "cordon", "nope"}},
+		{"cordon of a missing robot", "robot-cordon-missing", []string{"robot", "cordon", "nope"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			b := newShift(t)
@@ -91,7 +91,7 @@ func TestJobVerbs(t *testing.T) {
 	}
 }
 
-// read reads an object of the fake cluster.
+// read returns an object of the fake cluster.
 func read[T client.Object](b *bench, obj T, name string) T {
 	b.t.Helper()
 	if err := b.client.Get(context.Background(), client.ObjectKey{Namespace: "default", Name: name}, obj); err != nil {
@@ -100,7 +100,7 @@ func read[T client.Object](b *bench, obj T, name string) T {
 	return obj
 }
 
-func TestJobVerbsWriteTheSpec(t *testing.T) {
+func TestJobVerbs_PatchSpec(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		args  []string
@@ -110,14 +110,14 @@ func TestJobVerbsWriteTheSpec(t *testing.T) {
 		{"pause", []string{"job", "pause", "demo"}, "demo", func(s robotv1.JobSpec) bool { return s.DesiredState == "paused" }},
 		{"resume", []string{"job", "resume", "held"}, "held", func(s robotv1.JobSpec) bool { return s.DesiredState == "running" }},
 		{"cancel", []string{"job", "cancel", "demo"}, "demo", func(s robotv1.JobSpec) bool { return s.DesiredState == "canceled" }},
-		{"a refused pause writes nothing", []string{"job", "pause", "done"}, "done", func(s robotv1.JobSpec) bool { return s.DesiredState == "" }},
+		{"a rejected pause writes nothing", []string{"job", "pause", "done"}, "done", func(s robotv1.JobSpec) bool { return s.DesiredState == "" }},
 		{"requeue of a canceled job", []string{"job", "requeue", "off"}, "off", func(s robotv1.JobSpec) bool {
 			return s.DesiredState == "running" && s.Requeue.Generation == 1 && s.Requeue.Scope == "all" && s.Requeue.Tasks == nil
 		}},
 		{"requeue of the failed", []string{"job", "requeue", "--failed", "demo"}, "demo", func(s robotv1.JobSpec) bool {
 			return s.Requeue.Generation == 1 && s.Requeue.Scope == "failed"
 		}},
-		{"tasks of a job come in one wish, each once", []string{"task", "requeue", "demo-inspect-3-main", "demo-inspect-0-main", "demo-inspect-3-main", "off-inspect-0-main"}, "demo", func(s robotv1.JobSpec) bool {
+		{"tasks of a job are requeued in one action, each once", []string{"task", "requeue", "demo-inspect-3-main", "demo-inspect-0-main", "demo-inspect-3-main", "off-inspect-0-main"}, "demo", func(s robotv1.JobSpec) bool {
 			return s.Requeue.Generation == 1 && strings.Join(s.Requeue.Tasks, " ") == "demo-inspect-3-main demo-inspect-0-main"
 		}},
 		{"priority", []string{"job", "priority", "demo", "0"}, "demo", func(s robotv1.JobSpec) bool { return s.Priority != nil && *s.Priority == 0 }},
@@ -132,7 +132,7 @@ func TestJobVerbsWriteTheSpec(t *testing.T) {
 	}
 }
 
-func TestPriorityTellsTheOldOne(t *testing.T) {
+func TestJobPriority_PrintsPreviousValue(t *testing.T) {
 	b := newBench(t, job("demo"))
 	for _, n := range []string{"80", "20", "20"} {
 		b.run("job", "priority", "demo", n)
@@ -140,8 +140,8 @@ func TestPriorityTellsTheOldOne(t *testing.T) {
 	golden.Equal(t, "job-priority-thrice", b.transcript(0))
 }
 
-// The job ends between the look and the write.
-func TestAWishIsJudgedAgainWhenTheJobHasChanged(t *testing.T) {
+// The job ends between the read and the write.
+func TestPatchNamed_ValidatesAgainAfterConflict(t *testing.T) {
 	b := newBench(t, named("demo", "running"))
 	patches := 0
 	b.hooks.Patch = func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
@@ -159,7 +159,7 @@ func TestAWishIsJudgedAgainWhenTheJobHasChanged(t *testing.T) {
 	}
 }
 
-func TestAConflictThatChangesNothingIsTriedAgain(t *testing.T) {
+func TestPatchNamed_RetriesAfterConflict(t *testing.T) {
 	b := newBench(t, named("demo", "running"))
 	patches := 0
 	b.hooks.Patch = func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
@@ -173,7 +173,7 @@ func TestAConflictThatChangesNothingIsTriedAgain(t *testing.T) {
 	}
 }
 
-func TestAJobThatNeverStandsStillIsGivenUp(t *testing.T) {
+func TestPatchNamed_GivesUpAfterRepeatedConflicts(t *testing.T) {
 	b := newBench(t, named("demo", "running"))
 	b.hooks.Patch = func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
 		return apierrors.NewConflict(robotv1.GroupVersion.WithResource("jobs").GroupResource(), "demo", errors.New("no"))
@@ -181,8 +181,8 @@ func TestAJobThatNeverStandsStillIsGivenUp(t *testing.T) {
 	golden.Equal(t, "job-pause-busy", b.transcript(b.run("job", "pause", "demo")))
 }
 
-// A refusal of the API server and a missing job are both said.
-func TestSeveralErrorsAreAllSaid(t *testing.T) {
+// An API server's rejection and a missing job are both reported.
+func TestForEachName_ReportsAllErrors(t *testing.T) {
 	b := newBench(t, named("demo", "running"))
 	b.hooks.Patch = func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
 		return apierrors.NewForbidden(robotv1.GroupVersion.WithResource("jobs").GroupResource(), "demo", errors.New("ValidatingAdmissionPolicy 'p' with binding 'b' denied request: not on a Sunday"))
@@ -190,7 +190,7 @@ func TestSeveralErrorsAreAllSaid(t *testing.T) {
 	golden.Equal(t, "job-pause-errors", b.transcript(b.run("job", "pause", "nope", "demo")))
 }
 
-func TestWithoutAnAPIServerTheOthersAreNotTried(t *testing.T) {
+func TestForEachName_StopsIfAPIServerIsUnreachable(t *testing.T) {
 	b := newBench(t, named("demo", "running"), named("other", "running"))
 	patches := 0
 	b.hooks.Patch = func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
@@ -203,32 +203,32 @@ func TestWithoutAnAPIServerTheOthersAreNotTried(t *testing.T) {
 	}
 }
 
-func TestWaitForAWish(t *testing.T) {
+func TestJobActions_WaitForState(t *testing.T) {
 	to := func(name, state string) func(*bench) {
 		return func(b *bench) { change(b, &robotv1.Job{}, name, func(j *robotv1.Job) { j.Status.State = state }) }
 	}
 	for _, row := range []struct {
 		name, golden string
 		args         []string
-		then         []func(*bench) // one for each wait that has begun
+		then         []func(*bench) // one for each watch that starts
 	}{
 		{"pause waits until it is paused", "job-pause-waited", []string{"job", "pause", "--wait", "demo"}, []func(*bench){func(b *bench) {
 			to("demo", "pause-requested")(b)
 			to("demo", "paused")(b)
 		}}},
-		{"a job that ends first will not be paused, and the next is waited for", "job-pause-ended", []string{"job", "pause", "--wait", "demo", "other"},
+		{"a job that ends first is reported, and the next is awaited", "job-pause-ended", []string{"job", "pause", "--wait", "demo", "other"},
 			[]func(*bench){to("demo", "completed"), to("other", "paused")}},
-		{"cancel waits until it is canceled, also that of a failed job", "job-cancel-waited", []string{"job", "cancel", "--wait=true", "broken"},
+		{"cancel of a failed job waits until it is canceled", "job-cancel-waited", []string{"job", "cancel", "--wait=true", "broken"},
 			[]func(*bench){to("broken", "canceled")}},
-		{"somebody resumes it meanwhile", "job-pause-resumed", []string{"job", "pause", "--wait", "demo"}, []func(*bench){func(b *bench) {
+		{"another user resumes it", "job-pause-resumed", []string{"job", "pause", "--wait", "demo"}, []func(*bench){func(b *bench) {
 			change(b, &robotv1.Job{}, "demo", func(j *robotv1.Job) { j.Spec.DesiredState = "running" })
 		}}},
-		{"somebody deletes it meanwhile", "job-cancel-deleted", []string{"job", "cancel", "--wait", "demo"}, []func(*bench){func(b *bench) {
+		{"another user deletes it", "job-cancel-deleted", []string{"job", "cancel", "--wait", "demo"}, []func(*bench){func(b *bench) {
 			if err := b.client.Delete(context.Background(), job("demo")); err != nil {
 				b.t.Error(err)
 			}
 		}}},
-		{"Ctrl-C leaves the wish", "job-pause-interrupted", []string{"job", "pause", "--wait", "nope", "demo"}, []func(*bench){func(b *bench) { close(b.interrupt) }}},
+		{"Ctrl-C leaves the requested action", "job-pause-interrupted", []string{"job", "pause", "--wait", "nope", "demo"}, []func(*bench){func(b *bench) { close(b.interrupt) }}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			b := newBench(t, named("demo", "running"), named("other", "running"), named("broken", "failed"))
@@ -240,18 +240,18 @@ func TestWaitForAWish(t *testing.T) {
 			golden.Equal(t, row.golden, b.transcript(b.awaitExit(done)))
 		})
 	}
-	t.Run("--wait-timeout leaves the wish", func(t *testing.T) {
+	t.Run("--wait-timeout leaves the requested action", func(t *testing.T) {
 		b := newBench(t, named("demo", "running"))
 		golden.Equal(t, "job-cancel-timeout", b.transcript(b.run("job", "cancel", "--wait", "--wait-timeout", "20ms", "demo")))
 	})
-	t.Run("what is so already is not waited for", func(t *testing.T) {
+	t.Run("a reached state needs no wait", func(t *testing.T) {
 		b := newBench(t, named("demo", "paused", desires("paused")))
 		golden.Equal(t, "job-pause-waited-already", b.transcript(b.run("job", "pause", "--wait", "demo")))
 	})
 }
 
-// An API server that is away is not a Job that is gone.
-func TestAWaitLivesThroughARestartOfTheAPIServer(t *testing.T) {
+// An unreachable API server must not be mistaken for a deleted Job.
+func TestJobActions_WaitSurvivesAPIServerRestart(t *testing.T) {
 	b := newBench(t, named("demo", "running"))
 	lists, watches := 0, 0
 	b.hooks.List = func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
@@ -276,7 +276,7 @@ func TestAWaitLivesThroughARestartOfTheAPIServer(t *testing.T) {
 	}
 }
 
-func TestCordon(t *testing.T) {
+func TestRobotCordon_PatchesSpec(t *testing.T) {
 	b := newBench(t, fleet()...)
 	b.run("robot", "cordon", "robot-1", "nope", "robot/robot-2", "robot-1")
 	if !read(b, &robotv1.Robot{}, "robot-1").Spec.Unschedulable || !read(b, &robotv1.Robot{}, "robot-2").Spec.Unschedulable {

@@ -16,10 +16,10 @@ import (
 	busv1 "k8s4r.io/k8s4r/api/bus/v1alpha1"
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/wish"
+	"k8s4r.io/k8s4r/internal/core/actions"
 )
 
-// kind is one of our kinds, by all the names that people may type.
+// kind is a kind with all names that users may type.
 type kind struct {
 	kind, plural, singular string
 	aliases                []string
@@ -41,7 +41,7 @@ var (
 	kinds = []kind{jobKind, groupKind, taskKind, robotKind}
 )
 
-// The kinds of workflows, and what they make of pods.
+// The kinds of workflows, and the kinds that those create.
 var (
 	flowKind = kind{"JobFlow", "jobflows", "jobflow", []string{"flow", "flows", "jf"},
 		func() client.Object { return &flowv1.JobFlow{} }, func() client.ObjectList { return &flowv1.JobFlowList{} }, flowv1.GroupVersion}
@@ -55,47 +55,47 @@ var (
 	flowKinds = []kind{flowKind, podJobKind, podKind, commandKind}
 )
 
-// resource is the name with its group, as in job.robot.k8s4r.io.
-func (k kind) resource() string { return k.singular + "." + k.version.Group }
+// resourceName returns the name with its group, as in job.robot.k8s4r.io.
+func (k kind) resourceName() string { return k.singular + "." + k.version.Group }
 
-// ref names one object the way that kubectl prints and reads it.
-func (k kind) ref(name string) string { return k.resource() + "/" + name }
+// formatRef returns a reference to one object as kubectl prints and reads it.
+func (k kind) formatRef(name string) string { return k.resourceName() + "/" + name }
 
-func (k kind) called(name string) bool {
+func (k kind) isCalled(name string) bool {
 	name = strings.ToLower(strings.TrimSuffix(name, "."+k.version.Group))
 	return name == k.plural || name == k.singular || slices.Contains(k.aliases, name)
 }
 
-// kindCalled finds the kind that goes by the name.
+// kindCalled returns the kind with the given name or alias.
 func kindCalled(name string) (kind, error) {
 	for _, k := range kinds {
-		if k.called(name) {
+		if k.isCalled(name) {
 			return k, nil
 		}
 	}
 	return kind{}, usagef("unknown type %q; there are jobs, groups, tasks, robots and all", name)
 }
 
-// bareName takes the kind off a reference such as job/demo. A reference to
-// another kind is a usage error.
+// bareName removes the kind from a reference such as job/demo. A reference to another kind is a
+// usage error.
 func (k kind) bareName(ref string) (string, error) {
 	prefix, name, found := strings.Cut(ref, "/")
 	if !found {
 		return ref, nil
 	}
-	if !k.called(prefix) || name == "" {
+	if !k.isCalled(prefix) || name == "" {
 		return "", usagef("%q does not name a %s", ref, k.singular)
 	}
 	return name, nil
 }
 
-// resolve reads the object with the name. When there is none it takes the one
-// whose name starts so, if it is the only one.
-func resolve(ctx context.Context, c *cluster, k kind, name string) (client.Object, error) {
+// resolveName returns the object with the given name. If there is none, it returns the only
+// object whose name has this prefix.
+func resolveName(ctx context.Context, c *cluster, k kind, name string) (client.Object, error) {
 	obj := k.newObject()
 	err := c.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: name}, obj)
 	if !apierrors.IsNotFound(err) || isMissingKind(err) {
-		return obj, wrap(err, "get %s %s", k.singular, name)
+		return obj, wrapError(err, "get %s %s", k.singular, name)
 	}
 	found, err := listOf(ctx, c, k, client.InNamespace(c.namespace))
 	if err != nil {
@@ -120,10 +120,10 @@ func firstNames(objects []client.Object) string {
 	for _, o := range objects {
 		names = append(names, o.GetName())
 	}
-	return wish.Few(names)
+	return actions.SummarizeNames(names)
 }
 
-// listOf lists objects of the kind, sorted by namespace and name.
+// listOf returns the objects of the kind, sorted by namespace and name.
 func listOf(ctx context.Context, c client.Reader, k kind, opts ...client.ListOption) ([]client.Object, error) {
 	list := k.newList()
 	if err := c.List(ctx, list, opts...); err != nil {
@@ -152,9 +152,8 @@ func byName(a, b client.Object) int {
 	return strings.Compare(a.GetName(), b.GetName())
 }
 
-// ofJob selects the groups or tasks of a job. A name that is too long for a
-// label's value selects the whole namespace; the caller looks at spec.jobName
-// in any case.
+// ofJob returns options that select the groups or tasks of a job. A name that is too long for a
+// label value selects the whole namespace; callers check spec.jobName in any case.
 func ofJob(job client.Object) []client.ListOption {
 	opts := []client.ListOption{client.InNamespace(job.GetNamespace())}
 	if len(job.GetName()) <= maxLabelValue {
@@ -165,8 +164,8 @@ func ofJob(job client.Object) []client.ListOption {
 
 const maxLabelValue = 63
 
-// wrap adds what was tried to an error, and leaves nil alone.
-func wrap(err error, format string, a ...any) error {
+// wrapError wraps err with what was being done. It returns nil if err is nil.
+func wrapError(err error, format string, a ...any) error {
 	if err == nil {
 		return nil
 	}

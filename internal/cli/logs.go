@@ -9,9 +9,9 @@ import (
 	"github.com/spf13/pflag"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/logquery"
-	"k8s4r.io/k8s4r/internal/tasklog"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	logquery "k8s4r.io/k8s4r/internal/protocol/logs/query"
+	"k8s4r.io/k8s4r/internal/protocol/logs/record"
 )
 
 type logsOptions struct {
@@ -40,13 +40,13 @@ name before each line. With --follow it goes on as the task writes, through its
 later attempts, until it has ended. What the task did not write itself, such as its
 changes of state, goes to standard error.`,
 		Example:           "  " + d.program + " logs -f demo-inspect-3-main\n  " + d.program + " logs --job demo -f\n  " + d.program + " logs --since 10m --attempt 1 --timestamps demo-inspect-3-main",
-		Args:              args(cobra.MaximumNArgs(1)),
+		Args:              checkArgs(cobra.MaximumNArgs(1)),
 		ValidArgsFunction: d.completeNames(&o.conn, taskKind, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.complete(args, d.now()); err != nil {
+			if err := o.parseArgs(args, d.now()); err != nil {
 				return err
 			}
-			return d.withCluster(&o.conn, func(c *cluster) error { return o.run(cmd.Context(), d, c) })
+			return d.withCluster(&o.conn, func(c *cluster) error { return o.runLogs(cmd.Context(), d, c) })
 		},
 	}
 	o.addFlags(cmd.Flags())
@@ -67,7 +67,7 @@ func (o *logsOptions) addFlags(f *pflag.FlagSet) {
 	o.conn.addFlags(f)
 }
 
-func (o *logsOptions) complete(args []string, now time.Time) (err error) {
+func (o *logsOptions) parseArgs(args []string, now time.Time) (err error) {
 	switch {
 	case len(args) == 0 && o.job == "":
 		return usagef("logs: name a task, or a Job with --job")
@@ -78,7 +78,7 @@ func (o *logsOptions) complete(args []string, now time.Time) (err error) {
 	case o.attempt > 0 && o.job != "":
 		return usagef("--attempt: is for one task, not for --job")
 	}
-	o.query = logquery.Query{Attempt: o.attempt, Follow: o.follow, Tail: max(o.tail, -1), Records: true, Streams: o.streams()}
+	o.query = logquery.Query{Attempt: o.attempt, Follow: o.follow, Tail: max(o.tail, -1), Records: true, Streams: o.selectedStreams()}
 	if o.since != "" {
 		if o.query.Since, err = logquery.ParseSince(o.since, now); err != nil {
 			return usagef("--since=%s: %w", o.since, err)
@@ -92,18 +92,18 @@ func (o *logsOptions) complete(args []string, now time.Time) (err error) {
 	return err
 }
 
-// streams that are asked for. None: all.
-func (o *logsOptions) streams() (all []tasklog.Stream) {
+// selectedStreams returns the streams that the user selected. None means all.
+func (o *logsOptions) selectedStreams() (all []record.Stream) {
 	if o.stdout {
-		all = append(all, tasklog.Stdout)
+		all = append(all, record.Stdout)
 	}
 	if o.stderr {
-		all = append(all, tasklog.Stderr)
+		all = append(all, record.Stderr)
 	}
 	return all
 }
 
-func (o *logsOptions) run(ctx context.Context, d *deps, c *cluster) error {
+func (o *logsOptions) runLogs(ctx context.Context, d *deps, c *cluster) error {
 	ctx, stop := d.interrupt(ctx)
 	defer stop()
 	var err error
@@ -119,17 +119,17 @@ func (o *logsOptions) run(ctx context.Context, d *deps, c *cluster) error {
 }
 
 func (o *logsOptions) ofTask(ctx context.Context, d *deps, c *cluster) error {
-	found, err := resolve(ctx, c, taskKind, o.task)
+	found, err := resolveName(ctx, c, taskKind, o.task)
 	if err != nil {
 		return err
 	}
 	t := found.(*robotv1.Task)
-	if o.follow && t.Status.Attempt == 0 && !lifecycle.TaskState(t.Status.State).Terminal() {
+	if o.follow && t.Status.Attempt == 0 && !lifecycle.TaskState(t.Status.State).IsTerminal() {
 		fmt.Fprintf(d.Err, "%s is %s; its output follows when it starts (%s says what it waits for)\n",
-			taskKind.ref(t.Name), lifecycle.TaskState(t.Status.State).Normal(), quote(d.program+" why "+t.Name))
+			taskKind.formatRef(t.Name), lifecycle.TaskState(t.Status.State).OrPending(), quoteArg(d.program+" why "+t.Name))
 	}
-	p := &logPrinter{out: d.Out, err: d.Err, stamps: o.stamps, open: map[tasklog.Stream]bool{}}
-	s := logStream{d: d, cluster: c, server: o.server, namespace: t.Namespace, task: t.Name, query: o.query, print: p.print}
-	defer p.close()
-	return s.run(ctx)
+	p := &logPrinter{out: d.Out, err: d.Err, stamps: o.stamps, open: map[record.Stream]bool{}}
+	s := logStream{d: d, cluster: c, server: o.server, namespace: t.Namespace, task: t.Name, query: o.query, print: p.printRecord}
+	defer p.endLines()
+	return s.readAll(ctx)
 }

@@ -17,16 +17,17 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"k8s4r.io/k8s4r/internal/beacon"
-	"k8s4r.io/k8s4r/internal/logclient"
-	"k8s4r.io/k8s4r/internal/logquery"
+	"k8s4r.io/k8s4r/internal/platform/logclient"
+	"k8s4r.io/k8s4r/internal/platform/serveraddr"
+	"k8s4r.io/k8s4r/internal/protocol/logs/query"
 )
 
-// logsOf returns how logs are read: from k8s4r-server, with the credentials for
-// the API server, which says whose they are.
-func logsOf(config *rest.Config) func(ctx context.Context, server, namespace, task string, q logquery.Query) (io.ReadCloser, error) {
-	return func(ctx context.Context, server, namespace, task string, q logquery.Query) (io.ReadCloser, error) {
-		// Found anew each time: a server that was started again may be elsewhere.
+// logsOf returns a function that reads logs from k8s4r-server. It authenticates with the
+// credentials for the API server.
+func logsOf(config *rest.Config) func(ctx context.Context, server, namespace, task string, q query.Query) (io.ReadCloser, error) {
+	return func(ctx context.Context, server, namespace, task string, q query.Query) (io.ReadCloser, error) {
+		// The address is looked up for each request, because a restarted server may have another
+		// one.
 		at, err := findServer(ctx, config)
 		if err != nil && server == "" {
 			return nil, err
@@ -37,7 +38,7 @@ func logsOf(config *rest.Config) func(ctx context.Context, server, namespace, ta
 		if _, err := url.Parse(at.URL); err != nil {
 			return nil, fmt.Errorf("--logs-server: %w", err)
 		}
-		log, err := logclient.Open(ctx, config, at, namespace, task, q)
+		log, err := logclient.OpenLog(ctx, config, at, namespace, task, q)
 		if away, ok := errors.AsType[*logclient.UnreachableError](err); ok {
 			return nil, &logsUnreachableError{server: at.URL, cause: networkCause(away.Err)}
 		}
@@ -45,7 +46,7 @@ func logsOf(config *rest.Config) func(ctx context.Context, server, namespace, ta
 	}
 }
 
-func findServer(ctx context.Context, config *rest.Config) (beacon.Address, error) {
+func findServer(ctx context.Context, config *rest.Config) (serveraddr.Address, error) {
 	scheme := runtime.NewScheme()
 	kind := schema.GroupVersion{Version: "v1"}
 	scheme.AddKnownTypes(kind, &corev1.ConfigMap{}, &corev1.ConfigMapList{})
@@ -54,23 +55,23 @@ func findServer(ctx context.Context, config *rest.Config) (beacon.Address, error
 	mapper.Add(kind.WithKind("ConfigMap"), meta.RESTScopeNamespace)
 	c, err := client.New(config, client.Options{Scheme: scheme, Mapper: mapper})
 	if err != nil {
-		return beacon.Address{}, fmt.Errorf("make client: %w", err)
+		return serveraddr.Address{}, fmt.Errorf("make client: %w", err)
 	}
-	a, err := beacon.Find(ctx, c)
+	a, err := serveraddr.FindAddress(ctx, c)
 	switch {
 	case apierrors.IsNotFound(err):
-		return a, fmt.Errorf("no server has said where it serves logs (ConfigMap %s in namespace %s is missing): is k8s4r-server running, and not with --api-bind-address=0?", beacon.Name, beacon.Namespace)
+		return a, fmt.Errorf("no server has said where it serves logs (ConfigMap %s in namespace %s is missing): is k8s4r-server running, and not with --api-bind-address=0?", serveraddr.Name, serveraddr.Namespace)
 	case err != nil:
 		return a, fmt.Errorf("find the server: %w", err)
 	}
 	return a, nil
 }
 
-// logsUnreachableError: nobody answered where the logs should be. It wraps
-// nothing, for it is not the API server that is away.
+// logsUnreachableError means that the server that keeps the logs did not answer. It wraps no
+// error, so that it is not reported as an unreachable API server.
 type logsUnreachableError struct{ server, cause string }
 
 func (e *logsUnreachableError) Error() string {
 	return fmt.Sprintf("cannot reach k8s4r-server at %s (%s): if it runs in a cluster that is closed to this machine, try\n"+
-		"  kubectl -n %s port-forward deploy/k8s4r-server 8443\nin another terminal, and --logs-server https://127.0.0.1:8443", e.server, e.cause, beacon.Namespace)
+		"  kubectl -n %s port-forward deploy/k8s4r-server 8443\nin another terminal, and --logs-server https://127.0.0.1:8443", e.server, e.cause, serveraddr.Namespace)
 }

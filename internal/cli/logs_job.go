@@ -10,23 +10,23 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/logquery"
-	"k8s4r.io/k8s4r/internal/wish"
+	"k8s4r.io/k8s4r/internal/core/actions"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/protocol/logs/query"
 )
 
-// ofJob shows the logs of all tasks of a Job.
+// ofJob prints the logs of all tasks of a Job.
 func (o *logsOptions) ofJob(ctx context.Context, d *deps, c *cluster) error {
-	found, err := resolve(ctx, c, jobKind, o.job)
+	found, err := resolveName(ctx, c, jobKind, o.job)
 	if err != nil {
 		return err
 	}
 	l := &jobLogs{o: o, d: d, c: c, job: found.(*robotv1.Job), begun: map[string]bool{},
 		p: &jobPrinter{out: d.Out, err: d.Err, stamps: o.stamps, color: d.terminal.color}}
 	if o.follow {
-		return l.follow(ctx)
+		return l.followJob(ctx)
 	}
-	return l.once(ctx)
+	return l.readOnce(ctx)
 }
 
 // jobLogs reads the logs of the tasks of one Job.
@@ -37,15 +37,15 @@ type jobLogs struct {
 	job *robotv1.Job
 	p   *jobPrinter
 
-	before string          // each task's name; empty: nothing
-	begun  map[string]bool // tasks, by name
+	before string          // prefix of each task's name; may be empty
+	begun  map[string]bool // by name of the task
 	wg     sync.WaitGroup
 	mu     sync.Mutex
 	errs   []error
 }
 
-// once reads one task after the other.
-func (l *jobLogs) once(ctx context.Context) error {
+// readOnce reads one task after the other.
+func (l *jobLogs) readOnce(ctx context.Context) error {
 	tasks, err := listOf(ctx, l.c, taskKind, ofJob(l.job)...)
 	if err != nil {
 		return err
@@ -53,10 +53,10 @@ func (l *jobLogs) once(ctx context.Context) error {
 	var missing []string
 	for _, o := range tasks {
 		t := o.(*robotv1.Task)
-		if !l.belongs(t) || ctx.Err() != nil {
+		if !l.matchesTask(t) || ctx.Err() != nil {
 			continue
 		}
-		err := l.read(ctx, t)
+		err := l.readTask(ctx, t)
 		switch {
 		case t.Status.Attempt == 0 || isGone(err):
 			missing = append(missing, t.Name)
@@ -65,31 +65,31 @@ func (l *jobLogs) once(ctx context.Context) error {
 		}
 	}
 	if len(missing) > 0 {
-		fmt.Fprintf(l.d.Err, "no log, because they have not started or it is not kept any more: %s\n", wish.Few(missing))
+		fmt.Fprintf(l.d.Err, "no log, because they have not started or it is not kept any more: %s\n", actions.SummarizeNames(missing))
 	}
 	return nil
 }
 
 func isGone(err error) bool {
 	refused, ok := errors.AsType[*logRefusedError](err)
-	return ok && refused.reason == logquery.ReasonGone
+	return ok && refused.reason == query.ReasonGone
 }
 
-func (l *jobLogs) belongs(t *robotv1.Task) bool { return t.Spec.JobName == l.job.Name }
+func (l *jobLogs) matchesTask(t *robotv1.Task) bool { return t.Spec.JobName == l.job.Name }
 
-func (l *jobLogs) read(ctx context.Context, t *robotv1.Task) error {
+func (l *jobLogs) readTask(ctx context.Context, t *robotv1.Task) error {
 	if t.Status.Attempt == 0 {
 		return nil
 	}
-	print, done := l.p.of(l.before + t.Name)
+	print, done := l.p.printerFor(l.before + t.Name)
 	defer done()
 	s := logStream{d: l.d, cluster: l.c, server: l.o.server, namespace: t.Namespace, task: t.Name, query: l.o.query, print: print}
-	return s.run(ctx)
+	return s.readAll(ctx)
 }
 
-// follow reads the tasks that have started, and those that start, until the Job
-// has ended and all of them have.
-func (l *jobLogs) follow(ctx context.Context) error {
+// followJob reads the logs of tasks that have started or start later. It returns when the Job and
+// all logs have ended.
+func (l *jobLogs) followJob(ctx context.Context) error {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	var sources sync.WaitGroup
@@ -97,23 +97,23 @@ func (l *jobLogs) follow(ctx context.Context) error {
 	end := sync.OnceFunc(func() { close(ended) })
 	watch := func(s source, emit func([]client.Object)) {
 		sources.Go(func() {
-			err := follow(watching, s, l.d.retry, func(u update) {
+			err := followSource(watching, s, l.d.retry, func(u update) {
 				if u.err == nil {
 					emit(u.objects)
 				}
 			})
 			if err != nil {
-				l.fail(err)
+				l.recordError(err)
 				end()
 			}
 		})
 	}
-	tasks := source{client: l.c, kind: taskKind, opts: ofJob(l.job), match: func(o client.Object) bool { return l.belongs(o.(*robotv1.Task)) }}
+	tasks := source{client: l.c, kind: taskKind, opts: ofJob(l.job), match: func(o client.Object) bool { return l.matchesTask(o.(*robotv1.Task)) }}
 	watch(tasks, func(all []client.Object) { l.beginAll(ctx, all) })
 	jobs := source{client: l.c, kind: jobKind, opts: []client.ListOption{client.InNamespace(l.job.Namespace), client.MatchingFields{"metadata.name": l.job.Name}},
 		match: func(o client.Object) bool { return o.GetName() == l.job.Name }}
 	watch(jobs, func(all []client.Object) {
-		if len(all) == 0 || lifecycle.JobState(all[0].(*robotv1.Job).Status.State).Terminal() {
+		if len(all) == 0 || lifecycle.JobState(all[0].(*robotv1.Job).Status.State).IsTerminal() {
 			end()
 		}
 	})
@@ -123,16 +123,16 @@ func (l *jobLogs) follow(ctx context.Context) error {
 	}
 	stop()
 	sources.Wait()
-	l.last(ctx)
+	l.startRemaining(ctx)
 	l.wg.Wait()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return errors.Join(l.errs...)
 }
 
-// last begins what has started between the last look at the tasks and the end of
-// the Job.
-func (l *jobLogs) last(ctx context.Context) {
+// startRemaining starts reading the logs of tasks that started between the last update and the
+// end of the Job.
+func (l *jobLogs) startRemaining(ctx context.Context) {
 	if tasks, err := listOf(ctx, l.c, taskKind, ofJob(l.job)...); err == nil {
 		l.beginAll(ctx, tasks)
 	}
@@ -141,19 +141,19 @@ func (l *jobLogs) last(ctx context.Context) {
 func (l *jobLogs) beginAll(ctx context.Context, tasks []client.Object) {
 	for _, o := range tasks {
 		t := o.(*robotv1.Task)
-		if t.Status.Attempt == 0 || l.begun[t.Name] || !l.belongs(t) {
+		if t.Status.Attempt == 0 || l.begun[t.Name] || !l.matchesTask(t) {
 			continue
 		}
 		l.begun[t.Name] = true
 		l.wg.Go(func() {
-			if err := l.read(ctx, t); err != nil && ctx.Err() == nil {
-				l.fail(fmt.Errorf("%s: %s", t.Name, strings.TrimSpace(err.Error())))
+			if err := l.readTask(ctx, t); err != nil && ctx.Err() == nil {
+				l.recordError(fmt.Errorf("%s: %s", t.Name, strings.TrimSpace(err.Error())))
 			}
 		})
 	}
 }
 
-func (l *jobLogs) fail(err error) {
+func (l *jobLogs) recordError(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.errs = append(l.errs, err)

@@ -6,24 +6,24 @@ import (
 	"io"
 	"sync"
 
-	"k8s4r.io/k8s4r/internal/tasklog"
+	"k8s4r.io/k8s4r/internal/protocol/logs/record"
 )
 
-// stampLayout is that of --timestamps.
+// stampLayout is the time format of --timestamps.
 const stampLayout = "2006-01-02T15:04:05.000000Z07:00"
 
-// logPrinter shows the log of one task as the task wrote it: what has no newline
-// gets none. What others say about the task goes to err.
+// logPrinter prints the log of one task unchanged: it adds no newlines. Messages about the log go
+// to err.
 type logPrinter struct {
 	out, err io.Writer
 	stamps   bool
-	open     map[tasklog.Stream]bool // a line is not finished
+	open     map[record.Stream]bool // streams whose last line has no newline yet
 }
 
-func (p *logPrinter) print(r tasklog.Record) {
-	if r.Stream == tasklog.Server || r.Stream == tasklog.System {
-		p.close()
-		fmt.Fprintf(p.err, "-- %s %s\n", r.Time.Local().Format("15:04:05"), printable(string(r.Text)))
+func (p *logPrinter) printRecord(r record.Record) {
+	if r.Stream == record.Server || r.Stream == record.System {
+		p.endLines()
+		fmt.Fprintf(p.err, "-- %s %s\n", r.Time.Local().Format("15:04:05"), stripControl(string(r.Text)))
 		return
 	}
 	if p.stamps && !p.open[r.Stream] {
@@ -34,11 +34,11 @@ func (p *logPrinter) print(r tasklog.Record) {
 	if !r.Partial {
 		text = append(text, '\n')
 	}
-	_, _ = p.out.Write(text) // who does not read any more is not told
+	_, _ = p.out.Write(text) // a reader that has closed the pipe needs no error
 }
 
-// close ends lines that are not finished.
-func (p *logPrinter) close() {
+// endLines ends unfinished lines.
+func (p *logPrinter) endLines() {
 	for s, open := range p.open {
 		if open {
 			fmt.Fprintln(p.out)
@@ -47,11 +47,10 @@ func (p *logPrinter) close() {
 	}
 }
 
-// maxHeld bounds what of a line waits for its end.
+// maxHeld bounds the part of an unfinished line that is held, in bytes.
 const maxHeld = 64 << 10
 
-// jobPrinter shows the logs of many tasks, whole lines with the name of the task
-// before each.
+// jobPrinter prints the logs of many tasks as whole lines, each with the name of its task.
 type jobPrinter struct {
 	out, err io.Writer
 	stamps   bool
@@ -59,44 +58,45 @@ type jobPrinter struct {
 	mu       sync.Mutex
 }
 
-// of prints the records of one task. done shows what has no end.
-func (p *jobPrinter) of(task string) (print func(tasklog.Record), done func()) {
-	held := map[tasklog.Stream][]byte{}
-	print = func(r tasklog.Record) {
+// printerFor returns a function that prints the records of one task. done prints an unfinished
+// line.
+func (p *jobPrinter) printerFor(task string) (print func(record.Record), done func()) {
+	held := map[record.Stream][]byte{}
+	print = func(r record.Record) {
 		held[r.Stream] = append(held[r.Stream], r.Text...)
 		if r.Partial && len(held[r.Stream]) < maxHeld {
 			return
 		}
-		p.line(task, r, held[r.Stream])
+		p.printLine(task, r, held[r.Stream])
 		held[r.Stream] = held[r.Stream][:0]
 	}
 	done = func() {
 		for s, text := range held {
 			if len(text) > 0 {
-				p.line(task, tasklog.Record{Stream: s}, text)
+				p.printLine(task, record.Record{Stream: s}, text)
 			}
 		}
 	}
 	return print, done
 }
 
-func (p *jobPrinter) line(task string, r tasklog.Record, text []byte) {
+func (p *jobPrinter) printLine(task string, r record.Record, text []byte) {
 	out, stamp := p.out, ""
-	if r.Stream == tasklog.Server || r.Stream == tasklog.System {
-		out, stamp, text = p.err, "-- ", []byte(printable(string(text)))
+	if r.Stream == record.Server || r.Stream == record.System {
+		out, stamp, text = p.err, "-- ", []byte(stripControl(string(text)))
 	}
 	if p.stamps && !r.Time.IsZero() {
 		stamp += r.Time.Format(stampLayout) + " "
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	fmt.Fprintf(out, "%s %s%s\n", p.prefix(task), stamp, text)
+	fmt.Fprintf(out, "%s %s%s\n", p.linePrefix(task), stamp, text)
 }
 
-// colors of the tasks' names: those that can be read on dark and on light.
+// colors of the tasks' names, as SGR parameters that are readable on dark and light backgrounds.
 var colors = []int{31, 32, 33, 34, 35, 36, 91, 92, 94, 95}
 
-func (p *jobPrinter) prefix(task string) string {
+func (p *jobPrinter) linePrefix(task string) string {
 	if !p.color {
 		return "[" + task + "]"
 	}

@@ -10,30 +10,30 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"k8s4r.io/k8s4r/internal/logquery"
-	"k8s4r.io/k8s4r/internal/tasklog"
+	logquery "k8s4r.io/k8s4r/internal/protocol/logs/query"
+	"k8s4r.io/k8s4r/internal/protocol/logs/record"
 )
 
 // logStream reads the log of one task.
 type logStream struct {
 	d         *deps
 	cluster   *cluster
-	server    string // URL; empty: the published one
+	server    string // URL; if empty, the published one
 	namespace string
 	task      string
 	query     logquery.Query
-	print     func(tasklog.Record)
+	print     func(record.Record)
 
-	held []tasklog.Record // since the last mark
+	held []record.Record // received since the last position record
 }
 
-// run reads to the end. One that follows goes on where it was when the server is
-// gone for a while.
-func (s *logStream) run(ctx context.Context) error {
+// readAll reads to the end of the log. With Follow, it reconnects and continues at the last
+// position when the connection breaks.
+func (s *logStream) readAll(ctx context.Context) error {
 	for failures := 1; ; failures++ {
-		heard, err := s.once(ctx)
+		heard, err := s.readOnce(ctx)
 		if err == nil || ctx.Err() != nil || !s.query.Follow || isRefusal(err) {
-			return s.explain(err)
+			return s.explainError(err)
 		}
 		if heard {
 			failures = 1
@@ -42,31 +42,30 @@ func (s *logStream) run(ctx context.Context) error {
 			fmt.Fprintf(s.d.Err, "lost the server (%s); trying again\n", networkCause(err))
 		}
 		if s.query.From == 0 && !heard && failures > 3 {
-			return s.explain(err) // it was never there
+			return s.explainError(err) // the server was never reachable
 		}
-		if !pause(ctx, s.d.retry(failures)) {
+		if !sleepContext(ctx, s.d.retry(failures)) {
 			return nil
 		}
 	}
 }
 
-// once reads until the server ends it: in order, or not. It tells whether
-// anything came.
-func (s *logStream) once(ctx context.Context) (heard bool, err error) {
+// readOnce reads until the response ends or breaks. It reports whether it received any line.
+func (s *logStream) readOnce(ctx context.Context) (heard bool, err error) {
 	body, err := s.cluster.logs(ctx, s.server, s.namespace, s.task, s.query)
 	if err != nil {
 		return false, err
 	}
 	defer body.Close()
-	s.held = nil // it comes again
+	s.held = nil // the server sends these records again
 	for lines := bufio.NewReaderSize(body, 64<<10); ; {
 		line, err := lines.ReadBytes('\n')
 		if len(line) > 0 && err == nil {
 			heard = true
-			s.take(line)
+			s.takeLine(line)
 		}
 		if errors.Is(err, io.EOF) {
-			s.release()
+			s.releaseHeld()
 			return heard, nil
 		}
 		if err != nil {
@@ -75,38 +74,38 @@ func (s *logStream) once(ctx context.Context) (heard bool, err error) {
 	}
 }
 
-// take holds a record until the server says where that was, so that nothing is
-// shown twice after a break.
-func (s *logStream) take(line []byte) {
-	r, err := tasklog.Parse(line)
+// takeLine holds a record until the server sends its position, so that no record is printed twice
+// after a reconnect.
+func (s *logStream) takeLine(line []byte) {
+	r, err := record.Parse(line)
 	if err != nil {
-		r = tasklog.Record{Stream: tasklog.Stdout, Text: line[:len(line)-1]}
+		r = record.Record{Stream: record.Stdout, Text: line[:len(line)-1]}
 	}
-	if r.Stream != tasklog.Mark {
+	if r.Stream != record.Internal {
 		s.held = append(s.held, r)
 		return
 	}
-	s.release()
+	s.releaseHeld()
 	if attempt, offset, err := logquery.ParsePosition(string(r.Text)); err == nil {
 		s.query.From, s.query.Offset, s.query.Tail = attempt, offset, -1
 	}
 }
 
-func (s *logStream) release() {
+func (s *logStream) releaseHeld() {
 	for _, r := range s.held {
 		s.print(r)
 	}
 	s.held = s.held[:0]
 }
 
-// isRefusal tells an answer that asking again does not change.
+// isRefusal reports whether the server refused the request, so that a retry cannot succeed.
 func isRefusal(err error) bool {
 	status, ok := errors.AsType[*apierrors.StatusError](err)
 	return ok && status.ErrStatus.Code < 500
 }
 
-// logRefusedError is an answer that asking again does not change, with what to
-// do about it. It wraps nothing, for the API server did not say it.
+// logRefusedError is a refusal with a hint what to do. It wraps no error, because it does not
+// come from the API server.
 type logRefusedError struct {
 	reason metav1.StatusReason
 	text   string
@@ -114,8 +113,8 @@ type logRefusedError struct {
 
 func (e *logRefusedError) Error() string { return e.text }
 
-// explain says what to do about an error.
-func (s *logStream) explain(err error) error {
+// explainError adds a hint what to do to a refusal.
+func (s *logStream) explainError(err error) error {
 	status, ok := errors.AsType[*apierrors.StatusError](err)
 	if !ok {
 		return err
@@ -123,9 +122,9 @@ func (s *logStream) explain(err error) error {
 	refused := &logRefusedError{reason: status.ErrStatus.Reason, text: status.ErrStatus.Message}
 	switch string(refused.reason) {
 	case logquery.ReasonNotStarted:
-		refused.text += "; " + quote(s.d.program+" why "+s.task) + " says what it waits for"
+		refused.text += "; " + quoteArg(s.d.program+" why "+s.task) + " says what it waits for"
 	case logquery.ReasonNoAttempt:
-		refused.text += "; " + quote(s.d.program+" why "+s.task) + " lists them"
+		refused.text += "; " + quoteArg(s.d.program+" why "+s.task) + " lists them"
 	case logquery.ReasonGone:
 		refused.text += ": the server removes logs that are too old or too much (its --log-max-age and --log-max-bytes)"
 	}

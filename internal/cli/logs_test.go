@@ -17,16 +17,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/logquery"
-	"k8s4r.io/k8s4r/internal/tasklog"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/protocol/logs/query"
+	"k8s4r.io/k8s4r/internal/protocol/logs/record"
 )
 
-// logServer answers in place of k8s4r-server.
+// logServer responds in place of k8s4r-server.
 type logServer struct {
 	mu      sync.Mutex
 	asked   []string
-	answers map[string][]logAnswer // by task, one after the other; the last stays
+	answers map[string][]logAnswer // by task; used in order, the last one repeats
 }
 
 type logAnswer struct {
@@ -35,7 +35,7 @@ type logAnswer struct {
 	err  error
 }
 
-func (s *logServer) logs(_ context.Context, _, namespace, task string, q logquery.Query) (io.ReadCloser, error) {
+func (s *logServer) logs(_ context.Context, _, namespace, task string, q query.Query) (io.ReadCloser, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked = append(s.asked, namespace+"/"+task+"?"+q.Encode())
@@ -60,11 +60,11 @@ type broken struct{}
 
 func (broken) Read([]byte) (int, error) { return 0, errors.New("connection reset") }
 
-func record(s tasklog.Stream, text string) string {
-	return string(tasklog.Record{Time: noon, Stream: s, Partial: !strings.HasSuffix(text, "\n"), Text: []byte(strings.TrimSuffix(text, "\n"))}.Append(nil))
+func logRecord(s record.Stream, text string) string {
+	return string(record.Record{Time: noon, Stream: s, Partial: !strings.HasSuffix(text, "\n"), Text: []byte(strings.TrimSuffix(text, "\n"))}.Append(nil))
 }
 
-func mark(position string) string { return record(tasklog.Mark, position+"\n") }
+func mark(position string) string { return logRecord(record.Internal, position+"\n") }
 
 func aTask(name string, state lifecycle.TaskState, attempt int32) *robotv1.Task {
 	return &robotv1.Task{
@@ -89,9 +89,9 @@ func logBench(t *testing.T, answers map[string][]logAnswer, objects ...client.Ob
 	return b, s
 }
 
-func TestLogsShowWhatATaskWrote(t *testing.T) {
-	text := record(tasklog.Server, "task changed state dispatching -> running\n") + record(tasklog.Stdout, "one\n") + record(tasklog.Stderr, "two\n") +
-		record(tasklog.Stdout, "name? ") + record(tasklog.Stdout, "me\n") + "no record\n" + mark("1:500")
+func TestLogs_PrintTaskOutput(t *testing.T) {
+	text := logRecord(record.Server, "task changed state dispatching -> running\n") + logRecord(record.Stdout, "one\n") + logRecord(record.Stderr, "two\n") +
+		logRecord(record.Stdout, "name? ") + logRecord(record.Stdout, "me\n") + "no record\n" + mark("1:500")
 	b, s := logBench(t, map[string][]logAnswer{"t1": {{text: text}}}, aTask("t1", lifecycle.TaskRunning, 1))
 	if code := b.run("logs", "--tail", "5", "t1"); code != ExitOK {
 		t.Errorf("exit status %d: %s", code, b.err.String())
@@ -107,11 +107,11 @@ func TestLogsShowWhatATaskWrote(t *testing.T) {
 	}
 }
 
-func TestABreakDoublesNothing(t *testing.T) {
+func TestLogs_PrintNothingTwiceAfterReconnect(t *testing.T) {
 	b, s := logBench(t, map[string][]logAnswer{"t1": {
-		{text: record(tasklog.Stdout, "one\n") + mark("1:100") + record(tasklog.Stdout, "two\n"), cut: true},
+		{text: logRecord(record.Stdout, "one\n") + mark("1:100") + logRecord(record.Stdout, "two\n"), cut: true},
 		{err: errors.New("connection refused")},
-		{text: record(tasklog.Stdout, "two\n") + record(tasklog.Stdout, "three\n") + mark("1:300")},
+		{text: logRecord(record.Stdout, "two\n") + logRecord(record.Stdout, "three\n") + mark("1:300")},
 	}}, aTask("t1", lifecycle.TaskRunning, 1))
 	if code := b.run("logs", "-f", "t1", "--timestamps"); code != ExitOK {
 		t.Errorf("exit status %d: %s", code, b.err.String())
@@ -129,7 +129,7 @@ func refusal(code int32, reason metav1.StatusReason, message string) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{Code: code, Reason: reason, Message: message}}
 }
 
-func TestWhyThereIsNoLogIsSaid(t *testing.T) {
+func TestLogs_ExplainRefusals(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		args string
@@ -138,9 +138,9 @@ func TestWhyThereIsNoLogIsSaid(t *testing.T) {
 		code int
 	}{
 		{"no such task", "t9", nil, `there is no task "t9" in namespace default`, ExitFailed},
-		{"not started", "t1", refusal(http.StatusConflict, logquery.ReasonNotStarted, "task t1 is pending and has not started"), "`k8s4r why t1` says what it waits for", ExitFailed},
-		{"gone", "t1", refusal(http.StatusGone, logquery.ReasonGone, "the log is not kept any more"), "--log-max-age", ExitFailed},
-		{"no such attempt", "--attempt 3 t1", refusal(http.StatusNotFound, logquery.ReasonNoAttempt, "task t1 has had 1 attempts"), "has had 1 attempts", ExitFailed},
+		{"not started", "t1", refusal(http.StatusConflict, query.ReasonNotStarted, "task t1 is pending and has not started"), "`k8s4r why t1` says what it waits for", ExitFailed},
+		{"gone", "t1", refusal(http.StatusGone, query.ReasonGone, "the log is not kept any more"), "--log-max-age", ExitFailed},
+		{"no such attempt", "--attempt 3 t1", refusal(http.StatusNotFound, query.ReasonNoAttempt, "task t1 has had 1 attempts"), "has had 1 attempts", ExitFailed},
 		{"no right", "t1", refusal(http.StatusForbidden, metav1.StatusReasonForbidden, `user "x" cannot get tasks/log`), "cannot get tasks/log", ExitFailed},
 		{"no server", "t1", &logsUnreachableError{"https://10.0.0.1:8443", "connection refused"}, "port-forward", ExitFailed},
 		{"nothing named", "", nil, "name a task", ExitUsage},
@@ -157,11 +157,11 @@ func TestWhyThereIsNoLogIsSaid(t *testing.T) {
 	}
 }
 
-func TestTheLogsOfAJob(t *testing.T) {
+func TestLogs_PrintLogsOfJob(t *testing.T) {
 	job := &robotv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "demo", UID: "demo"}, Status: robotv1.JobStatus{State: string(lifecycle.JobCompleted)}}
 	answers := map[string][]logAnswer{
-		"t1": {{text: record(tasklog.Stdout, "on") + record(tasklog.Stdout, "e\n") + record(tasklog.Stdout, "no end")}},
-		"t2": {{text: record(tasklog.Stderr, "two\n")}},
+		"t1": {{text: logRecord(record.Stdout, "on") + logRecord(record.Stdout, "e\n") + logRecord(record.Stdout, "no end")}},
+		"t2": {{text: logRecord(record.Stderr, "two\n")}},
 	}
 	objects := []client.Object{job, aTask("t1", lifecycle.TaskCompleted, 1), aTask("t2", lifecycle.TaskCompleted, 1), aTask("t3", lifecycle.TaskCanceled, 0)}
 	t.Run("one after the other", func(t *testing.T) {

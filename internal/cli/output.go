@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The output formats.
+// Output formats.
 const (
 	outputJSON = "json"
 	outputYAML = "yaml"
@@ -20,11 +20,11 @@ const (
 )
 
 func checkFormat(format string, allowed ...string) error {
-	return check(format == "" || slices.Contains(allowed, format),
+	return failUnless(format == "" || slices.Contains(allowed, format),
 		"--output=%s: must be %s", format, strings.Join(allowed, ", "))
 }
 
-// setKind writes the kind into an object. The client leaves it out.
+// setKind sets the object's apiVersion and kind, which the client leaves empty.
 func setKind(o client.Object, k kind) {
 	o.GetObjectKind().SetGroupVersionKind(k.version.WithKind(k.kind))
 }
@@ -32,15 +32,15 @@ func setKind(o client.Object, k kind) {
 // writeObject prints one object as json, yaml or name.
 func writeObject(w io.Writer, format string, k kind, o client.Object) error {
 	if format == outputName {
-		_, err := fmt.Fprintln(w, k.ref(o.GetName()))
+		_, err := fmt.Fprintln(w, k.formatRef(o.GetName()))
 		return err
 	}
 	setKind(o, k)
-	o.SetManagedFields(nil) // as kubectl: nobody asks for them
-	return encode(w, format, o)
+	o.SetManagedFields(nil) // omitted by default, as in kubectl
+	return encodeObject(w, format, o)
 }
 
-// objectList is the List that kubectl prints, and reads back.
+// objectList is a List as kubectl prints and reads it.
 type objectList struct {
 	APIVersion string            `json:"apiVersion"`
 	Kind       string            `json:"kind"`
@@ -48,13 +48,13 @@ type objectList struct {
 	Metadata   map[string]string `json:"metadata"`
 }
 
-// writeList prints objects, one kind after the other, as a List or as names.
+// writeList prints the objects of all sets as a List or as names.
 func writeList(w io.Writer, format string, sets []objectSet) error {
 	list := objectList{APIVersion: "v1", Kind: "List", Items: []client.Object{}, Metadata: map[string]string{}}
 	for _, set := range sets {
 		for _, o := range set.objects {
 			if format == outputName {
-				fmt.Fprintln(w, set.kind.ref(o.GetName()))
+				fmt.Fprintln(w, set.kind.formatRef(o.GetName()))
 				continue
 			}
 			setKind(o, set.kind)
@@ -65,10 +65,10 @@ func writeList(w io.Writer, format string, sets []objectSet) error {
 	if format == outputName {
 		return nil
 	}
-	return encode(w, format, list)
+	return encodeObject(w, format, list)
 }
 
-func encode(w io.Writer, format string, v any) error {
+func encodeObject(w io.Writer, format string, v any) error {
 	data, err := json.MarshalIndent(v, "", "    ")
 	if err != nil {
 		return fmt.Errorf("encode: %w", err)

@@ -13,12 +13,12 @@ import (
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 )
 
-// annotationApproved gives a robot work where the manager does not by itself.
+// annotationApproved allows tasks on a robot that the manager would otherwise keep without work.
 const annotationApproved = "robot.k8s4r.io/approved"
 
 func approveCommand(d *deps) *cobra.Command {
 	var named approval
-	cmd := robotVerb(d, "approve", func(r *robotv1.Robot) (string, error) { return named.judge(d.program, r) })
+	cmd := robotVerb(d, "approve", func(r *robotv1.Robot) (string, error) { return named.approveRequest(d.program, r) })
 	cmd.Short = "Let robots in: new ones, ones with a new key, ones that were revoked"
 	cmd.Long = `Lets the key speak for the robot that --key names. Without --key it says which key
 the last machine has shown that wanted to be this robot, and approves only one
@@ -37,14 +37,14 @@ Names must be whole: the beginning is not enough here.`
 	return cmd
 }
 
-// approval is what an operator has compared.
+// approval is what the operator has compared: the fingerprints of a key and of a machine id.
 type approval struct{ key, machine string }
 
-// judge approves what was requested last, if that is what the operator has seen: who
-// asks a moment before the approval would get it instead. A robot without an
-// identity is given work, where the manager waits for that.
-func (a approval) judge(program string, r *robotv1.Robot) (string, error) {
-	if err := a.check(program, r); err != nil {
+// approveRequest approves the last request if it matches what the operator has seen. Without this
+// check, a client that sends a request just before the approval would be approved instead. A
+// robot without an identity gets annotationApproved.
+func (a approval) approveRequest(program string, r *robotv1.Robot) (string, error) {
+	if err := a.checkKey(program, r); err != nil {
 		return "", err
 	}
 	was := r.DeepCopy()
@@ -66,8 +66,8 @@ func (a approval) judge(program string, r *robotv1.Robot) (string, error) {
 	return fmt.Sprintf("approved with key %s", wish.ApprovedKey), nil
 }
 
-// check refuses what nobody has compared.
-func (a approval) check(program string, r *robotv1.Robot) error {
+// checkKey returns an error if the operator must compare the key first.
+func (a approval) checkKey(program string, r *robotv1.Robot) error {
 	asks := requestOf(r)
 	switch {
 	case asks == (approval{}) && a != asks:
@@ -88,7 +88,7 @@ func (a approval) check(program string, r *robotv1.Robot) error {
 		r.Name, why, seen.Time.UTC().Format(time.RFC3339), cmp.Or(seen.Hostname, "somebody"), cmp.Or(seen.Address, "an unknown address"), program, r.Name, named)
 }
 
-// requestOf is what was shown last. Zero: nothing.
+// requestOf returns what the last request showed. It is zero if there was no request.
 func requestOf(r *robotv1.Robot) approval {
 	if id := r.Status.Identity; id != nil && id.Requested != nil {
 		return approval{id.Requested.Key, id.Requested.Machine}
@@ -96,8 +96,8 @@ func requestOf(r *robotv1.Robot) approval {
 	return approval{}
 }
 
-// isKnown tells whether a request is of what has spoken for the robot before, or
-// was approved already.
+// isKnown reports whether the request shows a key and machine that acted as the robot before or
+// are already approved.
 func isKnown(r *robotv1.Robot, asks approval) bool {
 	if s := r.Spec.Identity; s != nil && s.ApprovedKey != "" && asks == (approval{s.ApprovedKey, s.ApprovedMachine}) {
 		return true
@@ -113,7 +113,7 @@ func revokeCommand(d *deps) *cobra.Command {
 		if r.Spec.Identity == nil {
 			r.Spec.Identity = &robotv1.RobotIdentitySpec{}
 		}
-		// What was approved is so no more: a later approval says which key.
+		// The approval is dropped: a later one must name the key.
 		*r.Spec.Identity = robotv1.RobotIdentitySpec{Revoked: true, RevokedReason: reason}
 		if reflect.DeepEqual(was, r) {
 			return "revoked already", nil
@@ -129,13 +129,13 @@ Names must be whole: the beginning is not enough here.`
 	return cmd
 }
 
-// robotVerb changes robots one after the other.
+// robotVerb returns a command that changes robots one after the other.
 func robotVerb(d *deps, verb string, judge func(*robotv1.Robot) (string, error)) *cobra.Command {
 	var conn connection
 	cmd := &cobra.Command{
 		Use:               verb + " ROBOT...",
 		Example:           "  " + d.program + " robot " + verb + " rover-1 rover-2",
-		Args:              args(cobra.MinimumNArgs(1)),
+		Args:              checkArgs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: d.completeNames(&conn, robotKind, anyNumber),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			names, err := bareNames(robotKind, args)
@@ -150,10 +150,10 @@ func robotVerb(d *deps, verb string, judge func(*robotv1.Robot) (string, error))
 }
 
 func amendRobots(ctx context.Context, d *deps, c *cluster, names []string, judge func(*robotv1.Robot) (string, error)) error {
-	return each(c, names, func(name string) error {
-		_, said, err := amend(ctx, c, robotKind, name, judge)
+	return forEachName(c, names, func(name string) error {
+		_, said, err := patchNamed(ctx, c, robotKind, name, judge)
 		if err == nil {
-			d.report(robotKind, name, said)
+			d.printResult(robotKind, name, said)
 		}
 		return err
 	})

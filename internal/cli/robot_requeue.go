@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/wish"
+	"k8s4r.io/k8s4r/internal/core/actions"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 )
 
 type requeueRobotOptions struct {
@@ -36,13 +36,13 @@ With --failed it puts back the tasks of the Job that failed on the robots and wa
 or have failed since. Names must be whole: the beginning is not enough here.`,
 		Example: "  " + d.program + " robot requeue rover-1 rover-2\n  " +
 			d.program + " robot requeue --failed --job demo rover-1",
-		Args:              args(cobra.MinimumNArgs(1)),
+		Args:              checkArgs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: d.completeNames(&o.conn, robotKind, anyNumber),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.complete(args); err != nil {
+			if err := o.parseArgs(args); err != nil {
 				return err
 			}
-			return d.withCluster(&o.conn, func(c *cluster) error { return o.run(cmd.Context(), d, c) })
+			return d.withCluster(&o.conn, func(c *cluster) error { return o.runRequeue(cmd.Context(), d, c) })
 		},
 	}
 	cmd.Flags().BoolVar(&o.failed, "failed", false, "the tasks that failed on the robots, not those that run there")
@@ -52,7 +52,7 @@ or have failed since. Names must be whole: the beginning is not enough here.`,
 	return cmd
 }
 
-func (o *requeueRobotOptions) complete(args []string) (err error) {
+func (o *requeueRobotOptions) parseArgs(args []string) (err error) {
 	if o.failed != (o.job != "") {
 		return usagef("robot requeue: --failed and --job go together")
 	}
@@ -63,27 +63,27 @@ func (o *requeueRobotOptions) complete(args []string) (err error) {
 	return err
 }
 
-func (o *requeueRobotOptions) run(ctx context.Context, d *deps, c *cluster) error {
+func (o *requeueRobotOptions) runRequeue(ctx context.Context, d *deps, c *cluster) error {
 	if o.failed {
 		return o.requeueFailed(ctx, d, c)
 	}
-	return each(c, o.names, func(robot string) error { return evictAll(ctx, d, c, robot) })
+	return forEachName(c, o.names, func(robot string) error { return evictAll(ctx, d, c, robot) })
 }
 
-// evictAll asks every active task of a robot to leave it, those of the namespaces
-// that it is shared with too.
+// evictAll evicts all active tasks of a robot, including tasks in namespaces that the robot is
+// shared with.
 func evictAll(ctx context.Context, d *deps, c *cluster, robot string) error {
-	namespaces := []string{c.namespace} // tasks of a robot that is gone wait for it
+	namespaces := []string{c.namespace} // tasks of a deleted robot wait for it in this namespace
 	var r robotv1.Robot
 	err := c.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: robot}, &r)
 	switch {
 	case err == nil:
-		namespaces = r.Users()
+		namespaces = r.UserNamespaces()
 	case !apierrors.IsNotFound(err) || isMissingKind(err):
-		return wrap(err, "get %s %s", robotKind.singular, robot)
+		return wrapError(err, "get %s %s", robotKind.singular, robot)
 	}
 	found := 0
-	err = each(c, namespaces, func(namespace string) error {
+	err = forEachName(c, namespaces, func(namespace string) error {
 		n, err := evictThose(ctx, d, c, namespace, robot)
 		found += n
 		return err
@@ -94,54 +94,52 @@ func evictAll(ctx context.Context, d *deps, c *cluster, robot string) error {
 	return err
 }
 
-// evictThose asks every active task of a namespace to leave a robot, and tells how
-// many there are.
+// evictThose evicts all active tasks of a namespace from a robot and returns their number.
 func evictThose(ctx context.Context, d *deps, c *cluster, namespace, robot string) (int, error) {
 	in := *c
 	in.namespace = namespace
-	tasks, err := tasksWhere(ctx, &in, func(t *robotv1.Task) bool { return holds(robot, t) }, client.InNamespace(namespace))
+	tasks, err := tasksWhere(ctx, &in, func(t *robotv1.Task) bool { return mayRun(robot, t) }, client.InNamespace(namespace))
 	if err != nil {
 		return 0, err
 	}
-	return len(tasks), each(&in, tasks, func(name string) error {
-		_, said, err := amend(ctx, &in, taskKind, name, func(t *robotv1.Task) (string, error) { return evict(t, robot), nil })
+	return len(tasks), forEachName(&in, tasks, func(name string) error {
+		_, said, err := patchNamed(ctx, &in, taskKind, name, func(t *robotv1.Task) (string, error) { return evictTask(t, robot), nil })
 		if err == nil && namespace != c.namespace {
 			said += ", in namespace " + namespace
 		}
 		if err == nil {
-			d.report(taskKind, name, said)
+			d.printResult(taskKind, name, said)
 		}
 		return err
 	})
 }
 
-// evict asks the task's present attempt to leave the robot, and says what became
-// of that.
-func evict(t *robotv1.Task, robot string) string {
+// evictTask requests the eviction of the task's current attempt from the robot and returns the
+// result as text.
+func evictTask(t *robotv1.Task, robot string) string {
 	switch {
-	case !holds(robot, t):
+	case !mayRun(robot, t):
 		return "is no longer on " + robot
-	case t.Spec.Evict == t.Status.Attempt:
+	case t.Spec.EvictAttempt == t.Status.Attempt:
 		return "is asked to leave " + robot + " already"
 	}
-	t.Spec.Evict = t.Status.Attempt
+	t.Spec.EvictAttempt = t.Status.Attempt
 	return "is asked to leave " + robot
 }
 
-// holds tells whether the robot may be running the task.
-func holds(robot string, t *robotv1.Task) bool {
-	return t.Spec.TargetRobot == robot && lifecycle.TaskState(t.Status.State).OnRobot() && t.DeletionTimestamp == nil
+// mayRun reports whether the robot may be running the task.
+func mayRun(robot string, t *robotv1.Task) bool {
+	return t.Spec.TargetRobot == robot && lifecycle.TaskState(t.Status.State).HoldsResources() && t.DeletionTimestamp == nil
 }
 
-// requeueFailed puts back, in one wish of the job, what failed on any of the
-// robots.
+// requeueFailed requeues the tasks that failed on any of the robots, with one action per job.
 func (o *requeueRobotOptions) requeueFailed(ctx context.Context, d *deps, c *cluster) error {
 	job, err := readNamed[*robotv1.Job](ctx, c, jobKind, o.job)
 	if err != nil {
 		return err
 	}
 	b := batch{job: o.job}
-	errs := each(c, o.names, func(robot string) error {
+	errs := forEachName(c, o.names, func(robot string) error {
 		tasks, err := tasksWhere(ctx, c, func(t *robotv1.Task) bool { return t.Spec.JobName == o.job && failedOn(robot, t) }, ofJob(job)...)
 		if err != nil {
 			return err
@@ -158,28 +156,27 @@ func (o *requeueRobotOptions) requeueFailed(ctx context.Context, d *deps, c *clu
 	return errors.Join(errs, b.requeueMost(ctx, d, c))
 }
 
-// failedOn tells whether the robot has failed the task, and a requeue puts it
-// back.
+// failedOn reports whether the task failed on the robot and a requeue would run it again.
 func failedOn(robot string, t *robotv1.Task) bool {
 	s := lifecycle.TaskState(t.Status.State)
 	return (s == lifecycle.TaskFailed || s == lifecycle.TaskSoftFailed) && slices.Contains(t.Status.FailedRobots, robot) && t.DeletionTimestamp == nil
 }
 
-// requeueMost requeues as many tasks as one wish can name, and says what to do
-// about the others.
+// requeueMost requeues as many tasks as one action can name, and prints what to do about the
+// others.
 func (b batch) requeueMost(ctx context.Context, d *deps, c *cluster) error {
 	slices.Sort(b.tasks)
 	b.tasks = slices.Compact(b.tasks)
-	most := min(len(b.tasks), wish.MaxNamed)
+	most := min(len(b.tasks), actions.MaxRequeueTasks)
 	left := len(b.tasks) - most
 	b.tasks = b.tasks[:most]
-	if err := b.requeue(ctx, d, c); err != nil || left == 0 {
+	if err := b.requeueTasks(ctx, d, c); err != nil || left == 0 {
 		return err
 	}
-	return fmt.Errorf("%d more tasks of job %s failed there, and a requeue names at most %d: do the same again when the job is no longer requeueing", left, b.job, wish.MaxNamed)
+	return fmt.Errorf("%d more tasks of job %s failed there, and a requeue names at most %d: do the same again when the job is no longer requeueing", left, b.job, actions.MaxRequeueTasks)
 }
 
-// tasksWhere names the tasks that match.
+// tasksWhere returns the names of the tasks that match.
 func tasksWhere(ctx context.Context, c *cluster, match func(*robotv1.Task) bool, opts ...client.ListOption) ([]string, error) {
 	objects, err := listOf(ctx, c, taskKind, opts...)
 	if err != nil {
@@ -194,12 +191,12 @@ func tasksWhere(ctx context.Context, c *cluster, match func(*robotv1.Task) bool,
 	return names, nil
 }
 
-// reportRobot says something of a robot that must exist: of a mistyped name
-// anything would be true.
+// reportRobot prints a result about a robot. It returns an error if the robot does not exist,
+// because the name may be mistyped.
 func reportRobot(ctx context.Context, d *deps, c *cluster, robot, said string) error {
 	_, err := readNamed[*robotv1.Robot](ctx, c, robotKind, robot)
 	if err == nil {
-		d.report(robotKind, robot, said)
+		d.printResult(robotKind, robot, said)
 	}
 	return err
 }

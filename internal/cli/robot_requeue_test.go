@@ -9,11 +9,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/actions"
 	"k8s4r.io/k8s4r/internal/testkit/golden"
-	"k8s4r.io/k8s4r/internal/wish"
 )
 
-// workload is three robots with tasks in several states.
+// workload returns three robots with tasks in several states.
 func workload() []client.Object {
 	in := func(state, robot string, attempt int32, failedOn ...string) func(*robotv1.Task) {
 		return func(t *robotv1.Task) {
@@ -21,7 +21,7 @@ func workload() []client.Object {
 		}
 	}
 	asked := task("demo", "inspect", 3, in("running", "robot-1", 2))
-	asked.Spec.Evict = 2
+	asked.Spec.EvictAttempt = 2
 	byHand := task("demo", "hand", 0, in("running", "robot-1", 5))
 	byHand.Spec.JobName = ""
 	return append(fleet(), named("demo", "running"), named("waits", "pending"), asked, byHand,
@@ -37,15 +37,15 @@ func workload() []client.Object {
 		task("waits", "inspect", 0, in("failed", "robot-1", 1, "robot-1")))
 }
 
-func TestRobotRequeue(t *testing.T) {
+func TestRobotRequeue_PrintsResult(t *testing.T) {
 	for _, row := range []struct {
 		name, golden string
 		args         []string
 	}{
-		{"active tasks are asked to leave, and no others", "robot-requeue", []string{"robot", "requeue", "robot-1", "nope", "robot/robot-3", "robot-2"}},
-		{"what failed on the robots is put back", "robot-requeue-failed", []string{"robot", "requeue", "--failed", "--job", "job/demo", "robot-2", "robot-1", "robot-3", "nope"}},
-		{"the job says what is possible", "robot-requeue-pending", []string{"robot", "requeue", "--failed", "--job", "waits", "robot-1"}},
-		{"a job that is not there", "robot-requeue-missing", []string{"robot", "requeue", "--failed", "--job", "nope", "robot-1"}},
+		{"active tasks are evicted, and no others", "robot-requeue", []string{"robot", "requeue", "robot-1", "nope", "robot/robot-3", "robot-2"}},
+		{"tasks that failed on the robots are requeued", "robot-requeue-failed", []string{"robot", "requeue", "--failed", "--job", "job/demo", "robot-2", "robot-1", "robot-3", "nope"}},
+		{"a rejection lists the possible actions", "robot-requeue-pending", []string{"robot", "requeue", "--failed", "--job", "waits", "robot-1"}},
+		{"a missing job", "robot-requeue-missing", []string{"robot", "requeue", "--failed", "--job", "nope", "robot-1"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			b := newBench(t, workload()...)
@@ -54,11 +54,11 @@ func TestRobotRequeue(t *testing.T) {
 	}
 }
 
-func TestRobotRequeueWritesTheSpec(t *testing.T) {
+func TestRobotRequeue_PatchesSpec(t *testing.T) {
 	b := newBench(t, workload()...)
 	b.run("robot", "requeue", "robot-1", "robot-2")
 	for name, want := range map[string]int32{"inspect-0": 1, "inspect-1": 3, "inspect-2": 1, "inspect-3": 2, "inspect-4": 0, "inspect-5": 0, "inspect-7": 0, "inspect-8": 2, "hand-0": 5} {
-		if got := read(b, &robotv1.Task{}, "demo-"+name+"-main").Spec.Evict; got != want {
+		if got := read(b, &robotv1.Task{}, "demo-"+name+"-main").Spec.EvictAttempt; got != want {
 			t.Errorf("%s: evict %d, want %d", name, got, want)
 		}
 	}
@@ -69,7 +69,7 @@ func TestRobotRequeueWritesTheSpec(t *testing.T) {
 	}
 }
 
-func TestRobotRequeueFindsTasksOfOtherNamespaces(t *testing.T) {
+func TestRobotRequeue_FindsTasksInOtherNamespaces(t *testing.T) {
 	on := func(namespace, robot string) *robotv1.Task {
 		return task("demo", "inspect", 0, func(t *robotv1.Task) {
 			t.Namespace, t.Status.State, t.Spec.TargetRobot, t.Status.Attempt = namespace, "running", robot, 1
@@ -85,7 +85,7 @@ func TestRobotRequeueFindsTasksOfOtherNamespaces(t *testing.T) {
 	}
 }
 
-func TestATaskThatHasMovedOnStaysWhereItIs(t *testing.T) {
+func TestRobotRequeue_SkipsTasksThatMoved(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		then func(*robotv1.Task)
@@ -108,16 +108,16 @@ func TestATaskThatHasMovedOnStaysWhereItIs(t *testing.T) {
 			if want := "task.robot.k8s4r.io/demo-inspect-0-main: is no longer on robot-1\n"; status != 0 || patches != 1 || b.out.String() != want {
 				t.Errorf("exit %d, %d patches, said %q %q", status, patches, b.out.String(), b.err.String())
 			}
-			if evict := read(b, &robotv1.Task{}, "demo-inspect-0-main").Spec.Evict; evict != 0 {
+			if evict := read(b, &robotv1.Task{}, "demo-inspect-0-main").Spec.EvictAttempt; evict != 0 {
 				t.Errorf("evict %d", evict)
 			}
 		})
 	}
 }
 
-func TestARequeueNamesAThousandTasks(t *testing.T) {
+func TestRobotRequeue_NamesAtMostThousandTasks(t *testing.T) {
 	objects := append(fleet(), named("demo", "running"))
-	for i := range wish.MaxNamed + 2 {
+	for i := range actions.MaxRequeueTasks + 2 {
 		objects = append(objects, task("demo", "inspect", i, func(t *robotv1.Task) {
 			t.Status.State, t.Status.FailedRobots = "failed", []string{"robot-1"}
 		}))
@@ -125,10 +125,10 @@ func TestARequeueNamesAThousandTasks(t *testing.T) {
 	b := newBench(t, objects...)
 	status := b.run("robot", "requeue", "--failed", "--job", "demo", "robot-1")
 	const want = "k8s4r: 2 more tasks of job demo failed there, and a requeue names at most 1000: do the same again when the job is no longer requeueing\n"
-	if n := strings.Count(b.out.String(), "requeue requested"); status != ExitFailed || n != wish.MaxNamed || b.err.String() != want {
+	if n := strings.Count(b.out.String(), "requeue requested"); status != ExitFailed || n != actions.MaxRequeueTasks || b.err.String() != want {
 		t.Errorf("exit %d, %d requested, stderr %q", status, n, b.err.String())
 	}
-	if n := len(read(b, &robotv1.Job{}, "demo").Spec.Requeue.Tasks); n != wish.MaxNamed {
+	if n := len(read(b, &robotv1.Job{}, "demo").Spec.Requeue.Tasks); n != actions.MaxRequeueTasks {
 		t.Errorf("%d names", n)
 	}
 	named := []string{"task", "requeue"}

@@ -20,11 +20,11 @@ import (
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 )
 
-// The bounds of a Job that can be seen before it is sent.
+// Bounds of a Job that are checked before it is sent.
 const (
 	maxCount    = 1_000_000
 	maxPriority = 100
-	maxStem     = 40 // of a generated name
+	maxStem     = 40 // bytes of the command in a generated name
 )
 
 type runOptions struct {
@@ -56,18 +56,18 @@ or the API server refuses the Job, 124 --wait-timeout passed, 130 Ctrl-C. After
 		Example: "  " + d.program + " run --count 3 -- inspect --track 7\n  " +
 			d.program + " run --selector site=mine-2 --timeout 5m -- /opt/survey.sh",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.complete(args, d.suffix); err != nil {
+			if err := o.parseArgs(args, d.suffix); err != nil {
 				return err
 			}
-			return o.run(cmd.Context(), d)
+			return o.runJob(cmd.Context(), d)
 		},
 	}
 	o.addFlags(cmd.Flags())
-	// What follows the command is the command's, with or without "--".
+	// Flags after the command belong to the command, with or without "--".
 	cmd.Flags().SetInterspersed(false)
-	complete(cmd, "driver", robotv1.DriverExec, robotv1.DriverRawExec)
-	complete(cmd, "dry-run", dryRunClient, dryRunServer)
-	complete(cmd, "output", outputJSON, outputYAML, outputName)
+	completeFlag(cmd, "driver", robotv1.DriverExec, robotv1.DriverRawExec)
+	completeFlag(cmd, "dry-run", dryRunClient, dryRunServer)
+	completeFlag(cmd, "output", outputJSON, outputYAML, outputName)
 	return cmd
 }
 
@@ -93,8 +93,8 @@ const (
 	dryRunServer = "server"
 )
 
-// complete takes the arguments in, fills in the name and checks everything.
-func (o *runOptions) complete(args []string, suffix func() string) error {
+// parseArgs reads the arguments, sets the name and validates all options.
+func (o *runOptions) parseArgs(args []string, suffix func() string) error {
 	if len(args) == 0 || args[0] == "" {
 		return usagef("run: no command given: put it after the flags, as in run --count 3 -- inspect --fast")
 	}
@@ -104,12 +104,12 @@ func (o *runOptions) complete(args []string, suffix func() string) error {
 		return &usageError{err: err}
 	}
 	if o.name == "" {
-		o.name = fmt.Sprintf("run-%s-%s", stem(args[0]), suffix())
+		o.name = fmt.Sprintf("run-%s-%s", nameStem(args[0]), suffix())
 	}
 	return nil
 }
 
-func check(ok bool, format string, a ...any) error {
+func failUnless(ok bool, format string, a ...any) error {
 	if ok {
 		return nil
 	}
@@ -121,30 +121,30 @@ func (o *runOptions) checkName() error {
 		return nil
 	}
 	if problems := validation.IsDNS1123Subdomain(o.name); len(problems) > 0 {
-		return fmt.Errorf("--name=%s: %s", shorten(o.name, 40), problems[0])
+		return fmt.Errorf("--name=%s: %s", shortenText(o.name, 40), problems[0])
 	}
 	return nil
 }
 
 func (o *runOptions) checkRun() error {
 	return errors.Join(
-		check(o.count >= 1 && o.count <= maxCount, "--count=%d: must be from 1 to %d", o.count, maxCount),
-		check(o.priority >= 0 && o.priority <= maxPriority, "--priority=%d: must be from 0 to %d", o.priority, maxPriority),
-		check(o.timeout >= 0, "--timeout=%s: must not be negative", o.timeout),
-		check(o.waitTimeout >= 0, "--wait-timeout=%s: must not be negative", o.waitTimeout),
-		check(o.driver == robotv1.DriverExec || o.driver == robotv1.DriverRawExec,
+		failUnless(o.count >= 1 && o.count <= maxCount, "--count=%d: must be from 1 to %d", o.count, maxCount),
+		failUnless(o.priority >= 0 && o.priority <= maxPriority, "--priority=%d: must be from 0 to %d", o.priority, maxPriority),
+		failUnless(o.timeout >= 0, "--timeout=%s: must not be negative", o.timeout),
+		failUnless(o.waitTimeout >= 0, "--wait-timeout=%s: must not be negative", o.waitTimeout),
+		failUnless(o.driver == robotv1.DriverExec || o.driver == robotv1.DriverRawExec,
 			"--driver=%s: must be exec or raw_exec; for other drivers apply a Job manifest", o.driver),
 	)
 }
 
 func (o *runOptions) checkNeeds() error {
-	_, cpuErr := need("cpu", o.cpu, "500m or 2")
-	_, memoryErr := need("memory", o.memory, "128Mi or 2Gi")
+	_, cpuErr := parseQuantity("cpu", o.cpu, "500m or 2")
+	_, memoryErr := parseQuantity("memory", o.memory, "128Mi or 2Gi")
 	return errors.Join(cpuErr, memoryErr)
 }
 
-// need reads a quantity. Empty is none.
-func need(flag, value, example string) (*resource.Quantity, error) {
+// parseQuantity parses a quantity. If value is empty, it returns nil.
+func parseQuantity(flag, value, example string) (*resource.Quantity, error) {
 	if value == "" {
 		return nil, nil
 	}
@@ -167,16 +167,16 @@ func (o *runOptions) checkEnv() error {
 func (o *runOptions) checkOutput() error {
 	printed := o.detach || o.dryRun != ""
 	return errors.Join(
-		check(o.dryRun == "" || o.dryRun == dryRunClient || o.dryRun == dryRunServer, "--dry-run=%s: must be client or server", o.dryRun),
+		failUnless(o.dryRun == "" || o.dryRun == dryRunClient || o.dryRun == dryRunServer, "--dry-run=%s: must be client or server", o.dryRun),
 		checkFormat(o.output, outputJSON, outputYAML, outputName),
-		check(o.output == "" || printed, "--output=%s: goes with --detach or --dry-run; otherwise progress is shown", o.output),
+		failUnless(o.output == "" || printed, "--output=%s: goes with --detach or --dry-run; otherwise progress is shown", o.output),
 	)
 }
 
 var notInLabel = regexp.MustCompile(`[^a-z0-9]+`)
 
-// stem makes of a command's path a word that may stand in a name.
-func stem(command string) string {
+// nameStem turns the path of a command into the start of a valid object name.
+func nameStem(command string) string {
 	word := notInLabel.ReplaceAllString(strings.ToLower(path.Base(command)), "-")
 	word = strings.Trim(word[:min(len(word), maxStem)], "-")
 	if word == "" {
@@ -185,19 +185,19 @@ func stem(command string) string {
 	return word
 }
 
-// job is the Job that the options describe. They have been checked.
-func (o *runOptions) job(namespace string) *robotv1.Job {
+// newJob returns the Job that the validated options describe.
+func (o *runOptions) newJob(namespace string) *robotv1.Job {
 	task := robotv1.TaskDefinition{
 		Name:      "main",
 		Driver:    o.driver,
 		Config:    robotv1.TaskConfig{ExecConfig: &robotv1.ExecConfig{Command: o.command[0], Args: o.command[1:]}},
-		Resources: o.resources(),
-		Env:       o.environment(),
+		Resources: o.newResources(),
+		Env:       o.newEnv(),
 	}
 	if o.timeout > 0 {
 		task.Timeout = robotv1.NewDuration(o.timeout)
 	}
-	group := robotv1.TaskGroupDefinition{Name: stem(o.command[0])}
+	group := robotv1.TaskGroupDefinition{Name: nameStem(o.command[0])}
 	group.Count, group.Tasks = &o.count, []robotv1.TaskDefinition{task}
 	job := &robotv1.Job{
 		ObjectMeta: metav1.ObjectMeta{Name: o.name, Namespace: namespace},
@@ -212,16 +212,16 @@ func (o *runOptions) job(namespace string) *robotv1.Job {
 	return job
 }
 
-func (o *runOptions) resources() *robotv1.Resources {
-	cpu, _ := need("cpu", o.cpu, "")
-	memory, _ := need("memory", o.memory, "")
+func (o *runOptions) newResources() *robotv1.Resources {
+	cpu, _ := parseQuantity("cpu", o.cpu, "")
+	memory, _ := parseQuantity("memory", o.memory, "")
 	if cpu == nil && memory == nil {
 		return nil
 	}
 	return &robotv1.Resources{CPU: cpu, Memory: memory}
 }
 
-func (o *runOptions) environment() map[string]string {
+func (o *runOptions) newEnv() map[string]string {
 	if len(o.env) == 0 {
 		return nil
 	}
@@ -233,15 +233,15 @@ func (o *runOptions) environment() map[string]string {
 	return env
 }
 
-func (o *runOptions) run(ctx context.Context, d *deps) error {
+func (o *runOptions) runJob(ctx context.Context, d *deps) error {
 	if o.dryRun == dryRunClient {
-		return o.print(d, o.job(o.conn.overrides.Context.Namespace), " (dry run)")
+		return o.printJob(d, o.newJob(o.conn.overrides.Context.Namespace), " (dry run)")
 	}
-	return d.withCluster(&o.conn, func(c *cluster) error { return o.submit(ctx, d, c) })
+	return d.withCluster(&o.conn, func(c *cluster) error { return o.submitJob(ctx, d, c) })
 }
 
-func (o *runOptions) submit(ctx context.Context, d *deps, c *cluster) error {
-	job := o.job(c.namespace)
+func (o *runOptions) submitJob(ctx context.Context, d *deps, c *cluster) error {
+	job := o.newJob(c.namespace)
 	var opts []client.CreateOption
 	if o.dryRun == dryRunServer {
 		opts = append(opts, client.DryRunAll)
@@ -250,24 +250,24 @@ func (o *runOptions) submit(ctx context.Context, d *deps, c *cluster) error {
 		return fmt.Errorf("create job %s: %w", o.name, err)
 	}
 	if o.dryRun != "" {
-		return o.print(d, job, " (server dry run)")
+		return o.printJob(d, job, " (server dry run)")
 	}
-	if err := o.print(d, job, ""); err != nil || o.detach {
+	if err := o.printJob(d, job, ""); err != nil || o.detach {
 		return err
 	}
 	return d.waitForJob(ctx, c, job, o.waitTimeout)
 }
 
-func (o *runOptions) print(d *deps, job *robotv1.Job, how string) error {
+func (o *runOptions) printJob(d *deps, job *robotv1.Job, how string) error {
 	if o.output == "" {
-		fmt.Fprintf(d.Out, "%s created%s\n", jobKind.ref(job.Name), how)
+		fmt.Fprintf(d.Out, "%s created%s\n", jobKind.formatRef(job.Name), how)
 		return nil
 	}
 	return writeObject(d.Out, o.output, jobKind, job)
 }
 
-// complete offers fixed values for a flag to the shell.
-func complete(cmd *cobra.Command, flag string, values ...string) {
+// completeFlag completes fixed values of a flag.
+func completeFlag(cmd *cobra.Command, flag string, values ...string) {
 	completeWith(cmd, flag, cobra.FixedCompletions(slices.Clone(values), cobra.ShellCompDirectiveNoFileComp))
 }
 

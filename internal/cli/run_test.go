@@ -19,18 +19,18 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit/golden"
 )
 
-func TestRunWithoutWaiting(t *testing.T) {
+func TestRun_WithoutWaiting(t *testing.T) {
 	for _, row := range []struct {
 		name, golden string
 		args         []string
 	}{
-		{"detach says what was created", "run-detach", []string{"run", "-d", "--", "inspect"}},
+		{"detach prints what was created", "run-detach", []string{"run", "-d", "--", "inspect"}},
 		{"a client dry run prints the whole Job", "run-dry-yaml", []string{"run", "--dry-run=client", "-o", "yaml", "--count", "3",
 			"--selector", "site=mine-2,arm=1", "--cpu", "500m", "--memory", "128Mi", "--timeout", "90s", "--env", "A=b,c=d", "--env", "E=",
 			"--priority", "80", "--driver", "raw_exec", "-n", "field", "--", "/opt/Survey_Tool.sh", "--deep", "-n", "7"}},
 		{"json", "run-dry-json", []string{"run", "--dry-run=client", "-o", "json", "--name", "demo", "--", "inspect"}},
 		{"name", "run-dry-name", []string{"run", "--dry-run=client", "-o", "name", "--", "inspect"}},
-		{"a server dry run says so", "run-dry-server", []string{"run", "--dry-run=server", "--", "inspect"}},
+		{"a server dry run is marked", "run-dry-server", []string{"run", "--dry-run=server", "--", "inspect"}},
 		{"flags after the command are the command's", "run-interspersed", []string{"run", "--dry-run=client", "-o", "json", "inspect", "--count", "x"}},
 		{"a command without a letter still gets a name", "run-odd-name", []string{"run", "--dry-run=client", "-o", "name", "--", "/opt/[["}},
 	} {
@@ -41,7 +41,7 @@ func TestRunWithoutWaiting(t *testing.T) {
 	}
 }
 
-func TestAServerDryRunCreatesNothing(t *testing.T) {
+func TestRun_ServerDryRunCreatesNothing(t *testing.T) {
 	b := newBench(t)
 	b.run("run", "--dry-run=server", "--", "inspect")
 	var jobs robotv1.JobList
@@ -50,11 +50,11 @@ func TestAServerDryRunCreatesNothing(t *testing.T) {
 	}
 }
 
-func TestGeneratedNamesAreValid(t *testing.T) {
+func TestRun_GeneratesValidNames(t *testing.T) {
 	long := strings.Repeat("very-long-command-", 20)
 	for _, command := range []string{"x", "/bin/Échantillon", long, strings.Repeat("a", 39) + "--b", "---"} {
 		o := runOptions{count: 1, driver: robotv1.DriverExec}
-		if err := o.complete([]string{command}, func() string { return "x7k2p" }); err != nil {
+		if err := o.parseArgs([]string{command}, func() string { return "x7k2p" }); err != nil {
 			t.Fatal(err)
 		}
 		generated := o.name
@@ -73,7 +73,7 @@ func end(b *bench, name, state, why string, counts robotv1.TaskCounts) {
 	})
 }
 
-func TestRunFollowsTheJobToItsEnd(t *testing.T) {
+func TestRun_FollowsJobToItsEnd(t *testing.T) {
 	for _, row := range []struct {
 		name, golden, state, why string
 		counts                   robotv1.TaskCounts
@@ -82,7 +82,7 @@ func TestRunFollowsTheJobToItsEnd(t *testing.T) {
 	}{
 		{name: "all tasks completed: exit 0", golden: "run-completed", state: "completed", want: 0,
 			counts: robotv1.TaskCounts{TotalTasks: 4, SucceededTasks: 4}},
-		{name: "completed with a failed task says so, exit 0", golden: "run-completed-with-failures", state: "completed", want: 0,
+		{name: "completed with a failed task, exit 0", golden: "run-completed-with-failures", state: "completed", want: 0,
 			counts: robotv1.TaskCounts{TotalTasks: 4, SucceededTasks: 3, FailedTasks: 1}, tasks: failedTasks(1)},
 		{name: "failed shows five failed tasks, exit 1", golden: "run-failed", state: "failed", want: 1,
 			why:    `Changed to status "failed": too many tasks failed`,
@@ -134,8 +134,8 @@ func failedTasks(n int) []client.Object {
 	return out
 }
 
-func TestAWatchThatWillNotEnd(t *testing.T) {
-	t.Run("Ctrl-C detaches and says how to go on", func(t *testing.T) {
+func TestWatch_EndsBeforeJob(t *testing.T) {
+	t.Run("Ctrl-C detaches and prints how to continue", func(t *testing.T) {
 		b := newBench(t, job("demo"))
 		done := b.start("watch", "job/demo")
 		b.awaitWatches(2)
@@ -155,7 +155,7 @@ func TestAWatchThatWillNotEnd(t *testing.T) {
 		}
 		golden.Equal(t, "watch-deleted", b.transcript(b.awaitExit(done)))
 	})
-	t.Run("another Job of the same name does not count", func(t *testing.T) {
+	t.Run("another Job of the same name is not followed", func(t *testing.T) {
 		b := newBench(t, job("demo"))
 		watches := make(chan *watch.RaceFreeFakeWatcher, 100)
 		b.hooks.Watch = func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) (watch.Interface, error) {
@@ -170,7 +170,7 @@ func TestAWatchThatWillNotEnd(t *testing.T) {
 		if err := errors.Join(b.client.Delete(context.Background(), job("demo")), b.client.Create(context.Background(), other)); err != nil {
 			t.Fatal(err)
 		}
-		// The watches end without a word, so that only the next list tells.
+		// The watches end without an event, so that only the next list shows the deletion.
 		closeAll(watches)
 		if status := b.awaitExit(done); status != ExitFailed || !strings.Contains(b.err.String(), "job demo was deleted") {
 			t.Errorf("exit %d:\n%s", status, b.err.String())
@@ -178,7 +178,7 @@ func TestAWatchThatWillNotEnd(t *testing.T) {
 	})
 }
 
-func TestWatchTakesTheBeginningOfAName(t *testing.T) {
+func TestWatch_AcceptsNamePrefix(t *testing.T) {
 	done := job("run-inspect-x7k2p")
 	done.Status.State = "completed"
 	done.Status.TaskCounts = robotv1.TaskCounts{TotalTasks: 1, SucceededTasks: 1}
@@ -194,7 +194,7 @@ func TestWatchTakesTheBeginningOfAName(t *testing.T) {
 	}
 }
 
-func TestRefusals(t *testing.T) {
+func TestRun_ExplainsRejections(t *testing.T) {
 	gk := robotv1.GroupVersion.WithKind("Job").GroupKind()
 	gr := robotv1.GroupVersion.WithResource("jobs").GroupResource()
 	for _, row := range []struct {
@@ -207,11 +207,11 @@ func TestRefusals(t *testing.T) {
 			field.Required(field.NewPath("spec", "taskGroups"), ""),
 			field.Invalid(nil, nil, "some validation rules were not checked because the object was invalid"),
 		})},
-		{"a policy speaks for itself", "refused-policy", apierrors.NewForbidden(gr, "demo",
+		{"a policy's own message", "refused-policy", apierrors.NewForbidden(gr, "demo",
 			errors.New("ValidatingAdmissionPolicy 'p' with binding 'b' denied request: driver docker is not allowed here"))},
-		{"a policy that could not be evaluated says its sentence and the cause", "refused-pattern", apierrors.NewForbidden(gr, "demo",
+		{"a policy that cannot be evaluated", "refused-pattern", apierrors.NewForbidden(gr, "demo",
 			errors.New("ValidatingAdmissionPolicy 'p' with binding 'b' denied request: expression '// spec.x: the pattern must compile\nvariables.patterns' resulted in error: composited variable \"patterns\" fails to evaluate: error parsing regexp: missing closing ): `(`"))},
-		{"a missing right is no mistake in the command line", "forbidden", apierrors.NewForbidden(gr, "demo", errors.New(`User "eve" cannot create resource`))},
+		{"a missing permission", "forbidden", apierrors.NewForbidden(gr, "demo", errors.New(`User "eve" cannot create resource`))},
 		{"a name that is taken", "refused-taken", apierrors.NewAlreadyExists(gr, "demo")},
 		{"a cluster without our kinds", "no-kinds", apierrors.NewGenericServerResponse(404, "POST", gr, "", "", 0, true)},
 		{"no API server", "unreachable", &os.SyscallError{Syscall: "connect", Err: syscall.ECONNREFUSED}},

@@ -13,15 +13,15 @@ import (
 	"golang.org/x/term"
 )
 
-// terminal is what progress is shown on.
+// terminal is where progress is shown.
 type terminal struct {
 	live  bool        // lines can be redrawn in place
-	color bool        // colours are wanted
-	size  func() size // now; people resize windows
+	color bool        // output uses colors
+	size  func() size // returns the current size; the user may resize the window
 }
 
-// terminalOf looks whether out is a terminal. NO_COLOR and TERM=dumb are
-// honoured (no-color.org).
+// terminalOf reports what out supports if it is a terminal. It honors NO_COLOR (no-color.org) and
+// TERM=dumb.
 func terminalOf(out io.Writer, env func(string) string) terminal {
 	file, ok := out.(*os.File)
 	if !ok || !term.IsTerminal(int(file.Fd())) || env("TERM") == "dumb" {
@@ -51,19 +51,19 @@ type screen struct {
 	drawnFor size
 }
 
-func (s *screen) show(v view, now time.Time) {
+func (s *screen) showView(v jobView, now time.Time) {
 	size := s.terminal.size()
-	lines := bars(v, size, s.terminal.color, now)
+	lines := drawBars(v, size, s.terminal.color, now)
 	if size == s.drawnFor && slices.Equal(lines, s.drawn) {
 		return
 	}
-	io.WriteString(s.out, redraw(s.drawn, lines, size.width)) //nolint:errcheck // a terminal that is gone needs no picture
+	io.WriteString(s.out, redrawLines(s.drawn, lines, size.width)) //nolint:errcheck // a terminal that is gone needs no picture
 	s.drawn, s.drawnFor = lines, size
 }
 
-// redraw goes back over the old lines and writes the new ones. When the
-// terminal has become narrower since, it has wrapped the old lines.
-func redraw(old, lines []string, width int) string {
+// redrawLines returns escape sequences that replace the old lines by the new ones. If the
+// terminal has become narrower, the old lines have wrapped and take more rows.
+func redrawLines(old, lines []string, width int) string {
 	rows := 0
 	for _, line := range old {
 		rows += max(1, (visibleWidth(line)+width-1)/max(1, width))
@@ -92,26 +92,26 @@ type transcript struct {
 	lost     bool
 }
 
-func (t *transcript) show(v view, now time.Time) {
-	t.say("", stateLine(v))
+func (t *transcript) showView(v jobView, now time.Time) {
+	t.printOnce("", stateLine(v))
 	for _, g := range v.groups {
 		if g.Status.TotalTasks > 0 {
-			t.say(g.Spec.GroupName, countsText(g.Status.TaskCounts))
+			t.printOnce(g.Spec.GroupName, countsText(g.Status.TaskCounts))
 		}
 	}
 	t.sayContact(v, now)
 }
 
-func stateLine(v view) string {
+func stateLine(v jobView) string {
 	if v.job.Status.State == "" {
 		return ""
 	}
-	return "job " + title(v.job) + ": " + v.job.Status.State
+	return "job " + jobTitle(v.job) + ": " + v.job.Status.State
 }
 
-// say writes the text unless it is what was said last about the group. The
-// Job's own line goes by the empty name.
-func (t *transcript) say(group, text string) {
+// printOnce prints the text unless it is the same as the last one about the group. The Job's own
+// line has the empty name.
+func (t *transcript) printOnce(group, text string) {
 	if t.last[group] == text {
 		return
 	}
@@ -122,7 +122,7 @@ func (t *transcript) say(group, text string) {
 	fmt.Fprintln(t.out, text)
 }
 
-func (t *transcript) sayContact(v view, now time.Time) {
+func (t *transcript) sayContact(v jobView, now time.Time) {
 	note := v.lostNote(now)
 	switch {
 	case note != "" && !t.lost:

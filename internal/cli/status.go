@@ -15,14 +15,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/why"
+	"k8s4r.io/k8s4r/internal/core/explain"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 )
 
 const (
-	// longPending is how long a task may wait before status points at it.
+	// longPending is how long a task may be pending before status warns about it.
 	longPending = time.Minute
-	// maxComplaints bounds the complaints of one sort.
+	// maxComplaints bounds the number of warnings of one sort.
 	maxComplaints = 10
 )
 
@@ -36,7 +36,7 @@ what looks wrong: robots out of contact, and tasks that have waited for more
 than a minute, with the reason. It looks at all namespaces, or at the one that
 --namespace names.`,
 		Example: "  " + d.program + " status",
-		Args:    args(cobra.NoArgs),
+		Args:    checkArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return d.withCluster(&conn, func(c *cluster) error {
 				return printStatus(cmd.Context(), d, c, conn.overrides.Context.Namespace)
@@ -47,7 +47,7 @@ than a minute, with the reason. It looks at all namespaces, or at the one that
 	return cmd
 }
 
-// overview is what the page is made of.
+// overview is the data of the status page.
 type overview struct {
 	server, version string
 	kinds           []string
@@ -57,18 +57,18 @@ type overview struct {
 }
 
 func printStatus(ctx context.Context, d *deps, c *cluster, namespace string) error {
-	o, err := survey(ctx, c, namespace)
+	o, err := readOverview(ctx, c, namespace)
 	if err != nil {
 		return err
 	}
-	fmt.Fprint(d.Out, o.page(d.now()))
+	fmt.Fprint(d.Out, o.renderPage(d.now()))
 	if missing := o.missingKinds(); len(missing) > 0 {
 		return fmt.Errorf("this cluster does not know the kinds %s: `k8s4r doctor` says how they come there", strings.Join(missing, ", "))
 	}
 	return nil
 }
 
-func survey(ctx context.Context, c *cluster, namespace string) (o overview, err error) {
+func readOverview(ctx context.Context, c *cluster, namespace string) (o overview, err error) {
 	o.server = c.server
 	if o.version, err = c.version(ctx); err != nil {
 		return o, err
@@ -77,17 +77,17 @@ func survey(ctx context.Context, c *cluster, namespace string) (o overview, err 
 		return o, err
 	}
 	in := client.InNamespace(namespace)
-	if o.robots, err = typed[*robotv1.Robot](ctx, c, robotKind, in); err != nil {
+	if o.robots, err = listTyped[*robotv1.Robot](ctx, c, robotKind, in); err != nil {
 		return o, err
 	}
-	if o.jobs, err = typed[*robotv1.Job](ctx, c, jobKind, in); err != nil {
+	if o.jobs, err = listTyped[*robotv1.Job](ctx, c, jobKind, in); err != nil {
 		return o, err
 	}
-	o.tasks, err = typed[*robotv1.Task](ctx, c, taskKind, in)
+	o.tasks, err = listTyped[*robotv1.Task](ctx, c, taskKind, in)
 	return o, err
 }
 
-func typed[T client.Object](ctx context.Context, c client.Reader, k kind, opts ...client.ListOption) ([]T, error) {
+func listTyped[T client.Object](ctx context.Context, c client.Reader, k kind, opts ...client.ListOption) ([]T, error) {
 	objects, err := listOf(ctx, c, k, opts...)
 	out := make([]T, 0, len(objects))
 	for _, o := range objects {
@@ -106,42 +106,44 @@ func (o overview) missingKinds() []string {
 	return missing
 }
 
-// page is a pure function of what was surveyed and the time.
-func (o overview) page(now time.Time) string {
+// renderPage is a pure function of the overview and the time.
+func (o overview) renderPage(now time.Time) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "API server  %s, %s\n", o.server, o.version)
 	if len(o.missingKinds()) > 0 {
 		return b.String()
 	}
-	fmt.Fprintf(&b, "Robots      %s\n", tally(o.robots, words(lifecycle.RobotPhases), func(r *robotv1.Robot) string { return string(phase(r)) }))
-	fmt.Fprintf(&b, "Jobs        %s\n", tally(o.jobs, words(lifecycle.JobStates), jobWord))
-	fmt.Fprintf(&b, "Tasks       %s\n\n", tally(o.tasks, words(lifecycle.TaskStates), taskState))
-	wrong := slices.Concat(bounded(o.robotComplaints(now)), bounded(o.taskComplaints(now)))
+	fmt.Fprintf(&b, "Robots      %s\n", countByWord(o.robots, toStrings(lifecycle.RobotPhases), func(r *robotv1.Robot) string { return string(robotPhase(r)) }))
+	fmt.Fprintf(&b, "Jobs        %s\n", countByWord(o.jobs, toStrings(lifecycle.JobStates), jobWord))
+	fmt.Fprintf(&b, "Tasks       %s\n\n", countByWord(o.tasks, toStrings(lifecycle.TaskStates), taskState))
+	wrong := slices.Concat(limitLines(o.robotComplaints(now)), limitLines(o.taskComplaints(now)))
 	if len(wrong) == 0 {
 		b.WriteString("Nothing looks wrong.\n")
 		return b.String()
 	}
 	b.WriteString("What looks wrong:\n")
 	for _, line := range wrong {
-		fmt.Fprintf(&b, "  %s\n", printable(line))
+		fmt.Fprintf(&b, "  %s\n", stripControl(line))
 	}
 	return b.String()
 }
 
-func jobWord(j *robotv1.Job) string { return cmp.Or(j.Status.State, why.NoState) }
+func jobWord(j *robotv1.Job) string { return cmp.Or(j.Status.State, explain.NoState) }
 
-func phase(r *robotv1.Robot) lifecycle.RobotPhase { return lifecycle.ParseRobotPhase(r.Status.Phase) }
+func robotPhase(r *robotv1.Robot) lifecycle.RobotPhase {
+	return lifecycle.ParseRobotPhase(r.Status.Phase)
+}
 
-func words[S ~string](states []S) []string {
+func toStrings[S ~string](states []S) []string {
 	out := make([]string, 0, len(states)+1)
 	for _, s := range states {
 		out = append(out, string(s))
 	}
-	return append(out, why.NoState)
+	return append(out, explain.NoState)
 }
 
-// tally counts the items by a word of theirs, in the order of the words.
-func tally[T any](items []T, order []string, word func(T) string) string {
+// countByWord counts the items by a property, in the given order.
+func countByWord[T any](items []T, order []string, word func(T) string) string {
 	counts := map[string]int{}
 	for _, item := range items {
 		counts[word(item)]++
@@ -164,25 +166,25 @@ func (o overview) robotComplaints(now time.Time) []string {
 		out = append(out, "there are no robots to run the tasks")
 	}
 	for _, r := range o.robots {
-		if p := phase(r); p != lifecycle.RobotOnline {
-			out = append(out, fmt.Sprintf("robot %s is %s, %s%s", r.Name, p, heard(r, now), colon(r.Status.Message)))
+		if p := robotPhase(r); p != lifecycle.RobotOnline {
+			out = append(out, fmt.Sprintf("robot %s is %s, %s%s", r.Name, p, lastSeen(r, now), capitalizeAfterColon(r.Status.Message)))
 			continue
 		}
 		if c := meta.FindStatusCondition(r.Status.Conditions, robotv1.ConditionResponsive); c != nil && c.Status == metav1.ConditionFalse {
-			out = append(out, fmt.Sprintf("robot %s does not answer what is dispatched to it%s", r.Name, colon(c.Message)))
+			out = append(out, fmt.Sprintf("robot %s does not answer what is dispatched to it%s", r.Name, capitalizeAfterColon(c.Message)))
 		}
 	}
 	return out
 }
 
-func heard(r *robotv1.Robot, now time.Time) string {
+func lastSeen(r *robotv1.Robot, now time.Time) string {
 	if r.Status.LastHeartbeatTime == nil {
 		return "never heard of"
 	}
 	return "last heard of " + sinceText(r.Status.LastHeartbeatTime, now) + " ago"
 }
 
-func colon(message string) string {
+func capitalizeAfterColon(message string) string {
 	if message == "" {
 		return ""
 	}
@@ -193,25 +195,25 @@ func (o overview) taskComplaints(now time.Time) []string {
 	var out []string
 	for _, t := range o.tasks {
 		waits := now.Sub(waitingSince(t))
-		if lifecycle.TaskState(t.Status.State).Placeable() && waits > longPending {
-			out = append(out, fmt.Sprintf("task %s/%s has waited for a robot for %s%s", t.Namespace, t.Name, duration.HumanDuration(waits), colon(why.NoRobot(t))))
+		if lifecycle.TaskState(t.Status.State).IsPlaceable() && waits > longPending {
+			out = append(out, fmt.Sprintf("task %s/%s has waited for a robot for %s%s", t.Namespace, t.Name, duration.HumanDuration(waits), capitalizeAfterColon(explain.NoRobotText(t))))
 		}
 	}
 	return out
 }
 
 func waitingSince(t *robotv1.Task) time.Time {
-	if c := why.Unplaced(t); c != nil {
+	if c := explain.UnplacedCondition(t); c != nil {
 		return c.LastTransitionTime.Time
 	}
-	if end := why.End(t); end.FinishedAt != nil {
+	if end := explain.LastAttempt(t); end.FinishedAt != nil {
 		return end.FinishedAt.Time
 	}
 	return t.CreationTimestamp.Time
 }
 
-// bounded cuts a long list of complaints, and says so.
-func bounded(lines []string) []string {
+// limitLines shortens a long list of warnings and adds the number of omitted ones.
+func limitLines(lines []string) []string {
 	if len(lines) <= maxComplaints {
 		return lines
 	}

@@ -15,14 +15,14 @@ type table struct {
 	rows   [][]string
 }
 
-func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
+func (t *table) addRow(cells ...string) { t.rows = append(t.rows, cells) }
 
-func (t *table) write(w io.Writer) {
+func (t *table) writeTo(w io.Writer) {
 	var text bytes.Buffer
 	tab := tabwriter.NewWriter(&text, 0, 8, 3, ' ', 0)
 	for _, row := range append([][]string{t.header}, t.rows...) {
-		// A row that lacks cells would end the columns for the rows below it.
-		row = append(clean(row), make([]string, max(0, len(t.header)-len(row)))...)
+		// tabwriter ends a column at a row with fewer cells, which would misalign the rows below.
+		row = append(cleanCells(row), make([]string, max(0, len(t.header)-len(row)))...)
 		fmt.Fprintln(tab, strings.Join(row, "\t"))
 	}
 	tab.Flush()
@@ -31,17 +31,17 @@ func (t *table) write(w io.Writer) {
 	}
 }
 
-func clean(row []string) []string {
+func cleanCells(row []string) []string {
 	out := make([]string, 0, len(row))
 	for _, cell := range row {
-		out = append(out, printable(cell))
+		out = append(out, stripControl(cell))
 	}
 	return out
 }
 
-// printable keeps control characters off the terminal: messages come from
-// robots, and an escape sequence in one could rewrite what the operator sees.
-func printable(s string) string {
+// stripControl replaces control characters: messages come from robots, and an escape sequence
+// could change what the operator sees on the terminal.
+func stripControl(s string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
 			return r

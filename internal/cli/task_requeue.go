@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/wish"
+	"k8s4r.io/k8s4r/internal/core/actions"
 )
 
 func requeueTaskCommand(d *deps) *cobra.Command {
@@ -21,7 +21,7 @@ func requeueTaskCommand(d *deps) *cobra.Command {
 ended, is paused, or waits after a failure can be requeued; the list of robots
 that failed it is cleared. Names must be whole: the beginning is not enough here.`,
 		Example:           "  " + d.program + " task requeue demo-inspect-3-main",
-		Args:              args(cobra.MinimumNArgs(1)),
+		Args:              checkArgs(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: d.completeNames(&conn, taskKind, anyNumber),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			names, err := bareNames(taskKind, args)
@@ -35,18 +35,18 @@ that failed it is cleared. Names must be whole: the beginning is not enough here
 	return cmd
 }
 
-// batch is the tasks of one job that are requeued together. The manager takes
-// up one wish of a job at a time.
+// batch is the tasks of one job that are requeued together. The manager handles one action of a
+// job at a time.
 type batch struct {
 	job   string
 	tasks []string
 }
 
-// requeueTasks requeues each task through its job, which must be the given one
-// unless that is empty.
+// requeueTasks requeues each task through its job. If job is not empty, the tasks must belong to
+// it.
 func requeueTasks(ctx context.Context, d *deps, c *cluster, names []string, job string) error {
 	var batches []batch
-	errs := each(c, names, func(name string) error {
+	errs := forEachName(c, names, func(name string) error {
 		task, err := readNamed[*robotv1.Task](ctx, c, taskKind, name)
 		if err != nil {
 			return err
@@ -54,19 +54,19 @@ func requeueTasks(ctx context.Context, d *deps, c *cluster, names []string, job 
 		if job != "" && task.Spec.JobName != job {
 			return fmt.Errorf("task %s is not one of job %s", name, job)
 		}
-		needed, err := wish.PutsBack(task)
+		needed, err := actions.CanRequeueTask(task)
 		if err != nil {
 			return err
 		}
 		if !needed {
-			d.report(taskKind, name, "is pending already")
+			d.printResult(taskKind, name, "is pending already")
 			return nil
 		}
 		batches = addTo(batches, task)
 		return nil
 	})
 	for _, b := range batches {
-		errs = errors.Join(errs, b.requeue(ctx, d, c))
+		errs = errors.Join(errs, b.requeueTasks(ctx, d, c))
 	}
 	return errs
 }
@@ -82,13 +82,13 @@ func addTo(batches []batch, task *robotv1.Task) []batch {
 	return batches
 }
 
-func (b batch) requeue(ctx context.Context, d *deps, c *cluster) error {
-	_, said, err := amend(ctx, c, jobKind, b.job, wish.Requeue(robotv1.Requeue{Tasks: b.tasks}))
+func (b batch) requeueTasks(ctx context.Context, d *deps, c *cluster) error {
+	_, said, err := patchNamed(ctx, c, jobKind, b.job, actions.NewRequeue(robotv1.Requeue{Tasks: b.tasks}))
 	if err != nil {
-		return fmt.Errorf("requeue %s: %w", wish.Few(b.tasks), err)
+		return fmt.Errorf("requeue %s: %w", actions.SummarizeNames(b.tasks), err)
 	}
 	for _, name := range b.tasks {
-		d.report(taskKind, name, said)
+		d.printResult(taskKind, name, said)
 	}
 	return nil
 }

@@ -11,13 +11,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/beacon"
-	"k8s4r.io/k8s4r/internal/jointoken"
+	"k8s4r.io/k8s4r/internal/platform/jointoken"
+	"k8s4r.io/k8s4r/internal/platform/serveraddr"
 )
 
-func TestATokenIsShownOnce(t *testing.T) {
-	b := newBench(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: beacon.Namespace, Name: beacon.Name}, Data: map[string]string{"url": "https://10.0.0.7:8443"}})
-	if status := b.run("token", "create", "--uses", "3", "--quota", "2", "--robots", "rover-*", "--labels", "site=hall", "-n", "fleet"); status != ExitOK {
+func TestTokenCreate_ShowsTokenOnce(t *testing.T) {
+	b := newBench(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: serveraddr.Namespace, Name: serveraddr.Name}, Data: map[string]string{"url": "https://10.0.0.7:8443"}})
+	if status := b.run("token", "create", "--uses", "3", "--max-robots", "2", "--robots", "rover-*", "--labels", "site=hall", "-n", "fleet"); status != ExitOK {
 		t.Fatalf("%d: %s", status, b.err.String())
 	}
 	said := b.out.String()
@@ -26,10 +26,10 @@ func TestATokenIsShownOnce(t *testing.T) {
 		t.Fatalf("%s", said)
 	}
 	var s corev1.Secret
-	if err := b.client.Get(t.Context(), client.ObjectKey{Namespace: beacon.Namespace, Name: jointoken.SecretName(line[1])}, &s); err != nil {
+	if err := b.client.Get(t.Context(), client.ObjectKey{Namespace: serveraddr.Namespace, Name: jointoken.SecretName(line[1])}, &s); err != nil {
 		t.Fatal(err)
 	}
-	token, err := jointoken.Read(&s)
+	token, err := jointoken.FromSecret(&s)
 	if err != nil || token.Namespace != "fleet" || token.Labels["site"] != "hall" || token.Uses != 3 || token.Quota != 2 {
 		t.Errorf("%+v, %v", token, err)
 	}
@@ -41,8 +41,8 @@ func TestATokenIsShownOnce(t *testing.T) {
 	}
 }
 
-func TestTokensThatMakeNoSense(t *testing.T) {
-	for flag, value := range map[string]string{"--uses": "0", "--quota": "2", "--robots": "[", "--expires": "0s"} {
+func TestTokenCreate_RejectsInvalidOptions(t *testing.T) {
+	for flag, value := range map[string]string{"--uses": "0", "--max-robots": "2", "--robots": "[", "--ttl": "0s"} {
 		b := newBench(t)
 		if status := b.run("token", "create", flag+"="+value); status != ExitUsage || !strings.Contains(b.err.String(), flag) {
 			t.Errorf("%s: %d, %s", flag, status, b.err.String())
@@ -50,9 +50,9 @@ func TestTokensThatMakeNoSense(t *testing.T) {
 	}
 }
 
-// A machine that asks between the operator's look and the write is not approved in
-// the place of the one that was seen.
-func TestAnApprovalIsForTheKeyThatWasSeen(t *testing.T) {
+// A key that is requested between the operator's check and the write must not be approved
+// instead.
+func TestRobotApprove_RequiresSeenKey(t *testing.T) {
 	asks := func(key string) *robotv1.IdentityRequest { return &robotv1.IdentityRequest{Key: key} }
 	r1 := &robotv1.Robot{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "r1"}}
 	r1.Status.Identity = &robotv1.RobotIdentity{Requested: asks("sha256:k1"), Accepted: &robotv1.AcceptedIdentity{Key: "sha256:k1"}}
@@ -69,7 +69,7 @@ func TestAnApprovalIsForTheKeyThatWasSeen(t *testing.T) {
 	if status := b.run("robot", "approve", "r1"); status != ExitFailed || !strings.Contains(b.err.String(), "--key=sha256:k2") {
 		t.Errorf("%d, %s%s", status, b.out.String(), b.err.String())
 	}
-	if now := read(b, &robotv1.Robot{}, "r1"); !now.Revoked() {
+	if now := read(b, &robotv1.Robot{}, "r1"); !now.IsRevoked() {
 		t.Errorf("approved: %+v", now.Spec.Identity)
 	}
 	change(b, &robotv1.Robot{}, "r1", func(r *robotv1.Robot) { r.Status.Identity.Requested = asks("sha256:k1") })
@@ -78,7 +78,7 @@ func TestAnApprovalIsForTheKeyThatWasSeen(t *testing.T) {
 	}
 }
 
-func TestRobotsAreApprovedAndRevoked(t *testing.T) {
+func TestRobotIdentity_ApprovesAndRevokes(t *testing.T) {
 	asked := &robotv1.Robot{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "r1"}}
 	asked.Status.Identity = &robotv1.RobotIdentity{Requested: &robotv1.IdentityRequest{Key: "sha256:k2", Machine: "sha256:m2"}}
 	b := newBench(t, asked, &robotv1.Robot{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "r2"}})

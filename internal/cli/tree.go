@@ -9,12 +9,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/why"
+	"k8s4r.io/k8s4r/internal/core/explain"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 )
 
-// trees shows each Job with all that belongs to it.
-func (o *getOptions) trees(ctx context.Context, d *deps, c *cluster, jobs []client.Object) error {
+// printTrees prints each Job with its groups and tasks.
+func (o *getOptions) printTrees(ctx context.Context, d *deps, c *cluster, jobs []client.Object) error {
 	for i, object := range jobs {
 		job := object.(*robotv1.Job)
 		groups, err := listOf(ctx, c, groupKind, ofJob(job)...)
@@ -29,7 +29,7 @@ func (o *getOptions) trees(ctx context.Context, d *deps, c *cluster, jobs []clie
 			fmt.Fprintln(d.Out)
 		}
 		tree := newTree(job, ofThisJob(job, groups), tasks, o.output == outputWide, d.now())
-		tree.write(d.Out)
+		tree.writeTo(d.Out)
 	}
 	return nil
 }
@@ -44,31 +44,32 @@ func ofThisJob(job *robotv1.Job, objects []client.Object) []*robotv1.TaskGroup {
 	return groupsInOrder(job, own)
 }
 
-// newTree is a pure function: Job, groups and tasks in, a table out.
+// newTree is a pure function that returns a table of a Job, its groups and its tasks.
 func newTree(job *robotv1.Job, groups []*robotv1.TaskGroup, tasks []*robotv1.Task, wide bool, now time.Time) *table {
 	t := &table{header: []string{"NAME", "STATE", "ROBOT", "EXIT", "ATTEMPT", "AGE", "REASON"}}
 	if wide {
 		t.header = append(t.header, "MESSAGE")
 	}
-	t.add("job/"+title(job), orDash(job.Status.State), "-", "-", "-", ageText(job, now), job.Status.StatusDescription)
+	t.addRow("job/"+jobTitle(job), orDash(job.Status.State), "-", "-", "-", ageText(job, now), job.Status.StatusDescription)
 	byGroup := map[string][]*robotv1.Task{}
 	for _, task := range tasks {
 		byGroup[task.Spec.TaskGroupName] = append(byGroup[task.Spec.TaskGroupName], task)
 	}
 	for i, g := range groups {
-		branch, stem := branches(i == len(groups)-1)
-		t.add(branch+"group/"+g.Spec.GroupName, orDash(g.Status.State), "-", "-", "-", ageText(g, now), countsText(g.Status.TaskCounts))
+		branch, stem := branchPrefixes(i == len(groups)-1)
+		t.addRow(branch+"group/"+g.Spec.GroupName, orDash(g.Status.State), "-", "-", "-", ageText(g, now), countsText(g.Status.TaskCounts))
 		own := byGroup[g.Name]
 		for j, task := range own {
-			leaf, _ := branches(j == len(own)-1)
-			t.add(taskRow(stem+leaf+"task/"+task.Name, task, wide, now)...)
+			leaf, _ := branchPrefixes(j == len(own)-1)
+			t.addRow(taskRow(stem+leaf+"task/"+task.Name, task, wide, now)...)
 		}
 	}
 	return t
 }
 
-// branches are the lines that lead to a node and past it to what hangs on it.
-func branches(last bool) (to, past string) {
+// branchPrefixes returns the lines that lead to a node, and the lines that lead past it to its
+// children.
+func branchPrefixes(last bool) (to, past string) {
 	if last {
 		return "└─ ", "   "
 	}
@@ -76,7 +77,7 @@ func branches(last bool) (to, past string) {
 }
 
 func taskRow(name string, task *robotv1.Task, wide bool, now time.Time) []string {
-	end := why.End(task)
+	end := explain.LastAttempt(task)
 	row := []string{name, taskState(task), orDash(end.Robot), exitText(end.ExitCode, end.Signal), attemptText(end.Attempt), ageText(task, now), orDash(taskReason(task, end))}
 	if wide {
 		row = append(row, task.Status.Message)
@@ -84,13 +85,12 @@ func taskRow(name string, task *robotv1.Task, wide bool, now time.Time) []string
 	return row
 }
 
-// taskReason is why the task stands where it does. Of one that waits it is
-// what placement says, and of one that has failed for good the task's own word:
-// its last attempt knows only how it ended itself.
+// taskReason returns why the task is in its state. For a waiting task this is the reason of
+// placement, for a failed task the task's own reason: its last attempt knows only its own exit.
 func taskReason(task *robotv1.Task, end robotv1.TaskAttempt) string {
 	state := lifecycle.TaskState(task.Status.State)
-	if state.Placeable() {
-		if c := why.Unplaced(task); c != nil {
+	if state.IsPlaceable() {
+		if c := explain.UnplacedCondition(task); c != nil {
 			return c.Message
 		}
 	}
@@ -101,13 +101,13 @@ func taskReason(task *robotv1.Task, end robotv1.TaskAttempt) string {
 }
 
 func taskState(t *robotv1.Task) string {
-	return string(lifecycle.TaskState(t.Status.State).Normal())
+	return string(lifecycle.TaskState(t.Status.State).OrPending())
 }
 
-// attemptText is a dash before the first attempt.
+// attemptText returns the number of the attempt, or a dash before the first one.
 func attemptText(n int32) string {
 	if n == 0 {
 		return "-"
 	}
-	return number(n)
+	return formatCount(n)
 }

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"k8s4r.io/k8s4r/internal/version"
+	"k8s4r.io/k8s4r/internal/protocol/version"
 )
 
 func versionCommand(d *deps) *cobra.Command {
@@ -16,7 +16,7 @@ func versionCommand(d *deps) *cobra.Command {
 		Use:     "version",
 		Short:   "Print the versions of this program and of the API server",
 		Example: "  " + d.program + " version --client",
-		Args:    args(cobra.NoArgs),
+		Args:    checkArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			fmt.Fprintf(d.Out, "client: %s\n", version.Version)
 			if clientOnly {

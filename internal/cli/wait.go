@@ -11,55 +11,54 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 )
 
-// redrawEvery keeps the elapsed time moving while nothing else does. It asks
-// nobody.
+// redrawEvery updates the elapsed time while nothing else changes. It sends no requests.
 const redrawEvery = time.Second
 
-// view is what is known of a Job that is being followed.
-type view struct {
+// jobView is the state of a Job that the command follows.
+type jobView struct {
 	job       *robotv1.Job
 	groups    []*robotv1.TaskGroup // in the order of the Job's spec
-	lostSince time.Time            // zero: in contact with the API server
+	lostSince time.Time            // if zero, the API server is reachable
 	lostWhy   error
 }
 
-// display shows a view to the user, again and again.
+// display shows each update of a view to the user.
 type display interface {
-	show(v view, now time.Time)
+	showView(v jobView, now time.Time)
 }
 
 // waiter follows one Job to its end.
 type waiter struct {
 	*deps
 	cluster *cluster
-	view    view
+	view    jobView
 	display display
 }
 
-// waitForJob shows the Job's progress until it has ended, then what came of
-// it. The error carries the exit status.
+// waitForJob shows the Job's progress until it has ended, then its outcome. The error carries the
+// exit status.
 func (d *deps) waitForJob(ctx context.Context, c *cluster, job *robotv1.Job, timeout time.Duration) error {
-	w := &waiter{deps: d, cluster: c, view: view{job: job}, display: d.newDisplay()}
-	waitCtx, stop := d.patience(ctx, timeout)
+	w := &waiter{deps: d, cluster: c, view: jobView{job: job}, display: d.newDisplay()}
+	waitCtx, stop := d.newWaitContext(ctx, timeout)
 	defer stop()
-	err := w.untilEnd(waitCtx, w, only(w.cluster, jobKind, w.view.job), w.groupSource())
+	err := w.untilEnd(waitCtx, w, singleObject(w.cluster, jobKind, w.view.job), w.groupSource())
 	switch {
 	case errors.Is(err, errTimeout):
-		return w.detach(fmt.Sprintf("not ended after %s", timeout), ExitTimeout)
+		return w.stopWaiting(fmt.Sprintf("not ended after %s", timeout), ExitTimeout)
 	case errors.Is(err, context.Canceled):
-		return w.detach("detached", ExitInterrupted)
+		return w.stopWaiting("detached", ExitInterrupted)
 	case err != nil:
 		return err
 	}
-	return w.conclude(ctx)
+	return w.printOutcome(ctx)
 }
 
-// patience ends with Ctrl-C, or with errTimeout as its cause. A timeout of zero
-// is for ever.
-func (d *deps) patience(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
+// newWaitContext returns a context that ends with Ctrl-C, or after timeout with errTimeout as its
+// cause. If timeout is zero, there is no timeout.
+func (d *deps) newWaitContext(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	ctx, stop := d.interrupt(ctx)
 	if timeout == 0 {
 		return ctx, stop
@@ -70,12 +69,12 @@ func (d *deps) patience(ctx context.Context, timeout time.Duration) (context.Con
 
 var errTimeout = errors.New("--wait-timeout passed")
 
-// picture is what is kept up to date on display until its end.
+// picture is a view that untilEnd keeps up to date.
 type picture interface {
-	// show puts it on display, and tells whether it has ended.
-	show() (ended bool)
-	// take brings one update in.
-	take(update) error
+	// showView shows the view and reports whether the followed object has ended.
+	showView() (ended bool)
+	// applyUpdate applies one update to the view.
+	applyUpdate(update) error
 }
 
 // untilEnd follows the sources and shows the picture until it has ended.
@@ -86,7 +85,7 @@ func (d *deps) untilEnd(ctx context.Context, p picture, sources ...source) error
 	tick := time.NewTicker(redrawEvery)
 	defer tick.Stop()
 	for {
-		if p.show() {
+		if p.showView() {
 			return nil
 		}
 		select {
@@ -96,7 +95,7 @@ func (d *deps) untilEnd(ctx context.Context, p picture, sources ...source) error
 			return err
 		case <-tick.C:
 		case u := <-updates:
-			if err := p.take(u); err != nil {
+			if err := p.applyUpdate(u); err != nil {
 				return err
 			}
 		}
@@ -114,7 +113,7 @@ func (d *deps) followAll(ctx context.Context, sources []source) (<-chan update, 
 	}
 	for _, s := range sources {
 		go func() {
-			if err := follow(ctx, s, d.retry, emit); err != nil {
+			if err := followSource(ctx, s, d.retry, emit); err != nil {
 				failed <- err
 			}
 		}()
@@ -122,14 +121,14 @@ func (d *deps) followAll(ctx context.Context, sources []source) (<-chan update, 
 	return updates, failed
 }
 
-func (w *waiter) show() (ended bool) {
-	w.display.show(w.view, w.now())
-	return w.ended()
+func (w *waiter) showView() (ended bool) {
+	w.display.showView(w.view, w.now())
+	return w.hasEnded()
 }
 
-// only is the one object. It holds to the UID: another of the same name is another
-// story.
-func only(c *cluster, k kind, one client.Object) source {
+// singleObject returns a source with one object, selected by UID: a new object of the same name
+// does not match.
+func singleObject(c *cluster, k kind, one client.Object) source {
 	return source{
 		client: c, kind: k,
 		opts:  []client.ListOption{client.InNamespace(one.GetNamespace()), client.MatchingFields{"metadata.name": one.GetName()}},
@@ -149,10 +148,10 @@ func (w *waiter) groupSource() source {
 	}
 }
 
-// take brings one update into the view.
-func (w *waiter) take(u update) error {
+// applyUpdate applies one update to the view.
+func (w *waiter) applyUpdate(u update) error {
 	if u.err != nil {
-		w.lose(u.err)
+		w.recordLoss(u.err)
 		return nil //nolint:nilerr // it stands in the view, and follow tries again
 	}
 	w.view.lostSince, w.view.lostWhy = time.Time{}, nil
@@ -167,14 +166,14 @@ func (w *waiter) take(u update) error {
 	return nil
 }
 
-func (w *waiter) lose(err error) {
+func (w *waiter) recordLoss(err error) {
 	if w.view.lostSince.IsZero() {
 		w.view.lostSince = w.now()
 	}
 	w.view.lostWhy = err
 }
 
-// groupsInOrder sorts groups as the Job's author wrote them.
+// groupsInOrder sorts groups by their order in the Job's spec.
 func groupsInOrder(job *robotv1.Job, objects []client.Object) []*robotv1.TaskGroup {
 	place := map[string]int{}
 	for i, g := range job.Spec.TaskGroups {
@@ -190,31 +189,31 @@ func groupsInOrder(job *robotv1.Job, objects []client.Object) []*robotv1.TaskGro
 	return groups
 }
 
-func (w *waiter) ended() bool { return jobState(w.view.job).Terminal() }
+func (w *waiter) hasEnded() bool { return jobState(w.view.job).IsTerminal() }
 
 func jobState(job *robotv1.Job) lifecycle.JobState { return lifecycle.JobState(job.Status.State) }
 
-// detach leaves the Job alone, and says how to get back to it.
-func (w *waiter) detach(why string, status int) error {
+// stopWaiting leaves the Job unchanged and prints how to watch it again.
+func (w *waiter) stopWaiting(why string, status int) error {
 	name := w.view.job.Name
 	fmt.Fprintf(w.Err, "%s; job %s goes on\n  watch it:           %s watch %s%s\n  stop and delete it: %s delete job %s%s\n",
 		why, name, w.program, name, w.cluster.namespaceFlag, w.program, name, w.cluster.namespaceFlag)
 	return &outcomeError{status: status}
 }
 
-// conclude shows the last counts, the summary and the failed tasks. The groups
-// are read once more, because their last word may come after the Job's.
-func (w *waiter) conclude(ctx context.Context) error {
+// printOutcome prints the last counts, the summary and the failed tasks. It lists the groups
+// again, because their last update may be written after the Job's.
+func (w *waiter) printOutcome(ctx context.Context) error {
 	groups, groupErr := listOf(ctx, w.cluster, groupKind, ofJob(w.view.job)...)
 	if groupErr == nil {
 		w.view.groups = groupsInOrder(w.view.job, slices.DeleteFunc(groups, func(o client.Object) bool { return !w.groupSource().match(o) }))
-		w.display.show(w.view, w.now())
+		w.display.showView(w.view, w.now())
 	}
 	failed, taskErr := w.failedTasks(ctx)
-	fmt.Fprintln(w.Out, summary(w.view.job))
+	fmt.Fprintln(w.Out, jobSummary(w.view.job))
 	writeFailures(w.Out, failed, fmt.Sprintf("%s get job %s%s", w.program, w.view.job.Name, w.cluster.namespaceFlag))
 	if err := errors.Join(groupErr, taskErr); err != nil {
-		fmt.Fprintf(w.Err, "%s: the details are not complete: %s\n", w.program, explain(markUnreachable(w.cluster.server, err)))
+		fmt.Fprintf(w.Err, "%s: the details are not complete: %s\n", w.program, explainError(markUnreachable(w.cluster.server, err)))
 	}
 	if jobState(w.view.job) == lifecycle.JobCompleted {
 		return nil
@@ -222,7 +221,7 @@ func (w *waiter) conclude(ctx context.Context) error {
 	return &outcomeError{status: ExitFailed}
 }
 
-// failedTasks lists the failed tasks of a Job that has some.
+// failedTasks returns the failed tasks of a Job. It skips the request if the Job has none.
 func (w *waiter) failedTasks(ctx context.Context) ([]*robotv1.Task, error) {
 	if w.view.job.Status.FailedTasks == 0 && jobState(w.view.job) != lifecycle.JobFailed {
 		return nil, nil
@@ -233,7 +232,7 @@ func (w *waiter) failedTasks(ctx context.Context) ([]*robotv1.Task, error) {
 	}), err
 }
 
-// tasksOf lists the tasks of a Job by name.
+// tasksOf returns the tasks of a Job, sorted by name.
 func tasksOf(ctx context.Context, c client.Reader, job *robotv1.Job) ([]*robotv1.Task, error) {
 	objects, err := listOf(ctx, c, taskKind, ofJob(job)...)
 	if err != nil {

@@ -24,13 +24,13 @@ func watchCommand(d *deps) *cobra.Command {
 run. The Job is given as NAME or job/NAME; the beginning of the name is enough
 when no other Job's begins so.`,
 		Example:           "  " + d.program + " watch demo\n  " + d.program + " watch --wait-timeout 10m job/demo",
-		Args:              args(cobra.ExactArgs(1)),
+		Args:              checkArgs(cobra.ExactArgs(1)),
 		ValidArgsFunction: d.completeNames(&o.conn, jobKind, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.complete(args); err != nil {
+			if err := o.parseArgs(args); err != nil {
 				return err
 			}
-			return d.withCluster(&o.conn, func(c *cluster) error { return o.run(cmd.Context(), d, c) })
+			return d.withCluster(&o.conn, func(c *cluster) error { return o.runWatch(cmd.Context(), d, c) })
 		},
 	}
 	cmd.Flags().DurationVar(&o.waitTimeout, "wait-timeout", 0, "how long to wait for the end, such as 1h; 0 is for ever")
@@ -38,7 +38,7 @@ when no other Job's begins so.`,
 	return cmd
 }
 
-func (o *watchOptions) complete(args []string) (err error) {
+func (o *watchOptions) parseArgs(args []string) (err error) {
 	if o.waitTimeout < 0 {
 		return usagef("--wait-timeout=%s: must not be negative", o.waitTimeout)
 	}
@@ -46,8 +46,8 @@ func (o *watchOptions) complete(args []string) (err error) {
 	return err
 }
 
-func (o *watchOptions) run(ctx context.Context, d *deps, c *cluster) error {
-	job, err := resolve(ctx, c, jobKind, o.name)
+func (o *watchOptions) runWatch(ctx context.Context, d *deps, c *cluster) error {
+	job, err := resolveName(ctx, c, jobKind, o.name)
 	if err != nil {
 		return err
 	}

@@ -10,9 +10,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/why"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/core/explain"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
 type whyOptions struct {
@@ -31,22 +31,22 @@ replica, or a robot, with the check that refused each robot. Of a task that was 
 robot it shows every attempt and how it ended. The beginning of the name is enough
 when no other task's begins so.`,
 		Example:           "  " + d.program + " why demo-inspect-3-main\n  " + d.program + " why task/demo-inspect-3 -o yaml",
-		Args:              args(cobra.ExactArgs(1)),
+		Args:              checkArgs(cobra.ExactArgs(1)),
 		ValidArgsFunction: d.completeNames(&o.conn, taskKind, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.complete(args); err != nil {
+			if err := o.parseArgs(args); err != nil {
 				return err
 			}
-			return d.withCluster(&o.conn, func(c *cluster) error { return o.run(cmd.Context(), d, c) })
+			return d.withCluster(&o.conn, func(c *cluster) error { return o.runWhy(cmd.Context(), d, c) })
 		},
 	}
 	cmd.Flags().StringVarP(&o.output, "output", "o", "", "json or yaml: the whole object; default is a page")
 	o.conn.addFlags(cmd.Flags())
-	complete(cmd, "output", outputJSON, outputYAML)
+	completeFlag(cmd, "output", outputJSON, outputYAML)
 	return cmd
 }
 
-func (o *whyOptions) complete(args []string) (err error) {
+func (o *whyOptions) parseArgs(args []string) (err error) {
 	if err := checkFormat(o.output, outputJSON, outputYAML); err != nil {
 		return &usageError{err: err}
 	}
@@ -54,8 +54,8 @@ func (o *whyOptions) complete(args []string) (err error) {
 	return err
 }
 
-func (o *whyOptions) run(ctx context.Context, d *deps, c *cluster) error {
-	found, err := resolve(ctx, c, taskKind, o.name)
+func (o *whyOptions) runWhy(ctx context.Context, d *deps, c *cluster) error {
+	found, err := resolveName(ctx, c, taskKind, o.name)
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (o *whyOptions) run(ctx context.Context, d *deps, c *cluster) error {
 		return writeObject(d.Out, o.output, taskKind, found)
 	}
 	task := found.(*robotv1.Task)
-	answer, err := why.Task(ctx, whySource{c}, task, d.now())
+	answer, err := explain.ExplainTask(ctx, whySource{c}, task, d.now())
 	if err != nil {
 		return err
 	}
@@ -71,53 +71,53 @@ func (o *whyOptions) run(ctx context.Context, d *deps, c *cluster) error {
 	return nil
 }
 
-// writeWhy writes all that is known about one task.
-func writeWhy(out io.Writer, t *robotv1.Task, a *why.Explanation) {
-	fmt.Fprintf(out, "%s is %s%s\n", taskKind.ref(t.Name), a.State, colon(a.Gist))
+// writeWhy prints the explanation of one task.
+func writeWhy(out io.Writer, t *robotv1.Task, a *explain.Explanation) {
+	fmt.Fprintf(out, "%s is %s%s\n", taskKind.formatRef(t.Name), a.State, capitalizeAfterColon(a.Summary))
 	for _, fact := range a.Facts {
-		fmt.Fprintf(out, "  %-15s%s\n", fact.Name+":", printable(fact.Text))
+		fmt.Fprintf(out, "  %-15s%s\n", fact.Name+":", stripControl(fact.Text))
 	}
 	if len(t.Status.Attempts) > 0 {
 		fmt.Fprintln(out)
-		attemptsOf(t).write(out)
+		attemptsOf(t).writeTo(out)
 	}
 }
 
-// whySource reads as the user.
+// whySource reads objects with the permissions of the user.
 type whySource struct{ c *cluster }
 
-// Job by its name.
+// Job returns the Job with this name.
 func (s whySource) Job(ctx context.Context, namespace, name string) (*robotv1.Job, error) {
 	job := &robotv1.Job{}
 	err := s.c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, job)
 	if apierrors.IsNotFound(err) && !isMissingKind(err) {
 		return nil, nil
 	}
-	return job, wrap(err, "get job %s", name)
+	return job, wrapError(err, "get job %s", name)
 }
 
-// Group by the name of the object.
+// Group returns the TaskGroup with this name.
 func (s whySource) Group(ctx context.Context, namespace, name string) (*robotv1.TaskGroup, error) {
 	group := &robotv1.TaskGroup{}
 	err := s.c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, group)
 	if apierrors.IsNotFound(err) && !isMissingKind(err) {
 		return nil, nil
 	}
-	return group, wrap(err, "get task group %s", name)
+	return group, wrapError(err, "get task group %s", name)
 }
 
-// Replica is found by the labels that all of its tasks have.
+// Replica returns the tasks of the same replica, which have the same labels.
 func (s whySource) Replica(ctx context.Context, t *robotv1.Task) ([]*robotv1.Task, error) {
 	same := client.MatchingLabels{
 		robotv1.LabelTaskGroup: t.Labels[robotv1.LabelTaskGroup], robotv1.LabelTaskIndex: t.Labels[robotv1.LabelTaskIndex],
 	}
-	return typed[*robotv1.Task](ctx, s.c, taskKind, client.InNamespace(t.Namespace), same)
+	return listTyped[*robotv1.Task](ctx, s.c, taskKind, client.InNamespace(t.Namespace), same)
 }
 
-// attemptState says "stopped" of an attempt that ended through no fault of the
-// task: its entry says failed, as of every end that is not a good one.
+// attemptState returns "stopped" for an attempt that ended without fault. Its state is "failed",
+// as for every end except completion.
 func attemptState(a robotv1.TaskAttempt) string {
-	if a.State == string(lifecycle.TaskFailed) && wire.NoFault(a.Reason) {
+	if a.State == string(lifecycle.TaskFailed) && wire.IsWithoutFault(a.Reason) {
 		return "stopped"
 	}
 	return orDash(a.State)
@@ -126,7 +126,7 @@ func attemptState(a robotv1.TaskAttempt) string {
 func attemptsOf(t *robotv1.Task) *table {
 	all := &table{header: []string{"ATTEMPT", "ROBOT", "STATE", "EXIT", "REASON"}}
 	for _, a := range t.Status.Attempts {
-		all.add(number(a.Attempt), orDash(a.Robot), attemptState(a), exitText(a.ExitCode, a.Signal), orDash(a.Reason))
+		all.addRow(formatCount(a.Attempt), orDash(a.Robot), attemptState(a), exitText(a.ExitCode, a.Signal), orDash(a.Reason))
 	}
 	return all
 }

@@ -17,7 +17,7 @@ func notPlaced(reason, message string) func(*robotv1.Task) {
 	}
 }
 
-// twice failed on two robots. The reason is that of the state.
+// twice adds failed attempts on two robots. reason belongs to the state.
 func twice(state, reason string) func(*robotv1.Task) {
 	return func(t *robotv1.Task) {
 		two, killed := int32(2), int32(137)
@@ -30,8 +30,13 @@ func twice(state, reason string) func(*robotv1.Task) {
 	}
 }
 
-func TestWhy(t *testing.T) {
-	refused := notPlaced("NoRobotFits", "2 of 3 robots: label brush=1 missing; 1: Offline")
+func TestWhy_MatchesGolden(t *testing.T) {
+	refused := func(t *robotv1.Task) {
+		notPlaced("NoRobotFits", "the message is not read")(t)
+		t.Status.Placement = &robotv1.PlacementStatus{Robots: 3, Rejections: []robotv1.Rejection{
+			{Check: "Label", Robots: 2, Want: "brush=1"}, {Check: "Phase", Robots: 1, Want: "Online", Got: "Offline"},
+		}}
+	}
 	retries := func(d time.Duration) func(*robotv1.Task) { return func(t *robotv1.Task) { t.Status.RetryAt = at(d) } }
 	state := func(s, reason string) func(*robotv1.Task) {
 		return func(t *robotv1.Task) { t.Status.State, t.Status.Reason = s, reason }
@@ -50,21 +55,21 @@ func TestWhy(t *testing.T) {
 		task         []func(*robotv1.Task)
 		args         []string
 	}{
-		{name: "no robot fits: which check refused which", golden: "why-refused", job: named("demo", "running"), task: []func(*robotv1.Task){refused}},
-		{name: "nobody has looked at it", golden: "why-fresh", job: named("demo", "")},
+		{name: "rejections of all robots", golden: "why-refused", job: named("demo", "running"), task: []func(*robotv1.Task){refused}},
+		{name: "not scheduled yet", golden: "why-fresh", job: named("demo", "")},
 		{name: "its job is pending", golden: "why-job-pending", job: named("demo", "pending"), task: []func(*robotv1.Task){refused}},
 		{name: "its job is paused", golden: "why-job-paused", job: named("demo", "paused", desires("paused")), task: []func(*robotv1.Task){state("paused", "Paused")}},
 		{name: "its job is about to be paused", golden: "why-job-pausing", job: named("demo", "running", desires("paused")), task: []func(*robotv1.Task){refused}},
 		{name: "its job is canceled", golden: "why-job-canceled", job: named("demo", "canceled", desires("canceled")), task: []func(*robotv1.Task){state("canceled", "Canceled")}},
-		{name: "its job is gone", golden: "why-job-gone", task: []func(*robotv1.Task){notPlaced("NoJob", "job demo does not exist")}},
+		{name: "its job does not exist", golden: "why-job-gone", task: []func(*robotv1.Task){notPlaced("NoJob", "job demo does not exist")}},
 		{name: "its job is being requeued", golden: "why-job-requeueing", job: named("demo", "completed", requeues(1, "all")), task: []func(*robotv1.Task){state("completed", "")}},
-		{name: "it was made by hand", golden: "why-by-hand", task: []func(*robotv1.Task){byHand, refused}},
-		{name: "it waits for its next try", golden: "why-retry", job: named("demo", "running"),
-			task: []func(*robotv1.Task){twice("soft-failed", "Rescheduled"), retries(90 * time.Second), notPlaced("Rescheduled", "robot robot-2 failed it, another one is to try")}},
-		{name: "a try that is due is nothing to wait for", golden: "why-retry-due", job: named("demo", "running"), task: []func(*robotv1.Task){twice("soft-failed", "Rescheduled"), retries(-time.Second), refused}},
-		{name: "it failed for good", golden: "why-failed", job: named("demo", "failed"),
+		{name: "it has no job", golden: "why-by-hand", task: []func(*robotv1.Task){byHand, refused}},
+		{name: "it waits for its next attempt", golden: "why-retry", job: named("demo", "running"),
+			task: []func(*robotv1.Task){twice("soft-failed", "Rescheduled"), retries(90 * time.Second), notPlaced("Rescheduled", "robot robot-2 failed it; another robot will be tried")}},
+		{name: "its next attempt is due", golden: "why-retry-due", job: named("demo", "running"), task: []func(*robotv1.Task){twice("soft-failed", "Rescheduled"), retries(-time.Second), refused}},
+		{name: "it has failed", golden: "why-failed", job: named("demo", "failed"),
 			task: []func(*robotv1.Task){twice("failed", "Timeout"), retries(time.Minute), notPlaced("Timeout", "it failed on 2 robots, and softFailLimit is 2")}},
-		{name: "it was made to leave its robot, which is no failure", golden: "why-evicted", job: named("demo", "running"),
+		{name: "it was evicted without fault", golden: "why-evicted", job: named("demo", "running"),
 			task: []func(*robotv1.Task){state("running", ""), func(t *robotv1.Task) {
 				code := int32(143)
 				t.Spec.TargetRobot, t.Status.Attempt = "robot-2", 2
@@ -72,23 +77,23 @@ func TestWhy(t *testing.T) {
 					{Attempt: 1, Robot: "robot-1", State: "failed", ExitCode: &code, Signal: 15, Reason: "Stopped"}, {Attempt: 2, Robot: "robot-2", State: "running"},
 				}
 			}}},
-		{name: "it is asked to stop", golden: "why-stopping", job: named("demo", "cancel-requested", desires("canceled")), task: []func(*robotv1.Task){state("running", robotv1.ReasonStopping)}},
-		{name: "it is asked to leave its robot", golden: "why-evicting", job: named("demo", "running"), task: []func(*robotv1.Task){state("running", robotv1.ReasonEvicting), onRobot1}},
+		{name: "it is being stopped", golden: "why-stopping", job: named("demo", "cancel-requested", desires("canceled")), task: []func(*robotv1.Task){state("running", robotv1.ReasonStopping)}},
+		{name: "it is being evicted", golden: "why-evicting", job: named("demo", "running"), task: []func(*robotv1.Task){state("running", robotv1.ReasonEvicting), onRobot1}},
 		{name: "a Secret is missing", golden: "why-secret", job: named("demo", "running"), task: []func(*robotv1.Task){state("dispatching", ""), onRobot1, secretMissing}},
 		{name: "its robot is lost", golden: "why-lost", job: named("demo", "running"), task: []func(*robotv1.Task){state("unknown", "RobotLost"), onRobot1}},
-		{name: "its robot is lost, and it is not replaced", golden: "why-lost-waits",
+		{name: "its robot is lost, and it waits for it", golden: "why-lost-waits",
 			job:  named("demo", "running", func(j *robotv1.Job) { j.Spec.Disconnect = &robotv1.Disconnect{Replace: new(bool)} }),
 			task: []func(*robotv1.Task){state("unknown", "RobotLost"), onRobot1}},
-		{name: "another robot runs it, and the first may come back", golden: "why-original", job: named("demo", "running"),
+		{name: "a replacement runs, and the lost attempt may return", golden: "why-original", job: named("demo", "running"),
 			task: []func(*robotv1.Task){state("running", ""), func(t *robotv1.Task) {
-				t.Spec.TargetRobot, t.Status.Attempt, t.Status.Original = "robot-2", 2, 1
+				t.Spec.TargetRobot, t.Status.Attempt, t.Status.LostAttempt = "robot-2", 2, 1
 				t.Status.Attempts = []robotv1.TaskAttempt{{Attempt: 1, Robot: "robot-1", State: "unknown"}, {Attempt: 2, Robot: "robot-2", State: "running"}}
 			}}},
-		{name: "it has failed, unless the first completes", golden: "why-original-away", job: named("demo", "running"),
-			task: []func(*robotv1.Task){twice("exited", "Exited"), func(t *robotv1.Task) { t.Status.Original = 1 },
-				notPlaced("OriginalAway", "no other robot could ever take it; until 2026-01-01T13:00:00Z its attempt 1 on robot robot-1 may still complete")}},
+		{name: "it has failed, unless the lost attempt completes", golden: "why-original-away", job: named("demo", "running"),
+			task: []func(*robotv1.Task){twice("exited", "Exited"), func(t *robotv1.Task) { t.Status.LostAttempt = 1 },
+				notPlaced("AwaitingLostAttempt", "no other robot can run it; until 2026-01-01T13:00:00Z its attempt 1 on robot robot-1 may still complete")}},
 		{name: "it runs", golden: "why-running", job: named("demo", "running"), task: []func(*robotv1.Task){state("running", ""), onRobot1, refused}},
-		{name: "it was called off while it waited: the search is over", golden: "why-canceled-waiting", job: named("demo", "canceled"), task: []func(*robotv1.Task){state("canceled", "Canceled"), refused}},
+		{name: "it was canceled while it was pending", golden: "why-canceled-waiting", job: named("demo", "canceled"), task: []func(*robotv1.Task){state("canceled", "Canceled"), refused}},
 		{name: "the whole object", golden: "why-yaml", job: named("demo", "running"), args: []string{"-o", "yaml"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -112,7 +117,7 @@ func TestWhy(t *testing.T) {
 	})
 }
 
-// whyInitTasks asks for the last task of a replica of three.
+// whyInitTasks explains the last task of a replica with three tasks.
 func whyInitTasks(t *testing.T) {
 	onRobot := func(state, robot, reason string) func(*robotv1.Task) {
 		return func(t *robotv1.Task) {
@@ -121,17 +126,17 @@ func whyInitTasks(t *testing.T) {
 		}
 	}
 	waits := func(*robotv1.Task) {}
-	awaits := notPlaced("AwaitsInitTask", "it waits for init task build on robot robot-1")
+	awaits := notPlaced("WaitingForInitTask", "it waits for init task build on robot robot-1")
 	for _, row := range []struct {
 		name, golden      string
-		fetch, build, run func(*robotv1.Task) // nil: does not exist
+		fetch, build, run func(*robotv1.Task) // if nil, the task does not exist
 	}{
-		{"the first is not there yet", "why-init-none", nil, nil, waits},
+		{"the first does not exist yet", "why-init-none", nil, nil, waits},
 		{"one has completed, the next one runs", "why-init-runs", onRobot("completed", "robot-1", ""), onRobot("running", "robot-1", ""), awaits},
-		{"one waits for its next robot", "why-init-retries", onRobot("completed", "robot-1", ""), onRobot("soft-failed", "robot-1", "Exited"), waits},
-		{"one has failed for good", "why-init-failed", onRobot("completed", "robot-1", ""), onRobot("failed", "robot-1", "Timeout"), onRobot("failed", "", "InitTaskFailed")},
-		{"all have done their part, and a robot is missing", "why-init-done", onRobot("completed", "robot-1", ""), onRobot("completed", "robot-1", ""), notPlaced("NoRobotFits", "robot robot-1: no place left")},
-		{"it runs, so they are of no interest", "why-init-over", onRobot("completed", "robot-1", ""), onRobot("completed", "robot-1", ""), onRobot("running", "robot-1", "")},
+		{"one waits for its next attempt", "why-init-retries", onRobot("completed", "robot-1", ""), onRobot("soft-failed", "robot-1", "Exited"), waits},
+		{"one has failed", "why-init-failed", onRobot("completed", "robot-1", ""), onRobot("failed", "robot-1", "Timeout"), onRobot("failed", "", "InitTaskFailed")},
+		{"all have completed, and no robot fits", "why-init-done", onRobot("completed", "robot-1", ""), onRobot("completed", "robot-1", ""), notPlaced("NoRobotFits", "robot robot-1: task limit reached")},
+		{"the task runs", "why-init-over", onRobot("completed", "robot-1", ""), onRobot("completed", "robot-1", ""), onRobot("running", "robot-1", "")},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			group := &robotv1.TaskGroup{ObjectMeta: metaOf("demo-inspect")}

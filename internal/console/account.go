@@ -6,20 +6,20 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"k8s4r.io/k8s4r/internal/events/row"
-	"k8s4r.io/k8s4r/internal/version"
+	"k8s4r.io/k8s4r/internal/console/row"
+	"k8s4r.io/k8s4r/internal/protocol/version"
 )
 
-// me is who calls, and what there is for them.
+// me describes the caller and what the caller can see.
 type me struct {
 	User   string   `json:"user"`
 	Groups []string `json:"groups"`
-	// Namespaces that have objects and whose tasks the caller may list.
+	// Namespaces lists the namespaces that have objects and in which the caller may list tasks.
 	Namespaces []string `json:"namespaces"`
 	Version    string   `json:"version"`
-	// Archive tells whether there is one to ask.
+	// Archive reports whether the console has an archive.
 	Archive bool `json:"archive"`
-	// Position of the stream of events before this was asked.
+	// Position is the position in the event stream before this request.
 	Position string `json:"position" doc:"Who loads lists after this answer and follows the events since this position misses nothing"`
 }
 
@@ -34,35 +34,35 @@ type cookieOut struct {
 }
 
 func (s *Server) registerSession(api huma.API) {
-	get(s, api, "/me", "whoami", "Who calls, and the namespaces they see", s.me)
+	addRead(s, api, "/me", "whoami", "Who calls, and the namespaces they see", s.getMe)
 	huma.Register(api, huma.Operation{
 		OperationID: "sign-in", Method: http.MethodPost, Path: prefix + "/session", Summary: "Keep a token in a cookie of the browser", DefaultStatus: http.StatusNoContent,
 		Security: []map[string][]string{}, Errors: []int{400, 401, 503},
 	}, func(ctx context.Context, in *tokenIn) (*cookieOut, error) {
 		if err := s.checkToken(ctx, in.Body.Token); err != nil {
-			return nil, s.problem(err)
+			return nil, s.toAPIError(err)
 		}
-		return &cookieOut{*cookie(requestOf(ctx), in.Body.Token)}, nil
+		return &cookieOut{*newSessionCookie(requestOf(ctx), in.Body.Token)}, nil
 	})
 	huma.Register(api, huma.Operation{
 		OperationID: "sign-out", Method: http.MethodDelete, Path: prefix + "/session", Summary: "Forget the token", DefaultStatus: http.StatusNoContent,
 		Security: []map[string][]string{},
 	}, func(ctx context.Context, _ *struct{}) (*cookieOut, error) {
-		return &cookieOut{*cookie(requestOf(ctx), "")}, nil
+		return &cookieOut{*newSessionCookie(requestOf(ctx), "")}, nil
 	})
 }
 
-func (s *Server) me(ctx context.Context, _ *struct{}) (*me, error) {
+func (s *Server) getMe(ctx context.Context, _ *struct{}) (*me, error) {
 	c := callerOf(ctx)
 	at := s.world.Ring().Position()
 	out := &me{Position: at, User: c.Name, Groups: append([]string{}, c.Groups...), Namespaces: []string{}, Version: version.Version, Archive: s.archive != nil}
-	sees, err := s.sees(ctx, row.Tasks, "")
+	sees, err := s.visibleScope(ctx, row.Tasks, "")
 	if err != nil {
 		return nil, err
 	}
 	out.Namespaces = append(out.Namespaces, sees.names...)
 	if sees.all {
-		out.Namespaces = s.namespaces()
+		out.Namespaces = s.listNamespaces()
 	}
 	return out, nil
 }

@@ -14,16 +14,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"k8s4r.io/k8s4r/internal/events"
-	"k8s4r.io/k8s4r/internal/events/row"
+	"k8s4r.io/k8s4r/internal/console/row"
+	"k8s4r.io/k8s4r/internal/console/watch"
 )
 
-// target is one object that something is asked of.
+// target identifies the object of an action.
 type target struct {
 	Kind      string `json:"kind" enum:"jobs,tasks,robots,jobflows,cronjobflows,vcjobs,rayclusters,pods"`
 	Namespace string `json:"namespace" minLength:"1"`
 	Name      string `json:"name" minLength:"1"`
-	// UID of the object that is meant. Empty: the one that bears the name.
+	// UID of the object. If empty, the object that has the name now.
 	UID string `json:"uid,omitempty"`
 }
 
@@ -36,13 +36,13 @@ type actionsIn struct {
 	}
 }
 
-// result of an action on one object.
+// result is the result of an action on one object.
 type result struct {
 	Kind      row.Kind `json:"kind"`
 	Namespace string   `json:"namespace"`
 	Name      string   `json:"name"`
 	OK        bool     `json:"ok"`
-	// Message says what happens, or why not.
+	// Message describes the effect, or why the action failed.
 	Message string `json:"message"`
 }
 
@@ -50,36 +50,36 @@ type actionsOut struct {
 	Results []result `json:"results"`
 }
 
-// action is something that can be asked of an object now.
+// action is an action that an object's state allows.
 type action struct {
 	Action verb   `json:"action"`
 	Label  string `json:"label"`
-	// Danger: it stops or removes something.
-	Danger bool `json:"danger"`
+	// Danger is set for actions that stop or remove something.
+	Danger bool `json:"destructive"`
 }
 
 func (s *Server) registerActions(api huma.API) {
 	huma.Register(api, huma.Operation{
 		OperationID: "act", Method: http.MethodPost, Path: prefix + "/actions", Summary: "Ask something of objects, or what it would do", Errors: []int{400, 401, 503},
 	}, func(ctx context.Context, in *actionsIn) (*body[actionsOut], error) {
-		out, err := s.act(ctx, in)
+		out, err := s.postActions(ctx, in)
 		if err != nil {
-			return nil, s.problem(err)
+			return nil, s.toAPIError(err)
 		}
 		return &body[actionsOut]{*out}, nil
 	})
 }
 
-func (s *Server) act(ctx context.Context, in *actionsIn) (*actionsOut, error) {
+func (s *Server) postActions(ctx context.Context, in *actionsIn) (*actionsOut, error) {
 	b := &in.Body
 	if (b.Action == actPriority) != (b.Priority != nil) {
 		return nil, apierrors.NewBadRequest("priority: goes with the action priority, from 0 to 100")
 	}
-	c, err := s.client(callerOf(ctx))
+	c, err := s.callerClient(callerOf(ctx))
 	if err != nil {
 		return nil, err
 	}
-	d := doer{s: s, c: c, dry: b.DryRun, action: b.Action}
+	d := executor{s: s, c: c, dry: b.DryRun, action: b.Action}
 	if b.Priority != nil {
 		d.priority = *b.Priority
 	}
@@ -87,22 +87,22 @@ func (s *Server) act(ctx context.Context, in *actionsIn) (*actionsOut, error) {
 	for _, t := range b.Items {
 		out.Results = append(out.Results, result{Kind: row.Kind(t.Kind), Namespace: t.Namespace, Name: t.Name})
 	}
-	d.all(ctx, b.Items, out.Results)
+	d.runAll(ctx, b.Items, out.Results)
 	return out, nil
 }
 
-// doer does one thing to many objects.
-type doer struct {
+// executor applies one action to several objects.
+type executor struct {
 	s        *Server
-	c        client.Client // as the caller
+	c        client.Client // has the permissions of the caller
 	dry      bool
 	action   verb
 	priority int32
 }
 
-// all does it to each. Tasks are requeued by their jobs, all of one job in one wish: a job
-// takes up one at a time.
-func (d *doer) all(ctx context.Context, items []target, results []result) {
+// runAll applies the action to each item. All tasks of a job are requeued with one action of the
+// job, because a job handles one action at a time.
+func (d *executor) runAll(ctx context.Context, items []target, results []result) {
 	batches := map[types.NamespacedName][]int{}
 	for i, t := range items {
 		if d.action == actRequeue && t.Kind == string(row.Tasks) {
@@ -112,15 +112,15 @@ func (d *doer) all(ctx context.Context, items []target, results []result) {
 				continue
 			}
 		}
-		said, err := d.one(ctx, t)
-		results[i].set(said, err)
+		said, err := d.runOne(ctx, t)
+		results[i].setOutcome(said, err)
 	}
 	for _, job := range slices.SortedFunc(maps.Keys(batches), func(a, b types.NamespacedName) int { return cmp.Compare(a.String(), b.String()) }) {
-		d.requeue(ctx, job, items, batches[job], results)
+		d.requeueTasks(ctx, job, items, batches[job], results)
 	}
 }
 
-func (r *result) set(said string, err error) {
+func (r *result) setOutcome(said string, err error) {
 	r.OK, r.Message = err == nil, said
 	if err == nil {
 		return
@@ -132,12 +132,12 @@ func (r *result) set(said string, err error) {
 	}
 }
 
-// one does it to one object.
-func (d *doer) one(ctx context.Context, t target) (string, error) {
+// runOne applies the action to one object.
+func (d *executor) runOne(ctx context.Context, t target) (string, error) {
 	k := row.Kind(t.Kind)
 	o := kinds[k].fresh()
 	if d.action == actDelete {
-		return d.remove(ctx, k, t, o)
+		return d.deleteTarget(ctx, k, t, o)
 	}
 	is := deeds[k][d.action]
 	if is.do == nil {
@@ -146,8 +146,9 @@ func (d *doer) one(ctx context.Context, t target) (string, error) {
 	return is.do(ctx, d, t)
 }
 
-// read gets the object that is meant, as the caller.
-func (d *doer) read(ctx context.Context, t target, o client.Object) error {
+// readTarget reads the target into o with the permissions of the caller. It returns an error if
+// the UID does not match.
+func (d *executor) readTarget(ctx context.Context, t target, o client.Object) error {
 	if err := d.c.Get(ctx, client.ObjectKey{Namespace: t.Namespace, Name: t.Name}, o); err != nil {
 		return err
 	}
@@ -157,8 +158,8 @@ func (d *doer) read(ctx context.Context, t target, o client.Object) error {
 	return nil
 }
 
-func (d *doer) remove(ctx context.Context, k row.Kind, t target, o client.Object) (string, error) {
-	if err := d.read(ctx, t, o); err != nil {
+func (d *executor) deleteTarget(ctx context.Context, k row.Kind, t target, o client.Object) (string, error) {
+	if err := d.readTarget(ctx, t, o); err != nil {
 		return "", err
 	}
 	uid := o.GetUID()
@@ -169,27 +170,27 @@ func (d *doer) remove(ctx context.Context, k row.Kind, t target, o client.Object
 	if err := d.c.Delete(ctx, o, opts...); err != nil {
 		return "", err
 	}
-	return d.tense("is deleted", "will be deleted") + consequence(actDelete, d.s.world.Get(k, t.Namespace, t.Name)), nil
+	return d.chooseTense("is deleted", "will be deleted") + describeConsequence(actDelete, d.s.world.Get(k, t.Namespace, t.Name)), nil
 }
 
-// tense is for what has happened, or would.
-func (d *doer) tense(done, would string) string {
+// chooseTense returns done, or would for a dry run.
+func (d *executor) chooseTense(done, would string) string {
 	if d.dry {
 		return would
 	}
 	return done
 }
 
-// consequence says what follows of an action, by what the object is doing now.
-func consequence(action verb, i *events.Item) string {
+// describeConsequence describes how an action affects the running and pending parts of an object.
+func describeConsequence(action verb, i *watch.Item) string {
 	if i == nil || i.Row.Progress == nil {
 		return ""
 	}
 	p := i.Row.Progress
-	running, waiting := count(p.Running, "that runs is stopped", "that run are stopped"), count(p.Waiting, "that waits is called off", "that wait are called off")
+	running, waiting := formatCount(p.Running, "that runs is stopped", "that run are stopped"), formatCount(p.Waiting, "that waits is called off", "that wait are called off")
 	switch action {
 	case actPause:
-		running, waiting = count(p.Running, "that runs goes on to its end", "that run go on to their end"), count(p.Waiting, "that waits is held back", "that wait are held back")
+		running, waiting = formatCount(p.Running, "that runs goes on to its end", "that run go on to their end"), formatCount(p.Waiting, "that waits is held back", "that wait are held back")
 	case actCancel, actDelete:
 	default:
 		return ""
@@ -203,7 +204,7 @@ func consequence(action verb, i *events.Item) string {
 	return ""
 }
 
-func count(n int32, one, more string) string {
+func formatCount(n int32, one, more string) string {
 	switch n {
 	case 0:
 		return ""

@@ -10,22 +10,23 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"k8s4r.io/k8s4r/internal/version"
+	"k8s4r.io/k8s4r/internal/protocol/version"
 )
 
-// prefix of all addresses of the API.
+// prefix is the path prefix of the API.
 const prefix = "/api/v1"
 
-// status is an error as the API server says it, so that a client of both knows one form.
+// status is an error in the format of the API server, so that clients handle both in the same
+// way.
 type status struct{ metav1.Status }
 
-// Error is what is wrong.
+// Error returns the message.
 func (s *status) Error() string { return s.Message }
 
-// GetStatus is the HTTP code.
+// GetStatus returns the HTTP status code.
 func (s *status) GetStatus() int { return int(s.Code) }
 
-// newStatus is how the framework says what is wrong with a request.
+// newStatus creates the errors of the framework, such as failed validation of a request.
 func newStatus(code int, message string, errs ...error) huma.StatusError {
 	for _, err := range errs {
 		if err != nil {
@@ -44,11 +45,12 @@ var reasons = map[int]metav1.StatusReason{
 }
 
 func init() {
-	huma.NewError = newStatus // the framework has no other way to say it
+	huma.NewError = newStatus // the framework can only be configured by this global variable
 }
 
-// problem is an error as the API answers it. What nobody knows stays inside.
-func (s *Server) problem(err error) error {
+// toAPIError converts err into the response of the API. Unknown errors are logged and not shown
+// to the caller.
+func (s *Server) toAPIError(err error) error {
 	var known apierrors.APIStatus
 	var ours *status
 	switch {
@@ -67,20 +69,20 @@ func (s *Server) problem(err error) error {
 	return &status{is}
 }
 
-// newAPI prepares the API on a mux.
+// newAPI registers all operations of the API with mux.
 func (s *Server) newAPI(mux *http.ServeMux) huma.API {
 	c := huma.DefaultConfig("K8s4r console", version.Version)
 	c.OpenAPIPath, c.DocsPath, c.SchemasPath = prefix+"/openapi", "", ""
-	c.CreateHooks = nil // no $schema in answers
+	c.CreateHooks = nil // no $schema in responses
 	c.Info.Description = "What K8s4r runs and has run, live and archived. Every answer holds only what its caller may list or get; every change goes to the API server as its caller."
 	c.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
 		"token":   {Type: "http", Scheme: "bearer"},
 		"session": {Type: "apiKey", In: "cookie", Name: sessionCookie},
 	}
 	c.Security = []map[string][]string{{"token": {}}, {"session": {}}}
-	teach(c.Components.Schemas)
+	registerSchemas(c.Components.Schemas)
 	api := humago.New(mux, c)
-	api.UseMiddleware(s.metrics.count)
+	api.UseMiddleware(s.metrics.countRequest)
 	s.registerSession(api)
 	s.registerObjects(api)
 	s.registerFlows(api)
@@ -91,17 +93,17 @@ func (s *Server) newAPI(mux *http.ServeMux) huma.API {
 	return api
 }
 
-// get adds an operation that only reads.
-func get[I, O any](s *Server, api huma.API, path, id, summary string, answer func(context.Context, *I) (*O, error)) {
+// addRead registers a read-only operation.
+func addRead[I, O any](s *Server, api huma.API, path, id, summary string, answer func(context.Context, *I) (*O, error)) {
 	huma.Register(api, huma.Operation{OperationID: id, Method: http.MethodGet, Path: prefix + path, Summary: summary, Errors: []int{400, 401, 403, 404, 503}},
 		func(ctx context.Context, in *I) (*body[O], error) {
 			out, err := answer(ctx, in)
 			if err != nil {
-				return nil, s.problem(err)
+				return nil, s.toAPIError(err)
 			}
 			return &body[O]{*out}, nil
 		})
 }
 
-// body of an answer.
+// body is the response body of an operation.
 type body[O any] struct{ Body O }

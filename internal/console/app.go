@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// newApp serves the pages of the web app. Every address that is no file is the app's own: it
-// knows what is there. Where it was not built, the one page says how to.
+// newApp returns a handler that serves the web app. Paths that are not files are routes of the
+// app and get its index page. If the app was not built, a page explains how to build it.
 func newApp(dist fs.FS) http.Handler {
 	files := http.FileServerFS(dist)
 	start := "index.html"
@@ -24,12 +24,12 @@ func newApp(dist fs.FS) http.Handler {
 		is, err := fs.Stat(dist, name)
 		switch {
 		case err == nil && !is.IsDir() && strings.HasPrefix(name, "assets/"):
-			w.Header().Set("Cache-Control", "public, max-age=31536000, immutable") // its name has a hash of it
+			w.Header().Set("Cache-Control", "public, max-age=31536000, immutable") // the file name contains a hash of the content
 			files.ServeHTTP(w, r)
 		case err == nil && !is.IsDir() && name != "index.html":
 			files.ServeHTTP(w, r)
 		case strings.HasPrefix(name, "assets/"):
-			http.NotFound(w, r) // of an older version: the app loads itself anew
+			http.NotFound(w, r) // a file of an older version: the app reloads itself
 		default:
 			w.Header().Set("Cache-Control", "no-cache")
 			http.ServeFileFS(w, r, dist, start)

@@ -13,15 +13,15 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/archive"
-	"k8s4r.io/k8s4r/internal/events/row"
+	"k8s4r.io/k8s4r/internal/console/row"
 )
 
-// errNoArchive is the answer where nobody keeps what has been.
+// errNoArchive is returned if the console has no archive.
 var errNoArchive = apierrors.NewServiceUnavailable("there is no archive: start the manager and the console with --archive")
 
-// merged lists what the archive has, and with the scope all also what the API server has, the
-// last created first.
-func (s *Server) merged(ctx context.Context, in *listIn, sees scope, matches func(*row.Row) bool) (*page, error) {
+// listMerged lists archived objects, and live ones if the scope is all, sorted by creation time
+// from newest to oldest.
+func (s *Server) listMerged(ctx context.Context, in *listIn, sees scope, matches func(*row.Row) bool) (*page, error) {
 	f, err := s.archiveFilter(ctx, in, sees)
 	if err != nil {
 		return nil, err
@@ -37,26 +37,26 @@ func (s *Server) merged(ctx context.Context, in *listIn, sees scope, matches fun
 		}
 	}
 	for i := range old.Items {
-		if r := archivedRow(&old.Items[i]); !s.lives(r) {
+		if r := archivedRow(&old.Items[i]); !s.isLive(r) {
 			rows = append(rows, r)
 		}
 	}
 	slices.SortFunc(rows, newestFirst)
-	if old.Next != "" { // beyond its last, the archive may have more between the live ones
+	if old.Next != "" { // the archive may have more objects between the live ones after its last item
 		rows = upTo(rows, archivedRow(&old.Items[len(old.Items)-1]))
 	}
 	return cutPage(rows, in.Limit, old), nil
 }
 
-// lives tells whether a row of the archive is of an object that the API server still has.
-func (s *Server) lives(r *row.Row) bool {
+// isLive reports whether the API server still has the object of an archived row.
+func (s *Server) isLive(r *row.Row) bool {
 	i := s.world.Get(r.Kind, r.Namespace, r.Name)
 	return i != nil && i.Row.UID == r.UID
 }
 
-// liveBefore is what the API server has that follows the last page.
+// liveBefore returns the live rows that follow the previous page.
 func (s *Server) liveBefore(in *listIn, sees scope, matches func(*row.Row) bool) ([]*row.Row, error) {
-	rows := s.rows(in.Kind, in.Namespace, sees, matches)
+	rows := s.findRows(in.Kind, in.Namespace, sees, matches)
 	if in.Continue == "" {
 		return rows, nil
 	}
@@ -67,17 +67,17 @@ func (s *Server) liveBefore(in *listIn, sees scope, matches func(*row.Row) bool)
 	return slices.DeleteFunc(rows, func(r *row.Row) bool { return newestFirst(r, last) <= 0 }), nil
 }
 
-// newestFirst is the order of the archive.
+// newestFirst is the sort order of the archive.
 func newestFirst(a, b *row.Row) int {
 	return cmp.Or(b.Created.Compare(a.Created.Time), cmp.Compare(b.UID, a.UID))
 }
 
-// upTo cuts off what comes after a row.
+// upTo removes the rows that sort after last.
 func upTo(rows []*row.Row, last *row.Row) []*row.Row {
 	return slices.DeleteFunc(rows, func(r *row.Row) bool { return newestFirst(r, last) > 0 })
 }
 
-// cutPage is the first rows, and where the next page begins.
+// cutPage returns the first limit rows and the cursor of the next page.
 func cutPage(rows []*row.Row, limit int, old archive.Page[archive.Object]) *page {
 	out := &page{Items: rows[:min(limit, len(rows))]}
 	switch {
@@ -92,7 +92,8 @@ func cutPage(rows []*row.Row, limit int, old archive.Page[archive.Object]) *page
 	return out
 }
 
-// archiveFilter is the query in the archive's words. What it cannot answer is refused, by name.
+// archiveFilter converts the query into a filter of the archive. It returns a BadRequest that
+// names a parameter that the archive does not support.
 func (s *Server) archiveFilter(ctx context.Context, in *listIn, sees scope) (archive.Filter, error) {
 	is := kinds[in.Kind]
 	if err := s.archiveCan(in, is); err != nil {
@@ -102,7 +103,7 @@ func (s *Server) archiveFilter(ctx context.Context, in *listIn, sees scope) (arc
 	if err != nil {
 		return archive.Filter{}, err
 	}
-	f := archive.Filter{Namespaces: sees.archive(), Kind: is.archived, Prefix: in.Query, Labels: labels, Template: in.Template, Robot: in.Robot, Limit: in.Limit}
+	f := archive.Filter{Namespaces: sees.archiveNamespaces(), Kind: is.archived, Prefix: in.Query, Labels: labels, Template: in.Template, Robot: in.Robot, Limit: in.Limit}
 	if len(in.State) > 0 {
 		f.Phase = in.State[0]
 	}
@@ -123,7 +124,7 @@ func (s *Server) archiveFilter(ctx context.Context, in *listIn, sees scope) (arc
 		if err != nil {
 			return f, err
 		}
-		f.Cursor = archive.Before(last.Created.Time, last.UID)
+		f.Cursor = archive.CursorAfter(last.Created.Time, last.UID)
 	}
 	if in.Flow != "" {
 		f.Owner, err = s.flowUID(ctx, in.Namespace, in.Flow)
@@ -131,7 +132,7 @@ func (s *Server) archiveFilter(ctx context.Context, in *listIn, sees scope) (arc
 	return f, err
 }
 
-// archiveCan refuses what the archive is not made for.
+// archiveCan returns an error for a parameter that the archive does not support.
 func (s *Server) archiveCan(in *listIn, is kind) error {
 	no := func(format string, a ...any) error { return apierrors.NewBadRequest(fmt.Sprintf(format, a...)) }
 	k := in.Kind
@@ -141,17 +142,17 @@ func (s *Server) archiveCan(in *listIn, is kind) error {
 	switch {
 	case is.archived == "":
 		return no("kind %s is not archived; ask with scope=live", in.Kind)
-	case in.Sort != "-created" && in.Sort != "name": // the default
+	case in.Sort != "-created" && in.Sort != "name": // name is the default
 		return no("sort=%s: with the archive only -created is possible", in.Sort)
 	case len(in.State) > 1 || len(in.Tone) > 1:
 		return no("state, tone: with the archive one of each is possible")
 	case len(in.Tone) == 1 && outcomes[row.Tone(in.Tone[0])] == "":
-		return no("tone=%s: with the archive good, bad and gone are possible", in.Tone[0])
+		return no("severity=%s: with the archive good, bad and gone are possible", in.Tone[0])
 	}
 	return in.archiveOwners(k, no)
 }
 
-// archiveOwners refuses owners that the archive cannot look for.
+// archiveOwners returns an error for an owner by which the archive cannot filter.
 func (in *listIn) archiveOwners(k row.Kind, no func(string, ...any) error) error {
 	switch {
 	case in.Group != "":
@@ -164,12 +165,12 @@ func (in *listIn) archiveOwners(k row.Kind, no func(string, ...any) error) error
 	return nil
 }
 
-// flowUID finds a flow by its name, also one that is gone.
+// flowUID returns the UID of a live or archived flow.
 func (s *Server) flowUID(ctx context.Context, namespace, name string) (string, error) {
 	if i := s.world.Get(row.JobFlows, namespace, name); i != nil {
 		return i.Row.UID, nil
 	}
-	o, err := s.archive.Find(ctx, archive.JobFlow, namespace, name)
+	o, err := s.archive.FindByName(ctx, archive.JobFlow, namespace, name)
 	if errors.Is(err, archive.ErrNotFound) {
 		return "", apierrors.NewNotFound(kinds[row.JobFlows].version.WithResource("jobflows").GroupResource(), name)
 	}
@@ -183,7 +184,7 @@ func badCursor(err error) error {
 	return err
 }
 
-// outcomes of the archive, by the tones that they have.
+// outcomes maps severities to outcomes in the archive.
 var outcomes = map[row.Tone]archive.Outcome{row.Good: archive.Succeeded, row.Bad: archive.Failed, row.Gone: archive.Canceled}
 
 func toneOf(o archive.Outcome) row.Tone {
@@ -192,19 +193,19 @@ func toneOf(o archive.Outcome) row.Tone {
 			return tone
 		}
 	}
-	return row.Gone // it was deleted before it ended
+	return row.Gone // deleted before it ended
 }
 
-// archivedRow is the row of what the archive has.
+// archivedRow returns the row of an archived object.
 func archivedRow(o *archive.Object) *row.Row {
 	return &row.Row{
 		Kind: rowKind(o.Kind), Namespace: o.Namespace, Name: o.Name, UID: o.UID, State: cmp.Or(o.Phase, "unknown"), Tone: toneOf(o.Outcome), Message: o.Reason,
-		Created: metav1.NewMicroTime(o.Created), Started: stamp(o.Started), Finished: stamp(cmp.Or(o.Finished, o.Deleted)), Template: o.Template, Step: o.Step,
+		Created: metav1.NewMicroTime(o.Created), Started: toMicroTime(o.Started), Finished: toMicroTime(cmp.Or(o.Finished, o.Deleted)), Template: o.Template, Step: o.Step,
 		Robot: o.Robot, Labels: o.Labels, Job: o.Labels[v1alpha1.LabelJob], Archived: true,
 	}
 }
 
-func stamp(t time.Time) *metav1.MicroTime {
+func toMicroTime(t time.Time) *metav1.MicroTime {
 	if t.IsZero() {
 		return nil
 	}
@@ -212,7 +213,7 @@ func stamp(t time.Time) *metav1.MicroTime {
 	return &m
 }
 
-func moment(t *metav1.MicroTime) time.Time {
+func fromMicroTime(t *metav1.MicroTime) time.Time {
 	if t == nil {
 		return time.Time{}
 	}

@@ -13,60 +13,61 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"k8s4r.io/k8s4r/internal/access"
-	"k8s4r.io/k8s4r/internal/events/row"
+	"k8s4r.io/k8s4r/internal/console/row"
+	"k8s4r.io/k8s4r/internal/platform/access"
 )
 
-// Gate says who calls and what they may do.
+// Gate authenticates and authorizes callers.
 type Gate interface {
-	User(r *http.Request) (*access.User, error)
-	Allowed(ctx context.Context, u *access.User, do authorizationv1.ResourceAttributes) (bool, error)
+	Authenticate(r *http.Request) (*access.User, error)
+	IsAllowed(ctx context.Context, u *access.User, do authorizationv1.ResourceAttributes) (bool, error)
 }
 
-// caller is who asks.
+// caller is the user that sent a request.
 type caller struct {
 	*access.User
-	// token that proves it. Empty: a client certificate does, which cannot be handed on.
+	// token of the caller. If empty, the caller presented a client certificate, which cannot be
+	// forwarded.
 	token string
 }
 
 type callerKey struct{}
 
-// callerOf is who sent the request. Nil: nobody said so.
+// callerOf returns the caller of the request. It is nil for requests without authentication.
 func callerOf(ctx context.Context) *caller {
 	c, _ := ctx.Value(callerKey{}).(*caller)
 	return c
 }
 
-// identify finds out who sends a request, by a token, a session or a client certificate.
-func (s *Server) identify(r *http.Request) (*caller, error) {
+// identifyCaller authenticates a request by a token, a session or a client certificate.
+func (s *Server) identifyCaller(r *http.Request) (*caller, error) {
 	token := sessionToken(r)
 	if token != "" && r.Header.Get("Authorization") == "" {
-		if !safe(r.Method) && r.Header.Get(csrfHeader) == "" {
+		if !isSafeMethod(r.Method) && r.Header.Get(csrfHeader) == "" {
 			return nil, apierrors.NewBadRequest("a change that a session asks for needs the header " + csrfHeader + ": 1")
 		}
 		r = r.Clone(r.Context())
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
-	u, err := s.gate.User(r)
+	u, err := s.gate.Authenticate(r)
 	if errors.Is(err, access.ErrUnauthenticated) {
 		return nil, apierrors.NewUnauthorized("no valid token, session or client certificate: sign in")
 	}
 	if err != nil {
-		return nil, access.Refusal(err)
+		return nil, access.StatusError(err)
 	}
-	return &caller{User: u, token: bearer(r)}, nil
+	return &caller{User: u, token: bearerToken(r)}, nil
 }
 
-// safe methods change nothing.
-func safe(method string) bool {
+// isSafeMethod reports whether the HTTP method changes nothing.
+func isSafeMethod(method string) bool {
 	return method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions
 }
 
-// config is how the API server is asked in the caller's place: with the caller's own token,
-// or, of who came with a client certificate, by acting as them, which the console needs a
-// right for (docs/console.md).
-func (s *Server) config(c *caller) *rest.Config {
+// callerConfig returns the configuration of a client that acts as the caller: with the caller's
+// own token or, for a client certificate, by impersonation. The latter needs a permission of the
+// console (docs/how-to/use-the-console.md).
+func (s *Server) callerConfig(c *caller) *rest.Config {
 	if c.token != "" {
 		own := rest.AnonymousClientConfig(s.api)
 		own.BearerToken, own.QPS = c.token, -1
@@ -77,20 +78,20 @@ func (s *Server) config(c *caller) *rest.Config {
 	return as
 }
 
-// client acts as the caller.
-func (s *Server) client(c *caller) (client.Client, error) {
-	cl, err := client.New(s.config(c), client.Options{Scheme: s.scheme, Mapper: s.mapper})
+// callerClient returns a client that acts as the caller.
+func (s *Server) callerClient(c *caller) (client.Client, error) {
+	cl, err := client.New(s.callerConfig(c), client.Options{Scheme: s.scheme, Mapper: s.mapper})
 	if err != nil {
 		return nil, fmt.Errorf("make client: %w", err)
 	}
 	return cl, nil
 }
 
-// may tells whether the caller may do something to objects of a kind. An empty namespace is
-// all of them.
-func (s *Server) may(ctx context.Context, verb string, k row.Kind, namespace, name string) (bool, error) {
+// isAllowed reports whether the caller has a permission for objects of a kind. If namespace is
+// empty, the permission must hold in all namespaces.
+func (s *Server) isAllowed(ctx context.Context, verb string, k row.Kind, namespace, name string) (bool, error) {
 	is := kinds[k]
-	ok, err := s.gate.Allowed(ctx, callerOf(ctx).User, authorizationv1.ResourceAttributes{
+	ok, err := s.gate.IsAllowed(ctx, callerOf(ctx).User, authorizationv1.ResourceAttributes{
 		Verb: verb, Group: is.version.Group, Resource: is.resource, Namespace: namespace, Name: name,
 	})
 	if err != nil {
@@ -99,9 +100,9 @@ func (s *Server) may(ctx context.Context, verb string, k row.Kind, namespace, na
 	return ok, nil
 }
 
-// require refuses who may not get an object.
-func (s *Server) require(ctx context.Context, verb string, k row.Kind, namespace, name string) error {
-	ok, err := s.may(ctx, verb, k, namespace, name)
+// requireAccess returns a Forbidden error unless the caller has the permission.
+func (s *Server) requireAccess(ctx context.Context, verb string, k row.Kind, namespace, name string) error {
+	ok, err := s.isAllowed(ctx, verb, k, namespace, name)
 	if err != nil || ok {
 		return err
 	}
@@ -110,13 +111,13 @@ func (s *Server) require(ctx context.Context, verb string, k row.Kind, namespace
 		fmt.Errorf("user %q cannot %s %s in namespace %q", callerOf(ctx).Name, verb, is.resource, namespace))
 }
 
-// scope is the namespaces whose objects of a kind a caller sees.
+// scope is the set of namespaces in which a caller can see objects of a kind.
 type scope struct {
 	all   bool
 	names []string // sorted
 }
 
-func (s scope) holds(namespace string) bool {
+func (s scope) includes(namespace string) bool {
 	if s.all {
 		return true
 	}
@@ -124,27 +125,27 @@ func (s scope) holds(namespace string) bool {
 	return ok
 }
 
-// archive is the scope in the archive's words: nil is all.
-func (s scope) archive() []string {
+// archiveNamespaces returns the scope as a filter of the archive, where nil means all namespaces.
+func (s scope) archiveNamespaces() []string {
 	if s.all {
 		return nil
 	}
 	return append([]string{}, s.names...)
 }
 
-// sees finds the namespaces in which the caller may list a kind; of those, only the given
-// one unless that is empty. Who may see nothing of what was asked for is told so.
-func (s *Server) sees(ctx context.Context, k row.Kind, namespace string) (scope, error) {
+// visibleScope returns the namespaces in which the caller may list a kind. If namespace is not
+// empty, it returns that namespace alone, or a Forbidden error.
+func (s *Server) visibleScope(ctx context.Context, k row.Kind, namespace string) (scope, error) {
 	if namespace != "" {
-		return scope{names: []string{namespace}}, s.require(ctx, "list", k, namespace, "")
+		return scope{names: []string{namespace}}, s.requireAccess(ctx, "list", k, namespace, "")
 	}
-	all, err := s.may(ctx, "list", k, "", "")
+	all, err := s.isAllowed(ctx, "list", k, "", "")
 	if err != nil || all {
 		return scope{all: true}, err
 	}
 	var out scope
-	for _, ns := range s.namespaces() {
-		ok, err := s.may(ctx, "list", k, ns, "")
+	for _, ns := range s.listNamespaces() {
+		ok, err := s.isAllowed(ctx, "list", k, ns, "")
 		if err != nil {
 			return scope{}, err
 		}
@@ -155,9 +156,9 @@ func (s *Server) sees(ctx context.Context, k row.Kind, namespace string) (scope,
 	return out, nil
 }
 
-// namespaces are those that have objects, sorted. The archive may know of others; who may
-// not list everywhere names them.
-func (s *Server) namespaces() []string {
+// listNamespaces returns the namespaces that have live objects, and the default one, sorted.
+// Callers without permission for all namespaces must name those that exist only in the archive.
+func (s *Server) listNamespaces() []string {
 	names := append(s.world.Namespaces(), metav1.NamespaceDefault)
 	slices.Sort(names)
 	return slices.Compact(names)

@@ -19,56 +19,58 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"k8s4r.io/k8s4r/internal/access"
 	"k8s4r.io/k8s4r/internal/archive"
-	"k8s4r.io/k8s4r/internal/beacon"
-	"k8s4r.io/k8s4r/internal/events"
-	"k8s4r.io/k8s4r/internal/events/mqtt"
+	"k8s4r.io/k8s4r/internal/console/publish"
+	"k8s4r.io/k8s4r/internal/console/watch"
+	"k8s4r.io/k8s4r/internal/platform/access"
+	"k8s4r.io/k8s4r/internal/platform/serveraddr"
 	"k8s4r.io/k8s4r/web"
 )
 
-// Config is what an operator says of the console.
+// Config is the configuration of a Console.
 type Config struct {
-	// Listener that is open already. Nil: Address is opened.
+	// Listener accepts connections. If nil, the console listens on Address.
 	Listener net.Listener
 	Address  string
-	// CertFile and KeyFile prove the console, PEM, and are read again when they change. Empty:
-	// it speaks HTTP, which only Address on loopback allows.
+	// CertFile and KeyFile are the PEM files of the console's certificate. They are reloaded when
+	// they change. If empty, the console serves HTTP; main allows that only on loopback
+	// addresses.
 	CertFile, KeyFile string
-	// Archive is the address of the archive (archive.Open). Empty: there is none.
+	// Archive is the address of the archive (archive.Open). If empty, the console has no archive.
 	Archive string
-	// StateFile keeps where the stream of events is, over a restart. Empty: readers load their
-	// lists anew after one.
+	// StateFile keeps the position of the event stream across restarts. If empty, clients reload
+	// their lists after a restart.
 	StateFile string
-	// MQTTURL of a broker that events are published to. Empty: none.
+	// MQTTURL is the URL of a broker to which events are published. If empty, events are not
+	// published.
 	MQTTURL string
-	// MQTT proves the console there. Nil: as the system does.
+	// MQTT is the TLS configuration for the broker. If nil, the system's CAs are used.
 	MQTT *tls.Config
-	// Codes with which browsers sign in. Nil: by token alone.
+	// Codes are one-time codes for signing in. If nil, users sign in by token only.
 	Codes *Codes
-	// Metrics takes in what the console counts. Nil: nobody does.
+	// Metrics registers the metrics of the console. If nil, they are not registered.
 	Metrics prometheus.Registerer
 }
 
-// Console serves while it runs.
+// Console serves the web app and the API. Create it with New.
 type Console struct {
 	cfg       Config
-	world     *events.World
-	archive   *archive.Store // nil: none
-	publisher *mqtt.Publisher
+	world     *watch.Store
+	archive   *archive.Store // nil without an archive
+	publisher *publish.Publisher
 	handler   http.Handler
 	log       logr.Logger
 }
 
-// New prepares a console. api is the API server, and who the console is there. The error is
-// about the configuration.
+// New creates a console that connects to the API server with the console's own credentials. It
+// returns an error if the configuration is invalid.
 func New(api *rest.Config, cfg Config, log logr.Logger) (*Console, error) {
 	c := &Console{cfg: cfg, log: log}
 	own, err := client.New(api, client.Options{Scheme: ownScheme()})
 	if err != nil {
 		return nil, fmt.Errorf("make client: %w", err)
 	}
-	if c.world, err = events.New(events.Config{API: api, StateFile: cfg.StateFile, Log: log.WithName("events")}); err != nil {
+	if c.world, err = watch.New(watch.Config{API: api, StateFile: cfg.StateFile, Log: log.WithName("events")}); err != nil {
 		return nil, err
 	}
 	if cfg.Archive != "" {
@@ -77,7 +79,7 @@ func New(api *rest.Config, cfg Config, log logr.Logger) (*Console, error) {
 		}
 	}
 	if cfg.MQTTURL != "" {
-		if c.publisher, err = mqtt.New(mqtt.Config{URL: cfg.MQTTURL, TLS: cfg.MQTT, World: c.world, Log: log.WithName("mqtt")}); err != nil {
+		if c.publisher, err = publish.New(publish.Config{URL: cfg.MQTTURL, TLS: cfg.MQTT, World: c.world, Log: log.WithName("mqtt")}); err != nil {
 			return nil, err
 		}
 	}
@@ -86,7 +88,7 @@ func New(api *rest.Config, cfg Config, log logr.Logger) (*Console, error) {
 	}
 	server := NewServer(Parts{
 		API: api, World: c.world, Gate: access.New(own, own), Archive: c.archive, Codes: cfg.Codes, App: newApp(web.Dist()), Now: time.Now, Log: log,
-		FindLogs: func(ctx context.Context) (beacon.Address, error) { return beacon.Find(ctx, own) },
+		FindLogs: func(ctx context.Context) (serveraddr.Address, error) { return serveraddr.FindAddress(ctx, own) },
 	})
 	if cfg.Metrics != nil {
 		for _, m := range server.Collectors() {
@@ -103,16 +105,16 @@ func New(api *rest.Config, cfg Config, log logr.Logger) (*Console, error) {
 	return c, nil
 }
 
-// ownScheme is what the console itself asks the API server for.
+// ownScheme returns the scheme of the client that uses the console's own credentials.
 func ownScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	if err := clientgoscheme.AddToScheme(s); err != nil {
-		panic(err) // two types of one name, which the first test would show
+		panic(err) // a programming error that every test detects
 	}
 	return s
 }
 
-// Ready says what keeps the console from its work. Nil: nothing.
+// Ready returns an error while the console cannot serve complete data.
 func (c *Console) Ready(ctx context.Context) error {
 	select {
 	case <-c.world.Current():
@@ -122,9 +124,9 @@ func (c *Console) Ready(ctx context.Context) error {
 	}
 }
 
-// Run serves until the context ends.
+// Run serves until ctx ends.
 func (c *Console) Run(ctx context.Context) error {
-	l, proof, err := c.listen(ctx)
+	l, proof, err := c.openListener(ctx)
 	if err != nil {
 		return err
 	}
@@ -138,7 +140,7 @@ func (c *Console) Run(ctx context.Context) error {
 		g.Go(func() error { return c.publisher.Run(ctx) })
 	}
 	g.Go(func() error {
-		defer context.AfterFunc(ctx, func() { _ = server.Close() })() // who follows comes back to the next one
+		defer context.AfterFunc(ctx, func() { _ = server.Close() })() // clients of the event stream reconnect to the next process
 		serve := server.Serve
 		if proof != nil {
 			serve = func(l net.Listener) error { return server.ServeTLS(l, "", "") }
@@ -155,7 +157,7 @@ func (c *Console) Run(ctx context.Context) error {
 	return err
 }
 
-func (c *Console) listen(ctx context.Context) (net.Listener, *tls.Config, error) {
+func (c *Console) openListener(ctx context.Context) (net.Listener, *tls.Config, error) {
 	l := c.cfg.Listener
 	if l == nil {
 		var err error
@@ -171,7 +173,7 @@ func (c *Console) listen(ctx context.Context) (net.Listener, *tls.Config, error)
 		return nil, nil, errors.Join(fmt.Errorf("certificate of the console: %w", err), l.Close())
 	}
 	go func() { _ = files.Start(ctx) }()
-	// Whose client certificate it is, and whether it counts, the handler finds out.
+	// The handler verifies client certificates through the API server's authentication.
 	return l, &tls.Config{
 		MinVersion: tls.VersionTLS12, ClientAuth: tls.RequestClientCert, NextProtos: []string{"h2", "http/1.1"}, GetCertificate: files.GetCertificate,
 	}, nil

@@ -1,8 +1,8 @@
-// Package console is k8s4r-console: what people see and steer by in a browser. It serves a
-// REST API with its OpenAPI document, the stream of events, and the web app.
+// Package console implements k8s4r-console: a REST API with its OpenAPI document, a stream of
+// events, and the web app.
 //
-// Reads are answered out of one watched world (internal/events) and the archive, and hold
-// only what the caller may list or get, as the API server says (internal/access). Changes go
-// to the API server with the credentials of the caller, so that RBAC and audit stay the one
-// path. It keeps nothing of its own.
+// Reads are served from a watch cache (internal/console/watch) and the archive. They contain only
+// what the caller may list or get according to the API server (internal/platform/access). Changes
+// are sent to the API server with the caller's credentials, so that RBAC and audit logs apply.
+// The console has no data of its own.
 package console

@@ -7,27 +7,27 @@ import (
 	"slices"
 	"testing"
 
-	"k8s4r.io/k8s4r/internal/events"
-	"k8s4r.io/k8s4r/internal/events/row"
+	"k8s4r.io/k8s4r/internal/console/row"
+	"k8s4r.io/k8s4r/internal/console/watch"
 )
 
-func TestTheCommittedDocumentIsTheOneThatIsServed(t *testing.T) {
-	served, err := json.MarshalIndent(Document(), "", "  ")
+func TestBuildDocument_MatchesCommittedFile(t *testing.T) {
+	served, err := json.MarshalIndent(BuildDocument(), "", "  ")
 	if err != nil {
 		t.Fatal(err)
 	}
-	committed, err := os.ReadFile("../../docs/spec/console-openapi.json")
+	committed, err := os.ReadFile("../../docs/reference/console-openapi.json")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if string(served)+"\n" != string(committed) {
-		t.Error("docs/spec/console-openapi.json is not what the code serves: run make generate")
+		t.Error("docs/reference/console-openapi.json is not what the code serves: run make generate")
 	}
 }
 
-// TestTheDocumentKnowsTheWords holds the sets that stand in tags against those that the code goes by.
-func TestTheDocumentKnowsTheWords(t *testing.T) {
-	doc := Document()
+// The enums in struct tags must equal the sets in the code.
+func TestBuildDocument_EnumsMatchCode(t *testing.T) {
+	doc := BuildDocument()
 	texts := func(enum []any) (out []string) {
 		for _, v := range enum {
 			out = append(out, v.(string))
@@ -54,10 +54,10 @@ func TestTheDocumentKnowsTheWords(t *testing.T) {
 	}
 }
 
-func TestNoActionIsOfferedThatIsRefused(t *testing.T) {
+func TestListActions_OffersPossibleActions(t *testing.T) {
 	of := func(k row.Kind) []action {
 		o := kinds[k].fresh()
-		return NewServer(Parts{}).actions(&events.Item{Object: o, Row: &row.Row{Kind: k}})
+		return NewServer(Parts{}).listActions(&watch.Item{Object: o, Row: &row.Row{Kind: k}})
 	}
 	if got := of(row.TaskGroups); len(got) != 0 {
 		t.Errorf("of a group of tasks nothing can be asked, and %v is offered", got)
@@ -67,8 +67,8 @@ func TestNoActionIsOfferedThatIsRefused(t *testing.T) {
 	}
 }
 
-// TestNoTimeIsNull: a condition may lack its time, and the document has times that are strings.
-func TestNoTimeIsNull(t *testing.T) {
+// A condition may have no time, and the document declares times as strings.
+func TestConditionsOf_OmitsMissingTime(t *testing.T) {
 	raw, err := json.Marshal(conditionsOf([]byte(`{"status": {"conditions": [{"type": "Ready", "status": "True"}]}}`)))
 	if want := `[{"type":"Ready","status":"True"}]`; err != nil || string(raw) != want {
 		t.Errorf("got %s (%v), want %s", raw, err, want)

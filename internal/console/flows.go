@@ -9,11 +9,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
-	"k8s4r.io/k8s4r/internal/events/row"
-	"k8s4r.io/k8s4r/internal/flowview"
+	"k8s4r.io/k8s4r/internal/console/row"
+	flowview "k8s4r.io/k8s4r/internal/core/flow/view"
 )
 
-// graph of a flow.
+// graph is the dependency graph of a flow.
 type graph struct {
 	Nodes []node `json:"nodes"`
 	Edges []edge `json:"edges"`
@@ -22,22 +22,22 @@ type graph struct {
 // node is one step.
 type node struct {
 	Name    string   `json:"name"`
-	Tone    row.Tone `json:"tone"`
+	Tone    row.Tone `json:"severity"`
 	State   string   `json:"state"`
 	Message string   `json:"message,omitempty"`
-	// WaitsFor names the steps that have to end before this one begins.
-	WaitsFor []string          `json:"waitsFor"`
+	// WaitsFor names the steps that must end before this step starts.
+	WaitsFor []string          `json:"waitingFor"`
 	Jobs     []*row.Row        `json:"jobs"`
 	Params   map[string]string `json:"params,omitempty"`
 	Outputs  map[string]string `json:"outputs,omitempty"`
 	Template string            `json:"template,omitempty"`
 }
 
-// edge leads from a step to one that depends on it.
+// edge leads from a step to a step that depends on it.
 type edge struct {
 	From string `json:"from"`
 	To   string `json:"to"`
-	// Label is the condition. Empty: that it completes.
+	// Label is the condition. If empty, the first step must complete.
 	Label string `json:"label,omitempty"`
 }
 
@@ -47,11 +47,11 @@ type flowIn struct {
 }
 
 func (s *Server) registerFlows(api huma.API) {
-	get(s, api, "/objects/jobflows/{namespace}/{name}/graph", "get-graph", "The steps of a flow, what they depend on, and where they stand", s.graph)
+	addRead(s, api, "/objects/jobflows/{namespace}/{name}/graph", "get-graph", "The steps of a flow, what they depend on, and where they stand", s.getGraph)
 }
 
-func (s *Server) graph(ctx context.Context, in *flowIn) (*graph, error) {
-	if err := s.require(ctx, "get", row.JobFlows, in.Namespace, in.Name); err != nil {
+func (s *Server) getGraph(ctx context.Context, in *flowIn) (*graph, error) {
+	if err := s.requireAccess(ctx, "get", row.JobFlows, in.Namespace, in.Name); err != nil {
 		return nil, err
 	}
 	i := s.world.Get(row.JobFlows, in.Namespace, in.Name)
@@ -62,7 +62,7 @@ func (s *Server) graph(ctx context.Context, in *flowIn) (*graph, error) {
 	if !ok {
 		return nil, fmt.Errorf("%T where a JobFlow should be", i.Object)
 	}
-	view := flowview.Of(f, s.now())
+	view := flowview.New(f, s.now())
 	out := &graph{Nodes: make([]node, 0, len(view.Steps)), Edges: []edge{}}
 	jobs := s.jobsByName(f)
 	for i := range view.Steps {
@@ -79,7 +79,7 @@ func (s *Server) graph(ctx context.Context, in *flowIn) (*graph, error) {
 	return out, nil
 }
 
-// jobsByName are the jobs that a flow has made, and that are still there.
+// jobsByName returns the live jobs that the flow controls.
 func (s *Server) jobsByName(f *flowv1.JobFlow) map[string]*row.Row {
 	out := map[string]*row.Row{}
 	for _, c := range s.world.Owned(f.UID) {
@@ -94,7 +94,7 @@ func nodeOf(f *flowv1.JobFlow, view *flowview.View, step *flowview.Step) node {
 	n := node{Name: step.Name, State: step.State, Tone: stepTone(step), Message: step.Note, WaitsFor: []string{}, Jobs: []*row.Row{}}
 	if step.State == flowview.Waiting {
 		for _, t := range step.Targets {
-			if !view.Steps[t].Ended() {
+			if !view.Steps[t].HasEnded() {
 				n.WaitsFor = append(n.WaitsFor, view.Steps[t].Name)
 			}
 		}
@@ -119,10 +119,10 @@ func nodeOf(f *flowv1.JobFlow, view *flowview.View, step *flowview.Step) node {
 	return n
 }
 
-// stepTone is what the state of a step means.
+// stepTone returns the severity of a step's state.
 func stepTone(s *flowview.Step) row.Tone {
 	switch {
-	case s.Failed():
+	case s.HasFailed():
 		return row.Bad
 	case s.State == flowview.Skipped || s.State == flowview.Omitted:
 		return row.Gone
@@ -132,7 +132,7 @@ func stepTone(s *flowview.Step) row.Tone {
 	return row.VCJobTone(s.State)
 }
 
-// templateOf is the name of the template of a step, which is its own unless it names one.
+// templateOf returns the name of a step's template. It defaults to the name of the step.
 func templateOf(s *flowv1.Flow) string {
 	if s.TemplateRef != nil {
 		return cmp.Or(s.TemplateRef.Name, s.Name)

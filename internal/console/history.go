@@ -8,10 +8,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"k8s4r.io/k8s4r/internal/archive"
-	"k8s4r.io/k8s4r/internal/events/row"
+	"k8s4r.io/k8s4r/internal/console/row"
 )
 
-// spanIn bounds a question to the archive.
+// spanIn is the time span and filter of a query to the archive.
 type spanIn struct {
 	Namespace string `query:"namespace" doc:"Empty: all that the caller sees"`
 	Template  string `query:"template"`
@@ -39,20 +39,20 @@ type stepsIn struct {
 	spanIn
 }
 
-// sample is what statistics were made of.
+// sample describes the runs from which statistics were computed.
 type sample struct {
 	Runs  int               `json:"runs" doc:"That were counted"`
 	Since *metav1.MicroTime `json:"since,omitempty" doc:"When the first of them ended, where there were more in the span than are counted; else they are all"`
 }
 
-func sampleOf(s archive.Sample) sample { return sample{s.Runs, stamp(s.Since)} }
+func sampleOf(s archive.Sample) sample { return sample{s.Runs, toMicroTime(s.Since)} }
 
 type failuresOut struct {
 	Items []failures `json:"items"`
 	Of    sample     `json:"of"`
 }
 
-// failures of a step.
+// failures counts the failed attempts of a step.
 type failures struct {
 	Template string            `json:"template"`
 	Step     string            `json:"step"`
@@ -66,7 +66,7 @@ type stepsOut struct {
 	Of    sample      `json:"of"`
 }
 
-// stepTimes are how long a step takes.
+// stepTimes is the distribution of a step's run times.
 type stepTimes struct {
 	Template   string  `json:"template"`
 	Step       string  `json:"step"`
@@ -92,25 +92,25 @@ type transition struct {
 }
 
 func (s *Server) registerHistory(api huma.API) {
-	get(s, api, "/history/robots/{robot}", "robot-history", "What ran on a robot", s.robotHistory)
-	get(s, api, "/history/failures", "most-failing", "What fails most", s.mostFailing)
-	get(s, api, "/history/steps", "step-times", "How long steps take", s.stepTimes)
-	get(s, api, "/history/transitions/{uid}", "transitions", "The states that an object has been in", s.transitions)
+	addRead(s, api, "/history/robots/{robot}", "robot-history", "What ran on a robot", s.robotHistory)
+	addRead(s, api, "/history/failures", "most-failing", "What fails most", s.mostFailing)
+	addRead(s, api, "/history/steps", "step-times", "How long steps take", s.stepTimes)
+	addRead(s, api, "/history/transitions/{uid}", "transitions", "The states that an object has been in", s.listTransitions)
 }
 
 func (s *Server) robotHistory(ctx context.Context, in *robotHistoryIn) (*attemptPage, error) {
-	sees, err := s.remembers(ctx, row.Tasks, in.Namespace)
+	sees, err := s.archiveScope(ctx, row.Tasks, in.Namespace)
 	if err != nil {
 		return nil, err
 	}
-	h := archive.RobotHistory{Namespaces: sees.archive(), Robot: in.Robot, Limit: in.Limit, Cursor: in.Continue}
+	h := archive.RobotHistory{Namespaces: sees.archiveNamespaces(), Robot: in.Robot, Limit: in.Limit, Cursor: in.Continue}
 	if h.Since, err = parseTime("since", in.Since); err != nil {
 		return nil, err
 	}
 	if h.Until, err = parseTime("until", in.Until); err != nil {
 		return nil, err
 	}
-	p, err := s.archive.RanOn(ctx, h)
+	p, err := s.archive.ListRobotAttempts(ctx, h)
 	if err != nil {
 		return nil, badCursor(err)
 	}
@@ -121,16 +121,16 @@ func (s *Server) robotHistory(ctx context.Context, in *robotHistoryIn) (*attempt
 	return out, nil
 }
 
-// remembers is what the caller sees of the archive.
-func (s *Server) remembers(ctx context.Context, k row.Kind, namespace string) (scope, error) {
+// archiveScope returns the caller's scope in the archive, or errNoArchive.
+func (s *Server) archiveScope(ctx context.Context, k row.Kind, namespace string) (scope, error) {
 	if s.archive == nil {
 		return scope{}, errNoArchive
 	}
-	return s.sees(ctx, k, namespace)
+	return s.visibleScope(ctx, k, namespace)
 }
 
-func (in *spanIn) span(sees scope) (p archive.Span, err error) {
-	p = archive.Span{Namespaces: sees.archive(), Template: in.Template, Limit: in.Limit}
+func (in *spanIn) toArchiveSpan(sees scope) (p archive.Span, err error) {
+	p = archive.Span{Namespaces: sees.archiveNamespaces(), Template: in.Template, Limit: in.Limit}
 	if p.Since, err = parseTime("since", in.Since); err != nil {
 		return p, err
 	}
@@ -139,29 +139,29 @@ func (in *spanIn) span(sees scope) (p archive.Span, err error) {
 }
 
 func (s *Server) mostFailing(ctx context.Context, in *spanIn) (*failuresOut, error) {
-	sees, err := s.remembers(ctx, row.Tasks, in.Namespace)
+	sees, err := s.archiveScope(ctx, row.Tasks, in.Namespace)
 	if err != nil {
 		return nil, err
 	}
-	p, err := in.span(sees)
+	p, err := in.toArchiveSpan(sees)
 	if err != nil {
 		return nil, err
 	}
 	all, of, err := s.archive.MostFailing(ctx, p)
 	out := &failuresOut{Items: []failures{}, Of: sampleOf(of)}
 	for _, f := range all {
-		out.Items = append(out.Items, failures{f.Template, f.Step, f.Attempts, f.Failed, stamp(f.Last)})
+		out.Items = append(out.Items, failures{f.Template, f.Step, f.Attempts, f.Failed, toMicroTime(f.Last)})
 	}
 	return out, err
 }
 
 func (s *Server) stepTimes(ctx context.Context, in *stepsIn) (*stepsOut, error) {
 	k := row.Kind(in.Kind)
-	sees, err := s.remembers(ctx, k, in.Namespace)
+	sees, err := s.archiveScope(ctx, k, in.Namespace)
 	if err != nil {
 		return nil, err
 	}
-	p, err := in.span(sees)
+	p, err := in.toArchiveSpan(sees)
 	if err != nil {
 		return nil, err
 	}
@@ -173,20 +173,20 @@ func (s *Server) stepTimes(ctx context.Context, in *stepsIn) (*stepsOut, error) 
 	return out, err
 }
 
-func (s *Server) transitions(ctx context.Context, in *transitionsIn) (*transitionsOut, error) {
+func (s *Server) listTransitions(ctx context.Context, in *transitionsIn) (*transitionsOut, error) {
 	if s.archive == nil {
 		return nil, errNoArchive
 	}
-	o, err := s.archive.Get(ctx, nil, in.UID)
+	o, err := s.archive.GetByUID(ctx, nil, in.UID)
 	if err == nil {
-		// Before the answer: that there is such a UID is also something to know.
-		err = s.require(ctx, "get", rowKind(o.Kind), o.Namespace, o.Name)
+		// Check access before the response differs: even the existence of a UID is confidential.
+		err = s.requireAccess(ctx, "get", rowKind(o.Kind), o.Namespace, o.Name)
 	}
 	if err != nil {
 		s.log.V(1).Info("transitions refused", "uid", in.UID, "reason", err.Error())
 		return nil, newStatus(http.StatusNotFound, "uid: there is nothing that the caller may get under "+in.UID)
 	}
-	all, err := s.archive.Transitions(ctx, in.UID)
+	all, err := s.archive.ListTransitions(ctx, in.UID)
 	out := &transitionsOut{Items: []transition{}}
 	for _, t := range all {
 		out.Items = append(out.Items, transition{metav1.NewMicroTime(t.At), t.From, t.To, t.Reason})

@@ -16,15 +16,15 @@ import (
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/archive"
-	"k8s4r.io/k8s4r/internal/events/row"
+	"k8s4r.io/k8s4r/internal/console/row"
 )
 
-// kind is what the API server calls a kind of objects, and the archive.
+// kind maps a kind of the console to those of the API server and the archive.
 type kind struct {
 	version  schema.GroupVersion
 	kind     string
 	resource string
-	archived archive.Kind // empty: it is not archived
+	archived archive.Kind // empty if the kind is not archived
 	fresh    func() client.Object
 }
 
@@ -40,7 +40,7 @@ var kinds = map[row.Kind]kind{
 	row.Pods:         {corev1.SchemeGroupVersion, "Pod", "pods", "", func() client.Object { return &corev1.Pod{} }},
 }
 
-// rowKind is the kind that the archive calls so.
+// rowKind returns the kind of the console for a kind of the archive.
 func rowKind(k archive.Kind) row.Kind {
 	for name, is := range kinds {
 		if is.archived == k {
@@ -50,8 +50,8 @@ func rowKind(k archive.Kind) row.Kind {
 	return ""
 }
 
-// Scheme knows the kinds that are read and changed.
-func Scheme() *runtime.Scheme {
+// NewScheme returns a scheme with the kinds that the console reads and changes.
+func NewScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		corev1.AddToScheme, robotv1.AddToScheme, flowv1.AddToScheme, cronv1.AddToScheme, batchv1.AddToScheme, busv1.AddToScheme, rayv1.AddToScheme,
@@ -61,9 +61,9 @@ func Scheme() *runtime.Scheme {
 	return s
 }
 
-// mapper knows the kinds by heart, which saves each caller the discovery of all that the
-// API server has.
-func mapper(s *runtime.Scheme) meta.RESTMapper {
+// newRESTMapper returns a mapper with the known kinds built in, which saves the discovery
+// requests for each caller.
+func newRESTMapper(s *runtime.Scheme) meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(s.PrioritizedVersionsAllGroups())
 	add := func(v schema.GroupVersion, kind, resource string) {
 		m.AddSpecific(v.WithKind(kind), v.WithResource(resource), v.WithResource(resource), meta.RESTScopeNamespace)

@@ -14,11 +14,11 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"k8s4r.io/k8s4r/internal/archive"
-	"k8s4r.io/k8s4r/internal/keyfile"
-	"k8s4r.io/k8s4r/internal/program"
+	"k8s4r.io/k8s4r/internal/platform/program"
+	"k8s4r.io/k8s4r/internal/protocol/keyfile"
 )
 
-// mqttFiles prove the console to a broker.
+// mqttFiles are the PEM files for the connection to the broker.
 type mqttFiles struct{ ca, cert, key string }
 
 // Main runs k8s4r-console and returns its exit status, as program.Main does.
@@ -31,8 +31,8 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		Scheme:     ownScheme(),
 		Cache:      func() cache.Options { return cache.Options{} },
 		AddFlags:   func(f *pflag.FlagSet) { cfg.addFlags(f); files.addFlags(f) },
-		Validate:   func() error { return errors.Join(cfg.validate(), files.apply(&cfg)) },
-		Add:        func(mgr ctrl.Manager) error { return add(mgr, cfg) },
+		Validate:   func() error { return errors.Join(cfg.validate(), files.applyTo(&cfg)) },
+		Add:        func(mgr ctrl.Manager) error { return addToManager(mgr, cfg) },
 	}.Main(args, stdout, stderr)
 }
 
@@ -51,31 +51,31 @@ func (m *mqttFiles) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&m.key, "mqtt-key-file", "", "key of that certificate")
 }
 
-func (m *mqttFiles) apply(c *Config) (err error) {
+func (m *mqttFiles) applyTo(c *Config) (err error) {
 	if (m.cert == "") != (m.key == "") {
 		return errors.New("--mqtt-cert-file and --mqtt-key-file: one is of no use without the other")
 	}
 	if c.MQTTURL == "" && (m.ca != "" || m.cert != "") {
 		return errors.New("--mqtt-ca-file, --mqtt-cert-file: are for --mqtt-url, which is not given")
 	}
-	c.MQTT, err = m.tls()
+	c.MQTT, err = m.loadTLS()
 	return err
 }
 
-// tls is how the console and the broker prove themselves to each other. Nil: as the system does.
-func (m *mqttFiles) tls() (*tls.Config, error) {
+// loadTLS returns the TLS configuration for the broker. It is nil if no files are configured.
+func (m *mqttFiles) loadTLS() (*tls.Config, error) {
 	if m.ca == "" && m.cert == "" {
 		return nil, nil
 	}
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	var err error
 	if m.ca != "" {
-		if c.RootCAs, err = keyfile.Trusted(m.ca); err != nil {
+		if c.RootCAs, err = keyfile.ReadPool(m.ca); err != nil {
 			return nil, fmt.Errorf("--mqtt-ca-file: %w", err)
 		}
 	}
 	if m.cert != "" {
-		if c.GetClientCertificate, err = keyfile.ClientPair(m.cert, m.key); err != nil {
+		if c.GetClientCertificate, err = keyfile.ClientCertificateFunc(m.cert, m.key); err != nil {
 			return nil, fmt.Errorf("--mqtt-cert-file: %w", err)
 		}
 	}
@@ -87,7 +87,7 @@ func (c *Config) validate() error {
 	if (c.CertFile == "") != (c.KeyFile == "") {
 		errs = append(errs, errors.New("--cert-file and --key-file: one is of no use without the other"))
 	}
-	if c.CertFile == "" && !program.Loopback(c.Address) {
+	if c.CertFile == "" && !program.IsLoopback(c.Address) {
 		errs = append(errs, fmt.Errorf("--bind-address=%s: everybody on the way could read the tokens of who signs in; give --cert-file and --key-file, or an address of loopback behind a proxy that speaks TLS", c.Address))
 	}
 	if c.Archive != "" {
@@ -101,8 +101,8 @@ func (c *Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// add starts the console with mgr.
-func add(mgr ctrl.Manager, cfg Config) error {
+// addToManager adds the console to mgr.
+func addToManager(mgr ctrl.Manager, cfg Config) error {
 	cfg.Metrics = ctrlmetrics.Registry
 	c, err := New(mgr.GetConfig(), cfg, mgr.GetLogger().WithName("console"))
 	if err != nil {
@@ -114,11 +114,12 @@ func add(mgr ctrl.Manager, cfg Config) error {
 	)
 }
 
-// everywhere serves in every replica: none of them changes anything by itself.
+// everywhere runs the console in every replica. The console changes nothing by itself, so
+// replicas do not conflict.
 type everywhere struct{ *Console }
 
-// Start serves until the context ends.
+// Start serves until ctx ends.
 func (e everywhere) Start(ctx context.Context) error { return e.Run(ctx) }
 
-// NeedLeaderElection tells that there is nothing to elect.
+// NeedLeaderElection returns false.
 func (everywhere) NeedLeaderElection() bool { return false }

@@ -7,9 +7,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics of one console.
+// metrics are the metrics of one console.
 type metrics struct {
-	requests *prometheus.CounterVec // by operation, and ok, refused or failed
+	requests *prometheus.CounterVec // by operation and by ok, refused or failed
 	took     *prometheus.HistogramVec
 	readers  prometheus.Gauge
 	told     prometheus.Counter
@@ -20,42 +20,43 @@ func newMetrics() *metrics {
 	return &metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "k8s4r_console_requests_total", Help: "Requests to the console's API that were answered.",
-		}, []string{"what", "result"}),
+		}, []string{"endpoint", "result"}),
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "k8s4r_console_request_duration_seconds", Help: "Time until a request was answered; streams and logs are left out.",
 			Buckets: []float64{0.001, 0.005, 0.02, 0.1, 0.5, 2, 10},
-		}, []string{"what"}),
+		}, []string{"endpoint"}),
 		readers: prometheus.NewGauge(prometheus.GaugeOpts{Name: "k8s4r_console_event_readers", Help: "Clients that follow the stream of events now."}),
-		told:    prometheus.NewCounter(prometheus.CounterOpts{Name: "k8s4r_console_events_told_total", Help: "Events that clients were sent, one for each client."}),
+		told:    prometheus.NewCounter(prometheus.CounterOpts{Name: "k8s4r_console_events_sent_total", Help: "Events that clients were sent, one for each client."}),
 		resyncs: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "k8s4r_console_resyncs_total", Help: "Times that a client was told to load its lists anew, because it had fallen behind or something could not be told.",
 		}),
 	}
 }
 
-func (m *metrics) all() []prometheus.Collector {
+func (m *metrics) listCollectors() []prometheus.Collector {
 	return []prometheus.Collector{m.requests, m.took, m.readers, m.told, m.resyncs}
 }
 
-// Metrics are those of any console. They can be described, not collected.
-func Metrics() []prometheus.Collector { return newMetrics().all() }
+// Metrics returns the collectors of a console for the documentation. They can be described but
+// not collected.
+func Metrics() []prometheus.Collector { return newMetrics().listCollectors() }
 
-// streams answer as long as there is something to say.
+// streams are the operations whose responses have no fixed end.
 var streams = map[string]bool{"events": true, "task-log": true, "pod-log": true}
 
-// count is a middleware of the API.
-func (m *metrics) count(c huma.Context, next func(huma.Context)) {
+// countRequest is a middleware that counts and times requests.
+func (m *metrics) countRequest(c huma.Context, next func(huma.Context)) {
 	began := time.Now()
 	next(c)
 	id := c.Operation().OperationID
-	m.requests.WithLabelValues(id, outcome(c.Status())).Inc()
+	m.requests.WithLabelValues(id, outcomeLabel(c.Status())).Inc()
 	if !streams[id] {
 		m.took.WithLabelValues(id).Observe(time.Since(began).Seconds())
 	}
 }
 
-// outcome is what a code comes down to for who operates the console.
-func outcome(code int) string {
+// outcomeLabel maps an HTTP status code to a label value.
+func outcomeLabel(code int) string {
 	switch {
 	case code >= 500:
 		return "failed"

@@ -16,12 +16,12 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/archive"
-	"k8s4r.io/k8s4r/internal/events"
-	"k8s4r.io/k8s4r/internal/events/row"
-	"k8s4r.io/k8s4r/internal/logquery"
+	"k8s4r.io/k8s4r/internal/console/row"
+	"k8s4r.io/k8s4r/internal/console/watch"
+	"k8s4r.io/k8s4r/internal/protocol/logs/query"
 )
 
-// nameIn names one object.
+// nameIn identifies one object.
 type nameIn struct {
 	Kind      row.Kind `path:"kind"`
 	Namespace string   `path:"namespace"`
@@ -29,20 +29,20 @@ type nameIn struct {
 	UID       string   `query:"uid" doc:"Of the object that is meant; empty: the one that bears the name, or bore it last"`
 }
 
-// details of one object.
+// details is the response about one object.
 type details struct {
 	Row *row.Row `json:"row"`
-	// Object is the whole manifest, without managedFields.
+	// Object is the complete manifest without managedFields.
 	Object     any         `json:"object"`
 	Archived   bool        `json:"archived"`
 	Conditions []condition `json:"conditions"`
-	// Attempts of a task.
+	// Attempts is set for tasks only.
 	Attempts []attempt `json:"attempts,omitempty"`
-	// Children by kind.
+	// Children counts the objects that this one controls, by kind.
 	Children []children `json:"children"`
-	// Why it waits, or how it ended, in sentences.
+	// Why explains in sentences what the object waits for, or how it ended.
 	Why []string `json:"why"`
-	// Actions that make sense now.
+	// Actions are the actions that the object's state allows.
 	Actions []action `json:"actions"`
 }
 
@@ -51,17 +51,17 @@ type condition struct {
 	Status  string `json:"status"`
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
-	// Time since which it is so. Nil: unknown.
+	// Time of the last transition. If nil, it is unknown.
 	Time *metav1.MicroTime `json:"time,omitempty"`
 }
 
 type children struct {
 	Kind  row.Kind         `json:"kind"`
 	Count int              `json:"count"`
-	Tones map[row.Tone]int `json:"tones"`
+	Tones map[row.Tone]int `json:"severities"`
 }
 
-// attempt is one run of a task, or the try of one.
+// attempt is one attempt of a task.
 type attempt struct {
 	Task      string            `json:"task"`
 	Namespace string            `json:"namespace"`
@@ -70,38 +70,38 @@ type attempt struct {
 	Number    int64             `json:"number"`
 	Robot     string            `json:"robot,omitempty"`
 	State     string            `json:"state"`
-	Tone      row.Tone          `json:"tone"`
+	Tone      row.Tone          `json:"severity"`
 	Reason    string            `json:"reason,omitempty"`
 	ExitCode  *int64            `json:"exitCode,omitempty"`
 	Signal    int64             `json:"signal,omitempty"`
 	Started   *metav1.MicroTime `json:"started,omitempty"`
 	Finished  *metav1.MicroTime `json:"finished,omitempty"`
-	// Log is the path of its log at the log API.
+	// Log is the path of the attempt's log in the log API.
 	Log string `json:"log,omitempty"`
 }
 
-func (s *Server) object(ctx context.Context, in *nameIn) (*details, error) {
+func (s *Server) getObject(ctx context.Context, in *nameIn) (*details, error) {
 	k := in.Kind
-	if err := s.require(ctx, "get", k, in.Namespace, in.Name); err != nil {
+	if err := s.requireAccess(ctx, "get", k, in.Namespace, in.Name); err != nil {
 		return nil, err
 	}
 	if i := s.world.Get(k, in.Namespace, in.Name); i != nil && (in.UID == "" || in.UID == i.Row.UID) {
 		return s.liveDetails(i), nil
 	}
-	o, err := s.remembered(ctx, in)
+	o, err := s.readArchived(ctx, in)
 	if err != nil {
 		return nil, err
 	}
 	out := &details{Row: archivedRow(o), Object: o.Manifest, Archived: true, Children: []children{}, Actions: []action{}, Conditions: conditionsOf(o.Manifest)}
-	out.Why = sentences(out.Row)
+	out.Why = describeState(out.Row)
 	for i := range o.Attempts {
 		out.Attempts = append(out.Attempts, archivedAttempt(&o.Attempts[i]))
 	}
 	return out, nil
 }
 
-// remembered is what the archive has of an object.
-func (s *Server) remembered(ctx context.Context, in *nameIn) (*archive.Object, error) {
+// readArchived returns an object from the archive, or a NotFound error.
+func (s *Server) readArchived(ctx context.Context, in *nameIn) (*archive.Object, error) {
 	is := kinds[in.Kind]
 	missing := apierrors.NewNotFound(is.version.WithResource(is.resource).GroupResource(), in.Name)
 	if s.archive == nil || is.archived == "" {
@@ -110,9 +110,9 @@ func (s *Server) remembered(ctx context.Context, in *nameIn) (*archive.Object, e
 	var o archive.Object
 	var err error
 	if in.UID != "" {
-		o, err = s.archive.Get(ctx, []string{in.Namespace}, in.UID)
+		o, err = s.archive.GetByUID(ctx, []string{in.Namespace}, in.UID)
 	} else {
-		o, err = s.archive.Find(ctx, is.archived, in.Namespace, in.Name)
+		o, err = s.archive.FindByName(ctx, is.archived, in.Namespace, in.Name)
 	}
 	if errors.Is(err, archive.ErrNotFound) || err == nil && (o.Name != in.Name || o.Kind != is.archived) {
 		return nil, missing
@@ -120,15 +120,15 @@ func (s *Server) remembered(ctx context.Context, in *nameIn) (*archive.Object, e
 	return &o, err
 }
 
-func (s *Server) liveDetails(i *events.Item) *details {
-	out := &details{Row: s.whole(i.Row), Object: s.manifest(i), Children: s.children(i), Actions: s.actions(i)}
+func (s *Server) liveDetails(i *watch.Item) *details {
+	out := &details{Row: s.completeRow(i.Row), Object: s.cleanManifest(i), Children: s.countChildren(i), Actions: s.listActions(i)}
 	raw, err := json.Marshal(out.Object)
 	if err != nil {
 		s.log.Error(err, "encode an object")
 	}
-	out.Conditions, out.Why = conditionsOf(raw), sentences(out.Row)
+	out.Conditions, out.Why = conditionsOf(raw), describeState(out.Row)
 	if t, ok := i.Object.(*v1alpha1.Task); ok {
-		out.Attempts = s.attempts(t)
+		out.Attempts = s.listAttempts(t)
 	}
 	if i.Row.Kind == row.Robots {
 		out.Row = s.withUse(out.Row)
@@ -136,16 +136,16 @@ func (s *Server) liveDetails(i *events.Item) *details {
 	return out
 }
 
-// manifest is an object as it would be written to a file.
-func (s *Server) manifest(i *events.Item) client.Object {
+// cleanManifest returns a copy of the object with apiVersion and kind.
+func (s *Server) cleanManifest(i *watch.Item) client.Object {
 	o := i.Object.DeepCopyObject().(client.Object)
 	is := kinds[i.Row.Kind]
 	o.GetObjectKind().SetGroupVersionKind(is.version.WithKind(is.kind))
 	return o
 }
 
-// children counts what an object controls, and what those control.
-func (s *Server) children(i *events.Item) []children {
+// countChildren counts the objects that an object controls, directly or indirectly.
+func (s *Server) countChildren(i *watch.Item) []children {
 	by := map[row.Kind]*children{}
 	var count func(uid types.UID)
 	count = func(uid types.UID) {
@@ -170,7 +170,8 @@ func (s *Server) children(i *events.Item) []children {
 	return out
 }
 
-// conditionsOf reads the conditions out of any object: kinds keep them in two places.
+// conditionsOf extracts the conditions from a manifest. Flows keep them in another field than
+// other kinds.
 func conditionsOf(manifest []byte) []condition {
 	var o struct {
 		Status struct {
@@ -189,21 +190,21 @@ func conditionsOf(manifest []byte) []condition {
 	}
 	for _, c := range all {
 		if c.Type == "" {
-			continue // a VCJob's are a history of phases, which its transitions tell
+			continue // a VCJob lists its phases instead, which the transitions contain
 		}
-		out = append(out, condition{c.Type, string(c.Status), c.Reason, c.Message, stamp(c.LastTransitionTime.Time)})
+		out = append(out, condition{c.Type, string(c.Status), c.Reason, c.Message, toMicroTime(c.LastTransitionTime.Time)})
 	}
 	slices.SortFunc(out, func(a, b condition) int { return cmp.Compare(a.Type, b.Type) })
 	return out
 }
 
-// attempts of a task, the newest last.
-func (s *Server) attempts(t *v1alpha1.Task) []attempt {
+// listAttempts returns the attempts of a task, from oldest to newest.
+func (s *Server) listAttempts(t *v1alpha1.Task) []attempt {
 	out := []attempt{}
 	for _, a := range t.Status.Attempts {
 		one := attempt{
 			Task: t.Name, Namespace: t.Namespace, Job: t.Spec.JobName, Number: int64(a.Attempt), Robot: a.Robot, State: a.State, Tone: row.TaskTone(a.State), Reason: a.Reason,
-			Signal: int64(a.Signal), Started: a.StartedAt, Finished: a.FinishedAt, Log: logquery.Path(t.Namespace, t.Name),
+			Signal: int64(a.Signal), Started: a.StartedAt, Finished: a.FinishedAt, Log: query.Path(t.Namespace, t.Name),
 		}
 		if a.ExitCode != nil {
 			n := int64(*a.ExitCode)
@@ -217,12 +218,12 @@ func (s *Server) attempts(t *v1alpha1.Task) []attempt {
 func archivedAttempt(a *archive.Attempt) attempt {
 	return attempt{
 		Task: a.Task, Namespace: a.Namespace, Job: a.Job, Step: a.Step, Number: a.Number, Robot: a.Robot, State: a.State, Tone: row.TaskTone(a.State), Reason: a.Reason,
-		ExitCode: a.ExitCode, Signal: a.Signal, Started: stamp(a.Started), Finished: stamp(a.Finished), Log: a.Log,
+		ExitCode: a.ExitCode, Signal: a.Signal, Started: toMicroTime(a.Started), Finished: toMicroTime(a.Finished), Log: a.Log,
 	}
 }
 
-// sentences say what the row knows of an object's state.
-func sentences(r *row.Row) []string {
+// describeState returns the reason and message of a row as sentences.
+func describeState(r *row.Row) []string {
 	out := []string{}
 	text := strings.TrimSpace(r.Message)
 	switch {
@@ -234,7 +235,7 @@ func sentences(r *row.Row) []string {
 	return out
 }
 
-// withUse adds up what the tasks of a robot take of it.
+// withUse returns a copy of a robot's row with the resources that its tasks use.
 func (s *Server) withUse(r *row.Row) *row.Row {
 	use := map[string]resource.Quantity{}
 	add := func(name string, q *resource.Quantity) {
@@ -246,7 +247,7 @@ func (s *Server) withUse(r *row.Row) *row.Row {
 	}
 	for _, i := range s.world.List(row.Tasks, "") {
 		t, ok := i.Object.(*v1alpha1.Task)
-		if !ok || i.Row.Robot != r.Name || i.Row.Tone != row.Running || t.RobotNamespace(t.Status.Attempt) != r.Namespace || t.Spec.Resources == nil {
+		if !ok || i.Row.Robot != r.Name || i.Row.Tone != row.Running || t.NamespaceOfRobot(t.Status.Attempt) != r.Namespace || t.Spec.Resources == nil {
 			continue
 		}
 		add(v1alpha1.CapacityCPU, t.Spec.Resources.CPU)

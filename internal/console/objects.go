@@ -14,15 +14,15 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"k8s4r.io/k8s4r/internal/events/row"
+	"k8s4r.io/k8s4r/internal/console/row"
 )
 
-// listIn is what a list is asked for.
+// listIn holds the parameters of a list request.
 type listIn struct {
 	Kind      row.Kind `path:"kind"`
 	Namespace string   `query:"namespace" doc:"Empty: all that the caller sees"`
 	State     []string `query:"state" doc:"Any of these states"`
-	Tone      []string `query:"tone" enum:"waiting,running,good,bad,paused,gone" doc:"Any of these tones"`
+	Tone      []string `query:"severity" enum:"waiting,running,good,bad,paused,gone" doc:"Any of these severities"`
 	Query     string   `query:"q" maxLength:"200" doc:"Text that is in the name, the message, the reason, the robot, the job, the flow or the node"`
 	Job       string   `query:"job"`
 	Flow      string   `query:"flow"`
@@ -39,39 +39,39 @@ type listIn struct {
 	Continue  string   `query:"continue" doc:"From the page before"`
 }
 
-// page of rows.
+// page is one page of a list.
 type page struct {
 	Items []*row.Row `json:"items"`
-	// Total of all pages. Not there: it is not known, for the archive does not count.
+	// Total counts the rows of all pages. It is nil for the archive, which does not count.
 	Total *int `json:"total,omitempty"`
-	// Continue asks for the next page. Empty: this was the last.
+	// Continue is the cursor of the next page. If empty, this page is the last.
 	Continue string `json:"continue,omitempty"`
-	// ResourceVersion is the position in the stream of events that the page is from.
+	// ResourceVersion is the position in the event stream at which the page was read.
 	ResourceVersion string `json:"resourceVersion"`
 }
 
 func (s *Server) registerObjects(api huma.API) {
-	get(s, api, "/overview", "overview", "Counts by kind and state, what runs, what failed last", s.overview)
-	get(s, api, "/objects/{kind}", "list-objects", "Objects of a kind, live and archived", s.list)
-	get(s, api, "/objects/{kind}/{namespace}/{name}", "get-object", "One object, live or else as the archive has it", s.object)
-	get(s, api, "/objects/{kind}/{namespace}/{name}/timeline", "get-timeline", "When the parts of a job or flow ran, and where", s.timeline)
+	addRead(s, api, "/overview", "overview", "Counts by kind and state, what runs, what failed last", s.getOverview)
+	addRead(s, api, "/objects/{kind}", "list-objects", "Objects of a kind, live and archived", s.listObjects)
+	addRead(s, api, "/objects/{kind}/{namespace}/{name}", "get-object", "One object, live or else as the archive has it", s.getObject)
+	addRead(s, api, "/objects/{kind}/{namespace}/{name}/timeline", "get-timeline", "When the parts of a job or flow ran, and where", s.getTimeline)
 }
 
-func (s *Server) list(ctx context.Context, in *listIn) (*page, error) {
-	sees, err := s.sees(ctx, in.Kind, in.Namespace)
+func (s *Server) listObjects(ctx context.Context, in *listIn) (*page, error) {
+	sees, err := s.visibleScope(ctx, in.Kind, in.Namespace)
 	if err != nil {
 		return nil, err
 	}
-	matches, err := in.matcher()
+	matches, err := in.newMatcher()
 	if err != nil {
 		return nil, err
 	}
-	at := s.world.Ring().Position() // before the look: what changes meanwhile comes again
+	at := s.world.Ring().Position() // read first, so that concurrent changes are sent again instead of missed
 	var out *page
 	if in.Scope == "live" {
-		out, err = s.live(in, sees, matches)
+		out, err = s.listLive(in, sees, matches)
 	} else {
-		out, err = s.merged(ctx, in, sees, matches)
+		out, err = s.listMerged(ctx, in, sees, matches)
 	}
 	if err != nil {
 		return nil, err
@@ -80,9 +80,9 @@ func (s *Server) list(ctx context.Context, in *listIn) (*page, error) {
 	return out, nil
 }
 
-// live lists what the API server has.
-func (s *Server) live(in *listIn, sees scope, matches func(*row.Row) bool) (*page, error) {
-	rows := s.rows(in.Kind, in.Namespace, sees, matches)
+// listLive lists live objects.
+func (s *Server) listLive(in *listIn, sees scope, matches func(*row.Row) bool) (*page, error) {
+	rows := s.findRows(in.Kind, in.Namespace, sees, matches)
 	order := orders[strings.TrimPrefix(in.Sort, "-")]
 	compare := func(a, b *row.Row) int { return cmp.Or(order(a, b), cmp.Compare(a.UID, b.UID)) }
 	if strings.HasPrefix(in.Sort, "-") {
@@ -110,22 +110,22 @@ func (s *Server) live(in *listIn, sees scope, matches func(*row.Row) bool) (*pag
 	return out, nil
 }
 
-// rows of a kind that match, with what they inherit from their jobs.
-func (s *Server) rows(k row.Kind, namespace string, sees scope, matches func(*row.Row) bool) []*row.Row {
+// findRows returns the matching rows of a kind, with the fields inherited from their jobs.
+func (s *Server) findRows(k row.Kind, namespace string, sees scope, matches func(*row.Row) bool) []*row.Row {
 	out := []*row.Row{}
 	for _, i := range s.world.List(k, namespace) {
-		if !sees.holds(i.Row.Namespace) {
+		if !sees.includes(i.Row.Namespace) {
 			continue
 		}
-		if r := s.whole(i.Row); matches(r) {
+		if r := s.completeRow(i.Row); matches(r) {
 			out = append(out, r)
 		}
 	}
 	return out
 }
 
-// whole is a row with what only its job knows.
-func (s *Server) whole(r *row.Row) *row.Row {
+// completeRow returns the row with the fields inherited from its job.
+func (s *Server) completeRow(r *row.Row) *row.Row {
 	kind, name, ok := r.Parent()
 	if !ok {
 		return r
@@ -137,8 +137,8 @@ func (s *Server) whole(r *row.Row) *row.Row {
 	return r.Inherit(job.Row)
 }
 
-// matcher is the filter as a function.
-func (in *listIn) matcher() (func(*row.Row) bool, error) {
+// newMatcher returns the filter as a predicate.
+func (in *listIn) newMatcher() (func(*row.Row) bool, error) {
 	since, err := parseTime("since", in.Since)
 	if err != nil {
 		return nil, err
@@ -151,18 +151,18 @@ func (in *listIn) matcher() (func(*row.Row) bool, error) {
 	if err != nil {
 		return nil, err
 	}
-	after, err := in.after()
+	after, err := in.newAfterFilter()
 	if err != nil {
 		return nil, err
 	}
 	text := strings.ToLower(in.Query)
 	return func(r *row.Row) bool {
-		return after(r) && in.names(r) && within(r.Created.Time, since, until) && hasLabels(r, labels) && (text == "" || mentions(r, text))
+		return after(r) && in.matchesNames(r) && isWithin(r.Created.Time, since, until) && hasLabels(r, labels) && (text == "" || containsText(r, text))
 	}, nil
 }
 
-// after tells what was written later than the caller asks for.
-func (in *listIn) after() (func(*row.Row) bool, error) {
+// newAfterFilter returns a predicate for rows that were written after changedAfter.
+func (in *listIn) newAfterFilter() (func(*row.Row) bool, error) {
 	if in.After == "" {
 		return func(*row.Row) bool { return true }, nil
 	}
@@ -179,16 +179,16 @@ func (in *listIn) after() (func(*row.Row) bool, error) {
 	}, nil
 }
 
-// names tells whether a row has the states and names that are asked for.
-func (in *listIn) names(r *row.Row) bool {
+// matchesNames reports whether a row has the requested states and names.
+func (in *listIn) matchesNames(r *row.Row) bool {
 	is := func(want, have string) bool { return want == "" || want == have }
 	among := func(want []string, have string) bool { return len(want) == 0 || slices.Contains(want, have) }
 	return among(in.State, r.State) && among(in.Tone, string(r.Tone)) && is(in.Job, r.Job) && is(in.Flow, r.Flow) && is(in.Group, r.Group) &&
 		is(in.Robot, r.Robot) && is(in.Template, r.Template)
 }
 
-// within [since, until). Zero: no bound.
-func within(t, since, until time.Time) bool {
+// isWithin reports whether t is in [since, until). A zero bound is open.
+func isWithin(t, since, until time.Time) bool {
 	return (since.IsZero() || !t.Before(since)) && (until.IsZero() || t.Before(until))
 }
 
@@ -201,7 +201,7 @@ func hasLabels(r *row.Row, want map[string]string) bool {
 	return true
 }
 
-func mentions(r *row.Row, text string) bool {
+func containsText(r *row.Row, text string) bool {
 	for _, s := range []string{r.Name, r.Message, r.Reason, r.Robot, r.Job, r.Flow, r.Node} {
 		if strings.Contains(strings.ToLower(s), text) {
 			return true
@@ -233,34 +233,34 @@ func parseLabels(all []string) (map[string]string, error) {
 	return out, nil
 }
 
-// orders are the ways to sort.
+// orders maps values of sort to comparison functions.
 var orders = map[string]func(a, b *row.Row) int{
 	"name": func(a, b *row.Row) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	},
 	"created":  func(a, b *row.Row) int { return a.Created.Compare(b.Created.Time) },
-	"started":  func(a, b *row.Row) int { return moment(a.Started).Compare(moment(b.Started)) },
-	"finished": func(a, b *row.Row) int { return moment(a.Finished).Compare(moment(b.Finished)) },
+	"started":  func(a, b *row.Row) int { return fromMicroTime(a.Started).Compare(fromMicroTime(b.Started)) },
+	"finished": func(a, b *row.Row) int { return fromMicroTime(a.Finished).Compare(fromMicroTime(b.Finished)) },
 	"state":    func(a, b *row.Row) int { return cmp.Compare(a.State, b.State) },
 	"robot":    func(a, b *row.Row) int { return cmp.Compare(a.Robot, b.Robot) },
-	"priority": func(a, b *row.Row) int { return cmp.Compare(priority(a), priority(b)) },
+	"priority": func(a, b *row.Row) int { return cmp.Compare(rowPriority(a), rowPriority(b)) },
 }
 
-func priority(r *row.Row) int32 {
+func rowPriority(r *row.Row) int32 {
 	if r.Priority == nil {
 		return 0
 	}
 	return *r.Priority
 }
 
-// A cursor is what a page was sorted by, of its last row: rows may come and go between
-// pages, and no other one is told twice or left out.
+// encodeCursor encodes the sort keys of the last row of a page. Unlike an offset, it stays valid
+// if rows are added or removed between pages: no other row is repeated or skipped.
 func encodeCursor(r *row.Row) string {
 	raw, err := json.Marshal(row.Row{
 		Namespace: r.Namespace, Name: r.Name, UID: r.UID, Created: r.Created, Started: r.Started, Finished: r.Finished, State: r.State, Robot: r.Robot, Priority: r.Priority,
 	})
 	if err != nil {
-		panic(err) // text, numbers and times
+		panic(err) // strings, numbers and times only
 	}
 	return base64.RawURLEncoding.EncodeToString(raw)
 }

@@ -4,22 +4,22 @@ import (
 	"context"
 	"slices"
 
-	"k8s4r.io/k8s4r/internal/events/row"
+	"k8s4r.io/k8s4r/internal/console/row"
 )
 
 type overviewIn struct {
 	Namespace string `query:"namespace" doc:"Empty: all that the caller sees"`
 }
 
-// overview is what there is at a glance.
+// overview summarizes the live objects.
 type overview struct {
-	// Counts by kind and state, Tones by kind and tone. A kind that the caller may not list is
-	// left out.
+	// Counts by kind and state, Tones by kind and severity. Kinds that the caller may not list
+	// are omitted.
 	Counts map[row.Kind]map[string]int   `json:"counts"`
-	Tones  map[row.Kind]map[row.Tone]int `json:"tones"`
+	Tones  map[row.Kind]map[row.Tone]int `json:"severities"`
 	// Robots by phase.
 	Robots map[string]int `json:"robots"`
-	// Failed last: jobs and flows. Running: those that do.
+	// Failed holds the jobs and flows that failed last, Running those that run now.
 	Failed  []*row.Row `json:"failed"`
 	Running []*row.Row `json:"running"`
 }
@@ -27,19 +27,19 @@ type overview struct {
 // glance bounds the lists of an overview.
 const glance = 10
 
-func (s *Server) overview(ctx context.Context, in *overviewIn) (*overview, error) {
+func (s *Server) getOverview(ctx context.Context, in *overviewIn) (*overview, error) {
 	out := &overview{Counts: map[row.Kind]map[string]int{}, Tones: map[row.Kind]map[row.Tone]int{}, Robots: map[string]int{}, Failed: []*row.Row{}, Running: []*row.Row{}}
 	for _, k := range row.Kinds {
-		sees, err := s.sees(ctx, k, "")
+		sees, err := s.visibleScope(ctx, k, "")
 		if err != nil {
 			return nil, err
 		}
 		states, tones := map[string]int{}, map[row.Tone]int{}
 		for _, i := range s.world.List(k, in.Namespace) {
-			if r := i.Row; sees.holds(r.Namespace) {
+			if r := i.Row; sees.includes(r.Namespace) {
 				states[r.State]++
 				tones[r.Tone]++
-				out.notice(r)
+				out.addRow(r)
 			}
 		}
 		if len(states) > 0 {
@@ -49,15 +49,15 @@ func (s *Server) overview(ctx context.Context, in *overviewIn) (*overview, error
 	if states := out.Counts[row.Robots]; states != nil {
 		out.Robots = states
 	}
-	out.Failed = newest(out.Failed, func(r *row.Row) int64 { return moment(r.Finished).UnixMicro() })
-	out.Running = newest(out.Running, func(r *row.Row) int64 { return moment(r.Started).UnixMicro() })
+	out.Failed = newestRows(out.Failed, func(r *row.Row) int64 { return fromMicroTime(r.Finished).UnixMicro() })
+	out.Running = newestRows(out.Running, func(r *row.Row) int64 { return fromMicroTime(r.Started).UnixMicro() })
 	return out, nil
 }
 
-// notice keeps what an overview names.
-func (o *overview) notice(r *row.Row) {
+// addRow adds failed and running jobs and flows.
+func (o *overview) addRow(r *row.Row) {
 	if r.Kind != row.Jobs && r.Kind != row.JobFlows && r.Kind != row.VCJobs || r.Flow != "" && r.Kind != row.JobFlows {
-		return // a flow stands for its jobs
+		return // jobs of a flow are represented by the flow
 	}
 	if r.Tone == row.Bad {
 		o.Failed = append(o.Failed, r)
@@ -67,7 +67,7 @@ func (o *overview) notice(r *row.Row) {
 	}
 }
 
-func newest(rows []*row.Row, when func(*row.Row) int64) []*row.Row {
+func newestRows(rows []*row.Row, when func(*row.Row) int64) []*row.Row {
 	slices.SortFunc(rows, func(a, b *row.Row) int { return int(when(b) - when(a)) })
 	return rows[:min(len(rows), glance)]
 }

@@ -17,47 +17,47 @@ import (
 	"k8s.io/client-go/rest"
 
 	"k8s4r.io/k8s4r/internal/archive"
-	"k8s4r.io/k8s4r/internal/beacon"
-	"k8s4r.io/k8s4r/internal/events"
-	"k8s4r.io/k8s4r/internal/events/row"
+	"k8s4r.io/k8s4r/internal/console/row"
+	"k8s4r.io/k8s4r/internal/console/watch"
+	"k8s4r.io/k8s4r/internal/platform/serveraddr"
 )
 
-// World is what the console knows of live objects.
+// World provides the live objects and their events.
 type World interface {
-	List(k row.Kind, namespace string) []*events.Item
-	Get(k row.Kind, namespace, name string) *events.Item
-	Owned(uid types.UID) []*events.Item
+	List(k row.Kind, namespace string) []*watch.Item
+	Get(k row.Kind, namespace, name string) *watch.Item
+	Owned(uid types.UID) []*watch.Item
 	Namespaces() []string
-	Ring() *events.Ring
+	Ring() *watch.Ring
 	Current() <-chan struct{}
 }
 
-// Parts are what a Server is made of. It needs all but Archive and App.
+// Parts are the dependencies of a Server. All are required except Archive and App.
 type Parts struct {
-	// API server, and who the console is there.
+	// API is the configuration for the API server with the console's own credentials.
 	API   *rest.Config
 	World World
 	Gate  Gate
-	// Archive of what has been. Nil: there is none.
+	// Archive of ended objects. If nil, there is no archive.
 	Archive *archive.Store
-	// Codes with which browsers sign in.
+	// Codes are the one-time codes for signing in.
 	Codes *Codes
-	// FindLogs says where the logs of tasks are.
-	FindLogs func(context.Context) (beacon.Address, error)
-	// App serves the web app. Nil: only the API is served.
+	// FindLogs returns the address of the log API.
+	FindLogs func(context.Context) (serveraddr.Address, error)
+	// App serves the web app. If nil, only the API is served.
 	App http.Handler
 	Now func() time.Time
 	Log logr.Logger
 }
 
-// Server answers browsers and other clients.
+// Server implements the API and serves the web app.
 type Server struct {
 	api      *rest.Config
 	world    World
 	gate     Gate
 	archive  *archive.Store
 	codes    *Codes
-	findLogs func(context.Context) (beacon.Address, error)
+	findLogs func(context.Context) (serveraddr.Address, error)
 	app      http.Handler
 	now      func() time.Time
 	log      logr.Logger
@@ -67,37 +67,39 @@ type Server struct {
 	mapper  meta.RESTMapper
 }
 
-// NewServer prepares a server.
+// NewServer creates a server.
 func NewServer(p Parts) *Server {
-	scheme := Scheme()
+	scheme := NewScheme()
 	return &Server{
 		api: p.API, world: p.World, gate: p.Gate, archive: p.Archive, codes: p.Codes, findLogs: p.FindLogs, app: p.App, now: p.Now, log: p.Log,
-		metrics: newMetrics(), scheme: scheme, mapper: mapper(scheme),
+		metrics: newMetrics(), scheme: scheme, mapper: newRESTMapper(scheme),
 	}
 }
 
-// Collectors show what the server counts.
-func (s *Server) Collectors() []prometheus.Collector { return s.metrics.all() }
+// Collectors returns the metrics of the server.
+func (s *Server) Collectors() []prometheus.Collector { return s.metrics.listCollectors() }
 
-// Handler serves everything.
+// Handler returns the handler of all requests.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	s.newAPI(mux)
-	api := s.guard(mux)
+	api := s.requireCaller(mux)
 	root := http.NewServeMux()
 	root.Handle(prefix+"/", api)
 	root.HandleFunc("GET /signin", s.signIn)
 	if s.app != nil {
 		root.Handle("/", s.app)
 	}
-	return hardened(root)
+	return addSecurityHeaders(root)
 }
 
-// hardened tells browsers to run nothing but what is served here.
-func hardened(next http.Handler) http.Handler {
+// addSecurityHeaders restricts browsers to scripts and other content that the console itself
+// serves.
+func addSecurityHeaders(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
-		// The terminal of the logs writes style elements of its own; scripts are files only.
+		// The terminal component of the log view adds inline styles. Scripts are allowed from
+		// files only.
 		h.Set("Content-Security-Policy", "default-src 'self'; img-src 'self' data:; style-src 'self' 'unsafe-inline'; object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'")
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "no-referrer")
@@ -109,37 +111,38 @@ func hardened(next http.Handler) http.Handler {
 
 type requestKey struct{}
 
-// requestOf is the request that is being answered.
+// requestOf returns the HTTP request of ctx.
 func requestOf(ctx context.Context) *http.Request {
 	r, _ := ctx.Value(requestKey{}).(*http.Request)
 	return r
 }
 
-// public are the addresses that need no caller.
-func public(path string) bool {
+// isPublic reports whether a path needs no authentication.
+func isPublic(path string) bool {
 	return path == prefix+"/session" || strings.HasPrefix(path, prefix+"/openapi")
 }
 
-// maxBody bounds what a request may send: an action names a thousand objects at most.
+// maxBody bounds a request body, in bytes. An action has at most a thousand targets.
 const maxBody = 1 << 20
 
-// guard lets in who can say who they are, once there is something to see.
-func (s *Server) guard(next http.Handler) http.Handler {
+// requireCaller rejects unauthenticated requests. Other requests wait until the watch cache is
+// current.
+func (s *Server) requireCaller(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 		ctx := context.WithValue(r.Context(), requestKey{}, r)
-		if !public(r.URL.Path) {
-			c, err := s.identify(r)
+		if !isPublic(r.URL.Path) {
+			c, err := s.identifyCaller(r)
 			if err != nil {
-				s.refuse(w, err)
+				s.writeError(w, err)
 				return
 			}
 			ctx = context.WithValue(ctx, callerKey{}, c)
 			select {
 			case <-s.world.Current():
 			case <-time.After(syncPatience):
-				s.refuse(w, apierrors.NewServiceUnavailable("the console has not read everything from the API server yet; try again in a moment"))
+				s.writeError(w, apierrors.NewServiceUnavailable("the console has not read everything from the API server yet; try again in a moment"))
 				return
 			case <-ctx.Done():
 				return
@@ -149,16 +152,16 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	})
 }
 
-// syncPatience is how long a request waits for the first look at the cluster.
+// syncPatience bounds how long a request waits for the watch cache.
 const syncPatience = 10 * time.Second
 
-// refuse answers with a Status.
-func (s *Server) refuse(w http.ResponseWriter, err error) {
+// writeError writes err as a Status.
+func (s *Server) writeError(w http.ResponseWriter, err error) {
 	var is *status
-	if !errors.As(s.problem(err), &is) {
+	if !errors.As(s.toAPIError(err), &is) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(int(is.Code))
-	_ = json.NewEncoder(w).Encode(is) // who is gone needs no answer
+	_ = json.NewEncoder(w).Encode(is) // fails only if the client has disconnected
 }

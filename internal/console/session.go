@@ -15,20 +15,20 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// A session is the caller's own token, in a cookie that scripts cannot read. The console
-// keeps none, so that any replica serves any session, also after a restart.
+// A session is the caller's own token in a cookie that scripts cannot read. The console stores no
+// sessions, so that they are valid in all replicas and after a restart.
 const (
 	sessionCookie = "k8s4r-session"
-	// csrfHeader must come with a change that a session asks for. Other sites can have a
-	// browser send the cookie, but not a header.
+	// csrfHeader is required for changes in a session. Other sites can make a browser send the
+	// cookie, but not this header.
 	csrfHeader = "X-K8s4r-Csrf"
-	// sessionLife bounds a session; the token may end before.
+	// sessionLife bounds a session; its token may expire earlier.
 	sessionLife = 24 * time.Hour
-	// maxToken is what a browser surely keeps in a cookie.
+	// maxToken is the length in bytes of a token that all browsers store in a cookie.
 	maxToken = 3800
 )
 
-func bearer(r *http.Request) string {
+func bearerToken(r *http.Request) string {
 	token, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !ok {
 		return ""
@@ -44,11 +44,12 @@ func sessionToken(r *http.Request) string {
 	return c.Value
 }
 
-// cookie of a session. An empty token ends it.
-func cookie(r *http.Request, token string) *http.Cookie {
+// newSessionCookie returns the cookie of a session. An empty token deletes the cookie.
+func newSessionCookie(r *http.Request, token string) *http.Cookie {
 	c := &http.Cookie{
 		Name: sessionCookie, Value: token, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, MaxAge: int(sessionLife.Seconds()),
-		// Plaintext is served on loopback alone: to browsers there, or to a proxy that speaks TLS.
+		// Plaintext connections come from this machine: from a browser, or from a proxy that
+		// terminates TLS.
 		Secure: r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https",
 	}
 	if token == "" {
@@ -57,7 +58,7 @@ func cookie(r *http.Request, token string) *http.Cookie {
 	return c
 }
 
-// checkToken refuses what is no token of anybody.
+// checkToken returns an error unless the token authenticates a user and fits a cookie.
 func (s *Server) checkToken(ctx context.Context, token string) error {
 	switch {
 	case token == "":
@@ -72,11 +73,11 @@ func (s *Server) checkToken(ctx context.Context, token string) error {
 		return err
 	}
 	probe.Header.Set("Authorization", "Bearer "+token)
-	_, err = s.identify(probe)
+	_, err = s.identifyCaller(probe)
 	return err
 }
 
-// Codes are one-time codes for signing in. The zero value has none.
+// Codes holds one-time codes for signing in. The zero value is empty and ready to use.
 type Codes struct {
 	mu  sync.Mutex
 	all map[[sha256.Size]byte]code
@@ -87,10 +88,11 @@ type code struct {
 	until time.Time
 }
 
-// New makes a code that signs one browser in, with the token that the function makes then.
-func (c *Codes) New(token func(context.Context) (string, error), until time.Time) string {
+// NewCode creates a code that is valid until the given time and signs in one browser. token
+// creates the token when the code is used.
+func (c *Codes) NewCode(token func(context.Context) (string, error), until time.Time) string {
 	raw := make([]byte, 16)
-	_, _ = rand.Read(raw) // never fails
+	_, _ = rand.Read(raw) // crypto/rand.Read never fails
 	text := hex.EncodeToString(raw)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -101,8 +103,8 @@ func (c *Codes) New(token func(context.Context) (string, error), until time.Time
 	return text
 }
 
-// take uses a code up.
-func (c *Codes) take(text string, now time.Time) (code, bool) {
+// takeCode removes a code and reports whether it was valid at now.
+func (c *Codes) takeCode(text string, now time.Time) (code, bool) {
 	sum := sha256.Sum256([]byte(text))
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -115,11 +117,11 @@ func (c *Codes) take(text string, now time.Time) (code, bool) {
 	return code{}, false
 }
 
-// signIn turns a one-time code into a session.
+// signIn exchanges a one-time code for a session.
 func (s *Server) signIn(w http.ResponseWriter, r *http.Request) {
-	is, ok := s.codes.take(r.URL.Query().Get("code"), s.now())
+	is, ok := s.codes.takeCode(r.URL.Query().Get("code"), s.now())
 	if !ok {
-		http.Redirect(w, r, "/signin-failed", http.StatusSeeOther) // the app says what to do
+		http.Redirect(w, r, "/signin-failed", http.StatusSeeOther) // a page of the app with instructions
 		return
 	}
 	token, err := is.token(r.Context())
@@ -128,6 +130,6 @@ func (s *Server) signIn(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "signing in failed: "+err.Error(), http.StatusServiceUnavailable)
 		return
 	}
-	http.SetCookie(w, cookie(r, token))
+	http.SetCookie(w, newSessionCookie(r, token))
 	http.Redirect(w, r, "/", http.StatusSeeOther)
 }

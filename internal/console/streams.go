@@ -16,10 +16,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/kubernetes"
 
-	"k8s4r.io/k8s4r/internal/events"
-	"k8s4r.io/k8s4r/internal/events/row"
-	"k8s4r.io/k8s4r/internal/logclient"
-	"k8s4r.io/k8s4r/internal/logquery"
+	"k8s4r.io/k8s4r/internal/console/row"
+	"k8s4r.io/k8s4r/internal/console/watch"
+	"k8s4r.io/k8s4r/internal/platform/logclient"
+	"k8s4r.io/k8s4r/internal/protocol/logs/query"
 )
 
 type eventsIn struct {
@@ -50,14 +50,14 @@ type podLogIn struct {
 }
 
 func (s *Server) registerStreams(api huma.API) {
-	stream(api, "/events", "events", "What changes, as it changes, as server-sent events", "text/event-stream", told(api.OpenAPI().Components.Schemas), s.events)
-	stream(api, "/tasks/{namespace}/{name}/logs", "task-log", "What a task has written", "text/plain", &huma.Schema{Type: huma.TypeString}, s.taskLog)
-	stream(api, "/pods/{namespace}/{name}/logs", "pod-log", "What a container has written", "text/plain", &huma.Schema{Type: huma.TypeString}, s.podLog)
+	addStream(api, "/events", "events", "What changes, as it changes, as server-sent events", "text/event-stream", eventStreamSchema(api.OpenAPI().Components.Schemas), s.streamEvents)
+	addStream(api, "/tasks/{namespace}/{name}/logs", "task-log", "What a task has written", "text/plain", &huma.Schema{Type: huma.TypeString}, s.taskLog)
+	addStream(api, "/pods/{namespace}/{name}/logs", "pod-log", "What a container has written", "text/plain", &huma.Schema{Type: huma.TypeString}, s.podLog)
 }
 
-// stream adds an operation that answers as long as there is something to say. What it opens
-// it opens before the first word, so that an error is still a Status.
-func stream[I any](api huma.API, path, id, summary, content string, said *huma.Schema, open func(context.Context, *I) (func(w *flusher) error, error)) {
+// addStream registers an operation whose response has no fixed end. open runs before the response
+// starts, so that its error is returned as a Status.
+func addStream[I any](api huma.API, path, id, summary, content string, said *huma.Schema, open func(context.Context, *I) (func(w *flusher) error, error)) {
 	op := huma.Operation{
 		OperationID: id, Method: http.MethodGet, Path: prefix + path, Summary: summary, Errors: []int{400, 401, 403, 404, 409, 410, 502, 503},
 		Responses: map[string]*huma.Response{"200": {Description: "OK", Content: map[string]*huma.MediaType{content: {Schema: said}}}},
@@ -69,23 +69,23 @@ func stream[I any](api huma.API, path, id, summary, content string, said *huma.S
 		}
 		return &huma.StreamResponse{Body: func(hc huma.Context) {
 			hc.SetHeader("Content-Type", content+"; charset=utf-8")
-			hc.SetHeader("X-Accel-Buffering", "no") // a proxy between must not collect
+			hc.SetHeader("X-Accel-Buffering", "no") // disables buffering in nginx
 			_, w := humago.Unwrap(hc)
 			hc.SetStatus(http.StatusOK)
 			if err := write(&flusher{w, http.NewResponseController(w)}); err != nil && ctx.Err() == nil {
-				panic(http.ErrAbortHandler) // its reader must not take this for the end
+				panic(http.ErrAbortHandler) // closes the connection, so that the client does not mistake this for the end
 			}
 		}}, nil
 	})
 }
 
-// flusher sends each write at once.
+// flusher flushes after each write.
 type flusher struct {
 	io.Writer
 	control *http.ResponseController
 }
 
-// Write sends.
+// Write writes p and flushes.
 func (f *flusher) Write(p []byte) (int, error) {
 	n, err := f.Writer.Write(p)
 	if err == nil {
@@ -95,111 +95,112 @@ func (f *flusher) Write(p []byte) (int, error) {
 }
 
 const (
-	// pingEvery keeps proxies from closing a stream on which nothing happens.
+	// pingEvery is how often an idle stream sends a comment, which keeps proxies from closing it.
 	pingEvery = 15 * time.Second
-	// glanceFor is how long an answer about rights counts on a stream: who loses them stops
-	// hearing within that time, and the time that the API server's answers are remembered.
+	// glanceFor is how long a stream caches a permission. A client that loses the permission
+	// receives no more events after this time plus the time that responses of the API server are
+	// cached.
 	glanceFor = 5 * time.Second
 )
 
-func (s *Server) events(ctx context.Context, in *eventsIn) (func(*flusher) error, error) {
+func (s *Server) streamEvents(ctx context.Context, in *eventsIn) (func(*flusher) error, error) {
 	since := in.LastEvent
 	if since == "" {
 		since = in.Since
 	}
-	f := events.Filter{Namespace: in.Namespace, Kind: in.Kind, Name: in.Name, Job: in.Job, Flow: in.Flow}
-	t := &teller{s: s, filter: f, reader: s.world.Ring().Since(since), request: requestOf(ctx), sight: map[place]sight{}}
+	f := watch.Filter{Namespace: in.Namespace, Kind: in.Kind, Name: in.Name, Job: in.Job, Flow: in.Flow}
+	t := &eventSender{s: s, filter: f, reader: s.world.Ring().Since(since), request: requestOf(ctx), sight: map[place]sight{}}
 	return func(w *flusher) error {
 		s.metrics.readers.Inc()
 		defer s.metrics.readers.Dec()
-		return t.tell(ctx, w)
+		return t.sendEvents(ctx, w)
 	}, nil
 }
 
-// teller tells one client what happens.
-type teller struct {
+// eventSender sends events to one client.
+type eventSender struct {
 	s      *Server
-	filter events.Filter
-	reader *events.Reader
-	// request proves who the client is, as long as its token is good.
+	filter watch.Filter
+	reader *watch.Reader
+	// request is authenticated again from time to time, in case its token expires.
 	request *http.Request
 	sight   map[place]sight
 }
 
-// place is what rights to list are about.
+// place identifies a permission to list.
 type place struct {
 	kind      row.Kind
 	namespace string
 }
 
-// sight is whether the caller sees a place, for a while.
+// sight is a cached permission.
 type sight struct {
 	ok    bool
 	until time.Time
 }
 
-func (t *teller) tell(ctx context.Context, w *flusher) error {
+func (t *eventSender) sendEvents(ctx context.Context, w *flusher) error {
 	first, err := json.Marshal(hello{t.reader.Position()})
 	if err != nil {
 		return err
 	}
-	if err := say(w, t.reader.Position(), "hello", first); err != nil {
+	if err := writeEvent(w, t.reader.Position(), "hello", first); err != nil {
 		return err
 	}
 	for {
-		e, err := t.next(ctx)
+		e, err := t.nextEvent(ctx)
 		switch {
 		case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
-			if _, err := t.s.identify(t.request); err != nil {
-				return err // it comes back, and is told why it may not
+			if _, err := t.s.identifyCaller(t.request); err != nil {
+				return err // the client reconnects and gets the error
 			}
-			// The id moves on also when nothing is for this client: it must not fall off the
-			// ring for what it did not ask for.
+			// The position advances even if no event matches, so that a reconnecting client is
+			// still within the ring.
 			if _, err := fmt.Fprintf(w, ": ping\nid: %s\n\n", t.reader.Position()); err != nil {
 				return err
 			}
 		case err != nil:
 			return err
 		default:
-			if err := t.one(ctx, w, e); err != nil {
+			if err := t.sendEvent(ctx, w, e); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-func (t *teller) next(ctx context.Context) (*events.Event, error) {
+func (t *eventSender) nextEvent(ctx context.Context) (*watch.Event, error) {
 	ctx, cancel := context.WithTimeout(ctx, pingEvery)
 	defer cancel()
 	return t.reader.Next(ctx)
 }
 
-// one tells of an event, if it is for the client.
-func (t *teller) one(ctx context.Context, w *flusher, e *events.Event) error {
+// sendEvent sends the event if it matches the filter and the client may see it.
+func (t *eventSender) sendEvent(ctx context.Context, w *flusher, e *watch.Event) error {
 	if !t.filter.Match(e) {
 		return nil
 	}
-	if e.Type == events.Resync {
+	if e.Type == watch.Resync {
 		t.s.metrics.resyncs.Inc()
-		return say(w, e.ID, "resync", e.JSON)
+		return writeEvent(w, e.ID, "resync", e.JSON)
 	}
-	ok, err := t.sees(ctx, place{e.Kind, e.Namespace})
+	ok, err := t.canSee(ctx, place{e.Kind, e.Namespace})
 	if err != nil || !ok {
 		return err
 	}
 	t.s.metrics.told.Inc()
-	return say(w, e.ID, "change", e.JSON)
+	return writeEvent(w, e.ID, "change", e.JSON)
 }
 
-func (t *teller) sees(ctx context.Context, p place) (bool, error) {
+func (t *eventSender) canSee(ctx context.Context, p place) (bool, error) {
 	now := time.Now()
 	if known := t.sight[p]; now.Before(known.until) {
 		return known.ok, nil
 	}
-	if _, err := t.s.identify(t.request); err != nil {
+	if _, err := t.s.identifyCaller(t.request); err != nil {
 		return false, err
 	}
-	ok, err := t.s.may(ctx, "list", p.kind, p.namespace, "")
+	ok, err := t.s.isAllowed(ctx, "list", p.kind, p.namespace, "")
 	if err != nil {
 		return false, err
 	}
@@ -207,7 +208,7 @@ func (t *teller) sees(ctx context.Context, p place) (bool, error) {
 	return ok, nil
 }
 
-func say(w *flusher, id, event string, data []byte) error {
+func writeEvent(w *flusher, id, event string, data []byte) error {
 	if len(data) == 0 {
 		data = []byte("{}")
 	}
@@ -215,40 +216,41 @@ func say(w *flusher, id, event string, data []byte) error {
 	return err
 }
 
-// taskLog hands on what k8s4r-server has, which judges the caller by the caller's own token.
+// taskLog returns a task's log from k8s4r-server, which authorizes the caller by the caller's own
+// token.
 func (s *Server) taskLog(ctx context.Context, in *taskLogIn) (func(*flusher) error, error) {
 	c := callerOf(ctx)
 	if c.token == "" {
-		return nil, s.problem(apierrors.NewForbidden(kinds[row.Tasks].version.WithResource("tasks").GroupResource(), in.Name,
+		return nil, s.toAPIError(apierrors.NewForbidden(kinds[row.Tasks].version.WithResource("tasks").GroupResource(), in.Name,
 			errors.New("logs are read with the caller's own token, and a client certificate cannot be handed on: sign in with a token")))
 	}
 	at, err := s.findLogs(ctx)
 	if err != nil {
-		return nil, s.problem(apierrors.NewServiceUnavailable("no k8s4r-server has said where it serves logs: is it running, and not with --api-bind-address=0?"))
+		return nil, s.toAPIError(apierrors.NewServiceUnavailable("no k8s4r-server has said where it serves logs: is it running, and not with --api-bind-address=0?"))
 	}
-	log, err := logclient.Open(ctx, s.config(c), at, in.Namespace, in.Name, logquery.Query{Attempt: in.Attempt, Tail: in.Tail, Follow: in.Follow})
+	log, err := logclient.OpenLog(ctx, s.callerConfig(c), at, in.Namespace, in.Name, query.Query{Attempt: in.Attempt, Tail: in.Tail, Follow: in.Follow})
 	if away, ok := errors.AsType[*logclient.UnreachableError](err); ok {
-		err = apierrors.NewServiceUnavailable("k8s4r-server cannot be reached for the log: " + network(away.Err))
+		err = apierrors.NewServiceUnavailable("k8s4r-server cannot be reached for the log: " + networkError(away.Err))
 	}
 	var known apierrors.APIStatus
 	switch {
 	case err == nil:
-		return pipe(log), nil
+		return pipeBody(log), nil
 	case errors.As(err, &known):
-		return nil, s.problem(err)
+		return nil, s.toAPIError(err)
 	}
 	return nil, newStatus(http.StatusBadGateway, err.Error())
 }
 
-// network is what the network says, without the address of the request.
-func network(err error) string {
+// networkError returns the text of a network error without the URL of the request.
+func networkError(err error) string {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		return u.Err.Error()
 	}
 	return err.Error()
 }
 
-func pipe(from io.ReadCloser) func(*flusher) error {
+func pipeBody(from io.ReadCloser) func(*flusher) error {
 	return func(w *flusher) error {
 		defer func() { _ = from.Close() }()
 		_, err := io.Copy(w, from)
@@ -256,11 +258,11 @@ func pipe(from io.ReadCloser) func(*flusher) error {
 	}
 }
 
-// podLog hands on what the API server has, as the caller.
+// podLog returns a container's log from the API server with the permissions of the caller.
 func (s *Server) podLog(ctx context.Context, in *podLogIn) (func(*flusher) error, error) {
-	c, err := kubernetes.NewForConfig(s.config(callerOf(ctx)))
+	c, err := kubernetes.NewForConfig(s.callerConfig(callerOf(ctx)))
 	if err != nil {
-		return nil, s.problem(err)
+		return nil, s.toAPIError(err)
 	}
 	o := &corev1.PodLogOptions{Container: in.Container, Follow: in.Follow, Previous: in.Previous}
 	if in.Tail >= 0 {
@@ -268,7 +270,7 @@ func (s *Server) podLog(ctx context.Context, in *podLogIn) (func(*flusher) error
 	}
 	from, err := c.CoreV1().Pods(in.Namespace).GetLogs(in.Name, o).Stream(ctx)
 	if err != nil {
-		return nil, s.problem(err)
+		return nil, s.toAPIError(err)
 	}
-	return pipe(from), nil
+	return pipeBody(from), nil
 }

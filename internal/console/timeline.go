@@ -12,10 +12,10 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/archive"
-	"k8s4r.io/k8s4r/internal/events/row"
+	"k8s4r.io/k8s4r/internal/console/row"
 )
 
-// timeline tells when the parts of something ran, and where.
+// timeline shows when and where the parts of an object ran.
 type timeline struct {
 	From  *metav1.MicroTime `json:"from,omitempty"`
 	To    *metav1.MicroTime `json:"to,omitempty"`
@@ -35,45 +35,45 @@ type bar struct {
 	Step    string            `json:"step,omitempty"`
 	Start   metav1.MicroTime  `json:"start"`
 	End     *metav1.MicroTime `json:"end,omitempty"`
-	Tone    row.Tone          `json:"tone"`
+	Tone    row.Tone          `json:"severity"`
 	State   string            `json:"state"`
 	Reason  string            `json:"reason,omitempty"`
 }
 
-func (s *Server) timeline(ctx context.Context, in *nameIn) (*timeline, error) {
+func (s *Server) getTimeline(ctx context.Context, in *nameIn) (*timeline, error) {
 	k := in.Kind
 	if k != row.Jobs && k != row.JobFlows && k != row.VCJobs {
 		return nil, apierrors.NewBadRequest("kind: jobs, jobflows and vcjobs have a timeline")
 	}
-	if err := s.require(ctx, "get", k, in.Namespace, in.Name); err != nil {
+	if err := s.requireAccess(ctx, "get", k, in.Namespace, in.Name); err != nil {
 		return nil, err
 	}
 	lanes := lanes{}
 	if i := s.world.Get(k, in.Namespace, in.Name); i != nil && (in.UID == "" || in.UID == i.Row.UID) {
-		s.below(i.Object.GetUID(), lanes)
-		return lanes.timeline(), nil
+		s.addOwned(i.Object.GetUID(), lanes)
+		return lanes.toTimeline(), nil
 	}
-	o, err := s.remembered(ctx, in)
+	o, err := s.readArchived(ctx, in)
 	if err != nil {
 		return nil, err
 	}
 	if err := s.archivedBelow(ctx, o, lanes); err != nil {
 		return nil, err
 	}
-	return lanes.timeline(), nil
+	return lanes.toTimeline(), nil
 }
 
-// lanes by name.
+// lanes maps names of lanes to their bars.
 type lanes map[string][]bar
 
-func (l lanes) add(name string, b bar) {
+func (l lanes) addBar(name string, b bar) {
 	if name != "" && !b.Start.IsZero() {
 		l[name] = append(l[name], b)
 	}
 }
 
-// timeline puts them in the order in which they were first used.
-func (l lanes) timeline() *timeline {
+// toTimeline sorts the lanes by the start of their first bar.
+func (l lanes) toTimeline() *timeline {
 	out := &timeline{Lanes: []lane{}}
 	var from, to time.Time
 	for name, bars := range l {
@@ -82,7 +82,7 @@ func (l lanes) timeline() *timeline {
 			if from.IsZero() || b.Start.Time.Before(from) {
 				from = b.Start.Time
 			}
-			if end := moment(b.End); end.After(to) {
+			if end := fromMicroTime(b.End); end.After(to) {
 				to = end
 			}
 		}
@@ -91,41 +91,41 @@ func (l lanes) timeline() *timeline {
 	slices.SortFunc(out.Lanes, func(a, b lane) int {
 		return cmp.Or(a.Bars[0].Start.Compare(b.Bars[0].Start.Time), cmp.Compare(a.Name, b.Name))
 	})
-	out.From, out.To = stamp(from), stamp(to)
+	out.From, out.To = toMicroTime(from), toMicroTime(to)
 	return out
 }
 
-// below adds what ran of all that an object controls.
-func (s *Server) below(uid types.UID, l lanes) {
+// addOwned adds the runs of all objects that an object controls.
+func (s *Server) addOwned(uid types.UID, l lanes) {
 	for _, c := range s.world.Owned(uid) {
 		switch o := c.Object.(type) {
 		case *v1alpha1.Task:
-			r := s.whole(c.Row)
-			for _, a := range s.attempts(o) {
+			r := s.completeRow(c.Row)
+			for _, a := range s.listAttempts(o) {
 				a.Step = r.Step
 				l.addAttempt(a)
 			}
 		default:
 			if c.Row.Kind == row.Pods && c.Row.Started != nil {
-				r := s.whole(c.Row)
-				l.add(c.Row.Name, bar{Task: c.Row.Name, Step: r.Step, Start: *r.Started, End: r.Finished, Tone: r.Tone, State: r.State, Reason: r.Reason})
+				r := s.completeRow(c.Row)
+				l.addBar(c.Row.Name, bar{Task: c.Row.Name, Step: r.Step, Start: *r.Started, End: r.Finished, Tone: r.Tone, State: r.State, Reason: r.Reason})
 			}
-			s.below(c.Object.GetUID(), l)
+			s.addOwned(c.Object.GetUID(), l)
 		}
 	}
 }
 
 func (l lanes) addAttempt(a attempt) {
 	if a.Started != nil {
-		l.add(a.Robot, bar{Task: a.Task, Attempt: a.Number, Step: a.Step, Start: *a.Started, End: a.Finished, Tone: a.Tone, State: a.State, Reason: a.Reason})
+		l.addBar(a.Robot, bar{Task: a.Task, Attempt: a.Number, Step: a.Step, Start: *a.Started, End: a.Finished, Tone: a.Tone, State: a.State, Reason: a.Reason})
 	}
 }
 
-// maxArchivedTasks bounds what a timeline of the past is drawn from.
+// maxArchivedTasks bounds how many archived tasks a timeline includes.
 const maxArchivedTasks = 2000
 
-// archivedBelow adds what the archive has of an object's tasks. Pods are not archived: the
-// job of Pods stands for them.
+// archivedBelow adds the archived tasks of an object. Pods are not archived; their vcjob is shown
+// instead.
 func (s *Server) archivedBelow(ctx context.Context, o *archive.Object, l lanes) error {
 	f := archive.Filter{Namespaces: []string{o.Namespace}, Owner: o.UID, Limit: archive.MaxLimit}
 	for seen := 0; seen < maxArchivedTasks; {
@@ -149,14 +149,14 @@ func (s *Server) archivedBelow(ctx context.Context, o *archive.Object, l lanes) 
 func (s *Server) archivedPart(ctx context.Context, o *archive.Object, l lanes) error {
 	if o.Kind == archive.VCJob {
 		if r := archivedRow(o); r.Started != nil {
-			l.add(o.Name, bar{Task: o.Name, Step: o.Step, Start: *r.Started, End: r.Finished, Tone: r.Tone, State: r.State})
+			l.addBar(o.Name, bar{Task: o.Name, Step: o.Step, Start: *r.Started, End: r.Finished, Tone: r.Tone, State: r.State})
 		}
 		return nil
 	}
 	if o.Kind != archive.Task {
 		return s.archivedBelow(ctx, o, l)
 	}
-	whole, err := s.archive.Get(ctx, []string{o.Namespace}, o.UID)
+	whole, err := s.archive.GetByUID(ctx, []string{o.Namespace}, o.UID)
 	if err != nil {
 		return err
 	}

@@ -5,13 +5,12 @@ import "time"
 const (
 	firstDelay = 10 * time.Second
 	lastDelay  = 5 * time.Minute
-	// settled is how long a container must have run for its end to count as the
-	// first one again.
+	// settled is how long a container must have run before the back-off starts over.
 	settled = 10 * time.Minute
 )
 
-// delayAfter is how long to wait after a run: not at all after the first, then
-// 10 s, doubled with each up to 5 minutes.
+// delayAfter returns the delay after a run: 0 after the first one, then 10 s, doubled each time up
+// to 5 minutes.
 func delayAfter(r *run) time.Duration {
 	ran := time.Duration(0)
 	if r.state.Started != nil && !r.finishedAt().IsZero() {
@@ -26,7 +25,8 @@ func delayAfter(r *run) time.Duration {
 	return min(2*r.delay, lastDelay)
 }
 
-// restartAt is when a run that has ended is followed by the next.
+// restartAt returns the earliest time of the next run. It is zero if the end of the run is
+// unknown.
 func restartAt(r *run) time.Time {
 	at := r.finishedAt()
 	if at.IsZero() {

@@ -13,80 +13,80 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"k8s4r.io/k8s4r/internal/agent/shims"
-	"k8s4r.io/k8s4r/internal/isolation"
-	"k8s4r.io/k8s4r/internal/shim"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/robot/isolation"
+	"k8s4r.io/k8s4r/internal/robot/shim"
+	"k8s4r.io/k8s4r/internal/robot/shim/supervisor"
 )
 
-// terminationVariable names the file whose content becomes the container's
-// termination message, also where the container cannot see it at its
-// terminationMessagePath.
+// terminationVariable is the environment variable with the path of the termination message file. A
+// container that cannot see its terminationMessagePath uses it.
 const terminationVariable = "K8S4R_TERMINATION_LOG"
 
-// ownDir is where a container finds the empty directory that is its own. The way to
-// where that is on the host is closed to other users.
+// ownDir is where a container sees its own, initially empty directory. Other users cannot reach
+// its path on the host.
 const ownDir = "/pod"
 
-// workDir is where a command starts.
+// workDir returns the directory that a command starts in.
 func (n *Node) workDir(c *corev1.Container, dir attemptDir) string {
-	own := dir.work()
-	if n.mounts() {
+	own := dir.workDir()
+	if n.usesMounts() {
 		own = ownDir
 	}
 	return cmp.Or(c.WorkingDir, own)
 }
 
-// specOf is what the shim of a run needs to know.
+// specOf returns the shim's Spec of a run.
 func (w *worker) specOf(ctx context.Context, c *corev1.Container, attempt int) (s shim.Spec, err error) {
-	dir := w.places.attempt(c.Name, attempt)
+	dir := w.places.attemptPath(c.Name, attempt)
 	if err := makeAttempt(dir); err != nil {
 		return s, err
 	}
-	env, err := w.environment(ctx, w.source, c, w.baseEnvironment(c, dir), w.node.capacity)
+	env, err := w.buildEnv(ctx, w.source, c, w.baseEnvironment(c, dir), w.node.capacity)
 	if err != nil {
 		return s, err
 	}
-	env[shims.EnvTaskDir] = dir.work()
-	argv, err := command(c, env)
+	env[supervisor.EnvTaskDir] = dir.workDir()
+	argv, err := buildCommand(c, env)
 	if err != nil {
 		return s, err
 	}
 	s = shim.Spec{
-		Program: w.node.cfg.Program, Dir: dir.shim(), LogDir: dir.logs(), Driver: "exec",
+		Program: w.node.cfg.Program, Dir: dir.shimDir(), LogDir: dir.logsDir(), Driver: "exec",
 		Config:  wire.TaskConfig{Exec: &wire.ExecConfig{Command: argv[0], Args: argv[1:]}},
 		WorkDir: w.node.workDir(c, dir), Env: env, KillTimeout: w.gracePeriod(),
 	}
-	return s, w.confine(c, attempt, &s)
+	return s, w.confineContainer(c, attempt, &s)
 }
 
 func makeAttempt(dir attemptDir) error {
-	if err := os.MkdirAll(dir.work(), 0o755); err != nil {
+	if err := os.MkdirAll(dir.workDir(), 0o755); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(dir.termination(), os.O_CREATE|os.O_WRONLY, 0o666)
+	f, err := os.OpenFile(dir.terminationFile(), os.O_CREATE|os.O_WRONLY, 0o666)
 	if err != nil {
 		return err
 	}
-	return errors.Join(f.Chmod(0o666), f.Close(), os.Chmod(dir.work(), 0o777))
+	return errors.Join(f.Chmod(0o666), f.Close(), os.Chmod(dir.workDir(), 0o777))
 }
 
-// baseEnvironment is what every container of a pod finds, below what it says itself.
+// baseEnvironment returns the environment of every container, which its env overrides.
 func (w *worker) baseEnvironment(c *corev1.Container, dir attemptDir) map[string]string {
 	env := hostEnvironment()
 	if uid := identityOf(w.pod, c).uid; uid != nil && *uid != int64(os.Geteuid()) {
-		env["HOME"] = homeOf(*uid) // that of the node's own user is closed to others
+		env["HOME"] = homeOf(*uid) // other users cannot access the home of the node's user
 	}
-	env["HOSTNAME"] = hostname(w.pod)
+	env["HOSTNAME"] = podHostname(w.pod)
 	env["KUBERNETES_SERVICE_HOST"], env["KUBERNETES_SERVICE_PORT"] = w.node.api.host, w.node.api.port
-	env[terminationVariable] = dir.termination()
-	if w.node.mounts() {
+	env[terminationVariable] = dir.terminationFile()
+	if w.node.usesMounts() {
 		env[terminationVariable] = terminationPath(c)
 	}
 	return env
 }
 
-// homeOf is what an engine takes: by the list of users, and the root for who is not in it.
+// homeOf returns the home of a user in /etc/passwd, or / for any other user, as container runtimes
+// do.
 func homeOf(uid int64) string {
 	u, err := user.LookupId(strconv.FormatInt(uid, 10))
 	if err != nil {
@@ -95,7 +95,7 @@ func homeOf(uid int64) string {
 	return u.HomeDir
 }
 
-func hostname(pod *corev1.Pod) string {
+func podHostname(pod *corev1.Pod) string {
 	name := cmp.Or(pod.Spec.Hostname, pod.Name)
 	return name[:min(len(name), 63)]
 }
@@ -104,49 +104,49 @@ func terminationPath(c *corev1.Container) string {
 	return cmp.Or(c.TerminationMessagePath, corev1.TerminationMessagePathDefault)
 }
 
-// confine says what of the host the container sees and may use.
-func (w *worker) confine(c *corev1.Container, attempt int, s *shim.Spec) (err error) {
+// confineContainer sets the isolation of a container.
+func (w *worker) confineContainer(c *corev1.Container, attempt int, s *shim.Spec) (err error) {
 	if s.Confinement.User, err = userOf(w.pod, c, w.node.host); err != nil {
 		return configError{err}
 	}
 	allows := w.node.host.Allows
-	if w.node.mounts() {
-		if err := w.seen(c, attempt, s); err != nil {
+	if w.node.usesMounts() {
+		if err := w.buildMounts(c, attempt, s); err != nil {
 			return err
 		}
-		s.Confinement.Hostname = hostname(w.pod)
+		s.Confinement.Hostname = podHostname(w.pod)
 		s.Namespaces = !w.pod.Spec.HostPID && allows(isolation.FactPIDNamespace) && allows(isolation.FactIPCNamespace)
 	}
 	if e := c.SecurityContext; e != nil && e.AllowPrivilegeEscalation != nil && !*e.AllowPrivilegeEscalation {
 		s.Confinement.NoNewPrivileges = allows(isolation.FactNoNewPrivileges)
 	}
 	if allows(isolation.FactCgroup) {
-		s.Confinement.Cgroup, err = w.node.host.Tree.Create(w.places.attempt(c.Name, attempt).cgroup(w.pod.UID), limitsOf(c))
+		s.Confinement.Cgroup, err = w.node.host.Tree.Create(w.places.attemptPath(c.Name, attempt).cgroupName(w.pod.UID), limitsOf(c))
 	}
 	return err
 }
 
-// seen puts together what the container sees of the file systems.
-func (w *worker) seen(c *corev1.Container, attempt int, s *shim.Spec) error {
-	dir := w.places.attempt(c.Name, attempt)
-	binds, err := w.binds(c, s.Env)
+// buildMounts sets a container's view of the file systems.
+func (w *worker) buildMounts(c *corev1.Container, attempt int, s *shim.Spec) error {
+	dir := w.places.attemptPath(c.Name, attempt)
+	binds, err := w.buildBinds(c, s.Env)
 	if err != nil {
 		return configError{err}
 	}
-	// Writable for all, so that a program that runs as another user can do it.
-	binds = append(binds, isolation.Bind{Source: dir.termination(), Target: filepath.Join("/", terminationPath(c))})
-	if !mounted(binds, ownDir) {
-		binds = append(binds, isolation.Bind{Source: dir.work(), Target: ownDir})
+	// Writable for all users, since the program may run as another one.
+	binds = append(binds, isolation.Bind{Source: dir.terminationFile(), Target: filepath.Join("/", terminationPath(c))})
+	if !isMounted(binds, ownDir) {
+		binds = append(binds, isolation.Bind{Source: dir.workDir(), Target: ownDir})
 	}
-	if w.ownsHosts() && !mounted(binds, hostsPath) {
-		binds = append(binds, isolation.Bind{Source: w.places.hosts(), Target: hostsPath})
+	if w.ownsHosts() && !isMounted(binds, hostsPath) {
+		binds = append(binds, isolation.Bind{Source: w.places.hostsFile(), Target: hostsPath})
 	}
 	readOnly := c.SecurityContext != nil && c.SecurityContext.ReadOnlyRootFilesystem != nil && *c.SecurityContext.ReadOnlyRootFilesystem
 	s.Confinement.Mounts = &isolation.Mounts{ReadOnly: readOnly, Binds: binds}
 	return nil
 }
 
-func mounted(binds []isolation.Bind, at string) bool {
+func isMounted(binds []isolation.Bind, at string) bool {
 	for _, b := range binds {
 		if b.Target == at {
 			return true
@@ -155,7 +155,7 @@ func mounted(binds []isolation.Bind, at string) bool {
 	return false
 }
 
-// limitsOf are the bounds that a container asks for.
+// limitsOf returns the resource limits of a container.
 func limitsOf(c *corev1.Container) isolation.Limits {
 	return isolation.Limits{
 		CPU: c.Resources.Limits.Cpu().MilliValue(), CPUWeight: c.Resources.Requests.Cpu().MilliValue(),
@@ -163,8 +163,8 @@ func limitsOf(c *corev1.Container) isolation.Limits {
 	}
 }
 
-// identity is what a pod and a container say of whom to run as, the container's word
-// first.
+// identity is the user and group that a container runs as. The container's securityContext takes
+// precedence over the pod's.
 type identity struct {
 	uid, gid *int64
 	notRoot  bool
@@ -184,7 +184,7 @@ func identityOf(pod *corev1.Pod, c *corev1.Container) identity {
 	return i
 }
 
-// userOf is whom a container runs as. Nil: the node's own user.
+// userOf returns the user that a container runs as. If nil, it is the node's user.
 func userOf(pod *corev1.Pod, c *corev1.Container, host isolation.Host) (*isolation.User, error) {
 	i := identityOf(pod, c)
 	u := &isolation.User{UID: uint32(os.Geteuid()), Groups: i.groups}
@@ -207,7 +207,7 @@ func userOf(pod *corev1.Pod, c *corev1.Container, host isolation.Host) (*isolati
 	return nil, fmt.Errorf("runAsUser %d: hostnode runs without root and can start processes only as user %d", u.UID, os.Geteuid())
 }
 
-// gracePeriod is the time from SIGTERM to SIGKILL.
+// gracePeriod returns the time from SIGTERM to SIGKILL.
 func (w *worker) gracePeriod() time.Duration {
 	grace := int64(corev1.DefaultTerminationGracePeriodSeconds)
 	if w.pod.Spec.TerminationGracePeriodSeconds != nil {
@@ -216,5 +216,5 @@ func (w *worker) gracePeriod() time.Duration {
 	if w.pod.DeletionGracePeriodSeconds != nil {
 		grace = *w.pod.DeletionGracePeriodSeconds
 	}
-	return time.Duration(max(grace, 1)) * time.Second // a kubelet gives a second at the least
+	return time.Duration(max(grace, 1)) * time.Second // at least a second, like the kubelet
 }

@@ -1,13 +1,12 @@
-// Package hostnode is a Node whose Pods are processes of this machine: a kubelet
-// without images (docs/hostnode.md).
+// Package hostnode implements a Node whose Pods are processes of this machine: a kubelet without
+// images (docs/how-to/run-pods-without-a-cluster.md).
 //
-// A Pod that is bound to the node has a worker, a goroutine that goes round after
-// round: it takes in what has come (the Pod as the API server has it, the words of
-// shims, the answers of probes), plans from that what to start and to stop (Plan),
-// does it, and writes down the Pod's status (statusOf). Plan and status are pure.
+// Each Pod that is bound to the node has a worker, a goroutine that runs in rounds: it handles
+// what has arrived (the Pod from the API server, updates of shims, results of probes), plans which
+// containers to start and to stop (planPod), carries that out, and writes the Pod's status
+// (statusOf). planPod and statusOf are pure.
 //
-// Each run of a container is the child of a shim (package shim), as a robot's task
-// is. What a shim has said lies in the node's directory, so the directory is the
-// node's whole memory: a node that was killed finds its containers there, as they
-// run on or as they have ended.
+// Each run of a container is the child of a shim (package shim), like a task of a robot. The shims
+// keep their states in the node's directory, which holds the entire state of the node: after a
+// crash, the node finds its containers there, whether they are still running or have exited.
 package hostnode

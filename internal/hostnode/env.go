@@ -12,22 +12,22 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// source reads what pods refer to.
+// source reads the objects that pods refer to.
 type source interface {
 	configMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error)
-	secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
-	token(ctx context.Context, pod *corev1.Pod, audience string, seconds *int64) (token, error)
+	getSecret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
+	requestToken(ctx context.Context, pod *corev1.Pod, audience string, seconds *int64) (token, error)
 }
 
-// configError is that a container cannot be made as its pod says. It may be mended
-// by who makes what the pod refers to.
+// configError reports that the configuration of a container refers to an object that is missing or
+// invalid. A retry succeeds once the user creates that object.
 type configError struct{ err error }
 
 func (e configError) Error() string { return e.err.Error() }
 func (e configError) Unwrap() error { return e.err }
 
-// environment is the environment of a container as its pod says it, on top of base.
-func (w *world) environment(ctx context.Context, from source, c *corev1.Container, base map[string]string, node corev1.ResourceList) (map[string]string, error) {
+// buildEnv returns base with the env and envFrom of a container added.
+func (w *podState) buildEnv(ctx context.Context, from source, c *corev1.Container, base map[string]string, node corev1.ResourceList) (map[string]string, error) {
 	env := maps.Clone(base)
 	for _, f := range c.EnvFrom {
 		values, err := w.envFrom(ctx, from, f)
@@ -50,8 +50,8 @@ func (w *world) environment(ctx context.Context, from source, c *corev1.Containe
 	return env, nil
 }
 
-// envFrom is all of a ConfigMap or a Secret that can be the name of a variable.
-func (w *world) envFrom(ctx context.Context, from source, f corev1.EnvFromSource) (values map[string]string, err error) {
+// envFrom returns the entries of a ConfigMap or Secret that can be variables.
+func (w *podState) envFrom(ctx context.Context, from source, f corev1.EnvFromSource) (values map[string]string, err error) {
 	switch {
 	case f.ConfigMapRef != nil:
 		m, err := from.configMap(ctx, w.pod.Namespace, f.ConfigMapRef.Name)
@@ -60,11 +60,11 @@ func (w *world) envFrom(ctx context.Context, from source, f corev1.EnvFromSource
 		}
 		values = m.Data
 	case f.SecretRef != nil:
-		s, err := from.secret(ctx, w.pod.Namespace, f.SecretRef.Name)
+		s, err := from.getSecret(ctx, w.pod.Namespace, f.SecretRef.Name)
 		if err != nil {
 			return nil, unlessOptional(err, f.SecretRef.Optional)
 		}
-		values = texts(s.Data)
+		values = toStrings(s.Data)
 	}
 	values = maps.Clone(values)
 	maps.DeleteFunc(values, func(name, value string) bool {
@@ -73,7 +73,7 @@ func (w *world) envFrom(ctx context.Context, from source, f corev1.EnvFromSource
 	return values, nil
 }
 
-func texts(data map[string][]byte) map[string]string {
+func toStrings(data map[string][]byte) map[string]string {
 	out := map[string]string{}
 	for k, v := range data {
 		out[k] = string(v)
@@ -81,7 +81,7 @@ func texts(data map[string][]byte) map[string]string {
 	return out
 }
 
-// unlessOptional passes over something that is missing and may be.
+// unlessOptional returns nil if the object does not exist and is optional, otherwise err.
 func unlessOptional(err error, optional *bool) error {
 	if apierrors.IsNotFound(err) && optional != nil && *optional {
 		return nil
@@ -89,14 +89,14 @@ func unlessOptional(err error, optional *bool) error {
 	return err
 }
 
-// envValue is the value of one variable, which sees those before it.
-func (w *world) envValue(ctx context.Context, from source, c *corev1.Container, v corev1.EnvVar, before map[string]string, node corev1.ResourceList) (value string, set bool, err error) {
+// envValue returns the value of one variable. It can refer to variables before it.
+func (w *podState) envValue(ctx context.Context, from source, c *corev1.Container, v corev1.EnvVar, before map[string]string, node corev1.ResourceList) (value string, set bool, err error) {
 	r := v.ValueFrom
 	switch {
 	case r == nil:
-		return expand(v.Value, lookupIn(before)), true, nil
+		return expandVariables(v.Value, lookupIn(before)), true, nil
 	case r.FieldRef != nil:
-		value, err = w.field(r.FieldRef.FieldPath)
+		value, err = w.fieldValue(r.FieldRef.FieldPath)
 		return value, true, err
 	case r.ResourceFieldRef != nil:
 		value, err = w.resourceOf(r.ResourceFieldRef, c.Name, node)
@@ -110,11 +110,11 @@ func (w *world) envValue(ctx context.Context, from source, c *corev1.Container, 
 		return keyOf(m.Data, ref.Key, "ConfigMap "+ref.Name, ref.Optional)
 	case r.SecretKeyRef != nil:
 		ref := r.SecretKeyRef
-		s, err := from.secret(ctx, w.pod.Namespace, ref.Name)
+		s, err := from.getSecret(ctx, w.pod.Namespace, ref.Name)
 		if err != nil {
 			return "", false, unlessOptional(err, ref.Optional)
 		}
-		return keyOf(texts(s.Data), ref.Key, "Secret "+ref.Name, ref.Optional)
+		return keyOf(toStrings(s.Data), ref.Key, "Secret "+ref.Name, ref.Optional)
 	}
 	return "", false, fmt.Errorf("valueFrom has none of fieldRef, resourceFieldRef, configMapKeyRef and secretKeyRef; hostnode knows no other")
 }
@@ -134,8 +134,8 @@ func lookupIn(env map[string]string) func(string) (string, bool) {
 	}
 }
 
-// hostVariables are what a container has of the environment of this program: the
-// commands are found where the user finds them.
+// hostVariables are the variables that containers inherit from this program, so that commands are
+// found where the user has them.
 var hostVariables = []string{"PATH", "HOME", "LANG", "LC_ALL", "TZ"}
 
 func hostEnvironment() map[string]string {
@@ -148,8 +148,8 @@ func hostEnvironment() map[string]string {
 	return env
 }
 
-// command is what a container executes.
-func command(c *corev1.Container, env map[string]string) (argv []string, err error) {
+// buildCommand returns the command line of a container.
+func buildCommand(c *corev1.Container, env map[string]string) (argv []string, err error) {
 	if len(c.Command) == 0 {
 		return nil, fmt.Errorf("container %s has no command: hostnode does not pull images, so it cannot know that of image %q; write the command into the container", c.Name, c.Image)
 	}

@@ -16,12 +16,12 @@ import (
 	"k8s.io/cri-streaming/pkg/streaming/remotecommand"
 	utilexec "k8s.io/utils/exec"
 
-	"k8s4r.io/k8s4r/internal/driver"
-	"k8s4r.io/k8s4r/internal/isolation"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/robot/driver"
+	"k8s4r.io/k8s4r/internal/robot/isolation"
 )
 
-// target is a container that runs, for what is done to it from outside.
+// target is a running container, for probes, hooks and kubectl exec.
 type target struct {
 	node      *Node
 	pod       *corev1.Pod
@@ -32,10 +32,10 @@ type target struct {
 	work      string // where its commands start
 }
 
-func (w *worker) target(c *corev1.Container, r *run) target {
+func (w *worker) newTarget(c *corev1.Container, r *run) target {
 	t := target{
-		node: w.node, pod: w.pod, container: c, podIP: w.podIP, cgroup: w.places.attempt(c.Name, r.attempt).cgroup(w.pod.UID),
-		work: w.node.workDir(c, w.places.attempt(c.Name, r.attempt)),
+		node: w.node, pod: w.pod, container: c, podIP: w.podIP, cgroup: w.places.attemptPath(c.Name, r.attempt).cgroupName(w.pod.UID),
+		work: w.node.workDir(c, w.places.attemptPath(c.Name, r.attempt)),
 	}
 	if r.state.Started != nil {
 		t.pid = r.state.Started.PID
@@ -43,7 +43,7 @@ func (w *worker) target(c *corev1.Container, r *run) target {
 	return t
 }
 
-// streams are what a command is connected to. A nil one is to nothing.
+// streams are the standard streams of a command. A nil one is not connected.
 type streams struct {
 	in       io.Reader
 	out, err io.Writer
@@ -51,57 +51,57 @@ type streams struct {
 	resize   <-chan remotecommand.TerminalSize
 }
 
-// drainWait is how long what a command has left behind may go on writing.
+// drainWait bounds how long background processes of a command may keep writing.
 const drainWait = time.Second
 
-// exec runs a command in the container and returns its exit code. The end of ctx
-// kills it.
-func (t target) exec(ctx context.Context, argv []string, s streams) (code int, err error) {
+// runCommand runs a command in the container and returns its exit code. When ctx is done, the
+// command is killed.
+func (t target) runCommand(ctx context.Context, argv []string, s streams) (code int, err error) {
 	if len(argv) == 0 {
 		return 0, errors.New("there is no command to run")
 	}
 	task := driver.Task{
 		Config: wire.TaskConfig{Exec: &wire.ExecConfig{Command: argv[0], Args: argv[1:]}},
-		Dir:    t.work, Env: t.environment(), Terminal: s.tty,
+		Dir:    t.work, Env: t.readEnv(), Terminal: s.tty,
 	}
-	if task.Confinement, err = t.confinement(); err != nil {
+	if task.Confinement, err = t.openConfinement(); err != nil {
 		return 0, err
 	}
-	var p *plumbing
+	var p *stdioPipes
 	if s.tty {
 		p, err = ownTerminal(s)
 	} else {
-		p, err = pipes(s)
+		p, err = openPipes(s)
 	}
 	if err != nil {
 		return 0, err
 	}
-	defer p.close()
+	defer p.closeAll()
 	task.Stdin, task.Stdout, task.Stderr = p.in, p.out, p.err
-	process, err := driver.Beside(task)
-	p.given()
+	process, err := driver.StartBeside(task)
+	p.closeChildEnds()
 	if err != nil {
 		return 0, err
 	}
-	return p.await(ctx, process), nil
+	return p.awaitProcess(ctx, process), nil
 }
 
-// confinement puts a command where the container is.
-func (t target) confinement() (c isolation.Confinement, err error) {
+// openConfinement returns the Confinement that runs a command in the container.
+func (t target) openConfinement() (c isolation.Confinement, err error) {
 	if c.User, err = userOf(t.pod, t.container, t.node.host); err != nil {
 		return c, err
 	}
 	if group, none := t.node.host.Cgroup(t.cgroup); none == nil {
 		c.Cgroup = group
 	}
-	if t.node.mounts() {
+	if t.node.usesMounts() {
 		c.Enter = t.pid
 	}
 	return c, nil
 }
 
-// environment is that of the container's first process.
-func (t target) environment() map[string]string {
+// readEnv returns the environment of the container's first process.
+func (t target) readEnv() map[string]string {
 	env := hostEnvironment()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", t.pid))
 	if err != nil {
@@ -115,16 +115,16 @@ func (t target) environment() map[string]string {
 	return env
 }
 
-// plumbing connects a process with streams.
-type plumbing struct {
+// stdioPipes connects a process with streams.
+type stdioPipes struct {
 	in, out, err *os.File // the process's ends
 	ours         []*os.File
-	copies       chan struct{} // one for each output at its end
+	copies       chan struct{} // receives once for each output at end of file
 	outputs      int
 }
 
-func pipes(s streams) (*plumbing, error) {
-	p := &plumbing{copies: make(chan struct{}, 2)}
+func openPipes(s streams) (*stdioPipes, error) {
+	p := &stdioPipes{copies: make(chan struct{}, 2)}
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -136,14 +136,14 @@ func pipes(s streams) (*plumbing, error) {
 		}
 		_ = w.Close()
 	}()
-	if p.out, err = p.output(s.out); err != nil {
+	if p.out, err = p.openOutput(s.out); err != nil {
 		return nil, err
 	}
-	p.err, err = p.output(s.err)
+	p.err, err = p.openOutput(s.err)
 	return p, err
 }
 
-func (p *plumbing) output(to io.Writer) (*os.File, error) {
+func (p *stdioPipes) openOutput(to io.Writer) (*os.File, error) {
 	if to == nil {
 		to = io.Discard
 	}
@@ -152,11 +152,11 @@ func (p *plumbing) output(to io.Writer) (*os.File, error) {
 		return nil, err
 	}
 	p.ours = append(p.ours, r)
-	p.copy(to, r)
+	p.copyStream(to, r)
 	return w, nil
 }
 
-func (p *plumbing) copy(to io.Writer, from io.Reader) {
+func (p *stdioPipes) copyStream(to io.Writer, from io.Reader) {
 	p.outputs++
 	go func() {
 		_, _ = io.Copy(to, from)
@@ -164,13 +164,13 @@ func (p *plumbing) copy(to io.Writer, from io.Reader) {
 	}()
 }
 
-// ownTerminal connects a process with a terminal of its own.
-func ownTerminal(s streams) (*plumbing, error) {
+// ownTerminal connects a process with a new terminal.
+func ownTerminal(s streams) (*stdioPipes, error) {
 	ours, theirs, err := pty.Open()
 	if err != nil {
 		return nil, err
 	}
-	p := &plumbing{in: theirs, out: theirs, err: theirs, ours: []*os.File{ours}, copies: make(chan struct{}, 1)}
+	p := &stdioPipes{in: theirs, out: theirs, err: theirs, ours: []*os.File{ours}, copies: make(chan struct{}, 1)}
 	if s.in != nil {
 		go func() { _, _ = io.Copy(ours, s.in) }()
 	}
@@ -178,7 +178,7 @@ func ownTerminal(s streams) (*plumbing, error) {
 	if out == nil {
 		out = io.Discard
 	}
-	p.copy(out, ours)
+	p.copyStream(out, ours)
 	if s.resize != nil {
 		go func() {
 			for size := range s.resize {
@@ -189,21 +189,21 @@ func ownTerminal(s streams) (*plumbing, error) {
 	return p, nil
 }
 
-// given lets go of the ends that the process has now.
-func (p *plumbing) given() {
+// closeChildEnds closes the ends that the process has inherited.
+func (p *stdioPipes) closeChildEnds() {
 	for _, f := range []*os.File{p.in, p.out, p.err} {
 		_ = f.Close()
 	}
 }
 
-func (p *plumbing) close() {
+func (p *stdioPipes) closeAll() {
 	for _, f := range p.ours {
 		_ = f.Close()
 	}
 }
 
-// await waits for the process, and for what it has written.
-func (p *plumbing) await(ctx context.Context, process *driver.Process) (code int) {
+// awaitProcess waits until the process has exited and its output has been copied.
+func (p *stdioPipes) awaitProcess(ctx context.Context, process *driver.Process) (code int) {
 	ended := make(chan int, 1)
 	go func() { ended <- process.Reap().Code }()
 	select {
@@ -230,26 +230,26 @@ type executor struct{ node *Node }
 // ExecInContainer implements remotecommand.Executor.
 func (e executor) ExecInContainer(ctx context.Context, name, _, container string, argv []string, in io.Reader, out, errs io.WriteCloser, tty bool, resize <-chan remotecommand.TerminalSize, _ time.Duration) error {
 	namespace, pod, _ := strings.Cut(name, "/")
-	t, err := e.node.running(ctx, namespace, pod, container)
+	t, err := e.node.findRunning(ctx, namespace, pod, container)
 	if err != nil {
 		return err
 	}
 	s := streams{in: in, tty: tty, resize: resize}
-	if out != nil { // a nil WriteCloser is no nil Writer
+	if out != nil { // a nil WriteCloser would become a non-nil Writer
 		s.out = out
 	}
 	if errs != nil {
 		s.err = errs
 	}
-	code, err := t.exec(ctx, argv, s)
+	code, err := t.runCommand(ctx, argv, s)
 	if err == nil && code != 0 {
 		err = utilexec.CodeExitError{Err: fmt.Errorf("command terminated with exit code %d", code), Code: code}
 	}
 	return err
 }
 
-// AttachContainer implements remotecommand.Attacher: what the container writes from
-// now on. It has nothing to read from.
+// AttachContainer implements remotecommand.Attacher. It copies the output of the container from
+// now on. The container's standard input is not connected.
 func (e executor) AttachContainer(ctx context.Context, name, _, container string, _ io.Reader, out, errs io.WriteCloser, _ bool, _ <-chan remotecommand.TerminalSize) error {
 	namespace, pod, _ := strings.Cut(name, "/")
 	dir, err := e.node.logsOf(ctx, namespace, pod, container, false)
@@ -270,18 +270,18 @@ func (e executor) AttachContainer(ctx context.Context, name, _, container string
 	})
 }
 
-// running finds a container that runs.
-func (n *Node) running(ctx context.Context, namespace, pod, container string) (t target, err error) {
-	err = n.inspect(ctx, namespace, pod, func(w *worker) error {
+// findRunning returns a running container.
+func (n *Node) findRunning(ctx context.Context, namespace, pod, container string) (t target, err error) {
+	err = n.inspectPod(ctx, namespace, pod, func(w *worker) error {
 		c := containerNamed(w.pod, container)
 		if c == nil {
 			return fmt.Errorf("container %q not found in pod %q", container, pod)
 		}
-		r := w.record(container).last
-		if r == nil || !r.runs() {
+		r := w.recordOf(container).last
+		if r == nil || !r.isRunning() {
 			return fmt.Errorf("container %q in pod %q does not run", container, pod)
 		}
-		t = w.target(c, r)
+		t = w.newTarget(c, r)
 		return nil
 	})
 	return t, err

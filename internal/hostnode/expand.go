@@ -2,9 +2,9 @@ package hostnode
 
 import "strings"
 
-// expand replaces $(NAME) by the value of a variable, and $$ by $. A name that
-// nothing is known of stays as it is written, as Kubernetes has it.
-func expand(text string, lookup func(name string) (string, bool)) string {
+// expandVariables replaces $(NAME) with the value of a variable, and $$ with $. References to
+// unknown variables are left unchanged, as in Kubernetes.
+func expandVariables(text string, lookup func(name string) (string, bool)) string {
 	var out strings.Builder
 	for {
 		before, rest, found := strings.Cut(text, "$")
@@ -34,7 +34,7 @@ func expand(text string, lookup func(name string) (string, bool)) string {
 func expandAll(texts []string, lookup func(string) (string, bool)) []string {
 	var out []string
 	for _, t := range texts {
-		out = append(out, expand(t, lookup))
+		out = append(out, expandVariables(t, lookup))
 	}
 	return out
 }

@@ -2,7 +2,7 @@ package hostnode
 
 import "testing"
 
-func TestExpand(t *testing.T) {
+func TestExpandVariables(t *testing.T) {
 	lookup := lookupIn(map[string]string{"A": "1", "EMPTY": "", "REF": "$(A)", "a b": "blank"})
 	for in, want := range map[string]string{
 		"":                "",
@@ -19,11 +19,11 @@ func TestExpand(t *testing.T) {
 		"$(A":             "$(A",
 		"$(":              "$(",
 		"$()":             "$()",
-		"$(REF)":          "$(A)", // what a variable says is not expanded again
+		"$(REF)":          "$(A)", // values are not expanded again
 		"$(a b)":          "blank",
 		"price: 5$ $(A)$": "price: 5$ 1$",
 	} {
-		if got := expand(in, lookup); got != want {
+		if got := expandVariables(in, lookup); got != want {
 			t.Errorf("%q becomes %q, want %q", in, got, want)
 		}
 	}

@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// field is the value of a field of a pod, for env and downwardAPI volumes.
-func (w *world) field(path string) (string, error) {
-	if base, key, ok := subscript(path); ok {
+// fieldValue returns the value of a field of a pod, for env and downwardAPI volumes.
+func (w *podState) fieldValue(path string) (string, error) {
+	if base, key, ok := splitSubscript(path); ok {
 		switch base {
 		case "metadata.labels":
 			return w.pod.Labels[key], nil
@@ -30,9 +30,9 @@ func (w *world) field(path string) (string, error) {
 	case "metadata.uid":
 		return string(w.pod.UID), nil
 	case "metadata.labels":
-		return pairs(w.pod.Labels), nil
+		return formatPairs(w.pod.Labels), nil
 	case "metadata.annotations":
-		return pairs(w.pod.Annotations), nil
+		return formatPairs(w.pod.Annotations), nil
 	case "spec.nodeName":
 		return w.pod.Spec.NodeName, nil
 	case "spec.serviceAccountName":
@@ -45,8 +45,8 @@ func (w *world) field(path string) (string, error) {
 	return "", fmt.Errorf("fieldPath %q is none that a container can be told", path)
 }
 
-// subscript takes base['key'] apart.
-func subscript(path string) (base, key string, ok bool) {
+// splitSubscript splits base['key'].
+func splitSubscript(path string) (base, key string, ok bool) {
 	base, rest, ok := strings.Cut(path, "['")
 	if !ok || !strings.HasSuffix(rest, "']") {
 		return "", "", false
@@ -54,8 +54,8 @@ func subscript(path string) (base, key string, ok bool) {
 	return base, strings.TrimSuffix(rest, "']"), true
 }
 
-// pairs is a map as a file of a downwardAPI volume has it.
-func pairs(m map[string]string) string {
+// formatPairs formats a map like the files of downwardAPI volumes.
+func formatPairs(m map[string]string) string {
 	var lines []string
 	for _, k := range slices.Sorted(maps.Keys(m)) {
 		lines = append(lines, fmt.Sprintf("%s=%q", k, m[k]))
@@ -63,9 +63,9 @@ func pairs(m map[string]string) string {
 	return strings.Join(lines, "\n")
 }
 
-// resourceOf is the value of a resource of a container, in units of the divisor,
-// rounded up. What a container does not limit is limited by the node.
-func (w *world) resourceOf(ref *corev1.ResourceFieldSelector, of string, node corev1.ResourceList) (string, error) {
+// resourceOf returns the value of a container's resource in units of the divisor, rounded up. An
+// unset limit is the node's capacity.
+func (w *podState) resourceOf(ref *corev1.ResourceFieldSelector, of string, node corev1.ResourceList) (string, error) {
 	c := containerNamed(w.pod, cmp.Or(ref.ContainerName, of))
 	if c == nil {
 		return "", fmt.Errorf("resourceFieldRef names container %q, which the pod does not have", ref.ContainerName)
@@ -89,15 +89,15 @@ func inUnits(value, divisor resource.Quantity, name string) string {
 		divisor = resource.MustParse("1")
 	}
 	if name == string(corev1.ResourceCPU) {
-		return strconv.FormatInt(ceil(value.MilliValue(), divisor.MilliValue()), 10)
+		return strconv.FormatInt(divideUp(value.MilliValue(), divisor.MilliValue()), 10)
 	}
-	return strconv.FormatInt(ceil(value.Value(), divisor.Value()), 10)
+	return strconv.FormatInt(divideUp(value.Value(), divisor.Value()), 10)
 }
 
-func ceil(a, b int64) int64 { return (a + b - 1) / max(b, 1) }
+func divideUp(a, b int64) int64 { return (a + b - 1) / max(b, 1) }
 
 func containerNamed(pod *corev1.Pod, name string) *corev1.Container {
-	for _, c := range containers(pod) {
+	for _, c := range allContainers(pod) {
 		if c.Name == name {
 			return &c
 		}

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// listOptions is what an informer asks the API server with.
+// listOptions are the options of an informer's requests.
 type listOptions = metav1.ListOptions
 
 var everything = labels.Everything()
@@ -29,13 +29,13 @@ const (
 	clusterDomain = "cluster.local"
 )
 
-// services are the names that pods find each other by.
+// services provides the names that pods find each other by.
 type services struct {
 	services corelisters.ServiceLister
 	slices   discoverylisters.EndpointSliceLister
 }
 
-// watchServices has the /etc/hosts of pods follow the Services.
+// watchServices updates the /etc/hosts of pods when Services change.
 func (n *Node) watchServices(ctx context.Context) error {
 	if n.network == nil {
 		return nil
@@ -57,7 +57,7 @@ func (n *Node) watchServices(ctx context.Context) error {
 	return nil
 }
 
-// renewHosts has all pods look at the names again: each sees those of all namespaces.
+// renewHosts has all pods rewrite their /etc/hosts: each contains the names of all namespaces.
 func (n *Node) renewHosts() {
 	if n.network == nil {
 		return
@@ -66,7 +66,7 @@ func (n *Node) renewHosts() {
 	defer n.mu.Unlock()
 	for _, w := range n.workers {
 		if w.renewing.CompareAndSwap(false, true) {
-			w.tell(func(context.Context) {
+			w.enqueue(func(context.Context) {
 				w.renewing.Store(false)
 				if err := w.writeHosts(); err != nil {
 					n.log.Warn("the /etc/hosts of a pod cannot be written", "pod", w.key, "error", err)
@@ -76,17 +76,17 @@ func (n *Node) renewHosts() {
 	}
 }
 
-// writeHosts writes the file that the pod sees as its /etc/hosts. It is written in
-// its place, since a mount is of the file and not of its name.
+// writeHosts writes the pod's /etc/hosts. It does not replace the file, since the mount refers to
+// the file and not to its name.
 func (w *worker) writeHosts() error {
 	if !w.ownsHosts() || w.podIP == "" {
 		return nil
 	}
-	text := hostsFile(w.pod, w.podIP, w.node.names(w.pod.Namespace))
-	if have, err := os.ReadFile(w.places.hosts()); err == nil && bytes.Equal(have, text) {
+	text := hostsFile(w.pod, w.podIP, w.node.clusterNames(w.pod.Namespace))
+	if have, err := os.ReadFile(w.places.hostsFile()); err == nil && bytes.Equal(have, text) {
 		return nil
 	}
-	return os.WriteFile(w.places.hosts(), text, 0o644)
+	return os.WriteFile(w.places.hostsFile(), text, 0o644)
 }
 
 // name is a line of /etc/hosts.
@@ -95,12 +95,12 @@ type name struct {
 	names   []string
 }
 
-// hostsFile is the /etc/hosts of a pod.
+// hostsFile returns the /etc/hosts of a pod.
 func hostsFile(pod *corev1.Pod, address string, others []name) []byte {
 	var b bytes.Buffer
 	fmt.Fprintln(&b, "# Written by hostnode. Services stand here with the address of a pod behind them.")
 	fmt.Fprintln(&b, "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback")
-	own := hostname(pod)
+	own := podHostname(pod)
 	if pod.Spec.Subdomain != "" {
 		own = strings.Join([]string{own, pod.Spec.Subdomain, pod.Namespace, "svc", clusterDomain}, ".") + "\t" + own
 	}
@@ -114,8 +114,8 @@ func hostsFile(pod *corev1.Pod, address string, others []name) []byte {
 	return b.Bytes()
 }
 
-// names are those of the cluster, as a pod of this namespace says them, sorted.
-func (n *Node) names(namespace string) []name {
+// clusterNames returns the names of the cluster as seen from a namespace, sorted.
+func (n *Node) clusterNames(namespace string) []name {
 	var all []name
 	if n.services.services == nil {
 		return nil
@@ -132,8 +132,7 @@ func (n *Node) names(namespace string) []name {
 	return append(all, n.podNames(namespace)...)
 }
 
-// serviceNames are the names of a service, or of a pod of one, from within a
-// namespace.
+// serviceNames returns the names of a service, or of a pod below one, as seen from a namespace.
 func serviceNames(service, namespace, from string) []string {
 	names := []string{service + "." + namespace, service + "." + namespace + ".svc", service + "." + namespace + ".svc." + clusterDomain}
 	if namespace == from {
@@ -142,7 +141,7 @@ func serviceNames(service, namespace, from string) []string {
 	return names
 }
 
-// addressOf is the first address behind a service that is ready. Empty: none is.
+// addressOf returns the first ready address of a service. It is empty if there is none.
 func (n *Node) addressOf(s *corev1.Service) string {
 	if s.Name == "kubernetes" && s.Namespace == corev1.NamespaceDefault {
 		return n.api.host
@@ -162,7 +161,7 @@ func (n *Node) addressOf(s *corev1.Service) string {
 	return slices.Min(ready)
 }
 
-// podNames are those of pods that have a hostname below a headless service.
+// podNames returns the names of pods that have a hostname below a headless service.
 func (n *Node) podNames(namespace string) []name {
 	var all []name
 	pods, _ := n.pods.List(everything)
@@ -170,7 +169,7 @@ func (n *Node) podNames(namespace string) []name {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
 	for _, p := range pods {
-		if p.Spec.Hostname == "" || p.Spec.Subdomain == "" || p.Status.PodIP == "" || terminal(p) {
+		if p.Spec.Hostname == "" || p.Spec.Subdomain == "" || p.Status.PodIP == "" || isTerminal(p) {
 			continue
 		}
 		if _, err := n.services.services.Services(p.Namespace).Get(p.Spec.Subdomain); err != nil {

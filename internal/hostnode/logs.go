@@ -15,18 +15,18 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
-	"k8s4r.io/k8s4r/internal/seglog"
-	"k8s4r.io/k8s4r/internal/shim"
-	"k8s4r.io/k8s4r/internal/tasklog"
+	"k8s4r.io/k8s4r/internal/protocol/logs/record"
+	"k8s4r.io/k8s4r/internal/protocol/logs/segment"
+	"k8s4r.io/k8s4r/internal/robot/shim"
 )
 
-// logOptions are what can be asked of a log.
+// logOptions are the query parameters of a log request.
 type logOptions struct {
 	follow, timestamps, previous bool
-	since                        time.Time // zero: all of it
+	since                        time.Time // zero: all
 	tail                         int64     // lines; negative: all
-	limit                        int64     // bytes; negative: none
-	stream                       tasklog.Stream
+	limit                        int64     // bytes; negative: no limit
+	stream                       record.Stream
 }
 
 func parseLogOptions(q url.Values, now time.Time) (o logOptions, err error) {
@@ -56,21 +56,21 @@ func parseLogOptions(q url.Values, now time.Time) (o logOptions, err error) {
 	}
 	switch q.Get("stream") {
 	case "Stdout":
-		o.stream = tasklog.Stdout
+		o.stream = record.Stdout
 	case "Stderr":
-		o.stream = tasklog.Stderr
+		o.stream = record.Stderr
 	}
 	return o, errors.Join(errs...)
 }
 
-// lookEvery is how often the log of a container that runs is looked at.
+// lookEvery is the interval at which the log of a running container is polled.
 const lookEvery = 50 * time.Millisecond
 
-// writeLogs writes what a run has written, and what it goes on to write.
+// writeLogs writes the log of a run, and follows it if o.follow is set.
 func writeLogs(ctx context.Context, dir attemptDir, o logOptions, write func(text []byte, stderr bool) error) error {
-	p := &printer{logOptions: o, write: write, begun: map[tasklog.Stream]bool{}}
-	r := seglog.Reader{Dir: dir.logs()}
-	offset := p.start(r)
+	p := &printer{logOptions: o, write: write, begun: map[record.Stream]bool{}}
+	r := segment.Reader{Dir: dir.logsDir()}
+	offset := p.startOffset(r)
 	ticks := time.NewTicker(lookEvery)
 	defer ticks.Stop()
 	buf := make([]byte, 128<<10)
@@ -79,7 +79,7 @@ func writeLogs(ctx context.Context, dir attemptDir, o logOptions, write func(tex
 		if err != nil {
 			return err
 		}
-		if err := p.print(chunk.Data); err != nil {
+		if err := p.printData(chunk.Data); err != nil {
 			return unlessDone(err)
 		}
 		offset = chunk.End()
@@ -89,8 +89,8 @@ func writeLogs(ctx context.Context, dir attemptDir, o logOptions, write func(tex
 		if !o.follow || !alive {
 			return nil
 		}
-		// Before the last look: what it wrote up to its end must be seen.
-		if alive, err = shim.Lives(dir.shim()); err != nil {
+		// Checked before the last read, so that all output up to the exit is read.
+		if alive, err = shim.IsRunning(dir.shimDir()); err != nil {
 			return err
 		}
 		select {
@@ -111,23 +111,23 @@ func unlessDone(err error) error {
 	return err
 }
 
-// printer writes records as the user wants to read them.
+// printer writes records in the format that the user asked for.
 type printer struct {
 	logOptions
 	write func(text []byte, stderr bool) error
-	begun map[tasklog.Stream]bool // of a line of which a part was written
+	begun map[record.Stream]bool // streams whose current line is incomplete
 	spent int64
 }
 
-// start is the offset of the first record of the last lines that are asked for.
-func (p *printer) start(r seglog.Reader) int64 {
+// startOffset returns the offset of the first record of the last o.tail lines.
+func (p *printer) startOffset(r segment.Reader) int64 {
 	if p.tail < 0 {
 		return 0
 	}
 	var starts []int64 // of lines
 	var offset int64
 	buf := make([]byte, 128<<10)
-	open := map[tasklog.Stream]bool{}
+	open := map[record.Stream]bool{}
 	for {
 		chunk, err := r.ReadAt(offset, buf)
 		if err != nil || len(chunk.Data) == 0 {
@@ -135,7 +135,7 @@ func (p *printer) start(r seglog.Reader) int64 {
 		}
 		at := chunk.Offset
 		for line := range bytes.Lines(chunk.Data) {
-			if rec, err := tasklog.Parse(line); err == nil && p.wants(rec) {
+			if rec, err := record.Parse(line); err == nil && p.matchesRecord(rec) {
 				if !open[rec.Stream] {
 					starts = append(starts, at)
 				}
@@ -154,14 +154,14 @@ func (p *printer) start(r seglog.Reader) int64 {
 	return 0
 }
 
-func (p *printer) wants(r tasklog.Record) bool {
-	return (r.Stream == tasklog.Stdout || r.Stream == tasklog.Stderr) && (p.stream == "" || p.stream == r.Stream) && !r.Time.Before(p.since)
+func (p *printer) matchesRecord(r record.Record) bool {
+	return (r.Stream == record.Stdout || r.Stream == record.Stderr) && (p.stream == "" || p.stream == r.Stream) && !r.Time.Before(p.since)
 }
 
-func (p *printer) print(data []byte) error {
+func (p *printer) printData(data []byte) error {
 	for line := range bytes.Lines(data) {
-		r, err := tasklog.Parse(line)
-		if err != nil || !p.wants(r) {
+		r, err := record.Parse(line)
+		if err != nil || !p.matchesRecord(r) {
 			continue
 		}
 		var text []byte
@@ -173,14 +173,14 @@ func (p *printer) print(data []byte) error {
 			text = append(text, '\n')
 		}
 		p.begun[r.Stream] = r.Partial
-		if err := p.put(text, r.Stream == tasklog.Stderr); err != nil {
+		if err := p.writeText(text, r.Stream == record.Stderr); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (p *printer) put(text []byte, stderr bool) error {
+func (p *printer) writeText(text []byte, stderr bool) error {
 	if p.limit >= 0 {
 		text = text[:min(int64(len(text)), p.limit-p.spent)]
 	}
@@ -194,29 +194,29 @@ func (p *printer) put(text []byte, stderr bool) error {
 	return nil
 }
 
-// logsOf finds the directory of the run whose log is asked for.
+// logsOf returns the directory of the run whose log is requested.
 func (n *Node) logsOf(ctx context.Context, namespace, pod, container string, previous bool) (dir attemptDir, err error) {
-	err = n.inspect(ctx, namespace, pod, func(w *worker) error {
+	err = n.inspectPod(ctx, namespace, pod, func(w *worker) error {
 		if containerNamed(w.pod, container) == nil {
 			return notFoundError{fmt.Errorf("container %q not found in pod %q", container, pod)}
 		}
-		r := w.record(container)
+		r := w.recordOf(container)
 		switch {
 		case previous && r.before == nil:
 			return fmt.Errorf("previous terminated container %q in pod %q not found", container, pod)
 		case previous:
-			dir = w.places.attempt(container, r.before.attempt)
+			dir = w.places.attemptPath(container, r.before.attempt)
 		case r.last == nil:
-			return fmt.Errorf("container %q in pod %q is waiting to start: %s", container, pod, w.waiting(r).Reason)
+			return fmt.Errorf("container %q in pod %q is waiting to start: %s", container, pod, w.waitingState(r).Reason)
 		default:
-			dir = w.places.attempt(container, r.last.attempt)
+			dir = w.places.attemptPath(container, r.last.attempt)
 		}
 		return nil
 	})
 	return dir, err
 }
 
-// serveLogs answers kubectl logs.
+// serveLogs serves kubectl logs.
 func (n *Node) serveLogs(out http.ResponseWriter, r *http.Request) {
 	o, err := parseLogOptions(r.URL.Query(), time.Now())
 	if err != nil {
@@ -242,17 +242,16 @@ func (n *Node) serveLogs(out http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// The bounds of a termination message: of its file, and of what is taken of the log
-// in its place.
+// Limits of a termination message: of its file, and of the end of the log that replaces it.
 const (
 	maxMessage  = 4096
 	maxFallback = 2048
 	tailLines   = 80
 )
 
-// terminationMessage is what a container that has ended left to be told.
+// terminationMessage returns the termination message of a container that has exited.
 func terminationMessage(c *corev1.Container, dir attemptDir, r *run) string {
-	text := readStart(dir.termination())
+	text := readStart(dir.terminationFile())
 	failed := r.state.Exit == nil || r.state.Exit.Code != 0
 	if text != "" || c.TerminationMessagePolicy != corev1.TerminationMessageFallbackToLogsOnError || !failed {
 		return text
@@ -265,8 +264,8 @@ func terminationMessage(c *corev1.Container, dir attemptDir, r *run) string {
 	return string(all.Bytes()[max(0, all.Len()-maxFallback):])
 }
 
-// readStart reads the beginning of a file that the container was free to replace, by
-// a link to what only we may read or by a pipe that never ends.
+// readStart reads the start of a file. The container may have replaced it with a link to a file
+// that only the node may read, or with a pipe that never ends.
 func readStart(path string) string {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {

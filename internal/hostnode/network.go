@@ -16,9 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// network gives pods addresses of this machine. All of a range are the machine's
-// own by a single local route, and stay so when the node is gone: pods run on.
-// A nil network gives none.
+// network assigns addresses of this machine to pods. A single local route makes the whole range
+// local. It stays when the node exits, since the pods keep running. A nil network assigns none.
 type network struct {
 	pods netip.Prefix
 
@@ -26,9 +25,9 @@ type network struct {
 	taken map[netip.Addr]types.UID
 }
 
-// openNetwork makes the range of addresses, which takes root.
+// openNetwork adds the route of the address range. That requires root.
 func (n *Node) openNetwork() error {
-	if os.Geteuid() != 0 || !n.mounts() || !n.cfg.PodRange.IsValid() {
+	if os.Geteuid() != 0 || !n.usesMounts() || !n.cfg.PodRange.IsValid() {
 		return nil
 	}
 	lo, err := netlink.LinkByName("lo")
@@ -39,7 +38,7 @@ func (n *Node) openNetwork() error {
 		LinkIndex: lo.Attrs().Index, Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL, Scope: unix.RT_SCOPE_HOST,
 		Dst: &net.IPNet{IP: n.cfg.PodRange.Addr().AsSlice(), Mask: net.CIDRMask(n.cfg.PodRange.Bits(), 32)},
 	})
-	if errors.Is(err, unix.EPERM) { // a container's root may not
+	if errors.Is(err, unix.EPERM) { // the root user of a container may not
 		n.log.Warn("pods have the address of the host: the kernel refuses the route of --pod-range", "error", err)
 		return nil
 	}
@@ -50,9 +49,9 @@ func (n *Node) openNetwork() error {
 	return nil
 }
 
-// take gives a pod an address: the one that it had, if it is free, or one that
-// follows from its UID, so that two nodes of one machine hardly ever meet.
-func (n *network) take(uid types.UID, had string) (string, error) {
+// takeAddress returns an address for a pod: its previous one if that is free, or one derived from
+// its UID, so that two nodes on one machine rarely choose the same.
+func (n *network) takeAddress(uid types.UID, had string) (string, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if a, err := netip.ParseAddr(had); err == nil && n.pods.Contains(a) && n.taken[a] == "" {
@@ -63,8 +62,8 @@ func (n *network) take(uid types.UID, had string) (string, error) {
 	_, _ = hash.Write([]byte(uid))
 	size := uint64(1) << (32 - n.pods.Bits())
 	for i := range size {
-		// Neither the first nor the last: programs take them for something else.
-		a := n.at(1 + (hash.Sum64()+i)%max(size-2, 1))
+		// Not the first or the last: programs take them for the network and broadcast addresses.
+		a := n.addressAt(1 + (hash.Sum64()+i)%max(size-2, 1))
 		if n.taken[a] == "" {
 			n.taken[a] = uid
 			return a.String(), nil
@@ -73,8 +72,8 @@ func (n *network) take(uid types.UID, had string) (string, error) {
 	return "", fmt.Errorf("no address is left in %s", n.pods)
 }
 
-// at is an address of the range by its number.
-func (n *network) at(i uint64) netip.Addr {
+// addressAt returns the i-th address of the range.
+func (n *network) addressAt(i uint64) netip.Addr {
 	base := n.pods.Addr().As4()
 	sum := new(big.Int).Add(new(big.Int).SetBytes(base[:]), new(big.Int).SetUint64(i))
 	var a [4]byte
@@ -82,7 +81,7 @@ func (n *network) at(i uint64) netip.Addr {
 	return netip.AddrFrom4(a)
 }
 
-func (n *network) release(address string, uid types.UID) {
+func (n *network) releaseAddress(address string, uid types.UID) {
 	if n == nil {
 		return
 	}
@@ -93,25 +92,25 @@ func (n *network) release(address string, uid types.UID) {
 	}
 }
 
-// takeAddress gives the pod its address, until it is over.
+// takeAddress gives the pod an address until it has ended.
 func (w *worker) takeAddress() (err error) {
 	w.podIP = w.hostIP
 	if !w.ownsHosts() {
 		return nil
 	}
-	had, _ := os.ReadFile(w.places.ip())
-	if terminal(w.pod) {
+	had, _ := os.ReadFile(w.places.addressFile())
+	if isTerminal(w.pod) {
 		w.podIP = w.pod.Status.PodIP
 		return nil
 	}
-	if w.podIP, err = w.node.network.take(w.pod.UID, strings.TrimSpace(string(had))); err != nil {
+	if w.podIP, err = w.node.network.takeAddress(w.pod.UID, strings.TrimSpace(string(had))); err != nil {
 		return err
 	}
-	if err := os.WriteFile(w.places.ip(), []byte(w.podIP), 0o600); err != nil {
+	if err := os.WriteFile(w.places.addressFile(), []byte(w.podIP), 0o600); err != nil {
 		return err
 	}
 	return w.writeHosts()
 }
 
-// ownsHosts tells whether the pod has an address and an /etc/hosts of its own.
+// ownsHosts reports whether the pod has its own address and /etc/hosts.
 func (w *worker) ownsHosts() bool { return w.node.network != nil && !w.pod.Spec.HostNetwork }

@@ -9,25 +9,25 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-func TestAddresses(t *testing.T) {
+func TestNetwork_AssignsAddresses(t *testing.T) {
 	n := &network{pods: netip.MustParsePrefix("10.1.2.0/29"), taken: map[netip.Addr]types.UID{}}
 	seen := map[string]bool{}
 	for _, uid := range []types.UID{"a", "b", "c", "d", "e", "f"} {
-		ip, err := n.take(uid, "")
+		ip, err := n.takeAddress(uid, "")
 		if err != nil || seen[ip] || ip == "10.1.2.0" || ip == "10.1.2.7" || !n.pods.Contains(netip.MustParseAddr(ip)) {
 			t.Errorf("%s gets %s (%v)", uid, ip, err)
 		}
 		seen[ip] = true
 	}
-	if ip, err := n.take("g", ""); err == nil {
+	if ip, err := n.takeAddress("g", ""); err == nil {
 		t.Errorf("a seventh of six: %s", ip)
 	}
-	n.release("10.1.2.3", "somebody else")
-	if _, err := n.take("g", ""); err == nil {
+	n.releaseAddress("10.1.2.3", "somebody else")
+	if _, err := n.takeAddress("g", ""); err == nil {
 		t.Error("an address was taken from who has it")
 	}
-	n.release("10.1.2.3", n.taken[netip.MustParseAddr("10.1.2.3")])
-	if ip, err := n.take("g", "10.1.2.3"); err != nil || ip != "10.1.2.3" {
+	n.releaseAddress("10.1.2.3", n.taken[netip.MustParseAddr("10.1.2.3")])
+	if ip, err := n.takeAddress("g", "10.1.2.3"); err != nil || ip != "10.1.2.3" {
 		t.Errorf("the one it had is free, but it gets %s (%v)", ip, err)
 	}
 }
@@ -53,13 +53,13 @@ func TestHostsFile(t *testing.T) {
 	}
 }
 
-func TestProbesCount(t *testing.T) {
+func TestProbeCounter_CountsConsecutiveResults(t *testing.T) {
 	const yes, no = true, false
-	count := tally{successes: 2, failures: 3}
+	count := probeCounter{successes: 2, failures: 3}
 	for i, step := range []struct{ in, want bool }{
 		{yes, no}, {yes, yes}, {no, no}, {no, no}, {yes, no}, {no, no}, {no, no}, {no, yes}, {no, yes}, {yes, no}, {yes, yes},
 	} {
-		if got := count.take(step.in); got != step.want {
+		if got := count.countResult(step.in); got != step.want {
 			t.Errorf("answer %d: %v, want %v", i, got, step.want)
 		}
 	}

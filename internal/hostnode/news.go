@@ -3,45 +3,45 @@ package hostnode
 import (
 	"context"
 
-	"k8s4r.io/k8s4r/internal/agent/shims"
+	"k8s4r.io/k8s4r/internal/robot/shim/supervisor"
 )
 
-// listen has what a shim says brought to somebody, in the order in which it says it.
-// hear only takes a note: it is called under the node's lock, for what a shim says
-// meanwhile must not overtake what it has said before.
-func (n *Node) listen(s *shims.Shim, hear func(shims.News)) {
+// subscribeShim calls hear for each update of a shim, in order. hear is called with n.mu held, so
+// that a new update cannot overtake an earlier one. It must return at once.
+func (n *Node) subscribeShim(s *supervisor.Shim, hear func(supervisor.Update)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	early := n.unheard[s]
 	delete(n.unheard, s)
 	n.listeners[s] = hear
 	for _, news := range early {
-		n.pass(news)
+		n.deliverLocked(news)
 	}
 }
 
-// dispatch brings what shims say to those who listen.
-func (n *Node) dispatch(ctx context.Context) {
+// dispatchUpdates delivers the updates of all shims until ctx is done.
+func (n *Node) dispatchUpdates(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-n.keeper.Rings():
+		case <-n.keeper.Events():
 		}
-		for _, news := range n.keeper.News() {
-			n.bring(news)
+		for _, news := range n.keeper.Updates() {
+			n.deliverUpdate(news)
 		}
 	}
 }
 
-func (n *Node) bring(news shims.News) {
+func (n *Node) deliverUpdate(news supervisor.Update) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.pass(news)
+	n.deliverLocked(news)
 }
 
-// pass hands news on, or keeps them until somebody listens. n.mu is held.
-func (n *Node) pass(news shims.News) {
+// deliverLocked delivers an update, or keeps it until there is a subscriber. The caller must hold
+// n.mu.
+func (n *Node) deliverLocked(news supervisor.Update) {
 	hear := n.listeners[news.Shim]
 	if hear == nil {
 		n.unheard[news.Shim] = append(n.unheard[news.Shim], news)

@@ -6,19 +6,18 @@ import (
 	"sync"
 	"testing"
 
-	"k8s4r.io/k8s4r/internal/agent/shims"
-	"k8s4r.io/k8s4r/internal/shim"
+	"k8s4r.io/k8s4r/internal/robot/shim"
+	"k8s4r.io/k8s4r/internal/robot/shim/supervisor"
 )
 
-// TestNewsKeepTheirOrder has a shim say more while somebody begins to listen who has
-// missed the first of it.
-func TestNewsKeepTheirOrder(t *testing.T) {
+// The shim sends more updates while a subscriber that missed the first ones is added.
+func TestSubscribeShim_DeliversUpdatesInOrder(t *testing.T) {
 	const early, all = 20, 40
 	for range 5000 {
-		n := &Node{listeners: map[*shims.Shim]func(shims.News){}, unheard: map[*shims.Shim][]shims.News{}}
-		s := &shims.Shim{}
+		n := &Node{listeners: map[*supervisor.Shim]func(supervisor.Update){}, unheard: map[*supervisor.Shim][]supervisor.Update{}}
+		s := &supervisor.Shim{}
 		say := func(i int) {
-			n.bring(shims.News{Shim: s, State: shim.State{Exit: &shim.Exit{Code: i}}, Gone: i == all-1})
+			n.deliverUpdate(supervisor.Update{Shim: s, State: shim.State{Exit: &shim.Exit{Code: i}}, Gone: i == all-1})
 		}
 		for i := range early {
 			say(i)
@@ -33,11 +32,11 @@ func TestNewsKeepTheirOrder(t *testing.T) {
 				say(i)
 			}
 		})
-		n.listen(s, func(news shims.News) {
+		n.subscribeShim(s, func(news supervisor.Update) {
 			if news.Exit.Code == 0 {
 				close(begins)
 			}
-			runtime.Gosched() // lets the shim go on, if nothing else keeps it
+			runtime.Gosched() // lets the shim continue if nothing else does
 			mu.Lock()
 			defer mu.Unlock()
 			heard = append(heard, news.Exit.Code)

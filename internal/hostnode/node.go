@@ -24,29 +24,29 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 
-	"k8s4r.io/k8s4r/internal/agent/shims"
-	"k8s4r.io/k8s4r/internal/isolation"
+	"k8s4r.io/k8s4r/internal/robot/isolation"
+	"k8s4r.io/k8s4r/internal/robot/shim/supervisor"
 )
 
-// Config of a Node.
+// Config configures a Node.
 type Config struct {
-	// Name of the Node object, as Kubernetes allows names.
+	// Name of the Node object. It must be a valid Kubernetes name.
 	Name string
-	// Client speaks to the API server, with all rights.
+	// Client is for the API server, with all rights.
 	Client *rest.Config
-	// Dir keeps what the node must not forget. Nobody else writes there.
+	// Dir holds the state of the node. No other process writes there.
 	Dir string
-	// Program is the file of the agent, which is the shim of each container.
+	// Program is the file of the agent, which becomes the shim of each container.
 	Program string
-	// Capacity says otherwise than the machine what the node has.
+	// Capacity overrides the resources of the machine.
 	Capacity corev1.ResourceList
-	// Labels of the Node, beside those that every node has.
+	// Labels of the Node, besides the usual ones.
 	Labels map[string]string
-	// PodRange is where pods get their addresses, with root.
+	// PodRange is the range of pod addresses. It is used only with root.
 	PodRange netip.Prefix
-	// Listener takes the API server's questions for logs and commands, with
-	// Certificate. Only a client that ClientCA vouches for and that is called
-	// ClientName gets an answer.
+	// Listener receives the API server's requests for logs and commands, over TLS with
+	// Certificate. Only a client with a certificate of ClientCA and the name ClientName is
+	// accepted.
 	Listener    net.Listener
 	Certificate tls.Certificate
 	ClientCA    *x509.CertPool
@@ -54,34 +54,34 @@ type Config struct {
 	Log         *slog.Logger
 }
 
-// Node is a node of the cluster. Run is its life.
+// Node is a node of the cluster. Run runs it.
 type Node struct {
 	cfg      Config
 	log      *slog.Logger
 	client   kubernetes.Interface
 	source   source
 	host     isolation.Host
-	keeper   *shims.Keeper
+	keeper   *supervisor.Supervisor
 	events   record.EventRecorder
 	capacity corev1.ResourceList
 	api      endpoint
 	hostIP   string
-	network  *network // nil: pods have the address of the host
+	network  *network // nil: pods use the address of the host
 	pods     corelisters.PodLister
 	services services
 
 	mu        sync.Mutex
 	workers   map[types.UID]*worker
-	listeners map[*shims.Shim]func(shims.News)
-	unheard   map[*shims.Shim][]shims.News // said before anybody listened
-	going     sync.WaitGroup               // the workers
+	listeners map[*supervisor.Shim]func(supervisor.Update)
+	unheard   map[*supervisor.Shim][]supervisor.Update // updates without a subscriber yet
+	going     sync.WaitGroup                           // running workers
 	ready     bool
 }
 
-// endpoint is where a server listens.
+// endpoint is the address of a server.
 type endpoint struct{ host, port string }
 
-// New prepares a node.
+// New returns a Node that has not been started.
 func New(c Config) (*Node, error) {
 	client, err := kubernetes.NewForConfig(c.Client)
 	if err != nil {
@@ -93,24 +93,24 @@ func New(c Config) (*Node, error) {
 	}
 	return &Node{
 		cfg: c, log: c.Log, client: client, source: &apiSource{client}, api: api, hostIP: "127.0.0.1",
-		workers: map[types.UID]*worker{}, listeners: map[*shims.Shim]func(shims.News){}, unheard: map[*shims.Shim][]shims.News{},
+		workers: map[types.UID]*worker{}, listeners: map[*supervisor.Shim]func(supervisor.Update){}, unheard: map[*supervisor.Shim][]supervisor.Update{},
 	}, nil
 }
 
-// mounts tells whether containers see file systems of their own.
-func (n *Node) mounts() bool { return n.host.Allows(isolation.FactMountNamespace) }
+// usesMounts reports whether containers have their own view of the file systems.
+func (n *Node) usesMounts() bool { return n.host.Allows(isolation.FactMountNamespace) }
 
-// Run is the node's life, until ctx ends. Then it ends its containers, as a machine
-// that goes down does; one that is killed leaves them to the next.
+// Run runs the node until ctx is done. Then it stops its containers, as at a shutdown of the
+// machine. If the process is killed, the containers keep running and the next node adopts them.
 func (n *Node) Run(ctx context.Context) (err error) {
 	if err := os.MkdirAll(n.podsDir(), 0o711); err != nil {
 		return err
 	}
-	if n.keeper, err = shims.New(); err != nil {
+	if n.keeper, err = supervisor.New(); err != nil {
 		return err
 	}
 	defer n.keeper.Close()
-	n.host = isolation.Probe(ownerName(n.cfg.Dir), n.cfg.Dir)
+	n.host = isolation.ProbeHost(ownerName(n.cfg.Dir), n.cfg.Dir)
 	if err := n.openNetwork(); err != nil {
 		return err
 	}
@@ -121,15 +121,15 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	defer events.Shutdown()
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	go n.dispatch(life)
-	if err := n.serve(life); err != nil {
+	go n.dispatchUpdates(life)
+	if err := n.serveAPI(life); err != nil {
 		return err
 	}
-	if err := n.register(ctx); err != nil {
+	if err := n.registerNode(ctx); err != nil {
 		return err
 	}
-	go n.beat(ctx)
-	if err := n.watch(life); err != nil {
+	go n.keepLease(ctx)
+	if err := n.watchPods(life); err != nil {
 		return err
 	}
 	<-ctx.Done()
@@ -146,16 +146,16 @@ func (n *Node) Ready(context.Context) error {
 	return nil
 }
 
-// shutDownWait bounds how long containers may take to end with the node.
+// shutDownWait bounds how long containers may take to exit when the node stops.
 const shutDownWait = 10 * time.Second
 
-// shutDown ends the containers. Nobody is told: the next node finds out how they
-// ended, and goes on from there.
+// shutDown stops the containers without writing their statuses. The next node reads how they
+// ended.
 func (n *Node) shutDown(stop func()) error {
 	stop()
 	n.going.Wait()
 	n.keeper.StopAll(stopCause)
-	for until := time.Now().Add(shutDownWait); n.keeper.Held() > 0; time.Sleep(5 * time.Millisecond) {
+	for until := time.Now().Add(shutDownWait); n.keeper.ShimCount() > 0; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(until) {
 			return errors.New("containers do not end")
 		}
@@ -165,10 +165,12 @@ func (n *Node) shutDown(stop func()) error {
 
 func (n *Node) podsDir() string { return filepath.Join(n.cfg.Dir, "pods") }
 
-func (n *Node) placesOf(uid types.UID) places { return places(filepath.Join(n.podsDir(), string(uid))) }
+func (n *Node) placesOf(uid types.UID) podPaths {
+	return podPaths(filepath.Join(n.podsDir(), string(uid)))
+}
 
-// watch takes up the pods that are bound to the node.
-func (n *Node) watch(ctx context.Context) error {
+// watchPods starts a worker for each pod that is bound to the node.
+func (n *Node) watchPods(ctx context.Context) error {
 	factory := informers.NewSharedInformerFactoryWithOptions(n.client, 0, informers.WithTweakListOptions(boundTo(n.cfg.Name)))
 	pods := factory.Core().V1().Pods()
 	n.pods = pods.Lister()
@@ -182,9 +184,9 @@ func (n *Node) watch(ctx context.Context) error {
 	}
 	n.sweepOrphans(ctx)
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { n.seen(ctx, o.(*corev1.Pod)) },
-		UpdateFunc: func(_, o any) { n.seen(ctx, o.(*corev1.Pod)) },
-		DeleteFunc: func(o any) { n.lost(o) },
+		AddFunc:    func(o any) { n.handlePod(ctx, o.(*corev1.Pod)) },
+		UpdateFunc: func(_, o any) { n.handlePod(ctx, o.(*corev1.Pod)) },
+		DeleteFunc: func(o any) { n.handleDeleted(o) },
 	})
 	if err != nil {
 		return err
@@ -199,31 +201,31 @@ func boundTo(node string) func(*listOptions) {
 	return func(o *listOptions) { o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", node).String() }
 }
 
-// seen hands a pod to its worker, who is there from the first time on.
-func (n *Node) seen(ctx context.Context, pod *corev1.Pod) {
+// handlePod passes a pod to its worker, which is started the first time.
+func (n *Node) handlePod(ctx context.Context, pod *corev1.Pod) {
 	n.mu.Lock()
 	w := n.workers[pod.UID]
 	if w == nil {
-		w = n.employ(pod)
+		w = n.startWorker(pod)
 		n.going.Go(func() {
 			if w.takenUp(ctx) {
-				w.loop(ctx)
+				w.runLoop(ctx)
 			}
 		})
 	}
 	n.mu.Unlock()
-	w.tell(func(context.Context) { w.see(pod) })
+	w.enqueue(func(context.Context) { w.setPod(pod) })
 	if pod.Spec.Subdomain != "" {
 		n.renewHosts()
 	}
 }
 
-// employ makes the worker of a pod.
-func (n *Node) employ(pod *corev1.Pod) *worker {
+// startWorker creates the worker of a pod.
+func (n *Node) startWorker(pod *corev1.Pod) *worker {
 	w := &worker{
-		world: world{pod: pod, records: map[string]*containerRecord{}, hostIP: n.hostIP, startedAt: time.Now()},
-		node:  n, source: newTokens(n.source, time.Now), places: n.placesOf(pod.UID), key: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name},
-		held: map[string]*shims.Shim{}, probes: map[probeKey]context.CancelFunc{}, ring: make(chan struct{}, 1),
+		podState: podState{pod: pod, records: map[string]*containerRecord{}, hostIP: n.hostIP, startedAt: time.Now()},
+		node:     n, source: newTokens(n.source, time.Now), places: n.placesOf(pod.UID), key: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name},
+		held: map[string]*supervisor.Shim{}, probes: map[probeKey]context.CancelFunc{}, ring: make(chan struct{}, 1),
 	}
 	if pod.Status.StartTime != nil {
 		w.startedAt = pod.Status.StartTime.Time
@@ -232,11 +234,10 @@ func (n *Node) employ(pod *corev1.Pod) *worker {
 	return w
 }
 
-// setOutAgain is the pause before a pod is taken up again that could not be.
+// setOutAgain is the delay before setOut or removeOrphan is retried.
 const setOutAgain = 5 * time.Second
 
-// takenUp tries to take a pod up until it can be. It tells whether it was before ctx
-// has ended.
+// takenUp calls setOut until it succeeds. It returns false if ctx is done before.
 func (w *worker) takenUp(ctx context.Context) bool {
 	for {
 		err := w.setOut()
@@ -244,7 +245,7 @@ func (w *worker) takenUp(ctx context.Context) bool {
 			return true
 		}
 		w.node.log.Error("a pod cannot be taken up, will try again", "pod", w.key, "error", err)
-		w.node.event(w.pod, corev1.EventTypeWarning, "FailedCreatePodSandBox", err.Error())
+		w.node.recordEvent(w.pod, corev1.EventTypeWarning, "FailedCreatePodSandBox", err.Error())
 		select {
 		case <-ctx.Done():
 			return false
@@ -253,11 +254,11 @@ func (w *worker) takenUp(ctx context.Context) bool {
 	}
 }
 
-// setOut finds what is there of a pod already.
+// setOut restores what the node's directory has about a pod.
 func (w *worker) setOut() error {
-	w.refused = refusal(w.pod, w.node.mounts())
-	if terminal(w.pod) || w.pod.DeletionTimestamp != nil {
-		w.refused = "" // that was judged before
+	w.refused = explainRefusal(w.pod, w.node.usesMounts())
+	if isTerminal(w.pod) || w.pod.DeletionTimestamp != nil {
+		w.refused = "" // that was decided before
 	}
 	if err := os.MkdirAll(string(w.places), 0o711); err != nil {
 		return err
@@ -265,11 +266,11 @@ func (w *worker) setOut() error {
 	if err := w.takeAddress(); err != nil {
 		return err
 	}
-	return w.adopt()
+	return w.adoptContainers()
 }
 
-// lost hands on that a pod is no more.
-func (n *Node) lost(o any) {
+// handleDeleted passes the deletion of a pod to its worker.
+func (n *Node) handleDeleted(o any) {
 	if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
 		o = gone.Obj
 	}
@@ -278,20 +279,20 @@ func (n *Node) lost(o any) {
 	w := n.workers[pod.UID]
 	n.mu.Unlock()
 	if w != nil {
-		w.tell(func(context.Context) {
+		w.enqueue(func(context.Context) {
 			w.gone = true
-			w.hurry(time.Second)
+			w.shortenGrace(time.Second)
 		})
 	}
 }
 
-// forget removes all that is there of a pod.
-func (n *Node) forget(ctx context.Context, w *worker) {
+// removePod removes everything of a pod from the node.
+func (n *Node) removePod(ctx context.Context, w *worker) {
 	n.mu.Lock()
 	delete(n.workers, w.pod.UID)
 	n.mu.Unlock()
-	n.network.release(w.podIP, w.pod.UID)
-	n.clear(ctx, w.pod.UID)
+	n.network.releaseAddress(w.podIP, w.pod.UID)
+	n.clearPod(ctx, w.pod.UID)
 	if w.pod.Spec.Subdomain != "" {
 		n.renewHosts()
 	}

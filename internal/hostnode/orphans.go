@@ -9,28 +9,27 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"k8s4r.io/k8s4r/internal/agent/shims"
-	"k8s4r.io/k8s4r/internal/shim"
+	"k8s4r.io/k8s4r/internal/robot/shim"
+	"k8s4r.io/k8s4r/internal/robot/shim/supervisor"
 )
 
-// sweepWait bounds the wait for processes that were sent SIGKILL.
+// sweepWait bounds the wait for processes to exit after SIGKILL.
 const sweepWait = 5 * time.Second
 
-// sweep ends what a container has left behind whose shim was killed.
-func (n *Node) sweep(dir attemptDir, cgroup string, started *shim.Started) error {
-	left := shims.Leftover{Dir: dir.work()}
+// sweepAttempt kills what is left of a container whose shim was killed.
+func (n *Node) sweepAttempt(dir attemptDir, cgroup string, started *shim.Started) error {
+	left := supervisor.Leftover{Dir: dir.workDir()}
 	if started != nil {
 		left.PID, left.StartTicks = started.PID, started.StartTicks
 	}
-	_, err := shims.KillLeftovers([]shims.Leftover{left}, sweepWait)
+	_, err := supervisor.KillLeftovers([]supervisor.Leftover{left}, sweepWait)
 	if group, none := n.host.Cgroup(cgroup); none == nil {
 		err = errors.Join(err, group.Kill(sweepWait), group.Remove())
 	}
 	return err
 }
 
-// sweepOrphans ends the containers of pods that were removed while there was no
-// node.
+// sweepOrphans stops the containers of pods that were removed while no node was running.
 func (n *Node) sweepOrphans(ctx context.Context) {
 	known := map[string]bool{}
 	all, _ := n.pods.List(everything)
@@ -40,14 +39,13 @@ func (n *Node) sweepOrphans(ctx context.Context) {
 	entries, _ := os.ReadDir(n.podsDir())
 	for _, e := range entries {
 		if !known[e.Name()] {
-			n.clear(ctx, types.UID(e.Name()))
+			n.clearPod(ctx, types.UID(e.Name()))
 		}
 	}
 	n.sweepCgroups()
 }
 
-// sweepCgroups ends what runs in control groups of pods that have no directory any
-// more.
+// sweepCgroups kills what runs in cgroups of pods without a directory.
 func (n *Node) sweepCgroups() {
 	if n.host.Tree == nil {
 		return
@@ -66,10 +64,9 @@ func (n *Node) sweepCgroups() {
 	}
 }
 
-// clear ends what is left of a pod and removes its directory. What does not end now is
-// tried again, by the next node at the latest: it finds the directory, which is all
-// that is known of it.
-func (n *Node) clear(ctx context.Context, uid types.UID) {
+// clearPod ends the remains of a pod and removes its directory. If something does not exit,
+// clearPod is retried, at the latest by the next node, which finds the pod by its directory.
+func (n *Node) clearPod(ctx context.Context, uid types.UID) {
 	err := n.removeOrphan(uid)
 	if err == nil {
 		return
@@ -89,7 +86,7 @@ func (n *Node) clear(ctx context.Context, uid types.UID) {
 func (n *Node) removeOrphan(uid types.UID) error {
 	p := n.placesOf(uid)
 	var errs []error
-	for _, dir := range p.shims() {
+	for _, dir := range p.listShims() {
 		errs = append(errs, n.endRun(uid, dir))
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -98,15 +95,15 @@ func (n *Node) removeOrphan(uid types.UID) error {
 	return os.RemoveAll(string(p))
 }
 
-// endRun ends one run of a container, and what it has left behind if its shim was
-// killed, which would have ended that.
+// endRun ends one run of a container. If the shim was killed, endRun also kills what the shim
+// would have killed.
 func (n *Node) endRun(uid types.UID, dir attemptDir) error {
-	if err := shims.End(dir.shim(), sweepWait); err != nil {
+	if err := supervisor.KillTask(dir.shimDir(), sweepWait); err != nil {
 		return err
 	}
-	state, err := shim.ReadState(dir.shim())
-	if err != nil || state.Exit != nil || !state.Begun {
+	state, err := shim.ReadState(dir.shimDir())
+	if err != nil || state.Exit != nil || !state.MayHaveStarted {
 		return err
 	}
-	return n.sweep(dir, dir.cgroup(uid), state.Started)
+	return n.sweepAttempt(dir, dir.cgroupName(uid), state.Started)
 }

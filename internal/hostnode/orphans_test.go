@@ -8,18 +8,18 @@ import (
 	"testing"
 )
 
-// TestADirectoryStaysUntilItsPodHasEnded, for it is all that is known of the pod.
-func TestADirectoryStaysUntilItsPodHasEnded(t *testing.T) {
+// The directory is all that the node knows of the pod.
+func TestClearPod_KeepsDirectoryUntilPodHasEnded(t *testing.T) {
 	n := &Node{cfg: Config{Dir: t.TempDir()}, log: slog.New(slog.DiscardHandler)}
-	dir := n.placesOf("gone").attempt("c", 0).shim()
-	obstacle := filepath.Join(dir, "state") // what its shim has said cannot be read
+	dir := n.placesOf("gone").attemptPath("c", 0).shimDir()
+	obstacle := filepath.Join(dir, "state") // makes the state of the shim unreadable
 	if err := os.MkdirAll(obstacle, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	clearOnce := func() bool {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		n.clear(ctx, "gone")
+		n.clearPod(ctx, "gone")
 		n.going.Wait()
 		_, err := os.Stat(string(n.placesOf("gone")))
 		return err != nil

@@ -10,34 +10,33 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// places is the directory of a pod. What is in it is all that the node knows of
-// the pod's past.
-type places string
+// podPaths is the directory of a pod. It holds everything that the node remembers of the pod.
+type podPaths string
 
-func (p places) volume(name string) string { return filepath.Join(string(p), "volumes", name) }
-func (p places) hosts() string             { return filepath.Join(string(p), "hosts") }
-func (p places) ip() string                { return filepath.Join(string(p), "ip") }
+func (p podPaths) volumeDir(name string) string { return filepath.Join(string(p), "volumes", name) }
+func (p podPaths) hostsFile() string            { return filepath.Join(string(p), "hosts") }
+func (p podPaths) addressFile() string          { return filepath.Join(string(p), "ip") }
 
-// attempt is the directory of one run of a container.
-func (p places) attempt(container string, n int) attemptDir {
+// attemptPath returns the directory of one run of a container.
+func (p podPaths) attemptPath(container string, n int) attemptDir {
 	return attemptDir(filepath.Join(string(p), "containers", container, strconv.Itoa(n)))
 }
 
 type attemptDir string
 
-func (d attemptDir) shim() string        { return filepath.Join(string(d), "shim") }
-func (d attemptDir) logs() string        { return filepath.Join(string(d), "logs") }
-func (d attemptDir) work() string        { return filepath.Join(string(d), "work") }
-func (d attemptDir) termination() string { return filepath.Join(string(d), "termination-log") }
-func (d attemptDir) delay() string       { return filepath.Join(string(d), "delay") }
+func (d attemptDir) shimDir() string         { return filepath.Join(string(d), "shim") }
+func (d attemptDir) logsDir() string         { return filepath.Join(string(d), "logs") }
+func (d attemptDir) workDir() string         { return filepath.Join(string(d), "work") }
+func (d attemptDir) terminationFile() string { return filepath.Join(string(d), "termination-log") }
+func (d attemptDir) delayFile() string       { return filepath.Join(string(d), "delay") }
 
-// cgroup names the control group of the run, of a pod with this UID.
-func (d attemptDir) cgroup(uid types.UID) string {
+// cgroupName returns the name of the run's cgroup, for a pod with this UID.
+func (d attemptDir) cgroupName(uid types.UID) string {
 	return string(uid) + "-" + filepath.Base(filepath.Dir(string(d))) + "-" + filepath.Base(string(d))
 }
 
-// attempts lists the runs of a container that have a directory, in their order.
-func (p places) attempts(container string) []int {
+// listAttempts returns the runs of a container that have a directory, in ascending order.
+func (p podPaths) listAttempts(container string) []int {
 	entries, _ := os.ReadDir(filepath.Join(string(p), "containers", container))
 	var all []int
 	for _, e := range entries {
@@ -49,9 +48,8 @@ func (p places) attempts(container string) []int {
 	return all
 }
 
-// shims lists the directories of all shims that the pod ever had and that are still
-// there.
-func (p places) shims() []attemptDir {
+// listShims returns the directories of all runs of the pod that still exist.
+func (p podPaths) listShims() []attemptDir {
 	found, _ := filepath.Glob(filepath.Join(string(p), "containers", "*", "*"))
 	var all []attemptDir
 	for _, dir := range found {

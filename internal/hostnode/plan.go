@@ -7,120 +7,120 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// steps are what a plan asks for.
-type steps struct {
+// actions are the result of a plan.
+type actions struct {
 	start []string
 	stop  []string
-	// wakeAt is when to plan again, if nothing happens before. Zero: never.
+	// wakeAt is when to plan again unless something happens before. If zero, never.
 	wakeAt time.Time
-	// over: no container runs, and none will.
+	// over reports that no container is running and none will be started.
 	over bool
 }
 
-func (s *steps) wake(at time.Time) {
+func (s *actions) requeueAt(at time.Time) {
 	if s.wakeAt.IsZero() || at.Before(s.wakeAt) {
 		s.wakeAt = at
 	}
 }
 
-// plan says what is to be done for a pod.
-func plan(now time.Time, w *world) steps {
-	var s steps
+// planPod returns what to do for a pod.
+func planPod(now time.Time, w *podState) actions {
+	var s actions
 	switch {
 	case w.refused != "":
 		s.over = true
-	case w.pod.DeletionTimestamp != nil || terminal(w.pod) || w.overdue(now):
+	case w.pod.DeletionTimestamp != nil || isTerminal(w.pod) || w.isOverdue(now):
 		s.stopAll(w)
 	default:
-		s.run(now, w)
+		s.planRunning(now, w)
 	}
-	if at := w.deadline(); !s.over && !at.IsZero() && now.Before(at) {
-		s.wake(at)
+	if at := w.activeDeadline(); !s.over && !at.IsZero() && now.Before(at) {
+		s.requeueAt(at)
 	}
 	return s
 }
 
-// deadline is when the pod's activeDeadlineSeconds are over. Zero: never.
-func (w *world) deadline() time.Time {
+// activeDeadline returns the time at which activeDeadlineSeconds are over. If zero, there is no
+// deadline.
+func (w *podState) activeDeadline() time.Time {
 	if w.pod.Spec.ActiveDeadlineSeconds == nil || w.startedAt.IsZero() {
 		return time.Time{}
 	}
 	return w.startedAt.Add(time.Duration(*w.pod.Spec.ActiveDeadlineSeconds) * time.Second)
 }
 
-// overdue tells whether the pod is to end, or has ended, because of its deadline.
-func (w *world) overdue(now time.Time) bool {
-	at := w.deadline()
-	return w.expired || !at.IsZero() && !now.Before(at) && !w.finished()
+// isOverdue reports whether the pod must end, or has ended, because of its deadline.
+func (w *podState) isOverdue(now time.Time) bool {
+	at := w.activeDeadline()
+	return w.expired || !at.IsZero() && !now.Before(at) && !w.isFinished()
 }
 
-// stopAll ends the containers, and after them the sidecars, the last first.
-func (s *steps) stopAll(w *world) {
+// stopAll stops the containers, and after them the sidecars in reverse order.
+func (s *actions) stopAll(w *podState) {
 	for _, c := range w.pod.Spec.Containers {
-		s.end(w, c.Name)
+		s.stopContainer(w, c.Name)
 	}
 	for _, c := range w.pod.Spec.InitContainers {
 		if !isSidecar(&c) {
-			s.end(w, c.Name)
+			s.stopContainer(w, c.Name)
 		}
 	}
 	for _, c := range slices.Backward(w.pod.Spec.InitContainers) {
 		if len(s.stop) > 0 || w.anyRuns(func(o *corev1.Container) bool { return !isSidecar(o) }) {
 			return
 		}
-		if w.record(c.Name).running() {
-			s.end(w, c.Name)
+		if w.recordOf(c.Name).isRunning() {
+			s.stopContainer(w, c.Name)
 			return
 		}
 	}
 	s.over = !w.anyRuns(func(*corev1.Container) bool { return true })
 }
 
-// end stops a container that runs and was not asked to yet.
-func (s *steps) end(w *world, name string) {
-	if r := w.record(name); r.running() && !r.last.stopping {
+// stopContainer stops a container that is running and is not being stopped yet.
+func (s *actions) stopContainer(w *podState, name string) {
+	if r := w.recordOf(name); r.isRunning() && !r.last.stopping {
 		s.stop = append(s.stop, name)
 	}
 }
 
-func (w *world) anyRuns(which func(*corev1.Container) bool) bool {
-	return slices.ContainsFunc(containers(w.pod), func(c corev1.Container) bool {
-		return which(&c) && w.record(c.Name).running()
+func (w *podState) anyRuns(which func(*corev1.Container) bool) bool {
+	return slices.ContainsFunc(allContainers(w.pod), func(c corev1.Container) bool {
+		return which(&c) && w.recordOf(c.Name).isRunning()
 	})
 }
 
-// run goes on with a pod that is to run.
-func (s *steps) run(now time.Time, w *world) {
-	if w.finished() {
+// planRunning plans a pod that is to run.
+func (s *actions) planRunning(now time.Time, w *podState) {
+	if w.isFinished() {
 		s.stopAll(w)
 		return
 	}
-	if !s.initialize(now, w) {
+	if !s.planInit(now, w) {
 		return
 	}
 	for _, c := range w.pod.Spec.Containers {
-		if r := w.record(c.Name); r.last == nil || r.last.ended() && restarts(w.pod, r.last) {
-			s.begin(now, c.Name, r)
+		if r := w.recordOf(c.Name); r.last == nil || r.last.hasEnded() && shouldRestart(w.pod, r.last) {
+			s.startContainer(now, c.Name, r)
 		}
 	}
 }
 
-// initialize takes the init containers one after the other, and tells whether all
-// others can start.
-func (s *steps) initialize(now time.Time, w *world) bool {
+// planInit starts the init containers in order. It reports whether the other containers can start.
+func (s *actions) planInit(now time.Time, w *podState) bool {
 	for _, c := range w.pod.Spec.InitContainers {
-		r := w.record(c.Name)
+		r := w.recordOf(c.Name)
 		switch {
 		case isSidecar(&c):
-			if !r.running() {
-				s.begin(now, c.Name, r)
+			if !r.isRunning() {
+				s.startContainer(now, c.Name, r)
 			}
-			if (r.last == nil || !r.last.up()) && !w.begun() {
+			if (r.last == nil || !r.last.isUp()) && !w.hasBegun() {
 				return false
 			}
-		case w.begun() || r.last != nil && r.last.succeeded():
-		case !r.running():
-			s.begin(now, c.Name, r)
+		case w.hasBegun() || r.last != nil && r.last.hasSucceeded():
+		case !r.isRunning():
+			s.startContainer(now, c.Name, r)
 			return false
 		default:
 			return false
@@ -129,13 +129,13 @@ func (s *steps) initialize(now time.Time, w *world) bool {
 	return true
 }
 
-// begun tells whether a container that is not for the initialization has.
-func (w *world) begun() bool {
-	return slices.ContainsFunc(w.pod.Spec.Containers, func(c corev1.Container) bool { return w.record(c.Name).last != nil })
+// hasBegun reports whether a container other than an init container has been started.
+func (w *podState) hasBegun() bool {
+	return slices.ContainsFunc(w.pod.Spec.Containers, func(c corev1.Container) bool { return w.recordOf(c.Name).last != nil })
 }
 
-// begin starts a container as soon as it may be.
-func (s *steps) begin(now time.Time, name string, r *containerRecord) {
+// startContainer starts a container if its back-off is over.
+func (s *actions) startContainer(now time.Time, name string, r *containerRecord) {
 	at := r.retryAt
 	if r.last != nil {
 		if again := restartAt(r.last); again.After(at) {
@@ -143,41 +143,41 @@ func (s *steps) begin(now time.Time, name string, r *containerRecord) {
 		}
 	}
 	if at.After(now) {
-		s.wake(at)
+		s.requeueAt(at)
 		return
 	}
 	s.start = append(s.start, name)
 }
 
-// restarts tells whether a run that has ended is followed by another.
-func restarts(pod *corev1.Pod, r *run) bool {
+// shouldRestart reports whether a container is restarted after a run that has ended.
+func shouldRestart(pod *corev1.Pod, r *run) bool {
 	switch pod.Spec.RestartPolicy {
 	case corev1.RestartPolicyNever:
 		return false
 	case corev1.RestartPolicyOnFailure:
-		return !r.succeeded()
+		return !r.hasSucceeded()
 	default:
 		return true
 	}
 }
 
-// finished tells whether no container will be started any more, because all have
-// done what they were there for, or because one had to and has not.
-func (w *world) finished() bool {
+// isFinished reports whether no further container will be started: all have ended, or an init
+// container has failed for good.
+func (w *podState) isFinished() bool {
 	if w.initFailed() {
 		return true
 	}
 	return !slices.ContainsFunc(w.pod.Spec.Containers, func(c corev1.Container) bool {
-		r := w.record(c.Name)
-		return r.last == nil || !r.last.ended() || restarts(w.pod, r.last)
+		r := w.recordOf(c.Name)
+		return r.last == nil || !r.last.hasEnded() || shouldRestart(w.pod, r.last)
 	})
 }
 
-// initFailed tells whether the initialization has failed for good.
-func (w *world) initFailed() bool {
-	return w.pod.Spec.RestartPolicy == corev1.RestartPolicyNever && !w.begun() &&
+// initFailed reports whether an init container has failed and is not restarted.
+func (w *podState) initFailed() bool {
+	return w.pod.Spec.RestartPolicy == corev1.RestartPolicyNever && !w.hasBegun() &&
 		slices.ContainsFunc(w.pod.Spec.InitContainers, func(c corev1.Container) bool {
-			r := w.record(c.Name)
-			return !isSidecar(&c) && r.last != nil && r.last.ended() && !r.last.succeeded()
+			r := w.recordOf(c.Name)
+			return !isSidecar(&c) && r.last != nil && r.last.hasEnded() && !r.last.hasSucceeded()
 		})
 }

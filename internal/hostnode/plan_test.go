@@ -8,14 +8,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"k8s4r.io/k8s4r/internal/shim"
+	"k8s4r.io/k8s4r/internal/robot/shim"
 )
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// The runs of these tests.
+// goesOn returns a run that is running and ready.
 func goesOn() *run {
-	return &run{begun: true, started: true, ready: true, state: shim.State{Begun: true, Started: &shim.Started{At: noon.Add(-time.Minute)}}}
+	return &run{begun: true, started: true, ready: true, state: shim.State{MayHaveStarted: true, Started: &shim.Started{At: noon.Add(-time.Minute)}}}
 }
 
 func exited(code int, at time.Time) *run {
@@ -24,7 +24,7 @@ func exited(code int, at time.Time) *run {
 	return r
 }
 
-// again is a run as the attempt of this number.
+// again sets the number of a run and the back-off before it.
 func again(r *run, attempt int, delay time.Duration) *run {
 	r.attempt, r.delay = attempt, delay
 	return r
@@ -35,10 +35,10 @@ func stoppingNow(r *run) *run {
 	return r
 }
 
-// worldOf is a pod with an init container i, a sidecar s, and containers a and b.
-func worldOf(policy corev1.RestartPolicy, runs map[string]*run, change ...func(*world)) *world {
+// worldOf returns a pod with an init container i, a sidecar s, and the containers a and b.
+func worldOf(policy corev1.RestartPolicy, runs map[string]*run, change ...func(*podState)) *podState {
 	always := corev1.ContainerRestartPolicyAlways
-	w := &world{
+	w := &podState{
 		pod: &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "n", UID: "u", Generation: 1},
 			Spec: corev1.PodSpec{
@@ -58,13 +58,14 @@ func worldOf(policy corev1.RestartPolicy, runs map[string]*run, change ...func(*
 	return w
 }
 
-func deleted(w *world) { w.pod.DeletionTimestamp = &metav1.Time{Time: noon} }
+func deleted(w *podState) { w.pod.DeletionTimestamp = &metav1.Time{Time: noon} }
 
-func withDeadline(seconds int64) func(*world) {
-	return func(w *world) { w.pod.Spec.ActiveDeadlineSeconds = &seconds }
+func withDeadline(seconds int64) func(*podState) {
+	return func(w *podState) { w.pod.Spec.ActiveDeadlineSeconds = &seconds }
 }
 
-// runsOf is short for the containers of worldOf, in their order; nil: none yet.
+// runsOf maps the containers of worldOf, in their order, to their runs. A nil run has not been
+// started.
 func runsOf(i, s, a, b *run) map[string]*run {
 	all := map[string]*run{}
 	for name, r := range map[string]*run{"i": i, "s": s, "a": a, "b": b} {
@@ -75,7 +76,7 @@ func runsOf(i, s, a, b *run) map[string]*run {
 	return all
 }
 
-func TestPlanAndPhase(t *testing.T) {
+func TestPlanPod_ActionsAndPhase(t *testing.T) {
 	const never, onFailure, always = corev1.RestartPolicyNever, corev1.RestartPolicyOnFailure, corev1.RestartPolicyAlways
 	ago := noon.Add(-time.Hour)
 	starting := goesOn()
@@ -83,43 +84,43 @@ func TestPlanAndPhase(t *testing.T) {
 	unborn := &run{}
 	for _, c := range []struct {
 		name      string
-		in        *world
+		in        *podState
 		wantStart []string
 		wantStop  []string
 		wantOver  bool
 		wantWake  time.Duration // from noon; zero: never
 		wantPhase corev1.PodPhase
 	}{
-		{name: "the first init container begins", in: worldOf(never, nil), wantStart: []string{"i"}, wantPhase: corev1.PodPending},
-		{name: "nothing begins beside it", in: worldOf(never, runsOf(goesOn(), nil, nil, nil)), wantPhase: corev1.PodPending},
-		{name: "nor beside one of which nothing is heard yet", in: worldOf(never, runsOf(unborn, nil, nil, nil)), wantPhase: corev1.PodPending},
-		{name: "the sidecar follows", in: worldOf(never, runsOf(exited(0, ago), nil, nil, nil)), wantStart: []string{"s"}, wantPhase: corev1.PodPending},
-		{name: "the others wait for its startup probe", in: worldOf(never, runsOf(exited(0, ago), starting, nil, nil)), wantPhase: corev1.PodPending},
-		{name: "then all begin", in: worldOf(never, runsOf(exited(0, ago), goesOn(), nil, nil)), wantStart: []string{"a", "b"}, wantPhase: corev1.PodPending},
-		{name: "an init container that failed is tried again at once", in: worldOf(onFailure, runsOf(exited(1, noon), nil, nil, nil)), wantStart: []string{"i"}, wantPhase: corev1.PodPending},
-		{name: "and after ten seconds", in: worldOf(onFailure, runsOf(again(exited(1, noon), 1, 0), nil, nil, nil)), wantWake: 10 * time.Second, wantPhase: corev1.PodPending},
-		{name: "but not with Never", in: worldOf(never, runsOf(exited(1, noon), nil, nil, nil)), wantOver: true, wantPhase: corev1.PodFailed},
+		{name: "the first init container starts", in: worldOf(never, nil), wantStart: []string{"i"}, wantPhase: corev1.PodPending},
+		{name: "nothing starts while it runs", in: worldOf(never, runsOf(goesOn(), nil, nil, nil)), wantPhase: corev1.PodPending},
+		{name: "nothing starts before its shim has reported", in: worldOf(never, runsOf(unborn, nil, nil, nil)), wantPhase: corev1.PodPending},
+		{name: "the sidecar starts after it", in: worldOf(never, runsOf(exited(0, ago), nil, nil, nil)), wantStart: []string{"s"}, wantPhase: corev1.PodPending},
+		{name: "the containers wait for the startup probe of the sidecar", in: worldOf(never, runsOf(exited(0, ago), starting, nil, nil)), wantPhase: corev1.PodPending},
+		{name: "the containers start once the sidecar is up", in: worldOf(never, runsOf(exited(0, ago), goesOn(), nil, nil)), wantStart: []string{"a", "b"}, wantPhase: corev1.PodPending},
+		{name: "a failed init container is restarted at once", in: worldOf(onFailure, runsOf(exited(1, noon), nil, nil, nil)), wantStart: []string{"i"}, wantPhase: corev1.PodPending},
+		{name: "its second restart is delayed by ten seconds", in: worldOf(onFailure, runsOf(again(exited(1, noon), 1, 0), nil, nil, nil)), wantWake: 10 * time.Second, wantPhase: corev1.PodPending},
+		{name: "a failed init container fails the pod with Never", in: worldOf(never, runsOf(exited(1, noon), nil, nil, nil)), wantOver: true, wantPhase: corev1.PodFailed},
 		{name: "all run", in: worldOf(always, runsOf(exited(0, ago), goesOn(), goesOn(), goesOn())), wantPhase: corev1.PodRunning},
-		{name: "one has ended, Never", in: worldOf(never, runsOf(exited(0, ago), goesOn(), exited(1, noon), goesOn())), wantPhase: corev1.PodRunning},
-		{name: "one has ended well, OnFailure", in: worldOf(onFailure, runsOf(exited(0, ago), goesOn(), exited(0, noon), goesOn())), wantPhase: corev1.PodRunning},
-		{name: "one has ended well, Always", in: worldOf(always, runsOf(exited(0, ago), goesOn(), exited(0, noon), goesOn())), wantStart: []string{"a"}, wantPhase: corev1.PodRunning},
-		{name: "one has failed for the third time", in: worldOf(onFailure, runsOf(exited(0, ago), goesOn(), again(exited(1, noon), 2, 10*time.Second), goesOn())), wantWake: 20 * time.Second, wantPhase: corev1.PodRunning},
-		{name: "the sidecar starts again", in: worldOf(never, runsOf(exited(0, ago), exited(1, noon), goesOn(), goesOn())), wantStart: []string{"s"}, wantPhase: corev1.PodRunning},
-		{name: "the sidecar goes when all have ended", in: worldOf(never, runsOf(exited(0, ago), goesOn(), exited(0, noon), exited(0, noon))), wantStop: []string{"s"}, wantPhase: corev1.PodRunning},
-		{name: "and is waited for", in: worldOf(never, runsOf(exited(0, ago), stoppingNow(goesOn()), exited(0, noon), exited(0, noon))), wantPhase: corev1.PodRunning},
-		{name: "then the pod has succeeded", in: worldOf(never, runsOf(exited(0, ago), exited(1, noon), exited(0, noon), exited(0, noon))), wantOver: true, wantPhase: corev1.PodSucceeded},
-		{name: "or failed", in: worldOf(never, runsOf(exited(0, ago), exited(0, noon), exited(0, noon), exited(2, noon))), wantOver: true, wantPhase: corev1.PodFailed},
-		{name: "deleted: the containers go first", in: worldOf(always, runsOf(exited(0, ago), goesOn(), goesOn(), goesOn()), deleted), wantStop: []string{"a", "b"}, wantPhase: corev1.PodRunning},
-		{name: "deleted: then the sidecar", in: worldOf(always, runsOf(exited(0, ago), goesOn(), exited(143, noon), exited(0, noon)), deleted), wantStop: []string{"s"}, wantPhase: corev1.PodRunning},
-		{name: "deleted: then it is over", in: worldOf(always, runsOf(exited(0, ago), exited(0, noon), exited(143, noon), exited(0, noon)), deleted), wantOver: true, wantPhase: corev1.PodFailed},
-		{name: "deleted before it has begun", in: worldOf(always, nil, deleted), wantOver: true, wantPhase: corev1.PodFailed},
-		{name: "its deadline is to come", in: worldOf(always, runsOf(exited(0, ago), goesOn(), goesOn(), goesOn()), withDeadline(3660)), wantWake: time.Minute, wantPhase: corev1.PodRunning},
-		{name: "its deadline has come", in: worldOf(always, runsOf(exited(0, ago), goesOn(), goesOn(), goesOn()), withDeadline(3600)), wantStop: []string{"a", "b"}, wantPhase: corev1.PodRunning},
-		{name: "its deadline comes too late", in: worldOf(never, runsOf(exited(0, ago), exited(0, noon), exited(0, noon), exited(0, noon)), withDeadline(3600)), wantOver: true, wantPhase: corev1.PodSucceeded},
-		{name: "refused", in: worldOf(never, nil, func(w *world) { w.refused = "why" }), wantOver: true, wantPhase: corev1.PodFailed},
+		{name: "one container has failed, Never", in: worldOf(never, runsOf(exited(0, ago), goesOn(), exited(1, noon), goesOn())), wantPhase: corev1.PodRunning},
+		{name: "one container has succeeded, OnFailure", in: worldOf(onFailure, runsOf(exited(0, ago), goesOn(), exited(0, noon), goesOn())), wantPhase: corev1.PodRunning},
+		{name: "one container has succeeded, Always", in: worldOf(always, runsOf(exited(0, ago), goesOn(), exited(0, noon), goesOn())), wantStart: []string{"a"}, wantPhase: corev1.PodRunning},
+		{name: "one container has failed for the third time", in: worldOf(onFailure, runsOf(exited(0, ago), goesOn(), again(exited(1, noon), 2, 10*time.Second), goesOn())), wantWake: 20 * time.Second, wantPhase: corev1.PodRunning},
+		{name: "the sidecar is restarted", in: worldOf(never, runsOf(exited(0, ago), exited(1, noon), goesOn(), goesOn())), wantStart: []string{"s"}, wantPhase: corev1.PodRunning},
+		{name: "the sidecar is stopped when all containers have ended", in: worldOf(never, runsOf(exited(0, ago), goesOn(), exited(0, noon), exited(0, noon))), wantStop: []string{"s"}, wantPhase: corev1.PodRunning},
+		{name: "the pod waits for the sidecar to end", in: worldOf(never, runsOf(exited(0, ago), stoppingNow(goesOn()), exited(0, noon), exited(0, noon))), wantPhase: corev1.PodRunning},
+		{name: "the pod has succeeded", in: worldOf(never, runsOf(exited(0, ago), exited(1, noon), exited(0, noon), exited(0, noon))), wantOver: true, wantPhase: corev1.PodSucceeded},
+		{name: "the pod has failed", in: worldOf(never, runsOf(exited(0, ago), exited(0, noon), exited(0, noon), exited(2, noon))), wantOver: true, wantPhase: corev1.PodFailed},
+		{name: "deleted: the containers are stopped first", in: worldOf(always, runsOf(exited(0, ago), goesOn(), goesOn(), goesOn()), deleted), wantStop: []string{"a", "b"}, wantPhase: corev1.PodRunning},
+		{name: "deleted: the sidecar is stopped next", in: worldOf(always, runsOf(exited(0, ago), goesOn(), exited(143, noon), exited(0, noon)), deleted), wantStop: []string{"s"}, wantPhase: corev1.PodRunning},
+		{name: "deleted: all have ended", in: worldOf(always, runsOf(exited(0, ago), exited(0, noon), exited(143, noon), exited(0, noon)), deleted), wantOver: true, wantPhase: corev1.PodFailed},
+		{name: "deleted before its start", in: worldOf(always, nil, deleted), wantOver: true, wantPhase: corev1.PodFailed},
+		{name: "before its deadline", in: worldOf(always, runsOf(exited(0, ago), goesOn(), goesOn(), goesOn()), withDeadline(3660)), wantWake: time.Minute, wantPhase: corev1.PodRunning},
+		{name: "at its deadline", in: worldOf(always, runsOf(exited(0, ago), goesOn(), goesOn(), goesOn()), withDeadline(3600)), wantStop: []string{"a", "b"}, wantPhase: corev1.PodRunning},
+		{name: "finished before its deadline", in: worldOf(never, runsOf(exited(0, ago), exited(0, noon), exited(0, noon), exited(0, noon)), withDeadline(3600)), wantOver: true, wantPhase: corev1.PodSucceeded},
+		{name: "refused", in: worldOf(never, nil, func(w *podState) { w.refused = "why" }), wantOver: true, wantPhase: corev1.PodFailed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := plan(noon, c.in)
+			got := planPod(noon, c.in)
 			wake := time.Duration(0)
 			if !got.wakeAt.IsZero() {
 				wake = got.wakeAt.Sub(noon)
@@ -134,7 +135,7 @@ func TestPlanAndPhase(t *testing.T) {
 	}
 }
 
-func TestDelays(t *testing.T) {
+func TestDelayAfter_DoublesUpToLimit(t *testing.T) {
 	r, at := exited(1, noon), []time.Duration{}
 	for range 9 {
 		d := delayAfter(r)

@@ -22,7 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// probeKind says what follows from the answers of a probe.
+// probeKind determines what the results of a probe cause.
 type probeKind string
 
 const (
@@ -31,43 +31,43 @@ const (
 	readiness probeKind = "Readiness"
 )
 
-// probeKey names a probe of a run.
+// probeKey identifies a probe of a run.
 type probeKey struct {
 	container string
 	attempt   int
 	kind      probeKind
 }
 
-// watchProbes starts the probes of the containers that run.
+// watchProbes starts the probes of the running containers.
 func (w *worker) watchProbes(ctx context.Context) {
-	for _, c := range containers(w.pod) {
-		r := w.record(c.Name).last
-		if r == nil || !r.runs() || !r.begun || r.stopping {
+	for _, c := range allContainers(w.pod) {
+		r := w.recordOf(c.Name).last
+		if r == nil || !r.isRunning() || !r.begun || r.stopping {
 			continue
 		}
 		if !r.started {
-			w.probe(ctx, &c, r, startup, c.StartupProbe)
+			w.startProbe(ctx, &c, r, startup, c.StartupProbe)
 			continue
 		}
 		w.endProbes(func(k probeKey) bool { return k.container == c.Name && k.kind == startup })
-		w.probe(ctx, &c, r, liveness, c.LivenessProbe)
-		w.probe(ctx, &c, r, readiness, c.ReadinessProbe)
+		w.startProbe(ctx, &c, r, liveness, c.LivenessProbe)
+		w.startProbe(ctx, &c, r, readiness, c.ReadinessProbe)
 	}
 }
 
-// probe starts a probe that does not run yet.
-func (w *worker) probe(ctx context.Context, c *corev1.Container, r *run, kind probeKind, p *corev1.Probe) {
+// startProbe starts a probe unless it is running already.
+func (w *worker) startProbe(ctx context.Context, c *corev1.Container, r *run, kind probeKind, p *corev1.Probe) {
 	key := probeKey{c.Name, r.attempt, kind}
 	if p == nil || w.probes[key] != nil {
 		return
 	}
 	life, cancel := context.WithCancel(ctx)
 	w.probes[key] = cancel
-	t, began := w.target(c, r), r.state.Started.At
+	t, began := w.newTarget(c, r), r.state.Started.At
 	go t.keepAsking(life, p, began, func(failure error) {
-		w.tell(func(ctx context.Context) { w.judge(ctx, key, p, failure) })
+		w.enqueue(func(ctx context.Context) { w.recordProbe(ctx, key, p, failure) })
 	}, func(failure error) {
-		w.node.event(t.pod, corev1.EventTypeWarning, "Unhealthy", fmt.Sprintf("%s probe failed: %v", kind, failure))
+		w.node.recordEvent(t.pod, corev1.EventTypeWarning, "Unhealthy", fmt.Sprintf("%s probe failed: %v", kind, failure))
 	})
 }
 
@@ -80,9 +80,9 @@ func (w *worker) endProbes(which func(probeKey) bool) {
 	}
 }
 
-// judge takes in what a probe says since its threshold was reached.
-func (w *worker) judge(ctx context.Context, key probeKey, p *corev1.Probe, failure error) {
-	r := w.record(key.container).last
+// recordProbe handles a result of a probe that has reached its threshold.
+func (w *worker) recordProbe(ctx context.Context, key probeKey, p *corev1.Probe, failure error) {
+	r := w.recordOf(key.container).last
 	if r == nil || r.attempt != key.attempt || r.gone || r.stopping {
 		return
 	}
@@ -96,26 +96,26 @@ func (w *worker) judge(ctx context.Context, key probeKey, p *corev1.Probe, failu
 		if p.TerminationGracePeriodSeconds != nil {
 			grace = time.Duration(*p.TerminationGracePeriodSeconds) * time.Second
 		}
-		w.stop(ctx, key.container, grace, fmt.Sprintf("Container %s failed %s probe, will be restarted", key.container, lower(key.kind)))
+		w.stopContainer(ctx, key.container, grace, fmt.Sprintf("Container %s failed %s probe, will be restarted", key.container, lowerName(key.kind)))
 	}
 }
 
-func lower(k probeKind) string {
+func lowerName(k probeKind) string {
 	if k == startup {
 		return "startup"
 	}
 	return "liveness"
 }
 
-// tally counts answers in a row, and says when there are enough of one kind.
-type tally struct {
+// probeCounter counts consecutive results of a probe and compares them with its thresholds.
+type probeCounter struct {
 	successes, failures int32 // thresholds
 	last                bool
 	inRow               int32
 }
 
-// take counts an answer, and tells whether it is to be believed.
-func (t *tally) take(ok bool) bool {
+// countResult counts a result, and reports whether it has reached its threshold.
+func (t *probeCounter) countResult(ok bool) bool {
 	if ok != t.last {
 		t.last, t.inRow = ok, 0
 	}
@@ -126,8 +126,8 @@ func (t *tally) take(ok bool) bool {
 	return t.inRow >= max(t.failures, 1)
 }
 
-// keepAsking asks until ctx ends. decided hears of each answer from the threshold
-// on, failed of each failure.
+// keepAsking probes until ctx is done. It calls decided for each result at or above the threshold,
+// and failed for each failure.
 func (t target) keepAsking(ctx context.Context, p *corev1.Probe, began time.Time, decided, failed func(error)) {
 	first := time.NewTimer(time.Until(began.Add(time.Duration(p.InitialDelaySeconds) * time.Second)))
 	defer first.Stop()
@@ -138,7 +138,7 @@ func (t target) keepAsking(ctx context.Context, p *corev1.Probe, began time.Time
 	}
 	ticks := time.NewTicker(time.Duration(max(p.PeriodSeconds, 1)) * time.Second)
 	defer ticks.Stop()
-	count, said, anything := tally{successes: p.SuccessThreshold, failures: p.FailureThreshold}, false, false
+	count, said, anything := probeCounter{successes: p.SuccessThreshold, failures: p.FailureThreshold}, false, false
 	for {
 		failure := t.askOnce(ctx, p)
 		if ctx.Err() != nil {
@@ -148,7 +148,7 @@ func (t target) keepAsking(ctx context.Context, p *corev1.Probe, began time.Time
 			failed(failure)
 		}
 		ok := failure == nil
-		if count.take(ok) && (!anything || said != ok) {
+		if count.countResult(ok) && (!anything || said != ok) {
 			said, anything = ok, true
 			decided(failure)
 		}
@@ -168,24 +168,24 @@ func (t target) askOnce(ctx context.Context, p *corev1.Probe) error {
 	case p.Exec != nil:
 		return t.askCommand(ctx, p.Exec.Command, timeout)
 	case p.HTTPGet != nil:
-		return t.get(ctx, p.HTTPGet)
+		return t.httpGet(ctx, p.HTTPGet)
 	case p.TCPSocket != nil:
-		return t.connect(ctx, p.TCPSocket)
+		return t.tcpConnect(ctx, p.TCPSocket)
 	case p.GRPC != nil:
 		return t.askHealth(ctx, p.GRPC)
 	}
 	return errors.New("the probe says not what to ask: exec, httpGet, tcpSocket or grpc")
 }
 
-// hook runs what a container is to do after its start or before its end.
-func (t target) hook(ctx context.Context, h *corev1.LifecycleHandler) error {
+// runHook runs a postStart or preStop hook.
+func (t target) runHook(ctx context.Context, h *corev1.LifecycleHandler) error {
 	switch {
 	case h.Exec != nil:
 		return t.askCommand(ctx, h.Exec.Command, 0)
 	case h.HTTPGet != nil:
-		return t.get(ctx, h.HTTPGet)
+		return t.httpGet(ctx, h.HTTPGet)
 	case h.TCPSocket != nil:
-		return t.connect(ctx, h.TCPSocket)
+		return t.tcpConnect(ctx, h.TCPSocket)
 	case h.Sleep != nil:
 		select {
 		case <-ctx.Done():
@@ -195,12 +195,12 @@ func (t target) hook(ctx context.Context, h *corev1.LifecycleHandler) error {
 	return nil
 }
 
-// maxAnswer bounds what is kept of an answer.
+// maxAnswer bounds how much of a response is kept, in bytes.
 const maxAnswer = 10 << 10
 
 func (t target) askCommand(ctx context.Context, argv []string, timeout time.Duration) error {
-	said := &beginning{most: maxAnswer}
-	code, err := t.exec(ctx, argv, streams{out: said, err: said})
+	said := &headBuffer{most: maxAnswer}
+	code, err := t.runCommand(ctx, argv, streams{out: said, err: said})
 	switch {
 	case err != nil:
 		return err
@@ -212,8 +212,8 @@ func (t target) askCommand(ctx context.Context, argv []string, timeout time.Dura
 	return nil
 }
 
-// client neither follows a redirection to another host nor asks who answers: a
-// probe wants to know whether somebody does.
+// client does not follow redirects to other hosts and does not verify certificates, like the
+// kubelet: a probe only checks whether the server answers.
 var client = &http.Client{
 	Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true, Proxy: nil},
 	CheckRedirect: func(r *http.Request, via []*http.Request) error {
@@ -224,8 +224,8 @@ var client = &http.Client{
 	},
 }
 
-func (t target) get(ctx context.Context, g *corev1.HTTPGetAction) error {
-	port, err := t.port(g.Port)
+func (t target) httpGet(ctx context.Context, g *corev1.HTTPGetAction) error {
+	port, err := t.resolvePort(g.Port)
 	if err != nil {
 		return err
 	}
@@ -237,7 +237,7 @@ func (t target) get(ctx context.Context, g *corev1.HTTPGetAction) error {
 	if g.Scheme == corev1.URISchemeHTTPS {
 		u.Scheme = "https"
 	}
-	u.Host = net.JoinHostPort(t.address(g.Host), port)
+	u.Host = net.JoinHostPort(t.targetAddress(g.Host), port)
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
 		return err
@@ -261,12 +261,12 @@ func (t target) get(ctx context.Context, g *corev1.HTTPGetAction) error {
 	return nil
 }
 
-func (t target) connect(ctx context.Context, s *corev1.TCPSocketAction) error {
-	port, err := t.port(s.Port)
+func (t target) tcpConnect(ctx context.Context, s *corev1.TCPSocketAction) error {
+	port, err := t.resolvePort(s.Port)
 	if err != nil {
 		return err
 	}
-	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(t.address(s.Host), port))
+	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", net.JoinHostPort(t.targetAddress(s.Host), port))
 	if err != nil {
 		return err
 	}
@@ -293,15 +293,15 @@ func (t target) askHealth(ctx context.Context, g *corev1.GRPCAction) error {
 	return nil
 }
 
-func (t target) address(host string) string {
+func (t target) targetAddress(host string) string {
 	if host != "" {
 		return host
 	}
 	return t.podIP
 }
 
-// port is a number, or the name of one of the container's ports.
-func (t target) port(p intstr.IntOrString) (string, error) {
+// resolvePort returns a port by its number, or by the name of one of the container's ports.
+func (t target) resolvePort(p intstr.IntOrString) (string, error) {
 	if p.Type == intstr.Int {
 		return p.String(), nil
 	}
@@ -312,9 +312,9 @@ func (t target) port(p intstr.IntOrString) (string, error) {
 	return strconv.Itoa(int(t.container.Ports[i].ContainerPort)), nil
 }
 
-// beginning keeps the first bytes of what is written to it, also by several at a time:
-// output and errors of a command go to the same one.
-type beginning struct {
+// headBuffer keeps the first bytes that are written to it. It is safe for concurrent use, since a
+// command writes its output and its errors to the same one.
+type headBuffer struct {
 	most int
 
 	mu   sync.Mutex
@@ -322,14 +322,14 @@ type beginning struct {
 }
 
 // Write implements io.Writer.
-func (b *beginning) Write(p []byte) (int, error) {
+func (b *headBuffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.kept.Write(p[:min(len(p), b.most-b.kept.Len())])
 	return len(p), nil
 }
 
-func (b *beginning) text() string {
+func (b *headBuffer) text() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.kept.String()

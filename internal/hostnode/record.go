@@ -6,43 +6,44 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"k8s4r.io/k8s4r/internal/shim"
+	"k8s4r.io/k8s4r/internal/robot/shim"
 )
 
-// run is what is known of one run of a container.
+// run is the state of one run of a container.
 type run struct {
-	// attempt counts the runs of the container, from 0.
+	// attempt numbers the runs of the container, from 0.
 	attempt int
-	// delay is how long it was waited for after the one before.
+	// delay is the back-off before this run.
 	delay time.Duration
-	// state is what its shim has said.
+	// state is the last state of its shim.
 	state shim.State
-	// gone: the shim says no more.
+	// gone reports that the shim has exited.
 	gone bool
-	// message is what the container left to be told, once it has ended.
+	// message is the termination message, once the container has exited.
 	message string
 
-	// stopping: the container was asked to end.
+	// stopping reports that the container is being stopped.
 	stopping bool
-	// begun: its postStart hook has done its work, or there is none.
+	// begun reports that the postStart hook has finished, or there is none.
 	begun bool
-	// started and ready are what its probes say.
+	// started and ready are the results of the probes.
 	started, ready bool
 }
 
-// ended tells whether the run is over.
-func (r *run) ended() bool { return r.gone }
+// hasEnded reports whether the run has ended.
+func (r *run) hasEnded() bool { return r.gone }
 
-// succeeded tells whether it ended as it should.
-func (r *run) succeeded() bool { return r.gone && r.state.Exit != nil && r.state.Exit.Code == 0 }
+// hasSucceeded reports whether it ended with exit code 0.
+func (r *run) hasSucceeded() bool { return r.gone && r.state.Exit != nil && r.state.Exit.Code == 0 }
 
-// runs tells whether the container's process is there.
-func (r *run) runs() bool { return !r.gone && r.state.Started != nil }
+// isRunning reports whether the container's process is running.
+func (r *run) isRunning() bool { return !r.gone && r.state.Started != nil }
 
-// up tells whether what waits for the container can go on.
-func (r *run) up() bool { return r.runs() && r.begun && r.started }
+// isUp reports whether containers that wait for this one can start.
+func (r *run) isUp() bool { return r.isRunning() && r.begun && r.started }
 
-// finishedAt is zero until it has ended, and when nobody knows.
+// finishedAt returns when the run ended. It is zero if the run has not ended, or if the end is
+// unknown.
 func (r *run) finishedAt() time.Time {
 	if r.gone && r.state.Exit != nil {
 		return r.state.Exit.At
@@ -50,53 +51,53 @@ func (r *run) finishedAt() time.Time {
 	return time.Time{}
 }
 
-// containerRecord is what is known of a container.
+// containerRecord is the state of a container.
 type containerRecord struct {
-	// last is its latest run, and before the one before that. Nil: none.
+	// last is its latest run, and before the previous one. If nil, there is none.
 	last, before *run
-	// trouble is why it cannot be started now. Nil: nothing is in the way, as far
-	// as anybody knows.
+	// trouble is why it cannot be started at present. If nil, no obstacle is known.
 	trouble *corev1.ContainerStateWaiting
-	// retryAt is when it is tried again, after trouble.
+	// retryAt is when the start is retried after trouble.
 	retryAt time.Time
 }
 
-// running tells whether there is something to stop.
-func (r *containerRecord) running() bool { return r.last != nil && !r.last.ended() }
+// isRunning reports whether there is a run to stop.
+func (r *containerRecord) isRunning() bool { return r.last != nil && !r.last.hasEnded() }
 
-// world is all that a plan and a status are made of.
-type world struct {
+// podState is the input of planPod and statusOf.
+type podState struct {
 	pod     *corev1.Pod
 	records map[string]*containerRecord
-	// refused is why the pod can never run here. Empty: it can.
+	// refused is why the pod can never run on this node. If empty, it can.
 	refused string
-	// expired: its activeDeadlineSeconds have ended it.
+	// expired reports that activeDeadlineSeconds have ended the pod.
 	expired bool
 	podIP   string
 	hostIP  string
-	// startedAt is when the node took the pod up.
+	// startedAt is when the node accepted the pod.
 	startedAt time.Time
 }
 
-// record is never nil.
-func (w *world) record(name string) *containerRecord {
+// recordOf returns the record of a container. It is never nil.
+func (w *podState) recordOf(name string) *containerRecord {
 	if r := w.records[name]; r != nil {
 		return r
 	}
 	return &containerRecord{}
 }
 
-// containers are all of a pod, in the order of their start.
-func containers(pod *corev1.Pod) []corev1.Container {
+// allContainers returns the init containers and the containers of a pod, in the order of their
+// start.
+func allContainers(pod *corev1.Pod) []corev1.Container {
 	return slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
 }
 
-// isSidecar tells of an init container that goes on beside the others.
+// isSidecar reports whether an init container keeps running besides the containers.
 func isSidecar(c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
-// terminal tells whether the API server has the end of a pod.
-func terminal(pod *corev1.Pod) bool {
+// isTerminal reports whether the API server has a final phase of the pod.
+func isTerminal(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }

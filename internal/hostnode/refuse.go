@@ -7,18 +7,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// tokenDir is where a pod finds the token of its service account. Admission puts
-// that mount into every pod.
+// tokenDir is where a pod sees the token of its service account. An admission plugin adds that
+// mount to every pod.
 const tokenDir = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-// refusal is why a pod can never run on this node, with the way out. Empty: it can.
-func refusal(pod *corev1.Pod, mounts bool) string {
+// explainRefusal returns why a pod can never run on this node, and what the user can do. It is
+// empty if the pod can run.
+func explainRefusal(pod *corev1.Pod, mounts bool) string {
 	for i := range pod.Spec.Volumes {
 		if reason := refusedVolume(&pod.Spec.Volumes[i]); reason != "" {
 			return reason
 		}
 	}
-	for _, c := range containers(pod) {
+	for _, c := range allContainers(pod) {
 		if reason := refusedContainer(pod, &c, mounts); reason != "" {
 			return reason
 		}
@@ -35,7 +36,7 @@ func refusedVolume(v *corev1.Volume) string {
 }
 
 func refusedContainer(pod *corev1.Pod, c *corev1.Container, mounts bool) string {
-	if _, err := command(c, nil); err != nil {
+	if _, err := buildCommand(c, nil); err != nil {
 		return err.Error()
 	}
 	if mounts {

@@ -23,20 +23,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
-	"k8s4r.io/k8s4r/internal/proc"
-	"k8s4r.io/k8s4r/internal/version"
+	"k8s4r.io/k8s4r/internal/protocol/version"
+	"k8s4r.io/k8s4r/internal/robot/proc"
 )
 
 const (
 	leaseNamespace = corev1.NamespaceNodeLease
 	leaseSeconds   = int32(40)
 	beatEvery      = 10 * time.Second
-	// statusEvery is how often the Node's status is written though nothing in it
-	// has changed.
+	// statusEvery is the interval at which the Node's status is written even if it has not
+	// changed.
 	statusEvery = 5 * time.Minute
 )
 
-// apiEndpoint is where the processes of this machine find the API server.
+// apiEndpoint returns the address of the API server for processes of this machine.
 func apiEndpoint(c *rest.Config) (endpoint, error) {
 	u, err := url.Parse(c.Host)
 	if err != nil {
@@ -45,17 +45,16 @@ func apiEndpoint(c *rest.Config) (endpoint, error) {
 	return endpoint{u.Hostname(), cmp.Or(u.Port(), "443")}, nil
 }
 
-// ownerName tells the control groups of this node from those of others on the same
-// machine.
+// ownerName distinguishes the cgroups of this node from those of other nodes on the same machine.
 func ownerName(dir string) string {
 	sum := sha256.Sum256([]byte(dir))
 	return "hostnode-" + hex.EncodeToString(sum[:6])
 }
 
-// maxPods is how many pods a node takes that is told no number.
+// maxPods is the default number of pods of a node.
 const maxPods = 110
 
-// capacityOf is what the machine has, unless it was said otherwise.
+// capacityOf returns the capacity of the machine with the configured values.
 func (n *Node) capacityOf() (corev1.ResourceList, error) {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {
@@ -75,12 +74,12 @@ func (n *Node) capacityOf() (corev1.ResourceList, error) {
 	return c, nil
 }
 
-// register makes the Node object, or takes over the one of a node before.
-func (n *Node) register(ctx context.Context) error {
+// registerNode creates the Node object, or takes over that of an earlier node.
+func (n *Node) registerNode(ctx context.Context) error {
 	nodes := n.client.CoreV1().Nodes()
 	node, err := nodes.Get(ctx, n.cfg.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		node, err = nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.cfg.Name, Labels: n.labels()}}, metav1.CreateOptions{})
+		node, err = nodes.Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.cfg.Name, Labels: n.nodeLabels()}}, metav1.CreateOptions{})
 	}
 	if err != nil {
 		return fmt.Errorf("register the node: %w", err)
@@ -88,9 +87,9 @@ func (n *Node) register(ctx context.Context) error {
 	if node.Labels == nil {
 		node.Labels = map[string]string{}
 	}
-	maps.Copy(node.Labels, n.labels())
-	// Admission says of a new node that it is not ready, and leaves it to a
-	// controller that does not run here to take that back.
+	maps.Copy(node.Labels, n.nodeLabels())
+	// An admission plugin adds the not-ready taint to new nodes. The controller that would remove
+	// it does not run here.
 	node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeNotReady })
 	if _, err := nodes.Update(ctx, node, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("register the node: %w", err)
@@ -101,7 +100,7 @@ func (n *Node) register(ctx context.Context) error {
 	return n.writeNode(ctx)
 }
 
-func (n *Node) labels() map[string]string {
+func (n *Node) nodeLabels() map[string]string {
 	l := map[string]string{
 		corev1.LabelHostname: n.cfg.Name, corev1.LabelOSStable: runtime.GOOS, corev1.LabelArchStable: runtime.GOARCH,
 		"node.k8s4r.io/kind": "hostnode",
@@ -110,8 +109,8 @@ func (n *Node) labels() map[string]string {
 	return l
 }
 
-// beat keeps the lease, and the status of the Node.
-func (n *Node) beat(ctx context.Context) {
+// keepLease renews the lease and the status of the Node until ctx is done.
+func (n *Node) keepLease(ctx context.Context) {
 	ticks := time.NewTicker(beatEvery)
 	defer ticks.Stop()
 	said := time.Now()

@@ -23,13 +23,13 @@ const (
 	creationTimeout = 30 * time.Second
 )
 
-// The protocols of exec and port-forward that the API server may speak.
+// The protocols of exec and port-forward that the API server may use.
 var (
 	execProtocols    = []string{"v4.channel.k8s.io", "v3.channel.k8s.io", "v2.channel.k8s.io", "channel.k8s.io"}
 	forwardProtocols = []string{portforward.ProtocolV1Name}
 )
 
-// notFoundError is of something that is not there to be asked for.
+// notFoundError reports that a requested object does not exist.
 type notFoundError struct{ error }
 
 func statusCode(err error) int {
@@ -39,18 +39,17 @@ func statusCode(err error) int {
 	return http.StatusBadRequest
 }
 
-// serve answers the API server until ctx ends. A node without a listener answers
-// nobody.
-func (n *Node) serve(ctx context.Context) error {
+// serveAPI serves the API server until ctx is done. If there is no listener, it returns at once.
+func (n *Node) serveAPI(ctx context.Context) error {
 	if n.cfg.Listener == nil {
 		return nil
 	}
 	server := &http.Server{
-		Handler: n.authenticate(n.handler()), ReadHeaderTimeout: creationTimeout,
+		Handler: n.requireClient(n.newHandler()), ReadHeaderTimeout: creationTimeout,
 		TLSConfig: &tls.Config{
 			Certificates: []tls.Certificate{n.cfg.Certificate}, ClientCAs: n.cfg.ClientCA,
 			ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12,
-			NextProtos: []string{"http/1.1"}, // a connection of HTTP/2 cannot be upgraded to SPDY
+			NextProtos: []string{"http/1.1"}, // an HTTP/2 connection cannot be upgraded to SPDY
 		},
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
@@ -59,8 +58,8 @@ func (n *Node) serve(ctx context.Context) error {
 	return nil
 }
 
-// authenticate lets the API server in, and nobody else.
-func (n *Node) authenticate(next http.Handler) http.Handler {
+// requireClient admits only the API server.
+func (n *Node) requireClient(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 || r.TLS.PeerCertificates[0].Subject.CommonName != n.cfg.ClientName {
 			http.Error(w, "only the API server is answered here", http.StatusForbidden)
@@ -70,7 +69,7 @@ func (n *Node) authenticate(next http.Handler) http.Handler {
 	})
 }
 
-func (n *Node) handler() http.Handler {
+func (n *Node) newHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
 	mux.HandleFunc("GET /pods", n.servePods)
@@ -95,8 +94,8 @@ func (n *Node) servePods(w http.ResponseWriter, _ *http.Request) {
 	_ = json.NewEncoder(w).Encode(list)
 }
 
-// podName carries both of a pod's names through the streaming library, which
-// knows one.
+// podName joins the namespace and the name of a pod, since the streaming library has only one
+// name.
 func podName(r *http.Request) string { return r.PathValue("namespace") + "/" + r.PathValue("pod") }
 
 func (n *Node) serveExec(w http.ResponseWriter, r *http.Request) {
@@ -135,7 +134,7 @@ type forwarder struct {
 // PortForward implements portforward.PortForwarder.
 func (f forwarder) PortForward(ctx context.Context, pod, _ string, port int32, stream io.ReadWriteCloser) error {
 	var address string
-	err := f.node.inspect(ctx, f.namespace, pod, func(w *worker) error {
+	err := f.node.inspectPod(ctx, f.namespace, pod, func(w *worker) error {
 		address = w.podIP
 		return nil
 	})
@@ -155,14 +154,14 @@ func (f forwarder) PortForward(ctx context.Context, pod, _ string, port int32, s
 	return err
 }
 
-// inspect has a look at a pod between two rounds of its worker.
-func (n *Node) inspect(ctx context.Context, namespace, pod string, look func(*worker) error) error {
+// inspectPod calls look between two rounds of the pod's worker.
+func (n *Node) inspectPod(ctx context.Context, namespace, pod string, look func(*worker) error) error {
 	w := n.workerOf(namespace, pod)
 	if w == nil {
 		return notFoundError{fmt.Errorf("pod %s/%s is not on this node", namespace, pod)}
 	}
 	done := make(chan error, 1)
-	w.tell(func(context.Context) { done <- look(w) })
+	w.enqueue(func(context.Context) { done <- look(w) })
 	select {
 	case err := <-done:
 		return err
@@ -171,7 +170,7 @@ func (n *Node) inspect(ctx context.Context, namespace, pod string, look func(*wo
 	}
 }
 
-// workerOf is the worker of the pod that has the name now.
+// workerOf returns the worker of the pod that has this name at present.
 func (n *Node) workerOf(namespace, pod string) *worker {
 	p, err := n.pods.Pods(namespace).Get(pod)
 	if err != nil {

@@ -9,20 +9,21 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// apiSource asks the API server anew each time: what a pod is given is what there
-// is when it starts.
+// apiSource reads from the API server each time, so that a pod gets the current objects when it
+// starts.
 type apiSource struct{ client kubernetes.Interface }
 
 func (s *apiSource) configMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) {
 	return s.client.CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
 }
 
-func (s *apiSource) secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
+func (s *apiSource) getSecret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
 	return s.client.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
 }
 
-// token is good for the pod alone, and for as long as the pod lives at most.
-func (s *apiSource) token(ctx context.Context, pod *corev1.Pod, audience string, seconds *int64) (token, error) {
+// requestToken requests a token that is bound to the pod and becomes invalid when the pod is
+// deleted.
+func (s *apiSource) requestToken(ctx context.Context, pod *corev1.Pod, audience string, seconds *int64) (token, error) {
 	ask := &authv1.TokenRequest{Spec: authv1.TokenRequestSpec{
 		ExpirationSeconds: seconds,
 		BoundObjectRef:    &authv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},

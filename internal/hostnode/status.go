@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Reasons of a pod and of its containers. Those of Kubernetes are the kubelet's.
+// Reasons of a pod and of its containers. Those of Kubernetes have the kubelet's meaning.
 const (
 	reasonRefused          = "NotSupportedByHostNode"
 	reasonDeadline         = "DeadlineExceeded"
@@ -31,22 +31,22 @@ const (
 )
 
 const (
-	// exitUnstarted is the exit code of a container whose command could not be
-	// started, as container runtimes have it.
+	// exitUnstarted is the exit code of a container whose command could not be started, as in
+	// container runtimes.
 	exitUnstarted = 128
-	// exitUnknown is that of one of which nobody knows how it ended.
+	// exitUnknown is the exit code of a container whose end is unknown.
 	exitUnknown = 137
 )
 
-// statusOf is what is to be said of a pod. What others have said of it stays.
-func statusOf(now time.Time, w *world) corev1.PodStatus {
+// statusOf returns the status of a pod. Fields that others write are kept.
+func statusOf(now time.Time, w *podState) corev1.PodStatus {
 	s := *w.pod.Status.DeepCopy()
-	if terminal(w.pod) && !w.anyRuns(func(*corev1.Container) bool { return true }) && w.sameEnds(s) {
+	if isTerminal(w.pod) && !w.anyRuns(func(*corev1.Container) bool { return true }) && w.sameEnds(s) {
 		return s
 	}
 	s.ObservedGeneration = w.pod.Generation
 	s.StartTime = &metav1.Time{Time: w.startedAt.Truncate(time.Second)}
-	s.QOSClass = w.pod.Status.QOSClass // the API server's, from the pod's creation
+	s.QOSClass = w.pod.Status.QOSClass // set by the API server when the pod was created
 	if w.refused != "" {
 		s.Phase, s.Reason, s.Message = corev1.PodFailed, reasonRefused, "Pod was rejected: "+w.refused
 		return s
@@ -55,8 +55,8 @@ func statusOf(now time.Time, w *world) corev1.PodStatus {
 	s.PodIP, s.PodIPs = w.podIP, []corev1.PodIP{{IP: w.podIP}}
 	s.InitContainerStatuses = w.containerStatuses(now, w.pod.Spec.InitContainers)
 	s.ContainerStatuses = w.containerStatuses(now, w.pod.Spec.Containers)
-	if !terminal(w.pod) {
-		s.Phase = w.phase()
+	if !isTerminal(w.pod) {
+		s.Phase = w.podPhase()
 		if w.expired && !w.anyRuns(func(*corev1.Container) bool { return true }) {
 			s.Phase, s.Reason = corev1.PodFailed, reasonDeadline
 			s.Message = "Pod was active on the node longer than the specified deadline"
@@ -66,8 +66,8 @@ func statusOf(now time.Time, w *world) corev1.PodStatus {
 	return s
 }
 
-// sameEnds tells whether the status has the end of each container that has run.
-func (w *world) sameEnds(s corev1.PodStatus) bool {
+// sameEnds reports whether the status shows no container as running.
+func (w *podState) sameEnds(s corev1.PodStatus) bool {
 	for _, c := range slices.Concat(s.InitContainerStatuses, s.ContainerStatuses) {
 		if c.State.Running != nil {
 			return false
@@ -76,22 +76,22 @@ func (w *world) sameEnds(s corev1.PodStatus) bool {
 	return true
 }
 
-// phase is the kubelet's, from what the containers do.
-func (w *world) phase() corev1.PodPhase {
+// podPhase returns the phase like the kubelet does.
+func (w *podState) podPhase() corev1.PodPhase {
 	over := !w.anyRuns(func(*corev1.Container) bool { return true })
 	if w.initFailed() {
 		return failedIf(over, corev1.PodPending)
 	}
-	if !w.initialized() || !w.begun() {
-		// A pod that is deleted before it has begun never will.
+	if !w.isInitialized() || !w.hasBegun() {
+		// A pod that is deleted before it has started never will.
 		return failedIf(w.pod.DeletionTimestamp != nil && over, corev1.PodPending)
 	}
-	if !over || !w.finished() && w.pod.DeletionTimestamp == nil {
+	if !over || !w.isFinished() && w.pod.DeletionTimestamp == nil {
 		return corev1.PodRunning
 	}
 	failed := slices.ContainsFunc(w.pod.Spec.Containers, func(c corev1.Container) bool {
-		r := w.record(c.Name)
-		return r.last == nil || !r.last.succeeded()
+		r := w.recordOf(c.Name)
+		return r.last == nil || !r.last.hasSucceeded()
 	})
 	return failedIf(failed, corev1.PodSucceeded)
 }
@@ -103,19 +103,19 @@ func failedIf(failed bool, otherwise corev1.PodPhase) corev1.PodPhase {
 	return otherwise
 }
 
-func (w *world) anyRan() bool {
-	return slices.ContainsFunc(containers(w.pod), func(c corev1.Container) bool { return w.record(c.Name).last != nil })
+func (w *podState) anyRan() bool {
+	return slices.ContainsFunc(allContainers(w.pod), func(c corev1.Container) bool { return w.recordOf(c.Name).last != nil })
 }
 
-// initialized tells whether the init containers have done what they are for.
-func (w *world) initialized() bool {
-	return len(w.uninitialized()) == 0
+// isInitialized reports whether the init containers are done.
+func (w *podState) isInitialized() bool {
+	return len(w.listUninitialized()) == 0
 }
 
-func (w *world) uninitialized() (names []string) {
+func (w *podState) listUninitialized() (names []string) {
 	for _, c := range w.pod.Spec.InitContainers {
-		last := w.record(c.Name).last
-		done := last != nil && (isSidecar(&c) && (last.up() || w.begun()) || !isSidecar(&c) && (last.succeeded() || w.begun()))
+		last := w.recordOf(c.Name).last
+		done := last != nil && (isSidecar(&c) && (last.isUp() || w.hasBegun()) || !isSidecar(&c) && (last.hasSucceeded() || w.hasBegun()))
 		if !done {
 			names = append(names, c.Name)
 		}
@@ -123,7 +123,7 @@ func (w *world) uninitialized() (names []string) {
 	return names
 }
 
-func (w *world) containerStatuses(now time.Time, all []corev1.Container) []corev1.ContainerStatus {
+func (w *podState) containerStatuses(now time.Time, all []corev1.Container) []corev1.ContainerStatus {
 	var out []corev1.ContainerStatus
 	for _, c := range all {
 		out = append(out, w.containerStatus(now, c))
@@ -131,54 +131,54 @@ func (w *world) containerStatuses(now time.Time, all []corev1.Container) []corev
 	return out
 }
 
-func (w *world) containerStatus(now time.Time, c corev1.Container) corev1.ContainerStatus {
-	r := w.record(c.Name)
+func (w *podState) containerStatus(now time.Time, c corev1.Container) corev1.ContainerStatus {
+	r := w.recordOf(c.Name)
 	s := corev1.ContainerStatus{Name: c.Name, Image: c.Image, Started: new(bool)}
 	if r.last == nil {
-		s.State.Waiting = w.waiting(r)
+		s.State.Waiting = w.waitingState(r)
 		return s
 	}
 	s.RestartCount = int32(r.last.attempt)
 	s.ContainerID = w.containerID(c.Name, r.last.attempt)
-	*s.Started = r.last.up()
+	*s.Started = r.last.isUp()
 	switch {
-	case r.last.runs():
-		s.State.Running = &corev1.ContainerStateRunning{StartedAt: seconds(r.last.state.Started.At)}
-		s.Ready = r.last.up() && r.last.ready
-	case !r.last.ended():
+	case r.last.isRunning():
+		s.State.Running = &corev1.ContainerStateRunning{StartedAt: truncateSeconds(r.last.state.Started.At)}
+		s.Ready = r.last.isUp() && r.last.ready
+	case !r.last.hasEnded():
 		s.State.Waiting = &corev1.ContainerStateWaiting{Reason: reasonCreating}
 	case w.willRestart(c, r.last):
 		s.State.Waiting = w.backOff(now, c, r)
-		s.LastTerminationState.Terminated = w.terminated(c, r.last)
+		s.LastTerminationState.Terminated = w.terminatedState(c, r.last)
 	default:
-		s.State.Terminated = w.terminated(c, r.last)
-		s.Ready = !isSidecar(&c) && w.isInit(c.Name) && r.last.succeeded()
+		s.State.Terminated = w.terminatedState(c, r.last)
+		s.Ready = !isSidecar(&c) && w.isInit(c.Name) && r.last.hasSucceeded()
 	}
 	if r.before != nil && s.LastTerminationState.Terminated == nil {
-		s.LastTerminationState.Terminated = w.terminated(c, r.before)
+		s.LastTerminationState.Terminated = w.terminatedState(c, r.before)
 	}
 	return s
 }
 
-func (w *world) isInit(name string) bool {
+func (w *podState) isInit(name string) bool {
 	return slices.ContainsFunc(w.pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == name })
 }
 
-// willRestart tells whether an end is only the beginning of a wait.
-func (w *world) willRestart(c corev1.Container, r *run) bool {
+// willRestart reports whether a container that has ended is going to be restarted.
+func (w *podState) willRestart(c corev1.Container, r *run) bool {
 	switch {
-	case w.pod.DeletionTimestamp != nil || terminal(w.pod) || w.finished():
+	case w.pod.DeletionTimestamp != nil || isTerminal(w.pod) || w.isFinished():
 		return false
 	case isSidecar(&c):
 		return true
 	case w.isInit(c.Name):
-		return !r.succeeded() && !w.begun() && w.pod.Spec.RestartPolicy != corev1.RestartPolicyNever
+		return !r.hasSucceeded() && !w.hasBegun() && w.pod.Spec.RestartPolicy != corev1.RestartPolicyNever
 	}
-	return restarts(w.pod, r)
+	return shouldRestart(w.pod, r)
 }
 
-// waiting is the state of a container that has never run.
-func (w *world) waiting(r *containerRecord) *corev1.ContainerStateWaiting {
+// waitingState returns the state of a container that has never run.
+func (w *podState) waitingState(r *containerRecord) *corev1.ContainerStateWaiting {
 	switch {
 	case r.trouble != nil:
 		return r.trouble
@@ -188,7 +188,7 @@ func (w *world) waiting(r *containerRecord) *corev1.ContainerStateWaiting {
 	return &corev1.ContainerStateWaiting{Reason: reasonCreating}
 }
 
-func (w *world) backOff(now time.Time, c corev1.Container, r *containerRecord) *corev1.ContainerStateWaiting {
+func (w *podState) backOff(now time.Time, c corev1.Container, r *containerRecord) *corev1.ContainerStateWaiting {
 	if r.trouble != nil && !now.Before(restartAt(r.last)) {
 		return r.trouble
 	}
@@ -196,18 +196,18 @@ func (w *world) backOff(now time.Time, c corev1.Container, r *containerRecord) *
 		"back-off %s restarting failed container=%s pod=%s_%s(%s)", delayAfter(r.last), c.Name, w.pod.Name, w.pod.Namespace, w.pod.UID)}
 }
 
-// containerID names a run in the way of container runtimes.
-func (w *world) containerID(name string, attempt int) string {
+// containerID returns the ID of a run in the format of container runtimes.
+func (w *podState) containerID(name string, attempt int) string {
 	return fmt.Sprintf("hostnode://%s/%s/%d", w.pod.UID, name, attempt)
 }
 
-func seconds(t time.Time) metav1.Time { return metav1.Time{Time: t.Truncate(time.Second)} }
+func truncateSeconds(t time.Time) metav1.Time { return metav1.Time{Time: t.Truncate(time.Second)} }
 
-// terminated tells how a run ended.
-func (w *world) terminated(c corev1.Container, r *run) *corev1.ContainerStateTerminated {
+// terminatedState returns the state of a run that has ended.
+func (w *podState) terminatedState(c corev1.Container, r *run) *corev1.ContainerStateTerminated {
 	t := &corev1.ContainerStateTerminated{ContainerID: w.containerID(c.Name, r.attempt), Message: r.message}
 	if r.state.Started != nil {
-		t.StartedAt = seconds(r.state.Started.At)
+		t.StartedAt = truncateSeconds(r.state.Started.At)
 	}
 	e := r.state.Exit
 	if e == nil {
@@ -215,16 +215,16 @@ func (w *world) terminated(c corev1.Container, r *run) *corev1.ContainerStateTer
 		t.Message = "nobody knows how the container ended: what watched over it was killed"
 		return t
 	}
-	t.ExitCode, t.FinishedAt, t.Reason = int32(e.Code), seconds(e.At), reasonError
+	t.ExitCode, t.FinishedAt, t.Reason = int32(e.Code), truncateSeconds(e.At), reasonError
 	switch {
-	case e.NoCommand:
+	case e.CommandNotFound:
 		t.ExitCode, t.Reason = exitUnstarted, reasonCommandNotFound
 		t.Message = "hostnode does not pull images; the commands are those of this host: " + e.Error
 	case e.Error != "":
 		t.ExitCode, t.Reason, t.Message = exitUnstarted, reasonStartError, e.Error
-	case e.Code < 0: // called off before it was started
+	case e.Code < 0: // stopped before it was started
 		t.ExitCode = exitUnknown
-	case e.Cause == reasonOOMKilled:
+	case e.StopReason == reasonOOMKilled:
 		t.Reason = reasonOOMKilled
 	case e.Code == 0:
 		t.Reason = reasonCompleted
@@ -232,17 +232,17 @@ func (w *world) terminated(c corev1.Container, r *run) *corev1.ContainerStateTer
 	return t
 }
 
-// setConditions writes the conditions that are the node's.
-func (w *world) setConditions(now time.Time, s *corev1.PodStatus) {
-	unready := w.unready(s)
-	containers := condition{corev1.ContainersReady, len(unready) == 0, reasonContainersUnfit, "containers with unready status: " + list(unready)}
+// setConditions sets the conditions that the node writes.
+func (w *podState) setConditions(now time.Time, s *corev1.PodStatus) {
+	unready := w.listUnready(s)
+	containers := condition{corev1.ContainersReady, len(unready) == 0, reasonContainersUnfit, "containers with unready status: " + joinNames(unready)}
 	ready := containers
 	ready.kind = corev1.PodReady
 	if missing := missingGates(w.pod); containers.holds && len(missing) > 0 {
 		ready.holds, ready.reason, ready.message = false, reasonGates, strings.Join(missing, ", ")
 	}
-	uninit := w.uninitialized()
-	initialized := condition{corev1.PodInitialized, len(uninit) == 0, reasonContainersUninit, "containers with incomplete status: " + list(uninit)}
+	uninit := w.listUninitialized()
+	initialized := condition{corev1.PodInitialized, len(uninit) == 0, reasonContainersUninit, "containers with incomplete status: " + joinNames(uninit)}
 	switch s.Phase {
 	case corev1.PodSucceeded:
 		for _, c := range []*condition{&containers, &ready} {
@@ -256,14 +256,14 @@ func (w *world) setConditions(now time.Time, s *corev1.PodStatus) {
 	default:
 	}
 	for _, c := range []condition{{corev1.PodReadyToStartContainers, w.anyRan() && s.Phase != corev1.PodSucceeded && s.Phase != corev1.PodFailed, "", ""}, initialized, ready, containers} {
-		c.set(now, s, w.pod.Generation)
+		c.setCondition(now, s, w.pod.Generation)
 	}
 }
 
-func list(names []string) string { return "[" + strings.Join(names, " ") + "]" }
+func joinNames(names []string) string { return "[" + strings.Join(names, " ") + "]" }
 
-// unready lists the containers that are not.
-func (w *world) unready(s *corev1.PodStatus) (names []string) {
+// listUnready returns the containers that are not ready.
+func (w *podState) listUnready(s *corev1.PodStatus) (names []string) {
 	for _, c := range s.ContainerStatuses {
 		if !c.Ready {
 			names = append(names, c.Name)
@@ -277,7 +277,7 @@ func (w *world) unready(s *corev1.PodStatus) (names []string) {
 	return names
 }
 
-// missingGates lists the readiness gates of a pod that are not open.
+// missingGates returns a message for each readiness gate that is not met.
 func missingGates(pod *corev1.Pod) (missing []string) {
 	for _, g := range pod.Spec.ReadinessGates {
 		open := slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
@@ -290,15 +290,15 @@ func missingGates(pod *corev1.Pod) (missing []string) {
 	return missing
 }
 
-// condition is one of a pod's, with why it does not hold.
+// condition is a condition of a pod, with why it is not true.
 type condition struct {
 	kind            corev1.PodConditionType
 	holds           bool
 	reason, message string
 }
 
-func (c condition) set(now time.Time, s *corev1.PodStatus, generation int64) {
-	want := corev1.PodCondition{Type: c.kind, Status: corev1.ConditionTrue, LastTransitionTime: seconds(now), ObservedGeneration: generation}
+func (c condition) setCondition(now time.Time, s *corev1.PodStatus, generation int64) {
+	want := corev1.PodCondition{Type: c.kind, Status: corev1.ConditionTrue, LastTransitionTime: truncateSeconds(now), ObservedGeneration: generation}
 	if !c.holds {
 		want.Status, want.Reason, want.Message = corev1.ConditionFalse, c.reason, c.message
 	} else if c.reason == reasonPodCompleted {

@@ -7,30 +7,30 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"k8s4r.io/k8s4r/internal/shim"
+	"k8s4r.io/k8s4r/internal/robot/shim"
 )
 
-func TestHowAContainerEnded(t *testing.T) {
+func TestTerminatedState(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		in          *shim.Exit
 		wantCode    int32
 		wantReason  string
-		wantMessage string // part
+		wantMessage string // part of the message
 	}{
-		{name: "well", in: &shim.Exit{}, wantReason: "Completed"},
-		{name: "not well", in: &shim.Exit{Code: 3}, wantCode: 3, wantReason: "Error"},
+		{name: "success", in: &shim.Exit{}, wantReason: "Completed"},
+		{name: "failure", in: &shim.Exit{Code: 3}, wantCode: 3, wantReason: "Error"},
 		{name: "by a signal", in: &shim.Exit{Code: 143, Signal: 15}, wantCode: 143, wantReason: "Error"},
-		{name: "for want of memory", in: &shim.Exit{Code: 137, Cause: "OOMKilled"}, wantCode: 137, wantReason: "OOMKilled"},
-		{name: "there is no such command", in: &shim.Exit{Code: -1, Error: `command "x" not found`, NoCommand: true}, wantCode: 128, wantReason: "CommandNotFound", wantMessage: `those of this host: command "x" not found`},
+		{name: "out of memory", in: &shim.Exit{Code: 137, StopReason: "OOMKilled"}, wantCode: 137, wantReason: "OOMKilled"},
+		{name: "command not found", in: &shim.Exit{Code: -1, Error: `command "x" not found`, CommandNotFound: true}, wantCode: 128, wantReason: "CommandNotFound", wantMessage: `those of this host: command "x" not found`},
 		{name: "the command cannot be started", in: &shim.Exit{Code: -1, Error: "why"}, wantCode: 128, wantReason: "StartError", wantMessage: "why"},
-		{name: "called off before it was started", in: &shim.Exit{Code: -1, Cause: "Stopped"}, wantCode: 137, wantReason: "Error"},
-		{name: "nobody knows", wantCode: 137, wantReason: "ContainerStatusUnknown", wantMessage: "nobody knows"},
+		{name: "stopped before its start", in: &shim.Exit{Code: -1, StopReason: "Stopped"}, wantCode: 137, wantReason: "Error"},
+		{name: "unknown end", wantCode: 137, wantReason: "ContainerStatusUnknown", wantMessage: "nobody knows"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := goesOn()
 			r.gone, r.state.Exit = true, c.in
-			got := worldOf(corev1.RestartPolicyNever, nil).terminated(corev1.Container{Name: "a"}, r)
+			got := worldOf(corev1.RestartPolicyNever, nil).terminatedState(corev1.Container{Name: "a"}, r)
 			if got.ExitCode != c.wantCode || got.Reason != c.wantReason || !strings.Contains(got.Message, c.wantMessage) || got.ContainerID != "hostnode://u/a/0" {
 				t.Errorf("got %+v", got)
 			}
@@ -38,7 +38,7 @@ func TestHowAContainerEnded(t *testing.T) {
 	}
 }
 
-func TestConditionsKeepTheirTime(t *testing.T) {
+func TestStatusOf_KeepsTransitionTimes(t *testing.T) {
 	w := worldOf(corev1.RestartPolicyAlways, runsOf(exited(0, noon), goesOn(), goesOn(), goesOn()))
 	w.pod.Status.Conditions = []corev1.PodCondition{{Type: "Others", Status: corev1.ConditionTrue}}
 	w.pod.Status = statusOf(noon, w)
@@ -66,7 +66,7 @@ func conditionOf(s corev1.PodStatus, kind corev1.PodConditionType) *corev1.PodCo
 	return nil
 }
 
-func TestABackOffIsSeen(t *testing.T) {
+func TestStatusOf_ReportsBackOff(t *testing.T) {
 	w := worldOf(corev1.RestartPolicyOnFailure, runsOf(exited(0, noon), goesOn(), again(exited(1, noon), 1, 0), goesOn()))
 	w.records["a"].before = again(exited(2, noon), 0, 0)
 	s := statusOf(noon, w).ContainerStatuses[0]
@@ -75,14 +75,14 @@ func TestABackOffIsSeen(t *testing.T) {
 	}
 }
 
-func TestTheEndOfAPodStays(t *testing.T) {
+func TestStatusOf_KeepsFinalPhase(t *testing.T) {
 	w := worldOf(corev1.RestartPolicyNever, runsOf(exited(0, noon), exited(0, noon), exited(0, noon), exited(0, noon)))
 	w.expired = true
 	w.pod.Status = statusOf(noon, w)
 	if s := w.pod.Status; s.Phase != corev1.PodFailed || s.Reason != "DeadlineExceeded" {
 		t.Fatalf("got %+v", s)
 	}
-	w.expired = false // another node does not know
+	w.expired = false // a restarted node does not know
 	if s := statusOf(noon.Add(time.Hour), w); s.Phase != corev1.PodFailed || s.Reason != "DeadlineExceeded" {
 		t.Errorf("got %+v", s)
 	}

@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// mint makes tokens that live for an hour.
+// mint creates tokens that are valid for an hour.
 type mint struct {
 	source
 	now  time.Time
@@ -18,7 +18,7 @@ type mint struct {
 	next error
 }
 
-func (m *mint) token(context.Context, *corev1.Pod, string, *int64) (token, error) {
+func (m *mint) requestToken(context.Context, *corev1.Pod, string, *int64) (token, error) {
 	if m.next != nil {
 		return token{}, m.next
 	}
@@ -26,7 +26,7 @@ func (m *mint) token(context.Context, *corev1.Pod, string, *int64) (token, error
 	return token{text: fmt.Sprint("token ", m.made), until: m.now.Add(time.Hour)}, nil
 }
 
-func TestATokenIsKeptForFourFifthsOfItsLife(t *testing.T) {
+func TestTokens_RenewAfterFourFifthsOfLifetime(t *testing.T) {
 	m := &mint{now: noon}
 	kept := newTokens(m, func() time.Time { return m.now })
 	gone := errors.New("the API server is gone")
@@ -37,17 +37,17 @@ func TestATokenIsKeptForFourFifthsOfItsLife(t *testing.T) {
 		fails    error
 		want     string
 	}{
-		{"the first is asked for", 0, "", nil, "token 1"},
-		{"a minute later it is the same", time.Minute, "", nil, "token 1"},
-		{"for another audience there is another", time.Minute, "vault", nil, "token 2"},
-		{"right before four fifths of its life it is the same", 48*time.Minute - 1, "", nil, "token 1"},
-		{"nobody gives another, and it still lives", 48 * time.Minute, "", gone, "token 1"},
-		{"then it is renewed", 48 * time.Minute, "", nil, "token 3"},
-		{"and that is kept", 90 * time.Minute, "", nil, "token 3"},
-		{"nobody gives another, and it has ended", 3 * time.Hour, "", gone, ""},
+		{"the first token is requested", 0, "", nil, "token 1"},
+		{"it is kept after a minute", time.Minute, "", nil, "token 1"},
+		{"another audience gets another token", time.Minute, "vault", nil, "token 2"},
+		{"it is kept until four fifths of its lifetime", 48*time.Minute - 1, "", nil, "token 1"},
+		{"the renewal fails and it is still valid", 48 * time.Minute, "", gone, "token 1"},
+		{"it is renewed", 48 * time.Minute, "", nil, "token 3"},
+		{"the new token is kept", 90 * time.Minute, "", nil, "token 3"},
+		{"the renewal fails and it has expired", 3 * time.Hour, "", gone, ""},
 	} {
 		m.now, m.next = noon.Add(c.after), c.fails
-		got, err := kept.token(t.Context(), nil, c.audience, nil)
+		got, err := kept.requestToken(t.Context(), nil, c.audience, nil)
 		if got.text != c.want || (err == nil) != (c.want != "") {
 			t.Errorf("%s: %q, %v", c.name, got.text, err)
 		}

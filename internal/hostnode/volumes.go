@@ -15,25 +15,24 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"k8s4r.io/k8s4r/internal/isolation"
+	"k8s4r.io/k8s4r/internal/robot/isolation"
 )
 
-// dataLink points at the files of a volume as they are now; what stands beside it
-// points through it. So a process sees all of an update or nothing, as it does with
-// a kubelet.
+// dataLink points to the current files of a volume, and the links next to it point through it. So
+// a process sees an update completely or not at all, as with the kubelet.
 const dataLink = "..data"
 
-// writeContent makes the files of a volume in its directory, unless they are there.
+// writeContent writes the files of a volume unless they are unchanged.
 func writeContent(dir string, c content, owner *owner) error {
 	if have, err := readContent(dir); err == nil && reflect.DeepEqual(have, c) {
-		return c.link(dir) // whoever wrote it may have been killed before that
+		return c.linkNames(dir) // an earlier process may have been killed before this
 	}
 	before, _ := os.Readlink(filepath.Join(dir, dataLink))
 	fresh, err := os.MkdirTemp(dir, "..")
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(os.Chmod(fresh, 0o755), c.write(fresh, owner)); err != nil {
+	if err := errors.Join(os.Chmod(fresh, 0o755), c.writeFiles(fresh, owner)); err != nil {
 		return errors.Join(err, os.RemoveAll(fresh))
 	}
 	link := filepath.Join(dir, dataLink)
@@ -43,12 +42,12 @@ func writeContent(dir string, c content, owner *owner) error {
 	if before != "" {
 		_ = os.RemoveAll(filepath.Join(dir, before))
 	}
-	return c.link(dir)
+	return c.linkNames(dir)
 }
 
-func (c content) write(dir string, owner *owner) error {
+func (c content) writeFiles(dir string, owner *owner) error {
 	for _, name := range slices.Sorted(maps.Keys(c)) {
-		if !inside(name) {
+		if !isInside(name) {
 			return fmt.Errorf("path %q leads out of the volume", name)
 		}
 		p := filepath.Join(dir, name)
@@ -58,16 +57,16 @@ func (c content) write(dir string, owner *owner) error {
 		if err := os.WriteFile(p, c[name].data, 0o600); err != nil {
 			return err
 		}
-		// Not with the file's creation: the umask would take its part.
-		if err := errors.Join(os.Chmod(p, c[name].mode), owner.give(p)); err != nil {
+		// The umask applies when the file is created, so the mode is set again.
+		if err := errors.Join(os.Chmod(p, c[name].mode), owner.chownPath(p)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// link makes the names at the top of a volume, and removes those that are no more.
-func (c content) link(dir string) error {
+// linkNames creates the links at the top of a volume, and removes the obsolete ones.
+func (c content) linkNames(dir string) error {
 	tops := map[string]bool{}
 	for name := range c {
 		top, _, _ := strings.Cut(name, "/")
@@ -91,7 +90,7 @@ func (c content) link(dir string) error {
 	return nil
 }
 
-// readContent reads the files of a volume back.
+// readContent reads the current files of a volume.
 func readContent(dir string) (content, error) {
 	now, err := filepath.EvalSymlinks(filepath.Join(dir, dataLink))
 	if err != nil {
@@ -112,17 +111,17 @@ func readContent(dir string) (content, error) {
 	})
 }
 
-// owner is whom the files of a pod are for. Nil: the node's own user.
+// owner is the owner of a pod's files. If nil, it is the node's user.
 type owner struct{ uid, gid int }
 
-func (o *owner) give(path string) error {
+func (o *owner) chownPath(path string) error {
 	if o == nil {
 		return nil
 	}
 	return os.Lchown(path, o.uid, o.gid)
 }
 
-// ownerOf is by the fsGroup of a pod, if the node may give files away.
+// ownerOf returns the owner by the fsGroup of a pod. It is nil if the node may not change owners.
 func ownerOf(pod *corev1.Pod, host isolation.Host) *owner {
 	s := pod.Spec.SecurityContext
 	if s == nil || s.FSGroup == nil || !host.Allows(isolation.FactUser) {
@@ -131,12 +130,12 @@ func ownerOf(pod *corev1.Pod, host isolation.Host) *owner {
 	return &owner{-1, int(*s.FSGroup)}
 }
 
-// prepareVolumes makes what the volumes of a pod are to have.
+// prepareVolumes creates the volumes of a pod.
 func (w *worker) prepareVolumes(ctx context.Context) error {
 	for i := range w.pod.Spec.Volumes {
 		v := &w.pod.Spec.Volumes[i]
-		if !w.node.mounts() && !sourceStays(v) {
-			continue // nobody would see it
+		if !w.node.usesMounts() && !sourceStays(v) {
+			continue // containers could not see it
 		}
 		if err := w.prepareVolume(ctx, v); err != nil {
 			return fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", v.Name, err)
@@ -151,7 +150,7 @@ func (w *worker) prepareVolume(ctx context.Context, v *corev1.Volume) error {
 	if v.HostPath != nil {
 		return prepareHostPath(v.HostPath)
 	}
-	dir := w.places.volume(v.Name)
+	dir := w.places.volumeDir(v.Name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
@@ -166,8 +165,8 @@ func (w *worker) prepareVolume(ctx context.Context, v *corev1.Volume) error {
 	return writeContent(dir, c.readableBy(o), o)
 }
 
-// readableBy lets the group of an owner read the files, whatever their mode: they
-// are given to it for nothing else.
+// readableBy lets the group of the owner read the files, whatever their mode: that is what the
+// fsGroup is for.
 func (c content) readableBy(o *owner) content {
 	if o == nil {
 		return c
@@ -179,13 +178,13 @@ func (c content) readableBy(o *owner) content {
 	return c
 }
 
-// refreshVolumes brings those volumes up to date that follow the API. One that
-// cannot be read does not keep the others, such as the pod's token, from it.
+// refreshVolumes updates the volumes whose files come from the API server. An error of one volume
+// does not prevent the update of the others, such as that with the pod's token.
 func (w *worker) refreshVolumes(ctx context.Context) error {
 	var errs []error
 	for i := range w.pod.Spec.Volumes {
 		v := &w.pod.Spec.Volumes[i]
-		if !w.node.mounts() || !refreshes(&v.VolumeSource) {
+		if !w.node.usesMounts() || !canRefresh(&v.VolumeSource) {
 			continue
 		}
 		if err := w.prepareVolume(ctx, v); err != nil {
@@ -200,11 +199,10 @@ func prepareEmptyDir(dir string, o *owner) error {
 	if o != nil {
 		mode |= fs.ModeSetgid
 	}
-	return errors.Join(o.give(dir), os.Chmod(dir, mode))
+	return errors.Join(o.chownPath(dir), os.Chmod(dir, mode))
 }
 
-// prepareHostPath makes what a hostPath asks to be made, and refuses what is not
-// what it says.
+// prepareHostPath creates the path if its type asks for that, and otherwise checks its type.
 func prepareHostPath(h *corev1.HostPathVolumeSource) error {
 	kind := corev1.HostPathUnset
 	if h.Type != nil {
@@ -231,13 +229,13 @@ func checkHostPath(path string, kind corev1.HostPathType) error {
 	if err != nil {
 		return fmt.Errorf("hostPath type check failed: %w", err)
 	}
-	if !is(info.Mode(), kind) {
+	if !matchesType(info.Mode(), kind) {
 		return fmt.Errorf("hostPath type check failed: %s is not a %s", path, kind)
 	}
 	return nil
 }
 
-func is(m fs.FileMode, kind corev1.HostPathType) bool {
+func matchesType(m fs.FileMode, kind corev1.HostPathType) bool {
 	switch kind {
 	case corev1.HostPathDirectory:
 		return m.IsDir()
@@ -254,15 +252,15 @@ func is(m fs.FileMode, kind corev1.HostPathType) bool {
 	}
 }
 
-// binds are the mounts of a container.
-func (w *worker) binds(c *corev1.Container, env map[string]string) ([]isolation.Bind, error) {
+// buildBinds returns the mounts of a container.
+func (w *worker) buildBinds(c *corev1.Container, env map[string]string) ([]isolation.Bind, error) {
 	var all []isolation.Bind
 	for _, m := range c.VolumeMounts {
 		v := volumeNamed(w.pod, m.Name)
 		if v == nil {
 			return nil, fmt.Errorf("volumeMounts name volume %q, which the pod does not have", m.Name)
 		}
-		source := w.places.volume(v.Name)
+		source := w.places.volumeDir(v.Name)
 		if v.HostPath != nil {
 			source = v.HostPath.Path
 		}
@@ -270,8 +268,8 @@ func (w *worker) binds(c *corev1.Container, env map[string]string) ([]isolation.
 		if err != nil {
 			return nil, fmt.Errorf("volume mount %s: %w", m.MountPath, err)
 		}
-		// What comes from the API is never written by a container.
-		readOnly := m.ReadOnly || refreshes(&v.VolumeSource)
+		// Containers never write to files that come from the API server.
+		readOnly := m.ReadOnly || canRefresh(&v.VolumeSource)
 		all = append(all, isolation.Bind{Source: source, Sub: sub, Target: filepath.Join("/", m.MountPath), ReadOnly: readOnly})
 	}
 	return all, nil
@@ -286,18 +284,18 @@ func volumeNamed(pod *corev1.Pod, name string) *corev1.Volume {
 	return nil
 }
 
-// subPath is the part of a volume that a mount asks for, made when it is missing.
-// Empty: all of it. Containers may put links there at any time, so it is never
-// followed by its path alone: here by os.Root, and by Bind.Sub when it is mounted.
+// subPath returns the path of a mount within its volume, and creates it if it is missing. If
+// empty, the whole volume is mounted. Containers may create links in the volume at any time, so
+// the path is resolved with os.Root here, and by Bind.Sub for the mount.
 func subPath(volume string, m corev1.VolumeMount, env map[string]string) (string, error) {
 	sub := m.SubPath
 	if m.SubPathExpr != "" {
-		sub = expand(m.SubPathExpr, lookupIn(env))
+		sub = expandVariables(m.SubPathExpr, lookupIn(env))
 	}
 	if sub == "" {
 		return "", nil
 	}
-	if !inside(sub) {
+	if !isInside(sub) {
 		return "", fmt.Errorf("subPath %q leads out of the volume", sub)
 	}
 	root, err := os.OpenRoot(volume)

@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-func TestFilesOfAVolumeChangeAllAtOnce(t *testing.T) {
+func TestWriteContent_ReplacesFilesAtomically(t *testing.T) {
 	dir := t.TempDir()
 	read := func(name string) string {
 		b, _ := os.ReadFile(filepath.Join(dir, name))
@@ -51,7 +51,7 @@ func TestFilesOfAVolumeChangeAllAtOnce(t *testing.T) {
 	}
 }
 
-func TestASubPathStaysInTheVolume(t *testing.T) {
+func TestSubPath_StaysInVolume(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Symlink("/etc", filepath.Join(dir, "link")); err != nil {
 		t.Fatal(err)
@@ -70,8 +70,8 @@ func TestASubPathStaysInTheVolume(t *testing.T) {
 	}
 }
 
-// What is given to a group is for it to read, whatever the mode says.
-func TestFilesAreReadableByTheGroupTheyAreGivenTo(t *testing.T) {
+// The fsGroup must be able to read the files, whatever their mode.
+func TestContent_ReadableByGroup(t *testing.T) {
 	for _, c := range []struct {
 		owner *owner
 		want  fs.FileMode
@@ -82,9 +82,9 @@ func TestFilesAreReadableByTheGroupTheyAreGivenTo(t *testing.T) {
 	}
 }
 
-// Output and errors of a command go to the same one.
-func TestABeginningIsWrittenBySeveral(t *testing.T) {
-	b := &beginning{most: 1000}
+// A command writes its output and its errors to the same buffer.
+func TestHeadBuffer_KeepsFirstBytesOfConcurrentWrites(t *testing.T) {
+	b := &headBuffer{most: 1000}
 	var writers sync.WaitGroup
 	for range 4 {
 		writers.Go(func() {

@@ -15,38 +15,37 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
-	"k8s4r.io/k8s4r/internal/agent/shims"
+	"k8s4r.io/k8s4r/internal/robot/shim/supervisor"
 )
 
-// worker goes round for one pod. All of it belongs to its goroutine, but for the
-// inbox.
+// worker manages one pod. Only its goroutine may use it, except for the inbox.
 type worker struct {
-	world
+	podState
 	node   *Node
 	source *tokens
-	places places
+	places podPaths
 	key    types.NamespacedName
 
-	held   map[string]*shims.Shim // by container, those that live
+	held   map[string]*supervisor.Shim // by container; those that are running
 	probes map[probeKey]context.CancelFunc
-	// gone: the API server does not have the pod any more.
+	// gone reports that the API server no longer has the pod.
 	gone bool
-	// buried: the API server was asked to forget the pod.
+	// buried reports that the API server was asked to delete the pod.
 	buried      bool
-	emptied     bool      // its volumes are gone
-	retries     int       // of what was in the way of a start, in a row
-	refreshAt   time.Time // when files from the API are looked at again
+	emptied     bool      // its volumes have been removed
+	retries     int       // consecutive failures to start a container
+	refreshAt   time.Time // when to compare files with the API server again
 	volumesMade bool
 
-	renewing atomic.Bool // its /etc/hosts is about to be
+	renewing atomic.Bool // an update of its /etc/hosts is pending
 
 	mu    sync.Mutex
 	inbox []func(context.Context)
 	ring  chan struct{}
 }
 
-// tell has the worker do something in its next round.
-func (w *worker) tell(what func(context.Context)) {
+// enqueue has the worker call what in its next round.
+func (w *worker) enqueue(what func(context.Context)) {
 	w.mu.Lock()
 	w.inbox = append(w.inbox, what)
 	w.mu.Unlock()
@@ -66,8 +65,8 @@ func (w *worker) takeIn(ctx context.Context) {
 	}
 }
 
-// loop goes round until the pod is no more or ctx ends.
-func (w *worker) loop(ctx context.Context) {
+// runLoop runs rounds until the pod is gone or ctx is done.
+func (w *worker) runLoop(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	defer w.endProbes(func(probeKey) bool { return true })
@@ -78,7 +77,7 @@ func (w *worker) loop(ctx context.Context) {
 		case <-w.ring:
 		case <-timer.C:
 		}
-		wakeAt, done := w.round(ctx)
+		wakeAt, done := w.runRound(ctx)
 		if done {
 			return
 		}
@@ -89,74 +88,74 @@ func (w *worker) loop(ctx context.Context) {
 	}
 }
 
-// retryAfter is the pause before the API server is asked again after it has refused
-// something.
+// retryAfter is the delay after a failed request to the API server.
 const retryAfter = time.Second
 
-// round takes in what has come, does what is due and reports it.
-func (w *worker) round(ctx context.Context) (wakeAt time.Time, done bool) {
+// runRound handles the inbox, carries out what is due and reports the status.
+func (w *worker) runRound(ctx context.Context) (wakeAt time.Time, done bool) {
 	w.takeIn(ctx)
 	s := w.carryOut(ctx)
 	w.watchProbes(ctx)
-	w.refresh(ctx, &s)
+	w.refreshFiles(ctx, &s)
 	if w.gone {
 		if s.over {
-			w.node.forget(ctx, w)
+			w.node.removePod(ctx, w)
 		}
 		return s.wakeAt, s.over
 	}
-	if err := w.finish(ctx, s.over); err != nil {
+	if err := w.finishPod(ctx, s.over); err != nil {
 		if ctx.Err() == nil {
 			w.node.log.Warn("the status of a pod cannot be written, will try again", "pod", w.key, "error", err)
 		}
-		s.wake(time.Now().Add(retryAfter))
+		s.requeueAt(time.Now().Add(retryAfter))
 	}
 	return s.wakeAt, false
 }
 
-// finish reports, and has the API server forget a pod that was deleted and is over.
-func (w *worker) finish(ctx context.Context, over bool) error {
-	if err := w.report(ctx); err != nil {
+// finishPod reports the status, and deletes a pod from the API server if it is marked for deletion
+// and has ended.
+func (w *worker) finishPod(ctx context.Context, over bool) error {
+	if err := w.reportStatus(ctx); err != nil {
 		return err
 	}
 	if !over {
 		return nil
 	}
-	w.empty()
+	w.releaseResources()
 	if w.pod.DeletionTimestamp == nil || w.buried {
 		return nil
 	}
-	err := w.node.bury(ctx, w.pod)
+	err := w.node.deletePod(ctx, w.pod)
 	w.buried = err == nil
 	return err
 }
 
-// empty gives back what a pod that is over has held: its volumes, and its address,
-// of which there are fewer than ended pods.
-func (w *worker) empty() {
+// releaseResources releases the volumes and the address of a pod that has ended. There are fewer
+// addresses than ended pods.
+func (w *worker) releaseResources() {
 	if !w.emptied {
-		w.node.network.release(w.podIP, w.pod.UID)
-		w.emptied = os.RemoveAll(w.places.volume("")) == nil
+		w.node.network.releaseAddress(w.podIP, w.pod.UID)
+		w.emptied = os.RemoveAll(w.places.volumeDir("")) == nil
 	}
 }
 
-// carryOut does what is planned, and what follows from that.
-func (w *worker) carryOut(ctx context.Context) steps {
+// carryOut plans and carries out the actions.
+func (w *worker) carryOut(ctx context.Context) actions {
 	if w.gone && w.pod.DeletionTimestamp == nil {
 		w.pod = deletionOf(w.pod)
 	}
 	for {
 		now := time.Now()
-		w.expired = w.overdue(now)
-		s := plan(now, &w.world)
+		w.expired = w.isOverdue(now)
+		s := planPod(now, &w.podState)
 		if len(s.start)+len(s.stop) == 0 {
 			return s
 		}
 		for _, name := range s.stop {
-			w.stop(ctx, name, w.gracePeriod(), "Stopping container "+name)
+			w.stopContainer(ctx, name, w.gracePeriod(), "Stopping container "+name)
 		}
 		for _, name := range s.start {
-			w.start(ctx, name)
+			w.startContainer(ctx, name)
 		}
 		if ctx.Err() != nil {
 			return s
@@ -164,33 +163,33 @@ func (w *worker) carryOut(ctx context.Context) steps {
 	}
 }
 
-// start begins the next run of a container.
-func (w *worker) start(ctx context.Context, name string) {
+// startContainer starts the next run of a container.
+func (w *worker) startContainer(ctx context.Context, name string) {
 	c, r := containerNamed(w.pod, name), w.ownRecord(name)
 	next := &run{}
 	if r.last != nil {
 		next.attempt, next.delay = r.last.attempt+1, delayAfter(r.last)
 	}
-	held, err := w.launch(ctx, c, next)
+	held, err := w.launchShim(ctx, c, next)
 	if err != nil {
 		w.retries++
 		r.trouble = troubleOf(err)
 		r.retryAt = time.Now().Add(min(retryAfter<<min(w.retries-1, 4), maxRetry))
-		w.node.event(w.pod, corev1.EventTypeWarning, eventOf(err), err.Error())
+		w.node.recordEvent(w.pod, corev1.EventTypeWarning, eventOf(err), err.Error())
 		return
 	}
 	w.retries = 0
-	w.prune(name, next.attempt)
+	w.pruneAttempts(name, next.attempt)
 	next.started, next.ready = c.StartupProbe == nil, c.ReadinessProbe == nil
 	next.begun = c.Lifecycle == nil || c.Lifecycle.PostStart == nil
 	*r = containerRecord{last: next, before: r.last}
-	w.hold(name, next.attempt, held)
+	w.holdShim(name, next.attempt, held)
 }
 
-// maxRetry bounds the pause after something was in the way of a start.
+// maxRetry bounds the delay after a failed start.
 const maxRetry = 10 * time.Second
 
-// volumeError is that a volume cannot be made now.
+// volumeError reports that a volume cannot be created at present.
 type volumeError struct{ error }
 
 func troubleOf(err error) *corev1.ContainerStateWaiting {
@@ -211,18 +210,18 @@ func eventOf(err error) string {
 	return "Failed"
 }
 
-// launch makes what a container needs and starts its shim.
-func (w *worker) launch(ctx context.Context, c *corev1.Container, next *run) (*shims.Shim, error) {
+// launchShim creates what a container needs and starts its shim.
+func (w *worker) launchShim(ctx context.Context, c *corev1.Container, next *run) (*supervisor.Shim, error) {
 	if !w.volumesMade {
 		if err := w.prepareVolumes(ctx); err != nil {
 			return nil, volumeError{err}
 		}
 		w.volumesMade, w.refreshAt = true, time.Now().Add(refreshEvery)
 	}
-	dir := w.places.attempt(c.Name, next.attempt)
+	dir := w.places.attemptPath(c.Name, next.attempt)
 	spec, err := w.specOf(ctx, c, next.attempt)
 	if err == nil {
-		err = os.WriteFile(dir.delay(), []byte(next.delay.String()), 0o600)
+		err = os.WriteFile(dir.delayFile(), []byte(next.delay.String()), 0o600)
 	}
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(string(dir)))
@@ -230,16 +229,16 @@ func (w *worker) launch(ctx context.Context, c *corev1.Container, next *run) (*s
 	return w.node.keeper.Start(spec, w.key.String()+"/"+c.Name+"/"+strconv.Itoa(next.attempt))
 }
 
-// prune removes all runs but the last two.
-func (w *worker) prune(name string, attempt int) {
-	for _, n := range w.places.attempts(name) {
+// pruneAttempts removes all runs except the last two.
+func (w *worker) pruneAttempts(name string, attempt int) {
+	for _, n := range w.places.listAttempts(name) {
 		if n < attempt-1 {
-			_ = os.RemoveAll(string(w.places.attempt(name, n)))
+			_ = os.RemoveAll(string(w.places.attemptPath(name, n)))
 		}
 	}
 }
 
-// ownRecord is the record of a container, made when there is none.
+// ownRecord returns the record of a container, and creates it if it is missing.
 func (w *worker) ownRecord(name string) *containerRecord {
 	r := w.records[name]
 	if r == nil {
@@ -249,16 +248,16 @@ func (w *worker) ownRecord(name string) *containerRecord {
 	return r
 }
 
-// hold has the worker hear what a shim says.
-func (w *worker) hold(name string, attempt int, s *shims.Shim) {
+// holdShim subscribes the worker to the updates of a shim.
+func (w *worker) holdShim(name string, attempt int, s *supervisor.Shim) {
 	w.held[name] = s
-	w.node.listen(s, func(n shims.News) {
-		w.tell(func(ctx context.Context) { w.heard(ctx, name, attempt, n) })
+	w.node.subscribeShim(s, func(n supervisor.Update) {
+		w.enqueue(func(ctx context.Context) { w.handleUpdate(ctx, name, attempt, n) })
 	})
 }
 
-// heard takes in what the shim of a run has said.
-func (w *worker) heard(ctx context.Context, name string, attempt int, n shims.News) {
+// handleUpdate handles an update of the shim of a run.
+func (w *worker) handleUpdate(ctx context.Context, name string, attempt int, n supervisor.Update) {
 	r := w.ownRecord(name).last
 	if r == nil || r.attempt != attempt || r.gone {
 		return
@@ -266,20 +265,20 @@ func (w *worker) heard(ctx context.Context, name string, attempt int, n shims.Ne
 	began := r.state.Started == nil && n.Started != nil
 	r.state = n.State
 	if began {
-		w.node.event(w.pod, corev1.EventTypeNormal, "Started", "Started container "+name)
+		w.node.recordEvent(w.pod, corev1.EventTypeNormal, "Started", "Started container "+name)
 		w.postStart(ctx, name, r)
 	}
 	if n.Gone {
-		w.ended(name, r)
+		w.handleEnd(name, r)
 	}
 }
 
-// ended takes in that a run is over, and ends what it has left behind.
-func (w *worker) ended(name string, r *run) {
+// handleEnd records that a run has ended, and ends what it has left behind.
+func (w *worker) handleEnd(name string, r *run) {
 	c := containerNamed(w.pod, name)
-	dir := w.places.attempt(name, r.attempt)
-	if r.state.Exit == nil && r.state.Begun {
-		if err := w.node.sweep(dir, dir.cgroup(w.pod.UID), r.state.Started); err != nil {
+	dir := w.places.attemptPath(name, r.attempt)
+	if r.state.Exit == nil && r.state.MayHaveStarted {
+		if err := w.node.sweepAttempt(dir, dir.cgroupName(w.pod.UID), r.state.Started); err != nil {
 			w.node.log.Warn("processes are left of a container", "pod", w.key, "container", name, "error", err)
 		}
 	}
@@ -288,34 +287,34 @@ func (w *worker) ended(name string, r *run) {
 	w.endProbes(func(k probeKey) bool { return k.container == name })
 	r.message = terminationMessage(c, dir, r)
 	if e := r.state.Exit; e != nil && e.Error != "" {
-		w.node.event(w.pod, corev1.EventTypeWarning, "Failed", e.Error)
+		w.node.recordEvent(w.pod, corev1.EventTypeWarning, "Failed", e.Error)
 	}
 	if w.willRestart(*c, r) {
-		w.node.event(w.pod, corev1.EventTypeWarning, "BackOff", fmt.Sprintf("Back-off restarting failed container %s in pod %s_%s(%s)", name, w.pod.Name, w.pod.Namespace, w.pod.UID))
+		w.node.recordEvent(w.pod, corev1.EventTypeWarning, "BackOff", fmt.Sprintf("Back-off restarting failed container %s in pod %s_%s(%s)", name, w.pod.Name, w.pod.Namespace, w.pod.UID))
 	}
 }
 
-// stop asks a container to end: its preStop hook, SIGTERM, and SIGKILL when the
-// grace is over.
-func (w *worker) stop(ctx context.Context, name string, grace time.Duration, why string) {
+// stopContainer stops a container: it runs the preStop hook, sends SIGTERM, and SIGKILL when the
+// grace period is over.
+func (w *worker) stopContainer(ctx context.Context, name string, grace time.Duration, why string) {
 	r, s, c := w.ownRecord(name).last, w.held[name], containerNamed(w.pod, name)
 	r.stopping = true
 	if s == nil {
 		return
 	}
-	w.node.event(w.pod, corev1.EventTypeNormal, "Killing", why)
+	w.node.recordEvent(w.pod, corev1.EventTypeNormal, "Killing", why)
 	w.endProbes(func(k probeKey) bool { return k.container == name })
-	if c.Lifecycle == nil || c.Lifecycle.PreStop == nil || !r.runs() {
-		_ = w.node.keeper.Stop(s, stopCause, grace) // an error: it has ended
+	if c.Lifecycle == nil || c.Lifecycle.PreStop == nil || !r.isRunning() {
+		_ = w.node.keeper.Stop(s, stopCause, grace) // an error means that it has exited
 		return
 	}
 	until := time.Now().Add(grace)
-	target := w.target(c, r)
+	target := w.newTarget(c, r)
 	go func() {
 		bound, cancel := context.WithDeadline(ctx, until)
 		defer cancel()
-		if err := target.hook(bound, c.Lifecycle.PreStop); err != nil {
-			w.node.event(target.pod, corev1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed: "+err.Error())
+		if err := target.runHook(bound, c.Lifecycle.PreStop); err != nil {
+			w.node.recordEvent(target.pod, corev1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed: "+err.Error())
 		}
 		if ctx.Err() == nil {
 			_ = w.node.keeper.Stop(s, stopCause, max(time.Until(until), minGrace))
@@ -324,86 +323,86 @@ func (w *worker) stop(ctx context.Context, name string, grace time.Duration, why
 }
 
 const (
-	// stopCause is what a shim is told that ends a container.
+	// stopCause is the cause that shims get for a stop by the node.
 	stopCause = "Stopped"
-	// minGrace is left to a container after its preStop hook.
+	// minGrace is the least grace period after the preStop hook.
 	minGrace = 2 * time.Second
 )
 
-// hurry shortens the grace of what is being stopped already.
-func (w *worker) hurry(grace time.Duration) {
+// shortenGrace shortens the grace period of containers that are being stopped.
+func (w *worker) shortenGrace(grace time.Duration) {
 	for name, s := range w.held {
-		if r := w.record(name).last; r != nil && r.stopping {
+		if r := w.recordOf(name).last; r != nil && r.stopping {
 			_ = w.node.keeper.Stop(s, stopCause, grace)
 		}
 	}
 }
 
-// see takes in the pod as the API server has it.
-func (w *worker) see(pod *corev1.Pod) {
-	if older(pod, w.pod) {
+// setPod replaces the pod with a newer version from the API server.
+func (w *worker) setPod(pod *corev1.Pod) {
+	if isOlder(pod, w.pod) {
 		return
 	}
 	before := w.gracePeriod()
 	dying := w.pod.DeletionTimestamp != nil
 	w.pod = pod
 	if dying && w.gracePeriod() < before {
-		w.hurry(w.gracePeriod())
+		w.shortenGrace(w.gracePeriod())
 	}
 }
 
-// older tells of two words of the API server which came first.
-func older(a, b *corev1.Pod) bool {
+// isOlder reports whether a has an older resource version than b.
+func isOlder(a, b *corev1.Pod) bool {
 	x, errX := strconv.ParseUint(a.ResourceVersion, 10, 64)
 	y, errY := strconv.ParseUint(b.ResourceVersion, 10, 64)
 	return errX == nil && errY == nil && x < y
 }
 
-// refreshEvery is how often the files of volumes are compared with the API.
+// refreshEvery is the interval at which files of volumes are compared with the API server.
 const refreshEvery = time.Minute
 
-// refresh brings the files of volumes up to date, now and then.
-func (w *worker) refresh(ctx context.Context, s *steps) {
+// refreshFiles updates the files of volumes when that is due.
+func (w *worker) refreshFiles(ctx context.Context, s *actions) {
 	if s.over || !w.volumesMade || !w.hasRefreshed() {
 		return
 	}
 	if !time.Now().Before(w.refreshAt) {
 		w.refreshAt = time.Now().Add(refreshEvery)
 		if err := w.refreshVolumes(ctx); err != nil {
-			w.node.event(w.pod, corev1.EventTypeWarning, "FailedMount", err.Error())
+			w.node.recordEvent(w.pod, corev1.EventTypeWarning, "FailedMount", err.Error())
 		}
 	}
-	s.wake(w.refreshAt)
+	s.requeueAt(w.refreshAt)
 }
 
 func (w *worker) hasRefreshed() bool {
 	for i := range w.pod.Spec.Volumes {
-		if w.node.mounts() && refreshes(&w.pod.Spec.Volumes[i].VolumeSource) {
+		if w.node.usesMounts() && canRefresh(&w.pod.Spec.Volumes[i].VolumeSource) {
 			return true
 		}
 	}
 	return false
 }
 
-// report writes the status of the pod when it has changed.
-func (w *worker) report(ctx context.Context) error {
-	want := statusOf(time.Now(), &w.world)
+// reportStatus writes the status of the pod if it has changed.
+func (w *worker) reportStatus(ctx context.Context) error {
+	want := statusOf(time.Now(), &w.podState)
 	pod, err := w.node.writeStatus(ctx, w.pod, want)
 	if apierrors.IsNotFound(err) {
-		return nil // its end is on the way to us
+		return nil // the deletion will arrive through the watch
 	}
-	if err == nil && !older(pod, w.pod) {
+	if err == nil && !isOlder(pod, w.pod) {
 		w.pod = pod
 	}
 	return err
 }
 
-// adopt finds out what has become of the pod's containers while there was no node.
-func (w *worker) adopt() error {
-	for _, c := range containers(w.pod) {
+// adoptContainers restores the runs of the pod's containers after a restart of the node.
+func (w *worker) adoptContainers() error {
+	for _, c := range allContainers(w.pod) {
 		r := w.ownRecord(c.Name)
-		for _, n := range w.places.attempts(c.Name) {
-			next, held, err := w.recall(&c, n)
+		for _, n := range w.places.listAttempts(c.Name) {
+			next, held, err := w.recallRun(&c, n)
 			if err != nil {
 				return err
 			}
@@ -412,7 +411,7 @@ func (w *worker) adopt() error {
 			}
 			*r = containerRecord{last: next, before: r.last}
 			if held != nil {
-				w.hold(c.Name, n, held)
+				w.holdShim(c.Name, n, held)
 			}
 		}
 		w.volumesMade = w.volumesMade || r.last != nil && !r.last.gone
@@ -420,29 +419,29 @@ func (w *worker) adopt() error {
 	return nil
 }
 
-// recall finds one run. Nil: it was never begun.
-func (w *worker) recall(c *corev1.Container, n int) (*run, *shims.Shim, error) {
-	dir := w.places.attempt(c.Name, n)
-	held, state, err := w.node.keeper.Adopt(dir.shim())
+// recallRun restores one run. It returns nil if the run was never started.
+func (w *worker) recallRun(c *corev1.Container, n int) (*run, *supervisor.Shim, error) {
+	dir := w.places.attemptPath(c.Name, n)
+	held, state, err := w.node.keeper.Adopt(dir.shimDir())
 	if err != nil {
 		return nil, nil, err
 	}
-	if held == nil && !state.Begun && state.Exit == nil {
+	if held == nil && !state.MayHaveStarted && state.Exit == nil {
 		return nil, nil, os.RemoveAll(string(dir))
 	}
 	r := &run{attempt: n, state: state, begun: true}
-	text, _ := os.ReadFile(dir.delay())
-	r.delay, _ = time.ParseDuration(string(text)) // none: nobody had to wait
+	text, _ := os.ReadFile(dir.delayFile())
+	r.delay, _ = time.ParseDuration(string(text)) // an error leaves zero: there was no back-off
 	before := statusNamed(w.pod, c.Name, w.containerID(c.Name, n))
 	r.started = c.StartupProbe == nil || before.Started != nil && *before.Started
 	r.ready = c.ReadinessProbe == nil || before.Ready
 	if held == nil {
-		w.ended(c.Name, r)
+		w.handleEnd(c.Name, r)
 	}
 	return r, held, nil
 }
 
-// statusNamed is what the API server has of a run. It is empty when it has nothing.
+// statusNamed returns the status of a run as the API server has it. It is empty if there is none.
 func statusNamed(pod *corev1.Pod, container, id string) corev1.ContainerStatus {
 	for _, all := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
 		for _, s := range all {
@@ -454,30 +453,30 @@ func statusNamed(pod *corev1.Pod, container, id string) corev1.ContainerStatus {
 	return corev1.ContainerStatus{}
 }
 
-// postStart runs the hook of a container that has just started.
+// postStart runs the hook of a container that has just been started.
 func (w *worker) postStart(ctx context.Context, name string, r *run) {
 	if r.begun {
 		return
 	}
 	c := containerNamed(w.pod, name)
-	target := w.target(c, r)
+	target := w.newTarget(c, r)
 	go func() {
-		err := target.hook(ctx, c.Lifecycle.PostStart)
-		w.tell(func(ctx context.Context) {
+		err := target.runHook(ctx, c.Lifecycle.PostStart)
+		w.enqueue(func(ctx context.Context) {
 			if err == nil {
 				r.begun = true
 			} else if !r.gone {
-				w.node.event(w.pod, corev1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed: "+err.Error())
-				w.stop(ctx, name, w.gracePeriod(), fmt.Sprintf("FailedPostStartHook: stopping container %s", name))
+				w.node.recordEvent(w.pod, corev1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed: "+err.Error())
+				w.stopContainer(ctx, name, w.gracePeriod(), fmt.Sprintf("FailedPostStartHook: stopping container %s", name))
 			}
 		})
 	}()
 }
 
-// deletionOf is a pod that was removed by force, as if it had been asked to go.
+// deletionOf returns a pod that was deleted with force as if it had been deleted regularly.
 func deletionOf(pod *corev1.Pod) *corev1.Pod {
 	p := pod.DeepCopy()
-	now, none := cmp.Or(p.CreationTimestamp, seconds(time.Now())), int64(0)
+	now, none := cmp.Or(p.CreationTimestamp, truncateSeconds(time.Now())), int64(0)
 	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &now, &none
 	return p
 }

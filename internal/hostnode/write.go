@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/tools/record"
 )
 
-// writeStatus writes what is new of a pod's status, and returns the pod as the API
-// server then has it. What others say in the same status stays.
+// writeStatus patches the changed part of a pod's status, and returns the pod as the API server
+// has it then. Status fields of other writers are kept.
 func (n *Node) writeStatus(ctx context.Context, pod *corev1.Pod, want corev1.PodStatus) (*corev1.Pod, error) {
 	if equality.Semantic.DeepEqual(pod.Status, want) {
 		return pod, nil
@@ -44,7 +44,7 @@ func statusPatch(pod *corev1.Pod, s corev1.PodStatus) ([]byte, error) {
 	return json.Marshal(corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: pod.UID}, Status: s})
 }
 
-// withUID has the API server refuse a patch to another pod of the same name.
+// withUID makes the API server reject a patch for another pod of the same name.
 func withUID(patch []byte, uid types.UID) ([]byte, error) {
 	var all map[string]any
 	if err := json.Unmarshal(patch, &all); err != nil {
@@ -54,14 +54,14 @@ func withUID(patch []byte, uid types.UID) ([]byte, error) {
 	return json.Marshal(all)
 }
 
-// bury has the API server forget a pod whose containers have ended.
-func (n *Node) bury(ctx context.Context, pod *corev1.Pod) error {
+// deletePod deletes a pod whose containers have ended from the API server.
+func (n *Node) deletePod(ctx context.Context, pod *corev1.Pod) error {
 	now := int64(0)
 	err := n.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 		GracePeriodSeconds: &now, Preconditions: &metav1.Preconditions{UID: &pod.UID},
 	})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // it is gone, or another has its name
+		return nil // the pod is gone, or another one has its name
 	}
 	return err
 }
@@ -73,7 +73,7 @@ func (n *Node) startEvents() record.EventBroadcaster {
 	return b
 }
 
-// event tells who asks for a pod's events.
-func (n *Node) event(pod *corev1.Pod, kind, reason, message string) {
+// recordEvent records an event of a pod.
+func (n *Node) recordEvent(pod *corev1.Pod, kind, reason, message string) {
 	n.events.Event(pod, kind, reason, message)
 }

@@ -20,9 +20,7 @@ import (
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/admission"
 	"k8s4r.io/k8s4r/internal/archive"
-	"k8s4r.io/k8s4r/internal/census"
 	archiver "k8s4r.io/k8s4r/internal/controllers/archive"
 	"k8s4r.io/k8s4r/internal/controllers/cronjobflow"
 	"k8s4r.io/k8s4r/internal/controllers/job"
@@ -34,20 +32,22 @@ import (
 	"k8s4r.io/k8s4r/internal/controllers/task"
 	"k8s4r.io/k8s4r/internal/controllers/taskgroup"
 	"k8s4r.io/k8s4r/internal/controllers/vcjob"
-	"k8s4r.io/k8s4r/internal/notes"
-	"k8s4r.io/k8s4r/internal/placement"
-	"k8s4r.io/k8s4r/internal/program"
-	"k8s4r.io/k8s4r/internal/tracing"
+	"k8s4r.io/k8s4r/internal/core/placement"
+	"k8s4r.io/k8s4r/internal/manager/admission"
+	"k8s4r.io/k8s4r/internal/manager/metrics"
+	notes "k8s4r.io/k8s4r/internal/platform/events"
+	"k8s4r.io/k8s4r/internal/platform/program"
+	"k8s4r.io/k8s4r/internal/platform/tracing"
+	"k8s4r.io/k8s4r/internal/scheduler"
 )
 
-// reporter is the name under which the manager reports events.
+// reporter is the reporting controller of the manager's events.
 const reporter = "k8s4r-manager"
 
-// Scheme knows the kinds that the controllers read and write.
-func Scheme() *runtime.Scheme {
+// NewScheme returns a scheme with the kinds that the controllers read and write.
+func NewScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
-	// Registering types fails only for two of one name, which the first test
-	// would show.
+	// Registration fails only for two types of the same kind, which any test would show.
 	for _, add := range []func(*runtime.Scheme) error{
 		clientgoscheme.AddToScheme, v1alpha1.AddToScheme, flowv1.AddToScheme, batchv1.AddToScheme, busv1.AddToScheme, cronv1.AddToScheme, rayv1.AddToScheme,
 	} {
@@ -58,13 +58,13 @@ func Scheme() *runtime.Scheme {
 	return s
 }
 
-// CacheOptions keep the informers small: nothing here reads managed fields, or Pods
-// that are no vcjob's. A controller that reads others, raycluster, has a cache of its
-// own: no selector says one or the other. Without namespaces they hold all.
+// CacheOptions returns the options of the manager's cache. They keep it small: managed fields are
+// dropped, and only the Pods of pod jobs are cached. The raycluster controller has its own cache,
+// because one selector cannot match both. If namespaces is empty, all namespaces are cached.
 func CacheOptions(namespaces ...string) cache.Options {
 	ofJobs, err := labels.Parse(batchv1.KeyJobName)
 	if err != nil {
-		panic(err) // it is no label, which the first test would show
+		panic(err) // an invalid label, which any test would show
 	}
 	return cache.Options{
 		DefaultTransform:  cache.TransformStripManagedFields(),
@@ -75,7 +75,7 @@ func CacheOptions(namespaces ...string) cache.Options {
 	}
 }
 
-// inNamespaces has a cache hold what is in these. None: what is in any.
+// inNamespaces limits a cache to the named namespaces. If names is empty, the cache has all.
 func inNamespaces(names []string) map[string]cache.Config {
 	chosen := map[string]cache.Config{}
 	for _, name := range names {
@@ -84,20 +84,19 @@ func inNamespaces(names []string) map[string]cache.Config {
 	return chosen
 }
 
-// ControllerOptions are those of all controllers. Their queues are plain ones: the
-// priority queue of controller-runtime 0.24 can hang a manager that stops while it is
-// busy, because it hands an item to a worker that has left, and holds the lock that
-// the others need to leave.
+// ControllerOptions are the options of all controllers. They disable the priority queue, because
+// that of controller-runtime 0.24 can hang a busy manager that stops: it hands an item to a worker
+// that has exited and holds the lock that the other workers need to exit.
 func ControllerOptions() config.Controller {
 	return config.Controller{UsePriorityQueue: ptr.To(false)}
 }
 
-// adder is a controller that can be started with a manager.
+// adder is a controller that can be registered with a manager.
 type adder interface{ Add(ctrl.Manager) error }
 
-// Add starts the controllers that cfg selects with mgr. Whoever makes mgr
-// chooses its client's rate limit; the controllers set none.
-func Add(mgr ctrl.Manager, cfg Config) error {
+// AddControllers registers the controllers that cfg selects with mgr. The rate limit of API
+// requests is that of mgr's client; the controllers set none.
+func AddControllers(mgr ctrl.Manager, cfg Config) error {
 	cfg = cfg.withDefaults()
 	chosen := selection(cfg.Controllers)
 	if err := chosen.validate(); err != nil {
@@ -106,41 +105,42 @@ func Add(mgr ctrl.Manager, cfg Config) error {
 	if err := admission.Add(mgr, cfg.Webhook); err != nil {
 		return fmt.Errorf("webhook: %w", err)
 	}
-	all := controllers(mgr, cfg, chosen)
-	if archives(cfg, chosen) {
+	all := selectControllers(mgr, cfg, chosen)
+	if recordsHistory(cfg, chosen) {
 		store, err := openArchive(mgr, cfg)
 		if err != nil {
 			return err
 		}
 		all[archiver.Name] = &archiver.Controller{
-			Client: mgr.GetClient(), Store: store, Now: cfg.Now, Recorder: notes.Clipped(mgr.GetEventRecorder(reporter)), Retention: cfg.Retention,
-			Flows: chosen.runs(jobflow.Name), VCJobs: chosen.runs(vcjob.Name), RayClusters: chosen.runs(raycluster.Name), Concurrency: cfg.Concurrency,
+			Client: mgr.GetClient(), Store: store, Now: cfg.Now, Recorder: notes.NewClippingRecorder(mgr.GetEventRecorder(reporter)), Retention: cfg.Retention,
+			Flows: chosen.isSelected(jobflow.Name), VCJobs: chosen.isSelected(vcjob.Name), RayClusters: chosen.isSelected(raycluster.Name), Concurrency: cfg.Concurrency,
 		}
 	}
 	for _, name := range Names {
-		if !chosen.runs(name) || all[name] == nil {
+		if !chosen.isSelected(name) || all[name] == nil {
 			continue
 		}
 		if err := all[name].Add(mgr); err != nil {
 			return fmt.Errorf("controller %s: %w", name, err)
 		}
 	}
-	if !chosen.runs(task.Name) {
-		return nil // another manager has the tasks, and counts them
+	if !chosen.isSelected(task.Name) {
+		return nil // another manager runs the task controller and counts tasks
 	}
-	c := &census.Census{Informers: mgr.GetCache(), Flows: chosen.runs(jobflow.Name), Now: cfg.Now}
+	c := &metrics.Collector{Informers: mgr.GetCache(), Flows: chosen.isSelected(jobflow.Name), Now: cfg.Now}
 	if cfg.Tracer != nil {
-		c.Lives = &tracing.Lives{Tracer: cfg.Tracer}
+		c.Lives = &tracing.TaskRecorder{Tracer: cfg.Tracer}
 	}
 	return mgr.Add(c)
 }
 
-// archives tells whether what has ended is recorded. Only then may its removal wait for that.
-func archives(cfg Config, chosen selection) bool {
-	return cfg.Archive != "" && chosen.runs(archiver.Name)
+// recordsHistory reports whether ended objects are recorded in the archive. Only then may their
+// deletion wait for that.
+func recordsHistory(cfg Config, chosen selection) bool {
+	return cfg.Archive != "" && chosen.isSelected(archiver.Name)
 }
 
-// openArchive opens the archive until the manager stops. One that is down now is waited for.
+// openArchive opens the archive until the manager stops. If the database is down, it is retried.
 func openArchive(mgr ctrl.Manager, cfg Config) (*archive.Store, error) {
 	store, err := archive.Open(cfg.Archive, archive.WithClock(cfg.Now))
 	if err != nil {
@@ -150,42 +150,41 @@ func openArchive(mgr ctrl.Manager, cfg Config) (*archive.Store, error) {
 	return store, mgr.Add(closing{store})
 }
 
-// closing closes the archive when the manager stops, whether it leads or not.
+// closing closes the archive when the manager stops, on the leader and on standbys.
 type closing struct{ *archive.Store }
 
-// Start waits for the manager's end.
+// Start blocks until ctx ends, then closes the archive.
 func (c closing) Start(ctx context.Context) error {
 	<-ctx.Done()
 	return c.Close()
 }
 
-// NeedLeaderElection tells that it also starts where the manager only stands by.
+// NeedLeaderElection returns false: a standby closes the archive, too.
 func (closing) NeedLeaderElection() bool { return false }
 
-// settleShare of the time after which a silent robot is offline is what robots
-// need to come back after an outage of all: a minute of the usual five, in which
-// each sends two heartbeats.
+// settleShare sets the time that robots get to reconnect after an outage of all of them:
+// OfflineAfter divided by settleShare. By default that is one minute, enough for two heartbeats.
 const settleShare = 5
 
-func controllers(mgr ctrl.Manager, cfg Config, chosen selection) map[string]adder {
-	scheduler := task.NewScheduler(cfg.Now, mgr.GetLogger().WithName("scheduler"))
-	var binder taskgroup.Binder = scheduler
-	if !chosen.runs(task.Name) {
-		binder = nobody{} // a scheduler that does not run would never answer
+func selectControllers(mgr ctrl.Manager, cfg Config, chosen selection) map[string]adder {
+	sched := scheduler.New(cfg.Now, mgr.GetLogger().WithName("scheduler"))
+	var binder taskgroup.Binder = sched
+	if !chosen.isSelected(task.Name) {
+		binder = noScheduler{} // a scheduler that is not running would never answer
 	}
-	events := notes.Clipped(mgr.GetEventRecorder(reporter))
+	events := notes.NewClippingRecorder(mgr.GetEventRecorder(reporter))
 	return map[string]adder{
 		job.Name: &job.Controller{
 			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: cfg.Now, Recorder: events,
-			Tick: cfg.StatusTick, Concurrency: cfg.Concurrency, Archives: archives(cfg, chosen),
+			Tick: cfg.StatusTick, Concurrency: cfg.Concurrency, Archives: recordsHistory(cfg, chosen),
 		},
 		taskgroup.Name: &taskgroup.Controller{
 			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: cfg.Now, Binder: binder, Recorder: events,
 			Config: taskgroup.Config{Window: cfg.TaskWindow, Tick: cfg.StatusTick}, Concurrency: cfg.Concurrency,
 		},
 		task.Name: &task.Controller{
-			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: cfg.Now, Recorder: events, Settle: cfg.OfflineAfter / settleShare,
-			Scheduler: scheduler, Concurrency: 2 * cfg.Concurrency,
+			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: cfg.Now, Recorder: events, RecoveryTime: cfg.OfflineAfter / settleShare,
+			Scheduler: sched, Concurrency: 2 * cfg.Concurrency,
 		},
 		robot.Name: &robot.Controller{
 			Client: mgr.GetClient(), Now: cfg.Now, Recorder: events,
@@ -193,8 +192,8 @@ func controllers(mgr ctrl.Manager, cfg Config, chosen selection) map[string]adde
 		},
 		jobflow.Name: &jobflow.Controller{
 			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: cfg.Now, Recorder: events,
-			// A flow spends its time waiting for the API server, not working.
-			Concurrency: 4 * cfg.Concurrency, MaxRequeue: *cfg.MaxRequeue, Archives: archives(cfg, chosen),
+			// A flow mostly waits for the API server, so more workers cost little CPU time.
+			Concurrency: 4 * cfg.Concurrency, MaxRequeue: *cfg.MaxRequeue, Archives: recordsHistory(cfg, chosen),
 		},
 		robotidentity.Name: &robotidentity.Controller{
 			Client: mgr.GetClient(), Now: cfg.Now, Recorder: events,
@@ -206,29 +205,29 @@ func controllers(mgr ctrl.Manager, cfg Config, chosen selection) map[string]adde
 		},
 		vcjob.Name: &vcjob.Controller{
 			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: cfg.Now, Recorder: events,
-			Tick: cfg.StatusTick, Concurrency: cfg.Concurrency, Archives: archives(cfg, chosen),
+			Tick: cfg.StatusTick, Concurrency: cfg.Concurrency, Archives: recordsHistory(cfg, chosen),
 		},
 		raycluster.Name: &raycluster.Controller{
 			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Now: cfg.Now, Recorder: mgr.GetEventRecorder(raycluster.Reporter),
-			// A cluster spends its time waiting for the API server, not working.
+			// A cluster mostly waits for the API server, so more workers cost little CPU time.
 			Options: cfg.rayOptions(), Concurrency: 4 * cfg.Concurrency,
 		},
 	}
 }
 
-// nobody finds no robots, so that Tasks are created without.
-type nobody struct{}
+// noScheduler reserves no robots, so that Tasks are created without one.
+type noScheduler struct{}
 
-// Bind finds none.
-func (nobody) Bind(context.Context, *v1alpha1.TaskGroup, *v1alpha1.Job, []placement.Demand) (map[string]placement.Robot, error) {
+// ReserveRobots returns no robots.
+func (noScheduler) ReserveRobots(context.Context, *v1alpha1.TaskGroup, *v1alpha1.Job, []placement.Demand) (map[string]placement.Robot, error) {
 	return nil, nil
 }
 
-// Release has nothing to give back.
-func (nobody) Release(string, string) {}
+// ReleaseRobot does nothing.
+func (noScheduler) ReleaseRobot(string, string) {}
 
-// Forget has nothing to drop.
-func (nobody) Forget(string, string) {}
+// ForgetGroup does nothing.
+func (noScheduler) ForgetGroup(string, string) {}
 
-// OnGroup never has anything to tell.
-func (nobody) OnGroup(func(string, string)) {}
+// NotifyGroups never calls the function.
+func (noScheduler) NotifyGroups(func(string, string)) {}

@@ -3,59 +3,55 @@ package manager
 import (
 	"time"
 
-	"k8s4r.io/k8s4r/internal/admission"
 	"k8s4r.io/k8s4r/internal/archive"
 	"k8s4r.io/k8s4r/internal/controllers/raycluster"
 	"k8s4r.io/k8s4r/internal/controllers/raycluster/build"
 	"k8s4r.io/k8s4r/internal/controllers/robot"
-	"k8s4r.io/k8s4r/internal/tracing"
+	"k8s4r.io/k8s4r/internal/manager/admission"
+	"k8s4r.io/k8s4r/internal/platform/tracing"
 )
 
-// Config of all controllers.
+// Config is the configuration of all controllers.
 type Config struct {
-	// Controllers to run, in the spelling of kube-controller-manager: * is
-	// all, name is one, -name is all but this one. Empty means *.
+	// Controllers selects the controllers to run, as in kube-controller-manager: * is all, name is
+	// one, -name is all but this one. If empty, *.
 	Controllers []string
-	// Namespaces whose objects are worked on. Empty means all. The cache of the
-	// manager must hold the same (CacheOptions).
+	// Namespaces are the namespaces whose objects are reconciled. If empty, all are. The cache of
+	// the manager must have the same (CacheOptions).
 	Namespaces []string
-	// OfflineAfter is how long a robot may be silent before it is Offline. 0
-	// means 5m.
+	// OfflineAfter is how long a robot may be unresponsive before it is Offline. If 0, 5m.
 	OfflineAfter time.Duration
-	// ApproveRobots says who lets a new robot in. Empty means
-	// robot.ApproveAuto.
+	// ApproveRobots selects who approves new robots. If empty, robot.ApproveAuto.
 	ApproveRobots robot.Approval
-	// Concurrency is how many objects of one kind are worked on at a time. 0
-	// means 8.
+	// Concurrency is the number of objects of one kind that are reconciled at a time. If 0, 8.
 	Concurrency int
-	// StatusTick is the least time between two writes of a Job's or a
-	// TaskGroup's status that only count. 0 means 250ms.
+	// StatusTick is the least time between two status writes of a Job or TaskGroup that only change
+	// counters. If 0, 250ms.
 	StatusTick time.Duration
-	// TaskWindow is how many Tasks of a group exist at a time without having
-	// ended. 0 means 500.
+	// TaskWindow is the most Tasks of a group that exist and have not ended. If 0, 500.
 	TaskWindow int
-	// MaxRequeue is how often in a row a flow whose work fails is tried again
-	// before it waits for a change. Below 0 is without limit, and so is nil.
+	// MaxRequeue is how often in a row a failed reconcile of a flow is retried before it waits for
+	// a change. If negative or nil, there is no limit.
 	MaxRequeue *int
-	// Ray is what shapes the Pods of RayClusters. Nil means build.DefaultSettings.
+	// Ray are the settings for the Pods of RayClusters. If nil, build.DefaultSettings.
 	Ray *build.Settings
-	// RayGates are features of RayClusters that can be switched off. Nil means
+	// RayGates are features of RayClusters that can be switched off. If nil,
 	// raycluster.DefaultGates.
 	RayGates *raycluster.Gates
-	// rayError is what is wrong with the environment that Ray was read from.
+	// rayError is the error of reading Ray from the environment.
 	rayError error
-	// file of settings, in KubeRay's form. Empty: there is none.
+	// file is the path of a settings file in KubeRay's format. If empty, there is none.
 	file string
-	// Archive is the address of the archive (archive.Open). Empty: there is none, and
-	// nothing waits for it.
+	// Archive is the address of the archive (archive.Open). If empty, there is none, and no
+	// deletion waits for it.
 	Archive string
-	// Retention is what is kept in it.
+	// Retention limits what the archive keeps.
 	Retention archive.Retention
-	// Webhook says where workflows are judged at admission. The zero value: nowhere.
+	// Webhook is the configuration of the admission webhook. The zero value disables it.
 	Webhook admission.Config
-	// Tracer records what becomes of tasks. Nil: nobody does.
+	// Tracer records the traces of tasks. If nil, none are recorded.
 	Tracer *tracing.Tracer
-	// Now is the clock. Nil means time.Now.
+	// Now returns the current time. If nil, time.Now.
 	Now func() time.Time
 }
 

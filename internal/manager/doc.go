@@ -1,3 +1,2 @@
-// Package manager is the program k8s4r-manager: all controllers, and nothing
-// that speaks to a robot.
+// Package manager is the program k8s4r-manager: all controllers. It has no connection to robots.
 package manager

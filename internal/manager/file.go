@@ -11,8 +11,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// fileFlags are the fields of KubeRay's file of settings that are flags, in the order in
-// which they are set.
+// fileFlags maps fields of KubeRay's settings file to flags, in the order in which they are set.
 var fileFlags = []struct{ field, flag string }{
 	{"watchNamespace", "watch-namespace"},
 	{"reconcileConcurrency", "reconcile-concurrency"},
@@ -28,8 +27,8 @@ var fileFlags = []struct{ field, flag string }{
 	{"enableMetrics", "enable-metrics"}, // after metricsAddr, which false overrides
 }
 
-// complete reads the file of settings, if there is one, once the command line is read.
-func (c *Config) complete(f *pflag.FlagSet) error {
+// completeFromFile reads the settings file, if there is one, after the command line is parsed.
+func (c *Config) completeFromFile(f *pflag.FlagSet) error {
 	if c.file == "" {
 		return nil
 	}
@@ -47,8 +46,8 @@ func (c *Config) complete(f *pflag.FlagSet) error {
 	return nil
 }
 
-// setFlags gives flags that the command line did not set the values that the file has. A
-// field that is no flag is an error: a setting with a typing error would seem to hold.
+// setFlags sets the flags that are not on the command line to the values in the file. An unknown
+// field is an error; a misspelled setting would otherwise be ignored silently.
 func setFlags(f *pflag.FlagSet, file map[string]json.RawMessage) error {
 	onLine := flagsOf(f)
 	for _, known := range fileFlags {
@@ -57,7 +56,7 @@ func setFlags(f *pflag.FlagSet, file map[string]json.RawMessage) error {
 		if !said || string(raw) == "null" || onLine[f.Lookup(known.flag).Name] {
 			continue
 		}
-		value, err := scalar(raw)
+		value, err := formatScalar(raw)
 		if err == nil {
 			err = f.Set(known.flag, value)
 		}
@@ -66,23 +65,23 @@ func setFlags(f *pflag.FlagSet, file map[string]json.RawMessage) error {
 		}
 	}
 	if len(file) > 0 {
-		return fmt.Errorf("there is no field %s; docs/spec/raycluster.md has those that there are", strings.Join(slices.Sorted(maps.Keys(file)), ", "))
+		return fmt.Errorf("there is no field %s; docs/reference/kinds/raycluster.md has those that there are", strings.Join(slices.Sorted(maps.Keys(file)), ", "))
 	}
 	return nil
 }
 
-// flagsOf the command line, by name.
+// flagsOf returns the names of the flags that the command line sets.
 func flagsOf(f *pflag.FlagSet) map[string]bool {
 	set := map[string]bool{}
 	f.Visit(func(flag *pflag.Flag) { set[flag.Name] = true })
 	if set["metrics-bind-address"] {
-		set["enable-metrics"] = true // which is short for an address
+		set["enable-metrics"] = true // an alias that sets the address
 	}
 	return set
 }
 
-// scalar is a value as a command line has it.
-func scalar(raw json.RawMessage) (string, error) {
+// formatScalar returns a JSON value in the syntax of a flag.
+func formatScalar(raw json.RawMessage) (string, error) {
 	var v any
 	if err := json.Unmarshal(raw, &v); err != nil {
 		return "", err

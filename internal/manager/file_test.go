@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// settingsFile writes a file of settings with these fields.
+// settingsFile writes a settings file with these fields.
 func settingsFile(t *testing.T, fields string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "settings.yaml")
@@ -21,7 +21,7 @@ func settingsFile(t *testing.T, fields string) string {
 	return path
 }
 
-func TestFileOfSettings(t *testing.T) {
+func TestSettingsFile_SetsFlags(t *testing.T) {
 	all := settingsFile(t, `
 watchNamespace: a,b
 reconcileConcurrency: 3
@@ -61,7 +61,7 @@ defaultPodLabels: {team: blue}
 			if err := f.Parse(append(strings.Fields(c.line), "--config="+c.file)); err != nil {
 				t.Fatal(err)
 			}
-			if err := cfg.complete(f); err != nil {
+			if err := cfg.completeFromFile(f); err != nil {
 				t.Fatal(err)
 			}
 			for name, want := range c.want {
@@ -76,7 +76,7 @@ defaultPodLabels: {team: blue}
 	}
 }
 
-// flagsOfAllPrograms are those that package program adds.
+// flagsOfAllPrograms returns the flags that package program adds.
 func flagsOfAllPrograms() *pflag.FlagSet {
 	f := pflag.NewFlagSet("", pflag.ContinueOnError)
 	f.String("metrics-bind-address", ":8080", "")
@@ -88,9 +88,9 @@ func flagsOfAllPrograms() *pflag.FlagSet {
 	return f
 }
 
-func TestFileOfSettingsThatMakesNoSense(t *testing.T) {
+func TestSettingsFile_RejectsInvalidValues(t *testing.T) {
 	for fields, want := range map[string]string{
-		"watchNamespaces: a":               "there is no field watchNamespaces; docs/spec/raycluster.md has those that there are",
+		"watchNamespaces: a":               "there is no field watchNamespaces; docs/reference/kinds/raycluster.md has those that there are",
 		"reconcileConcurrency: many":       "reconcileConcurrency: invalid argument",
 		"reconcileConcurrency: 0":          "--concurrency=0: must be 1 or more",
 		"watchNamespace: [a]":              `watchNamespace: ["a"] is no single value`,

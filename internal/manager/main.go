@@ -14,11 +14,11 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
-	"k8s4r.io/k8s4r/internal/admission"
 	"k8s4r.io/k8s4r/internal/archive"
 	"k8s4r.io/k8s4r/internal/controllers/robot"
-	"k8s4r.io/k8s4r/internal/program"
-	"k8s4r.io/k8s4r/internal/tracing"
+	"k8s4r.io/k8s4r/internal/manager/admission"
+	"k8s4r.io/k8s4r/internal/platform/program"
+	"k8s4r.io/k8s4r/internal/platform/tracing"
 )
 
 // Main runs k8s4r-manager and returns its exit status, as program.Main does.
@@ -26,14 +26,14 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	var cfg Config
 	return program.Program{
 		Name:       "k8s4r-manager",
-		Scheme:     Scheme(),
+		Scheme:     NewScheme(),
 		Cache:      func() cache.Options { return CacheOptions(cfg.Namespaces...) },
 		Controller: ControllerOptions(),
 		AddFlags:   cfg.addFlags,
 		Trace:      func(t *tracing.Tracer) { cfg.Tracer = t },
-		Complete:   cfg.complete,
+		Complete:   cfg.completeFromFile,
 		Validate:   cfg.validate,
-		Add:        func(mgr ctrl.Manager) error { return Add(mgr, cfg) },
+		Add:        func(mgr ctrl.Manager) error { return AddControllers(mgr, cfg) },
 	}.Main(args, stdout, stderr)
 }
 
@@ -56,13 +56,13 @@ func (c *Config) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.Webhook.CertDir, "webhook-cert-dir", "", "directory with tls.crt and tls.key for that, such as cert-manager keeps; empty: a certificate that the manager makes, renews and registers by itself")
 	f.StringVar(&c.Webhook.Service, "webhook-service", admission.DefaultService, "namespace and name of the Service that leads the API server here; the certificate is kept beside it")
 	f.StringVar(&c.Archive, "archive", "", "address of the archive that keeps what has ended: sqlite:PATH, or postgres://USER@HOST/DATABASE with the password in PGPASSWORD; empty: none")
-	f.DurationVar(&c.Retention.Age, "archive-age", 0, "how long the archive keeps what has ended, such as 2160h; 0 is for ever")
-	f.Int64Var(&c.Retention.Bytes, "archive-bytes", 0, "how many bytes the archive keeps; what ended first goes; 0 is without limit")
+	f.DurationVar(&c.Retention.Age, "archive-max-age", 0, "how long the archive keeps what has ended, such as 2160h; 0 is for ever")
+	f.Int64Var(&c.Retention.Bytes, "archive-max-bytes", 0, "how many bytes the archive keeps; what ended first goes; 0 is without limit")
 	f.IntVar(&c.Concurrency, "concurrency", 8, "how many objects of one kind are worked on at a time")
 }
 
-// otherNames takes a flag of Volcano's controllers, or of KubeRay's operator, for ours
-// that does the same (docs/coming-from-volcano.md, docs/spec/raycluster.md).
+// otherNames maps flags of Volcano's controllers and of KubeRay's operator to the flags of the same
+// meaning (docs/how-to/move-from-volcano.md, docs/reference/kinds/raycluster.md).
 func otherNames(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 	switch name {
 	case "listen-address", "metrics-addr":
@@ -95,8 +95,8 @@ func (c *Config) validate() error {
 		wrong := validation.IsDNS1123Label(ns)
 		check(len(wrong) == 0, "--watch-namespace=%s: no namespace can have that name: %s", ns, strings.Join(wrong, "; "))
 	}
-	check(c.Retention.Age >= 0, "--archive-age=%s: must be 0, for ever, or more", c.Retention.Age)
-	check(c.Retention.Bytes >= 0, "--archive-bytes=%d: must be 0, without limit, or more", c.Retention.Bytes)
+	check(c.Retention.Age >= 0, "--archive-max-age=%s: must be 0, for ever, or more", c.Retention.Age)
+	check(c.Retention.Bytes >= 0, "--archive-max-bytes=%d: must be 0, without limit, or more", c.Retention.Bytes)
 	if c.Archive != "" {
 		store, err := archive.Open(c.Archive)
 		if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-func TestMainRefusesFlagsThatMakeNoSense(t *testing.T) {
+func TestMain_RejectsInvalidFlags(t *testing.T) {
 	for _, c := range []struct {
 		name, in, want string
 		wantStatus     int
@@ -18,7 +18,7 @@ func TestMainRefusesFlagsThatMakeNoSense(t *testing.T) {
 		{"no time before a robot is offline", "--offline-after=0s", "--offline-after=0s: must be more than nothing", 2},
 		{"no workers", "--concurrency=0", "--concurrency=0: must be 1 or more", 2},
 		{"an unknown flag", "--frobnicate", "unknown flag: --frobnicate", 2},
-		{"a gate that nobody knows", "--feature-gates=RayClusterStatusCondition=true", `there is no gate "RayClusterStatusCondition"; there are RayClusterStatusConditions, RayMultiHostIndexing`, 2},
+		{"an unknown gate", "--feature-gates=RayClusterStatusCondition=true", `there is no gate "RayClusterStatusCondition"; there are RayClusterStatusConditions, RayMultiHostIndexing`, 2},
 		{"a gate that is neither on nor off", "--feature-gates=RayMultiHostIndexing", "write RayMultiHostIndexing=true or RayMultiHostIndexing=false", 2},
 		{"a gate of what is not there yet", "--feature-gates=RayClusterMTLS=true", "RayClusterMTLS is not there yet", 2},
 		{"a scheduler for whole clusters", "--batch-scheduler=volcano", "not there yet", 2},
@@ -28,7 +28,7 @@ func TestMainRefusesFlagsThatMakeNoSense(t *testing.T) {
 		{"a burst without a limit has no effect, and stops nothing", "--burst=200 --kubeconfig=/does/not/exist", "kubeconfig", 1},
 		{"a namespace that cannot be", "--watch-namespace=a,B_", "--watch-namespace=B_: no namespace can have that name", 2},
 		{"an archive that cannot be", "--archive=mysql:x", "--archive: archive: must be sqlite:PATH or postgres://", 2},
-		{"an archive that keeps less than nothing", "--archive-age=-1h --archive-bytes=-1", "--archive-bytes=-1: must be 0", 2},
+		{"an archive that keeps less than nothing", "--archive-max-age=-1h --archive-max-bytes=-1", "--archive-max-bytes=-1: must be 0", 2},
 		{"a kubeconfig that is not there", "--kubeconfig=/does/not/exist", "kubeconfig", 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -40,14 +40,14 @@ func TestMainRefusesFlagsThatMakeNoSense(t *testing.T) {
 	}
 }
 
-func TestVersion(t *testing.T) {
+func TestMain_PrintsVersion(t *testing.T) {
 	var out, errs bytes.Buffer
 	if got := Main([]string{"--version"}, &out, &errs); got != 0 || !strings.HasPrefix(out.String(), "k8s4r-manager ") {
 		t.Errorf("status %d, said %s%s", got, out.String(), errs.String())
 	}
 }
 
-func TestHelp(t *testing.T) {
+func TestMain_PrintsHelp(t *testing.T) {
 	var out, errs bytes.Buffer
 	if got := Main([]string{"--help"}, &out, &errs); got != 0 || !strings.Contains(out.String(), "--offline-after") {
 		t.Errorf("status %d, said %s%s", got, out.String(), errs.String())
@@ -68,7 +68,7 @@ func TestSelection(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			var got []string
 			for _, n := range Names {
-				if c.in.runs(n) {
+				if c.in.isSelected(n) {
 					got = append(got, n)
 				}
 			}
@@ -79,7 +79,7 @@ func TestSelection(t *testing.T) {
 	}
 }
 
-func TestFlagsOfVolcano(t *testing.T) {
+func TestFlags_AcceptVolcanoNames(t *testing.T) {
 	var c Config
 	f := pflag.NewFlagSet("", pflag.ContinueOnError)
 	address := f.String("metrics-bind-address", ":8080", "")
@@ -95,7 +95,7 @@ func TestFlagsOfVolcano(t *testing.T) {
 	}
 }
 
-func TestFlagsOfKubeRay(t *testing.T) {
+func TestFlags_AcceptKubeRayNames(t *testing.T) {
 	var c Config
 	f := pflag.NewFlagSet("", pflag.ContinueOnError)
 	address, elect := f.String("metrics-bind-address", ":8080", ""), f.Bool("leader-elect", true, "")
@@ -112,7 +112,7 @@ func TestFlagsOfKubeRay(t *testing.T) {
 	}
 }
 
-func TestEnvironmentOfKubeRay(t *testing.T) {
+func TestReadEnvironment_AcceptsKubeRayVariables(t *testing.T) {
 	t.Setenv("ENABLE_RANDOM_POD_DELETE", "perhaps")
 	var out, errs bytes.Buffer
 	if got := Main(nil, &out, &errs); got != 2 || !strings.Contains(errs.String(), "ENABLE_RANDOM_POD_DELETE") {

@@ -9,15 +9,15 @@ import (
 	"k8s4r.io/k8s4r/internal/controllers/raycluster/build"
 )
 
-// ReadEnvironment sets what KubeRay's operator reads from its environment, by the same
-// variables. The error names the one that makes no sense.
+// ReadEnvironment reads the environment variables of KubeRay's operator. The error names the
+// variable with an invalid value.
 func (c *Config) ReadEnvironment(getenv func(string) string) error {
 	settings, err := build.SettingsFrom(getenv)
 	c.Ray = &settings
 	return err
 }
 
-// addRayFlags adds what KubeRay's operator has beside our own flags, under its names.
+// addRayFlags adds the flags that only KubeRay's operator has, under its names.
 func (c *Config) addRayFlags(f *pflag.FlagSet, getenv func(string) string) {
 	gates := raycluster.DefaultGates()
 	c.rayError = c.ReadEnvironment(getenv)

@@ -19,13 +19,13 @@ import (
 	"k8s4r.io/k8s4r/internal/controllers/vcjob"
 )
 
-// Names of all controllers.
+// Names are the names of all controllers.
 var Names = []string{job.Name, taskgroup.Name, task.Name, robot.Name, robotidentity.Name, jobflow.Name, jobtemplate.Name, cronjobflow.Name, vcjob.Name, raycluster.Name, archive.Name}
 
-// selection tells which controllers run.
+// selection selects the controllers that run.
 type selection []string
 
-// validate refuses names that no controller has.
+// validate returns an error if a name is not that of a controller.
 func (s selection) validate() error {
 	var errs []error
 	for _, item := range s {
@@ -37,9 +37,8 @@ func (s selection) validate() error {
 	return errors.Join(errs...)
 }
 
-// runs tells whether the controller is to run: a name counts more than the
-// star.
-func (s selection) runs(name string) bool {
+// isSelected reports whether the controller should run. A name takes precedence over *.
+func (s selection) isSelected(name string) bool {
 	switch {
 	case slices.Contains(s, "-"+name):
 		return false

@@ -1,4 +1,4 @@
-package task
+package scheduler
 
 import (
 	"fmt"
@@ -14,21 +14,21 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/placement"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/placement"
 )
 
-// field is a scheduler with online robots of one place each.
-func field(robots ...string) *Scheduler {
-	s := NewScheduler(func() time.Time { return noon }, logr.Discard())
+// withRobots returns a scheduler with online robots for one task each.
+func withRobots(robots ...string) *Scheduler {
+	s := New(func() time.Time { return noon }, logr.Discard())
 	for _, name := range robots {
-		s.ledger.seeRobot(named(robotIn(lifecycle.RobotOnline), name, 1))
+		s.state.updateRobot(named(robotIn(lifecycle.RobotOnline), name, 1))
 	}
 	return s
 }
 
-// groupOf is a TaskGroup of job j.
-func groupOf(name string, count int32, changes ...func(*v1alpha1.TaskGroup)) *v1alpha1.TaskGroup {
+// newGroup returns a TaskGroup of job j.
+func newGroup(name string, count int32, changes ...func(*v1alpha1.TaskGroup)) *v1alpha1.TaskGroup {
 	g := &v1alpha1.TaskGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "j-" + name, UID: types.UID(name)}}
 	g.Spec.JobName, g.Spec.GroupName, g.Spec.Count = "j", name, &count
 	for _, f := range changes {
@@ -47,9 +47,9 @@ func running(change func(*v1alpha1.JobSpec)) *v1alpha1.Job {
 	return j
 }
 
-// replicaTask is replica number index of a group, in a state and on a robot.
+// replicaTask returns the task of a replica of a group.
 func replicaTask(g *v1alpha1.TaskGroup, index int, state lifecycle.TaskState, robot string) *v1alpha1.Task {
-	t := ofGroup(world(state).Task, g.Name, fmt.Sprintf("%s-%d-t", g.Name, index), robot)
+	t := ofGroup(newTask(state), g.Name, fmt.Sprintf("%s-%d-t", g.Name, index), robot)
 	t.Spec.JobName, t.OwnerReferences[0].UID = "j", g.UID
 	t.Labels[v1alpha1.LabelTaskIndex] = fmt.Sprint(index)
 	if state != lifecycle.TaskPending {
@@ -66,79 +66,77 @@ func wanted(g *v1alpha1.TaskGroup, from, to int) []placement.Demand {
 	return out
 }
 
-func keyOf(g *v1alpha1.TaskGroup) key { return key{Namespace: g.Namespace, Name: g.Name} }
-
-func TestAGangIsWholeWhetherItsTasksExistOrNot(t *testing.T) {
-	s := field("r1", "r2")
-	g := groupOf("g", 3, gang)
-	s.ledger.seeJob(running(nil))
-	s.ledger.seeGroup(g)
-	s.ledger.want(g, running(nil), wanted(g, 0, 3))
-	s.cycle(noon)
-	if got := seated(s.ledger); len(got) != 0 {
+func TestScheduler_PlacesGangOnlyAsAWhole(t *testing.T) {
+	s := withRobots("r1", "r2")
+	g := newGroup("g", 3, gang)
+	s.state.updateJob(running(nil))
+	s.state.updateGroup(g)
+	s.state.replaceClaim(g, running(nil), wanted(g, 0, 3))
+	s.decide(noon)
+	if got := countReserved(s.state); len(got) != 0 {
 		t.Fatalf("a gang of three starts on two robots: %v", got)
 	}
-	s.ledger.seeTask(replicaTask(g, 0, lifecycle.TaskPending, "")) // created to show what waits
-	s.cycle(noon)
-	if _, why := s.seat(key{Namespace: "ns", Name: "j-g-0-t"}); !strings.HasPrefix(why, "gang: all 3 replicas or none, and only 2 found a robot") {
+	s.state.updateTask(replicaTask(g, 0, lifecycle.TaskPending, "")) // created to show what waits
+	s.decide(noon)
+	if _, why := s.Assignment(key{Namespace: "ns", Name: "j-g-0-t"}); !strings.HasPrefix(why.String(), "gang needs robots for all 3 replicas and found 2") {
 		t.Errorf("says %q", why)
 	}
-	s.ledger.seeRobot(named(robotIn(lifecycle.RobotOnline), "r3", 1))
-	s.cycle(noon)
-	if got := seated(s.ledger); len(got) != 3 {
-		t.Errorf("seats %v", got)
+	s.state.updateRobot(named(robotIn(lifecycle.RobotOnline), "r3", 1))
+	s.decide(noon)
+	if got := countReserved(s.state); len(got) != 3 {
+		t.Errorf("reservations %v", got)
 	}
 }
 
-func TestHalfAGangWaitsForTheRestToBeAskedFor(t *testing.T) {
-	s := field("r1", "r2", "r3")
-	g := groupOf("g", 3, gang)
-	s.ledger.seeJob(running(nil))
-	s.ledger.seeGroup(g)
+func TestScheduler_WaitsForClaimOfRestOfGang(t *testing.T) {
+	s := withRobots("r1", "r2", "r3")
+	g := newGroup("g", 3, gang)
+	s.state.updateJob(running(nil))
+	s.state.updateGroup(g)
 	for i := range 2 {
-		s.ledger.seeTask(replicaTask(g, i, lifecycle.TaskPending, ""))
+		s.state.updateTask(replicaTask(g, i, lifecycle.TaskPending, ""))
 	}
-	s.cycle(noon)
-	if got := seated(s.ledger); len(got) != 0 {
-		t.Fatalf("seats %v", got)
+	s.decide(noon)
+	if got := countReserved(s.state); len(got) != 0 {
+		t.Fatalf("reservations %v", got)
 	}
-	s.ledger.want(g, running(nil), wanted(g, 2, 3))
-	s.cycle(noon)
-	if got := seated(s.ledger); len(got) != 3 {
-		t.Errorf("seats %v", got)
+	s.state.replaceClaim(g, running(nil), wanted(g, 2, 3))
+	s.decide(noon)
+	if got := countReserved(s.state); len(got) != 3 {
+		t.Errorf("reservations %v", got)
 	}
 }
 
-func TestAReplicaOfAGangThatHasStartedComesBackAlone(t *testing.T) {
+func TestScheduler_PlacesReplicaOfStartedGangAlone(t *testing.T) {
 	for name, others := range map[string]lifecycle.TaskState{"while the others run": lifecycle.TaskRunning, "when the others have ended": lifecycle.TaskCompleted} {
 		t.Run(name, func(t *testing.T) {
-			s := field("r1", "r2", "r3", "r4")
-			g := groupOf("g", 3, gang)
-			s.ledger.seeJob(running(nil))
+			s := withRobots("r1", "r2", "r3", "r4")
+			g := newGroup("g", 3, gang)
+			s.state.updateJob(running(nil))
 			for i := range 2 {
-				s.ledger.seeTask(replicaTask(g, i, others, fmt.Sprint("r", i+1)))
+				s.state.updateTask(replicaTask(g, i, others, fmt.Sprint("r", i+1)))
 			}
-			s.ledger.seeGroup(g) // the watches of two kinds are in no order
-			s.ledger.seeTask(replicaTask(g, 2, lifecycle.TaskPending, ""))
-			s.cycle(noon)
-			if robot, why := s.seat(key{Namespace: "ns", Name: "j-g-2-t"}); robot == "" {
+			s.state.updateGroup(g) // the watches of two kinds are in no order
+			s.state.updateTask(replicaTask(g, 2, lifecycle.TaskPending, ""))
+			s.decide(noon)
+			if robot, why := s.Assignment(key{Namespace: "ns", Name: "j-g-2-t"}); robot == "" {
 				t.Errorf("waits: %s", why)
 			}
 		})
 	}
 }
 
-func TestAGangThatTheWatchHasNotShownGoesTogetherAllTheSame(t *testing.T) {
-	s := field("r1", "r2")
-	g := groupOf("g", 3, gang)
-	s.ledger.want(g, running(nil), wanted(g, 0, 3))
-	s.cycle(noon)
-	if got := seated(s.ledger); len(got) != 0 {
-		t.Errorf("seats %v", got)
+func TestScheduler_PlacesUnobservedGangAsAWhole(t *testing.T) {
+	s := withRobots("r1", "r2")
+	g := newGroup("g", 3, gang)
+	s.state.replaceClaim(g, running(nil), wanted(g, 0, 3))
+	s.decide(noon)
+	if got := countReserved(s.state); len(got) != 0 {
+		t.Errorf("reservations %v", got)
 	}
 }
 
-func TestTheTermsOfJobAndGroupCount(t *testing.T) {
+func TestScheduler_AppliesTermsOfJobAndGroup(t *testing.T) {
 	os := "${robot.attr.os}"
 	linux := "linux"
 	onLinux := []v1alpha1.Constraint{{LTarget: &os, Operand: "=", RTarget: &linux}}
@@ -157,12 +155,12 @@ func TestTheTermsOfJobAndGroupCount(t *testing.T) {
 		{name: "devices of the task", task: func(t *v1alpha1.Task) {
 			t.Spec.Resources = &v1alpha1.Resources{Devices: map[string]resource.Quantity{"arm": resource.MustParse("1")}}
 		}, want: "arm missing"},
-		{name: "the blocklist of the group", group: func(g *v1alpha1.TaskGroup) { g.Status.BlockedRobots = []string{"r1"} }, want: "blocklisted"},
-		{name: "the failure list of the task", task: func(t *v1alpha1.Task) { t.Status.FailedRobots = []string{"r1"} }, want: "failed here"},
+		{name: "the blocklist of the group", group: func(g *v1alpha1.TaskGroup) { g.Status.BlockedRobots = []string{"r1"} }, want: "blocked for the task group"},
+		{name: "the failure list of the task", task: func(t *v1alpha1.Task) { t.Status.FailedRobots = []string{"r1"} }, want: "the task failed on it"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := field("r1")
-			g := groupOf("g", 1)
+			s := withRobots("r1")
+			g := newGroup("g", 1)
 			if c.group != nil {
 				c.group(g)
 			}
@@ -170,243 +168,241 @@ func TestTheTermsOfJobAndGroupCount(t *testing.T) {
 			if c.task != nil {
 				c.task(task)
 			}
-			s.ledger.seeJob(running(c.job))
-			s.ledger.seeGroup(g)
-			s.ledger.seeTask(task)
-			s.cycle(noon)
-			if robot, why := s.seat(key{Namespace: "ns", Name: task.Name}); robot != "" || why != "0 of 1 robots: 1: "+c.want {
+			s.state.updateJob(running(c.job))
+			s.state.updateGroup(g)
+			s.state.updateTask(task)
+			s.decide(noon)
+			if robot, why := s.Assignment(key{Namespace: "ns", Name: task.Name}); robot != "" || why.String() != "0 of 1 robots: 1: "+c.want {
 				t.Errorf("on %q: %q", robot, why)
 			}
 			if able(s, task) {
-				t.Error("a robot is thought to be capable")
+				t.Error("a robot is reported as capable")
 			}
 		})
 	}
 }
 
 func able(s *Scheduler, t *v1alpha1.Task) bool {
-	is, _ := s.capable(t, t.Status.FailedRobots)
+	is, _ := s.HasCapableRobot(t, t.Status.FailedRobots)
 	return is
 }
 
-func TestNobodyIsCapableBeforeAllRobotsAreKnown(t *testing.T) {
-	s := field("r1")
-	task := replicaTask(groupOf("g", 1), 0, lifecycle.TaskExited, "gone")
+func TestHasCapableRobot_IsUnknownBeforeSync(t *testing.T) {
+	s := withRobots("r1")
+	task := replicaTask(newGroup("g", 1), 0, lifecycle.TaskExited, "gone")
 	synced := false
 	s.synced = []cache.InformerSynced{func() bool { return synced }}
-	if _, known := s.capable(task, nil); known {
-		t.Error("it is known before the watch has told all")
+	if _, known := s.HasCapableRobot(task, nil); known {
+		t.Error("it is known before the informers have synced")
 	}
 	synced = true
-	if is, known := s.capable(task, nil); !is || !known {
+	if is, known := s.HasCapableRobot(task, nil); !is || !known {
 		t.Errorf("capable %v, known %v", is, known)
 	}
 }
 
-func TestARobotThatIsOfflineCountsAsCapable(t *testing.T) {
-	s := field()
-	g := groupOf("g", 1)
+func TestHasCapableRobot_CountsOfflineRobots(t *testing.T) {
+	s := withRobots()
+	g := newGroup("g", 1)
 	task := replicaTask(g, 0, lifecycle.TaskExited, "gone")
-	s.ledger.seeJob(running(nil))
-	s.ledger.seeGroup(g)
+	s.state.updateJob(running(nil))
+	s.state.updateGroup(g)
 	if able(s, task) {
 		t.Error("no robot is there")
 	}
-	s.ledger.seeRobot(named(robotIn(lifecycle.RobotOffline), "r1", 1))
+	s.state.updateRobot(named(robotIn(lifecycle.RobotOffline), "r1", 1))
 	if !able(s, task) {
 		t.Error("r1 may come back")
 	}
-	byHand := world(lifecycle.TaskExited).Task
+	byHand := newTask(lifecycle.TaskExited)
 	byHand.Spec.TargetRobot, byHand.OwnerReferences = "r2", nil
 	if able(s, byHand) {
-		t.Error("a person chose r2")
+		t.Error("a user chose r2")
 	}
 }
 
-func TestAGroupIsDrawnToAnotherOfItsJob(t *testing.T) {
-	s := field()
+func TestScheduler_FollowsAffinityToGroup(t *testing.T) {
+	s := withRobots()
 	for _, name := range []string{"r1", "r2", "r3"} {
-		s.ledger.seeRobot(named(robotIn(lifecycle.RobotOnline), name, 4))
+		s.state.updateRobot(named(robotIn(lifecycle.RobotOnline), name, 4))
 	}
-	cache, web := groupOf("cache", 1), groupOf("web", 1)
+	cache, web := newGroup("cache", 1), newGroup("web", 1)
 	to := "cache"
 	web.Spec.Placement = &v1alpha1.Placement{Affinity: []v1alpha1.AffinityTerm{{TaskGroup: &to, Weight: 50}}}
-	s.ledger.seeJob(running(nil))
-	s.ledger.seeGroup(cache)
-	s.ledger.seeGroup(web)
-	s.ledger.seeTask(replicaTask(cache, 0, lifecycle.TaskRunning, "r3"))
-	s.ledger.want(web, running(nil), wanted(web, 0, 1))
-	s.cycle(noon)
-	if got := seated(s.ledger); got["r3"] != 2 {
-		t.Errorf("seats %v", got)
+	s.state.updateJob(running(nil))
+	s.state.updateGroup(cache)
+	s.state.updateGroup(web)
+	s.state.updateTask(replicaTask(cache, 0, lifecycle.TaskRunning, "r3"))
+	s.state.replaceClaim(web, running(nil), wanted(web, 0, 1))
+	s.decide(noon)
+	if got := countReserved(s.state); got["r3"] != 2 {
+		t.Errorf("reservations %v", got)
 	}
 }
 
-func TestPreemptionWaitsForSomebodyWhoActs(t *testing.T) {
-	for victimOf, s := range map[string]*Scheduler{"": field("r1"), "j-high-0-t": field("r1")} {
+func TestScheduler_PreemptsOnlyIfEnabled(t *testing.T) {
+	for victimOf, s := range map[string]*Scheduler{"": withRobots("r1"), "j-high-0-t": withRobots("r1")} {
 		if victimOf != "" {
-			s.Preempt()
+			s.EnablePreemption()
 		}
-		low := replicaTask(groupOf("low", 1), 0, lifecycle.TaskRunning, "r1")
+		low := replicaTask(newGroup("low", 1), 0, lifecycle.TaskRunning, "r1")
 		low.Spec.JobName = "low"
-		high := groupOf("high", 1)
-		s.ledger.seeTask(low)
-		s.ledger.seeJob(running(func(j *v1alpha1.JobSpec) { p := int32(90); j.Priority, j.Preemption = &p, true }))
-		s.ledger.seeGroup(high)
-		s.ledger.seeTask(replicaTask(high, 0, lifecycle.TaskPending, ""))
-		n := s.cycle(noon)
+		high := newGroup("high", 1)
+		s.state.updateTask(low)
+		s.state.updateJob(running(func(j *v1alpha1.JobSpec) { p := int32(90); j.Priority, j.Preemption = &p, true }))
+		s.state.updateGroup(high)
+		s.state.updateTask(replicaTask(high, 0, lifecycle.TaskPending, ""))
+		n := s.decide(noon)
 		k := key{Namespace: "ns", Name: low.Name}
-		if got := s.ledger.entries[k].victimOf; got != victimOf || slices.Contains(n.tasks, k) != (got != "") {
-			t.Errorf("must leave for %q, want %q; told %v", got, victimOf, n.tasks)
+		if got := s.state.tasks.byKey[k].victimOf; got != victimOf || slices.Contains(n.tasks, k) != (got != "") {
+			t.Errorf("must leave for %q, want %q; notified %v", got, victimOf, n.tasks)
 		}
 	}
 }
 
-// pushing is a scheduler in which a task of low priority is to leave r1 for one
-// of high priority.
-func pushing(t *testing.T) (s *Scheduler, low, high *v1alpha1.Task) {
-	s = field("r1")
-	s.Preempt()
-	low = replicaTask(groupOf("low", 1), 0, lifecycle.TaskRunning, "r1")
+// newPreemption returns a scheduler in which a task of low priority must leave r1 for one of high
+// priority.
+func newPreemption(t *testing.T) (s *Scheduler, low, high *v1alpha1.Task) {
+	s = withRobots("r1")
+	s.EnablePreemption()
+	low = replicaTask(newGroup("low", 1), 0, lifecycle.TaskRunning, "r1")
 	low.Spec.JobName = "low"
-	high = replicaTask(groupOf("high", 1), 0, lifecycle.TaskPending, "")
-	s.ledger.seeTask(low)
-	s.ledger.seeJob(running(func(j *v1alpha1.JobSpec) { p := int32(90); j.Priority, j.Preemption = &p, true }))
-	s.ledger.seeGroup(groupOf("high", 1))
-	s.ledger.seeTask(high)
-	s.cycle(noon)
-	if why := s.unwanted(keyOfTask(low)); !strings.Contains(why, high.Name) {
+	high = replicaTask(newGroup("high", 1), 0, lifecycle.TaskPending, "")
+	s.state.updateTask(low)
+	s.state.updateJob(running(func(j *v1alpha1.JobSpec) { p := int32(90); j.Priority, j.Preemption = &p, true }))
+	s.state.updateGroup(newGroup("high", 1))
+	s.state.updateTask(high)
+	s.decide(noon)
+	if why := s.EvictionReason(keyOf(low)); !strings.Contains(why, high.Name) {
 		t.Fatalf("it may stay: %q", why)
 	}
 	return s, low, high
 }
 
-// A task that waits for its turn has only a seat, which it cannot leave by itself.
-func TestASeatThatIsNotUsedIsGivenToWhoPreempts(t *testing.T) {
-	s := field("r1")
-	s.Preempt()
-	low, high := groupOf("low", 1), groupOf("high", 1)
+// A task that was not dispatched yet has only a reservation, which needs no eviction.
+func TestScheduler_PreemptsUnusedReservation(t *testing.T) {
+	s := withRobots("r1")
+	s.EnablePreemption()
+	low, high := newGroup("low", 1), newGroup("high", 1)
 	waits := replicaTask(low, 0, lifecycle.TaskPending, "r1")
 	waits.Spec.JobName, low.Spec.JobName = "low", "low"
 	other := running(nil)
 	other.Name = "low"
-	s.ledger.seeJob(other)
-	s.ledger.seeGroup(low)
-	s.ledger.seeTask(waits)
-	s.cycle(noon)
-	s.ledger.seeJob(running(func(j *v1alpha1.JobSpec) { p := int32(90); j.Priority, j.Preemption = &p, true }))
-	s.ledger.seeGroup(high)
+	s.state.updateJob(other)
+	s.state.updateGroup(low)
+	s.state.updateTask(waits)
+	s.decide(noon)
+	s.state.updateJob(running(func(j *v1alpha1.JobSpec) { p := int32(90); j.Priority, j.Preemption = &p, true }))
+	s.state.updateGroup(high)
 	pushes := replicaTask(high, 0, lifecycle.TaskPending, "")
-	s.ledger.seeTask(pushes)
-	s.cycle(noon)
-	s.cycle(noon)
-	if robot, why := s.seat(keyOfTask(pushes)); robot != "r1" {
+	s.state.updateTask(pushes)
+	s.decide(noon)
+	s.decide(noon)
+	if robot, why := s.Assignment(keyOf(pushes)); robot != "r1" {
 		t.Errorf("it is on %q: %s", robot, why)
 	}
 }
 
-func keyOfTask(t *v1alpha1.Task) key { return key{Namespace: t.Namespace, Name: t.Name} }
-
-func TestAVictimStaysWhenNobodyWaitsForItsPlaceAnyMore(t *testing.T) {
+func TestPreemptions_CancelVictimThatIsNotNeeded(t *testing.T) {
 	for name, then := range map[string]func(s *Scheduler, high *v1alpha1.Task){
-		"who wanted it is gone": func(s *Scheduler, high *v1alpha1.Task) { s.ledger.leave(keyOfTask(high)) },
-		"who wanted it has another": func(s *Scheduler, _ *v1alpha1.Task) {
-			s.ledger.seeRobot(named(robotIn(lifecycle.RobotOnline), "r2", 1))
-			s.cycle(noon)
-			s.ledger.changed = true
+		"its preemptor is gone": func(s *Scheduler, high *v1alpha1.Task) { s.state.removeTask(keyOf(high)) },
+		"its preemptor has another robot": func(s *Scheduler, _ *v1alpha1.Task) {
+			s.state.updateRobot(named(robotIn(lifecycle.RobotOnline), "r2", 1))
+			s.decide(noon)
+			s.state.dirty.set()
 		},
 	} {
-		s, low, high := pushing(t)
+		s, low, high := newPreemption(t)
 		then(s, high)
-		s.cycle(noon)
-		if why := s.unwanted(keyOfTask(low)); why != "" {
+		s.decide(noon)
+		if why := s.EvictionReason(keyOf(low)); why != "" {
 			t.Errorf("%s, and it must still leave: %s", name, why)
 		}
 	}
-	s, low, high := pushing(t)
+	s, low, high := newPreemption(t)
 	low.Status.Reason = v1alpha1.ReasonEvicting
-	s.ledger.seeTask(low)
-	s.ledger.leave(keyOfTask(high))
-	s.cycle(noon)
-	if s.unwanted(keyOfTask(low)) == "" {
+	s.state.updateTask(low)
+	s.state.removeTask(keyOf(high))
+	s.decide(noon)
+	if s.EvictionReason(keyOf(low)) == "" {
 		t.Error("its robot was asked to stop it, and may have done so")
 	}
 }
 
-// The controller may see that a task waits, or that it has other constraints,
-// before the ledger does.
-func TestASeatOfAnOlderVersionOfATaskIsNotTaken(t *testing.T) {
-	s := field("r1")
-	task := replicaTask(groupOf("g", 1), 0, lifecycle.TaskExited, "r1")
+// The controller may observe that a task waits, or that it has other constraints, before the
+// scheduler does.
+func TestIsBehind_ReportsReservationForOlderVersion(t *testing.T) {
+	s := withRobots("r1")
+	task := replicaTask(newGroup("g", 1), 0, lifecycle.TaskExited, "r1")
 	task.UID, task.ResourceVersion = "u", "9"
-	s.ledger.seeTask(task)
+	s.state.updateTask(task)
 	later := task.DeepCopy()
 	later.ResourceVersion = "10"
-	if !s.behind(later) || s.behind(task) {
-		t.Errorf("behind of the later %v, of the same %v", s.behind(later), s.behind(task))
+	if !s.IsBehind(later) || s.IsBehind(task) {
+		t.Errorf("behind of the later %v, of the same %v", s.IsBehind(later), s.IsBehind(task))
 	}
-	if s.ledger.stand(s.ledger.entries[keyOfTask(task)]); s.behind(later) {
-		t.Error("without a seat there is nothing that could be wrong")
+	if s.state.releaseReservation(s.state.tasks.byKey[keyOf(task)]); s.IsBehind(later) {
+		t.Error("it is behind without a reservation")
 	}
 }
 
-// The tasks of a replica share a robot, so one that may not go back there takes
-// the others along.
-func TestATaskThatFailedLetsItsReplicaMove(t *testing.T) {
-	s := field()
+// The tasks of a replica share a robot, so one that may not return there takes the others
+// along.
+func TestScheduler_EvictsSiblingsOfFailedTask(t *testing.T) {
+	s := withRobots()
 	for _, name := range []string{"r1", "r2"} {
-		s.ledger.seeRobot(named(robotIn(lifecycle.RobotOnline), name, 2))
+		s.state.updateRobot(named(robotIn(lifecycle.RobotOnline), name, 2))
 	}
-	g := groupOf("g", 1)
-	s.ledger.seeJob(running(nil))
-	s.ledger.seeGroup(g)
+	g := newGroup("g", 1)
+	s.state.updateJob(running(nil))
+	s.state.updateGroup(g)
 	a, b := replicaTask(g, 0, lifecycle.TaskRunning, "r1"), replicaTask(g, 0, lifecycle.TaskSoftFailed, "")
 	b.Name, b.Status.FailedRobots = "g-0-b", []string{"r1"}
-	s.ledger.seeTask(a)
-	s.ledger.seeTask(b)
-	n := s.cycle(noon)
-	if why := s.unwanted(keyOfTask(a)); !strings.Contains(why, b.Name) || !slices.Contains(n.tasks, keyOfTask(a)) {
-		t.Errorf("it stays where its sibling may not go: %q", why)
+	s.state.updateTask(a)
+	s.state.updateTask(b)
+	n := s.decide(noon)
+	if why := s.EvictionReason(keyOf(a)); !strings.Contains(why, b.Name) || !slices.Contains(n.tasks, keyOf(a)) {
+		t.Errorf("it stays where its sibling has failed: %q", why)
 	}
 	a.Status.State, a.Status.Attempts = string(lifecycle.TaskPending), nil
 	a.Spec.TargetRobot = ""
-	s.ledger.seeTask(a)
-	s.cycle(noon)
+	s.state.updateTask(a)
+	s.decide(noon)
 	for _, task := range []*v1alpha1.Task{a, b} {
-		if robot, why := s.seat(keyOfTask(task)); robot != "r2" {
-			t.Errorf("%s: seat %q, %s", task.Name, robot, why)
+		if robot, why := s.Assignment(keyOf(task)); robot != "r2" {
+			t.Errorf("%s: reserved %q, %s", task.Name, robot, why)
 		}
 	}
 }
 
-// split is a replica of which a runs on r1, bound so long before or after b came
-// back from the robot last. r1 has that much room, r2 has failed b, r3 has one place.
-func split(bound time.Duration, last string, places int64) (s *Scheduler, a, b *v1alpha1.Task) {
-	s = field("r2", "r3")
-	s.ledger.seeRobot(named(robotIn(lifecycle.RobotOnline), "r1", places))
-	s.ledger.seeJob(running(nil))
-	g := groupOf("g", 1)
-	s.ledger.seeGroup(g)
+// newSplitReplica returns a replica whose task a runs on r1. It was bound that long before or
+// after b came back from the robot last. r1 takes that many tasks, b has failed on r2, and r3
+// takes one task.
+func newSplitReplica(bound time.Duration, last string, places int64) (s *Scheduler, a, b *v1alpha1.Task) {
+	s = withRobots("r2", "r3")
+	s.state.updateRobot(named(robotIn(lifecycle.RobotOnline), "r1", places))
+	s.state.updateJob(running(nil))
+	g := newGroup("g", 1)
+	s.state.updateGroup(g)
 	a, b = replicaTask(g, 0, lifecycle.TaskRunning, "r1"), replicaTask(g, 0, lifecycle.TaskSoftFailed, "")
 	b.Name, b.Status.FailedRobots = "g-0-b", []string{"r2"}
 	b.Status.Attempt = 1
 	b.Status.Attempts = []v1alpha1.TaskAttempt{{Attempt: 1, Robot: last, FinishedAt: &metav1.MicroTime{Time: noon}}}
-	placed(a, metav1.ConditionTrue, noon.Add(bound))
-	placed(b, metav1.ConditionFalse, noon)
-	s.ledger.seeTask(a)
-	s.ledger.seeTask(b)
+	setPlaced(a, metav1.ConditionTrue, noon.Add(bound))
+	setPlaced(b, metav1.ConditionFalse, noon)
+	s.state.updateTask(a)
+	s.state.updateTask(b)
 	return s, a, b
 }
 
-// placed says since when a task is on its robot, or is back from it.
-func placed(t *v1alpha1.Task, is metav1.ConditionStatus, at time.Time) {
+// setPlaced sets since when a task is on its robot, or is back from it.
+func setPlaced(t *v1alpha1.Task, is metav1.ConditionStatus, at time.Time) {
 	t.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionPlaced, Status: is, LastTransitionTime: metav1.NewTime(at)}}
 }
 
-// A task that was apart from the others would wait for room on their robot for
-// ever; one that was not would leave its replica for good because it is full for
-// a moment.
-func TestWhereATaskOfAReplicaGoes(t *testing.T) {
+// A task that was apart from the others must not wait for room on their robot for ever. One
+// that was beside them must not leave the replica because their robot is full for a moment.
+func TestScheduler_PlacesTaskOfSplitReplica(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		bound  time.Duration
@@ -417,11 +413,11 @@ func TestWhereATaskOfAReplicaGoes(t *testing.T) {
 	}{
 		{name: "it was apart: it goes to the others where it can", bound: -time.Hour, last: "r2", places: 2, want: "r1"},
 		{name: "it was apart: another will do where they are is no room", bound: -time.Hour, last: "r2", places: 1, want: "r3"},
-		{name: "it was beside the others: it waits for room there", bound: -time.Hour, last: "r1", places: 1, want: "robot r1: no place left"},
-		{name: "the others have gone where they are since: it waits for room there", bound: time.Minute, last: "r2", places: 1, want: "robot r1: no place left"},
+		{name: "it was beside the others: it waits for room there", bound: -time.Hour, last: "r1", places: 1, want: "robot r1: task limit reached"},
+		{name: "the others have gone where they are since: it waits for room there", bound: time.Minute, last: "r2", places: 1, want: "robot r1: task limit reached"},
 		{name: "it was apart, and others have gone there since", bound: -time.Hour, last: "r2", places: 1, then: func(s *Scheduler, a *v1alpha1.Task) {
 			later := a.DeepCopy()
-			placed(later, metav1.ConditionTrue, noon.Add(time.Minute))
+			setPlaced(later, metav1.ConditionTrue, noon.Add(time.Minute))
 			more("r1", 5, 6)(s, later)
 		}, want: "r3"},
 		{name: "the others are apart: it goes where most of them are", bound: time.Minute, last: "r1", places: 2, then: more("r4", 2, 3), want: "r4"},
@@ -429,191 +425,191 @@ func TestWhereATaskOfAReplicaGoes(t *testing.T) {
 		{name: "the others are apart: or to another", bound: time.Minute, last: "r1", places: 1, then: more("r4", 1, 1), want: "r3"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s, a, b := split(c.bound, c.last, c.places)
+			s, a, b := newSplitReplica(c.bound, c.last, c.places)
 			if c.then != nil {
 				c.then(s, a)
 			}
-			s.cycle(noon)
-			if robot, why := s.seat(keyOfTask(b)); robot+why != c.want {
-				t.Errorf("seat %q, %s; want %q", robot, why, c.want)
+			s.decide(noon)
+			if robot, why := s.Assignment(keyOf(b)); robot+why.String() != c.want {
+				t.Errorf("reserved %q, %s; want %q", robot, why, c.want)
 			}
 		})
 	}
 }
 
-// more are other tasks of a's replica, on a robot with so many places.
+// more adds tasks of a's replica on a robot with a task limit.
 func more(robot string, tasks int, places int64) func(*Scheduler, *v1alpha1.Task) {
 	return func(s *Scheduler, a *v1alpha1.Task) {
-		s.ledger.seeRobot(named(robotIn(lifecycle.RobotOnline), robot, places))
+		s.state.updateRobot(named(robotIn(lifecycle.RobotOnline), robot, places))
 		for i := range tasks {
 			c := a.DeepCopy()
 			c.Name, c.Spec.TargetRobot, c.Status.Attempts[0].Robot = fmt.Sprint("g-0-c", i), robot, robot
-			s.ledger.seeTask(c)
+			s.state.updateTask(c)
 		}
 	}
 }
 
-// Two that come back from a lost robot, one after the other, were never apart.
-func TestATaskFollowsTheSeatOfAnotherOfItsReplica(t *testing.T) {
-	s, a, b := split(0, "r9", 1)
-	s.ledger.leave(keyOfTask(b))
+// Two tasks that come back from a lost robot, one after the other, were never apart.
+func TestScheduler_WaitsForRobotOfSibling(t *testing.T) {
+	s, a, b := newSplitReplica(0, "r9", 1)
+	s.state.removeTask(keyOf(b))
 	b.Status.FailedRobots = nil
 	a.Status.State, a.Spec.TargetRobot, a.Status.Attempts[0].Robot = string(lifecycle.TaskPending), "", "r9"
-	placed(a, metav1.ConditionFalse, noon.Add(-time.Second))
-	s.ledger.seeTask(a)
-	s.cycle(noon)
-	on, _ := s.seat(keyOfTask(a))
-	s.ledger.seeTask(b)
-	s.cycle(noon)
-	if robot, why := s.seat(keyOfTask(b)); on == "" || robot != "" || why != "robot "+on+": no place left" {
-		t.Errorf("seat %q, %s; the other is to go to %q", robot, why, on)
+	setPlaced(a, metav1.ConditionFalse, noon.Add(-time.Second))
+	s.state.updateTask(a)
+	s.decide(noon)
+	on, _ := s.Assignment(keyOf(a))
+	s.state.updateTask(b)
+	s.decide(noon)
+	if robot, why := s.Assignment(keyOf(b)); on == "" || robot != "" || why.String() != "robot "+on+": task limit reached" {
+		t.Errorf("reserved %q, %s; the other is to go to %q", robot, why, on)
 	}
 }
 
-// What was saved from a lost robot must not be stopped for a sibling that was
-// apart from it anyway.
-func TestATaskThatFailedDoesNotMoveAReplicaThatIsApart(t *testing.T) {
-	s, a, b := split(-time.Hour, "r2", 1)
+// A task that was restored on its robot must not be stopped for a sibling that ran elsewhere
+// anyway.
+func TestScheduler_EvictsNoSiblingsOfSplitReplica(t *testing.T) {
+	s, a, b := newSplitReplica(-time.Hour, "r2", 1)
 	b.Status.FailedRobots = []string{"r1", "r2"}
-	s.ledger.seeTask(b)
-	if why := s.unwanted(keyOfTask(a)); why != "" {
+	s.state.updateTask(b)
+	if why := s.EvictionReason(keyOf(a)); why != "" {
 		t.Errorf("it must leave: %s", why)
 	}
 }
 
-// BenchmarkCycle is a whole cycle of the scheduler: ten thousand Tasks of a
-// hundred groups wait for ten thousand full robots.
+// BenchmarkCycle runs whole cycles: ten thousand Tasks of a hundred groups wait for ten thousand
+// full robots.
 func BenchmarkCycle(b *testing.B) {
-	s := field()
+	s := withRobots()
 	for i := range 10000 {
 		r := named(robotIn(lifecycle.RobotOnline), fmt.Sprintf("r%05d", i), 1)
-		s.ledger.seeRobot(r)
-		s.ledger.seeTask(replicaTask(groupOf("old", 1), i, lifecycle.TaskRunning, r.Name))
+		s.state.updateRobot(r)
+		s.state.updateTask(replicaTask(newGroup("old", 1), i, lifecycle.TaskRunning, r.Name))
 	}
-	s.ledger.seeJob(running(nil))
+	s.state.updateJob(running(nil))
 	for i := range 100 {
-		g := groupOf(fmt.Sprint("g", i), 100)
-		s.ledger.seeGroup(g)
+		g := newGroup(fmt.Sprint("g", i), 100)
+		s.state.updateGroup(g)
 		for n := range 100 {
-			s.ledger.seeTask(replicaTask(g, n, lifecycle.TaskPending, ""))
+			s.state.updateTask(replicaTask(g, n, lifecycle.TaskPending, ""))
 		}
 	}
 	for b.Loop() {
-		s.ledger.changed = true
-		s.cycle(noon)
+		s.state.dirty.set()
+		s.decide(noon)
 	}
 }
 
-// The watches of the kinds are in no order, and each may be behind that of who asks.
-func TestNobodyIsPlacedBeforeItsGroupAndItsJobAreKnown(t *testing.T) {
-	g := groupOf("g", 1)
+// The informers of the kinds are in no order, and each may be behind that of the caller.
+func TestScheduler_WaitsForGroupAndJobOfTask(t *testing.T) {
+	g := newGroup("g", 1)
 	g.Spec.Placement = &v1alpha1.Placement{Affinity: []v1alpha1.AffinityTerm{{RobotLabels: map[string]string{"who": "da"}}}}
 	job := running(func(j *v1alpha1.JobSpec) { j.RobotSelector = map[string]string{"env": "prod"} })
-	sees := map[string]func(*ledger){
-		"group": func(l *ledger) { l.seeGroup(g) },
-		"job":   func(l *ledger) { l.seeJob(job) },
+	sees := map[string]func(*clusterState){
+		"group": func(c *clusterState) { c.updateGroup(g) },
+		"job":   func(c *clusterState) { c.updateJob(job) },
 	}
 	for last, first := range map[string]string{"group": "job", "job": "group"} {
 		t.Run("the "+last+" comes last", func(t *testing.T) {
-			s := choosy()
-			sees[first](s.ledger)
-			s.ledger.seeTask(replicaTask(g, 0, lifecycle.TaskPending, ""))
-			s.cycle(noon)
-			if got := seated(s.ledger); len(got) != 0 {
+			s := withLabeledRobots()
+			sees[first](s.state)
+			s.state.updateTask(replicaTask(g, 0, lifecycle.TaskPending, ""))
+			s.decide(noon)
+			if got := countReserved(s.state); len(got) != 0 {
 				t.Errorf("it is placed without knowledge of its %s: %v", last, got)
 			}
-			sees[last](s.ledger)
-			s.cycle(noon)
-			if got := seated(s.ledger); got["c-both"] != 1 {
+			sees[last](s.state)
+			s.decide(noon)
+			if got := countReserved(s.state); got["c-both"] != 1 {
 				t.Errorf("it is on %v", got)
 			}
 		})
 	}
 }
 
-// choosy has three robots of one place: one that is liked, one that a selector lets
-// in, and the one that is both.
-func choosy() *Scheduler {
-	s := field()
+// withLabeledRobots returns a scheduler with three robots for one task each: one with affinity,
+// one that a selector admits, and one with both.
+func withLabeledRobots() *Scheduler {
+	s := withRobots()
 	for robot, labels := range map[string]map[string]string{"a-liked": {"who": "da"}, "b-prod": {"env": "prod"}, "c-both": {"env": "prod", "who": "da"}} {
 		r := named(robotIn(lifecycle.RobotOnline), robot, 1)
 		r.Spec.Labels = labels
-		s.ledger.seeRobot(r)
+		s.state.updateRobot(r)
 	}
 	return s
 }
 
-// What it is created with it has from the start, and not a write later.
-func TestAReplicaIsPlacedByTheWordOfWhoAsksUntilTheWatchShowsIt(t *testing.T) {
-	g := groupOf("g", 1)
+// A Task that is created with its robot saves one write.
+func TestScheduler_PlacesClaimByTermsOfCaller(t *testing.T) {
+	g := newGroup("g", 1)
 	g.Spec.Placement = &v1alpha1.Placement{Affinity: []v1alpha1.AffinityTerm{{RobotLabels: map[string]string{"who": "da"}}}}
 	job := running(func(j *v1alpha1.JobSpec) { j.RobotSelector = map[string]string{"env": "prod"} })
 	job.CreationTimestamp = metav1.NewTime(noon)
-	earlierGroup, earlierJob := groupOf("g", 1), running(nil)
+	earlierGroup, earlierJob := newGroup("g", 1), running(nil)
 	earlierGroup.UID = "earlier"
 	for _, row := range []struct {
 		name  string
-		shown func(*ledger)
+		shown func(*clusterState)
 	}{
-		{"nothing is shown", func(*ledger) {}},
-		{"only the group is", func(l *ledger) { l.seeGroup(g) }},
-		{"only the job is", func(l *ledger) { l.seeJob(job) }},
-		{"the group, and an earlier job of the name", func(l *ledger) { l.seeGroup(g); l.seeJob(earlierJob) }},
-		{"the job, and an earlier group of the name", func(l *ledger) { l.seeGroup(earlierGroup); l.seeJob(job) }},
+		{"nothing is shown", func(*clusterState) {}},
+		{"only the group is", func(c *clusterState) { c.updateGroup(g) }},
+		{"only the job is", func(c *clusterState) { c.updateJob(job) }},
+		{"the group, and an earlier job of the name", func(c *clusterState) { c.updateGroup(g); c.updateJob(earlierJob) }},
+		{"the job, and an earlier group of the name", func(c *clusterState) { c.updateGroup(earlierGroup); c.updateJob(job) }},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			s := choosy()
-			row.shown(s.ledger)
-			s.ledger.want(g, job, wanted(g, 0, 1))
-			s.cycle(noon)
-			if got := seated(s.ledger); got["c-both"] != 1 {
+			s := withLabeledRobots()
+			row.shown(s.state)
+			s.state.replaceClaim(g, job, wanted(g, 0, 1))
+			s.decide(noon)
+			if got := countReserved(s.state); got["c-both"] != 1 {
 				t.Errorf("it is on %v", got)
 			}
 		})
 	}
 }
 
-func TestWhatTheWatchShowsOfAGroupCountsMoreThanWhatItAskedWith(t *testing.T) {
-	g := groupOf("g", 1)
-	s := choosy()
-	s.ledger.seeGroup(g)
-	s.ledger.seeJob(running(func(j *v1alpha1.JobSpec) { j.RobotSelector = map[string]string{"who": "da", "env": "prod"} }))
-	s.ledger.want(g, running(nil), wanted(g, 0, 1))
-	s.cycle(noon)
-	if got := seated(s.ledger); got["c-both"] != 1 {
+func TestScheduler_PrefersObservedTermsToThoseOfClaim(t *testing.T) {
+	g := newGroup("g", 1)
+	s := withLabeledRobots()
+	s.state.updateGroup(g)
+	s.state.updateJob(running(func(j *v1alpha1.JobSpec) { j.RobotSelector = map[string]string{"who": "da", "env": "prod"} }))
+	s.state.replaceClaim(g, running(nil), wanted(g, 0, 1))
+	s.decide(noon)
+	if got := countReserved(s.state); got["c-both"] != 1 {
 		t.Errorf("it is on %v", got)
 	}
 }
 
-// Two tasks of a replica, each of which has failed on one of two robots, share none
-// that would do.
-func TestATaskIsNotWaitedForWhereItsSiblingHasFailed(t *testing.T) {
-	s := field("r1", "r2")
-	g := groupOf("g", 1)
-	s.ledger.seeJob(running(nil))
-	s.ledger.seeGroup(g)
+// Two tasks of a replica, each of which has failed on one of two robots, have no robot in
+// common.
+func TestHasCapableRobot_ExcludesFailedRobotsOfSiblings(t *testing.T) {
+	s := withRobots("r1", "r2")
+	g := newGroup("g", 1)
+	s.state.updateJob(running(nil))
+	s.state.updateGroup(g)
 	a, b := replicaTask(g, 0, lifecycle.TaskSoftFailed, ""), replicaTask(g, 0, lifecycle.TaskSoftFailed, "")
 	a.Status.FailedRobots, b.Status.FailedRobots = []string{"r1"}, []string{"r2"}
 	b.Name = "b"
-	s.ledger.seeTask(a)
+	s.state.updateTask(a)
 	if !able(s, a) {
 		t.Error("r2 could take it")
 	}
-	s.ledger.seeTask(b)
+	s.state.updateTask(b)
 	if able(s, a) {
 		t.Error("its sibling has failed on r2")
 	}
 	b.Status.State = string(lifecycle.TaskFailed)
-	s.ledger.seeTask(b)
+	s.state.updateTask(b)
 	if !able(s, a) {
-		t.Error("nobody has to be beside it any more")
+		t.Error("its sibling has ended")
 	}
 }
 
-// The first of a replica's tasks that the watch shows does not choose the robot for
-// those that it has not shown yet.
-func TestANewReplicaIsPlacedWhenAllOfItIsSeen(t *testing.T) {
-	g := groupOf("g", 1, func(g *v1alpha1.TaskGroup) {
+// The first observed task of a replica does not choose the robot for those that were not observed
+// yet.
+func TestScheduler_WaitsForAllTasksOfNewReplica(t *testing.T) {
+	g := newGroup("g", 1, func(g *v1alpha1.TaskGroup) {
 		g.Spec.Tasks = []v1alpha1.TaskDefinition{{Name: "any"}, {Name: "picky"}}
 	})
 	any, picky := replicaTask(g, 0, lifecycle.TaskPending, ""), replicaTask(g, 0, lifecycle.TaskPending, "")
@@ -621,36 +617,36 @@ func TestANewReplicaIsPlacedWhenAllOfItIsSeen(t *testing.T) {
 	any.CreationTimestamp, picky.CreationTimestamp = metav1.NewTime(noon), metav1.NewTime(noon)
 	half := func() (*Scheduler, *time.Time) {
 		now := noon
-		s := informed(func() time.Time { return now })
-		s.ledger.seeGroup(g)
+		s := newTestScheduler(func() time.Time { return now })
+		s.state.updateGroup(g)
 		capable := named(robotIn(lifecycle.RobotOnline), "b-both", 2)
 		capable.Status.DeviceInfo = &v1alpha1.DeviceInfo{Drivers: []string{"exec", "docker"}}
-		s.ledger.seeRobot(named(robotIn(lifecycle.RobotOnline), "a-plain", 2))
-		s.ledger.seeRobot(capable)
-		s.ledger.seeTask(any)
-		s.cycle(now)
-		if got := seated(s.ledger); len(got) != 0 {
+		s.state.updateRobot(named(robotIn(lifecycle.RobotOnline), "a-plain", 2))
+		s.state.updateRobot(capable)
+		s.state.updateTask(any)
+		s.decide(now)
+		if got := countReserved(s.state); len(got) != 0 {
 			t.Fatalf("half a replica is on %v", got)
 		}
 		return s, &now
 	}
 	t.Run("the other one comes", func(t *testing.T) {
 		s, now := half()
-		s.ledger.seeTask(picky)
-		s.cycle(*now)
-		if got := seated(s.ledger); got["b-both"] != 2 {
+		s.state.updateTask(picky)
+		s.decide(*now)
+		if got := countReserved(s.state); got["b-both"] != 2 {
 			t.Errorf("the replica is on %v", got)
 		}
 	})
-	t.Run("nobody comes", func(t *testing.T) {
+	t.Run("no other comes", func(t *testing.T) {
 		s, now := half()
-		at := s.ledger.next()
-		if at.IsZero() || at.After(noon.Add(gatherTime)) {
+		at := s.state.nextChange()
+		if at.IsZero() || at.After(noon.Add(incompleteTime)) {
 			t.Fatalf("the next cycle is at %v", at)
 		}
 		*now = at
-		s.cycle(at)
-		if got := seated(s.ledger); len(got) != 1 {
+		s.decide(at)
+		if got := countReserved(s.state); len(got) != 1 {
 			t.Errorf("the task that is there is on %v", got)
 		}
 	})

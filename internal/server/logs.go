@@ -10,23 +10,23 @@ import (
 	"gocloud.dev/blob"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"k8s4r.io/k8s4r/internal/access"
-	"k8s4r.io/k8s4r/internal/logapi"
-	"k8s4r.io/k8s4r/internal/logstore"
+	"k8s4r.io/k8s4r/internal/platform/access"
+	"k8s4r.io/k8s4r/internal/server/logapi"
+	"k8s4r.io/k8s4r/internal/server/logstore"
 )
 
-// LogConfig says where the logs of tasks are kept.
+// LogConfig configures the storage of task logs.
 type LogConfig struct {
-	// Dir keeps them, or, with Bucket, those that are still written. Empty: nobody
-	// keeps logs.
+	// Dir has the logs, or with Bucket only those that are still written. If empty, logs
+	// are not stored.
 	Dir string
-	// Bucket is the URL of a bucket that keeps them. Empty: Dir does.
+	// Bucket is the URL of a bucket with the logs. If empty, they are in Dir.
 	Bucket string
 	Limits logstore.Limits
 }
 
-// tidyEvery is the time between two looks at what is too old or too much.
-const tidyEvery = 5 * time.Minute
+// pruneInterval is the time between two prunings of the logs.
+const pruneInterval = 5 * time.Minute
 
 func openLogs(c LogConfig) (logstore.Store, error) {
 	switch {
@@ -50,35 +50,35 @@ func openLogs(c LogConfig) (logstore.Store, error) {
 	return store, nil
 }
 
-// addLogs keeps the store tidy, and registers what serves it.
-func addLogs(mgr ctrl.Manager, mux *http.ServeMux, store logstore.Store, wakes *logapi.Wakes) error {
+// addLogs prunes the store, and registers the log API.
+func addLogs(mgr ctrl.Manager, mux *http.ServeMux, store logstore.Store, wakes *logapi.Notifier) error {
 	if store == nil {
 		return nil
 	}
 	log := mgr.GetLogger().WithName("logs")
-	h := &logapi.Handler{Gate: access.New(mgr.GetClient(), mgr.GetAPIReader()), Tasks: mgr.GetClient(), Store: store, Wakes: wakes, Log: log}
+	h := &logapi.Handler{Gate: access.New(mgr.GetClient(), mgr.GetAPIReader()), Tasks: mgr.GetClient(), Store: store, Notifier: wakes, Log: log}
 	h.Register(mux)
-	return mgr.Add(&keeper{store: store, log: log})
+	return mgr.Add(&logPruner{store: store, log: log})
 }
 
-// keeper removes what is too old or too much, while this server leads.
-type keeper struct {
+// logPruner prunes the logs while this server is the leader.
+type logPruner struct {
 	store logstore.Store
 	log   logr.Logger
 }
 
-// NeedLeaderElection tells the controller manager that a store has one owner.
-func (k *keeper) NeedLeaderElection() bool { return true }
+// NeedLeaderElection reports that a store has one owner.
+func (k *logPruner) NeedLeaderElection() bool { return true }
 
-// Start works until ctx ends, and then syncs what is open.
-func (k *keeper) Start(ctx context.Context) error {
-	tick := time.NewTicker(tidyEvery)
+// Start prunes until ctx ends, and then closes the store.
+func (k *logPruner) Start(ctx context.Context) error {
+	tick := time.NewTicker(pruneInterval)
 	defer tick.Stop()
 	for {
-		if err := k.store.Tidy(ctx); err != nil && ctx.Err() == nil {
-			k.log.Error(err, "tidy the logs")
+		if err := k.store.PruneLogs(ctx); err != nil && ctx.Err() == nil {
+			k.log.Error(err, "prune the logs")
 		}
-		logBytes.Set(float64(k.store.Size()))
+		logBytes.Set(float64(k.store.TotalSize()))
 		select {
 		case <-ctx.Done():
 			return k.store.Close()

@@ -8,7 +8,7 @@ import (
 	"github.com/go-logr/logr/funcr"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/bridge"
+	"k8s4r.io/k8s4r/internal/server/gateway"
 )
 
 func TestMainRefusesBadFlagsWithASentence(t *testing.T) {
@@ -38,14 +38,14 @@ func TestMainRefusesBadFlagsWithASentence(t *testing.T) {
 	}
 }
 
-func TestTheLogSaysWhatIsOpen(t *testing.T) {
+func TestMain_LogsInsecureFlags(t *testing.T) {
 	var said []string
 	log := funcr.New(func(_, line string) { said = append(said, line) }, funcr.Options{})
-	sayWhatIsOpen(bridge.Config{MQTTURL: "mqtts://broker:8883"}, log)
+	logInsecureFlags(gateway.Config{MQTTURL: "mqtts://broker:8883"}, log)
 	if len(said) > 0 {
 		t.Errorf("nothing is open, and it says %q", said)
 	}
-	sayWhatIsOpen(bridge.Config{MQTTURL: "mqtt://broker:1883", AllowPlaintext: true, AllowLegacy: true, AllowAnonymous: true}, log)
+	logInsecureFlags(gateway.Config{MQTTURL: "mqtt://broker:1883", AllowPlaintext: true, AllowLegacy: true, AllowAnonymous: true}, log)
 	all := strings.Join(said, "\n")
 	for _, flag := range []string{"--allow-plaintext-broker", "--allow-legacy-agents", "--allow-anonymous-agents"} {
 		if !strings.Contains(all, flag) {
@@ -67,7 +67,7 @@ func TestHelpNamesEveryFlag(t *testing.T) {
 	}
 }
 
-func TestTheSchemeKnowsWhatTheServerWrites(t *testing.T) {
+func TestScheme_HasKindsThatTheServerWrites(t *testing.T) {
 	for _, kind := range []string{"Robot", "Task"} {
 		if !Scheme().Recognizes(v1alpha1.GroupVersion.WithKind(kind)) {
 			t.Errorf("%s is not known", kind)

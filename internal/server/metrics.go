@@ -16,5 +16,5 @@ var (
 
 func init() { metrics.Registry.MustRegister(Metrics()...) }
 
-// Metrics of the server beside those of its bridge.
+// Metrics returns the server's metrics, without those of the gateway.
 func Metrics() []prometheus.Collector { return []prometheus.Collector{joinRequests, logBytes} }

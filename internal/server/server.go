@@ -1,5 +1,5 @@
-// Package server assembles k8s4r-server: the bridge between robots and the API
-// server, its flags and its leader election.
+// Package server assembles k8s4r-server: the gateway between robots and the API
+// server, the join and log APIs, flags and leader election.
 package server
 
 import (
@@ -17,54 +17,53 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/beacon"
-	"k8s4r.io/k8s4r/internal/bridge"
-	"k8s4r.io/k8s4r/internal/logapi"
-	"k8s4r.io/k8s4r/internal/logstore"
-	"k8s4r.io/k8s4r/internal/notes"
+	notes "k8s4r.io/k8s4r/internal/platform/events"
+	"k8s4r.io/k8s4r/internal/platform/serveraddr"
+	"k8s4r.io/k8s4r/internal/server/gateway"
+	"k8s4r.io/k8s4r/internal/server/logapi"
+	"k8s4r.io/k8s4r/internal/server/logstore"
 )
 
-// reporter is the name under which the server reports events.
-const reporter = "k8s4r-server"
+// eventSource is the reporter of the server's events.
+const eventSource = "k8s4r-server"
 
-// Config is what an operator says of the server.
+// Config configures the server.
 type Config struct {
-	Bridge bridge.Config
-	Logs   LogConfig
-	API    logapi.ServeConfig
-	Join   JoinConfig
+	Gateway gateway.Config
+	Logs    LogConfig
+	API     logapi.ServeConfig
+	Join    JoinConfig
 }
 
-// Scheme knows the kinds that the server reads and writes.
+// Scheme returns the kinds that the server reads and writes.
 func Scheme() *runtime.Scheme {
 	s := runtime.NewScheme()
-	// Registering types fails only for two of one name, which the first test
-	// would show.
+	// Fails only if two types have the same name, which every test would show.
 	if err := errors.Join(clientgoscheme.AddToScheme(s), v1alpha1.AddToScheme(s)); err != nil {
 		panic(err)
 	}
 	return s
 }
 
-// Add starts the server with mgr, which holds its lease, its cache and its
-// health checks. Whoever makes mgr chooses its client's rate limit.
+// Add adds the server to mgr, which provides leases, cache and health checks. The caller
+// chooses the rate limit of mgr's client.
 func Add(mgr ctrl.Manager, cfg Config) error {
-	events := notes.Clipped(mgr.GetEventRecorder(reporter))
+	events := notes.NewClippingRecorder(mgr.GetEventRecorder(eventSource))
 	store, err := openLogs(cfg.Logs)
 	if err != nil {
 		return fmt.Errorf("server: %w", err)
 	}
-	var wakes logapi.Wakes
-	cfg.Bridge.Tokens = tokens(mgr)
-	b, err := bridge.New(cfg.Bridge, bridge.Cluster{
+	var wakes logapi.Notifier
+	cfg.Gateway.Tokens = newTokenStore(mgr)
+	b, err := gateway.New(cfg.Gateway, gateway.Cluster{
 		Client:    mgr.GetClient(),
-		Live:      mgr.GetAPIReader(),
+		APIReader: mgr.GetAPIReader(),
 		Informers: mgr.GetCache(),
 		Warn: func(o client.Object, reason, message string) {
 			events.Eventf(o, nil, corev1.EventTypeWarning, reason, "Dispatch", "%s", message)
 		},
-		Logs:    store,
-		Changed: wakes.Wake,
+		Logs:          store,
+		OnTaskChanged: wakes.NotifyTask,
 	}, metrics.Registry, mgr.GetLogger().WithName("server"))
 	if err != nil {
 		return fmt.Errorf("server: %w", err)
@@ -76,8 +75,8 @@ func Add(mgr ctrl.Manager, cfg Config) error {
 	)
 }
 
-// addAPI serves what there is to serve over HTTPS.
-func addAPI(mgr ctrl.Manager, cfg Config, store logstore.Store, wakes *logapi.Wakes) error {
+// addAPI adds the HTTPS API if there is anything to serve.
+func addAPI(mgr ctrl.Manager, cfg Config, store logstore.Store, wakes *logapi.Notifier) error {
 	mux := http.NewServeMux()
 	addJoin(mgr, mux, cfg.Join)
 	if err := addLogs(mgr, mux, store, wakes); err != nil {
@@ -88,10 +87,10 @@ func addAPI(mgr ctrl.Manager, cfg Config, store logstore.Store, wakes *logapi.Wa
 		return nil
 	}
 	if cfg.Join.Authority != nil {
-		cfg.API.Proof = cfg.Join.Authority
+		cfg.API.Certificates = cfg.Join.Authority
 	}
-	announce := func(ctx context.Context, a beacon.Address) error {
-		return beacon.Publish(ctx, mgr.GetClient(), mgr.GetAPIReader(), a)
+	announce := func(ctx context.Context, a serveraddr.Address) error {
+		return serveraddr.PublishAddress(ctx, mgr.GetClient(), mgr.GetAPIReader(), a)
 	}
 	return mgr.Add(logapi.NewService(cfg.API, mux, announce, mgr.GetLogger().WithName("api")))
 }

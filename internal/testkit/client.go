@@ -15,8 +15,8 @@ import (
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 )
 
-// Client speaks to an API server of our kinds and of Kubernetes' own.
-func Client(t testing.TB, cfg *rest.Config) client.WithWatch {
+// NewClient returns a client for the kinds of K8s4r and of Kubernetes.
+func NewClient(t testing.TB, cfg *rest.Config) client.WithWatch {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{

@@ -1,3 +1,3 @@
-// Package testkit is what the tests share: a real API server, a whole
-// `k8s4r up`, and ways to wait for what must come true.
+// Package testkit holds what tests share: a real API server, a whole `k8s4r up`, programs that
+// can be killed and restarted, and functions that wait for a condition.
 package testkit

@@ -8,39 +8,40 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 )
 
-// Process is a program that a test starts, kills and starts again. It dies with the
-// test, which shows the end of what it said if it fails.
+// Process is a program that a test starts, kills and restarts. It is killed when the test ends;
+// if the test failed, the end of its log is shown.
 type Process struct {
 	Args []string
 
-	t   testing.TB
-	cmd *exec.Cmd // nil: it does not run
-	log string
+	t       testing.TB
+	cmd     *exec.Cmd // nil if it does not run
+	logPath string
 }
 
-// NewProcess prepares a program. It does nothing until Start.
+// NewProcess returns a program that is not started yet.
 func NewProcess(t testing.TB, args ...string) *Process {
 	t.Helper()
-	p := &Process{Args: args, t: t, log: filepath.Join(t.TempDir(), "log")}
+	p := &Process{Args: args, t: t, logPath: filepath.Join(t.TempDir(), "log")}
 	t.Cleanup(func() {
 		p.Kill()
 		if t.Failed() {
-			said := p.Said()
-			t.Logf("%s said at last:\n%s", strings.Join(p.Args, " "), said[max(0, len(said)-4<<10):])
+			text := p.ReadLog()
+			t.Logf("end of the log of %s:\n%s", strings.Join(p.Args, " "), text[max(0, len(text)-4<<10):])
 		}
 	})
 	return p
 }
 
-// Start starts it, if need be through another program.
+// Start starts the program, if necessary through another one such as strace.
 func (p *Process) Start(through ...string) {
 	p.t.Helper()
-	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	log, err := os.OpenFile(p.logPath, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -54,14 +55,15 @@ func (p *Process) Start(through ...string) {
 	}
 }
 
-// Kill is kill -9.
-func (p *Process) Kill() { p.End(syscall.SIGKILL) }
+// Kill sends SIGKILL and waits for the exit.
+func (p *Process) Kill() { p.StopWithSignal(syscall.SIGKILL) }
 
-// Stop asks it to end, and waits for that.
-func (p *Process) Stop() { p.End(syscall.SIGTERM) }
+// Stop sends SIGTERM and waits for the exit.
+func (p *Process) Stop() { p.StopWithSignal(syscall.SIGTERM) }
 
-// End ends it with a signal, if it runs.
-func (p *Process) End(with syscall.Signal) {
+// StopWithSignal sends a signal and waits for the exit. It does nothing if the program does not
+// run.
+func (p *Process) StopWithSignal(with syscall.Signal) {
 	if p.cmd == nil {
 		return
 	}
@@ -70,37 +72,37 @@ func (p *Process) End(with syscall.Signal) {
 	p.cmd = nil
 }
 
-// Signal sends it a signal.
+// Signal sends a signal to the running program.
 func (p *Process) Signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
 
-// PID of the process, which runs.
+// PID returns the process id of the running program.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Ended tells whether it has ended by itself.
-func (p *Process) Ended() bool {
+// HasExited reports whether the program has exited on its own.
+func (p *Process) HasExited() bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
 	return err != nil || strings.Contains(string(stat), ") Z ")
 }
 
-// Said is what it has written so far, in all its lives.
-func (p *Process) Said() []byte {
-	text, _ := os.ReadFile(p.log)
+// ReadLog returns the output of the program since NewProcess, across restarts.
+func (p *Process) ReadLog() []byte {
+	text, _ := os.ReadFile(p.logPath)
 	return text
 }
 
-// Mosquitto is Debian's broker.
+// Mosquitto is a broker of Debian's package.
 type Mosquitto struct {
 	*Process
-	// Addr stays the same through restarts.
+	// Addr does not change when the broker restarts.
 	Addr string
 }
 
-// NewMosquitto starts a broker on a free port of this machine.
+// NewMosquitto starts a broker on a free local port.
 func NewMosquitto(t testing.TB) *Mosquitto {
 	t.Helper()
 	bin, err := exec.LookPath("mosquitto")
 	if err != nil {
-		bin = "/usr/sbin/mosquitto" // not on everyone's PATH
+		bin = "/usr/sbin/mosquitto" // often not in the PATH of users
 	}
 	addr := FreeAddr(t)
 	_, port, _ := net.SplitHostPort(addr)
@@ -114,7 +116,7 @@ func NewMosquitto(t testing.TB) *Mosquitto {
 	return m
 }
 
-// Start returns when it listens.
+// Start starts the broker and returns once it listens.
 func (m *Mosquitto) Start() {
 	m.t.Helper()
 	m.Process.Start()
@@ -128,16 +130,30 @@ func (m *Mosquitto) Start() {
 	})
 }
 
-// URL is what programs connect to.
+// URL returns the MQTT URL of the broker.
 func (m *Mosquitto) URL() string { return "mqtt://" + m.Addr }
 
-// FreeAddr is an address of this machine that nobody listens on.
+// FreeAddr returns ports below the ephemeral range of the kernel, so that outgoing connections
+// cannot take the port while a program restarts.
+const (
+	firstPort = 12_000
+	portCount = 18_000
+)
+
+var lastPort atomic.Uint32
+
+// FreeAddr returns a local address with a port that is not in use. Test programs that run in
+// parallel start at different ports.
 func FreeAddr(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		port := firstPort + (uint32(os.Getpid())*131+lastPort.Add(1))%portCount
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
+			defer l.Close()
+			return l.Addr().String()
+		}
 	}
-	defer l.Close()
-	return l.Addr().String()
+	t.Fatal("no free port in a hundred tries")
+	return ""
 }

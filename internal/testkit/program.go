@@ -9,13 +9,13 @@ import (
 	"testing"
 )
 
-// Stopped is the status of a Program that somebody asked to end.
-const Stopped = 2
+// StatusInterrupted is the exit status of RunProgram after SIGINT or SIGTERM.
+const StatusInterrupted = 2
 
-// Program runs f, which is written for a test, as a program of its own: a
-// benchmark that people start. It returns the exit status.
-func Program(f func(t testing.TB)) (status int) {
-	p := &program{}
+// RunProgram runs f, which takes a testing.TB, outside of go test, as benchmark programs do. It
+// returns the exit status.
+func RunProgram(f func(t testing.TB)) (status int) {
+	p := &programTB{}
 	defer func() {
 		for i := len(p.cleanups) - 1; i >= 0; i-- {
 			p.cleanups[i]()
@@ -31,35 +31,35 @@ func Program(f func(t testing.TB)) (status int) {
 	}()
 	select {
 	case <-done:
-	case s := <-stopped():
-		p.Errorf("%v", s) // what it started must not outlive it
-		return Stopped
+	case s := <-notifyStopSignal():
+		p.Errorf("%v", s) // run the cleanups
+		return StatusInterrupted
 	}
 	return 0
 }
 
-// stopped is readable when somebody asks the program to end.
-func stopped() <-chan os.Signal {
+// notifyStopSignal returns a channel that receives SIGINT and SIGTERM.
+func notifyStopSignal() <-chan os.Signal {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	return signals
 }
 
-// program is the part of testing.TB that the kit uses.
-type program struct {
+// programTB implements the part of testing.TB that testkit uses.
+type programTB struct {
 	testing.TB
 	cleanups []func()
 	failed   bool
 }
 
-// Helper does nothing: there is no line to blame.
-func (p *program) Helper() {}
+// Helper does nothing, because no lines are reported.
+func (p *programTB) Helper() {}
 
-// Cleanup runs f when the program ends.
-func (p *program) Cleanup(f func()) { p.cleanups = append(p.cleanups, f) }
+// Cleanup calls f when the program ends.
+func (p *programTB) Cleanup(f func()) { p.cleanups = append(p.cleanups, f) }
 
-// TempDir is removed when the program ends well.
-func (p *program) TempDir() string {
+// TempDir returns a directory that is removed if the program succeeds.
+func (p *programTB) TempDir() string {
 	dir, err := os.MkdirTemp("", "k8s4r-")
 	if err != nil {
 		p.Fatal(err)
@@ -72,17 +72,17 @@ func (p *program) TempDir() string {
 	return dir
 }
 
-// Failed tells whether Errorf or Fatal was called.
-func (p *program) Failed() bool { return p.failed }
+// Failed reports whether Errorf or Fatal was called.
+func (p *programTB) Failed() bool { return p.failed }
 
 // Logf writes to standard error.
-func (p *program) Logf(format string, a ...any) { fmt.Fprintf(os.Stderr, format+"\n", a...) }
+func (p *programTB) Logf(format string, a ...any) { fmt.Fprintf(os.Stderr, format+"\n", a...) }
 
-// Errorf makes the program end with status 1.
-func (p *program) Errorf(format string, a ...any) { p.failed = true; p.Logf(format, a...) }
+// Errorf logs an error and makes the program exit with status 1.
+func (p *programTB) Errorf(format string, a ...any) { p.failed = true; p.Logf(format, a...) }
 
-// Fatalf is Errorf and the end of the program.
-func (p *program) Fatalf(format string, a ...any) { p.Errorf(format, a...); runtime.Goexit() }
+// Fatalf calls Errorf and ends the program.
+func (p *programTB) Fatalf(format string, a ...any) { p.Errorf(format, a...); runtime.Goexit() }
 
 // Fatal is Fatalf without a format.
-func (p *program) Fatal(a ...any) { p.Fatalf("%s", fmt.Sprint(a...)) }
+func (p *programTB) Fatal(a ...any) { p.Fatalf("%s", fmt.Sprint(a...)) }

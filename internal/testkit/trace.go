@@ -6,12 +6,11 @@ import (
 	"testing"
 )
 
-// Trace is a file to which every task appends a line when it starts and when it
-// ends: what really ran, whatever anybody says of it. Appends of a short line are
-// whole.
+// Trace is a file to which every task appends a line at its start and its end. It shows what
+// really ran, independent of reports. Appends of short lines are atomic.
 type Trace struct{ Path string }
 
-// NewTrace returns a trace of nothing yet.
+// NewTrace returns an empty trace.
 func NewTrace(t testing.TB) *Trace {
 	t.Helper()
 	f, err := os.CreateTemp("", "k8s4r-trace-")
@@ -23,8 +22,8 @@ func NewTrace(t testing.TB) *Trace {
 	return &Trace{f.Name()}
 }
 
-// Script is the shell script work, with a line before it and one after it.
-func (l *Trace) Script(work string) string {
+// WrapScript returns the shell script work, with a line written to the trace before and after it.
+func (l *Trace) WrapScript(work string) string {
 	return fmt.Sprintf(`echo "start $K8S4R_TASK_UID $K8S4R_ATTEMPT" >> %[1]s; %[2]s; echo "end $K8S4R_TASK_UID $K8S4R_ATTEMPT" >> %[1]s`, l.Path, work)
 }
 
@@ -34,8 +33,8 @@ type Attempt struct {
 	Number int32
 }
 
-// Runs counts the starts and the ends of each attempt.
-func (l *Trace) Runs(t testing.TB) (starts, ends map[Attempt]int) {
+// CountRuns counts the starts and the ends of each attempt.
+func (l *Trace) CountRuns(t testing.TB) (starts, ends map[Attempt]int) {
 	t.Helper()
 	text, err := os.ReadFile(l.Path)
 	if err != nil {
@@ -43,7 +42,7 @@ func (l *Trace) Runs(t testing.TB) (starts, ends map[Attempt]int) {
 	}
 	starts, ends = map[Attempt]int{}, map[Attempt]int{}
 	count := map[string]map[Attempt]int{"start": starts, "end": ends}
-	for _, line := range Lines(string(text)) {
+	for _, line := range SplitLines(string(text)) {
 		var what string
 		var a Attempt
 		if _, err := fmt.Sscanf(line, "%s %s %d", &what, &a.UID, &a.Number); err != nil || count[what] == nil {

@@ -21,60 +21,59 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Up is a running `k8s4r up`, a process of its own.
+// Up is a running `k8s4r up` process.
 type Up struct {
 	// DataDir survives a restart.
 	DataDir string
-	// Kubeconfig is the path of the admin's.
+	// Kubeconfig is the path of the admin's kubeconfig.
 	Kubeconfig string `json:"kubeconfig"`
-	// Server is the URL of the API server. It stays the same through restarts.
+	// Server is the URL of the API server. It does not change at a restart.
 	Server string `json:"server"`
-	// MQTTURL of the embedded broker, or of the one that it was given. It stays
-	// the same through restarts.
+	// MQTTURL is the URL of the embedded or the configured broker. It does not change at a
+	// restart.
 	MQTTURL string `json:"mqttURL"`
-	// MQTTSURL is where robots find the embedded broker who prove themselves, and
-	// JoinURL where they join. Both stay the same through restarts.
+	// MQTTSURL is the URL of the embedded broker for authenticated agents, and JoinURL the
+	// one where agents join. Both do not change at a restart.
 	MQTTSURL string `json:"mqttsURL"`
 	JoinURL  string `json:"joinURL"`
-	// MetricsURL serves what manager and server count. Empty: nobody does,
-	// unless --metrics-address asks for it.
+	// MetricsURL serves the metrics of manager and server. It is empty unless
+	// --metrics-address is set.
 	MetricsURL string `json:"metricsURL"`
-	// ConsoleURL serves the console, and stays the same through restarts.
+	// ConsoleURL is the URL of the console. It does not change at a restart.
 	ConsoleURL string `json:"consoleURL"`
 
 	t      testing.TB
 	args   []string
 	strict bool
-	uid    uint32 // zero: the test's own
+	uid    uint32 // 0 means the user of the test
 	cmd    *exec.Cmd
 	exited chan error
 	out    *tail
 }
 
-// StartUp starts `k8s4r up` with ports that are free and a directory of its
-// own, waits until it is ready, and stops it when the test ends. Flags in args
-// come after the defaults and win.
+// StartUp starts `k8s4r up` with free ports and its own directory, waits until it is ready, and
+// stops it when the test ends. Flags in args override the defaults.
 func StartUp(t testing.TB, args ...string) *Up {
 	t.Helper()
 	return StartUpAs(t, 0, args...)
 }
 
-// StartStrictUp is StartUp of a system that lets in only who proves who he is. In the
-// others simulated robots, listeners and agents of the document take part.
+// StartStrictUp is StartUp for a system that accepts only authenticated clients. StartUp also
+// accepts anonymous and legacy agents.
 func StartStrictUp(t testing.TB, args ...string) *Up {
 	t.Helper()
 	return startUp(t, 0, true, args...)
 }
 
-// open are the flags that let everybody in.
-func (u *Up) open() []string {
+// legacyFlags returns the flags that accept anonymous and legacy agents.
+func (u *Up) legacyFlags() []string {
 	if u.strict {
 		return nil
 	}
-	return []string{"--allow-legacy-agents", "--allow-anonymous-agents", "--mqtt-address", "127.0.0.1:" + port(u.MQTTURL)}
+	return []string{"--allow-legacy-agents", "--allow-anonymous-agents", "--mqtt-address", "127.0.0.1:" + portOf(u.MQTTURL)}
 }
 
-// StartUpAs is StartUp as another user, which takes root. Zero: the test's own.
+// StartUpAs is StartUp as another user, which requires root. 0 means the user of the test.
 func StartUpAs(t testing.TB, uid uint32, args ...string) *Up {
 	t.Helper()
 	return startUp(t, uid, false, args...)
@@ -82,12 +81,12 @@ func StartUpAs(t testing.TB, uid uint32, args ...string) *Up {
 
 func startUp(t testing.TB, uid uint32, strict bool, args ...string) *Up {
 	t.Helper()
-	// Unix sockets live in there, whose paths may not be long.
+	// It holds Unix sockets, whose paths must be short.
 	dir, err := os.MkdirTemp("", "k8s4r-")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(dir, 0o711); err != nil { // tasks of another user pass through it
+	if err := os.Chmod(dir, 0o711); err != nil { // tasks of other users need access
 		t.Fatal(err)
 	}
 	if uid != 0 {
@@ -99,40 +98,46 @@ func startUp(t testing.TB, uid uint32, strict bool, args ...string) *Up {
 	t.Cleanup(func() {
 		u.Stop()
 		if t.Failed() {
-			t.Logf("k8s4r up said:\n%s", u.out)
+			t.Logf("output of k8s4r up:\n%s", u.out)
 			t.Logf("its data is kept in %s", dir)
 			return
 		}
 		os.RemoveAll(dir)
 	})
+	startSlots <- struct{}{}
+	defer func() { <-startSlots }()
 	u.Start()
 	return u
 }
 
-// APIServer starts only the control plane and returns the admin's access to
-// it, without client-side limits.
-func APIServer(t testing.TB) *rest.Config {
+// startSlots bounds how many systems start at the same time: each uses a processor for seconds,
+// and more would time out.
+var startSlots = make(chan struct{}, runtime.NumCPU())
+
+// StartAPIServer starts only the control plane and returns the admin's client configuration
+// without client-side limits.
+func StartAPIServer(t testing.TB) *rest.Config {
 	t.Helper()
 	return StartUp(t, "--without", "manager,server,broker,robots,node,console").RESTConfig()
 }
 
-// Start starts it again on the same data after Stop or Kill. Flags in more count for
-// this start alone.
+// Start starts the process again with the same data after Stop or Kill. The flags in more apply
+// to this start only.
 func (u *Up) Start(more ...string) {
 	u.t.Helper()
-	args := append([]string{"up", "--data-dir", u.DataDir, "--secure-port", port(u.Server), "--mqtts-address", "127.0.0.1:" + port(u.MQTTSURL),
-		"--logs-address", "127.0.0.1:" + port(u.JoinURL), "--metrics-address", "", "--console-address", "127.0.0.1:" + port(u.ConsoleURL)}, slices.Concat(u.open(), u.args, more)...)
+	args := append([]string{"up", "--data-dir", u.DataDir, "--secure-port", portOf(u.Server), "--mqtts-address", "127.0.0.1:" + portOf(u.MQTTSURL),
+		"--logs-address", "127.0.0.1:" + portOf(u.JoinURL), "--metrics-address", "", "--console-address", "127.0.0.1:" + portOf(u.ConsoleURL)}, slices.Concat(u.legacyFlags(), u.args, more)...)
 	u.out = &tail{}
-	u.cmd = exec.Command(Binary(u.t, "k8s4r"), args...)
+	u.cmd = exec.Command(BinaryPath(u.t, "k8s4r"), args...)
 	u.cmd.Stdout, u.cmd.Stderr = u.out, u.out
-	// A test that panics stops nothing, and what it leaves would run on for good.
+	// Otherwise the process would survive a test that panics.
 	u.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	if u.uid != 0 {
 		u.cmd.SysProcAttr.Credential = &syscall.Credential{Uid: u.uid, Gid: u.uid}
 		u.cmd.Env = append(os.Environ(), "HOME="+u.DataDir)
 	}
 	state := filepath.Join(u.DataDir, "up.json")
-	os.Remove(state) // one that a kill -9 left behind says nothing about this start
+	os.Remove(state) // left behind by SIGKILL
 	if err := u.cmd.Start(); err != nil {
 		u.t.Fatalf("start k8s4r up: %v", err)
 	}
@@ -141,8 +146,8 @@ func (u *Up) Start(more ...string) {
 	u.awaitReady(state)
 }
 
-// port is the port of the last start, or 0 for a free one.
-func port(address string) string {
+// portOf returns the port of a URL, or "0" (any free port) if there is none.
+func portOf(address string) string {
 	u, err := url.Parse(address)
 	if err != nil || u.Port() == "" {
 		return "0"
@@ -150,18 +155,21 @@ func port(address string) string {
 	return u.Port()
 }
 
+// startTimeout is long for a machine on which other suites run at the same time.
+const startTimeout = 5 * time.Minute
+
 func (u *Up) awaitReady(state string) {
 	u.t.Helper()
-	deadline := time.After(2 * time.Minute)
+	deadline := time.After(startTimeout)
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		select {
 		case err := <-u.exited:
 			u.exited <- err
-			u.t.Fatalf("k8s4r up ended before it was ready: %v\n%s", err, u.out)
+			u.t.Fatalf("k8s4r up exited before it was ready: %v\n%s", err, u.out)
 		case <-deadline:
-			u.t.Fatalf("k8s4r up is not ready after two minutes\n%s", u.out)
+			u.t.Fatalf("k8s4r up is not ready after %s\n%s", startTimeout, u.out)
 		case <-tick.C:
 			b, err := os.ReadFile(state)
 			if err == nil && json.Unmarshal(b, u) == nil {
@@ -171,7 +179,7 @@ func (u *Up) awaitReady(state string) {
 	}
 }
 
-// Stop stops it in order, and fails the test when that takes a minute.
+// Stop sends SIGTERM and fails the test if the process runs for another minute.
 func (u *Up) Stop() {
 	u.t.Helper()
 	if u.cmd == nil {
@@ -188,7 +196,7 @@ func (u *Up) Stop() {
 	u.cmd = nil
 }
 
-// Kill ends it with SIGKILL, as a power cut would.
+// Kill sends SIGKILL, which is like a power failure.
 func (u *Up) Kill() {
 	u.t.Helper()
 	u.cmd.Process.Kill()
@@ -196,13 +204,13 @@ func (u *Up) Kill() {
 	u.cmd = nil
 }
 
-// PID of the process.
+// PID returns the process id.
 func (u *Up) PID() int { return u.cmd.Process.Pid }
 
-// Said is the end of what the process has written to its user.
-func (u *Up) Said() string { return u.out.String() }
+// OutputTail returns the end of the output of the process.
+func (u *Up) OutputTail() string { return u.out.String() }
 
-// RESTConfig is the admin's access, without client-side limits.
+// RESTConfig returns the admin's client configuration without client-side limits.
 func (u *Up) RESTConfig() *rest.Config {
 	u.t.Helper()
 	c, err := clientcmd.BuildConfigFromFlags("", u.Kubeconfig)
@@ -213,18 +221,18 @@ func (u *Up) RESTConfig() *rest.Config {
 	return c
 }
 
-// Run runs one of the programs to its end against this control plane and
-// returns what it printed on both streams.
-func (u *Up) Run(program string, args ...string) (string, error) {
-	cmd := exec.Command(Binary(u.t, program), args...)
+// RunProgram runs one of the programs with the admin's kubeconfig to its end and returns its
+// combined output.
+func (u *Up) RunProgram(program string, args ...string) (string, error) {
+	cmd := exec.Command(BinaryPath(u.t, program), args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+u.Kubeconfig)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
 
-// Binary is the path of one of the built programs: in $K8S4R_BIN_DIR, else in
-// bin/ of the repository.
-func Binary(t testing.TB, name string) string {
+// BinaryPath returns the path of a built program in $K8S4R_BIN_DIR, or by default in bin/ of the
+// repository.
+func BinaryPath(t testing.TB, name string) string {
 	t.Helper()
 	dir := os.Getenv("K8S4R_BIN_DIR")
 	if dir == "" {
@@ -233,13 +241,12 @@ func Binary(t testing.TB, name string) string {
 	}
 	path := filepath.Join(dir, name)
 	if _, err := os.Stat(path); err != nil {
-		t.Fatalf("%s is not built; make test builds all that tests need: %v", name, err)
+		t.Fatalf("%s is not built; run make test, which builds it: %v", name, err)
 	}
 	return path
 }
 
-// Eventually waits until ok is true and fails the test when that takes longer
-// than within.
+// Eventually waits until ok returns true and fails the test after the timeout within.
 func Eventually(t testing.TB, within time.Duration, what string, ok func() bool) {
 	t.Helper()
 	EventuallyNoError(t, within, what, func() error {
@@ -250,15 +257,14 @@ func Eventually(t testing.TB, within time.Duration, what string, ok func() bool)
 	})
 }
 
-// busy is how many times as long as an idle machine a busy one may take.
-const busy = 3
+// slowMachineFactor extends timeouts, so that tests pass on a busy machine.
+const slowMachineFactor = 3
 
-// EventuallyNoError waits until check returns no error and fails the test with
-// its last one when that takes longer than within, which is meant for an idle machine: a
-// busy one gets three times as long. It measures no speed.
+// EventuallyNoError waits until check returns nil. It fails the test with the last error after
+// slowMachineFactor times within, which is the timeout for an idle machine.
 func EventuallyNoError(t testing.TB, within time.Duration, what string, check func() error) {
 	t.Helper()
-	within *= busy
+	within *= slowMachineFactor
 	deadline := time.Now().Add(within)
 	for {
 		err := check()
@@ -272,7 +278,7 @@ func EventuallyNoError(t testing.TB, within time.Duration, what string, check fu
 	}
 }
 
-// tail keeps the end of what a process wrote.
+// tail is an io.Writer that keeps the last tailSize bytes.
 type tail struct {
 	mu  sync.Mutex
 	buf []byte
@@ -296,8 +302,8 @@ func (w *tail) String() string {
 	return string(w.buf)
 }
 
-// Lines returns the lines of a text without their ends.
-func Lines(text string) []string {
+// SplitLines returns the lines of a text without line ends.
+func SplitLines(text string) []string {
 	var lines []string
 	for s := bufio.NewScanner(io.Reader(bytes.NewBufferString(text))); s.Scan(); {
 		lines = append(lines, s.Text())

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// CPU is how long the process, which runs, has worked so far.
+// CPU returns the CPU time of the running process.
 func (p *Process) CPU() time.Duration {
 	p.t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
@@ -29,7 +29,7 @@ func (p *Process) CPU() time.Duration {
 
 var residentSet = regexp.MustCompile(`(?m)^VmRSS:\s+(\d+) kB$`)
 
-// RSS is how much memory the process, which runs, has at present, in bytes.
+// RSS returns the resident memory of the running process in bytes.
 func (p *Process) RSS() int {
 	p.t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID()))

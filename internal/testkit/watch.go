@@ -11,14 +11,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Follow shows every object of a kind in a namespace as it comes and changes, until it
-// is stopped. The API server ends a watch that is too slow for it; then all is shown
-// anew. An error fails the test.
-func Follow[T client.Object](t testing.TB, c client.WithWatch, namespace string, list func() client.ObjectList, see func(T)) (stop func()) {
+// WatchObjects calls see for every object of a kind in a namespace, now and at each change,
+// until stop is called. It lists again if the API server closes the watch. An error fails the
+// test.
+func WatchObjects[T client.Object](t testing.TB, c client.WithWatch, namespace string, list func() client.ObjectList, see func(T)) (stop func()) {
 	ctx, stop := context.WithCancel(context.Background())
 	go func() {
 		for ctx.Err() == nil {
-			if err := followOnce(ctx, c, namespace, list(), see); err != nil && ctx.Err() == nil {
+			if err := watchOnce(ctx, c, namespace, list(), see); err != nil && ctx.Err() == nil {
 				t.Errorf("follow: %v", err)
 				return
 			}
@@ -27,7 +27,7 @@ func Follow[T client.Object](t testing.TB, c client.WithWatch, namespace string,
 	return stop
 }
 
-func followOnce[T client.Object](ctx context.Context, c client.WithWatch, namespace string, list client.ObjectList, see func(T)) error {
+func watchOnce[T client.Object](ctx context.Context, c client.WithWatch, namespace string, list client.ObjectList, see func(T)) error {
 	if err := c.List(ctx, list, client.InNamespace(namespace)); err != nil {
 		return err
 	}

@@ -12,12 +12,12 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Write is a kind of request that changes something.
-type Write struct{ Verb, Group, Resource, Subresource string }
+// WriteRequest identifies a kind of modifying request.
+type WriteRequest struct{ Verb, Group, Resource, Subresource string }
 
-// Writes is how many of each kind an API server has taken since it started, whoever
-// sent them and whatever became of them.
-func Writes(t testing.TB, config *rest.Config) map[Write]int {
+// CountWrites returns how many requests of each kind an API server has received since its start,
+// from all clients and with any result.
+func CountWrites(t testing.TB, config *rest.Config) map[WriteRequest]int {
 	t.Helper()
 	clients, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -32,14 +32,14 @@ func Writes(t testing.TB, config *rest.Config) map[Write]int {
 	if err != nil {
 		t.Fatalf("parse the API server's metrics: %v", err)
 	}
-	counts := map[Write]int{}
+	counts := map[WriteRequest]int{}
 	for _, m := range families["apiserver_request_total"].GetMetric() {
 		label := map[string]string{}
 		for _, pair := range m.GetLabel() {
 			label[pair.GetName()] = pair.GetValue()
 		}
 		if slices.Contains([]string{"POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION"}, label["verb"]) {
-			counts[Write{label["verb"], label["group"], label["resource"], label["subresource"]}] += int(m.GetCounter().GetValue())
+			counts[WriteRequest{label["verb"], label["group"], label["resource"], label["subresource"]}] += int(m.GetCounter().GetValue())
 		}
 	}
 	return counts

@@ -11,9 +11,10 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// TestFlowsAreJudgedAtAdmission (§6.39): once up is ready nobody slips through, not
-// after a power cut either, when the address has changed.
-func TestFlowsAreJudgedAtAdmission(t *testing.T) {
+// TestAdmission_ValidatesFlowsOnceReady expects every flow to be validated once up is ready, also after a
+// power cut, when the address of the webhook has changed.
+func TestAdmission_ValidatesFlowsOnceReady(t *testing.T) {
+	t.Parallel()
 	up := testkit.StartUp(t, "--without", "server,broker,robots")
 	const want = `admission webhook "validatejobflow.volcano.sh" denied the request: jobflow Flow is not DAG`
 	judged := func() {
@@ -33,8 +34,9 @@ func TestFlowsAreJudgedAtAdmission(t *testing.T) {
 	judged()
 }
 
-// TestAForeignClusterIsNotHeldUp: its API server may not reach this machine.
-func TestAForeignClusterIsNotHeldUp(t *testing.T) {
+// The API server of another cluster may be unable to reach this machine.
+func TestAdmission_DoesNotBlockAForeignCluster(t *testing.T) {
+	t.Parallel()
 	foreign := startBare(t)
 	beside := testkit.StartUp(t, "--kubeconfig", foreign.Kubeconfig, "--without", "server,broker,robots")
 	registered := admissionv1.ValidatingWebhookConfiguration{}

@@ -19,21 +19,22 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// within is long for a machine that runs other tests at the same time.
+// within is a long time, for a machine that runs other tests at the same time.
 const within = 30 * time.Second
 
-// TestTheClusterBehavesLikeAnyOther shares one control plane.
-func TestTheClusterBehavesLikeAnyOther(t *testing.T) {
+// TestCluster_BehavesLikeKubernetes uses one control plane for all subtests.
+func TestCluster_BehavesLikeKubernetes(t *testing.T) {
+	t.Parallel()
 	up := startBare(t)
 	t.Run("dependants go with their owner", func(t *testing.T) { testGarbageCollection(t, up) })
 	t.Run("a service account's token may do what its role says, no more", func(t *testing.T) { testRBAC(t, up) })
 	t.Run("a namespace goes with everything in it", func(t *testing.T) { testNamespaceDeletion(t, up) })
-	t.Run("nobody is let in without credentials", func(t *testing.T) { testAnonymous(t, up) })
+	t.Run("requests without credentials are refused", func(t *testing.T) { testAnonymous(t, up) })
 	t.Run("roles aggregate", func(t *testing.T) { testAggregation(t, up) })
 }
 
-// testGarbageCollection has an owner of a kind of ours: the collector must know
-// the CRDs that were installed a moment ago.
+// testGarbageCollection uses an owner of one of our kinds: the collector must know CRDs that were
+// installed a moment ago.
 func testGarbageCollection(t *testing.T, up *testkit.Up) {
 	ctx := t.Context()
 	robots := robotClient(t, up)
@@ -77,7 +78,7 @@ func robotClient(t *testing.T, up *testkit.Up) client.Client {
 	return c
 }
 
-// gone returns nil when a get has found nothing.
+// gone returns nil if a get returned NotFound.
 func gone[T any](_ T, err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -110,7 +111,7 @@ func testRBAC(t *testing.T, up *testkit.Up) {
 	}
 }
 
-// withToken returns a client that has nothing but a new token of the account.
+// withToken returns a client with a new token of the service account.
 func withToken(t *testing.T, up *testkit.Up, account string) kubernetes.Interface {
 	t.Helper()
 	answer, err := clientOf(t, up).CoreV1().ServiceAccounts("default").

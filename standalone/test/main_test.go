@@ -1,4 +1,4 @@
-// Package test starts the real k8s4r program and looks at it from outside.
+// Package test runs the real k8s4r program and tests it from outside.
 package test
 
 import (
@@ -15,14 +15,14 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	os.Setenv("K8S4R_BIN_DIR", dir) // where testkit looks
+	os.Setenv("K8S4R_BIN_DIR", dir) // where testkit looks for programs
 	status := m.Run()
 	cleanup()
 	os.Exit(status)
 }
 
-// binaries returns the directory of the program to test: that of $K8S4R_BIN,
-// else a new one with a program built now.
+// binaries returns the directory of the program to test: $K8S4R_BIN, or else a new one with a
+// program that it builds.
 func binaries() (string, func(), error) {
 	if given := os.Getenv("K8S4R_BIN"); given != "" {
 		return filepath.Dir(given), func() {}, nil

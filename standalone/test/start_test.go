@@ -19,7 +19,7 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// bare starts the control plane alone.
+// bare starts only the control plane.
 var bare = []string{"--without", "manager,server,broker,robots,node,console"}
 
 func startBare(t *testing.T) *testkit.Up {
@@ -40,7 +40,8 @@ func configMap(name string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}}
 }
 
-func TestObjectsAreThereAfterAStopAndAStart(t *testing.T) {
+func TestUp_KeepsObjectsThroughRestarts(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	up := startBare(t)
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kept"}}
@@ -76,10 +77,10 @@ func TestObjectsAreThereAfterAStopAndAStart(t *testing.T) {
 	}
 }
 
-// credentials is a kubeconfig without the server's address, whose port changes.
+// credentials removes the server's address from a kubeconfig, because its port changes.
 func credentials(kubeconfig []byte) string {
 	var kept []string
-	for _, line := range testkit.Lines(string(kubeconfig)) {
+	for _, line := range testkit.SplitLines(string(kubeconfig)) {
 		if !strings.Contains(line, "server:") {
 			kept = append(kept, line)
 		}
@@ -87,7 +88,8 @@ func credentials(kubeconfig []byte) string {
 	return strings.Join(kept, "\n")
 }
 
-func TestWhatWasAcknowledgedSurvivesAKill(t *testing.T) {
+func TestUp_KeepsAcknowledgedWritesThroughKills(t *testing.T) {
+	t.Parallel()
 	up := startBare(t)
 	for round := range 3 {
 		written := writeUntilKilled(t, up, round)
@@ -101,8 +103,8 @@ func TestWhatWasAcknowledgedSurvivesAKill(t *testing.T) {
 	}
 }
 
-// writeUntilKilled creates objects, kills the program in the middle of it and
-// returns the names whose creation had been acknowledged.
+// writeUntilKilled creates objects, kills the program meanwhile and returns the names whose
+// creation was acknowledged.
 func writeUntilKilled(t *testing.T, up *testkit.Up, round int) []string {
 	t.Helper()
 	c := clientOf(t, up).CoreV1().ConfigMaps("default")
@@ -132,7 +134,8 @@ func writeUntilKilled(t *testing.T, up *testkit.Up, round int) []string {
 	return written
 }
 
-func TestATakenPortIsNamedWithItsHolderAndItsFlag(t *testing.T) {
+func TestUp_NamesTheHolderOfATakenPort(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -163,7 +166,8 @@ func TestATakenPortIsNamedWithItsHolderAndItsFlag(t *testing.T) {
 	}
 }
 
-func TestASecondUpOnOneDirectoryNamesTheFirst(t *testing.T) {
+func TestUp_RefusesASecondProcessOnItsDirectory(t *testing.T) {
+	t.Parallel()
 	up := startBare(t)
 	out := fails(t, append([]string{"up", "--data-dir", up.DataDir, "--secure-port", "0"}, bare...)...)
 	for _, want := range []string{up.DataDir, fmt.Sprintf("held by process %d", up.PID())} {
@@ -176,34 +180,35 @@ func TestASecondUpOnOneDirectoryNamesTheFirst(t *testing.T) {
 	}
 }
 
-// fails runs k8s4r and returns its output; it must end by itself, not well.
+// fails runs k8s4r, which must exit with an error, and returns its output.
 func fails(t *testing.T, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, testkit.Binary(t, "k8s4r"), args...).CombinedOutput()
+	out, err := exec.CommandContext(ctx, testkit.BinaryPath(t, "k8s4r"), args...).CombinedOutput()
 	if err == nil || ctx.Err() != nil {
 		t.Fatalf("k8s4r %v: want an exit status other than 0, got %v\n%s", args, err, out)
 	}
 	return string(out)
 }
 
-// TestADirectoryWithALongPathWorks has a path that no unix socket can have.
-func TestADirectoryWithALongPathWorks(t *testing.T) {
+// TestUp_AcceptsALongPath uses a path that is too long for a unix socket.
+func TestUp_AcceptsALongPath(t *testing.T) {
 	long := filepath.Join(t.TempDir(), strings.Repeat("a-long-name-", 15))
 	if err := os.Mkdir(long, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("TMPDIR", long) // where testkit puts the data
+	t.Setenv("TMPDIR", long) // where testkit stores data
 	startBare(t)
 }
 
-// TestTheTerminalIsTheUsers starts and stops with an ordinary Ctrl-C and allows
-// on the terminal only what is meant for a person.
-func TestTheTerminalIsTheUsers(t *testing.T) {
+// TestUp_PrintsOnlyMessagesForTheUser starts the program, stops it with Ctrl-C and checks that the
+// terminal shows only messages for the user.
+func TestUp_PrintsOnlyMessagesForTheUser(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	args := append([]string{"up", "--data-dir", dir, "--secure-port", "0", "--metrics-address", ""}, bare...)
-	cmd := exec.Command(testkit.Binary(t, "k8s4r"), args...)
+	cmd := exec.Command(testkit.BinaryPath(t, "k8s4r"), args...)
 	var out, errs strings.Builder
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Start(); err != nil {
@@ -219,7 +224,7 @@ func TestTheTerminalIsTheUsers(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("an orderly stop: %v", err)
 	}
-	for _, line := range testkit.Lines(errs.String()) {
+	for _, line := range testkit.SplitLines(errs.String()) {
 		if line != "stopping" && !strings.Contains(line, " ready after ") {
 			t.Errorf("on stderr: %s", line)
 		}
@@ -229,10 +234,11 @@ func TestTheTerminalIsTheUsers(t *testing.T) {
 	}
 }
 
-func TestSecretsAreReadableByTheirOwnerOnly(t *testing.T) {
+func TestUp_SecretsAreReadableByTheirOwnerOnly(t *testing.T) {
+	t.Parallel()
 	up := startBare(t)
 	err := filepath.WalkDir(up.DataDir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.Type()&fs.ModeSocket != 0 || path == up.DataDir { // which the kit has made
+		if err != nil || d.Type()&fs.ModeSocket != 0 || path == up.DataDir { // created by testkit
 			return err
 		}
 		info, err := d.Info()

@@ -56,7 +56,7 @@ var backends = map[string]func(*testing.T) backend{
 }
 
 // mochi-mqtt/server#503: the last will was never asked of the ACL.
-func TestBugAWillSkipsTheACL(t *testing.T) {
+func TestMochiBug_WillSkipsACL(t *testing.T) {
 	onEach(t, func(t *testing.T, s *scene) {
 		victim := s.ear(robotHolder("r1"))
 		if p, err := s.enter("r2", leaves(r1Dispatch, "run this", false)); err == nil {
@@ -69,7 +69,7 @@ func TestBugAWillSkipsTheACL(t *testing.T) {
 }
 
 // As above, with a right that is lost between CONNECT and the end.
-func TestTheWillOfARevokedRobotIsNotPublished(t *testing.T) {
+func TestRevokedRobot_WillIsNotPublished(t *testing.T) {
 	onEach(t, func(t *testing.T, s *scene) {
 		server := s.ear(serverHolder())
 		robot := s.must(s.enter("r1", leaves("k8s4r/robots/r1/presence", "gone", false)))
@@ -83,7 +83,7 @@ func TestTheWillOfARevokedRobotIsNotPublished(t *testing.T) {
 
 // mochi-mqtt/server#504 and eclipse/mosquitto#3553: who comes with the client id
 // of another inherits what waits for that one.
-func TestBugASecondIdentityInheritsASession(t *testing.T) {
+func TestMochiBug_SecondIdentityInheritsSession(t *testing.T) {
 	onEach(t, func(t *testing.T, s *scene) {
 		s.away()
 		if thief, err := s.as("r2", "r1", lasting); err == nil {
@@ -100,7 +100,7 @@ func TestBugASecondIdentityInheritsASession(t *testing.T) {
 }
 
 // As above, by the one with the same name after its credential was replaced.
-func TestANewCredentialInheritsNothing(t *testing.T) {
+func TestNewCredential_InheritsNoSession(t *testing.T) {
 	e := newEmbedded(t)
 	s := newScene(t, e)
 	s.away()
@@ -112,11 +112,11 @@ func TestANewCredentialInheritsNothing(t *testing.T) {
 
 // nanomq/nanomq#2333: a login that fails, with a clean start, ends the session
 // of the one that it claims to be.
-func TestBugAFailedLoginEndsASession(t *testing.T) {
+func TestMochiBug_FailedLoginEndsSession(t *testing.T) {
 	onEach(t, func(t *testing.T, s *scene) {
 		s.away()
-		s.certs["foreign"] = testca.New(t).Client("r1", time.Hour)
-		s.certs["expired"] = s.broker.authority().Client("r1", -time.Minute)
+		s.certs["foreign"] = testca.New(t).NewClientCertificate("r1", time.Hour)
+		s.certs["expired"] = s.broker.authority().NewClientCertificate("r1", -time.Minute)
 		for _, cert := range []string{"foreign", "expired", "none"} {
 			if _, err := s.as(cert, "r1"); !errors.Is(err, errRefused) {
 				t.Errorf("r1 with %s certificate: %v", cert, err)
@@ -132,7 +132,7 @@ func TestBugAFailedLoginEndsASession(t *testing.T) {
 }
 
 // CVE-2018-12546: what was retained stays when the right to say it is gone.
-func TestBugARetainedMessageOutlivesItsRight(t *testing.T) {
+func TestMochiBug_RetainedMessageOutlivesPermission(t *testing.T) {
 	onEach(t, func(t *testing.T, s *scene) {
 		robot := s.must(s.enter("r1"))
 		_, _ = robot.publish("k8s4r/robots/r1/register", "let me in", true)
@@ -144,7 +144,7 @@ func TestBugARetainedMessageOutlivesItsRight(t *testing.T) {
 }
 
 // Revocation cuts the connection that stands, within five seconds.
-func TestRevocationCutsALiveConnection(t *testing.T) {
+func TestRevocation_ClosesConnections(t *testing.T) {
 	onEach(t, func(t *testing.T, s *scene) {
 		robot := s.must(s.enter("r1", lasting))
 		gone := make(chan struct{})
@@ -167,10 +167,10 @@ func TestRevocationCutsALiveConnection(t *testing.T) {
 }
 
 // A connection lasts no longer than the certificate that it came with.
-func TestAnExpiredCertificateEndsItsConnection(t *testing.T) {
+func TestExpiredCertificate_ClosesConnection(t *testing.T) {
 	e := newEmbedded(t)
 	s := newScene(t, e)
-	s.certs["r1"] = e.ca.Client("r1", 2*time.Second)
+	s.certs["r1"] = e.ca.NewClientCertificate("r1", 2*time.Second)
 	robot := s.must(s.enter("r1"))
 	const notAuthorized = 0x87
 	if why := robot.untilGone(); why != notAuthorized {
@@ -180,7 +180,7 @@ func TestAnExpiredCertificateEndsItsConnection(t *testing.T) {
 
 // Ten thousand CONNECT packets that are wrong in every way leave the broker
 // well, and as large as it was.
-func TestMalformedConnects(t *testing.T) {
+func TestMalformedConnect_IsRejected(t *testing.T) {
 	e := newEmbedded(t)
 	s := newScene(t, e)
 	s.listen("")
@@ -229,7 +229,7 @@ func spoil(t *testing.T, conn net.Conn, packet []byte) {
 	}
 }
 
-// malformed is a CONNECT of a stranger with some of its bytes changed, cut off,
+// malformed returns a CONNECT of an unauthenticated client with some of its bytes changed, cut off
 // or too long.
 func malformed(random *rand.Rand) []byte {
 	var b bytes.Buffer

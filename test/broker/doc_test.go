@@ -1,3 +1,3 @@
-// Package broker_test asks the embedded broker and the real Mosquitto the same
-// question some thousand times: may this one say, hear, leave or retain that?
+// Package broker_test checks the permissions of the embedded broker and of Mosquitto
+// with one matrix: which client may publish, subscribe, leave a will or retain.
 package broker_test

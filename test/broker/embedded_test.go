@@ -10,37 +10,38 @@ import (
 	"testing"
 
 	"k8s4r.io/k8s4r/internal/broker"
+	"k8s4r.io/k8s4r/internal/protocol/acl"
 	"k8s4r.io/k8s4r/internal/testkit/testca"
 )
 
 // registry is the authority of the embedded broker: who has a certificate is
-// who it says, and who has none a document agent, if there may be any.
+// who it says, and who has none a legacy agent, if there may be any.
 type registry struct {
 	mu          sync.Mutex
 	revoked     map[string]bool
 	generations map[string]string
 }
 
-func (r *registry) Identify(p broker.Peer) (broker.Identity, error) {
+func (r *registry) Authenticate(p broker.Peer) (broker.Identity, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if p.Certificate == nil {
 		name, ok := strings.CutPrefix(p.ClientID, broker.LegacyPrefix)
 		if !ok || name != "l1" {
-			return broker.Identity{}, errors.New("no certificate, and no document agent")
+			return broker.Identity{}, errors.New("no certificate, and no legacy agent")
 		}
-		return broker.Identity{Name: name, Role: broker.RoleLegacy}, nil
+		return broker.Identity{Name: name, Role: acl.LegacyAgent}, nil
 	}
 	name := p.Certificate.Subject.CommonName
 	if r.revoked[name] {
 		return broker.Identity{}, errors.New("revoked")
 	}
-	role := broker.RoleRobot
+	role := acl.Robot
 	switch name {
 	case "k8s4r-server":
-		role = broker.RoleServer
+		role = acl.Server
 	case "k8s4r-console":
-		role = broker.RoleConsole
+		role = acl.Console
 	}
 	return broker.Identity{Name: name, Role: role, Generation: r.generations[name]}, nil
 }
@@ -57,10 +58,10 @@ func newEmbedded(t testing.TB) *embedded {
 	t.Helper()
 	e := &embedded{t: t, ca: testca.New(t), registry: &registry{revoked: map[string]bool{}, generations: map[string]string{}}}
 	e.Broker = broker.New(broker.Config{
-		Listen: "127.0.0.1:0", TLSListen: "127.0.0.1:0", Authority: e.registry,
+		Listen: "127.0.0.1:0", TLSListen: "127.0.0.1:0", Authenticator: e.registry,
 		Limits: broker.Limits{ConnectRate: 1e6, ConnectBurst: 1e6, PacketRate: 1e6, PacketBurst: 1e6}, // thousands of questions from one address
 		TLS: &tls.Config{
-			Certificates: []tls.Certificate{*e.ca.Server()}, ClientCAs: e.ca.Pool(), ClientAuth: tls.VerifyClientCertIfGiven, MinVersion: tls.VersionTLS12,
+			Certificates: []tls.Certificate{*e.ca.NewServerCertificate()}, ClientCAs: e.ca.CertPool(), ClientAuth: tls.VerifyClientCertIfGiven, MinVersion: tls.VersionTLS12,
 		},
 	})
 	if err := e.Start(t.Context()); err != nil {

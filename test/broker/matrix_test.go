@@ -34,18 +34,18 @@ const (
 
 const uid = "0a1b2c3d-0000-4000-8000-00000000000a"
 
-// saidBy and heardBy are all that there is between a robot and the server.
-func saidBy(robot string) []string {
+// publishTopics and subscribeTopics are all topics between a robot and the server.
+func publishTopics(robot string) []string {
 	at := "k8s4r/robots/" + robot
 	return []string{at + "/register", at + "/heartbeat", at + "/presence", at + "/tasks/" + uid + "/status", at + "/tasks/" + uid + "/logs"}
 }
 
-func heardBy(robot string) []string {
+func subscribeTopics(robot string) []string {
 	at := "k8s4r/robots/" + robot
 	return []string{at + "/ack", at + "/response", at + "/tasks/dispatch", at + "/tasks/state"}
 }
 
-// events are what the console says, and nobody hears without a right of its own.
+// events are topics of the console, which only clients with a permission of their own may read.
 var events = []string{"k8s4r/events/lifecycle", "k8s4r/events/ns/jobs/j", "k8s4r/events/ns/jobs/j/tasks", "k8s4r/events/ns/jobs/j/tasks/t"}
 
 var (
@@ -54,7 +54,7 @@ var (
 	odd    = []string{
 		"k8s4r", "other", "k8s4r/robots/r1", "k8s4r/robots//register", "k8s4r/robots/R1/register", "/k8s4r/robots/r1/register",
 		"k8s4r/robots/r1/register/", "k8s4r/robots/r1/tasks/dispatch/x", "k8s4r/robots/r1/tasks/" + uid, ownOdd,
-		"k8s4r/robots/nobody/tasks/dispatch", "k8s4r/robots/nobody/register", "$SYS/broker/uptime", "$share/g/k8s4r/robots/r1/register", control,
+		"k8s4r/robots/unknown/tasks/dispatch", "k8s4r/robots/unknown/register", "$SYS/broker/uptime", "$share/g/k8s4r/robots/r1/register", control,
 		"k8s4r/events", "k8s4r/events/ns", "k8s4r/events/ns/jobs", "k8s4r/events/ns/jobs/j/tasks/t/x",
 	}
 	wild = []string{
@@ -68,10 +68,10 @@ var (
 
 // topics are all that a message may be published to.
 func topics() []string {
-	return slices.Concat(saidBy("r1"), heardBy("r1"), saidBy("r2"), heardBy("r2"), saidBy("l1"), heardBy("l1"), shared, events, odd)
+	return slices.Concat(publishTopics("r1"), subscribeTopics("r1"), publishTopics("r2"), subscribeTopics("r2"), publishTopics("l1"), subscribeTopics("l1"), shared, events, odd)
 }
 
-// holder is somebody with rights of its own: a robot, or the server.
+// holder is a client with permissions: a robot, or the server.
 type holder struct {
 	name   string
 	says   []string
@@ -80,7 +80,7 @@ type holder struct {
 }
 
 func robotHolder(name string) holder {
-	return holder{name: name, says: saidBy(name), hears: heardBy(name)}
+	return holder{name: name, says: publishTopics(name), hears: subscribeTopics(name)}
 }
 
 func legacyHolder(name string) holder {
@@ -89,25 +89,25 @@ func legacyHolder(name string) holder {
 	return h
 }
 
-// serverHolder speaks to robots that nobody knows, too: none can hear it.
+// serverHolder may also publish to robots that do not exist.
 func serverHolder() holder {
 	h := holder{name: "k8s4r-server", hears: slices.Clone(shared)}
-	for _, r := range append(robots, "nobody") {
-		h.says = append(h.says, heardBy(r)...)
-		h.hears = append(h.hears, saidBy(r)...)
+	for _, r := range append(robots, "unknown") {
+		h.says = append(h.says, subscribeTopics(r)...)
+		h.hears = append(h.hears, publishTopics(r)...)
 		h.states = append(h.states, "k8s4r/robots/"+r+"/tasks/state")
 	}
 	return h
 }
 
-// actor is somebody who tries everything.
+// actor is a client that tries everything.
 type actor struct {
 	name  string
-	may   holder // nobody: nothing
+	may   holder // zero: it may do nothing
 	enter func(...func(*packets.Connect)) (*peer, error)
 }
 
-// scene is a broker with everybody who may hear something, and with one who
+// scene is a broker with all clients that may receive something, and with one that
 // tries everything.
 type scene struct {
 	t      *testing.T
@@ -121,13 +121,13 @@ func newScene(t *testing.T, b backend) *scene {
 	s := &scene{t: t, broker: b, certs: map[string]*tls.Certificate{}, ears: map[string]*peer{}, who: map[string]holder{}}
 	server, r1 := serverHolder(), robotHolder("r1")
 	if !b.knowsLegacy() {
-		// Mosquitto tells levels apart and not what stands in them; the server does.
+		// Mosquitto checks the levels of a topic but not their content; the server checks it.
 		r1.says = append(r1.says, ownOdd)
 		server.hears = append(server.hears, ownOdd)
 	}
 	for _, h := range []holder{server, r1, robotHolder("r2"), {name: "k8s4r-console", says: events}} {
 		s.who[h.name] = h
-		s.certs[h.name] = b.authority().Client(h.name, time.Hour)
+		s.certs[h.name] = b.authority().NewClientCertificate(h.name, time.Hour)
 		if !strings.HasPrefix(h.name, "k8s4r-") {
 			b.admit(h.name)
 		}
@@ -164,7 +164,7 @@ func (s *scene) enter(name string, change ...func(*packets.Connect)) (*peer, err
 	return s.as(name, name, change...)
 }
 
-// listen connects everybody but one, who listen to all that they may.
+// listen connects all clients but one, with all subscriptions that they may have.
 func (s *scene) listen(but string) {
 	for name, h := range s.who {
 		if name != but {
@@ -176,11 +176,11 @@ func (s *scene) listen(but string) {
 func (s *scene) ear(h holder) *peer {
 	s.t.Helper()
 	p := s.must(s.enter(h.name))
-	s.hearAll(p, h)
+	s.subscribeAll(p, h)
 	return p
 }
 
-func (s *scene) hearAll(p *peer, h holder) {
+func (s *scene) subscribeAll(p *peer, h holder) {
 	s.t.Helper()
 	for _, filter := range h.filters() {
 		if code, err := p.subscribe(filter, h.name == "k8s4r-server"); err != nil || code != 1 {
@@ -206,8 +206,8 @@ func (s *scene) must(p *peer, err error) *peer {
 	return p
 }
 
-// whoHeard are those who have this text, with the topic.
-func (s *scene) whoHeard(text string) (by []string) {
+// receiversOf returns the clients that received this text, with the topic.
+func (s *scene) receiversOf(text string) (by []string) {
 	s.t.Helper()
 	for name, ear := range s.ears {
 		heard, err := ear.fence()
@@ -257,7 +257,7 @@ func matrix(t *testing.T, start func(*testing.T) backend) {
 }
 
 var actorNames = []string{
-	"the robot itself", "another robot", "the server", "the console", "a document agent", "a stranger without a certificate", "a stranger in plaintext", "a revoked robot",
+	"the robot itself", "another robot", "the server", "the console", "a legacy agent", "a client without a certificate", "a client in plaintext", "a revoked robot",
 	"a robot whose certificate has expired", "a robot of a foreign authority", "a robot with another's client id", "a robot that calls itself the server",
 	"a connection that was taken over", "a robot named by a wildcard", "a robot named by a topic",
 }
@@ -268,7 +268,7 @@ func (s *scene) actor(name string) (actor, bool) {
 		return actor{name, may, func(change ...func(*packets.Connect)) (*peer, error) { return s.as(cert, id, change...) }}, true
 	}
 	odd := func(cn string, lasts time.Duration, from *testca.Authority, id string) (actor, bool) {
-		s.certs["odd"] = from.Client(cn, lasts)
+		s.certs["odd"] = from.NewClientCertificate(cn, lasts)
 		return with("odd", id, holder{})
 	}
 	own := s.broker.authority()
@@ -281,11 +281,11 @@ func (s *scene) actor(name string) (actor, bool) {
 		return with("k8s4r-server", "k8s4r-server", s.who["k8s4r-server"])
 	case "the console":
 		return with("k8s4r-console", "k8s4r-console", s.who["k8s4r-console"])
-	case "a document agent":
+	case "a legacy agent":
 		return actor{name, s.who["l1"], s.legacy}, s.broker.knowsLegacy()
-	case "a stranger without a certificate":
+	case "a client without a certificate":
 		return with("none", "r1", holder{})
-	case "a stranger in plaintext":
+	case "a client in plaintext":
 		return actor{name, holder{}, func(change ...func(*packets.Connect)) (*peer, error) {
 			conn, err := s.broker.dialPlain()
 			if err != nil {
@@ -295,7 +295,7 @@ func (s *scene) actor(name string) (actor, bool) {
 			return p, err
 		}}, true
 	case "a revoked robot":
-		s.certs["r3"] = own.Client("r3", time.Hour)
+		s.certs["r3"] = own.NewClientCertificate("r3", time.Hour)
 		s.broker.admit("r3")
 		s.broker.revoke("r3")
 		return with("r3", "r3", holder{})
@@ -347,14 +347,14 @@ func (s *scene) tryPublish(a actor, c *count) {
 				continue
 			}
 			if len(a.may.hears) > 0 && s.own(a) {
-				s.hearAll(p, a.may)
+				s.subscribeAll(p, a.may)
 			}
 			code, _ := p.publish(topic, text, retain)
-			heard := s.whoHeard(text)
+			heard := s.receiversOf(text)
 			if own, err := p.fence(); err == nil && slices.ContainsFunc(own, func(m *packets.Publish) bool { return string(m.Payload) == text }) {
 				heard = append(heard, "itself")
 			}
-			c.add(s.t, s.saidRight(a, topic, allowed, retain, code, heard), "publish on %s, retained %v: answered %#x, heard by %q", topic, retain, code, heard)
+			c.add(s.t, s.isOutcomeRight(a, topic, allowed, retain, code, heard), "publish on %s, retained %v: answered %#x, heard by %q", topic, retain, code, heard)
 			if retain {
 				late := s.lateHearers(a, text)
 				trusted := a.may.name == "k8s4r-server" && !s.refusesRetained() // with all that is the server's to say
@@ -365,13 +365,13 @@ func (s *scene) tryPublish(a actor, c *count) {
 	}
 }
 
-// own tells whether an actor comes as who it is, with its own client id.
+// own reports whether an actor connects under its own client id.
 func (s *scene) own(a actor) bool {
 	return !strings.Contains(a.name, "client id") && !strings.Contains(a.name, "calls itself")
 }
 
-// entered tells whether there is a connection to try anything on. Any other
-// reason than a refusal breaks the test.
+// entered reports whether the broker accepted the connection. Any error but a refusal fails the
+// test.
 func (s *scene) entered(a actor, err error) bool {
 	s.t.Helper()
 	if err != nil && !errors.Is(err, errRefused) {
@@ -383,15 +383,16 @@ func (s *scene) entered(a actor, err error) bool {
 	return err == nil
 }
 
-// saidRight judges what became of a message.
-func (s *scene) saidRight(a actor, topic string, allowed, retain bool, code byte, heard []string) bool {
+// isOutcomeRight reports whether the reason code and the receivers of a message are as the table
+// requires.
+func (s *scene) isOutcomeRight(a actor, topic string, allowed, retain bool, code byte, heard []string) bool {
 	if !allowed && (!retain || s.refusesRetained()) {
 		return len(heard) == 0 && code >= 0x80 || len(heard) == 0 && a.may.name == ""
 	}
 	if !allowed { // and retained: it may pass as any other message does, and is not kept
 		return len(heard) == 0 || slices.Contains(a.may.says, topic)
 	}
-	if strings.Contains(topic, "/nobody/") {
+	if strings.Contains(topic, "/unknown/") {
 		return len(heard) == 0
 	}
 	var want []string
@@ -405,7 +406,7 @@ func (s *scene) saidRight(a actor, topic string, allowed, retain bool, code byte
 
 func (s *scene) refusesRetained() bool { return s.broker.refusesWillsAtOnce() }
 
-// lateHearers are those who get a retained text when they subscribe anew.
+// lateHearers returns the clients that get a retained text when they subscribe again.
 func (s *scene) lateHearers(a actor, text string) (by []string) {
 	s.t.Helper()
 	for name, h := range s.who {
@@ -414,7 +415,7 @@ func (s *scene) lateHearers(a actor, text string) (by []string) {
 		}
 		s.ears[name] = s.ear(h)
 	}
-	return s.whoHeard(text)
+	return s.receiversOf(text)
 }
 
 func (s *scene) tryWills(a actor, c *count) {
@@ -432,32 +433,32 @@ func (s *scene) tryWills(a actor, c *count) {
 				s.t.Fatal(err)
 			}
 			if !allowed {
-				heard := s.whoHeard(text)
+				heard := s.receiversOf(text)
 				mayPass := retain && !s.refusesRetained() && slices.Contains(a.may.says, topic)
 				c.add(s.t, len(heard) == 0 || mayPass, "will on %s, retained %v: heard by %q", topic, retain, heard)
 				c.add(s.t, err != nil || !s.broker.refusesWillsAtOnce(), "will on %s, retained %v: accepted at CONNECT", topic, retain)
 				continue
 			}
-			c.add(s.t, err != nil && !s.own(a) || s.willArrives(topic, text), "will on %s, retained %v: nobody hears it (%v)", topic, retain, err)
+			c.add(s.t, err != nil && !s.own(a) || s.willArrives(topic, text), "will on %s, retained %v: not delivered (%v)", topic, retain, err)
 		}
 	}
 }
 
-// willArrives waits until somebody hears it, if there is anybody who may.
+// willArrives blocks until a client receives the will, if any client may.
 func (s *scene) willArrives(topic, text string) bool {
 	heard := false
 	for name := range s.ears {
 		heard = heard || slices.Contains(s.who[name].hears, topic)
 	}
 	for until := time.Now().Add(patience); heard && time.Now().Before(until); {
-		if len(s.whoHeard(text)) > 0 {
+		if len(s.receiversOf(text)) > 0 {
 			return true
 		}
 	}
 	return !heard
 }
 
-// trySubscribe listens where it may not, while everybody says everything.
+// trySubscribe subscribes where it may not, while all clients publish everything.
 func (s *scene) trySubscribe(a actor, c *count) {
 	for i, filter := range append(topics(), wild...) {
 		p, err := a.enter()
@@ -467,11 +468,11 @@ func (s *scene) trySubscribe(a actor, c *count) {
 		}
 		needed := slices.Contains(a.may.filters(), filter)
 		code, err := p.subscribe(filter, false)
-		if err == nil && (a.may.name != "k8s4r-server" || needed) { // it may ask for less than it needs; what it hears is judged below
+		if err == nil && (a.may.name != "k8s4r-server" || needed) { // it may request less than it needs; what it receives is checked below
 			c.add(s.t, needed == (code < 0x80), "subscribe to %s: answered %#x", filter, code)
 		}
 		text := fmt.Sprint("news ", i)
-		s.sayAll(a, p, text)
+		s.publishAll(a, p, text)
 		heard, err := p.fence()
 		wrong := slices.DeleteFunc(heard, func(m *packets.Publish) bool { return slices.Contains(a.may.hears, m.Topic) })
 		c.add(s.t, len(wrong) == 0, "subscribed to %s: hears %d messages that are not for it, first on %s", filter, len(wrong), first(wrong))
@@ -489,9 +490,8 @@ func first(heard []*packets.Publish) string {
 	return heard[0].Topic
 }
 
-// sayAll lets everybody say something on all topics that it may, the server
-// also retained.
-func (s *scene) sayAll(a actor, p *peer, text string) {
+// publishAll lets all clients publish on all topics that they may, the server also retained.
+func (s *scene) publishAll(a actor, p *peer, text string) {
 	s.t.Helper()
 	speakers := map[string]*peer{a.may.name: p}
 	for name, ear := range s.ears {
@@ -508,9 +508,9 @@ func (s *scene) sayAll(a actor, p *peer, text string) {
 			}
 		}
 	}
-	s.whoHeard(text)
+	s.receiversOf(text)
 }
 
-func TestMatrixOfTheEmbeddedBroker(t *testing.T) {
+func TestPermissions_EmbeddedBroker(t *testing.T) {
 	matrix(t, func(t *testing.T) backend { return newEmbedded(t) })
 }

@@ -39,9 +39,9 @@ type debian struct {
 func newDebian(t testing.TB) *debian {
 	t.Helper()
 	d := &debian{t: t, ca: testca.New(t), address: testkit.FreeAddr(t)}
-	d.admin = d.ca.Client(mosquitto.AdminName, time.Hour)
+	d.admin = d.ca.NewClientCertificate(mosquitto.AdminName, time.Hour)
 	dir := t.TempDir()
-	d.ca.Files(dir)
+	d.ca.WriteServerFiles(dir)
 	files, err := mosquitto.Config{
 		Listen: d.address, Dir: dir, CAFile: "ca.crt", CertFile: "tls.crt", KeyFile: "tls.key", Plugin: plugin(t), Robots: []string{"r1"},
 	}.Files()
@@ -65,7 +65,7 @@ func newDebian(t testing.TB) *debian {
 	}
 	p := testkit.NewProcess(t, bin, "-c", filepath.Join(dir, mosquitto.ConfFile))
 	p.Start()
-	d.log = p.Said
+	d.log = p.ReadLog
 	testkit.Eventually(t, 10*time.Second, "mosquitto lets an operator in", func() bool {
 		conn, err := d.dialTLS(d.admin)
 		if err != nil {
@@ -90,12 +90,12 @@ func (d *debian) dialPlain() (net.Conn, error) {
 // admit is idempotent here: r1 is known from the configuration.
 func (d *debian) admit(robot string) {
 	d.t.Helper()
-	d.control(mosquitto.Admit(robot))
+	d.control(mosquitto.AdmitCommands(robot))
 }
 
 func (d *debian) revoke(name string) {
 	d.t.Helper()
-	d.control(mosquitto.Revoke(name))
+	d.control(mosquitto.RevokeCommands(name))
 }
 
 // control says something to the plugin, as an operator.
@@ -121,18 +121,17 @@ func (d *debian) control(command []byte, err error) {
 func (d *debian) refusesWillsAtOnce() bool { return false }
 func (d *debian) knowsLegacy() bool        { return false }
 
-func TestMatrixOfMosquitto(t *testing.T) {
+func TestPermissions_Mosquitto(t *testing.T) {
 	matrix(t, func(t *testing.T) backend { return newDebian(t) })
 }
 
-// With the server's certificate, stolen from its pod, nobody gives himself rights or
-// takes those of robots.
-func TestTheServerDoesNotRewriteTheRulesOfMosquitto(t *testing.T) {
+// A client with the server's certificate, stolen from its pod, cannot change permissions.
+func TestMosquitto_ServerCannotChangePermissions(t *testing.T) {
 	d := newDebian(t)
 	s := newScene(t, d)
 	robot := s.ear(robotHolder("r1"))
 	server := s.must(s.enter("k8s4r-server"))
-	for name, command := range map[string]func(string) ([]byte, error){"admit r3": mosquitto.Admit, "revoke r1": mosquitto.Revoke} {
+	for name, command := range map[string]func(string) ([]byte, error){"admit r3": mosquitto.AdmitCommands, "revoke r1": mosquitto.RevokeCommands} {
 		said, err := command(name[len(name)-2:])
 		if err != nil {
 			t.Fatal(err)
@@ -144,15 +143,15 @@ func TestTheServerDoesNotRewriteTheRulesOfMosquitto(t *testing.T) {
 	if _, err := robot.fence(); err != nil {
 		t.Errorf("r1 is cut off: %v", err)
 	}
-	s.certs["r3"] = d.ca.Client("r3", time.Hour)
+	s.certs["r3"] = d.ca.NewClientCertificate("r3", time.Hour)
 	stranger := s.must(s.enter("r3"))
 	if code, err := stranger.publish("k8s4r/robots/r3/register", "x", false); err == nil && code < 0x80 {
 		t.Errorf("r3 may speak: %#x", code)
 	}
 }
 
-// A broker that takes any number of connections is one that anybody can fill.
-func TestMosquittoBoundsItsConnections(t *testing.T) {
+// Without a limit any client could use up the connections of the broker.
+func TestMosquitto_LimitsConnections(t *testing.T) {
 	files, err := mosquitto.Config{Listen: ":8883", Dir: "/d", CAFile: "a", CertFile: "b", KeyFile: "c", Plugin: "/p.so"}.Files()
 	if err != nil {
 		t.Fatal(err)

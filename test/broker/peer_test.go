@@ -23,7 +23,7 @@ type peer struct {
 	heard  []*packets.Publish // since the last fence
 }
 
-// errRefused says that the broker did not let somebody in.
+// errRefused: the broker rejected the connection.
 var errRefused = errors.New("refused")
 
 // hello says CONNECT, and fails with errRefused if it is not welcome.
@@ -97,8 +97,8 @@ func (p *peer) await(kind byte) (*packets.ControlPacket, error) {
 	}
 }
 
-// fence returns all that has come since the one before. What the broker had for
-// the peer before it got the ping is among it.
+// fence returns all messages since the previous fence, including those that the broker had queued
+// before it read the ping.
 func (p *peer) fence() ([]*packets.Publish, error) {
 	if err := p.send(&packets.Pingreq{}); err != nil {
 		return nil, err
@@ -146,8 +146,7 @@ func (p *peer) subscribe(filter string, fresh bool) (byte, error) {
 	return pk.Content.(*packets.Suback).Reasons[0], nil
 }
 
-// die ends the connection so that its will is published, and returns once the
-// broker has taken that in.
+// die closes the connection so that its will is published, and waits until the broker has noticed.
 func (p *peer) die() {
 	const withWill = 4
 	if p.send(&packets.Disconnect{ReasonCode: withWill, Properties: &packets.Properties{}}) == nil {
@@ -155,8 +154,8 @@ func (p *peer) die() {
 	}
 }
 
-// untilGone reads to the end of the connection, and tells why the broker says
-// that it ends. Zero: it has not said.
+// untilGone reads to the end of the connection and returns the broker's reason code, or 0 if it
+// sent none.
 func (p *peer) untilGone() (why byte) {
 	for {
 		pk, err := p.read()
@@ -172,7 +171,7 @@ func (p *peer) untilGone() (why byte) {
 
 func dialTLS(t testing.TB, address string, ca *testca.Authority, shown *tls.Certificate) (net.Conn, error) {
 	t.Helper()
-	c := &tls.Config{RootCAs: ca.Pool(), MinVersion: tls.VersionTLS13}
+	c := &tls.Config{RootCAs: ca.CertPool(), MinVersion: tls.VersionTLS13}
 	if shown != nil {
 		// Whatever the broker asks for, so that one of a foreign authority is shown too.
 		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return shown, nil }

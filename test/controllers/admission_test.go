@@ -15,16 +15,16 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
-	"k8s4r.io/k8s4r/internal/admission"
 	"k8s4r.io/k8s4r/internal/manager"
+	"k8s4r.io/k8s4r/internal/manager/admission"
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// admitted is an API server that has flows judged, without any controller.
+// admitted is an API server with the admission webhook and without controllers.
 func admitted(t *testing.T) client.Client {
 	t.Helper()
-	cluster := testkit.APIServer(t)
-	mgr, err := ctrl.NewManager(cluster, ctrl.Options{Scheme: manager.Scheme(), Metrics: metricsserver.Options{BindAddress: "0"}})
+	cluster := testkit.StartAPIServer(t)
+	mgr, err := ctrl.NewManager(cluster, ctrl.Options{Scheme: manager.NewScheme(), Metrics: metricsserver.Options{BindAddress: "0"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func admitted(t *testing.T) client.Client {
 			t.Error(err)
 		}
 	})
-	c, err := client.New(cluster, client.Options{Scheme: manager.Scheme()})
+	c, err := client.New(cluster, client.Options{Scheme: manager.NewScheme()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,8 @@ func chain(name string, steps ...string) *flowv1.JobFlow {
 
 const refused = `admission webhook "validatejobflow.volcano.sh" denied the request: `
 
-func TestAdmissionOfJobFlows(t *testing.T) {
+func TestAdmission_JobFlows(t *testing.T) {
+	t.Parallel()
 	c := admitted(t)
 	cyclic := chain("cyclic", "a:a")
 	testkit.EventuallyNoError(t, 30*time.Second, "flows are judged", func() error {
@@ -90,15 +91,15 @@ func TestAdmissionOfJobFlows(t *testing.T) {
 		steps []string
 		want  string // empty: it is let in
 	}{
-		{"§6.39 undefined target", []string{"a", "b:nosuch"}, refused + "jobflow Flow is not DAG: vertex is not defined: nosuch"},
-		{"§6.39 self", []string{"a:a"}, refused + "jobflow Flow is not DAG"},
-		{"§6.39 cycle of 2", []string{"a:b", "b:a"}, refused + "jobflow Flow is not DAG"},
-		{"§6.39 cycle of 3", []string{"a:c", "b:a", "c:b"}, refused + "jobflow Flow is not DAG"},
-		{"§6.40 empty", nil, ""},
-		{"§6.40 duplicate names", []string{"a", "a", "b:a"}, ""},
-		{"§6.40 linear", []string{"a", "b:a", "c:b"}, ""},
-		{"§6.40 complex", []string{"a", "b:a", "c:b", "d:b", "e:c d a"}, ""},
-		{"§6.2 empty name", []string{""}, `JobFlow.flow.volcano.sh "NAME" is invalid: spec.flows[0].name`},
+		{"undefined target", []string{"a", "b:nosuch"}, refused + "jobflow Flow is not DAG: vertex is not defined: nosuch"},
+		{"self", []string{"a:a"}, refused + "jobflow Flow is not DAG"},
+		{"cycle of 2", []string{"a:b", "b:a"}, refused + "jobflow Flow is not DAG"},
+		{"cycle of 3", []string{"a:c", "b:a", "c:b"}, refused + "jobflow Flow is not DAG"},
+		{"empty", nil, ""},
+		{"duplicate names", []string{"a", "a", "b:a"}, ""},
+		{"linear", []string{"a", "b:a", "c:b"}, ""},
+		{"complex", []string{"a", "b:a", "c:b", "d:b", "e:c d a"}, ""},
+		{"empty name", []string{""}, `JobFlow.flow.volcano.sh "NAME" is invalid: spec.flows[0].name`},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			created := chain("created", row.steps...)
@@ -123,16 +124,16 @@ func TestAdmissionOfJobFlows(t *testing.T) {
 		change func(*flowv1.Flow)
 		want   string // after the step
 	}{
-		{"§4.9 a when that does not compile", func(f *flowv1.Flow) { f.When = "params.x +" }, "when: does not compile"},
-		{"§4.1 a patch that does not fit", func(f *flowv1.Flow) {
+		{"a when that does not compile", func(f *flowv1.Flow) { f.When = "params.x +" }, "when: does not compile"},
+		{"a patch that does not fit", func(f *flowv1.Flow) {
 			f.Patch = &flowv1.Patch{JobSpec: &runtime.RawExtension{Raw: []byte(`{"priority":3}`)}}
 		}, "patch.jobSpec.priority: a Job of pods has no such field; correct its name"},
-		{"§4.2 a probe that asks nobody", func(f *flowv1.Flow) {
+		{"a probe without targets", func(f *flowv1.Flow) {
 			f.DependsOn = &flowv1.DependsOn{Probe: &flowv1.Probe{TCPSocketList: []flowv1.TCPSocket{{TaskName: "ps", Port: 80}}}}
-		}, "dependsOn.probe: there is nobody to ask; name the steps whose Pods it asks in dependsOn.targets"},
-		{"§4.2 a probe of a step on robots", func(f *flowv1.Flow) {
+		}, "dependsOn.probe: has no Pods to check; add the steps to dependsOn.targets"},
+		{"a probe of a step on robots", func(f *flowv1.Flow) {
 			f.DependsOn = &flowv1.DependsOn{Targets: []string{"r"}, Probe: &flowv1.Probe{TCPSocketList: []flowv1.TCPSocket{{TaskName: "ps", Port: 80}}}}
-		}, "dependsOn.probe: its targets run on robots and have no Pods to ask"},
+		}, "dependsOn.probe: all targets run on robots and have no Pods to check"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			f := chain("unfit", "r", "a")
@@ -143,7 +144,7 @@ func TestAdmissionOfJobFlows(t *testing.T) {
 			}
 		})
 	}
-	t.Run("§6.40 a thousand steps with names of 63 characters", func(t *testing.T) {
+	t.Run("a thousand steps with names of 63 characters", func(t *testing.T) {
 		f := chain(strings.Repeat("f", 63))
 		for i := range 1000 {
 			f.Spec.Flows = append(f.Spec.Flows, after(fmt.Sprintf("%063d", i)))
@@ -160,10 +161,10 @@ func TestAdmissionOfJobFlows(t *testing.T) {
 			t.Errorf("a cycle of a thousand: %v", err)
 		}
 	})
-	t.Run("§4.10 a schedule that cannot be read", func(t *testing.T) {
+	t.Run("a schedule that cannot be read", func(t *testing.T) {
 		odd := cron("default", "odd")
 		odd.Spec.Schedule = "whenever"
-		const want = `admission webhook "validatecronjobflow.k8s4r.io" denied the request: spec.schedule: "whenever" cannot be read`
+		const want = `admission webhook "validatecronjobflow.k8s4r.io" denied the request: spec.schedule: invalid schedule "whenever"`
 		if err := c.Create(t.Context(), odd); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}

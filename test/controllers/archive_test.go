@@ -20,7 +20,7 @@ import (
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/archive"
 	archiver "k8s4r.io/k8s4r/internal/controllers/archive"
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/manager"
 	"k8s4r.io/k8s4r/internal/testkit"
 )
@@ -52,6 +52,7 @@ func historyAt(t *testing.T, address string) *archive.Store {
 
 // TestArchive proves with a real API server what becomes of objects where an archive is kept.
 func TestArchive(t *testing.T) {
+	t.Parallel()
 	address := "sqlite:" + filepath.Join(t.TempDir(), "history.db")
 	sys := start(t, manager.Config{OfflineAfter: time.Hour, Archive: address})
 	store := historyAt(t, address)
@@ -93,7 +94,7 @@ func (h *history) awaitArchived(name string) *v1alpha1.Job {
 		if err := h.Get(h.Context(), h.key(name), &j); err != nil {
 			return err
 		}
-		if !j.Status.Archived() {
+		if !j.Status.IsArchived() {
 			return fmt.Errorf("it is %s, conditions %+v", j.Status.State, j.Status.Conditions)
 		}
 		return nil
@@ -109,10 +110,11 @@ func (h *history) awaitGone(o client.Object) {
 	})
 }
 
-// whole tells whether a job is in the archive exactly once, with so many tasks that have completed.
-func (h *history) whole(uid string, tasks int) {
+// checkArchivedOnce checks that a job is in the archive exactly once, with this number of completed
+// tasks.
+func (h *history) checkArchivedOnce(uid string, tasks int) {
 	h.Helper()
-	job, err := h.store.Get(h.Context(), nil, uid)
+	job, err := h.store.GetByUID(h.Context(), nil, uid)
 	if err != nil || job.Outcome != archive.Succeeded || job.Finished.IsZero() || !strings.Contains(string(job.Manifest), `"kind":"Job"`) {
 		h.Errorf("job %s: %+v, %v", uid, job, err)
 	}
@@ -125,12 +127,12 @@ func (h *history) whole(uid string, tasks int) {
 		h.Errorf("job %s has %d tasks, want %d", job.Name, len(all), tasks)
 	}
 	for _, t := range all {
-		whole, err := h.store.Get(h.Context(), nil, t.UID)
+		whole, err := h.store.GetByUID(h.Context(), nil, t.UID)
 		if err != nil || whole.Outcome != archive.Succeeded || whole.Template != job.Template || whole.Step != "g/t" ||
 			len(whole.Attempts) == 0 || whole.Attempts[0].Robot == "" || whole.Labels["job"] != job.Name {
 			h.Errorf("task %+v, %v", whole, err)
 		}
-		if n, _ := h.store.Transitions(h.Context(), t.UID); len(n) == 0 || n[len(n)-1].To != "completed" {
+		if n, _ := h.store.ListTransitions(h.Context(), t.UID); len(n) == 0 || n[len(n)-1].To != "completed" {
 			h.Errorf("task %s has the transitions %+v", t.Name, n)
 		}
 	}
@@ -144,7 +146,7 @@ func archivesAJob(h *history) {
 	if j.Status.State != "completed" {
 		h.Errorf("it was archived as %s", j.Status.State)
 	}
-	h.whole(string(j.UID), 5)
+	h.checkArchivedOnce(string(j.UID), 5)
 }
 
 func outlivesItsTTL(h *history) {
@@ -153,9 +155,9 @@ func outlivesItsTTL(h *history) {
 	j := h.brief("j", 0, 3)
 	uid := string(j.UID)
 	h.awaitGone(j)
-	h.whole(uid, 3)
+	h.checkArchivedOnce(uid, 3)
 	testkit.Eventually(h, 20*time.Second, "the archive knows that it is gone", func() bool {
-		o, err := h.store.Get(h.Context(), nil, uid)
+		o, err := h.store.GetByUID(h.Context(), nil, uid)
 		return err == nil && !o.Deleted.IsZero()
 	})
 }
@@ -179,18 +181,18 @@ func archivesTheSecondEnd(h *history) {
 	h.server(succeed)
 	h.brief("j", -1, 1)
 	first := h.awaitArchived("j")
-	h.must(h.wish("j", func(spec *v1alpha1.JobSpec) {
+	h.must(h.updateJobSpec("j", func(spec *v1alpha1.JobSpec) {
 		soon := int32(0)
 		spec.Requeue, spec.TTLSecondsAfterFinished = &v1alpha1.Requeue{Generation: 1}, &soon
 	}))
 	uid, end := string(first.UID), first.Status.CompletedAt.Time
 	h.awaitGone(first)
 	tasks := h.find(archive.Filter{Kind: archive.Task, Namespaces: []string{h.name}})
-	o, err := h.store.Get(h.Context(), nil, uid)
+	o, err := h.store.GetByUID(h.Context(), nil, uid)
 	if err != nil || o.Outcome != archive.Succeeded || !o.Finished.After(end) || len(tasks) != 1 {
 		h.Fatalf("the job %+v, %d tasks, %v", o, len(tasks), err)
 	}
-	if t, err := h.store.Get(h.Context(), nil, tasks[0].UID); err != nil || len(t.Attempts) != 2 || t.Phase != "completed" {
+	if t, err := h.store.GetByUID(h.Context(), nil, tasks[0].UID); err != nil || len(t.Attempts) != 2 || t.Phase != "completed" {
 		h.Errorf("the task %+v, %v", t, err)
 	}
 }
@@ -219,15 +221,15 @@ func archivesRobots(h *history) {
 	var r v1alpha1.Robot
 	h.must(h.Get(h.Context(), h.key("seen-a"), &r))
 	for range 5 {
-		h.heard("seen-a")
+		h.recordHeartbeat("seen-a")
 	}
-	h.mend("seen-a", func(st *v1alpha1.RobotStatus) {
+	h.updateRobotStatus("seen-a", func(st *v1alpha1.RobotStatus) {
 		meta.SetStatusCondition(&st.Conditions, metav1.Condition{Type: v1alpha1.ConditionConnected, Status: "False", Reason: v1alpha1.ReasonLastWill})
 	})
 	h.awaitPhase("seen-a", lifecycle.RobotUnknown)
 	var changes []archive.Transition
 	testkit.EventuallyNoError(h, 20*time.Second, "the archive knows that the robot is Unknown", func() (err error) {
-		changes, err = h.store.Transitions(h.Context(), string(r.UID))
+		changes, err = h.store.ListTransitions(h.Context(), string(r.UID))
 		if err == nil && (len(changes) == 0 || changes[len(changes)-1].To != string(lifecycle.RobotUnknown)) {
 			err = fmt.Errorf("changes %+v", changes)
 		}
@@ -238,7 +240,7 @@ func archivesRobots(h *history) {
 	}
 	h.must(h.Delete(h.Context(), &r))
 	testkit.Eventually(h, 20*time.Second, "the archive knows that it is gone", func() bool {
-		o, err := h.store.Get(h.Context(), nil, string(r.UID))
+		o, err := h.store.GetByUID(h.Context(), nil, string(r.UID))
 		return err == nil && !o.Deleted.IsZero()
 	})
 }
@@ -258,14 +260,14 @@ func archivesAFlow(h *history) {
 	h.must(h.Create(h.Context(), f))
 	uid := string(f.UID)
 	h.awaitGone(f)
-	if o, err := h.store.Get(h.Context(), nil, uid); err != nil || o.Outcome != archive.Succeeded {
+	if o, err := h.store.GetByUID(h.Context(), nil, uid); err != nil || o.Outcome != archive.Succeeded {
 		h.Errorf("flow %+v, %v", o, err)
 	}
 	jobs := h.find(archive.Filter{Kind: archive.Job, Owner: uid})
 	if len(jobs) != 1 || jobs[0].Template != "tour" || jobs[0].Step != "drive" {
 		h.Fatalf("its jobs %+v", jobs)
 	}
-	h.whole(jobs[0].UID, 2)
+	h.checkArchivedOnce(jobs[0].UID, 2)
 	times, _, err := h.store.StepTimes(h.Context(), archive.Job, archive.Span{Namespaces: []string{h.name}})
 	if err != nil || len(times) != 1 || times[0].Step != "drive" || times[0].Count != 1 {
 		h.Errorf("times %+v, %v", times, err)
@@ -281,13 +283,15 @@ func archivesPods(h *history) {
 	h.pod("pods-t-0", corev1.PodRunning, 0)
 	h.pod("pods-t-0", corev1.PodSucceeded, 0)
 	h.awaitGone(j)
-	if o, err := h.store.Get(h.Context(), nil, uid); err != nil || o.Kind != archive.VCJob || o.Outcome != archive.Succeeded {
+	if o, err := h.store.GetByUID(h.Context(), nil, uid); err != nil || o.Kind != archive.VCJob || o.Outcome != archive.Succeeded {
 		h.Errorf("%+v, %v", o, err)
 	}
 }
 
-// TestArchiveThatIsDown delays what would be removed, says so, and loses nothing.
-func TestArchiveThatIsDown(t *testing.T) {
+// TestArchive_RecordsAfterAnOutage checks that deletions wait, that a condition reports it, and
+// that nothing is lost.
+func TestArchive_RecordsAfterAnOutage(t *testing.T) {
+	t.Parallel()
 	postgres := testkit.StartPostgres(t)
 	cfg := manager.Config{OfflineAfter: time.Hour, Archive: postgres.Address}
 	sys := start(t, cfg)
@@ -328,7 +332,7 @@ func TestArchiveThatIsDown(t *testing.T) {
 	h.must(h.Get(h.Context(), h.key("delayed"), j))
 	postgres.Start()
 	h.awaitGone(j)
-	h.whole(uid, 3)
+	h.checkArchivedOnce(uid, 3)
 
 	postgres.Stop()
 	h.brief("uninstalled", 0, 1)
@@ -342,8 +346,9 @@ func TestArchiveThatIsDown(t *testing.T) {
 	h.awaitGone(j)
 }
 
-// TestArchiveHasEveryJobOnce stops the manager at many points of archiving.
-func TestArchiveHasEveryJobOnce(t *testing.T) {
+// TestArchive_HasEveryJobOnce stops the manager at many points of archiving.
+func TestArchive_HasEveryJobOnce(t *testing.T) {
+	t.Parallel()
 	address := "sqlite:" + filepath.Join(t.TempDir(), "history.db")
 	cfg := manager.Config{OfflineAfter: time.Hour, Archive: address}
 	sys := start(t, cfg)
@@ -368,7 +373,7 @@ func TestArchiveHasEveryJobOnce(t *testing.T) {
 		return nil
 	})
 	for _, uid := range uids {
-		h.whole(uid, 4)
+		h.checkArchivedOnce(uid, 4)
 	}
 	if all := h.find(archive.Filter{Kind: archive.Job, Limit: 100}); len(all) != len(uids) {
 		t.Errorf("%d jobs are in the archive, want %d", len(all), len(uids))

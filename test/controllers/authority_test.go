@@ -21,19 +21,19 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// change is what somebody wants of an object that is there.
+// change is a patch of an existing object by one user.
 type change struct {
 	name  string
 	as    client.Client
 	of    *unstructured.Unstructured
 	patch string
-	// want stands in the refusal. Empty: it is allowed.
+	// want is part of the refusal. If empty, the change is allowed.
 	want string
 }
 
-// judge says how a change is met otherwise than wanted. It writes nothing, so that each meets
-// the same object.
-func (c change) judge(ctx context.Context) error {
+// checkDryRun returns an error if the response to a change is not the wanted one. It writes
+// nothing, so that all changes apply to the same object.
+func (c change) checkDryRun(ctx context.Context) error {
 	kind := types.MergePatchType
 	if strings.HasPrefix(c.patch, "[") {
 		kind = types.JSONPatchType
@@ -48,22 +48,23 @@ func (c change) judge(ctx context.Context) error {
 	return nil
 }
 
-// judge has all changes met as wanted once policies and rights are in force: the API server
-// hears of each by a watch, and of one kind's before another's.
-func (s *space) judge(all []change) {
+// checkAllChanges checks all changes once policies and rights are in force: the API server watches
+// each kind separately, and may observe them in any order.
+func (s *space) checkAllChanges(all []change) {
 	s.Helper()
 	testkit.EventuallyNoError(s, 30*time.Second, "the policies and rights are in force", func() (err error) {
 		for _, c := range all {
-			err = errors.Join(err, c.judge(s.Context()))
+			err = errors.Join(err, c.checkDryRun(s.Context()))
 		}
 		return err
 	})
 }
 
-// TestWhoSteersDoesNotSayWhatRuns has the operator of examples/rbac, who may update
+// TestAdmission_OperatorsCannotChangeCommands has the operator of examples/rbac, who may update
 // what is there and create nothing, beside a tenant who may do both.
-func TestWhoSteersDoesNotSayWhatRuns(t *testing.T) {
-	s := start(t, only).namespace(t, "site-a")
+func TestAdmission_OperatorsCannotChangeCommands(t *testing.T) {
+	t.Parallel()
+	s := share(t, "pods", only).namespace(t, "site-a")
 	s.example("operator.yaml")
 	s.bind("edits", "tenant", "k8s4r-edit")
 	s.bindEverywhere("manager", "k8s4r-manager")
@@ -84,7 +85,7 @@ func TestWhoSteersDoesNotSayWhatRuns(t *testing.T) {
 	rewritten := `[{"op":"replace","path":"/spec/taskGroups/0/tasks/0/config/execConfig/command","value":"mine"}]`
 	task := `{"metadata":{"labels":{"robot.k8s4r.io/revision":"mine"}},"spec":{"config":{"execConfig":{"command":"mine"}}}}`
 	forbidden := func(resource string) string { return "you may not create " + resource + " in namespace site-a; " }
-	s.judge([]change{
+	s.checkAllChanges([]change{
 		{"operator rewrites the command of a Job", operator, made["Job"], rewritten, forbidden("jobs.robot.k8s4r.io")},
 		{"operator rewrites what a Job's commands are told", operator, made["Job"], `{"spec":{"meta":{"a":"b"}}}`, forbidden("jobs.robot.k8s4r.io")},
 		{"operator scales a Job", operator, made["Job"], `[{"op":"replace","path":"/spec/taskGroups/0/count","value":9}]`, forbidden("jobs.robot.k8s4r.io")},
@@ -92,7 +93,7 @@ func TestWhoSteersDoesNotSayWhatRuns(t *testing.T) {
 		{"operator gives a Job another priority", operator, made["Job"], `{"spec":{"priority":7}}`, ""},
 		{"operator labels a Job", operator, made["Job"], `{"metadata":{"labels":{"a":"b"}}}`, ""},
 		{"operator rewrites a Task that waits", operator, made["Task"], task, forbidden("tasks.robot.k8s4r.io")},
-		{"operator evicts a Task", operator, made["Task"], `{"spec":{"evict":1}}`, ""},
+		{"operator evicts a Task", operator, made["Task"], `{"spec":{"evictAttempt":1}}`, ""},
 		{"operator suspends a JobFlow", operator, made["JobFlow"], `{"spec":{"suspend":true}}`, ""},
 		{"operator adds a step to a JobFlow", operator, made["JobFlow"], `{"spec":{"flows":[{"name":"a"},{"name":"b"}]}}`, forbidden("jobflows.flow.volcano.sh")},
 		{"operator gives a JobFlow other params", operator, made["JobFlow"], `{"spec":{"params":{"a":"b"}}}`, forbidden("jobflows.flow.volcano.sh")},
@@ -113,10 +114,11 @@ func TestWhoSteersDoesNotSayWhatRuns(t *testing.T) {
 	})
 }
 
-// TestWhoApprovesRobots has the operator of examples/rbac and the admin of a
+// TestAdmission_ApprovalOfRobotsNeedsTheVerb has the operator of examples/rbac and the admin of a
 // namespace.
-func TestWhoApprovesRobots(t *testing.T) {
-	s := start(t, only).namespace(t, "site-a")
+func TestAdmission_ApprovalOfRobotsNeedsTheVerb(t *testing.T) {
+	t.Parallel()
+	s := share(t, "flows", flowsOnly).namespace(t, "site-a")
 	s.example("operator.yaml")
 	s.bind("admins", "admin", "k8s4r-admin")
 	s.allow("one", "robots", "update", "patch")
@@ -141,7 +143,7 @@ func TestWhoApprovesRobots(t *testing.T) {
 		return field + `, and you may not approve robots.robot.k8s4r.io "` + id + `" in namespace site-a; leave it as it is, or have the verb approve granted`
 	}
 	const identity, annotation = "spec.identity: says which key speaks for the robot", "metadata.annotations[robot.k8s4r.io/approved]: lets the robot have work"
-	s.judge([]change{
+	s.checkAllChanges([]change{
 		{"operator approves a key", operator, first, approve, forbidden(identity, "rover-1")},
 		{"operator revokes a robot", operator, first, revoke, forbidden(identity, "rover-1")},
 		{"operator takes a revocation back", operator, second, readmit, forbidden(identity, "rover-2")},
@@ -198,7 +200,7 @@ func (s *space) example(file string) {
 	}
 }
 
-// allowFlows lets somebody steer workflows.
+// allowFlows lets a user patch workflows.
 func (s *space) allowFlows(user string) {
 	s.Helper()
 	s.must(s.Create(s.Context(), &rbacv1.Role{

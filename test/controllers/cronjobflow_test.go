@@ -19,17 +19,18 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// TestCronJobFlow (§4.10) runs the manager ten minutes ahead of the API server, so
-// that whatever is due each minute is due at once.
+// TestCronJobFlow runs a manager whose clock is ten minutes ahead of the API server's, so that a
+// schedule of every minute is due at once.
 func TestCronJobFlow(t *testing.T) {
+	t.Parallel()
 	s := start(t, manager.Config{Controllers: []string{cronjobflow.Name}, Now: func() time.Time { return time.Now().Add(10 * time.Minute) }})
 	for i, c := range []struct {
 		name string
 		run  func(*testing.T, *system, string)
 	}{
-		{"§4.10 a flow is created, once, and belongs to its schedule", createsAFlow},
-		{"§4.10 an unparsable schedule is a condition and an event", saysWhatIsUnparsable},
-		{"§4.10 what cannot be is refused when it is written", refusesAtAdmission},
+		{"a flow is created, once, and belongs to its schedule", createsAFlow},
+		{"an unparsable schedule is a condition and an event", reportsInvalidSchedule},
+		{"what cannot be is refused when it is written", refusesAtAdmission},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			ns := fmt.Sprintf("cron-%d", i)
@@ -92,18 +93,18 @@ func createsAFlow(t *testing.T, s *system, ns string) {
 	})
 }
 
-func saysWhatIsUnparsable(t *testing.T, s *system, ns string) {
+func reportsInvalidSchedule(t *testing.T, s *system, ns string) {
 	c := cron(ns, "odd")
 	c.Spec.Schedule = "whenever"
 	if err := s.Create(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
-	testkit.EventuallyNoError(t, 20*time.Second, "a condition and an event say so", func() error {
+	testkit.EventuallyNoError(t, 20*time.Second, "a condition and an event", func() error {
 		if err := s.Get(t.Context(), client.ObjectKeyFromObject(c), c); err != nil {
 			return err
 		}
 		valid := meta.FindStatusCondition(c.Status.Conditions, cronv1.ConditionValid)
-		if valid == nil || valid.Status != "False" || !strings.Contains(valid.Message, `spec.schedule: "whenever" cannot be read`) {
+		if valid == nil || valid.Status != "False" || !strings.Contains(valid.Message, `spec.schedule: invalid schedule "whenever"`) {
 			return fmt.Errorf("condition %+v", valid)
 		}
 		var events eventsv1.EventList

@@ -8,22 +8,17 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/manager"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-func TestWhatAReplicaNeedsOfItsRobot(t *testing.T) {
-	s := start(t, manager.Config{OfflineAfter: time.Hour})
-	for i, c := range []struct {
-		name string
-		run  func(*space)
-	}{
+func TestScheduler_MeetsDiskAndIsolation(t *testing.T) {
+	t.Parallel()
+	s := share(t, "fleet", fleetConfig)
+	runCases(t, "needs", s.namespace, []testCase[*space]{
 		{"a disk is set aside once, and a sticky replica goes back to it", goesBackToItsDisk},
 		{"the isolation that a task insists on", waitsForIsolation},
-	} {
-		t.Run(c.name, func(t *testing.T) { c.run(s.namespace(t, fmt.Sprintf("needs-%d", i))) })
-	}
+	})
 }
 
 func goesBackToItsDisk(s *space) {
@@ -35,17 +30,17 @@ func goesBackToItsDisk(s *space) {
 	s.awaitJob("j", lifecycle.JobCompleted)
 	was := map[string]string{}
 	for _, t := range s.tasks() {
-		was[t.Name] = t.RobotOfAttempt()
-		s.byHand("busy-"+t.Name, t.RobotOfAttempt()) // any other robot is better
+		was[t.Name] = t.CurrentRobot()
+		s.byHand("busy-"+t.Name, t.CurrentRobot()) // any other robot is better
 	}
 	if was["j-g-0-map"] == was["j-g-1-map"] || was["j-g-0-map"] != was["j-g-0-drive"] {
 		s.Errorf("they were on %v", was)
 	}
-	s.must(s.wish("j", requeue()))
+	s.must(s.updateJobSpec("j", requeue()))
 	testkit.EventuallyNoError(s, 30*time.Second, "all of it runs again where it was", func() error {
 		for name, robot := range was {
-			if t := s.task(name); t.Status.Attempt != 2 || t.RobotOfAttempt() != robot {
-				return fmt.Errorf("%s is on %s in attempt %d, was on %s", name, t.RobotOfAttempt(), t.Status.Attempt, robot)
+			if t := s.task(name); t.Status.Attempt != 2 || t.CurrentRobot() != robot {
+				return fmt.Errorf("%s is on %s in attempt %d, was on %s", name, t.CurrentRobot(), t.Status.Attempt, robot)
 			}
 		}
 		return nil
@@ -70,11 +65,11 @@ func waitsForIsolation(s *space) {
 		}
 		return nil
 	})
-	s.mend("open-b", func(st *v1alpha1.RobotStatus) {
+	s.updateRobotStatus("open-b", func(st *v1alpha1.RobotStatus) {
 		st.DeviceInfo = &v1alpha1.DeviceInfo{Isolation: &v1alpha1.Isolations{Available: []string{"cgroup", "seccomp"}}}
 	})
 	s.awaitJob("j", lifecycle.JobCompleted)
-	if robot := s.task("j-g-0-strict").RobotOfAttempt(); robot != "open-b" {
+	if robot := s.task("j-g-0-strict").CurrentRobot(); robot != "open-b" {
 		s.Errorf("it ran on %s", robot)
 	}
 }

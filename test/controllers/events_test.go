@@ -19,8 +19,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/events"
-	"k8s4r.io/k8s4r/internal/events/row"
+	"k8s4r.io/k8s4r/internal/console/row"
+	"k8s4r.io/k8s4r/internal/console/watch"
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
@@ -48,13 +48,14 @@ func (w *written) note(o *v1alpha1.Task) {
 // TestEvents proves with a real API server that a stream which is stopped and started again in
 // the middle of a run of changes tells every one of them, in order, with the state before it.
 func TestEvents(t *testing.T) {
-	cfg := testkit.APIServer(t)
-	c := testkit.Client(t, cfg)
+	t.Parallel()
+	cfg := testkit.StartAPIServer(t)
+	c := testkit.NewClient(t, cfg)
 	const namespace, tasks, restarts, between = "events", 8, 4, 100
 	if err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
 		t.Fatal(err)
 	}
-	config := events.Config{API: cfg, StateFile: filepath.Join(t.TempDir(), "position"), Behind: 1200 * time.Millisecond, Log: logr.Discard()}
+	config := watch.Config{API: cfg, StateFile: filepath.Join(t.TempDir(), "position"), Behind: 1200 * time.Millisecond, Log: logr.Discard()}
 	w, stop := runWorld(t, config)
 	for _, k := range row.Kinds {
 		if !w.Has(k) {
@@ -99,9 +100,9 @@ func count(states map[string][]seen) (n int) {
 	return n
 }
 
-func runWorld(t *testing.T, config events.Config) (*events.World, func()) {
+func runWorld(t *testing.T, config watch.Config) (*watch.Store, func()) {
 	t.Helper()
-	w, err := events.New(config)
+	w, err := watch.New(config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -125,7 +126,7 @@ func runWorld(t *testing.T, config events.Config) (*events.World, func()) {
 
 // follow reads on from a position until enough is known, and drops what it knows already as
 // readers do, by the resourceVersion.
-func follow(t *testing.T, w *events.World, at *string, told map[string][]seen, enough func() bool) {
+func follow(t *testing.T, w *watch.Store, at *string, told map[string][]seen, enough func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -136,7 +137,7 @@ func follow(t *testing.T, w *events.World, at *string, told map[string][]seen, e
 			t.Fatalf("%d events came, then nothing more: %v", count(told), err)
 		}
 		*at = reader.Position()
-		if e.Type == events.Resync || e.Filled {
+		if e.Type == watch.Resync || e.Filled {
 			t.Fatalf("something is not told as it was: %+v", e)
 		}
 		if e.Kind != row.Tasks {
@@ -217,22 +218,23 @@ func (g *wayIn) set(shut bool) {
 	g.conns = nil
 }
 
-// TestEventsOutliveTheAPIServer proves that a stream goes on whose API server has died and
-// forgotten what it could still tell: what the objects remember is told in order, all that
-// differs is told, and that there may have been more.
-func TestEventsOutliveTheAPIServer(t *testing.T) {
+// TestEvents_ContinueAfterAPIServerRestarts checks that a stream continues after the API server has
+// lost its history of changes: what the objects record is sent in order, all differences are sent,
+// and also that there may have been more.
+func TestEvents_ContinueAfterAPIServerRestarts(t *testing.T) {
+	t.Parallel()
 	up := testkit.StartUp(t, "--without", "manager,server,broker,robots,node,console")
 	const namespace = "events"
-	if err := testkit.Client(t, up.RESTConfig()).Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
+	if err := testkit.NewClient(t, up.RESTConfig()).Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
 		t.Fatal(err)
 	}
 	var way wayIn
 	config := up.RESTConfig()
 	config.Dial = way.dial
-	w, _ := runWorld(t, events.Config{API: config, Log: logr.Discard()})
+	w, _ := runWorld(t, watch.Config{API: config, Log: logr.Discard()})
 	d := &digest{T: t, reader: w.Ring().Since(""), state: map[string]string{}}
 	done := &written{all: map[string][]seen{}}
-	c := testkit.Client(t, up.RESTConfig())
+	c := testkit.NewClient(t, up.RESTConfig())
 	for _, name := range []string{"before", "lives"} {
 		create(t, c, namespace, name, done)
 	}
@@ -240,7 +242,7 @@ func TestEventsOutliveTheAPIServer(t *testing.T) {
 	way.set(true)
 	up.Kill()
 	up.Start()
-	c = testkit.Client(t, up.RESTConfig())
+	c = testkit.NewClient(t, up.RESTConfig())
 	var o v1alpha1.Task
 	if err := c.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "lives"}, &o); err != nil {
 		t.Fatal(err)
@@ -266,7 +268,7 @@ func TestEventsOutliveTheAPIServer(t *testing.T) {
 // digest is what a reader makes of tasks.
 type digest struct {
 	*testing.T
-	reader   *events.Reader
+	reader   *watch.Reader
 	state    map[string]string
 	since    []string // what came since the last call
 	resynced bool
@@ -284,7 +286,7 @@ func (d *digest) until(what string, enough func() bool) {
 		case err != nil:
 			d.Fatalf("%s: not told; %v came", what, d.since)
 		case e.Kind != row.Tasks:
-		case e.Type == events.Resync:
+		case e.Type == watch.Resync:
 			d.resynced = true
 		default:
 			if e.From != d.state[e.Name] {

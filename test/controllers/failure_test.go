@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
@@ -16,7 +16,7 @@ func failsOneOfMany(s *space) {
 	s.limited("2", "only-a")
 	s.server(func(t *v1alpha1.Task) lifecycle.TaskSignal {
 		if t.Name == "j-g-0-t" {
-			return lifecycle.TaskErred
+			return lifecycle.TaskAttemptFailed
 		}
 		return lifecycle.TaskSucceeded
 	})
@@ -30,9 +30,9 @@ func failsOneOfMany(s *space) {
 	}
 }
 
-func saysWhichRobot(s *space) {
+func recordsFailuresPerRobot(s *space) {
 	s.robots("told-a", "told-b")
-	s.server(func(*v1alpha1.Task) lifecycle.TaskSignal { return lifecycle.TaskErred })
+	s.server(func(*v1alpha1.Task) lifecycle.TaskSignal { return lifecycle.TaskAttemptFailed })
 	s.job("j", group("g", 1, "t"))
 	for _, a := range s.awaitTask("j-g-0-t", lifecycle.TaskFailed).Status.Attempts {
 		testkit.EventuallyNoError(s, 10*time.Second, "event about "+a.Robot, func() error {

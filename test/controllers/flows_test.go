@@ -30,7 +30,11 @@ type flows struct {
 	*space
 }
 
-func newFlows(s *system, t *testing.T, name string) *flows { return &flows{s.namespace(t, name)} }
+// flows creates a namespace in which flows run.
+func (s *system) flows(t *testing.T, name string) *flows {
+	t.Helper()
+	return &flows{s.namespace(t, name)}
+}
 
 // template of a Job of pods that is called so.
 func (s *flows) template(names ...string) {
@@ -165,13 +169,13 @@ func (s *flows) phase(job string, phases ...batchv1.JobPhase) {
 func setPhase(j *batchv1.Job, to batchv1.JobPhase) {
 	j.Status.State.Phase = to
 	j.Status.TaskStatusCount = map[string]batchv1.TaskState{"main": {Phase: map[corev1.PodPhase]int32{corev1.PodRunning: 1}}}
-	if flowv1.Ended(to) {
+	if flowv1.HasEnded(to) {
 		j.Status.RunningDuration = &metav1.Duration{Duration: 1500 * time.Millisecond}
 		j.Status.TaskStatusCount["main"] = batchv1.TaskState{Phase: map[corev1.PodPhase]int32{corev1.PodSucceeded: 1}}
 	}
 }
 
-// seen waits until the flow's status says so of a Job.
+// seen waits until the flow's status has this state of a Job.
 func (s *flows) seen(flow, job string, want batchv1.JobPhase) *flowv1.JobFlow {
 	s.Helper()
 	return s.await(flow, fmt.Sprintf("has seen that job %s is %s", job, want), func(f *flowv1.JobFlow) error {
@@ -261,8 +265,8 @@ func (s *flows) end(ctx context.Context, r *ran, j *batchv1.Job, outcome func(*b
 	}
 }
 
-// said are the texts of the events of a reason about an object, with their number.
-func (s *flows) said(object, reason string) map[string]int {
+// eventNotes returns the notes of an object's events with this reason, with their number.
+func (s *flows) eventNotes(object, reason string) map[string]int {
 	s.Helper()
 	var list eventsv1.EventList
 	s.must(s.List(s.Context(), &list, client.InNamespace(s.name)))
@@ -282,7 +286,7 @@ func (s *flows) said(object, reason string) map[string]int {
 func (s *flows) awaitSaid(object, reason, note string) {
 	s.Helper()
 	testkit.EventuallyNoError(s, 20*time.Second, fmt.Sprintf("event %s of %s", reason, object), func() error {
-		if said := s.said(object, reason); said[note] != 1 {
+		if said := s.eventNotes(object, reason); said[note] != 1 {
 			return fmt.Errorf("%d of them say %q; all: %v", said[note], note, said)
 		}
 		return nil

@@ -10,26 +10,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/manager"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
 func TestInitTasks(t *testing.T) {
-	s := start(t, manager.Config{OfflineAfter: time.Hour})
-	for i, c := range []struct {
-		name string
-		run  func(*space)
-	}{
+	t.Parallel()
+	s := share(t, "fleet", fleetConfig)
+	runCases(t, "init", s.namespace, []testCase[*space]{
 		{"each replica goes through its init tasks, and ends its daemons", goesThroughInitTasks},
 		{"an init task that fails takes its replica along, where it begins anew", movesWithItsInitTasks},
 		{"one that fails for good fails the tasks after it, and a requeue of what failed runs them", failsAfterAnInitTask},
 		{"a changed init task rolls its replicas over", rollsInitTasksOver},
 		{"each robot of a system job has init tasks that end", endsInitTasksOfASystemJob},
 		{"what cannot be is refused with a sentence", refusesInitTasks},
-	} {
-		t.Run(c.name, func(t *testing.T) { c.run(s.namespace(t, fmt.Sprintf("init-%d", i))) })
-	}
+	})
 }
 
 // withInit is a group of tasks with init tasks before them; a name with a + is a
@@ -37,7 +32,7 @@ func TestInitTasks(t *testing.T) {
 func withInit(count int32, init, tasks string) v1alpha1.TaskGroupDefinition {
 	g := group("g", count, strings.Fields(tasks)...)
 	g.InitTasks = group("", 1, strings.Fields(init)...).Tasks
-	for _, def := range g.Definitions() {
+	for _, def := range g.TaskDefinitions() {
 		def.Daemon = strings.HasSuffix(def.Name, "+")
 		def.Name = strings.TrimSuffix(def.Name, "+")
 	}
@@ -49,11 +44,11 @@ func withInit(count int32, init, tasks string) v1alpha1.TaskGroupDefinition {
 func (s *space) plays(outcome func(*v1alpha1.Task) lifecycle.TaskSignal) {
 	s.follow(func(t *v1alpha1.Task) {
 		switch state := lifecycle.TaskState(t.Status.State); {
-		case state.OnRobot() && t.Status.Reason == v1alpha1.ReasonEvicting:
-			_ = carry(t, lifecycle.TaskErred, "Stopped") && s.Status().Update(s.Context(), t) == nil
-		case state.OnRobot() && t.Status.Reason == v1alpha1.ReasonStopping:
+		case state.HoldsResources() && t.Status.Reason == v1alpha1.ReasonEvicting:
+			_ = carry(t, lifecycle.TaskAttemptFailed, "Stopped") && s.Status().Update(s.Context(), t) == nil
+		case state.HoldsResources() && t.Status.Reason == v1alpha1.ReasonStopping:
 			_ = carry(t, lifecycle.TaskStopped, v1alpha1.ReasonCanceled) && s.Status().Update(s.Context(), t) == nil
-		case state == lifecycle.TaskDispatching && v1alpha1.KeptRunning(t.Spec.Type):
+		case state == lifecycle.TaskDispatching && v1alpha1.IsKeptRunning(t.Spec.Type):
 			_ = carry(t, lifecycle.TaskStarted, "") && s.Status().Update(s.Context(), t) == nil
 		case state == lifecycle.TaskDispatching:
 			s.run(s.Context(), t, outcome(t))
@@ -61,7 +56,7 @@ func (s *space) plays(outcome func(*v1alpha1.Task) lifecycle.TaskSignal) {
 	}, func() {})
 }
 
-// before tells what has become of another task of the same replica.
+// before returns the state and the robot of another task of the same replica.
 func (s *space) before(t *v1alpha1.Task, name string) (state lifecycle.TaskState, robot string) {
 	s.Helper()
 	var other v1alpha1.Task
@@ -69,7 +64,7 @@ func (s *space) before(t *v1alpha1.Task, name string) (state lifecycle.TaskState
 	if err := s.Get(s.Context(), key, &other); err != nil {
 		return "", ""
 	}
-	return lifecycle.TaskState(other.Status.State), other.RobotOfAttempt()
+	return lifecycle.TaskState(other.Status.State), other.CurrentRobot()
 }
 
 // inTurn checks, when a task is dispatched, that those before it have done their
@@ -97,17 +92,17 @@ func goesThroughInitTasks(s *space) {
 	if want := `Changed to status "completed": all tasks completed`; j.Status.StatusDescription != want || j.Status.SucceededTasks != 15 {
 		s.Errorf("%q, %+v", j.Status.StatusDescription, j.Status.TaskCounts)
 	}
-	if side := s.task("j-g-0-side"); side.Status.Reason != "Dismissed" || side.Spec.Type != v1alpha1.JobTypeService {
+	if side := s.task("j-g-0-side"); side.Status.Reason != "NotNeeded" || side.Spec.Type != v1alpha1.JobTypeService {
 		s.Errorf("the daemon is of type %q and ended by %q", side.Spec.Type, side.Status.Reason)
 	}
-	s.must(s.wish("j", requeue()))
+	s.must(s.updateJobSpec("j", requeue()))
 	testkit.Eventually(s, 30*time.Second, "all of it runs again", func() bool {
 		return !slices.ContainsFunc(s.tasks(), func(t v1alpha1.Task) bool { return t.Status.Attempt != 2 })
 	})
 	s.awaitJob("j", lifecycle.JobCompleted)
 	var warnings said
 	operator := &space{T: s.T, system: s.warnedBy(&warnings), name: s.name}
-	s.must(operator.wish("j", requeue("j-g-0-fetch")))
+	s.must(operator.updateJobSpec("j", requeue("j-g-0-fetch")))
 	testkit.Eventually(s, 30*time.Second, "one init task runs again", func() bool { return s.task("j-g-0-fetch").Status.Attempt == 3 })
 	s.awaitJob("j", lifecycle.JobCompleted)
 	if run := s.task("j-g-0-run"); run.Status.Attempt != 2 || len(warnings.list()) > 0 {
@@ -119,15 +114,15 @@ func movesWithItsInitTasks(s *space) {
 	s.robots("move-a", "move-b")
 	s.plays(func(t *v1alpha1.Task) lifecycle.TaskSignal {
 		if t.Spec.Name == "build" && t.Status.Attempt == 1 {
-			return lifecycle.TaskErred
+			return lifecycle.TaskAttemptFailed
 		}
 		return s.inTurn(t)
 	})
 	s.job("j", withInit(1, "fetch build", "run"))
 	s.awaitJob("j", lifecycle.JobCompleted)
 	for name, attempts := range map[string]int32{"fetch": 2, "build": 2, "run": 1} {
-		if t := s.task("j-g-0-" + name); t.Status.Attempt != attempts || t.RobotOfAttempt() != s.task("j-g-0-run").RobotOfAttempt() {
-			s.Errorf("%s has made %d attempts, the last on %s", name, t.Status.Attempt, t.RobotOfAttempt())
+		if t := s.task("j-g-0-" + name); t.Status.Attempt != attempts || t.CurrentRobot() != s.task("j-g-0-run").CurrentRobot() {
+			s.Errorf("%s has made %d attempts, the last on %s", name, t.Status.Attempt, t.CurrentRobot())
 		}
 	}
 }
@@ -136,7 +131,7 @@ func failsAfterAnInitTask(s *space) {
 	s.robots("fail-a")
 	s.plays(func(t *v1alpha1.Task) lifecycle.TaskSignal {
 		if t.Spec.Name == "build" && t.Status.Attempt == 1 {
-			return lifecycle.TaskErred
+			return lifecycle.TaskAttemptFailed
 		}
 		return s.inTurn(t)
 	})
@@ -145,7 +140,7 @@ func failsAfterAnInitTask(s *space) {
 	if t := s.awaitTask("j-g-0-run", lifecycle.TaskFailed); t.Status.Reason != "InitTaskFailed" {
 		s.Errorf("run: %s, %s", t.Status.Reason, t.Status.Message)
 	}
-	s.must(s.wish("j", func(j *v1alpha1.JobSpec) {
+	s.must(s.updateJobSpec("j", func(j *v1alpha1.JobSpec) {
 		j.Requeue = &v1alpha1.Requeue{Generation: 1, Scope: v1alpha1.RequeueFailed}
 	}))
 	s.awaitJob("j", lifecycle.JobCompleted)
@@ -175,7 +170,7 @@ func rollsInitTasksOver(s *space) {
 	}
 	testkit.Eventually(s, 20*time.Second, "all tasks are there", func() bool { return len(s.tasks()) == 6 })
 	runs(1)
-	s.must(s.wish("j", func(j *v1alpha1.JobSpec) { j.TaskGroups[0].InitTasks[0].Env = map[string]string{"WORD": "new"} }))
+	s.must(s.updateJobSpec("j", func(j *v1alpha1.JobSpec) { j.TaskGroups[0].InitTasks[0].Env = map[string]string{"WORD": "new"} }))
 	runs(2)
 	if got := s.task("j-g-1-fetch").Spec.Env["WORD"]; got != "new" {
 		s.Errorf("it says %q", got)
@@ -207,8 +202,8 @@ func refusesInitTasks(s *space) {
 		{"no daemon any more", s.changes(func(g *v1alpha1.TaskGroupDefinition) { g.Tasks[1].Daemon = false }), "spec.taskGroups[].tasks[].daemon of g: cannot change"},
 		{"a Task by hand that holds", s.Create(s.Context(), &v1alpha1.Task{
 			ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "mine"},
-			Spec:       v1alpha1.TaskSpec{TaskDefinition: group("g", 1, "t").Tasks[0], Holds: &v1alpha1.Resources{}},
-		}), "spec.holds: is written by the TaskGroup of an init task"},
+			Spec:       v1alpha1.TaskSpec{TaskDefinition: group("g", 1, "t").Tasks[0], ExtraResources: &v1alpha1.Resources{}},
+		}), "spec.extraResources: is written by the TaskGroup of an init task"},
 	} {
 		if c.err == nil || !strings.Contains(c.err.Error(), c.want) {
 			s.Errorf("%s: %v", c.name, c.err)
@@ -222,5 +217,5 @@ func (s *space) creates(g v1alpha1.TaskGroupDefinition) error {
 
 func (s *space) changes(f func(*v1alpha1.TaskGroupDefinition)) error {
 	s.Helper()
-	return s.wish("live", func(j *v1alpha1.JobSpec) { f(&j.TaskGroups[0]) })
+	return s.updateJobSpec("live", func(j *v1alpha1.JobSpec) { f(&j.TaskGroups[0]) })
 }

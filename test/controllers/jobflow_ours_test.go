@@ -22,32 +22,27 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// TestJobFlowAdditions proves the rows of the contract's section 4, which each case
-// names, with a real API server. Row 10 is CronJobFlow's.
-func TestJobFlowAdditions(t *testing.T) {
-	s := start(t, flowsOnly)
-	for i, c := range []struct {
-		name string
-		run  func(*flows)
-	}{
-		{"§4.1 §6.41 a patch changes its step alone", patches},
-		{"§4.2 §6.41 a probe holds a step until a Pod answers", probes},
-		{"§4.2 a probe of targets that have ended fails, or names a task that there is not", probesInVain},
-		{"§4.3 a step runs on robots", runsOnRobots},
-		{"§4.4 a clean-up runs after a failure", cleansUp},
-		{"§4.5 a step is retried by itself", retriesByItself},
-		{"§4.5 §3.8 a failed flow is retried by a wish", retriesByWish},
-		{"§4.6 FailFast stops the siblings", failsFast},
-		{"§4.6 Continue goes on with what does not depend on the failure", continues},
-		{"§4.7 a suspended flow starts nothing", suspends},
-		{"§4.7 §3.9 an aborted Job suspends its flow", suspendsByAbort},
-		{"§4.7 a canceled flow stops its Jobs and ends as Failed", cancelsAFlow},
-		{"§4.8 outputs of Pods reach the next step", handsOutputsOn},
-		{"§4.9 a step whose when is false is skipped", skips},
-		{"§4.11 a flow goes when its time to live is over", expiresAFlow},
-	} {
-		t.Run(c.name, func(t *testing.T) { c.run(newFlows(s, t, fmt.Sprintf("ours-%d", i))) })
-	}
+// TestJobFlow_BeyondVolcano tests what flows can do beyond Volcano's.
+func TestJobFlow_BeyondVolcano(t *testing.T) {
+	t.Parallel()
+	s := share(t, "flows", flowsOnly)
+	runCases(t, "ours", s.flows, []testCase[*flows]{
+		{"a patch changes its step alone", patches},
+		{"a probe holds a step until a Pod answers", probes},
+		{"a probe of targets that have ended fails, or names a task that there is not", probesInVain},
+		{"a step runs on robots", runsOnRobots},
+		{"a clean-up runs after a failure", cleansUp},
+		{"a step is retried by itself", retriesByItself},
+		{"a failed flow is retried on request", retriesByWish},
+		{"FailFast stops the siblings", failsFast},
+		{"Continue goes on with what does not depend on the failure", continues},
+		{"a suspended flow starts nothing", suspends},
+		{"an aborted Job suspends its flow", suspendsByAbort},
+		{"a canceled flow stops its Jobs and ends as Failed", cancelsAFlow},
+		{"outputs of Pods reach the next step", handsOutputsOn},
+		{"a step whose when is false is skipped", skips},
+		{"a flow goes when its time to live is over", expiresAFlow},
+	})
 }
 
 func patches(s *flows) {
@@ -74,7 +69,7 @@ func probes(s *flows) {
 	s.pod(s.vcjob("f-a"), 0, func(st *corev1.PodStatus) {
 		st.Phase, st.PodIP, st.PodIPs = corev1.PodRunning, "127.0.0.1", []corev1.PodIP{{IP: "127.0.0.1"}}
 	})
-	s.await("f", "says that nobody answers", func(f *flowv1.JobFlow) error {
+	s.await("f", "reports that no Pod answers", func(f *flowv1.JobFlow) error {
 		c := meta.FindStatusCondition(f.Status.FlowConditions, "ProbesReady")
 		if c == nil || c.Status != "False" || !strings.Contains(c.Message, "refused") {
 			return fmt.Errorf("condition %+v", c)
@@ -86,7 +81,7 @@ func probes(s *flows) {
 	s.must(err)
 	defer l.Close()
 	s.vcjob("f-b")
-	s.await("f", "says that it answered", func(f *flowv1.JobFlow) error {
+	s.await("f", "a ready probe", func(f *flowv1.JobFlow) error {
 		if !meta.IsStatusConditionTrue(f.Status.FlowConditions, "ProbesReady") {
 			return fmt.Errorf("conditions %+v", f.Status.FlowConditions)
 		}
@@ -105,14 +100,14 @@ func probesInVain(s *flows) {
 	s.must(s.Delete(s.Context(), s.vcjob("late-a"))) // as its ttl does
 	f := s.awaitFlow("late", flowv1.Failed)
 	if c := meta.FindStatusCondition(f.Status.FlowConditions, flowv1.ConditionFailed); c == nil ||
-		c.Message != "step b: the targets have ended, and are not ready: tcpSocketList[0]: there is no Pod of task main" {
+		c.Message != "step b: the targets have ended and are not ready: tcpSocketList[0]: there is no Pod of task main" {
 		s.Errorf("condition %+v", c)
 	}
 	s.flow("odd", steps(after("a"), probing("mian")))
 	s.phase("odd-a", batchv1.JobRunning)
-	s.await("odd", "says that there is no such task", func(f *flowv1.JobFlow) error {
+	s.await("odd", "a message about the unknown task", func(f *flowv1.JobFlow) error {
 		c := meta.FindStatusCondition(f.Status.FlowConditions, flowv1.ConditionValid)
-		if c == nil || c.Reason != "ProbeUnfit" || !strings.Contains(c.Message, "tcpSocketList[0].taskName: the Jobs of its targets have no task mian; name one of [main]") {
+		if c == nil || c.Reason != "ProbeInvalid" || !strings.Contains(c.Message, "tcpSocketList[0].taskName: the Jobs of its targets have no task mian; use one of [main]") {
 			return fmt.Errorf("condition %+v", c)
 		}
 		return nil
@@ -402,10 +397,11 @@ func expiresAFlow(s *flows) {
 	})
 }
 
-// TestARobotStepGoesWhenItsFlowKnowsItsEnd has the controllers of both.
-func TestARobotStepGoesWhenItsFlowKnowsItsEnd(t *testing.T) { // §6.35, §4.11
+// TestJobFlow_ExpiredRobotJobWaitsForItsFlow has the controllers of both.
+func TestJobFlow_ExpiredRobotJobWaitsForItsFlow(t *testing.T) {
+	t.Parallel()
 	sys := start(t, manager.Config{Controllers: []string{"job", "taskgroup", "task", "robot"}, OfflineAfter: time.Hour})
-	s := newFlows(sys, t, "robot-ttl")
+	s := sys.flows(t, "robot-ttl")
 	s.robots("ttl-a")
 	s.server(succeed)
 	ttl := int32(0)

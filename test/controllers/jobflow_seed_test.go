@@ -20,13 +20,14 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// TestTheDocumentsFlows applies the two manifests of Volcano's document unchanged, with
+// TestJobFlow_PrintsVolcanosExamples applies the two manifests of Volcano's document unchanged, with
 // kubectl, and finds what it prints.
-func TestTheDocumentsFlows(t *testing.T) {
+func TestJobFlow_PrintsVolcanosExamples(t *testing.T) {
+	t.Parallel()
 	up := testkit.StartUp(t, "--without", "manager,server,broker,robots")
 	sys := &system{t: t, config: up.RESTConfig()}
 	var err error
-	if sys.WithWatch, err = client.NewWithWatch(sys.config, client.Options{Scheme: manager.Scheme()}); err != nil {
+	if sys.WithWatch, err = client.NewWithWatch(sys.config, client.Options{Scheme: manager.NewScheme()}); err != nil {
 		t.Fatal(err)
 	}
 	sys.manage(flowsOnly)
@@ -34,7 +35,7 @@ func TestTheDocumentsFlows(t *testing.T) {
 	s.runs(nil)
 	kubectl := func(args ...string) string {
 		t.Helper()
-		out, err := up.Run("k8s4r", append([]string{"kubectl"}, args...)...)
+		out, err := up.RunProgram("k8s4r", append([]string{"kubectl"}, args...)...)
 		if err != nil {
 			t.Fatalf("kubectl %v: %v\n%s", args, err, out)
 		}
@@ -47,12 +48,12 @@ func TestTheDocumentsFlows(t *testing.T) {
 	f := s.awaitFlow("parallel-pipeline", flowv1.Succeed)
 
 	rows := func(out string) (all [][]string) {
-		for _, line := range testkit.Lines(out) {
+		for _, line := range testkit.SplitLines(out) {
 			all = append(all, strings.Fields(line))
 		}
 		return all
 	}
-	t.Run("§6.1 kubectl get jf prints NAME STATUS AGE, and the short names work", func(t *testing.T) {
+	t.Run("kubectl get jf prints NAME STATUS AGE, and the short names work", func(t *testing.T) {
 		got := rows(kubectl("get", "jf"))
 		if len(got) != 3 || !slices.Equal(got[0], []string{"NAME", "STATUS", "AGE"}) || got[1][0] != "ml-pipeline" || got[1][1] != "Succeed" {
 			t.Errorf("%v", got)
@@ -61,7 +62,7 @@ func TestTheDocumentsFlows(t *testing.T) {
 			kubectl("get", short)
 		}
 	})
-	t.Run("§6.5 the Jobs are found by the label of their flow", func(t *testing.T) {
+	t.Run("the Jobs are found by the label of their flow", func(t *testing.T) {
 		got := rows(kubectl("get", "vcjob", "-n", "default", "-l", "volcano.sh/createdByJobFlow=default.ml-pipeline"))
 		var names []string
 		for _, row := range got[1:] {
@@ -71,7 +72,7 @@ func TestTheDocumentsFlows(t *testing.T) {
 			t.Errorf("%v", names)
 		}
 	})
-	t.Run("§6.26 the Jobs of the other are deleted, its status stays", func(t *testing.T) {
+	t.Run("the Jobs of the other are deleted, its status stays", func(t *testing.T) {
 		testkit.Eventually(t, 20*time.Second, "its Jobs are deleted", func() bool { return len(s.vcjobs()) == 3 })
 		if len(f.Status.CompletedJobs) != 5 || len(f.Status.JobStatusList) != 5 {
 			t.Errorf("%+v", f.Status)
@@ -79,9 +80,10 @@ func TestTheDocumentsFlows(t *testing.T) {
 	})
 }
 
-// TestExamplesOfFlowsAreTaken has the API server judge each example, without keeping it.
-func TestExamplesOfFlowsAreTaken(t *testing.T) {
-	s := start(t, flowsOnly)
+// TestAdmission_AcceptsExamplesOfFlows validates each example with a dry run.
+func TestAdmission_AcceptsExamplesOfFlows(t *testing.T) {
+	t.Parallel()
+	s := share(t, "flows", flowsOnly)
 	files, err := filepath.Glob("../../examples/jobflow/*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%d examples, %v", len(files), err)

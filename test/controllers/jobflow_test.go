@@ -21,50 +21,52 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// TestJobFlow proves lines of the contract of flows, which each case names, with a real
-// API server; the test plays the controller of the Jobs. Lines 39 and 40 are those of
-// the webhook and have a test of their own, as do those from 43 on, which are of vcjobs.
+// TestJobFlow tests flows as Volcano's documentation describes them; the test plays the controller
+// of their Jobs. TestAdmissionOfJobFlows has the webhook, TestVCJob the Jobs.
 func TestJobFlow(t *testing.T) {
-	s := start(t, flowsOnly)
-	for i, c := range []struct {
-		name string
-		run  func(*flows)
-	}{
-		{"§6.2 what makes no sense is refused", refusesNonsense},
-		{"§6.4 §6.5 §6.6 §6.7 §6.11 §6.24 §6.42 roots are created at once, as the contract says", createsRoots},
-		{"§6.8 §6.9 a dependant waits until all of its targets have exactly completed", waitsForAll},
-		{"§6.10 §6.12 §6.13 a diamond runs side by side and joins", runsADiamond},
-		{"§6.14 a flow whose Jobs have all ended before anybody looked succeeds", endsUnseen},
-		{"§6.15 §6.17 a failed Job fails its flow, and starts nothing more", failsFromRunning},
-		{"§6.15 a failed Job fails a pending flow", func(s *flows) { failsAtOnce(s, batchv1.JobFailed) }},
-		{"§6.16 §3.13 a terminated Job fails a pending flow", func(s *flows) { failsAtOnce(s, batchv1.JobTerminated) }},
-		{"§6.16 §3.13 a terminated Job fails a running flow", terminatesFromRunning},
-		{"§6.18 §6.19 §6.20 Jobs are in the lists of their phases", listsPhases},
-		{"§6.3 §6.21 §6.22 §6.23 histories and conditions tell what happened", tellsHistories},
-		{"§6.25 §6.38 §3.2 a conflict loses no transition, and counts none twice", survivesConflicts},
-		{"§6.26 §6.27 §6.28 Jobs go or stay as jobRetainPolicy says", retains},
-		{"§6.29 patching the policy after the end deletes the Jobs", retainsLater},
-		{"§6.30 §3.12 deleting a flow takes its Jobs along", deletesAll},
-		{"§6.31 two flows share templates and nothing else", sharesTemplates},
-		{"§6.32 a changed template is for Jobs to come", changesATemplate},
-		{"§6.33 §6.34 §3.7 a missing template holds up its step alone, and may come later", missesATemplate},
-		{"§6.35 §3.3 §3.4 a finished Job that is deleted is not run again", keepsWhatFinished},
-		{"§6.35 a Job that ends and goes at once has ended", seesTheLastWord},
-		{"§3.3 a Job that is deleted before its end fails its step, unless that is retried", losesAJob},
-		{"§6.36 §3.5 §3.10 another's Job of the name blocks its step alone", meetsAnother},
-		{"§3.5 a flow made anew does not take over the Jobs of the last", isMadeAnew},
-		{"§3.6 §6.40 duplicates, removed steps and no steps come to an end", endsOddFlows},
-		{"§3.6 a cycle and an undefined target end in a condition, and can be mended", mendsACycle},
-		{"§3.8 a failed flow goes on to tell how its Jobs are", tellsAfterFailure},
-		{"§3.11 §6.42 long and dotted names work", takesLongNames},
-		{"bad input is told and harms no other flow", toldOfBadInput},
+	t.Parallel()
+	s := share(t, "flows", flowsOnly)
+	runCases(t, "flow", s.flows, []testCase[*flows]{
+		{"what makes no sense is refused", refusesNonsense},
+		{"steps without dependencies are created at once", createsRoots},
+		{"a dependant waits until all of its targets have exactly completed", waitsForAll},
+		{"a diamond runs side by side and joins", runsADiamond},
+		{"a failed Job fails its flow, and starts nothing more", failsFromRunning},
+		{"a failed Job fails a pending flow", func(s *flows) { failsAtOnce(s, batchv1.JobFailed) }},
+		{"a terminated Job fails a pending flow", func(s *flows) { failsAtOnce(s, batchv1.JobTerminated) }},
+		{"a terminated Job fails a running flow", terminatesFromRunning},
+		{"Jobs are in the lists of their phases", listsPhases},
+		{"histories and conditions record phases", recordsStepHistory},
+		{"a conflict loses no transition, and counts none twice", survivesConflicts},
+		{"Jobs go or stay as jobRetainPolicy says", retains},
+		{"patching the policy after the end deletes the Jobs", retainsLater},
+		{"deleting a flow takes its Jobs along", deletesAll},
+		{"two flows share templates and nothing else", sharesTemplates},
+		{"a changed template is for Jobs to come", changesATemplate},
+		{"a missing template holds up its step alone, and may come later", missesATemplate},
+		{"a finished Job that is deleted is not run again", keepsWhatFinished},
+		{"a Job that ends and goes at once has ended", seesTheLastWord},
+		{"a Job that is deleted before its end fails its step, unless that is retried", losesAJob},
+		{"another's Job of the name blocks its step alone", meetsAnother},
+		{"a recreated flow does not adopt the Jobs of the previous one", isMadeAnew},
+		{"duplicates, removed steps and no steps come to an end", endsOddFlows},
+		{"a cycle and an undefined target set a condition, and can be fixed", recoversFromCycle},
+		{"a failed flow still updates the states of its Jobs", reportsAfterFailure},
+		{"long and dotted names work", takesLongNames},
+		{"invalid input is reported and affects no other flow", reportsInvalidInput},
 		{"a thousand steps that lack something harm no other flow, and run once it is there", holdsAThousand},
-	} {
-		t.Run(c.name, func(t *testing.T) { c.run(newFlows(s, t, fmt.Sprintf("flow-%d", i))) })
-	}
-	t.Run("§6.37 a controller that starts anew carries on, and makes nothing twice", func(t *testing.T) {
-		carriesOn(newFlows(s, t, "flow-again"))
 	})
+}
+
+// TestJobFlow_AfterRestarts stops the manager in the middle of flows.
+func TestJobFlow_AfterRestarts(t *testing.T) {
+	t.Parallel()
+	s := start(t, flowsOnly)
+	runCasesInTurn(t, "restarted", s.flows, []testCase[*flows]{
+		{"a flow whose Jobs ended while no manager ran succeeds", endsUnseen},
+		{"a restarted manager continues and creates nothing twice", carriesOn},
+	})
+	t.Run("several workers", func(t *testing.T) { testSeveralWorkers(t, s) })
 }
 
 func refusesNonsense(s *flows) {
@@ -185,7 +187,7 @@ func runsADiamond(s *flows) {
 	s.phase("f-e", batchv1.JobCompleted)
 	f := s.awaitFlow("f", flowv1.Succeed)
 	if !meta.IsStatusConditionTrue(f.Status.FlowConditions, flowv1.ConditionComplete) || f.Status.CompletionTime == nil || f.Status.StartTime == nil {
-		s.Errorf("§4.12: %+v", f.Status)
+		s.Errorf("status %+v", f.Status)
 	}
 }
 
@@ -211,7 +213,7 @@ func failsFromRunning(s *flows) {
 	s.phase("f-a", batchv1.JobFailed)
 	f := s.awaitFlow("f", flowv1.Failed)
 	if c := meta.FindStatusCondition(f.Status.FlowConditions, flowv1.ConditionFailed); c == nil || c.Status != "True" || c.Message != "step a: its Job f-a is Failed" {
-		s.Errorf("§4.12: %+v", c)
+		s.Errorf("status %+v", c)
 	}
 	s.phase("f-c", batchv1.JobCompleted)
 	s.seen("f", "f-c", batchv1.JobCompleted)
@@ -273,7 +275,7 @@ func listsPhases(s *flows) {
 	})
 }
 
-func tellsHistories(s *flows) {
+func recordsStepHistory(s *flows) {
 	s.flow("f", steps(after("a"), after("b", "a")))
 	for _, phase := range []batchv1.JobPhase{batchv1.JobPending, batchv1.JobRunning, batchv1.JobCompleted} {
 		s.phase("f-a", phase)
@@ -326,7 +328,7 @@ func survivesConflicts(s *flows) {
 		spec.Flows = append(spec.Flows, after(fmt.Sprintf("s%d", i)))
 	}
 	f := s.flow("f", spec)
-	go func() { // somebody else writes all the time
+	go func() { // another client writes all the time
 		defer close(done)
 		for i := 0; ; i++ {
 			select {
@@ -495,7 +497,7 @@ func missesATemplate(s *flows) {
 	if !meta.IsStatusConditionTrue(f.Status.FlowConditions, flowv1.ConditionValid) {
 		s.Errorf("conditions %+v", f.Status.FlowConditions)
 	}
-	if n := len(s.said("f5", "SyncJobFlow")); n != 1 {
+	if n := len(s.eventNotes("f5", "SyncJobFlow")); n != 1 {
 		s.Errorf("%d events, the template was missing once", n)
 	}
 }
@@ -510,7 +512,7 @@ func keepsWhatFinished(s *flows) {
 	s.phase("f-c", batchv1.JobCompleted)
 	f := s.awaitFlow("f", flowv1.Succeed)
 	if !sameSet(f.Status.CompletedJobs, []string{"f-a", "f-b", "f-c"}) || len(f.Status.JobStatusList) != 3 {
-		s.Errorf("§4.11: status %+v", f.Status)
+		s.Errorf("status %+v", f.Status)
 	}
 	s.must(s.Delete(s.Context(), s.vcjob("f-b")))
 	s.edit("f", func(f *flowv1.JobFlowSpec) { f.Params = map[string]string{"x": "y"} })
@@ -566,12 +568,12 @@ func meetsAnother(s *flows) {
 	s.phase("f-b", batchv1.JobCompleted)
 	f := s.await("f", "says whose the Job is", func(f *flowv1.JobFlow) error {
 		c := meta.FindStatusCondition(f.Status.FlowConditions, flowv1.ConditionValid)
-		if c == nil || c.Reason != "NameTaken" || c.Message != "step a: a Job f-a exists that is not this flow's; delete or rename it, or rename the flow or the step" {
+		if c == nil || c.Reason != "NameTaken" || c.Message != "step a: a Job f-a exists that this flow does not own; delete or rename it, or rename the flow or the step" {
 			return fmt.Errorf("condition %+v", c)
 		}
 		return nil
 	})
-	s.awaitSaid("f", "NameTaken", "step a: a Job f-a exists that is not this flow's; delete or rename it, or rename the flow or the step")
+	s.awaitSaid("f", "NameTaken", "step a: a Job f-a exists that this flow does not own; delete or rename it, or rename the flow or the step")
 	if slices.Contains(f.Status.CompletedJobs, "f-a") {
 		s.Errorf("status %+v", f.Status)
 	}
@@ -604,7 +606,7 @@ func isMadeAnew(s *flows) {
 func endsOddFlows(s *flows) {
 	s.runs(func(j *batchv1.Job) batchv1.JobPhase {
 		if j.Name == "removed-b" {
-			return "" // it is not in anybody's way
+			return "" // no step depends on it
 		}
 		return batchv1.JobCompleted
 	})
@@ -619,7 +621,7 @@ func endsOddFlows(s *flows) {
 	}
 }
 
-func mendsACycle(s *flows) {
+func recoversFromCycle(s *flows) {
 	for name, c := range map[string]struct {
 		spec flowv1.JobFlowSpec
 		want string
@@ -645,7 +647,7 @@ func mendsACycle(s *flows) {
 	s.awaitFlow("two", flowv1.Succeed)
 }
 
-func tellsAfterFailure(s *flows) {
+func reportsAfterFailure(s *flows) {
 	s.flow("f", steps(after("a"), after("b")))
 	s.phase("f-b", batchv1.JobRunning)
 	s.phase("f-a", batchv1.JobFailed)
@@ -669,7 +671,7 @@ func takesLongNames(s *flows) {
 	s.dependsOn("my.dotted.template", long+"-my.dotted.template")
 }
 
-func toldOfBadInput(s *flows) {
+func reportsInvalidInput(s *flows) {
 	s.runs(nil)
 	s.template("a")
 	odd := after("a_b")
@@ -689,7 +691,7 @@ func toldOfBadInput(s *flows) {
 		"when":  {steps(unfit), "spec.flows[a].when: does not compile"},
 		"wordy": {steps(wordy), "undeclared reference to 'www"},
 		"patch": {steps(patched), "spec.flows[a].patch.jobSpec.tasks[mian]: JobTemplate a has no such task and the patch gives it no template; name one of [main]"},
-		"probe": {steps(asks), "spec.flows[a].dependsOn.probe: there is nobody to ask"},
+		"probe": {steps(asks), "spec.flows[a].dependsOn.probe: has no Pods to check"},
 		"named": {steps(odd), "Invalid value: \"named-a_b\""},
 	} {
 		s.bare(name, c.spec)
@@ -701,8 +703,8 @@ func toldOfBadInput(s *flows) {
 			return nil
 		})
 	}
-	testkit.Eventually(s, 20*time.Second, "a long sentence is told in what an event may have", func() bool {
-		for note := range s.said("wordy", "InvalidFlow") {
+	testkit.Eventually(s, 20*time.Second, "a long message is shortened to the size limit of events", func() bool {
+		for note := range s.eventNotes("wordy", "InvalidFlow") {
 			return strings.HasPrefix(note, "spec.flows[a].when: does not compile") && strings.HasSuffix(note, "…")
 		}
 		return false
@@ -711,11 +713,15 @@ func toldOfBadInput(s *flows) {
 	s.awaitFlow("good", flowv1.Succeed)
 }
 
-// holdsAThousand has a thousand steps say at once what they lack, in names as long as
-// can be.
+// holdsAThousand has all steps lack their template, with the longest names possible. The API server
+// needs a minute for a thousand of them, so that -short takes fewer.
 func holdsAThousand(s *flows) {
+	n := 1000
+	if testing.Short() {
+		n = 100
+	}
 	var spec flowv1.JobFlowSpec
-	for i := range 1000 {
+	for i := range n {
 		f := after(fmt.Sprintf("%063d", i))
 		f.TemplateRef = &flowv1.TemplateReference{Name: "late"}
 		spec.Flows = append(spec.Flows, f)
@@ -724,27 +730,27 @@ func holdsAThousand(s *flows) {
 	s.bare(name, spec)
 	f := s.await(name, "says what it lacks", func(f *flowv1.JobFlow) error {
 		v := meta.FindStatusCondition(f.Status.FlowConditions, flowv1.ConditionValid)
-		if v == nil || !strings.HasPrefix(v.Message, "step "+spec.Flows[0].Name+`: jobtemplate.flow.volcano.sh "late" not found`) || !strings.HasSuffix(v.Message, "; and 995 more") {
+		if v == nil || !strings.HasPrefix(v.Message, "step "+spec.Flows[0].Name+`: jobtemplate.flow.volcano.sh "late" not found`) || !strings.HasSuffix(v.Message, fmt.Sprintf("; and %d more", n-5)) {
 			return fmt.Errorf("condition %+v", v)
 		}
 		return nil
 	})
-	if len(f.Status.Steps) != 1000 {
+	if len(f.Status.Steps) != n {
 		s.Errorf("%d steps say something", len(f.Status.Steps))
 	}
 	s.runs(nil)
 	s.flow("good", steps(after("a"), after("b", "a")))
 	s.awaitFlow("good", flowv1.Succeed)
 	s.template("late")
-	testkit.EventuallyNoError(s, 2*time.Minute, "the thousand run", func() error {
+	testkit.EventuallyNoError(s, 2*time.Minute, "all steps run", func() error {
 		f := s.read(name)
 		if f.Status.State.Phase != flowv1.Succeed {
 			return fmt.Errorf("%s, %d have completed", f.Status.State.Phase, len(f.Status.CompletedJobs))
 		}
 		return nil
 	})
-	if n := len(s.text(name)); n > 1_400_000 {
-		s.Errorf("the flow weighs %d bytes", n)
+	if size := len(s.text(name)); size > 1400*n {
+		s.Errorf("the flow has %d bytes; with a thousand steps etcd would refuse it", size)
 	}
 }
 
@@ -775,7 +781,7 @@ func carriesOn(s *flows) {
 		s.awaitSaid("f", "Created", created(name))
 	}
 	// Who made f-c was stopped in the middle of it: its event may be lost, and never doubled.
-	if n := s.said("f", "Created")[created("f-c")]; n > 1 {
+	if n := s.eventNotes("f", "Created")[created("f-c")]; n > 1 {
 		s.Errorf("f-c was made %d times", n)
 	}
 }

@@ -18,17 +18,16 @@ import (
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 )
 
-// TestSeveralWorkers holds creates of Jobs on their way to a real API server: neither
-// other flows nor the other Jobs of the flow wait for them.
-func TestSeveralWorkers(t *testing.T) { // §3.1
-	s := start(t, flowsOnly)
+// testSeveralWorkers holds creates of Jobs on their way to a real API server: neither other flows
+// nor the other Jobs of the flow wait for them.
+func testSeveralWorkers(t *testing.T, s *system) {
 	s.stop()
 	g := &gate{holds: map[string]func(context.Context){}}
 	s.config = rest.CopyConfig(s.config)
 	s.config.Wrap(func(next http.RoundTripper) http.RoundTripper { g.RoundTripper = next; return g })
 	s.manage(flowsOnly)
-	t.Run("§3.1 a flow does not wait for the writes of another", func(t *testing.T) { doesNotWait(newFlows(s, t, "workers"), g) })
-	t.Run("§3.1 the Jobs of a flow are made side by side", func(t *testing.T) { makesSideBySide(newFlows(s, t, "wide"), g) })
+	t.Run("a flow does not wait for the writes of another", func(t *testing.T) { doesNotWait(s.flows(t, "workers"), g) })
+	t.Run("the Jobs of a flow are created side by side", func(t *testing.T) { makesSideBySide(s.flows(t, "wide"), g) })
 }
 
 // gate is on the way of a manager to its API server.

@@ -12,17 +12,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/manager"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-func TestLifecycle(t *testing.T) {
-	s := start(t, manager.Config{OfflineAfter: time.Hour})
-	for i, c := range []struct {
-		name string
-		run  func(*space)
-	}{
+func TestJob_Lifecycle(t *testing.T) {
+	t.Parallel()
+	s := share(t, "fleet", fleetConfig)
+	runCases(t, "life", s.namespace, []testCase[*space]{
 		{"a paused job lets its tasks end and starts no other, and goes on when it is resumed", pausesAndResumes},
 		{"a job that is created paused starts nothing", startsPaused},
 		{"a canceled job waits for what runs", cancels},
@@ -34,7 +31,7 @@ func TestLifecycle(t *testing.T) {
 		{"a task that fails is tried on three robots", triesElsewhere},
 		{"a task that no other robot could take has failed", hasNoCapableRobot},
 		{"one failure with one robot fails that task, and the job only by its limit", failsOneOfMany},
-		{"the events of a task that fails carry its robots", saysWhichRobot},
+		{"the events of a task that fails carry its robots", recordsFailuresPerRobot},
 		{"a robot that fails three tasks gets no more of the group, and they are tried again", blocksARobot},
 		{"a failed task runs again on its robot as often as its policy says", restartsInPlace},
 		{"a job that takes longer than its deadline fails", meetsItsDeadline},
@@ -45,13 +42,11 @@ func TestLifecycle(t *testing.T) {
 		{"only legal wishes are accepted", refusesIllegalWishes},
 		{"a manifest that knows nothing of the last requeue is accepted, and puts nothing back", acceptsOldManifests},
 		{"the priority of a live job counts at once", changesPriority},
-	} {
-		t.Run(c.name, func(t *testing.T) { c.run(s.namespace(t, fmt.Sprintf("life-%d", i))) })
-	}
+	})
 }
 
-// wish changes the spec of a Job, as its operator does.
-func (s *space) wish(name string, f func(*v1alpha1.JobSpec)) error {
+// updateJobSpec changes the spec of a Job, as a user would.
+func (s *space) updateJobSpec(name string, f func(*v1alpha1.JobSpec)) error {
 	s.Helper()
 	var refused error
 	testkit.EventuallyNoError(s, 10*time.Second, "wish of job "+name, func() error {
@@ -104,7 +99,7 @@ func pausesAndResumes(s *space) {
 	s.job("j", group("g", 3, "t"))
 	s.awaitTask("j-g-0-t", lifecycle.TaskDispatching)
 	s.report("j-g-0-t", lifecycle.TaskStarted)
-	s.must(s.wish("j", desire(v1alpha1.DesiredPaused)))
+	s.must(s.updateJobSpec("j", desire(v1alpha1.DesiredPaused)))
 	s.awaitJob("j", lifecycle.JobPauseRequested)
 	s.awaitTask("j-g-1-t", lifecycle.TaskPaused)
 	s.report("j-g-0-t", lifecycle.TaskSucceeded)
@@ -114,7 +109,7 @@ func pausesAndResumes(s *space) {
 	}
 	s.counts("j", v1alpha1.TaskCounts{TotalTasks: 3, SucceededTasks: 1, PausedTasks: 2})
 	s.server(succeed)
-	s.must(s.wish("j", desire(v1alpha1.DesiredRunning)))
+	s.must(s.updateJobSpec("j", desire(v1alpha1.DesiredRunning)))
 	s.awaitJob("j", lifecycle.JobCompleted)
 	s.counts("j", v1alpha1.TaskCounts{TotalTasks: 3, SucceededTasks: 3})
 }
@@ -131,7 +126,7 @@ func startsPaused(s *space) {
 	if n := len(s.tasks()); n != 0 {
 		s.Errorf("%d tasks were created", n)
 	}
-	s.must(s.wish("j", desire("")))
+	s.must(s.updateJobSpec("j", desire("")))
 	s.awaitJob("j", lifecycle.JobCompleted)
 }
 
@@ -140,7 +135,7 @@ func cancels(s *space) {
 	s.job("j", group("g", 3, "t"))
 	s.awaitTask("j-g-0-t", lifecycle.TaskDispatching)
 	s.report("j-g-0-t", lifecycle.TaskStarted)
-	s.must(s.wish("j", desire(v1alpha1.DesiredCanceled)))
+	s.must(s.updateJobSpec("j", desire(v1alpha1.DesiredCanceled)))
 	s.awaitJob("j", lifecycle.JobCancelRequested)
 	testkit.Eventually(s, 10*time.Second, "the running task is asked to stop", func() bool {
 		return s.task("j-g-0-t").Status.Reason == v1alpha1.ReasonStopping
@@ -168,7 +163,7 @@ func cancelsInTheMiddle(s *space) {
 				s.must(s.List(s.Context(), &tasks, client.InNamespace(s.name), client.MatchingLabels{v1alpha1.LabelJob: name}))
 				return len(tasks.Items) > 0
 			})
-			s.must(s.wish(name, desire(v1alpha1.DesiredCanceled)))
+			s.must(s.updateJobSpec(name, desire(v1alpha1.DesiredCanceled)))
 		})
 	}
 	all.Wait()
@@ -184,14 +179,14 @@ func requeues(s *space) {
 		s.awaitTask(name, lifecycle.TaskDispatching)
 	}
 	s.report("j-g-0-t", lifecycle.TaskStarted, lifecycle.TaskSucceeded)
-	s.must(s.wish("j", desire(v1alpha1.DesiredCanceled)))
+	s.must(s.updateJobSpec("j", desire(v1alpha1.DesiredCanceled)))
 	for _, name := range []string{"j-g-1-t", "j-g-2-t"} {
 		testkit.Eventually(s, 10*time.Second, name+" is asked to stop", func() bool { return s.task(name).Status.Reason == v1alpha1.ReasonStopping })
 		s.report(name, lifecycle.TaskStopped)
 	}
 	s.awaitJob("j", lifecycle.JobCanceled)
 	s.server(succeed)
-	s.must(s.wish("j", requeue()))
+	s.must(s.updateJobSpec("j", requeue()))
 	j := s.awaitJob("j", lifecycle.JobCompleted)
 	if !meta.IsStatusConditionTrue(j.Status.Conditions, v1alpha1.ConditionComplete) || meta.IsStatusConditionTrue(j.Status.Conditions, v1alpha1.ConditionFailed) {
 		s.Errorf("conditions %+v", j.Status.Conditions)
@@ -208,7 +203,7 @@ func requeuesOne(s *space) {
 	s.server(succeed)
 	s.job("j", group("g", 3, "t"))
 	s.awaitJob("j", lifecycle.JobCompleted)
-	s.must(s.wish("j", requeue("j-g-1-t")))
+	s.must(s.updateJobSpec("j", requeue("j-g-1-t")))
 	testkit.Eventually(s, 20*time.Second, "the one ran again", func() bool { return s.task("j-g-1-t").Status.Attempt == 2 })
 	s.awaitJob("j", lifecycle.JobCompleted)
 	for _, name := range []string{"j-g-0-t", "j-g-2-t"} {
@@ -223,13 +218,13 @@ func requeuesOneOfACanceled(s *space) {
 	s.stopsWhenAsked()
 	s.job("j", group("g", 30, "t"))
 	s.awaitTask("j-g-0-t", lifecycle.TaskRunning)
-	s.must(s.wish("j", desire(v1alpha1.DesiredCanceled)))
+	s.must(s.updateJobSpec("j", desire(v1alpha1.DesiredCanceled)))
 	s.awaitJob("j", lifecycle.JobCanceled)
 	created := len(s.tasks())
 	if created == 30 {
 		s.Fatal("all tasks were created")
 	}
-	s.must(s.wish("j", requeue("j-g-0-t")))
+	s.must(s.updateJobSpec("j", requeue("j-g-0-t")))
 	testkit.Eventually(s, 20*time.Second, "the one runs again", func() bool {
 		t := s.task("j-g-0-t")
 		return t.Status.Attempt == 2 && t.Status.State == string(lifecycle.TaskRunning)
@@ -248,7 +243,7 @@ func requeuesFailed(s *space) {
 	broken.Store("now", true)
 	s.server(func(t *v1alpha1.Task) lifecycle.TaskSignal {
 		if _, yes := broken.Load("now"); yes && t.Name == "j-g-0-t" {
-			return lifecycle.TaskErred
+			return lifecycle.TaskAttemptFailed
 		}
 		return lifecycle.TaskSucceeded
 	})
@@ -256,7 +251,7 @@ func requeuesFailed(s *space) {
 	s.awaitJob("j", lifecycle.JobFailed)
 	s.awaitTask("j-g-0-t", lifecycle.TaskFailed)
 	broken.Delete("now")
-	s.must(s.wish("j", func(j *v1alpha1.JobSpec) {
+	s.must(s.updateJobSpec("j", func(j *v1alpha1.JobSpec) {
 		requeue()(j)
 		j.Requeue.Scope = v1alpha1.RequeueFailed
 	}))
@@ -268,7 +263,7 @@ func requeuesFailed(s *space) {
 
 func triesElsewhere(s *space) {
 	s.robots("else-a", "else-b", "else-c", "else-d")
-	s.server(func(*v1alpha1.Task) lifecycle.TaskSignal { return lifecycle.TaskErred })
+	s.server(func(*v1alpha1.Task) lifecycle.TaskSignal { return lifecycle.TaskAttemptFailed })
 	s.job("j", group("g", 1, "t"))
 	s.awaitJob("j", lifecycle.JobFailed)
 	t := s.awaitTask("j-g-0-t", lifecycle.TaskFailed)
@@ -281,8 +276,8 @@ func triesElsewhere(s *space) {
 
 func hasNoCapableRobot(s *space) {
 	s.robots("able-a", "able-b")
-	s.mendSpec("able-a", func(r *v1alpha1.RobotSpec) { r.Labels = map[string]string{"arm": "left"} })
-	s.server(func(*v1alpha1.Task) lifecycle.TaskSignal { return lifecycle.TaskErred })
+	s.updateRobotSpec("able-a", func(r *v1alpha1.RobotSpec) { r.Labels = map[string]string{"arm": "left"} })
+	s.server(func(*v1alpha1.Task) lifecycle.TaskSignal { return lifecycle.TaskAttemptFailed })
 	j := &v1alpha1.Job{}
 	j.Name, j.Namespace = "j", s.name
 	j.Spec.TaskGroups = []v1alpha1.TaskGroupDefinition{group("g", 1, "t")}
@@ -298,7 +293,7 @@ func blocksARobot(s *space) {
 	s.limited("2", "block-bad", "block-good")
 	s.server(func(t *v1alpha1.Task) lifecycle.TaskSignal {
 		if t.Spec.TargetRobot == "block-bad" {
-			return lifecycle.TaskErred
+			return lifecycle.TaskAttemptFailed
 		}
 		return lifecycle.TaskSucceeded
 	})
@@ -323,7 +318,7 @@ func restartsInPlace(s *space) {
 	s.robots("place-a", "place-b")
 	fails := func(t *v1alpha1.Task) lifecycle.TaskSignal {
 		if t.Status.Attempt < 3 {
-			return lifecycle.TaskErred
+			return lifecycle.TaskAttemptFailed
 		}
 		return lifecycle.TaskSucceeded
 	}
@@ -398,7 +393,7 @@ func refusesIllegalWishes(s *space) {
 		}, "set it to running as well"},
 		{"a canceled job that is to run again without a requeue", "off", desire(""), "spec.desiredState: running is not possible without a requeue, the job is canceled; possible now: requeue"},
 	} {
-		err := s.wish(c.job, c.wish)
+		err := s.updateJobSpec(c.job, c.wish)
 		if c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			s.Errorf("%s: %v", c.name, err)
 		}
@@ -422,12 +417,12 @@ func acceptsOldManifests(s *space) {
 	}
 	requeue := func(generation int64) {
 		s.Helper()
-		s.must(operator.wish("j", func(j *v1alpha1.JobSpec) { j.Requeue = &v1alpha1.Requeue{Generation: generation} }))
+		s.must(operator.updateJobSpec("j", func(j *v1alpha1.JobSpec) { j.Requeue = &v1alpha1.Requeue{Generation: generation} }))
 	}
 	requeue(3)
 	runs(2)
 	requeue(1)
-	s.must(operator.wish("j", func(j *v1alpha1.JobSpec) { j.Requeue = nil }))
+	s.must(operator.updateJobSpec("j", func(j *v1alpha1.JobSpec) { j.Requeue = nil }))
 	if got := warnings.list(); len(got) != 0 {
 		s.Errorf("warned: %q", got)
 	}
@@ -438,7 +433,7 @@ func acceptsOldManifests(s *space) {
 	}
 	requeue(4)
 	runs(3)
-	s.must(operator.wish("j", func(j *v1alpha1.JobSpec) {
+	s.must(operator.updateJobSpec("j", func(j *v1alpha1.JobSpec) {
 		j.Requeue = &v1alpha1.Requeue{Generation: 5, Tasks: []string{"j-g-0-t", "j-h-0-t", "other-g-0-t", "j-g-bcdfghjklm-0-t"}}
 	}))
 	runs(4)
@@ -457,7 +452,7 @@ func changesPriority(s *space) {
 	s.job("third", group("g", 1, "t"))
 	s.awaitTask("third-g-0-t", lifecycle.TaskPending)
 	high := int32(90)
-	s.must(s.wish("third", func(j *v1alpha1.JobSpec) { j.Priority = &high }))
+	s.must(s.updateJobSpec("third", func(j *v1alpha1.JobSpec) { j.Priority = &high }))
 	testkit.Eventually(s, 10*time.Second, "the manager has seen it", func() bool {
 		var j v1alpha1.Job
 		return s.Get(s.Context(), s.key("third"), &j) == nil && j.Status.ObservedGeneration == j.Generation
@@ -472,9 +467,9 @@ func (s *space) stopsWhenAsked() {
 	s.follow(func(t *v1alpha1.Task) {
 		state := lifecycle.TaskState(t.Status.State)
 		switch {
-		case !state.OnRobot():
+		case !state.HoldsResources():
 		case t.Status.Reason == v1alpha1.ReasonEvicting:
-			_ = carry(t, lifecycle.TaskErred, "Stopped") && s.Status().Update(s.Context(), t) == nil
+			_ = carry(t, lifecycle.TaskAttemptFailed, "Stopped") && s.Status().Update(s.Context(), t) == nil
 		case t.Status.Reason == v1alpha1.ReasonStopping:
 			_ = carry(t, lifecycle.TaskStopped, v1alpha1.ReasonCanceled) && s.Status().Update(s.Context(), t) == nil
 		case state == lifecycle.TaskDispatching:
@@ -490,7 +485,7 @@ func drainsARobot(s *space) {
 	for i := range 4 {
 		s.awaitTask(fmt.Sprintf("j-g-%d-t", i), lifecycle.TaskRunning)
 	}
-	s.mendSpec("drain-a", func(r *v1alpha1.RobotSpec) { r.Drain = true })
+	s.updateRobotSpec("drain-a", func(r *v1alpha1.RobotSpec) { r.Drain = true })
 	testkit.EventuallyNoError(s, 20*time.Second, "all run on the other robot", func() error {
 		for _, t := range s.tasks() {
 			if t.Spec.TargetRobot != "drain-b" || t.Status.State != string(lifecycle.TaskRunning) || len(t.Status.FailedRobots) != 0 {
@@ -508,15 +503,15 @@ func leavesItsRobot(s *space) {
 	s.awaitTask("j-g-0-t", lifecycle.TaskRunning)
 	testkit.EventuallyNoError(s, 10*time.Second, "wish to leave", func() error {
 		t := s.task("j-g-0-t")
-		t.Spec.Evict = t.Status.Attempt
+		t.Spec.EvictAttempt = t.Status.Attempt
 		return s.Update(s.Context(), t)
 	})
 	testkit.Eventually(s, 20*time.Second, "it runs again", func() bool {
 		t := s.task("j-g-0-t")
 		return t.Status.Attempt == 2 && t.Status.State == string(lifecycle.TaskRunning)
 	})
-	if t := s.task("j-g-0-t"); t.Spec.Evict != 1 || len(t.Status.FailedRobots) != 0 {
-		s.Errorf("evict %d, failed on %v", t.Spec.Evict, t.Status.FailedRobots)
+	if t := s.task("j-g-0-t"); t.Spec.EvictAttempt != 1 || len(t.Status.FailedRobots) != 0 {
+		s.Errorf("evict %d, failed on %v", t.Spec.EvictAttempt, t.Status.FailedRobots)
 	}
 }
 

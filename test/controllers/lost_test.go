@@ -2,7 +2,6 @@ package controllers
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"time"
 
@@ -10,22 +9,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/manager"
 )
 
-func TestLostRobot(t *testing.T) {
+func TestScheduler_ReschedulesTasksOfLostRobots(t *testing.T) {
+	t.Parallel()
 	s := start(t, manager.Config{OfflineAfter: 10 * time.Second})
-	for i, c := range []struct {
-		name string
-		run  func(*space)
-	}{
+	runCases(t, "lost", s.namespace, []testCase[*space]{
 		{"the active tasks of a lost robot are requeued", runsElsewhere},
 		{"the active tasks of a lost robot are paused when the job is pausing", pausesWhatIsLost},
 		{"the task of a shared robot that is deleted runs on another", losesASharedRobot},
-	} {
-		t.Run(c.name, func(t *testing.T) { c.run(s.namespace(t, fmt.Sprintf("lost-%d", i))) })
-	}
+	})
 }
 
 // loses has a job of two tasks that run on a robot which is then lost, while
@@ -47,7 +42,7 @@ func (s *space) loses(lost, other string, meanwhile func()) {
 	s.staysInContact(other)
 	meanwhile()
 	leaves()
-	s.mend(lost, func(st *v1alpha1.RobotStatus) {
+	s.updateRobotStatus(lost, func(st *v1alpha1.RobotStatus) {
 		meta.SetStatusCondition(&st.Conditions, metav1.Condition{Type: v1alpha1.ConditionConnected, Status: "False", Reason: "Will"})
 	})
 }
@@ -78,8 +73,8 @@ func runsElsewhere(s *space) {
 	s.loses("gone-a", "stays-a", func() {})
 	for _, name := range []string{"j-g-0-t", "j-g-1-t"} {
 		t := s.awaitTask(name, lifecycle.TaskDispatching)
-		if t.Status.Attempt != 2 || t.RobotOfAttempt() != "stays-a" || len(t.Status.FailedRobots) != 0 {
-			s.Errorf("%s: attempt %d on %s, failed on %v", name, t.Status.Attempt, t.RobotOfAttempt(), t.Status.FailedRobots)
+		if t.Status.Attempt != 2 || t.CurrentRobot() != "stays-a" || len(t.Status.FailedRobots) != 0 {
+			s.Errorf("%s: attempt %d on %s, failed on %v", name, t.Status.Attempt, t.CurrentRobot(), t.Status.FailedRobots)
 		}
 		s.report(name, lifecycle.TaskStarted, lifecycle.TaskSucceeded)
 	}
@@ -88,7 +83,7 @@ func runsElsewhere(s *space) {
 
 func pausesWhatIsLost(s *space) {
 	s.loses("gone-b", "stays-b", func() {
-		s.must(s.wish("j", desire(v1alpha1.DesiredPaused)))
+		s.must(s.updateJobSpec("j", desire(v1alpha1.DesiredPaused)))
 		s.awaitJob("j", lifecycle.JobPauseRequested)
 	})
 	s.awaitJob("j", lifecycle.JobPaused)

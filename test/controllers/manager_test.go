@@ -12,18 +12,19 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/manager"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/testkit"
-	"k8s4r.io/k8s4r/internal/wire"
 )
 
 func TestManager(t *testing.T) {
+	t.Parallel()
 	s := start(t, manager.Config{TaskWindow: 60, OfflineAfter: 20 * time.Second})
-	for i, c := range []struct {
-		name string
-		run  func(*space)
-	}{
+	runCasesInTurn(t, "restarted", s.namespace, []testCase[*space]{
+		{"a restarted manager continues", restarts},
+	})
+	runCases(t, "case", s.namespace, []testCase[*space]{
 		{"a job of two groups runs, the tasks of a replica on one robot", runsAJob},
 		{"a group larger than its window completes and never exceeds it", keepsTheWindow},
 		{"a job without robots shows what waits and why, and runs when one comes", waitsForARobot},
@@ -33,15 +34,12 @@ func TestManager(t *testing.T) {
 		{"a task made by hand goes to the robot that was chosen for it", choosesARobot},
 		{"a task of a job that does not exist says so, and runs once it does", waitsForItsJob},
 		{"a task that is deleted while its group lives is made anew", remakesATask},
-		{"names that somebody else holds are told apart", tellsNamesApart},
+		{"objects of other owners keep their names", distinguishesSimilarNames},
 		{"a job whose name is long gets groups and labels that fit", shortensNames},
 		{"a task on a document agent's robot is held until the robot was told", holdsForDocument},
 		{"a task too large for a message fails its job with a sentence", refusesTooLarge},
-		{"a restarted manager carries on", restarts},
 		{"a robot id counts once in the cluster", refusesTwins},
-	} {
-		t.Run(c.name, func(t *testing.T) { c.run(s.namespace(t, fmt.Sprintf("case-%d", i))) })
-	}
+	})
 }
 
 func runsAJob(s *space) {
@@ -113,7 +111,7 @@ func callsOff(s *space) {
 	s.job("doomed", group("g", 10, "t"))
 	bad, slow := s.awaitTask("doomed-g-0-t", lifecycle.TaskDispatching), s.awaitTask("doomed-g-1-t", lifecycle.TaskDispatching)
 	s.report(slow.Name, lifecycle.TaskStarted)
-	s.report(bad.Name, lifecycle.TaskStarted, lifecycle.TaskErred)
+	s.report(bad.Name, lifecycle.TaskStarted, lifecycle.TaskAttemptFailed)
 	j := s.awaitJob("doomed", lifecycle.JobFailed)
 	if !meta.IsStatusConditionTrue(j.Status.Conditions, v1alpha1.ConditionFailed) {
 		s.Errorf("conditions %+v", j.Status.Conditions)
@@ -147,17 +145,17 @@ func losesARobot(s *space) {
 	s.job("stuck", group("g", 2, "t"))
 	bad, slow := s.awaitTask("stuck-g-0-t", lifecycle.TaskDispatching), s.awaitTask("stuck-g-1-t", lifecycle.TaskDispatching)
 	s.report(slow.Name, lifecycle.TaskStarted)
-	s.mend("lost-a", func(st *v1alpha1.RobotStatus) {
+	s.updateRobotStatus("lost-a", func(st *v1alpha1.RobotStatus) {
 		meta.SetStatusCondition(&st.Conditions, metav1.Condition{Type: v1alpha1.ConditionConnected, Status: "False", Reason: v1alpha1.ReasonLastWill})
 	})
 	s.awaitPhase("lost-a", lifecycle.RobotUnknown)
 	s.awaitPhase("lost-a", lifecycle.RobotOffline)
 	s.awaitTask(slow.Name, lifecycle.TaskUnknown)
 	s.awaitTask(bad.Name, lifecycle.TaskUnknown)
-	s.report(bad.Name, lifecycle.TaskErred)
+	s.report(bad.Name, lifecycle.TaskAttemptFailed)
 	s.awaitJob("stuck", lifecycle.JobFailed)
 	s.awaitTask(slow.Name, lifecycle.TaskCanceled)
-	s.heard("lost-a")
+	s.recordHeartbeat("lost-a")
 	s.awaitPhase("lost-a", lifecycle.RobotOnline)
 	s.awaitEvents("lost-a", "Online", "Unknown", "Offline")
 }
@@ -257,7 +255,7 @@ func remakesATask(s *space) {
 	s.awaitJob("keep", lifecycle.JobCompleted)
 }
 
-func tellsNamesApart(s *space) {
+func distinguishesSimilarNames(s *space) {
 	s.robots("name-a")
 	s.byHand("a-b-c-0-t", "")
 	s.job("a", group("b-c", 1, "t"))
@@ -285,12 +283,12 @@ func shortensNames(s *space) {
 
 func holdsForDocument(s *space) {
 	s.robots("doc-a")
-	s.mend("doc-a", func(st *v1alpha1.RobotStatus) { st.Agent.Protocol = v1alpha1.ProtocolDocument })
+	s.updateRobotStatus("doc-a", func(st *v1alpha1.RobotStatus) { st.Agent.Protocol = v1alpha1.ProtocolV1 })
 	s.byHand("hand", "")
 	s.job("old", group("g", 1, "t"))
 	for _, name := range []string{"hand", "old-g-0-t"} {
 		t := s.awaitTask(name, lifecycle.TaskDispatching)
-		if len(t.Finalizers) != 1 || t.Finalizers[0] != v1alpha1.FinalizerRobotTold {
+		if len(t.Finalizers) != 1 || t.Finalizers[0] != v1alpha1.FinalizerRobotNotified {
 			s.Errorf("%s: finalizers %v", name, t.Finalizers)
 		}
 		t.Finalizers = nil
@@ -322,7 +320,7 @@ func restarts(s *space) {
 		s.awaitTask(fmt.Sprintf("long-g-%d-t", i), lifecycle.TaskDispatching)
 	}
 	s.stop()
-	s.heard("res-a")
+	s.recordHeartbeat("res-a")
 	for i := range 10 {
 		s.report(fmt.Sprintf("long-g-%d-t", i), lifecycle.TaskStarted, lifecycle.TaskSucceeded)
 	}
@@ -344,7 +342,7 @@ func refusesTwins(s *space) {
 	other := s.namespace(s.T, s.name+"-other")
 	r := &v1alpha1.Robot{ObjectMeta: metav1.ObjectMeta{Namespace: other.name, Name: "twin"}, Spec: v1alpha1.RobotSpec{RobotID: "twin"}}
 	s.must(s.Create(s.Context(), r))
-	other.heard("twin")
+	other.recordHeartbeat("twin")
 	testkit.EventuallyNoError(s, 10*time.Second, "the younger stays out", func() error {
 		var now v1alpha1.Robot
 		if err := s.Get(s.Context(), client.ObjectKeyFromObject(r), &now); err != nil {
@@ -359,8 +357,9 @@ func refusesTwins(s *space) {
 	other.awaitPhase("twin", lifecycle.RobotOnline)
 }
 
-// TestWatchNamespace has one manager for one namespace (contract raycluster.md 1g).
-func TestWatchNamespace(t *testing.T) {
+// TestManager_WatchesOnlyItsNamespaces runs a manager that watches two namespaces of three.
+func TestManager_WatchesOnlyItsNamespaces(t *testing.T) {
+	t.Parallel()
 	s := start(t, manager.Config{Namespaces: []string{"watched", "empty"}})
 	other, watched := s.namespace(t, "other"), s.namespace(t, "watched")
 	for _, in := range []*space{other, watched} {

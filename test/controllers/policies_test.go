@@ -7,6 +7,7 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -34,7 +35,7 @@ func awaitPolicies(t *testing.T, c client.Client) {
 			PolicyName: name, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
 		}},
 	} {
-		if err := c.Create(t.Context(), o); err != nil {
+		if err := c.Create(t.Context(), o); err != nil && !apierrors.IsAlreadyExists(err) { // of another test on this API server
 			t.Fatal(err)
 		}
 	}

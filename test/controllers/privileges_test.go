@@ -42,13 +42,13 @@ var carriers = map[string]func(task string) string{
 	"TaskGroup with init tasks": func(task string) string {
 		return `{apiVersion: robot.k8s4r.io/v1alpha1, kind: TaskGroup, spec: {jobName: x, groupName: g, initTasks: [` + task + `], tasks: [` + other + `]}}`
 	},
-	"TaskGroup that says it belongs to somebody": func(task string) string {
+	"TaskGroup with an owner reference": func(task string) string {
 		return `{apiVersion: robot.k8s4r.io/v1alpha1, kind: TaskGroup, metadata: {ownerReferences: [{apiVersion: robot.k8s4r.io/v1alpha1, kind: Job, name: x, uid: abc}]}, spec: {jobName: x, groupName: g, tasks: [` + task + `]}}`
 	},
 	"Task by hand": func(task string) string {
 		return `{apiVersion: robot.k8s4r.io/v1alpha1, kind: Task, spec: ` + task + `}`
 	},
-	"Task that says it belongs to somebody": func(task string) string {
+	"Task with an owner reference": func(task string) string {
 		return `{apiVersion: robot.k8s4r.io/v1alpha1, kind: Task, metadata: {ownerReferences: [{apiVersion: robot.k8s4r.io/v1alpha1, kind: TaskGroup, name: x, uid: abc}]}, spec: ` + task + `}`
 	},
 	"patch of a JobFlow": func(task string) string {
@@ -68,9 +68,10 @@ func patchOf(task string) string {
 	return `{jobRetainPolicy: retain, flows: [{name: a, templateRef: {apiGroup: robot.k8s4r.io}, patch: {jobSpec: {taskGroups: [{name: g, tasks: [` + task + `]}]}}}]}`
 }
 
-// TestPrivilegesAreOffByDefault has a tenant who may edit a namespace, and nothing more.
-func TestPrivilegesAreOffByDefault(t *testing.T) {
-	s := start(t, only).namespace(t, "privileges")
+// TestAdmission_PrivilegesAreOffByDefault has a tenant who may edit a namespace, and nothing more.
+func TestAdmission_PrivilegesAreOffByDefault(t *testing.T) {
+	t.Parallel()
+	s := share(t, "pods", only).namespace(t, "privileges")
 	s.bind("edits", "tenant", "k8s4r-edit")
 	s.bind("edits-too", "trusted", "k8s4r-edit")
 	s.bind("trusts", "trusted", "k8s4r-privileged-tasks")
@@ -131,12 +132,12 @@ func TestPrivilegesAreOffByDefault(t *testing.T) {
 	})
 }
 
-// as is a client of somebody else.
+// as returns a client that acts as another user.
 func (s *space) as(user string, groups ...string) client.Client {
 	s.Helper()
 	config := rest.CopyConfig(s.config)
 	config.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: groups}
-	c, err := client.New(config, client.Options{Scheme: manager.Scheme()})
+	c, err := client.New(config, client.Options{Scheme: manager.NewScheme()})
 	s.must(err)
 	return c
 }
@@ -150,7 +151,7 @@ func (s *space) bind(name, user, role string) {
 	}))
 }
 
-// allow gives somebody verbs on a resource of ours in this namespace, such as
+// allow grants a user verbs on a resource of ours in this namespace, such as
 // robots, or robots/rover-1 for one of them.
 func (s *space) allow(user, resource string, verbs ...string) {
 	s.Helper()
@@ -169,7 +170,7 @@ func (s *space) allow(user, resource string, verbs ...string) {
 	}))
 }
 
-// bindEverywhere gives somebody a role in all namespaces.
+// bindEverywhere grants a user a role in all namespaces.
 func (s *space) bindEverywhere(user, role string) {
 	s.Helper()
 	s.must(s.Create(s.Context(), &rbacv1.ClusterRoleBinding{

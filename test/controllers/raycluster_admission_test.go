@@ -35,9 +35,9 @@ type rays struct {
 	config *rest.Config
 }
 
-func startRays(t *testing.T) *rays {
+func newRays(t *testing.T, config *rest.Config) *rays {
 	t.Helper()
-	s := &rays{T: t, config: testkit.APIServer(t)}
+	s := &rays{T: t, config: config}
 	s.Client = s.client(s.config)
 	awaitPolicies(t, s)
 	return s
@@ -82,9 +82,10 @@ func (s *rays) cluster(name string, hosts ...int32) *rayv1.RayCluster {
 	return c
 }
 
-// TestRayClusterAdmission is contract section 1f and row 2.11, on creation and on edits.
-func TestRayClusterAdmission(t *testing.T) {
-	s := startRays(t)
+// TestRayCluster_Admission tests what the policy refuses, on creation and on updates.
+func TestRayCluster_Admission(t *testing.T) {
+	t.Parallel()
+	s := newRays(t, share(t, "pods", only).config)
 	cases, err := buildtest.Cases()
 	if err != nil || len(cases) < 50 {
 		t.Fatal(len(cases), err)
@@ -94,14 +95,14 @@ func TestRayClusterAdmission(t *testing.T) {
 		t.Run(c.Name, func(t *testing.T) {
 			s := s.in(t)
 			c.Cluster.Namespace = "default"
-			judge(t, "create", c.Want, s.Create(t.Context(), c.Cluster.DeepCopy(), client.DryRunAll))
+			checkError(t, "create", c.Want, s.Create(t.Context(), c.Cluster.DeepCopy(), client.DryRunAll))
 			if c.Cluster.Name != "plain" || len(c.Cluster.Labels) > 0 {
 				return // a name does not change, and who has made the cluster is said when it is made
 			}
 			var stored rayv1.RayCluster
 			s.must(s.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "stored"}, &stored))
 			stored.Spec, stored.Annotations = c.Cluster.Spec, c.Cluster.Annotations
-			judge(t, "edit", c.Want, s.Update(t.Context(), &stored, client.DryRunAll))
+			checkError(t, "edit", c.Want, s.Update(t.Context(), &stored, client.DryRunAll))
 		})
 	}
 	t.Run("five hundred groups", func(t *testing.T) {
@@ -111,10 +112,10 @@ func TestRayClusterAdmission(t *testing.T) {
 			g.GroupName, g.NumOfHosts, g.Labels = fmt.Sprintf("group-%d", i), 1, map[string]string{"zone": "a"}
 			g.RayStartParams = map[string]string{"dashboard-agent-listen-port": "52365"}
 		}
-		judge(t, "create", "", s.Create(t.Context(), c, client.DryRunAll))
+		checkError(t, "create", "", s.Create(t.Context(), c, client.DryRunAll))
 	})
 	t.Run("the schema", func(t *testing.T) { s.in(t).schema() })
-	t.Run("5.50 managedBy", func(t *testing.T) { s.in(t).managedBy() })
+	t.Run("managedBy", func(t *testing.T) { s.in(t).managedBy() })
 	t.Run("a scheduler that is not there", func(t *testing.T) { s.in(t).scheduler() })
 }
 
@@ -140,7 +141,7 @@ func (s *rays) schema() {
 		`{` + head + `, "autoscalerOptions": {"upscalingMode": "Wild"}}`:    `spec.autoscalerOptions.upscalingMode: Unsupported value: "Wild"`,
 		`{` + head + `, "gcsFaultToleranceOptions": {"backend": "sqlite"}}`: `spec.gcsFaultToleranceOptions.backend: Unsupported value: "sqlite"`,
 	} {
-		judge(s.T, spec, want, s.Create(s.Context(), s.raw("bad", spec), client.DryRunAll))
+		checkError(s.T, spec, want, s.Create(s.Context(), s.raw("bad", spec), client.DryRunAll))
 	}
 	old := s.raw("old", `{}`)
 	old.SetAPIVersion("ray.io/v1alpha1")
@@ -165,17 +166,17 @@ func (s *rays) managedBy() {
 	kueue, ours, other := rayv1.ManagedByMultiKueue, rayv1.ManagedByThis, "someone.example/else"
 	c := s.cluster("managed")
 	c.Spec.ManagedBy = &other
-	judge(s.T, "another manager", "managedBy must be ray.io/kuberay-operator, which is this controller, or kueue.x-k8s.io/multikueue", s.Create(s.Context(), c))
+	checkError(s.T, "another manager", "managedBy must be ray.io/kuberay-operator, which is this controller, or kueue.x-k8s.io/multikueue", s.Create(s.Context(), c))
 	c.Spec.ManagedBy = &kueue
 	s.must(s.Create(s.Context(), c))
 	plain := s.cluster("unmanaged")
 	s.must(s.Create(s.Context(), plain))
 	c.Spec.ManagedBy = &ours
-	judge(s.T, "changed", "managedBy cannot change; create another RayCluster", s.Update(s.Context(), c.DeepCopy(), client.DryRunAll))
+	checkError(s.T, "changed", "managedBy cannot change; create another RayCluster", s.Update(s.Context(), c.DeepCopy(), client.DryRunAll))
 	c.Spec.ManagedBy = nil
-	judge(s.T, "removed", "managedBy cannot be set or removed later", s.Update(s.Context(), c.DeepCopy(), client.DryRunAll))
+	checkError(s.T, "removed", "managedBy cannot be set or removed later", s.Update(s.Context(), c.DeepCopy(), client.DryRunAll))
 	plain.Spec.ManagedBy = &kueue
-	judge(s.T, "set", "managedBy cannot be set or removed later", s.Update(s.Context(), plain, client.DryRunAll))
+	checkError(s.T, "set", "managedBy cannot be set or removed later", s.Update(s.Context(), plain, client.DryRunAll))
 }
 
 // scheduler is a batch scheduler: it is named by a label, and there is none.
@@ -191,9 +192,15 @@ func (s *rays) scheduler() {
 	}
 }
 
-// TestRayClusterAdopted is a cluster that was stored before anybody judged it.
-func TestRayClusterAdopted(t *testing.T) {
-	s := startRays(t)
+// TestRayCluster_PolicyAndDefinition changes objects of the cluster.
+func TestRayCluster_PolicyAndDefinition(t *testing.T) {
+	t.Parallel()
+	config := testkit.StartAPIServer(t)
+	t.Run("a cluster that was stored before there was a policy can be changed and deleted", func(t *testing.T) { adoptsACluster(t, newRays(t, config)) })
+	t.Run("kubectl apply takes the definition", func(t *testing.T) { appliesTheDefinition(t, newRays(t, config)) })
+}
+
+func adoptsACluster(t *testing.T, s *rays) {
 	binding := &admissionv1.ValidatingAdmissionPolicyBinding{}
 	s.must(s.Get(t.Context(), client.ObjectKey{Name: rayPolicy}, binding))
 	s.must(s.Delete(t.Context(), binding))
@@ -201,9 +208,9 @@ func TestRayClusterAdopted(t *testing.T) {
 	adopted.Finalizers = []string{rayv1.FinalizerRedisCleanup}
 	adopted.Spec.TLSOptions = &rayv1.TLSOptions{Enabled: new(bool)}
 	*adopted.Spec.TLSOptions.Enabled = true
-	s.await("nobody judges", func() bool { return s.Create(t.Context(), adopted) == nil })
+	s.await("no policy is in force", func() bool { return s.Create(t.Context(), adopted) == nil })
 	s.must(s.Create(t.Context(), &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: rayPolicy}, Spec: binding.Spec}))
-	s.await("somebody judges", func() bool { return s.Create(t.Context(), s.cluster("probe", -1), client.DryRunAll) != nil })
+	s.await("the policy is in force", func() bool { return s.Create(t.Context(), s.cluster("probe", -1), client.DryRunAll) != nil })
 
 	adopted.Status.Conditions = []metav1.Condition{{Type: rayv1.HeadPodReady, Status: metav1.ConditionFalse, Reason: "R", LastTransitionTime: metav1.Now()}}
 	s.must(s.Status().Update(t.Context(), adopted))
@@ -211,7 +218,7 @@ func TestRayClusterAdopted(t *testing.T) {
 	s.must(s.Update(t.Context(), adopted))
 	changed := adopted.DeepCopy()
 	changed.Spec.RayVersion = "2.53.0"
-	judge(t, "edit", "several groups are named g", s.Update(t.Context(), changed))
+	checkError(t, "edit", "several groups are named g", s.Update(t.Context(), changed))
 	s.must(s.Delete(t.Context(), adopted))
 	s.must(s.Get(t.Context(), client.ObjectKeyFromObject(adopted), adopted))
 	adopted.Finalizers = nil
@@ -221,10 +228,9 @@ func TestRayClusterAdopted(t *testing.T) {
 	}
 }
 
-// TestRayClusterDefinitionIsApplied does what kubectl apply does without --server-side:
-// the whole definition becomes an annotation of itself, whose length is limited.
-func TestRayClusterDefinitionIsApplied(t *testing.T) {
-	s := startRays(t)
+// appliesTheDefinition does what kubectl apply does without --server-side: the whole definition
+// becomes an annotation of itself, whose length is limited.
+func appliesTheDefinition(t *testing.T, s *rays) {
 	text, err := config.FS.ReadFile("crd/ray.io_rayclusters.yaml")
 	s.must(err)
 	applied, err := yaml.YAMLToJSON(text)
@@ -236,10 +242,22 @@ func TestRayClusterDefinitionIsApplied(t *testing.T) {
 	s.must(s.Update(t.Context(), crd))
 }
 
-// TestRayClusterObjectsAreTaken shows the API server all that is made of each manifest
+// createWithAccount creates an object. The API server looks service accounts of Pods up in a cache,
+// which may not have one that was created just now.
+func (s *rays) createWithAccount(o client.Object, opts ...client.CreateOption) (err error) {
+	s.Helper()
+	s.await("the service account is in the cache", func() bool {
+		err = s.Create(s.Context(), o.DeepCopyObject().(client.Object), opts...)
+		return err == nil || !strings.Contains(err.Error(), "error looking up service account")
+	})
+	return err
+}
+
+// TestRayCluster_ObjectsAreAccepted shows the API server all that is made of each manifest
 // that the builders are tested with.
-func TestRayClusterObjectsAreTaken(t *testing.T) {
-	s := startRays(t)
+func TestRayCluster_ObjectsAreAccepted(t *testing.T) {
+	t.Parallel()
+	s := newRays(t, share(t, "pods", only).config)
 	s.must(s.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "fleet"}}))
 	s.must(s.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "scaler", Namespace: "fleet"}}))
 	files, err := filepath.Glob("../../internal/controllers/raycluster/build/testdata/*.manifest.yaml")
@@ -265,7 +283,7 @@ func TestRayClusterObjectsAreTaken(t *testing.T) {
 				if first(o) == 1 {
 					opts = nil
 				}
-				if err := s.Create(t.Context(), o, opts...); err != nil {
+				if err := s.createWithAccount(o, opts...); err != nil {
 					t.Errorf("%T: %v", o, err)
 				}
 			}

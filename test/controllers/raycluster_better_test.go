@@ -20,23 +20,22 @@ import (
 
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 	"k8s4r.io/k8s4r/internal/controllers/raycluster"
-	"k8s4r.io/k8s4r/internal/notes"
+	"k8s4r.io/k8s4r/internal/platform/events"
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// rayBetter has the rows of contract section 2: where this controller is better than
-// KubeRay's on purpose.
+// rayBetter are differences from KubeRay's controller that are on purpose.
 var rayBetter = []rayCase{
-	{"§2.1 the Pods of a group that is removed go, with an event", rayRemovedGroup},
-	{"§2.2 a large cluster does not hold a small one up", rayLarge},
-	{"§2.3 a Pod whose node is gone is replaced", rayLostNode},
-	{"§2.3 a Pod past its grace is replaced", rayPastGrace},
-	{"§2.4 the state follows the Pods, and resources the desired number", rayHonest},
-	{"§2.5 workersToDelete reaches no other cluster and no other group", rayNotMine},
-	{"§2.6 the youngest go before the oldest, those not running before those that run", rayOrder},
-	{"§2.7 RollingUpdate: workers a few at a time, the head last", rayRolling},
-	{"§2.9 an empty reason of a kubelet does not freeze the status", rayEmptyReason},
-	{"§2.11 two groups of one name are refused", rayTwins},
+	{"the Pods of a group that is removed go, with an event", rayRemovedGroup},
+	{"a large cluster does not hold a small one up", rayLarge},
+	{"a Pod whose node is gone is replaced", rayLostNode},
+	{"a Pod past its grace is replaced", rayPastGrace},
+	{"the state follows the Pods, and resources the desired number", rayHonest},
+	{"workersToDelete reaches no other cluster and no other group", rayNotMine},
+	{"the youngest go before the oldest, those not running before those that run", rayOrder},
+	{"RollingUpdate: workers a few at a time, the head last", rayRolling},
+	{"an empty reason of a kubelet does not freeze the status", rayEmptyReason},
+	{"two groups of one name are refused", rayTwins},
 	{"a head without Ray is told plainly", rayWithoutRay},
 }
 
@@ -61,7 +60,7 @@ func rayLarge(s *space) {
 	large := s.awaitNodes("large", "", 101)
 	e := s.awaitRayEvent(raycluster.ReasonCreatedWorkerPod, "Created 100 worker Pods: ")
 	named := strings.Count(e.Note, s.name+"/large-g-worker-")
-	if !strings.HasSuffix(e.Note, fmt.Sprintf(" … and %d more", 100-named)) || len(e.Note) > notes.Limit {
+	if !strings.HasSuffix(e.Note, fmt.Sprintf(" … and %d more", 100-named)) || len(e.Note) > events.MaxNoteBytes {
 		s.Errorf("the event names %d: %s", named, e.Note)
 	}
 	last := slices.MaxFunc(large, func(a, b corev1.Pod) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })

@@ -15,9 +15,9 @@ import (
 
 // rayFound is what a cluster finds where it begins, and in its own spec.
 var rayFound = []rayCase{
-	{"§1b what nobody owns is taken as it is", rayUnowned},
-	{"§1b what another object owns is an error", rayOwned},
-	{"§1f autoscaler v1 and a restartPolicy: one warning for each generation, and the Pods", rayWarned},
+	{"objects without an owner are used as they are", rayUnowned},
+	{"what another object owns is an error", rayOwned},
+	{"autoscaler v1 and a restartPolicy: one warning for each generation, and the Pods", rayWarned},
 	{"a head that nothing would make anew stays through Recreate", rayKeepsHead(rayv1.UpgradeRecreate)},
 	{"and through RollingUpdate", rayKeepsHead(rayv1.UpgradeRollingUpdate)},
 }

@@ -23,19 +23,20 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// TestRayClusterSurvivesKills scales fifty clusters between 0 and 20 workers while the
+// TestRayCluster_SurvivesKills scales fifty clusters between 0 and 20 workers while the
 // manager is killed again and again in the middle of its work: at no time has a place
-// two Pods, and in the end none is missing, too many or of nobody (contract §2 row 8).
-func TestRayClusterSurvivesKills(t *testing.T) {
+// two Pods, and in the end no Pod is missing, surplus or without a cluster.
+func TestRayCluster_SurvivesKills(t *testing.T) {
+	t.Parallel()
 	const clusters, lives, most, work = 50, 8, 20, 60
 	up := testkit.StartUp(t, "--without", "manager,server,broker,robots,node,console")
 	config := up.RESTConfig()
-	c, err := client.NewWithWatch(config, client.Options{Scheme: manager.Scheme()})
+	c, err := client.NewWithWatch(config, client.Options{Scheme: manager.NewScheme()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := (&system{t: t, config: config, WithWatch: c}).namespace(t, "kills")
-	m := testkit.NewProcess(t, testkit.Binary(t, "k8s4r-manager"), "--kubeconfig", up.Kubeconfig, "--leader-elect=false",
+	m := testkit.NewProcess(t, testkit.BinaryPath(t, "k8s4r-manager"), "--kubeconfig", up.Kubeconfig, "--leader-elect=false",
 		"--controllers="+raycluster.Name, "--metrics-bind-address=0", "--health-probe-bind-address=0")
 	p := s.watchPlaces()
 	for i := range clusters {
@@ -49,10 +50,10 @@ func TestRayClusterSurvivesKills(t *testing.T) {
 		m.Kill()
 	}
 	m.Start()
-	testkit.EventuallyNoError(s, 60*time.Second, "every cluster has its Pods", func() error { return s.judgePlaces(p) })
+	testkit.EventuallyNoError(s, 60*time.Second, "every cluster has its Pods", func() error { return s.checkPlaces(p) })
 	// What was counted is at rest: an edit of all changes nothing but what it says.
 	s.scaleAll(clusters, func() int32 { return 1 })
-	testkit.EventuallyNoError(s, 60*time.Second, "every cluster has one worker", func() error { return s.judgePlaces(p) })
+	testkit.EventuallyNoError(s, 60*time.Second, "every cluster has one worker", func() error { return s.checkPlaces(p) })
 	if twins := p.doubled(); len(twins) > 0 {
 		t.Errorf("places that had two Pods at a time:\n%s", strings.Join(twins, "\n"))
 	}
@@ -80,9 +81,9 @@ type places struct {
 }
 
 // watchPlaces follows all Pods of an empty namespace. None is bound to a node, so each is gone
-// when it is being deleted: no process of it can run. The API server deletes in two writes,
-// and when the one who asked dies in between, the second is left to the collector of garbage,
-// while the place is filled anew once the Pod counts as lost (contract §2 row 3).
+// when it is being deleted: no process of it can run. The API server deletes in two writes. If the
+// client is killed in between, the garbage collector does the second, and the place is filled again
+// once the Pod counts as lost.
 func (s *space) watchPlaces() *places {
 	s.Helper()
 	p := &places{pods: map[string]map[string]bool{}, past: map[string][]string{}}
@@ -161,8 +162,8 @@ func (p *places) of() map[string]int {
 	return count
 }
 
-// judgePlaces compares all Pods with what the clusters say.
-func (s *space) judgePlaces(p *places) error {
+// checkPlaces compares all Pods with the specs and statuses of the clusters.
+func (s *space) checkPlaces(p *places) error {
 	var all rayv1.RayClusterList
 	if err := s.List(context.Background(), &all, client.InNamespace(s.name)); err != nil {
 		return err
@@ -174,5 +175,5 @@ func (s *space) judgePlaces(p *places) error {
 		}
 		delete(count, c.Name)
 	}
-	return check(len(count) == 0, "there are Pods of nobody: %v", count)
+	return check(len(count) == 0, "there are Pods without a cluster: %v", count)
 }

@@ -25,22 +25,11 @@ import (
 // onlyRay runs the raycluster controller alone.
 var onlyRay = manager.Config{Controllers: []string{raycluster.Name}, StatusTick: 10 * time.Millisecond}
 
-// rayCase is a line of the contract.
-type rayCase struct {
-	name string
-	run  func(*space)
-}
+type rayCase = testCase[*space]
 
-// rayCases runs each in a namespace of its own, several at a time.
+// rayCases runs the cases of a group at once, and returns when all have ended.
 func rayCases(t *testing.T, s *system, name string, cases []rayCase) {
-	t.Run(name, func(t *testing.T) {
-		for i, c := range cases {
-			t.Run(c.name, func(t *testing.T) {
-				t.Parallel()
-				c.run(s.namespace(t, fmt.Sprintf("%s-%d", name, i)))
-			})
-		}
-	})
+	t.Run(name, func(t *testing.T) { runCases(t, name, s.namespace, cases) })
 }
 
 // kubelet makes every Pod of the space run and be ready, until the test ends. Pods with
@@ -257,7 +246,7 @@ func check(ok bool, format string, args ...any) error {
 	return fmt.Errorf(format, args...)
 }
 
-// conditionIs tells whether a condition has this status and reason.
+// conditionIs reports whether a condition has this status and reason.
 func conditionIs(c *rayv1.RayCluster, kind string, is metav1.ConditionStatus, reason string) error {
 	got := meta.FindStatusCondition(c.Status.Conditions, kind)
 	return check(got != nil && got.Status == is && (reason == "" || got.Reason == reason), "condition %s is %+v, want %s %s", kind, got, is, reason)

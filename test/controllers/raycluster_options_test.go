@@ -15,18 +15,18 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// TestRayClusterOptions has the lines of contract section 5 about what an operator
-// switches, by a manager that has all of it switched.
-func TestRayClusterOptions(t *testing.T) {
+// TestRayCluster_Options runs a manager with every option of RayClusters set to the value that is
+// not its default.
+func TestRayCluster_Options(t *testing.T) {
 	settings, gates := build.DefaultSettings(), raycluster.DefaultGates()
 	settings.DeterministicHeadName, settings.WaitForGCS, settings.RandomDelete = true, false, true
 	gates.StatusConditions = false
 	s := start(t, manager.Config{Controllers: onlyRay.Controllers, StatusTick: onlyRay.StatusTick, Ray: &settings, RayGates: &gates})
 	rayCases(t, s, "options", []rayCase{
-		{"§5.5 a head that is called after its cluster, and so is the next", rayNamedHead},
-		{"§5.15 workers that do not wait for the head", rayImpatient},
-		{"§1c without conditions a suspension follows the spec alone", raySuspendBySpec},
-		{"§1c the controller scales down beside an autoscaler", rayRandomDelete},
+		{"a head that is called after its cluster, and so is the next", rayNamedHead},
+		{"workers that do not wait for the head", rayImpatient},
+		{"without conditions a suspension follows the spec alone", raySuspendBySpec},
+		{"the controller scales down beside an autoscaler", rayRandomDelete},
 	})
 }
 

@@ -10,16 +10,15 @@ import (
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 )
 
-// rayStart has the lines of contract section 5 about how Ray is started, each with the
-// exact words that reach the API server.
+// rayStart are the exact commands that start Ray, as they reach the API server.
 var rayStart = []rayCase{
-	{"§5.7 §5.8 the exact commands of head and worker", rayCommands},
-	{"§5.9 processors are rounded up, of a request when there is no limit; memory is of limits alone", rayProcessors},
-	{"§5.10 GPU, MIG, TPU and neuron cores", rayAccelerators},
-	{"§5.11 resources and labels of a group override what is derived", rayOverrides},
-	{"§5.12 a user's command goes before; one that starts Ray is left alone", rayOwnCommand},
-	{"§5.13 a command that is kept finds Ray's in its environment", rayKeptCommand},
-	{"§5.16 probes by version and port; own ones are kept", rayProbes},
+	{"the exact commands of head and worker", rayCommands},
+	{"processors are rounded up, of a request when there is no limit; memory is of limits alone", rayProcessors},
+	{"GPU, MIG, TPU and neuron cores", rayAccelerators},
+	{"resources and labels of a group override what is derived", rayOverrides},
+	{"a user's command goes before; one that starts Ray is left alone", rayOwnCommand},
+	{"a command that is kept finds Ray's in its environment", rayKeptCommand},
+	{"probes by version and port; own ones are kept", rayProbes},
 }
 
 const (

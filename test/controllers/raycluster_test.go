@@ -28,13 +28,12 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// TestRayCluster has the lines of contract section 5 that concern the controller. What
-// the Pods and the objects around them look like is in the golden tests of
-// internal/controllers/raycluster/build; here they meet an API server. The test plays
-// the kubelet.
+// TestRayCluster runs the controller against a real API server; the test plays the kubelet. Golden
+// tests of the build package show what Pods and the objects around them look like.
 func TestRayCluster(t *testing.T) {
+	t.Parallel()
 	s := start(t, onlyRay)
-	rayCases(t, s, "contract", rayContract)
+	rayCases(t, s, "basics", rayBasics)
 	rayCases(t, s, "start", rayStart)
 	rayCases(t, s, "better", rayBetter)
 	rayCases(t, s, "found", rayFound)
@@ -59,14 +58,14 @@ func (r reads) RoundTrip(req *http.Request) (*http.Response, error) {
 	return r.next.RoundTrip(req)
 }
 
-// TestRayClusterReads is §2.10: a look at a cluster is one indexed read of what a watch
-// has brought, so the API server is asked for no Pods, however many clusters there are.
-// What the read itself costs is TestOneIndexedRead's.
-func TestRayClusterReads(t *testing.T) {
+// TestRayCluster_ReadsPodsFromTheCache counts requests: a reconcile reads Pods from the cache of the watch alone, so
+// the API server gets no request for Pods, however many clusters there are. TestObserveCluster_ListsOnlyItsPods
+// measures the read from the cache.
+func TestRayCluster_ReadsPodsFromTheCache(t *testing.T) {
 	const clusters = 20
 	var watches, asked atomic.Int64
-	config := testkit.APIServer(t)
-	c, err := client.NewWithWatch(config, client.Options{Scheme: manager.Scheme()})
+	config := testkit.StartAPIServer(t)
+	c, err := client.NewWithWatch(config, client.Options{Scheme: manager.NewScheme()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,44 +94,44 @@ func TestRayClusterReads(t *testing.T) {
 	}
 }
 
-var rayContract = []rayCase{
-	{"§5.1 §5.2 §5.3 §5.5 §5.46 a head, clamped workers and the head's Service, all of them the cluster's; ready", rayDefault},
-	{"§5.4 §5.19 §5.48 the head's Service, its selector and its endpoints", rayHeadService},
-	{"§5.6 a name of 53 characters is taken, one of 54 gets no Pods", rayNames},
-	{"§5.14 §5.15 §5.17 §5.18 what Ray is started with reaches the API server", rayStarts},
-	{"§5.20 Services of Ray Serve and of replicas of several hosts", rayMoreServices},
-	{"§5.21 §5.23 an autoscaler has its account and its rights", rayAutoscaler},
-	{"§5.22 an account of the user's that does not exist: a warning and no Pods", rayNoAccount},
-	{"§5.24 what is deleted is made anew, under another name", rayDeleted},
-	{"§5.25 a Pod that has failed is deleted and made anew", rayFailed},
-	{"§5.26 the end of the Ray container counts where nothing restarts it", rayExit},
-	{"§5.27 two heads: nothing is deleted, and the status says so", rayTwoHeads},
-	{"§5.28 a provisioned cluster whose head is not to be made anew", rayNoSecondHead},
-	{"§5.29 replicas count between min and max", rayClamps},
-	{"§5.30 scale-down removes as many as it says", rayScaleDown},
-	{"§5.31 §5.32 an autoscaler chooses who goes; its list is left as it is", rayChosen},
-	{"§5.33 a burst of edits never makes too many Pods", rayBurst},
-	{"§5.34 §5.36 suspend and resume", raySuspend},
-	{"§5.35 a suspension that has begun is finished", raySuspendAtomic},
-	{"§5.37 a worker group is suspended alone", raySuspendGroup},
-	{"§5.38 Recreate on a new image, not on replicas, tolerations and gates", rayRecreate},
-	{"§5.39 without a strategy an edit leaves the Pods", rayNoUpgrade},
-	{"§5.40 another version's head is taken over", rayTakeover},
-	{"§5.41 §5.42 §5.43 replicas of several hosts live and die together", rayMultiHost},
-	{"§5.44 Provisioned stays, HeadPodReady follows", rayLatches},
-	{"§5.45 ReplicaFailure comes and goes", rayReplicaFailure},
-	{"§5.47 counts are Pods", rayCounts},
-	{"§5.49 nothing is written when nothing changes", rayQuiet},
-	{"§5.50 another's cluster is not touched", rayManagedBy},
-	{"§5.51 §5.52 Redis: the finalizer first, the clean-up last", rayRedis},
-	{"§5.52 Redis: a clean-up that fails, and one that takes too long", rayRedisStuck},
-	{"§5.53 the token is made once", rayAuth},
-	{"§5.54 the Ingress follows, another's is left alone", rayIngress},
-	{"§5.55 an invalid spec: a warning and no Pods", rayInvalid},
-	{"§5.56 events have KubeRay's reasons, actions and reporter", rayEventForm},
-	{"§5.56 workers that are created together have one event, which names all", rayEventOfWorkers},
-	{"§5.57 metrics come and go", rayMetrics},
-	{"§5.58 a cluster that is being deleted gets no Pods", rayDeleting},
+var rayBasics = []rayCase{
+	{"a head, clamped workers and the head's Service, all of them the cluster's; ready", rayDefault},
+	{"the head's Service, its selector and its endpoints", rayHeadService},
+	{"a name of 53 characters is taken, one of 54 gets no Pods", rayNames},
+	{"what Ray is started with reaches the API server", rayStarts},
+	{"Services of Ray Serve and of replicas of several hosts", rayMoreServices},
+	{"an autoscaler has its account and its rights", rayAutoscaler},
+	{"an account of the user's that does not exist: a warning and no Pods", rayNoAccount},
+	{"what is deleted is made anew, under another name", rayDeleted},
+	{"a Pod that has failed is deleted and made anew", rayFailed},
+	{"the end of the Ray container counts where nothing restarts it", rayExit},
+	{"two heads: nothing is deleted, and the status says so", rayTwoHeads},
+	{"a provisioned cluster whose head is not to be made anew", rayNoSecondHead},
+	{"replicas count between min and max", rayClamps},
+	{"scale-down removes as many as it says", rayScaleDown},
+	{"an autoscaler chooses who goes; its list is left as it is", rayChosen},
+	{"a burst of edits never makes too many Pods", rayBurst},
+	{"suspend and resume", raySuspend},
+	{"a suspension that has begun is finished", raySuspendAtomic},
+	{"a worker group is suspended alone", raySuspendGroup},
+	{"Recreate on a new image, not on replicas, tolerations and gates", rayRecreate},
+	{"without a strategy an edit leaves the Pods", rayNoUpgrade},
+	{"another version's head is taken over", rayTakeover},
+	{"replicas of several hosts live and die together", rayMultiHost},
+	{"Provisioned stays, HeadPodReady follows", rayLatches},
+	{"ReplicaFailure comes and goes", rayReplicaFailure},
+	{"counts are Pods", rayCounts},
+	{"nothing is written when nothing changes", rayQuiet},
+	{"another's cluster is not touched", rayManagedBy},
+	{"Redis: the finalizer first, the clean-up last", rayRedis},
+	{"Redis: a clean-up that fails, and one that takes too long", rayRedisStuck},
+	{"the token is made once", rayAuth},
+	{"the Ingress follows, another's is left alone", rayIngress},
+	{"an invalid spec: a warning and no Pods", rayInvalid},
+	{"events have KubeRay's reasons, actions and reporter", rayEventForm},
+	{"workers that are created together have one event, which names all", rayEventOfWorkers},
+	{"metrics come and go", rayMetrics},
+	{"a cluster that is being deleted gets no Pods", rayDeleting},
 }
 
 func rayDefault(s *space) {
@@ -296,7 +295,7 @@ func rayStarts(s *space) {
 	}
 }
 
-// mounts tells whether a container has a volume there. Empty: any.
+// mounts reports whether a container mounts a volume at path. If volume is empty, any volume counts.
 func mounts(c corev1.Container, volume, path string) bool {
 	return slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
 		return m.MountPath == path && (volume == "" || m.Name == volume)
@@ -484,7 +483,7 @@ func rayChosen(s *space) {
 	s.ray("c", func(c *rayv1.RayCluster) { c.Spec.EnableInTreeAutoscaling = ptr.To(true) }, rayGroup("g", 3))
 	s.rayReady("c")
 	was := podNames(s.rayNodes("c", "g"))
-	list := []string{"nobody", was[1]}
+	list := []string{"no-such-pod", was[1]}
 	s.editRay("c", func(c *rayv1.RayCluster) { c.Spec.WorkerGroupSpecs[0].ScaleStrategy.WorkersToDelete = list })
 	now := podNames(s.awaitNodes("c", "g", 3, func(p *corev1.Pod) bool { return p.Name != was[1] })) // replicas are as before
 	if !slices.Contains(now, was[0]) || !slices.Contains(now, was[2]) {
@@ -739,13 +738,13 @@ func rayLatches(s *space) {
 func rayReplicaFailure(s *space) {
 	s.kubelet()
 	g := rayGroup("g", 3)
-	g.Template.Spec.PriorityClassName = "nobody-has-made-it"
+	g.Template.Spec.PriorityClassName = "no-such-class"
 	s.ray("c", nil, g)
 	c := s.awaitCondition("c", rayv1.ReplicaFailure, "True", rayv1.ReasonFailedCreateWorkerPod)
-	if !strings.Contains(c.Status.Reason, "nobody-has-made-it") {
+	if !strings.Contains(c.Status.Reason, "no-such-class") {
 		s.Errorf("reason %q", c.Status.Reason)
 	}
-	s.awaitRayEvent(raycluster.ReasonFailedCreateWorker, "nobody-has-made-it")
+	s.awaitRayEvent(raycluster.ReasonFailedCreateWorker, "no-such-class")
 	s.editRay("c", func(c *rayv1.RayCluster) { c.Spec.WorkerGroupSpecs[0].Template.Spec.PriorityClassName = "" })
 	s.awaitRay("c", func(c *rayv1.RayCluster) error {
 		return check(c.Status.State == rayv1.StateReady && !slices.ContainsFunc(c.Status.Conditions, func(d metav1.Condition) bool { return d.Type == rayv1.ReplicaFailure }), "failure")

@@ -12,19 +12,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/manager"
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// TestRepair interrupts the manager and refuses its writes: what was asked and
+// TestManager_RepairsInterruptedChanges interrupts the manager and refuses its writes: what was asked and
 // not done is done.
-func TestRepair(t *testing.T) {
+func TestManager_RepairsInterruptedChanges(t *testing.T) {
 	s := start(t, manager.Config{OfflineAfter: time.Hour})
-	for i, c := range []struct {
-		name string
-		run  func(*space)
-	}{
+	runCasesInTurn(t, "repair", s.namespace, []testCase[*space]{
 		{"a cancel that a restart of the manager interrupts is finished", finishesACancel},
 		{"a cancel that was asked for while no manager ran is done", startsACancel},
 		{"a pause that a restart of the manager interrupts is finished", finishesAPause},
@@ -32,9 +29,7 @@ func TestRepair(t *testing.T) {
 		{"a manager that restarts at any point brings each wish to its end", restartsAllTheTime},
 		{"a failed job write after a good task write is reported and repaired", repairsTheJob},
 		{"a mass change goes on past a task that cannot be written, and retries it", goesOnPastATask},
-	} {
-		t.Run(c.name, func(t *testing.T) { c.run(s.namespace(t, fmt.Sprintf("repair-%d", i))) })
-	}
+	})
 }
 
 // restart ends the manager and starts another.
@@ -66,7 +61,7 @@ func (s *space) awaitReason(task, reason string) {
 
 func finishesACancel(s *space) {
 	s.oneRuns("cut-a")
-	s.must(s.wish("j", desire(v1alpha1.DesiredCanceled)))
+	s.must(s.updateJobSpec("j", desire(v1alpha1.DesiredCanceled)))
 	s.awaitReason("j-g-0-t", v1alpha1.ReasonStopping)
 	s.stop()
 	s.report("j-g-0-t", lifecycle.TaskStopped)
@@ -78,7 +73,7 @@ func finishesACancel(s *space) {
 func startsACancel(s *space) {
 	s.oneRuns("asked-a")
 	s.stop()
-	s.must(s.wish("j", desire(v1alpha1.DesiredCanceled)))
+	s.must(s.updateJobSpec("j", desire(v1alpha1.DesiredCanceled)))
 	s.again()
 	s.awaitReason("j-g-0-t", v1alpha1.ReasonStopping)
 	s.report("j-g-0-t", lifecycle.TaskStopped)
@@ -88,7 +83,7 @@ func startsACancel(s *space) {
 
 func finishesAPause(s *space) {
 	s.oneRuns("hold-a")
-	s.must(s.wish("j", desire(v1alpha1.DesiredPaused)))
+	s.must(s.updateJobSpec("j", desire(v1alpha1.DesiredPaused)))
 	s.awaitJob("j", lifecycle.JobPauseRequested)
 	s.stop()
 	s.report("j-g-0-t", lifecycle.TaskSucceeded)
@@ -103,7 +98,7 @@ func finishesARequeue(s *space) {
 	s.job("j", group("g", 3, "t"))
 	s.awaitJob("j", lifecycle.JobCompleted)
 	allow := s.refuse(s.task("j-g-1-t"), "tasks/status")
-	s.must(s.wish("j", requeue()))
+	s.must(s.updateJobSpec("j", requeue()))
 	s.awaitTask("j-g-0-t", lifecycle.TaskPending)
 	s.awaitJob("j", lifecycle.JobRequeueing)
 	s.stop()
@@ -125,14 +120,14 @@ func restartsAllTheTime(s *space) {
 	for range 4 {
 		s.restart()
 		s.awaitJob("j", lifecycle.JobRunning)
-		s.must(s.wish("j", desire(v1alpha1.DesiredPaused)))
+		s.must(s.updateJobSpec("j", desire(v1alpha1.DesiredPaused)))
 		s.restart()
 		s.awaitJob("j", lifecycle.JobPauseRequested)
-		s.must(s.wish("j", desire(v1alpha1.DesiredCanceled)))
+		s.must(s.updateJobSpec("j", desire(v1alpha1.DesiredCanceled)))
 		s.restart()
 		s.awaitJob("j", lifecycle.JobCanceled)
 		s.counts("j", v1alpha1.TaskCounts{TotalTasks: 20, CanceledTasks: 20})
-		s.must(s.wish("j", requeue()))
+		s.must(s.updateJobSpec("j", requeue()))
 	}
 }
 
@@ -154,7 +149,7 @@ func goesOnPastATask(s *space) {
 	s.oneRuns("past-a")
 	allow := s.refuse(s.task("j-g-1-t"), "tasks/status")
 	before := failures("task")
-	s.must(s.wish("j", desire(v1alpha1.DesiredCanceled)))
+	s.must(s.updateJobSpec("j", desire(v1alpha1.DesiredCanceled)))
 	s.awaitTask("j-g-2-t", lifecycle.TaskCanceled)
 	s.awaitReason("j-g-0-t", v1alpha1.ReasonStopping)
 	s.report("j-g-0-t", lifecycle.TaskStopped)

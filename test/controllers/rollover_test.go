@@ -11,17 +11,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/manager"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-func TestChangesOfALiveJob(t *testing.T) {
-	s := start(t, manager.Config{OfflineAfter: time.Hour})
-	for i, c := range []struct {
-		name string
-		run  func(*space)
-	}{
+func TestJob_ChangesWhileItRuns(t *testing.T) {
+	t.Parallel()
+	s := share(t, "fleet", fleetConfig)
+	runCases(t, "roll", s.namespace, []testCase[*space]{
 		{"a changed group rolls over one replica at a time, and another group is left alone", rollsOver},
 		{"a definition that does not work stops the rollover", stopsARollover},
 		{"what waits takes its new definition where it is", changesWhatWaits},
@@ -29,15 +26,13 @@ func TestChangesOfALiveJob(t *testing.T) {
 		{"a job grows and shrinks", growsAndShrinks},
 		{"a job that has shrunk to what is done is completed", shrinksToItsEnd},
 		{"a system job rolls over", rollsASystemJobOver},
-		{"what somebody writes into a group is put back", putsBackAGroup},
+		{"a change of a TaskGroup by hand is reverted", putsBackAGroup},
 		{"what cannot change is refused with a sentence", refusesChanges},
-	} {
-		t.Run(c.name, func(t *testing.T) { c.run(s.namespace(t, fmt.Sprintf("roll-%d", i))) })
-	}
+	})
 }
 
-// says gives the first task of a group of a job another environment.
-func says(group int, word string) func(*v1alpha1.JobSpec) {
+// withWord changes the environment of the first task in a group.
+func withWord(group int, word string) func(*v1alpha1.JobSpec) {
 	return func(j *v1alpha1.JobSpec) { j.TaskGroups[group].Tasks[0].Env = map[string]string{"WORD": word} }
 }
 
@@ -51,8 +46,8 @@ func healthyAfter(g v1alpha1.TaskGroupDefinition, d time.Duration) v1alpha1.Task
 	return g
 }
 
-// speak waits until all tasks of a TaskGroup run and say the word.
-func (s *space) speak(taskGroup, word string, n int) {
+// awaitWord waits until all tasks of a TaskGroup run with this word in their environment.
+func (s *space) awaitWord(taskGroup, word string, n int) {
 	s.Helper()
 	testkit.EventuallyNoError(s, 30*time.Second, fmt.Sprintf("%d tasks of %s say %q", n, taskGroup, word), func() error {
 		tasks := s.tasksOf(taskGroup)
@@ -110,8 +105,8 @@ func rollsOver(s *space) {
 	s.robots("roll-a", "roll-b", "roll-c")
 	s.stopsWhenAsked()
 	s.jobOf(v1alpha1.JobTypeService, "j", nil, healthyAfter(group("g", 3, "t"), 300*time.Millisecond), group("h", 2, "t"))
-	s.speak("j-g", "", 3)
-	s.speak("j-h", "", 2)
+	s.awaitWord("j-g", "", 3)
+	s.awaitWord("j-h", "", 2)
 	s.awaitJob("j", lifecycle.JobRunning)
 	s.atMost(1, "j-g")
 	before := s.tasksOf("j-h")
@@ -119,17 +114,17 @@ func rollsOver(s *space) {
 	for _, t := range s.tasksOf("j-g") {
 		uids[t.Name] = string(t.UID)
 	}
-	s.must(s.wish("j", says(0, "new")))
-	s.speak("j-g", "new", 3)
+	s.must(s.updateJobSpec("j", withWord(0, "new")))
+	s.awaitWord("j-g", "new", 3)
 	for _, t := range s.tasksOf("j-g") {
 		if string(t.UID) != uids[t.Name] || t.Status.Attempt != 2 {
 			s.Errorf("%s is made anew, or took %d attempts", t.Name, t.Status.Attempt)
 		}
 	}
 	testkit.Eventually(s, 10*time.Second, "it has rolled over", func() bool {
-		return meta.IsStatusConditionTrue(s.group("j-g").Status.Conditions, v1alpha1.ConditionRolledOver)
+		return meta.IsStatusConditionTrue(s.group("j-g").Status.Conditions, v1alpha1.ConditionRolledOut)
 	})
-	s.awaitEvents("j-g", "RollingOver", "RolledOver")
+	s.awaitEvents("j-g", "RollingOut", "RolledOut")
 	after := s.tasksOf("j-h")
 	for i := range before {
 		if before[i].ResourceVersion != after[i].ResourceVersion {
@@ -145,26 +140,26 @@ func stopsARollover(s *space) {
 	s.robots("bad-a", "bad-b", "bad-c")
 	s.stopsWhenAsked()
 	s.jobOf(v1alpha1.JobTypeService, "j", nil, healthyAfter(group("g", 3, "t"), 0))
-	s.speak("j-g", "", 3)
+	s.awaitWord("j-g", "", 3)
 	s.atMost(1, "j-g")
-	s.must(s.wish("j", func(j *v1alpha1.JobSpec) {
+	s.must(s.updateJobSpec("j", func(j *v1alpha1.JobSpec) {
 		j.TaskGroups[0].Constraints = []v1alpha1.Constraint{{LTarget: new("${robot.labels.arm}"), Operand: "=", RTarget: new("left")}}
 	}))
 	testkit.Eventually(s, 20*time.Second, "the first replica finds no robot", func() bool {
 		c := meta.FindStatusCondition(s.task("j-g-0-t").Status.Conditions, v1alpha1.ConditionPlaced)
 		return c != nil && strings.Contains(c.Message, "label arm")
 	})
-	c := meta.FindStatusCondition(s.group("j-g").Status.Conditions, v1alpha1.ConditionRolledOver)
-	if c == nil || c.Status != "False" || c.Reason != "RollingOver" {
+	c := meta.FindStatusCondition(s.group("j-g").Status.Conditions, v1alpha1.ConditionRolledOut)
+	if c == nil || c.Status != "False" || c.Reason != "RollingOut" {
 		s.Errorf("condition %+v", c)
 	}
 	for _, name := range []string{"j-g-1-t", "j-g-2-t"} {
-		if t := s.task(name); t.Spec.Evict != 0 || t.Status.State != string(lifecycle.TaskRunning) {
+		if t := s.task(name); t.Spec.EvictAttempt != 0 || t.Status.State != string(lifecycle.TaskRunning) {
 			s.Errorf("%s is %s", name, t.Status.State)
 		}
 	}
-	s.must(s.wish("j", func(j *v1alpha1.JobSpec) { j.TaskGroups[0].Constraints = nil }))
-	s.speak("j-g", "", 3)
+	s.must(s.updateJobSpec("j", func(j *v1alpha1.JobSpec) { j.TaskGroups[0].Constraints = nil }))
+	s.awaitWord("j-g", "", 3)
 	if t := s.task("j-g-1-t"); t.Status.Attempt != 1 {
 		s.Errorf("a replica that never changed took %d attempts", t.Status.Attempt)
 	}
@@ -178,9 +173,9 @@ func changesWhatWaits(s *space) {
 	for _, name := range []string{"j-g-1-t", "j-g-2-t"} {
 		s.awaitTask(name, lifecycle.TaskPending)
 	}
-	s.must(s.wish("j", desire(v1alpha1.DesiredPaused)))
+	s.must(s.updateJobSpec("j", desire(v1alpha1.DesiredPaused)))
 	s.awaitTask("j-g-2-t", lifecycle.TaskPaused)
-	s.must(s.wish("j", says(0, "new")))
+	s.must(s.updateJobSpec("j", withWord(0, "new")))
 	testkit.EventuallyNoError(s, 10*time.Second, "what waits has changed, and what runs has not", func() error {
 		for name, want := range map[string]string{"j-g-0-t": "", "j-g-1-t": "new", "j-g-2-t": "new"} {
 			if got := s.task(name).Spec.Env["WORD"]; got != want {
@@ -199,7 +194,7 @@ func keepsWhatHasEnded(s *space) {
 	s.report("j-g-0-t", lifecycle.TaskStarted, lifecycle.TaskSucceeded)
 	s.awaitTask("j-g-1-t", lifecycle.TaskDispatching)
 	s.report("j-g-1-t", lifecycle.TaskStarted)
-	s.must(s.wish("j", says(0, "new")))
+	s.must(s.updateJobSpec("j", withWord(0, "new")))
 	testkit.Eventually(s, 20*time.Second, "what runs is asked to stop", func() bool {
 		return s.task("j-g-1-t").Status.Reason == v1alpha1.ReasonEvicting
 	})
@@ -209,7 +204,7 @@ func keepsWhatHasEnded(s *space) {
 	if first, second := s.task("j-g-0-t"), s.task("j-g-1-t"); first.Spec.Env["WORD"] != "" || second.Spec.Env["WORD"] != "new" || second.Status.Attempt != 2 {
 		s.Errorf("%+v, %+v", first.Spec.Env, second.Spec.Env)
 	}
-	s.must(s.wish("j", requeue()))
+	s.must(s.updateJobSpec("j", requeue()))
 	testkit.EventuallyNoError(s, 30*time.Second, "the first has run in its new definition", func() error {
 		if t := s.task("j-g-0-t"); t.Spec.Env["WORD"] != "new" || t.Status.Attempt != 2 {
 			return fmt.Errorf("says %q in attempt %d", t.Spec.Env["WORD"], t.Status.Attempt)
@@ -223,11 +218,11 @@ func growsAndShrinks(s *space) {
 	s.robots("size-a", "size-b")
 	s.stopsWhenAsked()
 	s.jobOf(v1alpha1.JobTypeService, "j", nil, group("g", 2, "t"))
-	s.speak("j-g", "", 2)
-	s.must(s.wish("j", replicas(5)))
+	s.awaitWord("j-g", "", 2)
+	s.must(s.updateJobSpec("j", replicas(5)))
 	s.counts("j", v1alpha1.TaskCounts{TotalTasks: 5, RunningTasks: 5})
 	uid := s.task("j-g-0-t").UID
-	s.must(s.wish("j", replicas(1)))
+	s.must(s.updateJobSpec("j", replicas(1)))
 	s.counts("j", v1alpha1.TaskCounts{TotalTasks: 1, RunningTasks: 1})
 	for i := 1; i < 5; i++ {
 		s.gone(fmt.Sprintf("j-g-%d-t", i))
@@ -235,9 +230,9 @@ func growsAndShrinks(s *space) {
 	if t := s.task("j-g-0-t"); t.UID != uid || t.Status.Attempt != 1 {
 		s.Errorf("the one that stays: UID %s, attempt %d", t.UID, t.Status.Attempt)
 	}
-	s.must(s.wish("j", replicas(3)))
-	s.speak("j-g", "", 3)
-	if c := meta.FindStatusCondition(s.group("j-g").Status.Conditions, v1alpha1.ConditionRolledOver); c != nil {
+	s.must(s.updateJobSpec("j", replicas(3)))
+	s.awaitWord("j-g", "", 3)
+	if c := meta.FindStatusCondition(s.group("j-g").Status.Conditions, v1alpha1.ConditionRolledOut); c != nil {
 		s.Errorf("a change of count rolls nothing over: %+v", c)
 	}
 }
@@ -250,7 +245,7 @@ func shrinksToItsEnd(s *space) {
 		s.report(name, lifecycle.TaskStarted)
 	}
 	s.report("j-g-0-t", lifecycle.TaskSucceeded)
-	s.must(s.wish("j", replicas(1)))
+	s.must(s.updateJobSpec("j", replicas(1)))
 	s.awaitJob("j", lifecycle.JobCompleted)
 	testkit.Eventually(s, 10*time.Second, "what is not wanted is asked to stop", func() bool {
 		return s.task("j-g-1-t").Status.Reason == v1alpha1.ReasonEvicting
@@ -266,8 +261,8 @@ func rollsASystemJobOver(s *space) {
 	s.jobOf(v1alpha1.JobTypeSystem, "j", nil, healthyAfter(group("g", 1, "t"), 100*time.Millisecond))
 	s.runOn("j", "sys-a", "sys-b", "sys-c")
 	s.atMost(1, "j-g")
-	s.must(s.wish("j", says(0, "new")))
-	s.speak("j-g", "new", 3)
+	s.must(s.updateJobSpec("j", withWord(0, "new")))
+	s.awaitWord("j-g", "new", 3)
 	s.runOn("j", "sys-a", "sys-b", "sys-c")
 }
 
@@ -275,7 +270,7 @@ func putsBackAGroup(s *space) {
 	s.robots("back-a")
 	s.stopsWhenAsked()
 	s.jobOf(v1alpha1.JobTypeService, "j", nil, group("g", 1, "t"))
-	s.speak("j-g", "", 1)
+	s.awaitWord("j-g", "", 1)
 	testkit.EventuallyNoError(s, 10*time.Second, "write the group", func() error {
 		g, n := s.group("j-g"), int32(7)
 		g.Spec.Count = &n
@@ -289,7 +284,7 @@ func refusesChanges(s *space) {
 	s.robots("law-x")
 	s.stopsWhenAsked()
 	s.jobOf(v1alpha1.JobTypeService, "live", nil, group("g", 1, "t"), group("h", 1, "t"))
-	s.speak("live-g", "", 1)
+	s.awaitWord("live-g", "", 1)
 	s.jobOf(v1alpha1.JobTypeService, "off", func(j *v1alpha1.JobSpec) { j.DesiredState = v1alpha1.DesiredCanceled }, group("g", 1, "t"))
 	s.awaitJob("off", lifecycle.JobCanceled)
 	for _, c := range []struct {
@@ -297,7 +292,7 @@ func refusesChanges(s *space) {
 		change    func(*v1alpha1.JobSpec)
 		want      string
 	}{
-		{"a job that has ended", "off", says(0, "new"), "spec.taskGroups: cannot change, the job is canceled; requeue it and change it then"},
+		{"a job that has ended", "off", withWord(0, "new"), "spec.taskGroups: cannot change, the job is canceled; requeue it and change it then"},
 		{"a group more", "live", func(j *v1alpha1.JobSpec) { j.TaskGroups = append(j.TaskGroups, group("more", 1, "t")) },
 			"spec.taskGroups: more cannot be added to an existing Job; create another Job for it"},
 		{"a group less", "live", func(j *v1alpha1.JobSpec) { j.TaskGroups = j.TaskGroups[:1] },
@@ -313,18 +308,18 @@ func refusesChanges(s *space) {
 		}, "spec.disconnect.stopOnRobotAfter: cannot change on an existing Job"},
 		{"the type", "live", func(j *v1alpha1.JobSpec) { j.Type = v1alpha1.JobTypeBatch }, "spec.type: cannot change on an existing Job; create another Job"},
 	} {
-		if err := s.wish(c.job, c.change); err == nil || !strings.Contains(err.Error(), c.want) {
+		if err := s.updateJobSpec(c.job, c.change); err == nil || !strings.Contains(err.Error(), c.want) {
 			s.Errorf("%s: %v", c.name, err)
 		}
 	}
 	t := s.task("live-g-0-t")
 	t.Spec.Env = map[string]string{"WORD": "mine"}
-	if err := s.Update(s.Context(), t); err == nil || !strings.Contains(err.Error(), "a Task cannot change but for its targetRobot and evict; change the Job") {
+	if err := s.Update(s.Context(), t); err == nil || !strings.Contains(err.Error(), "a Task cannot change but for its targetRobot and evictAttempt; change the Job") {
 		s.Errorf("a Task by hand: %v", err)
 	}
 	t = s.task("live-g-0-t")
 	t.Spec.TargetRobot = "law-y"
-	if err := s.Update(s.Context(), t); err == nil || !strings.Contains(err.Error(), "spec.targetRobot: cannot change while a robot may be running the task; set spec.evict") {
+	if err := s.Update(s.Context(), t); err == nil || !strings.Contains(err.Error(), "spec.targetRobot: cannot change while a robot may be running the task; set spec.evictAttempt") {
 		s.Errorf("another robot for a Task that runs: %v", err)
 	}
 	t = s.task("live-g-0-t")

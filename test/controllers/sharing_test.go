@@ -12,8 +12,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/manager"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
@@ -54,27 +54,26 @@ func (s *space) awaitWhy(task, want string) {
 		if c == nil || c.Status != "False" || c.Message != want {
 			return fmt.Errorf("%+v", c)
 		}
+		if text := apiconv.DiagnosisFrom(t.Status.Placement).String(); text != want {
+			return fmt.Errorf("status.placement: %q", text)
+		}
 		return nil
 	})
 }
 
 const noneOfOurs = "0 of 0 robots: none is in this namespace or shared with it"
 
-func TestRobotsOfOtherNamespaces(t *testing.T) {
-	s := start(t, manager.Config{OfflineAfter: time.Hour})
-	for i, c := range []struct {
-		name string
-		run  func(*space)
-	}{
+func TestScheduler_UsesSharedRobots(t *testing.T) {
+	t.Parallel()
+	s := share(t, "fleet", fleetConfig)
+	runCases(t, "share", s.namespace, []testCase[*space]{
 		{"a job waits until a robot is shared with its namespace, and runs there", usesASharedRobot},
 		{"what runs goes on when its robot is shared no more, and nothing new starts", endsSharing},
 		{"the room of a robot is one, however many namespaces use it", sharesTheRoom},
 		{"a robot that is drained stops the tasks of all namespaces", drainsForAll},
 		{"a system job covers the robots that are shared with it", coversSharedRobots},
 		{"a robot of the same id does not stand for one that is not shared", sharesNoTwin},
-	} {
-		t.Run(c.name, func(t *testing.T) { c.run(s.namespace(t, fmt.Sprintf("share-%d", i))) })
-	}
+	})
 }
 
 func usesASharedRobot(s *space) {
@@ -86,8 +85,8 @@ func usesASharedRobot(s *space) {
 	s.awaitWhy("chosen", "robot share-a: is neither in this namespace nor shared with it")
 	fleet.share("share-a", s, true)
 	for _, name := range []string{"j-g-0-t", "chosen"} {
-		if t := s.awaitTask(name, lifecycle.TaskDispatching); t.RobotOfAttempt() != "share-a" || t.RobotNamespace(1) != fleet.name {
-			s.Errorf("%s is on %q in %s", name, t.RobotOfAttempt(), t.RobotNamespace(1))
+		if t := s.awaitTask(name, lifecycle.TaskDispatching); t.CurrentRobot() != "share-a" || t.NamespaceOfRobot(1) != fleet.name {
+			s.Errorf("%s is on %q in %s", name, t.CurrentRobot(), t.NamespaceOfRobot(1))
 		}
 		s.report(name, lifecycle.TaskStarted)
 	}
@@ -99,7 +98,7 @@ func usesASharedRobot(s *space) {
 		}
 		return err
 	})
-	s.report("chosen", lifecycle.TaskErred)
+	s.report("chosen", lifecycle.TaskAttemptFailed)
 	s.report("j-g-0-t", lifecycle.TaskSucceeded)
 	s.awaitJob("j", lifecycle.JobCompleted)
 	testkit.EventuallyNoError(s, 20*time.Second, "an event names the robot where it is", func() error {
@@ -116,8 +115,8 @@ func usesASharedRobot(s *space) {
 
 func endsSharing(s *space) {
 	fleet := s.fleet()
-	fleet.limited("2", "end-a")
-	fleet.share("end-a", s, true)
+	fleet.limited("2", "ends-a")
+	fleet.share("ends-a", s, true)
 	j := group("g", 3, "t")
 	j.RestartPolicy = &v1alpha1.RestartPolicy{Attempts: 5}
 	s.job("j", j)
@@ -125,18 +124,18 @@ func endsSharing(s *space) {
 		s.awaitTask(name, lifecycle.TaskDispatching)
 		s.report(name, lifecycle.TaskStarted)
 	}
-	fleet.share("end-a", s, false)
+	fleet.share("ends-a", s, false)
 	s.awaitWhy("j-g-2-t", noneOfOurs)
 	s.report("j-g-0-t", lifecycle.TaskSucceeded)
 	s.awaitTask("j-g-0-t", lifecycle.TaskCompleted)
-	s.report("j-g-1-t", lifecycle.TaskErred)
+	s.report("j-g-1-t", lifecycle.TaskAttemptFailed)
 	t := s.awaitTask("j-g-1-t", lifecycle.TaskPending)
-	if t.Status.Attempt != 1 || len(t.Status.FailedRobots) != 0 || t.Status.Message != "Returned by end-a: it is no longer shared with namespace "+s.name {
+	if t.Status.Attempt != 1 || len(t.Status.FailedRobots) != 0 || t.Status.Message != "Returned by ends-a: it is no longer shared with namespace "+s.name {
 		s.Errorf("%+v", t.Status)
 	}
 	s.awaitWhy("j-g-1-t", noneOfOurs)
 	s.server(succeed)
-	fleet.share("end-a", s, true)
+	fleet.share("ends-a", s, true)
 	s.awaitJob("j", lifecycle.JobCompleted)
 }
 
@@ -148,9 +147,11 @@ func sharesTheRoom(s *space) {
 	fleet.awaitTask("j-g-0-t", lifecycle.TaskDispatching)
 	fleet.report("j-g-0-t", lifecycle.TaskStarted)
 	s.job("j", group("g", 1, "t"))
-	s.awaitWhy("j-g-0-t", "0 of 1 robots: 1: no place left")
+	s.awaitWhy("j-g-0-t", "0 of 1 robots: 1: task limit reached")
 	fleet.report("j-g-0-t", lifecycle.TaskSucceeded)
-	s.awaitTask("j-g-0-t", lifecycle.TaskDispatching)
+	if t := s.awaitTask("j-g-0-t", lifecycle.TaskDispatching); t.Status.Placement != nil {
+		s.Errorf("a placed task keeps rejections: %+v", t.Status.Placement)
+	}
 }
 
 func drainsForAll(s *space) {
@@ -162,7 +163,7 @@ func drainsForAll(s *space) {
 		in.job("j", group("g", 1, "t"))
 		in.awaitTask("j-g-0-t", lifecycle.TaskRunning)
 	}
-	fleet.mendSpec("all-a", func(r *v1alpha1.RobotSpec) { r.Drain = true })
+	fleet.updateRobotSpec("all-a", func(r *v1alpha1.RobotSpec) { r.Drain = true })
 	for _, in := range []*space{s, fleet} {
 		in.awaitTask("j-g-0-t", lifecycle.TaskPending)
 		in.awaitWhy("j-g-0-t", "0 of 1 robots: 1: unschedulable")
@@ -197,8 +198,8 @@ func losesASharedRobot(s *space) {
 		s.Fatal("its robot is gone, and it is not unknown after a minute")
 	}
 	testkit.EventuallyNoError(s, 60*time.Second, "another shared robot takes it", func() error {
-		if t := s.task("j-g-0-t"); t.Status.Attempt != 2 || t.RobotOfAttempt() != "left-b" {
-			return fmt.Errorf("attempt %d on %s: %s %s", t.Status.Attempt, t.RobotOfAttempt(), t.Status.State, t.Status.Message)
+		if t := s.task("j-g-0-t"); t.Status.Attempt != 2 || t.CurrentRobot() != "left-b" {
+			return fmt.Errorf("attempt %d on %s: %s %s", t.Status.Attempt, t.CurrentRobot(), t.Status.State, t.Status.Message)
 		}
 		return nil
 	})
@@ -206,19 +207,19 @@ func losesASharedRobot(s *space) {
 
 func coversSharedRobots(s *space) {
 	fleet := s.fleet()
-	fleet.robots("sys-a", "sys-b", "sys-c")
-	s.robots("sys-own")
-	fleet.share("sys-a", s, true)
+	fleet.robots("over-a", "over-b", "over-c")
+	s.robots("over-own")
+	fleet.share("over-a", s, true)
 	s.stopsWhenAsked()
 	j := &v1alpha1.Job{}
 	j.Name, j.Namespace = "j", s.name
 	j.Spec.Type, j.Spec.TaskGroups = v1alpha1.JobTypeSystem, []v1alpha1.TaskGroupDefinition{group("g", 1, "t")}
 	s.must(s.Create(s.Context(), j))
-	s.covers("sys-a", "sys-own")
-	fleet.share("sys-b", s, true)
-	s.covers("sys-a", "sys-b", "sys-own")
-	fleet.share("sys-a", s, false)
-	s.covers("sys-b", "sys-own")
+	s.covers("over-a", "over-own")
+	fleet.share("over-b", s, true)
+	s.covers("over-a", "over-b", "over-own")
+	fleet.share("over-a", s, false)
+	s.covers("over-b", "over-own")
 }
 
 // covers waits until the tasks of the space run on these robots, one on each.
@@ -232,7 +233,7 @@ func (s *space) covers(robots ...string) {
 		all := s.tasks()
 		for _, t := range all {
 			if t.Status.State == string(lifecycle.TaskRunning) {
-				delete(left, t.RobotOfAttempt())
+				delete(left, t.CurrentRobot())
 			}
 		}
 		if len(left) > 0 || len(all) != len(robots) {
@@ -247,7 +248,7 @@ func sharesNoTwin(s *space) {
 	fleet.robots("id-a")
 	r := &v1alpha1.Robot{ObjectMeta: metaOf(s, "id-a"), Spec: v1alpha1.RobotSpec{RobotID: "id-a"}}
 	s.must(s.Create(s.Context(), r))
-	s.heard("id-a")
+	s.recordHeartbeat("id-a")
 	s.job("j", group("g", 1, "t"))
 	s.awaitWhy("j-g-0-t", noneOfOurs)
 	fleet.job("j", group("g", 1, "t"))

@@ -1,10 +1,15 @@
-// Package controllers tests the manager against a real API server; the test
-// plays the server and the robots.
+// Package controllers tests the manager against a real API server; the test plays the server and
+// the robots.
+//
+// Starting an API server takes seconds of both processors, so tests with the same configuration of
+// the manager share one (share), and cases of one test run at once, each in a namespace of its own
+// (runCases). Robot ids count in the whole cluster: tests that share a system use different ones.
 package controllers
 
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -23,7 +28,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/manager"
 	"k8s4r.io/k8s4r/internal/testkit"
 )
@@ -32,18 +37,78 @@ func init() {
 	ctrl.SetLogger(klog.Background())
 }
 
+// Systems that several tests share.
+var (
+	process testing.TB // cleans up when all tests have ended
+	shared  = struct {
+		sync.Mutex
+		systems map[string]func() *system // by name
+	}{systems: map[string]func() *system{}}
+)
+
+func TestMain(m *testing.M) {
+	status := 0
+	failed := testkit.RunProgram(func(t testing.TB) {
+		process = t
+		status = m.Run()
+	})
+	os.Exit(max(status, failed))
+}
+
+// share returns the system of that name, which the first of its tests starts. Tests that share a
+// system must not stop its manager.
+func share(t *testing.T, name string, cfg manager.Config) *system {
+	t.Helper()
+	shared.Lock()
+	if shared.systems[name] == nil {
+		shared.systems[name] = sync.OnceValue(func() *system { return start(process, cfg) })
+	}
+	get := shared.systems[name]
+	shared.Unlock()
+	return get()
+}
+
+// fleetConfig is the configuration of the system "fleet": all controllers, and robots that stay
+// online although they send no heartbeats.
+var fleetConfig = manager.Config{OfflineAfter: time.Hour}
+
+// testCase is one behaviour, tested in a namespace of its own.
+type testCase[S any] struct {
+	name string
+	run  func(S)
+}
+
+// runCases runs all cases at once. in creates the namespace of a case.
+func runCases[S any](t *testing.T, prefix string, in func(t *testing.T, name string) S, cases []testCase[S]) {
+	t.Helper()
+	for i, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			c.run(in(t, fmt.Sprintf("%s-%d", prefix, i)))
+		})
+	}
+}
+
+// runCasesInTurn is runCases of cases that stop the manager.
+func runCasesInTurn[S any](t *testing.T, prefix string, in func(t *testing.T, name string) S, cases []testCase[S]) {
+	t.Helper()
+	for i, c := range cases {
+		t.Run(c.name, func(t *testing.T) { c.run(in(t, fmt.Sprintf("%s-%d", prefix, i))) })
+	}
+}
+
 // system is an API server with the manager running against it.
 type system struct {
-	t      *testing.T
+	t      testing.TB
 	config *rest.Config
 	client.WithWatch
 	stop func() // stops the manager
 }
 
-func start(t *testing.T, cfg manager.Config) *system {
+func start(t testing.TB, cfg manager.Config) *system {
 	t.Helper()
-	s := &system{t: t, config: testkit.APIServer(t)}
-	c, err := client.NewWithWatch(s.config, client.Options{Scheme: manager.Scheme()})
+	s := &system{t: t, config: testkit.StartAPIServer(t)}
+	c, err := client.NewWithWatch(s.config, client.Options{Scheme: manager.NewScheme()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +122,7 @@ func (s *system) manage(cfg manager.Config) {
 	s.t.Helper()
 	skip := true
 	opts := ctrl.Options{
-		Scheme: manager.Scheme(), Cache: manager.CacheOptions(cfg.Namespaces...), Controller: manager.ControllerOptions(),
+		Scheme: manager.NewScheme(), Cache: manager.CacheOptions(cfg.Namespaces...), Controller: manager.ControllerOptions(),
 		Metrics: metricsserver.Options{BindAddress: "0"},
 	}
 	opts.Controller.SkipNameValidation = &skip
@@ -65,7 +130,7 @@ func (s *system) manage(cfg manager.Config) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if err := manager.Add(mgr, cfg); err != nil {
+	if err := manager.AddControllers(mgr, cfg); err != nil {
 		s.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -117,7 +182,7 @@ func (s *system) warnedBy(w *said) *system {
 	s.t.Helper()
 	config := rest.CopyConfig(s.config)
 	config.WarningHandler = w
-	c, err := client.NewWithWatch(config, client.Options{Scheme: manager.Scheme()})
+	c, err := client.NewWithWatch(config, client.Options{Scheme: manager.NewScheme()})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -156,26 +221,26 @@ func (s *space) robotsOf(spec v1alpha1.RobotSpec, names ...string) {
 		r := &v1alpha1.Robot{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: name}, Spec: *spec.DeepCopy()}
 		r.Spec.RobotID = name
 		s.must(s.Create(s.Context(), r))
-		s.heard(name)
+		s.recordHeartbeat(name)
 	}
 	for _, name := range names {
 		s.awaitPhase(name, lifecycle.RobotOnline)
 	}
 }
 
-// heard writes a heartbeat.
-func (s *space) heard(name string) {
+// recordHeartbeat writes a heartbeat.
+func (s *space) recordHeartbeat(name string) {
 	s.Helper()
-	s.mend(name, func(st *v1alpha1.RobotStatus) {
+	s.updateRobotStatus(name, func(st *v1alpha1.RobotStatus) {
 		now := metav1.NowMicro()
 		st.LastHeartbeatTime = &now
-		st.Agent = &v1alpha1.AgentInfo{Protocol: v1alpha1.ProtocolK8s4r}
+		st.Agent = &v1alpha1.AgentInfo{Protocol: v1alpha1.ProtocolV2}
 		meta.SetStatusCondition(&st.Conditions, metav1.Condition{Type: v1alpha1.ConditionConnected, Status: "True", Reason: "Test"})
 	})
 }
 
-// mend writes a robot's status, as the server does.
-func (s *space) mend(name string, f func(*v1alpha1.RobotStatus)) {
+// updateRobotStatus writes a robot's status, as the server does.
+func (s *space) updateRobotStatus(name string, f func(*v1alpha1.RobotStatus)) {
 	s.Helper()
 	testkit.EventuallyNoError(s, 10*time.Second, "write status of robot "+name, func() error {
 		var r v1alpha1.Robot
@@ -265,7 +330,7 @@ func (s *space) awaitTask(name string, want lifecycle.TaskState) *v1alpha1.Task 
 		if err := s.Get(s.Context(), s.key(name), &t); err != nil {
 			return err
 		}
-		if got := lifecycle.TaskState(t.Status.State).Normal(); got != want {
+		if got := lifecycle.TaskState(t.Status.State).OrPending(); got != want {
 			return fmt.Errorf("state %q, reason %q, message %q", got, t.Status.Reason, t.Status.Message)
 		}
 		return nil
@@ -300,7 +365,7 @@ func carry(t *v1alpha1.Task, g lifecycle.TaskSignal, reason string) bool {
 	t.Status.State, t.Status.Reason = string(to), reason
 	if to == lifecycle.TaskRunning {
 		t.Status.StartedAt = &now
-	} else if a := t.Status.Entry(t.Status.Attempt); a != nil {
+	} else if a := t.Status.FindAttempt(t.Status.Attempt); a != nil {
 		a.FinishedAt = &now
 	}
 	return true
@@ -358,7 +423,7 @@ func (s *space) follow(see func(*v1alpha1.Task), ended func()) {
 
 // endedFirst is 1 for a Task that has ended, else 0.
 func endedFirst(t *v1alpha1.Task) int {
-	if lifecycle.TaskState(t.Status.State).Terminal() {
+	if lifecycle.TaskState(t.Status.State).IsTerminal() {
 		return 1
 	}
 	return 0
@@ -381,8 +446,8 @@ func (s *space) run(ctx context.Context, t *v1alpha1.Task, end lifecycle.TaskSig
 
 func succeed(*v1alpha1.Task) lifecycle.TaskSignal { return lifecycle.TaskSucceeded }
 
-// mendSpec writes a robot's spec, as an operator does.
-func (s *space) mendSpec(name string, f func(*v1alpha1.RobotSpec)) {
+// updateRobotSpec writes a robot's spec, as an operator does.
+func (s *space) updateRobotSpec(name string, f func(*v1alpha1.RobotSpec)) {
 	s.Helper()
 	testkit.EventuallyNoError(s, 10*time.Second, "write spec of robot "+name, func() error {
 		var r v1alpha1.Robot
@@ -406,7 +471,7 @@ func (s *space) reportEnd(name, reason string) {
 		if err := s.Get(s.Context(), s.key(name), &t); err != nil {
 			return err
 		}
-		if !carry(&t, lifecycle.TaskErred, reason) {
+		if !carry(&t, lifecycle.TaskAttemptFailed, reason) {
 			return fmt.Errorf("state %q", t.Status.State)
 		}
 		return s.Status().Update(s.Context(), &t)
@@ -432,7 +497,7 @@ func (s *space) watchLive() func() int {
 		mu.Lock()
 		defer mu.Unlock()
 		live[t.Name] = true
-		if lifecycle.TaskState(t.Status.State).Terminal() {
+		if lifecycle.TaskState(t.Status.State).IsTerminal() {
 			delete(live, t.Name)
 		}
 		top = max(top, len(live))

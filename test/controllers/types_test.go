@@ -11,26 +11,24 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/manager"
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-func TestTypes(t *testing.T) {
+func TestJob_ServiceAndSystemTypes(t *testing.T) {
+	t.Parallel()
 	s := start(t, manager.Config{OfflineAfter: time.Hour, TaskWindow: 20})
-	for i, c := range []struct {
-		name string
-		run  func(*space)
-	}{
+	runCasesInTurn(t, "types-restarted", s.namespace, []testCase[*space]{
+		{"a restarted manager knows which robot has which replica", coversAfterARestart},
+	})
+	runCases(t, "types", s.namespace, []testCase[*space]{
 		{"a service whose task ends runs it again, and is not completed", keepsAService},
 		{"a service that is larger than the window has all of its replicas", keepsALargeService},
 		{"a system job without a robot waits, and can be canceled", waitsForRobots},
 		{"a system job runs on every robot that matches, also on one that comes later", coversRobots},
 		{"a system task stays its robot's through a drain and a loss", staysWithItsRobot},
-		{"a manager that starts anew knows which robot has which replica", coversAfterARestart}, // last: it stops the manager
-	} {
-		t.Run(c.name, func(t *testing.T) { c.run(s.namespace(t, fmt.Sprintf("types-%d", i))) })
-	}
+	})
 }
 
 // jobOf creates a Job of a type; f may change it before.
@@ -50,7 +48,7 @@ func forZone(zone string) func(*v1alpha1.JobSpec) {
 
 func (s *space) zone(robot, zone string) {
 	s.Helper()
-	s.mendSpec(robot, func(r *v1alpha1.RobotSpec) { r.Labels = map[string]string{"zone": zone} })
+	s.updateRobotSpec(robot, func(r *v1alpha1.RobotSpec) { r.Labels = map[string]string{"zone": zone} })
 }
 
 // runOn waits until the tasks of a job run on these robots, one on each, and no
@@ -100,7 +98,7 @@ func keepsAService(s *space) {
 		s.Errorf("its task is of type %q", t.Spec.Type)
 	}
 	s.awaitJob("j", lifecycle.JobRunning)
-	s.must(s.wish("j", desire(v1alpha1.DesiredCanceled)))
+	s.must(s.updateJobSpec("j", desire(v1alpha1.DesiredCanceled)))
 	s.stopsWhenAsked()
 	s.awaitJob("j", lifecycle.JobCanceled)
 }
@@ -115,11 +113,11 @@ func keepsALargeService(s *space) {
 func waitsForRobots(s *space) {
 	s.jobOf(v1alpha1.JobTypeSystem, "j", nil, group("g", 1, "t"))
 	s.awaitJob("j", lifecycle.JobPending)
-	s.must(s.wish("j", desire(v1alpha1.DesiredCanceled)))
+	s.must(s.updateJobSpec("j", desire(v1alpha1.DesiredCanceled)))
 	s.awaitJob("j", lifecycle.JobCanceled)
 	s.stopsWhenAsked()
 	s.robots("late-sys")
-	s.must(s.wish("j", requeue()))
+	s.must(s.updateJobSpec("j", requeue()))
 	s.runOn("j", "late-sys")
 }
 
@@ -143,7 +141,7 @@ func coversRobots(s *space) {
 	s.runOn("j", slices.DeleteFunc([]string{"cover-a", "cover-b", "cover-c", "cover-e"}, func(r string) bool { return r == before })...)
 	s.counts("j", v1alpha1.TaskCounts{TotalTasks: 3, RunningTasks: 3})
 
-	s.mendSpec("cover-d", func(r *v1alpha1.RobotSpec) { r.Unschedulable = false })
+	s.updateRobotSpec("cover-d", func(r *v1alpha1.RobotSpec) { r.Unschedulable = false })
 	s.must(s.Delete(s.Context(), &v1alpha1.Robot{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "cover-e"}}))
 	s.runOn("j", slices.DeleteFunc([]string{"cover-a", "cover-b", "cover-c", "cover-d"}, func(r string) bool { return r == before })...)
 	s.awaitJob("j", lifecycle.JobRunning)
@@ -155,12 +153,12 @@ func staysWithItsRobot(s *space) {
 	s.stopsWhenAsked()
 	s.jobOf(v1alpha1.JobTypeSystem, "j", forZone("x"), group("g", 1, "t"))
 	s.runOn("j", "stay-a")
-	s.mendSpec("stay-a", func(r *v1alpha1.RobotSpec) { r.Drain = true })
+	s.updateRobotSpec("stay-a", func(r *v1alpha1.RobotSpec) { r.Drain = true })
 	t := s.awaitTask("j-g-0-t", lifecycle.TaskPending)
 	if t.Spec.TargetRobot != "stay-a" {
 		s.Errorf("it was unbound: %q", t.Spec.TargetRobot)
 	}
-	s.mendSpec("stay-a", func(r *v1alpha1.RobotSpec) { r.Drain = false })
+	s.updateRobotSpec("stay-a", func(r *v1alpha1.RobotSpec) { r.Drain = false })
 	s.runOn("j", "stay-a")
 	if now := s.task("j-g-0-t"); now.UID != t.UID || now.Status.Attempt != 2 {
 		s.Errorf("UID %s, attempt %d", now.UID, now.Status.Attempt)
@@ -179,8 +177,8 @@ func coversAfterARestart(s *space) {
 	s.stop()
 	r := &v1alpha1.Robot{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "again-0"}, Spec: v1alpha1.RobotSpec{RobotID: "again-0"}}
 	s.must(s.Create(s.Context(), r))
-	s.heard("again-0")
-	s.manage(manager.Config{OfflineAfter: time.Hour})
+	s.recordHeartbeat("again-0")
+	s.manage(manager.Config{OfflineAfter: time.Hour, TaskWindow: 20})
 	s.counts("j", v1alpha1.TaskCounts{TotalTasks: 8, RunningTasks: 8})
 	var after []string
 	for _, t := range s.tasks() {

@@ -17,10 +17,10 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// TestVCJobAdmission is what contract section 2 has to be refused, each with a
-// sentence, in Jobs and in JobTemplates alike.
-func TestVCJobAdmission(t *testing.T) {
-	s := start(t, only).namespace(t, "admission")
+// TestVCJob_Admission tests what the policy refuses, in Jobs and in JobTemplates alike.
+func TestVCJob_Admission(t *testing.T) {
+	t.Parallel()
+	s := share(t, "pods", only).namespace(t, "admission")
 	awaitPolicies(t, s)
 	policies := func(p ...batchv1.LifecyclePolicy) func(*batchv1.JobSpec) {
 		return func(j *batchv1.JobSpec) { j.Policies = p }
@@ -58,18 +58,18 @@ func TestVCJobAdmission(t *testing.T) {
 		{"an internal event", policies(on(batchv1.OutOfSyncEvent, abort)), "OutOfSync is none that a policy may answer"},
 		{"an internal action", policies(on(failed, batchv1.SyncJobAction)), "SyncJob is none that a policy may take"},
 		{"no action", policies(batchv1.LifecyclePolicy{Event: failed}), "(none) is none that a policy may take"},
-		{"an event that nobody knows", policies(on("Boredom", abort)), "Boredom"},
+		{"an unknown event", policies(on("Boredom", abort)), "Boredom"},
 		{"pending without a timeout", policies(on(batchv1.PodPendingEvent, abort)), "a policy for PodPending needs a timeout"},
 		{"pending with a timeout", policies(batchv1.LifecyclePolicy{Event: batchv1.PodPendingEvent, Action: abort, Timeout: minute}), ""},
-		{"a task's policy is judged as well", func(j *batchv1.JobSpec) {
+		{"a task's policy is validated, too", func(j *batchv1.JobSpec) {
 			j.Tasks[0].Policies = []batchv1.LifecyclePolicy{{ExitCode: &zero, Action: abort}}
 		}, "exitCode: 0 is no failure"},
 		{"the ssh plugin", plugins("ssh"), "there is no ssh plugin here yet"},
-		{"a plugin that nobody knows", plugins("nosuch"), "spec.plugins: there is no plugin nosuch; there are env and svc"},
+		{"an unknown plugin", plugins("nosuch"), "spec.plugins: there is no plugin nosuch; there are env and svc"},
 		{"svc", plugins("svc", "--publish-not-ready-addresses=true", "--disable-network-policy"), ""},
 		{"a flag that svc does not have", plugins("svc", "--fast"), "spec.plugins.svc: --fast is no argument of it"},
 		{"waits for itself", hold("t"), "spec.tasks[].dependsOn of t: a task cannot wait for itself"},
-		{"waits for nobody", hold("nosuch"), "spec.tasks[].dependsOn of t: names a task that this Job does not have"},
+		{"depends on a task that does not exist", hold("nosuch"), "spec.tasks[].dependsOn of t: names a task that this Job does not have"},
 		{"a hard topology", func(j *batchv1.JobSpec) { j.NetworkTopology = &batchv1.NetworkTopologySpec{} }, "mode hard needs a PodGroup"},
 		{"a soft topology", func(j *batchv1.JobSpec) { j.NetworkTopology = &batchv1.NetworkTopologySpec{Mode: "soft"} }, ""},
 		{"a mount path with a colon", func(j *batchv1.JobSpec) { j.Volumes = []batchv1.VolumeSpec{{MountPath: "/a:b"}} }, "spec.volumes[].mountPath"},
@@ -83,18 +83,18 @@ func TestVCJobAdmission(t *testing.T) {
 			spec := batchv1.JobSpec{Tasks: []batchv1.TaskSpec{vctask("t", 2)}}
 			c.in(&spec)
 			meta := metav1.ObjectMeta{Namespace: s.name, GenerateName: "j-"}
-			judge(t, "Job", c.want, s.Create(t.Context(), &batchv1.Job{ObjectMeta: meta, Spec: spec}))
-			judge(t, "JobTemplate", c.want, s.Create(t.Context(), &flowv1.JobTemplate{ObjectMeta: meta, Spec: spec}))
+			checkError(t, "Job", c.want, s.Create(t.Context(), &batchv1.Job{ObjectMeta: meta, Spec: spec}))
+			checkError(t, "JobTemplate", c.want, s.Create(t.Context(), &flowv1.JobTemplate{ObjectMeta: meta, Spec: spec}))
 		})
 	}
 	t.Run("a name that no Service can have", func(t *testing.T) {
 		spec := batchv1.JobSpec{Tasks: []batchv1.TaskSpec{vctask("t", 1)}, Plugins: map[string][]string{"svc": {}}}
 		err := s.Create(t.Context(), &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "1.j"}, Spec: spec})
-		judge(t, "Job", "metadata.name: 1.j cannot be the name of a Service", err)
+		checkError(t, "Job", "metadata.name: 1.j cannot be the name of a Service", err)
 	})
 }
 
-func judge(t *testing.T, kind, want string, err error) {
+func checkError(t *testing.T, kind, want string, err error) {
 	t.Helper()
 	if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 		t.Errorf("%s: %v", kind, err)
@@ -117,9 +117,10 @@ func many(n int) []batchv1.TaskSpec {
 	return all
 }
 
-// TestVCJobEdits is what may change of a Job.
-func TestVCJobEdits(t *testing.T) {
-	s := start(t, only).namespace(t, "edits")
+// TestVCJob_Updates is what may change of a Job.
+func TestVCJob_Updates(t *testing.T) {
+	t.Parallel()
+	s := share(t, "pods", only).namespace(t, "edits")
 	awaitPolicies(t, s)
 	one := int32(1)
 	s.vcjob("j", func(j *batchv1.Job) { j.Spec.Tasks = append(j.Spec.Tasks, many(150)...) }, vctask("t", 2), vctask("", 1))
@@ -148,14 +149,15 @@ func TestVCJobEdits(t *testing.T) {
 				err = s.Update(t.Context(), &j)
 				return err == nil || !strings.Contains(err.Error(), "the object has been modified")
 			})
-			judge(t, "Job", c.want, err)
+			checkError(t, "Job", c.want, err)
 		})
 	}
 }
 
-// TestVCJobWarnings is what is kept and does less than its name says.
-func TestVCJobWarnings(t *testing.T) {
-	s := start(t, only).namespace(t, "warnings")
+// TestVCJob_Warnings is what is kept and does less than its name says.
+func TestVCJob_Warnings(t *testing.T) {
+	t.Parallel()
+	s := share(t, "pods", only).namespace(t, "warnings")
 	awaitPolicies(t, s)
 	heard := &said{}
 	loud := &space{T: t, system: s.warnedBy(heard), name: s.name}

@@ -30,36 +30,31 @@ const patience = 2 * time.Minute
 // only runs the vcjob controller alone.
 var only = manager.Config{Controllers: []string{vcjob.Name}, StatusTick: 10 * time.Millisecond}
 
-// TestVCJob has the lines of contract section 6 about vcjobs and what section 2
-// says beside them. There is no Queue, PodGroup or scheduler (6.50): the test
-// plays the kubelet.
+// TestVCJob runs the controller without Queues, PodGroups or a scheduler; the test plays the
+// kubelet.
 func TestVCJob(t *testing.T) {
-	s := start(t, only)
-	for i, c := range []struct {
-		name string
-		run  func(*space)
-	}{
-		{"§6.43 a Pod has the name, labels and annotations of the contract", vcPods},
-		{"§6.44 all Pods succeed: Completed, and the counts stay right (#4616)", vcCompletes},
-		{"§6.44 minSuccess decides", vcMinSuccess},
-		{"§6.44 too few succeed: Failed", vcFails},
-		{"§6.45 PodFailed and RestartJob: restarted twice, then Failed, what failed last is kept", vcRestarts},
-		{"§6.46 TerminateJob, AbortJob and CompleteJob pass through their phases", vcStops},
-		{"§6.47 task policy, exit code, any event", vcPolicies},
-		{"§6.48 a Command aborts a Job and another resumes it", vcCommands},
-		{"§6.49 ttlSecondsAfterFinished deletes what is finished, not what is aborted", vcExpires},
-		{"§6.49 not before its JobFlow has seen the end", vcWaitsForItsFlow},
-		{"§6.50 a task waits for the one that it depends on", vcDependsOn},
-		{"§2 a Pod that is deleted was evicted", vcEvicted},
-		{"§2 tasks that wait for each other fail the Job with a sentence", vcCycle},
-		{"§2 a Pod that no API server takes fails the Job with a sentence", vcRefused},
-		{"§2 volumes: one claim is made, another waited for", vcVolumes},
-		{"§2 svc: Service, lists of hosts and NetworkPolicy come and go", vcService},
-		{"§2 replicas grow and shrink", vcScales},
-		{"§2 many Pods", vcMany},
-	} {
-		t.Run(c.name, func(t *testing.T) { c.run(s.namespace(t, fmt.Sprintf("vc-%d", i))) })
-	}
+	t.Parallel()
+	s := share(t, "pods", only)
+	runCases(t, "vc", s.namespace, []testCase[*space]{
+		{"a Pod has Volcano's name, labels and annotations", vcPods},
+		{"all Pods succeed: Completed, and the counts stay right (#4616)", vcCompletes},
+		{"minSuccess decides", vcMinSuccess},
+		{"too few succeed: Failed", vcFails},
+		{"PodFailed and RestartJob: restarted twice, then Failed, what failed last is kept", vcRestarts},
+		{"TerminateJob, AbortJob and CompleteJob pass through their phases", vcStops},
+		{"task policy, exit code, any event", vcPolicies},
+		{"a Command aborts a Job and another resumes it", vcCommands},
+		{"ttlSecondsAfterFinished deletes what is finished, not what is aborted", vcExpires},
+		{"not before its JobFlow has seen the end", vcWaitsForItsFlow},
+		{"a task waits for the one that it depends on", vcDependsOn},
+		{"a Pod that is deleted was evicted", vcEvicted},
+		{"tasks that wait for each other fail the Job with a sentence", vcCycle},
+		{"a Pod that no API server takes fails the Job with a sentence", vcRefused},
+		{"volumes: one claim is made, another waited for", vcVolumes},
+		{"svc: Service, lists of hosts and NetworkPolicy come and go", vcService},
+		{"replicas grow and shrink", vcScales},
+		{"many Pods", vcMany},
+	})
 }
 
 // vctask is a task of so many replicas.
@@ -468,7 +463,7 @@ func vcCycle(s *space) {
 	a.DependsOn, b.DependsOn = &batchv1.DependsOn{Name: []string{"b"}}, &batchv1.DependsOn{Name: []string{"a"}}
 	s.vcjob("j", nil, a, b)
 	j := s.awaitVCJob("j", batchv1.JobFailed)
-	if want := "spec.tasks: the tasks wait for each other: a after b after a; leave one of these dependsOn out"; j.Status.State.Message != want || j.Status.State.Reason != "InvalidSpec" {
+	if want := "spec.tasks: the tasks wait for each other: a after b after a; remove one of these dependsOn"; j.Status.State.Message != want || j.Status.State.Reason != "InvalidSpec" {
 		s.Errorf("state %+v", j.Status.State)
 	}
 	s.awaitEvents("j", "Failed")
@@ -602,9 +597,10 @@ func capacityOf(name corev1.ResourceName, amount string) corev1.ResourceList {
 	return corev1.ResourceList{name: q}
 }
 
-// TestVCJobRestarts ends the controller and starts another, at any point: what
+// TestVCJob_AfterRestarts ends the controller and starts another, at any point: what
 // happened meanwhile is seen, and nothing happens twice.
-func TestVCJobRestarts(t *testing.T) {
+func TestVCJob_AfterRestarts(t *testing.T) {
+	t.Parallel()
 	s := start(t, only).namespace(t, "restarts")
 	again := func(meanwhile func()) {
 		s.stop()
@@ -668,8 +664,9 @@ func (s *space) remade(retry int, names ...string) {
 	}
 }
 
-// TestVCJobStandsBack has Volcano's own controller run.
-func TestVCJobStandsBack(t *testing.T) {
+// TestVCJob_YieldsToVolcano has Volcano's own controller run.
+func TestVCJob_YieldsToVolcano(t *testing.T) {
+	t.Parallel()
 	s := start(t, only).namespace(t, "volcano-system")
 	holder, ends := "vc-controllers-0", time.Now().Add(5*time.Second)
 	renewed := metav1.NewMicroTime(ends.Add(-time.Minute))

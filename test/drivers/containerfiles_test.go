@@ -12,13 +12,12 @@ import (
 
 	"github.com/moby/moby/client"
 
-	"k8s4r.io/k8s4r/internal/driver"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/robot/driver"
 	"k8s4r.io/k8s4r/internal/testkit"
-	"k8s4r.io/k8s4r/internal/wire"
 )
 
-// TestContainerfiles builds the image of each program, which then starts with nobody's
-// rights.
+// Each image is built, and its program is started as the Unix account "nobody".
 func TestContainerfiles(t *testing.T) {
 	files, err := filepath.Glob("../../containers/*.Containerfile")
 	if err != nil || len(files) == 0 {
@@ -29,7 +28,7 @@ func TestContainerfiles(t *testing.T) {
 		program := strings.TrimSuffix(filepath.Base(file), ".Containerfile")
 		t.Run(program, func(t *testing.T) {
 			tag := "k8s4r/" + program + ":test"
-			e.build(t, tag, map[string]string{"Containerfile": file, program: testkit.Binary(t, program)})
+			e.build(t, tag, map[string]string{"Containerfile": file, program: testkit.BinaryPath(t, program)})
 			is, err := e.client.ImageInspect(context.Background(), tag)
 			if err != nil || is.Config.User != "65532:65532" {
 				t.Errorf("image %+v, %v", is.Config, err)
@@ -42,7 +41,7 @@ func TestContainerfiles(t *testing.T) {
 	}
 }
 
-// build builds an image out of these files, by the names that the engine sees.
+// build builds an image. The keys of files are the paths in the build context.
 func (e *engine) build(t *testing.T, tag string, files map[string]string) {
 	t.Helper()
 	var sources bytes.Buffer

@@ -15,11 +15,11 @@ import (
 
 	"github.com/moby/moby/client"
 
-	"k8s4r.io/k8s4r/internal/driver"
-	"k8s4r.io/k8s4r/internal/driver/drivertest"
-	"k8s4r.io/k8s4r/internal/isolation"
-	"k8s4r.io/k8s4r/internal/proc"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/robot/driver"
+	"k8s4r.io/k8s4r/internal/robot/driver/drivertest"
+	"k8s4r.io/k8s4r/internal/robot/isolation"
+	"k8s4r.io/k8s4r/internal/robot/proc"
 )
 
 func docker(c wire.DockerConfig) wire.TaskConfig {
@@ -46,18 +46,18 @@ func TestDocker(t *testing.T) {
 		},
 	})
 	for name, test := range map[string]func(*testing.T, *engine){
-		"what the image says counts unless the task says otherwise":    theImageCounts,
-		"a task has the user that it asks for and its directory":       theUserOwnsTheDirectory,
-		"volumes are mounted as they are asked for":                    volumesAreMounted,
-		"a task over its memory is killed and says so":                 memoryIsBounded,
-		"a task cannot start more processes than its limit":            processesAreBounded,
-		"output without end is taken whole and in order":               outputIsWhole,
-		"what a container uses is known while it runs":                 usesAreKnown,
-		"a container that somebody removes has been killed":            removedByOthers,
-		"a second container of one attempt is refused":                 onceAnAttempt,
-		"a pull that does not end is given up when the task is":        pullIsGivenUp,
-		"a task outlives its engine and is stopped when that is back":  outlivesTheEngine,
-		"what was left while the engine was away goes when it is back": sweptWhenBack,
+		"a task overrides the settings of its image":             theImageCounts,
+		"a task runs as its user and owns its directory":         theUserOwnsTheDirectory,
+		"volumes are mounted as specified":                       volumesAreMounted,
+		"a task above its memory limit is killed and reports it": memoryIsBounded,
+		"a task cannot start more processes than its limit":      processesAreBounded,
+		"a large output is complete and in order":                outputIsWhole,
+		"usage is measured while a container runs":               usesAreKnown,
+		"a container that another client removes was killed":     removedByOthers,
+		"a second container of one attempt is rejected":          onceAnAttempt,
+		"a pull is canceled with its task":                       pullIsGivenUp,
+		"a task outlives its engine and is stopped later":        outlivesTheEngine,
+		"containers are removed once the engine is back":         sweptWhenBack,
 	} {
 		t.Run(name, func(t *testing.T) {
 			of := *e
@@ -68,7 +68,7 @@ func TestDocker(t *testing.T) {
 	}
 }
 
-// output runs a task to its end and returns what it wrote.
+// output runs a task until it ends, and returns what it wrote.
 func (e *engine) output(task driver.Task) (string, driver.End) {
 	e.t.Helper()
 	read, write, err := os.Pipe()
@@ -90,7 +90,7 @@ func (e *engine) wants(task driver.Task, want string) {
 	}
 }
 
-// refuses starts what cannot be started.
+// refuses starts a task that must fail to start, and returns the error.
 func (e *engine) refuses(task driver.Task) error {
 	e.t.Helper()
 	fill(e.t, &task)
@@ -121,8 +121,8 @@ func theUserOwnsTheDirectory(t *testing.T, e *engine) {
 		}
 		e.wants(task, want)
 	}
-	nobody := driver.Task{Contained: driver.Contained{User: "no-such-user"}, Config: script("")}
-	if err := e.refuses(nobody); !strings.Contains(err.Error(), `user: the image has no "no-such-user"`) {
+	unknown := driver.Task{Contained: driver.Contained{User: "no-such-user"}, Config: script("")}
+	if err := e.refuses(unknown); !strings.Contains(err.Error(), `user: the image has no "no-such-user"`) {
 		t.Errorf("Start = %v", err)
 	}
 }
@@ -163,7 +163,7 @@ func outputIsWhole(t *testing.T, e *engine) {
 	}
 }
 
-// usesAreKnown has one that works, one that sleeps and one that is not there.
+// One attempt is busy, one is idle and one does not exist.
 func usesAreKnown(t *testing.T, e *engine) {
 	d := &driver.Docker{Socket: e.socket}
 	busy := driver.Attempt{UID: "busy", Number: 2, Robot: "r1"}
@@ -182,8 +182,8 @@ func usesAreKnown(t *testing.T, e *engine) {
 	var last time.Duration
 	var uses map[driver.Attempt]proc.Use
 	await(t, "the one to have worked, and to have 20 MB", func() bool {
-		uses = d.Uses(asked)
-		_, both := uses[idle] // a busy engine may be too slow to answer for all
+		uses = d.MeasureUse(asked)
+		_, both := uses[idle] // a busy engine may be too slow to answer for both
 		grown := both && uses[busy].CPU > last && uses[busy].CPU > 500*time.Millisecond && uses[busy].Memory > 20_000_000
 		last = uses[busy].CPU
 		return grown
@@ -191,7 +191,7 @@ func usesAreKnown(t *testing.T, e *engine) {
 	if sleeps := uses[idle]; len(uses) != 2 || sleeps.CPU > uses[busy].CPU || sleeps.Memory <= 0 || sleeps.Memory > 20_000_000 {
 		t.Errorf("they use %+v", uses)
 	}
-	if none := (&driver.Docker{Socket: "/no/such"}).Uses(asked); len(none) != 0 {
+	if none := (&driver.Docker{Socket: "/no/such"}).MeasureUse(asked); len(none) != 0 {
 		t.Errorf("without an engine: %+v", none)
 	}
 }
@@ -214,7 +214,7 @@ func onceAnAttempt(t *testing.T, e *engine) {
 	task := driver.Task{Config: script("sleep 600")}
 	running := start(t, d, &task)
 	second := task
-	second.Contained.Attempt.Robot = "robot-2" // what fails cleans up behind itself alone
+	second.Contained.Attempt.Robot = "robot-2" // a failed start must only clean up its own containers
 	if _, err := d.Start(second); err == nil || !strings.Contains(err.Error(), "already in use") {
 		t.Errorf("a second Start: %v", err)
 	}
@@ -226,7 +226,7 @@ func onceAnAttempt(t *testing.T, e *engine) {
 }
 
 func pullIsGivenUp(t *testing.T, e *engine) {
-	registry, err := net.Listen("tcp", "127.0.0.1:0") // which never answers
+	registry, err := net.Listen("tcp", "127.0.0.1:0") // never answers
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,7 +238,7 @@ func pullIsGivenUp(t *testing.T, e *engine) {
 			return
 		}
 		close(asked)
-		_, _ = io.Copy(io.Discard, c) // until the engine gives up
+		_, _ = io.Copy(io.Discard, c) // until the engine disconnects
 		_ = c.Close()
 	}()
 	address := strings.Replace(registry.Addr().String(), "127.0.0.1", "localhost", 1)
@@ -256,7 +256,7 @@ func outlivesTheEngine(t *testing.T, e *engine) {
 	running := start(t, &driver.Docker{Socket: e.socket}, &task)
 	await(t, "the task to run", func() bool { _, err := os.Stat(filepath.Join(dir, "up")); return err == nil })
 	e.stop()
-	running.Signal(syscall.SIGTERM) // to nobody, as yet
+	running.Signal(syscall.SIGTERM) // while the engine is down
 	e.start()
 	awaitReadable(t, running.Done())
 	if end := running.End(); end.Code != 7 {
@@ -277,7 +277,7 @@ func sweptWhenBack(t *testing.T, e *engine) {
 	}
 	e.start()
 	await(t, "it to be offered, as the engine is back", d.Offered)
-	await(t, "the container to be gone", func() bool { // asked again and again, as for heartbeats
+	await(t, "the container to be gone", func() bool { // retried, as with each heartbeat
 		return d.Offered() && len(e.left(task.Contained.Attempt)) == 0
 	})
 }

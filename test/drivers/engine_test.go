@@ -17,13 +17,13 @@ import (
 	"github.com/moby/moby/client"
 	"golang.org/x/sys/unix"
 
-	"k8s4r.io/k8s4r/internal/driver"
+	"k8s4r.io/k8s4r/internal/robot/driver"
 )
 
-// image has nothing but a busybox.
+// image contains only busybox.
 const image = "k8s4r/busybox:1"
 
-// engine is a Docker engine of our own, which lives as long as the test.
+// engine is a Docker engine that runs for one test.
 type engine struct {
 	t       *testing.T
 	dir     string
@@ -38,8 +38,7 @@ func startEngine(t *testing.T) *engine {
 	if os.Geteuid() != 0 {
 		t.Fatal("an engine needs root: sudo -E make test")
 	}
-	// A socket's path has at most 107 characters, and the name of a test may be
-	// long.
+	// The path of a socket has at most 107 characters, and test names may be long.
 	dir, err := os.MkdirTemp("", "k8s4r-engine-")
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +53,7 @@ func startEngine(t *testing.T) *engine {
 	return e
 }
 
-// start starts the engine on what an earlier one has left.
+// start starts the engine with the data of an earlier one.
 func (e *engine) start() {
 	e.t.Helper()
 	at := func(name string) string { return filepath.Join(e.dir, name) }
@@ -63,10 +62,10 @@ func (e *engine) start() {
 		e.t.Fatal(err)
 	}
 	defer log.Close()
-	// Where its programs are is not on everybody's path.
+	// The engine's programs may not be on the user's PATH.
 	e.t.Setenv("PATH", os.Getenv("PATH")+":/usr/sbin:/sbin")
 	e.process = exec.Command("dockerd", "--bridge=none", "--iptables=false", "--ip6tables=false", "--live-restore",
-		// Of all storage drivers this one works on any file system.
+		// This storage driver works on any file system.
 		"--storage-driver=vfs", "--data-root="+at("data"), "--exec-root="+at("exec"), "--pidfile="+at("pid"), "--host=unix://"+e.socket)
 	e.process.Stdout, e.process.Stderr = log, log
 	e.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
@@ -84,7 +83,7 @@ func (e *engine) start() {
 	}
 }
 
-// stop stops the engine. Its containers live on.
+// stop stops the engine. Its containers keep running.
 func (e *engine) stop() {
 	_ = e.process.Process.Signal(syscall.SIGTERM)
 	_ = e.process.Wait()
@@ -105,7 +104,7 @@ func (e *engine) cleanUp() {
 	}
 }
 
-// unmount takes away what an engine leaves mounted.
+// unmount unmounts what the engine has left mounted.
 func (e *engine) unmount() {
 	mounts, _ := os.ReadFile("/proc/self/mounts")
 	for line := range strings.Lines(string(mounts)) {
@@ -115,7 +114,7 @@ func (e *engine) unmount() {
 	}
 }
 
-// containers lists all, by their names.
+// containers returns the names of all containers with these labels.
 func (e *engine) containers(labels ...string) (names []string) {
 	found, err := e.client.ContainerList(context.Background(), client.ContainerListOptions{All: true, Filters: make(client.Filters).Add("label", labels...)})
 	if err != nil {
@@ -127,7 +126,7 @@ func (e *engine) containers(labels ...string) (names []string) {
 	return names
 }
 
-// left lists what is left of an attempt.
+// left returns the containers that are left of an attempt.
 func (e *engine) left(a driver.Attempt) []string {
 	return e.containers("io.k8s4r.task-uid="+a.UID, fmt.Sprintf("io.k8s4r.attempt=%d", a.Number), "io.k8s4r.robot="+a.Robot)
 }
@@ -154,7 +153,7 @@ func (e *engine) importImage() {
 	}
 }
 
-// rootfs is a tar of a busybox and its names.
+// rootfs returns a tar with busybox and links to it.
 func rootfs(t *testing.T) io.Reader {
 	t.Helper()
 	path, err := exec.LookPath("busybox")

@@ -4,12 +4,12 @@ import (
 	"path/filepath"
 	"testing"
 
-	"k8s4r.io/k8s4r/internal/driver"
-	"k8s4r.io/k8s4r/internal/driver/drivertest"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/robot/driver"
+	"k8s4r.io/k8s4r/internal/robot/driver/drivertest"
 )
 
-// quick makes a virtual machine that is worth nothing start in a tenth of a second.
+// quick are options with which a JVM starts in a tenth of a second.
 var quick = []string{"-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx64m"}
 
 func java(c wire.JavaConfig) wire.TaskConfig {
@@ -44,14 +44,14 @@ func TestJava(t *testing.T) {
 	})
 }
 
-func TestJavaRunsAClassOfAJar(t *testing.T) {
+func TestJava_RunsAClassOfAJar(t *testing.T) {
 	config := java(wire.JavaConfig{JarPath: shellJar(t), Class: "Shell", Classpath: "lib/*", Args: []string{`exit "$A"`}})
 	if end := run(t, driver.Java{}, driver.Task{Config: config, Env: map[string]string{"A": "7"}}); end.Code != 7 {
 		t.Errorf("ended as %+v, want 7", end)
 	}
 }
 
-func TestJavaIsOfferedWhereItIs(t *testing.T) {
+func TestJava_IsOfferedOnlyWhereInstalled(t *testing.T) {
 	if !(driver.Java{}).Offered() {
 		t.Error("there is a java on this machine, and it is not offered")
 	}

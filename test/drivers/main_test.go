@@ -1,5 +1,5 @@
-// Package drivers tests the drivers that need more than a kernel: a Docker engine
-// of Debian's, and a java.
+// Package drivers tests the drivers that need more than the kernel: Debian's Docker engine, and
+// java.
 package drivers
 
 import (
@@ -10,14 +10,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"k8s4r.io/k8s4r/internal/driver"
-	"k8s4r.io/k8s4r/internal/driver/drivertest"
+	"k8s4r.io/k8s4r/internal/robot/driver"
+	"k8s4r.io/k8s4r/internal/robot/driver/drivertest"
 )
 
 func TestMain(m *testing.M) { drivertest.Main(m) }
 
-// run runs a task without a shim to its end. What it writes goes to the test's
-// own output.
+// run runs a task without a shim until it ends. Its output is that of the test.
 func run(t *testing.T, d driver.Driver, task driver.Task) driver.End {
 	t.Helper()
 	running := start(t, d, &task)

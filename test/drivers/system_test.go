@@ -15,15 +15,14 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// TestJobsOfOtherDrivers runs the examples that need more than a robot has as a
-// rule.
-func TestJobsOfOtherDrivers(t *testing.T) {
+// The examples that need Docker or java run on a robot.
+func TestDrivers_RunJobs(t *testing.T) {
 	e := startEngine(t)
 	t.Setenv("K8S4R_AGENT_DOCKER_SOCKET", e.socket)
 	up := testkit.StartUp(t, "--robots", "1")
 	kubectl := func(args ...string) string {
 		t.Helper()
-		out, err := up.Run("k8s4r", append([]string{"kubectl"}, args...)...)
+		out, err := up.RunProgram("k8s4r", append([]string{"kubectl"}, args...)...)
 		if err != nil {
 			t.Fatalf("kubectl %s: %v\n%s", args, err, out)
 		}
@@ -63,8 +62,8 @@ spec:
   config: {dockerConfig: {image: "` + image + `", command: sleep, args: ["600"], networkMode: none}}
 `
 
-// theEndOfAShimIsTheEndOfItsContainer kills what watches over a container. The
-// task runs again, in one of its own.
+// theEndOfAShimIsTheEndOfItsContainer kills the shim of a container. The task must be restarted in
+// a new container.
 func theEndOfAShimIsTheEndOfItsContainer(t *testing.T, e *engine, kubectl func(...string) string) {
 	file := filepath.Join(t.TempDir(), "task.yaml")
 	if err := os.WriteFile(file, []byte(restless), 0o600); err != nil {
@@ -84,7 +83,7 @@ func theEndOfAShimIsTheEndOfItsContainer(t *testing.T, e *engine, kubectl func(.
 	await(t, "it to be gone", func() bool { return len(e.containers()) == 0 })
 }
 
-// shimOf finds the process that watches over a task.
+// shimOf returns the shim of a task.
 func shimOf(t *testing.T, uid string) int {
 	t.Helper()
 	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")

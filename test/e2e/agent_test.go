@@ -12,9 +12,10 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// TestATaskAsItsOwnerSeesIt shows what a job asks of a robot beside a command, by the
+// TestExec_AppliesTemplatesOutputsAndLimits shows what a job asks of a robot beside a command, by the
 // built agent: files made for it, values that it hands on, limits, a log to follow.
-func TestATaskAsItsOwnerSeesIt(t *testing.T) {
+func TestExec_AppliesTemplatesOutputsAndLimits(t *testing.T) {
+	t.Parallel()
 	s := start(t, "--robots", "1")
 	s.awaitRobot("robot-1", "Online", time.Minute)
 	s.apply(`
@@ -74,8 +75,9 @@ spec:
 	})
 }
 
-// TestATaskOutlivesItsAgent kills the agent of a task that talks, again and again.
-func TestATaskOutlivesItsAgent(t *testing.T) {
+// TestAgent_KeepsTasksThroughKills kills the agent of a task that talks, again and again.
+func TestAgent_KeepsTasksThroughKills(t *testing.T) {
+	t.Parallel()
 	s := start(t, "--robots", "0")
 	s.robotWith("r1", nil)
 	r1 := agent(t, s, "r1")

@@ -10,12 +10,13 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// TestHistory asks the archive of a real system what its robots did, while it runs and after a
+// TestArchive_KeepsHistoryOfEndedJobs asks the archive of a real system what its robots did, while it runs and after a
 // crash of it.
-func TestHistory(t *testing.T) {
+func TestArchive_KeepsHistoryOfEndedJobs(t *testing.T) {
+	t.Parallel()
 	up := testkit.StartUp(t, "--robots=1")
 	began := time.Now()
-	if out, err := up.Run("k8s4r", "run", "--name=hello", "--count=3", "--", "/bin/sh", "-c", "echo hello from $K8S4R_ROBOT"); err != nil {
+	if out, err := up.RunProgram("k8s4r", "run", "--name=hello", "--count=3", "--", "/bin/sh", "-c", "echo hello from $K8S4R_ROBOT"); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	store, err := archive.Open("sqlite:" + filepath.Join(up.DataDir, "history.db"))
@@ -24,7 +25,7 @@ func TestHistory(t *testing.T) {
 	}
 	t.Cleanup(func() { store.Close() })
 	ran := func() error {
-		p, err := store.RanOn(t.Context(), archive.RobotHistory{Robot: "robot-1", Since: began.Add(-time.Minute), Until: time.Now().Add(time.Minute)})
+		p, err := store.ListRobotAttempts(t.Context(), archive.RobotHistory{Robot: "robot-1", Since: began.Add(-time.Minute), Until: time.Now().Add(time.Minute)})
 		if err != nil {
 			return err
 		}
@@ -40,7 +41,7 @@ func TestHistory(t *testing.T) {
 	}
 	testkit.EventuallyNoError(t, 30*time.Second, "the archive knows what ran on the robot", ran)
 	testkit.EventuallyNoError(t, 30*time.Second, "the job has ended in the archive", func() error {
-		o, err := store.Find(t.Context(), archive.Job, "default", "hello")
+		o, err := store.FindByName(t.Context(), archive.Job, "default", "hello")
 		if err == nil && o.Outcome != archive.Succeeded {
 			err = fmt.Errorf("it is %s", o.Phase)
 		}

@@ -10,9 +10,9 @@ import (
 
 	mqtt "github.com/eclipse/paho.mqtt.golang"
 
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/testkit"
-	"k8s4r.io/k8s4r/internal/wire"
 )
 
 const goodGroups = `[{name: a, tasks: [{name: t, driver: exec, config: {execConfig: {command: "true"}}}]}]`
@@ -40,7 +40,8 @@ func robotManifest(name, spec string) string {
 	return "apiVersion: robot.k8s4r.io/v1alpha1\nkind: Robot\nmetadata: {name: " + name + "}\nspec: " + spec + "\n"
 }
 
-func TestBadInputIsRefusedWithASentence(t *testing.T) {
+func TestAdmission_ExplainsWhatItRefuses(t *testing.T) {
+	t.Parallel()
 	s := start(t, "--without", "manager,server,broker,robots,node,console")
 	one := func(task string) string { return `[{name: a, tasks: [` + task + `]}]` }
 	for _, row := range []struct{ name, manifest, want string }{
@@ -63,7 +64,7 @@ func TestBadInputIsRefusedWithASentence(t *testing.T) {
 		{"a pattern that does not compile",
 			manifest("bad", `[{name: a, constraints: [{lTarget: "${robot.labels.a}", operand: regexp, rTarget: "("}], tasks: [{name: t, driver: exec, config: {execConfig: {command: x}}}]}]`),
 			`constraints: the pattern of operand regexp must compile as RE2\n *variables.patterns' resulted in error: [^\n]*missing closing \)`},
-		{"a range of versions that nobody can read",
+		{"an unreadable range of versions",
 			manifest("bad", `[{name: a, constraints: [{lTarget: "${robot.labels.a}", operand: version, rTarget: new}], tasks: [{name: t, driver: exec, config: {execConfig: {command: x}}}]}]`),
 			`constraints of a: "new" is no range of versions; write bounds`},
 		{"a version that is none",
@@ -187,14 +188,15 @@ func TestBadInputIsRefusedWithASentence(t *testing.T) {
 	})
 }
 
-func TestAgentRefusesABadRobotID(t *testing.T) {
-	out, err := exec.Command(testkit.Binary(t, "k8s4r-agent"), "--robot-id", "a/b", "--state-dir", t.TempDir()).CombinedOutput()
+func TestAgent_RejectsInvalidRobotID(t *testing.T) {
+	out, err := exec.Command(testkit.BinaryPath(t, "k8s4r-agent"), "--robot-id", "a/b", "--state-dir", t.TempDir()).CombinedOutput()
 	if err == nil || !strings.Contains(string(out), "--robot-id") {
 		t.Errorf("got %v: %s", err, out)
 	}
 }
 
-func TestDriverThatNoRobotOffersSaysSo(t *testing.T) {
+func TestPlacement_ReportsMissingDriver(t *testing.T) {
+	t.Parallel()
 	s := start(t, "--robots", "2")
 	s.apply(manifest("contained", `[{name: a, tasks: [{name: t, driver: docker, config: {dockerConfig: {image: busybox}}}]}]`))
 	s.apply(manifest("plain", goodGroups))
@@ -206,11 +208,15 @@ func TestDriverThatNoRobotOffersSaysSo(t *testing.T) {
 	})
 }
 
-// TestGarbageOnEveryTopic sends what nobody would say to every topic that the
-// server or an agent reads, and expects both to go on as if nothing had been.
-func TestGarbageOnEveryTopic(t *testing.T) {
+// TestServerAndAgent_IgnoreMalformedMessages publishes malformed messages on every topic that the server or an agent
+// reads, and expects both to work on.
+func TestServerAndAgent_IgnoreMalformedMessages(t *testing.T) {
+	t.Parallel()
 	for _, broker := range brokers {
-		t.Run(broker.name, func(t *testing.T) { garbageOnEveryTopic(t, broker.args(t)) })
+		t.Run(broker.name, func(t *testing.T) {
+			t.Parallel()
+			garbageOnEveryTopic(t, broker.args(t))
+		})
 	}
 }
 

@@ -25,19 +25,19 @@ const chart = "../../charts/k8s4r"
 
 // helm runs Helm and returns what it printed.
 func (s *system) helm(args ...string) (string, error) {
-	cmd := exec.Command(testkit.Binary(s.t, "helm"), args...)
+	cmd := exec.Command(testkit.BinaryPath(s.t, "helm"), args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.Kubeconfig, "HELM_CACHE_HOME="+s.t.TempDir(), "HELM_CONFIG_HOME="+s.t.TempDir())
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
 
-// TestChart installs the chart into a namespace that takes nothing but restricted Pods,
+// TestChart_InstallsAWorkingSystem installs the chart into a namespace that takes nothing but restricted Pods,
 // runs its programs with the arguments and the rights that it gives them, and has
 // `helm test` find that they work. The Pods of the Deployments themselves need an
 // engine and images, which this cluster has not.
-func TestChart(t *testing.T) {
+func TestChart_InstallsAWorkingSystem(t *testing.T) {
 	// The Pod of helm test is a process of this host, which finds its command there.
-	t.Setenv("PATH", filepath.Dir(testkit.Binary(t, "kubectl-k8s4r"))+":"+os.Getenv("PATH"))
+	t.Setenv("PATH", filepath.Dir(testkit.BinaryPath(t, "kubectl-k8s4r"))+":"+os.Getenv("PATH"))
 	s := start(t, "--without", "manager,server,robots")
 	const namespace = "k8s4r-system"
 	if out, err := s.kubectl("label", "--overwrite", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted"); err != nil {
@@ -71,9 +71,9 @@ func TestChart(t *testing.T) {
 	if out, err := s.helm("test", "k8s4r", "--namespace", namespace, "--timeout", "2m", "--logs"); err != nil {
 		t.Errorf("helm test: %v\n%s", err, out)
 	}
-	console, viewer := freeAddress(t, "127.0.0.1"), s.bearer("viewer", "view")
+	console, viewer := testkit.FreeAddr(t), s.bearer("viewer", "view")
 	certificate := t.TempDir()
-	testca.New(t).Files(certificate)
+	testca.New(t).WriteServerFiles(certificate)
 	s.deployed(namespace, "k8s4r-console", "--bind-address", console, "--cert-file", filepath.Join(certificate, "tls.crt"), "--key-file", filepath.Join(certificate, "tls.key"))
 	testkit.EventuallyNoError(t, time.Minute, "the console shows the robot", func() error {
 		if code, body := get(t, "https://"+console+"/api/v1/objects/robots", viewer); code != http.StatusOK || !strings.Contains(body, `"name":"r1"`) {
@@ -100,7 +100,7 @@ func (s *system) deployed(namespace, name string, here ...string) *program {
 	return run(s.t, name, append(d.Spec.Template.Spec.Containers[0].Args, here...)...)
 }
 
-func TestChartRefusesBadValues(t *testing.T) {
+func TestChart_RejectsInvalidValues(t *testing.T) {
 	s := &system{Up: &testkit.Up{}, t: t}
 	const namespace, broker = "k8s4r-system", "server.mqttURL=mqtts://b:8883"
 	for _, c := range []struct{ name, namespace, set, want string }{
@@ -108,7 +108,7 @@ func TestChartRefusesBadValues(t *testing.T) {
 		{"no broker", namespace, "offlineAfter=5m", "/server/mqttURL"},
 		{"a broker that is no URL", namespace, "server.mqttURL=mosquitto:1883", "/server/mqttURL"},
 		{"a broker without TLS", namespace, "server.mqttURL=mqtt://b:1883", "set server.allowPlaintextBroker"},
-		{"a value that nobody knows", namespace, "server.mqttUrl=mqtt://b:1883", "mqttUrl"},
+		{"an unknown value", namespace, "server.mqttUrl=mqtt://b:1883", "mqttUrl"},
 		{"a time without a unit", namespace, broker + ",offlineAfter=five", "/offlineAfter"},
 		{"replicas below none", namespace, broker + ",manager.replicas=-1", "/manager/replicas"},
 		{"neither auto nor manual", namespace, broker + ",manager.approveRobots=never", "/manager/approveRobots"},
@@ -142,9 +142,9 @@ func TestChartRefusesBadValues(t *testing.T) {
 	}
 }
 
-// TestChartOfTheConsole: who did not ask for it gets no account of it either, and who did not
+// TestChart_ConfiguresTheConsole: who did not ask for it gets no account of it either, and who did not
 // ask for more than that, no right to act for others.
-func TestChartOfTheConsole(t *testing.T) {
+func TestChart_ConfiguresTheConsole(t *testing.T) {
 	s := &system{Up: &testkit.Up{}, t: t}
 	for console, want := range map[string]bool{"console.enabled=true": true, "console.enabled=true,console.impersonate=true": true, "console.impersonate=true": false} {
 		out, err := s.helm("template", "k8s4r", chart, "--namespace=k8s4r-system", "--kube-version=1.36.0", "--set", "server.mqttURL=mqtts://b:8883,"+console)

@@ -10,12 +10,13 @@ import (
 	"testing"
 	"time"
 
-	"k8s4r.io/k8s4r/internal/isolation"
+	"k8s4r.io/k8s4r/internal/robot/isolation"
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// TestRunEndsWithTheJobsOutcome runs commands as a user does in a script.
-func TestRunEndsWithTheJobsOutcome(t *testing.T) {
+// TestCLI_RunReportsTheOutcome runs commands as a user does in a script.
+func TestCLI_RunReportsTheOutcome(t *testing.T) {
+	t.Parallel()
 	s := start(t, "--robots", "2")
 	for _, row := range []struct {
 		name     string
@@ -39,7 +40,7 @@ func TestRunEndsWithTheJobsOutcome(t *testing.T) {
 		{"a job that is to go away", []string{"delete", "job", "good"}, 0, `good`},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			out, err := s.Run("k8s4r", row.args...)
+			out, err := s.RunProgram("k8s4r", row.args...)
 			if got := exitCode(err); got != row.wantExit || !regexp.MustCompile(row.want).MatchString(out) {
 				t.Errorf("exit status %d, want %d with %q:\n%s", got, row.wantExit, row.want, out)
 			}
@@ -54,7 +55,7 @@ func TestRunEndsWithTheJobsOutcome(t *testing.T) {
 			want = me()
 		}
 		for _, driver := range []string{"exec", "raw_exec"} {
-			if out, err := s.Run("k8s4r", "run", "--driver", driver, "--", "/bin/sh", "-c", `test "$(id -un)" = `+want+` && echo x > "$HOME/mine"`); err != nil {
+			if out, err := s.RunProgram("k8s4r", "run", "--driver", driver, "--", "/bin/sh", "-c", `test "$(id -un)" = `+want+` && echo x > "$HOME/mine"`); err != nil {
 				t.Errorf("%s: %v\n%s", driver, err, out)
 			}
 		}
@@ -63,8 +64,8 @@ func TestRunEndsWithTheJobsOutcome(t *testing.T) {
 		}
 	})
 	t.Run("the lean program is a plugin of kubectl", func(t *testing.T) {
-		cmd := exec.Command(testkit.Binary(t, "k8s4r"), "kubectl", "k8s4r", "get", "robots")
-		cmd.Env = append(os.Environ(), "KUBECONFIG="+s.Kubeconfig, "PATH="+filepath.Dir(testkit.Binary(t, "kubectl-k8s4r"))+":"+os.Getenv("PATH"))
+		cmd := exec.Command(testkit.BinaryPath(t, "k8s4r"), "kubectl", "k8s4r", "get", "robots")
+		cmd.Env = append(os.Environ(), "KUBECONFIG="+s.Kubeconfig, "PATH="+filepath.Dir(testkit.BinaryPath(t, "kubectl-k8s4r"))+":"+os.Getenv("PATH"))
 		out, err := cmd.CombinedOutput()
 		if err != nil || !strings.Contains(string(out), "robot-2") {
 			t.Errorf("%v:\n%s", err, out)
@@ -82,9 +83,10 @@ func exitCode(err error) int {
 	return -1
 }
 
-// TestUpAgainstAnotherClusterAndBroker runs manager, server and robots here,
+// TestUp_UsesAnExternalClusterAndBroker runs manager, server and robots here,
 // against an API server and a broker that run elsewhere.
-func TestUpAgainstAnotherClusterAndBroker(t *testing.T) {
+func TestUp_UsesAnExternalClusterAndBroker(t *testing.T) {
+	t.Parallel()
 	cluster := start(t, "--without", "manager,server,broker,robots,node,console")
 	s := start(t, "--kubeconfig", cluster.Kubeconfig, "--mqtt-url", mosquitto(t), "--robots", "1")
 	s.create(jobOf("there", 2, shell("say", "echo hi")))

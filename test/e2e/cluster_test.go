@@ -22,10 +22,11 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// TestSeparateProgramsWithLeastRights runs the programs as a cluster does: two
+// TestPrograms_WorkWithTheirRolesAlone runs the programs as a cluster does: two
 // managers and two servers, each with nothing but the rights in config/rbac,
 // against an API server that has had `kubectl apply --server-side -k config`.
-func TestSeparateProgramsWithLeastRights(t *testing.T) {
+func TestPrograms_WorkWithTheirRolesAlone(t *testing.T) {
+	t.Parallel()
 	s := start(t, "--without", "manager,server,robots,node")
 	if out, err := s.kubectl("apply", "--server-side", "--field-manager=k8s4r", "-k", "../../config"); err != nil {
 		t.Fatalf("apply config: %v\n%s", err, out)
@@ -50,7 +51,7 @@ func TestSeparateProgramsWithLeastRights(t *testing.T) {
 	s.create(jobOf("first", 3, shell("say", "echo hi")))
 	s.awaitJob("first", "completed", time.Minute)
 	testkit.EventuallyNoError(t, 10*time.Second, "the server serves logs", func() error {
-		out, err := s.Run("kubectl-k8s4r", "logs", "first-main-0-say")
+		out, err := s.RunProgram("kubectl-k8s4r", "logs", "first-main-0-say")
 		if err != nil || !strings.Contains(out, "task changed state") {
 			return errors.Join(err, errors.New(out))
 		}
@@ -58,8 +59,8 @@ func TestSeparateProgramsWithLeastRights(t *testing.T) {
 	})
 
 	t.Run("they say how they are", func(t *testing.T) {
-		saysHowTheyAre(t, managers, "[+]archive ok")
-		saysHowTheyAre(t, servers, "[+]mqtt ok")
+		checkHealthReports(t, managers, "[+]archive ok")
+		checkHealthReports(t, servers, "[+]mqtt ok")
 	})
 	t.Run("metrics and profiles are for those who may", func(t *testing.T) {
 		profilesNeedRights(t, s, managers[0], managers[1])
@@ -74,7 +75,7 @@ func TestSeparateProgramsWithLeastRights(t *testing.T) {
 			says = s.waitsFor("needy-main-0-write")
 			return says != ""
 		})
-		_, command, found := strings.Cut(says, "permit it with: kubectl ")
+		_, command, found := strings.Cut(says, "to allow it, run: kubectl ")
 		command, _, closed := strings.Cut(command, " (")
 		if !found || !closed {
 			t.Fatalf("it says %s", says)
@@ -125,14 +126,14 @@ type program struct{ *testkit.Process }
 // run starts a program that is killed with the test, and keeps what it said.
 func run(t *testing.T, name string, args ...string) *program {
 	t.Helper()
-	p := testkit.NewProcess(t, append([]string{testkit.Binary(t, name)}, args...)...)
+	p := testkit.NewProcess(t, append([]string{testkit.BinaryPath(t, name)}, args...)...)
 	p.Start()
 	return &program{p}
 }
 
-// leads tells whether it has won an election since it started.
+// leads reports whether it has won an election since it started.
 func (p *program) leads() bool {
-	return bytes.Contains(p.Said(), []byte("Successfully acquired lease"))
+	return bytes.Contains(p.ReadLog(), []byte("Successfully acquired lease"))
 }
 
 // agent starts a robot outside of `k8s4r up`.
@@ -165,7 +166,7 @@ func (s *system) serviceAccountKubeconfig(name string) string {
 	return path
 }
 
-// processIn tells whether the process whose id stands in the file lives.
+// processIn reports whether the process runs whose id is in the file.
 func processIn(file string) bool {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -175,7 +176,8 @@ func processIn(file string) bool {
 	return err == nil
 }
 
-func TestRolesHoldNoStar(t *testing.T) {
+func TestRoles_HaveNoWildcards(t *testing.T) {
+	t.Parallel()
 	s := start(t, "--without", "manager,server,broker,robots,node,console")
 	out, err := s.kubectl("get", "clusterroles,roles", "-A", "-o", "json")
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 
 // apiDocument is what the console says of its API, and which of its addresses a path is.
 var apiDocument = sync.OnceValues(func() (*huma.OpenAPI, *http.ServeMux) {
-	doc, paths := console.Document(), http.NewServeMux()
+	doc, paths := console.BuildDocument(), http.NewServeMux()
 	for pattern := range doc.Paths {
 		paths.Handle(pattern, http.NotFoundHandler())
 	}

@@ -17,9 +17,10 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// TestNothingIsLostWhenAllIsKilled kills the whole system again and again while jobs run, end, are
+// TestArchive_HasEveryJobOnceAfterKills kills the whole system again and again while jobs run, end, are
 // archived and removed: every job is in the archive in the end, once and as it ended.
-func TestNothingIsLostWhenAllIsKilled(t *testing.T) {
+func TestArchive_HasEveryJobOnceAfterKills(t *testing.T) {
+	t.Parallel()
 	const jobs, kills = 20, 4
 	s := start(t, "--robots=2")
 	reader := s.bearer("reader", "k8s4r-view")

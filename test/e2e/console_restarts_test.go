@@ -11,15 +11,16 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/archive"
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// TestEventsOutliveTheConsole kills a console again and again while tasks run, fail, are called off
+// TestEvents_ContinueAfterConsoleRestarts kills a console again and again while tasks run, fail, are called off
 // and vanish, also while it is dead. Of its readers one keeps up, one lags, and one stays away for
 // longer than a console goes back. The first two are told every state of every task in order, as the
 // archive has them; the third is told to load its lists, and all three end with what is there.
-func TestEventsOutliveTheConsole(t *testing.T) {
+func TestEvents_ContinueAfterConsoleRestarts(t *testing.T) {
+	t.Parallel()
 	const rounds = 3
 	s := start(t, "--robots=3", "--without=console")
 	c := s.restartable()
@@ -74,7 +75,7 @@ type restartable struct {
 
 func (s *system) restartable() *restartable {
 	s.t.Helper()
-	address, file := freeAddress(s.t, "127.0.0.1"), filepath.Join(s.t.TempDir(), "events.json")
+	address, file := testkit.FreeAddr(s.t), filepath.Join(s.t.TempDir(), "events.json")
 	p := run(s.t, "k8s4r-console", "--kubeconfig", s.serviceAccountKubeconfig("k8s4r-console"), "--bind-address", address, "--state-file", file,
 		"--archive", "sqlite:"+filepath.Join(s.DataDir, "history.db"), "--metrics-bind-address=0", "--health-probe-bind-address=0")
 	return &restartable{p, s, "http://" + address + "/api/v1", s.bearer("reader", "k8s4r-view"), file}
@@ -104,13 +105,13 @@ func (c *restartable) notePosition(f *follower) (position uint64) {
 		position = number(all.ResourceVersion)
 		for i := range all.Items {
 			t := &all.Items[i]
-			if is := string(lifecycle.TaskState(t.Status.State).Normal()); known[string(t.UID)] != is {
+			if is := string(lifecycle.TaskState(t.Status.State).OrPending()); known[string(t.UID)] != is {
 				return fmt.Errorf("%s is %s, it knows it as %q", t.Name, is, known[string(t.UID)])
 			}
 		}
 		return nil
 	})
-	if err := os.WriteFile(c.stateFile, fmt.Appendf(nil, `{"position": "%d", "last": "0"}`, position), 0o600); err != nil {
+	if err := os.WriteFile(c.stateFile, fmt.Appendf(nil, `{"version": 2, "position": "%d", "last": "0"}`, position), 0o600); err != nil {
 		c.s.t.Fatal(err)
 	}
 	return position
@@ -143,7 +144,7 @@ func (s *system) workUnseen(round int) {
 	unseen := brief(fmt.Sprintf("unseen-%d", round))
 	s.create(unseen)
 	long := fmt.Sprintf("long-%d", round)
-	if out, err := s.Run("k8s4r", "job", "cancel", long); err != nil {
+	if out, err := s.RunProgram("k8s4r", "job", "cancel", long); err != nil {
 		s.t.Fatalf("cancel %s: %v\n%s", long, err, out)
 	}
 	s.awaitJob(long, string(lifecycle.JobCanceled), 30*time.Second)
@@ -163,14 +164,14 @@ func (s *system) awaitEndOfWork() (states map[string]string) {
 		there := map[string]bool{}
 		for i := range jobs.Items {
 			j := &jobs.Items[i]
-			if there[j.Name] = true; j.Spec.TTLSecondsAfterFinished != nil || !j.Status.Archived() {
-				return fmt.Errorf("%s is %s, archived: %v", j.Name, j.Status.State, j.Status.Archived())
+			if there[j.Name] = true; j.Spec.TTLSecondsAfterFinished != nil || !j.Status.IsArchived() {
+				return fmt.Errorf("%s is %s, archived: %v", j.Name, j.Status.State, j.Status.IsArchived())
 			}
 		}
 		states = map[string]string{}
 		for i := range tasks.Items {
 			t := &tasks.Items[i]
-			if states[string(t.UID)] = string(lifecycle.TaskState(t.Status.State).Normal()); !there[t.Spec.JobName] {
+			if states[string(t.UID)] = string(lifecycle.TaskState(t.Status.State).OrPending()); !there[t.Spec.JobName] {
 				return fmt.Errorf("%s outlives its job", t.Name)
 			}
 		}
@@ -197,7 +198,7 @@ func (s *system) archivedTasks() (out []archivedTask) {
 		s.t.Fatalf("the archive's tasks: %v, more to come: %q", err, page.Next)
 	}
 	for _, o := range page.Items {
-		transitions, err := store.Transitions(s.t.Context(), o.UID)
+		transitions, err := store.ListTransitions(s.t.Context(), o.UID)
 		if err != nil {
 			s.t.Fatal(err)
 		}

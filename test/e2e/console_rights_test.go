@@ -45,8 +45,8 @@ type deployedConsole struct {
 func (s *system) console() *deployedConsole {
 	s.t.Helper()
 	dir := s.t.TempDir()
-	testca.New(s.t).Files(dir)
-	address := freeAddress(s.t, "127.0.0.1")
+	testca.New(s.t).WriteServerFiles(dir)
+	address := testkit.FreeAddr(s.t)
 	run(s.t, "k8s4r-console", "--kubeconfig", s.serviceAccountKubeconfig("k8s4r-console"), "--bind-address", address,
 		"--cert-file", filepath.Join(dir, "tls.crt"), "--key-file", filepath.Join(dir, "tls.key"), "--metrics-bind-address=0", "--health-probe-bind-address=0")
 	return &deployedConsole{s.t, "https://" + address + "/api/v1"}
@@ -78,9 +78,10 @@ func (c *deployedConsole) pauses(token string, proof ...tls.Certificate) string 
 	return string(text)
 }
 
-// TestConsoleWithLeastRights: a kind that the role leaves out would not fail, but be missing
+// TestConsole_WorksWithItsRoleAlone: a kind that the role leaves out would not fail, but be missing
 // from all lists, so each is looked for.
-func TestConsoleWithLeastRights(t *testing.T) {
+func TestConsole_WorksWithItsRoleAlone(t *testing.T) {
+	t.Parallel()
 	s := start(t, "--without", "manager,server,broker,robots,node,console")
 	for _, manifest := range oneOfEachKind {
 		s.apply(manifest)
@@ -112,7 +113,7 @@ func TestConsoleWithLeastRights(t *testing.T) {
 		}
 	}
 	if code, body := get(t, c.url+"/me", ""); code != http.StatusUnauthorized {
-		t.Errorf("who is nobody is told: %d %s", code, body)
+		t.Errorf("without credentials: %d %s", code, body)
 	}
 	if says := c.pauses(viewer); !strings.Contains(says, `"ok":false`) || !strings.Contains(says, "default:viewer") {
 		t.Errorf("a viewer pauses: %s", says)

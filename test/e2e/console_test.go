@@ -22,11 +22,11 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// browser asks the console, as somebody.
+// browser sends requests to the console as one user.
 type browser struct {
 	t     *testing.T
 	at    string
-	token string // empty: by cookie, or as nobody
+	token string // empty: by cookie, or without credentials
 	http.Client
 }
 
@@ -192,8 +192,8 @@ func (s *system) signedIn(t *testing.T) *browser {
 	t.Helper()
 	var address string
 	testkit.EventuallyNoError(t, 10*time.Second, "the link to sign in", func() error {
-		if address = link.FindString(s.Said()); address == "" {
-			return fmt.Errorf("not in:\n%s", s.Said())
+		if address = link.FindString(s.OutputTail()); address == "" {
+			return fmt.Errorf("not in:\n%s", s.OutputTail())
 		}
 		return nil
 	})
@@ -204,9 +204,10 @@ func (s *system) signedIn(t *testing.T) *browser {
 	return b
 }
 
-// TestTheConsoleSteersAsItsCaller signs in by the link, watches a job live, reads its log as it
+// TestConsole_ActsWithTheCallersPermissions signs in by the link, watches a job live, reads its log as it
 // grows, and pauses, resumes, cancels and requeues it.
-func TestTheConsoleSteersAsItsCaller(t *testing.T) {
+func TestConsole_ActsWithTheCallersPermissions(t *testing.T) {
+	t.Parallel()
 	s := start(t, "--robots=2")
 	b := s.signedIn(t)
 	var me struct {
@@ -217,15 +218,15 @@ func TestTheConsoleSteersAsItsCaller(t *testing.T) {
 		t.Errorf("me: %+v", me)
 	}
 	again := s.browser(t, "")
-	if answer := again.open(t.Context(), http.MethodGet, strings.TrimPrefix(link.FindString(s.Said()), s.ConsoleURL), nil); answer.Header.Get("Location") != "/signin-failed" {
+	if answer := again.open(t.Context(), http.MethodGet, strings.TrimPrefix(link.FindString(s.OutputTail()), s.ConsoleURL), nil); answer.Header.Get("Location") != "/signin-failed" {
 		t.Errorf("the link works twice: %v", answer.Header)
 	}
 	if code, text := b.ask(http.MethodPost, "/api/v1/actions", map[string]any{"action": "delete", "items": []any{map[string]string{"kind": "jobs", "namespace": "default", "name": "x"}}}); code != http.StatusBadRequest || !strings.Contains(text, "X-K8s4r-Csrf") {
 		t.Errorf("a change by cookie alone: %d %s", code, text)
 	}
 
-	// It may run before anybody follows: who loads what is there, and follows from where the stream stood before, is told.
-	if out, err := s.Run("kubectl-k8s4r", "run", "--detach", "--name=long", "--count=2", "--", "/bin/sh", "-c", "for i in 1 2 3 4 5 6 7 8 9; do echo line $i; sleep 100; done"); err != nil {
+	// It may run before the stream is followed: a reader that loads the lists and follows from an earlier event gets it.
+	if out, err := s.RunProgram("kubectl-k8s4r", "run", "--detach", "--name=long", "--count=2", "--", "/bin/sh", "-c", "for i in 1 2 3 4 5 6 7 8 9; do echo line $i; sleep 100; done"); err != nil {
 		t.Fatal(err, out)
 	}
 	states := make(chan string, 1000)
@@ -275,7 +276,7 @@ func TestTheConsoleSteersAsItsCaller(t *testing.T) {
 		t.Fatalf("cancel: %s", r.Message)
 	}
 	reaches("canceled")
-	if r := b.act("requeue", "tasks", false, "long-sh-0-main", "long-sh-1-main", "nobody").Results; !r[0].OK || !r[1].OK || r[2].OK || !strings.Contains(r[2].Message, "not found") {
+	if r := b.act("requeue", "tasks", false, "long-sh-0-main", "long-sh-1-main", "no-such-task").Results; !r[0].OK || !r[1].OK || r[2].OK || !strings.Contains(r[2].Message, "not found") {
 		t.Fatalf("requeue: %+v", r)
 	}
 	reaches("running")
@@ -284,27 +285,28 @@ func TestTheConsoleSteersAsItsCaller(t *testing.T) {
 	}
 }
 
-// TestTheConsoleShowsWhatItsCallerMaySee has two namespaces, one viewer of one of them, and
-// somebody without rights: in lists, objects, events, logs, the archive and its statistics
-// nobody learns of more than RBAC says, and the viewer changes nothing.
-func TestTheConsoleShowsWhatItsCallerMaySee(t *testing.T) {
+// TestConsole_ShowsWhatTheCallerMayRead has two namespaces, a viewer of one of them, and a
+// stranger without permissions: lists, objects, events, logs, the archive and its statistics show
+// no more than RBAC allows, and the viewer changes nothing.
+func TestConsole_ShowsWhatTheCallerMayRead(t *testing.T) {
+	t.Parallel()
 	s := start(t, "--robots=1")
 	s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other"}})
 	if out, err := s.kubectl("label", "robot", "robot-1", "share.robot.k8s4r.io/other=true"); err != nil {
 		t.Fatal(err, out)
 	}
 	for _, ns := range []string{"default", "other"} {
-		if out, err := s.Run("kubectl-k8s4r", "run", "--namespace", ns, "--name=in-"+ns, "--", "/bin/sh", "-c", "echo secret of "+ns); err != nil {
+		if out, err := s.RunProgram("kubectl-k8s4r", "run", "--namespace", ns, "--name=in-"+ns, "--", "/bin/sh", "-c", "echo secret of "+ns); err != nil {
 			t.Fatal(err, out)
 		}
 	}
-	for _, who := range []string{"viewer", "nobody"} {
+	for _, who := range []string{"viewer", "stranger"} {
 		s.create(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: who}})
 	}
 	if out, err := s.kubectl("create", "rolebinding", "viewer", "--clusterrole=k8s4r-view", "--serviceaccount=default:viewer"); err != nil {
 		t.Fatal(err, out)
 	}
-	all, viewer, nobody := s.signedIn(t), s.browser(t, s.tokenOf("viewer")), s.browser(t, s.tokenOf("nobody"))
+	all, viewer, stranger := s.signedIn(t), s.browser(t, s.tokenOf("viewer")), s.browser(t, s.tokenOf("stranger"))
 
 	testkit.EventuallyNoError(t, 30*time.Second, "the archive has both", func() error {
 		if n := all.names("tasks?scope=all&sort=-created"); len(n) != 2 {
@@ -326,11 +328,11 @@ func TestTheConsoleShowsWhatItsCallerMaySee(t *testing.T) {
 		}
 		return nil
 	})
-	if n := nobody.names("tasks"); len(n) != 0 {
-		t.Errorf("nobody sees %v", n)
+	if n := stranger.names("tasks"); len(n) != 0 {
+		t.Errorf("stranger sees %v", n)
 	}
 	for _, path := range []string{"tasks?namespace=other", "tasks/other/in-other-sh-0-main", "jobs/other/in-other", "jobs/other/in-other/timeline", "jobs/other/no-such"} {
-		for who, b := range map[string]*browser{"viewer": viewer, "nobody": nobody} {
+		for who, b := range map[string]*browser{"viewer": viewer, "stranger": stranger} {
 			if code, text := b.ask(http.MethodGet, "/api/v1/objects/"+path, nil); code != http.StatusForbidden {
 				t.Errorf("%s reads %s: %d %.300s", who, path, code, text)
 			}
@@ -342,8 +344,8 @@ func TestTheConsoleShowsWhatItsCallerMaySee(t *testing.T) {
 	if code, text := viewer.ask(http.MethodGet, "/api/v1/tasks/default/in-default-sh-0-main/logs", nil); code != http.StatusOK || !strings.Contains(text, "secret of default") {
 		t.Errorf("the viewer's own log: %d %s", code, text)
 	}
-	s.archiveKeepsToRights(t, all, viewer, nobody)
-	s.eventsKeepToRights(t, viewer, nobody)
+	s.archiveKeepsToRights(t, all, viewer, stranger)
+	s.eventsKeepToRights(t, viewer, stranger)
 	for _, action := range []string{"requeue", "delete"} {
 		for _, dry := range []bool{true, false} {
 			if r := viewer.act(action, "jobs", dry, "in-default").Results[0]; r.OK || !strings.Contains(r.Message, "cannot") {
@@ -359,14 +361,14 @@ func TestTheConsoleShowsWhatItsCallerMaySee(t *testing.T) {
 }
 
 // archiveKeepsToRights asks for what has been.
-func (s *system) archiveKeepsToRights(t *testing.T, all, viewer, nobody *browser) {
+func (s *system) archiveKeepsToRights(t *testing.T, all, viewer, stranger *browser) {
 	t.Helper()
 	var tasks listed
 	all.get("/api/v1/objects/tasks?namespace=other", &tasks)
 	for who, see := range map[string]struct {
 		*browser
 		want int
-	}{"all": {all, 2}, "viewer": {viewer, 1}, "nobody": {nobody, 0}} {
+	}{"all": {all, 2}, "viewer": {viewer, 1}, "stranger": {stranger, 0}} {
 		if n := see.names("tasks?scope=all&sort=-created"); len(n) != see.want {
 			t.Errorf("%s sees %v of the archive", who, n)
 		}
@@ -385,17 +387,17 @@ func (s *system) archiveKeepsToRights(t *testing.T, all, viewer, nobody *browser
 }
 
 // eventsKeepToRights watches while something happens in both namespaces.
-func (s *system) eventsKeepToRights(t *testing.T, viewer, nobody *browser) {
+func (s *system) eventsKeepToRights(t *testing.T, viewer, stranger *browser) {
 	t.Helper()
 	seen := make(chan told, 1000)
 	viewer.follow("/api/v1/events", func(e told) { seen <- e })
-	nobody.follow("/api/v1/events", func(e told) {
+	stranger.follow("/api/v1/events", func(e told) {
 		if e.event == "change" {
-			t.Errorf("nobody is told of %+v", e.data)
+			t.Errorf("stranger is told of %+v", e.data)
 		}
 	})
 	for _, ns := range []string{"other", "default"} { // the last one is awaited
-		if out, err := s.Run("kubectl-k8s4r", "run", "--namespace", ns, "--name=later", "--", "/bin/true"); err != nil {
+		if out, err := s.RunProgram("kubectl-k8s4r", "run", "--namespace", ns, "--name=later", "--", "/bin/true"); err != nil {
 			t.Fatal(err, out)
 		}
 	}

@@ -15,14 +15,14 @@ import (
 
 // reasons is what the console says of why something waits.
 type reasons struct {
-	Gist    string
-	Waits   bool
-	Facts   []struct{ Name, Text string }
-	Refused struct {
+	Summary    string
+	Waiting    bool
+	Facts      []struct{ Name, Text string }
+	Rejections struct {
 		Robots int
-		Lacks  []struct {
+		Checks []struct {
 			Robots int
-			What   string
+			Text   string
 		}
 	}
 	Tasks []struct {
@@ -48,17 +48,18 @@ const (
   initTasks: [{name: fetch, driver: exec, config: {execConfig: {command: /bin/sleep, args: ["1000"]}}}], tasks: [` + echo + `]}]}}`
 )
 
-// TestTheConsoleSaysWhyToWhoMaySee asks why tasks and jobs wait, as who may see all of a
+// TestConsole_ExplainsPendingTasksWithinPermissions asks why tasks and jobs wait, as who may see all of a
 // namespace, tasks alone, jobs alone, and nothing: each is told what k8s4r why says, but for
 // what stands in objects that they may not see.
-func TestTheConsoleSaysWhyToWhoMaySee(t *testing.T) {
+func TestConsole_ExplainsPendingTasksWithinPermissions(t *testing.T) {
+	t.Parallel()
 	s := start(t, "--robots=1")
 	s.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other"}})
 	for _, manifest := range []string{fmt.Sprintf(waitsForBrush, "default"), fmt.Sprintf(waitsForBrush, "other"), waitsForInit} {
 		s.apply(manifest)
 	}
 	who := map[string]*browser{"all": s.signedIn(t)}
-	for _, name := range []string{"viewer", "of-tasks", "of-jobs", "nobody"} {
+	for _, name := range []string{"viewer", "of-tasks", "of-jobs", "stranger"} {
 		who[name] = s.browser(t, s.bearer(name, ""))
 	}
 	for _, args := range [][]string{
@@ -73,7 +74,7 @@ func TestTheConsoleSaysWhyToWhoMaySee(t *testing.T) {
 
 	s.whatWaitsSaysWhy(t, who["viewer"])
 	s.partsStayHidden(t, who)
-	s.strangersAreRefused(t, who)
+	s.checkStrangersAreRejected(t, who)
 	var elsewhere reasons
 	if who["all"].get("/api/v1/tasks/other/brush-g-0-t/why", &elsewhere); !strings.Contains(elsewhere.fact("placement"), "0 of 0 robots") {
 		t.Errorf("of a namespace without robots: %+v", elsewhere)
@@ -90,11 +91,11 @@ func (s *system) whatWaitsSaysWhy(t *testing.T, viewer *browser) {
 	testkit.EventuallyNoError(t, time.Minute, "console and command line say what the robot lacks", func() error {
 		var task, job reasons
 		viewer.get("/api/v1/tasks/default/brush-g-0-t/why", &task)
-		said, err := s.Run("k8s4r", "why", "brush-g-0-t")
+		said, err := s.RunProgram("k8s4r", "why", "brush-g-0-t")
 		if err != nil {
 			return fmt.Errorf("k8s4r why: %w\n%s", err, said)
 		}
-		if !strings.Contains(said, task.Gist) || !task.Waits {
+		if !strings.Contains(said, task.Summary) || !task.Waiting {
 			return fmt.Errorf("the console says %+v, and the command line\n%s", task, said)
 		}
 		for _, f := range task.Facts {
@@ -102,11 +103,11 @@ func (s *system) whatWaitsSaysWhy(t *testing.T, viewer *browser) {
 				return fmt.Errorf("the console says %+v, and the command line\n%s", f, said)
 			}
 		}
-		if r := task.Refused; r.Robots != 1 || len(r.Lacks) != 1 || r.Lacks[0].Robots != 1 || r.Lacks[0].What != "label brush=soft missing" {
+		if r := task.Rejections; r.Robots != 1 || len(r.Checks) != 1 || r.Checks[0].Robots != 1 || r.Checks[0].Text != "label brush=soft missing" {
 			return fmt.Errorf("what the robots lack: %+v", r)
 		}
 		viewer.get("/api/v1/jobs/default/brush/why", &job)
-		if !job.Waits || len(job.Tasks) != 1 || job.Tasks[0].Count != 2 || strings.Join(job.Tasks[0].Tasks, " ") != "brush-g-0-t brush-g-1-t" {
+		if !job.Waiting || len(job.Tasks) != 1 || job.Tasks[0].Count != 2 || strings.Join(job.Tasks[0].Tasks, " ") != "brush-g-0-t brush-g-1-t" {
 			return fmt.Errorf("of the job: %+v", job)
 		}
 		return nil
@@ -120,14 +121,14 @@ func (s *system) partsStayHidden(t *testing.T, who map[string]*browser) {
 	testkit.EventuallyNoError(t, time.Minute, "the init task runs", func() error {
 		var all reasons
 		who["viewer"].get(address, &all)
-		if want := "it waits for init task fetch, which is running on robot-1"; all.Gist != want || !strings.HasPrefix(all.fact("job"), "init is ") {
+		if want := "it waits for init task fetch, which is running on robot-1"; all.Summary != want || !strings.HasPrefix(all.fact("job"), "init is ") {
 			return fmt.Errorf("%+v", all)
 		}
 		return nil
 	})
 	var task, job reasons
 	who["of-tasks"].get(address, &task)
-	if task.fact("job") != "init, which you may not see" || task.fact("init tasks") != "if there are any, you may not see them" || strings.Contains(task.Gist, "fetch") {
+	if task.fact("job") != "init, which you may not see" || task.fact("init tasks") != "if there are any, you may not see them" || strings.Contains(task.Summary, "fetch") {
 		t.Errorf("who may get tasks alone is told %+v", task)
 	}
 	who["of-jobs"].get("/api/v1/jobs/default/brush/why", &job)
@@ -136,15 +137,15 @@ func (s *system) partsStayHidden(t *testing.T, who map[string]*browser) {
 	}
 }
 
-// strangersAreRefused, whether or not there is what they ask for.
-func (s *system) strangersAreRefused(t *testing.T, who map[string]*browser) {
+// checkStrangersAreRejected checks that users without permission are rejected, even if the object does not exist.
+func (s *system) checkStrangersAreRejected(t *testing.T, who map[string]*browser) {
 	t.Helper()
 	for _, row := range []struct {
 		who, path string
 		want      int
 	}{
-		{"nobody", "tasks/default/brush-g-0-t", http.StatusForbidden},
-		{"nobody", "jobs/default/brush", http.StatusForbidden},
+		{"stranger", "tasks/default/brush-g-0-t", http.StatusForbidden},
+		{"stranger", "jobs/default/brush", http.StatusForbidden},
 		{"viewer", "tasks/other/brush-g-0-t", http.StatusForbidden},
 		{"viewer", "tasks/other/no-such", http.StatusForbidden},
 		{"viewer", "jobs/other/brush", http.StatusForbidden},

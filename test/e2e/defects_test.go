@@ -18,16 +18,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/testkit"
-	"k8s4r.io/k8s4r/internal/testkit/docagent"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/testkit/legacyagent"
 )
 
-// TestDefectsOfTheOriginal shows, one by one, that what the system got wrong
+// TestDefectsOfLegacyServer shows, one by one, that what the system got wrong
 // that K8s4r has its protocol from is right here. The first is about a system
 // at rest, so it comes before the others. That templates and user were ignored
 // gets its rows when the agent has them.
-func TestDefectsOfTheOriginal(t *testing.T) {
+func TestDefectsOfLegacyServer(t *testing.T) {
 	s := start(t, "--robots", "0", "--metrics-address", "127.0.0.1:0")
 	s.robotWith("r1", nil)
 	agent(t, s, "r1", "--heartbeat", "1s")
@@ -86,11 +86,11 @@ var ourKinds = []string{"jobs", "taskgroups", "tasks", "robots"}
 // fifty heartbeats, ten seconds' worth. Most are a document agent's, which
 // sends all of its device information with each.
 func restIsFree(s *system) {
-	f := &fleet{system: s, agents: map[string]*docagent.Agent{}}
-	f.join("talkative", docagent.Config{Heartbeat: 250 * time.Millisecond})
+	f := &fleet{system: s, agents: map[string]*legacyagent.Agent{}}
+	f.join("talkative", legacyagent.Config{Heartbeat: 250 * time.Millisecond})
 	s.awaitRobot("talkative", "Online", 20*time.Second)
 	s.settled("r1", "talkative")
-	s.tasksOf("nobody") // a LIST to be counted
+	s.tasksOf("no-such-job") // a LIST to be counted
 	before, from := s.apiMetrics(), s.heartbeats()
 	testkit.Eventually(s.t, 30*time.Second, "fifty heartbeats more", func() bool { return s.heartbeats() >= from+50 })
 	after := s.apiMetrics()
@@ -158,7 +158,7 @@ func (s *system) file(name string) string { return filepath.Join(s.t.TempDir(), 
 
 func linesOf(file string) []string {
 	text, _ := os.ReadFile(file)
-	return testkit.Lines(string(text))
+	return testkit.SplitLines(string(text))
 }
 
 func jobNameTravels(s *system) {
@@ -416,8 +416,7 @@ func (s *system) startEndless(name, runs string) endless {
 	return endless{job: job, task: s.awaitTask(name+"-main-0-work", "running", 20*time.Second), pid: pid}
 }
 
-// awaitUnlisted waits until whoever subscribes to a robot's list is not told of
-// this task.
+// awaitUnlisted blocks until the retained list of a robot does not name this task.
 func (s *system) awaitUnlisted(robot string, task *v1alpha1.Task) {
 	s.t.Helper()
 	topic := wire.RobotTopic(robot, wire.KindState)
@@ -431,9 +430,9 @@ func (s *system) awaitUnlisted(robot string, task *v1alpha1.Task) {
 	})
 }
 
-// TestSilenceOfARobot shows the defects of the original that have to do with
+// TestRobot_GoesOfflineWithoutHeartbeats shows the defects of the original that have to do with
 // time: with robots that are offline after seconds instead of minutes.
-func TestSilenceOfARobot(t *testing.T) {
+func TestRobot_GoesOfflineWithoutHeartbeats(t *testing.T) {
 	const offlineAfter = 12 * time.Second
 	s := start(t, "--robots", "0", "--offline-after", offlineAfter.String())
 	s.robotWith("r1", nil)

@@ -10,17 +10,18 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// TestDoctorFindsNothingWrong with what k8s4r up starts, by both programs.
-func TestDoctorFindsNothingWrong(t *testing.T) {
+// TestDoctor_PassesOnAHealthySystem with what k8s4r up starts, by both programs.
+func TestDoctor_PassesOnAHealthySystem(t *testing.T) {
+	t.Parallel()
 	s := start(t, "--robots", "0")
 	testkit.EventuallyNoError(t, time.Minute, "manager and server have said that they work", func() error {
-		if out, err := s.Run("k8s4r", "doctor"); err != nil {
+		if out, err := s.RunProgram("k8s4r", "doctor"); err != nil {
 			return fmt.Errorf("%w\n%s", err, out)
 		}
 		return nil
 	})
 	for _, program := range []string{"k8s4r", "kubectl-k8s4r"} {
-		out, err := s.Run(program, "doctor", "-o", "json")
+		out, err := s.RunProgram(program, "doctor", "-o", "json")
 		var said struct {
 			Worst    string
 			Findings []struct{ Level, Check, Says string }
@@ -38,10 +39,10 @@ func TestDoctorFindsNothingWrong(t *testing.T) {
 			}
 		}
 	}
-	if out, err := s.Run("k8s4r", "kubectl", "delete", "crd", "cronjobflows.flow.k8s4r.io"); err != nil {
+	if out, err := s.RunProgram("k8s4r", "kubectl", "delete", "crd", "cronjobflows.flow.k8s4r.io"); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	out, err := s.Run("k8s4r", "doctor")
+	out, err := s.RunProgram("k8s4r", "doctor")
 	if exitCode(err) != 1 || !strings.Contains(out, "FAIL  definition cronjobflows.flow.k8s4r.io: is missing") {
 		t.Errorf("without a definition: %v\n%s", err, out)
 	}

@@ -13,9 +13,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/testkit"
-	"k8s4r.io/k8s4r/internal/testkit/docagent"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/testkit/legacyagent"
 )
 
 // habit is a way of document agents in the field, and what becomes of a Job
@@ -23,7 +23,7 @@ import (
 type habit struct {
 	name  string
 	robot string
-	agent docagent.Config
+	agent legacyagent.Config
 	count int32 // of tasks; 0: one
 	job   string
 	want  v1alpha1.TaskStatus
@@ -38,42 +38,42 @@ func exits(code int32) func(string, int) int32 {
 var habits = []habit{
 	{
 		name: "it subscribes seconds after the response", robot: "late", count: 3, job: "completed",
-		agent: docagent.Config{LateSubscription: 3 * time.Second},
+		agent: legacyagent.Config{LateSubscription: 3 * time.Second},
 		want:  v1alpha1.TaskStatus{State: "completed", ExitCode: new(int32(0))},
 	},
 	{
 		name: "it says running after completed", robot: "undead", count: 3, job: "completed", late: 1,
-		agent: docagent.Config{RunningAfterTerminal: true},
+		agent: legacyagent.Config{RunningAfterTerminal: true},
 		want:  v1alpha1.TaskStatus{State: "completed", ExitCode: new(int32(0))},
 	},
 	{
 		name: "it says running after failed", robot: "undead-failed", job: "failed", late: 1,
-		agent: docagent.Config{RunningAfterTerminal: true, Exit: exits(3)},
+		agent: legacyagent.Config{RunningAfterTerminal: true, Exit: exits(3)},
 		want:  v1alpha1.TaskStatus{State: "failed", ExitCode: new(int32(3)), Reason: wire.ReasonExited, Message: "Task exited with code 3"},
 	},
 	{
 		name: "it cannot launch, and says running after that", robot: "launchless", job: "failed", late: 1,
-		agent: docagent.Config{LaunchFails: true},
+		agent: legacyagent.Config{FailsToStart: true},
 		want:  v1alpha1.TaskStatus{State: "failed", ExitCode: new(int32(-1)), Reason: wire.ReasonStartFailed, Message: "fork/exec: no such file"},
 	},
 	{
 		name: "it says Timeout, -1 and running before the true exit code", robot: "timeout", job: "failed", late: 1,
-		agent: docagent.Config{WrongExitFirst: wire.ReasonTimeout, Exit: exits(143), TrueExitAfter: 2 * time.Second},
+		agent: legacyagent.Config{WrongExitFirst: wire.ReasonTimeout, Exit: exits(143), TrueExitAfter: 2 * time.Second},
 		want:  v1alpha1.TaskStatus{State: "failed", ExitCode: new(int32(143)), Reason: wire.ReasonTimeout, Message: "Task terminated: Task timeout"},
 	},
 	{
 		name: "it says Timeout and -1, and nothing after", robot: "times-out", job: "failed",
-		agent: docagent.Config{TimesOut: true},
+		agent: legacyagent.Config{ReportsTimeout: true},
 		want:  v1alpha1.TaskStatus{State: "failed", ExitCode: new(int32(-1)), Reason: wire.ReasonTimeout, Message: "Task terminated: Task timeout"},
 	},
 	{
 		name: "it says the end with exit code 0 before the true one", robot: "slow-to-tell", job: "failed",
-		agent: docagent.Config{EndWordFirst: true, Exit: exits(7), TrueExitAfter: 4 * time.Second},
+		agent: legacyagent.Config{RunningAtExit: true, Exit: exits(7), TrueExitAfter: 4 * time.Second},
 		want:  v1alpha1.TaskStatus{State: "failed", ExitCode: new(int32(7)), Reason: wire.ReasonExited, Message: "Task exited with code 7"},
 	},
 	{
 		name: "it says the end long before it is done with it", robot: "slow-to-end", count: 3, job: "completed",
-		agent: docagent.Config{EndWordFirst: true, TrueExitAfter: 4 * time.Second},
+		agent: legacyagent.Config{RunningAtExit: true, TrueExitAfter: 4 * time.Second},
 		want:  v1alpha1.TaskStatus{State: "completed", ExitCode: new(int32(0))},
 	},
 }
@@ -81,28 +81,28 @@ var habits = []habit{
 // fleet is a system whose robots are all document agents.
 type fleet struct {
 	*system
-	agents map[string]*docagent.Agent
+	agents map[string]*legacyagent.Agent
 	wire   *listener
 }
 
 func startFleet(t *testing.T, args ...string) *fleet {
 	s := start(t, append([]string{"--robots", "0", "--metrics-address", "127.0.0.1:0"}, args...)...)
-	return &fleet{system: s, agents: map[string]*docagent.Agent{}, wire: listen(t, s.MQTTURL, "k8s4r/robots/+/tasks/dispatch")}
+	return &fleet{system: s, agents: map[string]*legacyagent.Agent{}, wire: listen(t, s.MQTTURL, "k8s4r/robots/+/tasks/dispatch")}
 }
 
 // join starts an agent. Its Robot is made first, so that it has the label
 // robot, which Jobs select it by.
-func (f *fleet) join(robot string, cfg docagent.Config) *docagent.Agent {
+func (f *fleet) join(robot string, cfg legacyagent.Config) *legacyagent.Agent {
 	f.t.Helper()
 	f.create(robotNamed(robot))
 	return f.wake(robot, cfg)
 }
 
 // wake starts the agent of a Robot that is there.
-func (f *fleet) wake(robot string, cfg docagent.Config) *docagent.Agent {
+func (f *fleet) wake(robot string, cfg legacyagent.Config) *legacyagent.Agent {
 	f.t.Helper()
 	cfg.RobotID, cfg.Broker = robot, f.MQTTURL
-	a, err := docagent.Start(cfg)
+	a, err := legacyagent.Start(cfg)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -133,9 +133,11 @@ func taskOn(robot, name string) *v1alpha1.Task {
 	}
 }
 
-func TestDocumentAgentsBringTheirTasksToTheRightEnd(t *testing.T) {
+func TestLegacyAgents_ReportFinalStatesInAnyOrder(t *testing.T) {
+	t.Parallel()
 	for _, broker := range brokers {
 		t.Run(broker.name, func(t *testing.T) {
+			t.Parallel()
 			f := startFleet(t, broker.args(t)...)
 			for _, h := range habits {
 				f.create(robotNamed(h.robot))
@@ -169,7 +171,7 @@ func (f *fleet) holds(h habit) {
 	for _, task := range f.tasksOf(h.robot) {
 		f.awaitEnd(task.Name, h.want)
 		if n := f.wire.dispatches(h.robot, string(task.UID)); h.agent.LateSubscription > 0 && n < 2 {
-			f.t.Errorf("%s was dispatched %d times before anybody listened", task.Name, n)
+			f.t.Errorf("%s was dispatched %d times before its agent subscribed", task.Name, n)
 		}
 	}
 	f.eachRanOnce(h.robot, max(1, int(h.count)))
@@ -193,7 +195,7 @@ func (f *fleet) awaitEnd(name string, want v1alpha1.TaskStatus) {
 
 func (f *fleet) eachRanOnce(robot string, tasks int) {
 	f.t.Helper()
-	runs := f.agents[robot].Runs()
+	runs := f.agents[robot].RunCounts()
 	for uid, n := range runs {
 		if n != 1 {
 			f.t.Errorf("%s ran %s %d times", robot, uid, n)
@@ -213,7 +215,7 @@ func (f *fleet) endsStick() {
 		words += h.late * max(1, int(h.count))
 	}
 	testkit.EventuallyNoError(f.t, 20*time.Second, "each late word is judged", func() error {
-		if n := f.count("k8s4r_server_illegal_edges_total", `state="running"`); n < words {
+		if n := f.count("k8s4r_server_illegal_transitions_total", `state="running"`); n < words {
 			return fmt.Errorf("%d of %d", n, words)
 		}
 		return nil
@@ -226,31 +228,32 @@ func (f *fleet) endsStick() {
 	}
 }
 
-func TestDocumentAgentsThatForgetOrFallSilent(t *testing.T) {
+func TestLegacyAgents_LoseStateOrStopResponding(t *testing.T) {
+	t.Parallel()
 	f := startFleet(t)
 	listening := f.fallDeaf("deaf") // takes the server half a minute to be sure of
-	t.Run("one that says nothing to a delete", func(t *testing.T) { f.in(t).toldToDelete("silent", true) })
-	t.Run("one that says running and Failed to a delete", func(t *testing.T) { f.in(t).toldToDelete("talking", false) })
+	t.Run("one that says nothing to a delete", func(t *testing.T) { f.in(t).deleteRunningTask("silent", true) })
+	t.Run("one that says running and Failed to a delete", func(t *testing.T) { f.in(t).deleteRunningTask("talking", false) })
 	t.Run("one that forgets what it has run", func(t *testing.T) { f.in(t).forgets() })
 	t.Run("a word about run 1 comes during run 2", func(t *testing.T) { f.in(t).secondRun() })
 	t.Run("one that is deaf after a reconnect", func(t *testing.T) { listening(f.in(t)) })
 }
 
-// toldToDelete deletes a task that a robot runs, which says nothing to that or
-// that it has stopped.
-func (f *fleet) toldToDelete(robot string, silent bool) {
-	a := f.join(robot, docagent.Config{Run: -1, SilentOnDelete: silent})
+// deleteRunningTask deletes a task that a robot runs. If silent, the robot does not report that it
+// stopped the task.
+func (f *fleet) deleteRunningTask(robot string, silent bool) {
+	a := f.join(robot, legacyagent.Config{Run: -1, SilentOnDelete: silent})
 	job := jobOn(robot, robot+"-off", 1)
 	f.create(job)
 	task := f.awaitTask(robot+"-off-main-0-work", "running", 20*time.Second)
-	if len(task.Finalizers) != 1 || task.Finalizers[0] != v1alpha1.FinalizerRobotTold {
+	if len(task.Finalizers) != 1 || task.Finalizers[0] != v1alpha1.FinalizerRobotNotified {
 		f.t.Errorf("finalizers are %v", task.Finalizers)
 	}
 	f.delete(job)
 	uid := string(task.UID)
-	testkit.Eventually(f.t, 20*time.Second, "the robot is told", func() bool { return len(a.Deletes()) > 0 })
-	if a.Deletes()[0] != uid {
-		f.t.Errorf("it was told to delete %v instead of %s", a.Deletes(), uid)
+	testkit.Eventually(f.t, 20*time.Second, "the robot is told", func() bool { return len(a.ReceivedDeletes()) > 0 })
+	if a.ReceivedDeletes()[0] != uid {
+		f.t.Errorf("it was told to delete %v instead of %s", a.ReceivedDeletes(), uid)
 	}
 	if silent && f.task(task.Name).DeletionTimestamp == nil {
 		f.t.Error("the task is not held while its robot may be stopping it")
@@ -278,12 +281,12 @@ func (f *fleet) nothingComesBack(robot string, runs map[string]int) {
 	})
 	a := f.agents[robot]
 	a.Restart()
-	testkit.Eventually(f.t, 20*time.Second, robot+" is back", a.Online)
+	testkit.Eventually(f.t, 20*time.Second, robot+" is back", a.IsOnline)
 	last := taskOn(robot, robot+"-after")
 	f.create(last)
-	testkit.Eventually(f.t, 20*time.Second, "it works", func() bool { return a.Runs()[string(last.UID)] == 1 })
+	testkit.Eventually(f.t, 20*time.Second, "it works", func() bool { return a.RunCounts()[string(last.UID)] == 1 })
 	runs[string(last.UID)] = 1
-	if got := a.Runs(); fmt.Sprint(got) != fmt.Sprint(runs) {
+	if got := a.RunCounts(); fmt.Sprint(got) != fmt.Sprint(runs) {
 		f.t.Errorf("it ran %v instead of %v", got, runs)
 	}
 }
@@ -291,33 +294,33 @@ func (f *fleet) nothingComesBack(robot string, runs map[string]int) {
 // forgets lets an agent end many tasks at nearly the same time, while the list
 // of what should run there changes with each.
 func (f *fleet) forgets() {
-	f.join("forgetful", docagent.Config{Run: time.Second})
+	f.join("forgetful", legacyagent.Config{Run: time.Second})
 	f.create(jobOn("forgetful", "at-once", 10))
 	f.awaitJob("at-once", "completed", 30*time.Second)
 	f.eachRanOnce("forgetful", 10)
-	f.nothingComesBack("forgetful", f.agents["forgetful"].Runs())
+	f.nothingComesBack("forgetful", f.agents["forgetful"].RunCounts())
 }
 
 func (f *fleet) secondRun() {
-	a := f.join("again", docagent.Config{Run: -1})
+	a := f.join("again", legacyagent.Config{Run: -1})
 	task := taskOn("again", "twice")
 	f.create(task)
 	f.awaitTask("twice", "running", 20*time.Second)
 	first, second := string(task.UID), wire.AttemptUID(string(task.UID), 2)
-	a.Report(first, wire.Status{State: wire.ReportFailed, Event: "Failed", ExitCode: 5})
+	a.SendReport(first, wire.Status{State: wire.ReportFailed, Event: "Failed", ExitCode: 5})
 	f.putBack(f.awaitTask("twice", "failed", 20*time.Second))
 	f.awaitTask("twice", "running", 20*time.Second)
-	if runs := a.Runs(); runs[first] != 1 || runs[second] != 1 || len(runs) != 2 {
+	if runs := a.RunCounts(); runs[first] != 1 || runs[second] != 1 || len(runs) != 2 {
 		f.t.Errorf("it ran %v", runs)
 	}
-	a.Report(first, wire.Status{State: wire.ReportCompleted, Event: "Completed"})
+	a.SendReport(first, wire.Status{State: wire.ReportCompleted, Event: "Completed"})
 	testkit.Eventually(f.t, 20*time.Second, "the word about run 1 is judged", func() bool {
 		return f.count("k8s4r_server_dropped_messages_total", `reason="attempt is over"`) > 0
 	})
 	if got := f.task("twice").Status; got.State != "running" || got.Attempt != 2 {
 		f.t.Errorf("a word about run 1 made run 2 %+v", got)
 	}
-	a.Report(second, wire.Status{State: wire.ReportCompleted, Event: "Completed"})
+	a.SendReport(second, wire.Status{State: wire.ReportCompleted, Event: "Completed"})
 	got := f.awaitTask("twice", "completed", 20*time.Second).Status
 	if len(got.Attempts) != 2 || *got.Attempts[0].ExitCode != 5 || *got.Attempts[1].ExitCode != 0 || got.RestartCount != 1 {
 		f.t.Errorf("attempts are %+v", got.Attempts)
@@ -336,7 +339,7 @@ func (f *fleet) putBack(task *v1alpha1.Task) {
 // fallDeaf has an agent reconnect and leaves a task for it to answer. The
 // function that it returns sees what became of that.
 func (f *fleet) fallDeaf(robot string) func(*fleet) {
-	a := f.join(robot, docagent.Config{Heartbeat: time.Second, DeafAfterReconnect: true})
+	a := f.join(robot, legacyagent.Config{Heartbeat: time.Second, NoTasksAfterReconnect: true})
 	f.create(taskOn(robot, "heard"))
 	f.awaitTask("heard", "completed", 20*time.Second)
 	a.Reconnect()
@@ -363,7 +366,7 @@ func (f *fleet) awaitResponsive(robot string, want metav1.ConditionStatus) {
 	})
 }
 
-// warned tells whether an event of this reason says what to do.
+// warned reports whether there is an event of this reason that says what to do.
 func (f *fleet) warned(robot, reason string) bool {
 	f.t.Helper()
 	events := &corev1.EventList{}
@@ -378,15 +381,16 @@ func (f *fleet) warned(robot, reason string) bool {
 	return false
 }
 
-func TestDocumentAgentsAndOursShareAJob(t *testing.T) {
+func TestLegacyAgents_ShareAJobWithCurrentOnes(t *testing.T) {
+	t.Parallel()
 	s := start(t, "--robots", "2")
-	f := &fleet{system: s, agents: map[string]*docagent.Agent{}}
+	f := &fleet{system: s, agents: map[string]*legacyagent.Agent{}}
 	for _, robot := range []string{"old-1", "old-2"} {
-		f.join(robot, docagent.Config{Run: 500 * time.Millisecond, RunningAfterTerminal: true})
+		f.join(robot, legacyagent.Config{Run: 500 * time.Millisecond, RunningAfterTerminal: true})
 		f.awaitRobot(robot, "Online", 20*time.Second)
 	}
 	runs := testkit.NewTrace(t)
-	s.create(jobOf("mixed", 20, shell("work", runs.Script("sleep 0.5"))))
+	s.create(jobOf("mixed", 20, shell("work", runs.WrapScript("sleep 0.5"))))
 	s.awaitJob("mixed", "completed", time.Minute)
 
 	on := map[string]int{}

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
@@ -26,9 +26,11 @@ var brokers = []struct {
 	{"on Mosquitto", func(t *testing.T) []string { return []string{"--mqtt-url", mosquitto(t)} }},
 }
 
-func TestExamples(t *testing.T) {
+func TestExamples_RunToTheirEnd(t *testing.T) {
+	t.Parallel()
 	for _, broker := range brokers {
 		t.Run(broker.name, func(t *testing.T) {
+			t.Parallel()
 			s := start(t, append([]string{"--robots", "3"}, broker.args(t)...)...)
 			for i := range 3 {
 				s.awaitRobot(fmt.Sprintf("robot-%d", i+1), string(lifecycle.RobotOnline), 30*time.Second)
@@ -63,11 +65,11 @@ func TestExamples(t *testing.T) {
 func (s *system) whatWaitsForItsOperatorGoesOn() {
 	s.t.Helper()
 	s.awaitJob("later", "paused", 30*time.Second)
-	if out, err := s.Run("k8s4r", "job", "resume", "later"); err != nil {
+	if out, err := s.RunProgram("k8s4r", "job", "resume", "later"); err != nil {
 		s.t.Fatalf("resume: %v\n%s", err, out)
 	}
 	testkit.Eventually(s.t, 30*time.Second, "the Job for a datacenter says what it waits for", func() bool {
-		out, _ := s.Run("k8s4r", "why", "in-the-halls-main-0-where")
+		out, _ := s.RunProgram("k8s4r", "why", "in-the-halls-main-0-where")
 		return strings.Contains(out, "datacenter")
 	})
 	if out, err := s.kubectl("label", "robot", "robot-1", "datacenter=hall-1"); err != nil {
@@ -100,7 +102,7 @@ func (s *system) everyJobCompletes() {
 		s.t.Fatalf("only %d jobs", len(jobs.Items))
 	}
 	for _, job := range jobs.Items {
-		if v1alpha1.KeptRunning(job.Spec.Type) {
+		if v1alpha1.IsKeptRunning(job.Spec.Type) {
 			continue
 		}
 		s.awaitJob(job.Name, "completed", time.Minute)
@@ -165,7 +167,7 @@ func (s *system) runs(job string, n int) {
 func (s *system) whatIsKeptRunningIsCanceled() {
 	s.t.Helper()
 	for _, job := range []string{"watch", "health"} {
-		if out, err := s.Run("k8s4r", "job", "cancel", job); err != nil {
+		if out, err := s.RunProgram("k8s4r", "job", "cancel", job); err != nil {
 			s.t.Fatalf("cancel %s: %v\n%s", job, err, out)
 		}
 		s.awaitJob(job, "canceled", time.Minute)
@@ -209,7 +211,8 @@ func (s *system) tasksOfOneReplicaShareARobot() {
 	}
 }
 
-func TestKubectlShowsWhatUsersExpect(t *testing.T) {
+func TestKubectl_PrintsTheExpectedColumns(t *testing.T) {
+	t.Parallel()
 	s := start(t, "--robots", "1")
 	s.create(jobOf("hello", 1, shell("say", "echo hi")))
 	s.awaitJob("hello", "completed", 30*time.Second)

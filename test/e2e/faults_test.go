@@ -10,17 +10,18 @@ import (
 	"time"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/agent/journal"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/robot/agent/journal"
 	"k8s4r.io/k8s4r/internal/testkit"
 	"k8s4r.io/k8s4r/internal/testkit/faultnet"
-	"k8s4r.io/k8s4r/internal/wire"
 )
 
 const faultTasks = 200
 
-// TestJobSurvivesKills ends parts of the system in the middle of a Job of 200
+// TestJob_CompletesThroughKills ends parts of the system in the middle of a Job of 200
 // tasks, and reads from the files that the tasks write what really ran.
-func TestJobSurvivesKills(t *testing.T) {
+func TestJob_CompletesThroughKills(t *testing.T) {
+	t.Parallel()
 	killUp := func(_ *testing.T, s *system, _ *faultnet.Proxy) { s.Kill(); s.Start() }
 	for _, row := range []struct {
 		name     string
@@ -31,12 +32,13 @@ func TestJobSurvivesKills(t *testing.T) {
 		{"kill -9 of k8s4r up with its broker", true, killUp},
 		{"kill -9 of one agent", true, func(t *testing.T, s *system, _ *faultnet.Proxy) { killAgent(t, "robot-2", s.DataDir) }},
 		{"every connection to the broker cut", false, func(t *testing.T, _ *system, p *faultnet.Proxy) {
-			if n := p.Cut(); n < 4 {
+			if n := p.CutConnections(); n < 4 {
 				t.Errorf("only %d connections to cut, want three robots and the server", n)
 			}
 		}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
 			args := []string{"--robots", "3"}
 			var p *faultnet.Proxy
 			if !row.embedded {
@@ -45,7 +47,7 @@ func TestJobSurvivesKills(t *testing.T) {
 			}
 			s := start(t, args...)
 			runs := &runLog{testkit.NewTrace(t)}
-			s.create(jobOf("many", faultTasks, shell("work", runs.Script("sleep 0.2"))))
+			s.create(jobOf("many", faultTasks, shell("work", runs.WrapScript("sleep 0.2"))))
 			testkit.Eventually(t, time.Minute, "a third of the tasks has run", func() bool { return ended(t, runs.Trace) > faultTasks/3 })
 			row.hit(t, s, p)
 			s.awaitJob("many", "completed", 3*time.Minute)
@@ -59,7 +61,7 @@ type runLog struct{ *testkit.Trace }
 
 // ended is how many attempts have come to their end.
 func ended(t *testing.T, trace *testkit.Trace) int {
-	_, ends := trace.Runs(t)
+	_, ends := trace.CountRuns(t)
 	return len(ends)
 }
 
@@ -97,7 +99,7 @@ func (l *runLog) check(t *testing.T, s *system, tasks []v1alpha1.Task) {
 		t.Errorf("%d tasks instead of %d", len(tasks), faultTasks)
 	}
 	s.Stop()
-	starts, ends := l.Runs(t)
+	starts, ends := l.CountRuns(t)
 	for key, n := range starts {
 		if n != 1 {
 			t.Errorf("attempt %d of %s started %d times", key.Number, key.UID, n)
@@ -133,7 +135,7 @@ func journaledEnds(t *testing.T, dataDir string) map[string]int32 {
 			t.Fatal(err)
 		}
 		for _, e := range j.Entries() {
-			if e.Ended() && e.Status.State == wire.ReportCompleted {
+			if e.HasEnded() && e.Status.State == wire.ReportCompleted {
 				if n, ok := first[e.UID]; !ok || e.Attempt < n {
 					first[e.UID] = e.Attempt
 				}

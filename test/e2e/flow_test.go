@@ -19,7 +19,8 @@ import (
 
 // A flow whose steps run on robots and in pods hands its values from one to the
 // next, and every step runs once.
-func TestAFlowCrossesRobotsAndPods(t *testing.T) {
+func TestJobFlow_CrossesRobotsAndPods(t *testing.T) {
+	t.Parallel()
 	s := start(t, "--robots", "2", "--node-capacity", "cpu=8,memory=8Gi")
 	for i := range 2 {
 		s.awaitRobot(fmt.Sprintf("robot-%d", i+1), "Online", 30*time.Second)
@@ -36,7 +37,7 @@ func TestAFlowCrossesRobotsAndPods(t *testing.T) {
 			t.Errorf("the steps have handed on %v, want %v", got, want)
 		}
 	}
-	out, err := s.Run("k8s4r", "flow", "logs", "inspection")
+	out, err := s.RunProgram("k8s4r", "flow", "logs", "inspection")
 	if err != nil {
 		t.Fatalf("flow logs: %v\n%s", err, out)
 	}
@@ -52,7 +53,7 @@ func TestAFlowCrossesRobotsAndPods(t *testing.T) {
 
 // The two manifests of Volcano's document, unchanged, with real processes: the
 // scripts that they name, and the templates that the second one leaves out, are ours.
-func TestTheDocumentsFlowsRunAsProcesses(t *testing.T) {
+func TestJobFlow_RunsVolcanosExamples(t *testing.T) {
 	bin := t.TempDir()
 	ran := filepath.Join(t.TempDir(), "ran")
 	python := "#!/bin/sh\necho \"$1\" >> " + ran + "\n"

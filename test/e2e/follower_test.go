@@ -21,14 +21,14 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// follower keeps a picture of all tasks by the console's events, in the way that docs/spec/events.md
-// tells readers, whatever becomes of the console. It fails the test when what it is told does
-// not follow from what it was told before.
+// follower keeps the state of all tasks by the console's events, as docs/reference/events.md describes,
+// also through restarts of the console. It fails the test if an event does not follow from the
+// events before.
 type follower struct {
 	*testing.T
 	name       string
 	url, token string
-	// hold waits until the next event may be read, and tells whether it stays for that. Nil: at once.
+	// hold blocks until the next event may be read; false: stop reading. If nil, it is read at once.
 	hold func(context.Context) (stays bool)
 	gone chan struct{} // closed when it follows no more
 
@@ -72,7 +72,7 @@ func (f *follower) lagBehind(lead *follower, n int) {
 	}
 }
 
-// hurry has it read on without waiting for anybody.
+// hurry lets it read on without waiting.
 func (f *follower) hurry() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -246,8 +246,8 @@ func (f *follower) learn(e told) {
 	f.told++
 }
 
-// follows tells whether what is told comes right after what is known. Who has loaded lists may be
-// told of the last days of what has gone before that.
+// follows reports whether an event comes right after the known ones. A reader that has loaded lists
+// may get events of objects that were deleted before.
 func (f *follower) follows(known []step, now step) bool {
 	if len(known) == 0 {
 		return now.what == "added" && now.from == "" || f.lists > 0
@@ -363,7 +363,7 @@ func (f *follower) agreesWith(all []archivedTask) {
 	}
 }
 
-// listedSince tells whether a list has stood in for what was told of a task at that moment.
+// listedSince reports whether a list has replaced the event of a task at that version.
 func listedSince(known []step, version uint64) bool {
 	i := slices.IndexFunc(known, func(s step) bool { return s.seq > version })
 	return i > 0 && known[i].what == inList

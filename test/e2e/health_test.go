@@ -25,21 +25,10 @@ type observed struct {
 	health, metrics string // URLs
 }
 
-// freeAddress is one of this machine that nobody listens on, for a moment.
-func freeAddress(t *testing.T, host string) string {
-	t.Helper()
-	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 // observe starts a program that shows them. Its metrics are open to the network if wide.
 func observe(t *testing.T, name string, wide bool, args ...string) *observed {
 	t.Helper()
-	health, metrics, scheme := freeAddress(t, "127.0.0.1"), freeAddress(t, "127.0.0.1"), "http"
+	health, metrics, scheme := testkit.FreeAddr(t), testkit.FreeAddr(t), "http"
 	bind := metrics
 	if wide {
 		_, port, _ := net.SplitHostPort(metrics)
@@ -90,8 +79,8 @@ func (s *system) bearer(name, role string) string {
 	return t.Status.Token
 }
 
-// saysHowTheyAre asks two of a kind, of which one leads, how they are.
-func saysHowTheyAre(t *testing.T, of []*observed, well ...string) {
+// checkHealthReports checks the health of two replicas, one of which leads.
+func checkHealthReports(t *testing.T, of []*observed, well ...string) {
 	t.Helper()
 	const leads, standsBy = "[+]leader ok: this instance leads", "[+]leader ok: this instance stands by"
 	var said []string
@@ -121,7 +110,7 @@ func saysHowTheyAre(t *testing.T, of []*observed, well ...string) {
 // profilesNeedRights asks for metrics and profiles with and without rights.
 func profilesNeedRights(t *testing.T, s *system, open, wide *observed) {
 	t.Helper()
-	scraper, profiler, anybody := s.bearer("scraper", "k8s4r-metrics-reader"), s.bearer("profiler", "k8s4r-profiler"), s.bearer("anybody", "")
+	scraper, profiler, stranger := s.bearer("scraper", "k8s4r-metrics-reader"), s.bearer("profiler", "k8s4r-profiler"), s.bearer("stranger", "")
 	const heap, begins = "/debug/pprof/heap?debug=1", "heap profile:"
 	for _, row := range []struct {
 		of    *observed
@@ -132,7 +121,7 @@ func profilesNeedRights(t *testing.T, s *system, open, wide *observed) {
 	}{
 		{open, "/metrics", "", 200, "# HELP go_goroutines"},
 		{wide, "/metrics", "", 401, "no valid bearer token"},
-		{wide, "/metrics", anybody, 403, "k8s4r-metrics-reader"},
+		{wide, "/metrics", stranger, 403, "k8s4r-metrics-reader"},
 		{wide, "/metrics", profiler, 403, "k8s4r-metrics-reader"},
 		{wide, "/metrics", scraper, 200, "# HELP go_goroutines"},
 		{open, heap, "", 401, "no valid bearer token"},

@@ -17,16 +17,16 @@ import (
 // survivors says which attempt lives on when the robot of attempt 1 is back, and
 // attempt 2 runs on one that the job likes better.
 var survivors = map[string]int32{
-	v1alpha1.KeepOriginal:    1,
-	v1alpha1.KeepReplacement: 2,
-	v1alpha1.LongestRunning:  1,
-	v1alpha1.BestScore:       2,
+	v1alpha1.ReconcileKeepOriginal:    1,
+	v1alpha1.ReconcileKeepReplacement: 2,
+	v1alpha1.ReconcileLongestRunning:  1,
+	v1alpha1.ReconcileBestScore:       2,
 }
 
-// TestARobotIsCutOffAndReturns shows mended that a robot that went offline kept
+// TestRobot_ReconnectsAfterANetworkPartition shows mended that a robot that went offline kept
 // its tasks for ever. It is cut off with a task of each mode on it, another one
 // takes their place, and it comes back.
-func TestARobotIsCutOffAndReturns(t *testing.T) {
+func TestRobot_ReconnectsAfterANetworkPartition(t *testing.T) {
 	s := start(t, "--robots", "0", "--offline-after", "6s")
 	way := faultnet.New(t, hostPort(s.MQTTURL), nil)
 	s.robotWith("r1", nil)
@@ -46,7 +46,7 @@ func TestARobotIsCutOffAndReturns(t *testing.T) {
 	agent(t, s, "r2", "--heartbeat", "1s")
 	s.awaitRobot("r2", "Online", 20*time.Second)
 
-	way.Down()
+	way.RefuseConnections()
 	for mode := range survivors {
 		s.awaitStarts(runs[mode], 2)
 		task := s.awaitTask(taskOf(mode), "running", 30*time.Second)
@@ -55,7 +55,7 @@ func TestARobotIsCutOffAndReturns(t *testing.T) {
 		}
 	}
 
-	way.Up()
+	way.RestoreNetwork()
 	for mode, counts := range survivors {
 		s.awaitOneRun(taskOf(mode), counts)
 	}
@@ -96,15 +96,15 @@ func (s *system) awaitOneRun(name string, attempt int32) {
 	s.t.Helper()
 	testkit.EventuallyNoError(s.t, 30*time.Second, fmt.Sprintf("attempt %d of %s is alone", attempt, name), func() error {
 		task := s.task(name)
-		if task.Status.State != "running" || task.Status.Attempt != attempt || task.Status.Original != 0 {
-			return fmt.Errorf("it is %s with attempt %d, original %d", task.Status.State, task.Status.Attempt, task.Status.Original)
+		if task.Status.State != "running" || task.Status.Attempt != attempt || task.Status.LostAttempt != 0 {
+			return fmt.Errorf("it is %s with attempt %d, original %d", task.Status.State, task.Status.Attempt, task.Status.LostAttempt)
 		}
 		for _, a := range task.Status.Attempts {
 			if ended := a.FinishedAt != nil; ended == (a.Attempt == attempt) {
 				return fmt.Errorf("attempt %d on %s: %+v", a.Attempt, a.Robot, a)
 			}
 		}
-		if at := task.Status.Entry(attempt).Robot; task.Spec.TargetRobot != at {
+		if at := task.Status.FindAttempt(attempt).Robot; task.Spec.TargetRobot != at {
 			return fmt.Errorf("its spec names %s, and it runs on %s", task.Spec.TargetRobot, at)
 		}
 		return nil

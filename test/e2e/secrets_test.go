@@ -32,15 +32,16 @@ func (s *system) waitsFor(task string) string {
 	return c.Message
 }
 
-func TestASecretReachesATaskAndIsSeenNowhereElse(t *testing.T) {
+func TestSecret_ReachesOnlyItsTask(t *testing.T) {
+	t.Parallel()
 	const password = "hunter2-never-written"
 	s := start(t, "--robots", "1")
 	s.awaitRobot("robot-1", "Online", time.Minute)
 	seen := filepath.Join(t.TempDir(), "seen")
 	s.create(needy("needy", seen))
 	testkit.Eventually(t, time.Minute, "the task says what it waits for", func() bool {
-		out, err := s.Run("k8s4r", "why", "needy-main-0-write")
-		return err == nil && strings.Contains(out, "it waits for a Secret") && strings.Contains(out, "there is no Secret db")
+		out, err := s.RunProgram("k8s4r", "why", "needy-main-0-write")
+		return err == nil && strings.Contains(out, "it waits for a Secret") && strings.Contains(out, "Secret db does not exist")
 	})
 	if out, err := s.kubectl("create", "secret", "generic", "db", "--from-literal=password="+password); err != nil {
 		t.Fatalf("create the Secret: %v\n%s", err, out)
@@ -56,7 +57,7 @@ func TestASecretReachesATaskAndIsSeenNowhereElse(t *testing.T) {
 	if err != nil || !strings.Contains(out, "SecretMissing") || strings.Contains(out, password) {
 		t.Errorf("the objects say %v\n%s", err, out)
 	}
-	if out, err := s.Run("k8s4r", "logs", "needy-main-0-write"); err != nil || strings.Contains(out, password) {
+	if out, err := s.RunProgram("k8s4r", "logs", "needy-main-0-write"); err != nil || strings.Contains(out, password) {
 		t.Errorf("the log says %v\n%s", err, out)
 	}
 	s.nowhereInFiles(password)

@@ -16,7 +16,8 @@ import (
 )
 
 // A tenant sees no robot, and has what it may use from an operator of the fleet.
-func TestATenantRunsOnARobotThatIsSharedWithIt(t *testing.T) {
+func TestSharing_RunsTasksOfAnotherNamespace(t *testing.T) {
+	t.Parallel()
 	s := start(t, "--robots", "1")
 	s.awaitRobot("robot-1", "Online", time.Minute)
 	s.tenant("team-b", "bea")
@@ -68,7 +69,7 @@ func (s *system) label(label string) {
 func (s *system) submits(name, script string) {
 	s.t.Helper()
 	testkit.EventuallyNoError(s.t, 20*time.Second, "the tenant submits "+name, func() error {
-		out, err := s.Run("k8s4r", "run", "--as=bea", "-n", "team-b", "--detach", "--name", name, "--", "/bin/sh", "-c", script)
+		out, err := s.RunProgram("k8s4r", "run", "--as=bea", "-n", "team-b", "--detach", "--name", name, "--", "/bin/sh", "-c", script)
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}
@@ -83,9 +84,9 @@ func (s *system) tenantIsTold(task, want string) {
 	})
 }
 
-// shows tells whether a command prints what is wanted.
+// shows returns an error unless the command prints want.
 func (s *system) shows(want string, args ...string) error {
-	out, err := s.Run("k8s4r", args...)
+	out, err := s.RunProgram("k8s4r", args...)
 	if err == nil && !strings.Contains(out, want) {
 		return fmt.Errorf("it says %s", out)
 	}

@@ -9,6 +9,7 @@ import (
 	"os/user"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,15 +28,19 @@ type system struct {
 	client.Client
 }
 
+// start starts a system. Pods of systems that run side by side have different addresses.
 func start(t *testing.T, args ...string) *system {
 	t.Helper()
-	up := testkit.StartUp(t, args...)
-	return &system{Up: up, t: t, Client: testkit.Client(t, up.RESTConfig())}
+	podRange := fmt.Sprintf("10.245.%d.0/24", systems.Add(1)%200)
+	up := testkit.StartUp(t, append([]string{"--pod-range", podRange}, args...)...)
+	return &system{Up: up, t: t, Client: testkit.NewClient(t, up.RESTConfig())}
 }
+
+var systems atomic.Uint32
 
 // kubectl runs the kubectl within k8s4r and returns both its streams.
 func (s *system) kubectl(args ...string) (string, error) {
-	return s.Run("k8s4r", append([]string{"kubectl"}, args...)...)
+	return s.RunProgram("k8s4r", append([]string{"kubectl"}, args...)...)
 }
 
 // apply applies a manifest and fails the test when it is refused.

@@ -18,8 +18,8 @@ import (
 	tracev1 "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
+	traceparent "k8s4r.io/k8s4r/internal/protocol/trace"
 	"k8s4r.io/k8s4r/internal/testkit"
-	"k8s4r.io/k8s4r/internal/traceparent"
 )
 
 // otlp is a collector of OpenTelemetry.
@@ -80,7 +80,7 @@ func (c *otlp) take(w http.ResponseWriter, r *http.Request) {
 
 // named are the spans of a task with a name.
 func (c *otlp) named(uid, name string) (found []traced) {
-	trace := traceparent.OfTask(uid).Trace
+	trace := traceparent.TaskContext(uid).Trace
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range c.spans {
@@ -126,9 +126,10 @@ func below(t *testing.T, s traced, parent []byte, service string) {
 	}
 }
 
-// TestATraceReachesFromPlacementToTheEndOfTheProcess runs the real programs, and kills manager
+// TestTrace_CoversPlacementToProcessExit runs the real programs, and kills manager
 // and server while the task runs: those that follow go on in the same trace.
-func TestATraceReachesFromPlacementToTheEndOfTheProcess(t *testing.T) {
+func TestTrace_CoversPlacementToProcessExit(t *testing.T) {
+	t.Parallel()
 	c := collect(t)
 	s := start(t, "--without", "manager,server,robots,node")
 	control := func() []*program {
@@ -186,8 +187,9 @@ func TestATraceReachesFromPlacementToTheEndOfTheProcess(t *testing.T) {
 	}
 }
 
-// TestATraceFromOneProgram: with all parts in one process the spans are the same.
-func TestATraceFromOneProgram(t *testing.T) {
+// TestTrace_IsExportedByUp: with all parts in one process the spans are the same.
+func TestTrace_IsExportedByUp(t *testing.T) {
+	t.Parallel()
 	c := collect(t)
 	s := start(t, "--without", "console,node", "--otlp-endpoint", c.url)
 	s.create(jobOf("traced", 1, shell("work", "true")))

@@ -19,16 +19,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/testkit"
-	"k8s4r.io/k8s4r/internal/wire"
 )
 
-// startStrict starts a system as its users have it: whoever speaks to it has proven
-// who he is.
+// startStrict starts a system that rejects robots without a certificate, as in production.
 func startStrict(t *testing.T, args ...string) *system {
 	t.Helper()
 	up := testkit.StartStrictUp(t, args...)
-	return &system{Up: up, t: t, Client: testkit.Client(t, up.RESTConfig())}
+	return &system{Up: up, t: t, Client: testkit.NewClient(t, up.RESTConfig())}
 }
 
 var agentLine = regexp.MustCompile(`k8s4r-agent (--server=\S+) (--token=\S+) (--ca-hash=\S+)`)
@@ -36,7 +35,7 @@ var agentLine = regexp.MustCompile(`k8s4r-agent (--server=\S+) (--token=\S+) (--
 // token makes one, and returns the flags of the agent line that comes with it.
 func (s *system) token(flags ...string) []string {
 	s.t.Helper()
-	out, err := s.Run("k8s4r", append([]string{"token", "create"}, flags...)...)
+	out, err := s.RunProgram("k8s4r", append([]string{"token", "create"}, flags...)...)
 	m := agentLine.FindStringSubmatch(out)
 	if err != nil || m == nil {
 		s.t.Fatalf("token create: %v\n%s", err, out)
@@ -53,7 +52,7 @@ func (s *system) joins(id, state string, flags []string) *program {
 // k8s4r runs a verb that is to succeed.
 func (s *system) k8s4r(args ...string) string {
 	s.t.Helper()
-	out, err := s.Run("k8s4r", args...)
+	out, err := s.RunProgram("k8s4r", args...)
 	if err != nil {
 		s.t.Fatalf("k8s4r %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
@@ -62,11 +61,11 @@ func (s *system) k8s4r(args ...string) string {
 
 func (p *program) awaitSays(t *testing.T, within time.Duration, text string) {
 	t.Helper()
-	testkit.Eventually(t, within, "the agent says "+text, func() bool { return strings.Contains(string(p.Said()), text) })
+	testkit.Eventually(t, within, "the agent says "+text, func() bool { return strings.Contains(string(p.ReadLog()), text) })
 }
 
-func TestARobotJoinsRenewsAndIsRevoked(t *testing.T) {
-	s := startStrict(t, "--robots", "0", "--without", "node", "--robot-certificate-life", "15s")
+func TestIdentity_JoinRenewRevoke(t *testing.T) {
+	s := startStrict(t, "--robots", "0", "--without", "node", "--robot-certificate-duration", "15s")
 	state := t.TempDir()
 	flags := s.token("--labels", "site=hall")
 	r1 := s.joins("r1", state, flags)
@@ -83,7 +82,7 @@ func TestARobotJoinsRenewsAndIsRevoked(t *testing.T) {
 
 	first := robot.Status.Identity.Certificate.SerialNumber
 	testkit.Eventually(t, time.Minute, "the robot renews twice", func() bool {
-		return strings.Count(string(r1.Said()), "the robot has a certificate") >= 3
+		return strings.Count(string(r1.ReadLog()), "the robot has a certificate") >= 3
 	})
 	if now := s.robot("r1").Status.Identity.Certificate.SerialNumber; now == first {
 		t.Error("the same certificate is written down")
@@ -95,12 +94,13 @@ func TestARobotJoinsRenewsAndIsRevoked(t *testing.T) {
 	r1.awaitSays(t, 5*time.Second, "it was stolen")
 	s.k8s4r("robot", "approve", "r1")
 	testkit.Eventually(t, 2*time.Minute, "an approved robot is back", func() bool {
-		said := string(r1.Said())
+		said := string(r1.ReadLog())
 		return strings.Contains(said[strings.LastIndex(said, "it was stolen"):], "msg=registered")
 	})
 }
 
-func TestATokenLetsInWhomItIsFor(t *testing.T) {
+func TestIdentity_TokenAdmitsOnlyItsRobots(t *testing.T) {
+	t.Parallel()
 	s := startStrict(t, "--robots", "0", "--without", "node")
 	once := s.token("--robots", "r*")
 	wrong := s.token()
@@ -114,11 +114,11 @@ func TestATokenLetsInWhomItIsFor(t *testing.T) {
 		flags []string
 		says  string
 	}{
-		{"x1", once, "is for robots whose id fits r*, and x1 does not"},
-		{"r2", once, "is used up: it was for 1; make another by `k8s4r token create`"},
-		{"r3", wrong, "this join token is not known here, or its secret is wrong"},
-		{"r4", s.token("--expires", "1ms"), "has expired at"},
-		{"r5", foreign, "--ca-hash does not fit"},
+		{"x1", once, "admits robots whose id matches r*, not x1"},
+		{"r2", once, "is used up: it allows 1 uses; create another with `k8s4r token create`"},
+		{"r3", wrong, "unknown join token, or wrong secret"},
+		{"r4", s.token("--ttl", "1ms"), "expired at"},
+		{"r5", foreign, "--ca-hash does not match"},
 	} {
 		s.joins(row.id, t.TempDir(), row.flags).awaitSays(t, 30*time.Second, row.says)
 		robots := &v1alpha1.RobotList{}
@@ -131,43 +131,45 @@ func TestATokenLetsInWhomItIsFor(t *testing.T) {
 	}
 }
 
-func TestAnotherKeyIsNotTheRobot(t *testing.T) {
+func TestIdentity_RejectsAnotherKey(t *testing.T) {
+	t.Parallel()
 	s := startStrict(t, "--robots", "0", "--without", "node")
 	flags := s.token("--uses", "3")
 	first := s.joins("r1", t.TempDir(), flags)
 	s.awaitRobot("r1", "Online", time.Minute)
 	second := s.joins("r1", t.TempDir(), flags) // the same machine, with nothing of what it was
-	second.awaitSays(t, 30*time.Second, "robot r1 is known here by another key")
+	second.awaitSays(t, 30*time.Second, "robot r1 has another key")
 	testkit.EventuallyNoError(t, 30*time.Second, "the robot is disputed, and still there", func() error {
 		r := s.robot("r1")
-		c := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionIdentityDisputed)
+		c := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionIdentityConflict)
 		if c == nil || c.Reason != v1alpha1.ReasonReimaged || r.Status.Phase != "Online" {
 			return fmt.Errorf("%s, %+v", r.Status.Phase, c)
 		}
 		return s.hasEvent("r1", v1alpha1.ReasonReimaged)
 	})
-	if out, err := s.Run("k8s4r", "robot", "approve", "r1"); err == nil || !strings.Contains(out, "its key must be named") {
-		t.Errorf("a key that nobody has compared: %v\n%s", err, out)
+	if out, err := s.RunProgram("k8s4r", "robot", "approve", "r1"); err == nil || !strings.Contains(out, "its key must be named") {
+		t.Errorf("approve without --key: %v\n%s", err, out)
 	}
 	asks := s.robot("r1").Status.Identity.Requested
-	if !strings.Contains(string(second.Said()), "key="+asks.Key) {
+	if !strings.Contains(string(second.ReadLog()), "key="+asks.Key) {
 		t.Errorf("the agent does not say its key, %s", asks.Key)
 	}
 	s.k8s4r("robot", "approve", "r1", "--key", asks.Key, "--machine", asks.Machine)
 	second.awaitSays(t, 90*time.Second, "msg=registered")
-	first.awaitSays(t, 30*time.Second, "robot r1 is known here by another key")
+	first.awaitSays(t, 30*time.Second, "robot r1 has another key")
 }
 
-// TestACloneIsNotTheRobot: an image of the robot's disk runs on another machine, with
+// TestIdentity_RejectsAClonedMachine: an image of the robot's disk runs on another machine, with
 // its key and certificate; and one that has lost them and has a token.
-func TestACloneIsNotTheRobot(t *testing.T) {
+func TestIdentity_RejectsAClonedMachine(t *testing.T) {
+	t.Parallel()
 	if os.Getuid() != 0 {
 		t.Fatal("only root can give an agent another machine's id: run the tests as root")
 	}
-	s := startStrict(t, "--robots", "0", "--without", "node", "--robot-certificate-life", "30s")
+	s := startStrict(t, "--robots", "0", "--without", "node", "--robot-certificate-duration", "30s")
 	state, image := t.TempDir(), t.TempDir()
 	flags := s.token("--uses", "2")
-	s.elsewhere("the robot's own", "r1", state, flags)
+	s.startOnMachine("the robot's own", "r1", state, flags)
 	s.awaitRobot("r1", "Online", time.Minute)
 	if err := os.CopyFS(image, os.DirFS(filepath.Join(state, "identity"))); err != nil {
 		t.Fatal(err)
@@ -177,16 +179,16 @@ func TestACloneIsNotTheRobot(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, row := range map[string]struct{ state, says string }{
-		"a blank one": {blank, "robot r1 is another machine; give this one a --robot-id of its own"},
+		"a blank one": {blank, "robot r1 is another machine; use another --robot-id"},
 		"a copy":      {copied, "was copied from another machine; remove that directory, and let this machine join as a robot of its own"},
 	} {
-		p := s.elsewhere(name, "r1", row.state, flags)
+		p := s.startOnMachine(name, "r1", row.state, flags)
 		p.awaitSays(t, 30*time.Second, row.says)
 		p.Kill()
 	}
 	testkit.EventuallyNoError(t, 30*time.Second, "the clone is told of", func() error {
 		// The robot may have renewed its certificate since, which settles it; the event stays.
-		if c := meta.FindStatusCondition(s.robot("r1").Status.Conditions, v1alpha1.ConditionIdentityDisputed); c == nil || c.Reason != v1alpha1.ReasonCloned && c.Reason != v1alpha1.ReasonUndisputed {
+		if c := meta.FindStatusCondition(s.robot("r1").Status.Conditions, v1alpha1.ConditionIdentityConflict); c == nil || c.Reason != v1alpha1.ReasonCloned && c.Reason != v1alpha1.ReasonNoConflict {
 			return fmt.Errorf("%+v", c)
 		}
 		return s.hasEvent("r1", v1alpha1.ReasonCloned)
@@ -194,8 +196,8 @@ func TestACloneIsNotTheRobot(t *testing.T) {
 	s.awaitRobot("r1", "Online", time.Minute)
 }
 
-// elsewhere starts an agent on what looks to it like the machine of that name.
-func (s *system) elsewhere(machine, id, state string, flags []string) *program {
+// startOnMachine starts an agent with this machine id.
+func (s *system) startOnMachine(machine, id, state string, flags []string) *program {
 	s.t.Helper()
 	name := filepath.Join(s.t.TempDir(), "machine-id")
 	if err := os.WriteFile(name, []byte(machine+"\n"), 0o600); err != nil {
@@ -203,14 +205,14 @@ func (s *system) elsewhere(machine, id, state string, flags []string) *program {
 	}
 	args := append([]string{
 		"unshare", "--mount", "sh", "-c", `mount --bind "$0" /etc/machine-id && exec "$@"`, name,
-		testkit.Binary(s.t, "k8s4r-agent"), "--robot-id", id, "--state-dir", state, "--heartbeat", "2s",
+		testkit.BinaryPath(s.t, "k8s4r-agent"), "--robot-id", id, "--state-dir", state, "--heartbeat", "2s",
 	}, flags...)
 	p := testkit.NewProcess(s.t, args...)
 	p.Start()
 	return &program{p}
 }
 
-// hasEvent tells whether there is an event of that reason about a robot.
+// hasEvent returns an error unless there is an event of that reason about a robot.
 func (s *system) hasEvent(robot, reason string) error {
 	s.t.Helper()
 	events := &corev1.EventList{}
@@ -242,8 +244,9 @@ func proof(t *testing.T, state string) *tls.Config {
 	return &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: roots}
 }
 
-// TestARobotCannotActAsAnother: r1 is out of its owner's hands, key and all.
-func TestARobotCannotActAsAnother(t *testing.T) {
+// TestIdentity_RobotCannotImpersonateAnother: r1 is out of its owner's hands, key and all.
+func TestIdentity_RobotCannotImpersonateAnother(t *testing.T) {
+	t.Parallel()
 	s := startStrict(t, "--robots", "0", "--without", "node", "--metrics-address", "127.0.0.1:0")
 	state := t.TempDir()
 	flags := s.token("--uses", "2")
@@ -270,7 +273,7 @@ func TestARobotCannotActAsAnother(t *testing.T) {
 		wire.RobotTopic("r2", wire.KindDispatch), wire.RobotTopic("r2", wire.KindState), wire.RobotTopic("r2", wire.KindAck),
 		wire.TaskTopic("r2", "uid", wire.KindStatus), wire.TaskTopic("r2", "uid", wire.KindLogs), wire.TopicRegister, wire.TopicHeartbeat,
 	}
-	for _, id := range []string{"r2", "k8s4r-server", "k8s4r-agent-r2", "k8s4r-agent-r1", "anybody"} {
+	for _, id := range []string{"r2", "k8s4r-server", "k8s4r-agent-r2", "k8s4r-agent-r1", "unknown"} {
 		if c, err := connects(options(id)); err == nil {
 			t.Errorf("r1 connects as %s", id)
 			c.Disconnect(0)
@@ -310,10 +313,10 @@ func TestARobotCannotActAsAnother(t *testing.T) {
 		t.Fatalf("publish: %v", token.Error())
 	}
 	testkit.EventuallyNoError(t, 30*time.Second, "the pretence is counted and told", func() error {
-		if s.count("k8s4r_server_dropped_messages_total", `reason="pretence"`) == 0 {
+		if s.count("k8s4r_server_dropped_messages_total", `reason="impersonation"`) == 0 {
 			return errors.New("it is not counted")
 		}
-		return s.hasEvent("r1", "Pretence")
+		return s.hasEvent("r1", "ImpersonationRefused")
 	})
 	if r2 := s.robot("r2"); !meta.IsStatusConditionTrue(r2.Status.Conditions, v1alpha1.ConditionConnected) || r2.Status.Phase != "Online" {
 		t.Errorf("r2 has become %+v", r2.Status)

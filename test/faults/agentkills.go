@@ -22,25 +22,25 @@ func agentKills(t testing.TB, seed uint64, robots, tasks, kills int) (sum figure
 // agentsKilled kills the agent of one robot at random points while it works through
 // tasks. Nothing of what it runs may notice.
 func agentsKilled(t testing.TB, seed uint64, tasks, kills int) figures {
-	addr := fakeserver.Broker(t)
+	addr := fakeserver.StartBroker(t)
 	r := realrobot.New(t, addr)
-	a := newAsker(t, r, addr, seed)
+	a := newDispatcher(t, r, addr, seed)
 	var killed atomic.Int64
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
 		draw := rand.New(rand.NewPCG(seed, 0xdead))
-		for r.Start(); int(killed.Load()) < kills && a.live(draw, 2*tasks/kills, done); r.Start() {
+		for r.Start(); int(killed.Load()) < kills && a.awaitKill(draw, 2*tasks/kills, done); r.Start() {
 			r.Kill()
 			killed.Add(1)
 		}
 		<-done
 	}()
-	a.ask(func(asked int) bool { return asked >= tasks && int(killed.Load()) >= kills })
+	a.dispatchAll(func(asked int) bool { return asked >= tasks && int(killed.Load()) >= kills })
 	close(done)
 	<-ended
 	r.Stop()
-	f := a.check()
+	f := a.checkRuns()
 	f.Kills = int(killed.Load())
 	return f
 }
@@ -52,15 +52,14 @@ const (
 	moment = 20 * time.Millisecond
 )
 
-// live waits for the moment at which the agent shall die: every fourth time while it
-// starts, else some time after it was asked for up to most more tasks. It returns
-// false when nobody asks any more.
-func (a *asker) live(draw *rand.Rand, most int, done <-chan struct{}) bool {
+// awaitKill blocks until the agent is to be killed: every fourth time while it starts, else some time
+// after it was sent up to most more tasks. It returns false when no more tasks are sent.
+func (a *dispatcher) awaitKill(draw *rand.Rand, most int, done <-chan struct{}) bool {
 	if draw.IntN(4) == 0 {
 		time.Sleep(time.Duration(draw.Int64N(int64(youth))))
 		return true
 	}
-	for until := a.count() + draw.IntN(most); a.count() < until; {
+	for until := a.countDispatched() + draw.IntN(most); a.countDispatched() < until; {
 		select {
 		case <-done:
 			return false
@@ -71,8 +70,8 @@ func (a *asker) live(draw *rand.Rand, most int, done <-chan struct{}) bool {
 	return true
 }
 
-func (a *asker) count() int {
+func (a *dispatcher) countDispatched() int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return len(a.asked)
+	return len(a.tasks)
 }

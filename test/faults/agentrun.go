@@ -7,24 +7,24 @@ import (
 	"testing"
 	"time"
 
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/testkit"
 	"k8s4r.io/k8s4r/internal/testkit/fakeserver"
 	"k8s4r.io/k8s4r/internal/testkit/realrobot"
-	"k8s4r.io/k8s4r/internal/wire"
 )
 
-// life is what an agent and its tasks have left behind, and how it really was.
-type life struct {
-	asker   *asker
-	journal []byte
-	states  map[string][]byte // of the shims, by the task's UID
+// agentRun is what a killed agent and its tasks left on disk, and how the tasks really ended.
+type agentRun struct {
+	dispatcher *dispatcher
+	journal    []byte
+	states     map[string][]byte // of the shims, by the task's UID
 }
 
-// liveAndDie kills an agent while it works. Its tasks come to their end without it.
-func liveAndDie(t testing.TB, seed uint64) *life {
-	addr := fakeserver.Broker(t)
+// runAndKillAgent kills an agent while it works. Its tasks end without it.
+func runAndKillAgent(t testing.TB, seed uint64) *agentRun {
+	addr := fakeserver.StartBroker(t)
 	r := realrobot.New(t, addr)
-	a := newAsker(t, r, addr, seed)
+	a := newDispatcher(t, r, addr, seed)
 	a.addAll([]plan{
 		{work: "sleep 0.1", end: end{State: wire.ReportCompleted}, whole: true},
 		{work: "trap 'exit 3' EXIT", end: end{wire.ReportFailed, wire.ReasonExited, 3}, whole: true},
@@ -35,37 +35,37 @@ func liveAndDie(t testing.TB, seed uint64) *life {
 	r.Start()
 	nothingMore := func(int) bool { return true }
 	testkit.Eventually(t, patience, "all tasks run, and three have ended", func() bool {
-		a.round(nothingMore)
-		ran, ended := a.progress()
+		a.dispatchRound(nothingMore)
+		ran, ended := a.countProgress()
 		return ran == 5 && ended >= 3
 	})
 	r.Kill()
-	testkit.Eventually(t, patience, "the last task has ended", func() bool { return len(r.Alive()) == 0 })
-	l := &life{asker: a, states: map[string][]byte{}, journal: mustRead(t, filepath.Join(r.Dir, "journal"))}
-	for uid := range a.asked {
-		l.states[uid] = mustRead(t, filepath.Join(r.Shim(uid), "state"))
+	testkit.Eventually(t, patience, "the last task has ended", func() bool { return len(r.LiveProcesses()) == 0 })
+	l := &agentRun{dispatcher: a, states: map[string][]byte{}, journal: mustRead(t, filepath.Join(r.Dir, "journal"))}
+	for uid := range a.tasks {
+		l.states[uid] = mustRead(t, filepath.Join(r.ShimDir(uid), "state"))
 	}
 	return l
 }
 
-func (a *asker) addAll(plans []plan) {
+func (a *dispatcher) addAll(plans []plan) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, p := range plans {
-		a.add(p)
+		a.addPlan(p)
 	}
 }
 
-// progress is how many tasks have been said to run, and how many to have ended.
-func (a *asker) progress() (ran, ended int) {
+// countProgress returns how many tasks were reported running, and how many ended.
+func (a *dispatcher) countProgress() (ran, ended int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, task := range a.asked {
+	for _, task := range a.tasks {
 		if task.ran {
 			ran++
 		}
 	}
-	return ran, len(a.asked) - len(a.open)
+	return ran, len(a.tasks) - len(a.open)
 }
 
 func mustRead(t testing.TB, path string) []byte {

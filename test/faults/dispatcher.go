@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/testkit"
 	"k8s4r.io/k8s4r/internal/testkit/fakeserver"
 	"k8s4r.io/k8s4r/internal/testkit/realrobot"
-	"k8s4r.io/k8s4r/internal/wire"
 )
 
 // plan is what a task does, and how it is to end.
@@ -49,8 +49,8 @@ func drawPlan(r *rand.Rand) plan {
 	return plan{work: nap, end: completed, whole: true}
 }
 
-// asked is one task that was asked for.
-type asked struct {
+// dispatched is one task that was asked for.
+type dispatched struct {
 	plan
 	task wire.Task
 	ran  bool // the robot has said so
@@ -58,9 +58,9 @@ type asked struct {
 	due  time.Time // to be said again
 }
 
-// asker asks a robot for tasks, as a server does: it says each until it is answered.
+// dispatcher asks a robot for tasks, as a server does: it says each until it is answered.
 // It is the model that the history is held against.
-type asker struct {
+type dispatcher struct {
 	t      testing.TB
 	robot  *realrobot.Robot
 	server *fakeserver.Server
@@ -68,56 +68,56 @@ type asker struct {
 	rand   *rand.Rand
 
 	mu    sync.Mutex
-	asked map[string]*asked
-	open  map[string]*asked // those that have not ended
-	seen  int               // registrations of the robot
+	tasks map[string]*dispatched
+	open  map[string]*dispatched // those that have not ended
+	seen  int                    // registrations of the robot
 }
 
-func newAsker(t testing.TB, r *realrobot.Robot, broker string, seed uint64) *asker {
-	a := &asker{
+func newDispatcher(t testing.TB, r *realrobot.Robot, broker string, seed uint64) *dispatcher {
+	a := &dispatcher{
 		t: t, robot: r, trace: testkit.NewTrace(t), rand: rand.New(rand.NewPCG(seed, 0xa5ed)),
-		asked: map[string]*asked{}, open: map[string]*asked{},
+		tasks: map[string]*dispatched{}, open: map[string]*dispatched{},
 	}
-	a.server = fakeserver.Start(t, broker, a.heard)
+	a.server = fakeserver.Start(t, broker, a.recordReport)
 	return a
 }
 
-// heard takes in a report. An attempt ends once, and always says the same of it.
-func (a *asker) heard(_ string, s wire.Status) {
+// recordReport takes in a report. An attempt ends once, and always says the same of it.
+func (a *dispatcher) recordReport(_ string, s wire.Status) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	task := a.asked[s.TaskUID]
+	task := a.tasks[s.TaskUID]
 	switch {
 	case task == nil || s.Attempt != 1:
-		a.t.Errorf("nobody has asked for %+v", s)
+		a.t.Errorf("a report of a task that was not dispatched: %+v", s)
 		return
 	case s.State == wire.ReportRunning && !task.ran:
 		task.due = time.Time{} // what follows from it follows at once
-	case s.Terminal() && task.end != nil && endOf(*task.end) != endOf(s):
+	case s.IsTerminal() && task.end != nil && endOf(*task.end) != endOf(s):
 		a.t.Errorf("%s ended as %+v, and then as %+v", s.TaskUID, *task.end, s)
-	case s.Terminal() && task.end == nil:
+	case s.IsTerminal() && task.end == nil:
 		task.end = &s
 		delete(a.open, s.TaskUID)
 	}
-	task.ran = task.ran || s.State == wire.ReportRunning || s.Terminal()
+	task.ran = task.ran || s.State == wire.ReportRunning || s.IsTerminal()
 }
 
 const (
 	// atOnce is how many tasks the robot has at a time.
 	atOnce = 40
-	// again is the time after which a server says again what nobody answers.
+	// sayAgain is the time after which a server repeats a message that was not answered.
 	sayAgain = time.Second
 	// patience bounds the wait for one more task to end.
 	patience = 2 * time.Minute
 )
 
-// ask asks for tasks, as many at a time as the robot is to have, until enough says
+// dispatchAll asks for tasks, as many at a time as the robot is to have, until enough says
 // so, and waits until all have ended.
-func (a *asker) ask(enough func(asked int) bool) {
+func (a *dispatcher) dispatchAll(enough func(asked int) bool) {
 	a.t.Helper()
 	left, moved := -1, time.Now()
 	for {
-		if n := a.round(enough); n != left {
+		if n := a.dispatchRound(enough); n != left {
 			left, moved = n, time.Now()
 		}
 		if left == 0 {
@@ -131,26 +131,26 @@ func (a *asker) ask(enough func(asked int) bool) {
 	}
 }
 
-// round says what is due. It returns a number that moves as long as tasks end.
-func (a *asker) round(enough func(asked int) bool) (left int) {
-	for _, d := range a.due(enough) {
-		a.server.Dispatch(a.robot.ID, d)
+// dispatchRound says what is due. It returns a number that moves as long as tasks end.
+func (a *dispatcher) dispatchRound(enough func(asked int) bool) (left int) {
+	for _, d := range a.listDue(enough) {
+		a.server.SendDispatch(a.robot.ID, d)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.open) == 0 {
 		return 0
 	}
-	return len(a.asked)
+	return len(a.tasks)
 }
 
-func (a *asker) due(enough func(asked int) bool) (say []wire.Dispatch) {
+func (a *dispatcher) listDue(enough func(asked int) bool) (say []wire.Dispatch) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for len(a.open) < atOnce && !enough(len(a.asked)) {
-		a.add(drawPlan(a.rand))
+	for len(a.open) < atOnce && !enough(len(a.tasks)) {
+		a.addPlan(drawPlan(a.rand))
 	}
-	now, seen := time.Now(), a.server.Registered(a.robot.ID)
+	now, seen := time.Now(), a.server.RegistrationCount(a.robot.ID)
 	anew := seen != a.seen // all is said to a robot that has come back
 	a.seen = seen
 	for _, task := range a.open {
@@ -167,29 +167,29 @@ func (a *asker) due(enough func(asked int) bool) (say []wire.Dispatch) {
 	return say
 }
 
-// add takes one more task into the model.
-func (a *asker) add(p plan) {
-	uid := fmt.Sprintf("t%d", len(a.asked))
-	task := &asked{plan: p, task: fakeserver.Shell(uid, a.trace.Script(p.work))}
+// addPlan takes one more task into the model.
+func (a *dispatcher) addPlan(p plan) {
+	uid := fmt.Sprintf("t%d", len(a.tasks))
+	task := &dispatched{plan: p, task: fakeserver.NewShellTask(uid, a.trace.WrapScript(p.work))}
 	task.task.Spec.Timeout = wire.Duration(p.timeout)
-	a.asked[uid], a.open[uid] = task, task
+	a.tasks[uid], a.open[uid] = task, task
 }
 
-// check holds what the robot said, and what the tasks wrote, against the model.
-func (a *asker) check() figures {
+// checkRuns holds what the robot said, and what the tasks wrote, against the model.
+func (a *dispatcher) checkRuns() figures {
 	a.t.Helper()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	f := figures{Tasks: len(a.asked), Orphans: a.robot.Orphans()}
-	starts, ends := a.trace.Runs(a.t)
+	f := figures{Tasks: len(a.tasks), Orphans: a.robot.CountOrphans()}
+	starts, ends := a.trace.CountRuns(a.t)
 	for run, n := range starts {
-		if n != 1 || run.Number != 1 || a.asked[run.UID] == nil {
+		if n != 1 || run.Number != 1 || a.tasks[run.UID] == nil {
 			f.Doubled++
 			a.t.Errorf("attempt %d of %s started %d times", run.Number, run.UID, n)
 		}
 	}
-	for uid, task := range a.asked {
-		if err := task.check(starts, ends); err != nil {
+	for uid, task := range a.tasks {
+		if err := task.checkRuns(starts, ends); err != nil {
 			f.Lost++
 			a.t.Errorf("%s: %v", uid, err)
 		}
@@ -197,8 +197,8 @@ func (a *asker) check() figures {
 	return f
 }
 
-// check tells in what a task did not go as it was asked.
-func (t *asked) check(starts, ends map[testkit.Attempt]int) error {
+// checkRuns tells in what a task did not go as it was asked.
+func (t *dispatched) checkRuns(starts, ends map[testkit.Attempt]int) error {
 	run := testkit.Attempt{UID: t.task.Metadata.UID, Number: 1}
 	wantEnds := 0
 	if t.whole {

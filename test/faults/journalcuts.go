@@ -22,9 +22,9 @@ const sideBySide = 2
 // left. It must start, run nothing again, and know each end or say that it does
 // not.
 func journalCuts(t testing.TB, seed uint64, drawn int) figures {
-	life := liveAndDie(t, seed)
-	heirs := newHeirs(t, life)
-	offsets := cuts(life.journal, seed, drawn)
+	life := runAndKillAgent(t, seed)
+	heirs := newRestarts(t, life)
+	offsets := cutOffsets(life.journal, seed, drawn)
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	for range sideBySide {
@@ -32,18 +32,18 @@ func journalCuts(t testing.TB, seed uint64, drawn int) figures {
 		wg.Go(func() {
 			for i := next.Add(1); int(i) <= len(offsets) && !t.Failed(); i = next.Add(1) {
 				cut := offsets[i-1]
-				heirs.take(r, inheritance{what: cutAt(cut), journal: life.journal[:cut], states: life.states, started: true})
+				heirs.startAgent(r, diskState{what: cutAt(cut), journal: life.journal[:cut], states: life.states, started: true})
 			}
 		})
 	}
 	wg.Wait()
-	f := heirs.check(map[string]any{"offsets": len(offsets), "journal_bytes": len(life.journal)})
+	f := heirs.checkFigures(map[string]any{"offsets": len(offsets), "journal_bytes": len(life.journal)})
 	f.Kills = len(offsets)
 	return f
 }
 
-// cuts are the offsets to cut what is written in lines at.
-func cuts(lines []byte, seed uint64, drawn int) []int {
+// cutOffsets are the offsets to cut what is written in lines at.
+func cutOffsets(lines []byte, seed uint64, drawn int) []int {
 	chosen := map[int]bool{0: true}
 	for i, b := range lines {
 		if drawn == everyOffset || b == '\n' {

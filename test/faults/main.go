@@ -1,5 +1,5 @@
-// The program faults kills, cuts off and confuses the parts of K8s4r while they
-// work, and holds what ran against what was asked (docs/faults.md).
+// The program faults kills and disconnects the parts of K8s4r while they work, corrupts their
+// messages and files, and compares what ran with what was dispatched (docs/explanation/faults.md).
 package main
 
 import (
@@ -16,15 +16,14 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// scenario is one way to hurt a system.
+// scenario is one kind of fault.
 type scenario struct {
 	name string
-	// run returns what it has seen. Its faults follow from the seed, as far as
-	// time does.
+	// run returns what it counted. Its faults follow from the seed, as far as timing allows.
 	run func(t testing.TB, seed uint64) figures
 }
 
-// figures of a scenario are what is counted in each, and what only it knows.
+// figures are the counts of a scenario. Also holds those that other scenarios do not have.
 type figures struct {
 	Tasks   int            `json:"tasks"`
 	Kills   int            `json:"kills"`
@@ -44,15 +43,15 @@ func (f *figures) add(g figures) {
 	f.Seconds += g.Seconds
 }
 
-// scenarios at their full length.
+// scenarios lists them at full length.
 var scenarios = []scenario{
 	{"agent-kills", func(t testing.TB, seed uint64) figures { return agentKills(t, seed, 10, 20_000, 1000) }},
 	{"broker-kills", func(t testing.TB, seed uint64) figures { return brokerKills(t, seed, 3*time.Minute) }},
-	{"messages", func(t testing.TB, seed uint64) figures { return messages(t, seed, 3*time.Minute) }},
+	{"messages", func(t testing.TB, seed uint64) figures { return strikeMessages(t, seed, 3*time.Minute) }},
 	{"control-kills", func(t testing.TB, seed uint64) figures { return controlKills(t, seed, 3*time.Minute) }},
 	{"journal-cuts", func(t testing.TB, seed uint64) figures { return journalCuts(t, seed, everyOffset) }},
 	{"state-cuts", func(t testing.TB, seed uint64) figures { return stateCuts(t, seed, everyOffset) }},
-	{"partitions", func(t testing.TB, _ uint64) figures { return partitions(t, 1) }},
+	{"partitions", func(t testing.TB, _ uint64) figures { return runPartitions(t, 1) }},
 }
 
 var (
@@ -65,12 +64,12 @@ func main() {
 	os.Exit(runAll())
 }
 
-// runAll runs the scenarios that were asked for. It returns the exit status.
+// runAll runs the chosen scenarios and returns the exit status.
 func runAll() (status int) {
 	all := map[string]figures{}
 	names, failed := []string{}, []string{}
 	for _, s := range scenarios {
-		if status == testkit.Stopped {
+		if status == testkit.StatusInterrupted {
 			break
 		}
 		if *only != "" && !slices.Contains(strings.Split(*only, ","), s.name) {
@@ -78,7 +77,7 @@ func runAll() (status int) {
 		}
 		fmt.Printf("make faults FAULTS='-seed %d -only %s'\n", *seed, s.name)
 		began := time.Now()
-		ended := testkit.Program(func(t testing.TB) {
+		ended := testkit.RunProgram(func(t testing.TB) {
 			f := s.run(t, *seed)
 			f.Seconds = time.Since(began).Seconds()
 			all[s.name] = f
@@ -89,12 +88,12 @@ func runAll() (status int) {
 		}
 		status = max(status, ended)
 	}
-	report(names, failed, all)
+	printReport(names, failed, all)
 	return status
 }
 
-// report prints a table for people, and all of it in the last line.
-func report(names, failed []string, all map[string]figures) {
+// printReport prints a table, and the same as JSON in the last line.
+func printReport(names, failed []string, all map[string]figures) {
 	fmt.Println()
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(w, "scenario\ttasks\tkills\tlost\tdoubled\torphans\tseconds\talso")

@@ -41,17 +41,17 @@ type partition struct {
 	back func(*realrobot.Robot)
 }
 
-// partings are all ways. The clocks of robots are set apart by what a namespace can
+// listPartitions are all ways. The clocks of robots are set apart by what a namespace can
 // set: those that count from the boot.
-func partings() []partition {
+func listPartitions() []partition {
 	nothing := func(*realrobot.Robot) {}
-	silence := func(p *faultnet.Proxy, _ *realrobot.Robot) { p.Silence() }
+	silence := func(p *faultnet.Proxy, _ *realrobot.Robot) { p.DropPackets() }
 	all := []partition{
-		{"cut", nil, func(p *faultnet.Proxy, _ *realrobot.Robot) { p.Down() }, nothing},
+		{"cut", nil, func(p *faultnet.Proxy, _ *realrobot.Robot) { p.RefuseConnections() }, nothing},
 		{"silence", nil, silence, nothing},
-		{"silence, agent stopped", nil, func(p *faultnet.Proxy, r *realrobot.Robot) { p.Silence(); r.Signal(syscall.SIGSTOP) }, func(r *realrobot.Robot) { r.Signal(syscall.SIGCONT) }},
-		{"silence, agent killed", nil, func(p *faultnet.Proxy, r *realrobot.Robot) { p.Silence(); r.Kill() }, func(r *realrobot.Robot) { r.Start() }},
-		{"cut, agent restarted", nil, func(p *faultnet.Proxy, r *realrobot.Robot) { p.Down(); r.Kill(); r.Start() }, nothing},
+		{"silence, agent stopped", nil, func(p *faultnet.Proxy, r *realrobot.Robot) { p.DropPackets(); r.Signal(syscall.SIGSTOP) }, func(r *realrobot.Robot) { r.Signal(syscall.SIGCONT) }},
+		{"silence, agent killed", nil, func(p *faultnet.Proxy, r *realrobot.Robot) { p.DropPackets(); r.Kill() }, func(r *realrobot.Robot) { r.Start() }},
+		{"cut, agent restarted", nil, func(p *faultnet.Proxy, r *realrobot.Robot) { p.RefuseConnections(); r.Kill(); r.Start() }, nothing},
 	}
 	for _, skew := range []string{"86400", "-600"} {
 		if clocks := otherClocks(skew); exec.Command(clocks[0], append(clocks[1:], "true")...).Run() == nil {
@@ -67,18 +67,18 @@ func otherClocks(seconds string) []string {
 	return []string{"unshare", "--time", "--boottime", seconds, "--monotonic", seconds, "--fork", "--kill-child", "--"}
 }
 
-// partitions parts robots from a server that gives their tasks to others, as often
+// runPartitions parts robots from a server that gives their tasks to others, as often
 // as rounds says. At no moment may two runs of one task be alive.
-func partitions(t testing.TB, rounds int) (f figures) {
+func runPartitions(t testing.TB, rounds int) (f figures) {
 	s := newSystem(t, silentFor, nil)
 	least, doubleRun := math.Inf(1), 0.0
 	for round := range rounds {
 		var wg sync.WaitGroup
 		var mu sync.Mutex
-		for i, p := range partings() {
-			d := newDuel(s, p, fmt.Sprintf("duel-%d-%d", round, i))
+		for i, p := range listPartitions() {
+			d := newPartitionRun(s, p, fmt.Sprintf("duel-%d-%d", round, i))
 			wg.Go(func() {
-				margin := d.fight()
+				margin := d.runPartition()
 				mu.Lock()
 				defer mu.Unlock()
 				f.Tasks++
@@ -87,7 +87,7 @@ func partitions(t testing.TB, rounds int) (f figures) {
 					f.Doubled++
 				}
 			})
-			defer func() { f.Orphans += d.first.Orphans() + d.second.Orphans() }()
+			defer func() { f.Orphans += d.first.CountOrphans() + d.second.CountOrphans() }()
 		}
 		wg.Wait()
 	}
@@ -96,9 +96,9 @@ func partitions(t testing.TB, rounds int) (f figures) {
 	return f
 }
 
-// duel is one task, the robot that is parted with it, and the one that gets it
+// partitionRun is one task, the robot that is parted with it, and the one that gets it
 // then.
-type duel struct {
+type partitionRun struct {
 	s             *system
 	partition     partition
 	name          string
@@ -107,8 +107,8 @@ type duel struct {
 	beats         string // a file
 }
 
-func newDuel(s *system, p partition, name string) *duel {
-	d := &duel{s: s, partition: p, name: name, way: faultnet.New(s.t, s.broker.Addr, nil), beats: filepath.Join(s.t.TempDir(), "beats")}
+func newPartitionRun(s *system, p partition, name string) *partitionRun {
+	d := &partitionRun{s: s, partition: p, name: name, way: faultnet.New(s.t, s.broker.Addr, nil), beats: filepath.Join(s.t.TempDir(), "beats")}
 	label := "duel=" + name
 	d.first = realrobot.New(s.t, d.way.Addr(), "--label", label)
 	d.second = realrobot.New(s.t, s.broker.Addr, "--label", label)
@@ -119,39 +119,39 @@ func newDuel(s *system, p partition, name string) *duel {
 // it is asked to end.
 const beat = `trap '' TERM; while :; do echo "$K8S4R_ATTEMPT $(date +%%s%%N)" >> %s; sleep 0.02; done`
 
-// fight parts the first robot, and returns how many seconds lie between the last sign
+// runPartition parts the first robot, and returns how many seconds lie between the last sign
 // of life of its run and the first one of the next.
-func (d *duel) fight() (margin float64) {
+func (d *partitionRun) runPartition() (margin float64) {
 	d.first.Start(d.partition.through...)
 	d.s.awaitOnline(d.first)
-	j := job(d.name, 1, fmt.Sprintf(beat, d.beats))
+	j := newJob(d.name, 1, fmt.Sprintf(beat, d.beats))
 	j.Spec.RobotSelector = map[string]string{"duel": d.name}
 	j.Spec.Disconnect = &v1alpha1.Disconnect{LostAfter: v1alpha1.NewDuration(lostAfter), StopOnRobotAfter: v1alpha1.NewDuration(stopAfter)}
 	grace := v1alpha1.Duration(killTimeout)
 	j.Spec.TaskGroups[0].Tasks[0].KillTimeout = &grace
-	d.s.create(j)
+	d.s.createObject(j)
 	d.awaitBeat("1")
 	d.second.Start()
 	d.s.awaitOnline(d.second)
 	d.partition.part(d.way, d.first)
 	d.awaitBeat("2")
-	margin = d.margin()
-	d.reunite()
+	margin = d.measureMargin()
+	d.endPartition()
 	return margin
 }
 
-func (d *duel) awaitBeat(attempt string) {
+func (d *partitionRun) awaitBeat(attempt string) {
 	d.s.t.Helper()
 	testkit.Eventually(d.s.t, patience, fmt.Sprintf("%s: attempt %s runs", d.partition.name, attempt), func() bool {
-		_, last := d.alive(attempt)
+		_, last := d.firstAndLastBeat(attempt)
 		return last > 0
 	})
 }
 
-// alive is when an attempt gave its first and its last sign of life.
-func (d *duel) alive(attempt string) (first, last float64) {
+// firstAndLastBeat is when an attempt gave its first and its last sign of life.
+func (d *partitionRun) firstAndLastBeat(attempt string) (first, last float64) {
 	text, _ := os.ReadFile(d.beats)
-	for _, line := range testkit.Lines(string(text)) {
+	for _, line := range testkit.SplitLines(string(text)) {
 		who, at, _ := strings.Cut(line, " ")
 		seconds, err := strconv.ParseFloat(at, 64)
 		if err != nil || who != attempt {
@@ -165,35 +165,35 @@ func (d *duel) alive(attempt string) (first, last float64) {
 	return first, last
 }
 
-func (d *duel) margin() float64 {
-	_, last := d.alive("1")
-	first, _ := d.alive("2")
+func (d *partitionRun) measureMargin() float64 {
+	_, last := d.firstAndLastBeat("1")
+	first, _ := d.firstAndLastBeat("2")
 	if first < last {
 		d.s.t.Errorf("%s: two runs for %.3f s", d.partition.name, last-first)
 	}
 	return first - last
 }
 
-// reunite lets the first robot back in, and ends the task when it is known that its
+// endPartition lets the first robot back in, and ends the task when it is known that its
 // first run has ended.
-func (d *duel) reunite() {
-	d.way.Up()
+func (d *partitionRun) endPartition() {
+	d.way.RestoreNetwork()
 	d.partition.back(d.first)
 	testkit.EventuallyNoError(d.s.t, patience, d.partition.name+": the first run is known to have ended", func() error {
 		var task v1alpha1.Task
-		if err := d.s.Get(context.Background(), key(d.name+"-main-0-work"), &task); err != nil {
+		if err := d.s.Get(context.Background(), objectKey(d.name+"-main-0-work"), &task); err != nil {
 			return err
 		}
-		if entry := task.Status.Entry(1); entry.FinishedAt == nil || task.Status.State != "running" || task.Status.Attempt != 2 {
+		if entry := task.Status.FindAttempt(1); entry.FinishedAt == nil || task.Status.State != "running" || task.Status.Attempt != 2 {
 			return fmt.Errorf("it is %+v", task.Status)
 		}
 		return nil
 	})
-	d.margin()
-	if err := d.s.Delete(context.Background(), job(d.name, 1, "")); err != nil {
+	d.measureMargin()
+	if err := d.s.Delete(context.Background(), newJob(d.name, 1, "")); err != nil {
 		d.s.t.Errorf("%v", err)
 	}
 	testkit.Eventually(d.s.t, patience, d.partition.name+": the task is gone", func() bool {
-		return apierrors.IsNotFound(d.s.Get(context.Background(), key(d.name+"-main-0-work"), &v1alpha1.Task{}))
+		return apierrors.IsNotFound(d.s.Get(context.Background(), objectKey(d.name+"-main-0-work"), &v1alpha1.Task{}))
 	})
 }

@@ -2,45 +2,45 @@ package main
 
 import "testing"
 
-// The short versions of all scenarios. `make faults` runs the long ones.
+// Short versions of all scenarios; make faults runs the long ones.
 
-func TestKillingTheAgentLosesNoTaskAndRunsNoneTwice(t *testing.T) {
+func TestAgentKills_LoseNoTaskAndRunNoneTwice(t *testing.T) {
 	show(t, "agent-kills", agentKills(t, *seed, 1, 400, 20))
 }
 
-func TestKillingTheBrokerLosesNoTaskAndRunsNoneTwice(t *testing.T) {
+func TestBrokerKills_LoseNoTaskAndRunNoneTwice(t *testing.T) {
 	t.Parallel() // it waits most of the time
 	show(t, "broker-kills", brokerKills(t, *seed, 0))
 }
 
-func TestKillingServerAndManagerLosesNoTaskAndRunsNoneTwice(t *testing.T) {
+func TestServerAndManagerKills_LoseNoTaskAndRunNoneTwice(t *testing.T) {
 	show(t, "control-kills", controlKills(t, *seed, 0))
 }
 
-func TestAnAgentStartsOnAnyPartOfItsJournalAndRunsNothingAgain(t *testing.T) {
+func TestTruncatedJournal_RunsNothingAgain(t *testing.T) {
 	show(t, "journal-cuts", journalCuts(t, *seed, 20))
 }
 
-func TestADamagedStateOfAShimIsNoReasonToRunItsTaskAgain(t *testing.T) {
+func TestDamagedShimState_RunsNothingAgain(t *testing.T) {
 	show(t, "state-cuts", stateCuts(t, *seed, 20))
 }
 
-func TestStruckMessagesLoseNoTaskAndRunNoneTwice(t *testing.T) {
+func TestDroppedMessages_LoseNoTaskAndRunNoneTwice(t *testing.T) {
 	t.Parallel() // as above
-	show(t, "messages", messages(t, *seed, 0))
+	show(t, "messages", strikeMessages(t, *seed, 0))
 }
 
-func TestAFencedTaskNeverRunsTwiceWhateverPartsItsRobot(t *testing.T) {
+func TestPartitions_SelfStoppingTasksNeverRunTwice(t *testing.T) {
 	t.Parallel() // as above
-	f := partitions(t, 1)
+	f := runPartitions(t, 1)
 	show(t, "partitions", f)
 	if f.Also["double_run_s"] != 0.0 {
 		t.Errorf("two runs for %v s", f.Also["double_run_s"])
 	}
 }
 
-// show fails the test if anything was lost, doubled or left over, and says how to
-// see it again.
+// show fails the test if a task was lost, ran twice or left a process, and prints the seed that
+// repeats the faults.
 func show(t *testing.T, scenario string, f figures) {
 	t.Helper()
 	t.Logf("%+v; make faults FAULTS='-seed %d -only %s'", f, *seed, scenario)

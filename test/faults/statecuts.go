@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"k8s4r.io/k8s4r/internal/agent/journal"
-	"k8s4r.io/k8s4r/internal/proc"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/robot/agent/journal"
+	"k8s4r.io/k8s4r/internal/robot/proc"
 
 	"k8s4r.io/k8s4r/internal/testkit/realrobot"
 )
@@ -22,28 +22,28 @@ import (
 // none again, whether the server knows that they ran or not; in the same boot, if
 // the server knows it.
 func stateCuts(t testing.TB, seed uint64, drawn int) figures {
-	life := liveAndDie(t, seed)
-	heirs := newHeirs(t, life)
+	life := runAndKillAgent(t, seed)
+	heirs := newRestarts(t, life)
 	r := realrobot.New(t, heirs.broker)
-	damaged := damage(life, seed, drawn)
+	damaged := damageStates(life, seed, drawn)
 	for _, row := range []struct {
 		boot    string
 		started bool
 	}{{"another", false}, {"another", true}, {proc.BootID(), true}} {
-		heirs.take(r, inheritance{
+		heirs.startAgent(r, diskState{
 			what:    fmt.Sprintf("boot %s, started %v", row.boot, row.started),
-			journal: accepted(t, life, damaged, row.boot), states: damaged, started: row.started, likeness: likeness,
+			journal: journalOfAccepted(t, life, damaged, row.boot), states: damaged, started: row.started, originalTask: originalTask,
 		})
 	}
-	return heirs.check(map[string]any{"states": len(damaged)})
+	return heirs.checkFigures(map[string]any{"states": len(damaged)})
 }
 
-// damage returns the states of the life in all the ways that they can be damaged,
+// damageStates returns the states of the life in all the ways that they can be damaged,
 // each as one of a task of its own.
-func damage(l *life, seed uint64, drawn int) map[string][]byte {
+func damageStates(l *agentRun, seed uint64, drawn int) map[string][]byte {
 	damaged := map[string][]byte{}
 	for uid, state := range l.states {
-		for _, i := range cuts(state, seed, drawn) {
+		for _, i := range cutOffsets(state, seed, drawn) {
 			damaged[fmt.Sprintf("%s-cut-%d", uid, i)] = state[:i]
 		}
 		at := 0
@@ -57,14 +57,14 @@ func damage(l *life, seed uint64, drawn int) map[string][]byte {
 	return damaged
 }
 
-// likeness is the task that a damaged state was of.
-func likeness(uid string) string {
+// originalTask returns the UID of the task whose state was damaged.
+func originalTask(uid string) string {
 	was, _, _ := strings.Cut(uid, "-")
 	return was
 }
 
-// accepted is a journal that knows of the attempts only that they were accepted.
-func accepted(t testing.TB, l *life, states map[string][]byte, boot string) []byte {
+// journalOfAccepted returns a journal in which the attempts were accepted and not started.
+func journalOfAccepted(t testing.TB, l *agentRun, states map[string][]byte, boot string) []byte {
 	t.Helper()
 	dir := t.TempDir()
 	j, err := journal.Open(dir, journal.Options{})
@@ -74,7 +74,7 @@ func accepted(t testing.TB, l *life, states map[string][]byte, boot string) []by
 	defer j.Close()
 	var records []journal.Record
 	for uid := range states {
-		task := l.asker.asked[likeness(uid)].task
+		task := l.dispatcher.tasks[originalTask(uid)].task
 		task.Metadata = wire.TaskMeta{Name: uid, Namespace: "default", UID: uid}
 		records = append(records, journal.Record{Kind: journal.Accepted, UID: uid, Attempt: 1, At: time.Now(), Task: &task, BootID: boot})
 	}

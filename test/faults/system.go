@@ -23,33 +23,33 @@ type system struct {
 	manager, server *testkit.Process
 }
 
-// newSystem starts all but robots. The server speaks through serverWay to the
-// broker, if there is one.
+// newSystem starts all but robots. If serverWay is not nil, the server connects to the broker
+// through the address that it returns.
 func newSystem(t testing.TB, offlineAfter time.Duration, serverWay func(broker string) string) *system {
 	t.Helper()
 	broker := testkit.NewMosquitto(t)
 	up := testkit.StartUp(t, "--without", "manager,server,broker,robots")
-	s := &system{Client: testkit.Client(t, up.RESTConfig()), t: t, broker: broker}
+	s := &system{Client: testkit.NewClient(t, up.RESTConfig()), t: t, broker: broker}
 	common := []string{"--kubeconfig", up.Kubeconfig, "--leader-elect=false", "--metrics-bind-address", "0",
 		"--health-probe-bind-address", "0", "--offline-after", offlineAfter.String()}
 	addr := broker.Addr
 	if serverWay != nil {
 		addr = serverWay(addr)
 	}
-	s.manager = testkit.NewProcess(t, append([]string{testkit.Binary(t, "k8s4r-manager")}, common...)...)
-	s.server = testkit.NewProcess(t, append([]string{testkit.Binary(t, "k8s4r-server"), "--mqtt-url", "mqtt://" + addr, "--allow-legacy-agents", "--allow-anonymous-agents",
+	s.manager = testkit.NewProcess(t, append([]string{testkit.BinaryPath(t, "k8s4r-manager")}, common...)...)
+	s.server = testkit.NewProcess(t, append([]string{testkit.BinaryPath(t, "k8s4r-server"), "--mqtt-url", "mqtt://" + addr, "--allow-legacy-agents", "--allow-anonymous-agents",
 		"--log-dir", t.TempDir(), "--api-bind-address", "0"}, common...)...)
 	s.manager.Start()
 	s.server.Start()
 	return s
 }
 
-// awaitOnline waits until a robot is let in.
+// awaitOnline blocks until a robot is online.
 func (s *system) awaitOnline(r *realrobot.Robot) {
 	s.t.Helper()
 	testkit.EventuallyNoError(s.t, patience, "robot "+r.ID+" is online", func() error {
 		var found v1alpha1.Robot
-		if err := s.Get(context.Background(), key(r.ID), &found); err != nil {
+		if err := s.Get(context.Background(), objectKey(r.ID), &found); err != nil {
 			return err
 		}
 		if found.Status.Phase != "Online" {
@@ -59,18 +59,18 @@ func (s *system) awaitOnline(r *realrobot.Robot) {
 	})
 }
 
-func key(name string) client.ObjectKey {
+func objectKey(name string) client.ObjectKey {
 	return client.ObjectKey{Namespace: "default", Name: name}
 }
 
-// create creates an object as soon as the API server takes it.
-func (s *system) create(obj client.Object) {
+// createObject creates an object as soon as the API server takes it.
+func (s *system) createObject(obj client.Object) {
 	s.t.Helper()
 	testkit.EventuallyNoError(s.t, patience, "create "+obj.GetName(), func() error { return s.Create(context.Background(), obj) })
 }
 
-// job is a Job of one group of tasks that run a script.
-func job(name string, count int32, script string) *v1alpha1.Job {
+// newJob is a Job of one group of tasks that run a script.
+func newJob(name string, count int32, script string) *v1alpha1.Job {
 	return &v1alpha1.Job{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
 		Spec: v1alpha1.JobSpec{TaskGroups: []v1alpha1.TaskGroupDefinition{{
@@ -85,17 +85,16 @@ func job(name string, count int32, script string) *v1alpha1.Job {
 // jobSize is the number of tasks of a Job. Two Jobs are there at a time.
 const jobSize = 60
 
-// work has the robots work through Jobs until the time is over, and returns how many
-// there were.
-func (s *system) work(trace *testkit.Trace, d time.Duration) (jobs int) {
+// runJobs creates Jobs, one after the other, until the time is over, and returns how many completed.
+func (s *system) runJobs(trace *testkit.Trace, d time.Duration) (jobs int) {
 	s.t.Helper()
 	// The second leaves processes behind.
-	scripts := []string{trace.Script("sleep 0.2"), trace.Script("setsid sleep 600 & sleep 0.1")}
+	scripts := []string{trace.WrapScript("sleep 0.2"), trace.WrapScript("setsid sleep 600 & sleep 0.1")}
 	for until := time.Now().Add(d); time.Now().Before(until) || jobs < 2; jobs++ {
 		if jobs >= 2 {
 			s.awaitCompleted(jobName(jobs - 2))
 		}
-		s.create(job(jobName(jobs), jobSize, scripts[jobs%2]))
+		s.createObject(newJob(jobName(jobs), jobSize, scripts[jobs%2]))
 	}
 	s.awaitCompleted(jobName(jobs - 2))
 	s.awaitCompleted(jobName(jobs - 1))
@@ -108,7 +107,7 @@ func (s *system) awaitCompleted(name string) {
 	s.t.Helper()
 	testkit.EventuallyNoError(s.t, 2*patience, name+" completes", func() error {
 		var j v1alpha1.Job
-		if err := s.Get(context.Background(), key(name), &j); err != nil {
+		if err := s.Get(context.Background(), objectKey(name), &j); err != nil {
 			return err
 		}
 		if j.Status.State != "completed" {
@@ -118,15 +117,14 @@ func (s *system) awaitCompleted(name string) {
 	})
 }
 
-// check holds what the control plane says, and what the tasks wrote, against what
-// was asked for: each task to run once, to its end, in its first attempt, for no
-// robot was ever lost.
-func (s *system) check(trace *testkit.Trace, jobs int, robots []*realrobot.Robot) (f figures) {
+// checkRuns compares the status of each task and what it wrote with what was asked for: each task
+// runs once, to its end, in its first attempt, since no robot was ever lost.
+func (s *system) checkRuns(trace *testkit.Trace, jobs int, robots []*realrobot.Robot) (f figures) {
 	s.t.Helper()
-	starts, ends := trace.Runs(s.t)
+	starts, ends := trace.CountRuns(s.t)
 	for n := range jobs {
 		f.Tasks += jobSize
-		f.Lost += s.lost(jobName(n), starts, ends)
+		f.Lost += s.countLost(jobName(n), starts, ends)
 	}
 	for run, n := range starts {
 		if n != 1 || run.Number != 1 {
@@ -135,12 +133,12 @@ func (s *system) check(trace *testkit.Trace, jobs int, robots []*realrobot.Robot
 		}
 	}
 	for _, r := range robots {
-		f.Orphans += r.Orphans()
+		f.Orphans += r.CountOrphans()
 	}
 	return f
 }
 
-func (s *system) lost(job string, starts, ends map[testkit.Attempt]int) (lost int) {
+func (s *system) countLost(job string, starts, ends map[testkit.Attempt]int) (lost int) {
 	s.t.Helper()
 	var tasks v1alpha1.TaskList
 	if err := s.List(context.Background(), &tasks, client.InNamespace("default"), client.MatchingLabels{v1alpha1.LabelJob: job}); err != nil {

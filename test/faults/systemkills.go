@@ -16,9 +16,9 @@ const robotOffline = time.Hour
 // brokerKills kills the broker every few seconds.
 func brokerKills(t testing.TB, seed uint64, d time.Duration) figures {
 	s := newSystem(t, robotOffline, nil)
-	return underFire(s, d, s.robots(3, s.broker.Addr), seed, func(r *rand.Rand) {
+	return runUnderFaults(s, d, s.startRobots(3, s.broker.Addr), seed, func(r *rand.Rand) {
 		s.broker.Kill()
-		pause(r, 0, time.Second)
+		sleepBetween(r, 0, time.Second)
 		s.broker.Start()
 	})
 }
@@ -26,7 +26,7 @@ func brokerKills(t testing.TB, seed uint64, d time.Duration) figures {
 // controlKills kills the server, the manager or both every few seconds.
 func controlKills(t testing.TB, seed uint64, d time.Duration) figures {
 	s := newSystem(t, robotOffline, nil)
-	return underFire(s, d, s.robots(3, s.broker.Addr), seed, func(r *rand.Rand) {
+	return runUnderFaults(s, d, s.startRobots(3, s.broker.Addr), seed, func(r *rand.Rand) {
 		which := 1 + r.IntN(3)
 		for i, p := range []*testkit.Process{s.server, s.manager} {
 			if which&(1<<i) != 0 {
@@ -34,18 +34,18 @@ func controlKills(t testing.TB, seed uint64, d time.Duration) figures {
 				defer p.Start()
 			}
 		}
-		pause(r, 0, time.Second)
+		sleepBetween(r, 0, time.Second)
 	})
 }
 
-// messages strikes a fifth of all messages, those of the robots and those of the
+// strikeMessages strikes a fifth of all messages, those of the robots and those of the
 // server.
-func messages(t testing.TB, seed uint64, d time.Duration) figures {
+func strikeMessages(t testing.TB, seed uint64, d time.Duration) figures {
 	ofServer, ofRobots := faultnet.NewFaults(share, holdUp, seed), faultnet.NewFaults(share, holdUp, seed+1)
-	ofServer.Whole = true // one connection carries the messages of all robots
+	ofServer.NeverCut = true // one connection carries the messages of all robots
 	s := newSystem(t, robotOffline, func(broker string) string { return faultnet.New(t, broker, ofServer).Addr() })
-	f := underFire(s, d, s.robots(4, faultnet.New(t, s.broker.Addr, ofRobots).Addr()), seed, nil)
-	a, b := ofServer.Count(), ofRobots.Count()
+	f := runUnderFaults(s, d, s.startRobots(4, faultnet.New(t, s.broker.Addr, ofRobots).Addr()), seed, nil)
+	a, b := ofServer.CurrentCount(), ofRobots.CurrentCount()
 	f.Also = map[string]any{
 		"messages": a.Messages + b.Messages, "duplicated": a.Doubled + b.Doubled, "delayed": a.Delayed + b.Delayed,
 		"reordered": a.Reordered + b.Reordered, "cut_off": a.CutOff + b.CutOff,
@@ -58,8 +58,8 @@ const (
 	holdUp = 300 * time.Millisecond
 )
 
-// robots starts some on the broker at addr.
-func (s *system) robots(n int, addr string) (all []*realrobot.Robot) {
+// startRobots starts some on the broker at addr.
+func (s *system) startRobots(n int, addr string) (all []*realrobot.Robot) {
 	for range n {
 		r := realrobot.New(s.t, addr)
 		r.Start()
@@ -71,8 +71,8 @@ func (s *system) robots(n int, addr string) (all []*realrobot.Robot) {
 	return all
 }
 
-// underFire has robots work while something is hit every few seconds.
-func underFire(s *system, d time.Duration, robots []*realrobot.Robot, seed uint64, hit func(*rand.Rand)) figures {
+// runUnderFaults has robots work while something is hit every few seconds.
+func runUnderFaults(s *system, d time.Duration, robots []*realrobot.Robot, seed uint64, hit func(*rand.Rand)) figures {
 	trace := testkit.NewTrace(s.t)
 	done, hits := make(chan struct{}), make(chan int)
 	go func() {
@@ -88,17 +88,17 @@ func underFire(s *system, d time.Duration, robots []*realrobot.Robot, seed uint6
 			n++
 		}
 	}()
-	jobs := s.work(trace, d)
+	jobs := s.runJobs(trace, d)
 	close(done)
 	kills := <-hits
 	for _, r := range robots {
 		r.Stop()
 	}
-	f := s.check(trace, jobs, robots)
+	f := s.checkRuns(trace, jobs, robots)
 	f.Kills = kills
 	return f
 }
 
-func pause(r *rand.Rand, least, most time.Duration) {
+func sleepBetween(r *rand.Rand, least, most time.Duration) {
 	time.Sleep(least + time.Duration(r.Int64N(int64(most-least))))
 }

@@ -9,9 +9,9 @@ import (
 	"k8s.io/client-go/tools/remotecommand"
 )
 
-// TestExec runs commands in a container that runs, the way kubectl does and the way
-// it used to.
+// Commands run in a running container, with the current and the earlier protocol of kubectl.
 func TestExec(t *testing.T) {
+	t.Parallel()
 	rootOnly(t)
 	s := start(t, 0, "--pod-range", "10.244.79.0/24").in(t, "exec")
 	s.apply(`
@@ -48,7 +48,7 @@ spec:
 	if out, _, err := stream(t.Context(), socket, "by web socket", false); out != "by web socket" || exitCode(err) != 6 {
 		t.Errorf("by web socket it says %q (%v)", out, err)
 	}
-	if out, err := s.Up.Run("k8s4r", "kubectl", "exec", "-n", s.name, "target", "--", "cat", "/work/file"); out != "fast\n" || err != nil {
+	if out, err := s.RunProgram("k8s4r", "kubectl", "exec", "-n", s.name, "target", "--", "cat", "/work/file"); out != "fast\n" || err != nil {
 		t.Errorf("kubectl exec says %q (%v)", out, err)
 	}
 }

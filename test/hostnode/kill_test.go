@@ -10,9 +10,10 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// TestContainersOutliveTheNode kills k8s4r up and starts it again: what runs runs on,
-// and what has ended meanwhile is known with its exit code and its log.
-func TestContainersOutliveTheNode(t *testing.T) {
+// k8s4r up is killed and started again: running containers keep running, and those that have
+// exited meanwhile are reported with their exit code and log.
+func TestContainers_SurviveANodeKill(t *testing.T) {
+	t.Parallel()
 	rootOnly(t)
 	sys := start(t, 0, "--pod-range", "10.244.80.0/24")
 	s := sys.in(t, "kill")
@@ -64,7 +65,7 @@ spec:
 	if a, b := status(before, "c"), status(after, "c"); a.ContainerID != b.ContainerID || !a.State.Running.StartedAt.Equal(&b.State.Running.StartedAt) || before.Status.PodIP != after.Status.PodIP {
 		t.Errorf("before:\n%s\nafter:\n%s", describe(before), describe(after))
 	}
-	if b, _ := os.ReadFile(filepath.Join(files, "stays")); len(testkit.Lines(string(b))) != 1 {
+	if b, _ := os.ReadFile(filepath.Join(files, "stays")); len(testkit.SplitLines(string(b))) != 1 {
 		t.Errorf("it was started as processes %q", b)
 	}
 	s.must("stays", "c", "true")
@@ -78,9 +79,10 @@ func touch(t *testing.T, dir, name string) {
 	}
 }
 
-// TestAnOrderlyStopEndsContainers, as a machine that goes down does; what is to run
-// again does so with the next node.
-func TestAnOrderlyStopEndsContainers(t *testing.T) {
+// An orderly stop ends the containers, as at a shutdown of the machine. The next node restarts
+// those whose restartPolicy requires it.
+func TestContainers_EndWithAnOrderlyStop(t *testing.T) {
+	t.Parallel()
 	rootOnly(t)
 	s := start(t, 0, "--pod-range", "10.244.81.0/24").in(t, "stop")
 	s.apply(`

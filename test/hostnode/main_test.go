@@ -1,5 +1,5 @@
-// Package hostnode tests the node of `k8s4r up` with pods as a cluster has them: a
-// real API server and scheduler, real processes.
+// Package hostnode tests the node of `k8s4r up` with pods, as in a cluster: with a real API server
+// and scheduler, and real processes.
 package hostnode
 
 import (
@@ -27,11 +27,10 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// within is long for a machine that runs other tests at the same time.
+// within is long enough for a machine that runs other tests at the same time.
 const within = time.Minute
 
-// serverVariable makes this program a web server, for pods to run: the address that
-// it listens on.
+// serverVariable makes this program a web server for pods. Its value is the address to listen on.
 const serverVariable = "K8S4R_TEST_SERVE"
 
 func TestMain(m *testing.M) {
@@ -45,7 +44,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// answer says how it is as the files in the work directory have it.
+// answer responds as the files in the work directory say.
 func answer(w http.ResponseWriter, r *http.Request) {
 	if _, err := os.Stat("/state/sick"); err == nil && r.URL.Path == "/healthz" {
 		http.Error(w, "sick", http.StatusInternalServerError)
@@ -54,7 +53,7 @@ func answer(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, "hello from %s", os.Getenv("HOSTNAME"))
 }
 
-// system is a running k8s4r up with its clients.
+// system is a running k8s4r up with clients.
 type system struct {
 	*testkit.Up
 	client.Client
@@ -62,7 +61,7 @@ type system struct {
 	set    kubernetes.Interface
 }
 
-// bare is what pods need of k8s4r up.
+// bare are the options that leave out of k8s4r up what pods do not need.
 var bare = []string{"--without", "manager,server,broker,robots"}
 
 func start(t *testing.T, uid uint32, args ...string) *system {
@@ -75,28 +74,28 @@ func start(t *testing.T, uid uint32, args ...string) *system {
 func (s *system) connect(t *testing.T) {
 	t.Helper()
 	s.config = s.RESTConfig()
-	s.Client = testkit.Client(t, s.config)
+	s.Client = testkit.NewClient(t, s.config)
 	var err error
 	if s.set, err = kubernetes.NewForConfig(s.config); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// space is a namespace of one test.
+// space is the namespace of one test.
 type space struct {
 	*testing.T
 	*system
 	name string
 }
 
-// in makes the namespace, with the service account that pods need.
+// in creates the namespace and waits for the service account that pods need.
 func (s *system) in(t *testing.T, name string) *space {
 	t.Helper()
 	if err := s.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
 		t.Fatal(err)
 	}
 	testkit.EventuallyNoError(t, within, "service account of "+name, func() error {
-		// The Pods' volume of a token takes both.
+		// The token volume of a Pod needs both.
 		return errors.Join(s.Get(t.Context(), client.ObjectKey{Namespace: name, Name: "default"}, &corev1.ServiceAccount{}),
 			s.Get(t.Context(), client.ObjectKey{Namespace: name, Name: "kube-root-ca.crt"}, &corev1.ConfigMap{}))
 	})
@@ -132,7 +131,7 @@ func (s *space) pod(name string) *corev1.Pod {
 	return p
 }
 
-// await waits until a pod is as it should be, and returns it.
+// await waits until is returns true for a pod, and returns the pod.
 func (s *space) await(name, what string, is func(*corev1.Pod) bool) *corev1.Pod {
 	s.Helper()
 	var p *corev1.Pod
@@ -155,7 +154,7 @@ func (s *space) awaitPhase(name string, phase corev1.PodPhase) *corev1.Pod {
 	return s.await(name, string(phase), func(p *corev1.Pod) bool { return p.Status.Phase == phase })
 }
 
-// status of a container, which may have none yet.
+// status returns the status of a container. It is empty if there is none yet.
 func status(p *corev1.Pod, container string) corev1.ContainerStatus {
 	for _, all := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
 		for _, c := range all {
@@ -167,7 +166,7 @@ func status(p *corev1.Pod, container string) corev1.ContainerStatus {
 	return corev1.ContainerStatus{}
 }
 
-// ended is how a container ended; nil: it has not.
+// ended returns how a container ended. It is nil if the container has not ended.
 func ended(p *corev1.Pod, container string) *corev1.ContainerStateTerminated {
 	return status(p, container).State.Terminated
 }
@@ -185,7 +184,7 @@ func holds(p *corev1.Pod, kind corev1.PodConditionType) bool {
 	return false
 }
 
-// log is what a container has written.
+// log returns the log of a container.
 func (s *space) log(pod string, o corev1.PodLogOptions) string {
 	s.Helper()
 	b, err := s.set.CoreV1().Pods(s.name).GetLogs(pod, &o).DoRaw(context.Background())
@@ -195,7 +194,7 @@ func (s *space) log(pod string, o corev1.PodLogOptions) string {
 	return string(b)
 }
 
-// expectLog wants each line among what a container has written.
+// expectLog requires each line in the log of a container.
 func (s *space) expectLog(pod, container string, lines ...string) {
 	s.Helper()
 	text := s.log(pod, corev1.PodLogOptions{Container: container})
@@ -231,7 +230,7 @@ func stream(ctx context.Context, e remotecommand.Executor, stdin string, tty boo
 	return out.String(), errs.String(), err
 }
 
-// must is exec of a command that succeeds.
+// must runs a command in a container. The command must succeed.
 func (s *space) must(pod, container string, argv ...string) string {
 	s.Helper()
 	out, errs, err := s.exec(pod, container, "", false, argv...)
@@ -276,7 +275,7 @@ func (s *space) awaitEvent(pod, reason, part string) {
 	})
 }
 
-// self is the path of this program.
+// self returns the path of this program.
 func self(t *testing.T) string {
 	t.Helper()
 	path, err := os.Executable()

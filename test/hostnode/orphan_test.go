@@ -12,13 +12,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"k8s4r.io/k8s4r/internal/shim"
+	"k8s4r.io/k8s4r/internal/robot/shim"
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// TestWhatAnOrphanHasLeftIsEnded kills the node and the shim of a container, and has
-// the pod removed while there is no node: the next one ends what still runs.
-func TestWhatAnOrphanHasLeftIsEnded(t *testing.T) {
+// The node and the shim of a container are killed, and the pod is removed while no node is
+// running. The next node kills the remaining processes.
+func TestContainers_OrphansAreKilled(t *testing.T) {
+	t.Parallel()
 	rootOnly(t)
 	sys := start(t, 0, "--pod-range", "10.244.82.0/24")
 	s := sys.in(t, "orphan")
@@ -38,7 +39,7 @@ spec:
 	if err != nil || state.Shim == nil {
 		t.Fatalf("its shim says %+v, %v", state, err)
 	}
-	t.Cleanup(func() { // what a failure leaves would be found by the next run
+	t.Cleanup(func() { // the next run would find what a failure leaves
 		for _, pid := range processes("sleep\x004721\x00") {
 			n, _ := strconv.Atoi(pid)
 			_ = syscall.Kill(n, syscall.SIGKILL)
@@ -49,7 +50,7 @@ spec:
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, within, "the shim is gone", func() bool {
-		there, err := shim.Lives(filepath.Join(dir, "containers", "c", "0", "shim"))
+		there, err := shim.IsRunning(filepath.Join(dir, "containers", "c", "0", "shim"))
 		return err == nil && !there
 	})
 	if !lives() {

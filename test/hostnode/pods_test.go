@@ -19,8 +19,9 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// TestPods shows what a pod can ask of the node, with root.
+// TestPods tests the features that pods can use, with root.
 func TestPods(t *testing.T) {
+	t.Parallel()
 	rootOnly(t)
 	s := start(t, 0, "--node-capacity", "cpu=64,memory=64Gi,nvidia.com/gpu=1,pods=500", "--pod-range", "10.244.78.0/24")
 	for _, test := range []struct {
@@ -562,12 +563,12 @@ spec:
 	s.awaitEvent("polite", "Killing", "Stopping container c")
 }
 
-// processes lists those of a command line.
+// processes returns the processes with this command line.
 func processes(cmdline string) []string {
 	return processesThat(func(is string) bool { return is == cmdline })
 }
 
-// processesThat have such a command line.
+// processesThat returns the processes whose command line satisfies is.
 func processesThat(is func(cmdline string) bool) (pids []string) {
 	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, f := range all {
@@ -728,7 +729,7 @@ spec:
 	if text := s.log("talks", corev1.PodLogOptions{SinceTime: &future}); text != "" {
 		s.Errorf("from an hour on it says %q", text)
 	}
-	out, err := s.Up.Run("k8s4r", "kubectl", "logs", "-n", s.name, "talks", "--tail=1")
+	out, err := s.RunProgram("k8s4r", "kubectl", "logs", "-n", s.name, "talks", "--tail=1")
 	if err != nil || out != "three\n" {
 		s.Errorf("kubectl logs says %q (%v)", out, err)
 	}
@@ -793,7 +794,7 @@ spec:
 	}
 }
 
-// exitCode is that of a command that was run in a container.
+// exitCode returns the exit code of a command that was run in a container.
 func exitCode(err error) int {
 	if e, ok := errors.AsType[exec.CodeExitError](err); ok {
 		return e.ExitStatus()

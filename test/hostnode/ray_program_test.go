@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// rayCommand is the name under which this program stands in for Ray: it has as much of
-// the command as a RayCluster sees.
+// rayCommand is the name under which this program is a fake of the ray command, with the features
+// that a RayCluster uses.
 const rayCommand = "ray"
 
-// rayMain is `ray` with these arguments. It returns the exit status.
+// rayMain runs the fake `ray` with these arguments. It returns the exit status.
 func rayMain(args []string) int {
 	if len(args) > 0 {
 		flags := rayFlags(args[1:])
@@ -38,7 +38,7 @@ func say(err error) int {
 	return 0
 }
 
-// rayFlags are flags with a value, or without.
+// rayFlags parses flags with or without a value.
 func rayFlags(args []string) map[string]string {
 	flags := map[string]string{}
 	for _, a := range args {
@@ -48,14 +48,14 @@ func rayFlags(args []string) map[string]string {
 	return flags
 }
 
-// rayStart is a node of Ray that works until it is asked to end. All Pods share one
-// network, so it listens on the address of its own.
+// rayStart runs a fake Ray node until it is asked to stop. All Pods share one network, so it
+// listens on its own address.
 func rayStart(flags map[string]string) error {
 	_, head := flags["head"]
 	if _, block := flags["block"]; !block {
 		return fmt.Errorf("a container whose Ray does not block ends at once")
 	}
-	if !head { // a worker that comes too early gives up
+	if !head { // a worker that starts too early exits
 		if err := askGCS(flags["address"]); err != nil {
 			return err
 		}
@@ -85,7 +85,7 @@ func rayStart(flags map[string]string) error {
 	}
 }
 
-// askGCS asks the head of a cluster whether it is well.
+// askGCS checks the health of the head of a cluster.
 func askGCS(address string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -100,7 +100,7 @@ func askGCS(address string) error {
 	return answer.Body.Close()
 }
 
-// ownAddress is that of the Pod.
+// ownAddress returns the address of the Pod.
 func ownAddress() (string, error) {
 	host, err := os.Hostname()
 	if err != nil {

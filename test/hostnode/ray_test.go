@@ -20,18 +20,18 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// rayWithin is longer: the probes of Ray begin after 10 s, and one that fails because
-// the machine is busy is asked again 5 s later.
+// rayWithin is longer: the probes of Ray start after 10 s, and one that fails on a busy machine is
+// repeated 5 s later.
 const rayWithin = 2 * within
 
-// rays is a namespace with one RayCluster, whose processes are told from others by a
-// directory in their arguments.
+// rays is a namespace with one RayCluster. Its processes have a unique directory in their
+// arguments.
 type rays struct {
 	*space
 	mark string
 }
 
-// startRay starts the example on a machine whose PATH this is.
+// startRay starts the example on a machine with this PATH.
 func startRay(t *testing.T, path, podRange string) *rays {
 	t.Helper()
 	rootOnly(t)
@@ -39,7 +39,7 @@ func startRay(t *testing.T, path, podRange string) *rays {
 	sys := &system{Up: testkit.StartUp(t, "--without", "server,broker,robots", "--pod-range", podRange, "--node-capacity", "cpu=16,memory=32Gi")}
 	sys.connect(t)
 	s := &rays{sys.in(t, "ray"), filepath.Join(t.TempDir(), "session")}
-	t.Cleanup(func() { // what a failure leaves would be found by the next run
+	t.Cleanup(func() { // the next run would find what a failure leaves
 		for _, pid := range s.processes() {
 			kill(pid)
 		}
@@ -61,7 +61,7 @@ func startRay(t *testing.T, path, podRange string) *rays {
 	return s
 }
 
-// processes that are Ray's.
+// processes returns the processes of Ray.
 func (s *rays) processes() []string {
 	return processesThat(func(cmdline string) bool { return strings.Contains(cmdline, "\x00--temp-dir="+s.mark+"\x00") })
 }
@@ -107,7 +107,7 @@ func (s *rays) setSuspend(is bool) {
 	}
 }
 
-// pods of the cluster, by their kind.
+// pods returns the pods of the cluster of one kind.
 func (s *rays) pods(kind string) []corev1.Pod {
 	s.Helper()
 	var all corev1.PodList
@@ -117,7 +117,7 @@ func (s *rays) pods(kind string) []corev1.Pod {
 	return all.Items
 }
 
-// awaitProcesses of Ray, so many.
+// awaitProcesses waits until Ray has n processes.
 func (s *rays) awaitProcesses(n int) []string {
 	s.Helper()
 	var all []string
@@ -130,9 +130,9 @@ func (s *rays) awaitProcesses(n int) []string {
 	return all
 }
 
-// TestARayClusterRunsAsProcesses has the example with a Ray of the machine, which is
-// played: Ray's own probes are asked, and its own init container waits.
-func TestARayClusterRunsAsProcesses(t *testing.T) {
+// The example runs with a fake ray command on the machine. Ray's own probes and its init container
+// are used.
+func TestRayCluster_RunsAsProcesses(t *testing.T) {
 	bin := t.TempDir()
 	if err := os.Symlink(self(t), filepath.Join(bin, rayCommand)); err != nil {
 		t.Fatal(err)
@@ -171,7 +171,7 @@ func TestARayClusterRunsAsProcesses(t *testing.T) {
 	testkit.EventuallyNoError(t, rayWithin, "nothing left", s.left)
 }
 
-// left is an error that says what there still is of the cluster.
+// left returns an error that lists what still exists of the cluster.
 func (s *rays) left() error {
 	var services corev1.ServiceList
 	if err := s.List(context.Background(), &services, client.InNamespace(s.name)); err != nil {
@@ -183,7 +183,8 @@ func (s *rays) left() error {
 	return nil
 }
 
-// aKilledWorkerStartsAgain in its Pod, whose restartPolicy is Always.
+// aKilledWorkerStartsAgain checks that a worker is restarted in its Pod, whose restartPolicy is
+// Always.
 func (s *rays) aKilledWorkerStartsAgain() {
 	s.Helper()
 	worker := s.pods(rayv1.NodeTypeWorker)[0]
@@ -202,7 +203,7 @@ func (s *rays) aKilledWorkerStartsAgain() {
 	s.awaitProcesses(3)
 }
 
-// aDeletedWorkerIsReplaced by another Pod.
+// aDeletedWorkerIsReplaced checks that another Pod replaces a deleted worker.
 func (s *rays) aDeletedWorkerIsReplaced() {
 	s.Helper()
 	gone := s.pods(rayv1.NodeTypeWorker)[0]
@@ -216,7 +217,7 @@ func (s *rays) aDeletedWorkerIsReplaced() {
 	}
 }
 
-// variable in the environment of a process. Empty: it has none.
+// variable returns a variable in the environment of a process. It is empty if it is not set.
 func variable(pid, name string) string {
 	text, _ := os.ReadFile("/proc/" + pid + "/environ")
 	for _, v := range strings.Split(string(text), "\x00") {
@@ -227,8 +228,8 @@ func variable(pid, name string) string {
 	return ""
 }
 
-// TestAMachineWithoutRaySaysSo has the same example where there is no such command.
-func TestAMachineWithoutRaySaysSo(t *testing.T) {
+// The same example runs on a machine without the ray command.
+func TestRayCluster_ReportsMissingRay(t *testing.T) {
 	s := startRay(t, "/usr/sbin:/usr/bin:/sbin:/bin", "10.244.85.0/24")
 	want := "with k8s4r up, install ray on the machine"
 	c := s.awaitCluster("says why", func(c *rayv1.RayCluster) bool { return strings.Contains(c.Status.Reason, want) })

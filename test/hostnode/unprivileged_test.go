@@ -8,18 +8,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// nobody runs k8s4r up in the tests that are about a user without rights.
-const nobody = 65534
+// unprivileged is the uid of the Unix account "nobody".
+const unprivileged = 65534
 
-// TestWithoutRoot shows what works for a user who is not root, and that the rest is
-// refused and not forgotten.
+// TestWithoutRoot tests what works for a user other than root, and that everything else is
+// rejected with an explanation.
 func TestWithoutRoot(t *testing.T) {
-	uid := uint32(0) // already nobody special
+	t.Parallel()
+	uid := uint32(0) // 0: the user is not root anyway
 	if os.Geteuid() == 0 {
-		uid = nobody
+		uid = unprivileged
 	}
 	s := start(t, uid).in(t, "plain")
-	// Not t.TempDir, which is closed to others.
+	// Other users cannot access t.TempDir.
 	host, err := os.MkdirTemp("", "hostnode-test-")
 	if err != nil {
 		t.Fatal(err)

@@ -17,11 +17,10 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// TestVCJobsRunAsProcesses has the lines of contract section 6 about vcjobs, with the
-// real controller, scheduler, node and processes. There is no Queue, no PodGroup and
-// nothing of Volcano. test/controllers has the same lines with a kubelet that is
-// played, and more of each.
-func TestVCJobsRunAsProcesses(t *testing.T) {
+// vcjobs run with the real controller, scheduler, node and processes, and without Volcano.
+// TestVCJob in test/controllers has more cases, without a node.
+func TestVCJob_RunsAsProcesses(t *testing.T) {
+	t.Parallel()
 	rootOnly(t)
 	sys := &system{Up: testkit.StartUp(t, "--without", "server,broker,robots", "--pod-range", "10.244.83.0/24")}
 	sys.connect(t)
@@ -29,16 +28,17 @@ func TestVCJobsRunAsProcesses(t *testing.T) {
 		name string
 		run  func(*jobs)
 	}{
-		{"§6.43 name, labels and annotations, §6.50 no Queue, PodGroup or scheduler of Volcano", jobPods},
-		{"§6.44 minAvailable and minSuccess decide", jobOutcomes},
-		{"§6.45 PodFailed and RestartJob: Failed at maxRetry, what failed last is kept with its log", jobRestarts},
-		{"§6.46 terminate, abort and complete pass through their phases, and end the processes", jobStops},
-		{"§6.47 task policy, exit code, any event; what an older version does is no reason", jobPolicies},
-		{"§6.48 a Command ends the processes, another starts them again", jobCommands},
-		{"§6.49 ttlSecondsAfterFinished deletes Job and Pods", jobExpires},
-		{"§6.50 a task's processes start when what it depends on runs", jobDependsOn},
+		{"name, labels and annotations; no Queue, PodGroup or scheduler of Volcano", jobPods},
+		{"minAvailable and minSuccess decide", jobOutcomes},
+		{"PodFailed and RestartJob: Failed at maxRetry, the last failed Pod is kept with its log", jobRestarts},
+		{"terminate, abort and complete pass through their phases, and end the processes", jobStops},
+		{"task policy, exit code, any event; events of an older version are ignored", jobPolicies},
+		{"a Command ends the processes, another restarts them", jobCommands},
+		{"ttlSecondsAfterFinished deletes Job and Pods", jobExpires},
+		{"a task's processes start when its dependencies run", jobDependsOn},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			s := sys.in(t, fmt.Sprintf("vcjob-%d", i))
 			c.run(&jobs{space: s, files: t.TempDir()})
 		})
@@ -51,7 +51,7 @@ type jobs struct {
 	files string
 }
 
-// task runs a script in each of its replicas.
+// task returns a task that runs a script in each of its replicas.
 func (s *jobs) task(name string, replicas int32, script string, policies ...batchv1.LifecyclePolicy) batchv1.TaskSpec {
 	grace := int64(1)
 	t := batchv1.TaskSpec{Name: name, Replicas: replicas, Policies: policies}
@@ -66,7 +66,7 @@ func (s *jobs) task(name string, replicas int32, script string, policies ...batc
 	return t
 }
 
-// until is a script that waits for a file.
+// until returns a script that waits for a file.
 func until(file string) string { return "until test -f /files/" + file + "; do sleep 0.02; done; " }
 
 func on(event batchv1.Event, action batchv1.Action) batchv1.LifecyclePolicy {
@@ -101,8 +101,8 @@ func (s *jobs) awaitJob(name string, phase batchv1.JobPhase) *batchv1.Job {
 	return &j
 }
 
-// phases follows a Job. It returns a function that waits until these are the phases
-// that it has been in, each as an update of its own.
+// phases follows a Job. The returned function waits until the Job has passed through exactly these
+// phases, each in a separate update.
 func (s *jobs) phases(name string) func(want string) {
 	s.Helper()
 	w, err := s.Client.(client.WithWatch).Watch(s.Context(), &batchv1.JobList{}, client.InNamespace(s.name))
@@ -138,7 +138,7 @@ func (s *jobs) phases(name string) func(want string) {
 	}
 }
 
-// order gives a Job a Command, and waits until it is taken.
+// order creates a Command for a Job, and waits until it is handled.
 func (s *jobs) order(j *batchv1.Job, action batchv1.Action) {
 	s.Helper()
 	c := &busv1.Command{
@@ -153,7 +153,8 @@ func (s *jobs) order(j *batchv1.Job, action batchv1.Action) {
 	})
 }
 
-// awaitProcesses waits until so many run `sleep` of this number: tests know theirs by it.
+// awaitProcesses waits until want processes run `sleep` with this number, which is unique to a
+// test.
 func (s *jobs) awaitProcesses(number string, want int) {
 	s.Helper()
 	testkit.EventuallyNoError(s.T, within, fmt.Sprintf("%d processes of sleep %s", want, number), func() error {
@@ -272,7 +273,7 @@ func jobPolicies(s *jobs) {
 	s.awaitJob("other-code", batchv1.JobAborted)
 	s.awaitJob("any", batchv1.JobAborted)
 
-	// What is stopped fails, which is no reason for a second restart.
+	// Pods that are stopped fail, which must not cause a second restart.
 	s.run("stale", func(j *batchv1.JobSpec) {
 		j.Policies = []batchv1.LifecyclePolicy{on(batchv1.PodFailedEvent, batchv1.RestartJobAction)}
 	}, s.task("a", 1, "test -f /files/again && exec sleep 4737; touch /files/again; exit 1"), s.task("b", 2, "trap 'exit 9' TERM; sleep 4737 & wait"))
@@ -351,7 +352,7 @@ func jobDependsOn(s *jobs) {
 	s.awaitJob("j", batchv1.JobCompleted)
 }
 
-// awaitPhaseOf is awaitPhase of a Pod that may not exist yet.
+// awaitPhaseOf is awaitPhase for a Pod that may not exist yet.
 func (s *jobs) awaitPhaseOf(name string, phase corev1.PodPhase) {
 	s.Helper()
 	testkit.Eventually(s.T, within, name+" exists", func() bool {

@@ -24,7 +24,7 @@ func put(t *testing.T, dir, name, text string) string {
 	return file
 }
 
-func TestOnlyWhoCarriesThePagesHasTheirPackages(t *testing.T) {
+func TestPages_PackagesOnlyOfProgramsThatEmbedThem(t *testing.T) {
 	dir := t.TempDir()
 	p, err := readPages(put(t, dir, "packages.json", listed))
 	if err != nil {
@@ -45,7 +45,7 @@ func TestOnlyWhoCarriesThePagesHasTheirPackages(t *testing.T) {
 	}
 }
 
-func TestWithoutNodeThereAreNoPackages(t *testing.T) {
+func TestPages_NoPackagesWithoutList(t *testing.T) {
 	dir := t.TempDir()
 	p, err := readPages(filepath.Join(dir, "packages.json"))
 	if err != nil {
@@ -56,20 +56,20 @@ func TestWithoutNodeThereAreNoPackages(t *testing.T) {
 	}
 }
 
-func TestPackagesThatNobodyCarriesAreAnError(t *testing.T) {
+func TestWrite_RejectsUnusedPackages(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	// Not the constant: this test is a program that carries it.
+	// Not the constant: this test is a program that contains it.
 	list := put(t, dir, "packages.json", `[{"name":"react","version":"`+filepath.Base(dir)+`","license":"MIT"}]`)
 	if err := write(list, dir, []string{self}); err == nil {
 		t.Error("the programs were built before the pages, and nobody is told")
 	}
 }
 
-func TestBill(t *testing.T) {
+func TestBill_ListsComponents(t *testing.T) {
 	info := &debug.BuildInfo{GoVersion: "go1.26.0", Deps: []*debug.Module{{Path: "example.org/m", Version: "v1.0.0", Sum: "h1:x"}}}
 	dir := t.TempDir()
 	p, err := readPages(put(t, dir, "packages.json", listed))

@@ -1,4 +1,4 @@
-// What stands around every page: where to go, in which namespace, whether what is shown is live.
+// The frame of every page: navigation, choice of namespace, and whether the data is live.
 import { lazy, type ReactNode, Suspense, useRef, useState, useSyncExternalStore } from "react";
 import { api, type Kind } from "./api.ts";
 import { liveState } from "./data/live.ts";

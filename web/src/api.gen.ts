@@ -300,7 +300,7 @@ export interface components {
     schemas: {
         Action: {
             action: components["schemas"]["Verb"];
-            danger: boolean;
+            destructive: boolean;
             label: string;
         };
         ActionsInBody: {
@@ -326,6 +326,7 @@ export interface components {
             number: number;
             reason?: string;
             robot?: string;
+            severity: components["schemas"]["Tone"];
             /** Format: int64 */
             signal?: number;
             /** Format: date-time */
@@ -333,7 +334,6 @@ export interface components {
             state: string;
             step?: string;
             task: string;
-            tone: components["schemas"]["Tone"];
         };
         AttemptPage: {
             continue?: string;
@@ -345,12 +345,12 @@ export interface components {
             /** Format: date-time */
             end?: string;
             reason?: string;
+            severity: components["schemas"]["Tone"];
             /** Format: date-time */
             start: string;
             state: string;
             step?: string;
             task: string;
-            tone: components["schemas"]["Tone"];
         };
         Change: {
             after?: string;
@@ -378,7 +378,7 @@ export interface components {
             /** Format: int64 */
             count: number;
             kind: components["schemas"]["Kind"];
-            tones: {
+            severities: {
                 [key: string]: number;
             };
         };
@@ -407,13 +407,13 @@ export interface components {
         };
         Explanation: {
             facts: components["schemas"]["Fact"][];
-            gist?: string;
             /** Format: int64 */
             more?: number;
-            refused?: components["schemas"]["Refused"];
+            rejections?: components["schemas"]["Rejections"];
             state: string;
+            summary?: string;
             tasks?: components["schemas"]["Waiting"][];
-            waits: boolean;
+            waiting: boolean;
         };
         Fact: {
             /** Format: date-time */
@@ -448,11 +448,6 @@ export interface components {
          * @enum {string}
          */
         Kind: "jobs" | "taskgroups" | "tasks" | "robots" | "jobflows" | "cronjobflows" | "vcjobs" | "rayclusters" | "pods";
-        Lack: {
-            /** Format: int64 */
-            robots: number;
-            what: string;
-        };
         Lane: {
             bars: components["schemas"]["Bar"][];
             name: string;
@@ -476,10 +471,10 @@ export interface components {
             params?: {
                 [key: string]: string;
             };
+            severity: components["schemas"]["Tone"];
             state: string;
             template?: string;
-            tone: components["schemas"]["Tone"];
-            waitsFor: string[];
+            waitingFor: string[];
         };
         Overview: {
             counts: {
@@ -492,7 +487,7 @@ export interface components {
                 [key: string]: number;
             };
             running: components["schemas"]["Row"][];
-            tones: {
+            severities: {
                 [key: string]: {
                     [key: string]: number;
                 };
@@ -521,10 +516,19 @@ export interface components {
             /** Format: int32 */
             waiting: number;
         };
-        Refused: {
+        Rejection: {
+            check: string;
+            got?: string;
+            /** Format: int64 */
+            robots: number;
+            text: string;
+            want?: string;
+        };
+        Rejections: {
+            checks: components["schemas"]["Rejection"][];
             gang?: string;
-            lacks: components["schemas"]["Lack"][];
-            more?: string;
+            /** Format: int64 */
+            omitted?: number;
             /** Format: int64 */
             robots: number;
         };
@@ -570,12 +574,12 @@ export interface components {
             robot?: string;
             /** Format: int32 */
             runningTasks?: number;
+            severity: components["schemas"]["Tone"];
             /** Format: date-time */
             started?: string;
             state: string;
             step?: string;
             template?: string;
-            tone: components["schemas"]["Tone"];
             uid: string;
             used?: {
                 [key: string]: string;
@@ -674,8 +678,8 @@ export interface components {
         Waiting: {
             /** Format: int64 */
             count: number;
-            gist: string;
-            refused?: components["schemas"]["Refused"];
+            rejections?: components["schemas"]["Rejections"];
+            summary: string;
             tasks: string[];
             text?: string;
         };
@@ -704,7 +708,6 @@ export type FailuresOut = components['schemas']['FailuresOut'];
 export type Graph = components['schemas']['Graph'];
 export type Hello = components['schemas']['Hello'];
 export type Kind = components['schemas']['Kind'];
-export type Lack = components['schemas']['Lack'];
 export type Lane = components['schemas']['Lane'];
 export type Me = components['schemas']['Me'];
 export type Node = components['schemas']['Node'];
@@ -712,7 +715,8 @@ export type Overview = components['schemas']['Overview'];
 export type Owner = components['schemas']['Owner'];
 export type Page = components['schemas']['Page'];
 export type Progress = components['schemas']['Progress'];
-export type Refused = components['schemas']['Refused'];
+export type Rejection = components['schemas']['Rejection'];
+export type Rejections = components['schemas']['Rejections'];
 export type Result = components['schemas']['Result'];
 export type Resync = components['schemas']['Resync'];
 export type Row = components['schemas']['Row'];
@@ -1549,8 +1553,8 @@ export interface operations {
                 namespace?: string;
                 /** @description Any of these states */
                 state?: string[];
-                /** @description Any of these tones */
-                tone?: ("waiting" | "running" | "good" | "bad" | "paused" | "gone")[];
+                /** @description Any of these severities */
+                severity?: ("waiting" | "running" | "good" | "bad" | "paused" | "gone")[];
                 /** @description Text that is in the name, the message, the reason, the robot, the job, the flow or the node */
                 q?: string;
                 job?: string;

@@ -1,5 +1,5 @@
-// The console's API: every request that the pages make. What goes to the server and comes back has the types of the
-// server's own document, docs/spec/console-openapi.json: `make generate` writes them.
+// The console's API: every request that the pages send. Requests and responses have the types of the
+// server's document, docs/reference/console-openapi.json: `make generate` writes them.
 import type { ActionsInBody, Change, Hello, Kind, operations, Status, TokenInBody } from "./api.gen.ts";
 
 export type {
@@ -18,7 +18,7 @@ export type {
   Overview,
   Page,
   Progress,
-  Refused,
+  Rejections,
   Result as ActionResult,
   Row,
   Sample,
@@ -30,14 +30,14 @@ export type {
   Verb,
 } from "./api.gen.ts";
 
-/** Answer of an operation, by the name that it has in the document. */
+/** Answer is the response of an operation, by the operation's id in the document. */
 export type Answer<Name extends keyof operations> = operations[Name] extends {
   responses: { 200: { content: { "application/json": infer Body } } };
 }
   ? Body
   : never;
 
-/** Asked is what an operation can be asked for, in the words of an address. */
+/** Asked is the query parameters of an operation. */
 type Asked<Name extends keyof operations> = {
   [Word in keyof NonNullable<operations[Name]["parameters"]["query"]>]?: string;
 };
@@ -45,13 +45,13 @@ type Asked<Name extends keyof operations> = {
 type Listing = NonNullable<operations["list-objects"]["parameters"]["query"]>;
 export type Sort = NonNullable<Listing["sort"]>;
 
-/** What a list asks of the server; the same words stand in the page's address. */
+/** Query is the filter of a list. The page's address uses the same parameters. */
 export type Query = Omit<Asked<"list-objects">, "scope" | "sort" | "limit" | "continue"> & Pick<Listing, "scope">;
 
-/** Which part of a list, in which order. */
+/** Part selects a page of a list and its order. */
 export type Part = { sort?: Sort; limit: number; continue?: string };
 
-// A kind that is missing here is an error of the types.
+// The type makes a missing kind a compile error.
 const all: Record<Kind, true> = {
   jobs: true,
   taskgroups: true,
@@ -65,12 +65,15 @@ const all: Record<Kind, true> = {
 };
 export const kinds = Object.keys(all) as Kind[];
 
-/** The kinds whose lists go back into the archive: it has no schedules and no pods, and of robots what ran on them. */
+/**
+ * The kinds whose lists include archived objects. Schedules and pods are not archived; for robots, the
+ * archive has the attempts that ran on them.
+ */
 export const archivable: readonly Kind[] = kinds.filter(
   (kind) => kind !== "robots" && kind !== "pods" && kind !== "cronjobflows",
 );
 
-/** An answer that is no success, in the words of the server. */
+/** ApiError is a failed response with the message of the server. */
 export class ApiError extends Error {
   readonly code: number;
   readonly reason: string;
@@ -83,7 +86,7 @@ export class ApiError extends Error {
 
 const base = "/api/v1";
 
-/** doubts tells when an answer makes one doubt that the session still counts. */
+/** doubts sends an event when a response suggests that the session may have ended. */
 export const doubts = new EventTarget();
 export const doubt = () => doubts.dispatchEvent(new Event("doubt"));
 
@@ -115,7 +118,7 @@ async function request(path: string, init?: RequestInit): Promise<Response> {
 const get = async <Name extends keyof operations>(path: string, signal?: AbortSignal): Promise<Answer<Name>> =>
   (await request(path, { signal })).json();
 
-// The header tells the server that the request comes from these pages: another site's page cannot set it.
+// The server accepts changes only with this header, which other sites cannot set.
 const send = <Body>(method: string, path: string, body?: Body) =>
   request(path, {
     method,
@@ -165,7 +168,7 @@ export function logAddress(of: LogOf, options: { tail?: number; follow?: boolean
   return base + path + query({ ...which, ...options });
 }
 
-/** Hands on a log piece by piece until it ends; one that is followed ends with its task. */
+/** Reads a log chunk by chunk until it ends. A followed log ends with its task. */
 export async function readLog(
   of: LogOf,
   options: { tail?: number; follow?: boolean; signal: AbortSignal },
@@ -183,7 +186,7 @@ export async function readLog(
 
 export const eventsAddress = (since: string) => `${base}/events${query({ since } satisfies Asked<"events">)}`;
 
-/** What the stream of events says in each. */
+/** Decodes the data of each event type. */
 export const said = {
   hello: (event: MessageEvent<string>): Hello => JSON.parse(event.data),
   change: (event: MessageEvent<string>): Change => JSON.parse(event.data),

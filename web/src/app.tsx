@@ -22,7 +22,7 @@ export function App() {
         beginAt(me.position);
         setWho({ me });
       },
-      // A server that is away for a moment does not take the pages away; no session does.
+      // The pages stay while the server is unreachable for a moment, but not after the session has ended.
       (error) => setWho((was) => (was.me && error.code !== 401 ? was : { error })),
     );
   }, []);
@@ -69,7 +69,7 @@ function PageOf({ route }: { route: Route }) {
   }
 }
 
-/** Guard keeps a fault of one page from taking the others along. */
+/** Guard keeps an error in one page from breaking the others. */
 class Guard extends Component<{ children: ReactNode }, { error?: Error }> {
   state: { error?: Error } = {};
 

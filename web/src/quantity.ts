@@ -1,4 +1,4 @@
-// Kubernetes quantities, as far as bars need them: "1500m", "2Gi", "64".
+// Kubernetes quantities such as "1500m", "2Gi" and "64", for drawing bars.
 
 const units: Record<string, number> = {
   n: 1e-9,
@@ -16,13 +16,13 @@ const units: Record<string, number> = {
   Pi: 2 ** 50,
 };
 
-/** quantity is the number that a text stands for; what is no quantity is NaN. */
+/** quantity returns the value of a quantity, or NaN if the text is invalid. */
 export function quantity(text: string): number {
   const [, number, unit = ""] = /^([0-9.]+(?:e[0-9+-]+)?)([A-Za-z]*)$/.exec(text) ?? [];
   return Number(number) * (unit === "" ? 1 : (units[unit] ?? Number.NaN));
 }
 
-/** share is how much of what there is, is used: 0 to 1, or nothing where one of the two is not known. */
+/** share returns the used part of a capacity, from 0 to 1. It is undefined if one of the two is unknown. */
 export function share(used: string | undefined, capacity: string | undefined): number | undefined {
   const part = quantity(used ?? "0") / quantity(capacity ?? "");
   return Number.isFinite(part) ? Math.min(1, part) : undefined;

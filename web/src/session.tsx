@@ -1,7 +1,7 @@
 import { createContext, useContext } from "react";
 import type { Me } from "./api.ts";
 
-/** Who looks at the console. */
+/** Session is the signed-in user. */
 export const Session = createContext<Me>({
   user: "",
   groups: [],

@@ -1,4 +1,4 @@
-// Times as people read them: how long ago, how long, and exactly when in their own zone.
+// Times for display: ages, durations, and exact times in the user's time zone.
 
 const steps: [number, string][] = [
   [86_400, "d"],
@@ -7,7 +7,10 @@ const steps: [number, string][] = [
   [1, "s"],
 ];
 
-/** duration is two units at most, such as 3h 12m; below ten seconds it has a decimal, below one it is in ms. */
+/**
+ * duration formats at most two units, such as 3h 12m. Below ten seconds it has a decimal, below one second
+ * it is in ms.
+ */
 export function duration(ms: number): string {
   if (ms < 0) return "0s";
   if (ms < 1000) return `${Math.round(ms)}ms`;
@@ -23,7 +26,7 @@ export function duration(ms: number): string {
   return parts.filter((p, i) => i === 0 || !p.startsWith("0")).join(" ");
 }
 
-/** age is how long ago a time was, without the decimals that only make a table flicker. */
+/** age formats how long ago a time was. It has no decimals, which would make a table flicker. */
 export function age(time: string, now: number): string {
   const ms = now - Date.parse(time);
   if (ms < 1000) return "now";
@@ -33,24 +36,24 @@ export function age(time: string, now: number): string {
 const exactFormat = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
 const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
 
-/** exact is the time in the viewer's zone, to the millisecond, with the zone's name. */
+/** exact formats the time in the user's time zone, with milliseconds and the name of the zone. */
 export function exact(time: string): string {
   const date = new Date(time);
   return `${exactFormat.format(date)}.${String(date.getMilliseconds()).padStart(3, "0")} (${zone})`;
 }
 
-/** clock is the time of day alone, for axes. */
+/** clock formats the time of day, for axes. */
 export function clock(ms: number): string {
   return new Date(ms).toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
 }
 
-/** span is how long something took, or has taken by now. */
+/** span formats how long something took, or has taken until now. */
 export function span(start: string | undefined, end: string | undefined, now: number): string {
   if (!start) return "";
   return duration((end ? Date.parse(end) : now) - Date.parse(start));
 }
 
-/** fromLocal turns what a datetime-local input holds into the API's time. */
+/** fromLocal converts the value of a datetime-local input into the API's format. */
 export function fromLocal(value: string | null): string | undefined {
   if (!value) return undefined;
   const date = new Date(value);

@@ -1,4 +1,5 @@
-// What the kinds are called, which states they have (docs/spec), and which command makes the first one.
+// Names and states of the kinds (docs/reference/kinds), and the command that creates the first object of
+// each.
 import type { Kind } from "./api.ts";
 
 type Words = { one: string; many: string; states: string[]; first: string; does: string };

@@ -1,7 +1,7 @@
-// Manifests as YAML, to read and to copy into kubectl apply. It writes what JSON can hold, nothing more.
+// Manifests as YAML, to read and to copy into kubectl apply. It supports the types of JSON only.
 
 const plain = /^[A-Za-z_/][\w ./@+-]*$/;
-// Words that a reader of YAML takes for something else than text.
+// Words that YAML parsers do not read as strings.
 const special = /^(y|n|yes|no|on|off|true|false|null|~)$/i;
 
 function text(value: string, indent: string): string {

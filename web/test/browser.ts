@@ -1,5 +1,6 @@
-// A browser on the console: on the one that K8S4R_CONSOLE_URL names, signed in with K8S4R_TOKEN, or on what was built,
-// with made-up data. A page whose scripts fail, or that breaks its Content-Security-Policy, fails its test.
+// A browser on the console: on the one at K8S4R_CONSOLE_URL, signed in with K8S4R_TOKEN, or on the built
+// pages with generated data. A page with script errors or violations of its Content-Security-Policy fails
+// its test.
 import { type Browser, chromium, type Page } from "playwright-core";
 import { preview } from "vite";
 import { afterAll, beforeAll, beforeEach, expect } from "vitest";
@@ -19,11 +20,11 @@ export const flags = [
 export type Console = {
   base: string;
   page: Page;
-  /** open goes to a page, and waits until it shows what it has loaded. */
+  /** open opens a page and waits until its data is shown. */
   open: (path: string) => Promise<void>;
-  /** rows asks the API for objects of a kind, for tests that take what is there. */
+  /** rows loads objects of a kind from the API, for tests that use existing objects. */
   rows: (kind: Kind, query?: string) => Promise<Row[]>;
-  /** faults are what the page's scripts have complained of since the last look. */
+  /** faults returns the errors of the page's scripts since the last call. */
   faults: () => string[];
   another: () => Promise<Page>;
   close: () => Promise<void>;
@@ -40,7 +41,7 @@ async function serve(): Promise<{ base: string; stop: () => Promise<void> }> {
   return { base: `http://127.0.0.1:${address.port}`, stop: () => server.close() };
 }
 
-// What a browser says of an answer that the test asked for.
+// The browser's message about a failed response that the test expects.
 const expected = /Failed to load resource: the server responded with a status of 4\d\d/;
 
 export function watch(page: Page, faults: string[]) {
@@ -64,7 +65,7 @@ export async function openConsole(): Promise<Console> {
     args: flags,
   });
   const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ignoreHTTPSErrors: true });
-  context.setDefaultTimeout(15_000); // less than a test has, so that it ends with what it waited for
+  context.setDefaultTimeout(15_000); // shorter than the timeout of a test, so that the error names what it waited for
   const faults: string[] = [];
   context.on("page", (page) => watch(page, faults));
   const page = await context.newPage();
@@ -87,13 +88,13 @@ export async function openConsole(): Promise<Console> {
   };
 }
 
-/** settled waits until the page shows what it has loaded. */
+/** settled waits until the page's data is shown. */
 export async function settled(page: Page) {
   await page.waitForFunction(() => document.querySelector("main h1, main h2") && !document.querySelector(".loading"));
   await expect.poll(() => page.evaluate(() => document.fonts.status)).toBe("loaded");
 }
 
-/** changeableConsole is a console for the tests of one file, which may change what is in it. */
+/** changeableConsole returns a console for the tests of one file, which may change its data. */
 export function changeableConsole(): Console {
   const at = {} as Console;
   beforeAll(async () => {

@@ -1,4 +1,5 @@
-// The console's API over a made-up world, as part of Vite's own server: for development, and for tests of the pages.
+// The console's API with generated data, as part of Vite's server: for development, and for tests of the
+// pages.
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { Plugin } from "vite";
 import type { ActionsInBody, Change, Hello, operations, Status, TokenInBody } from "../src/api.gen.ts";
@@ -6,7 +7,8 @@ import { type Answer, type Kind, kinds, type Query, type Row, type Verb } from "
 import { matches, orderBy } from "../src/data/order.ts";
 import { attemptsOf, detailOf, graphOf, makeWorld, timelineOf, type World, whyOf } from "./world.ts";
 
-// What the server sends too: the tests must see what it forbids. xterm.js makes style elements, hence unsafe-inline there.
+// The same policy as the server's, so that tests find violations. xterm.js creates style elements, which
+// need unsafe-inline.
 export const policy =
   "default-src 'self'; style-src 'self' 'unsafe-inline'; object-src 'none'; base-uri 'none'; frame-ancestors 'none'";
 
@@ -28,7 +30,7 @@ function json(res: ServerResponse, body: unknown, code = 200) {
     .end(JSON.stringify(body));
 }
 
-/** answers a request as the server's document says it. */
+/** answers sends the response of an operation. */
 const answers = <Name extends keyof operations>(res: ServerResponse, body: Answer<Name>) => json(res, body);
 
 async function bodyOf<Body>(req: IncomingMessage): Promise<Partial<Body>> {
@@ -91,9 +93,9 @@ function overview({ world, res, q }: Call) {
   const of = (list: Row[]) => list.slice(0, 10);
   answers<"overview">(res, {
     counts: each((r) => r.state),
-    tones: each((r) => r.tone),
-    failed: of(rows.filter((r) => r.tone === "bad" && r.kind !== "robots").sort(orderBy("-finished"))),
-    running: of(rows.filter((r) => r.tone === "running" && (r.kind === "jobs" || r.kind === "jobflows"))),
+    severities: each((r) => r.severity),
+    failed: of(rows.filter((r) => r.severity === "bad" && r.kind !== "robots").sort(orderBy("-finished"))),
+    running: of(rows.filter((r) => r.severity === "running" && (r.kind === "jobs" || r.kind === "jobflows"))),
     robots: count("robots", (r) => r.state),
   });
 }
@@ -106,7 +108,7 @@ function log({ world, req, res, path, q }: Call) {
     res.write(
       `\x1b[90m${String(i).padStart(5)}\x1b[0m cell ${i}: ${i % 40 ? "measured" : "\x1b[31mslipped\x1b[0m, again"}\n`,
     );
-  if (q.get("follow") !== "true" || row.tone !== "running") {
+  if (q.get("follow") !== "true" || row.severity !== "running") {
     res.end();
     return;
   }
@@ -128,7 +130,7 @@ async function actions({ world, req, res }: Call) {
     const row = world.find(item.kind, item.namespace, item.name, item.uid);
     const { kind, namespace, name } = item;
     if (!row) return { kind, namespace, name, ok: false, message: "it is not there any more" };
-    if (body.action === "pause" && row.tone !== "running" && row.tone !== "waiting") {
+    if (body.action === "pause" && row.severity !== "running" && row.severity !== "waiting") {
       return {
         kind,
         namespace,
@@ -181,7 +183,7 @@ function history({ world, res, path, q }: Call) {
           template,
           step: "",
           attempts: tasks.filter((r) => r.template === template).length,
-          failed: tasks.filter((r) => r.template === template && r.tone === "bad").length,
+          failed: tasks.filter((r) => r.template === template && r.severity === "bad").length,
           last: new Date(Date.now() - 60_000 * (i + 1)).toISOString(),
         })),
       });

@@ -1,4 +1,4 @@
-// Each page, light and dark: it loads, its scripts are content, and axe finds no serious fault.
+// Each page in light and dark: it loads, its scripts report no errors, and axe finds no serious problem.
 import { mkdirSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";

@@ -1,4 +1,4 @@
-// What a person does with the console, on made-up data.
+// What a user does with the console, on generated data.
 import { describe, expect, it } from "vitest";
 import { changeableConsole, settled, signIn } from "./browser.ts";
 
@@ -51,7 +51,7 @@ describe("a table", () => {
 });
 
 describe("an action", () => {
-  it("says first what will happen to each, and is carried out only then", async () => {
+  it("shows the effect on each object before it is applied", async () => {
     await open("/jobs?ns=field&sort=name");
     await line("patrol-07").click({ modifiers: ["Control"] }); // running
     await line("patrol-08").click({ modifiers: ["Control"] }); // completed
@@ -112,7 +112,7 @@ describe("live", () => {
     const lines = () => at.page.locator(".xterm-rows").textContent();
     const last = async () => Number([...((await lines()) ?? "").matchAll(/cell (\d+):/g)].at(-1)?.[1] ?? 0);
     await expect.poll(last).toBeGreaterThanOrEqual(300);
-    await expect.poll(last).toBeGreaterThanOrEqual(304); // it grows
+    await expect.poll(last).toBeGreaterThanOrEqual(304); // the log grows
     const box = await at.page.locator(".screen").boundingBox();
     await at.page.mouse.move((box?.x ?? 0) + 200, (box?.y ?? 0) + 200);
     await at.page.mouse.wheel(0, -2000);
@@ -141,7 +141,7 @@ describe("live", () => {
 });
 
 describe("a session", () => {
-  it("that has ended leads to the sign-in page, and a wrong token is told", async () => {
+  it("that has ended leads to the sign-in page, which reports a wrong token", async () => {
     await open("/jobs");
     await at.page.context().clearCookies();
     await at.page.getByRole("button", { name: "failed", exact: true }).click();

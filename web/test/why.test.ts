@@ -1,4 +1,5 @@
-// Why tasks and jobs wait, as their pages say it. It has a made-up system of its own: other tests call jobs off.
+// How pages show why tasks and jobs are waiting. It has its own generated data, because other tests cancel
+// jobs.
 import { describe, expect, it } from "vitest";
 import { changeableConsole, settled } from "./browser.ts";
 
@@ -13,9 +14,12 @@ describe("why something waits", () => {
       headers: { "X-K8s4r-Csrf": "1" },
       data: { action, items: [{ kind, namespace, name }] },
     });
-  /** tabsAt is how far down the tabs are. Undefined: they are not there yet. */
+  /** tabsAt returns the vertical position of the tabs, or undefined before they are shown. */
   const tabsAt = async () => (await at.page.getByRole("tablist").all())[0]?.boundingBox().then((box) => box?.y);
-  /** openLate opens a page to which the answer comes last, and returns where its tabs were when all else could be drawn. */
+  /**
+   * openLate opens a page, delays the response about the reason, and returns where the tabs were before it
+   * arrived.
+   */
   async function openLate(path: string) {
     let release = () => {};
     const held = new Promise<void>((then) => {

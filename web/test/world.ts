@@ -1,5 +1,5 @@
-// A made-up system to develop and measure the console with: 200 robots, 10,000 tasks, flows of 7 and of 1,000 steps.
-// It is the same each time, but for the times, and goes on changing while somebody listens.
+// Generated data to develop and measure the console: 200 robots, 10,000 tasks, flows of 7 and of 1,000
+// steps. It is the same each time except for the times, and keeps changing while a client listens.
 import type { Attempt, Change, Detail, Graph, Kind, Row, Step, Timeline, Tone, Why } from "../src/api.ts";
 
 export type World = ReturnType<typeof makeWorld>;
@@ -23,7 +23,7 @@ const toneOf: Record<string, Tone> = {
   canceled: "gone",
   suspended: "paused",
 };
-export const tone = (state: string): Tone => toneOf[state] ?? "waiting";
+export const severity = (state: string): Tone => toneOf[state] ?? "waiting";
 
 function random(seed: number) {
   let s = seed;
@@ -66,7 +66,7 @@ export function makeWorld(now = Date.now()) {
       uid: `${kind}-${String(count++).padStart(6, "0")}`,
       resourceVersion: String(version++),
       state,
-      tone: tone(state),
+      severity: severity(state),
       created: ago(7200),
       ...more,
     };
@@ -101,7 +101,7 @@ export function makeWorld(now = Date.now()) {
         arm: String(pick(2)),
       },
       runningTasks: state === "Online" ? pick(9) : 0,
-      reason: state === "Offline" ? "Silent" : undefined,
+      reason: state === "Offline" ? "Unresponsive" : undefined,
       message: state === "Offline" ? "nothing came for 5m" : undefined,
     });
   }
@@ -146,7 +146,7 @@ export function makeWorld(now = Date.now()) {
 
   function addJob(name: string, state: string, more: Partial<Row> = {}) {
     const of = [...rows.values()].filter((r) => r.kind === "tasks" && r.job === name);
-    const has = (t: Tone) => of.filter((r) => r.tone === t).length;
+    const has = (t: Tone) => of.filter((r) => r.severity === t).length;
     const progress = {
       total: of.length,
       waiting: has("waiting"),
@@ -175,7 +175,7 @@ export function makeWorld(now = Date.now()) {
     return job;
   }
 
-  // Flows: their steps in order; the state of each follows from how far the flow is.
+  // Flows with their steps in order. The state of each step follows from the progress of the flow.
   const flows = new Map<string, { steps: [string, string[]][]; doneTo: number }>();
   function addFlow(name: string, steps: [string, string[]][], doneTo: number) {
     flows.set(name, { steps, doneTo });
@@ -185,7 +185,12 @@ export function makeWorld(now = Date.now()) {
       const pods = step.startsWith("train") || step === "evaluate";
       const more = { flow: name, step, owner: { kind: "jobflows", name }, started: ago(3000 - i * 3), template: step };
       if (!pods) {
-        addTask(`${name}-${step}`, `${name}-${step}-0`, i * 97 + 14, { flow: name, step, state, tone: tone(state) });
+        addTask(`${name}-${step}`, `${name}-${step}-0`, i * 97 + 14, {
+          flow: name,
+          step,
+          state,
+          severity: severity(state),
+        });
         addJob(`${name}-${step}`, state, more);
       } else {
         const word = state === "completed" ? "Completed" : "Running";
@@ -273,7 +278,7 @@ export function makeWorld(now = Date.now()) {
     for (const listener of listeners) listener(change);
   };
 
-  /** move brings a row into another state, as a controller would. */
+  /** move changes the state of a row, as a controller would. */
   function move(row: Row, state: string, more: Partial<Row> = {}): Row {
     const next = {
       ...row,
@@ -281,7 +286,7 @@ export function makeWorld(now = Date.now()) {
       message: undefined,
       ...more,
       state,
-      tone: tone(state),
+      severity: severity(state),
       resourceVersion: String(version++),
     };
     rows.set(row.uid, next);
@@ -296,7 +301,7 @@ export function makeWorld(now = Date.now()) {
     completed: "pending",
   };
   const survey = [...rows.values()].filter((r) => r.job === "survey" && r.kind === "tasks").map((r) => r.uid);
-  /** stir lets some tasks go a step on. */
+  /** stir advances some tasks to their next state. */
   function stir(howMany: number) {
     for (let i = 0; i < howMany; i++) {
       const row = rows.get(survey[pick(survey.length)] as string) as Row;
@@ -340,7 +345,7 @@ export function attemptsOf(row: Row): Attempt[] {
       number: i + 1,
       robot: last ? row.robot : "robot-017",
       state: last ? row.state : "failed",
-      tone: last ? row.tone : "bad",
+      severity: last ? row.severity : "bad",
       reason: last ? row.reason : "Exited",
       exitCode: last ? (row.state === "completed" ? 0 : row.state === "failed" ? 3 : undefined) : 1,
       started: last ? row.started : row.created,
@@ -362,8 +367,8 @@ export function graphOf(world: World, name: string): Graph | undefined {
     return {
       name: step,
       state,
-      tone: tone(state),
-      waitsFor: of.length ? [] : after,
+      severity: severity(state),
+      waitingFor: of.length ? [] : after,
       jobs: of,
       template: step,
       params: { rate: "0.5", source: `{{steps.${after[0] ?? "none"}.outputs.path}}` },
@@ -391,7 +396,7 @@ export function timelineOf(world: World, row: Row): Timeline {
         step: r.step,
         start: r.started as string,
         end: r.finished,
-        tone: r.tone,
+        severity: r.severity,
         state: r.state,
         reason: r.reason,
       })),
@@ -399,54 +404,60 @@ export function timelineOf(world: World, row: Row): Timeline {
   };
 }
 
-const waits = (row: Row) => row.tone === "waiting" || row.tone === "paused";
+const waits = (row: Row) => row.severity === "waiting" || row.severity === "paused";
 const gistOf = (row: Row) =>
-  row.tone === "paused" ? "it is held back until its job is resumed" : "it waits for a robot";
-const refusedOf = (row: Row) =>
+  row.severity === "paused" ? "it is held back until its job is resumed" : "it waits for a robot";
+const rejectionsOf = (row: Row) =>
   row.message?.startsWith("0 of 200 robots")
     ? {
         robots: 200,
-        lacks: [
-          { robots: 188, what: "arm in use" },
-          { robots: 12, what: "label env=prod missing" },
+        checks: [
+          { check: "FreeDevices", robots: 188, want: "arm", text: "arm in use" },
+          { check: "Label", robots: 12, want: "env=prod", text: "label env=prod missing" },
         ],
       }
     : undefined;
 
-/** whyOf is why a task waits, or what the tasks of a job wait for. */
+/** whyOf returns why a task, or the tasks of a job, are waiting. */
 export function whyOf(world: World, row: Row): Why {
   const facts = row.message ? [{ name: "placement", text: row.message }] : [];
   if (row.kind === "tasks") {
-    if (row.tone === "waiting") facts.push({ name: "job", text: `${row.job} is running` });
-    return { state: row.state, waits: waits(row), gist: gistOf(row), facts, refused: refusedOf(row) };
+    if (row.severity === "waiting") facts.push({ name: "job", text: `${row.job} is running` });
+    return { state: row.state, waiting: waits(row), summary: gistOf(row), facts, rejections: rejectionsOf(row) };
   }
   const of = [...world.rows.values()].filter(
     (r) => r.kind === "tasks" && r.namespace === row.namespace && r.job === row.name && waits(r),
   );
-  const tasks = [...groupBy(of, gistOf)].map(([gist, some]) => ({
+  const tasks = [...groupBy(of, gistOf)].map(([summary, some]) => ({
     count: some.length,
     tasks: some.slice(0, 5).map((r) => r.name),
-    gist,
-    refused: some.map(refusedOf).find(Boolean),
+    summary,
+    rejections: some.map(rejectionsOf).find(Boolean),
   }));
-  const gist = of.length === 1 ? "one of its tasks waits" : `${of.length} of its tasks wait`;
-  return { state: row.state, waits: of.length > 0, gist, facts: [], tasks };
+  const summary = of.length === 1 ? "one of its tasks waits" : `${of.length} of its tasks wait`;
+  return { state: row.state, waiting: of.length > 0, summary, facts: [], tasks };
 }
 
 export function detailOf(row: Row): Detail {
-  const ended = row.tone === "good" || row.tone === "bad" || row.tone === "gone";
+  const ended = row.severity === "good" || row.severity === "bad" || row.severity === "gone";
   const verbs: Detail["actions"] =
     row.kind === "robots"
-      ? [{ action: row.cordoned ? "uncordon" : "cordon", label: row.cordoned ? "Uncordon" : "Cordon", danger: false }]
+      ? [
+          {
+            action: row.cordoned ? "uncordon" : "cordon",
+            label: row.cordoned ? "Uncordon" : "Cordon",
+            destructive: false,
+          },
+        ]
       : row.kind === "pods"
         ? []
         : ended
-          ? [{ action: "requeue", label: "Requeue", danger: false }]
+          ? [{ action: "requeue", label: "Requeue", destructive: false }]
           : [
-              row.tone === "paused"
-                ? { action: "resume", label: "Resume", danger: false }
-                : { action: "pause", label: "Pause", danger: false },
-              { action: "cancel", label: "Cancel", danger: true },
+              row.severity === "paused"
+                ? { action: "resume", label: "Resume", destructive: false }
+                : { action: "pause", label: "Pause", destructive: false },
+              { action: "cancel", label: "Cancel", destructive: true },
             ];
   return {
     row,

@@ -204,7 +204,7 @@ type NetworkTopologySpec struct {
 // +kubebuilder:validation:Enum=Pending;Aborting;Aborted;Running;Restarting;Completing;Completed;Terminating;Terminated;Failed
 type JobPhase string
 
-// The phases of a Job. The rules between them stand in internal/lifecycle.
+// The phases of a Job. The rules between them stand in internal/core/lifecycle.
 const (
 	JobPending     JobPhase = "Pending"
 	JobAborting    JobPhase = "Aborting"
@@ -234,17 +234,17 @@ type JobState struct {
 	LastTransitionTime metav1.Time `json:"lastTransitionTime,omitempty"`
 }
 
-// AnnotationArchived is on a Job that has finished, where the manager keeps an archive: ArchivedAs, as
-// it was when that was recorded. The status of Volcano's kind has no room for conditions.
+// AnnotationArchived is set on a finished Job that is recorded in the archive, to its ArchiveMarker
+// at that time. It is an annotation because the status of Volcano's kind has no field for it.
 const AnnotationArchived = "batch.k8s4r.io/archived"
 
-// ArchivedAs is the mark of the Job's present phase.
-func (j *Job) ArchivedAs() string {
+// ArchiveMarker returns the value of AnnotationArchived for the Job's current phase.
+func (j *Job) ArchiveMarker() string {
 	return string(j.Status.State.Phase) + "@" + j.Status.State.LastTransitionTime.UTC().Format(time.RFC3339)
 }
 
-// Archived tells whether the present phase of the Job is in the archive.
-func (j *Job) Archived() bool { return j.Annotations[AnnotationArchived] == j.ArchivedAs() }
+// IsArchived reports whether the current phase of the Job is in the archive.
+func (j *Job) IsArchived() bool { return j.Annotations[AnnotationArchived] == j.ArchiveMarker() }
 
 // JobCondition is one phase that the Job has been in.
 type JobCondition struct {
@@ -293,7 +293,7 @@ type JobStatus struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Terminating int32 `json:"terminating,omitempty"`
-	// Unknown Pods: their node is out of contact.
+	// Unknown Pods: their node does not respond.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Unknown int32 `json:"unknown,omitempty"`

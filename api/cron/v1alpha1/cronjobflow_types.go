@@ -18,7 +18,7 @@ const (
 	ConditionValid = "Valid"
 )
 
-// CronJobFlow creates JobFlows at the times of a schedule.
+// CronJobFlow creates JobFlows on a schedule.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -35,9 +35,9 @@ type CronJobFlow struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec is what the user wants.
+	// Spec defines the schedule and the flows.
 	Spec CronJobFlowSpec `json:"spec"`
-	// Status is what has come of it.
+	// Status is the observed state.
 	// +optional
 	Status CronJobFlowStatus `json:"status,omitempty"`
 }
@@ -51,65 +51,65 @@ type CronJobFlowList struct {
 	Items           []CronJobFlow `json:"items"`
 }
 
-// ConcurrencyPolicy says what happens when a flow is due while an earlier one runs.
+// ConcurrencyPolicy defines what happens when a flow is due while an earlier one runs.
 //
 // +kubebuilder:validation:Enum=Allow;Forbid;Replace
 type ConcurrencyPolicy string
 
 // The concurrency policies.
 const (
-	// Allow runs them side by side.
+	// Allow runs them at the same time.
 	Allow ConcurrencyPolicy = "Allow"
-	// Forbid waits for the earlier one, within startingDeadlineSeconds.
+	// Forbid waits for the earlier one, up to startingDeadlineSeconds.
 	Forbid ConcurrencyPolicy = "Forbid"
 	// Replace deletes the earlier one.
 	Replace ConcurrencyPolicy = "Replace"
 )
 
-// CronJobFlowSpec is when which flow is created.
+// CronJobFlowSpec defines the schedule and the flows.
 type CronJobFlowSpec struct {
-	// Schedule in the format of cron: minute, hour, day of the month, month, day of
-	// the week; or @hourly, @daily, @weekly, @monthly, @yearly, or @every 90m.
+	// Schedule in cron format: minute, hour, day of the month, month, day of the week; or
+	// @hourly, @daily, @weekly, @monthly, @yearly, or @every 90m.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:XValidation:rule="!self.contains('TZ')",message="must not name a time zone; write it into timeZone"
 	Schedule string `json:"schedule"`
-	// TimeZone of the schedule, by its name in the database of time zones, such as
-	// Europe/Berlin. Not set: that of the manager.
+	// TimeZone of the schedule, a name of the IANA time zone database such as Europe/Berlin. If
+	// not set, that of the manager.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[A-Za-z][-+_/A-Za-z0-9]*$') && self.lowerAscii() != 'local'",message="must be the name of a time zone, such as Europe/Berlin or Etc/UTC"
 	// +kubebuilder:validation:XValidation:rule="timestamp('2026-01-01T00:00:00Z').getFullYear(self) > 0",message="must be a known time zone"
 	TimeZone *string `json:"timeZone,omitempty"`
-	// StartingDeadlineSeconds is how late a flow may be created. One that is later is
-	// left out. Not set: however late, but only the last one that was missed.
+	// StartingDeadlineSeconds is how late, in seconds, a flow may be created. A flow that would
+	// be later is skipped. If not set, only the last missed one is created, however late.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	StartingDeadlineSeconds *int64 `json:"startingDeadlineSeconds,omitempty"`
-	// ConcurrencyPolicy says what happens while an earlier flow runs. Empty: Allow.
+	// ConcurrencyPolicy defines what happens when a flow is due while an earlier one runs.
 	// +optional
 	// +kubebuilder:default=Allow
 	ConcurrencyPolicy ConcurrencyPolicy `json:"concurrencyPolicy,omitempty"`
-	// Suspend creates no more flows. Those that run go on. Times that pass meanwhile
-	// count as missed.
+	// Suspend creates no more flows while it is true. Running flows continue. Times that pass
+	// meanwhile count as missed.
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`
-	// SuccessfulFlowsHistoryLimit is how many flows that have succeeded are kept.
+	// SuccessfulFlowsHistoryLimit is the number of succeeded flows to keep.
 	// +optional
 	// +kubebuilder:default=3
 	// +kubebuilder:validation:Minimum=0
 	SuccessfulFlowsHistoryLimit *int32 `json:"successfulFlowsHistoryLimit,omitempty"`
-	// FailedFlowsHistoryLimit is how many flows that have failed are kept.
+	// FailedFlowsHistoryLimit is the number of failed flows to keep.
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=0
 	FailedFlowsHistoryLimit *int32 `json:"failedFlowsHistoryLimit,omitempty"`
-	// JobFlowTemplate is what is created.
+	// JobFlowTemplate is the template of the flows.
 	JobFlowTemplate JobFlowTemplate `json:"jobFlowTemplate"`
 }
 
-// JobFlowTemplate is a JobFlow to be.
+// JobFlowTemplate is the template of a JobFlow.
 type JobFlowTemplate struct {
 	// Labels and annotations of the flows.
 	// +optional
@@ -119,25 +119,25 @@ type JobFlowTemplate struct {
 	Spec flowv1.JobFlowSpec `json:"spec,omitempty"`
 }
 
-// CronJobFlowStatus is written by the cronjobflow controller alone.
+// CronJobFlowStatus is the observed state. Only the cronjobflow controller writes it.
 type CronJobFlowStatus struct {
-	// Active are the flows that have not ended, the oldest first.
+	// Active are the flows that have not ended, oldest first.
 	// +optional
 	// +listType=atomic
 	Active []corev1.ObjectReference `json:"active,omitempty"`
-	// ActiveCount is how many they are.
+	// ActiveCount is their number.
 	// +optional
 	ActiveCount int32 `json:"activeCount"`
-	// LastScheduleTime is when the last flow that was created was due.
+	// LastScheduleTime is the scheduled time of the last flow that was created.
 	// +optional
 	LastScheduleTime *metav1.Time `json:"lastScheduleTime,omitempty"`
-	// LastSuccessfulTime is when a flow last succeeded.
+	// LastSuccessfulTime is the time at which a flow last succeeded.
 	// +optional
 	LastSuccessfulTime *metav1.Time `json:"lastSuccessfulTime,omitempty"`
-	// ObservedGeneration is the metadata.generation that the status speaks of.
+	// ObservedGeneration is the metadata.generation that this status is based on.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Conditions: Valid.
+	// Conditions: Valid is False with a message if the schedule or the template cannot be used.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -21,7 +21,7 @@ func TestRecorded(t *testing.T) {
 		{"another has taken its place", JobFlowStatus{Steps: []StepStatus{{Name: "a", RetiredUID: "u"}}}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := c.status.Recorded("f-a", "u"); got != c.want {
+			if got := c.status.IsJobRecorded("f-a", "u"); got != c.want {
 				t.Errorf("%v, want %v", got, c.want)
 			}
 		})

@@ -12,7 +12,7 @@ const (
 	KeyCreatedByJobFlow     = "volcano.sh/createdByJobFlow"
 )
 
-// JobFlow runs jobs in the order of what they depend on.
+// JobFlow runs Jobs in the order of their dependencies.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:metadata:labels="app.kubernetes.io/part-of=k8s4r"
@@ -25,10 +25,10 @@ type JobFlow struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec is what the user wants.
+	// Spec defines the steps of the flow.
 	// +optional
 	Spec JobFlowSpec `json:"spec,omitempty"`
-	// Status is what has come of it.
+	// Status is the observed state of the flow.
 	// +optional
 	Status JobFlowStatus `json:"status,omitempty"`
 }
@@ -42,7 +42,7 @@ type JobFlowList struct {
 	Items           []JobFlow `json:"items"`
 }
 
-// RetainPolicy says what becomes of the Jobs of a flow that has succeeded.
+// RetainPolicy defines whether the Jobs of a flow that has succeeded are kept.
 //
 // +kubebuilder:validation:Enum=retain;delete
 type RetainPolicy string
@@ -55,29 +55,29 @@ const (
 	Delete RetainPolicy = "delete"
 )
 
-// FailurePolicy says what becomes of the other steps when one has failed.
+// FailurePolicy defines what happens to the other steps when one has failed.
 //
 // +kubebuilder:validation:Enum=FailFast;Finish;Continue
 type FailurePolicy string
 
 // The failure policies.
 const (
-	// FailFast starts nothing more and cancels what runs.
+	// FailFast starts no more steps and cancels the running ones.
 	FailFast FailurePolicy = "FailFast"
-	// Finish starts nothing more and lets what runs end.
+	// Finish starts no more steps and lets the running ones end.
 	Finish FailurePolicy = "Finish"
-	// Continue goes on with the steps that do not depend on the failed one.
+	// Continue continues with the steps that do not depend on the failed one.
 	Continue FailurePolicy = "Continue"
 )
 
-// JobFlowSpec is the steps of a flow and what happens when one fails. All but flows
-// and jobRetainPolicy are additions to Volcano's.
+// JobFlowSpec defines the steps of a flow and what happens when one fails. All fields except
+// flows and jobRetainPolicy are additions to Volcano's.
 type JobFlowSpec struct {
 	// Flows are the steps.
 	// +optional
 	Flows []Flow `json:"flows,omitempty"`
-	// JobRetainPolicy says what becomes of the Jobs once the flow has succeeded.
-	// Empty: they stay.
+	// JobRetainPolicy defines whether the Jobs are kept when the flow has succeeded. If empty,
+	// retain.
 	// +optional
 	JobRetainPolicy RetainPolicy `json:"jobRetainPolicy,omitempty"`
 
@@ -86,58 +86,57 @@ type JobFlowSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	Params map[string]string `json:"params,omitempty"`
-	// FailurePolicy says what becomes of the other steps when one has failed.
-	// Empty: Finish.
+	// FailurePolicy defines what happens to the other steps when one has failed. If empty,
+	// Finish.
 	// +optional
 	FailurePolicy FailurePolicy `json:"failurePolicy,omitempty"`
-	// Suspend starts no more steps until it is false again. Those that run go on.
+	// Suspend starts no more steps while it is true. Running steps continue.
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`
-	// Cancel stops all steps and ends the flow as Failed, for the reason Canceled.
-	// There is no way back but retry.
+	// Cancel stops all steps and ends the flow as Failed, with the reason Canceled. Only a retry
+	// continues it.
 	// +optional
 	Cancel bool `json:"cancel,omitempty"`
-	// Retry runs failed steps, and what depends on them, again each time that its
-	// generation grows beyond status.retry. An older one, or none, is no wish.
+	// Retry runs failed steps, and the steps that depend on them, again each time its generation
+	// exceeds status.retry. A generation that is not greater has no effect.
 	// +optional
 	Retry *RetryRequest `json:"retry,omitempty"`
-	// TTLSecondsAfterFinished is how long the flow is kept after it has ended, with
-	// its Jobs, and where the manager keeps an archive until it is in there. Not set:
-	// for ever.
+	// TTLSecondsAfterFinished is the number of seconds after which an ended flow is deleted with
+	// its Jobs. If the manager has an archive, the flow is kept until it is recorded there. If
+	// not set, the flow is kept.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	TTLSecondsAfterFinished *int32 `json:"ttlSecondsAfterFinished,omitempty"`
 }
 
-// RetryRequest asks for failed steps to run again.
+// RetryRequest runs failed steps again.
 type RetryRequest struct {
-	// Generation of the wish; one more than the last makes a new one.
+	// Generation of the request. Increase it to retry once more.
 	// +kubebuilder:validation:Minimum=1
 	Generation int64 `json:"generation"`
-	// Flows to run again, with all that depends on them, whether they failed or
-	// not. Empty: those that failed.
+	// Flows are the steps to run again, with all steps that depend on them, whether they have
+	// failed or not. If empty, the failed ones.
 	// +optional
 	// +listType=set
 	Flows []string `json:"flows,omitempty"`
 }
 
-// Flow is one step: a Job made from a template. All but name, dependsOn and patch
+// Flow is one step: a Job created from a template. All fields except name, dependsOn and patch
 // are additions to Volcano's.
 type Flow struct {
-	// Name of the step, and of its template where templateRef names none. Its Job
-	// is called by the flow's name, a dash and this.
+	// Name of the step, and of its template unless templateRef names another. The name of its Job
+	// is FLOW-STEP.
 	// +kubebuilder:validation:MinLength=1
 	Name string `json:"name"`
-	// DependsOn says what must have happened before the step starts. Not set:
-	// nothing.
+	// DependsOn defines when the step may start. If not set, at once.
 	// +optional
 	DependsOn *DependsOn `json:"dependsOn,omitempty"`
 	// Patch changes the template for this step.
 	// +optional
 	Patch *Patch `json:"patch,omitempty"`
 
-	// TemplateRef names the template. Not set: the JobTemplate of flow.volcano.sh
-	// that bears the step's name.
+	// TemplateRef names the template. If not set, the JobTemplate of flow.volcano.sh with the
+	// name of the step.
 	// +optional
 	TemplateRef *TemplateReference `json:"templateRef,omitempty"`
 	// Params of this step, over those of the flow. A value may refer to
@@ -146,14 +145,14 @@ type Flow struct {
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	Params map[string]string `json:"params,omitempty"`
-	// When is a CEL expression over params and flows. If it is false as the step
-	// could start, the step is skipped, and what depends on it goes on as if it had
-	// completed. Empty: true. An example: double(flows.train.outputs.accuracy) > 0.9
-	// A name with a dash goes in brackets: flows['my-step'].outputs.x
+	// When is a CEL expression over params and flows. If it is false when the step could start,
+	// the step is skipped, and the steps that depend on it continue as if it had completed. If
+	// empty, true. An example: double(flows.train.outputs.accuracy) > 0.9. A name with a dash is
+	// written in brackets: flows['my-step'].outputs.x
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	When string `json:"when,omitempty"`
-	// Retry runs the step again when it has failed. Not set: it does not.
+	// Retry runs the step again when it has failed. If not set, it does not run again.
 	// +optional
 	Retry *StepRetry `json:"retry,omitempty"`
 }
@@ -168,34 +167,34 @@ const (
 
 // TemplateReference names a JobTemplate in the flow's namespace.
 type TemplateReference struct {
-	// APIGroup of the template: flow.volcano.sh makes a Job of pods, robot.k8s4r.io
-	// one on robots. Empty: flow.volcano.sh.
+	// APIGroup of the template: flow.volcano.sh creates a pod job, robot.k8s4r.io a Job on
+	// robots. If empty, flow.volcano.sh.
 	// +optional
 	// +kubebuilder:validation:Enum=flow.volcano.sh;robot.k8s4r.io
 	APIGroup string `json:"apiGroup,omitempty"`
-	// Kind of the template. Empty: JobTemplate.
+	// Kind of the template. If empty, JobTemplate.
 	// +optional
 	// +kubebuilder:validation:Enum=JobTemplate
 	Kind string `json:"kind,omitempty"`
-	// Name of the template. Empty: the step's.
+	// Name of the template. If empty, the name of the step.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name,omitempty"`
 }
 
-// StepRetry bounds how often a failed step runs again by itself.
+// StepRetry bounds how often a failed step runs again automatically.
 type StepRetry struct {
-	// Limit is how often.
+	// Limit is the number of retries.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100
 	Limit int32 `json:"limit"`
-	// Backoff before the first time; each later one waits twice as long, an hour at
-	// most. Not set: 10s.
+	// Backoff is the delay before the first retry. It doubles with each further one, up to an
+	// hour. If not set, 10s.
 	// +optional
 	Backoff *metav1.Duration `json:"backoff,omitempty"`
 }
 
-// DependencyCondition is what a dependency must have come to.
+// DependencyCondition is the state that a dependency must have reached.
 //
 // +kubebuilder:validation:Enum=Completed;Failed;Finished;Running
 type DependencyCondition string
@@ -212,48 +211,49 @@ const (
 	WhenRunning DependencyCondition = "Running"
 )
 
-// DependsOn says what must hold before a step starts.
+// DependsOn defines when a step may start.
 type DependsOn struct {
-	// Targets are the names of other steps.
+	// Targets are the names of the steps that this step depends on.
 	// +optional
 	Targets []string `json:"targets,omitempty"`
-	// Probe must succeed too. With it a target that runs is enough.
+	// Probe that must succeed as well. With a probe, targets must run instead of having
+	// completed.
 	// +optional
 	Probe *Probe `json:"probe,omitempty"`
-	// Condition that each target must have come to. Empty: Completed, or Running
-	// where there is a probe. An addition to Volcano's.
+	// Condition that each target must have reached. If empty, Completed, or Running if there is a
+	// probe. An addition to Volcano's.
 	// +optional
 	Condition DependencyCondition `json:"condition,omitempty"`
 }
 
-// Probe asks the Pods of the targets whether they are ready for what depends on
-// them. Everything in all lists must hold. The times are additions to Volcano's.
+// Probe checks the Pods of the targets. All checks in all lists must succeed. The times and
+// thresholds are additions to Volcano's.
 type Probe struct {
-	// HTTPGetList are requests that must be answered with a status from 200 to 399.
+	// HTTPGetList are HTTP requests that must return a status from 200 to 399.
 	// +optional
 	HTTPGetList []HTTPGet `json:"httpGetList,omitempty"`
-	// TCPSocketList are ports that must take a connection.
+	// TCPSocketList are ports that must accept a connection.
 	// +optional
 	TCPSocketList []TCPSocket `json:"tcpSocketList,omitempty"`
-	// TaskStatusList are phases that each Pod of a task must be in.
+	// TaskStatusList are phases that all Pods of a task must be in.
 	// +optional
 	TaskStatusList []TaskStatus `json:"taskStatusList,omitempty"`
-	// PeriodSeconds between two rounds. Not set: 5.
+	// PeriodSeconds is the time between two rounds. If not set, 5.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=3600
 	PeriodSeconds *int32 `json:"periodSeconds,omitempty"`
-	// TimeoutSeconds of each request and connection. Not set: 2.
+	// TimeoutSeconds of each request and connection. If not set, 2.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=60
 	TimeoutSeconds *int32 `json:"timeoutSeconds,omitempty"`
-	// SuccessThreshold is how many rounds in a row must succeed. Not set: 1.
+	// SuccessThreshold is the number of consecutive rounds that must succeed. If not set, 1.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	SuccessThreshold *int32 `json:"successThreshold,omitempty"`
-	// FailureThreshold is how many rounds in a row may fail before the step has
-	// failed. Not set, and 0: it waits for as long as its targets run.
+	// FailureThreshold is the number of consecutive rounds that fail the step. If not set or 0,
+	// the step waits as long as its targets run.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	FailureThreshold *int32 `json:"failureThreshold,omitempty"`
@@ -261,11 +261,11 @@ type Probe struct {
 
 // HTTPGet is a request to each Pod of a task.
 type HTTPGet struct {
-	// TaskName whose Pods are asked. Empty: those of all tasks.
+	// TaskName selects the Pods of a task. If empty, those of all tasks.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	TaskName string `json:"taskName,omitempty"`
-	// Path to ask for. Empty: /
+	// Path of the request. If empty, /.
 	// +optional
 	Path string `json:"path,omitempty"`
 	// Port of the Pod.
@@ -288,7 +288,7 @@ type HTTPHeader struct {
 
 // TCPSocket is a connection to each Pod of a task.
 type TCPSocket struct {
-	// TaskName whose Pods are connected to. Empty: those of all tasks.
+	// TaskName selects the Pods of a task. If empty, those of all tasks.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	TaskName string `json:"taskName,omitempty"`
@@ -300,7 +300,7 @@ type TCPSocket struct {
 
 // TaskStatus is a phase that each Pod of a task must be in.
 type TaskStatus struct {
-	// TaskName whose Pods are looked at. Empty: those of all tasks.
+	// TaskName selects the Pods of a task. If empty, those of all tasks.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	TaskName string `json:"taskName,omitempty"`
@@ -312,13 +312,12 @@ type TaskStatus struct {
 
 // Patch changes a template for one step.
 type Patch struct {
-	// JobSpec is merged into the template's spec: objects field by field, lists of
-	// named things by their names, other lists whole. What is not set stays as the
-	// template has it.
+	// JobSpec is merged into the template's spec: objects field by field, lists of named items by
+	// their names, other lists as a whole. Fields that are not set keep the value of the
+	// template.
 	//
-	// Its schema holds the fields of both kinds of Job without their defaults, so
-	// that unset is not taken for a wish (hack/crds).
-	//
+	// Its schema has the fields of both kinds of Job without their defaults, so that a field that
+	// is not set is not mistaken for a default (hack/crds).
 	// +optional
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:Type=object

@@ -23,9 +23,9 @@ type Job struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec is what the user wants.
+	// Spec defines what the job runs.
 	Spec JobSpec `json:"spec"`
-	// Status is what has come of it.
+	// Status is the observed state of the job.
 	// +optional
 	Status JobStatus `json:"status,omitempty"`
 }
@@ -46,96 +46,97 @@ const (
 	JobTypeSystem  = "system"
 )
 
-// TaskTypeSysbatch is the type of an init task of a system job: it runs to the end,
-// and belongs to its robot like the others of its replica.
+// TaskTypeSysbatch is the type of an init task of a system job: it runs to its end, and only on
+// the robot of its replica.
 const TaskTypeSysbatch = "sysbatch"
 
-// JobSpec is what a Job runs, where, and what happens when it fails.
+// JobSpec defines what a job runs, where, and what happens when it fails.
 type JobSpec struct {
-	// Name for people. Empty: the object's name.
+	// Name for display. If empty, metadata.name.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name,omitempty"`
 
-	// RobotSelector picks the robots that carry all of these labels, in
-	// spec.labels or metadata.labels. Empty: all robots.
+	// RobotSelector selects the robots that have all of these labels, in spec.labels or
+	// metadata.labels of the Robot. If empty, all robots.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	RobotSelector map[string]string `json:"robotSelector,omitempty"`
 
-	// Type of the job: batch runs to the end, service is kept running, system
-	// runs one replica on every robot that matches.
+	// Type of the job. A batch job runs to its end. A service job is kept running. A system job
+	// runs one replica on every matching robot, including robots that register later.
 	// +optional
 	// +kubebuilder:validation:Enum=batch;service;system
 	// +kubebuilder:default=batch
 	Type string `json:"type,omitempty"`
 
-	// Datacenters that robots may be in, by their label datacenter. Empty:
-	// any.
+	// Datacenters are the allowed values of the robots' label datacenter. If empty, any.
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=63
 	// +listType=set
 	Datacenters []string `json:"datacenters,omitempty"`
 
-	// Priority of the job's tasks when robots are scarce, 0 to 100; the
-	// higher goes first.
+	// Priority of the job's tasks when robots are scarce, from 0 to 100. Higher values are placed
+	// first.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
 	// +kubebuilder:default=50
 	Priority *int32 `json:"priority,omitempty"`
 
-	// Preemption lets the job's tasks push away tasks of lower priority, of the same
+	// Preemption allows the job's tasks to evict running tasks of lower priority in the same
 	// namespace.
 	// +optional
 	Preemption bool `json:"preemption,omitempty"`
 
-	// Meta is the user's own data about the job.
+	// Meta holds values of the user, for templates and for references such as ${meta.team}.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	Meta map[string]string `json:"meta,omitempty"`
 
-	// TaskGroups of the job. They run side by side.
+	// TaskGroups of the job. They run in parallel.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=64
 	// +listType=map
 	// +listMapKey=name
 	TaskGroups []TaskGroupDefinition `json:"taskGroups" patchStrategy:"merge" patchMergeKey:"name"`
 
-	// DesiredState is the operator's wish. Empty reads as running.
+	// DesiredState is the state that the user asks for. If empty, running. A change that the
+	// current state does not allow is rejected.
 	// +optional
 	// +kubebuilder:validation:Enum=running;paused;canceled
 	DesiredState string `json:"desiredState,omitempty"`
 
-	// Requeue puts tasks of the job back, each time that its generation grows
-	// beyond the one in status.requeue. An older one, or none, is no wish.
+	// Requeue returns ended tasks to pending each time its generation exceeds that of
+	// status.requeue. A generation that is not greater has no effect.
 	// +optional
 	Requeue *Requeue `json:"requeue,omitempty"`
 
-	// FailurePolicy bounds what may fail.
+	// FailurePolicy bounds how many tasks may fail.
 	// +optional
 	FailurePolicy *FailurePolicy `json:"failurePolicy,omitempty"`
 
-	// Disconnect says what happens to tasks on a robot that is out of
-	// contact.
+	// Disconnect defines what happens to tasks whose robot is disconnected.
 	// +optional
 	Disconnect *Disconnect `json:"disconnect,omitempty"`
 
-	// ActiveDeadline bounds the life of the job from its first start.
+	// ActiveDeadline bounds the time from the first start of a task until the job ends. When it
+	// is exceeded the job fails with the reason DeadlineExceeded. If empty, there is no bound.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s')",message="must be 1s or more, because the job fails when it is over; leave it out for a job that may take any time"
 	ActiveDeadline *Duration `json:"activeDeadline,omitempty"`
 
-	// TTLSecondsAfterFinished is how long the job is kept after it has ended, and
-	// where the manager keeps an archive until it is in there. Not set: for ever.
+	// TTLSecondsAfterFinished is the number of seconds after which an ended job is deleted. If
+	// the manager has an archive, the job is kept until it is recorded there. If not set, the job
+	// is kept.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	TTLSecondsAfterFinished *int32 `json:"ttlSecondsAfterFinished,omitempty"`
 }
 
-// TaskGroupDefinition is a set of tasks that run together on one robot, and
-// how many such sets there are.
+// TaskGroupDefinition is a set of tasks that run together on one robot, and the number of such
+// sets.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.initTasks) || self.initTasks.all(i, !self.tasks.exists(t, t.name == i.name))",message="a name must not stand in both initTasks and tasks"
 // +kubebuilder:validation:XValidation:rule="!has(self.gang) || !self.gang || !has(self.count) || (self.count <= 128 && self.count * (size(self.tasks) + (has(self.initTasks) ? size(self.initTasks) : 0)) <= 500)",message="gang: a gang is placed in one go and has at most 128 replicas and 500 tasks; lower count, or leave gang out"
@@ -149,73 +150,73 @@ type TaskGroupDefinition struct {
 	TaskGroupTemplate `json:",inline"`
 }
 
-// TaskGroupTemplate is what a group of a Job and a TaskGroup have in common.
+// TaskGroupTemplate has the fields that a group of a Job shares with the kind TaskGroup.
 type TaskGroupTemplate struct {
-	// Count is the number of replicas. Each runs every task of the group; the
-	// tasks of one replica share a robot, and replicas spread over distinct
-	// robots while there are enough.
+	// Count is the number of replicas. Each replica runs every task of the group on one robot.
+	// Replicas use different robots while there are enough.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000000
 	// +kubebuilder:default=1
 	Count *int32 `json:"count,omitempty"`
 
-	// InitTasks run one after another before the tasks, on the same robot. One that
-	// is a daemon is only started in its turn.
+	// InitTasks run one after another, on the same robot, before the tasks start. An init task
+	// with daemon: true is started in its turn and not waited for.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=map
 	// +listMapKey=name
 	InitTasks []TaskDefinition `json:"initTasks,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
 
-	// Tasks of each replica. They run side by side.
+	// Tasks of each replica. They run in parallel.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=32
 	// +listType=map
 	// +listMapKey=name
 	Tasks []TaskDefinition `json:"tasks" patchStrategy:"merge" patchMergeKey:"name"`
 
-	// Constraints that a robot must meet.
+	// Constraints that a robot must satisfy, all of them.
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
 	// +listType=atomic
 	Constraints []Constraint `json:"constraints,omitempty"`
 
-	// RestartPolicy of the tasks on the same robot.
+	// RestartPolicy defines when a failed task runs again on the same robot. If empty: never for
+	// batch; for service and system 2 restarts in 30m, 15s after the end.
 	// +optional
 	RestartPolicy *RestartPolicy `json:"restartPolicy,omitempty"`
 
-	// ReschedulePolicy of the tasks to other robots.
+	// ReschedulePolicy defines when a failed task runs again on another robot. If empty, a
+	// service is rescheduled without limit, with an exponential delay from 30s to 1h.
 	// +optional
 	ReschedulePolicy *ReschedulePolicy `json:"reschedulePolicy,omitempty"`
 
-	// EphemeralDisk is a directory that the tasks of each replica share on their
-	// robot, by the name K8S4R_ALLOC_DIR. Not set: they share none.
+	// EphemeralDisk is a directory on the robot that the tasks of a replica share. Its path is in
+	// the variable K8S4R_ALLOC_DIR. If empty, there is none.
 	// +optional
 	EphemeralDisk *EphemeralDisk `json:"ephemeralDisk,omitempty"`
 
-	// Meta is the user's own data about the group.
+	// Meta holds values of the user. They take precedence over those of the Job.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	Meta map[string]string `json:"meta,omitempty"`
 
-	// Gang starts all replicas or none. A gang has at most 128 replicas and
-	// 500 tasks, because it is placed in one go.
+	// Gang places all replicas together or none. A gang has at most 128 replicas and 500 tasks.
 	// +optional
 	Gang bool `json:"gang,omitempty"`
 
-	// Placement says how replicas are laid over the robots.
+	// Placement defines how replicas are distributed over the robots.
 	// +optional
 	Placement *Placement `json:"placement,omitempty"`
 
-	// Update says how a changed group rolls over.
+	// Update defines how a changed definition is rolled out.
 	// +optional
 	Update *Update `json:"update,omitempty"`
 }
 
-// Definitions of all tasks of a replica, the init tasks first.
-func (g *TaskGroupTemplate) Definitions() []*TaskDefinition {
-	out := make([]*TaskDefinition, 0, g.Size())
+// TaskDefinitions returns the definitions of all tasks of a replica, init tasks first.
+func (g *TaskGroupTemplate) TaskDefinitions() []*TaskDefinition {
+	out := make([]*TaskDefinition, 0, g.TasksPerReplica())
 	for i := range g.InitTasks {
 		out = append(out, &g.InitTasks[i])
 	}
@@ -225,37 +226,36 @@ func (g *TaskGroupTemplate) Definitions() []*TaskDefinition {
 	return out
 }
 
-// Size is the number of tasks of a replica.
-func (g *TaskGroupTemplate) Size() int { return len(g.InitTasks) + len(g.Tasks) }
+// TasksPerReplica returns the number of tasks of a replica, including init tasks.
+func (g *TaskGroupTemplate) TasksPerReplica() int { return len(g.InitTasks) + len(g.Tasks) }
 
-// Staged tells whether some tasks of a replica begin or end by what has become of
-// others.
-func (g *TaskGroupTemplate) Staged() bool {
+// HasStages reports whether some tasks of a replica start or stop depending on others.
+func (g *TaskGroupTemplate) HasStages() bool {
 	return len(g.InitTasks) > 0 || slices.ContainsFunc(g.Tasks, func(t TaskDefinition) bool { return t.Daemon })
 }
 
-// EphemeralDisk is the replica's directory on its robot.
+// EphemeralDisk is a directory on the robot that the tasks of a replica share.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.migrate) || !self.migrate",message="migrate is not supported: a robot's disk cannot be reached from another robot; write what must survive to an output or an artifact store, and leave migrate out"
 type EphemeralDisk struct {
-	// Migrate must be false: data does not move between robots.
+	// Migrate must be false: data is not moved between robots.
 	// +optional
 	Migrate bool `json:"migrate,omitempty"`
-	// SizeMB is how much the replica may have on its robot's disk, in megabytes of a
-	// million bytes: it is set aside when a robot is chosen, and a replica that is
-	// found to have more fails. Zero: any amount, and none is set aside.
+	// SizeMB is the size in megabytes (1,000,000 bytes) that is reserved on the robot's disk. A
+	// replica that uses more fails with the reason DiskQuotaExceeded. If 0, nothing is reserved
+	// and the size is not limited.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000000000
 	SizeMB int64 `json:"sizeMB,omitempty"`
-	// Sticky prefers the robot that the replica was on last, and keeps the directory
-	// there for a week.
+	// Sticky prefers the robot that the replica was on last. The directory is kept there for a
+	// week.
 	// +optional
 	Sticky bool `json:"sticky,omitempty"`
 }
 
-// Bytes that are set aside for the replica. Zero: none.
-func (d *EphemeralDisk) Bytes() int64 {
+// SizeInBytes returns the number of bytes to reserve for the replica; 0 if none.
+func (d *EphemeralDisk) SizeInBytes() int64 {
 	if d == nil {
 		return 0
 	}
@@ -268,39 +268,38 @@ const (
 	StrategyPack   = "pack"
 )
 
-// Placement says how the replicas of a group are laid over the robots.
+// Placement defines how the replicas of a group are distributed over the robots.
 type Placement struct {
-	// Strategy: spread takes as many robots as there are, pack as few as
-	// possible.
+	// Strategy spread uses as many robots as possible, pack as few as possible.
 	// +optional
 	// +kubebuilder:validation:Enum=spread;pack
 	// +kubebuilder:default=spread
 	Strategy string `json:"strategy,omitempty"`
-	// Affinity draws replicas to robots.
+	// Affinity terms attract replicas to robots.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=atomic
 	Affinity []AffinityTerm `json:"affinity,omitempty"`
-	// AntiAffinity keeps replicas away from robots.
+	// AntiAffinity terms keep replicas away from robots.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=atomic
 	AntiAffinity []AffinityTerm `json:"antiAffinity,omitempty"`
 }
 
-// AffinityTerm is a set of robots with a weight.
+// AffinityTerm selects a set of robots and gives it a weight.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.robotLabels) != has(self.taskGroup)",message="set exactly one of robotLabels and taskGroup"
 type AffinityTerm struct {
-	// RobotLabels that the robots carry.
+	// RobotLabels selects the robots that have all of these labels.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=16
 	RobotLabels map[string]string `json:"robotLabels,omitempty"`
-	// TaskGroup of the same job that runs on the robots.
+	// TaskGroup selects the robots on which tasks of this group of the same job run.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	TaskGroup *string `json:"taskGroup,omitempty"`
-	// Weight of the term beside the others, 1 to 100.
+	// Weight of the term relative to the others, from 1 to 100.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100
@@ -308,31 +307,30 @@ type AffinityTerm struct {
 	Weight int32 `json:"weight,omitempty"`
 }
 
-// Update says how a changed group rolls over.
+// Update defines how a changed definition is rolled out.
 type Update struct {
-	// MaxParallel replicas change at a time. 0 means 1.
+	// MaxParallel is the number of replicas that change at the same time.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:default=1
 	MaxParallel int32 `json:"maxParallel,omitempty"`
-	// MinHealthyTime that a changed replica must run before the next one. Not
-	// set: 10s.
+	// MinHealthyTime is the time that a changed replica must run before the next one changes. If
+	// empty, 10s.
 	// +optional
 	MinHealthyTime *Duration `json:"minHealthyTime,omitempty"`
 }
 
-// Requeue puts tasks of a job back.
+// Requeue returns ended tasks of a job to pending.
 type Requeue struct {
-	// Generation of the wish: each growth beyond the one that was taken up last
-	// puts tasks back once.
+	// Generation of the request. Increase it to requeue once more.
 	// +kubebuilder:validation:Minimum=0
 	Generation int64 `json:"generation"`
-	// Scope of the wish: all tasks, or the failed ones, which goes without tasks.
+	// Scope selects all tasks, or only the failed ones. It must not be failed if tasks are named.
 	// +optional
 	// +kubebuilder:validation:Enum=all;failed
 	// +kubebuilder:default=all
 	Scope string `json:"scope,omitempty"`
-	// Tasks by the names of their objects.
+	// Tasks are the names of Task objects to requeue. If empty, scope decides.
 	// +optional
 	// +kubebuilder:validation:MaxItems=1000
 	// +kubebuilder:validation:items:MaxLength=253
@@ -340,22 +338,22 @@ type Requeue struct {
 	Tasks []string `json:"tasks,omitempty"`
 }
 
-// FailurePolicy bounds what may fail.
+// FailurePolicy bounds how many tasks may fail.
 type FailurePolicy struct {
-	// MaxFailedPercent is the share of failed tasks at which the job fails.
+	// MaxFailedPercent is the share of failed tasks, in percent, at which the job fails.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
 	// +kubebuilder:default=10
 	MaxFailedPercent *int32 `json:"maxFailedPercent,omitempty"`
-	// SoftFailLimit is the number of distinct robots that must fail a task
-	// before it has failed.
+	// SoftFailLimit is the number of different robots on which a task must fail before it is
+	// failed.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:default=3
 	SoftFailLimit *int32 `json:"softFailLimit,omitempty"`
-	// BlocklistAfter is the number of tasks of a group that a robot must fail
-	// before the job leaves it alone.
+	// BlocklistAfter is the number of tasks of a group that must fail on a robot before the group
+	// no longer uses it.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:default=3
@@ -365,132 +363,131 @@ type FailurePolicy struct {
 // The ways to settle between an original whose robot has come back and what took
 // its place.
 const (
-	BestScore       = "best_score"
-	KeepOriginal    = "keep_original"
-	KeepReplacement = "keep_replacement"
-	LongestRunning  = "longest_running"
+	ReconcileBestScore       = "best_score"
+	ReconcileKeepOriginal    = "keep_original"
+	ReconcileKeepReplacement = "keep_replacement"
+	ReconcileLongestRunning  = "longest_running"
 )
 
-// Disconnect says what happens to tasks on a robot that is out of contact.
+// Disconnect defines what happens to tasks whose robot is disconnected.
 type Disconnect struct {
-	// LostAfter is how long a task waits for its robot, from when that was last
-	// heard. Less than the time after which a silent robot is offline counts only
-	// when the broker has seen the connection break.
+	// LostAfter is the time after the last contact at which the robot is lost for the task. A
+	// value below the manager's --offline-after has an effect only if the broker has reported
+	// that the connection broke.
 	// +optional
 	// +kubebuilder:default="5m"
 	LostAfter *Duration `json:"lostAfter,omitempty"`
-	// StopOnRobotAfter makes the robot stop the task that long after it lost
-	// contact, and no replacement starts before it has. Without it a replacement
-	// may run beside the original.
+	// StopOnRobotAfter makes the robot stop the task itself if no heartbeat was acknowledged for
+	// that long. No replacement starts before that time, the task's killTimeout and a margin are
+	// over, so that two attempts never run at the same time. If empty, a replacement may run at
+	// the same time as the lost attempt. Legacy agents do not support it.
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s')",message="must be 1s or more; leave it out for a task that its robot need not stop by itself"
 	StopOnRobotAfter *Duration `json:"stopOnRobotAfter,omitempty"`
-	// Replace the task on another robot when it has waited for lostAfter. False:
-	// it waits until its own is back, or it is evicted or canceled.
+	// Replace creates a new attempt on another robot when the robot is lost. If false, the task
+	// waits until its robot is back, or it is evicted or canceled.
 	// +optional
 	// +kubebuilder:default=true
 	Replace *bool `json:"replace,omitempty"`
-	// Reconcile says which run survives when both are there: the original, its
-	// replacement, the one that has run for longer, or the one on the robot that
-	// placement would choose.
+	// Reconcile decides which attempt is kept if the lost robot comes back while a replacement
+	// exists: the original attempt, the replacement, the one that has run for longer, or the one
+	// on the robot that placement prefers.
 	// +optional
 	// +kubebuilder:validation:Enum=best_score;keep_original;keep_replacement;longest_running
 	// +kubebuilder:default=keep_original
 	Reconcile string `json:"reconcile,omitempty"`
 }
 
-// TaskCounts says how many tasks are in which state. Every task is in exactly
-// one of them; tasks that are not created yet count as pending.
+// TaskCounts counts tasks by state. Each task is counted in exactly one state. Tasks that do not
+// exist yet count as pending.
 type TaskCounts struct {
 	// TotalTasks is the number of all tasks.
 	TotalTasks int32 `json:"totalTasks"`
 	// PendingTasks wait for a robot.
 	PendingTasks int32 `json:"pendingTasks"`
-	// DispatchingTasks are bound and not confirmed yet.
+	// DispatchingTasks have a robot that has not confirmed them yet.
 	// +optional
 	DispatchingTasks int32 `json:"dispatchingTasks,omitempty"`
-	// RunningTasks run.
+	// RunningTasks run on a robot.
 	RunningTasks int32 `json:"runningTasks"`
-	// UnknownTasks are on robots that are out of contact.
+	// UnknownTasks are on robots that are disconnected.
 	// +optional
 	UnknownTasks int32 `json:"unknownTasks,omitempty"`
-	// ExitedTasks failed and wait for the decision what follows.
+	// ExitedTasks have failed; the manager has not decided yet what follows.
 	// +optional
 	ExitedTasks int32 `json:"exitedTasks,omitempty"`
-	// SoftFailedTasks failed on a robot and wait for another.
+	// SoftFailedTasks have failed on one robot and wait for another.
 	// +optional
 	SoftFailedTasks int32 `json:"softFailedTasks,omitempty"`
-	// PausedTasks are held back.
+	// PausedTasks are paused by the user.
 	// +optional
 	PausedTasks int32 `json:"pausedTasks,omitempty"`
-	// SucceededTasks completed.
+	// SucceededTasks have completed.
 	SucceededTasks int32 `json:"succeededTasks"`
-	// FailedTasks failed for good.
+	// FailedTasks have failed and are not tried again.
 	FailedTasks int32 `json:"failedTasks"`
-	// CanceledTasks were called off.
+	// CanceledTasks were canceled.
 	// +optional
 	CanceledTasks int32 `json:"canceledTasks,omitempty"`
 }
 
-// JobStatus is written only by the manager's job controller, but for the condition
-// Archived, which is its archive controller's.
+// JobStatus is the observed state of a job. The manager's job controller writes it, except the
+// condition Archived, which the archive controller writes.
 type JobStatus struct {
 	// State of the job.
 	// +optional
 	// +kubebuilder:validation:Enum=under-construction;pending;running;pause-requested;paused;cancel-requested;canceled;requeueing;completed;failed
 	State string `json:"state,omitempty"`
-	// Status is the older name of state, with the same value.
+	// Status has the same value as state. Deprecated: use state.
 	// +optional
 	Status string `json:"status,omitempty"`
-	// StatusDescription keeps the last change and why it happened.
+	// StatusDescription describes the last change of the state and its reason.
 	// +optional
 	StatusDescription string `json:"statusDescription,omitempty"`
 
 	TaskCounts `json:",inline"`
 
-	// StartedAt is when the first task started.
+	// StartedAt is the time at which the first task started.
 	// +optional
 	StartedAt *metav1.MicroTime `json:"startedAt,omitempty"`
-	// CompletedAt is when the job ended, well or badly.
+	// CompletedAt is the time at which the job completed, failed or was canceled.
 	// +optional
 	CompletedAt *metav1.MicroTime `json:"completedAt,omitempty"`
-	// ObservedGeneration is the generation of the spec that this status is
-	// about.
+	// ObservedGeneration is the generation of the spec that this status is based on.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Requeue is the last wish of spec.requeue that was taken up.
+	// Requeue is the last request of spec.requeue that was carried out.
 	// +optional
 	Requeue *RequeueStatus `json:"requeue,omitempty"`
-	// Blocklist names the robots that a group leaves alone, because too many of
-	// its tasks failed there.
+	// Blocklist lists the robots that a group no longer uses because too many of its tasks failed
+	// there.
 	// +optional
 	// +kubebuilder:validation:MaxItems=1024
 	// +listType=atomic
 	Blocklist []BlockedRobot `json:"blocklist,omitempty"`
-	// Conditions Complete, Failed and Suspended, and Archived where the manager keeps
-	// an archive.
+	// Conditions are Complete, Failed and Suspended, and Archived if the manager has an archive.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// RequeueStatus is a wish that was taken up.
+// RequeueStatus is a request to requeue that was carried out.
 type RequeueStatus struct {
 	Requeue `json:",inline"`
-	// From is the state that the job was in.
+	// FromState is the state in which the job was requeued.
 	// +optional
-	From string `json:"from,omitempty"`
-	// Failed is how many tasks it left failed. They alone do not fail the job
-	// again before the tasks that were put back have ended.
+	FromState string `json:"fromState,omitempty"`
+	// RemainingFailedTasks is the number of failed tasks that were not requeued. They alone do
+	// not fail the job again before the requeued tasks have ended.
 	// +optional
-	Failed int32 `json:"failed,omitempty"`
+	RemainingFailedTasks int32 `json:"remainingFailedTasks,omitempty"`
 }
 
-// BlockedRobot is a robot that a group leaves alone.
+// BlockedRobot is a robot that a group no longer uses.
 type BlockedRobot struct {
-	// TaskGroup by its name in the job.
+	// TaskGroup is the name of the group in the job.
 	TaskGroup string `json:"taskGroup"`
-	// Robot by its id.
+	// Robot is the name of the robot.
 	Robot string `json:"robot"`
 }

@@ -4,22 +4,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// RobotIdentitySpec is what an operator decides about the robot's identity.
+// RobotIdentitySpec has the decisions of an operator about the robot's identity.
 type RobotIdentitySpec struct {
-	// ApprovedKey is the fingerprint of the key that may speak for the robot, as
-	// status.identity.requested shows it. `k8s4r robot approve` writes it. Empty:
-	// the policy of the manager decides.
+	// ApprovedKey is the fingerprint of the key that may act as the robot, as shown in
+	// status.identity.requested.key. Set by `k8s4r robot approve`. If empty, the manager's
+	// --approve-robots decides.
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	// +kubebuilder:validation:XValidation:rule="self == '' || self.matches('^sha256:[0-9a-f]{64}$')",message="must be sha256: and 64 hexadecimal digits, as in status.identity.requested.key"
 	ApprovedKey string `json:"approvedKey,omitempty"`
-	// ApprovedMachine is the machine that may hold that key, as
-	// status.identity.requested shows it. Empty: the one that came with it first.
+	// ApprovedMachine is the fingerprint of the machine that may hold the key, as shown in
+	// status.identity.requested.machine. If empty, the machine that first presented the key.
 	// +optional
 	// +kubebuilder:validation:MaxLength=128
 	ApprovedMachine string `json:"approvedMachine,omitempty"`
-	// Revoked refuses the robot, whatever it proves, and ends its connection.
-	// `k8s4r robot revoke` and `k8s4r robot approve` write it.
+	// Revoked refuses the robot whatever it presents, and closes its connection. Set by `k8s4r
+	// robot revoke`, cleared by `k8s4r robot approve`.
 	// +optional
 	Revoked bool `json:"revoked,omitempty"`
 	// RevokedReason for people.
@@ -28,53 +28,51 @@ type RobotIdentitySpec struct {
 	RevokedReason string `json:"revokedReason,omitempty"`
 }
 
-// RobotIdentity is who a robot has proven to be.
+// RobotIdentity is the identity that a robot asks for and the one that was accepted.
 type RobotIdentity struct {
-	// Requested is what was shown last by somebody who wants to be this robot,
-	// with a valid token or certificate. Written only by the server.
+	// Requested is the last request for this identity that had a valid token or certificate.
+	// Written by the server.
 	// +optional
 	Requested *IdentityRequest `json:"requested,omitempty"`
-	// Accepted is what speaks for the robot. Written only by the manager.
+	// Accepted is the key that may act as the robot. Written by the manager.
 	// +optional
 	Accepted *AcceptedIdentity `json:"accepted,omitempty"`
-	// Certificate is the last that was made for the robot. Written only by the
-	// server.
+	// Certificate is the last certificate issued to the robot. Written by the server.
 	// +optional
 	Certificate *IssuedCertificate `json:"certificate,omitempty"`
 }
 
-// IdentityRequest is what somebody shows who wants to be a robot.
+// IdentityRequest is a request of a machine for the identity of a robot.
 type IdentityRequest struct {
-	// Key is the fingerprint of its public key.
+	// Key is the fingerprint of the public key.
 	Key string `json:"key"`
-	// Machine tells the machine from others, as a fingerprint. Empty: it does not
-	// say.
+	// Machine is the fingerprint of the machine id. Empty if the machine has none.
 	// +optional
 	Machine string `json:"machine,omitempty"`
-	// Hostname for people.
+	// Hostname of the machine, for people.
 	// +optional
 	// +kubebuilder:validation:MaxLength=256
 	Hostname string `json:"hostname,omitempty"`
-	// Address that it came from.
+	// Address from which the request came.
 	// +optional
 	Address string `json:"address,omitempty"`
-	// Token is the id of the join token. Empty: it came with a certificate.
+	// Token is the id of the join token. Empty if the request was made with a certificate.
 	// +optional
 	Token string `json:"token,omitempty"`
 	// Time of the request.
 	Time metav1.Time `json:"time"`
 }
 
-// AcceptedIdentity is what speaks for a robot.
+// AcceptedIdentity is the key that may act as a robot.
 type AcceptedIdentity struct {
-	// Key is the fingerprint of its public key.
+	// Key is the fingerprint of the public key.
 	Key string `json:"key"`
-	// Machine that holds it. Empty: it does not say.
+	// Machine is the fingerprint of the machine that holds it. Empty if the machine has no id.
 	// +optional
 	Machine string `json:"machine,omitempty"`
-	// By whom: Token, by the policy, or Operator.
+	// By is Token if the policy accepted the key because of a join token, or Operator.
 	By string `json:"by"`
-	// Time since when.
+	// Time at which the key was accepted.
 	Time metav1.Time `json:"time"`
 }
 
@@ -82,55 +80,55 @@ type AcceptedIdentity struct {
 type IssuedCertificate struct {
 	// SerialNumber in hexadecimal digits.
 	SerialNumber string `json:"serialNumber"`
-	// NotAfter is when it ends to count.
+	// NotAfter is the time at which it expires.
 	NotAfter metav1.Time `json:"notAfter"`
 }
 
-// ConditionIdentity is written by the manager: whether a key speaks for the
-// robot, and if not, why.
+// ConditionIdentity reports whether a key is accepted for the robot. Written by the manager.
 const ConditionIdentity = "Identity"
 
-// ConditionIdentityDisputed is written by the manager: whether somebody else
-// wants to be this robot.
-const ConditionIdentityDisputed = "IdentityDisputed"
+// ConditionIdentityConflict reports whether another key or machine asks to be this robot. Written
+// by the manager.
+const ConditionIdentityConflict = "IdentityConflict"
 
-// ConditionAuthenticated is written by the server: whether the robot proves who
-// it is when it connects.
+// ConditionAuthenticated reports whether the robot connects with a certificate. Written by the
+// server.
 const ConditionAuthenticated = "Authenticated"
 
 // The reasons of ConditionIdentity and ConditionIdentityDisputed.
 const (
-	// ReasonAccepted: a key speaks for the robot.
+	// ReasonAccepted: a key is accepted for the robot.
 	ReasonAccepted = "Accepted"
-	// ReasonWaitingForApproval: an operator has to decide.
+	// ReasonWaitingForApproval: an operator must approve the key.
 	ReasonWaitingForApproval = "WaitingForApproval"
-	// ReasonRevoked: an operator has refused the robot.
+	// ReasonRevoked: an operator has revoked the robot.
 	ReasonRevoked = "Revoked"
-	// ReasonReimaged: the same machine has another key.
+	// ReasonReimaged: the same machine presents another key.
 	ReasonReimaged = "Reimaged"
-	// ReasonCloned: another machine wants to be this robot.
+	// ReasonCloned: another machine asks to be this robot.
 	ReasonCloned = "Cloned"
-	// ReasonUndisputed: the last who asked was the robot itself.
-	ReasonUndisputed = "Undisputed"
+	// ReasonNoConflict: the last request came from the robot itself.
+	ReasonNoConflict = "NoConflict"
 )
 
 // The reasons of ConditionAuthenticated.
 const (
-	// ReasonCertificate: it proves itself by a certificate.
+	// ReasonCertificate: the robot presents a certificate.
 	ReasonCertificate = "Certificate"
-	// ReasonAnonymous: it does not, and the server lets such agents in.
+	// ReasonAnonymous: the robot presents none, and the server accepts such agents.
 	ReasonAnonymous = "Anonymous"
-	// ReasonLegacy: it is an agent of the document, which cannot.
-	ReasonLegacy = "Legacy"
-	// ReasonPlaintextBroker: nothing is proven on the way between server and broker.
+	// ReasonLegacyAgent: it is a legacy agent, which has no certificate.
+	ReasonLegacyAgent = "LegacyAgent"
+	// ReasonPlaintextBroker: the connection between server and broker is not encrypted, so the
+	// sender of a message is not proven.
 	ReasonPlaintextBroker = "PlaintextBroker"
 )
 
-// Accepts tells whether a key speaks for the robot now.
-func (r *Robot) Accepts(key string) bool {
+// AcceptsKey reports whether the key may act as the robot now.
+func (r *Robot) AcceptsKey(key string) bool {
 	id := r.Status.Identity
-	return key != "" && !r.Revoked() && id != nil && id.Accepted != nil && id.Accepted.Key == key
+	return key != "" && !r.IsRevoked() && id != nil && id.Accepted != nil && id.Accepted.Key == key
 }
 
-// Revoked tells whether an operator has refused the robot.
-func (r *Robot) Revoked() bool { return r.Spec.Identity != nil && r.Spec.Identity.Revoked }
+// IsRevoked reports whether an operator has revoked the robot.
+func (r *Robot) IsRevoked() bool { return r.Spec.Identity != nil && r.Spec.Identity.Revoked }

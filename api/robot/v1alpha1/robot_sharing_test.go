@@ -14,12 +14,12 @@ func TestWhomARobotServes(t *testing.T) {
 		"share.robot.k8s4r.io/yes": "yes", "share.robot.k8s4r.io/fleet": "true", "share.robot.k8s4r.io": "true", "e": "true",
 	}}}
 	r.Spec.Labels = map[string]string{"share.robot.k8s4r.io/d": "true"}
-	if got := r.Users(); !slices.Equal(got, []string{"fleet", "b", "c"}) {
+	if got := r.UserNamespaces(); !slices.Equal(got, []string{"fleet", "b", "c"}) {
 		t.Errorf("users %v", got)
 	}
 	for _, namespace := range []string{"fleet", "b", "c", "d", "e", "no", "yes", ""} {
-		if r.Serves(namespace) != slices.Contains(r.Users(), namespace) {
-			t.Errorf("serves %q: %v, and its users are %v", namespace, r.Serves(namespace), r.Users())
+		if r.ServesNamespace(namespace) != slices.Contains(r.UserNamespaces(), namespace) {
+			t.Errorf("serves %q: %v, and its users are %v", namespace, r.ServesNamespace(namespace), r.UserNamespaces())
 		}
 	}
 }

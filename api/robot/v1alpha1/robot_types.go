@@ -5,7 +5,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Robot is a machine in the field that runs tasks.
+// Robot is a machine that runs tasks. The server creates it when its agent registers; it may also
+// be created in advance.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -25,9 +26,9 @@ type Robot struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec is what an operator says of the robot.
+	// Spec has the settings of an operator.
 	Spec RobotSpec `json:"spec"`
-	// Status is what the robot says of itself, and what has come of it.
+	// Status is what the robot reports, and the state derived from it.
 	// +optional
 	Status RobotStatus `json:"status,omitempty"`
 }
@@ -41,9 +42,10 @@ type RobotList struct {
 	Items           []Robot `json:"items"`
 }
 
-// RobotSpec is what an operator says of a robot.
+// RobotSpec has the settings of an operator for a robot.
 type RobotSpec struct {
-	// RobotID names the robot in the whole cluster. It cannot change.
+	// RobotID is the name of the robot, unique in the cluster and equal to metadata.name. It
+	// cannot change.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:XValidation:rule="self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')",message="must be 1 to 63 characters of a-z, 0-9 and '-', and start and end with a letter or digit, because it becomes a part of MQTT topics"
@@ -53,27 +55,28 @@ type RobotSpec struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Description string `json:"description,omitempty"`
-	// Labels that selectors and constraints see, beside those in
-	// metadata.labels. Where both have a name, this one counts. A label
-	// share.robot.k8s4r.io/NAMESPACE shares the robot in metadata.labels only.
+	// Labels for selectors and constraints, in addition to metadata.labels. If both have the same
+	// label, this value is used. The agent's own labels are added unless they are set here.
+	// Labels share.robot.k8s4r.io/NAMESPACE, which share the robot, have an effect in
+	// metadata.labels only.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	Labels map[string]string `json:"labels,omitempty"`
-	// Unschedulable keeps new tasks away. Running ones stay.
+	// Unschedulable prevents new tasks on the robot. Running tasks continue.
 	// +optional
 	Unschedulable bool `json:"unschedulable,omitempty"`
-	// Drain keeps new tasks away too, and stops those that run here, so that
-	// they run again elsewhere.
+	// Drain prevents new tasks on the robot and evicts the running ones, so that they run
+	// elsewhere.
 	// +optional
 	Drain bool `json:"drain,omitempty"`
-	// Capacity of the robot. cpu, memory and disk replace what the robot says
-	// of itself, iops are what its disks do in a second, tasks bounds how many
-	// tasks it runs at a time (64 when not set), and any other name is a
-	// countable device, such as arm: 1.
+	// Capacity of the robot. The values of cpu, memory and disk override what the agent reports.
+	// iops is the number of disk operations per second; if not set, it is not limited. tasks is
+	// the number of tasks that may run at the same time; if not set, 64. Any other name is a
+	// countable device, such as arm: 1; a device that is not listed does not exist.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
 	Capacity map[string]resource.Quantity `json:"capacity,omitempty"`
-	// Identity is what an operator decides about who may be this robot.
+	// Identity has the decisions of an operator about the robot's identity.
 	// +optional
 	Identity *RobotIdentitySpec `json:"identity,omitempty"`
 }
@@ -89,69 +92,69 @@ const (
 
 // The dialects that an agent can speak.
 const (
-	// ProtocolDocument is MQTT 3.1.1 on shared topics, without attempts.
-	ProtocolDocument = "document"
-	// ProtocolK8s4r is MQTT 5 on the robot's own topics.
-	ProtocolK8s4r = "k8s4r"
+	// ProtocolV1 is the protocol of legacy agents: MQTT 3.1.1 on shared topics, without attempts.
+	ProtocolV1 = "v1"
+	// ProtocolV2 is MQTT 5 on topics of the robot's own.
+	ProtocolV2 = "v2"
 )
 
-// RobotStatus is what is known of a robot.
+// RobotStatus is the observed state of a robot.
 type RobotStatus struct {
-	// Phase is written only by the manager, but for the first Pending, which the
-	// server writes with the object.
+	// Phase of the robot. Pending: not approved yet. Online: connected. Unknown: disconnected for
+	// less than the manager's --offline-after. Offline: disconnected for longer. Written by the
+	// manager; the server writes the first Pending when it creates the object.
 	// +optional
 	// +kubebuilder:validation:Enum=Pending;Online;Offline;Unknown;pending;online;offline;unknown
 	Phase string `json:"phase,omitempty"`
-	// LastHeartbeatTime is written only by the server, at least every third of
-	// the time after which a silent robot is offline.
+	// LastHeartbeatTime is the time of the last heartbeat, updated at least every third of
+	// --offline-after. Written by the server.
 	// +optional
 	LastHeartbeatTime *metav1.MicroTime `json:"lastHeartbeatTime,omitempty"`
-	// AcknowledgedUntil is the time up to which the server acknowledges
-	// heartbeats: it moves this on before it acknowledges a later one. Who fences
-	// itself counts from the last acknowledged one, so the manager counts from
-	// here. Written only by the server.
+	// AcknowledgedUntil is a time before which every acknowledged heartbeat was sent. The server
+	// moves it forward before it acknowledges a later one. The manager computes the self-stop
+	// deadline of tasks from it. Written by the server.
 	// +optional
 	AcknowledgedUntil *metav1.MicroTime `json:"acknowledgedUntil,omitempty"`
-	// Message for people about the phase. Written only by the manager, but
-	// for the first one, which the server writes with the object.
+	// Message explains the phase to people. Written by the manager; the server writes the first
+	// one when it creates the object.
 	// +optional
 	Message string `json:"message,omitempty"`
-	// RunningTasks is how many tasks the robot holds. Written only by the
-	// manager, a few seconds late.
+	// RunningTasks is the number of tasks that occupy the robot, updated within seconds. Written
+	// by the manager.
 	// +optional
 	RunningTasks int32 `json:"runningTasks"`
-	// DeviceInfo is the robot's own word. Written only by the server.
+	// DeviceInfo is what the agent reports about the machine. Written by the server.
 	// +optional
 	DeviceInfo *DeviceInfo `json:"deviceInfo,omitempty"`
-	// Agent is the program on the robot. Written only by the server.
+	// Agent describes the program on the robot. Written by the server.
 	// +optional
 	Agent *AgentInfo `json:"agent,omitempty"`
-	// Identity that the robot has proven. Nil: it never joined.
+	// Identity of the robot. Not set if it never joined.
 	// +optional
 	Identity *RobotIdentity `json:"identity,omitempty"`
-	// Conditions: Connected, Responsive and Authenticated are the server's,
-	// Approved, Identity and IdentityDisputed are the manager's.
+	// Conditions of the robot. The server writes Connected, Responsive and Authenticated; the
+	// manager writes Approved, Identity and IdentityConflict.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// AgentInfo is the program on the robot.
+// AgentInfo describes the program on the robot.
 type AgentInfo struct {
-	// Protocol that it speaks: k8s4r or document.
+	// Protocol that the agent speaks: v1 for legacy agents, else v2.
 	// +optional
-	// +kubebuilder:validation:Enum=k8s4r;document
+	// +kubebuilder:validation:Enum=v1;v2
 	Protocol string `json:"protocol,omitempty"`
-	// Version of the program. Empty: it does not say.
+	// Version of the agent. Empty if it reports none.
 	// +optional
 	Version string `json:"version,omitempty"`
-	// Address where people can reach the robot. Empty: it does not say.
+	// Address at which people can reach the robot. Empty if it reports none.
 	// +optional
 	Address string `json:"address,omitempty"`
 }
 
-// DeviceInfo is what a robot says about itself. Every field is optional.
+// DeviceInfo is what the agent reports about the machine. Every field is optional.
 type DeviceInfo struct {
 	// Hostname of the robot.
 	// +optional
@@ -187,45 +190,43 @@ type DeviceInfo struct {
 	// Uptime in seconds.
 	// +optional
 	Uptime int64 `json:"uptime,omitempty"`
-	// Drivers that the robot offers. Empty: those of a document agent, which
-	// runs commands.
+	// Drivers that the robot supports. If empty, exec and raw_exec, as with legacy agents.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=atomic
 	Drivers []string `json:"drivers,omitempty"`
-	// Isolation that the robot has for its tasks.
+	// Isolation that the robot supports.
 	// +optional
 	Isolation *Isolations `json:"isolation,omitempty"`
-	// TaskUser is who tasks run as that name no user. Empty: it does not say.
+	// TaskUser is the Unix user of tasks that do not set user. Empty if the agent reports none.
 	// +optional
 	TaskUser string `json:"taskUser,omitempty"`
 }
 
-// Isolations are the kinds of isolation that a robot has in force, and those that
-// it lacks.
+// Isolations lists the kinds of isolation that a robot supports, and those that it does not.
 type Isolations struct {
-	// Available kinds, which tasks may require.
+	// Available kinds. Tasks can require them in isolation.required.
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
 	// +listType=atomic
 	Available []string `json:"available,omitempty"`
-	// Missing kinds.
+	// Missing kinds, each with the reason and a remedy.
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
 	// +listType=atomic
 	Missing []MissingIsolation `json:"missing,omitempty"`
 }
 
-// MissingIsolation is a kind of isolation that a robot does not have.
+// MissingIsolation is a kind of isolation that a robot does not support.
 type MissingIsolation struct {
-	// Kind, as a task would require it.
+	// Kind of isolation, as in isolation.required of a task.
 	Kind string `json:"kind"`
-	// Why the robot does not have it.
+	// Reason why the robot does not support it, for people.
 	// +optional
-	Why string `json:"why,omitempty"`
-	// How to get it.
+	Reason string `json:"reason,omitempty"`
+	// Remedy describes how to make it available, for people.
 	// +optional
-	How string `json:"how,omitempty"`
+	Remedy string `json:"remedy,omitempty"`
 }
 
 // Platform is the operating system and kernel.

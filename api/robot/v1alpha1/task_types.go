@@ -4,8 +4,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Task is one program that runs on one robot. A group's replicas are made of
-// Tasks; a Task may also be created by hand.
+// Task is one program that runs on one robot. The manager creates the Tasks of a TaskGroup; a
+// Task without a Job may also be created by hand.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -23,9 +23,9 @@ type Task struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec is what to run, and on which robot.
+	// Spec defines the program and the robot that runs it.
 	Spec TaskSpec `json:"spec"`
-	// Status is what has come of it.
+	// Status is the observed state of the task.
 	// +optional
 	Status TaskStatus `json:"status,omitempty"`
 }
@@ -39,152 +39,157 @@ type TaskList struct {
 	Items           []Task `json:"items"`
 }
 
-// TaskSpec is what to run, and on which robot.
+// TaskSpec defines the program and the robot that runs it.
 type TaskSpec struct {
-	// JobName is the Job that the task belongs to. Empty: it was created by
+	// JobName is the name of the Job that the task belongs to. If empty, the task was created by
 	// hand.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	JobName string `json:"jobName,omitempty"`
-	// TaskGroupName is the name of the TaskGroup object that the task belongs
-	// to.
+	// TaskGroupName is the name of the TaskGroup object that the task belongs to. If empty, the
+	// task was created by hand.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	TaskGroupName string `json:"taskGroupName,omitempty"`
 
-	// Type of the task, mostly that of its Job: batch runs to the end, service and
-	// system are kept running. Empty reads as batch. sysbatch is an init task of a
-	// system job: it runs to the end, on its robot and on no other.
+	// Type is usually the type of the Job. A batch task runs to its end. Tasks of type service
+	// and system are kept running. An init task of a system job has the type sysbatch: it runs to
+	// its end, and only on its own robot. If empty, batch.
 	// +optional
 	// +kubebuilder:validation:Enum="";batch;service;system;sysbatch
 	Type string `json:"type,omitempty"`
 
 	TaskDefinition `json:",inline"`
 
-	// Meta is what the Job and its group say of themselves, the group's before the
-	// Job's: templates and names in the task's definition can stand for it.
+	// Meta holds the meta values of the Job and of the group, for templates and for references
+	// such as ${meta.team}. Values of the group take precedence.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=128
 	Meta map[string]string `json:"meta,omitempty"`
 
-	// TargetRobot is the robot that runs the task. The manager fills it in;
-	// whoever sets it on creation has chosen the robot.
+	// TargetRobot is the name of the robot that runs the task. If empty, the manager chooses a
+	// robot and sets it. A value that is set on creation is kept.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$`
 	TargetRobot string `json:"targetRobot,omitempty"`
 
-	// StopOnRobotAfter makes the robot stop the task that long after it has lost
-	// contact: disconnect.stopOnRobotAfter of the Job. Empty: it runs on.
+	// StopOnRobotAfter is copied from disconnect.stopOnRobotAfter of the Job: the robot stops the
+	// task itself if no heartbeat was acknowledged for that long. If empty, the task continues to
+	// run.
 	// +optional
 	StopOnRobotAfter *Duration `json:"stopOnRobotAfter,omitempty"`
 
-	// Holds is set for an init task that the others of its replica wait for, and for
-	// no other task: the room that it takes on its robot beside what those hold
-	// there already, of which it has the use before them.
+	// ExtraResources are the resources that an init task needs in addition to what the other
+	// tasks of its replica reserve on the robot. Set by the manager, and only for init tasks that
+	// other tasks wait for.
 	// +optional
-	Holds *Resources `json:"holds,omitempty"`
+	ExtraResources *Resources `json:"extraResources,omitempty"`
 
-	// Evict makes the task leave its robot and wait for one again, if this is the
-	// number of its present attempt: a wish that comes late means no other one.
+	// EvictAttempt is the number of an attempt to evict: while it is the current attempt, the
+	// robot stops the task, which then waits to be placed again. Any other number has no effect.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
-	Evict int32 `json:"evict,omitempty"`
+	EvictAttempt int32 `json:"evictAttempt,omitempty"`
 
-	// Constraints that a robot must meet.
+	// Constraints that a robot must satisfy, all of them.
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
 	// +listType=atomic
 	Constraints []Constraint `json:"constraints,omitempty"`
 
-	// RestartPolicy of the task on the same robot.
+	// RestartPolicy defines when a failed task runs again on the same robot. If empty, the
+	// default of its type applies.
 	// +optional
 	RestartPolicy *RestartPolicy `json:"restartPolicy,omitempty"`
 
-	// EphemeralDisk that the task shares with the others of its replica, once for all
-	// of them.
+	// EphemeralDisk is a directory that all tasks of the replica share. If empty, there is none.
 	// +optional
 	EphemeralDisk *EphemeralDisk `json:"ephemeralDisk,omitempty"`
 }
 
-// TaskStatus is written by the manager and the server, each only along its
-// own edges of the task's state machine (docs/spec/task.md).
+// TaskStatus is the observed state of a task. The manager and the server write it, each only
+// along its own edges of the task's state machine.
 type TaskStatus struct {
-	// State of the task. Empty reads as pending.
+	// State of the task. If empty, pending.
 	// +optional
 	// +kubebuilder:validation:Enum="";pending;dispatching;running;unknown;exited;soft-failed;paused;completed;failed;canceled
 	State string `json:"state,omitempty"`
-	// Attempt is the number of the attempt that counts, from 1. Zero: none
-	// yet. The manager sets it, and it fences off every older one.
+	// Attempt is the number of the current attempt, from 1; 0 if there was none. It is also the
+	// fencing token: reports about other attempts do not change the state. Written by the
+	// manager.
 	// +optional
 	Attempt int32 `json:"attempt,omitempty"`
-	// Original is the attempt that was lost with its robot and may count again
-	// when the robot is back. Zero: none. Written by the manager.
+	// LostAttempt is the number of an attempt whose robot was lost and that may become the
+	// current attempt again when the robot is back; 0 if there is none. Written by the manager.
 	// +optional
-	Original int32 `json:"original,omitempty"`
-	// Attempts are the last ten, oldest first. The manager opens an entry,
-	// the server closes it with what the robot said.
+	LostAttempt int32 `json:"lostAttempt,omitempty"`
+	// Attempts are the last 10 attempts, oldest first. The manager adds an entry, the server
+	// completes it with what the robot reports.
 	// +optional
 	// +kubebuilder:validation:MaxItems=10
 	// +listType=map
 	// +listMapKey=attempt
 	Attempts []TaskAttempt `json:"attempts,omitempty"`
-	// Outputs are the values that the task handed on. Written by the server.
+	// Outputs are the values that the task has written to the file K8S4R_OUTPUTS, by name.
+	// Written by the server.
 	// +optional
 	Outputs map[string]string `json:"outputs,omitempty"`
-	// StartedAt is when the attempt's process started, by the robot's clock.
+	// StartedAt is the time at which the process of the attempt started, by the robot's clock.
 	// Written by the server.
 	// +optional
 	StartedAt *metav1.MicroTime `json:"startedAt,omitempty"`
-	// FinishedAt is when the attempt's process ended, by the robot's clock.
+	// FinishedAt is the time at which the process of the attempt ended, by the robot's clock.
 	// Written by the server.
 	// +optional
 	FinishedAt *metav1.MicroTime `json:"finishedAt,omitempty"`
-	// RestartCount is the number of attempts after the first. Written by the
-	// manager.
+	// RestartCount is the number of attempts after the first. Written by the manager.
 	// +optional
 	RestartCount int32 `json:"restartCount,omitempty"`
-	// LastRestartTime is when the last of them began. Written by the manager.
+	// LastRestartTime is the time at which the last of them was created. Written by the manager.
 	// +optional
 	LastRestartTime *metav1.MicroTime `json:"lastRestartTime,omitempty"`
-	// Restarts on the present robot. Written by the manager.
+	// Restarts counts the restarts on the current robot. Written by the manager.
 	// +optional
 	Restarts *Restarts `json:"restarts,omitempty"`
-	// FailedRobots have failed the task, and are not given it again. Written by
-	// the manager; requeueing the task clears the list.
+	// FailedRobots are the names of robots on which the task has failed. It is not placed there
+	// again. A requeue of the task clears the list. Written by the manager.
 	// +optional
 	// +kubebuilder:validation:MaxItems=256
 	// +listType=atomic
 	FailedRobots []string `json:"failedRobots,omitempty"`
-	// RetryAt is when the task may be tried again. Written by the manager.
+	// Placement says why the task has no robot. Nil if it has one, waits for something
+	// else, or was not looked at yet. Written by the manager.
+	// +optional
+	Placement *PlacementStatus `json:"placement,omitempty"`
+	// RetryAt is the earliest time of the next attempt. Written by the manager.
 	// +optional
 	RetryAt *metav1.MicroTime `json:"retryAt,omitempty"`
-	// Message for people, by whoever wrote the state.
+	// Message explains the state to people. Its text may change between versions. Written by the
+	// writer of the state.
 	// +optional
 	Message string `json:"message,omitempty"`
-	// Reason for programs, by whoever wrote the state.
+	// Reason is a CamelCase word for programs that explains the state, such as Timeout. Written
+	// by the writer of the state.
 	// +optional
 	Reason string `json:"reason,omitempty"`
-	// ExitCode of the attempt's process. Not set while it runs. Written by
-	// the server.
+	// ExitCode of the process of the attempt. Not set while it runs. Written by the server.
 	// +optional
 	ExitCode *int32 `json:"exitCode,omitempty"`
-	// Signal that ended the attempt's process. Zero: none. Written by the
-	// server.
+	// Signal is the number of the signal that ended the process of the attempt; 0 if there was
+	// none. Written by the server.
 	// +optional
 	Signal int32 `json:"signal,omitempty"`
-	// Events are the last ten things that happened on the robot. Written by
-	// the server.
+	// Events are the last 10 events that the robot reported. Written by the server.
 	// +optional
 	// +kubebuilder:validation:MaxItems=10
 	// +listType=atomic
 	Events []TaskEvent `json:"events,omitempty"`
-	// Resources that the task used when last seen, or in all when it has ended.
-	// Written by the server.
+	// Resources is the resource usage last reported, or in total if the task has ended. Written
+	// by the server.
 	// +optional
 	Resources *ResourceUse `json:"resources,omitempty"`
-	// Conditions of the task. SecretsReady is written by the server, all others by
-	// the manager.
+	// Conditions of the task. The server writes SecretsReady, the manager all others.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -197,71 +202,71 @@ const (
 	MaxEvents   = 10
 )
 
-// Restarts are the attempts that followed a failed one on the same robot, as
-// the restartPolicy counts them.
+// Restarts counts the restarts of a task on the same robot, for the restartPolicy.
 type Restarts struct {
-	// Robot that they are on.
+	// Robot is the name of the robot.
 	Robot string `json:"robot"`
-	// Count of them in the present interval.
+	// Count is the number of restarts in the current interval.
 	Count int32 `json:"count"`
-	// Since is when the interval began.
+	// Since is the start of the current interval.
 	Since metav1.MicroTime `json:"since"`
 }
 
-// TaskAttempt is one run of a task, or the try of one.
+// TaskAttempt is one try to run a task on one robot.
 type TaskAttempt struct {
-	// Attempt is its number, from 1.
+	// Attempt is the number of the attempt, from 1.
 	Attempt int32 `json:"attempt"`
-	// Robot that it ran on.
+	// Robot is the name of the robot.
 	// +optional
 	Robot string `json:"robot,omitempty"`
-	// RobotNamespace is where that Robot is, if it is shared. Empty: in the Task's
-	// own namespace.
+	// RobotNamespace is the namespace of a shared Robot. If empty, the Robot is in the namespace
+	// of the Task.
 	// +optional
 	RobotNamespace string `json:"robotNamespace,omitempty"`
-	// State of the attempt, in the words of the task's state.
+	// State of the attempt, one of the states of a task.
 	// +optional
 	State string `json:"state,omitempty"`
-	// StartedAt is by the robot's clock.
+	// StartedAt is the time at which the process started, by the robot's clock.
 	// +optional
 	StartedAt *metav1.MicroTime `json:"startedAt,omitempty"`
-	// FinishedAt is by the robot's clock.
+	// FinishedAt is the time at which the process ended, by the robot's clock.
 	// +optional
 	FinishedAt *metav1.MicroTime `json:"finishedAt,omitempty"`
 	// ExitCode of the process. Not set while it runs.
 	// +optional
 	ExitCode *int32 `json:"exitCode,omitempty"`
-	// Signal that ended the process. Zero: none.
+	// Signal is the number of the signal that ended the process; 0 if there was none.
 	// +optional
 	Signal int32 `json:"signal,omitempty"`
-	// Reason why it ended.
+	// Reason is a CamelCase word for programs that says why the attempt ended.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 }
 
-// TaskEvent is something that happened to a task on its robot.
+// TaskEvent is an event of a task that its robot reported.
 type TaskEvent struct {
-	// Type is a word, such as Started or Timeout.
+	// Type is a CamelCase word, such as Started or Timeout.
 	Type string `json:"type"`
-	// Time is by the robot's clock.
+	// Time of the event, by the robot's clock.
 	Time metav1.MicroTime `json:"time"`
-	// DisplayMessage is for people.
+	// DisplayMessage explains the event to people.
 	// +optional
 	DisplayMessage string `json:"displayMessage,omitempty"`
 }
 
-// ResourceUse is what a task used when last seen, or in all when it has ended.
+// ResourceUse is the resource usage of a task: as last reported, or in total if it has ended.
 type ResourceUse struct {
-	// CPUPercent is of one core: 250 is two and a half cores.
+	// CPUPercent is the usage in percent of one core: 250 is two and a half cores.
 	// +optional
 	CPUPercent float64 `json:"cpuPercent,omitempty"`
-	// MemoryBytes is what it had in memory.
+	// MemoryBytes is the memory in use, in bytes.
 	// +optional
 	MemoryBytes int64 `json:"memoryBytes,omitempty"`
-	// CPUSeconds is the time that it has used. It comes with its end.
+	// CPUSeconds is the CPU time used in total. Reported when the task ends.
 	// +optional
 	CPUSeconds float64 `json:"cpuSeconds,omitempty"`
-	// MemoryPeakBytes is the most memory that it had. It comes with its end.
+	// MemoryPeakBytes is the largest amount of memory used, in bytes. Reported when the task
+	// ends.
 	// +optional
 	MemoryPeakBytes int64 `json:"memoryPeakBytes,omitempty"`
 }

@@ -12,60 +12,57 @@ const (
 	DriverJava    = "java"
 )
 
-// TaskDefinition says what one task runs and what it needs for that.
+// TaskDefinition defines what one task runs and what it needs.
 //
 // +kubebuilder:validation:XValidation:rule="!(self.driver in ['exec', 'raw_exec']) || (has(self.config.execConfig) && !has(self.config.dockerConfig) && !has(self.config.javaConfig))",message="drivers exec and raw_exec need config.execConfig with a command, and no other config"
 // +kubebuilder:validation:XValidation:rule="self.driver != 'docker' || (has(self.config.dockerConfig) && !has(self.config.execConfig) && !has(self.config.javaConfig))",message="driver docker needs config.dockerConfig with an image, and no other config"
 // +kubebuilder:validation:XValidation:rule="self.driver != 'java' || (has(self.config.javaConfig) && !has(self.config.execConfig) && !has(self.config.dockerConfig))",message="driver java needs config.javaConfig with a jarPath, and no other config"
 type TaskDefinition struct {
-	// Name of the task, unique within its group; a part of the Task object's
-	// name.
+	// Name of the task, unique within its group. It becomes a part of the name of the Task
+	// object.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Name string `json:"name"`
 
-	// Driver that runs the task on the robot: exec runs a command, raw_exec
-	// the same without any isolation, docker a container, java a jar. A robot
-	// gets only tasks whose driver it offers.
+	// Driver that runs the task: exec runs a command, raw_exec a command without isolation,
+	// docker a container, java a jar. The task is placed only on robots that support the driver.
 	// +kubebuilder:validation:Enum=exec;raw_exec;docker;java
 	Driver string `json:"driver"`
 
-	// Config of the driver: the field that belongs to it, and no other.
+	// Config of the driver. Only the field of the chosen driver may be set.
 	Config TaskConfig `json:"config"`
 
-	// Resources that the task needs on its robot. A task that names none
-	// fits every robot that has a place left.
+	// Resources to reserve on the robot. If empty, the task fits every robot whose task limit is
+	// not reached.
 	// +optional
 	Resources *Resources `json:"resources,omitempty"`
 
-	// Env sets environment variables of the task. Nothing of the agent's own
-	// environment reaches the task.
+	// Env sets environment variables. The environment of the agent is not passed on.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=256
 	Env map[string]string `json:"env,omitempty"`
 
-	// SecretEnv sets environment variables from Secrets in the same
-	// namespace, read anew for each attempt. The values travel to the robot
-	// beside the Task and never stand in the object. A name of env cannot be
-	// used again.
+	// SecretEnv sets environment variables from Secrets in the same namespace, read for each
+	// attempt. The values are sent to the robot beside the Task and are not stored in the object.
+	// Names must not occur in env.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=64
 	SecretEnv map[string]SecretKey `json:"secretEnv,omitempty"`
 
-	// User to run the task as. Empty: the user that the agent runs as.
+	// User is the Unix user that runs the task. If empty, the agent's --task-user.
 	// +optional
 	// +kubebuilder:validation:MaxLength=32
 	User string `json:"user,omitempty"`
 
-	// Timeout of one attempt, from the start of the process. Empty: none.
-	// When it is over the task gets SIGTERM, after killTimeout SIGKILL, and
-	// has failed with reason Timeout.
+	// Timeout bounds an attempt from the start of the process. When it is exceeded the task gets
+	// SIGTERM, after killTimeout SIGKILL, and the attempt fails with the reason Timeout. If
+	// empty, there is no bound.
 	// +optional
 	Timeout *Duration `json:"timeout,omitempty"`
 
-	// KillTimeout is the time that the task has between SIGTERM and SIGKILL.
-	// 0s: none, SIGKILL follows at once.
+	// KillTimeout is the time between SIGTERM and SIGKILL when the task is stopped. If 0s,
+	// SIGKILL follows at once.
 	// +optional
 	// +kubebuilder:default="5s"
 	KillTimeout *Duration `json:"killTimeout,omitempty"`
@@ -82,17 +79,17 @@ type TaskDefinition struct {
 	// +listType=atomic
 	Templates []Template `json:"templates,omitempty"`
 
-	// Daemon marks a task that runs beside the others of its replica: it is kept
-	// running, and stopped when they have ended.
+	// Daemon marks a task that runs beside the others of its replica: it is restarted whenever it
+	// exits, and stopped when the others have ended.
 	// +optional
 	Daemon bool `json:"daemon,omitempty"`
 
-	// Isolation that the task insists on.
+	// Isolation that the task requires.
 	// +optional
 	Isolation *Isolation `json:"isolation,omitempty"`
 
-	// Outputs names the values that the task hands on by writing NAME=VALUE
-	// lines to the file named in K8S4R_OUTPUTS.
+	// Outputs are the names of values that the task passes on by writing lines NAME=VALUE to the
+	// file whose path is in K8S4R_OUTPUTS.
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=63
@@ -113,36 +110,36 @@ type TaskConfig struct {
 	JavaConfig *JavaConfig `json:"javaConfig,omitempty"`
 }
 
-// ExecConfig is a command on the robot.
+// ExecConfig runs a command on the robot.
 type ExecConfig struct {
 	// Command to run: a path, or a name that is looked up in the task's PATH.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=4096
 	Command string `json:"command"`
-	// Args of the command. No shell reads them.
+	// Args of the command. They are not interpreted by a shell.
 	// +optional
 	// +kubebuilder:validation:MaxItems=1024
 	// +listType=atomic
 	Args []string `json:"args,omitempty"`
 }
 
-// DockerConfig is a container on the robot.
+// DockerConfig runs a container on the robot.
 type DockerConfig struct {
 	// Image to run. It is pulled if the robot does not have it.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
 	Image string `json:"image"`
-	// Command replaces the image's entry point.
+	// Command replaces the image's entry point. If empty, that of the image.
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	Command string `json:"command,omitempty"`
-	// Args of the command.
+	// Args of the command. If empty and command is empty, those of the image.
 	// +optional
 	// +kubebuilder:validation:MaxItems=1024
 	// +listType=atomic
 	Args []string `json:"args,omitempty"`
-	// WorkDir is the directory in the container that the command starts in.
-	// Empty: the image's own, else the task's.
+	// WorkDir is the working directory in the container. If empty, that of the image, or else the
+	// task's directory.
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	WorkDir string `json:"workDir,omitempty"`
@@ -156,19 +153,20 @@ type DockerConfig struct {
 	// +kubebuilder:validation:MaxItems=64
 	// +listType=atomic
 	Volumes []string `json:"volumes,omitempty"`
-	// NetworkMode of the container, such as host or bridge.
+	// NetworkMode of the container, such as host, bridge or none. If empty, the default of the
+	// engine.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	NetworkMode string `json:"networkMode,omitempty"`
 }
 
-// JavaConfig is a Java program on the robot.
+// JavaConfig runs a Java program on the robot.
 type JavaConfig struct {
 	// JarPath is the jar to run, absolute or relative to the task's directory.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=4096
 	JarPath string `json:"jarPath"`
-	// JVMOptions go to the virtual machine, such as -Xmx512m.
+	// JVMOptions are passed to the Java virtual machine, such as -Xmx512m.
 	// +optional
 	// +kubebuilder:validation:MaxItems=256
 	// +listType=atomic
@@ -178,17 +176,17 @@ type JavaConfig struct {
 	// +kubebuilder:validation:MaxItems=1024
 	// +listType=atomic
 	Args []string `json:"args,omitempty"`
-	// Class to run instead of the jar's main class.
+	// Class to run. If empty, the main class of the jar.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Class string `json:"class,omitempty"`
-	// Classpath beside the jar, for a class.
+	// Classpath in addition to the jar, if class is set.
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	Classpath string `json:"classpath,omitempty"`
 }
 
-// Resources that a task needs on its robot.
+// Resources to reserve for a task on its robot. If a resource is not set, none is reserved.
 type Resources struct {
 	// CPU in cores, such as 500m or 2.
 	// +optional
@@ -199,16 +197,16 @@ type Resources struct {
 	// Disk in bytes, such as 1Gi.
 	// +optional
 	Disk *resource.Quantity `json:"disk,omitempty"`
-	// IOPS are input and output operations a second.
+	// IOPS is the number of disk operations per second.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	IOPS int64 `json:"iops,omitempty"`
-	// Devices are countable things of the robot, by their names in its
-	// spec.capacity, such as arm: 1.
+	// Devices are countable devices of the robot, by their names in spec.capacity of the Robot,
+	// such as arm: 1.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=16
 	Devices map[string]resource.Quantity `json:"devices,omitempty"`
-	// Networks hold the ports that the task listens on.
+	// Networks lists the ports that the task listens on.
 	// +optional
 	// +kubebuilder:validation:MaxItems=8
 	// +listType=atomic
@@ -225,22 +223,22 @@ type Network struct {
 	Ports []NamedPort `json:"ports,omitempty" patchStrategy:"merge" patchMergeKey:"name"`
 }
 
-// NamedPort is a port whose number the task finds in its environment as
-// K8S4R_PORT_NAME.
+// NamedPort is a port on the robot. The task reads its number from the variable K8S4R_PORT_NAME,
+// where NAME is the name in upper case.
 type NamedPort struct {
 	// Name of the port.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Name string `json:"name"`
-	// Port number. Zero: the robot picks a free one.
+	// Port number. If 0, the robot chooses a free one.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port,omitempty"`
 }
 
-// SecretKey names one value of a Secret in the same namespace.
+// SecretKey selects a value of a Secret in the same namespace.
 type SecretKey struct {
 	// SecretName is the name of the Secret.
 	// +kubebuilder:validation:MinLength=1
@@ -250,28 +248,28 @@ type SecretKey struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Key string `json:"key"`
-	// Optional lets the task start without the variable where there is no such
-	// Secret, or no such key in it. False: the task waits for it.
+	// Optional lets the task start without the variable if the Secret or the key does not exist.
+	// If false, the task waits for it.
 	// +optional
 	Optional bool `json:"optional,omitempty"`
 }
 
 // Artifact is a file or an archive that a task needs.
 type Artifact struct {
-	// GetterSource is the address: http, https or file.
+	// GetterSource is the URL of the artifact, with the scheme http, https or file.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=4096
 	GetterSource string `json:"getterSource"`
-	// GetterOptions of the transfer, such as checksum: sha256:….
+	// GetterOptions of the download, such as checksum: sha256:….
 	// +optional
 	// +kubebuilder:validation:MaxProperties=16
 	GetterOptions map[string]string `json:"getterOptions,omitempty"`
-	// RelativeDest is where it goes, below the task's directory.
+	// RelativeDest is the destination, relative to the task's directory. If empty, that
+	// directory.
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	RelativeDest string `json:"relativeDest,omitempty"`
-	// GetterMode says what the source is: a file, a directory to unpack, or
-	// whichever fits.
+	// GetterMode file keeps the source as a file, dir unpacks it, any decides by its type.
 	// +optional
 	// +kubebuilder:validation:Enum=any;file;dir
 	// +kubebuilder:default=any
@@ -282,47 +280,46 @@ type Artifact struct {
 //
 // +kubebuilder:validation:XValidation:rule="has(self.sourcePath) != has(self.embeddedTmpl)",message="set exactly one of sourcePath and embeddedTmpl"
 type Template struct {
-	// SourcePath of the template, below the task's directory.
+	// SourcePath of the template, relative to the task's directory.
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	SourcePath *string `json:"sourcePath,omitempty"`
-	// EmbeddedTmpl is the template itself, in the language of Go's
-	// text/template.
+	// EmbeddedTmpl is the text of the template, in the language of Go's text/template.
 	// +optional
 	// +kubebuilder:validation:MaxLength=65536
 	EmbeddedTmpl *string `json:"embeddedTmpl,omitempty"`
-	// DestPath is where the result goes, below the task's directory.
+	// DestPath of the result, relative to the task's directory.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=4096
 	DestPath string `json:"destPath"`
-	// ChangeMode says what happens to the task when the result changes.
+	// ChangeMode defines what happens to the running task when the result changes: restart runs
+	// it again, signal sends it changeSignal, noop does nothing.
 	// +optional
 	// +kubebuilder:validation:Enum=restart;noop;signal
 	// +kubebuilder:default=restart
 	ChangeMode string `json:"changeMode,omitempty"`
-	// ChangeSignal is sent with changeMode signal, such as SIGHUP.
+	// ChangeSignal is the signal for changeMode signal, such as SIGHUP.
 	// +optional
 	// +kubebuilder:validation:MaxLength=16
 	ChangeSignal string `json:"changeSignal,omitempty"`
-	// Perms of the file in octal.
+	// Perms are the permissions of the file in octal.
 	// +optional
 	// +kubebuilder:validation:Pattern=`^0?[0-7]{3}$`
 	// +kubebuilder:default="0644"
 	Perms string `json:"perms,omitempty"`
-	// LeftDelim replaces the opening braces.
+	// LeftDelim replaces the opening delimiter. If empty, {{.
 	// +optional
 	// +kubebuilder:validation:MaxLength=16
 	LeftDelim string `json:"leftDelim,omitempty"`
-	// RightDelim replaces the closing braces.
+	// RightDelim replaces the closing delimiter. If empty, }}.
 	// +optional
 	// +kubebuilder:validation:MaxLength=16
 	RightDelim string `json:"rightDelim,omitempty"`
 }
 
-// Isolation that a task insists on.
+// Isolation that a task requires.
 type Isolation struct {
-	// Required names the kinds of isolation without which the task must not
-	// run.
+	// Required are the kinds of isolation that the robot must support.
 	// +optional
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=63
@@ -330,79 +327,74 @@ type Isolation struct {
 	Required []string `json:"required,omitempty"`
 }
 
-// Constraint restricts which robots may run a task.
+// Constraint restricts the robots that may run a task.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.lTarget) != has(self.ltarget)",message="set lTarget (or ltarget, not both): a literal or ${robot.labels.NAME} or ${robot.attr.NAME}"
 // +kubebuilder:validation:XValidation:rule="!(has(self.rTarget) && has(self.rtarget))",message="set rTarget or rtarget, not both"
 type Constraint struct {
-	// LTarget is the left side: a literal, ${robot.labels.NAME} or
-	// ${robot.attr.NAME}.
+	// LTarget is the left operand: a literal, ${robot.labels.NAME} or ${robot.attr.NAME}.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	LTarget *string `json:"lTarget,omitempty"`
-	// LTargetLower is lTarget by its other spelling.
+	// LTargetLower is another spelling of lTarget.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	LTargetLower *string `json:"ltarget,omitempty"`
-	// Operand compares the two sides.
+	// Operand is the operator that compares the two targets.
 	// +kubebuilder:validation:Enum="=";"!=";">";">=";"<";"<=";regexp;set_contains;version
 	Operand string `json:"operand"`
-	// RTarget is the right side: a literal, ${robot.labels.NAME} or
-	// ${robot.attr.NAME}.
+	// RTarget is the right operand: a literal, ${robot.labels.NAME} or ${robot.attr.NAME}.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	RTarget *string `json:"rTarget,omitempty"`
-	// RTargetLower is rTarget by its other spelling.
+	// RTargetLower is another spelling of rTarget.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	RTargetLower *string `json:"rtarget,omitempty"`
 }
 
-// RestartPolicy says how often a failed task is run again on the same robot.
+// RestartPolicy defines when a failed task runs again on the same robot.
 type RestartPolicy struct {
-	// Attempts beyond the first within interval.
+	// Attempts is the number of restarts within interval.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Attempts int32 `json:"attempts,omitempty"`
-	// Interval that attempts are counted in. Empty: for the whole life of the
-	// task.
+	// Interval in which attempts are counted. If empty, all restarts are counted.
 	// +optional
 	Interval *Duration `json:"interval,omitempty"`
-	// Delay before the next attempt.
+	// Delay before a restart. If empty, the task restarts at once.
 	// +optional
 	Delay *Duration `json:"delay,omitempty"`
-	// Mode when the attempts of the interval are used up: fail hands the task
-	// on to its reschedulePolicy, delay waits for the next interval. Without
-	// an interval delay never runs out of attempts, a second apart at the least.
+	// Mode defines what follows when the attempts of the interval are used up: fail continues
+	// with the reschedulePolicy, delay waits for the next interval. Mode delay without an
+	// interval restarts without limit, at least a second apart.
 	// +optional
 	// +kubebuilder:validation:Enum=fail;delay
 	// +kubebuilder:default=fail
 	Mode string `json:"mode,omitempty"`
 }
 
-// ReschedulePolicy says how a task that failed on one robot is tried on
-// others.
+// ReschedulePolicy defines when a task that failed on one robot runs again on another.
 type ReschedulePolicy struct {
-	// Attempts on other robots within interval.
+	// Attempts is the number of attempts on other robots within interval.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Attempts int32 `json:"attempts,omitempty"`
-	// Interval that attempts are counted in. Empty: for the whole life of the
-	// task.
+	// Interval in which attempts are counted. If empty, all attempts are counted.
 	// +optional
 	Interval *Duration `json:"interval,omitempty"`
-	// Delay before the first.
+	// Delay before the first attempt. If empty, there is none.
 	// +optional
 	Delay *Duration `json:"delay,omitempty"`
-	// DelayFunction says how the delay grows from one to the next.
+	// DelayFunction defines how the delay grows from one attempt to the next.
 	// +optional
 	// +kubebuilder:validation:Enum=constant;exponential;fibonacci
 	// +kubebuilder:default=exponential
 	DelayFunction string `json:"delayFunction,omitempty"`
-	// MaxDelay bounds the growth.
+	// MaxDelay bounds the delay. If empty, it is not bounded.
 	// +optional
 	MaxDelay *Duration `json:"maxDelay,omitempty"`
-	// Unlimited tries for ever; attempts and interval are then of no effect.
+	// Unlimited allows any number of attempts; attempts and interval then have no effect.
 	// +optional
 	Unlimited bool `json:"unlimited,omitempty"`
 }

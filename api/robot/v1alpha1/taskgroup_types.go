@@ -22,7 +22,7 @@ type TaskGroup struct {
 
 	// Spec is the group as its Job defines it.
 	Spec TaskGroupSpec `json:"spec"`
-	// Status is what has come of it.
+	// Status is the observed state of the group.
 	// +optional
 	Status TaskGroupStatus `json:"status,omitempty"`
 }
@@ -41,7 +41,7 @@ type TaskGroupList struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.initTasks) || self.initTasks.all(i, !self.tasks.exists(t, t.name == i.name))",message="a name must not stand in both initTasks and tasks"
 // +kubebuilder:validation:XValidation:rule="!has(self.gang) || !self.gang || !has(self.count) || (self.count <= 128 && self.count * (size(self.tasks) + (has(self.initTasks) ? size(self.initTasks) : 0)) <= 500)",message="gang: a gang is placed in one go and has at most 128 replicas and 500 tasks; lower count, or leave gang out"
 type TaskGroupSpec struct {
-	// JobName is the Job that the group belongs to, in the same namespace.
+	// JobName is the name of the Job that the group belongs to, in the same namespace.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	JobName string `json:"jobName"`
@@ -53,56 +53,54 @@ type TaskGroupSpec struct {
 	TaskGroupTemplate `json:",inline"`
 }
 
-// TaskGroupStatus is written only by the manager's taskgroup controller.
+// TaskGroupStatus is the observed state of a group. Only the manager's taskgroup controller
+// writes it.
 type TaskGroupStatus struct {
-	// State of the group.
+	// State of the group, derived from its tasks.
 	// +optional
 	// +kubebuilder:validation:Enum=pending;running;paused;completed;failed;canceled
 	State string `json:"state,omitempty"`
-	// StatusDescription keeps the last change and why it happened.
+	// StatusDescription describes the last change of the state and its reason.
 	// +optional
 	StatusDescription string `json:"statusDescription,omitempty"`
 
 	TaskCounts `json:",inline"`
 
-	// CreatedReplicas is the number of replicas whose Tasks have been created.
-	// Replicas are created in order, in a moving window; those of a system job
-	// as robots come.
+	// CreatedReplicas is the number of replicas whose Tasks have been created. Replicas are
+	// created in order, a limited number at a time; those of a system job as robots register.
 	// +optional
 	CreatedReplicas int32 `json:"createdReplicas,omitempty"`
-	// CanceledFrom is the index from which on replicas were canceled before they
-	// were created, and stay so until the whole job is requeued. Nil: none.
+	// CanceledFromReplica is the index of the first replica that was canceled before its Tasks
+	// were created. A requeue of the whole job clears it. Not set if there is none.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
-	CanceledFrom *int32 `json:"canceledFrom,omitempty"`
-	// StartedAt is when the first task started.
+	CanceledFromReplica *int32 `json:"canceledFromReplica,omitempty"`
+	// StartedAt is the time at which the first task started.
 	// +optional
 	StartedAt *metav1.MicroTime `json:"startedAt,omitempty"`
-	// CompletedAt is when the group ended, well or badly.
+	// CompletedAt is the time at which the group completed, failed or was canceled.
 	// +optional
 	CompletedAt *metav1.MicroTime `json:"completedAt,omitempty"`
-	// ObservedRequeue is the generation of the last requeue of the job that all
-	// tasks of the group have followed.
+	// ObservedRequeue is the generation of the last requeue of the job that was applied to all
+	// tasks of the group.
 	// +optional
 	ObservedRequeue int64 `json:"observedRequeue,omitempty"`
-	// BlockedRobots take no more tasks of this group, because they failed too
-	// many of them. A requeue that names no tasks clears the list.
+	// BlockedRobots are the names of robots that get no more tasks of this group because too many
+	// failed there. A requeue that names no tasks clears the list.
 	// +optional
 	// +kubebuilder:validation:MaxItems=1024
 	// +listType=set
 	BlockedRobots []string `json:"blockedRobots,omitempty"`
-	// ObservedGeneration is the generation of the spec that this status is
-	// about.
+	// ObservedGeneration is the generation of the spec that this status is based on.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Revisions are what Tasks take from the spec of that generation, as a hash,
-	// by the name of the task. A Task that carries another one is of an older
-	// definition.
+	// Revisions has, by the name of the task, a hash of the part of the spec that its Tasks take
+	// over. A Task with another value in its label robot.k8s4r.io/revision is outdated.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=48
 	Revisions map[string]string `json:"revisions,omitempty"`
-	// Conditions Complete, Failed and Suspended, and RolledOver once the group
-	// was changed.
+	// Conditions are Complete, Failed and Suspended, and RolledOut after the first change of the
+	// definition.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

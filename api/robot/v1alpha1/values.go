@@ -9,15 +9,15 @@ import (
 
 // Duration is a length of time such as "90s", "1h30m" or "250ms".
 //
-// It is text, not a number that is parsed on reading, so that one object with
-// a bad value cannot keep a controller from reading all the others.
+// It is stored as text, so that an object with a value that cannot be parsed does not prevent a
+// controller from reading all the others.
 //
 // +kubebuilder:validation:MaxLength=32
 // +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$`
 // +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s')",message="must be a length of time such as 90s, 5m or 1h30m"
 type Duration string
 
-// Value is the length of time. A nil, empty or unreadable one is zero.
+// Value returns the length of time. If d is nil, empty, negative or cannot be parsed, it is zero.
 func (d *Duration) Value() time.Duration {
 	if d == nil {
 		return 0
@@ -29,56 +29,63 @@ func (d *Duration) Value() time.Duration {
 	return v
 }
 
-// NewDuration writes d as a Duration.
+// NewDuration returns d as a Duration.
 func NewDuration(d time.Duration) *Duration {
 	s := Duration(d.String())
 	return &s
 }
 
-// The labels that a TaskGroup and its Tasks carry.
+// The labels of TaskGroups and Tasks. The manager sets each of the first three in two forms: with
+// the prefix robot.k8s4r.io/, and without it, as legacy agents and older manifests use it. A
+// label's value is shortened and ends in a hash if the name is longer than 63 characters.
 const (
-	// LabelJob is the name of the Job.
+	// LabelJob is the label, without prefix, of the name of the Job.
 	LabelJob = "job"
-	// LabelTaskGroup is the name of the TaskGroup object.
+	// LabelTaskGroup is the label, without prefix, of the name of the TaskGroup object.
 	LabelTaskGroup = "taskgroup"
-	// LabelTaskIndex is the number of the replica, from 0.
+	// LabelTaskIndex is the label, without prefix, of the index of the replica, from 0.
 	LabelTaskIndex = "taskindex"
-	// LabelRevision is what a Task takes from its TaskGroup, as a hash. It is not
-	// that of the group's status while the Task is of an older definition.
+
+	// LabelPrefixedJob is LabelJob with the prefix.
+	LabelPrefixedJob = "robot.k8s4r.io/job"
+	// LabelPrefixedTaskGroup is LabelTaskGroup with the prefix.
+	LabelPrefixedTaskGroup = "robot.k8s4r.io/taskgroup"
+	// LabelPrefixedTaskIndex is LabelTaskIndex with the prefix.
+	LabelPrefixedTaskIndex = "robot.k8s4r.io/taskindex"
+	// LabelRevision is the label of a Task that has a hash of what it takes over from its
+	// TaskGroup. It differs from the group's status.revisions while the Task is outdated.
 	LabelRevision = "robot.k8s4r.io/revision"
 )
 
-// KeptRunning tells whether tasks of this type run again whenever they end, and
-// a Job of it has no end of its own.
-func KeptRunning(jobType string) bool {
+// IsKeptRunning reports whether tasks of this type run again whenever they end. A Job of such a
+// type does not end by itself.
+func IsKeptRunning(jobType string) bool {
 	return jobType == JobTypeService || jobType == JobTypeSystem
 }
 
-// FinalizerRobotTold holds a Task until the robot that runs it was told to
-// stop it. Only Tasks on a document agent's robot carry it: ours learn the
-// same from the next list.
-const FinalizerRobotTold = "robot.k8s4r.io/robot-told"
+// FinalizerRobotNotified keeps a deleted Task until its robot was notified to stop it. Only Tasks
+// on robots with a legacy agent have it: other agents learn it from the next task list.
+const FinalizerRobotNotified = "robot.k8s4r.io/robot-notified"
 
-// ReasonInitTaskFailed is the status.reason of a Task that has failed because an init
-// task before it has.
+// ReasonInitTaskFailed is the status.reason of a Task that failed because an init task before it
+// failed.
 const ReasonInitTaskFailed = "InitTaskFailed"
 
-// ReasonStopping is the status.reason of a Task that keeps its state while its
-// robot is asked to stop it. The server sends the robot a delete for it.
+// ReasonStopping is the status.reason of a Task that is being stopped for good. Its state changes
+// when the robot reports the end.
 const ReasonStopping = "Stopping"
 
-// ReasonEvicting is the status.reason of a Task that keeps its state while its
-// robot is asked to stop it, so that it can run again elsewhere.
+// ReasonEvicting is the status.reason of a Task that is being stopped to run again elsewhere. Its
+// state changes when the robot reports the end.
 const ReasonEvicting = "Evicting"
 
-// AskedToStop tells whether the task's robot is asked to stop it, for good or
-// for another one.
-func (s *TaskStatus) AskedToStop() bool {
+// IsStopRequested reports whether the robot must stop the task, for good or to run it elsewhere.
+func (s *TaskStatus) IsStopRequested() bool {
 	return s.Reason == ReasonStopping || s.Reason == ReasonEvicting
 }
 
-// Entry is the history's word about an attempt. Nil: it has none.
-func (s *TaskStatus) Entry(attempt int32) *TaskAttempt {
+// FindAttempt returns the entry of an attempt in status.attempts, or nil.
+func (s *TaskStatus) FindAttempt(attempt int32) *TaskAttempt {
 	for i := range s.Attempts {
 		if s.Attempts[i].Attempt == attempt {
 			return &s.Attempts[i]
@@ -87,17 +94,16 @@ func (s *TaskStatus) Entry(attempt int32) *TaskAttempt {
 	return nil
 }
 
-// RobotOfAttempt is the robot that the attempt that counts was given to. Between
-// the two writes that hand a task on spec.targetRobot may name another one.
-func (t *Task) RobotOfAttempt() string {
-	if a := t.Status.Entry(t.Status.Attempt); a != nil && a.Robot != "" {
+// CurrentRobot returns the robot of the current attempt. It may differ from spec.targetRobot
+// between the two writes that move a task to another robot.
+func (t *Task) CurrentRobot() string {
+	if a := t.Status.FindAttempt(t.Status.Attempt); a != nil && a.Robot != "" {
 		return a.Robot
 	}
 	return t.Spec.TargetRobot
 }
 
-// The status.reason of a Task that follows its Job: it was called off, or its operator wished
-// so. The message is the Job's.
+// The status.reason of a Task whose state follows that of its Job. The message is the Job's.
 const (
 	ReasonCanceled = "Canceled"
 	ReasonPaused   = "Paused"
@@ -112,61 +118,57 @@ const (
 	ConditionSuspended = "Suspended"
 )
 
-// ConditionArchived is the condition of a Job that has ended, where the manager keeps an
-// archive: whether its end is in it, with its groups and tasks. Written by the archive
-// controller; its observedGeneration is the status's as it was recorded.
+// ConditionArchived of an ended Job reports whether it is recorded in the archive with its groups
+// and tasks. Its observedGeneration is that of the recorded status. Written by the archive
+// controller.
 const ConditionArchived = "Archived"
 
-// Archived tells whether the end that the status tells of is in the archive. That of an
-// earlier run, before a requeue, does not count.
-func (s *JobStatus) Archived() bool {
+// IsArchived reports whether the current end of the job is in the archive. The end before a
+// requeue does not count.
+func (s *JobStatus) IsArchived() bool {
 	c := meta.FindStatusCondition(s.Conditions, ConditionArchived)
 	return c != nil && c.Status == metav1.ConditionTrue && c.ObservedGeneration == s.ObservedGeneration
 }
 
-// ConditionRolledOver is the condition of a TaskGroup whose definition was
-// changed: whether all of its Tasks that have not ended are of the new one.
-const ConditionRolledOver = "RolledOver"
+// ConditionRolledOut of a TaskGroup whose definition was changed reports whether all Tasks that
+// have not ended have the new definition.
+const ConditionRolledOut = "RolledOut"
 
 // The condition types of Tasks.
 const (
-	// ConditionPlaced is written by the manager: whether the Task has a robot,
-	// and if not, which check refused which robots.
+	// ConditionPlaced reports whether the Task has a robot, and if not, which checks rejected
+	// which robots. Written by the manager.
 	ConditionPlaced = "Placed"
-	// ConditionSecretsReady is written by the server: False while the Task is not
-	// sent to its robot because a value of its secretEnv cannot be had. The robot's
-	// next word takes it away.
+	// ConditionSecretsReady is False while the Task is not sent to its robot because a value of
+	// secretEnv cannot be read. The next report of the robot removes it. Written by the server.
 	ConditionSecretsReady = "SecretsReady"
 )
 
 // The condition types of Robots.
 const (
-	// ConditionConnected is written by the server: whether the robot's
-	// connection stands, as far as is known.
+	// ConditionConnected reports whether the robot is connected. Written by the server.
 	ConditionConnected = "Connected"
-	// ConditionResponsive is written by the server: whether the robot answers
-	// what is dispatched to it.
+	// ConditionResponsive reports whether the robot answers dispatches. Written by the server.
 	ConditionResponsive = "Responsive"
-	// ConditionApproved is written by the manager: whether the robot may be
-	// given work.
+	// ConditionApproved reports whether the robot may be given tasks. Written by the manager.
 	ConditionApproved = "Approved"
 )
 
 // The reasons of ConditionConnected.
 const (
-	// ReasonHeard: the robot speaks to the server.
-	ReasonHeard = "Heard"
-	// ReasonLastWill: its connection broke, at the time of the transition.
+	// ReasonHeartbeatReceived: the server receives messages of the robot.
+	ReasonHeartbeatReceived = "HeartbeatReceived"
+	// ReasonLastWill: the broker published the last will of the agent, because its connection
+	// broke at the time of the transition.
 	ReasonLastWill = "LastWill"
-	// ReasonSignedOff: it said goodbye, at the time of the transition.
-	ReasonSignedOff = "SignedOff"
-	// ReasonSilent: nothing came from it for as long as it may be silent before
-	// it is offline. The time of the transition is that much too late to say
-	// when it was in contact; lastHeartbeatTime says it.
-	ReasonSilent = "Silent"
+	// ReasonDisconnected: the agent disconnected in order at the time of the transition.
+	ReasonDisconnected = "Disconnected"
+	// ReasonUnresponsive: the server has received no message for --offline-after. The last
+	// contact was that much earlier than the transition; see lastHeartbeatTime.
+	ReasonUnresponsive = "Unresponsive"
 )
 
-// The wishes in a Job's spec.desiredState.
+// The values of a Job's spec.desiredState.
 const (
 	DesiredRunning  = "running"
 	DesiredPaused   = "paused"

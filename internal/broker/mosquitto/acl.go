@@ -2,33 +2,32 @@ package mosquitto
 
 import (
 	"encoding/json"
-	"fmt"
-	"slices"
 
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/protocol/acl"
+	"k8s4r.io/k8s4r/internal/protocol/identity"
 )
 
 const (
-	// ControlTopic is where the plugin takes in what Admit and Revoke return.
+	// ControlTopic is where the plugin receives the commands that Admit and Revoke
+	// return.
 	ControlTopic = "$CONTROL/dynamic-security/v1"
 	// ServerName is the common name of the server's certificate.
-	ServerName = "k8s4r-server"
+	ServerName = identity.ServerName
 	// ConsoleName is the common name of the console's certificate.
-	ConsoleName = "k8s4r-console"
-
-	// AdminName is the common name of the certificate by which an operator talks to
-	// the plugin. Another one than the server's: a client id has one connection.
-	AdminName = "k8s4r-admin"
+	ConsoleName = identity.ConsoleName
+	// AdminName is the common name of the certificate that may send commands to the
+	// plugin. It differs from the server's, because a client ID has one connection.
+	AdminName = identity.AdminName
 )
 
-// The names that the plugin has for what a client does.
+// The plugin's names of the actions that a rule allows.
 const (
-	says       = "publishClientSend"
-	hears      = "publishClientReceive"
-	subscribes = "subscribeLiteral"
+	aclPublish   = "publishClientSend"
+	aclReceive   = "publishClientReceive"
+	aclSubscribe = "subscribeLiteral"
 )
 
-// rule allows one thing on the topics of one filter.
+// rule allows one action on the topics of one filter.
 type rule struct {
 	Type  string `json:"acltype"`
 	Topic string `json:"topic"`
@@ -44,87 +43,86 @@ type roleName struct {
 	Name string `json:"rolename"`
 }
 
-// client has no password: its certificate has been judged before.
+// client has no password: the listener requires its certificate.
 type client struct {
 	Name  string     `json:"username"`
 	Roles []roleName `json:"roles"`
 }
 
-func allow(kind string, topics ...string) (rules []rule) {
-	for _, topic := range topics {
-		rules = append(rules, rule{kind, topic, true})
+// newRole returns a role that may publish and subscribe to these filters.
+func newRole(name string, publish, subscribe []string) role {
+	r := role{Name: name}
+	for _, allowed := range []struct {
+		action  string
+		filters []string
+	}{{aclPublish, publish}, {aclSubscribe, subscribe}, {aclReceive, subscribe}} {
+		for _, filter := range allowed.filters {
+			r.Rules = append(r.Rules, rule{allowed.action, filter, true})
+		}
 	}
-	return rules
+	return r
 }
 
-// fromRobot are the filters of what a robot says.
-func fromRobot(id string) []string {
-	return []string{
-		wire.RobotTopic(id, wire.KindRegister), wire.RobotTopic(id, wire.KindHeartbeat), wire.RobotTopic(id, wire.KindPresence),
-		wire.TaskTopic(id, "+", wire.KindStatus), wire.TaskTopic(id, "+", wire.KindLogs),
-	}
+// tableRole returns a role with the permissions of a client of the table.
+func tableRole(name string, c acl.Client) role {
+	return newRole(name, c.PublishFilters(), c.SubscribeFilters())
 }
 
 func robotRole(id string) role {
-	own := wire.RobotSubscriptions(id)
-	return role{robotRoleName(id), slices.Concat(allow(says, fromRobot(id)...), allow(subscribes, own...), allow(hears, own...))}
+	return tableRole(robotRoleName(id), acl.Client{Role: acl.Robot, RobotID: id})
 }
 
-// robotRoleName is one that the server's role cannot have.
+// robotRoleName returns a name that differs from those of all other roles.
 func robotRoleName(id string) string { return "robot/" + id }
 
 func robotClient(id string) client { return client{id, []roleName{{robotRoleName(id)}}} }
 
-// serverRole is that of the server. It does not keep the plugin's list: whoever has
-// the server's certificate could write itself any right, and keep it.
-func serverRole() role {
-	own := wire.ServerSubscriptions()
-	return role{ServerName, slices.Concat(allow(says, wire.RobotSubscriptions("+")...), allow(subscribes, own...), allow(hears, own...))}
+// programRoles returns the roles of the server, the console and the operator. The
+// server cannot send commands: a stolen server certificate could otherwise grant
+// itself any right.
+func programRoles() []role {
+	return []role{
+		tableRole(ServerName, acl.Client{Role: acl.Server}),
+		tableRole(ConsoleName, acl.Client{Role: acl.Console}),
+		newRole(AdminName, []string{ControlTopic}, []string{ControlTopic + "/response"}),
+	}
 }
 
-// consoleRole is that of the console, which hears nobody.
-func consoleRole() role { return role{ConsoleName, allow(says, wire.EventTopics()...)} }
-
-func adminRole() role {
-	answers := ControlTopic + "/response"
-	return role{AdminName, slices.Concat(allow(says, ControlTopic), allow(subscribes, answers), allow(hears, answers))}
-}
-
-// command is one of the plugin's.
+// command is a command of the plugin.
 type command map[string]any
 
-// Admit is what the plugin is told of a robot that may speak from now on.
-func Admit(robotID string) ([]byte, error) {
-	if err := validRobot(robotID); err != nil {
+// AdmitCommands returns the commands by which the plugin admits a robot.
+func AdmitCommands(robotID string) ([]byte, error) {
+	if err := identity.ValidateRobotID(robotID); err != nil {
 		return nil, err
 	}
 	r, c := robotRole(robotID), robotClient(robotID)
-	return encode(
+	return encodeCommands(
 		command{"command": "createRole", "rolename": r.Name, "acls": r.Rules},
 		command{"command": "createClient", "username": c.Name, "roles": c.Roles},
 	)
 }
 
-// Revoke is what the plugin is told of a robot that may not speak any more. Its
-// connection is cut.
-func Revoke(robotID string) ([]byte, error) {
-	if err := validRobot(robotID); err != nil {
+// RevokeCommands returns the commands by which the plugin disconnects a robot and refuses
+// it from then on.
+func RevokeCommands(robotID string) ([]byte, error) {
+	if err := identity.ValidateRobotID(robotID); err != nil {
 		return nil, err
 	}
-	return encode(
+	return encodeCommands(
 		command{"command": "deleteClient", "username": robotID},
 		command{"command": "deleteRole", "rolename": robotRoleName(robotID)},
 	)
 }
 
-func encode(commands ...command) ([]byte, error) {
+func encodeCommands(commands ...command) ([]byte, error) {
 	return json.Marshal(map[string][]command{"commands": commands})
 }
 
-// validRobot refuses a name that would be a wildcard, or the server's.
-func validRobot(id string) error {
-	if id == ServerName || id == ConsoleName || id == AdminName {
-		return fmt.Errorf("robot id %q is not a robot's: the server, the console or an operator has that name", id)
+// clientsOf returns one client for each role, with the role's name.
+func clientsOf(roles []role) (clients []client) {
+	for _, r := range roles {
+		clients = append(clients, client{r.Name, []roleName{{r.Name}}})
 	}
-	return wire.ValidRobotID(id)
+	return clients
 }

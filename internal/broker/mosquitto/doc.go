@@ -1,8 +1,8 @@
-// Package mosquitto has Mosquitto (2.0 or newer) keep the rules that the
-// embedded broker keeps: its configuration, and the words by which its dynamic
-// security plugin learns of robots that come and go.
+// Package mosquitto configures Mosquitto (2.0 or newer) with the permissions that
+// the embedded broker enforces: mosquitto.conf, the state of the dynamic security
+// plugin, and the commands that admit and revoke robots.
 //
-// A robot proves itself by its certificate, whose common name is its user name
-// and its client id, whatever it says itself. The plugin holds a client and a
-// role for each robot; one that it does not know may connect, and do nothing.
+// Robots authenticate by certificate; its common name is their user name and
+// client ID. The plugin holds a client and a role for each robot. Robots that the
+// plugin does not know may connect, but have no permissions.
 package mosquitto

@@ -10,40 +10,40 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// oldest is the first version of Kubernetes whose API servers judge by policies in
-// CEL without being asked to.
+// oldest is the first version of Kubernetes that enables ValidatingAdmissionPolicy by default.
 const oldest = "1.30.0"
 
-// apiServer tells also whether there is one, without which nothing can be asked.
+// apiServer checks the version of the API server. It also reports whether the API server answers;
+// if not, no other check is possible.
 func apiServer(ctx context.Context, c Cluster) (found []Finding, answers bool) {
 	const check = "API server"
 	text, err := c.Version(ctx)
 	if err != nil {
-		return bad(Fail, check, fmt.Sprintf("%s does not answer: %v", c.Server, err), "start it, or name another with --kubeconfig or --context"), false
+		return newProblem(Fail, check, fmt.Sprintf("%s does not answer: %v", c.Server, err), "start it, or name another with --kubeconfig or --context"), false
 	}
 	v, err := version.ParseGeneric(text)
 	if err == nil && v.Major() == 0 {
-		return unstamped(ctx, c, check), true
+		return checkUnstamped(ctx, c, check), true
 	}
 	switch {
 	case err != nil:
-		return bad(Warn, check, fmt.Sprintf("%s has the version %q, which says nothing", c.Server, text), "use Kubernetes "+oldest+" or newer"), true
+		return newProblem(Warn, check, fmt.Sprintf("%s has the version %q, which says nothing", c.Server, text), "use Kubernetes "+oldest+" or newer"), true
 	case v.LessThan(version.MustParseGeneric(oldest)):
-		return bad(Fail, check, fmt.Sprintf("%s has version %s, which lacks ValidatingAdmissionPolicy: what is wrong in an object is not refused", c.Server, text),
+		return newProblem(Fail, check, fmt.Sprintf("%s has version %s, which lacks ValidatingAdmissionPolicy: what is wrong in an object is not refused", c.Server, text),
 			"use Kubernetes "+oldest+" or newer"), true
 	}
-	return good(check, "%s has version %s", c.Server, text), true
+	return newOK(check, "%s has version %s", c.Server, text), true
 }
 
-// unstamped judges an API server that was built without a version, as that in k8s4r
-// up is, by what it serves.
-func unstamped(ctx context.Context, c Cluster, check string) []Finding {
+// checkUnstamped checks an API server that was built without a version, as in k8s4r up, by the
+// resources that it serves.
+func checkUnstamped(ctx context.Context, c Cluster, check string) []Finding {
 	err := c.List(ctx, &admissionv1.ValidatingAdmissionPolicyList{}, client.Limit(1))
 	switch {
 	case apierrors.IsNotFound(err):
-		return bad(Fail, check, c.Server+" does not serve ValidatingAdmissionPolicy: what is wrong in an object is not refused", "use Kubernetes "+oldest+" or newer")
+		return newProblem(Fail, check, c.Server+" does not serve ValidatingAdmissionPolicy: what is wrong in an object is not refused", "use Kubernetes "+oldest+" or newer")
 	case err != nil:
-		return unknown(check, err)
+		return newUnknown(check, err)
 	}
-	return good(check, "%s answers, and serves what K8s4r needs", c.Server)
+	return newOK(check, "%s answers, and serves what K8s4r needs", c.Server)
 }

@@ -8,23 +8,23 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"k8s4r.io/k8s4r/config"
-	"k8s4r.io/k8s4r/internal/definition"
+	"k8s4r.io/k8s4r/internal/platform/crds"
 )
 
-// install is how definitions come into a cluster. The API server refuses it for those
-// that are somebody else's.
+// install is the command that installs the CRDs. The API server rejects it for CRDs that have
+// another owner.
 const install = "kubectl apply --server-side --field-manager=k8s4r -k config"
 
-// definitions looks for our kinds, and whose they are.
-func definitions(ctx context.Context, c Cluster) []Finding {
-	ours, err := definition.All(config.FS)
+// checkDefinitions checks that the CRDs of K8s4r exist, and to whom they belong.
+func checkDefinitions(ctx context.Context, c Cluster) []Finding {
+	ours, err := crds.ReadCRDs(config.FS)
 	if err != nil {
-		return unknown("definitions", err)
+		return newUnknown("definitions", err)
 	}
 	var found []Finding
 	for _, crd := range ours {
 		is, err := definitionNamed(ctx, c, crd.GetName())
-		found = append(found, judge(crd, is, err)...)
+		found = append(found, compareDefinition(crd, is, err)...)
 	}
 	return found
 }
@@ -35,25 +35,26 @@ func definitionNamed(ctx context.Context, c Cluster, name string) (*unstructured
 	return is, c.Get(ctx, client.ObjectKey{Name: name}, is)
 }
 
-// judge compares ours with what there is.
-func judge(ours, is *unstructured.Unstructured, err error) []Finding {
+// compareDefinition compares our CRD with the one in the cluster. err is the error of reading the
+// latter.
+func compareDefinition(ours, is *unstructured.Unstructured, err error) []Finding {
 	check := "definition " + ours.GetName()
 	if apierrors.IsNotFound(err) {
-		return bad(Fail, check, "is missing: the controllers of that kind do not start", install)
+		return newProblem(Fail, check, "is missing: the controllers of that kind do not start", install)
 	}
 	if err != nil {
-		return unknown(check, err)
+		return newUnknown(check, err)
 	}
-	lacks, foreign := definition.Lacks(ours, is), definition.Foreign(ours, is)
+	lacks, foreign := crds.MissingFields(ours, is), crds.IsForeign(ours, is)
 	switch {
-	case !definition.Established(is):
-		return bad(Fail, check, "is not established: the API server does not serve it", "kubectl describe crd "+ours.GetName()+" says why")
+	case !crds.IsEstablished(is):
+		return newProblem(Fail, check, "is not established: the API server does not serve it", "kubectl describe crd "+ours.GetName()+" says why")
 	case foreign && len(lacks) > 0:
-		return bad(Warn, check, "is somebody else's; "+definition.Dropped(lacks), "do without these fields, or have its owner remove it and then "+install)
+		return newProblem(Warn, check, "is somebody else's; "+crds.DescribeMissing(lacks), "do without these fields, or have its owner remove it and then "+install)
 	case foreign:
-		return good(check, "is somebody else's; %s", definition.Dropped(nil))
+		return newOK(check, "is somebody else's; %s", crds.DescribeMissing(nil))
 	case len(lacks) > 0:
-		return bad(Warn, check, "is that of another version of K8s4r; "+definition.Dropped(lacks), install)
+		return newProblem(Warn, check, "is that of another version of K8s4r; "+crds.DescribeMissing(lacks), install)
 	}
-	return good(check, "is K8s4r's")
+	return newOK(check, "is K8s4r's")
 }

@@ -1,5 +1,5 @@
-// Package doctor tells what a cluster lacks to run K8s4r well, and how to get it. It
-// changes nothing. There is one file a concern; a new one adds its Check to checks.
+// Package doctor finds out what a cluster lacks to run K8s4r well, and what to do about it. It
+// changes nothing. Each concern has its own file; a new one adds its function to checks.
 package doctor
 
 import (
@@ -12,50 +12,50 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Level says how bad a finding is.
+// Level is the severity of a finding.
 type Level string
 
-// The levels, from good to bad.
+// Levels, from good to bad.
 const (
 	OK   Level = "OK"
-	Warn Level = "WARN" // K8s4r works, and something of it does not
+	Warn Level = "WARN" // K8s4r works, but a part of it does not
 	Fail Level = "FAIL" // K8s4r does not work
 )
 
 var levels = []Level{OK, Warn, Fail}
 
-// Finding is one thing that was looked at.
+// Finding is the result of one check.
 type Finding struct {
 	Level Level `json:"level"`
-	// Check is what was looked at, in a word or two.
+	// Check names what was checked, in one or two words.
 	Check string `json:"check"`
-	// Says is what was found.
+	// Says describes what was found.
 	Says string `json:"says"`
-	// Remedy is what to do about it. Empty: nothing needs to be done.
+	// Remedy says what to do. If empty, nothing needs to be done.
 	Remedy string `json:"remedy,omitempty"`
 }
 
-// Cluster is what is looked at.
+// Cluster is the cluster to check.
 type Cluster struct {
-	// Client knows the kinds of AddToScheme and those of K8s4r.
+	// Client reads the kinds of AddToScheme and those of K8s4r.
 	client.Client
-	// Server is the URL of the API server, for people.
+	// Server is the URL of the API server, for messages.
 	Server string
-	// Version asks the API server for its version.
+	// Version returns the version of the API server.
 	Version func(context.Context) (string, error)
-	// Namespace is where objects are tried, none of which is kept.
+	// Namespace is where objects are created with dry run.
 	Namespace string
 	Now       func() time.Time
 }
 
-// check looks at one concern.
+// check examines one concern.
 type check func(context.Context, Cluster) []Finding
 
-// checks are all of them, in the order of their findings.
-var checks = []check{definitions, policies, programs, identities, volcano, kubeRay, webhook}
+// checks are all checks, in the order of their findings.
+var checks = []check{checkDefinitions, checkPolicies, checkPrograms, checkIdentities, checkVolcano, kubeRay, checkWebhook}
 
-// Examine looks at everything. It stops when the API server does not answer.
-func Examine(ctx context.Context, c Cluster) []Finding {
+// ExamineCluster runs all checks. It stops if the API server does not answer.
+func ExamineCluster(ctx context.Context, c Cluster) []Finding {
 	found, answers := apiServer(ctx, c)
 	if !answers {
 		return found
@@ -66,8 +66,8 @@ func Examine(ctx context.Context, c Cluster) []Finding {
 	return found
 }
 
-// Worst is the worst level among the findings.
-func Worst(all []Finding) Level {
+// WorstLevel returns the worst level of the findings, or OK if there are none.
+func WorstLevel(all []Finding) Level {
 	worst := 0
 	for _, f := range all {
 		worst = max(worst, slices.Index(levels, f.Level))
@@ -75,20 +75,20 @@ func Worst(all []Finding) Level {
 	return levels[worst]
 }
 
-func good(check, format string, a ...any) []Finding {
+func newOK(check, format string, a ...any) []Finding {
 	return []Finding{{Level: OK, Check: check, Says: fmt.Sprintf(format, a...)}}
 }
 
-func bad(l Level, check, says, remedy string) []Finding {
+func newProblem(l Level, check, says, remedy string) []Finding {
 	return []Finding{{l, check, says, remedy}}
 }
 
-// unknown is the finding of a check that could not look. It says nothing about
-// K8s4r itself.
-func unknown(check string, err error) []Finding {
+// newUnknown returns the finding of a check that could not run. It does not mean that K8s4r has a
+// problem.
+func newUnknown(check string, err error) []Finding {
 	remedy := "try again when the API server answers"
 	if apierrors.IsForbidden(err) {
 		remedy = "ask as somebody who may: --as, --context"
 	}
-	return bad(Warn, check, fmt.Sprintf("cannot be looked at: %v", err), remedy)
+	return newProblem(Warn, check, fmt.Sprintf("cannot be looked at: %v", err), remedy)
 }

@@ -10,15 +10,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// definitionVersion is that of definitions of kinds.
+// definitionVersion is the API version of CustomResourceDefinitions.
 var definitionVersion = schema.GroupVersion{Group: "apiextensions.k8s.io", Version: "v1"}
 
-// AddToScheme has a client read what the checks look at.
+// AddToScheme registers the kinds that the checks read.
 func AddToScheme(s *runtime.Scheme) error {
 	return errors.Join(admissionv1.AddToScheme(s), coordinationv1.AddToScheme(s))
 }
 
-// AddToMapper tells where the API server has these kinds.
+// AddToMapper registers the resources of these kinds.
 func AddToMapper(m *meta.DefaultRESTMapper) {
 	add := func(v schema.GroupVersion, kind, plural, singular string, scope meta.RESTScope) {
 		m.AddSpecific(v.WithKind(kind), v.WithResource(plural), v.WithResource(singular), scope)

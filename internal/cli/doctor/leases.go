@@ -9,25 +9,25 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
-// fresh is how old the last renewal of a Lease may be whose holder lives: holders
-// renew every few seconds, clocks differ, and an update takes its time.
+// fresh is the longest time since the renewal of a Lease whose holder counts as alive. Holders
+// renew every few seconds; clocks differ, and an update of the program takes some time.
 const fresh = time.Minute
 
-// holder is who holds a Lease, and for how long it has not renewed it. Without a name:
-// nobody.
+// holder is the holder of a Lease, and the time since it last renewed it. If name is empty, the
+// Lease has no holder.
 type holder struct {
 	lease, name string
 	silent      time.Duration
 }
 
-func (h holder) lives() bool { return h.name != "" && h.silent < fresh }
+func (h holder) isAlive() bool { return h.name != "" && h.silent < fresh }
 
 func (h holder) String() string {
 	return fmt.Sprintf("Lease %s, renewed %s ago by %s", h.lease, duration.HumanDuration(max(h.silent, 0)), h.name)
 }
 
-// holderOf is who renewed a Lease of this name last, in whichever namespace. One that
-// was given back has no holder.
+// holderOf returns the holder that renewed a Lease of this name last, in any namespace. A
+// released Lease has no holder.
 func holderOf(ctx context.Context, c Cluster, name string) (last holder, err error) {
 	var all coordinationv1.LeaseList
 	if err := c.List(ctx, &all); err != nil {

@@ -8,46 +8,47 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"k8s4r.io/k8s4r/config"
-	"k8s4r.io/k8s4r/internal/definition"
+	"k8s4r.io/k8s4r/internal/platform/crds"
 )
 
-// policies looks for those of ours that judge a kind which is somebody else's, and
-// has admission of its own, and for those of another version.
-func policies(ctx context.Context, c Cluster) []Finding {
+// checkPolicies reports our policies for kinds that have another owner and its admission, and
+// policies of another version of K8s4r.
+func checkPolicies(ctx context.Context, c Cluster) []Finding {
 	const check = "admission policies"
 	var all admissionv1.ValidatingAdmissionPolicyList
 	if err := c.List(ctx, &all); err != nil {
-		return unknown(check, err)
+		return newUnknown(check, err)
 	}
-	whose, err := foreign(ctx, c)
+	whose, err := foreignDefinitions(ctx, c)
 	if err != nil {
-		return unknown(check, err)
+		return newUnknown(check, err)
 	}
-	ours, err := definition.Policies(config.FS)
+	ours, err := crds.ReadPolicyNames(config.FS)
 	if err != nil {
-		return unknown(check, err)
+		return newUnknown(check, err)
 	}
 	var found []Finding
 	for i := range all.Items {
 		p := &all.Items[i]
-		if definition.Outlived(ours, p) {
-			found = append(found, bad(Warn, check, fmt.Sprintf("%s is of another version of K8s4r than this program, and may refuse what this version allows", p.Name),
+		if crds.IsObsoletePolicy(ours, p) {
+			found = append(found, newProblem(Warn, check, fmt.Sprintf("%s is of another version of K8s4r than this program, and may refuse what this version allows", p.Name),
 				"if no other version is meant to be here, kubectl delete validatingadmissionpolicybinding,validatingadmissionpolicy "+p.Name)...)
 		}
-		if kind := p.Annotations[definition.AnnotationOnlyWith]; whose[kind] {
-			found = append(found, bad(Warn, check, fmt.Sprintf("%s of K8s4r judges the objects of %s, which is somebody else's", p.Name, kind),
+		if kind := p.Annotations[crds.AnnotationOnlyWith]; whose[kind] {
+			found = append(found, newProblem(Warn, check, fmt.Sprintf("%s of K8s4r judges the objects of %s, which is somebody else's", p.Name, kind),
 				"kubectl delete validatingadmissionpolicy,validatingadmissionpolicybinding "+p.Name)...)
 		}
 	}
 	if len(found) > 0 {
 		return found
 	}
-	return good(check, "none of K8s4r's judges somebody else's kind, or is of another version")
+	return newOK(check, "none of K8s4r's judges somebody else's kind, or is of another version")
 }
 
-// foreign are the definitions of the cluster that are somebody else's.
-func foreign(ctx context.Context, c Cluster) (map[string]bool, error) {
-	ours, err := definition.All(config.FS)
+// foreignDefinitions returns the names of our CRDs that exist in the cluster, mapped to whether
+// they have another owner.
+func foreignDefinitions(ctx context.Context, c Cluster) (map[string]bool, error) {
+	ours, err := crds.ReadCRDs(config.FS)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +61,7 @@ func foreign(ctx context.Context, c Cluster) (map[string]bool, error) {
 		if err != nil {
 			return nil, err
 		}
-		all[crd.GetName()] = definition.Foreign(crd, is)
+		all[crd.GetName()] = crds.IsForeign(crd, is)
 	}
 	return all, nil
 }

@@ -13,9 +13,9 @@ import (
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 )
 
-// webhook has a workflow judged whose two steps wait for each other, which no schema
-// can see. It is never kept.
-func webhook(ctx context.Context, c Cluster) []Finding {
+// checkWebhook creates, with dry run, a workflow whose two steps depend on each other. No schema
+// rejects it, only the webhook.
+func checkWebhook(ctx context.Context, c Cluster) []Finding {
 	const check = "webhook"
 	after := func(name string) *flowv1.DependsOn { return &flowv1.DependsOn{Targets: []string{name}} }
 	trial := &flowv1.JobFlow{ObjectMeta: metav1.ObjectMeta{GenerateName: "k8s4r-doctor-", Namespace: c.Namespace}}
@@ -23,17 +23,17 @@ func webhook(ctx context.Context, c Cluster) []Finding {
 	err := c.Create(ctx, trial, client.DryRunAll)
 	switch {
 	case err == nil:
-		return bad(Warn, check, "nobody judges workflows when they come: a cycle in one is only told in its conditions",
+		return newProblem(Warn, check, "nobody judges workflows when they come: a cycle in one is only told in its conditions",
 			"kubectl apply -f config/webhook, and run k8s4r-manager with --webhook-bind-address; k8s4r up does both")
 	case strings.Contains(err.Error(), "failed calling webhook"):
-		return bad(Fail, check, fmt.Sprintf("does not answer, and nobody can create a workflow: %v", err),
+		return newProblem(Fail, check, fmt.Sprintf("does not answer, and nobody can create a workflow: %v", err),
 			"look whether k8s4r-manager is ready and the API server reaches its Service; if it is to be without: kubectl delete validatingwebhookconfiguration k8s4r-jobflows")
 	case strings.Contains(err.Error(), "is not DAG"):
-		return good(check, "answers, and refuses a workflow whose steps wait for each other")
+		return newOK(check, "answers, and refuses a workflow whose steps wait for each other")
 	case apierrors.IsNotFound(err) && !strings.Contains(err.Error(), "namespaces") || meta.IsNoMatchError(err):
-		return bad(Fail, check, "cannot be tried: the cluster does not know JobFlows", install)
+		return newProblem(Fail, check, "cannot be tried: the cluster does not know JobFlows", install)
 	case apierrors.IsNotFound(err):
-		return bad(Warn, check, fmt.Sprintf("cannot be tried: there is no namespace %s", c.Namespace), "name another with --namespace")
+		return newProblem(Warn, check, fmt.Sprintf("cannot be tried: there is no namespace %s", c.Namespace), "name another with --namespace")
 	}
-	return unknown(check, err)
+	return newUnknown(check, err)
 }

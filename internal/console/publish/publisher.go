@@ -1,6 +1,6 @@
-// Package mqtt tells at an MQTT broker what happens, for those who would rather subscribe to
-// topics than follow a stream of the console.
-package mqtt
+// Package publish publishes the console's events to an MQTT broker, for clients that prefer MQTT
+// to the console's event stream.
+package publish
 
 import (
 	"context"
@@ -16,10 +16,10 @@ import (
 	"github.com/eclipse/paho.golang/paho"
 	"github.com/go-logr/logr"
 
-	"k8s4r.io/k8s4r/internal/events"
-	"k8s4r.io/k8s4r/internal/events/row"
-	"k8s4r.io/k8s4r/internal/identity"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/console/row"
+	"k8s4r.io/k8s4r/internal/console/watch"
+	"k8s4r.io/k8s4r/internal/protocol/identity"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
 const (
@@ -29,41 +29,43 @@ const (
 	reconnectPause = time.Second
 )
 
-// Config of a Publisher.
+// Config is the configuration of a Publisher.
 type Config struct {
-	// URL of the broker: mqtts://host:8883. Plaintext is for brokers on this machine only: what
-	// runs where is nobody's business on the way.
+	// URL of the broker, such as mqtts://host:8883. A plaintext connection is accepted only to
+	// brokers on this machine.
 	URL string
-	// TLS proves the console to the broker, as identity.Console. Nil: a broker without TLS, or
-	// one that asks for no certificate and that this system trusts.
+	// TLS authenticates the console as identity.ConsoleName. If nil, the broker must not require
+	// a client certificate, and the system's CAs must trust its certificate.
 	TLS *tls.Config
-	// World whose events are published.
-	World *events.World
+	// World provides the events.
+	World *watch.Store
 	Log   logr.Logger
 }
 
-// Publisher is one reader of the ring, which waits for the broker to have each event before it
-// sends the next: they come in order, at least once. One that falls off the ring says resync.
+// Publisher publishes the events of one ring reader. It waits for the acknowledgement of each
+// event before it sends the next, so that events arrive in order and at least once. If it falls
+// behind the ring, it publishes a resync.
 type Publisher struct {
 	url    *url.URL
 	tls    *tls.Config
-	world  *events.World
+	world  *watch.Store
 	log    logr.Logger
-	silent atomic.Bool // the present outage was logged
+	silent atomic.Bool // the current outage is logged
 
 	mu   sync.Mutex
-	up   chan struct{}   // closed while there is a connection
-	life context.Context // of the present connection, or of the last one
+	up   chan struct{}   // closed while connected
+	life context.Context // ends with the current or last connection
 	end  context.CancelFunc
 }
 
-// New is a publisher that has yet to Run. The error is about the URL.
+// New creates a publisher. It returns an error if the URL is invalid or the connection would not
+// be encrypted.
 func New(c Config) (*Publisher, error) {
-	u, err := wire.Broker(c.URL)
+	u, err := wire.ParseBrokerURL(c.URL)
 	if err != nil {
 		return nil, err
 	}
-	if wire.Plaintext(u) {
+	if wire.IsPlaintext(u) {
 		return nil, fmt.Errorf("the MQTT broker at %s is reached without TLS: whoever is on the way there can read and forge what is told; name it by mqtts://", u.Redacted())
 	}
 	p := &Publisher{url: u, world: c.World, log: c.Log, up: make(chan struct{})}
@@ -74,51 +76,51 @@ func New(c Config) (*Publisher, error) {
 	return p, nil
 }
 
-// Run publishes what happens from now on, until the context ends.
+// Run publishes events from now on until ctx ends.
 func (p *Publisher) Run(ctx context.Context) error {
 	select {
 	case <-p.world.Synced():
 	case <-ctx.Done():
 		return nil
 	}
-	return p.follow(ctx, p.world.Ring().Since(""))
+	return p.publishFrom(ctx, p.world.Ring().Since(""))
 }
 
-// follow publishes what a reader is told.
-func (p *Publisher) follow(ctx context.Context, reader *events.Reader) error {
-	// The connection outlives ctx by the time that it takes to say goodbye.
+// publishFrom publishes the events of reader.
+func (p *Publisher) publishFrom(ctx context.Context, reader *watch.Reader) error {
+	// The connection outlives ctx, so that the last message can be sent.
 	life, hangUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer hangUp()
-	m, err := autopaho.NewConnection(life, p.config())
+	m, err := autopaho.NewConnection(life, p.clientConfig())
 	if err != nil {
 		return fmt.Errorf("connect to the MQTT broker: %w", err)
 	}
-	p.send(ctx, m, lifecycle("started", ""))
+	p.publishWithRetry(ctx, m, newStreamMessage("started", ""))
 	for {
 		e, err := reader.Next(ctx)
 		if err != nil {
 			break
 		}
-		p.send(ctx, m, message(e))
+		p.publishWithRetry(ctx, m, newMessage(e))
 	}
 	bye, cancel := context.WithTimeout(life, connectTimeout)
 	defer cancel()
-	_, _ = m.Publish(bye, lifecycle("stopped", "")) // nobody to tell that nobody was told
+	_, _ = m.Publish(bye, newStreamMessage("stopped", "")) // best effort: the will reports a lost connection
 	return m.Disconnect(bye)
 }
 
-func (p *Publisher) config() autopaho.ClientConfig {
+func (p *Publisher) clientConfig() autopaho.ClientConfig {
 	c := autopaho.ClientConfig{
 		ServerUrls: []*url.URL{p.url}, TlsCfg: p.tls, KeepAlive: keepAlive, ConnectTimeout: connectTimeout,
 		CleanStartOnInitialConnection: true,
 		ReconnectBackoff:              autopaho.NewConstantBackoff(reconnectPause),
 		OnConnectionUp: func(*autopaho.ConnectionManager, *paho.Connack) {
 			p.silent.Store(false)
-			p.connected()
+			p.markConnected()
 			p.log.Info("Events go to the MQTT broker", "broker", p.url.Redacted())
 		},
 		OnConnectionDown: func() bool {
-			p.disconnected()
+			p.markDisconnected()
 			return true
 		},
 		OnConnectError: func(err error) {
@@ -126,8 +128,8 @@ func (p *Publisher) config() autopaho.ClientConfig {
 				p.log.Info("Cannot reach the MQTT broker; events wait", "broker", p.url.Redacted(), "reason", err.Error())
 			}
 		},
-		ClientConfig: paho.ClientConfig{ClientID: identity.Console},
-		WillMessage:  &paho.WillMessage{Topic: wire.TopicLifecycle, QoS: wire.QoS, Payload: lifecycle("lost", "").Payload},
+		ClientConfig: paho.ClientConfig{ClientID: identity.ConsoleName},
+		WillMessage:  &paho.WillMessage{Topic: wire.TopicLifecycle, QoS: wire.QoS, Payload: newStreamMessage("lost", "").Payload},
 	}
 	if u := p.url.User; u != nil {
 		c.ConnectUsername = u.Username()
@@ -138,23 +140,24 @@ func (p *Publisher) config() autopaho.ClientConfig {
 	return c
 }
 
-func (p *Publisher) connected() {
+func (p *Publisher) markConnected() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.life, p.end = context.WithCancel(context.Background())
 	close(p.up)
 }
 
-func (p *Publisher) disconnected() {
+func (p *Publisher) markDisconnected() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.end()
 	p.up = make(chan struct{})
 }
 
-// connection waits for one, and ends with it. The client has one a moment before it says so
-// here, and what is sent with the life of the last one is sent, fails, and is sent again.
-func (p *Publisher) connection(ctx context.Context, m *autopaho.ConnectionManager) (context.Context, error) {
+// awaitConnection blocks until the broker is connected and returns a context that ends with the
+// connection. The client may report a connection before OnConnectionUp is called; a message sent
+// with the context of the previous connection would fail and be sent twice.
+func (p *Publisher) awaitConnection(ctx context.Context, m *autopaho.ConnectionManager) (context.Context, error) {
 	if err := m.AwaitConnection(ctx); err != nil {
 		return nil, err
 	}
@@ -171,40 +174,41 @@ func (p *Publisher) connection(ctx context.Context, m *autopaho.ConnectionManage
 	return p.life, nil
 }
 
-// send tries until the broker has the message, or ctx ends.
-func (p *Publisher) send(ctx context.Context, m *autopaho.ConnectionManager, what *paho.Publish) {
+// publishWithRetry retries until the broker has acknowledged or refused the message, or ctx ends.
+func (p *Publisher) publishWithRetry(ctx context.Context, m *autopaho.ConnectionManager, what *paho.Publish) {
 	for ctx.Err() == nil {
-		life, err := p.connection(ctx, m)
+		life, err := p.awaitConnection(ctx, m)
 		if err != nil {
 			return
 		}
-		// The client would go on waiting for what it sent on a connection that has ended.
+		// Without this context, Publish would keep waiting for an acknowledgement after the
+		// connection ended.
 		bounded, cancel := context.WithTimeout(life, publishTimeout)
 		stop := context.AfterFunc(ctx, cancel)
-		again := *what // the client may still hold the one that it could not send
+		again := *what // the client may still use the message of a failed attempt
 		answer, err := m.Publish(bounded, &again)
 		stop()
 		cancel()
 		if err == nil {
 			return
 		}
-		if answer != nil && answer.ReasonCode >= 0x80 { // asking again brings the same answer
+		if answer != nil && answer.ReasonCode >= 0x80 { // the broker would refuse a retry, too
 			p.log.Error(err, "The MQTT broker refuses events; has the console the right to publish them?", "topic", what.Topic)
 			return
 		}
 	}
 }
 
-// message of an event.
-func message(e *events.Event) *paho.Publish {
-	if e.Type == events.Resync {
-		return lifecycle(string(events.Resync), e.Kind)
+// newMessage returns the message for an event.
+func newMessage(e *watch.Event) *paho.Publish {
+	if e.Type == watch.Resync {
+		return newStreamMessage(string(watch.Resync), e.Kind)
 	}
 	return &paho.Publish{Topic: Topic(e), QoS: wire.QoS, Payload: e.JSON}
 }
 
-// Topic of a change: what belongs to a job is below it.
-func Topic(e *events.Event) string {
+// Topic returns the topic of an event. Objects of a job have topics below the job's topic.
+func Topic(e *watch.Event) string {
 	kind, name, ok := e.Row.Parent()
 	switch {
 	case e.Refresh > 0:
@@ -215,11 +219,11 @@ func Topic(e *events.Event) string {
 	return wire.EventTopic(e.Namespace, string(e.Kind), e.Name)
 }
 
-// lifecycle says something about the stream itself.
-func lifecycle(what string, kind row.Kind) *paho.Publish {
+// newStreamMessage returns a message about the stream itself.
+func newStreamMessage(what string, kind row.Kind) *paho.Publish {
 	body, _ := json.Marshal(struct {
 		Type string   `json:"type"`
 		Kind row.Kind `json:"kind,omitempty"`
-	}{what, kind}) // two strings
+	}{what, kind}) // cannot fail for two strings
 	return &paho.Publish{Topic: wire.TopicLifecycle, QoS: wire.QoS, Payload: body}
 }

@@ -1,4 +1,4 @@
-package mqtt
+package publish
 
 import (
 	"context"
@@ -12,15 +12,15 @@ import (
 	"github.com/eclipse/paho.golang/paho"
 	"github.com/go-logr/logr"
 
-	"k8s4r.io/k8s4r/internal/events"
-	"k8s4r.io/k8s4r/internal/events/row"
+	"k8s4r.io/k8s4r/internal/console/row"
+	"k8s4r.io/k8s4r/internal/console/watch"
 	"k8s4r.io/k8s4r/internal/testkit/fakeserver"
 	"k8s4r.io/k8s4r/internal/testkit/faultnet"
 )
 
 const patience = 30 * time.Second
 
-// listen subscribes to all events and returns them as topic and text.
+// listen subscribes to all events and returns their topics and payloads.
 func listen(t *testing.T, addr string) <-chan [2]string {
 	t.Helper()
 	heard, ready := make(chan [2]string, 4096), make(chan struct{})
@@ -59,20 +59,20 @@ func next(t *testing.T, heard <-chan [2]string) [2]string {
 	}
 }
 
-func change(kind row.Kind, name, job string, seq int) events.Event {
-	return events.Event{Type: events.Changed, Kind: kind, Namespace: "n", Name: name, Seq: uint64(seq), Row: &row.Row{Kind: kind, Name: name, Job: job}}
+func change(kind row.Kind, name, job string, seq int) watch.Event {
+	return watch.Event{Type: watch.Changed, Kind: kind, Namespace: "n", Name: name, Seq: uint64(seq), Row: &row.Row{Kind: kind, Name: name, Job: job}}
 }
 
-func refresh(job string, seq int) events.Event {
+func refresh(job string, seq int) watch.Event {
 	e := change(row.Tasks, "", job, seq)
 	e.Refresh = 7
 	return e
 }
 
-// TestPublisher: everything comes in order, on its topic, also when the connection breaks in
-// the middle; and who is too slow is told so.
-func TestPublisher(t *testing.T) {
-	addr := fakeserver.Broker(t)
+// All events must arrive in order on their topics, even if the connection breaks, and a slow
+// publisher must send a resync.
+func TestPublisher_DeliversInOrderAcrossDisconnects(t *testing.T) {
+	addr := fakeserver.StartBroker(t)
 	heard := listen(t, addr)
 	way := faultnet.New(t, addr, nil)
 	p, err := New(Config{URL: "mqtt://" + way.Addr(), Log: logr.Discard()})
@@ -80,15 +80,15 @@ func TestPublisher(t *testing.T) {
 		t.Fatal(err)
 	}
 	const held = 2000
-	ring := events.NewRing("a", events.Limits{Events: held})
+	ring := watch.NewRing("a", watch.Limits{Events: held})
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- p.follow(ctx, ring.Since("")) }()
+	go func() { ended <- p.publishFrom(ctx, ring.Since("")) }()
 	if m := next(t, heard); m != [2]string{"k8s4r/events/lifecycle", `{"type":"started"}`} {
 		t.Fatalf("first is heard %v", m)
 	}
 	for i, c := range []struct {
-		e     events.Event
+		e     watch.Event
 		topic string
 	}{
 		{change(row.Jobs, "j", "j", 1), "k8s4r/events/n/jobs/j"},
@@ -110,25 +110,25 @@ func TestPublisher(t *testing.T) {
 			t.Fatal(err)
 		}
 		if i == 100 {
-			way.Cut()
+			way.CutConnections()
 		}
 	}
 	awaitAll(t, heard, 6, 100, 400)
-	for i := range 3 { // what is sent then is lost on the way
-		way.Silence()
+	for i := range 3 { // these messages are lost with the connection
+		way.DropPackets()
 		if err := ring.Publish(change(row.Jobs, "j", "j", 400+i)); err != nil {
 			t.Fatal(err)
 		}
-		way.Up()
+		way.RestoreNetwork()
 		awaitAll(t, heard, 399+i, 400+i, 401+i)
 	}
-	way.Down()
+	way.RefuseConnections()
 	for i := range 2 * held {
 		if err := ring.Publish(change(row.Jobs, "j", "j", 1000+i)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	way.Up()
+	way.RestoreNetwork()
 	for m := next(t, heard); m[1] != `{"type":"resync"}`; m = next(t, heard) {
 		if strings.Contains(m[1], fmt.Sprintf(`"seq":"%d"`, 999+2*held)) {
 			t.Fatal("the end is heard, and nobody says that something is missing")
@@ -143,7 +143,7 @@ func TestPublisher(t *testing.T) {
 	}
 }
 
-func TestNewRefuses(t *testing.T) {
+func TestNew_RejectsInvalidURLs(t *testing.T) {
 	for _, address := range []string{"", "broker", "mqtt://broker.example.com:1883", "ws://192.0.2.1", "::"} {
 		if _, err := New(Config{URL: address}); err == nil {
 			t.Errorf("%q is taken", address)
@@ -156,7 +156,8 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// awaitAll hears what has the numbers from want on, in order. The last one before may come again.
+// awaitAll receives the events with the numbers from want on, in order. The event last may be
+// repeated.
 func awaitAll(t *testing.T, heard <-chan [2]string, last, want, end int) {
 	t.Helper()
 	for want < end {
@@ -164,23 +165,23 @@ func awaitAll(t *testing.T, heard <-chan [2]string, last, want, end int) {
 		switch {
 		case strings.Contains(m[1], fmt.Sprintf(`"seq":"%d"`, want)):
 			want, last = want+1, want
-		case strings.Contains(m[1], fmt.Sprintf(`"seq":"%d"`, last)), strings.Contains(m[1], `"lost"`): // once more, and the will
+		case strings.Contains(m[1], fmt.Sprintf(`"seq":"%d"`, last)), strings.Contains(m[1], `"lost"`): // a repeated event, and the will
 		default:
 			t.Fatalf("heard %v, want %d", m, want)
 		}
 	}
 }
 
-// TestNothingIsSentBeforeTheWordOfAConnection: the client has one a moment before it says so.
-// What is sent in that moment is sent once.
-func TestNothingIsSentBeforeTheWordOfAConnection(t *testing.T) {
-	addr := fakeserver.Broker(t)
+// The client may be connected before OnConnectionUp is called. A message that is sent in between
+// must be sent once.
+func TestPublisher_WaitsForOnConnectionUp(t *testing.T) {
+	addr := fakeserver.StartBroker(t)
 	heard := listen(t, addr)
 	p, err := New(Config{URL: "mqtt://" + addr, Log: logr.Discard()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, said := p.config(), make(chan struct{})
+	c, said := p.clientConfig(), make(chan struct{})
 	up := c.OnConnectionUp
 	c.OnConnectionUp = func(m *autopaho.ConnectionManager, a *paho.Connack) {
 		<-said
@@ -196,17 +197,18 @@ func TestNothingIsSentBeforeTheWordOfAConnection(t *testing.T) {
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
-		p.send(t.Context(), m, lifecycle("started", ""))
+		p.publishWithRetry(t.Context(), m, newStreamMessage("started", ""))
 	}()
-	// Whoever sends in that moment sends again and again while these go to the broker and back.
+	// A publisher that does not wait would send repeatedly during these round trips to the
+	// broker.
 	for range 20 {
-		if _, err := m.Publish(t.Context(), lifecycle("lost", "")); err != nil {
+		if _, err := m.Publish(t.Context(), newStreamMessage("lost", "")); err != nil {
 			t.Fatal(err)
 		}
 	}
 	close(said)
 	<-sent
-	if _, err := m.Publish(t.Context(), lifecycle("stopped", "")); err != nil {
+	if _, err := m.Publish(t.Context(), newStreamMessage("stopped", "")); err != nil {
 		t.Fatal(err)
 	}
 	started := 0

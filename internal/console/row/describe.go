@@ -13,39 +13,40 @@ import (
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 )
 
-// Describe is the row of an object of any of the kinds. Nil: it is of none of them. The row
-// shares the object's labels: neither may be changed.
+// Describe returns the row of an object, or nil if its kind is unknown. The row shares the
+// object's labels, which must not be changed.
 func Describe(o client.Object) *Row {
 	switch o := o.(type) {
 	case *v1alpha1.Job:
-		return Job(o)
+		return DescribeJob(o)
 	case *v1alpha1.TaskGroup:
 		return TaskGroup(o)
 	case *v1alpha1.Task:
-		return Task(o)
+		return DescribeTask(o)
 	case *v1alpha1.Robot:
-		return Robot(o)
+		return DescribeRobot(o)
 	case *flowv1.JobFlow:
 		return JobFlow(o)
 	case *cronv1.CronJobFlow:
 		return CronJobFlow(o)
 	case *batchv1.Job:
-		return VCJob(o)
+		return DescribeVCJob(o)
 	case *rayv1.RayCluster:
 		return RayCluster(o)
 	case *corev1.Pod:
-		return Pod(o)
+		return DescribePod(o)
 	}
 	return nil
 }
 
-// Same tells whether nobody who looks at an object sees a difference between two versions of
-// it: neither in its row nor on its page. What it uses and what a robot measures change all
-// the time, and are looked up when they are wanted.
-func Same(a, b client.Object) bool { return equality.Semantic.DeepEqual(seen(a), seen(b)) }
+// Same reports whether two versions of an object look the same to users. It ignores measured
+// values such as resource usage, which change all the time and are read on demand.
+func Same(a, b client.Object) bool {
+	return equality.Semantic.DeepEqual(visibleCopy(a), visibleCopy(b))
+}
 
-// seen is a copy of what readers see of an object. It shares what it can with the object.
-func seen(o client.Object) any {
+// visibleCopy returns a shallow copy of an object without the fields that Same ignores.
+func visibleCopy(o client.Object) any {
 	switch o := o.(type) {
 	case *v1alpha1.Job:
 		c := *o
@@ -61,7 +62,7 @@ func seen(o client.Object) any {
 		return &c
 	case *v1alpha1.Robot:
 		c := *o
-		c.ObjectMeta, c.Status.AcknowledgedUntil, c.Status.DeviceInfo = seenMeta(c.ObjectMeta), nil, lasting(c.Status.DeviceInfo)
+		c.ObjectMeta, c.Status.AcknowledgedUntil, c.Status.DeviceInfo = seenMeta(c.ObjectMeta), nil, stableDeviceInfo(c.Status.DeviceInfo)
 		return &c
 	case *flowv1.JobFlow:
 		c := *o
@@ -92,8 +93,8 @@ func seenMeta(m metav1.ObjectMeta) metav1.ObjectMeta {
 	return m
 }
 
-// lasting is what a robot says of itself that is not measured anew with each heartbeat.
-func lasting(d *v1alpha1.DeviceInfo) *v1alpha1.DeviceInfo {
+// stableDeviceInfo returns the device info without values that are measured at each heartbeat.
+func stableDeviceInfo(d *v1alpha1.DeviceInfo) *v1alpha1.DeviceInfo {
 	if d == nil {
 		return nil
 	}

@@ -13,38 +13,38 @@ import (
 	cronv1 "k8s4r.io/k8s4r/api/cron/v1alpha1"
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 )
 
-// The states of kinds whose status has no word for them.
+// States of kinds whose status does not contain a state.
 const (
 	CronScheduled = "Scheduled"
 	CronActive    = "Active"
 	CronSuspended = "Suspended"
 	CronInvalid   = "Invalid"
-	// RayPending is a RayCluster that is not ready yet.
+	// RayPending is the state of a RayCluster that is not ready yet.
 	RayPending = "pending"
-	// PodTerminating is a Pod that is being deleted.
+	// PodTerminating is the state of a Pod that is being deleted.
 	PodTerminating = "Terminating"
 )
 
-// JobFlow is the row of a flow.
+// JobFlow returns the row of a flow.
 func JobFlow(f *flowv1.JobFlow) *Row {
-	r := common(JobFlows, f)
+	r := newRow(JobFlows, f)
 	r.ofFlow(f)
 	r.Flow, r.Step = f.Name, ""
 	s := &f.Status
 	phase := lifecycle.FlowPhase(cmp.Or(string(s.State.Phase), string(lifecycle.FlowPending)))
 	r.State, r.Tone = string(phase), flowTone(phase, f.Spec.Suspend)
 	r.Reason, r.Message = flowWhy(s.FlowConditions)
-	r.Started, r.Progress = micro(s.StartTime), steps(f)
-	if phase.Terminal() {
-		r.Finished = micro(s.CompletionTime)
+	r.Started, r.Progress = toMicroTime(s.StartTime), countSteps(f)
+	if phase.IsTerminal() {
+		r.Finished = toMicroTime(s.CompletionTime)
 	}
 	return r
 }
 
-// flowWhy is why a flow cannot go on, or how it ended.
+// flowWhy returns why a flow cannot continue, or how it ended.
 func flowWhy(all []metav1.Condition) (reason, message string) {
 	if valid := meta.FindStatusCondition(all, flowv1.ConditionValid); valid != nil && valid.Status == metav1.ConditionFalse {
 		return valid.Reason, valid.Message
@@ -57,8 +57,8 @@ func flowWhy(all []metav1.Condition) (reason, message string) {
 	return "", ""
 }
 
-// steps counts a flow's. One that was skipped is done.
-func steps(f *flowv1.JobFlow) *Progress {
+// countSteps counts the steps of a flow. Skipped steps count as done.
+func countSteps(f *flowv1.JobFlow) *Progress {
 	s := &f.Status
 	p := &Progress{
 		Total: int32(len(f.Spec.Flows)), Running: int32(len(s.RunningJobs)), Done: int32(len(s.CompletedJobs)), Failed: int32(len(s.FailedJobs)),
@@ -88,10 +88,10 @@ func flowTone(p lifecycle.FlowPhase, suspended bool) Tone {
 	return Waiting
 }
 
-// CronJobFlow is the row of a schedule.
+// CronJobFlow returns the row of a schedule.
 func CronJobFlow(c *cronv1.CronJobFlow) *Row {
-	r := common(CronJobFlows, c)
-	r.Template, r.Started = c.Name, micro(c.Status.LastScheduleTime)
+	r := newRow(CronJobFlows, c)
+	r.Template, r.Started = c.Name, toMicroTime(c.Status.LastScheduleTime)
 	valid := meta.FindStatusCondition(c.Status.Conditions, flowv1.ConditionValid)
 	switch {
 	case valid != nil && valid.Status == metav1.ConditionFalse:
@@ -107,22 +107,22 @@ func CronJobFlow(c *cronv1.CronJobFlow) *Row {
 	return r
 }
 
-// VCJob is the row of a job of Pods.
-func VCJob(j *batchv1.Job) *Row {
-	r := common(VCJobs, j)
+// DescribeVCJob returns the row of a vcjob.
+func DescribeVCJob(j *batchv1.Job) *Row {
+	r := newRow(VCJobs, j)
 	r.ofFlow(j)
 	r.Job = j.Name
 	s := &j.Status
 	phase := batchv1.JobPhase(cmp.Or(string(s.State.Phase), string(batchv1.JobPending)))
 	r.State, r.Tone, r.Reason, r.Message = string(phase), vcjobTone(phase), s.State.Reason, s.State.Message
-	r.Progress = &Progress{Total: replicas(j), Waiting: s.Pending, Running: s.Running + s.Terminating + s.Unknown, Done: s.Succeeded, Failed: s.Failed}
+	r.Progress = &Progress{Total: countReplicas(j), Waiting: s.Pending, Running: s.Running + s.Terminating + s.Unknown, Done: s.Succeeded, Failed: s.Failed}
 	for i := range s.Conditions {
 		if s.Conditions[i].Status == batchv1.JobRunning && r.Started == nil {
-			r.Started = micro(s.Conditions[i].LastTransitionTime)
+			r.Started = toMicroTime(s.Conditions[i].LastTransitionTime)
 		}
 	}
-	if lifecycle.VCJobPhase(phase).Finished() {
-		r.Finished = micro(&s.State.LastTransitionTime)
+	if lifecycle.VCJobPhase(phase).IsFinished() {
+		r.Finished = toMicroTime(&s.State.LastTransitionTime)
 	}
 	return r
 }
@@ -144,13 +144,13 @@ func vcjobTone(p batchv1.JobPhase) Tone {
 	}
 }
 
-// RayCluster is the row of a cluster. Its parts are the workers.
+// RayCluster returns the row of a cluster. Its progress counts the workers.
 func RayCluster(c *rayv1.RayCluster) *Row {
-	r := common(RayClusters, c)
+	r := newRow(RayClusters, c)
 	s := &c.Status
 	r.State, r.Message = cmp.Or(string(s.State), RayPending), s.Reason
 	r.Progress = &Progress{Total: s.DesiredWorkerReplicas, Running: s.ReadyWorkerReplicas, Waiting: max(0, s.DesiredWorkerReplicas-s.ReadyWorkerReplicas)}
-	r.Started = micro(s.StateTransitionTimes[rayv1.StateReady])
+	r.Started = toMicroTime(s.StateTransitionTimes[rayv1.StateReady])
 	r.Reason = trueReason(s.Conditions, rayv1.ReplicaFailure, rayv1.RayClusterSuspending, rayv1.RayClusterSuspended)
 	switch r.State {
 	case string(rayv1.StateReady):
@@ -165,14 +165,14 @@ func RayCluster(c *rayv1.RayCluster) *Row {
 	return r
 }
 
-// Pod is the row of a Pod of a vcjob or of a RayCluster.
-func Pod(p *corev1.Pod) *Row {
-	r := common(Pods, p)
+// DescribePod returns the row of a Pod of a vcjob or RayCluster.
+func DescribePod(p *corev1.Pod) *Row {
+	r := newRow(Pods, p)
 	r.Job, r.Node = p.Labels[batchv1.KeyJobName], p.Spec.NodeName
 	r.Group = cmp.Or(p.Labels[batchv1.KeyTaskSpec], p.Labels[rayv1.LabelGroup])
 	r.State, r.Tone = string(p.Status.Phase), podTone(p.Status.Phase)
 	r.Reason, r.Message = podWhy(p)
-	r.Started = micro(p.Status.StartTime)
+	r.Started = toMicroTime(p.Status.StartTime)
 	r.Finished = podEnd(p)
 	if p.DeletionTimestamp != nil && r.Finished == nil {
 		r.State, r.Tone = PodTerminating, Gone
@@ -195,7 +195,7 @@ func podTone(p corev1.PodPhase) Tone {
 	}
 }
 
-// podWhy is what keeps a Pod from running, or how it ended.
+// podWhy returns what prevents a Pod from running, or how it ended.
 func podWhy(p *corev1.Pod) (reason, message string) {
 	if p.Status.Reason != "" || p.Status.Message != "" {
 		return p.Status.Reason, p.Status.Message
@@ -218,7 +218,7 @@ func podWhy(p *corev1.Pod) (reason, message string) {
 	return "", ""
 }
 
-// podEnd is when the last of the containers of a Pod that has ended did.
+// podEnd returns when the last container of a Pod ended. It is nil while the Pod runs.
 func podEnd(p *corev1.Pod) *metav1.MicroTime {
 	if p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
 		return nil
@@ -229,7 +229,7 @@ func podEnd(p *corev1.Pod) *metav1.MicroTime {
 			last = end.FinishedAt
 		}
 	}
-	return micro(&last)
+	return toMicroTime(&last)
 }
 
-func decimal(n int64) string { return strconv.FormatInt(n, 10) }
+func formatInt(n int64) string { return strconv.FormatInt(n, 10) }

@@ -8,66 +8,67 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/controllers/demand"
-	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/robotfacts"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
+	"k8s4r.io/k8s4r/internal/core/robotattr"
 )
 
-// Job is the row of a job of robots.
-func Job(j *v1alpha1.Job) *Row {
-	r := common(Jobs, j)
+// DescribeJob returns the row of a job.
+func DescribeJob(j *v1alpha1.Job) *Row {
+	r := newRow(Jobs, j)
 	r.ofFlow(j)
 	r.Job = j.Name
 	state := lifecycle.JobState(cmp.Or(j.Status.State, string(lifecycle.JobUnderConstruction)))
 	r.State, r.Tone, r.Message = string(state), jobTone(state), j.Status.StatusDescription
 	r.Reason = trueReason(j.Status.Conditions, v1alpha1.ConditionFailed, v1alpha1.ConditionSuspended)
-	r.Started, r.Progress, r.Priority = j.Status.StartedAt, counts(j.Status.TaskCounts), j.Spec.Priority
-	if state.Terminal() {
+	r.Started, r.Progress, r.Priority = j.Status.StartedAt, newProgress(j.Status.TaskCounts), j.Spec.Priority
+	if state.IsTerminal() {
 		r.Finished = j.Status.CompletedAt
 	}
 	return r
 }
 
-// TaskGroup is the row of a group.
+// TaskGroup returns the row of a task group.
 func TaskGroup(g *v1alpha1.TaskGroup) *Row {
-	r := common(TaskGroups, g)
+	r := newRow(TaskGroups, g)
 	r.Job, r.Group = g.Spec.JobName, g.Spec.GroupName
 	state := lifecycle.JobState(cmp.Or(g.Status.State, string(lifecycle.JobPending)))
 	r.State, r.Tone, r.Message = string(state), jobTone(state), g.Status.StatusDescription
 	r.Reason = trueReason(g.Status.Conditions, v1alpha1.ConditionFailed, v1alpha1.ConditionSuspended)
-	r.Started, r.Progress = g.Status.StartedAt, counts(g.Status.TaskCounts)
-	if state.Terminal() {
+	r.Started, r.Progress = g.Status.StartedAt, newProgress(g.Status.TaskCounts)
+	if state.IsTerminal() {
 		r.Finished = g.Status.CompletedAt
 	}
 	return r
 }
 
-// Task is the row of a task. While it waits its reason and message are those of its placement.
-func Task(t *v1alpha1.Task) *Row {
-	r := common(Tasks, t)
-	state := lifecycle.TaskState(t.Status.State).Normal()
-	r.Job, r.Robot, r.Attempt = t.Spec.JobName, t.RobotOfAttempt(), t.Status.Attempt
-	// The object of a group is called by its job and its own name, unless that is too long.
+// DescribeTask returns the row of a task. While the task is pending, reason and message are those
+// of its placement.
+func DescribeTask(t *v1alpha1.Task) *Row {
+	r := newRow(Tasks, t)
+	state := lifecycle.TaskState(t.Status.State).OrPending()
+	r.Job, r.Robot, r.Attempt = t.Spec.JobName, t.CurrentRobot(), t.Status.Attempt
+	// The name of the TaskGroup is the job's and the group's, unless that would be too long.
 	r.Group = strings.TrimPrefix(t.Spec.TaskGroupName, t.Spec.JobName+"-")
 	r.State, r.Tone, r.Reason, r.Message = string(state), taskTone(state), t.Status.Reason, t.Status.Message
 	r.Started, r.Finished = t.Status.StartedAt, t.Status.FinishedAt
-	if placed := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionPlaced); state.Placeable() && placed != nil && placed.Status != metav1.ConditionTrue {
+	if placed := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionPlaced); state.IsPlaceable() && placed != nil && placed.Status != metav1.ConditionTrue {
 		r.Reason, r.Message = placed.Reason, placed.Message
 	}
 	return r
 }
 
-// Robot is the row of a robot.
-func Robot(o *v1alpha1.Robot) *Row {
-	r := common(Robots, o)
-	phase := demand.Phase(o)
+// DescribeRobot returns the row of a robot.
+func DescribeRobot(o *v1alpha1.Robot) *Row {
+	r := newRow(Robots, o)
+	phase := apiconv.EffectivePhase(o)
 	r.Robot, r.State, r.Message = o.Name, string(phase), o.Status.Message
 	r.Heartbeat, r.RunningTasks = o.Status.LastHeartbeatTime, o.Status.RunningTasks
 	r.Cordoned = o.Spec.Unschedulable || o.Spec.Drain
-	r.Labels, r.Capacity = robotfacts.Labels(o), capacity(o)
+	r.Labels, r.Capacity = robotattr.TaskVisibleLabels(o), robotCapacity(o)
 	r.Tone = robotTone(phase, r.Cordoned)
 	switch {
-	case o.Revoked():
+	case o.IsRevoked():
 		r.Reason = "Revoked"
 	case o.Spec.Drain:
 		r.Reason = "Draining"
@@ -77,7 +78,7 @@ func Robot(o *v1alpha1.Robot) *Row {
 	return r
 }
 
-func counts(c v1alpha1.TaskCounts) *Progress {
+func newProgress(c v1alpha1.TaskCounts) *Progress {
 	return &Progress{
 		Total:   c.TotalTasks,
 		Waiting: c.PendingTasks + c.SoftFailedTasks + c.PausedTasks,
@@ -134,18 +135,19 @@ func robotTone(p lifecycle.RobotPhase, cordoned bool) Tone {
 	return Waiting
 }
 
-// capacity is what the operator says, else what the robot says of itself.
-func capacity(o *v1alpha1.Robot) map[string]string {
+// robotCapacity returns spec.capacity, falling back to what the agent reported. It is nil if both
+// are empty.
+func robotCapacity(o *v1alpha1.Robot) map[string]string {
 	out := map[string]string{}
 	if d := o.Status.DeviceInfo; d != nil {
 		if d.CPU != nil && d.CPU.LogicalCores > 0 {
-			out[v1alpha1.CapacityCPU] = decimal(int64(d.CPU.LogicalCores))
+			out[v1alpha1.CapacityCPU] = formatInt(int64(d.CPU.LogicalCores))
 		}
 		if d.Memory != nil && d.Memory.Total > 0 {
-			out[v1alpha1.CapacityMemory] = decimal(d.Memory.Total)
+			out[v1alpha1.CapacityMemory] = formatInt(d.Memory.Total)
 		}
-		if n := robotfacts.LargestDisk(d); n > 0 {
-			out[v1alpha1.CapacityDisk] = decimal(n)
+		if n := robotattr.LargestDisk(d); n > 0 {
+			out[v1alpha1.CapacityDisk] = formatInt(n)
 		}
 	}
 	for name, q := range o.Spec.Capacity {
@@ -157,7 +159,7 @@ func capacity(o *v1alpha1.Robot) map[string]string {
 	return out
 }
 
-// trueReason is the reason of the first of the conditions that is true.
+// trueReason returns the reason of the first condition of these types that is True.
 func trueReason(all []metav1.Condition, types ...string) string {
 	for _, kind := range types {
 		if c := meta.FindStatusCondition(all, kind); c != nil && c.Status == metav1.ConditionTrue {

@@ -1,6 +1,5 @@
-// Package row says in one flat line what an object is and how it stands: the same words in
-// lists, on the stream of events and in the archive's answers. Everything in it is a pure
-// function of one object.
+// Package row describes objects of all kinds in one flat format, which lists, events and the
+// archive share. All functions are pure functions of one object.
 package row
 
 import (
@@ -13,11 +12,11 @@ import (
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 )
 
-// Kind is what objects of one sort are called in addresses. Two of our kinds are called Job,
-// so their own names would not do.
+// Kind identifies a kind in URLs. The names of the API kinds are not unique: two of them are
+// called Job.
 type Kind string
 
-// The kinds.
+// Kinds of objects.
 const (
 	Jobs         Kind = "jobs"
 	TaskGroups   Kind = "taskgroups"
@@ -33,86 +32,86 @@ const (
 // Kinds lists every kind.
 var Kinds = []Kind{Jobs, TaskGroups, Tasks, Robots, JobFlows, CronJobFlows, VCJobs, RayClusters, Pods}
 
-// Tone is what a state means, in one of six words for all kinds.
+// Tone is the severity of a state, in the same six values for all kinds.
 type Tone string
 
-// The tones.
+// Severities of states.
 const (
-	// Waiting: it has not begun, or waits to go on by itself.
+	// Waiting means that the object has not started, or continues by itself.
 	Waiting Tone = "waiting"
-	// Running: it works.
+	// Running means that the object is active.
 	Running Tone = "running"
-	// Good: it ended well, or is as it should be.
+	// Good means that the object has completed, or is in its desired state.
 	Good Tone = "good"
-	// Bad: it ended badly, or somebody should look at it.
+	// Bad means that the object has failed, or needs attention.
 	Bad Tone = "bad"
-	// Paused: it waits because somebody wants so.
+	// Paused means that the object waits because a user paused it.
 	Paused Tone = "paused"
-	// Gone: it was called off, or is out of contact.
+	// Gone means that the object was canceled, or is disconnected.
 	Gone Tone = "gone"
 )
 
-// Tones lists every tone.
+// Tones lists every severity.
 var Tones = []Tone{Waiting, Running, Good, Bad, Paused, Gone}
 
-// Row is an object in one line. Its JSON is that of the console's API.
+// Row describes an object in the console's API.
 type Row struct {
 	Kind      Kind   `json:"kind"`
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	UID       string `json:"uid"`
-	// ResourceVersion of the object. Empty: it stands only in the archive any more.
+	// ResourceVersion of the object. If empty, the object is only in the archive.
 	ResourceVersion string `json:"resourceVersion"`
-	// State in the kind's own word. Never empty.
+	// State is the kind's own name of the state. It is never empty.
 	State string `json:"state"`
-	Tone  Tone   `json:"tone"`
-	// Reason in one word and Message for people. Empty: nothing is to be said.
+	Tone  Tone   `json:"severity"`
+	// Reason is a word in CamelCase and Message is for people. Both may be empty.
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
-	// Created, Started and Finished of the present run. Nil: not yet, or unknown.
+	// Created, Started and Finished of the current run. If nil, not yet or unknown.
 	Created  metav1.MicroTime  `json:"created"`
 	Started  *metav1.MicroTime `json:"started,omitempty"`
 	Finished *metav1.MicroTime `json:"finished,omitempty"`
-	// Owner is the object that controls this one. Nil: nobody made it but a user.
+	// Owner is the controller of the object. It is nil for objects that a user created.
 	Owner *Owner `json:"owner,omitempty"`
-	// Job is the job that a task, a group or a Pod belongs to, or that this is. Group is
-	// the group's name within it; of a Pod the task's, or the worker group's.
+	// Job is the job that the object belongs to, or the name of a job itself. Group is the name
+	// of the group within the job; for a Pod that of the vcjob's task or of the worker group.
 	Job   string `json:"job,omitempty"`
 	Group string `json:"group,omitempty"`
-	// Flow, Step and Template of the job that this is, or belongs to. See Row.Inherit.
+	// Flow, Step and Template of the job that the object is or belongs to. See Row.Inherit.
 	Flow     string `json:"flow,omitempty"`
 	Step     string `json:"step,omitempty"`
 	Template string `json:"template,omitempty"`
-	// Robot that a task is on, or that this is; Node that a Pod is on.
+	// Robot is a task's current robot, or the name of a robot itself. Node is a Pod's node.
 	Robot string `json:"robot,omitempty"`
 	Node  string `json:"node,omitempty"`
-	// Attempt of a task that counts. Zero: none yet.
+	// Attempt is the current attempt of a task. Zero before the first.
 	Attempt  int32             `json:"attempt,omitempty"`
 	Progress *Progress         `json:"progress,omitempty"`
 	Priority *int32            `json:"priority,omitempty"`
 	Labels   map[string]string `json:"labels,omitempty"`
-	// Archived: it stands only in the archive any more. No function of this package sets it.
+	// Archived is set for objects that are only in the archive. This package never sets it.
 	Archived bool `json:"archived,omitempty"`
 
-	// Of robots only. Heartbeat is when the robot was last heard of, at least as often as
-	// every third of offlineAfter.
+	// Heartbeat is when the server last received a heartbeat. The server writes it at least three
+	// times per offlineAfter. This and the following fields are for robots only.
 	Heartbeat *metav1.MicroTime `json:"heartbeat,omitempty"`
-	// Cordoned: it gets no new tasks.
+	// Cordoned reports whether the robot gets no new tasks.
 	Cordoned bool `json:"cordoned,omitempty"`
-	// Capacity by the operator's word, else by the robot's own. Used is what its tasks take of
-	// it: no function of this package sets it, for it takes the tasks.
+	// Capacity is spec.capacity or what the agent reported. Used is the sum of what its tasks
+	// use; this package does not set it, because it depends on the tasks.
 	Capacity     map[string]string `json:"capacity,omitempty"`
 	Used         map[string]string `json:"used,omitempty"`
 	RunningTasks int32             `json:"runningTasks,omitempty"`
 }
 
-// Owner names an object. Kind is one of Kinds, or else the Kind that Kubernetes knows.
+// Owner names an object. Kind is one of Kinds, or else the Kubernetes kind.
 type Owner struct {
 	Kind string `json:"kind"`
 	Name string `json:"name"`
 }
 
-// Progress counts the parts of an object. What was called off is in Total alone.
+// Progress counts the parts of an object. Canceled parts count in Total only.
 type Progress struct {
 	Total   int32 `json:"total"`
 	Waiting int32 `json:"waiting"`
@@ -121,15 +120,16 @@ type Progress struct {
 	Failed  int32 `json:"failed"`
 }
 
-// Inherit is the row with what only the job knows of the tasks, groups and Pods that belong to it.
+// Inherit returns a copy of the row with the fields that tasks, groups and Pods take from their
+// job.
 func (r *Row) Inherit(job *Row) *Row {
 	out := *r
 	out.Flow, out.Step, out.Template = job.Flow, job.Step, job.Template
 	return &out
 }
 
-// Parent is the kind and name of the job in whose row Flow, Step and Template of this one stand.
-// False: it has none.
+// Parent returns the kind and name of the job from which the row inherits. It returns false if
+// there is none.
 func (r *Row) Parent() (Kind, string, bool) {
 	switch {
 	case r.Job == "":
@@ -141,21 +141,21 @@ func (r *Row) Parent() (Kind, string, bool) {
 	return "", "", false
 }
 
-// common is what the rows of all kinds have.
-func common(kind Kind, o client.Object) *Row {
+// newRow returns a row with the fields that all kinds have.
+func newRow(kind Kind, o client.Object) *Row {
 	return &Row{
 		Kind: kind, Namespace: o.GetNamespace(), Name: o.GetName(), UID: string(o.GetUID()), ResourceVersion: o.GetResourceVersion(),
-		Created: metav1.NewMicroTime(o.GetCreationTimestamp().Time), Owner: owner(o), Labels: o.GetLabels(),
+		Created: metav1.NewMicroTime(o.GetCreationTimestamp().Time), Owner: findOwner(o), Labels: o.GetLabels(),
 	}
 }
 
-// kindOf are the kinds by the API group and the name that owners are known under.
+// kindOf maps API group and kind of owners to a Kind.
 var kindOf = map[string]Kind{
 	"robot.k8s4r.io/Job": Jobs, "robot.k8s4r.io/TaskGroup": TaskGroups, "robot.k8s4r.io/Task": Tasks, "robot.k8s4r.io/Robot": Robots,
 	"flow.volcano.sh/JobFlow": JobFlows, "flow.k8s4r.io/CronJobFlow": CronJobFlows, "batch.volcano.sh/Job": VCJobs, "ray.io/RayCluster": RayClusters,
 }
 
-func owner(o client.Object) *Owner {
+func findOwner(o client.Object) *Owner {
 	by := metav1.GetControllerOfNoCopy(o)
 	if by == nil {
 		return nil
@@ -167,33 +167,33 @@ func owner(o client.Object) *Owner {
 	return &Owner{by.Kind, by.Name}
 }
 
-// ofFlow fills in which step of which flow a job is, and what it was made from.
+// ofFlow sets the flow, step and template of a job.
 func (r *Row) ofFlow(o client.Object) {
 	r.Template = strings.TrimPrefix(o.GetAnnotations()[flowv1.KeyCreatedByJobTemplate], o.GetNamespace()+".")
 	by := r.Owner
 	switch {
 	case by == nil:
 	case by.Kind == string(JobFlows):
-		// The name of a step's job is the flow's and the step's, unless that is too long.
+		// The name of a step's job is the flow's and the step's, unless that would be too long.
 		r.Flow, r.Step = by.Name, strings.TrimPrefix(o.GetName(), by.Name+"-")
 	case by.Kind == string(CronJobFlows) && r.Template == "":
 		r.Template = by.Name
 	}
 	if r.Template == "" {
-		r.Template = generator(o)
+		r.Template = nameGenerator(o)
 	}
 }
 
-// generator is what the names of objects of one make have in common.
-func generator(o client.Object) string {
+// nameGenerator returns the common prefix of generated names, or the name.
+func nameGenerator(o client.Object) string {
 	if o.GetGenerateName() != "" {
 		return strings.TrimSuffix(o.GetGenerateName(), "-")
 	}
 	return o.GetName()
 }
 
-// micro is a time of whole seconds as one of microseconds. Nil and zero: unknown.
-func micro(t *metav1.Time) *metav1.MicroTime {
+// toMicroTime converts a time. Nil and zero return nil.
+func toMicroTime(t *metav1.Time) *metav1.MicroTime {
 	if t == nil || t.IsZero() {
 		return nil
 	}
@@ -201,8 +201,8 @@ func micro(t *metav1.Time) *metav1.MicroTime {
 	return &m
 }
 
-// replicas of a Job of Pods, all in all.
-func replicas(j *batchv1.Job) (n int32) {
+// countReplicas returns the total number of replicas of a vcjob.
+func countReplicas(j *batchv1.Job) (n int32) {
 	for i := range j.Spec.Tasks {
 		n += j.Spec.Tasks[i].Replicas
 	}

@@ -16,7 +16,7 @@ import (
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 )
 
 func named(name string) metav1.ObjectMeta {
@@ -34,8 +34,8 @@ func micros(minute int) *metav1.MicroTime {
 	return &t
 }
 
-// TestDescribe shows the row of one object of each kind as readers get it.
-func TestDescribe(t *testing.T) {
+// One object of each kind, as clients receive its row.
+func TestDescribe_ReturnsRowOfEachKind(t *testing.T) {
 	at := metav1.NewTime(micros(1).Time)
 	task := &v1alpha1.Task{ObjectMeta: owned("survey-drive-0-wheels", "robot.k8s4r.io/v1alpha1", "TaskGroup", "survey-drive")}
 	task.Labels = map[string]string{"taskindex": "0"}
@@ -78,16 +78,16 @@ func TestDescribe(t *testing.T) {
 		kind Kind
 		want string
 	}{
-		{task, Tasks, `"state":"running","tone":"running","reason":"Stopping","message":"its job was canceled",` + created + `,"started":"2026-11-22T12:01:00.000000Z","owner":{"kind":"taskgroups","name":"survey-drive"},"job":"survey","group":"drive","robot":"r1","attempt":2,"labels":{"taskindex":"0"}}`},
-		{waits, Tasks, `"state":"pending","tone":"waiting","reason":"NoRobot","message":"0 of 3 robots",` + created + `}`},
-		{job, Jobs, `"state":"failed","tone":"bad","message":"too many",` + created + `,"started":"2026-11-22T12:01:00.000000Z","finished":"2026-11-22T12:02:00.000000Z","owner":{"kind":"jobflows","name":"nightly"},"job":"nightly-train","flow":"nightly","step":"train","template":"train","progress":{"total":10,"waiting":2,"running":2,"done":2,"failed":3},"priority":0}`},
-		{robot, Robots, `"state":"Online","tone":"paused","reason":"Draining",` + created + `,"robot":"r1","labels":{"arm":"yes"},"heartbeat":"2026-11-22T12:03:00.000000Z","cordoned":true,"capacity":{"arm":"1","cpu":"2","memory":"1024"},"runningTasks":2}`},
-		{flow, JobFlows, `"state":"Running","tone":"running","reason":"TemplateNotFound","message":"no template",` + created + `,"started":"2026-11-22T12:01:00.000000Z","flow":"nightly","template":"nightly","progress":{"total":6,"waiting":2,"running":1,"done":2,"failed":1}}`},
-		{pod, Pods, `"state":"Pending","tone":"waiting","reason":"ErrImagePull",` + created + `,"owner":{"kind":"vcjobs","name":"v"},"job":"v","group":"main","node":"node","labels":{"volcano.sh/job-name":"v","volcano.sh/task-spec":"main"}}`},
-		{ended, Pods, `"state":"Failed","tone":"bad","reason":"Error","message":"container c ended with exit code 3",` + created + `,"finished":"2026-11-22T12:01:00.000000Z"}`},
-		{vcjob, VCJobs, `"state":"Terminated","tone":"gone",` + created + `,"started":"2026-11-22T12:01:00.000000Z","finished":"2026-11-22T12:01:00.000000Z","job":"v","template":"v","progress":{"total":5,"waiting":0,"running":0,"done":4,"failed":1}}`},
-		{cluster, RayClusters, `"state":"pending","tone":"waiting","message":"no room",` + created + `,"progress":{"total":3,"waiting":2,"running":1,"done":0,"failed":0}}`},
-		{cron, CronJobFlows, `"state":"Scheduled","tone":"waiting","message":"@daily",` + created + `,"template":"night"}`},
+		{task, Tasks, `"state":"running","severity":"running","reason":"Stopping","message":"its job was canceled",` + created + `,"started":"2026-11-22T12:01:00.000000Z","owner":{"kind":"taskgroups","name":"survey-drive"},"job":"survey","group":"drive","robot":"r1","attempt":2,"labels":{"taskindex":"0"}}`},
+		{waits, Tasks, `"state":"pending","severity":"waiting","reason":"NoRobot","message":"0 of 3 robots",` + created + `}`},
+		{job, Jobs, `"state":"failed","severity":"bad","message":"too many",` + created + `,"started":"2026-11-22T12:01:00.000000Z","finished":"2026-11-22T12:02:00.000000Z","owner":{"kind":"jobflows","name":"nightly"},"job":"nightly-train","flow":"nightly","step":"train","template":"train","progress":{"total":10,"waiting":2,"running":2,"done":2,"failed":3},"priority":0}`},
+		{robot, Robots, `"state":"Online","severity":"paused","reason":"Draining",` + created + `,"robot":"r1","labels":{"arm":"yes"},"heartbeat":"2026-11-22T12:03:00.000000Z","cordoned":true,"capacity":{"arm":"1","cpu":"2","memory":"1024"},"runningTasks":2}`},
+		{flow, JobFlows, `"state":"Running","severity":"running","reason":"TemplateNotFound","message":"no template",` + created + `,"started":"2026-11-22T12:01:00.000000Z","flow":"nightly","template":"nightly","progress":{"total":6,"waiting":2,"running":1,"done":2,"failed":1}}`},
+		{pod, Pods, `"state":"Pending","severity":"waiting","reason":"ErrImagePull",` + created + `,"owner":{"kind":"vcjobs","name":"v"},"job":"v","group":"main","node":"node","labels":{"volcano.sh/job-name":"v","volcano.sh/task-spec":"main"}}`},
+		{ended, Pods, `"state":"Failed","severity":"bad","reason":"Error","message":"container c ended with exit code 3",` + created + `,"finished":"2026-11-22T12:01:00.000000Z"}`},
+		{vcjob, VCJobs, `"state":"Terminated","severity":"gone",` + created + `,"started":"2026-11-22T12:01:00.000000Z","finished":"2026-11-22T12:01:00.000000Z","job":"v","template":"v","progress":{"total":5,"waiting":0,"running":0,"done":4,"failed":1}}`},
+		{cluster, RayClusters, `"state":"pending","severity":"waiting","message":"no room",` + created + `,"progress":{"total":3,"waiting":2,"running":1,"done":0,"failed":0}}`},
+		{cron, CronJobFlows, `"state":"Scheduled","severity":"waiting","message":"@daily",` + created + `,"template":"night"}`},
 	} {
 		got, err := json.Marshal(Describe(c.o))
 		want := fmt.Sprintf(`{"kind":%q,`+common, c.kind, c.o.GetName()) + c.want
@@ -100,13 +100,13 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// TestTones: what ends well is good, what failed is bad, and no state is left without a tone.
-func TestTones(t *testing.T) {
+// Completed states are good, failed states are bad, and each state has a severity.
+func TestTones_MatchStates(t *testing.T) {
 	count := map[Tone]int{}
 	for _, s := range lifecycle.TaskStates {
 		o := &v1alpha1.Task{}
 		o.Status.State = string(s)
-		r := Task(o)
+		r := DescribeTask(o)
 		if r.State != string(s) || (s == lifecycle.TaskCompleted) != (r.Tone == Good) || (s == lifecycle.TaskPaused) != (r.Tone == Paused) {
 			t.Errorf("a task that is %s is shown as %s, %s", s, r.State, r.Tone)
 		}
@@ -118,7 +118,7 @@ func TestTones(t *testing.T) {
 		}
 	}
 	for _, p := range lifecycle.FlowPhases {
-		if tone := flowTone(p, true); p.Starts() != (tone == Paused) || (p == lifecycle.FlowTerminating) != (tone == Gone) {
+		if tone := flowTone(p, true); p.StartsSteps() != (tone == Paused) || (p == lifecycle.FlowTerminating) != (tone == Gone) {
 			t.Errorf("a suspended flow that is %s is %s", p, tone)
 		}
 	}
@@ -134,8 +134,8 @@ func TestTones(t *testing.T) {
 	}
 }
 
-// TestSame: nobody is told of what is measured all the time, and everybody of all else.
-func TestSame(t *testing.T) {
+// Measured values do not count as a difference; all other fields do.
+func TestSame_IgnoresMeasuredValues(t *testing.T) {
 	task, robot, cluster := &v1alpha1.Task{}, &v1alpha1.Robot{}, &rayv1.RayCluster{}
 	robot.Status.DeviceInfo = &v1alpha1.DeviceInfo{CPU: &v1alpha1.CPU{LogicalCores: 4}}
 	for _, c := range []struct {
@@ -143,16 +143,16 @@ func TestSame(t *testing.T) {
 		change func(*v1alpha1.Task, *v1alpha1.Robot, *rayv1.RayCluster)
 		same   bool
 	}{
-		{"the version and the writers", func(t *v1alpha1.Task, _ *v1alpha1.Robot, _ *rayv1.RayCluster) {
+		{"resourceVersion and managedFields", func(t *v1alpha1.Task, _ *v1alpha1.Robot, _ *rayv1.RayCluster) {
 			t.ResourceVersion, t.Generation = "9", 2
 		}, true},
-		{"what a task uses", func(t *v1alpha1.Task, _ *v1alpha1.Robot, _ *rayv1.RayCluster) {
+		{"resource usage of a task", func(t *v1alpha1.Task, _ *v1alpha1.Robot, _ *rayv1.RayCluster) {
 			t.Status.Resources = &v1alpha1.ResourceUse{CPUPercent: 1}
 		}, true},
-		{"what a robot measures", func(_ *v1alpha1.Task, r *v1alpha1.Robot, _ *rayv1.RayCluster) {
+		{"measured values of a robot", func(_ *v1alpha1.Task, r *v1alpha1.Robot, _ *rayv1.RayCluster) {
 			r.Status.DeviceInfo.CPU.UsagePercent, r.Status.DeviceInfo.Uptime = 50, 7
 		}, true},
-		{"that a cluster was looked at", func(_ *v1alpha1.Task, _ *v1alpha1.Robot, c *rayv1.RayCluster) {
+		{"the last update time of a cluster", func(_ *v1alpha1.Task, _ *v1alpha1.Robot, c *rayv1.RayCluster) {
 			c.Status.LastUpdateTime = &metav1.Time{Time: time.Now()}
 		}, true},
 		{"an attempt", func(t *v1alpha1.Task, _ *v1alpha1.Robot, _ *rayv1.RayCluster) {

@@ -1,4 +1,4 @@
-package events
+package watch
 
 import (
 	"context"
@@ -18,21 +18,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/events/row"
+	"k8s4r.io/k8s4r/internal/console/row"
 )
 
-// api stands in for an API server with the kinds Job and Task: it keeps every write, and
-// forgets and breaks off when it is told to.
+// api is a fake API server with the kinds Job and Task. It keeps the history of all writes, and
+// can forget it and break watches.
 type api struct {
 	mu        sync.Mutex
 	rev       uint64
 	log       []write
-	forgotten uint64 // no list as of a revision before, and no watch from one
+	forgotten uint64 // lists and watches at an earlier revision fail
 	absent    map[row.Kind]bool
 	watches   map[*stream]bool
-	lists     []string // resourceVersion and match of every list
+	lists     []string // resourceVersion and match of each list request
 	changed   chan struct{}
-	held      chan struct{} // watches tell nothing until it is closed; nil: they do
+	held      chan struct{} // watches send nothing until it is closed; nil: no delay
 }
 
 type write struct {
@@ -46,7 +46,7 @@ func newAPI() *api {
 	return &api{rev: 100, absent: map[row.Kind]bool{}, watches: map[*stream]bool{}, changed: make(chan struct{})}
 }
 
-// put writes an object, which is added when it is not there.
+// put creates or updates an object.
 func (a *api) put(o client.Object) uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -60,7 +60,7 @@ func (a *api) put(o client.Object) uint64 {
 	return a.append(what, o)
 }
 
-// remove deletes an object. False: it is not there.
+// remove deletes an object. It returns false if the object does not exist.
 func (a *api) remove(kind row.Kind, name string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -81,7 +81,7 @@ func (a *api) append(what watch.EventType, o client.Object) uint64 {
 	return a.rev
 }
 
-// at is what was there after a revision. The lock is held.
+// at returns the objects at a revision. Callers hold the lock.
 func (a *api) at(rev uint64) map[place]client.Object {
 	out := map[place]client.Object{}
 	for _, w := range a.log {
@@ -97,7 +97,7 @@ func (a *api) at(rev uint64) map[place]client.Object {
 	return out
 }
 
-// elsewhere writes something that nobody here watches.
+// elsewhere increases the revision by a write to another kind.
 func (a *api) elsewhere() uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -107,10 +107,10 @@ func (a *api) elsewhere() uint64 {
 	return a.rev
 }
 
-// forget loses all that was before now: watches end, and cannot go on from where they were.
+// forget drops the history: watches end and cannot resume.
 func (a *api) forget() {
 	a.mu.Lock()
-	a.rev++ // something else was written, which nobody here watches
+	a.rev++ // a write to another kind
 	a.forgotten = a.rev
 	a.mu.Unlock()
 	a.cutOff()
@@ -126,7 +126,7 @@ func (a *api) cutOff() {
 	}
 }
 
-// holdWatches has watches tell nothing until they are released.
+// holdWatches delays the events of all watches until release is called.
 func (a *api) holdWatches() (release func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -141,12 +141,12 @@ func (a *api) setAbsent(kind row.Kind, is bool) {
 	a.cutOff()
 }
 
-// world of this API server.
-func (a *api) world(c Config) *World {
+// world returns a store for this API server.
+func (a *api) world(c Config) *Store {
 	w := newWorld(c)
 	for _, k := range everything[:3] {
 		if k.kind != row.TaskGroups {
-			w.add(k, &kindAPI{a, k.kind})
+			w.addKind(k, &kindAPI{a, k.kind})
 		}
 	}
 	return w
@@ -239,7 +239,7 @@ func (k *kindAPI) serve(s *stream, from uint64, held <-chan struct{}) {
 	}
 	for {
 		k.mu.Lock()
-		if !k.watches[s] { // what is written after the end of a watch is not its to tell
+		if !k.watches[s] { // the watch has ended
 			k.mu.Unlock()
 			return
 		}

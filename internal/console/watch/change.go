@@ -1,30 +1,30 @@
-package events
+package watch
 
 import (
 	"time"
 
-	"k8s4r.io/k8s4r/internal/events/row"
+	"k8s4r.io/k8s4r/internal/console/row"
 )
 
-// change is what a reader is told when an object is another one than before. Nothing, if
-// nobody sees a difference.
-func change(old, item *Item, at time.Time) []Event {
+// diffEvents returns the events for a new version of an object. It returns none if the versions
+// look the same to users.
+func diffEvents(old, item *Item, at time.Time) []Event {
 	switch {
 	case old == nil:
-		return []Event{became(nil, item, at)}
-	case old.Row.UID != item.Row.UID: // its end was missed
-		return []Event{removal(old, version(item.Object), at), became(nil, item, at)}
+		return []Event{changeEvent(nil, item, at)}
+	case old.Row.UID != item.Row.UID: // its removal was missed
+		return []Event{removalEvent(old, objectVersion(item.Object), at), changeEvent(nil, item, at)}
 	case old.Row.ResourceVersion == item.Row.ResourceVersion || row.Same(old.Object, item.Object):
 		return nil
 	}
-	return []Event{became(old, item, at)}
+	return []Event{changeEvent(old, item, at)}
 }
 
-// became is one event. Old is nil when the object was added.
-func became(old, item *Item, at time.Time) Event {
+// changeEvent returns one event. If old is nil, the object was added.
+func changeEvent(old, item *Item, at time.Time) Event {
 	r := item.Row
-	e := event(Changed, r, at)
-	e.Seq, e.To, e.Reason, e.Message, e.crowd = version(item.Object), r.State, r.Reason, r.Message, crowdOf(old, item)
+	e := newEvent(Changed, r, at)
+	e.Seq, e.To, e.Reason, e.Message, e.crowd = objectVersion(item.Object), r.State, r.Reason, r.Message, crowdOf(old, item)
 	if old == nil {
 		e.Type = Added
 	} else {
@@ -33,21 +33,21 @@ func became(old, item *Item, at time.Time) Event {
 	return e
 }
 
-// removal is the end of an object, written as seq.
-func removal(old *Item, seq uint64, at time.Time) Event {
-	e := event(Removed, old.Row, at)
+// removalEvent returns the event for the removal of an object at resource version seq.
+func removalEvent(old *Item, seq uint64, at time.Time) Event {
+	e := newEvent(Removed, old.Row, at)
 	e.Seq, e.From = seq, old.Row.State
 	return e
 }
 
-func event(what Type, r *row.Row, at time.Time) Event {
+func newEvent(what Type, r *row.Row, at time.Time) Event {
 	return Event{Type: what, Kind: r.Kind, Namespace: r.Namespace, Name: r.Name, UID: r.UID, Row: r, Time: at}
 }
 
-// fill is change after a time in which nobody watched: what the object remembers of that time
-// comes before how it is now.
-func fill(old, item *Item, now time.Time) []Event {
-	out := change(old, item, now)
+// catchUpEvents is diffEvents for versions with an unwatched time in between. States that the
+// object recorded for that time come before the current one.
+func catchUpEvents(old, item *Item, now time.Time) []Event {
+	out := diffEvents(old, item, now)
 	if len(out) == 0 {
 		return nil
 	}
@@ -57,7 +57,7 @@ func fill(old, item *Item, now time.Time) []Event {
 		from = nil
 	}
 	var told []Event
-	for _, p := range past(from, item) {
+	for _, p := range pastStates(from, item) {
 		e := *last
 		e.To, e.Reason, e.Message, e.Time, e.Filled = p.State, p.Reason, "", p.At, true
 		told = append(told, e)

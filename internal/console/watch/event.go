@@ -1,4 +1,4 @@
-package events
+package watch
 
 import (
 	"encoding/json"
@@ -7,60 +7,61 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"k8s4r.io/k8s4r/internal/events/row"
+	"k8s4r.io/k8s4r/internal/console/row"
 )
 
-// Type is what happened to an object.
+// Type is the type of an event.
 type Type string
 
-// The types.
+// Event types.
 const (
 	Added   Type = "added"
 	Changed Type = "changed"
 	Removed Type = "removed"
-	// Resync is no change of an object: something cannot be told one by one, of Event.Kind or
-	// where that is empty of all kinds. Who keeps lists loads them anew and goes on from here.
+	// Resync means that changes of Event.Kind cannot be sent one by one; an empty kind means all
+	// kinds. Clients with lists must reload them and continue from here.
 	Resync Type = "resync"
 )
 
-// Event is one change of one object. It is shared by all readers, and must not be changed.
+// Event is one change of one object. All readers share it; it must not be changed.
 type Event struct {
 	// ID is the position in the stream just after this event, for Ring.Since.
 	ID string
-	// Seq is the resourceVersion of the write. Events of one object come in its order; those of
-	// two objects may come the other way round, moments apart.
+	// Seq is the resourceVersion of the write. Events of one object are in order. Events of
+	// different objects that were written shortly after one another may be swapped.
 	Seq       uint64
 	Type      Type
 	Kind      row.Kind
 	Namespace string
 	Name      string
 	UID       string
-	// From and To are states, equal where something else changed. From is empty when the object
-	// was added, To when it was removed.
+	// From and To are states. They are equal if only other fields changed. From is empty for
+	// added objects, To for removed ones.
 	From, To string
-	// Reason in one word, Message for people. Empty: nothing is to be said.
+	// Reason is a word in CamelCase and Message is for people. Both may be empty.
 	Reason, Message string
-	// Time of the change, as exactly as it is known.
+	// Time of the change, as exact as it is known.
 	Time time.Time
-	// Filled: nobody saw this change as it happened; the object's own history tells of it.
+	// Filled is set if the change was not watched but reconstructed from the object's status.
 	Filled bool
-	// Refresh is how many tasks of one job became To by the job's wish, where they are told of
-	// together: who shows them loads those that were written after After. Name, UID and From
-	// are empty, Row has the job's words only. Zero: the event is of one object.
+	// Refresh is the number of tasks of one job that an action changed to To, if one event
+	// reports all of them. Clients that show such tasks load those written after After. Name, UID
+	// and From are then empty, and Row has the job's fields only. Zero for an event of one
+	// object.
 	Refresh int
-	// After is a resourceVersion before all that a Refresh is about.
+	// After is a resourceVersion before all changes of a Refresh.
 	After uint64
-	// Row of the object as it is now, or as it was last. Nil: a Resync.
+	// Row is the current row, or the last one of a removed object. It is nil for a Resync.
 	Row *row.Row
-	// JSON of the event as the console's API has it. Without the row of what was removed.
+	// JSON is the event in the format of the console's API. It has no row for a removed object.
 	JSON []byte
 
-	crowd   crowd     // that this change belongs to
-	number  uint64    // in this incarnation, from 1
+	crowd   batch     // the mass change that this change belongs to
+	number  uint64    // within this instance, from 1
 	arrived time.Time // when it was published
 }
 
-// Change is the JSON of an event that is no Resync.
+// Change is the JSON of all events except Resync.
 type Change struct {
 	Seq       string           `json:"seq"`
 	Type      Type             `json:"type" enum:"added,changed,removed"`
@@ -81,8 +82,8 @@ type Change struct {
 	Row       *row.Row         `json:"row,omitempty"`
 }
 
-// encode is done once for all readers.
-func (e *Event) encode() ([]byte, error) {
+// encodeJSON encodes the event once for all readers.
+func (e *Event) encodeJSON() ([]byte, error) {
 	if e.Type == Resync {
 		return []byte("{}"), nil
 	}
@@ -99,17 +100,17 @@ func (e *Event) encode() ([]byte, error) {
 	return json.Marshal(m)
 }
 
-// Filter is what a reader asks for. Every field that is not empty must match.
+// Filter selects events. Every field that is not empty must match.
 type Filter struct {
 	Namespace string
 	Kind      row.Kind
 	Name      string
-	// Job and Flow take in the object of that name and all that belongs to it.
+	// Job and Flow select the object of that name and all objects that belong to it.
 	Job, Flow string
 }
 
-// Match tells whether a reader with the filter is to see the event. A Resync is for all, and a
-// Refresh, which has no names, for every name.
+// Match reports whether the filter selects the event. A Resync matches every filter for its kind.
+// A Refresh, which has no name, matches every name.
 func (f Filter) Match(e *Event) bool {
 	if e.Type == Resync {
 		return f.Kind == "" || e.Kind == "" || f.Kind == e.Kind

@@ -1,103 +1,104 @@
-package events
+package watch
 
 import (
 	"sync"
 	"time"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/events/row"
+	"k8s4r.io/k8s4r/internal/console/row"
 )
 
-// foldFor is how long changes of one crowd are gathered before they are told.
+// foldFor is how long changes of one batch are collected before they are published.
 const foldFor = time.Second
 
-// crowd is what the wish for a job makes of its tasks, be they ten thousand. Zero: a change is
-// none of it.
-type crowd struct{ namespace, job, to, reason, message string }
+// batch identifies the changes that one action on a job causes to its tasks. It is zero for other
+// changes.
+type batch struct{ namespace, job, to, reason, message string }
 
-// crowdOf tells which crowd a change belongs to: that of tasks which have the job's reason
-// for being what they are.
-func crowdOf(old, item *Item) crowd {
+// crowdOf returns the batch of a change: tasks whose new state has a reason that an action on
+// their job causes.
+func crowdOf(old, item *Item) batch {
 	t, ok := item.Object.(*v1alpha1.Task)
 	if !ok || t.Spec.JobName == "" || old == nil || old.Row.State == item.Row.State {
-		return crowd{}
+		return batch{}
 	}
 	switch t.Status.Reason {
 	case v1alpha1.ReasonCanceled, v1alpha1.ReasonPaused, v1alpha1.ReasonResumed, v1alpha1.ReasonRequeued:
-		return crowd{t.Namespace, t.Spec.JobName, item.Row.State, t.Status.Reason, t.Status.Message}
+		return batch{t.Namespace, t.Spec.JobName, item.Row.State, t.Status.Reason, t.Status.Message}
 	}
-	return crowd{}
+	return batch{}
 }
 
-// folder tells of a mass change as one event a second (contract lifecycle §3), or every reader
-// would be told ten thousand times that somebody has paused a job. The first change of a crowd
-// is told at once, for a wish may be about one task only.
-type folder struct {
+// coalescer reduces a mass change to one event per second. Without it, every reader would receive
+// ten thousand events when a user pauses a large job. The first change of a batch is published at
+// once, because an action may affect one task only.
+type coalescer struct {
 	publish func(...Event)
 	after   func(time.Duration, func())
 
-	mu   sync.Mutex // held while something is published: what is told of a task keeps its order
-	open map[crowd]*gathered
-	held map[string]crowd // by UID of a task
+	mu   sync.Mutex // also held during publish, so that the events of a task stay in order
+	open map[batch]*gathered
+	held map[string]batch // by UID of the task
 }
 
-// gathered is what has come of a crowd since it was last told of.
+// gathered is the changes of a batch since its last event.
 type gathered struct {
 	tasks []string // UIDs
 	first uint64   // seq of the first change
 	last  Event
 }
 
-func newFolder(publish func(...Event), after func(time.Duration, func())) *folder {
-	return &folder{publish: publish, after: after, open: map[crowd]*gathered{}, held: map[string]crowd{}}
+func newFolder(publish func(...Event), after func(time.Duration, func())) *coalescer {
+	return &coalescer{publish: publish, after: after, open: map[batch]*gathered{}, held: map[string]batch{}}
 }
 
-// tell publishes changes, now or within foldFor.
-func (f *folder) tell(all ...Event) {
+// publishOrHold publishes events at once, or within foldFor.
+func (f *coalescer) publishOrHold(all ...Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, e := range all {
 		if c, ok := f.held[e.UID]; ok {
-			f.flush(c)
+			f.flushLocked(c)
 		}
 		switch g := f.open[e.crowd]; {
-		case e.crowd == crowd{}:
+		case e.crowd == batch{}:
 			f.publish(e)
 		case g == nil:
 			f.publish(e)
 			f.open[e.crowd] = &gathered{}
-			f.after(foldFor, func() { f.due(e.crowd) })
+			f.after(foldFor, func() { f.flushWhenDue(e.crowd) })
 		default:
-			g.add(e)
+			g.addEvent(e)
 			f.held[e.UID] = e.crowd
 		}
 	}
 }
 
-// tellAll publishes changes one by one, which are of a time in which nobody watched.
-func (f *folder) tellAll(all []Event) {
+// tellAll publishes events one by one. They belong to an unwatched time.
+func (f *coalescer) tellAll(all []Event) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for c := range f.open {
-		f.flush(c)
+		f.flushLocked(c)
 	}
 	f.publish(all...)
 }
 
-// due tells what has come of a crowd, until nothing has.
-func (f *folder) due(c crowd) {
+// flushWhenDue publishes the collected changes of a batch. It reschedules itself until there are
+// none.
+func (f *coalescer) flushWhenDue(c batch) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if len(f.open[c].tasks) == 0 {
 		delete(f.open, c)
 		return
 	}
-	f.flush(c)
-	f.after(foldFor, func() { f.due(c) })
+	f.flushLocked(c)
+	f.after(foldFor, func() { f.flushWhenDue(c) })
 }
 
-// flush tells what has come of a crowd. The lock is held.
-func (f *folder) flush(c crowd) {
+// flushLocked publishes the collected changes of a batch. Callers hold f.mu.
+func (f *coalescer) flushLocked(c batch) {
 	g := f.open[c]
 	switch len(g.tasks) {
 	case 0:
@@ -105,7 +106,7 @@ func (f *folder) flush(c crowd) {
 	case 1:
 		f.publish(g.last)
 	default:
-		f.publish(g.refresh())
+		f.publish(g.refreshEvent())
 	}
 	for _, uid := range g.tasks {
 		delete(f.held, uid)
@@ -113,15 +114,15 @@ func (f *folder) flush(c crowd) {
 	f.open[c] = &gathered{}
 }
 
-func (g *gathered) add(e Event) {
+func (g *gathered) addEvent(e Event) {
 	if len(g.tasks) == 0 {
 		g.first = e.Seq
 	}
 	g.tasks, g.last = append(g.tasks, e.UID), e
 }
 
-// refresh is one event for all that has come.
-func (g *gathered) refresh() Event {
+// refreshEvent returns one event for all collected changes.
+func (g *gathered) refreshEvent() Event {
 	e, of := g.last, g.last.Row
 	e.Refresh, e.After = len(g.tasks), g.first-1
 	e.Name, e.UID, e.From, e.Reason, e.Message = "", "", "", e.crowd.reason, e.crowd.message

@@ -1,4 +1,4 @@
-package events
+package watch
 
 import (
 	"fmt"
@@ -10,23 +10,23 @@ import (
 	"pgregory.net/rapid"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/events/row"
+	"k8s4r.io/k8s4r/internal/console/row"
 )
 
-// folding is a folder whose time goes on when the test says so, and what it has told.
+// folding is a coalescer with a manual clock, and the events that it published.
 type folding struct {
-	*folder
+	*coalescer
 	told  []Event
 	later []func()
 }
 
 func newFolding() *folding {
 	f := &folding{}
-	f.folder = newFolder(func(all ...Event) { f.told = append(f.told, all...) }, func(_ time.Duration, do func()) { f.later = append(f.later, do) })
+	f.coalescer = newFolder(func(all ...Event) { f.told = append(f.told, all...) }, func(_ time.Duration, do func()) { f.later = append(f.later, do) })
 	return f
 }
 
-// second lets one go by.
+// second advances the clock by one second.
 func (f *folding) second() {
 	due := f.later
 	f.later = nil
@@ -35,7 +35,7 @@ func (f *folding) second() {
 	}
 }
 
-// became is a write of a task of job j.
+// became writes a task of job j in state to.
 func (f *folding) became(seq uint64, name, from, to, reason string) {
 	item := func(state string) *Item {
 		t := task(name, state)
@@ -43,7 +43,7 @@ func (f *folding) became(seq uint64, name, from, to, reason string) {
 		t.ResourceVersion = fmt.Sprint(seq)
 		return &Item{Row: row.Describe(t), Object: t}
 	}
-	f.tell(became(item(from), item(to), time.Time{}))
+	f.publishOrHold(changeEvent(item(from), item(to), time.Time{}))
 }
 
 func (f *folding) lines() string {
@@ -59,14 +59,14 @@ func (f *folding) lines() string {
 	return strings.Join(all, "\n")
 }
 
-func TestAMassChangeIsToldAsOne(t *testing.T) {
+func TestCoalescer_MergesMassChange(t *testing.T) {
 	canceled := v1alpha1.ReasonCanceled
 	for _, c := range []struct {
 		name string
 		do   func(f *folding)
 		want string
 	}{
-		{"the first is told at once, the others together", func(f *folding) {
+		{"the first change is published at once, the others together", func(f *folding) {
 			for i := range 10 {
 				f.became(uint64(20+i), fmt.Sprint("t", i), "pending", "canceled", canceled)
 			}
@@ -74,12 +74,12 @@ func TestAMassChangeIsToldAsOne(t *testing.T) {
 			f.second()
 			f.became(40, "late", "pending", "canceled", canceled)
 		}, "changed t0 pending>canceled\n9 tasks of j >canceled job j: Canceled after 20\nchanged late pending>canceled"},
-		{"one that follows the first is told as it is", func(f *folding) {
+		{"a single further change is published unchanged", func(f *folding) {
 			f.became(20, "a", "pending", "paused", v1alpha1.ReasonPaused)
 			f.became(21, "b", "pending", "paused", v1alpha1.ReasonPaused)
 			f.second()
 		}, "changed a pending>paused\nchanged b pending>paused"},
-		{"it goes on from second to second", func(f *folding) {
+		{"a longer mass change is published every second", func(f *folding) {
 			for i := range 5 {
 				f.became(uint64(20+i), fmt.Sprint("t", i), "pending", "canceled", canceled)
 				if i > 0 && i%2 == 0 {
@@ -87,22 +87,22 @@ func TestAMassChangeIsToldAsOne(t *testing.T) {
 				}
 			}
 		}, "changed t0 pending>canceled\n2 tasks of j >canceled job j: Canceled after 20\n2 tasks of j >canceled job j: Canceled after 22"},
-		{"what a task does by itself is told one by one", func(f *folding) {
+		{"other changes of tasks are published one by one", func(f *folding) {
 			for i := range 3 {
 				f.became(uint64(20+i), fmt.Sprint("t", i), "running", "completed", "")
 			}
 		}, "changed t0 running>completed\nchanged t1 running>completed\nchanged t2 running>completed"},
-		{"what else changes of a task is no part of it", func(f *folding) {
+		{"a change without a new state is not part of it", func(f *folding) {
 			f.became(20, "a", "canceled", "canceled", canceled)
 			f.became(21, "b", "canceled", "canceled", canceled)
 		}, "changed a canceled>canceled\nchanged b canceled>canceled"},
-		{"nothing of a task overtakes what came before", func(f *folding) {
+		{"the events of a task stay in order", func(f *folding) {
 			for i := range 3 {
 				f.became(uint64(20+i), fmt.Sprint("t", i), "paused", "pending", v1alpha1.ReasonResumed)
 			}
 			f.became(23, "t1", "pending", "dispatching", "")
 		}, "changed t0 paused>pending\n2 tasks of j >pending job j: Resumed after 20\nchanged t1 pending>dispatching"},
-		{"nor what a list has shown", func(f *folding) {
+		{"they stay in order across a list", func(f *folding) {
 			for i := range 3 {
 				f.became(uint64(20+i), fmt.Sprint("t", i), "pending", "paused", v1alpha1.ReasonPaused)
 			}
@@ -117,9 +117,9 @@ func TestAMassChangeIsToldAsOne(t *testing.T) {
 	}
 }
 
-// TestWhoFollowsAFoldedStreamMissesNothing: whoever loads, at a refresh, what was written since
-// its After knows at the end what there is, and never goes back.
-func TestWhoFollowsAFoldedStreamMissesNothing(t *testing.T) {
+// A reader that loads, at each refresh, what was written since After ends with the current state
+// and never goes back.
+func TestCoalescer_ReaderMissesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := newFolding()
 		type fact struct {
@@ -136,7 +136,7 @@ func TestWhoFollowsAFoldedStreamMissesNothing(t *testing.T) {
 						t.Fatalf("%s is told of %d after %d", e.Name, e.Seq, told[e.Name])
 					}
 					told[e.Name] = e.Seq
-					if e.Seq > known[e.Name].seq { // it may have loaded what is newer
+					if e.Seq > known[e.Name].seq { // the load may have returned a newer version
 						known[e.Name] = fact{e.To, e.Seq}
 					}
 					continue

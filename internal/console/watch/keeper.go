@@ -1,4 +1,4 @@
-package events
+package watch
 
 import (
 	"cmp"
@@ -13,49 +13,60 @@ import (
 )
 
 const (
-	// defaultBehind is twice as far as any watch lags, and not further than an API server
-	// remembers, which is 75 seconds or more.
+	// defaultBehind is twice the delay of any watch. It is less than the history of an API
+	// server, which is at least 75 seconds.
 	defaultBehind = time.Minute
-	// notes are taken so often in that time.
+	// notes is the number of samples in that time.
 	notes = 12
 )
 
-// kept is what the file holds.
+// positionVersion is the version of the file's format.
+const positionVersion = 2
+
+// errOldFormat rejects a file of an earlier version.
+var errOldFormat = errors.New("written by an earlier version, whose format this program cannot read; it starts without the file and replaces it")
+
+// kept is the content of the file.
 type kept struct {
-	// Position is a resourceVersion: all that happened up to it was told.
+	// Version of the format: positionVersion.
+	Version int `json:"version"`
+	// Position is a resourceVersion up to which all changes were published.
 	Position uint64 `json:"position,string"`
-	// Safe is a later one: who was told of something after it was told all up to Position before.
-	// A reader that had left may not have been.
+	// Safe is a later resourceVersion. A reader that received an event after Safe has received
+	// all changes up to Position. A reader that disconnected earlier may not have.
 	Safe uint64 `json:"safe,string"`
 	// Last is the seq of the last event up to Safe.
 	Last uint64 `json:"last,string"`
 }
 
-// keeper keeps in a file from where on a restart tells changes.
-type keeper struct {
-	file    string // empty: it keeps nothing
+// positionKeeper stores in a file the position from which the next instance publishes changes.
+type positionKeeper struct {
+	file    string // if empty, nothing is stored
 	behind  time.Duration
-	world   *World
+	world   *Store
 	loaded  kept
 	samples []sample
 	failing bool
 }
 
-// sample is how far the world had come at a time.
+// sample is the resourceVersion that was seen at a time.
 type sample struct {
 	at   time.Time
 	seen uint64
 }
 
-// newKeeper reads the file. One that cannot be read is as good as none.
-func newKeeper(file string, behind time.Duration, w *World) *keeper {
-	k := &keeper{file: file, behind: cmp.Or(behind, defaultBehind), world: w}
+// newKeeper reads the file. A file that cannot be read is logged and ignored.
+func newKeeper(file string, behind time.Duration, w *Store) *positionKeeper {
+	k := &positionKeeper{file: file, behind: cmp.Or(behind, defaultBehind), world: w}
 	if file == "" {
 		return k
 	}
 	text, err := os.ReadFile(file)
 	if err == nil {
 		err = json.Unmarshal(text, &k.loaded)
+	}
+	if err == nil && k.loaded.Version != positionVersion {
+		err = errOldFormat
 	}
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		w.log.Error(err, "Changes while this program was stopped are not told", "file", file)
@@ -64,24 +75,25 @@ func newKeeper(file string, behind time.Duration, w *World) *keeper {
 	return k
 }
 
-// from is the resourceVersion of the first lists. Empty: as it is now.
-func (k *keeper) from() string {
+// firstVersion returns the resourceVersion of the first lists. If empty, the current one is used.
+func (k *positionKeeper) firstVersion() string {
 	if k.loaded.Position == 0 {
 		return ""
 	}
 	return strconv.FormatUint(k.loaded.Position, 10)
 }
 
-// known is Safe and Last of the earlier incarnation. Zero: this one begins somewhere else.
-func (k *keeper) known() (safe, last uint64) {
+// knownRange returns Safe and Last of the previous instance. It returns zeros if this instance
+// does not continue at its Position.
+func (k *positionKeeper) knownRange() (safe, last uint64) {
 	if k.world.seen.Load() != k.loaded.Position {
 		return 0, 0
 	}
 	return k.loaded.Safe, k.loaded.Last
 }
 
-// run keeps the file up to date until the context ends.
-func (k *keeper) run(ctx context.Context) {
+// runKeeper updates the file until ctx ends.
+func (k *positionKeeper) runKeeper(ctx context.Context) {
 	every := time.NewTicker(k.behind / notes)
 	defer every.Stop()
 	for {
@@ -89,31 +101,31 @@ func (k *keeper) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-every.C:
-			k.tick()
+			k.recordSample()
 		}
 	}
 }
 
-// tick notes how far the world has come, and writes how far it had come a while ago. While a
-// kind is not watched, nobody knows what it would have told: nothing is noted.
-func (k *keeper) tick() {
+// recordSample adds a sample and writes the one from a while ago to the file. While a kind is not
+// watched, changes may be missing, so that no samples are taken.
+func (k *positionKeeper) recordSample() {
 	now := k.world.now()
 	if k.world.Live() != nil {
 		k.samples = nil
 		return
 	}
 	k.samples = append(k.samples, sample{now, k.world.seen.Load()})
-	at := k.older(now.Add(-k.behind))
+	at := k.findOlder(now.Add(-k.behind))
 	if at < 0 {
 		return
 	}
-	next := kept{Position: k.samples[at].seen, Safe: k.samples[k.older(now.Add(-k.behind/2))].seen}
+	next := kept{Version: positionVersion, Position: k.samples[at].seen, Safe: k.samples[k.findOlder(now.Add(-k.behind/2))].seen}
 	next.Last = k.world.ring.lastUpTo(next.Safe)
 	k.samples = k.samples[at:]
 	if k.file == "" || next == k.loaded {
 		return
 	}
-	err := k.write(next)
+	err := k.writeFile(next)
 	if err == nil {
 		k.loaded = next
 	}
@@ -123,8 +135,9 @@ func (k *keeper) tick() {
 	k.failing = err != nil
 }
 
-// older is the index of the last sample that is not younger. Negative: there is none.
-func (k *keeper) older(than time.Time) int {
+// findOlder returns the index of the last sample that is not younger, or a negative number if
+// there is none.
+func (k *positionKeeper) findOlder(than time.Time) int {
 	n := 0
 	for n < len(k.samples) && !k.samples[n].at.After(than) {
 		n++
@@ -132,8 +145,8 @@ func (k *keeper) older(than time.Time) int {
 	return n - 1
 }
 
-// write replaces the file at once, so that a crash leaves the old one or the new one.
-func (k *keeper) write(next kept) error {
+// writeFile replaces the file atomically, so that a crash leaves the old or the new one.
+func (k *positionKeeper) writeFile(next kept) error {
 	text, err := json.Marshal(next)
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package events
+package watch
 
 import (
 	"fmt"
@@ -10,14 +10,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// lag is what a source that began with how things had stood has yet to hear, to know how they
-// stood when it began. What came and went in between it does not wait for. It is for the
-// goroutine of the Reflector.
+// lag tracks which changes a source has not received yet, after its first list was taken at an
+// earlier resource version. It does not wait for objects that were created and deleted in
+// between. Only the Reflector's goroutine uses it.
 type lag struct {
 	over chan struct{} // closed when nothing is missing
 	once sync.Once
 
-	// writes are the versions that are to come; ends is what is to go.
+	// writes maps objects to the versions that are missing; ends is the objects whose removal is
+	// missing.
 	writes map[types.NamespacedName]uint64
 	ends   map[types.NamespacedName]bool
 }
@@ -26,16 +27,16 @@ func newLag() *lag {
 	return &lag{over: make(chan struct{}), writes: map[types.NamespacedName]uint64{}, ends: map[types.NamespacedName]bool{}}
 }
 
-// begin compares what is held with a list of what there is. No list: it is the same.
-func (l *lag) begin(held []*Item, now runtime.Object) error {
+// compareList compares the held items with a current list. If now is nil, nothing is missing.
+func (l *lag) compareList(held []*Item, now runtime.Object) error {
 	if now == nil {
-		l.end()
+		l.markCaughtUp()
 		return nil
 	}
 	had := map[types.NamespacedName]uint64{}
 	for _, i := range held {
 		name := client.ObjectKeyFromObject(i.Object)
-		had[name], l.ends[name] = version(i.Object), true
+		had[name], l.ends[name] = objectVersion(i.Object), true
 	}
 	err := meta.EachListItem(now, func(o runtime.Object) error {
 		object, ok := o.(client.Object)
@@ -43,35 +44,35 @@ func (l *lag) begin(held []*Item, now runtime.Object) error {
 			return fmt.Errorf("%T is no object", o)
 		}
 		name := client.ObjectKeyFromObject(object)
-		if delete(l.ends, name); had[name] < version(object) {
-			l.writes[name] = version(object)
+		if delete(l.ends, name); had[name] < objectVersion(object) {
+			l.writes[name] = objectVersion(object)
 		}
 		return nil
 	})
-	l.look()
+	l.checkCaughtUp()
 	return err
 }
 
-func (l *lag) wrote(name types.NamespacedName, version uint64) {
+func (l *lag) recordWrite(name types.NamespacedName, version uint64) {
 	if version >= l.writes[name] {
 		delete(l.writes, name)
 	}
-	l.look()
+	l.checkCaughtUp()
 }
 
-func (l *lag) removed(name types.NamespacedName, version uint64) {
+func (l *lag) recordRemoval(name types.NamespacedName, version uint64) {
 	delete(l.ends, name)
-	l.wrote(name, version)
+	l.recordWrite(name, version)
 }
 
-func (l *lag) look() {
+func (l *lag) checkCaughtUp() {
 	if len(l.writes)+len(l.ends) == 0 {
-		l.end()
+		l.markCaughtUp()
 	}
 }
 
-// end says that all is known.
-func (l *lag) end() {
+// markCaughtUp marks that nothing is missing.
+func (l *lag) markCaughtUp() {
 	l.writes, l.ends = nil, nil
 	l.once.Do(func() { close(l.over) })
 }

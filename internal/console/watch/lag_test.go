@@ -1,4 +1,4 @@
-package events
+package watch
 
 import (
 	"strconv"
@@ -10,8 +10,8 @@ import (
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 )
 
-// TestLag: a source is behind until the last of what it has to hear has come, and not longer.
-func TestLag(t *testing.T) {
+// A source is behind until the last missing change is received, and no longer.
+func TestLag_EndsWithLastMissingChange(t *testing.T) {
 	for name, row := range map[string]struct{ held, now, heard string }{
 		"nothing has changed":             {"a=1 b=2", "a=1 b=2", ""},
 		"nothing was there":               {"", "", ""},
@@ -28,7 +28,7 @@ func TestLag(t *testing.T) {
 		for i := range list(row.held).Items {
 			held = append(held, &Item{Object: &list(row.held).Items[i]})
 		}
-		if err := l.begin(held, list(row.now)); err != nil {
+		if err := l.compareList(held, list(row.now)); err != nil {
 			t.Fatal(err)
 		}
 		for _, word := range strings.Fields(row.heard) {
@@ -37,9 +37,9 @@ func TestLag(t *testing.T) {
 			}
 			at := strings.IndexAny(word, "=-")
 			version, _ := strconv.ParseUint(word[at+1:], 10, 64)
-			hear := l.wrote
+			hear := l.recordWrite
 			if word[at] == '-' {
-				hear = l.removed
+				hear = l.recordRemoval
 			}
 			hear(types.NamespacedName{Name: word[:at]}, version)
 		}
@@ -48,12 +48,12 @@ func TestLag(t *testing.T) {
 		}
 	}
 	l := newLag()
-	if err := l.begin(nil, nil); err != nil || !isClosed(l.over) {
+	if err := l.compareList(nil, nil); err != nil || !isClosed(l.over) {
 		t.Errorf("who began with how things are is behind: %v", err)
 	}
 }
 
-// list of tasks, each as name=version.
+// list returns tasks, each written as name=version.
 func list(words string) *v1alpha1.TaskList {
 	out := &v1alpha1.TaskList{}
 	for _, word := range strings.Fields(words) {

@@ -1,4 +1,4 @@
-package events
+package watch
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ import (
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/events/row"
+	"k8s4r.io/k8s4r/internal/console/row"
 )
 
 func sharp(n int) *metav1.Time {
@@ -51,7 +51,7 @@ func clusterThat(state rayv1.ClusterState, times map[rayv1.ClusterState]*metav1.
 	return c
 }
 
-// ran is an attempt in minutes; zero: not yet.
+// ran returns an attempt with start and end in minutes; zero: not yet.
 func ran(state string, from, to int) v1alpha1.TaskAttempt {
 	a := v1alpha1.TaskAttempt{State: state}
 	if from > 0 {
@@ -63,8 +63,8 @@ func ran(state string, from, to int) v1alpha1.TaskAttempt {
 	return a
 }
 
-// TestPast: what an object says of the time in which nobody looked, with the minutes.
-func TestPast(t *testing.T) {
+// The states that objects recorded while they were not watched, with minutes.
+func TestPastStates_ReturnsRecordedStates(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		old, now client.Object
@@ -72,31 +72,31 @@ func TestPast(t *testing.T) {
 	}{
 		{"a task that runs", task("t", "pending"), attempts(task("t", "running"), ran("running", 1, 0)), ""},
 		{"a task that ran and ended", task("t", "pending"), attempts(task("t", "completed"), ran("completed", 1, 2)), "running 1"},
-		{"one whose start was seen", attempts(task("t", "running"), ran("running", 1, 0)), attempts(task("t", "completed"), ran("completed", 1, 2)), ""},
-		{"one that was tried three times", attempts(task("t", "running"), ran("running", 1, 0)),
+		{"a task whose start was watched", attempts(task("t", "running"), ran("running", 1, 0)), attempts(task("t", "completed"), ran("completed", 1, 2)), ""},
+		{"a task with three attempts", attempts(task("t", "running"), ran("running", 1, 0)),
 			attempts(task("t", "running"), ran("failed", 1, 2), ran("failed", 3, 4), ran("running", 5, 0)), "exited 2, running 3, exited 4"},
-		{"one whose last attempt failed for good", nil, attempts(task("t", "failed"), ran("failed", 1, 2)), "running 1"},
-		{"one that waits again", nil, attempts(task("t", "pending"), ran("failed", 1, 2)), "running 1, exited 2"},
-		{"one that could not be started", nil, attempts(task("t", "failed"), ran("failed", 0, 2)), ""},
+		{"a task that failed with its last attempt", nil, attempts(task("t", "failed"), ran("failed", 1, 2)), "running 1"},
+		{"a task that is pending again", nil, attempts(task("t", "pending"), ran("failed", 1, 2)), "running 1, exited 2"},
+		{"a task that could not be started", nil, attempts(task("t", "failed"), ran("failed", 0, 2)), ""},
 		{"a job that ran and ended", jobThat("pending", nil), jobThat("completed", minute(1), is(v1alpha1.ConditionComplete, 2)), "running 1"},
-		{"one that was paused for a while", jobThat("running", minute(1)), jobThat("completed", minute(1), is(v1alpha1.ConditionComplete, 5), is(v1alpha1.ConditionSuspended, 3)), "paused 3"},
+		{"a job that was paused for a while", jobThat("running", minute(1)), jobThat("completed", minute(1), is(v1alpha1.ConditionComplete, 5), is(v1alpha1.ConditionSuspended, 3)), "paused 3"},
 		{"one that has Failed since long and was seen so", jobThat("failed", minute(1), is(v1alpha1.ConditionFailed, 2)), jobThat("requeueing", minute(1), is(v1alpha1.ConditionFailed, 2)), ""},
 		{"a flow that ran and failed", flowThat("", nil), flowThat(flowv1.Failed, sharp(1), is(flowv1.ConditionFailed, 2)), "Running 1"},
-		{"one that failed and runs again", flowThat(flowv1.Running, sharp(1)), flowThat(flowv1.Running, sharp(1), is(flowv1.ConditionFailed, 4)), "Failed 4"},
+		{"a flow that failed and runs again", flowThat(flowv1.Running, sharp(1)), flowThat(flowv1.Running, sharp(1), is(flowv1.ConditionFailed, 4)), "Failed 4"},
 		{"a job of Pods", vcjobThat("Pending"), vcjobThat("Pending", "Running", "Restarting", "Running", "Completed"), "Running 1, Restarting 2, Running 3"},
 		{"a job of Pods whose list was cut", vcjobThat("Pending", "Running"), vcjobThat("Pending"), ""},
 		{"a cluster that was ready and is suspended", clusterThat("", nil),
 			clusterThat(rayv1.StateSuspended, map[rayv1.ClusterState]*metav1.Time{rayv1.StateSuspended: sharp(3), rayv1.StateReady: sharp(2)}), "ready 2"},
-		{"one that was seen to be ready", clusterThat(rayv1.StateReady, map[rayv1.ClusterState]*metav1.Time{rayv1.StateReady: sharp(2)}),
+		{"a cluster whose ready state was watched", clusterThat(rayv1.StateReady, map[rayv1.ClusterState]*metav1.Time{rayv1.StateReady: sharp(2)}),
 			clusterThat("", map[rayv1.ClusterState]*metav1.Time{rayv1.StateReady: sharp(2)}), ""},
-		{"a robot remembers nothing", &v1alpha1.Robot{}, &v1alpha1.Robot{}, ""},
+		{"a robot records no states", &v1alpha1.Robot{}, &v1alpha1.Robot{}, ""},
 	} {
 		var old *Item
 		if c.old != nil {
 			old = &Item{Row: row.Describe(c.old), Object: c.old}
 		}
 		got := ""
-		for _, m := range past(old, &Item{Row: row.Describe(c.now), Object: c.now}) {
+		for _, m := range pastStates(old, &Item{Row: row.Describe(c.now), Object: c.now}) {
 			if got != "" {
 				got += ", "
 			}
@@ -108,20 +108,20 @@ func TestPast(t *testing.T) {
 	}
 }
 
-// TestWritten: what a restart tells late has the time that the API server noted.
-func TestWritten(t *testing.T) {
+// A change that is published late has the time that the API server recorded.
+func TestWrittenAt_UsesTimeOfLastWrite(t *testing.T) {
 	now := minute(30).Time
 	o := task("t", "")
-	if at := written(o, now); !at.Equal(now) {
+	if at := writtenAt(o, now); !at.Equal(now) {
 		t.Errorf("without a word of the API server: %s", at)
 	}
 	o.CreationTimestamp = *sharp(1)
 	o.ManagedFields = []metav1.ManagedFieldsEntry{{Time: sharp(20)}, {}, {Time: sharp(10)}}
-	if at := written(o, now); !at.Equal(sharp(20).Time) {
+	if at := writtenAt(o, now); !at.Equal(sharp(20).Time) {
 		t.Errorf("written at minute 20: %s", at)
 	}
 	o.ManagedFields[0].Time = &metav1.Time{Time: now.Add(-time.Second)}
-	if at := written(o, now); !at.Equal(now) {
+	if at := writtenAt(o, now); !at.Equal(now) {
 		t.Errorf("written just now: %s", at)
 	}
 }

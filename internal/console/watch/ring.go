@@ -1,4 +1,4 @@
-package events
+package watch
 
 import (
 	"cmp"
@@ -10,101 +10,103 @@ import (
 	"time"
 )
 
-// Limits bound what a Ring holds.
+// Limits bound the size of a Ring.
 type Limits struct {
-	// Events that are held at the most. Zero: 65,536.
+	// Events is the maximum number of events. Default 65,536.
 	Events int
-	// Bytes of their JSON at the most. Zero: 64 MiB. The newest event is held in any case.
+	// Bytes is the maximum size of their JSON. Default 64 MiB. The newest event is never evicted.
 	Bytes int
 }
 
 const (
 	defaultEvents = 1 << 16
 	defaultBytes  = 64 << 20
-	// perEvent is about what an event takes beside its JSON.
+	// perEvent estimates the memory of an event apart from its JSON, in bytes.
 	perEvent = 1024
 )
 
-// overlap is how far back a reader of another incarnation begins: kinds come in by watches of
-// their own, mass changes are gathered, and what one incarnation told first may come later in
-// another, each less than half of it after it was written.
+// overlap is how far back a reader of another instance starts. Kinds have separate watches and
+// mass changes are collected, so that two instances may publish events in a different order; each
+// event is delayed by less than half of overlap.
 const overlap = time.Minute
 
-// Ring holds the last events. One writer publishes, any number of readers follow, each at its
-// own pace: a reader costs the writer nothing, however slow it is, and no other reader.
+// Ring holds the latest events for one writer and any number of readers. Slow readers delay
+// neither the writer nor other readers.
 //
-// Events are linked, so that a reader goes from one to the next without a lock. Who waits for
-// the next one waits on a channel that all share, and that exists only while somebody waits.
+// Events are linked, so that a reader advances without a lock. Waiting readers share one channel,
+// which exists only while a reader waits.
 type Ring struct {
 	incarnation string
 	limits      Limits
 	now         func() time.Time
 
-	mu     sync.Mutex // the writer's, and of readers that look for their place
-	oldest *node      // that is held, or newest when none is
+	mu     sync.Mutex // guards the fields below; held by the writer and by readers that look for their position
+	oldest *node      // the oldest event that is held, or newest if none is
 	newest *node
 	held   int
 	bytes  int
-	// complete: who knows an event with a greater seq knows all that was never held here. evicted
-	// is when the last of those arrived that are not held any more. Zero: all are.
+	// complete is a seq: a reader that knows an event with a greater seq knows all events that
+	// were never held here. evicted is when the last of the evicted events was published; zero if
+	// none was evicted.
 	complete uint64
 	evicted  time.Time
-	// before is the seq of an event of the incarnation before this one: who was told that as
-	// the last knows all that was never held here. Zero: it is not known, or something was evicted.
+	// before is the seq of the previous instance's last event: a reader that received it last
+	// knows all events that were never held here. It is zero if it is unknown or an event was
+	// evicted.
 	before uint64
 
 	wakeMu sync.Mutex
-	wake   chan struct{} // nil: nobody waits
+	wake   chan struct{} // nil if no reader waits
 }
 
-// node is an event and the way to the next. Cut off, it leads nowhere, so that a reader that
-// lags holds one event and not all that came since.
+// node is an event and a link to the next one. The link of an evicted node is cut, so that a slow
+// reader retains one event instead of all later ones.
 type node struct {
 	event *Event
 	next  atomic.Pointer[node]
 }
 
-// cut ends the way from an event that is not held any more.
+// cut marks the link of an evicted node.
 var cut = &node{}
 
-// dropped tells the end of the way from the place where the next event comes.
-func (n *node) dropped() bool { return n == cut }
+// isDropped reports whether n marks a cut link, as opposed to the end of the list.
+func (n *node) isDropped() bool { return n == cut }
 
-// NewRing is an empty ring. The incarnation tells its ids from those of every other one, and
-// has no colon.
+// NewRing returns an empty ring. incarnation must be unique among all instances and contain no
+// colon.
 func NewRing(incarnation string, limits Limits) *Ring {
 	limits.Events, limits.Bytes = cmp.Or(limits.Events, defaultEvents), cmp.Or(limits.Bytes, defaultBytes)
 	start := &node{event: &Event{ID: incarnation + ":0:0"}}
 	return &Ring{incarnation: incarnation, limits: limits, now: time.Now, oldest: start, newest: start}
 }
 
-// begin says, before anything is published, that all that happens after seq will be. Whoever was
-// told of something after safe, or of what happened at last as the last, knows all before it.
-// A reader that was there before is told to load its lists.
-func (r *Ring) begin(seq, safe, last uint64) {
+// setStart sets the seq after which all events will be published. It must be called before the
+// first Publish. A reader that has received an event after safe, or the event last as its last,
+// has missed nothing. Existing readers get a Resync.
+func (r *Ring) setStart(seq, safe, last uint64) {
 	r.mu.Lock()
 	r.complete, r.before = max(seq, safe), last
 	early := r.newest
-	start := &node{event: &Event{Seq: seq, ID: r.id(seq, 0)}}
+	start := &node{event: &Event{Seq: seq, ID: r.formatID(seq, 0)}}
 	r.oldest, r.newest = start, start
 	early.next.Store(cut)
 	r.mu.Unlock()
 	r.wakeAll()
 }
 
-func (r *Ring) id(seq, number uint64) string {
+func (r *Ring) formatID(seq, number uint64) string {
 	return fmt.Sprintf("%s:%d:%d", r.incarnation, seq, number)
 }
 
-// Publish adds an event. ID and JSON are set here. It never waits for a reader.
+// Publish adds an event and sets its ID and JSON. It never waits for a reader.
 func (r *Ring) Publish(e Event) error {
-	body, err := e.encode()
+	body, err := e.encodeJSON()
 	if err != nil {
 		return fmt.Errorf("encode an event of %s %s/%s: %w", e.Kind, e.Namespace, e.Name, err)
 	}
 	r.mu.Lock()
 	e.JSON, e.number, e.arrived = body, r.newest.event.number+1, r.now()
-	e.ID = r.id(e.Seq, e.number)
+	e.ID = r.formatID(e.Seq, e.number)
 	n := &node{event: &e}
 	last := r.newest
 	r.newest = n
@@ -112,22 +114,22 @@ func (r *Ring) Publish(e Event) error {
 		r.oldest = n
 	}
 	r.held++
-	r.bytes += size(&e)
+	r.bytes += eventSize(&e)
 	last.next.Store(n)
-	r.evict()
+	r.evictOldest()
 	r.mu.Unlock()
 	r.wakeAll()
 	return nil
 }
 
-func size(e *Event) int { return len(e.JSON) + perEvent }
+func eventSize(e *Event) int { return len(e.JSON) + perEvent }
 
-func (r *Ring) evict() {
+func (r *Ring) evictOldest() {
 	for r.held > 1 && (r.held > r.limits.Events || r.bytes > r.limits.Bytes) {
 		n := r.oldest
 		r.oldest = n.next.Load()
 		r.held--
-		r.bytes -= size(n.event)
+		r.bytes -= eventSize(n.event)
 		r.complete, r.evicted, r.before = max(r.complete, n.event.Seq), n.event.arrived, 0
 		n.next.Store(cut)
 	}
@@ -142,7 +144,7 @@ func (r *Ring) wakeAll() {
 	}
 }
 
-func (r *Ring) waker() <-chan struct{} {
+func (r *Ring) wakeChannel() <-chan struct{} {
 	r.wakeMu.Lock()
 	defer r.wakeMu.Unlock()
 	if r.wake == nil {
@@ -151,20 +153,20 @@ func (r *Ring) waker() <-chan struct{} {
 	return r.wake
 }
 
-// Position is the ID of the newest event, or where there is none yet the start of the stream.
+// Position returns the ID of the newest event, or the start of the stream if there is none.
 func (r *Ring) Position() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.newest.event.ID
 }
 
-// lastUpTo is the seq of the last event in the order of the stream that is not after seq.
-// Zero: it is not known.
+// lastUpTo returns the seq of the last published event whose seq is at most seq. Zero if it is
+// unknown.
 func (r *Ring) lastUpTo(seq uint64) uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	last := r.before
-	for n := r.first(); n != nil; n = n.next.Load() {
+	for n := r.firstNode(); n != nil; n = n.next.Load() {
 		if n.event.Seq <= seq {
 			last = n.event.Seq
 		}
@@ -172,25 +174,26 @@ func (r *Ring) lastUpTo(seq uint64) uint64 {
 	return last
 }
 
-// Since is a reader of what follows the event with that id. Empty: of what comes from now on.
+// Since returns a reader of the events after the given ID. If id is empty, the reader starts with
+// the next event.
 //
-// An id of another incarnation leads to the first event that may not have been told there:
-// some come twice. If something may be missing, and if the id is none, the first event is
-// a Resync.
+// An ID of another instance leads to the first event that the other instance may not have
+// published; some events are repeated. If events may be missing or the ID is invalid, the reader
+// starts with a Resync.
 func (r *Ring) Since(id string) *Reader {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if id == "" {
 		return &Reader{ring: r, at: r.newest, told: r.newest.event.ID}
 	}
-	incarnation, seq, number, ok := parse(id)
+	incarnation, seq, number, ok := parseID(id)
 	var at *node
 	switch {
 	case !ok:
 	case incarnation == r.incarnation:
-		at = r.after(number)
+		at = r.nodeAfter(number)
 	default:
-		at = r.from(seq)
+		at = r.nodeFrom(seq)
 	}
 	if at == nil {
 		return &Reader{ring: r, at: r.newest, told: id, resync: true}
@@ -198,16 +201,17 @@ func (r *Ring) Since(id string) *Reader {
 	return &Reader{ring: r, at: at, told: id}
 }
 
-// after is the node of that number, or one that leads to the next. Nil: the next is not held.
-func (r *Ring) after(number uint64) *node {
-	first := r.first()
+// nodeAfter returns the node with the given number, or one that links to the next. It returns nil
+// if the next event is not held.
+func (r *Ring) nodeAfter(number uint64) *node {
+	first := r.firstNode()
 	switch {
 	case number == r.newest.event.number:
 		return r.newest
 	case number > r.newest.event.number || first == nil || number+1 < first.event.number:
 		return nil
 	case number+1 == first.event.number:
-		return r.lead(first, r.complete)
+		return r.nodeBefore(first, r.complete)
 	}
 	for n := first; n != nil; n = n.next.Load() {
 		if n.event.number == number {
@@ -217,17 +221,17 @@ func (r *Ring) after(number uint64) *node {
 	return nil
 }
 
-// from leads to the first event that a reader may not know that was told everything up to
-// seq, more or less. Nil: it is not held.
-func (r *Ring) from(seq uint64) *node {
+// nodeFrom returns a node before the first event that a reader of another instance at seq may not
+// know. It returns nil if that event is not held.
+func (r *Ring) nodeFrom(seq uint64) *node {
 	if seq <= r.complete && (r.before == 0 || seq != r.before) {
 		return nil
 	}
-	first := r.first()
+	first := r.firstNode()
 	if first == nil {
 		return r.newest
 	}
-	var known time.Time // when the last one came that the reader may have been told of
+	var known time.Time // when the last event was published that the reader may know
 	for n := first; n != nil && n.event.Seq <= seq; n = n.next.Load() {
 		known = n.event.arrived
 	}
@@ -239,25 +243,25 @@ func (r *Ring) from(seq uint64) *node {
 	for n.event.arrived.Before(begin) {
 		n = n.next.Load()
 	}
-	return r.lead(n, seq)
+	return r.nodeBefore(n, seq)
 }
 
-// first is the oldest event. Nil: none is held.
-func (r *Ring) first() *node {
+// firstNode returns the oldest event, or nil if none is held.
+func (r *Ring) firstNode() *node {
 	if r.held == 0 {
 		return nil
 	}
 	return r.oldest
 }
 
-// lead is the place before an event, of a reader that knows all up to seq.
-func (r *Ring) lead(to *node, seq uint64) *node {
-	n := &node{event: &Event{Seq: seq, ID: r.id(seq, to.event.number-1), number: to.event.number - 1}}
+// nodeBefore returns the position before an event, for a reader that knows all events up to seq.
+func (r *Ring) nodeBefore(to *node, seq uint64) *node {
+	n := &node{event: &Event{Seq: seq, ID: r.formatID(seq, to.event.number-1), number: to.event.number - 1}}
 	n.next.Store(to)
 	return n
 }
 
-func parse(id string) (incarnation string, seq, number uint64, ok bool) {
+func parseID(id string) (incarnation string, seq, number uint64, ok bool) {
 	part := strings.Split(id, ":")
 	if len(part) != 3 {
 		return "", 0, 0, false

@@ -1,4 +1,4 @@
-package events
+package watch
 
 import (
 	"context"
@@ -12,10 +12,10 @@ import (
 
 	"pgregory.net/rapid"
 
-	"k8s4r.io/k8s4r/internal/events/row"
+	"k8s4r.io/k8s4r/internal/console/row"
 )
 
-// numbered is an event that says which one it is.
+// numbered returns an event that contains its number.
 func numbered(seq uint64) Event {
 	return Event{Type: Changed, Kind: row.Tasks, Name: fmt.Sprint(seq), Seq: seq, Row: &row.Row{Name: fmt.Sprint(seq)}}
 }
@@ -28,15 +28,15 @@ func publish(t interface{ Fatal(...any) }, r *Ring, from, to uint64) {
 	}
 }
 
-// follower is a reader in a property test, and what it has been told.
+// follower is a reader in a property test, with the events that it received.
 type follower struct {
 	reader *Reader
-	last   uint64 // seq of the last event, or where it began
+	last   uint64 // seq of the last event, or of the start
 	told   int
-	resync bool // the last thing that it was told
+	resync bool // the last event was a Resync
 }
 
-// see judges the next thing that a reader is told.
+// see checks the next event of a reader.
 func (f *follower) see(t *rapid.T, e *Event, newest uint64) {
 	switch {
 	case e.Type == Resync:
@@ -55,13 +55,13 @@ func (f *follower) see(t *rapid.T, e *Event, newest uint64) {
 	}
 }
 
-// TestRing holds any order of writing, reading, stopping and resuming against what a reader
-// was promised: everything in order, or word that something is missing.
-func TestRing(t *testing.T) {
+// In any order of writing, reading, stopping and resuming, readers receive all events in order,
+// or a Resync if some are missing.
+func TestRing_DeliversInOrderOrResyncs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limits := Limits{Events: rapid.IntRange(1, 12).Draw(t, "events"), Bytes: rapid.IntRange(1, 12*(perEvent+200)).Draw(t, "bytes")}
 		r := NewRing("a", limits)
-		r.begin(100, 0, 0)
+		r.setStart(100, 0, 0)
 		newest := uint64(100)
 		all := []*follower{{reader: r.Since(""), last: newest}}
 		t.Repeat(map[string]func(*rapid.T){
@@ -102,10 +102,9 @@ func TestRing(t *testing.T) {
 	})
 }
 
-// TestRingAcrossIncarnations is the same of readers that come from another incarnation, which
-// they may have left long before it died. What is written, now one after the other and now after
-// minutes, comes up to 30 seconds late, in another order each time.
-func TestRingAcrossIncarnations(t *testing.T) {
+// Readers resume from another instance, which they may have left long before it stopped. Events
+// arrive up to 30 seconds after they were written, in a different order in each instance.
+func TestRing_ResumesFromOtherInstance(t *testing.T) {
 	noon := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	rapid.Check(t, func(t *rapid.T) {
 		writes, now := make([]int, rapid.IntRange(1, 60).Draw(t, "events")), 0
@@ -114,9 +113,9 @@ func TestRingAcrossIncarnations(t *testing.T) {
 			writes[i] = now
 		}
 		old := NewRing("old", Limits{})
-		old.begin(0, 0, 0)
+		old.setStart(0, 0, 0)
 		reader, told, stream := old.Since(""), map[uint64]bool{}, arrivals(t, writes, 0, 0)
-		told[0] = true // nothing
+		told[0] = true // seq 0: nothing was written
 		leaves := rapid.IntRange(0, len(stream)).Draw(t, "told")
 		died := stream[max(0, leaves-1)].at + rapid.SampledFrom([]int{0, 1, 29, 30, 31, 59, 60, 61, 300}).Draw(t, "lived")
 		for i, a := range stream {
@@ -130,7 +129,7 @@ func TestRingAcrossIncarnations(t *testing.T) {
 		}
 		position, safe := heard(stream, died-60), heard(stream, died-30)
 		next := NewRing("next", Limits{Events: rapid.IntRange(1, 60).Draw(t, "held")})
-		next.begin(position, safe, old.lastUpTo(safe))
+		next.setStart(position, safe, old.lastUpTo(safe))
 		for _, a := range arrivals(t, writes, position, died+rapid.IntRange(0, 100).Draw(t, "down")) {
 			next.now = func() time.Time { return noon.Add(time.Duration(a.at) * time.Second) }
 			publish(t, next, a.seq, a.seq)
@@ -155,8 +154,8 @@ type arrival struct {
 	at  int // seconds
 }
 
-// arrivals are when a process hears of what was written after a seq, at these times, with a delay
-// of less than 30 seconds, and not before it is there.
+// arrivals returns when an instance that starts at there receives the writes after a seq, each
+// with a delay of less than 30 seconds.
 func arrivals(t *rapid.T, writes []int, after uint64, there int) (out []arrival) {
 	for seq := after + 1; seq <= uint64(len(writes)); seq++ {
 		out = append(out, arrival{seq, max(there, writes[seq-1]+rapid.IntRange(0, 29).Draw(t, "delay"))})
@@ -165,7 +164,7 @@ func arrivals(t *rapid.T, writes []int, after uint64, there int) (out []arrival)
 	return out
 }
 
-// heard is the greatest seq that has come by a time.
+// heard returns the greatest seq received by a time.
 func heard(stream []arrival, by int) (seq uint64) {
 	for _, a := range stream {
 		if a.at <= by {
@@ -175,11 +174,11 @@ func heard(stream []arrival, by int) (seq uint64) {
 	return seq
 }
 
-func TestRingSince(t *testing.T) {
+func TestRingSince_FindsPosition(t *testing.T) {
 	r := NewRing("b", Limits{Events: 5})
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	r.now = func() time.Time { return now }
-	r.begin(1000, 0, 990)
+	r.setStart(1000, 0, 990)
 	ask := func(name, id string, want ...uint64) {
 		t.Helper()
 		d := r.Since(id)
@@ -224,12 +223,12 @@ func TestRingSince(t *testing.T) {
 	ask("the last before those that are held", "a:1012:4", 0)
 }
 
-// TestRingOverlap: a reader that changes the incarnation is told a minute again, not everything.
-func TestRingOverlap(t *testing.T) {
+// A reader that changes to another instance gets the events of one minute again, not all.
+func TestRing_RepeatsOneMinuteForOtherInstance(t *testing.T) {
 	r := NewRing("b", Limits{})
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	r.now = func() time.Time { return now }
-	r.begin(1, 0, 0)
+	r.setStart(1, 0, 0)
 	for seq := uint64(2); seq <= 200; seq++ {
 		publish(t, r, seq, seq)
 		now = now.Add(time.Second)
@@ -239,12 +238,12 @@ func TestRingOverlap(t *testing.T) {
 	}
 }
 
-// TestRingWakes: readers that wait are woken, each sees everything, one that never reads holds
-// up nobody and keeps nothing, and nobody has a goroutine but his own.
-func TestRingWakes(t *testing.T) {
+// Waiting readers are woken and receive all events. A reader that never reads does not delay
+// others or retain memory, and readers need no goroutine of the ring.
+func TestRing_WakesWaitingReaders(t *testing.T) {
 	const readers, events = 50, 2000
 	r := NewRing("a", Limits{Events: events})
-	r.begin(0, 0, 0)
+	r.setStart(0, 0, 0)
 	before := runtime.NumGoroutine()
 	slow := r.Since("")
 	var wg sync.WaitGroup
@@ -278,8 +277,8 @@ func TestRingWakes(t *testing.T) {
 
 const rounds = 3000
 
-// pingPong publishes each event only when the one before was read: nobody else would wake a
-// reader that misses its call.
+// pingPong publishes each event only after the previous one was read, so that a reader that
+// misses a wake-up waits forever.
 func (r *Ring) pingPong(t *testing.T, from uint64) {
 	t.Helper()
 	read, d := make(chan uint64), r.Since("")
@@ -306,7 +305,7 @@ func (r *Ring) pingPong(t *testing.T, from uint64) {
 	}
 }
 
-func TestFilter(t *testing.T) {
+func TestFilterMatch_SelectsEvents(t *testing.T) {
 	e := &Event{Type: Changed, Kind: row.Tasks, Namespace: "n", Name: "t", Row: &row.Row{Job: "j", Flow: "f"}}
 	for _, c := range []struct {
 		f    Filter
@@ -334,11 +333,11 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// BenchmarkPublish is the way of an event to 100 readers.
+// Publishes an event to 100 readers.
 func BenchmarkPublish(b *testing.B) {
 	const readers = 100
 	r := NewRing("a", Limits{})
-	r.begin(0, 0, 0)
+	r.setStart(0, 0, 0)
 	ctx, stop := context.WithCancel(b.Context())
 	defer stop()
 	var wg sync.WaitGroup

@@ -1,4 +1,4 @@
-package events
+package watch
 
 import (
 	"context"
@@ -23,19 +23,20 @@ import (
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/events/row"
+	"k8s4r.io/k8s4r/internal/console/row"
 )
 
-// watched is what one watch is of.
+// watched describes one watch.
 type watched struct {
 	kind     row.Kind
 	version  schema.GroupVersion
 	resource string
-	selector string // of labels; empty: all
+	selector string // label selector; if empty, all objects
 	example  client.Object
 }
 
-// everything that is watched. The Pods are in two parts, as no selector means one of two labels.
+// everything lists all watches. Pods need two of them, because no selector matches either of two
+// labels.
 var everything = []watched{
 	{row.Jobs, v1alpha1.GroupVersion, "jobs", "", &v1alpha1.Job{}},
 	{row.TaskGroups, v1alpha1.GroupVersion, "taskgroups", "", &v1alpha1.TaskGroup{}},
@@ -49,15 +50,15 @@ var everything = []watched{
 	{row.Pods, corev1.SchemeGroupVersion, "pods", rayv1.LabelCluster + ",!" + batchv1.KeyJobName, &corev1.Pod{}},
 }
 
-// scheme knows all kinds that are watched.
-func scheme() (*runtime.Scheme, error) {
+// newScheme returns a scheme with all watched kinds.
+func newScheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
 	metav1.AddToGroupVersion(s, schema.GroupVersion{Version: "v1"})
 	return s, errors.Join(v1alpha1.AddToScheme(s), flowv1.AddToScheme(s), cronv1.AddToScheme(s), batchv1.AddToScheme(s), rayv1.AddToScheme(s), corev1.AddToScheme(s))
 }
 
-// listWatch asks the API server for one kind. It needs no discovery, so that a kind that is
-// not installed costs one request that is not found.
+// listWatch returns a ListWatch for one kind. It needs no discovery, so that a kind that is not
+// installed costs one request with status 404.
 func (k watched) listWatch(cfg *rest.Config, s *runtime.Scheme) (*cache.ListWatch, error) {
 	c := rest.CopyConfig(cfg)
 	c.GroupVersion, c.APIPath = &k.version, "/apis"
@@ -72,61 +73,61 @@ func (k watched) listWatch(cfg *rest.Config, s *runtime.Scheme) (*cache.ListWatc
 	return cache.NewFilteredListWatchFromClient(rc, k.resource, metav1.NamespaceAll, func(o *metav1.ListOptions) { o.LabelSelector = k.selector }), nil
 }
 
-// lister is how a Reflector gets at the API server through a source. It sees to it that the
-// first list shows the world as it was where the last incarnation left off.
+// lister is the connection of a Reflector to the API server. Its first list is taken at the
+// resource version at which the previous instance stopped.
 type lister struct {
 	cache.ListerWatcherWithContext
 	source *source
-	start  <-chan struct{} // watches begin when it is closed
+	start  <-chan struct{} // watches start when it is closed
 
 	mu   sync.Mutex
-	from string // resourceVersion of the first list; empty: as it is now
+	from string // resourceVersion of the first list; if empty, the current one
 	live atomic.Int32
-	// now is what there was when the first list showed how things had stood. Nil: that list
-	// showed it. Of the Reflector's goroutine.
+	// now is the current list, if the first list was taken at an earlier resource version, else
+	// nil. Only the Reflector's goroutine uses it.
 	now runtime.Object
 }
 
-// IsWatchListSemanticsUnSupported makes the Reflector list before it watches: a list that is
-// streamed cannot be had as of an earlier resourceVersion.
+// IsWatchListSemanticsUnSupported makes the Reflector list before it watches: a streamed list
+// cannot be taken at an earlier resourceVersion.
 func (l *lister) IsWatchListSemanticsUnSupported() bool { return true }
 
-// List is for Reflectors that know no contexts.
+// List is for Reflectors without contexts.
 func (l *lister) List(o metav1.ListOptions) (runtime.Object, error) {
 	return l.ListWithContext(context.Background(), o)
 }
 
-// Watch is for Reflectors that know no contexts.
+// Watch is for Reflectors without contexts.
 func (l *lister) Watch(o metav1.ListOptions) (watch.Interface, error) {
 	return l.WatchWithContext(context.Background(), o)
 }
 
-// ListWithContext lists all objects at once: a list in pages with a resourceVersion would show
-// what was then, again and again, when the API server has no watch from there any more.
+// ListWithContext lists all objects in one page. If pages had a resourceVersion, they would
+// return the same old state again after the API server has dropped the watch history.
 func (l *lister) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	o.Limit = 0
-	if from := l.earlier(); from != "" {
+	if from := l.initialVersion(); from != "" {
 		then := o
 		then.ResourceVersion, then.ResourceVersionMatch = from, metav1.ResourceVersionMatchExact
 		list, err := l.ListerWatcherWithContext.ListWithContext(ctx, then)
 		if err == nil {
 			l.now, err = l.ListerWatcherWithContext.ListWithContext(ctx, metav1.ListOptions{})
-			return l.listed(list, err)
+			return l.checkListed(list, err)
 		}
-		if !forgotten(err) {
-			return l.listed(nil, err)
+		if !isExpired(err) {
+			return l.checkListed(nil, err)
 		}
 		l.source.log.Info("The API server does not know any more how things stood when this program was stopped; readers load their lists anew", "kind", l.source.kind, "reason", err.Error())
 	}
-	if o.ResourceVersion == "0" { // anything that a cache has, however old
+	if o.ResourceVersion == "0" { // a cached list of any age
 		o.ResourceVersion = ""
 	}
-	return l.listed(l.ListerWatcherWithContext.ListWithContext(ctx, o))
+	return l.checkListed(l.ListerWatcherWithContext.ListWithContext(ctx, o))
 }
 
-func (l *lister) listed(list runtime.Object, err error) (runtime.Object, error) {
-	l.source.answered(err)
-	if err == nil || missing(err) {
+func (l *lister) checkListed(list runtime.Object, err error) (runtime.Object, error) {
+	l.source.recordAnswer(err)
+	if err == nil || isMissing(err) {
 		l.mu.Lock()
 		l.from = ""
 		l.mu.Unlock()
@@ -134,15 +135,15 @@ func (l *lister) listed(list runtime.Object, err error) (runtime.Object, error) 
 	return list, err
 }
 
-// earlier is the resourceVersion of the first list. Empty: that was had.
-func (l *lister) earlier() string {
+// initialVersion returns the resourceVersion of the first list. It is empty after that list.
+func (l *lister) initialVersion() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.from
 }
 
-// WatchWithContext begins once all kinds are listed, so that the first change that is told
-// finds the world complete.
+// WatchWithContext starts the watch after all kinds are listed, so that the cache is complete
+// before the first change is published.
 func (l *lister) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	select {
 	case <-l.start:
@@ -157,27 +158,27 @@ func (l *lister) WatchWithContext(ctx context.Context, o metav1.ListOptions) (wa
 	return &open{Interface: w, stopped: sync.OnceFunc(func() { l.live.Add(-1) })}, nil
 }
 
-// open is a watch that says when it is stopped, which a Reflector does at its end whoever ends it.
+// open is a watch that reports when it is stopped. Reflectors always stop their watches.
 type open struct {
 	watch.Interface
 	stopped func()
 }
 
-// Stop ends the watch.
+// Stop stops the watch.
 func (o *open) Stop() {
 	o.stopped()
 	o.Interface.Stop()
 }
 
-// forgotten tells an API server that cannot list as of an earlier moment from one that cannot
-// list now.
-func forgotten(err error) bool {
+// isExpired reports whether the API server cannot list at an earlier resource version, as opposed
+// to not at all at the moment.
+func isExpired(err error) bool {
 	var status apierrors.APIStatus
-	if err == nil || !errors.As(err, &status) || missing(err) {
+	if err == nil || !errors.As(err, &status) || isMissing(err) {
 		return false
 	}
 	return !apierrors.IsTooManyRequests(err) && !apierrors.IsServiceUnavailable(err) && !apierrors.IsUnauthorized(err)
 }
 
-// missing tells that a kind is not there for us.
-func missing(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) }
+// isMissing reports whether the kind does not exist or may not be read.
+func isMissing(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) }

@@ -1,4 +1,4 @@
-package events
+package watch
 
 import (
 	"context"
@@ -17,58 +17,59 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"k8s4r.io/k8s4r/internal/events/row"
+	"k8s4r.io/k8s4r/internal/console/row"
 )
 
-// Config is what a World is made of.
+// Config is the configuration of a Store.
 type Config struct {
-	// API server and who asks it: who may list and watch all kinds in all namespaces.
+	// API is the API server. Its user must be allowed to list and watch all kinds in all
+	// namespaces.
 	API *rest.Config
-	// StateFile keeps, over a restart, from where on changes are to be told. Empty: readers of
-	// an earlier incarnation load their lists anew.
+	// StateFile stores, across restarts, the position from which changes are published. If empty,
+	// readers of the previous instance must reload their lists.
 	StateFile string
-	// Behind is how far a restart goes back, so that nothing is missed that one watch brings
-	// later than another. Zero: a minute.
+	// Behind is how far a restart goes back, so that no change is missed that one watch delivers
+	// later than another. Default one minute.
 	Behind time.Duration
 	// Limits of the ring.
 	Limits Limits
 	Log    logr.Logger
 }
 
-// Item is an object and its row as the World holds them. Both are shared by all who ask, and
-// must not be changed. The object has no managedFields, and no apiVersion and kind.
+// Item is an object and its row. All readers share both; they must not be changed. The object has
+// no managedFields, apiVersion or kind.
 type Item struct {
 	Row    *row.Row
 	Object client.Object
 }
 
-// World holds all objects that people look at.
-type World struct {
+// Store is a cache of all objects that the console shows.
+type Store struct {
 	ring    *Ring
-	folder  *folder
+	folder  *coalescer
 	sources []*source
-	keeper  *keeper
+	keeper  *positionKeeper
 	log     logr.Logger
 	now     func() time.Time
-	// seen is the greatest resourceVersion that was heard of.
+	// seen is the greatest resourceVersion that was received.
 	seen atomic.Uint64
-	// synced is closed when all kinds were listed, current when no list is behind any more.
+	// synced is closed after all kinds were listed, current when no list is outdated any more.
 	synced, current chan struct{}
 
 	mu sync.RWMutex
-	// owned are the objects by the UID of their controller.
+	// owned maps the UID of a controller to its objects.
 	owned map[types.UID]map[place]*Item
 }
 
-// place is where an object is in the world.
+// place identifies an object in the store.
 type place struct {
 	kind row.Kind
 	name types.NamespacedName
 }
 
-// New is a world that has yet to Run. The error is about the configuration.
-func New(c Config) (*World, error) {
-	s, err := scheme()
+// New creates a store. It returns an error if the configuration is invalid.
+func New(c Config) (*Store, error) {
+	s, err := newScheme()
 	if err != nil {
 		return nil, err
 	}
@@ -78,40 +79,40 @@ func New(c Config) (*World, error) {
 		if err != nil {
 			return nil, err
 		}
-		w.add(k, lw)
+		w.addKind(k, lw)
 	}
 	return w, nil
 }
 
-func newWorld(c Config) *World {
-	w := &World{
-		ring: NewRing(incarnation(), c.Limits), log: c.Log, now: time.Now, synced: make(chan struct{}), current: make(chan struct{}), owned: map[types.UID]map[place]*Item{},
+func newWorld(c Config) *Store {
+	w := &Store{
+		ring: NewRing(newInstanceID(), c.Limits), log: c.Log, now: time.Now, synced: make(chan struct{}), current: make(chan struct{}), owned: map[types.UID]map[place]*Item{},
 	}
-	w.folder = newFolder(w.publish, func(d time.Duration, do func()) { time.AfterFunc(d, do) })
+	w.folder = newFolder(w.publishEvents, func(d time.Duration, do func()) { time.AfterFunc(d, do) })
 	w.keeper = newKeeper(c.StateFile, c.Behind, w)
 	return w
 }
 
-func (w *World) add(k watched, lw cache.ListerWatcherWithContext) {
+func (w *Store) addKind(k watched, lw cache.ListerWatcherWithContext) {
 	s := &source{watched: k, world: w, log: w.log, settled: make(chan struct{}), lag: newLag(), items: map[string]map[string]*Item{}}
-	s.lister = &lister{ListerWatcherWithContext: lw, source: s, start: w.synced, from: w.keeper.from()}
+	s.lister = &lister{ListerWatcherWithContext: lw, source: s, start: w.synced, from: w.keeper.firstVersion()}
 	w.sources = append(w.sources, s)
 }
 
-// incarnation is a word that no other process has.
-func incarnation() string {
+// newInstanceID returns a random ID for this process.
+func newInstanceID() string {
 	b := make([]byte, 6)
-	_, _ = rand.Read(b) // never fails
+	_, _ = rand.Read(b) // crypto/rand.Read never fails
 	return hex.EncodeToString(b)
 }
 
-// Run watches until the context ends. It takes a goroutine a kind, however many readers
-// there are.
-func (w *World) Run(ctx context.Context) error {
+// Run watches all kinds until ctx ends. It uses one goroutine per kind, regardless of the number
+// of readers.
+func (w *Store) Run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	for _, s := range w.sources {
-		wg.Go(func() { s.run(ctx) })
+		wg.Go(func() { s.runReflector(ctx) })
 	}
 	for _, s := range w.sources {
 		select {
@@ -120,15 +121,15 @@ func (w *World) Run(ctx context.Context) error {
 			return nil
 		}
 	}
-	safe, last := w.keeper.known()
-	w.ring.begin(w.seen.Load(), safe, last)
+	safe, last := w.keeper.knownRange()
+	w.ring.setStart(w.seen.Load(), safe, last)
 	close(w.synced)
 	wg.Go(func() { w.catchUp(ctx) })
-	w.keeper.run(ctx)
+	w.keeper.runKeeper(ctx)
 	return nil
 }
 
-func (w *World) catchUp(ctx context.Context) {
+func (w *Store) catchUp(ctx context.Context) {
 	for _, s := range w.sources {
 		select {
 		case <-s.lag.over:
@@ -139,38 +140,40 @@ func (w *World) catchUp(ctx context.Context) {
 	close(w.current)
 }
 
-// Synced is closed when every kind was listed once, or is not there. Until then lists have
-// gaps, and Ring has no events.
-func (w *World) Synced() <-chan struct{} { return w.synced }
+// Synced returns a channel that is closed after every kind was listed once or turned out to be
+// missing. Until then, lists are incomplete and Ring has no events.
+func (w *Store) Synced() <-chan struct{} { return w.synced }
 
-// Current is closed after Synced, when lists show the world of the start of this program or a
-// later one. Until then they show it as it was where an earlier incarnation left off.
-func (w *World) Current() <-chan struct{} { return w.current }
+// Current returns a channel that is closed after Synced, when lists are at least as new as the
+// start of this process. Until then, they may show the state at which the previous instance
+// stopped.
+func (w *Store) Current() <-chan struct{} { return w.current }
 
-// Ring has what changes. It has no sense to follow it before Synced.
-func (w *World) Ring() *Ring { return w.ring }
+// Ring returns the event log. Wait for Synced before following it.
+func (w *Store) Ring() *Ring { return w.ring }
 
-// List is all objects of a kind in a namespace, in no order. Empty: in all namespaces.
-func (w *World) List(kind row.Kind, namespace string) []*Item {
+// List returns all objects of a kind in a namespace, unordered. If namespace is empty, it returns
+// those of all namespaces.
+func (w *Store) List(kind row.Kind, namespace string) []*Item {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
 	var out []*Item
 	for _, s := range w.sources {
 		if s.kind == kind {
-			out = s.list(out, namespace)
+			out = s.appendLocked(out, namespace)
 		}
 	}
 	return out
 }
 
-// Get is one object. Nil: it is not there.
-func (w *World) Get(kind row.Kind, namespace, name string) *Item {
+// Get returns one object, or nil if it does not exist.
+func (w *Store) Get(kind row.Kind, namespace, name string) *Item {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
-	return w.get(kind, namespace, name)
+	return w.lookupItem(kind, namespace, name)
 }
 
-func (w *World) get(kind row.Kind, namespace, name string) *Item {
+func (w *Store) lookupItem(kind row.Kind, namespace, name string) *Item {
 	for _, s := range w.sources {
 		if s.kind != kind {
 			continue
@@ -182,8 +185,8 @@ func (w *World) get(kind row.Kind, namespace, name string) *Item {
 	return nil
 }
 
-// Owned is what an object controls, of all kinds, in no order.
-func (w *World) Owned(uid types.UID) []*Item {
+// Owned returns the objects of all kinds that an object controls, unordered.
+func (w *Store) Owned(uid types.UID) []*Item {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
 	out := make([]*Item, 0, len(w.owned[uid]))
@@ -193,8 +196,8 @@ func (w *World) Owned(uid types.UID) []*Item {
 	return out
 }
 
-// Namespaces are those that have objects, in no order.
-func (w *World) Namespaces() []string {
+// Namespaces returns the namespaces that have objects, unordered.
+func (w *Store) Namespaces() []string {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
 	seen := map[string]bool{}
@@ -208,8 +211,8 @@ func (w *World) Namespaces() []string {
 	return slices.Collect(maps.Keys(seen))
 }
 
-// Has tells whether a kind is there to be listed and watched, as far as is known.
-func (w *World) Has(kind row.Kind) bool {
+// Has reports whether a kind can be listed and watched, as far as is known.
+func (w *Store) Has(kind row.Kind) bool {
 	for _, s := range w.sources {
 		if s.kind == kind && s.present.Load() {
 			return true
@@ -218,8 +221,8 @@ func (w *World) Has(kind row.Kind) bool {
 	return false
 }
 
-// Live says what is not being watched now although it is there. Nil: all is well.
-func (w *World) Live() error {
+// Live returns an error if a kind that exists is not being watched.
+func (w *Store) Live() error {
 	for _, s := range w.sources {
 		if s.present.Load() && s.lister.live.Load() == 0 {
 			return fmt.Errorf("%s are not being watched", s.kind)
@@ -228,8 +231,8 @@ func (w *World) Live() error {
 	return nil
 }
 
-// heard notes how far the world has come.
-func (w *World) heard(version uint64) {
+// recordVersion updates the greatest resourceVersion that was received.
+func (w *Store) recordVersion(version uint64) {
 	for {
 		had := w.seen.Load()
 		if version <= had || w.seen.CompareAndSwap(had, version) {
@@ -238,7 +241,7 @@ func (w *World) heard(version uint64) {
 	}
 }
 
-func (w *World) publish(all ...Event) {
+func (w *Store) publishEvents(all ...Event) {
 	for _, e := range all {
 		if err := w.ring.Publish(e); err != nil {
 			w.log.Error(err, "Publish")
@@ -246,13 +249,13 @@ func (w *World) publish(all ...Event) {
 	}
 }
 
-// link keeps the index of owners. The lock is held.
-func (w *World) link(kind row.Kind, old, item *Item) {
+// linkLocked updates the index of owners. Callers hold w.mu.
+func (w *Store) linkLocked(kind row.Kind, old, item *Item) {
 	for _, i := range []*Item{old, item} {
 		if i == nil {
 			continue
 		}
-		owner := controller(i.Object)
+		owner := controllerUID(i.Object)
 		if owner == "" {
 			continue
 		}

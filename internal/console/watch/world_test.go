@@ -1,4 +1,4 @@
-package events
+package watch
 
 import (
 	"context"
@@ -17,20 +17,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/events/row"
+	"k8s4r.io/k8s4r/internal/console/row"
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// running is a world that runs, and a reader of it.
+// running is a running store with a reader.
 type running struct {
 	*testing.T
-	*World
+	*Store
 	stop   func()
 	reader *Reader
-	last   *Event // that was told
+	last   *Event // last event that was received
 }
 
-// start runs a world until the test ends or it is stopped, and follows it from an id.
+// start runs a store until the test ends or it is stopped, and follows it from an ID.
 func (a *api) start(t *testing.T, c Config, since string) *running {
 	t.Helper()
 	c.Log = logr.Discard()
@@ -41,7 +41,7 @@ func (a *api) start(t *testing.T, c Config, since string) *running {
 		defer close(done)
 		_ = w.Run(ctx)
 	}()
-	r := &running{T: t, World: w, stop: func() { cancel(); <-done }}
+	r := &running{T: t, Store: w, stop: func() { cancel(); <-done }}
 	t.Cleanup(r.stop)
 	select {
 	case <-w.Synced():
@@ -52,7 +52,7 @@ func (a *api) start(t *testing.T, c Config, since string) *running {
 	return r
 }
 
-// next is what is told next, in one line. The test fails when that takes long.
+// next returns the next event in one line. It fails the test after a timeout.
 func (r *running) next() string {
 	r.Helper()
 	ctx, cancel := context.WithTimeout(r.Context(), 30*time.Second)
@@ -75,7 +75,7 @@ func line(e *Event) string {
 	return fmt.Sprintf("%s %s %s>%s", e.Type, e.Name, e.From, e.To)
 }
 
-// told fails the test unless exactly this is told next.
+// told fails the test unless exactly these events are next.
 func (r *running) told(want ...string) {
 	r.Helper()
 	for _, w := range want {
@@ -99,8 +99,7 @@ func task(name, state string) *v1alpha1.Task {
 	return t
 }
 
-// attempts gives a task entries: robot, state, and since when it runs and until when it ran,
-// in minutes past noon, where it did.
+// attempts adds attempts to a task. Start and end are in minutes after noon, zero if not set.
 func attempts(t *v1alpha1.Task, all ...v1alpha1.TaskAttempt) *v1alpha1.Task {
 	for i := range all {
 		all[i].Attempt = int32(i + 1)
@@ -114,13 +113,13 @@ func minute(n int) *metav1.MicroTime {
 	return &m
 }
 
-func TestWorldTellsChanges(t *testing.T) {
+func TestStore_PublishesChanges(t *testing.T) {
 	a := newAPI()
 	a.put(task("old", "running"))
 	a.remove(row.Tasks, "old")
 	a.put(task("there", "pending"))
 	w := a.start(t, Config{}, "")
-	w.nothingMore() // what was there before is in the lists
+	w.nothingMore() // existing objects are in the lists
 	a.put(task("there", "dispatching"))
 	a.put(task("there", "running"))
 	w.told("changed there pending>dispatching", "changed there dispatching>running")
@@ -134,7 +133,7 @@ func TestWorldTellsChanges(t *testing.T) {
 	w.told("changed there running>running", "removed there running>", "added there >pending")
 }
 
-func TestWorldFoldsMassChanges(t *testing.T) {
+func TestStore_CoalescesMassChanges(t *testing.T) {
 	a := newAPI()
 	for i := range 3 {
 		a.put(task(fmt.Sprint("t", i), "pending"))
@@ -146,7 +145,7 @@ func TestWorldFoldsMassChanges(t *testing.T) {
 		paused.Status.Reason, paused.Status.Message = v1alpha1.ReasonPaused, "job j: somebody wants it"
 		a.put(paused)
 	}
-	release() // they come at once: no second is over between them
+	release() // all changes arrive within the same second
 	w.told("changed t0 pending>paused", "changed  >paused")
 	const want = `{"seq":"106","type":"changed","kind":"tasks","namespace":"n","name":"","uid":"","job":"j","to":"paused","reason":"Paused","message":"job j: somebody wants it","time":"","refresh":true,"count":2,"after":"104"}`
 	if got := regexp.MustCompile(`"time":"[^"]+"`).ReplaceAllString(string(w.last.JSON), `"time":""`); got != want {
@@ -154,9 +153,8 @@ func TestWorldFoldsMassChanges(t *testing.T) {
 	}
 }
 
-// TestWorldHolds: what is read is shared, has its job's words, and is found by its owner,
-// whichever came first.
-func TestWorldHolds(t *testing.T) {
+// Items are shared, inherit from their job, and are indexed by owner, in any order of arrival.
+func TestStore_SharesAndIndexesItems(t *testing.T) {
 	for _, jobFirst := range []bool{true, false} {
 		a := newAPI()
 		job := &v1alpha1.Job{ObjectMeta: metav1.ObjectMeta{
@@ -202,15 +200,15 @@ func TestWorldHolds(t *testing.T) {
 	}
 }
 
-// TestWorldRelists: when a watch cannot go on, what happened meanwhile is told as well as
-// the objects remember it, in the order of the writes.
-func TestWorldRelists(t *testing.T) {
+// When a watch cannot resume, the changes in between are published in the order of the writes,
+// including the states that objects recorded.
+func TestStore_PublishesDifferencesAfterRelist(t *testing.T) {
 	a := newAPI()
 	a.put(attempts(task("twice", "running"), v1alpha1.TaskAttempt{State: "running", StartedAt: minute(1)}))
 	a.put(task("gone", "completed"))
 	a.put(task("same", "completed"))
 	w := a.start(t, Config{}, "")
-	release := a.holdWatches() // those that come back tell nothing before everything has happened
+	release := a.holdWatches() // new watches send nothing until all changes are written
 	a.cutOff()
 	a.put(task("fresh", "pending"))
 	a.put(attempts(task("twice", "exited"), v1alpha1.TaskAttempt{State: "exited", StartedAt: minute(1), FinishedAt: minute(2), Reason: "Exited"}))
@@ -235,9 +233,9 @@ func TestWorldRelists(t *testing.T) {
 	w.told("changed fresh pending>running")
 }
 
-// TestWorldRestarts: the next incarnation tells what happened since a while before the end of
-// the last one, with the states in between, and a reader goes on with it.
-func TestWorldRestarts(t *testing.T) {
+// The next instance publishes the changes since shortly before the end of the previous one,
+// including intermediate states, and a reader continues with it.
+func TestStore_ContinuesAfterRestart(t *testing.T) {
 	a := newAPI()
 	c := Config{StateFile: filepath.Join(t.TempDir(), "position"), Behind: 120 * time.Millisecond}
 	w := a.start(t, c, "")
@@ -248,7 +246,7 @@ func TestWorldRestarts(t *testing.T) {
 	a.put(task("busy", "dispatching"))
 	w.told("changed busy pending>dispatching")
 	w.stop()
-	position := keptIn(t, c.StateFile).Position // the next incarnation keeps its own before long
+	position := keptIn(t, c.StateFile).Position // the next instance will overwrite the file
 	a.put(task("busy", "running"))
 	a.put(task("busy", "completed"))
 	a.put(task("new", "pending"))
@@ -259,7 +257,7 @@ func TestWorldRestarts(t *testing.T) {
 	for len(got) == 0 || got[len(got)-1] != "removed quiet pending>" {
 		got = append(got, next.next())
 	}
-	if got[0] == "changed busy pending>dispatching" { // the reader knows it, by its resourceVersion
+	if got[0] == "changed busy pending>dispatching" { // the reader already knows it, by its resourceVersion
 		got = got[1:]
 	}
 	if want := "changed busy dispatching>running, changed busy running>completed, added new >pending, removed quiet pending>"; strings.Join(got, ", ") != want {
@@ -277,14 +275,14 @@ func TestWorldRestarts(t *testing.T) {
 	}
 }
 
-// TestWorldRestartsForWhoLeftEarly: of two readers who know something after the kept position, the
-// one that left before all up to it was told for certain loads its lists.
-func TestWorldRestartsForWhoLeftEarly(t *testing.T) {
+// Of two readers that know an event after the stored position, the one that disconnected before
+// all earlier events were certainly sent gets a Resync.
+func TestStore_ResyncsReaderThatLeftEarly(t *testing.T) {
 	a := newAPI()
 	position := a.put(task("one", "pending"))
 	safe, after := a.put(task("one", "dispatching")), a.put(task("one", "running"))
 	file := filepath.Join(t.TempDir(), "position")
-	if err := os.WriteFile(file, fmt.Appendf(nil, `{"position": "%d", "safe": "%d", "last": "0"}`, position, safe), 0o600); err != nil {
+	if err := os.WriteFile(file, fmt.Appendf(nil, `{"version": 2, "position": "%d", "safe": "%d", "last": "0"}`, position, safe), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	w := a.start(t, Config{StateFile: file}, fmt.Sprintf("elsewhere:%d:2", after))
@@ -294,9 +292,9 @@ func TestWorldRestartsForWhoLeftEarly(t *testing.T) {
 	}
 }
 
-// TestWorldIsCurrent: lists show how things stood where the last incarnation left off, until all
-// has come that is there now, and all has gone that is not.
-func TestWorldIsCurrent(t *testing.T) {
+// After a restart, lists show the state at which the previous instance stopped, until all later
+// writes and removals are received.
+func TestStore_CurrentWaitsForMissedChanges(t *testing.T) {
 	for name, since := range map[string]func(*api){
 		"nothing has happened": func(*api) {},
 		"one was written":      func(a *api) { a.put(task("one", "running")); a.put(task("one", "completed")) },
@@ -315,7 +313,7 @@ func TestWorldIsCurrent(t *testing.T) {
 			a.mu.Unlock()
 			release := a.holdWatches()
 			c := Config{StateFile: filepath.Join(t.TempDir(), "position")}
-			if err := os.WriteFile(c.StateFile, fmt.Appendf(nil, `{"position":"%d","last":"0"}`, position), 0o600); err != nil {
+			if err := os.WriteFile(c.StateFile, fmt.Appendf(nil, `{"version":2,"position":"%d","last":"0"}`, position), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			w := a.start(t, c, "")
@@ -340,7 +338,7 @@ func TestWorldIsCurrent(t *testing.T) {
 	}
 }
 
-// versions of objects, in one line.
+// versions returns the versions of objects in one line.
 func versions(of map[place]client.Object) string {
 	var out []string
 	for at, o := range of {
@@ -364,9 +362,9 @@ func await(t *testing.T, c <-chan struct{}) {
 	testkit.Eventually(t, 10*time.Second, "the world is current", func() bool { return isClosed(c) })
 }
 
-// TestWorldRestartsAfterSilence: a reader has missed nothing when nothing has happened since
-// the last event that it knows, however long ago that was.
-func TestWorldRestartsAfterSilence(t *testing.T) {
+// A reader has missed nothing if nothing happened since the last event that it knows, however
+// long ago that was.
+func TestStore_ContinuesAfterIdleTime(t *testing.T) {
 	a := newAPI()
 	c := Config{StateFile: filepath.Join(t.TempDir(), "position"), Behind: 60 * time.Millisecond}
 	w := a.start(t, c, "")
@@ -375,7 +373,7 @@ func TestWorldRestartsAfterSilence(t *testing.T) {
 	awaitPosition(t, c.StateFile, a.elsewhere())
 	w.stop()
 	at := w.reader.Position()
-	for range 2 { // a second time nothing was heard of at all
+	for range 2 { // in the second round, nothing is received at all
 		w = a.start(t, c, at)
 		w.nothingMore()
 		awaitPosition(t, c.StateFile, a.elsewhere())
@@ -385,8 +383,8 @@ func TestWorldRestartsAfterSilence(t *testing.T) {
 	a.start(t, c, at).told("changed a pending>running")
 }
 
-// TestWorldRestartsTooLate: what the API server has forgotten is not told; readers load their lists.
-func TestWorldRestartsTooLate(t *testing.T) {
+// Changes that the API server has forgotten are not published; readers get a Resync.
+func TestStore_ResyncsIfHistoryIsGone(t *testing.T) {
 	for name, position := range map[string]string{"forgotten": "101", "of another cluster": "99999"} {
 		a := newAPI()
 		a.put(task("a", "pending"))
@@ -408,8 +406,8 @@ func TestWorldRestartsTooLate(t *testing.T) {
 	}
 }
 
-// TestWorldOfKinds: a kind that is not installed is no trouble, and comes and goes.
-func TestWorldOfKinds(t *testing.T) {
+// A kind that is not installed is no error, and may appear and disappear.
+func TestStore_HandlesMissingKinds(t *testing.T) {
 	a := newAPI()
 	a.setAbsent(row.Tasks, true)
 	w := a.start(t, Config{}, "")
@@ -432,13 +430,13 @@ func TestWorldOfKinds(t *testing.T) {
 	}
 }
 
-// TestKeeper keeps how far the world had come a minute ago, and half a minute ago. While a kind
-// is not watched nothing is kept, for nobody knows what it would have told.
-func TestKeeper(t *testing.T) {
+// The file contains the positions of one minute and half a minute ago. While a kind is not
+// watched, the file is not updated.
+func TestPositionKeeper_WritesEarlierPosition(t *testing.T) {
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	w := newWorld(Config{StateFile: filepath.Join(t.TempDir(), "position"), Log: logr.Discard()})
 	w.now = func() time.Time { return now }
-	w.add(everything[0], &kindAPI{newAPI(), row.Jobs})
+	w.addKind(everything[0], &kindAPI{newAPI(), row.Jobs})
 	s := w.sources[0]
 	s.present.Store(true)
 	s.lister.live.Store(1)
@@ -446,7 +444,7 @@ func TestKeeper(t *testing.T) {
 		t.Helper()
 		now = now.Add(d)
 		w.seen.Store(seen)
-		w.keeper.tick()
+		w.keeper.recordSample()
 		kept := keptIn(t, w.keeper.file)
 		if got := fmt.Sprintf("%d %d", kept.Position, kept.Safe); got != want {
 			t.Errorf("at %s, seen %d: position and safe %s are kept, want %s", now.Format(time.TimeOnly), seen, got, want)
@@ -464,7 +462,7 @@ func TestKeeper(t *testing.T) {
 	pass(time.Minute, 80, "70 70")
 }
 
-// keptIn is what the file holds. Zero: there is none.
+// keptIn returns the content of the file, or zero if it does not exist.
 func keptIn(t *testing.T, file string) (k kept) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -490,7 +488,8 @@ func awaitPosition(t *testing.T, file string, want uint64) {
 	})
 }
 
-// BenchmarkUpdate is a change of one of 10,000 tasks, and BenchmarkList a list of all of them.
+// BenchmarkUpdate measures a change of one of 10,000 tasks; BenchmarkList measures a list of all
+// of them.
 func BenchmarkUpdate(b *testing.B) {
 	s := thousands()
 	states := []string{"dispatching", "running", "completed"}
@@ -514,7 +513,7 @@ func BenchmarkList(b *testing.B) {
 	}
 }
 
-// thousands are 10,000 tasks.
+// thousands returns a source with 10,000 tasks.
 func thousands() *source {
 	w := newAPI().world(Config{Log: logr.Discard()})
 	s := w.sources[1]

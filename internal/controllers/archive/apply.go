@@ -23,96 +23,96 @@ import (
 )
 
 const (
-	// recordAgain is when an object is tried again that could not be recorded.
-	recordAgain = 5 * time.Second
+	// retryDelay is when an object that could not be recorded is retried.
+	retryDelay = 5 * time.Second
 	// recordTimeout bounds one transaction.
 	recordTimeout = 30 * time.Second
-	// recordBatch is how many objects go in one transaction.
+	// recordBatch bounds the objects of one transaction.
 	recordBatch = 500
-	// pruneEvery so often what is too old, or too much, is removed.
+	// pruneEvery is how often the retention is applied.
 	pruneEvery = time.Hour
 )
 
-// The reasons of the condition Archived, and of the event.
+// Reasons of the condition Archived and of its event.
 const (
 	ReasonRecorded    = "Recorded"
 	ReasonUnavailable = "ArchiveUnavailable"
 )
 
-// unavailable does not say what exactly is wrong: a sentence that differs each time would be
-// written each time. The log has it.
-const unavailable = "the archive cannot be reached; nothing is removed before it is recorded there"
+// unavailableMessage omits the error, which is in the log: a message that differs each time
+// would cause a status write each time.
+const unavailableMessage = "the archive cannot be reached; objects are kept until they are recorded"
 
-// down is the error for an archive that does not take what is to be recorded.
-type down struct{ error }
+// unavailableError means that the archive did not accept a write.
+type unavailableError struct{ error }
 
-// Unwrap is what the archive said.
-func (d down) Unwrap() error { return d.error }
+// Unwrap returns the error of the archive.
+func (d unavailableError) Unwrap() error { return d.error }
 
-// apply records first and marks then: what is marked may be removed.
-func (c *Controller) apply(ctx context.Context, o client.Object, w *World, steps Steps, deleted *time.Time) error {
-	err := c.store(ctx, w, steps, deleted)
+// apply records before it marks, because marked objects may be deleted.
+func (c *Controller) apply(ctx context.Context, o client.Object, w *Input, actions Actions, deleted *time.Time) error {
+	err := c.recordObjects(ctx, w, actions, deleted)
 	if ctx.Err() != nil {
-		return ctx.Err() // we are being stopped; the archive is not down
+		return ctx.Err() // the manager is stopping; the archive is not down
 	}
-	if err != nil || len(steps.Record) > 0 || steps.Deleted {
-		c.link.say(ctx, err)
+	if err != nil || len(actions.Record) > 0 || actions.RecordDeletion {
+		c.health.reportResult(ctx, err)
 	}
 	if err != nil {
-		if steps.Mark {
-			err = errors.Join(err, c.mark(ctx, o, metav1.ConditionFalse))
+		if actions.MarkArchived {
+			err = errors.Join(err, c.markArchived(ctx, o, metav1.ConditionFalse))
 		}
-		return down{err}
+		return unavailableError{err}
 	}
-	if w.Gone {
-		c.noted.Delete(o.GetUID())
+	if w.Deleted {
+		c.recordedKeys.Delete(o.GetUID())
 		return nil
 	}
-	if len(steps.Record) > 0 || w.Archived {
-		c.noted.Store(o.GetUID(), steps.Note)
+	if len(actions.Record) > 0 || w.Archived {
+		c.recordedKeys.Store(o.GetUID(), actions.RecordKey)
 	}
-	if steps.Mark {
-		return c.mark(ctx, o, metav1.ConditionTrue)
+	if actions.MarkArchived {
+		return c.markArchived(ctx, o, metav1.ConditionTrue)
 	}
 	return nil
 }
 
-func (c *Controller) store(ctx context.Context, w *World, steps Steps, deleted *time.Time) error {
-	for batch := range slices.Chunk(steps.Record, recordBatch) {
+func (c *Controller) recordObjects(ctx context.Context, w *Input, actions Actions, deleted *time.Time) error {
+	for batch := range slices.Chunk(actions.Record, recordBatch) {
 		bounded, cancel := context.WithTimeout(ctx, recordTimeout)
 		began := c.Now()
 		err := c.Store.Record(bounded, batch...)
 		cancel()
-		measure(began, c.Now(), batch, err)
+		observeTransaction(began, c.Now(), batch, err)
 		if err != nil {
 			return err
 		}
 	}
-	if !steps.Deleted || deleted == nil {
+	if !actions.RecordDeletion || deleted == nil {
 		return nil
 	}
 	bounded, cancel := context.WithTimeout(ctx, recordTimeout)
 	defer cancel()
-	return c.Store.Deleted(bounded, w.Object.UID, *deleted)
+	return c.Store.MarkDeleted(bounded, w.Object.UID, *deleted)
 }
 
-// mark writes whether the end of an object is in the archive. A conflict is no error: the
-// watch brings who was faster.
-func (c *Controller) mark(ctx context.Context, o client.Object, is metav1.ConditionStatus) error {
+// markArchived shows in an object whether its end is archived. Conflicts are not errors: the
+// watch event triggers another reconcile.
+func (c *Controller) markArchived(ctx context.Context, o client.Object, is metav1.ConditionStatus) error {
 	var changed bool
 	var err error
 	switch o := o.(type) {
 	case *v1alpha1.Job:
-		if changed = c.set(&o.Status.Conditions, v1alpha1.ConditionArchived, is, o.Status.ObservedGeneration); changed {
+		if changed = c.setArchived(&o.Status.Conditions, v1alpha1.ConditionArchived, is, o.Status.ObservedGeneration); changed {
 			err = c.Status().Update(ctx, o)
 		}
 	case *flowv1.JobFlow:
-		if changed = c.set(&o.Status.FlowConditions, flowv1.ConditionArchived, is, o.Status.ObservedGeneration); changed {
+		if changed = c.setArchived(&o.Status.FlowConditions, flowv1.ConditionArchived, is, o.Status.ObservedGeneration); changed {
 			err = c.Status().Update(ctx, o)
 		}
 	case *batchv1.Job:
-		if changed = is == metav1.ConditionTrue && !o.Archived(); changed {
-			err = c.annotate(ctx, o)
+		if changed = is == metav1.ConditionTrue && !o.IsArchived(); changed {
+			err = c.annotateArchived(ctx, o)
 		}
 	}
 	switch {
@@ -121,56 +121,56 @@ func (c *Controller) mark(ctx context.Context, o client.Object, is metav1.Condit
 	case err != nil:
 		return fmt.Errorf("mark %s as archived: %w", o.GetName(), err)
 	case changed && is == metav1.ConditionFalse:
-		c.Recorder.Eventf(o, nil, corev1.EventTypeWarning, ReasonUnavailable, "Archive", "%s", unavailable)
+		c.Recorder.Eventf(o, nil, corev1.EventTypeWarning, ReasonUnavailable, "Archive", "%s", unavailableMessage)
 	}
 	return nil
 }
 
-func (c *Controller) set(all *[]metav1.Condition, kind string, is metav1.ConditionStatus, generation int64) bool {
+func (c *Controller) setArchived(all *[]metav1.Condition, kind string, is metav1.ConditionStatus, generation int64) bool {
 	next := metav1.Condition{
-		Type: kind, Status: is, Reason: ReasonRecorded, Message: "its end is in the archive",
+		Type: kind, Status: is, Reason: ReasonRecorded, Message: "the end of the object is archived",
 		ObservedGeneration: generation, LastTransitionTime: metav1.NewTime(c.Now()),
 	}
 	if is != metav1.ConditionTrue {
-		next.Reason, next.Message = ReasonUnavailable, unavailable
+		next.Reason, next.Message = ReasonUnavailable, unavailableMessage
 	}
 	return meta.SetStatusCondition(all, next)
 }
 
-// annotate marks a Job of Volcano's kind, whose status has no room for it. The phase may
-// have changed since it was seen, so the version is named.
-func (c *Controller) annotate(ctx context.Context, j *batchv1.Job) error {
+// annotateArchived marks a VCJob, whose status has no field for it. The patch contains the
+// resource version, because the phase may have changed.
+func (c *Controller) annotateArchived(ctx context.Context, j *batchv1.Job) error {
 	patch := fmt.Appendf(nil, `{"metadata":{"uid":%q,"resourceVersion":%q,"annotations":{%q:%q}}}`,
-		j.UID, j.ResourceVersion, batchv1.AnnotationArchived, j.ArchivedAs())
+		j.UID, j.ResourceVersion, batchv1.AnnotationArchived, j.ArchiveMarker())
 	bare := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: j.Namespace, Name: j.Name}}
 	return c.Patch(ctx, bare, client.RawPatch(types.MergePatchType, patch))
 }
 
-// later tries again soon where the archive is down, and says nothing: link has said it. A
-// delay that grows would hold back what has ended for long after the archive is back.
-func later(err error) (reconcile.Result, error) {
-	var d down
+// retryResult retries after a fixed delay while the archive is down; archiveHealth has logged
+// the error. A growing delay would keep ended objects long after the archive is back.
+func retryResult(err error) (reconcile.Result, error) {
+	var d unavailableError
 	if errors.As(err, &d) {
-		return reconcile.Result{RequeueAfter: recordAgain}, nil
+		return reconcile.Result{RequeueAfter: retryDelay}, nil
 	}
 	return reconcile.Result{}, err
 }
 
-// link says once when the archive goes down, and once when it is back.
-type link struct {
+// archiveHealth logs when the archive becomes unavailable and when it is back.
+type archiveHealth struct {
 	mu   sync.Mutex
 	down bool
 }
 
-func (l *link) say(ctx context.Context, err error) {
+func (l *archiveHealth) reportResult(ctx context.Context, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	log := ctrl.LoggerFrom(ctx)
 	switch {
 	case err != nil && !l.down:
-		log.Error(err, "The archive takes nothing; what has ended is kept until it does")
+		log.Error(err, "Archive unavailable; ended objects are kept until it is back")
 	case err == nil && l.down:
-		log.Info("The archive works again")
+		log.Info("Archive available again")
 	}
 	l.down = err != nil
 	reachable.WithLabelValues().Set(0)
@@ -179,8 +179,8 @@ func (l *link) say(ctx context.Context, err error) {
 	}
 }
 
-// keep keeps the archive within its bounds, until the manager stops.
-func (c *Controller) keep(ctx context.Context) error {
+// pruneLoop applies the retention until the manager stops.
+func (c *Controller) pruneLoop(ctx context.Context) error {
 	log := ctrl.LoggerFrom(ctx).WithName(Name)
 	every := time.NewTicker(pruneEvery)
 	defer every.Stop()
@@ -193,7 +193,7 @@ func (c *Controller) keep(ctx context.Context) error {
 		case pruned.Objects > 0:
 			log.Info("Pruned the archive", "objects", pruned.Objects, "bytes", pruned.Bytes)
 		}
-		if size, err := c.Store.Size(ctx); err == nil { // Prune has said what is wrong
+		if size, err := c.Store.TotalBytes(ctx); err == nil { // Prune has logged the error
 			sizeBytes.WithLabelValues().Set(float64(size))
 			reachable.WithLabelValues().Set(1)
 		}

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
@@ -24,45 +23,46 @@ import (
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/archive"
+	"k8s4r.io/k8s4r/internal/controllers/kit"
 )
 
 // Name of the controller.
 const Name = "archive"
 
-// The fields by which the cache finds what names a job, and the jobs of a flow.
+// Cache indexes of the objects of a job and of the jobs of a flow.
 const (
 	indexJob  = "archive.jobName"
 	indexFlow = "archive.flow.uid"
 )
 
-// Controller records objects.
+// Controller records objects in the archive.
 type Controller struct {
 	client.Client
 	Store    *archive.Store
 	Now      func() time.Time
 	Recorder events.EventRecorder
-	// Retention is what is kept of what is recorded.
+	// Retention bounds the age and the size of the archive.
 	Retention archive.Retention
-	// Flows with the VCJobs of their steps, VCJobs and RayClusters are recorded too, where
-	// this manager works on them. VCJobs are marked only where it removes them.
+	// Flows (with the VCJobs of their steps), VCJobs and RayClusters select the optional
+	// kinds. VCJobs are marked only if this manager deletes them.
 	Flows, VCJobs, RayClusters bool
-	// Concurrency is the number of objects that are recorded at a time.
+	// Concurrency is the number of objects that are recorded at the same time.
 	Concurrency int
 
-	// noted is the mark of what was last recorded, by UID.
-	noted sync.Map
-	gone  gone
-	link  link
+	// recordedKeys holds the recordKey of the last recorded version, by UID.
+	recordedKeys   sync.Map
+	deletedObjects deletedObjects
+	health         archiveHealth
 }
 
-// request names one object. Two of our kinds share a name.
+// request identifies one object. It has the kind, because two kinds may share a name.
 type request struct {
 	kind archive.Kind
 	key  types.NamespacedName
 }
 
-// kinds that are recorded, each with an object to read it into.
-func (c *Controller) kinds() map[archive.Kind]client.Object {
+// recordedKinds returns the kinds to record, each with an object to read into.
+func (c *Controller) recordedKinds() map[archive.Kind]client.Object {
 	all := map[archive.Kind]client.Object{
 		archive.Job: &v1alpha1.Job{}, archive.TaskGroup: &v1alpha1.TaskGroup{}, archive.Task: &v1alpha1.Task{}, archive.Robot: &v1alpha1.Robot{},
 	}
@@ -95,72 +95,65 @@ func (c *Controller) Add(mgr ctrl.Manager) error {
 		}
 	}
 	if c.Flows {
-		ofFlow := func(o client.Object) []string {
-			if owner := metav1.GetControllerOfNoCopy(o); owner != nil && owner.Kind == "JobFlow" {
-				return []string{string(owner.UID)}
-			}
-			return nil
-		}
 		for _, o := range []client.Object{&v1alpha1.Job{}, &batchv1.Job{}} {
-			if err := mgr.GetFieldIndexer().IndexField(context.Background(), o, indexFlow, ofFlow); err != nil {
+			if err := mgr.GetFieldIndexer().IndexField(context.Background(), o, indexFlow, kit.ControllerUIDs("JobFlow")); err != nil {
 				return fmt.Errorf("index %T by flow: %w", o, err)
 			}
 		}
 	}
-	if err := mgr.Add(manager.RunnableFunc(c.keep)); err != nil {
+	if err := mgr.Add(manager.RunnableFunc(c.pruneLoop)); err != nil {
 		return err
 	}
 	b := builder.TypedControllerManagedBy[request](mgr).Named(Name).
 		WithOptions(controller.TypedOptions[request]{MaxConcurrentReconciles: c.Concurrency})
-	for kind, o := range c.kinds() {
-		b = b.Watches(o, c.watch(kind))
+	for kind, o := range c.recordedKinds() {
+		b = b.Watches(o, c.newEventHandler(kind))
 	}
 	return b.Complete(c)
 }
 
-// queue of what is to be looked at.
 type queue = workqueue.TypedRateLimitingInterface[request]
 
-func (c *Controller) watch(kind archive.Kind) handler.TypedEventHandler[client.Object, request] {
+func (c *Controller) newEventHandler(kind archive.Kind) handler.TypedEventHandler[client.Object, request] {
 	add := func(o client.Object, q queue) {
 		q.Add(request{kind, client.ObjectKeyFromObject(o)})
 		if flow, ok := flowOf(o); ok && c.Flows {
-			q.Add(request{archive.JobFlow, flow}) // it waits for its Jobs
+			q.Add(request{archive.JobFlow, flow}) // a flow waits for its Jobs
 		}
 	}
 	return handler.TypedFuncs[client.Object, request]{
 		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[client.Object], q queue) { add(e.Object, q) },
 		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[client.Object], q queue) { add(e.ObjectNew, q) },
 		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[client.Object], q queue) {
-			c.gone.add(request{kind, client.ObjectKeyFromObject(e.Object)}, e.Object, c.Now())
+			c.deletedObjects.addObject(request{kind, client.ObjectKeyFromObject(e.Object)}, e.Object, c.Now())
 			add(e.Object, q)
 		},
 	}
 }
 
-// Reconcile records one object as it is now, and those of its name that have gone.
+// Reconcile records one object, and deleted objects of the same name.
 func (c *Controller) Reconcile(ctx context.Context, r request) (reconcile.Result, error) {
-	for _, o := range c.gone.of(r) {
-		if err := c.record(ctx, o.object, &o.at); err != nil {
-			return later(err)
+	for _, o := range c.deletedObjects.objectsOf(r) {
+		if err := c.recordObject(ctx, o.object, &o.at); err != nil {
+			return retryResult(err)
 		}
-		c.gone.done(r, o.object.GetUID())
+		c.deletedObjects.removeObject(r, o.object.GetUID())
 	}
-	o, ok := c.kinds()[r.kind]
+	o, ok := c.recordedKinds()[r.kind]
 	if !ok {
 		return reconcile.Result{}, nil
 	}
 	if err := c.Get(ctx, r.key, o); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if err := c.record(ctx, o, nil); err != nil {
-		return later(err)
+	if err := c.recordObject(ctx, o, nil); err != nil {
+		return retryResult(err)
 	}
 	return reconcile.Result{}, nil
 }
 
-// record brings one object into the archive. deleted is when it went; nil: it is there.
-func (c *Controller) record(ctx context.Context, o client.Object, deleted *time.Time) error {
+// recordObject records one object. deleted is the time of its deletion, or nil if it exists.
+func (c *Controller) recordObject(ctx context.Context, o client.Object, deleted *time.Time) error {
 	w, err := c.observe(ctx, o, deleted != nil)
 	if err != nil {
 		return err

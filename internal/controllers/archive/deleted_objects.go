@@ -8,51 +8,51 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// maxGone bounds what is remembered while the archive is down. What has a ttl is not removed
-// then; this is what people delete.
-const maxGone = 10_000
+// maxDeletedObjects bounds the memory while the archive is down. Expired objects are not
+// deleted then, so these are deleted by users.
+const maxDeletedObjects = 10_000
 
-// gone are objects that were deleted, as they were seen last, until they are recorded.
-type gone struct {
+// deletedObjects holds the last versions of deleted objects until they are recorded.
+type deletedObjects struct {
 	mu  sync.Mutex
-	all map[request]map[types.UID]corpse
+	all map[request]map[types.UID]deletedObject
 	n   int
 }
 
-type corpse struct {
+type deletedObject struct {
 	object client.Object
 	at     time.Time
 }
 
-func (g *gone) add(r request, o client.Object, at time.Time) {
+func (g *deletedObjects) addObject(r request, o client.Object, at time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.n >= maxGone {
+	if g.n >= maxDeletedObjects {
 		return
 	}
 	if g.all == nil {
-		g.all = map[request]map[types.UID]corpse{}
+		g.all = map[request]map[types.UID]deletedObject{}
 	}
 	if g.all[r] == nil {
-		g.all[r] = map[types.UID]corpse{}
+		g.all[r] = map[types.UID]deletedObject{}
 	}
 	if _, known := g.all[r][o.GetUID()]; !known {
 		g.n++
 	}
-	g.all[r][o.GetUID()] = corpse{o, at}
+	g.all[r][o.GetUID()] = deletedObject{o, at}
 }
 
-func (g *gone) of(r request) []corpse {
+func (g *deletedObjects) objectsOf(r request) []deletedObject {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	var all []corpse
+	var all []deletedObject
 	for _, one := range g.all[r] {
 		all = append(all, one)
 	}
 	return all
 }
 
-func (g *gone) done(r request, uid types.UID) {
+func (g *deletedObjects) removeObject(r request, uid types.UID) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if _, known := g.all[r][uid]; !known {

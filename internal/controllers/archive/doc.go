@@ -1,4 +1,4 @@
-// Package archive records in SQL what becomes of jobs, flows, tasks and robots, as it
-// happens, and marks what has ended and is recorded whole. The controllers that remove what has been
-// kept for long enough wait for that mark.
+// Package archive records the history of jobs, flows, tasks and robots in SQL and marks ended
+// objects that are recorded completely. The controllers that delete expired objects wait for
+// that mark.
 package archive

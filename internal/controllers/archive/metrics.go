@@ -28,8 +28,8 @@ var (
 		Help:    "Time from the end of an object, by the clock of who ended it, until its end was recorded.",
 		Buckets: prometheus.ExponentialBuckets(0.05, 3, 12), // 50 ms to two and a half hours
 	})
-	// Without labels: they are not shown before they are set. A manager that has no archive,
-	// or only stands by, would say that it cannot be reached.
+	// Vectors without labels are exported only after they are set. Otherwise a manager without
+	// an archive, or on standby, would report an unreachable archive.
 	reachable = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "k8s4r_archive_reachable",
 		Help: "1 while the archive takes what is recorded.",
@@ -42,13 +42,13 @@ var (
 
 func init() { metrics.Registry.MustRegister(Metrics()...) }
 
-// Metrics of this controller.
+// Metrics returns the metrics of this controller.
 func Metrics() []prometheus.Collector {
 	return []prometheus.Collector{recorded, failures, recordSeconds, lagSeconds, reachable, sizeBytes}
 }
 
-// measure one transaction.
-func measure(began, now time.Time, batch []archive.Object, err error) {
+// observeTransaction records the metrics of one transaction.
+func observeTransaction(began, now time.Time, batch []archive.Object, err error) {
 	if err != nil {
 		failures.Inc()
 		return

@@ -20,13 +20,13 @@ func read(t *testing.T, m prometheus.Metric) *dto.Metric {
 	return &out
 }
 
-func TestWhatIsRecordedIsMeasured(t *testing.T) {
+func TestMetrics_RecordedObjects(t *testing.T) {
 	now := time.Now()
 	ended := archive.Object{Kind: archive.Task, Finished: now.Add(-2 * time.Second)}
 	lives := archive.Object{Kind: archive.Task}
 	count := func() float64 { return read(t, recorded.WithLabelValues("Task")).GetCounter().GetValue() }
 	before, lagged := count(), read(t, lagSeconds).GetHistogram()
-	measure(now.Add(-time.Second), now, []archive.Object{ended, lives}, nil)
+	observeTransaction(now.Add(-time.Second), now, []archive.Object{ended, lives}, nil)
 	if n := count() - before; n != 2 {
 		t.Errorf("%v objects were counted, want 2", n)
 	}
@@ -36,16 +36,16 @@ func TestWhatIsRecordedIsMeasured(t *testing.T) {
 	}
 
 	failed := read(t, failures).GetCounter().GetValue()
-	measure(now, now, []archive.Object{lives}, errors.New("no"))
+	observeTransaction(now, now, []archive.Object{lives}, errors.New("no"))
 	if count()-before != 2 || read(t, failures).GetCounter().GetValue()-failed != 1 {
 		t.Error("what was not recorded is counted as if it was")
 	}
 }
 
-func TestAnArchiveThatIsDownIsShown(t *testing.T) {
-	var l link
+func TestMetrics_UnreachableArchive(t *testing.T) {
+	var l archiveHealth
 	for _, err := range []error{nil, errors.New("down"), errors.New("down"), nil} {
-		l.say(t.Context(), err)
+		l.reportResult(t.Context(), err)
 		want := 1.0
 		if err != nil {
 			want = 0

@@ -12,44 +12,44 @@ import (
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/archive"
-	"k8s4r.io/k8s4r/internal/controllers/progress"
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/taskcounts"
 )
 
-// observe reads what a decision about the object depends on.
-func (c *Controller) observe(ctx context.Context, o client.Object, isGone bool) (*World, error) {
+// observe reads the input of Plan.
+func (c *Controller) observe(ctx context.Context, o client.Object, isGone bool) (*Input, error) {
 	job, err := c.jobOf(ctx, o)
 	if err != nil {
 		return nil, err
 	}
-	w := &World{Gone: isGone}
-	if w.Object, err = archive.Of(o, job); err != nil {
+	w := &Input{Deleted: isGone}
+	if w.Object, err = archive.NewObject(o, job); err != nil {
 		return nil, err
 	}
-	if noted, ok := c.noted.Load(o.GetUID()); ok {
-		w.Noted, _ = noted.(string)
+	if noted, ok := c.recordedKeys.Load(o.GetUID()); ok {
+		w.RecordedKey, _ = noted.(string)
 	}
 	if isGone {
 		return w, nil
 	}
 	switch o := o.(type) {
 	case *v1alpha1.Task:
-		// The end of its job has brought it in: after a restart nobody need look.
-		w.Archived = job != nil && job.Status.Archived()
+		// It was archived together with its job.
+		w.Archived = job != nil && job.Status.IsArchived()
 	case *v1alpha1.TaskGroup:
-		w.Archived = job != nil && job.Status.Archived()
+		w.Archived = job != nil && job.Status.IsArchived()
 	case *v1alpha1.Job:
 		err = c.observeJob(ctx, o, w)
 	case *flowv1.JobFlow:
 		err = c.observeFlow(ctx, o, w)
 	case *batchv1.Job:
-		w.Archived = o.Archived()
-		w.Ends = c.VCJobs && lifecycle.VCJobPhase(o.Status.State.Phase).Finished()
+		w.Archived = o.IsArchived()
+		w.Complete = c.VCJobs && lifecycle.VCJobPhase(o.Status.State.Phase).IsFinished()
 	}
 	return w, err
 }
 
-// jobOf is the Job of a task or a group. Nil: it has none, or that is gone.
+// jobOf returns the Job of a task or a group, or nil if there is none.
 func (c *Controller) jobOf(ctx context.Context, o client.Object) (*v1alpha1.Job, error) {
 	var name string
 	switch o := o.(type) {
@@ -68,14 +68,14 @@ func (c *Controller) jobOf(ctx context.Context, o client.Object) (*v1alpha1.Job,
 	return &j, nil
 }
 
-// observeJob reads a job's groups and tasks, once it has ended with all of them.
-func (c *Controller) observeJob(ctx context.Context, j *v1alpha1.Job, w *World) error {
+// observeJob reads the groups and tasks of an ended job.
+func (c *Controller) observeJob(ctx context.Context, j *v1alpha1.Job, w *Input) error {
 	var counts lifecycle.Counts
-	progress.AddTo(&counts, j.Status.TaskCounts)
-	if !progress.Ended(lifecycle.JobState(j.Status.State), counts) || j.Status.CompletedAt == nil {
+	taskcounts.AddTo(&counts, j.Status.TaskCounts)
+	if !taskcounts.HasEnded(lifecycle.JobState(j.Status.State), counts) || j.Status.CompletedAt == nil {
 		return nil
 	}
-	if w.Archived = j.Status.Archived(); w.Archived {
+	if w.Archived = j.Status.IsArchived(); w.Archived {
 		return nil
 	}
 	ofJob := []client.ListOption{client.InNamespace(j.Namespace), client.MatchingFields{indexJob: j.Name}, client.UnsafeDisableDeepCopy}
@@ -91,7 +91,7 @@ func (c *Controller) observeJob(ctx context.Context, j *v1alpha1.Job, w *World) 
 	for i := range groups.Items {
 		if g := &groups.Items[i]; metav1.IsControlledBy(g, j) {
 			own[g.UID] = true
-			if err := w.add(g, j); err != nil {
+			if err := w.addPart(g, j); err != nil {
 				return err
 			}
 		}
@@ -102,33 +102,33 @@ func (c *Controller) observeJob(ctx context.Context, j *v1alpha1.Job, w *World) 
 		if owner == nil || !own[owner.UID] {
 			continue
 		}
-		if !lifecycle.TaskState(t.Status.State).Terminal() {
+		if !lifecycle.TaskState(t.Status.State).IsTerminal() {
 			w.Parts = nil
-			return nil // it was put back just now; its job will tell
+			return nil // the task was requeued; the update of its job triggers another plan
 		}
-		if err := w.add(t, j); err != nil {
+		if err := w.addPart(t, j); err != nil {
 			return err
 		}
 	}
-	w.Ends = true
+	w.Complete = true
 	return nil
 }
 
-func (w *World) add(o client.Object, j *v1alpha1.Job) error {
-	part, err := archive.Of(o, j)
+func (w *Input) addPart(o client.Object, j *v1alpha1.Job) error {
+	part, err := archive.NewObject(o, j)
 	if err == nil {
 		w.Parts = append(w.Parts, part)
 	}
 	return err
 }
 
-// observeFlow reads the jobs of a flow that has ended. Its end is whole once theirs are in the
-// archive: the flow takes its jobs with it when it is removed.
-func (c *Controller) observeFlow(ctx context.Context, f *flowv1.JobFlow, w *World) error {
+// observeFlow reads the jobs of an ended flow. The flow is complete once its jobs are archived,
+// because they are deleted together with it.
+func (c *Controller) observeFlow(ctx context.Context, f *flowv1.JobFlow, w *Input) error {
 	if w.Object.Outcome == "" || w.Object.Finished.IsZero() {
 		return nil
 	}
-	if w.Archived = f.Status.Archived(); w.Archived {
+	if w.Archived = f.Status.IsArchived(); w.Archived {
 		return nil
 	}
 	own := []client.ListOption{client.InNamespace(f.Namespace), client.MatchingFields{indexFlow: string(f.UID)}, client.UnsafeDisableDeepCopy}
@@ -137,8 +137,8 @@ func (c *Controller) observeFlow(ctx context.Context, f *flowv1.JobFlow, w *Worl
 		return fmt.Errorf("list jobs: %w", err)
 	}
 	for i := range robots.Items {
-		if !robots.Items[i].Status.Archived() {
-			return nil // its own end wakes us
+		if !robots.Items[i].Status.IsArchived() {
+			return nil // the update of the job triggers another plan
 		}
 	}
 	var pods batchv1.JobList
@@ -147,18 +147,18 @@ func (c *Controller) observeFlow(ctx context.Context, f *flowv1.JobFlow, w *Worl
 	}
 	for i := range pods.Items {
 		j := &pods.Items[i]
-		if !lifecycle.VCJobPhase(j.Status.State.Phase).Rests() {
+		if !lifecycle.VCJobPhase(j.Status.State.Phase).IsSettled() {
 			return nil
 		}
-		if err := w.add(j, nil); err != nil {
+		if err := w.addPart(j, nil); err != nil {
 			return err
 		}
 	}
-	w.Ends = true
+	w.Complete = true
 	return nil
 }
 
-// flowOf is the flow that an object is a step of.
+// flowOf returns the flow of which an object is a step.
 func flowOf(o client.Object) (types.NamespacedName, bool) {
 	owner := metav1.GetControllerOfNoCopy(o)
 	if owner == nil || owner.Kind != "JobFlow" || owner.APIVersion != flowv1.GroupVersion.String() {

@@ -4,63 +4,63 @@ import (
 	"fmt"
 
 	"k8s4r.io/k8s4r/internal/archive"
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 )
 
-// World is all that a decision about one object depends on.
-type World struct {
-	// Object as it is, or as it was when it went.
+// Input holds everything that a decision about one object depends on.
+type Input struct {
+	// Object is the current version, or the last one of a deleted object.
 	Object archive.Object
-	// Gone: the object is no more.
-	Gone bool
-	// Noted is the mark of what this process has recorded of the object. Empty: nothing.
-	Noted string
-	// Ends: the object is of a kind that is marked when it has ended, and it has ended with
-	// all that belongs to it.
-	Ends bool
-	// Archived: it is marked already.
+	// Deleted is true if the object was deleted.
+	Deleted bool
+	// RecordedKey is the recordKey of the version that this process recorded last, or "".
+	RecordedKey string
+	// Complete is true if the object and all of its parts have ended, so that it can be
+	// marked.
+	Complete bool
+	// Archived is true if the object is marked already.
 	Archived bool
-	// Parts that belong to an object that has ended.
+	// Parts are the objects that belong to an ended object.
 	Parts []archive.Object
 }
 
-// Steps is what to do.
-type Steps struct {
-	// Record these, in this order, so that what is there with its end has all of its parts.
+// Actions is what the controller does after one Plan.
+type Actions struct {
+	// Record these objects in order: an ended object is recorded after its parts.
 	Record []archive.Object
-	// Deleted: note that the object is gone.
-	Deleted bool
-	// Mark the object as archived.
-	Mark bool
-	// Note is the mark to remember once that is done.
-	Note string
+	// RecordDeletion records that the object was deleted.
+	RecordDeletion bool
+	// MarkArchived marks the object as archived.
+	MarkArchived bool
+	// RecordKey is the key to remember after the record succeeded.
+	RecordKey string
 }
 
-// Plan decides what is to be recorded of one object.
-func Plan(w World) Steps {
-	out := Steps{Note: mark(&w.Object)}
-	news := out.Note != w.Noted && (w.Noted != "" || begun(&w.Object))
+// Plan returns the actions for one object.
+func Plan(w Input) Actions {
+	out := Actions{RecordKey: recordKey(&w.Object)}
+	news := out.RecordKey != w.RecordedKey && (w.RecordedKey != "" || isWorthRecording(&w.Object))
 	switch {
-	case w.Gone:
+	case w.Deleted:
 		if news {
 			out.Record = []archive.Object{w.Object}
 		}
-		// What has ended is gone in the end, and the tasks of a job go by the thousand.
-		out.Deleted = w.Object.Outcome == "" && (news || w.Noted != "") || top(w.Object.Kind)
+		// Ended tasks are expected to be deleted, thousands at a time: save these writes.
+		out.RecordDeletion = w.Object.Outcome == "" && (news || w.RecordedKey != "") || isTopLevel(w.Object.Kind)
 	case w.Archived:
-	case w.Ends:
+	case w.Complete:
 		out.Record = append(out.Record, w.Parts...)
 		out.Record = append(out.Record, w.Object)
-		out.Mark = true
+		out.MarkArchived = true
 	case news:
 		out.Record = []archive.Object{w.Object}
 	}
 	return out
 }
 
-// mark is what must change for an object to be recorded again. Heartbeats, and what a task
-// uses, do not count.
-func mark(o *archive.Object) string {
+// recordKey returns the state whose change causes another record. It excludes heartbeats and
+// resource usage.
+func recordKey(o *archive.Object) string {
 	var attempt int64
 	if n := len(o.Attempts); n > 0 {
 		attempt = o.Attempts[n-1].Number
@@ -68,9 +68,9 @@ func mark(o *archive.Object) string {
 	return fmt.Sprintf("%s %d %s %d", o.Phase, attempt, o.Robot, o.Finished.UnixMicro())
 }
 
-// begun tells whether there is something to tell of an object that is not in the archive. A
-// task that waits, or is on its way to a robot, costs no write.
-func begun(o *archive.Object) bool {
+// isWorthRecording reports whether an object that is not archived yet should be recorded.
+// Tasks that have not started yet cost no write.
+func isWorthRecording(o *archive.Object) bool {
 	if o.Kind != archive.Task {
 		return o.Phase != ""
 	}
@@ -82,5 +82,6 @@ func begun(o *archive.Object) bool {
 	}
 }
 
-// top tells whether objects of the kind belong to nothing that is archived with them.
-func top(k archive.Kind) bool { return k != archive.Task && k != archive.TaskGroup }
+// isTopLevel reports whether objects of the kind are archived on their own and not as parts
+// of another object.
+func isTopLevel(k archive.Kind) bool { return k != archive.Task && k != archive.TaskGroup }

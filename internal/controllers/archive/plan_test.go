@@ -29,32 +29,32 @@ func TestPlan(t *testing.T) {
 	job, ended := object(archive.Job, "running"), object(archive.Job, "completed")
 	for _, c := range []struct {
 		name    string
-		in      World
+		in      Input
 		records int
 		deleted bool
 		marks   bool
 	}{
-		{name: "a task that waits costs no write", in: World{Object: object(archive.Task, "pending")}},
-		{name: "nor one that is on its way", in: World{Object: attempts(object(archive.Task, "dispatching"), 1)}},
-		{name: "one that has run before does", in: World{Object: attempts(object(archive.Task, "dispatching"), 2)}, records: 1},
-		{name: "a task that runs is recorded", in: World{Object: running}, records: 1},
-		{name: "once", in: World{Object: running, Noted: mark(&running)}},
-		{name: "and when it has ended", in: World{Object: done, Noted: mark(&running)}, records: 1},
-		{name: "and when it is put back", in: World{Object: object(archive.Task, "pending"), Noted: mark(&done)}, records: 1},
-		{name: "and when it runs anew", in: World{Object: attempts(running, 2), Noted: mark(&running)}, records: 1},
-		{name: "a job that nobody has looked at says nothing", in: World{Object: object(archive.Job, "")}},
-		{name: "a job is recorded as it changes", in: World{Object: ended, Noted: mark(&job)}, records: 1},
-		{name: "at its end with its parts, and marked", in: World{Object: ended, Noted: mark(&ended), Ends: true, Parts: []archive.Object{done, running}}, records: 3, marks: true},
-		{name: "what is marked is done with", in: World{Object: ended, Ends: true, Archived: true}},
-		{name: "a job that is gone is noted", in: World{Object: ended, Noted: mark(&ended), Gone: true}, deleted: true},
-		{name: "as it was last", in: World{Object: ended, Noted: mark(&job), Gone: true}, records: 1, deleted: true},
-		{name: "a task that had ended is not noted as gone", in: World{Object: done, Noted: mark(&done), Gone: true}},
-		{name: "a task that went while it ran is", in: World{Object: running, Noted: mark(&running), Gone: true}, deleted: true},
-		{name: "a task that went before it ran leaves nothing", in: World{Object: object(archive.Task, "pending"), Gone: true}},
+		{name: "a pending task is not recorded", in: Input{Object: object(archive.Task, "pending")}},
+		{name: "a task in its first dispatch is not recorded", in: Input{Object: attempts(object(archive.Task, "dispatching"), 1)}},
+		{name: "a task that has run before is recorded", in: Input{Object: attempts(object(archive.Task, "dispatching"), 2)}, records: 1},
+		{name: "a running task is recorded", in: Input{Object: running}, records: 1},
+		{name: "a running task is recorded once", in: Input{Object: running, RecordedKey: recordKey(&running)}},
+		{name: "an ended task is recorded", in: Input{Object: done, RecordedKey: recordKey(&running)}, records: 1},
+		{name: "a requeued task is recorded", in: Input{Object: object(archive.Task, "pending"), RecordedKey: recordKey(&done)}, records: 1},
+		{name: "a second attempt is recorded", in: Input{Object: attempts(running, 2), RecordedKey: recordKey(&running)}, records: 1},
+		{name: "a job without a state is not recorded", in: Input{Object: object(archive.Job, "")}},
+		{name: "a changed job is recorded", in: Input{Object: ended, RecordedKey: recordKey(&job)}, records: 1},
+		{name: "an ended job is recorded with its parts and marked", in: Input{Object: ended, RecordedKey: recordKey(&ended), Complete: true, Parts: []archive.Object{done, running}}, records: 3, marks: true},
+		{name: "a marked job is left alone", in: Input{Object: ended, Complete: true, Archived: true}},
+		{name: "the deletion of a job is recorded", in: Input{Object: ended, RecordedKey: recordKey(&ended), Deleted: true}, deleted: true},
+		{name: "the last version of a deleted job is recorded", in: Input{Object: ended, RecordedKey: recordKey(&job), Deleted: true}, records: 1, deleted: true},
+		{name: "the deletion of an ended task is not recorded", in: Input{Object: done, RecordedKey: recordKey(&done), Deleted: true}},
+		{name: "the deletion of a running task is recorded", in: Input{Object: running, RecordedKey: recordKey(&running), Deleted: true}, deleted: true},
+		{name: "a task deleted before it ran is not recorded", in: Input{Object: object(archive.Task, "pending"), Deleted: true}},
 	} {
 		got := Plan(c.in)
-		if len(got.Record) != c.records || got.Deleted != c.deleted || got.Mark != c.marks || got.Note != mark(&c.in.Object) {
-			t.Errorf("%s: records %d, deleted %v, marks %v", c.name, len(got.Record), got.Deleted, got.Mark)
+		if len(got.Record) != c.records || got.RecordDeletion != c.deleted || got.MarkArchived != c.marks || got.RecordKey != recordKey(&c.in.Object) {
+			t.Errorf("%s: records %d, deleted %v, marks %v", c.name, len(got.Record), got.RecordDeletion, got.MarkArchived)
 		}
 		if n := len(got.Record); n > 0 && got.Record[n-1].UID != c.in.Object.UID {
 			t.Errorf("%s: the object is not recorded last", c.name)

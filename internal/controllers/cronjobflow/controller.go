@@ -16,36 +16,30 @@ import (
 
 	cronv1 "k8s4r.io/k8s4r/api/cron/v1alpha1"
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
-	"k8s4r.io/k8s4r/internal/controllers/expect"
-	"k8s4r.io/k8s4r/internal/controllers/wake"
+	"k8s4r.io/k8s4r/internal/controllers/kit"
 )
 
-// Name of the controller.
+// Name is the name of the controller.
 const Name = "cronjobflow"
 
-// indexOwner is the field by which the cache finds the flows of a CronJobFlow.
+// indexOwner is the index field of flows by the UID of their CronJobFlow.
 const indexOwner = "metadata.controller.cron"
 
-// Controller does what Plan decides.
+// Controller creates and deletes the JobFlows of CronJobFlows.
 type Controller struct {
 	client.Client
 	Now      func() time.Time
 	Recorder events.EventRecorder
-	// Concurrency is the number of CronJobFlows that are worked on at a time.
+	// Concurrency is the number of CronJobFlows that are reconciled concurrently.
 	Concurrency int
 
-	expect *expect.Set
+	expect *kit.Expectations
 }
 
 // Add starts the controller with the manager.
 func (c *Controller) Add(mgr ctrl.Manager) error {
-	c.expect = expect.New(c.Now, mgr.GetLogger().WithName(Name))
-	err := mgr.GetFieldIndexer().IndexField(context.Background(), &flowv1.JobFlow{}, indexOwner, func(o client.Object) []string {
-		if owner := metav1.GetControllerOf(o); owner != nil && owner.Kind == "CronJobFlow" {
-			return []string{string(owner.UID)}
-		}
-		return nil
-	})
+	c.expect = kit.NewExpectations(c.Now, mgr.GetLogger().WithName(Name))
+	err := mgr.GetFieldIndexer().IndexField(context.Background(), &flowv1.JobFlow{}, indexOwner, kit.ControllerUIDs("CronJobFlow"))
 	if err != nil {
 		return fmt.Errorf("index flows by owner: %w", err)
 	}
@@ -57,66 +51,66 @@ func (c *Controller) Add(mgr ctrl.Manager) error {
 		Complete(c)
 }
 
-// Reconcile brings one CronJobFlow a step on.
+// Reconcile plans and applies the next actions for one CronJobFlow.
 func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	w, err := c.observe(ctx, req)
-	if err != nil || w == nil {
+	in, err := c.observe(ctx, req)
+	if err != nil || in == nil {
 		return reconcile.Result{}, err
 	}
 	now := c.Now()
-	steps := Plan(now, *w)
-	if err := c.apply(ctx, w.Cron, steps); err != nil {
+	actions := Plan(now, *in)
+	if err := c.apply(ctx, in.Cron, actions); err != nil {
 		return reconcile.Result{}, err
 	}
-	return wake.At(steps.WakeAt, now), nil
+	return kit.RequeueAt(actions.RequeueAt, now), nil
 }
 
-// observe reads what a decision depends on. It returns nil when there is nothing to
-// decide, or not yet: the cache does not show our own last write.
-func (c *Controller) observe(ctx context.Context, req reconcile.Request) (*World, error) {
+// observe reads the input of a plan. It returns nil if there is nothing to decide, or if
+// the cache does not show our last write yet.
+func (c *Controller) observe(ctx context.Context, req reconcile.Request) (*Input, error) {
 	cron := &cronv1.CronJobFlow{}
 	err := c.Get(ctx, req.NamespacedName, cron)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
-	if err != nil || c.expect.Stale(cron.UID, cron.ResourceVersion) {
+	if err != nil || c.expect.IsStale(cron.UID, cron.ResourceVersion) {
 		return nil, err
 	}
 	var flows flowv1.JobFlowList
 	if err := c.List(ctx, &flows, client.InNamespace(cron.Namespace), client.MatchingFields{indexOwner: string(cron.UID)}); err != nil {
 		return nil, fmt.Errorf("list flows: %w", err)
 	}
-	return &World{Cron: cron, Flows: flows.Items}, nil
+	return &Input{Cron: cron, Flows: flows.Items}, nil
 }
 
-// apply does the steps. The status is last: what it says of the last time must be so,
-// or a flow would be left out.
-func (c *Controller) apply(ctx context.Context, cron *cronv1.CronJobFlow, steps Steps) error {
-	for _, e := range steps.Events {
+// apply executes the actions. The status is last: if lastScheduleTime were written before
+// the flow exists, the flow could be skipped.
+func (c *Controller) apply(ctx context.Context, cron *cronv1.CronJobFlow, actions Actions) error {
+	for _, e := range actions.Events {
 		c.Recorder.Eventf(cron, nil, e.Type, e.Reason, "Schedule", "%s", e.Message)
 	}
-	for _, f := range steps.Delete {
-		if err := c.delete(ctx, cron, f); err != nil {
+	for _, f := range actions.Delete {
+		if err := c.deleteFlow(ctx, cron, f); err != nil {
 			return err
 		}
 	}
-	if steps.Create != nil {
-		if err := c.create(ctx, cron, steps.Create); err != nil {
+	if actions.Create != nil {
+		if err := c.createFlow(ctx, cron, actions.Create); err != nil {
 			return err
 		}
 	}
-	if steps.Status == nil {
+	if actions.Status == nil {
 		return nil
 	}
-	cron.Status = *steps.Status
+	cron.Status = *actions.Status
 	_, err := c.expect.UpdateStatus(ctx, c, cron)
 	return err
 }
 
-func (c *Controller) delete(ctx context.Context, cron *cronv1.CronJobFlow, f *flowv1.JobFlow) error {
+func (c *Controller) deleteFlow(ctx context.Context, cron *cronv1.CronJobFlow, f *flowv1.JobFlow) error {
 	err := c.Delete(ctx, f, client.Preconditions{UID: &f.UID}, client.PropagationPolicy(metav1.DeletePropagationBackground))
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // it is gone, or another has its name
+		return nil // deleted or replaced
 	}
 	if err != nil {
 		return fmt.Errorf("delete flow %s: %w", f.Name, err)
@@ -125,17 +119,14 @@ func (c *Controller) delete(ctx context.Context, cron *cronv1.CronJobFlow, f *fl
 	return nil
 }
 
-// create makes a flow. One of that name that is ours is the same, made before the
-// cache or the status could show it.
-func (c *Controller) create(ctx context.Context, cron *cronv1.CronJobFlow, f *flowv1.JobFlow) error {
+// createFlow creates a flow. An existing flow of that name that the CronJobFlow owns is
+// the same flow, created before the cache or the status showed it.
+func (c *Controller) createFlow(ctx context.Context, cron *cronv1.CronJobFlow, f *flowv1.JobFlow) error {
 	err := c.Create(ctx, f)
 	if apierrors.IsAlreadyExists(err) {
-		there := &flowv1.JobFlow{}
-		if err := c.Get(ctx, client.ObjectKeyFromObject(f), there); err != nil {
-			return fmt.Errorf("get flow %s: %w", f.Name, err)
-		}
-		if metav1.IsControlledBy(there, cron) {
-			return nil
+		existing := &flowv1.JobFlow{ObjectMeta: metav1.ObjectMeta{Namespace: f.Namespace, Name: f.Name}}
+		if owned, err := kit.ReadExisting(ctx, c, cron, existing); err != nil || owned {
+			return err
 		}
 	}
 	if err != nil {

@@ -1,6 +1,5 @@
-// Package cronjobflow creates JobFlows at the times of a schedule, as the CronJob
-// controller of Kubernetes creates Jobs (contract §4 row 10).
-//
-// The name of a flow is derived from the minute that it is due at. So no minute is
-// served twice, whatever becomes of the manager, its cache or its clock.
+// Package cronjobflow creates JobFlows on a schedule, as the CronJob controller of
+// Kubernetes creates Jobs. The name of a flow is derived from the minute at which it is
+// due, so that no minute is served twice, not even after a restart, with a stale cache or
+// after a change of the clock.
 package cronjobflow

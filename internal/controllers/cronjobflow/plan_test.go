@@ -15,11 +15,10 @@ import (
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 )
 
-// story drives the planner through time. It carries out what is planned, as the API
-// server would.
+// story drives the planner through time and executes its actions as the API server would.
 type story struct {
 	*testing.T
-	World
+	Input
 	now    time.Time
 	events []string
 	made   []string // the names of all flows that were ever created
@@ -36,7 +35,7 @@ func tell(t *testing.T, now string, spec cronv1.CronJobFlowSpec) *story {
 	return s
 }
 
-// at sets the clock and does what is planned then.
+// at sets the clock and executes the plan.
 func (s *story) at(when string) *story {
 	s.Helper()
 	s.now = at(s.T, when)
@@ -44,7 +43,7 @@ func (s *story) at(when string) *story {
 }
 
 func (s *story) again() *story {
-	steps := Plan(s.now, s.World)
+	steps := Plan(s.now, s.Input)
 	for _, f := range steps.Delete {
 		s.drop(f.Name)
 	}
@@ -74,10 +73,10 @@ func (s *story) drop(name string) {
 	}
 }
 
-// end ends the oldest flow that runs.
+// end ends the oldest active flow.
 func (s *story) end(phase flowv1.Phase) *story {
 	for i := range s.Flows {
-		if !ended(&s.Flows[i]) {
+		if !hasEnded(&s.Flows[i]) {
 			s.Flows[i].Status.State.Phase = phase
 			s.Flows[i].Status.CompletionTime = &metav1.Time{Time: s.now}
 			return s.again()
@@ -87,7 +86,7 @@ func (s *story) end(phase flowv1.Phase) *story {
 	return s
 }
 
-// due are the times of the flows that are there, as HH:MM.
+// due returns the times of the existing flows as HH:MM.
 func (s *story) due() string {
 	var out []string
 	for _, f := range s.Flows {
@@ -114,11 +113,11 @@ func (s *story) want(when, flows string, active int, events ...string) {
 	s.events = nil
 }
 
-func TestRunsByTheClock_4_10(t *testing.T) {
+func TestPlan_StartsFlowsOnSchedule(t *testing.T) {
 	s := tell(t, "2026-01-01T00:07:00Z", cronv1.CronJobFlowSpec{Schedule: "*/10 * * * *"})
 	s.Cron.Spec.JobFlowTemplate.Labels = map[string]string{"l": "v"}
-	if steps := Plan(s.now, s.World); !steps.WakeAt.Equal(at(t, "2026-01-01T00:10:00Z")) || steps.Create != nil {
-		t.Errorf("wakes at %s", steps.WakeAt)
+	if steps := Plan(s.now, s.Input); !steps.RequeueAt.Equal(at(t, "2026-01-01T00:10:00Z")) || steps.Create != nil {
+		t.Errorf("wakes at %s", steps.RequeueAt)
 	}
 	s.at("2026-01-01T00:09:59Z").want("not yet", "", 0)
 	s.at("2026-01-01T00:10:00Z").again().want("due, once", "00:10", 1)
@@ -136,9 +135,8 @@ func TestRunsByTheClock_4_10(t *testing.T) {
 	}
 }
 
-// A look at any time, as a restart or the end of a flow brings one, does not put off
-// what comes next.
-func TestWakesForTheNextTimeWheneverItLooks_4_10(t *testing.T) {
+// A reconcile at any time, for example after a restart, does not delay the next flow.
+func TestPlan_RequeuesAtNextTime(t *testing.T) {
 	for _, c := range []struct{ name, schedule, last, now, want string }{
 		{"an interval counts from the last time", "@every 90m", "2026-01-01T02:00:00Z", "2026-01-01T03:15:00Z", "2026-01-01T03:30:00Z"},
 		{"an interval without a last time counts from the creation", "@every 90m", "", "2026-01-01T00:50:00Z", "2026-01-01T01:30:00Z"},
@@ -152,14 +150,14 @@ func TestWakesForTheNextTimeWheneverItLooks_4_10(t *testing.T) {
 			if c.last != "" {
 				s.Cron.Status.LastScheduleTime = &metav1.Time{Time: at(t, c.last)}
 			}
-			if steps := Plan(at(t, c.now), s.World); !steps.WakeAt.Equal(at(t, c.want)) {
-				t.Errorf("wakes at %s, want %s", steps.WakeAt, c.want)
+			if steps := Plan(at(t, c.now), s.Input); !steps.RequeueAt.Equal(at(t, c.want)) {
+				t.Errorf("wakes at %s, want %s", steps.RequeueAt, c.want)
 			}
 		})
 	}
 }
 
-func TestConcurrencyPolicy_4_10(t *testing.T) {
+func TestPlan_ConcurrencyPolicy(t *testing.T) {
 	t.Run("Forbid makes up for the last one when the earlier one has ended", func(t *testing.T) {
 		s := tell(t, "2026-01-01T00:00:00Z", cronv1.CronJobFlowSpec{Schedule: "*/10 * * * *", ConcurrencyPolicy: cronv1.Forbid})
 		s.at("2026-01-01T00:10:00Z").at("2026-01-01T00:20:00Z").again().want("held", "00:10", 1, "JobFlowAlreadyActive", "JobFlowAlreadyActive")
@@ -175,12 +173,12 @@ func TestConcurrencyPolicy_4_10(t *testing.T) {
 	})
 }
 
-func TestMissedTimes_4_10(t *testing.T) {
+func TestPlan_MissedTimes(t *testing.T) {
 	t.Run("only the last one is made up for", func(t *testing.T) {
 		s := tell(t, "2026-01-01T00:00:00Z", cronv1.CronJobFlowSpec{Schedule: "*/10 * * * *"})
 		s.at("2026-01-01T05:55:00Z").again().want("after six hours", "05:50", 1)
 	})
-	t.Run("too many are told of", func(t *testing.T) {
+	t.Run("too many are reported", func(t *testing.T) {
 		s := tell(t, "2026-01-01T00:00:00Z", cronv1.CronJobFlowSpec{Schedule: "* * * * *"})
 		s.at("2026-01-01T01:40:30Z").want("a hundred", "01:40", 1)
 		s = tell(t, "2026-01-01T00:00:00Z", cronv1.CronJobFlowSpec{Schedule: "* * * * *"})
@@ -200,7 +198,7 @@ func TestMissedTimes_4_10(t *testing.T) {
 	})
 }
 
-func TestNoTimeIsServedTwice_4_10(t *testing.T) {
+func TestPlan_StartsNoTimeTwice(t *testing.T) {
 	s := tell(t, "2026-01-01T00:00:00Z", cronv1.CronJobFlowSpec{Schedule: "*/10 * * * *"})
 	s.at("2026-01-01T00:30:00Z")
 	s.at("2026-01-01T00:05:00Z").at("2026-01-01T00:10:00Z").at("2026-01-01T00:30:00Z").want("the clock went back", "00:30", 1)
@@ -215,8 +213,8 @@ func TestNoTimeIsServedTwice_4_10(t *testing.T) {
 	s.again().want("all flows were deleted", "", 0)
 }
 
-// A day of minutes around each change of the clocks: each time has one flow.
-func TestEachTimeHasOneFlowAcrossDaylightSaving_4_10(t *testing.T) {
+// One day around each change to or from daylight saving time: each time has one flow.
+func TestPlan_StartsOneFlowPerTimeAcrossDaylightSaving(t *testing.T) {
 	for _, zone := range []string{"Europe/Berlin", "America/New_York"} {
 		for _, start := range []string{"2026-03-07T12:00:00Z", "2026-03-28T12:00:00Z", "2026-10-24T12:00:00Z", "2026-10-31T12:00:00Z"} {
 			t.Run(zone+" "+start[:10], func(t *testing.T) {
@@ -239,7 +237,7 @@ func TestEachTimeHasOneFlowAcrossDaylightSaving_4_10(t *testing.T) {
 	}
 }
 
-func TestHistory_4_10(t *testing.T) {
+func TestPlan_DeletesFlowsBeyondHistoryLimits(t *testing.T) {
 	s := tell(t, "2026-01-01T00:00:00Z", cronv1.CronJobFlowSpec{Schedule: "*/10 * * * *", SuccessfulFlowsHistoryLimit: ptr.To[int32](2), FailedFlowsHistoryLimit: ptr.To[int32](0)})
 	for _, when := range []string{"00:10", "00:20", "00:30"} {
 		s.at("2026-01-01T" + when + ":00Z").end(flowv1.Succeed)
@@ -248,7 +246,7 @@ func TestHistory_4_10(t *testing.T) {
 	s.at("2026-01-01T00:40:00Z").end(flowv1.Failed).again().want("no failed one is kept", "00:20 00:30", 0)
 }
 
-func TestWhatCannotRunIsAConditionAndAnEvent_4_10(t *testing.T) {
+func TestPlan_ReportsInvalidSpec(t *testing.T) {
 	s := tell(t, "2026-01-01T00:00:00Z", cronv1.CronJobFlowSpec{Schedule: "nonsense"})
 	s.at("2026-01-01T01:00:00Z").again().want("unparsable", "", 0, "UnparsableSchedule")
 	c := meta.FindStatusCondition(s.Cron.Status.Conditions, cronv1.ConditionValid)
@@ -260,16 +258,16 @@ func TestWhatCannotRunIsAConditionAndAnEvent_4_10(t *testing.T) {
 	if !meta.IsStatusConditionTrue(s.Cron.Status.Conditions, cronv1.ConditionValid) {
 		t.Error("still not valid")
 	}
-	if steps := Plan(s.now, s.World); steps.Status != nil {
+	if steps := Plan(s.now, s.Input); steps.Status != nil {
 		t.Error("the status is written though nothing has changed")
 	}
 	s.Cron.DeletionTimestamp = &metav1.Time{Time: s.now}
 	s.at("2026-01-01T02:00:00Z").want("it is being deleted", "01:00", 1)
 }
 
-// A flow that has failed lets what runs end: the next one would meet it on the same
-// robots.
-func TestAFailedFlowWhoseStepsStillRunHasNotEnded(t *testing.T) {
+// A failed flow lets running Jobs finish; the next flow would compete with them for the
+// same robots.
+func TestHasEnded_FailedFlowWithRunningSteps(t *testing.T) {
 	s := tell(t, "2026-01-01T00:00:00Z", cronv1.CronJobFlowSpec{Schedule: "@hourly", ConcurrencyPolicy: cronv1.Forbid, FailedFlowsHistoryLimit: ptr.To[int32](0)})
 	s.at("2026-01-01T01:00:00Z")
 	f := &s.Flows[0]

@@ -11,7 +11,7 @@ import (
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 )
 
-// at reads a time such as 2026-03-29T01:00:00Z.
+// at parses a time such as 2026-03-29T01:00:00Z.
 func at(t *testing.T, text string) time.Time {
 	t.Helper()
 	out, err := time.Parse(time.RFC3339, text)
@@ -23,15 +23,15 @@ func at(t *testing.T, text string) time.Time {
 
 func times(t *testing.T, text, zone string) schedule {
 	t.Helper()
-	s, _, err := parse(&cronv1.CronJobFlowSpec{Schedule: text, TimeZone: &zone})
+	s, _, err := parseSchedule(&cronv1.CronJobFlowSpec{Schedule: text, TimeZone: &zone})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-// Across the changes of the clocks, all times that a schedule has in a span.
-func TestScheduleAcrossDaylightSaving_4_10(t *testing.T) {
+// All times of a schedule in a span across daylight saving changes.
+func TestSchedule_DaylightSaving(t *testing.T) {
 	for _, c := range []struct{ name, schedule, zone, after, until, want string }{
 		{"Berlin forward: 02:30 is not there and is left out", "30 2 * * *", "Europe/Berlin", "2026-03-28T00:00:00Z", "2026-03-30T23:00:00Z",
 			"2026-03-28T02:30:00+01:00 2026-03-30T02:30:00+02:00"},
@@ -54,21 +54,21 @@ func TestScheduleAcrossDaylightSaving_4_10(t *testing.T) {
 			s := times(t, c.schedule, c.zone)
 			var got []string
 			var last time.Time
-			for n := s.next(at(t, c.after)); !n.After(at(t, c.until)); n = s.next(n) {
+			for n := s.nextTime(at(t, c.after)); !n.After(at(t, c.until)); n = s.nextTime(n) {
 				got = append(got, n.Format(time.RFC3339))
 				last = n
 			}
 			if strings.Join(got, " ") != c.want {
 				t.Errorf("got  %s\nwant %s", strings.Join(got, " "), c.want)
 			}
-			if l := s.last(at(t, c.after), at(t, c.until)); !l.Equal(last) {
+			if l := s.lastTime(at(t, c.after), at(t, c.until)); !l.Equal(last) {
 				t.Errorf("the last one is %s, found %s", last, l)
 			}
 		})
 	}
 }
 
-func TestLast_4_10(t *testing.T) {
+func TestSchedule_LastTime(t *testing.T) {
 	for _, c := range []struct{ name, schedule, after, until, want string }{
 		{"none yet", "0 0 * * *", "2026-01-01T00:00:00Z", "2026-01-01T23:59:59Z", ""},
 		{"to the second", "0 0 * * *", "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z", "2026-01-02T00:00:00Z"},
@@ -82,7 +82,7 @@ func TestLast_4_10(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := ""
-			if l := times(t, c.schedule, "Etc/UTC").last(at(t, c.after), at(t, c.until)); !l.IsZero() {
+			if l := times(t, c.schedule, "Etc/UTC").lastTime(at(t, c.after), at(t, c.until)); !l.IsZero() {
 				got = l.Format(time.RFC3339)
 			}
 			if got != c.want {
@@ -92,7 +92,7 @@ func TestLast_4_10(t *testing.T) {
 	}
 }
 
-func TestValidate_4_10(t *testing.T) {
+func TestValidate(t *testing.T) {
 	loop := []flowv1.Flow{{Name: "a", DependsOn: &flowv1.DependsOn{Targets: []string{"a"}}}}
 	for _, c := range []struct {
 		name string
@@ -101,12 +101,12 @@ func TestValidate_4_10(t *testing.T) {
 	}{
 		{"fine", cronv1.CronJobFlowSpec{Schedule: "*/5 * * * *", TimeZone: ptr.To("Europe/Berlin")}, ""},
 		{"a word", cronv1.CronJobFlowSpec{Schedule: "@daily"}, ""},
-		{"nonsense", cronv1.CronJobFlowSpec{Schedule: "61 * * * *"}, `spec.schedule: "61 * * * *" cannot be read`},
+		{"nonsense", cronv1.CronJobFlowSpec{Schedule: "61 * * * *"}, `spec.schedule: invalid schedule "61 * * * *"`},
 		{"seconds are not for people", cronv1.CronJobFlowSpec{Schedule: "0 0 0 * * *"}, "spec.schedule"},
-		{"too often", cronv1.CronJobFlowSpec{Schedule: "@every 30s"}, "write @every 1m or longer"},
-		{"a zone in the schedule", cronv1.CronJobFlowSpec{Schedule: "TZ=UTC * * * * *"}, "write that into spec.timeZone"},
-		{"an unknown zone", cronv1.CronJobFlowSpec{Schedule: "@daily", TimeZone: ptr.To("Mars/Phobos")}, `spec.timeZone: "Mars/Phobos" is not known`},
-		{"a zone that differs by the machine", cronv1.CronJobFlowSpec{Schedule: "@daily", TimeZone: ptr.To("Local")}, `spec.timeZone: "Local" is not known`},
+		{"too often", cronv1.CronJobFlowSpec{Schedule: "@every 30s"}, "use @every 1m or longer"},
+		{"a zone in the schedule", cronv1.CronJobFlowSpec{Schedule: "TZ=UTC * * * * *"}, "set spec.timeZone instead"},
+		{"an unknown zone", cronv1.CronJobFlowSpec{Schedule: "@daily", TimeZone: ptr.To("Mars/Phobos")}, `spec.timeZone: unknown time zone "Mars/Phobos"`},
+		{"a zone that differs by the machine", cronv1.CronJobFlowSpec{Schedule: "@daily", TimeZone: ptr.To("Local")}, `spec.timeZone: unknown time zone "Local"`},
 		{"a flow that is none", cronv1.CronJobFlowSpec{Schedule: "@daily", JobFlowTemplate: cronv1.JobFlowTemplate{Spec: flowv1.JobFlowSpec{Flows: loop}}},
 			"spec.jobFlowTemplate: jobflow Flow is not DAG"},
 	} {

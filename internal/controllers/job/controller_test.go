@@ -9,16 +9,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/controllers/expect"
-	"k8s4r.io/k8s4r/internal/controllers/remember"
+	"k8s4r.io/k8s4r/internal/controllers/kit"
 )
 
-func TestAJobWhoseNamesAreAllTakenDoesNotSpin(t *testing.T) {
+func TestController_FailsWhenAllGroupNamesAreTaken(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	j := world("running").Job
+	j := newInput("running").Job
 	def := &j.Spec.TaskGroups[0]
 	first := groupName(j, "a", nil)
 	second := groupName(j, "a", map[string]bool{first: true})
@@ -29,14 +28,14 @@ func TestAJobWhoseNamesAreAllTakenDoesNotSpin(t *testing.T) {
 		api.WithObjects(g)
 	}
 	now := func() time.Time { return noon }
-	c := &Controller{Client: api.Build(), Now: now, expect: expect.New(now, logr.Discard()), memory: remember.New(newMemory)}
+	c := &Controller{Client: api.Build(), Now: now, expect: kit.NewExpectations(now, logr.Discard()), memory: kit.NewObjectMemory(newMemory)}
 	c.Live = c.Client
 	for _, name := range []string{first, second} {
-		if met, err := c.create(t.Context(), j, newGroup(j, def, name)); !met || err != nil {
+		if met, err := c.createGroup(t.Context(), j, newGroup(j, def, name)); !met || err != nil {
 			t.Errorf("%s: another name is tried %v, %v", name, met, err)
 		}
 	}
-	if met, err := c.create(t.Context(), j, newGroup(j, def, second)); met || err == nil {
+	if met, err := c.createGroup(t.Context(), j, newGroup(j, def, second)); met || err == nil {
 		t.Errorf("tries again at once: %v, %v", met, err)
 	}
 }

@@ -1,2 +1,2 @@
-// Package job turns a Job into TaskGroups and adds them up to its status.
+// Package job creates the TaskGroups of Jobs and aggregates their status.
 package job

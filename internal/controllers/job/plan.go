@@ -9,174 +9,171 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/controllers/expect"
-	"k8s4r.io/k8s4r/internal/controllers/progress"
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/controllers/kit"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/taskcounts"
 )
 
-// DefaultTick is the least time between two writes of a status that only
-// count.
+// DefaultTick is the default of Controller.Tick.
 const DefaultTick = 250 * time.Millisecond
 
-// World is all that a decision about one Job depends on.
-type World struct {
+// Input holds everything that a decision about one Job depends on.
+type Input struct {
 	Job *v1alpha1.Job
-	// Groups of the job that exist, by their name in the job.
+	// Groups are the existing groups of the job, by their name in the job.
 	Groups map[string]*v1alpha1.TaskGroup
-	// Creating names the objects that were created and do not show yet.
+	// Creating holds the names of created groups that the cache does not show yet.
 	Creating map[string]bool
-	// Taken names objects that belong to somebody else.
-	Taken map[string]bool
+	// TakenNames are names of objects of other owners.
+	TakenNames map[string]bool
 	// LastStatus is when the status was last written.
 	LastStatus time.Time
-	// Archives: the manager keeps an archive, and a job that has ended stays until it is
-	// in there.
+	// Archives is true if ended jobs stay until they are archived.
 	Archives bool
-	// Awaited: a flow that the job is a step of has not recorded its end.
-	Awaited bool
+	// AwaitedByFlow is true if the flow of the job has not recorded its end yet.
+	AwaitedByFlow bool
 }
 
-// Steps is what to do, and when to look again.
-type Steps struct {
+// Actions is what the controller does after one Plan.
+type Actions struct {
 	Create []*v1alpha1.TaskGroup
-	// Update are groups that are to be what the job says of them now.
+	// Update are existing groups with the current definition of the job.
 	Update []*v1alpha1.TaskGroup
-	// Status to write. Nil: as it is.
+	// Status is the status to write, or nil if it is unchanged.
 	Status *v1alpha1.JobStatus
-	// Delete the job, because its time to live is over.
+	// Delete is true if the job's ttlSecondsAfterFinished is over.
 	Delete bool
-	// WakeAt is when to look again. Zero: a watch will wake us.
-	WakeAt time.Time
-	// Changes of the state, in order, for people.
-	Changes []progress.Change
-	// Refused is a sentence about a wish that is not possible. Empty: none.
-	Refused string
-	// Why has one line for each decision.
-	Why []string
+	// RequeueAt is when to reconcile again. Zero waits for the next watch event.
+	RequeueAt time.Time
+	// Changes are the changes of the state in order. Each becomes an event.
+	Changes []taskcounts.Change
+	// Rejected is the message about a requeue that is not possible, or empty.
+	Rejected string
+	// Reasons has one line for each decision, for the log.
+	Reasons []string
 }
 
-// Plan decides what follows for one Job. tick is the least time between two
-// writes that only count.
-func Plan(now time.Time, tick time.Duration, w World) Steps {
-	p := &plan{now: now, tick: tick, World: w}
+// Plan returns the actions for one Job. tick is the least time between two status writes
+// that only update counts.
+func Plan(now time.Time, tick time.Duration, w Input) Actions {
+	p := &plan{now: now, tick: tick, Input: w}
 	if w.Job.DeletionTimestamp != nil {
 		return p.out
 	}
-	if ended(w.Job) && p.wished(w.Job.Status.DeepCopy(), p.counts()).To == "" {
-		if p.expire(); !p.out.Delete && p.stirs() {
-			p.account()
+	if hasEnded(w.Job) && p.requestedChange(w.Job.Status.DeepCopy(), p.countTasks()).To == "" {
+		if p.planExpiry(); !p.out.Delete && p.hasNewCounts() {
+			p.planStatus()
 		}
 		return p.out
 	}
 	if len(w.Creating) > 0 {
-		// Of a group that was deleted while the watch was cut off no word comes.
-		p.wake(now.Add(expect.Lifetime))
+		// There is no event if a group was deleted while the watch was down.
+		p.requeueAt(now.Add(kit.ExpectationLifetime))
 	}
-	if p.state().Starts() {
-		p.create()
+	if p.jobState().StartsTasks() {
+		p.planCreates()
 	}
-	if p.state().Starts() || p.state().Holds() {
-		p.update()
+	if p.jobState().StartsTasks() || p.jobState().PausesTasks() {
+		p.planUpdates()
 	}
-	p.account()
+	p.planStatus()
 	return p.out
 }
 
-// ended tells whether the job and all of its tasks are at their end. Its counts
-// stay what they were when somebody deletes its groups.
-func ended(j *v1alpha1.Job) bool {
+// hasEnded reports whether the job and all of its tasks have ended. It uses the job's own
+// counts, which stay when a user deletes its groups.
+func hasEnded(j *v1alpha1.Job) bool {
 	var c lifecycle.Counts
-	progress.AddTo(&c, j.Status.TaskCounts)
-	return (c.Total > 0 || v1alpha1.KeptRunning(j.Spec.Type)) && progress.Ended(lifecycle.JobState(j.Status.State), c)
+	taskcounts.AddTo(&c, j.Status.TaskCounts)
+	return (c.Total > 0 || v1alpha1.IsKeptRunning(j.Spec.Type)) && taskcounts.HasEnded(lifecycle.JobState(j.Status.State), c)
 }
 
-// stirs tells whether the groups of a job that has ended count otherwise than it
-// does: one was about to put its tasks back when the job ended.
-func (p *plan) stirs() bool {
-	return p.constructed() && progress.Write(p.counts()) != p.Job.Status.TaskCounts
+// hasNewCounts reports whether the counts of the groups differ from those of an ended job,
+// because a group requeued its tasks just when the job ended.
+func (p *plan) hasNewCounts() bool {
+	return p.hasAllGroups() && taskcounts.ToStatus(p.countTasks()) != p.Job.Status.TaskCounts
 }
 
-// plan is a decision in the making.
+// plan is the state of one call of Plan.
 type plan struct {
-	World
+	Input
 	now  time.Time
 	tick time.Duration
-	out  Steps
+	out  Actions
 }
 
-func (p *plan) wake(at time.Time) {
-	if p.out.WakeAt.IsZero() || at.Before(p.out.WakeAt) {
-		p.out.WakeAt = at
-	}
+func (p *plan) requeueAt(at time.Time) {
+	kit.SetEarliest(&p.out.RequeueAt, at)
 }
 
-func (p *plan) state() lifecycle.JobState { return lifecycle.JobState(p.Job.Status.State) }
+func (p *plan) jobState() lifecycle.JobState { return lifecycle.JobState(p.Job.Status.State) }
 
-// create decides which groups are missing.
-func (p *plan) create() {
+// planCreates adds the missing groups.
+func (p *plan) planCreates() {
 	for i := range p.Job.Spec.TaskGroups {
 		def := &p.Job.Spec.TaskGroups[i]
-		name := groupName(p.Job, def.Name, p.Taken)
+		name := groupName(p.Job, def.Name, p.TakenNames)
 		if p.Groups[def.Name] == nil && !p.Creating[name] {
 			p.out.Create = append(p.out.Create, newGroup(p.Job, def, name))
-			p.out.Why = append(p.out.Why, "create task group "+name)
+			p.out.Reasons = append(p.out.Reasons, "create task group "+name)
 		}
 	}
 }
 
-// update decides which groups are not what the job says of them any more.
-func (p *plan) update() {
+// planUpdates adds the groups whose definition changed.
+func (p *plan) planUpdates() {
 	for i := range p.Job.Spec.TaskGroups {
 		def := &p.Job.Spec.TaskGroups[i]
 		g := p.Groups[def.Name]
-		if g == nil || same(g, def) {
+		if g == nil || isUpToDate(g, def) {
 			continue
 		}
 		next := g.DeepCopy()
 		next.Spec.TaskGroupTemplate = *def.TaskGroupTemplate.DeepCopy()
 		p.out.Update = append(p.out.Update, next)
-		p.out.Why = append(p.out.Why, "change task group "+g.Name)
+		p.out.Reasons = append(p.out.Reasons, "change task group "+g.Name)
 	}
 }
 
-func same(g *v1alpha1.TaskGroup, def *v1alpha1.TaskGroupDefinition) bool {
+func isUpToDate(g *v1alpha1.TaskGroup, def *v1alpha1.TaskGroupDefinition) bool {
 	return equality.Semantic.DeepEqual(&g.Spec.TaskGroupTemplate, &def.TaskGroupTemplate)
 }
 
-// changing tells whether a group has yet to take in what the job says of it. Its
-// counts are those of what it was: a job that grows would end before it has.
-func (p *plan) changing() bool {
+// hasChangingGroup reports whether a group has not observed its current definition yet.
+// Its counts are old then, and a job that is scaled up could end too early.
+func (p *plan) hasChangingGroup() bool {
 	for i := range p.Job.Spec.TaskGroups {
 		def := &p.Job.Spec.TaskGroups[i]
 		g := p.Groups[def.Name]
-		if g != nil && (!same(g, def) || g.Status.State != "" && g.Status.ObservedGeneration != g.Generation) {
+		if g != nil && (!isUpToDate(g, def) || g.Status.State != "" && g.Status.ObservedGeneration != g.Generation) {
 			return true
 		}
 	}
 	return false
 }
 
-// counts are all tasks of the job. Those of a group that says nothing yet wait.
-func (p *plan) counts() lifecycle.Counts {
-	c := lifecycle.Counts{Open: v1alpha1.KeptRunning(p.Job.Spec.Type) || p.changing()}
+// countTasks counts all tasks of the job. The tasks of a group without a status count as
+// pending.
+func (p *plan) countTasks() lifecycle.Counts {
+	c := lifecycle.Counts{KeepsOpen: v1alpha1.IsKeptRunning(p.Job.Spec.Type) || p.hasChangingGroup()}
 	for i := range p.Job.Spec.TaskGroups {
 		def := &p.Job.Spec.TaskGroups[i]
 		if g := p.Groups[def.Name]; g != nil && g.Status.State != "" {
-			progress.AddTo(&c, g.Status.TaskCounts)
+			taskcounts.AddTo(&c, g.Status.TaskCounts)
 			continue
 		}
-		n := p.total(&def.TaskGroupTemplate)
+		n := p.groupTaskCount(&def.TaskGroupTemplate)
 		c.Total += n
-		if p.state().Stops() {
-			c.AddN(lifecycle.TaskCanceled, n)
+		if p.jobState().CancelsTasks() {
+			c.AddTasks(lifecycle.TaskCanceled, n)
 		}
 	}
 	return c
 }
 
-// total is the number of tasks of a group that has not counted them itself. One
-// of a system job goes by the robots, of which only it knows.
-func (p *plan) total(g *v1alpha1.TaskGroupTemplate) int {
+// groupTaskCount returns the number of tasks of a group without a status. For a system job
+// it is 0: only the group knows the matching robots.
+func (p *plan) groupTaskCount(g *v1alpha1.TaskGroupTemplate) int {
 	if p.Job.Spec.Type == v1alpha1.JobTypeSystem {
 		return 0
 	}
@@ -184,11 +181,11 @@ func (p *plan) total(g *v1alpha1.TaskGroupTemplate) int {
 	if g.Count != nil {
 		count = int(*g.Count)
 	}
-	return count * g.Size()
+	return count * g.TasksPerReplica()
 }
 
-// constructed tells whether every group exists, and with it its first tasks.
-func (p *plan) constructed() bool {
+// hasAllGroups reports whether every group exists and has created its first tasks.
+func (p *plan) hasAllGroups() bool {
 	for i := range p.Job.Spec.TaskGroups {
 		g := p.Groups[p.Job.Spec.TaskGroups[i].Name]
 		if g == nil || g.Status.State == "" {
@@ -198,100 +195,99 @@ func (p *plan) constructed() bool {
 	return true
 }
 
-// account decides what the status says, and whether it is worth a write now.
-func (p *plan) account() {
-	counts := p.counts()
+// planStatus sets the status to write, if it changed and is due.
+func (p *plan) planStatus() {
+	counts := p.countTasks()
 	s := p.Job.Status.DeepCopy()
-	s.TaskCounts = progress.Write(counts)
+	s.TaskCounts = taskcounts.ToStatus(counts)
 	s.ObservedGeneration = p.Job.Generation
-	s.Blocklist = p.blocklist()
-	changed := p.advance(s, counts)
+	s.Blocklist = p.collectBlocklist()
+	changed := p.advanceState(s, counts)
 	at := metav1.NewMicroTime(p.now)
-	if s.StartedAt == nil && progress.Started(counts) {
+	if s.StartedAt == nil && taskcounts.HasStarted(counts) {
 		s.StartedAt, changed = &at, true
 	}
-	if s.CompletedAt == nil && lifecycle.JobState(s.State).Terminal() {
+	if s.CompletedAt == nil && lifecycle.JobState(s.State).IsTerminal() {
 		s.CompletedAt = &at
 	}
 	if equality.Semantic.DeepEqual(*s, p.Job.Status) {
 		return
 	}
-	last := progress.Ended(lifecycle.JobState(s.State), counts)
+	last := taskcounts.HasEnded(lifecycle.JobState(s.State), counts)
 	if ready := p.LastStatus.Add(p.tick); !changed && !last && p.now.Before(ready) {
-		p.wake(ready)
+		p.requeueAt(ready)
 		return
 	}
 	p.out.Status = s
 }
 
-// advance follows the state machine until nothing changes any more, and tells
-// whether anything did.
-func (p *plan) advance(s *v1alpha1.JobStatus, counts lifecycle.Counts) bool {
+// advanceState applies the state machine until the state is stable, and reports whether
+// the state or the requeue changed.
+func (p *plan) advanceState(s *v1alpha1.JobStatus, counts lifecycle.Counts) bool {
 	for {
-		c := p.following(s, counts)
+		c := p.nextChange(s, counts)
 		if c.To == "" {
 			return s.State != p.Job.Status.State || !equality.Semantic.DeepEqual(s.Requeue, p.Job.Status.Requeue)
 		}
-		p.become(s, c)
+		p.applyChange(s, c)
 	}
 }
 
-// following is the next change of the job. Empty: none. The operator's wish
-// comes first.
-func (p *plan) following(s *v1alpha1.JobStatus, counts lifecycle.Counts) progress.Change {
+// nextChange returns the next change of the state, or an empty one. What the user
+// requested comes first.
+func (p *plan) nextChange(s *v1alpha1.JobStatus, counts lifecycle.Counts) taskcounts.Change {
 	state := lifecycle.JobState(s.State)
 	switch {
 	case state == "":
-		return progress.Change{To: lifecycle.JobUnderConstruction, Why: "its task groups are being created"}
-	case state == lifecycle.JobUnderConstruction && p.constructed():
-		return progress.Change{To: lifecycle.JobPending, Why: "every task group has its first tasks"}
-	case state == lifecycle.JobRequeueing && p.putBack(s):
-		reopen(s)
+		return taskcounts.Change{To: lifecycle.JobUnderConstruction, Why: "its task groups are being created"}
+	case state == lifecycle.JobUnderConstruction && p.hasAllGroups():
+		return taskcounts.Change{To: lifecycle.JobPending, Why: "every task group has its first tasks"}
+	case state == lifecycle.JobRequeueing && p.hasRequeuedTasks(s):
+		clearTimes(s)
 		if s.Requeue != nil {
-			s.Requeue.Failed = int32(counts.In[lifecycle.TaskFailed])
+			s.Requeue.RemainingFailedTasks = int32(counts.In[lifecycle.TaskFailed])
 		}
-		return progress.Change{To: lifecycle.JobPending, Why: "its tasks were put back"}
+		return taskcounts.Change{To: lifecycle.JobPending, Why: "its tasks were requeued"}
 	}
-	if c := p.wished(s, counts); c.To != "" {
+	if c := p.requestedChange(s, counts); c.To != "" {
 		return c
 	}
-	if to, ok := lifecycle.StepJob(state, lifecycle.JobOverdue); ok && p.overdue(s) {
-		return progress.Change{To: to, Why: "it took longer than its activeDeadline", Reason: progress.ReasonDeadline}
+	if to, ok := lifecycle.StepJob(state, lifecycle.JobOverdue); ok && p.isOverdue(s) {
+		return taskcounts.Change{To: to, Why: "it took longer than its activeDeadline", Reason: taskcounts.ReasonDeadline}
 	}
 	to, why := lifecycle.JobAfterTasks(state, counts, p.maxFailedPercent(s, counts))
 	if to == state {
-		return progress.Change{}
+		return taskcounts.Change{}
 	}
 	if to == lifecycle.JobFailed {
-		why += p.blame()
+		why += p.describeFailedGroups()
 	}
-	return progress.Change{To: to, Why: why}
+	return taskcounts.Change{To: to, Why: why}
 }
 
-// maxFailedPercent is the share of failed tasks at which the job fails. Those
-// that a requeue has left as they were do not fail it again before the tasks
-// that were put back have run.
+// maxFailedPercent returns the percentage of failed tasks above which the job fails. Failed
+// tasks that a requeue left alone do not fail the job before the requeued ones have run.
 func (p *plan) maxFailedPercent(s *v1alpha1.JobStatus, counts lifecycle.Counts) int {
-	ended := counts.Terminal() == counts.Total
-	if s.Requeue != nil && !ended && counts.In[lifecycle.TaskFailed] <= int(s.Requeue.Failed) {
+	ended := counts.TerminalCount() == counts.Total
+	if s.Requeue != nil && !ended && counts.In[lifecycle.TaskFailed] <= int(s.Requeue.RemainingFailedTasks) {
 		return 101
 	}
-	return progress.MaxFailedPercent(p.Job)
+	return taskcounts.MaxFailedPercent(p.Job)
 }
 
-func (p *plan) become(s *v1alpha1.JobStatus, c progress.Change) {
-	s.State, s.Status, s.StatusDescription = string(c.To), string(c.To), c.Describe()
-	progress.Mark(&s.Conditions, p.now, p.Job.Generation, c)
+func (p *plan) applyChange(s *v1alpha1.JobStatus, c taskcounts.Change) {
+	s.State, s.Status, s.StatusDescription = string(c.To), string(c.To), c.StatusDescription()
+	taskcounts.SetConditions(&s.Conditions, p.now, p.Job.Generation, c)
 	p.out.Changes = append(p.out.Changes, c)
-	p.out.Why = append(p.out.Why, s.StatusDescription)
+	p.out.Reasons = append(p.out.Reasons, s.StatusDescription)
 }
 
-// blame says what the failed groups say of themselves.
-func (p *plan) blame() string {
+// describeFailedGroups returns the failures of the groups in parentheses.
+func (p *plan) describeFailedGroups() string {
 	var parts []string
 	for i := range p.Job.Spec.TaskGroups {
 		name := p.Job.Spec.TaskGroups[i].Name
-		if why := failure(p.Groups[name]); why != "" {
+		if why := groupFailure(p.Groups[name]); why != "" {
 			parts = append(parts, fmt.Sprintf("%s: %s", name, why))
 		}
 	}
@@ -301,8 +297,8 @@ func (p *plan) blame() string {
 	return " (" + strings.Join(parts, "; ") + ")"
 }
 
-// failure is why a group failed, when that says more than that tasks failed.
-func failure(g *v1alpha1.TaskGroup) string {
+// groupFailure returns why a group failed, unless it is just that too many tasks failed.
+func groupFailure(g *v1alpha1.TaskGroup) string {
 	if g == nil {
 		return ""
 	}

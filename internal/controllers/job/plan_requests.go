@@ -7,48 +7,45 @@ import (
 	"time"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/controllers/progress"
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/taskcounts"
 )
 
-// wished is what the operator's wishes make of the job now. Empty: nothing.
+// requestedChange returns the change that the user requested, or an empty one.
 //
-// The desired state is a level: it holds until it is changed. A requeue is an
-// edge: it is taken up once, or refused once, for one that was kept until the
-// job allows it would put tasks back when nobody thinks of it any more.
-//
-// While tasks are still being stopped it waits for them; that is bounded.
-func (p *plan) wished(s *v1alpha1.JobStatus, counts lifecycle.Counts) progress.Change {
+// spec.desiredState holds until it is changed. A requeue is applied or rejected once:
+// if it were kept until the job allows it, tasks would be requeued unexpectedly late. Only
+// while tasks are still being stopped, which is bounded, it waits for them.
+func (p *plan) requestedChange(s *v1alpha1.JobStatus, counts lifecycle.Counts) taskcounts.Change {
 	state := lifecycle.JobState(s.State)
-	if wish, fresh := p.requeueWish(s); fresh {
+	if signal, pending := p.pendingRequeue(s); pending {
 		from := s.State
-		if state == lifecycle.JobRequeueing || state.Stops() && counts.Active() > 0 {
-			// What is still being stopped would end as canceled within the new
-			// life of the job, and nobody would put it back.
-			return progress.Change{}
+		if state == lifecycle.JobRequeueing || state.CancelsTasks() && counts.ActiveCount() > 0 {
+			// Tasks that are still being stopped would end as canceled after the
+			// requeue, and would not be requeued.
+			return taskcounts.Change{}
 		}
-		s.Requeue = &v1alpha1.RequeueStatus{Requeue: *p.Job.Spec.Requeue.DeepCopy(), From: from}
-		if to, ok := lifecycle.StepJob(state, wish); ok {
-			return progress.Change{To: to, Why: "requeue " + scope(&s.Requeue.Requeue) + " was asked for"}
+		s.Requeue = &v1alpha1.RequeueStatus{Requeue: *p.Job.Spec.Requeue.DeepCopy(), FromState: from}
+		if to, ok := lifecycle.StepJob(state, signal); ok {
+			return taskcounts.Change{To: to, Why: "requeue " + describeScope(&s.Requeue.Requeue) + " was requested"}
 		}
-		p.out.Refused = fmt.Sprintf("spec.requeue: a job that is %s cannot be requeued; possible now: %s", state, possible(state))
+		p.out.Rejected = fmt.Sprintf("spec.requeue: a job that is %s cannot be requeued; possible now: %s", state, describeAllowed(state))
 	}
-	wish, why := lifecycle.JobResume, "it was resumed"
+	signal, why := lifecycle.JobResume, "it was resumed"
 	switch p.Job.Spec.DesiredState {
 	case v1alpha1.DesiredCanceled:
-		wish, why = lifecycle.JobCancel, "it was canceled by its operator"
+		signal, why = lifecycle.JobCancel, "it was canceled by its operator"
 	case v1alpha1.DesiredPaused:
-		wish, why = lifecycle.JobPause, "it was paused by its operator"
+		signal, why = lifecycle.JobPause, "it was paused by its operator"
 	}
-	if to, ok := lifecycle.StepJob(state, wish); ok {
-		return progress.Change{To: to, Why: why}
+	if to, ok := lifecycle.StepJob(state, signal); ok {
+		return taskcounts.Change{To: to, Why: why}
 	}
-	return progress.Change{}
+	return taskcounts.Change{}
 }
 
-// requeueWish tells whether spec.requeue holds a wish that was not taken up
-// yet.
-func (p *plan) requeueWish(s *v1alpha1.JobStatus) (wish lifecycle.JobSignal, fresh bool) {
+// pendingRequeue returns the signal of spec.requeue if it was not applied or rejected yet.
+func (p *plan) pendingRequeue(s *v1alpha1.JobStatus) (signal lifecycle.JobSignal, pending bool) {
 	r := p.Job.Spec.Requeue
 	switch {
 	case r == nil || r.Generation == 0 || s.Requeue != nil && r.Generation <= s.Requeue.Generation:
@@ -59,7 +56,7 @@ func (p *plan) requeueWish(s *v1alpha1.JobStatus) (wish lifecycle.JobSignal, fre
 	return lifecycle.JobRequeue, true
 }
 
-func scope(r *v1alpha1.Requeue) string {
+func describeScope(r *v1alpha1.Requeue) string {
 	switch {
 	case len(r.Tasks) == 1:
 		return "of task " + r.Tasks[0]
@@ -71,8 +68,8 @@ func scope(r *v1alpha1.Requeue) string {
 	return "of all tasks"
 }
 
-func possible(s lifecycle.JobState) string {
-	wishes := lifecycle.JobWishes(s)
+func describeAllowed(s lifecycle.JobState) string {
+	wishes := lifecycle.JobActions(s)
 	if len(wishes) == 0 {
 		return "nothing, wait for the next state"
 	}
@@ -83,8 +80,8 @@ func possible(s lifecycle.JobState) string {
 	return strings.Join(words, ", ")
 }
 
-// putBack tells whether every group has put its tasks back.
-func (p *plan) putBack(s *v1alpha1.JobStatus) bool {
+// hasRequeuedTasks reports whether every group has requeued its tasks.
+func (p *plan) hasRequeuedTasks(s *v1alpha1.JobStatus) bool {
 	for _, g := range p.Groups {
 		if s.Requeue != nil && g.Status.ObservedRequeue < s.Requeue.Generation {
 			return false
@@ -93,53 +90,52 @@ func (p *plan) putBack(s *v1alpha1.JobStatus) bool {
 	return true
 }
 
-// reopen forgets the end of a job that begins anew.
-func reopen(s *v1alpha1.JobStatus) { s.StartedAt, s.CompletedAt = nil, nil }
+// clearTimes clears the start and the end of a job that runs again.
+func clearTimes(s *v1alpha1.JobStatus) { s.StartedAt, s.CompletedAt = nil, nil }
 
-// overdue tells whether the job has had its time, and else wakes it when it
-// will have.
-func (p *plan) overdue(s *v1alpha1.JobStatus) bool {
+// isOverdue reports whether the job has exceeded spec.activeDeadline. If it has not, it
+// requeues the job for then.
+func (p *plan) isOverdue(s *v1alpha1.JobStatus) bool {
 	d := p.Job.Spec.ActiveDeadline
-	if d == nil || s.StartedAt == nil || lifecycle.JobState(s.State).Terminal() {
+	if d == nil || s.StartedAt == nil || lifecycle.JobState(s.State).IsTerminal() {
 		return false
 	}
 	end := s.StartedAt.Add(d.Value())
 	if p.now.Before(end) {
-		p.wake(end)
+		p.requeueAt(end)
 		return false
 	}
 	return true
 }
 
-// awaitFlow is when to look again whether a flow has recorded the end of its step. It
-// does so within moments; a job that were gone before would be one whose end nobody
-// knows.
-const awaitFlow = 2 * time.Second
+// flowPollInterval is when to check again whether a flow has recorded the end of its step,
+// which usually takes moments. If the job were deleted earlier, the flow would miss its end.
+const flowPollInterval = 2 * time.Second
 
-// expire deletes a job that has been kept for as long as its owner wanted.
-func (p *plan) expire() {
+// planExpiry deletes a job whose ttlSecondsAfterFinished is over.
+func (p *plan) planExpiry() {
 	ttl, at := p.Job.Spec.TTLSecondsAfterFinished, p.Job.Status.CompletedAt
 	if ttl == nil || at == nil {
 		return
 	}
 	end := at.Add(time.Duration(*ttl) * time.Second)
 	if p.now.Before(end) {
-		p.wake(end)
+		p.requeueAt(end)
 		return
 	}
-	if p.Awaited {
-		p.wake(p.now.Add(awaitFlow))
+	if p.AwaitedByFlow {
+		p.requeueAt(p.now.Add(flowPollInterval))
 		return
 	}
-	if p.Archives && !p.Job.Status.Archived() {
-		return // the condition wakes us
+	if p.Archives && !p.Job.Status.IsArchived() {
+		return // the update of the condition triggers the next plan
 	}
 	p.out.Delete = true
-	p.out.Why = append(p.out.Why, "delete the job: its ttlSecondsAfterFinished are over")
+	p.out.Reasons = append(p.out.Reasons, "delete the job: its ttlSecondsAfterFinished is over")
 }
 
-// blocklist is what the groups say of the robots that failed them.
-func (p *plan) blocklist() []v1alpha1.BlockedRobot {
+// collectBlocklist returns the blocked robots of all groups, sorted.
+func (p *plan) collectBlocklist() []v1alpha1.BlockedRobot {
 	var all []v1alpha1.BlockedRobot
 	for name, g := range p.Groups {
 		for _, robot := range g.Status.BlockedRobots {
@@ -152,5 +148,5 @@ func (p *plan) blocklist() []v1alpha1.BlockedRobot {
 	return all[:min(len(all), maxBlocklist)]
 }
 
-// maxBlocklist bounds the list, as the kind does.
+// maxBlocklist bounds the list as the API type does.
 const maxBlocklist = 1024

@@ -9,15 +9,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/controllers/expect"
+	"k8s4r.io/k8s4r/internal/controllers/kit"
 )
 
 var noon = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 
-// world is a job of two groups of five tasks each.
-func world(state string, changes ...func(*World)) World {
+// newInput is a job of two groups of five tasks each.
+func newInput(state string, changes ...func(*Input)) Input {
 	five := int32(5)
-	w := World{
+	w := Input{
 		Job: &v1alpha1.Job{ObjectMeta: metav1.ObjectMeta{Name: "j", Namespace: "ns", UID: "uid"},
 			Status: v1alpha1.JobStatus{State: state, Status: state}},
 		Groups: map[string]*v1alpha1.TaskGroup{},
@@ -34,8 +34,8 @@ func world(state string, changes ...func(*World)) World {
 }
 
 // groups exist, each with these counts.
-func groups(c v1alpha1.TaskCounts) func(*World) {
-	return func(w *World) {
+func groups(c v1alpha1.TaskCounts) func(*Input) {
+	return func(w *Input) {
 		c.TotalTasks = 5
 		for i := range w.Job.Spec.TaskGroups {
 			def := &w.Job.Spec.TaskGroups[i]
@@ -48,10 +48,10 @@ func groups(c v1alpha1.TaskCounts) func(*World) {
 	}
 }
 
-func ofType(kind string) func(*World) { return func(w *World) { w.Job.Spec.Type = kind } }
+func ofType(kind string) func(*Input) { return func(w *Input) { w.Job.Spec.Type = kind } }
 
 // grown is a job that wants more of its first group.
-func grown(w *World) {
+func grown(w *Input) {
 	seven := int32(7)
 	w.Job.Spec.TaskGroups[0].Count = &seven
 }
@@ -59,47 +59,47 @@ func grown(w *World) {
 func TestPlan(t *testing.T) {
 	for _, c := range []struct {
 		name       string
-		in         World
+		in         Input
 		wantCreate string
 		wantState  string // empty: no status is written
 		wantWake   time.Duration
 	}{
-		{name: "a new job creates its groups", in: world(""), wantCreate: "j-a j-b", wantState: "under-construction"},
+		{name: "a new job creates its groups", in: newInput(""), wantCreate: "j-a j-b", wantState: "under-construction"},
 		{name: "a group that was created and does not show yet is not created again",
-			in: world("under-construction", func(w *World) { w.Creating = map[string]bool{"j-a": true} }), wantCreate: "j-b", wantState: "under-construction", wantWake: expect.Lifetime},
+			in: newInput("under-construction", func(w *Input) { w.Creating = map[string]bool{"j-a": true} }), wantCreate: "j-b", wantState: "under-construction", wantWake: kit.ExpectationLifetime},
 		{name: "a group that exists under another name is not created again",
-			in: world("under-construction", func(w *World) { groups(v1alpha1.TaskCounts{})(w); w.Groups["a"].Name = "j-a-x" }), wantState: "pending"},
+			in: newInput("under-construction", func(w *Input) { groups(v1alpha1.TaskCounts{})(w); w.Groups["a"].Name = "j-a-x" }), wantState: "pending"},
 		{name: "a job whose groups have not spoken is still being made",
-			in: world("under-construction", groups(v1alpha1.TaskCounts{}), func(w *World) { w.Groups["b"].Status.State = "" }), wantState: "under-construction"},
-		{name: "a job is ready when every group has its first tasks", in: world("under-construction", groups(v1alpha1.TaskCounts{})), wantState: "pending"},
-		{name: "a job that started while it was being made runs", in: world("", groups(v1alpha1.TaskCounts{RunningTasks: 1})), wantState: "running"},
-		{name: "a job that ended while nobody looked is completed", in: world("", groups(v1alpha1.TaskCounts{SucceededTasks: 5})), wantState: "completed"},
+			in: newInput("under-construction", groups(v1alpha1.TaskCounts{}), func(w *Input) { w.Groups["b"].Status.State = "" }), wantState: "under-construction"},
+		{name: "a job is ready when every group has its first tasks", in: newInput("under-construction", groups(v1alpha1.TaskCounts{})), wantState: "pending"},
+		{name: "a job that started while it was being made runs", in: newInput("", groups(v1alpha1.TaskCounts{RunningTasks: 1})), wantState: "running"},
+		{name: "a job whose tasks all ended before its first reconcile is completed", in: newInput("", groups(v1alpha1.TaskCounts{SucceededTasks: 5})), wantState: "completed"},
 		{name: "counts wait for the tick",
-			in: world("running", groups(v1alpha1.TaskCounts{RunningTasks: 1}), startedAgo(0), func(w *World) { w.LastStatus = noon }), wantWake: DefaultTick},
+			in: newInput("running", groups(v1alpha1.TaskCounts{RunningTasks: 1}), startedAgo(0), func(w *Input) { w.LastStatus = noon }), wantWake: DefaultTick},
 		{name: "that a task has started does not wait, so that the time is right",
-			in: world("running", groups(v1alpha1.TaskCounts{RunningTasks: 1}), func(w *World) { w.LastStatus = noon }), wantState: "running"},
+			in: newInput("running", groups(v1alpha1.TaskCounts{RunningTasks: 1}), func(w *Input) { w.LastStatus = noon }), wantState: "running"},
 		{name: "that a task is on its way to a robot waits: it has not started",
-			in: world("running", groups(v1alpha1.TaskCounts{DispatchingTasks: 1}), func(w *World) { w.LastStatus = noon }), wantWake: DefaultTick},
-		{name: "a change of state does not wait", in: world("pending", groups(v1alpha1.TaskCounts{RunningTasks: 1}), func(w *World) { w.LastStatus = noon }), wantState: "running"},
-		{name: "too many failures fail the job", in: world("running", groups(v1alpha1.TaskCounts{FailedTasks: 1})), wantState: "failed"},
+			in: newInput("running", groups(v1alpha1.TaskCounts{DispatchingTasks: 1}), func(w *Input) { w.LastStatus = noon }), wantWake: DefaultTick},
+		{name: "a change of state does not wait", in: newInput("pending", groups(v1alpha1.TaskCounts{RunningTasks: 1}), func(w *Input) { w.LastStatus = noon }), wantState: "running"},
+		{name: "too many failures fail the job", in: newInput("running", groups(v1alpha1.TaskCounts{FailedTasks: 1})), wantState: "failed"},
 		{name: "a failed job that has lost a group does not make it anew",
-			in: world("failed", groups(v1alpha1.TaskCounts{CanceledTasks: 5}), func(w *World) { delete(w.Groups, "b") }), wantState: "failed"},
+			in: newInput("failed", groups(v1alpha1.TaskCounts{CanceledTasks: 5}), func(w *Input) { delete(w.Groups, "b") }), wantState: "failed"},
 		{name: "a job that has ended keeps its counts when its groups are deleted",
-			in: world("completed", func(w *World) {
+			in: newInput("completed", func(w *Input) {
 				w.Job.Status.TaskCounts = v1alpha1.TaskCounts{TotalTasks: 5, SucceededTasks: 5}
 			})},
 		{name: "a job that has ended follows the counts of its groups",
-			in: world("failed", groups(v1alpha1.TaskCounts{FailedTasks: 4, CanceledTasks: 1}), func(w *World) {
+			in: newInput("failed", groups(v1alpha1.TaskCounts{FailedTasks: 4, CanceledTasks: 1}), func(w *Input) {
 				w.Job.Status.TaskCounts = v1alpha1.TaskCounts{TotalTasks: 10, FailedTasks: 10}
 			}), wantState: "failed"},
-		{name: "a service whose tasks have all ended goes on", in: world("running", ofType("service"), groups(v1alpha1.TaskCounts{SucceededTasks: 5})), wantState: "running"},
-		{name: "a service of which too many tasks failed has failed", in: world("running", ofType("service"), groups(v1alpha1.TaskCounts{FailedTasks: 5})), wantState: "failed"},
-		{name: "a system job without a robot waits for one", in: world("under-construction", ofType("system"), groups(v1alpha1.TaskCounts{}), nobody), wantState: "pending"},
-		{name: "and is canceled when that is wished", in: world("cancel-requested", ofType("system"), groups(v1alpha1.TaskCounts{}), nobody), wantState: "canceled"},
-		{name: "then it has ended", in: world("canceled", ofType("system"), groups(v1alpha1.TaskCounts{}), nobody)},
-		{name: "a job that grew before its group knows is not completed", in: world("running", groups(v1alpha1.TaskCounts{SucceededTasks: 5}), grown), wantState: "running"},
-		{name: "nor is one whose group has not counted its new tasks yet", in: world("running", groups(v1alpha1.TaskCounts{SucceededTasks: 5}), func(w *World) { w.Groups["a"].Generation = 2 }), wantState: "running"},
-		{name: "a job that is being deleted is left alone", in: world("", func(w *World) { w.Job.DeletionTimestamp = &metav1.Time{Time: noon} })},
+		{name: "a service whose tasks have all ended goes on", in: newInput("running", ofType("service"), groups(v1alpha1.TaskCounts{SucceededTasks: 5})), wantState: "running"},
+		{name: "a service of which too many tasks failed has failed", in: newInput("running", ofType("service"), groups(v1alpha1.TaskCounts{FailedTasks: 5})), wantState: "failed"},
+		{name: "a system job without a robot waits for one", in: newInput("under-construction", ofType("system"), groups(v1alpha1.TaskCounts{}), withoutRobots), wantState: "pending"},
+		{name: "and is canceled when that is wished", in: newInput("cancel-requested", ofType("system"), groups(v1alpha1.TaskCounts{}), withoutRobots), wantState: "canceled"},
+		{name: "then it has ended", in: newInput("canceled", ofType("system"), groups(v1alpha1.TaskCounts{}), withoutRobots)},
+		{name: "a job that grew before its group knows is not completed", in: newInput("running", groups(v1alpha1.TaskCounts{SucceededTasks: 5}), grown), wantState: "running"},
+		{name: "nor is one whose group has not counted its new tasks yet", in: newInput("running", groups(v1alpha1.TaskCounts{SucceededTasks: 5}), func(w *Input) { w.Groups["a"].Generation = 2 }), wantState: "running"},
+		{name: "a job that is being deleted is left alone", in: newInput("", func(w *Input) { w.Job.DeletionTimestamp = &metav1.Time{Time: noon} })},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := Plan(noon, DefaultTick, c.in)
@@ -117,25 +117,25 @@ func TestPlan(t *testing.T) {
 			if create := strings.Join(names, " "); create != c.wantCreate || state != c.wantState {
 				t.Errorf("creates %q, state %q; want %q, %q", create, state, c.wantCreate, c.wantState)
 			}
-			if c.wantWake == 0 && !got.WakeAt.IsZero() || c.wantWake != 0 && !got.WakeAt.Equal(noon.Add(c.wantWake)) {
-				t.Errorf("wake at %s, want after %s", got.WakeAt, c.wantWake)
+			if c.wantWake == 0 && !got.RequeueAt.IsZero() || c.wantWake != 0 && !got.RequeueAt.Equal(noon.Add(c.wantWake)) {
+				t.Errorf("wake at %s, want after %s", got.RequeueAt, c.wantWake)
 			}
 		})
 	}
 }
 
-func nobody(w *World) {
+func withoutRobots(w *Input) {
 	for _, g := range w.Groups {
 		g.Status.TaskCounts = v1alpha1.TaskCounts{}
 	}
 }
 
-func TestAGroupFollowsWhatItsJobSays(t *testing.T) {
+func TestPlan_UpdatesChangedGroups(t *testing.T) {
 	for state, wantUpdate := range map[string]string{
 		"under-construction": "j-a", "pending": "j-a", "running": "j-a", "pause-requested": "j-a", "paused": "j-a",
 		"requeueing": "", "cancel-requested": "", "failed": "",
 	} {
-		got := Plan(noon, DefaultTick, world(state, groups(v1alpha1.TaskCounts{RunningTasks: 5}), grown))
+		got := Plan(noon, DefaultTick, newInput(state, groups(v1alpha1.TaskCounts{RunningTasks: 5}), grown))
 		var names []string
 		for _, g := range got.Update {
 			names = append(names, g.Name)
@@ -147,14 +147,14 @@ func TestAGroupFollowsWhatItsJobSays(t *testing.T) {
 			t.Errorf("%s: changes %q, want %q", state, update, wantUpdate)
 		}
 	}
-	same := Plan(noon, DefaultTick, world("running", groups(v1alpha1.TaskCounts{RunningTasks: 5})))
+	same := Plan(noon, DefaultTick, newInput("running", groups(v1alpha1.TaskCounts{RunningTasks: 5})))
 	if len(same.Update) != 0 {
-		t.Errorf("groups that are as the job says are written: %v", same.Why)
+		t.Errorf("groups that are as the job says are written: %v", same.Reasons)
 	}
 }
 
-func TestANameThatSomebodyElseHoldsIsTakenByAHash(t *testing.T) {
-	got := Plan(noon, DefaultTick, world("", func(w *World) { w.Taken = map[string]bool{"j-a": true} }))
+func TestPlan_HashesTakenGroupNames(t *testing.T) {
+	got := Plan(noon, DefaultTick, newInput("", func(w *Input) { w.TakenNames = map[string]bool{"j-a": true} }))
 	name := got.Create[0].Name
 	if name == "j-a" || !strings.HasPrefix(name, "j-a-") || got.Create[1].Name != "j-b" {
 		t.Errorf("names %s, %s", name, got.Create[1].Name)
@@ -164,8 +164,8 @@ func TestANameThatSomebodyElseHoldsIsTakenByAHash(t *testing.T) {
 	}
 }
 
-func TestAFailedJobSaysWhichGroupFailedAndWhy(t *testing.T) {
-	w := world("running", groups(v1alpha1.TaskCounts{FailedTasks: 1}))
+func TestPlan_FailureNamesGroups(t *testing.T) {
+	w := newInput("running", groups(v1alpha1.TaskCounts{FailedTasks: 1}))
 	meta.SetStatusCondition(&w.Groups["a"].Status.Conditions, metav1.Condition{Type: "Failed", Status: "True", Reason: "R", Message: "task t is too large"})
 	got := Plan(noon, DefaultTick, w)
 	if want := `Changed to status "failed": too many tasks failed (a: task t is too large)`; got.Status.StatusDescription != want {

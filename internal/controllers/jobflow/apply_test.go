@@ -20,13 +20,13 @@ import (
 	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/controllers/expect"
 	"k8s4r.io/k8s4r/internal/controllers/jobflow/probe"
+	"k8s4r.io/k8s4r/internal/controllers/kit"
 )
 
-// Robots report all the time, and each report is a later version of their Job than the
-// cache has.
-func TestRobotsAreCalledOffThoughTheCacheIsBehind(t *testing.T) { // §4.7
+// Robots report all the time, and each report gives their Job a version that the cache
+// does not have yet.
+func TestController_CancelsRobotJobWithStaleCache(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := robotv1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
@@ -49,7 +49,7 @@ func TestRobotsAreCalledOffThoughTheCacheIsBehind(t *testing.T) { // §4.7
 		},
 	})
 	c := &Controller{Client: cached}
-	if err := c.cancelRobots(t.Context(), "ns", &Job{Kind: Robots, Name: "f-a", UID: "u"}); err != nil {
+	if err := c.cancelRobotJob(t.Context(), "ns", &Job{Kind: Robots, Name: "f-a", UID: "u"}); err != nil {
 		t.Fatal(err)
 	}
 	var now robotv1.Job
@@ -59,13 +59,13 @@ func TestRobotsAreCalledOffThoughTheCacheIsBehind(t *testing.T) { // §4.7
 	if now.Spec.DesiredState != robotv1.DesiredCanceled || ptr.Deref(now.Spec.Priority, 0) != 7 {
 		t.Errorf("%+v", now.Spec)
 	}
-	if err := c.cancelRobots(t.Context(), "ns", &Job{Kind: Robots, Name: "gone", UID: "u"}); err != nil {
+	if err := c.cancelRobotJob(t.Context(), "ns", &Job{Kind: Robots, Name: "gone", UID: "u"}); err != nil {
 		t.Errorf("one that is gone: %v", err)
 	}
 }
 
-// A flow whose work fails for ever must not rest in silence.
-func TestAFlowThatRestsSaysSo(t *testing.T) { // §1, Events
+// A flow that cannot be reconciled must not be given up silently.
+func TestController_RecordsEventAfterLastRetry(t *testing.T) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{robotv1.AddToScheme, batchv1.AddToScheme, flowv1.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -77,7 +77,7 @@ func TestAFlowThatRestsSaysSo(t *testing.T) { // §1, Events
 	template := &flowv1.JobTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}}
 	creates := 0
 	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(f, template).WithStatusSubresource(f).
-		WithIndex(&batchv1.Job{}, indexOwner, flowUID).WithIndex(&robotv1.Job{}, indexOwner, flowUID).
+		WithIndex(&batchv1.Job{}, fieldOwner, indexFlowUID).WithIndex(&robotv1.Job{}, fieldOwner, indexFlowUID).
 		WithInterceptorFuncs(interceptor.Funcs{Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
 			creates++
 			return errors.New("the store is full")
@@ -85,7 +85,7 @@ func TestAFlowThatRestsSaysSo(t *testing.T) { // §1, Events
 	said := events.NewFakeRecorder(10)
 	c := &Controller{
 		Client: api, Live: api, Now: time.Now, Recorder: said, MaxRequeue: 3,
-		expect: expect.New(time.Now, logr.Discard()), memory: newMemories(), prober: probe.New(probe.Config{}),
+		expect: kit.NewExpectations(time.Now, logr.Discard()), memory: newMemoryStore(), prober: probe.New(probe.Config{}),
 	}
 	again := reconcile.Request{NamespacedName: flowKey}
 	failures := 0

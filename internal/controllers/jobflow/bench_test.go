@@ -7,7 +7,7 @@ import (
 	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
 )
 
-// BenchmarkPlan is one look at a flow of a thousand steps half of which have ended.
+// BenchmarkPlan plans a flow of a thousand steps, half of which have ended.
 func BenchmarkPlan(b *testing.B) {
 	spec := steps(after("first"))
 	for i := range 1000 {
@@ -22,12 +22,12 @@ func BenchmarkPlan(b *testing.B) {
 	s.settle()
 	w := s.world()
 	for b.Loop() {
-		Needs(s.now, w)
+		RequiredTemplates(s.now, w)
 		Plan(s.now, w)
 	}
 }
 
-// BenchmarkNewGraph is what a change of such a flow's spec costs.
+// BenchmarkNewGraph builds the graph of such a flow, as after each change of its spec.
 func BenchmarkNewGraph(b *testing.B) {
 	spec := steps(after("first"))
 	for i := range 1000 {
@@ -38,7 +38,7 @@ func BenchmarkNewGraph(b *testing.B) {
 	}
 }
 
-// BenchmarkFan is the look at which a thousand steps start.
+// BenchmarkFan plans the start of a thousand steps at once.
 func BenchmarkFan(b *testing.B) {
 	spec := steps(after("first"))
 	for i := range 1000 {

@@ -8,93 +8,93 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/notes"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/platform/events"
 )
 
-// ConditionProbesReady says what the probes of the steps that wait for some have
-// found. It is there once a step has any.
+// ConditionProbesReady reports the results of the steps' probes. It is set once a step has
+// a probe.
 const ConditionProbesReady = "ProbesReady"
 
-// The reasons of conditions.
+// Reasons of conditions.
 const (
 	reasonAccepted = "Accepted"
 	reasonInvalid  = "InvalidFlow"
 	reasonCanceled = "Canceled"
-	// reasonResumed is why a condition is not true any more.
+	// reasonResumed is the reason of a condition that was true before.
 	reasonResumed = "Resumed"
 )
 
 const (
-	// maxNamed bounds how many steps one message names.
-	maxNamed = 5
-	// maxCondition bounds the message of a condition, in bytes.
-	maxCondition = 4096
+	// maxNamedSteps bounds the steps that one message names.
+	maxNamedSteps = 5
+	// maxConditionMessage bounds the message of a condition, in bytes.
+	maxConditionMessage = 4096
 )
 
-// mark sets the conditions of the flow (contract §4 row 12).
-func (p *plan) mark() {
-	p.markValid()
-	p.markProbes()
+// setConditions sets all conditions of the flow.
+func (p *plan) setConditions() {
+	p.setValidCondition()
+	p.setProbesReadyCondition()
 	switch {
-	case p.Flow.Spec.Suspend && !p.phase.Terminal():
-		p.set(flowv1.ConditionSuspended, true, "Suspended", "spec.suspend is true; no more steps are started")
-	case p.aborted != "" && !p.phase.Terminal():
-		p.set(flowv1.ConditionSuspended, true, "JobAborted", "job "+p.aborted+" was aborted; the flow goes on when it is resumed")
+	case p.Flow.Spec.Suspend && !p.phase.IsTerminal():
+		p.setCondition(flowv1.ConditionSuspended, true, "Suspended", "spec.suspend is true; no more steps are started")
+	case p.abortedJob != "" && !p.phase.IsTerminal():
+		p.setCondition(flowv1.ConditionSuspended, true, "JobAborted", "job "+p.abortedJob+" was aborted; the flow continues when the Job is resumed")
 	default:
-		p.unset(flowv1.ConditionSuspended, "the flow goes on")
+		p.clearCondition(flowv1.ConditionSuspended, "the flow continues")
 	}
 	if p.phase == lifecycle.FlowSucceed {
-		p.set(flowv1.ConditionComplete, true, "AllStepsEnded", fmt.Sprintf("all %d steps have completed or were skipped", len(p.steps)))
+		p.setCondition(flowv1.ConditionComplete, true, "AllStepsEnded", fmt.Sprintf("all %d steps have completed or were skipped", len(p.steps)))
 	} else {
-		p.unset(flowv1.ConditionComplete, "the flow runs again")
+		p.clearCondition(flowv1.ConditionComplete, "the flow runs again")
 	}
 	switch {
 	case p.canceled:
-		p.set(flowv1.ConditionFailed, true, reasonCanceled, "spec.cancel is true")
-	case p.phase == lifecycle.FlowFailed && !isTrue(p.next.FlowConditions, flowv1.ConditionFailed):
-		p.set(flowv1.ConditionFailed, true, "StepFailed", p.failure())
+		p.setCondition(flowv1.ConditionFailed, true, reasonCanceled, "spec.cancel is true")
+	case p.phase == lifecycle.FlowFailed && !isConditionTrue(p.nextStatus.FlowConditions, flowv1.ConditionFailed):
+		p.setCondition(flowv1.ConditionFailed, true, "StepFailed", p.describeFailure())
 	case p.phase != lifecycle.FlowFailed && p.phase != lifecycle.FlowTerminating:
-		p.unset(flowv1.ConditionFailed, "the flow runs again")
+		p.clearCondition(flowv1.ConditionFailed, "the flow runs again")
 	}
 }
 
-// markValid says what must be mended, if anything.
-func (p *plan) markValid() {
+// setValidCondition reports what the user must fix before the flow can continue.
+func (p *plan) setValidCondition() {
 	if err := p.Graph.Invalid; err != nil {
-		had := meta.FindStatusCondition(p.next.FlowConditions, flowv1.ConditionValid)
+		had := meta.FindStatusCondition(p.nextStatus.FlowConditions, flowv1.ConditionValid)
 		if had == nil || had.Message != err.Error() {
-			p.say(true, reasonInvalid, err.Error())
+			p.addEvent(true, reasonInvalid, err.Error())
 		}
-		p.set(flowv1.ConditionValid, false, reasonInvalid, err.Error())
+		p.setCondition(flowv1.ConditionValid, false, reasonInvalid, err.Error())
 		return
 	}
 	if len(p.blocked) == 0 {
-		p.set(flowv1.ConditionValid, true, reasonAccepted, "the flow can run as it is written")
+		p.setCondition(flowv1.ConditionValid, true, reasonAccepted, "the flow is valid")
 		return
 	}
-	p.set(flowv1.ConditionValid, false, p.blocked[0].status.Reason, sentence(p.blocked))
+	p.setCondition(flowv1.ConditionValid, false, p.blocked[0].status.Reason, describeSteps(p.blocked))
 }
 
-// markProbes says what the probes have found.
-func (p *plan) markProbes() {
+// setProbesReadyCondition reports the results of the probes.
+func (p *plan) setProbesReadyCondition() {
 	var waits []*step
 	for _, s := range p.steps {
 		switch s.status.Reason {
-		case ReasonProbing, ReasonProbeFailed, ReasonProbeUnfit:
+		case ReasonProbing, ReasonProbeFailed, ReasonProbeInvalid:
 			waits = append(waits, s)
 		}
 	}
 	switch {
 	case len(waits) > 0:
-		p.set(ConditionProbesReady, false, waits[0].status.Reason, sentence(waits))
-	case meta.FindStatusCondition(p.next.FlowConditions, ConditionProbesReady) != nil:
-		p.set(ConditionProbesReady, true, "Ready", "every probe that was asked has succeeded")
+		p.setCondition(ConditionProbesReady, false, waits[0].status.Reason, describeSteps(waits))
+	case meta.FindStatusCondition(p.nextStatus.FlowConditions, ConditionProbesReady) != nil:
+		p.setCondition(ConditionProbesReady, true, "Ready", "all probes have succeeded")
 	}
 }
 
-// failure says which steps have failed.
-func (p *plan) failure() string {
+// describeFailure names the steps that have failed.
+func (p *plan) describeFailure() string {
 	var all []*step
 	for _, s := range p.steps {
 		if s.state == failed {
@@ -104,16 +104,16 @@ func (p *plan) failure() string {
 	if len(all) == 0 {
 		return "the flow was canceled"
 	}
-	return sentence(all)
+	return describeSteps(all)
 }
 
-// sentence says of some steps what is the matter with them.
-func sentence(steps []*step) string {
+// describeSteps returns the status messages of some steps in one line.
+func describeSteps(steps []*step) string {
 	var parts []string
-	for _, s := range steps[:min(len(steps), maxNamed)] {
+	for _, s := range steps[:min(len(steps), maxNamedSteps)] {
 		message := s.status.Message
-		if message == "" || s.status.Reason == ReasonOutputsLeftOut {
-			message = fmt.Sprintf("its Job %s is %s", s.job, s.phase)
+		if message == "" || s.status.Reason == ReasonOutputsOmitted {
+			message = fmt.Sprintf("its Job %s is %s", s.jobName, s.phase)
 		}
 		parts = append(parts, fmt.Sprintf("step %s: %s", s.Name, message))
 	}
@@ -123,22 +123,24 @@ func sentence(steps []*step) string {
 	return strings.Join(parts, "; ")
 }
 
-func (p *plan) set(kind string, is bool, reason, message string) {
+func (p *plan) setCondition(kind string, is bool, reason, message string) {
 	status := metav1.ConditionFalse
 	if is {
 		status = metav1.ConditionTrue
 	}
-	meta.SetStatusCondition(&p.next.FlowConditions, metav1.Condition{
-		Type: kind, Status: status, Reason: reason, Message: notes.Clip(message, maxCondition),
+	meta.SetStatusCondition(&p.nextStatus.FlowConditions, metav1.Condition{
+		Type: kind, Status: status, Reason: reason, Message: events.ClipText(message, maxConditionMessage),
 		ObservedGeneration: p.Flow.Generation, LastTransitionTime: metav1.NewTime(p.now),
 	})
 }
 
-// unset takes back a condition that was true.
-func (p *plan) unset(kind, message string) {
-	if isTrue(p.next.FlowConditions, kind) {
-		p.set(kind, false, reasonResumed, message)
+// clearCondition sets a condition that was true to false.
+func (p *plan) clearCondition(kind, message string) {
+	if isConditionTrue(p.nextStatus.FlowConditions, kind) {
+		p.setCondition(kind, false, reasonResumed, message)
 	}
 }
 
-func isTrue(all []metav1.Condition, kind string) bool { return meta.IsStatusConditionTrue(all, kind) }
+func isConditionTrue(all []metav1.Condition, kind string) bool {
+	return meta.IsStatusConditionTrue(all, kind)
+}

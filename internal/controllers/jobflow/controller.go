@@ -13,75 +13,73 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
-	"k8s4r.io/k8s4r/internal/controllers/expect"
 	"k8s4r.io/k8s4r/internal/controllers/jobflow/probe"
-	"k8s4r.io/k8s4r/internal/controllers/wake"
+	"k8s4r.io/k8s4r/internal/controllers/kit"
 )
 
-// Name of the controller.
+// Name is the name of the controller.
 const Name = "jobflow"
 
-// Controller makes the Jobs of JobFlows and writes their status.
+// Controller creates the Jobs of JobFlows and writes their status.
 type Controller struct {
 	client.Client
-	// Live reads what the cache may not show yet, and what it does not keep.
+	// Live reads from the API server what the cache does not keep or does not show yet.
 	Live     client.Reader
 	Now      func() time.Time
 	Recorder events.EventRecorder
-	// Concurrency is the number of flows that are worked on at a time.
+	// Concurrency is the number of flows that are reconciled concurrently.
 	Concurrency int
-	// MaxRequeue is how often in a row a flow whose work fails is tried again by
-	// itself. Then it waits until it, a Job or a template of it changes. Below 0:
-	// without limit.
+	// MaxRequeue bounds the retries in a row of a flow that cannot be reconciled. It then
+	// waits until it, one of its Jobs or a template changes. Negative: unlimited.
 	MaxRequeue int
-	// Archives has a flow that has ended stay with its Jobs until its condition Archived
-	// is true.
+	// Archives keeps an ended flow and its Jobs until its condition Archived is true.
 	Archives bool
 
-	expect *expect.Set
-	memory memories
+	expect *kit.Expectations
+	memory memoryStore
 	prober *probe.Prober
-	// again takes flows that are to be looked at without a change of theirs.
-	again chan event.GenericEvent
+	// requeue receives flows that are to be reconciled without a watch event.
+	requeue chan event.GenericEvent
 }
 
-// Reconcile brings one flow a step on.
+// Reconcile plans and applies the next actions for one flow.
 func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	result, err := c.sync(ctx, req.NamespacedName)
-	if err != nil && c.memory.givesUp(req.NamespacedName, c.MaxRequeue) {
-		ctrl.LoggerFrom(ctx).Error(err, "The flow rests until something changes", "tries", c.MaxRequeue)
-		c.rests(ctx, req.NamespacedName, err)
+	result, err := c.reconcileFlow(ctx, req.NamespacedName)
+	if err != nil && c.memory.recordFailure(req.NamespacedName, c.MaxRequeue) {
+		ctrl.LoggerFrom(ctx).Error(err, "Giving up on the flow until something changes", "tries", c.MaxRequeue)
+		c.recordRetriesExhausted(ctx, req.NamespacedName, err)
 		return reconcile.Result{}, nil
 	}
 	if err == nil {
-		c.memory.succeeded(req.NamespacedName)
+		c.memory.resetFailures(req.NamespacedName)
 	}
 	return result, err
 }
 
-// rests tells that the flow is not tried again by itself (contract §1, Events).
-func (c *Controller) rests(ctx context.Context, k types.NamespacedName, why error) {
+// recordRetriesExhausted records an event that the flow is not retried until something
+// changes.
+func (c *Controller) recordRetriesExhausted(ctx context.Context, k types.NamespacedName, why error) {
 	var f flowv1.JobFlow
 	if err := c.Get(ctx, k, &f); err != nil {
-		return // there is nobody to tell
+		return // there is no flow to record an event on
 	}
-	c.tell(&f, Event{Warning: true, Reason: reasonSync, Note: syncFailed(f.Name, why.Error())})
+	c.recordEvent(&f, Event{Warning: true, Reason: reasonSync, Message: syncFailedMessage(f.Name, why.Error())})
 }
 
-func (c *Controller) sync(ctx context.Context, k types.NamespacedName) (reconcile.Result, error) {
-	w, err := c.observe(ctx, k)
-	if err != nil || w == nil {
+func (c *Controller) reconcileFlow(ctx context.Context, k types.NamespacedName) (reconcile.Result, error) {
+	in, err := c.observe(ctx, k)
+	if err != nil || in == nil {
 		return reconcile.Result{}, err
 	}
 	now := c.Now()
-	steps := Plan(now, *w)
-	again, err := c.apply(ctx, w, steps)
+	actions := Plan(now, *in)
+	again, err := c.apply(ctx, in, actions)
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("flow %s: %w", k, err)
 	}
-	at := steps.WakeAt
-	if !again.IsZero() && (at.IsZero() || again.Before(at)) {
-		at = again
+	at := actions.RequeueAt
+	if !again.IsZero() {
+		kit.SetEarliest(&at, again)
 	}
-	return wake.At(at, now), nil
+	return kit.RequeueAt(at, now), nil
 }

@@ -8,30 +8,30 @@ import (
 	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/controllers/child"
-	"k8s4r.io/k8s4r/internal/controllers/jobflow/stepjob"
+	"k8s4r.io/k8s4r/internal/core/flow/stepjob"
+	"k8s4r.io/k8s4r/internal/core/naming"
 )
 
-// JobName is the name of a step's Job (contract §6.5). It ends in a hash where it
-// would be longer than a name may be.
-func JobName(flow, step string) string { return child.Name(child.MaxName, flow, step) }
+// JobName returns the name of a step's Job: <flow>-<step>. A name that would be too long
+// ends in a hash.
+func JobName(flow, step string) string { return naming.ChildName(naming.MaxName, flow, step) }
 
-// newJob makes the Job of a step. The template's labels and annotations are not the
-// Job's.
-func newJob(f *flowv1.JobFlow, s *step, t *Template, v stepjob.Values) (Create, error) {
+// buildJob builds the Job of a step. It does not take over the template's labels and
+// annotations.
+func buildJob(f *flowv1.JobFlow, s *step, t *Template, v stepjob.Values) (Create, error) {
 	c := Create{Step: s.Name}
 	if t.Robots != nil {
-		spec, err := stepjob.Robots(t.Robots, s.Flow, v)
-		c.Robots = &robotv1.Job{ObjectMeta: jobMeta(f, s.job, t.Robots.Name), Spec: spec}
+		spec, err := stepjob.BuildRobotJobSpec(t.Robots, s.Flow, v)
+		c.Robots = &robotv1.Job{ObjectMeta: jobMeta(f, s.jobName, t.Robots.Name), Spec: spec}
 		return c, err
 	}
-	spec, err := stepjob.Pods(t.Pods, s.Flow, v)
-	c.Pods = &batchv1.Job{ObjectMeta: jobMeta(f, s.job, t.Pods.Name), Spec: spec}
+	spec, err := stepjob.BuildPodJobSpec(t.Pods, s.Flow, v)
+	c.Pods = &batchv1.Job{ObjectMeta: jobMeta(f, s.jobName, t.Pods.Name), Spec: spec}
 	return c, err
 }
 
-// jobMeta carries where the Job comes from twice: a label finds it, an annotation has
-// it in full where it is too long for a label (contract §3.11).
+// jobMeta names the flow and the template of a Job in labels, for selection, and in
+// annotations, which hold names that are too long for a label.
 func jobMeta(f *flowv1.JobFlow, name, template string) metav1.ObjectMeta {
 	from := map[string]string{
 		flowv1.KeyCreatedByJobTemplate: fmt.Sprintf("%s.%s", f.Namespace, template),
@@ -39,7 +39,7 @@ func jobMeta(f *flowv1.JobFlow, name, template string) metav1.ObjectMeta {
 	}
 	labels := make(map[string]string, len(from))
 	for k, v := range from {
-		labels[k] = child.Label(v)
+		labels[k] = naming.LabelValue(v)
 	}
 	return metav1.ObjectMeta{
 		Namespace: f.Namespace, Name: name, Labels: labels, Annotations: from,

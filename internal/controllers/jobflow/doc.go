@@ -1,7 +1,5 @@
-// Package jobflow makes the Jobs of JobFlows in the order of what they depend on, and
-// writes what becomes of them (docs/spec/jobflow.md).
-//
-// observe reads, Plan decides, apply writes. What Plan knows of a step comes from three
-// places, the better first: its Job in the cache, the last word of one that was
-// deleted, and the flow's own status, which outlives both.
+// Package jobflow creates the Jobs of JobFlows in dependency order and writes their status
+// (docs/reference/kinds/jobflow.md). observe reads, Plan decides, apply writes. Plan takes the state
+// of a step from its Job in the cache, else from the last seen state of a deleted Job,
+// else from the flow's status.
 package jobflow

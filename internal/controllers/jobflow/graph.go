@@ -6,59 +6,59 @@ import (
 	"strings"
 
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
-	"k8s4r.io/k8s4r/internal/controllers/jobflow/dag"
-	"k8s4r.io/k8s4r/internal/controllers/jobflow/stepjob"
+	"k8s4r.io/k8s4r/internal/core/flow/graph"
+	"k8s4r.io/k8s4r/internal/core/flow/stepjob"
 )
 
-// Graph is what follows from the spec of a flow alone. It is made once a generation.
+// Graph holds what follows from the spec of a flow alone. It is built once per generation.
 type Graph struct {
-	// Invalid says why the flow cannot run as it is written. Nil: it can.
+	// Invalid describes why the flow cannot run as specified. Nil if it can.
 	Invalid error
 
 	steps []flowv1.Flow
 	index map[string]int
-	// order has every step after those that it depends on. Without an order it is
-	// that of the spec.
+	// order lists each step after those that it depends on. Steps of a cycle come last.
 	order []int
-	// targets of each step, each once.
+	// targets holds the indexes of the steps that each step depends on, without
+	// duplicates.
 	targets [][]int
-	// cleanup are the steps that are started although one has failed: those that
-	// wait for an end however it was, and what depends on them.
+	// cleanup marks the steps that are started although another step has failed: those
+	// that wait for Failed or Finished, and their dependents.
 	cleanup []bool
-	// templates that the steps are made from.
+	// templates holds the templates of all steps.
 	templates map[TemplateKey]bool
-	// usesOutputs: a step refers to what others have put out.
+	// usesOutputs reports whether a step refers to outputs of other steps.
 	usesOutputs bool
 }
 
-// NewGraph reads the spec of a flow. Of steps that bear the same name the last one
-// counts (contract §3.6).
+// NewGraph builds the graph of a flow. Of several steps of one name the last one counts,
+// as in Volcano.
 func NewGraph(spec *flowv1.JobFlowSpec) *Graph {
-	g := &Graph{steps: dag.Distinct(spec.Flows), templates: map[TemplateKey]bool{}}
+	g := &Graph{steps: graph.DistinctSteps(spec.Flows), templates: map[TemplateKey]bool{}}
 	g.index = make(map[string]int, len(g.steps))
 	for i := range g.steps {
 		g.index[g.steps[i].Name] = i
 	}
-	if g.Invalid = dag.Validate(spec.Flows); g.Invalid == nil {
-		g.Invalid = stepjob.Check(spec)
+	if g.Invalid = graph.Validate(spec.Flows); g.Invalid == nil {
+		g.Invalid = stepjob.CheckFlow(spec)
 	}
 	g.targets = make([][]int, len(g.steps))
 	for i := range g.steps {
-		g.targets[i] = g.targetsOf(&g.steps[i])
-		g.templates[templateOf(&g.steps[i])] = true
-		g.usesOutputs = g.usesOutputs || refers(&g.steps[i])
+		g.targets[i] = g.targetIndexes(&g.steps[i])
+		g.templates[templateKeyOf(&g.steps[i])] = true
+		g.usesOutputs = g.usesOutputs || refersToOutputs(&g.steps[i])
 	}
-	g.sort()
+	g.sortSteps()
 	g.cleanup = make([]bool, len(g.steps))
 	for _, i := range g.order {
-		c := condition(&g.steps[i])
+		c := dependencyCondition(&g.steps[i])
 		g.cleanup[i] = len(g.targets[i]) > 0 && (c == flowv1.WhenFailed || c == flowv1.WhenFinished) ||
 			slices.ContainsFunc(g.targets[i], func(t int) bool { return g.cleanup[t] })
 	}
 	return g
 }
 
-func (g *Graph) targetsOf(s *flowv1.Flow) []int {
+func (g *Graph) targetIndexes(s *flowv1.Flow) []int {
 	if s.DependsOn == nil {
 		return nil
 	}
@@ -72,22 +72,22 @@ func (g *Graph) targetsOf(s *flowv1.Flow) []int {
 	return slices.Compact(out)
 }
 
-// refers tells whether a step may refer to outputs of others.
-func refers(s *flowv1.Flow) bool {
+// refersToOutputs reports whether a step may refer to outputs of other steps.
+func refersToOutputs(s *flowv1.Flow) bool {
 	for _, value := range s.Params {
-		if strings.Contains(value, mention) {
+		if strings.Contains(value, outputReferencePrefix) {
 			return true
 		}
 	}
-	patched := s.Patch != nil && s.Patch.JobSpec != nil && strings.Contains(string(s.Patch.JobSpec.Raw), mention)
+	patched := s.Patch != nil && s.Patch.JobSpec != nil && strings.Contains(string(s.Patch.JobSpec.Raw), outputReferencePrefix)
 	return patched || strings.Contains(s.When, "flows")
 }
 
-// mention is how a reference to an output begins.
-const mention = "$(flows."
+// outputReferencePrefix is the start of every reference to an output.
+const outputReferencePrefix = "$(flows."
 
-// sort puts the steps into their order. Those of a cycle come last.
-func (g *Graph) sort() {
+// sortSteps sorts the steps topologically. Those of a cycle come last.
+func (g *Graph) sortSteps() {
 	waits, behind := make([]int, len(g.steps)), make([][]int, len(g.steps))
 	for i, targets := range g.targets {
 		waits[i] = len(targets)
@@ -112,13 +112,13 @@ func (g *Graph) sort() {
 	}
 }
 
-// ancestors are the steps that one depends on, directly or not.
-func (g *Graph) ancestors(i int) []int {
+// findAncestors returns the steps that one depends on, directly or indirectly.
+func (g *Graph) findAncestors(i int) []int {
 	seen := map[int]bool{}
 	var out []int
 	for todo := g.targets[i]; len(todo) > 0; {
 		next := todo[len(todo)-1]
-		todo = todo[: len(todo)-1 : len(todo)-1] // what the graph has is not written over
+		todo = todo[: len(todo)-1 : len(todo)-1] // the capacity keeps append from overwriting g.targets
 		if !seen[next] {
 			seen[next] = true
 			out = append(out, next)
@@ -128,8 +128,9 @@ func (g *Graph) ancestors(i int) []int {
 	return out
 }
 
-// dependents marks the named steps and all that depends on them, directly or not.
-func (g *Graph) dependents(names []string) []bool {
+// markDependents marks the named steps and all steps that depend on them, directly or
+// indirectly.
+func (g *Graph) markDependents(names []string) []bool {
 	marked := make([]bool, len(g.steps))
 	for _, name := range names {
 		if i, ok := g.index[name]; ok {
@@ -144,8 +145,9 @@ func (g *Graph) dependents(names []string) []bool {
 	return marked
 }
 
-// condition that the targets of a step must have come to (contract §4 rows 2 and 4).
-func condition(s *flowv1.Flow) flowv1.DependencyCondition {
+// dependencyCondition returns the condition that the targets of a step must reach:
+// Completed by default, Running if only a probe is given.
+func dependencyCondition(s *flowv1.Flow) flowv1.DependencyCondition {
 	switch {
 	case s.DependsOn == nil || s.DependsOn.Condition == "" && s.DependsOn.Probe == nil:
 		return flowv1.WhenCompleted
@@ -155,8 +157,9 @@ func condition(s *flowv1.Flow) flowv1.DependencyCondition {
 	return s.DependsOn.Condition
 }
 
-// templateOf names the template of a step.
-func templateOf(s *flowv1.Flow) TemplateKey {
+// templateKeyOf returns the template of a step. By default it is a pod template with the
+// name of the step.
+func templateKeyOf(s *flowv1.Flow) TemplateKey {
 	if s.TemplateRef == nil {
 		return TemplateKey{Pods, s.Name}
 	}

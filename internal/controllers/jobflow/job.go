@@ -6,12 +6,12 @@ import (
 
 	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/controllers/jobflow/stepjob"
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/flow/stepjob"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 )
 
-// podsJob is what a flow sees of a Job of pods.
-func podsJob(j *batchv1.Job) *Job {
+// summarizePodJob returns what a flow needs to know of a pod job.
+func summarizePodJob(j *batchv1.Job) *Job {
 	return &Job{
 		Kind: Pods, Name: j.Name, UID: j.UID, Deleting: j.DeletionTimestamp != nil,
 		Phase: j.Status.State.Phase, Created: j.CreationTimestamp, Duration: j.Status.RunningDuration,
@@ -20,16 +20,16 @@ func podsJob(j *batchv1.Job) *Job {
 	}
 }
 
-// RobotTasks is the name under which a flow counts the tasks of a robot Job, which
-// counts those of all its groups as one.
+// RobotTasks is the key of a robot Job's task counts in the flow's status. The counts
+// cover all its groups.
 const RobotTasks = "tasks"
 
-// robotsJob is what a flow sees of a Job on robots, in the words of a vcjob (contract
-// §4 row 3).
-func robotsJob(j *robotv1.Job) *Job {
+// summarizeRobotJob returns what a flow needs to know of a robot Job, with the phases of a
+// pod job.
+func summarizeRobotJob(j *robotv1.Job) *Job {
 	out := &Job{
 		Kind: Robots, Name: j.Name, UID: j.UID, Deleting: j.DeletionTimestamp != nil,
-		Phase: robotPhases[lifecycle.JobState(j.Status.State)], Created: j.CreationTimestamp, Counts: robotCounts(&j.Status.TaskCounts),
+		Phase: robotPhases[lifecycle.JobState(j.Status.State)], Created: j.CreationTimestamp, Counts: countRobotTasks(&j.Status.TaskCounts),
 	}
 	if at := j.Status.CompletedAt; at != nil {
 		out.Duration = &metav1.Duration{Duration: max(0, at.Sub(j.CreationTimestamp.Time))}
@@ -37,8 +37,8 @@ func robotsJob(j *robotv1.Job) *Job {
 	return out
 }
 
-// robotPhases are the phases of the states of a robot Job. The empty state of one that
-// nobody has looked at is an empty phase, as it is with a vcjob.
+// robotPhases maps the states of a robot Job to phases of a pod job. A Job that was not
+// reconciled yet has an empty state and an empty phase.
 var robotPhases = map[lifecycle.JobState]batchv1.JobPhase{
 	lifecycle.JobUnderConstruction: batchv1.JobPending,
 	lifecycle.JobPending:           batchv1.JobPending,
@@ -52,7 +52,7 @@ var robotPhases = map[lifecycle.JobState]batchv1.JobPhase{
 	lifecycle.JobCanceled:          batchv1.JobFailed,
 }
 
-func robotCounts(c *robotv1.TaskCounts) map[string]batchv1.TaskState {
+func countRobotTasks(c *robotv1.TaskCounts) map[string]batchv1.TaskState {
 	count := map[corev1.PodPhase]int32{
 		corev1.PodPending:   c.PendingTasks + c.DispatchingTasks + c.ExitedTasks + c.SoftFailedTasks + c.PausedTasks,
 		corev1.PodRunning:   c.RunningTasks,

@@ -7,70 +7,72 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
-	"k8s4r.io/k8s4r/internal/controllers/remember"
+	"k8s4r.io/k8s4r/internal/controllers/kit"
 )
 
-// memory is what no object says of a flow, or not yet. All of it can be lost: what
-// counts stands in the flow's status.
+// memory holds what is not in any object, or not yet. It may be lost: everything that
+// matters is in the flow's status.
 type memory struct {
-	graph      *Graph
-	generation int64
-	lastStatus time.Time
-	// gone are deleted Jobs as they were seen last.
-	gone map[types.UID]*Job
-	// missing are Jobs that the API server does not have, of which no last word has
-	// come, since when.
-	missing map[types.UID]time.Time
-	// taken names Jobs that belong to others, and when that is looked at again.
-	taken map[string]time.Time
-	// refused are the steps whose Job was not taken.
-	refused map[string]refusal
-	outputs map[types.UID]map[string]string
-	stopped map[types.UID]time.Time
-	// news: something was learned that the status does not say yet.
-	news bool
-	// failures in a row.
+	graph           *Graph
+	generation      int64
+	lastStatusWrite time.Time
+	// deletedJobs are deleted Jobs with their last seen state.
+	deletedJobs map[types.UID]*Job
+	// missingSince holds since when Jobs are missing on the API server without a delete
+	// event.
+	missingSince map[types.UID]time.Time
+	// takenNames holds when to retry the creation of Jobs whose names belong to other
+	// owners.
+	takenNames map[string]time.Time
+	// rejections are the steps whose Job the API server rejected.
+	rejections      map[string]jobRejection
+	outputs         map[types.UID]map[string]string
+	stopRequestedAt map[types.UID]time.Time
+	// retryNow is set if the status does not reflect everything that is known.
+	retryNow bool
+	// failures counts reconciles in a row that failed.
 	failures int
 }
 
-// refusal of a Job by the API server.
-type refusal struct {
+// jobRejection is the API server's rejection of a Job.
+type jobRejection struct {
 	message string
-	// again is when it is tried again.
-	again time.Time
+	retryAt time.Time
 }
 
 func newMemory() memory {
 	return memory{
-		gone: map[types.UID]*Job{}, missing: map[types.UID]time.Time{}, taken: map[string]time.Time{},
-		refused: map[string]refusal{}, outputs: map[types.UID]map[string]string{}, stopped: map[types.UID]time.Time{},
+		deletedJobs: map[types.UID]*Job{}, missingSince: map[types.UID]time.Time{}, takenNames: map[string]time.Time{},
+		rejections: map[string]jobRejection{}, outputs: map[types.UID]map[string]string{}, stopRequestedAt: map[types.UID]time.Time{},
 	}
 }
 
-// memories of all flows. Its methods may be called from any goroutine.
-type memories struct{ *remember.Set[memory] }
+// memoryStore holds the memory of all flows. Its methods are safe for concurrent use.
+type memoryStore struct{ *kit.ObjectMemory[memory] }
 
-func newMemories() memories { return memories{remember.New(newMemory)} }
+func newMemoryStore() memoryStore { return memoryStore{kit.NewObjectMemory(newMemory)} }
 
-// free forgets that a name is taken, and tells which flows wanted it.
-func (m memories) free(namespace, job string) (wanted []types.NamespacedName) {
-	m.Each(func(k types.NamespacedName, one *memory) {
-		if _, taken := one.taken[job]; taken && k.Namespace == namespace {
-			delete(one.taken, job)
+// releaseName forgets that a name is taken and returns the flows that wanted it.
+func (m memoryStore) releaseName(namespace, job string) (wanted []types.NamespacedName) {
+	m.ForEach(func(k types.NamespacedName, one *memory) {
+		if _, taken := one.takenNames[job]; taken && k.Namespace == namespace {
+			delete(one.takenNames, job)
 			wanted = append(wanted, k)
 		}
 	})
 	return wanted
 }
 
-// mended forgets what was refused to a flow, because a template of it has changed.
-func (m memories) mended(k types.NamespacedName) {
-	m.Known(k, func(one *memory) { clear(one.refused) })
+// clearRejections forgets the rejected Jobs of a flow, because one of its templates has
+// changed.
+func (m memoryStore) clearRejections(k types.NamespacedName) {
+	m.UpdateIfPresent(k, func(one *memory) { clear(one.rejections) })
 }
 
-// givesUp counts a failure, and tells whether there were more than most in a row.
-func (m memories) givesUp(k types.NamespacedName, most int) (gives bool) {
-	m.Known(k, func(one *memory) {
+// recordFailure counts a failure and reports whether there were more than most in a row. A
+// negative most is unlimited.
+func (m memoryStore) recordFailure(k types.NamespacedName, most int) (gives bool) {
+	m.UpdateIfPresent(k, func(one *memory) {
 		if most < 0 {
 			return
 		}
@@ -81,13 +83,13 @@ func (m memories) givesUp(k types.NamespacedName, most int) (gives bool) {
 	return gives
 }
 
-func (m memories) succeeded(k types.NamespacedName) {
-	m.Known(k, func(one *memory) { one.failures = 0 })
+func (m memoryStore) resetFailures(k types.NamespacedName) {
+	m.UpdateIfPresent(k, func(one *memory) { one.failures = 0 })
 }
 
-// size is the number of steps of a flow, as far as is known.
-func (m memories) size(k types.NamespacedName) (n int) {
-	m.Known(k, func(one *memory) {
+// stepCount returns the number of steps of a flow, or 0 if unknown.
+func (m memoryStore) stepCount(k types.NamespacedName) (n int) {
+	m.UpdateIfPresent(k, func(one *memory) {
 		if one.graph != nil {
 			n = len(one.graph.steps)
 		}
@@ -95,13 +97,12 @@ func (m memories) size(k types.NamespacedName) (n int) {
 	return n
 }
 
-// graphOf is the graph of a flow as it is written now, made by build if it is not
-// remembered. That takes its time with a thousand steps, and is done outside of the
-// lock: the others would all wait for it.
-func (m memories) graphOf(f *flowv1.JobFlow, build func(*flowv1.JobFlowSpec) *Graph) *Graph {
+// flowGraph returns the graph of a flow's current generation, building it if needed. Large
+// graphs take long to build, so that is done without holding the lock.
+func (m memoryStore) flowGraph(f *flowv1.JobFlow, build func(*flowv1.JobFlowSpec) *Graph) *Graph {
 	k := types.NamespacedName{Namespace: f.Namespace, Name: f.Name}
 	var g *Graph
-	m.Of(k, f.UID, func(one *memory) {
+	m.Update(k, f.UID, func(one *memory) {
 		if one.generation == f.Generation {
 			g = one.graph
 		}
@@ -110,59 +111,51 @@ func (m memories) graphOf(f *flowv1.JobFlow, build func(*flowv1.JobFlowSpec) *Gr
 		return g
 	}
 	g = build(&f.Spec)
-	m.Of(k, f.UID, func(one *memory) { one.rewritten(g, f.Generation) })
+	m.Update(k, f.UID, func(one *memory) { one.setGraph(g, f.Generation) })
 	return g
 }
 
-// rewritten notes that the flow is written anew. What was refused or in the way before
-// may fit now.
-func (m *memory) rewritten(g *Graph, generation int64) {
+// setGraph stores the graph of a new generation. Rejected Jobs and taken names are tried
+// again.
+func (m *memory) setGraph(g *Graph, generation int64) {
 	m.graph, m.generation = g, generation
-	clear(m.refused)
-	clear(m.taken)
+	clear(m.rejections)
+	clear(m.takenNames)
 }
 
-// recall puts what is remembered into the world.
-func (m *memory) recall(now time.Time, w *World) {
-	w.LastStatus = m.lastStatus
-	w.Gone, w.Missing, w.Outputs, w.Stopped = maps.Clone(m.gone), maps.Clone(m.missing), maps.Clone(m.outputs), maps.Clone(m.stopped)
-	w.Taken, w.Refused = map[string]bool{}, map[string]string{}
-	for name, again := range m.taken {
+// fillInput copies what is remembered into the input.
+func (m *memory) fillInput(now time.Time, in *Input) {
+	in.LastStatusWrite = m.lastStatusWrite
+	in.DeletedJobs, in.MissingSince, in.Outputs, in.StopRequestedAt = maps.Clone(m.deletedJobs), maps.Clone(m.missingSince), maps.Clone(m.outputs), maps.Clone(m.stopRequestedAt)
+	in.TakenNames, in.Rejected = map[string]bool{}, map[string]string{}
+	for name, again := range m.takenNames {
 		if now.Before(again) {
-			w.Taken[name] = true
+			in.TakenNames[name] = true
 		}
 	}
-	for step, r := range m.refused {
-		if now.Before(r.again) {
-			w.Refused[step] = r.message
+	for step, r := range m.rejections {
+		if now.Before(r.retryAt) {
+			in.Rejected[step] = r.message
 		}
 	}
 }
 
-// lookAgain is when the first of what was refused or taken is tried again. Zero:
-// nothing was. News are looked at once. What is over by then is forgotten: a time
-// that has passed would be looked at for ever.
-func (m *memory) lookAgain(now time.Time) time.Time {
-	maps.DeleteFunc(m.refused, func(_ string, r refusal) bool { return !now.Before(r.again) })
-	maps.DeleteFunc(m.taken, func(_ string, again time.Time) bool { return !now.Before(again) })
+// takeNextRetryTime returns when to retry the first rejected Job or taken name, or zero if
+// there is none, or now if retryNow was set. It forgets entries whose time has passed;
+// they would requeue forever.
+func (m *memory) takeNextRetryTime(now time.Time) time.Time {
+	maps.DeleteFunc(m.rejections, func(_ string, r jobRejection) bool { return !now.Before(r.retryAt) })
+	maps.DeleteFunc(m.takenNames, func(_ string, again time.Time) bool { return !now.Before(again) })
 	var at time.Time
-	if m.news {
-		m.news = false
+	if m.retryNow {
+		m.retryNow = false
 		return now
 	}
-	for _, r := range m.refused {
-		at = earlier(at, r.again)
+	for _, r := range m.rejections {
+		kit.SetEarliest(&at, r.retryAt)
 	}
-	for _, again := range m.taken {
-		at = earlier(at, again)
+	for _, again := range m.takenNames {
+		kit.SetEarliest(&at, again)
 	}
 	return at
-}
-
-// earlier of two times, of which zero is none.
-func earlier(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
 }

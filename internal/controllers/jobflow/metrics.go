@@ -7,25 +7,25 @@ import (
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 )
 
-// The names are Volcano's, and so is the label (contract §1, Metrics).
+// Names and label are Volcano's.
 var (
-	succeedCount = counter("volcano_jobflow_succeed_phase_count", "Flows that came to the phase Succeed.")
-	failedCount  = counter("volcano_jobflow_failed_phase_count", "Flows that came to the phase Failed.")
+	succeedCount = newCounter("volcano_jobflow_succeed_phase_count", "Flows that came to the phase Succeed.")
+	failedCount  = newCounter("volcano_jobflow_failed_phase_count", "Flows that came to the phase Failed.")
 )
 
 const labelNamespace = "jobflow_namespace"
 
-func counter(name, help string) *prometheus.CounterVec {
+func newCounter(name, help string) *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{labelNamespace})
 }
 
 func init() { metrics.Registry.MustRegister(Metrics()...) }
 
-// Metrics of this controller.
+// Metrics returns the metrics of this controller.
 func Metrics() []prometheus.Collector { return []prometheus.Collector{succeedCount, failedCount} }
 
-// count an end that was written.
-func count(namespace string, ended flowv1.Phase) {
+// countEnd counts a flow that has succeeded or failed.
+func countEnd(namespace string, ended flowv1.Phase) {
 	switch ended {
 	case flowv1.Succeed:
 		succeedCount.WithLabelValues(namespace).Inc()
@@ -35,8 +35,8 @@ func count(namespace string, ended flowv1.Phase) {
 	}
 }
 
-// dropCounts of a namespace that is gone.
-func dropCounts(namespace string) {
+// deleteCounts deletes the counts of a deleted namespace.
+func deleteCounts(namespace string) {
 	succeedCount.DeleteLabelValues(namespace)
 	failedCount.DeleteLabelValues(namespace)
 }

@@ -13,12 +13,11 @@ import (
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 )
 
-// TestAnyFlowEndsAsTheModelSays drives the plan through random graphs of up to 200
-// steps, in random orders of what Jobs do, with deletions, conflicts, a cache that is
-// behind, retries and restarts of the controller. Each step runs exactly once unless it
-// is retried, never before what it depends on, and the flow ends as a model says that
-// knows nothing of orders (issue 5, Show).
-func TestAnyFlowEndsAsTheModelSays(t *testing.T) {
+// TestPlan_MatchesModel drives the plan through random graphs of up to 200 steps, with Job
+// events in random order, deletions, conflicts, a stale cache, retries and restarts of the
+// controller. Each step must run exactly once unless it is retried, never before its
+// dependencies, and the flow must end as in a model that does not depend on the order.
+func TestPlan_MatchesModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawModel(t)
 		for !m.ended() {
@@ -28,7 +27,7 @@ func TestAnyFlowEndsAsTheModelSays(t *testing.T) {
 	})
 }
 
-// model is a flow, what will become of each of its runs, and what became of them.
+// model holds a flow, the outcome of each future run, and the runs so far.
 type model struct {
 	*rapid.T
 	*sim
@@ -81,21 +80,21 @@ func drawModel(t *rapid.T) *model {
 	return m
 }
 
-// ended tells whether the flow has, and nothing of it runs any more.
+// ended reports whether the flow and all of its Jobs have ended.
 func (m *model) ended() bool {
 	phase := m.flow.Status.State.Phase
 	if phase != flowv1.Succeed && phase != flowv1.Failed {
 		return false
 	}
 	for _, j := range m.jobs {
-		if !j.ended() {
+		if !j.hasEnded() {
 			return false
 		}
 	}
 	return true
 }
 
-// act lets one thing happen, and now and then the controller look.
+// act triggers one random event and sometimes a reconcile.
 func (m *model) act() {
 	if m.idle++; m.idle > 20000 {
 		m.Fatalf("the flow does not end: %+v", m.flow.Status)
@@ -116,7 +115,7 @@ func (m *model) act() {
 	}
 }
 
-// pick is one of the Jobs, in an order that is the same each time.
+// pick returns one of the Jobs, in a deterministic order.
 func (m *model) pick() *Job {
 	all := make([]*Job, 0, len(m.jobs))
 	for _, j := range m.jobs {
@@ -139,11 +138,11 @@ func compare(a, b string) int {
 	return 0
 }
 
-// advance brings a Job on: to run, or to its end.
+// advance starts or ends a Job.
 func (m *model) advance() {
 	j := m.pick()
 	switch {
-	case j == nil || j.ended():
+	case j == nil || j.hasEnded():
 	case j.Phase == "":
 		j.Phase = batchv1.JobRunning
 	default:
@@ -156,26 +155,26 @@ func (m *model) end(j *Job, phase batchv1.JobPhase) {
 	*m.outcome(j) = phase
 }
 
-// outcome of the run that a Job is.
+// outcome returns the outcome of the run that a Job belongs to.
 func (m *model) outcome(j *Job) *batchv1.JobPhase {
 	step := m.stepOf[j.UID]
 	return &m.ends[step][m.runs[step]-1]
 }
 
-// delete takes a Job away. If it had not ended its run has failed.
+// delete deletes a Job. If it had not ended, its run has failed.
 func (m *model) delete() {
 	j := m.pick()
 	if j == nil || rapid.IntRange(0, 5).Draw(m.T, "really") > 0 {
 		return
 	}
-	if !j.ended() {
+	if !j.hasEnded() {
 		*m.outcome(j) = batchv1.JobFailed
 	}
 	m.remove(j.UID)
 }
 
-// forget restarts the controller. The end of a Job that was deleted before it was
-// recorded is lost with its memory, and counts as a failure: it is not run twice.
+// forget restarts the controller. If a Job was deleted before its end was recorded, the
+// end is lost and counts as a failure; the step does not run twice.
 func (m *model) forget() {
 	if rapid.IntRange(0, 3).Draw(m.T, "really") > 0 || m.acted() {
 		return
@@ -187,19 +186,19 @@ func (m *model) forget() {
 			if m.recordedLater(id, step) {
 				continue
 			}
-			// Not even that it was made is recorded; nobody can know of it. It does
-			// not happen to who writes the status with what it makes.
+			// Its creation is not recorded, so the controller cannot know of it. That
+			// cannot happen if the status is written together with the creation.
 			m.gone[id] = j
 			continue
 		}
-		if !m.flow.Status.Recorded(j.Name, string(id)) {
+		if !m.flow.Status.IsJobRecorded(j.Name, string(id)) {
 			*m.outcome(j) = batchv1.JobFailed
 		}
 	}
 }
 
-// acted tells whether the controller has acted on an end that it has not recorded yet.
-// A restart would then undo what others have begun for.
+// acted reports whether the controller has acted on an end that is not recorded yet. A
+// restart would then contradict steps that have started.
 func (m *model) acted() bool {
 	for id := range m.gone {
 		if m.weighed[id] {
@@ -209,13 +208,13 @@ func (m *model) acted() bool {
 	return false
 }
 
-// recordedLater tells whether the step has gone on from that Job.
+// recordedLater reports whether the step has moved on to a later Job.
 func (m *model) recordedLater(id any, step string) bool {
 	st := m.step(step)
 	return st.RetiredUID == fmt.Sprint(id)
 }
 
-// starts checks that the step may run now, and has not run in vain.
+// starts checks that the step may run now and was not run before.
 func (m *model) starts(name string, j *Job) {
 	f := &m.flow.Spec.Flows[m.index[name]]
 	for _, other := range m.jobs {
@@ -236,13 +235,13 @@ func (m *model) starts(name string, j *Job) {
 		return
 	}
 	for _, target := range f.DependsOn.Targets {
-		if !m.holds(target, condition(f)) {
+		if !m.holds(target, dependencyCondition(f)) {
 			m.Fatalf("step %s runs before %s has come to %q; status %+v, runs %v", name, target, f.DependsOn.Condition, m.step(target), m.ends[target][:m.runs[target]])
 		}
 	}
 }
 
-// holds tells whether a target has truly come to what is waited for.
+// holds reports whether a target has reached the condition.
 func (m *model) holds(target string, c flowv1.DependencyCondition) bool {
 	n := m.runs[target]
 	st := m.step(target)
@@ -252,7 +251,7 @@ func (m *model) holds(target string, c flowv1.DependencyCondition) bool {
 	end := m.ends[target][n-1]
 	for _, j := range m.jobs {
 		if j.Name == JobName("f", target) {
-			if !j.ended() {
+			if !j.hasEnded() {
 				return c == flowv1.WhenRunning && j.Phase == batchv1.JobRunning
 			}
 		}
@@ -266,31 +265,31 @@ func (m *model) holds(target string, c flowv1.DependencyCondition) bool {
 	return end == batchv1.JobCompleted
 }
 
-// want is what the steps come to if nothing is held back: the order of events does not
-// matter, but for whether a target that failed was seen to run before. Who waited for
-// that may have run, and may not, and is not retried once the target has failed.
+// want returns the expected outcomes if nothing is suspended. They do not depend on the
+// order of events, except that a step which waits for a failed target to run may or may
+// not have started; it is not retried afterwards.
 func (m *model) want() map[string]state {
 	out := map[string]state{}
 	for i := range len(m.index) {
 		name := fmt.Sprintf("s%d", i) // each after those that it depends on
 		f := &m.flow.Spec.Flows[m.index[name]]
-		v, tries := met, 1
+		v, tries := dependencyMet, 1
 		if f.Retry != nil {
 			tries += int(f.Retry.Limit)
 		}
 		if f.DependsOn != nil {
 			for _, target := range f.DependsOn.Targets {
-				if out[target] == failed && condition(f) == flowv1.WhenRunning && m.runs[name] > 0 {
+				if out[target] == failed && dependencyCondition(f) == flowv1.WhenRunning && m.runs[name] > 0 {
 					tries = m.runs[name]
 					continue
 				}
-				v = max(v, reached(&step{state: out[target]}, condition(f)))
+				v = max(v, targetState(&step{state: out[target]}, dependencyCondition(f)))
 			}
 		}
 		switch v {
-		case met:
+		case dependencyMet:
 			out[name] = m.comesTo(f, tries)
-		case unmet:
+		case dependencyUnmet:
 			out[name] = skipped
 		default:
 			out[name] = omitted

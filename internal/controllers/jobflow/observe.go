@@ -16,42 +16,41 @@ import (
 	"k8s4r.io/k8s4r/internal/controllers/jobflow/probe"
 )
 
-// observe reads what a decision about the flow depends on. It returns nil when there
-// is nothing to decide.
-func (c *Controller) observe(ctx context.Context, k types.NamespacedName) (*World, error) {
-	w := &World{Flow: &flowv1.JobFlow{}, Archives: c.Archives}
-	err := c.Get(ctx, k, w.Flow)
+// observe reads the input of a plan. It returns nil if there is nothing to decide.
+func (c *Controller) observe(ctx context.Context, k types.NamespacedName) (*Input, error) {
+	in := &Input{Flow: &flowv1.JobFlow{}, Archives: c.Archives}
+	err := c.Get(ctx, k, in.Flow)
 	if apierrors.IsNotFound(err) {
-		c.expect.Forget(c.memory.Forget(k))
-		c.prober.Keep(k, nil)
+		c.expect.ForgetOwner(c.memory.ForgetObject(k))
+		c.prober.SetTargets(k, nil)
 		return nil, nil
 	}
-	if err != nil || c.expect.Stale(w.Flow.UID, w.Flow.ResourceVersion) {
+	if err != nil || c.expect.IsStale(in.Flow.UID, in.Flow.ResourceVersion) {
 		return nil, err
 	}
-	if w.Jobs, err = c.jobs(ctx, w.Flow); err != nil {
+	if in.Jobs, err = c.listJobs(ctx, in.Flow); err != nil {
 		return nil, err
 	}
-	w.Graph = c.memory.graphOf(w.Flow, NewGraph)
+	in.Graph = c.memory.flowGraph(in.Flow, NewGraph)
 	now := c.Now()
-	c.memory.Of(k, w.Flow.UID, func(m *memory) { m.recall(now, w) })
-	c.expected(w)
-	if err := c.search(ctx, now, w); err != nil {
+	c.memory.Update(k, in.Flow.UID, func(m *memory) { m.fillInput(now, in) })
+	c.observeCreates(in)
+	if err := c.findMissingJobs(ctx, now, in); err != nil {
 		return nil, err
 	}
-	if err := c.collect(ctx, w); err != nil {
+	if err := c.collectOutputs(ctx, in); err != nil {
 		return nil, err
 	}
-	w.Probes = c.probes(k, w.Graph)
-	w.Templates, err = c.templates(ctx, w.Flow.Namespace, Needs(now, *w))
-	return w, err
+	in.Probes = c.probeResults(k, in.Graph)
+	in.Templates, err = c.readTemplates(ctx, in.Flow.Namespace, RequiredTemplates(now, *in))
+	return in, err
 }
 
-// jobs are the flow's own, by UID: another's Job of the right name is none
-// (contract §6.36).
-func (c *Controller) jobs(ctx context.Context, f *flowv1.JobFlow) (map[types.UID]*Job, error) {
+// listJobs returns the Jobs that the flow controls, by UID. Jobs of other owners are
+// ignored even if their name matches.
+func (c *Controller) listJobs(ctx context.Context, f *flowv1.JobFlow) (map[types.UID]*Job, error) {
 	own := []client.ListOption{
-		client.InNamespace(f.Namespace), client.MatchingFields{indexOwner: string(f.UID)},
+		client.InNamespace(f.Namespace), client.MatchingFields{fieldOwner: string(f.UID)},
 		client.UnsafeDisableDeepCopy, // they are only read, and a flow may have a thousand
 	}
 	var pods batchv1.JobList
@@ -64,62 +63,62 @@ func (c *Controller) jobs(ctx context.Context, f *flowv1.JobFlow) (map[types.UID
 	}
 	out := make(map[types.UID]*Job, len(pods.Items)+len(robots.Items))
 	for i := range pods.Items {
-		out[pods.Items[i].UID] = podsJob(&pods.Items[i])
+		out[pods.Items[i].UID] = summarizePodJob(&pods.Items[i])
 	}
 	for i := range robots.Items {
-		out[robots.Items[i].UID] = robotsJob(&robots.Items[i])
+		out[robots.Items[i].UID] = summarizeRobotJob(&robots.Items[i])
 	}
 	return out, nil
 }
 
-// expected takes note of the Jobs that show by now. One that is to go does not count:
-// its successor has the same name.
-func (c *Controller) expected(w *World) {
-	retired := make(map[types.UID]bool, len(w.Flow.Status.Steps))
-	for i := range w.Flow.Status.Steps {
-		retired[uid(w.Flow.Status.Steps[i].RetiredUID)] = true
+// observeCreates clears the expectations of Jobs that the cache shows by now. A retired
+// Job does not count: its successor has the same name.
+func (c *Controller) observeCreates(in *Input) {
+	retired := make(map[types.UID]bool, len(in.Flow.Status.Steps))
+	for i := range in.Flow.Status.Steps {
+		retired[toUID(in.Flow.Status.Steps[i].RetiredUID)] = true
 	}
-	for id, j := range w.Jobs {
+	for id, j := range in.Jobs {
 		if !retired[id] {
-			c.expect.Created(w.Flow.UID, j.Name)
+			c.expect.ObserveCreate(in.Flow.UID, j.Name)
 		}
 	}
-	w.Creating = c.expect.Creating(w.Flow.UID)
+	in.Creating = c.expect.PendingCreates(in.Flow.UID)
 }
 
-// search asks the API server for Jobs that the status knows and the cache does not
-// have. The cache may be behind, and to take a Job for deleted that is not would fail
+// findMissingJobs reads Jobs that the status records and the cache does not show from the
+// API server. The cache may be stale, and to treat an existing Job as deleted would fail
 // its step.
-func (c *Controller) search(ctx context.Context, now time.Time, w *World) error {
+func (c *Controller) findMissingJobs(ctx context.Context, now time.Time, in *Input) error {
 	ended := map[string]*flowv1.JobStatus{}
-	for i := range w.Flow.Status.JobStatusList {
-		if j := &w.Flow.Status.JobStatusList[i]; flowv1.Ended(j.State) {
+	for i := range in.Flow.Status.JobStatusList {
+		if j := &in.Flow.Status.JobStatusList[i]; flowv1.HasEnded(j.State) {
 			ended[j.Name] = j
 		}
 	}
-	for i := range w.Flow.Status.Steps {
-		s := &w.Flow.Status.Steps[i]
-		id, name := uid(s.JobUID), JobName(w.Flow.Name, s.Name)
-		if id == "" || w.Jobs[id] != nil || w.Gone[id] != nil || w.Creating[name] || ended[name] != nil && ended[name].Is(s.JobUID) {
+	for i := range in.Flow.Status.Steps {
+		s := &in.Flow.Status.Steps[i]
+		id, name := toUID(s.JobUID), JobName(in.Flow.Name, s.Name)
+		if id == "" || in.Jobs[id] != nil || in.DeletedJobs[id] != nil || in.Creating[name] || ended[name] != nil && ended[name].MatchesUID(s.JobUID) {
 			continue
 		}
-		if _, known := w.Missing[id]; known {
+		if _, known := in.MissingSince[id]; known {
 			continue
 		}
-		exists, err := c.exists(ctx, client.ObjectKey{Namespace: w.Flow.Namespace, Name: name}, id)
+		exists, err := c.jobExists(ctx, client.ObjectKey{Namespace: in.Flow.Namespace, Name: name}, id)
 		if err != nil {
 			return err
 		}
 		if !exists {
-			w.Missing[id] = now
-			c.memory.Of(client.ObjectKeyFromObject(w.Flow), w.Flow.UID, func(m *memory) { m.missing[id] = now })
+			in.MissingSince[id] = now
+			c.memory.Update(client.ObjectKeyFromObject(in.Flow), in.Flow.UID, func(m *memory) { m.missingSince[id] = now })
 		}
 	}
 	return nil
 }
 
-// probes are what is known of the steps that have some.
-func (c *Controller) probes(k types.NamespacedName, g *Graph) map[string]probe.Result {
+// probeResults returns the results of all steps with probes.
+func (c *Controller) probeResults(k types.NamespacedName, g *Graph) map[string]probe.Result {
 	var out map[string]probe.Result
 	for i := range g.steps {
 		if s := &g.steps[i]; s.DependsOn != nil && s.DependsOn.Probe != nil {
@@ -132,8 +131,8 @@ func (c *Controller) probes(k types.NamespacedName, g *Graph) map[string]probe.R
 	return out
 }
 
-// exists tells whether the API server has the Job, of either kind.
-func (c *Controller) exists(ctx context.Context, k client.ObjectKey, id types.UID) (bool, error) {
+// jobExists reports whether the API server has the Job, of either kind.
+func (c *Controller) jobExists(ctx context.Context, k client.ObjectKey, id types.UID) (bool, error) {
 	for _, o := range []client.Object{&batchv1.Job{}, &robotv1.Job{}} {
 		err := c.Live.Get(ctx, k, o)
 		if err == nil && o.GetUID() == id {
@@ -146,8 +145,8 @@ func (c *Controller) exists(ctx context.Context, k client.ObjectKey, id types.UI
 	return false, nil
 }
 
-// templates that exist of those that are asked for.
-func (c *Controller) templates(ctx context.Context, namespace string, keys []TemplateKey) (map[TemplateKey]*Template, error) {
+// readTemplates returns those of the templates that exist.
+func (c *Controller) readTemplates(ctx context.Context, namespace string, keys []TemplateKey) (map[TemplateKey]*Template, error) {
 	out := make(map[TemplateKey]*Template, len(keys))
 	for _, key := range keys {
 		if out[key] != nil {
@@ -172,8 +171,8 @@ func (c *Controller) templates(ctx context.Context, namespace string, keys []Tem
 	return out, nil
 }
 
-// ownerOf is the flow that a Job belongs to.
-func ownerOf(o client.Object) (types.NamespacedName, types.UID, bool) {
+// flowOwner returns key and UID of the flow that controls a Job.
+func flowOwner(o client.Object) (types.NamespacedName, types.UID, bool) {
 	ref := metav1.GetControllerOf(o)
 	if ref == nil || ref.Kind != "JobFlow" || ref.APIVersion != flowv1.GroupVersion.String() {
 		return types.NamespacedName{}, "", false

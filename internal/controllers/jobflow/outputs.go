@@ -16,49 +16,49 @@ import (
 	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/controllers/child"
 	"k8s4r.io/k8s4r/internal/controllers/jobflow/probe"
-	"k8s4r.io/k8s4r/internal/controllers/jobflow/stepjob"
+	"k8s4r.io/k8s4r/internal/core/flow/stepjob"
+	"k8s4r.io/k8s4r/internal/core/naming"
 )
 
-// collect reads the outputs of Jobs that have ended, each once, if anything in the
-// flow refers to outputs at all (contract §4 row 8). They are read in the pass that
-// sees the end: after the end is recorded the Job may go.
-func (c *Controller) collect(ctx context.Context, w *World) error {
+// collectOutputs reads the outputs of ended Jobs once, if anything in the flow refers to
+// outputs. It must happen in the pass that sees the end: once the end is recorded, the Job
+// may be deleted.
+func (c *Controller) collectOutputs(ctx context.Context, in *Input) error {
 	known := map[types.UID]bool{}
-	for i := range w.Flow.Status.Steps {
-		s := &w.Flow.Status.Steps[i]
-		known[uid(s.JobUID)] = s.Outputs != nil || s.Reason == ReasonOutputsLeftOut
+	for i := range in.Flow.Status.Steps {
+		s := &in.Flow.Status.Steps[i]
+		known[toUID(s.JobUID)] = s.Outputs != nil || s.Reason == ReasonOutputsOmitted
 	}
 	var todo []*Job
-	for id, j := range w.Jobs {
-		if _, read := w.Outputs[id]; j.ended() && !read && !known[id] {
+	for id, j := range in.Jobs {
+		if _, read := in.Outputs[id]; j.hasEnded() && !read && !known[id] {
 			todo = append(todo, j)
 		}
 	}
 	if len(todo) == 0 {
 		return nil
 	}
-	if uses, err := c.usesOutputs(ctx, w); err != nil || !uses {
+	if uses, err := c.needsOutputs(ctx, in); err != nil || !uses {
 		return err
 	}
 	for _, j := range todo {
-		found, err := c.outputsOf(ctx, w.Flow.Namespace, j)
+		found, err := c.readOutputs(ctx, in.Flow.Namespace, j)
 		if err != nil {
 			return fmt.Errorf("read outputs of job %s: %w", j.Name, err)
 		}
-		w.Outputs[j.UID] = found
-		c.memory.Of(client.ObjectKeyFromObject(w.Flow), w.Flow.UID, func(m *memory) { m.outputs[j.UID] = found })
+		in.Outputs[j.UID] = found
+		c.memory.Update(client.ObjectKeyFromObject(in.Flow), in.Flow.UID, func(m *memory) { m.outputs[j.UID] = found })
 	}
 	return nil
 }
 
-// usesOutputs tells whether a step, or a template of one, refers to outputs.
-func (c *Controller) usesOutputs(ctx context.Context, w *World) (bool, error) {
-	if w.Graph.usesOutputs {
+// needsOutputs reports whether a step, or a template of one, refers to outputs.
+func (c *Controller) needsOutputs(ctx context.Context, in *Input) (bool, error) {
+	if in.Graph.usesOutputs {
 		return true, nil
 	}
-	some := []client.ListOption{client.InNamespace(w.Flow.Namespace), client.MatchingFields{indexMentions: "true"}, client.UnsafeDisableDeepCopy}
+	some := []client.ListOption{client.InNamespace(in.Flow.Namespace), client.MatchingFields{fieldUsesOutputs: "true"}, client.UnsafeDisableDeepCopy}
 	var pods flowv1.JobTemplateList
 	if err := c.List(ctx, &pods, some...); err != nil {
 		return false, fmt.Errorf("list templates: %w", err)
@@ -68,23 +68,23 @@ func (c *Controller) usesOutputs(ctx context.Context, w *World) (bool, error) {
 		return false, fmt.Errorf("list robot templates: %w", err)
 	}
 	for i := range pods.Items {
-		if w.Graph.templates[TemplateKey{Pods, pods.Items[i].Name}] {
+		if in.Graph.templates[TemplateKey{Pods, pods.Items[i].Name}] {
 			return true, nil
 		}
 	}
 	for i := range robots.Items {
-		if w.Graph.templates[TemplateKey{Robots, robots.Items[i].Name}] {
+		if in.Graph.templates[TemplateKey{Robots, robots.Items[i].Name}] {
 			return true, nil
 		}
 	}
 	return false, nil
 }
 
-func (c *Controller) outputsOf(ctx context.Context, namespace string, j *Job) (map[string]string, error) {
+func (c *Controller) readOutputs(ctx context.Context, namespace string, j *Job) (map[string]string, error) {
 	if j.Kind == Robots {
-		return c.taskOutputs(ctx, namespace, j)
+		return c.readRobotOutputs(ctx, namespace, j)
 	}
-	pods, err := c.podsOf(ctx, namespace, []probe.Job{{Name: j.Name, UID: j.UID}})
+	pods, err := c.listPods(ctx, namespace, []probe.Job{{Name: j.Name, UID: j.UID}})
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func (c *Controller) outputsOf(ctx context.Context, namespace string, j *Job) (m
 		return owner == nil || owner.UID != j.UID
 	})
 	slices.SortFunc(own, func(a, b corev1.Pod) int {
-		return byIndex(a.Labels, b.Labels, batchv1.KeyTaskSpec, batchv1.KeyTaskIndex)
+		return compareReplicas(a.Labels, b.Labels, batchv1.KeyTaskSpec, batchv1.KeyTaskIndex)
 	})
 	var messages []string
 	for i := range own {
@@ -103,17 +103,17 @@ func (c *Controller) outputsOf(ctx context.Context, namespace string, j *Job) (m
 			}
 		}
 	}
-	return stepjob.Outputs(messages...), nil
+	return stepjob.ParseOutputs(messages...), nil
 }
 
-func (c *Controller) taskOutputs(ctx context.Context, namespace string, j *Job) (map[string]string, error) {
+func (c *Controller) readRobotOutputs(ctx context.Context, namespace string, j *Job) (map[string]string, error) {
 	var tasks robotv1.TaskList
-	err := c.Live.List(ctx, &tasks, client.InNamespace(namespace), client.MatchingLabels{robotv1.LabelJob: child.Label(j.Name)})
+	err := c.Live.List(ctx, &tasks, client.InNamespace(namespace), client.MatchingLabels{robotv1.LabelPrefixedJob: naming.LabelValue(j.Name)})
 	if err != nil {
 		return nil, err
 	}
 	slices.SortFunc(tasks.Items, func(a, b robotv1.Task) int {
-		return byIndex(a.Labels, b.Labels, robotv1.LabelTaskGroup, robotv1.LabelTaskIndex)
+		return compareReplicas(a.Labels, b.Labels, robotv1.LabelTaskGroup, robotv1.LabelTaskIndex)
 	})
 	var all []map[string]string
 	for i := range tasks.Items {
@@ -121,11 +121,11 @@ func (c *Controller) taskOutputs(ctx context.Context, namespace string, j *Job) 
 			all = append(all, tasks.Items[i].Status.Outputs)
 		}
 	}
-	return stepjob.Merge(all...), nil
+	return stepjob.MergeOutputs(all...), nil
 }
 
-// byIndex orders replicas by what they are replicas of, then by their number.
-func byIndex(a, b map[string]string, of, index string) int {
+// compareReplicas orders replicas by task and then by index.
+func compareReplicas(a, b map[string]string, of, index string) int {
 	n, _ := strconv.Atoi(a[index])
 	m, _ := strconv.Atoi(b[index])
 	return cmp.Or(strings.Compare(a[of], b[of]), n-m)

@@ -8,107 +8,108 @@ import (
 
 	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
-	"k8s4r.io/k8s4r/internal/controllers/expect"
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/controllers/kit"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 )
 
-// Plan decides what follows for one flow.
-func Plan(now time.Time, w World) Steps {
-	p := newPlan(now, w)
-	p.assess()
-	p.wish()
-	p.walk()
-	p.judge()
-	p.stop()
-	p.clean()
-	p.account()
+// Plan decides the next actions for one flow.
+func Plan(now time.Time, in Input) Actions {
+	p := newPlan(now, in)
+	p.assessSteps()
+	p.applyUserAction()
+	p.startSteps()
+	p.updatePhase()
+	p.stopJobs()
+	p.deleteJobs()
+	p.planStatus()
 	return p.out
 }
 
-// Needs are the templates of the steps that could start now, which World must have.
-func Needs(now time.Time, w World) []TemplateKey {
-	p := newPlan(now, w)
-	p.assess()
-	p.wish()
+// RequiredTemplates returns the templates of the steps that could start now. They must be
+// in Input.Templates.
+func RequiredTemplates(now time.Time, in Input) []TemplateKey {
+	p := newPlan(now, in)
+	p.assessSteps()
+	p.applyUserAction()
 	var keys []TemplateKey
-	p.start = func(s *step) { keys = append(keys, templateOf(s.Flow)) }
-	p.walk()
+	p.startStep = func(s *step) { keys = append(keys, templateKeyOf(s.Flow)) }
+	p.startSteps()
 	return keys
 }
 
-// plan is a decision in the making.
+// plan is the state of one call of Plan.
 type plan struct {
-	World
+	Input
 	now time.Time
-	out Steps
+	out Actions
 
 	phase lifecycle.FlowPhase
-	// recorded is what the status says of each Job, by its name.
-	recorded   map[string]*flowv1.JobStatus
-	goneByName map[string][]*Job
-	steps      []*step
-	// failing: a step has failed, and only clean-up is to be started any more.
+	// recorded holds the entries of status.jobStatusList by name of the Job.
+	recorded      map[string]*flowv1.JobStatus
+	deletedByName map[string][]*Job
+	steps         []*step
+	// failing is set if a step has failed and only clean-up steps may start.
 	failing bool
-	// renewed: steps have just been put back. Nothing is deleted or made before that
-	// is written, or it would be done twice.
-	renewed bool
-	// canceled: the flow ends now because it was canceled.
+	// stepsReset is set if steps were just reset. Nothing is deleted or created before
+	// that is written; it would be done twice.
+	stepsReset bool
+	// canceled is set if the flow ends now because of spec.cancel.
 	canceled bool
-	// aborted names a Job of the flow that somebody has suspended. Empty: none.
-	aborted string
-	// blocked are the steps that could start, but for something to be mended.
+	// abortedJob names an aborted Job of the flow, which suspends the flow.
+	abortedJob string
+	// blocked are the steps that cannot start until the user fixes something.
 	blocked []*step
-	room    room
-	// held is what the outputs in the status weigh. Below 0: that was not asked yet.
-	held int
-	// counted is what the counts of Pods in the status weigh.
-	counted int
-	// start makes the Job of a step that may have one.
-	start func(*step)
-	next  flowv1.JobFlowStatus
+	limits  statusLimits
+	// outputBytes is the size of the outputs in the status; negative if not computed yet.
+	outputBytes int
+	// countBytes is the size of the Pod counts in the status.
+	countBytes int
+	// startStep is called for each step that may start.
+	startStep  func(*step)
+	nextStatus flowv1.JobFlowStatus
 }
 
-func newPlan(now time.Time, w World) *plan {
-	p := &plan{World: w, now: now, phase: lifecycle.FlowPhase(w.Flow.Status.State.Phase), room: roomOf(w.Flow.Name, w.Graph), held: -1}
-	p.start = p.make
-	p.recorded = make(map[string]*flowv1.JobStatus, len(w.Flow.Status.JobStatusList))
-	for i := range w.Flow.Status.JobStatusList {
-		r := &w.Flow.Status.JobStatusList[i]
+func newPlan(now time.Time, in Input) *plan {
+	p := &plan{Input: in, now: now, phase: lifecycle.FlowPhase(in.Flow.Status.State.Phase), limits: newStatusLimits(in.Flow.Name, in.Graph), outputBytes: -1}
+	p.startStep = p.startReadyStep
+	p.recorded = make(map[string]*flowv1.JobStatus, len(in.Flow.Status.JobStatusList))
+	for i := range in.Flow.Status.JobStatusList {
+		r := &in.Flow.Status.JobStatusList[i]
 		p.recorded[r.Name] = r
 	}
-	p.goneByName = make(map[string][]*Job, len(w.Gone))
-	for _, j := range w.Gone {
-		p.goneByName[j.Name] = append(p.goneByName[j.Name], j)
+	p.deletedByName = make(map[string][]*Job, len(in.DeletedJobs))
+	for _, j := range in.DeletedJobs {
+		p.deletedByName[j.Name] = append(p.deletedByName[j.Name], j)
 	}
-	if len(w.Creating) > 0 {
-		// Of a Job that was deleted while the watch was cut off no word comes.
-		p.wake(now.Add(expect.Lifetime))
+	if len(in.Creating) > 0 {
+		// A Job that was deleted while the watch was disconnected causes no event.
+		p.requeueAt(now.Add(kit.ExpectationLifetime))
 	}
 	return p
 }
 
-func (p *plan) wake(at time.Time) {
-	if p.out.WakeAt.IsZero() || at.Before(p.out.WakeAt) {
-		p.out.WakeAt = at
-	}
+func (p *plan) requeueAt(at time.Time) {
+	kit.SetEarliest(&p.out.RequeueAt, at)
 }
 
-func (p *plan) why(line string) { p.out.Why = append(p.out.Why, line) }
+func (p *plan) addReason(line string) { p.out.Reasons = append(p.out.Reasons, line) }
 
-func (p *plan) say(warning bool, reason, note string) {
-	p.out.Events = append(p.out.Events, Event{Warning: warning, Reason: reason, Note: note})
+func (p *plan) addEvent(warning bool, reason, note string) {
+	p.out.Events = append(p.out.Events, Event{Warning: warning, Reason: reason, Message: note})
 }
 
-// suspended tells whether no more steps are to be started (contract §4 row 7).
-func (p *plan) suspended() bool { return p.Flow.Spec.Suspend || p.aborted != "" }
+// isSuspended reports whether the start of steps is suspended, by spec.suspend or an
+// aborted Job.
+func (p *plan) isSuspended() bool { return p.Flow.Spec.Suspend || p.abortedJob != "" }
 
-// starts tells whether steps may be started at all.
-func (p *plan) starts() bool {
-	return p.Graph.Invalid == nil && !p.suspended() && !p.renewed && p.phase.Starts()
+// canStartSteps reports whether any step may be started.
+func (p *plan) canStartSteps() bool {
+	return p.Graph.Invalid == nil && !p.isSuspended() && !p.stepsReset && p.phase.StartsSteps()
 }
 
-// step follows the table, and tells whether it has the edge.
-func (p *plan) follow(g lifecycle.FlowSignal) bool {
+// applySignal moves the flow to the next phase and reports whether the state machine has
+// that transition.
+func (p *plan) applySignal(g lifecycle.FlowSignal) bool {
 	to, ok := lifecycle.StepFlow(p.phase, g)
 	if ok {
 		p.phase = to
@@ -116,74 +117,73 @@ func (p *plan) follow(g lifecycle.FlowSignal) bool {
 	return ok
 }
 
-// judge is what the steps make of the flow. The first status of all says Pending
-// (contract §6.11); that write brings us back.
-func (p *plan) judge() {
+// updatePhase derives the phase of the flow from its steps. The first status that is
+// written is always Pending.
+func (p *plan) updatePhase() {
 	switch {
 	case p.phase == "":
 		p.phase = lifecycle.FlowPending
-		p.wake(p.now)
-	case p.renewed:
-		p.wake(p.now)
+		p.requeueAt(p.now)
+	case p.stepsReset:
+		p.requeueAt(p.now)
 	case p.phase == lifecycle.FlowTerminating:
-		if p.Flow.DeletionTimestamp == nil && !p.alive() {
-			p.canceled = p.follow(lifecycle.FlowStopped)
+		if p.Flow.DeletionTimestamp == nil && !p.hasActiveJobs() {
+			p.canceled = p.applySignal(lifecycle.FlowStopped)
 		}
-	case p.lost():
-		p.follow(lifecycle.FlowStepFailed)
-	case p.done():
-		p.follow(lifecycle.FlowStepsEnded)
-	case p.begun():
-		p.follow(lifecycle.FlowStarted)
+	case p.hasFailed():
+		p.applySignal(lifecycle.FlowStepFailed)
+	case p.hasSucceeded():
+		p.applySignal(lifecycle.FlowStepsEnded)
+	case p.hasStarted():
+		p.applySignal(lifecycle.FlowStarted)
 	}
 }
 
-// lost tells whether a step has failed and nothing more is going to be started. Those
-// that run do not hold it up but where all goes on, or cleans up, to the end.
-func (p *plan) lost() bool {
+// hasFailed reports whether a step has failed and no more steps will start. Running steps
+// delay that only with failurePolicy Continue, or if they clean up.
+func (p *plan) hasFailed() bool {
 	lost := false
 	for _, s := range p.steps {
 		lost = lost || s.state == failed
-		if !s.over() && (p.Flow.Spec.FailurePolicy == flowv1.Continue || p.Graph.cleanup[s.index]) {
+		if !s.hasEnded() && (p.Flow.Spec.FailurePolicy == flowv1.Continue || p.Graph.cleanup[s.index]) {
 			return false
 		}
 	}
 	return lost
 }
 
-// done tells whether every step has succeeded. A flow without steps has
-// (contract §3.6).
-func (p *plan) done() bool {
+// hasSucceeded reports whether every step has succeeded. A flow without steps succeeds.
+func (p *plan) hasSucceeded() bool {
 	for _, s := range p.steps {
-		if !s.succeeded() {
+		if !s.hasSucceeded() {
 			return false
 		}
 	}
 	return p.Graph.Invalid == nil
 }
 
-func (p *plan) begun() bool {
+func (p *plan) hasStarted() bool {
 	for _, s := range p.steps {
-		if s.state == running || s.succeeded() {
+		if s.state == running || s.hasSucceeded() {
 			return true
 		}
 	}
 	return false
 }
 
-// alive tells whether any Job of the flow still does something.
-func (p *plan) alive() bool {
+// hasActiveJobs reports whether any Job of the flow has not ended.
+func (p *plan) hasActiveJobs() bool {
 	for _, j := range p.Jobs {
-		if !j.ended() && j.Phase != batchv1.JobAborted {
+		if !j.hasEnded() && j.Phase != batchv1.JobAborted {
 			return true
 		}
 	}
 	return len(p.Creating) > 0
 }
 
-// changed tells whether the status would say something else.
-func (p *plan) changed() bool {
-	return !equality.Semantic.DeepEqual(p.next, p.Flow.Status)
+// hasStatusChanged reports whether the status differs from the one that was read.
+func (p *plan) hasStatusChanged() bool {
+	return !equality.Semantic.DeepEqual(p.nextStatus, p.Flow.Status)
 }
 
-func uid(s string) types.UID { return types.UID(s) }
+func toUID(s string) types.UID { return types.UID(s) }

@@ -8,145 +8,148 @@ import (
 
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 	"k8s4r.io/k8s4r/internal/controllers/jobflow/probe"
-	"k8s4r.io/k8s4r/internal/controllers/jobflow/stepjob"
+	"k8s4r.io/k8s4r/internal/core/flow/stepjob"
 )
 
-// walk goes through the steps, each after those that it depends on, and starts what
-// can start.
-func (p *plan) walk() {
+// startSteps visits the steps in dependency order and starts those that can start.
+func (p *plan) startSteps() {
 	if p.Graph.Invalid != nil {
-		return // without an order, nothing can be said of what waits
+		return // an invalid graph has no order
 	}
 	before := p.failing
 	for _, i := range p.Graph.order {
 		s := p.steps[i]
 		if s.state == retrying {
-			p.again(s)
+			p.retryStep(s)
 		}
 		if s.state == waiting {
-			p.consider(s)
+			p.considerStep(s)
 		}
-		p.fails(s)
+		p.updateFailing(s)
 	}
 	if p.failing != before {
-		p.wake(p.now) // some were looked at before that was known
+		p.requeueAt(p.now) // some steps were visited before the failure was known
 	}
 }
 
-// verdict is what the targets of a step say.
-type verdict int
+// dependencyState is how far the targets of a step have come.
+type dependencyState int
 
-// The verdicts, the weightier the higher: what can never be counts at once, and that
-// something is not wanted only when all is known. The order in which targets end
-// would decide else.
+// Ordered by precedence: the highest state of all targets counts, so that the order in
+// which targets end does not matter.
 const (
-	met verdict = iota
-	// unmet: what is waited for did not happen, and that is well.
-	unmet
-	notYet
-	// never: it cannot happen because of a failure.
-	never
+	dependencyMet dependencyState = iota
+	// dependencyUnmet means that the condition did not occur, without a failure.
+	dependencyUnmet
+	dependencyPending
+	// dependencyImpossible means that the condition cannot occur any more, because of a
+	// failure.
+	dependencyImpossible
 )
 
-// consider looks at a step that has not started.
-func (p *plan) consider(s *step) {
-	v := p.depends(s)
+// considerStep decides about a step that has not started.
+func (p *plan) considerStep(s *step) {
+	v := p.dependencyStateOf(s)
 	switch {
-	case v == never, p.failing && !p.Graph.cleanup[s.index]:
+	case v == dependencyImpossible, p.failing && !p.Graph.cleanup[s.index]:
 		s.state = omitted
-		if s.status.Retries > 0 { // it has run, and its retry came to nothing
+		if s.status.Retries > 0 { // it has failed before; its retry is not possible
 			s.state = failed
 		}
-	case !p.starts():
-	case v == unmet:
-		p.skip(s, ReasonNotMet, fmt.Sprintf("its targets did not come to %s", condition(s.Flow)))
-	case v == met:
-		p.start(s)
+	case !p.canStartSteps():
+	case v == dependencyUnmet:
+		p.skipStep(s, ReasonConditionNotMet, fmt.Sprintf("its targets did not reach the condition %s", dependencyCondition(s.Flow)))
+	case v == dependencyMet:
+		p.startStep(s)
 	}
 }
 
-// depends asks all targets of a step.
-func (p *plan) depends(s *step) verdict {
-	all := met
+// dependencyStateOf combines the states of all targets of a step.
+func (p *plan) dependencyStateOf(s *step) dependencyState {
+	all := dependencyMet
 	for _, i := range p.Graph.targets[s.index] {
 		t := p.steps[i]
-		v := reached(t, condition(s.Flow))
-		if v == met && t.state == running && t.live != nil && p.failsFast(t.live) {
-			v = notYet // it is called off: who needs it beside itself would start in vain
+		v := targetState(t, dependencyCondition(s.Flow))
+		if v == dependencyMet && t.state == running && t.liveJob != nil && p.shouldFailFast(t.liveJob) {
+			v = dependencyPending // it is being stopped, so a step that needs it running must not start
 		}
 		all = max(all, v)
 	}
 	return all
 }
 
-// reached tells whether a target has come to the condition (contract §4 row 4).
-func reached(t *step, c flowv1.DependencyCondition) verdict {
+// targetState compares the state of a target with the condition. Failed is unmet by a
+// target that succeeded; every other condition is impossible after a failure, except
+// Finished.
+func targetState(t *step, c flowv1.DependencyCondition) dependencyState {
 	switch {
 	case t.state == omitted && c != flowv1.WhenFinished:
-		return never
+		return dependencyImpossible
 	case c == flowv1.WhenFinished:
-		return choose(t.over(), met, notYet)
+		return chooseState(t.hasEnded(), dependencyMet, dependencyPending)
 	case c == flowv1.WhenFailed:
-		return choose(t.state == failed, met, choose(t.succeeded(), unmet, notYet))
+		return chooseState(t.state == failed, dependencyMet, chooseState(t.hasSucceeded(), dependencyUnmet, dependencyPending))
 	case t.state == failed:
-		return never
+		return dependencyImpossible
 	case c == flowv1.WhenRunning:
-		return choose(t.state == running || t.succeeded(), met, notYet)
+		return chooseState(t.state == running || t.hasSucceeded(), dependencyMet, dependencyPending)
 	}
-	return choose(t.succeeded(), met, notYet)
+	return chooseState(t.hasSucceeded(), dependencyMet, dependencyPending)
 }
 
-func choose(is bool, yes, no verdict) verdict {
+func chooseState(is bool, yes, no dependencyState) dependencyState {
 	if is {
 		return yes
 	}
 	return no
 }
 
-// make decides about the Job of a step whose turn it is.
-func (p *plan) make(s *step) {
-	if s.old != nil {
-		return // it has the name, and may still be at work
+// startReadyStep evaluates probes and when of a step whose dependencies are met, and
+// creates its Job.
+func (p *plan) startReadyStep(s *step) {
+	if s.retiredJob != nil {
+		return // the old Job has the name, and may still be running
 	}
-	if !p.probed(s) {
+	if !p.isProbeReady(s) {
 		return
 	}
-	v, err := stepjob.ResolveAfter(&p.Flow.Spec, s.Flow, p.before(s))
+	v, err := stepjob.ResolveValuesAfter(&p.Flow.Spec, s.Flow, p.ancestorValues(s))
 	if err != nil {
-		p.block(s, ReasonTemplateUnfit, err.Error())
+		p.blockStep(s, ReasonTemplateInvalid, err.Error())
 		return
 	}
-	switch want, err := stepjob.When(s.Flow, v); {
+	switch want, err := stepjob.EvaluateWhen(s.Flow, v); {
 	case err != nil:
-		p.fail(s, ReasonWhenFailed, err.Error())
+		p.failStep(s, ReasonWhenFailed, err.Error())
 	case !want:
-		p.skip(s, ReasonWhenFalse, "when is false: "+s.When)
+		p.skipStep(s, ReasonWhenFalse, "when is false: "+s.When)
 	default:
-		p.create(s, v)
+		p.createJob(s, v)
 	}
 }
 
-// before are the values of the steps that one depends on, directly or not.
-func (p *plan) before(s *step) map[string]stepjob.StepValues {
+// ancestorValues returns state and outputs of all steps that one depends on, directly or
+// indirectly.
+func (p *plan) ancestorValues(s *step) map[string]stepjob.StepValues {
 	out := map[string]stepjob.StepValues{}
-	for _, i := range p.Graph.ancestors(s.index) {
+	for _, i := range p.Graph.findAncestors(s.index) {
 		t := p.steps[i]
-		out[t.Name] = stepjob.StepValues{State: t.state.word(), Outputs: p.outputs(t)}
+		out[t.Name] = stepjob.StepValues{State: t.state.expressionValue(), Outputs: p.recordOutputs(t)}
 	}
 	return out
 }
 
-// outputs of a step that has ended. They are kept in its status.
-func (p *plan) outputs(s *step) map[string]string {
-	found := p.Outputs[uid(s.status.JobUID)]
-	if len(found) > 0 && s.status.Outputs == nil && s.status.Reason != ReasonOutputsLeftOut && s.over() {
-		p.hold(s, found)
+// recordOutputs stores the outputs of an ended step in its status and returns them.
+func (p *plan) recordOutputs(s *step) map[string]string {
+	found := p.Outputs[toUID(s.status.JobUID)]
+	if len(found) > 0 && s.status.Outputs == nil && s.status.Reason != ReasonOutputsOmitted && s.hasEnded() {
+		p.storeOutputs(s, found)
 	}
 	return s.status.Outputs
 }
 
-// word is the state as an expression reads it.
-func (s state) word() string {
+// expressionValue returns the state as CEL expressions see it.
+func (s state) expressionValue() string {
 	switch s {
 	case completed, failed, skipped, running:
 		return string(s)
@@ -155,170 +158,171 @@ func (s state) word() string {
 	}
 }
 
-// create makes the Job, or says what is in its way.
-func (p *plan) create(s *step, v stepjob.Values) {
-	key := templateOf(s.Flow)
+// createJob plans the creation of a step's Job, or blocks the step.
+func (p *plan) createJob(s *step, v stepjob.Values) {
+	key := templateKeyOf(s.Flow)
 	t := p.Templates[key]
-	switch refusal, refused := p.Refused[s.Name]; {
+	switch refusal, refused := p.Rejected[s.Name]; {
 	case t == nil:
-		p.block(s, ReasonTemplateNotFound, fmt.Sprintf("jobtemplate.%s %q not found", key.Kind, key.Name))
+		p.blockStep(s, ReasonTemplateNotFound, fmt.Sprintf("jobtemplate.%s %q not found", key.Kind, key.Name))
 		return
-	case p.Taken[s.job]:
-		p.block(s, ReasonNameTaken, fmt.Sprintf("a Job %s exists that is not this flow's; delete or rename it, or rename the flow or the step", s.job))
+	case p.TakenNames[s.jobName]:
+		p.blockStep(s, ReasonNameTaken, fmt.Sprintf("a Job %s exists that this flow does not own; delete or rename it, or rename the flow or the step", s.jobName))
 		return
 	case refused:
-		p.block(s, ReasonJobRefused, refusal)
+		p.blockStep(s, ReasonJobRejected, refusal)
 		return
 	}
-	c, err := newJob(p.Flow, s, t, v)
+	c, err := buildJob(p.Flow, s, t, v)
 	if err != nil {
-		p.block(s, ReasonTemplateUnfit, err.Error())
+		p.blockStep(s, ReasonTemplateInvalid, err.Error())
 		return
 	}
-	if s.status.Reason == ReasonJobRefused || s.status.Reason == ReasonNameTaken {
-		p.blocked = append(p.blocked, s) // until it is there: it is only tried again
+	if s.status.Reason == ReasonJobRejected || s.status.Reason == ReasonNameTaken {
+		p.blocked = append(p.blocked, s) // until the Job exists; this is only another attempt
 	}
 	s.creating = true
 	p.out.Create = append(p.out.Create, c)
-	p.why("create job " + s.job)
+	p.addReason("create job " + s.jobName)
 	s.state = pending
 }
 
-// probed tells whether the probes of a step let it start (contract §4 row 2). They are
-// asked until it does.
-func (p *plan) probed(s *step) bool {
+// isProbeReady reports whether the probe of a step lets it start. The probe runs until it
+// does.
+func (p *plan) isProbeReady(s *step) bool {
 	if s.DependsOn == nil || s.DependsOn.Probe == nil {
 		return true
 	}
 	r := p.Probes[s.Name]
 	if r.State == probe.Failed {
-		p.fail(s, ReasonProbeFailed, r.Message)
+		p.failStep(s, ReasonProbeFailed, r.Message)
 		return false
 	}
-	ask, skips := p.asked(s)
+	ask, skips := p.probeTarget(s)
 	if skips {
-		return true // who was skipped satisfies those that depend on it (contract §4 row 9)
+		return true // skipped targets satisfy their dependents
 	}
-	if err := p.misnamed(s); err != nil && !ask.Over {
-		p.block(s, ReasonProbeUnfit, err.Error())
+	if err := p.checkProbeTasks(s); err != nil && !ask.Ended {
+		p.blockStep(s, ReasonProbeInvalid, err.Error())
 		return false
 	}
-	if p.out.Probe == nil {
-		p.out.Probe = map[string]probe.Target{}
+	if p.out.ProbeTargets == nil {
+		p.out.ProbeTargets = map[string]probe.Target{}
 	}
-	p.out.Probe[s.Name] = ask
+	p.out.ProbeTargets[s.Name] = ask
 	if r.State == probe.Ready {
 		return true
 	}
-	p.note(s, ReasonProbing, r.Message)
+	p.setReason(s, ReasonProbing, r.Message)
 	return false
 }
 
-// asked is whom a step's probe asks, and whether all of them were skipped.
-func (p *plan) asked(s *step) (ask probe.Target, skips bool) {
-	ask = probe.Target{Probe: *s.DependsOn.Probe, Over: true}
+// probeTarget returns the Jobs that a step's probe checks, and whether all of its targets
+// were skipped.
+func (p *plan) probeTarget(s *step) (ask probe.Target, skips bool) {
+	ask = probe.Target{Probe: *s.DependsOn.Probe, Ended: true}
 	skips = len(p.Graph.targets[s.index]) > 0
 	for _, i := range p.Graph.targets[s.index] {
 		t := p.steps[i]
-		if t.live != nil {
-			ask.Jobs = append(ask.Jobs, probe.Job{Name: t.live.Name, UID: t.live.UID})
+		if t.liveJob != nil {
+			ask.Jobs = append(ask.Jobs, probe.Job{Name: t.liveJob.Name, UID: t.liveJob.UID})
 		}
-		ask.Over = ask.Over && t.over()
+		ask.Ended = ask.Ended && t.hasEnded()
 		skips = skips && t.state == skipped
 	}
 	return ask, skips
 }
 
-// misnamed tells of a task that a step's probe asks and that no target has. Of a
-// target that is gone nobody knows.
-func (p *plan) misnamed(s *step) error {
+// checkProbeTasks returns an error if a step's probe names a task that no target has.
+// Nothing is known about tasks of deleted targets.
+func (p *plan) checkProbeTasks(s *step) error {
 	var tasks []string
 	for _, i := range p.Graph.targets[s.index] {
 		t := p.steps[i]
-		if t.view == nil && t.state != skipped {
+		if t.lastKnownJob == nil && t.state != skipped {
 			return nil
 		}
-		if t.view != nil {
-			tasks = append(tasks, t.view.Tasks...)
+		if t.lastKnownJob != nil {
+			tasks = append(tasks, t.lastKnownJob.Tasks...)
 		}
 	}
 	return stepjob.CheckTasks(s.Flow, tasks)
 }
 
-// block notes what must be mended before a step can start. Others go on.
-func (p *plan) block(s *step, reason, message string) {
+// blockStep records what the user must fix before a step can start. Other steps continue.
+func (p *plan) blockStep(s *step, reason, message string) {
 	p.blocked = append(p.blocked, s)
 	was := s.status
-	if p.note(s, reason, message); s.status.Reason == was.Reason && s.status.Message == was.Message {
-		return // said before
+	if p.setReason(s, reason, message); s.status.Reason == was.Reason && s.status.Message == was.Message {
+		return // already reported
 	}
-	p.why(fmt.Sprintf("step %s: %s", s.Name, message))
-	e := Event{Warning: true, Reason: reason, Note: fmt.Sprintf("step %s: %s", s.Name, message), Job: s.job}
-	if reason == ReasonTemplateNotFound { // in Volcano's words (contract §6.33)
-		e.Reason, e.Note = reasonSync, syncFailed(p.Flow.Name, message)
+	p.addReason(fmt.Sprintf("step %s: %s", s.Name, message))
+	e := Event{Warning: true, Reason: reason, Message: fmt.Sprintf("step %s: %s", s.Name, message), Job: s.jobName}
+	if reason == ReasonTemplateNotFound { // reported as Volcano does
+		e.Reason, e.Message = reasonSync, syncFailedMessage(p.Flow.Name, message)
 	}
 	p.out.Events = append(p.out.Events, e)
 }
 
-// reasonSync is Volcano's for all that keeps a flow from going on.
+// reasonSync is Volcano's reason for everything that keeps a flow from continuing.
 const reasonSync = "SyncJobFlow"
 
-// syncFailed is Volcano's sentence for that, to the letter.
-func syncFailed(flow, why string) string {
+// syncFailedMessage returns Volcano's message for that, word for word.
+func syncFailedMessage(flow, why string) string {
 	return fmt.Sprintf("SyncJobFlow JobFlow failed for sync jobflow %s failed for %s, event is OutOfSync, action is SyncJobFlow", flow, why)
 }
 
-// skip passes over a step for good (contract §4 row 9).
-func (p *plan) skip(s *step, reason, message string) {
+// skipStep marks a step as skipped. It is never started unless it is retried.
+func (p *plan) skipStep(s *step, reason, message string) {
 	s.state = skipped
 	s.status.Skipped = true
-	p.note(s, reason, message)
-	p.why(fmt.Sprintf("skip step %s: %s", s.Name, message))
+	p.setReason(s, reason, message)
+	p.addReason(fmt.Sprintf("skip step %s: %s", s.Name, message))
 }
 
-// fail ends a step that has no Job to fail.
-func (p *plan) fail(s *step, reason, message string) {
+// failStep fails a step that has no Job.
+func (p *plan) failStep(s *step, reason, message string) {
 	s.state = failed
-	p.note(s, reason, message)
-	p.why(fmt.Sprintf("step %s has failed: %s", s.Name, message))
+	p.setReason(s, reason, message)
+	p.addReason(fmt.Sprintf("step %s has failed: %s", s.Name, message))
 }
 
-// again decides about a step that has failed and may run again by itself: not when what it
-// needs beside it has failed since.
-func (p *plan) again(s *step) {
-	if p.failing && !p.Graph.cleanup[s.index] || p.Flow.Spec.Cancel || p.depends(s) == never {
+// retryStep schedules and starts the automatic retry of a failed step, unless one of its
+// dependencies has failed since.
+func (p *plan) retryStep(s *step) {
+	if p.failing && !p.Graph.cleanup[s.index] || p.Flow.Spec.Cancel || p.dependencyStateOf(s) == dependencyImpossible {
 		s.state = failed
 		s.status.NextRetryTime = nil
 		if s.status.Reason == ReasonRetrying {
-			s.status.Reason, s.status.Message = "", "" // none follows
+			s.status.Reason, s.status.Message = "", "" // there is no retry
 		}
 		return
 	}
 	if s.status.NextRetryTime == nil {
-		at := metav1.NewTime(p.now.Add(backoff(s.Retry, s.status.Retries)))
+		at := metav1.NewTime(p.now.Add(retryBackoff(s.Retry, s.status.Retries)))
 		s.status.NextRetryTime = &at
 		if s.status.Reason == "" {
-			p.note(s, ReasonRetrying, fmt.Sprintf("its Job is %s; retry %d of %d follows", s.phase, s.status.Retries+1, s.Retry.Limit))
+			p.setReason(s, ReasonRetrying, fmt.Sprintf("its Job is %s; retry %d of %d follows", s.phase, s.status.Retries+1, s.Retry.Limit))
 		}
 	}
 	switch due := s.status.NextRetryTime.Time; {
-	case !p.starts():
+	case !p.canStartSteps():
 	case p.now.Before(due):
-		p.wake(due)
+		p.requeueAt(due)
 	default:
-		p.why("run step " + s.Name + " again")
-		s.retire()
+		p.addReason("run step " + s.Name + " again")
+		s.retireJob()
 	}
 }
 
-// The bounds of what a retry waits.
+// Bounds of the retry delay.
 const (
 	defaultBackoff = 10 * time.Second
 	maxBackoff     = time.Hour
 )
 
-// backoff before the retry after that many.
-func backoff(r *flowv1.StepRetry, retries int32) time.Duration {
+// retryBackoff returns the delay before the next retry, which doubles with each retry.
+func retryBackoff(r *flowv1.StepRetry, retries int32) time.Duration {
 	d := defaultBackoff
 	if r.Backoff != nil {
 		d = r.Backoff.Duration

@@ -17,7 +17,7 @@ import (
 	"k8s4r.io/k8s4r/internal/controllers/jobflow/probe"
 )
 
-// after is a step that depends on others.
+// after returns a step that depends on others.
 func after(name string, targets ...string) flowv1.Flow {
 	f := flowv1.Flow{Name: name}
 	if len(targets) > 0 {
@@ -26,8 +26,8 @@ func after(name string, targets ...string) flowv1.Flow {
 	return f
 }
 
-// upon is a step that waits until others have come to a condition.
-func upon(c flowv1.DependencyCondition, name string, targets ...string) flowv1.Flow {
+// stepWhen returns a step that waits until others reach a condition.
+func stepWhen(c flowv1.DependencyCondition, name string, targets ...string) flowv1.Flow {
 	f := after(name, targets...)
 	f.DependsOn.Condition = c
 	return f
@@ -35,7 +35,7 @@ func upon(c flowv1.DependencyCondition, name string, targets ...string) flowv1.F
 
 func steps(all ...flowv1.Flow) flowv1.JobFlowSpec { return flowv1.JobFlowSpec{Flows: all} }
 
-// policed are steps under a failure policy.
+// policed returns steps under a failure policy.
 func policed(p flowv1.FailurePolicy, all ...flowv1.Flow) flowv1.JobFlowSpec {
 	return flowv1.JobFlowSpec{Flows: all, FailurePolicy: p}
 }
@@ -69,7 +69,7 @@ func (s *sim) condition(kind string) metav1.Condition {
 	return metav1.Condition{}
 }
 
-func TestFailurePolicy(t *testing.T) { // §4.6
+func TestPlan_FailurePolicy(t *testing.T) {
 	all := []flowv1.Flow{after("a"), after("b"), after("c", "b"), after("d", "a")}
 	for _, c := range []struct {
 		policy flowv1.FailurePolicy
@@ -98,9 +98,9 @@ func TestFailurePolicy(t *testing.T) { // §4.6
 	}
 }
 
-func TestDependencyConditions(t *testing.T) { // §4.4
+func TestPlan_DependencyConditions(t *testing.T) {
 	t.Run("Failed: a clean-up runs after a failure, and the flow fails once it has", func(t *testing.T) {
-		s := begun(t, steps(after("a"), upon(flowv1.WhenFailed, "mend", "a"), after("tell", "mend"), after("b", "a")))
+		s := begun(t, steps(after("a"), stepWhen(flowv1.WhenFailed, "mend", "a"), after("tell", "mend"), after("b", "a")))
 		s.set("a", batchv1.JobFailed)
 		s.wants(t, flowv1.Pending, "a", "mend")
 		s.set("mend", batchv1.JobCompleted)
@@ -109,16 +109,16 @@ func TestDependencyConditions(t *testing.T) { // §4.4
 		s.wants(t, flowv1.Failed, "a", "mend", "tell")
 	})
 	t.Run("Failed: without a failure it is skipped, and the flow succeeds", func(t *testing.T) {
-		s := begun(t, steps(after("a"), upon(flowv1.WhenFailed, "mend", "a")))
+		s := begun(t, steps(after("a"), stepWhen(flowv1.WhenFailed, "mend", "a")))
 		s.set("a", batchv1.JobCompleted)
 		s.wants(t, flowv1.Succeed, "a")
-		if st := s.step("mend"); !st.Skipped || st.Reason != ReasonNotMet {
+		if st := s.step("mend"); !st.Skipped || st.Reason != ReasonConditionNotMet {
 			t.Errorf("step %+v", st)
 		}
 	})
 	t.Run("Finished: whatever the end, and also of what never ran", func(t *testing.T) {
 		for _, end := range []batchv1.JobPhase{batchv1.JobFailed, batchv1.JobCompleted} {
-			s := begun(t, steps(after("a"), after("b", "a"), upon(flowv1.WhenFinished, "last", "a", "b")))
+			s := begun(t, steps(after("a"), after("b", "a"), stepWhen(flowv1.WhenFinished, "last", "a", "b")))
 			s.set("a", end)
 			if end == batchv1.JobCompleted {
 				s.set("b", batchv1.JobCompleted)
@@ -130,24 +130,24 @@ func TestDependencyConditions(t *testing.T) { // §4.4
 		}
 	})
 	t.Run("Running: as soon as the target runs", func(t *testing.T) {
-		s := begun(t, steps(after("a"), upon(flowv1.WhenRunning, "b", "a")))
+		s := begun(t, steps(after("a"), stepWhen(flowv1.WhenRunning, "b", "a")))
 		s.wants(t, flowv1.Pending, "a")
 		s.set("a", batchv1.JobRunning)
 		s.wants(t, flowv1.Running, "a", "b")
 	})
 }
 
-func TestRetryPolicy(t *testing.T) { // §4.5
+func TestPlan_RetriesFailedSteps(t *testing.T) {
 	s := begun(t, steps(retried(after("a"), 2, 20*time.Second), after("b", "a")))
 	first := s.job("a").UID
 	s.job("a").Phase = batchv1.JobFailed
 	out := s.look()
-	if !out.WakeAt.Equal(s.now.Add(20*time.Second)) || s.step("a").NextRetryTime == nil {
-		t.Fatalf("wakes at %s, step %+v", out.WakeAt, s.step("a"))
+	if !out.RequeueAt.Equal(s.now.Add(20*time.Second)) || s.step("a").NextRetryTime == nil {
+		t.Fatalf("wakes at %s, step %+v", out.RequeueAt, s.step("a"))
 	}
 	s.wants(t, flowv1.Pending, "a")
 	s.now = s.now.Add(20 * time.Second)
-	if out = s.look(); len(out.Delete) != 1 || !out.Delete[0].Whole || len(out.Create) != 0 {
+	if out = s.look(); len(out.Delete) != 1 || !out.Delete[0].Foreground || len(out.Create) != 0 {
 		t.Fatalf("the old Job goes first, with all that is its: %+v", out)
 	}
 	s.settle()
@@ -155,8 +155,8 @@ func TestRetryPolicy(t *testing.T) { // §4.5
 		t.Fatalf("step %+v", s.step("a"))
 	}
 	s.job("a").Phase = batchv1.JobTerminated
-	if out = s.look(); !out.WakeAt.Equal(s.now.Add(40 * time.Second)) {
-		t.Errorf("the second wait ends at %s, it is %s", out.WakeAt, s.now)
+	if out = s.look(); !out.RequeueAt.Equal(s.now.Add(40 * time.Second)) {
+		t.Errorf("the second wait ends at %s, it is %s", out.RequeueAt, s.now)
 	}
 	s.settle()
 	s.set("a", batchv1.JobFailed)
@@ -166,15 +166,15 @@ func TestRetryPolicy(t *testing.T) { // §4.5
 	}
 }
 
-func TestBackoffEndsAtAnHour(t *testing.T) {
+func TestRetryBackoff_IsAtMostAnHour(t *testing.T) {
 	for retries, want := range map[int32]time.Duration{0: 10 * time.Second, 3: 80 * time.Second, 90: time.Hour} {
-		if got := backoff(&flowv1.StepRetry{}, retries); got != want {
+		if got := retryBackoff(&flowv1.StepRetry{}, retries); got != want {
 			t.Errorf("after %d: %s", retries, got)
 		}
 	}
 }
 
-func TestRetryWish(t *testing.T) { // §4.5
+func TestPlan_RetriesOnRequest(t *testing.T) {
 	spec := policed(flowv1.Continue, after("a"), after("b"), after("c", "b"), after("d", "a", "c"))
 	fresh := func(t *testing.T) *sim {
 		s := begun(t, spec)
@@ -195,7 +195,7 @@ func TestRetryWish(t *testing.T) { // §4.5
 		s.set("c", batchv1.JobCompleted)
 		s.set("d", batchv1.JobCompleted)
 		s.wants(t, flowv1.Succeed, "a", "b", "c", "d")
-		if isTrue(s.flow.Status.FlowConditions, flowv1.ConditionFailed) || !slices.Equal(s.ended, []flowv1.Phase{flowv1.Failed, flowv1.Succeed}) {
+		if isConditionTrue(s.flow.Status.FlowConditions, flowv1.ConditionFailed) || !slices.Equal(s.ended, []flowv1.Phase{flowv1.Failed, flowv1.Succeed}) {
 			t.Errorf("conditions %+v, counted %v", s.flow.Status.FlowConditions, s.ended)
 		}
 	})
@@ -213,7 +213,7 @@ func TestRetryWish(t *testing.T) { // §4.5
 		if s.job("a").UID != kept || s.job("c").UID == again {
 			t.Error("the wrong Jobs were kept")
 		}
-		if !slices.ContainsFunc(s.events, func(e Event) bool { return strings.Contains(e.Note, "there is no step nosuch") }) {
+		if !slices.ContainsFunc(s.events, func(e Event) bool { return strings.Contains(e.Message, "there is no step nosuch") }) {
 			t.Errorf("events %v", s.events)
 		}
 	})
@@ -233,15 +233,16 @@ func TestRetryWish(t *testing.T) { // §4.5
 		s.edit(func(f *flowv1.JobFlowSpec) { f.Retry = &flowv1.RetryRequest{Generation: 1} })
 		s.drop = func() bool { return true }
 		if out := s.look(); len(out.Delete)+len(out.Create) > 0 {
-			t.Errorf("before the wish is recorded as taken up: %+v", out)
+			t.Errorf("before status.retry records the retry: %+v", out)
 		}
 	})
 }
 
-// A step that needs another beside it starts neither again nor at all once that is over.
-func TestNothingStartsBesideWhatIsOver(t *testing.T) { // §4.4, §4.5
+// A step that needs a running target neither starts nor is retried once the target has
+// ended.
+func TestPlan_StartsNoStepWhoseTargetHasEnded(t *testing.T) {
 	t.Run("it is not retried, and has failed", func(t *testing.T) {
-		s := begun(t, policed(flowv1.Continue, after("a"), retried(upon(flowv1.WhenRunning, "b", "a"), 1, 30*time.Minute), upon(flowv1.WhenFailed, "c", "b")))
+		s := begun(t, policed(flowv1.Continue, after("a"), retried(stepWhen(flowv1.WhenRunning, "b", "a"), 1, 30*time.Minute), stepWhen(flowv1.WhenFailed, "c", "b")))
 		s.set("a", batchv1.JobRunning)
 		s.set("b", batchv1.JobFailed)
 		s.wants(t, flowv1.Running, "a", "b")
@@ -252,7 +253,7 @@ func TestNothingStartsBesideWhatIsOver(t *testing.T) { // §4.4, §4.5
 		s.wants(t, flowv1.Failed, "a", "b", "c")
 	})
 	t.Run("nor beside what is called off in this moment", func(t *testing.T) {
-		s := begun(t, policed(flowv1.FailFast, after("a"), after("x"), after("y"), upon(flowv1.WhenFinished, "d", "y"), upon(flowv1.WhenRunning, "b", "a", "d")))
+		s := begun(t, policed(flowv1.FailFast, after("a"), after("x"), after("y"), stepWhen(flowv1.WhenFinished, "d", "y"), stepWhen(flowv1.WhenRunning, "b", "a", "d")))
 		s.set("a", batchv1.JobRunning)
 		s.set("y", batchv1.JobCompleted)
 		s.job("d").Phase = batchv1.JobRunning
@@ -262,23 +263,23 @@ func TestNothingStartsBesideWhatIsOver(t *testing.T) { // §4.4, §4.5
 	})
 }
 
-func TestSuspend(t *testing.T) { // §4.7
+func TestPlan_StartsNoStepWhenSuspended(t *testing.T) {
 	s := begun(t, steps(after("a"), after("b", "a")))
 	s.edit(func(f *flowv1.JobFlowSpec) { f.Suspend = true })
 	s.set("a", batchv1.JobCompleted)
 	s.wants(t, flowv1.Running, "a")
-	if !isTrue(s.flow.Status.FlowConditions, flowv1.ConditionSuspended) {
+	if !isConditionTrue(s.flow.Status.FlowConditions, flowv1.ConditionSuspended) {
 		t.Errorf("conditions %+v", s.flow.Status.FlowConditions)
 	}
 	s.edit(func(f *flowv1.JobFlowSpec) { f.Suspend = false })
 	s.settle()
 	s.wants(t, flowv1.Running, "a", "b")
-	if isTrue(s.flow.Status.FlowConditions, flowv1.ConditionSuspended) {
+	if isConditionTrue(s.flow.Status.FlowConditions, flowv1.ConditionSuspended) {
 		t.Errorf("conditions %+v", s.flow.Status.FlowConditions)
 	}
 }
 
-func TestAnAbortedJobSuspendsItsFlow(t *testing.T) { // §3.9
+func TestPlan_SuspendsFlowOfAbortedJob(t *testing.T) {
 	s := begun(t, steps(after("a"), after("b"), after("c", "b")))
 	s.set("a", batchv1.JobAborted)
 	s.set("b", batchv1.JobCompleted)
@@ -293,7 +294,7 @@ func TestAnAbortedJobSuspendsItsFlow(t *testing.T) { // §3.9
 	s.wants(t, flowv1.Succeed, "a", "b", "c")
 }
 
-func TestCancel(t *testing.T) { // §4.7
+func TestPlan_CancelsFlow(t *testing.T) {
 	s := begun(t, steps(after("a"), after("b"), after("c", "a")))
 	s.set("a", batchv1.JobRunning)
 	s.edit(func(f *flowv1.JobFlowSpec) { f.Cancel = true })
@@ -308,7 +309,7 @@ func TestCancel(t *testing.T) { // §4.7
 	}
 }
 
-func TestCancelOfAFailedFlowStopsWhatStillRuns(t *testing.T) { // §3.8
+func TestPlan_CancelStopsRunningJobsOfFailedFlow(t *testing.T) {
 	s := begun(t, steps(after("a"), after("b")))
 	s.set("b", batchv1.JobRunning)
 	s.set("a", batchv1.JobFailed)
@@ -320,20 +321,20 @@ func TestCancelOfAFailedFlowStopsWhatStillRuns(t *testing.T) { // §3.8
 	}
 }
 
-func TestAJobIsAskedToStopOnceInAWhile(t *testing.T) {
+func TestPlan_RepeatsStopRequests(t *testing.T) {
 	s := begun(t, steps(after("a")))
 	s.edit(func(f *flowv1.JobFlowSpec) { f.Cancel = true })
 	w := s.world()
-	w.Stopped = map[types.UID]time.Time{s.job("a").UID: s.now}
-	if out := Plan(s.now.Add(time.Second), w); len(out.Stop) != 0 || out.WakeAt.IsZero() {
-		t.Errorf("stops %v, wakes at %s", out.Stop, out.WakeAt)
+	w.StopRequestedAt = map[types.UID]time.Time{s.job("a").UID: s.now}
+	if out := Plan(s.now.Add(time.Second), w); len(out.Stop) != 0 || out.RequeueAt.IsZero() {
+		t.Errorf("stops %v, wakes at %s", out.Stop, out.RequeueAt)
 	}
-	if out := Plan(s.now.Add(stopAgain), w); len(out.Stop) != 1 {
+	if out := Plan(s.now.Add(stopRetryInterval), w); len(out.Stop) != 1 {
 		t.Errorf("stops %v", out.Stop)
 	}
 }
 
-func TestWhen(t *testing.T) { // §4.9
+func TestPlan_EvaluatesWhen(t *testing.T) {
 	when := func(f flowv1.Flow, expression string) flowv1.Flow {
 		f.When = expression
 		return f
@@ -360,7 +361,7 @@ func TestWhen(t *testing.T) { // §4.9
 			t.Errorf("creates %v, status %+v", out.Create, out.Status)
 		}
 	})
-	t.Run("one that cannot be judged fails its step", func(t *testing.T) {
+	t.Run("one that cannot be evaluated fails its step", func(t *testing.T) {
 		s := begun(t, steps(after("a"), when(after("b", "a"), "double(flows.a.outputs.accuracy) > 0.9")))
 		s.set("a", batchv1.JobCompleted)
 		s.wants(t, flowv1.Failed, "a")
@@ -368,7 +369,7 @@ func TestWhen(t *testing.T) { // §4.9
 			t.Errorf("step %+v", st)
 		}
 	})
-	t.Run("one that does not compile starts nothing and says so", func(t *testing.T) {
+	t.Run("one that does not compile starts nothing and is reported", func(t *testing.T) {
 		s := begun(t, steps(when(after("a"), "params.x +")))
 		s.wants(t, flowv1.Pending)
 		if c := s.condition(flowv1.ConditionValid); c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, "does not compile") {
@@ -377,19 +378,19 @@ func TestWhen(t *testing.T) { // §4.9
 	})
 }
 
-func TestProbe(t *testing.T) { // §4.2
+func TestPlan_WaitsForProbe(t *testing.T) {
 	b := after("b", "a")
 	b.DependsOn.Probe = &flowv1.Probe{TCPSocketList: []flowv1.TCPSocket{{Port: 80}}}
 	s := begun(t, steps(after("a"), b))
 	s.job("a").Phase = batchv1.JobRunning
 	s.settle()
-	plan := func(r probe.Result) Steps {
+	plan := func(r probe.Result) Actions {
 		w := s.world()
 		w.Probes = map[string]probe.Result{"b": r}
 		return Plan(s.now.Add(time.Hour), w)
 	}
 	out := plan(probe.Result{State: probe.Waiting, Message: "no"})
-	if ask := out.Probe["b"]; len(out.Create) != 0 || len(ask.Jobs) != 1 || ask.Jobs[0].UID != s.job("a").UID {
+	if ask := out.ProbeTargets["b"]; len(out.Create) != 0 || len(ask.Jobs) != 1 || ask.Jobs[0].UID != s.job("a").UID {
 		t.Errorf("asks %+v, creates %v", ask, out.Create)
 	}
 	if c := meta.FindStatusCondition(out.Status.FlowConditions, ConditionProbesReady); c == nil || c.Status != metav1.ConditionFalse || c.Message != "step b: no" {
@@ -403,7 +404,7 @@ func TestProbe(t *testing.T) { // §4.2
 	}
 }
 
-func TestProbesOfTargets(t *testing.T) { // §4.2
+func TestPlan_ProbesTargets(t *testing.T) {
 	probing := func(name, task string, targets ...string) flowv1.Flow {
 		f := after(name, targets...)
 		f.DependsOn.Probe = &flowv1.Probe{TCPSocketList: []flowv1.TCPSocket{{TaskName: task, Port: 80}}}
@@ -413,7 +414,7 @@ func TestProbesOfTargets(t *testing.T) { // §4.2
 		s := begun(t, steps(after("a"), probing("b", "main", "a")))
 		for phase, over := range map[batchv1.JobPhase]bool{batchv1.JobRunning: false, batchv1.JobCompleted: true} {
 			s.job("a").Phase, s.job("a").Tasks = phase, []string{"main"}
-			if ask := Plan(s.now, s.world()).Probe["b"]; ask.Over != over || len(ask.Jobs) != 1 {
+			if ask := Plan(s.now, s.world()).ProbeTargets["b"]; ask.Ended != over || len(ask.Jobs) != 1 {
 				t.Errorf("%s: asks %+v", phase, ask)
 			}
 		}
@@ -422,25 +423,25 @@ func TestProbesOfTargets(t *testing.T) { // §4.2
 		s := begun(t, steps(after("a"), probing("b", "main", "a")))
 		s.set("a", batchv1.JobCompleted)
 		s.remove(s.job("a").UID)
-		if ask := s.look().Probe["b"]; !ask.Over || len(ask.Jobs) != 0 {
+		if ask := s.look().ProbeTargets["b"]; !ask.Ended || len(ask.Jobs) != 0 {
 			t.Errorf("asks %+v", ask)
 		}
 		w := s.world()
-		w.Probes = map[string]probe.Result{"b": {State: probe.Failed, Message: "nobody is there"}}
+		w.Probes = map[string]probe.Result{"b": {State: probe.Failed, Message: "no Pod answers"}}
 		if out := Plan(s.now, w); out.Status.State.Phase != flowv1.Failed || out.Status.Steps[len(out.Status.Steps)-1].Reason != ReasonProbeFailed {
 			t.Errorf("status %+v", out.Status)
 		}
 	})
-	t.Run("a task that no target has is told, and can be mended", func(t *testing.T) {
+	t.Run("a task that no target has is reported, and can be fixed", func(t *testing.T) {
 		s := begun(t, steps(after("a"), after("c"), probing("b", "mian", "a")))
 		s.job("a").Tasks = []string{"main", "ps"}
 		s.set("a", batchv1.JobRunning)
-		const want = "step b: spec.flows[b].dependsOn.probe.tcpSocketList[0].taskName: the Jobs of its targets have no task mian; name one of [main ps], or leave it out to ask the Pods of all"
-		if c := s.condition(flowv1.ConditionValid); c.Status != metav1.ConditionFalse || c.Reason != ReasonProbeUnfit || c.Message != want {
+		const want = "step b: spec.flows[b].dependsOn.probe.tcpSocketList[0].taskName: the Jobs of its targets have no task mian; use one of [main ps], or omit it to check the Pods of all tasks"
+		if c := s.condition(flowv1.ConditionValid); c.Status != metav1.ConditionFalse || c.Reason != ReasonProbeInvalid || c.Message != want {
 			t.Errorf("condition %+v", c)
 		}
 		s.edit(func(f *flowv1.JobFlowSpec) { f.Flows[2].DependsOn.Probe.TCPSocketList[0].TaskName = "main" })
-		if ask := s.look().Probe["b"]; len(ask.Jobs) != 1 || !isTrue(s.flow.Status.FlowConditions, flowv1.ConditionValid) {
+		if ask := s.look().ProbeTargets["b"]; len(ask.Jobs) != 1 || !isConditionTrue(s.flow.Status.FlowConditions, flowv1.ConditionValid) {
 			t.Errorf("asks %+v, conditions %+v", ask, s.flow.Status.FlowConditions)
 		}
 	})
@@ -452,7 +453,7 @@ func TestProbesOfTargets(t *testing.T) { // §4.2
 	})
 }
 
-func TestRobotSteps(t *testing.T) { // §4.3
+func TestPlan_RunsRobotSteps(t *testing.T) {
 	f := after("drive")
 	f.TemplateRef = &flowv1.TemplateReference{APIGroup: flowv1.TemplateGroupRobots, Name: "tour"}
 	s := newSim(steps(f))
@@ -466,14 +467,14 @@ func TestRobotSteps(t *testing.T) { // §4.3
 		"canceled": batchv1.JobFailed, "requeueing": batchv1.JobPending, "completed": batchv1.JobCompleted, "failed": batchv1.JobFailed,
 	} {
 		j := &robotv1.Job{Status: robotv1.JobStatus{State: state, TaskCounts: robotv1.TaskCounts{TotalTasks: 3, PendingTasks: 1, RunningTasks: 2}}}
-		got := robotsJob(j)
+		got := summarizeRobotJob(j)
 		if got.Phase != want || got.Counts[RobotTasks].Phase["Running"] != 2 || got.Counts[RobotTasks].Phase["Pending"] != 1 {
 			t.Errorf("%q reads %q, counts %v", state, got.Phase, got.Counts)
 		}
 	}
 }
 
-func TestTTL(t *testing.T) { // §4.11
+func TestPlan_DeletesExpiredFlow(t *testing.T) {
 	spec := steps(after("a"), after("b"))
 	ttl := int32(60)
 	spec.TTLSecondsAfterFinished = &ttl
@@ -481,23 +482,23 @@ func TestTTL(t *testing.T) { // §4.11
 	s.set("b", batchv1.JobRunning)
 	s.set("a", batchv1.JobFailed)
 	s.now = s.now.Add(time.Hour)
-	if out := s.look(); out.Remove {
+	if out := s.look(); out.DeleteFlow {
 		t.Error("removed while a Job of it runs")
 	}
 	s.job("b").Phase = batchv1.JobCompleted
-	if out := s.look(); !out.Remove {
+	if out := s.look(); !out.DeleteFlow {
 		t.Error("its time to live is over")
 	}
 	spec.Flows = spec.Flows[:1]
 	s = begun(t, spec)
 	s.job("a").Phase = batchv1.JobCompleted
 	s.look()
-	if out := s.look(); out.Remove || !out.WakeAt.Equal(s.flow.Status.CompletionTime.Add(time.Minute)) {
-		t.Errorf("removed %v, wakes at %s", out.Remove, out.WakeAt)
+	if out := s.look(); out.DeleteFlow || !out.RequeueAt.Equal(s.flow.Status.CompletionTime.Add(time.Minute)) {
+		t.Errorf("removed %v, wakes at %s", out.DeleteFlow, out.RequeueAt)
 	}
 }
 
-func TestNothingGoesBeforeTheArchiveHasIt(t *testing.T) {
+func TestPlan_DeletesNothingBeforeItIsArchived(t *testing.T) {
 	spec := steps(after("a"))
 	ttl := int32(0)
 	spec.TTLSecondsAfterFinished, spec.JobRetainPolicy = &ttl, flowv1.Delete
@@ -505,18 +506,18 @@ func TestNothingGoesBeforeTheArchiveHasIt(t *testing.T) {
 	s.archives = true
 	s.set("a", batchv1.JobCompleted)
 	s.now = s.now.Add(time.Hour)
-	if out := s.look(); out.Remove || len(out.Delete) > 0 {
-		t.Errorf("removes the flow %v, and jobs %v", out.Remove, out.Delete)
+	if out := s.look(); out.DeleteFlow || len(out.Delete) > 0 {
+		t.Errorf("removes the flow %v, and jobs %v", out.DeleteFlow, out.Delete)
 	}
 	s.flow.Status.FlowConditions = append(s.flow.Status.FlowConditions, metav1.Condition{
 		Type: flowv1.ConditionArchived, Status: metav1.ConditionTrue, ObservedGeneration: s.flow.Status.ObservedGeneration,
 	})
-	if out := s.look(); !out.Remove || len(out.Delete) != 1 {
-		t.Errorf("removes the flow %v, and jobs %v", out.Remove, out.Delete)
+	if out := s.look(); !out.DeleteFlow || len(out.Delete) != 1 {
+		t.Errorf("removes the flow %v, and jobs %v", out.DeleteFlow, out.Delete)
 	}
 }
 
-func TestStatusIsWrittenOnlyWhenItChanged(t *testing.T) { // §3.12
+func TestPlan_WritesOnlyChangedStatus(t *testing.T) {
 	s := begun(t, steps(after("a"), after("b", "a")))
 	s.set("a", batchv1.JobRunning)
 	had := s.writes
@@ -527,12 +528,12 @@ func TestStatusIsWrittenOnlyWhenItChanged(t *testing.T) { // §3.12
 		t.Errorf("%d writes of the same", s.writes-had)
 	}
 	s.job("a").Counts = map[string]batchv1.TaskState{"main": {}}
-	if out := s.look(); out.Status != nil || out.WakeAt.After(s.now.Add(statusTick)) || out.WakeAt.IsZero() {
+	if out := s.look(); out.Status != nil || out.RequeueAt.After(s.now.Add(minStatusInterval)) || out.RequeueAt.IsZero() {
 		t.Errorf("mere counts wait for a second: %+v", out.Status)
 	}
 }
 
-func TestALargeFlowIsWrittenOnceASecond(t *testing.T) { // §5
+func TestPlan_WritesLargeFlowOncePerSecond(t *testing.T) {
 	var spec flowv1.JobFlowSpec
 	for i := range largeFlow + 1 {
 		spec.Flows = append(spec.Flows, after(fmt.Sprint("s", i)))
@@ -554,13 +555,13 @@ func TestALargeFlowIsWrittenOnceASecond(t *testing.T) { // §5
 	}
 }
 
-func TestAJobThatIsMissingGetsTimeForItsLastWord(t *testing.T) { // §3.3
+func TestPlan_WaitsForDeleteEventOfMissingJob(t *testing.T) {
 	s := begun(t, steps(after("a")))
 	s.set("a", batchv1.JobRunning)
 	id := s.job("a").UID
 	delete(s.jobs, id)
-	if out := s.look(); out.Status != nil || !out.WakeAt.Equal(s.now.Add(missingGrace)) {
-		t.Errorf("status %+v, wakes at %s", out.Status, out.WakeAt)
+	if out := s.look(); out.Status != nil || !out.RequeueAt.Equal(s.now.Add(missingGrace)) {
+		t.Errorf("status %+v, wakes at %s", out.Status, out.RequeueAt)
 	}
 	s.now = s.now.Add(missingGrace)
 	s.look()
@@ -569,11 +570,11 @@ func TestAJobThatIsMissingGetsTimeForItsLastWord(t *testing.T) { // §3.3
 	}
 }
 
-// Who watches the condition would else see the flow mended each minute.
-func TestWhatIsTriedAgainIsNotMendedYet(t *testing.T) {
-	for reason, set := range map[string]func(*World){
-		ReasonNameTaken:  func(w *World) { w.Taken = map[string]bool{"f-a": true} },
-		ReasonJobRefused: func(w *World) { w.Refused = map[string]string{"a": "no"} },
+// Otherwise the condition Valid would become true once a minute.
+func TestPlan_StaysInvalidWhileRejectedJobIsRetried(t *testing.T) {
+	for reason, set := range map[string]func(*Input){
+		ReasonNameTaken:   func(w *Input) { w.TakenNames = map[string]bool{"f-a": true} },
+		ReasonJobRejected: func(w *Input) { w.Rejected = map[string]string{"a": "no"} },
 	} {
 		t.Run(reason, func(t *testing.T) {
 			s := newSim(steps(after("a")))
@@ -583,7 +584,7 @@ func TestWhatIsTriedAgainIsNotMendedYet(t *testing.T) {
 			if c := s.condition(flowv1.ConditionValid); c.Status != metav1.ConditionFalse || c.Reason != reason {
 				t.Fatalf("condition %+v", c)
 			}
-			out := Plan(s.now.Add(refusedAgain), s.world())
+			out := Plan(s.now.Add(rejectedRetryDelay), s.world())
 			if len(out.Create) != 1 {
 				t.Fatalf("it is not tried again: %+v", out)
 			}
@@ -601,8 +602,8 @@ func TestWhatIsTriedAgainIsNotMendedYet(t *testing.T) {
 	}
 }
 
-// A run may be made, and go, before the controller could write down that there is one.
-func TestTheEndOfARunIsNotThatOfTheNext(t *testing.T) { // §3.4
+// A Job may be created and deleted before the status records it.
+func TestPlan_IgnoresEndOfEarlierRun(t *testing.T) {
 	s := begun(t, steps(retried(after("a"), 1, time.Second)))
 	first := s.job("a").UID
 	s.job("a").Phase = batchv1.JobFailed
@@ -613,7 +614,7 @@ func TestTheEndOfARunIsNotThatOfTheNext(t *testing.T) { // §3.4
 	s.drop = func() bool { return true }
 	s.look()
 	second := s.job("a").UID
-	if second == first || s.step("a").JobUID != string(first) || s.flow.Status.Recorded("f-a", string(second)) {
+	if second == first || s.step("a").JobUID != string(first) || s.flow.Status.IsJobRecorded("f-a", string(second)) {
 		t.Fatalf("run %s after %s, status %+v", second, first, s.flow.Status)
 	}
 	s.drop = nil
@@ -625,7 +626,7 @@ func TestTheEndOfARunIsNotThatOfTheNext(t *testing.T) { // §3.4
 	}
 }
 
-func TestTheSameSpecGivesTheSamePlan(t *testing.T) {
+func TestPlan_IsDeterministic(t *testing.T) {
 	spec := steps(after("e", "c", "d"), after("d", "b"), after("c", "b"), after("b", "a"), after("a"))
 	one, two := begun(t, spec), begun(t, spec)
 	for _, name := range []string{"a", "b", "d", "c"} {
@@ -637,8 +638,8 @@ func TestTheSameSpecGivesTheSamePlan(t *testing.T) {
 	}
 }
 
-// A wish to run again is not used up for nothing.
-func TestARetryRunsWhatHasNotRun(t *testing.T) { // §4.5
+// A retry must not be used up without an effect.
+func TestPlan_RetryRunsUnstartedSteps(t *testing.T) {
 	again := func(names ...string) func(*flowv1.JobFlowSpec) {
 		return func(f *flowv1.JobFlowSpec) {
 			f.Cancel, f.Suspend = false, false
@@ -673,13 +674,13 @@ func TestARetryRunsWhatHasNotRun(t *testing.T) { // §4.5
 		s.edit(again())
 		s.settle()
 		s.wants(t, flowv1.Succeed, "a")
-		if last := s.events[len(s.events)-1]; last.Reason != "WishRefused" {
+		if last := s.events[len(s.events)-1]; last.Reason != "ActionRejected" {
 			t.Errorf("the last event is %+v", last)
 		}
 	})
 }
 
-func TestAStepThatWasTakenOutHoldsUpNobody(t *testing.T) {
+func TestPlan_IgnoresAbortedJobOfRemovedStep(t *testing.T) {
 	s := begun(t, steps(after("a"), after("x"), after("c", "a")))
 	s.set("x", batchv1.JobAborted)
 	s.set("a", batchv1.JobCompleted)
@@ -689,23 +690,23 @@ func TestAStepThatWasTakenOutHoldsUpNobody(t *testing.T) {
 	s.wants(t, flowv1.Running, "a", "c", "x")
 }
 
-// A time that has passed would be looked at for ever.
-func TestWhatWasRefusedIsForgottenInTime(t *testing.T) {
+// A time that has passed would requeue forever.
+func TestMemory_ForgetsRejectionsAfterRetryTime(t *testing.T) {
 	m := &memory{
-		refused: map[string]refusal{"a": {again: noon}, "b": {again: noon.Add(time.Minute)}},
-		taken:   map[string]time.Time{"f-c": noon.Add(-time.Second)},
+		rejections: map[string]jobRejection{"a": {retryAt: noon}, "b": {retryAt: noon.Add(time.Minute)}},
+		takenNames: map[string]time.Time{"f-c": noon.Add(-time.Second)},
 	}
-	if at := m.lookAgain(noon); !at.Equal(noon.Add(time.Minute)) {
+	if at := m.takeNextRetryTime(noon); !at.Equal(noon.Add(time.Minute)) {
 		t.Errorf("looks again at %s, want in a minute", at)
 	}
-	if at := m.lookAgain(noon.Add(time.Minute)); !at.IsZero() {
+	if at := m.takeNextRetryTime(noon.Add(time.Minute)); !at.IsZero() {
 		t.Errorf("looks again at %s, want never", at)
 	}
 }
 
-func TestARunBeginsWithoutTheOutputsOfTheLast(t *testing.T) {
+func TestRecordNewJob_ClearsOutputs(t *testing.T) {
 	s := flowv1.StepStatus{Outputs: map[string]string{"x": "1"}, JobUID: "old"}
-	if begin(&s, "new"); s.Outputs != nil || s.JobUID != "new" {
+	if recordNewJob(&s, "new"); s.Outputs != nil || s.JobUID != "new" {
 		t.Errorf("%+v", s)
 	}
 }

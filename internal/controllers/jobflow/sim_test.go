@@ -16,8 +16,8 @@ import (
 
 var noon = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
 
-// sim plays the API server, its cache, the controller's memory and whoever runs Jobs
-// against the plan, in a few lines.
+// sim simulates the API server, its cache, the controller's memory and the operators of
+// Jobs.
 type sim struct {
 	now  time.Time
 	flow *flowv1.JobFlow
@@ -27,12 +27,12 @@ type sim struct {
 	// what the controller remembers.
 	gone, lost map[types.UID]*Job
 	missing    map[types.UID]time.Time
-	// weighed are the last words that a plan was made with.
+	// weighed are the deleted Jobs that a plan has seen.
 	weighed   map[types.UID]bool
 	creating  map[string]bool
 	last      time.Time
 	templates map[TemplateKey]*Template
-	// drop tells whether this write of the status meets a conflict.
+	// drop reports whether this status write meets a conflict.
 	drop func() bool
 	// made is called for each Job that is made.
 	made func(step string, j *Job)
@@ -57,7 +57,7 @@ func newSim(spec flowv1.JobFlowSpec) *sim {
 		flow: &flowv1.JobFlow{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "f", UID: "flow", Generation: 1}, Spec: spec},
 	}
 	for i := range spec.Flows {
-		key := templateOf(&spec.Flows[i])
+		key := templateKeyOf(&spec.Flows[i])
 		if key.Kind == Robots {
 			s.templates[key] = &Template{Robots: &robotv1.JobTemplate{ObjectMeta: metav1.ObjectMeta{Name: key.Name}}}
 		} else {
@@ -68,8 +68,7 @@ func newSim(spec flowv1.JobFlowSpec) *sim {
 	return s
 }
 
-// restart loses what the controller remembers. What happened to the Jobs that it had
-// only heard of is lost with it.
+// restart clears the controller's memory, including delete events that were not recorded.
 func (s *sim) restart() {
 	s.lost = s.gone
 	s.gone, s.missing, s.creating, s.last = map[types.UID]*Job{}, map[types.UID]time.Time{}, map[string]bool{}, time.Time{}
@@ -78,7 +77,6 @@ func (s *sim) restart() {
 	}
 }
 
-// edit changes the spec.
 func (s *sim) edit(f func(*flowv1.JobFlowSpec)) {
 	f(&s.flow.Spec)
 	s.flow.Generation++
@@ -91,10 +89,10 @@ func (s *sim) graph() *Graph {
 	return s.read
 }
 
-func (s *sim) world() World {
-	w := World{
-		Flow: s.flow.DeepCopy(), Graph: s.graph(), Jobs: map[types.UID]*Job{}, Gone: maps.Clone(s.gone),
-		Missing: s.missing, Creating: maps.Clone(s.creating), Templates: s.templates, LastStatus: s.last,
+func (s *sim) world() Input {
+	w := Input{
+		Flow: s.flow.DeepCopy(), Graph: s.graph(), Jobs: map[types.UID]*Job{}, DeletedJobs: maps.Clone(s.gone),
+		MissingSince: s.missing, Creating: maps.Clone(s.creating), Templates: s.templates, LastStatusWrite: s.last,
 		Archives: s.archives,
 	}
 	for id, j := range s.jobs {
@@ -106,7 +104,7 @@ func (s *sim) world() World {
 		}
 	}
 	for _, st := range s.flow.Status.Steps {
-		id := uid(st.JobUID)
+		id := toUID(st.JobUID)
 		if id != "" && s.jobs[id] == nil && s.gone[id] == nil && !s.creating[JobName("f", st.Name)] && s.missing[id].IsZero() {
 			s.missing[id] = s.now
 		}
@@ -114,10 +112,10 @@ func (s *sim) world() World {
 	return w
 }
 
-// look is one pass of the controller.
-func (s *sim) look() Steps {
+// look runs one reconcile.
+func (s *sim) look() Actions {
 	w := s.world()
-	for id := range w.Gone {
+	for id := range w.DeletedJobs {
 		s.weighed[id] = true
 	}
 	out := Plan(s.now, w)
@@ -125,7 +123,7 @@ func (s *sim) look() Steps {
 		s.remove(d.UID)
 	}
 	for _, j := range out.Stop {
-		if live := s.jobs[j.UID]; live != nil && !live.ended() {
+		if live := s.jobs[j.UID]; live != nil && !live.hasEnded() {
 			live.Phase = batchv1.JobTerminated
 			if s.stopped != nil {
 				s.stopped(live)
@@ -141,10 +139,10 @@ func (s *sim) look() Steps {
 }
 
 func (s *sim) create(c Create) types.UID {
-	name := c.object().GetName()
+	name := c.jobObject().GetName()
 	for id, j := range s.jobs {
 		if j.Name == name {
-			return id // the name is held: our own, for nobody else makes any here
+			return id // the name is taken by our own Job; there are no other owners here
 		}
 	}
 	s.n++
@@ -156,25 +154,25 @@ func (s *sim) create(c Create) types.UID {
 	return j.UID
 }
 
-func (s *sim) write(out Steps, w World, made map[string]types.UID) {
+func (s *sim) write(out Actions, w Input, made map[string]types.UID) {
 	if out.Status == nil || s.drop != nil && s.drop() {
 		return
 	}
 	status := *out.Status
-	status.Steps = withUIDs(status.Steps, made)
+	status.Steps = recordCreatedJobs(status.Steps, made)
 	s.flow.Status = *status.DeepCopy()
 	s.last = s.now
 	s.writes++
-	for id := range w.Gone {
+	for id := range w.DeletedJobs {
 		delete(s.gone, id)
 	}
 	s.events = append(s.events, out.Events...)
-	if out.Ended != "" {
-		s.ended = append(s.ended, out.Ended)
+	if out.EndedPhase != "" {
+		s.ended = append(s.ended, out.EndedPhase)
 	}
 }
 
-// remove deletes a Job, which the controller hears of.
+// remove deletes a Job and sends the delete event.
 func (s *sim) remove(id types.UID) {
 	if j := s.jobs[id]; j != nil {
 		last := *j
@@ -184,29 +182,28 @@ func (s *sim) remove(id types.UID) {
 	}
 }
 
-// show lets the cache see all Jobs.
+// show makes the cache show all Jobs.
 func (s *sim) show() {
 	for id := range s.jobs {
 		s.visible[id] = true
 	}
 }
 
-// settle looks until nothing is to be done any more, letting time pass where the plan
-// waits for it.
+// settle reconciles until there is nothing to do, and advances the clock to requeue times.
 func (s *sim) settle() {
 	for range 50 {
 		s.show()
 		out := s.look()
 		if out.Status == nil && len(out.Create)+len(out.Delete)+len(out.Stop) == 0 {
-			if out.WakeAt.IsZero() || out.WakeAt.After(s.now.Add(time.Minute)) {
+			if out.RequeueAt.IsZero() || out.RequeueAt.After(s.now.Add(time.Minute)) {
 				return
 			}
-			s.now = out.WakeAt
+			s.now = out.RequeueAt
 		}
 	}
 }
 
-// set the phase of the Job of a step.
+// set sets the phase of a step's Job.
 func (s *sim) set(step string, phase batchv1.JobPhase) {
 	s.job(step).Phase = phase
 	s.settle()

@@ -13,11 +13,12 @@ import (
 
 	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
-	"k8s4r.io/k8s4r/internal/controllers/jobflow/stepjob"
+	"k8s4r.io/k8s4r/internal/core/flow/stepjob"
 )
 
-// Whatever steps say, put out and go through, the API server takes the status.
-func TestNoStatusIsTooLarge(t *testing.T) { // §5
+// The API server must accept the status whatever messages, outputs and histories steps
+// have.
+func TestPlan_LimitsStatusSize(t *testing.T) {
 	for _, c := range []struct {
 		name        string
 		steps, long int // length of the names
@@ -66,21 +67,21 @@ func TestNoStatusIsTooLarge(t *testing.T) { // §5
 	}
 }
 
-// wordy is a world in which all Jobs do something, and say much. In the beginning many
-// are refused; in the end they end.
-func (s *sim) wordy(random *rand.Rand, words string, beginning, end bool) World {
+// wordy returns an input in which all Jobs have long messages. Many are rejected first,
+// and all end.
+func (s *sim) wordy(random *rand.Rand, words string, beginning, end bool) Input {
 	s.show()
 	for _, j := range s.jobs {
 		j.Phase, j.Restarts, j.Counts = aPhase(random, end), 99, someCounts(random)
 	}
 	w := s.world()
-	w.Outputs, w.Refused = map[types.UID]map[string]string{}, map[string]string{}
+	w.Outputs, w.Rejected = map[types.UID]map[string]string{}, map[string]string{}
 	for id := range w.Jobs {
 		w.Outputs[id] = map[string]string{"x": words[:random.IntN(len(words))]}
 	}
 	for i := range s.flow.Spec.Flows {
 		if beginning && random.IntN(2) == 0 {
-			w.Refused[s.flow.Spec.Flows[i].Name] = words[:random.IntN(4096)]
+			w.Rejected[s.flow.Spec.Flows[i].Name] = words[:random.IntN(4096)]
 		}
 	}
 	return w
@@ -110,7 +111,7 @@ func someCounts(random *rand.Rand) map[string]batchv1.TaskState {
 	return out
 }
 
-func TestOutputsBeyondTheRoomOfTheirFlowAreLeftOut(t *testing.T) { // §4.8
+func TestPlan_OmitsOutputsBeyondLimit(t *testing.T) {
 	var spec flowv1.JobFlowSpec
 	for i := range 40 {
 		spec.Flows = append(spec.Flows, after(fmt.Sprintf("s%02d", i)))
@@ -129,11 +130,11 @@ func TestOutputsBeyondTheRoomOfTheirFlowAreLeftOut(t *testing.T) { // §4.8
 		switch {
 		case st.Outputs != nil && st.Reason == "":
 			kept++
-		case st.Outputs != nil || st.Reason != ReasonOutputsLeftOut || !strings.HasPrefix(st.Message, "its outputs are left out: those of all steps of a flow may have 256 KiB;"):
+		case st.Outputs != nil || st.Reason != ReasonOutputsOmitted || !strings.HasPrefix(st.Message, "its outputs are omitted: the outputs of all steps of a flow may have 256 KiB;"):
 			t.Errorf("step %s: %s: %s", st.Name, st.Reason, st.Message)
 		}
 	}
-	if kept != 31 || len(out.Events) != 40-kept || out.Events[0].Reason != ReasonOutputsLeftOut || !out.Events[0].Warning || out.Events[0].Job == "" {
+	if kept != 31 || len(out.Events) != 40-kept || out.Events[0].Reason != ReasonOutputsOmitted || !out.Events[0].Warning || out.Events[0].Job == "" {
 		t.Errorf("%d are kept, events %+v", kept, out.Events)
 	}
 	for id, j := range s.jobs {
@@ -143,6 +144,6 @@ func TestOutputsBeyondTheRoomOfTheirFlowAreLeftOut(t *testing.T) { // §4.8
 	w2 := s.world()
 	w2.Outputs = w.Outputs
 	if again := Plan(s.now.Add(time.Hour), w2); len(again.Events) != 0 || again.Status != nil && len(again.Status.Steps) != 40 {
-		t.Errorf("it is told once more: %+v", again.Events)
+		t.Errorf("reported again: %+v", again.Events)
 	}
 }

@@ -7,52 +7,50 @@ import (
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 )
 
-// state is where a step stands.
+// state is the state of a step.
 type state string
 
 const (
-	// waiting has no Job yet.
+	// waiting: has no Job yet.
 	waiting state = ""
-	// pending has a Job that does not run.
+	// pending: has a Job that is not running.
 	pending state = "Pending"
-	// running has a Job that runs, or is being stopped.
-	running state = "Running"
-	// completed has done its work.
+	// running: has a Job that is running or being stopped.
+	running   state = "Running"
 	completed state = "Completed"
-	// failed has failed for good.
+	// failed: has failed and is not retried.
 	failed state = "Failed"
-	// skipped is not wanted; what depends on it goes on.
+	// skipped: is not needed; its dependents continue.
 	skipped state = "Skipped"
-	// retrying has failed and is going to run again.
+	// retrying: has failed and will run again.
 	retrying state = "Retrying"
-	// omitted never runs, because another step has failed.
+	// omitted: never runs because another step has failed.
 	omitted state = "Omitted"
 )
 
-// step is one step in a decision.
+// step is the state of one step within a plan.
 type step struct {
 	*flowv1.Flow
-	index int
-	// job is the name of its Job.
-	job string
-	// status as it is going to be written.
+	index   int
+	jobName string
+	// status is the status to write.
 	status flowv1.StepStatus
-	// live is its Job. Nil: there is none.
-	live *Job
-	// old is the Job of an earlier run that has not gone yet.
-	old *Job
-	// view is live, or the last word of a Job that was deleted. Nil: there is no more
-	// than the status has recorded.
-	view *Job
-	// phase of its Job, gone or not.
+	// liveJob is the existing Job of the current run; nil if there is none.
+	liveJob *Job
+	// retiredJob is the Job of an earlier run that still exists.
+	retiredJob *Job
+	// lastKnownJob is liveJob, or the last seen state of a deleted Job. Nil if only the
+	// status is known.
+	lastKnownJob *Job
+	// phase of the Job, which may be deleted.
 	phase batchv1.JobPhase
 	state state
-	// creating: its Job is to be made now.
+	// creating is set if the plan creates the Job.
 	creating bool
 }
 
-// over tells whether the step will do nothing more.
-func (s *step) over() bool {
+// hasEnded reports whether the step will do nothing more.
+func (s *step) hasEnded() bool {
 	switch s.state {
 	case completed, failed, skipped, omitted:
 		return true
@@ -61,32 +59,32 @@ func (s *step) over() bool {
 	}
 }
 
-// succeeded tells whether what depends on the step may go on.
-func (s *step) succeeded() bool { return s.state == completed || s.state == skipped }
+// hasSucceeded reports whether the dependents of the step may continue.
+func (s *step) hasSucceeded() bool { return s.state == completed || s.state == skipped }
 
-// The reasons in a step's status.
+// Reasons in a step's status.
 const (
 	ReasonTemplateNotFound = "TemplateNotFound"
-	ReasonTemplateUnfit    = "TemplateUnfit"
+	ReasonTemplateInvalid  = "TemplateInvalid"
 	ReasonNameTaken        = "NameTaken"
-	ReasonJobRefused       = "JobRefused"
+	ReasonJobRejected      = "JobRejected"
 	ReasonJobDeleted       = "JobDeleted"
 	ReasonProbing          = "Probing"
-	ReasonProbeUnfit       = "ProbeUnfit"
+	ReasonProbeInvalid     = "ProbeInvalid"
 	ReasonProbeFailed      = "ProbeFailed"
 	ReasonWhenFailed       = "WhenFailed"
 	ReasonWhenFalse        = "WhenFalse"
-	ReasonNotMet           = "ConditionNotMet"
+	ReasonConditionNotMet  = "ConditionNotMet"
 	ReasonRetrying         = "Retrying"
-	ReasonOutputsLeftOut   = "OutputsLeftOut"
+	ReasonOutputsOmitted   = "OutputsOmitted"
 )
 
-// missingGrace is how long a Job must be missing, with no last word of it, before it
-// counts as deleted: the word of its end may be on its way.
+// missingGrace is how long a Job must be missing without a delete event before it counts
+// as deleted: the event may be under way.
 const missingGrace = 2 * time.Second
 
-// assess finds out where each step stands by its Job.
-func (p *plan) assess() {
+// assessSteps derives the state of each step from its Job.
+func (p *plan) assessSteps() {
 	byName := make(map[string]*Job, len(p.Jobs))
 	for _, j := range p.Jobs {
 		byName[j.Name] = j
@@ -98,51 +96,51 @@ func (p *plan) assess() {
 	p.steps = make([]*step, len(p.Graph.steps))
 	for i := range p.Graph.steps {
 		s := &step{Flow: &p.Graph.steps[i], index: i}
-		s.job = JobName(p.Flow.Name, s.Name)
+		s.jobName = JobName(p.Flow.Name, s.Name)
 		s.status.Name = s.Name
 		if k := known[s.Name]; k != nil {
 			s.status = *k
 		}
 		p.steps[i] = s
-		p.look(s, byName[s.job])
-		p.fails(s)
+		p.assessStep(s, byName[s.jobName])
+		p.updateFailing(s)
 	}
 }
 
-// look decides about one step; j is the flow's Job of that name, or nil.
-func (p *plan) look(s *step, j *Job) {
+// assessStep derives the state of one step; j is the flow's Job of that name, or nil.
+func (p *plan) assessStep(s *step, j *Job) {
 	if j != nil && string(j.UID) == s.status.RetiredUID {
-		s.old, j = j, nil
+		s.retiredJob, j = j, nil
 	}
-	if made := p.unrecorded(s); j == nil && made != nil {
-		begin(&s.status, string(made.UID))
+	if made := p.findUnrecordedJob(s); j == nil && made != nil {
+		recordNewJob(&s.status, string(made.UID))
 	}
 	switch {
 	case j != nil:
 		if s.status.JobUID != string(j.UID) {
-			begin(&s.status, string(j.UID))
+			recordNewJob(&s.status, string(j.UID))
 		}
-		s.live, s.view, s.phase = j, j, j.Phase
+		s.liveJob, s.lastKnownJob, s.phase = j, j, j.Phase
 		if j.Phase == batchv1.JobAborted || j.Phase == batchv1.JobAborting {
-			p.aborted = max(p.aborted, j.Name) // one of a step that was taken out holds up nobody
+			p.abortedJob = max(p.abortedJob, j.Name) // Jobs of steps that were removed from the spec do not suspend the flow
 		}
 	case s.status.JobUID != "":
-		p.recall(s)
-	case p.Creating[s.job]:
+		p.assessDeletedJob(s)
+	case p.Creating[s.jobName]:
 		s.state = pending
 		return
 	default:
-		s.state = unstarted(&s.status)
+		s.state = stateWithoutJob(&s.status)
 		return
 	}
-	p.weigh(s)
+	p.setStateFromPhase(s)
 }
 
-// unrecorded is a Job of the step that was made and deleted before either was written
-// down. Without it the step would run twice.
-func (p *plan) unrecorded(s *step) *Job {
+// findUnrecordedJob returns a Job of the step that was created and deleted before the
+// status recorded it. Without it the step would run twice.
+func (p *plan) findUnrecordedJob(s *step) *Job {
 	var newest *Job
-	for _, j := range p.goneByName[s.job] {
+	for _, j := range p.deletedByName[s.jobName] {
 		known := string(j.UID) == s.status.JobUID || string(j.UID) == s.status.RetiredUID
 		if !known && (newest == nil || newest.Created.Before(&j.Created)) {
 			newest = j
@@ -151,16 +149,16 @@ func (p *plan) unrecorded(s *step) *Job {
 	return newest
 }
 
-// begin notes a new Job of a step.
-func begin(s *flowv1.StepStatus, uid string) {
-	if s.NextRetryTime != nil { // whoever made it could not write that down
+// recordNewJob records a new Job of a step.
+func recordNewJob(s *flowv1.StepStatus, uid string) {
+	if s.NextRetryTime != nil { // the status was not written after the retry's Job was created
 		s.Retries++
 	}
 	s.JobUID, s.NextRetryTime, s.Skipped, s.Reason, s.Message, s.Outputs = uid, nil, false, "", "", nil
 }
 
-// unstarted is the state of a step that has no Job.
-func unstarted(s *flowv1.StepStatus) state {
+// stateWithoutJob returns the state of a step that has no Job.
+func stateWithoutJob(s *flowv1.StepStatus) state {
 	switch {
 	case s.Skipped:
 		return skipped
@@ -170,43 +168,43 @@ func unstarted(s *flowv1.StepStatus) state {
 	return waiting
 }
 
-// recall finds out what became of a Job that does not exist any more. It is never made
-// again unless the step is retried (contract §3.4).
-func (p *plan) recall(s *step) {
-	gone := p.Gone[uid(s.status.JobUID)]
-	if r := p.recorded[s.job]; r != nil && r.Is(s.status.JobUID) {
+// assessDeletedJob derives the state of a step whose Job does not exist any more. The Job
+// is never created again unless the step is retried.
+func (p *plan) assessDeletedJob(s *step) {
+	gone := p.DeletedJobs[toUID(s.status.JobUID)]
+	if r := p.recorded[s.jobName]; r != nil && r.MatchesUID(s.status.JobUID) {
 		s.phase = r.State
 	}
-	since, missing := p.Missing[uid(s.status.JobUID)]
+	since, missing := p.MissingSince[toUID(s.status.JobUID)]
 	switch {
-	case gone != nil && gone.ended():
-		s.view, s.phase = gone, gone.Phase
-	case flowv1.Ended(s.phase):
+	case gone != nil && gone.hasEnded():
+		s.lastKnownJob, s.phase = gone, gone.Phase
+	case flowv1.HasEnded(s.phase):
 	case gone != nil:
 		lost := *gone
 		lost.Phase = batchv1.JobFailed
-		s.view, s.phase = &lost, batchv1.JobFailed
-		p.note(s, ReasonJobDeleted, "its Job was deleted before it had ended")
+		s.lastKnownJob, s.phase = &lost, batchv1.JobFailed
+		p.setReason(s, ReasonJobDeleted, "its Job was deleted before it had ended")
 	case missing && !p.now.Before(since.Add(missingGrace)):
 		s.phase = batchv1.JobFailed
-		p.note(s, ReasonJobDeleted, "its Job was deleted before its end was seen")
+		p.setReason(s, ReasonJobDeleted, "its Job was deleted before its end was recorded")
 	case missing:
-		p.wake(since.Add(missingGrace))
+		p.requeueAt(since.Add(missingGrace))
 	}
 }
 
-// weigh is the state of a step by the phase of its Job (contract §1, Sync).
-func (p *plan) weigh(s *step) {
+// setStateFromPhase derives the state of a step from the phase of its Job.
+func (p *plan) setStateFromPhase(s *step) {
 	switch s.phase {
 	case batchv1.JobCompleted:
 		s.state = completed
 		s.status.NextRetryTime = nil
-		if s.status.Reason != ReasonOutputsLeftOut {
+		if s.status.Reason != ReasonOutputsOmitted {
 			s.status.Reason, s.status.Message = "", ""
 		}
 	case batchv1.JobFailed, batchv1.JobTerminated:
 		s.state = failed
-		if s.Retry != nil && s.status.Retries < s.Retry.Limit && p.phase.Starts() {
+		if s.Retry != nil && s.status.Retries < s.Retry.Limit && p.phase.StartsSteps() {
 			s.state = retrying
 		}
 	case batchv1.JobRunning, batchv1.JobRestarting, batchv1.JobCompleting, batchv1.JobTerminating, batchv1.JobAborting:
@@ -216,9 +214,9 @@ func (p *plan) weigh(s *step) {
 	}
 }
 
-// fails notes that nothing but clean-up is to be started any more, if that follows
-// from the step (contract §4 row 6).
-func (p *plan) fails(s *step) {
+// updateFailing sets p.failing if the step has failed and the failure policy is not
+// Continue: only clean-up steps start from now on.
+func (p *plan) updateFailing(s *step) {
 	if s.state == failed && p.Flow.Spec.FailurePolicy != flowv1.Continue {
 		p.failing = true
 	}

@@ -25,37 +25,37 @@ import (
 	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/controllers/child"
-	"k8s4r.io/k8s4r/internal/controllers/expect"
 	"k8s4r.io/k8s4r/internal/controllers/jobflow/probe"
+	"k8s4r.io/k8s4r/internal/controllers/kit"
+	"k8s4r.io/k8s4r/internal/core/naming"
 )
 
-// The fields by which the cache finds things.
+// Index fields of the cache.
 const (
-	// indexOwner of Jobs is the UID of their flow.
-	indexOwner = "metadata.controller.flow"
-	// indexTemplate of flows are the templates of their steps.
-	indexTemplate = "spec.flows.template"
-	// indexMentions of templates is true if they refer to outputs.
-	indexMentions = "spec.mentions"
+	// fieldOwner indexes Jobs by the UID of their flow.
+	fieldOwner = "metadata.controller.flow"
+	// fieldTemplate indexes flows by the templates of their steps.
+	fieldTemplate = "spec.flows.template"
+	// fieldUsesOutputs is "true" for templates that refer to outputs.
+	fieldUsesOutputs = "spec.mentions"
 )
 
-// definitions are the changes of what a template says. Its status counts Jobs: each of
-// those would wake all flows that name it.
-var definitions = builder.WithPredicates(predicate.GenerationChangedPredicate{})
+// onSpecChange ignores changes of a template's status. The status lists Jobs, and each
+// change would reconcile all flows that use the template.
+var onSpecChange = builder.WithPredicates(predicate.GenerationChangedPredicate{})
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // Add starts the controller with the manager.
 func (c *Controller) Add(mgr ctrl.Manager) error {
-	c.expect = expect.New(c.Now, mgr.GetLogger().WithName(Name))
-	c.memory = newMemories()
-	c.again = make(chan event.GenericEvent, 1024)
-	c.prober = probe.New(probe.Config{Pods: c.podsOf, Changed: c.changed})
+	c.expect = kit.NewExpectations(c.Now, mgr.GetLogger().WithName(Name))
+	c.memory = newMemoryStore()
+	c.requeue = make(chan event.GenericEvent, 1024)
+	c.prober = probe.New(probe.Config{ListPods: c.listPods, OnChange: c.enqueueFlow})
 	if err := mgr.Add(c.prober); err != nil {
 		return fmt.Errorf("add the prober: %w", err)
 	}
-	if err := index(mgr.GetFieldIndexer()); err != nil {
+	if err := addIndices(mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
 	return ctrl.NewControllerManagedBy(mgr).
@@ -63,15 +63,15 @@ func (c *Controller) Add(mgr ctrl.Manager) error {
 		For(&flowv1.JobFlow{}).
 		Watches(&batchv1.Job{}, c.onJob()).
 		Watches(&robotv1.Job{}, c.onJob()).
-		Watches(&flowv1.JobTemplate{}, c.onTemplate(Pods), definitions).
-		Watches(&robotv1.JobTemplate{}, c.onTemplate(Robots), definitions).
+		Watches(&flowv1.JobTemplate{}, c.onTemplate(Pods), onSpecChange).
+		Watches(&robotv1.JobTemplate{}, c.onTemplate(Robots), onSpecChange).
 		Watches(&corev1.Namespace{}, onNamespace(), builder.OnlyMetadata).
-		WatchesRawSource(source.Channel(c.again, &handler.EnqueueRequestForObject{})).
+		WatchesRawSource(source.Channel(c.requeue, &handler.EnqueueRequestForObject{})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: c.Concurrency}).
 		Complete(c)
 }
 
-func index(to client.FieldIndexer) error {
+func addIndices(to client.FieldIndexer) error {
 	add := func(o client.Object, field string, value client.IndexerFunc) error {
 		if err := to.IndexField(context.Background(), o, field, value); err != nil {
 			return fmt.Errorf("index %T by %s: %w", o, field, err)
@@ -79,27 +79,27 @@ func index(to client.FieldIndexer) error {
 		return nil
 	}
 	for _, o := range []client.Object{&batchv1.Job{}, &robotv1.Job{}} {
-		if err := add(o, indexOwner, flowUID); err != nil {
+		if err := add(o, fieldOwner, indexFlowUID); err != nil {
 			return err
 		}
 	}
 	for _, o := range []client.Object{&flowv1.JobTemplate{}, &robotv1.JobTemplate{}} {
-		if err := add(o, indexMentions, mentions); err != nil {
+		if err := add(o, fieldUsesOutputs, indexOutputReferences); err != nil {
 			return err
 		}
 	}
-	return add(&flowv1.JobFlow{}, indexTemplate, templatesOf)
+	return add(&flowv1.JobFlow{}, fieldTemplate, indexTemplateKeys)
 }
 
-func flowUID(o client.Object) []string {
-	if _, id, ok := ownerOf(o); ok {
+func indexFlowUID(o client.Object) []string {
+	if _, id, ok := flowOwner(o); ok {
 		return []string{string(id)}
 	}
 	return nil
 }
 
-// mentions tells whether a template refers to outputs of steps.
-func mentions(o client.Object) []string {
+// indexOutputReferences indexes templates that refer to outputs of steps.
+func indexOutputReferences(o client.Object) []string {
 	var spec any
 	switch t := o.(type) {
 	case *flowv1.JobTemplate:
@@ -107,94 +107,94 @@ func mentions(o client.Object) []string {
 	case *robotv1.JobTemplate:
 		spec = t.Spec
 	}
-	if text, err := json.Marshal(spec); err == nil && strings.Contains(string(text), mention) {
+	if text, err := json.Marshal(spec); err == nil && strings.Contains(string(text), outputReferencePrefix) {
 		return []string{"true"}
 	}
 	return nil
 }
 
-func templatesOf(o client.Object) []string {
+func indexTemplateKeys(o client.Object) []string {
 	f, ok := o.(*flowv1.JobFlow)
 	if !ok {
 		return nil
 	}
 	var out []string
 	for i := range f.Spec.Flows {
-		out = append(out, templateOf(&f.Spec.Flows[i]).String())
+		out = append(out, templateKeyOf(&f.Spec.Flows[i]).String())
 	}
 	return out
 }
 
-// String is the template as an index has it.
+// String returns the template as the index has it.
 func (k TemplateKey) String() string { return string(k.Kind) + "/" + k.Name }
 
-// onJob wakes the flow that a Job belongs to, and on its end those that wanted its
-// name.
+// onJob enqueues the flow that controls a Job and, when the Job is deleted, flows that are
+// waiting for its name.
 func (c *Controller) onJob() handler.EventHandler {
 	return handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { c.wakeOwner(e.Object, q) },
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { c.enqueueOwner(e.Object, q) },
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
-			if !equality.Semantic.DeepEqual(view(e.ObjectOld), view(e.ObjectNew)) {
-				c.wakeOwner(e.ObjectNew, q)
+			if !equality.Semantic.DeepEqual(summarizeJob(e.ObjectOld), summarizeJob(e.ObjectNew)) {
+				c.enqueueOwner(e.ObjectNew, q)
 			}
 		},
-		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { c.jobDeleted(e.Object, q) },
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { c.recordDeletedJob(e.Object, q) },
 	}
 }
 
-// jobDeleted remembers the last word of a Job, which the cache has no more: one that
-// completed and went at once has completed (contract §6.35).
-func (c *Controller) jobDeleted(o client.Object, q queue) {
-	for _, k := range c.memory.free(o.GetNamespace(), o.GetName()) {
+// recordDeletedJob keeps the last seen state of a deleted Job. A Job that completed and
+// was deleted at once has completed.
+func (c *Controller) recordDeletedJob(o client.Object, q queue) {
+	for _, k := range c.memory.releaseName(o.GetNamespace(), o.GetName()) {
 		q.Add(reconcile.Request{NamespacedName: k})
 	}
-	k, id, ok := ownerOf(o)
+	k, id, ok := flowOwner(o)
 	if !ok {
 		return
 	}
-	c.expect.Created(id, o.GetName()) // it does not show any more
-	c.memory.Late(k, id, func(m *memory) { m.gone[o.GetUID()] = view(o) })
-	c.wakeOwner(o, q)
+	c.expect.ObserveCreate(id, o.GetName()) // the cache will never show it
+	c.memory.UpdateIfSameUID(k, id, func(m *memory) { m.deletedJobs[o.GetUID()] = summarizeJob(o) })
+	c.enqueueOwner(o, q)
 }
 
-// view of a Job of either kind.
-func view(o client.Object) *Job {
+// summarizeJob returns the summary of a Job of either kind.
+func summarizeJob(o client.Object) *Job {
 	switch j := o.(type) {
 	case *batchv1.Job:
-		return podsJob(j)
+		return summarizePodJob(j)
 	case *robotv1.Job:
-		return robotsJob(j)
+		return summarizeRobotJob(j)
 	}
 	return nil
 }
 
-// gather is how long the events of a flow are gathered, for each of its steps, and
-// gatherMost in all. A look at a flow takes the longer the more steps it has; one for
-// each event would take the square of that.
+// batchDelayPerStep is how long events of a large flow are batched for each of its steps,
+// up to maxBatchDelay. A reconcile takes time in proportion to the steps; one per event
+// would take quadratic time.
 const (
-	gather     = 100 * time.Microsecond
-	gatherMost = 100 * time.Millisecond
+	batchDelayPerStep = 100 * time.Microsecond
+	maxBatchDelay     = 100 * time.Millisecond
 )
 
-func (c *Controller) wakeOwner(o client.Object, q queue) {
-	k, _, ok := ownerOf(o)
+func (c *Controller) enqueueOwner(o client.Object, q queue) {
+	k, _, ok := flowOwner(o)
 	if !ok {
 		return
 	}
-	if n := c.memory.size(k); n > largeFlow {
-		q.AddAfter(reconcile.Request{NamespacedName: k}, min(time.Duration(n)*gather, gatherMost))
+	if n := c.memory.stepCount(k); n > largeFlow {
+		q.AddAfter(reconcile.Request{NamespacedName: k}, min(time.Duration(n)*batchDelayPerStep, maxBatchDelay))
 		return
 	}
 	q.Add(reconcile.Request{NamespacedName: k})
 }
 
-// onTemplate wakes the flows that have a step of the template: one that was missing is
-// there (contract §6.33), one that did not fit may.
+// onTemplate enqueues the flows that use a template: it may have been missing or invalid
+// before.
 func (c *Controller) onTemplate(kind Kind) handler.EventHandler {
 	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
 		var flows flowv1.JobFlowList
 		err := c.List(ctx, &flows, client.InNamespace(o.GetNamespace()),
-			client.MatchingFields{indexTemplate: TemplateKey{kind, o.GetName()}.String()}, client.UnsafeDisableDeepCopy)
+			client.MatchingFields{fieldTemplate: TemplateKey{kind, o.GetName()}.String()}, client.UnsafeDisableDeepCopy)
 		if err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "The flows of a template could not be listed", "template", o.GetName())
 			return nil
@@ -202,33 +202,33 @@ func (c *Controller) onTemplate(kind Kind) handler.EventHandler {
 		var out []reconcile.Request
 		for i := range flows.Items {
 			k := client.ObjectKeyFromObject(&flows.Items[i])
-			c.memory.mended(k)
+			c.memory.clearRejections(k)
 			out = append(out, reconcile.Request{NamespacedName: k})
 		}
 		return out
 	})
 }
 
-// onNamespace drops the counts of a namespace that is gone.
+// onNamespace deletes the metrics of a deleted namespace.
 func onNamespace() handler.EventHandler {
 	return handler.Funcs{
-		DeleteFunc: func(_ context.Context, e event.DeleteEvent, _ queue) { dropCounts(e.Object.GetName()) },
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, _ queue) { deleteCounts(e.Object.GetName()) },
 	}
 }
 
-// changed brings a flow back whose probes say something else.
-func (c *Controller) changed(k types.NamespacedName) {
+// enqueueFlow enqueues a flow whose probe results have changed.
+func (c *Controller) enqueueFlow(k types.NamespacedName) {
 	f := &flowv1.JobFlow{ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: k.Name}}
-	c.again <- event.GenericEvent{Object: f}
+	c.requeue <- event.GenericEvent{Object: f}
 }
 
-// podsOf reads the Pods of Jobs, for their probes and their outputs. They are few and
-// seldom read: no cache keeps all Pods of the cluster for them.
-func (c *Controller) podsOf(ctx context.Context, namespace string, jobs []probe.Job) ([]corev1.Pod, error) {
+// listPods reads the Pods of Jobs for probes and outputs. That is rare, so it does not
+// justify a cache of all Pods of the cluster.
+func (c *Controller) listPods(ctx context.Context, namespace string, jobs []probe.Job) ([]corev1.Pod, error) {
 	var out []corev1.Pod
 	for _, j := range jobs {
 		var pods corev1.PodList
-		if err := c.Live.List(ctx, &pods, client.InNamespace(namespace), client.MatchingLabels{batchv1.KeyJobName: child.Label(j.Name)}); err != nil {
+		if err := c.Live.List(ctx, &pods, client.InNamespace(namespace), client.MatchingLabels{batchv1.KeyJobName: naming.LabelValue(j.Name)}); err != nil {
 			return nil, err
 		}
 		out = append(out, pods.Items...)

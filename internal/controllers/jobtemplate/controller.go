@@ -23,20 +23,20 @@ import (
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 )
 
-// Name of the controller.
+// Name is the name of the controller.
 const Name = "jobtemplate"
 
-// indexTemplate of Jobs is the name of the template that they were made from.
+// indexTemplate is the index field of Jobs by the template that they were created from.
 const indexTemplate = "metadata.createdByJobTemplate"
 
-// gather is how long the comings and goings of Jobs are gathered: a flow makes many
-// Jobs of one template at a time, and each would be a write of the whole list.
-const gather = time.Second
+// batchDelay batches created and deleted Jobs: a flow creates many Jobs of one template at
+// once, and each write contains the whole list.
+const batchDelay = time.Second
 
-// Controller writes which Jobs were made from each JobTemplate.
+// Controller lists the Jobs that were created from each JobTemplate in its status.
 type Controller struct {
 	client.Client
-	// Concurrency is the number of templates that are worked on at a time.
+	// Concurrency is the number of templates that are reconciled concurrently.
 	Concurrency int
 }
 
@@ -45,7 +45,7 @@ type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 // Add starts the controller with the manager.
 func (c *Controller) Add(mgr ctrl.Manager) error {
 	err := mgr.GetFieldIndexer().IndexField(context.Background(), &batchv1.Job{}, indexTemplate, func(o client.Object) []string {
-		if name := Of(o); name != "" {
+		if name := TemplateOf(o); name != "" {
 			return []string{name}
 		}
 		return nil
@@ -55,20 +55,20 @@ func (c *Controller) Add(mgr ctrl.Manager) error {
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(Name).
-		For(&flowv1.JobTemplate{}, builder.WithPredicates(predicate.Funcs{ // its spec says nothing of its Jobs
+		For(&flowv1.JobTemplate{}, builder.WithPredicates(predicate.Funcs{ // the list does not depend on the spec
 			UpdateFunc: func(event.UpdateEvent) bool { return false },
 		})).
 		Watches(&batchv1.Job{}, handler.Funcs{
-			CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { wake(e.Object, q) },
-			DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { wake(e.Object, q) },
+			CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { enqueueTemplate(e.Object, q) },
+			DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { enqueueTemplate(e.Object, q) },
 		}).
 		WithOptions(controller.Options{MaxConcurrentReconciles: c.Concurrency}).
 		Complete(c)
 }
 
-// Of is the name of the template that a Job was made from. Empty: none. The annotation
-// has it in full, of a name with dots too (contract §3.11).
-func Of(job client.Object) string {
+// TemplateOf returns the name of the template that a Job was created from, or "". The
+// annotation holds the full name even if it is too long for a label.
+func TemplateOf(job client.Object) string {
 	from := job.GetAnnotations()[flowv1.KeyCreatedByJobTemplate]
 	if from == "" {
 		from = job.GetLabels()[flowv1.KeyCreatedByJobTemplate]
@@ -80,13 +80,13 @@ func Of(job client.Object) string {
 	return name
 }
 
-func wake(job client.Object, q queue) {
-	if name := Of(job); name != "" {
-		q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: job.GetNamespace(), Name: name}}, gather)
+func enqueueTemplate(job client.Object, q queue) {
+	if name := TemplateOf(job); name != "" {
+		q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: job.GetNamespace(), Name: name}}, batchDelay)
 	}
 }
 
-// Reconcile writes the list of one template.
+// Reconcile updates the list of one template.
 func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	var t flowv1.JobTemplate
 	if err := c.Get(ctx, req.NamespacedName, &t); err != nil {
@@ -97,30 +97,30 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("list jobs of template %s: %w", t.Name, err)
 	}
-	names := Names(&jobs)
+	names := JobNames(&jobs)
 	if slices.Equal(names, t.Status.JobDependsOnList) {
 		return reconcile.Result{}, nil
 	}
 	t.Status.JobDependsOnList = names
-	return c.write(ctx, &t)
+	return c.writeStatus(ctx, &t)
 }
 
-// write the status as it was decided on. Where somebody was faster it is decided anew.
-func (c *Controller) write(ctx context.Context, t *flowv1.JobTemplate) (reconcile.Result, error) {
+// writeStatus writes the status. After a conflict the template is reconciled again.
+func (c *Controller) writeStatus(ctx context.Context, t *flowv1.JobTemplate) (reconcile.Result, error) {
 	err := c.Status().Update(ctx, t)
 	switch {
 	case apierrors.IsNotFound(err):
 		return reconcile.Result{}, nil
 	case apierrors.IsConflict(err):
-		return reconcile.Result{RequeueAfter: gather}, nil
+		return reconcile.Result{RequeueAfter: batchDelay}, nil
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("update status of template %s: %w", t.Name, err)
 	}
 	return reconcile.Result{}, nil
 }
 
-// Names of Jobs, sorted.
-func Names(jobs *batchv1.JobList) []string {
+// JobNames returns the names of Jobs, sorted.
+func JobNames(jobs *batchv1.JobList) []string {
 	var out []string
 	for i := range jobs.Items {
 		out = append(out, jobs.Items[i].Name)

@@ -11,7 +11,7 @@ import (
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 )
 
-func TestOf(t *testing.T) {
+func TestTemplateOf(t *testing.T) {
 	long := strings.Repeat("x", 80)
 	for _, c := range []struct {
 		name              string
@@ -20,8 +20,8 @@ func TestOf(t *testing.T) {
 	}{
 		{"a Job that no flow has made", "", "", ""},
 		{"the annotation says it", "ns.a", "ns.a", "a"},
-		{"§3.11 a name may have dots", "ns.a.b.c", "ns.a.b.c", "a.b.c"},
-		{"§3.11 a label is shortened, the annotation is not", "ns.xxx-hash", "ns." + long, long},
+		{"a name may have dots", "ns.a.b.c", "ns.a.b.c", "a.b.c"},
+		{"a label is shortened, the annotation is not", "ns.xxx-hash", "ns." + long, long},
 		{"a Job that has the label alone", "ns.a", "", "a"},
 		{"another namespace's is none of ours", "other.a", "other.a", ""},
 	} {
@@ -33,19 +33,19 @@ func TestOf(t *testing.T) {
 			if c.annotation != "" {
 				j.Annotations[flowv1.KeyCreatedByJobTemplate] = c.annotation
 			}
-			if got := Of(j); got != c.want {
+			if got := TemplateOf(j); got != c.want {
 				t.Errorf("it was made from %q, want %q", got, c.want)
 			}
 		})
 	}
 }
 
-func TestNamesAreSorted(t *testing.T) { // §3.12, §6.42
+func TestJobNames_AreSorted(t *testing.T) {
 	jobs := &batchv1.JobList{Items: make([]batchv1.Job, 3)}
 	for i, name := range []string{"c", "a", "b"} {
 		jobs.Items[i].Name = name
 	}
-	if got := Names(jobs); !slices.Equal(got, []string{"a", "b", "c"}) {
+	if got := JobNames(jobs); !slices.Equal(got, []string{"a", "b", "c"}) {
 		t.Errorf("%v", got)
 	}
 }

@@ -1,3 +1,3 @@
-// Package jobtemplate keeps the list of Jobs in the status of each JobTemplate of
-// flow.volcano.sh (docs/spec/jobflow.md): those that were made from it and exist.
+// Package jobtemplate lists in the status of each JobTemplate of flow.volcano.sh the
+// existing Jobs that were created from it (docs/reference/kinds/jobflow.md).
 package jobtemplate

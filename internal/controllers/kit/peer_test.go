@@ -1,4 +1,4 @@
-package standback
+package kit
 
 import (
 	"testing"
@@ -10,25 +10,25 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 )
 
-func TestUntil(t *testing.T) {
+func TestPeerOperator_YieldUntil(t *testing.T) {
 	now := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	for _, c := range []struct {
 		name, lease, holder string
 		renewed             time.Duration // before now
-		want                time.Duration // after now; below 0: it does not run
+		want                time.Duration // after now; negative: the peer does not run
 	}{
-		{"one that renews is left alone, and looked at again soon", "rival", "a", time.Second, look},
-		{"one that is about to run out", "rival", "a", 50 * time.Second, 10 * time.Second},
-		{"one that has run out", "rival", "a", 2 * time.Minute, -time.Minute},
-		{"one that has given up its lease", "rival", "", time.Second, -1},
-		{"another's lease", "other", "a", time.Second, -1},
+		{"a renewed lease is rechecked soon", "peer", "a", time.Second, yieldRecheckInterval},
+		{"a lease that is about to expire is rechecked when it does", "peer", "a", 50 * time.Second, 10 * time.Second},
+		{"an expired lease", "peer", "a", 2 * time.Minute, -time.Minute},
+		{"a released lease", "peer", "", time.Second, -1},
+		{"a lease of another name", "other", "a", time.Second, -1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			renewed := metav1.NewMicroTime(now.Add(-c.renewed))
 			lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "somewhere", Name: c.lease},
 				Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr.To(c.holder), RenewTime: &renewed}}
-			r := Rival{Lease: "rival", Leases: fake.NewClientBuilder().WithObjects(lease).Build()}
-			until, err := r.Until(t.Context(), now)
+			r := PeerOperator{LeaseName: "peer", LeaseReader: fake.NewClientBuilder().WithObjects(lease).Build()}
+			until, err := r.YieldUntil(t.Context(), now)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,4 +1,4 @@
-package expect
+package kit
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 )
 
-func TestUpdateStatus(t *testing.T) {
+func TestExpectations_UpdateStatus(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
@@ -32,9 +32,9 @@ func TestUpdateStatus(t *testing.T) {
 		wantErr error
 	}{
 		{"written", nil, true, nil},
-		{"somebody was faster", apierrors.NewConflict(jobs, "j", errors.New("changed")), false, nil},
-		{"it is gone", apierrors.NewNotFound(jobs, "j"), false, nil},
-		{"any other error is told", down, false, down},
+		{"a conflict is not an error", apierrors.NewConflict(jobs, "j", errors.New("changed")), false, nil},
+		{"a deleted object is not an error", apierrors.NewNotFound(jobs, "j"), false, nil},
+		{"any other error is returned", down, false, down},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			j := &v1alpha1.Job{ObjectMeta: metav1.ObjectMeta{Name: "j", Namespace: "ns", UID: types.UID("u")}}
@@ -49,13 +49,13 @@ func TestUpdateStatus(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := j.ResourceVersion
-			s := New(time.Now, logr.Discard())
+			s := NewExpectations(time.Now, logr.Discard())
 			got, err := s.UpdateStatus(t.Context(), api, j)
 			if got != c.want || !errors.Is(err, c.wantErr) || (c.wantErr == nil) != (err == nil) {
 				t.Errorf("written %v, %v", got, err)
 			}
-			if s.Stale("u", before) != c.want {
-				t.Errorf("what was before it is stale: %v", !c.want)
+			if s.IsStale("u", before) != c.want {
+				t.Errorf("the version before the update is stale: %v", !c.want)
 			}
 		})
 	}

@@ -16,57 +16,57 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
-	"k8s4r.io/k8s4r/internal/controllers/child"
+	"k8s4r.io/k8s4r/internal/core/naming"
 )
 
-// parallel is how many calls about the Pods of one cluster are under way at a time.
+// parallel is the number of concurrent Pod requests for one cluster.
 const parallel = 16
 
-// apply does what the plan says, but for the status, in its order. Pods depend on the
-// objects around them and come after them; the rest goes on past a failure.
-func (c *Controller) apply(ctx context.Context, w *World, s Steps) error {
+// applyActions applies everything in s except the status, in the order of its fields. It stops if
+// an object that Pods depend on cannot be created; later errors are collected and joined.
+func (c *Controller) applyActions(ctx context.Context, w *Input, s Actions) error {
 	for _, why := range s.Why {
 		ctrl.LoggerFrom(ctx).V(1).Info(why)
 	}
 	if s.AddFinalizer != "" {
 		return c.setFinalizers(ctx, w.Cluster, append(slices.Clone(w.Cluster.Finalizers), s.AddFinalizer))
 	}
-	if err := c.ensure(ctx, w.Cluster, s.Ensure); err != nil {
+	if err := c.ensureObjects(ctx, w.Cluster, s.Ensure); err != nil {
 		return err
 	}
 	if s.Forget {
-		c.expect.Forget(w.Cluster.UID)
+		c.expect.ForgetOwner(w.Cluster.UID)
 	}
-	errs := []error{c.restamp(ctx, s.Restamp), c.delete(ctx, w.Cluster, s.Delete)}
+	errs := []error{c.restampPods(ctx, s.Restamp), c.deletePods(ctx, w.Cluster, s.Delete)}
 	if errors.Join(errs...) == nil {
 		for _, e := range s.Said {
-			c.event(w.Cluster, e)
+			c.recordEvent(w.Cluster, e)
 		}
 	}
-	errs = append(errs, c.writeRefilled(ctx, w.Cluster, s.Refilled), c.create(ctx, w, s.Create), c.createJob(ctx, w.Cluster, s.Job))
+	errs = append(errs, c.writeRefilled(ctx, w.Cluster, s.Refilled), c.createPods(ctx, w, s.Create), c.createJob(ctx, w.Cluster, s.Job))
 	if err := errors.Join(errs...); err != nil || s.RemoveFinalizer == "" {
 		return err
 	}
 	return c.setFinalizers(ctx, w.Cluster, slices.DeleteFunc(slices.Clone(w.Cluster.Finalizers), func(f string) bool { return f == s.RemoveFinalizer }))
 }
 
-// event reports about a cluster.
-func (c *Controller) event(cluster *rayv1.RayCluster, e Event) {
+// recordEvent records an event on the cluster. If e has no reason, it does nothing.
+func (c *Controller) recordEvent(cluster *rayv1.RayCluster, e Event) {
 	if e.Reason != "" {
 		c.Recorder.Eventf(cluster, nil, e.Type, e.Reason, e.Action, "%.1000s", e.Message)
 	}
 }
 
-func (c *Controller) warn(cluster *rayv1.RayCluster, reason, action, format string, args ...any) {
-	c.event(cluster, Event{corev1.EventTypeWarning, reason, action, fmt.Sprintf(format, args...)})
+func (c *Controller) recordWarning(cluster *rayv1.RayCluster, reason, action, format string, args ...any) {
+	c.recordEvent(cluster, Event{corev1.EventTypeWarning, reason, action, fmt.Sprintf(format, args...)})
 }
 
 func (c *Controller) setFinalizers(ctx context.Context, cluster *rayv1.RayCluster, want []string) error {
 	return c.patchMetadata(ctx, cluster, map[string]any{"finalizers": want})
 }
 
-// patchMetadata of a cluster as it was seen. When somebody was faster the watch brings
-// what there is to decide anew.
+// patchMetadata applies a merge patch to the cluster's metadata at the observed resourceVersion.
+// A conflict is not an error: the watch delivers the newer object and the plan is made again.
 func (c *Controller) patchMetadata(ctx context.Context, cluster *rayv1.RayCluster, metadata map[string]any) error {
 	metadata["resourceVersion"] = cluster.ResourceVersion
 	patch, err := json.Marshal(map[string]any{"metadata": metadata})
@@ -81,14 +81,14 @@ func (c *Controller) patchMetadata(ctx context.Context, cluster *rayv1.RayCluste
 	if err != nil {
 		return fmt.Errorf("patch the metadata of %s: %w", cluster.Name, err)
 	}
-	c.expect.Wrote(o.UID, o.ResourceVersion)
-	cluster.ResourceVersion = o.ResourceVersion // for what is written after it
+	c.expect.RecordWrite(o.UID, o.ResourceVersion)
+	cluster.ResourceVersion = o.ResourceVersion // for the writes that follow
 	return nil
 }
 
-// restamp writes annotations of Pods that are taken over.
-func (c *Controller) restamp(ctx context.Context, all []Restamp) error {
-	return each(ctx, all, func(ctx context.Context, r Restamp) error {
+// restampPods writes the annotations of Pods that are adopted from another controller version.
+func (c *Controller) restampPods(ctx context.Context, all []Restamp) error {
+	return forEachParallel(ctx, all, func(ctx context.Context, r Restamp) error {
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": r.Pod.UID, "annotations": r.Annotations}})
 		if err != nil {
 			return err
@@ -102,8 +102,8 @@ func (c *Controller) restamp(ctx context.Context, all []Restamp) error {
 	})
 }
 
-// each does something with all items, some at a time, and goes on past failures.
-func each[T any](ctx context.Context, items []T, do func(context.Context, T) error) error {
+// forEachParallel calls do for every item, at most parallel at a time, and joins all errors.
+func forEachParallel[T any](ctx context.Context, items []T, do func(context.Context, T) error) error {
 	var group errgroup.Group
 	group.SetLimit(parallel)
 	errs := make([]error, len(items))
@@ -117,37 +117,37 @@ func each[T any](ctx context.Context, items []T, do func(context.Context, T) err
 	return errors.Join(errs...)
 }
 
-// delete Pods, and the heads only when all others could be.
-func (c *Controller) delete(ctx context.Context, cluster *rayv1.RayCluster, all []Deletion) error {
+// deletePods deletes the workers first, and the heads only if every worker was deleted.
+func (c *Controller) deletePods(ctx context.Context, cluster *rayv1.RayCluster, all []Deletion) error {
 	one := func(ctx context.Context, d Deletion) error { return c.deleteOne(ctx, cluster, d) }
 	head := slices.IndexFunc(all, func(d Deletion) bool { return isHead(d.Pod) })
 	if head < 0 {
 		head = len(all)
 	}
-	if err := each(ctx, all[:head], one); err != nil {
+	if err := forEachParallel(ctx, all[:head], one); err != nil {
 		return err
 	}
-	return each(ctx, all[head:], one)
+	return forEachParallel(ctx, all[head:], one)
 }
 
-// deleteOne deletes this Pod, and no later one of its name.
+// deleteOne deletes the Pod with this UID. A newer Pod of the same name is left alone.
 func (c *Controller) deleteOne(ctx context.Context, cluster *rayv1.RayCluster, d Deletion) error {
-	c.expect.Delete(cluster.UID, d.Pod.UID)
+	c.expect.ExpectDelete(cluster.UID, d.Pod.UID)
 	o := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: d.Pod.Namespace, Name: d.Pod.Name}}
 	err := c.Delete(ctx, o, client.Preconditions{UID: &d.Pod.UID})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // it is gone, and the cache will show it
+		return nil // already deleted; the cache will show it
 	}
 	if err != nil {
-		c.expect.Deleted(cluster.UID, d.Pod.UID)
+		c.expect.ObserveDelete(cluster.UID, d.Pod.UID)
 		err = fmt.Errorf("delete pod %s: %w", d.Pod.Name, err)
-		c.warn(cluster, failedDelete(d), actionDelete, "%s", err)
+		c.recordWarning(cluster, failedDelete(d), actionDelete, "%s", err)
 		return &failure{d.Failed, err}
 	}
-	c.event(cluster, d.Event)
+	c.recordEvent(cluster, d.Event)
 	if d.Retry {
 		s := slotOf(d.Pod)
-		c.remember(cluster, func(m *memory) { m.retries[s] = retries(m.retries[s], d.Pod, c.Now()) })
+		c.updateMemory(cluster, func(m *memory) { m.retries[s] = countRetries(m.retries[s], d.Pod, c.Now()) })
 	}
 	return nil
 }
@@ -164,15 +164,15 @@ func failedDelete(d Deletion) string {
 	return ReasonFailedDeleteWorker
 }
 
-// writeStatus writes it when a reader would act on the difference, and tells when to
-// look again because it was too early for that. Zero: nothing is left to write.
-func (c *Controller) writeStatus(ctx context.Context, w *World, status *rayv1.RayClusterStatus) (time.Time, error) {
+// writeStatus writes the status if needsStatusWrite. If it is too early for a change that is not
+// urgent, it returns the time to try again; the zero time means that nothing is left to write.
+func (c *Controller) writeStatus(ctx context.Context, w *Input, status *rayv1.RayClusterStatus) (time.Time, error) {
 	cluster := w.Cluster
-	if !differs(&cluster.Status, status) {
+	if !needsStatusWrite(&cluster.Status, status) {
 		return time.Time{}, nil
 	}
 	now := c.Now()
-	if due := w.LastStatus.Add(c.Options.Tick); due.After(now) && !urgent(&cluster.Status, status) {
+	if due := w.LastStatus.Add(c.Options.Tick); due.After(now) && !isUrgentChange(&cluster.Status, status) {
 		return due, nil
 	}
 	at := metav1.NewTime(now)
@@ -180,10 +180,10 @@ func (c *Controller) writeStatus(ctx context.Context, w *World, status *rayv1.Ra
 	cluster.Status = *status
 	written, err := c.expect.UpdateStatus(ctx, c, cluster)
 	if written {
-		c.remember(cluster, func(m *memory) { m.lastStatus = now })
+		c.updateMemory(cluster, func(m *memory) { m.lastStatus = now })
 	}
 	return time.Time{}, err
 }
 
-// key of an object in what is remembered.
-func key(kind, name string) string { return child.Name(child.MaxName, kind, name) }
+// objectKey returns the key of an object in memory.ensured.
+func objectKey(kind, name string) string { return naming.ChildName(naming.MaxName, kind, name) }

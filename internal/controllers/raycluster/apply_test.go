@@ -16,13 +16,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
-	"k8s4r.io/k8s4r/internal/controllers/expect"
-	"k8s4r.io/k8s4r/internal/controllers/remember"
+	"k8s4r.io/k8s4r/internal/controllers/kit"
 )
 
-// TestFailedDeletions: an event says whether one Pod, a group or a cluster should have
-// gone, and none says that it has.
-func TestFailedDeletions(t *testing.T) {
+// A failed deletion is recorded in one event, whose reason distinguishes a Pod, a group and a
+// cluster. No event claims that the Pod was deleted.
+func TestApplyActions_RecordsFailedDeletion(t *testing.T) {
 	worker := pod("worker", "g", 0)
 	for _, c := range []struct {
 		name       string
@@ -46,13 +45,13 @@ func TestFailedDeletions(t *testing.T) {
 			said := events.NewFakeRecorder(100)
 			k := &Controller{
 				Client: api, Now: time.Now, Recorder: said, Options: testOptions(),
-				expect: expect.New(time.Now, logr.Discard()), memory: remember.New(newMemory),
+				expect: kit.NewExpectations(time.Now, logr.Discard()), memory: kit.NewObjectMemory(newMemory),
 			}
-			w := World{Cluster: testCluster(testGroup("g", 1, 1)), Pods: c.pods}
+			w := Input{Cluster: testCluster(testGroup("g", 1, 1)), Pods: c.pods}
 			c.f(w.Cluster)
 			steps := Plan(t0, testOptions(), w)
 			steps.Ensure = nil
-			err := k.apply(t.Context(), &w, steps)
+			err := k.applyActions(t.Context(), &w, steps)
 			if replicaFailure(err) != c.wantStatus {
 				t.Errorf("failed: %v", err)
 			}
@@ -68,9 +67,8 @@ func TestFailedDeletions(t *testing.T) {
 	}
 }
 
-// TestANoteNamesAsManyAsFit: the API server refuses a longer one, and one that is cut
-// ends in half a name.
-func TestANoteNamesAsManyAsFit(t *testing.T) {
+// The API server rejects longer notes, and truncation would cut a name.
+func TestJoinNames_LimitsLength(t *testing.T) {
 	for _, c := range []struct {
 		in   string
 		room int
@@ -82,7 +80,7 @@ func TestANoteNamesAsManyAsFit(t *testing.T) {
 		{"a/1 a/2 a/3", 0, "a/1 … and 2 more"},
 		{"a/1", 0, "a/1"},
 	} {
-		if got := listed(strings.Fields(c.in), c.room); got != c.want {
+		if got := joinNames(strings.Fields(c.in), c.room); got != c.want {
 			t.Errorf("%s in %d: %q, want %q", c.in, c.room, got, c.want)
 		}
 	}

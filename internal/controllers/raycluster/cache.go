@@ -17,8 +17,8 @@ import (
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 )
 
-// ownCache holds what belongs to clusters, and no other Pod or Service. The manager's
-// own cache chooses Pods by another label, and no selector says one or the other.
+// ownCache returns a cache of the objects that carry the labels of RayClusters. It is separate
+// from the manager's cache, which selects Pods by another label; one selector cannot match both.
 func ownCache(mgr ctrl.Manager, namespaces map[string]cache.Config) (cache.Cache, error) {
 	ofClusters, err := labels.Parse(rayv1.LabelCluster)
 	if err != nil {
@@ -37,7 +37,7 @@ func ownCache(mgr ctrl.Manager, namespaces map[string]cache.Config) (cache.Cache
 			&corev1.Service{}: {Label: ofClusters},
 			&corev1.Secret{}:  {Label: ofClusters},
 			&batchv1.Job{}:    {Label: ofClusters},
-			// KubeRay's is wherever it was installed.
+			// KubeRay's operator may be installed in any namespace.
 			&coordinationv1.Lease{}: {
 				Namespaces: map[string]cache.Config{cache.AllNamespaces: {}},
 				Field:      fields.OneTermEqualSelector("metadata.name", KubeRayLease),

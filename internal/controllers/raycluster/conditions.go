@@ -13,16 +13,16 @@ import (
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 )
 
-// The most characters of a condition's message that the API server takes, and some
-// room for what a reader can stand.
+// maxMessage is the longest condition message, in bytes. It is far below the limit of the API server to
+// keep messages readable.
 const maxMessage = 4000
 
-// reasonPattern is what the API server takes for the reason of a condition.
+// reasonPattern matches what the API server accepts as the reason of a condition.
 var reasonPattern = regexp.MustCompile(`^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`)
 
-func (v *view) set(kind string, is metav1.ConditionStatus, reason, message string) {
+func (v *view) setCondition(kind string, is metav1.ConditionStatus, reason, message string) {
 	if len(reason) > 1024 || !reasonPattern.MatchString(reason) {
-		reason = rayv1.ReasonUnknown // a kubelet's empty reason froze the whole status
+		reason = rayv1.ReasonUnknown // the API server would reject the whole status, for example for a kubelet's empty reason
 	}
 	if len(message) > maxMessage {
 		message = strings.ToValidUTF8(message[:maxMessage], "")
@@ -32,28 +32,30 @@ func (v *view) set(kind string, is metav1.ConditionStatus, reason, message strin
 	})
 }
 
-func (v *view) is(kind string) bool { return meta.IsStatusConditionTrue(v.status.Conditions, kind) }
-
-func (v *view) conditions() {
-	v.headReady()
-	v.suspension()
-	v.provisioned()
-	v.replicas()
+func (v *view) hasCondition(kind string) bool {
+	return meta.IsStatusConditionTrue(v.status.Conditions, kind)
 }
 
-// headReady says what the head Pod says of itself.
+func (v *view) setConditions() {
+	v.headReady()
+	v.advanceSuspension()
+	v.setProvisioned()
+	v.setReplicaFailure()
+}
+
+// headReady sets HeadPodReady from the Ready condition of the head Pod.
 func (v *view) headReady() {
 	if len(v.heads) > 1 {
 		return
 	}
-	head := v.head()
+	head := v.headPod()
 	if head == nil {
-		v.set(rayv1.HeadPodReady, metav1.ConditionFalse, rayv1.ReasonHeadPodNotFound, "Head Pod not found")
+		v.setCondition(rayv1.HeadPodReady, metav1.ConditionFalse, rayv1.ReasonHeadPodNotFound, "Head Pod not found")
 		return
 	}
-	c := condition(head, corev1.PodReady)
+	c := findCondition(head, corev1.PodReady)
 	if c == nil {
-		v.set(rayv1.HeadPodReady, metav1.ConditionFalse, rayv1.ReasonUnknown, "the head Pod does not say yet whether it is ready")
+		v.setCondition(rayv1.HeadPodReady, metav1.ConditionFalse, rayv1.ReasonUnknown, "the head Pod does not say yet whether it is ready")
 		return
 	}
 	reason, message := c.Reason, c.Message
@@ -63,10 +65,11 @@ func (v *view) headReady() {
 	case reason == "ContainersNotReady":
 		reason, message = containersNotReady(head, reason, message)
 	}
-	v.set(rayv1.HeadPodReady, metav1.ConditionStatus(c.Status), or(reason, rayv1.ReasonUnknown), message)
+	v.setCondition(rayv1.HeadPodReady, metav1.ConditionStatus(c.Status), firstNonEmpty(reason, rayv1.ReasonUnknown), message)
 }
 
-// containersNotReady says which container keeps a Pod from being ready, and why.
+// containersNotReady returns the reason and message of the first container that keeps the Pod from
+// being ready. If no container gives a reason, it returns its arguments.
 func containersNotReady(pod *corev1.Pod, reason, message string) (newReason, newMessage string) {
 	for _, s := range unreadyContainers(pod) {
 		var why, text string
@@ -83,69 +86,71 @@ func containersNotReady(pod *corev1.Pod, reason, message string) (newReason, new
 	return reason, message
 }
 
-// goingAway tells whether the cluster is suspended, or becomes so.
+// goingAway reports whether the cluster is suspended or being suspended.
 func (v *view) goingAway() bool {
 	if !v.opts.Gates.StatusConditions {
 		return wantsSuspend(v.c)
 	}
-	return wantsSuspend(v.c) || v.is(rayv1.RayClusterSuspending) || v.is(rayv1.RayClusterSuspended)
+	return wantsSuspend(v.c) || v.hasCondition(rayv1.RayClusterSuspending) || v.hasCondition(rayv1.RayClusterSuspended)
 }
 
-// noneLeft tells whether all Pods are gone. One that is merely slow to go, or is kept by
-// a finalizer, is not; one whose node is no more is.
+// noneLeft reports whether all Pods are gone. A Pod that is slow to terminate or has a finalizer is
+// not gone; a deleted Pod whose node no longer exists is.
 func (v *view) noneLeft() bool {
 	return len(v.Creating) == 0 && !slices.ContainsFunc(v.Pods, func(pod *corev1.Pod) bool {
 		return pod.DeletionTimestamp == nil || !v.NoNode[pod.Spec.NodeName]
 	})
 }
 
-// suspension goes one step on. One that has begun is finished before anything else.
-func (v *view) suspension() {
+// advanceSuspension moves the suspension to its next state. A suspension that has begun is completed
+// even if the spec changes back.
+func (v *view) advanceSuspension() {
 	for _, kind := range []string{rayv1.RayClusterSuspending, rayv1.RayClusterSuspended} {
 		if meta.FindStatusCondition(v.status.Conditions, kind) == nil {
-			v.set(kind, metav1.ConditionFalse, kind, "")
+			v.setCondition(kind, metav1.ConditionFalse, kind, "")
 		}
 	}
 	switch {
-	case v.is(rayv1.RayClusterSuspending):
+	case v.hasCondition(rayv1.RayClusterSuspending):
 		if v.noneLeft() {
-			v.set(rayv1.RayClusterProvisioned, metav1.ConditionFalse, rayv1.ReasonSuspended, "RayCluster has been suspended")
-			v.set(rayv1.RayClusterSuspending, metav1.ConditionFalse, rayv1.RayClusterSuspending, "")
-			v.set(rayv1.RayClusterSuspended, metav1.ConditionTrue, rayv1.ReasonSuspended, "")
+			v.setCondition(rayv1.RayClusterProvisioned, metav1.ConditionFalse, rayv1.ReasonSuspended, "RayCluster has been suspended")
+			v.setCondition(rayv1.RayClusterSuspending, metav1.ConditionFalse, rayv1.RayClusterSuspending, "")
+			v.setCondition(rayv1.RayClusterSuspended, metav1.ConditionTrue, rayv1.ReasonSuspended, "")
 		}
-	case v.is(rayv1.RayClusterSuspended):
-		// Nil does not resume: a tool that leaves the field out did not mean to.
+	case v.hasCondition(rayv1.RayClusterSuspended):
+		// If suspend is nil, the cluster is not resumed: a tool may have dropped the field.
 		if v.c.Spec.Suspend != nil && !*v.c.Spec.Suspend {
-			v.set(rayv1.RayClusterSuspended, metav1.ConditionFalse, rayv1.RayClusterSuspended, "")
+			v.setCondition(rayv1.RayClusterSuspended, metav1.ConditionFalse, rayv1.RayClusterSuspended, "")
 		}
 	case wantsSuspend(v.c):
-		v.set(rayv1.RayClusterSuspending, metav1.ConditionTrue, rayv1.ReasonSuspending, "")
+		v.setCondition(rayv1.RayClusterSuspending, metav1.ConditionTrue, rayv1.ReasonSuspending, "")
 	}
 }
 
-// provisioned is True once all Pods have run, and stays until the cluster is suspended.
-func (v *view) provisioned() {
-	if v.is(rayv1.RayClusterProvisioned) || v.is(rayv1.RayClusterSuspended) || v.is(rayv1.RayClusterSuspending) {
+// setProvisioned sets Provisioned to True once all Pods have been ready. It stays True until the
+// cluster is suspended.
+func (v *view) setProvisioned() {
+	if v.hasCondition(rayv1.RayClusterProvisioned) || v.hasCondition(rayv1.RayClusterSuspended) || v.hasCondition(rayv1.RayClusterSuspending) {
 		return
 	}
 	if v.allRun() {
-		v.set(rayv1.RayClusterProvisioned, metav1.ConditionTrue, rayv1.ReasonAllPodRunningAndReadyFirstTime,
+		v.setCondition(rayv1.RayClusterProvisioned, metav1.ConditionTrue, rayv1.ReasonAllPodRunningAndReadyFirstTime,
 			"All Ray Pods are ready for the first time")
 		return
 	}
-	v.set(rayv1.RayClusterProvisioned, metav1.ConditionFalse, rayv1.ReasonPodsProvisioning, "RayCluster Pods are being provisioned for first time")
+	v.setCondition(rayv1.RayClusterProvisioned, metav1.ConditionFalse, rayv1.ReasonPodsProvisioning, "RayCluster Pods are being provisioned for first time")
 }
 
-// allRun tells whether all Pods work that there are, the head among them. Pods that
-// do not show yet are some that do not.
+// allRun reports whether the head and all existing workers are ready and no Pod creation is pending.
 func (v *view) allRun() bool {
-	return v.head() != nil && len(v.Creating)+len(v.steps.Create) == 0 && allReady(v.heads) && allReady(v.workers)
+	return v.headPod() != nil && len(v.Creating)+len(v.steps.Create) == 0 && allReady(v.heads) && allReady(v.workers)
 }
 
-// replicas says whether a Pod could not be created or deleted.
-func (v *view) replicas() {
+// setReplicaFailure sets ReplicaFailure if a Pod could not be created or deleted, and removes it
+// when everything succeeded.
+func (v *view) setReplicaFailure() {
 	if reason := replicaFailure(v.failed); reason != "" {
-		v.set(rayv1.ReplicaFailure, metav1.ConditionTrue, reason, v.failed.Error())
+		v.setCondition(rayv1.ReplicaFailure, metav1.ConditionTrue, reason, v.failed.Error())
 	} else if v.failed == nil {
 		meta.RemoveStatusCondition(&v.status.Conditions, rayv1.ReplicaFailure)
 	}

@@ -18,62 +18,59 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
-	"k8s4r.io/k8s4r/internal/controllers/expect"
+	"k8s4r.io/k8s4r/internal/controllers/kit"
 	"k8s4r.io/k8s4r/internal/controllers/raycluster/build"
-	"k8s4r.io/k8s4r/internal/controllers/remember"
-	"k8s4r.io/k8s4r/internal/controllers/standback"
-	"k8s4r.io/k8s4r/internal/controllers/wake"
 )
 
-// Name of the controller.
+// Name is the name of the controller in --controllers, logs and metrics.
 const Name = "raycluster"
 
-// KubeRayLease is the name of the Lease by which KubeRay's operator elects its leader.
+// KubeRayLease is the name of the leader election Lease of KubeRay's operator.
 const KubeRayLease = "ray-operator-leader"
 
-// indexPods is the field by which the cache finds the Pods of a cluster.
+// indexPods is the cache index of Pods by cluster name.
 const indexPods = "raycluster.pods.cluster"
 
 // Controller creates the Pods of RayClusters and writes their status.
 type Controller struct {
 	client.Client
-	// Live reads what the cache may not show yet.
+	// Live reads from the API server, for objects that the cache may not have yet.
 	Live client.Reader
 	Now  func() time.Time
-	// Recorder reports as Reporter.
+	// Recorder records events. Its reporting controller is Reporter.
 	Recorder events.EventRecorder
-	// Options are what the operator has chosen.
+	// Options are the operator's settings for all clusters.
 	Options Options
-	// Concurrency is the number of clusters that are worked on at a time.
+	// Concurrency is the number of clusters that are reconciled at a time.
 	Concurrency int
 
-	// own has what belongs to clusters, chosen by its labels.
+	// own is the cache of the objects that carry the labels of RayClusters.
 	own     client.Reader
-	expect  *expect.Set
-	memory  *remember.Set[memory]
-	rival   *standback.Rival
+	expect  *kit.Expectations
+	memory  *kit.ObjectMemory[memory]
+	rival   *kit.PeerOperator
 	started time.Time
 }
 
-// kubeRay is whom this controller leaves the clusters to.
-func kubeRay() *standback.Rival {
-	return &standback.Rival{
-		Lease: KubeRayLease, Name: "KubeRay's operator", Objects: "RayClusters", Off: "--controllers=*,-" + Name,
+// kubeRay returns the peer operator that this controller yields to.
+func kubeRay() *kit.PeerOperator {
+	return &kit.PeerOperator{
+		LeaseName: KubeRayLease, DisplayName: "KubeRay's operator", ObjectKind: "RayClusters", DisableFlag: "--controllers=*,-" + Name,
 	}
 }
 
-// Add starts the controller with the manager.
+// Add registers the controller with the manager.
 func (c *Controller) Add(mgr ctrl.Manager) error {
 	c.Options = c.Options.withDefaults()
-	c.expect = expect.New(c.Now, mgr.GetLogger().WithName(Name))
-	c.memory = remember.New(newMemory)
+	c.expect = kit.NewExpectations(c.Now, mgr.GetLogger().WithName(Name))
+	c.memory = kit.NewObjectMemory(newMemory)
 	c.started = c.Now()
 	own, err := ownCache(mgr, c.Options.Namespaces)
 	if err != nil {
 		return err
 	}
 	c.own, c.rival = own, kubeRay()
-	c.rival.Leases = own
+	c.rival.LeaseReader = own
 	secret := &metav1.PartialObjectMetadata{}
 	secret.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
 	return ctrl.NewControllerManagedBy(mgr).
@@ -87,70 +84,73 @@ func (c *Controller) Add(mgr ctrl.Manager) error {
 		Complete(c)
 }
 
-// Reconcile brings one cluster a step on.
+// Reconcile observes one cluster, plans and applies the actions, and writes the status.
 func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	now := c.Now()
-	if until, err := c.rival.Until(ctx, now); err != nil || until.After(now) {
-		return wake.At(until, now), err
+	if until, err := c.rival.YieldUntil(ctx, now); err != nil || until.After(now) {
+		return kit.RequeueAt(until, now), err
 	}
-	w, err := c.observe(ctx, req.NamespacedName)
+	w, err := c.observeCluster(ctx, req.NamespacedName)
 	if err != nil || w == nil {
 		return reconcile.Result{}, err
 	}
-	measure(w.Cluster)
+	recordMetrics(w.Cluster)
 	steps := Plan(now, c.Options, *w)
 	if len(steps.Refused) > 0 {
-		c.findings(w, steps.Refused)
+		c.reportFindings(w, steps.Refused)
 		return reconcile.Result{}, nil
 	}
-	if nothing(w, steps) {
-		return wake.At(steps.WakeAt, now), nil
+	if isUnmanaged(w, steps) {
+		return kit.RequeueAt(steps.WakeAt, now), nil
 	}
-	c.findings(w, steps.Warned)
-	failed := c.apply(ctx, w, steps)
+	c.reportFindings(w, steps.Warned)
+	failed := c.applyActions(ctx, w, steps)
 	if steps.AddFinalizer != "" || steps.RemoveFinalizer != "" || w.Cluster.DeletionTimestamp != nil {
-		return wake.At(steps.WakeAt, now), failed
+		return kit.RequeueAt(steps.WakeAt, now), failed
 	}
 	c.tellNoRay(w)
-	due, err := c.writeStatus(ctx, w, Status(now, c.Options, *w, steps, failed))
+	due, err := c.writeStatus(ctx, w, ComputeStatus(now, c.Options, *w, steps, failed))
 	if !due.IsZero() && (steps.WakeAt.IsZero() || due.Before(steps.WakeAt)) {
 		steps.WakeAt = due
 	}
 	if err := errors.Join(failed, err); err != nil {
 		return reconcile.Result{}, err
 	}
-	return wake.At(steps.WakeAt, now), nil
+	return kit.RequeueAt(steps.WakeAt, now), nil
 }
 
-// nothing tells whether the cluster is not ours to touch.
-func nothing(w *World, s Steps) bool { return w.Cluster.DeletionTimestamp == nil && s.WakeAt.IsZero() }
+// isUnmanaged reports whether spec.managedBy names another controller. Plan then returns no
+// requeue time.
+func isUnmanaged(w *Input, s Actions) bool {
+	return w.Cluster.DeletionTimestamp == nil && s.WakeAt.IsZero()
+}
 
-// findings tells once of each generation what is wrong with a cluster.
-func (c *Controller) findings(w *World, all []build.Invalid) {
+// reportFindings records the findings as events, once for each generation and text.
+func (c *Controller) reportFindings(w *Input, all []build.Invalid) {
 	by := map[string][]string{}
 	for _, r := range all {
 		by[r.Reason] = append(by[r.Reason], r.Message)
 	}
 	for reason, messages := range by {
 		text := strings.Join(messages, "; ")
-		if c.news(w, reason, fmt.Sprint(w.Cluster.Generation, text)) {
-			c.warn(w.Cluster, reason, actionValidate, "%s", text)
+		if c.isNewMessage(w, reason, fmt.Sprint(w.Cluster.Generation, text)) {
+			c.recordWarning(w.Cluster, reason, actionValidate, "%s", text)
 		}
 	}
 }
 
-// tellNoRay says once of each head that it cannot start, because no Ray is there.
-func (c *Controller) tellNoRay(w *World) {
+// tellNoRay records an event, once for each head, if the head cannot start because its image has no Ray.
+func (c *Controller) tellNoRay(w *Input) {
 	for _, pod := range w.Pods {
-		if isHead(pod) && noRay(pod) && c.news(w, ReasonRayNotFound, string(pod.UID)) {
-			c.warn(w.Cluster, ReasonRayNotFound, actionCreate, "Head Pod %s/%s: %s", pod.Namespace, pod.Name, trouble(pod))
+		if isHead(pod) && noRay(pod) && c.isNewMessage(w, ReasonRayNotFound, string(pod.UID)) {
+			c.recordWarning(w.Cluster, ReasonRayNotFound, actionCreate, "Head Pod %s/%s: %s", pod.Namespace, pod.Name, podTrouble(pod))
 		}
 	}
 }
 
-// news tells whether this was not the last thing said about it.
-func (c *Controller) news(w *World, about, text string) bool {
+// isNewMessage reports whether text differs from the last message under the key about, and stores it.
+func (c *Controller) isNewMessage(w *Input, about, text string) bool {
 	is := false
-	c.remember(w.Cluster, func(m *memory) { is, m.told[about] = m.told[about] != text, text })
+	c.updateMemory(w.Cluster, func(m *memory) { is, m.told[about] = m.told[about] != text, text })
 	return is
 }

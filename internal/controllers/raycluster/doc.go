@@ -1,4 +1,4 @@
-// Package raycluster runs RayClusters: a head Pod and groups of worker Pods, with what
-// stands around them (docs/spec/raycluster.md). It does what KubeRay's controller does,
-// and takes its clusters over as they are.
+// Package raycluster reconciles RayClusters: a head Pod, groups of worker Pods, and the Services,
+// Secrets, Ingresses and RBAC objects that they need (docs/reference/kinds/raycluster.md). It
+// implements the behavior of KubeRay's controller and adopts its clusters without restarting them.
 package raycluster

@@ -16,11 +16,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
+	"k8s4r.io/k8s4r/internal/controllers/kit"
 )
 
-// ensure makes the objects that stand around the Pods, and stops at the first that
-// cannot be made.
-func (c *Controller) ensure(ctx context.Context, cluster *rayv1.RayCluster, objects []client.Object) error {
+// ensureObjects creates the objects that Pods depend on and returns the first error.
+func (c *Controller) ensureObjects(ctx context.Context, cluster *rayv1.RayCluster, objects []client.Object) error {
 	for _, o := range objects {
 		if err := c.ensureOne(ctx, cluster, o); err != nil {
 			return err
@@ -29,46 +29,46 @@ func (c *Controller) ensure(ctx context.Context, cluster *rayv1.RayCluster, obje
 	return nil
 }
 
-// kindOf an object, as events have it.
+// kindOf returns the kind of an object, for events.
 func kindOf(o client.Object) string { return reflect.TypeOf(o).Elem().Name() }
 
-// ensureOne makes an object, unless that was done a while ago. Whoever deletes a Service
-// or a Secret is answered at once, by the watch.
+// ensureOne creates an object unless it was checked within the requeue interval. The watch clears
+// that record when the object is deleted, so a deleted Service or Secret is created again at once.
 func (c *Controller) ensureOne(ctx context.Context, cluster *rayv1.RayCluster, want client.Object) error {
-	k, hash, now := key(kindOf(want), want.GetName()), hashOf(want), c.Now()
+	k, hash, now := objectKey(kindOf(want), want.GetName()), hashOf(want), c.Now()
 	var was ensured
-	c.remember(cluster, func(m *memory) { was = m.ensured[k] })
+	c.updateMemory(cluster, func(m *memory) { was = m.ensured[k] })
 	if was.hash == hash && now.Sub(was.at) < c.Options.Build.Requeue {
 		return nil
 	}
-	err := c.make(ctx, cluster, want, was.hash != "")
+	err := c.ensureObject(ctx, cluster, want, was.hash != "")
 	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		return nil
 	}
 	if err == nil {
-		c.remember(cluster, func(m *memory) { m.ensured[k] = ensured{hash, now} })
+		c.updateMemory(cluster, func(m *memory) { m.ensured[k] = ensured{hash, now} })
 	}
 	return err
 }
 
-// hashOf what is asked for. Of a Secret it is the name: its token is another each time,
-// and is kept once it was made.
+// hashOf returns a hash of the wanted object. For a Secret it is the name: the generated token is
+// different in each call, and an existing one is kept.
 func hashOf(o client.Object) string {
 	if _, secret := o.(*corev1.Secret); secret {
 		return o.GetName()
 	}
 	text, err := json.Marshal(o)
 	if err != nil {
-		panic(err) // the parts of a spec have come out of JSON
+		panic(err) // the parts of a spec were decoded from JSON
 	}
 	return fmt.Sprintf("%x", sha1.Sum(text))
 }
 
-// make creates an object, or finds that it is there. One that was there before is
-// looked for first, for that costs less.
-func (c *Controller) make(ctx context.Context, cluster *rayv1.RayCluster, want client.Object, before bool) error {
+// ensureObject creates the object or accepts the existing one. If before is set, it reads first,
+// because an object that was there before most likely still exists.
+func (c *Controller) ensureObject(ctx context.Context, cluster *rayv1.RayCluster, want client.Object, before bool) error {
 	if before {
-		if err := c.meet(ctx, cluster, want); !apierrors.IsNotFound(err) {
+		if err := c.adoptExisting(ctx, cluster, want); !apierrors.IsNotFound(err) {
 			return err
 		}
 	}
@@ -76,60 +76,63 @@ func (c *Controller) make(ctx context.Context, cluster *rayv1.RayCluster, want c
 	is := want.DeepCopyObject().(client.Object)
 	err := c.Create(ctx, is)
 	if err == nil {
-		c.event(cluster, Event{corev1.EventTypeNormal, "Created" + kind, actionCreate,
+		c.recordEvent(cluster, Event{corev1.EventTypeNormal, "Created" + kind, actionCreate,
 			fmt.Sprintf("Created %s %s/%s", strings.ToLower(kind), want.GetNamespace(), want.GetName())})
 		return nil
 	}
 	if apierrors.IsAlreadyExists(err) {
-		return c.meet(ctx, cluster, want)
+		return c.adoptExisting(ctx, cluster, want)
 	}
 	err = fmt.Errorf("create %s %s/%s: %w", strings.ToLower(kind), want.GetNamespace(), want.GetName(), err)
-	c.warn(cluster, "FailedToCreate"+kind, actionCreate, "%s", err)
+	c.recordWarning(cluster, "FailedToCreate"+kind, actionCreate, "%s", err)
 	return err
 }
 
-// meet looks at an object whose name is taken. What nobody owns is taken as it is: a user
-// has prepared it, or it was left behind when a cluster of that name was deleted without
-// it. What is another's is left alone: the cluster works beside it or says that it cannot.
-func (c *Controller) meet(ctx context.Context, cluster *rayv1.RayCluster, want client.Object) error {
+// adoptExisting checks the owner of an existing object. An object without an owner is accepted:
+// a user prepared it, or it was orphaned by a cluster of this name. Another owner's object is left alone;
+// if it is not an Ingress, the cluster cannot work without it and an error is returned.
+func (c *Controller) adoptExisting(ctx context.Context, cluster *rayv1.RayCluster, want client.Object) error {
 	is := reflect.New(reflect.TypeOf(want).Elem()).Interface().(client.Object)
-	if err := c.Live.Get(ctx, client.ObjectKeyFromObject(want), is); err != nil {
-		return fmt.Errorf("get %s %s: %w", strings.ToLower(kindOf(want)), want.GetName(), err)
+	is.SetNamespace(want.GetNamespace())
+	is.SetName(want.GetName())
+	owned, err := kit.ReadExisting(ctx, c.Live, cluster, is)
+	if err != nil {
+		return err
 	}
 	in, isIngress := is.(*networkingv1.Ingress)
 	switch {
-	case metav1.IsControlledBy(is, cluster) && isIngress:
+	case owned && isIngress:
 		return c.updateIngress(ctx, cluster, in, want.(*networkingv1.Ingress))
-	case metav1.IsControlledBy(is, cluster):
+	case owned:
 		return nil
-	case isIngress: // ours follows the spec, and this one will not
-		c.warn(cluster, "FailedToUpdateIngress", actionUpdate, "Ingress %s/%s is another owner's, and is left as it is", in.Namespace, in.Name)
+	case isIngress: // an Ingress of another owner would not follow the spec
+		c.recordWarning(cluster, "FailedToUpdateIngress", actionUpdate, "Ingress %s/%s is another owner's, and is left as it is", in.Namespace, in.Name)
 		return nil
 	case metav1.GetControllerOf(is) == nil:
 		return nil
 	}
-	err := fmt.Errorf("create %s %s: %w; rename the cluster, or delete the other", strings.ToLower(kindOf(want)), want.GetName(), errTaken)
-	c.warn(cluster, "FailedToCreate"+kindOf(want), actionCreate, "%s", err)
+	err = fmt.Errorf("create %s %s: %w; rename the cluster, or delete the other", strings.ToLower(kindOf(want)), want.GetName(), errTaken)
+	c.recordWarning(cluster, "FailedToCreate"+kindOf(want), actionCreate, "%s", err)
 	return err
 }
 
-// updateIngress brings it to what the spec says now.
+// updateIngress updates the Ingress if it differs from the spec.
 func (c *Controller) updateIngress(ctx context.Context, cluster *rayv1.RayCluster, is, want *networkingv1.Ingress) error {
-	if equality.Semantic.DeepEqual(is.Spec, want.Spec) && covers(is.Annotations, want.Annotations) && covers(is.Labels, want.Labels) {
+	if equality.Semantic.DeepEqual(is.Spec, want.Spec) && isSuperset(is.Annotations, want.Annotations) && isSuperset(is.Labels, want.Labels) {
 		return nil
 	}
 	is.Spec, is.Annotations, is.Labels = want.Spec, want.Annotations, want.Labels
 	if err := c.Update(ctx, is); err != nil {
 		err = fmt.Errorf("update ingress %s: %w", is.Name, err)
-		c.warn(cluster, "FailedToUpdateIngress", actionUpdate, "%s", err)
+		c.recordWarning(cluster, "FailedToUpdateIngress", actionUpdate, "%s", err)
 		return err
 	}
-	c.event(cluster, Event{corev1.EventTypeNormal, "UpdatedIngress", actionUpdate, fmt.Sprintf("Updated ingress %s/%s", is.Namespace, is.Name)})
+	c.recordEvent(cluster, Event{corev1.EventTypeNormal, "UpdatedIngress", actionUpdate, fmt.Sprintf("Updated ingress %s/%s", is.Namespace, is.Name)})
 	return nil
 }
 
-// covers tells whether all of want stands in is.
-func covers(is, want map[string]string) bool {
+// isSuperset reports whether is has all entries of want.
+func isSuperset(is, want map[string]string) bool {
 	for k, v := range want {
 		if is[k] != v {
 			return false

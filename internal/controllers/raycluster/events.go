@@ -1,11 +1,9 @@
 package raycluster
 
-// Reporter is the name under which the controller reports events. Users' rules for
-// alarms have it.
+// Reporter is the reporting controller of events. Users' alert rules match it.
 const Reporter = "raycluster-controller"
 
-// The reasons of events. Those that name a kind or a sort of Pod are put together
-// where they are used.
+// The reasons of events. Reasons that contain a kind or a Pod type are formatted where they are used.
 const (
 	ReasonAccountNotFound    = "AutoscalerServiceAccountNotFound"
 	ReasonForceDeleted       = "ForceDeletedStuckCluster"
@@ -17,11 +15,12 @@ const (
 	ReasonFailedDeletePods   = "FailedToDeletePodCollection"
 	ReasonFailedDeleteHead   = "FailedToDeleteHeadPod"
 	ReasonFailedDeleteWorker = "FailedToDeleteWorkerPod"
-	// ReasonFailedDeleteGroup is about a worker group that is suspended.
+	// ReasonFailedDeleteGroup is the reason if the Pods of a suspended worker group cannot be deleted.
 	ReasonFailedDeleteGroup  = "FailedToDeleteWorkerPodCollection"
 	ReasonFailedCreateHead   = "FailedToCreateHeadPod"
 	ReasonFailedCreateWorker = "FailedToCreateWorkerPod"
-	// ReasonRayNotFound is ours: a head cannot start, for there is no Ray where it runs.
+	// ReasonRayNotFound is the reason if a head cannot start because its image or machine has no Ray.
+	// KubeRay has no such reason.
 	ReasonRayNotFound = "RayNotFound"
 )
 

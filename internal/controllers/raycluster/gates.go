@@ -9,26 +9,26 @@ import (
 	"strings"
 )
 
-// Gates are features that can be switched off. Their names are KubeRay's.
+// Gates are features that can be switched off. They have KubeRay's names.
 type Gates struct {
-	// StatusConditions in the status of clusters. Without them a suspension follows
+	// StatusConditions maintains status.conditions. If false, suspension follows
 	// the spec alone.
 	StatusConditions bool
-	// MultiHostIndexing labels workers with their place, and keeps the hosts of a
+	// MultiHostIndexing labels workers with their replica and host index, and keeps the hosts of a
 	// replica together.
 	MultiHostIndexing bool
 }
 
-// DefaultGates are those of an operator who has chosen nothing.
+// DefaultGates returns the gates of an operator that sets none.
 func DefaultGates() Gates { return Gates{StatusConditions: true, MultiHostIndexing: true} }
 
-// elsewhere are gates of KubeRay about kinds that are not ours. Either value is right.
+// elsewhere lists KubeRay's gates for kinds that K8s4r does not implement. Any value is accepted.
 var elsewhere = []string{"RayJobDeletionPolicy", "RayServiceIncrementalUpgrade", "RayCronJob", "SidecarSubmitterRestart"}
 
-// later are gates of features that are not there yet.
+// later lists KubeRay's gates for features that are not implemented. Only false is accepted.
 var later = []string{"RayClusterNetworkPolicy", "GCSFaultToleranceEmbeddedStorage", "RayClusterMTLS", "RayClusterHistoryServer", "KubernetesWAS"}
 
-// Set reads NAME=true,NAME=false over the gates.
+// Set parses NAME=true,NAME=false and overrides the gates that it names.
 func (g *Gates) Set(text string) error {
 	ours := map[string]*bool{"RayClusterStatusConditions": &g.StatusConditions, "RayMultiHostIndexing": &g.MultiHostIndexing}
 	var errs []error

@@ -10,28 +10,28 @@ import (
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 )
 
-// memory is what no object says of a cluster. What is lost with it costs a look, a
-// write, or a name that was used before.
+// memory is what the controller remembers about one cluster. It is lost on a restart, which costs
+// an extra read, an extra write or the reuse of a Pod name.
 type memory struct {
 	lastStatus time.Time
-	// met are the Pods that were seen in each place.
+	// met holds the names of the Pods that were seen in each slot.
 	met map[slot]met
-	// retries of places whose Pods do not live long.
+	// retries counts the failed Pods of each slot.
 	retries map[slot]int
-	// taken are names of Pods that somebody else holds.
+	// taken holds Pod names that belong to another owner.
 	taken map[string]bool
-	// ensured objects, by kind and name: what was asked for, and when.
+	// ensured records, by kind and name, which object was ensured and when.
 	ensured map[string]ensured
-	// readBack tells that the cache has shown all Pods that a controller before this
-	// one created.
+	// readBack is set once the cache has shown all Pods that an earlier instance of the controller
+	// created.
 	readBack bool
-	// told is what was last said about a spec, or about a head without Ray.
+	// told holds the last recorded message for each reason.
 	told map[string]string
-	// account was last seen to exist.
+	// account is when the user's service account was last found.
 	account time.Time
 }
 
-// met are names of Pods in a place, since it was filled anew so often.
+// met holds the Pod names that a slot has had since its refill count became refilled.
 type met struct {
 	refilled int
 	names    map[string]bool
@@ -49,8 +49,8 @@ func newMemory() memory {
 	}
 }
 
-// see keeps who is in which place.
-func (m *memory) see(pods []*corev1.Pod, refilled map[slot]int) {
+// recordPods adds the names of the Pods to the slots that they occupy.
+func (m *memory) recordPods(pods []*corev1.Pod, refilled map[slot]int) {
 	for _, pod := range pods {
 		s := slotOf(pod)
 		was, ok := m.met[s]
@@ -62,8 +62,8 @@ func (m *memory) see(pods []*corev1.Pod, refilled map[slot]int) {
 	}
 }
 
-// fill gives a plan what is remembered.
-func (m *memory) fill(w *World) {
+// fillInput copies the remembered state into the input of a plan.
+func (m *memory) fillInput(w *Input) {
 	w.Met = make(map[slot]map[string]bool, len(m.met))
 	for s, was := range m.met {
 		if was.refilled == w.Refilled[s] {
@@ -73,7 +73,7 @@ func (m *memory) fill(w *World) {
 	w.Retries, w.Taken, w.LastStatus = maps.Clone(m.retries), maps.Clone(m.taken), m.lastStatus
 }
 
-// remember runs f on what is remembered of a cluster.
-func (c *Controller) remember(cluster *rayv1.RayCluster, f func(*memory)) {
-	c.memory.Of(client.ObjectKeyFromObject(cluster), cluster.UID, f)
+// updateMemory calls f with the memory of the cluster.
+func (c *Controller) updateMemory(cluster *rayv1.RayCluster, f func(*memory)) {
+	c.memory.Update(client.ObjectKeyFromObject(cluster), cluster.UID, f)
 }

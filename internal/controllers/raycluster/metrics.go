@@ -9,28 +9,28 @@ import (
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 )
 
-// The names and labels are KubeRay's, for users' dashboards have them.
+// The names and labels are KubeRay's, because users' dashboards query them.
 var (
-	provisionedDuration = gauge("kuberay_cluster_provisioned_duration_seconds", "Seconds from the creation of a cluster until all of its Pods worked.")
-	clusterInfo         = gauge("kuberay_cluster_info", "1 for each cluster; owner_kind is RayJob, RayService or None.", "owner_kind")
-	provisionedIs       = gauge("kuberay_cluster_condition_provisioned", "1 for whether all Pods of a cluster have worked once.", "condition")
+	provisionedDuration = newGauge("kuberay_cluster_provisioned_duration_seconds", "Seconds from the creation of a cluster until all of its Pods worked.")
+	clusterInfo         = newGauge("kuberay_cluster_info", "1 for each cluster; owner_kind is RayJob, RayService or None.", "owner_kind")
+	provisionedIs       = newGauge("kuberay_cluster_condition_provisioned", "1 for whether all Pods of a cluster have worked once.", "condition")
 )
 
-func gauge(name, help string, more ...string) *prometheus.GaugeVec {
+func newGauge(name, help string, more ...string) *prometheus.GaugeVec {
 	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, append([]string{"name", "namespace", "uid"}, more...))
 }
 
 func init() { metrics.Registry.MustRegister(Metrics()...) }
 
-// Metrics of this controller.
+// Metrics returns the collectors of this controller.
 func Metrics() []prometheus.Collector {
 	return []prometheus.Collector{provisionedDuration, clusterInfo, provisionedIs}
 }
 
-// measure a cluster as its status says.
-func measure(c *rayv1.RayCluster) {
+// recordMetrics sets the metrics of a cluster from its status.
+func recordMetrics(c *rayv1.RayCluster) {
 	name, namespace, uid := c.Name, c.Namespace, string(c.UID)
-	clusterInfo.WithLabelValues(name, namespace, uid, or(c.Labels[rayv1.LabelOriginatedFromKind], "None")).Set(1)
+	clusterInfo.WithLabelValues(name, namespace, uid, firstNonEmpty(c.Labels[rayv1.LabelOriginatedFromKind], "None")).Set(1)
 	p := meta.FindStatusCondition(c.Status.Conditions, rayv1.RayClusterProvisioned)
 	is, isNot := "false", "true"
 	if p != nil && p.Status == "True" {
@@ -41,7 +41,7 @@ func measure(c *rayv1.RayCluster) {
 	provisionedIs.DeleteLabelValues(name, namespace, uid, isNot)
 }
 
-// dropMetrics of a cluster that is gone.
+// dropMetrics removes the metrics of a deleted cluster.
 func dropMetrics(k types.NamespacedName) {
 	of := prometheus.Labels{"name": k.Name, "namespace": k.Namespace}
 	for _, g := range []*prometheus.GaugeVec{provisionedDuration, clusterInfo, provisionedIs} {

@@ -20,23 +20,23 @@ import (
 	"k8s4r.io/k8s4r/internal/controllers/raycluster/build"
 )
 
-// model is what an API server and its kubelets do to the Pods of one cluster. The
-// planner sees the Pods as they were some steps ago, as a cache does.
+// model is an API server and the kubelets of one cluster's Pods. The planner sees the Pods as they
+// were some steps ago, as in a cache.
 type model struct {
 	t       fataler
 	now     time.Time
 	opts    Options
 	cluster *rayv1.RayCluster
 	pods    map[string]*corev1.Pod
-	history []map[string]*corev1.Pod // what the cache may show, the oldest first
+	history []map[string]*corev1.Pod // states that the cache may show, the oldest first
 	serial  int
-	rolls   bool // the spec was changed in a way that None leaves the cluster broken after
+	rolls   bool // the spec was changed in a way that breaks the cluster under strategy None
 
-	// What the controller has in memory.
+	// The controller's memory.
 	memory   memory
-	creating map[string]types.UID // of Pods that may not show
-	flying   *corev1.Pod          // what one that died was about to create; nil: nothing
-	late     map[string]int       // workers by group that came so, while another looked after their place
+	creating map[string]types.UID // Pods that the cache may not show
+	flying   *corev1.Pod          // the create in flight when the controller crashed, or nil
+	late     map[string]int       // by group: workers created that way, after another controller had taken over
 	deleting map[types.UID]bool
 }
 
@@ -52,7 +52,7 @@ func newModel(t fataler, c *rayv1.RayCluster) *model {
 	return m
 }
 
-// restart loses what the controller has in memory, and its cache is filled anew.
+// restart discards the controller's memory, and fills its cache again.
 func (m *model) restart() {
 	m.memory, m.creating, m.deleting = newMemory(), map[string]types.UID{}, map[types.UID]bool{}
 	m.history = m.history[max(0, len(m.history)-1):]
@@ -66,14 +66,14 @@ func (m *model) snapshot() {
 	m.history = append(m.history, all)
 }
 
-// world is what observe reads from a cache that lags.
-func (m *model) world(lag int) World {
-	m.history = m.history[max(0, len(m.history)-1-lag):] // no cache goes back
+// observeInput returns what observe reads from a lagging cache.
+func (m *model) observeInput(lag int) Input {
+	m.history = m.history[max(0, len(m.history)-1-lag):] // a cache never goes back
 	view := m.history[0]
-	w := World{Cluster: m.cluster.DeepCopy(), Creating: map[string]bool{}, Deleting: map[types.UID]bool{}, NoNode: map[string]bool{"gone": true}}
+	w := Input{Cluster: m.cluster.DeepCopy(), Creating: map[string]bool{}, Deleting: map[types.UID]bool{}, NoNode: map[string]bool{"gone": true}}
 	for _, name := range slices.Sorted(maps.Keys(view)) {
 		pod := view[name]
-		if !belongs(m.cluster, pod) {
+		if !belongsToCluster(m.cluster, pod) {
 			continue
 		}
 		w.Pods = append(w.Pods, pod)
@@ -94,12 +94,12 @@ func (m *model) world(lag int) World {
 	maps.DeleteFunc(m.deleting, func(uid types.UID, _ bool) bool { return !m.everShows(uid) })
 	maps.Copy(w.Deleting, m.deleting)
 	w.Refilled = refilledOf(w.Cluster)
-	m.memory.see(w.Pods, w.Refilled)
-	m.memory.fill(&w)
+	m.memory.recordPods(w.Pods, w.Refilled)
+	m.memory.fillInput(&w)
 	return w
 }
 
-// shownGone tells whether the cache has shown all there was of a Pod.
+// shownGone reports whether the cache has shown the Pod and its deletion.
 func (m *model) shownGone(name string, uid types.UID) bool {
 	pod := m.pods[name]
 	return !m.everShows(uid) && len(m.history) == 1 && (pod == nil || pod.UID != uid)
@@ -116,11 +116,10 @@ func (m *model) everShows(uid types.UID) bool {
 	return false
 }
 
-// look lets the controller see a cache that lags, and do what the plan says, or the
-// first part of it: then it has died and starts anew. It tells whether there was
-// anything to do.
-func (m *model) look(lag, diesAfter int) bool {
-	w := m.world(lag)
+// reconcileOnce runs the controller with a lagging cache. If diesAfter is not negative, it crashes
+// after that many writes and restarts. It reports whether there was anything to do.
+func (m *model) reconcileOnce(lag, diesAfter int) bool {
+	w := m.observeInput(lag)
 	s := Plan(m.now, m.opts, w)
 	for _, r := range s.Refused {
 		m.t.Fatalf("refused: %s", r.Message)
@@ -134,7 +133,7 @@ func (m *model) look(lag, diesAfter int) bool {
 	for _, act := range acts {
 		act.do()
 	}
-	m.land()
+	m.deliverCreate()
 	m.snapshot()
 	if dies {
 		m.flying = last
@@ -143,15 +142,15 @@ func (m *model) look(lag, diesAfter int) bool {
 	return len(acts) > 0
 }
 
-// land brings the create that a controller had sent when it died. The API server takes
-// it while the next one is at work already.
-func (m *model) land() {
+// deliverCreate applies the create that was in flight when the controller crashed. The next
+// controller is running already.
+func (m *model) deliverCreate() {
 	pod := m.flying
 	m.flying = nil
 	if pod == nil || m.pods[pod.Name] != nil {
 		return
 	}
-	for _, other := range m.there(pod.Labels[rayv1.LabelGroup]) {
+	for _, other := range m.podsOfGroup(pod.Labels[rayv1.LabelGroup]) {
 		if slotOf(other) == slotOf(pod) && other.Labels[rayv1.LabelHostIndex] == pod.Labels[rayv1.LabelHostIndex] {
 			m.t.Fatalf("Pod %s is created where %s is", pod.Name, other.Name)
 		}
@@ -162,14 +161,14 @@ func (m *model) land() {
 	}
 }
 
-// act is one write. creates is the Pod that it creates, if that is what it does.
+// act is one write. If it creates a Pod, creates is that Pod.
 type act struct {
 	do      func()
 	creates *corev1.Pod
 }
 
-// acts are the writes of the steps, one by one, in their order.
-func (m *model) acts(w World, s Steps) []act {
+// acts returns the writes of the actions in their order.
+func (m *model) acts(w Input, s Actions) []act {
 	var acts []act
 	for _, r := range s.Restamp {
 		acts = append(acts, act{do: func() {
@@ -185,28 +184,30 @@ func (m *model) acts(w World, s Steps) []act {
 		acts = append(acts, act{do: func() { m.deletedByUs(d) }})
 	}
 	if s.Refilled != nil {
-		acts = append(acts, act{do: func() { m.cluster.Annotations = map[string]string{rayv1.AnnotationRefilled: written(s.Refilled)} }})
+		acts = append(acts, act{do: func() {
+			m.cluster.Annotations = map[string]string{rayv1.AnnotationRefilled: formatRefilled(s.Refilled)}
+		}})
 	}
 	if m.shown(w) {
 		for _, pod := range s.Create {
 			acts = append(acts, act{do: func() { m.create(pod) }, creates: pod})
 		}
 	}
-	status := Status(m.now, m.opts, w, s, nil)
-	if differs(&m.cluster.Status, status) {
+	status := ComputeStatus(m.now, m.opts, w, s, nil)
+	if needsStatusWrite(&m.cluster.Status, status) {
 		acts = append(acts, act{do: func() { m.write(status) }})
 	}
 	return acts
 }
 
-// shown is the controller's look past its cache before its first create.
-func (m *model) shown(w World) bool {
+// shown is the controller's check of its cache before its first create.
+func (m *model) shown(w Input) bool {
 	if m.memory.readBack {
 		return true
 	}
 	for _, pod := range m.pods {
 		known := slices.ContainsFunc(w.Pods, func(p *corev1.Pod) bool { return p.UID == pod.UID })
-		if belongs(m.cluster, pod) && !known {
+		if belongsToCluster(m.cluster, pod) && !known {
 			return false
 		}
 	}
@@ -224,13 +225,13 @@ func (m *model) write(s *rayv1.RayClusterStatus) {
 }
 
 func (m *model) deletedByUs(d Deletion) {
-	if !belongs(m.cluster, d.Pod) {
+	if !belongsToCluster(m.cluster, d.Pod) {
 		m.t.Fatalf("Pod %s is of another cluster, and is deleted", d.Pod.Name)
 	}
 	m.deleting[d.Pod.UID] = true
 	if d.Retry {
 		s := slotOf(d.Pod)
-		m.memory.retries[s] = retries(m.memory.retries[s], d.Pod, m.now)
+		m.memory.retries[s] = countRetries(m.memory.retries[s], d.Pod, m.now)
 	}
 	m.delete(d.Pod)
 }
@@ -248,7 +249,7 @@ func (m *model) delete(pod *corev1.Pod) {
 	is.DeletionTimestamp = &at
 }
 
-// create is refused while the name is taken.
+// create fails if the name is taken.
 func (m *model) create(pod *corev1.Pod) {
 	if is := m.pods[pod.Name]; is != nil {
 		if metav1.IsControlledBy(is, m.cluster) {
@@ -260,7 +261,7 @@ func (m *model) create(pod *corev1.Pod) {
 	}
 	made := m.put(pod)
 	m.creating[pod.Name] = made.UID
-	m.neverTooMany(made)
+	m.checkLimits(made)
 }
 
 func (m *model) put(pod *corev1.Pod) *corev1.Pod {
@@ -272,14 +273,14 @@ func (m *model) put(pod *corev1.Pod) *corev1.Pod {
 	return made
 }
 
-// neverTooMany: what is there, lost Pods apart, is never more than what shall be. A
-// worker that came late may be one too many, until the next look removes it: its place
-// may have been given up meanwhile. A head may not.
-func (m *model) neverTooMany(made *corev1.Pod) {
-	there := len(m.there(made.Labels[rayv1.LabelGroup]))
+// checkLimits checks that there are never more Pods, except lost ones, than wanted. A worker from a
+// delayed create may be one too many until the next reconcile, because its slot may have been given
+// up. A head may not.
+func (m *model) checkLimits(made *corev1.Pod) {
+	there := len(m.podsOfGroup(made.Labels[rayv1.LabelGroup]))
 	want := 1
 	if !isHead(made) {
-		_, pods := build.Desired(m.group(made.Labels[rayv1.LabelGroup]))
+		_, pods := build.DesiredReplicas(m.group(made.Labels[rayv1.LabelGroup]))
 		want = int(pods) + m.late[made.Labels[rayv1.LabelGroup]]
 	}
 	if there > want {
@@ -297,30 +298,30 @@ func (m *model) group(name string) *rayv1.WorkerGroupSpec {
 	return nil
 }
 
-// there are the Pods of a group that are not lost.
-func (m *model) there(group string) []*corev1.Pod {
-	p := &plan{now: m.now, World: World{NoNode: map[string]bool{"gone": true}}}
+// podsOfGroup returns the Pods of a group that are not lost.
+func (m *model) podsOfGroup(group string) []*corev1.Pod {
+	p := &plan{now: m.now, Input: Input{NoNode: map[string]bool{"gone": true}}}
 	var all []*corev1.Pod
 	for _, name := range slices.Sorted(maps.Keys(m.pods)) {
-		if pod := m.pods[name]; belongs(m.cluster, pod) && pod.Labels[rayv1.LabelGroup] == group && p.counts(pod) {
+		if pod := m.pods[name]; belongsToCluster(m.cluster, pod) && pod.Labels[rayv1.LabelGroup] == group && p.isPresent(pod) {
 			all = append(all, pod)
 		}
 	}
 	return all
 }
 
-// happen does something to one Pod that its kubelet or its user might.
-func (m *model) happen(pod *corev1.Pod, what string) {
+// changePod changes one Pod as its kubelet or its user might.
+func (m *model) changePod(pod *corev1.Pod, what string) {
 	switch {
 	case what == "start" && pod.Status.Phase == corev1.PodPending && pod.DeletionTimestamp == nil && m.canWork(pod):
 		pod.Spec.NodeName = "node"
-		works(pod, true)
+		setRunning(pod, true)
 	case what == "unready" && pod.Status.Phase == corev1.PodRunning:
-		works(pod, false)
+		setRunning(pod, false)
 	case what == "fail" && pod.DeletionTimestamp == nil:
 		pod.Status.Phase = corev1.PodFailed
 	case what == "exit" && pod.Status.Phase == corev1.PodRunning:
-		works(pod, false)
+		setRunning(pod, false)
 		pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1}}
 	case what == "delete":
 		m.delete(pod)
@@ -335,17 +336,17 @@ func (m *model) happen(pod *corev1.Pod, what string) {
 	m.snapshot()
 }
 
-// noRayImage does not start.
+// noRayImage is an image without Ray.
 const noRayImage = "no-ray"
 
-// canWork tells whether a Pod has what it needs: a worker waits for a head that works, at
-// the port that the worker was told.
+// canWork reports whether a Pod can work: a worker needs a working head at the port that it was
+// given.
 func (m *model) canWork(pod *corev1.Pod) bool {
 	if isHead(pod) {
 		return pod.Spec.Containers[0].Image != noRayImage
 	}
-	return slices.ContainsFunc(m.there(rayv1.HeadGroup), func(head *corev1.Pod) bool {
-		return head.DeletionTimestamp == nil && ready(head) && rayPort(head) == rayPort(pod)
+	return slices.ContainsFunc(m.podsOfGroup(rayv1.HeadGroup), func(head *corev1.Pod) bool {
+		return head.DeletionTimestamp == nil && isReady(head) && rayPort(head) == rayPort(pod)
 	})
 }
 
@@ -375,7 +376,7 @@ func (m *model) edit(t *rapid.T) {
 	case "suspend":
 		spec.Suspend = ptr.To(rapid.Bool().Draw(t, "suspend"))
 	case "suspend group":
-		g.Suspend = ptr.To(!autoscaled(m.cluster) && rapid.Bool().Draw(t, "suspend"))
+		g.Suspend = ptr.To(!hasAutoscaler(m.cluster) && rapid.Bool().Draw(t, "suspend"))
 	case "image":
 		m.serial++
 		g.Template.Spec.Containers[0].Image = fmt.Sprint("image:", m.serial)
@@ -402,9 +403,9 @@ func (m *model) edit(t *rapid.T) {
 	}
 }
 
-// TestARollingUpdateEnds: workers that wait for the head and a head that waits for the
-// workers must not wait for each other, whatever was wrong before and whatever changes.
-func TestARollingUpdateEnds(t *testing.T) {
+// Workers that wait for the head and a head that waits for the workers must not block each other,
+// whatever was broken before and whatever changes.
+func TestPlan_RollingUpdateCompletes(t *testing.T) {
 	image := func(is string) func(*rayv1.RayCluster) {
 		return func(c *rayv1.RayCluster) { c.Spec.HeadGroupSpec.Template.Spec.Containers[0].Image = is }
 	}
@@ -417,7 +418,7 @@ func TestARollingUpdateEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := newModel(t, testCluster(testGroup("a", 4, 1), testGroup("b", 2, 2)))
 			strategy(rayv1.UpgradeRollingUpdate)(m.cluster)
-			m.stranger()
+			m.newForeignPod()
 			m.settle()
 			for _, edit := range edits {
 				edit(m.cluster)
@@ -430,28 +431,27 @@ func TestARollingUpdateEnds(t *testing.T) {
 	}
 }
 
-// TestAnySequenceEndsWithTheWantedPods lets specs change, Pods fail, be deleted and get
-// lost, caches lag and controllers die, and then lets the rest go well: there are
-// exactly the Pods that shall be, replicas are whole, never were there two heads, and
-// the Pods of another cluster are as they were.
-func TestAnySequenceEndsWithTheWantedPods(t *testing.T) {
+// The spec changes, Pods fail, are deleted or lost, caches lag and controllers crash. Afterwards
+// all failures end: then exactly the wanted Pods exist and replicas are complete. There were never
+// two heads, and the Pods of another cluster are unchanged.
+func TestPlan_ConvergesAfterAnySequence(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newModel(t, testCluster(testGroup("a", 2, 1), testGroup("b", 1, 2)))
 		m.cluster.Spec.EnableInTreeAutoscaling = ptr.To(rapid.Bool().Draw(t, "autoscaler"))
-		stranger := m.stranger()
+		stranger := m.newForeignPod()
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			m.now = m.now.Add(time.Duration(rapid.IntRange(0, 30).Draw(t, "seconds")) * time.Second)
 			names := slices.Sorted(maps.Keys(m.pods))
 			names = slices.DeleteFunc(names, func(name string) bool { return name == stranger.Name })
 			switch what := rapid.SampledFrom([]string{"look", "look", "look", "die", "edit", "start", "start", "unready", "fail", "exit", "delete", "lose", "vanish", "end"}).Draw(t, "what"); {
 			case what == "look":
-				m.look(rapid.IntRange(0, 4).Draw(t, "lag"), -1)
+				m.reconcileOnce(rapid.IntRange(0, 4).Draw(t, "lag"), -1)
 			case what == "die":
-				m.look(rapid.IntRange(0, 4).Draw(t, "lag"), rapid.IntRange(0, 4).Draw(t, "writes"))
+				m.reconcileOnce(rapid.IntRange(0, 4).Draw(t, "lag"), rapid.IntRange(0, 4).Draw(t, "writes"))
 			case what == "edit":
 				m.edit(t)
 			case len(names) > 0:
-				m.happen(m.pods[rapid.SampledFrom(names).Draw(t, "pod")], what)
+				m.changePod(m.pods[rapid.SampledFrom(names).Draw(t, "pod")], what)
 			}
 		}
 		m.settle()
@@ -461,8 +461,8 @@ func TestAnySequenceEndsWithTheWantedPods(t *testing.T) {
 	})
 }
 
-// stranger is a Pod of a cluster that had the same name.
-func (m *model) stranger() *corev1.Pod {
+// newForeignPod returns a Pod of an earlier cluster of the same name.
+func (m *model) newForeignPod() *corev1.Pod {
 	other := m.cluster.DeepCopy()
 	other.UID = "other"
 	g := &other.Spec.WorkerGroupSpecs[0]
@@ -473,7 +473,7 @@ func (m *model) stranger() *corev1.Pod {
 	return pod.DeepCopy()
 }
 
-// settle lets all go well until nothing is left to do, and judges what there is.
+// settle runs without failures until nothing is left to do, and checks the Pods.
 func (m *model) settle() {
 	m.t.Helper()
 	m.cluster.Spec.Suspend = ptr.To(false)
@@ -492,44 +492,43 @@ func (m *model) settle() {
 		if m.pass() {
 			idle = 0
 		} else if idle++; idle == 3 {
-			m.judge()
+			m.checkPods()
 			return
 		}
 	}
 	m.t.Fatalf("it never comes to rest: %+v", m.cluster.Status)
 }
 
-// pass is a minute in which all goes as well as it can. It tells whether there was
-// anything to do for the controller.
+// pass runs one minute without failures. It reports whether the controller had anything to do.
 func (m *model) pass() bool {
 	m.now = m.now.Add(time.Minute)
 	for _, name := range slices.Sorted(maps.Keys(m.pods)) {
-		if pod := m.pods[name]; belongs(m.cluster, pod) {
+		if pod := m.pods[name]; belongsToCluster(m.cluster, pod) {
 			m.recover(pod)
 		}
 	}
-	return m.look(0, -1)
+	return m.reconcileOnce(0, -1)
 }
 
 func (m *model) recover(pod *corev1.Pod) {
 	switch {
 	case pod.DeletionTimestamp != nil:
-		m.happen(pod, "end")
+		m.changePod(pod, "end")
 	case pod.Status.Phase == corev1.PodPending:
-		m.happen(pod, "start")
+		m.changePod(pod, "start")
 	case pod.Status.Phase == corev1.PodRunning && (rayEnded(pod) == nil || pod.Spec.RestartPolicy != corev1.RestartPolicyNever):
-		works(pod, m.canWork(pod))
+		setRunning(pod, m.canWork(pod))
 		m.snapshot()
 	}
 }
 
-// judge the Pods at rest.
-func (m *model) judge() {
+// checkPods checks the Pods after everything has settled.
+func (m *model) checkPods() {
 	m.t.Helper()
 	if m.cluster.Status.State != rayv1.StateReady || !meta.IsStatusConditionTrue(m.cluster.Status.Conditions, rayv1.RayClusterProvisioned) {
 		m.t.Fatalf("at rest it is %+v", m.cluster.Status)
 	}
-	all := len(m.there(rayv1.HeadGroup))
+	all := len(m.podsOfGroup(rayv1.HeadGroup))
 	if all != 1 {
 		m.t.Fatalf("there are %d heads", all)
 	}
@@ -544,8 +543,8 @@ func (m *model) judge() {
 
 func (m *model) judgeGroup(g *rayv1.WorkerGroupSpec) int {
 	m.t.Helper()
-	_, want := build.Desired(g)
-	pods := m.there(g.GroupName)
+	_, want := build.DesiredReplicas(g)
+	pods := m.podsOfGroup(g.GroupName)
 	places, names := map[string]bool{}, map[string]int{}
 	for _, pod := range pods {
 		places[pod.Labels[rayv1.LabelReplicaIndex]+"/"+pod.Labels[rayv1.LabelHostIndex]] = true
@@ -567,17 +566,17 @@ func (m *model) judgeGroup(g *rayv1.WorkerGroupSpec) int {
 	return len(pods)
 }
 
-// judgeTemplates: what the strategy says of changes has been done.
+// judgeTemplates checks that changes were applied as the strategy requires.
 func (m *model) judgeTemplates() {
 	m.t.Helper()
 	p := &plan{c: m.cluster, now: m.now}
 	for _, pod := range m.pods {
-		if !belongs(m.cluster, pod) {
+		if !belongsToCluster(m.cluster, pod) {
 			continue
 		}
-		switch p.strategy() {
+		switch p.upgradeStrategy() {
 		case rayv1.UpgradeRollingUpdate:
-			if outdated(pod, p.hash(pod)) {
+			if isOutdated(pod, p.currentTemplateHash(pod)) {
 				m.t.Fatalf("Pod %s is of an older template", pod.Name)
 			}
 		case rayv1.UpgradeRecreate:
@@ -612,8 +611,8 @@ func testCluster(groups ...rayv1.WorkerGroupSpec) *rayv1.RayCluster {
 	}
 }
 
-// works puts a Pod into the phase Running.
-func works(pod *corev1.Pod, ready bool) {
+// setRunning sets the phase Running.
+func setRunning(pod *corev1.Pod, ready bool) {
 	pod.Status.Phase = corev1.PodRunning
 	is := corev1.ConditionFalse
 	if ready {
@@ -625,7 +624,7 @@ func works(pod *corev1.Pod, ready bool) {
 	}}
 }
 
-// names of Pods, for stories and messages.
+// names returns the names of Pods, for messages.
 func names(pods []*corev1.Pod) string {
 	all := make([]string, len(pods))
 	for i, pod := range pods {

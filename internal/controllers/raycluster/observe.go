@@ -19,33 +19,33 @@ import (
 	"k8s4r.io/k8s4r/internal/controllers/raycluster/build"
 )
 
-// observe reads what a decision about a cluster depends on. It returns nil when there
-// is nothing to decide, or not yet: the watch will bring what is missing.
-func (c *Controller) observe(ctx context.Context, k types.NamespacedName) (*World, error) {
+// observeCluster reads the input of Plan. It returns nil if the cluster is gone or the cache is
+// stale; in the latter case the watch triggers another reconcile.
+func (c *Controller) observeCluster(ctx context.Context, k types.NamespacedName) (*Input, error) {
 	var cluster rayv1.RayCluster
 	err := c.Get(ctx, k, &cluster)
 	if apierrors.IsNotFound(err) {
-		c.expect.Forget(c.memory.Forget(k))
+		c.expect.ForgetOwner(c.memory.ForgetObject(k))
 		dropMetrics(k)
 		return nil, nil
 	}
-	if err != nil || c.expect.Stale(cluster.UID, cluster.ResourceVersion) {
+	if err != nil || c.expect.IsStale(cluster.UID, cluster.ResourceVersion) {
 		return nil, err
 	}
-	w := &World{Cluster: &cluster}
-	for _, read := range []func(context.Context, *World) error{c.pods, c.headService, c.cleanupJob, c.account} {
+	w := &Input{Cluster: &cluster}
+	for _, read := range []func(context.Context, *Input) error{c.readPods, c.headService, c.cleanupJob, c.readServiceAccount} {
 		if err := read(ctx, w); err != nil {
 			return nil, err
 		}
 	}
 	if build.NeedsAuthSecret(&cluster) {
-		w.Token = token()
+		w.Token = newToken()
 	}
 	return w, nil
 }
 
-// pods reads the Pods of the cluster, at a cost that does not grow with other clusters.
-func (c *Controller) pods(ctx context.Context, w *World) error {
+// readPods reads the Pods of the cluster by index, so its cost does not depend on other clusters.
+func (c *Controller) readPods(ctx context.Context, w *Input) error {
 	var list corev1.PodList
 	err := c.own.List(ctx, &list, client.InNamespace(w.Cluster.Namespace), client.MatchingFields{indexPods: w.Cluster.Name}, client.UnsafeDisableDeepCopy)
 	if err != nil {
@@ -54,24 +54,24 @@ func (c *Controller) pods(ctx context.Context, w *World) error {
 	uid := w.Cluster.UID
 	for i := range list.Items {
 		pod := &list.Items[i]
-		if !belongs(w.Cluster, pod) {
+		if !belongsToCluster(w.Cluster, pod) {
 			continue
 		}
-		c.expect.Created(uid, pod.Name)
+		c.expect.ObserveCreate(uid, pod.Name)
 		if pod.DeletionTimestamp != nil {
-			c.expect.Deleted(uid, pod.UID)
+			c.expect.ObserveDelete(uid, pod.UID)
 		}
 		w.Pods = append(w.Pods, pod)
 	}
 	slices.SortFunc(w.Pods, func(a, b *corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
-	w.Creating, w.Deleting = c.expect.Creating(uid), c.expect.Deleting(uid)
+	w.Creating, w.Deleting = c.expect.PendingCreates(uid), c.expect.PendingDeletes(uid)
 	w.Refilled = refilledOf(w.Cluster)
-	c.remember(w.Cluster, func(m *memory) { m.see(w.Pods, w.Refilled); m.fill(w) })
+	c.updateMemory(w.Cluster, func(m *memory) { m.recordPods(w.Pods, w.Refilled); m.fillInput(w) })
 	return c.lostNodes(ctx, w)
 }
 
-// lostNodes finds nodes that are no more, of Pods that are to end there.
-func (c *Controller) lostNodes(ctx context.Context, w *World) error {
+// lostNodes records the nodes of terminating Pods that no longer exist.
+func (c *Controller) lostNodes(ctx context.Context, w *Input) error {
 	known := map[string]bool{}
 	for _, pod := range w.Pods {
 		name := pod.Spec.NodeName
@@ -95,7 +95,7 @@ func (c *Controller) lostNodes(ctx context.Context, w *World) error {
 	return nil
 }
 
-func (c *Controller) headService(ctx context.Context, w *World) error {
+func (c *Controller) headService(ctx context.Context, w *Input) error {
 	var svc corev1.Service
 	err := c.own.Get(ctx, client.ObjectKey{Namespace: w.Cluster.Namespace, Name: build.HeadServiceName(w.Cluster)}, &svc)
 	if apierrors.IsNotFound(err) {
@@ -108,8 +108,8 @@ func (c *Controller) headService(ctx context.Context, w *World) error {
 	return nil
 }
 
-// cleanupJob is read only when it may exist.
-func (c *Controller) cleanupJob(ctx context.Context, w *World) error {
+// cleanupJob reads the Redis cleanup Job if the cluster is being deleted and has the finalizer.
+func (c *Controller) cleanupJob(ctx context.Context, w *Input) error {
 	if w.Cluster.DeletionTimestamp == nil || !slices.Contains(w.Cluster.Finalizers, rayv1.FinalizerRedisCleanup) {
 		return nil
 	}
@@ -125,16 +125,16 @@ func (c *Controller) cleanupJob(ctx context.Context, w *World) error {
 	return nil
 }
 
-// account finds out whether the service account exists that the user wants for an
-// autoscaler. One that existed a while ago is taken to exist.
-func (c *Controller) account(ctx context.Context, w *World) error {
+// readServiceAccount checks that the user's service account for the autoscaler exists. A positive
+// result is cached for the requeue interval.
+func (c *Controller) readServiceAccount(ctx context.Context, w *Input) error {
 	name := build.UserServiceAccount(w.Cluster)
-	if name == "" || !autoscaled(w.Cluster) {
+	if name == "" || !hasAutoscaler(w.Cluster) {
 		return nil
 	}
 	now := c.Now()
 	fresh := false
-	c.remember(w.Cluster, func(m *memory) { fresh = !m.account.IsZero() && now.Sub(m.account) < c.Options.Build.Requeue })
+	c.updateMemory(w.Cluster, func(m *memory) { fresh = !m.account.IsZero() && now.Sub(m.account) < c.Options.Build.Requeue })
 	if fresh {
 		return nil
 	}
@@ -147,24 +147,24 @@ func (c *Controller) account(ctx context.Context, w *World) error {
 	case err != nil:
 		return fmt.Errorf("get service account %s: %w", name, err)
 	default:
-		c.remember(w.Cluster, func(m *memory) { m.account = now })
+		c.updateMemory(w.Cluster, func(m *memory) { m.account = now })
 	}
 	return nil
 }
 
-// token is 32 random bytes in base64.
-func token() string {
+// newToken returns 32 random bytes in base64.
+func newToken() string {
 	b := make([]byte, 32)
-	_, _ = rand.Read(b) // it never fails: it would rather crash
+	_, _ = rand.Read(b) // never returns an error: it crashes the program instead
 	return base64.StdEncoding.EncodeToString(b)
 }
 
-// shown tells whether the cache shows a cluster as it is, and all of its Pods. One that
-// has just been filled, from a server that lags, may not, and what an earlier controller
-// created would be created again.
-func (c *Controller) shown(ctx context.Context, w *World) (bool, error) {
+// isCacheCurrent reports whether the cache has the current cluster and all of its Pods. After a
+// restart the cache may have been filled from a lagging API server; Pods that an earlier instance
+// created would then be created twice.
+func (c *Controller) isCacheCurrent(ctx context.Context, w *Input) (bool, error) {
 	done := w.Cluster.CreationTimestamp.After(c.started)
-	c.remember(w.Cluster, func(m *memory) { done = done || m.readBack })
+	c.updateMemory(w.Cluster, func(m *memory) { done = done || m.readBack })
 	if done {
 		return true, nil
 	}
@@ -186,10 +186,10 @@ func (c *Controller) shown(ctx context.Context, w *World) (bool, error) {
 	}
 	for i := range list.Items {
 		o := &list.Items[i]
-		if belongs(w.Cluster, &corev1.Pod{ObjectMeta: o.ObjectMeta}) && !known[o.UID] {
+		if belongsToCluster(w.Cluster, &corev1.Pod{ObjectMeta: o.ObjectMeta}) && !known[o.UID] {
 			return false, nil
 		}
 	}
-	c.remember(w.Cluster, func(m *memory) { m.readBack = true })
+	c.updateMemory(w.Cluster, func(m *memory) { m.readBack = true })
 	return true, nil
 }

@@ -16,13 +16,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
-	"k8s4r.io/k8s4r/internal/controllers/expect"
-	"k8s4r.io/k8s4r/internal/controllers/remember"
+	"k8s4r.io/k8s4r/internal/controllers/kit"
 )
 
-// TestOneIndexedRead is contract raycluster.md §2.10: what a look at a cluster reads
-// does not grow with other clusters.
-func TestOneIndexedRead(t *testing.T) {
+// The cost of a reconcile must not depend on the number of other clusters.
+func TestObserveCluster_ListsOnlyItsPods(t *testing.T) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, rayv1.AddToScheme} {
 		if err := add(scheme); err != nil {
@@ -49,8 +47,8 @@ func TestOneIndexedRead(t *testing.T) {
 			}
 			return err
 		}}).Build()
-	c := &Controller{Client: reader, Live: reader, own: reader, Now: time.Now, expect: expect.New(time.Now, logr.Discard()), memory: remember.New(newMemory)}
-	if _, err := c.observe(t.Context(), client.ObjectKeyFromObject(cluster)); err != nil {
+	c := &Controller{Client: reader, Live: reader, own: reader, Now: time.Now, expect: kit.NewExpectations(time.Now, logr.Discard()), memory: kit.NewObjectMemory(newMemory)}
+	if _, err := c.observeCluster(t.Context(), client.ObjectKeyFromObject(cluster)); err != nil {
 		t.Fatal(err)
 	}
 	if lists != 1 || read != 3 {

@@ -8,20 +8,20 @@ import (
 	"k8s4r.io/k8s4r/internal/controllers/raycluster/build"
 )
 
-// DefaultTick is the least time between two writes of a status that only count.
+// DefaultTick is the default of Options.Tick.
 const DefaultTick = time.Second
 
-// Options are what an operator has chosen for all clusters.
+// Options are the operator's settings for all clusters.
 type Options struct {
-	// Build is what shapes Pods, and what the environment switches.
+	// Build holds the settings that affect the built objects, and those that the environment sets.
 	Build build.Settings
 	// Gates are features that can be switched off.
 	Gates Gates
-	// Namespaces whose clusters are worked on, as the manager's cache has them.
-	// Empty means all.
+	// Namespaces are the namespaces whose clusters are reconciled, in the form of the manager's
+	// cache options. If empty, all are.
 	Namespaces map[string]cache.Config
-	// Tick is the least time between two writes of a status that only count. 0
-	// means DefaultTick.
+	// Tick is the least time between two status writes that only change counters. If 0,
+	// DefaultTick.
 	Tick time.Duration
 }
 

@@ -9,101 +9,99 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
-	"k8s4r.io/k8s4r/internal/controllers/expect"
+	"k8s4r.io/k8s4r/internal/controllers/kit"
 	"k8s4r.io/k8s4r/internal/controllers/raycluster/build"
 )
 
-// Plan decides what follows for one cluster. The order of decisions is KubeRay's
-// (docs/spec/raycluster.md), so that none is taken on Pods that an earlier one removes.
-func Plan(now time.Time, o Options, w World) Steps {
-	p := &plan{World: w, now: now, opts: o, c: w.Cluster}
+// Plan returns the actions for one cluster. Decisions are taken in KubeRay's order
+// (docs/reference/kinds/raycluster.md), so that none depends on Pods that an earlier one removes.
+func Plan(now time.Time, o Options, w Input) Actions {
+	p := &plan{Input: w, now: now, opts: o, c: w.Cluster}
 	switch {
 	case p.c.Spec.ManagedBy != nil && *p.c.Spec.ManagedBy != rayv1.ManagedByThis:
-		return p.out // another's: not even its status is ours
+		return p.out // managed by another controller, which also writes the status
 	case p.c.DeletionTimestamp != nil:
-		p.end()
+		p.planDeletion()
 		return p.out
 	}
-	p.wake(now.Add(o.Build.Requeue))
+	p.requeueAt(now.Add(o.Build.Requeue))
 	if p.out.Refused = build.Validate(p.c); len(p.out.Refused) > 0 {
-		p.out.WakeAt = time.Time{} // only another spec helps
+		p.out.WakeAt = time.Time{} // nothing to do until the spec changes
 		return p.out
 	}
-	p.out.Warned = build.Warn(p.c)
-	if p.addFinalizer() || !p.objects() {
+	p.out.Warned = build.FindWarnings(p.c)
+	if p.addFinalizer() || !p.planObjects() {
 		return p.out
 	}
-	p.pods()
+	p.planPods()
 	return p.out
 }
 
-// plan is a decision in the making.
+// plan collects the actions while Plan runs.
 type plan struct {
-	World
+	Input
 	now  time.Time
 	opts Options
 	c    *rayv1.RayCluster
-	// going are Pods that this plan deletes.
+	// going holds the Pods that this plan deletes.
 	going map[types.UID]bool
-	// named are Pods that this plan creates.
+	// named holds the names of the Pods that this plan creates.
 	named map[string]bool
-	out   Steps
+	out   Actions
 }
 
-func (p *plan) wake(at time.Time) {
-	if p.out.WakeAt.IsZero() || at.Before(p.out.WakeAt) {
-		p.out.WakeAt = at
-	}
+func (p *plan) requeueAt(at time.Time) {
+	kit.SetEarliest(&p.out.WakeAt, at)
 }
 
-func (p *plan) why(format string, args ...any) {
+func (p *plan) addReason(format string, args ...any) {
 	p.out.Why = append(p.out.Why, fmt.Sprintf(format, args...))
 }
 
-// pods decides on the Pods.
-func (p *plan) pods() {
+// planPods decides which Pods are created, deleted and restamped.
+func (p *plan) planPods() {
 	p.going, p.named = map[types.UID]bool{}, map[string]bool{}
 	if len(p.Creating) > 0 || len(p.Deleting) > 0 {
-		// Of a Pod that came and went while the watch was cut off no word comes.
-		p.wake(p.now.Add(expect.Lifetime))
+		// If a Pod was created and deleted while the watch was interrupted, no event arrives.
+		p.requeueAt(p.now.Add(kit.ExpectationLifetime))
 	}
 	for _, pod := range p.Pods {
 		if pod.DeletionTimestamp != nil && lostAt(pod).After(p.now) {
-			p.wake(lostAt(pod))
+			p.requeueAt(lostAt(pod))
 		}
 	}
-	if p.suspended() || p.recreated() {
+	if p.planSuspension() || p.planRecreate() {
 		return
 	}
-	p.restamp()
-	if !p.head() {
+	p.planRestamp()
+	if !p.planHead() {
 		return
 	}
-	p.strays()
+	p.deleteStrayWorkers()
 	for i := range p.c.Spec.WorkerGroupSpecs {
-		p.group(&p.c.Spec.WorkerGroupSpecs[i])
+		p.planGroup(&p.c.Spec.WorkerGroupSpecs[i])
 	}
-	p.roll()
+	p.planRollingUpdate()
 	p.headsLast()
 }
 
-// counts tells whether a Pod is there, perhaps on its way out. One that is lost is
-// not: nobody will ever say that it has ended.
-func (p *plan) counts(pod *corev1.Pod) bool {
+// isPresent reports whether a Pod exists, including one that is terminating. A lost Pod does not
+// count: no kubelet is left to report its end.
+func (p *plan) isPresent(pod *corev1.Pod) bool {
 	if pod.DeletionTimestamp == nil {
 		return true
 	}
 	return lostAt(pod).After(p.now) && !p.NoNode[pod.Spec.NodeName]
 }
 
-// leaves tells whether a Pod is on its way out, or will be.
-func (p *plan) leaves(pod *corev1.Pod) bool {
+// isLeaving reports whether a Pod is terminating or will be deleted by this plan.
+func (p *plan) isLeaving(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp != nil || p.Deleting[pod.UID] || p.going[pod.UID]
 }
 
-// remove deletes a Pod, unless it is on its way out already.
-func (p *plan) remove(pod *corev1.Pod, d Deletion) {
-	if p.leaves(pod) {
+// deletePod plans the deletion of a Pod unless it is leaving already.
+func (p *plan) deletePod(pod *corev1.Pod, d Deletion) {
+	if p.isLeaving(pod) {
 		return
 	}
 	p.going[pod.UID] = true
@@ -111,12 +109,12 @@ func (p *plan) remove(pod *corev1.Pod, d Deletion) {
 	p.out.Delete = append(p.out.Delete, d)
 }
 
-// removeAll deletes Pods, with one event about all of them. It tells whether there
+// removeAll plans the deletion of Pods with one event for all of them. It reports whether there
 // were any to delete.
 func (p *plan) removeAll(pods []*corev1.Pod, failed string, say Event) bool {
 	before := len(p.out.Delete)
 	for _, pod := range pods {
-		p.remove(pod, Deletion{Failed: failed})
+		p.deletePod(pod, Deletion{Failed: failed})
 	}
 	if len(p.out.Delete) == before {
 		return false
@@ -125,8 +123,8 @@ func (p *plan) removeAll(pods []*corev1.Pod, failed string, say Event) bool {
 	return true
 }
 
-// headsLast moves heads behind the others: what a head bears tells that the rest of
-// the cluster is to go too, should the controller die in between.
+// headsLast orders the deletions of heads after all others. If the controller restarts in between,
+// the annotations of the head still show that the other Pods must go.
 func (p *plan) headsLast() {
 	var heads, others []Deletion
 	for _, d := range p.out.Delete {

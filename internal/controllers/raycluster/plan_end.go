@@ -15,54 +15,54 @@ import (
 )
 
 const (
-	// cleanupTimeout of a deleted cluster that says none.
+	// cleanupTimeout is the default of the annotation for the deletion timeout.
 	cleanupTimeout = 300 * time.Second
-	// cleanupLook at a cluster whose heads are ending.
+	// cleanupLook is the requeue interval while the heads of a deleted cluster terminate.
 	cleanupLook = 10 * time.Second
 )
 
-// end of a cluster that is being deleted. Its Pods go by themselves, unless its keys
-// are to be removed from Redis: then no head may be left that writes them anew.
-func (p *plan) end() {
+// planDeletion plans for a cluster that is being deleted. Garbage collection deletes its Pods,
+// unless its keys must be removed from Redis: then no head may be left that would write them again.
+func (p *plan) planDeletion() {
 	if !slices.Contains(p.c.Finalizers, rayv1.FinalizerRedisCleanup) {
 		return
 	}
 	p.going = map[types.UID]bool{}
 	if p.removeAll(p.Pods, rayv1.ReasonFailedDeleteAllPods, p.deletedAll("the cluster is deleted")) {
-		p.why("end: delete all Pods")
+		p.addReason("end: delete all Pods")
 		p.headsLast()
 	}
 	job := build.RedisCleanupJob(&p.opts.Build, p.c)
 	switch {
 	case p.anyHead() != nil || p.creatingLike(build.HeadNamePrefix(p.c)):
-		p.wake(p.now.Add(cleanupLook))
+		p.requeueAt(p.now.Add(cleanupLook))
 	case job == nil && build.NeedsRedisCleanup(&p.opts.Build, p.c):
 		p.forceEnd("there is no container to clean up with",
 			"spec.headGroupSpec.template has no container that could clean Redis up; the cluster goes, and its keys may still be there")
-	case job == nil || finished(p.CleanupJob):
-		p.why("end: remove the finalizer")
+	case job == nil || isFinished(p.CleanupJob):
+		p.addReason("end: remove the finalizer")
 		p.out.RemoveFinalizer = rayv1.FinalizerRedisCleanup
-	case !p.now.Before(p.deadline()):
+	case !p.now.Before(p.cleanupDeadline()):
 		p.forceEnd("the clean-up takes too long",
 			fmt.Sprintf("The Job %s has not ended in time; the cluster goes, and its keys may still be in Redis", job.Name))
 	case p.CleanupJob == nil:
-		p.why("end: create Job %s", job.Name)
+		p.addReason("end: create Job %s", job.Name)
 		p.out.Job = job
 		fallthrough
 	default:
-		p.wake(p.deadline())
+		p.requeueAt(p.cleanupDeadline())
 	}
 }
 
-// forceEnd lets a cluster go although its keys may still be in Redis, and says so.
+// forceEnd removes the finalizer although keys may remain in Redis, and records an event.
 func (p *plan) forceEnd(why, said string) {
-	p.why("end: remove the finalizer, %s", why)
+	p.addReason("end: remove the finalizer, %s", why)
 	p.out.RemoveFinalizer = rayv1.FinalizerRedisCleanup
 	p.out.Said = append(p.out.Said, Event{corev1.EventTypeWarning, ReasonForceDeleted, actionCleanup, said})
 }
 
-// deadline of the clean-up.
-func (p *plan) deadline() time.Time {
+// cleanupDeadline returns when the finalizer is removed even if the cleanup has not ended.
+func (p *plan) cleanupDeadline() time.Time {
 	after := cleanupTimeout
 	if n, err := strconv.Atoi(p.c.Annotations[rayv1.AnnotationFTDeletionTimeout]); err == nil && n > 0 {
 		after = time.Duration(n) * time.Second
@@ -70,8 +70,8 @@ func (p *plan) deadline() time.Time {
 	return p.c.DeletionTimestamp.Add(after)
 }
 
-// finished tells whether a Job has ended, well or not.
-func finished(j *batchv1.Job) bool {
+// isFinished reports whether a Job is complete or failed. If nil, it is not.
+func isFinished(j *batchv1.Job) bool {
 	return j != nil && slices.ContainsFunc(j.Status.Conditions, func(c batchv1.JobCondition) bool {
 		return c.Status == corev1.ConditionTrue && (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed)
 	})

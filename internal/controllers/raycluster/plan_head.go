@@ -11,26 +11,26 @@ import (
 	"k8s4r.io/k8s4r/internal/controllers/raycluster/build"
 )
 
-// head sees to it that there is one head. It tells whether to go on to the workers.
-func (p *plan) head() bool {
+// planHead plans for exactly one head. It reports whether to continue with the workers.
+func (p *plan) planHead() bool {
 	var heads []*corev1.Pod
 	for _, pod := range p.Pods {
-		if isHead(pod) && p.counts(pod) {
+		if isHead(pod) && p.isPresent(pod) {
 			heads = append(heads, pod)
 		}
 	}
 	switch {
 	case p.creatingLike(build.HeadNamePrefix(p.c)):
-		return true // it does not show yet
+		return true // the head was created and is not in the cache yet
 	case len(heads) > 1:
 		p.out.Fault = tooManyHeads(heads)
-		p.why("%s", p.out.Fault)
+		p.addReason("%s", p.out.Fault)
 		return false
 	case len(heads) == 1:
 		return p.judgeHead(heads[0])
 	}
 	if p.lastHead() {
-		p.why("no head: %s", rayv1.AnnotationDisableHeadRestart)
+		p.addReason("no head: %s", rayv1.AnnotationDisableHeadRestart)
 		p.out.Fault = fmt.Sprintf("the head Pod is gone, and the annotation %s keeps it so", rayv1.AnnotationDisableHeadRestart)
 		return false
 	}
@@ -38,8 +38,8 @@ func (p *plan) head() bool {
 	return true
 }
 
-// lastHead tells whether no head would be made after the one that the cluster has, or
-// had.
+// lastHead reports whether the head is not recreated once it is gone: the cluster has been
+// provisioned and the annotation disables restarts of the head.
 func (p *plan) lastHead() bool {
 	return meta.IsStatusConditionTrue(p.c.Status.Conditions, rayv1.RayClusterProvisioned) && p.c.Annotations[rayv1.AnnotationDisableHeadRestart] == "true"
 }
@@ -52,18 +52,18 @@ func tooManyHeads(heads []*corev1.Pod) string {
 	return fmt.Sprintf("%d head pods found [%s]. Please delete extra head pods", len(heads), strings.Join(names, " "))
 }
 
-// judgeHead deletes a head that will never work again. The workers then wait for the
-// next one.
+// judgeHead deletes a head that cannot recover. It reports whether to continue with the workers;
+// otherwise they wait for the next head.
 func (p *plan) judgeHead(head *corev1.Pod) bool {
-	if p.leaves(head) || !unhealthy(head) {
+	if p.isLeaving(head) || !isUnhealthy(head) {
 		return true
 	}
-	if p.patience(head) {
+	if p.mayStay(head) {
 		return true
 	}
-	p.why("delete head Pod %s: %s", head.Name, state(head))
-	p.remove(head, Deletion{
-		Event:  Event{corev1.EventTypeNormal, ReasonDeletedHeadPod, actionDelete, fmt.Sprintf("Deleted head Pod %s/%s; %s", head.Namespace, head.Name, state(head))},
+	p.addReason("delete head Pod %s: %s", head.Name, podState(head))
+	p.deletePod(head, Deletion{
+		Event:  Event{corev1.EventTypeNormal, ReasonDeletedHeadPod, actionDelete, fmt.Sprintf("Deleted head Pod %s/%s; %s", head.Namespace, head.Name, podState(head))},
 		Failed: rayv1.ReasonFailedDeleteHeadPod, Retry: true,
 	})
 	return false
@@ -72,21 +72,21 @@ func (p *plan) judgeHead(head *corev1.Pod) bool {
 func (p *plan) createHead() {
 	pod := build.HeadPod(&p.opts.Build, p.c)
 	if pod.Name == "" {
-		if pod.Name = p.free(pod.GenerateName, headSlot, 0); p.used(headSlot, pod.Name) {
-			p.refill(headSlot)
+		if pod.Name = p.freePodName(pod.GenerateName, headSlot, 0); p.wasNameUsed(headSlot, pod.Name) {
+			p.refillSlot(headSlot)
 			return
 		}
-	} else if p.held(pod.Name) {
-		// It has one name for ever, and the Pod before it is not gone.
+	} else if p.isNameTaken(pod.Name) {
+		// The name is fixed, and the previous Pod of that name still exists.
 		p.out.Fault = fmt.Sprintf("the head Pod waits until Pod %s is gone, whose name it has", pod.Name)
 		return
 	}
 	pod.GenerateName = ""
-	p.create(pod)
+	p.createPod(pod)
 }
 
-// held tells whether a Pod that shows has this name.
-func (p *plan) held(name string) bool {
+// isNameTaken reports whether an observed Pod has this name.
+func (p *plan) isNameTaken(name string) bool {
 	for _, pod := range p.Pods {
 		if pod.Name == name {
 			return true
@@ -95,24 +95,24 @@ func (p *plan) held(name string) bool {
 	return false
 }
 
-func (p *plan) create(pod *corev1.Pod) {
-	p.why("create %s Pod %s", pod.Labels[rayv1.LabelNodeType], pod.Name)
+func (p *plan) createPod(pod *corev1.Pod) {
+	p.addReason("create %s Pod %s", pod.Labels[rayv1.LabelNodeType], pod.Name)
 	p.named[pod.Name] = true
 	p.out.Create = append(p.out.Create, pod)
 }
 
-// free is the name of a Pod, of those that nobody else holds.
-func (p *plan) free(prefix string, s slot, host int) string {
+// freePodName returns the first derived name that is neither planned nor taken by another owner.
+func (p *plan) freePodName(prefix string, s slot, host int) string {
 	for salt := 0; ; salt++ {
-		name := prefix + suffix(p.c.UID, s, host, p.Refilled[s], salt)
+		name := prefix + nameSuffix(p.c.UID, s, host, p.Refilled[s], salt)
 		if !p.named[name] && !p.Taken[name] {
 			return name
 		}
 	}
 }
 
-// creatingLike tells whether a Pod was created whose name is this prefix, with or
-// without a suffix, and does not show.
+// creatingLike reports whether a pending create has a name that is prefix, with or without a
+// suffix.
 func (p *plan) creatingLike(prefix string) bool {
 	for name := range p.Creating {
 		rest, ok := strings.CutPrefix(name+"-", prefix)
@@ -123,16 +123,16 @@ func (p *plan) creatingLike(prefix string) bool {
 	return false
 }
 
-// state of a Pod in the words of KubeRay's events.
-func state(pod *corev1.Pod) string {
+// podState describes the state of a Pod in the format of KubeRay's events.
+func podState(pod *corev1.Pod) string {
 	ended := "nil"
 	if t := rayEnded(pod); t != nil {
-		ended = fmt.Sprintf("%s (exit code %d)", or(t.Reason, "Terminated"), t.ExitCode)
+		ended = fmt.Sprintf("%s (exit code %d)", firstNonEmpty(t.Reason, "Terminated"), t.ExitCode)
 	}
 	return fmt.Sprintf("Pod status: %s; Pod restart policy: %s; Ray container terminated status: %s", pod.Status.Phase, pod.Spec.RestartPolicy, ended)
 }
 
-func or(s, otherwise string) string {
+func firstNonEmpty(s, otherwise string) string {
 	if s == "" {
 		return otherwise
 	}

@@ -13,31 +13,31 @@ import (
 	"k8s4r.io/k8s4r/internal/controllers/raycluster/build"
 )
 
-// accountLook at a cluster whose service account does not exist.
+// accountLook is the requeue interval while the cluster's service account does not exist.
 const accountLook = 10 * time.Second
 
-// addFinalizer keeps a cluster whose keys are to be removed from Redis. It is there
-// before any Pod can write a key. It tells whether that is all for now.
+// addFinalizer plans the finalizer of a cluster whose keys must be removed from Redis, before any
+// Pod can write a key. It reports whether the plan ends there.
 func (p *plan) addFinalizer() bool {
 	if !build.NeedsRedisCleanup(&p.opts.Build, p.c) || slices.Contains(p.c.Finalizers, rayv1.FinalizerRedisCleanup) {
 		return false
 	}
-	p.why("add the finalizer")
+	p.addReason("add the finalizer")
 	p.out.AddFinalizer = rayv1.FinalizerRedisCleanup
 	return true
 }
 
-// objects lists what stands around the Pods. It tells whether to go on to the Pods.
-func (p *plan) objects() bool {
+// planObjects lists the objects that Pods depend on. It reports whether to continue with the Pods.
+func (p *plan) planObjects() bool {
 	if p.NoAccount {
 		p.out.Fault = fmt.Sprintf("the service account %s of the head, which the autoscaler acts by, does not exist; create it, or leave headGroupSpec.template.spec.serviceAccountName empty", build.UserServiceAccount(p.c))
 		p.out.Said = append(p.out.Said, Event{corev1.EventTypeWarning, ReasonAccountNotFound, actionValidate, p.out.Fault})
-		p.wake(p.now.Add(accountLook)) // no watch tells of accounts
+		p.requeueAt(p.now.Add(accountLook)) // service accounts are not watched
 		return false
 	}
 	s := &p.opts.Build
 	for _, o := range []client.Object{
-		build.ServiceAccount(p.c), build.Role(p.c), build.RoleBinding(p.c), build.HeadIngress(p.c), build.AuthSecret(p.c, p.Token),
+		build.ServiceAccount(p.c), build.BuildAutoscalerRole(p.c), build.RoleBinding(p.c), build.HeadIngress(p.c), build.AuthSecret(p.c, p.Token),
 		build.HeadService(s, p.c), build.HeadlessService(s, p.c), build.ServeService(s, p.c),
 	} {
 		if !reflect.ValueOf(o).IsNil() {

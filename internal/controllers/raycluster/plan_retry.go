@@ -7,36 +7,37 @@ import (
 )
 
 const (
-	// firstWait of a place whose Pod has failed twice. The first failure is answered at once.
+	// firstWait is the delay after the second failure in a slot. The first is retried at once.
 	firstWait = 5 * time.Second
-	// longestWait of a place whose Pods keep failing.
+	// longestWait is the upper bound of the delay.
 	longestWait = 5 * time.Minute
-	// goodLife of a Pod, after which the failures before it are forgotten.
+	// goodLife is the Pod age after which earlier failures are forgotten.
 	goodLife = 10 * time.Minute
 )
 
-// patience tells whether a Pod that will never work again stays a while: without it, one
-// that a node refuses would be made anew many times a second.
-func (p *plan) patience(pod *corev1.Pod) bool {
-	due := pod.CreationTimestamp.Add(wait(p.Retries[slotOf(pod)]))
+// mayStay reports whether the deletion of a failed Pod is delayed. Without the delay, a Pod that a
+// node rejects would be recreated many times a second.
+func (p *plan) mayStay(pod *corev1.Pod) bool {
+	due := pod.CreationTimestamp.Add(retryDelay(p.Retries[slotOf(pod)]))
 	if due.After(p.now) {
-		p.why("keep Pod %s until %s: the ones before it failed too", pod.Name, due.UTC().Format(time.TimeOnly))
-		p.wake(due)
+		p.addReason("keep Pod %s until %s: the ones before it failed too", pod.Name, due.UTC().Format(time.TimeOnly))
+		p.requeueAt(due)
 		return true
 	}
 	return false
 }
 
-// wait after the creation of a Pod before it is replaced, when so many have failed.
-func wait(failed int) time.Duration {
+// retryDelay returns the time between the creation of a Pod and its replacement after so many
+// failures.
+func retryDelay(failed int) time.Duration {
 	if failed == 0 {
 		return 0
 	}
 	return min(firstWait<<min(failed-1, 10), longestWait)
 }
 
-// retries of a place, after its Pod has been deleted because it failed.
-func retries(before int, pod *corev1.Pod, now time.Time) int {
+// countRetries returns the new failure count of a slot after its failed Pod has been deleted.
+func countRetries(before int, pod *corev1.Pod, now time.Time) int {
 	if now.Sub(pod.CreationTimestamp.Time) >= goodLife {
 		return 1
 	}

@@ -11,27 +11,27 @@ import (
 
 func wantsSuspend(c *rayv1.RayCluster) bool { return c.Spec.Suspend != nil && *c.Spec.Suspend }
 
-// suspending tells whether the Pods of a cluster go, whatever its spec says by now: a
-// suspension that has begun is finished.
-func suspending(o Options, c *rayv1.RayCluster) bool {
+// isSuspending reports whether the Pods of a cluster must go. A suspension that has begun is
+// completed even if the spec changes back.
+func isSuspending(o Options, c *rayv1.RayCluster) bool {
 	if !o.Gates.StatusConditions {
 		return wantsSuspend(c)
 	}
 	return meta.IsStatusConditionTrue(c.Status.Conditions, rayv1.RayClusterSuspending)
 }
 
-// suspended deletes the Pods of a cluster that is being suspended. It tells whether
-// that is all there is to decide.
-func (p *plan) suspended() bool {
-	if suspending(p.opts, p.c) {
+// planSuspension deletes the Pods of a cluster that is being suspended. It reports whether the plan
+// ends there.
+func (p *plan) planSuspension() bool {
+	if isSuspending(p.opts, p.c) {
 		if p.removeAll(p.Pods, rayv1.ReasonFailedDeleteAllPods, p.deletedAll("the cluster is suspended")) {
-			p.why("suspend: delete all Pods")
+			p.addReason("suspend: delete all Pods")
 		}
 		p.headsLast()
 		return true
 	}
-	// The status first says that it begins: a suspension that nobody could see was
-	// forgotten when the spec changed back.
+	// Pods are deleted only after the status has the condition Suspending: otherwise a suspension
+	// would be forgotten if the spec changed back.
 	return wantsSuspend(p.c) || p.opts.Gates.StatusConditions && meta.IsStatusConditionTrue(p.c.Status.Conditions, rayv1.RayClusterSuspended)
 }
 

@@ -26,12 +26,11 @@ import (
 	"github.com/go-logr/logr"
 
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
-	"k8s4r.io/k8s4r/internal/controllers/expect"
+	"k8s4r.io/k8s4r/internal/controllers/kit"
 	"k8s4r.io/k8s4r/internal/controllers/raycluster/build"
-	"k8s4r.io/k8s4r/internal/controllers/remember"
 )
 
-// pod is a Pod of testCluster. f may change it.
+// pod returns a Pod of testCluster, changed by f.
 func pod(name, group string, index int, f ...func(*corev1.Pod)) *corev1.Pod {
 	c := testCluster(testGroup(group, 1, 1))
 	settings := build.DefaultSettings()
@@ -42,7 +41,7 @@ func pod(name, group string, index int, f ...func(*corev1.Pod)) *corev1.Pod {
 	p.Name, p.GenerateName, p.UID = name, "", types.UID(name)
 	p.CreationTimestamp = metav1.NewTime(t0.Add(-time.Hour))
 	p.Spec.NodeName = "node"
-	works(p, true)
+	setRunning(p, true)
 	for _, change := range f {
 		change(p)
 	}
@@ -53,10 +52,10 @@ func head(f ...func(*corev1.Pod)) *corev1.Pod { return pod("head", rayv1.HeadGro
 
 func failed(p *corev1.Pod)  { p.Status.Phase = corev1.PodFailed }
 func pending(p *corev1.Pod) { p.Status = corev1.PodStatus{Phase: corev1.PodPending} }
-func unready(p *corev1.Pod) { works(p, false) }
+func unready(p *corev1.Pod) { setRunning(p, false) }
 func young(p *corev1.Pod)   { p.CreationTimestamp = metav1.NewTime(t0.Add(-time.Minute)) }
 
-// ends is a Pod that shall be gone so long after t0.
+// ends sets the end of the grace period, relative to t0.
 func ends(in time.Duration) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.DeletionTimestamp = ptr.To(metav1.NewTime(t0.Add(in))) }
 }
@@ -91,15 +90,15 @@ func hosts(n int32) func(*rayv1.RayCluster) {
 	return func(c *rayv1.RayCluster) { c.Spec.WorkerGroupSpecs[0].NumOfHosts = n }
 }
 
-// host is a Pod of a replica of several.
+// host makes a Pod a host of a multi-host replica.
 func host(replica string, index int) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Labels[rayv1.LabelReplicaName], p.Labels[rayv1.LabelHostIndex] = replica, strconv.Itoa(index)
 	}
 }
 
-// did are the steps in a few words: what is deleted, -name, and what is created, +group/index.
-func did(s Steps) string {
+// summarizeActions returns the actions as text: -name for a deletion, +group/index for a creation.
+func summarizeActions(s Actions) string {
 	var all []string
 	for _, d := range s.Delete {
 		all = append(all, "-"+d.Pod.Name)
@@ -124,96 +123,96 @@ func TestPlan(t *testing.T) {
 	deleted := func(c *rayv1.RayCluster) { c.DeletionTimestamp = ptr.To(metav1.NewTime(t0)) }
 	for _, c := range []struct {
 		name    string
-		cluster []func(*rayv1.RayCluster) // of one group g, with two workers
+		cluster []func(*rayv1.RayCluster) // with one group g of two workers
 		pods    []*corev1.Pod
-		world   func(*World)
+		world   func(*Input)
 		want    string
 	}{
-		{name: "nothing is there: the head first, then the workers", want: "+headgroup/0 +g/0 +g/1"},
-		{name: "all is there", pods: []*corev1.Pod{head(), pod("a", "g", 0), pod("b", "g", 1)}, want: ""},
-		{name: "the lowest free place is filled", pods: []*corev1.Pod{head(), pod("b", "g", 1)}, want: "+g/0"},
-		{name: "a head that does not show yet is not created twice", world: func(w *World) { w.Creating = map[string]bool{"c-head-abcde": true} }, want: "+g/0 +g/1"},
-		{name: "workers that do not show yet hold their group up, not the head", world: func(w *World) { w.Creating = map[string]bool{"c-g-worker-abcde": true} }, want: "+headgroup/0"},
-		{name: "the head of a group that is called head", world: func(w *World) { w.Creating = map[string]bool{"c-head-worker-abcde": true} }, want: "+headgroup/0 +g/0 +g/1"},
-		{name: "a failed head goes, and the workers wait for the next one", pods: []*corev1.Pod{head(failed)}, want: "-head"},
-		{name: "a failed worker goes, and is not replaced before it is gone", pods: []*corev1.Pod{head(), pod("a", "g", 0, failed)}, want: "-a"},
-		{name: "one that fails again and again stays a while", pods: []*corev1.Pod{head(), pod("a", "g", 0, failed, young), pod("b", "g", 1)},
-			world: func(w *World) { w.Retries = map[slot]int{{"g", 0}: 7} }, want: ""},
-		{name: "a Pod on its way out has its place", pods: []*corev1.Pod{head(), pod("a", "g", 0, ends(time.Second)), pod("b", "g", 1)}, want: ""},
-		{name: "one past its grace has none", pods: []*corev1.Pod{head(), pod("a", "g", 0, ends(-lostAfter)), pod("b", "g", 1)}, want: "+g/0"},
-		{name: "nor one whose node is gone", pods: []*corev1.Pod{head(), pod("a", "g", 0, ends(time.Minute)), pod("b", "g", 1)},
-			world: func(w *World) { w.NoNode = map[string]bool{"node": true} }, want: "+g/0"},
-		{name: "a head past its grace is replaced", pods: []*corev1.Pod{head(ends(-time.Hour)), pod("a", "g", 0), pod("b", "g", 1)}, want: "+headgroup/0"},
-		{name: "two heads: nothing", pods: []*corev1.Pod{head(), pod("twin", rayv1.HeadGroup, 0)}, want: ""},
-		{name: "one is too many: the one that is not ready", cluster: []func(*rayv1.RayCluster){replicas(2)},
+		{name: "empty cluster: creates the head first, then the workers", want: "+headgroup/0 +g/0 +g/1"},
+		{name: "complete cluster: does nothing", pods: []*corev1.Pod{head(), pod("a", "g", 0), pod("b", "g", 1)}, want: ""},
+		{name: "fills the lowest free index", pods: []*corev1.Pod{head(), pod("b", "g", 1)}, want: "+g/0"},
+		{name: "does not create a head twice that is not in the cache yet", world: func(w *Input) { w.Creating = map[string]bool{"c-head-abcde": true} }, want: "+g/0 +g/1"},
+		{name: "workers that are not in the cache yet delay their group, not the head", world: func(w *Input) { w.Creating = map[string]bool{"c-g-worker-abcde": true} }, want: "+headgroup/0"},
+		{name: "workers of a group named head are no heads", world: func(w *Input) { w.Creating = map[string]bool{"c-head-worker-abcde": true} }, want: "+headgroup/0 +g/0 +g/1"},
+		{name: "deletes a failed head, and workers wait for the next one", pods: []*corev1.Pod{head(failed)}, want: "-head"},
+		{name: "deletes a failed worker, and replaces it once it is gone", pods: []*corev1.Pod{head(), pod("a", "g", 0, failed)}, want: "-a"},
+		{name: "delays the deletion of a worker that fails repeatedly", pods: []*corev1.Pod{head(), pod("a", "g", 0, failed, young), pod("b", "g", 1)},
+			world: func(w *Input) { w.Retries = map[slot]int{{"g", 0}: 7} }, want: ""},
+		{name: "a terminating Pod keeps its slot", pods: []*corev1.Pod{head(), pod("a", "g", 0, ends(time.Second)), pod("b", "g", 1)}, want: ""},
+		{name: "a Pod past its grace period loses its slot", pods: []*corev1.Pod{head(), pod("a", "g", 0, ends(-lostAfter)), pod("b", "g", 1)}, want: "+g/0"},
+		{name: "a terminating Pod without a node loses its slot", pods: []*corev1.Pod{head(), pod("a", "g", 0, ends(time.Minute)), pod("b", "g", 1)},
+			world: func(w *Input) { w.NoNode = map[string]bool{"node": true} }, want: "+g/0"},
+		{name: "replaces a head past its grace period", pods: []*corev1.Pod{head(ends(-time.Hour)), pod("a", "g", 0), pod("b", "g", 1)}, want: "+headgroup/0"},
+		{name: "two heads: does nothing", pods: []*corev1.Pod{head(), pod("twin", rayv1.HeadGroup, 0)}, want: ""},
+		{name: "scale down: deletes the unready worker first", cluster: []func(*rayv1.RayCluster){replicas(2)},
 			pods: []*corev1.Pod{head(), pod("a", "g", 0), pod("b", "g", 1, unready), pod("d", "g", 2, young)}, want: "-b"},
-		{name: "pending goes before running, although it is older", cluster: []func(*rayv1.RayCluster){replicas(1)},
+		{name: "scale down: deletes pending before running, although it is older", cluster: []func(*rayv1.RayCluster){replicas(1)},
 			pods: []*corev1.Pod{head(), pod("a", "g", 0, pending), pod("b", "g", 1, unready, young)}, want: "-a"},
-		{name: "the youngest goes before the oldest", cluster: []func(*rayv1.RayCluster){replicas(1)},
+		{name: "scale down: deletes the youngest before the oldest", cluster: []func(*rayv1.RayCluster){replicas(1)},
 			pods: []*corev1.Pod{head(), pod("a", "g", 0, young), pod("b", "g", 1)}, want: "-a"},
-		{name: "what is on its way out makes nothing else go", cluster: []func(*rayv1.RayCluster){replicas(1)},
+		{name: "scale down: terminating workers count", cluster: []func(*rayv1.RayCluster){replicas(1)},
 			pods: []*corev1.Pod{head(), pod("a", "g", 0), pod("b", "g", 1, ends(time.Second))}, want: ""},
-		{name: "nor does what was deleted and does not show it", cluster: []func(*rayv1.RayCluster){replicas(1)},
-			pods: []*corev1.Pod{head(), pod("a", "g", 0), pod("b", "g", 1)}, world: func(w *World) { w.Deleting = map[types.UID]bool{"a": true} }, want: ""},
-		{name: "an autoscaler chooses by itself", cluster: []func(*rayv1.RayCluster){replicas(1), func(c *rayv1.RayCluster) { c.Spec.EnableInTreeAutoscaling = ptr.To(true) }},
+		{name: "scale down: deleted workers count before the cache shows it", cluster: []func(*rayv1.RayCluster){replicas(1)},
+			pods: []*corev1.Pod{head(), pod("a", "g", 0), pod("b", "g", 1)}, world: func(w *Input) { w.Deleting = map[types.UID]bool{"a": true} }, want: ""},
+		{name: "scale down: leaves the choice to the autoscaler", cluster: []func(*rayv1.RayCluster){replicas(1), func(c *rayv1.RayCluster) { c.Spec.EnableInTreeAutoscaling = ptr.To(true) }},
 			pods: []*corev1.Pod{head(), pod("a", "g", 0), pod("b", "g", 1)}, want: ""},
-		{name: "a group that is gone", pods: []*corev1.Pod{head(), pod("a", "g", 0), pod("b", "g", 1), pod("x", "old", 0)}, want: "-x"},
-		{name: "workers of one host, of which there are to be several, go and keep their places", cluster: []func(*rayv1.RayCluster){hosts(2)},
+		{name: "deletes the workers of a removed group", pods: []*corev1.Pod{head(), pod("a", "g", 0), pod("b", "g", 1), pod("x", "old", 0)}, want: "-x"},
+		{name: "numOfHosts increased: deletes single-host workers, which keep their slots", cluster: []func(*rayv1.RayCluster){hosts(2)},
 			pods: []*corev1.Pod{head(), pod("a", "g", 0), pod("b", "g", 1)}, want: "-a -b"},
-		{name: "and are replaced when they are gone", cluster: []func(*rayv1.RayCluster){hosts(2)},
+		{name: "numOfHosts increased: replaces them once they are gone", cluster: []func(*rayv1.RayCluster){hosts(2)},
 			pods: []*corev1.Pod{head(), pod("b", "g", 1, ends(time.Second))}, want: "+g/0 +g/0"},
-		{name: "Pods that say neither replica nor number are not of several hosts", cluster: []func(*rayv1.RayCluster){hosts(2), replicas(0)},
+		{name: "multi-host: ignores Pods without replica and index labels", cluster: []func(*rayv1.RayCluster){hosts(2), replicas(0)},
 			pods: []*corev1.Pod{head(), pod("a", "g", 0, func(p *corev1.Pod) { delete(p.Labels, rayv1.LabelReplicaIndex) })}, want: ""},
-		{name: "hosts of several, of which there is to be one, go", pods: []*corev1.Pod{head(), pod("a", "g", 0, host("g-x", 0)), pod("b", "g", 0, host("g-x", 1))}, want: "-a -b"},
-		{name: "and beside an autoscaler too", cluster: []func(*rayv1.RayCluster){func(c *rayv1.RayCluster) { c.Spec.EnableInTreeAutoscaling = ptr.To(true) }},
+		{name: "numOfHosts reduced: deletes the hosts", pods: []*corev1.Pod{head(), pod("a", "g", 0, host("g-x", 0)), pod("b", "g", 0, host("g-x", 1))}, want: "-a -b"},
+		{name: "numOfHosts reduced: deletes the hosts despite an autoscaler", cluster: []func(*rayv1.RayCluster){func(c *rayv1.RayCluster) { c.Spec.EnableInTreeAutoscaling = ptr.To(true) }},
 			pods: []*corev1.Pod{head(), pod("a", "g", 0, host("g-x", 0)), pod("b", "g", 1)}, want: "-a"},
-		{name: "suspend is first seen in the status", cluster: []func(*rayv1.RayCluster){suspend}, pods: []*corev1.Pod{head()}, want: ""},
-		{name: "then all Pods go, the head last", cluster: []func(*rayv1.RayCluster){suspend, is(rayv1.RayClusterSuspending)}, pods: []*corev1.Pod{head(), pod("x", "old", 0)}, want: "-x -head"},
-		{name: "whatever the spec says by now", cluster: []func(*rayv1.RayCluster){is(rayv1.RayClusterSuspending)}, pods: []*corev1.Pod{head()}, want: "-head"},
-		{name: "a suspended cluster", cluster: []func(*rayv1.RayCluster){is(rayv1.RayClusterSuspended)}, want: ""},
-		{name: "Recreate", cluster: []func(*rayv1.RayCluster){strategy(rayv1.UpgradeRecreate), newImage}, pods: []*corev1.Pod{head(), pod("a", "g", 0)}, want: "-a -head"},
-		{name: "Recreate leaves a head alone that nothing would make anew", cluster: []func(*rayv1.RayCluster){strategy(rayv1.UpgradeRecreate), newImage, onlyHead},
+		{name: "suspend: waits for the status", cluster: []func(*rayv1.RayCluster){suspend}, pods: []*corev1.Pod{head()}, want: ""},
+		{name: "suspend: deletes all Pods, the head last", cluster: []func(*rayv1.RayCluster){suspend, is(rayv1.RayClusterSuspending)}, pods: []*corev1.Pod{head(), pod("x", "old", 0)}, want: "-x -head"},
+		{name: "suspend: completes even if the spec has changed back", cluster: []func(*rayv1.RayCluster){is(rayv1.RayClusterSuspending)}, pods: []*corev1.Pod{head()}, want: "-head"},
+		{name: "suspended cluster: does nothing", cluster: []func(*rayv1.RayCluster){is(rayv1.RayClusterSuspended)}, want: ""},
+		{name: "Recreate: deletes all Pods", cluster: []func(*rayv1.RayCluster){strategy(rayv1.UpgradeRecreate), newImage}, pods: []*corev1.Pod{head(), pod("a", "g", 0)}, want: "-a -head"},
+		{name: "Recreate: keeps a head that would not be recreated", cluster: []func(*rayv1.RayCluster){strategy(rayv1.UpgradeRecreate), newImage, onlyHead},
 			pods: []*corev1.Pod{head(), pod("a", "g", 0), pod("b", "g", 1)}, want: ""},
-		{name: "and so does RollingUpdate, which replaces workers", cluster: []func(*rayv1.RayCluster){strategy(rayv1.UpgradeRollingUpdate), newImage, newHeadImage, onlyHead},
+		{name: "RollingUpdate: keeps a head that would not be recreated, and replaces workers", cluster: []func(*rayv1.RayCluster){strategy(rayv1.UpgradeRollingUpdate), newImage, newHeadImage, onlyHead},
 			pods: []*corev1.Pod{head(), pod("a", "g", 0), pod("b", "g", 1)}, want: "-b"},
-		{name: "that could work with it, and no others", cluster: []func(*rayv1.RayCluster){strategy(rayv1.UpgradeRollingUpdate), newPort, onlyHead},
+		{name: "RollingUpdate: replaces no workers that could not work with a kept head", cluster: []func(*rayv1.RayCluster){strategy(rayv1.UpgradeRollingUpdate), newPort, onlyHead},
 			pods: []*corev1.Pod{head(), pod("a", "g", 0), pod("b", "g", 1)}, want: ""},
-		{name: "another version's head is stamped, whatever it bears", cluster: []func(*rayv1.RayCluster){strategy(rayv1.UpgradeRecreate), newImage},
+		{name: "restamps a head of another version, whatever its hash", cluster: []func(*rayv1.RayCluster){strategy(rayv1.UpgradeRecreate), newImage},
 			pods: []*corev1.Pod{head(func(p *corev1.Pod) { p.Annotations[rayv1.AnnotationVersion] = "v1.7.0" }), pod("a", "g", 0), pod("b", "g", 1)}, want: "~head"},
-		{name: "RollingUpdate begins with one worker", cluster: []func(*rayv1.RayCluster){strategy(rayv1.UpgradeRollingUpdate), newImage, newHeadImage},
+		{name: "RollingUpdate: starts with one worker", cluster: []func(*rayv1.RayCluster){strategy(rayv1.UpgradeRollingUpdate), newImage, newHeadImage},
 			pods: []*corev1.Pod{head(), pod("a", "g", 0), pod("b", "g", 1)}, want: "-b"},
-		{name: "and waits for its successor", cluster: []func(*rayv1.RayCluster){strategy(rayv1.UpgradeRollingUpdate), newImage},
+		{name: "RollingUpdate: waits for the replacement", cluster: []func(*rayv1.RayCluster){strategy(rayv1.UpgradeRollingUpdate), newImage},
 			pods: []*corev1.Pod{head(), pod("a", "g", 0)}, want: "+g/1"},
-		{name: "the head goes when the workers are done", cluster: []func(*rayv1.RayCluster){strategy(rayv1.UpgradeRollingUpdate), newHeadImage},
+		{name: "RollingUpdate: deletes the head after the workers", cluster: []func(*rayv1.RayCluster){strategy(rayv1.UpgradeRollingUpdate), newHeadImage},
 			pods: []*corev1.Pod{head(), pod("a", "g", 0), pod("b", "g", 1)}, want: "-head"},
-		{name: "and not while one does not work", cluster: []func(*rayv1.RayCluster){strategy(rayv1.UpgradeRollingUpdate), newHeadImage},
+		{name: "RollingUpdate: keeps the head while a worker is not ready", cluster: []func(*rayv1.RayCluster){strategy(rayv1.UpgradeRollingUpdate), newHeadImage},
 			pods: []*corev1.Pod{head(), pod("a", "g", 0), pod("b", "g", 1, unready)}, want: ""},
-		{name: "a head that does not work goes at once: the workers wait for it", cluster: []func(*rayv1.RayCluster){strategy(rayv1.UpgradeRollingUpdate), newImage, newHeadImage},
+		{name: "RollingUpdate: deletes an unready head first, because workers wait for it", cluster: []func(*rayv1.RayCluster){strategy(rayv1.UpgradeRollingUpdate), newImage, newHeadImage},
 			pods: []*corev1.Pod{head(pending), pod("a", "g", 0, unready), pod("b", "g", 1, unready)}, want: "-head"},
-		{name: "one that does not work and is of the present template stays", cluster: []func(*rayv1.RayCluster){strategy(rayv1.UpgradeRollingUpdate), newImage},
+		{name: "RollingUpdate: keeps an unready head with the current template", cluster: []func(*rayv1.RayCluster){strategy(rayv1.UpgradeRollingUpdate), newImage},
 			pods: []*corev1.Pod{head(unready), pod("a", "g", 0), pod("b", "g", 1)}, want: "-b"},
-		{name: "the head goes first when its port changes", cluster: []func(*rayv1.RayCluster){strategy(rayv1.UpgradeRollingUpdate), newPort},
+		{name: "RollingUpdate: deletes the head first if its port changes", cluster: []func(*rayv1.RayCluster){strategy(rayv1.UpgradeRollingUpdate), newPort},
 			pods: []*corev1.Pod{head(), pod("a", "g", 0), pod("b", "g", 1)}, want: "-head"},
-		{name: "and the name of its Service", cluster: []func(*rayv1.RayCluster){strategy(rayv1.UpgradeRollingUpdate), func(c *rayv1.RayCluster) {
+		{name: "RollingUpdate: deletes the head first if its Service name changes", cluster: []func(*rayv1.RayCluster){strategy(rayv1.UpgradeRollingUpdate), func(c *rayv1.RayCluster) {
 			c.Spec.HeadGroupSpec.HeadService = &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "other"}}
 		}}, pods: []*corev1.Pod{head(), pod("a", "g", 0), pod("b", "g", 1)}, want: "-head"},
-		{name: "and the version of Ray", cluster: []func(*rayv1.RayCluster){strategy(rayv1.UpgradeRollingUpdate), func(c *rayv1.RayCluster) { c.Spec.RayVersion = "2.53.0" }},
+		{name: "RollingUpdate: deletes the head first if the Ray version changes", cluster: []func(*rayv1.RayCluster){strategy(rayv1.UpgradeRollingUpdate), func(c *rayv1.RayCluster) { c.Spec.RayVersion = "2.53.0" }},
 			pods: []*corev1.Pod{head(), pod("a", "g", 0), pod("b", "g", 1)}, want: "-head"},
-		{name: "and who is let in", cluster: []func(*rayv1.RayCluster){strategy(rayv1.UpgradeRollingUpdate), func(c *rayv1.RayCluster) {
+		{name: "RollingUpdate: deletes the head first if authentication changes", cluster: []func(*rayv1.RayCluster){strategy(rayv1.UpgradeRollingUpdate), func(c *rayv1.RayCluster) {
 			c.Spec.RayVersion, c.Spec.AuthOptions = "2.53.0", &rayv1.AuthOptions{Mode: rayv1.AuthToken}
 		}}, pods: []*corev1.Pod{head(), pod("a", "g", 0), pod("b", "g", 1)}, want: "-head"},
-		{name: "and no worker before it is gone", cluster: []func(*rayv1.RayCluster){strategy(rayv1.UpgradeRollingUpdate), newPort},
+		{name: "RollingUpdate: replaces no worker before the old head is gone", cluster: []func(*rayv1.RayCluster){strategy(rayv1.UpgradeRollingUpdate), newPort},
 			pods: []*corev1.Pod{head(ends(time.Second)), pod("a", "g", 0), pod("b", "g", 1)}, want: ""},
-		{name: "then the workers go as usual", cluster: []func(*rayv1.RayCluster){strategy(rayv1.UpgradeRollingUpdate), newPort},
+		{name: "RollingUpdate: replaces workers after the head", cluster: []func(*rayv1.RayCluster){strategy(rayv1.UpgradeRollingUpdate), newPort},
 			pods: []*corev1.Pod{pod("a", "g", 0), pod("b", "g", 1)}, want: "+headgroup/0 -b"},
-		{name: "a head of KubeRay is stamped with all that a rolling update asks for, and stays", cluster: []func(*rayv1.RayCluster){strategy(rayv1.UpgradeRollingUpdate), newPort},
+		{name: "RollingUpdate: restamps a head of KubeRay and keeps it", cluster: []func(*rayv1.RayCluster){strategy(rayv1.UpgradeRollingUpdate), newPort},
 			pods: []*corev1.Pod{head(func(p *corev1.Pod) { p.Annotations = map[string]string{rayv1.AnnotationVersion: "v1.7.0"} })}, want: "+g/0 +g/1 ~head"},
-		{name: "an edit without a strategy", cluster: []func(*rayv1.RayCluster){newImage, newHeadImage}, pods: []*corev1.Pod{head(), pod("a", "g", 0), pod("b", "g", 1)}, want: ""},
-		{name: "a cluster that is being deleted", cluster: []func(*rayv1.RayCluster){deleted}, pods: []*corev1.Pod{head()}, want: ""},
-		{name: "another's", cluster: []func(*rayv1.RayCluster){func(c *rayv1.RayCluster) { c.Spec.ManagedBy = ptr.To(rayv1.ManagedByMultiKueue) }}, want: ""},
+		{name: "no strategy: an edit replaces nothing", cluster: []func(*rayv1.RayCluster){newImage, newHeadImage}, pods: []*corev1.Pod{head(), pod("a", "g", 0), pod("b", "g", 1)}, want: ""},
+		{name: "deleted cluster: does nothing", cluster: []func(*rayv1.RayCluster){deleted}, pods: []*corev1.Pod{head()}, want: ""},
+		{name: "cluster managed by another controller: does nothing", cluster: []func(*rayv1.RayCluster){func(c *rayv1.RayCluster) { c.Spec.ManagedBy = ptr.To(rayv1.ManagedByMultiKueue) }}, want: ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := World{Cluster: testCluster(testGroup("g", 2, 1)), Pods: c.pods}
+			w := Input{Cluster: testCluster(testGroup("g", 2, 1)), Pods: c.pods}
 			for _, change := range c.cluster {
 				change(w.Cluster)
 			}
@@ -221,18 +220,17 @@ func TestPlan(t *testing.T) {
 				c.world(&w)
 			}
 			s := Plan(t0, testOptions(), w)
-			if got := did(s); got != c.want || len(s.Refused) > 0 {
+			if got := summarizeActions(s); got != c.want || len(s.Refused) > 0 {
 				t.Errorf("did %q, want %q; refused %v, why %q", got, c.want, s.Refused, s.Why)
 			}
 		})
 	}
 }
 
-// TestReplicasOfLongNamesAreLabelled: a label holds 63 characters, and so may the name of
-// a group.
-func TestReplicasOfLongNamesAreLabelled(t *testing.T) {
+// A label value and the name of a group may both have 63 characters.
+func TestPlan_LongGroupNamesGiveValidLabels(t *testing.T) {
 	for n := 50; n <= 63; n++ {
-		w := World{Cluster: testCluster(testGroup(strings.Repeat("g", n), 2, 2)), Pods: []*corev1.Pod{head()}}
+		w := Input{Cluster: testCluster(testGroup(strings.Repeat("g", n), 2, 2)), Pods: []*corev1.Pod{head()}}
 		replicas := map[string]int{}
 		for _, p := range Plan(t0, testOptions(), w).Create {
 			for k, v := range p.Labels {
@@ -248,17 +246,17 @@ func TestReplicasOfLongNamesAreLabelled(t *testing.T) {
 	}
 }
 
-// TestNothingToCleanUpWith: a cluster that was stored without a container can be deleted,
-// and says that its keys may still be in Redis.
-func TestNothingToCleanUpWith(t *testing.T) {
-	w := World{Cluster: testCluster()}
+// A cluster that was stored without a container can be deleted, with an event that its keys may
+// still be in Redis.
+func TestPlan_RemovesFinalizerWithoutCleanupContainer(t *testing.T) {
+	w := Input{Cluster: testCluster()}
 	c := w.Cluster
 	c.Spec.HeadGroupSpec.Template.Spec.Containers = nil
 	c.Spec.GcsFaultToleranceOptions = &rayv1.GcsFaultToleranceOptions{RedisAddress: "redis:6379"}
 	c.DeletionTimestamp, c.Finalizers = ptr.To(metav1.NewTime(t0)), []string{rayv1.FinalizerRedisCleanup}
 	w.Pods = []*corev1.Pod{head()}
-	if s := Plan(t0, testOptions(), w); did(s) != "-head" || s.RemoveFinalizer != "" || s.WakeAt.IsZero() {
-		t.Errorf("while there is a head: did %q, finalizer %q, wakes at %s", did(s), s.RemoveFinalizer, s.WakeAt)
+	if s := Plan(t0, testOptions(), w); summarizeActions(s) != "-head" || s.RemoveFinalizer != "" || s.WakeAt.IsZero() {
+		t.Errorf("while there is a head: did %q, finalizer %q, wakes at %s", summarizeActions(s), s.RemoveFinalizer, s.WakeAt)
 	}
 	w.Pods = nil
 	s := Plan(t0, testOptions(), w)
@@ -272,8 +270,8 @@ func TestNothingToCleanUpWith(t *testing.T) {
 	}
 }
 
-// TestHeadPodReadyNamesTheContainerThatIsNotReady, and not one that has done its work.
-func TestHeadPodReadyNamesTheContainerThatIsNotReady(t *testing.T) {
+// The condition names the container that is not ready, and not a completed init container.
+func TestComputeStatus_NamesUnreadyContainer(t *testing.T) {
 	done := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Completed"}}
 	broken := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Error", ExitCode: 1}}
 	waits := func(why string) corev1.ContainerState {
@@ -297,30 +295,30 @@ func TestHeadPodReadyNamesTheContainerThatIsNotReady(t *testing.T) {
 		h := head(unready)
 		h.Status.Conditions[0].Reason = "ContainersNotReady"
 		h.Status.InitContainerStatuses, h.Status.ContainerStatuses = c.init, c.main
-		w := World{Cluster: testCluster(), Pods: []*corev1.Pod{h}}
-		status := Status(t0, testOptions(), w, Plan(t0, testOptions(), w), nil)
+		w := Input{Cluster: testCluster(), Pods: []*corev1.Pod{h}}
+		status := ComputeStatus(t0, testOptions(), w, Plan(t0, testOptions(), w), nil)
 		if got := meta.FindStatusCondition(status.Conditions, rayv1.HeadPodReady); got == nil || got.Reason != c.want {
 			t.Errorf("%s: %+v, want %s", c.name, got, c.want)
 		}
 	}
 }
 
-// TestNamesAreDerived: the same Pod has the same name whoever plans it, and the one that
-// follows in its place, or meets another's, has its own.
-func TestNamesAreDerived(t *testing.T) {
-	plan := func(f func(*World)) []*corev1.Pod {
-		w := World{Cluster: testCluster(testGroup("g", 1, 1), testGroup("h", 1, 1))}
+// Every plan gives a Pod the same name. A replacement, or a Pod whose name is taken, gets another
+// one.
+func TestPlan_DerivesPodNames(t *testing.T) {
+	plan := func(f func(*Input)) []*corev1.Pod {
+		w := Input{Cluster: testCluster(testGroup("g", 1, 1), testGroup("h", 1, 1))}
 		f(&w)
 		return Plan(t0, testOptions(), w).Create
 	}
-	first := names(plan(func(*World) {}))
-	if again := names(plan(func(*World) {})); again != first || first == "" {
+	first := names(plan(func(*Input) {}))
+	if again := names(plan(func(*Input) {})); again != first || first == "" {
 		t.Errorf("%s, then %s", first, again)
 	}
-	for name, f := range map[string]func(*World){
-		"another cluster of that name": func(w *World) { w.Cluster.UID = "v" },
-		"the places were filled anew":  func(w *World) { w.Refilled = map[slot]int{headSlot: 1, {"g", 0}: 1, {"h", 0}: 2} },
-		"somebody holds them": func(w *World) {
+	for name, f := range map[string]func(*Input){
+		"another cluster of that name": func(w *Input) { w.Cluster.UID = "v" },
+		"the places were filled anew":  func(w *Input) { w.Refilled = map[slot]int{headSlot: 1, {"g", 0}: 1, {"h", 0}: 2} },
+		"somebody holds them": func(w *Input) {
 			w.Taken = map[string]bool{}
 			for _, name := range strings.Fields(first) {
 				w.Taken[name] = true
@@ -335,10 +333,9 @@ func TestNamesAreDerived(t *testing.T) {
 	}
 }
 
-// TestAPlaceIsFilledAnewOnceThatIsWrittenDown: whoever goes on after a controller that
-// died must find the name that it was about to use.
-func TestAPlaceIsFilledAnewOnceThatIsWrittenDown(t *testing.T) {
-	w := World{Cluster: testCluster(testGroup("g", 1, 1), testGroup("h", 2, 1))}
+// After a crash, the next controller must find the name that was about to be used.
+func TestPlan_RefillsSlotAfterCountIsWritten(t *testing.T) {
+	w := Input{Cluster: testCluster(testGroup("g", 1, 1), testGroup("h", 2, 1))}
 	first := Plan(t0, testOptions(), w).Create
 	w.Met = map[slot]map[string]bool{headSlot: {first[0].Name: true}, {"h", 1}: {first[3].Name: true}}
 	w.Refilled = map[slot]int{{"h", 1}: 4, {"was", 0}: 9}
@@ -347,10 +344,10 @@ func TestAPlaceIsFilledAnewOnceThatIsWrittenDown(t *testing.T) {
 	if got := names(s.Create); got != names(first[1:3]) {
 		t.Errorf("created %s, want those of places that are new: %s", got, names(first[1:3]))
 	}
-	if got, want := written(s.Refilled), `{"h/1":5,"headgroup/0":1}`; got != want {
+	if got, want := formatRefilled(s.Refilled), `{"h/1":5,"headgroup/0":1}`; got != want {
 		t.Errorf("written down: %s, want %s", got, want)
 	}
-	w.Cluster.Annotations = map[string]string{rayv1.AnnotationRefilled: written(s.Refilled)}
+	w.Cluster.Annotations = map[string]string{rayv1.AnnotationRefilled: formatRefilled(s.Refilled)}
 	w.Refilled, w.Met = refilledOf(w.Cluster), nil
 	if s = Plan(t0, testOptions(), w); len(s.Create) != 4 || s.Refilled != nil {
 		t.Errorf("then it creates %s, and writes %v", names(s.Create), s.Refilled)
@@ -363,8 +360,8 @@ func TestAPlaceIsFilledAnewOnceThatIsWrittenDown(t *testing.T) {
 	}
 }
 
-// TestCreatesBeginSlowly: a quota that lets three Pods in is met by few of a hundred.
-func TestCreatesBeginSlowly(t *testing.T) {
+// A quota that admits three Pods rejects only a few of a hundred requests.
+func TestCreatePods_StopsAfterFailedBatch(t *testing.T) {
 	const taken = 3
 	var tried atomic.Int32
 	api := interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
@@ -377,15 +374,15 @@ func TestCreatesBeginSlowly(t *testing.T) {
 	})
 	c := &Controller{
 		Client: api, Now: time.Now, Recorder: events.NewFakeRecorder(1000), Options: testOptions(),
-		expect: expect.New(time.Now, logr.Discard()), memory: remember.New(newMemory),
+		expect: kit.NewExpectations(time.Now, logr.Discard()), memory: kit.NewObjectMemory(newMemory),
 	}
-	w := World{Cluster: testCluster(testGroup("g", 100, 1)), Pods: []*corev1.Pod{head()}}
-	c.remember(w.Cluster, func(m *memory) { m.readBack = true })
-	err := c.create(t.Context(), &w, Plan(t0, testOptions(), w).Create)
+	w := Input{Cluster: testCluster(testGroup("g", 100, 1)), Pods: []*corev1.Pod{head()}}
+	c.updateMemory(w.Cluster, func(m *memory) { m.readBack = true })
+	err := c.createPods(t.Context(), &w, Plan(t0, testOptions(), w).Create)
 	if replicaFailure(err) != rayv1.ReasonFailedCreateWorkerPod || tried.Load() != 1+2+4 {
 		t.Errorf("%d tries, %v", tried.Load(), err)
 	}
-	if got := len(c.expect.Creating(w.Cluster.UID)); got != taken {
+	if got := len(c.expect.PendingCreates(w.Cluster.UID)); got != taken {
 		t.Errorf("%d are expected, %d were taken", got, taken)
 	}
 }

@@ -10,13 +10,13 @@ import (
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 )
 
-// lostAfter the end of its grace a Pod that is still there is taken to be lost: no
-// kubelet is left that could say that it has ended.
+// lostAfter is the time after its grace period at which a Pod that still exists counts as lost: no
+// kubelet is left to report its end.
 const lostAfter = 10 * time.Second
 
-// belongs tells whether a Pod is of the cluster: by its labels, as Services choose it,
-// and not another's. A cluster of the same name that is gone was another.
-func belongs(c *rayv1.RayCluster, pod *corev1.Pod) bool {
+// belongsToCluster reports whether a Pod has the labels of the cluster and no other controller. The
+// owner is compared by UID, because an earlier cluster may have had the same name.
+func belongsToCluster(c *rayv1.RayCluster, pod *corev1.Pod) bool {
 	if pod.Namespace != c.Namespace || pod.Labels[rayv1.LabelCluster] != c.Name {
 		return false
 	}
@@ -29,7 +29,7 @@ func belongs(c *rayv1.RayCluster, pod *corev1.Pod) bool {
 
 func isHead(pod *corev1.Pod) bool { return pod.Labels[rayv1.LabelNodeType] == rayv1.NodeTypeHead }
 
-// slot is a place in a cluster that one Pod, or one replica of several, has.
+// slot is the place of one Pod, or of one multi-host replica, in a cluster.
 type slot struct {
 	group string
 	index int
@@ -37,16 +37,16 @@ type slot struct {
 
 var headSlot = slot{group: rayv1.HeadGroup}
 
-// slotOf is the place of a Pod. Pods that say no number all have -1.
+// slotOf returns the slot of a Pod. The index is -1 if a worker has no index label.
 func slotOf(pod *corev1.Pod) slot {
 	if isHead(pod) {
 		return headSlot
 	}
-	return slot{pod.Labels[rayv1.LabelGroup], number(pod, rayv1.LabelReplicaIndex)}
+	return slot{pod.Labels[rayv1.LabelGroup], labelNumber(pod, rayv1.LabelReplicaIndex)}
 }
 
-// number in a label. -1: there is none.
-func number(pod *corev1.Pod, label string) int {
+// labelNumber returns the number in a label, or -1 if there is none.
+func labelNumber(pod *corev1.Pod, label string) int {
 	n, err := strconv.Atoi(pod.Labels[label])
 	if err != nil || n < 0 {
 		return -1
@@ -54,21 +54,22 @@ func number(pod *corev1.Pod, label string) int {
 	return n
 }
 
-// lostAt is when a Pod that is being deleted is taken to be lost.
+// lostAt returns when a Pod that is being deleted counts as lost.
 func lostAt(pod *corev1.Pod) time.Time { return pod.DeletionTimestamp.Add(lostAfter) }
 
-func running(pod *corev1.Pod) bool { return pod.Status.Phase == corev1.PodRunning }
+func isRunning(pod *corev1.Pod) bool { return pod.Status.Phase == corev1.PodRunning }
 
-// ready as KubeRay has it: a Pod that says nothing of its readiness counts.
-func ready(pod *corev1.Pod) bool {
-	if !running(pod) {
+// isReady reports whether a Pod is running and ready. As in KubeRay, a running Pod without the
+// condition Ready counts as ready.
+func isReady(pod *corev1.Pod) bool {
+	if !isRunning(pod) {
 		return false
 	}
-	c := condition(pod, corev1.PodReady)
+	c := findCondition(pod, corev1.PodReady)
 	return c == nil || c.Status == corev1.ConditionTrue
 }
 
-func condition(pod *corev1.Pod, of corev1.PodConditionType) *corev1.PodCondition {
+func findCondition(pod *corev1.Pod, of corev1.PodConditionType) *corev1.PodCondition {
 	for i := range pod.Status.Conditions {
 		if c := &pod.Status.Conditions[i]; c.Type == of {
 			return c
@@ -77,13 +78,13 @@ func condition(pod *corev1.Pod, of corev1.PodConditionType) *corev1.PodCondition
 	return nil
 }
 
-// unhealthy tells whether a Pod will never work again by itself.
-func unhealthy(pod *corev1.Pod) bool {
+// isUnhealthy reports whether a Pod cannot recover by itself.
+func isUnhealthy(pod *corev1.Pod) bool {
 	ended := pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
-	return ended || running(pod) && pod.Spec.RestartPolicy == corev1.RestartPolicyNever && rayEnded(pod) != nil
+	return ended || isRunning(pod) && pod.Spec.RestartPolicy == corev1.RestartPolicyNever && rayEnded(pod) != nil
 }
 
-// rayEnded is how the Ray container ended. Nil: it has not, or has no status.
+// rayEnded returns how the Ray container ended, or nil if it has not ended or has no status.
 func rayEnded(pod *corev1.Pod) *corev1.ContainerStateTerminated {
 	if s := rayStatus(pod); s != nil {
 		return s.State.Terminated
@@ -91,7 +92,7 @@ func rayEnded(pod *corev1.Pod) *corev1.ContainerStateTerminated {
 	return nil
 }
 
-// rayStatus is found by the name of the container: statuses come in any order.
+// rayStatus returns the status of the Ray container by name: statuses have no fixed order.
 func rayStatus(pod *corev1.Pod) *corev1.ContainerStatus {
 	if len(pod.Spec.Containers) == 0 {
 		return nil

@@ -10,12 +10,11 @@ import (
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 )
 
-// How often each place was filled anew stands with the cluster, and not in memory: the
-// create that a controller had under way when it died, and the one of the controller
-// after it, are then of the same name, and the second meets the first. Two heads would
-// be more than a Pod too many: nobody may choose between them.
+// Refill counts are stored in an annotation of the cluster, not in memory. A create that was in
+// flight when the controller stopped and the create after its restart then have the same name, and
+// the second gets AlreadyExists. Without this, a cluster could get two heads.
 
-// refilledOf is what a cluster says of that. What cannot be read counts as never.
+// refilledOf returns the refill counts in the annotation. Invalid entries are ignored.
 func refilledOf(c *rayv1.RayCluster) map[slot]int {
 	var written map[string]int
 	if json.Unmarshal([]byte(c.Annotations[rayv1.AnnotationRefilled]), &written) != nil {
@@ -32,21 +31,21 @@ func refilledOf(c *rayv1.RayCluster) map[slot]int {
 	return all
 }
 
-// written is what the annotation says.
-func written(refilled map[slot]int) string {
+// formatRefilled returns the value of the annotation.
+func formatRefilled(refilled map[slot]int) string {
 	all := make(map[string]int, len(refilled))
 	for s, times := range refilled {
 		all[fmt.Sprintf("%s/%d", s.group, s.index)] = times
 	}
 	text, err := json.Marshal(all)
 	if err != nil {
-		panic(err) // strings and numbers
+		panic(err) // a map of strings to numbers
 	}
 	return string(text)
 }
 
-// refill asks for another name in a place. The Pod is created once that is written down.
-func (p *plan) refill(s slot) {
+// refillSlot increases the refill count of a slot. The Pod is created after the count is written.
+func (p *plan) refillSlot(s slot) {
 	if p.out.Refilled == nil {
 		p.out.Refilled = map[slot]int{}
 		groups := map[string]bool{rayv1.HeadGroup: true}
@@ -59,17 +58,17 @@ func (p *plan) refill(s slot) {
 			}
 		}
 	}
-	p.why("fill place %d of group %s anew", s.index, s.group)
+	p.addReason("fill place %d of group %s anew", s.index, s.group)
 	p.out.Refilled[s] = p.Refilled[s] + 1
 }
 
-// used tells whether a Pod has had a name before.
-func (p *plan) used(s slot, name string) bool { return p.Met[s][name] || p.held(name) }
+// wasNameUsed reports whether a Pod in the slot has had this name, or a Pod has it now.
+func (p *plan) wasNameUsed(s slot, name string) bool { return p.Met[s][name] || p.isNameTaken(name) }
 
-// writeRefilled writes it down. Nil: it stands there already.
+// writeRefilled writes the annotation. If refilled is nil, it does nothing.
 func (c *Controller) writeRefilled(ctx context.Context, cluster *rayv1.RayCluster, refilled map[slot]int) error {
 	if refilled == nil {
 		return nil
 	}
-	return c.patchMetadata(ctx, cluster, map[string]any{"annotations": map[string]string{rayv1.AnnotationRefilled: written(refilled)}})
+	return c.patchMetadata(ctx, cluster, map[string]any{"annotations": map[string]string{rayv1.AnnotationRefilled: formatRefilled(refilled)}})
 }

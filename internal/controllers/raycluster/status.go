@@ -15,48 +15,48 @@ import (
 	"k8s4r.io/k8s4r/internal/controllers/raycluster/build"
 )
 
-// failure is a write that did not succeed, and what it says in the status.
+// failure is a failed write together with the reason that it gives the condition ReplicaFailure.
 type failure struct {
-	reason string // of the condition ReplicaFailure. Empty: it has none
+	reason string // of the condition ReplicaFailure; if empty, it is not set
 	err    error
 }
 
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-// Status is what a cluster has come to: it follows from the Pods that there are, from
-// what was decided about them, and from whether that could be done.
-func Status(now time.Time, o Options, w World, s Steps, failed error) *rayv1.RayClusterStatus {
-	v := &view{World: w, now: now, opts: o, c: w.Cluster, steps: s, failed: failed, status: w.Cluster.Status.DeepCopy()}
-	v.sort()
-	v.count()
+// ComputeStatus returns the status that follows from the observed Pods, the planned actions and the
+// error of applying them, which may be nil.
+func ComputeStatus(now time.Time, o Options, w Input, s Actions, failed error) *rayv1.RayClusterStatus {
+	v := &view{Input: w, now: now, opts: o, c: w.Cluster, steps: s, failed: failed, status: w.Cluster.Status.DeepCopy()}
+	v.sortPods()
+	v.countPods()
 	v.findHead()
 	if o.Gates.StatusConditions {
-		v.conditions()
+		v.setConditions()
 	}
-	v.state()
+	v.setState()
 	v.status.ObservedGeneration = v.c.Generation
 	return v.status
 }
 
-// view is a status in the making.
+// view collects the status while ComputeStatus runs.
 type view struct {
-	World
+	Input
 	now    time.Time
 	opts   Options
 	c      *rayv1.RayCluster
-	steps  Steps
+	steps  Actions
 	failed error
 	status *rayv1.RayClusterStatus
-	// heads and workers that are there.
+	// heads and workers are the Pods that are present.
 	heads, workers []*corev1.Pod
 }
 
-func (v *view) sort() {
-	p := &plan{World: v.World, now: v.now}
+func (v *view) sortPods() {
+	p := &plan{Input: v.Input, now: v.now}
 	for _, pod := range v.Pods {
 		switch {
-		case !p.counts(pod):
+		case !p.isPresent(pod):
 		case isHead(pod):
 			v.heads = append(v.heads, pod)
 		default:
@@ -65,16 +65,16 @@ func (v *view) sort() {
 	}
 }
 
-// head is the one that there is. Nil: there is none, or no telling which.
-func (v *view) head() *corev1.Pod {
+// headPod returns the only head, or nil if there is none or more than one.
+func (v *view) headPod() *corev1.Pod {
 	if len(v.heads) != 1 {
 		return nil
 	}
 	return v.heads[0]
 }
 
-// count the Pods, wanted and present, and what they ask for.
-func (v *view) count() {
+// countPods sets the numbers of wanted, running and ready workers and the sum of their resources.
+func (v *view) countPods() {
 	s := v.status
 	s.DesiredWorkerReplicas, s.MinWorkerReplicas, s.MaxWorkerReplicas = 0, 0, 0
 	for i := range v.c.Spec.WorkerGroupSpecs {
@@ -82,41 +82,42 @@ func (v *view) count() {
 		if g.Suspend != nil && *g.Suspend {
 			continue
 		}
-		_, pods := build.Desired(g)
-		s.DesiredWorkerReplicas = plus(s.DesiredWorkerReplicas, pods)
-		s.MinWorkerReplicas = plus(s.MinWorkerReplicas, build.Pods(deref(g.MinReplicas, 0), g))
-		s.MaxWorkerReplicas = plus(s.MaxWorkerReplicas, build.Pods(deref(g.MaxReplicas, math.MaxInt32), g))
+		_, pods := build.DesiredReplicas(g)
+		s.DesiredWorkerReplicas = addSaturating(s.DesiredWorkerReplicas, pods)
+		s.MinWorkerReplicas = addSaturating(s.MinWorkerReplicas, build.PodCount(derefOr(g.MinReplicas, 0), g))
+		s.MaxWorkerReplicas = addSaturating(s.MaxWorkerReplicas, build.PodCount(derefOr(g.MaxReplicas, math.MaxInt32), g))
 	}
 	s.AvailableWorkerReplicas, s.ReadyWorkerReplicas = 0, 0
 	for _, pod := range v.workers {
-		if running(pod) {
+		if isRunning(pod) {
 			s.AvailableWorkerReplicas++
 		}
-		if c := condition(pod, corev1.PodReady); running(pod) && c != nil && c.Status == corev1.ConditionTrue {
+		if c := findCondition(pod, corev1.PodReady); isRunning(pod) && c != nil && c.Status == corev1.ConditionTrue {
 			s.ReadyWorkerReplicas++
 		}
 	}
-	t := build.Resources(v.c)
+	t := build.SumResources(v.c)
 	s.DesiredCPU, s.DesiredMemory, s.DesiredGPU, s.DesiredTPU = t.CPU, t.Memory, t.GPU, t.TPU
 }
 
-// plus never exceeds what the field holds.
-func plus(a, b int32) int32 { return int32(min(int64(a)+int64(b), math.MaxInt32)) }
+// addSaturating returns a+b, limited to the largest int32.
+func addSaturating(a, b int32) int32 { return int32(min(int64(a)+int64(b), math.MaxInt32)) }
 
-func deref[T any](p *T, otherwise T) T {
+func derefOr[T any](p *T, otherwise T) T {
 	if p == nil {
 		return otherwise
 	}
 	return *p
 }
 
-// findHead says where the head is found. Of two heads, the last word stays.
+// findHead sets the address and endpoints of the head. If there are several heads, the last values
+// stay.
 func (v *view) findHead() {
 	if len(v.heads) > 1 {
 		return
 	}
 	var info rayv1.HeadInfo
-	if head := v.head(); head != nil {
+	if head := v.headPod(); head != nil {
 		info.PodName, info.PodIP = head.Name, head.Status.PodIP
 	}
 	if svc := v.HeadService; svc != nil {
@@ -124,13 +125,14 @@ func (v *view) findHead() {
 		if svc.Spec.ClusterIP == corev1.ClusterIPNone {
 			info.ServiceIP = info.PodIP
 		}
-		v.status.Endpoints = endpoints(svc)
+		v.status.Endpoints = headEndpoints(svc)
 	}
 	v.status.Head = info
 }
 
-// endpoints are the ports of the head: as seen from outside, or else as the Pod has them.
-func endpoints(svc *corev1.Service) map[string]string {
+// headEndpoints returns the ports of the head by name: the node port if there is one, else the
+// target port.
+func headEndpoints(svc *corev1.Service) map[string]string {
 	all := map[string]string{}
 	for _, p := range svc.Spec.Ports {
 		switch {
@@ -146,9 +148,9 @@ func endpoints(svc *corev1.Service) map[string]string {
 	return all
 }
 
-// state says in one word how the cluster is, and why it is not ready.
-func (v *view) state() {
-	state, reason := v.judge()
+// setState sets the state, its transition time and the reason why the cluster is not ready.
+func (v *view) setState() {
+	state, reason := v.decideState()
 	s := v.status
 	if state != s.State && state != "" {
 		if s.StateTransitionTimes == nil {
@@ -160,8 +162,8 @@ func (v *view) state() {
 	s.State, s.Reason = state, fmt.Sprintf("%.1000s", reason)
 }
 
-// judge looks for the first thing that keeps the cluster from being ready.
-func (v *view) judge() (state rayv1.ClusterState, reason string) {
+// decideState returns the state and the first reason that keeps the cluster from being ready.
+func (v *view) decideState() (state rayv1.ClusterState, reason string) {
 	desired := int(v.status.DesiredWorkerReplicas)
 	switch {
 	case v.goingAway():
@@ -173,42 +175,43 @@ func (v *view) judge() (state rayv1.ClusterState, reason string) {
 		return "", v.failed.Error()
 	case v.steps.Fault != "":
 		return "", v.steps.Fault
-	case v.head() == nil:
+	case v.headPod() == nil:
 		return "", "there is no head Pod yet"
-	case !ready(v.head()):
-		return "", notReady("the head Pod", v.head())
+	case !isReady(v.headPod()):
+		return "", notReady("the head Pod", v.headPod())
 	case len(v.workers) > desired:
 		return "", fmt.Sprintf("there are %d worker Pods, and %d are wanted", len(v.workers), desired)
 	}
 	good := 0
 	var bad *corev1.Pod
 	for _, pod := range v.workers {
-		if ready(pod) {
+		if isReady(pod) {
 			good++
-		} else if bad == nil || trouble(bad) == "" {
+		} else if bad == nil || podTrouble(bad) == "" {
 			bad = pod
 		}
 	}
 	switch {
 	case len(v.workers) == desired && good == desired:
 		return rayv1.StateReady, ""
-	case bad != nil && trouble(bad) != "":
+	case bad != nil && podTrouble(bad) != "":
 		return "", fmt.Sprintf("%d of %d worker Pods are ready; %s", good, desired, notReady("worker Pod "+bad.Name, bad))
 	}
 	return "", fmt.Sprintf("%d of %d worker Pods are ready", good, desired)
 }
 
 func notReady(who string, pod *corev1.Pod) string {
-	if why := trouble(pod); why != "" {
+	if why := podTrouble(pod); why != "" {
 		return who + " is not ready: " + why
 	}
 	if pod.DeletionTimestamp != nil {
 		return who + " is being deleted"
 	}
-	return fmt.Sprintf("%s is not ready; it is %s", who, or(string(pod.Status.Phase), string(corev1.PodPending)))
+	return fmt.Sprintf("%s is not ready; it is %s", who, firstNonEmpty(string(pod.Status.Phase), string(corev1.PodPending)))
 }
 
-// replicaFailure is the reason of that condition. Empty: no Pod is concerned.
+// replicaFailure returns the reason for the condition ReplicaFailure. If err is not about a Pod, it
+// is empty.
 func replicaFailure(err error) string {
 	var f *failure
 	if errors.As(err, &f) {
@@ -217,9 +220,9 @@ func replicaFailure(err error) string {
 	return ""
 }
 
-// differs tells whether a reader would act on the difference between two statuses: what
-// a generation or an unchanged sum says is not worth a write.
-func differs(a, b *rayv1.RayClusterStatus) bool {
+// needsStatusWrite reports whether two statuses differ in a way that matters to a reader. Times,
+// the observed generation and the desired resources alone do not justify a write.
+func needsStatusWrite(a, b *rayv1.RayClusterStatus) bool {
 	a, b = a.DeepCopy(), b.DeepCopy()
 	for _, s := range []*rayv1.RayClusterStatus{a, b} {
 		s.LastUpdateTime, s.ObservedGeneration, s.StateTransitionTimes = nil, 0, nil
@@ -228,8 +231,9 @@ func differs(a, b *rayv1.RayClusterStatus) bool {
 	return !equality.Semantic.DeepEqual(a, b)
 }
 
-// urgent tells whether somebody waits for the difference. The rest only counts.
-func urgent(a, b *rayv1.RayClusterStatus) bool {
+// isUrgentChange reports whether the state or the status of a condition other than HeadPodReady
+// differs. Other changes may wait for the next tick.
+func isUrgentChange(a, b *rayv1.RayClusterStatus) bool {
 	if a.State != b.State || len(a.Conditions) != len(b.Conditions) {
 		return true
 	}

@@ -7,22 +7,23 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// exitNotFound is how a shell ends that does not find a command.
+// exitNotFound is the exit code of a shell that does not find the command.
 const exitNotFound = 127
 
-// reasonNotFound is how `k8s4r up` says that its machine does not have a command.
+// reasonNotFound is the termination reason that the node of `k8s4r up` sets if a command does not
+// exist on the machine.
 const reasonNotFound = "CommandNotFound"
 
-// trouble is why a Pod does not work, in a few words that do not change from one
-// attempt to the next. Empty: nothing is known.
-func trouble(pod *corev1.Pod) string {
+// podTrouble returns a short reason why a Pod does not work, which stays the same when its
+// containers restart. If no reason is known, it returns the empty string.
+func podTrouble(pod *corev1.Pod) string {
 	if noRay(pod) {
 		return "Ray was not found: its container ended with \"command not found\". Use an image that has ray; with k8s4r up, install ray on the machine"
 	}
 	if pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
 		return strings.TrimSpace(fmt.Sprintf("%s %s %s", pod.Status.Phase, pod.Status.Reason, pod.Status.Message))
 	}
-	if c := condition(pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
+	if c := findCondition(pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionFalse {
 		return strings.TrimSpace(c.Reason + ": " + c.Message)
 	}
 	for _, s := range unreadyContainers(pod) {
@@ -30,14 +31,14 @@ func trouble(pod *corev1.Pod) string {
 			return fmt.Sprintf("container %s: %s", s.Name, w.Reason)
 		}
 		if t := s.State.Terminated; t != nil && t.ExitCode != 0 {
-			return fmt.Sprintf("container %s: %s, exit code %d", s.Name, or(t.Reason, "Terminated"), t.ExitCode)
+			return fmt.Sprintf("container %s: %s, exit code %d", s.Name, firstNonEmpty(t.Reason, "Terminated"), t.ExitCode)
 		}
 	}
 	return ""
 }
 
-// unreadyContainers are the statuses of the containers that keep a Pod from being ready. An init
-// container that has ended well stays Completed for ever and keeps it from nothing.
+// unreadyContainers returns the statuses of the containers that keep a Pod from being ready. A
+// completed init container is never ready and is left out.
 func unreadyContainers(pod *corev1.Pod) []corev1.ContainerStatus {
 	var all []corev1.ContainerStatus
 	for _, s := range pod.Status.InitContainerStatuses {
@@ -53,7 +54,7 @@ func unreadyContainers(pod *corev1.Pod) []corev1.ContainerStatus {
 	return all
 }
 
-// noRay tells whether the Ray container ended because there is no such command.
+// noRay reports whether the Ray container ended because the command does not exist.
 func noRay(pod *corev1.Pod) bool {
 	s := rayStatus(pod)
 	if s == nil {

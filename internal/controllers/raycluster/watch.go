@@ -14,10 +14,10 @@ import (
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 )
 
-// queue of clusters to look at.
+// queue is the work queue of clusters.
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// clusterOf an object, by its label. Empty: none.
+// clusterOf returns the cluster in the object's label, or the empty string.
 func clusterOf(o client.Object) string { return o.GetLabels()[rayv1.LabelCluster] }
 
 func byCluster(o client.Object) []string {
@@ -33,29 +33,31 @@ func wakeCluster(o client.Object, q queue) {
 	}
 }
 
-// onPod wakes the cluster of a Pod. Of one that is gone nothing is expected any more.
+// onPod returns a handler that requeues the cluster of a Pod. A delete event also ends the
+// expectations for the Pod.
 func (c *Controller) onPod() handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { wakeCluster(e.Object, q) },
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { wakeCluster(e.ObjectNew, q) },
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) {
 			if owner := metav1.GetControllerOf(e.Object); owner != nil {
-				c.expect.Created(owner.UID, e.Object.GetName())
-				c.expect.Deleted(owner.UID, e.Object.GetUID())
+				c.expect.ObserveCreate(owner.UID, e.Object.GetName())
+				c.expect.ObserveDelete(owner.UID, e.Object.GetUID())
 			}
 			wakeCluster(e.Object, q)
 		},
 	}
 }
 
-// onObject wakes the cluster of what stands around its Pods. What is deleted is made anew.
+// onObject returns a handler that requeues the cluster of an object. A delete event clears the
+// record in memory.ensured, so that the object is created again.
 func (c *Controller) onObject(kind string) handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { wakeCluster(e.Object, q) },
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { wakeCluster(e.ObjectNew, q) },
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) {
 			k := types.NamespacedName{Namespace: e.Object.GetNamespace(), Name: clusterOf(e.Object)}
-			c.memory.Known(k, func(m *memory) { delete(m.ensured, key(kind, e.Object.GetName())) })
+			c.memory.UpdateIfPresent(k, func(m *memory) { delete(m.ensured, objectKey(kind, e.Object.GetName())) })
 			wakeCluster(e.Object, q)
 		},
 	}

@@ -12,88 +12,87 @@ import (
 	"k8s4r.io/k8s4r/internal/controllers/raycluster/build"
 )
 
-// World is all that a decision about one cluster depends on. It is only read.
-type World struct {
+// Input is all that Plan depends on for one cluster. It must not be modified.
+type Input struct {
 	Cluster *rayv1.RayCluster
-	// Pods of the cluster, by name.
+	// Pods are the Pods of the cluster, sorted by name.
 	Pods []*corev1.Pod
-	// Creating names Pods that were created and do not show yet.
+	// Creating holds the names of created Pods that are not in the cache yet.
 	Creating map[string]bool
-	// Deleting are Pods that were deleted and do not show it yet.
+	// Deleting holds the UIDs of deleted Pods that the cache does not show as terminating yet.
 	Deleting map[types.UID]bool
-	// NoNode names nodes of Pods that are being deleted and that are no more.
+	// NoNode holds the nodes of terminating Pods that no longer exist.
 	NoNode map[string]bool
-	// Refilled is how often each place was filled anew, as the cluster says. It names
-	// the Pods.
+	// Refilled is how often each slot was refilled, from the cluster's annotation. Pod names depend
+	// on it.
 	Refilled map[slot]int
-	// Met are the names of Pods that were seen in each place since it was last filled
-	// anew.
+	// Met holds the names of the Pods that each slot has had since its last refill.
 	Met map[slot]map[string]bool
-	// Retries of places whose Pods do not live long.
+	// Retries counts the failed Pods of each slot.
 	Retries map[slot]int
-	// Taken are names of Pods that somebody else holds.
+	// Taken holds Pod names that belong to another owner.
 	Taken map[string]bool
-	// HeadService is the Service of the head. Nil: it does not show.
+	// HeadService is the Service of the head. If nil, it is not in the cache.
 	HeadService *corev1.Service
-	// CleanupJob removes the keys of a deleted cluster from Redis. Nil: there is none.
+	// CleanupJob removes the keys of a deleted cluster from Redis. If nil, it does not exist.
 	CleanupJob *batchv1.Job
-	// NoAccount tells that the user's service account for the head does not exist.
+	// NoAccount is set if the user's service account for the head does not exist.
 	NoAccount bool
-	// Token for a cluster that needs one: chance comes from outside.
+	// Token is a random token, set if the cluster needs a Secret. Plan itself uses no randomness.
 	Token string
 	// LastStatus is when the status was last written.
 	LastStatus time.Time
 }
 
-// Steps is what to do, in this order, and when to look again.
-type Steps struct {
-	// Refused is why the object cannot be carried out. Nothing else is done then.
+// Actions is what the controller applies after one Plan, in the order of the fields.
+type Actions struct {
+	// Refused are the reasons why the spec cannot be applied. If not empty, nothing else is done.
 	Refused []build.Invalid
-	// Warned is what can be carried out, and is to be told to its author.
+	// Warned are findings that do not keep the spec from being applied. They become events.
 	Warned []build.Invalid
-	// Finalizer to be added, or to be removed. Empty: none.
+	// AddFinalizer and RemoveFinalizer name a finalizer. If empty, none is added or removed.
 	AddFinalizer, RemoveFinalizer string
-	// Ensure are objects that are to exist before the Pods.
+	// Ensure are the objects that must exist before the Pods.
 	Ensure []client.Object
-	// Restamp are Pods to be taken over from another version of the controller.
+	// Restamp are the Pods to adopt from another version of the controller.
 	Restamp []Restamp
-	// Delete are Pods to be deleted, heads after the others.
+	// Delete are the Pods to delete, heads after the others.
 	Delete []Deletion
-	// Refilled is what the cluster is to say of that. Nil: what it says.
+	// Refilled are the refill counts to write. If nil, they are unchanged.
 	Refilled map[slot]int
-	// Create are Pods to be created, in this order.
+	// Create are the Pods to create, in this order.
 	Create []*corev1.Pod
-	// Job to be created.
+	// Job is the Redis cleanup Job to create. If nil, none is.
 	Job *batchv1.Job
-	// Forget what was expected of the Pods, for they all go.
+	// Forget drops the expectations about Pods, because all of them are deleted.
 	Forget bool
-	// Fault is why the Pods are not as the spec says, for people. Empty: they are, or
-	// will be.
+	// Fault is the user-facing reason why the Pods do not match the spec. If empty, they do or
+	// will.
 	Fault string
-	// Said are events about what is not done Pod by Pod.
+	// Said are events that are not about a single Pod.
 	Said []Event
-	// WakeAt is when to look again. Zero: a watch will wake us.
+	// WakeAt is when to plan again. If zero, only a watch event triggers it.
 	WakeAt time.Time
 	// Why has one line for each decision.
 	Why []string
 }
 
-// Event is about a cluster.
+// Event is an event about a cluster.
 type Event struct{ Type, Reason, Action, Message string }
 
-// Restamp are annotations for a Pod.
+// Restamp holds the annotations to write to a Pod.
 type Restamp struct {
 	Pod         *corev1.Pod
 	Annotations map[string]string
 }
 
-// Deletion of a Pod.
+// Deletion is the deletion of a Pod.
 type Deletion struct {
 	Pod *corev1.Pod
-	// Event says so once it is done. Its reason is empty: one event is about all.
+	// Event is recorded after the deletion. If its reason is empty, one event covers several Pods.
 	Event Event
-	// Failed is the reason of the condition ReplicaFailure when it cannot be done.
+	// Failed is the reason of the condition ReplicaFailure if the deletion fails.
 	Failed string
-	// Retry tells that the Pod goes because it cannot work any more.
+	// Retry is set if the Pod is deleted because it failed; the failure is counted.
 	Retry bool
 }

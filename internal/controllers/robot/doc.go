@@ -1,4 +1,3 @@
-// Package robot approves robots and keeps their phase: Online while they are
-// in contact, Unknown when their connection broke, Offline when they have been
-// silent for too long.
+// Package robot approves robots and maintains their phase: Online while they are connected,
+// Unknown after a disconnect, Offline when the last heartbeat is too old.
 package robot

@@ -9,34 +9,35 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/controllers/kit"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 )
 
-// Approval says who lets a new robot in.
+// Approval selects how new robots are approved.
 type Approval string
 
 const (
-	// ApproveAuto lets every robot in that has registered.
+	// ApproveAuto approves every robot that has registered.
 	ApproveAuto Approval = "auto"
-	// ApproveManual waits until the robot carries AnnotationApproved.
+	// ApproveManual waits until the robot has AnnotationApproved.
 	ApproveManual Approval = "manual"
 )
 
-// AnnotationApproved lets a robot in when its value is "true".
+// AnnotationApproved approves a robot if its value is "true".
 const AnnotationApproved = "robot.k8s4r.io/approved"
 
-// Config is how robots are judged.
+// Config configures approval and timeouts.
 type Config struct {
-	// OfflineAfter is how long a robot may be silent. 0 means 5m.
+	// OfflineAfter is the age of the last heartbeat at which a robot is offline. 0 means 5m.
 	OfflineAfter time.Duration
-	// Approve says who lets a new robot in. Empty means ApproveAuto.
+	// Approve selects how new robots are approved. Empty means ApproveAuto.
 	Approve Approval
-	// CountEvery is the least time between two writes of one robot that only
-	// count its tasks. 0 means 5s.
+	// CountEvery is the least time between two status writes of one robot that only
+	// update its task count. 0 means 5s.
 	CountEvery time.Duration
 }
 
-// WithDefaults fills in what is not set.
+// WithDefaults returns c with the defaults for all unset fields.
 func (c Config) WithDefaults() Config {
 	if c.OfflineAfter == 0 {
 		c.OfflineAfter = 5 * time.Minute
@@ -50,38 +51,38 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// countShare is the time that each robot adds to the wait between two counts,
-// so that all of them together write at most twenty a second.
+// countShare is added to the interval for each robot, so that all robots together cause at
+// most twenty writes a second.
 const countShare = 50 * time.Millisecond
 
-// World is all that a decision about one robot depends on.
-type World struct {
+// Input holds everything that a decision about one robot depends on.
+type Input struct {
 	Robot *v1alpha1.Robot
-	// Elder is the namespace of an older robot with the same id. Empty: none.
-	Elder string
-	// Tasks that the robot holds.
+	// OlderNamespace is the namespace of an older robot with the same id, or "".
+	OlderNamespace string
+	// Tasks is the number of tasks that the robot holds.
 	Tasks int
-	// Robots is how many there are.
+	// Robots is the number of all robots.
 	Robots int
-	// LastCount is when the number of tasks was last written.
+	// LastCount is when the task count was last written.
 	LastCount time.Time
 }
 
-// Steps is what to write, and when to look again.
-type Steps struct {
-	// Status to write. Nil: as it is.
+// Actions is what the controller does after one Plan.
+type Actions struct {
+	// Status is the status to write, or nil if it is unchanged.
 	Status *v1alpha1.RobotStatus
-	// WakeAt is when to look again. Zero: a watch will wake us.
-	WakeAt time.Time
-	// Warning is for people, as an event. Empty: none.
+	// RequeueAt is when to reconcile again. Zero waits for the next watch event.
+	RequeueAt time.Time
+	// Warning is the message of a warning event, or empty.
 	Warning string
-	// Phase that the robot changes to, for people as well. Empty: it does not.
-	Phase lifecycle.RobotPhase
-	// Why has one line for each decision.
-	Why []string
+	// NewPhase is set if the phase changes. The change becomes an event.
+	NewPhase lifecycle.RobotPhase
+	// Reasons has one line for each decision, for the log.
+	Reasons []string
 }
 
-// The messages about a phase.
+// Messages of the phases.
 const (
 	messageWaiting = "Registration received, waiting for approval"
 	messageAbsent  = "Waiting for the robot to register"
@@ -89,86 +90,84 @@ const (
 	messageDropped = "The connection broke"
 )
 
-// Plan decides what follows for one robot.
-func Plan(now time.Time, c Config, w World) Steps {
-	p := &plan{now: now, Config: c, World: w, status: w.Robot.Status.DeepCopy()}
+// Plan returns the actions for one robot.
+func Plan(now time.Time, c Config, w Input) Actions {
+	p := &plan{now: now, Config: c, Input: w, status: w.Robot.Status.DeepCopy()}
 	p.phase = lifecycle.ParseRobotPhase(w.Robot.Status.Phase)
-	p.approve()
-	p.follow()
-	p.count()
+	p.planApproval()
+	p.planPhase()
+	p.planTaskCount()
 	return p.out
 }
 
-// plan is a decision in the making.
+// plan is the state of one call of Plan.
 type plan struct {
-	World
+	Input
 	Config
 	now    time.Time
 	phase  lifecycle.RobotPhase
 	status *v1alpha1.RobotStatus
-	out    Steps
+	out    Actions
 }
 
-func (p *plan) wake(at time.Time) {
-	if p.out.WakeAt.IsZero() || at.Before(p.out.WakeAt) {
-		p.out.WakeAt = at
-	}
+func (p *plan) requeueAt(at time.Time) {
+	kit.SetEarliest(&p.out.RequeueAt, at)
 }
 
-func (p *plan) step(g lifecycle.RobotSignal, message string) {
+func (p *plan) applySignal(g lifecycle.RobotSignal, message string) {
 	to, ok := lifecycle.StepRobot(p.phase, g)
 	if !ok {
 		return
 	}
-	p.out.Why = append(p.out.Why, fmt.Sprintf("%s -> %s: %s", p.phase, to, message))
+	p.out.Reasons = append(p.out.Reasons, fmt.Sprintf("%s -> %s: %s", p.phase, to, message))
 	if to != p.phase {
-		p.phase, p.out.Phase = to, to
+		p.phase, p.out.NewPhase = to, to
 	}
 	p.status.Phase, p.status.Message = string(to), message
 }
 
-// approve lets a robot in that waits and may come in.
-func (p *plan) approve() {
+// planApproval approves a pending robot if it has registered and its id is free.
+func (p *plan) planApproval() {
 	if p.phase != lifecycle.RobotPending {
 		return
 	}
 	p.status.Phase = string(p.phase)
 	approved := p.Approve == ApproveAuto || p.Robot.Annotations[AnnotationApproved] == "true"
 	switch {
-	case p.Elder != "":
-		p.status.Message = fmt.Sprintf("robotId %s is taken by the older robot in namespace %s", p.Robot.Name, p.Elder)
+	case p.OlderNamespace != "":
+		p.status.Message = fmt.Sprintf("robotId %s is taken by the older robot in namespace %s", p.Robot.Name, p.OlderNamespace)
 		if p.Robot.Status.Message != p.status.Message {
 			p.out.Warning = p.status.Message
 		}
-		p.mark(metav1.ConditionFalse, "IDTaken", p.status.Message)
-	case !p.registered():
+		p.setApproved(metav1.ConditionFalse, "IDTaken", p.status.Message)
+	case !p.hasRegistered():
 		p.status.Message = messageAbsent
 	case !approved:
 		p.status.Message = messageWaiting
-		p.mark(metav1.ConditionFalse, "Waiting", "set the annotation "+AnnotationApproved+`: "true" to let the robot in`)
+		p.setApproved(metav1.ConditionFalse, "Waiting", "set the annotation "+AnnotationApproved+`: "true" to approve the robot`)
 	default:
-		p.mark(metav1.ConditionTrue, "Approved", "may be given work")
-		p.step(lifecycle.RobotApproved, messageOnline)
+		p.setApproved(metav1.ConditionTrue, "Approved", "may be given work")
+		p.applySignal(lifecycle.RobotApproved, messageOnline)
 	}
 }
 
-// registered tells whether the robot itself has ever been heard of. One that
-// somebody wrote down beforehand has not.
-func (p *plan) registered() bool {
+// hasRegistered reports whether an agent has ever registered the robot. A Robot that a user
+// created beforehand has not registered yet.
+func (p *plan) hasRegistered() bool {
 	s := p.Robot.Status
 	return s.LastHeartbeatTime != nil || s.DeviceInfo != nil || s.Agent != nil ||
 		meta.IsStatusConditionTrue(s.Conditions, v1alpha1.ConditionConnected)
 }
 
-func (p *plan) mark(is metav1.ConditionStatus, reason, message string) {
+func (p *plan) setApproved(is metav1.ConditionStatus, reason, message string) {
 	meta.SetStatusCondition(&p.status.Conditions, metav1.Condition{
 		Type: v1alpha1.ConditionApproved, Status: is, Reason: reason, Message: message,
 		ObservedGeneration: p.Robot.Generation, LastTransitionTime: metav1.NewTime(p.now),
 	})
 }
 
-// follow keeps the phase of a robot that was let in.
-func (p *plan) follow() {
+// planPhase updates the phase of an approved robot.
+func (p *plan) planPhase() {
 	if p.phase == lifecycle.RobotPending {
 		return
 	}
@@ -176,20 +175,20 @@ func (p *plan) follow() {
 	dropped := meta.IsStatusConditionFalse(p.status.Conditions, v1alpha1.ConditionConnected)
 	switch {
 	case !p.now.Before(silentAt):
-		p.step(lifecycle.RobotSilent, fmt.Sprintf("No contact for %s", p.OfflineAfter))
+		p.applySignal(lifecycle.RobotUnresponsive, fmt.Sprintf("No contact for %s", p.OfflineAfter))
 		return
 	case dropped:
-		p.step(lifecycle.RobotDropped, messageDropped)
+		p.applySignal(lifecycle.RobotDisconnected, messageDropped)
 	default:
-		p.step(lifecycle.RobotHeard, messageOnline)
+		p.applySignal(lifecycle.RobotConnected, messageOnline)
 	}
 	if p.phase != lifecycle.RobotOffline {
-		p.wake(silentAt)
+		p.requeueAt(silentAt)
 	}
 }
 
-// lastContact is the last heartbeat, or for a robot that has sent none yet,
-// the moment that it was let in.
+// lastContact returns the time of the last heartbeat, or of the approval if there was no
+// heartbeat yet.
 func (p *plan) lastContact() time.Time {
 	if t := p.status.LastHeartbeatTime; t != nil {
 		return t.Time
@@ -200,9 +199,8 @@ func (p *plan) lastContact() time.Time {
 	return p.Robot.CreationTimestamp.Time
 }
 
-// count writes how many tasks the robot holds, with another change or after a
-// while.
-func (p *plan) count() {
+// planTaskCount updates the task count together with another change or after CountEvery.
+func (p *plan) planTaskCount() {
 	p.status.RunningTasks = p.Robot.Status.RunningTasks
 	other := !equality.Semantic.DeepEqual(*p.status, p.Robot.Status)
 	ready := p.LastCount.Add(max(p.CountEvery, time.Duration(p.Robots)*countShare))
@@ -212,6 +210,6 @@ func (p *plan) count() {
 		p.status.RunningTasks = int32(p.Tasks)
 		p.out.Status = p.status
 	case differs:
-		p.wake(ready)
+		p.requeueAt(ready)
 	}
 }

@@ -12,27 +12,27 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/controllers/expect"
+	"k8s4r.io/k8s4r/internal/controllers/kit"
 )
 
 // Name of the controller.
 const Name = "robotidentity"
 
-// Controller writes what Plan decides.
+// Controller writes the accepted identity of robots.
 type Controller struct {
 	client.Client
 	Config
 	Now      func() time.Time
 	Recorder events.EventRecorder
-	// Concurrency is the number of robots that are written at a time.
+	// Concurrency is the number of robots that are reconciled at the same time.
 	Concurrency int
 
-	expect *expect.Set
+	expect *kit.Expectations
 }
 
 // Add starts the controller with the manager.
 func (c *Controller) Add(mgr ctrl.Manager) error {
-	c.expect = expect.New(c.Now, mgr.GetLogger().WithName(Name))
+	c.expect = kit.NewExpectations(c.Now, mgr.GetLogger().WithName(Name))
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(Name).
 		For(&v1alpha1.Robot{}).
@@ -40,31 +40,31 @@ func (c *Controller) Add(mgr ctrl.Manager) error {
 		Complete(c)
 }
 
-// Reconcile brings one robot a step on.
+// Reconcile reconciles the identity of one Robot.
 func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	var r v1alpha1.Robot
 	if err := c.Get(ctx, req.NamespacedName, &r); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if c.expect.Stale(r.UID, r.ResourceVersion) {
-		return reconcile.Result{}, nil // the watch will bring what we wrote
+	if c.expect.IsStale(r.UID, r.ResourceVersion) {
+		return reconcile.Result{}, nil // the watch event of our own write follows
 	}
 	return reconcile.Result{}, c.apply(ctx, &r, Plan(c.Now(), c.Config, &r))
 }
 
-func (c *Controller) apply(ctx context.Context, r *v1alpha1.Robot, steps Steps) error {
-	for _, why := range steps.Why {
+func (c *Controller) apply(ctx context.Context, r *v1alpha1.Robot, actions Actions) error {
+	for _, why := range actions.Reasons {
 		ctrl.LoggerFrom(ctx).Info(why)
 	}
-	if steps.Status == nil {
+	if actions.Status == nil {
 		return nil
 	}
-	r.Status = *steps.Status
+	r.Status = *actions.Status
 	if written, err := c.expect.UpdateStatus(ctx, c, r); !written {
 		return err
 	}
-	if steps.Warning != "" {
-		c.Recorder.Eventf(r, nil, corev1.EventTypeWarning, steps.Reason, "Identify", "%s", steps.Warning)
+	if actions.Warning != "" {
+		c.Recorder.Eventf(r, nil, corev1.EventTypeWarning, actions.Reason, "Identify", "%s", actions.Warning)
 	}
 	return nil
 }

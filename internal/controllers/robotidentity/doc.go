@@ -1,4 +1,4 @@
-// Package robotidentity decides which key speaks for a robot: by policy, or as
-// an operator says. It notices robots that have a new key, and machines that
-// want to be a robot which another one is.
+// Package robotidentity decides which key is accepted for a robot: by policy, or as an
+// operator approves. It reports robots with a new key, and other machines that request the
+// identity of a robot.
 package robotidentity

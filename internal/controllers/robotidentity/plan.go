@@ -11,132 +11,131 @@ import (
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 )
 
-// Config is how identities are judged.
+// Config configures which identities are accepted.
 type Config struct {
-	// Manual leaves new robots to an operator. Otherwise a valid token lets them
-	// in.
+	// Manual requires an operator to approve new robots. Otherwise a valid token suffices.
 	Manual bool
 }
 
-// The values of status.identity.accepted.by.
+// Values of status.identity.accepted.by.
 const (
 	byToken    = "Token"
 	byOperator = "Operator"
 )
 
-// Steps is what to write.
-type Steps struct {
-	// Status to write. Nil: as it is.
+// Actions is what the controller does after one Plan.
+type Actions struct {
+	// Status is the status to write, or nil if it is unchanged.
 	Status *v1alpha1.RobotStatus
-	// Warning is for people, as an event with the reason. Empty: none.
+	// Warning and Reason describe a warning event. Empty if there is none.
 	Warning, Reason string
-	// Why has one line for each decision.
-	Why []string
+	// Reasons has one line for each decision, for the log.
+	Reasons []string
 }
 
-// Plan decides what speaks for one robot.
-func Plan(now time.Time, c Config, r *v1alpha1.Robot) Steps {
+// Plan returns the actions for the identity of one robot.
+func Plan(now time.Time, c Config, r *v1alpha1.Robot) Actions {
 	if r.Status.Identity == nil && (r.Spec.Identity == nil || !r.Spec.Identity.Revoked) {
-		return Steps{} // it never joined
+		return Actions{} // the robot never joined
 	}
 	p := &plan{now: now, manual: c.Manual, robot: r, status: r.Status.DeepCopy()}
 	if p.status.Identity == nil {
 		p.status.Identity = &v1alpha1.RobotIdentity{}
 	}
-	p.decide()
-	p.dispute()
+	p.planAccepted()
+	p.planConflict()
 	if !equality.Semantic.DeepEqual(*p.status, r.Status) {
 		p.out.Status = p.status
 	}
 	return p.out
 }
 
-// plan is a decision in the making.
+// plan is the state of one call of Plan.
 type plan struct {
 	now    time.Time
 	manual bool
 	robot  *v1alpha1.Robot
 	status *v1alpha1.RobotStatus
-	out    Steps
+	out    Actions
 }
 
-func (p *plan) spec() v1alpha1.RobotIdentitySpec {
+func (p *plan) identitySpec() v1alpha1.RobotIdentitySpec {
 	if p.robot.Spec.Identity == nil {
 		return v1alpha1.RobotIdentitySpec{}
 	}
 	return *p.robot.Spec.Identity
 }
 
-// decide says what is accepted.
-func (p *plan) decide() {
-	spec, id := p.spec(), p.status.Identity
+// planAccepted decides which identity is accepted.
+func (p *plan) planAccepted() {
+	spec, id := p.identitySpec(), p.status.Identity
 	asked, has := id.Requested, id.Accepted
 	switch {
 	case spec.Revoked:
-		p.mark(v1alpha1.ConditionIdentity, metav1.ConditionFalse, v1alpha1.ReasonRevoked, revokedBecause(spec.RevokedReason))
+		p.setCondition(v1alpha1.ConditionIdentity, metav1.ConditionFalse, v1alpha1.ReasonRevoked, revokedMessage(spec.RevokedReason))
 		return
 	case asked != nil && spec.ApprovedKey == asked.Key && (spec.ApprovedMachine == "" || spec.ApprovedMachine == asked.Machine):
-		p.accept(byOperator)
+		p.acceptRequested(byOperator)
 	case asked != nil && has == nil && !p.manual:
-		p.accept(byToken)
+		p.acceptRequested(byToken)
 	}
 	if has = id.Accepted; has == nil {
-		p.mark(v1alpha1.ConditionIdentity, metav1.ConditionFalse, v1alpha1.ReasonWaitingForApproval,
+		p.setCondition(v1alpha1.ConditionIdentity, metav1.ConditionFalse, v1alpha1.ReasonWaitingForApproval,
 			fmt.Sprintf("compare status.identity.requested with the robot, then: k8s4r robot approve %s", p.robot.Name))
 		return
 	}
-	p.mark(v1alpha1.ConditionIdentity, metav1.ConditionTrue, v1alpha1.ReasonAccepted, "the robot proves itself by its key")
+	p.setCondition(v1alpha1.ConditionIdentity, metav1.ConditionTrue, v1alpha1.ReasonAccepted, "the robot is authenticated by its key")
 }
 
-func revokedBecause(reason string) string {
+func revokedMessage(reason string) string {
 	if reason == "" {
 		return "an operator has revoked the robot"
 	}
 	return "an operator has revoked the robot: " + reason
 }
 
-// accept takes what was asked for, unless it is accepted already.
-func (p *plan) accept(by string) {
+// acceptRequested accepts the requested identity, unless it is accepted already.
+func (p *plan) acceptRequested(by string) {
 	asked, has := p.status.Identity.Requested, p.status.Identity.Accepted
-	if has != nil && has.Key == asked.Key && sameMachine(has.Machine, asked.Machine) {
+	if has != nil && has.Key == asked.Key && isSameMachine(has.Machine, asked.Machine) {
 		return
 	}
 	p.status.Identity.Accepted = &v1alpha1.AcceptedIdentity{Key: asked.Key, Machine: asked.Machine, By: by, Time: metav1.NewTime(p.now)}
-	p.out.Why = append(p.out.Why, fmt.Sprintf("key %s speaks for the robot (%s)", asked.Key, by))
+	p.out.Reasons = append(p.out.Reasons, fmt.Sprintf("accept key %s of the robot (%s)", asked.Key, by))
 }
 
-// sameMachine tells whether nothing speaks against it. A machine without an id
-// cannot be told from others.
-func sameMachine(a, b string) bool { return a == "" || b == "" || a == b }
+// isSameMachine reports whether two machine ids may belong to one machine. A machine
+// without an id matches all others.
+func isSameMachine(a, b string) bool { return a == "" || b == "" || a == b }
 
-// dispute tells whether somebody else wants to be the robot.
-func (p *plan) dispute() {
+// planConflict reports requests for the identity from another key or machine.
+func (p *plan) planConflict() {
 	asked, has := p.status.Identity.Requested, p.status.Identity.Accepted
 	if asked == nil || has == nil {
 		return
 	}
-	switch same := sameMachine(has.Machine, asked.Machine); {
+	switch same := isSameMachine(has.Machine, asked.Machine); {
 	case asked.Key == has.Key && same:
-		if meta.FindStatusCondition(p.status.Conditions, v1alpha1.ConditionIdentityDisputed) != nil {
-			p.mark(v1alpha1.ConditionIdentityDisputed, metav1.ConditionFalse, v1alpha1.ReasonUndisputed, "the last who asked was the robot itself")
+		if meta.FindStatusCondition(p.status.Conditions, v1alpha1.ConditionIdentityConflict) != nil {
+			p.setCondition(v1alpha1.ConditionIdentityConflict, metav1.ConditionFalse, v1alpha1.ReasonNoConflict, "the last request came from the robot itself")
 		}
 	case same:
-		p.disputed(v1alpha1.ReasonReimaged, fmt.Sprintf("the robot has a new key, as after a new installation; if that was you: k8s4r robot approve %s", p.robot.Name))
+		p.setConflict(v1alpha1.ReasonReimaged, fmt.Sprintf("the robot has a new key, as after a new installation; if that was you: k8s4r robot approve %s", p.robot.Name))
 	default:
-		p.disputed(v1alpha1.ReasonCloned, fmt.Sprintf("another machine (%s at %s) wants to be this robot; give it a robot id of its own, or if it replaces this one: k8s4r robot approve %s",
+		p.setConflict(v1alpha1.ReasonCloned, fmt.Sprintf("another machine (%s at %s) wants to be this robot; give it a robot id of its own, or if it replaces this one: k8s4r robot approve %s",
 			asked.Hostname, asked.Address, p.robot.Name))
 	}
 }
 
-func (p *plan) disputed(reason, message string) {
-	was := meta.FindStatusCondition(p.robot.Status.Conditions, v1alpha1.ConditionIdentityDisputed)
+func (p *plan) setConflict(reason, message string) {
+	was := meta.FindStatusCondition(p.robot.Status.Conditions, v1alpha1.ConditionIdentityConflict)
 	if was == nil || was.Status != metav1.ConditionTrue || was.Reason != reason || was.Message != message {
 		p.out.Warning, p.out.Reason = message, reason
 	}
-	p.mark(v1alpha1.ConditionIdentityDisputed, metav1.ConditionTrue, reason, message)
+	p.setCondition(v1alpha1.ConditionIdentityConflict, metav1.ConditionTrue, reason, message)
 }
 
-func (p *plan) mark(kind string, is metav1.ConditionStatus, reason, message string) {
+func (p *plan) setCondition(kind string, is metav1.ConditionStatus, reason, message string) {
 	meta.SetStatusCondition(&p.status.Conditions, metav1.Condition{
 		Type: kind, Status: is, Reason: reason, Message: message, ObservedGeneration: p.robot.Generation, LastTransitionTime: metav1.NewTime(p.now),
 	})

@@ -59,15 +59,15 @@ func TestPlan(t *testing.T) {
 		name     string
 		manual   bool
 		in       *v1alpha1.Robot
-		accepts  string // key; empty: none
-		identity string // status and reason of the condition; empty: nothing is written
+		accepts  string // key, or ""
+		identity string // status and reason of the condition; empty if nothing is written
 		disputed string
 		warning  string
 	}{
-		{name: "a robot that never joined is nothing to us", in: robot()},
-		{name: "a token lets a new robot in", in: robot(asked("k1", "m1")), accepts: "k1", identity: "True Accepted"},
-		{name: "by hand, it waits", manual: true, in: robot(asked("k1", "m1")), identity: "False WaitingForApproval"},
-		{name: "by hand, an operator lets it in", manual: true, in: robot(asked("k1", "m1"), approves("k1")), accepts: "k1", identity: "True Accepted"},
+		{name: "a robot that never joined is ignored", in: robot()},
+		{name: "a token admits a new robot", in: robot(asked("k1", "m1")), accepts: "k1", identity: "True Accepted"},
+		{name: "manual approval: it waits", manual: true, in: robot(asked("k1", "m1")), identity: "False WaitingForApproval"},
+		{name: "manual approval: an operator approves it", manual: true, in: robot(asked("k1", "m1"), approves("k1")), accepts: "k1", identity: "True Accepted"},
 		{name: "an approval of another key does not count", manual: true, in: robot(asked("k1", "m1"), approves("k2")), identity: "False WaitingForApproval"},
 		{name: "a new key on the same machine is refused", in: robot(asked("k2", "m1"), accepted("k1", "m1")),
 			accepts: "k1", identity: "True Accepted", disputed: "True Reimaged", warning: "k8s4r robot approve r1"},
@@ -80,11 +80,11 @@ func TestPlan(t *testing.T) {
 			wants(v1alpha1.RobotIdentitySpec{ApprovedKey: "k1", ApprovedMachine: "m2"})), accepts: "k1", identity: "True Accepted"},
 		{name: "a key that is approved for one machine is not for its copy", in: robot(asked("k1", "m2"), accepted("k1", "m1"),
 			wants(v1alpha1.RobotIdentitySpec{ApprovedKey: "k1", ApprovedMachine: "m1"})), accepts: "k1", identity: "True Accepted", disputed: "True Cloned", warning: "another machine"},
-		{name: "the robot itself settles it", in: robot(asked("k1", "m1"), accepted("k1", "m1"), condition(v1alpha1.ConditionIdentityDisputed, "True", "Cloned")),
-			accepts: "k1", identity: "True Accepted", disputed: "False Undisputed"},
+		{name: "a request of the robot itself ends the conflict", in: robot(asked("k1", "m1"), accepted("k1", "m1"), condition(v1alpha1.ConditionIdentityConflict, "True", "Cloned")),
+			accepts: "k1", identity: "True Accepted", disputed: "False NoConflict"},
 		{name: "a revoked robot is refused", in: robot(asked("k1", "m1"), accepted("k1", "m1"), revoked), accepts: "k1", identity: "False Revoked"},
 		{name: "one that is revoked before it joins, too", in: robot(revoked), identity: "False Revoked"},
-		{name: "and no token lets it in again", in: robot(asked("k1", "m1"), revoked), identity: "False Revoked"},
+		{name: "a token does not admit a revoked robot again", in: robot(asked("k1", "m1"), revoked), identity: "False Revoked"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := Plan(noon, Config{Manual: c.manual}, c.in)
@@ -100,10 +100,10 @@ func TestPlan(t *testing.T) {
 			if a := got.Status.Identity.Accepted; (a == nil) != (c.accepts == "") || a != nil && a.Key != c.accepts {
 				t.Errorf("it accepts %+v", a)
 			}
-			if is := said(got.Status, v1alpha1.ConditionIdentity); is != c.identity {
+			if is := conditionText(got.Status, v1alpha1.ConditionIdentity); is != c.identity {
 				t.Errorf("identity is %s", is)
 			}
-			if is := said(got.Status, v1alpha1.ConditionIdentityDisputed); is != c.disputed {
+			if is := conditionText(got.Status, v1alpha1.ConditionIdentityConflict); is != c.disputed {
 				t.Errorf("disputed is %s", is)
 			}
 			if !strings.Contains(got.Warning, c.warning) || (got.Warning == "") != (c.warning == "") {
@@ -112,13 +112,13 @@ func TestPlan(t *testing.T) {
 			again := c.in.DeepCopy()
 			again.Status = *got.Status
 			if more := Plan(noon.Add(time.Hour), Config{Manual: c.manual}, again); more.Status != nil || more.Warning != "" {
-				t.Errorf("it is not content with what it wrote: %+v", more)
+				t.Errorf("the plan is not stable: %+v", more)
 			}
 		})
 	}
 }
 
-func said(s *v1alpha1.RobotStatus, kind string) string {
+func conditionText(s *v1alpha1.RobotStatus, kind string) string {
 	c := meta.FindStatusCondition(s.Conditions, kind)
 	if c == nil {
 		return ""

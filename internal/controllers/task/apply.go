@@ -11,51 +11,52 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/taskstate"
 )
 
-// apply writes the robot that a Task goes to before the status, and the one that
-// it leaves after it: a Task that says dispatching names its robot, and one that
-// a robot may run never says another, whenever we crash. Each write is a
-// compare-and-set on what the decision saw.
-func (c *Controller) apply(ctx context.Context, t *v1alpha1.Task, steps Steps) error {
-	if steps.Illegal != "" {
-		illegalEdges.WithLabelValues(t.Status.State, string(steps.Illegal)).Inc()
+// applyActions writes the robot that a Task goes to before the status, and the robot that it leaves
+// after it. So a dispatching Task always names its robot, and a Task that a robot may run never
+// names another one, whenever the manager crashes. Each write is a compare-and-set on what the
+// decision was based on.
+func (c *Controller) applyActions(ctx context.Context, t *v1alpha1.Task, steps Actions) error {
+	if steps.RejectedSignal != "" {
+		illegalEdges.WithLabelValues(t.Status.State, string(steps.RejectedSignal)).Inc()
 	}
-	if err := c.bind(ctx, t, steps.Bind); err != nil {
+	if err := c.bindTask(ctx, t, steps.Bind); err != nil {
 		return err
 	}
 	if steps.Status != nil {
-		from := lifecycle.TaskState(t.Status.State).Normal()
+		from := lifecycle.TaskState(t.Status.State).OrPending()
 		t.Status = *steps.Status
 		if err := c.Status().Update(ctx, t); err != nil {
 			return fmt.Errorf("update status of task %s: %w", t.Name, err)
 		}
-		c.expect.Wrote(t.UID, t.ResourceVersion)
-		if to := lifecycle.TaskState(t.Status.State).Normal(); to != from {
+		c.expect.RecordWrite(t.UID, t.ResourceVersion)
+		if to := lifecycle.TaskState(t.Status.State).OrPending(); to != from {
 			transitions.WithLabelValues(string(from), string(to)).Inc()
 		}
 	}
-	if err := c.bind(ctx, t, steps.Rebind); err != nil {
+	if err := c.bindTask(ctx, t, steps.Rebind); err != nil {
 		return err
 	}
 	switch {
-	case steps.Warning != "":
-		c.Recorder.Eventf(t, related(t), corev1.EventTypeWarning, t.Status.Reason, "Run", "%s", steps.Warning)
-	case steps.Note != "":
-		c.Recorder.Eventf(t, related(t), corev1.EventTypeNormal, t.Status.Reason, "Run", "%s", steps.Note)
+	case steps.WarningEvent != "":
+		c.Recorder.Eventf(t, relatedRobot(t), corev1.EventTypeWarning, t.Status.Reason, "Run", "%s", steps.WarningEvent)
+	case steps.NormalEvent != "":
+		c.Recorder.Eventf(t, relatedRobot(t), corev1.EventTypeNormal, t.Status.Reason, "Run", "%s", steps.NormalEvent)
 	}
-	for _, why := range steps.Why {
+	for _, why := range steps.Reasons {
 		ctrl.LoggerFrom(ctx).V(1).Info(why)
 	}
 	return nil
 }
 
-// related is the robot of the attempt that an event about the Task is about.
-func related(t *v1alpha1.Task) runtime.Object {
-	k := key{Namespace: t.Namespace, Name: t.RobotOfAttempt()}
-	if a := t.Status.Entry(t.Status.Attempt); a != nil && a.Robot == k.Name {
-		k = robotOf(t, a) // in another namespace, if it is shared
+// relatedRobot returns the robot of an event's attempt.
+func relatedRobot(t *v1alpha1.Task) runtime.Object {
+	k := key{Namespace: t.Namespace, Name: t.CurrentRobot()}
+	if a := t.Status.FindAttempt(t.Status.Attempt); a != nil && a.Robot == k.Name {
+		k = robotKeyOf(t, a) // in another namespace, if it is shared
 	}
 	if k.Name == "" {
 		return nil
@@ -63,31 +64,31 @@ func related(t *v1alpha1.Task) runtime.Object {
 	return &v1alpha1.Robot{ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: k.Name}}
 }
 
-// bind writes where a Task is to run. Nil: it stays as it is.
-func (c *Controller) bind(ctx context.Context, t *v1alpha1.Task, to *Placing) error {
+// bindTask writes where a Task is to run. Nil: unchanged.
+func (c *Controller) bindTask(ctx context.Context, t *v1alpha1.Task, to *RobotBinding) error {
 	if to == nil {
 		return nil
 	}
-	to.write(t)
+	to.applyTo(t)
 	if err := c.Update(ctx, t); err != nil {
 		return fmt.Errorf("bind task %s: %w", t.Name, err)
 	}
-	c.expect.Wrote(t.UID, t.ResourceVersion)
+	c.expect.RecordWrite(t.UID, t.ResourceVersion)
 	return nil
 }
 
-// write puts the placing into the object.
-func (p *Placing) write(t *v1alpha1.Task) {
+// applyTo writes the binding into the object.
+func (p *RobotBinding) applyTo(t *v1alpha1.Task) {
 	t.Spec.TargetRobot = p.TargetRobot
-	controllerutil.RemoveFinalizer(t, v1alpha1.FinalizerRobotTold)
-	if p.Told {
-		controllerutil.AddFinalizer(t, v1alpha1.FinalizerRobotTold)
+	controllerutil.RemoveFinalizer(t, v1alpha1.FinalizerRobotNotified)
+	if p.NotifiesRobot {
+		controllerutil.AddFinalizer(t, v1alpha1.FinalizerRobotNotified)
 	}
-	delete(t.Annotations, AnnotationPlacedBy)
-	if p.ByUs && t.Spec.JobName == "" {
+	delete(t.Annotations, taskstate.AnnotationPlacedBy)
+	if p.ChosenByManager && t.Spec.JobName == "" {
 		if t.Annotations == nil {
 			t.Annotations = map[string]string{}
 		}
-		t.Annotations[AnnotationPlacedBy] = "k8s4r-manager"
+		t.Annotations[taskstate.AnnotationPlacedBy] = "k8s4r-manager"
 	}
 }

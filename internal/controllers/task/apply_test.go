@@ -11,18 +11,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/controllers/expect"
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/controllers/kit"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 )
 
-func TestACancelBetweenTheDecisionAndItsWriteWins(t *testing.T) {
-	for name, in := range map[string]World{
-		"a task that was created bound":  world(lifecycle.TaskPending, target("r1"), seat),
-		"a task that is bound first":     world(lifecycle.TaskPending, seat),
-		"a task that is to be restarted": world(lifecycle.TaskExited, restarts(1, 0, 0)),
+func TestApplyActions_LosesToConcurrentCancel(t *testing.T) {
+	for name, in := range map[string]Input{
+		"a task that was created bound":  newInput(lifecycle.TaskPending, target("r1"), reserved),
+		"a task that is bound first":     newInput(lifecycle.TaskPending, reserved),
+		"a task that is to be restarted": newInput(lifecycle.TaskExited, restarts(1, 0, 0)),
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := storing(t, in.Task)
+			c := newStoringController(t, in.Task)
 			k := client.ObjectKeyFromObject(in.Task)
 			read := func() (task v1alpha1.Task) {
 				if err := c.Get(t.Context(), k, &task); err != nil {
@@ -40,7 +40,7 @@ func TestACancelBetweenTheDecisionAndItsWriteWins(t *testing.T) {
 			if err := c.Status().Update(t.Context(), &meanwhile); err != nil {
 				t.Fatal(err)
 			}
-			if err := c.apply(t.Context(), &seen, steps); !apierrors.IsConflict(err) {
+			if err := c.applyActions(t.Context(), &seen, steps); !apierrors.IsConflict(err) {
 				t.Errorf("the write is not refused: %v", err)
 			}
 			if now := read(); now.Status.State != string(lifecycle.TaskCanceled) || now.Spec.TargetRobot != meanwhile.Spec.TargetRobot {
@@ -50,8 +50,8 @@ func TestACancelBetweenTheDecisionAndItsWriteWins(t *testing.T) {
 	}
 }
 
-// storing is a controller that writes to a store of the Task.
-func storing(t *testing.T, task *v1alpha1.Task) *Controller {
+// newStoringController returns a controller that writes to a store with the Task.
+func newStoringController(t *testing.T, task *v1alpha1.Task) *Controller {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
@@ -59,5 +59,5 @@ func storing(t *testing.T, task *v1alpha1.Task) *Controller {
 	}
 	now := func() time.Time { return noon }
 	store := fake.NewClientBuilder().WithScheme(scheme).WithObjects(task).WithStatusSubresource(task).Build()
-	return &Controller{Client: store, Now: now, expect: expect.New(now, logr.Discard())}
+	return &Controller{Client: store, Now: now, expect: kit.NewExpectations(now, logr.Discard())}
 }

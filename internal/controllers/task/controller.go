@@ -19,16 +19,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/controllers/expect"
-	"k8s4r.io/k8s4r/internal/controllers/wake"
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/controllers/kit"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/placement"
+	"k8s4r.io/k8s4r/internal/core/taskstate"
 )
 
-// Name of the controller.
+// Name is the name of the controller.
 const Name = "task"
 
-// The fields by which the cache finds Tasks: the first two only those that have
-// not ended.
+// Index fields of Tasks. The first two contain only Tasks that have not ended.
 const (
 	indexRobot    = "spec.targetRobot"
 	indexJob      = "spec.jobName"
@@ -36,60 +36,85 @@ const (
 	indexReplica  = "replica"
 )
 
-// indexName is the field by which the cache finds the Robots of one name in all
-// namespaces.
+// indexName is the index field of Robots by name, across namespaces.
 const indexName = "metadata.name"
 
-// tooEarly is the pause before another look at a Task that errTooEarly put off.
-const tooEarly = 50 * time.Millisecond
+// behindInterval is the pause before a retry after errSchedulerBehind.
+const behindInterval = 50 * time.Millisecond
 
-// explanations bounds the writes a second that only say why a Task waits.
-const explanations = 20
+// explanationsPerSecond bounds the writes that only explain why a Task waits.
+const explanationsPerSecond = 20
+
+// robotScheduler is the part of the cluster scheduler that the controller needs.
+type robotScheduler interface {
+	// SetupWithManager starts the scheduler with the manager.
+	SetupWithManager(mgr ctrl.Manager) error
+	// EnablePreemption lets the scheduler choose tasks that this controller evicts.
+	EnablePreemption()
+	// NotifyTasks sets the function that is called for each Task with a new decision.
+	NotifyTasks(f func(namespace, name string))
+	// IsBehind reports whether the Task's robot was chosen for an older version of it.
+	IsBehind(t *v1alpha1.Task) bool
+	// Assignment returns the robot of a waiting Task, or why it has none.
+	Assignment(task types.NamespacedName) (robot string, rejected *placement.Diagnosis)
+	// HasCapableRobot reports whether any robot but the failed ones could ever run the
+	// Task. It is not known before all objects were seen.
+	HasCapableRobot(t *v1alpha1.Task, failed []string) (capable, known bool)
+	// EvictionReason returns why the Task must leave its robot. If empty, it may stay.
+	EvictionReason(task types.NamespacedName) string
+	// OnlineSince returns since when the namespace has had a robot online. Zero: it has none.
+	OnlineSince(namespace string) time.Time
+	// BetterRobot returns the better one of two robots that run the Task, if one is.
+	BetterRobot(t *v1alpha1.Task, a, b string) string
+	// PendingReplicaRobot returns the robot on which other tasks of the replica are about
+	// to start.
+	PendingReplicaRobot(t *v1alpha1.Task) string
+}
 
 // Controller writes what Plan decides.
 type Controller struct {
 	client.Client
 	// Live reads past the cache.
 	Live      client.Reader
-	Scheduler *Scheduler
+	Scheduler robotScheduler
 	Now       func() time.Time
 	Recorder  events.EventRecorder
-	// Settle is how long robots need to come back after an outage of all of them:
-	// nothing is replaced before one has been in contact for that long.
-	Settle time.Duration
+	// RecoveryTime is how long robots need to come back after an outage of all of them:
+	// nothing is replaced before one has been online for that long.
+	RecoveryTime time.Duration
 	// Concurrency is the number of Tasks that are written at a time.
 	Concurrency int
 
-	expect  *expect.Set
+	expect  *kit.Expectations
 	explain *rate.Limiter
 }
 
 // Add starts the controller and its scheduler with the manager.
 func (c *Controller) Add(mgr ctrl.Manager) error {
-	c.expect = expect.New(c.Now, mgr.GetLogger().WithName(Name))
-	c.explain = rate.NewLimiter(explanations, explanations)
-	c.Scheduler.Preempt()
-	if err := c.index(mgr); err != nil {
+	c.expect = kit.NewExpectations(c.Now, mgr.GetLogger().WithName(Name))
+	c.explain = rate.NewLimiter(explanationsPerSecond, explanationsPerSecond)
+	c.Scheduler.EnablePreemption()
+	if err := c.addIndexes(mgr); err != nil {
 		return err
 	}
-	if err := c.feed(mgr); err != nil {
+	if err := c.Scheduler.SetupWithManager(mgr); err != nil {
 		return err
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(Name).
 		For(&v1alpha1.Task{}).
-		Watches(&v1alpha1.Task{}, handler.EnqueueRequestsFromMapFunc(c.ofReplica), whenStateChanges()).
-		Watches(&v1alpha1.Robot{}, handler.EnqueueRequestsFromMapFunc(c.ofRobot), whenPhaseChanges()).
+		Watches(&v1alpha1.Task{}, handler.EnqueueRequestsFromMapFunc(c.tasksOfReplica), taskPredicate()).
+		Watches(&v1alpha1.Robot{}, handler.EnqueueRequestsFromMapFunc(c.tasksOfRobot), robotPredicate()).
 		Watches(&v1alpha1.Job{}, c.jobHandler()).
-		Watches(&v1alpha1.TaskGroup{}, handler.EnqueueRequestsFromMapFunc(c.ofGroup), whenItConcernsTasks()).
-		WatchesRawSource(source.Func(c.listen)).
+		Watches(&v1alpha1.TaskGroup{}, handler.EnqueueRequestsFromMapFunc(c.tasksOfGroup), groupPredicate()).
+		WatchesRawSource(source.Func(c.watchScheduler)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: c.Concurrency}).
 		Complete(c)
 }
 
-func (c *Controller) index(mgr ctrl.Manager) error {
+func (c *Controller) addIndexes(mgr ctrl.Manager) error {
 	live := func(t *v1alpha1.Task, value string) string {
-		if lifecycle.TaskState(t.Status.State).Terminal() {
+		if lifecycle.TaskState(t.Status.State).IsTerminal() {
 			return ""
 		}
 		return value
@@ -98,7 +123,7 @@ func (c *Controller) index(mgr ctrl.Manager) error {
 		indexRobot:    func(t *v1alpha1.Task) string { return live(t, t.Spec.TargetRobot) },
 		indexJob:      func(t *v1alpha1.Task) string { return live(t, t.Spec.JobName) },
 		indexAllOfJob: func(t *v1alpha1.Task) string { return t.Spec.JobName },
-		indexReplica:  func(t *v1alpha1.Task) string { return replicaOf(t).String() },
+		indexReplica:  func(t *v1alpha1.Task) string { return taskstate.ReplicaOf(t).String() },
 	}
 	for name, value := range fields {
 		err := mgr.GetFieldIndexer().IndexField(context.Background(), &v1alpha1.Task{}, name, func(o client.Object) []string {
@@ -120,58 +145,36 @@ func (c *Controller) index(mgr ctrl.Manager) error {
 	return nil
 }
 
-// feed connects the scheduler to the informers.
-func (c *Controller) feed(mgr ctrl.Manager) error {
-	s := c.Scheduler
-	for obj, h := range map[client.Object]toolsHandler{
-		&v1alpha1.Task{}:      s.taskHandler(),
-		&v1alpha1.TaskGroup{}: s.groupHandler(),
-		&v1alpha1.Robot{}:     s.robotHandler(),
-		&v1alpha1.Job{}:       s.jobHandler(),
-	} {
-		informer, err := mgr.GetCache().GetInformer(context.Background(), obj)
-		if err != nil {
-			return fmt.Errorf("informer of %T: %w", obj, err)
-		}
-		registration, err := informer.AddEventHandler(h)
-		if err != nil {
-			return fmt.Errorf("watch %T: %w", obj, err)
-		}
-		s.synced = append(s.synced, registration.HasSynced)
-	}
-	return mgr.Add(s)
-}
-
-// listen lets the scheduler wake the controller.
-func (c *Controller) listen(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-	c.Scheduler.listen(func(namespace, name string) {
+// watchScheduler enqueues Tasks for which the scheduler has a new decision.
+func (c *Controller) watchScheduler(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	c.Scheduler.NotifyTasks(func(namespace, name string) {
 		queue.Add(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}})
 	})
 	return nil
 }
 
-// Reconcile brings one Task a step on.
+// Reconcile plans for one Task and writes the result.
 func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	w, err := c.observe(ctx, req.NamespacedName)
-	if errors.Is(err, errTooEarly) {
-		return reconcile.Result{RequeueAfter: tooEarly}, nil
+	w, err := c.observeTask(ctx, req.NamespacedName)
+	if errors.Is(err, errSchedulerBehind) {
+		return reconcile.Result{RequeueAfter: behindInterval}, nil
 	}
 	if err != nil || w == nil {
 		return reconcile.Result{}, err
 	}
 	now := c.Now()
 	steps := Plan(now, *w)
-	if steps.Fenced {
-		if err := c.lookAgain(ctx, w); err != nil {
+	if steps.ReliesOnSelfStop {
+		if err := c.readRobotsLive(ctx, w); err != nil {
 			return reconcile.Result{}, err
 		}
 		steps = Plan(now, *w)
 	}
-	if err := c.apply(ctx, w.Task, steps); err != nil {
+	if err := c.applyActions(ctx, w.Task, steps); err != nil {
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-			return reconcile.Result{}, nil // somebody was faster; the watch brings it
+			return reconcile.Result{}, nil // written by another controller; the watch brings it
 		}
 		return reconcile.Result{}, err
 	}
-	return wake.At(steps.WakeAt, now), nil
+	return kit.RequeueAt(steps.RequeueAt, now), nil
 }

@@ -1,7 +1,7 @@
-// Package task brings Tasks to robots and watches over them there.
+// Package task writes which robot runs a Task, and follows the Task on its robot.
 //
-// The Scheduler decides, in one loop, which robot takes which waiting task. The
-// Controller writes what was decided, one compare-and-set at a time, and
-// follows each task on its robot: what an ended attempt means, what a lost
-// robot means, and when a silent one has had its time.
+// The cluster scheduler chooses robots (package scheduler). The Controller reads what a
+// decision depends on (Input), decides without side effects (Plan), and writes the result
+// (Actions), each write as a compare-and-set. It decides what follows an attempt that has
+// ended, a robot that is lost, and a robot that does not end a task in time.
 package task

@@ -6,16 +6,15 @@ import (
 	"time"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
-// become is what a job makes of its tasks, by the state that they are in. What is
-// not named stays as it is.
+// become maps the states of tasks to those that follow. A state that is absent does not change.
 type become map[lifecycle.TaskState]lifecycle.TaskState
 
-// Every state of a job meets every state of a task.
-func TestWhatAJobMakesOfItsTasks(t *testing.T) {
+// Tests every state of a job with every state of a task.
+func TestPlan_FollowsStateOfJob(t *testing.T) {
 	const pending, soft, exited, paused = lifecycle.TaskPending, lifecycle.TaskSoftFailed, lifecycle.TaskExited, lifecycle.TaskPaused
 	const completed, failed, canceled = lifecycle.TaskCompleted, lifecycle.TaskFailed, lifecycle.TaskCanceled
 	stops := become{pending: canceled, soft: canceled, paused: canceled, exited: canceled}
@@ -48,10 +47,10 @@ func TestWhatAJobMakesOfItsTasks(t *testing.T) {
 	} {
 		for _, s := range lifecycle.TaskStates {
 			t.Run(fmt.Sprintf("%s: a %s task", c.name, s), func(t *testing.T) {
-				w := world(s, restarts(1, 0, time.Minute), retry(time.Minute))
+				w := newInput(s, restarts(1, 0, time.Minute), retry(time.Minute))
 				w.Job.Status = v1alpha1.JobStatus{State: string(c.job), StatusDescription: `Changed to status "x": why`}
 				if c.job == lifecycle.JobRequeueing {
-					w.Job.Status.Requeue = &v1alpha1.RequeueStatus{Requeue: c.scope, From: c.from}
+					w.Job.Status.Requeue = &v1alpha1.RequeueStatus{Requeue: c.scope, FromState: c.from}
 				}
 				got := now(w)
 				want, changes := c.want[s]
@@ -61,7 +60,7 @@ func TestWhatAJobMakesOfItsTasks(t *testing.T) {
 				if lifecycle.TaskState(got.State) != want {
 					t.Errorf("becomes %s, want %s", got.State, want)
 				}
-				if asked := got.Reason == v1alpha1.ReasonStopping; asked != (c.stopping && s.OnRobot()) {
+				if asked := got.Reason == v1alpha1.ReasonStopping; asked != (c.stopping && s.HoldsResources()) {
 					t.Errorf("its robot is asked to stop it: %v", asked)
 				}
 				if returned := s == exited && want == pending; changes && !returned && got.Message != c.says+`job j: Changed to status "x": why` {
@@ -72,15 +71,15 @@ func TestWhatAJobMakesOfItsTasks(t *testing.T) {
 	}
 }
 
-// now is the status of a task after one look at it.
-func now(w World) *v1alpha1.TaskStatus {
+// now returns the status of a task after one plan.
+func now(w Input) *v1alpha1.TaskStatus {
 	if s := Plan(noon, w).Status; s != nil {
 		return s
 	}
 	return &w.Task.Status
 }
 
-func TestARequeueClearsTheFailureListsThatItNames(t *testing.T) {
+func TestPlan_RequeueClearsFailuresInScope(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		scope v1alpha1.Requeue
@@ -95,7 +94,7 @@ func TestARequeueClearsTheFailureListsThatItNames(t *testing.T) {
 		{"of one task: of no other", v1alpha1.Requeue{Tasks: []string{"other"}}, lifecycle.TaskFailed, 2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got := now(world(c.state, failedOn("r1", "r2"), requeueing(v1alpha1.RequeueStatus{Requeue: c.scope, From: "failed"})))
+			got := now(newInput(c.state, failedOn("r1", "r2"), requeueing(v1alpha1.RequeueStatus{Requeue: c.scope, FromState: "failed"})))
 			if len(got.FailedRobots) != c.want {
 				t.Errorf("failed on %v", got.FailedRobots)
 			}
@@ -103,8 +102,8 @@ func TestARequeueClearsTheFailureListsThatItNames(t *testing.T) {
 	}
 }
 
-// rest is a task that has been looked at until nothing changes any more.
-func rest(t *testing.T, w World) *v1alpha1.TaskStatus {
+// rest returns the status of a task after planning until nothing changes.
+func rest(t *testing.T, w Input) *v1alpha1.TaskStatus {
 	t.Helper()
 	w.Task = w.Task.DeepCopy()
 	for range 10 {
@@ -118,18 +117,18 @@ func rest(t *testing.T, w World) *v1alpha1.TaskStatus {
 	return nil
 }
 
-func TestATaskThatItsRobotDoesNotEndGoesBackWithoutAFault(t *testing.T) {
+func TestPlan_ReturnsInterruptedTaskWithoutFault(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		in   World
+		in   Input
 	}{
-		{"its robot is lost", world(lifecycle.TaskRunning, silent(lifecycle.RobotOffline, time.Hour), others(time.Hour))},
-		{"its robot is drained", world(lifecycle.TaskExited, reason(wire.ReasonStopped), evict)},
-		{"its robot signs off", world(lifecycle.TaskExited, reason(wire.ReasonAgentStopped))},
-		{"its robot has forgotten it", world(lifecycle.TaskExited, reason(wire.ReasonAgentRestarted))},
+		{"its robot is lost", newInput(lifecycle.TaskRunning, silent(lifecycle.RobotOffline, time.Hour), others(time.Hour))},
+		{"its robot is drained", newInput(lifecycle.TaskExited, reason(wire.ReasonStopped), evict)},
+		{"its robot signs off", newInput(lifecycle.TaskExited, reason(wire.ReasonAgentStopped))},
+		{"its robot has forgotten it", newInput(lifecycle.TaskExited, reason(wire.ReasonAgentRestarted))},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			c.in.Capable = true
+			c.in.HasCapableRobot = true
 			if got := rest(t, c.in); got.State != string(lifecycle.TaskPending) || len(got.FailedRobots) != 0 {
 				t.Errorf("%s, failed on %v", got.State, got.FailedRobots)
 			}

@@ -8,7 +8,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/cache"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,105 +18,113 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/controllers/demand"
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
+	"k8s4r.io/k8s4r/internal/core/taskstate"
 )
 
-type toolsHandler = cache.ResourceEventHandler
+type key = types.NamespacedName
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// errTooEarly asks for another look: the scheduler has yet to see what the watch
-// has told us.
-var errTooEarly = errors.New("the scheduler is behind")
+// errSchedulerBehind asks for a retry: the scheduler has not processed an event that this
+// controller has.
+var errSchedulerBehind = errors.New("the scheduler is behind")
 
-// observe reads what a decision about the Task depends on. It returns nil when
-// there is nothing to decide.
-func (c *Controller) observe(ctx context.Context, k key) (*World, error) {
+// observeTask reads what a decision about the Task depends on. It returns nil if there is nothing
+// to decide.
+func (c *Controller) observeTask(ctx context.Context, k key) (*Input, error) {
 	var t v1alpha1.Task
 	if err := c.Get(ctx, k, &t); err != nil {
 		return nil, client.IgnoreNotFound(err)
 	}
-	if c.expect.Stale(t.UID, t.ResourceVersion) {
+	if c.expect.IsStale(t.UID, t.ResourceVersion) {
 		return nil, nil
 	}
-	w := &World{Task: &t}
+	w := &Input{Task: &t}
 	var err error
-	if w.Group, err = c.group(ctx, &t); err != nil {
+	if w.Group, err = c.readGroup(ctx, &t); err != nil {
 		return nil, err
 	}
-	if w.Job, err = c.job(ctx, &t, w.Group); err != nil {
+	if w.Job, err = c.readJob(ctx, &t, w.Group); err != nil {
 		return nil, err
 	}
-	state := lifecycle.TaskState(t.Status.State).Normal()
-	if state.Terminal() && !w.mayRevive(state) {
+	state := lifecycle.TaskState(t.Status.State).OrPending()
+	if state.IsTerminal() && !w.canRevive(state) {
 		return nil, nil
 	}
 	if err := c.observeReplica(ctx, w); err != nil {
 		return nil, err
 	}
-	if state.Placeable() {
-		if c.Scheduler.behind(&t) {
-			return nil, errTooEarly
-		}
-		w.Seat, w.Refusal = c.Scheduler.seat(k)
-		w.MayTell = c.mayTell(&t, w.refusal())
+	if err := c.observeScheduler(w, state); err != nil {
+		return nil, err
 	}
-	if state == lifecycle.TaskExited || w.excludes() {
-		var known bool
-		if w.Capable, known = c.Scheduler.capable(&t, w.failing()); !known {
-			return nil, errTooEarly
-		}
-	}
-	if w.robotKey, err = c.robot(ctx, w); err != nil {
+	if w.robotKey, err = c.findRobotKey(ctx, w); err != nil {
 		return nil, err
 	}
 	if w.Robot, err = readRobot(ctx, c, w.robotKey); err != nil {
 		return nil, err
 	}
-	if state.Active() {
-		w.Evict = w.evict(c.Scheduler.unwanted(k))
+	if state.IsActive() {
+		w.EvictionReason = w.evictionReason(c.Scheduler.EvictionReason(k))
 	}
 	return w, c.observeLost(ctx, w, state)
 }
 
-// observeLost reads what only a task with a lost robot, or with runs on more than
-// one, depends on.
-func (c *Controller) observeLost(ctx context.Context, w *World, state lifecycle.TaskState) (err error) {
+// observeScheduler reads what the scheduler has decided on a waiting task, and which robots could
+// take it.
+func (c *Controller) observeScheduler(w *Input, state lifecycle.TaskState) error {
+	if state.IsPlaceable() {
+		if c.Scheduler.IsBehind(w.Task) {
+			return errSchedulerBehind
+		}
+		w.ReservedRobot, w.Rejected = c.Scheduler.Assignment(client.ObjectKeyFromObject(w.Task))
+		w.MayExplain = c.mayExplain(w.Task, w.explainPlacement())
+	}
+	if state == lifecycle.TaskExited || w.excludesRobots() {
+		var known bool
+		if w.HasCapableRobot, known = c.Scheduler.HasCapableRobot(w.Task, w.failedRobots()); !known {
+			return errSchedulerBehind
+		}
+	}
+	return nil
+}
+
+// observeLost reads what only a task with a lost robot, or with attempts on several, depends on.
+func (c *Controller) observeLost(ctx context.Context, w *Input, state lifecycle.TaskState) (err error) {
 	t := w.Task
 	if state == lifecycle.TaskUnknown {
-		w.ContactSince, w.Settle = c.Scheduler.contactSince(t.Namespace), c.Settle
+		w.OnlineSince, w.RecoveryTime = c.Scheduler.OnlineSince(t.Namespace), c.RecoveryTime
 	}
-	if o := t.Status.Entry(t.Status.Original); o != nil {
-		if w.Origin, err = readRobot(ctx, c, robotOf(t, o)); err != nil {
+	if o := t.Status.FindAttempt(t.Status.LostAttempt); o != nil {
+		if w.LostAttemptRobot, err = readRobot(ctx, c, robotKeyOf(t, o)); err != nil {
 			return err
 		}
 	}
-	if w.contested() {
-		w.Better = c.Scheduler.better(t, t.Status.Entry(t.Status.Original).Robot, t.RobotOfAttempt())
+	if w.needsRobotComparison() {
+		w.BetterRobot = c.Scheduler.BetterRobot(t, t.Status.FindAttempt(t.Status.LostAttempt).Robot, t.CurrentRobot())
 	}
-	if (state.Placeable() || state == lifecycle.TaskExited) && w.disconnect().stopAfter > 0 {
-		w.Elsewhere, err = c.elsewhere(ctx, t)
+	if (state.IsPlaceable() || state == lifecycle.TaskExited) && w.disconnectPolicy().stopAfter > 0 {
+		w.OtherAttempts, err = c.readOtherAttempts(ctx, t)
 	}
 	return err
 }
 
-// contested tells whether the choice between an original and what took its place
-// goes by their robots.
-func (w *World) contested() bool {
+// needsRobotComparison reports whether the choice between a lost attempt and its replacement
+// depends on their robots.
+func (w *Input) needsRobotComparison() bool {
 	s := &w.Task.Status
-	return s.Original != 0 && s.Entry(s.Original) != nil && w.disconnect().reconcile == v1alpha1.BestScore
+	return s.LostAttempt != 0 && s.FindAttempt(s.LostAttempt) != nil && w.disconnectPolicy().reconcile == v1alpha1.ReconcileBestScore
 }
 
-// elsewhere are the attempts of a Task, which is on no robot, of which no end is
-// known.
-func (c *Controller) elsewhere(ctx context.Context, t *v1alpha1.Task) (open []Elsewhere, err error) {
+// readOtherAttempts returns the attempts of a Task without a known end.
+func (c *Controller) readOtherAttempts(ctx context.Context, t *v1alpha1.Task) (open []OtherAttempt, err error) {
 	for i := range t.Status.Attempts {
 		a := &t.Status.Attempts[i]
 		if a.FinishedAt != nil || a.Robot == "" {
 			continue
 		}
-		e := Elsewhere{Attempt: a.Attempt, Name: a.Robot, key: robotOf(t, a)}
+		e := OtherAttempt{Attempt: a.Attempt, Name: a.Robot, key: robotKeyOf(t, a)}
 		if e.Robot, err = readRobot(ctx, c, e.key); err != nil {
 			return nil, err
 		}
@@ -125,49 +133,47 @@ func (c *Controller) elsewhere(ctx context.Context, t *v1alpha1.Task) (open []El
 	return open, nil
 }
 
-// evict is why the Task must leave its robot: an operator wants it to, or drains
-// the robot, or the scheduler has a reason.
-func (w *World) evict(unwanted string) string {
+// evictionReason returns why the Task must leave its robot: for its user, a drain, or the
+// scheduler.
+func (w *Input) evictionReason(unwanted string) string {
 	switch {
-	case w.Task.Spec.Evict > 0 && w.Task.Spec.Evict == w.Task.Status.Attempt:
-		return "it is to leave its robot"
+	case w.Task.Spec.EvictAttempt > 0 && w.Task.Spec.EvictAttempt == w.Task.Status.Attempt:
+		return "its eviction was requested"
 	case w.Robot != nil && w.Robot.Spec.Drain:
 		return "robot " + w.Robot.Name + " is drained"
 	}
 	return unwanted
 }
 
-// mayRevive tells whether a task that has ended may be put back.
-func (w *World) mayRevive(s lifecycle.TaskState) bool {
-	return w.jobState() == lifecycle.JobRequeueing || staged(w.Group) ||
+// canRevive reports whether a task that has ended may run again.
+func (w *Input) canRevive(s lifecycle.TaskState) bool {
+	return w.jobState() == lifecycle.JobRequeueing || isStaged(w.Group) ||
 		s == lifecycle.TaskFailed && w.Group != nil && len(w.Group.Status.BlockedRobots) > 0
 }
 
-// excludes tells whether there are robots that the task is not given because
-// of what has failed there.
-func (w *World) excludes() bool {
+// excludesRobots reports whether robots are excluded because of failures there.
+func (w *Input) excludesRobots() bool {
 	return len(w.Task.Status.FailedRobots) > 0 || w.Group != nil && len(w.Group.Status.BlockedRobots) > 0
 }
 
-func (w *World) robotName() string {
-	if w.Seat != "" {
-		return w.Seat
+func (w *Input) robotName() string {
+	if w.ReservedRobot != "" {
+		return w.ReservedRobot
 	}
-	if lifecycle.TaskState(w.Task.Status.State).Active() {
+	if lifecycle.TaskState(w.Task.Status.State).IsActive() {
 		return w.lastRobot()
 	}
 	return w.Task.Spec.TargetRobot
 }
 
-// lookAgain reads the robots past the cache, on whose fences a decision counts. By
-// a cache that is behind, a fence has fallen that the robot's next heartbeat had put
-// off, and two attempts ran.
-func (c *Controller) lookAgain(ctx context.Context, w *World) (err error) {
+// readRobotsLive reads the robots on whose self-stop a decision relies past the cache. A stale
+// cache would miss a heartbeat that postponed the stop, and two attempts would run.
+func (c *Controller) readRobotsLive(ctx context.Context, w *Input) (err error) {
 	if w.Robot, err = readRobot(ctx, c.Live, w.robotKey); err != nil {
 		return err
 	}
-	for i := range w.Elsewhere {
-		e := &w.Elsewhere[i]
+	for i := range w.OtherAttempts {
+		e := &w.OtherAttempts[i]
 		if e.Robot, err = readRobot(ctx, c.Live, e.key); err != nil {
 			return err
 		}
@@ -175,7 +181,7 @@ func (c *Controller) lookAgain(ctx context.Context, w *World) (err error) {
 	return nil
 }
 
-// readRobot returns the Robot, or nil: there is none.
+// readRobot returns the Robot, or nil if there is none.
 func readRobot(ctx context.Context, from client.Reader, k key) (*v1alpha1.Robot, error) {
 	if k.Name == "" {
 		return nil, nil
@@ -191,22 +197,21 @@ func readRobot(ctx context.Context, from client.Reader, k key) (*v1alpha1.Robot,
 	return &r, nil
 }
 
-// robotOf is the Robot of an attempt, whether it is still shared or not: what runs
-// there goes on. One of the same id in another namespace is another: a tenant who
-// had one would be sent what ran on a robot that was deleted.
-func robotOf(t *v1alpha1.Task, a *v1alpha1.TaskAttempt) key {
-	return key{Namespace: t.RobotNamespace(a.Attempt), Name: a.Robot}
+// robotKeyOf returns the key of an attempt's Robot, whether it is still shared or not. A robot of
+// the same id in another namespace is not the same: its tenant must not receive the task.
+func robotKeyOf(t *v1alpha1.Task, a *v1alpha1.TaskAttempt) key {
+	return key{Namespace: t.NamespaceOfRobot(a.Attempt), Name: a.Robot}
 }
 
-// robot is the one that the Task is on, was given or names. An id is one in the
-// cluster: of two the older counts.
-func (c *Controller) robot(ctx context.Context, w *World) (key, error) {
+// findRobotKey returns the key of the robot that the Task is on, was given or names. Ids are unique
+// in the cluster: of two robots the older counts.
+func (c *Controller) findRobotKey(ctx context.Context, w *Input) (key, error) {
 	t, k := w.Task, key{Namespace: w.Task.Namespace, Name: w.robotName()}
 	if k.Name == "" {
 		return k, nil
 	}
-	if a := t.Status.Entry(t.Status.Attempt); w.Seat == "" && lifecycle.TaskState(t.Status.State).Active() && a != nil && a.Robot == k.Name {
-		return robotOf(t, a), nil
+	if a := t.Status.FindAttempt(t.Status.Attempt); w.ReservedRobot == "" && lifecycle.TaskState(t.Status.State).IsActive() && a != nil && a.Robot == k.Name {
+		return robotKeyOf(t, a), nil
 	}
 	var found v1alpha1.RobotList
 	if err := c.List(ctx, &found, client.MatchingFields{indexName: k.Name}, client.UnsafeDisableDeepCopy); err != nil {
@@ -219,10 +224,9 @@ func (c *Controller) robot(ctx context.Context, w *World) (key, error) {
 	return k, nil
 }
 
-// job is the Task's own Job. A later one of the same name is not: its tasks
-// are others. A Task that says nothing of its owner belongs to the Job that it
-// names.
-func (c *Controller) job(ctx context.Context, t *v1alpha1.Task, g *v1alpha1.TaskGroup) (*v1alpha1.Job, error) {
+// readJob returns the Task's own Job, not a later one of the same name. A Task without an owner
+// belongs to the Job that it names.
+func (c *Controller) readJob(ctx context.Context, t *v1alpha1.Task, g *v1alpha1.TaskGroup) (*v1alpha1.Job, error) {
 	name := t.Spec.JobName
 	if name == "" {
 		return nil, nil
@@ -250,8 +254,8 @@ func (c *Controller) job(ctx context.Context, t *v1alpha1.Task, g *v1alpha1.Task
 
 const groupKind = "TaskGroup"
 
-// group is the Task's own TaskGroup.
-func (c *Controller) group(ctx context.Context, t *v1alpha1.Task) (*v1alpha1.TaskGroup, error) {
+// readGroup returns the Task's own TaskGroup, or nil.
+func (c *Controller) readGroup(ctx context.Context, t *v1alpha1.Task) (*v1alpha1.TaskGroup, error) {
 	owner := metav1.GetControllerOf(t)
 	if owner == nil || owner.Kind != groupKind {
 		return nil, nil
@@ -267,19 +271,17 @@ func (c *Controller) group(ctx context.Context, t *v1alpha1.Task) (*v1alpha1.Tas
 	return &g, nil
 }
 
-// staged tells whether the tasks of a replica wait for each other. Nil: there is no
-// group.
-func staged(g *v1alpha1.TaskGroup) bool { return g != nil && g.Spec.Staged() }
+// isStaged reports whether the tasks of a replica wait for each other. False without a group.
+func isStaged(g *v1alpha1.TaskGroup) bool { return g != nil && g.Spec.HasStages() }
 
-// observeReplica reads what only a task depends on whose replica has tasks that wait
-// for each other.
-func (c *Controller) observeReplica(ctx context.Context, w *World) error {
+// observeReplica reads what only tasks of staged replicas depend on.
+func (c *Controller) observeReplica(ctx context.Context, w *Input) error {
 	t := w.Task
-	if !staged(w.Group) {
+	if !isStaged(w.Group) {
 		return nil
 	}
 	var tasks v1alpha1.TaskList
-	err := c.List(ctx, &tasks, client.InNamespace(t.Namespace), client.MatchingFields{indexReplica: replicaOf(t).String()}, client.UnsafeDisableDeepCopy)
+	err := c.List(ctx, &tasks, client.InNamespace(t.Namespace), client.MatchingFields{indexReplica: taskstate.ReplicaOf(t).String()}, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return fmt.Errorf("list the replica of task %s: %w", t.Name, err)
 	}
@@ -288,24 +290,24 @@ func (c *Controller) observeReplica(ctx context.Context, w *World) error {
 			w.Siblings = append(w.Siblings, *s)
 		}
 	}
-	if lifecycle.TaskState(t.Status.State).Terminal() && t.Spec.Holds != nil {
-		w.Awaited = c.Scheduler.awaited(t)
+	if lifecycle.TaskState(t.Status.State).IsTerminal() && t.Spec.ExtraResources != nil {
+		w.PendingReplicaRobot = c.Scheduler.PendingReplicaRobot(t)
 	}
 	return nil
 }
 
-// ofReplica names the Tasks that wait for what becomes of this one.
-func (c *Controller) ofReplica(ctx context.Context, o client.Object) []reconcile.Request {
+// tasksOfReplica returns the Tasks of the same replica, which may wait for this one.
+func (c *Controller) tasksOfReplica(ctx context.Context, o client.Object) []reconcile.Request {
 	t := o.(*v1alpha1.Task)
-	g, err := c.group(ctx, t)
-	if err != nil || !staged(g) {
+	g, err := c.readGroup(ctx, t)
+	if err != nil || !isStaged(g) {
 		return nil
 	}
-	return c.tasks(ctx, t.Namespace, client.MatchingFields{indexReplica: replicaOf(t).String()})
+	return c.listTasks(ctx, t.Namespace, client.MatchingFields{indexReplica: taskstate.ReplicaOf(t).String()})
 }
 
-// whenStateChanges lets in what may matter to the other tasks of a replica.
-func whenStateChanges() builder.Predicates {
+// taskPredicate admits what may matter to the other tasks of a replica.
+func taskPredicate() builder.Predicates {
 	return builder.WithPredicates(predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			return e.ObjectOld.(*v1alpha1.Task).Status.State != e.ObjectNew.(*v1alpha1.Task).Status.State
@@ -314,67 +316,66 @@ func whenStateChanges() builder.Predicates {
 	})
 }
 
-// mayTell spreads the writes that only explain over time.
-func (c *Controller) mayTell(t *v1alpha1.Task, refusal string) bool {
-	return untold(c.Now(), t, refusal) && c.explain.AllowN(c.Now(), 1)
+// mayExplain limits the rate of writes that only explain.
+func (c *Controller) mayExplain(t *v1alpha1.Task, e explanation) bool {
+	return e.isDue(c.Now(), t) && c.explain.AllowN(c.Now(), 1)
 }
 
-// ofRobot names the Tasks that care about a robot's phase, in all namespaces.
-func (c *Controller) ofRobot(ctx context.Context, r client.Object) []reconcile.Request {
-	return c.tasks(ctx, metav1.NamespaceAll, client.MatchingFields{indexRobot: r.GetName()})
+// tasksOfRobot returns the Tasks that depend on a robot's phase, in all namespaces.
+func (c *Controller) tasksOfRobot(ctx context.Context, r client.Object) []reconcile.Request {
+	return c.listTasks(ctx, metav1.NamespaceAll, client.MatchingFields{indexRobot: r.GetName()})
 }
 
-// jobHandler wakes the Tasks that a job's new state concerns.
+// jobHandler enqueues the Tasks that a job's new state concerns.
 func (c *Controller) jobHandler() handler.EventHandler {
 	changed := func(ctx context.Context, before, after lifecycle.JobState, o client.Object, q queue) {
-		index := concerned(before, after)
+		index := indexForJobChange(before, after)
 		if index == "" {
 			return
 		}
-		for _, r := range c.tasks(ctx, o.GetNamespace(), client.MatchingFields{index: o.GetName()}) {
+		for _, r := range c.listTasks(ctx, o.GetNamespace(), client.MatchingFields{index: o.GetName()}) {
 			q.Add(r)
 		}
 	}
 	return handler.Funcs{
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
-			changed(ctx, "", stateOf(e.Object), e.Object, q)
+			changed(ctx, "", jobStateOf(e.Object), e.Object, q)
 		},
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
-			if before, after := stateOf(e.ObjectOld), stateOf(e.ObjectNew); before != after {
+			if before, after := jobStateOf(e.ObjectOld), jobStateOf(e.ObjectNew); before != after {
 				changed(ctx, before, after, e.ObjectNew, q)
 			}
 		},
 	}
 }
 
-// concerned is the index of the Tasks that a job's new state concerns: those
-// that wait or run when it stops or holds, and all when they may be put back or
-// it goes on, for one that has failed comes back when its robot was blocked
-// meanwhile. Empty: none.
-func concerned(before, after lifecycle.JobState) string {
+// indexForJobChange returns the index of the Tasks that a job's new state concerns, or "": those
+// that wait or run if it stops or pauses, and all if they may run again. A failed task runs again
+// if its robot was blocked meanwhile.
+func indexForJobChange(before, after lifecycle.JobState) string {
 	switch {
-	case after == lifecycle.JobRequeueing, before != "" && after.Starts() && !before.Starts():
+	case after == lifecycle.JobRequeueing, before != "" && after.StartsTasks() && !before.StartsTasks():
 		return indexAllOfJob
-	case after.Stops(), after.Holds():
+	case after.CancelsTasks(), after.PausesTasks():
 		return indexJob
 	}
 	return ""
 }
 
-func stateOf(o client.Object) lifecycle.JobState {
+// jobStateOf returns the state of a Job object.
+func jobStateOf(o client.Object) lifecycle.JobState {
 	return lifecycle.JobState(o.(*v1alpha1.Job).Status.State)
 }
 
-// ofGroup names the Tasks that a group's news concern: those that wait for a
-// robot that is blocked now, those that failed there, and those that waited
-// until somebody had looked at the group's change.
-func (c *Controller) ofGroup(ctx context.Context, g client.Object) []reconcile.Request {
-	return c.tasks(ctx, g.GetNamespace(), client.MatchingFields{indexAllOfJob: g.(*v1alpha1.TaskGroup).Spec.JobName})
+// tasksOfGroup returns the Tasks that a change of their group concerns: those that wait for a robot
+// that is blocked now, those that failed there, and those that waited until the group's change was
+// observed.
+func (c *Controller) tasksOfGroup(ctx context.Context, g client.Object) []reconcile.Request {
+	return c.listTasks(ctx, g.GetNamespace(), client.MatchingFields{indexAllOfJob: g.(*v1alpha1.TaskGroup).Spec.JobName})
 }
 
-// whenItConcernsTasks lets in a blocklist that grows, and a change that was
-// observed.
-func whenItConcernsTasks() builder.Predicates {
+// groupPredicate admits a blocklist that grows, and a change that was observed.
+func groupPredicate() builder.Predicates {
 	return builder.WithPredicates(predicate.Funcs{
 		CreateFunc: func(event.CreateEvent) bool { return false },
 		UpdateFunc: func(e event.UpdateEvent) bool {
@@ -387,8 +388,8 @@ func whenItConcernsTasks() builder.Predicates {
 	})
 }
 
-// tasks are those that an index finds.
-func (c *Controller) tasks(ctx context.Context, namespace string, by client.MatchingFields) []reconcile.Request {
+// listTasks returns the Tasks that an index finds.
+func (c *Controller) listTasks(ctx context.Context, namespace string, by client.MatchingFields) []reconcile.Request {
 	var tasks v1alpha1.TaskList
 	if err := c.List(ctx, &tasks, client.InNamespace(namespace), by, client.UnsafeDisableDeepCopy); err != nil {
 		return nil // the cache has stopped, and with it the controller
@@ -400,12 +401,11 @@ func (c *Controller) tasks(ctx context.Context, namespace string, by client.Matc
 	return out
 }
 
-// whenPhaseChanges leaves out heartbeats, and lets in a drain, a revocation and whom
-// the robot serves.
-func whenPhaseChanges() builder.Predicates {
+// robotPredicate ignores heartbeats, and admits changes of phase, drain, revocation and sharing.
+func robotPredicate() builder.Predicates {
 	return builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld.(*v1alpha1.Robot), e.ObjectNew.(*v1alpha1.Robot)
-		return demand.Phase(before) != demand.Phase(after) || before.Spec.Drain != after.Spec.Drain ||
-			!slices.Equal(before.Users(), after.Users())
+		return apiconv.EffectivePhase(before) != apiconv.EffectivePhase(after) || before.Spec.Drain != after.Spec.Drain ||
+			!slices.Equal(before.UserNamespaces(), after.UserNamespaces())
 	}})
 }

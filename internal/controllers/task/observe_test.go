@@ -16,17 +16,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/controllers/expect"
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/controllers/kit"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/scheduler"
 )
 
-// controls is a reference to an owner of this kind.
+// controls returns a reference to an owner of this kind.
 func controls(kind, name string, uid types.UID) []metav1.OwnerReference {
 	yes := true
 	return []metav1.OwnerReference{{Kind: kind, Name: name, UID: uid, Controller: &yes}}
 }
 
-func TestATaskFindsItsOwnJob(t *testing.T) {
+func TestObserveTask_FindsOwnJob(t *testing.T) {
 	job := &v1alpha1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "j", UID: "j2"}}
 	group := func(uid, job types.UID) client.Object {
 		return &v1alpha1.TaskGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "g", UID: uid, OwnerReferences: controls("Job", "j", job)}}
@@ -47,9 +48,9 @@ func TestATaskFindsItsOwnJob(t *testing.T) {
 		{name: "a task whose job is gone", owners: controls("TaskGroup", "g", "g1"), exist: []client.Object{group("g1", "j1")}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			task := world(lifecycle.TaskPending).Task
+			task := newInput(lifecycle.TaskPending).Task
 			task.OwnerReferences = c.owners
-			w, err := watching(t, append(c.exist, task)...).observe(t.Context(), client.ObjectKeyFromObject(task))
+			w, err := newController(t, append(c.exist, task)...).observeTask(t.Context(), client.ObjectKeyFromObject(task))
 			if err != nil || (w.Job != nil) != c.want {
 				t.Errorf("%+v, %v", w, err)
 			}
@@ -57,7 +58,7 @@ func TestATaskFindsItsOwnJob(t *testing.T) {
 	}
 }
 
-func TestAJobsNewStateWakesItsTasks(t *testing.T) {
+func TestIndexForJobChange(t *testing.T) {
 	for _, c := range []struct{ before, after, want string }{
 		{"running", "cancel-requested", indexJob},
 		{"running", "failed", indexJob},
@@ -70,42 +71,41 @@ func TestAJobsNewStateWakesItsTasks(t *testing.T) {
 		{"pending", "running", ""},
 		{"running", "completed", ""},
 	} {
-		if got := concerned(lifecycle.JobState(c.before), lifecycle.JobState(c.after)); got != c.want {
+		if got := indexForJobChange(lifecycle.JobState(c.before), lifecycle.JobState(c.after)); got != c.want {
 			t.Errorf("%q -> %q wakes %q, want %q", c.before, c.after, got, c.want)
 		}
 	}
 }
 
-// The contract's section 6: a cache that is behind must not make a fence fall that
-// the robot's heartbeats have put off.
-func TestAFenceIsReadPastTheCache(t *testing.T) {
+// A stale cache must not hide a heartbeat that postponed the robot's self-stop.
+func TestReconcile_ReadsSelfStopPastTheCache(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		in    World
+		in    Input
 		acked time.Duration // ago, as it is written by now
 		want  lifecycle.TaskState
 		reads int
 	}{
-		{name: "what was lost with a robot that was in contact meanwhile is not replaced",
-			in: world(lifecycle.TaskUnknown, stopAfter(time.Minute)), acked: time.Minute, want: lifecycle.TaskUnknown, reads: 1},
-		{name: "what was lost with one that was not is", in: world(lifecycle.TaskUnknown, stopAfter(time.Minute)), acked: time.Hour, want: lifecycle.TaskPending, reads: 1},
-		{name: "where robots stop nothing by themselves it costs no read", in: world(lifecycle.TaskUnknown), acked: time.Minute, want: lifecycle.TaskPending},
+		{name: "what was lost with a robot that was online meanwhile is not replaced",
+			in: newInput(lifecycle.TaskUnknown, stopAfter(time.Minute)), acked: time.Minute, want: lifecycle.TaskUnknown, reads: 1},
+		{name: "what was lost with one that was not is", in: newInput(lifecycle.TaskUnknown, stopAfter(time.Minute)), acked: time.Hour, want: lifecycle.TaskPending, reads: 1},
+		{name: "where robots stop nothing by themselves it costs no read", in: newInput(lifecycle.TaskUnknown), acked: time.Minute, want: lifecycle.TaskPending},
 		{name: "a restart does not begin beside what may still run",
-			in: world(lifecycle.TaskExited, failedAfter("r1"), restarts(1, 0, 0), stopAfter(time.Minute)), acked: time.Minute, want: lifecycle.TaskExited, reads: 2},
+			in: newInput(lifecycle.TaskExited, failedAfter("r1"), restarts(1, 0, 0), stopAfter(time.Minute)), acked: time.Minute, want: lifecycle.TaskExited, reads: 2},
 		{name: "a restart beside nothing costs no read",
-			in: world(lifecycle.TaskExited, failedAfter("r1"), originalEnded("canceled"), restarts(1, 0, 0), stopAfter(time.Minute)), acked: time.Minute, want: lifecycle.TaskDispatching},
+			in: newInput(lifecycle.TaskExited, failedAfter("r1"), lostAttemptEnded("canceled"), restarts(1, 0, 0), stopAfter(time.Minute)), acked: time.Minute, want: lifecycle.TaskDispatching},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.in.Job.Namespace, c.in.Task.OwnerReferences = "ns", nil
 			placedByUs(&c.in)
 			robots := func(acked time.Duration) []client.Object {
-				away := named(heard(lifecycle.RobotOffline, noon.Add(-time.Hour)), "r1", 1)
+				away := named(robotSeenAt(lifecycle.RobotOffline, noon.Add(-time.Hour)), "r1", 1)
 				away.Status.AcknowledgedUntil = &metav1.MicroTime{Time: noon.Add(-acked)}
 				return []client.Object{away, named(robotIn(lifecycle.RobotOnline), "r2", 1)}
 			}
-			k := watching(t, append(robots(time.Hour), c.in.Task, c.in.Job)...)
-			k.Scheduler.ledger.contact["ns"] = contact{since: noon.Add(-time.Hour), robots: 1}
-			live := &counting{Reader: watching(t, robots(c.acked)...)}
+			k := newController(t, append(robots(time.Hour), c.in.Task, c.in.Job)...)
+			k.Scheduler = onlineFor{k.Scheduler, time.Hour}
+			live := &counting{Reader: newController(t, robots(c.acked)...)}
 			k.Live, k.Recorder = live, events.NewFakeRecorder(10)
 			at := client.ObjectKeyFromObject(c.in.Task)
 			if _, err := k.Reconcile(t.Context(), reconcile.Request{NamespacedName: at}); err != nil {
@@ -122,10 +122,9 @@ func TestAFenceIsReadPastTheCache(t *testing.T) {
 	}
 }
 
-// failedAfter is a task that failed on r2 after an attempt on another robot whose
-// end nobody has heard.
-func failedAfter(robot string) func(*World) {
-	return func(w *World) {
+// failedAfter is a task that failed on r2 after an attempt on another robot that may still run.
+func failedAfter(robot string) func(*Input) {
+	return func(w *Input) {
 		s := &w.Task.Status
 		s.Attempt, w.Task.Spec.TargetRobot = 2, "r2"
 		end := &metav1.MicroTime{Time: noon}
@@ -133,7 +132,15 @@ func failedAfter(robot string) func(*World) {
 	}
 }
 
-// counting counts what is read past the cache.
+// onlineFor is a scheduler whose robots have been online for so long.
+type onlineFor struct {
+	robotScheduler
+	d time.Duration
+}
+
+func (s onlineFor) OnlineSince(string) time.Time { return noon.Add(-s.d) }
+
+// counting counts the reads past the cache.
 type counting struct {
 	client.Reader
 	reads int
@@ -144,8 +151,8 @@ func (c *counting) Get(ctx context.Context, k client.ObjectKey, o client.Object,
 	return c.Reader.Get(ctx, k, o, opts...)
 }
 
-// watching is a controller whose cache holds the objects.
-func watching(t *testing.T, objects ...client.Object) *Controller {
+// newController returns a controller whose cache holds the objects.
+func newController(t *testing.T, objects ...client.Object) *Controller {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
@@ -155,7 +162,7 @@ func watching(t *testing.T, objects ...client.Object) *Controller {
 	return &Controller{
 		Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1alpha1.Task{}).
 			WithIndex(&v1alpha1.Robot{}, indexName, func(o client.Object) []string { return []string{o.GetName()} }).Build(),
-		Now: now, Scheduler: NewScheduler(now, logr.Discard()),
-		expect: expect.New(now, logr.Discard()), explain: rate.NewLimiter(explanations, explanations),
+		Now: now, Scheduler: scheduler.New(now, logr.Discard()),
+		expect: kit.NewExpectations(now, logr.Discard()), explain: rate.NewLimiter(explanationsPerSecond, explanationsPerSecond),
 	}
 }

@@ -37,7 +37,7 @@ func TestRescheduleDelay(t *testing.T) {
 		})
 	}
 	forever := &v1alpha1.ReschedulePolicy{Delay: v1alpha1.NewDuration(time.Hour)}
-	if got := rescheduleDelay(forever, 1000); got != maxDelay {
+	if got := rescheduleDelay(forever, 1000); got != maxRescheduleDelay {
 		t.Errorf("the thousandth waits %s", got)
 	}
 }

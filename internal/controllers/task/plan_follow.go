@@ -6,80 +6,86 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
-// follow watches over a Task that is on a robot.
-func (p *plan) follow() {
+// followRobot follows a task that is on a robot: the robot may be lost, must give it up, or has not
+// ended it in time.
+func (p *planner) followRobot() bool {
+	if !p.state.HoldsResources() {
+		return false
+	}
 	if at := p.lastRobot(); at != p.Task.Spec.TargetRobot {
-		// A crash between the two writes of reinstate left the old name there.
-		p.out.Rebind = &Placing{TargetRobot: at, ByUs: true}
+		// A crash between the two writes of restoreLostAttempt left the old name there.
+		p.actions.Rebind = &RobotBinding{TargetRobot: at, ChosenByManager: true}
 	}
-	if p.lost() || p.evicted() {
-		return
-	}
-	end, bounded := p.backstop()
-	switch {
-	case !bounded || p.robotPhase() != lifecycle.RobotOnline || p.state == lifecycle.TaskUnknown:
-	case p.now.Before(end):
-		p.wake(end)
-	default:
-		p.timeOut()
-	}
+	p.runSteps(followSteps)
+	return true
 }
 
-// backstop is when a robot that is in contact must have ended the attempt.
+// followSteps are tried in this order for a task that is on a robot.
+var followSteps = []planStep{
+	// A lost robot receives no request to stop.
+	{"follow a lost robot", (*planner).handleLostRobot},
+	// A task that leaves its robot is bounded by the time to stop.
+	{"evict the task", (*planner).evictTask},
+	{"end an attempt that takes too long", (*planner).enforceDeadline},
+}
+
+// enforceDeadline ends an attempt that an online robot should have ended itself.
+func (p *planner) enforceDeadline() bool {
+	end, bounded := p.endDeadline()
+	if !bounded || p.robotPhase() != lifecycle.RobotOnline || p.state == lifecycle.TaskUnknown {
+		return false
+	}
+	if p.now.Before(end) {
+		p.requeueAt(end)
+		return false
+	}
+	p.timeOutAttempt()
+	return true
+}
+
+// endDeadline returns when an online robot must have ended the attempt, if it has a timeout.
 //
-// The robot's clock says when the attempt started; one that is behind must not
-// make us end an attempt early, so it counts from the dispatch at the least.
-func (p *plan) backstop() (time.Time, bool) {
+// The attempt's start is a time of the robot's clock. If that is behind, the time of the dispatch
+// counts, so that the attempt is not ended early.
+func (p *planner) endDeadline() (time.Time, bool) {
 	timeout := p.Task.Spec.Timeout.Value()
 	if timeout == 0 || p.status.StartedAt == nil {
 		return time.Time{}, false
 	}
 	start := p.status.StartedAt.Time
-	if at := p.since(v1alpha1.ConditionPlaced); at.After(start) {
+	if at := p.conditionSince(v1alpha1.ConditionPlaced); at.After(start) {
 		start = at
 	}
 	if at := p.status.LastRestartTime; at != nil && at.After(start) {
 		start = at.Time
 	}
-	return start.Add(timeout + p.killTimeout() + margin), true
+	return start.Add(timeout + p.killTimeout() + stopMargin), true
 }
 
-// timeOut ends the attempt in the robot's stead. Whether its process has ended
-// nobody knows, so its entry stays open: closed, it let the next attempt start
-// elsewhere beside it, though two of them never may.
-func (p *plan) timeOut() {
-	if !p.step(lifecycle.TaskTimedOut, wire.ReasonTimeout, "Task terminated: Task timeout") {
+// timeOutAttempt ends the attempt in place of the robot. It is not known whether its process has
+// ended, so its entry stays open: the next attempt must not start beside it if two may never run.
+func (p *planner) timeOutAttempt() {
+	if !p.sendSignal(lifecycle.TaskTimedOut, wire.ReasonTimeout, "Task terminated: Task timeout") {
 		return
 	}
 	at := metav1.NewMicroTime(p.now)
 	p.status.FinishedAt = &at
-	if a := p.present(); a != nil {
+	if a := p.currentAttempt(); a != nil {
 		a.State, a.Reason = string(lifecycle.TaskFailed), wire.ReasonTimeout
 	}
 }
 
-// since is when a condition became true, or zero.
-func (p *plan) since(kind string) time.Time {
-	for _, c := range p.status.Conditions {
-		if c.Type == kind && c.Status == metav1.ConditionTrue {
-			return c.LastTransitionTime.Time
-		}
-	}
-	return time.Time{}
-}
-
-// giveBack lets a Task whose attempt ended through no fault of its own wait for
-// a robot again.
-func (p *plan) giveBack(because string) {
+// returnTask lets a Task whose attempt ended through no fault of its own wait for a robot again.
+func (p *planner) returnTask(because string) {
 	robot := p.lastRobot()
-	if !p.step(lifecycle.TaskReturn, ReasonReturned, "Returned by %s: %s", robot, because) {
+	if !p.sendSignal(lifecycle.TaskInterrupted, ReasonInterrupted, "Returned by %s: %s", robot, because) {
 		return
 	}
-	p.out.Note = p.status.Message
-	p.begin()
-	p.mark(v1alpha1.ConditionPlaced, metav1.ConditionFalse, ReasonReturned, p.status.Message)
+	p.actions.NormalEvent = p.status.Message
+	p.clearAttempt()
+	p.setCondition(v1alpha1.ConditionPlaced, metav1.ConditionFalse, ReasonInterrupted, p.status.Message)
 }

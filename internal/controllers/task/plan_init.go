@@ -4,20 +4,20 @@ import (
 	"fmt"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/controllers/revision"
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/revision"
 )
 
 // The reasons of tasks that wait for others of their replica, or go with them.
 const (
-	ReasonAwaitsInit  = "AwaitsInitTask"
-	ReasonInitFailed  = v1alpha1.ReasonInitTaskFailed
-	ReasonNeededAgain = "NeededAgain"
-	ReasonDismissed   = "Dismissed"
+	ReasonWaitingForInitTask = "WaitingForInitTask"
+	ReasonInitFailed         = v1alpha1.ReasonInitTaskFailed
+	ReasonRerunRequired      = "RerunRequired"
+	ReasonNotNeeded          = "NotNeeded"
 )
 
-// sibling is the other task of the replica that has this name in the group, or nil.
-func (w *World) sibling(name string) *v1alpha1.Task {
+// findSibling returns the other task of the replica with this name in the group, or nil.
+func (w *Input) findSibling(name string) *v1alpha1.Task {
 	for i := range w.Siblings {
 		if w.Siblings[i].Spec.Name == name {
 			return &w.Siblings[i]
@@ -26,8 +26,8 @@ func (w *World) sibling(name string) *v1alpha1.Task {
 	return nil
 }
 
-// ahead are the init tasks that come before this one.
-func (w *World) ahead() []v1alpha1.TaskDefinition {
+// earlierInitTasks returns the init tasks that come before this task.
+func (w *Input) earlierInitTasks() []v1alpha1.TaskDefinition {
 	if w.Group == nil {
 		return nil
 	}
@@ -40,25 +40,25 @@ func (w *World) ahead() []v1alpha1.TaskDefinition {
 	return all
 }
 
-// awaits says which init task keeps this one from starting where it has a seat.
-// Empty: none.
-func (w *World) awaits() string {
-	if w.Seat == "" {
+// initTaskObstacle returns which init task keeps this one from starting on its reserved robot.
+// Empty if none.
+func (w *Input) initTaskObstacle() string {
+	if w.ReservedRobot == "" {
 		return ""
 	}
-	for _, def := range w.ahead() {
-		if !w.ready(&def) {
-			return fmt.Sprintf("it waits for init task %s on robot %s", def.Name, w.Seat)
+	for _, def := range w.earlierInitTasks() {
+		if !w.isInitTaskReady(&def) {
+			return fmt.Sprintf("it waits for init task %s on robot %s", def.Name, w.ReservedRobot)
 		}
 	}
 	return ""
 }
 
-// ready tells whether an init task has done its part where this task has a seat: it
-// has completed there, in its present definition, or a daemon runs there.
-func (w *World) ready(def *v1alpha1.TaskDefinition) bool {
-	t := w.sibling(def.Name)
-	if t == nil || t.RobotOfAttempt() != w.Seat || w.isOld(t) {
+// isInitTaskReady reports whether an init task has done its part on this task's reserved robot: it
+// has completed there in its present definition, or a daemon runs there.
+func (w *Input) isInitTaskReady(def *v1alpha1.TaskDefinition) bool {
+	t := w.findSibling(def.Name)
+	if t == nil || t.CurrentRobot() != w.ReservedRobot || w.isOutdated(t) {
 		return false
 	}
 	want := lifecycle.TaskCompleted
@@ -68,57 +68,62 @@ func (w *World) ready(def *v1alpha1.TaskDefinition) bool {
 	return t.Status.State == string(want)
 }
 
-// isOld tells whether a Task of the replica is of an older definition.
-func (w *World) isOld(t *v1alpha1.Task) bool {
+// isOutdated reports whether a Task of the replica has an older definition.
+func (w *Input) isOutdated(t *v1alpha1.Task) bool {
 	want, known := w.Group.Status.Revisions[t.Spec.Name]
-	return known && want != revision.Of(t)
+	return known && want != revision.TaskRevision(t)
 }
 
-// initFailed names the init task before this one that has failed for good. Empty:
-// none has. A task that went on waiting for it would keep its job from its end.
-func (w *World) initFailed() string {
-	for _, def := range w.ahead() {
-		if t := w.sibling(def.Name); t != nil && t.Status.State == string(lifecycle.TaskFailed) {
+// failedInitTask returns the init task before this one that has failed for good, or "". A task that
+// went on waiting for it would keep its job from ending.
+func (w *Input) failedInitTask() string {
+	for _, def := range w.earlierInitTasks() {
+		if t := w.findSibling(def.Name); t != nil && t.Status.State == string(lifecycle.TaskFailed) {
 			return def.Name
 		}
 	}
 	return ""
 }
 
-// failWithInit fails a task that never gets its turn, unless its original may still
+// failWithInitTask fails a task whose init task has failed, unless its lost attempt may still
 // complete.
-func (p *plan) failWithInit() {
-	because := "init task " + p.initFailed() + " of its replica has failed"
-	if !p.awaitsOriginal(because) && p.step(lifecycle.TaskGiveUp, ReasonInitFailed, "%s", because) {
-		p.out.Warning = because
+func (p *planner) failWithInitTask() bool {
+	name := p.failedInitTask()
+	if name == "" {
+		return false
 	}
+	because := "init task " + name + " of its replica has failed"
+	if !p.awaitsLostAttempt(because) && p.sendSignal(lifecycle.TaskGiveUp, ReasonInitFailed, "%s", because) {
+		p.actions.WarningEvent = because
+	}
+	return true
 }
 
-// neededAgain is why a task that has ended is put back without anybody's wish.
-// Empty: it is not.
-func (p *plan) neededAgain() string {
-	if p.Group == nil || !p.jobState().Starts() {
+// rerunReason returns why a task that has ended runs again without a request of the user. Empty if
+// it does not.
+func (p *planner) rerunReason() string {
+	if p.Group == nil || !p.jobState().StartsTasks() {
 		return ""
 	}
 	switch is := p.state; {
-	case is == lifecycle.TaskFailed && p.status.Reason == ReasonInitFailed && p.initFailed() == "":
+	case is == lifecycle.TaskFailed && p.status.Reason == ReasonInitFailed && p.failedInitTask() == "":
 		return "its init task is tried again"
 	case is != lifecycle.TaskCompleted && is != lifecycle.TaskCanceled:
 		return ""
-	case p.daemon() && !p.replicaEnded():
+	case p.isDaemon() && !p.hasReplicaEnded():
 		return "its replica runs again"
-	case p.Task.Spec.Holds == nil || p.Awaited == "":
+	case p.Task.Spec.ExtraResources == nil || p.PendingReplicaRobot == "":
 		return ""
-	case is == lifecycle.TaskCanceled || p.Awaited != p.lastRobot():
-		return "its replica is to run on robot " + p.Awaited
-	case p.isOld(p.Task):
+	case is == lifecycle.TaskCanceled || p.PendingReplicaRobot != p.lastRobot():
+		return "its replica is to run on robot " + p.PendingReplicaRobot
+	case p.isOutdated(p.Task):
 		return "its definition has changed"
 	}
 	return ""
 }
 
-// daemon tells whether the task runs beside others, and ends with them.
-func (w *World) daemon() bool {
+// isDaemon reports whether the task runs beside others, and ends with them.
+func (w *Input) isDaemon() bool {
 	if !w.Task.Spec.Daemon || w.Group == nil {
 		return false
 	}
@@ -130,38 +135,36 @@ func (w *World) daemon() bool {
 	return false
 }
 
-// replicaEnded tells whether all tasks of the replica have ended that are no
-// daemons. One that does not exist is about to be created.
-func (w *World) replicaEnded() bool {
-	for _, def := range w.Group.Spec.Definitions() {
+// hasReplicaEnded reports whether all tasks of the replica have ended, except daemons. A task that
+// does not exist is about to be created.
+func (w *Input) hasReplicaEnded() bool {
+	for _, def := range w.Group.Spec.TaskDefinitions() {
 		if def.Daemon {
 			continue
 		}
-		t := w.sibling(def.Name)
-		if t == nil || !lifecycle.TaskState(t.Status.State).Terminal() {
+		t := w.findSibling(def.Name)
+		if t == nil || !lifecycle.TaskState(t.Status.State).IsTerminal() {
 			return false
 		}
 	}
 	return true
 }
 
-// outlived tells whether the task is a daemon that nobody needs any more.
-//
-// While a job puts its tasks back one goes before the other, and nothing has ended.
-func (p *plan) outlived() bool {
-	return p.jobState() != lifecycle.JobRequeueing && p.daemon() && p.replicaEnded()
-}
-
-// dismiss ends a daemon whose replica has ended. It keeps its state until its robot
-// has ended it, for a bounded time; what it was on the way to has no failure in it.
-func (p *plan) dismiss() {
+// endDaemon ends a daemon whose replica has ended. While a job requeues its tasks one by one, no
+// replica has ended. The daemon keeps its state until its robot has ended it, for a bounded time.
+// It has not failed, whatever state it was in.
+func (p *planner) endDaemon() bool {
+	if p.jobState() == lifecycle.JobRequeueing || !p.isDaemon() || !p.hasReplicaEnded() {
+		return false
+	}
 	const because = "the other tasks of its replica have ended"
-	if p.status.Original != 0 {
-		p.disown(p.status.Entry(p.status.Original))
+	if p.status.LostAttempt != 0 {
+		p.discardLostAttempt(p.status.FindAttempt(p.status.LostAttempt))
 	}
-	if p.state.OnRobot() && !p.robotLost() && !p.stopIsOver(v1alpha1.ReasonEvicting, because) {
-		p.out.Note = "" // every replica goes through this
-		return
+	if p.state.HoldsResources() && !p.isRobotLost() && !p.awaitStop(v1alpha1.ReasonEvicting, because) {
+		p.actions.NormalEvent = "" // every replica goes through this
+		return true
 	}
-	p.step(lifecycle.TaskDismiss, ReasonDismissed, "%s", because)
+	p.sendSignal(lifecycle.TaskNotNeeded, ReasonNotNeeded, "%s", because)
+	return true
 }

@@ -4,10 +4,10 @@ import (
 	"time"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/taskstate"
 )
 
-// The policies of tasks that are kept running, when they have none of their
-// own (docs/spec/job.md).
+// Default policies of services and system jobs (docs/reference/kinds/job.md).
 var (
 	serviceRestarts = v1alpha1.RestartPolicy{
 		Attempts: 2, Interval: v1alpha1.NewDuration(30 * time.Minute), Delay: v1alpha1.NewDuration(15 * time.Second),
@@ -23,11 +23,11 @@ var (
 	}
 )
 
-// goodRun is how long an attempt of a task that is kept running must last for
-// the failures before it to be forgotten, when its policy has no interval.
-const goodRun = time.Hour
+// minGoodRun is how long an attempt of a service must last for earlier failures not to count, if
+// its policy has no interval.
+const minGoodRun = time.Hour
 
-// restartPolicy of a task on its robot. Nil: it is not restarted there.
+// restartPolicy returns how a task is restarted on its robot, or nil if it is not.
 func restartPolicy(t *v1alpha1.TaskSpec) *v1alpha1.RestartPolicy {
 	switch {
 	case t.RestartPolicy != nil:
@@ -40,9 +40,9 @@ func restartPolicy(t *v1alpha1.TaskSpec) *v1alpha1.RestartPolicy {
 	return nil
 }
 
-// reschedulePolicy of the task to other robots. Nil: only their number bounds
+// reschedulePolicy returns how the task is moved to other robots. If nil, only their number bounds
 // it.
-func (w *World) reschedulePolicy() *v1alpha1.ReschedulePolicy {
+func (w *Input) reschedulePolicy() *v1alpha1.ReschedulePolicy {
 	switch {
 	case w.Group != nil && w.Group.Spec.ReschedulePolicy != nil:
 		return w.Group.Spec.ReschedulePolicy
@@ -52,37 +52,31 @@ func (w *World) reschedulePolicy() *v1alpha1.ReschedulePolicy {
 	return nil
 }
 
-// staysHere tells whether the task belongs to its robot: one of a system job, of
-// which each robot has its own replica.
-func (w *World) staysHere() bool { return staysHere(w.Task) }
+// isTiedToRobot reports whether each robot has its own replica of the task.
+func (w *Input) isTiedToRobot() bool { return taskstate.IsTiedToRobot(w.Task) }
 
-func staysHere(t *v1alpha1.Task) bool {
-	return t.Spec.Type == v1alpha1.JobTypeSystem || t.Spec.Type == v1alpha1.TaskTypeSysbatch
-}
-
-// awaitRobot lets a task that belongs to its robot wait until that is back, whose
-// phase wakes us; with the others, when its job pauses.
-func (p *plan) awaitRobot() {
-	if p.jobState().Holds() {
-		p.giveBack(string(p.jobState()))
+// awaitOwnRobot lets a task that is tied to its robot wait until that is back. If its job pauses,
+// it waits with the others.
+func (p *planner) awaitOwnRobot() {
+	if p.jobState().PausesTasks() {
+		p.returnTask(string(p.jobState()))
 	}
 }
 
-// ranWell tells whether the present attempt of a task that is kept running
-// lasted so long that the failures before it count no more. Without that three
-// crashes over months would be its end.
-func (w *World) ranWell() bool {
-	if !v1alpha1.KeptRunning(w.Task.Spec.Type) {
+// hasRunWell reports whether the present attempt of a service lasted so long that earlier failures
+// no longer count. Otherwise three crashes over months would fail it.
+func (w *Input) hasRunWell() bool {
+	if !v1alpha1.IsKeptRunning(w.Task.Spec.Type) {
 		return false
 	}
-	enough := goodRun
+	enough := minGoodRun
 	if policy := w.reschedulePolicy(); policy != nil && policy.Interval.Value() > 0 {
 		enough = policy.Interval.Value()
 	}
-	a := w.Task.Status.Entry(w.Task.Status.Attempt)
+	a := w.Task.Status.FindAttempt(w.Task.Status.Attempt)
 	if a == nil || a.StartedAt == nil {
 		return false
 	}
-	end, known := w.endOf(a)
+	end, known := w.attemptEnd(a)
 	return known && end.Sub(a.StartedAt.Time) >= enough
 }

@@ -9,104 +9,100 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/controllers/demand"
-	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
+	"k8s4r.io/k8s4r/internal/core/taskstate"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
-// ConditionContact is False from when a Task's robot was lost, or from when it
+// ConditionRobotReachable is False from when a Task's robot was lost, or from when it
 // waits for the end of an attempt that may still run.
-const ConditionContact = "Contact"
+const ConditionRobotReachable = "RobotReachable"
 
-// ReasonReinstated is that of a Task whose original counts again.
-const ReasonReinstated = "Reinstated"
+// ReasonLostAttemptRestored is the reason of a Task whose lost attempt is the current one again.
+const ReasonLostAttemptRestored = "LostAttemptRestored"
 
-// defaultLostAfter is how long a task waits for a robot that is out of contact
-// (docs/spec/job.md).
+// defaultLostAfter is how long a task waits for a disconnected robot (docs/reference/kinds/job.md).
 const defaultLostAfter = 5 * time.Minute
 
-// retellLost is when to look again at a task that nobody could take now.
-const retellLost = 30 * time.Second
+// lostRecheckInterval is when to plan again for a task that no robot could take now.
+const lostRecheckInterval = 30 * time.Second
 
-// disconnect is what the job says of robots that are out of contact.
-type disconnect struct {
+// disconnectSettings is what the job configures for disconnected robots.
+type disconnectSettings struct {
 	lostAfter time.Duration
 	stopAfter time.Duration // after which the robot itself stops the task; 0: never
 	replace   bool
 	reconcile string
 }
 
-func (w *World) disconnect() disconnect {
-	d := disconnect{lostAfter: defaultLostAfter, replace: true, reconcile: v1alpha1.KeepOriginal}
+func (w *Input) disconnectPolicy() disconnectSettings {
+	d := disconnectSettings{lostAfter: defaultLostAfter, replace: true, reconcile: v1alpha1.ReconcileKeepOriginal}
 	if w.Job == nil || w.Job.Spec.Disconnect == nil {
 		return d
 	}
-	said := w.Job.Spec.Disconnect
-	if said.LostAfter != nil {
-		d.lostAfter = said.LostAfter.Value()
+	settings := w.Job.Spec.Disconnect
+	if settings.LostAfter != nil {
+		d.lostAfter = settings.LostAfter.Value()
 	}
-	if said.Replace != nil {
-		d.replace = *said.Replace
+	if settings.Replace != nil {
+		d.replace = *settings.Replace
 	}
-	d.stopAfter, d.reconcile = said.StopOnRobotAfter.Value(), or(said.Reconcile, d.reconcile)
+	d.stopAfter, d.reconcile = settings.StopOnRobotAfter.Value(), firstNonEmpty(settings.Reconcile, d.reconcile)
 	return d
 }
 
-// lost follows a task whose robot may be lost, and tells whether it is.
-//
-// A robot that is offline is. One whose last will has come is as soon as it has
-// been away for as long as the job waits.
-func (p *plan) lost() bool {
-	if !p.robotLost() {
+// handleLostRobot follows a task whose robot is lost. A robot in phase Unknown is lost once it has
+// been disconnected for the job's lostAfter.
+func (p *planner) handleLostRobot() bool {
+	if !p.isRobotLost() {
 		if p.robotPhase() != lifecycle.RobotUnknown {
 			return false
 		}
-		if at := p.lostSince().Add(p.disconnect().lostAfter); p.now.Before(at) {
-			p.wake(at)
+		if at := p.lostSince().Add(p.disconnectPolicy().lostAfter); p.now.Before(at) {
+			p.requeueAt(at)
 			return false
 		}
 	}
 	if p.state != lifecycle.TaskUnknown {
-		p.step(lifecycle.TaskLost, ReasonLost, "robot %s %s", p.lastRobot(), p.lostBecause())
-		// Or the time of an earlier loss would count.
-		meta.RemoveStatusCondition(&p.status.Conditions, ConditionContact)
-		p.mark(ConditionContact, metav1.ConditionFalse, ReasonLost, p.status.Message)
+		p.sendSignal(lifecycle.TaskLost, ReasonLost, "robot %s %s", p.lastRobot(), p.describeLoss())
+		p.restartCondition(ConditionRobotReachable, metav1.ConditionFalse, ReasonLost, p.status.Message)
 		return true
 	}
-	if p.replaceable() {
-		p.replace()
+	if p.canReplaceNow() {
+		p.replaceLostAttempt()
 	}
 	return true
 }
 
-// lostBecause is the rest of a sentence about the robot.
-func (p *plan) lostBecause() string {
+// describeLoss returns the rest of a sentence about the robot.
+func (p *planner) describeLoss() string {
 	switch {
 	case p.Robot == nil:
 		return "is gone"
-	case p.Robot.Revoked():
+	case p.Robot.IsRevoked():
 		return "is revoked"
 	}
-	return "is out of contact"
+	return "is disconnected"
 }
 
-// lostSince is when the robot was last heard.
-func (p *plan) lostSince() time.Time {
+// lostSince returns when the robot was last seen.
+func (p *planner) lostSince() time.Time {
 	if p.Robot != nil {
-		return lastHeard(p.Robot)
+		return lastSeen(p.Robot)
 	}
-	if c := meta.FindStatusCondition(p.status.Conditions, ConditionContact); c != nil && c.Status == metav1.ConditionFalse {
+	if c := meta.FindStatusCondition(p.status.Conditions, ConditionRobotReachable); c != nil && c.Status == metav1.ConditionFalse {
 		return c.LastTransitionTime.Time
 	}
 	return p.now
 }
 
-// lastHeard is when the robot was last in contact. A connection that has ended
-// says that to the second; silence is noticed only long after it has begun.
-func lastHeard(r *v1alpha1.Robot) time.Time {
+// lastSeen returns when the robot was last connected. The end of a connection has an exact time;
+// silence is noticed only long after it has begun.
+func lastSeen(r *v1alpha1.Robot) time.Time {
 	c := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionConnected)
 	switch {
-	case c != nil && c.Status == metav1.ConditionFalse && (c.Reason == v1alpha1.ReasonLastWill || c.Reason == v1alpha1.ReasonSignedOff):
+	case c != nil && c.Status == metav1.ConditionFalse && (c.Reason == v1alpha1.ReasonLastWill || c.Reason == v1alpha1.ReasonDisconnected):
 		return c.LastTransitionTime.Time
 	case r.Status.LastHeartbeatTime != nil:
 		return r.Status.LastHeartbeatTime.Time
@@ -114,47 +110,45 @@ func lastHeard(r *v1alpha1.Robot) time.Time {
 	return r.CreationTimestamp.Time
 }
 
-// replaceable tells whether another robot may run the task now.
+// canReplaceNow reports whether another robot may run the task now.
 //
-// After an outage of the broker or the server all robots are offline, and come
-// back one after the other: who came first would be given the work of all
-// others. So somebody must have been in contact for a while.
-func (p *plan) replaceable() bool {
-	d := p.disconnect()
-	wished := p.Evict != ""
-	if !p.byUs() || !d.replace && !wished {
+// After an outage of the broker or the server all robots are offline and come back one by one. The
+// first would be given the work of all others, so some robot must have been online for a while.
+func (p *planner) canReplaceNow() bool {
+	d := p.disconnectPolicy()
+	evicts := p.EvictionReason != ""
+	if !p.canChangeRobot() || !d.replace && !evicts {
 		return false
 	}
 	due := p.lostSince().Add(d.lostAfter)
-	if wished {
+	if evicts {
 		due = p.now
 	}
-	if p.ContactSince.IsZero() {
-		p.wake(p.now.Add(retellLost))
+	if p.OnlineSince.IsZero() {
+		p.requeueAt(p.now.Add(lostRecheckInterval))
 		return false
 	}
-	for _, at := range []time.Time{p.ContactSince.Add(p.Settle), p.fencedAt(p.Robot, p.lostSince())} {
+	for _, at := range []time.Time{p.OnlineSince.Add(p.RecoveryTime), p.selfStopDeadline(p.Robot, p.lostSince())} {
 		if at.After(due) {
 			due = at
 		}
 	}
 	if p.now.Before(due) {
-		p.wake(due)
+		p.requeueAt(due)
 		return false
 	}
 	return true
 }
 
-// fencedAt is when a robot that is out of contact has certainly stopped the
-// task by itself: of one that has no object any more, counted from last. Zero: it
-// does not fence it.
-func (p *plan) fencedAt(robot *v1alpha1.Robot, last time.Time) time.Time {
-	stopAfter := p.disconnect().stopAfter
+// selfStopDeadline returns when a disconnected robot has certainly stopped the task by itself, or
+// zero if it does not. If the robot has no object any more, it counts from last.
+func (p *planner) selfStopDeadline(robot *v1alpha1.Robot, last time.Time) time.Time {
+	stopAfter := p.disconnectPolicy().stopAfter
 	if stopAfter == 0 {
 		return time.Time{}
 	}
 	if robot != nil {
-		last = lastHeard(robot)
+		last = lastSeen(robot)
 		if at := robot.Status.AcknowledgedUntil; at != nil && at.After(last) {
 			last = at.Time
 		}
@@ -162,233 +156,203 @@ func (p *plan) fencedAt(robot *v1alpha1.Robot, last time.Time) time.Time {
 	return last.Add(stopAfter + p.stopTime())
 }
 
-// replace lets another robot run the task. What runs on the lost one is the
-// original: it may count again, unless the job prefers what replaces it. There
-// is one original at a time, the first.
-func (p *plan) replace() {
-	robot, lost := p.lastRobot(), p.present()
-	if !p.step(lifecycle.TaskReturn, ReasonLost, "Robot %s %s, another one is to run the task", robot, p.lostBecause()) {
+// replaceLostAttempt lets another robot run the task. The attempt on the lost robot may be
+// restored, unless the job prefers its replacement. Only the first lost attempt is kept.
+func (p *planner) replaceLostAttempt() {
+	robot, lost := p.lastRobot(), p.currentAttempt()
+	if !p.sendSignal(lifecycle.TaskInterrupted, ReasonLost, "Robot %s %s; another robot will run the task", robot, p.describeLoss()) {
 		return
 	}
-	p.out.Warning = p.status.Message
-	p.out.Fenced = p.disconnect().stopAfter > 0
+	p.actions.WarningEvent = p.status.Message
+	p.actions.ReliesOnSelfStop = p.disconnectPolicy().stopAfter > 0
 	if lost != nil {
-		if lost.FinishedAt == nil { // else it was reinstated to bring its end once more
+		if lost.FinishedAt == nil { // else it was restored to report its end once more
 			lost.State = string(lifecycle.TaskUnknown)
 		}
-		if p.status.Original == 0 && p.mayComeBack() {
-			p.status.Original = lost.Attempt
+		if p.status.LostAttempt == 0 && p.canLostAttemptReturn() {
+			p.status.LostAttempt = lost.Attempt
 		} else {
-			supersede(lost)
+			supersedeAttempt(lost)
 		}
 	}
-	p.begin()
-	p.mark(v1alpha1.ConditionPlaced, metav1.ConditionFalse, ReasonLost, p.status.Message)
+	p.clearAttempt()
+	p.setCondition(v1alpha1.ConditionPlaced, metav1.ConditionFalse, ReasonLost, p.status.Message)
 }
 
-// mayComeBack tells whether the lost attempt may count again. One that was to
-// leave its robot anyway would be made to leave it once more, and of a document
-// agent nobody would hear that it still runs.
-func (p *plan) mayComeBack() bool {
-	return p.Evict == "" && p.disconnect().reconcile != v1alpha1.KeepReplacement && (p.Robot == nil || !demand.Document(p.Robot))
+// canLostAttemptReturn reports whether the lost attempt may be restored. A task that was to leave
+// the robot anyway would have to leave it once more, and a legacy agent does not report that it
+// still runs.
+func (p *planner) canLostAttemptReturn() bool {
+	return p.EvictionReason == "" && p.disconnectPolicy().reconcile != v1alpha1.ReconcileKeepReplacement && (p.Robot == nil || !apiconv.HasLegacyAgent(p.Robot))
 }
 
-// supersede closes the books on an attempt that never counts again. It may still
-// run, until its robot has been told.
-func supersede(a *v1alpha1.TaskAttempt) {
-	if a.FinishedAt == nil && !timedOut(a) {
+// supersedeAttempt marks an attempt that never becomes the current one again. It may still run
+// until its robot has received the stop.
+func supersedeAttempt(a *v1alpha1.TaskAttempt) {
+	if a.FinishedAt == nil && !isTimedOut(a) {
 		a.State, a.Reason = string(lifecycle.TaskCanceled), wire.ReasonSuperseded
 	}
 }
 
-// settle decides between an original whose robot has come back and what took
-// its place. It tells whether there was something to decide.
-//
-// While the job holds it waits: the original runs on, as all that runs does.
-func (p *plan) settle() bool {
-	if p.status.Original == 0 {
+// reconcileLostAttempt decides between a lost attempt whose robot is back and its replacement.
+// While the job pauses it waits: the lost attempt runs on, like all that runs.
+func (p *planner) reconcileLostAttempt() bool {
+	if p.status.LostAttempt == 0 {
 		return false
 	}
-	o := p.status.Entry(p.status.Original)
+	o := p.status.FindAttempt(p.status.LostAttempt)
 	switch {
 	case o == nil:
-		p.disown(o)
+		p.discardLostAttempt(o)
 	case o.FinishedAt == nil && o.State != string(lifecycle.TaskRunning):
 		return false // it is still away
-	case p.state == lifecycle.TaskPaused, p.state.Placeable() && p.jobState().Holds():
+	case p.state == lifecycle.TaskPaused, p.state.IsPlaceable() && p.jobState().PausesTasks():
 		return false
-	case !inContact(p.Origin):
-		// Its word came before the news that it is back, or it is gone again: what
-		// is reinstated now would be lost at once.
-		p.wake(p.now.Add(retell))
+	case !isOnline(p.LostAttemptRobot):
+		// Its report arrived before its heartbeat, or it is offline again: an attempt
+		// restored now would be lost at once.
+		p.requeueAt(p.now.Add(recheckInterval))
 		return false
-	case p.originalWins(o):
-		p.reinstate(o)
+	case p.isLostAttemptPreferred(o):
+		p.restoreLostAttempt(o)
 	default:
-		p.disown(o)
+		p.discardLostAttempt(o)
 	}
 	return true
 }
 
-// originalWins tells whether the original is to count again: always when it has
-// brought the task to a good end, or nothing else runs; else by the job's
-// reconcile mode (docs/spec/job.md).
-func (p *plan) originalWins(o *v1alpha1.TaskAttempt) bool {
-	replacement := p.present()
+// isLostAttemptPreferred reports whether the lost attempt becomes the current one: always if it has
+// completed or nothing else runs, otherwise by the job's reconcile mode
+// (docs/reference/kinds/job.md).
+func (p *planner) isLostAttemptPreferred(o *v1alpha1.TaskAttempt) bool {
+	replacement := p.currentAttempt()
 	switch {
 	case o.FinishedAt != nil:
-		return o.State == string(lifecycle.TaskCompleted) && !v1alpha1.KeptRunning(p.Task.Spec.Type)
-	case p.Origin.Spec.Drain:
+		return o.State == string(lifecycle.TaskCompleted) && !v1alpha1.IsKeptRunning(p.Task.Spec.Type)
+	case p.LostAttemptRobot.Spec.Drain:
 		return false // it would have to leave at once
 	case p.state != lifecycle.TaskDispatching && p.state != lifecycle.TaskRunning || replacement == nil:
 		return true
 	}
-	switch p.disconnect().reconcile {
-	case v1alpha1.BestScore:
-		return p.Better == o.Robot
-	case v1alpha1.LongestRunning:
+	switch p.disconnectPolicy().reconcile {
+	case v1alpha1.ReconcileBestScore:
+		return p.BetterRobot == o.Robot
+	case v1alpha1.ReconcileLongestRunning:
 		return replacement.StartedAt == nil || o.StartedAt != nil && o.StartedAt.Before(replacement.StartedAt)
 	}
 	return true
 }
 
-// ReasonOriginalAway is that of a Task which has failed, unless its original
-// completes.
-const ReasonOriginalAway = "OriginalAway"
+// lostAttemptTimeout is how long a Task that has failed waits for its lost attempt
+// (docs/reference/kinds/job.md).
+const lostAttemptTimeout = time.Hour
 
-// originalPatience is how long a Task that has failed waits for its original
-// (docs/spec/job.md).
-const originalPatience = time.Hour
-
-// awaitsOriginal keeps a task from failing for good while its original may still
-// complete: an hour of good work was lost because what took its place met a broken
-// robot. The wait is bounded, and of a robot without an object nothing comes.
-func (p *plan) awaitsOriginal(because string) bool {
-	o := p.status.Entry(p.status.Original)
-	if o == nil || p.Origin == nil || o.FinishedAt != nil && !p.originalWins(o) {
+// awaitsLostAttempt keeps a task from failing for good while its lost attempt may still complete:
+// an hour of work must not be lost because the replacement met a broken robot. The wait is bounded,
+// and there is none for a robot without an object.
+func (p *planner) awaitsLostAttempt(because string) bool {
+	o := p.status.FindAttempt(p.status.LostAttempt)
+	if o == nil || p.LostAttemptRobot == nil || o.FinishedAt != nil && !p.isLostAttemptPreferred(o) {
 		return false
 	}
-	if !p.placedIs(ReasonOriginalAway) {
-		// Or the time of an earlier wait for a robot would count.
-		meta.RemoveStatusCondition(&p.status.Conditions, v1alpha1.ConditionPlaced)
-		p.mark(v1alpha1.ConditionPlaced, metav1.ConditionFalse, ReasonOriginalAway,
+	if !p.isUnplacedFor(taskstate.ReasonAwaitingLostAttempt) {
+		p.restartCondition(v1alpha1.ConditionPlaced, metav1.ConditionFalse, taskstate.ReasonAwaitingLostAttempt,
 			fmt.Sprintf("%s; until %s its attempt %d on robot %s may still complete",
-				because, p.now.Add(originalPatience).UTC().Format(time.RFC3339), o.Attempt, o.Robot))
+				because, p.now.Add(lostAttemptTimeout).UTC().Format(time.RFC3339), o.Attempt, o.Robot))
 	}
 	c := meta.FindStatusCondition(p.status.Conditions, v1alpha1.ConditionPlaced)
-	until := c.LastTransitionTime.Add(originalPatience)
+	until := c.LastTransitionTime.Add(lostAttemptTimeout)
 	if !p.now.Before(until) {
 		return false
 	}
-	p.wake(until)
-	p.wake(p.now.Add(retellLost)) // its robot may be deleted
+	p.requeueAt(until)
+	p.requeueAt(p.now.Add(lostRecheckInterval)) // its robot may be deleted
 	return true
 }
 
-// reinstate lets the original count again. The robot is asked for it like for
-// any attempt: its journal answers, and starts nothing.
-func (p *plan) reinstate(o *v1alpha1.TaskAttempt) {
-	replacement := p.present()
-	if !p.step(lifecycle.TaskReinstate, ReasonReinstated, "Robot %s is back, and its attempt %d counts again", o.Robot, o.Attempt) {
+// restoreLostAttempt makes the lost attempt the current one. The task is dispatched to its robot
+// again, whose journal answers without starting anything.
+func (p *planner) restoreLostAttempt(o *v1alpha1.TaskAttempt) {
+	replacement := p.currentAttempt()
+	if !p.sendSignal(lifecycle.TaskRestore, ReasonLostAttemptRestored, "Robot %s is back, and its attempt %d was restored", o.Robot, o.Attempt) {
 		return
 	}
-	p.out.Note = p.status.Message
+	p.actions.NormalEvent = p.status.Message
 	if replacement != nil && replacement != o {
-		supersede(replacement)
+		supersedeAttempt(replacement)
 	}
 	s := p.status
-	s.Attempt, s.Original = o.Attempt, 0
+	s.Attempt, s.LostAttempt = o.Attempt, 0
 	s.StartedAt, s.FinishedAt, s.ExitCode, s.Signal, s.Resources, s.Outputs = o.StartedAt, nil, nil, 0, nil, nil
 	s.Restarts, s.RetryAt = nil, nil
-	p.out.Rebind = &Placing{TargetRobot: o.Robot, ByUs: true}
-	p.placed(o.Robot)
+	p.actions.Rebind = &RobotBinding{TargetRobot: o.Robot, ChosenByManager: true}
+	p.setPlaced(o.Robot)
 }
 
-// disown lets the original count no more. Its robot learns that from its list.
-func (p *plan) disown(o *v1alpha1.TaskAttempt) {
-	p.status.Original, p.out.Status = 0, p.status
-	p.out.Why = append(p.out.Why, "the original does not count again")
+// discardLostAttempt gives up the lost attempt. Its robot stops it with the next task list.
+func (p *planner) discardLostAttempt(o *v1alpha1.TaskAttempt) {
+	p.status.LostAttempt, p.actions.Status = 0, p.status
+	p.actions.Reasons = append(p.actions.Reasons, "discard the lost attempt")
 	if o != nil {
-		supersede(o)
+		supersedeAttempt(o)
 	}
 }
 
-// ReasonStillRunning is that of a Task that waits for the end of an attempt which
-// its robot is to stop by itself.
-const ReasonStillRunning = "StillRunning"
-
-// runsElsewhere keeps a task from its seat while it waits for the end of another
-// attempt. The scheduler keeps no robot for it meanwhile.
-func (p *plan) runsElsewhere() bool {
-	if p.waitsForEnd() {
+// awaitOtherAttempts keeps a task from its robot while another attempt may still run. The scheduler
+// reserves no robot for it meanwhile.
+func (p *planner) awaitOtherAttempts() bool {
+	if p.awaitAttemptEnd() {
 		return true
 	}
-	if stillRunning(p.Task) {
-		p.mark(v1alpha1.ConditionPlaced, metav1.ConditionFalse, ReasonReturned, "no other attempt runs any more")
+	if taskstate.AwaitsOtherAttempt(p.Task) {
+		p.setCondition(v1alpha1.ConditionPlaced, metav1.ConditionFalse, ReasonInterrupted, "no other attempt is running")
 		return true
 	}
 	return false
 }
 
-// waitsForEnd keeps a task waiting of which an attempt may still run, if two of
-// them never may: until its robot has certainly stopped it, or has said that it
-// has ended.
-func (p *plan) waitsForEnd() bool {
-	missed := p.missedSince()
-	for _, e := range p.Elsewhere {
-		until := p.fencedAt(e.Robot, missed)
-		if !inContact(e.Robot) && !p.now.Before(until) {
+// awaitAttemptEnd keeps a task waiting that must never run twice at a time, until the robots of its
+// other attempts have certainly stopped them or have reported their end.
+func (p *planner) awaitAttemptEnd() bool {
+	missed := p.deletedRobotsSince()
+	for _, e := range p.OtherAttempts {
+		until := p.selfStopDeadline(e.Robot, missed)
+		if !isOnline(e.Robot) && !p.now.Before(until) {
 			continue
 		}
-		if p.wake(p.now.Add(retell)); !inContact(e.Robot) {
-			p.wake(until)
+		if p.requeueAt(p.now.Add(recheckInterval)); !isOnline(e.Robot) {
+			p.requeueAt(until)
 		}
-		p.mark(v1alpha1.ConditionPlaced, metav1.ConditionFalse, ReasonStillRunning,
+		p.setCondition(v1alpha1.ConditionPlaced, metav1.ConditionFalse, taskstate.ReasonAwaitingOtherAttempts,
 			fmt.Sprintf("its attempt %d may still run on robot %s", e.Attempt, e.Name))
 		return true
 	}
 	return false
 }
 
-// missedSince is since when just these attempts may still run on robots that have
-// no object any more. Zero: there are none. It is written down, with their
-// numbers, so that the wait for them ends, and the next one does not count from it.
-func (p *plan) missedSince() time.Time {
+// deletedRobotsSince returns since when exactly these attempts may run on robots without an object,
+// or zero if there are none. The time is stored with their numbers, so that the wait ends and the
+// next one starts anew.
+func (p *planner) deletedRobotsSince() time.Time {
 	var attempts []string
-	for _, e := range p.Elsewhere {
+	for _, e := range p.OtherAttempts {
 		if e.Robot == nil {
 			attempts = append(attempts, fmt.Sprintf("attempt %d on %s", e.Attempt, e.Name))
 		}
 	}
 	why := "may still run: " + strings.Join(attempts, ", ")
-	c := meta.FindStatusCondition(p.status.Conditions, ConditionContact)
-	written := c != nil && c.Reason == ReasonStillRunning
+	c := meta.FindStatusCondition(p.status.Conditions, ConditionRobotReachable)
+	written := c != nil && c.Reason == taskstate.ReasonAwaitingOtherAttempts
 	switch {
 	case len(attempts) == 0 && !written:
 		return time.Time{}
 	case written && c.Message == why:
 		return c.LastTransitionTime.Time
 	}
-	meta.RemoveStatusCondition(&p.status.Conditions, ConditionContact)
-	if p.out.Status = p.status; len(attempts) == 0 {
+	meta.RemoveStatusCondition(&p.status.Conditions, ConditionRobotReachable)
+	if p.actions.Status = p.status; len(attempts) == 0 {
 		return time.Time{} // their robots have objects again
 	}
-	p.mark(ConditionContact, metav1.ConditionFalse, ReasonStillRunning, why)
+	p.setCondition(ConditionRobotReachable, metav1.ConditionFalse, taskstate.ReasonAwaitingOtherAttempts, why)
 	return p.now
-}
-
-// inContact is false for a robot that has no object.
-func inContact(r *v1alpha1.Robot) bool {
-	return r != nil && demand.Phase(r) == lifecycle.RobotOnline
-}
-
-// stillRunning tells whether the Task waits for the end of another attempt.
-func stillRunning(t *v1alpha1.Task) bool { return unplacedFor(&t.Status, ReasonStillRunning) }
-
-// placedIs tells whether the Task is known to have no robot for this reason.
-func (p *plan) placedIs(reason string) bool { return unplacedFor(p.status, reason) }
-
-func unplacedFor(s *v1alpha1.TaskStatus, reason string) bool {
-	c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionPlaced)
-	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == reason
 }

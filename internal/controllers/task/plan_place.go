@@ -1,6 +1,7 @@
 package task
 
 import (
+	"reflect"
 	"slices"
 	"time"
 
@@ -8,79 +9,137 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/controllers/demand"
-	"k8s4r.io/k8s4r/internal/controllers/progress"
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
+	"k8s4r.io/k8s4r/internal/core/taskcounts"
+	"k8s4r.io/k8s4r/internal/core/taskstate"
 )
 
-// patience is how long a Task waits before its status says what it waits for:
-// most find a robot at once, and each write counts.
-const patience = time.Second
+// explainDelay is how long a Task waits before its status explains why: most find a robot at once,
+// and each write counts.
+const explainDelay = time.Second
 
-// retell is when a Task tries again whose explanation had to wait for others.
-const retell = 10 * time.Second
+// recheckInterval is when to plan again for what no watch event announces.
+const recheckInterval = 10 * time.Second
 
-// place brings a waiting Task to its seat.
-func (p *plan) place() {
-	if why := demand.TooLarge(&p.Task.Spec); why != "" {
-		p.step(lifecycle.TaskGiveUp, demand.ReasonTooLarge, "%s", why)
-		p.out.Warning = why
+// placeSteps are tried in this order for a task that waits for a robot.
+var placeSteps = []planStep{
+	// No robot could receive it, whatever else it waits for.
+	{name: "fail a task that is too large", run: (*planner).failTooLarge},
+	// Finishes what a crash interrupted, before the old name counts as the required robot.
+	{name: "leave the last robot", run: (*planner).leaveLastRobot},
+	// The task may be about to get another definition.
+	{name: "wait for the group", run: (*planner).awaitGroup},
+	// A robot would not help a task whose job starts nothing.
+	{name: "wait for the job", run: (*planner).awaitJob},
+	{name: "fail with the init task", run: (*planner).failWithInitTask},
+	// After the wait for the job: otherwise a requeued task would fail by the blocklist that is
+	// about to be cleared, and be put back again, for ever.
+	{name: "fail without a capable robot", run: (*planner).failWithoutCapableRobot},
+	// Only for tasks that may never run twice at a time, so before anything starts.
+	{name: "wait for other attempts", run: (*planner).awaitOtherAttempts},
+	{name: "wait for the next attempt time", run: (*planner).awaitBackoff},
+	// It keeps its reservation meanwhile.
+	{name: "wait for init tasks", run: (*planner).awaitInitTasks},
+	{name: "dispatch to the reserved robot", run: (*planner).dispatchTask},
+	{name: "look for another robot", run: (*planner).followRejection},
+}
+
+// placeTask brings a waiting task to the robot that is reserved for it.
+func (p *planner) placeTask() bool {
+	if !p.state.IsPlaceable() {
+		return false
+	}
+	p.runSteps(placeSteps)
+	return true
+}
+
+// failTooLarge fails a task whose definition does not fit into a message to its robot.
+func (p *planner) failTooLarge() bool {
+	why := apiconv.DescribeOversize(&p.Task.Spec)
+	if why == "" {
+		return false
+	}
+	p.sendSignal(lifecycle.TaskGiveUp, apiconv.ReasonTaskTooLarge, "%s", why)
+	p.actions.WarningEvent = why
+	return true
+}
+
+// leaveLastRobot removes the name of the robot from which the task came back. A crash may have
+// kept that from being written with the state.
+func (p *planner) leaveLastRobot() bool {
+	if !p.hasLeftRobot() {
+		return false
+	}
+	p.actions.Rebind = &RobotBinding{}
+	return true
+}
+
+// awaitJob keeps the task waiting while its job starts nothing. The job's changes need not wake
+// this controller, so it looks again.
+func (p *planner) awaitJob() bool {
+	if p.jobObstacle() == "" {
+		return false
+	}
+	p.explainWait()
+	p.requeueAt(p.now.Add(recheckInterval))
+	return true
+}
+
+// failWithoutCapableRobot fails a task that every robot which could take it has failed, or whose
+// group has blocked them: waiting would not help it.
+func (p *planner) failWithoutCapableRobot() bool {
+	if !p.excludesRobots() || p.HasCapableRobot {
+		return false
+	}
+	p.failTask(ReasonNoCapableRobot, "it has failed on every suitable robot, or its group has blocked them")
+	return true
+}
+
+func (p *planner) awaitBackoff() bool {
+	next := taskstate.NextAttemptTime(p.Task)
+	if !p.now.Before(next) {
+		return false
+	}
+	p.requeueAt(next)
+	return true
+}
+
+func (p *planner) awaitInitTasks() bool {
+	if p.initTaskObstacle() == "" {
+		return false
+	}
+	p.explainWait()
+	return true
+}
+
+// followRejection explains why no robot is reserved, and lets the task go to another robot than
+// that for which it was created.
+func (p *planner) followRejection() bool {
+	if p.ReservedRobot != "" || p.Rejected == nil {
+		return false
+	}
+	p.unbindTask()
+	return true
+}
+
+// unbindTask removes a robot that the manager chose and that rejects the task.
+func (p *planner) unbindTask() {
+	if p.Task.Spec.TargetRobot == "" || !p.canChangeRobot() {
+		p.explainWait()
 		return
 	}
-	ready := readyAt(p.Task)
-	switch {
-	case p.hasLeft():
-		// A crash kept the write back that goes with the state.
-		p.out.Rebind = &Placing{}
-	case p.waitsForGroup():
-	case p.heldBack() != "":
-		p.explain()
-		p.wake(p.now.Add(retell)) // of the Job no watch need tell this Task
-	case p.initFailed() != "":
-		p.failWithInit()
-	case p.hopeless():
-		// Not while it is held back: what a requeue puts back would fail by the
-		// blocklist that goes with it, and be put back again, for ever.
-		p.giveUp(ReasonNoCapableRobot, "every robot that could take it has failed it, or is blocked for its group")
-	case p.runsElsewhere():
-	case p.now.Before(ready):
-		p.wake(ready)
-	case p.awaits() != "":
-		p.explain()
-	case p.Seat != "" && p.Robot != nil && p.Robot.Serves(p.Task.Namespace):
-		p.dispatch()
-	case p.Seat == "" && p.Refusal != "":
-		p.unbind()
-	}
+	p.actions.Bind = &RobotBinding{}
+	p.actions.Reasons = append(p.actions.Reasons, "unbind: "+p.Rejected.String())
 }
 
-// unbind lets a task go to another robot than that which it was created for and
-// does not get, if we chose that.
-func (p *plan) unbind() {
-	if p.Task.Spec.TargetRobot == "" || !p.byUs() {
-		p.explain()
-		return
-	}
-	p.out.Bind = &Placing{}
-	p.out.Why = append(p.out.Why, "unbind: "+p.Refusal)
+// hasLeftRobot reports whether the waiting Task still names the robot from which it came back.
+func (w *Input) hasLeftRobot() bool {
+	return w.Task.Spec.TargetRobot != "" && taskstate.RequiredRobot(w.Task) == ""
 }
 
-// hasLeft tells whether the Task, which waits, still names the robot that it has
-// come back from.
-func (w *World) hasLeft() bool { return w.Task.Spec.TargetRobot != "" && pinnedTo(w.Task) == "" }
-
-// pinnedTo is the robot that a Task which waits must go to: the one that somebody
-// chose, or that it was created for. Empty: any.
-func pinnedTo(t *v1alpha1.Task) string {
-	if a := t.Status.Entry(t.Status.Attempt); chosenByUs(t) && a != nil && a.Robot == t.Spec.TargetRobot {
-		return ""
-	}
-	return t.Spec.TargetRobot
-}
-
-// heldBack says why the Task's Job keeps it from starting, robot or none.
-// Empty: it does not.
-func (w *World) heldBack() string {
+// jobObstacle returns why the Task's Job keeps it from starting on any robot. Empty if it does not.
+func (w *Input) jobObstacle() string {
 	name := w.Task.Spec.JobName
 	switch {
 	case name == "":
@@ -89,68 +148,91 @@ func (w *World) heldBack() string {
 		return "job " + name + " does not exist"
 	case w.Job.DeletionTimestamp != nil:
 		return "job " + name + " is being deleted"
-	case !progress.Starts(w.Job):
-		return "job " + name + " is to be " + or(w.Job.Spec.DesiredState, w.Job.Status.State)
+	case !taskcounts.CanStartTasks(w.Job):
+		return "job " + name + " is to be " + firstNonEmpty(w.Job.Spec.DesiredState, w.Job.Status.State)
 	}
 	return ""
 }
 
-func or(a, b string) string {
+func firstNonEmpty(a, b string) string {
 	if a != "" {
 		return a
 	}
 	return b
 }
 
-// refusal is why the Task is not placed. Empty: nothing is known against it.
-func (w *World) refusal() string {
-	return or(w.heldBack(), or(w.outdated(), or(w.awaits(), w.Refusal)))
+// explanation is why a Task has no robot, as its condition Placed says. The zero value: nothing is
+// known.
+type explanation struct {
+	reason, message string
+	placement       *v1alpha1.PlacementStatus // nil: placement is not the reason
 }
 
-// dispatch opens the next attempt on the robot.
-func (p *plan) dispatch() {
-	if !p.step(lifecycle.TaskBind, "", "Dispatching to %s", p.Seat) {
-		return
+// explainPlacement returns the most important reason: a robot would not help a Task whose Job
+// starts nothing.
+func (w *Input) explainPlacement() explanation {
+	if message := w.jobObstacle(); message != "" {
+		return explanation{reason: "NoJob", message: message}
 	}
-	p.bind()
-	p.open(p.Seat)
-	p.placed(p.Seat)
+	if message := w.outdatedReason(); message != "" {
+		return explanation{reason: ReasonOutdated, message: message}
+	}
+	if message := w.initTaskObstacle(); message != "" {
+		return explanation{reason: ReasonWaitingForInitTask, message: message}
+	}
+	if w.Rejected == nil {
+		return explanation{}
+	}
+	return explanation{reason: "NoRobotFits", message: w.Rejected.String(), placement: apiconv.PlacementStatusFrom(w.Rejected)}
 }
 
-// placed says that the task has this robot.
-func (p *plan) placed(robot string) {
-	p.mark(v1alpha1.ConditionPlaced, metav1.ConditionTrue, "Bound", "on robot "+robot)
+// dispatchTask opens the next attempt on the reserved robot.
+func (p *planner) dispatchTask() bool {
+	if p.ReservedRobot == "" || p.Robot == nil || !p.Robot.ServesNamespace(p.Task.Namespace) {
+		return false
+	}
+	if p.sendSignal(lifecycle.TaskBind, "", "Dispatching to %s", p.ReservedRobot) {
+		p.setBinding()
+		p.openAttempt(p.ReservedRobot)
+		p.setPlaced(p.ReservedRobot)
+	}
+	return true
 }
 
-// open begins the next attempt.
-func (p *plan) open(robot string) {
+// setPlaced records that the task has this robot.
+func (p *planner) setPlaced(robot string) {
+	p.setCondition(v1alpha1.ConditionPlaced, metav1.ConditionTrue, "Bound", "on robot "+robot)
+}
+
+// openAttempt starts the next attempt.
+func (p *planner) openAttempt(robot string) {
 	s := p.status
-	p.out.Fenced = len(p.Elsewhere) > 0
-	s.Attempt = lastAttempt(s) + 1
+	p.actions.ReliesOnSelfStop = len(p.OtherAttempts) > 0
+	s.Attempt = highestAttempt(s) + 1
 	s.StartedAt, s.FinishedAt, s.ExitCode, s.Signal, s.Resources, s.Outputs = nil, nil, nil, 0, nil, nil
 	s.RetryAt = nil
 	s.RestartCount = s.Attempt - 1
 	if s.RestartCount > 0 {
 		s.LastRestartTime = &metav1.MicroTime{Time: p.now}
 	}
-	s.Attempts = append(s.Attempts, v1alpha1.TaskAttempt{Attempt: s.Attempt, Robot: robot, RobotNamespace: p.abroad(), State: s.State})
+	s.Attempts = append(s.Attempts, v1alpha1.TaskAttempt{Attempt: s.Attempt, Robot: robot, RobotNamespace: p.foreignRobotNamespace(), State: s.State})
 	for len(s.Attempts) > v1alpha1.MaxAttempts {
-		oldest := slices.IndexFunc(s.Attempts, func(a v1alpha1.TaskAttempt) bool { return a.Attempt != s.Original })
+		oldest := slices.IndexFunc(s.Attempts, func(a v1alpha1.TaskAttempt) bool { return a.Attempt != s.LostAttempt })
 		s.Attempts = slices.Delete(s.Attempts, oldest, oldest+1)
 	}
 }
 
-// abroad is the namespace of the robot. Empty: it is the Task's own.
-func (p *plan) abroad() string {
+// foreignRobotNamespace returns the namespace of the robot, or "" if it is the Task's own.
+func (p *planner) foreignRobotNamespace() string {
 	if p.Robot.Namespace == p.Task.Namespace {
 		return ""
 	}
 	return p.Robot.Namespace
 }
 
-// lastAttempt is the highest number that was given. The one that counts is lower
-// when an original was reinstated.
-func lastAttempt(s *v1alpha1.TaskStatus) int32 {
+// highestAttempt returns the highest attempt number. The current one is lower if a lost attempt was
+// restored.
+func highestAttempt(s *v1alpha1.TaskStatus) int32 {
 	last := s.Attempt
 	for i := range s.Attempts {
 		last = max(last, s.Attempts[i].Attempt)
@@ -158,51 +240,52 @@ func lastAttempt(s *v1alpha1.TaskStatus) int32 {
 	return last
 }
 
-// bind writes the robot, and the finalizer that its agent needs, unless the
-// Task was created with both.
-func (p *plan) bind() {
-	told := demand.Document(p.Robot)
-	has := slices.Contains(p.Task.Finalizers, v1alpha1.FinalizerRobotTold)
-	if p.Task.Spec.TargetRobot == p.Seat && (has || !told) {
+// setBinding writes the robot, and the finalizer that its agent needs, unless the Task was created
+// with both.
+func (p *planner) setBinding() {
+	notifies := apiconv.HasLegacyAgent(p.Robot)
+	has := slices.Contains(p.Task.Finalizers, v1alpha1.FinalizerRobotNotified)
+	if p.Task.Spec.TargetRobot == p.ReservedRobot && (has || !notifies) {
 		return
 	}
-	p.out.Bind = &Placing{
-		TargetRobot: p.Seat,
-		ByUs:        p.Task.Spec.TargetRobot == "" || p.byUs(),
-		Told:        told,
+	p.actions.Bind = &RobotBinding{
+		TargetRobot:     p.ReservedRobot,
+		ChosenByManager: p.Task.Spec.TargetRobot == "" || p.canChangeRobot(),
+		NotifiesRobot:   notifies,
 	}
 }
 
-// explain says in a condition what the Task waits for.
-func (p *plan) explain() {
-	if ready := p.Task.CreationTimestamp.Add(patience); p.now.Before(ready) {
-		p.wake(ready)
+// explainWait sets the condition that explains what the Task waits for.
+func (p *planner) explainWait() {
+	if ready := p.Task.CreationTimestamp.Add(explainDelay); p.now.Before(ready) {
+		p.requeueAt(ready)
 		return
 	}
-	if !p.MayTell {
-		if untold(p.now, p.Task, p.refusal()) {
-			p.wake(p.now.Add(retell))
+	if !p.MayExplain {
+		if p.explainPlacement().isDue(p.now, p.Task) {
+			p.requeueAt(p.now.Add(recheckInterval))
 		}
 		return
 	}
-	reason := "NoRobotFits"
-	switch {
-	case p.heldBack() != "":
-		reason = "NoJob"
-	case p.outdated() != "":
-		reason = ReasonOutdated
-	case p.awaits() != "":
-		reason = ReasonAwaitsInit
+	e := p.explainPlacement()
+	if e.isWritten(p.status) {
+		return
 	}
-	p.mark(v1alpha1.ConditionPlaced, metav1.ConditionFalse, reason, p.refusal())
+	p.setCondition(v1alpha1.ConditionPlaced, metav1.ConditionFalse, e.reason, e.message)
+	p.status.Placement, p.actions.Status = e.placement, p.status
 }
 
-// untold tells whether the Task has waited long enough for an explanation and
-// its status does not have this one.
-func untold(now time.Time, t *v1alpha1.Task, refusal string) bool {
-	if refusal == "" || now.Before(t.CreationTimestamp.Add(patience)) {
+// isDue reports whether the Task has waited long enough for an explanation and its status
+// does not have this one.
+func (e explanation) isDue(now time.Time, t *v1alpha1.Task) bool {
+	if e.message == "" || now.Before(t.CreationTimestamp.Add(explainDelay)) {
 		return false
 	}
-	c := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionPlaced)
-	return c == nil || c.Status != metav1.ConditionFalse || c.Message != refusal
+	return !e.isWritten(&t.Status)
+}
+
+// isWritten reports whether the status has this explanation.
+func (e explanation) isWritten(s *v1alpha1.TaskStatus) bool {
+	c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionPlaced)
+	return c != nil && c.Status == metav1.ConditionFalse && c.Message == e.message && reflect.DeepEqual(s.Placement, e.placement)
 }

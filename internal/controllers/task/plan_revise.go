@@ -3,51 +3,46 @@ package task
 import (
 	"fmt"
 
-	"k8s4r.io/k8s4r/internal/controllers/demand"
-	"k8s4r.io/k8s4r/internal/controllers/revision"
+	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
+	"k8s4r.io/k8s4r/internal/core/revision"
+	"k8s4r.io/k8s4r/internal/core/taskstate"
 )
 
-// ReasonOutdated is the reason of a task that waits until its group has given it
-// its new definition, or taken it away.
+// ReasonOutdated is the reason of a task that waits until its group has updated or deleted it.
 const ReasonOutdated = "Outdated"
 
-// waitsForGroup keeps a task waiting that its group is about to change or to take
-// away.
-//
-// An original does not come back to it: the group gives the task its new definition
-// only then, for what comes back would run in the old one under the new one's name.
-func (p *plan) waitsForGroup() bool {
+// awaitGroup keeps a task waiting that its group is about to update or delete. Its lost attempt is
+// not restored: it would run in the old definition under the name of the new one.
+func (p *planner) awaitGroup() bool {
 	switch {
-	case p.groupChanges():
-		p.wake(p.now.Add(retell)) // the group's watch is earlier
-	case p.outdated() == "":
+	case p.isGroupChanging():
+		p.requeueAt(p.now.Add(recheckInterval)) // the group's watch is earlier
+	case p.outdatedReason() == "":
 		return false
-	case p.status.Original != 0:
-		p.disown(p.status.Entry(p.status.Original))
+	case p.status.LostAttempt != 0:
+		p.discardLostAttempt(p.status.FindAttempt(p.status.LostAttempt))
 	default:
-		p.explain()
+		p.explainWait()
 	}
 	return true
 }
 
-// groupChanges tells whether the task's group was changed and nobody has looked
-// yet at what that means for its tasks. A group that is new has no tasks of an
-// older definition.
-func (w *World) groupChanges() bool {
+// isGroupChanging reports whether the task's group was changed, and its controller has not observed
+// that yet. A new group has no tasks of an older definition.
+func (w *Input) isGroupChanging() bool {
 	g := w.Group
 	return g != nil && g.Status.ObservedGeneration != 0 && g.Status.ObservedGeneration != g.Generation
 }
 
-// outdated says why the task is not what its group asks for any more. Empty: it
-// is.
-func (w *World) outdated() string {
-	if w.Group == nil || w.groupChanges() {
+// outdatedReason returns why the task is no longer what its group asks for. Empty if it is.
+func (w *Input) outdatedReason() string {
+	if w.Group == nil || w.isGroupChanging() {
 		return ""
 	}
-	if n := demand.Count(w.Group); !w.staysHere() && indexOf(w.Task) >= n {
+	if n := apiconv.ReplicaCount(w.Group); !w.isTiedToRobot() && taskstate.ReplicaIndex(w.Task) >= n {
 		return fmt.Sprintf("task group %s has only %d replicas now", w.Group.Name, n)
 	}
-	if want, known := w.Group.Status.Revisions[w.Task.Spec.Name]; known && revision.Of(w.Task) != want {
+	if want, known := w.Group.Status.Revisions[w.Task.Spec.Name]; known && revision.TaskRevision(w.Task) != want {
 		return "it waits for the new definition of its task group " + w.Group.Name
 	}
 	return ""

@@ -11,17 +11,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/controllers/demand"
-	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/placement"
+	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
+	"k8s4r.io/k8s4r/internal/core/taskstate"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
 var noon = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 
-// world is a Task of a group of a running job, created a minute ago, changed by each change.
-func world(state lifecycle.TaskState, changes ...func(*World)) World {
+// newInput returns the Input for a Task of a group of a running job, created a minute ago.
+func newInput(state lifecycle.TaskState, changes ...func(*Input)) Input {
 	yes := true
-	w := World{Task: &v1alpha1.Task{
+	w := Input{Task: &v1alpha1.Task{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: "t", Namespace: "ns", CreationTimestamp: metav1.NewTime(noon.Add(-time.Minute)),
 			OwnerReferences: []metav1.OwnerReference{{Kind: "TaskGroup", Name: "g", Controller: &yes}},
@@ -29,7 +31,7 @@ func world(state lifecycle.TaskState, changes ...func(*World)) World {
 		Spec:   v1alpha1.TaskSpec{TaskDefinition: v1alpha1.TaskDefinition{Name: "t", Driver: "exec"}, JobName: "j"},
 		Status: v1alpha1.TaskStatus{State: string(state)},
 	}, Job: &v1alpha1.Job{ObjectMeta: metav1.ObjectMeta{Name: "j"}, Status: v1alpha1.JobStatus{State: string(lifecycle.JobRunning)}}}
-	if state.Active() {
+	if state.IsActive() {
 		w.Task.Spec.TargetRobot = "r1"
 		w.Task.Status.Attempt = 1
 		w.Task.Status.Attempts = []v1alpha1.TaskAttempt{{Attempt: 1, Robot: "r1", State: string(state)}}
@@ -41,152 +43,162 @@ func world(state lifecycle.TaskState, changes ...func(*World)) World {
 	return w
 }
 
-func robotIn(p lifecycle.RobotPhase) *v1alpha1.Robot { return heard(p, noon) }
+func robotIn(p lifecycle.RobotPhase) *v1alpha1.Robot { return robotSeenAt(p, noon) }
 
-// heard is a robot that spoke last at this time.
-func heard(p lifecycle.RobotPhase, at time.Time) *v1alpha1.Robot {
+// robotSeenAt returns robot r1 that was last seen at this time.
+func robotSeenAt(p lifecycle.RobotPhase, at time.Time) *v1alpha1.Robot {
 	return &v1alpha1.Robot{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "r1"},
 		Status:     v1alpha1.RobotStatus{Phase: string(p), LastHeartbeatTime: &metav1.MicroTime{Time: at}},
 	}
 }
 
-func seat(w *World)   { w.Seat, w.Robot = "r1", robotIn(lifecycle.RobotOnline) }
-func byHand(w *World) { w.Task.OwnerReferences, w.Task.Spec.JobName = nil, "" }
-func placedByUs(w *World) {
-	w.Task.Annotations = map[string]string{AnnotationPlacedBy: "k8s4r-manager"}
+func reserved(w *Input) { w.ReservedRobot, w.Robot = "r1", robotIn(lifecycle.RobotOnline) }
+func byHand(w *Input)   { w.Task.OwnerReferences, w.Task.Spec.JobName = nil, "" }
+func placedByUs(w *Input) {
+	w.Task.Annotations = map[string]string{taskstate.AnnotationPlacedBy: "k8s4r-manager"}
 }
-func target(r string) func(*World)  { return func(w *World) { w.Task.Spec.TargetRobot = r } }
-func refused(s string) func(*World) { return func(w *World) { w.Refusal, w.MayTell = s, true } }
-func tells(w *World)                { w.MayTell = true }
-func mute(w *World)                 { w.MayTell = false }
-func young(w *World)                { w.Task.CreationTimestamp = metav1.NewTime(noon) }
-func robotGone(w *World)            { w.Robot = nil }
-func phase(p lifecycle.RobotPhase) func(*World) {
-	return func(w *World) { w.Robot = robotIn(p) }
+func target(r string) func(*Input) { return func(w *Input) { w.Task.Spec.TargetRobot = r } }
+
+// noPlace is a diagnosis, and noPlaceMessage its message.
+var noPlace = &placement.Diagnosis{Robots: 1, Rejections: []placement.RejectionCount{{Rejection: placement.Rejection{Check: placement.CheckFreeTasks, Want: "1"}, Robots: 1}}}
+
+const noPlaceMessage = "0 of 1 robots: 1: task limit reached"
+
+func refused(w *Input) { w.Rejected, w.MayExplain = noPlace, true }
+func explained(w *Input) {
+	condition(v1alpha1.ConditionPlaced, 0, noPlaceMessage, metav1.ConditionFalse)(w)
+	w.Task.Status.Placement = apiconv.PlacementStatusFrom(noPlace)
 }
-func document(w *World) {
-	w.Robot.Status.Agent = &v1alpha1.AgentInfo{Protocol: v1alpha1.ProtocolDocument}
+
+func tells(w *Input)     { w.MayExplain = true }
+func mute(w *Input)      { w.MayExplain = false }
+func young(w *Input)     { w.Task.CreationTimestamp = metav1.NewTime(noon) }
+func robotGone(w *Input) { w.Robot = nil }
+func phase(p lifecycle.RobotPhase) func(*Input) {
+	return func(w *Input) { w.Robot = robotIn(p) }
 }
-func reason(r string) func(*World) {
-	return func(w *World) { w.Task.Status.Reason, w.Task.Status.Attempts[0].Reason = r, r }
+func document(w *Input) {
+	w.Robot.Status.Agent = &v1alpha1.AgentInfo{Protocol: v1alpha1.ProtocolV1}
 }
-func inJob(s lifecycle.JobState) func(*World) {
-	return func(w *World) {
+func reason(r string) func(*Input) {
+	return func(w *Input) { w.Task.Status.Reason, w.Task.Status.Attempts[0].Reason = r, r }
+}
+func inJob(s lifecycle.JobState) func(*Input) {
+	return func(w *Input) {
 		w.Job = &v1alpha1.Job{Status: v1alpha1.JobStatus{State: string(s), StatusDescription: "why"}}
 	}
 }
-func jobGone(w *World) { w.Job = nil }
-func jobLeaves(w *World) {
+func jobGone(w *Input) { w.Job = nil }
+func jobLeaves(w *Input) {
 	now := metav1.NewTime(noon)
 	w.Job.DeletionTimestamp = &now
 }
-func timeout(d time.Duration) func(*World) {
-	return func(w *World) { w.Task.Spec.Timeout = v1alpha1.NewDuration(d) }
+func timeout(d time.Duration) func(*Input) {
+	return func(w *Input) { w.Task.Spec.Timeout = v1alpha1.NewDuration(d) }
 }
-func killTimeoutOf(d v1alpha1.Duration) func(*World) {
-	return func(w *World) { w.Task.Spec.KillTimeout = &d }
+func killTimeoutOf(d v1alpha1.Duration) func(*Input) {
+	return func(w *Input) { w.Task.Spec.KillTimeout = &d }
 }
-func started(ago time.Duration) func(*World) {
-	return func(w *World) { t := metav1.NewMicroTime(noon.Add(-ago)); w.Task.Status.StartedAt = &t }
+func started(ago time.Duration) func(*Input) {
+	return func(w *Input) { t := metav1.NewMicroTime(noon.Add(-ago)); w.Task.Status.StartedAt = &t }
 }
-func condition(kind string, ago time.Duration, message string, is metav1.ConditionStatus) func(*World) {
-	return func(w *World) {
+func condition(kind string, ago time.Duration, message string, is metav1.ConditionStatus) func(*Input) {
+	return func(w *Input) {
 		w.Task.Status.Conditions = append(w.Task.Status.Conditions, metav1.Condition{
 			Type: kind, Status: is, Reason: "R", Message: message, LastTransitionTime: metav1.NewTime(noon.Add(-ago)),
 		})
 	}
 }
-func stopping(ago time.Duration) func(*World) {
-	return func(w *World) {
+func stopping(ago time.Duration) func(*Input) {
+	return func(w *Input) {
 		w.Task.Status.Reason = v1alpha1.ReasonStopping
 		condition(ConditionStopping, ago, "why", metav1.ConditionTrue)(w)
 	}
 }
 
-func capable(w *World) { w.Capable = true }
-func failedOn(robots ...string) func(*World) {
-	return func(w *World) { w.Task.Status.FailedRobots = robots }
+func capable(w *Input) { w.HasCapableRobot = true }
+func failedOn(robots ...string) func(*Input) {
+	return func(w *Input) { w.Task.Status.FailedRobots = robots }
 }
-func blocks(robots ...string) func(*World) {
-	return func(w *World) { w.Group = &v1alpha1.TaskGroup{Status: v1alpha1.TaskGroupStatus{BlockedRobots: robots}} }
+func blocks(robots ...string) func(*Input) {
+	return func(w *Input) { w.Group = &v1alpha1.TaskGroup{Status: v1alpha1.TaskGroupStatus{BlockedRobots: robots}} }
 }
 
 // excused is a task that was put back because its group has blocked the robot that
 // it failed on.
-func excused(w *World) {
+func excused(w *Input) {
 	attempted(2, "r1")(w)
-	w.Task.Status.Reason, w.Task.Status.Attempts[0].Reason = ReasonExcused, wire.ReasonSignaled
+	w.Task.Status.Reason, w.Task.Status.Attempts[0].Reason = ReasonRobotBlocked, wire.ReasonSignaled
 }
-func softFailLimit(n int32) func(*World) {
-	return func(w *World) { w.Job.Spec.FailurePolicy = &v1alpha1.FailurePolicy{SoftFailLimit: &n} }
+func softFailLimit(n int32) func(*Input) {
+	return func(w *Input) { w.Job.Spec.FailurePolicy = &v1alpha1.FailurePolicy{SoftFailLimit: &n} }
 }
-func reschedule(p v1alpha1.ReschedulePolicy) func(*World) {
-	return func(w *World) {
+func reschedule(p v1alpha1.ReschedulePolicy) func(*Input) {
+	return func(w *Input) {
 		w.Group = &v1alpha1.TaskGroup{Spec: v1alpha1.TaskGroupSpec{TaskGroupTemplate: v1alpha1.TaskGroupTemplate{ReschedulePolicy: &p}}}
 	}
 }
 
-// attempted is a history of one attempt, which is over unless the task is on the
-// robot.
-func attempted(n int32, robot string) func(*World) {
-	return func(w *World) {
+// attempted sets a history of one attempt.
+func attempted(n int32, robot string) func(*Input) {
+	return func(w *Input) {
 		w.Task.Status.Attempt = n
 		w.Task.Status.Attempts = []v1alpha1.TaskAttempt{{Attempt: n, Robot: robot}}
 	}
 }
-func retry(in time.Duration) func(*World) {
-	return func(w *World) { t := metav1.NewMicroTime(noon.Add(in)); w.Task.Status.RetryAt = &t }
+func retry(in time.Duration) func(*Input) {
+	return func(w *Input) { t := metav1.NewMicroTime(noon.Add(in)); w.Task.Status.RetryAt = &t }
 }
 
-// restarts is a policy of so many, of which some are used up on the robot.
-func restarts(attempts, used int32, delay time.Duration) func(*World) {
-	return func(w *World) {
+// restarts sets a restartPolicy, and how many restarts are used up on the robot.
+func restarts(attempts, used int32, delay time.Duration) func(*Input) {
+	return func(w *Input) {
 		w.Task.Spec.RestartPolicy = &v1alpha1.RestartPolicy{Attempts: attempts, Delay: v1alpha1.NewDuration(delay)}
 		if used > 0 {
 			w.Task.Status.Restarts = &v1alpha1.Restarts{Robot: "r1", Count: used, Since: metav1.NewMicroTime(noon)}
 		}
 	}
 }
-func restartsOn(robot string) func(*World) {
-	return func(w *World) { w.Task.Status.Restarts.Robot = robot }
+func restartsOn(robot string) func(*Input) {
+	return func(w *Input) { w.Task.Status.Restarts.Robot = robot }
 }
-func interval(d, ago time.Duration) func(*World) {
-	return func(w *World) {
+func interval(d, ago time.Duration) func(*Input) {
+	return func(w *Input) {
 		w.Task.Spec.RestartPolicy.Interval = v1alpha1.NewDuration(d)
 		w.Task.Status.Restarts.Since = metav1.NewMicroTime(noon.Add(-ago))
 	}
 }
-func modeDelay(w *World) { w.Task.Spec.RestartPolicy.Mode = v1alpha1.RestartDelay }
-func requeueing(r v1alpha1.RequeueStatus) func(*World) {
-	return func(w *World) {
+func modeDelay(w *Input) { w.Task.Spec.RestartPolicy.Mode = v1alpha1.RestartDelay }
+func requeueing(r v1alpha1.RequeueStatus) func(*Input) {
+	return func(w *Input) {
 		inJob(lifecycle.JobRequeueing)(w)
 		w.Job.Status.Requeue = &r
 	}
 }
 
-// ofType is a task of a job of this type.
-func ofType(kind string) func(*World) { return func(w *World) { w.Task.Spec.Type = kind } }
+// ofType sets the type of the job.
+func ofType(kind string) func(*Input) { return func(w *Input) { w.Task.Spec.Type = kind } }
 
-// ran is an attempt that took so long.
-func ran(d time.Duration) func(*World) {
-	return func(w *World) {
+// ran sets how long the attempt took.
+func ran(d time.Duration) func(*Input) {
+	return func(w *Input) {
 		a := &w.Task.Status.Attempts[0]
 		start, end := metav1.NewMicroTime(noon.Add(-d)), metav1.NewMicroTime(noon)
 		a.StartedAt, a.FinishedAt = &start, &end
 	}
 }
 
-// used restarts on its robot, the first of them so long ago.
-func used(n int32, ago time.Duration) func(*World) {
-	return func(w *World) {
+// used sets the restarts on its robot, and how long ago the first was.
+func used(n int32, ago time.Duration) func(*Input) {
+	return func(w *Input) {
 		w.Task.Status.Restarts = &v1alpha1.Restarts{Robot: "r1", Count: n, Since: metav1.NewMicroTime(noon.Add(-ago))}
 	}
 }
 
-// inGroup is a group of so many replicas that asks for this revision of the task.
-func inGroup(count int32, revision string) func(*World) {
-	return func(w *World) {
+// inGroup sets a group with a number of replicas and the wanted revision of the task.
+func inGroup(count int32, revision string) func(*Input) {
+	return func(w *Input) {
 		w.Group = &v1alpha1.TaskGroup{ObjectMeta: metav1.ObjectMeta{Name: "g", Generation: 2}}
 		w.Group.Spec.Count = &count
 		w.Group.Status.ObservedGeneration, w.Group.Status.Revisions = 2, map[string]string{"t": revision}
@@ -194,330 +206,330 @@ func inGroup(count int32, revision string) func(*World) {
 }
 
 // changing is a group that was changed since its status was written.
-func changing(w *World) { w.Group.Generation++ }
+func changing(w *Input) { w.Group.Generation++ }
 
-// ofReplica is a task of this replica and revision.
-func ofReplica(index, revision string) func(*World) {
-	return func(w *World) {
+// ofReplica sets the replica and revision of the task.
+func ofReplica(index, revision string) func(*Input) {
+	return func(w *Input) {
 		w.Task.Labels = map[string]string{v1alpha1.LabelTaskIndex: index, v1alpha1.LabelRevision: revision}
 	}
 }
 
-// followed is a group that has followed requeues up to a generation.
-func followed(generation int64) func(*World) {
-	return func(w *World) {
+// followed sets a group that has followed requeues up to a generation.
+func followed(generation int64) func(*Input) {
+	return func(w *Input) {
 		w.Group = &v1alpha1.TaskGroup{Status: v1alpha1.TaskGroupStatus{ObservedRequeue: generation}}
 	}
 }
 
-func evict(w *World) { w.Evict = "why" }
-func evicting(ago time.Duration) func(*World) {
-	return func(w *World) {
+func evict(w *Input) { w.EvictionReason = "why" }
+func evicting(ago time.Duration) func(*Input) {
+	return func(w *Input) {
 		w.Task.Status.Reason = v1alpha1.ReasonEvicting
 		condition(ConditionStopping, ago, "why", metav1.ConditionTrue)(w)
 	}
 }
 
-// asked is a Task whose robot was asked to stop it and was then out of contact.
-func asked(reason string) func(*World) {
-	return func(w *World) {
+// asked is a Task whose robot was asked to stop it and was then disconnected.
+func asked(reason string) func(*Input) {
+	return func(w *Input) {
 		w.Task.Status.Reason = reason
-		condition(ConditionStopping, time.Hour, "the robot is out of contact", metav1.ConditionFalse)(w)
+		condition(ConditionStopping, time.Hour, "the robot is disconnected", metav1.ConditionFalse)(w)
 		w.Task.Status.Conditions[0].Reason = reason
 	}
 }
 
 // returned is a Task that came back from each of its last n attempts.
-func returned(n int, ago time.Duration) func(*World) {
-	return func(w *World) {
+func returned(n int, ago time.Duration) func(*Input) {
+	return func(w *Input) {
 		for i := range n {
 			w.Task.Status.Attempts = append(w.Task.Status.Attempts, v1alpha1.TaskAttempt{Attempt: int32(i + 1), Reason: wire.ReasonAgentRestarted})
 		}
-		condition(v1alpha1.ConditionPlaced, ago, "Returned", metav1.ConditionFalse)(w)
+		condition(v1alpha1.ConditionPlaced, ago, "Interrupted", metav1.ConditionFalse)(w)
 	}
 }
-func deleted(w *World) { now := metav1.NewTime(noon); w.Task.DeletionTimestamp = &now }
+func deleted(w *Input) { now := metav1.NewTime(noon); w.Task.DeletionTimestamp = &now }
 
 func TestPlan(t *testing.T) {
 	const pending, dispatching, running = lifecycle.TaskPending, lifecycle.TaskDispatching, lifecycle.TaskRunning
 	const unknown, exited, soft = lifecycle.TaskUnknown, lifecycle.TaskExited, lifecycle.TaskSoftFailed
 	for _, c := range []struct {
 		name       string
-		in         World
+		in         Input
 		wantState  lifecycle.TaskState // empty: no status is written
 		wantReason string
-		wantTo     *Placing
+		wantTo     *RobotBinding
 		wantWake   time.Duration // from now; zero: none
 	}{
-		{name: "a task without a seat that was not asked yet waits", in: world(pending)},
-		{name: "a task that was created bound and has its seat is dispatched with one write",
-			in: world(pending, target("r1"), seat), wantState: dispatching},
+		{name: "a task without a robot that was not considered yet waits", in: newInput(pending)},
+		{name: "a task that was created bound and has its reservation is dispatched with one write",
+			in: newInput(pending, target("r1"), reserved), wantState: dispatching},
 		{name: "a task that was created unbound is bound first",
-			in: world(pending, seat), wantState: dispatching, wantTo: &Placing{TargetRobot: "r1", ByUs: true}},
-		{name: "the empty state reads as pending", in: world("", target("r1"), seat), wantState: dispatching},
-		{name: "a softly failed task is placed like a pending one", in: world(soft, target("r1"), seat), wantState: dispatching},
-		{name: "on a document agent's robot the task is held until the robot was told",
-			in: world(pending, seat, document), wantState: dispatching, wantTo: &Placing{TargetRobot: "r1", ByUs: true, Told: true}},
-		{name: "a robot that a person chose stays that person's choice",
-			in: world(pending, byHand, target("r1"), seat, document), wantState: dispatching, wantTo: &Placing{TargetRobot: "r1", Told: true}},
-		{name: "a refused robot that we chose is let go", in: world(pending, target("r1"), refused("no")), wantTo: &Placing{}},
+			in: newInput(pending, reserved), wantState: dispatching, wantTo: &RobotBinding{TargetRobot: "r1", ChosenByManager: true}},
+		{name: "the empty state reads as pending", in: newInput("", target("r1"), reserved), wantState: dispatching},
+		{name: "a softly failed task is placed like a pending one", in: newInput(soft, target("r1"), reserved), wantState: dispatching},
+		{name: "on a robot with a legacy agent the task is held until the robot was notified",
+			in: newInput(pending, reserved, document), wantState: dispatching, wantTo: &RobotBinding{TargetRobot: "r1", ChosenByManager: true, NotifiesRobot: true}},
+		{name: "a robot that a user chose stays",
+			in: newInput(pending, byHand, target("r1"), reserved, document), wantState: dispatching, wantTo: &RobotBinding{TargetRobot: "r1", NotifiesRobot: true}},
+		{name: "a refused robot that we chose is let go", in: newInput(pending, target("r1"), refused), wantTo: &RobotBinding{}},
 		{name: "a refused robot that we chose for a task made by hand is let go",
-			in: world(pending, byHand, placedByUs, target("r1"), refused("no")), wantTo: &Placing{}},
-		{name: "a refused robot that a person chose is waited for",
-			in: world(pending, byHand, target("r1"), refused("no")), wantState: pending},
-		{name: "a task that waits says why", in: world(pending, refused("no")), wantState: pending},
-		{name: "a task that has waited less than a second says nothing yet",
-			in: world(pending, refused("no"), young), wantWake: patience},
-		{name: "what was said is not said again",
-			in: world(pending, refused("no"), condition(v1alpha1.ConditionPlaced, 0, "no", metav1.ConditionFalse), mute)},
+			in: newInput(pending, byHand, placedByUs, target("r1"), refused), wantTo: &RobotBinding{}},
+		{name: "a refused robot that a user chose is waited for",
+			in: newInput(pending, byHand, target("r1"), refused), wantState: pending},
+		{name: "a task that waits shows why", in: newInput(pending, refused), wantState: pending},
+		{name: "a task that has waited less than a second shows nothing yet",
+			in: newInput(pending, refused, young), wantWake: explainDelay},
+		{name: "what is shown is not written again",
+			in: newInput(pending, refused, explained, mute)},
 		{name: "an explanation that may not be written now is written later",
-			in: world(pending, refused("no"), mute), wantWake: retell},
-		{name: "a task too large for a message fails", in: world(pending, seat, func(w *World) {
-			w.Task.Spec.Env = map[string]string{"X": strings.Repeat("x", demand.MaxMessage)}
-		}), wantState: lifecycle.TaskFailed, wantReason: demand.ReasonTooLarge},
-		{name: "a task that is being deleted is not placed", in: world(pending, seat, deleted)},
+			in: newInput(pending, refused, mute), wantWake: recheckInterval},
+		{name: "a task too large for a message fails", in: newInput(pending, reserved, func(w *Input) {
+			w.Task.Spec.Env = map[string]string{"X": strings.Repeat("x", apiconv.MaxMessage)}
+		}), wantState: lifecycle.TaskFailed, wantReason: apiconv.ReasonTaskTooLarge},
+		{name: "a task that is being deleted is not placed", in: newInput(pending, reserved, deleted)},
 
-		{name: "a task whose job is gone is not dispatched, and says so",
-			in: world(pending, target("r1"), seat, jobGone, tells), wantState: pending, wantWake: retell},
-		{name: "a task whose job is being deleted is not dispatched, and says so",
-			in: world(pending, target("r1"), seat, jobLeaves, tells), wantState: pending, wantWake: retell},
-		{name: "a task that names no job needs none", in: world(pending, byHand, jobGone, target("r1"), seat), wantState: dispatching},
-		{name: "a running task whose job is gone is left alone", in: world(running, jobGone)},
+		{name: "a task whose job is gone is not dispatched, and shows why",
+			in: newInput(pending, target("r1"), reserved, jobGone, tells), wantState: pending, wantWake: recheckInterval},
+		{name: "a task whose job is being deleted is not dispatched, and shows why",
+			in: newInput(pending, target("r1"), reserved, jobLeaves, tells), wantState: pending, wantWake: recheckInterval},
+		{name: "a task that names no job needs none", in: newInput(pending, byHand, jobGone, target("r1"), reserved), wantState: dispatching},
+		{name: "a running task whose job is gone is left alone", in: newInput(running, jobGone)},
 
-		{name: "a task that came back once goes on at once", in: world(pending, target("r1"), seat, returned(1, 0)), wantState: dispatching},
-		{name: "a task that came back twice waits a second", in: world(pending, target("r1"), seat, returned(2, 0)), wantWake: time.Second},
-		{name: "each further return doubles the wait", in: world(pending, target("r1"), seat, returned(5, 0)), wantWake: 8 * time.Second},
-		{name: "no wait is longer than five minutes", in: world(pending, target("r1"), seat, returned(v1alpha1.MaxAttempts+1, 0)), wantWake: maxBackoff},
-		{name: "a task that came back and has waited goes on", in: world(pending, target("r1"), seat, returned(5, 8*time.Second)), wantState: dispatching},
+		{name: "a task that came back once goes on at once", in: newInput(pending, target("r1"), reserved, returned(1, 0)), wantState: dispatching},
+		{name: "a task that came back twice waits a second", in: newInput(pending, target("r1"), reserved, returned(2, 0)), wantWake: time.Second},
+		{name: "each further return doubles the wait", in: newInput(pending, target("r1"), reserved, returned(5, 0)), wantWake: 8 * time.Second},
+		{name: "no wait is longer than five minutes", in: newInput(pending, target("r1"), reserved, returned(v1alpha1.MaxAttempts+1, 0)), wantWake: taskstate.MaxBackoff},
+		{name: "a task that came back and has waited goes on", in: newInput(pending, target("r1"), reserved, returned(5, 8*time.Second)), wantState: dispatching},
 
-		{name: "a running task without a timeout is left alone", in: world(running)},
-		{name: "a robot that is out of contact for a moment is waited for", in: world(running, phase(lifecycle.RobotUnknown)), wantWake: defaultLostAfter},
-		{name: "an offline robot makes its task unknown", in: world(running, phase(lifecycle.RobotOffline)), wantState: unknown, wantReason: ReasonLost},
-		{name: "a deleted robot makes its task unknown", in: world(dispatching, robotGone), wantState: unknown, wantReason: ReasonLost},
-		{name: "an unknown task stays unknown while no robot could take it", in: world(unknown, phase(lifecycle.RobotOffline)), wantWake: retellLost},
-		{name: "an unknown task whose robot is back waits for its word", in: world(unknown)},
+		{name: "a running task without a timeout is left alone", in: newInput(running)},
+		{name: "a robot that is disconnected for a moment is waited for", in: newInput(running, phase(lifecycle.RobotUnknown)), wantWake: defaultLostAfter},
+		{name: "an offline robot makes its task unknown", in: newInput(running, phase(lifecycle.RobotOffline)), wantState: unknown, wantReason: ReasonLost},
+		{name: "a deleted robot makes its task unknown", in: newInput(dispatching, robotGone), wantState: unknown, wantReason: ReasonLost},
+		{name: "an unknown task stays unknown while no robot could take it", in: newInput(unknown, phase(lifecycle.RobotOffline)), wantWake: lostRecheckInterval},
+		{name: "an unknown task whose robot is back waits for its report", in: newInput(unknown)},
 		{name: "a task with a timeout is looked at again when its time is over",
-			in: world(running, timeout(time.Minute), started(0)), wantWake: time.Minute + wire.DefaultKillTimeout + margin},
-		{name: "one that has no time to end is killed at once, and says so sooner",
-			in: world(running, timeout(time.Minute), started(0), killTimeoutOf("0s")), wantWake: time.Minute + margin},
+			in: newInput(running, timeout(time.Minute), started(0)), wantWake: time.Minute + wire.DefaultKillTimeout + stopMargin},
+		{name: "one that has no time to end is killed at once, and reports its end sooner",
+			in: newInput(running, timeout(time.Minute), started(0), killTimeoutOf("0s")), wantWake: time.Minute + stopMargin},
 		{name: "a robot that does not end a task in time is not waited for any longer",
-			in:        world(running, timeout(time.Minute), started(time.Minute+wire.DefaultKillTimeout+margin)),
+			in:        newInput(running, timeout(time.Minute), started(time.Minute+wire.DefaultKillTimeout+stopMargin)),
 			wantState: exited, wantReason: wire.ReasonTimeout},
 		{name: "a robot whose clock is an hour behind does not cost a task its time",
-			in:       world(running, timeout(time.Minute), started(time.Hour), condition(v1alpha1.ConditionPlaced, 0, "", metav1.ConditionTrue)),
-			wantWake: time.Minute + wire.DefaultKillTimeout + margin},
+			in:       newInput(running, timeout(time.Minute), started(time.Hour), condition(v1alpha1.ConditionPlaced, 0, "", metav1.ConditionTrue)),
+			wantWake: time.Minute + wire.DefaultKillTimeout + stopMargin},
 		{name: "a restart has the whole time, whatever the robot's clock says",
-			in: world(running, timeout(time.Minute), started(time.Hour), condition(v1alpha1.ConditionPlaced, time.Hour, "", metav1.ConditionTrue), func(w *World) {
+			in: newInput(running, timeout(time.Minute), started(time.Hour), condition(v1alpha1.ConditionPlaced, time.Hour, "", metav1.ConditionTrue), func(w *Input) {
 				t := metav1.NewMicroTime(noon)
 				w.Task.Status.LastRestartTime = &t
 			}),
-			wantWake: time.Minute + wire.DefaultKillTimeout + margin},
-		{name: "the time of a lost robot is not counted", in: world(running, timeout(time.Second), started(time.Hour), phase(lifecycle.RobotUnknown)), wantWake: defaultLostAfter},
+			wantWake: time.Minute + wire.DefaultKillTimeout + stopMargin},
+		{name: "the time of a lost robot is not counted", in: newInput(running, timeout(time.Second), started(time.Hour), phase(lifecycle.RobotUnknown)), wantWake: defaultLostAfter},
 
-		{name: "one failure where no other robot could ever take it: failed, NoCapableRobot", in: world(exited, reason(wire.ReasonExited)),
+		{name: "one failure where no other robot could ever take it: failed, NoCapableRobot", in: newInput(exited, reason(wire.ReasonExited)),
 			wantState: lifecycle.TaskFailed, wantReason: ReasonNoCapableRobot},
-		{name: "a task that failed is softly failed, and tried on another robot", in: world(exited, reason(wire.ReasonExited), capable),
-			wantState: soft, wantReason: ReasonRescheduled, wantTo: &Placing{}},
-		{name: "softFailLimit: the third robot that fails a task is the last", in: world(exited, reason(wire.ReasonExited), capable, failedOn("r8", "r9")),
+		{name: "a task that failed is softly failed, and tried on another robot", in: newInput(exited, reason(wire.ReasonExited), capable),
+			wantState: soft, wantReason: ReasonRescheduled, wantTo: &RobotBinding{}},
+		{name: "softFailLimit: the third robot that fails a task is the last", in: newInput(exited, reason(wire.ReasonExited), capable, failedOn("r8", "r9")),
 			wantState: lifecycle.TaskFailed, wantReason: wire.ReasonExited},
-		{name: "a job may allow more robots", in: world(exited, reason(wire.ReasonExited), capable, failedOn("r8", "r9"), softFailLimit(4)),
-			wantState: soft, wantReason: ReasonRescheduled, wantTo: &Placing{}},
-		{name: "a robot that fails a task twice counts once", in: world(exited, reason(wire.ReasonExited), capable, failedOn("r1", "r9")),
-			wantState: soft, wantReason: ReasonRescheduled, wantTo: &Placing{}},
-		{name: "a reschedulePolicy without attempts allows none", in: world(exited, reason(wire.ReasonExited), capable, reschedule(v1alpha1.ReschedulePolicy{})),
+		{name: "a job may allow more robots", in: newInput(exited, reason(wire.ReasonExited), capable, failedOn("r8", "r9"), softFailLimit(4)),
+			wantState: soft, wantReason: ReasonRescheduled, wantTo: &RobotBinding{}},
+		{name: "a robot that fails a task twice counts once", in: newInput(exited, reason(wire.ReasonExited), capable, failedOn("r1", "r9")),
+			wantState: soft, wantReason: ReasonRescheduled, wantTo: &RobotBinding{}},
+		{name: "a reschedulePolicy without attempts allows none", in: newInput(exited, reason(wire.ReasonExited), capable, reschedule(v1alpha1.ReschedulePolicy{})),
 			wantState: lifecycle.TaskFailed, wantReason: wire.ReasonExited},
-		{name: "a soft-failed task waits for its next robot as long as its policy says", in: world(soft, target("r1"), seat, capable, retry(30*time.Second)),
+		{name: "a soft-failed task waits for its next robot as long as its policy says", in: newInput(soft, target("r1"), reserved, capable, retry(30*time.Second)),
 			wantWake: 30 * time.Second},
-		{name: "a soft-failed task that every other robot has failed has failed too", in: world(soft, failedOn("r1")),
+		{name: "a soft-failed task that every other robot has failed has failed too", in: newInput(soft, failedOn("r1")),
 			wantState: lifecycle.TaskFailed, wantReason: ReasonNoCapableRobot},
-		{name: "a waiting task of a group that has blocked every robot has failed", in: world(pending, blocks("r1")),
+		{name: "a waiting task of a group that has blocked every robot has failed", in: newInput(pending, blocks("r1")),
 			wantState: lifecycle.TaskFailed, wantReason: ReasonNoCapableRobot},
 		{name: "not while its job is being requeued: the blocklist goes with that",
-			in: world(pending, blocks("r1"), requeueing(v1alpha1.RequeueStatus{From: "failed"})), wantWake: retell},
-		{name: "a waiting task that never failed waits for robots to come", in: world(pending, refused("no")), wantState: pending},
+			in: newInput(pending, blocks("r1"), requeueing(v1alpha1.RequeueStatus{FromState: "failed"})), wantWake: recheckInterval},
+		{name: "a waiting task that never failed waits for robots to come", in: newInput(pending, refused), wantState: pending},
 		{name: "a task that failed on robots which its group has blocked since is tried again",
-			in: world(lifecycle.TaskFailed, failedOn("r1", "r2"), blocks("r1"), capable, target("r1")), wantState: pending, wantReason: ReasonExcused, wantTo: &Placing{}},
+			in: newInput(lifecycle.TaskFailed, failedOn("r1", "r2"), blocks("r1"), capable, target("r1")), wantState: pending, wantReason: ReasonRobotBlocked, wantTo: &RobotBinding{}},
 		{name: "its job fails before it runs again: it has failed, and a requeue of what has failed finds it",
-			in: world(pending, excused, inJob(lifecycle.JobFailed)), wantState: lifecycle.TaskFailed, wantReason: wire.ReasonSignaled},
+			in: newInput(pending, excused, inJob(lifecycle.JobFailed)), wantState: lifecycle.TaskFailed, wantReason: wire.ReasonSignaled},
 		{name: "its job is canceled before it runs again: so is it",
-			in: world(pending, excused, inJob(lifecycle.JobCancelRequested)), wantState: lifecycle.TaskCanceled, wantReason: v1alpha1.ReasonCanceled},
+			in: newInput(pending, excused, inJob(lifecycle.JobCancelRequested)), wantState: lifecycle.TaskCanceled, wantReason: v1alpha1.ReasonCanceled},
 		{name: "so is one that never ran, because its init task had failed",
-			in: world(pending, func(w *World) { w.Task.Status.Reason = ReasonExcused }, inJob(lifecycle.JobFailed)), wantState: lifecycle.TaskFailed, wantReason: ReasonInitFailed},
-		{name: "it stays failed when its job has", in: world(lifecycle.TaskFailed, failedOn("r1"), blocks("r1"), inJob(lifecycle.JobFailed))},
-		{name: "a task that failed elsewhere stays failed", in: world(lifecycle.TaskFailed, failedOn("r2"), blocks("r1"))},
+			in: newInput(pending, func(w *Input) { w.Task.Status.Reason = ReasonRobotBlocked }, inJob(lifecycle.JobFailed)), wantState: lifecycle.TaskFailed, wantReason: ReasonInitFailed},
+		{name: "it stays failed when its job has", in: newInput(lifecycle.TaskFailed, failedOn("r1"), blocks("r1"), inJob(lifecycle.JobFailed))},
+		{name: "a task that failed elsewhere stays failed", in: newInput(lifecycle.TaskFailed, failedOn("r2"), blocks("r1"))},
 
-		{name: "a task with restarts left runs again on its robot", in: world(exited, reason(wire.ReasonExited), restarts(2, 0, 0)), wantState: dispatching},
-		{name: "a restart waits for its delay", in: world(exited, reason(wire.ReasonExited), restarts(2, 0, time.Minute)),
+		{name: "a task with restarts left runs again on its robot", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 0, 0)), wantState: dispatching},
+		{name: "a restart waits for its delay", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 0, time.Minute)),
 			wantState: exited, wantReason: wire.ReasonExited, wantWake: time.Minute},
-		{name: "a restart that is put off is not put off again", in: world(exited, reason(wire.ReasonExited), restarts(2, 0, time.Minute), retry(10*time.Second)),
+		{name: "a restart that is put off is not put off again", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 0, time.Minute), retry(10*time.Second)),
 			wantWake: 10 * time.Second},
-		{name: "a restart that has waited goes on", in: world(exited, reason(wire.ReasonExited), restarts(2, 0, time.Minute), retry(0)), wantState: dispatching},
-		{name: "restarts that are used up hand the task on", in: world(exited, reason(wire.ReasonExited), restarts(2, 2, 0), capable),
-			wantState: soft, wantReason: ReasonRescheduled, wantTo: &Placing{}},
-		{name: "restarts on another robot do not count", in: world(exited, reason(wire.ReasonExited), restarts(2, 2, 0), restartsOn("r9")), wantState: dispatching},
-		{name: "a new interval has new restarts", in: world(exited, reason(wire.ReasonExited), restarts(2, 2, 0), interval(time.Minute, time.Minute)), wantState: dispatching},
-		{name: "mode delay waits for the next interval", in: world(exited, reason(wire.ReasonExited), restarts(2, 2, 0), interval(time.Minute, 20*time.Second), modeDelay),
+		{name: "a restart that has waited goes on", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 0, time.Minute), retry(0)), wantState: dispatching},
+		{name: "restarts that are used up hand the task on", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 2, 0), capable),
+			wantState: soft, wantReason: ReasonRescheduled, wantTo: &RobotBinding{}},
+		{name: "restarts on another robot do not count", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 2, 0), restartsOn("r9")), wantState: dispatching},
+		{name: "a new interval has new restarts", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 2, 0), interval(time.Minute, time.Minute)), wantState: dispatching},
+		{name: "mode delay waits for the next interval", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 2, 0), interval(time.Minute, 20*time.Second), modeDelay),
 			wantState: exited, wantReason: wire.ReasonExited, wantWake: 40 * time.Second},
-		{name: "mode delay without an interval never runs out", in: world(exited, reason(wire.ReasonExited), restarts(2, 7, time.Minute), modeDelay, capable),
+		{name: "mode delay without an interval never runs out", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 7, time.Minute), modeDelay, capable),
 			wantState: exited, wantReason: wire.ReasonExited, wantWake: time.Minute},
-		{name: "and waits a second at the least", in: world(exited, reason(wire.ReasonExited), restarts(2, 7, 0), modeDelay, capable),
+		{name: "and waits a second at the least", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 7, 0), modeDelay, capable),
 			wantState: exited, wantReason: wire.ReasonExited, wantWake: time.Second},
-		{name: "and then goes on", in: world(exited, reason(wire.ReasonExited), restarts(2, 7, 0), modeDelay, capable, retry(0)), wantState: dispatching},
-		{name: "mode delay without any attempts restarts nothing", in: world(exited, reason(wire.ReasonExited), restarts(0, 0, 0), modeDelay, capable),
-			wantState: soft, wantReason: ReasonRescheduled, wantTo: &Placing{}},
-		{name: "a robot that is away for a moment is waited for", in: world(exited, reason(wire.ReasonExited), restarts(2, 0, 0), phase(lifecycle.RobotUnknown))},
-		{name: "a lost robot restarts nothing", in: world(exited, reason(wire.ReasonExited), restarts(2, 0, 0), phase(lifecycle.RobotOffline), capable),
-			wantState: soft, wantReason: ReasonRescheduled, wantTo: &Placing{}},
-		{name: "a job that pauses restarts nothing", in: world(exited, reason(wire.ReasonExited), restarts(2, 0, 0), inJob(lifecycle.JobPauseRequested)),
-			wantState: pending, wantReason: ReasonReturned, wantTo: &Placing{}},
-		{name: "a lost robot that alone could take the task is waited for", in: world(exited, reason(wire.ReasonExited), restarts(2, 0, 0), phase(lifecycle.RobotOffline))},
+		{name: "and then goes on", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 7, 0), modeDelay, capable, retry(0)), wantState: dispatching},
+		{name: "mode delay without any attempts restarts nothing", in: newInput(exited, reason(wire.ReasonExited), restarts(0, 0, 0), modeDelay, capable),
+			wantState: soft, wantReason: ReasonRescheduled, wantTo: &RobotBinding{}},
+		{name: "a robot that is away for a moment is waited for", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 0, 0), phase(lifecycle.RobotUnknown))},
+		{name: "a lost robot restarts nothing", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 0, 0), phase(lifecycle.RobotOffline), capable),
+			wantState: soft, wantReason: ReasonRescheduled, wantTo: &RobotBinding{}},
+		{name: "a job that pauses restarts nothing", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 0, 0), inJob(lifecycle.JobPauseRequested)),
+			wantState: pending, wantReason: ReasonInterrupted, wantTo: &RobotBinding{}},
+		{name: "a lost robot that alone could take the task is waited for", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 0, 0), phase(lifecycle.RobotOffline))},
 
-		{name: "a service without a policy of its own is run again after a while", in: world(exited, reason(wire.ReasonExited), ofType("service")),
+		{name: "a service without a policy of its own is run again after a while", in: newInput(exited, reason(wire.ReasonExited), ofType("service")),
 			wantState: exited, wantReason: wire.ReasonExited, wantWake: 15 * time.Second},
-		{name: "and then goes on", in: world(exited, reason(wire.ReasonExited), ofType("service"), retry(0)), wantState: dispatching},
-		{name: "the third end within half an hour hands it on", in: world(exited, reason(wire.ReasonExited), ofType("service"), used(2, 29*time.Minute), capable),
-			wantState: soft, wantReason: ReasonRescheduled, wantTo: &Placing{}},
-		{name: "later it has its restarts again", in: world(exited, reason(wire.ReasonExited), ofType("service"), used(2, 30*time.Minute)),
+		{name: "and then goes on", in: newInput(exited, reason(wire.ReasonExited), ofType("service"), retry(0)), wantState: dispatching},
+		{name: "the third end within half an hour hands it on", in: newInput(exited, reason(wire.ReasonExited), ofType("service"), used(2, 29*time.Minute), capable),
+			wantState: soft, wantReason: ReasonRescheduled, wantTo: &RobotBinding{}},
+		{name: "later it has its restarts again", in: newInput(exited, reason(wire.ReasonExited), ofType("service"), used(2, 30*time.Minute)),
 			wantState: exited, wantReason: wire.ReasonExited, wantWake: 15 * time.Second},
-		{name: "a service with a policy of its own goes by that", in: world(exited, reason(wire.ReasonExited), ofType("service"), restarts(5, 4, 0)), wantState: dispatching},
-		{name: "a service that failed on three robots in a row has failed", in: world(exited, reason(wire.ReasonExited), ofType("service"), used(2, time.Minute), failedOn("r8", "r9"), ran(time.Minute), capable),
+		{name: "a service with a policy of its own goes by that", in: newInput(exited, reason(wire.ReasonExited), ofType("service"), restarts(5, 4, 0)), wantState: dispatching},
+		{name: "a service that failed on three robots in a row has failed", in: newInput(exited, reason(wire.ReasonExited), ofType("service"), used(2, time.Minute), failedOn("r8", "r9"), ran(time.Minute), capable),
 			wantState: lifecycle.TaskFailed, wantReason: wire.ReasonExited},
-		{name: "a service that ran well for an hour has not", in: world(exited, reason(wire.ReasonExited), ofType("service"), used(2, time.Minute), failedOn("r8", "r9"), ran(time.Hour), capable),
-			wantState: soft, wantReason: ReasonRescheduled, wantTo: &Placing{}},
-		{name: "what well means its policy may say", in: world(exited, reason(wire.ReasonExited), ofType("service"), used(2, time.Minute), failedOn("r8", "r9"), ran(time.Minute), capable,
+		{name: "a service that ran well for an hour has not", in: newInput(exited, reason(wire.ReasonExited), ofType("service"), used(2, time.Minute), failedOn("r8", "r9"), ran(time.Hour), capable),
+			wantState: soft, wantReason: ReasonRescheduled, wantTo: &RobotBinding{}},
+		{name: "what well means its policy may say", in: newInput(exited, reason(wire.ReasonExited), ofType("service"), used(2, time.Minute), failedOn("r8", "r9"), ran(time.Minute), capable,
 			reschedule(v1alpha1.ReschedulePolicy{Attempts: 1, Interval: v1alpha1.NewDuration(time.Minute)})),
-			wantState: soft, wantReason: ReasonRescheduled, wantTo: &Placing{}},
-		{name: "a batch task that ran for an hour has its failures all the same", in: world(exited, reason(wire.ReasonExited), failedOn("r8", "r9"), ran(time.Hour), capable),
+			wantState: soft, wantReason: ReasonRescheduled, wantTo: &RobotBinding{}},
+		{name: "a batch task that ran for an hour has its failures all the same", in: newInput(exited, reason(wire.ReasonExited), failedOn("r8", "r9"), ran(time.Hour), capable),
 			wantState: lifecycle.TaskFailed, wantReason: wire.ReasonExited},
-		{name: "a system task waits for its next interval", in: world(exited, reason(wire.ReasonExited), ofType("system"), used(2, 10*time.Minute), capable),
+		{name: "a system task waits for its next interval", in: newInput(exited, reason(wire.ReasonExited), ofType("system"), used(2, 10*time.Minute), capable),
 			wantState: exited, wantReason: wire.ReasonExited, wantWake: 20 * time.Minute},
-		{name: "a system task is never handed on", in: world(exited, reason(wire.ReasonExited), ofType("system"), restarts(1, 1, 0), capable),
+		{name: "a system task is never handed on", in: newInput(exited, reason(wire.ReasonExited), ofType("system"), restarts(1, 1, 0), capable),
 			wantState: lifecycle.TaskFailed, wantReason: wire.ReasonExited},
-		{name: "a system task waits for its robot that is lost", in: world(exited, reason(wire.ReasonExited), ofType("system"), phase(lifecycle.RobotOffline), capable)},
-		{name: "also for one that is gone", in: world(exited, reason(wire.ReasonExited), ofType("system"), robotGone, capable)},
-		{name: "and goes back when its job pauses meanwhile", in: world(exited, reason(wire.ReasonExited), ofType("system"), phase(lifecycle.RobotOffline), inJob(lifecycle.JobPauseRequested)),
-			wantState: pending, wantReason: ReasonReturned},
-		{name: "a system task whose robot refuses it is not unbound", in: world(pending, ofType("system"), target("r1"), refused("no")), wantState: pending},
-		{name: "a system task that is evicted stays its robot's", in: world(exited, reason(wire.ReasonStopped), ofType("system"), evict),
-			wantState: pending, wantReason: ReasonReturned},
+		{name: "a system task waits for its robot that is lost", in: newInput(exited, reason(wire.ReasonExited), ofType("system"), phase(lifecycle.RobotOffline), capable)},
+		{name: "also for one that is gone", in: newInput(exited, reason(wire.ReasonExited), ofType("system"), robotGone, capable)},
+		{name: "and goes back when its job pauses meanwhile", in: newInput(exited, reason(wire.ReasonExited), ofType("system"), phase(lifecycle.RobotOffline), inJob(lifecycle.JobPauseRequested)),
+			wantState: pending, wantReason: ReasonInterrupted},
+		{name: "a system task whose robot refuses it is not unbound", in: newInput(pending, ofType("system"), target("r1"), refused), wantState: pending},
+		{name: "a system task that is evicted stays its robot's", in: newInput(exited, reason(wire.ReasonStopped), ofType("system"), evict),
+			wantState: pending, wantReason: ReasonInterrupted},
 
-		{name: "a task of the present definition is dispatched", in: world(pending, target("r1"), seat, inGroup(1, "new"), ofReplica("0", "new")), wantState: dispatching},
-		{name: "a task of an older definition is not, and says so", in: world(pending, target("r1"), seat, inGroup(1, "new"), ofReplica("0", "old"), tells), wantState: pending},
-		{name: "nor is a replica that is not wanted any more", in: world(pending, target("r1"), seat, inGroup(2, "new"), ofReplica("2", "new"), tells), wantState: pending},
-		{name: "of a system job every replica is wanted whose robot matches", in: world(pending, ofType("system"), target("r1"), seat, inGroup(1, "new"), ofReplica("2", "new")), wantState: dispatching},
-		{name: "while nobody has looked at a group's change its tasks wait", in: world(pending, target("r1"), seat, inGroup(1, "new"), ofReplica("0", "new"), changing), wantWake: retell},
-		{name: "an older definition that no robot could take has not failed: the new one may do", in: world(pending, failedOn("r1"), inGroup(1, "new"), ofReplica("0", "old"), tells), wantState: pending},
-		{name: "an older definition is not restarted", in: world(exited, reason(wire.ReasonExited), restarts(2, 0, 0), inGroup(1, "new"), ofReplica("0", "old")),
-			wantState: pending, wantReason: ReasonReturned, wantTo: &Placing{}},
-		{name: "what runs in an older definition is left alone", in: world(running, inGroup(1, "new"), ofReplica("0", "old"))},
+		{name: "a task of the present definition is dispatched", in: newInput(pending, target("r1"), reserved, inGroup(1, "new"), ofReplica("0", "new")), wantState: dispatching},
+		{name: "a task of an older definition is not, and shows why", in: newInput(pending, target("r1"), reserved, inGroup(1, "new"), ofReplica("0", "old"), tells), wantState: pending},
+		{name: "nor is a replica that is not wanted any more", in: newInput(pending, target("r1"), reserved, inGroup(2, "new"), ofReplica("2", "new"), tells), wantState: pending},
+		{name: "of a system job every replica is wanted whose robot matches", in: newInput(pending, ofType("system"), target("r1"), reserved, inGroup(1, "new"), ofReplica("2", "new")), wantState: dispatching},
+		{name: "while a group's change was not observed its tasks wait", in: newInput(pending, target("r1"), reserved, inGroup(1, "new"), ofReplica("0", "new"), changing), wantWake: recheckInterval},
+		{name: "an older definition that no robot could take has not failed: the new one may do", in: newInput(pending, failedOn("r1"), inGroup(1, "new"), ofReplica("0", "old"), tells), wantState: pending},
+		{name: "an older definition is not restarted", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 0, 0), inGroup(1, "new"), ofReplica("0", "old")),
+			wantState: pending, wantReason: ReasonInterrupted, wantTo: &RobotBinding{}},
+		{name: "what runs in an older definition is left alone", in: newInput(running, inGroup(1, "new"), ofReplica("0", "old"))},
 
-		{name: "a job that pauses holds what waits", in: world(pending, seat, inJob(lifecycle.JobPauseRequested)), wantState: lifecycle.TaskPaused, wantReason: v1alpha1.ReasonPaused},
-		{name: "a paused job holds what failed softly", in: world(soft, inJob(lifecycle.JobPaused)), wantState: lifecycle.TaskPaused, wantReason: v1alpha1.ReasonPaused},
-		{name: "a job that pauses lets run what runs", in: world(running, inJob(lifecycle.JobPauseRequested))},
-		{name: "a job that goes on lets its tasks wait again", in: world(lifecycle.TaskPaused, inJob(lifecycle.JobPending)), wantState: pending, wantReason: v1alpha1.ReasonResumed},
-		{name: "a paused task whose job is gone waits again", in: world(lifecycle.TaskPaused, jobGone), wantState: pending, wantReason: v1alpha1.ReasonResumed},
-		{name: "a job that is to be paused starts nothing any more", in: world(pending, target("r1"), seat, tells, func(w *World) { w.Job.Spec.DesiredState = v1alpha1.DesiredPaused }),
-			wantState: pending, wantWake: retell},
+		{name: "a job that pauses holds what waits", in: newInput(pending, reserved, inJob(lifecycle.JobPauseRequested)), wantState: lifecycle.TaskPaused, wantReason: v1alpha1.ReasonPaused},
+		{name: "a paused job holds what failed softly", in: newInput(soft, inJob(lifecycle.JobPaused)), wantState: lifecycle.TaskPaused, wantReason: v1alpha1.ReasonPaused},
+		{name: "a job that pauses lets run what runs", in: newInput(running, inJob(lifecycle.JobPauseRequested))},
+		{name: "a job that goes on lets its tasks wait again", in: newInput(lifecycle.TaskPaused, inJob(lifecycle.JobPending)), wantState: pending, wantReason: v1alpha1.ReasonResumed},
+		{name: "a paused task whose job is gone waits again", in: newInput(lifecycle.TaskPaused, jobGone), wantState: pending, wantReason: v1alpha1.ReasonResumed},
+		{name: "a job that is to be paused starts nothing any more", in: newInput(pending, target("r1"), reserved, tells, func(w *Input) { w.Job.Spec.DesiredState = v1alpha1.DesiredPaused }),
+			wantState: pending, wantWake: recheckInterval},
 
-		{name: "a requeued job puts its failed tasks back", in: world(lifecycle.TaskFailed, target("r1"), failedOn("r1"), requeueing(v1alpha1.RequeueStatus{})),
-			wantState: pending, wantReason: v1alpha1.ReasonRequeued, wantTo: &Placing{}},
-		{name: "a requeued job keeps what completed", in: world(lifecycle.TaskCompleted, requeueing(v1alpha1.RequeueStatus{From: "failed"}))},
-		{name: "a completed job that is requeued puts all back", in: world(lifecycle.TaskCompleted, requeueing(v1alpha1.RequeueStatus{From: "completed"})),
+		{name: "a requeued job puts its failed tasks back", in: newInput(lifecycle.TaskFailed, target("r1"), failedOn("r1"), requeueing(v1alpha1.RequeueStatus{})),
+			wantState: pending, wantReason: v1alpha1.ReasonRequeued, wantTo: &RobotBinding{}},
+		{name: "a requeued job keeps what completed", in: newInput(lifecycle.TaskCompleted, requeueing(v1alpha1.RequeueStatus{FromState: "failed"}))},
+		{name: "a completed job that is requeued puts all back", in: newInput(lifecycle.TaskCompleted, requeueing(v1alpha1.RequeueStatus{FromState: "completed"})),
 			wantState: pending, wantReason: v1alpha1.ReasonRequeued},
-		{name: "a requeue of the failed keeps the canceled", in: world(lifecycle.TaskCanceled, requeueing(v1alpha1.RequeueStatus{Requeue: v1alpha1.Requeue{Scope: v1alpha1.RequeueFailed}}))},
-		{name: "a requeue of one task puts that back", in: world(lifecycle.TaskCompleted, requeueing(v1alpha1.RequeueStatus{Requeue: v1alpha1.Requeue{Tasks: []string{"t"}}})),
+		{name: "a requeue of the failed keeps the canceled", in: newInput(lifecycle.TaskCanceled, requeueing(v1alpha1.RequeueStatus{Requeue: v1alpha1.Requeue{Scope: v1alpha1.RequeueFailed}}))},
+		{name: "a requeue of one task puts that back", in: newInput(lifecycle.TaskCompleted, requeueing(v1alpha1.RequeueStatus{Requeue: v1alpha1.Requeue{Tasks: []string{"t"}}})),
 			wantState: pending, wantReason: v1alpha1.ReasonRequeued},
 		{name: "a requeue of one task of a completed job keeps the others",
-			in: world(lifecycle.TaskCompleted, requeueing(v1alpha1.RequeueStatus{From: "completed", Requeue: v1alpha1.Requeue{Tasks: []string{"other"}}}))},
+			in: newInput(lifecycle.TaskCompleted, requeueing(v1alpha1.RequeueStatus{FromState: "completed", Requeue: v1alpha1.Requeue{Tasks: []string{"other"}}}))},
 		{name: "a task that fails after its group has followed the requeue stays failed",
-			in: world(lifecycle.TaskFailed, requeueing(v1alpha1.RequeueStatus{Requeue: v1alpha1.Requeue{Generation: 3}}), followed(3))},
+			in: newInput(lifecycle.TaskFailed, requeueing(v1alpha1.RequeueStatus{Requeue: v1alpha1.Requeue{Generation: 3}}), followed(3))},
 		{name: "a group that has followed an earlier requeue holds nothing back",
-			in:        world(lifecycle.TaskFailed, requeueing(v1alpha1.RequeueStatus{Requeue: v1alpha1.Requeue{Generation: 3}}), followed(2)),
+			in:        newInput(lifecycle.TaskFailed, requeueing(v1alpha1.RequeueStatus{Requeue: v1alpha1.Requeue{Generation: 3}}), followed(2)),
 			wantState: pending, wantReason: v1alpha1.ReasonRequeued},
-		{name: "a requeued job forgives also the robots that failed what completed elsewhere",
-			in: world(lifecycle.TaskCompleted, failedOn("r1"), requeueing(v1alpha1.RequeueStatus{From: "failed"})), wantState: lifecycle.TaskCompleted},
-		{name: "a requeue of another task forgives nothing here",
-			in: world(lifecycle.TaskCompleted, failedOn("r1"), requeueing(v1alpha1.RequeueStatus{Requeue: v1alpha1.Requeue{Tasks: []string{"other"}}}))},
-		{name: "a requeue leaves alone what runs", in: world(running, requeueing(v1alpha1.RequeueStatus{}))},
+		{name: "a requeued job also clears the robots that failed what completed elsewhere",
+			in: newInput(lifecycle.TaskCompleted, failedOn("r1"), requeueing(v1alpha1.RequeueStatus{FromState: "failed"})), wantState: lifecycle.TaskCompleted},
+		{name: "a requeue of another task clears nothing here",
+			in: newInput(lifecycle.TaskCompleted, failedOn("r1"), requeueing(v1alpha1.RequeueStatus{Requeue: v1alpha1.Requeue{Tasks: []string{"other"}}}))},
+		{name: "a requeue leaves alone what runs", in: newInput(running, requeueing(v1alpha1.RequeueStatus{}))},
 		{name: "an attempt that its agent ended goes back and its robot is let go",
-			in: world(exited, reason(wire.ReasonAgentStopped)), wantState: pending, wantReason: ReasonReturned, wantTo: &Placing{}},
-		{name: "stopped although nobody called it off: back to the queue",
-			in: world(exited, reason(wire.ReasonStopped)), wantState: pending, wantReason: ReasonReturned, wantTo: &Placing{}},
+			in: newInput(exited, reason(wire.ReasonAgentStopped)), wantState: pending, wantReason: ReasonInterrupted, wantTo: &RobotBinding{}},
+		{name: "stopped although it was not canceled: it waits again",
+			in: newInput(exited, reason(wire.ReasonStopped)), wantState: pending, wantReason: ReasonInterrupted, wantTo: &RobotBinding{}},
 		{name: "after a crash between the two writes the rest is done",
-			in: world(exited, reason(wire.ReasonAgentRestarted), target("")), wantState: pending, wantReason: ReasonReturned},
-		{name: "a task that goes back keeps the robot that a person chose",
-			in: world(exited, byHand, reason(wire.ReasonAgentStopped)), wantState: pending, wantReason: ReasonReturned},
+			in: newInput(exited, reason(wire.ReasonAgentRestarted), target("")), wantState: pending, wantReason: ReasonInterrupted},
+		{name: "a task that goes back keeps the robot that a user chose",
+			in: newInput(exited, byHand, reason(wire.ReasonAgentStopped)), wantState: pending, wantReason: ReasonInterrupted},
 
-		{name: "a failed job cancels what waits", in: world(pending, seat, inJob(lifecycle.JobFailed)), wantState: lifecycle.TaskCanceled, wantReason: v1alpha1.ReasonCanceled},
-		{name: "a canceled job cancels what is paused", in: world(lifecycle.TaskPaused, inJob(lifecycle.JobCancelRequested)), wantState: lifecycle.TaskCanceled, wantReason: v1alpha1.ReasonCanceled},
-		{name: "a failed job cancels what exited", in: world(exited, inJob(lifecycle.JobFailed)), wantState: lifecycle.TaskCanceled, wantReason: v1alpha1.ReasonCanceled},
+		{name: "a failed job cancels what waits", in: newInput(pending, reserved, inJob(lifecycle.JobFailed)), wantState: lifecycle.TaskCanceled, wantReason: v1alpha1.ReasonCanceled},
+		{name: "a canceled job cancels what is paused", in: newInput(lifecycle.TaskPaused, inJob(lifecycle.JobCancelRequested)), wantState: lifecycle.TaskCanceled, wantReason: v1alpha1.ReasonCanceled},
+		{name: "a failed job cancels what exited", in: newInput(exited, inJob(lifecycle.JobFailed)), wantState: lifecycle.TaskCanceled, wantReason: v1alpha1.ReasonCanceled},
 		{name: "a task on a robot is asked to stop and keeps its state",
-			in: world(running, inJob(lifecycle.JobFailed)), wantState: running, wantReason: v1alpha1.ReasonStopping, wantWake: wire.DefaultKillTimeout + margin},
-		{name: "the robot has its time to stop", in: world(running, inJob(lifecycle.JobFailed), stopping(5*time.Second)), wantWake: wire.DefaultKillTimeout + margin - 5*time.Second},
+			in: newInput(running, inJob(lifecycle.JobFailed)), wantState: running, wantReason: v1alpha1.ReasonStopping, wantWake: wire.DefaultKillTimeout + stopMargin},
+		{name: "the robot has its time to stop", in: newInput(running, inJob(lifecycle.JobFailed), stopping(5*time.Second)), wantWake: wire.DefaultKillTimeout + stopMargin - 5*time.Second},
 		{name: "a robot that does not confirm is not waited for for ever",
-			in: world(running, inJob(lifecycle.JobFailed), stopping(time.Minute)), wantState: lifecycle.TaskCanceled, wantReason: v1alpha1.ReasonCanceled},
-		{name: "a robot that is out of contact cannot hear that it is to stop: its time begins when it is back",
-			in: world(running, phase(lifecycle.RobotUnknown), inJob(lifecycle.JobFailed), stopping(time.Minute)), wantState: running, wantReason: v1alpha1.ReasonStopping},
-		{name: "no second word of that", in: world(running, phase(lifecycle.RobotUnknown), inJob(lifecycle.JobFailed), asked(v1alpha1.ReasonStopping))},
-		{name: "a robot that is back is asked again and has its time", in: world(running, inJob(lifecycle.JobFailed), asked(v1alpha1.ReasonStopping)),
-			wantState: running, wantReason: v1alpha1.ReasonStopping, wantWake: wire.DefaultKillTimeout + margin},
+			in: newInput(running, inJob(lifecycle.JobFailed), stopping(time.Minute)), wantState: lifecycle.TaskCanceled, wantReason: v1alpha1.ReasonCanceled},
+		{name: "a disconnected robot cannot receive the stop: its time begins when it is back",
+			in: newInput(running, phase(lifecycle.RobotUnknown), inJob(lifecycle.JobFailed), stopping(time.Minute)), wantState: running, wantReason: v1alpha1.ReasonStopping},
+		{name: "that is written once", in: newInput(running, phase(lifecycle.RobotUnknown), inJob(lifecycle.JobFailed), asked(v1alpha1.ReasonStopping))},
+		{name: "a robot that is back is asked again and has its time", in: newInput(running, inJob(lifecycle.JobFailed), asked(v1alpha1.ReasonStopping)),
+			wantState: running, wantReason: v1alpha1.ReasonStopping, wantWake: wire.DefaultKillTimeout + stopMargin},
 		{name: "an earlier stop does not shorten the time of this one",
-			in:        world(running, inJob(lifecycle.JobFailed), condition(ConditionStopping, time.Hour, "why", metav1.ConditionTrue)),
-			wantState: running, wantReason: v1alpha1.ReasonStopping, wantWake: wire.DefaultKillTimeout + margin},
-		{name: "a lost robot is not waited for", in: world(unknown, phase(lifecycle.RobotOffline), inJob(lifecycle.JobFailed)), wantState: lifecycle.TaskCanceled, wantReason: v1alpha1.ReasonCanceled},
-		{name: "a task that must leave its robot is asked to stop and keeps its state", in: world(running, evict),
-			wantState: running, wantReason: v1alpha1.ReasonEvicting, wantWake: wire.DefaultKillTimeout + margin},
-		{name: "it has its time", in: world(running, evict, evicting(5*time.Second)), wantWake: wire.DefaultKillTimeout + margin - 5*time.Second},
-		{name: "a task is not taken from a robot that cannot hear of it", in: world(running, evict, evicting(time.Minute), phase(lifecycle.RobotUnknown)),
+			in:        newInput(running, inJob(lifecycle.JobFailed), condition(ConditionStopping, time.Hour, "why", metav1.ConditionTrue)),
+			wantState: running, wantReason: v1alpha1.ReasonStopping, wantWake: wire.DefaultKillTimeout + stopMargin},
+		{name: "a lost robot is not waited for", in: newInput(unknown, phase(lifecycle.RobotOffline), inJob(lifecycle.JobFailed)), wantState: lifecycle.TaskCanceled, wantReason: v1alpha1.ReasonCanceled},
+		{name: "a task that must leave its robot is asked to stop and keeps its state", in: newInput(running, evict),
+			wantState: running, wantReason: v1alpha1.ReasonEvicting, wantWake: wire.DefaultKillTimeout + stopMargin},
+		{name: "it has its time", in: newInput(running, evict, evicting(5*time.Second)), wantWake: wire.DefaultKillTimeout + stopMargin - 5*time.Second},
+		{name: "a task is not taken from a robot that cannot receive the stop", in: newInput(running, evict, evicting(time.Minute), phase(lifecycle.RobotUnknown)),
 			wantState: running, wantReason: v1alpha1.ReasonEvicting, wantWake: defaultLostAfter},
 		{name: "after a crash between the two writes that take it from a robot the rest is done",
-			in: world(pending, target("r1"), attempted(1, "r1")), wantTo: &Placing{}},
-		{name: "it is not asked to stay when the drain is over", in: world(running, evicting(5*time.Second)), wantWake: wire.DefaultKillTimeout + margin - 5*time.Second},
-		{name: "a robot that does not let it go is not waited for for ever", in: world(running, evict, evicting(time.Minute)),
-			wantState: pending, wantReason: ReasonReturned, wantTo: &Placing{}},
-		{name: "an evicted task that has stopped waits for another robot", in: world(exited, reason(wire.ReasonStopped), evict),
-			wantState: pending, wantReason: ReasonReturned, wantTo: &Placing{}},
+			in: newInput(pending, target("r1"), attempted(1, "r1")), wantTo: &RobotBinding{}},
+		{name: "it is not asked to stay when the drain is over", in: newInput(running, evicting(5*time.Second)), wantWake: wire.DefaultKillTimeout + stopMargin - 5*time.Second},
+		{name: "a robot that does not let it go is not waited for for ever", in: newInput(running, evict, evicting(time.Minute)),
+			wantState: pending, wantReason: ReasonInterrupted, wantTo: &RobotBinding{}},
+		{name: "an evicted task that has stopped waits for another robot", in: newInput(exited, reason(wire.ReasonStopped), evict),
+			wantState: pending, wantReason: ReasonInterrupted, wantTo: &RobotBinding{}},
 		{name: "a failed task that would be restarted on a robot that is drained goes elsewhere, and the robot is not to blame",
-			in: world(exited, reason(wire.ReasonExited), evict, restarts(3, 0, 0), capable), wantState: pending, wantReason: ReasonReturned, wantTo: &Placing{}},
-		{name: "an evicted task whose job is called off is canceled", in: world(running, evicting(5*time.Second), inJob(lifecycle.JobFailed)),
-			wantState: running, wantReason: v1alpha1.ReasonStopping, wantWake: wire.DefaultKillTimeout + margin},
-		{name: "a lost robot need not be drained", in: world(unknown, evict)},
-		{name: "a running job stops nothing", in: world(running, inJob(lifecycle.JobRunning))},
-		{name: "a completed task stays completed when its job fails", in: world(lifecycle.TaskCompleted, inJob(lifecycle.JobFailed))},
+			in: newInput(exited, reason(wire.ReasonExited), evict, restarts(3, 0, 0), capable), wantState: pending, wantReason: ReasonInterrupted, wantTo: &RobotBinding{}},
+		{name: "an evicted task whose job is canceled is canceled", in: newInput(running, evicting(5*time.Second), inJob(lifecycle.JobFailed)),
+			wantState: running, wantReason: v1alpha1.ReasonStopping, wantWake: wire.DefaultKillTimeout + stopMargin},
+		{name: "a lost robot need not be drained", in: newInput(unknown, evict)},
+		{name: "a running job stops nothing", in: newInput(running, inJob(lifecycle.JobRunning))},
+		{name: "a completed task stays completed when its job fails", in: newInput(lifecycle.TaskCompleted, inJob(lifecycle.JobFailed))},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := Plan(noon, c.in)
 			var state lifecycle.TaskState
 			var why string
 			if got.Status != nil {
-				state, why = lifecycle.TaskState(got.Status.State).Normal(), got.Status.Reason
+				state, why = lifecycle.TaskState(got.Status.State).OrPending(), got.Status.Reason
 			}
 			if state != c.wantState || why != c.wantReason {
 				t.Errorf("state %q reason %q, want %q %q", state, why, c.wantState, c.wantReason)
 			}
-			if to := got.placing(); (to == nil) != (c.wantTo == nil) || to != nil && *to != *c.wantTo {
+			if to := got.binding(); (to == nil) != (c.wantTo == nil) || to != nil && *to != *c.wantTo {
 				t.Errorf("placing %+v, want %+v", to, c.wantTo)
 			}
-			if wake := got.WakeAt; c.wantWake == 0 && !wake.IsZero() || c.wantWake != 0 && !wake.Equal(noon.Add(c.wantWake)) {
+			if wake := got.RequeueAt; c.wantWake == 0 && !wake.IsZero() || c.wantWake != 0 && !wake.Equal(noon.Add(c.wantWake)) {
 				t.Errorf("wake at %s, want after %s", wake, c.wantWake)
 			}
-			if got.Illegal != "" {
-				t.Errorf("illegal signal %s", got.Illegal)
+			if got.RejectedSignal != "" {
+				t.Errorf("illegal signal %s", got.RejectedSignal)
 			}
 		})
 	}
 }
 
-// placing is where a step lets the task go, at the one end or the other.
-func (s Steps) placing() *Placing {
+// binding returns the binding that is written, before or after the status.
+func (s Actions) binding() *RobotBinding {
 	if s.Bind != nil {
 		return s.Bind
 	}
 	return s.Rebind
 }
 
-func TestDispatchOpensAnAttempt(t *testing.T) {
-	w := world(lifecycle.TaskPending, target("r1"), seat, started(time.Minute))
+func TestPlan_DispatchOpensAttempt(t *testing.T) {
+	w := newInput(lifecycle.TaskPending, target("r1"), reserved, started(time.Minute))
 	one := int32(1)
 	w.Task.Status.Attempt, w.Task.Status.ExitCode = 12, &one
 	for n := range int32(10) {
@@ -538,9 +550,9 @@ func TestDispatchOpensAnAttempt(t *testing.T) {
 	}
 }
 
-// Nobody knows whether its process has ended.
-func TestATimedOutAttemptStaysOpen(t *testing.T) {
-	got := Plan(noon, world(lifecycle.TaskRunning, timeout(time.Second), started(time.Hour))).Status
+// It is not known whether its process has ended.
+func TestPlan_KeepsTimedOutAttemptOpen(t *testing.T) {
+	got := Plan(noon, newInput(lifecycle.TaskRunning, timeout(time.Second), started(time.Hour))).Status
 	a := got.Attempts[0]
 	if got.Message != "Task terminated: Task timeout" || a.Reason != wire.ReasonTimeout || a.FinishedAt != nil || a.State != string(lifecycle.TaskFailed) ||
 		a.ExitCode != nil || got.ExitCode != nil {
@@ -548,8 +560,8 @@ func TestATimedOutAttemptStaysOpen(t *testing.T) {
 	}
 }
 
-// Every state and every world around it leads along edges of the table.
-func TestPlansNeverLeaveTheTable(t *testing.T) {
+// Every state and every Input leads along edges of the table.
+func TestPlan_FollowsTableOfStates(t *testing.T) {
 	reach := func(from, to lifecycle.TaskState) bool {
 		for _, g := range lifecycle.TaskSignals {
 			if next, ok := lifecycle.StepTask(from, g); ok {
@@ -568,7 +580,7 @@ func TestPlansNeverLeaveTheTable(t *testing.T) {
 	for _, state := range lifecycle.TaskStates {
 		for _, p := range append(slices.Clone(lifecycle.RobotPhases), "gone") {
 			for _, j := range append(slices.Clone(lifecycle.JobStates), "none") {
-				w := world(state, timeout(time.Second), started(time.Hour), refused("no"))
+				w := newInput(state, timeout(time.Second), started(time.Hour), refused)
 				w.Robot, w.Job = nil, nil
 				if p != "gone" {
 					phase(p)(&w)
@@ -577,10 +589,10 @@ func TestPlansNeverLeaveTheTable(t *testing.T) {
 					inJob(j)(&w)
 				}
 				for _, s := range []string{"", "r1"} {
-					w.Seat = s
+					w.ReservedRobot = s
 					got := Plan(noon, w)
-					if got.Illegal != "" || got.Status != nil && !reach(state, lifecycle.TaskState(got.Status.State)) {
-						t.Errorf("%s, robot %s, job %s, seat %q: %+v", state, p, j, s, got)
+					if got.RejectedSignal != "" || got.Status != nil && !reach(state, lifecycle.TaskState(got.Status.State)) {
+						t.Errorf("%s, robot %s, job %s, reserved %q: %+v", state, p, j, s, got)
 					}
 				}
 			}
@@ -588,8 +600,8 @@ func TestPlansNeverLeaveTheTable(t *testing.T) {
 	}
 }
 
-func TestForgivingChangesNothingElse(t *testing.T) {
-	w := world(lifecycle.TaskCompleted, failedOn("r1"), requeueing(v1alpha1.RequeueStatus{From: "failed"}))
+func TestPlan_ClearingFailuresChangesNothingElse(t *testing.T) {
+	w := newInput(lifecycle.TaskCompleted, failedOn("r1"), requeueing(v1alpha1.RequeueStatus{FromState: "failed"}))
 	w.Task.Status.Attempt, w.Task.Status.Message = 2, "done"
 	want := w.Task.Status.DeepCopy()
 	want.FailedRobots = nil

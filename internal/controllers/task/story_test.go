@@ -7,77 +7,81 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/placement"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/placement"
+	"k8s4r.io/k8s4r/internal/scheduler"
 	"k8s4r.io/k8s4r/internal/testkit/golden"
 )
 
-// stage plays the ledger and the planner against each other, with the API
-// server and the robots in a few lines, and writes down what happens.
-type stage struct {
+// story runs the scheduler and the planner together, with a model of the API server and the robots,
+// and records what happens.
+type story struct {
 	t      *testing.T
 	now    time.Time
-	s      *Scheduler
+	s      *scheduler.Scheduler
 	tasks  map[string]*v1alpha1.Task
 	robots map[string]*v1alpha1.Robot
 	job    *v1alpha1.Job
 	group  *v1alpha1.TaskGroup // nil: one that asks for nothing special
-	said   strings.Builder
+	output strings.Builder
 }
 
-func newStage(t *testing.T) *stage {
-	g := &stage{t: t, now: noon, tasks: map[string]*v1alpha1.Task{}, robots: map[string]*v1alpha1.Robot{}}
-	g.s = informed(func() time.Time { return g.now })
+func newStage(t *testing.T) *story {
+	g := &story{t: t, now: noon, tasks: map[string]*v1alpha1.Task{}, robots: map[string]*v1alpha1.Robot{}}
+	g.s = newScheduler(func() time.Time { return g.now })
 	g.job = &v1alpha1.Job{ObjectMeta: metav1.ObjectMeta{Name: "j", Namespace: "ns"}, Status: v1alpha1.JobStatus{State: "running"}}
-	g.s.ledger.seeJob(g.job)
+	g.showObject(g.job)
 	return g
 }
 
-func (g *stage) say(format string, args ...any) { fmt.Fprintf(&g.said, format+"\n", args...) }
+func (g *story) logLine(format string, args ...any) { fmt.Fprintf(&g.output, format+"\n", args...) }
 
-func (g *stage) robot(name string, p lifecycle.RobotPhase) {
-	g.say("> robot %s is %s", name, p)
-	r := heard(p, g.now)
+func (g *story) setRobot(name string, p lifecycle.RobotPhase) {
+	g.logLine("> robot %s is %s", name, p)
+	r := robotSeenAt(p, g.now)
 	if old := g.robots[name]; old != nil && p != lifecycle.RobotOnline {
 		r.Status.LastHeartbeatTime = old.Status.LastHeartbeatTime
 	}
 	r.Name, r.Namespace = name, "ns"
 	g.robots[name] = r
-	g.s.ledger.seeRobot(r)
-	g.play()
+	g.showObject(r)
+	g.runUntilStable()
 }
 
-func (g *stage) create(name string, index int, target string) {
-	g.say("> task %s is created %s", name, orNothing("on ", target, "without a robot"))
-	w := world(lifecycle.TaskPending)
+func (g *story) createTask(name string, index int, target string) {
+	g.logLine("> task %s is created %s", name, orNothing("on ", target, "without a robot"))
+	w := newInput(lifecycle.TaskPending)
 	w.Task.Name, w.Task.Spec.TargetRobot = name, target
 	w.Task.Labels = map[string]string{v1alpha1.LabelTaskIndex: fmt.Sprint(index)}
 	g.tasks[name] = w.Task
-	g.s.ledger.seeTask(w.Task)
-	g.play()
+	g.showObject(w.Task)
+	g.runUntilStable()
 }
 
-func (g *stage) report(name string, signal lifecycle.TaskSignal, why string) {
-	g.say("> %s: %s", name, strings.TrimSpace(string(signal)+" "+why))
+func (g *story) reportSignal(name string, signal lifecycle.TaskSignal, why string) {
+	g.logLine("> %s: %s", name, strings.TrimSpace(string(signal)+" "+why))
 	t := g.tasks[name]
 	to, ok := lifecycle.StepTask(lifecycle.TaskState(t.Status.State), signal)
 	if !ok {
-		g.say("dropped: %s does not accept it", t.Status.State)
+		g.logLine("dropped: %s does not accept it", t.Status.State)
 		return
 	}
 	t.Status.State, t.Status.Reason = string(to), why
-	g.s.ledger.seeTask(t)
-	g.play()
+	g.showObject(t)
+	g.runUntilStable()
 }
 
-// says is a robot's word about one attempt, as the server writes it down.
-func (g *stage) says(robot, name string, attempt int32, signal lifecycle.TaskSignal) {
-	g.say("> %s of %s, attempt %d: %s", robot, name, attempt, signal)
+// reportAttempt writes a robot's report about one attempt, as the server does.
+func (g *story) reportAttempt(robot, name string, attempt int32, signal lifecycle.TaskSignal) {
+	g.logLine("> %s of %s, attempt %d: %s", robot, name, attempt, signal)
 	t := g.tasks[name]
-	e := t.Status.Entry(attempt)
+	e := t.Status.FindAttempt(attempt)
 	switch {
 	case signal != lifecycle.TaskStarted:
 		e.FinishedAt, e.State = &metav1.MicroTime{Time: g.now}, string(lifecycle.TaskFailed)
@@ -87,42 +91,61 @@ func (g *stage) says(robot, name string, attempt int32, signal lifecycle.TaskSig
 	state := lifecycle.TaskState(t.Status.State)
 	to, ok := lifecycle.StepTask(state, signal)
 	switch {
-	case state.OnRobot() && attempt == t.Status.Attempt && ok:
+	case state.HoldsResources() && attempt == t.Status.Attempt && ok:
 		t.Status.State, e.State = string(to), string(to)
 	case signal == lifecycle.TaskStarted:
 		e.State = string(lifecycle.TaskRunning)
 	case signal == lifecycle.TaskSucceeded:
 		e.State = string(lifecycle.TaskCompleted)
 	}
-	g.s.ledger.seeTask(t)
-	g.play()
+	g.showObject(t)
+	g.runUntilStable()
 }
 
-func (g *stage) jobBecomes(s lifecycle.JobState, why string) {
-	g.say("> the job is %s: %s", s, why)
+func (g *story) setJobState(s lifecycle.JobState, why string) {
+	g.logLine("> the job is %s: %s", s, why)
 	g.job.Status.State, g.job.Status.StatusDescription = string(s), why
-	g.s.ledger.seeJob(g.job)
-	g.play()
+	g.showObject(g.job)
+	g.runUntilStable()
 }
 
-func (g *stage) wants(names ...string) {
-	g.say("> the group asks for %s", strings.Join(names, ", "))
+func (g *story) requestTasks(names ...string) {
+	g.logLine("> the group asks for %s", strings.Join(names, ", "))
 	var demands []placement.Demand
 	for i, n := range names {
 		demands = append(demands, placement.Demand{Group: "g", Index: 10 + i, Tasks: []placement.Task{{Name: n, Driver: "exec"}}})
 	}
-	g.s.ledger.want(groupG, g.job, demands)
-	g.play()
-	for i, n := range names {
-		robot := g.s.ledger.seats(keyOf(groupG), demands[i:i+1])[n].Name
-		g.say("seat of %s: %s", n, orNothing("", robot, "none"))
+	robots := g.reserveRobots(demands)
+	g.runUntilStable()
+	for _, n := range names {
+		g.logLine("robot of %s: %s", n, orNothing("", robots[n].Name, "none"))
 	}
 }
 
-func (g *stage) pass(d time.Duration) {
-	g.say("> %s pass", d)
+// reserveRobots runs cycles until the group has an answer.
+func (g *story) reserveRobots(demands []placement.Demand) map[string]placement.Robot {
+	answer := make(chan map[string]placement.Robot)
+	go func() {
+		robots, err := g.s.ReserveRobots(g.t.Context(), groupG, g.job, demands)
+		if err != nil {
+			g.t.Error(err)
+		}
+		answer <- robots
+	}()
+	for {
+		g.s.RunCycle(g.now)
+		select {
+		case robots := <-answer:
+			return robots
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+func (g *story) passTime(d time.Duration) {
+	g.logLine("> %s pass", d)
 	g.now = g.now.Add(d)
-	g.play()
+	g.runUntilStable()
 }
 
 func orNothing(before, s, instead string) string {
@@ -132,18 +155,18 @@ func orNothing(before, s, instead string) string {
 	return before + s
 }
 
-// play runs cycles and plans until nothing changes any more.
-func (g *stage) play() {
+// runUntilStable runs cycles and plans until nothing changes any more.
+func (g *story) runUntilStable() {
 	for range 20 {
-		g.s.cycle(g.now)
-		if !g.plan() {
+		g.s.RunCycle(g.now)
+		if !g.planTasks() {
 			return
 		}
 	}
-	g.t.Fatalf("never settles:\n%s", g.said.String())
+	g.t.Fatalf("never settles:\n%s", g.output.String())
 }
 
-func (g *stage) plan() (changed bool) {
+func (g *story) planTasks() (changed bool) {
 	names := make([]string, 0, len(g.tasks))
 	for n := range g.tasks {
 		names = append(names, n)
@@ -151,33 +174,33 @@ func (g *stage) plan() (changed bool) {
 	slices.Sort(names)
 	for _, n := range names {
 		t := g.tasks[n]
-		w := World{Task: t, Job: g.job, MayTell: false}
-		g.stand(&w)
-		w.Seat, w.Refusal = g.s.seat(key{Namespace: "ns", Name: n})
-		w.MayTell = untold(g.now, t, w.Refusal)
+		w := Input{Task: t, Job: g.job, MayExplain: false}
+		g.fillReplica(&w)
+		w.ReservedRobot, w.Rejected = g.s.Assignment(key{Namespace: "ns", Name: n})
+		w.MayExplain = w.Rejected != nil && w.explainPlacement().isDue(g.now, t)
 		w.Robot = g.robots[w.robotName()]
-		w.ContactSince = g.s.contactSince("ns")
-		if o := t.Status.Entry(t.Status.Original); o != nil {
-			w.Origin = g.robots[o.Robot]
+		w.OnlineSince = g.s.OnlineSince("ns")
+		if o := t.Status.FindAttempt(t.Status.LostAttempt); o != nil {
+			w.LostAttemptRobot = g.robots[o.Robot]
 		}
-		if w.contested() {
-			w.Better = g.s.better(t, t.Status.Entry(t.Status.Original).Robot, t.RobotOfAttempt())
+		if w.needsRobotComparison() {
+			w.BetterRobot = g.s.BetterRobot(t, t.Status.FindAttempt(t.Status.LostAttempt).Robot, t.CurrentRobot())
 		}
 		steps := Plan(g.now, w)
-		for _, why := range steps.Why {
-			g.say("plan: %s %s", n, why)
+		for _, why := range steps.Reasons {
+			g.logLine("plan: %s %s", n, why)
 		}
 		if steps.Bind != nil {
-			steps.Bind.write(t)
+			steps.Bind.applyTo(t)
 		}
 		if steps.Status != nil {
 			t.Status = *steps.Status
 		}
 		if steps.Rebind != nil {
-			steps.Rebind.write(t)
+			steps.Rebind.applyTo(t)
 		}
-		if steps.placing() != nil || steps.Status != nil {
-			g.s.ledger.seeTask(t)
+		if steps.binding() != nil || steps.Status != nil {
+			g.showObject(t)
 			changed = true
 		}
 	}
@@ -185,62 +208,97 @@ func (g *stage) plan() (changed bool) {
 }
 
 func TestStories(t *testing.T) {
-	for name, tell := range map[string]func(*stage){
-		"replicas-spread-and-share": func(g *stage) {
-			g.robot("r1", lifecycle.RobotOnline)
-			g.robot("r2", lifecycle.RobotOnline)
-			g.create("t0-a", 0, "")
-			g.create("t0-b", 0, "")
-			g.create("t1-a", 1, "")
-			g.report("t0-a", lifecycle.TaskStarted, "")
-			g.report("t0-a", lifecycle.TaskSucceeded, "")
+	for name, tell := range map[string]func(*story){
+		"replicas-spread-and-share": func(g *story) {
+			g.setRobot("r1", lifecycle.RobotOnline)
+			g.setRobot("r2", lifecycle.RobotOnline)
+			g.createTask("t0-a", 0, "")
+			g.createTask("t0-b", 0, "")
+			g.createTask("t1-a", 1, "")
+			g.reportSignal("t0-a", lifecycle.TaskStarted, "")
+			g.reportSignal("t0-a", lifecycle.TaskSucceeded, "")
 		},
-		"no-robot-then-one": func(g *stage) {
-			g.create("t0", 0, "")
-			g.robot("r1", lifecycle.RobotPending)
-			g.robot("r1", lifecycle.RobotOnline)
+		"no-robot-then-one": func(g *story) {
+			g.createTask("t0", 0, "")
+			g.setRobot("r1", lifecycle.RobotPending)
+			g.setRobot("r1", lifecycle.RobotOnline)
 		},
-		"robot-lost-and-back": func(g *stage) {
-			g.robot("r1", lifecycle.RobotOnline)
-			g.create("t0", 0, "")
-			g.report("t0", lifecycle.TaskStarted, "")
-			g.robot("r1", lifecycle.RobotUnknown)
-			g.robot("r1", lifecycle.RobotOffline)
-			g.robot("r1", lifecycle.RobotOnline)
-			g.report("t0", lifecycle.TaskStarted, "")
-			g.report("t0", lifecycle.TaskSucceeded, "")
-			g.report("t0", lifecycle.TaskStarted, "")
+		"robot-lost-and-back": func(g *story) {
+			g.setRobot("r1", lifecycle.RobotOnline)
+			g.createTask("t0", 0, "")
+			g.reportSignal("t0", lifecycle.TaskStarted, "")
+			g.setRobot("r1", lifecycle.RobotUnknown)
+			g.setRobot("r1", lifecycle.RobotOffline)
+			g.setRobot("r1", lifecycle.RobotOnline)
+			g.reportSignal("t0", lifecycle.TaskStarted, "")
+			g.reportSignal("t0", lifecycle.TaskSucceeded, "")
+			g.reportSignal("t0", lifecycle.TaskStarted, "")
 		},
-		"agent-stopped-so-elsewhere": func(g *stage) {
-			g.robot("r1", lifecycle.RobotOnline)
-			g.create("t0", 0, "")
-			g.report("t0", lifecycle.TaskStarted, "")
-			g.robot("r1", lifecycle.RobotUnknown)
-			g.robot("r2", lifecycle.RobotOnline)
-			g.report("t0", lifecycle.TaskErred, "AgentStopped")
+		"agent-stopped-so-elsewhere": func(g *story) {
+			g.setRobot("r1", lifecycle.RobotOnline)
+			g.createTask("t0", 0, "")
+			g.reportSignal("t0", lifecycle.TaskStarted, "")
+			g.setRobot("r1", lifecycle.RobotUnknown)
+			g.setRobot("r2", lifecycle.RobotOnline)
+			g.reportSignal("t0", lifecycle.TaskAttemptFailed, "AgentStopped")
 		},
-		"created-bound-and-the-robot-leaves-first": func(g *stage) {
-			g.robot("r1", lifecycle.RobotOnline)
-			g.wants("t10", "t11")
-			g.robot("r1", lifecycle.RobotOffline)
-			g.robot("r2", lifecycle.RobotOnline)
-			g.create("t10", 10, "r1")
+		"created-bound-and-the-robot-leaves-first": func(g *story) {
+			g.setRobot("r1", lifecycle.RobotOnline)
+			g.requestTasks("t10", "t11")
+			g.setRobot("r1", lifecycle.RobotOffline)
+			g.setRobot("r2", lifecycle.RobotOnline)
+			g.createTask("t10", 10, "r1")
 		},
-		"job-failed": func(g *stage) {
-			g.robot("r1", lifecycle.RobotOnline)
-			g.create("t0", 0, "")
-			g.create("t1", 1, "")
-			g.report("t0", lifecycle.TaskStarted, "")
-			g.jobBecomes(lifecycle.JobFailed, "too many tasks failed")
-			g.create("t2", 2, "")
-			g.report("t1", lifecycle.TaskStopped, "")
-			g.pass(time.Minute)
+		"job-failed": func(g *story) {
+			g.setRobot("r1", lifecycle.RobotOnline)
+			g.createTask("t0", 0, "")
+			g.createTask("t1", 1, "")
+			g.reportSignal("t0", lifecycle.TaskStarted, "")
+			g.setJobState(lifecycle.JobFailed, "too many tasks failed")
+			g.createTask("t2", 2, "")
+			g.reportSignal("t1", lifecycle.TaskStopped, "")
+			g.passTime(time.Minute)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newStage(t)
 			tell(g)
-			golden.Equal(t, name, g.said.String())
+			golden.Equal(t, name, g.output.String())
 		})
 	}
 }
+
+// newScheduler returns a scheduler that has observed running job j and its group g.
+func newScheduler(now func() time.Time) *scheduler.Scheduler {
+	s := scheduler.New(now, logr.Discard())
+	s.JobHandler().OnAdd(runningJob, true)
+	s.GroupHandler().OnAdd(groupG, true)
+	return s
+}
+
+var (
+	runningJob = &v1alpha1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "j"}, Status: v1alpha1.JobStatus{State: "running"}}
+	groupG     = &v1alpha1.TaskGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "g"}, Spec: v1alpha1.TaskGroupSpec{JobName: "j"}}
+)
+
+// showObject shows an object to the scheduler.
+func (g *story) showObject(obj client.Object) {
+	switch obj.(type) {
+	case *v1alpha1.Task:
+		g.s.TaskHandler().OnAdd(obj, false)
+	case *v1alpha1.Robot:
+		g.s.RobotHandler().OnAdd(obj, false)
+	case *v1alpha1.Job:
+		g.s.JobHandler().OnAdd(obj, false)
+	case *v1alpha1.TaskGroup:
+		g.s.GroupHandler().OnAdd(obj, false)
+	}
+}
+
+func named(r *v1alpha1.Robot, name string, tasks int64) *v1alpha1.Robot {
+	r.Namespace, r.Name = "ns", name
+	r.Spec.Capacity = map[string]resource.Quantity{"tasks": *resource.NewQuantity(tasks, resource.DecimalSI)}
+	return r
+}
+
+func keyOfTask(t *v1alpha1.Task) key { return key{Namespace: t.Namespace, Name: t.Name} }

@@ -12,161 +12,161 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/controllers/progress"
-	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/placement"
+	"k8s4r.io/k8s4r/internal/controllers/kit"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/placement"
+	"k8s4r.io/k8s4r/internal/core/taskcounts"
 )
 
-// apply creates, changes and deletes Tasks and writes the status; none depends on
-// the others. It tells whether to look again at once.
-func (c *Controller) apply(ctx context.Context, w *World, steps Steps) (again bool, err error) {
-	for _, why := range steps.Why {
+// apply creates, changes and deletes Tasks and writes the status, independently of each
+// other. again asks for another reconcile at once.
+func (c *Controller) apply(ctx context.Context, w *Input, actions Actions) (again bool, err error) {
+	for _, why := range actions.Reasons {
 		ctrl.LoggerFrom(ctx).V(1).Info(why)
 	}
-	if steps.Withdraw {
-		c.Binder.Forget(w.Group.Namespace, w.Group.Name)
+	if actions.ReleaseReservations {
+		c.Binder.ForgetGroup(w.Group.Namespace, w.Group.Name)
 	}
-	again, created := c.grow(ctx, w, steps)
-	if message := denied(created); message != "" {
-		c.deny(w.Group, message)
-		again, created = true, nil // the status says it, and when to try again
+	again, created := c.createReplicas(ctx, w, actions)
+	if message := denialMessage(created); message != "" {
+		c.recordDenial(w.Group, message)
+		again, created = true, nil // the next plan shows it in the status and sets the retry time
 	}
-	return again, errors.Join(created, c.change(ctx, w, steps), c.writeStatus(ctx, w.Group, steps))
+	return again, errors.Join(created, c.changeTasks(ctx, w, actions), c.writeStatus(ctx, w.Group, actions))
 }
 
-func (c *Controller) writeStatus(ctx context.Context, g *v1alpha1.TaskGroup, steps Steps) error {
-	if steps.Status == nil {
+func (c *Controller) writeStatus(ctx context.Context, g *v1alpha1.TaskGroup, actions Actions) error {
+	if actions.Status == nil {
 		return nil
 	}
-	g.Status = *steps.Status
+	g.Status = *actions.Status
 	if written, err := c.expect.UpdateStatus(ctx, c, g); !written {
 		return err
 	}
-	c.tally.with(g.UID, func(m *members) { m.lastStatus = c.Now() })
-	c.tell(g, steps)
+	c.counts.withGroup(g.UID, func(m *groupTasks) { m.lastStatus = c.Now() })
+	c.recordEvents(g, actions)
 	return nil
 }
 
-// ReasonRobotBlocked is the reason of the event that tells of a robot which a
-// group leaves alone.
+// ReasonRobotBlocked is the reason of the event about a robot that gets no more Tasks of
+// the group.
 const ReasonRobotBlocked = "RobotBlocked"
 
-// tell makes events of what has been written.
-func (c *Controller) tell(g *v1alpha1.TaskGroup, steps Steps) {
-	for _, change := range steps.Changes {
+// recordEvents records events for a status that was written.
+func (c *Controller) recordEvents(g *v1alpha1.TaskGroup, actions Actions) {
+	for _, change := range actions.Changes {
 		kind := corev1.EventTypeNormal
 		if change.To == lifecycle.JobFailed {
 			kind = corev1.EventTypeWarning
 		}
-		c.Recorder.Eventf(g, nil, kind, progress.Word(change.To), "Run", "%s", change.Why)
+		c.Recorder.Eventf(g, nil, kind, taskcounts.StateReason(change.To), "Run", "%s", change.Why)
 	}
-	if steps.Rollover != "" {
-		rolled := meta.FindStatusCondition(g.Status.Conditions, v1alpha1.ConditionRolledOver)
-		c.Recorder.Eventf(g, nil, corev1.EventTypeNormal, steps.Rollover, "Update", "%s", rolled.Message)
+	if actions.Rollout != "" {
+		rolled := meta.FindStatusCondition(g.Status.Conditions, v1alpha1.ConditionRolledOut)
+		c.Recorder.Eventf(g, nil, corev1.EventTypeNormal, actions.Rollout, "Update", "%s", rolled.Message)
 	}
-	for _, robot := range steps.Blocked {
+	for _, robot := range actions.BlockedRobots {
 		c.Recorder.Eventf(g, nil, corev1.EventTypeWarning, ReasonRobotBlocked, "Run", "robot %s failed too many tasks of the group and gets no more of them", robot)
 	}
 }
 
-// grow asks for robots and creates Tasks.
-func (c *Controller) grow(ctx context.Context, w *World, steps Steps) (again bool, err error) {
-	if err := c.create(ctx, w.Group, c.rest(w.mould(), steps.Complete)); err != nil {
+// createReplicas requests robots and creates Tasks.
+func (c *Controller) createReplicas(ctx context.Context, w *Input, actions Actions) (again bool, err error) {
+	if err := c.createTasks(ctx, w.Group, c.buildMissingTasks(w.newTaskBuilder(), actions.Complete)); err != nil {
 		return false, err
 	}
-	if len(steps.Ask) == 0 {
-		if len(steps.Complete) > 0 {
-			c.tally.with(w.Group.UID, func(m *members) { m.denial = denial{} })
+	if len(actions.Reserve) == 0 {
+		if len(actions.Complete) > 0 {
+			c.counts.withGroup(w.Group.UID, func(m *groupTasks) { m.denial = denial{} })
 		}
 		return false, nil
 	}
 	g := w.Group
 	var asked []placement.Demand
 	var news int
-	c.tally.with(g.UID, func(m *members) {
-		asked, news = demands(g, steps.Ask, m.taken), m.news
+	c.counts.withGroup(g.UID, func(m *groupTasks) {
+		asked, news = buildDemands(g, actions.Reserve, m.takenNames), m.reservationNews
 	})
-	seats, err := c.Binder.Bind(ctx, g, w.Job, asked)
+	seats, err := c.Binder.ReserveRobots(ctx, g, w.Job, asked)
 	if err != nil {
 		return false, fmt.Errorf("find robots: %w", err)
 	}
-	tasks, bound, left := w.mould().chosen(steps.Ask, asked, seats, steps.Idle)
-	c.tally.with(g.UID, func(m *members) { m.note(c.Now(), bound, left, news) })
-	if err := c.create(ctx, g, tasks); err != nil {
+	tasks, bound, left := w.newTaskBuilder().buildTasks(actions.Reserve, asked, seats, actions.CreateUnbound)
+	c.counts.withGroup(g.UID, func(m *groupTasks) { m.recordReservations(c.Now(), bound, left, news) })
+	if err := c.createTasks(ctx, g, tasks); err != nil {
 		return false, err
 	}
 	if len(tasks) > 0 {
-		c.tally.with(g.UID, func(m *members) { m.denial = denial{} })
+		c.counts.withGroup(g.UID, func(m *groupTasks) { m.denial = denial{} })
 	}
 	return left == 0, nil
 }
 
-// rest are the Tasks that replicas lack.
-func (c *Controller) rest(in mould, replicas []Replica) (tasks []*v1alpha1.Task) {
-	c.tally.with(in.group.UID, func(m *members) {
+// buildMissingTasks returns the missing Tasks of incomplete replicas.
+func (c *Controller) buildMissingTasks(in taskBuilder, replicas []Replica) (tasks []*v1alpha1.Task) {
+	c.counts.withGroup(in.group.UID, func(m *groupTasks) {
 		for _, r := range replicas {
 			for _, def := range r.Tasks {
-				name := taskName(in.group, r.Index, def.Name, m.taken)
-				tasks = append(tasks, in.task(name, r.Index, def, placement.Robot{Name: r.Robot}))
+				name := taskName(in.group, r.Index, def.Name, m.takenNames)
+				tasks = append(tasks, in.buildTask(name, r.Index, def, placement.Robot{Name: r.Robot}))
 			}
 		}
 	})
 	return tasks
 }
 
-// note remembers how many replicas found a robot, and that some are left to
-// wait until more seats are found.
-func (m *members) note(now time.Time, bound, left, news int) {
+// recordReservations records that replicas got a robot, and whether others wait for more
+// reservations.
+func (m *groupTasks) recordReservations(now time.Time, bound, left, news int) {
 	if bound > 0 {
 		m.lastBound = now
 	}
 	if left > 0 {
-		m.askedAt = news + 1
+		m.requestedAt = news + 1
 	}
 }
 
-// begin notes that a Task is about to be created.
-func (m *members) begin(name string, index int, bound bool) {
-	m.next = max(m.next, index+1)
+// recordCreate records that a Task is about to be created.
+func (m *groupTasks) recordCreate(name string, index int, bound bool) {
+	m.nextIndex = max(m.nextIndex, index+1)
 	if !bound {
-		m.loose[name] = true
+		m.createdUnbound[name] = true
 	}
 }
 
-// maxBatch is how many creates of one group go at once.
+// maxBatch bounds the concurrent creates of one group.
 const maxBatch = 16
 
-// create creates the Tasks, few at a time until that has worked: a mistake
-// that the API server refuses is refused once, not a thousand times.
-func (c *Controller) create(ctx context.Context, g *v1alpha1.TaskGroup, tasks []*v1alpha1.Task) error {
+// createTasks creates the Tasks in batches that double while they succeed, so that a
+// definition that the API server rejects is rejected once and not a thousand times.
+func (c *Controller) createTasks(ctx context.Context, g *v1alpha1.TaskGroup, tasks []*v1alpha1.Task) error {
 	var batch int
-	c.tally.with(g.UID, func(m *members) { batch = m.batch })
+	c.counts.withGroup(g.UID, func(m *groupTasks) { batch = m.batch })
 	for len(tasks) > 0 {
 		n := min(batch, len(tasks))
 		if batch == maxBatch {
 			n = len(tasks)
 		}
-		if err := c.createAll(ctx, g, tasks[:n]); err != nil {
-			c.giveBack(g, tasks[n:])
-			c.tally.with(g.UID, func(m *members) { m.batch = 1 })
+		if err := c.createBatch(ctx, g, tasks[:n]); err != nil {
+			c.releaseRobots(g, tasks[n:])
+			c.counts.withGroup(g.UID, func(m *groupTasks) { m.batch = 1 })
 			return err
 		}
 		tasks, batch = tasks[n:], min(2*batch, maxBatch)
 	}
-	c.tally.with(g.UID, func(m *members) { m.batch = batch })
+	c.counts.withGroup(g.UID, func(m *groupTasks) { m.batch = batch })
 	return nil
 }
 
-func (c *Controller) createAll(ctx context.Context, g *v1alpha1.TaskGroup, tasks []*v1alpha1.Task) error {
+func (c *Controller) createBatch(ctx context.Context, g *v1alpha1.TaskGroup, tasks []*v1alpha1.Task) error {
 	var all errgroup.Group
 	all.SetLimit(maxBatch)
 	errs := make([]error, len(tasks))
 	for i, t := range tasks {
 		all.Go(func() error {
-			errs[i] = c.createOne(ctx, g, t)
+			errs[i] = c.createTask(ctx, g, t)
 			return nil
 		})
 	}
@@ -174,46 +174,43 @@ func (c *Controller) createAll(ctx context.Context, g *v1alpha1.TaskGroup, tasks
 	return errors.Join(errs...)
 }
 
-func (c *Controller) createOne(ctx context.Context, g *v1alpha1.TaskGroup, t *v1alpha1.Task) error {
-	name, index := t.Name, indexOf(t)
-	c.expect.Create(g.UID, name)
-	c.tally.with(g.UID, func(m *members) { m.begin(name, index, t.Spec.TargetRobot != "") })
+func (c *Controller) createTask(ctx context.Context, g *v1alpha1.TaskGroup, t *v1alpha1.Task) error {
+	name, index := t.Name, replicaIndex(t)
+	c.expect.ExpectCreate(g.UID, name)
+	c.counts.withGroup(g.UID, func(m *groupTasks) { m.recordCreate(name, index, t.Spec.TargetRobot != "") })
 	err := c.Create(ctx, t)
 	if err == nil {
 		return nil
 	}
-	c.expect.Created(g.UID, name)
-	c.Binder.Release(g.Namespace, name)
+	c.expect.ObserveCreate(g.UID, name)
+	c.Binder.ReleaseRobot(g.Namespace, name)
 	if apierrors.IsAlreadyExists(err) {
-		return c.meet(ctx, g, t)
+		return c.adoptTask(ctx, g, t)
 	}
 	return fmt.Errorf("create task %s: %w", name, err)
 }
 
-// giveBack returns the robots of Tasks that are not created after all.
-func (c *Controller) giveBack(g *v1alpha1.TaskGroup, tasks []*v1alpha1.Task) {
+// releaseRobots releases the reservations of Tasks that are not created.
+func (c *Controller) releaseRobots(g *v1alpha1.TaskGroup, tasks []*v1alpha1.Task) {
 	for _, t := range tasks {
-		c.Binder.Release(g.Namespace, t.Name)
+		c.Binder.ReleaseRobot(g.Namespace, t.Name)
 	}
 }
 
-// meet looks at who holds a name that is wanted for a Task. Our own Task is
-// good news. Anybody else's keeps the name, and ours gets another.
-func (c *Controller) meet(ctx context.Context, g *v1alpha1.TaskGroup, t *v1alpha1.Task) error {
-	var other v1alpha1.Task
-	if err := c.Live.Get(ctx, client.ObjectKeyFromObject(t), &other); err != nil {
-		return fmt.Errorf("get task %s: %w", t.Name, err)
+// adoptTask handles a name that is taken. If the existing Task is ours, the create counts
+// as successful. Otherwise the new Task gets another name.
+func (c *Controller) adoptTask(ctx context.Context, g *v1alpha1.TaskGroup, t *v1alpha1.Task) error {
+	existing := &v1alpha1.Task{ObjectMeta: metav1.ObjectMeta{Namespace: t.Namespace, Name: t.Name}}
+	if owned, err := kit.ReadExisting(ctx, c.Live, g, existing); err != nil || owned {
+		return err
 	}
-	if metav1.IsControlledBy(&other, g) {
-		return nil
-	}
-	held := t.Name
-	c.tally.with(g.UID, func(m *members) {
-		m.taken[held] = true
-		t.Name = taskName(g, indexOf(t), t.Spec.Name, m.taken)
+	taken := t.Name
+	c.counts.withGroup(g.UID, func(m *groupTasks) {
+		m.takenNames[taken] = true
+		t.Name = taskName(g, replicaIndex(t), t.Spec.Name, m.takenNames)
 	})
-	if t.Name == held {
-		return fmt.Errorf("create task %s: the name is held by another owner", held)
+	if t.Name == taken {
+		return fmt.Errorf("create task %s: the name belongs to an object of another owner; delete or rename that", taken)
 	}
-	return c.createOne(ctx, g, t)
+	return c.createTask(ctx, g, t)
 }

@@ -12,28 +12,27 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 )
 
-// change writes what was decided about Tasks that exist. Each write holds only
-// for the Task as it was decided on: one that went on meanwhile is looked at
-// anew, when the watch brings it.
-func (c *Controller) change(ctx context.Context, w *World, steps Steps) error {
-	in := w.mould()
+// changeTasks evicts, updates and deletes existing Tasks. A Task that changed since the
+// plan is left alone: its watch event triggers another plan.
+func (c *Controller) changeTasks(ctx context.Context, w *Input, actions Actions) error {
+	in := w.newTaskBuilder()
 	var writes []func() error
 	do := func(name string, write func(context.Context, *v1alpha1.Task) error) {
-		if len(writes) < maxAsk { // the watch of these brings the rest
-			writes = append(writes, func() error { return c.onTask(ctx, w.Group, name, write) })
+		if len(writes) < maxReplicasPerPlan { // the events of these trigger the rest
+			writes = append(writes, func() error { return c.updateOwnTask(ctx, w.Group, name, write) })
 		}
 	}
-	for _, m := range steps.Evict {
-		do(m.Name, func(ctx context.Context, t *v1alpha1.Task) error { return c.evict(ctx, t, m.Attempt) })
+	for _, m := range actions.Evict {
+		do(m.Name, func(ctx context.Context, t *v1alpha1.Task) error { return c.evictTask(ctx, t, m.Attempt) })
 	}
-	for _, r := range steps.Revise {
-		do(r.Name, func(ctx context.Context, t *v1alpha1.Task) error { return c.revise(ctx, in, t, r.Forget) })
+	for _, r := range actions.Revise {
+		do(r.Name, func(ctx context.Context, t *v1alpha1.Task) error { return c.reviseTask(ctx, in, t, r.Forget) })
 	}
-	for _, name := range steps.Delete {
-		do(name, func(ctx context.Context, t *v1alpha1.Task) error { return c.remove(ctx, w, t) })
+	for _, name := range actions.Delete {
+		do(name, func(ctx context.Context, t *v1alpha1.Task) error { return c.deleteTask(ctx, w, t) })
 	}
 	errs := make([]error, len(writes))
 	var all errgroup.Group
@@ -48,8 +47,8 @@ func (c *Controller) change(ctx context.Context, w *World, steps Steps) error {
 	return errors.Join(errs...)
 }
 
-// onTask runs write on a Task of the group. That somebody was faster is no error.
-func (c *Controller) onTask(ctx context.Context, g *v1alpha1.TaskGroup, name string, write func(context.Context, *v1alpha1.Task) error) error {
+// updateOwnTask calls write with a Task of the group. Conflicts are not errors.
+func (c *Controller) updateOwnTask(ctx context.Context, g *v1alpha1.TaskGroup, name string, write func(context.Context, *v1alpha1.Task) error) error {
 	var t v1alpha1.Task
 	err := c.Get(ctx, client.ObjectKey{Namespace: g.Namespace, Name: name}, &t)
 	if err == nil && metav1.IsControlledBy(&t, g) {
@@ -61,43 +60,43 @@ func (c *Controller) onTask(ctx context.Context, g *v1alpha1.TaskGroup, name str
 	return fmt.Errorf("change task %s: %w", name, err)
 }
 
-// evict makes the Task leave its robot, if it is still the same attempt.
-func (c *Controller) evict(ctx context.Context, t *v1alpha1.Task, attempt int32) error {
-	if t.Status.Attempt != attempt || t.Spec.Evict == attempt {
+// evictTask evicts the Task from its robot if it is still the same attempt.
+func (c *Controller) evictTask(ctx context.Context, t *v1alpha1.Task, attempt int32) error {
+	if t.Status.Attempt != attempt || t.Spec.EvictAttempt == attempt {
 		return nil
 	}
-	t.Spec.Evict = attempt
-	return c.write(ctx, t)
+	t.Spec.EvictAttempt = attempt
+	return c.writeTask(ctx, t)
 }
 
-// revise gives the Task its new definition, if it still waits.
-func (c *Controller) revise(ctx context.Context, in mould, t *v1alpha1.Task, forget bool) error {
-	state := lifecycle.TaskState(t.Status.State).Normal()
-	defs := in.group.Spec.Definitions()
+// reviseTask updates the Task to the current definition if it still waits.
+func (c *Controller) reviseTask(ctx context.Context, in taskBuilder, t *v1alpha1.Task, forget bool) error {
+	state := lifecycle.TaskState(t.Status.State).OrPending()
+	defs := in.group.Spec.TaskDefinitions()
 	i := slices.IndexFunc(defs, func(def *v1alpha1.TaskDefinition) bool { return def.Name == t.Spec.Name })
-	if i < 0 || !waits(state) || t.Status.Original != 0 {
+	if i < 0 || !isWaiting(state) || t.Status.LostAttempt != 0 {
 		return nil
 	}
 	if forget {
-		t.Spec.Evict = 0
+		t.Spec.EvictAttempt = 0
 	}
-	in.shape(t, defs[i])
-	return c.write(ctx, t)
+	in.applyDefinition(t, defs[i])
+	return c.writeTask(ctx, t)
 }
 
-// write updates the Task and tells the tally at once: until the watch shows it,
-// the same would be decided again.
-func (c *Controller) write(ctx context.Context, t *v1alpha1.Task) error {
+// writeTask updates the Task and records the result at once. Otherwise the next plan
+// could repeat the decision before the watch shows it.
+func (c *Controller) writeTask(ctx context.Context, t *v1alpha1.Task) error {
 	if err := c.Update(ctx, t); err != nil {
 		return err
 	}
-	c.tally.with(groupOf(t).UID, func(m *members) { m.see(c.Now(), t) })
+	c.counts.withGroup(owningGroup(t).UID, func(m *groupTasks) { m.recordTask(c.Now(), t) })
 	return nil
 }
 
-// remove deletes the Task as it was seen, unless a robot may be working on it.
-func (c *Controller) remove(ctx context.Context, w *World, t *v1alpha1.Task) error {
-	if w.mayRun(lifecycle.TaskState(t.Status.State)) || t.DeletionTimestamp != nil {
+// deleteTask deletes this version of the Task unless a robot may be running it.
+func (c *Controller) deleteTask(ctx context.Context, w *Input, t *v1alpha1.Task) error {
+	if w.canBeRunning(lifecycle.TaskState(t.Status.State)) || t.DeletionTimestamp != nil {
 		return nil
 	}
 	return c.Delete(ctx, t, client.Preconditions{UID: &t.UID, ResourceVersion: &t.ResourceVersion})

@@ -17,46 +17,44 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/controllers/expect"
-	"k8s4r.io/k8s4r/internal/controllers/wake"
-	"k8s4r.io/k8s4r/internal/placement"
+	"k8s4r.io/k8s4r/internal/controllers/kit"
+	"k8s4r.io/k8s4r/internal/core/placement"
 )
 
 // Name of the controller.
 const Name = "taskgroup"
 
-// Binder finds robots for replicas that do not exist yet.
+// Binder reserves robots for replicas that do not exist yet.
 type Binder interface {
-	// Bind replaces what the group of a job asks for and returns the robots that are
-	// held for it, by the demand's name.
-	Bind(ctx context.Context, g *v1alpha1.TaskGroup, j *v1alpha1.Job, demands []placement.Demand) (map[string]placement.Robot, error)
-	// Release gives back the robot of a Task that was not created.
-	Release(namespace, task string)
-	// Forget drops all that a group asked for and did not use.
-	Forget(namespace, group string)
-	// OnGroup takes who is told of a group for which more robots were found.
-	OnGroup(func(namespace, name string))
+	// ReserveRobots replaces the requests of the group and returns the robots that are
+	// reserved for it, by demand name.
+	ReserveRobots(ctx context.Context, g *v1alpha1.TaskGroup, j *v1alpha1.Job, demands []placement.Demand) (map[string]placement.Robot, error)
+	// ReleaseRobot releases the reservation of a Task that was not created.
+	ReleaseRobot(namespace, task string)
+	// ForgetGroup drops all requests and unused reservations of a group.
+	ForgetGroup(namespace, group string)
+	// NotifyGroups sets the function to call when more robots were reserved for a group.
+	NotifyGroups(func(namespace, name string))
 }
 
 // Controller creates the Tasks of TaskGroups and writes their status.
 type Controller struct {
 	client.Client
 	Config
-	// Live reads what the cache may not show yet.
-	Live   client.Reader
-	Binder Binder
-	Now    func() time.Time
-	// Recorder takes what people should know.
+	// Live reads from the API server, past the cache.
+	Live     client.Reader
+	Binder   Binder
+	Now      func() time.Time
 	Recorder events.EventRecorder
-	// Concurrency is the number of groups that are worked on at a time.
+	// Concurrency is the number of groups that are reconciled at the same time.
 	Concurrency int
 
-	expect *expect.Set
-	tally  *tally
-	robots *robotNews
+	expect       *kit.Expectations
+	counts       *groupCounts
+	robotChanges *robotChanges
 }
 
-// The fields by which the cache finds the groups of a job, and jobs of a type.
+// Cache indexes of the groups of a job and of the jobs of a type.
 const (
 	indexJob  = "spec.jobName"
 	indexType = "spec.type"
@@ -65,23 +63,23 @@ const (
 // Add starts the controller with the manager.
 func (c *Controller) Add(mgr ctrl.Manager) error {
 	c.Config = c.WithDefaults()
-	c.expect = expect.New(c.Now, mgr.GetLogger().WithName(Name))
-	c.tally, c.robots = newTally(), newRobotNews()
-	if err := index(mgr.GetFieldIndexer()); err != nil {
+	c.expect = kit.NewExpectations(c.Now, mgr.GetLogger().WithName(Name))
+	c.counts, c.robotChanges = newGroupCounts(), newRobotChanges()
+	if err := addIndexes(mgr.GetFieldIndexer()); err != nil {
 		return err
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		Named(Name).
 		For(&v1alpha1.TaskGroup{}).
 		Watches(&v1alpha1.Task{}, c.taskHandler()).
-		Watches(&v1alpha1.Job{}, handler.EnqueueRequestsFromMapFunc(c.ofJob), whenStateChanges()).
+		Watches(&v1alpha1.Job{}, handler.EnqueueRequestsFromMapFunc(c.groupsOfJob), onJobStateChange()).
 		Watches(&v1alpha1.Robot{}, c.robotHandler()).
-		WatchesRawSource(source.Func(c.listen)).
+		WatchesRawSource(source.Func(c.watchReservations)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: c.Concurrency}).
 		Complete(c)
 }
 
-func index(fields client.FieldIndexer) error {
+func addIndexes(fields client.FieldIndexer) error {
 	return errors.Join(
 		fields.IndexField(context.Background(), &v1alpha1.TaskGroup{}, indexJob, func(o client.Object) []string {
 			return []string{o.(*v1alpha1.TaskGroup).Spec.JobName}
@@ -94,57 +92,57 @@ func index(fields client.FieldIndexer) error {
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// listen lets the binder wake the controller.
-func (c *Controller) listen(_ context.Context, q queue) error {
-	c.Binder.OnGroup(func(namespace, name string) {
+// watchReservations enqueues groups for which robots were reserved.
+func (c *Controller) watchReservations(_ context.Context, q queue) error {
+	c.Binder.NotifyGroups(func(namespace, name string) {
 		k := types.NamespacedName{Namespace: namespace, Name: name}
 		var g v1alpha1.TaskGroup
 		if err := c.Get(context.Background(), k, &g, client.UnsafeDisableDeepCopy); err != nil {
-			return // gone, and its seats go when it is forgotten
+			return // deleted; ForgetGroup releases its reservations
 		}
-		c.tally.with(g.UID, func(m *members) { m.news++ })
+		c.counts.withGroup(g.UID, func(m *groupTasks) { m.reservationNews++ })
 		q.Add(reconcile.Request{NamespacedName: k})
 	})
 	return nil
 }
 
-// taskHandler feeds the tally, then wakes the group.
+// taskHandler records events of Tasks, then enqueues their group.
 func (c *Controller) taskHandler() handler.EventHandler {
-	see := func(o client.Object, q queue) {
+	record := func(o client.Object, q queue) {
 		t := o.(*v1alpha1.Task)
-		if owner := groupOf(t); owner != nil {
-			c.tally.with(owner.UID, func(m *members) { m.see(c.Now(), t) })
-			c.expect.Created(owner.UID, t.Name)
+		if owner := owningGroup(t); owner != nil {
+			c.counts.withGroup(owner.UID, func(m *groupTasks) { m.recordTask(c.Now(), t) })
+			c.expect.ObserveCreate(owner.UID, t.Name)
 			q.Add(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: t.Namespace, Name: owner.Name}})
 		}
 	}
 	return handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { see(e.Object, q) },
-		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { see(e.ObjectNew, q) },
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { record(e.Object, q) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { record(e.ObjectNew, q) },
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) {
 			t := e.Object.(*v1alpha1.Task)
-			if owner := groupOf(t); owner != nil {
-				c.tally.drop(owner.UID, t.Name)
+			if owner := owningGroup(t); owner != nil {
+				c.counts.dropTask(owner.UID, t.Name)
 				q.Add(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: t.Namespace, Name: owner.Name}})
 			}
 		},
 	}
 }
 
-// Reconcile brings one group a step on.
+// Reconcile reconciles one TaskGroup.
 func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	w, err := c.observe(ctx, req.NamespacedName)
 	if err != nil || w == nil {
 		return reconcile.Result{}, err
 	}
 	now := c.Now()
-	steps := Plan(now, c.Config, *w)
-	again, err := c.apply(ctx, w, steps)
+	actions := Plan(now, c.Config, *w)
+	again, err := c.apply(ctx, w, actions)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	if again {
-		return wake.At(now, now), nil
+		return kit.RequeueAt(now, now), nil
 	}
-	return wake.At(steps.WakeAt, now), nil
+	return kit.RequeueAt(actions.RequeueAt, now), nil
 }

@@ -11,34 +11,33 @@ import (
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 )
 
-// ReasonFailedCreate is the reason of the event that tells of a Task that the
-// API server does not let the group create.
+// ReasonFailedCreate is the reason of the event about a Task that the API server rejects.
 const ReasonFailedCreate = "FailedCreate"
 
-// maxRetry is how long a group waits at the most before it tries again to
-// create what was denied: a quota that is raised says nothing to us.
+// maxRetry bounds the delay before a rejected create is retried. There is no event when a
+// quota is raised.
 const maxRetry = 30 * time.Second
 
-// denial is what the API server last said against a Task of the group. Empty:
-// nothing since one was created.
+// denial is the last rejection of a Task by the API server. It is reset when a Task is
+// created.
 type denial struct {
 	message string
 	times   int
 	retry   time.Time
 }
 
-// again counts one more denial and tells whether its message is new.
-func (d *denial) again(now time.Time, message string) (news bool) {
-	news = d.message != message
+// countDenial counts another rejection and reports whether its message is new.
+func (d *denial) countDenial(now time.Time, message string) (isNew bool) {
+	isNew = d.message != message
 	d.message = message
 	d.retry = now.Add(min(time.Second<<min(d.times, 10), maxRetry))
 	d.times++
-	return news
+	return isNew
 }
 
-// denied is the API server's own sentence when it will not take an object, by
-// quota, policy, webhook or validation. Empty: it is something that passes.
-func denied(err error) string {
+// denialMessage returns the API server's message if it rejected an object by quota,
+// policy, webhook or validation, and "" for transient errors.
+func denialMessage(err error) string {
 	status, ok := errors.AsType[*apierrors.StatusError](err)
 	if !ok || apierrors.IsConflict(err) || apierrors.IsTooManyRequests(err) {
 		return ""
@@ -50,13 +49,13 @@ func denied(err error) string {
 	return ""
 }
 
-// deny remembers a denial and tells people of it, once for each message. The
-// seats go back: others can use them meanwhile.
-func (c *Controller) deny(g *v1alpha1.TaskGroup, message string) {
-	c.Binder.Forget(g.Namespace, g.Name)
-	var news bool
-	c.tally.with(g.UID, func(m *members) { news = m.denial.again(c.Now(), message) })
-	if news {
+// recordDenial records a rejection and emits an event, once for each message. It releases
+// the reservations so that other groups can use them.
+func (c *Controller) recordDenial(g *v1alpha1.TaskGroup, message string) {
+	c.Binder.ForgetGroup(g.Namespace, g.Name)
+	var isNew bool
+	c.counts.withGroup(g.UID, func(m *groupTasks) { isNew = m.denial.countDenial(c.Now(), message) })
+	if isNew {
 		c.Recorder.Eventf(g, nil, corev1.EventTypeWarning, ReasonFailedCreate, "Create", "%s", message)
 	}
 }

@@ -19,22 +19,22 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/controllers/expect"
-	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/placement"
+	"k8s4r.io/k8s4r/internal/controllers/kit"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/placement"
 )
 
 // noRobots is a Binder that finds none.
 type noRobots struct{ forgotten int }
 
-func (*noRobots) Bind(context.Context, *v1alpha1.TaskGroup, *v1alpha1.Job, []placement.Demand) (map[string]placement.Robot, error) {
+func (*noRobots) ReserveRobots(context.Context, *v1alpha1.TaskGroup, *v1alpha1.Job, []placement.Demand) (map[string]placement.Robot, error) {
 	return nil, nil
 }
-func (*noRobots) Release(string, string)               {}
-func (b *noRobots) Forget(string, string)              { b.forgotten++ }
-func (*noRobots) OnGroup(func(namespace, name string)) {}
+func (*noRobots) ReleaseRobot(string, string)               {}
+func (b *noRobots) ForgetGroup(string, string)              { b.forgotten++ }
+func (*noRobots) NotifyGroups(func(namespace, name string)) {}
 
-func TestADeniedCreateIsSaidOnceAndTriedAgainAtBoundedIntervals(t *testing.T) {
+func TestController_RetriesDeniedCreateWithBackoff(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
@@ -43,7 +43,7 @@ func TestADeniedCreateIsSaidOnceAndTriedAgainAtBoundedIntervals(t *testing.T) {
 	denies := error(quota)
 	creates := 0
 	j := &v1alpha1.Job{ObjectMeta: metav1.ObjectMeta{Name: "j", Namespace: "ns", UID: "j"}, Status: v1alpha1.JobStatus{State: "running"}}
-	g := world(2).Group
+	g := newInput(2).Group
 	g.Spec.JobName = "j"
 	g.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(j, v1alpha1.GroupVersion.WithKind("Job"))}
 	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(j, g).WithStatusSubresource(g).WithInterceptorFuncs(interceptor.Funcs{
@@ -58,7 +58,7 @@ func TestADeniedCreateIsSaidOnceAndTriedAgainAtBoundedIntervals(t *testing.T) {
 	now, said, binder := noon, events.NewFakeRecorder(10), &noRobots{}
 	c := &Controller{
 		Client: api, Live: api, Config: Config{}.WithDefaults(), Binder: binder, Recorder: said,
-		Now: func() time.Time { return now }, expect: expect.New(func() time.Time { return now }, logr.Discard()), tally: newTally(),
+		Now: func() time.Time { return now }, expect: kit.NewExpectations(func() time.Time { return now }, logr.Discard()), counts: newGroupCounts(),
 	}
 	round := func() time.Duration {
 		t.Helper()
@@ -100,13 +100,13 @@ func TestADeniedCreateIsSaidOnceAndTriedAgainAtBoundedIntervals(t *testing.T) {
 		}
 		return g.Status.StatusDescription
 	}
-	if got := description(); !strings.HasPrefix(got, deniedIs) || !strings.Contains(got, "exceeded quota") {
+	if got := description(); !strings.HasPrefix(got, deniedPrefix) || !strings.Contains(got, "exceeded quota") {
 		t.Errorf("description %q", got)
 	}
 	denies = nil
 	round()
 	round()
-	if got := description(); strings.HasPrefix(got, deniedIs) {
+	if got := description(); strings.HasPrefix(got, deniedPrefix) {
 		t.Errorf("description %q although tasks are created", got)
 	}
 	if len(said.Events) != 0 {
@@ -114,7 +114,7 @@ func TestADeniedCreateIsSaidOnceAndTriedAgainAtBoundedIntervals(t *testing.T) {
 	}
 }
 
-func TestWhatPassesByItselfIsNoDenial(t *testing.T) {
+func TestDenialMessage_IgnoresTransientErrors(t *testing.T) {
 	resource := schema.GroupResource{Resource: "tasks"}
 	for _, c := range []struct {
 		name string
@@ -131,16 +131,16 @@ func TestWhatPassesByItselfIsNoDenial(t *testing.T) {
 		{name: "nothing"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := denied(c.err); (got != "") != c.want {
+			if got := denialMessage(c.err); (got != "") != c.want {
 				t.Errorf("%q", got)
 			}
 		})
 	}
 }
 
-func TestAGroupThatHasEndedDoesNotComplain(t *testing.T) {
-	w := world(1, have(lifecycle.TaskCompleted, 1), inState("running"), func(w *World) { w.Denied = "no" })
-	if got := Plan(noon, Config{}.WithDefaults(), w).Status; strings.HasPrefix(got.StatusDescription, deniedIs) {
+func TestPlan_EndedGroupKeepsItsDescription(t *testing.T) {
+	w := newInput(1, have(lifecycle.TaskCompleted, 1), inState("running"), func(w *Input) { w.DenialMessage = "no" })
+	if got := Plan(noon, Config{}.WithDefaults(), w).Status; strings.HasPrefix(got.StatusDescription, deniedPrefix) {
 		t.Errorf("%q", got.StatusDescription)
 	}
 }

@@ -1,8 +1,7 @@
-// Package taskgroup turns a TaskGroup into Tasks and adds them up.
+// Package taskgroup creates the Tasks of TaskGroups and aggregates their states.
 //
-// A group of thousands is created in a moving window: replicas that have a
-// robot are created bound to it, in one write, and a few more so that people
-// see what waits and why. What is not created costs nothing to call off. A
-// Task that somebody deletes while its group goes on is created anew, and so
-// runs anew.
+// A large group is created in a moving window: replicas with a reserved robot are created
+// bound to it, in one write, and a few more without a robot so that users see what waits
+// and why. Replicas that do not exist yet cost nothing to cancel. A Task that a user
+// deletes while its group runs is created again and runs again.
 package taskgroup

@@ -11,129 +11,128 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/controllers/demand"
-	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/placement"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/placement"
+	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
 )
 
-// Fit is a robot that matches a system job.
-type Fit struct {
-	// Takes tells that it may be given a replica that it does not have.
-	Takes bool
-	// Online tells that it is in contact.
+// RobotMatch describes a robot that matches a system job.
+type RobotMatch struct {
+	// Schedulable is true if the robot may get a new replica.
+	Schedulable bool
+	// Online is true if the robot is connected.
 	Online bool
 }
 
-// fleet is what was last found of the robots that match a group, and what it was
-// found of. A group of a thousand robots must not look at all of them for every
-// word about one of its tasks.
-type fleet struct {
-	about view
-	fits  map[string]Fit
+// fleetCache holds the robots that match a group. Without it, a group of a thousand
+// robots would list them for each event of one of its Tasks.
+type fleetCache struct {
+	version fleetVersion
+	fits    map[string]RobotMatch
 }
 
-// view is all that a fleet depends on. The zero view is never looked at.
-type view struct {
-	robots int // changes of the robots that were seen
+// fleetVersion identifies the input of a fleet depends on. The zero view is never looked at.
+type fleetVersion struct {
+	robots int // number of observed changes of robots
 	group  int64
 	job    int64
 }
 
-// robotNews counts the changes of robots that matter, by the namespace that may use them.
-type robotNews struct {
+// robotChanges counts relevant changes of robots by the namespaces that may use them.
+type robotChanges struct {
 	mu    sync.Mutex
 	count map[string]int
 }
 
-func newRobotNews() *robotNews { return &robotNews{count: map[string]int{}} }
+func newRobotChanges() *robotChanges { return &robotChanges{count: map[string]int{}} }
 
-func (n *robotNews) note(namespace string) {
+func (n *robotChanges) recordChange(namespace string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.count[namespace]++
 }
 
-func (n *robotNews) of(namespace string) int {
+func (n *robotChanges) changeCount(namespace string) int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.count[namespace]
 }
 
-// fleet are the robots that match the group of a system job, by name. Nil: the
-// job is none.
-func (c *Controller) fleet(ctx context.Context, g *v1alpha1.TaskGroup, j *v1alpha1.Job) (map[string]Fit, error) {
+// findMatchingRobots returns the robots that match the group of a system job, by name. It
+// returns nil for other jobs.
+func (c *Controller) findMatchingRobots(ctx context.Context, g *v1alpha1.TaskGroup, j *v1alpha1.Job) (map[string]RobotMatch, error) {
 	if j == nil || j.Spec.Type != v1alpha1.JobTypeSystem {
 		return nil, nil
 	}
-	// Counted before the list, so that what changes meanwhile is looked at again.
-	now := view{robots: c.robots.of(g.Namespace), group: g.Generation, job: j.Generation}
-	var last fleet
-	c.tally.with(g.UID, func(m *members) { last = m.fleet })
-	if last.fits != nil && last.about == now {
+	// Read the version before the list, so that later changes cause another list.
+	now := fleetVersion{robots: c.robotChanges.changeCount(g.Namespace), group: g.Generation, job: j.Generation}
+	var last fleetCache
+	c.counts.withGroup(g.UID, func(m *groupTasks) { last = m.fleet })
+	if last.fits != nil && last.version == now {
 		return last.fits, nil
 	}
 	var robots v1alpha1.RobotList
 	if err := c.List(ctx, &robots, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list robots: %w", err)
 	}
-	fits := matching(g, j, robots.Items)
-	c.tally.with(g.UID, func(m *members) { m.fleet = fleet{now, fits} })
+	fits := matchRobots(g, j, robots.Items)
+	c.counts.withGroup(g.UID, func(m *groupTasks) { m.fleet = fleetCache{now, fits} })
 	return fits, nil
 }
 
-// matching are the robots that are to have a replica, those that are shared with the
-// group's namespace too. One that is out of contact is; it will be back.
-func matching(g *v1alpha1.TaskGroup, j *v1alpha1.Job, robots []v1alpha1.Robot) map[string]Fit {
+// matchRobots returns the robots that should have a replica, including robots that are
+// shared with the group's namespace and robots that are offline.
+func matchRobots(g *v1alpha1.TaskGroup, j *v1alpha1.Job, robots []v1alpha1.Robot) map[string]RobotMatch {
 	var tasks []placement.Task
-	for _, def := range g.Spec.Definitions() {
-		tasks = append(tasks, demand.Task("", def, nil, nil))
+	for _, def := range g.Spec.TaskDefinitions() {
+		tasks = append(tasks, apiconv.TaskFrom("", def, nil, nil))
 	}
-	matches := placement.Matcher(demand.Rules(j, g.Spec.Constraints), tasks)
-	fits := map[string]Fit{}
+	matches := placement.NewMatcher(apiconv.RulesFrom(j, g.Spec.Constraints), tasks)
+	fits := map[string]RobotMatch{}
 	for i := range robots {
-		if !robots[i].Serves(g.Namespace) {
+		if !robots[i].ServesNamespace(g.Namespace) {
 			continue
 		}
-		r := demand.Robot(&robots[i])
+		r := apiconv.RobotFrom(&robots[i])
 		if robots[i].DeletionTimestamp == nil && r.Phase != lifecycle.RobotPending && matches(&r) {
-			fits[r.Name] = Fit{Takes: !r.Unschedulable, Online: r.Phase == lifecycle.RobotOnline}
+			fits[r.Name] = RobotMatch{Schedulable: !r.Unschedulable, Online: r.Phase == lifecycle.RobotOnline}
 		}
 	}
 	return fits
 }
 
-// robotHandler wakes the groups of system jobs when a robot changes in a way that
-// matters to them. Heartbeats do not.
+// robotHandler enqueues the groups of system jobs when a robot changes. It ignores
+// heartbeats.
 func (c *Controller) robotHandler() handler.EventHandler {
-	news := func(ctx context.Context, namespace string, q queue) {
-		c.robots.note(namespace)
+	enqueue := func(ctx context.Context, namespace string, q queue) {
+		c.robotChanges.recordChange(namespace)
 		var jobs v1alpha1.JobList
 		err := c.List(ctx, &jobs, client.InNamespace(namespace), client.MatchingFields{indexType: v1alpha1.JobTypeSystem}, client.UnsafeDisableDeepCopy)
 		if err != nil {
 			return // the cache has stopped, and with it the controller
 		}
 		for i := range jobs.Items {
-			for _, r := range c.ofJob(ctx, &jobs.Items[i]) {
+			for _, r := range c.groupsOfJob(ctx, &jobs.Items[i]) {
 				q.Add(r)
 			}
 		}
 	}
 	changed := func(ctx context.Context, users []string, q queue) {
 		for _, namespace := range users {
-			news(ctx, namespace, q)
+			enqueue(ctx, namespace, q)
 		}
 	}
 	return handler.Funcs{
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
-			changed(ctx, e.Object.(*v1alpha1.Robot).Users(), q)
+			changed(ctx, e.Object.(*v1alpha1.Robot).UserNamespaces(), q)
 		},
 		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) {
-			changed(ctx, e.Object.(*v1alpha1.Robot).Users(), q)
+			changed(ctx, e.Object.(*v1alpha1.Robot).UserNamespaces(), q)
 		},
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
 			before, after := e.ObjectOld.(*v1alpha1.Robot), e.ObjectNew.(*v1alpha1.Robot)
-			if !sameRobot(before, after) {
-				users := slices.Concat(before.Users(), after.Users())
+			if !isSameRobot(before, after) {
+				users := slices.Concat(before.UserNamespaces(), after.UserNamespaces())
 				slices.Sort(users)
 				changed(ctx, slices.Compact(users), q)
 			}
@@ -141,8 +140,8 @@ func (c *Controller) robotHandler() handler.EventHandler {
 	}
 }
 
-// sameRobot tells whether a system job sees no difference between the two.
-func sameRobot(before, after *v1alpha1.Robot) bool {
-	return demand.Robot(before).Equal(demand.Robot(after).Offer) && slices.Equal(before.Users(), after.Users()) &&
+// isSameRobot reports whether the change of a robot is irrelevant to system jobs.
+func isSameRobot(before, after *v1alpha1.Robot) bool {
+	return apiconv.RobotFrom(before).Equal(apiconv.RobotFrom(after).Offer) && slices.Equal(before.UserNamespaces(), after.UserNamespaces()) &&
 		(before.DeletionTimestamp == nil) == (after.DeletionTimestamp == nil)
 }

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/placement"
+	"k8s4r.io/k8s4r/internal/core/placement"
 )
 
 func robotWith(changes ...func(*v1alpha1.Robot)) v1alpha1.Robot {
@@ -31,26 +31,26 @@ func withZone(labels map[string]string) map[string]string {
 	return labels
 }
 
-func TestWhichRobotsMatch(t *testing.T) {
+func TestMatchRobots(t *testing.T) {
 	j := &v1alpha1.Job{}
 	j.Spec.RobotSelector, j.Spec.Datacenters = map[string]string{"zone": "x"}, []string{"north", "south"}
 	g := &v1alpha1.TaskGroup{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}}
 	g.Spec.Tasks = []v1alpha1.TaskDefinition{{Name: "t", Driver: "exec"}}
 	g.Spec.Constraints = []v1alpha1.Constraint{{LTarget: new("${robot.attr.os}"), Operand: "=", RTarget: new("linux")}}
-	yes, waits, away := Fit{Takes: true, Online: true}, Fit{Online: true}, Fit{Takes: true}
+	yes, waits, away := RobotMatch{Schedulable: true, Online: true}, RobotMatch{Online: true}, RobotMatch{Schedulable: true}
 	for _, c := range []struct {
 		name   string
 		change func(*v1alpha1.Robot)
-		want   *Fit // nil: it does not match
+		want   *RobotMatch // nil: it does not match
 	}{
 		{"one that is what the job asks for", func(*v1alpha1.Robot) {}, &yes},
 		{"one that is offline", func(r *v1alpha1.Robot) { r.Status.Phase = "Offline" }, &away},
 		{"one that is out of contact for a moment", func(r *v1alpha1.Robot) { r.Status.Phase = "unknown" }, &away},
 		{"one that is not approved", func(r *v1alpha1.Robot) { r.Status.Phase = "Pending" }, nil},
-		{"one that nobody has looked at yet", func(r *v1alpha1.Robot) { r.Status.Phase = "" }, nil},
+		{"a robot without a phase", func(r *v1alpha1.Robot) { r.Status.Phase = "" }, nil},
 		{"one that takes nothing new", func(r *v1alpha1.Robot) { r.Spec.Unschedulable = true }, &waits},
 		{"one that is drained", func(r *v1alpha1.Robot) { r.Spec.Drain = true }, &waits},
-		{"one that is revoked", func(r *v1alpha1.Robot) { r.Spec.Identity = &v1alpha1.RobotIdentitySpec{Revoked: true} }, &Fit{}},
+		{"one that is revoked", func(r *v1alpha1.Robot) { r.Spec.Identity = &v1alpha1.RobotIdentitySpec{Revoked: true} }, &RobotMatch{}},
 		{"one that is being deleted", func(r *v1alpha1.Robot) { r.DeletionTimestamp = &metav1.Time{Time: noon} }, nil},
 		{"one with another label", func(r *v1alpha1.Robot) { r.Spec.Labels["zone"] = "y" }, nil},
 		{"one in another datacenter", func(r *v1alpha1.Robot) { r.Spec.Labels["datacenter"] = "east" }, nil},
@@ -61,7 +61,7 @@ func TestWhichRobotsMatch(t *testing.T) {
 		{"one that says itself that it is shared", func(r *v1alpha1.Robot) { r.Namespace, r.Spec.Labels = "fleet", withZone(sharedWith("ns")) }, nil},
 		{"one without the driver", func(r *v1alpha1.Robot) { r.Status.DeviceInfo.Drivers = []string{"docker"} }, nil},
 	} {
-		fits := matching(g, j, []v1alpha1.Robot{robotWith(c.change)})
+		fits := matchRobots(g, j, []v1alpha1.Robot{robotWith(c.change)})
 		got, matches := fits["r1"]
 		if matches != (c.want != nil) || matches && got != *c.want {
 			t.Errorf("%s: %+v, matches %v", c.name, got, matches)
@@ -69,7 +69,7 @@ func TestWhichRobotsMatch(t *testing.T) {
 	}
 }
 
-func TestHeartbeatsChangeNoFleet(t *testing.T) {
+func TestRobotHandler_IgnoresHeartbeats(t *testing.T) {
 	before := robotWith()
 	for _, c := range []struct {
 		name   string
@@ -85,7 +85,7 @@ func TestHeartbeatsChangeNoFleet(t *testing.T) {
 		{"its end", func(r *v1alpha1.Robot) { r.DeletionTimestamp = &metav1.Time{Time: noon} }, false},
 	} {
 		after := robotWith(c.change)
-		if got := sameRobot(&before, &after); got != c.want {
+		if got := isSameRobot(&before, &after); got != c.want {
 			t.Errorf("%s: the same %v", c.name, got)
 		}
 	}
@@ -93,13 +93,13 @@ func TestHeartbeatsChangeNoFleet(t *testing.T) {
 
 // A robot gets one replica, whatever is on its way: names alone do not say whose
 // a replica is.
-func TestARobotNeverGetsASecondReplica(t *testing.T) {
-	w := world(1)
+func TestPlan_OneReplicaPerRobot(t *testing.T) {
+	w := newInput(1)
 	w.Job.Spec.Type = v1alpha1.JobTypeSystem
-	w.Fleet = map[string]Fit{"r0": {Takes: true}, "r1": {Takes: true}}
+	w.Fleet = map[string]RobotMatch{"r0": {Schedulable: true}, "r1": {Schedulable: true}}
 	w.Members = []Member{{Name: "j-g-3-t", Task: "t", Index: 3, Robot: "r1"}, {Name: "j-g-5-t", Task: "t", Index: 5, Robot: "r1"}}
 	w.Tasks.Total = 2
-	w.Tasks.AddN("pending", 2)
+	w.Tasks.AddTasks("pending", 2)
 	got := Plan(noon, Config{}.WithDefaults(), w)
 	if len(got.Complete) != 1 || got.Complete[0].Robot != "r0" || got.Complete[0].Index != 0 {
 		t.Errorf("creates %+v", got.Complete)
@@ -107,24 +107,24 @@ func TestARobotNeverGetsASecondReplica(t *testing.T) {
 	if !slices.Equal(got.Delete, []string{"j-g-5-t"}) || got.Status.TotalTasks != 2 || got.Status.PendingTasks != 2 {
 		t.Errorf("deletes %v, %+v", got.Delete, got.Status.TaskCounts)
 	}
-	w.Creating = 1
+	w.CreatingTasks = 1
 	if got := Plan(noon, Config{}.WithDefaults(), w); len(got.Complete) != 0 {
 		t.Errorf("while one is being made it creates %+v", got.Complete)
 	}
 }
 
 // The watch may show what we have changed already as it was before.
-func TestTheTallyDoesNotHearAWatchThatIsBehind(t *testing.T) {
-	task := world(1, func(w *World) { w.Revisions = map[string]string{"t": "a"} })
-	old := task.mould().task("j-g-0-t", 0, &task.Group.Spec.Tasks[0], robotNamed("r1"))
+func TestGroupCounts_IgnoreOlderVersions(t *testing.T) {
+	task := newInput(1, func(w *Input) { w.Revisions = map[string]string{"t": "a"} })
+	old := task.newTaskBuilder().buildTask("j-g-0-t", 0, &task.Group.Spec.Tasks[0], robotNamed("r1"))
 	old.ResourceVersion = "99"
 	evicted := old.DeepCopy()
-	evicted.ResourceVersion, evicted.Spec.Evict = "100", 1
-	ta := newTally()
-	ta.with("g", func(m *members) {
-		m.see(noon, evicted)
-		m.see(noon, old)
-		if got := slices.Collect(maps.Values(m.cells)); len(got) != 1 || got[0].evict != 1 {
+	evicted.ResourceVersion, evicted.Spec.EvictAttempt = "100", 1
+	ta := newGroupCounts()
+	ta.withGroup("g", func(m *groupTasks) {
+		m.recordTask(noon, evicted)
+		m.recordTask(noon, old)
+		if got := slices.Collect(maps.Values(m.records)); len(got) != 1 || got[0].evict != 1 {
 			t.Errorf("cells %+v", got)
 		}
 	})

@@ -4,47 +4,47 @@ import (
 	"testing"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/controllers/revision"
-	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/placement"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/placement"
+	"k8s4r.io/k8s4r/internal/core/revision"
 )
 
 // withInit is a group with an init task and two daemons beside its task.
-func withInit(w *World) {
+func withInit(w *Input) {
 	w.Group.Spec.InitTasks = []v1alpha1.TaskDefinition{{Name: "fetch"}, {Name: "side", Daemon: true}}
 	w.Group.Spec.Tasks = []v1alpha1.TaskDefinition{{Name: "run"}, {Name: "log", Daemon: true}}
-	w.Revisions = revision.Wanted(&w.Group.Spec.TaskGroupTemplate)
+	w.Revisions = revision.TaskRevisions(&w.Group.Spec.TaskGroupTemplate)
 }
 
 // A good end is the end of an init task and of a batch task, and of nothing else.
-func TestTheTypesOfTheTasksOfAReplica(t *testing.T) {
+func TestTaskBuilder_TaskTypes(t *testing.T) {
 	const batch, service, system, sysbatch = "", v1alpha1.JobTypeService, v1alpha1.JobTypeSystem, v1alpha1.TaskTypeSysbatch
 	for kind, want := range map[string]map[string]string{
 		v1alpha1.JobTypeBatch: {"fetch": batch, "side": service, "run": batch, "log": service},
 		service:               {"fetch": batch, "side": service, "run": service, "log": service},
 		system:                {"fetch": sysbatch, "side": system, "run": system, "log": system},
 	} {
-		w := world(1, withInit)
+		w := newInput(1, withInit)
 		w.Job.Spec.Type = kind
-		for _, def := range w.Group.Spec.Definitions() {
-			got := w.mould().task("x", 0, def, placement.Robot{})
-			if got.Spec.Type != want[def.Name] || (got.Spec.Holds != nil) != (def.Name == "fetch") {
-				t.Errorf("%s of a %s job is of type %q, holds %v", def.Name, kind, got.Spec.Type, got.Spec.Holds)
+		for _, def := range w.Group.Spec.TaskDefinitions() {
+			got := w.newTaskBuilder().buildTask("x", 0, def, placement.Robot{})
+			if got.Spec.Type != want[def.Name] || (got.Spec.ExtraResources != nil) != (def.Name == "fetch") {
+				t.Errorf("%s of a %s job is of type %q, holds %v", def.Name, kind, got.Spec.Type, got.Spec.ExtraResources)
 			}
 		}
 	}
 }
 
-func TestInitTasksCountLikeTasks(t *testing.T) {
-	got := Plan(noon, Config{}.WithDefaults(), world(3, withInit))
-	if len(got.Ask) != 3 || len(got.Ask[0].Tasks) != 4 || got.Ask[0].Tasks[0].Name != "fetch" {
-		t.Fatalf("asks for %+v", got.Ask)
+func TestPlan_CountsInitTasks(t *testing.T) {
+	got := Plan(noon, Config{}.WithDefaults(), newInput(3, withInit))
+	if len(got.Reserve) != 3 || len(got.Reserve[0].Tasks) != 4 || got.Reserve[0].Tasks[0].Name != "fetch" {
+		t.Fatalf("asks for %+v", got.Reserve)
 	}
-	all := demands(world(3, withInit).Group, got.Ask, nil)
+	all := buildDemands(newInput(3, withInit).Group, got.Reserve, nil)
 	if n := all[0].Needs().Tasks; n != 3 {
 		t.Errorf("the replica takes %d places, want those of what runs in the end", n)
 	}
-	some := Plan(noon, Config{}.WithDefaults(), world(3, withInit, have(lifecycle.TaskCompleted, 4), inState("running")))
+	some := Plan(noon, Config{}.WithDefaults(), newInput(3, withInit, have(lifecycle.TaskCompleted, 4), inState("running")))
 	if s := some.Status; s.TotalTasks != 12 || s.SucceededTasks != 4 || s.PendingTasks != 8 {
 		t.Errorf("%+v", s)
 	}

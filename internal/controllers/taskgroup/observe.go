@@ -15,39 +15,40 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/controllers/demand"
-	"k8s4r.io/k8s4r/internal/controllers/progress"
-	"k8s4r.io/k8s4r/internal/controllers/revision"
+	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
+	"k8s4r.io/k8s4r/internal/core/revision"
+	"k8s4r.io/k8s4r/internal/core/taskcounts"
 )
 
-// observe reads what a decision about the group depends on. It returns nil
-// when there is nothing to decide.
-func (c *Controller) observe(ctx context.Context, k types.NamespacedName) (*World, error) {
+// observe reads the input of Plan. It returns nil if the group was deleted or the cache
+// is stale.
+func (c *Controller) observe(ctx context.Context, k types.NamespacedName) (*Input, error) {
 	var g v1alpha1.TaskGroup
 	err := c.Get(ctx, k, &g)
 	if apierrors.IsNotFound(err) {
-		c.Binder.Forget(k.Namespace, k.Name)
-		c.expect.Forget(c.tally.forget(k))
+		c.Binder.ForgetGroup(k.Namespace, k.Name)
+		c.expect.ForgetOwner(c.counts.forgetGroup(k))
 		return nil, nil
 	}
-	if err != nil || c.expect.Stale(g.UID, g.ResourceVersion) {
+	if err != nil || c.expect.IsStale(g.UID, g.ResourceVersion) {
 		return nil, err
 	}
-	c.tally.know(k, g.UID)
-	w := &World{Group: &g}
-	if w.Job, err = c.job(ctx, &g); err != nil {
+	c.counts.recordName(k, g.UID)
+	w := &Input{Group: &g}
+	if w.Job, err = c.getJob(ctx, &g); err != nil {
 		return nil, err
 	}
-	if w.Fleet, err = c.fleet(ctx, &g, w.Job); err != nil {
+	if w.Fleet, err = c.findMatchingRobots(ctx, &g, w.Job); err != nil {
 		return nil, err
 	}
-	creating := c.expect.Creating(g.UID)
-	c.tally.with(g.UID, func(m *members) { m.describe(w, creating) })
+	creating := c.expect.PendingCreates(g.UID)
+	c.counts.withGroup(g.UID, func(m *groupTasks) { m.fillInput(w, creating) })
 	return w, nil
 }
 
-// job is the group's own Job; a later one of the same name is not.
-func (c *Controller) job(ctx context.Context, g *v1alpha1.TaskGroup) (*v1alpha1.Job, error) {
+// getJob returns the Job that owns the group, and nil if it was deleted, even if there is
+// a new Job of the same name.
+func (c *Controller) getJob(ctx context.Context, g *v1alpha1.TaskGroup) (*v1alpha1.Job, error) {
 	var j v1alpha1.Job
 	err := c.Get(ctx, types.NamespacedName{Namespace: g.Namespace, Name: g.Spec.JobName}, &j, client.UnsafeDisableDeepCopy)
 	if apierrors.IsNotFound(err) {
@@ -64,63 +65,63 @@ func (c *Controller) job(ctx context.Context, g *v1alpha1.TaskGroup) (*v1alpha1.
 	return nil, nil
 }
 
-// describe puts into w what the tally knows.
-func (m *members) describe(w *World, creating map[string]bool) {
+// fillInput adds what is known about the Tasks of the group to w.
+func (m *groupTasks) fillInput(w *Input, creating map[string]bool) {
 	g := w.Group
-	m.define(g)
-	w.Tasks, w.Idle, w.Next, w.Revisions = m.counts(), m.idle, m.next, m.wanted
-	if w.system() || m.stale > 0 || m.next > demand.Count(g) || rolling(g) {
-		w.Members = m.closer(demand.Count(g), w.system())
+	m.updateDefinition(g)
+	w.Tasks, w.UnboundTasks, w.NextIndex, w.Revisions = m.countStates(), m.unbound, m.nextIndex, m.revisions
+	if w.isSystem() || m.outdatedTasks > 0 || m.nextIndex > apiconv.ReplicaCount(g) || isRollingOut(g) {
+		w.Members = m.selectMembers(apiconv.ReplicaCount(g), w.isSystem())
 	}
 	for name := range creating {
-		if _, seen := m.cells[name]; !seen {
-			w.Creating++
-			if m.loose[name] {
-				w.Idle++
+		if _, seen := m.records[name]; !seen {
+			w.CreatingTasks++
+			if m.createdUnbound[name] {
+				w.UnboundTasks++
 			}
 		}
 	}
 	if w.Job != nil {
-		w.Failing = m.failedOn(blocklistAfter(w.Job))
-		if blocked := slices.Concat(w.Failing, g.Status.BlockedRobots); len(blocked) > 0 && w.jobStarts() {
-			w.Excused = m.excused(blocked)
+		w.FailingRobots = m.robotsWithFailures(blocklistAfter(w.Job))
+		if blocked := slices.Concat(w.FailingRobots, g.Status.BlockedRobots); len(blocked) > 0 && w.jobStartsTasks() {
+			w.FailedOnBlocked = m.failedOnBlocked(blocked)
 		}
-		if r := progress.Requeueing(w.Job, g); r != nil {
-			w.ToPutBack = m.toPutBack(r)
+		if r := taskcounts.PendingRequeue(w.Job, g); r != nil {
+			w.RequeuesLeft = m.requeuesLeft(r)
 		}
 	}
 	w.LastBound, w.LastStatus = m.lastBound, m.lastStatus
-	w.Refused = m.askedAt == m.news+1
-	w.Denied, w.RetryAt = m.denial.message, m.denial.retry
-	w.TooLarge = m.tooLarge
-	top := min(m.next, demand.Count(g))
-	if m.next > top || len(m.slots)+w.Creating < top*g.Spec.Size() {
-		w.Gaps = m.gaps(g, top, creating)
+	w.ReservationPending = m.requestedAt == m.reservationNews+1
+	w.DenialMessage, w.RetryAt = m.denial.message, m.denial.retry
+	w.TooLarge = m.tooLargeMessage
+	top := min(m.nextIndex, apiconv.ReplicaCount(g))
+	if m.nextIndex > top || len(m.slotCounts)+w.CreatingTasks < top*g.Spec.TasksPerReplica() {
+		w.IncompleteReplicas = m.findGaps(g, top, creating)
 	}
 }
 
-// define takes in what the group asks for, once for each time that it changes.
-// What was said against the old definition counts no more.
-func (m *members) define(g *v1alpha1.TaskGroup) {
-	if m.wanted != nil && m.generation == g.Generation {
+// updateDefinition recomputes revisions once per generation of the group. Rejections of
+// the old definition are dropped.
+func (m *groupTasks) updateDefinition(g *v1alpha1.TaskGroup) {
+	if m.revisions != nil && m.generation == g.Generation {
 		return
 	}
-	m.generation, m.wanted, m.tooLarge = g.Generation, revision.Wanted(&g.Spec.TaskGroupTemplate), tooLarge(g)
-	m.batch, m.askedAt, m.denial = 1, 0, denial{}
-	for name, c := range m.cells {
-		m.add(c, -1)
+	m.generation, m.revisions, m.tooLargeMessage = g.Generation, revision.TaskRevisions(&g.Spec.TaskGroupTemplate), describeTooLarge(g)
+	m.batch, m.requestedAt, m.denial = 1, 0, denial{}
+	for name, c := range m.records {
+		m.countRecord(c, -1)
 		c.outdated = m.isOutdated(&c)
-		m.cells[name] = c
-		m.add(c, 1)
+		m.records[name] = c
+		m.countRecord(c, 1)
 	}
 }
 
-// closer are the Tasks that need a closer look (World.Members).
-func (m *members) closer(count int, all bool) []Member {
+// selectMembers returns the Tasks for Input.Members.
+func (m *groupTasks) selectMembers(count int, all bool) []Member {
 	var out []Member
-	for name, c := range m.cells {
-		if all || c.stale() || c.slot.index >= count || c.evict > 0 {
-			out = append(out, c.member(name))
+	for name, c := range m.records {
+		if all || c.needsRevision() || c.slot.index >= count || c.evict > 0 {
+			out = append(out, c.newMember(name))
 		}
 	}
 	slices.SortFunc(out, func(a, b Member) int {
@@ -130,7 +131,7 @@ func (m *members) closer(count int, all bool) []Member {
 }
 
 // defaultBlocklistAfter is the number of tasks of a group that a robot must fail
-// when the job does not say otherwise (docs/spec/job.md).
+// when the job does not say otherwise (docs/reference/kinds/job.md).
 const defaultBlocklistAfter = 3
 
 func blocklistAfter(j *v1alpha1.Job) int {
@@ -140,13 +141,13 @@ func blocklistAfter(j *v1alpha1.Job) int {
 	return defaultBlocklistAfter
 }
 
-// gaps are replicas below top that lack tasks, at most maxAsk of them.
-func (m *members) gaps(g *v1alpha1.TaskGroup, top int, creating map[string]bool) []Replica {
+// findGaps returns up to maxReplicasPerPlan replicas below top with missing Tasks.
+func (m *groupTasks) findGaps(g *v1alpha1.TaskGroup, top int, creating map[string]bool) []Replica {
 	var out []Replica
-	for i := 0; i < top && len(out) < maxAsk; i++ {
+	for i := 0; i < top && len(out) < maxReplicasPerPlan; i++ {
 		r := Replica{Index: i}
-		for _, def := range g.Spec.Definitions() {
-			if m.slots[slot{i, def.Name}] == 0 && !creating[taskName(g, i, def.Name, m.taken)] {
+		for _, def := range g.Spec.TaskDefinitions() {
+			if m.slotCounts[taskSlot{i, def.Name}] == 0 && !creating[taskName(g, i, def.Name, m.takenNames)] {
 				r.Tasks = append(r.Tasks, def)
 			}
 		}
@@ -157,18 +158,19 @@ func (m *members) gaps(g *v1alpha1.TaskGroup, top int, creating map[string]bool)
 	return out
 }
 
-// tooLarge measures each task once: all replicas are alike.
-func tooLarge(g *v1alpha1.TaskGroup) string {
-	for _, def := range g.Spec.Definitions() {
-		if why := demand.TooLarge(&v1alpha1.TaskSpec{TaskDefinition: *def}); why != "" {
+// describeTooLarge returns why a task exceeds the size of a message, or "". All replicas
+// are alike, so each task is measured once.
+func describeTooLarge(g *v1alpha1.TaskGroup) string {
+	for _, def := range g.Spec.TaskDefinitions() {
+		if why := apiconv.DescribeOversize(&v1alpha1.TaskSpec{TaskDefinition: *def}); why != "" {
 			return why
 		}
 	}
 	return ""
 }
 
-// ofJob names the groups of a job.
-func (c *Controller) ofJob(ctx context.Context, j client.Object) []reconcile.Request {
+// groupsOfJob returns requests for the groups of a job.
+func (c *Controller) groupsOfJob(ctx context.Context, j client.Object) []reconcile.Request {
 	var groups v1alpha1.TaskGroupList
 	err := c.List(ctx, &groups, client.InNamespace(j.GetNamespace()), client.MatchingFields{indexJob: j.GetName()}, client.UnsafeDisableDeepCopy)
 	if err != nil {
@@ -181,9 +183,8 @@ func (c *Controller) ofJob(ctx context.Context, j client.Object) []reconcile.Req
 	return out
 }
 
-// whenStateChanges leaves out counts. What a job's spec says of robots may matter
-// too.
-func whenStateChanges() builder.Predicates {
+// onJobStateChange drops updates of a job that change only its counts.
+func onJobStateChange() builder.Predicates {
 	return builder.WithPredicates(predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, after := e.ObjectOld.(*v1alpha1.Job), e.ObjectNew.(*v1alpha1.Job)
 		return before.Status.State != after.Status.State || before.Generation != after.Generation

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 )
 
 // member is the task of a replica, in its second attempt, which runs since an hour
@@ -32,22 +32,22 @@ func fresh(m *Member) { m.Since = noon }             // it has just begun to run
 func first(m *Member) { m.Name = "other " + m.Name } // another task of its replica
 
 // unfinished is a group that was rolling over when it changed.
-func unfinished(w *World) {
-	w.Group.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionRolledOver, Status: metav1.ConditionFalse, Reason: ReasonRollingOver}}
+func unfinished(w *Input) {
+	w.Group.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionRolledOut, Status: metav1.ConditionFalse, Reason: ReasonRollingOut}}
 }
 
-func TestRollover(t *testing.T) {
+func TestPlan_Rollout(t *testing.T) {
 	const pending, running, dispatching, soft = lifecycle.TaskPending, lifecycle.TaskRunning, lifecycle.TaskDispatching, lifecycle.TaskSoftFailed
-	in := func(members ...Member) World {
-		w := world(10, inState("running"))
+	in := func(members ...Member) Input {
+		w := newInput(10, inState("running"))
 		w.Members = members
 		for _, m := range members {
 			w.Tasks.Total++
-			w.Tasks.AddN(m.State, 1)
+			w.Tasks.AddTasks(m.State, 1)
 		}
 		return w
 	}
-	with := func(w World, changes ...func(*World)) World {
+	with := func(w Input, changes ...func(*Input)) Input {
 		for _, f := range changes {
 			f(&w)
 		}
@@ -55,7 +55,7 @@ func TestRollover(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name       string
-		in         World
+		in         Input
 		wantRevise string // by the letters of the replicas
 		wantEvict  string
 		wantDelete string
@@ -65,7 +65,7 @@ func TestRollover(t *testing.T) {
 		{name: "the first of those that run leaves its robot", in: in(member(0, running, old), member(1, running, old)), wantEvict: "a"},
 		{name: "one that is not well goes before one that is", in: in(member(0, running, old), member(1, running, old, fresh)), wantEvict: "b", wantWake: minHealthyTime},
 		{name: "while one is leaving the others stay", in: in(member(0, running, old, asked), member(1, running, old))},
-		{name: "what has left gets its new definition, and the others stay", in: in(member(0, pending, old, asked), member(1, running, old)), wantRevise: "a"},
+		{name: "an evicted task is updated, and the others stay", in: in(member(0, pending, old, asked), member(1, running, old)), wantRevise: "a"},
 		{name: "while it finds no robot the others stay", in: in(member(0, pending, taken), member(1, running, old))},
 		{name: "and while it has not run for long enough", in: in(member(0, running, taken, fresh), member(1, running, old)), wantWake: minHealthyTime},
 		{name: "when it has the next one leaves", in: in(member(0, running, taken), member(1, running, old)), wantEvict: "b"},
@@ -73,27 +73,27 @@ func TestRollover(t *testing.T) {
 		{name: "not when it has failed for good", in: in(member(0, lifecycle.TaskFailed, taken), member(1, running, old))},
 		{name: "but when it failed in a definition that is given up", in: in(member(0, lifecycle.TaskFailed, taken, old), member(1, running, old)), wantEvict: "b"},
 		{name: "one whose robot is lost does not hold up the others", in: in(member(0, lifecycle.TaskUnknown, taken), member(1, running, old)), wantEvict: "b"},
-		{name: "what waits for the first time gets its new definition, and holds up nobody", in: in(member(0, pending, old), member(1, running, old)), wantRevise: "a", wantForget: true, wantEvict: "b"},
+		{name: "a task that never ran is updated and does not delay the others", in: in(member(0, pending, old), member(1, running, old)), wantRevise: "a", wantForget: true, wantEvict: "b"},
 		{name: "so does what left its robot for a rollover long ago", in: in(member(0, soft, old, taken), member(1, running, old)), wantRevise: "a", wantForget: true, wantEvict: "b"},
 		{name: "what left it for one that did not get to its end is still changing", in: with(in(member(0, soft, old, taken), member(1, running, old)), unfinished), wantRevise: "a"},
 		{name: "what was dispatched in the old definition leaves too", in: in(member(0, dispatching, old)), wantEvict: "a"},
 		{name: "what has exited is given back first, by the task controller", in: in(member(0, lifecycle.TaskExited, old))},
-		{name: "what may come back with its robot is let go first, by the task controller", in: in(member(0, pending, old, func(m *Member) { m.Original = 1 }))},
+		{name: "what may come back with its robot is let go first, by the task controller", in: in(member(0, pending, old, func(m *Member) { m.LostAttempt = 1 }))},
 		{name: "what has ended stays as it is", in: in(member(0, lifecycle.TaskCompleted, old))},
 		{name: "both tasks of a replica leave together", in: in(member(0, running, old), member(0, running, old, first), member(1, running, old)), wantEvict: "aother a"},
 		{name: "one that was left behind follows", in: in(member(0, running, old, asked), member(0, running, old, first), member(1, running, old)), wantEvict: "other a"},
-		{name: "two at a time", in: with(in(member(0, running, old), member(1, running, old), member(2, running, old)), func(w *World) {
+		{name: "two at a time", in: with(in(member(0, running, old), member(1, running, old), member(2, running, old)), func(w *Input) {
 			w.Group.Spec.Update = &v1alpha1.Update{MaxParallel: 2}
 		}), wantEvict: "ab"},
 		{name: "a job that pauses lets run what runs", in: with(in(member(0, running, old), member(1, lifecycle.TaskPaused, old)), jobIn(lifecycle.JobPauseRequested)), wantRevise: "b", wantForget: true},
 		{name: "a job that is called off changes nothing", in: with(in(member(0, running, old), member(1, pending, old)), jobIn(lifecycle.JobCancelRequested))},
-		{name: "a definition that no message can carry is given to nobody", in: with(in(member(0, running, old), member(1, pending, old)), func(w *World) { w.TooLarge = "too large" })},
+		{name: "a definition that exceeds the message size is not applied", in: with(in(member(0, running, old), member(1, pending, old)), func(w *Input) { w.TooLarge = "too large" })},
 
 		{name: "a replica beyond count is taken from its robot", in: in(member(10, running)), wantEvict: "k"},
 		{name: "and deleted when it has left", in: in(member(10, pending, asked), member(11, lifecycle.TaskCompleted), member(12, running, asked)), wantDelete: "kl"},
 		{name: "from a robot that is lost too, for it may run there while the replica is wanted again", in: in(member(10, lifecycle.TaskUnknown)), wantEvict: "k"},
 		{name: "but a system task that is lost with its robot is deleted at once",
-			in: with(in(member(0, lifecycle.TaskUnknown), member(1, running)), func(w *World) { w.Job.Spec.Type = v1alpha1.JobTypeSystem }), wantDelete: "a", wantEvict: "b"},
+			in: with(in(member(0, lifecycle.TaskUnknown), member(1, running)), func(w *Input) { w.Job.Spec.Type = v1alpha1.JobTypeSystem }), wantDelete: "a", wantEvict: "b"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := Plan(noon, Config{Window: 1}.WithDefaults(), c.in)
@@ -113,15 +113,15 @@ func TestRollover(t *testing.T) {
 			if revised != c.wantRevise || evicted != c.wantEvict || deleted != c.wantDelete {
 				t.Errorf("revises %q, evicts %q, deletes %q; want %q, %q, %q", revised, evicted, deleted, c.wantRevise, c.wantEvict, c.wantDelete)
 			}
-			if c.wantWake != 0 && !got.WakeAt.Equal(noon.Add(c.wantWake)) {
-				t.Errorf("wake at %s, want after %s", got.WakeAt, c.wantWake)
+			if c.wantWake != 0 && !got.RequeueAt.Equal(noon.Add(c.wantWake)) {
+				t.Errorf("wake at %s, want after %s", got.RequeueAt, c.wantWake)
 			}
 		})
 	}
 }
 
-func TestWhatIsNotWantedAnyMoreDoesNotCount(t *testing.T) {
-	w := world(2, have(lifecycle.TaskCompleted, 2), have(lifecycle.TaskRunning, 1), inState("running"))
+func TestPlan_IgnoresUnwantedTasksInCounts(t *testing.T) {
+	w := newInput(2, have(lifecycle.TaskCompleted, 2), have(lifecycle.TaskRunning, 1), inState("running"))
 	w.Members = []Member{member(2, lifecycle.TaskRunning)}
 	got := Plan(noon, Config{}.WithDefaults(), w)
 	if s := got.Status; s.State != "completed" || s.TotalTasks != 2 || s.RunningTasks != 0 || s.CreatedReplicas != 2 {
@@ -133,14 +133,14 @@ func TestWhatIsNotWantedAnyMoreDoesNotCount(t *testing.T) {
 	}
 }
 
-func TestAGroupThatHasEndedGoesOnWhenItGrows(t *testing.T) {
-	w := world(3, have(lifecycle.TaskCompleted, 2), inState("completed"), ended)
+func TestPlan_EndedGroupReopensWhenItGrows(t *testing.T) {
+	w := newInput(3, have(lifecycle.TaskCompleted, 2), inState("completed"), ended)
 	w.Group.Generation, w.Group.Status.ObservedGeneration = 2, 1
 	got := Plan(noon, Config{}.WithDefaults(), w)
-	if s := got.Status; len(got.Ask) != 1 || s.State != "running" || s.CompletedAt != nil || s.ObservedGeneration != 2 {
-		t.Errorf("asks %d, status %+v", len(got.Ask), got.Status)
+	if s := got.Status; len(got.Reserve) != 1 || s.State != "running" || s.CompletedAt != nil || s.ObservedGeneration != 2 {
+		t.Errorf("asks %d, status %+v", len(got.Reserve), got.Status)
 	}
-	w = world(2, have(lifecycle.TaskCompleted, 2), inState("completed"), ended)
+	w = newInput(2, have(lifecycle.TaskCompleted, 2), inState("completed"), ended)
 	w.Group.Generation, w.Group.Status.ObservedGeneration = 2, 1
 	w.Revisions = map[string]string{"t": "new"}
 	if s := Plan(noon, Config{}.WithDefaults(), w).Status; s.State != "completed" || s.CompletedAt == nil || s.Revisions["t"] != "new" {
@@ -148,25 +148,25 @@ func TestAGroupThatHasEndedGoesOnWhenItGrows(t *testing.T) {
 	}
 }
 
-func TestAGroupThatWasNeverChangedSaysNothingOfRollovers(t *testing.T) {
-	got := Plan(noon, Config{}.WithDefaults(), world(2, have(lifecycle.TaskRunning, 2)))
-	if c := meta.FindStatusCondition(got.Status.Conditions, v1alpha1.ConditionRolledOver); c != nil || got.Rollover != "" {
-		t.Errorf("condition %+v, event %q", c, got.Rollover)
+func TestPlan_NoRolloutConditionWithoutChange(t *testing.T) {
+	got := Plan(noon, Config{}.WithDefaults(), newInput(2, have(lifecycle.TaskRunning, 2)))
+	if c := meta.FindStatusCondition(got.Status.Conditions, v1alpha1.ConditionRolledOut); c != nil || got.Rollout != "" {
+		t.Errorf("condition %+v, event %q", c, got.Rollout)
 	}
 }
 
-func TestKeptGroupsAreNotBoundByTheWindow(t *testing.T) {
+func TestPlan_ServiceIgnoresWindow(t *testing.T) {
 	for kind, want := range map[string]int{"batch": 3, "service": 20, "": 3} {
-		w := world(20)
+		w := newInput(20)
 		w.Job.Spec.Type = kind
 		got := Plan(noon, Config{Window: 3}.WithDefaults(), w)
-		if len(got.Ask) != want {
-			t.Errorf("%s asks for %d", kind, len(got.Ask))
+		if len(got.Reserve) != want {
+			t.Errorf("%s asks for %d", kind, len(got.Reserve))
 		}
 	}
 	var states []string
 	for _, s := range []lifecycle.TaskState{lifecycle.TaskCompleted, lifecycle.TaskCanceled} {
-		w := world(2, have(s, 2), inState("running"))
+		w := newInput(2, have(s, 2), inState("running"))
 		w.Job.Spec.Type = v1alpha1.JobTypeService
 		states = append(states, Plan(noon, Config{}.WithDefaults(), w).Status.State)
 	}

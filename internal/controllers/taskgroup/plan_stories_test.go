@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/placement"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/placement"
 	"k8s4r.io/k8s4r/internal/testkit/golden"
 )
 
@@ -21,10 +21,10 @@ import (
 type stage struct {
 	t     *testing.T
 	now   time.Time
-	w     World
-	tally *tally
+	w     Input
+	tally *groupCounts
 	tasks map[string]*v1alpha1.Task
-	fleet map[string]Fit
+	fleet map[string]RobotMatch
 	// broken tells which commands fail.
 	broken map[string]bool
 	// stays names Tasks that do not do what they are asked to.
@@ -34,7 +34,7 @@ type stage struct {
 
 func newStage(t *testing.T, kind string, count int32, tasks ...string) *stage {
 	s := &stage{
-		t: t, now: noon, w: world(count), tally: newTally(), tasks: map[string]*v1alpha1.Task{},
+		t: t, now: noon, w: newInput(count), tally: newGroupCounts(), tasks: map[string]*v1alpha1.Task{},
 		broken: map[string]bool{}, stays: map[string]bool{},
 	}
 	s.w.Job.Spec.Type, s.w.Group.Generation = kind, 1
@@ -43,7 +43,7 @@ func newStage(t *testing.T, kind string, count int32, tasks ...string) *stage {
 		s.w.Group.Spec.Tasks = append(s.w.Group.Spec.Tasks, runs(name, "v1"))
 	}
 	if kind == v1alpha1.JobTypeSystem {
-		s.fleet = map[string]Fit{}
+		s.fleet = map[string]RobotMatch{}
 	}
 	return s
 }
@@ -76,7 +76,7 @@ func (s *stage) pass(d time.Duration) {
 }
 
 // robot is in contact with these words about it.
-func (s *stage) robot(name string, fit Fit) {
+func (s *stage) robot(name string, fit RobotMatch) {
 	s.say("> robot %s: %+v", name, fit)
 	s.fleet[name] = fit
 	s.play()
@@ -99,42 +99,42 @@ func (s *stage) play() {
 }
 
 func (s *stage) plan() (changed bool) {
-	w := World{Group: s.w.Group, Job: s.w.Job, Fleet: s.fleet}
-	s.tally.with("g", func(m *members) { m.describe(&w, nil) })
-	steps := Plan(s.now, Config{Tick: time.Nanosecond}.WithDefaults(), w)
-	for _, why := range steps.Why {
+	w := Input{Group: s.w.Group, Job: s.w.Job, Fleet: s.fleet}
+	s.tally.withGroup("g", func(m *groupTasks) { m.fillInput(&w, nil) })
+	actions := Plan(s.now, Config{Tick: time.Nanosecond}.WithDefaults(), w)
+	for _, why := range actions.Reasons {
 		s.say("plan: %s", why)
 	}
-	in := w.mould()
-	for _, r := range append(slices.Clone(steps.Ask), steps.Complete...) {
+	in := w.newTaskBuilder()
+	for _, r := range append(slices.Clone(actions.Reserve), actions.Complete...) {
 		for _, def := range r.Tasks {
-			s.create(in.task(taskName(w.Group, r.Index, def.Name, nil), r.Index, def, placement.Robot{Name: r.Robot}))
+			s.create(in.buildTask(taskName(w.Group, r.Index, def.Name, nil), r.Index, def, placement.Robot{Name: r.Robot}))
 		}
 	}
-	for _, m := range steps.Evict {
-		s.tasks[m.Name].Spec.Evict = m.Attempt
+	for _, m := range actions.Evict {
+		s.tasks[m.Name].Spec.EvictAttempt = m.Attempt
 	}
-	for _, r := range steps.Revise {
+	for _, r := range actions.Revise {
 		t := s.tasks[r.Name]
 		if r.Forget {
-			t.Spec.Evict = 0
+			t.Spec.EvictAttempt = 0
 		}
 		i := slices.IndexFunc(w.Group.Spec.Tasks, func(d v1alpha1.TaskDefinition) bool { return d.Name == t.Spec.Name })
-		in.shape(t, &w.Group.Spec.Tasks[i])
+		in.applyDefinition(t, &w.Group.Spec.Tasks[i])
 	}
-	for _, name := range steps.Delete {
+	for _, name := range actions.Delete {
 		delete(s.tasks, name)
-		s.tally.with("g", func(m *members) { m.drop(name) })
+		s.tally.withGroup("g", func(m *groupTasks) { m.removeRecord(name) })
 	}
-	if steps.Status != nil {
-		w.Group.Status = *steps.Status
-		s.tally.with("g", func(m *members) { m.lastStatus = s.now })
+	if actions.Status != nil {
+		w.Group.Status = *actions.Status
+		s.tally.withGroup("g", func(m *groupTasks) { m.lastStatus = s.now })
 	}
-	if steps.Rollover != "" {
-		s.say("event %s: %s", steps.Rollover, meta.FindStatusCondition(w.Group.Status.Conditions, v1alpha1.ConditionRolledOver).Message)
+	if actions.Rollout != "" {
+		s.say("event %s: %s", actions.Rollout, meta.FindStatusCondition(w.Group.Status.Conditions, v1alpha1.ConditionRolledOut).Message)
 	}
 	s.see()
-	return len(steps.Ask)+len(steps.Complete)+len(steps.Evict)+len(steps.Revise)+len(steps.Delete) > 0 || steps.Status != nil
+	return len(actions.Reserve)+len(actions.Complete)+len(actions.Evict)+len(actions.Revise)+len(actions.Delete) > 0 || actions.Status != nil
 }
 
 func (s *stage) create(t *v1alpha1.Task) {
@@ -143,9 +143,9 @@ func (s *stage) create(t *v1alpha1.Task) {
 }
 
 func (s *stage) see() {
-	s.tally.with("g", func(m *members) {
+	s.tally.withGroup("g", func(m *groupTasks) {
 		for _, t := range s.tasks {
-			m.see(s.now, t)
+			m.recordTask(s.now, t)
 		}
 	})
 }
@@ -164,17 +164,17 @@ func (s *stage) act() (changed bool) {
 }
 
 func (s *stage) actOn(t *v1alpha1.Task) string {
-	state := lifecycle.TaskState(t.Status.State).Normal()
+	state := lifecycle.TaskState(t.Status.State).OrPending()
 	command := t.Spec.Config.ExecConfig.Command
 	switch {
 	case s.stays[t.Name]:
 		return ""
-	case onRobot(state) && t.Spec.Evict == t.Status.Attempt:
+	case isOnRobot(state) && t.Spec.EvictAttempt == t.Status.Attempt:
 		t.Status.State = string(lifecycle.TaskPending)
 		return "has left its robot"
 	case state == lifecycle.TaskSoftFailed && s.broken[command]:
 		return ""
-	case state.Placeable() && t.Labels[v1alpha1.LabelRevision] == s.w.Group.Status.Revisions[t.Spec.Name]:
+	case state.IsPlaceable() && t.Labels[v1alpha1.LabelRevision] == s.w.Group.Status.Revisions[t.Spec.Name]:
 		t.Status.Attempt++
 		t.Status.State = string(lifecycle.TaskRunning)
 		if s.broken[command] {
@@ -194,8 +194,8 @@ func replicasAre(n int32) func(*v1alpha1.TaskGroupSpec) {
 	return func(g *v1alpha1.TaskGroupSpec) { g.Count = &n }
 }
 
-func TestStories(t *testing.T) {
-	up := Fit{Takes: true, Online: true}
+func TestPlan_Stories(t *testing.T) {
+	up := RobotMatch{Schedulable: true, Online: true}
 	for name, story := range map[string]struct {
 		stage func(*testing.T) *stage
 		tell  func(*stage)
@@ -259,13 +259,13 @@ func TestStories(t *testing.T) {
 			func(s *stage) {
 				s.robot("r2", up)
 				s.robot("r1", up)
-				s.robot("r3", Fit{Online: true})
+				s.robot("r3", RobotMatch{Online: true})
 				s.robotLeaves("r2")
 				s.robot("r3", up)
-				s.robot("r1", Fit{})
+				s.robot("r1", RobotMatch{})
 				s.edit("command v2 while r1 is away", command(0, "v2"))
 				s.pass(minHealthyTime)
-				s.robot("r1", Fit{Online: true})
+				s.robot("r1", RobotMatch{Online: true})
 				s.robot("r1", up)
 				s.pass(minHealthyTime)
 			},

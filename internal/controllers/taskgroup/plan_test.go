@@ -12,66 +12,66 @@ import (
 	"pgregory.net/rapid"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/controllers/expect"
-	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/placement"
+	"k8s4r.io/k8s4r/internal/controllers/kit"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/placement"
 )
 
 var noon = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 
-// world is a group of count replicas of one task, in a running job.
-func world(count int32, changes ...func(*World)) World {
+// newInput is a group of count replicas of one task, in a running job.
+func newInput(count int32, changes ...func(*Input)) Input {
 	g := &v1alpha1.TaskGroup{ObjectMeta: metav1.ObjectMeta{Name: "j-g", Namespace: "ns", UID: "g"}}
 	g.Spec.Count = &count
 	g.Spec.Tasks = []v1alpha1.TaskDefinition{{Name: "t", Driver: "exec"}}
-	w := World{Group: g, Job: &v1alpha1.Job{Status: v1alpha1.JobStatus{State: "running"}}}
+	w := Input{Group: g, Job: &v1alpha1.Job{Status: v1alpha1.JobStatus{State: "running"}}}
 	for _, f := range changes {
 		f(&w)
 	}
 	return w
 }
 
-func have(state lifecycle.TaskState, n int) func(*World) {
-	return func(w *World) {
+func have(state lifecycle.TaskState, n int) func(*Input) {
+	return func(w *Input) {
 		w.Tasks.Total += n
-		w.Tasks.AddN(state, n)
-		w.Next += n
+		w.Tasks.AddTasks(state, n)
+		w.NextIndex += n
 		if state == lifecycle.TaskPending {
-			w.Idle += n
+			w.UnboundTasks += n
 		}
 	}
 }
-func inState(s string) func(*World) { return func(w *World) { w.Group.Status.State = s } }
-func jobIn(s lifecycle.JobState) func(*World) {
-	return func(w *World) { w.Job.Status.State = string(s) }
+func inState(s string) func(*Input) { return func(w *Input) { w.Group.Status.State = s } }
+func jobIn(s lifecycle.JobState) func(*Input) {
+	return func(w *Input) { w.Job.Status.State = string(s) }
 }
-func refused(w *World)                      { w.Refused = true }
-func failing(robots ...string) func(*World) { return func(w *World) { w.Failing = robots } }
-func excused(n int) func(*World)            { return func(w *World) { w.Excused = n } }
-func ended(w *World)                        { w.Group.Status.CompletedAt = &metav1.MicroTime{Time: noon} }
+func refused(w *Input)                      { w.ReservationPending = true }
+func failing(robots ...string) func(*Input) { return func(w *Input) { w.FailingRobots = robots } }
+func excused(n int) func(*Input)            { return func(w *Input) { w.FailedOnBlocked = n } }
+func ended(w *Input)                        { w.Group.Status.CompletedAt = &metav1.MicroTime{Time: noon} }
 
-// requeued is a group whose job is requeueing, with so many tasks to put back.
-func requeued(left int) func(*World) {
-	return func(w *World) {
+// requeued sets a job that is requeueing, with left tasks that have not followed yet.
+func requeued(left int) func(*Input) {
+	return func(w *Input) {
 		w.Job.Status = v1alpha1.JobStatus{State: "requeueing", Requeue: &v1alpha1.RequeueStatus{Requeue: v1alpha1.Requeue{Generation: 3}}}
-		w.ToPutBack = left
+		w.RequeuesLeft = left
 		w.Group.Status.BlockedRobots = []string{"r7"}
 	}
 }
-func gang(w *World) { w.Group.Spec.Gang = true }
-func bound(ago time.Duration) func(*World) {
-	return func(w *World) { w.LastBound = noon.Add(-ago) }
+func gang(w *Input) { w.Group.Spec.Gang = true }
+func bound(ago time.Duration) func(*Input) {
+	return func(w *Input) { w.LastBound = noon.Add(-ago) }
 }
-func started(w *World) { w.Group.Status.StartedAt = &metav1.MicroTime{Time: noon} }
-func wrote(ago time.Duration) func(*World) {
-	return func(w *World) { w.LastStatus = noon.Add(-ago) }
+func started(w *Input) { w.Group.Status.StartedAt = &metav1.MicroTime{Time: noon} }
+func wrote(ago time.Duration) func(*Input) {
+	return func(w *Input) { w.LastStatus = noon.Add(-ago) }
 }
 
 func TestPlan(t *testing.T) {
 	const pending, running, completed = lifecycle.TaskPending, lifecycle.TaskRunning, lifecycle.TaskCompleted
 	for _, c := range []struct {
 		name         string
-		in           World
+		in           Input
 		wantAsk      int
 		wantComplete int
 		wantIdle     int
@@ -79,50 +79,50 @@ func TestPlan(t *testing.T) {
 		wantWake     time.Duration
 		withdraw     bool
 	}{
-		{name: "a new group asks for all that fits in its window, and says nothing yet", in: world(20), wantAsk: 10, wantIdle: 3},
-		{name: "a group whose job is still being made starts all the same", in: world(2, jobIn(lifecycle.JobUnderConstruction)), wantAsk: 2, wantIdle: 2},
-		{name: "a full window asks for nothing", in: world(20, have(running, 10)), wantState: "running"},
-		{name: "what ended makes room", in: world(20, have(running, 8), have(completed, 4), inState("running"), wrote(time.Hour)), wantAsk: 2, wantIdle: 2, wantState: "running"},
-		{name: "a gang asks for all of itself, whatever the window, and shows all that waits", in: world(20, gang), wantAsk: 20, wantIdle: 20},
-		{name: "a gang that waits asks for nothing more", in: world(20, gang, have(pending, 20), refused), wantState: "pending"},
-		{name: "a gang that lost some of its tasks asks for those, so that it is whole", in: world(20, gang, have(pending, 18)), wantAsk: 2, wantIdle: 2, wantState: "pending"},
+		{name: "a new group asks for all that fits in its window, and says nothing yet", in: newInput(20), wantAsk: 10, wantIdle: 3},
+		{name: "a group whose job is still being made starts all the same", in: newInput(2, jobIn(lifecycle.JobUnderConstruction)), wantAsk: 2, wantIdle: 2},
+		{name: "a full window asks for nothing", in: newInput(20, have(running, 10)), wantState: "running"},
+		{name: "what ended makes room", in: newInput(20, have(running, 8), have(completed, 4), inState("running"), wrote(time.Hour)), wantAsk: 2, wantIdle: 2, wantState: "running"},
+		{name: "a gang asks for all of itself, whatever the window, and shows all that waits", in: newInput(20, gang), wantAsk: 20, wantIdle: 20},
+		{name: "a gang that waits asks for nothing more", in: newInput(20, gang, have(pending, 20), refused), wantState: "pending"},
+		{name: "a gang that lost some of its tasks asks for those, so that it is whole", in: newInput(20, gang, have(pending, 18)), wantAsk: 2, wantIdle: 2, wantState: "pending"},
 		{name: "what was created and does not show yet fills the window, until it is not expected any more",
-			in: world(20, func(w *World) { w.Creating, w.Next = 10, 10 }), wantState: "pending", wantWake: expect.Lifetime},
-		{name: "a group that was refused does not ask again", in: world(20, have(pending, 3), refused), wantState: "pending"},
-		{name: "a group that was refused shows what waits", in: world(20, have(running, 1), refused), wantAsk: 9, wantIdle: 3, wantState: "running"},
-		{name: "a group whose replicas find robots does not look ahead", in: world(20, have(running, 1), refused, bound(0)), wantState: "running", wantWake: patience},
-		{name: "a gap is filled before anything new", in: world(20, have(running, 9), inState("running"), func(w *World) { w.Gaps = []Replica{{Index: 4, Tasks: w.Group.Spec.Definitions()}} }), wantAsk: 1, wantIdle: 1, wantState: "running"},
+			in: newInput(20, func(w *Input) { w.CreatingTasks, w.NextIndex = 10, 10 }), wantState: "pending", wantWake: kit.ExpectationLifetime},
+		{name: "a group that was refused does not ask again", in: newInput(20, have(pending, 3), refused), wantState: "pending"},
+		{name: "a group that was refused shows what waits", in: newInput(20, have(running, 1), refused), wantAsk: 9, wantIdle: 3, wantState: "running"},
+		{name: "a group whose replicas find robots does not look ahead", in: newInput(20, have(running, 1), refused, bound(0)), wantState: "running", wantWake: boundGracePeriod},
+		{name: "a gap is filled before anything new", in: newInput(20, have(running, 9), inState("running"), func(w *Input) { w.IncompleteReplicas = []Replica{{Index: 4, Tasks: w.Group.Spec.TaskDefinitions()}} }), wantAsk: 1, wantIdle: 1, wantState: "running"},
 		{name: "a replica that lacks a task gets it where the others are, so no robot is asked for",
-			in: world(20, have(running, 9), inState("running"), func(w *World) { w.Gaps = []Replica{{Index: 4}} }), wantComplete: 1, wantState: "running"},
+			in: newInput(20, have(running, 9), inState("running"), func(w *Input) { w.IncompleteReplicas = []Replica{{Index: 4}} }), wantComplete: 1, wantState: "running"},
 		{name: "a replica that lacks a task gets it also when no robot was found for others",
-			in: world(20, have(pending, 3), refused, func(w *World) { w.Gaps = []Replica{{Index: 1}} }), wantComplete: 1, wantState: "pending"},
-		{name: "a replica larger than the window goes alone", in: world(2, func(w *World) {
+			in: newInput(20, have(pending, 3), refused, func(w *Input) { w.IncompleteReplicas = []Replica{{Index: 1}} }), wantComplete: 1, wantState: "pending"},
+		{name: "a replica larger than the window goes alone", in: newInput(2, func(w *Input) {
 			for i := range 12 {
 				w.Group.Spec.Tasks = append(w.Group.Spec.Tasks, v1alpha1.TaskDefinition{Name: fmt.Sprint("x", i)})
 			}
 		}), wantAsk: 1, wantIdle: 1},
-		{name: "counts wait for the tick", in: world(2, have(running, 2), inState("running"), started, wrote(time.Second/10)), wantWake: 150 * time.Millisecond},
+		{name: "counts wait for the tick", in: newInput(2, have(running, 2), inState("running"), started, wrote(time.Second/10)), wantWake: 150 * time.Millisecond},
 		{name: "that a task has started does not wait, so that the time is right",
-			in: world(2, have(running, 2), inState("running"), wrote(time.Second/10)), wantState: "running"},
+			in: newInput(2, have(running, 2), inState("running"), wrote(time.Second/10)), wantState: "running"},
 		{name: "that tasks are on their way to a robot waits: none has started",
-			in: world(2, have(lifecycle.TaskDispatching, 2), inState("running"), wrote(time.Second/10)), wantWake: 150 * time.Millisecond},
-		{name: "a change of state does not wait", in: world(2, have(running, 2), inState("pending"), wrote(0)), wantState: "running"},
-		{name: "the end does not wait", in: world(2, have(completed, 2), inState("running"), wrote(0)), wantState: "completed"},
+			in: newInput(2, have(lifecycle.TaskDispatching, 2), inState("running"), wrote(time.Second/10)), wantWake: 150 * time.Millisecond},
+		{name: "a change of state does not wait", in: newInput(2, have(running, 2), inState("pending"), wrote(0)), wantState: "running"},
+		{name: "the end does not wait", in: newInput(2, have(completed, 2), inState("running"), wrote(0)), wantState: "completed"},
 		{name: "its own share of failures fails the group while its job goes on",
-			in: world(10, have(lifecycle.TaskFailed, 1), have(running, 9), inState("running")), wantState: "failed"},
+			in: newInput(10, have(lifecycle.TaskFailed, 1), have(running, 9), inState("running")), wantState: "failed"},
 		{name: "a failed job creates nothing more, and what is not created is canceled",
-			in: world(20, have(lifecycle.TaskFailed, 2), jobIn(lifecycle.JobFailed), inState("failed")), wantState: "failed", withdraw: true},
-		{name: "a canceled job cancels a group of which nothing exists", in: world(5, jobIn(lifecycle.JobCanceled)), wantState: "canceled", withdraw: true},
+			in: newInput(20, have(lifecycle.TaskFailed, 2), jobIn(lifecycle.JobFailed), inState("failed")), wantState: "failed", withdraw: true},
+		{name: "a canceled job cancels a group of which nothing exists", in: newInput(5, jobIn(lifecycle.JobCanceled)), wantState: "canceled", withdraw: true},
 		{name: "a task too large for a message fails the group without being created",
-			in: world(5, func(w *World) { w.TooLarge = "too large" }), wantState: "failed", withdraw: true},
-		{name: "a group that has ended is left alone", in: world(2, func(w *World) { w.Group.Status.CompletedAt = &metav1.MicroTime{Time: noon} }), withdraw: true},
-		{name: "a group that ended just before a task of it was put back is open again",
-			in: world(2, have(completed, 1), have(pending, 1), inState("completed"), ended), wantState: "running"},
+			in: newInput(5, func(w *Input) { w.TooLarge = "too large" }), wantState: "failed", withdraw: true},
+		{name: "a group that has ended is left alone", in: newInput(2, func(w *Input) { w.Group.Status.CompletedAt = &metav1.MicroTime{Time: noon} }), withdraw: true},
+		{name: "a group that ended just before one of its tasks was requeued is reopened",
+			in: newInput(2, have(completed, 1), have(pending, 1), inState("completed"), ended), wantState: "running"},
 		{name: "a group that ended while its job was held is open again for what a blocked robot failed",
-			in: world(40, have(completed, 37), have(lifecycle.TaskFailed, 3), inState("completed"), ended, failing("r1"), excused(3)), wantState: "running"},
+			in: newInput(40, have(completed, 37), have(lifecycle.TaskFailed, 3), inState("completed"), ended, failing("r1"), excused(3)), wantState: "running"},
 		{name: "a group whose job is being deleted creates nothing more",
-			in: world(2, func(w *World) { w.Job.DeletionTimestamp = &metav1.Time{Time: noon} }), withdraw: true},
-		{name: "a group whose job is gone is left alone", in: world(2, func(w *World) { w.Job = nil }), withdraw: true},
+			in: newInput(2, func(w *Input) { w.Job.DeletionTimestamp = &metav1.Time{Time: noon} }), withdraw: true},
+		{name: "a group whose job is gone is left alone", in: newInput(2, func(w *Input) { w.Job = nil }), withdraw: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cfg := Config{Window: 10, LookAhead: 3}.WithDefaults()
@@ -137,26 +137,26 @@ func TestPlan(t *testing.T) {
 			if len(got.Complete) != c.wantComplete {
 				t.Errorf("completes %+v, want %d", got.Complete, c.wantComplete)
 			}
-			if len(got.Ask) != c.wantAsk || got.Idle != c.wantIdle || state != c.wantState || got.Withdraw != c.withdraw {
-				t.Errorf("asks %d, idle %d, state %q, withdraws %v; want %d, %d, %q, %v", len(got.Ask), got.Idle, state, got.Withdraw, c.wantAsk, c.wantIdle, c.wantState, c.withdraw)
+			if len(got.Reserve) != c.wantAsk || got.CreateUnbound != c.wantIdle || state != c.wantState || got.ReleaseReservations != c.withdraw {
+				t.Errorf("asks %d, idle %d, state %q, withdraws %v; want %d, %d, %q, %v", len(got.Reserve), got.CreateUnbound, state, got.ReleaseReservations, c.wantAsk, c.wantIdle, c.wantState, c.withdraw)
 			}
-			if c.wantWake == 0 && !got.WakeAt.IsZero() || c.wantWake != 0 && !got.WakeAt.Equal(noon.Add(c.wantWake)) {
-				t.Errorf("wake at %s, want after %s", got.WakeAt, c.wantWake)
+			if c.wantWake == 0 && !got.RequeueAt.IsZero() || c.wantWake != 0 && !got.RequeueAt.Equal(noon.Add(c.wantWake)) {
+				t.Errorf("wake at %s, want after %s", got.RequeueAt, c.wantWake)
 			}
 		})
 	}
 }
 
-func TestEveryTaskIsInOneCount(t *testing.T) {
-	got := Plan(noon, Config{}.WithDefaults(), world(20, have(lifecycle.TaskRunning, 3), have(lifecycle.TaskCompleted, 5), refused, bound(0))).Status
+func TestPlan_CountsEachTaskOnce(t *testing.T) {
+	got := Plan(noon, Config{}.WithDefaults(), newInput(20, have(lifecycle.TaskRunning, 3), have(lifecycle.TaskCompleted, 5), refused, bound(0))).Status
 	want := v1alpha1.TaskCounts{TotalTasks: 20, PendingTasks: 12, RunningTasks: 3, SucceededTasks: 5}
 	if got.TaskCounts != want || got.CreatedReplicas != 8 || got.StartedAt == nil {
 		t.Errorf("status %+v", got)
 	}
 }
 
-func TestATaskThatIsBeingCreatedWhenItsJobFailsIsNotCanceledYet(t *testing.T) {
-	w := world(3, have(lifecycle.TaskFailed, 1), jobIn(lifecycle.JobFailed), inState("failed"), func(w *World) { w.Creating = 1 })
+func TestPlan_TaskBeingCreatedIsNotCanceled(t *testing.T) {
+	w := newInput(3, have(lifecycle.TaskFailed, 1), jobIn(lifecycle.JobFailed), inState("failed"), func(w *Input) { w.CreatingTasks = 1 })
 	got := Plan(noon, Config{}.WithDefaults(), w).Status
 	want := v1alpha1.TaskCounts{TotalTasks: 3, PendingTasks: 1, FailedTasks: 1, CanceledTasks: 1}
 	if got.TaskCounts != want || got.CompletedAt != nil {
@@ -166,13 +166,13 @@ func TestATaskThatIsBeingCreatedWhenItsJobFailsIsNotCanceledYet(t *testing.T) {
 
 // The tally and the plan, driven by events in any order and with creates that
 // show late: every replica is created exactly once, and the window holds.
-func TestEveryReplicaIsCreatedOnce(t *testing.T) {
+func TestPlan_CreatesEachReplicaOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		count := rapid.Int32Range(1, 40).Draw(t, "count")
 		cfg := Config{Window: rapid.IntRange(1, 12).Draw(t, "window"), LookAhead: rapid.IntRange(1, 4).Draw(t, "look ahead")}.WithDefaults()
 		seed := rapid.Uint64().Draw(t, "seed")
 		r := rand.New(rand.NewPCG(seed, 1))
-		s := &sim{t: t, w: world(count), tally: newTally(), creating: map[string]bool{}, made: map[string]int{}}
+		s := &sim{t: t, w: newInput(count), tally: newGroupCounts(), creating: map[string]bool{}, made: map[string]int{}}
 		now := noon
 		for round := 0; s.w.Group.Status.State != "completed"; round++ {
 			if round > 3000 {
@@ -197,8 +197,8 @@ func TestEveryReplicaIsCreatedOnce(t *testing.T) {
 // sim stands in for the API server, the watch and the robots.
 type sim struct {
 	t        *rapid.T
-	w        World
-	tally    *tally
+	w        Input
+	tally    *groupCounts
 	creating map[string]bool
 	made     map[string]int
 	live     []*v1alpha1.Task // that have not ended
@@ -206,29 +206,29 @@ type sim struct {
 }
 
 func (s *sim) reconcile(now time.Time, cfg Config, r *rand.Rand) {
-	w := World{Group: s.w.Group, Job: s.w.Job}
-	s.tally.with("g", func(m *members) { m.describe(&w, s.creating) })
-	steps := Plan(now, cfg, w)
-	if steps.Status != nil {
-		w.Group.Status = *steps.Status
-		s.tally.with("g", func(m *members) { m.lastStatus = now })
+	w := Input{Group: s.w.Group, Job: s.w.Job}
+	s.tally.withGroup("g", func(m *groupTasks) { m.fillInput(&w, s.creating) })
+	actions := Plan(now, cfg, w)
+	if actions.Status != nil {
+		w.Group.Status = *actions.Status
+		s.tally.withGroup("g", func(m *groupTasks) { m.lastStatus = now })
 	}
-	asked := demands(w.Group, steps.Ask, nil)
+	asked := buildDemands(w.Group, actions.Reserve, nil)
 	seats := map[string]placement.Robot{}
 	for i := range asked {
 		if r.IntN(2) == 0 {
 			seats[asked[i].Name()] = placement.Robot{Name: "r1"}
 		}
 	}
-	tasks, n, left := w.mould().chosen(steps.Ask, asked, seats, steps.Idle)
-	s.tally.with("g", func(m *members) {
-		m.note(now, n, left, m.news)
-		m.news++ // seats are always found again
+	tasks, n, left := w.newTaskBuilder().buildTasks(actions.Reserve, asked, seats, actions.CreateUnbound)
+	s.tally.withGroup("g", func(m *groupTasks) {
+		m.recordReservations(now, n, left, m.reservationNews)
+		m.reservationNews++ // seats are always found again
 	})
 	for _, t := range tasks {
 		s.made[t.Name]++
 		s.creating[t.Name] = true
-		s.tally.with("g", func(m *members) { m.begin(t.Name, indexOf(t), t.Spec.TargetRobot != "") })
+		s.tally.withGroup("g", func(m *groupTasks) { m.recordCreate(t.Name, replicaIndex(t), t.Spec.TargetRobot != "") })
 		s.live = append(s.live, t)
 		s.events = append(s.events, t.DeepCopy())
 		if len(s.live) > cfg.Window {
@@ -241,7 +241,7 @@ func (s *sim) reconcile(now time.Time, cfg Config, r *rand.Rand) {
 func (s *sim) deliver(r *rand.Rand) {
 	n := r.IntN(len(s.events) + 1)
 	for _, t := range s.events[:n] {
-		s.tally.with("g", func(m *members) { m.see(noon, t) })
+		s.tally.withGroup("g", func(m *groupTasks) { m.recordTask(noon, t) })
 		delete(s.creating, t.Name)
 	}
 	s.events = s.events[n:]
@@ -259,48 +259,48 @@ func (s *sim) finish(r *rand.Rand) {
 	s.events = append(s.events, t)
 }
 
-func TestATaskThatIsGoneLeavesAGap(t *testing.T) {
-	w := world(3)
-	ta := newTally()
-	ta.with("g", func(m *members) {
+func TestGroupCounts_DeletedTaskLeavesGap(t *testing.T) {
+	w := newInput(3)
+	ta := newGroupCounts()
+	ta.withGroup("g", func(m *groupTasks) {
 		for i := range 3 {
-			task := w.mould().task("j-g-"+strconv.Itoa(i)+"-t", i, &w.Group.Spec.Tasks[0], placement.Robot{})
-			m.begin(task.Name, i, false)
-			m.see(noon, task)
+			task := w.newTaskBuilder().buildTask("j-g-"+strconv.Itoa(i)+"-t", i, &w.Group.Spec.Tasks[0], placement.Robot{})
+			m.recordCreate(task.Name, i, false)
+			m.recordTask(noon, task)
 		}
-		m.drop("j-g-1-t")
-		m.describe(&w, nil)
+		m.removeRecord("j-g-1-t")
+		m.fillInput(&w, nil)
 	})
-	if len(w.Gaps) != 1 || w.Gaps[0].Index != 1 || w.Idle != 2 {
-		t.Errorf("gaps %+v, idle %d", w.Gaps, w.Idle)
+	if len(w.IncompleteReplicas) != 1 || w.IncompleteReplicas[0].Index != 1 || w.UnboundTasks != 2 {
+		t.Errorf("gaps %+v, idle %d", w.IncompleteReplicas, w.UnboundTasks)
 	}
 }
 
-func TestAGroupThatIsMadeAnewLeavesNothingOfTheOldOne(t *testing.T) {
-	ta := newTally()
+func TestGroupCounts_RecreatedGroupStartsEmpty(t *testing.T) {
+	ta := newGroupCounts()
 	k := types.NamespacedName{Namespace: "ns", Name: "j-g"}
-	ta.know(k, "old")
-	ta.with("old", func(m *members) { m.cells["j-g-0-t"] = cell{} })
-	ta.know(k, "new")
-	ta.with("new", func(*members) {})
-	ta.drop("old", "j-g-0-t")
+	ta.recordName(k, "old")
+	ta.withGroup("old", func(m *groupTasks) { m.records["j-g-0-t"] = taskRecord{} })
+	ta.recordName(k, "new")
+	ta.withGroup("new", func(*groupTasks) {})
+	ta.dropTask("old", "j-g-0-t")
 	if len(ta.groups) != 1 || ta.groups["new"] == nil {
 		t.Errorf("%d groups are kept", len(ta.groups))
 	}
 }
 
-func TestAGroupFollowsTheRequeueOfItsJob(t *testing.T) {
+func TestPlan_FollowsRequeueOfJob(t *testing.T) {
 	for _, c := range []struct {
 		name         string
-		in           World
+		in           Input
 		wantState    string
 		wantObserved int64
 		wantBlocked  int
 	}{
-		{"it waits until all tasks are put back", world(2, have(lifecycle.TaskFailed, 1), have(lifecycle.TaskPending, 1), inState("failed"), ended, requeued(1)), "failed", 0, 1},
-		{"then it is open again", world(2, have(lifecycle.TaskPending, 2), inState("failed"), ended, requeued(0)), "pending", 3, 0},
-		{"one that has nothing to put back stays as it is", world(2, have(lifecycle.TaskCompleted, 2), inState("completed"), ended, requeued(0)), "completed", 3, 0},
-		{"a requeue of one task keeps the blocklist", world(2, have(lifecycle.TaskPending, 2), inState("failed"), ended, requeued(0), func(w *World) {
+		{"it waits until all tasks are requeued", newInput(2, have(lifecycle.TaskFailed, 1), have(lifecycle.TaskPending, 1), inState("failed"), ended, requeued(1)), "failed", 0, 1},
+		{"then it is open again", newInput(2, have(lifecycle.TaskPending, 2), inState("failed"), ended, requeued(0)), "pending", 3, 0},
+		{"a group without tasks to requeue stays as it is", newInput(2, have(lifecycle.TaskCompleted, 2), inState("completed"), ended, requeued(0)), "completed", 3, 0},
+		{"a requeue of one task keeps the blocklist", newInput(2, have(lifecycle.TaskPending, 2), inState("failed"), ended, requeued(0), func(w *Input) {
 			w.Job.Status.Requeue.Tasks = []string{"x"}
 		}), "pending", 3, 1},
 	} {
@@ -319,7 +319,7 @@ func TestAGroupFollowsTheRequeueOfItsJob(t *testing.T) {
 	}
 }
 
-func TestWhatARequeueWaitsFor(t *testing.T) {
+func TestGroupCounts_RequeuesLeft(t *testing.T) {
 	task := func(change func(*v1alpha1.Task)) *v1alpha1.Task {
 		task := &v1alpha1.Task{ObjectMeta: metav1.ObjectMeta{Name: "t", Labels: map[string]string{v1alpha1.LabelTaskIndex: "0"}}}
 		task.Status.State, task.Status.FailedRobots = "failed", []string{"r1"}
@@ -327,7 +327,7 @@ func TestWhatARequeueWaitsFor(t *testing.T) {
 		return task
 	}
 	completes := func(t *v1alpha1.Task) { t.Status.State = "completed" }
-	all := v1alpha1.RequeueStatus{From: "failed"}
+	all := v1alpha1.RequeueStatus{FromState: "failed"}
 	failed := v1alpha1.RequeueStatus{Requeue: v1alpha1.Requeue{Scope: v1alpha1.RequeueFailed}}
 	named := v1alpha1.RequeueStatus{Requeue: v1alpha1.Requeue{Tasks: []string{"other"}}}
 	for _, c := range []struct {
@@ -345,12 +345,12 @@ func TestWhatARequeueWaitsFor(t *testing.T) {
 		{"a completed task without one", all, task(func(t *v1alpha1.Task) { t.Status.State, t.Status.FailedRobots = "completed", nil }), 0, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			newTally().with("g", func(m *members) {
-				m.see(noon, c.task)
-				if got := m.toPutBack(&c.wish); got != c.want {
+			newGroupCounts().withGroup("g", func(m *groupTasks) {
+				m.recordTask(noon, c.task)
+				if got := m.requeuesLeft(&c.wish); got != c.want {
 					t.Errorf("waits for %d", got)
 				}
-				if got := len(m.failedOn(1)); got != c.wantFailing {
+				if got := len(m.robotsWithFailures(1)); got != c.wantFailing {
 					t.Errorf("%d robots have failed it", got)
 				}
 			})
@@ -358,94 +358,94 @@ func TestWhatARequeueWaitsFor(t *testing.T) {
 	}
 }
 
-func TestWhatWasNeverCreatedStaysCanceledWhenSomeAreRequeued(t *testing.T) {
+func TestPlan_PartialRequeueKeepsUncreatedCanceled(t *testing.T) {
 	some := v1alpha1.Requeue{Generation: 3, Scope: v1alpha1.RequeueFailed}
 	named := v1alpha1.Requeue{Generation: 3, Tasks: []string{"j-g-0-t"}}
 	all := v1alpha1.Requeue{Generation: 3, Scope: v1alpha1.RequeueAll}
-	from := func(n int32) func(*World) { return func(w *World) { w.Group.Status.CanceledFrom = &n } }
-	by := func(r v1alpha1.Requeue, state string) func(*World) {
-		return func(w *World) {
+	from := func(n int32) func(*Input) { return func(w *Input) { w.Group.Status.CanceledFromReplica = &n } }
+	by := func(r v1alpha1.Requeue, state string) func(*Input) {
+		return func(w *Input) {
 			requeued(0)(w)
-			w.Job.Status.Requeue = &v1alpha1.RequeueStatus{Requeue: r, From: state}
+			w.Job.Status.Requeue = &v1alpha1.RequeueStatus{Requeue: r, FromState: state}
 		}
 	}
 	const pending, canceled = lifecycle.TaskPending, lifecycle.TaskCanceled
 	for _, c := range []struct {
 		name                      string
-		in                        World
+		in                        Input
 		wantState                 string
 		wantPending, wantCanceled int32
 		wantFrom                  int32 // -1: none
 	}{
-		{"one task of a canceled job", world(10, have(pending, 1), have(canceled, 2), by(named, "canceled")), "pending", 1, 9, 3},
-		{"the failed tasks of a failed job", world(10, have(pending, 1), have(canceled, 2), by(some, "failed")), "pending", 1, 9, 3},
-		{"tasks of another group", world(10, have(canceled, 3), inState("canceled"), ended, by(named, "canceled")), "canceled", 0, 10, 3},
+		{"one task of a canceled job", newInput(10, have(pending, 1), have(canceled, 2), by(named, "canceled")), "pending", 1, 9, 3},
+		{"the failed tasks of a failed job", newInput(10, have(pending, 1), have(canceled, 2), by(some, "failed")), "pending", 1, 9, 3},
+		{"tasks of another group", newInput(10, have(canceled, 3), inState("canceled"), ended, by(named, "canceled")), "canceled", 0, 10, 3},
 		{"what was begun counts as created, although its Task is gone",
-			world(10, have(pending, 1), func(w *World) { w.Group.Status.CreatedReplicas = 4 }, by(named, "canceled")), "pending", 4, 6, 4},
-		{"what waits while the job is paused was not canceled", world(10, have(pending, 3), by(some, "paused")), "pending", 10, 0, -1},
-		{"a second requeue of some", world(10, have(pending, 1), have(canceled, 2), from(3), by(named, "completed")), "pending", 1, 9, 3},
-		{"a requeue of the whole job", world(10, have(pending, 3), from(3), by(all, "canceled")), "pending", 10, 0, -1},
+			newInput(10, have(pending, 1), func(w *Input) { w.Group.Status.CreatedReplicas = 4 }, by(named, "canceled")), "pending", 4, 6, 4},
+		{"what waits while the job is paused was not canceled", newInput(10, have(pending, 3), by(some, "paused")), "pending", 10, 0, -1},
+		{"a second requeue of some", newInput(10, have(pending, 1), have(canceled, 2), from(3), by(named, "completed")), "pending", 1, 9, 3},
+		{"a requeue of the whole job", newInput(10, have(pending, 3), from(3), by(all, "canceled")), "pending", 10, 0, -1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := Plan(noon, Config{}.WithDefaults(), c.in).Status
 			got := int32(-1)
-			if s.CanceledFrom != nil {
-				got = *s.CanceledFrom
+			if s.CanceledFromReplica != nil {
+				got = *s.CanceledFromReplica
 			}
 			if s.State != c.wantState || s.PendingTasks != c.wantPending || s.CanceledTasks != c.wantCanceled || got != c.wantFrom {
 				t.Errorf("%s, canceled from %d on, counts %+v", s.State, got, s.TaskCounts)
 			}
 		})
 	}
-	goesOn := world(10, have(pending, 1), have(canceled, 2), from(3), inState("pending"))
-	if got := Plan(noon, Config{}.WithDefaults(), goesOn); len(got.Ask) != 0 {
-		t.Errorf("then it creates %+v", got.Ask)
+	goesOn := newInput(10, have(pending, 1), have(canceled, 2), from(3), inState("pending"))
+	if got := Plan(noon, Config{}.WithDefaults(), goesOn); len(got.Reserve) != 0 {
+		t.Errorf("then it creates %+v", got.Reserve)
 	}
-	ends := world(10, have(lifecycle.TaskCompleted, 1), have(canceled, 2), from(3), inState("running"))
+	ends := newInput(10, have(lifecycle.TaskCompleted, 1), have(canceled, 2), from(3), inState("running"))
 	if s := Plan(noon, Config{}.WithDefaults(), ends).Status; s.State != "completed" || s.CompletedAt == nil || s.CanceledTasks != 9 {
 		t.Errorf("and at its end it is %+v", s)
 	}
 }
 
-func TestARobotThatFailsTooManyTasksIsBlocked(t *testing.T) {
+func TestPlan_BlocksFailingRobots(t *testing.T) {
 	cfg := Config{}.WithDefaults()
-	got := Plan(noon, cfg, world(10, have(lifecycle.TaskFailed, 3), have(lifecycle.TaskRunning, 7), inState("running"), failing("r1"), excused(3)))
-	if s := got.Status; len(got.Blocked) != 1 || s.BlockedRobots[0] != "r1" || s.State != "running" || s.FailedTasks != 0 {
-		t.Errorf("blocked %v, status %+v", got.Blocked, s)
+	got := Plan(noon, cfg, newInput(10, have(lifecycle.TaskFailed, 3), have(lifecycle.TaskRunning, 7), inState("running"), failing("r1"), excused(3)))
+	if s := got.Status; len(got.BlockedRobots) != 1 || s.BlockedRobots[0] != "r1" || s.State != "running" || s.FailedTasks != 0 {
+		t.Errorf("blocked %v, status %+v", got.BlockedRobots, s)
 	}
-	again := world(10, have(lifecycle.TaskRunning, 10), inState("running"), failing("r1"), wrote(0))
+	again := newInput(10, have(lifecycle.TaskRunning, 10), inState("running"), failing("r1"), wrote(0))
 	again.Group.Status = *got.Status
-	if got := Plan(noon, cfg, again); len(got.Blocked) != 0 {
-		t.Errorf("blocked again: %v", got.Blocked)
+	if got := Plan(noon, cfg, again); len(got.BlockedRobots) != 0 {
+		t.Errorf("blocked again: %v", got.BlockedRobots)
 	}
-	failed := world(10, have(lifecycle.TaskFailed, 3), have(lifecycle.TaskRunning, 7), inState("failed"), failing("r1"), excused(3))
+	failed := newInput(10, have(lifecycle.TaskFailed, 3), have(lifecycle.TaskRunning, 7), inState("failed"), failing("r1"), excused(3))
 	if s := Plan(noon, cfg, failed).Status; s.State != "running" {
 		t.Errorf("a group that failed by the robot's fault is %s", s.State)
 	}
 }
 
 // The original counted one too early.
-func TestARobotIsBlockedAtExactlyTheCount(t *testing.T) {
-	ta := newTally()
+func TestPlan_BlocksAtExactCount(t *testing.T) {
+	ta := newGroupCounts()
 	task := func(name string, failed ...string) *v1alpha1.Task {
 		task := &v1alpha1.Task{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1alpha1.LabelTaskIndex: "0"}}}
 		task.Spec.Name, task.Status.FailedRobots, task.Status.State = name, failed, "failed"
 		return task
 	}
-	ta.with("g", func(m *members) {
+	ta.withGroup("g", func(m *groupTasks) {
 		for i, want := range []int{0, 0, 1} {
-			m.see(noon, task(fmt.Sprint("t", i), "r1", fmt.Sprint("x", i)))
-			if got := len(m.failedOn(blocklistAfter(&v1alpha1.Job{}))); got != want {
+			m.recordTask(noon, task(fmt.Sprint("t", i), "r1", fmt.Sprint("x", i)))
+			if got := len(m.robotsWithFailures(blocklistAfter(&v1alpha1.Job{}))); got != want {
 				t.Errorf("after %d tasks %d robots are blocked", i+1, got)
 			}
 		}
-		if n := m.excused([]string{"r1"}); n != 3 {
+		if n := m.failedOnBlocked([]string{"r1"}); n != 3 {
 			t.Errorf("%d tasks are excused", n)
 		}
-		m.see(noon, task("t0"))
-		m.drop("t1")
-		if len(m.failedOn(2)) != 0 || len(m.failedOn(1)) != 2 {
-			t.Errorf("counts %v", m.failed)
+		m.recordTask(noon, task("t0"))
+		m.removeRecord("t1")
+		if len(m.robotsWithFailures(2)) != 0 || len(m.robotsWithFailures(1)) != 2 {
+			t.Errorf("counts %v", m.failuresByRobot)
 		}
 	})
 }

@@ -7,27 +7,27 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/controllers/child"
-	"k8s4r.io/k8s4r/internal/controllers/demand"
-	"k8s4r.io/k8s4r/internal/placement"
+	"k8s4r.io/k8s4r/internal/core/naming"
+	"k8s4r.io/k8s4r/internal/core/placement"
+	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
 )
 
 const kind = "TaskGroup"
 
-// taskName is the name of one Task. A name that somebody else holds is told
-// apart by a hash.
+// taskName returns the name of one Task. If an object of another owner has that name, it
+// gets a hash.
 func taskName(g *v1alpha1.TaskGroup, index int, def string, taken map[string]bool) string {
 	parts := []string{g.Name, strconv.Itoa(index), def}
-	if name := child.Name(child.MaxName, parts...); !taken[name] {
+	if name := naming.ChildName(naming.MaxName, parts...); !taken[name] {
 		return name
 	}
-	return child.Other(child.MaxName, string(g.UID), parts...)
+	return naming.UniqueChildName(naming.MaxName, string(g.UID), parts...)
 }
 
-// demands says in the words of placement what the replicas need, beside what the
-// scheduler makes of the group and its job.
-func demands(g *v1alpha1.TaskGroup, replicas []Replica, taken map[string]bool) []placement.Demand {
-	holds := demand.Holds(&g.Spec.TaskGroupTemplate)
+// buildDemands converts replicas to placement demands. The scheduler adds the rules of
+// the group and its job.
+func buildDemands(g *v1alpha1.TaskGroup, replicas []Replica, taken map[string]bool) []placement.Demand {
+	holds := apiconv.ExtraResources(&g.Spec.TaskGroupTemplate)
 	out := make([]placement.Demand, len(replicas))
 	for i, r := range replicas {
 		d := placement.Demand{
@@ -35,28 +35,28 @@ func demands(g *v1alpha1.TaskGroup, replicas []Replica, taken map[string]bool) [
 			Tasks: make([]placement.Task, len(r.Tasks)),
 		}
 		for n, def := range r.Tasks {
-			d.Tasks[n] = demand.Task(taskName(g, r.Index, def.Name, taken), def, holds[def.Name], g.Spec.EphemeralDisk)
+			d.Tasks[n] = apiconv.TaskFrom(taskName(g, r.Index, def.Name, taken), def, holds[def.Name], g.Spec.EphemeralDisk)
 		}
 		out[i] = d
 	}
 	return out
 }
 
-// mould is what the Tasks of a group are made in.
-type mould struct {
-	group     *v1alpha1.TaskGroup
-	kind      string            // of the job; empty: batch
-	revisions map[string]string // by task
-	holds     map[string]*v1alpha1.Resources
-	stopAfter *v1alpha1.Duration
-	meta      map[string]string
+// taskBuilder creates the Tasks of one group.
+type taskBuilder struct {
+	group         *v1alpha1.TaskGroup
+	kind          string            // type of the job; "" means batch
+	revisions     map[string]string // by task
+	heldResources map[string]*v1alpha1.Resources
+	stopAfter     *v1alpha1.Duration
+	meta          map[string]string
 }
 
-// mould for the group's present definition. That a task is of a batch job is not
-// written: most are, and every byte of a Task is stored thousands of times.
-func (w *World) mould() mould {
-	m := mould{group: w.Group, revisions: w.Revisions, meta: w.meta(), holds: demand.Holds(&w.Group.Spec.TaskGroupTemplate)}
-	if w.kept() {
+// newTaskBuilder returns a builder for the current definition of the group. The type of
+// batch jobs is left empty, because every byte of a Task is stored thousands of times.
+func (w *Input) newTaskBuilder() taskBuilder {
+	m := taskBuilder{group: w.Group, revisions: w.Revisions, meta: w.mergeMeta(), heldResources: apiconv.ExtraResources(&w.Group.Spec.TaskGroupTemplate)}
+	if w.isKeptRunning() {
 		m.kind = w.Job.Spec.Type
 	}
 	if w.Job != nil && w.Job.Spec.Disconnect != nil {
@@ -65,8 +65,9 @@ func (w *World) mould() mould {
 	return m
 }
 
-// meta is the job's, and the group's before it. Nil: they say nothing.
-func (w *World) meta() map[string]string {
+// mergeMeta returns spec.meta of the job, overridden by that of the group. Nil if both
+// are empty.
+func (w *Input) mergeMeta() map[string]string {
 	if len(w.Group.Spec.Meta) == 0 && (w.Job == nil || len(w.Job.Spec.Meta) == 0) {
 		return nil
 	}
@@ -78,9 +79,9 @@ func (w *World) meta() map[string]string {
 	return all
 }
 
-// chosen are the Tasks to create: of replicas that have a robot, and of as
-// many others as may wait without.
-func (m mould) chosen(replicas []Replica, asked []placement.Demand, seats map[string]placement.Robot, idle int) (tasks []*v1alpha1.Task, bound, left int) {
+// buildTasks returns the Tasks of replicas that have a robot, and of up to idle others
+// that wait without one.
+func (m taskBuilder) buildTasks(replicas []Replica, asked []placement.Demand, seats map[string]placement.Robot, idle int) (tasks []*v1alpha1.Task, bound, left int) {
 	for i, r := range replicas {
 		robot, ok := seats[asked[i].Name()]
 		switch {
@@ -93,52 +94,52 @@ func (m mould) chosen(replicas []Replica, asked []placement.Demand, seats map[st
 			continue
 		}
 		for n, def := range r.Tasks {
-			tasks = append(tasks, m.task(asked[i].Tasks[n].Name, r.Index, def, robot))
+			tasks = append(tasks, m.buildTask(asked[i].Tasks[n].Name, r.Index, def, robot))
 		}
 	}
 	return tasks, bound, left
 }
 
-// indexOf is the replica that mould.task made t for.
-func indexOf(t *v1alpha1.Task) int {
-	n, _ := strconv.Atoi(t.Labels[v1alpha1.LabelTaskIndex]) // it wrote a number
+// replicaIndex returns the replica that mould.task made t for.
+func replicaIndex(t *v1alpha1.Task) int {
+	n, _ := strconv.Atoi(t.Labels[v1alpha1.LabelTaskIndex]) // buildTask wrote a number
 	return n
 }
 
-// task is a new Task.
-func (m mould) task(name string, index int, def *v1alpha1.TaskDefinition, robot placement.Robot) *v1alpha1.Task {
+// buildTask returns a new Task.
+func (m taskBuilder) buildTask(name string, index int, def *v1alpha1.TaskDefinition, robot placement.Robot) *v1alpha1.Task {
 	g := m.group
+	job, group, replica := naming.LabelValue(g.Spec.JobName), naming.LabelValue(g.Name), strconv.Itoa(index)
 	t := &v1alpha1.Task{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: g.Namespace,
 			Name:      name,
 			Labels: map[string]string{
-				v1alpha1.LabelJob:       child.Label(g.Spec.JobName),
-				v1alpha1.LabelTaskGroup: child.Label(g.Name),
-				v1alpha1.LabelTaskIndex: strconv.Itoa(index),
+				v1alpha1.LabelJob: job, v1alpha1.LabelTaskGroup: group, v1alpha1.LabelTaskIndex: replica,
+				v1alpha1.LabelPrefixedJob: job, v1alpha1.LabelPrefixedTaskGroup: group, v1alpha1.LabelPrefixedTaskIndex: replica,
 			},
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(g, v1alpha1.GroupVersion.WithKind(kind))},
 		},
 		Spec: v1alpha1.TaskSpec{
 			JobName:       g.Spec.JobName,
 			TaskGroupName: g.Name,
-			Type:          m.typeOf(def),
+			Type:          m.taskType(def),
 			TargetRobot:   robot.Name,
 
 			StopOnRobotAfter: m.stopAfter,
 		},
 	}
-	m.shape(t, def)
-	if robot.Offer != nil && robot.Document {
-		t.Finalizers = []string{v1alpha1.FinalizerRobotTold}
+	m.applyDefinition(t, def)
+	if robot.Offer != nil && robot.LegacyAgent {
+		t.Finalizers = []string{v1alpha1.FinalizerRobotNotified}
 	}
 	return t
 }
 
-// typeOf is the type of a Task: an init task ends also where the others are kept
-// running, and a daemon is kept running also where they end.
-func (m mould) typeOf(def *v1alpha1.TaskDefinition) string {
-	_, init := m.holds[def.Name]
+// taskType returns the type of a Task. Init tasks end even in service jobs, and daemons
+// are kept running even in batch jobs.
+func (m taskBuilder) taskType(def *v1alpha1.TaskDefinition) string {
+	_, init := m.heldResources[def.Name]
 	switch {
 	case init && m.kind == v1alpha1.JobTypeSystem:
 		return v1alpha1.TaskTypeSysbatch
@@ -150,11 +151,11 @@ func (m mould) typeOf(def *v1alpha1.TaskDefinition) string {
 	return m.kind
 }
 
-// shape gives a Task the present definition.
-func (m mould) shape(t *v1alpha1.Task, def *v1alpha1.TaskDefinition) {
+// applyDefinition sets the current definition on a Task.
+func (m taskBuilder) applyDefinition(t *v1alpha1.Task, def *v1alpha1.TaskDefinition) {
 	t.Labels[v1alpha1.LabelRevision] = m.revisions[def.Name]
 	t.Spec.TaskDefinition = *def.DeepCopy()
-	t.Spec.Holds = m.holds[def.Name].DeepCopy()
+	t.Spec.ExtraResources = m.heldResources[def.Name].DeepCopy()
 	t.Spec.RestartPolicy = m.group.Spec.RestartPolicy.DeepCopy()
 	t.Spec.EphemeralDisk = m.group.Spec.EphemeralDisk.DeepCopy()
 	t.Spec.Meta = maps.Clone(m.meta)

@@ -14,7 +14,7 @@ import (
 
 var t0 = time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
 
-// job of tasks named a, b, … with these numbers of replicas.
+// job returns a Job with tasks named a, b, … with these numbers of replicas.
 func job(phase batchv1.JobPhase, replicas ...int32) *batchv1.Job {
 	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "j", UID: "u", CreationTimestamp: metav1.NewTime(t0)}}
 	for i, n := range replicas {
@@ -22,7 +22,7 @@ func job(phase batchv1.JobPhase, replicas ...int32) *batchv1.Job {
 		t.Template.Spec.Containers = []corev1.Container{{Name: "main", Image: "image"}}
 		j.Spec.Tasks = append(j.Spec.Tasks, t)
 	}
-	j.Status.State = batchv1.JobState{Phase: phase, Reason: "Test", Message: "the test says so"}
+	j.Status.State = batchv1.JobState{Phase: phase, Reason: "Test", Message: "set by the test"}
 	if phase == "" {
 		j.Status.State = batchv1.JobState{}
 	}
@@ -42,9 +42,9 @@ func after(d time.Duration, p batchv1.LifecyclePolicy) batchv1.LifecyclePolicy {
 	return p
 }
 
-// pod that the controller has made of a Job, in words: "a0 Running", "a0 Failed 3",
-// with -marked, -intended or -counted (marked for a restart that the status does not
-// count, or does), -deleted or -old (of an older version) after them.
+// pod parses a Pod of a Job, such as "a0 Running" or "a0 Failed 3", followed by -marked,
+// -intended or -counted (marked for a restart that the status does not count, or does),
+// -deleted or -old (of an older version).
 func pod(j *batchv1.Job, words string) *corev1.Pod {
 	f := strings.Fields(words)
 	spec := Defaulted(&j.Spec)
@@ -80,11 +80,11 @@ func pod(j *batchv1.Job, words string) *corev1.Pod {
 	return p
 }
 
-// set puts a Pod into a phase, as a kubelet does.
+// set sets the phase of a Pod, as a kubelet does.
 func set(p *corev1.Pod, phase corev1.PodPhase, code int32) {
 	p.Status.Phase = phase
 	s := corev1.ContainerStatus{Name: "main", Ready: phase == corev1.PodRunning}
-	if ended(p) {
+	if hasEnded(p) {
 		s.State.Terminated = &corev1.ContainerStateTerminated{ExitCode: code, FinishedAt: metav1.NewTime(t0)}
 	}
 	if phase == corev1.PodPending {
@@ -94,17 +94,17 @@ func set(p *corev1.Pod, phase corev1.PodPhase, code int32) {
 	p.Status.ContainerStatuses = []corev1.ContainerStatus{s}
 }
 
-// world of a Job and its Pods in words.
-func world(j *batchv1.Job, pods ...string) World {
-	w := World{Job: j}
+// world returns the input for a Job and Pods that are parsed by pod.
+func world(j *batchv1.Job, pods ...string) Input {
+	w := Input{Job: j}
 	for _, words := range pods {
 		w.Pods = append(w.Pods, pod(j, words))
 	}
-	w.Lost = Lost(j, w.Pods, nil)
+	w.LostReplicas = LostReplicas(j, w.Pods, nil)
 	return w
 }
 
-// names of Pods less what they have in common, sorted as they are.
+// names returns the names of Pods without their common prefix, in their order.
 func names(pods []*corev1.Pod) string {
 	var all []string
 	for _, p := range pods {

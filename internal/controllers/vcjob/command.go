@@ -15,53 +15,53 @@ import (
 	busv1 "k8s4r.io/k8s4r/api/bus/v1alpha1"
 )
 
-// Order is what a Command asks for.
-type Order struct {
-	// Name of the Command, which is gone.
+// PendingCommand is a Command that was taken and not executed yet.
+type PendingCommand struct {
+	// Name of the Command, which was deleted.
 	Name    string
 	Action  batchv1.Action
 	Message string
 }
 
-// The reasons of the events about Commands.
+// Reasons of events about Commands.
 const (
 	ReasonCommandIssued  = "CommandIssued"
 	ReasonCommandRefused = "CommandRefused"
 )
 
-// takeOrder makes the oldest Command for the Job its order. The Command is
-// deleted first, and only who deleted it carries it out: so no restart and no
-// stale cache does it twice.
-func (c *Controller) takeOrder(ctx context.Context, j *batchv1.Job) error {
+// takeCommand takes the oldest Command for the Job. It deletes the Command first and
+// executes it only if that succeeds, so that neither a restart nor a stale cache executes
+// it twice.
+func (c *Controller) takeCommand(ctx context.Context, j *batchv1.Job) error {
 	var busy bool
-	c.remember(j, func(m *memory) { busy = m.order != nil })
+	c.updateMemory(j, func(m *memory) { busy = m.command != nil })
 	if busy || j.DeletionTimestamp != nil || j.Status.State.Phase == "" {
-		return nil // the first look at a Job obeys nobody: a Command taken then would be lost
+		return nil // the first reconcile only sets the phase; a Command taken now would be lost
 	}
-	commands, err := c.commands(ctx, client.ObjectKeyFromObject(j))
+	commands, err := c.listCommands(ctx, client.ObjectKeyFromObject(j))
 	if err != nil {
 		return err
 	}
 	for i := range commands {
 		cmd := &commands[i]
-		mine, err := c.remove(ctx, cmd)
+		mine, err := c.deleteCommand(ctx, cmd)
 		if err != nil {
 			return err
 		}
 		if uid := cmd.TargetObject.UID; !mine || uid != "" && uid != j.UID {
-			continue // taken already, or for an earlier Job of this name
+			continue // taken before, or for an earlier Job of this name
 		}
 		c.Recorder.Eventf(j, cmd, corev1.EventTypeNormal, ReasonCommandIssued, "Command", "Command %s asks for %.100s. %s", cmd.Name, cmd.Action, cmd.Message)
-		c.remember(j, func(m *memory) {
-			m.order = &Order{Name: cmd.Name, Action: batchv1.Action(cmd.Action), Message: cmd.Message}
+		c.updateMemory(j, func(m *memory) {
+			m.command = &PendingCommand{Name: cmd.Name, Action: batchv1.Action(cmd.Action), Message: cmd.Message}
 		})
 		return nil
 	}
 	return nil
 }
 
-// remove deletes a Command as it was seen, and tells whether it was us.
-func (c *Controller) remove(ctx context.Context, cmd *busv1.Command) (bool, error) {
+// deleteCommand deletes a Command and reports whether it still existed.
+func (c *Controller) deleteCommand(ctx context.Context, cmd *busv1.Command) (bool, error) {
 	err := c.Delete(ctx, cmd, client.Preconditions{UID: &cmd.UID})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return false, nil
@@ -72,8 +72,8 @@ func (c *Controller) remove(ctx context.Context, cmd *busv1.Command) (bool, erro
 	return true, nil
 }
 
-// commands for a Job, the oldest first.
-func (c *Controller) commands(ctx context.Context, k types.NamespacedName) ([]busv1.Command, error) {
+// listCommands returns the Commands for a Job, oldest first.
+func (c *Controller) listCommands(ctx context.Context, k types.NamespacedName) ([]busv1.Command, error) {
 	var list busv1.CommandList
 	if err := c.List(ctx, &list, client.InNamespace(k.Namespace), client.MatchingFields{indexCommands: k.Name}); err != nil {
 		return nil, fmt.Errorf("list commands: %w", err)
@@ -87,10 +87,10 @@ func (c *Controller) commands(ctx context.Context, k types.NamespacedName) ([]bu
 	return list.Items, nil
 }
 
-// dropCommands deletes the Commands for a Job that does not exist. One that the
-// cache only does not show yet keeps them.
-func (c *Controller) dropCommands(ctx context.Context, k types.NamespacedName) error {
-	commands, err := c.commands(ctx, k)
+// deleteCommands deletes the Commands for a Job that does not exist, unless only the cache
+// does not show it yet.
+func (c *Controller) deleteCommands(ctx context.Context, k types.NamespacedName) error {
+	commands, err := c.listCommands(ctx, k)
 	if err != nil || len(commands) == 0 {
 		return err
 	}
@@ -98,7 +98,7 @@ func (c *Controller) dropCommands(ctx context.Context, k types.NamespacedName) e
 		return err
 	}
 	for i := range commands {
-		if _, err := c.remove(ctx, &commands[i]); err != nil {
+		if _, err := c.deleteCommand(ctx, &commands[i]); err != nil {
 			return err
 		}
 	}

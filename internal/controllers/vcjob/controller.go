@@ -16,16 +16,13 @@ import (
 	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
 	busv1 "k8s4r.io/k8s4r/api/bus/v1alpha1"
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
-	"k8s4r.io/k8s4r/internal/controllers/expect"
-	"k8s4r.io/k8s4r/internal/controllers/remember"
-	"k8s4r.io/k8s4r/internal/controllers/standback"
-	"k8s4r.io/k8s4r/internal/controllers/wake"
+	"k8s4r.io/k8s4r/internal/controllers/kit"
 )
 
-// Name of the controller.
+// Name is the name of the controller.
 const Name = "vcjob"
 
-// The fields by which the cache finds what belongs to a Job.
+// Index fields of the cache.
 const (
 	indexPods     = "vcjob.pods.owner"
 	indexCommands = "vcjob.commands.target"
@@ -35,31 +32,30 @@ const (
 // Controller creates the Pods of Jobs and writes their status.
 type Controller struct {
 	client.Client
-	// Live reads what the cache may not show yet.
+	// Live reads from the API server what the cache may not show yet.
 	Live     client.Reader
 	Now      func() time.Time
 	Recorder events.EventRecorder
-	// Tick is the least time between two writes of a status that only count.
-	// 0 means DefaultTick.
+	// Tick is the least time between two status writes that only change counts. 0 means
+	// DefaultTick.
 	Tick time.Duration
-	// Concurrency is the number of Jobs that are worked on at a time.
+	// Concurrency is the number of Jobs that are reconciled concurrently.
 	Concurrency int
-	// Archives has a Job that has finished stay until it is marked as archived.
+	// Archives keeps a finished Job until it is marked as archived.
 	Archives bool
 
-	expect  *expect.Set
-	memory  *remember.Set[memory]
-	volcano *standback.Rival
+	expect  *kit.Expectations
+	memory  *kit.ObjectMemory[memory]
+	volcano *kit.PeerOperator
 }
 
-// memory is what no object says of a Job. What is lost with it costs no more
-// than a look or a write.
+// memory holds what is in no object. Losing it costs at most one reconcile or write.
 type memory struct {
-	lastStatus time.Time
-	order      *Order
-	refused    string
-	ensured    string
-	evicted    map[string]time.Time
+	lastStatusWrite time.Time
+	command         *PendingCommand
+	rejection       string
+	ensuredObjects  string
+	evictedAt       map[string]time.Time
 }
 
 // Add starts the controller with the manager.
@@ -67,10 +63,10 @@ func (c *Controller) Add(mgr ctrl.Manager) error {
 	if c.Tick == 0 {
 		c.Tick = DefaultTick
 	}
-	c.expect = expect.New(c.Now, mgr.GetLogger().WithName(Name))
-	c.memory = remember.New(newMemory)
-	c.volcano = volcano()
-	if err := c.volcano.Follow(mgr); err != nil {
+	c.expect = kit.NewExpectations(c.Now, mgr.GetLogger().WithName(Name))
+	c.memory = kit.NewObjectMemory(newMemory)
+	c.volcano = newPeerOperator()
+	if err := c.volcano.AddLeaseCache(mgr); err != nil {
 		return err
 	}
 	if err := addIndices(mgr.GetFieldIndexer()); err != nil {
@@ -95,7 +91,7 @@ func addIndices(indexer client.FieldIndexer) error {
 		field string
 		by    client.IndexerFunc
 	}{
-		{&corev1.Pod{}, indexPods, ownerOf},
+		{&corev1.Pod{}, indexPods, indexOwnerUID},
 		{&busv1.Command{}, indexCommands, targetOf},
 		{&batchv1.Job{}, indexClaims, func(o client.Object) []string { return namedClaims(&o.(*batchv1.Job).Spec) }},
 	} {
@@ -106,37 +102,37 @@ func addIndices(indexer client.FieldIndexer) error {
 	return nil
 }
 
-func ownerOf(o client.Object) []string {
+func indexOwnerUID(o client.Object) []string {
 	if owner := metav1.GetControllerOf(o); owner != nil {
 		return []string{string(owner.UID)}
 	}
 	return nil
 }
 
-// Reconcile brings one Job a step on.
+// Reconcile plans and applies the next actions for one Job.
 func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	now := c.Now()
-	if until, err := c.volcano.Until(ctx, now); err != nil || until.After(now) {
-		return wake.At(until, now), err
+	if until, err := c.volcano.YieldUntil(ctx, now); err != nil || until.After(now) {
+		return kit.RequeueAt(until, now), err
 	}
-	w, err := c.observe(ctx, req.NamespacedName)
-	if err != nil || w == nil {
+	in, err := c.observe(ctx, req.NamespacedName)
+	if err != nil || in == nil {
 		return reconcile.Result{}, err
 	}
-	steps := Plan(now, c.Tick, *w)
-	again, err := c.apply(ctx, w, steps)
+	actions := Plan(now, c.Tick, *in)
+	again, err := c.apply(ctx, in, actions)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	if again {
-		return wake.At(now, now), nil
+		return kit.RequeueAt(now, now), nil
 	}
-	return wake.At(steps.WakeAt, now), nil
+	return kit.RequeueAt(actions.RequeueAt, now), nil
 }
 
-// remember runs f on what is remembered of a Job.
-func (c *Controller) remember(j *batchv1.Job, f func(*memory)) {
-	c.memory.Of(client.ObjectKeyFromObject(j), j.UID, f)
+// updateMemory calls f with the memory of a Job.
+func (c *Controller) updateMemory(j *batchv1.Job, f func(*memory)) {
+	c.memory.Update(client.ObjectKeyFromObject(j), j.UID, f)
 }
 
 func newMemory() memory { return memory{} }

@@ -1,6 +1,7 @@
 package vcjob
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,12 +25,11 @@ import (
 	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
 	busv1 "k8s4r.io/k8s4r/api/bus/v1alpha1"
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
-	"k8s4r.io/k8s4r/internal/controllers/expect"
-	"k8s4r.io/k8s4r/internal/controllers/remember"
+	"k8s4r.io/k8s4r/internal/controllers/kit"
 )
 
-// bench is an API server in memory, at which one write fails: before it is done,
-// or after. The controller then dies and another one starts.
+// bench is an API server in memory that fails one write, before or after it is done. The
+// controller then crashes and another one starts.
 type bench struct {
 	*testing.T
 	client.WithWatch
@@ -52,18 +52,18 @@ var scheme = func() *runtime.Scheme {
 	return s
 }()
 
-var errDied = errors.New("the controller died")
+var errDied = errors.New("the controller crashed")
 
 func newBench(t *testing.T, failAt int, done bool, objects ...client.Object) *bench {
 	t.Helper()
 	b := &bench{T: t, failAt: failAt, done: done, made: map[string]int{}}
 	b.WithWatch = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&batchv1.Job{}, &corev1.Pod{}).
-		WithIndex(&corev1.Pod{}, indexPods, ownerOf).WithIndex(&busv1.Command{}, indexCommands, targetOf).Build()
+		WithIndex(&corev1.Pod{}, indexPods, indexOwnerUID).WithIndex(&busv1.Command{}, indexCommands, targetOf).Build()
 	b.start()
 	return b
 }
 
-// start starts a controller that remembers nothing.
+// start starts a controller with empty memory.
 func (b *bench) start() {
 	api := interceptor.NewClient(b.WithWatch, interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.CreateOption) error {
@@ -88,12 +88,12 @@ func (b *bench) start() {
 	})
 	b.c = &Controller{
 		Client: api, Live: api, Now: time.Now, Recorder: events.NewFakeRecorder(1000), Tick: time.Nanosecond,
-		expect: expect.New(time.Now, logr.Discard()), memory: remember.New(newMemory), volcano: volcano(),
+		expect: kit.NewExpectations(time.Now, logr.Discard()), memory: kit.NewObjectMemory(newMemory), volcano: newPeerOperator(),
 	}
-	b.c.volcano.Leases = api
+	b.c.volcano.LeaseReader = api
 }
 
-// write is one at a time: the controller writes several Pods at once.
+// write serializes writes: the controller writes several Pods at once.
 func (b *bench) write(do func() error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -109,7 +109,7 @@ func (b *bench) write(do func() error) error {
 	return errDied
 }
 
-// look lets the controller look at the Job once.
+// look runs one reconcile of the Job.
 func (b *bench) look() {
 	b.Helper()
 	_, err := b.c.Reconcile(b.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "j"}})
@@ -129,7 +129,7 @@ func (b *bench) job() *batchv1.Job {
 	return &j
 }
 
-// kubelet lets each Pod run, and those that are named end.
+// kubelet starts each Pod and ends the named ones.
 func (b *bench) kubelet(end map[string]corev1.PodPhase) {
 	b.Helper()
 	var pods corev1.PodList
@@ -152,16 +152,16 @@ func (b *bench) kubelet(end map[string]corev1.PodPhase) {
 	}
 }
 
-// TestTheControllerMayDieAtAnyWrite lets each of the writes of a Job's life be the
-// last of a controller, done or not: the next one brings the Job to the same end,
-// no restart is counted twice, and none is done by half.
-func TestTheControllerMayDieAtAnyWrite(t *testing.T) {
+// TestController_SurvivesCrashAtAnyWrite crashes the controller before or after each
+// write. The next controller must bring the Job to the same end, count no restart twice
+// and complete each restart.
+func TestController_SurvivesCrashAtAnyWrite(t *testing.T) {
 	for _, action := range []batchv1.Action{batchv1.RestartJobAction, batchv1.RestartTaskAction, batchv1.RestartPartitionAction, batchv1.RestartPodAction} {
 		for _, done := range []bool{false, true} {
 			for failAt := 0; ; failAt++ {
 				b := lives(t, action, failAt, done)
 				if failAt > 0 && b.died == 0 {
-					break // there are no more writes
+					break // that was the last write
 				}
 			}
 		}
@@ -187,15 +187,15 @@ func lives(t *testing.T, action batchv1.Action, failAt int, done bool) *bench {
 	s := b.job().Status
 	made := fmt.Sprint(b.made["j-a-0"], b.made["j-a-1"], b.made["j-b-0"])
 	want := map[batchv1.Action]string{batchv1.RestartJobAction: "2 2 2", batchv1.RestartPodAction: "2 1 1"}[action]
-	if s.State.Phase != batchv1.JobFailed || s.RetryCount != 2 || made != or(want, "2 2 1") || s.Failed == 0 || s.Running != 0 {
-		t.Errorf("%s, dies at write %d (done %v), made %s Pods: %+v", action, failAt, done, made, s)
+	if s.State.Phase != batchv1.JobFailed || s.RetryCount != 2 || made != cmp.Or(want, "2 2 1") || s.Failed == 0 || s.Running != 0 {
+		t.Errorf("%s, crash at write %d (done %v), made %s Pods: %+v", action, failAt, done, made, s)
 	}
 	return b
 }
 
-// TestACommandWaitsForTheFirstLook: what is taken before the Job has a phase would be
-// taken for nothing.
-func TestACommandWaitsForTheFirstLook(t *testing.T) {
+// TestController_TakesNoCommandBeforeFirstPhase: a Command that is taken before the Job
+// has a phase would be lost.
+func TestController_TakesNoCommandBeforeFirstPhase(t *testing.T) {
 	j := job("", 1)
 	cmd := &busv1.Command{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", UID: "c"}, Action: "AbortJob",
 		TargetObject: metav1.NewControllerRef(j, batchv1.GroupVersion.WithKind("Job"))}
@@ -209,8 +209,8 @@ func TestACommandWaitsForTheFirstLook(t *testing.T) {
 	}
 }
 
-// TestACommandIsCarriedOutOnceAtTheMost dies at each write that follows it.
-func TestACommandIsCarriedOutOnceAtTheMost(t *testing.T) {
+// TestController_ExecutesCommandAtMostOnce crashes the controller at each write.
+func TestController_ExecutesCommandAtMostOnce(t *testing.T) {
 	for _, done := range []bool{false, true} {
 		for failAt := 1; failAt < 12; failAt++ {
 			j := job("", 1)
@@ -232,7 +232,7 @@ func TestACommandIsCarriedOutOnceAtTheMost(t *testing.T) {
 			s := b.job().Status
 			lost := failAt == 1 && done || failAt == 2 && !done // deleted, and not yet in the status
 			if want := int32(1); s.RetryCount > want || s.RetryCount < want && !lost || s.State.Phase != batchv1.JobRunning {
-				t.Errorf("dies at write %d (done %v): %+v", failAt, done, s)
+				t.Errorf("crash at write %d (done %v): %+v", failAt, done, s)
 			}
 			if err := b.Get(t.Context(), client.ObjectKeyFromObject(cmd), cmd); !apierrors.IsNotFound(err) {
 				t.Errorf("the Command is still there: %v", err)

@@ -12,56 +12,58 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
-	"k8s4r.io/k8s4r/internal/notes"
+	"k8s4r.io/k8s4r/internal/controllers/kit"
+	"k8s4r.io/k8s4r/internal/platform/events"
 )
 
-// ReasonFailedCreate is the reason of the event about Pods, or what they need,
-// that the API server does not take.
+// ReasonFailedCreate is the reason of the event about Pods, or objects they need, that the
+// API server rejects.
 const ReasonFailedCreate = "FailedCreate"
 
-// createPods creates the Pods. It tells whether to look again at once, because
-// the API server will never take them.
+// createPods creates the Pods. It reports whether to reconcile again at once, because the
+// API server will never accept them.
 func (c *Controller) createPods(ctx context.Context, j *batchv1.Job, pods []*corev1.Pod) (again bool, err error) {
-	err = each(ctx, pods, func(ctx context.Context, pod *corev1.Pod) error { return c.create(ctx, j, pod) })
+	err = forEachPod(ctx, pods, func(ctx context.Context, pod *corev1.Pod) error { return c.createPod(ctx, j, pod) })
 	switch {
 	case err == nil || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return false, nil
 	case apierrors.IsInvalid(err):
-		c.remember(j, func(m *memory) { m.refused = notes.Clip(err.Error(), notes.Limit) })
+		c.updateMemory(j, func(m *memory) { m.rejection = events.ClipText(err.Error(), events.MaxNoteBytes) })
 		return true, nil
 	}
 	c.Recorder.Eventf(j, nil, corev1.EventTypeWarning, ReasonFailedCreate, "Create", "%s", err)
 	return false, err
 }
 
-// create creates one Pod. One of ours that exists already is good news.
-func (c *Controller) create(ctx context.Context, j *batchv1.Job, pod *corev1.Pod) error {
+// createPod creates one Pod. It succeeds if the Pod exists and belongs to the Job.
+func (c *Controller) createPod(ctx context.Context, j *batchv1.Job, pod *corev1.Pod) error {
 	name := pod.Name
-	c.expect.Create(j.UID, name)
+	c.expect.ExpectCreate(j.UID, name)
 	err := c.Create(ctx, pod)
 	if err == nil {
 		return nil
 	}
-	c.expect.Created(j.UID, name)
+	c.expect.ObserveCreate(j.UID, name)
 	if apierrors.IsAlreadyExists(err) {
-		return c.meet(ctx, j, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: j.Namespace, Name: name}})
+		return c.requireOwned(ctx, j, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: j.Namespace, Name: name}})
 	}
 	return fmt.Errorf("create pod %s: %w", name, err)
 }
 
-// meet reads an object whose name is taken, and fails when it is not ours.
-func (c *Controller) meet(ctx context.Context, j *batchv1.Job, o client.Object) error {
-	if err := c.Live.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
-		return fmt.Errorf("get %T %s: %w", o, o.GetName(), err)
+// requireOwned returns an error if the Job does not control the existing object.
+func (c *Controller) requireOwned(ctx context.Context, j *batchv1.Job, o client.Object) error {
+	owned, err := kit.ReadExisting(ctx, c.Live, j, o)
+	if err != nil {
+		return err
 	}
-	if !metav1.IsControlledBy(o, j) {
+	if !owned {
 		return fmt.Errorf("create %T %s: the name is held by another owner; rename the Job, or delete the other", o, o.GetName())
 	}
 	return nil
 }
 
-// ensure makes the objects that the Pods need, once for each change of them.
-func (c *Controller) ensure(ctx context.Context, j *batchv1.Job, objects []client.Object) error {
+// ensureObjects creates the objects that the Pods need, or updates them after a change.
+func (c *Controller) ensureObjects(ctx context.Context, j *batchv1.Job, objects []client.Object) error {
 	if len(objects) == 0 {
 		return nil
 	}
@@ -70,21 +72,21 @@ func (c *Controller) ensure(ctx context.Context, j *batchv1.Job, objects []clien
 		return fmt.Errorf("objects of job %s: %w", j.Name, err)
 	}
 	var is string
-	c.remember(j, func(m *memory) { is = m.ensured })
+	c.updateMemory(j, func(m *memory) { is = m.ensuredObjects })
 	if is == string(want) {
 		return nil
 	}
 	for _, o := range objects {
-		if err := c.ensureOne(ctx, j, o); err != nil {
+		if err := c.ensureObject(ctx, j, o); err != nil {
 			c.Recorder.Eventf(j, nil, corev1.EventTypeWarning, ReasonFailedCreate, "Create", "%s", err)
 			return err
 		}
 	}
-	c.remember(j, func(m *memory) { m.ensured = string(want) })
+	c.updateMemory(j, func(m *memory) { m.ensuredObjects = string(want) })
 	return nil
 }
 
-func (c *Controller) ensureOne(ctx context.Context, j *batchv1.Job, want client.Object) error {
+func (c *Controller) ensureObject(ctx context.Context, j *batchv1.Job, want client.Object) error {
 	is := want.DeepCopyObject().(client.Object)
 	err := c.Create(ctx, is)
 	if err == nil {
@@ -94,9 +96,9 @@ func (c *Controller) ensureOne(ctx context.Context, j *batchv1.Job, want client.
 		return fmt.Errorf("create %T %s: %w", want, want.GetName(), err)
 	}
 	if _, claim := is.(*corev1.PersistentVolumeClaim); claim {
-		return nil // a claim of that name is what was asked for, whoever made it
+		return nil // an existing claim of that name is used
 	}
-	if err := c.meet(ctx, j, is); err != nil {
+	if err := c.requireOwned(ctx, j, is); err != nil {
 		return err
 	}
 	// Only the lists of hosts change, with the number of replicas.
@@ -111,8 +113,8 @@ func (c *Controller) ensureOne(ctx context.Context, j *batchv1.Job, want client.
 	return nil
 }
 
-// drop deletes objects that are ours.
-func (c *Controller) drop(ctx context.Context, j *batchv1.Job, objects []client.Object) error {
+// deleteObjects deletes those of the objects that the Job controls.
+func (c *Controller) deleteObjects(ctx context.Context, j *batchv1.Job, objects []client.Object) error {
 	for _, o := range objects {
 		err := c.Live.Get(ctx, client.ObjectKeyFromObject(o), o)
 		if err == nil && metav1.IsControlledBy(o, j) {
@@ -124,7 +126,7 @@ func (c *Controller) drop(ctx context.Context, j *batchv1.Job, objects []client.
 		}
 	}
 	if len(objects) > 0 {
-		c.remember(j, func(m *memory) { m.ensured = "" })
+		c.updateMemory(j, func(m *memory) { m.ensuredObjects = "" })
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package vcjob
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -9,17 +10,16 @@ import (
 	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
 )
 
-// withSvc are the plugins that need the one that gives Pods their names.
-var withSvc = []string{"tensorflow", "mpi", "pytorch", "ray"}
+// svcDependentPlugins are the plugins that need svc for the names of Pods.
+var svcDependentPlugins = []string{"tensorflow", "mpi", "pytorch", "ray"}
 
-// Defaulted is a spec with its defaults: those that the schema gives, and those
-// that the original's mutating webhook writes into the object. The object stays
-// as its user wrote it.
+// Defaulted returns a copy of a spec with the defaults of the schema and of Volcano's
+// mutating webhook. The stored object does not change.
 func Defaulted(spec *batchv1.JobSpec) *batchv1.JobSpec {
 	s := spec.DeepCopy()
-	s.SchedulerName = or(s.SchedulerName, batchv1.DefaultSchedulerName)
-	s.Queue = or(s.Queue, batchv1.DefaultQueue)
-	s.MaxRetry = or(s.MaxRetry, batchv1.DefaultMaxRetry)
+	s.SchedulerName = cmp.Or(s.SchedulerName, batchv1.DefaultSchedulerName)
+	s.Queue = cmp.Or(s.Queue, batchv1.DefaultQueue)
+	s.MaxRetry = cmp.Or(s.MaxRetry, batchv1.DefaultMaxRetry)
 	for i := range s.Tasks {
 		defaultTask(i, &s.Tasks[i])
 	}
@@ -28,7 +28,7 @@ func Defaulted(spec *batchv1.JobSpec) *batchv1.JobSpec {
 			s.MinAvailable += *s.Tasks[i].MinAvailable
 		}
 	}
-	for _, plugin := range withSvc {
+	for _, plugin := range svcDependentPlugins {
 		_, wants := s.Plugins[plugin]
 		if _, has := s.Plugins[pluginSvc]; wants && !has {
 			s.Plugins[pluginSvc] = nil
@@ -38,8 +38,8 @@ func Defaulted(spec *batchv1.JobSpec) *batchv1.JobSpec {
 }
 
 func defaultTask(i int, t *batchv1.TaskSpec) {
-	t.Name = or(t.Name, fmt.Sprintf("%s%d", batchv1.DefaultTaskName, i))
-	t.MaxRetry = or(t.MaxRetry, batchv1.DefaultMaxRetry)
+	t.Name = cmp.Or(t.Name, fmt.Sprintf("%s%d", batchv1.DefaultTaskName, i))
+	t.MaxRetry = cmp.Or(t.MaxRetry, batchv1.DefaultMaxRetry)
 	if t.MinAvailable == nil {
 		least := t.Replicas
 		if p := t.PartitionPolicy; p != nil && p.MinPartitions > 0 {
@@ -57,9 +57,8 @@ func defaultTask(i int, t *batchv1.TaskSpec) {
 	}
 }
 
-// limitDevices makes limits of requests for what cannot be lent twice, such as
-// nvidia.com/gpu. The API server takes no Pod without, and Volcano's own document
-// writes them so.
+// limitDevices sets missing limits of extended resources, such as nvidia.com/gpu, to the
+// requests. The API server requires the limits, but examples of Volcano omit them.
 func limitDevices(r *corev1.ResourceRequirements) {
 	for name, n := range r.Requests {
 		if !strings.Contains(string(name), "/") || strings.Contains(string(name), "kubernetes.io/") {
@@ -75,17 +74,8 @@ func limitDevices(r *corev1.ResourceRequirements) {
 	}
 }
 
-// or is v, or what stands for its zero value.
-func or[T comparable](v, otherwise T) T {
-	var zero T
-	if v == zero {
-		return otherwise
-	}
-	return v
-}
-
-// replicas of all tasks.
-func replicas(s *batchv1.JobSpec) int32 {
+// totalReplicas returns the replicas of all tasks.
+func totalReplicas(s *batchv1.JobSpec) int32 {
 	var n int32
 	for i := range s.Tasks {
 		n += s.Tasks[i].Replicas

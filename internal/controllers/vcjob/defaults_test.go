@@ -7,9 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Volcano's document requests nvidia.com/gpu without a limit, and the API server takes
-// no such Pod.
-func TestDevicesThatAreOnlyRequestedAreLimited(t *testing.T) {
+// Volcano's documentation requests nvidia.com/gpu without a limit, and the API server
+// rejects such Pods.
+func TestDefaulted_LimitsRequestedDevices(t *testing.T) {
 	one, two := resource.MustParse("1"), resource.MustParse("2")
 	j := job("", 1)
 	j.Spec.Tasks[0].Template.Spec.Containers[0].Resources = corev1.ResourceRequirements{

@@ -9,14 +9,14 @@ import (
 	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
 )
 
-// heldBack is a sentence about what the Pods of a task wait for. Empty: nothing.
-func (p *plan) heldBack(t *batchv1.TaskSpec) string {
+// dependencyMessage names the tasks that the Pods of a task wait for. Empty if none.
+func (p *plan) dependencyMessage(t *batchv1.TaskSpec) string {
 	if t.DependsOn == nil || len(t.DependsOn.Name) == 0 {
 		return ""
 	}
 	var waits []string
 	for _, name := range t.DependsOn.Name {
-		if !p.taskReady(p.task(name)) {
+		if !p.isTaskReady(p.findTask(name)) {
 			waits = append(waits, name)
 		}
 	}
@@ -27,15 +27,15 @@ func (p *plan) heldBack(t *batchv1.TaskSpec) string {
 	return fmt.Sprintf("task %s waits for %s", t.Name, strings.Join(waits, ", "))
 }
 
-// taskReady tells whether enough Pods of a task have succeeded, or run with all
-// containers ready.
-func (p *plan) taskReady(t *batchv1.TaskSpec) bool {
+// isTaskReady reports whether at least minAvailable Pods of a task have succeeded or are
+// running with all containers ready.
+func (p *plan) isTaskReady(t *batchv1.TaskSpec) bool {
 	if t == nil {
 		return false
 	}
 	var n int32
-	for _, pod := range p.current[t.Name] {
-		if pod.DeletionTimestamp == nil && (pod.Status.Phase == corev1.PodSucceeded || ready(pod)) {
+	for _, pod := range p.currentPods[t.Name] {
+		if pod.DeletionTimestamp == nil && (pod.Status.Phase == corev1.PodSucceeded || isReady(pod)) {
 			n++
 		}
 	}

@@ -1,3 +1,3 @@
-// Package vcjob runs the Jobs of batch.volcano.sh where Volcano does not: Pods of
-// several sorts, to an end together (docs/spec/vcjob.md).
+// Package vcjob runs Jobs of batch.volcano.sh in clusters without Volcano's own
+// controllers: groups of Pods that start and end together (docs/reference/kinds/vcjob.md).
 package vcjob

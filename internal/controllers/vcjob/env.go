@@ -7,11 +7,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// pluginEnv tells each container which replica it is.
+// pluginEnv gives each container the index of its replica.
 const pluginEnv = "env"
 
-// addIndex puts the number of the replica into the environment, by its new and
-// its old name.
+// addIndex sets the index of the replica in the environment, under its current and its
+// older name.
 func addIndex(pod *corev1.Pod, index int) {
 	n := strconv.Itoa(index)
 	eachContainer(pod, func(c *corev1.Container) {
@@ -20,7 +20,7 @@ func addIndex(pod *corev1.Pod, index int) {
 	})
 }
 
-// eachContainer shows every container and init container.
+// eachContainer calls f for every container and init container.
 func eachContainer(pod *corev1.Pod, f func(*corev1.Container)) {
 	for i := range pod.Spec.InitContainers {
 		f(&pod.Spec.InitContainers[i])
@@ -30,8 +30,7 @@ func eachContainer(pod *corev1.Pod, f func(*corev1.Container)) {
 	}
 }
 
-// setEnv sets a variable. What the template says of it gives way: the Job knows
-// better which replica this is.
+// setEnv sets a variable, overriding the one of the template.
 func setEnv(c *corev1.Container, v corev1.EnvVar) {
 	c.Env = slices.DeleteFunc(c.Env, func(old corev1.EnvVar) bool { return old.Name == v.Name })
 	c.Env = append(c.Env, v)

@@ -13,89 +13,89 @@ import (
 
 	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
-	"k8s4r.io/k8s4r/internal/controllers/child"
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/naming"
 )
 
-// observe reads what a decision about the Job depends on. It returns nil when
-// there is nothing to decide, or not yet: the watch will bring what is missing.
-func (c *Controller) observe(ctx context.Context, k types.NamespacedName) (*World, error) {
+// observe reads the input of a plan. It returns nil if there is nothing to decide, or if
+// the cache is stale and a watch event will follow.
+func (c *Controller) observe(ctx context.Context, k types.NamespacedName) (*Input, error) {
 	var j batchv1.Job
 	err := c.Get(ctx, k, &j)
 	if apierrors.IsNotFound(err) {
-		c.expect.Forget(c.memory.Forget(k))
-		return nil, c.dropCommands(ctx, k)
+		c.expect.ForgetOwner(c.memory.ForgetObject(k))
+		return nil, c.deleteCommands(ctx, k)
 	}
-	if err != nil || c.expect.Stale(j.UID, j.ResourceVersion) {
+	if err != nil || c.expect.IsStale(j.UID, j.ResourceVersion) {
 		return nil, err
 	}
-	w := &World{Job: &j}
-	if seen, err := c.pods(ctx, w); err != nil || !seen {
+	in := &Input{Job: &j}
+	if seen, err := c.listPods(ctx, in); err != nil || !seen {
 		return nil, err
 	}
-	if err := c.takeOrder(ctx, &j); err != nil {
+	if err := c.takeCommand(ctx, &j); err != nil {
 		return nil, err
 	}
-	c.remember(&j, func(m *memory) {
-		w.Order, w.Refused, w.LastStatus, w.Evicted = m.order, m.refused, m.lastStatus, maps.Clone(m.evicted)
+	c.updateMemory(&j, func(m *memory) {
+		in.Command, in.Rejection, in.LastStatusWrite, in.EvictedAt = m.command, m.rejection, m.lastStatusWrite, maps.Clone(m.evictedAt)
 	})
-	if w.NoClaims, err = c.noClaims(ctx, &j); err != nil {
+	if in.MissingClaims, err = c.findMissingClaims(ctx, &j); err != nil {
 		return nil, err
 	}
-	w.Archives = c.Archives
-	w.FlowWaits, err = c.flowWaits(ctx, &j)
-	return w, err
+	in.Archives = c.Archives
+	in.FlowPending, err = c.isFlowPending(ctx, &j)
+	return in, err
 }
 
-// pods reads the Pods of the Job, and tells whether the cache shows what was
-// last done to them.
-func (c *Controller) pods(ctx context.Context, w *World) (seen bool, err error) {
+// listPods reads the Pods of the Job and reports whether the cache shows our last writes
+// to them.
+func (c *Controller) listPods(ctx context.Context, in *Input) (seen bool, err error) {
 	var list corev1.PodList
-	err = c.List(ctx, &list, client.InNamespace(w.Job.Namespace), client.MatchingFields{indexPods: string(w.Job.UID)}, client.UnsafeDisableDeepCopy)
+	err = c.List(ctx, &list, client.InNamespace(in.Job.Namespace), client.MatchingFields{indexPods: string(in.Job.UID)}, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return false, fmt.Errorf("list pods: %w", err)
 	}
 	for i := range list.Items {
 		pod := &list.Items[i]
-		if c.expect.Stale(pod.UID, pod.ResourceVersion) {
-			return false, nil // its mark does not show: it would be judged once more
+		if c.expect.IsStale(pod.UID, pod.ResourceVersion) {
+			return false, nil // without its mark the Pod would be handled twice
 		}
-		c.expect.Created(w.Job.UID, pod.Name)
-		w.Pods = append(w.Pods, pod)
+		c.expect.ObserveCreate(in.Job.UID, pod.Name)
+		in.Pods = append(in.Pods, pod)
 	}
-	w.Creating = c.expect.Creating(w.Job.UID)
-	return c.lost(ctx, w)
+	in.Creating = c.expect.PendingCreates(in.Job.UID)
+	return c.findLostPods(ctx, in)
 }
 
-// lost finds Pods that were counted and are gone, and tells whether the cache
-// shows the Pods that there are. A cache that has just been filled may not.
-func (c *Controller) lost(ctx context.Context, w *World) (seen bool, err error) {
-	if w.Lost = Lost(w.Job, w.Pods, w.Creating); len(w.Lost) == 0 {
+// findLostPods finds Pods that were counted and do not exist any more. It reports whether
+// the cache shows all existing Pods; after a start it may not.
+func (c *Controller) findLostPods(ctx context.Context, in *Input) (seen bool, err error) {
+	if in.LostReplicas = LostReplicas(in.Job, in.Pods, in.Creating); len(in.LostReplicas) == 0 {
 		return true, nil
 	}
 	var list metav1.PartialObjectMetadataList
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
-	err = c.Live.List(ctx, &list, client.InNamespace(w.Job.Namespace), client.MatchingLabels{batchv1.KeyJobName: child.Label(w.Job.Name)})
+	err = c.Live.List(ctx, &list, client.InNamespace(in.Job.Namespace), client.MatchingLabels{batchv1.KeyJobName: naming.LabelValue(in.Job.Name)})
 	if err != nil {
 		return false, fmt.Errorf("list pods: %w", err)
 	}
 	known := map[string]bool{}
-	for _, pod := range w.Pods {
+	for _, pod := range in.Pods {
 		known[pod.Name] = true
 	}
 	for i := range list.Items {
-		if o := &list.Items[i]; metav1.IsControlledBy(o, w.Job) && !known[o.Name] {
+		if o := &list.Items[i]; metav1.IsControlledBy(o, in.Job) && !known[o.Name] {
 			return false, nil
 		}
 	}
 	return true, nil
 }
 
-// Lost are replicas, by task, whose Pods the status counts and that are gone. The
-// status has no names: it is the first that have no Pod. Only a Job that works
-// loses Pods.
-func Lost(j *batchv1.Job, pods []*corev1.Pod, creating map[string]bool) map[string][]int {
-	if !lifecycle.VCJobPhase(j.Status.State.Phase).Works() {
+// LostReplicas returns replicas, by task, whose Pods the status counts and that do not
+// exist. The status has no names, so these are the first replicas without a Pod. Only in
+// phases that manage Pods can Pods be lost.
+func LostReplicas(j *batchv1.Job, pods []*corev1.Pod, creating map[string]bool) map[string][]int {
+	if !lifecycle.VCJobPhase(j.Status.State.Phase).ManagesPods() {
 		return nil
 	}
 	have := map[string]bool{}
@@ -111,7 +111,7 @@ func Lost(j *batchv1.Job, pods []*corev1.Pod, creating map[string]bool) map[stri
 			counted += n
 		}
 		if counted > t.Replicas {
-			continue // it was made smaller
+			continue // the task was scaled down
 		}
 		var gone []int
 		for index := range int(t.Replicas) {
@@ -126,9 +126,9 @@ func Lost(j *batchv1.Job, pods []*corev1.Pod, creating map[string]bool) map[stri
 	return all
 }
 
-// noClaims are the claims that a Job names and that do not exist.
-func (c *Controller) noClaims(ctx context.Context, j *batchv1.Job) ([]string, error) {
-	if !lifecycle.VCJobPhase(j.Status.State.Phase).Works() {
+// findMissingClaims returns the claims that the Job names and that do not exist.
+func (c *Controller) findMissingClaims(ctx context.Context, j *batchv1.Job) ([]string, error) {
+	if !lifecycle.VCJobPhase(j.Status.State.Phase).ManagesPods() {
 		return nil, nil
 	}
 	var missing []string
@@ -145,11 +145,11 @@ func (c *Controller) noClaims(ctx context.Context, j *batchv1.Job) ([]string, er
 	return missing, nil
 }
 
-// flowWaits tells whether the JobFlow of a finished Job has not taken notice of
-// its end. One that is gone, or was made anew, never will.
-func (c *Controller) flowWaits(ctx context.Context, j *batchv1.Job) (bool, error) {
+// isFlowPending reports whether the JobFlow of a finished Job has not recorded its end
+// yet. A deleted or recreated JobFlow never will.
+func (c *Controller) isFlowPending(ctx context.Context, j *batchv1.Job) (bool, error) {
 	owner := metav1.GetControllerOf(j)
-	if owner == nil || owner.Kind != "JobFlow" || j.Spec.TTLSecondsAfterFinished == nil || !lifecycle.VCJobPhase(j.Status.State.Phase).Finished() {
+	if owner == nil || owner.Kind != "JobFlow" || j.Spec.TTLSecondsAfterFinished == nil || !lifecycle.VCJobPhase(j.Status.State.Phase).IsFinished() {
 		return false, nil
 	}
 	var flow flowv1.JobFlow
@@ -160,5 +160,5 @@ func (c *Controller) flowWaits(ctx context.Context, j *batchv1.Job) (bool, error
 	if err != nil {
 		return false, fmt.Errorf("get job flow %s: %w", owner.Name, err)
 	}
-	return !flow.Status.Recorded(j.Name, string(j.UID)), nil
+	return !flow.Status.IsJobRecorded(j.Name, string(j.UID)), nil
 }

@@ -1,6 +1,7 @@
 package vcjob
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -9,263 +10,258 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
-	"k8s4r.io/k8s4r/internal/controllers/expect"
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/controllers/kit"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 )
 
-// DefaultTick is the least time between two writes of a status that only count.
+// DefaultTick is the least time between two status writes that only change counts.
 const DefaultTick = 250 * time.Millisecond
 
-// maxBatch is how many Pods one look creates at the most, so that what happens
-// to the first is seen while the last are made.
+// maxBatch bounds the Pods that one plan creates, so that events of the first are handled
+// while the rest are created.
 const maxBatch = 500
 
-// World is all that a decision about one Job depends on.
-type World struct {
+// Input is everything that a plan for one Job depends on.
+type Input struct {
 	Job *batchv1.Job
-	// Pods that the Job controls. They are only read.
+	// Pods that the Job controls. Read only.
 	Pods []*corev1.Pod
-	// Creating names Pods that were created and do not show yet.
+	// Creating names the Pods that were created and that the cache does not show yet.
 	Creating map[string]bool
-	// Lost are replicas, by task, whose Pods were counted and are gone.
-	Lost map[string][]int
-	// Evicted is when Pods were evicted that a policy answers later.
-	Evicted map[string]time.Time
-	// Order that a Command gave, which is deleted by now. Nil: none.
-	Order *Order
-	// Refused is why the API server takes no such Pods. Empty: it takes them.
-	Refused string
-	// NoClaims names claims that the Pods mount and that do not exist.
-	NoClaims []string
-	// FlowWaits tells that the JobFlow of a finished Job has not seen its end.
-	FlowWaits bool
-	// Archives: the manager keeps an archive, and a Job that has finished stays until it
-	// is in there.
+	// LostReplicas are replicas, by task, whose Pods were counted and do not exist.
+	LostReplicas map[string][]int
+	// EvictedAt is when Pods were evicted that a policy answers later.
+	EvictedAt map[string]time.Time
+	// Command that was taken, and deleted, for the Job. Nil if none.
+	Command *PendingCommand
+	// Rejection is the API server's reason to reject the Pods. Empty if it did not.
+	Rejection string
+	// MissingClaims names claims that the Pods mount and that do not exist.
+	MissingClaims []string
+	// FlowPending reports whether the JobFlow of a finished Job has not recorded its end
+	// yet.
+	FlowPending bool
+	// Archives keeps a finished Job until the archive has it.
 	Archives bool
-	// LastStatus is when the status was last written.
-	LastStatus time.Time
+	// LastStatusWrite is the time of the last status write.
+	LastStatusWrite time.Time
 }
 
-// Steps is what to do, in this order, and when to look again.
-type Steps struct {
-	// Mark are Pods to be marked with the number of their restart before the status
-	// is written, which counts it: the status says that Pods are stopped, and not
-	// which.
-	Mark []*corev1.Pod
-	// Drop are objects to be deleted before the status is written.
-	Drop []client.Object
-	// Status to write. Nil: as it is.
+// Actions is what apply writes after one Plan, in this order.
+type Actions struct {
+	// MarkPods are Pods to mark with the number of their restart before the status counts
+	// it. The status does not record which Pods are stopped.
+	MarkPods []*corev1.Pod
+	// DeleteObjects are objects to delete before the status is written.
+	DeleteObjects []client.Object
+	// Status to write. Nil if unchanged.
 	Status *batchv1.JobStatus
-	// Stop are Pods to be deleted.
-	Stop []*corev1.Pod
-	// Ensure are objects that are to exist before the Pods.
-	Ensure []client.Object
-	// Create are Pods to be created.
-	Create []*corev1.Pod
-	// Delete the Job, because its time to live is over.
-	Delete bool
-	// Evicted is when Pods were evicted that a policy answers later.
-	Evicted map[string]time.Time
-	// WakeAt is when to look again. Zero: a watch will wake us.
-	WakeAt time.Time
-	// Change of the phase, for people. Nil: none.
-	Change *Change
-	// Unanswered is a sentence about an order that is not possible. Empty: none.
-	Unanswered string
+	// StopPods are Pods to delete.
+	StopPods []*corev1.Pod
+	// EnsureObjects are objects that must exist before the Pods.
+	EnsureObjects []client.Object
+	// CreatePods are Pods to create.
+	CreatePods []*corev1.Pod
+	// DeleteJob deletes the Job, because its time to live has passed.
+	DeleteJob bool
+	// EvictedAt is when Pods were evicted that a policy answers later.
+	EvictedAt map[string]time.Time
+	// RequeueAt is the time to reconcile again. Zero: wait for the next watch event.
+	RequeueAt time.Time
+	// Change of the phase, for the event. Nil if none.
+	Change *PhaseChange
+	// CommandRejection is the message about a Command that is not possible. Empty if none.
+	CommandRejection string
 }
 
-// Change is a phase and how it came.
-type Change struct {
+// PhaseChange is a new phase and its cause.
+type PhaseChange struct {
 	To lifecycle.VCJobPhase
-	// Reason is one word: the event, or the action.
-	Reason string
-	Why    string
+	// Reason names the event or the action, in CamelCase.
+	Reason  string
+	Message string
 }
 
-// Plan decides what follows for one Job: one change of its phase at the most, so
-// that whoever watches sees each phase. tick is the least time between two
-// writes that only count.
-func Plan(now time.Time, tick time.Duration, w World) Steps {
-	p := &plan{World: w, now: now, tick: tick, spec: Defaulted(&w.Job.Spec), status: w.Job.Status.DeepCopy()}
-	p.out.Evicted = map[string]time.Time{}
-	if w.Job.DeletionTimestamp != nil {
+// Plan decides the next actions for one Job. It changes the phase at most once, so that
+// watchers see each phase. tick is the least time between two status writes that only
+// change counts.
+func Plan(now time.Time, tick time.Duration, in Input) Actions {
+	p := &plan{Input: in, now: now, tick: tick, spec: Defaulted(&in.Job.Spec), status: in.Job.Status.DeepCopy()}
+	p.out.EvictedAt = map[string]time.Time{}
+	if in.Job.DeletionTimestamp != nil {
 		return p.out
 	}
-	if len(w.Creating) > 0 {
-		// Of a Pod that was deleted while the watch was cut off no word comes.
-		p.wake(now.Add(expect.Lifetime))
+	if len(in.Creating) > 0 {
+		// A Pod that was deleted while the watch was disconnected causes no event.
+		p.requeueAt(now.Add(kit.ExpectationLifetime))
 	}
-	p.sort()
-	if c := p.next(); c != nil {
-		p.become(c)
+	p.classifyPods()
+	if c := p.nextChange(); c != nil {
+		p.enterPhase(c)
 	}
-	p.count()
-	p.stop()
-	p.resources()
-	p.create()
-	p.write()
-	p.expire()
+	p.setCounts()
+	p.stopPods()
+	p.planObjects()
+	p.createPods()
+	p.planStatus()
+	p.deleteExpiredJob()
 	return p.out
 }
 
-// plan is a decision in the making.
+// plan is the state of one call of Plan.
 type plan struct {
-	World
+	Input
 	now    time.Time
 	tick   time.Duration
 	spec   *batchv1.JobSpec
-	status *batchv1.JobStatus // as it will be
-	// by name of the Pod.
-	byName map[string]*corev1.Pod
-	// current are the Pods of each task that count: of the present version, and
-	// not stopped by the controller.
-	current map[string][]*corev1.Pod
-	// targets are Pods that are stopped although their version is the present one.
-	targets map[*corev1.Pod]bool
-	// armed tells that a policy will act later.
-	armed bool
-	out   Steps
+	status *batchv1.JobStatus // to be written
+	// podsByName holds all Pods by name.
+	podsByName map[string]*corev1.Pod
+	// currentPods are the Pods of each task that are of the current version and not
+	// stopped by the controller.
+	currentPods map[string][]*corev1.Pod
+	// restartTargets are Pods of the current version that a partial restart stops.
+	restartTargets map[*corev1.Pod]bool
+	// policyPending reports whether a policy will act later.
+	policyPending bool
+	out           Actions
 }
 
-func (p *plan) wake(at time.Time) {
-	if p.out.WakeAt.IsZero() || at.Before(p.out.WakeAt) {
-		p.out.WakeAt = at
-	}
+func (p *plan) requeueAt(at time.Time) {
+	kit.SetEarliest(&p.out.RequeueAt, at)
 }
 
 func (p *plan) phase() lifecycle.VCJobPhase { return lifecycle.VCJobPhase(p.status.State.Phase) }
 
-// before is the phase that the Job was in.
-func (p *plan) before() lifecycle.VCJobPhase {
+// previousPhase returns the phase before this plan.
+func (p *plan) previousPhase() lifecycle.VCJobPhase {
 	return lifecycle.VCJobPhase(p.Job.Status.State.Phase)
 }
 
-// sort finds the Pods that count, as the Job stands now.
-func (p *plan) sort() {
-	p.byName, p.current, p.targets = map[string]*corev1.Pod{}, map[string][]*corev1.Pod{}, map[*corev1.Pod]bool{}
+// classifyPods groups the Pods by name and by task.
+func (p *plan) classifyPods() {
+	p.podsByName, p.currentPods, p.restartTargets = map[string]*corev1.Pod{}, map[string][]*corev1.Pod{}, map[*corev1.Pod]bool{}
 	for _, pod := range p.Pods {
-		p.byName[pod.Name] = pod
-		if task, _ := taskOf(pod); !p.decided(pod) && !p.doomed(pod) {
-			p.current[task] = append(p.current[task], pod)
+		p.podsByName[pod.Name] = pod
+		if task, _ := taskOf(pod); !p.isDeletionRecorded(pod) && !p.isMarkedForDeletion(pod) {
+			p.currentPods[task] = append(p.currentPods[task], pod)
 		}
 	}
 }
 
-// next is the change that is due. Nil: none.
-//
-// An order counts more than what happens to Pods, and that more than what they
-// add up to.
-func (p *plan) next() *Change {
-	if p.before() == "" {
-		return &Change{To: lifecycle.VCJobPending, Reason: "Created", Why: "its Pods are being created"}
+// nextChange returns the phase change that is due, or nil. Commands take precedence over
+// policies, and policies over the counts of Pods.
+func (p *plan) nextChange() *PhaseChange {
+	if p.previousPhase() == "" {
+		return &PhaseChange{To: lifecycle.VCJobPending, Reason: "Created", Message: "its Pods are being created"}
 	}
-	if c := p.ordered(); c != nil {
+	if c := p.commandChange(); c != nil {
 		return c
 	}
-	if p.phase().Works() {
-		if why := or(p.Refused, invalid(p.spec)); why != "" {
-			return p.step(lifecycle.VCJobInvalid, "InvalidSpec", why)
+	if p.phase().ManagesPods() {
+		if why := cmp.Or(p.Rejection, validateSpec(p.spec)); why != "" {
+			return p.applySignal(lifecycle.VCJobInvalid, "InvalidSpec", why)
 		}
-		if c := p.answered(); c != nil {
+		if c := p.policyChange(); c != nil {
 			return c
 		}
 	}
-	return p.outcome()
+	return p.podOutcome()
 }
 
-// step is the change that a signal leads to. Nil: none.
-func (p *plan) step(g lifecycle.VCJobSignal, reason, why string) *Change {
+// applySignal returns the phase change for a signal, or nil if the phase has no such
+// transition.
+func (p *plan) applySignal(g lifecycle.VCJobSignal, reason, why string) *PhaseChange {
 	to, ok := lifecycle.StepVCJob(p.phase(), g)
 	if !ok {
 		return nil
 	}
-	return &Change{To: to, Reason: reason, Why: why}
+	return &PhaseChange{To: to, Reason: reason, Message: why}
 }
 
-// ordered carries out what a Command asks for. What the phase does not allow is
-// answered with a sentence: the Command is gone, and its author would wait.
-func (p *plan) ordered() *Change {
-	o := p.Order
+// commandChange executes the pending Command. It records why a Command is not possible,
+// because the Command is already deleted.
+func (p *plan) commandChange() *PhaseChange {
+	o := p.Command
 	if o == nil || o.Action == batchv1.SyncJobAction {
 		return nil
 	}
-	g, known := signals[o.Action]
+	g, known := actionSignals[o.Action]
 	switch {
 	case !known:
-		p.out.Unanswered = fmt.Sprintf("Command %s: a Job knows no action %q; it knows AbortJob, ResumeJob, RestartJob, CompleteJob, TerminateJob and SyncJob", o.Name, o.Action)
+		p.out.CommandRejection = fmt.Sprintf("Command %s: unknown action %q; use AbortJob, ResumeJob, RestartJob, CompleteJob, TerminateJob or SyncJob", o.Name, o.Action)
 		return nil
-	case restartsPart(o.Action):
-		p.out.Unanswered = fmt.Sprintf("Command %s: %s is for policies, a Command cannot say of which Pods; use RestartJob, or delete the Pods", o.Name, o.Action)
+	case isPartialRestart(o.Action):
+		p.out.CommandRejection = fmt.Sprintf("Command %s: %s is only possible in policies, because a Command does not select Pods; use RestartJob, or delete the Pods", o.Name, o.Action)
 		return nil
 	}
-	c := p.step(g, string(o.Action), or(o.Message, "a Command asked for "+string(o.Action)))
+	c := p.applySignal(g, string(o.Action), cmp.Or(o.Message, "requested by a Command: "+string(o.Action)))
 	if c == nil {
-		p.out.Unanswered = fmt.Sprintf("Command %s: %s does nothing to a Job that is %s", o.Name, o.Action, p.phase())
+		p.out.CommandRejection = fmt.Sprintf("Command %s: %s has no effect on a Job that is %s", o.Name, o.Action, p.phase())
 		return nil
 	}
-	p.act(o.Action, g)
+	p.countAction(o.Action, g)
 	return c
 }
 
-// answered carries out what the policies want done.
-func (p *plan) answered() *Change {
-	due := p.due()
+// policyChange executes the policy actions that are due.
+func (p *plan) policyChange() *PhaseChange {
+	due := p.dueActions()
 	for i, a := range due {
-		g := signals[a.action]
-		c := p.step(g, string(a.event), fmt.Sprintf("%s, and the policy says %s", a.why, a.action))
+		g := actionSignals[a.action]
+		c := p.applySignal(g, string(a.event), fmt.Sprintf("%s, and the policy requires %s", a.message, a.action))
 		if c == nil {
 			continue
 		}
-		if restartsPart(a.action) {
+		if isPartialRestart(a.action) {
 			for _, a := range due[i:] {
-				p.aim(a)
+				p.addRestartTargets(a)
 			}
 		}
-		p.act(a.action, g)
+		p.countAction(a.action, g)
 		return c
 	}
-	return p.begun()
+	return p.interruptedRestart()
 }
 
-// begun goes on with the restart of some Pods that was interrupted before the
-// status, when what was the reason for it is gone. Marks that nobody counts would
-// strike at the next restart, which may be about other Pods.
-func (p *plan) begun() *Change {
+// interruptedRestart completes a partial restart that was interrupted before the status
+// was written and whose cause is gone. Uncounted marks would otherwise take effect at the
+// next restart, which may be about other Pods.
+func (p *plan) interruptedRestart() *PhaseChange {
 	for i := range p.spec.Tasks {
-		for _, pod := range p.current[p.spec.Tasks[i].Name] {
-			if !intended(pod, p.status.RetryCount) {
+		for _, pod := range p.currentPods[p.spec.Tasks[i].Name] {
+			if !isRestartUncounted(pod, p.status.RetryCount) {
 				continue
 			}
 			g := lifecycle.VCJobRestart
-			c := p.step(g, "OutOfSync", fmt.Sprintf("the restart of Pod %s was begun", pod.Name))
-			p.act(batchv1.RestartPodAction, g)
+			c := p.applySignal(g, "OutOfSync", fmt.Sprintf("the restart of Pod %s was interrupted", pod.Name))
+			p.countAction(batchv1.RestartPodAction, g)
 			return c
 		}
 	}
 	return nil
 }
 
-// act counts what an action does beside changing the phase: a restart uses up a
-// retry, and what stops all Pods makes them those of an older version, so that
-// their end is no reason to act.
-func (p *plan) act(a batchv1.Action, g lifecycle.VCJobSignal) {
+// countAction counts a restart and starts a new version if the action stops all Pods, so
+// that policies ignore the end of the old Pods.
+func (p *plan) countAction(a batchv1.Action, g lifecycle.VCJobSignal) {
 	if g == lifecycle.VCJobRestart || g == lifecycle.VCJobResume {
 		p.status.RetryCount++
 	}
-	if !restartsPart(a) {
+	if !isPartialRestart(a) {
 		p.status.Version++
 	}
 }
 
-// write decides whether the status is worth a write now: a new phase at once,
-// mere counts once a tick.
-func (p *plan) write() {
+// planStatus decides whether to write the status now: a new phase at once, counts once per
+// tick.
+func (p *plan) planStatus() {
 	was := &p.Job.Status
 	if equality.Semantic.DeepEqual(was, p.status) {
 		return
 	}
-	if at := p.LastStatus.Add(p.tick); p.out.Change == nil && p.now.Before(at) {
-		p.wake(at)
+	if at := p.LastStatusWrite.Add(p.tick); p.out.Change == nil && p.now.Before(at) {
+		p.requeueAt(at)
 		return
 	}
 	p.out.Status = p.status

@@ -11,9 +11,9 @@ import (
 	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
 )
 
-// TestPlan has the rules of contract section 2, each by a Job that stands right
-// before it.
-func TestPlan(t *testing.T) {
+// TestPlan_Transitions covers each rule of the state machine with a Job that is about to
+// change its phase.
+func TestPlan_Transitions(t *testing.T) {
 	two := func(phase batchv1.JobPhase) *batchv1.Job { return job(phase, 2) }
 	minAvailable := func(n int32) func(*batchv1.Job) { return func(j *batchv1.Job) { j.Spec.MinAvailable = n } }
 	minSuccess := func(n int32) func(*batchv1.Job) { return func(j *batchv1.Job) { j.Spec.MinSuccess = &n } }
@@ -51,7 +51,7 @@ func TestPlan(t *testing.T) {
 
 	for _, c := range []struct {
 		name string
-		in   World
+		in   Input
 		now  time.Duration
 		// phase, Pods to create, mark and stop, and what the status says.
 		want, create, mark, stop string
@@ -98,9 +98,9 @@ func TestPlan(t *testing.T) {
 		{name: "6.47 any event", in: world(all(two("Running"), policies(policy("*", batchv1.AbortJobAction))), "a0 Running", "a1 Failed"), want: "Aborting", stop: "a0", version: 1},
 		{name: "6.47 any event is not that a Pod is pending", in: world(all(two("Pending"), policies(policy("*", batchv1.AbortJobAction))), "a0 Running", "a1 Pending"), want: "Pending"},
 		{name: "6.47 a stale version is no reason", in: world(all(two("Pending"), policies(policy("*", batchv1.AbortJobAction)), retried(1)), "a0 Running", "a1 Failed -old"), want: "Pending", stop: "a1", retry: 1, version: 1},
-		{name: "a Pod that somebody deletes was evicted", in: world(all(two("Running"), policies(policy(podEvicted, restartJob))), "a0 Running", "a1 Running -deleted"), want: "Restarting", stop: "a0", retry: 1, version: 1},
+		{name: "a deleted Pod counts as evicted", in: world(all(two("Running"), policies(policy(podEvicted, restartJob))), "a0 Running", "a1 Running -deleted"), want: "Restarting", stop: "a0", retry: 1, version: 1},
 		{name: "a Pod that is gone was evicted", in: world(all(two("Running"), policies(policy(podEvicted, restartTask)), counted(2)), "a1 Running"), want: "Restarting", mark: "a1", stop: "a1", retry: 1},
-		{name: "a Pod that is gone is made anew", in: world(all(two("Running"), counted(2)), "a1 Running"), want: "Running", create: "a0"},
+		{name: "a missing Pod is created again", in: world(all(two("Running"), counted(2)), "a1 Running"), want: "Running", create: "a0"},
 		{name: "a Pod that was never there was not evicted", in: world(all(two("Running"), policies(policy(podEvicted, restartJob)), counted(1)), "a1 Running"), want: "Running", create: "a0"},
 		{name: "TaskFailed: its containers were restarted too often", in: crashed(all(two("Running"), policies(policy(batchv1.TaskFailedEvent, batchv1.AbortJobAction))), 3), want: "Aborting", stop: "a0 a1", version: 1},
 		{name: "not so often yet", in: crashed(all(two("Running"), policies(policy(batchv1.TaskFailedEvent, batchv1.AbortJobAction))), 2), want: "Running"},
@@ -119,14 +119,14 @@ func TestPlan(t *testing.T) {
 		{name: "tasks that wait for each other: Failed", in: world(all(job("Pending", 1, 1), func(j *batchv1.Job) { j.Spec.Tasks[0].DependsOn = &batchv1.DependsOn{Name: []string{"b"}} }, dependsOn("", "a"))), want: "Failed"},
 		{name: "fewer replicas: those beyond are stopped, and not taken for evicted", in: world(all(job("Running", 1), counted(2), policies(policy(podEvicted, restartJob))), "a0 Running", "a1 Running"), want: "Running", stop: "a1"},
 		{name: "more replicas are created", in: world(all(job("Running", 3), minAvailable(1)), "a0 Running", "a1 Running"), want: "Running", create: "a2"},
-		{name: "a claim that does not exist holds the Pods back", in: func() World { w := world(two("Pending")); w.NoClaims = []string{"data"}; return w }(), want: "Pending"},
-		{name: "a Pod that the API server never takes: Failed", in: func() World { w := world(two("Pending")); w.Refused = "no"; return w }(), want: "Failed"},
-		{name: "what is being created is not created again", in: func() World {
+		{name: "a claim that does not exist holds the Pods back", in: func() Input { w := world(two("Pending")); w.MissingClaims = []string{"data"}; return w }(), want: "Pending"},
+		{name: "a Pod that the API server never takes: Failed", in: func() Input { w := world(two("Pending")); w.Rejection = "no"; return w }(), want: "Failed"},
+		{name: "what is being created is not created again", in: func() Input {
 			w := world(two("Pending"))
 			w.Creating = map[string]bool{"j-a-0": true}
 			return w
 		}(), want: "Pending", create: "a1"},
-		{name: "nor is it forgotten by an abort", in: func() World {
+		{name: "nor is it forgotten by an abort", in: func() Input {
 			w := world(two("Aborting"))
 			w.Creating = map[string]bool{"j-a-0": true}
 			return w
@@ -142,48 +142,48 @@ func TestPlan(t *testing.T) {
 			if string(is.State.Phase) != c.want || is.RetryCount != c.retry || is.Version != c.version {
 				t.Errorf("becomes %s (%s), retry %d, version %d", is.State.Phase, is.State.Message, is.RetryCount, is.Version)
 			}
-			if names(s.Create) != c.create || names(s.Mark) != c.mark || names(s.Stop) != c.stop {
-				t.Errorf("creates %q, marks %q, stops %q", names(s.Create), names(s.Mark), names(s.Stop))
+			if names(s.CreatePods) != c.create || names(s.MarkPods) != c.mark || names(s.StopPods) != c.stop {
+				t.Errorf("creates %q, marks %q, stops %q", names(s.CreatePods), names(s.MarkPods), names(s.StopPods))
 			}
-			if ch := s.Change; ch != nil && (ch.Reason == "" || ch.Why == "" || strings.Contains(ch.Reason, " ")) {
-				t.Errorf("says %q: %q", ch.Reason, ch.Why)
+			if ch := s.Change; ch != nil && (ch.Reason == "" || ch.Message == "" || strings.Contains(ch.Reason, " ")) {
+				t.Errorf("says %q: %q", ch.Reason, ch.Message)
 			}
 		})
 	}
 }
 
-func crashed(j *batchv1.Job, times int32) World {
+func crashed(j *batchv1.Job, times int32) Input {
 	w := world(j, "a0 Running", "a1 Running")
 	w.Pods[0].Status.ContainerStatuses[0].RestartCount = times
 	return w
 }
 
-func order(w World, action batchv1.Action) World {
-	w.Order = &Order{Name: "cmd", Action: action}
+func order(w Input, action batchv1.Action) Input {
+	w.Command = &PendingCommand{Name: "cmd", Action: action}
 	return w
 }
 
-func TestOrdersThatAreNotPossibleAreAnswered(t *testing.T) {
+func TestPlan_RejectsImpossibleCommands(t *testing.T) {
 	for _, c := range []struct {
 		phase  batchv1.JobPhase
 		action batchv1.Action
 		want   string
 	}{
-		{"Completed", "AbortJob", "Command cmd: AbortJob does nothing to a Job that is Completed"},
-		{"Running", "RestartTask", "Command cmd: RestartTask is for policies, a Command cannot say of which Pods; use RestartJob, or delete the Pods"},
-		{"Running", "Frobnicate", `Command cmd: a Job knows no action "Frobnicate"; it knows AbortJob, ResumeJob, RestartJob, CompleteJob, TerminateJob and SyncJob`},
+		{"Completed", "AbortJob", "Command cmd: AbortJob has no effect on a Job that is Completed"},
+		{"Running", "RestartTask", "Command cmd: RestartTask is only possible in policies, because a Command does not select Pods; use RestartJob, or delete the Pods"},
+		{"Running", "Frobnicate", `Command cmd: unknown action "Frobnicate"; use AbortJob, ResumeJob, RestartJob, CompleteJob, TerminateJob or SyncJob`},
 		{"Running", "SyncJob", ""},
 		{"Running", "AbortJob", ""},
 	} {
-		if got := Plan(t0, 0, order(world(job(c.phase, 1), "a0 Running"), c.action)).Unanswered; got != c.want {
+		if got := Plan(t0, 0, order(world(job(c.phase, 1), "a0 Running"), c.action)).CommandRejection; got != c.want {
 			t.Errorf("%s of a Job that is %s: %q", c.action, c.phase, got)
 		}
 	}
 }
 
-// TestCounts is defect #4616 of contract section 3: what has ended is counted
-// also when the rest is stopped, and stays counted when its Pods are cleared away.
-func TestCounts(t *testing.T) {
+// TestPlan_CountsEndedPods covers Volcano's defect #4616: ended Pods must be counted while
+// the others are stopped, and after they are deleted.
+func TestPlan_CountsEndedPods(t *testing.T) {
 	j := job("Running", 3)
 	one := int32(1)
 	j.Spec.MinSuccess = &one
@@ -197,30 +197,29 @@ func TestCounts(t *testing.T) {
 		t.Errorf("ran for %v", is.RunningDuration)
 	}
 	j.Status = is
-	after := Plan(t0.Add(time.Hour), 0, World{Job: j}).Status
+	after := Plan(t0.Add(time.Hour), 0, Input{Job: j}).Status
 	if after.Succeeded != 1 || after.Failed != 1 || after.Terminating != 0 || fmt.Sprint(after.TaskStatusCount) != "map[a:{map[Failed:1 Succeeded:1]}]" {
 		t.Errorf("#4616 after its Pods went: %+v", after)
 	}
 	j.Status = *after
-	if again := Plan(t0.Add(2*time.Hour), 0, World{Job: j}); again.Status != nil {
+	if again := Plan(t0.Add(2*time.Hour), 0, Input{Job: j}); again.Status != nil {
 		t.Errorf("written although it is the same: %+v", again.Status)
 	}
 }
 
-func TestCountsAreWrittenOnceATick(t *testing.T) {
+func TestPlan_WritesCountsOncePerTick(t *testing.T) {
 	w := world(job("Pending", 3), "a0 Running")
-	w.LastStatus = t0
+	w.LastStatusWrite = t0
 	s := Plan(t0.Add(time.Second), 2*time.Second, w)
-	if s.Status != nil || !s.WakeAt.Equal(t0.Add(2*time.Second)) {
-		t.Errorf("wrote %v, wakes at %v", s.Status, s.WakeAt)
+	if s.Status != nil || !s.RequeueAt.Equal(t0.Add(2*time.Second)) {
+		t.Errorf("wrote %v, wakes at %v", s.Status, s.RequeueAt)
 	}
 	if s := Plan(t0.Add(2*time.Second), 2*time.Second, w); s.Status == nil || s.Status.Running != 1 {
 		t.Errorf("wrote %v", s.Status)
 	}
 }
 
-// TestTTL is contract 6.49.
-func TestTTL(t *testing.T) {
+func TestPlan_DeletesExpiredJob(t *testing.T) {
 	for _, c := range []struct {
 		phase     batchv1.JobPhase
 		ttl       int32
@@ -243,11 +242,11 @@ func TestTTL(t *testing.T) {
 			stays.Spec.TTLSecondsAfterFinished = &c.ttl
 			w := world(stays)
 			w.Archives = true
-			if Plan(t0.Add(c.now), 0, w).Delete {
+			if Plan(t0.Add(c.now), 0, w).DeleteJob {
 				t.Errorf("%s: it goes before the archive has it", c.phase)
 			}
-			w.Job.Annotations = map[string]string{batchv1.AnnotationArchived: stays.ArchivedAs()}
-			if !Plan(t0.Add(c.now), 0, w).Delete {
+			w.Job.Annotations = map[string]string{batchv1.AnnotationArchived: stays.ArchiveMarker()}
+			if !Plan(t0.Add(c.now), 0, w).DeleteJob {
 				t.Errorf("%s: it stays although the archive has it", c.phase)
 			}
 		}
@@ -255,35 +254,35 @@ func TestTTL(t *testing.T) {
 		j.Status.State.LastTransitionTime.Time = t0
 		j.Spec.TTLSecondsAfterFinished = &c.ttl
 		w := world(j)
-		w.FlowWaits = c.flowWaits
+		w.FlowPending = c.flowWaits
 		s := Plan(t0.Add(c.now), 0, w)
-		if s.Delete != c.want || !s.Delete && c.phase == "Completed" && !c.flowWaits && s.WakeAt.IsZero() {
-			t.Errorf("%s after %s with ttl %d: deletes %v, wakes at %v", c.phase, c.now, c.ttl, s.Delete, s.WakeAt)
+		if s.DeleteJob != c.want || !s.DeleteJob && c.phase == "Completed" && !c.flowWaits && s.RequeueAt.IsZero() {
+			t.Errorf("%s after %s with ttl %d: deletes %v, wakes at %v", c.phase, c.now, c.ttl, s.DeleteJob, s.RequeueAt)
 		}
 	}
 }
 
-// TestAnEvictionIsAnsweredAfterItsTimeout follows one through the Pod that takes
-// the place of the other.
-func TestAnEvictionIsAnsweredAfterItsTimeout(t *testing.T) {
+// TestPlan_ActsOnEvictionAfterTimeout follows an eviction through the Pod that replaces
+// the evicted one.
+func TestPlan_ActsOnEvictionAfterTimeout(t *testing.T) {
 	j := job("Running", 1)
 	j.Spec.Policies = []batchv1.LifecyclePolicy{after(time.Minute, policy(batchv1.PodEvictedEvent, batchv1.AbortJobAction))}
 	s := Plan(t0.Add(time.Second), 0, world(j, "a0 Running -deleted"))
-	if at := s.Evicted["j-a-0"]; !at.Equal(t0) || s.Change != nil || !s.WakeAt.Equal(t0.Add(time.Minute)) {
+	if at := s.EvictedAt["j-a-0"]; !at.Equal(t0) || s.Change != nil || !s.RequeueAt.Equal(t0.Add(time.Minute)) {
 		t.Fatalf("%+v", s)
 	}
-	s = Plan(t0.Add(2*time.Second), 0, World{Job: j, Evicted: s.Evicted})
-	if len(s.Create) != 1 || !evictedAt(s.Create[0]).Equal(t0) {
-		t.Fatalf("creates %v", s.Create)
+	s = Plan(t0.Add(2*time.Second), 0, Input{Job: j, EvictedAt: s.EvictedAt})
+	if len(s.CreatePods) != 1 || !evictedAt(s.CreatePods[0]).Equal(t0) {
+		t.Fatalf("creates %v", s.CreatePods)
 	}
-	made := s.Create[0]
+	made := s.CreatePods[0]
 	set(made, "Pending", 0)
 	for _, c := range []struct {
 		phase corev1.PodPhase
 		want  bool
 	}{{"Pending", true}, {"Running", false}} {
 		set(made, c.phase, 0)
-		s := Plan(t0.Add(time.Minute), 0, World{Job: j, Pods: []*corev1.Pod{made}})
+		s := Plan(t0.Add(time.Minute), 0, Input{Job: j, Pods: []*corev1.Pod{made}})
 		if got := s.Change != nil && s.Change.To == "Aborting"; got != c.want {
 			t.Errorf("the new Pod is %s: %+v", c.phase, s.Change)
 		}

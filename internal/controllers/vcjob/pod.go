@@ -1,6 +1,7 @@
 package vcjob
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"strconv"
@@ -10,28 +11,26 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
-	"k8s4r.io/k8s4r/internal/controllers/child"
+	"k8s4r.io/k8s4r/internal/core/naming"
 )
 
-// handedDown are labels and annotations of a Job that are its Pods' as well. No
-// others are.
-var handedDown = []string{"volcano.sh/preemptable", "volcano.sh/cooldown-time", "volcano.sh/revocable-zone"}
+// inheritedKeys are the only labels and annotations of a Job that its Pods inherit.
+var inheritedKeys = []string{"volcano.sh/preemptable", "volcano.sh/cooldown-time", "volcano.sh/revocable-zone"}
 
-// keyEvictedAt is when the Pod was evicted that this one stands for, on a Pod
-// whose eviction a policy answers after a timeout. So the timeout survives a
-// restart of the controller.
+// keyEvictedAt is set on the replacement of an evicted Pod if a policy with a timeout will
+// act on the eviction, so that the timeout survives a restart of the controller.
 const keyEvictedAt = "k8s4r.io/evicted-at"
 
-// podName is the name of a replica: always the same one, so that a stale cache
-// cannot make twins.
+// podName returns the name of a replica. It is always the same, so that a stale cache
+// cannot create duplicates.
 func podName(job, task string, index int) string {
-	return child.Name(child.MaxName, job, task, strconv.Itoa(index))
+	return naming.ChildName(naming.MaxName, job, task, strconv.Itoa(index))
 }
 
-// groupName is what a gang scheduler would call the Pods of a Job.
+// groupName returns the name that a gang scheduler uses for the Pods of a Job.
 func groupName(j *batchv1.Job) string { return j.Name + "-" + string(j.UID) }
 
-// newPod is one replica of a task. spec has its defaults.
+// newPod returns a replica of a task. spec must have its defaults.
 func newPod(j *batchv1.Job, spec *batchv1.JobSpec, t *batchv1.TaskSpec, index int) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -44,14 +43,14 @@ func newPod(j *batchv1.Job, spec *batchv1.JobSpec, t *batchv1.TaskSpec, index in
 		},
 		Spec: *t.Template.Spec.DeepCopy(),
 	}
-	pod.Spec.SchedulerName = or(pod.Spec.SchedulerName, spec.SchedulerName)
-	pod.Spec.PriorityClassName = or(pod.Spec.PriorityClassName, spec.PriorityClassName)
-	mount(j, spec, pod)
+	pod.Spec.SchedulerName = cmp.Or(pod.Spec.SchedulerName, spec.SchedulerName)
+	pod.Spec.PriorityClassName = cmp.Or(pod.Spec.PriorityClassName, spec.PriorityClassName)
+	mountVolumes(j, spec, pod)
 	if _, on := spec.Plugins[pluginEnv]; on {
 		addIndex(pod, index)
 	}
 	if args, on := spec.Plugins[pluginSvc]; on {
-		addHosts(j, spec, pod, svcFlags(args))
+		addHosts(j, spec, pod, parseSvcFlags(args))
 	}
 	return pod
 }
@@ -59,13 +58,13 @@ func newPod(j *batchv1.Job, spec *batchv1.JobSpec, t *batchv1.TaskSpec, index in
 func podLabels(j *batchv1.Job, spec *batchv1.JobSpec, t *batchv1.TaskSpec, index int) map[string]string {
 	all := map[string]string{}
 	maps.Copy(all, t.Template.Labels)
-	inherit(all, j.Labels)
+	copyInherited(all, j.Labels)
 	maps.Copy(all, map[string]string{
-		batchv1.KeyJobName:      child.Label(j.Name),
+		batchv1.KeyJobName:      naming.LabelValue(j.Name),
 		batchv1.KeyJobNamespace: j.Namespace,
 		batchv1.KeyTaskSpec:     t.Name,
 		batchv1.KeyTaskIndex:    strconv.Itoa(index),
-		batchv1.KeyQueueName:    child.Label(spec.Queue),
+		batchv1.KeyQueueName:    naming.LabelValue(spec.Queue),
 	})
 	return all
 }
@@ -73,7 +72,7 @@ func podLabels(j *batchv1.Job, spec *batchv1.JobSpec, t *batchv1.TaskSpec, index
 func podAnnotations(j *batchv1.Job, spec *batchv1.JobSpec, t *batchv1.TaskSpec, index int) map[string]string {
 	all := map[string]string{}
 	maps.Copy(all, t.Template.Annotations)
-	inherit(all, j.Annotations)
+	copyInherited(all, j.Annotations)
 	maps.Copy(all, map[string]string{
 		batchv1.KeyJobName:       j.Name,
 		batchv1.KeyTaskSpec:      t.Name,
@@ -87,15 +86,15 @@ func podAnnotations(j *batchv1.Job, spec *batchv1.JobSpec, t *batchv1.TaskSpec, 
 	return all
 }
 
-func inherit(to, from map[string]string) {
-	for _, key := range handedDown {
+func copyInherited(to, from map[string]string) {
+	for _, key := range inheritedKeys {
 		if v, ok := from[key]; ok {
 			to[key] = v
 		}
 	}
 }
 
-// taskOf is the name of a Pod's task, and which replica it is. -1: none.
+// taskOf returns the task and the index of a Pod. The index is -1 if it has none.
 func taskOf(p *corev1.Pod) (task string, index int) {
 	index, err := strconv.Atoi(p.Annotations[batchv1.KeyTaskIndex])
 	if err != nil || index < 0 {
@@ -104,8 +103,8 @@ func taskOf(p *corev1.Pod) (task string, index int) {
 	return p.Annotations[batchv1.KeyTaskSpec], index
 }
 
-// version of the Job that made the Pod.
-func version(p *corev1.Pod) int32 {
+// podVersion returns the version of the Job that created the Pod.
+func podVersion(p *corev1.Pod) int32 {
 	n, err := strconv.ParseInt(p.Annotations[batchv1.KeyJobVersion], 10, 32)
 	if err != nil {
 		return 0
@@ -113,28 +112,28 @@ func version(p *corev1.Pod) int32 {
 	return int32(n)
 }
 
-// keyRestart is, on a marked Pod, the number of the restart that stops it. Until the
-// Job's status counts that one, the mark is no more than an intention: whoever made
-// it may have died before the other marks, and before the status.
+// keyRestart is, on a marked Pod, the number of the restart that stops it. The mark has no
+// effect until the Job's status counts that restart: the controller may have exited before
+// it marked the other Pods.
 const keyRestart = "k8s4r.io/restart"
 
-// marked tells whether the controller itself has decided to delete the Pod.
-func marked(p *corev1.Pod) bool { return p.Annotations[batchv1.KeyOutOfSync] == "true" }
+// isMarkedOutOfSync reports whether the controller has decided to delete the Pod.
+func isMarkedOutOfSync(p *corev1.Pod) bool { return p.Annotations[batchv1.KeyOutOfSync] == "true" }
 
-// intended tells whether the Pod is marked for a restart that the Job, restarted
-// retries times, does not count yet.
-func intended(p *corev1.Pod, retries int32) bool {
+// isRestartUncounted reports whether the Pod is marked for a restart that is not among the
+// counted retries.
+func isRestartUncounted(p *corev1.Pod, retries int32) bool {
 	n, err := strconv.ParseInt(p.Annotations[keyRestart], 10, 32)
-	return err == nil && marked(p) && int32(n) > retries
+	return err == nil && isMarkedOutOfSync(p) && int32(n) > retries
 }
 
-// ended tells whether the Pod has run to an end.
-func ended(p *corev1.Pod) bool {
+// hasEnded reports whether the Pod has succeeded or failed.
+func hasEnded(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
-// ready tells whether the Pod runs, with all of its containers ready.
-func ready(p *corev1.Pod) bool {
+// isReady reports whether the Pod is running with all containers ready.
+func isReady(p *corev1.Pod) bool {
 	if p.Status.Phase != corev1.PodRunning || len(p.Status.ContainerStatuses) == 0 {
 		return false
 	}
@@ -146,8 +145,8 @@ func ready(p *corev1.Pod) bool {
 	return true
 }
 
-// restarts of the containers of a Pod.
-func restarts(p *corev1.Pod) int32 {
+// countRestarts returns the container restarts of a Pod.
+func countRestarts(p *corev1.Pod) int32 {
 	var n int32
 	for _, all := range [][]corev1.ContainerStatus{p.Status.InitContainerStatuses, p.Status.ContainerStatuses} {
 		for i := range all {
@@ -157,9 +156,9 @@ func restarts(p *corev1.Pod) int32 {
 	return n
 }
 
-// end is how the first container ended, and when: its exit code alone counts.
-func end(p *corev1.Pod) (code int32, at time.Time) {
-	at = changed(p)
+// podExit returns exit code and end of the first container.
+func podExit(p *corev1.Pod) (code int32, at time.Time) {
+	at = lastConditionChange(p)
 	if len(p.Status.ContainerStatuses) == 0 {
 		return 0, at
 	}
@@ -172,8 +171,9 @@ func end(p *corev1.Pod) (code int32, at time.Time) {
 	return code, at
 }
 
-// changed is when the Pod's conditions last changed, or else its creation.
-func changed(p *corev1.Pod) time.Time {
+// lastConditionChange returns when the Pod's conditions last changed, or its creation
+// time.
+func lastConditionChange(p *corev1.Pod) time.Time {
 	at := p.CreationTimestamp.Time
 	for i := range p.Status.Conditions {
 		if t := p.Status.Conditions[i].LastTransitionTime.Time; t.After(at) {
@@ -183,7 +183,7 @@ func changed(p *corev1.Pod) time.Time {
 	return at
 }
 
-// evictedAt is when the Pod that this one stands for was evicted. Zero: none was.
+// evictedAt returns when the Pod that this one replaces was evicted. Zero if none was.
 func evictedAt(p *corev1.Pod) time.Time {
 	at, err := time.Parse(time.RFC3339Nano, p.Annotations[keyEvictedAt])
 	if err != nil {
@@ -192,9 +192,9 @@ func evictedAt(p *corev1.Pod) time.Time {
 	return at
 }
 
-// describe says how a Pod ended, for people.
-func describe(p *corev1.Pod) string {
-	code, _ := end(p)
+// describeFailure returns a message on how a Pod failed.
+func describeFailure(p *corev1.Pod) string {
+	code, _ := podExit(p)
 	switch {
 	case p.Status.Reason != "":
 		return fmt.Sprintf("Pod %s failed: %s", p.Name, p.Status.Reason)

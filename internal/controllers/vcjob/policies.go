@@ -1,6 +1,7 @@
 package vcjob
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -8,31 +9,31 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 )
 
-// happening is an event that a policy may answer. All are read from what there
-// is now, so that none is lost while no controller runs: what was answered is
-// marked, gone or of an older version.
-type happening struct {
+// policyEvent is an event that a policy may act on. Events are derived from the current
+// state, so that none is lost while no controller runs; Pods that were acted on are
+// marked, deleted or of an older version.
+type policyEvent struct {
 	event batchv1.Event
 	task  *batchv1.TaskSpec
-	// index of the replica. -1: it is about the whole task.
-	index int
-	code  int32
-	at    time.Time
-	why   string
+	// index of the replica. -1: the event is about the whole task.
+	index    int
+	exitCode int32
+	at       time.Time
+	message  string
 }
 
-// answer is what a policy wants done about a happening.
-type answer struct {
-	happening
+// policyAction is the action of a policy on an event.
+type policyAction struct {
+	policyEvent
 	action batchv1.Action
 	due    time.Time
 }
 
-// signals of the actions that change the phase.
-var signals = map[batchv1.Action]lifecycle.VCJobSignal{
+// actionSignals maps the actions that change the phase to signals.
+var actionSignals = map[batchv1.Action]lifecycle.VCJobSignal{
 	batchv1.RestartJobAction:       lifecycle.VCJobRestart,
 	batchv1.RestartTaskAction:      lifecycle.VCJobRestart,
 	batchv1.RestartPodAction:       lifecycle.VCJobRestart,
@@ -43,16 +44,17 @@ var signals = map[batchv1.Action]lifecycle.VCJobSignal{
 	batchv1.ResumeJobAction:        lifecycle.VCJobResume,
 }
 
-// restartsPart tells whether the action stops some Pods and leaves the others.
-func restartsPart(a batchv1.Action) bool {
+// isPartialRestart reports whether the action stops some Pods and keeps the others.
+func isPartialRestart(a batchv1.Action) bool {
 	return a == batchv1.RestartTaskAction || a == batchv1.RestartPodAction || a == batchv1.RestartPartitionAction
 }
 
-// policyFor is the first that matches: of the task, then of the Job. Nil: none.
-func policyFor(spec *batchv1.JobSpec, h happening) *batchv1.LifecyclePolicy {
+// policyFor returns the first policy that matches, of the task and then of the Job. Nil if
+// none.
+func policyFor(spec *batchv1.JobSpec, h policyEvent) *batchv1.LifecyclePolicy {
 	for _, policies := range [][]batchv1.LifecyclePolicy{h.task.Policies, spec.Policies} {
 		for i := range policies {
-			if matches(&policies[i], h) {
+			if matchesEvent(&policies[i], h) {
 				return &policies[i]
 			}
 		}
@@ -60,12 +62,12 @@ func policyFor(spec *batchv1.JobSpec, h happening) *batchv1.LifecyclePolicy {
 	return nil
 }
 
-func matches(p *batchv1.LifecyclePolicy, h happening) bool {
+func matchesEvent(p *batchv1.LifecyclePolicy, h policyEvent) bool {
 	if h.event == batchv1.PodPendingEvent && p.Timeout == nil {
-		return false // every Pod is pending once
+		return false // every Pod is pending at first
 	}
 	if p.ExitCode != nil {
-		return h.event == batchv1.PodFailedEvent && *p.ExitCode == h.code
+		return h.event == batchv1.PodFailedEvent && *p.ExitCode == h.exitCode
 	}
 	for _, e := range append([]batchv1.Event{p.Event}, p.Events...) {
 		if e == h.event || e == batchv1.AnyEvent {
@@ -75,125 +77,124 @@ func matches(p *batchv1.LifecyclePolicy, h happening) bool {
 	return false
 }
 
-// answers are what the policies want done, in the order in which it is due.
-func (p *plan) answers() []answer {
-	var all []answer
-	for _, h := range p.happenings() {
+// policyActions returns the actions of policies, ordered by due time.
+func (p *plan) policyActions() []policyAction {
+	var all []policyAction
+	for _, h := range p.policyEvents() {
 		policy := policyFor(p.spec, h)
-		if policy == nil || signals[policy.Action] == "" {
+		if policy == nil || actionSignals[policy.Action] == "" {
 			continue
 		}
-		a := answer{happening: h, action: policy.Action, due: h.at}
+		a := policyAction{policyEvent: h, action: policy.Action, due: h.at}
 		if policy.Timeout != nil {
 			a.due = h.at.Add(policy.Timeout.Duration)
 		}
 		all = append(all, a)
 	}
-	slices.SortStableFunc(all, func(a, b answer) int { return a.due.Compare(b.due) })
+	slices.SortStableFunc(all, func(a, b policyAction) int { return a.due.Compare(b.due) })
 	return all
 }
 
-// due are the answers that are to be given now: one, or all that restart some
-// Pods, which count as one restart. It wakes the plan for those that are due
-// later, and remembers the evictions among them.
-func (p *plan) due() []answer {
-	var now []answer
-	for _, a := range p.answers() {
+// dueActions returns the actions to execute now: one, or all partial restarts, which count
+// as one restart. It requeues for later actions and remembers the evictions among them.
+func (p *plan) dueActions() []policyAction {
+	var now []policyAction
+	for _, a := range p.policyActions() {
 		switch {
 		case p.now.Before(a.due):
-			p.armed = true
-			p.wake(a.due)
+			p.policyPending = true
+			p.requeueAt(a.due)
 			if a.event == batchv1.PodEvictedEvent {
-				p.out.Evicted[podName(p.Job.Name, a.task.Name, a.index)] = a.at
+				p.out.EvictedAt[podName(p.Job.Name, a.task.Name, a.index)] = a.at
 			}
-		case len(now) == 0 || restartsPart(now[0].action) && restartsPart(a.action):
+		case len(now) == 0 || isPartialRestart(now[0].action) && isPartialRestart(a.action):
 			now = append(now, a)
 		}
 	}
 	return now
 }
 
-// happenings are the events of all tasks.
-func (p *plan) happenings() []happening {
-	var all []happening
+// policyEvents returns the events of all tasks.
+func (p *plan) policyEvents() []policyEvent {
+	var all []policyEvent
 	for i := range p.spec.Tasks {
 		t := &p.spec.Tasks[i]
-		for _, pod := range p.current[t.Name] {
-			all = append(all, podHappenings(t, pod)...)
+		for _, pod := range p.currentPods[t.Name] {
+			all = append(all, podEvents(t, pod)...)
 		}
-		for _, index := range p.Lost[t.Name] {
-			all = append(all, p.lostHappening(t, index))
+		for _, index := range p.LostReplicas[t.Name] {
+			all = append(all, p.lostPodEvent(t, index))
 		}
-		all = append(all, p.taskHappenings(t)...)
+		all = append(all, p.taskEvents(t)...)
 	}
 	return all
 }
 
-// podHappenings are the events of one Pod of the present version that the
-// controller does not stop itself.
-func podHappenings(t *batchv1.TaskSpec, pod *corev1.Pod) []happening {
+// podEvents returns the events of one Pod of the current version that the controller does
+// not stop itself.
+func podEvents(t *batchv1.TaskSpec, pod *corev1.Pod) []policyEvent {
 	_, index := taskOf(pod)
-	h := happening{task: t, index: index}
+	h := policyEvent{task: t, index: index}
 	switch {
 	case pod.DeletionTimestamp != nil:
 		h.event, h.at = batchv1.PodEvictedEvent, pod.DeletionTimestamp.Time
 		if grace := pod.DeletionGracePeriodSeconds; grace != nil {
 			h.at = h.at.Add(-time.Duration(*grace) * time.Second)
 		}
-		h.why = fmt.Sprintf("Pod %s was deleted", pod.Name)
+		h.message = fmt.Sprintf("Pod %s was deleted", pod.Name)
 	case pod.Status.Phase == corev1.PodFailed:
-		h.event, h.why = batchv1.PodFailedEvent, describe(pod)
-		h.code, h.at = end(pod)
+		h.event, h.message = batchv1.PodFailedEvent, describeFailure(pod)
+		h.exitCode, h.at = podExit(pod)
 	case pod.Status.Phase == corev1.PodPending || pod.Status.Phase == "":
 		h.event, h.at = batchv1.PodPendingEvent, pod.CreationTimestamp.Time
-		h.why = fmt.Sprintf("Pod %s is pending since %s", pod.Name, h.at.UTC().Format(time.RFC3339))
+		h.message = fmt.Sprintf("Pod %s is pending since %s", pod.Name, h.at.UTC().Format(time.RFC3339))
 		if at := evictedAt(pod); !at.IsZero() {
-			evicted := happening{event: batchv1.PodEvictedEvent, task: t, index: index, at: at,
-				why: fmt.Sprintf("Pod %s was deleted, and the one in its place does not run", pod.Name)}
-			return []happening{h, evicted}
+			evicted := policyEvent{event: batchv1.PodEvictedEvent, task: t, index: index, at: at,
+				message: fmt.Sprintf("Pod %s was deleted, and its replacement is not running", pod.Name)}
+			return []policyEvent{h, evicted}
 		}
 	default:
 		return nil
 	}
-	return []happening{h}
+	return []policyEvent{h}
 }
 
-// lostHappening is a Pod that was counted and is gone.
-func (p *plan) lostHappening(t *batchv1.TaskSpec, index int) happening {
+// lostPodEvent returns the event of a Pod that was counted and does not exist any more.
+func (p *plan) lostPodEvent(t *batchv1.TaskSpec, index int) policyEvent {
 	name := podName(p.Job.Name, t.Name, index)
-	return happening{
-		event: batchv1.PodEvictedEvent, task: t, index: index, at: or(p.Evicted[name], p.now),
-		why: fmt.Sprintf("Pod %s was deleted", name),
+	return policyEvent{
+		event: batchv1.PodEvictedEvent, task: t, index: index, at: cmp.Or(p.EvictedAt[name], p.now),
+		message: fmt.Sprintf("Pod %s was deleted", name),
 	}
 }
 
-// taskHappenings are the events of a task as a whole.
-func (p *plan) taskHappenings(t *batchv1.TaskSpec) []happening {
+// taskEvents returns the events of a task as a whole.
+func (p *plan) taskEvents(t *batchv1.TaskSpec) []policyEvent {
 	var succeeded, restarted int32
 	var last, changedAt time.Time
-	for _, pod := range p.current[t.Name] {
+	for _, pod := range p.currentPods[t.Name] {
 		switch {
 		case pod.DeletionTimestamp != nil:
 		case pod.Status.Phase == corev1.PodSucceeded:
 			succeeded++
-			if _, at := end(pod); at.After(last) {
+			if _, at := podExit(pod); at.After(last) {
 				last = at
 			}
-		case !ended(pod):
-			restarted += restarts(pod)
-			if at := changed(pod); at.After(changedAt) {
+		case !hasEnded(pod):
+			restarted += countRestarts(pod)
+			if at := lastConditionChange(pod); at.After(changedAt) {
 				changedAt = at
 			}
 		}
 	}
-	var all []happening
+	var all []policyEvent
 	if restarted >= t.MaxRetry {
 		why := fmt.Sprintf("the containers of task %s were restarted %d times", t.Name, restarted)
-		all = append(all, happening{event: batchv1.TaskFailedEvent, task: t, index: -1, at: changedAt, why: why})
+		all = append(all, policyEvent{event: batchv1.TaskFailedEvent, task: t, index: -1, at: changedAt, message: why})
 	}
 	if t.Replicas > 0 && succeeded == t.Replicas {
 		why := fmt.Sprintf("every Pod of task %s has succeeded", t.Name)
-		all = append(all, happening{event: batchv1.TaskCompletedEvent, task: t, index: -1, at: last, why: why})
+		all = append(all, policyEvent{event: batchv1.TaskCompletedEvent, task: t, index: -1, at: last, message: why})
 	}
 	return all
 }

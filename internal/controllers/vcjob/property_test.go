@@ -13,11 +13,11 @@ import (
 	"pgregory.net/rapid"
 
 	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 )
 
-// cluster is what an API server and its kubelets do to the Pods of one Job. The
-// planner sees the Pods as they were some steps ago, as a cache does.
+// cluster simulates the API server and the kubelets of one Job. The planner sees the Pods
+// with a delay, as in a cache.
 type cluster struct {
 	t       *rapid.T
 	now     time.Time
@@ -42,15 +42,15 @@ func (c *cluster) snapshot() {
 	c.history = append(c.history, all)
 }
 
-// look lets the planner see a cache that lags, and does what it says, or the
-// first part of it: then the controller has died and starts anew.
+// look runs one plan on the delayed cache and executes all of its actions, or only the
+// first ones: then the controller crashes and starts again.
 func (c *cluster) look(lag int, diesAfter int) {
 	view := c.history[max(0, len(c.history)-1-lag)]
 	c.history = c.history[max(0, len(c.history)-1-lag):] // no cache goes back
-	w := World{Job: c.job.DeepCopy(), Creating: map[string]bool{}, Evicted: maps.Clone(c.evicted)}
+	w := Input{Job: c.job.DeepCopy(), Creating: map[string]bool{}, EvictedAt: maps.Clone(c.evicted)}
 	for _, name := range slices.Sorted(maps.Keys(view)) {
 		p := view[name]
-		if c.marks[p.UID] && !marked(p) {
+		if c.marks[p.UID] && !isMarkedOutOfSync(p) {
 			return // expect.Stale
 		}
 		if c.created[name] == p.UID {
@@ -65,8 +65,8 @@ func (c *cluster) look(lag int, diesAfter int) {
 		}
 		w.Creating[name] = true
 	}
-	w.Lost = Lost(w.Job, w.Pods, w.Creating)
-	for range w.Lost {
+	w.LostReplicas = LostReplicas(w.Job, w.Pods, w.Creating)
+	for range w.LostReplicas {
 		if !c.fresh(view) {
 			return // the live list shows more
 		}
@@ -77,20 +77,20 @@ func (c *cluster) look(lag int, diesAfter int) {
 	}
 }
 
-// stopsAll: of a Job that is to stop, or has, no Pod is left to run.
+// stopsAll checks that no Pod of a stopping or stopped Job is left running.
 func (c *cluster) stopsAll() {
 	phase := lifecycle.VCJobPhase(c.job.Status.State.Phase)
-	if phase.Works() || phase == lifecycle.VCJobRestarting {
+	if phase.ManagesPods() || phase == lifecycle.VCJobRestarting {
 		return
 	}
 	for _, p := range c.pods {
-		if !ended(p) && p.DeletionTimestamp == nil {
+		if !hasEnded(p) && p.DeletionTimestamp == nil {
 			c.t.Fatalf("the Job is %s, and Pod %s is left to run", phase, p.Name)
 		}
 	}
 }
 
-// gone tells whether the cache has shown all there was of a Pod.
+// gone reports whether the cache has shown the deletion of a Pod.
 func (c *cluster) gone(name string, uid types.UID) bool {
 	for _, view := range c.history {
 		if p := view[name]; p != nil && p.UID == uid {
@@ -110,13 +110,13 @@ func (c *cluster) fresh(view map[string]*corev1.Pod) bool {
 	return true
 }
 
-func (c *cluster) apply(s Steps, diesAfter int) {
+func (c *cluster) apply(s Actions, diesAfter int) {
 	acts := c.acts(s)
 	dies := diesAfter >= 0 && diesAfter < len(acts)
 	if dies {
 		acts = acts[:diesAfter]
 	}
-	c.evicted = s.Evicted
+	c.evicted = s.EvictedAt
 	for _, act := range acts {
 		act()
 	}
@@ -126,25 +126,25 @@ func (c *cluster) apply(s Steps, diesAfter int) {
 	}
 }
 
-// restart loses what the controller has in memory, and its cache is filled anew.
+// restart clears the controller's memory and refills its cache.
 func (c *cluster) restart() {
 	c.evicted, c.created, c.marks = nil, map[string]types.UID{}, map[types.UID]bool{}
 	c.history = c.history[len(c.history)-1:]
 }
 
-// acts are the writes of the steps, one by one, in their order.
-func (c *cluster) acts(s Steps) []func() {
+// acts returns the writes of the plan, one by one, in their order.
+func (c *cluster) acts(s Actions) []func() {
 	var acts []func()
 	mark := func(p *corev1.Pod) bool {
 		is := c.pods[p.Name]
-		if is == nil || is.UID != p.UID || marked(p) {
+		if is == nil || is.UID != p.UID || isMarkedOutOfSync(p) {
 			return false
 		}
 		is.Annotations[batchv1.KeyOutOfSync] = "true"
 		c.marks[p.UID] = true
 		return true
 	}
-	for _, p := range s.Mark {
+	for _, p := range s.MarkPods {
 		acts = append(acts, func() {
 			if mark(p) {
 				c.pods[p.Name].Annotations[keyRestart] = fmt.Sprint(s.Status.RetryCount)
@@ -154,10 +154,10 @@ func (c *cluster) acts(s Steps) []func() {
 	if s.Status != nil {
 		acts = append(acts, func() { c.write(s.Status) })
 	}
-	for _, p := range s.Stop {
+	for _, p := range s.StopPods {
 		acts = append(acts, func() { _ = mark(p) }, func() { c.delete(p) })
 	}
-	for _, p := range s.Create {
+	for _, p := range s.CreatePods {
 		acts = append(acts, func() { c.create(p) })
 	}
 	return acts
@@ -177,7 +177,7 @@ func (c *cluster) write(s *batchv1.JobStatus) {
 		}
 		c.phases = append(c.phases, to)
 	}
-	// Whoever resumes a Job uses up a retry, also one that has none left.
+	// Resuming a Job uses up a retry, even if none is left.
 	if int(s.RetryCount) > int(c.job.Spec.MaxRetry)+c.resumed || s.RetryCount < c.job.Status.RetryCount || s.Version < c.job.Status.Version {
 		c.t.Fatalf("retry %d after %d, version %d after %d", s.RetryCount, c.job.Status.RetryCount, s.Version, c.job.Status.Version)
 	}
@@ -187,7 +187,7 @@ func (c *cluster) write(s *batchv1.JobStatus) {
 	c.job.Status = *s.DeepCopy()
 }
 
-// counts tells whether the test can count the reasons of the Job's restarts.
+// counts reports whether the test can count the causes of the Job's restarts.
 func (c *cluster) counts() bool {
 	for _, p := range c.job.Spec.Tasks[0].Policies {
 		if p.Event != batchv1.PodFailedEvent && p.Event != batchv1.PodEvictedEvent {
@@ -202,7 +202,7 @@ func (c *cluster) delete(p *corev1.Pod) {
 	if is == nil || is.UID != p.UID {
 		return
 	}
-	if ended(is) || is.Spec.NodeName == "" {
+	if hasEnded(is) || is.Spec.NodeName == "" {
 		delete(c.pods, p.Name)
 		return
 	}
@@ -210,19 +210,18 @@ func (c *cluster) delete(p *corev1.Pod) {
 	is.DeletionTimestamp = &at
 }
 
-// create is refused while the name is taken, which the controller takes for good
-// news when the Pod is its own.
+// create fails while the name is taken; the controller accepts that if the Pod is its own.
 func (c *cluster) create(p *corev1.Pod) {
 	if c.pods[p.Name] != nil {
 		return
 	}
 	task, index := taskOf(p)
 	for _, other := range c.pods {
-		if t, i := taskOf(other); t == task && i == index && !ended(other) {
+		if t, i := taskOf(other); t == task && i == index && !hasEnded(other) {
 			c.t.Fatalf("two live Pods of %s %d", task, index)
 		}
 	}
-	if !lifecycle.VCJobPhase(c.job.Status.State.Phase).Works() {
+	if !lifecycle.VCJobPhase(c.job.Status.State.Phase).ManagesPods() {
 		c.t.Fatalf("a Pod is created while the Job is %s", c.job.Status.State.Phase)
 	}
 	made := p.DeepCopy()
@@ -233,7 +232,7 @@ func (c *cluster) create(p *corev1.Pod) {
 	c.created[p.Name] = made.UID
 }
 
-// happen does something to one Pod that its kubelet or its user might.
+// happen changes one Pod as its kubelet or a user might.
 func (c *cluster) happen(p *corev1.Pod, what string) {
 	switch {
 	case what == "start" && p.Status.Phase == corev1.PodPending && p.DeletionTimestamp == nil:
@@ -258,11 +257,10 @@ func (c *cluster) happen(p *corev1.Pod, what string) {
 	c.snapshot()
 }
 
-// TestAnyOrderOfEventsEndsLegally lets anything happen to Pods, Commands come,
-// caches lag and controllers die, then lets the rest succeed: the Job takes only
-// edges of its table, no replica ever has two live Pods, and it comes to an end
-// that fits what its Pods did.
-func TestAnyOrderOfEventsEndsLegally(t *testing.T) {
+// TestPlan_EndsLegallyAfterAnyEvents applies random Pod events, Commands, cache delays and
+// crashes, and then lets the rest succeed. The Job takes only edges of its table, no
+// replica ever has two live Pods, and the end matches what its Pods did.
+func TestPlan_EndsLegallyAfterAnyEvents(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := &cluster{t: t, now: t0, job: drawJob(t), pods: map[string]*corev1.Pod{}, created: map[string]types.UID{}, marks: map[types.UID]bool{}}
 		c.snapshot()
@@ -289,7 +287,7 @@ func (c *cluster) order(a batchv1.Action) {
 	if a == batchv1.ResumeJobAction {
 		c.resumed++
 	}
-	w := World{Job: c.job.DeepCopy(), Order: &Order{Name: "cmd", Action: a}, Creating: map[string]bool{}}
+	w := Input{Job: c.job.DeepCopy(), Command: &PendingCommand{Name: "cmd", Action: a}, Creating: map[string]bool{}}
 	c.history = c.history[len(c.history)-1:]
 	for _, p := range c.history[0] {
 		w.Pods = append(w.Pods, p)
@@ -297,7 +295,7 @@ func (c *cluster) order(a batchv1.Action) {
 	c.apply(Plan(c.now, 0, w), -1)
 }
 
-// settle lets every Pod run to a good end and resumes the Job.
+// settle lets every Pod succeed and resumes the Job.
 func (c *cluster) settle() {
 	for range 100 {
 		c.now = c.now.Add(time.Minute)
@@ -319,16 +317,16 @@ func (c *cluster) settle() {
 	c.t.Fatalf("it is still %s, by way of %v: %+v", c.job.Status.State.Phase, c.phases, c.job.Status)
 }
 
-// ended tells whether the Job is at a legal end: finished, with no Pod alive, and
-// Completed only when enough have succeeded.
+// ended reports whether the Job has ended legally: finished, without a live Pod, and
+// Completed only if enough Pods have succeeded.
 func (c *cluster) ended() bool {
 	s := c.job.Status
-	if !lifecycle.VCJobPhase(s.State.Phase).Finished() {
+	if !lifecycle.VCJobPhase(s.State.Phase).IsFinished() {
 		return false
 	}
 	var succeeded int32
 	for _, p := range c.pods {
-		if !ended(p) {
+		if !hasEnded(p) {
 			return false
 		}
 		if p.Status.Phase == corev1.PodSucceeded {

@@ -1,6 +1,7 @@
 package vcjob
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -9,40 +10,40 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 )
 
-// tally counts the Pods of a Job. Those on their way out are terminating, and
-// nothing else.
-type tally struct {
+// podCounts counts the Pods of a Job. Pods that are terminating are counted as nothing
+// else.
+type podCounts struct {
 	pending, running, succeeded, failed, terminating, unknown int32
-	// tasks counts, by task and phase, those that are not terminating.
+	// tasks counts Pods that are not terminating, by task and phase.
 	tasks map[string]map[corev1.PodPhase]int32
 }
 
-// live is how many have not ended.
-func (t tally) live() int32 { return t.pending + t.running + t.terminating + t.unknown }
+// liveCount returns how many Pods have not ended.
+func (t podCounts) liveCount() int32 { return t.pending + t.running + t.terminating + t.unknown }
 
-// tally counts the Pods as the Job stands in the status that the plan writes.
-func (p *plan) tally() tally {
-	t := tally{tasks: map[string]map[corev1.PodPhase]int32{}}
+// countPods counts the Pods according to the planned status.
+func (p *plan) countPods() podCounts {
+	t := podCounts{tasks: map[string]map[corev1.PodPhase]int32{}}
 	for _, pod := range p.Pods {
-		if p.going(pod) {
+		if p.isTerminating(pod) {
 			t.terminating++
 			continue
 		}
-		phase := or(pod.Status.Phase, corev1.PodPending)
+		phase := cmp.Or(pod.Status.Phase, corev1.PodPending)
 		task, _ := taskOf(pod)
 		if t.tasks[task] == nil {
 			t.tasks[task] = map[corev1.PodPhase]int32{}
 		}
 		t.tasks[task][phase]++
-		*t.field(phase)++
+		*t.phaseCounter(phase)++
 	}
 	return t
 }
 
-func (t *tally) field(phase corev1.PodPhase) *int32 {
+func (t *podCounts) phaseCounter(phase corev1.PodPhase) *int32 {
 	switch phase {
 	case corev1.PodPending:
 		return &t.pending
@@ -57,11 +58,11 @@ func (t *tally) field(phase corev1.PodPhase) *int32 {
 	}
 }
 
-// count puts the counts into the status.
-func (p *plan) count() {
-	t, s := p.tally(), p.status
-	if p.before().Finished() {
-		p.keepEnded(&t)
+// setCounts sets the counts of the status.
+func (p *plan) setCounts() {
+	t, s := p.countPods(), p.status
+	if p.previousPhase().IsFinished() {
+		p.keepEndedCounts(&t)
 	}
 	s.MinAvailable = p.spec.MinAvailable
 	s.Pending, s.Running, s.Succeeded, s.Failed = t.pending, t.running, t.succeeded, t.failed
@@ -73,15 +74,15 @@ func (p *plan) count() {
 		}
 		s.TaskStatusCount[task] = batchv1.TaskState{Phase: phases}
 	}
-	s.ControlledResources = p.controlled()
+	s.ControlledResources = p.controlledResources()
 	if p.phase() == lifecycle.VCJobPending && p.out.Change == nil {
-		p.sayWhatWaits()
+		p.explainPending()
 	}
 }
 
-// keepEnded keeps the counts of a finished Job when somebody clears its Pods
-// away: they are what it has come to.
-func (p *plan) keepEnded(t *tally) {
+// keepEndedCounts keeps the counts of a finished Job when its Pods are deleted: they are
+// its result.
+func (p *plan) keepEndedCounts(t *podCounts) {
 	was := &p.Job.Status
 	t.succeeded, t.failed = max(t.succeeded, was.Succeeded), max(t.failed, was.Failed)
 	for task, state := range was.TaskStatusCount {
@@ -96,13 +97,13 @@ func (p *plan) keepEnded(t *tally) {
 	}
 }
 
-// sayWhatWaits tells people why a Job is pending that cannot have its Pods yet.
-func (p *plan) sayWhatWaits() {
-	_, held := p.missing()
+// explainPending sets reason and message of a Job whose Pods cannot be created yet.
+func (p *plan) explainPending() {
+	_, held := p.missingReplicas()
 	s := &p.status.State
 	switch {
-	case len(p.NoClaims) > 0:
-		s.Reason, s.Message = "NoVolumeClaim", "waits for the volume claims "+strings.Join(p.NoClaims, ", ")+" of spec.volumes, which do not exist"
+	case len(p.MissingClaims) > 0:
+		s.Reason, s.Message = "NoVolumeClaim", "waits for the volume claims "+strings.Join(p.MissingClaims, ", ")+" of spec.volumes, which do not exist"
 	case len(held) > 0:
 		s.Reason, s.Message = "DependsOn", strings.Join(held, "; ")
 	case s.Reason == "NoVolumeClaim" || s.Reason == "DependsOn":
@@ -110,34 +111,34 @@ func (p *plan) sayWhatWaits() {
 	}
 }
 
-// become puts the Job into a phase.
-func (p *plan) become(c *Change) {
+// enterPhase sets the new phase.
+func (p *plan) enterPhase(c *PhaseChange) {
 	at := metav1.NewTime(p.now.Truncate(time.Second))
 	phase := batchv1.JobPhase(c.To)
 	s := p.status
-	s.State = batchv1.JobState{Phase: phase, Reason: c.Reason, Message: c.Why, LastTransitionTime: at}
+	s.State = batchv1.JobState{Phase: phase, Reason: c.Reason, Message: c.Message, LastTransitionTime: at}
 	s.Conditions = append(slices.DeleteFunc(s.Conditions, func(old batchv1.JobCondition) bool { return old.Status == phase }),
 		batchv1.JobCondition{Status: phase, LastTransitionTime: &at})
 	s.RunningDuration = nil
-	if c.To.Rests() {
+	if c.To.IsSettled() {
 		s.RunningDuration = &metav1.Duration{Duration: max(at.Sub(p.Job.CreationTimestamp.Time), 0)}
 	}
 	p.out.Change = c
 }
 
-// recordOfPlugin is the name of a plugin in status.controlledResources.
-func recordOfPlugin(name string) string { return "plugin-" + name }
+// pluginRecordName returns the key of a plugin in status.controlledResources.
+func pluginRecordName(name string) string { return "plugin-" + name }
 
-// controlled are the objects beside Pods that the Job has made. The claims stay
-// as long as the Job.
-func (p *plan) controlled() map[string]string {
+// controlledResources returns the objects other than Pods that the Job has created. Claims
+// stay as long as the Job.
+func (p *plan) controlledResources() map[string]string {
 	all := map[string]string{}
-	for _, claim := range claims(p.Job) {
+	for _, claim := range newClaims(p.Job) {
 		all["volume-pvc-"+claim.Name] = claim.Name
 	}
-	if !p.phase().Rests() {
+	if !p.phase().IsSettled() {
 		for plugin := range p.spec.Plugins {
-			all[recordOfPlugin(plugin)] = plugin
+			all[pluginRecordName(plugin)] = plugin
 		}
 	}
 	if len(all) == 0 {

@@ -1,6 +1,7 @@
 package vcjob
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"strings"
@@ -12,13 +13,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
-	"k8s4r.io/k8s4r/internal/controllers/child"
+	"k8s4r.io/k8s4r/internal/core/naming"
 )
 
-// pluginSvc gives each Pod a name in the DNS and a list of the others.
+// pluginSvc gives each Pod a DNS name and a list of the other Pods.
 const pluginSvc = "svc"
 
-// hostsPath is where the containers find the lists as files.
+// hostsPath is the directory in the containers that holds the lists of hosts.
 const hostsPath = "/etc/volcano"
 
 // svcOptions are the arguments of the plugin.
@@ -26,12 +27,12 @@ type svcOptions struct {
 	publishNotReady bool
 	noNetworkPolicy bool
 	hostsEnv        bool
-	// wrong is a sentence about arguments that are none.
-	wrong string
+	// problem describes invalid arguments. Empty if they are valid.
+	problem string
 }
 
-// svcFlags reads the arguments of the plugin.
-func svcFlags(args []string) svcOptions {
+// parseSvcFlags parses the arguments of the plugin.
+func parseSvcFlags(args []string) svcOptions {
 	var o svcOptions
 	f := pflag.NewFlagSet(pluginSvc, pflag.ContinueOnError)
 	f.Usage = func() {}
@@ -39,44 +40,44 @@ func svcFlags(args []string) svcOptions {
 	f.BoolVar(&o.noNetworkPolicy, "disable-network-policy", false, "")
 	f.BoolVar(&o.hostsEnv, "inject-hosts-env", true, "")
 	if err := f.Parse(args); err != nil {
-		o.wrong = fmt.Sprintf("spec.plugins.svc: %v; it takes --publish-not-ready-addresses, --disable-network-policy and --inject-hosts-env", err)
+		o.problem = fmt.Sprintf("spec.plugins.svc: %v; allowed are --publish-not-ready-addresses, --disable-network-policy and --inject-hosts-env", err)
 	}
 	return o
 }
 
-// svcName names the Service, and is the subdomain of the Pods.
-func svcName(j *batchv1.Job) string { return child.Label(j.Name) }
+// svcName returns the name of the Service, which is also the subdomain of the Pods.
+func svcName(j *batchv1.Job) string { return naming.LabelValue(j.Name) }
 
-// hostName of a replica. It is a label of the DNS, so it is no longer than one.
-func hostName(pod string) string { return child.Label(pod) }
+// hostName returns the host name of a replica, shortened to a DNS label.
+func hostName(pod string) string { return naming.LabelValue(pod) }
 
-func hostsName(j *batchv1.Job) string { return child.Name(child.MaxName, j.Name, "svc") }
+func hostsName(j *batchv1.Job) string { return naming.ChildName(naming.MaxName, j.Name, "svc") }
 
-// svcObjects are what the plugin makes, if the Job has it.
+// svcObjects returns the objects of the svc plugin, if the Job uses it.
 func svcObjects(j *batchv1.Job, spec *batchv1.JobSpec) []client.Object {
 	args, on := spec.Plugins[pluginSvc]
 	if !on {
 		return nil
 	}
-	o := svcFlags(args)
-	all := []client.Object{service(j, o), hosts(j, spec)}
+	o := parseSvcFlags(args)
+	all := []client.Object{newService(j, o), newHostsConfigMap(j, spec)}
 	if !o.noNetworkPolicy {
-		all = append(all, networkPolicy(j))
+		all = append(all, newNetworkPolicy(j))
 	}
 	return all
 }
 
-func podsOf(j *batchv1.Job) map[string]string {
-	return map[string]string{batchv1.KeyJobName: child.Label(j.Name), batchv1.KeyJobNamespace: j.Namespace}
+func podSelector(j *batchv1.Job) map[string]string {
+	return map[string]string{batchv1.KeyJobName: naming.LabelValue(j.Name), batchv1.KeyJobNamespace: j.Namespace}
 }
 
-// service is headless: it stands for the Pods' addresses, not for one of its own.
-func service(j *batchv1.Job, o svcOptions) *corev1.Service {
+// newService returns a headless Service for the Pods' addresses.
+func newService(j *batchv1.Job, o svcOptions) *corev1.Service {
 	return &corev1.Service{
-		ObjectMeta: owned(j, svcName(j)),
+		ObjectMeta: ownedMeta(j, svcName(j)),
 		Spec: corev1.ServiceSpec{
 			ClusterIP:                corev1.ClusterIPNone,
-			Selector:                 podsOf(j),
+			Selector:                 podSelector(j),
 			PublishNotReadyAddresses: o.publishNotReady,
 			// Some clusters publish no address for a Service without a port.
 			Ports: []corev1.ServicePort{{Name: "placeholder-volcano", Port: 1, Protocol: corev1.ProtocolTCP}},
@@ -84,8 +85,8 @@ func service(j *batchv1.Job, o svcOptions) *corev1.Service {
 	}
 }
 
-// hosts lists the host names of each task's replicas.
-func hosts(j *batchv1.Job, spec *batchv1.JobSpec) *corev1.ConfigMap {
+// newHostsConfigMap returns the host names of each task's replicas.
+func newHostsConfigMap(j *batchv1.Job, spec *batchv1.JobSpec) *corev1.ConfigMap {
 	data := map[string]string{}
 	for i := range spec.Tasks {
 		t := &spec.Tasks[i]
@@ -99,20 +100,21 @@ func hosts(j *batchv1.Job, spec *batchv1.JobSpec) *corev1.ConfigMap {
 			numVar(t.Name):   fmt.Sprint(t.Replicas),
 		})
 	}
-	return &corev1.ConfigMap{ObjectMeta: owned(j, hostsName(j)), Data: data}
+	return &corev1.ConfigMap{ObjectMeta: ownedMeta(j, hostsName(j)), Data: data}
 }
 
-func hostsVar(task string) string { return "VC_" + variable(task) + "_HOSTS" }
+func hostsVar(task string) string { return "VC_" + envName(task) + "_HOSTS" }
 
-func numVar(task string) string { return "VC_" + variable(task) + "_NUM" }
+func numVar(task string) string { return "VC_" + envName(task) + "_NUM" }
 
-func variable(task string) string { return strings.ToUpper(strings.ReplaceAll(task, "-", "_")) }
+func envName(task string) string { return strings.ToUpper(strings.ReplaceAll(task, "-", "_")) }
 
-// networkPolicy lets the Job's Pods be reached by each other, and by no others.
-func networkPolicy(j *batchv1.Job) *networkingv1.NetworkPolicy {
-	mine := metav1.LabelSelector{MatchLabels: podsOf(j)}
+// newNetworkPolicy returns a policy that lets only the Job's own Pods connect to each
+// other.
+func newNetworkPolicy(j *batchv1.Job) *networkingv1.NetworkPolicy {
+	mine := metav1.LabelSelector{MatchLabels: podSelector(j)}
 	return &networkingv1.NetworkPolicy{
-		ObjectMeta: owned(j, svcName(j)),
+		ObjectMeta: ownedMeta(j, svcName(j)),
 		Spec: networkingv1.NetworkPolicySpec{
 			PodSelector: mine,
 			Ingress:     []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{{PodSelector: &mine}}}},
@@ -121,10 +123,10 @@ func networkPolicy(j *batchv1.Job) *networkingv1.NetworkPolicy {
 	}
 }
 
-// addHosts gives a Pod its name in the DNS and the lists of names.
+// addHosts gives a Pod its DNS name and the lists of hosts.
 func addHosts(j *batchv1.Job, spec *batchv1.JobSpec, pod *corev1.Pod, o svcOptions) {
-	pod.Spec.Hostname = or(pod.Spec.Hostname, hostName(pod.Name))
-	pod.Spec.Subdomain = or(pod.Spec.Subdomain, svcName(j))
+	pod.Spec.Hostname = cmp.Or(pod.Spec.Hostname, hostName(pod.Name))
+	pod.Spec.Subdomain = cmp.Or(pod.Spec.Subdomain, svcName(j))
 	name := hostsName(j)
 	from := corev1.LocalObjectReference{Name: name}
 	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{

@@ -4,21 +4,20 @@ import (
 	"time"
 )
 
-// expire deletes a finished Job that was kept for as long as its user wanted. It
-// waits for a JobFlow to take notice: a step that vanishes before would have to
-// run twice, or for ever be waited for. Where the manager
-// keeps an archive it waits for that too. An aborted Job is not finished.
-func (p *plan) expire() {
+// deleteExpiredJob deletes a finished Job after its ttlSecondsAfterFinished. It waits
+// until the JobFlow has recorded the end, or the step would run twice or wait forever, and
+// until the archive has the Job, if there is one. An aborted Job is not finished.
+func (p *plan) deleteExpiredJob() {
 	ttl := p.spec.TTLSecondsAfterFinished
-	if ttl == nil || !p.before().Finished() {
+	if ttl == nil || !p.previousPhase().IsFinished() {
 		return
 	}
 	end := p.status.State.LastTransitionTime.Add(time.Duration(*ttl) * time.Second)
 	switch {
 	case p.now.Before(end):
-		p.wake(end)
-	case p.Archives && !p.Job.Archived(): // the annotation wakes us
-	case !p.FlowWaits:
-		p.out.Delete = true
+		p.requeueAt(end)
+	case p.Archives && !p.Job.IsArchived(): // the annotation triggers a reconcile
+	case !p.FlowPending:
+		p.out.DeleteJob = true
 	}
 }

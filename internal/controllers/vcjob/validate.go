@@ -1,6 +1,7 @@
 package vcjob
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,10 +9,10 @@ import (
 	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
 )
 
-// invalid is a sentence about what keeps a spec with its defaults from ever
-// running. Admission says the same earlier, but for cycles, and where it is
-// installed. Empty: nothing.
-func invalid(s *batchv1.JobSpec) string {
+// validateSpec returns a message about what keeps a spec with defaults from ever running.
+// Empty if it is valid. Admission, where it is installed, reports the same earlier, except
+// for cycles.
+func validateSpec(s *batchv1.JobSpec) string {
 	if len(s.Tasks) == 0 {
 		return "spec.tasks: a Job needs at least one task"
 	}
@@ -26,27 +27,27 @@ func invalid(s *batchv1.JobSpec) string {
 			return fmt.Sprintf("spec.tasks[%d].minAvailable: %d is more than the replicas of task %s, which are %d", i, *t.MinAvailable, t.Name, t.Replicas)
 		}
 	}
-	if all := replicas(s); s.MinAvailable > all {
+	if all := totalReplicas(s); s.MinAvailable > all {
 		return fmt.Sprintf("spec.minAvailable: %d is more than the replicas of all tasks, which are %d", s.MinAvailable, all)
 	}
-	return or(invalidPlugins(s), invalidOrder(s, names))
+	return cmp.Or(validatePlugins(s), validateDependencies(s, names))
 }
 
-// plugins that do something here.
-var plugins = []string{pluginEnv, pluginSvc, "tensorflow", "mpi", "pytorch", "ray"}
+// knownPlugins are the plugins that have an effect.
+var knownPlugins = []string{pluginEnv, pluginSvc, "tensorflow", "mpi", "pytorch", "ray"}
 
-// invalidPlugins is about what a plugin would silently not do.
-func invalidPlugins(s *batchv1.JobSpec) string {
+// validatePlugins rejects plugins and arguments that would have no effect.
+func validatePlugins(s *batchv1.JobSpec) string {
 	for name := range s.Plugins {
-		if !slices.Contains(plugins, name) {
+		if !slices.Contains(knownPlugins, name) {
 			return fmt.Sprintf("spec.plugins: there is no plugin %s; there are env and svc", name)
 		}
 	}
-	return svcFlags(s.Plugins[pluginSvc]).wrong
+	return parseSvcFlags(s.Plugins[pluginSvc]).problem
 }
 
-// invalidOrder is about the graph of tasks.
-func invalidOrder(s *batchv1.JobSpec, names map[string]bool) string {
+// validateDependencies rejects unknown targets and cycles of dependsOn.
+func validateDependencies(s *batchv1.JobSpec, names map[string]bool) string {
 	after := map[string][]string{}
 	for i := range s.Tasks {
 		t := &s.Tasks[i]
@@ -61,12 +62,13 @@ func invalidOrder(s *batchv1.JobSpec, names map[string]bool) string {
 		after[t.Name] = t.DependsOn.Name
 	}
 	if cycle := findCycle(s, after); cycle != nil {
-		return fmt.Sprintf("spec.tasks: the tasks wait for each other: %s; leave one of these dependsOn out", strings.Join(cycle, " after "))
+		return fmt.Sprintf("spec.tasks: the tasks wait for each other: %s; remove one of these dependsOn", strings.Join(cycle, " after "))
 	}
 	return ""
 }
 
-// findCycle is one cycle of the graph, its first task also the last. Nil: none.
+// findCycle returns a cycle of the graph, with its first task repeated at the end. Nil if
+// there is none.
 func findCycle(s *batchv1.JobSpec, after map[string][]string) []string {
 	done := map[string]bool{}
 	var path []string

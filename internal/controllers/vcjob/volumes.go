@@ -7,24 +7,23 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
-	"k8s4r.io/k8s4r/internal/controllers/child"
+	"k8s4r.io/k8s4r/internal/core/naming"
 )
 
-// claimName of a volume. One that the user did not name is called after the Job,
-// with what looks like chance but is derived, so that no second claim is made.
-// Empty: the volume is no claim, but a directory that goes with the Pod.
+// claimName returns the claim of a volume. For a claim without a name it is derived from
+// Job and volume, so that no second one is created. Empty: the volume is an emptyDir.
 func claimName(j *batchv1.Job, i int) string {
 	v := &j.Spec.Volumes[i]
 	if v.VolumeClaimName != "" || v.VolumeClaim == nil {
 		return v.VolumeClaimName
 	}
-	// A dash and ten letters of a hash over all of it.
-	other := child.Other(child.MaxName, string(j.UID), "volume", fmt.Sprint(i))
-	return child.Name(child.MaxName, j.Name, "pvc", fmt.Sprintf("%02d", i%100)+other[len(other)-10:])
+	// A dash and ten characters of a hash of the UID and the index.
+	other := naming.UniqueChildName(naming.MaxName, string(j.UID), "volume", fmt.Sprint(i))
+	return naming.ChildName(naming.MaxName, j.Name, "pvc", fmt.Sprintf("%02d", i%100)+other[len(other)-10:])
 }
 
-// mount gives every container the volumes of the Job.
-func mount(j *batchv1.Job, spec *batchv1.JobSpec, pod *corev1.Pod) {
+// mountVolumes mounts the volumes of the Job in every container.
+func mountVolumes(j *batchv1.Job, spec *batchv1.JobSpec, pod *corev1.Pod) {
 	for i := range spec.Volumes {
 		name := fmt.Sprintf("vcjob-volume-%d", i)
 		source := corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
@@ -38,18 +37,18 @@ func mount(j *batchv1.Job, spec *batchv1.JobSpec, pod *corev1.Pod) {
 	}
 }
 
-// claims are those that the Job makes.
-func claims(j *batchv1.Job) []*corev1.PersistentVolumeClaim {
+// newClaims returns the claims that the Job creates.
+func newClaims(j *batchv1.Job) []*corev1.PersistentVolumeClaim {
 	var all []*corev1.PersistentVolumeClaim
 	for i := range j.Spec.Volumes {
 		if spec := j.Spec.Volumes[i].VolumeClaim; spec != nil {
-			all = append(all, &corev1.PersistentVolumeClaim{ObjectMeta: owned(j, claimName(j, i)), Spec: *spec.DeepCopy()})
+			all = append(all, &corev1.PersistentVolumeClaim{ObjectMeta: ownedMeta(j, claimName(j, i)), Spec: *spec.DeepCopy()})
 		}
 	}
 	return all
 }
 
-// namedClaims are those that somebody else makes.
+// namedClaims returns the existing claims that the Job refers to.
 func namedClaims(spec *batchv1.JobSpec) []string {
 	var all []string
 	for i := range spec.Volumes {
@@ -60,8 +59,8 @@ func namedClaims(spec *batchv1.JobSpec) []string {
 	return all
 }
 
-// owned names an object that goes with the Job.
-func owned(j *batchv1.Job, name string) metav1.ObjectMeta {
+// ownedMeta returns the metadata of an object that the Job owns.
+func ownedMeta(j *batchv1.Job, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Namespace:       j.Namespace,
 		Name:            name,

@@ -16,14 +16,15 @@ import (
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 )
 
-// queue of Jobs to look at.
+// queue holds the Jobs to reconcile.
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 func wakeJob(q queue, namespace, name string) {
 	q.Add(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}})
 }
 
-// onPod wakes the Job of a Pod. Of one that is gone nothing is expected any more.
+// onPod enqueues the Job that controls a Pod, and clears the expectations of a deleted
+// Pod.
 func (c *Controller) onPod() handler.EventHandler {
 	wake := func(o client.Object, q queue) {
 		if owner := metav1.GetControllerOf(o); owner != nil && owner.Kind == "Job" && owner.APIVersion == batchv1.GroupVersion.String() {
@@ -34,16 +35,16 @@ func (c *Controller) onPod() handler.EventHandler {
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { wake(e.Object, q) },
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { wake(e.ObjectNew, q) },
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) {
-			c.expect.Forget(e.Object.GetUID())
+			c.expect.ForgetOwner(e.Object.GetUID())
 			if owner := metav1.GetControllerOf(e.Object); owner != nil {
-				c.expect.Created(owner.UID, e.Object.GetName())
+				c.expect.ObserveCreate(owner.UID, e.Object.GetName())
 			}
 			wake(e.Object, q)
 		},
 	}
 }
 
-// onCommand wakes the Job that a Command names.
+// onCommand enqueues the Job that a Command names.
 func onCommand() handler.EventHandler {
 	return handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 		var all []reconcile.Request
@@ -54,8 +55,8 @@ func onCommand() handler.EventHandler {
 	})
 }
 
-// targetOf is the name of the Job that a Command is for. There are Commands for
-// other kinds, which are none of ours.
+// targetOf returns the name of the Job that a Command targets. Commands for other kinds
+// are ignored.
 func targetOf(o client.Object) []string {
 	t := o.(*busv1.Command).TargetObject
 	if t == nil || t.Kind != "Job" || t.APIVersion != batchv1.GroupVersion.String() {
@@ -64,8 +65,8 @@ func targetOf(o client.Object) []string {
 	return []string{t.Name}
 }
 
-// onFlow wakes the Jobs whose end a JobFlow has taken notice of just now: one
-// may wait for that to be deleted.
+// onFlow enqueues the Jobs whose end a JobFlow has just recorded: a Job may wait for that
+// to be deleted.
 func onFlow() handler.EventHandler {
 	wake := func(f *flowv1.JobFlow, but map[string]string, q queue) {
 		for name, uid := range endsSeen(f) {
@@ -87,24 +88,24 @@ func onFlow() handler.EventHandler {
 	}
 }
 
-// endsSeen are the Jobs that a JobFlow knows to have ended, with their UIDs.
+// endsSeen returns the UIDs of Jobs whose end a JobFlow has recorded, by name.
 func endsSeen(f *flowv1.JobFlow) map[string]string {
 	all := map[string]string{}
 	for i := range f.Status.JobStatusList {
-		if j := &f.Status.JobStatusList[i]; flowv1.Ended(j.State) {
+		if j := &f.Status.JobStatusList[i]; flowv1.HasEnded(j.State) {
 			all[j.Name] = j.UID
 		}
 	}
 	return all
 }
 
-// onClaim wakes the Jobs that mount a claim, for it may be what they wait for.
+// onClaim enqueues the Jobs that mount a new claim.
 func (c *Controller) onClaim() handler.EventHandler {
 	return handler.Funcs{CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
 		var jobs batchv1.JobList
 		err := c.List(ctx, &jobs, client.InNamespace(e.Object.GetNamespace()), client.MatchingFields{indexClaims: e.Object.GetName()})
 		if err != nil {
-			return // the cache has it, or is ending
+			return // the cache is shutting down
 		}
 		for i := range jobs.Items {
 			wakeJob(q, jobs.Items[i].Namespace, jobs.Items[i].Name)

@@ -12,9 +12,9 @@ import (
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 )
 
-// A Job that a step ran again with has the name of the one before, whose end the flow
-// knew already.
-func TestAFlowThatHasSeenAnEndWakesItsJob(t *testing.T) { // §6.49
+// The Job of a retried step has the name of the previous Job, whose end the flow has
+// recorded already.
+func TestOnFlow_EnqueuesJobsWithRecordedEnd(t *testing.T) {
 	flow := func(uid string, state batchv1.JobPhase) *flowv1.JobFlow {
 		f := &flowv1.JobFlow{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "f"}}
 		f.Status.JobStatusList = []flowv1.JobStatus{{Name: "f-a", UID: uid, State: state}}

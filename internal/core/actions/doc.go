@@ -1,8 +1,7 @@
-// Package wish is what people may ask of an object, and what follows. Each judge is a pure
-// function: it writes the wish into the spec of the object that it is given and says what
-// became of it, or says why not and what is possible instead. The manager takes it up from
-// there.
-package wish
+// Package actions defines what users may ask of an object, and validates it. Each action is a
+// pure function: it edits the spec of the object and returns a message, or an error that names
+// what is possible instead. The manager then acts on the spec.
+package actions
 
 import (
 	"fmt"
@@ -12,8 +11,8 @@ import (
 // maxShown bounds the names in a sentence.
 const maxShown = 10
 
-// Few lists some names, and says how many there are beside them.
-func Few(names []string) string {
+// SummarizeNames lists up to maxShown names and counts the others.
+func SummarizeNames(names []string) string {
 	shown := names[:min(len(names), maxShown)]
 	text := strings.Join(shown, ", ")
 	if more := len(names) - len(shown); more > 0 {

@@ -1,4 +1,4 @@
-package wish
+package actions
 
 import (
 	"errors"
@@ -9,11 +9,11 @@ import (
 
 	batchv1 "k8s4r.io/k8s4r/api/batch/v1alpha1"
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
-	"k8s4r.io/k8s4r/internal/flowview"
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/flow/view"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 )
 
-// FlowPhase of a flow, which is pending until its controller has seen it.
+// FlowPhase returns the phase of a flow; without one it is pending.
 func FlowPhase(f *flowv1.JobFlow) lifecycle.FlowPhase {
 	if f.Status.State.Phase == "" {
 		return lifecycle.FlowPending
@@ -21,8 +21,8 @@ func FlowPhase(f *flowv1.JobFlow) lifecycle.FlowPhase {
 	return lifecycle.FlowPhase(f.Status.State.Phase)
 }
 
-// impossibleFlow says what can be done to the flow instead.
-func impossibleFlow(f *flowv1.JobFlow) error {
+// rejectForPhase returns an error that names what can be done to the flow.
+func rejectForPhase(f *flowv1.JobFlow) error {
 	p := FlowPhase(f)
 	can := "it can be suspended, canceled or retried"
 	switch {
@@ -38,10 +38,10 @@ func impossibleFlow(f *flowv1.JobFlow) error {
 	return fmt.Errorf("jobflow %s is %s: %s", f.Name, p, can)
 }
 
-// SuspendFlow wishes that no more steps start.
+// SuspendFlow starts no more steps.
 func SuspendFlow(f *flowv1.JobFlow) (string, error) {
-	if !FlowPhase(f).Starts() || f.Spec.Cancel {
-		return "", impossibleFlow(f)
+	if !FlowPhase(f).StartsSteps() || f.Spec.Cancel {
+		return "", rejectForPhase(f)
 	}
 	if f.Spec.Suspend {
 		return "is suspended already", nil
@@ -50,26 +50,25 @@ func SuspendFlow(f *flowv1.JobFlow) (string, error) {
 	return "suspended; what runs goes on", nil
 }
 
-// ErrAborted means that it is not the flow that has to be resumed.
+// ErrAborted means that aborted Jobs must be resumed, not the flow.
 var ErrAborted = errors.New("a job was aborted")
 
-// ResumeFlow wishes that steps start again. It fails with ErrAborted when it is the flow's
-// AbortedJobs that have to be resumed.
+// ResumeFlow starts steps again. It fails with ErrAborted if AbortedJobs must be resumed instead.
 func ResumeFlow(f *flowv1.JobFlow) (string, error) {
 	if f.Spec.Suspend {
 		f.Spec.Suspend = false
 		return "resumed", nil
 	}
-	if len(AbortedJobs(f)) > 0 && FlowPhase(f).Starts() {
+	if len(AbortedJobs(f)) > 0 && FlowPhase(f).StartsSteps() {
 		return "", ErrAborted
 	}
-	if FlowPhase(f).Starts() && !f.Spec.Cancel {
+	if FlowPhase(f).StartsSteps() && !f.Spec.Cancel {
 		return "is not suspended", nil
 	}
-	return "", impossibleFlow(f)
+	return "", rejectForPhase(f)
 }
 
-// AbortedJobs are the Jobs that hold the flow up.
+// AbortedJobs returns the names of the Jobs that block the flow.
 func AbortedJobs(f *flowv1.JobFlow) (names []string) {
 	for _, j := range f.Status.JobStatusList {
 		if j.State == batchv1.JobAborted && slices.Contains(f.Status.UnKnowJobs, j.Name) {
@@ -79,27 +78,28 @@ func AbortedJobs(f *flowv1.JobFlow) (names []string) {
 	return names
 }
 
-// CancelFlow wishes that what runs is stopped.
+// CancelFlow stops what runs.
 func CancelFlow(f *flowv1.JobFlow) (string, error) {
 	if f.Spec.Cancel {
 		return "is canceled already", nil
 	}
 	if _, ok := lifecycle.StepFlow(FlowPhase(f), lifecycle.FlowCancel); !ok {
-		return "", impossibleFlow(f)
+		return "", rejectForPhase(f)
 	}
 	f.Spec.Cancel = true
 	return "cancel requested", nil
 }
 
-// RetryFlow wishes for steps to run again; without any, for those that have failed. Cancel holds a retry up, and is taken back.
+// RetryFlow runs steps again; without steps, those that failed. It takes back a cancel, which
+// would block the retry.
 func RetryFlow(f *flowv1.JobFlow, steps []string) (string, error) {
 	for _, name := range steps {
 		if !slices.ContainsFunc(f.Spec.Flows, func(s flowv1.Flow) bool { return s.Name == name }) {
-			return "", fmt.Errorf("jobflow %s has no step %s; there are %s", f.Name, name, Few(flowview.StepNames(f)))
+			return "", fmt.Errorf("jobflow %s has no step %s; there are %s", f.Name, name, SummarizeNames(view.StepNames(f)))
 		}
 	}
 	if _, ok := lifecycle.StepFlow(FlowPhase(f), lifecycle.FlowRetry); !ok {
-		return "", impossibleFlow(f)
+		return "", rejectForPhase(f)
 	}
 	if len(steps) == 0 && FlowPhase(f) != lifecycle.FlowFailed && !hasFailedStep(f) {
 		return "", fmt.Errorf("jobflow %s is %s and none of its steps has failed: name what is to run again with --step", f.Name, FlowPhase(f))
@@ -122,8 +122,8 @@ func RetryFlow(f *flowv1.JobFlow, steps []string) (string, error) {
 	return said, nil
 }
 
-// nextRetry is what spec.retry becomes. Nil: it says so already. One that was not
-// taken up yet must not be lost.
+// nextRetry returns the new spec.retry, or nil if it is requested already. A request that the
+// manager has not observed yet must not be lost.
 func nextRetry(f *flowv1.JobFlow, steps []string) (*flowv1.RetryRequest, error) {
 	have := f.Spec.Retry
 	next := &flowv1.RetryRequest{Generation: f.Status.Retry + 1, Flows: slices.Clone(steps)}
@@ -147,8 +147,8 @@ func nextRetry(f *flowv1.JobFlow, steps []string) (*flowv1.RetryRequest, error) 
 }
 
 func hasFailedStep(f *flowv1.JobFlow) bool {
-	v := flowview.Of(f, time.Time{}) // how long it took is not asked
-	return slices.ContainsFunc(v.Steps, func(s flowview.Step) bool { return s.Failed() })
+	v := view.New(f, time.Time{}) // how long it took is not asked
+	return slices.ContainsFunc(v.Steps, func(s view.Step) bool { return s.HasFailed() })
 }
 
 func ofSteps(steps []string) string {

@@ -1,4 +1,4 @@
-package wish
+package actions
 
 import (
 	"slices"
@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 )
 
 // inState is a job in the state with the wishes.
@@ -42,7 +42,7 @@ var nameOf = map[lifecycle.JobSignal]string{lifecycle.JobPause: "paused", lifecy
 // settled is a job in the state with the wish that has led there.
 func settled(s lifecycle.JobState) *robotv1.Job {
 	desired := ""
-	if s.Holds() {
+	if s.PausesTasks() {
 		desired = robotv1.DesiredPaused
 	}
 	if s == lifecycle.JobCancelRequested || s == lifecycle.JobCanceled {
@@ -53,32 +53,32 @@ func settled(s lifecycle.JobState) *robotv1.Job {
 
 // Every state meets every wish: it is written just when the table allows it, and
 // else refused with the state and the way out, or already so.
-func TestWishesFollowTheTable(t *testing.T) {
+func TestJobAction_FollowsTheStateTable(t *testing.T) {
 	for _, s := range append(slices.Clone(lifecycle.JobStates), "") {
-		for _, w := range []Job{Pause, Resume, Cancel} {
+		for _, w := range []JobAction{Pause, Resume, Cancel} {
 			j := settled(s)
 			before := j.Spec.DesiredState
-			said, err := w.Judge(j)
+			said, err := w.Apply(j)
 			_, legal := lifecycle.StepJob(s, w.signal)
 			switch wrote := j.Spec.DesiredState != before; {
 			case legal && (err != nil || j.Spec.DesiredState != nameOf[w.signal] || said != w.Verb+" requested"):
 				t.Errorf("%s of a job %q: said %q, error %v, desired %q", w.Verb, s, said, err, j.Spec.DesiredState)
 			case !legal && wrote:
 				t.Errorf("%s of a job %q wrote %q", w.Verb, s, j.Spec.DesiredState)
-			case !legal && err == nil && !w.already(Heading(j), j):
+			case !legal && err == nil && !w.already(NextJobState(j), j):
 				t.Errorf("%s of a job %q was not refused: %q", w.Verb, s, said)
-			case err != nil && !strings.Contains(err.Error(), "job demo is "+string(Heading(j))+"; possible: "):
+			case err != nil && !strings.Contains(err.Error(), "job demo is "+string(NextJobState(j))+"; possible: "):
 				t.Errorf("%s of a job %q: %v", w.Verb, s, err)
 			}
 		}
 	}
 }
 
-func TestRequeuesFollowTheTable(t *testing.T) {
+func TestRequeue_FollowsTheStateTable(t *testing.T) {
 	for _, s := range append(slices.Clone(lifecycle.JobStates), "") {
 		for _, want := range []robotv1.Requeue{{Scope: "all"}, {Scope: "failed"}, {Tasks: []string{"a"}}} {
 			j := settled(s)
-			_, err := Requeue(want)(j)
+			_, err := NewRequeue(want)(j)
 			if _, legal := lifecycle.StepJob(s, requeueSignal(&want)); legal != (err == nil) || legal != (j.Spec.Requeue != nil) {
 				t.Errorf("requeue %+v of a job %q: error %v, wrote %v", want, s, err, j.Spec.Requeue)
 			}
@@ -86,7 +86,7 @@ func TestRequeuesFollowTheTable(t *testing.T) {
 	}
 }
 
-func TestVerbsArePossibleAsTheyAreTyped(t *testing.T) {
+func TestVerbsFrom_ListsPossibleActions(t *testing.T) {
 	for s, want := range map[lifecycle.JobState]string{
 		lifecycle.JobPending:         "cancel, pause",
 		lifecycle.JobRunning:         "cancel, pause, requeue --failed, requeue --task",
@@ -102,7 +102,7 @@ func TestVerbsArePossibleAsTheyAreTyped(t *testing.T) {
 }
 
 // A wish is judged by what the manager will make of the wishes before it.
-func TestAWishAfterAWishThatTheManagerHasNotSeen(t *testing.T) {
+func TestJobAction_AfterAnActionThatIsNotObserved(t *testing.T) {
 	for _, row := range []struct {
 		name        string
 		in          *robotv1.Job
@@ -110,19 +110,19 @@ func TestAWishAfterAWishThatTheManagerHasNotSeen(t *testing.T) {
 		want        string // what is said, or the error
 		wantDesired string
 	}{
-		{"a pause does not take a cancel back", inState("running", desires("canceled")), Pause.Judge,
+		{"a pause does not take a cancel back", inState("running", desires("canceled")), Pause.Apply,
 			"job demo is cancel-requested; possible: nothing until its next state", "canceled"},
-		{"a resume takes a pause back", inState("running", desires("paused")), Resume.Judge, "resume requested", "running"},
-		{"a pause takes a resume back", inState("paused", desires("running")), Pause.Judge, "pause requested", "paused"},
-		{"a second pause is no error", inState("running", desires("paused")), Pause.Judge, "is pause-requested already", "paused"},
-		{"a second cancel is no error", inState("failed", desires("canceled")), Cancel.Judge, "is cancel-requested already", "canceled"},
-		{"a second resume is no error", inState("paused", desires("running")), Resume.Judge, "is pending already", "running"},
-		{"a cancel waits for a requeue", inState("completed", requeues(1, "all")), Cancel.Judge,
+		{"a resume takes a pause back", inState("running", desires("paused")), Resume.Apply, "resume requested", "running"},
+		{"a pause takes a resume back", inState("paused", desires("running")), Pause.Apply, "pause requested", "paused"},
+		{"a second pause is no error", inState("running", desires("paused")), Pause.Apply, "is pause-requested already", "paused"},
+		{"a second cancel is no error", inState("failed", desires("canceled")), Cancel.Apply, "is cancel-requested already", "canceled"},
+		{"a second resume is no error", inState("paused", desires("running")), Resume.Apply, "is pending already", "running"},
+		{"a cancel waits for a requeue", inState("completed", requeues(1, "all")), Cancel.Apply,
 			"job demo is requeueing; possible: nothing until its next state", ""},
-		{"a requeue that the manager will refuse is in nobody's way", inState("running", requeues(1, "all")), Pause.Judge, "pause requested", "paused"},
-		{"a requeue does not take a cancel back", inState("running", desires("canceled")), Requeue(robotv1.Requeue{Scope: "failed"}),
+		{"a requeue that the manager will reject does not block others", inState("running", requeues(1, "all")), Pause.Apply, "pause requested", "paused"},
+		{"a requeue does not take a cancel back", inState("running", desires("canceled")), NewRequeue(robotv1.Requeue{Scope: "failed"}),
 			"job demo is cancel-requested; possible: nothing until its next state", "canceled"},
-		{"a job that is being built and is to be paused cannot be resumed yet", inState("under-construction", desires("paused")), Resume.Judge,
+		{"a job that is being built and is to be paused cannot be resumed yet", inState("under-construction", desires("paused")), Resume.Apply,
 			"job demo is under-construction; possible: cancel", "paused"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -137,7 +137,7 @@ func TestAWishAfterAWishThatTheManagerHasNotSeen(t *testing.T) {
 	}
 }
 
-func TestRequeueWritesTheNextWish(t *testing.T) {
+func TestRequeue_WritesTheNextRequest(t *testing.T) {
 	all, failed, names := robotv1.Requeue{Scope: "all"}, robotv1.Requeue{Scope: "failed"}, robotv1.Requeue{Tasks: []string{"b", "a"}}
 	for _, row := range []struct {
 		name        string
@@ -174,7 +174,7 @@ func TestRequeueWritesTheNextWish(t *testing.T) {
 			said: "requeue of the failed tasks requested", wrote: robotv1.Requeue{Generation: 2, Scope: "failed"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			said, err := Requeue(row.want)(row.in)
+			said, err := NewRequeue(row.want)(row.in)
 			if err != nil {
 				said = err.Error()
 			}

@@ -1,22 +1,22 @@
-package why
+package explain
 
 import (
 	"context"
 	"strings"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 )
 
-// initTask is one that comes before another task of its replica.
+// initTask runs before another task of its replica.
 type initTask struct {
 	name   string
 	daemon bool
 	task   *robotv1.Task // nil: there is none
 }
 
-// aheadOf reads the init tasks that come before a task of a group.
-func aheadOf(ctx context.Context, s Source, t *robotv1.Task) ([]initTask, error) {
+// initTasksAhead reads the init tasks that run before a task of a group.
+func initTasksAhead(ctx context.Context, s Source, t *robotv1.Task) ([]initTask, error) {
 	if t.Spec.TaskGroupName == "" {
 		return nil, nil
 	}
@@ -28,11 +28,11 @@ func aheadOf(ctx context.Context, s Source, t *robotv1.Task) ([]initTask, error)
 	if err != nil {
 		return nil, err
 	}
-	return before(t.Spec.Name, group.Spec.InitTasks, replica), nil
+	return initTasksBefore(t.Spec.Name, group.Spec.InitTasks, replica), nil
 }
 
-// before are the init tasks before the one of this name, or all of them.
-func before(name string, defs []robotv1.TaskDefinition, replica []*robotv1.Task) (all []initTask) {
+// initTasksBefore returns the init tasks before the one of this name, or all of them.
+func initTasksBefore(name string, defs []robotv1.TaskDefinition, replica []*robotv1.Task) (all []initTask) {
 	for i := range defs {
 		if defs[i].Name == name {
 			break
@@ -48,8 +48,9 @@ func before(name string, defs []robotv1.TaskDefinition, replica []*robotv1.Task)
 	return all
 }
 
-// done tells whether the next one may begin: it has completed, or a daemon runs.
-func (i *initTask) done() bool {
+// letsOthersStart reports whether the next task may start: this one has completed, or it is a
+// daemon and runs.
+func (i *initTask) letsOthersStart() bool {
 	want := lifecycle.TaskCompleted
 	if i.daemon {
 		want = lifecycle.TaskRunning
@@ -57,40 +58,39 @@ func (i *initTask) done() bool {
 	return i.task != nil && i.task.Status.State == string(want)
 }
 
-// state is how far it is, such as "running on robot-1".
-func (i *initTask) state() string {
+// stateText returns a text such as "running on robot-1".
+func (i *initTask) stateText() string {
 	if i.task == nil {
 		return "not created yet"
 	}
-	state := lifecycle.TaskState(i.task.Status.State).Normal()
+	state := lifecycle.TaskState(i.task.Status.State).OrPending()
 	text := string(state)
-	if robot := i.task.RobotOfAttempt(); robot != "" && !state.Placeable() {
+	if robot := i.task.CurrentRobot(); robot != "" && !state.IsPlaceable() {
 		text += " on " + robot
 	}
-	if reason := i.task.Status.Reason; reason != "" && !i.done() {
+	if reason := i.task.Status.Reason; reason != "" && !i.letsOthersStart() {
 		text += " (" + reason + ")"
 	}
 	return text
 }
 
-// awaited is the first init task that keeps the task waiting. Nil: none.
-func (v *view) awaited() *initTask {
-	if !v.state().Placeable() {
+// firstAwaited returns the first init task for which the task waits, or nil.
+func (v *view) firstAwaited() *initTask {
+	if !v.taskState().IsPlaceable() {
 		return nil
 	}
 	for i := range v.ahead {
-		if !v.ahead[i].done() {
+		if !v.ahead[i].letsOthersStart() {
 			return &v.ahead[i]
 		}
 	}
 	return nil
 }
 
-// initText is how far the init tasks before this one are, as long as it is theirs to
-// say what becomes of it.
+// initText describes the init tasks before this one, while they decide what happens to it.
 func (v *view) initText() string {
-	failed := v.state() == lifecycle.TaskFailed && v.task.Status.Reason == robotv1.ReasonInitTaskFailed
-	if !v.state().Placeable() && !failed {
+	failed := v.taskState() == lifecycle.TaskFailed && v.task.Status.Reason == robotv1.ReasonInitTaskFailed
+	if !v.taskState().IsPlaceable() && !failed {
 		return ""
 	}
 	if v.aheadHidden {
@@ -98,7 +98,7 @@ func (v *view) initText() string {
 	}
 	var all []string
 	for i := range v.ahead {
-		all = append(all, v.ahead[i].name+" is "+v.ahead[i].state())
+		all = append(all, v.ahead[i].name+" is "+v.ahead[i].stateText())
 	}
 	return strings.Join(all, "; ")
 }

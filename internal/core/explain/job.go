@@ -1,4 +1,4 @@
-package why
+package explain
 
 import (
 	"cmp"
@@ -9,11 +9,11 @@ import (
 	"time"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/wish"
+	"k8s4r.io/k8s4r/internal/core/actions"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 )
 
-// NoState is the word for a Job that no manager has looked at.
+// NoState is the text for a Job without a state.
 const NoState = "without a state yet"
 
 // How much of a job's tasks is told.
@@ -22,43 +22,43 @@ const (
 	maxNames   = 5
 )
 
-// Parts are what a job consists of, in any order.
+// Parts are the objects of a job, in any order.
 type Parts struct {
 	Groups []*robotv1.TaskGroup
 	Tasks  []*robotv1.Task
 }
 
-// Job says what the tasks of a job wait for. Parts that are nil may not be seen.
-func Job(j *robotv1.Job, p *Parts, now time.Time) *Explanation {
+// ExplainJob returns what the tasks of a job wait for. If p is nil, the caller may not read them.
+func ExplainJob(j *robotv1.Job, p *Parts, now time.Time) *Explanation {
 	a := &Explanation{State: cmp.Or(j.Status.State, NoState), Facts: []Fact{}}
-	if lifecycle.JobState(j.Status.State).Terminal() && wish.Heading(j) == lifecycle.JobState(j.Status.State) {
-		a.add("message", j.Status.StatusDescription)
+	if lifecycle.JobState(j.Status.State).IsTerminal() && actions.NextJobState(j) == lifecycle.JobState(j.Status.State) {
+		a.addFact("message", j.Status.StatusDescription)
 		return a
 	}
 	waiting := 0
 	if p == nil {
-		a.add("tasks", "you may not see them")
+		a.addFact("tasks", "you may not see them")
 	} else {
-		waiting = a.wait(j, p, now)
+		waiting = a.groupWaiting(j, p, now)
 	}
-	a.Gist = jobGist(j, waiting)
-	a.Waits = a.Gist != ""
-	if next := wish.Heading(j); string(next) != j.Status.State {
-		a.add("soon", string(next))
+	a.Summary = jobSummary(j, waiting)
+	a.IsWaiting = a.Summary != ""
+	if next := actions.NextJobState(j); string(next) != j.Status.State {
+		a.addFact("soon", string(next))
 	}
-	a.add("message", j.Status.StatusDescription)
+	a.addFact("message", j.Status.StatusDescription)
 	return a
 }
 
-// jobGist is the first thing to know of a job. Empty: nothing of it waits.
-func jobGist(j *robotv1.Job, waiting int) string {
+// jobSummary returns the most important fact of a job. Empty: none of its tasks waits.
+func jobSummary(j *robotv1.Job, waiting int) string {
 	if j.DeletionTimestamp != nil {
 		return "it is being deleted"
 	}
 	if j.Status.State == "" {
 		return "the manager has not looked at it"
 	}
-	if text := outlook(wish.Heading(j)); text != "" {
+	if text := stateConsequence(actions.NextJobState(j)); text != "" {
 		return text
 	}
 	switch waiting {
@@ -70,25 +70,25 @@ func jobGist(j *robotv1.Job, waiting int) string {
 	return fmt.Sprintf("%d of its tasks wait", waiting)
 }
 
-// jobOutlook is the job's state, the one that it is about to get, and what that
-// means for its tasks.
-func jobOutlook(j *robotv1.Job) string {
-	text, next := cmp.Or(j.Status.State, NoState), wish.Heading(j)
+// describeJob returns the job's state, the next one if it is about to change, and what that means
+// for its tasks.
+func describeJob(j *robotv1.Job) string {
+	text, next := cmp.Or(j.Status.State, NoState), actions.NextJobState(j)
 	if j.Status.State != "" && string(next) != j.Status.State {
 		text += ", soon " + string(next)
 	}
-	if means := outlook(next); means != "" {
+	if means := stateConsequence(next); means != "" {
 		text += ": " + means
 	}
 	return text
 }
 
-// outlook is what a state of a job means for its tasks. Empty: they run.
-func outlook(s lifecycle.JobState) string {
+// stateConsequence returns what a state of a job means for its tasks. Empty: they run.
+func stateConsequence(s lifecycle.JobState) string {
 	switch {
-	case s.Holds():
+	case s.PausesTasks():
 		return "what waits is held back until it is resumed"
-	case s.Stops():
+	case s.CancelsTasks():
 		return "its tasks are called off until it is requeued"
 	case s == lifecycle.JobRequeueing:
 		return "its tasks are being put back"
@@ -98,36 +98,36 @@ func outlook(s lifecycle.JobState) string {
 	return ""
 }
 
-// reason is what tasks that wait for the same have in common.
-type reason struct{ gist, text string }
+// waitingReason is what tasks that wait for the same reason have in common.
+type waitingReason struct{ summary, text string }
 
-// wait puts tasks that wait for the same together, and returns how many wait.
-func (a *Explanation) wait(j *robotv1.Job, p *Parts, now time.Time) int {
-	by := map[reason]*Waiting{}
-	ahead := p.ahead()
+// groupWaiting groups tasks that wait for the same reason, and returns how many wait.
+func (a *Explanation) groupWaiting(j *robotv1.Job, p *Parts, now time.Time) int {
+	by := map[waitingReason]*Waiting{}
+	ahead := p.initTaskFinder()
 	total := 0
 	for _, t := range slices.SortedFunc(slices.Values(p.Tasks), func(a, b *robotv1.Task) int { return strings.Compare(a.Name, b.Name) }) {
 		v := view{task: t, job: j, ahead: ahead(t), now: now}
-		if !v.lingers() {
+		if !v.mayWaitLong() {
 			continue
 		}
 		total++
-		why := v.reason()
+		why := v.waitingReason()
 		w := by[why]
 		if w == nil {
-			w = &Waiting{Tasks: []string{}, Gist: why.gist, Text: why.text, Refused: readRefused(why.text)}
+			w = &Waiting{Tasks: []string{}, Summary: why.summary, Text: why.text, Rejections: listRejections(v.rejectionData())}
 			by[why] = w
 		}
 		if w.Count++; len(w.Tasks) < maxNames {
 			w.Tasks = append(w.Tasks, t.Name)
 		}
 	}
-	a.tell(slices.Collect(maps.Values(by)))
+	a.addMostFrequent(slices.Collect(maps.Values(by)))
 	return total
 }
 
-// tell keeps the most frequent reasons.
-func (a *Explanation) tell(all []*Waiting) {
+// addMostFrequent keeps the most frequent reasons.
+func (a *Explanation) addMostFrequent(all []*Waiting) {
 	slices.SortFunc(all, func(a, b *Waiting) int {
 		return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(a.Tasks[0], b.Tasks[0]))
 	})
@@ -140,34 +140,34 @@ func (a *Explanation) tell(all []*Waiting) {
 	}
 }
 
-// lingers tells whether the task waits for something that may take a while. Without it a job
-// that is well would always have some that wait: for the word of their robots, or the manager.
-func (v *view) lingers() bool {
-	if v.state() == lifecycle.TaskDispatching {
-		return v.secretsText() != "" || v.stops()
+// mayWaitLong reports whether the task waits for something that may take a while. A healthy job
+// always has tasks that wait for a report or for the manager; they are not listed.
+func (v *view) mayWaitLong() bool {
+	if v.taskState() == lifecycle.TaskDispatching {
+		return v.secretsText() != "" || v.isStopping()
 	}
-	if v.state() == lifecycle.TaskExited {
-		return v.nextTry() != ""
+	if v.taskState() == lifecycle.TaskExited {
+		return v.nextRetryText() != ""
 	}
-	return v.waits()
+	return v.isWaiting()
 }
 
-// reason is what a task waits for without what is its alone: the robot that an init task
-// is on, and the second of its next try.
-func (v *view) reason() reason {
-	gist, text := v.gist(), ""
-	switch awaited := v.awaited(); {
-	case v.retries() && (v.heldBack() || v.nextTry() != ""):
+// waitingReason returns why a task waits, without details of its own: the robot of an init task
+// and the time of the next attempt.
+func (v *view) waitingReason() waitingReason {
+	gist, text := v.summary(), ""
+	switch awaited := v.firstAwaited(); {
+	case v.mayRetry() && (v.isHeldBack() || v.nextRetryText() != ""):
 	case awaited != nil:
 		gist = "it waits for init task " + awaited.name
 	default:
-		text = cmp.Or(v.placementText(), v.secretsText(), v.lostText())
+		text = cmp.Or(v.placementText(), v.secretsText(), v.lostRobotText())
 	}
-	return reason{gist, text}
+	return waitingReason{gist, text}
 }
 
-// ahead finds the init tasks before each task.
-func (p *Parts) ahead() func(*robotv1.Task) []initTask {
+// initTaskFinder returns a function that finds the init tasks before a task.
+func (p *Parts) initTaskFinder() func(*robotv1.Task) []initTask {
 	groups, replicas := map[string]*robotv1.TaskGroup{}, map[string][]*robotv1.Task{}
 	for _, g := range p.Groups {
 		if len(g.Spec.InitTasks) > 0 {
@@ -185,6 +185,6 @@ func (p *Parts) ahead() func(*robotv1.Task) []initTask {
 		if g == nil {
 			return nil
 		}
-		return before(t.Spec.Name, g.Spec.InitTasks, replicas[replica(t)])
+		return initTasksBefore(t.Spec.Name, g.Spec.InitTasks, replicas[replica(t)])
 	}
 }

@@ -1,4 +1,4 @@
-package why_test
+package explain_test
 
 import (
 	"fmt"
@@ -9,15 +9,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/why"
+	"k8s4r.io/k8s4r/internal/core/explain"
 )
 
 func secretMissing(t *robotv1.Task) {
 	t.Status.Conditions = []metav1.Condition{{Type: robotv1.ConditionSecretsReady, Status: metav1.ConditionFalse, Message: "there is no Secret db"}}
 }
 
-func TestWhyAJobWaits(t *testing.T) {
+func TestExplainJob(t *testing.T) {
 	const no = "0 of 3 robots: 3: label brush=1 missing"
+	noLabel := rejected(&robotv1.PlacementStatus{Robots: 3, Rejections: []robotv1.Rejection{{Check: "Label", Want: "brush=1", Robots: 3}}})
 	retry := func(after time.Duration) func(*robotv1.Task) {
 		return func(t *robotv1.Task) {
 			at := metav1.NewMicroTime(noon.Add(after))
@@ -30,43 +31,43 @@ func TestWhyAJobWaits(t *testing.T) {
 			t.Spec.Name = t.Name[:len(t.Name)-2]
 		}
 	}
-	lacks := &why.Refused{Robots: 3, Lacks: []why.Lack{{Robots: 3, What: "label brush=1 missing"}}}
+	lacks := &explain.Rejections{Robots: 3, Checks: []explain.Rejection{{Check: "Label", Robots: 3, Want: "brush=1", Text: "label brush=1 missing"}}}
 	for _, row := range []struct {
 		name      string
 		job       *robotv1.Job
-		parts     *why.Parts
+		parts     *explain.Parts
 		wantWaits bool
 		wantGist  string
-		want      []why.Waiting
+		want      []explain.Waiting
 	}{
-		{"all run", job("running", ""), &why.Parts{Tasks: []*robotv1.Task{task("a", in("running")), task("b", in("completed"))}}, false, "", nil},
-		{"nobody has looked at it", job("", ""), &why.Parts{}, true, "the manager has not looked at it", nil},
+		{"all run", job("running", ""), &explain.Parts{Tasks: []*robotv1.Task{task("a", in("running")), task("b", in("completed"))}}, false, "", nil},
+		{"the manager has not looked at it", job("", ""), &explain.Parts{}, true, "the manager has not looked at it", nil},
 		{"those that are refused alike stand together", job("running", ""),
-			&why.Parts{Tasks: []*robotv1.Task{task("c", refused("0 of 0 robots: none")), task("b", refused(no)), task("a", refused(no)), task("d", in("running"))}}, true, "3 of its tasks wait", []why.Waiting{
-				{Count: 2, Tasks: []string{"a", "b"}, Gist: "it waits for a robot", Text: no, Refused: lacks},
-				{Count: 1, Tasks: []string{"c"}, Gist: "it waits for a robot", Text: "0 of 0 robots: none"},
+			&explain.Parts{Tasks: []*robotv1.Task{task("c", unplaced("0 of 0 robots: none")), task("b", noLabel), task("a", noLabel), task("d", in("running"))}}, true, "3 of its tasks wait", []explain.Waiting{
+				{Count: 2, Tasks: []string{"a", "b"}, Summary: "it waits for a robot", Text: no, Rejections: lacks},
+				{Count: 1, Tasks: []string{"c"}, Summary: "it waits for a robot", Text: "0 of 0 robots: none"},
 			}},
-		{"next tries at different times are one reason", job("running", ""), &why.Parts{Tasks: []*robotv1.Task{task("a", retry(time.Second)), task("b", retry(time.Minute))}}, true, "2 of its tasks wait",
-			[]why.Waiting{{Count: 2, Tasks: []string{"a", "b"}, Gist: "it waits for its next try"}}},
-		{"init tasks on different robots are one reason", job("running", ""), &why.Parts{Groups: []*robotv1.TaskGroup{initGroup()}, Tasks: []*robotv1.Task{
+		{"next tries at different times are one reason", job("running", ""), &explain.Parts{Tasks: []*robotv1.Task{task("a", retry(time.Second)), task("b", retry(time.Minute))}}, true, "2 of its tasks wait",
+			[]explain.Waiting{{Count: 2, Tasks: []string{"a", "b"}, Summary: "it waits for its next try"}}},
+		{"init tasks on different robots are one reason", job("running", ""), &explain.Parts{Groups: []*robotv1.TaskGroup{initGroup()}, Tasks: []*robotv1.Task{
 			task("fetch-0", index(0), in("running"), onRobot("robot-1")), task("main-0", index(0)),
 			task("fetch-1", index(1), in("running"), onRobot("robot-2")), task("main-1", index(1)),
-			task("fetch-2", index(2), in("completed")), task("main-2", index(2), refused(no)),
-		}}, true, "3 of its tasks wait", []why.Waiting{
-			{Count: 2, Tasks: []string{"main-0", "main-1"}, Gist: "it waits for init task fetch"},
-			{Count: 1, Tasks: []string{"main-2"}, Gist: "it waits for a robot", Text: no, Refused: lacks},
+			task("fetch-2", index(2), in("completed")), task("main-2", index(2), noLabel),
+		}}, true, "3 of its tasks wait", []explain.Waiting{
+			{Count: 2, Tasks: []string{"main-0", "main-1"}, Summary: "it waits for init task fetch"},
+			{Count: 1, Tasks: []string{"main-2"}, Summary: "it waits for a robot", Text: no, Rejections: lacks},
 		}},
-		{"the word of a robot or of the manager comes at once", job("running", ""), &why.Parts{Tasks: []*robotv1.Task{task("a", in("dispatching")), task("b", in("exited"))}}, false, "", nil},
-		{"a Secret may be long in coming", job("running", ""), &why.Parts{Tasks: []*robotv1.Task{task("a", in("dispatching"), secretMissing)}}, true, "one of its tasks waits",
-			[]why.Waiting{{Count: 1, Tasks: []string{"a"}, Gist: "it waits for a Secret", Text: "there is no Secret db"}}},
-		{"it is paused", job("paused", robotv1.DesiredPaused), &why.Parts{Tasks: []*robotv1.Task{task("a", in("paused"))}}, true, "what waits is held back until it is resumed",
-			[]why.Waiting{{Count: 1, Tasks: []string{"a"}, Gist: "it is held back until its job is resumed"}}},
+		{"the word of a robot or of the manager comes at once", job("running", ""), &explain.Parts{Tasks: []*robotv1.Task{task("a", in("dispatching")), task("b", in("exited"))}}, false, "", nil},
+		{"a Secret may be long in coming", job("running", ""), &explain.Parts{Tasks: []*robotv1.Task{task("a", in("dispatching"), secretMissing)}}, true, "one of its tasks waits",
+			[]explain.Waiting{{Count: 1, Tasks: []string{"a"}, Summary: "it waits for a Secret", Text: "there is no Secret db"}}},
+		{"it is paused", job("paused", robotv1.DesiredPaused), &explain.Parts{Tasks: []*robotv1.Task{task("a", in("paused"))}}, true, "what waits is held back until it is resumed",
+			[]explain.Waiting{{Count: 1, Tasks: []string{"a"}, Summary: "it is held back until its job is resumed"}}},
 		{"its tasks may not be seen", job("running", ""), nil, false, "", nil},
-		{"it has ended", job("completed", ""), &why.Parts{Tasks: []*robotv1.Task{task("a")}}, false, "", nil},
+		{"it has ended", job("completed", ""), &explain.Parts{Tasks: []*robotv1.Task{task("a")}}, false, "", nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			a := why.Job(row.job, row.parts, noon)
-			if a.Waits != row.wantWaits || a.Gist != row.wantGist || !reflect.DeepEqual(a.Tasks, row.want) {
+			a := explain.ExplainJob(row.job, row.parts, noon)
+			if a.IsWaiting != row.wantWaits || a.Summary != row.wantGist || !reflect.DeepEqual(a.Tasks, row.want) {
 				t.Errorf("%+v", a)
 			}
 			if hidden := fact(a, "tasks") != ""; hidden != (row.parts == nil) {
@@ -76,14 +77,14 @@ func TestWhyAJobWaits(t *testing.T) {
 	}
 }
 
-func TestALongListOfReasonsIsCut(t *testing.T) {
-	parts := &why.Parts{}
+func TestExplainJob_ListsTheMostFrequentReasons(t *testing.T) {
+	parts := &explain.Parts{}
 	for i := range 30 {
-		parts.Tasks = append(parts.Tasks, task(fmt.Sprintf("t-%02d", i), refused(fmt.Sprintf("robot robot-%d: no place left", max(0, i-9)))))
+		parts.Tasks = append(parts.Tasks, task(fmt.Sprintf("t-%02d", i), unplaced(fmt.Sprintf("robot robot-%d: no place left", max(0, i-9)))))
 	}
-	a := why.Job(job("running", ""), parts, noon)
-	if len(a.Tasks) != 8 || a.More != 13 || a.Gist != "30 of its tasks wait" {
-		t.Errorf("%d reasons, and %d more tasks; %s", len(a.Tasks), a.More, a.Gist)
+	a := explain.ExplainJob(job("running", ""), parts, noon)
+	if len(a.Tasks) != 8 || a.More != 13 || a.Summary != "30 of its tasks wait" {
+		t.Errorf("%d reasons, and %d more tasks; %s", len(a.Tasks), a.More, a.Summary)
 	}
 	if first := a.Tasks[0]; first.Count != 10 || len(first.Tasks) != 5 || first.Tasks[0] != "t-00" {
 		t.Errorf("the most frequent: %+v", first)

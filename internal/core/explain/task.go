@@ -1,4 +1,4 @@
-package why
+package explain
 
 import (
 	"cmp"
@@ -14,83 +14,85 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/wish"
+	"k8s4r.io/k8s4r/internal/core/actions"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
 )
 
-// Source has what else there is to be known of a task. With ErrHidden the answer leaves it
-// out; any other error ends the question.
+// Source reads the objects around a task. With ErrHidden their facts are omitted; any other error
+// is returned to the caller.
 type Source interface {
-	// Job by its name. Nil: there is none.
+	// Job returns nil if there is none of this name.
 	Job(ctx context.Context, namespace, name string) (*robotv1.Job, error)
-	// Group by the name of the object. Nil: there is none.
+	// Group returns the TaskGroup of this object name, or nil.
 	Group(ctx context.Context, namespace, name string) (*robotv1.TaskGroup, error)
-	// Replica is the tasks of a task's replica, itself among them, in any order.
+	// Replica returns the tasks of a task's replica, including itself, in any order.
 	Replica(ctx context.Context, t *robotv1.Task) ([]*robotv1.Task, error)
 }
 
-// ErrHidden means that who asks may not see it.
+// ErrHidden means that the caller may not read the object.
 var ErrHidden = errors.New("it may not be seen")
 
-// Task says why a task waits, or what became of it.
-func Task(ctx context.Context, s Source, t *robotv1.Task, now time.Time) (*Explanation, error) {
+// ExplainTask returns why a task waits, or how it ended.
+func ExplainTask(ctx context.Context, s Source, t *robotv1.Task, now time.Time) (*Explanation, error) {
 	v := view{task: t, now: now}
-	if err := v.observe(ctx, s); err != nil {
+	if err := v.readRelated(ctx, s); err != nil {
 		return nil, err
 	}
-	return v.answer(), nil
+	return v.explain(), nil
 }
 
-// view is all that is known about one task.
+// view is what is known about one task.
 type view struct {
 	task *robotv1.Task
-	job  *robotv1.Job // nil: none, gone, or hidden
+	// Nil: none, deleted, or hidden.
+	job *robotv1.Job // nil: none, gone, or hidden
 	// ahead are the init tasks that come before it, in their order.
 	ahead                  []initTask
 	jobHidden, aheadHidden bool
 	now                    time.Time
 }
 
-func (v *view) observe(ctx context.Context, s Source) (err error) {
+func (v *view) readRelated(ctx context.Context, s Source) (err error) {
 	if v.task.Spec.JobName != "" {
 		v.job, err = s.Job(ctx, v.task.Namespace, v.task.Spec.JobName)
 	}
 	if v.jobHidden = errors.Is(err, ErrHidden); err != nil && !v.jobHidden {
 		return err
 	}
-	v.ahead, err = aheadOf(ctx, s, v.task)
+	v.ahead, err = initTasksAhead(ctx, s, v.task)
 	if v.aheadHidden = errors.Is(err, ErrHidden); err != nil && !v.aheadHidden {
 		return err
 	}
 	return nil
 }
 
-func (v *view) state() lifecycle.TaskState {
-	return lifecycle.TaskState(v.task.Status.State).Normal()
+func (v *view) taskState() lifecycle.TaskState {
+	return lifecycle.TaskState(v.task.Status.State).OrPending()
 }
 
-func (v *view) answer() *Explanation {
+func (v *view) explain() *Explanation {
 	s := v.task.Status
-	a := &Explanation{State: string(v.state()), Waits: v.waits(), Gist: v.gist(), Facts: []Fact{}}
-	a.add("job", v.jobText())
-	a.add("robot", v.robotText())
-	a.add("init tasks", v.initText())
-	a.add("secrets", v.secretsText())
-	a.add("original", v.originalText())
-	a.add("what follows", v.lostText())
-	a.add(Placement, v.placementText())
-	a.add("reason", s.Reason)
-	a.add("message", s.Message)
-	if text := v.nextTry(); text != "" {
-		a.addTime(NextTry, text, s.RetryAt.Time)
+	a := &Explanation{State: string(v.taskState()), IsWaiting: v.isWaiting(), Summary: v.summary(), Facts: []Fact{}}
+	a.addFact("job", v.jobText())
+	a.addFact("robot", v.robotText())
+	a.addFact("init tasks", v.initText())
+	a.addFact("secrets", v.secretsText())
+	a.addFact("original", v.lostAttemptText())
+	a.addFact("what follows", v.lostRobotText())
+	a.addFact(Placement, v.placementText())
+	a.addFact("reason", s.Reason)
+	a.addFact("message", s.Message)
+	if text := v.nextRetryText(); text != "" {
+		a.addTimeFact(NextTry, text, s.RetryAt.Time)
 	}
-	a.add("failed robots", strings.Join(s.FailedRobots, ", "))
-	a.Refused = readRefused(v.placementText())
+	a.addFact("failed robots", strings.Join(s.FailedRobots, ", "))
+	a.Rejections = listRejections(v.rejectionData())
 	return a
 }
 
-// gists say what a state means for the task.
-var gists = map[lifecycle.TaskState]string{
+// stateSummaries describe what a state means for the task.
+var stateSummaries = map[lifecycle.TaskState]string{
 	lifecycle.TaskPending:     "it waits for a robot",
 	lifecycle.TaskSoftFailed:  "it failed, and waits for another robot",
 	lifecycle.TaskDispatching: "its robot was given it and has not confirmed it yet",
@@ -100,57 +102,59 @@ var gists = map[lifecycle.TaskState]string{
 	lifecycle.TaskPaused:      "it is held back until its job is resumed",
 }
 
-// gist is the first thing to know. Waiting has four reasons, and the weightiest
-// counts: a robot would be of no use to a task whose job starts nothing.
-func (v *view) gist() string {
+// summary returns the most important fact. If several reasons keep a task waiting, the strongest
+// counts: a robot would not help a task whose job starts nothing.
+func (v *view) summary() string {
 	switch {
-	case v.stops() && v.task.Status.Reason == robotv1.ReasonStopping:
+	case v.isStopping() && v.task.Status.Reason == robotv1.ReasonStopping:
 		return "its robot was asked to stop it"
-	case v.stops():
+	case v.isStopping():
 		return "its robot was asked to stop it, so that it can run again"
-	case v.state().Placeable() && v.heldBack():
+	case v.taskState().IsPlaceable() && v.isHeldBack():
 		return "its job keeps it back"
-	case v.retries() && v.nextTry() != "":
+	case v.mayRetry() && v.nextRetryText() != "":
 		return "it waits for its next try"
-	case v.awaited() != nil:
-		return fmt.Sprintf("it waits for init task %s, which is %s", v.awaited().name, v.awaited().state())
-	case v.state().Terminal():
+	case v.firstAwaited() != nil:
+		return fmt.Sprintf("it waits for init task %s, which is %s", v.firstAwaited().name, v.firstAwaited().stateText())
+	case v.taskState().IsTerminal():
 		return v.endText()
 	case v.secretsText() != "":
 		return "it waits for a Secret"
 	}
-	return gists[v.state()]
+	return stateSummaries[v.taskState()]
 }
 
-// waits tells whether something has to happen before the task goes on.
-func (v *view) waits() bool {
-	return !v.state().Terminal() && (v.state() != lifecycle.TaskRunning || v.stops())
+// isWaiting reports whether something must happen before the task continues.
+func (v *view) isWaiting() bool {
+	return !v.taskState().IsTerminal() && (v.taskState() != lifecycle.TaskRunning || v.isStopping())
 }
 
-// stops tells whether the task's robot was asked to stop it.
-func (v *view) stops() bool {
+// isStopping reports whether the task's robot was asked to stop it.
+func (v *view) isStopping() bool {
 	reason := v.task.Status.Reason
-	return v.state().Active() && (reason == robotv1.ReasonStopping || reason == robotv1.ReasonEvicting)
+	return v.taskState().IsActive() && (reason == robotv1.ReasonStopping || reason == robotv1.ReasonEvicting)
 }
 
-// endText is how the last attempt ended. Empty: nobody has said so.
+// endText describes how the last attempt ended. Empty: there is no exit code.
 func (v *view) endText() string {
-	end := End(v.task)
+	end := LastAttempt(v.task)
 	if end.ExitCode == nil {
 		return ""
 	}
-	return fmt.Sprintf("attempt %d on %s ended with exit code %s", end.Attempt, end.Robot, Exit(end.ExitCode, end.Signal))
+	return fmt.Sprintf("attempt %d on %s ended with exit code %s", end.Attempt, end.Robot, ExitText(end.ExitCode, end.Signal))
 }
 
-// retries tells whether the task has a next try to wait for.
-func (v *view) retries() bool { return v.state().Placeable() || v.state() == lifecycle.TaskExited }
+// mayRetry reports whether the task may have another attempt.
+func (v *view) mayRetry() bool {
+	return v.taskState().IsPlaceable() || v.taskState() == lifecycle.TaskExited
+}
 
-// heldBack tells whether the job keeps the task from starting.
-func (v *view) heldBack() bool {
+// isHeldBack reports whether the job keeps the task from starting.
+func (v *view) isHeldBack() bool {
 	if v.job == nil {
 		return v.task.Spec.JobName != "" && !v.jobHidden
 	}
-	return v.job.DeletionTimestamp != nil || !wish.Heading(v.job).Starts()
+	return v.job.DeletionTimestamp != nil || !actions.NextJobState(v.job).StartsTasks()
 }
 
 func (v *view) jobText() string {
@@ -164,43 +168,43 @@ func (v *view) jobText() string {
 	case v.job.DeletionTimestamp != nil:
 		return v.job.Name + " is being deleted"
 	}
-	return v.job.Name + " is " + jobOutlook(v.job)
+	return v.job.Name + " is " + describeJob(v.job)
 }
 
-// robotText is the robot that has the task.
+// robotText returns the robot that has the task.
 func (v *view) robotText() string {
-	if !v.state().Active() {
+	if !v.taskState().IsActive() {
 		return ""
 	}
-	return v.task.RobotOfAttempt()
+	return v.task.CurrentRobot()
 }
 
-// secretsText is what is not there yet of the task's secretEnv.
+// secretsText returns what is missing for the task's secretEnv.
 func (v *view) secretsText() string {
 	c := meta.FindStatusCondition(v.task.Status.Conditions, robotv1.ConditionSecretsReady)
-	if c == nil || c.Status != metav1.ConditionFalse || v.state() != lifecycle.TaskDispatching {
+	if c == nil || c.Status != metav1.ConditionFalse || v.taskState() != lifecycle.TaskDispatching {
 		return ""
 	}
 	return c.Message
 }
 
-// originalText is the attempt that was lost with its robot and may count again.
-func (v *view) originalText() string {
-	o := v.task.Status.Entry(v.task.Status.Original)
-	if o == nil || v.state().Terminal() {
+// lostAttemptText describes the attempt that was lost with its robot and may be restored.
+func (v *view) lostAttemptText() string {
+	o := v.task.Status.FindAttempt(v.task.Status.LostAttempt)
+	if o == nil || v.taskState().IsTerminal() {
 		return ""
 	}
 	may := fmt.Sprintf("attempt %d on %s may count again when that robot is back", o.Attempt, o.Robot)
 	if v.jobHidden {
 		return may
 	}
-	return fmt.Sprintf("%s (reconcile: %s)", may, v.disconnect().Reconcile)
+	return fmt.Sprintf("%s (reconcile: %s)", may, v.disconnectPolicy().Reconcile)
 }
 
-// lostText is what becomes of a task whose robot stays away.
-func (v *view) lostText() string {
-	switch d := v.disconnect(); {
-	case v.state() != lifecycle.TaskUnknown || v.job == nil:
+// lostRobotText describes what happens to a task whose robot stays disconnected.
+func (v *view) lostRobotText() string {
+	switch d := v.disconnectPolicy(); {
+	case v.taskState() != lifecycle.TaskUnknown || v.job == nil:
 		return ""
 	case v.task.Spec.Type == robotv1.JobTypeSystem:
 		return "it belongs to its robot, and waits for it"
@@ -213,9 +217,8 @@ func (v *view) lostText() string {
 	}
 }
 
-// disconnect is what the job says of lost robots, with the defaults that the API
-// gives what it leaves out.
-func (v *view) disconnect() robotv1.Disconnect {
+// disconnectPolicy returns spec.disconnect of the job with the defaults of the API.
+func (v *view) disconnectPolicy() robotv1.Disconnect {
 	d := robotv1.Disconnect{}
 	if v.job != nil && v.job.Spec.Disconnect != nil {
 		d = *v.job.Spec.Disconnect
@@ -223,34 +226,45 @@ func (v *view) disconnect() robotv1.Disconnect {
 	if d.LostAfter == nil {
 		d.LostAfter = robotv1.NewDuration(5 * time.Minute)
 	}
-	d.Reconcile = cmp.Or(d.Reconcile, robotv1.KeepOriginal)
+	d.Reconcile = cmp.Or(d.Reconcile, robotv1.ReconcileKeepOriginal)
 	return d
 }
 
-// placementText is why the task has no robot, or gets no other one. In any other
-// state the condition tells of a search that is over.
+// placementText returns why the task has no robot, or gets no other one. In other states the
+// condition Placed is outdated.
 func (v *view) placementText() string {
-	c := Unplaced(v.task)
 	switch {
-	case v.state().Placeable():
-		return NoRobot(v.task)
-	case (v.state() == lifecycle.TaskFailed || v.state() == lifecycle.TaskExited) && c != nil:
-		return c.Message
+	case v.taskState().IsPlaceable():
+		return NoRobotText(v.task)
+	case v.showsPlacement():
+		return unplacedText(v.task)
 	}
 	return ""
 }
 
-func (v *view) nextTry() string {
+// showsPlacement reports whether the condition Placed applies to the task's present state.
+func (v *view) showsPlacement() bool {
+	return v.taskState().IsPlaceable() || v.taskState() == lifecycle.TaskFailed || v.taskState() == lifecycle.TaskExited
+}
+
+// rejectionData returns the data of placementText, or nil.
+func (v *view) rejectionData() *robotv1.PlacementStatus {
+	if !v.showsPlacement() || UnplacedCondition(v.task) == nil {
+		return nil
+	}
+	return v.task.Status.Placement
+}
+
+func (v *view) nextRetryText() string {
 	at := v.task.Status.RetryAt
-	if at == nil || !at.After(v.now) || !v.retries() {
+	if at == nil || !at.After(v.now) || !v.mayRetry() {
 		return ""
 	}
 	return fmt.Sprintf("in %s, at %s", duration.HumanDuration(at.Sub(v.now)), at.UTC().Format(time.RFC3339))
 }
 
-// Unplaced is the condition that says why a task has no robot. Nil: nothing
-// says so.
-func Unplaced(t *robotv1.Task) *metav1.Condition {
+// UnplacedCondition returns the condition that says why a task has no robot, or nil.
+func UnplacedCondition(t *robotv1.Task) *metav1.Condition {
 	c := meta.FindStatusCondition(t.Status.Conditions, robotv1.ConditionPlaced)
 	if c == nil || c.Status == metav1.ConditionTrue {
 		return nil
@@ -258,17 +272,30 @@ func Unplaced(t *robotv1.Task) *metav1.Condition {
 	return c
 }
 
-// NoRobot is why a task that waits for a robot has none.
-func NoRobot(t *robotv1.Task) string {
-	if c := Unplaced(t); c != nil {
-		return c.Message
+// NoRobotText returns why a waiting task has no robot.
+func NoRobotText(t *robotv1.Task) string {
+	if UnplacedCondition(t) != nil {
+		return unplacedText(t)
 	}
 	return "the manager has not looked at it"
 }
 
-// End is how a task's last attempt ended: the attempt's own entry, and where that
-// is silent the task.
-func End(t *robotv1.Task) robotv1.TaskAttempt {
+// unplacedText returns the text of the rejections, or of another reason that a task has no
+// robot. Empty: nothing is known.
+func unplacedText(t *robotv1.Task) string {
+	c := UnplacedCondition(t)
+	switch {
+	case c == nil:
+		return ""
+	case t.Status.Placement != nil:
+		return apiconv.DiagnosisFrom(t.Status.Placement).String()
+	}
+	return c.Message
+}
+
+// LastAttempt returns how a task's last attempt ended: its entry, completed from the status of
+// the task.
+func LastAttempt(t *robotv1.Task) robotv1.TaskAttempt {
 	end := robotv1.TaskAttempt{Attempt: t.Status.Attempt}
 	for _, a := range t.Status.Attempts {
 		if a.Attempt == t.Status.Attempt {
@@ -290,8 +317,8 @@ func End(t *robotv1.Task) robotv1.TaskAttempt {
 	return end
 }
 
-// Exit is the exit code, with the signal when one ended the process. Empty: neither is known.
-func Exit(code *int32, signal int32) string {
+// ExitText returns the exit code and the signal that ended the process. Empty: neither is known.
+func ExitText(code *int32, signal int32) string {
 	var parts []string
 	if code != nil {
 		parts = append(parts, strconv.Itoa(int(*code)))

@@ -1,4 +1,4 @@
-package why_test
+package explain_test
 
 import (
 	"context"
@@ -12,9 +12,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/placement"
-	"k8s4r.io/k8s4r/internal/why"
+	"k8s4r.io/k8s4r/internal/core/explain"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/placement"
+	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
 )
 
 var noon = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
@@ -33,9 +34,17 @@ func in(state string) func(*robotv1.Task) {
 	return func(t *robotv1.Task) { t.Status.State = state }
 }
 
-func refused(message string) func(*robotv1.Task) {
+func unplaced(message string) func(*robotv1.Task) {
 	return func(t *robotv1.Task) {
 		t.Status.Conditions = []metav1.Condition{{Type: robotv1.ConditionPlaced, Status: metav1.ConditionFalse, Message: message}}
+	}
+}
+
+// rejected is a task with rejections. The message of its condition must not be read.
+func rejected(s *robotv1.PlacementStatus) func(*robotv1.Task) {
+	return func(t *robotv1.Task) {
+		unplaced("0 of 7 robots: 7: a message that is not read")(t)
+		t.Status.Placement = s
 	}
 }
 
@@ -68,26 +77,26 @@ type around struct {
 
 func (a around) Job(context.Context, string, string) (*robotv1.Job, error) {
 	if a.hides == "job" {
-		return nil, why.ErrHidden
+		return nil, explain.ErrHidden
 	}
 	return job("paused", robotv1.DesiredPaused), a.fails
 }
 
 func (a around) Group(context.Context, string, string) (*robotv1.TaskGroup, error) {
 	if a.hides == "group" {
-		return nil, fmt.Errorf("get it: %w", why.ErrHidden)
+		return nil, fmt.Errorf("get it: %w", explain.ErrHidden)
 	}
 	return initGroup(), nil
 }
 
 func (a around) Replica(context.Context, *robotv1.Task) ([]*robotv1.Task, error) {
 	if a.hides == "replica" {
-		return nil, why.ErrHidden
+		return nil, explain.ErrHidden
 	}
 	return a.replica, nil
 }
 
-func fact(a *why.Explanation, name string) string {
+func fact(a *explain.Explanation, name string) string {
 	for _, f := range a.Facts {
 		if f.Name == name {
 			return f.Text
@@ -96,7 +105,7 @@ func fact(a *why.Explanation, name string) string {
 	return ""
 }
 
-func TestWhatIsHiddenIsLeftOut(t *testing.T) {
+func TestExplainTask_OmitsHiddenObjects(t *testing.T) {
 	fetch := task("fetch", ofGroup, in("running"), onRobot("robot-of-the-init-task"))
 	for _, row := range []struct{ hides, wantJob, wantInit, wantGist string }{
 		{"", "demo is paused: what waits is held back until it is resumed", "fetch is running on robot-of-the-init-task", "its job keeps it back"},
@@ -104,11 +113,11 @@ func TestWhatIsHiddenIsLeftOut(t *testing.T) {
 		{"group", "demo is paused: what waits is held back until it is resumed", "if there are any, you may not see them", "its job keeps it back"},
 		{"replica", "demo is paused: what waits is held back until it is resumed", "if there are any, you may not see them", "its job keeps it back"},
 	} {
-		a, err := why.Task(t.Context(), around{hides: row.hides, replica: []*robotv1.Task{fetch}}, task("main", ofGroup), noon)
+		a, err := explain.ExplainTask(t.Context(), around{hides: row.hides, replica: []*robotv1.Task{fetch}}, task("main", ofGroup), noon)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if fact(a, "job") != row.wantJob || fact(a, "init tasks") != row.wantInit || a.Gist != row.wantGist {
+		if fact(a, "job") != row.wantJob || fact(a, "init tasks") != row.wantInit || a.Summary != row.wantGist {
 			t.Errorf("with %q hidden: %+v", row.hides, a)
 		}
 		if text, _ := json.Marshal(a); (row.hides == "group" || row.hides == "replica") && strings.Contains(string(text), "robot-of") {
@@ -117,42 +126,40 @@ func TestWhatIsHiddenIsLeftOut(t *testing.T) {
 	}
 }
 
-func TestAnErrorThatHidesNothingEndsTheQuestion(t *testing.T) {
-	if a, err := why.Task(t.Context(), around{fails: context.DeadlineExceeded}, task("main"), noon); err == nil {
+func TestExplainTask_ReturnsErrorsOfTheSource(t *testing.T) {
+	if a, err := explain.ExplainTask(t.Context(), around{fails: context.DeadlineExceeded}, task("main"), noon); err == nil {
 		t.Errorf("it answers %+v", a)
 	}
 }
 
-func TestWhoWaits(t *testing.T) {
+func TestExplainTask_IsWaitingByState(t *testing.T) {
 	works := map[lifecycle.TaskState]bool{lifecycle.TaskRunning: true, lifecycle.TaskCompleted: true, lifecycle.TaskFailed: true, lifecycle.TaskCanceled: true}
 	for _, s := range lifecycle.TaskStates {
-		a, err := why.Task(t.Context(), around{}, task("main", in(string(s))), noon)
-		if err != nil || a.Waits == works[s] || a.State != string(s) || a.Waits && a.Gist == "" {
+		a, err := explain.ExplainTask(t.Context(), around{}, task("main", in(string(s))), noon)
+		if err != nil || a.IsWaiting == works[s] || a.State != string(s) || a.IsWaiting && a.Summary == "" {
 			t.Errorf("%s: %+v, %v", s, a, err)
 		}
 	}
-	a, err := why.Task(t.Context(), around{}, task("main", in("running"), func(t *robotv1.Task) { t.Status.Reason = robotv1.ReasonStopping }), noon)
-	if err != nil || !a.Waits {
+	a, err := explain.ExplainTask(t.Context(), around{}, task("main", in("running"), func(t *robotv1.Task) { t.Status.Reason = robotv1.ReasonStopping }), noon)
+	if err != nil || !a.IsWaiting {
 		t.Errorf("one that is asked to stop: %+v, %v", a, err)
 	}
 }
 
-func TestATimeIsTold(t *testing.T) {
+func TestExplainTask_NextTryHasATime(t *testing.T) {
 	at := metav1.NewMicroTime(noon.Add(90 * time.Second))
-	a, err := why.Task(t.Context(), around{hides: "job"}, task("main", func(t *robotv1.Task) { t.Status.RetryAt = &at }), noon)
-	if err != nil || a.Gist != "it waits for its next try" {
+	a, err := explain.ExplainTask(t.Context(), around{hides: "job"}, task("main", func(t *robotv1.Task) { t.Status.RetryAt = &at }), noon)
+	if err != nil || a.Summary != "it waits for its next try" {
 		t.Fatalf("%+v, %v", a, err)
 	}
 	for _, f := range a.Facts {
-		if (f.Name == why.NextTry) != (f.At != nil) || f.At != nil && !f.At.Equal(&at) {
+		if (f.Name == explain.NextTry) != (f.At != nil) || f.At != nil && !f.At.Equal(&at) {
 			t.Errorf("%+v", f)
 		}
 	}
 }
 
-// TestRefusalsAreReadBack has placement refuse, so that its sentence and the reader of it do
-// not drift apart.
-func TestRefusalsAreReadBack(t *testing.T) {
+func TestExplainTask_ListsTheRejectionsOfPlacement(t *testing.T) {
 	robot := func(name string, o placement.Offer) placement.Robot { return placement.Robot{Name: name, Offer: &o} }
 	online := func(name string, labels ...string) placement.Robot {
 		o := placement.Offer{Phase: lifecycle.RobotOnline, Labels: map[string]string{}, Capacity: placement.Room{Tasks: 9}}
@@ -172,35 +179,40 @@ func TestRefusalsAreReadBack(t *testing.T) {
 		d.Group, d.Gang, d.Index = "g", 2, index
 		return d
 	}
+	label := func(robots int, want string) explain.Rejection {
+		return explain.Rejection{Check: "Label", Robots: robots, Want: want, Text: "label " + want + " missing"}
+	}
 	fleet := []placement.Robot{online("a"), online("b"), robot("c", placement.Offer{Phase: lifecycle.RobotOffline})}
 	for _, row := range []struct {
 		name    string
 		robots  []placement.Robot
 		demands []placement.Demand
-		want    *why.Refused
+		want    *explain.Rejections
 	}{
 		{"counts by what is lacking", fleet, []placement.Demand{asks("t", "brush")},
-			&why.Refused{Robots: 3, Lacks: []why.Lack{{Robots: 2, What: "label brush=yes missing"}, {Robots: 1, What: "phase is Offline"}}}},
+			&explain.Rejections{Robots: 3, Checks: []explain.Rejection{label(2, "brush=yes"), {Check: "Phase", Robots: 1, Want: "Online", Got: "Offline", Text: "phase is Offline"}}}},
 		{"a separator in what a user wrote", fleet[:1], []placement.Demand{asks("t", "a; b")},
-			&why.Refused{Robots: 1, Lacks: []why.Lack{{Robots: 1, What: "label a; b=yes missing"}}}},
-		{"more kinds than are told", []placement.Robot{
+			&explain.Rejections{Robots: 1, Checks: []explain.Rejection{label(1, "a; b=yes")}}},
+		{"more rejections than are listed", []placement.Robot{
 			online("1"), online("2", "a"), online("3", "a", "b"), online("4", "a", "b", "c"), online("5", "a", "b", "c", "d"), online("6", "a", "b", "c", "d", "e"),
-		}, []placement.Demand{asks("t", "a", "b", "c", "d", "e", "f")}, &why.Refused{Robots: 6, More: "and 1 more kinds of reasons", Lacks: []why.Lack{
-			{Robots: 1, What: "label a=yes missing"}, {Robots: 1, What: "label b=yes missing"}, {Robots: 1, What: "label c=yes missing"},
-			{Robots: 1, What: "label d=yes missing"}, {Robots: 1, What: "label e=yes missing"},
+		}, []placement.Demand{asks("t", "a", "b", "c", "d", "e", "f")}, &explain.Rejections{Robots: 6, Omitted: 1, Checks: []explain.Rejection{
+			label(1, "a=yes"), label(1, "b=yes"), label(1, "c=yes"), label(1, "d=yes"), label(1, "e=yes"),
 		}}},
 		{"a gang", fleet[:1], []placement.Demand{gang(asks("t", "brush"), 0), gang(asks("u", "brush"), 1)},
-			&why.Refused{Robots: 1, Gang: "gang: all 2 replicas or none, and only 0 found a robot; the next", Lacks: []why.Lack{{Robots: 1, What: "label brush=yes missing"}}}},
+			&explain.Rejections{Robots: 1, Gang: "gang needs robots for all 2 replicas and found 0; next replica", Checks: []explain.Rejection{label(1, "brush=yes")}}},
 		{"no robots", nil, []placement.Demand{asks("t")}, nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			no := placement.Decide(placement.Snapshot{Robots: row.robots, Demands: row.demands}).Refused["t"]
+			no := placement.Decide(placement.Snapshot{Robots: row.robots, Demands: row.demands}).Rejected["t"]
 			if no == nil {
 				t.Fatal("a robot takes it")
 			}
-			a, err := why.Task(t.Context(), around{}, task("t", refused(no.String())), noon)
-			if err != nil || !reflect.DeepEqual(a.Refused, row.want) {
-				t.Errorf("%q is read as %+v, %v", no, a.Refused, err)
+			a, err := explain.ExplainTask(t.Context(), around{}, task("t", rejected(apiconv.PlacementStatusFrom(no))), noon)
+			if err != nil || !reflect.DeepEqual(a.Rejections, row.want) {
+				t.Errorf("%q gives %+v, %v", no, a.Rejections, err)
+			}
+			if text := fact(a, explain.Placement); text != no.String() {
+				t.Errorf("the text is %q, want %q", text, no)
 			}
 		})
 	}

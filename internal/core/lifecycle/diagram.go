@@ -5,30 +5,30 @@ import (
 	"strings"
 )
 
-// Diagram is a state machine as a Mermaid drawing. It is made from the tables,
-// so it cannot go stale. The name is one of Diagrams; any other draws nothing.
-func Diagram(name string) string {
+// DrawDiagram returns the state machine with this name, one of Diagrams, as a Mermaid diagram, or
+// "" for any other name.
+func DrawDiagram(name string) string {
 	switch name {
 	case "task":
-		return draw(taskTable, TaskStates, TaskSignals)
+		return drawTable(taskTable, TaskStates, TaskSignals)
 	case "job":
-		return draw(jobTable, JobStates, JobSignals)
+		return drawTable(jobTable, JobStates, JobSignals)
 	case "robot":
-		return draw(robotTable, RobotPhases, RobotSignals)
+		return drawTable(robotTable, RobotPhases, RobotSignals)
 	case "flow":
-		return draw(flowTable, FlowPhases, FlowSignals)
+		return drawTable(flowTable, FlowPhases, FlowSignals)
 	case "vcjob":
-		return draw(vcjobTable, VCJobPhases, VCJobSignals)
+		return drawTable(vcjobTable, VCJobPhases, VCJobSignals)
 	}
 	return ""
 }
 
-// Diagrams lists what Diagram can draw.
+// Diagrams lists the names that DrawDiagram accepts.
 var Diagrams = []string{"task", "job", "robot", "flow", "vcjob"}
 
-// draw lists the edges in the order of states and signals. Signals between the
-// same two states share an arrow. Mermaid takes no dash in a name.
-func draw[S ~string, G ~string](t table[S, G], states []S, signals []G) string {
+// drawTable writes the edges in the order of states and signals. Signals between the same two
+// states share an arrow. Mermaid accepts no dash in a name.
+func drawTable[S ~string, G ~string](t table[S, G], states []S, signals []G) string {
 	id := func(s S) string { return strings.ReplaceAll(string(s), "-", "_") }
 	var b strings.Builder
 	b.WriteString("stateDiagram-v2\n")
@@ -39,7 +39,7 @@ func draw[S ~string, G ~string](t table[S, G], states []S, signals []G) string {
 		for _, to := range states {
 			var by []string
 			for _, g := range signals {
-				if next, ok := t.step(from, g); ok && next == to {
+				if next, ok := t.nextState(from, g); ok && next == to {
 					by = append(by, string(g))
 				}
 			}

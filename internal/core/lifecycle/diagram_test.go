@@ -10,14 +10,14 @@ func TestDiagramsShowEveryEdge(t *testing.T) {
 		"task": len(pairs(taskTable)), "job": len(pairs(jobTable)), "robot": len(pairs(robotTable)),
 		"flow": len(pairs(flowTable)), "vcjob": len(pairs(vcjobTable)),
 	} {
-		if got := strings.Count(Diagram(name), "-->"); got != arrows {
+		if got := strings.Count(DrawDiagram(name), "-->"); got != arrows {
 			t.Errorf("%s: %d arrows for %d pairs of states", name, got, arrows)
 		}
 	}
-	if !strings.Contains(Diagram("job"), "pause_requested --> paused : settled\n") {
-		t.Errorf("a job that pauses:\n%s", Diagram("job"))
+	if !strings.Contains(DrawDiagram("job"), "pause_requested --> paused : settled\n") {
+		t.Errorf("a job that pauses:\n%s", DrawDiagram("job"))
 	}
-	if Diagram("nothing") != "" {
+	if DrawDiagram("nothing") != "" {
 		t.Error("nothing is drawn")
 	}
 }

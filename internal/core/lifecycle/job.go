@@ -5,31 +5,30 @@ import (
 	"slices"
 )
 
-// JobState is the state of a job, and of a task group, which knows fewer of
-// them.
+// JobState is the state of a job, or of a task group, which has fewer states.
 type JobState string
 
-// The states of a job (docs/spec/job.md).
+// The states of a job (docs/reference/kinds/job.md).
 const (
-	// JobUnderConstruction: its groups and first tasks are being created.
+	// JobUnderConstruction creates its groups and first tasks.
 	JobUnderConstruction JobState = "under-construction"
-	// JobPending is ready; nothing has started.
+	// JobPending has started no task yet.
 	JobPending JobState = "pending"
-	// JobRunning has had at least one task start.
+	// JobRunning has started at least one task.
 	JobRunning JobState = "running"
-	// JobPauseRequested starts no new task; the running ones finish.
+	// JobPauseRequested starts no new tasks and waits for the running ones to end.
 	JobPauseRequested JobState = "pause-requested"
-	// JobPaused has nothing running and starts nothing.
+	// JobPaused has no running tasks and starts none.
 	JobPaused JobState = "paused"
-	// JobCancelRequested is stopping what runs.
+	// JobCancelRequested stops its running tasks.
 	JobCancelRequested JobState = "cancel-requested"
-	// JobCanceled was called off. Terminal until requeued.
+	// JobCanceled was canceled. Terminal until requeued.
 	JobCanceled JobState = "canceled"
-	// JobRequeueing is putting tasks back.
+	// JobRequeueing returns tasks to pending.
 	JobRequeueing JobState = "requeueing"
-	// JobCompleted ended well. Terminal until requeued.
+	// JobCompleted has ended with fewer failed tasks than allowed. Terminal until requeued.
 	JobCompleted JobState = "completed"
-	// JobFailed ended badly. Terminal until requeued.
+	// JobFailed has ended with too many failed tasks, or too late. Terminal until requeued.
 	JobFailed JobState = "failed"
 )
 
@@ -39,54 +38,54 @@ var JobStates = []JobState{
 	JobCancelRequested, JobCanceled, JobRequeueing, JobCompleted, JobFailed,
 }
 
-// Terminal tells whether only a requeue leads out of s.
-func (s JobState) Terminal() bool {
+// IsTerminal reports whether only a requeue leads out of s.
+func (s JobState) IsTerminal() bool {
 	return s == JobCompleted || s == JobFailed || s == JobCanceled
 }
 
-// Starts tells whether tasks of a job in state s may be placed and started.
-// The empty state is that of a job that nobody has looked at yet.
-func (s JobState) Starts() bool {
+// StartsTasks reports whether tasks of a job in state s may be placed and started. The empty
+// state is that of a new job.
+func (s JobState) StartsTasks() bool {
 	return s == "" || s == JobUnderConstruction || s == JobPending || s == JobRunning
 }
 
-// Holds tells whether tasks of a job in state s that wait are held back. Those
-// on a robot go on.
-func (s JobState) Holds() bool { return s == JobPauseRequested || s == JobPaused }
+// PausesTasks reports whether the waiting tasks of a job in state s are paused. Running tasks
+// continue.
+func (s JobState) PausesTasks() bool { return s == JobPauseRequested || s == JobPaused }
 
-// Stops tells whether tasks of a job in state s are called off: those that
-// wait are canceled, those on a robot are asked to stop.
-func (s JobState) Stops() bool {
+// CancelsTasks reports whether the tasks of a job in state s are canceled or, if they are on a
+// robot, stopped.
+func (s JobState) CancelsTasks() bool {
 	return s == JobCancelRequested || s == JobCanceled || s == JobFailed
 }
 
-// JobSignal is a reason for a job to change its state: a wish of the operator,
-// or what its tasks and its clock say.
+// JobSignal is a reason for a job to change its state: an action of the user, or a change of its
+// tasks or the time.
 type JobSignal string
 
 // The signals of a job. All are the manager's.
 const (
 	// JobConstructed: every group exists, with its first tasks.
 	JobConstructed JobSignal = "constructed"
-	// JobPause is a wish.
+	// JobPause is an action of the user.
 	JobPause JobSignal = "pause"
-	// JobResume is a wish.
+	// JobResume is an action of the user.
 	JobResume JobSignal = "resume"
-	// JobCancel is a wish.
+	// JobCancel is an action of the user.
 	JobCancel JobSignal = "cancel"
-	// JobRequeue is a wish: all tasks.
+	// JobRequeue is an action of the user on all tasks.
 	JobRequeue JobSignal = "requeue"
-	// JobRequeueSome is a wish: the failed tasks, or those that are named.
+	// JobRequeueSome is an action of the user on the failed tasks, or on named ones.
 	JobRequeueSome JobSignal = "requeue-some"
-	// JobRequeued: the tasks have been put back.
+	// JobRequeued: the tasks have been returned to pending.
 	JobRequeued JobSignal = "requeued"
 	// JobStarted: a task has started.
 	JobStarted JobSignal = "started"
-	// JobSettled: no task is on a robot any more.
+	// JobSettled: no task is on a robot.
 	JobSettled JobSignal = "settled"
 	// JobTooManyFailed: the share of failed tasks has reached the limit.
 	JobTooManyFailed JobSignal = "too-many-failed"
-	// JobOverdue: the job's active deadline is over.
+	// JobOverdue: the active deadline has passed.
 	JobOverdue JobSignal = "overdue"
 	// JobTasksCanceled: every task has ended, some were canceled, and none
 	// completed.
@@ -157,7 +156,7 @@ var jobTable = table[JobState, JobSignal]{
 // StepJob returns the state that follows from signal g in state s, and whether
 // the table has that edge. Without one it returns s. The empty state reads as
 // under construction.
-func StepJob(s JobState, g JobSignal) (JobState, bool) { return jobTable.step(s.orNew(), g) }
+func StepJob(s JobState, g JobSignal) (JobState, bool) { return jobTable.nextState(s.orNew(), g) }
 
 func (s JobState) orNew() JobState {
 	if s == "" {
@@ -166,8 +165,8 @@ func (s JobState) orNew() JobState {
 	return s
 }
 
-// JobWishes lists, sorted, what an operator may wish of a job in state s.
-func JobWishes(s JobState) []JobSignal {
+// JobActions returns the actions that a job in state s accepts, sorted.
+func JobActions(s JobState) []JobSignal {
 	wishes := []JobSignal{JobCancel, JobPause, JobRequeue, JobRequeueSome, JobResume}
 	return slices.DeleteFunc(wishes, func(g JobSignal) bool { _, ok := StepJob(s, g); return !ok })
 }
@@ -177,27 +176,27 @@ func JobWishes(s JobState) []JobSignal {
 type Counts struct {
 	Total int
 	In    map[TaskState]int
-	// Open tells that these tasks do not end the job by ending: they are kept
-	// running, or more of them may come. Too many failures still do.
-	Open bool
+	// KeepsOpen is set if the end of these tasks does not end the job, because they are kept
+	// running or more may be created. Too many failures still end it.
+	KeepsOpen bool
 }
 
-// Add counts one task in state s. The empty state counts as pending.
-func (c *Counts) Add(s TaskState) { c.AddN(s, 1) }
+// AddTask counts one task in state s. The empty state counts as pending.
+func (c *Counts) AddTask(s TaskState) { c.AddTasks(s, 1) }
 
-// AddN counts n tasks in state s.
-func (c *Counts) AddN(s TaskState, n int) {
+// AddTasks counts n tasks in state s.
+func (c *Counts) AddTasks(s TaskState, n int) {
 	if n == 0 {
 		return
 	}
 	if c.In == nil {
 		c.In = map[TaskState]int{}
 	}
-	c.In[s.Normal()] += n
+	c.In[s.OrPending()] += n
 }
 
-// Sum adds the tasks that are in any of the states.
-func (c Counts) Sum(states ...TaskState) int {
+// SumOf returns the number of tasks in any of the states.
+func (c Counts) SumOf(states ...TaskState) int {
 	n := 0
 	for _, s := range states {
 		n += c.In[s]
@@ -205,60 +204,60 @@ func (c Counts) Sum(states ...TaskState) int {
 	return n
 }
 
-// Terminal is the number of tasks that have ended for good.
-func (c Counts) Terminal() int { return c.Sum(TaskCompleted, TaskFailed, TaskCanceled) }
+// TerminalCount returns the number of ended tasks.
+func (c Counts) TerminalCount() int { return c.SumOf(TaskCompleted, TaskFailed, TaskCanceled) }
 
-// Active is the number of tasks that a robot may be working on.
-func (c Counts) Active() int { return c.Sum(TaskDispatching, TaskRunning, TaskUnknown, TaskExited) }
-
-// Pending is the number of tasks that wait: not created yet, pending or
-// softly failed.
-func (c Counts) Pending() int {
-	return c.Total - c.Active() - c.Terminal() - c.Sum(TaskPaused)
+// ActiveCount returns the number of tasks that a robot may be running, or whose failure is not
+// decided yet.
+func (c Counts) ActiveCount() int {
+	return c.SumOf(TaskDispatching, TaskRunning, TaskUnknown, TaskExited)
 }
 
-// TooManyFailed tells whether the share of failed tasks has reached
-// maxFailedPercent of the total.
-func (c Counts) TooManyFailed(maxFailedPercent int) bool {
+// PendingCount returns the number of tasks that wait: not created yet, pending or soft-failed.
+func (c Counts) PendingCount() int {
+	return c.Total - c.ActiveCount() - c.TerminalCount() - c.SumOf(TaskPaused)
+}
+
+// HasTooManyFailed reports whether the share of failed tasks has reached maxFailedPercent of the
+// total.
+func (c Counts) HasTooManyFailed(maxFailedPercent int) bool {
 	failed := c.In[TaskFailed]
 	return failed > 0 && failed*100 >= c.Total*maxFailedPercent
 }
 
-// DefaultMaxFailedPercent is the share of failed tasks, in percent, at which a
-// job fails when it does not say otherwise.
+// DefaultMaxFailedPercent is the default of failurePolicy.maxFailedPercent.
 const DefaultMaxFailedPercent = 10
 
-// verdict is a signal that the tasks of a job give, and what it says to people.
-type verdict struct {
+// signalWithReason is a signal that the tasks of a job give, and its explanation for people.
+type signalWithReason struct {
 	signal JobSignal
 	why    string
 }
 
-// verdicts are the signals that tasks as counted give, the weightiest first.
-func (c Counts) verdicts(maxFailedPercent int) []verdict {
-	var all []verdict
-	say := func(holds bool, g JobSignal, why string) {
+// jobSignals returns the signals that the counted tasks give, the most important first.
+func (c Counts) jobSignals(maxFailedPercent int) []signalWithReason {
+	var all []signalWithReason
+	add := func(holds bool, g JobSignal, why string) {
 		if holds {
-			all = append(all, verdict{g, why})
+			all = append(all, signalWithReason{g, why})
 		}
 	}
-	canceled, ended := c.In[TaskCanceled], c.Terminal() == c.Total && !c.Open
-	say(c.TooManyFailed(maxFailedPercent), JobTooManyFailed, "too many tasks failed")
+	canceled, ended := c.In[TaskCanceled], c.TerminalCount() == c.Total && !c.KeepsOpen
+	add(c.HasTooManyFailed(maxFailedPercent), JobTooManyFailed, "too many tasks failed")
 	// Paused tasks keep a job from its end: one that was just resumed still has
 	// some, and would end before they run.
-	say(ended && canceled > 0 && c.In[TaskCompleted] == 0, JobTasksCanceled, "its tasks were canceled")
-	say(ended, JobTasksEnded, c.endedReason())
-	say(c.Active() == 0, JobSettled, "no task is running any more")
-	say(c.Active()+c.Sum(TaskSoftFailed, TaskCompleted, TaskFailed) > 0, JobStarted, "a task has started")
+	add(ended && canceled > 0 && c.In[TaskCompleted] == 0, JobTasksCanceled, "its tasks were canceled")
+	add(ended, JobTasksEnded, c.endedReason())
+	add(c.ActiveCount() == 0, JobSettled, "no task is running any more")
+	add(c.ActiveCount()+c.SumOf(TaskSoftFailed, TaskCompleted, TaskFailed) > 0, JobStarted, "a task has started")
 	return all
 }
 
-// JobAfterTasks returns what a job in state s becomes when its tasks stand as
-// counted, following the rules for task changes in docs/spec/job.md. It never
-// revives what is terminal. The text says why, and is empty when nothing
-// changes.
+// JobAfterTasks returns the state of a job in state s after a change of its tasks, by the rules
+// in docs/reference/kinds/job.md, and the reason. The reason is empty if the state does not change. A
+// terminal state never changes.
 func JobAfterTasks(s JobState, c Counts, maxFailedPercent int) (JobState, string) {
-	for _, v := range c.verdicts(maxFailedPercent) {
+	for _, v := range c.jobSignals(maxFailedPercent) {
 		if to, ok := StepJob(s, v.signal); ok {
 			return to, v.why
 		}
@@ -279,27 +278,25 @@ func (c Counts) endedReason() string {
 	return fmt.Sprintf("all tasks ended, %d of %d failed and %d canceled", failed, c.Total, canceled)
 }
 
-// GroupAfterTasks returns what a task group in state s becomes when its tasks
-// stand as counted and its job is in state job. It follows the rules of a job,
-// but that its job's wishes are not its own: it knows neither requests nor
-// their reasons.
+// GroupAfterTasks returns the state of a task group in state s after a change of its tasks, if
+// its job is in state job. The rules are those of a job, except that a group accepts no actions.
 func GroupAfterTasks(s, job JobState, c Counts, maxFailedPercent int) (JobState, string) {
 	calledOff := job == JobCancelRequested || job == JobCanceled
 	switch {
-	case s.Terminal():
+	case s.IsTerminal():
 		return s, ""
-	case calledOff && c.Active() == 0 && (c.Open || c.In[TaskCompleted] < c.Total):
+	case calledOff && c.ActiveCount() == 0 && (c.KeepsOpen || c.In[TaskCompleted] < c.Total):
 		return JobCanceled, "the job was canceled"
-	case s == JobPaused && !job.Holds():
+	case s == JobPaused && !job.PausesTasks():
 		return JobPending, "the job goes on"
 	}
 	if to, why := JobAfterTasks(s, c, maxFailedPercent); to != s {
 		return to, why
 	}
 	switch {
-	case c.Open && job == JobFailed && c.Active() == 0:
+	case c.KeepsOpen && job == JobFailed && c.ActiveCount() == 0:
 		return JobCanceled, "the job failed" // its tasks do not say so by ending
-	case s != JobPaused && job.Holds() && c.Active() == 0:
+	case s != JobPaused && job.PausesTasks() && c.ActiveCount() == 0:
 		return JobPaused, "the job is paused"
 	}
 	return s, ""

@@ -12,7 +12,7 @@ func tasks(total int, in map[TaskState]int) Counts { return Counts{Total: total,
 
 // open are tasks that do not end their job by ending.
 func open(c Counts) Counts {
-	c.Open = true
+	c.KeepsOpen = true
 	return c
 }
 
@@ -87,7 +87,7 @@ func TestJobAfterTasks(t *testing.T) {
 	}
 }
 
-// jobEdges is the whole table once more, in the words of docs/spec/job.md, so
+// jobEdges is the whole table once more, in the words of docs/reference/kinds/job.md, so
 // that a changed edge is a changed test.
 var jobEdges = []struct {
 	from JobState
@@ -157,7 +157,7 @@ func TestEveryPairOfJobStateAndSignal(t *testing.T) {
 	}
 }
 
-// The contract's table of wishes: what is legal from where.
+// The actions that each state accepts, as docs/reference/kinds/job.md lists them.
 func TestOnlyLegalWishesAreAccepted(t *testing.T) {
 	legal := map[JobSignal][]JobState{
 		JobPause:       {JobPending, JobRunning},
@@ -168,7 +168,7 @@ func TestOnlyLegalWishesAreAccepted(t *testing.T) {
 	}
 	for _, s := range JobStates {
 		for g, from := range legal {
-			if got := slices.Contains(JobWishes(s), g); got != slices.Contains(from, s) {
+			if got := slices.Contains(JobActions(s), g); got != slices.Contains(from, s) {
 				t.Errorf("%s of a %s job: %v", g, s, got)
 			}
 		}
@@ -241,11 +241,11 @@ func TestAJobWhoseTasksAreAllTerminalEnds(t *testing.T) {
 		for _, s := range []TaskState{TaskCompleted, TaskFailed, TaskCanceled} {
 			n := rapid.IntRange(0, 50).Draw(t, string(s))
 			c.Total += n
-			c.AddN(s, n)
+			c.AddTasks(s, n)
 		}
 		from := rapid.SampledFrom([]JobState{JobPending, JobRunning, JobPauseRequested, JobPaused, JobCancelRequested}).Draw(t, "from")
 		to, _ := JobAfterTasks(from, c, rapid.IntRange(0, 100).Draw(t, "max failed percent"))
-		if !to.Terminal() {
+		if !to.IsTerminal() {
 			t.Fatalf("%s stays %s with %+v", from, to, c)
 		}
 	})
@@ -261,7 +261,7 @@ func TestAGroupWhoseTasksAreAllTerminalEndsAndStays(t *testing.T) {
 				for range 2 {
 					s, _ = GroupAfterTasks(s, job, c, DefaultMaxFailedPercent)
 				}
-				if again, why := GroupAfterTasks(s, job, c, DefaultMaxFailedPercent); !s.Terminal() || again != s {
+				if again, why := GroupAfterTasks(s, job, c, DefaultMaxFailedPercent); !s.IsTerminal() || again != s {
 					t.Errorf("%s in a job that is %s, with %v: %s, then %s: %s", from, job, in, s, again, why)
 				}
 			}
@@ -275,7 +275,7 @@ func TestATerminalJobStays(t *testing.T) {
 		for _, s := range TaskStates {
 			n := rapid.IntRange(0, 9).Draw(t, string(s))
 			c.Total += n
-			c.AddN(s, n)
+			c.AddTasks(s, n)
 		}
 		for _, s := range []JobState{JobCompleted, JobFailed, JobCanceled} {
 			if to, why := JobAfterTasks(s, c, 10); to != s || why != "" {
@@ -289,14 +289,14 @@ func TestCounts(t *testing.T) {
 	var c Counts
 	c.Total = 20
 	for i, s := range TaskStates {
-		c.AddN(s, i+1)
+		c.AddTasks(s, i+1)
 	}
 	c = Counts{Total: 60, In: c.In}
-	if got := c.Active() + c.Terminal() + c.Pending() + c.Sum(TaskPaused); got != c.Total {
+	if got := c.ActiveCount() + c.TerminalCount() + c.PendingCount() + c.SumOf(TaskPaused); got != c.Total {
 		t.Errorf("the parts are %d of %d", got, c.Total)
 	}
 	var one Counts
-	one.Add("")
+	one.AddTask("")
 	if one.In[TaskPending] != 1 {
 		t.Error("the empty state does not count as pending")
 	}
@@ -307,8 +307,8 @@ func TestWhatAJobStateMeansForItsTasks(t *testing.T) {
 	stops := []JobState{JobCancelRequested, JobCanceled, JobFailed}
 	holds := []JobState{JobPauseRequested, JobPaused}
 	for _, s := range append([]JobState{""}, JobStates...) {
-		if s.Starts() != slices.Contains(starts, s) || s.Stops() != slices.Contains(stops, s) || s.Holds() != slices.Contains(holds, s) {
-			t.Errorf("%q: starts %v, stops %v, holds %v", s, s.Starts(), s.Stops(), s.Holds())
+		if s.StartsTasks() != slices.Contains(starts, s) || s.CancelsTasks() != slices.Contains(stops, s) || s.PausesTasks() != slices.Contains(holds, s) {
+			t.Errorf("%q: starts %v, stops %v, holds %v", s, s.StartsTasks(), s.CancelsTasks(), s.PausesTasks())
 		}
 	}
 }

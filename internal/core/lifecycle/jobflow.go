@@ -1,18 +1,17 @@
 package lifecycle
 
-// FlowPhase is where a flow of jobs stands.
+// FlowPhase is the phase of a flow of jobs.
 type FlowPhase string
 
-// The phases of a flow (docs/spec/jobflow.md). Volcano's documents give them their
-// names.
+// The phases of a flow (docs/reference/kinds/jobflow.md). The names are Volcano's.
 const (
-	// FlowPending: no step runs or has completed. The empty phase reads so.
+	// FlowPending: no step runs or has completed. Also the empty phase.
 	FlowPending FlowPhase = "Pending"
 	// FlowRunning: a step runs or has completed.
 	FlowRunning FlowPhase = "Running"
-	// FlowSucceed: every step has completed or was skipped. Final until a retry.
+	// FlowSucceed: every step has completed or was skipped. Terminal until a retry.
 	FlowSucceed FlowPhase = "Succeed"
-	// FlowFailed: a step has failed, or the flow was canceled. Final until a retry.
+	// FlowFailed: a step has failed, or the flow was canceled. Terminal until a retry.
 	FlowFailed FlowPhase = "Failed"
 	// FlowTerminating: its Jobs are being stopped, because it was canceled or is
 	// being deleted.
@@ -22,14 +21,14 @@ const (
 // FlowPhases lists every phase of a flow.
 var FlowPhases = []FlowPhase{FlowPending, FlowRunning, FlowSucceed, FlowFailed, FlowTerminating}
 
-// Terminal tells whether only a retry, or the end of the flow, leads out of p.
-func (p FlowPhase) Terminal() bool { return p == FlowSucceed || p == FlowFailed }
+// IsTerminal reports whether only a retry or a deletion leads out of p.
+func (p FlowPhase) IsTerminal() bool { return p == FlowSucceed || p == FlowFailed }
 
-// Starts tells whether steps of a flow in phase p may be started.
-func (p FlowPhase) Starts() bool { return p == "" || p == FlowPending || p == FlowRunning }
+// StartsSteps reports whether steps of a flow in phase p may be started.
+func (p FlowPhase) StartsSteps() bool { return p == "" || p == FlowPending || p == FlowRunning }
 
-// FlowSignal is a reason for a flow to change its phase: a wish of its user, or what
-// its steps say.
+// FlowSignal is a reason for a flow to change its phase: an action of the user, or a change of
+// its steps.
 type FlowSignal string
 
 // The signals of a flow. All are the manager's.
@@ -38,16 +37,15 @@ const (
 	FlowStarted FlowSignal = "started"
 	// FlowStepsEnded: every step has completed or was skipped.
 	FlowStepsEnded FlowSignal = "steps-ended"
-	// FlowStepFailed: a step has failed for good, and nothing is left to be started
-	// because of it.
+	// FlowStepFailed: a step has failed for good, and no step is left that may be started.
 	FlowStepFailed FlowSignal = "step-failed"
-	// FlowCancel is a wish: stop every Job.
+	// FlowCancel is an action of the user: stop every Job.
 	FlowCancel FlowSignal = "cancel"
 	// FlowDelete: the flow is being deleted.
 	FlowDelete FlowSignal = "delete"
-	// FlowStopped: no Job of the canceled flow is alive any more.
+	// FlowStopped: all Jobs of the canceled flow have ended.
 	FlowStopped FlowSignal = "stopped"
-	// FlowRetry is a wish: run some steps again.
+	// FlowRetry is an action of the user: run some steps again.
 	FlowRetry FlowSignal = "retry"
 )
 
@@ -81,11 +79,11 @@ var flowTable = table[FlowPhase, FlowSignal]{
 	FlowTerminating: {FlowStopped: FlowFailed},
 }
 
-// StepFlow returns the phase that follows from signal g in phase p, and whether the
-// table has that edge. Without one it returns p. The empty phase reads as pending.
+// StepFlow returns the phase that follows from signal g in phase p, and whether p accepts g. If
+// not, it returns p. The empty phase counts as pending.
 func StepFlow(p FlowPhase, g FlowSignal) (FlowPhase, bool) {
 	if p == "" {
 		p = FlowPending
 	}
-	return flowTable.step(p, g)
+	return flowTable.nextState(p, g)
 }

@@ -30,11 +30,11 @@ func TestEveryPairOfFlowPhaseAndSignal(t *testing.T) {
 
 func TestFlowPhasesThatEndAndThatStart(t *testing.T) {
 	for _, p := range FlowPhases {
-		if p.Terminal() != (p == FlowSucceed || p == FlowFailed) || p.Starts() != (p == FlowPending || p == FlowRunning) {
-			t.Errorf("%s: terminal %v, starts %v", p, p.Terminal(), p.Starts())
+		if p.IsTerminal() != (p == FlowSucceed || p == FlowFailed) || p.StartsSteps() != (p == FlowPending || p == FlowRunning) {
+			t.Errorf("%s: terminal %v, starts %v", p, p.IsTerminal(), p.StartsSteps())
 		}
 	}
-	if FlowPhase("").Terminal() || !FlowPhase("").Starts() {
+	if FlowPhase("").IsTerminal() || !FlowPhase("").StartsSteps() {
 		t.Error("a new flow starts its steps")
 	}
 }

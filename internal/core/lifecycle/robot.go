@@ -2,58 +2,57 @@ package lifecycle
 
 import "strings"
 
-// RobotPhase says whether a robot can be given work.
+// RobotPhase is the connection state of a robot.
 type RobotPhase string
 
-// The phases of a robot (docs/spec/robot.md).
+// The phases of a robot (docs/reference/kinds/robot.md).
 const (
 	// RobotPending has registered and is not approved yet.
 	RobotPending RobotPhase = "Pending"
-	// RobotOnline is approved and in contact.
+	// RobotOnline is approved and connected.
 	RobotOnline RobotPhase = "Online"
-	// RobotOffline has been silent for offlineAfter or longer.
+	// RobotOffline has been disconnected for --offline-after or longer.
 	RobotOffline RobotPhase = "Offline"
-	// RobotUnknown is out of contact, but not for long: its last will arrived,
-	// or the server that speaks to it is away.
+	// RobotUnknown has been disconnected for less than that: its last will arrived, or the server
+	// is not connected to the broker.
 	RobotUnknown RobotPhase = "Unknown"
 )
 
 // RobotPhases lists every phase of a robot.
 var RobotPhases = []RobotPhase{RobotPending, RobotOnline, RobotOffline, RobotUnknown}
 
-// RobotSignal is a reason for a robot to change its phase. All are the
-// manager's, drawn from what the server wrote down.
+// RobotSignal is a reason for a robot to change its phase. The manager derives it from what the
+// server has written.
 type RobotSignal string
 
 // The signals of a robot.
 const (
-	// RobotApproved: it may be given work.
+	// RobotApproved: it may be given tasks.
 	RobotApproved RobotSignal = "approved"
-	// RobotHeard: it is in contact again.
-	RobotHeard RobotSignal = "heard"
-	// RobotDropped: its connection broke.
-	RobotDropped RobotSignal = "dropped"
-	// RobotSilent: no contact for offlineAfter.
-	RobotSilent RobotSignal = "silent"
+	// RobotConnected: the server receives its messages again.
+	RobotConnected RobotSignal = "connected"
+	// RobotDisconnected: its connection broke or was closed.
+	RobotDisconnected RobotSignal = "disconnected"
+	// RobotUnresponsive: no message for --offline-after.
+	RobotUnresponsive RobotSignal = "unresponsive"
 )
 
 // RobotSignals lists every signal of a robot.
-var RobotSignals = []RobotSignal{RobotApproved, RobotHeard, RobotDropped, RobotSilent}
+var RobotSignals = []RobotSignal{RobotApproved, RobotConnected, RobotDisconnected, RobotUnresponsive}
 
 var robotTable = table[RobotPhase, RobotSignal]{
 	RobotPending: {RobotApproved: RobotOnline},
-	RobotOnline:  {RobotDropped: RobotUnknown, RobotSilent: RobotOffline},
-	RobotUnknown: {RobotHeard: RobotOnline, RobotSilent: RobotOffline},
-	RobotOffline: {RobotHeard: RobotOnline},
+	RobotOnline:  {RobotDisconnected: RobotUnknown, RobotUnresponsive: RobotOffline},
+	RobotUnknown: {RobotConnected: RobotOnline, RobotUnresponsive: RobotOffline},
+	RobotOffline: {RobotConnected: RobotOnline},
 }
 
-// StepRobot returns the phase that follows from signal g in phase p, and
-// whether the table has that edge. Without one it returns p.
-func StepRobot(p RobotPhase, g RobotSignal) (RobotPhase, bool) { return robotTable.step(p, g) }
+// StepRobot returns the phase that follows from signal g in phase p, and whether p accepts g. If
+// not, it returns p.
+func StepRobot(p RobotPhase, g RobotSignal) (RobotPhase, bool) { return robotTable.nextState(p, g) }
 
-// ParseRobotPhase reads a phase without regard to case, because both
-// spellings are in the field. The empty string is RobotPending. What is no
-// phase at all reads as RobotUnknown, which gets no work.
+// ParseRobotPhase parses a phase in upper or lower case, because objects have both spellings. The
+// empty string is RobotPending; any other value is RobotUnknown, which gets no tasks.
 func ParseRobotPhase(s string) RobotPhase {
 	if s == "" {
 		return RobotPending

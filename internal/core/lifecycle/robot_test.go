@@ -5,9 +5,9 @@ import "testing"
 func TestEveryPairOfRobotPhaseAndSignal(t *testing.T) {
 	want := map[RobotPhase]map[RobotSignal]RobotPhase{
 		RobotPending: {RobotApproved: RobotOnline},
-		RobotOnline:  {RobotDropped: RobotUnknown, RobotSilent: RobotOffline},
-		RobotUnknown: {RobotHeard: RobotOnline, RobotSilent: RobotOffline},
-		RobotOffline: {RobotHeard: RobotOnline},
+		RobotOnline:  {RobotDisconnected: RobotUnknown, RobotUnresponsive: RobotOffline},
+		RobotUnknown: {RobotConnected: RobotOnline, RobotUnresponsive: RobotOffline},
+		RobotOffline: {RobotConnected: RobotOnline},
 	}
 	for _, p := range RobotPhases {
 		for _, g := range RobotSignals {

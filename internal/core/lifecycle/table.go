@@ -9,9 +9,9 @@ import (
 // allowed.
 type table[S ~string, G ~string] map[S]map[G]S
 
-// step returns the state that follows from signal g in state s. When the table
-// has no such edge it returns s and false.
-func (t table[S, G]) step(s S, g G) (S, bool) {
+// nextState returns the state that follows from signal g in state s, or s and false if s does not
+// accept g.
+func (t table[S, G]) nextState(s S, g G) (S, bool) {
 	to, ok := t[s][g]
 	if !ok {
 		return s, false
@@ -19,7 +19,7 @@ func (t table[S, G]) step(s S, g G) (S, bool) {
 	return to, true
 }
 
-// signals lists, sorted, what state s accepts.
-func (t table[S, G]) signals(s S) []G {
+// acceptedSignals returns the signals that state s accepts, sorted.
+func (t table[S, G]) acceptedSignals(s S) []G {
 	return slices.Sorted(maps.Keys(t[s]))
 }

@@ -5,60 +5,60 @@ import (
 	"testing"
 )
 
-// edges is the whole table once more, in the words of docs/spec/task.md, so
+// edges is the whole table once more, in the words of docs/reference/kinds/task.md, so
 // that a changed edge is a changed test.
 var edges = []struct {
 	from TaskState
 	by   TaskSignal
 	to   TaskState
 }{
-	{TaskPending, TaskDismiss, TaskCompleted},
+	{TaskPending, TaskNotNeeded, TaskCompleted},
 	{TaskPending, TaskBind, TaskDispatching},
 	{TaskPending, TaskPause, TaskPaused},
 	{TaskPending, TaskCancel, TaskCanceled},
 	{TaskPending, TaskGiveUp, TaskFailed},
-	{TaskPending, TaskReinstate, TaskDispatching},
-	{TaskDispatching, TaskDismiss, TaskCompleted},
+	{TaskPending, TaskRestore, TaskDispatching},
+	{TaskDispatching, TaskNotNeeded, TaskCompleted},
 	{TaskDispatching, TaskStarted, TaskRunning},
 	{TaskDispatching, TaskSucceeded, TaskCompleted},
-	{TaskDispatching, TaskErred, TaskExited},
+	{TaskDispatching, TaskAttemptFailed, TaskExited},
 	{TaskDispatching, TaskLost, TaskUnknown},
 	{TaskDispatching, TaskTimedOut, TaskExited},
-	{TaskDispatching, TaskReturn, TaskPending},
+	{TaskDispatching, TaskInterrupted, TaskPending},
 	{TaskDispatching, TaskStopped, TaskCanceled},
-	{TaskDispatching, TaskReinstate, TaskDispatching},
-	{TaskRunning, TaskDismiss, TaskCompleted},
+	{TaskDispatching, TaskRestore, TaskDispatching},
+	{TaskRunning, TaskNotNeeded, TaskCompleted},
 	{TaskRunning, TaskSucceeded, TaskCompleted},
-	{TaskRunning, TaskErred, TaskExited},
+	{TaskRunning, TaskAttemptFailed, TaskExited},
 	{TaskRunning, TaskLost, TaskUnknown},
 	{TaskRunning, TaskTimedOut, TaskExited},
-	{TaskRunning, TaskReturn, TaskPending},
+	{TaskRunning, TaskInterrupted, TaskPending},
 	{TaskRunning, TaskStopped, TaskCanceled},
-	{TaskRunning, TaskReinstate, TaskDispatching},
-	{TaskUnknown, TaskDismiss, TaskCompleted},
+	{TaskRunning, TaskRestore, TaskDispatching},
+	{TaskUnknown, TaskNotNeeded, TaskCompleted},
 	{TaskUnknown, TaskStarted, TaskRunning},
 	{TaskUnknown, TaskSucceeded, TaskCompleted},
-	{TaskUnknown, TaskErred, TaskExited},
+	{TaskUnknown, TaskAttemptFailed, TaskExited},
 	{TaskUnknown, TaskReschedule, TaskSoftFailed},
-	{TaskUnknown, TaskReturn, TaskPending},
+	{TaskUnknown, TaskInterrupted, TaskPending},
 	{TaskUnknown, TaskGiveUp, TaskFailed},
 	{TaskUnknown, TaskStopped, TaskCanceled},
-	{TaskUnknown, TaskReinstate, TaskDispatching},
-	{TaskExited, TaskDismiss, TaskCompleted},
+	{TaskUnknown, TaskRestore, TaskDispatching},
+	{TaskExited, TaskNotNeeded, TaskCompleted},
 	{TaskExited, TaskRestart, TaskDispatching},
 	{TaskExited, TaskReschedule, TaskSoftFailed},
-	{TaskExited, TaskReturn, TaskPending},
+	{TaskExited, TaskInterrupted, TaskPending},
 	{TaskExited, TaskGiveUp, TaskFailed},
 	{TaskExited, TaskStopped, TaskCanceled},
-	{TaskExited, TaskReinstate, TaskDispatching},
-	{TaskSoftFailed, TaskDismiss, TaskCompleted},
+	{TaskExited, TaskRestore, TaskDispatching},
+	{TaskSoftFailed, TaskNotNeeded, TaskCompleted},
 	{TaskSoftFailed, TaskBind, TaskDispatching},
 	{TaskSoftFailed, TaskPause, TaskPaused},
 	{TaskSoftFailed, TaskCancel, TaskCanceled},
 	{TaskSoftFailed, TaskGiveUp, TaskFailed},
 	{TaskSoftFailed, TaskRequeue, TaskPending},
-	{TaskSoftFailed, TaskReinstate, TaskDispatching},
-	{TaskPaused, TaskDismiss, TaskCompleted},
+	{TaskSoftFailed, TaskRestore, TaskDispatching},
+	{TaskPaused, TaskNotNeeded, TaskCompleted},
 	{TaskPaused, TaskResume, TaskPending},
 	{TaskPaused, TaskCancel, TaskCanceled},
 	{TaskPaused, TaskRequeue, TaskPending},
@@ -91,8 +91,8 @@ func TestEveryPairOfTaskStateAndSignal(t *testing.T) {
 func TestOnlyARequeueLeadsOutOfATerminalTaskState(t *testing.T) {
 	for _, s := range TaskStates {
 		only := slices.Equal(TaskAccepts(s), []TaskSignal{TaskRequeue})
-		if s.Terminal() != only {
-			t.Errorf("%s: terminal %v, accepts %v", s, s.Terminal(), TaskAccepts(s))
+		if s.IsTerminal() != only {
+			t.Errorf("%s: terminal %v, accepts %v", s, s.IsTerminal(), TaskAccepts(s))
 		}
 	}
 }
@@ -103,11 +103,11 @@ func TestTaskStates(t *testing.T) {
 		is    func(TaskState) bool
 		wants []TaskState
 	}{
-		{"active tasks have an attempt", TaskState.Active, []TaskState{TaskDispatching, TaskRunning, TaskUnknown, TaskExited}},
-		{"placeable tasks wait for a robot", TaskState.Placeable, []TaskState{TaskPending, TaskSoftFailed}},
-		{"runnable tasks need no wish to go on", TaskState.Runnable, []TaskState{TaskPending, TaskDispatching, TaskRunning, TaskUnknown, TaskExited, TaskSoftFailed}},
-		{"an exited task holds no place on its robot", TaskState.OnRobot, []TaskState{TaskDispatching, TaskRunning, TaskUnknown}},
-		{"every state is known", TaskState.Known, TaskStates},
+		{"active tasks have an attempt", TaskState.IsActive, []TaskState{TaskDispatching, TaskRunning, TaskUnknown, TaskExited}},
+		{"placeable tasks wait for a robot", TaskState.IsPlaceable, []TaskState{TaskPending, TaskSoftFailed}},
+		{"runnable tasks need no further request", TaskState.IsRunnable, []TaskState{TaskPending, TaskDispatching, TaskRunning, TaskUnknown, TaskExited, TaskSoftFailed}},
+		{"an exited task holds no place on its robot", TaskState.HoldsResources, []TaskState{TaskDispatching, TaskRunning, TaskUnknown}},
+		{"every state is known", TaskState.IsKnown, TaskStates},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, s := range TaskStates {
@@ -126,14 +126,14 @@ func TestTheEmptyTaskStateReadsAsPending(t *testing.T) {
 	if to, ok := StepTask("", TaskStarted); to != TaskPending || ok {
 		t.Errorf("started: %s, %v", to, ok)
 	}
-	if s := TaskState(""); !s.Placeable() || s.Normal() != TaskPending || !s.Known() {
+	if s := TaskState(""); !s.IsPlaceable() || s.OrPending() != TaskPending || !s.IsKnown() {
 		t.Error("the empty state is not pending")
 	}
 }
 
 func TestAnUnknownTaskStateIsRefused(t *testing.T) {
 	s := TaskState("dreaming")
-	if s.Known() {
+	if s.IsKnown() {
 		t.Error("known")
 	}
 	for _, g := range TaskSignals {

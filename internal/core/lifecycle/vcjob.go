@@ -1,30 +1,29 @@
 package lifecycle
 
-// VCJobPhase is the phase of a Job of batch.volcano.sh (docs/spec/vcjob.md).
-// The words are those of its API.
+// VCJobPhase is the phase of a Job of batch.volcano.sh (docs/reference/kinds/vcjob.md), as in its API.
 type VCJobPhase string
 
 // The phases of a vcjob.
 const (
-	// VCJobPending: fewer Pods run, or have ended, than minAvailable.
+	// VCJobPending: fewer than minAvailable Pods run or have ended.
 	VCJobPending VCJobPhase = "Pending"
-	// VCJobRunning: enough do.
+	// VCJobRunning: at least minAvailable Pods run or have ended.
 	VCJobRunning VCJobPhase = "Running"
-	// VCJobRestarting: Pods are being stopped, to be started anew.
+	// VCJobRestarting: Pods are being stopped, to be started again.
 	VCJobRestarting VCJobPhase = "Restarting"
 	// VCJobAborting: all Pods are being stopped.
 	VCJobAborting VCJobPhase = "Aborting"
-	// VCJobAborted: none runs, until the Job is resumed.
+	// VCJobAborted: no Pod runs until the Job is resumed.
 	VCJobAborted VCJobPhase = "Aborted"
-	// VCJobCompleting: the rest of the Pods is being stopped, what is done is enough.
+	// VCJobCompleting: the remaining Pods are being stopped, because enough have succeeded.
 	VCJobCompleting VCJobPhase = "Completing"
-	// VCJobCompleted ended well. For good.
+	// VCJobCompleted has succeeded. Final.
 	VCJobCompleted VCJobPhase = "Completed"
 	// VCJobTerminating: all Pods are being stopped for good.
 	VCJobTerminating VCJobPhase = "Terminating"
-	// VCJobTerminated was stopped. For good.
+	// VCJobTerminated was stopped. Final.
 	VCJobTerminated VCJobPhase = "Terminated"
-	// VCJobFailed ended badly. For good.
+	// VCJobFailed has failed. Final.
 	VCJobFailed VCJobPhase = "Failed"
 )
 
@@ -34,22 +33,21 @@ var VCJobPhases = []VCJobPhase{
 	VCJobCompleting, VCJobCompleted, VCJobTerminating, VCJobTerminated, VCJobFailed,
 }
 
-// Works tells whether Pods of a vcjob in phase p are created, and whether what
-// happens to them is a reason to act. The empty phase is that of a Job that
-// nobody has looked at yet.
-func (p VCJobPhase) Works() bool { return p == "" || p == VCJobPending || p == VCJobRunning }
+// ManagesPods reports whether Pods of a pod job in phase p are created, and policies are applied
+// to their events. The empty phase is that of a new Job.
+func (p VCJobPhase) ManagesPods() bool { return p == "" || p == VCJobPending || p == VCJobRunning }
 
-// Finished tells whether nothing leads out of p.
-func (p VCJobPhase) Finished() bool {
+// IsFinished reports whether no signal leads out of p.
+func (p VCJobPhase) IsFinished() bool {
 	return p == VCJobCompleted || p == VCJobTerminated || p == VCJobFailed
 }
 
-// Rests tells whether a vcjob in phase p has come to its end, be it that
-// somebody resumes it.
-func (p VCJobPhase) Rests() bool { return p.Finished() || p == VCJobAborted }
+// IsSettled reports whether a pod job in phase p is finished or aborted. An aborted one can be
+// resumed.
+func (p VCJobPhase) IsSettled() bool { return p.IsFinished() || p == VCJobAborted }
 
-// VCJobSignal is a reason for a vcjob to change its phase: an action that a
-// policy or a Command asks for, or what its Pods say.
+// VCJobSignal is a reason for a pod job to change its phase: an action of a policy or a Command,
+// or a change of its Pods.
 type VCJobSignal string
 
 // The signals of a vcjob.
@@ -66,20 +64,20 @@ const (
 	VCJobResume VCJobSignal = "resume"
 	// VCJobReady: minAvailable Pods run or have ended.
 	VCJobReady VCJobSignal = "ready"
-	// VCJobUnready: so many are pending that minAvailable cannot run.
+	// VCJobUnready: so many Pods are pending that minAvailable cannot run.
 	VCJobUnready VCJobSignal = "unready"
 	// VCJobSucceeded: enough Pods have succeeded.
 	VCJobSucceeded VCJobSignal = "succeeded"
-	// VCJobUnsuccessful: all Pods have ended and too few of them well, or what has
-	// not started never can.
+	// VCJobUnsuccessful: all Pods have ended and too few have succeeded, or Pods that have not
+	// started can never start.
 	VCJobUnsuccessful VCJobSignal = "unsuccessful"
-	// VCJobInvalid: no Pod can be made of its spec.
+	// VCJobInvalid: no Pod can be created from its spec.
 	VCJobInvalid VCJobSignal = "invalid"
-	// VCJobStopped: no Pod is pending, running or terminating any more.
+	// VCJobStopped: no Pod is pending, running or terminating.
 	VCJobStopped VCJobSignal = "stopped"
 	// VCJobRestartable: so few Pods are terminating that minAvailable can start.
 	VCJobRestartable VCJobSignal = "restartable"
-	// VCJobExhausted: it was restarted as often as maxRetry allows.
+	// VCJobExhausted: it was restarted maxRetry times.
 	VCJobExhausted VCJobSignal = "exhausted"
 )
 
@@ -123,12 +121,11 @@ var vcjobTable = table[VCJobPhase, VCJobSignal]{
 	VCJobTerminating: {VCJobStopped: VCJobTerminated},
 }
 
-// StepVCJob returns the phase that follows from signal g in phase p, and whether
-// the table has that edge. Without one it returns p. The empty phase reads as
-// Pending.
+// StepVCJob returns the phase that follows from signal g in phase p, and whether p accepts g. If
+// not, it returns p. The empty phase counts as pending.
 func StepVCJob(p VCJobPhase, g VCJobSignal) (VCJobPhase, bool) {
 	if p == "" {
 		p = VCJobPending
 	}
-	return vcjobTable.step(p, g)
+	return vcjobTable.nextState(p, g)
 }

@@ -36,20 +36,20 @@ func TestEveryPairOfVCJobPhaseAndSignal(t *testing.T) {
 		}
 	}
 	if got, ok := StepVCJob("", VCJobReady); got != VCJobRunning || !ok {
-		t.Errorf("a Job that nobody has looked at yet is Pending, and becomes %s", got)
+		t.Errorf("a new Job is Pending, and becomes %s", got)
 	}
 }
 
 func TestKindsOfVCJobPhases(t *testing.T) {
 	for _, p := range VCJobPhases {
-		if p.Finished() != (len(vcjobTable[p]) == 0) {
-			t.Errorf("%s: finished %v, with %d edges out", p, p.Finished(), len(vcjobTable[p]))
+		if p.IsFinished() != (len(vcjobTable[p]) == 0) {
+			t.Errorf("%s: finished %v, with %d edges out", p, p.IsFinished(), len(vcjobTable[p]))
 		}
-		if p.Finished() && !p.Rests() || p.Works() && p.Rests() {
-			t.Errorf("%s: finished %v, rests %v, works %v", p, p.Finished(), p.Rests(), p.Works())
+		if p.IsFinished() && !p.IsSettled() || p.ManagesPods() && p.IsSettled() {
+			t.Errorf("%s: finished %v, rests %v, works %v", p, p.IsFinished(), p.IsSettled(), p.ManagesPods())
 		}
 	}
-	if !VCJobAborted.Rests() || !VCJobPhase("").Works() {
+	if !VCJobAborted.IsSettled() || !VCJobPhase("").ManagesPods() {
 		t.Error("an aborted Job rests, and a new one works")
 	}
 }

@@ -9,35 +9,35 @@ import (
 	"strings"
 )
 
-// same: equal as text or as numbers, so that 8Gi is 8192Mi.
-func same(a, b string) bool {
+// equalValues reports whether two values are equal as text or as numbers: 8Gi equals 8192Mi.
+func equalValues(a, b string) bool {
 	if a == b {
 		return true
 	}
-	x, y := number(a), number(b)
+	x, y := parseNumber(a), parseNumber(b)
 	return x != nil && y != nil && x.Cmp(y) == 0
 }
 
-// order compares numbers as numbers, else versions as versions, else text.
-func order(a, b string) int {
-	if x, y := number(a), number(b); x != nil && y != nil {
+// compareValues compares numbers as numbers, else versions as versions, else text.
+func compareValues(a, b string) int {
+	if x, y := parseNumber(a), parseNumber(b); x != nil && y != nil {
 		return x.Cmp(y)
 	}
-	x, ok := readVersion(a)
-	if y, also := readVersion(b); ok && also {
-		return x.compare(y)
+	x, ok := parseVersion(a)
+	if y, also := parseVersion(b); ok && also {
+		return x.compareTo(y)
 	}
 	return strings.Compare(a, b)
 }
 
 // scales of quantities, as Kubernetes writes them.
 var scales = map[string]*big.Rat{
-	"": power(10, 0), "n": power(10, -9), "u": power(10, -6), "m": power(10, -3),
-	"k": power(10, 3), "M": power(10, 6), "G": power(10, 9), "T": power(10, 12), "P": power(10, 15), "E": power(10, 18),
-	"Ki": power(2, 10), "Mi": power(2, 20), "Gi": power(2, 30), "Ti": power(2, 40), "Pi": power(2, 50), "Ei": power(2, 60),
+	"": newPower(10, 0), "n": newPower(10, -9), "u": newPower(10, -6), "m": newPower(10, -3),
+	"k": newPower(10, 3), "M": newPower(10, 6), "G": newPower(10, 9), "T": newPower(10, 12), "P": newPower(10, 15), "E": newPower(10, 18),
+	"Ki": newPower(2, 10), "Mi": newPower(2, 20), "Gi": newPower(2, 30), "Ti": newPower(2, 40), "Pi": newPower(2, 50), "Ei": newPower(2, 60),
 }
 
-func power(base, n int64) *big.Rat {
+func newPower(base, n int64) *big.Rat {
 	p := new(big.Int).Exp(big.NewInt(base), big.NewInt(max(n, -n)), nil)
 	if n < 0 {
 		return new(big.Rat).SetFrac(big.NewInt(1), p)
@@ -45,12 +45,12 @@ func power(base, n int64) *big.Rat {
 	return new(big.Rat).SetInt(p)
 }
 
-// maxNumber bounds the text of a number. A robot's labels are anybody's, and
-// 1e999999999 written out would fill the memory.
+// maxNumber bounds the text of a number. Robots choose their labels, and 1e999999999 written out
+// would fill the memory.
 const maxNumber = 32
 
-// number reads a decimal number or a quantity. Nil: it is none.
-func number(s string) *big.Rat {
+// parseNumber parses a decimal number or a quantity. It returns nil for other text.
+func parseNumber(s string) *big.Rat {
 	end := strings.LastIndexAny(s, "0123456789") + 1
 	if end == 0 || len(s) > maxNumber {
 		return nil
@@ -66,19 +66,19 @@ func number(s string) *big.Rat {
 	return n.Mul(n, scale)
 }
 
-// version is numbers, and the name of a pre-release if it is one.
+// version is a list of numbers, and the name of a pre-release if there is one.
 type version struct {
 	numbers []uint64
 	pre     string
 }
 
-// preReleases begin the names of what comes before a release. Other names
-// after the numbers, such as amd64 or generic, say nothing of age.
+// preReleases are the beginnings of names of pre-releases. Other names after the numbers, such as
+// amd64 or generic, are ignored.
 var preReleases = []string{"alpha", "beta", "rc", "pre", "dev", "snapshot"}
 
-// readVersion understands 1.2.3, v1.2, 1.2.3-rc.1 and what kernels say of
-// themselves: of 6.1.0-18-amd64 the 18 counts after the others.
-func readVersion(s string) (v version, ok bool) {
+// parseVersion parses 1.2.3, v1.2, 1.2.3-rc.1 and versions of kernels: in 6.1.0-18-amd64 the 18
+// is the fourth number.
+func parseVersion(s string) (v version, ok bool) {
 	if len(s) > 128 {
 		return v, false
 	}
@@ -102,9 +102,9 @@ func readVersion(s string) (v version, ok bool) {
 	return v, len(v.numbers) > 0
 }
 
-func (v version) compare(o version) int {
+func (v version) compareTo(o version) int {
 	for i := range max(len(v.numbers), len(o.numbers)) {
-		if c := cmp.Compare(v.at(i), o.at(i)); c != 0 {
+		if c := cmp.Compare(v.numberAt(i), o.numberAt(i)); c != 0 {
 			return c
 		}
 	}
@@ -116,18 +116,18 @@ func (v version) compare(o version) int {
 	case o.pre == "":
 		return -1
 	}
-	return slices.CompareFunc(strings.Split(v.pre, "."), strings.Split(o.pre, "."), order)
+	return slices.CompareFunc(strings.Split(v.pre, "."), strings.Split(o.pre, "."), compareValues)
 }
 
-// at is the number at a place; 1.2 is 1.2.0.
-func (v version) at(i int) uint64 {
+// numberAt returns a number of the version; 1.2 equals 1.2.0.
+func (v version) numberAt(i int) uint64 {
 	if i < len(v.numbers) {
 		return v.numbers[i]
 	}
 	return 0
 }
 
-// versionRange is bounds that all hold.
+// versionRange is a list of bounds that must all hold.
 type versionRange []bound
 
 // bound is one of them.
@@ -139,11 +139,11 @@ type bound struct {
 // bounds by their operands, the longer before those that begin like them.
 var bounds = []string{">=", "<=", "!=", "~>", ">", "<", "="}
 
-// readRange understands bounds with commas, such as ">= 1.2, < 2". A version
-// alone is itself.
-func readRange(s string) (versionRange, error) {
+// parseRange parses bounds with commas between them, such as ">= 1.2, < 2". A version alone means
+// "=".
+func parseRange(s string) (versionRange, error) {
 	var out versionRange
-	for _, item := range items(s) {
+	for _, item := range splitList(s) {
 		b := bound{operand: "="}
 		for _, operand := range bounds {
 			if rest, ok := strings.CutPrefix(item, operand); ok {
@@ -152,7 +152,7 @@ func readRange(s string) (versionRange, error) {
 			}
 		}
 		var ok bool
-		if b.version, ok = readVersion(item); !ok {
+		if b.version, ok = parseVersion(item); !ok {
 			return nil, fmt.Errorf("%q is not a version with = != > >= < <= or ~> before it", item)
 		}
 		out = append(out, b)
@@ -160,22 +160,22 @@ func readRange(s string) (versionRange, error) {
 	return out, nil
 }
 
-// contains is false for what is no version.
-func (r versionRange) contains(s string) bool {
-	v, ok := readVersion(s)
+// containsVersion reports whether the text is a version within all bounds.
+func (r versionRange) containsVersion(s string) bool {
+	v, ok := parseVersion(s)
 	if !ok {
 		return false
 	}
 	for _, b := range r {
-		if !b.holds(v) {
+		if !b.allowsVersion(v) {
 			return false
 		}
 	}
 	return true
 }
 
-func (b bound) holds(v version) bool {
-	c := v.compare(b.version)
+func (b bound) allowsVersion(v version) bool {
+	c := v.compareTo(b.version)
 	switch b.operand {
 	case "!=":
 		return c != 0
@@ -190,7 +190,7 @@ func (b bound) holds(v version) bool {
 	case "~>": // at least this, and the same but for the last number
 		most := version{numbers: slices.Clone(b.version.numbers[:max(len(b.version.numbers)-1, 1)])}
 		most.numbers[len(most.numbers)-1]++
-		return c >= 0 && v.compare(most) < 0
+		return c >= 0 && v.compareTo(most) < 0
 	}
 	return c == 0
 }

@@ -15,9 +15,9 @@ type Constraint struct {
 
 func (c Constraint) String() string { return c.Left + " " + c.Operand + " " + c.Right }
 
-// Attributes are the names that ${robot.attr.NAME} knows beside driver.X and
-// isolation.X, which are "true" where the robot offers driver X, and where it has
-// the isolation X in force. What a robot does not say of itself it does not have.
+// Attributes are the names that ${robot.attr.NAME} takes beside driver.X and isolation.X, which
+// are "true" if the robot offers driver X or has the isolation X in force. An attribute that the
+// robot does not report is missing.
 var Attributes = []string{
 	"name", "hostname", "os", "arch", "kernel",
 	"platform", "platform.family", "platform.version",
@@ -26,7 +26,7 @@ var Attributes = []string{
 	"agent.version", "agent.protocol",
 }
 
-// target is one side of a constraint, read.
+// target is one side of a constraint, parsed.
 type target struct {
 	literal     string
 	label, attr string // one of them names where the value is
@@ -34,9 +34,9 @@ type target struct {
 
 func (t target) isLiteral() bool { return t.label == "" && t.attr == "" }
 
-// readTarget understands one side. Whatever looks like a reference and is none
-// would be compared as text and never hold, so it is an error.
-func readTarget(s string) (target, error) {
+// parseTarget parses one side. A reference that is malformed or unknown is an error: compared as
+// text it would never hold.
+func parseTarget(s string) (target, error) {
 	if !strings.Contains(s, "${") {
 		return target{literal: s}, nil
 	}
@@ -46,7 +46,7 @@ func readTarget(s string) (target, error) {
 		if name, ok := strings.CutPrefix(inner, "labels."); ok && name != "" {
 			return target{label: name}, nil
 		}
-		if name, ok := strings.CutPrefix(inner, "attr."); ok && known(name) {
+		if name, ok := strings.CutPrefix(inner, "attr."); ok && isAttribute(name) {
 			return target{attr: name}, nil
 		}
 	}
@@ -59,7 +59,7 @@ const (
 	attrIsolation = "isolation."
 )
 
-func known(attr string) bool {
+func isAttribute(attr string) bool {
 	for _, prefix := range []string{attrDriver, attrIsolation} {
 		if name, ok := strings.CutPrefix(attr, prefix); ok && name != "" {
 			return true
@@ -68,8 +68,8 @@ func known(attr string) bool {
 	return slices.Contains(Attributes, attr)
 }
 
-// of is the target's value on a robot, and in words what is missing.
-func (t target) of(r *Robot) (value, missing string) {
+// valueOn returns the target's value on a robot, or a text that says what is missing.
+func (t target) valueOn(r *Robot) (value, missing string) {
 	var ok bool
 	switch {
 	case t.label != "":
@@ -86,45 +86,45 @@ func (t target) of(r *Robot) (value, missing string) {
 	return value, missing
 }
 
-// comparison tells whether the operand holds between two values. Its error is
-// about the right one: an expression that nobody can read.
+// comparison reports whether the operand holds between two values. An error means that the right
+// value cannot be parsed.
 type comparison func(left, right string) (bool, error)
 
 // operands by their names.
 var operands = map[string]comparison{
-	"=":            func(l, r string) (bool, error) { return same(l, r), nil },
-	"!=":           func(l, r string) (bool, error) { return !same(l, r), nil },
-	">":            func(l, r string) (bool, error) { return order(l, r) > 0, nil },
-	">=":           func(l, r string) (bool, error) { return order(l, r) >= 0, nil },
-	"<":            func(l, r string) (bool, error) { return order(l, r) < 0, nil },
-	"<=":           func(l, r string) (bool, error) { return order(l, r) <= 0, nil },
+	"=":            func(l, r string) (bool, error) { return equalValues(l, r), nil },
+	"!=":           func(l, r string) (bool, error) { return !equalValues(l, r), nil },
+	">":            func(l, r string) (bool, error) { return compareValues(l, r) > 0, nil },
+	">=":           func(l, r string) (bool, error) { return compareValues(l, r) >= 0, nil },
+	"<":            func(l, r string) (bool, error) { return compareValues(l, r) < 0, nil },
+	"<=":           func(l, r string) (bool, error) { return compareValues(l, r) <= 0, nil },
 	"set_contains": func(l, r string) (bool, error) { return containsAll(l, r), nil },
-	"regexp":       matches,
-	"version":      inRange,
+	"regexp":       matchesPattern,
+	"version":      inVersionRange,
 }
 
-// condition is a Constraint that was read.
+// condition is a parsed Constraint.
 type condition struct {
 	Constraint
 	left, right target
 	holds       comparison
-	// seen are the verdicts over values that were compared before. A fleet has
+	// results are the results for values that were compared before. A fleet has
 	// few of them, and numbers and versions take long to read.
-	seen map[[2]string]Verdict
+	results map[[2]string]Rejection
 }
 
-// maxSeen bounds what a condition on host names remembers.
-const maxSeen = 256
+// maxResults bounds the cache of a condition whose values differ on each robot, such as host
+// names.
+const maxResults = 256
 
-// read understands a constraint. What stands there literally is understood
-// once, not once a robot.
-func (c Constraint) read() (condition, error) {
-	out := condition{Constraint: c, seen: map[[2]string]Verdict{}}
+// parseConstraint parses literals once instead of once per robot.
+func (c Constraint) parseConstraint() (condition, error) {
+	out := condition{Constraint: c, results: map[[2]string]Rejection{}}
 	var err error
-	if out.left, err = readTarget(c.Left); err != nil {
+	if out.left, err = parseTarget(c.Left); err != nil {
 		return out, err
 	}
-	if out.right, err = readTarget(c.Right); err != nil {
+	if out.right, err = parseTarget(c.Right); err != nil {
 		return out, err
 	}
 	var ok bool
@@ -143,56 +143,55 @@ func (c Constraint) read() (condition, error) {
 		out.holds = func(l, _ string) (bool, error) { return re.MatchString(l), nil }
 	case "version":
 		var in versionRange
-		if in, err = readRange(c.Right); err != nil {
+		if in, err = parseRange(c.Right); err != nil {
 			return out, err
 		}
-		out.holds = func(l, _ string) (bool, error) { return in.contains(l), nil }
+		out.holds = func(l, _ string) (bool, error) { return in.containsVersion(l), nil }
 	}
 	return out, nil
 }
 
-// judge is the verdict over one robot. A value that is missing is unlike every
-// other, and that is all that can be said of it.
-func (c *condition) judge(r *Robot) Verdict {
-	left, missing := c.left.of(r)
-	right, also := c.right.of(r)
+// checkRobot returns the rejection of one robot. A missing value meets only "!=".
+func (c *condition) checkRobot(r *Robot) Rejection {
+	left, missing := c.left.valueOn(r)
+	right, also := c.right.valueOn(r)
 	if missing == "" {
 		missing = also
 	}
 	if missing != "" {
 		if c.Operand == "!=" {
-			return Verdict{}
+			return Rejection{}
 		}
-		return Verdict{"ConstraintNotMet", fmt.Sprintf("constraint %s is not met: %s", c, missing)}
+		return Rejection{Check: CheckConstraint, Want: c.String(), Got: missing}
 	}
 	values := [2]string{left, right}
-	v, ok := c.seen[values]
+	v, ok := c.results[values]
 	if !ok {
-		v = c.compare(left, right)
-		if len(c.seen) == maxSeen {
-			clear(c.seen)
+		v = c.compareTargets(left, right)
+		if len(c.results) == maxResults {
+			clear(c.results)
 		}
-		c.seen[values] = v
+		c.results[values] = v
 	}
 	return v
 }
 
-func (c *condition) compare(left, right string) Verdict {
+func (c *condition) compareTargets(left, right string) Rejection {
 	ok, err := c.holds(left, right)
 	switch {
 	case err != nil:
-		return unreadable(c.Constraint, err)
+		return rejectSyntax(c.Constraint, err)
 	case ok:
-		return Verdict{}
+		return Rejection{}
 	}
-	return Verdict{"ConstraintNotMet", fmt.Sprintf("constraint %s is not met", c)}
+	return Rejection{Check: CheckConstraint, Want: c.String()}
 }
 
-func unreadable(c Constraint, err error) Verdict {
-	return Verdict{"BadConstraint", fmt.Sprintf("constraint %s cannot be read: %v", c, err)}
+func rejectSyntax(c Constraint, err error) Rejection {
+	return Rejection{Check: CheckConstraintSyntax, Want: c.String(), Got: err.Error()}
 }
 
-func matches(text, pattern string) (bool, error) {
+func matchesPattern(text, pattern string) (bool, error) {
 	re, err := regexp.Compile(pattern)
 	if err != nil {
 		return false, err
@@ -200,19 +199,19 @@ func matches(text, pattern string) (bool, error) {
 	return re.MatchString(text), nil
 }
 
-func inRange(version, in string) (bool, error) {
-	r, err := readRange(in)
+func inVersionRange(version, in string) (bool, error) {
+	r, err := parseRange(in)
 	if err != nil {
 		return false, err
 	}
-	return r.contains(version), nil
+	return r.containsVersion(version), nil
 }
 
-// containsAll reads both sides as lists with commas: every item of the right
-// one stands in the left one.
+// containsAll reports whether every item of the right list is in the left list. Lists have commas
+// between items.
 func containsAll(left, right string) bool {
-	has := items(left)
-	for _, want := range items(right) {
+	has := splitList(left)
+	for _, want := range splitList(right) {
 		if !slices.Contains(has, want) {
 			return false
 		}
@@ -220,7 +219,7 @@ func containsAll(left, right string) bool {
 	return true
 }
 
-func items(list string) []string {
+func splitList(list string) []string {
 	out := strings.Split(list, ",")
 	for i := range out {
 		out[i] = strings.TrimSpace(out[i])

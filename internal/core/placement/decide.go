@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// byRank: job priority, then age, then the place in the group, then name. Most
-// demands differ early, so the long names are compared last and seldom.
-func byRank(a, b *Demand) int {
+// compareRank orders by priority of the job, then age, then group, index and name. Most demands
+// differ early, so the long names are seldom compared.
+func compareRank(a, b *Demand) int {
 	if c := cmp.Compare(b.Priority, a.Priority); c != 0 {
 		return c
 	}
@@ -24,36 +24,39 @@ func byRank(a, b *Demand) int {
 	return strings.Compare(a.Name(), b.Name())
 }
 
-// cycle is the working state of one Decide.
+// cycle is the state of one call of Decide.
 type cycle struct {
 	*Planner
-	bots    []bot          // by name
+	robots  []cycleRobot   // by name
 	byName  map[string]int // index
 	holders map[string][]Holder
 	classes map[classID]*class
-	made    []*class // also those that were given up
-	// improving are the classes that must be told when a robot takes tasks.
+	// allClasses includes classes that were dropped.
+	allClasses []*class // also those that were given up
+	// improving are the classes whose scores may improve when a robot takes tasks.
 	improving []*class
 	// groups counts the tasks of a group by robot.
 	groups map[string]map[int]int
 	gangs  map[string][]*Demand
-	// reserved are the robots where room is made for a demand.
+	// gangDiagnoses are completed when the cycle ends.
+	gangDiagnoses []*Diagnosis
+	// reserved are the robots on which room is made for a demand.
 	reserved map[int]bool
 	kindsBy  map[kindID]*kind
-	wishes   map[*Wishes]string
+	wishes   map[*Preferences]string
 	out      Decisions
 }
 
-// kindID finds a kind without reading its rules again.
+// kindID finds a kind without comparing its rules again.
 type kindID struct {
-	rules *Rules
-	asks  abilities
+	rules    *Rules
+	required capabilities
 }
 
 func newCycle(p *Planner, s Snapshot) *cycle {
 	c := &cycle{
 		Planner:  p,
-		bots:     make([]bot, len(s.Robots)),
+		robots:   make([]cycleRobot, len(s.Robots)),
 		byName:   make(map[string]int, len(s.Robots)),
 		holders:  s.Holders,
 		classes:  map[classID]*class{},
@@ -61,27 +64,27 @@ func newCycle(p *Planner, s Snapshot) *cycle {
 		gangs:    map[string][]*Demand{},
 		reserved: map[int]bool{},
 		kindsBy:  map[kindID]*kind{},
-		wishes:   map[*Wishes]string{nil: ""},
-		out:      Decisions{Refused: make(map[string]*Refusal, len(s.Demands))},
+		wishes:   map[*Preferences]string{nil: ""},
+		out:      Decisions{Rejected: make(map[string]*Diagnosis, len(s.Demands))},
 	}
 	for i := range s.Robots {
-		c.bots[i].Robot = &s.Robots[i]
+		c.robots[i].Robot = &s.Robots[i]
 	}
-	slices.SortFunc(c.bots, func(a, b bot) int { return strings.Compare(a.Name, b.Name) })
-	for i := range c.bots {
-		b := &c.bots[i]
-		b.index, b.slot = i, p.slot(b.Name)
-		b.hold(b.Held)
+	slices.SortFunc(c.robots, func(a, b cycleRobot) int { return strings.Compare(a.Name, b.Name) })
+	for i := range c.robots {
+		b := &c.robots[i]
+		b.index, b.slot = i, p.slotOf(b.Name)
+		b.setHeld(b.Held)
 		c.byName[b.Name] = i
 		for g, n := range b.Groups {
-			c.group(g)[i] = n
+			c.groupCounts(g)[i] = n
 		}
 	}
 	return c
 }
 
-// group counts the tasks of a group by robot.
-func (c *cycle) group(name string) map[int]int {
+// groupCounts returns the number of tasks of a group by robot.
+func (c *cycle) groupCounts(name string) map[int]int {
 	g := c.groups[name]
 	if g == nil {
 		g = map[int]int{}
@@ -95,7 +98,7 @@ func (c *cycle) placeAll(demands []Demand) {
 	for i := range demands {
 		ranked[i] = &demands[i]
 	}
-	slices.SortFunc(ranked, byRank)
+	slices.SortFunc(ranked, compareRank)
 	for _, d := range ranked {
 		if d.Gang > 0 {
 			c.gangs[d.Group] = append(c.gangs[d.Group], d)
@@ -104,109 +107,108 @@ func (c *cycle) placeAll(demands []Demand) {
 	for _, d := range ranked {
 		switch {
 		case d.Gang == 0:
-			c.place(d)
+			c.placeDemand(d)
 		case c.gangs[d.Group][0] == d: // the others go with the first
 			c.placeGang(c.gangs[d.Group])
 		}
 	}
 }
 
-// place gives one demand a robot, or makes room for it, or says why not.
-func (c *cycle) place(d *Demand) {
-	b, no := c.find(d)
+// placeDemand binds one demand to a robot, or records why not and looks for a preemption.
+func (c *cycle) placeDemand(d *Demand) {
+	b, no := c.findRobot(d)
 	if no == nil {
-		c.bind(d, b)
+		c.bindDemand(d, b)
 		return
 	}
-	c.out.Refused[d.Name()] = no
+	c.out.Rejected[d.Name()] = no
 	if d.Preempts {
-		c.preempt(d)
+		c.planPreemption(d)
 	}
 }
 
-// find looks for the demand's robot. Where there is none the refusal is not
-// nil.
-func (c *cycle) find(d *Demand) (*bot, *Refusal) {
+// findRobot returns the demand's robot, or a diagnosis if there is none.
+func (c *cycle) findRobot(d *Demand) (*cycleRobot, *Diagnosis) {
 	if d.Robot != "" {
-		return c.findOn(d, d.Robot)
+		return c.checkPinned(d, d.Robot)
 	}
 	for _, name := range d.Near {
-		if b, no := c.findOn(d, name); no == nil {
+		if b, no := c.checkPinned(d, name); no == nil {
 			return b, nil
 		}
 	}
 	cl := c.classOf(d)
-	if b := cl.take(d.Failed); b != nil {
+	if b := cl.bestRobot(d.Failed); b != nil {
 		return b, nil
 	}
-	return nil, cl.refuse()
+	return nil, cl.diagnose()
 }
 
-// findOn serves a demand whose robot is fixed. It is checked all the same.
-func (c *cycle) findOn(d *Demand, name string) (*bot, *Refusal) {
+// checkPinned runs all checks for a demand whose robot is fixed.
+func (c *cycle) checkPinned(d *Demand, name string) (*cycleRobot, *Diagnosis) {
 	i, ok := c.byName[name]
 	if !ok {
-		return nil, only(name, Verdict{"NoSuchRobot", "is neither in this namespace nor shared with it"})
+		return nil, diagnoseRobot(name, Rejection{Check: CheckRobotExists})
 	}
-	b := &c.bots[i]
-	if v := c.verdict(d, b); !v.Fits() {
-		return nil, only(name, v)
+	b := &c.robots[i]
+	if no := c.rejectionBy(d, b); !no.IsZero() {
+		return nil, diagnoseRobot(name, no)
 	}
 	return b, nil
 }
 
-// verdict over one robot, with all checks.
-func (c *cycle) verdict(d *Demand, b *bot) Verdict {
+// rejectionBy returns the rejection of a demand by one robot, after all checks.
+func (c *cycle) rejectionBy(d *Demand, b *cycleRobot) Rejection {
 	k, need := c.kindFor(d), d.needsOn(b.Name)
-	if n := k.judge(b.Robot, b.slot); n != 0 {
-		return k.verdicts[n]
+	if n := k.rejectionOf(b.Robot, b.slot); n != 0 {
+		return k.rejections[n]
 	}
 	if slices.Contains(d.Failed, b.Name) {
-		return failedHere
+		return failedBefore
 	}
-	if part := need.lacks(&b.free); part >= 0 {
-		return need.lack(part, need.lacks(&b.Capacity) == part)
+	if part := need.lackingPartOf(&b.free); part >= 0 {
+		return need.rejectPart(part, need.lackingPartOf(&b.Capacity) == part)
 	}
-	return Verdict{}
+	return Rejection{}
 }
 
-func (c *cycle) bind(d *Demand, b *bot) {
-	c.book(d, b, 1)
+func (c *cycle) bindDemand(d *Demand, b *cycleRobot) {
+	c.reserveRoom(d, b, 1)
 	c.out.Bind = append(c.out.Bind, Binding{Demand: *d, Robot: b.Name})
 }
 
-// book takes room on a robot for a demand; with sign -1 it gives it back.
-func (c *cycle) book(d *Demand, b *bot, sign int64) {
+// reserveRoom takes room on a robot for a demand; with sign -1 it releases the room.
+func (c *cycle) reserveRoom(d *Demand, b *cycleRobot, sign int64) {
 	need := d.Needs()
-	b.hold(b.held.add(need, sign))
+	b.setHeld(b.held.addScaled(need, sign))
 	if d.Group != "" {
-		c.group(d.Group)[b.index] += int(sign) * len(d.Tasks)
+		c.groupCounts(d.Group)[b.index] += int(sign) * len(d.Tasks)
 	}
 	for _, cl := range c.improving {
-		cl.touch(b)
+		cl.updateScore(b)
 	}
 }
 
 func (c *cycle) kindFor(d *Demand) *kind {
-	id := kindID{d.Rules, d.asks()}
+	id := kindID{d.Rules, d.requiredCapabilities()}
 	k := c.kindsBy[id]
 	if k == nil {
-		k = c.kindOf(id.rules, id.asks)
-		k.grow(len(c.slots))
+		k = c.kindOf(id.rules, id.required)
+		k.growResults(len(c.slots))
 		c.kindsBy[id] = k
 	}
 	return k
 }
 
-// idOf names the demand's class.
+// idOf returns the identity of the demand's class.
 func (c *cycle) idOf(d *Demand) classID {
-	wishes, ok := c.wishes[d.Wishes]
+	wishes, ok := c.wishes[d.Preferences]
 	if !ok {
-		wishes = d.Wishes.key()
-		c.wishes[d.Wishes] = wishes
+		wishes = d.Preferences.cacheKey()
+		c.wishes[d.Preferences] = wishes
 	}
 	need := d.Needs()
-	id := classID{kind: c.kindFor(d), wishes: wishes, group: d.Group, devices: need.Devices.key()}
+	id := classID{kind: c.kindFor(d), preferences: wishes, group: d.Group, devices: need.Devices.cacheKey()}
 	id.parts = [...]int64{need.Tasks, need.CPU, need.Memory, need.Disk, need.IOPS}
 	return id
 }
@@ -215,19 +217,19 @@ func (c *cycle) classOf(d *Demand) *class {
 	id := c.idOf(d)
 	cl := c.classes[id]
 	if cl == nil {
-		cl = newClass(id.kind, d.Needs(), c.taste(d), c.bots)
+		cl = newClass(id.kind, d.Needs(), c.preferencesOf(d), c.robots)
 		c.classes[id] = cl
-		c.made = append(c.made, cl)
-		if cl.fit.at != nil {
+		c.allClasses = append(c.allClasses, cl)
+		if cl.fitting.position != nil {
 			c.improving = append(c.improving, cl)
 		}
 	}
 	return cl
 }
 
-// giveUp lets the demand's class be made anew: it has let robots go that have
-// room again.
-func (c *cycle) giveUp(d *Demand) {
+// dropClass makes the next demand of the class start a new one: the old one has dropped robots
+// that have room again.
+func (c *cycle) dropClass(d *Demand) {
 	id := c.idOf(d)
 	if cl := c.classes[id]; cl != nil {
 		delete(c.classes, id)
@@ -235,28 +237,33 @@ func (c *cycle) giveUp(d *Demand) {
 	}
 }
 
-func (c *cycle) taste(d *Demand) taste {
-	var t taste
+func (c *cycle) preferencesOf(d *Demand) preferences {
+	var t preferences
 	if d.Group != "" {
-		t.own = c.group(d.Group)
+		t.groupTasks = c.groupCounts(d.Group)
 	}
-	if w := d.Wishes; w != nil {
+	if w := d.Preferences; w != nil {
 		t.pack = w.Pack
 		for i := range w.Affinity {
 			a := &w.Affinity[i]
-			l := like{Affinity: a}
+			l := groupAffinity{Affinity: a}
 			if a.Group != "" {
-				l.group = c.group(a.Group)
+				l.groupTasks = c.groupCounts(a.Group)
 			}
-			t.likes = append(t.likes, l)
+			t.affinities = append(t.affinities, l)
 		}
 	}
 	return t
 }
 
-// close puts into words why demands were refused.
-func (c *cycle) close() {
-	for _, cl := range c.made {
-		cl.refusal.verdicts = cl.verdicts()
+// completeDiagnoses fills in the diagnoses that were returned before all robots were counted.
+func (c *cycle) completeDiagnoses() {
+	for _, cl := range c.allClasses {
+		if cl.rejected {
+			cl.diagnosis.Rejections = sortRejections(cl.countRejections())
+		}
+	}
+	for _, no := range c.gangDiagnoses {
+		no.resolveCause()
 	}
 }

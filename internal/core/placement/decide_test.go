@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 )
 
 // robot is Online with room for four tasks.
@@ -90,28 +90,28 @@ func TestDecide(t *testing.T) {
 			inRobots:    []Robot{robot("a", holds(3))},
 			inDemands:   []Demand{one("old", since(long)), one("urgent", since(long.Add(time.Hour)), func(d *Demand) { d.Priority = 90 })},
 			wantRobots:  map[string]string{"urgent": "a"},
-			wantRefused: map[string]string{"old": "0 of 1 robots: 1: no place left"},
+			wantRefused: map[string]string{"old": "0 of 1 robots: 1: task limit reached"},
 		},
 		{
 			name:        "of equal priority the older goes first, whatever its name",
 			inRobots:    []Robot{robot("a", holds(3))},
 			inDemands:   []Demand{one("a-young", since(long.Add(time.Hour))), one("old", since(long))},
 			wantRobots:  map[string]string{"old": "a"},
-			wantRefused: map[string]string{"a-young": "0 of 1 robots: 1: no place left"},
+			wantRefused: map[string]string{"a-young": "0 of 1 robots: 1: task limit reached"},
 		},
 		{
 			name:        "of equal priority and age the name decides, whatever the order of the input",
 			inRobots:    []Robot{robot("a", holds(3))},
 			inDemands:   []Demand{one("b", since(long)), one("a", since(long))},
 			wantRobots:  map[string]string{"a": "a"},
-			wantRefused: map[string]string{"b": "0 of 1 robots: 1: no place left"},
+			wantRefused: map[string]string{"b": "0 of 1 robots: 1: task limit reached"},
 		},
 		{
 			name:        "replica 2 goes before replica 10",
 			inRobots:    []Robot{robot("a", holds(3))},
 			inDemands:   []Demand{one("t10", inGroup("g", 10)), one("t2", inGroup("g", 2))},
 			wantRobots:  map[string]string{"t2": "a"},
-			wantRefused: map[string]string{"t10": "0 of 1 robots: 1: no place left"},
+			wantRefused: map[string]string{"t10": "0 of 1 robots: 1: task limit reached"},
 		},
 		{
 			name: "each robot says why not, the most frequent reason first",
@@ -171,7 +171,7 @@ func TestDecide(t *testing.T) {
 			name:        "a chosen robot is checked all the same",
 			inRobots:    []Robot{robot("a"), robot("b", holds(4))},
 			inDemands:   []Demand{one("t", on("b"))},
-			wantRefused: map[string]string{"t": "robot b: no place left"},
+			wantRefused: map[string]string{"t": "robot b: task limit reached"},
 		},
 		{
 			name:       "a chosen robot is taken though others are less loaded",
@@ -213,13 +213,13 @@ func read(d Decisions) (robots, refused map[string]string) {
 	for _, b := range d.Bind {
 		robots[b.Demand.Name()] = b.Robot
 	}
-	for name, r := range d.Refused {
+	for name, r := range d.Rejected {
 		refused[name] = r.String()
 	}
 	return robots, refused
 }
 
-func TestTheSnapshotIsNotChanged(t *testing.T) {
+func TestDecide_DoesNotChangeTheSnapshot(t *testing.T) {
 	s := Snapshot{
 		Robots:  []Robot{robot("a", func(r *Robot) { r.Groups = map[string]int{"g": 1} })},
 		Demands: []Demand{one("b", inGroup("g", 1)), one("a", inGroup("g", 0))},
@@ -230,14 +230,14 @@ func TestTheSnapshotIsNotChanged(t *testing.T) {
 	}
 }
 
-func TestARefusalNamesFiveKindsAtMost(t *testing.T) {
+func TestDiagnosis_ListsAtMostFiveRejections(t *testing.T) {
 	var robots []Robot
 	for i := range 9 {
 		robots = append(robots, robot(fmt.Sprint("r", i), func(r *Robot) { r.Drivers = []string{fmt.Sprint("d", i)} }))
 	}
-	got := Decide(Snapshot{Robots: robots, Demands: []Demand{one("t")}}).Refused["t"].String()
+	got := Decide(Snapshot{Robots: robots, Demands: []Demand{one("t")}}).Rejected["t"].String()
 	want := "0 of 9 robots: 1: driver exec is not offered (has d0); 1: driver exec is not offered (has d1); " +
-		"1: driver exec is not offered (has d2); 1: driver exec is not offered (has d3); 1: driver exec is not offered (has d4); and 4 more kinds of reasons"
+		"1: driver exec is not offered (has d2); 1: driver exec is not offered (has d3); 1: driver exec is not offered (has d4); and 4 more reasons"
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

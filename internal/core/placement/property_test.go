@@ -9,7 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 )
 
 // world draws robots and demands that compete for room.
@@ -25,20 +25,20 @@ func world(t *rapid.T) Snapshot {
 		s.Robots = append(s.Robots, r)
 	}
 	rules := []*Rules{nil, drawRules(t), drawRules(t)}
-	wishes := []*Wishes{nil, {Pack: true}, drawWishes(t)}
+	wishes := []*Preferences{nil, {Pack: true}, drawWishes(t)}
 	preempts := rapid.Bool().Draw(t, "some preempt")
 	for i := range rapid.IntRange(0, 40).Draw(t, "demands") {
 		d := drawDemand(t, i)
 		d.Preempts = preempts && rapid.Bool().Draw(t, "preempts")
 		d.Rules = rapid.SampledFrom(rules).Draw(t, "rules")
-		d.Wishes = rapid.SampledFrom(wishes).Draw(t, "wishes")
+		d.Preferences = rapid.SampledFrom(wishes).Draw(t, "wishes")
 		s.Demands = append(s.Demands, d)
 	}
 	for i, size := 0, rapid.IntRange(0, 5).Draw(t, "gang"); i < size; i++ {
 		d := drawDemand(t, 100+i)
 		d.Group, d.Gang, d.Priority = "gang", max(size-rapid.IntRange(0, 1).Draw(t, "gone"), 1), 50
 		d.Rules = rapid.SampledFrom(rules).Draw(t, "rules")
-		d.Wishes = rapid.SampledFrom(wishes).Draw(t, "wishes")
+		d.Preferences = rapid.SampledFrom(wishes).Draw(t, "wishes")
 		s.Demands = append(s.Demands, d)
 	}
 	return s
@@ -68,9 +68,9 @@ func drawRules(t *rapid.T) *Rules {
 	}
 }
 
-func drawWishes(t *rapid.T) *Wishes {
+func drawWishes(t *rapid.T) *Preferences {
 	weight := rapid.SampledFrom([]int{-50, 50})
-	return &Wishes{Pack: rapid.Bool().Draw(t, "pack"), Affinity: []Affinity{
+	return &Preferences{Pack: rapid.Bool().Draw(t, "pack"), Affinity: []Affinity{
 		{Labels: map[string]string{"env": "prod"}, Weight: weight.Draw(t, "weight")},
 		{Group: "g", Weight: weight.Draw(t, "weight")},
 	}}
@@ -94,19 +94,19 @@ func drawDemand(t *rapid.T, i int) Demand {
 	return d
 }
 
-// fits tells whether all checks let the demand onto the robot.
+// fits reports whether all checks let the demand onto the robot.
 func fits(d *Demand, r *Robot) bool {
 	need, free := d.Needs(), r.Capacity.Minus(r.Held)
-	return judge(append(slices.Clone(present), meets(d.Rules, d.asks())...), r).Fits() &&
-		!slices.Contains(d.Failed, r.Name) && (d.Robot == "" || d.Robot == r.Name) && need.lacks(&free) < 0
+	return firstRejection(append(slices.Clone(availabilityChecks), ruleChecks(d.Rules, d.requiredCapabilities())...), r).IsZero() &&
+		!slices.Contains(d.Failed, r.Name) && (d.Robot == "" || d.Robot == r.Name) && need.lackingPartOf(&free) < 0
 }
 
-func TestDecisionsKeepEveryRule(t *testing.T) {
+func TestDecide_KeepsEveryRule(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := world(t)
 		got := Decide(s)
-		if len(got.Bind)+len(got.Refused) != len(s.Demands) {
-			t.Fatalf("%d bound and %d refused of %d", len(got.Bind), len(got.Refused), len(s.Demands))
+		if len(got.Bind)+len(got.Rejected) != len(s.Demands) {
+			t.Fatalf("%d bound and %d refused of %d", len(got.Bind), len(got.Rejected), len(s.Demands))
 		}
 		after := map[string]*Robot{}
 		for _, r := range s.Robots {
@@ -129,7 +129,7 @@ func TestDecisionsKeepEveryRule(t *testing.T) {
 		keeps := keepsRoom(s, got)
 		for i := range s.Demands {
 			d := &s.Demands[i]
-			if no := got.Refused[d.Name()]; no != nil {
+			if no := got.Rejected[d.Name()]; no != nil {
 				if !keeps {
 					mustNotFit(t, d, after)
 				}
@@ -151,7 +151,7 @@ func members(s Snapshot) (n int) {
 }
 
 // mustNotFit: what was refused fits nowhere, even after the cycle, unless the
-// rest of its gang does not, or room is kept for somebody.
+// rest of its gang does not, or room is reserved for another demand.
 func mustNotFit(t *rapid.T, d *Demand, after map[string]*Robot) {
 	if d.Gang > 0 {
 		return
@@ -163,30 +163,30 @@ func mustNotFit(t *rapid.T, d *Demand, after map[string]*Robot) {
 	}
 }
 
-// keepsRoom tells whether a demand that may preempt found no robot.
+// keepsRoom reports whether a demand that may preempt found no robot.
 func keepsRoom(s Snapshot, got Decisions) bool {
-	return slices.ContainsFunc(s.Demands, func(d Demand) bool { return d.Preempts && got.Refused[d.Name()] != nil })
+	return slices.ContainsFunc(s.Demands, func(d Demand) bool { return d.Preempts && got.Rejected[d.Name()] != nil })
 }
 
-// countsAll: each robot has said why not.
-func countsAll(t *rapid.T, no *Refusal, robots int) {
+// countsAll requires one rejection of each robot.
+func countsAll(t *rapid.T, no *Diagnosis, robots int) {
 	sum := 0
-	for _, n := range no.verdicts {
-		sum += n
+	for _, r := range no.Rejections {
+		sum += r.Robots
 	}
-	if no.Robot == "" && no.Gang == "" && sum != robots {
-		t.Fatalf("%d of %d robots say why not: %s", sum, robots, no)
+	if no.Robot == "" && no.Gang == nil && sum != robots {
+		t.Fatalf("%d of %d robots have a rejection: %s", sum, robots, no)
 	}
 	_ = no.String()
 }
 
 // mayPreempt: only weaker ones leave, only for those who may, only as many as
-// are needed, and nobody twice.
+// are needed, and none twice.
 func mayPreempt(t *rapid.T, s Snapshot, got Decisions) {
 	gone := map[string]bool{}
 	for _, p := range got.Preempt {
 		d := s.Demands[slices.IndexFunc(s.Demands, func(d Demand) bool { return d.Name() == p.Demand })]
-		if !d.Preempts || got.Refused[p.Demand] == nil {
+		if !d.Preempts || got.Rejected[p.Demand] == nil {
 			t.Fatalf("%s preempts", p.Demand)
 		}
 		for _, victim := range p.Victims {
@@ -199,7 +199,7 @@ func mayPreempt(t *rapid.T, s Snapshot, got Decisions) {
 	}
 }
 
-func TestTheOrderOfTheInputDoesNotMatter(t *testing.T) {
+func TestDecide_IgnoresTheOrderOfTheInput(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := world(t)
 		want := Decide(s)
@@ -215,7 +215,7 @@ func TestTheOrderOfTheInputDoesNotMatter(t *testing.T) {
 }
 
 // What a Planner remembers makes it faster and nothing else.
-func TestAPlannerDecidesAsIfItRememberedNothing(t *testing.T) {
+func TestPlanner_CacheDoesNotChangeDecisions(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := NewPlanner()
 		s := world(t)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -20,7 +21,7 @@ type Room struct {
 	Devices Devices
 }
 
-// Unlimited is the capacity of a robot that does not say what it has.
+// Unlimited is the capacity of a robot that reports none.
 const Unlimited = math.MaxInt64
 
 // Device is a number of things of one name.
@@ -29,12 +30,11 @@ type Device struct {
 	Count int64
 }
 
-// Devices are in the order of their names, no name twice and no count zero. A
-// robot has a handful, so a list is faster than a map, and costs nothing where
-// there are none.
+// Devices are sorted by name, without duplicates and zero counts. A robot has a handful, so a
+// list is faster than a map and costs nothing if it is empty.
 type Devices []Device
 
-// NewDevices puts counts in order.
+// NewDevices returns counts as a sorted list.
 func NewDevices(counts map[string]int64) Devices {
 	var out Devices
 	for name, n := range counts {
@@ -46,8 +46,8 @@ func NewDevices(counts map[string]int64) Devices {
 	return out
 }
 
-// Of is the number of things of one name.
-func (d Devices) Of(name string) int64 {
+// CountOf returns the number of devices of one name.
+func (d Devices) CountOf(name string) int64 {
 	for i := range d {
 		if d[i].Name == name {
 			return d[i].Count
@@ -56,9 +56,9 @@ func (d Devices) Of(name string) int64 {
 	return 0
 }
 
-// plus is d and sign times o together. Neither is changed: rooms are copied
-// freely, and the copies share their devices.
-func (d Devices) plus(o Devices, sign int64) Devices {
+// addScaled returns d plus sign times o. Neither is changed: copies of a Room share their
+// devices.
+func (d Devices) addScaled(o Devices, sign int64) Devices {
 	if len(o) == 0 {
 		return d
 	}
@@ -87,24 +87,24 @@ func (d Devices) plus(o Devices, sign int64) Devices {
 	return slices.Clip(out)
 }
 
-// Plus is r and o together.
-func (r Room) Plus(o Room) Room { return r.add(o, 1) }
+// Plus returns r + o.
+func (r Room) Plus(o Room) Room { return r.addScaled(o, 1) }
 
-// Minus is r without o.
-func (r Room) Minus(o Room) Room { return r.add(o, -1) }
+// Minus returns r - o.
+func (r Room) Minus(o Room) Room { return r.addScaled(o, -1) }
 
-func (r Room) add(o Room, sign int64) Room {
+func (r Room) addScaled(o Room, sign int64) Room {
 	return Room{
 		Tasks:   r.Tasks + sign*o.Tasks,
 		CPU:     r.CPU + sign*o.CPU,
 		Memory:  r.Memory + sign*o.Memory,
 		Disk:    r.Disk + sign*o.Disk,
 		IOPS:    r.IOPS + sign*o.IOPS,
-		Devices: r.Devices.plus(o.Devices, sign),
+		Devices: r.Devices.addScaled(o.Devices, sign),
 	}
 }
 
-// Beyond is what r has more than o, part by part.
+// Beyond returns, part by part, by how much r exceeds o.
 func (r Room) Beyond(o Room) Room {
 	d := r.Minus(o)
 	d.Tasks, d.CPU, d.Memory, d.Disk, d.IOPS = max(d.Tasks, 0), max(d.CPU, 0), max(d.Memory, 0), max(d.Disk, 0), max(d.IOPS, 0)
@@ -112,7 +112,7 @@ func (r Room) Beyond(o Room) Room {
 	return d
 }
 
-// Equal tells whether both are the same.
+// Equal reports whether both rooms are the same.
 func (r Room) Equal(o Room) bool {
 	return r.Tasks == o.Tasks && r.CPU == o.CPU && r.Memory == o.Memory && r.Disk == o.Disk && r.IOPS == o.IOPS &&
 		slices.Equal(r.Devices, o.Devices)
@@ -129,10 +129,10 @@ const (
 	partDevices
 )
 
-// lacks is the first part of r that is not free, or -1. Of a part of which
-// nothing is needed a robot may even hold more than it has, because its
-// capacity was made smaller.
-func (r *Room) lacks(free *Room) int {
+// lackingPartOf returns the first part of r that is not free, or -1. A robot may hold more of a
+// part than its capacity, because the capacity was reduced; that does not matter to a demand that
+// needs none of it.
+func (r *Room) lackingPartOf(free *Room) int {
 	switch {
 	case r.Tasks > free.Tasks:
 		return partTasks
@@ -146,70 +146,80 @@ func (r *Room) lacks(free *Room) int {
 		return partIOPS
 	}
 	for i := range r.Devices {
-		if r.Devices[i].Count > free.Devices.Of(r.Devices[i].Name) {
+		if r.Devices[i].Count > free.Devices.CountOf(r.Devices[i].Name) {
 			return partDevices + i
 		}
 	}
 	return -1
 }
 
-// parts is how many parts a demand for r may lack.
-func (r *Room) parts() int { return partDevices + len(r.Devices) }
+// partCount returns the number of parts that a demand for r may lack.
+func (r *Room) partCount() int { return partDevices + len(r.Devices) }
 
-// lack is the verdict over a robot that lacks a part: for now, or for ever
-// because it never has so much.
-func (r *Room) lack(part int, ever bool) Verdict {
-	var reason, what string
+// rejectPart returns the rejection of a robot that lacks a part: for now, or for ever because its
+// capacity is too small.
+func (r *Room) rejectPart(part int, ever bool) Rejection {
+	if part >= partDevices {
+		return r.Devices[part-partDevices].rejectDevice(ever)
+	}
+	checks := &partChecks[part]
+	if ever {
+		return Rejection{Check: checks.capacity, Want: r.partText(part)}
+	}
+	return Rejection{Check: checks.free, Want: r.partText(part)}
+}
+
+// partChecks are the names of the checks of each part but devices.
+var partChecks = [partDevices]struct{ free, capacity CheckName }{
+	partTasks:  {CheckFreeTasks, CheckTaskCapacity},
+	partCPU:    {CheckFreeCPU, CheckCPUCapacity},
+	partMemory: {CheckFreeMemory, CheckMemoryCapacity},
+	partDisk:   {CheckFreeDisk, CheckDiskCapacity},
+	partIOPS:   {CheckFreeIOPS, CheckIOPSCapacity},
+}
+
+// partText returns the amount of a part as Kubernetes writes it.
+func (r *Room) partText(part int) string {
 	switch part {
-	case partTasks:
-		if ever {
-			return Verdict{"TooFewPlaces", fmt.Sprintf("%d tasks are more than it ever runs at a time", r.Tasks)}
-		}
-		return Verdict{"NoPlaceLeft", "no place left"}
 	case partCPU:
-		reason, what = "NotEnoughCPU", "cpu "+resource.NewMilliQuantity(r.CPU, resource.DecimalSI).String()
+		return resource.NewMilliQuantity(r.CPU, resource.DecimalSI).String()
 	case partMemory:
-		reason, what = "NotEnoughMemory", "memory "+resource.NewQuantity(r.Memory, resource.BinarySI).String()
+		return resource.NewQuantity(r.Memory, resource.BinarySI).String()
 	case partDisk:
-		reason, what = "NotEnoughDisk", "disk "+resource.NewQuantity(r.Disk, resource.BinarySI).String()
+		return resource.NewQuantity(r.Disk, resource.BinarySI).String()
 	case partIOPS:
-		reason, what = "NotEnoughIOPS", fmt.Sprintf("iops %d", r.IOPS)
-	default:
-		return r.Devices[part-partDevices].lack(ever)
+		return strconv.FormatInt(r.IOPS, 10)
 	}
-	if ever {
-		return Verdict{reason, what + " is more than it has"}
-	}
-	return Verdict{reason, what + " is not free"}
+	return strconv.FormatInt(r.Tasks, 10)
 }
 
-func (d Device) lack(ever bool) Verdict {
-	name := d.Name
+func (d Device) rejectDevice(ever bool) Rejection {
+	want := d.Name
 	if d.Count > 1 {
-		name = fmt.Sprintf("%d of %s", d.Count, d.Name)
+		want = fmt.Sprintf("%d of %s", d.Count, d.Name)
 	}
 	if ever {
-		return Verdict{"DeviceMissing", name + " missing"}
+		return Rejection{Check: CheckDeviceCapacity, Want: want}
 	}
-	return Verdict{"DeviceInUse", name + " in use"}
+	return Rejection{Check: CheckFreeDevices, Want: want}
 }
 
-// load is the fullest part in thousandths.
-func (r *Room) load(capacity *Room) int64 {
+// loadShare returns the load of the fullest part in thousandths.
+func (r *Room) loadShare(capacity *Room) int64 {
 	most := max(
-		share(r.Tasks, capacity.Tasks),
-		share(r.CPU, capacity.CPU),
-		share(r.Memory, capacity.Memory),
-		share(r.Disk, capacity.Disk),
-		share(r.IOPS, capacity.IOPS),
+		thousandths(r.Tasks, capacity.Tasks),
+		thousandths(r.CPU, capacity.CPU),
+		thousandths(r.Memory, capacity.Memory),
+		thousandths(r.Disk, capacity.Disk),
+		thousandths(r.IOPS, capacity.IOPS),
 	)
 	for _, d := range r.Devices {
-		most = max(most, share(d.Count, capacity.Devices.Of(d.Name)))
+		most = max(most, thousandths(d.Count, capacity.Devices.CountOf(d.Name)))
 	}
 	return most
 }
 
-func share(held, capacity int64) int64 {
+func thousandths(held, capacity int64) int64 {
 	if held <= 0 || capacity <= 0 || capacity == Unlimited {
 		return 0
 	}

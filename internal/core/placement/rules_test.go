@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 )
 
 func has(devices map[string]int64) func(*Robot) {
@@ -33,11 +33,11 @@ func isolates(kinds ...string) func(*Robot) {
 func insists(kinds string) func(*Demand)    { return func(d *Demand) { d.Tasks[0].Isolation = kinds } }
 func secret(d *Demand)                      { d.Tasks[0].Secrets = true }
 func wants(r Room) func(*Demand)            { return func(d *Demand) { d.Tasks[0].Needs = r } }
-func wishes(w Wishes) func(*Demand)         { return func(d *Demand) { d.Wishes = &w } }
+func wishes(w Preferences) func(*Demand)    { return func(d *Demand) { d.Preferences = &w } }
 func failed(robots ...string) func(*Demand) { return func(d *Demand) { d.Failed = robots } }
 func beside(robots ...string) func(*Demand) { return func(d *Demand) { d.Near = robots } }
 func gang(n int) func(*Demand)              { return func(d *Demand) { d.Gang = n } }
-func near(a ...Affinity) func(*Demand)      { return wishes(Wishes{Affinity: a}) }
+func near(a ...Affinity) func(*Demand)      { return wishes(Preferences{Affinity: a}) }
 
 func arms(n int64) Room { return Room{Devices: NewDevices(map[string]int64{"arm": n})} }
 
@@ -65,21 +65,21 @@ func TestRules(t *testing.T) {
 		},
 		{
 			name:        "a task that its robot must stop by itself is nothing for a document agent",
-			inRobots:    []Robot{robot("a", func(r *Robot) { r.Document = true })},
-			inDemands:   []Demand{one("t", rules(Rules{Fenced: true})), one("u")},
+			inRobots:    []Robot{robot("a", func(r *Robot) { r.LegacyAgent = true })},
+			inDemands:   []Demand{one("t", rules(Rules{SelfStop: true})), one("u")},
 			wantRobots:  map[string]string{"u": "a"},
 			wantRefused: map[string]string{"t": "0 of 1 robots: 1: its agent cannot stop a task by itself"},
 		},
 		{
 			name:     "a task with secrets, and what shares its robot, is nothing for a document agent",
-			inRobots: []Robot{robot("a", func(r *Robot) { r.Document = true })},
+			inRobots: []Robot{robot("a", func(r *Robot) { r.LegacyAgent = true })},
 			inDemands: []Demand{
 				one("t", secret), one("u"),
 				one("v", func(d *Demand) { d.Tasks = append(d.Tasks, Task{Name: "w", Driver: "exec", Secrets: true}) }),
 			},
 			wantRobots: map[string]string{"u": "a"},
 			wantRefused: map[string]string{
-				"t": "0 of 1 robots: 1: its agent takes no secretEnv", "v": "0 of 1 robots: 1: its agent takes no secretEnv",
+				"t": "0 of 1 robots: 1: its agent does not support secretEnv", "v": "0 of 1 robots: 1: its agent does not support secretEnv",
 			},
 		},
 		{
@@ -136,19 +136,19 @@ func TestRules(t *testing.T) {
 		{
 			name:       "pack fills one robot before the next",
 			inRobots:   []Robot{robot("a"), robot("b", holds(2)), robot("c")},
-			inDemands:  []Demand{one("t", wishes(Wishes{Pack: true})), one("u", wishes(Wishes{Pack: true})), one("v", wishes(Wishes{Pack: true}))},
+			inDemands:  []Demand{one("t", wishes(Preferences{Pack: true})), one("u", wishes(Preferences{Pack: true})), one("v", wishes(Preferences{Pack: true}))},
 			wantRobots: map[string]string{"t": "b", "u": "b", "v": "a"},
 		},
 		{
 			name:       "pack stays with its group before it goes where most is",
 			inRobots:   []Robot{robot("a", group("g", 1)), robot("b", holds(3))},
-			inDemands:  []Demand{one("t", inGroup("g", 1), wishes(Wishes{Pack: true}))},
+			inDemands:  []Demand{one("t", inGroup("g", 1), wishes(Preferences{Pack: true}))},
 			wantRobots: map[string]string{"t": "a"},
 		},
 		{
 			name:       "a robot that another class has filled is better for who packs",
 			inRobots:   []Robot{robot("a"), robot("b")},
-			inDemands:  []Demand{one("t", wishes(Wishes{Pack: true}), wants(Room{CPU: 1})), one("u", on("b")), one("v", wishes(Wishes{Pack: true}), wants(Room{CPU: 1}))},
+			inDemands:  []Demand{one("t", wishes(Preferences{Pack: true}), wants(Room{CPU: 1})), one("u", on("b")), one("v", wishes(Preferences{Pack: true}), wants(Room{CPU: 1}))},
 			wantRobots: map[string]string{"t": "a", "u": "b", "v": "a"},
 		},
 		{
@@ -205,7 +205,7 @@ func TestRules(t *testing.T) {
 			inRobots:    []Robot{robot("a"), robot("b")},
 			inDemands:   []Demand{one("t", rules(Rules{Blocked: []string{"a", "b"}})), one("u", rules(Rules{Blocked: []string{"a"}}))},
 			wantRobots:  map[string]string{"u": "b"},
-			wantRefused: map[string]string{"t": "0 of 2 robots: 2: blocklisted"},
+			wantRefused: map[string]string{"t": "0 of 2 robots: 2: blocked for the task group"},
 		},
 		{
 			name:       "a task does not go back to where it failed, others like it do",
@@ -217,13 +217,13 @@ func TestRules(t *testing.T) {
 			name:        "a task that failed wherever there is room says so",
 			inRobots:    []Robot{robot("a"), robot("b"), robot("c", holds(4))},
 			inDemands:   []Demand{one("t", failed("a", "b"))},
-			wantRefused: map[string]string{"t": "0 of 3 robots: 2: failed here; 1: no place left"},
+			wantRefused: map[string]string{"t": "0 of 3 robots: 2: the task failed on it; 1: task limit reached"},
 		},
 		{
 			name:        "a chosen robot where it failed",
 			inRobots:    []Robot{robot("a")},
 			inDemands:   []Demand{one("t", failed("a"), on("a"))},
-			wantRefused: map[string]string{"t": "robot a: failed here"},
+			wantRefused: map[string]string{"t": "robot a: the task failed on it"},
 		},
 		{
 			name:       "a gang that fits starts",
@@ -240,9 +240,9 @@ func TestRules(t *testing.T) {
 			},
 			wantRobots: map[string]string{"u": "a", "v": "a"},
 			wantRefused: map[string]string{
-				"t0": "gang: all 3 replicas or none, and only 2 found a robot; the next: 0 of 1 robots: 1: no place left",
-				"t1": "gang: all 3 replicas or none, and only 2 found a robot; the next: 0 of 1 robots: 1: no place left",
-				"t2": "gang: all 3 replicas or none, and only 2 found a robot; the next: 0 of 1 robots: 1: no place left",
+				"t0": "gang needs robots for all 3 replicas and found 2; next replica: 0 of 1 robots: 1: task limit reached",
+				"t1": "gang needs robots for all 3 replicas and found 2; next replica: 0 of 1 robots: 1: task limit reached",
+				"t2": "gang needs robots for all 3 replicas and found 2; next replica: 0 of 1 robots: 1: task limit reached",
 			},
 		},
 		{
@@ -251,7 +251,7 @@ func TestRules(t *testing.T) {
 			inDemands:  []Demand{one("t0", inGroup("g", 0), gang(3)), one("t1", inGroup("g", 1), gang(3))},
 			wantRobots: nil,
 			wantRefused: map[string]string{
-				"t0": "gang: only 2 of 3 replicas are there", "t1": "gang: only 2 of 3 replicas are there",
+				"t0": "gang needs 3 replicas and only 2 exist", "t1": "gang needs 3 replicas and only 2 exist",
 			},
 		},
 	} {
@@ -265,7 +265,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-func TestCapable(t *testing.T) {
+func TestCanAnyRun(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		inRobot  Robot
@@ -285,17 +285,17 @@ func TestCapable(t *testing.T) {
 		{"another than the chosen one", robot("a"), one("t", on("b")), false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := Capable(&c.inDemand, []Robot{c.inRobot}); got != c.want {
+			if got := CanAnyRun(&c.inDemand, []Robot{c.inRobot}); got != c.want {
 				t.Errorf("capable %v", got)
 			}
 		})
 	}
-	if d := one("t"); Capable(&d, nil) {
+	if d := one("t"); CanAnyRun(&d, nil) {
 		t.Error("no robot is capable where there is none")
 	}
 }
 
-func TestPreempt(t *testing.T) {
+func TestDecide_Preempts(t *testing.T) {
 	noon := time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
 	holder := func(name string, priority int32, change ...func(*Holder)) Holder {
 		h := Holder{Name: name, Priority: priority, Since: noon, Room: Room{Tasks: 1}}
@@ -319,7 +319,7 @@ func TestPreempt(t *testing.T) {
 		name      string
 		inHolders map[string][]Holder
 		inDemand  Demand
-		want      string // robot and victims; empty: nobody leaves
+		want      string // robot and victims; empty: none
 	}{
 		{"who may not preempt waits", map[string][]Holder{"a": {holder("x", 10)}}, one("t"), ""},
 		{"equal priority stays", map[string][]Holder{"a": {holder("x", 80)}}, urgent(), ""},
@@ -332,9 +332,9 @@ func TestPreempt(t *testing.T) {
 		{"a robot with fewer victims is better", map[string][]Holder{
 			"a": {holder("x", 10), holder("y", 10)}, "b": {holder("z", 70, func(h *Holder) { h.Room.Tasks = 2 })},
 		}, urgent(func(d *Demand) { d.Tasks = append(d.Tasks, task("u", "exec")) }), "b [z]"},
-		{"nobody more leaves where enough is leaving", map[string][]Holder{"a": {holder("x", 10)}, "b": {holder("y", 90, leaving)}}, urgent(), ""},
-		{"nobody leaves a robot that would not do", map[string][]Holder{"a": {holder("x", 10)}}, urgent(failed("a")), ""},
-		{"nobody leaves for what never fits", map[string][]Holder{"a": {holder("x", 10)}}, urgent(needs(5000, 0)), ""},
+		{"no more victims where enough is leaving", map[string][]Holder{"a": {holder("x", 10)}, "b": {holder("y", 90, leaving)}}, urgent(), ""},
+		{"no victims on a robot that does not fit", map[string][]Holder{"a": {holder("x", 10)}}, urgent(failed("a")), ""},
+		{"no victims for a demand that never fits", map[string][]Holder{"a": {holder("x", 10)}}, urgent(needs(5000, 0)), ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := Decide(Snapshot{Robots: []Robot{full("a"), full("b")}, Demands: []Demand{c.inDemand}, Holders: c.inHolders})
@@ -345,14 +345,14 @@ func TestPreempt(t *testing.T) {
 			if said != c.want {
 				t.Errorf("%q, want %q", said, c.want)
 			}
-			if len(got.Refused) != 1 {
+			if len(got.Rejected) != 1 {
 				t.Error("a demand is bound while victims hold its room")
 			}
 		})
 	}
 }
 
-func TestRoomThatIsMadeIsKeptAgainstThoseBelow(t *testing.T) {
+func TestPreempt_ReservesTheRoomAgainstLowerRanks(t *testing.T) {
 	low, urgent := one("low"), one("urgent")
 	urgent.Preempts, urgent.Priority, urgent.Tasks = true, 80, append(urgent.Tasks, task("urgent-b", "exec"))
 	s := Snapshot{

@@ -6,16 +6,16 @@ import (
 	"strings"
 	"time"
 
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 )
 
-// Snapshot is what one cycle decides on for a namespace: the robots that it may use,
-// with all that they hold, and what waits there.
+// Snapshot is the input of one cycle for a namespace: the robots that it may use, what they hold,
+// and the demands that wait.
 type Snapshot struct {
 	Robots  []Robot
 	Demands []Demand
-	// Holders by robot are those who hold its room. They are read only for
-	// demands that preempt; without one they may be left out.
+	// Holders are the tasks that hold room, by robot. They are read only for demands that
+	// preempt, and may be left out otherwise.
 	Holders map[string][]Holder
 }
 
@@ -28,27 +28,26 @@ type Robot struct {
 	Groups map[string]int
 }
 
-// Offer is what a robot is. An Offer is never changed, only replaced: a
-// Planner takes the same Offer for the same robot.
+// Offer is what a robot is. It is replaced, never changed: a Planner compares the pointer.
 type Offer struct {
 	Phase lifecycle.RobotPhase
-	// Revoked robots take nothing: an operator has refused them.
+	// Revoked robots take no tasks: an operator has rejected their key.
 	Revoked bool
-	// Unschedulable robots take nothing new.
+	// Unschedulable robots take no new tasks.
 	Unschedulable bool
 	Labels        map[string]string
-	// Attrs is what the robot says of itself, by the names in Attributes.
+	// Attrs are the attributes that the robot reports, by the names in Attributes.
 	Attrs map[string]string
-	// Drivers that the robot offers. Empty: those of a document agent.
+	// Drivers that the robot offers. Empty: those of a legacy agent.
 	Drivers []string
-	// Document tells that the robot's agent speaks the document's protocol.
-	Document bool
-	Capacity Room
+	// LegacyAgent is set if the robot's agent speaks protocol v1.
+	LegacyAgent bool
+	Capacity    Room
 }
 
-// Equal tells whether placement sees no difference between the two.
+// Equal reports whether placement treats both offers alike.
 func (o *Offer) Equal(b *Offer) bool {
-	return o.Phase == b.Phase && o.Revoked == b.Revoked && o.Unschedulable == b.Unschedulable && o.Document == b.Document &&
+	return o.Phase == b.Phase && o.Revoked == b.Revoked && o.Unschedulable == b.Unschedulable && o.LegacyAgent == b.LegacyAgent &&
 		o.Capacity.Equal(b.Capacity) && maps.Equal(o.Labels, b.Labels) && maps.Equal(o.Attrs, b.Attrs) && slices.Equal(o.Drivers, b.Drivers)
 }
 
@@ -56,20 +55,20 @@ func (o *Offer) Equal(b *Offer) bool {
 type Task struct {
 	Name   string
 	Driver string
-	// Isolation are the kinds that it insists on, in order and with commas.
+	// Isolation lists the kinds that the task requires, sorted and with commas.
 	Isolation string
-	// Secrets tells that values of Secrets travel to its robot beside it.
+	// Secrets is set if the task has values of Secrets in its environment.
 	Secrets bool
-	// Needs is the room that it takes beside its own place.
+	// Needs is the room that the task takes beside its slot.
 	Needs Room
 	// Shared is the disk, in bytes, that it shares with the others of its replica:
 	// they take the largest of theirs, once.
 	Shared int64
-	// Init tells that it runs before the others of its replica, in their place.
+	// Init is set if the task runs before the others of its replica, in their room.
 	Init bool
 }
 
-// Room is what the task takes on a robot.
+// Room returns the room that the task takes on a robot.
 func (t *Task) Room() Room {
 	r := t.Needs
 	if !t.Init {
@@ -78,68 +77,66 @@ func (t *Task) Room() Room {
 	return r
 }
 
-// Demand is what wants one robot: the tasks of one replica, or one task by
-// itself.
+// Demand asks for one robot: for the tasks of one replica, or for a single task.
 type Demand struct {
 	// Tasks, at least one. The name of the first names the demand.
 	Tasks []Task
-	// Group that the replica belongs to. Empty: the demand stands by itself.
+	// Group of the replica. Empty: a single task.
 	Group string
 	// Index of the replica in its group.
 	Index int
-	// Gang is the number of demands of the group that find a robot in the same
-	// cycle, or none of them does. 0: each goes by itself.
+	// Gang is the number of demands of the group that must find a robot in the same cycle, all or
+	// none. Zero: each is placed on its own.
 	Gang int
-	// Priority of its job: the higher goes first.
+	// Priority of its job; the higher is placed first.
 	Priority int32
-	// Preempts lets it push away holders of strictly lower priority.
+	// Preempts allows it to evict holders of strictly lower priority.
 	Preempts bool
-	// Since orders demands of equal priority: the older goes first.
+	// Since orders demands of equal priority: the older is placed first.
 	Since time.Time
-	// Rules that the robot must meet. Nil: none. Demands that share one are
-	// cheaper.
+	// Rules that the robot must meet. Nil: none. Demands that share a pointer are cheaper.
 	Rules *Rules
-	// Wishes among the robots that will do. Nil: spread, least loaded first.
-	Wishes *Wishes
-	// Failed are the robots that it failed on: they do not get it again.
+	// Preferences among the robots that fit. Nil: spread, least loaded first.
+	Preferences *Preferences
+	// Failed are the robots on which it failed. They are not used again.
 	Failed []string
-	// Robot that it must be, because somebody chose it or because another
-	// task of the replica is there. Empty: any.
+	// Robot that must be used, because the user chose it or because another task of the replica
+	// is there. Empty: any.
 	Robot string
-	// Near are robots that will do before all others, the best first, because other
-	// tasks of the replica are there, or what it left on its disk.
+	// Near are robots to prefer over all others, the best first: other tasks of the replica are
+	// there, or its files.
 	Near []string
-	// Spare is the room that must be free beside what the tasks take, on any other
-	// robot than those of Near: other tasks of the replica would run there again.
-	Spare Room
+	// ExtraRoom must be free beside the needs of the tasks on any robot that is not in Near,
+	// because other tasks of the replica would run there again.
+	ExtraRoom Room
 }
 
 // Rules are what a robot must meet.
 type Rules struct {
-	// Selector names labels that it must carry.
+	// Selector lists labels that the robot must have.
 	Selector map[string]string
 	// Datacenters that it may be in, by its label datacenter. Empty: any.
 	Datacenters []string
 	Constraints []Constraint
 	// Blocked are the names of robots that failed too many tasks of the group.
 	Blocked []string
-	// Fenced asks for a robot that stops a task by itself when it is out of contact.
-	Fenced bool
+	// SelfStop requires a robot that stops a task by itself when it is disconnected.
+	SelfStop bool
 }
 
-// Wishes are what makes one robot better than another.
-type Wishes struct {
-	// Pack takes as few robots as possible. False: as many as there are.
+// Preferences make one robot better than another.
+type Preferences struct {
+	// Pack uses as few robots as possible. False: as many as there are.
 	Pack     bool
 	Affinity []Affinity
 }
 
-// Affinity makes robots better or worse: those that carry all of Labels, or
-// those that hold tasks of Group.
+// Affinity makes robots better or worse: those with all of Labels, or those that hold tasks of
+// Group.
 type Affinity struct {
 	Labels map[string]string
 	Group  string
-	// Weight beside the others. Below zero: the robots are avoided.
+	// Weight relative to other affinities. Negative: the robots are avoided.
 	Weight int
 }
 
@@ -149,17 +146,17 @@ type Holder struct {
 	Priority int32
 	Since    time.Time
 	Room     Room
-	// Leaving tells that it is being stopped already: nobody else need go for
+	// Leaving is set if the task is being stopped already: no other task needs to be evicted for
 	// the same room.
 	Leaving bool
 }
 
-// Name is the name of the first task, which is unique in a snapshot.
+// Name returns the name of the first task, which is unique in a snapshot.
 func (d *Demand) Name() string { return d.Tasks[0].Name }
 
-// Needs is the room that the demand takes on a robot that is not near.
+// Needs returns the room that the demand takes on a robot that is not in Near.
 func (d *Demand) Needs() Room {
-	n := d.Spare
+	n := d.ExtraRoom
 	var shared int64
 	for i := range d.Tasks {
 		n = n.Plus(d.Tasks[i].Room())
@@ -169,24 +166,24 @@ func (d *Demand) Needs() Room {
 	return n
 }
 
-// needsOn is the room that the demand takes on a robot.
+// needsOn returns the room that the demand takes on a robot.
 func (d *Demand) needsOn(robot string) Room {
 	if slices.Contains(d.Near, robot) {
-		return d.Needs().Minus(d.Spare)
+		return d.Needs().Minus(d.ExtraRoom)
 	}
 	return d.Needs()
 }
 
-// abilities are what tasks ask of a robot beside what their job does.
-type abilities struct {
+// capabilities are what tasks require of a robot beside the rules of their job.
+type capabilities struct {
 	drivers, isolation string // names in order, none twice, with commas
 	secrets            bool
 }
 
-// asks is what its tasks ask.
-func (d *Demand) asks() abilities {
+// requiredCapabilities returns those of all of its tasks.
+func (d *Demand) requiredCapabilities() capabilities {
 	if len(d.Tasks) == 1 {
-		return abilities{d.Tasks[0].Driver, d.Tasks[0].Isolation, d.Tasks[0].Secrets}
+		return capabilities{d.Tasks[0].Driver, d.Tasks[0].Isolation, d.Tasks[0].Secrets}
 	}
 	var drivers, isolation []string
 	secrets := false
@@ -199,16 +196,15 @@ func (d *Demand) asks() abilities {
 	}
 	slices.Sort(drivers)
 	slices.Sort(isolation)
-	return abilities{strings.Join(slices.Compact(drivers), ","), strings.Join(slices.Compact(isolation), ","), secrets}
+	return capabilities{strings.Join(slices.Compact(drivers), ","), strings.Join(slices.Compact(isolation), ","), secrets}
 }
 
-// Decisions is what came of a snapshot. Each demand stands in exactly one of
-// Bind and Refused.
+// Decisions are the result of a cycle. Each demand is in exactly one of Bind and Rejected.
 type Decisions struct {
 	Bind []Binding
-	// Refused by the demand's name. Demands that are alike share a Refusal.
-	Refused map[string]*Refusal
-	// Preempt is for some of those refused: it makes room for them.
+	// Rejected by the demand's name. Demands that are alike share a Diagnosis.
+	Rejected map[string]*Diagnosis
+	// Preempt makes room for some of the rejected demands.
 	Preempt []Preemption
 }
 
@@ -218,7 +214,7 @@ type Binding struct {
 	Robot  string
 }
 
-// Preemption names who must leave a robot so that a demand fits there. It is
+// Preemption names the tasks that must leave a robot so that a demand fits there. The demand is
 // bound in a later cycle, when they have left.
 type Preemption struct {
 	// Demand by its name.

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/testkit/golden"
 )
 
@@ -92,8 +92,8 @@ func (g *stage) cycle() {
 		g.say("%s -> %s", b.Demand.Name(), b.Robot)
 		g.enter(&b.Demand, g.robots[b.Robot])
 	}
-	for _, name := range slices.Sorted(maps.Keys(got.Refused)) {
-		g.say("%s waits: %s", name, got.Refused[name])
+	for _, name := range slices.Sorted(maps.Keys(got.Rejected)) {
+		g.say("%s waits: %s", name, got.Rejected[name])
 	}
 	for _, p := range got.Preempt {
 		g.say("%s must leave %s for %s", strings.Join(p.Victims, ", "), p.Robot, p.Demand)
@@ -151,7 +151,7 @@ func TestStories(t *testing.T) {
 			}
 			g.asks("three replicas that spread", replicas("spread", 3)...)
 			g.ends("spread-0", "spread-1", "spread-2")
-			g.asks("three replicas that pack", replicas("pack", 3, wishes(Wishes{Pack: true}))...)
+			g.asks("three replicas that pack", replicas("pack", 3, wishes(Preferences{Pack: true}))...)
 		},
 		"web-goes-to-its-cache-and-away-from-batch": func(g *stage) {
 			for _, r := range []string{"r1", "r2", "r3"} {

@@ -22,13 +22,13 @@ func template(changes ...func(*v1alpha1.TaskGroupTemplate)) *v1alpha1.TaskGroupT
 	return g
 }
 
-func TestWhatIsAnotherRevision(t *testing.T) {
-	was := Wanted(template())
+func TestTaskRevisions_ChangeWithTheDefinition(t *testing.T) {
+	was := TaskRevisions(template())
 	four := int32(4)
 	for _, c := range []struct {
 		name   string
 		change func(*v1alpha1.TaskGroupTemplate)
-		a, b   bool // whether they are of another revision
+		a, b   bool // whether their revision changes
 	}{
 		{"nothing", func(*v1alpha1.TaskGroupTemplate) {}, false, false},
 		{"one task's own definition", func(g *v1alpha1.TaskGroupTemplate) { g.Tasks[0].Env["X"] = "2" }, true, false},
@@ -39,25 +39,24 @@ func TestWhatIsAnotherRevision(t *testing.T) {
 		{"the placement", func(g *v1alpha1.TaskGroupTemplate) { g.Placement = &v1alpha1.Placement{Strategy: "pack"} }, false, false},
 		{"the order of the tasks", func(g *v1alpha1.TaskGroupTemplate) { g.Tasks[0], g.Tasks[1] = g.Tasks[1], g.Tasks[0] }, false, false},
 	} {
-		is := Wanted(template(c.change))
+		is := TaskRevisions(template(c.change))
 		if (is["a"] != was["a"]) != c.a || (is["b"] != was["b"]) != c.b {
 			t.Errorf("%s: %v became %v", c.name, was, is)
 		}
 		for _, r := range is {
 			if bad := validation.IsValidLabelValue(r); len(bad) > 0 || r == "" {
-				t.Errorf("%s: %q is no label: %v", c.name, r, bad)
+				t.Errorf("%s: %q is not a label value: %v", c.name, r, bad)
 			}
 		}
 	}
 }
 
-// What an init task prepares is for all that comes after it.
-func TestWhatComesAfterAChangedInitTaskIsAnotherRevision(t *testing.T) {
+func TestTaskRevisions_InitTaskChangesLaterTasks(t *testing.T) {
 	staged := func(g *v1alpha1.TaskGroupTemplate) {
 		g.InitTasks = []v1alpha1.TaskDefinition{{Name: "first"}, {Name: "second"}}
 	}
 	memory := resource.MustParse("1Gi")
-	was := Wanted(template(staged))
+	was := TaskRevisions(template(staged))
 	for name, c := range map[string]struct {
 		change func(*v1alpha1.TaskGroupTemplate)
 		want   string
@@ -67,7 +66,7 @@ func TestWhatComesAfterAChangedInitTaskIsAnotherRevision(t *testing.T) {
 		"a task":                         {func(g *v1alpha1.TaskGroupTemplate) { g.Tasks[0].User = "u" }, "a"},
 		"what the init task holds alone": {func(g *v1alpha1.TaskGroupTemplate) { g.InitTasks[1].Resources = &v1alpha1.Resources{Memory: &memory} }, "a b second"},
 	} {
-		is := Wanted(template(staged, c.change))
+		is := TaskRevisions(template(staged, c.change))
 		var changed []string
 		for _, task := range slices.Sorted(maps.Keys(is)) {
 			if is[task] != was[task] {
@@ -75,19 +74,19 @@ func TestWhatComesAfterAChangedInitTaskIsAnotherRevision(t *testing.T) {
 			}
 		}
 		if got := strings.Join(changed, " "); got != c.want {
-			t.Errorf("%s: of another revision are %q, want %q", name, got, c.want)
+			t.Errorf("%s: changed revisions %q, want %q", name, got, c.want)
 		}
 	}
 }
 
-func TestATaskWithoutTheLabelGoesByWhatItSays(t *testing.T) {
+func TestTaskRevision_ComputedWithoutLabel(t *testing.T) {
 	g := template()
-	task := &v1alpha1.Task{Spec: v1alpha1.TaskSpec{TaskDefinition: g.Tasks[0], JobName: "j", TargetRobot: "r1", Evict: 2}}
-	if Of(task) != Wanted(g)["a"] {
-		t.Error("it is taken for another revision")
+	task := &v1alpha1.Task{Spec: v1alpha1.TaskSpec{TaskDefinition: g.Tasks[0], JobName: "j", TargetRobot: "r1", EvictAttempt: 2}}
+	if TaskRevision(task) != TaskRevisions(g)["a"] {
+		t.Error("the computed revision differs")
 	}
 	task.Labels = map[string]string{v1alpha1.LabelRevision: "x"}
-	if Of(task) != "x" {
-		t.Error("the label does not count")
+	if TaskRevision(task) != "x" {
+		t.Error("the label is ignored")
 	}
 }

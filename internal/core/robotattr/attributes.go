@@ -1,5 +1,5 @@
-// Package robotfacts says of a Robot what jobs can name: its labels and attributes.
-package robotfacts
+// Package robotattr returns the labels and attributes of a Robot that jobs can refer to.
+package robotattr
 
 import (
 	"maps"
@@ -9,9 +9,9 @@ import (
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 )
 
-// Labels of both places; spec counts where both have a name. Tasks read them, and
-// need not know with whom else their robot is shared.
-func Labels(r *v1alpha1.Robot) map[string]string {
+// TaskVisibleLabels returns the labels of metadata and spec; spec wins. Tasks can read them, so
+// labels that show with which namespaces the robot is shared are left out.
+func TaskVisibleLabels(r *v1alpha1.Robot) map[string]string {
 	all := make(map[string]string, len(r.Labels)+len(r.Spec.Labels))
 	maps.Copy(all, r.Labels)
 	maps.Copy(all, r.Spec.Labels)
@@ -19,8 +19,8 @@ func Labels(r *v1alpha1.Robot) map[string]string {
 	return all
 }
 
-// Attributes are what constraints and tasks see as ${robot.attr.NAME}. What the robot
-// does not say of itself is not there.
+// Attributes returns the values that constraints and tasks use as ${robot.attr.NAME}. Values
+// that the agent did not report are missing.
 func Attributes(r *v1alpha1.Robot) map[string]string {
 	out := map[string]string{}
 	set := func(name, value string) {
@@ -35,8 +35,8 @@ func Attributes(r *v1alpha1.Robot) map[string]string {
 	}
 	if d := r.Status.DeviceInfo; d != nil {
 		set("hostname", d.Hostname)
-		platform(d.Platform, set)
-		hardware(d, set)
+		setPlatform(d.Platform, set)
+		setHardware(d, set)
 		set("drivers", strings.Join(d.Drivers, ","))
 		for _, driver := range d.Drivers {
 			set("driver."+driver, "true")
@@ -50,7 +50,7 @@ func Attributes(r *v1alpha1.Robot) map[string]string {
 	return out
 }
 
-func platform(p *v1alpha1.Platform, set func(name, value string)) {
+func setPlatform(p *v1alpha1.Platform, set func(name, value string)) {
 	if p == nil {
 		return
 	}
@@ -62,7 +62,7 @@ func platform(p *v1alpha1.Platform, set func(name, value string)) {
 	set("platform.version", p.PlatformVersion)
 }
 
-func hardware(d *v1alpha1.DeviceInfo, set func(name, value string)) {
+func setHardware(d *v1alpha1.DeviceInfo, set func(name, value string)) {
 	amount := func(name string, n int64) {
 		if n > 0 {
 			set(name, strconv.FormatInt(n, 10))
@@ -79,8 +79,8 @@ func hardware(d *v1alpha1.DeviceInfo, set func(name, value string)) {
 	amount("disk.total", LargestDisk(d))
 }
 
-// LargestDisk in bytes: a robot's data has one place, and the same disk often
-// shows under several mount points, so a sum would promise too much.
+// LargestDisk returns the size of the largest disk in bytes. A sum would be too high: task data
+// is on one disk, and a disk is often listed under several mount points.
 func LargestDisk(d *v1alpha1.DeviceInfo) int64 {
 	var most int64
 	for i := range d.Disks {

@@ -1,6 +1,6 @@
-// Package progress adds tasks up to the status of what they belong to: a
-// TaskGroup and a Job say the same about different numbers of tasks.
-package progress
+// Package taskcounts converts counts of task states to the status fields, conditions and
+// messages that TaskGroups and Jobs share, and holds the rules of a requeue.
+package taskcounts
 
 import (
 	"fmt"
@@ -12,21 +12,23 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 )
 
-// Change is a state and why it came.
+// Change is a change of the state and its reason.
 type Change struct {
 	To  lifecycle.JobState
 	Why string
-	// Reason for programs. Empty: that which goes with the state.
+	// Reason is the reason of the condition. Empty selects the one of the state.
 	Reason string
 }
 
-// Describe is the statusDescription of a change.
-func (c Change) Describe() string { return fmt.Sprintf("Changed to status %q: %s", c.To, c.Why) }
+// StatusDescription returns the text for status.statusDescription.
+func (c Change) StatusDescription() string {
+	return fmt.Sprintf("Changed to status %q: %s", c.To, c.Why)
+}
 
-// MaxFailedPercent is what the job allows.
+// MaxFailedPercent returns spec.failurePolicy.maxFailedPercent or its default.
 func MaxFailedPercent(j *v1alpha1.Job) int {
 	if p := j.Spec.FailurePolicy; p != nil && p.MaxFailedPercent != nil {
 		return int(*p.MaxFailedPercent)
@@ -34,9 +36,9 @@ func MaxFailedPercent(j *v1alpha1.Job) int {
 	return lifecycle.DefaultMaxFailedPercent
 }
 
-// Write puts counts into their fields.
-func Write(c lifecycle.Counts) v1alpha1.TaskCounts {
-	n := func(states ...lifecycle.TaskState) int32 { return int32(c.Sum(states...)) }
+// ToStatus converts counts to the fields of the status.
+func ToStatus(c lifecycle.Counts) v1alpha1.TaskCounts {
+	n := func(states ...lifecycle.TaskState) int32 { return int32(c.SumOf(states...)) }
 	out := v1alpha1.TaskCounts{
 		TotalTasks:       int32(c.Total),
 		DispatchingTasks: n(lifecycle.TaskDispatching),
@@ -49,12 +51,11 @@ func Write(c lifecycle.Counts) v1alpha1.TaskCounts {
 		FailedTasks:      n(lifecycle.TaskFailed),
 		CanceledTasks:    n(lifecycle.TaskCanceled),
 	}
-	out.PendingTasks = int32(c.Pending()) - out.SoftFailedTasks
+	out.PendingTasks = int32(c.PendingCount()) - out.SoftFailedTasks
 	return out
 }
 
-// AddTo adds what the fields say to counts. PendingTasks are in no other
-// state, so Total alone carries them.
+// AddTo adds the fields of a status to counts. PendingTasks are included in Total only.
 func AddTo(c *lifecycle.Counts, t v1alpha1.TaskCounts) {
 	c.Total += int(t.TotalTasks)
 	for state, n := range map[lifecycle.TaskState]int32{
@@ -68,27 +69,26 @@ func AddTo(c *lifecycle.Counts, t v1alpha1.TaskCounts) {
 		lifecycle.TaskFailed:      t.FailedTasks,
 		lifecycle.TaskCanceled:    t.CanceledTasks,
 	} {
-		c.AddN(state, int(n))
+		c.AddTasks(state, int(n))
 	}
 }
 
-// marks are the conditions that are true in a state: Complete for a good end,
-// Failed for any other, so that whoever waits for one of them is woken, and
-// Suspended for a pause.
-var marks = map[lifecycle.JobState]struct{ kind, reason string }{
+// stateConditions maps states to the condition that is true in them. Every ended job is
+// Complete or Failed, so that clients can wait for both.
+var stateConditions = map[lifecycle.JobState]struct{ kind, reason string }{
 	lifecycle.JobCompleted: {v1alpha1.ConditionComplete, "AllTasksEnded"},
 	lifecycle.JobFailed:    {v1alpha1.ConditionFailed, "TooManyFailedTasks"},
 	lifecycle.JobCanceled:  {v1alpha1.ConditionFailed, "Canceled"},
 	lifecycle.JobPaused:    {v1alpha1.ConditionSuspended, "Paused"},
 }
 
-// ReasonDeadline is why a job failed that took longer than its activeDeadline.
+// ReasonDeadline is the reason of a job that exceeded its activeDeadline.
 const ReasonDeadline = "DeadlineExceeded"
 
-// Mark sets the conditions that go with a state, and takes back those that went
-// with the states before it.
-func Mark(conditions *[]metav1.Condition, now time.Time, generation int64, c Change) {
-	mark := marks[c.To]
+// SetConditions sets the condition of the new state to true and those of other states to
+// false.
+func SetConditions(conditions *[]metav1.Condition, now time.Time, generation int64, c Change) {
+	mark := stateConditions[c.To]
 	if c.Reason != "" {
 		mark.reason = c.Reason
 	}
@@ -101,7 +101,7 @@ func Mark(conditions *[]metav1.Condition, now time.Time, generation int64, c Cha
 	for _, old := range slices.Clone(*conditions) {
 		known := old.Type == v1alpha1.ConditionComplete || old.Type == v1alpha1.ConditionFailed || old.Type == v1alpha1.ConditionSuspended
 		if known && old.Type != mark.kind && old.Status == metav1.ConditionTrue {
-			set(old.Type, metav1.ConditionFalse, Word(c.To))
+			set(old.Type, metav1.ConditionFalse, StateReason(c.To))
 		}
 	}
 	if mark.kind != "" {
@@ -109,9 +109,9 @@ func Mark(conditions *[]metav1.Condition, now time.Time, generation int64, c Cha
 	}
 }
 
-// Word is a state as the reason of a condition or an event: under-construction
-// reads UnderConstruction.
-func Word(s lifecycle.JobState) string {
+// StateReason returns a state as the reason of a condition or an event, such as
+// UnderConstruction for under-construction.
+func StateReason(s lifecycle.JobState) string {
 	var b strings.Builder
 	for part := range strings.SplitSeq(string(s), "-") {
 		if part != "" {
@@ -121,15 +121,14 @@ func Word(s lifecycle.JobState) string {
 	return b.String()
 }
 
-// Ended tells whether nothing will change any more: the state is terminal and
-// so is every task.
-func Ended(s lifecycle.JobState, c lifecycle.Counts) bool {
-	return s.Terminal() && c.Terminal() == c.Total
+// HasEnded reports whether the state and all tasks are terminal.
+func HasEnded(s lifecycle.JobState, c lifecycle.Counts) bool {
+	return s.IsTerminal() && c.TerminalCount() == c.Total
 }
 
-// Started tells whether any task has started. One that is dispatching has not:
-// its robot may not answer for long, and the job's activeDeadline would run.
-func Started(c lifecycle.Counts) bool {
-	return c.Sum(lifecycle.TaskRunning, lifecycle.TaskUnknown, lifecycle.TaskExited,
+// HasStarted reports whether any task has started. A dispatching task has not: otherwise the
+// job's activeDeadline would run while its robot is unresponsive.
+func HasStarted(c lifecycle.Counts) bool {
+	return c.SumOf(lifecycle.TaskRunning, lifecycle.TaskUnknown, lifecycle.TaskExited,
 		lifecycle.TaskCompleted, lifecycle.TaskFailed, lifecycle.TaskSoftFailed) > 0
 }

@@ -34,7 +34,7 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// clock goes when it is told to.
+// clock is a clock that the test advances.
 type clock struct {
 	mu sync.Mutex
 	at time.Time
@@ -52,7 +52,7 @@ func (c *clock) pass(d time.Duration) {
 	c.at = c.at.Add(d)
 }
 
-// run serves until the test ends, or the returned function is called.
+// run serves until the test ends or stop is called.
 func run(t *testing.T, c client.Client, cfg Config) (address string, stop func()) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -77,7 +77,7 @@ func run(t *testing.T, c client.Client, cfg Config) (address string, stop func()
 	return l.Addr().String(), stop
 }
 
-// registered is the registration as it stands.
+// registered returns the current registration.
 func registered(t *testing.T, c client.Client) *admissionv1.ValidatingWebhookConfiguration {
 	t.Helper()
 	out := &admissionv1.ValidatingWebhookConfiguration{}
@@ -88,7 +88,7 @@ func registered(t *testing.T, c client.Client) *admissionv1.ValidatingWebhookCon
 	return out
 }
 
-// ask as an API server does that trusts the registration.
+// ask connects as an API server does that trusts the registration, and returns the certificate.
 func ask(t *testing.T, c client.Client, now func() time.Time, address, name string) (*x509.Certificate, error) {
 	hooks := registered(t, c).Webhooks
 	if len(hooks) == 0 {
@@ -104,17 +104,17 @@ func ask(t *testing.T, c client.Client, now func() time.Time, address, name stri
 	return conn.ConnectionState().PeerCertificates[0], nil
 }
 
-// inCluster has what kubectl apply -k config has put there.
+// inCluster returns a client of a cluster with the objects of kubectl apply -k config.
 func inCluster(t *testing.T) client.Client {
 	t.Helper()
-	registration, err := (&Config{}).registration()
+	registration, err := (&Config{}).buildRegistration()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(registration).Build()
 }
 
-func TestReplicasShareACertificateAndRenewItWhileTheyRun(t *testing.T) {
+func TestServer_ReplicasShareAndRenewCertificate(t *testing.T) {
 	cluster, hour := inCluster(t), &clock{at: time.Now()}
 	one, _ := run(t, cluster, Config{Now: hour.now})
 	two, _ := run(t, cluster, Config{Now: hour.now})
@@ -151,7 +151,7 @@ func TestReplicasShareACertificateAndRenewItWhileTheyRun(t *testing.T) {
 	}
 }
 
-func TestByURLTheRegistrationComesAndGoes(t *testing.T) {
+func TestServer_CreatesAndRemovesRegistrationByURL(t *testing.T) {
 	for _, c := range []struct {
 		unreachable bool
 		want        admissionv1.FailurePolicyType
@@ -175,8 +175,8 @@ func TestByURLTheRegistrationComesAndGoes(t *testing.T) {
 	}
 }
 
-// TestReadyOnceTheAPIServerAsks: it heeds a registration some time after it was written.
-func TestReadyOnceTheAPIServerAsks(t *testing.T) {
+// The API server uses a registration some time after it was written.
+func TestServer_ReadyOnceAPIServerCallsIt(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), flowv1.AddToScheme(scheme)); err != nil {
 		t.Fatal(err)
@@ -188,7 +188,7 @@ func TestReadyOnceTheAPIServerAsks(t *testing.T) {
 			if _, ok := o.(*flowv1.JobFlow); !ok {
 				return c.Create(ctx, o, opts...)
 			}
-			if s.ready(nil) == nil {
+			if s.checkReady(nil) == nil {
 				t.Error("ready before the API server asks")
 			}
 			err := tries[0]
@@ -197,25 +197,25 @@ func TestReadyOnceTheAPIServerAsks(t *testing.T) {
 		},
 	}).Build()
 	s.live = s.client
-	if err := s.renew(t.Context()); err != nil || s.ready(nil) != nil || len(tries) > 0 {
-		t.Errorf("%v, ready: %v, %d tries left", err, s.ready(nil), len(tries))
+	if err := s.renewCertificate(t.Context()); err != nil || s.checkReady(nil) != nil || len(tries) > 0 {
+		t.Errorf("%v, ready: %v, %d tries left", err, s.checkReady(nil), len(tries))
 	}
 }
 
-func TestWithoutARegistrationTheErrorSaysWhatToDo(t *testing.T) {
+func TestServer_ExplainsMissingRegistration(t *testing.T) {
 	s := &server{cfg: Config{}.withDefaults(), log: testr.New(t)}
 	s.client = fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).Build()
 	s.live = s.client
-	if err := s.renew(t.Context()); err == nil || !strings.Contains(err.Error(), "apply config/webhook") {
+	if err := s.renewCertificate(t.Context()); err == nil || !strings.Contains(err.Error(), "apply config/webhook") {
 		t.Error(err)
 	}
-	if s.ready(nil) == nil {
+	if s.checkReady(nil) == nil {
 		t.Error("ready though nobody can ask")
 	}
 }
 
-// With a directory nothing is made, and nothing is registered.
-func TestCertificateOfAnother(t *testing.T) {
+// With a directory, no certificate is issued and the registration is not changed.
+func TestServer_UsesCertificateFromDirectory(t *testing.T) {
 	dir := t.TempDir()
 	data, _ := next(t, time.Now(), nil)
 	write(t, dir, data)
@@ -223,7 +223,7 @@ func TestCertificateOfAnother(t *testing.T) {
 	address, _ := run(t, cluster, Config{CertDir: dir})
 	shows := func(data map[string][]byte) {
 		t.Helper()
-		want, _ := parse(data[keyCertificate], data[keyKey])
+		want, _ := parsePair(data[keyCertificate], data[keyKey])
 		testkit.EventuallyNoError(t, 20*time.Second, "it shows the certificate of the directory", func() error {
 			conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
 			if err != nil {
@@ -251,7 +251,7 @@ func TestCertificateOfAnother(t *testing.T) {
 	}
 }
 
-// jobFlow of YAML.
+// jobFlow returns a JobFlow with this spec, which is YAML.
 func jobFlow(t *testing.T, spec string) *flowv1.JobFlow {
 	t.Helper()
 	out := &flowv1.JobFlow{ObjectMeta: metav1.ObjectMeta{Name: "jf", Namespace: "ns"}}
@@ -261,7 +261,7 @@ func jobFlow(t *testing.T, spec string) *flowv1.JobFlow {
 	return out
 }
 
-// review sends what an API server would, and is what it would tell its client.
+// review sends an admission request and returns the message for the API server's client.
 func review(t *testing.T, flow, old *flowv1.JobFlow) string {
 	t.Helper()
 	raw := func(f *flowv1.JobFlow) runtime.RawExtension {
@@ -282,7 +282,7 @@ func review(t *testing.T, flow, old *flowv1.JobFlow) string {
 	r, _ := http.NewRequest(http.MethodPost, PathJobFlows, bytes.NewReader(body))
 	r.Header.Set("Content-Type", "application/json")
 	w := &answer{header: http.Header{}}
-	handler().ServeHTTP(w, r)
+	newHandler().ServeHTTP(w, r)
 	var out admissionapi.AdmissionReview
 	if err := json.Unmarshal(w.Bytes(), &out); err != nil || out.Response == nil {
 		t.Fatalf("%v: %s", err, w.String())
@@ -293,7 +293,7 @@ func review(t *testing.T, flow, old *flowv1.JobFlow) string {
 	return out.Response.Result.Message
 }
 
-// answer keeps what is written.
+// answer records a response.
 type answer struct {
 	bytes.Buffer
 	header http.Header
@@ -302,14 +302,14 @@ type answer struct {
 func (a *answer) Header() http.Header { return a.header }
 func (a *answer) WriteHeader(int)     {}
 
-func TestJudgement(t *testing.T) {
+func TestJobFlow_Validation(t *testing.T) {
 	for _, c := range []struct{ name, spec, want string }{
-		{"§6.39 undefined", `flows: [{name: a, dependsOn: {targets: [nosuch]}}]`, "jobflow Flow is not DAG: vertex is not defined: nosuch"},
-		{"§6.39 self", `flows: [{name: a, dependsOn: {targets: [a]}}]`, "jobflow Flow is not DAG"},
-		{"§6.39 cycle of 2", `flows: [{name: a, dependsOn: {targets: [b]}}, {name: b, dependsOn: {targets: [a]}}]`, "jobflow Flow is not DAG"},
-		{"§6.40 empty", `{}`, ""},
-		{"§6.40 duplicate names", `flows: [{name: a}, {name: a}]`, ""},
-		{"§4.9 when", `flows: [{name: a, when: "1"}]`, "spec.flows[a].when: gives a int; it must give true or false, so compare it with something"},
+		{"undefined", `flows: [{name: a, dependsOn: {targets: [nosuch]}}]`, "jobflow Flow is not DAG: vertex is not defined: nosuch"},
+		{"self", `flows: [{name: a, dependsOn: {targets: [a]}}]`, "jobflow Flow is not DAG"},
+		{"cycle of 2", `flows: [{name: a, dependsOn: {targets: [b]}}, {name: b, dependsOn: {targets: [a]}}]`, "jobflow Flow is not DAG"},
+		{"empty", `{}`, ""},
+		{"duplicate names", `flows: [{name: a}, {name: a}]`, ""},
+		{"when", `flows: [{name: a, when: "1"}]`, "spec.flows[a].when: returns int; must return true or false, so add a comparison"},
 		{"a Job that could not be created", `flows: [{name: A_b}]`, `spec.flows[A_b].name: its Job would be called "jf-A_b", which is no name of an object: a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*'); choose another name`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -325,8 +325,8 @@ func TestJudgement(t *testing.T) {
 	}
 }
 
-// What was there before the webhook can still be labeled, and deleted.
-func TestAnOldFlowCanBeLetGo(t *testing.T) {
+// A flow from before the webhook can still be labeled and deleted.
+func TestJobFlow_InvalidStoredFlowCanBeDeleted(t *testing.T) {
 	bad := jobFlow(t, `flows: [{name: a, dependsOn: {targets: [a]}}]`)
 	labeled := bad.DeepCopy()
 	labeled.Labels = map[string]string{"x": "y"}

@@ -23,21 +23,21 @@ func bundle(t *testing.T, data map[string][]byte) []*x509.Certificate {
 	return all
 }
 
-// next is the data after a look at it, which must trust its own certificate.
+// next returns the refreshed data and checks that its bundle verifies its certificate.
 func next(t *testing.T, now time.Time, data map[string][]byte) (fresh map[string][]byte, changed bool) {
 	t.Helper()
-	fresh, changed, err := refresh(now, data, host)
+	fresh, changed, err := refreshSecret(now, data, host)
 	if err != nil {
 		t.Fatal(err)
 	}
-	serving, ok := parse(fresh[keyCertificate], fresh[keyKey])
-	if !ok || serving.Leaf.VerifyHostname(host) != nil || !trusted(serving.Leaf, fresh[keyBundle], now) {
+	serving, ok := parsePair(fresh[keyCertificate], fresh[keyKey])
+	if !ok || serving.Leaf.VerifyHostname(host) != nil || !isTrusted(serving.Leaf, fresh[keyBundle], now) {
 		t.Fatalf("at %s the certificate is good for nothing", now)
 	}
 	return fresh, changed
 }
 
-func TestCertificateIsRenewedBeforeItExpires(t *testing.T) {
+func TestRefreshSecret_RenewsCertificateBeforeExpiry(t *testing.T) {
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	first, changed := next(t, start, nil)
 	if !changed {
@@ -55,8 +55,8 @@ func TestCertificateIsRenewedBeforeItExpires(t *testing.T) {
 	}
 }
 
-// Whoever still trusts only what it heard a month ago trusts what is shown today.
-func TestAuthorityIsTrustedLongBeforeItSigns(t *testing.T) {
+// A client with a bundle that is a month old trusts the current certificate.
+func TestRefreshSecret_NewAuthorityIsTrustedBeforeItSigns(t *testing.T) {
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	type heard struct {
 		at     time.Time
@@ -69,8 +69,8 @@ func TestAuthorityIsTrustedLongBeforeItSigns(t *testing.T) {
 		data, _ = next(t, now, data)
 		past = append(past, heard{now, data[keyBundle]})
 		most = max(most, len(bundle(t, data)))
-		serving, _ := parse(data[keyCertificate], data[keyKey])
-		if i := len(past) - 4; i >= 0 && !trusted(serving.Leaf, past[i].bundle, now) {
+		serving, _ := parsePair(data[keyCertificate], data[keyKey])
+		if i := len(past) - 4; i >= 0 && !isTrusted(serving.Leaf, past[i].bundle, now) {
 			t.Fatalf("%s: who last heard at %s does not trust", now, past[i].at)
 		}
 	}
@@ -79,7 +79,7 @@ func TestAuthorityIsTrustedLongBeforeItSigns(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBeReadIsMadeAnew(t *testing.T) {
+func TestRefreshSecret_ReplacesInvalidData(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	good, _ := next(t, now, nil)
 	for _, key := range []string{keyBundle, keyAuthorityKey, keyCertificate, keyKey} {
@@ -94,7 +94,7 @@ func TestWhatCannotBeReadIsMadeAnew(t *testing.T) {
 			}
 		})
 	}
-	if _, changed, err := refresh(now, good, "127.0.0.1"); err != nil || !changed {
+	if _, changed, err := refreshSecret(now, good, "127.0.0.1"); err != nil || !changed {
 		t.Errorf("a certificate for another host is taken: %v", err)
 	}
 }

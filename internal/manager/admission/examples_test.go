@@ -16,20 +16,20 @@ import (
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/controllers/cronjobflow"
-	"k8s4r.io/k8s4r/internal/controllers/jobflow/stepjob"
+	"k8s4r.io/k8s4r/internal/core/flow/stepjob"
 )
 
-// example is what one file has.
+// example has the objects of one file.
 type example struct {
 	flows  []flowv1.JobFlow
 	pods   map[string]*flowv1.JobTemplate
 	robots map[string]*robotv1.JobTemplate
 }
 
-// TestExamplesAreFlows: all of them are let in, and each of their steps whose
-// template is in the same file becomes a Job.
-func TestExamplesAreFlows(t *testing.T) {
-	files, err := filepath.Glob("../../examples/jobflow/*.yaml")
+// TestJobFlow_AcceptsExamples accepts all examples, and creates the Job of each step whose template
+// is in the same file.
+func TestJobFlow_AcceptsExamples(t *testing.T) {
+	files, err := filepath.Glob("../../../examples/jobflow/*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatal(err, files)
 	}
@@ -83,7 +83,7 @@ func (e *example) take(t *testing.T, o unstructured.Unstructured) {
 	}
 }
 
-// typed reads an object all of whose fields must be known.
+// typed decodes an object and rejects unknown fields.
 func typed[T any](t *testing.T, o unstructured.Unstructured) *T {
 	t.Helper()
 	text, err := yaml.Marshal(o.Object)
@@ -97,7 +97,7 @@ func typed[T any](t *testing.T, o unstructured.Unstructured) *T {
 	return out
 }
 
-// makeJobs of all steps. Each output that anybody could ask for is there.
+// makeJobs creates the Jobs of all steps. Every output that a step may use exists.
 func (e *example) makeJobs(t *testing.T, f *flowv1.JobFlow) {
 	outputs := map[string]string{"found": "cracks", "height": "42", "accuracy": "0.87", "pictures": "120", "rows": "360", "model": "large"}
 	values := map[string]stepjob.StepValues{}
@@ -106,19 +106,19 @@ func (e *example) makeJobs(t *testing.T, f *flowv1.JobFlow) {
 	}
 	for i := range f.Spec.Flows {
 		step := &f.Spec.Flows[i]
-		v, err := stepjob.Resolve(&f.Spec, step, values)
+		v, err := stepjob.ResolveValues(&f.Spec, step, values)
 		if err == nil {
-			_, err = stepjob.When(step, v)
+			_, err = stepjob.EvaluateWhen(step, v)
 		}
 		name := step.Name
 		if step.TemplateRef != nil && step.TemplateRef.Name != "" {
 			name = step.TemplateRef.Name
 		}
 		if pods := e.pods[name]; err == nil && pods != nil {
-			_, err = stepjob.Pods(pods, step, v)
+			_, err = stepjob.BuildPodJobSpec(pods, step, v)
 		}
 		if robots := e.robots[name]; err == nil && robots != nil {
-			_, err = stepjob.Robots(robots, step, v)
+			_, err = stepjob.BuildRobotJobSpec(robots, step, v)
 		}
 		if err != nil {
 			t.Error(err)

@@ -16,39 +16,39 @@ import (
 	cronv1 "k8s4r.io/k8s4r/api/cron/v1alpha1"
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 	"k8s4r.io/k8s4r/internal/controllers/cronjobflow"
-	"k8s4r.io/k8s4r/internal/controllers/jobflow/dag"
-	"k8s4r.io/k8s4r/internal/controllers/jobflow/stepjob"
+	"k8s4r.io/k8s4r/internal/core/flow/graph"
+	"k8s4r.io/k8s4r/internal/core/flow/stepjob"
 )
 
-// PathJobFlows is where JobFlows are judged, as in Volcano.
+// PathJobFlows is the path for JobFlows, as in Volcano.
 const PathJobFlows = "/jobflows/validate"
 
-// PathCronJobFlows is where CronJobFlows are judged.
+// PathCronJobFlows is the path for CronJobFlows.
 const PathCronJobFlows = "/cronjobflows/validate"
 
-// handler answers the API server.
-func handler() http.Handler {
+// newHandler returns the handler of admission requests.
+func newHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(PathJobFlows, &admission.Webhook{Handler: admission.HandlerFunc(jobFlows)})
 	mux.Handle(PathCronJobFlows, &admission.Webhook{Handler: admission.HandlerFunc(cronJobFlows)})
 	return mux
 }
 
-// jobFlows judges JobFlows.
+// jobFlows validates a JobFlow.
 func jobFlows(_ context.Context, r admission.Request) admission.Response {
 	flow, had := &flowv1.JobFlow{}, &flowv1.JobFlow{}
-	return judge(r, flow, had, func() bool { return equality.Semantic.DeepEqual(flow.Spec, had.Spec) }, func() error { return JobFlow(flow) })
+	return judgeRequest(r, flow, had, func() bool { return equality.Semantic.DeepEqual(flow.Spec, had.Spec) }, func() error { return JobFlow(flow) })
 }
 
-// cronJobFlows judges CronJobFlows.
+// cronJobFlows validates a CronJobFlow.
 func cronJobFlows(_ context.Context, r admission.Request) admission.Response {
 	cron, had := &cronv1.CronJobFlow{}, &cronv1.CronJobFlow{}
-	return judge(r, cron, had, func() bool { return equality.Semantic.DeepEqual(cron.Spec, had.Spec) }, func() error { return cronjobflow.Validate(&cron.Spec) })
+	return judgeRequest(r, cron, had, func() bool { return equality.Semantic.DeepEqual(cron.Spec, had.Spec) }, func() error { return cronjobflow.Validate(&cron.Spec) })
 }
 
-// judge reads an object that is created, or whose spec changes: one that was there
-// before all rules can still be labeled, and deleted.
-func judge(r admission.Request, object, old client.Object, same func() bool, wrong func() error) admission.Response {
+// judgeRequest validates an object that is created or whose spec changes. Other updates are
+// allowed, so that invalid objects from before the webhook can still be labeled and deleted.
+func judgeRequest(r admission.Request, object, old client.Object, same func() bool, wrong func() error) admission.Response {
 	if err := json.Unmarshal(r.Object.Raw, object); err != nil {
 		return admission.Errored(http.StatusBadRequest, err)
 	}
@@ -66,14 +66,14 @@ func judge(r admission.Request, object, old client.Object, same func() bool, wro
 	return admission.Allowed("")
 }
 
-// JobFlow tells what is wrong with a flow: the graph in the words of Volcano, then
-// what its steps say. The jobflow controller judges again, without the names.
+// JobFlow validates a flow: the graph, with Volcano's messages, and the steps. The jobflow
+// controller repeats the validation, except for the names.
 func JobFlow(flow *flowv1.JobFlow) error {
-	return errors.Join(dag.Validate(flow.Spec.Flows), stepjob.Check(&flow.Spec), checkNames(flow))
+	return errors.Join(graph.Validate(flow.Spec.Flows), stepjob.CheckFlow(&flow.Spec), checkNames(flow))
 }
 
-// checkNames finds steps whose Job could not be created. A flow without a name gets
-// one that is not known yet.
+// checkNames returns an error if the Job of a step would have an invalid name. A flow with
+// generateName is not checked, because its name is not known yet.
 func checkNames(flow *flowv1.JobFlow) error {
 	for _, step := range flow.Spec.Flows {
 		name := flow.Name + "-" + step.Name

@@ -19,27 +19,27 @@ import (
 
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 	"k8s4r.io/k8s4r/config"
-	"k8s4r.io/k8s4r/internal/controllers/jobflow/dag"
+	"k8s4r.io/k8s4r/internal/core/flow/graph"
 )
 
-// secretName is the Secret's, in the Service's namespace.
+// secretName is the name of the Secret in the Service's namespace.
 const secretName = "k8s4r-webhook"
 
-// registrationFile is how the webhook is registered in a cluster, less the trust.
+// registrationFile is the webhook's registration without its CA bundle.
 const registrationFile = "webhook/registration.yaml"
 
-// renew looks after the certificate: in the Secret, in the registration and here.
-// Several replicas do so at once; one that was late finds the other's next time.
-func (s *server) renew(ctx context.Context) error {
-	data, err := s.secret(ctx)
+// renewCertificate updates the certificate in the Secret, in the registration and in this process.
+// Replicas do so concurrently; one whose write conflicts reads the other's Secret the next time.
+func (s *server) renewCertificate(ctx context.Context) error {
+	data, err := s.readSecret(ctx)
 	if err != nil {
 		return fmt.Errorf("secret %s: %w", secretName, err)
 	}
-	// Before the certificate is shown, it must be trusted.
-	if err := s.register(ctx, data[keyBundle]); err != nil {
+	// The CA must be trusted before the certificate is served.
+	if err := s.writeRegistration(ctx, data[keyBundle]); err != nil {
 		return fmt.Errorf("register: %w", err)
 	}
-	pair, ok := parse(data[keyCertificate], data[keyKey])
+	pair, ok := parsePair(data[keyCertificate], data[keyKey])
 	if !ok {
 		return fmt.Errorf("secret %s: its certificate and key do not belong together", secretName)
 	}
@@ -47,21 +47,22 @@ func (s *server) renew(ctx context.Context) error {
 		s.current.Store(&pair)
 		s.log.Info("the webhook has a certificate", "until", pair.Leaf.NotAfter)
 	}
-	if s.registers() && !s.asked.Load() {
+	if s.ownsRegistration() && !s.asked.Load() {
 		return s.awaitAsked(ctx)
 	}
 	return nil
 }
 
-// awaitAsked waits until the API server refuses what only the webhook does: it learns of a
-// registration by a watch, and until then flows pass unseen, or go to the address of before.
+// awaitAsked blocks until the API server rejects a flow that only the webhook rejects. The API
+// server watches registrations: until it sees this one, it skips the webhook or uses an old
+// address.
 func (s *server) awaitAsked(ctx context.Context) error {
 	cyclic := &flowv1.JobFlow{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, GenerateName: "probe-of-admission-"}}
 	cyclic.Spec.Flows = []flowv1.Flow{{Name: "itself", DependsOn: &flowv1.DependsOn{Targets: []string{"itself"}}}}
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
 		last = s.client.Create(ctx, cyclic.DeepCopy(), client.DryRunAll)
-		s.asked.Store(last != nil && strings.Contains(last.Error(), "denied the request: "+dag.ErrCycle.Error()))
+		s.asked.Store(last != nil && strings.Contains(last.Error(), "denied the request: "+graph.ErrCycle.Error()))
 		return s.asked.Load(), nil
 	})
 	if err != nil && last != nil {
@@ -73,18 +74,18 @@ func (s *server) awaitAsked(ctx context.Context) error {
 	return nil
 }
 
-// secret is the Secret's data, refreshed.
-func (s *server) secret(ctx context.Context) (map[string][]byte, error) {
-	host, err := s.cfg.host()
+// readSecret returns the data of the Secret after refreshing it.
+func (s *server) readSecret(ctx context.Context) (map[string][]byte, error) {
+	host, err := s.cfg.hostName()
 	if err != nil {
 		return nil, err
 	}
-	had := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.cfg.service().Namespace, Name: secretName}, Type: corev1.SecretTypeTLS}
+	had := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: s.cfg.serviceName().Namespace, Name: secretName}, Type: corev1.SecretTypeTLS}
 	missing := s.live.Get(ctx, client.ObjectKeyFromObject(had), had)
 	if client.IgnoreNotFound(missing) != nil {
 		return nil, missing
 	}
-	fresh, changed, err := refresh(s.cfg.Now(), had.Data, host)
+	fresh, changed, err := refreshSecret(s.cfg.Now(), had.Data, host)
 	if err != nil || !changed {
 		return had.Data, err
 	}
@@ -92,19 +93,20 @@ func (s *server) secret(ctx context.Context) (map[string][]byte, error) {
 	if apierrors.IsNotFound(missing) {
 		return fresh, s.client.Create(ctx, had)
 	}
-	return fresh, s.client.Update(ctx, had) // by the version that was read
+	return fresh, s.client.Update(ctx, had) // fails if another replica has written it since
 }
 
-// register writes the bundle, and under a URL everything, into the registration.
-func (s *server) register(ctx context.Context, bundle []byte) error {
-	want, err := s.cfg.registration()
+// writeRegistration writes the CA bundle into the registration. If there is a URL, it writes or
+// creates all of it.
+func (s *server) writeRegistration(ctx context.Context, bundle []byte) error {
+	want, err := s.cfg.buildRegistration()
 	if err != nil {
 		return err
 	}
 	have := &admissionv1.ValidatingWebhookConfiguration{}
 	err = s.live.Get(ctx, client.ObjectKeyFromObject(want), have)
 	if apierrors.IsNotFound(err) && s.cfg.URL != "" {
-		trust(want, bundle)
+		setCABundle(want, bundle)
 		return s.client.Create(ctx, want)
 	}
 	if apierrors.IsNotFound(err) {
@@ -117,33 +119,33 @@ func (s *server) register(ctx context.Context, bundle []byte) error {
 	if s.cfg.URL != "" {
 		next.Webhooks = want.Webhooks
 	}
-	trust(next, bundle)
+	setCABundle(next, bundle)
 	if equality.Semantic.DeepEqual(have, next) {
 		return nil
 	}
 	return s.client.Update(ctx, next)
 }
 
-// withdraw takes a registration by URL back: with nobody there to ask, no flow could
-// be created any more.
-func (s *server) withdraw(ctx context.Context) error {
+// removeRegistration deletes a registration by URL. Without it, the API server would reject all
+// flows once the webhook has stopped.
+func (s *server) removeRegistration(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	registered, err := s.cfg.registration()
+	registered, err := s.cfg.buildRegistration()
 	if err != nil {
 		return err
 	}
 	return client.IgnoreNotFound(s.client.Delete(ctx, registered))
 }
 
-func trust(c *admissionv1.ValidatingWebhookConfiguration, bundle []byte) {
+func setCABundle(c *admissionv1.ValidatingWebhookConfiguration, bundle []byte) {
 	for i := range c.Webhooks {
 		c.Webhooks[i].ClientConfig.CABundle = bundle
 	}
 }
 
-// registration is the one of config/webhook, by URL where there is one.
-func (c *Config) registration() (*admissionv1.ValidatingWebhookConfiguration, error) {
+// buildRegistration returns the registration in config/webhook, changed to the URL if there is one.
+func (c *Config) buildRegistration() (*admissionv1.ValidatingWebhookConfiguration, error) {
 	text, err := config.FS.ReadFile(registrationFile)
 	if err != nil {
 		return nil, err

@@ -18,38 +18,37 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// server answers the API server. It is a Runnable of a manager.
+// server serves the webhook. It is a manager.Runnable.
 type server struct {
 	cfg    Config
 	client client.Client
-	live   client.Reader // the cache would keep all Secrets for the sake of one
+	live   client.Reader // uncached: a cache would hold all Secrets to read one
 	log    logr.Logger
 
-	current atomic.Pointer[tls.Certificate] // nil: none yet
-	asked   atomic.Bool                     // the API server heeds the registration
+	current atomic.Pointer[tls.Certificate] // nil until there is one
+	asked   atomic.Bool                     // the API server calls the webhook
 }
 
-// NeedLeaderElection tells the manager that every replica answers: a Service leads to
-// any of them.
+// NeedLeaderElection returns false: the Service routes to all replicas.
 func (s *server) NeedLeaderElection() bool { return false }
 
-// ready is nil once requests can be answered, by the certificate that the
-// registration trusts, and, where that was made here, once the API server heeds it.
-// Behind a Service one is asked only once one is ready.
-func (s *server) ready(*http.Request) error {
+// checkReady returns nil once the webhook has a certificate and, if the API server must reach it by
+// URL, once the API server calls it. Behind a Service this is not awaited, because a Service only
+// routes to ready replicas.
+func (s *server) checkReady(*http.Request) error {
 	if s.current.Load() == nil {
 		return errors.New("the webhook has no certificate yet")
 	}
-	if s.registers() && !s.asked.Load() {
+	if s.ownsRegistration() && !s.asked.Load() {
 		return errors.New("the API server does not ask the webhook yet")
 	}
 	return nil
 }
 
-// registers tells whether the registration is made here, for an API server that is held to it.
-func (s *server) registers() bool { return s.cfg.URL != "" && !s.cfg.Unreachable }
+// ownsRegistration reports whether this process creates the registration, with failurePolicy Fail.
+func (s *server) ownsRegistration() bool { return s.cfg.URL != "" && !s.cfg.Unreachable }
 
-// Start answers until ctx is done.
+// Start serves the webhook until ctx ends.
 func (s *server) Start(ctx context.Context) error {
 	l := s.cfg.Listener
 	if l == nil {
@@ -59,20 +58,20 @@ func (s *server) Start(ctx context.Context) error {
 		}
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return s.keep(ctx) })
-	group.Go(func() error { return s.serve(ctx, l) })
+	group.Go(func() error { return s.keepCertificate(ctx) })
+	group.Go(func() error { return s.serveTLS(ctx, l) })
 	err := group.Wait()
 	if s.cfg.URL != "" {
-		err = errors.Join(err, s.withdraw(context.WithoutCancel(ctx)))
+		err = errors.Join(err, s.removeRegistration(context.WithoutCancel(ctx)))
 	}
 	return err
 }
 
-func (s *server) serve(ctx context.Context, l net.Listener) error {
+func (s *server) serveTLS(ctx context.Context, l net.Listener) error {
 	answers := &http.Server{
-		Handler: handler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
-		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.certificate, NextProtos: []string{"h2", "http/1.1"}},
-		// A scanner that breaks off a handshake is none of our errors.
+		Handler: newHandler(), ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
+		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: s.getCertificate, NextProtos: []string{"h2", "http/1.1"}},
+		// A client that aborts the handshake is not an error of the manager.
 		ErrorLog: log.New(quiet{s.log}, "", 0),
 	}
 	defer context.AfterFunc(ctx, func() { answers.Close() })()
@@ -82,7 +81,7 @@ func (s *server) serve(ctx context.Context, l net.Listener) error {
 	return nil
 }
 
-// quiet logs what only somebody who looks for it wants to know.
+// quiet is a writer that logs lines at verbosity 1.
 type quiet struct{ logr.Logger }
 
 // Write logs a line.
@@ -91,22 +90,21 @@ func (q quiet) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-func (s *server) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+func (s *server) getCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if c := s.current.Load(); c != nil {
 		return c, nil
 	}
 	return nil, errors.New("no certificate yet")
 }
 
-// keep has a certificate at hand until ctx is done.
-func (s *server) keep(ctx context.Context) error {
+// keepCertificate keeps a valid certificate until ctx ends.
+func (s *server) keepCertificate(ctx context.Context) error {
 	if s.cfg.CertDir != "" {
 		return s.keepFiles(ctx)
 	}
-	// Until there is a certificate nobody can create a flow, so the first tries are
-	// soon.
+	// Until there is a certificate, flows cannot be created, so the first retries are quick.
 	for pause := min(time.Second, s.cfg.Every); ; pause = min(2*pause, s.cfg.Every) {
-		err := s.renew(ctx)
+		err := s.renewCertificate(ctx)
 		if err != nil && ctx.Err() == nil {
 			s.log.Error(err, "the webhook's certificate could not be looked after")
 		}
@@ -121,7 +119,7 @@ func (s *server) keep(ctx context.Context) error {
 	}
 }
 
-// keepFiles follows the files of a directory.
+// keepFiles reloads the certificate from its files when they change, until ctx ends.
 func (s *server) keepFiles(ctx context.Context) error {
 	files, err := certwatcher.New(filepath.Join(s.cfg.CertDir, "tls.crt"), filepath.Join(s.cfg.CertDir, "tls.key"))
 	if err != nil {

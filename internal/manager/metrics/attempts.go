@@ -1,10 +1,10 @@
-package census
+package metrics
 
 import (
 	"time"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 )
 
 // The outcomes of an attempt.
@@ -14,28 +14,28 @@ const (
 	outcomeCanceled  = "canceled"
 )
 
-// measure takes in what a change says of a task's attempts.
-func measure(was, is *v1alpha1.Task, now time.Time) {
+// recordAttempts updates the metrics of attempts from a change of a task.
+func recordAttempts(was, is *v1alpha1.Task, now time.Time) {
 	if was.UID != is.UID {
-		return // another of the same name
+		return // another task of the same name
 	}
-	if first := is.Status.Entry(1); first != nil && first.StartedAt != nil && !hasBegun(was) {
+	if first := is.Status.FindAttempt(1); first != nil && first.StartedAt != nil && !hasBegun(was) {
 		startSeconds.Observe(max(0, now.Sub(is.CreationTimestamp.Time).Seconds()))
 	}
-	for _, outcome := range endings(was, is) {
+	for _, outcome := range attemptOutcomes(was, is) {
 		attempts.WithLabelValues(outcome).Inc()
 	}
 }
 
 func hasBegun(t *v1alpha1.Task) bool {
-	a := t.Status.Entry(1)
+	a := t.Status.FindAttempt(1)
 	return a == nil && len(t.Status.Attempts) > 0 || a != nil && a.StartedAt != nil
 }
 
-// endings are the outcomes of attempts that ended with a change.
-func endings(was, is *v1alpha1.Task) (all []string) {
+// attemptOutcomes returns the outcomes of the attempts that ended between was and is.
+func attemptOutcomes(was, is *v1alpha1.Task) (all []string) {
 	for _, a := range is.Status.Attempts {
-		before := was.Status.Entry(a.Attempt)
+		before := was.Status.FindAttempt(a.Attempt)
 		if outcome := outcomeOf(&a); outcome != "" && (before == nil || outcomeOf(before) == "") {
 			all = append(all, outcome)
 		}
@@ -43,7 +43,7 @@ func endings(was, is *v1alpha1.Task) (all []string) {
 	return all
 }
 
-// outcomeOf an attempt. Empty: it has not ended.
+// outcomeOf returns the outcome of an attempt, or the empty string if it has not ended.
 func outcomeOf(a *v1alpha1.TaskAttempt) string {
 	switch lifecycle.TaskState(a.State) {
 	case lifecycle.TaskCompleted:

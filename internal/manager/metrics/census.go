@@ -1,7 +1,7 @@
-// Package census counts, for Prometheus, the objects that the manager works on by their
-// states, and what becomes of the attempts of tasks. It reads what the watch tells and asks
-// for nothing: to count ten thousand tasks costs no more than to hear of one that changes.
-package census
+// Package metrics exports, for Prometheus, the numbers of objects by state and the outcomes of task
+// attempts. It updates them from watch events and makes no requests, so the cost depends on the
+// rate of changes, not on the number of objects.
+package metrics
 
 import (
 	"context"
@@ -15,25 +15,24 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// count of the objects of one kind by a word that each has.
+// count maintains the number of objects of one kind by state.
 type count[O client.Object] struct {
 	gauge *prometheus.GaugeVec
 	word  func(O) string
-	// changed is told of each object that has changed, and what it was. Nil: nobody is.
+	// changed is called for each update. If nil, it is not.
 	changed func(was, is O)
-	// gone is told of each that is no more. Nil: nobody is.
+	// gone is called for each deleted object. If nil, it is not.
 	gone func(types.UID)
 
 	mu    sync.Mutex
 	words map[types.UID]string
 }
 
-// unheardOf stands for all words that nobody has told of: a label with any text in it would
-// let whoever writes such objects fill Prometheus.
+// unheardOf replaces unknown states, so that users cannot create an unbounded number of label
+// values.
 const unheardOf = "other"
 
-// newCount starts at nothing, with a figure for each word that is known beforehand: a graph
-// of what never happened is a line at zero, and no hole.
+// newCount returns a count with all known states at 0: a graph then shows zero instead of a gap.
 func newCount[O client.Object](gauge *prometheus.GaugeVec, words []string, word func(O) string) *count[O] {
 	gauge.Reset()
 	for _, w := range words {
@@ -48,8 +47,8 @@ func newCount[O client.Object](gauge *prometheus.GaugeVec, words []string, word 
 	return &count[O]{gauge: gauge, word: bounded, words: map[types.UID]string{}}
 }
 
-// see takes in how an object is. Empty: it is gone.
-func (c *count[O]) see(uid types.UID, word string) {
+// recordState sets the state of an object. If word is empty, the object is removed.
+func (c *count[O]) recordState(uid types.UID, word string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	was, known := c.words[uid]
@@ -66,10 +65,10 @@ func (c *count[O]) see(uid types.UID, word string) {
 	}
 }
 
-// OnAdd is of toolscache.ResourceEventHandler.
+// OnAdd implements toolscache.ResourceEventHandler.
 func (c *count[O]) OnAdd(o any, _ bool) { c.seeObject(o) }
 
-// OnUpdate is of toolscache.ResourceEventHandler.
+// OnUpdate implements toolscache.ResourceEventHandler.
 func (c *count[O]) OnUpdate(was, is any) {
 	c.seeObject(is)
 	if c.changed != nil {
@@ -77,13 +76,13 @@ func (c *count[O]) OnUpdate(was, is any) {
 	}
 }
 
-// OnDelete is of toolscache.ResourceEventHandler.
+// OnDelete implements toolscache.ResourceEventHandler.
 func (c *count[O]) OnDelete(o any) {
 	if last, ok := o.(toolscache.DeletedFinalStateUnknown); ok {
 		o = last.Obj
 	}
 	if o, ok := o.(O); ok {
-		c.see(o.GetUID(), "")
+		c.recordState(o.GetUID(), "")
 		if c.gone != nil {
 			c.gone(o.GetUID())
 		}
@@ -92,12 +91,12 @@ func (c *count[O]) OnDelete(o any) {
 
 func (c *count[O]) seeObject(o any) {
 	if o, ok := o.(O); ok {
-		c.see(o.GetUID(), c.word(o))
+		c.recordState(o.GetUID(), c.word(o))
 	}
 }
 
-// follow hears of all objects of its kind until the function that it returns is called.
-func (c *count[O]) follow(ctx context.Context, from Informers, o O) (unfollow func(), err error) {
+// followObjects subscribes to the objects of a kind until unfollow is called.
+func (c *count[O]) followObjects(ctx context.Context, from Informers, o O) (unfollow func(), err error) {
 	informer, err := from.GetInformer(ctx, o)
 	if err != nil {
 		return nil, fmt.Errorf("informer of %T: %w", o, err)
@@ -107,7 +106,7 @@ func (c *count[O]) follow(ctx context.Context, from Informers, o O) (unfollow fu
 		return nil, fmt.Errorf("watch %T: %w", o, err)
 	}
 	return func() {
-		_ = informer.RemoveEventHandler(registration) // of a cache that ends anyway
+		_ = informer.RemoveEventHandler(registration) // the cache is stopping anyway
 		c.gauge.Reset()
 	}, nil
 }

@@ -1,4 +1,4 @@
-package census
+package metrics
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 )
 
-// sources are what an API server would tell.
+// sources are the watches of a fake API server.
 type sources struct {
 	tasks, jobs, robots, flows *fcache.FakeControllerSource
 	ctx                        context.Context
@@ -39,12 +39,12 @@ func (s *sources) GetInformer(_ context.Context, o client.Object, _ ...cache.Inf
 	return informer, nil
 }
 
-// begin counts until stop is called.
+// begin runs the collector until stop is called.
 func begin(t *testing.T) (s *sources, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	s = &sources{fcache.NewFakeControllerSource(), fcache.NewFakeControllerSource(), fcache.NewFakeControllerSource(), fcache.NewFakeControllerSource(), ctx}
-	c := &Census{Informers: s, Flows: true, Now: func() time.Time { return created.Add(3 * time.Second) }}
+	c := &Collector{Informers: s, Flows: true, Now: func() time.Time { return created.Add(3 * time.Second) }}
 	done := make(chan error, 1)
 	go func() { done <- c.Start(ctx) }()
 	stop = func() {
@@ -84,7 +84,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-func TestObjectsAreCountedByState(t *testing.T) {
+func TestCollector_CountsObjectsByState(t *testing.T) {
 	s, stop := begin(t)
 	in := func(g *prometheus.GaugeVec, word string) float64 {
 		return read(t, g.WithLabelValues(word)).GetGauge().GetValue()
@@ -110,7 +110,7 @@ func TestObjectsAreCountedByState(t *testing.T) {
 	metrics := make(chan prometheus.Metric, 100)
 	tasks.Collect(metrics)
 	robots.Collect(metrics)
-	if n := len(metrics); n > 1 { // the one word that was asked for above
+	if n := len(metrics); n > 1 { // the one label value that was read above
 		t.Errorf("%d figures are shown by a manager that does not lead", n)
 	}
 }
@@ -120,7 +120,7 @@ func at(after time.Duration) *metav1.MicroTime {
 	return &m
 }
 
-func TestAttemptsAreCountedOnce(t *testing.T) {
+func TestRecordAttempts_CountsEachOnce(t *testing.T) {
 	first := func(state string, started, finished *metav1.MicroTime) v1alpha1.TaskAttempt {
 		return v1alpha1.TaskAttempt{Attempt: 1, State: state, StartedAt: started, FinishedAt: finished}
 	}
@@ -150,7 +150,7 @@ func TestAttemptsAreCountedOnce(t *testing.T) {
 				return read(t, startSeconds).GetHistogram().GetSampleCount(), by
 			}
 			started, before := counts()
-			measure(row.was, row.is, created.Add(time.Second))
+			recordAttempts(row.was, row.is, created.Add(time.Second))
 			nowStarted, after := counts()
 			if n := int(nowStarted - started); n != row.started {
 				t.Errorf("%d starts, want %d", n, row.started)

@@ -1,4 +1,4 @@
-package census
+package metrics
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
@@ -6,10 +6,10 @@ import (
 )
 
 var (
-	tasks  = gauge("k8s4r_manager_tasks", "Tasks that there are, by state.", "state")
-	jobs   = gauge("k8s4r_manager_jobs", "Jobs that there are, by state.", "state")
-	flows  = gauge("k8s4r_manager_flows", "JobFlows that there are, by phase.", "phase")
-	robots = gauge("k8s4r_manager_robots", "Robots that there are, by phase.", "phase")
+	tasks  = newGauge("k8s4r_manager_tasks", "Tasks that there are, by state.", "state")
+	jobs   = newGauge("k8s4r_manager_jobs", "Jobs that there are, by state.", "state")
+	flows  = newGauge("k8s4r_manager_flows", "JobFlows that there are, by phase.", "phase")
+	robots = newGauge("k8s4r_manager_robots", "Robots that there are, by phase.", "phase")
 
 	attempts = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "k8s4r_manager_task_attempts_total",
@@ -22,13 +22,13 @@ var (
 	})
 )
 
-func gauge(name, help, label string) *prometheus.GaugeVec {
+func newGauge(name, help, label string) *prometheus.GaugeVec {
 	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, []string{label})
 }
 
 func init() { metrics.Registry.MustRegister(Metrics()...) }
 
-// Metrics of this package.
+// Metrics returns the collectors of this package.
 func Metrics() []prometheus.Collector {
 	return []prometheus.Collector{tasks, jobs, flows, robots, attempts, startSeconds}
 }

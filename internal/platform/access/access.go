@@ -1,7 +1,6 @@
-// Package access tells who calls an API of ours and what they may do. It decides
-// nothing by itself: the API server says whose token it is (TokenReview), whose
-// certificates count (its own client CA) and what somebody may do
-// (SubjectAccessReview), so that RBAC stays the one place of rights.
+// Package access authenticates and authorizes callers of our own APIs by asking the API server:
+// TokenReview for tokens, its client CA for certificates, SubjectAccessReview for permissions.
+// RBAC stays the only place of permissions.
 package access
 
 import (
@@ -22,13 +21,13 @@ import (
 )
 
 var (
-	// ErrUnauthenticated means that nobody knows who calls.
+	// ErrUnauthenticated means that the caller has no valid credentials.
 	ErrUnauthenticated = errors.New("no valid bearer token or client certificate")
-	// ErrImpersonation refuses what only the API server can do.
-	ErrImpersonation = errors.New("this server does not act for other users: leave --as away")
+	// ErrImpersonation rejects headers that only the API server may act on.
+	ErrImpersonation = errors.New("impersonation is not supported: remove --as")
 )
 
-// User is who calls.
+// User is an authenticated caller.
 type User struct {
 	Name   string
 	UID    string
@@ -37,31 +36,31 @@ type User struct {
 }
 
 const (
-	// tokenFor and verdictFor are how long an answer of the API server counts.
-	tokenFor   = 30 * time.Second
-	verdictFor = 10 * time.Second
-	caFor      = time.Minute
+	// tokenTTL and verdictFor are how long an answer of the API server counts.
+	tokenTTL  = 30 * time.Second
+	accessTTL = 10 * time.Second
+	caTTL     = time.Minute
 )
 
-// Gate asks the API server, and remembers its answers for a moment.
+// Gate asks the API server and caches its answers for seconds.
 type Gate struct {
 	client   client.Client
 	live     client.Reader
 	now      func() time.Time
-	tokens   memory[[sha256.Size]byte, *User] // nil: not valid
-	verdicts memory[string, bool]
-	ca       memory[string, *x509.CertPool]
+	tokens   answerCache[[sha256.Size]byte, *User] // nil: not valid
+	verdicts answerCache[string, bool]
+	ca       answerCache[string, *x509.CertPool]
 }
 
-// New prepares a gate. live reads past the cache: nobody watches all ConfigMaps
-// for one.
+// New returns a Gate. live bypasses the cache: a cache of all ConfigMaps for one would be a
+// waste.
 func New(c client.Client, live client.Reader) *Gate {
 	return &Gate{client: c, live: live, now: time.Now}
 }
 
-// User finds out who sends a request. It fails with ErrUnauthenticated,
-// ErrImpersonation, or because the API server cannot be asked.
-func (g *Gate) User(r *http.Request) (*User, error) {
+// Authenticate returns the sender of a request. It fails with ErrUnauthenticated or
+// ErrImpersonation, or with another error if the API server cannot be asked.
+func (g *Gate) Authenticate(r *http.Request) (*User, error) {
 	for name := range r.Header {
 		if strings.HasPrefix(name, "Impersonate-") {
 			return nil, ErrImpersonation
@@ -76,8 +75,8 @@ func (g *Gate) User(r *http.Request) (*User, error) {
 	return nil, ErrUnauthenticated
 }
 
-// Refusal is what User has failed with, as the API server would answer it.
-func Refusal(err error) error {
+// StatusError returns an error of Authenticate as the API server would answer it.
+func StatusError(err error) error {
 	switch {
 	case errors.Is(err, ErrUnauthenticated):
 		return apierrors.NewUnauthorized(err.Error())
@@ -89,16 +88,16 @@ func Refusal(err error) error {
 
 func (g *Gate) userOfToken(ctx context.Context, token string) (*User, error) {
 	key := sha256.Sum256([]byte(token))
-	u, known := g.tokens.get(key, g.now())
+	u, known := g.tokens.lookUp(key, g.now())
 	if !known {
 		review := &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}
 		if err := g.client.Create(ctx, review); err != nil {
-			return nil, fmt.Errorf("ask whose token this is: %w", err)
+			return nil, fmt.Errorf("review token: %w", err)
 		}
 		if review.Status.Authenticated {
 			u = userOf(review.Status.User)
 		}
-		g.tokens.put(key, u, g.now().Add(tokenFor), g.now())
+		g.tokens.remember(key, u, g.now().Add(tokenTTL), g.now())
 	}
 	if u == nil {
 		return nil, ErrUnauthenticated
@@ -114,8 +113,7 @@ func userOf(info authenticationv1.UserInfo) *User {
 	return u
 }
 
-// userOfCertificate takes name and groups from a certificate as the API server
-// does.
+// userOfCertificate takes name and groups from a certificate as the API server does.
 func (g *Gate) userOfCertificate(ctx context.Context, chain []*x509.Certificate) (*User, error) {
 	roots, err := g.clientCA(ctx)
 	if err != nil {
@@ -142,32 +140,32 @@ const (
 )
 
 func (g *Gate) clientCA(ctx context.Context) (*x509.CertPool, error) {
-	if pool, known := g.ca.get(caKey, g.now()); known {
+	if pool, known := g.ca.lookUp(caKey, g.now()); known {
 		return pool, nil
 	}
 	var m corev1.ConfigMap
 	if err := g.live.Get(ctx, client.ObjectKey{Namespace: caNamespace, Name: caConfigMap}, &m); err != nil {
-		return nil, fmt.Errorf("ask whose certificates count: %w", err)
+		return nil, fmt.Errorf("read client CA: %w", err)
 	}
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM([]byte(m.Data[caKey])) // none: no certificate counts
-	g.ca.put(caKey, pool, g.now().Add(caFor), g.now())
+	g.ca.remember(caKey, pool, g.now().Add(caTTL), g.now())
 	return pool, nil
 }
 
-// Allowed tells whether somebody may do something to a resource.
-func (g *Gate) Allowed(ctx context.Context, u *User, do authorizationv1.ResourceAttributes) (bool, error) {
-	return g.verdict(ctx, u, do.String(), authorizationv1.SubjectAccessReviewSpec{ResourceAttributes: &do})
+// IsAllowed reports whether a user may do something to a resource.
+func (g *Gate) IsAllowed(ctx context.Context, u *User, do authorizationv1.ResourceAttributes) (bool, error) {
+	return g.reviewAccess(ctx, u, do.String(), authorizationv1.SubjectAccessReviewSpec{ResourceAttributes: &do})
 }
 
-// AllowedPath tells whether somebody may do something at a path that is no resource.
-func (g *Gate) AllowedPath(ctx context.Context, u *User, do authorizationv1.NonResourceAttributes) (bool, error) {
-	return g.verdict(ctx, u, do.String(), authorizationv1.SubjectAccessReviewSpec{NonResourceAttributes: &do})
+// IsPathAllowed reports whether a user may do something at a path that is not a resource.
+func (g *Gate) IsPathAllowed(ctx context.Context, u *User, do authorizationv1.NonResourceAttributes) (bool, error) {
+	return g.reviewAccess(ctx, u, do.String(), authorizationv1.SubjectAccessReviewSpec{NonResourceAttributes: &do})
 }
 
-func (g *Gate) verdict(ctx context.Context, u *User, what string, ask authorizationv1.SubjectAccessReviewSpec) (bool, error) {
+func (g *Gate) reviewAccess(ctx context.Context, u *User, what string, ask authorizationv1.SubjectAccessReviewSpec) (bool, error) {
 	key := fmt.Sprintf("%q %q %q %q %q", u.Name, u.UID, u.Groups, u.Extra, what)
-	if allowed, known := g.verdicts.get(key, g.now()); known {
+	if allowed, known := g.verdicts.lookUp(key, g.now()); known {
 		return allowed, nil
 	}
 	ask.User, ask.UID, ask.Groups, ask.Extra = u.Name, u.UID, u.Groups, map[string]authorizationv1.ExtraValue{}
@@ -176,8 +174,8 @@ func (g *Gate) verdict(ctx context.Context, u *User, what string, ask authorizat
 	}
 	review := &authorizationv1.SubjectAccessReview{Spec: ask}
 	if err := g.client.Create(ctx, review); err != nil {
-		return false, fmt.Errorf("ask what %s may do: %w", u.Name, err)
+		return false, fmt.Errorf("review access of %s: %w", u.Name, err)
 	}
-	g.verdicts.put(key, review.Status.Allowed, g.now().Add(verdictFor), g.now())
+	g.verdicts.remember(key, review.Status.Allowed, g.now().Add(accessTTL), g.now())
 	return review.Status.Allowed, nil
 }

@@ -112,7 +112,7 @@ func request(header string, certs ...*x509.Certificate) *http.Request {
 	return r
 }
 
-func TestWhoCalls(t *testing.T) {
+func TestAuthenticate(t *testing.T) {
 	ours, theirs := newAuthority(t), newAuthority(t)
 	c := newCluster(ours)
 	g := New(c, c)
@@ -130,13 +130,13 @@ func TestWhoCalls(t *testing.T) {
 		{"nothing", request(""), "", ErrUnauthenticated},
 		{"a password", request("Basic Ym9iOmJvYg=="), "", ErrUnauthenticated},
 		{"a certificate", request("", ours.client(t, &x509.Certificate{})), "alice", nil},
-		{"a certificate of somebody else's", request("", theirs.client(t, &x509.Certificate{})), "", ErrUnauthenticated},
+		{"a certificate of another CA", request("", theirs.client(t, &x509.Certificate{})), "", ErrUnauthenticated},
 		{"a certificate that is too old", request("", ours.client(t, &x509.Certificate{NotAfter: time.Now().Add(-time.Minute)})), "", ErrUnauthenticated},
 		{"a certificate of a server", request("", ours.client(t, &x509.Certificate{ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})), "", ErrUnauthenticated},
 		{"one who acts for another", impersonating, "", ErrImpersonation},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			u, err := g.User(row.r)
+			u, err := g.Authenticate(row.r)
 			if !errors.Is(err, row.err) || row.err == nil && err != nil {
 				t.Fatalf("%v, not %v", err, row.err)
 			}
@@ -145,26 +145,26 @@ func TestWhoCalls(t *testing.T) {
 			}
 		})
 	}
-	if u, err := g.User(request("", ours.client(t, &x509.Certificate{}))); err != nil || !slices.Contains(u.Groups, "operators") || !slices.Contains(u.Groups, "system:authenticated") {
+	if u, err := g.Authenticate(request("", ours.client(t, &x509.Certificate{}))); err != nil || !slices.Contains(u.Groups, "operators") || !slices.Contains(u.Groups, "system:authenticated") {
 		t.Errorf("%+v, %v", u, err)
 	}
 }
 
-func TestAnswersAreRememberedForAMoment(t *testing.T) {
+func TestGate_CachesAnswersForSeconds(t *testing.T) {
 	c := newCluster(newAuthority(t))
 	g := New(c, c)
 	now := time.Now()
 	g.now = func() time.Time { return now }
 	ask := func() error {
-		u, err := g.User(request("Bearer good"))
+		u, err := g.Authenticate(request("Bearer good"))
 		if err != nil {
 			return err
 		}
-		allowed, err := g.Allowed(t.Context(), u, authorizationv1.ResourceAttributes{Verb: "get"})
+		allowed, err := g.IsAllowed(t.Context(), u, authorizationv1.ResourceAttributes{Verb: "get"})
 		if err == nil && !allowed {
 			t.Error("bob may not get")
 		}
-		if allowed, err := g.Allowed(t.Context(), u, authorizationv1.ResourceAttributes{Verb: "delete"}); err == nil && allowed {
+		if allowed, err := g.IsAllowed(t.Context(), u, authorizationv1.ResourceAttributes{Verb: "delete"}); err == nil && allowed {
 			t.Error("bob may delete")
 		}
 		return err
@@ -175,7 +175,7 @@ func TestAnswersAreRememberedForAMoment(t *testing.T) {
 		}
 	}
 	c.away = true
-	if now = now.Add(tokenFor + time.Second); ask() == nil {
+	if now = now.Add(tokenTTL + time.Second); ask() == nil {
 		t.Error("an old answer still counts")
 	}
 	c.away = false
@@ -184,13 +184,13 @@ func TestAnswersAreRememberedForAMoment(t *testing.T) {
 	}
 }
 
-func TestMadeUpTokensFillNothing(t *testing.T) {
-	var m memory[string, bool]
+func TestGate_BoundsTheCacheOfInvalidTokens(t *testing.T) {
+	var m answerCache[string, bool]
 	now := time.Now()
-	for i := range 3 * mostRemembered {
-		m.put(strconv.Itoa(i), true, now.Add(time.Minute), now)
+	for i := range 3 * maxCachedAnswers {
+		m.remember(strconv.Itoa(i), true, now.Add(time.Minute), now)
 	}
-	if len(m.entries) > mostRemembered {
+	if len(m.entries) > maxCachedAnswers {
 		t.Errorf("%d entries", len(m.entries))
 	}
 }

@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// mostRemembered bounds what a memory holds: a stranger can make up as many
-// tokens as he likes.
-const mostRemembered = 4096
+// maxCachedAnswers bounds a cache: an unauthenticated client can send any number of different
+// tokens.
+const maxCachedAnswers = 4096
 
-// memory keeps answers until they are too old. The zero value is ready.
-type memory[K comparable, V any] struct {
+// answerCache keeps answers until they expire. The zero value is ready to use.
+type answerCache[K comparable, V any] struct {
 	mu      sync.Mutex
 	entries map[K]entry[V]
 }
@@ -20,7 +20,7 @@ type entry[V any] struct {
 	until time.Time
 }
 
-func (m *memory[K, V]) get(k K, now time.Time) (V, bool) {
+func (m *answerCache[K, V]) lookUp(k K, now time.Time) (V, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	e, ok := m.entries[k]
@@ -31,19 +31,19 @@ func (m *memory[K, V]) get(k K, now time.Time) (V, bool) {
 	return e.value, true
 }
 
-func (m *memory[K, V]) put(k K, v V, until, now time.Time) {
+func (m *answerCache[K, V]) remember(k K, v V, until, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if len(m.entries) >= mostRemembered {
-		m.forgetOld(now)
+	if len(m.entries) >= maxCachedAnswers {
+		m.dropExpiredLocked(now)
 	}
-	if m.entries == nil || len(m.entries) >= mostRemembered {
+	if m.entries == nil || len(m.entries) >= maxCachedAnswers {
 		m.entries = map[K]entry[V]{}
 	}
 	m.entries[k] = entry[V]{value: v, until: until}
 }
 
-func (m *memory[K, V]) forgetOld(now time.Time) {
+func (m *answerCache[K, V]) dropExpiredLocked(now time.Time) {
 	for k, e := range m.entries {
 		if now.After(e.until) {
 			delete(m.entries, k)

@@ -1,4 +1,4 @@
-package definition
+package crds
 
 import (
 	"errors"
@@ -11,9 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// Manifests reads the objects in the files that fit these patterns, in their order and,
-// of one pattern, sorted by their files. The files have the layout of the directory config/.
-func Manifests(files fs.FS, patterns ...string) ([]*unstructured.Unstructured, error) {
+// ReadManifests reads the objects in the files that match the patterns, in the order of the
+// patterns and then of file names. The files have the layout of the directory config/.
+func ReadManifests(files fs.FS, patterns ...string) ([]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured
 	for _, pattern := range patterns {
 		names, err := fs.Glob(files, pattern)
@@ -21,7 +21,7 @@ func Manifests(files fs.FS, patterns ...string) ([]*unstructured.Unstructured, e
 			return nil, fmt.Errorf("manifests: %w", err)
 		}
 		for _, name := range names {
-			more, err := manifest(files, name)
+			more, err := readManifest(files, name)
 			if err != nil {
 				return nil, fmt.Errorf("manifest %s: %w", path.Base(name), err)
 			}
@@ -31,7 +31,7 @@ func Manifests(files fs.FS, patterns ...string) ([]*unstructured.Unstructured, e
 	return objects, nil
 }
 
-func manifest(files fs.FS, name string) ([]*unstructured.Unstructured, error) {
+func readManifest(files fs.FS, name string) ([]*unstructured.Unstructured, error) {
 	f, err := files.Open(name)
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package definition
+package crds
 
 import (
 	"maps"
@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// schema of the version that we serve, as the definition has it.
-func schema(crd *unstructured.Unstructured) map[string]any {
+// schemaOf returns the schema of the version that we serve.
+func schemaOf(crd *unstructured.Unstructured) map[string]any {
 	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
 	for _, v := range versions {
 		if v, ok := v.(map[string]any); ok && v["name"] == "v1alpha1" {
@@ -20,9 +20,9 @@ func schema(crd *unstructured.Unstructured) map[string]any {
 	return nil
 }
 
-// missing are the paths of fields in ours that theirs would drop, the outermost
-// of each, sorted.
-func missing(ours, theirs map[string]any) []string {
+// missingPaths returns the sorted paths of fields in ours that theirs would drop; of nested ones
+// only the outermost.
+func missingPaths(ours, theirs map[string]any) []string {
 	if theirs["x-kubernetes-preserve-unknown-fields"] == true {
 		return nil
 	}
@@ -36,7 +36,7 @@ func missing(ours, theirs map[string]any) []string {
 			continue
 		}
 		field, _ := mine[name].(map[string]any)
-		for _, path := range missing(field, has) {
+		for _, path := range missingPaths(field, has) {
 			all = append(all, name+path)
 		}
 	}
@@ -47,7 +47,7 @@ func missing(ours, theirs map[string]any) []string {
 		mine, ok := ours[inner.field].(map[string]any)
 		other, also := theirs[inner.field].(map[string]any)
 		if ok && also {
-			for _, path := range missing(mine, other) {
+			for _, path := range missingPaths(mine, other) {
 				all = append(all, inner.mark+path)
 			}
 		}

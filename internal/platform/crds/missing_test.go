@@ -1,4 +1,4 @@
-package definition
+package crds
 
 import (
 	"strings"
@@ -7,7 +7,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-func TestWhatAForeignDefinitionDrops(t *testing.T) {
+func TestMissingFields(t *testing.T) {
 	ours := `{properties: {spec: {properties: {name: {}, suspend: {}, steps: {items: {properties: {name: {}, retry: {properties: {limit: {}}}}}}, params: {additionalProperties: {properties: {x: {}}}}}}}}`
 	for _, c := range []struct{ name, in, want string }{
 		{"the same", ours, ""},
@@ -18,7 +18,7 @@ func TestWhatAForeignDefinitionDrops(t *testing.T) {
 			".spec.params.*.x .spec.steps[].retry .spec.suspend"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := strings.Join(missing(parse(t, ours), parse(t, c.in)), " "); got != c.want {
+			if got := strings.Join(missingPaths(parse(t, ours), parse(t, c.in)), " "); got != c.want {
 				t.Errorf("%q", got)
 			}
 		})

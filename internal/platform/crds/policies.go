@@ -1,4 +1,4 @@
-package definition
+package crds
 
 import (
 	"io/fs"
@@ -7,14 +7,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// FieldManager applies what K8s4r installs, the same in every version, so that a field
-// which a newer one no longer sets goes.
+// FieldManager applies what K8s4r installs. It is the same in every version, so that fields that
+// a newer version no longer sets are removed.
 const FieldManager = "k8s4r"
 
-// Policies are the names of our admission policies, each of which its binding has too,
-// in the manifests of config/.
-func Policies(files fs.FS) (map[string]bool, error) {
-	objects, err := Manifests(files, "admission/*.yaml")
+// ReadPolicyNames returns the names of our admission policies, which are also those of their
+// bindings, from the manifests of config/.
+func ReadPolicyNames(files fs.FS) (map[string]bool, error) {
+	objects, err := ReadManifests(files, "admission/*.yaml")
 	if err != nil {
 		return nil, err
 	}
@@ -25,9 +25,9 @@ func Policies(files fs.FS) (map[string]bool, error) {
 	return ours, nil
 }
 
-// Outlived tells whether a policy, or a binding, was applied by another version of
-// K8s4r and is none of ours: it would go on to refuse what this version allows.
-func Outlived(ours map[string]bool, o metav1.Object) bool {
+// IsObsoletePolicy reports whether a policy or a binding was applied by another version of K8s4r
+// and is not one of ours: it might reject what this version allows.
+func IsObsoletePolicy(ours map[string]bool, o metav1.Object) bool {
 	return !ours[o.GetName()] && slices.ContainsFunc(o.GetManagedFields(), func(f metav1.ManagedFieldsEntry) bool {
 		return f.Manager == FieldManager && f.Operation == metav1.ManagedFieldsOperationApply
 	})

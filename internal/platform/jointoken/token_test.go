@@ -25,8 +25,8 @@ func bench(t *testing.T, rights Token) (*Store, string) {
 	if err := rights.Validate(noon); err != nil {
 		t.Fatal(err)
 	}
-	token, text := New(rights)
-	c := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(token.Secret("k8s4r-system")).Build()
+	token, text := NewToken(rights)
+	c := fake.NewClientBuilder().WithScheme(clientgoscheme.Scheme).WithObjects(token.ToSecret("k8s4r-system")).Build()
 	return &Store{Client: c, Live: c, Namespace: "k8s4r-system", Now: func() time.Time { return noon }}, text
 }
 
@@ -42,14 +42,14 @@ func (s *Store) try(t *testing.T, text, robot, key string) string {
 	return ""
 }
 
-func TestATokenLetsInAsManyAsItMay(t *testing.T) {
+func TestRedeem_EnforcesTheRights(t *testing.T) {
 	s, text := bench(t, Token{Uses: 3, Quota: 2, Robots: "rover-*", Labels: map[string]string{"site": "a"}})
 	for _, step := range []struct{ robot, key, want string }{
-		{"arm-1", "k1", "fits rover-*"},
+		{"arm-1", "k1", "matches rover-*"},
 		{"rover-1", "k1", ""},
 		{"rover-1", "k1", ""}, // again: costs nothing
 		{"rover-2", "k2", ""},
-		{"rover-3", "k3", "as many robots as it may, 2"},
+		{"rover-3", "k3", "has admitted 2 robots"},
 		{"rover-1", "k4", ""}, // the same robot with another key
 		{"rover-2", "k5", "used up"},
 		{"rover-1", "k4", ""},
@@ -65,26 +65,26 @@ func TestATokenLetsInAsManyAsItMay(t *testing.T) {
 	}
 }
 
-func TestATokenIsRememberedBeyondItsEnd(t *testing.T) {
+func TestCheckUsed_HoldsAfterTheTokenExpired(t *testing.T) {
 	s, text := bench(t, Token{Uses: 1})
 	if s.try(t, text, "r1", "k1") != "" {
 		t.Fatal("it is not let in")
 	}
 	s.Now = func() time.Time { return noon.Add(48 * time.Hour) }
-	if err := s.Knows(t.Context(), text, "r1", "k1"); err != nil {
+	if err := s.CheckUsed(t.Context(), text, "r1", "k1"); err != nil {
 		t.Error(err)
 	}
 	for _, other := range []string{"r2", ""} {
-		if err := s.Knows(t.Context(), text, other, "k1"); err == nil {
+		if err := s.CheckUsed(t.Context(), text, other, "k1"); err == nil {
 			t.Errorf("%q is known", other)
 		}
 	}
-	if err := s.Knows(t.Context(), "zzzzzz.0123456789abcdef", "r1", "k1"); !errors.Is(err, ErrUnknown) {
+	if err := s.CheckUsed(t.Context(), "zzzzzz.0123456789abcdef", "r1", "k1"); !errors.Is(err, ErrUnknown) {
 		t.Error(err)
 	}
 }
 
-func TestWrongTokensLearnNothing(t *testing.T) {
+func TestRedeem_WrongTokensGetTheSameError(t *testing.T) {
 	s, text := bench(t, Token{Uses: 1, Expires: noon.Add(time.Minute)})
 	id, _, _ := strings.Cut(text, ".")
 	unknown := s.try(t, "zzzzzz.0123456789abcdef", "r1", "k1")
@@ -96,27 +96,27 @@ func TestWrongTokensLearnNothing(t *testing.T) {
 	if got := s.try(t, id+".0123456789abcdef", "r1", "k1"); got != wrong {
 		t.Errorf("%q", got)
 	}
-	if got := s.try(t, text, "r1", "k1"); !strings.Contains(got, "has expired at 2026-11-22T12:01:00Z") {
+	if got := s.try(t, text, "r1", "k1"); !strings.Contains(got, "expired at 2026-11-22T12:01:00Z") {
 		t.Errorf("%q", got)
 	}
 }
 
-func TestTheSecretIsNotKept(t *testing.T) {
-	token, text := New(Token{Uses: 1, Expires: noon, Namespace: "hall"})
+func TestToSecret_HoldsOnlyAHash(t *testing.T) {
+	token, text := NewToken(Token{Uses: 1, Expires: noon, Namespace: "hall"})
 	_, secret, _ := strings.Cut(text, ".")
-	for k, v := range token.Secret("x").Data {
+	for k, v := range token.ToSecret("x").Data {
 		if strings.Contains(string(v), secret) {
 			t.Errorf("%s holds it", k)
 		}
 	}
-	other, _ := New(token)
+	other, _ := NewToken(token)
 	if string(other.hash) == string(token.hash) || string(other.salt) == string(token.salt) {
 		t.Error("no salt of its own")
 	}
 }
 
-// TestRobotsAtTheSameMoment: no use is lost, and none is given twice.
-func TestRobotsAtTheSameMoment(t *testing.T) {
+// TestRedeem_ConcurrentRobots: no use is lost, and none is given twice.
+func TestRedeem_ConcurrentRobots(t *testing.T) {
 	s, text := bench(t, Token{Uses: 4})
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -135,7 +135,7 @@ func TestRobotsAtTheSameMoment(t *testing.T) {
 	if in != 4 {
 		t.Errorf("%d came in", in)
 	}
-	tokens, err := List(t.Context(), typed{s.Client}, "k8s4r-system")
+	tokens, err := ListTokens(t.Context(), typed{s.Client}, "k8s4r-system")
 	if err != nil || len(tokens) != 1 || len(tokens[0].Used) != 4 {
 		t.Errorf("%+v, %v", tokens, err)
 	}
@@ -148,11 +148,11 @@ func (c typed) List(ctx context.Context, list client.ObjectList, _ ...client.Lis
 	return c.Reader.List(ctx, list)
 }
 
-func TestRightsThatMakeNoSense(t *testing.T) {
+func TestValidate_NamesTheFlag(t *testing.T) {
 	good := Token{Uses: 1, Expires: noon.Add(time.Hour), Namespace: "x"}
 	for flag, change := range map[string]func(*Token){
-		"--uses": func(t *Token) { t.Uses = MaxUses + 1 }, "--quota": func(t *Token) { t.Quota = 2 }, "--robots": func(t *Token) { t.Robots = "[" },
-		"--expires": func(t *Token) { t.Expires = noon }, "--namespace": func(t *Token) { t.Namespace = "" },
+		"--uses": func(t *Token) { t.Uses = MaxUses + 1 }, "--max-robots": func(t *Token) { t.Quota = 2 }, "--robots": func(t *Token) { t.Robots = "[" },
+		"--ttl": func(t *Token) { t.Expires = noon }, "--namespace": func(t *Token) { t.Namespace = "" },
 	} {
 		bad := good
 		change(&bad)
@@ -167,7 +167,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("abcdef")
 	f.Add(".")
 	f.Fuzz(func(t *testing.T, text string) {
-		id, secret, err := Parse(text)
+		id, secret, err := ParseToken(text)
 		if err == nil && id+"."+secret != text {
 			t.Errorf("%q is not what was read: %q %q", text, id, secret)
 		}

@@ -1,4 +1,4 @@
-package ratelimit
+package limits
 
 import (
 	"strings"
@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-func TestEachIsHeldBackByItself(t *testing.T) {
+func TestLimits_BoundsEachNameOnItsOwn(t *testing.T) {
 	const atOnce, most = 60, 4096
-	l := Limits{PerSecond: 10, AtOnce: atOnce, Most: most}
+	l := Limits{PerSecond: 10, Burst: atOnce, MaxNames: most}
 	now := time.Now()
 	allowed := 0
 	for range 10 * atOnce {
@@ -27,8 +27,8 @@ func TestEachIsHeldBackByItself(t *testing.T) {
 	}
 }
 
-func TestWhoIsHeldBackOutlivesTheIdle(t *testing.T) {
-	l := Limits{PerSecond: 1, AtOnce: 2, Most: 3}
+func TestLimits_DropsIdleNamesFirst(t *testing.T) {
+	l := Limits{PerSecond: 1, Burst: 2, MaxNames: 3}
 	now := time.Now()
 	l.Allow("busy", now.Add(time.Hour))
 	l.Allow("busy", now.Add(time.Hour))
@@ -39,8 +39,8 @@ func TestWhoIsHeldBackOutlivesTheIdle(t *testing.T) {
 	}
 }
 
-func TestWhoIsForgottenBeginsAnew(t *testing.T) {
-	l := Limits{PerSecond: 1, AtOnce: 1}
+func TestLimits_ForgetResetsAName(t *testing.T) {
+	l := Limits{PerSecond: 1, Burst: 1}
 	now := time.Now()
 	if !l.Allow("a", now) || l.Allow("a", now) {
 		t.Error("one at once is not one")

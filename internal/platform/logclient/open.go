@@ -1,5 +1,6 @@
-// Package logclient reads logs of tasks at k8s4r-server, with the credentials that somebody has
-// for the API server, which says whose they are.
+// Package logclient reads logs of tasks from k8s4r-server with the credentials for the API
+// server. It is apart from serveraddr because the server publishes its address and must not link
+// a client of itself.
 package logclient
 
 import (
@@ -13,27 +14,27 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
-	"k8s4r.io/k8s4r/internal/beacon"
-	"k8s4r.io/k8s4r/internal/logquery"
+	"k8s4r.io/k8s4r/internal/platform/serveraddr"
+	"k8s4r.io/k8s4r/internal/protocol/logs/query"
 )
 
-// UnreachableError is what Open fails with where nobody answers.
+// UnreachableError means that the server did not answer.
 type UnreachableError struct{ Err error }
 
-// Error is the network's.
+// Error implements error.
 func (e *UnreachableError) Error() string { return e.Err.Error() }
 
-// Unwrap is the network's error.
+// Unwrap returns the error of the network.
 func (e *UnreachableError) Unwrap() error { return e.Err }
 
-// Open begins to read the log of a task, for the caller to close. It fails with an
-// UnreachableError, or as the server says, with a StatusError.
-func Open(ctx context.Context, config *rest.Config, at beacon.Address, namespace, task string, q logquery.Query) (io.ReadCloser, error) {
-	c, err := client(config, at)
+// OpenLog starts reading the log of a task; the caller closes it. It fails with an
+// UnreachableError, or with the StatusError that the server returned.
+func OpenLog(ctx context.Context, config *rest.Config, at serveraddr.Address, namespace, task string, q query.Query) (io.ReadCloser, error) {
+	c, err := newClient(config, at)
 	if err != nil {
 		return nil, err
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at.URL+logquery.Path(namespace, task)+"?"+q.Encode(), nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at.URL+query.Path(namespace, task)+"?"+q.Encode(), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -45,12 +46,12 @@ func Open(ctx context.Context, config *rest.Config, at beacon.Address, namespace
 		return answer.Body, nil
 	}
 	defer func() { _ = answer.Body.Close() }()
-	return nil, refusal(answer, at.URL)
+	return nil, readError(answer, at.URL)
 }
 
-// client speaks to the server as the config's user. The server is proven by what it has
-// published, not by what proves the API server.
-func client(config *rest.Config, at beacon.Address) (*http.Client, error) {
+// newClient returns a client that acts as the config's user and trusts the certificates that the
+// server has published, not those of the API server.
+func newClient(config *rest.Config, at serveraddr.Address) (*http.Client, error) {
 	own := rest.CopyConfig(config)
 	own.Host, own.Timeout = at.URL, 0
 	own.Insecure, own.CAFile, own.CAData, own.ServerName = false, "", at.CA, at.ServerName
@@ -61,8 +62,8 @@ func client(config *rest.Config, at beacon.Address) (*http.Client, error) {
 	return c, nil
 }
 
-// refusal is the server's error, as it said it.
-func refusal(answer *http.Response, server string) error {
+// readError returns the server's answer as an error.
+func readError(answer *http.Response, server string) error {
 	var status metav1.Status
 	text, err := io.ReadAll(io.LimitReader(answer.Body, 64<<10))
 	if err != nil || json.Unmarshal(text, &status) != nil || status.Code == 0 {

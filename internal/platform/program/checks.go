@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// AddCommonChecks adds what every program looks at: whether it answers at all, whether the
-// API server does, and whether the caches are filled.
+// AddCommonChecks adds the checks of every program: it answers at all, the API server answers,
+// and the caches are filled.
 func AddCommonChecks(mgr ctrl.Manager, h *Health) error {
 	server, err := newServerCheck(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
@@ -27,18 +27,18 @@ func AddCommonChecks(mgr ctrl.Manager, h *Health) error {
 	ping := Check{Name: "ping", Test: func(context.Context) (string, error) { return "", nil }}
 	h.AddLive(ping)
 	h.AddReady(ping)
-	h.AddReady(Check{Name: "kube-apiserver", Test: server.test})
-	h.AddReady(Check{Name: "caches", Test: caches.test})
+	h.AddReady(Check{Name: "kube-apiserver", Test: server.checkServer})
+	h.AddReady(Check{Name: "caches", Test: caches.checkCaches})
 	return mgr.Add(caches)
 }
 
-// AddLeaderCheck adds whether this instance leads, of programs of which one does.
+// AddLeaderCheck adds whether this instance leads, for programs of which one instance works.
 func AddLeaderCheck(mgr ctrl.Manager, h *Health) {
-	h.AddReady(Check{Name: "leader", Test: leads(mgr.Elected())})
+	h.AddReady(Check{Name: "leader", Test: checkLeader(mgr.Elected())})
 }
 
-// leads says whether this instance works or stands by. Both are fine.
-func leads(elected <-chan struct{}) func(context.Context) (string, error) {
+// checkLeader reports whether this instance leads or stands by. Both are healthy.
+func checkLeader(elected <-chan struct{}) func(context.Context) (string, error) {
 	return func(context.Context) (string, error) {
 		select {
 		case <-elected:
@@ -49,11 +49,11 @@ func leads(elected <-chan struct{}) func(context.Context) (string, error) {
 	}
 }
 
-// serverGrace is how long an API server may be silent before that counts: one that is slow for
-// a moment, or is replaced by another, must not make every program of the cluster not ready.
+// serverGrace is how long the API server may fail to answer before the program is not ready: a
+// slow API server, or one that is replaced, must not make every program of the cluster unready.
 const serverGrace = 10 * time.Second
 
-// serverCheck asks the API server for its version, which anybody may.
+// serverCheck requests the version of the API server, which every client may.
 type serverCheck struct {
 	ask func(context.Context) error
 	now func() time.Time
@@ -65,13 +65,13 @@ type serverCheck struct {
 func newServerCheck(config *rest.Config, over *http.Client) (*serverCheck, error) {
 	c, err := discovery.NewDiscoveryClientForConfigAndClient(config, over)
 	if err != nil {
-		return nil, fmt.Errorf("ask the API server how it is: %w", err)
+		return nil, fmt.Errorf("create client of the API server: %w", err)
 	}
 	ask := func(ctx context.Context) error { return c.RESTClient().Get().AbsPath("/version").Do(ctx).Error() }
 	return &serverCheck{ask: ask, now: time.Now}, nil
 }
 
-func (s *serverCheck) test(ctx context.Context) (string, error) {
+func (s *serverCheck) checkServer(ctx context.Context) (string, error) {
 	err := s.ask(ctx)
 	now := s.now()
 	s.mu.Lock()
@@ -86,13 +86,13 @@ func (s *serverCheck) test(ctx context.Context) (string, error) {
 	return "", fmt.Errorf("the API server does not answer: %w", err)
 }
 
-// cachesCheck is done once the caches are filled. They stay so.
+// cachesCheck passes once the caches are filled.
 type cachesCheck struct {
 	cache  interface{ WaitForCacheSync(context.Context) bool }
 	filled atomic.Bool
 }
 
-// NeedLeaderElection tells that one that stands by fills its caches too.
+// NeedLeaderElection returns false: an instance that stands by fills its caches, too.
 func (*cachesCheck) NeedLeaderElection() bool { return false }
 
 // Start waits for the caches.
@@ -101,15 +101,15 @@ func (c *cachesCheck) Start(ctx context.Context) error {
 	return nil
 }
 
-func (c *cachesCheck) test(context.Context) (string, error) {
+func (c *cachesCheck) checkCaches(context.Context) (string, error) {
 	if !c.filled.Load() {
-		return "", errors.New("they are not filled yet: nothing is decided before all is known that there is")
+		return "", errors.New("not filled yet")
 	}
 	return "", nil
 }
 
-// serve answers on address from before the caches are filled until mgr has stopped.
-func (h *Health) serve(mgr ctrl.Manager, address string) error {
+// serveHealth answers on address from before the caches are filled until mgr has stopped.
+func (h *Health) serveHealth(mgr ctrl.Manager, address string) error {
 	if address == "" || address == "0" {
 		return nil
 	}

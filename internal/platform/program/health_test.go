@@ -24,7 +24,7 @@ func ask(t *testing.T, h *Health, path string) (int, string) {
 	return w.Code, w.Body.String()
 }
 
-func TestHealthSaysEachCheckWithItsReason(t *testing.T) {
+func TestHealth_ListsEachCheckWithItsReason(t *testing.T) {
 	var h Health
 	h.AddLive(is("ping", "", nil))
 	h.AddReady(is("ping", "", nil))
@@ -72,7 +72,7 @@ func TestHealthSaysEachCheckWithItsReason(t *testing.T) {
 	}
 }
 
-func TestChecksThatHangHoldNobodyUpForLong(t *testing.T) {
+func TestHealth_BoundsChecksThatHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var h Health
 		hangs := func(ctx context.Context) (string, error) { <-ctx.Done(); return "", ctx.Err() }
@@ -88,7 +88,7 @@ func TestChecksThatHangHoldNobodyUpForLong(t *testing.T) {
 	})
 }
 
-func TestAnAPIServerMayBeSilentForAMoment(t *testing.T) {
+func TestServerCheck_ToleratesAShortOutage(t *testing.T) {
 	now, answers := time.Now(), errors.New("refused")
 	c := &serverCheck{ask: func(context.Context) error { return answers }, now: func() time.Time { return now }}
 	for _, row := range []struct {
@@ -105,19 +105,19 @@ func TestAnAPIServerMayBeSilentForAMoment(t *testing.T) {
 		{"it is back", 0, nil, "", false},
 	} {
 		now, answers = now.Add(row.pass), row.answers
-		if note, err := c.test(t.Context()); note != row.note || (err != nil) != row.fails {
+		if note, err := c.checkServer(t.Context()); note != row.note || (err != nil) != row.fails {
 			t.Errorf("%s: %q, %v", row.name, note, err)
 		}
 	}
 }
 
-func TestOneThatStandsByIsWell(t *testing.T) {
+func TestCheckLeader_StandingByIsHealthy(t *testing.T) {
 	elected := make(chan struct{})
-	if note, err := leads(elected)(t.Context()); err != nil || note != "this instance stands by" {
+	if note, err := checkLeader(elected)(t.Context()); err != nil || note != "this instance stands by" {
 		t.Errorf("%q, %v", note, err)
 	}
 	close(elected)
-	if note, err := leads(elected)(t.Context()); err != nil || note != "this instance leads" {
+	if note, err := checkLeader(elected)(t.Context()); err != nil || note != "this instance leads" {
 		t.Errorf("%q, %v", note, err)
 	}
 }
@@ -126,16 +126,16 @@ type syncs bool
 
 func (s syncs) WaitForCacheSync(context.Context) bool { return bool(s) }
 
-func TestNothingIsReadyBeforeItsCaches(t *testing.T) {
+func TestCachesCheck_WaitsForTheCaches(t *testing.T) {
 	for _, filled := range []bool{false, true} {
 		c := &cachesCheck{cache: syncs(filled)}
-		if _, err := c.test(t.Context()); err == nil {
+		if _, err := c.checkCaches(t.Context()); err == nil {
 			t.Error("ready before it has looked")
 		}
 		if err := c.Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := c.test(t.Context()); (err == nil) != filled {
+		if _, err := c.checkCaches(t.Context()); (err == nil) != filled {
 			t.Errorf("caches that are filled %v: %v", filled, err)
 		}
 	}

@@ -11,24 +11,24 @@ import (
 	"github.com/go-logr/logr"
 	authorizationv1 "k8s.io/api/authorization/v1"
 
-	"k8s4r.io/k8s4r/internal/access"
+	"k8s4r.io/k8s4r/internal/platform/access"
 )
 
 // gateOf lets through who is named in the token, to the paths that are listed.
 type gateOf map[string][]string
 
-func (g gateOf) User(r *http.Request) (*access.User, error) {
+func (g gateOf) Authenticate(r *http.Request) (*access.User, error) {
 	switch name := r.Header.Get("Authorization"); name {
 	case "":
 		return nil, access.ErrUnauthenticated
-	case "nobody-knows":
+	case "unknown":
 		return nil, errors.New("the API server is down")
 	default:
 		return &access.User{Name: name}, nil
 	}
 }
 
-func (g gateOf) AllowedPath(_ context.Context, u *access.User, do authorizationv1.NonResourceAttributes) (bool, error) {
+func (g gateOf) IsPathAllowed(_ context.Context, u *access.User, do authorizationv1.NonResourceAttributes) (bool, error) {
 	for _, path := range g[u.Name] {
 		if path == do.Path && do.Verb == "get" {
 			return true, nil
@@ -40,7 +40,7 @@ func (g gateOf) AllowedPath(_ context.Context, u *access.User, do authorizationv
 	return false, nil
 }
 
-func TestProfilesAreForThoseWhoMay(t *testing.T) {
+func TestAuthorizeRequests(t *testing.T) {
 	g := gateOf{"prometheus": {"/metrics"}, "ann": {"/debug/pprof/heap"}}
 	h := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "secret") })
 	for _, row := range []struct {
@@ -58,20 +58,20 @@ func TestProfilesAreForThoseWhoMay(t *testing.T) {
 		{true, "ann", "/debug/pprof/heap", 200},
 		{false, "ann", "/debug/pprof/heap", 200},
 		{true, "ann", "/debug/pprof/trace", 403},
-		{true, "nobody-knows", "/debug/pprof/heap", 503},
+		{true, "unknown", "/debug/pprof/heap", 503},
 		{true, "unlucky", "/debug/pprof/heap", 503},
 	} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, row.path, nil)
 		r.Header.Set("Authorization", row.who)
 		w := httptest.NewRecorder()
-		guarded(g, row.open, logr.Discard(), h).ServeHTTP(w, r)
+		authorizeRequests(g, row.open, logr.Discard(), h).ServeHTTP(w, r)
 		if w.Code != row.want || (w.Body.String() == "secret") != (row.want == 200) {
 			t.Errorf("%+v: %d %q", row, w.Code, w.Body)
 		}
 	}
 }
 
-func TestHowMetricsAreServedFollowsFromTheAddress(t *testing.T) {
+func TestMetricsOptions_ByAddress(t *testing.T) {
 	for _, row := range []struct {
 		address          string
 		secure           bool

@@ -1,6 +1,5 @@
-// Package program is what k8s4r-manager and k8s4r-server have in common: the
-// way from flags to a controller-runtime manager that works while it holds its
-// lease.
+// Package program is the common part of k8s4r-manager and k8s4r-server: from flags to a
+// controller-runtime manager that works while it holds its lease.
 package program
 
 import (
@@ -23,39 +22,37 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/config"
 
-	"k8s4r.io/k8s4r/internal/tracing"
-	"k8s4r.io/k8s4r/internal/version"
+	"k8s4r.io/k8s4r/internal/platform/tracing"
+	"k8s4r.io/k8s4r/internal/protocol/version"
 )
 
 // Program is one of the programs of a cluster.
 type Program struct {
-	// Name of the program, and of the lease that the one working instance of a
-	// cluster holds.
+	// Name of the program, and of the lease that its working instance holds.
 	Name string
-	// Replicated: every instance works, and there is no lease.
+	// Replicated: every instance works, without a lease.
 	Replicated bool
 	// Scheme knows the kinds that it reads and writes.
 	Scheme *runtime.Scheme
-	// Cache says how they are kept, once the flags are read.
+	// Cache returns the cache options, after the flags are parsed.
 	Cache func() cache.Options
 	// Controller says how its controllers work.
 	Controller config.Controller
-	// AddFlags adds its own flags to those that all programs have.
+	// AddFlags adds the program's own flags to the common ones.
 	AddFlags func(*pflag.FlagSet)
-	// Complete sets flags that the command line did not, as a file says. Nil: there is
-	// no such file.
+	// Complete sets flags that were not given on the command line, from a file. Nil: there is no
+	// file.
 	Complete func(*pflag.FlagSet) error
-	// Validate refuses values of those flags that make no sense, each by a
-	// sentence that names the flag.
+	// Validate returns an error that names the flag for each invalid value of those flags.
 	Validate func() error
-	// Trace is handed the tracer of the program before Add, which may be nil. Nil: the
-	// program makes no spans, and has no flags for them.
+	// Trace receives the tracer, which may be nil, before Add is called. If Trace is nil, the
+	// program makes no spans and has no flags for them.
 	Trace func(*tracing.Tracer)
-	// Add puts its work into the manager.
+	// Add adds the program's work to the manager.
 	Add func(ctrl.Manager) error
 }
 
-// options are the flags that all programs have.
+// options are the common flags.
 type options struct {
 	kubeconfig           string
 	leaderElect          bool
@@ -81,8 +78,8 @@ func (o *options) addFlags(f *pflag.FlagSet, replicated bool) {
 	f.IntVar(&o.burst, "burst", 0, "requests at once for which --qps is exceeded; 0: twice --qps. Without --qps it has no effect")
 }
 
-// validate refuses a limit that would stop everything.
-func (o *options) validate() error {
+// validateLimits rejects limits that would stop all requests.
+func (o *options) validateLimits() error {
 	switch {
 	case o.qps < 0:
 		return fmt.Errorf("--qps=%g: must be 0, for no limit, or more", o.qps)
@@ -92,8 +89,8 @@ func (o *options) validate() error {
 	return nil
 }
 
-// Main runs the program and returns its exit status: 2 for flags that make no
-// sense, 1 for any other failure, a lost lease among them, else 0.
+// Main runs the program and returns its exit status: 2 for invalid flags, 1 for any other failure
+// including a lost lease, else 0.
 func (p Program) Main(args []string, stdout, stderr io.Writer) int {
 	var o options
 	f := pflag.NewFlagSet(p.Name, pflag.ContinueOnError)
@@ -116,7 +113,7 @@ func (p Program) Main(args []string, stdout, stderr io.Writer) int {
 		err = p.Complete(f)
 	}
 	if err == nil {
-		err = errors.Join(o.validate(), o.tracing.Validate(), p.Validate())
+		err = errors.Join(o.validateLimits(), o.tracing.Validate(), p.Validate())
 	}
 	if err != nil {
 		fmt.Fprintln(stderr, err)
@@ -125,14 +122,14 @@ func (p Program) Main(args []string, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	log := slog.New(slog.NewJSONHandler(stderr, nil))
-	if err := p.run(ctx, o, log); err != nil {
+	if err := p.runManager(ctx, o, log); err != nil {
 		log.Error(p.Name+" has ended", "error", err)
 		return 1
 	}
 	return 0
 }
 
-func (p Program) run(ctx context.Context, o options, log *slog.Logger) error {
+func (p Program) runManager(ctx context.Context, o options, log *slog.Logger) error {
 	logger := logr.FromSlogHandler(log.Handler())
 	ctrl.SetLogger(logger)
 	klog.SetLogger(logger)
@@ -158,20 +155,20 @@ func (p Program) run(ctx context.Context, o options, log *slog.Logger) error {
 	if err := AddCommonChecks(mgr, &health); err != nil {
 		return fmt.Errorf("prepare: %w", err)
 	}
-	if err := p.trace(mgr, o.tracing); err != nil {
+	if err := p.startTracing(mgr, o.tracing); err != nil {
 		return err
 	}
 	if !p.Replicated {
 		AddLeaderCheck(mgr, &health)
 	}
-	if err := errors.Join(health.serve(mgr, o.probeAddress), p.Add(Checked(mgr, &health))); err != nil {
+	if err := errors.Join(health.serveHealth(mgr, o.probeAddress), p.Add(NewCheckedManager(mgr, &health))); err != nil {
 		return err
 	}
 	return mgr.Start(ctx)
 }
 
-// trace hands the program its tracer, which ends with it.
-func (p Program) trace(mgr ctrl.Manager, c tracing.Config) error {
+// startTracing passes the tracer to the program; it closes when the program ends.
+func (p Program) startTracing(mgr ctrl.Manager, c tracing.Config) error {
 	if p.Trace == nil {
 		return nil
 	}
@@ -183,7 +180,7 @@ func (p Program) trace(mgr ctrl.Manager, c tracing.Config) error {
 	return mgr.Add(t)
 }
 
-// clientConfig has no rate limit of its own unless it is asked for.
+// clientConfig has no rate limit unless --qps sets one.
 func (o *options) clientConfig() (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = o.kubeconfig

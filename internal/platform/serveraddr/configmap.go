@@ -1,7 +1,6 @@
-// Package beacon is how clients find the server: it publishes its address, and
-// the certificates that prove it, in a ConfigMap that everyone who is logged in
-// may read.
-package beacon
+// Package serveraddr lets clients find the server: it publishes its address and its CA
+// certificates in a ConfigMap that every authenticated user may read.
+package serveraddr
 
 import (
 	"context"
@@ -30,8 +29,8 @@ const (
 type Address struct {
 	// URL without a path, such as https://10.0.0.7:8443.
 	URL string
-	// CA is PEM: the certificates that vouch for the server's. Empty: those that
-	// the client's system trusts.
+	// CA is PEM: the certificates that sign the server's. Empty: those that the client's system
+	// trusts.
 	CA []byte
 	// ServerName that the server's certificate is for. Empty: the host of URL. It
 	// lets clients reach the server under any address, as through a forwarded
@@ -39,8 +38,8 @@ type Address struct {
 	ServerName string
 }
 
-// Publish writes the address down.
-func Publish(ctx context.Context, c client.Client, live client.Reader, a Address) error {
+// PublishAddress writes the address into the ConfigMap.
+func PublishAddress(ctx context.Context, c client.Client, live client.Reader, a Address) error {
 	data := map[string]string{keyURL: a.URL, keyCA: string(a.CA), keyServerName: a.ServerName}
 	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: Name}}
 	err := live.Get(ctx, client.ObjectKeyFromObject(m), m)
@@ -58,9 +57,8 @@ func Publish(ctx context.Context, c client.Client, live client.Reader, a Address
 	return nil
 }
 
-// Find reads the address. It fails with an error of the kind NotFound when no
-// server has published one.
-func Find(ctx context.Context, r client.Reader) (Address, error) {
+// FindAddress reads the address. It fails with a NotFound error if no server has published one.
+func FindAddress(ctx context.Context, r client.Reader) (Address, error) {
 	var m corev1.ConfigMap
 	if err := r.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: Name}, &m); err != nil {
 		return Address{}, err

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/traceparent"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	traceparent "k8s4r.io/k8s4r/internal/protocol/trace"
 )
 
 // The names of spans. A trace is a task: below it, for each attempt, the wait for a robot and
@@ -21,43 +21,43 @@ const (
 	SpanWait     = "wait"
 	SpanDispatch = "dispatch"
 	SpanPublish  = "publish"
-	SpanRun      = traceparent.Run
+	SpanRun      = traceparent.RunSpan
 )
 
-// Lived are the spans of the manager that have ended with a change of a task. dispatched is
-// when the attempt of was was dispatched; zero: nobody has seen it.
-func Lived(was, is *v1alpha1.Task, dispatched, now time.Time) (spans []Span) {
+// TaskSpans returns the spans of the manager that end with a change of a task. dispatched is when
+// the attempt of was was dispatched; zero: unknown.
+func TaskSpans(was, is *v1alpha1.Task, dispatched, now time.Time) (spans []Span) {
 	if was.UID != is.UID {
-		return nil // another of the same name
+		return nil // another task of the same name
 	}
 	if n := is.Status.Attempt; n > 0 && n != was.Status.Attempt {
-		spans = append(spans, wait(is, n, now))
+		spans = append(spans, waitSpan(is, n, now))
 	}
 	if n := was.Status.Attempt; stateOf(was) == lifecycle.TaskDispatching && (stateOf(is) != lifecycle.TaskDispatching || is.Status.Attempt != n) {
-		spans = append(spans, dispatch(is, n, dispatched, now))
+		spans = append(spans, dispatchSpan(is, n, dispatched, now))
 	}
-	if stateOf(is).Terminal() && !stateOf(was).Terminal() {
-		spans = append(spans, whole(is, now))
+	if stateOf(is).IsTerminal() && !stateOf(was).IsTerminal() {
+		spans = append(spans, taskSpan(is, now))
 	}
 	return spans
 }
 
 func stateOf(t *v1alpha1.Task) lifecycle.TaskState {
-	return lifecycle.TaskState(t.Status.State).Normal()
+	return lifecycle.TaskState(t.Status.State).OrPending()
 }
 
-func wait(t *v1alpha1.Task, attempt int32, now time.Time) Span {
-	at := traceparent.OfAttempt(string(t.UID), attempt)
+func waitSpan(t *v1alpha1.Task, attempt int32, now time.Time) Span {
+	at := traceparent.AttemptContext(string(t.UID), attempt)
 	return Span{
-		Name: SpanWait, At: at.Child(SpanWait), Parent: traceparent.OfTask(string(t.UID)),
-		Start: waitedFrom(t, attempt), End: now, Attributes: about(t, attempt),
+		Name: SpanWait, At: at.ChildSpan(SpanWait), Parent: traceparent.TaskContext(string(t.UID)),
+		Start: waitStart(t, attempt), End: now, Attributes: attributesOf(t, attempt),
 	}
 }
 
-// waitedFrom is when an attempt could have begun: with the task, or with the end of the one
-// before it.
-func waitedFrom(t *v1alpha1.Task, attempt int32) time.Time {
-	if before := t.Status.Entry(attempt - 1); before != nil && before.FinishedAt != nil {
+// waitStart returns when an attempt could have begun: when the task was created, or when the
+// previous attempt ended.
+func waitStart(t *v1alpha1.Task, attempt int32) time.Time {
+	if before := t.Status.FindAttempt(attempt - 1); before != nil && before.FinishedAt != nil {
 		return before.FinishedAt.Time
 	}
 	if at := t.Status.LastRestartTime; attempt > 1 && at != nil {
@@ -66,35 +66,36 @@ func waitedFrom(t *v1alpha1.Task, attempt int32) time.Time {
 	return t.CreationTimestamp.Time
 }
 
-func dispatch(t *v1alpha1.Task, attempt int32, since, now time.Time) Span {
+func dispatchSpan(t *v1alpha1.Task, attempt int32, since, now time.Time) Span {
 	if since.IsZero() {
-		since = waitedFrom(t, attempt)
+		since = waitStart(t, attempt)
 	}
 	s := Span{
-		Name: SpanDispatch, At: traceparent.OfAttempt(string(t.UID), attempt), Parent: traceparent.OfTask(string(t.UID)),
-		Kind: trace.SpanKindInternal, Start: since, End: now, Attributes: about(t, attempt),
+		Name: SpanDispatch, At: traceparent.AttemptContext(string(t.UID), attempt), Parent: traceparent.TaskContext(string(t.UID)),
+		Kind: trace.SpanKindInternal, Start: since, End: now, Attributes: attributesOf(t, attempt),
 	}
-	if a := t.Status.Entry(attempt); a == nil || a.StartedAt == nil {
+	if a := t.Status.FindAttempt(attempt); a == nil || a.StartedAt == nil {
 		s.Failed = cmp.Or(t.Status.Message, t.Status.Reason, "the robot has not started it")
 	}
 	return s
 }
 
-func whole(t *v1alpha1.Task, now time.Time) Span {
+func taskSpan(t *v1alpha1.Task, now time.Time) Span {
 	s := Span{
-		Name: SpanTask, At: traceparent.OfTask(string(t.UID)), Start: t.CreationTimestamp.Time, End: now,
-		Attributes: append(about(t, t.Status.Attempt), attribute.String("k8s4r.task.state", t.Status.State)),
+		Name: SpanTask, At: traceparent.TaskContext(string(t.UID)), Start: t.CreationTimestamp.Time, End: now,
+		Attributes: append(attributesOf(t, t.Status.Attempt), attribute.String("k8s4r.task.state", t.Status.State)),
 	}
-	if stateOf(t) == lifecycle.TaskFailed { // one that was called off has not failed
+	if stateOf(t) == lifecycle.TaskFailed { // a canceled task has not failed
 		s.Failed = cmp.Or(t.Status.Message, t.Status.Reason, t.Status.State)
 	}
 	return s
 }
 
-// Published is one message of a dispatch, from when it was handed over until the broker had it.
-func Published(parent traceparent.Context, topic string, handed, now time.Time, err error) Span {
+// PublishSpan returns the span of one message of a dispatch, from handing it over until the
+// broker acknowledged it.
+func PublishSpan(parent traceparent.Context, topic string, handed, now time.Time, err error) Span {
 	s := Span{
-		Name: SpanPublish, At: parent.Child(SpanPublish + handed.String()), Parent: parent, Kind: trace.SpanKindProducer, Start: handed, End: now,
+		Name: SpanPublish, At: parent.ChildSpan(SpanPublish + handed.String()), Parent: parent, Kind: trace.SpanKindProducer, Start: handed, End: now,
 		Attributes: []attribute.KeyValue{attribute.String("messaging.system", "mqtt"), attribute.String("messaging.destination.name", topic)},
 	}
 	if err != nil {
@@ -103,26 +104,26 @@ func Published(parent traceparent.Context, topic string, handed, now time.Time, 
 	return s
 }
 
-// Ran are the runs of attempts that have ended with a change of a task, by the robot's clock.
-// said is the context that came back with the robot's report, for the attempt that counts; what
-// is in another trace is made up.
-func Ran(was, is *v1alpha1.Task, said traceparent.Context) (spans []Span) {
+// RunSpans returns the runs of attempts that end with a change of a task, by the robot's clock.
+// reported is the context that the robot's report carried for the current attempt; one of another
+// trace is ignored.
+func RunSpans(was, is *v1alpha1.Task, reported traceparent.Context) (spans []Span) {
 	for _, a := range is.Status.Attempts {
-		if before := was.Status.Entry(a.Attempt); a.FinishedAt == nil || before != nil && before.FinishedAt != nil {
+		if before := was.Status.FindAttempt(a.Attempt); a.FinishedAt == nil || before != nil && before.FinishedAt != nil {
 			continue
 		}
-		parent := traceparent.OfAttempt(string(is.UID), a.Attempt)
-		at := parent.Child(SpanRun)
-		if said.Trace == parent.Trace && a.Attempt == is.Status.Attempt {
-			parent, at = said, said.Child(SpanRun)
+		parent := traceparent.AttemptContext(string(is.UID), a.Attempt)
+		at := parent.ChildSpan(SpanRun)
+		if reported.Trace == parent.Trace && a.Attempt == is.Status.Attempt {
+			parent, at = reported, reported.ChildSpan(SpanRun)
 		}
-		spans = append(spans, run(is, &a, at, parent))
+		spans = append(spans, runSpan(is, &a, at, parent))
 	}
 	return spans
 }
 
-func run(t *v1alpha1.Task, a *v1alpha1.TaskAttempt, at, parent traceparent.Context) Span {
-	s := Span{Name: SpanRun, At: at, Parent: parent, Kind: trace.SpanKindConsumer, Start: a.FinishedAt.Time, End: a.FinishedAt.Time, Attributes: about(t, a.Attempt)}
+func runSpan(t *v1alpha1.Task, a *v1alpha1.TaskAttempt, at, parent traceparent.Context) Span {
+	s := Span{Name: SpanRun, At: at, Parent: parent, Kind: trace.SpanKindConsumer, Start: a.FinishedAt.Time, End: a.FinishedAt.Time, Attributes: attributesOf(t, a.Attempt)}
 	if a.StartedAt != nil {
 		s.Start = a.StartedAt.Time
 	}
@@ -136,10 +137,11 @@ func run(t *v1alpha1.Task, a *v1alpha1.TaskAttempt, at, parent traceparent.Conte
 	return s
 }
 
-// about a task and one of its attempts. There names are welcome: spans are looked for by them.
-func about(t *v1alpha1.Task, attempt int32) []attribute.KeyValue {
-	robot := t.RobotOfAttempt()
-	if a := t.Status.Entry(attempt); a != nil {
+// attributesOf returns the attributes of a task and one of its attempts. Names are wanted here:
+// users search spans by them.
+func attributesOf(t *v1alpha1.Task, attempt int32) []attribute.KeyValue {
+	robot := t.CurrentRobot()
+	if a := t.Status.FindAttempt(attempt); a != nil {
 		robot = a.Robot
 	}
 	return []attribute.KeyValue{
@@ -149,24 +151,24 @@ func about(t *v1alpha1.Task, attempt int32) []attribute.KeyValue {
 	}
 }
 
-// Lives follows the lives of tasks, for the manager that leads.
-type Lives struct {
+// TaskRecorder records spans of tasks, in the manager that leads.
+type TaskRecorder struct {
 	Tracer *Tracer
 
 	mu sync.Mutex
-	// dispatched is when the present attempts were dispatched that no robot has answered. A
-	// manager that has just begun to lead does not know it, and takes the end of the wait before.
+	// dispatched holds when current attempts were dispatched that no robot has answered. It is
+	// empty after a change of the leader; then the end of the wait is used.
 	dispatched map[types.UID]time.Time
 }
 
-// Changed takes in that a task has changed.
-func (l *Lives) Changed(was, is *v1alpha1.Task, now time.Time) {
-	if !l.Tracer.Keeps(traceparent.OfTask(string(is.UID))) {
+// RecordChange records the spans that end with a change of a task.
+func (l *TaskRecorder) RecordChange(was, is *v1alpha1.Task, now time.Time) {
+	if !l.Tracer.IsSampled(traceparent.TaskContext(string(is.UID))) {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.Tracer.Record(Lived(was, is, l.dispatched[is.UID], now)...)
+	l.Tracer.Record(TaskSpans(was, is, l.dispatched[is.UID], now)...)
 	switch {
 	case stateOf(is) != lifecycle.TaskDispatching:
 		delete(l.dispatched, is.UID)
@@ -178,8 +180,8 @@ func (l *Lives) Changed(was, is *v1alpha1.Task, now time.Time) {
 	}
 }
 
-// Gone takes in that a task is no more.
-func (l *Lives) Gone(uid types.UID) {
+// ForgetTask drops what is known of a deleted task.
+func (l *TaskRecorder) ForgetTask(uid types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.dispatched, uid)

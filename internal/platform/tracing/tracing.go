@@ -1,6 +1,6 @@
-// Package tracing sends what becomes of tasks to a collector of OpenTelemetry, as spans. It
-// decides nothing: package traceparent says which span is which, and who has seen something
-// begin and end records it.
+// Package tracing sends spans of tasks to an OpenTelemetry collector. Package protocol/trace
+// defines the ids of spans; the program that observes the start and the end of something records
+// its span.
 package tracing
 
 import (
@@ -11,7 +11,6 @@ import (
 	"net/url"
 	"os"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -24,56 +23,57 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 
-	"k8s4r.io/k8s4r/internal/traceparent"
-	"k8s4r.io/k8s4r/internal/version"
+	"k8s4r.io/k8s4r/internal/platform/limits"
+	traceparent "k8s4r.io/k8s4r/internal/protocol/trace"
+	"k8s4r.io/k8s4r/internal/protocol/version"
 )
 
-// Config says where spans go.
+// Config says where spans are sent.
 type Config struct {
-	// Endpoint of the collector, such as http://collector:4318. Empty: what the environment
-	// says (OTEL_EXPORTER_OTLP_ENDPOINT); nothing there: no spans are made.
+	// Endpoint of the collector, such as http://collector:4318. Empty:
+	// $OTEL_EXPORTER_OTLP_ENDPOINT; without that no spans are made.
 	Endpoint string
-	// Share of the tasks that are traced, from 0 to 1.
-	Share float64
+	// SampleRatio is the share of tasks that are traced, from 0 to 1.
+	SampleRatio float64
 }
 
 // AddFlags adds the flags of a program that traces.
 func (c *Config) AddFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.Endpoint, "otlp-endpoint", "", "collector of OpenTelemetry that gets traces of tasks by OTLP over HTTP, such as http://collector:4318; empty: $OTEL_EXPORTER_OTLP_ENDPOINT, and without that none are made")
-	f.Float64Var(&c.Share, "trace-share", 1, "share of the tasks that are traced, from 0 to 1; the same for all programs")
+	f.Float64Var(&c.SampleRatio, "trace-sample-ratio", 1, "share of the tasks that are traced, from 0 to 1; the same for all programs")
 }
 
-// Validate refuses what makes no sense, by the name of the flag.
+// Validate returns an error that names the flag for each invalid value.
 func (c *Config) Validate() error {
 	var errs []error
 	if u, err := url.Parse(c.Endpoint); c.Endpoint != "" && (err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "") {
 		errs = append(errs, fmt.Errorf("--otlp-endpoint=%s: must be http://host:port or https://host:port", c.Endpoint))
 	}
-	if c.Share < 0 || c.Share > 1 || c.Share != c.Share {
-		errs = append(errs, fmt.Errorf("--trace-share=%g: must be between 0, for none, and 1, for all", c.Share))
+	if c.SampleRatio < 0 || c.SampleRatio > 1 || c.SampleRatio != c.SampleRatio {
+		errs = append(errs, fmt.Errorf("--trace-sample-ratio=%g: must be between 0, for none, and 1, for all", c.SampleRatio))
 	}
 	return errors.Join(errs...)
 }
 
-// on tells whether there is anybody who wants spans.
-func (c *Config) on() bool {
-	return c.Share > 0 && cmp.Or(c.Endpoint, os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT"), os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")) != ""
+// isEnabled reports whether spans are made.
+func (c *Config) isEnabled() bool {
+	return c.SampleRatio > 0 && cmp.Or(c.Endpoint, os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT"), os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")) != ""
 }
 
 // Tracer records spans. A nil one does nothing.
 type Tracer struct {
-	provider *sdktrace.TracerProvider
-	tracer   trace.Tracer
-	share    float64
+	provider    *sdktrace.TracerProvider
+	tracer      trace.Tracer
+	sampleRatio float64
 }
 
-// closePatience is how long the last spans have to reach the collector.
-const closePatience = 3 * time.Second
+// closeTimeout bounds the sending of the last spans.
+const closeTimeout = 3 * time.Second
 
-// Open returns the tracer of a program, or nil if nobody wants spans. A collector that is down
-// delays nobody: what it does not take is dropped, which the log says now and then.
+// Open returns the tracer of a program, or nil if tracing is disabled. A collector that is down
+// delays nothing: spans that it does not take are dropped, which is logged at most once a minute.
 func Open(c Config, program string, log logr.Logger) (*Tracer, error) {
-	if !c.on() {
+	if !c.isEnabled() {
 		return nil, nil
 	}
 	var options []otlptracehttp.Option
@@ -90,61 +90,61 @@ func Open(c Config, program string, log logr.Logger) (*Tracer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
-	otel.SetErrorHandler(&complaints{log: log, now: time.Now})
-	return New(c.Share, sdktrace.WithBatcher(exporter), sdktrace.WithResource(from)), nil
+	otel.SetErrorHandler(newErrorLog(log, time.Now))
+	return New(c.SampleRatio, sdktrace.WithBatcher(exporter), sdktrace.WithResource(from)), nil
 }
 
-// New returns a tracer that hands its spans to what the options name.
+// New returns a tracer that sends its spans where the options say.
 func New(share float64, options ...sdktrace.TracerProviderOption) *Tracer {
-	options = append(options, sdktrace.WithIDGenerator(given{}), sdktrace.WithSampler(sdktrace.AlwaysSample()))
+	options = append(options, sdktrace.WithIDGenerator(fixedIDs{}), sdktrace.WithSampler(sdktrace.AlwaysSample()))
 	p := sdktrace.NewTracerProvider(options...)
-	return &Tracer{provider: p, tracer: p.Tracer("k8s4r.io/k8s4r"), share: share}
+	return &Tracer{provider: p, tracer: p.Tracer("k8s4r.io/k8s4r"), sampleRatio: share}
 }
 
-// Close sends what is left.
+// Close sends the remaining spans.
 func (t *Tracer) Close() error {
 	if t == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), closePatience)
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	return t.provider.Shutdown(ctx)
 }
 
-// NeedLeaderElection tells that a tracer closes with any program, be it one that stands by.
+// NeedLeaderElection returns false: an instance that stands by closes its tracer, too.
 func (*Tracer) NeedLeaderElection() bool { return false }
 
-// Start waits for the end of the program, and sends what is left. What is recorded later is lost.
+// Start waits for the end of the program and sends the remaining spans. Later spans are lost.
 func (t *Tracer) Start(ctx context.Context) error {
 	<-ctx.Done()
 	return t.Close()
 }
 
-// Keeps tells whether the trace of a task is kept.
-func (t *Tracer) Keeps(c traceparent.Context) bool { return t != nil && c.Kept(t.share) }
+// IsSampled reports whether the trace of a task is recorded.
+func (t *Tracer) IsSampled(c traceparent.Context) bool { return t != nil && c.IsSampled(t.sampleRatio) }
 
-// Span is something that began and has ended.
+// Span is something that has started and ended.
 type Span struct {
 	Name string
-	// At is the span's own place, Parent that of the one above. Zero: it is the topmost.
+	// At is the context of the span, Parent that of its parent. Zero: it is the root.
 	At, Parent traceparent.Context
 	Kind       trace.SpanKind
 	Start, End time.Time
-	// Failed says why it did not come to a good end. Empty: it did.
+	// Failed says why it failed. Empty: it succeeded.
 	Failed     string
 	Attributes []attribute.KeyValue
 }
 
-// Record takes spans in. It never waits.
+// Record sends spans. It never blocks.
 func (t *Tracer) Record(spans ...Span) {
 	for _, s := range spans {
-		if t.Keeps(s.At) {
-			t.record(s)
+		if t.IsSampled(s.At) {
+			t.recordSpan(s)
 		}
 	}
 }
 
-func (t *Tracer) record(s Span) {
+func (t *Tracer) recordSpan(s Span) {
 	ctx := context.WithValue(context.Background(), idKey{}, s.At)
 	if s.Parent.Trace != [16]byte{} {
 		ctx = trace.ContextWithRemoteSpanContext(ctx, trace.NewSpanContext(trace.SpanContextConfig{
@@ -161,41 +161,37 @@ func (t *Tracer) record(s Span) {
 	span.End(trace.WithTimestamp(s.End))
 }
 
-// given hands the SDK the ids that a span has already.
-type given struct{}
+// fixedIDs passes the ids that a span already has to the SDK.
+type fixedIDs struct{}
 
 type idKey struct{}
 
 // NewIDs implements sdktrace.IDGenerator.
-func (given) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
+func (fixedIDs) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
 	at, _ := ctx.Value(idKey{}).(traceparent.Context)
 	return at.Trace, at.Span
 }
 
 // NewSpanID implements sdktrace.IDGenerator.
-func (given) NewSpanID(ctx context.Context, _ trace.TraceID) trace.SpanID {
+func (fixedIDs) NewSpanID(ctx context.Context, _ trace.TraceID) trace.SpanID {
 	at, _ := ctx.Value(idKey{}).(traceparent.Context)
 	return at.Span
 }
 
-// complainEvery is the time between two lines about a collector that takes nothing.
-const complainEvery = time.Minute
+// errorLog logs that the collector takes no spans, at most once per interval.
+type errorLog struct {
+	log      logr.Logger
+	now      func() time.Time
+	interval limits.Interval
+}
 
-// complaints are what OpenTelemetry has to say of its own trouble.
-type complaints struct {
-	log logr.Logger
-	now func() time.Time
-
-	mu   sync.Mutex
-	last time.Time
+func newErrorLog(log logr.Logger, now func() time.Time) *errorLog {
+	return &errorLog{log: log, now: now, interval: limits.Interval{Period: time.Minute}}
 }
 
 // Handle implements otel.ErrorHandler.
-func (c *complaints) Handle(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if now := c.now(); now.Sub(c.last) >= complainEvery {
-		c.last = now
-		c.log.Info("traces are lost", "reason", err.Error())
+func (l *errorLog) Handle(err error) {
+	if l.interval.Allow("", l.now()) {
+		l.log.Info("traces are lost", "reason", err.Error())
 	}
 }

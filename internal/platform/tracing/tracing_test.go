@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/traceparent"
+	traceparent "k8s4r.io/k8s4r/internal/protocol/trace"
 )
 
 const uid = "6b1f0a52-8c0d-4e5e-9d3a-7a3c1f9e2b44"
@@ -39,24 +39,24 @@ func entry(n int32, state string, started, finished *metav1.MicroTime) v1alpha1.
 	return v1alpha1.TaskAttempt{Attempt: n, Robot: "r1", State: state, StartedAt: started, FinishedAt: finished}
 }
 
-func TestOffCostsNothing(t *testing.T) {
+func TestNilTracer_DoesNothing(t *testing.T) {
 	for _, name := range []string{"OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"} {
 		t.Setenv(name, "")
 	}
-	for _, c := range []Config{{Share: 1}, {Endpoint: "http://collector:4318", Share: 0}} {
+	for _, c := range []Config{{SampleRatio: 1}, {Endpoint: "http://collector:4318", SampleRatio: 0}} {
 		off, err := Open(c, "k8s4r-manager", logr.Discard())
 		if off != nil || err != nil {
 			t.Fatalf("%+v: %v, %v", c, off, err)
 		}
-		if off.Keeps(traceparent.OfTask(uid)) || off.Close() != nil {
+		if off.IsSampled(traceparent.TaskContext(uid)) || off.Close() != nil {
 			t.Error("it keeps something")
 		}
 		off.Record(Span{Name: "lost"})
 	}
 	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
-	on, err := Open(Config{Share: 1}, "k8s4r-manager", logr.Discard())
+	on, err := Open(Config{SampleRatio: 1}, "k8s4r-manager", logr.Discard())
 	if on == nil || err != nil || on.Close() != nil {
-		t.Errorf("the environment names a collector, and nobody sends: %v, %v", on, err)
+		t.Errorf("the environment names a collector, but nothing is sent: %v, %v", on, err)
 	}
 }
 
@@ -65,13 +65,13 @@ func TestValidate(t *testing.T) {
 		c  Config
 		ok bool
 	}{
-		{Config{Share: 1}, true},
-		{Config{Endpoint: "https://collector:4318", Share: 0.01}, true},
-		{Config{Endpoint: "collector:4318", Share: 1}, false},
-		{Config{Endpoint: "grpc://collector:4317", Share: 1}, false},
-		{Config{Share: 1.1}, false},
-		{Config{Share: -1}, false},
-		{Config{Share: math.NaN()}, false},
+		{Config{SampleRatio: 1}, true},
+		{Config{Endpoint: "https://collector:4318", SampleRatio: 0.01}, true},
+		{Config{Endpoint: "collector:4318", SampleRatio: 1}, false},
+		{Config{Endpoint: "grpc://collector:4317", SampleRatio: 1}, false},
+		{Config{SampleRatio: 1.1}, false},
+		{Config{SampleRatio: -1}, false},
+		{Config{SampleRatio: math.NaN()}, false},
 	} {
 		if err := row.c.Validate(); (err == nil) != row.ok {
 			t.Errorf("%+v: %v", row.c, err)
@@ -88,12 +88,12 @@ func recorded(t *testing.T, share float64, spans ...Span) tracetest.SpanStubs {
 	return kept.GetSpans()
 }
 
-func TestSpansHaveTheIDsThatTheyAreGiven(t *testing.T) {
-	parent := traceparent.OfAttempt(uid, 1)
-	at := parent.Child(SpanRun)
+func TestRecord_KeepsTheIDsOfSpans(t *testing.T) {
+	parent := traceparent.AttemptContext(uid, 1)
+	at := parent.ChildSpan(SpanRun)
 	got := recorded(t, 1,
 		Span{Name: SpanRun, At: at, Parent: parent, Start: after(2), End: after(1), Failed: "Exited"},
-		Span{Name: SpanTask, At: traceparent.OfTask(uid), Start: after(0), End: after(3)})
+		Span{Name: SpanTask, At: traceparent.TaskContext(uid), Start: after(0), End: after(3)})
 	if len(got) != 2 {
 		t.Fatal(got)
 	}
@@ -112,7 +112,7 @@ func TestSpansHaveTheIDsThatTheyAreGiven(t *testing.T) {
 	}
 }
 
-func TestLived(t *testing.T) {
+func TestTaskSpans(t *testing.T) {
 	type want struct {
 		name       string
 		start, end time.Duration
@@ -123,7 +123,7 @@ func TestLived(t *testing.T) {
 	for _, row := range []struct {
 		name    string
 		was, is *v1alpha1.Task
-		unseen  bool // nobody has seen the dispatch
+		unseen  bool // the dispatch was not observed
 		want    []want
 	}{
 		{name: "nothing that matters", was: task("running", entry(1, "running", micro(1), nil)), is: task("running", entry(1, "running", micro(1), nil))},
@@ -146,9 +146,9 @@ func TestLived(t *testing.T) {
 				at = after(dispatched)
 			}
 			var got []want
-			for _, s := range Lived(row.was, row.is, at, after(now)) {
+			for _, s := range TaskSpans(row.was, row.is, at, after(now)) {
 				got = append(got, want{s.Name, s.Start.Sub(created), s.End.Sub(created), s.Failed != ""})
-				if s.At.Trace != traceparent.OfTask(uid).Trace || s.Name != SpanTask && s.Parent != traceparent.OfTask(uid) {
+				if s.At.Trace != traceparent.TaskContext(uid).Trace || s.Name != SpanTask && s.Parent != traceparent.TaskContext(uid) {
 					t.Errorf("%s is %s below %s", s.Name, s.At, s.Parent)
 				}
 			}
@@ -164,39 +164,39 @@ func TestLived(t *testing.T) {
 	}
 	other := task("running")
 	other.UID = "another"
-	if got := Lived(task("dispatching", entry(1, "dispatching", nil, nil)), other, after(0), after(1)); got != nil {
+	if got := TaskSpans(task("dispatching", entry(1, "dispatching", nil, nil)), other, after(0), after(1)); got != nil {
 		t.Errorf("of a task that took the place of another: %v", got)
 	}
 }
 
-func TestADispatchIsMeasuredFromWhenItWasSeen(t *testing.T) {
+func TestTaskRecorder_MeasuresTheDispatch(t *testing.T) {
 	kept := tracetest.NewInMemoryExporter()
-	l := &Lives{Tracer: New(1, sdktrace.WithSyncer(kept))}
+	l := &TaskRecorder{Tracer: New(1, sdktrace.WithSyncer(kept))}
 	pending, sent, runs := task("pending"), task("dispatching", entry(1, "dispatching", nil, nil)), task("running", entry(1, "running", micro(5), nil))
-	l.Changed(pending, sent, after(time.Second))
-	l.Changed(sent, sent, after(2*time.Second)) // such as a condition
-	l.Changed(sent, runs, after(3*time.Second))
+	l.RecordChange(pending, sent, after(time.Second))
+	l.RecordChange(sent, sent, after(2*time.Second)) // such as a condition
+	l.RecordChange(sent, runs, after(3*time.Second))
 	spans := kept.GetSpans()
 	if len(spans) != 2 || spans[1].Name != SpanDispatch || !spans[1].StartTime.Equal(after(time.Second)) || !spans[1].EndTime.Equal(after(3*time.Second)) {
 		t.Errorf("%+v", spans)
 	}
-	l.Changed(pending, sent, after(time.Second))
-	l.Gone(uid)
+	l.RecordChange(pending, sent, after(time.Second))
+	l.ForgetTask(uid)
 	if len(l.dispatched) > 0 {
 		t.Error("tasks that are gone are remembered for ever")
 	}
 }
 
-func TestRan(t *testing.T) {
+func TestRunSpans(t *testing.T) {
 	before := task("running", entry(1, "running", micro(time.Second), nil))
 	code := int32(3)
 	last := entry(1, "failed", micro(time.Second), micro(2*time.Second))
 	last.ExitCode, last.Reason = &code, "Exited"
 	ended := task("exited", last)
-	dispatch := traceparent.OfAttempt(uid, 1)
+	dispatch := traceparent.AttemptContext(uid, 1)
 	another := dispatch
 	another.Span = [8]byte{1}
-	foreign := traceparent.OfAttempt("00000000-0000-4000-8000-000000000001", 1)
+	foreign := traceparent.AttemptContext("00000000-0000-4000-8000-000000000001", 1)
 	for _, row := range []struct {
 		name   string
 		said   traceparent.Context
@@ -207,8 +207,8 @@ func TestRan(t *testing.T) {
 		{"a robot that has a span of its own between", another, another},
 		{"a robot that names the trace of another task", foreign, dispatch},
 	} {
-		got := Ran(before, ended, row.said)
-		if len(got) != 1 || got[0].Parent != row.parent || got[0].At != row.parent.Child(SpanRun) || got[0].At.Trace != dispatch.Trace {
+		got := RunSpans(before, ended, row.said)
+		if len(got) != 1 || got[0].Parent != row.parent || got[0].At != row.parent.ChildSpan(SpanRun) || got[0].At.Trace != dispatch.Trace {
 			t.Errorf("%s: %+v", row.name, got)
 			continue
 		}
@@ -216,24 +216,24 @@ func TestRan(t *testing.T) {
 			t.Errorf("%s: from %s to %s, %q", row.name, s.Start, s.End, s.Failed)
 		}
 	}
-	if got := Ran(ended, ended, dispatch); got != nil {
+	if got := RunSpans(ended, ended, dispatch); got != nil {
 		t.Errorf("a run that had ended before ends again: %+v", got)
 	}
 	neverStarted := task("exited", entry(1, "failed", nil, micro(2*time.Second)))
-	if got := Ran(before, neverStarted, traceparent.Context{}); len(got) != 1 || !got[0].Start.Equal(got[0].End) {
+	if got := RunSpans(before, neverStarted, traceparent.Context{}); len(got) != 1 || !got[0].Start.Equal(got[0].End) {
 		t.Errorf("a run that never started: %+v", got)
 	}
 }
 
-func TestACollectorThatIsDownIsToldOfOnceAMinute(t *testing.T) {
+func TestErrorLog_LogsOnceAMinute(t *testing.T) {
 	var said bytes.Buffer
 	now := created
-	c := &complaints{log: funcr.New(func(_, line string) { said.WriteString(line + "\n") }, funcr.Options{}), now: func() time.Time { return now }}
+	c := newErrorLog(funcr.New(func(_, line string) { said.WriteString(line + "\n") }, funcr.Options{}), func() time.Time { return now })
 	for range 5 {
 		c.Handle(errors.New("refused"))
 		now = now.Add(20 * time.Second)
 	}
 	if n := bytes.Count(said.Bytes(), []byte("\n")); n != 2 {
-		t.Errorf("in 80 s it says so %d times:\n%s", n, &said)
+		t.Errorf("%d lines in 80 s:\n%s", n, &said)
 	}
 }

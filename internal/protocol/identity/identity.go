@@ -1,6 +1,5 @@
-// Package identity is what robot and server agree on about identities: which
-// name a certificate carries, how a key is told from another, and what is said
-// when a robot joins or renews (docs/security.md).
+// Package identity has what agent and server agree on about identities: the name in a
+// certificate, fingerprints of keys, and the messages of joining and renewing (docs/explanation/security.md).
 package identity
 
 import (
@@ -14,35 +13,36 @@ import (
 	"fmt"
 	"strings"
 
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
-// Server is the name in the certificate by which the server speaks to the
-// broker, Console that of the console, and Admin that of who tells an external
-// broker its rules. No robot may have them.
+// The names in the certificates of the server, of the console, and of the program that configures
+// an external broker. No robot may use them.
 const (
-	Server  = "k8s4r-server"
-	Console = "k8s4r-console"
-	Admin   = "k8s4r-admin"
+	ServerName  = "k8s4r-server"
+	ConsoleName = "k8s4r-console"
+	AdminName   = "k8s4r-admin"
 )
 
-// Reserved tells whether a name is one of these.
-func Reserved(name string) bool { return name == Server || name == Console || name == Admin }
-
-// maxCSR bounds a certificate request. One for a P-256 key has some 250 bytes.
-const maxCSR = 4 << 10
-
-// ValidRobot refuses names that no robot can join by.
-func ValidRobot(id string) error {
-	if Reserved(id) {
-		return fmt.Errorf("robot id %q is the server's own; choose another", id)
-	}
-	return wire.ValidRobotID(id)
+// IsReserved reports whether a name is one of ServerName, ConsoleName and AdminName.
+func IsReserved(name string) bool {
+	return name == ServerName || name == ConsoleName || name == AdminName
 }
 
-// NameIn is who a certificate is for: its common name, which must also be its
-// one alternative name, so that no two readers of it come to two answers.
-func NameIn(c *x509.Certificate) (string, error) {
+// maxCSR bounds a certificate request, in bytes. One for a P-256 key has about 250.
+const maxCSR = 4 << 10
+
+// ValidateRobotID returns an error for an id that a robot cannot join with.
+func ValidateRobotID(id string) error {
+	if IsReserved(id) {
+		return fmt.Errorf("robot id %q is the server's own; choose another", id)
+	}
+	return wire.ValidateRobotID(id)
+}
+
+// CertificateName returns the name that a certificate is for. It must be both the common name and
+// the only alternative name, so that all readers find the same name.
+func CertificateName(c *x509.Certificate) (string, error) {
 	name := c.Subject.CommonName
 	if name == "" || len(c.DNSNames) != 1 || c.DNSNames[0] != name || len(c.IPAddresses)+len(c.URIs)+len(c.EmailAddresses) > 0 {
 		return "", errors.New("the certificate does not name exactly one robot")
@@ -50,18 +50,20 @@ func NameIn(c *x509.Certificate) (string, error) {
 	return name, nil
 }
 
-// Fingerprint tells a public key from all others. It stays the same when a
-// certificate for the key is renewed.
-func Fingerprint(publicKeyInfo []byte) string {
+// KeyFingerprint returns the fingerprint of a public key. It does not change when a certificate
+// for the key is renewed.
+func KeyFingerprint(publicKeyInfo []byte) string {
 	sum := sha256.Sum256(publicKeyInfo)
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// FingerprintOf is the fingerprint of a certificate's key.
-func FingerprintOf(c *x509.Certificate) string { return Fingerprint(c.RawSubjectPublicKeyInfo) }
+// CertificateFingerprint returns the fingerprint of a certificate's key.
+func CertificateFingerprint(c *x509.Certificate) string {
+	return KeyFingerprint(c.RawSubjectPublicKeyInfo)
+}
 
-// ValidFingerprint refuses what Fingerprint does not make.
-func ValidFingerprint(s string) error {
+// ValidateFingerprint returns an error if s is not of the form of KeyFingerprint.
+func ValidateFingerprint(s string) error {
 	digits, ok := strings.CutPrefix(s, "sha256:")
 	raw, err := hex.DecodeString(digits)
 	if !ok || err != nil || len(raw) != sha256.Size || strings.ToLower(digits) != digits {
@@ -70,9 +72,9 @@ func ValidFingerprint(s string) error {
 	return nil
 }
 
-// ReadRequest takes in a certificate request (PEM): it must be for a P-256 key,
-// and signed by it. Nothing else in it counts: who it is for is said beside it.
-func ReadRequest(text string) (*x509.CertificateRequest, error) {
+// ParseCSR parses a certificate request in PEM. It must be for a P-256 key and signed by it. The
+// name in it is ignored: it is sent beside the request.
+func ParseCSR(text string) (*x509.CertificateRequest, error) {
 	if len(text) > maxCSR {
 		return nil, fmt.Errorf("the certificate request has more than %d bytes", maxCSR)
 	}

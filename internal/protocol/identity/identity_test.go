@@ -15,7 +15,7 @@ import (
 )
 
 func TestNoRobotIsTheServer(t *testing.T) {
-	if ValidRobot(Server) == nil || ValidRobot(Console) == nil || ValidRobot(Admin) == nil || ValidRobot("a/b") == nil || ValidRobot("r1") != nil {
+	if ValidateRobotID(ServerName) == nil || ValidateRobotID(ConsoleName) == nil || ValidateRobotID(AdminName) == nil || ValidateRobotID("a/b") == nil || ValidateRobotID("r1") != nil {
 		t.Error("the wrong names are refused")
 	}
 }
@@ -40,7 +40,7 @@ func TestACertificateNamesOneRobot(t *testing.T) {
 		{"no alternative name", cert("r1", func(c *x509.Certificate) { c.DNSNames = nil }), ""},
 		{"a URI beside it", cert("r1", func(c *x509.Certificate) { c.URIs = []*url.URL{{Host: "r2"}} }), ""},
 	} {
-		if got, err := NameIn(row.in); got != row.want || (err == nil) != (row.want != "") {
+		if got, err := CertificateName(row.in); got != row.want || (err == nil) != (row.want != "") {
 			t.Errorf("%s: %q, %v", row.name, got, err)
 		}
 	}
@@ -60,7 +60,7 @@ func TestRequestsForOtherKeysAreRefused(t *testing.T) {
 	p384, _ := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
 	rsaKey, _ := rsa.GenerateKey(rand.Reader, 2048)
 	good := request(t, p256)
-	if _, err := ReadRequest(good); err != nil {
+	if _, err := ParseCSR(good); err != nil {
 		t.Error(err)
 	}
 	block, _ := pem.Decode([]byte(good))
@@ -69,7 +69,7 @@ func TestRequestsForOtherKeysAreRefused(t *testing.T) {
 		"P-384": request(t, p384), "RSA": request(t, rsaKey), "nothing": "", "long": strings.Repeat("a", maxCSR+1),
 		"another's signature": string(pem.EncodeToMemory(block)),
 	} {
-		if _, err := ReadRequest(text); err == nil {
+		if _, err := ParseCSR(text); err == nil {
 			t.Errorf("%s passes", name)
 		}
 	}
@@ -94,9 +94,9 @@ func FuzzJoinRequest(f *testing.F) {
 		if err != nil {
 			return
 		}
-		_ = r.Check()
-		_ = ValidRobot(r.RobotID)
-		if c, err := ReadRequest(r.CSR); err == nil && ValidFingerprint(Fingerprint(c.RawSubjectPublicKeyInfo)) != nil {
+		_ = r.Validate()
+		_ = ValidateRobotID(r.RobotID)
+		if c, err := ParseCSR(r.CSR); err == nil && ValidateFingerprint(KeyFingerprint(c.RawSubjectPublicKeyInfo)) != nil {
 			t.Error("a key without a fingerprint")
 		}
 	})

@@ -14,35 +14,35 @@ const (
 	RenewPath = "/v1/renew"
 )
 
-// MaxBody bounds what either side reads of the other.
+// MaxBody bounds what each side reads from the other, in bytes.
 const MaxBody = 64 << 10
 
-// maxText bounds a field that is for people.
+// maxText bounds a field for people, in bytes.
 const maxText = 256
 
-// JoinRequest is what a robot says once, with its token.
+// JoinRequest is the request for the first certificate, with a join token.
 type JoinRequest struct {
 	RobotID string `json:"robotId"`
-	// Token is id.secret.
+	// Token has the form id.secret.
 	Token string `json:"token"`
-	Request
+	CertificateRequest
 }
 
-// Request is what a robot says each time that it wants a certificate.
-type Request struct {
+// CertificateRequest is a request for a certificate.
+type CertificateRequest struct {
 	// CSR is a certificate request in PEM for the robot's key.
 	CSR string `json:"csr"`
-	// Machine tells this machine from others, as a fingerprint: an identity that
-	// turns up on two machines has been copied. Empty: it has no machine id.
+	// Machine is the fingerprint of the machine id. A key that two machines present has been
+	// copied. Empty if the machine has none.
 	Machine string `json:"machine,omitempty"`
 	// Hostname for people.
 	Hostname string `json:"hostname,omitempty"`
 }
 
-// Check refuses what makes no sense.
-func (r Request) Check() error {
+// Validate returns an error that names the field if the request is malformed.
+func (r CertificateRequest) Validate() error {
 	if r.Machine != "" {
-		if err := ValidFingerprint(r.Machine); err != nil {
+		if err := ValidateFingerprint(r.Machine); err != nil {
 			return fmt.Errorf("machine: %w", err)
 		}
 	}
@@ -56,24 +56,25 @@ func (r Request) Check() error {
 const (
 	// StateIssued comes with a certificate.
 	StateIssued = "issued"
-	// StatePending asks to come again with the same request.
+	// StatePending asks the robot to repeat the same request later.
 	StatePending = "pending"
-	// StateRefused will stay so until somebody does something about it.
+	// StateRefused is final until an operator acts.
 	StateRefused = "refused"
 )
 
-// Answer is the server's.
-type Answer struct {
+// CertificateResponse is the server's response to a CertificateRequest.
+type CertificateResponse struct {
 	State string `json:"state"`
-	// Reason in one word, for programs. Empty when issued.
+	// Reason is a CamelCase word for programs. Empty when issued.
 	Reason string `json:"reason,omitempty"`
-	// Message for people, with the way out.
+	// Message explains the reason to people and says what to do.
 	Message string `json:"message,omitempty"`
 	// Certificate in PEM, when issued.
 	Certificate string `json:"certificate,omitempty"`
-	// CA in PEM: who vouches for the server and the broker from now on.
+	// CA has the certificates, in PEM, with which to verify the server and the broker from now
+	// on.
 	CA string `json:"ca,omitempty"`
-	// MQTTURL of the broker. Empty: the robot must know.
+	// MQTTURL is the URL of the broker. If empty, the robot must have it in its configuration.
 	MQTTURL string `json:"mqttURL,omitempty"`
 	// RetryAfter in seconds, when pending.
 	RetryAfter int `json:"retryAfter,omitempty"`
@@ -94,10 +95,12 @@ const (
 	ReasonUnauthorized = "CertificateRefused"
 )
 
-// RetryIn is how long to wait when pending.
-func (a Answer) RetryIn() time.Duration { return time.Duration(a.RetryAfter) * time.Second }
+// RetryDelay returns the time to wait before the next request when pending.
+func (a CertificateResponse) RetryDelay() time.Duration {
+	return time.Duration(a.RetryAfter) * time.Second
+}
 
-// Decode reads one JSON object, and nothing after it.
+// Decode reads exactly one JSON object.
 func Decode[T any](r io.Reader) (T, error) {
 	var v T
 	limited := &io.LimitedReader{R: r, N: MaxBody + 1}

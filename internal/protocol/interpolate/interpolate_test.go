@@ -1,11 +1,18 @@
-package render
+package interpolate
 
 import (
 	"strings"
 	"testing"
 )
 
-func TestInterpolate(t *testing.T) {
+func lookupIn(values map[string]string) func(string) (string, bool) {
+	return func(name string) (string, bool) {
+		value, found := values[name]
+		return value, found
+	}
+}
+
+func TestExpand(t *testing.T) {
 	tests := []struct{ name, text, want string }{
 		{"nothing", "plain $HOME ${} }", "plain $HOME ${} }"},
 		{"a variable of the task", "--port=${PORT}", "--port=8080"},
@@ -22,11 +29,13 @@ func TestInterpolate(t *testing.T) {
 		{"not closed, then closed", "${a ${PORT}", "${a 8080"},
 		{"a value that looks like a name", "${NESTED}", "${PORT}"},
 	}
-	d := data
-	d.Env = map[string]string{"PORT": "8080", "EMPTY": "", "NESTED": "${PORT}"}
+	lookup := lookupIn(map[string]string{
+		"PORT": "8080", "EMPTY": "", "NESTED": "${PORT}",
+		"meta.team": "blue", "robot.labels.robot.k8s4r.io/arm": "left", "robot.attr.cpu.cores": "4",
+	})
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := Interpolate(tt.text, d.Lookup)
+			got, err := Expand(tt.text, lookup)
 			if err != nil || got != tt.want {
 				t.Errorf("got %q, %v, want %q", got, err, tt.want)
 			}
@@ -34,7 +43,7 @@ func TestInterpolate(t *testing.T) {
 	}
 }
 
-func TestInterpolateRefusesNamesThatAreNotKnown(t *testing.T) {
+func TestExpand_RejectsUnknownNamesAndLongResults(t *testing.T) {
 	for text, want := range map[string]string{
 		"a ${meta.none}":            "${meta.none} is not known; $${meta.none} stands for that text itself",
 		"${robot.labels.none}":      "${robot.labels.none} is not known",
@@ -44,14 +53,14 @@ func TestInterpolateRefusesNamesThatAreNotKnown(t *testing.T) {
 		strings.Repeat("${BIG}", 3): "is longer than 131071 bytes with its variables filled in",
 		strings.Repeat("x", 131072): "is longer than 131071 bytes",
 	} {
-		d := Data{Env: map[string]string{"PORT": "1", "BIG": strings.Repeat("x", 65536)}}
-		if got, err := Interpolate(text, d.Lookup); err == nil || !strings.Contains(err.Error(), want) || got != "" {
+		lookup := lookupIn(map[string]string{"PORT": "1", "BIG": strings.Repeat("x", 65536)})
+		if got, err := Expand(text, lookup); err == nil || !strings.Contains(err.Error(), want) || got != "" {
 			t.Errorf("got %.50q, %v, want %q", got, err, want)
 		}
 	}
 }
 
-func FuzzInterpolate(f *testing.F) {
+func FuzzExpand(f *testing.F) {
 	for _, s := range []string{"", "${", "${A}", "$${A}", "$$${A}}", "${meta.a}", "${robot.labels.a/b.c}", "${A:-${B}}", "sh -c 'echo $$ ${HOME}'", "$${${A}"} {
 		f.Add(s, "v")
 	}
@@ -59,20 +68,20 @@ func FuzzInterpolate(f *testing.F) {
 	f.Fuzz(func(t *testing.T, s, v string) {
 		// Escaped text stands for itself, whatever it is.
 		escaped := strings.ReplaceAll(s, "${", "$${")
-		if got, err := Interpolate(escaped, nothing); len(s) < MaxInterpolated/2 && (err != nil || got != s) {
+		if got, err := Expand(escaped, nothing); len(s) < MaxLength/2 && (err != nil || got != s) {
 			t.Errorf("%q became %q, %v", escaped, got, err)
 		}
 		// Text without names of ours stays as it is.
-		if !strings.Contains(s, "$${") && !strings.Contains(s, "${meta.") && !strings.Contains(s, "${robot.") && len(s) < MaxInterpolated {
-			if got, err := Interpolate(s, nothing); err != nil || got != s {
+		if !strings.Contains(s, "$${") && !strings.Contains(s, "${meta.") && !strings.Contains(s, "${robot.") && len(s) < MaxLength {
+			if got, err := Expand(s, nothing); err != nil || got != s {
 				t.Errorf("%q became %q, %v", s, got, err)
 			}
 		}
 		// What a value says is not looked at.
 		one := func(name string) (string, bool) { return v, name == "A" }
-		if got, err := Interpolate("<${A}>", one); len(v) < MaxInterpolated/2 && (err != nil || got != "<"+v+">") {
+		if got, err := Expand("<${A}>", one); len(v) < MaxLength/2 && (err != nil || got != "<"+v+">") {
 			t.Errorf("%q became %q, %v", v, got, err)
 		}
-		_, _ = Interpolate(s, one)
+		_, _ = Expand(s, one)
 	})
 }

@@ -1,5 +1,4 @@
-// Package keyfile keeps keys and certificates in files that only their owner
-// can read.
+// Package keyfile stores keys and certificates in files that only their owner can read.
 package keyfile
 
 import (
@@ -16,9 +15,9 @@ import (
 	"path/filepath"
 )
 
-// Write puts data at path so that a reader sees the old content or the new one
-// and never a part of it, also after a power cut.
-func Write(path string, data []byte) error {
+// WriteFile replaces the file at path atomically: a reader sees the old or the new content, also
+// after a power failure.
+func WriteFile(path string, data []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*") // mode 0600
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
@@ -34,8 +33,8 @@ func Write(path string, data []byte) error {
 	return syncDir(filepath.Dir(path))
 }
 
-// syncDir makes a rename last: a certificate for a key that a power cut took
-// back is of no use to anybody.
+// syncDir makes a rename durable. Otherwise a power failure could leave a certificate without its
+// key.
 func syncDir(path string) error {
 	d, err := os.Open(path)
 	if err != nil {
@@ -44,7 +43,7 @@ func syncDir(path string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// NewKey makes a key, and its PEM.
+// NewKey creates a P-256 key and returns it with its PEM.
 func NewKey() (*ecdsa.PrivateKey, []byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -57,8 +56,8 @@ func NewKey() (*ecdsa.PrivateKey, []byte, error) {
 	return key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
 }
 
-// ReadKey takes in what NewKey wrote.
-func ReadKey(text []byte) (*ecdsa.PrivateKey, error) {
+// ParseKey parses a key that NewKey has created.
+func ParseKey(text []byte) (*ecdsa.PrivateKey, error) {
 	block, _ := pem.Decode(text)
 	if block == nil {
 		return nil, errors.New("the key is not PEM")
@@ -74,8 +73,8 @@ func ReadKey(text []byte) (*ecdsa.PrivateKey, error) {
 	return key, nil
 }
 
-// Certificates reads all certificates of a PEM text.
-func Certificates(text []byte) ([]*x509.Certificate, error) {
+// ParseCertificates parses all certificates of a PEM text. It returns an error if there is none.
+func ParseCertificates(text []byte) ([]*x509.Certificate, error) {
 	var all []*x509.Certificate
 	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type != "CERTIFICATE" {
@@ -93,8 +92,8 @@ func Certificates(text []byte) ([]*x509.Certificate, error) {
 	return all, nil
 }
 
-// PEM writes certificates one after the other.
-func PEM(all ...*x509.Certificate) []byte {
+// EncodeCertificates returns certificates as PEM.
+func EncodeCertificates(all ...*x509.Certificate) []byte {
 	var out bytes.Buffer
 	for _, c := range all {
 		_ = pem.Encode(&out, &pem.Block{Type: "CERTIFICATE", Bytes: c.Raw}) // a buffer takes all
@@ -102,8 +101,8 @@ func PEM(all ...*x509.Certificate) []byte {
 	return out.Bytes()
 }
 
-// Pool trusts these certificates, and no others.
-func Pool(all ...*x509.Certificate) *x509.CertPool {
+// NewPool returns a pool with these certificates only.
+func NewPool(all ...*x509.Certificate) *x509.CertPool {
 	pool := x509.NewCertPool()
 	for _, c := range all {
 		pool.AddCert(c)
@@ -111,22 +110,22 @@ func Pool(all ...*x509.Certificate) *x509.CertPool {
 	return pool
 }
 
-// Trusted reads the certificates of a PEM file and trusts them, and no others.
-func Trusted(file string) (*x509.CertPool, error) {
+// ReadPool returns a pool with the certificates of a PEM file only.
+func ReadPool(file string) (*x509.CertPool, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
-	all, err := Certificates(text)
+	all, err := ParseCertificates(text)
 	if err != nil {
 		return nil, err
 	}
-	return Pool(all...), nil
+	return NewPool(all...), nil
 }
 
-// ClientPair proves a client with a certificate and its key, PEM, which are read at each
-// connection: others renew them.
-func ClientPair(certificate, key string) (func(*tls.CertificateRequestInfo) (*tls.Certificate, error), error) {
+// ClientCertificateFunc returns a function for tls.Config.GetClientCertificate that reads
+// certificate and key, in PEM, for each connection, because other programs renew the files.
+func ClientCertificateFunc(certificate, key string) (func(*tls.CertificateRequestInfo) (*tls.Certificate, error), error) {
 	if _, err := tls.LoadX509KeyPair(certificate, key); err != nil {
 		return nil, err
 	}

@@ -19,7 +19,7 @@ func TestAKeyIsItsOwnersAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // the second replaces the first
-		if err := Write(path, text); err != nil {
+		if err := WriteFile(path, text); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -27,7 +27,7 @@ func TestAKeyIsItsOwnersAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := ReadKey(read); err != nil || !got.Equal(key) {
+	if got, err := ParseKey(read); err != nil || !got.Equal(key) {
 		t.Errorf("it reads back as another key: %v", err)
 	}
 	if info, _ := os.Stat(path); info.Mode().Perm() != 0o600 {
@@ -40,11 +40,11 @@ func TestAKeyIsItsOwnersAlone(t *testing.T) {
 
 func TestWhatIsNoCertificate(t *testing.T) {
 	for _, text := range []string{"", "text", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"} {
-		if _, err := Certificates([]byte(text)); err == nil {
+		if _, err := ParseCertificates([]byte(text)); err == nil {
 			t.Errorf("%q passes", text)
 		}
 	}
-	if _, err := ReadKey([]byte("text")); err == nil {
+	if _, err := ParseKey([]byte("text")); err == nil {
 		t.Error("text passes for a key")
 	}
 }
@@ -54,11 +54,11 @@ func TestWhatIsNoCertificate(t *testing.T) {
 func TestARenewedCertificateCountsFromTheNextConnection(t *testing.T) {
 	dir := t.TempDir()
 	certificate, key := filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key")
-	if _, err := ClientPair(certificate, key); err == nil {
+	if _, err := ClientCertificateFunc(certificate, key); err == nil {
 		t.Error("files that are not there pass")
 	}
 	issue(t, certificate, key)
-	pair, err := ClientPair(certificate, key)
+	pair, err := ClientCertificateFunc(certificate, key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,10 +86,10 @@ func issue(t *testing.T, certificate, key string) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := Write(key, text); err != nil {
+	if err := WriteFile(key, text); err != nil {
 		t.Fatal(err)
 	}
-	if err := Write(certificate, PEM(read)); err != nil {
+	if err := WriteFile(certificate, EncodeCertificates(read)); err != nil {
 		t.Fatal(err)
 	}
 	return der

@@ -1,4 +1,4 @@
-package traceparent
+package trace
 
 import (
 	"testing"
@@ -9,16 +9,16 @@ import (
 const uid = "6b1f0a52-8c0d-4e5e-9d3a-7a3c1f9e2b44"
 
 func TestIDsFollowFromTheUIDAndTheAttempt(t *testing.T) {
-	task := OfTask(uid)
+	task := TaskContext(uid)
 	if got, want := task.String(), "00-6b1f0a528c0d4e5e9d3a7a3c1f9e2b44-1af0c52e55c1f614-00"; got != want {
 		t.Errorf("the task is %s; once spans are stored it must stay %s", got, want)
 	}
-	first := OfAttempt(uid, 1)
+	first := AttemptContext(uid, 1)
 	if got, want := first.String(), "00-6b1f0a528c0d4e5e9d3a7a3c1f9e2b44-00f37069e7945eab-00"; got != want {
 		t.Errorf("the first attempt is %s, and was %s", got, want)
 	}
 	seen := map[[8]byte]bool{}
-	for _, c := range []Context{task, first, OfAttempt(uid, 2), OfAttempt(uid, 258), first.Child("run"), first.Child("wait"), OfAttempt(uid, 2).Child("run")} {
+	for _, c := range []Context{task, first, AttemptContext(uid, 2), AttemptContext(uid, 258), first.ChildSpan("run"), first.ChildSpan("wait"), AttemptContext(uid, 2).ChildSpan("run")} {
 		if c.Trace != task.Trace {
 			t.Errorf("%s is in another trace", c)
 		}
@@ -27,17 +27,17 @@ func TestIDsFollowFromTheUIDAndTheAttempt(t *testing.T) {
 		}
 		seen[c.Span] = true
 	}
-	if first.Child("run") != OfAttempt(uid, 1).Child("run") {
+	if first.ChildSpan("run") != AttemptContext(uid, 1).ChildSpan("run") {
 		t.Error("the same span has another id when it is asked for again")
 	}
-	if OfTask("one").Trace == OfTask("two").Trace || OfTask("").Trace == [16]byte{} {
+	if TaskContext("one").Trace == TaskContext("two").Trace || TaskContext("").Trace == [16]byte{} {
 		t.Error("what is no UID has no trace of its own")
 	}
 }
 
 func TestParseReadsWhatStringWrites(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := OfAttempt(rapid.String().Draw(t, "uid"), rapid.Int32().Draw(t, "attempt"))
+		c := AttemptContext(rapid.String().Draw(t, "uid"), rapid.Int32().Draw(t, "attempt"))
 		c.Sampled = rapid.Bool().Draw(t, "sampled")
 		if got, ok := Parse(c.String()); !ok || got != c {
 			t.Errorf("%s reads as %s, %v", c, got, ok)
@@ -70,7 +70,7 @@ func TestParse(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add(OfTask(uid).String())
+	f.Add(TaskContext(uid).String())
 	f.Fuzz(func(t *testing.T, s string) {
 		if c, ok := Parse(s); ok {
 			if again, ok := Parse(c.String()); !ok || again != c {
@@ -82,18 +82,18 @@ func FuzzParse(f *testing.F) {
 
 func TestAShareOfTracesIsKept(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		c := OfTask(rapid.String().Draw(t, "uid"))
-		if !c.Kept(1) || c.Kept(0) {
+		c := TaskContext(rapid.String().Draw(t, "uid"))
+		if !c.IsSampled(1) || c.IsSampled(0) {
 			t.Error("of all traces one is missing, or of none there is one")
 		}
-		if small := rapid.Float64Range(0, 1).Draw(t, "share"); c.Kept(small) && !c.Kept((1+small)/2) {
+		if small := rapid.Float64Range(0, 1).Draw(t, "share"); c.IsSampled(small) && !c.IsSampled((1+small)/2) {
 			t.Error("a greater share has less")
 		}
 	})
 	kept := 0
 	for i := range int32(10_000) {
-		c := OfTask(OfAttempt(uid, i).String()) // any text
-		if c.Kept(0.25) {
+		c := TaskContext(AttemptContext(uid, i).String()) // any text
+		if c.IsSampled(0.25) {
 			kept++
 		}
 	}

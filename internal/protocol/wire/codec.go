@@ -7,24 +7,24 @@ import (
 	"unicode/utf8"
 )
 
-// MaxPayload bounds a message, in bytes, both ways.
+// MaxPayload bounds a message in either direction, in bytes.
 const MaxPayload = 256 << 10
 
-// The bounds of what a robot may say about one attempt. Longer text is cut,
-// not refused, because the report's state matters more than its prose.
+// The bounds of a report about one attempt, in bytes. Longer text is truncated, not rejected,
+// because the state matters more than the text.
 const (
 	maxMessage = 4 << 10
-	maxWord    = 256
+	maxToken   = 256
 	maxOutput  = 4 << 10
 )
 
-// MaxOutputs bounds the values that one task hands on.
+// MaxOutputs bounds the number of outputs of one task.
 const MaxOutputs = 64
 
-// ErrTooLarge refuses a payload beyond MaxPayload.
+// ErrTooLarge is returned for a payload larger than MaxPayload.
 var ErrTooLarge = errors.New("message is larger than 256 KiB")
 
-// Encode writes a message. It fails only when the result would be too large.
+// Encode encodes a message. It returns ErrTooLarge if the result is too large.
 func Encode(v any) ([]byte, error) {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -36,9 +36,7 @@ func Encode(v any) ([]byte, error) {
 	return b, nil
 }
 
-// Decode reads a message. Unknown fields are passed over, so that either side
-// may be newer. A payload that is too large or no JSON is an error; it never
-// panics.
+// Decode decodes a message. It ignores unknown fields, so that either side may be newer.
 func Decode[T any](payload []byte) (T, error) {
 	var v T
 	if len(payload) > MaxPayload {
@@ -50,10 +48,11 @@ func Decode[T any](payload []byte) (T, error) {
 	return v, nil
 }
 
-// Bounded cuts what a robot said to sizes that fit a Task object.
-func (s Status) Bounded() Status {
-	s.Message = Cut(s.Message, maxMessage)
-	s.Event, s.Reason = Cut(s.Event, maxWord), Cut(s.Reason, maxWord)
+// WithinLimits returns the report with texts and outputs truncated to sizes that fit a Task
+// object.
+func (s Status) WithinLimits() Status {
+	s.Message = TruncateText(s.Message, maxMessage)
+	s.Event, s.Reason = TruncateText(s.Event, maxToken), TruncateText(s.Reason, maxToken)
 	if len(s.Outputs) == 0 {
 		return s
 	}
@@ -62,14 +61,14 @@ func (s Status) Bounded() Status {
 		if len(kept) == MaxOutputs {
 			break
 		}
-		kept[Cut(k, maxWord)] = Cut(v, maxOutput)
+		kept[TruncateText(k, maxToken)] = TruncateText(v, maxOutput)
 	}
 	s.Outputs = kept
 	return s
 }
 
-// Cut shortens s to n bytes at the most, at the border of a character.
-func Cut(s string, n int) string {
+// TruncateText truncates s to at most n bytes, at a character boundary.
+func TruncateText(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}

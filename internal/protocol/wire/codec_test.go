@@ -41,7 +41,7 @@ func status(t *rapid.T) Status {
 	at := moment(t, "at")
 	return Status{
 		TaskUID: words(t, "uid"), RobotName: words(t, "robot"), State: words(t, "state"), ExitCode: rapid.Int32().Draw(t, "code"),
-		Message: words(t, "message"), Event: words(t, "event"), Resources: &ResourceUse{MemoryBytes: rapid.Uint64().Draw(t, "memory")},
+		Message: words(t, "message"), Event: words(t, "event"), Resources: &ResourceUsage{MemoryBytes: rapid.Uint64().Draw(t, "memory")},
 		UpdatedAt: at, Attempt: rapid.Int32().Draw(t, "attempt"), Seq: rapid.Uint64().Draw(t, "seq"), Signal: rapid.Int32().Draw(t, "signal"),
 		Reason: words(t, "reason"), StartedAt: &at, FinishedAt: &at, Outputs: strMap(t, "outputs"),
 	}
@@ -64,12 +64,12 @@ func roundTrip[T any](t *rapid.T, v T) {
 
 func TestMessagesReadBackAsTheyWereWritten(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		roundTrip(t, Dispatch{Action: ActionCreate, Task: task(t), Attempt: rapid.Int32().Draw(t, "attempt"), Epoch: rapid.Uint64().Draw(t, "epoch"), Era: words(t, "era"), Started: rapid.Bool().Draw(t, "dispatch started")})
+		roundTrip(t, Dispatch{Action: ActionCreate, Task: task(t), Attempt: rapid.Int32().Draw(t, "attempt"), Epoch: rapid.Uint64().Draw(t, "epoch"), RobotUID: words(t, "era"), Started: rapid.Bool().Draw(t, "dispatch started")})
 		roundTrip(t, status(t))
-		roundTrip(t, TaskList{Tasks: []Task{task(t)}, Refs: []TaskRef{{UID: words(t, "ref"), Attempt: 2, Started: rapid.Bool().Draw(t, "ref started")}}, Epoch: rapid.Uint64().Draw(t, "list epoch"), Era: words(t, "list era")})
+		roundTrip(t, TaskList{Tasks: []Task{task(t)}, Refs: []TaskReference{{UID: words(t, "ref"), Attempt: 2, Started: rapid.Bool().Draw(t, "ref started")}}, Epoch: rapid.Uint64().Draw(t, "list epoch"), RobotUID: words(t, "list era")})
 		roundTrip(t, Ack{Heartbeat: rapid.Uint64().Draw(t, "n"), Tasks: []TaskAck{{UID: words(t, "acked"), Attempt: 1, Seq: rapid.Uint64().Draw(t, "acked seq")}}})
 		roundTrip(t, Register{RobotID: words(t, "id"), Token: words(t, "token"), DeviceInfo: &DeviceInfo{Hostname: words(t, "host")}, Labels: strMap(t, "robot labels")})
-		roundTrip(t, Heartbeat{N: rapid.Uint64().Draw(t, "beat")})
+		roundTrip(t, Heartbeat{Seq: rapid.Uint64().Draw(t, "beat")})
 		roundTrip(t, Response{Success: rapid.Bool().Draw(t, "success"), Message: words(t, "answer"), RobotID: words(t, "robot id")})
 		roundTrip(t, Presence{Online: rapid.Bool().Draw(t, "online"), Graceful: rapid.Bool().Draw(t, "graceful")})
 	})
@@ -123,7 +123,7 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
-func TestEncodeRefusesWhatNobodyWouldTake(t *testing.T) {
+func TestEncode_RejectsTooLargeMessages(t *testing.T) {
 	if _, err := Encode(Status{Message: strings.Repeat("x", MaxPayload)}); !errors.Is(err, ErrTooLarge) {
 		t.Errorf("Encode = %v, want ErrTooLarge", err)
 	}
@@ -132,7 +132,7 @@ func TestEncodeRefusesWhatNobodyWouldTake(t *testing.T) {
 func TestBoundedStatusFitsAndLosesNothingSmall(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := status(t)
-		if got := s.Bounded(); !reflect.DeepEqual(got, s) {
+		if got := s.WithinLimits(); !reflect.DeepEqual(got, s) {
 			t.Errorf("Bounded changed a small status to %+v", got)
 		}
 		long := strings.Repeat(rapid.StringN(1, 3, -1).Draw(t, "unit"), 5000)
@@ -141,8 +141,8 @@ func TestBoundedStatusFitsAndLosesNothingSmall(t *testing.T) {
 		for i := range 100 {
 			s.Outputs[fmt.Sprint(i)] = long
 		}
-		got := s.Bounded()
-		if len(got.Message) > maxMessage || len(got.Reason) > maxWord || len(got.Event) > maxWord || len(got.Outputs) != MaxOutputs {
+		got := s.WithinLimits()
+		if len(got.Message) > maxMessage || len(got.Reason) > maxToken || len(got.Event) > maxToken || len(got.Outputs) != MaxOutputs {
 			t.Errorf("Bounded left %d, %d, %d bytes and %d outputs", len(got.Message), len(got.Reason), len(got.Event), len(got.Outputs))
 		}
 		if !utf8.ValidString(got.Message) && utf8.ValidString(long) {
@@ -161,14 +161,14 @@ func TestSteadyForgetsOnlyWhatAlwaysChanges(t *testing.T) {
 	later.Memory, later.Swap = &Memory{Total: 3, Free: 400}, &Swap{Total: 5, Used: 600}
 	later.Disks, later.NetworkInterfaces = []Disk{{Device: "d", Total: 7, Used: 800}}, []NetworkInterface{{Name: "n", BytesSent: 900}}
 	later.Uptime = 1100
-	if !reflect.DeepEqual(d.Steady(), later.Steady()) {
-		t.Errorf("Steady differs by what always changes:\n%+v\n%+v", d.Steady(), later.Steady())
+	if !reflect.DeepEqual(d.WithoutUsage(), later.WithoutUsage()) {
+		t.Errorf("Steady differs by what always changes:\n%+v\n%+v", d.WithoutUsage(), later.WithoutUsage())
 	}
 	if d.CPU.UsagePercent != 2 || d.Disks[0].Used != 8 || d.NetworkInterfaces[0].BytesSent != 9 {
 		t.Errorf("Steady changed what it was called on: %+v", d)
 	}
 	later.Disks[0].Total = 1
-	if reflect.DeepEqual(d.Steady(), later.Steady()) {
+	if reflect.DeepEqual(d.WithoutUsage(), later.WithoutUsage()) {
 		t.Error("Steady hides that a disk was changed")
 	}
 }

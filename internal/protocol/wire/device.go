@@ -2,7 +2,7 @@ package wire
 
 import "time"
 
-// DeviceInfo is what a robot says about itself. Every field is optional.
+// DeviceInfo is what the agent reports about the machine. Every field is optional.
 type DeviceInfo struct {
 	Hostname          string             `json:"hostname,omitempty"`
 	Platform          *Platform          `json:"platform,omitempty"`
@@ -15,28 +15,27 @@ type DeviceInfo struct {
 	LastUpdated       *time.Time         `json:"lastUpdated,omitempty"`
 	// Uptime is in seconds.
 	Uptime uint64 `json:"uptime,omitempty"`
-	// Drivers is ours: the names of the drivers that the robot offers. Empty:
-	// a document agent, which runs commands only.
+	// Drivers (v2) are the names of the supported drivers. If empty, exec and raw_exec, as with
+	// legacy agents.
 	Drivers []string `json:"drivers,omitempty"`
-	// Isolation is ours: what the robot can shut a task off with.
+	// Isolation (v2) lists the supported kinds of isolation.
 	Isolation *Isolations `json:"isolation,omitempty"`
-	// TaskUser is ours: who tasks run as that name no user. Empty: it does not say.
+	// TaskUser (v2) is the Unix user of tasks that do not set one.
 	TaskUser string `json:"taskUser,omitempty"`
 }
 
-// Isolations are the kinds of isolation that a robot has in force, and those that
-// it lacks.
+// Isolations lists the kinds of isolation that a robot supports, and those that it does not.
 type Isolations struct {
 	Available []string           `json:"available,omitempty"`
 	Missing   []MissingIsolation `json:"missing,omitempty"`
 }
 
-// MissingIsolation says of a kind of isolation why the robot does not have it, and
-// how to get it.
+// MissingIsolation is a kind of isolation that a robot does not support, with the reason and a
+// remedy.
 type MissingIsolation struct {
-	Kind string `json:"kind"`
-	Why  string `json:"why,omitempty"`
-	How  string `json:"how,omitempty"`
+	Kind   string `json:"kind"`
+	Reason string `json:"reason,omitempty"`
+	Remedy string `json:"remedy,omitempty"`
 }
 
 // Platform is the operating system and kernel.
@@ -103,10 +102,9 @@ type NetworkInterface struct {
 	PacketsRecv  uint64   `json:"packetsRecv,omitempty"`
 }
 
-// Steady is the device without what always changes: use, counters and time.
-// Two robots, or two moments, that differ only in those have equal Steady
-// values, so that a heartbeat need not carry it and nobody writes it down.
-func (d DeviceInfo) Steady() DeviceInfo {
+// WithoutUsage returns the device without usage, counters and times, which always change.
+// Heartbeats and Robot objects are updated only if the result changes.
+func (d DeviceInfo) WithoutUsage() DeviceInfo {
 	d.LastUpdated, d.Uptime = nil, 0
 	if d.CPU != nil {
 		c := *d.CPU

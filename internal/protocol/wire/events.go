@@ -2,21 +2,21 @@ package wire
 
 import "strings"
 
-// What the console says of what happens. Only it speaks there, and no robot may listen.
+// The topics of events. Only the console publishes to them, and no robot may subscribe to them.
 const (
 	eventsPrefix = "k8s4r/events/"
-	// TopicLifecycle has when the console comes and goes.
+	// TopicLifecycle has the start and stop of the console.
 	TopicLifecycle = eventsPrefix + "lifecycle"
 )
 
-// EventTopic is where changes of an object are published: namespace, kind and name, or between
-// them the kind and name of what it belongs to. Without its name it is where changes of all that
-// belong there are.
+// EventTopic returns the topic of changes of an object: namespace, kind and name, with the kind
+// and name of its owner between them if it has one. Without the name it is the topic of all such
+// objects.
 func EventTopic(namespace string, path ...string) string {
 	return eventsPrefix + namespace + "/" + strings.Join(path, "/")
 }
 
-// EventTopics are the filters of all topics of events.
+// EventTopics returns the filters of all topics of events.
 func EventTopics() []string {
 	return []string{TopicLifecycle, EventTopic("+", "+", "+"), EventTopic("+", "+", "+", "+"), EventTopic("+", "+", "+", "+", "+")}
 }

@@ -8,63 +8,61 @@ import (
 	"io"
 )
 
-// MaxLogs bounds the output in one message, in bytes before it is packed, so
-// that one which does not shrink still fits MaxPayload.
+// MaxLogs bounds the output in one message before compression, in bytes, so that output that does
+// not compress still fits MaxPayload.
 const MaxLogs = 128 << 10
 
-// Logs is a piece of what one attempt of a task has written, on the task's topic
-// KindLogs. Offsets count the bytes of the attempt's log from 0.
+// Logs is a piece of the output of one attempt, on the topic KindLogs of its task. Offsets count
+// the bytes of the attempt's log from 0.
 type Logs struct {
 	Attempt int32 `json:"attempt"`
-	// N rises with every message about this attempt, also over starts of the
-	// agent.
-	N uint64 `json:"n"`
+	// Seq increases with every message about this attempt, also across restarts of the agent.
+	Seq uint64 `json:"seq"`
 	// Offset of the first byte.
 	Offset int64 `json:"offset"`
-	// Lost is how many bytes right before Offset are gone for ever: the robot
-	// keeps only so much. The server, which wants them, need not ask any more.
+	// Lost is the number of bytes right before Offset that the robot no longer has. The server
+	// need not ask for them.
 	Lost int64 `json:"lost,omitempty"`
-	// Data is whole records (internal/tasklog). Empty: the robot only asks which
-	// byte the server wants, or says that it was the last.
+	// Data has whole records (internal/protocol/logs/record). If empty, the robot asks for the
+	// offset that the server wants, or reports that the last message was the end.
 	Data []byte `json:"data,omitempty"`
-	// Gzip: Data is compressed (RFC 1952).
+	// Gzip is set if Data is compressed (RFC 1952).
 	Gzip bool `json:"gzip,omitempty"`
-	// Last: the attempt has ended, and nothing follows this.
+	// Last is set if the attempt has ended and no output follows.
 	Last bool `json:"last,omitempty"`
 }
 
-// LogAck says what the server has of the log of one attempt.
+// LogAck acknowledges the log of one attempt.
 type LogAck struct {
 	UID     string `json:"uid"`
 	Attempt int32  `json:"attempt"`
-	// N is the greatest of the messages that this answers. What they brought and
-	// Offset does not cover was not taken, and has to come again.
-	N uint64 `json:"n"`
-	// Offset of the next byte that the server wants. What is before it is on its
-	// disk. Less than what was sent before: it has lost some.
+	// Seq is the greatest of the messages that this acknowledges. Their data beyond Offset was
+	// not accepted and must be sent again.
+	Seq uint64 `json:"seq"`
+	// Offset of the next byte that the server wants. Everything before it is on the server's
+	// disk. A smaller offset than before means that the server has lost data.
 	Offset int64 `json:"offset"`
-	// Done: the server wants no more, because it has the last piece, or because
-	// nobody will ever want this log.
+	// Done is set if the server wants no more, because it has the end or does not keep this log.
 	Done bool `json:"done,omitempty"`
 }
 
-var errLogs = errors.New("logs: offset or size is none")
+var errInvalidLogs = errors.New("logs: offset or size is none")
 
-// LogPacker fills messages with output. The zero value is ready; it is for one
-// goroutine, and keeps the megabyte that compressing takes.
+// LogPacker fills messages with output. The zero value is ready to use, by one goroutine. It
+// keeps about 1 MB for the compression.
 type LogPacker struct {
 	buf bytes.Buffer
 	zip *gzip.Writer
 }
 
-// worthPacking is the size below which compressing wins nothing.
-const worthPacking = 256
+// minPackedSize is the size below which data is not compressed.
+const minPackedSize = 256
 
-// Pack puts data into the message, compressed when that makes it smaller. Data
-// of a message stays good until the next call.
+// Pack puts data into the message, compressed if that makes it smaller. The message's Data is
+// valid until the next call.
 func (p *LogPacker) Pack(l *Logs, data []byte) {
 	l.Data, l.Gzip = data, false
-	if len(data) < worthPacking {
+	if len(data) < minPackedSize {
 		return
 	}
 	if p.zip == nil {
@@ -78,11 +76,11 @@ func (p *LogPacker) Pack(l *Logs, data []byte) {
 	}
 }
 
-// Unpack returns the output in the message. It refuses what is larger than
-// MaxLogs, however small it was packed, and numbers that cannot be.
+// Unpack returns the output in the message. It returns an error for more than MaxLogs bytes,
+// compressed or not, and for impossible numbers.
 func (l Logs) Unpack() ([]byte, error) {
 	if l.Attempt < 1 || l.Offset < 0 || l.Lost < 0 || l.Lost > l.Offset || len(l.Data) > MaxLogs {
-		return nil, errLogs
+		return nil, errInvalidLogs
 	}
 	if !l.Gzip {
 		return l.Data, nil
@@ -96,7 +94,7 @@ func (l Logs) Unpack() ([]byte, error) {
 		return nil, fmt.Errorf("logs: %w", err)
 	}
 	if len(data) > MaxLogs {
-		return nil, errLogs
+		return nil, errInvalidLogs
 	}
 	return data, nil
 }

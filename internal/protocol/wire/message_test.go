@@ -7,7 +7,7 @@ func TestAnEndThatSaysNothingAgainstTheTask(t *testing.T) {
 		ReasonStopped: true, ReasonAgentStopped: true, ReasonAgentRestarted: true, ReasonSuperseded: true,
 		ReasonTimeout: false, ReasonStartFailed: false, ReasonExited: false, ReasonSignaled: false, ReasonRejected: false, "": false,
 	} {
-		if got := NoFault(reason); got != want {
+		if got := IsWithoutFault(reason); got != want {
 			t.Errorf("%q: %v", reason, got)
 		}
 	}

@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// Quantity is an amount as Kubernetes writes it: 500m, 2, 128Mi, 1e3.
+// Quantity is a Kubernetes quantity: 500m, 2, 128Mi, 1e3.
 type Quantity string
 
-// UnmarshalJSON reads a text, or a number.
+// UnmarshalJSON accepts a string or a number.
 func (q *Quantity) UnmarshalJSON(b []byte) error {
 	var n json.Number
 	if json.Unmarshal(b, &n) == nil {
@@ -22,20 +22,20 @@ func (q *Quantity) UnmarshalJSON(b []byte) error {
 	return json.Unmarshal(b, (*string)(q))
 }
 
-// factors are what the suffixes of a Quantity multiply with.
+// factors are the values of the suffixes of a Quantity.
 var factors = map[string]float64{
 	"n": 1e-9, "u": 1e-6, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15, "E": 1e18,
 	"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50, "Ei": 1 << 60,
 }
 
-// Times is the amount in so many parts of one, rounded up; as much as fits. The
-// empty Quantity is zero. It fails for what is not an amount, or is negative.
-func (q Quantity) Times(parts int64) (int64, error) {
+// RoundUpTo returns the quantity times parts, rounded up, at most math.MaxInt64. An empty
+// quantity is zero. It returns an error for text that is not a quantity, and for a negative one.
+func (q Quantity) RoundUpTo(parts int64) (int64, error) {
 	if q == "" {
 		return 0, nil
 	}
-	number, factor := q.split()
-	n, ok := decimal(number)
+	number, factor := q.splitSuffix()
+	n, ok := parseDecimal(number)
 	if !ok {
 		return 0, fmt.Errorf("%.40q is not an amount such as 500m, 2 or 128Mi", string(q))
 	}
@@ -51,9 +51,8 @@ func (q Quantity) Times(parts int64) (int64, error) {
 	return whole.Int64(), nil
 }
 
-// split takes the suffix off. What has none that is known keeps it, and is no
-// number then.
-func (q Quantity) split() (number string, factor *big.Rat) {
+// splitSuffix splits off a known suffix. An unknown one stays, so that parsing the number fails.
+func (q Quantity) splitSuffix() (number string, factor *big.Rat) {
 	s := string(q)
 	for _, n := range []int{2, 1} {
 		if len(s) <= n {
@@ -73,8 +72,8 @@ const (
 	maxExponent = 30
 )
 
-// decimal reads digits, with a point and an exponent of ten perhaps.
-func decimal(s string) (*big.Rat, bool) {
+// parseDecimal parses digits with an optional point and exponent of ten.
+func parseDecimal(s string) (*big.Rat, bool) {
 	digits, exponent, _ := strings.Cut(strings.ToLower(s), "e")
 	if e, err := strconv.Atoi(exponent); exponent != "" && (err != nil || e < -maxExponent || e > maxExponent) {
 		return nil, false

@@ -18,12 +18,12 @@ func TestQuantity(t *testing.T) {
 		{"128Mi", 1, 128 << 20}, {"1Gi", 1, 1 << 30}, {"1k", 1, 1000}, {"2E", 1, 2e18}, {"1e3", 1, 1000}, {"1E3", 1, 1000}, {"20Ei", 1, math.MaxInt64},
 	}
 	for _, test := range tests {
-		if got, err := test.q.Times(test.parts); err != nil || got != test.want {
+		if got, err := test.q.RoundUpTo(test.parts); err != nil || got != test.want {
 			t.Errorf("%q in %d parts = %d, %v; want %d", test.q, test.parts, got, err, test.want)
 		}
 	}
 	for _, bad := range []Quantity{"-1", "abc", "1Zi", "m", "1 Mi", "0x10", "Inf", "NaN", "1_000"} {
-		if got, err := bad.Times(1); err == nil {
+		if got, err := bad.RoundUpTo(1); err == nil {
 			t.Errorf("%q = %d, want an error", bad, got)
 		}
 	}
@@ -36,7 +36,7 @@ func TestQuantityReadsAsTheAPIServerDoes(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := Quantity(s).Times(1000)
+		got, err := Quantity(s).RoundUpTo(1000)
 		if err != nil || got != want.MilliValue() {
 			t.Fatalf("%q = %d, %v; want %d", s, got, err, want.MilliValue())
 		}

@@ -5,11 +5,9 @@ import (
 	"io"
 )
 
-// Secrets are the values of a task's secretEnv, by the names of its variables. They
-// go to one robot in one message, which is not retained, and are written down
-// nowhere.
+// Secrets are the values of a task's secretEnv, by the names of its variables. They are sent to
+// one robot in a message that is not retained, and are not stored.
 type Secrets map[string]string
 
-// Format writes no value, whatever the verb: a message that somebody prints does
-// not put them into a log.
+// Format writes no values, so that printing a message does not put them into a log.
 func (s Secrets) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "[secrets]") }

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// Task is what a robot needs to know of a Task object. Its JSON is a part of
-// the object's own, so that the whole object reads as one.
+// Task is the part of a Task object that a robot needs. Its JSON has the same form, so that a
+// whole object can be decoded.
 type Task struct {
 	Metadata TaskMeta `json:"metadata"`
 	Spec     TaskSpec `json:"spec"`
 }
 
-// TaskMeta is what a robot needs of the object's metadata.
+// TaskMeta is the part of the object's metadata that a robot needs.
 type TaskMeta struct {
 	Name      string            `json:"name,omitempty"`
 	Namespace string            `json:"namespace,omitempty"`
@@ -23,10 +23,10 @@ type TaskMeta struct {
 	Owners    []Owner           `json:"ownerReferences,omitempty"`
 }
 
-// Owner is an object that the Task was made for.
+// Owner is an owner reference.
 type Owner struct {
 	UID string `json:"uid"`
-	// Controller: it made the Task.
+	// Controller is set for the object that created the Task.
 	Controller bool `json:"controller,omitempty"`
 }
 
@@ -37,8 +37,7 @@ const (
 	LabelTaskIndex = "taskindex"
 )
 
-// TaskSpec says what to run. Its fields are those of the Task kind
-// (docs/spec/task.md).
+// TaskSpec defines what to run. Its fields are those of the Task kind (docs/reference/kinds/task.md).
 type TaskSpec struct {
 	Name          string            `json:"name"`
 	JobName       string            `json:"jobName,omitempty"`
@@ -47,49 +46,47 @@ type TaskSpec struct {
 	Driver        string            `json:"driver"`
 	Config        TaskConfig        `json:"config"`
 	Env           map[string]string `json:"env,omitempty"`
-	// SecretEnv names the variables whose values come beside the task, as
-	// Dispatch.Secrets.
+	// SecretEnv names the variables whose values are in Dispatch.Secrets.
 	SecretEnv map[string]SecretKey `json:"secretEnv,omitempty"`
-	// Meta is what the job and its group say of themselves, for templates.
+	// Meta has the meta values of the job and the group, for templates.
 	Meta      map[string]string `json:"meta,omitempty"`
 	Resources *Resources        `json:"resources,omitempty"`
-	// User that the task runs as. Empty: the agent's.
+	// User that runs the task. If empty, the agent's --task-user.
 	User      string     `json:"user,omitempty"`
 	Artifacts []Artifact `json:"artifacts,omitempty"`
 	Templates []Template `json:"templates,omitempty"`
 	Isolation *Isolation `json:"isolation,omitempty"`
-	// Outputs are the names of the values that the task may hand on.
+	// Outputs are the names of the values that the task may pass on.
 	Outputs []string `json:"outputs,omitempty"`
-	// Timeout bounds an attempt. Zero: no bound.
+	// Timeout bounds an attempt. If 0, there is no bound.
 	Timeout Duration `json:"timeout,omitzero"`
-	// KillTimeout is the time between SIGTERM and SIGKILL. Nil:
-	// DefaultKillTimeout. Zero is a wish of its own: SIGKILL follows at once.
+	// KillTimeout is the time between SIGTERM and SIGKILL. If nil, DefaultKillTimeout. If 0,
+	// SIGKILL follows at once.
 	KillTimeout *Duration `json:"killTimeout,omitempty"`
-	// StopOnRobotAfter is how long the task may run after the robot has sent the
-	// last heartbeat that was acknowledged. Zero: for ever.
+	// StopOnRobotAfter is how long the task may run after the last acknowledged heartbeat was
+	// sent. If 0, there is no bound.
 	StopOnRobotAfter Duration `json:"stopOnRobotAfter,omitzero"`
-	// EphemeralDisk that the tasks of a replica share. Nil: none.
+	// EphemeralDisk that the tasks of a replica share. If nil, none.
 	EphemeralDisk *EphemeralDisk `json:"ephemeralDisk,omitempty"`
 }
 
-// SecretKey is where the server finds the value of a variable.
+// SecretKey selects the value of a variable.
 type SecretKey struct {
 	SecretName string `json:"secretName"`
 	Key        string `json:"key"`
-	// Optional: the task does without if it is not there.
+	// Optional lets the task start without the value if it does not exist.
 	Optional bool `json:"optional,omitempty"`
 }
 
 // EphemeralDisk is a directory that the tasks of a replica share on a robot.
 type EphemeralDisk struct {
-	// SizeMB is how much the replica may have on the disk, in millions of bytes.
-	// Zero: any amount.
+	// SizeMB bounds the size in millions of bytes. If 0, there is no bound.
 	SizeMB int64 `json:"sizeMB,omitempty"`
-	// Sticky: what it has left there is kept for when it comes back.
+	// Sticky keeps the directory for a later attempt.
 	Sticky bool `json:"sticky,omitempty"`
 }
 
-// DefaultKillTimeout stands in for a kill timeout that is not given.
+// DefaultKillTimeout is the kill timeout of tasks without one.
 const DefaultKillTimeout = 5 * time.Second
 
 // Resources are what the task may use.
@@ -104,7 +101,7 @@ type Network struct {
 	Ports []Port `json:"ports,omitempty"`
 }
 
-// Port has a name, and a number that may be zero: any that is free.
+// Port is a named port. If Port is 0, the robot chooses a free one.
 type Port struct {
 	Name string `json:"name"`
 	Port int32  `json:"port,omitempty"`
@@ -130,59 +127,59 @@ type Template struct {
 	RightDelim   string `json:"rightDelim,omitempty"`
 }
 
-// Isolation is what the task insists on.
+// Isolation that the task requires.
 type Isolation struct {
 	Required []string `json:"required,omitempty"`
 }
 
-// TaskConfig is the driver's own part: exactly one of its fields is set.
+// TaskConfig is the configuration of the driver. Exactly one field is set.
 type TaskConfig struct {
 	Exec   *ExecConfig   `json:"execConfig,omitempty"`
 	Docker *DockerConfig `json:"dockerConfig,omitempty"`
 	Java   *JavaConfig   `json:"javaConfig,omitempty"`
 }
 
-// ExecConfig is what the exec and raw_exec drivers run.
+// ExecConfig is for the drivers exec and raw_exec.
 type ExecConfig struct {
 	Command string   `json:"command"`
 	Args    []string `json:"args,omitempty"`
 }
 
-// DockerConfig is what the docker driver runs.
+// DockerConfig is for the driver docker.
 type DockerConfig struct {
 	Image string `json:"image"`
-	// Command replaces the image's entry point. Empty: it does not.
+	// Command replaces the image's entry point. If empty, that of the image.
 	Command string `json:"command,omitempty"`
-	// Args of the command. Empty, with an empty command: the image's own.
+	// Args of the command. If empty and Command is empty, those of the image.
 	Args []string `json:"args,omitempty"`
-	// WorkDir in the container. Empty: the image's own, else the task's.
+	// WorkDir in the container. If empty, that of the image, or else the task's.
 	WorkDir string `json:"workDir,omitempty"`
 	// Ports to publish, as host:container[/protocol].
 	Ports []string `json:"ports,omitempty"`
 	// Volumes to mount, as host:container[:ro].
 	Volumes []string `json:"volumes,omitempty"`
-	// NetworkMode such as host, bridge or none. Empty: the engine's default.
+	// NetworkMode such as host, bridge or none. If empty, the default of the engine.
 	NetworkMode string `json:"networkMode,omitempty"`
 }
 
-// JavaConfig is what the java driver runs.
+// JavaConfig is for the driver java.
 type JavaConfig struct {
 	JarPath    string   `json:"jarPath"`
 	JVMOptions []string `json:"jvmOptions,omitempty"`
 	Args       []string `json:"args,omitempty"`
-	// Class to run. Empty: the jar's main class.
+	// Class to run. If empty, the main class of the jar.
 	Class string `json:"class,omitempty"`
-	// Classpath beside the jar, for a class.
+	// Classpath in addition to the jar, if Class is set.
 	Classpath string `json:"classpath,omitempty"`
 }
 
-// Duration is a time.Duration that reads and writes as text, such as "90s".
+// Duration is a time.Duration with a JSON form such as "90s".
 type Duration time.Duration
 
-// MarshalJSON writes the duration as text.
+// MarshalJSON returns the duration as a string.
 func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(d).String()) }
 
-// UnmarshalJSON reads text such as "90s", and refuses what is negative.
+// UnmarshalJSON parses a string such as "90s". A negative duration is an error.
 func (d *Duration) UnmarshalJSON(b []byte) error {
 	var s string
 	if err := json.Unmarshal(b, &s); err != nil {

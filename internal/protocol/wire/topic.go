@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// The topics that all document agents share.
+// The topics that all legacy agents share.
 const (
 	TopicRegister  = "k8s4r/register"
 	TopicHeartbeat = "k8s4r/heartbeat"
@@ -14,11 +14,11 @@ const (
 
 const robotsPrefix = "k8s4r/robots/"
 
-// QoS is the quality of service of every message. A PUBACK still proves
-// nothing to the sender: what must not be lost is repeated until acknowledged.
+// QoS is the quality of service of every message. A PUBACK does not mean that the receiver has
+// processed the message, so important messages are repeated until they are acknowledged.
 const QoS = 1
 
-// Kind says what a topic of one robot carries.
+// Kind is the kind of a robot's topic.
 type Kind string
 
 // The kinds of topics that belong to one robot.
@@ -34,33 +34,31 @@ const (
 	KindState     Kind = "tasks/state"    // server to robot, retained
 )
 
-// RepeatWithin is the longest pause before something is said again that nobody
-// has answered.
-const RepeatWithin = 30 * time.Second
+// MaxRepeatInterval is the longest pause before a message without acknowledgement is sent again.
+const MaxRepeatInterval = 30 * time.Second
 
-// MessageExpiry is how long, in seconds, the broker keeps a message of this
-// kind for a receiver who is away (MQTT 5, 3.3.2.3.3). What is repeated lives
-// until it is: older than that, it would only tell the server that a robot was
-// there ten minutes ago. Nil: for ever, because it is said once.
+// MessageExpiry returns for how many seconds the broker keeps a message of this kind for a
+// disconnected receiver (MQTT 5, 3.3.2.3.3), or nil for no limit. Messages that are repeated
+// expire when they are sent again, because an older one would only prove that the robot was
+// connected earlier.
 func (k Kind) MessageExpiry() *uint32 {
 	if k == KindState || k == KindPresence {
 		return nil
 	}
-	seconds := uint32(RepeatWithin / time.Second)
+	seconds := uint32(MaxRepeatInterval / time.Second)
 	return &seconds
 }
 
-// RobotTopic is the robot's topic of kind k, which is not one of the kinds
-// that have a topic for each task.
+// RobotTopic returns the robot's topic of kind k, which must not be a kind with a topic for each
+// task.
 func RobotTopic(robotID string, k Kind) string { return robotsPrefix + robotID + "/" + string(k) }
 
-// TaskTopic is the robot's topic of kind k (KindStatus or KindLogs) for the
-// task with this UID.
+// TaskTopic returns the robot's topic of kind k, KindStatus or KindLogs, for a task.
 func TaskTopic(robotID, taskUID string, k Kind) string {
 	return robotsPrefix + robotID + "/tasks/" + taskUID + "/" + string(k)
 }
 
-// ServerSubscriptions are the filters that the server listens on.
+// ServerSubscriptions returns the filters that the server subscribes to.
 func ServerSubscriptions() []string {
 	return []string{
 		TopicRegister,
@@ -73,7 +71,7 @@ func ServerSubscriptions() []string {
 	}
 }
 
-// RobotSubscriptions are the filters that one of our agents listens on.
+// RobotSubscriptions returns the filters that an agent of protocol v2 subscribes to.
 func RobotSubscriptions(robotID string) []string {
 	return []string{
 		RobotTopic(robotID, KindResponse),
@@ -83,9 +81,9 @@ func RobotSubscriptions(robotID string) []string {
 	}
 }
 
-// RobotOf is the robot between whom and the server a topic is, whichever of the two
-// speaks there. Empty: that of all, or none of ours.
-func RobotOf(topic string) string {
+// RobotIDInTopic returns the robot whose topic it is, in either direction, or "" for shared
+// topics and those of other programs.
+func RobotIDInTopic(topic string) string {
 	rest, ok := strings.CutPrefix(topic, robotsPrefix)
 	id, _, below := strings.Cut(rest, "/")
 	if !ok || !below {
@@ -94,19 +92,19 @@ func RobotOf(topic string) string {
 	return id
 }
 
-// Address is a topic taken apart.
+// Address is a parsed topic.
 type Address struct {
-	// Shared marks the two topics without a robot in them.
+	// Shared is set for the two topics of all legacy agents.
 	Shared bool
-	// RobotID is empty on a shared topic.
+	// RobotID is empty for a shared topic.
 	RobotID string
-	// TaskUID is empty but on a topic of one task.
+	// TaskUID is set for topics of one task only.
 	TaskUID string
 	Kind    Kind
 }
 
-// ParseTopic takes apart a topic that the server listens on. It refuses a
-// robot id that ValidRobotID refuses and a task UID that is not one.
+// ParseTopic parses a topic that the server subscribes to. It returns an error for an invalid
+// robot id or task UID.
 func ParseTopic(topic string) (Address, error) {
 	switch topic {
 	case TopicRegister:
@@ -119,7 +117,7 @@ func ParseTopic(topic string) (Address, error) {
 		return Address{}, fmt.Errorf("topic %.100q is not one of K8s4r", topic)
 	}
 	part := strings.Split(rest, "/")
-	if err := ValidRobotID(part[0]); err != nil {
+	if err := ValidateRobotID(part[0]); err != nil {
 		return Address{}, fmt.Errorf("topic %.100q: %w", topic, err)
 	}
 	a := Address{RobotID: part[0]}
@@ -129,7 +127,7 @@ func ParseTopic(topic string) (Address, error) {
 		return a, nil
 	case len(part) == 4 && part[1] == "tasks" && isOneOf(part[3], KindStatus, KindLogs):
 		a.Kind, a.TaskUID = Kind(part[3]), part[2]
-		return a, validTaskUID(a.TaskUID)
+		return a, validateTaskUID(a.TaskUID)
 	}
 	return Address{}, fmt.Errorf("topic %.100q is not one that robots publish on", topic)
 }
@@ -143,10 +141,9 @@ func isOneOf(s string, kinds ...Kind) bool {
 	return false
 }
 
-// ValidRobotID refuses what is not a DNS label (RFC 1123: lower-case letters,
-// digits and '-', 63 characters at most), because a robot id becomes a topic
-// and the name of an object.
-func ValidRobotID(id string) error {
+// ValidateRobotID returns an error if id is not a DNS label (RFC 1123: lower-case letters, digits
+// and '-', at most 63 characters), because it becomes a part of topics and the name of an object.
+func ValidateRobotID(id string) error {
 	if isDNSLabel(id) {
 		return nil
 	}
@@ -166,10 +163,10 @@ func isDNSLabel(s string) bool {
 	return true
 }
 
-// maxTaskUID leaves room for a UUID and the attempt that AttemptUID appends.
+// maxTaskUID has room for a UUID and the suffix of AttemptUID.
 const maxTaskUID = 63
 
-func validTaskUID(uid string) error {
+func validateTaskUID(uid string) error {
 	if len(uid) > maxTaskUID || !isDNSLabel(uid) {
 		return fmt.Errorf("task uid %.80q is not a UID", uid)
 	}

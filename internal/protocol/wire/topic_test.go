@@ -17,13 +17,13 @@ func TestParseTopic(t *testing.T) {
 		want  Address
 		bad   bool
 	}{
-		{name: "a document agent's registration names no robot", topic: "k8s4r/register", want: Address{Shared: true, Kind: KindRegister}},
+		{name: "a legacy agent's registration names no robot", topic: "k8s4r/register", want: Address{Shared: true, Kind: KindRegister}},
 		{name: "nor does its heartbeat", topic: "k8s4r/heartbeat", want: Address{Shared: true, Kind: KindHeartbeat}},
 		{name: "our registration", topic: "k8s4r/robots/r1/register", want: Address{RobotID: "r1", Kind: KindRegister}},
 		{name: "our heartbeat", topic: "k8s4r/robots/r1/heartbeat", want: Address{RobotID: "r1", Kind: KindHeartbeat}},
 		{name: "presence", topic: "k8s4r/robots/r1/presence", want: Address{RobotID: "r1", Kind: KindPresence}},
 		{name: "status of a task", topic: "k8s4r/robots/r1/tasks/" + uuid + "/status", want: Address{RobotID: "r1", TaskUID: uuid, Kind: KindStatus}},
-		{name: "status of a later attempt of a document agent", topic: "k8s4r/robots/r1/tasks/" + uuid + "-12/status", want: Address{RobotID: "r1", TaskUID: uuid + "-12", Kind: KindStatus}},
+		{name: "status of a later attempt of a legacy agent", topic: "k8s4r/robots/r1/tasks/" + uuid + "-12/status", want: Address{RobotID: "r1", TaskUID: uuid + "-12", Kind: KindStatus}},
 		{name: "logs of a task", topic: "k8s4r/robots/r1/tasks/t/logs", want: Address{RobotID: "r1", TaskUID: "t", Kind: KindLogs}},
 		{name: "the longest robot id", topic: "k8s4r/robots/" + label63 + "/presence", want: Address{RobotID: label63, Kind: KindPresence}},
 		{name: "a robot id that is too long", topic: "k8s4r/robots/" + label63 + "a/presence", bad: true},
@@ -77,7 +77,7 @@ func TestTopicsReadBackAsTheyWereBuilt(t *testing.T) {
 	})
 }
 
-// matches tells whether an MQTT filter takes in a topic (MQTT 5, 4.7).
+// matches reports whether an MQTT filter matches a topic (MQTT 5, 4.7).
 func matches(filter, topic string) bool {
 	f, w := strings.Split(filter, "/"), strings.Split(topic, "/")
 	if len(f) != len(w) {
@@ -126,7 +126,7 @@ func TestAttemptUID(t *testing.T) {
 		if gotUID, got := SplitAttemptUID(wired); gotUID != uid || got != attempt {
 			t.Errorf("SplitAttemptUID(%q) = %q, %d; want %q, %d", wired, gotUID, got, uid, attempt)
 		}
-		if err := validTaskUID(wired); err != nil {
+		if err := validateTaskUID(wired); err != nil {
 			t.Errorf("the UID of an attempt does not serve as one: %v", err)
 		}
 	})
@@ -172,7 +172,7 @@ func FuzzParseTopic(f *testing.F) {
 		if rebuilt != topic {
 			t.Errorf("%q reads as %+v, which is %q", topic, a, rebuilt)
 		}
-		if !a.Shared && ValidRobotID(a.RobotID) != nil {
+		if !a.Shared && ValidateRobotID(a.RobotID) != nil {
 			t.Errorf("%q passes with robot id %q", topic, a.RobotID)
 		}
 		if strings.ContainsAny(a.TaskUID, "/.+#") {

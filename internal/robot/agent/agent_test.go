@@ -15,12 +15,13 @@ import (
 	"testing"
 	"time"
 
-	"k8s4r.io/k8s4r/internal/agent/journal"
-	"k8s4r.io/k8s4r/internal/tasklog"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/protocol/logs/record"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/robot/agent/journal"
+	"k8s4r.io/k8s4r/internal/robot/agent/runner"
 )
 
-func TestLifecycleOfATask(t *testing.T) {
+func TestAgent_RunsATask(t *testing.T) {
 	s, dir := newFakeServer(t), t.TempDir()
 	a := startAgent(t, s.config(dir))
 	s.awaitRegistered(1)
@@ -33,16 +34,16 @@ func TestLifecycleOfATask(t *testing.T) {
 	if end.StartedAt == nil || end.FinishedAt == nil || end.FinishedAt.Before(*end.StartedAt) {
 		t.Errorf("end has times %v and %v, want both in order", end.StartedAt, end.FinishedAt)
 	}
-	for stream, want := range map[tasklog.Stream]string{tasklog.Stdout: "hello from main on r1\n", tasklog.Stderr: "oops\n"} {
+	for stream, want := range map[record.Stream]string{record.Stdout: "hello from main on r1\n", record.Stderr: "oops\n"} {
 		if out := output(t, dir, "t1", 1, stream); out != want {
 			t.Errorf("%s = %q, want %q", stream, out, want)
 		}
 	}
-	eventually(t, "the journal to know of the ack", func() bool {
+	waitUntil(t, "the journal to know of the ack", func() bool {
 		e, _ := a.journal.Get("t1", 1)
-		return e.Acked()
+		return e.IsAcked()
 	})
-	reports := s.news("t1", 1)
+	reports := s.distinctReports("t1", 1)
 	if n := len(reports); n > 2 {
 		t.Errorf("%d reports, want running and completed at the most: %+v", n, reports)
 	}
@@ -51,7 +52,7 @@ func TestLifecycleOfATask(t *testing.T) {
 	}
 }
 
-func TestConcurrentTasksNeedNoMoreGoroutines(t *testing.T) {
+func TestAgent_NeedsNoGoroutinePerTask(t *testing.T) {
 	const many = 200
 	s, dir := newFakeServer(t), t.TempDir()
 	a := startAgent(t, s.config(dir))
@@ -89,16 +90,16 @@ func TestConcurrentTasksNeedNoMoreGoroutines(t *testing.T) {
 		t.Errorf("%d goroutines when nothing runs, %d before", after, idle)
 	}
 	a.stop()
-	if n := len(a.runner.byShim) + len(a.runner.live); n != 0 {
+	if n := a.runner.HeldRuns(); n != 0 {
 		t.Errorf("%d tasks are still known", n)
 	}
 }
 
-// settled counts goroutines once their number has not changed for a while.
+// settled returns the number of goroutines once their number has not changed for a while.
 func settled(t *testing.T, when string) int {
 	t.Helper()
 	last, since := -1, time.Now()
-	eventually(t, "number of goroutines to settle "+when, func() bool {
+	waitUntil(t, "number of goroutines to settle "+when, func() bool {
 		if n := runtime.NumGoroutine(); n != last {
 			last, since = n, time.Now()
 		}
@@ -143,8 +144,8 @@ func TestTimeout(t *testing.T) {
 				}
 				return end.FinishedAt.Sub(*end.StartedAt) - test.wantAfter
 			}
-			// To 100 ms on a robot that has the time; a busy test machine has less. It has three
-			// tries: what is late by itself is so each time, a machine that pauses is not.
+			// The agent keeps timeouts to 100 ms on an idle robot. A busy test machine may pause,
+			// so there are three tries: a late agent is late in each.
 			late := ends("t1")
 			for _, uid := range []string{"t2", "t3"} {
 				if late > time.Second {
@@ -158,7 +159,7 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// killAfter is a killTimeout as the Task says it.
+// killAfter parses a killTimeout. It returns nil for an empty text.
 func killAfter(t *testing.T, text string) *wire.Duration {
 	if text == "" {
 		return nil
@@ -168,26 +169,7 @@ func killAfter(t *testing.T, text string) *wire.Duration {
 	return new(wire.Duration(d))
 }
 
-func TestAKillTimeoutThatIsNotGivenIsFiveSecondsAndOneOfZeroIsNone(t *testing.T) {
-	for said, want := range map[string]time.Duration{
-		`{}`:                    5 * time.Second,
-		`{"killTimeout":"0s"}`:  0,
-		`{"killTimeout":"90s"}`: 90 * time.Second,
-	} {
-		// As the journal keeps it, too.
-		spec, err := wire.Decode[wire.TaskSpec]([]byte(said))
-		must(t, err)
-		kept, err := wire.Encode(spec)
-		must(t, err)
-		again, err := wire.Decode[wire.TaskSpec](kept)
-		must(t, err)
-		if got := killTimeout(again); got != want {
-			t.Errorf("%s is %v, want %v", said, got, want)
-		}
-	}
-}
-
-func TestHowTasksEnd(t *testing.T) {
+func TestAgent_ReportsHowTasksEnd(t *testing.T) {
 	tests := []struct {
 		name string
 		task wire.Task
@@ -195,8 +177,8 @@ func TestHowTasksEnd(t *testing.T) {
 	}{
 		{name: "exit code 3: failed, Exited",
 			task: shell("t1", "exit 3"), want: wire.Status{State: wire.ReportFailed, ExitCode: 3, Reason: wire.ReasonExited, Message: "Task exited with code 3"}},
-		{name: "killed by somebody: failed, Signaled",
-			task: shell("t1", "kill -9 $$"), want: wire.Status{State: wire.ReportFailed, ExitCode: 137, Signal: 9, Reason: wire.ReasonSignaled, Message: "Task was ended by signal 9 (killed)"}},
+		{name: "killed by a signal: failed, Signaled",
+			task: shell("t1", "kill -9 $$"), want: wire.Status{State: wire.ReportFailed, ExitCode: 137, Signal: 9, Reason: wire.ReasonSignaled, Message: "Task was killed by signal 9 (killed)"}},
 		{name: "a command that is not there: failed, StartFailed, -1",
 			task: shell("t1", "", func(w *wire.Task) { w.Spec.Config.Exec.Command = "no-such-thing" }),
 			want: wire.Status{State: wire.ReportFailed, ExitCode: -1, Reason: wire.ReasonStartFailed, Message: `command "no-such-thing" not found on PATH /usr/local/bin:/usr/bin:/bin`}},
@@ -222,7 +204,7 @@ func TestHowTasksEnd(t *testing.T) {
 	}
 }
 
-func TestTheEnvironmentOfATask(t *testing.T) {
+func TestAgent_TaskEnvironment(t *testing.T) {
 	t.Setenv("K8S4R_AGENT_TOKEN", "secret")
 	t.Setenv("LD_PRELOAD", "")
 	s, dir := newFakeServer(t), t.TempDir()
@@ -234,15 +216,15 @@ func TestTheEnvironmentOfATask(t *testing.T) {
 	}), 7)
 	s.awaitEnd("t1", 7)
 	var got []string
-	for line := range strings.Lines(output(t, dir, "t1", 7, tasklog.Stdout)) {
-		// What the shell sets for itself.
+	for line := range strings.Lines(output(t, dir, "t1", 7, record.Stdout)) {
+		// The shell sets these itself.
 		if name, _, _ := strings.Cut(line, "="); name != "PWD" && name != "OLDPWD" && name != "SHLVL" && name != "_" {
 			got = append(got, strings.TrimSpace(line))
 		}
 	}
 	want := []string{
 		"GREETING=hello", "HOME=/elsewhere", "K8S4R_ATTEMPT=7", "K8S4R_JOB=job", "K8S4R_ROBOT=r1", "K8S4R_TASK=main",
-		"K8S4R_TASK_DIR=" + places{dir}.work("t1", 7), "K8S4R_TASK_GROUP=group", "K8S4R_TASK_INDEX=4", "K8S4R_TASK_UID=t1",
+		"K8S4R_TASK_DIR=" + runner.StateDir(dir).WorkDir("t1", 7), "K8S4R_TASK_GROUP=group", "K8S4R_TASK_INDEX=4", "K8S4R_TASK_UID=t1",
 		"PATH=/usr/local/bin:/usr/bin:/bin",
 	}
 	if !slices.Equal(got, want) {
@@ -250,7 +232,7 @@ func TestTheEnvironmentOfATask(t *testing.T) {
 	}
 }
 
-func TestARepeatedDispatchRunsNothingAgain(t *testing.T) {
+func TestDispatch_RepeatedRunsOnce(t *testing.T) {
 	s, dir := newFakeServer(t), t.TempDir()
 	a := startAgent(t, s.config(dir))
 	s.awaitRegistered(1)
@@ -260,10 +242,10 @@ func TestARepeatedDispatchRunsNothingAgain(t *testing.T) {
 		s.dispatch(task, 2)
 	}
 	first := s.awaitEnd("t1", 2)
-	n := len(s.said("t1", 2))
+	n := len(s.reportsAbout("t1", 2))
 	s.dispatch(task, 2)
-	eventually(t, "the end to be reported again", func() bool { return len(s.said("t1", 2)) > n })
-	if again := s.said("t1", 2)[n]; !reflect.DeepEqual(again, first) {
+	waitUntil(t, "the end to be reported again", func() bool { return len(s.reportsAbout("t1", 2)) > n })
+	if again := s.reportsAbout("t1", 2)[n]; !reflect.DeepEqual(again, first) {
 		t.Errorf("reported again as %+v, want %+v", again, first)
 	}
 
@@ -274,26 +256,25 @@ func TestARepeatedDispatchRunsNothingAgain(t *testing.T) {
 	}
 	a.stop()
 	startAgent(t, s.config(dir)) // and after a restart
-	n = len(s.said("t1", 2))
+	n = len(s.reportsAbout("t1", 2))
 	s.awaitRegistered(2)
 	s.dispatch(task, 2)
-	eventually(t, "the end to be reported by the new agent", func() bool { return len(s.said("t1", 2)) > n })
-	n = len(s.said("t1", 1))
+	waitUntil(t, "the end to be reported by the new agent", func() bool { return len(s.reportsAbout("t1", 2)) > n })
+	n = len(s.reportsAbout("t1", 1))
 	s.dispatch(task, 1)
-	eventually(t, "the older attempt to be answered again", func() bool { return len(s.said("t1", 1)) > n })
+	waitUntil(t, "the older attempt to be answered again", func() bool { return len(s.reportsAbout("t1", 1)) > n })
 	if runs := lines(trace); len(runs) != 1 {
 		t.Errorf("%d runs, want 1", len(runs))
 	}
-	for _, r := range s.said("t1", 1) {
+	for _, r := range s.reportsAbout("t1", 1) {
 		if !reflect.DeepEqual(r, old) {
 			t.Errorf("the older attempt is answered with %+v, then with %+v", old, r)
 		}
 	}
 }
 
-// A duplicate that comes late, and a cluster that was brought back from a
-// backup, look the same from here.
-func TestAnOlderAttemptIsAnsweredAndLeavesTheNewerOneAlone(t *testing.T) {
+// The agent cannot distinguish a late duplicate from a cluster that was restored from a backup.
+func TestDispatch_OlderAttemptIsReportedSuperseded(t *testing.T) {
 	s, dir := newFakeServer(t), t.TempDir()
 	startAgent(t, s.config(dir))
 	s.awaitRegistered(1)
@@ -301,11 +282,11 @@ func TestAnOlderAttemptIsAnsweredAndLeavesTheNewerOneAlone(t *testing.T) {
 	end := s.awaitEnd("t1", 2)
 	s.dispatch(shell("t1", "sleep 600"), 3)
 	s.awaitRunning("t1", 3)
-	n := len(s.said("t1", 2))
+	n := len(s.reportsAbout("t1", 2))
 	s.dispatch(shell("t1", "exit 0"), 2)
 	s.dispatch(shell("t1", "exit 0"), 1)
-	eventually(t, "the end of attempt 2 to be repeated", func() bool { return len(s.said("t1", 2)) > n })
-	if again := s.said("t1", 2)[n]; !reflect.DeepEqual(again, end) {
+	waitUntil(t, "the end of attempt 2 to be repeated", func() bool { return len(s.reportsAbout("t1", 2)) > n })
+	if again := s.reportsAbout("t1", 2)[n]; !reflect.DeepEqual(again, end) {
 		t.Errorf("attempt 2 is answered with %+v, want %+v", again, end)
 	}
 	if old := s.awaitEnd("t1", 1); old.Reason != wire.ReasonSuperseded || old.State != wire.ReportFailed {
@@ -317,7 +298,7 @@ func TestAnOlderAttemptIsAnsweredAndLeavesTheNewerOneAlone(t *testing.T) {
 	}
 }
 
-func TestAnAgentThatHasLostItsMemoryRunsNothingAgain(t *testing.T) {
+func TestDispatch_LostJournalRunsNothingTwice(t *testing.T) {
 	s, dir := newFakeServer(t), t.TempDir()
 	a := startAgent(t, s.config(dir))
 	s.awaitRegistered(1)
@@ -326,7 +307,7 @@ func TestAnAgentThatHasLostItsMemoryRunsNothingAgain(t *testing.T) {
 	started := func(uid string) {
 		s.publish(wire.KindDispatch, wire.Dispatch{Action: wire.ActionCreate, Task: task(uid), Attempt: 4, Epoch: 9, Started: true}, false)
 	}
-	s.publish(wire.KindState, wire.TaskList{Tasks: []wire.Task{}, Epoch: 9, Refs: []wire.TaskRef{
+	s.publish(wire.KindState, wire.TaskList{Tasks: []wire.Task{}, Epoch: 9, Refs: []wire.TaskReference{
 		{UID: "listed", Attempt: 4, Started: true}, {UID: "announced", Attempt: 4}, {UID: "../nonsense", Attempt: 1, Started: true},
 	}}, true)
 	started("dispatched")
@@ -342,10 +323,10 @@ func TestAnAgentThatHasLostItsMemoryRunsNothingAgain(t *testing.T) {
 	a.stop()
 	startAgent(t, s.config(dir))
 	s.awaitRegistered(2)
-	n := len(s.said("listed", 4))
+	n := len(s.reportsAbout("listed", 4))
 	s.dispatch(task("listed"), 4)
-	eventually(t, "the answer to be repeated", func() bool { return len(s.said("listed", 4)) > n })
-	started("announced") // what it does know is answered as ever
+	waitUntil(t, "the answer to be repeated", func() bool { return len(s.reportsAbout("listed", 4)) > n })
+	started("announced") // attempts in the journal are answered as before
 	s.dispatch(task("next"), 1)
 	s.awaitEnd("next", 1)
 	if end := s.awaitEnd("announced", 4); end.State != wire.ReportCompleted {
@@ -356,15 +337,15 @@ func TestAnAgentThatHasLostItsMemoryRunsNothingAgain(t *testing.T) {
 	}
 }
 
-func TestANewerAttemptWaitsForTheEndOfTheOldOne(t *testing.T) {
+func TestDispatch_NewerAttemptWaitsForTheOlder(t *testing.T) {
 	s, dir := newFakeServer(t), t.TempDir()
 	startAgent(t, s.config(dir))
 	s.awaitRegistered(1)
 	trace := filepath.Join(t.TempDir(), "trace")
-	// It takes its time to end, and writes when it does.
+	// It ends 0.2 s after SIGTERM, and writes when it does.
 	s.dispatch(shell("t1", fmt.Sprintf(`trap 'sleep 0.2; echo end1 >> %[1]s; exit 0' TERM; echo start1 >> %[1]s; sleep 600 & wait`, trace)), 1)
 	s.awaitRunning("t1", 1)
-	eventually(t, "attempt 1 to write", func() bool { return len(lines(trace)) == 1 })
+	waitUntil(t, "attempt 1 to write", func() bool { return len(lines(trace)) == 1 })
 	s.dispatch(shell("t1", "echo start2 >> "+trace), 2)
 	if end := s.awaitEnd("t1", 1); end.Reason != wire.ReasonSuperseded || end.State != wire.ReportFailed {
 		t.Errorf("attempt 1 ended as %+v, want failed, Superseded", end)
@@ -383,7 +364,7 @@ func TestDelete(t *testing.T) {
 	s.awaitRegistered(1)
 	s.dispatch(shell("t1", "trap 'exit 4' TERM; echo up; sleep 600 & wait"), 2)
 	s.awaitRunning("t1", 2)
-	eventually(t, "the trap to be set", func() bool { return output(t, dir, "t1", 2, tasklog.Stdout) != "" })
+	waitUntil(t, "the trap to be set", func() bool { return output(t, dir, "t1", 2, record.Stdout) != "" })
 
 	s.remove("nobody", 1)
 	if end := s.awaitEnd("nobody", 1); end.Reason != wire.ReasonStopped {
@@ -391,23 +372,23 @@ func TestDelete(t *testing.T) {
 	}
 	s.dispatch(shell("nobody", "echo ran"), 1)
 	s.remove("t1", 1)
-	eventually(t, "the delete of an older attempt to be refused", func() bool { return a.runner.noise.total() == 1 })
+	waitUntil(t, "the delete of an older attempt to be refused", func() bool { return a.problems.totalCount() == 1 })
 	s.remove("t1", 2)
 	end := s.awaitEnd("t1", 2)
 	if end.State != wire.ReportFailed || end.Reason != wire.ReasonStopped || end.ExitCode != 4 || end.Signal != 0 {
 		t.Errorf("end = %+v, want failed, Stopped, exit code 4", end)
 	}
-	n := len(s.said("t1", 2))
+	n := len(s.reportsAbout("t1", 2))
 	s.remove("t1", 2)
-	eventually(t, "a second delete to be answered with the end", func() bool { return len(s.said("t1", 2)) > n })
+	waitUntil(t, "a second delete to be answered with the end", func() bool { return len(s.reportsAbout("t1", 2)) > n })
 	s.dispatch(shell("t1", "exit 0"), 2)
-	eventually(t, "a late dispatch to be answered with the end", func() bool { return len(s.said("t1", 2)) > n+1 })
-	for _, r := range s.said("t1", 2)[n:] {
+	waitUntil(t, "a late dispatch to be answered with the end", func() bool { return len(s.reportsAbout("t1", 2)) > n+1 })
+	for _, r := range s.reportsAbout("t1", 2)[n:] {
 		if !reflect.DeepEqual(r, end) {
 			t.Errorf("answered with %+v, want %+v", r, end)
 		}
 	}
-	if _, err := os.Stat(places{dir}.attempt("nobody", 1)); err == nil {
+	if _, err := os.Stat(runner.StateDir(dir).WorkDir("nobody", 1)); err == nil {
 		t.Error("a dispatch that came after its delete was run")
 	}
 }
@@ -421,11 +402,11 @@ func TestTaskList(t *testing.T) {
 		epochs[uid] = s.dispatch(shell(uid, "sleep 600"), 2)
 		s.awaitRunning(uid, 2)
 	}
-	list := func(epoch uint64, refs ...wire.TaskRef) {
+	list := func(epoch uint64, refs ...wire.TaskReference) {
 		s.publish(wire.KindState, wire.TaskList{Tasks: []wire.Task{}, Refs: refs, Epoch: epoch}, true)
 	}
-	list(0) // a document agent's
-	list(epochs["wrong-attempt"], wire.TaskRef{UID: "named", Attempt: 2}, wire.TaskRef{UID: "wrong-attempt", Attempt: 1}, wire.TaskRef{UID: "unknown", Attempt: 1})
+	list(0) // for a legacy agent
+	list(epochs["wrong-attempt"], wire.TaskReference{UID: "named", Attempt: 2}, wire.TaskReference{UID: "wrong-attempt", Attempt: 1}, wire.TaskReference{UID: "unknown", Attempt: 1})
 	for _, uid := range []string{"old", "wrong-attempt"} {
 		if end := s.awaitEnd(uid, 2); end.Reason != wire.ReasonStopped {
 			t.Errorf("%s ended as %+v, want Stopped", uid, end)
@@ -435,8 +416,8 @@ func TestTaskList(t *testing.T) {
 	s.dispatch(shell("after", "exit 0"), 1)
 	s.awaitEnd("after", 1)
 	for _, uid := range []string{"named", "new", "unknown"} {
-		for _, r := range s.said(uid, 2) {
-			if r.Terminal() {
+		for _, r := range s.reportsAbout(uid, 2) {
+			if r.IsTerminal() {
 				t.Errorf("%s ended as %+v", uid, r)
 			}
 		}
@@ -446,26 +427,25 @@ func TestTaskList(t *testing.T) {
 		s.awaitEnd(uid, 2)
 	}
 	s.awaitEnd("last", 1)
-	if got := s.said("unknown", 1); len(got) != 0 {
+	if got := s.reportsAbout("unknown", 1); len(got) != 0 {
 		t.Errorf("a task that was only listed was run: %+v", got)
 	}
 }
 
-// A cluster that was set up anew counts its resource versions from the start,
-// and the robot has lived through that.
-func TestTaskListsOfAClusterThatWasSetUpAnew(t *testing.T) {
+// Resource versions of a recreated cluster start again, so epochs compare only for one Robot UID.
+func TestTaskList_OfRecreatedCluster(t *testing.T) {
 	s, dir := newFakeServer(t), t.TempDir()
 	startAgent(t, s.config(dir))
 	s.awaitRegistered(1)
 	dispatch := func(uid, era string, epoch uint64) {
-		s.publish(wire.KindDispatch, wire.Dispatch{Action: wire.ActionCreate, Task: shell(uid, "sleep 600"), Attempt: 1, Epoch: epoch, Era: era}, false)
+		s.publish(wire.KindDispatch, wire.Dispatch{Action: wire.ActionCreate, Task: shell(uid, "sleep 600"), Attempt: 1, Epoch: epoch, RobotUID: era}, false)
 		s.awaitRunning(uid, 1)
 	}
-	list := func(era string, epoch uint64, refs ...wire.TaskRef) {
-		s.publish(wire.KindState, wire.TaskList{Tasks: []wire.Task{}, Refs: refs, Epoch: epoch, Era: era}, true)
+	list := func(era string, epoch uint64, refs ...wire.TaskReference) {
+		s.publish(wire.KindState, wire.TaskList{Tasks: []wire.Task{}, Refs: refs, Epoch: epoch, RobotUID: era}, true)
 	}
 	dispatch("before", "old", 1_000_000)
-	list("old", 1_000_001, wire.TaskRef{UID: "before", Attempt: 1})
+	list("old", 1_000_001, wire.TaskReference{UID: "before", Attempt: 1})
 	list("new", 3)
 	if end := s.awaitEnd("before", 1); end.Reason != wire.ReasonStopped {
 		t.Errorf("end = %+v, want Stopped", end)
@@ -474,40 +454,40 @@ func TestTaskListsOfAClusterThatWasSetUpAnew(t *testing.T) {
 	dispatch("late", "new", 6)
 	list("new", 5)
 	s.awaitEnd("gone", 1)
-	for _, r := range s.said("late", 1) {
-		if r.Terminal() {
+	for _, r := range s.reportsAbout("late", 1) {
+		if r.IsTerminal() {
 			t.Errorf("a list that is older than the dispatch ended it: %+v", r)
 		}
 	}
 }
 
-func TestReportsAreRepeatedUntilAcknowledged(t *testing.T) {
+func TestReports_RepeatedUntilAcknowledged(t *testing.T) {
 	s, dir := newFakeServer(t), t.TempDir()
-	s.set(func() { s.silent = true })
+	s.setFields(func() { s.ignoreReports = true })
 	a := startAgent(t, s.config(dir))
 	s.awaitRegistered(1)
 	s.dispatch(shell("t1", "exit 0"), 1)
 	end := s.awaitEnd("t1", 1)
 	ends := func() (n int) {
-		for _, r := range s.said("t1", 1) {
-			if r.Terminal() {
+		for _, r := range s.reportsAbout("t1", 1) {
+			if r.IsTerminal() {
 				n++
 			}
 		}
 		return n
 	}
-	eventually(t, "the end to be reported again", func() bool { return ends() >= 2 })
+	waitUntil(t, "the end to be reported again", func() bool { return ends() >= 2 })
 
 	s.ack("t1", 1, end.Seq-1) // only the running report
 	s.stop()
-	eventually(t, "the agent to notice", func() bool { return !a.link.isUp() })
+	waitUntil(t, "the agent to notice", func() bool { return !a.connection.IsConnected() })
 	before := ends()
 	s.start()
-	eventually(t, "the end to be reported after the reconnect", func() bool { return ends() > before })
+	waitUntil(t, "the end to be reported after the reconnect", func() bool { return ends() > before })
 	s.ack("t1", 1, end.Seq)
-	eventually(t, "the outbox to be empty", func() bool {
+	waitUntil(t, "the outbox to be empty", func() bool {
 		select {
-		case <-a.out.drained():
+		case <-a.outbox.Drained():
 			return true
 		default:
 			return false
@@ -515,7 +495,7 @@ func TestReportsAreRepeatedUntilAcknowledged(t *testing.T) {
 	})
 }
 
-func TestReconnectSubscribesAndRegistersAgain(t *testing.T) {
+func TestReconnect_SubscribesAndRegisters(t *testing.T) {
 	s, dir := newFakeServer(t), t.TempDir()
 	a := startAgent(t, s.config(dir))
 	s.awaitRegistered(1)
@@ -523,8 +503,8 @@ func TestReconnectSubscribesAndRegistersAgain(t *testing.T) {
 	s.awaitRunning("t1", 1)
 	for n := 2; n < 5; n++ {
 		s.stop()
-		eventually(t, "the agent to notice", func() bool { return !a.link.isUp() })
-		a.link.answer(wire.Response{Success: true}) // the connection before has left it
+		waitUntil(t, "the agent to notice", func() bool { return !a.connection.IsConnected() })
+		a.connection.HandleResponse(wire.Response{Success: true}) // the connection before has left it
 		s.start()
 		s.awaitRegistered(n)
 	}
@@ -546,7 +526,7 @@ func TestHeartbeats(t *testing.T) {
 	c := s.config(t.TempDir())
 	c.Heartbeat = 20 * time.Millisecond
 	startAgent(t, c)
-	eventually(t, "ten heartbeats", func() bool {
+	waitUntil(t, "ten heartbeats", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return len(s.heartbeats) >= 10
@@ -554,7 +534,7 @@ func TestHeartbeats(t *testing.T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, h := range s.heartbeats {
-		if h.N != s.heartbeats[0].N+uint64(i) || h.N == 0 || h.RobotID != "" || h.Token != "" {
+		if h.Seq != s.heartbeats[0].Seq+uint64(i) || h.Seq == 0 || h.RobotID != "" || h.Token != "" {
 			t.Errorf("heartbeat %d = %+v, want only its number", i+1, h)
 		}
 		if h.DeviceInfo != nil {
@@ -578,18 +558,18 @@ func TestOrderlyStop(t *testing.T) {
 		defer s.mu.Unlock()
 		return slices.Clone(s.presences)
 	}
-	eventually(t, "a goodbye", func() bool { return len(presences()) > 0 })
+	waitUntil(t, "a goodbye", func() bool { return len(presences()) > 0 })
 	if got, want := presences(), []wire.Presence{{Online: false, Graceful: true}}; !slices.Equal(got, want) {
 		t.Errorf("presence %+v, want %+v and no last will", got, want)
 	}
 }
 
-func TestStopInAHurryWithoutABroker(t *testing.T) {
+func TestStop_HurriedWithoutBroker(t *testing.T) {
 	s, dir := newFakeServer(t), t.TempDir()
 	a := startAgent(t, s.config(dir))
 	s.awaitRegistered(1)
 	s.dispatch(shell("t1", "trap '' TERM; echo up; while :; do sleep 600; done"), 1)
-	eventually(t, "the task to be deaf", func() bool { return output(t, dir, "t1", 1, tasklog.Stdout) != "" })
+	waitUntil(t, "the task to ignore SIGTERM", func() bool { return output(t, dir, "t1", 1, record.Stdout) != "" })
 	s.stop()
 	began := time.Now()
 	a.hasten()
@@ -604,7 +584,7 @@ func TestStopInAHurryWithoutABroker(t *testing.T) {
 	}
 }
 
-func TestASecondAgentOnOneStateDirectoryIsRefused(t *testing.T) {
+func TestNew_RejectsSecondAgentOnStateDir(t *testing.T) {
 	s, dir := newFakeServer(t), t.TempDir()
 	startAgent(t, s.config(dir))
 	_, err := New(s.config(dir), slog.New(slog.DiscardHandler))
@@ -613,7 +593,7 @@ func TestASecondAgentOnOneStateDirectoryIsRefused(t *testing.T) {
 	}
 }
 
-func TestGarbageIsCountedAndDropped(t *testing.T) {
+func TestAgent_DropsInvalidMessages(t *testing.T) {
 	s, dir := newFakeServer(t), t.TempDir()
 	a := startAgent(t, s.config(dir))
 	s.awaitRegistered(1)
@@ -633,24 +613,24 @@ func TestGarbageIsCountedAndDropped(t *testing.T) {
 			if k != wire.KindDispatch && strings.Contains(g, "action") {
 				continue // for those it is a message with nothing in it
 			}
-			s.raw(wire.RobotTopic(robot, k), []byte(g), false)
+			s.publishRaw(wire.RobotTopic(robot, k), []byte(g), false)
 			want++
 		}
 	}
 	for _, g := range refused {
-		s.raw(wire.RobotTopic(robot, wire.KindDispatch), []byte(g), false)
+		s.publishRaw(wire.RobotTopic(robot, wire.KindDispatch), []byte(g), false)
 		want++
 	}
-	want -= 4 // the broker itself keeps back what is larger than we take
-	eventually(t, fmt.Sprintf("%d messages to be dropped", want), func() bool { return a.runner.noise.total() >= want })
+	want -= 4 // the broker does not forward messages beyond the maximum packet size
+	waitUntil(t, fmt.Sprintf("%d messages to be dropped", want), func() bool { return a.problems.totalCount() >= want })
 	s.dispatch(shell("t1", "exit 0"), 1)
 	s.awaitEnd("t1", 1)
-	if n := a.runner.noise.total(); n > want+4 {
+	if n := a.problems.totalCount(); n > want+4 {
 		t.Errorf("%d messages dropped, want %d", n, want)
 	}
 }
 
-func TestADiskThatRefusesTheJournal(t *testing.T) {
+func TestAgent_WithoutWritableJournal(t *testing.T) {
 	t.Run("nothing starts and nothing is reported until it takes it", func(t *testing.T) {
 		s, dir := newFakeServer(t), t.TempDir()
 		var full atomic.Bool
@@ -658,8 +638,8 @@ func TestADiskThatRefusesTheJournal(t *testing.T) {
 		a := startAgent(t, s.config(dir), refusing(&full, syscall.ENOSPC))
 		s.awaitRegistered(1)
 		s.dispatch(shell("t1", "exit 0"), 1)
-		eventually(t, "the refusal to be noted", func() bool { return a.runner.noise.total() > 0 })
-		if got := s.said("t1", 1); len(got) > 0 || output(t, dir, "t1", 1, tasklog.Stdout) != "" {
+		waitUntil(t, "the refusal to be noted", func() bool { return a.problems.totalCount() > 0 })
+		if got := s.reportsAbout("t1", 1); len(got) > 0 || output(t, dir, "t1", 1, record.Stdout) != "" {
 			t.Errorf("reported %+v of what was not written down", got)
 		}
 		full.Store(false)
@@ -686,7 +666,7 @@ func TestADiskThatRefusesTheJournal(t *testing.T) {
 			t.Errorf("end = %+v, want Stopped", end)
 		}
 	})
-	t.Run("a stop does not wait for it for ever, and no process stays", func(t *testing.T) {
+	t.Run("a stop does not wait for it forever, and no process is left", func(t *testing.T) {
 		s, dir := newFakeServer(t), t.TempDir()
 		var full atomic.Bool
 		a := startAgent(t, s.config(dir), refusing(&full, syscall.ENOSPC))
@@ -695,11 +675,11 @@ func TestADiskThatRefusesTheJournal(t *testing.T) {
 		s.awaitRunning("t1", 1)
 		full.Store(true)
 		s.dispatch(shell("t2", "sleep 600"), 1)
-		eventually(t, "the refusal to be noted", func() bool { return a.runner.noise.total() > 0 })
+		waitUntil(t, "the refusal to be noted", func() bool { return a.problems.totalCount() > 0 })
 		a.hasten()
 		if err := a.err(); err == nil {
 			t.Error("the agent claims an orderly stop")
 		}
-		eventually(t, "all processes to be gone", func() bool { return len(strays(dir)) == 0 })
+		waitUntil(t, "all processes to be gone", func() bool { return len(taskProcesses(dir)) == 0 })
 	})
 }

@@ -13,31 +13,31 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// The keys of a configuration file are the flags in camel case, but for these:
-// notInFile stand in no file, and labelsKey is a map.
+// The keys of a configuration file are the flags in camel case, except for notInFile, which
+// are not allowed, and labelsKey, which is a map.
 var notInFile = []string{"config", "version", "parent-fd", "token", outputFlag}
 
 const labelsKey = "labels"
 
-// fromFile sets the flags that neither the command line nor the environment has,
-// from the file of --config.
-func (f *flags) fromFile() error {
+// setFromFile sets the flags that are neither in the command line nor in the environment from
+// the file of --config.
+func (f *flags) setFromFile() error {
 	if f.file == "" {
 		return nil
 	}
 	text, err := os.ReadFile(f.file)
 	if err != nil {
-		return fmt.Errorf("%s: %w", f.source("config"), err)
+		return fmt.Errorf("%s: %w", f.sourceOf("config"), err)
 	}
-	keys, err := pairs(text)
+	keys, err := parsePairs(text)
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.file, err)
 	}
-	given, seen := f.given(), map[string]int{}
+	given, seen := f.givenFlags(), map[string]int{}
 	var errs []error
 	for _, k := range keys {
 		if first, twice := seen[k.name.Value]; twice {
-			errs = append(errs, f.at(k.name, fmt.Errorf("is in line %d already, remove one of the two", first)))
+			errs = append(errs, f.keyError(k.name, fmt.Errorf("is already set in line %d, remove one of the two", first)))
 			continue
 		}
 		seen[k.name.Value] = k.name.Line
@@ -49,8 +49,8 @@ func (f *flags) fromFile() error {
 // pair is a key and its value.
 type pair struct{ name, value *yaml.Node }
 
-// pairs are the keys and values of a file, which may be empty.
-func pairs(text []byte) ([]pair, error) {
+// parsePairs returns the keys and values of a file, which may be empty.
+func parsePairs(text []byte) ([]pair, error) {
 	var document, more yaml.Node
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	if err := decoder.Decode(&document); errors.Is(err, io.EOF) {
@@ -59,12 +59,12 @@ func pairs(text []byte) ([]pair, error) {
 		return nil, err
 	}
 	if !errors.Is(decoder.Decode(&more), io.EOF) {
-		return nil, errors.New("there is a second document behind ---, or a mistake there: keep to one")
+		return nil, errors.New("there is a second document after ---, or an invalid one: write only one")
 	}
-	return mapping(document.Content[0])
+	return mappingPairs(document.Content[0])
 }
 
-func mapping(n *yaml.Node) ([]pair, error) {
+func mappingPairs(n *yaml.Node) ([]pair, error) {
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
 		return nil, nil
 	}
@@ -78,19 +78,19 @@ func mapping(n *yaml.Node) ([]pair, error) {
 	return all, nil
 }
 
-// at is an error about a key of the file.
-func (f *flags) at(key *yaml.Node, err error) error {
+// keyError returns an error about a key of the file.
+func (f *flags) keyError(key *yaml.Node, err error) error {
 	return fmt.Errorf("%s:%d: %s %w", f.file, key.Line, key.Value, err)
 }
 
-// setKey sets one flag, if it is not among the given.
+// setKey sets one flag, unless it is in given.
 func (f *flags) setKey(k pair, given map[string]bool) error {
-	name := f.flagOf(k.name.Value)
+	name := f.flagForKey(k.name.Value)
 	switch {
 	case k.name.Value == "token":
-		return f.at(k.name, errors.New("is a secret: write it to a file of its own that only the agent's user can read, and name that as tokenFile"))
+		return f.keyError(k.name, errors.New("is a secret: write it to a file that only the agent's user can read, and set tokenFile to its path"))
 	case name == "":
-		return f.at(k.name, fmt.Errorf("is no key; the keys are %s", strings.Join(f.fileKeys(), ", ")))
+		return f.keyError(k.name, fmt.Errorf("is not a key; the keys are %s", strings.Join(f.fileKeys(), ", ")))
 	case given[name]:
 		return nil
 	}
@@ -98,67 +98,66 @@ func (f *flags) setKey(k pair, given map[string]bool) error {
 	if k.name.Value == labelsKey {
 		return f.setLabels(k)
 	}
-	value, err := scalar(k.value)
+	value, err := scalarValue(k.value)
 	if err == nil {
 		err = f.Set(name, value)
 	}
 	if err != nil {
-		return f.at(k.name, fmt.Errorf("has a value that is not valid: %w", err))
+		return f.keyError(k.name, fmt.Errorf("has an invalid value: %w", err))
 	}
 	return nil
 }
 
 func (f *flags) setLabels(k pair) error {
-	all, err := mapping(k.value)
+	all, err := mappingPairs(k.value)
 	if err != nil {
-		return f.at(k.name, err)
+		return f.keyError(k.name, err)
 	}
 	var errs []error
 	for _, l := range all {
-		value, err := scalar(l.value)
+		value, err := scalarValue(l.value)
 		if err == nil {
 			err = f.addLabel(l.name.Value, value)
 		}
 		if err != nil {
-			errs = append(errs, f.at(k.name, fmt.Errorf("in line %d: %w", l.name.Line, err)))
+			errs = append(errs, f.keyError(k.name, fmt.Errorf("in line %d: %w", l.name.Line, err)))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// scalar is a single value as it stands in the file: a label that is 1.10 or yes is
-// not what YAML makes of it.
-func scalar(n *yaml.Node) (string, error) {
+// scalarValue returns the text of a single value: YAML would convert labels such as 1.10 or yes.
+func scalarValue(n *yaml.Node) (string, error) {
 	if n.Kind != yaml.ScalarNode || n.Tag == "!!null" {
 		return "", errors.New("it must be a single value, such as 30s")
 	}
 	return n.Value, nil
 }
 
-// fileKeys are the keys that a file may have, sorted.
+// fileKeys returns the keys that a file may have, sorted.
 func (f *flags) fileKeys() []string {
 	var keys []string
 	f.VisitAll(func(g *flag.Flag) {
 		if !slices.Contains(notInFile, g.Name) {
-			keys = append(keys, keyOf(g.Name))
+			keys = append(keys, keyForFlag(g.Name))
 		}
 	})
 	slices.Sort(keys)
 	return keys
 }
 
-// flagOf is the flag of a key. Empty: there is none.
-func (f *flags) flagOf(key string) (name string) {
+// flagForKey returns the flag of a key. It is empty if there is none.
+func (f *flags) flagForKey(key string) (name string) {
 	f.VisitAll(func(g *flag.Flag) {
-		if keyOf(g.Name) == key && !slices.Contains(notInFile, g.Name) {
+		if keyForFlag(g.Name) == key && !slices.Contains(notInFile, g.Name) {
 			name = g.Name
 		}
 	})
 	return name
 }
 
-// keyOf writes robot-id as robotId.
-func keyOf(name string) string {
+// keyForFlag returns the key of a flag: robotId for robot-id.
+func keyForFlag(name string) string {
 	if name == "label" {
 		return labelsKey
 	}

@@ -18,7 +18,7 @@ func configFile(t *testing.T, text string) string {
 	return path
 }
 
-func TestAFileSaysWhatFlagsSay(t *testing.T) {
+func TestConfigFile_SetsAllFlags(t *testing.T) {
 	token := filepath.Join(t.TempDir(), "token")
 	must(t, os.WriteFile(token, []byte("secret\n"), 0o600))
 	path := configFile(t, `# of the arm
@@ -36,7 +36,7 @@ labels:
   version: 1.10
   careful: yes
 `)
-	c, err := parse([]string{"--config", path}, noEnv, os.Stdout)
+	c, err := parseConfig([]string{"--config", path}, noEnv, os.Stdout)
 	must(t, err)
 	if c.RobotID != "arm-7" || c.Broker.Host != "broker.example:1883" || c.StateDir != "/srv/k8s4r" || c.Token != "secret" ||
 		c.Heartbeat != 10*time.Second || c.OnStop != OnStopEnd || c.LogLevel != slog.LevelDebug || c.LogFormat != "json" || c.HealthSocket != "/run/k8s4r.sock" {
@@ -47,10 +47,10 @@ labels:
 	}
 }
 
-func TestAFlagWinsOverTheEnvironmentAndThatOverTheFile(t *testing.T) {
+func TestConfig_FlagOverEnvironmentOverFile(t *testing.T) {
 	path := configFile(t, "robotId: file\nheartbeat: 1s\nonStop: end\nlabels: {from: file}\n")
 	env := map[string]string{"K8S4R_AGENT_CONFIG": path, "K8S4R_AGENT_HEARTBEAT": "2s", "K8S4R_AGENT_ROBOT_ID": "env"}
-	c, err := parse([]string{"--robot-id", "flag", "--label", "a=b"}, func(k string) (string, bool) { v, ok := env[k]; return v, ok }, os.Stdout)
+	c, err := parseConfig([]string{"--robot-id", "flag", "--label", "a=b"}, func(k string) (string, bool) { v, ok := env[k]; return v, ok }, os.Stdout)
 	must(t, err)
 	if c.RobotID != "flag" || c.Heartbeat != 2*time.Second || c.OnStop != OnStopEnd || c.LogFormat != "text" {
 		t.Errorf("robot %s (want that of the flag), heartbeat %v (of the environment), on stop %s (of the file), log format %s (the default)",
@@ -61,36 +61,36 @@ func TestAFlagWinsOverTheEnvironmentAndThatOverTheFile(t *testing.T) {
 	}
 }
 
-func TestAFileThatIsEmptySaysNothing(t *testing.T) {
+func TestConfigFile_MayBeEmpty(t *testing.T) {
 	for _, text := range []string{"", "# nothing\n", "---\n"} {
-		if _, err := parse([]string{"--config", configFile(t, text), "--robot-id", "r1"}, noEnv, os.Stdout); err != nil {
+		if _, err := parseConfig([]string{"--config", configFile(t, text), "--robot-id", "r1"}, noEnv, os.Stdout); err != nil {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
 }
 
-func TestAFileIsRefused(t *testing.T) {
+func TestConfigFile_RejectsInvalid(t *testing.T) {
 	const known = "the keys are caFile, caHash, dockerSocket, healthSocket, heartbeat, labels, logFormat, logLevel, mqttUrl, onStop, robotId, server, stateDir, taskUser, tokenFile"
 	tests := []struct {
 		name, text string
 		want       []string
 	}{
-		{"a key that is none", "robotId: r1\nheartbaet: 1s\n", []string{":2: heartbaet is no key", known}},
-		{"a flag's name", "robot-id: r1\n", []string{":1: robot-id is no key", known}},
-		{"what only a parent process can say", "parentFd: 3\n", []string{":1: parentFd is no key"}},
-		{"a file in a file", "config: other.yaml\n", []string{":1: config is no key"}},
+		{"an unknown key", "robotId: r1\nheartbaet: 1s\n", []string{":2: heartbaet is not a key", known}},
+		{"a flag's name", "robot-id: r1\n", []string{":1: robot-id is not a key", known}},
+		{"what only a parent process can say", "parentFd: 3\n", []string{":1: parentFd is not a key"}},
+		{"a file in a file", "config: other.yaml\n", []string{":1: config is not a key"}},
 		{"a secret", "token: abc\n", []string{":1: token is a secret", "tokenFile"}},
-		{"a key twice", "heartbeat: 1s\nonStop: end\nheartbeat: 2s\n", []string{":3: heartbeat is in line 1 already"}},
-		{"a time that is none", "\n\nheartbeat: soon\n", []string{":3: heartbeat has a value that is not valid"}},
+		{"a key twice", "heartbeat: 1s\nonStop: end\nheartbeat: 2s\n", []string{":3: heartbeat is already set in line 1"}},
+		{"an invalid duration", "\n\nheartbeat: soon\n", []string{":3: heartbeat has an invalid value"}},
 		{"a time out of bounds", "heartbeat: 1h\n", []string{":1: heartbeat 1h0m0s must be between"}},
 		{"a robot id with a slash", "robotId: a/b\n", []string{":1: robotId: robot id \"a/b\" must be"}},
 		{"a URL that is not spoken", "mqttUrl: http://a\n", []string{":1: mqttUrl \"http://a\": the scheme"}},
-		{"a word that is none", "onStop: keep\n", []string{":1: onStop \"keep\" must be leave or end"}},
+		{"an unknown value", "onStop: keep\n", []string{":1: onStop \"keep\" must be leave or end"}},
 		{"a token file that is not there", "tokenFile: /no/such\n", []string{":1: tokenFile: open /no/such"}},
-		{"no value", "stateDir:\n", []string{":1: stateDir has a value that is not valid: it must be a single value"}},
-		{"a list for a value", "robotId: [a]\n", []string{":1: robotId has a value that is not valid: it must be a single value"}},
+		{"no value", "stateDir:\n", []string{":1: stateDir has an invalid value: it must be a single value"}},
+		{"a list for a value", "robotId: [a]\n", []string{":1: robotId has an invalid value: it must be a single value"}},
 		{"labels that are text", "labels: a=b\n", []string{":1: labels line 1 must be like key: value"}},
-		{"a label that is none", "labels:\n  a: b\n  c: d e\n", []string{":1: labels in line 3: label \"c=d e\" must be"}},
+		{"an invalid label", "labels:\n  a: b\n  c: d e\n", []string{":1: labels in line 3: label \"c=d e\" must be"}},
 		{"a label with a list", "labels:\n  a: [b]\n", []string{":1: labels in line 2: it must be a single value"}},
 		{"a list", "- robotId: r1\n", []string{"line 1 must be like key: value"}},
 		{"two documents", "robotId: r1\n---\nrobotId: r2\n", []string{"second document"}},
@@ -117,8 +117,8 @@ func TestAFileIsRefused(t *testing.T) {
 	}
 }
 
-func TestAllMistakesOfAFileAreNamedAtOnce(t *testing.T) {
-	_, err := parse([]string{"--config", configFile(t, "a: 1\nb: 2\nheartbeat: soon\n")}, noEnv, os.Stdout)
+func TestConfigFile_ReportsAllErrors(t *testing.T) {
+	_, err := parseConfig([]string{"--config", configFile(t, "a: 1\nb: 2\nheartbeat: soon\n")}, noEnv, os.Stdout)
 	for _, want := range []string{":1: a", ":2: b", ":3: heartbeat"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v does not name %s", err, want)

@@ -15,7 +15,7 @@ import (
 
 func noEnv(string) (string, bool) { return "", false }
 
-func TestParseRefuses(t *testing.T) {
+func TestParseConfig_RejectsInvalid(t *testing.T) {
 	empty := filepath.Join(t.TempDir(), "token")
 	must(t, os.WriteFile(empty, []byte("\n"), 0o600))
 	tests := []struct {
@@ -30,7 +30,7 @@ func TestParseRefuses(t *testing.T) {
 		{name: "a robot id from the environment", env: map[string]string{"K8S4R_AGENT_ROBOT_ID": "a/b"}, want: "--robot-id"},
 		{name: "a URL with a scheme that is not spoken", args: []string{"--mqtt-url", "http://a:1"}, want: "--mqtt-url"},
 		{name: "a URL without a host", args: []string{"--mqtt-url", "mqtt://"}, want: "--mqtt-url"},
-		{name: "a URL that is none", args: []string{"--mqtt-url", "::"}, want: "--mqtt-url"},
+		{name: "an invalid URL", args: []string{"--mqtt-url", "::"}, want: "--mqtt-url"},
 		{name: "a URL with a path", args: []string{"--mqtt-url", "mqtt://a/b"}, want: "--mqtt-url"},
 		{name: "an empty state directory", args: []string{"--state-dir", ""}, want: "--state-dir"},
 		{name: "a label without a value", args: []string{"--label", "a"}, want: "flag -label"},
@@ -43,11 +43,11 @@ func TestParseRefuses(t *testing.T) {
 		{name: "a heartbeat that is too long", args: []string{"--heartbeat", "1h"}, want: "--heartbeat"},
 		{name: "a heartbeat that is no time", args: []string{"--heartbeat", "soon"}, want: "-heartbeat"},
 		{name: "a heartbeat in the environment that is no time", env: map[string]string{"K8S4R_AGENT_HEARTBEAT": "soon"}, want: "K8S4R_AGENT_HEARTBEAT"},
-		{name: "a log level that is none", args: []string{"--log-level", "loud"}, want: "-log-level"},
-		{name: "a log format that is none", args: []string{"--log-format", "xml"}, want: "--log-format"},
+		{name: "an unknown log level", args: []string{"--log-level", "loud"}, want: "-log-level"},
+		{name: "an unknown log format", args: []string{"--log-format", "xml"}, want: "--log-format"},
 		{name: "a parent's pipe on stdout", args: []string{"--parent-fd", "1"}, want: "--parent-fd"},
 		{name: "a parent's pipe that is not open", args: []string{"--parent-fd", "987"}, want: "--parent-fd 987 is not open"},
-		{name: "a flag that is none", args: []string{"--nonsense"}, want: "-nonsense"},
+		{name: "an unknown flag", args: []string{"--nonsense"}, want: "-nonsense"},
 		{name: "an argument", args: []string{"run"}, want: `unexpected argument "run"`},
 	}
 	for _, test := range tests {
@@ -66,14 +66,14 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-func TestParse(t *testing.T) {
+func TestParseConfig(t *testing.T) {
 	token := filepath.Join(t.TempDir(), "token")
 	must(t, os.WriteFile(token, []byte("secret\n"), 0o600))
 	env := map[string]string{
 		"K8S4R_AGENT_ROBOT_ID": "from-env", "K8S4R_AGENT_LABEL": "a=1,b=2", "K8S4R_AGENT_HEARTBEAT": "5s", "K8S4R_AGENT_TOKEN_FILE": token,
 		"K8S4R_AGENT_LOG_FORMAT": "json",
 	}
-	c, err := parse([]string{"--heartbeat", "10s", "--mqtt-url", "tcp://broker", "--log-level", "debug", "--state-dir", "here"},
+	c, err := parseConfig([]string{"--heartbeat", "10s", "--mqtt-url", "tcp://broker", "--log-level", "debug", "--state-dir", "here"},
 		func(k string) (string, bool) { v, ok := env[k]; return v, ok }, os.Stdout)
 	must(t, err)
 	here, _ := filepath.Abs("here")
@@ -90,7 +90,7 @@ func TestParse(t *testing.T) {
 		t.Errorf("labels %v", c.Labels)
 	}
 
-	c, err = parse([]string{"--robot-id", "r1"}, noEnv, os.Stdout)
+	c, err = parseConfig([]string{"--robot-id", "r1"}, noEnv, os.Stdout)
 	must(t, err)
 	if c.Broker.String() != "mqtt://127.0.0.1:1883" || c.StateDir != "/var/lib/k8s4r-agent" || c.Heartbeat != 30*time.Second || c.ParentFD != -1 {
 		t.Errorf("defaults %+v", c)
@@ -99,12 +99,12 @@ func TestParse(t *testing.T) {
 
 func TestHelpAndVersion(t *testing.T) {
 	var stdout, stderr bytes.Buffer
-	if _, err := parse([]string{"-h"}, noEnv, &stdout); !errors.Is(err, flag.ErrHelp) {
+	if _, err := parseConfig([]string{"-h"}, noEnv, &stdout); !errors.Is(err, flag.ErrHelp) {
 		t.Errorf("parse = %v, want ErrHelp", err)
 	}
 	for _, want := range []string{"-robot-id", "-mqtt-url", "-state-dir", "-label", "-token-file", "-heartbeat", "-parent-fd", "K8S4R_AGENT_ROBOT_ID"} {
 		if !strings.Contains(stdout.String(), want) {
-			t.Errorf("help does not tell of %s:\n%s", want, stdout.String())
+			t.Errorf("help does not mention %s:\n%s", want, stdout.String())
 		}
 	}
 	stdout.Reset()

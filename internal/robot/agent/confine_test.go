@@ -14,16 +14,17 @@ import (
 	"testing"
 	"time"
 
-	"k8s4r.io/k8s4r/internal/isolation"
-	"k8s4r.io/k8s4r/internal/proc"
-	"k8s4r.io/k8s4r/internal/tasklog"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/protocol/logs/record"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/robot/agent/runner"
+	"k8s4r.io/k8s4r/internal/robot/isolation"
+	"k8s4r.io/k8s4r/internal/robot/proc"
 )
 
-// isolated makes a task one of the driver exec.
+// isolated sets the driver of a task to exec.
 func isolated(t *wire.Task) { t.Spec.Driver = "exec" }
 
-// ends runs a task to its end, and returns that and what it wrote.
+// ends runs a task and returns its end, its output and its directory.
 func ends(t *testing.T, task wire.Task) (end wire.Status, out, dir string) {
 	t.Helper()
 	s, dir := newFakeServer(t), t.TempDir()
@@ -33,7 +34,7 @@ func ends(t *testing.T, task wire.Task) (end wire.Status, out, dir string) {
 	s.dispatch(task, 1)
 	uid := task.Metadata.UID
 	end = s.awaitEnd(uid, 1)
-	return end, output(t, dir, uid, 1, tasklog.Stdout), places{dir}.work(uid, 1)
+	return end, output(t, dir, uid, 1, record.Stdout), runner.StateDir(dir).WorkDir(uid, 1)
 }
 
 func needs(f func(*wire.Resources)) func(*wire.Task) {
@@ -43,7 +44,7 @@ func needs(f func(*wire.Resources)) func(*wire.Task) {
 	}
 }
 
-func TestATaskOfTheDriverExecIsShutOff(t *testing.T) {
+func TestExec_IsolatesTheTask(t *testing.T) {
 	left := filepath.Join(t.TempDir(), "left")
 	end, out, _ := ends(t, shell("t1", `
 		[ -e /proc/`+strconv.Itoa(os.Getpid())+` ] || echo own-pids
@@ -65,7 +66,7 @@ func TestATaskOfTheDriverExecIsShutOff(t *testing.T) {
 	}
 }
 
-func TestTheTasksOfAReplicaShareTmp(t *testing.T) {
+func TestExec_ReplicaSharesTmp(t *testing.T) {
 	s, dir := newFakeServer(t), t.TempDir()
 	startAgent(t, s.config(dir))
 	s.awaitRegistered(1)
@@ -78,12 +79,12 @@ func TestTheTasksOfAReplicaShareTmp(t *testing.T) {
 	s.dispatch(shell("t3", "ls /tmp/word", of("1")), 1)
 	s.awaitEnd("t2", 1)
 	s.awaitEnd("t3", 1)
-	if mine, other := output(t, dir, "t2", 1, tasklog.Stdout), output(t, dir, "t3", 1, tasklog.Stdout); mine != "hello\n" || other != "" {
+	if mine, other := output(t, dir, "t2", 1, record.Stdout), output(t, dir, "t3", 1, record.Stdout); mine != "hello\n" || other != "" {
 		t.Errorf("the same replica reads %q and another one finds %q, want hello and nothing", mine, other)
 	}
 }
 
-func TestATaskOverItsMemoryIsKilledAndSaysOOM(t *testing.T) {
+func TestExec_MemoryLimitReportsOOMKilled(t *testing.T) {
 	end, _, _ := ends(t, shell("t1", "x=$(head -c 200000000 /dev/zero | tr '\\0' a); echo ${#x}",
 		needs(func(r *wire.Resources) { r.Memory = "32Mi" })))
 	if end.State != wire.ReportFailed || end.Reason != wire.ReasonOOMKilled || !strings.Contains(end.Message, "resources.memory") {
@@ -91,17 +92,17 @@ func TestATaskOverItsMemoryIsKilledAndSaysOOM(t *testing.T) {
 	}
 }
 
-func TestAForkBombEndsAtItsLimitAndWithItsTask(t *testing.T) {
+func TestExec_LimitsForkBomb(t *testing.T) {
 	end, out, _ := ends(t, shell("t1", `
 		for i in $(seq 1 5000); do sleep 600 & done 2>errors
 		echo unreachable`, func(w *wire.Task) { w.Spec.Timeout = wire.Duration(3 * time.Second) }))
 	if end.State != wire.ReportFailed || strings.Contains(out, "unreachable") {
 		t.Errorf("ended as %+v with %q, want failed before all are started", end, out)
 	}
-	eventually(t, "its processes to be gone", func() bool { return len(strays(os.TempDir())) == 0 })
+	waitUntil(t, "its processes to be gone", func() bool { return len(taskProcesses(os.TempDir())) == 0 })
 }
 
-func TestATaskThatIgnoresSIGTERMDiesWithItsChildren(t *testing.T) {
+func TestExec_KillsChildrenThatIgnoreSIGTERM(t *testing.T) {
 	kill := wire.Duration(100 * time.Millisecond)
 	end, out, _ := ends(t, shell("t1", "trap '' TERM; (trap '' TERM; exec setsid sleep 600) & echo $!; while :; do wait; done", func(w *wire.Task) {
 		w.Spec.Timeout, w.Spec.KillTimeout = wire.Duration(3*time.Second), &kill
@@ -110,23 +111,23 @@ func TestATaskThatIgnoresSIGTERMDiesWithItsChildren(t *testing.T) {
 		t.Errorf("ended as %+v, want Timeout and 137", end)
 	}
 	child, err := strconv.Atoi(strings.TrimSpace(out))
-	if err != nil || proc.Alive(child) {
+	if err != nil || proc.IsAlive(child) {
 		t.Errorf("its child %q lives on (%v)", out, err)
 	}
 }
 
 func TestUser(t *testing.T) {
-	t.Run("another one, who owns the task's directory", func(t *testing.T) {
+	t.Run("another user, which owns the task's directory", func(t *testing.T) {
 		for _, driver := range []string{"exec", "raw_exec"} {
 			end, out, work := ends(t, shell("t1", "id -un; echo mine > file", func(w *wire.Task) { w.Spec.Driver, w.Spec.User = driver, "nobody" }))
 			info, err := os.Stat(filepath.Join(work, "file"))
 			must(t, err)
-			if end.State != wire.ReportCompleted || out != "nobody\n" || info.Sys().(*syscall.Stat_t).Uid != 65534 {
+			if end.State != wire.ReportCompleted || out != otherUser+"\n" || info.Sys().(*syscall.Stat_t).Uid != 65534 {
 				t.Errorf("%s: ended as %+v with %q", driver, end, out)
 			}
 		}
 	})
-	t.Run("who is not there", func(t *testing.T) {
+	t.Run("an unknown user", func(t *testing.T) {
 		end, _, _ := ends(t, shell("t1", "exit 0", func(w *wire.Task) { w.Spec.User = "nosuchuser" }))
 		if end.Reason != wire.ReasonStartFailed || !strings.Contains(end.Message, `user: this robot has no "nosuchuser"`) {
 			t.Errorf("ended as %+v, want StartFailed that names the user", end)
@@ -134,7 +135,7 @@ func TestUser(t *testing.T) {
 	})
 }
 
-func TestIsolationThatIsRequired(t *testing.T) {
+func TestIsolation_Required(t *testing.T) {
 	require := func(words ...string) func(*wire.Task) {
 		return func(w *wire.Task) { w.Spec.Isolation = &wire.Isolation{Required: words} }
 	}
@@ -147,7 +148,7 @@ func TestIsolationThatIsRequired(t *testing.T) {
 	}
 }
 
-func TestSetUpOfATask(t *testing.T) {
+func TestSetUp_ArtifactsAndTemplates(t *testing.T) {
 	content := "#!/bin/sh\necho from the artifact\n"
 	sum := sha256.Sum256([]byte(content))
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, content) }))
@@ -189,8 +190,8 @@ func TestSetUpOfATask(t *testing.T) {
 	}
 }
 
-// A set-up may take long, and is stopped as the task would be.
-func TestASetUpCanBeStopped(t *testing.T) {
+// A set-up may take long, so it can be stopped like a task.
+func TestSetUp_CanBeStopped(t *testing.T) {
 	asked, done := make(chan struct{}), make(chan struct{})
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		close(asked)
@@ -212,13 +213,13 @@ func TestASetUpCanBeStopped(t *testing.T) {
 	}
 }
 
-func TestATemplateThatChanges(t *testing.T) {
+func TestTemplate_ChangeModes(t *testing.T) {
 	s, dir := newFakeServer(t), t.TempDir()
 	startAgent(t, s.config(dir))
 	s.awaitRegistered(1)
 	dispatch := func(task wire.Task, site string) {
 		s.publish(wire.KindDispatch, wire.Dispatch{
-			Action: wire.ActionCreate, Task: task, Attempt: 1, Epoch: 9, Robot: &wire.RobotFacts{Labels: map[string]string{"site": site}},
+			Action: wire.ActionCreate, Task: task, Attempt: 1, Epoch: 9, Robot: &wire.RobotAttributes{Labels: map[string]string{"site": site}},
 		}, false)
 	}
 	task := func(uid, mode, signal string) wire.Task {
@@ -230,22 +231,22 @@ func TestATemplateThatChanges(t *testing.T) {
 	all := map[string]wire.Task{"t1": restart, "t2": signal, "t3": noop}
 	for uid, task := range all {
 		dispatch(task, "hall")
-		eventually(t, uid+" to read its config", func() bool { return output(t, dir, uid, 1, tasklog.Stdout) == "hall\n" })
+		waitUntil(t, uid+" to read its config", func() bool { return output(t, dir, uid, 1, record.Stdout) == "hall\n" })
 	}
 	for uid, task := range all {
-		dispatch(task, "hall") // says nothing new
+		dispatch(task, "hall") // no change
 		dispatch(task, "yard")
 		_ = uid
 	}
 	if end := s.awaitEnd("t1", 1); end.Reason != wire.ReasonTemplateChanged || end.ExitCode != 3 {
 		t.Errorf("ended as %+v, want TemplateChanged", end)
 	}
-	eventually(t, "the signal to arrive", func() bool { return output(t, dir, "t2", 1, tasklog.Stdout) == "hall\nyard\n" })
-	config := filepath.Join(places{dir}.work("t3", 1), "config")
-	eventually(t, "the file to be rendered again", func() bool { b, _ := os.ReadFile(config); return string(b) == "yard\n" })
+	waitUntil(t, "the signal to arrive", func() bool { return output(t, dir, "t2", 1, record.Stdout) == "hall\nyard\n" })
+	config := filepath.Join(runner.StateDir(dir).WorkDir("t3", 1), "config")
+	waitUntil(t, "the file to be rendered again", func() bool { b, _ := os.ReadFile(config); return string(b) == "yard\n" })
 	for _, uid := range []string{"t2", "t3"} {
-		for _, r := range s.said(uid, 1) {
-			if r.Terminal() {
+		for _, r := range s.reportsAbout(uid, 1) {
+			if r.IsTerminal() {
 				t.Errorf("%s ended as %+v", uid, r)
 			}
 		}
@@ -259,7 +260,7 @@ func TestATemplateThatChanges(t *testing.T) {
 
 func TestOutputs(t *testing.T) {
 	end, _, _ := ends(t, shell("t1", `
-		echo "distance=1" >> $K8S4R_OUTPUTS; echo "secret=2" >> $K8S4R_OUTPUTS; echo "nonsense" >> $K8S4R_OUTPUTS
+		echo "distance=1" >> $K8S4R_OUTPUTS; echo "secret=2" >> $K8S4R_OUTPUTS; echo "malformed" >> $K8S4R_OUTPUTS
 		echo "distance=4.2 = far" >> $K8S4R_OUTPUTS`, func(w *wire.Task) { w.Spec.Outputs = []string{"distance", "angle"} }))
 	if len(end.Outputs) != 1 || end.Outputs["distance"] != "4.2 = far" {
 		t.Errorf("outputs = %v, want the last distance alone", end.Outputs)
@@ -280,29 +281,14 @@ func TestPorts(t *testing.T) {
 	}
 }
 
-func TestTmpIsKeptForAWhile(t *testing.T) {
-	now, p := time.Now(), places{t.TempDir()}
-	for name, age := range map[string]time.Duration{"old": 2 * kept[tmpDir], "used": 2 * kept[tmpDir], "fresh": kept[tmpDir] / 2} {
-		dir := filepath.Join(p.state, "tmp", name)
-		must(t, os.MkdirAll(filepath.Join(dir, "tmp"), 0o700))
-		must(t, os.Chtimes(dir, now.Add(-age), now.Add(-age)))
-	}
-	p.sweepShared(func(dir string) bool { return filepath.Base(dir) == "used" }, now)
-	left, err := os.ReadDir(filepath.Join(p.state, "tmp"))
-	must(t, err)
-	if len(left) != 2 || left[0].Name() != "fresh" || left[1].Name() != "used" {
-		t.Errorf("%v are left, want fresh and used", left)
-	}
-}
-
-func TestNothingOfATaskStaysOnTheHost(t *testing.T) {
+func TestExec_LeavesNothingOnTheHost(t *testing.T) {
 	s, dir := newFakeServer(t), t.TempDir()
 	a := startAgent(t, s.config(dir))
 	s.awaitRegistered(1)
 	s.dispatch(shell("t1", "exit 0", isolated), 1)
 	s.awaitEnd("t1", 1)
-	eventually(t, "its control group to be gone", func() bool {
-		_, err := a.runner.host.Tree.Open("t1-1")
+	waitUntil(t, "its control group to be gone", func() bool {
+		_, err := a.host.Tree.Open("t1-1")
 		return err != nil
 	})
 	mounts, err := os.ReadFile("/proc/self/mounts")
@@ -310,10 +296,10 @@ func TestNothingOfATaskStaysOnTheHost(t *testing.T) {
 	if strings.Contains(string(mounts), dir) {
 		t.Errorf("mounts are left:\n%s", mounts)
 	}
-	if len(a.runner.host.Lacks) > 0 {
-		t.Logf("this host lacks %+v", a.runner.host.Lacks)
+	if len(a.host.Lacks) > 0 {
+		t.Logf("this host lacks %+v", a.host.Lacks)
 	}
-	if !a.runner.host.Allows(isolation.FactCgroup) {
+	if !a.host.Allows(isolation.FactCgroup) {
 		t.Error("this host has no control groups, and the tests of limits mean nothing")
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"log/slog"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -15,12 +14,13 @@ import (
 	"testing"
 	"time"
 
-	"k8s4r.io/k8s4r/internal/agent/journal"
-	"k8s4r.io/k8s4r/internal/agent/shims"
-	"k8s4r.io/k8s4r/internal/proc"
-	"k8s4r.io/k8s4r/internal/shim"
-	"k8s4r.io/k8s4r/internal/tasklog"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/protocol/logs/record"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/robot/agent/journal"
+	"k8s4r.io/k8s4r/internal/robot/agent/runner"
+	"k8s4r.io/k8s4r/internal/robot/proc"
+	"k8s4r.io/k8s4r/internal/robot/shim"
+	"k8s4r.io/k8s4r/internal/robot/shim/supervisor"
 )
 
 // asAgent makes the test program act as the agent, so that tests can kill it.
@@ -36,11 +36,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// agentProcess starts the agent as a process of its own, whose tasks are who the test
-// is: they write beside their directories what the test reads.
+// agentProcess returns a command that runs the agent as a process of its own. Its tasks run as
+// the test's user, because they write outside of their directories.
 func agentProcess(t *testing.T, s *fakeServer, dir string, args ...string) *exec.Cmd {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], append([]string{"--robot-id", robot, "--mqtt-url", "mqtt://" + s.addr, "--state-dir", dir, "--task-user", me(t)}, args...)...)
+	cmd := exec.Command(os.Args[0], append([]string{"--robot-id", robot, "--mqtt-url", "mqtt://" + s.addr, "--state-dir", dir, "--task-user", currentUser(t)}, args...)...)
 	cmd.Env = append(os.Environ(), asAgent+"=1")
 	cmd.Stderr = testLog(t)
 	t.Cleanup(func() {
@@ -50,16 +50,15 @@ func agentProcess(t *testing.T, s *fakeServer, dir string, args ...string) *exec
 	return cmd
 }
 
-// tracking is a task that writes when it starts and when it ends, with its own
-// attempt, and has a child in its group and one outside of it.
-func tracking(uid, trace string, ms int) wire.Task {
+// trackingTask returns a task that writes its attempt when it starts and when it ends, and has a
+// child in its process group and one outside.
+func trackingTask(uid, trace string, ms int) wire.Task {
 	return shell(uid, fmt.Sprintf(
 		`echo start-$K8S4R_TASK_UID-$K8S4R_ATTEMPT >> %[1]s; sleep 600 & setsid sleep 600 & apart=$!; sleep 0.%03[2]d; kill $apart; echo end-$K8S4R_TASK_UID-$K8S4R_ATTEMPT >> %[1]s`, trace, ms))
 }
 
-// manager plays the part of the control plane for one task: while it has not
-// completed, dispatch it, and again as a new attempt when it failed through no
-// fault of its own.
+// manage acts as the control plane: it dispatches tasks until they complete, and creates a new
+// attempt after a failure that is no fault of the task.
 func (s *fakeServer) manage(t *testing.T, tasks map[string]wire.Task) (attempts map[string]int32) {
 	t.Helper()
 	attempts = map[string]int32{}
@@ -67,12 +66,12 @@ func (s *fakeServer) manage(t *testing.T, tasks map[string]wire.Task) (attempts 
 		attempts[uid] = 1
 	}
 	left := len(tasks)
-	eventually(t, "all tasks to complete", func() bool {
+	waitUntil(t, "all tasks to complete", func() bool {
 		for uid, task := range tasks {
 			done := false
-			for _, r := range s.said(uid, attempts[uid]) {
-				if r.Terminal() && r.State == wire.ReportFailed {
-					if !wire.NoFault(r.Reason) {
+			for _, r := range s.reportsAbout(uid, attempts[uid]) {
+				if r.IsTerminal() && r.State == wire.ReportFailed {
+					if !wire.IsWithoutFault(r.Reason) {
 						t.Fatalf("%s failed: %+v", uid, r)
 					}
 					attempts[uid]++
@@ -94,7 +93,7 @@ func (s *fakeServer) manage(t *testing.T, tasks map[string]wire.Task) (attempts 
 	return attempts
 }
 
-func TestKillingTheAgentLosesNothingAndRunsNothingTwice(t *testing.T) {
+func TestCrash_LosesNothingAndRunsNothingTwice(t *testing.T) {
 	const n, kills = 60, 6
 	s, dir := newFakeServer(t), t.TempDir()
 	trace := filepath.Join(t.TempDir(), "trace")
@@ -129,7 +128,7 @@ func TestKillingTheAgentLosesNothingAndRunsNothingTwice(t *testing.T) {
 	tasks := map[string]wire.Task{}
 	for i := range n {
 		uid := fmt.Sprintf("t%d", i)
-		tasks[uid] = tracking(uid, trace, rand.N(300))
+		tasks[uid] = trackingTask(uid, trace, rand.N(300))
 	}
 	attempts := s.manage(t, tasks)
 	close(stop)
@@ -156,12 +155,12 @@ func TestKillingTheAgentLosesNothingAndRunsNothingTwice(t *testing.T) {
 	if restarted > 0 {
 		t.Errorf("%d attempts were lost with an agent, want none", restarted)
 	}
-	if left := strays(dir); len(left) > 0 {
+	if left := taskProcesses(dir); len(left) > 0 {
 		t.Errorf("processes %v are left over", left)
 	}
 }
 
-// awaitStart waits until one more task is said to run.
+// awaitStart waits until one more task is reported as running.
 func (s *fakeServer) awaitStart(stop <-chan struct{}) {
 	for before := s.starts(); s.starts() == before; {
 		select {
@@ -183,32 +182,32 @@ func (s *fakeServer) starts() (n int) {
 	return n
 }
 
-// endsAll ends the tasks that run on when their agents are gone.
+// endsAll ends the tasks that outlive their agents when the test ends.
 func endsAll(t *testing.T, dir string) {
 	t.Cleanup(func() {
 		found, _ := filepath.Glob(filepath.Join(dir, "tasks", "*", "*", "shim"))
 		for _, d := range found {
-			if err := shims.End(d, patience); err != nil {
+			if err := supervisor.KillTask(d, testTimeout); err != nil {
 				t.Error(err)
 			}
 		}
 	})
 }
 
-// strays lists the processes that were started as tasks in a state directory.
-func strays(dir string) []string {
+// taskProcesses returns the processes that were started as tasks in a state directory.
+func taskProcesses(dir string) []string {
 	var found []string
 	all, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, path := range all {
 		b, err := os.ReadFile(path)
-		if err == nil && strings.Contains(string(b), shims.EnvTaskDir+"="+dir) {
+		if err == nil && strings.Contains(string(b), supervisor.EnvTaskDir+"="+dir) {
 			found = append(found, path)
 		}
 	}
 	return found
 }
 
-func TestTheEndOfTheParentEndsTheAgent(t *testing.T) {
+func TestStop_WhenTheParentEnds(t *testing.T) {
 	s, dir := newFakeServer(t), t.TempDir()
 	r, w, err := os.Pipe()
 	must(t, err)
@@ -219,13 +218,13 @@ func TestTheEndOfTheParentEndsTheAgent(t *testing.T) {
 	s.awaitRegistered(1)
 	s.dispatch(shell("t1", "ls -l /proc/self/fd; sleep 600"), 1)
 	s.awaitRunning("t1", 1)
-	eventually(t, "the task to list its descriptors", func() bool { return strings.Contains(output(t, dir, "t1", 1, tasklog.Stdout), " 2 -> ") })
+	waitUntil(t, "the task to list its descriptors", func() bool { return strings.Contains(output(t, dir, "t1", 1, record.Stdout), " 2 -> ") })
 	_ = w.Close()
 	must(t, agent.Wait())
 	if end := s.awaitEnd("t1", 1); end.Reason != wire.ReasonAgentStopped {
 		t.Errorf("end = %+v, want AgentStopped", end)
 	}
-	if out := output(t, dir, "t1", 1, tasklog.Stdout); strings.Count(out, "pipe:") > 2 {
+	if out := output(t, dir, "t1", 1, record.Stdout); strings.Count(out, "pipe:") > 2 {
 		t.Errorf("the parent's pipe reached the task:\n%s", out)
 	}
 }
@@ -252,11 +251,11 @@ func TestOnStop(t *testing.T) {
 		s.awaitRunning("t1", 1)
 		must(t, agent.Process.Signal(syscall.SIGTERM))
 		must(t, agent.Wait())
-		if said := s.news("t1", 1); len(said) != 1 || len(strays(dir)) == 0 {
+		if said := s.distinctReports("t1", 1); len(said) != 1 || len(taskProcesses(dir)) == 0 {
 			t.Fatalf("the task did not run on: %+v", said)
 		}
-		must(t, os.WriteFile(filepath.Join(places{dir}.work("t1", 1), "go"), nil, 0o600))
-		eventually(t, "the task to end by itself", func() bool { return len(strays(dir)) == 0 })
+		must(t, os.WriteFile(filepath.Join(runner.StateDir(dir).WorkDir("t1", 1), "go"), nil, 0o600))
+		waitUntil(t, "the task to end by itself", func() bool { return len(taskProcesses(dir)) == 0 })
 		startAgent(t, s.config(dir))
 		if end := s.awaitEnd("t1", 1); end.ExitCode != 5 || end.Reason != wire.ReasonExited || end.StartedAt == nil {
 			t.Errorf("end = %+v, want exit code 5 and when it started", end)
@@ -264,7 +263,7 @@ func TestOnStop(t *testing.T) {
 	})
 }
 
-func TestAnAgentTakesOverWhatRuns(t *testing.T) {
+func TestCrash_NextAgentTakesOverTasks(t *testing.T) {
 	s, dir := newFakeServer(t), t.TempDir()
 	endsAll(t, dir)
 	agent := agentProcess(t, s, dir)
@@ -278,30 +277,30 @@ func TestAnAgentTakesOverWhatRuns(t *testing.T) {
 	_ = agent.Wait()
 	a := startAgent(t, s.config(dir))
 	s.awaitRegistered(2)
-	if end := s.awaitEnd("t2", 1); end.Reason != wire.ReasonTimeout || end.Seq <= seqsPerAgent {
+	if end := s.awaitEnd("t2", 1); end.Reason != wire.ReasonTimeout || end.Seq <= 1<<32 {
 		t.Errorf("end = %+v, want Timeout, under a number above those of the agent before", end)
 	}
 	s.remove("t1", 1)
 	if end := s.awaitEnd("t1", 1); end.Reason != wire.ReasonStopped {
 		t.Errorf("end = %+v, want Stopped", end)
 	}
-	eventually(t, "nothing to be known as running", func() bool { return a.shims.Held() == 0 })
+	waitUntil(t, "nothing to be known as running", func() bool { return a.shims.ShimCount() == 0 })
 }
 
-// The agent keeps a shim at hand for the task to come, once it has run one. It goes
-// when the agent does, and the task that it was given to does not.
-func TestTheNextTaskFindsItsShimRunning(t *testing.T) {
+// The agent keeps a warm shim once it has run a task. An unused warm shim exits with the
+// agent; one that runs a task does not.
+func TestWarmShim_ServesTheNextTask(t *testing.T) {
 	s, dir := newFakeServer(t), t.TempDir()
 	endsAll(t, dir)
 	agent := agentProcess(t, s, dir)
 	must(t, agent.Start())
 	s.awaitRegistered(1)
-	if idle := proc.Descendants(agent.Process.Pid); len(idle) > 0 {
+	if idle := proc.ListDescendants(agent.Process.Pid); len(idle) > 0 {
 		t.Errorf("an agent that has run nothing has processes %v", idle)
 	}
 	spare := func(used ...int) (pid int) {
-		eventually(t, "a shim at hand", func() bool {
-			below := slices.DeleteFunc(proc.Descendants(agent.Process.Pid), func(pid int) bool { return slices.Contains(used, pid) || !proc.Alive(pid) })
+		waitUntil(t, "a shim at hand", func() bool {
+			below := slices.DeleteFunc(proc.ListDescendants(agent.Process.Pid), func(pid int) bool { return slices.Contains(used, pid) || !proc.IsAlive(pid) })
 			pid = slices.Max(append(below, 0))
 			return len(below) == 1
 		})
@@ -312,7 +311,7 @@ func TestTheNextTaskFindsItsShimRunning(t *testing.T) {
 	first := spare()
 	s.dispatch(shell("t2", "exec sleep 600"), 1)
 	s.awaitRunning("t2", 1)
-	state, err := shim.ReadState(places{dir}.shim("t2", 1))
+	state, err := shim.ReadState(runner.StateDir(dir).ShimDir("t2", 1))
 	must(t, err)
 	if state.Shim.PID != first {
 		t.Errorf("process %d is the shim, and %d was at hand", state.Shim.PID, first)
@@ -320,32 +319,32 @@ func TestTheNextTaskFindsItsShimRunning(t *testing.T) {
 	second := spare(first, state.Started.PID)
 	must(t, agent.Process.Kill())
 	_ = agent.Wait()
-	eventually(t, "the one at hand to go", func() bool { return !proc.Alive(second) })
-	if !proc.Alive(first) || !proc.Alive(state.Started.PID) {
+	waitUntil(t, "the one at hand to go", func() bool { return !proc.IsAlive(second) })
+	if !proc.IsAlive(first) || !proc.IsAlive(state.Started.PID) {
 		t.Error("the task or its shim went with the agent")
 	}
 }
 
-// A shim is killed by nobody but an operator or a machine without memory.
-func TestATaskWhoseShimIsKilledEndsWithIt(t *testing.T) {
+// Only an operator, or a robot without memory, kills a shim.
+func TestCrash_KilledShimEndsItsTask(t *testing.T) {
 	s, dir := newFakeServer(t), t.TempDir()
 	startAgent(t, s.config(dir))
 	s.awaitRegistered(1)
 	s.dispatch(shell("t1", "setsid sleep 600 & sleep 600"), 1)
 	s.awaitRunning("t1", 1)
-	eventually(t, "three processes", func() bool { return len(strays(dir)) == 3 })
-	state, err := shim.ReadState(places{dir}.shim("t1", 1))
+	waitUntil(t, "three processes", func() bool { return len(taskProcesses(dir)) == 3 })
+	state, err := shim.ReadState(runner.StateDir(dir).ShimDir("t1", 1))
 	must(t, err)
 	must(t, syscall.Kill(state.Shim.PID, syscall.SIGKILL))
 	if end := s.awaitEnd("t1", 1); end.Reason != wire.ReasonAgentRestarted || end.State != wire.ReportFailed {
 		t.Errorf("end = %+v, want failed, AgentRestarted", end)
 	}
-	if left := strays(dir); len(left) > 0 {
+	if left := taskProcesses(dir); len(left) > 0 {
 		t.Errorf("processes %v are left over", left)
 	}
 }
 
-func TestAnAttemptThatWasNeverBegunIsTakenAgain(t *testing.T) {
+func TestCrash_UnstartedAttemptIsDispatchedAgain(t *testing.T) {
 	s, dir := newFakeServer(t), t.TempDir()
 	for uid, boot := range map[string]string{"t1": proc.BootID(), "t2": "another"} {
 		task := shell(uid, "exit 0")
@@ -374,7 +373,7 @@ func TestAnAttemptThatWasNeverBegunIsTakenAgain(t *testing.T) {
 	}
 }
 
-func TestMainRefusesASecondAgent(t *testing.T) {
+func TestMain_RejectsSecondAgent(t *testing.T) {
 	s, dir := newFakeServer(t), t.TempDir()
 	startAgent(t, s.config(dir))
 	second := agentProcess(t, s, dir)
@@ -387,40 +386,5 @@ func TestMainRefusesASecondAgent(t *testing.T) {
 	_ = second.Wait()
 	if code := second.ProcessState.ExitCode(); code != exitFailed || !strings.Contains(string(b), errLocked.Error()) {
 		t.Errorf("exit %d, %q; want %d and %q", code, b, exitFailed, errLocked)
-	}
-}
-
-// TestWhatManyShimsHaveLeftBehindIsLookedForOnce: each look reads all processes of the
-// robot.
-func TestWhatManyShimsHaveLeftBehindIsLookedForOnce(t *testing.T) {
-	const many = 50
-	dir := t.TempDir()
-	j, err := journal.Open(dir, journal.Options{})
-	must(t, err)
-	defer j.Close()
-	contact, err := openContact(dir)
-	must(t, err)
-	defer contact.file.Close()
-	for i := range many {
-		task := shell(fmt.Sprintf("t%d", i), "sleep 600")
-		accepted := journal.Record{Kind: journal.Accepted, UID: task.Metadata.UID, Attempt: 1, At: time.Now(), Task: &task, BootID: proc.BootID()}
-		started := journal.Record{Kind: journal.Started, UID: task.Metadata.UID, Attempt: 1, At: time.Now(), Process: &journal.Process{PID: 1 << 22, StartTicks: 1}}
-		must(t, j.Append(accepted, started))
-	}
-	log := slog.New(slog.DiscardHandler)
-	r := newRunner(Config{RobotID: robot, StateDir: dir}, j, barren{}, contact, unread{}, newOutbox(nil, time.Now), log, time.Now)
-	var looks []int
-	r.killLeftovers = func(l []shims.Leftover, _ time.Duration) (int, error) {
-		looks = append(looks, len(l))
-		return 0, nil
-	}
-	must(t, r.recover())
-	if len(looks) != 1 || looks[0] != many {
-		t.Errorf("looked for %v, want once for %d", looks, many)
-	}
-	for _, e := range j.Entries() {
-		if !e.Ended() || e.Status.Reason != wire.ReasonAgentRestarted {
-			t.Errorf("%s ended as %+v", e.UID, e.Status)
-		}
 	}
 }

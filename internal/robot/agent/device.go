@@ -10,27 +10,27 @@ import (
 	"github.com/shirou/gopsutil/v4/mem"
 	"github.com/shirou/gopsutil/v4/net"
 
-	"k8s4r.io/k8s4r/internal/isolation"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/robot/isolation"
 )
 
-// The most disks and interfaces that are told of: a machine full of containers
-// has hundreds that say nothing about the robot.
+// The most disks and interfaces that are reported: a machine with many containers has
+// hundreds that are not the robot's.
 const (
 	maxDisks      = 16
 	maxInterfaces = 16
 )
 
-// telemetry reads what the robot is. What cannot be read is left out.
-type telemetry struct {
+// deviceReader reads the device information of the robot. What cannot be read is left out.
+type deviceReader struct {
 	drivers func() []string
 	now     func() time.Time
-	fixed   wire.DeviceInfo // what does not change while the agent runs
+	fixed   wire.DeviceInfo // does not change while the agent runs
 }
 
-func newTelemetry(drivers func() []string, confines isolation.Host, taskUser string, now func() time.Time) *telemetry {
-	t := &telemetry{drivers: drivers, now: now}
-	t.fixed.Isolation, t.fixed.TaskUser = isolations(confines), taskUser
+func newDeviceReader(drivers func() []string, confines isolation.Host, taskUser string, now func() time.Time) *deviceReader {
+	t := &deviceReader{drivers: drivers, now: now}
+	t.fixed.Isolation, t.fixed.TaskUser = isolationInfo(confines), taskUser
 	if h, err := host.Info(); err == nil {
 		t.fixed.Hostname = h.Hostname
 		t.fixed.Platform = &wire.Platform{
@@ -42,22 +42,22 @@ func newTelemetry(drivers func() []string, confines isolation.Host, taskUser str
 		boot := time.Unix(int64(h.BootTime), 0).UTC()
 		t.fixed.BootTime = &boot
 	}
-	t.fixed.CPU = processor()
+	t.fixed.CPU = readCPU()
 	return t
 }
 
-func isolations(h isolation.Host) *wire.Isolations {
+func isolationInfo(h isolation.Host) *wire.Isolations {
 	i := &wire.Isolations{}
 	for _, f := range h.Allowed {
 		i.Available = append(i.Available, string(f))
 	}
 	for _, l := range h.Lacks {
-		i.Missing = append(i.Missing, wire.MissingIsolation{Kind: string(l.Fact), Why: l.Why, How: l.How})
+		i.Missing = append(i.Missing, wire.MissingIsolation{Kind: string(l.Fact), Reason: l.Why, Remedy: l.How})
 	}
 	return i
 }
 
-func processor() *wire.CPU {
+func readCPU() *wire.CPU {
 	c := &wire.CPU{}
 	c.PhysicalCores, _ = cpu.Counts(false)
 	c.LogicalCores, _ = cpu.Counts(true)
@@ -67,8 +67,8 @@ func processor() *wire.CPU {
 	return c
 }
 
-// read returns the device as it is now.
-func (t *telemetry) read() wire.DeviceInfo {
+// readDevice returns the current device information.
+func (t *deviceReader) readDevice() wire.DeviceInfo {
 	d, now := t.fixed, t.now().UTC()
 	d.Drivers = t.drivers()
 	d.LastUpdated = &now
@@ -80,12 +80,12 @@ func (t *telemetry) read() wire.DeviceInfo {
 		c.UsagePercent = use[0]
 	}
 	d.CPU = &c
-	d.Memory, d.Swap = memory()
-	d.Disks, d.NetworkInterfaces = disks(), interfaces()
+	d.Memory, d.Swap = readMemory()
+	d.Disks, d.NetworkInterfaces = readDisks(), readNetworkInterfaces()
 	return d
 }
 
-func memory() (*wire.Memory, *wire.Swap) {
+func readMemory() (*wire.Memory, *wire.Swap) {
 	var m *wire.Memory
 	var s *wire.Swap
 	if v, err := mem.VirtualMemory(); err == nil {
@@ -100,7 +100,7 @@ func memory() (*wire.Memory, *wire.Swap) {
 	return m, s
 }
 
-func disks() []wire.Disk {
+func readDisks() []wire.Disk {
 	parts, _ := disk.Partitions(false)
 	var all []wire.Disk
 	for _, p := range parts[:min(len(parts), maxDisks)] {
@@ -113,7 +113,7 @@ func disks() []wire.Disk {
 	return all
 }
 
-func interfaces() []wire.NetworkInterface {
+func readNetworkInterfaces() []wire.NetworkInterface {
 	list, _ := net.Interfaces()
 	counters := map[string]net.IOCountersStat{}
 	if io, err := net.IOCounters(true); err == nil {

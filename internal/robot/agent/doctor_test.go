@@ -9,48 +9,48 @@ import (
 	"strings"
 	"testing"
 
-	"k8s4r.io/k8s4r/internal/agent/doctor"
-	"k8s4r.io/k8s4r/internal/isolation"
+	"k8s4r.io/k8s4r/internal/robot/agent/diagnose"
+	"k8s4r.io/k8s4r/internal/robot/isolation"
 )
 
-// diagnosis is what doctor says for programs.
-func diagnosis(t *testing.T, dir, broker string, args ...string) (examination, int) {
+// diagnosis returns the JSON output of doctor.
+func diagnosis(t *testing.T, dir, broker string, args ...string) (doctorReport, int) {
 	t.Helper()
 	stdout, stderr, code := command(t, dir, "doctor", append([]string{"-o", "json", "--robot-id", robot, "--mqtt-url", "mqtt://" + broker}, args...)...)
-	var e examination
+	var e doctorReport
 	if err := json.Unmarshal([]byte(stdout), &e); err != nil {
 		t.Fatalf("%v: %s%s", err, stdout, stderr)
 	}
 	return e, code
 }
 
-func (e examination) about(check string) []doctor.Finding {
-	return slices.DeleteFunc(slices.Clone(e.Findings), func(f doctor.Finding) bool { return f.Check != check })
+func (e doctorReport) about(check string) []diagnose.Finding {
+	return slices.DeleteFunc(slices.Clone(e.Findings), func(f diagnose.Finding) bool { return f.Check != check })
 }
 
-// level is the worst about one check, OK if nothing was said of it.
-func (e examination) level(check string) doctor.Level { return doctor.Worst(e.about(check)) }
+// level returns the worst level of one check, and OK if there are no findings.
+func (e doctorReport) level(check string) diagnose.Level { return diagnose.Worst(e.about(check)) }
 
-func TestDoctorLeavesAnAgentThatRunsAlone(t *testing.T) {
+func TestDoctor_DoesNotDisturbARunningAgent(t *testing.T) {
 	s, dir := newFakeServer(t), t.TempDir()
 	agent := agentProcess(t, s, dir)
 	must(t, agent.Start())
 	s.awaitRegistered(1)
 	before := names(t, dir)
 	e, code := diagnosis(t, dir, s.addr)
-	if code != exitOK || e.Worst == doctor.Fail || e.RobotID != robot {
+	if code != exitOK || e.Worst == diagnose.Fail || e.RobotID != robot {
 		t.Errorf("exit status %d, %+v", code, e)
 	}
-	if got := e.level("agent"); got != doctor.OK {
+	if got := e.level("agent"); got != diagnose.OK {
 		t.Errorf("agent: %+v", e.about("agent"))
 	}
 	for _, check := range []string{"kernel", "broker"} {
-		if len(e.about(check)) != 1 || e.level(check) != doctor.OK {
+		if len(e.about(check)) != 1 || e.level(check) != diagnose.OK {
 			t.Errorf("%s: %+v", check, e.about(check))
 		}
 	}
 	for _, check := range []string{"drivers", "state directory", "isolation", "clock", "certificates", "service"} {
-		if len(e.about(check)) == 0 || e.level(check) == doctor.Fail {
+		if len(e.about(check)) == 0 || e.level(check) == diagnose.Fail {
 			t.Errorf("%s: %+v", check, e.about(check))
 		}
 	}
@@ -74,10 +74,10 @@ func names(t *testing.T, dir string) (all []string) {
 	return all
 }
 
-func TestDoctorBeforeThereIsAnAgent(t *testing.T) {
+func TestDoctor_WithoutAgent(t *testing.T) {
 	s, dir := newFakeServer(t), filepath.Join(t.TempDir(), "state")
 	e, code := diagnosis(t, dir, s.addr)
-	if code != exitOK || e.level("agent") != doctor.Warn {
+	if code != exitOK || e.level("agent") != diagnose.Warn {
 		t.Errorf("exit status %d, agent %+v", code, e.about("agent"))
 	}
 	told := 0
@@ -90,7 +90,7 @@ func TestDoctorBeforeThereIsAnAgent(t *testing.T) {
 		}
 	}
 	if told != len(isolation.Facts) {
-		t.Errorf("it tells of %d kinds of isolation, want %d: %+v", told, len(isolation.Facts), e.about("isolation"))
+		t.Errorf("it reports %d kinds of isolation, want %d: %+v", told, len(isolation.Facts), e.about("isolation"))
 	}
 	if _, err := os.Stat(dir); err == nil {
 		t.Error("it has made the state directory")
@@ -102,7 +102,7 @@ func TestDoctorBeforeThereIsAnAgent(t *testing.T) {
 	}
 }
 
-func TestDoctorFindsWhatKeepsAnAgentFromWork(t *testing.T) {
+func TestDoctor_FindsFailures(t *testing.T) {
 	s := newFakeServer(t)
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // takes connections and ends them
 	must(t, err)
@@ -119,16 +119,16 @@ func TestDoctorFindsWhatKeepsAnAgentFromWork(t *testing.T) {
 	file := configFile(t, "")
 	tests := []struct{ name, dir, broker, check, says string }{
 		{"no broker", t.TempDir(), freeAddr(t), "broker", "connection refused"},
-		{"what is no broker", t.TempDir(), silent.Addr().String(), "broker", "does not speak MQTT 5"},
+		{"a server that is no broker", t.TempDir(), silent.Addr().String(), "broker", "does not speak MQTT 5"},
 		{"a name that is not found", t.TempDir(), "no-such-host.invalid:1883", "dns", "not found"},
-		{"a file for a state directory", file, s.addr, "state directory", "is no directory"},
-		{"a state directory where nobody writes", "/proc/k8s4r", s.addr, "state directory", "cannot be written"},
+		{"a file for a state directory", file, s.addr, "state directory", "is not a directory"},
+		{"a state directory that cannot be written", "/proc/k8s4r", s.addr, "state directory", "cannot be written"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			e, code := diagnosis(t, test.dir, test.broker)
 			found := e.about(test.check)
-			if code != exitFailed || e.Worst != doctor.Fail || e.level(test.check) != doctor.Fail {
+			if code != exitFailed || e.Worst != diagnose.Fail || e.level(test.check) != diagnose.Fail {
 				t.Fatalf("exit status %d, %+v", code, e)
 			}
 			if f := found[len(found)-1]; !strings.Contains(f.Says, test.says) || f.Remedy == "" {
@@ -138,12 +138,12 @@ func TestDoctorFindsWhatKeepsAnAgentFromWork(t *testing.T) {
 	}
 }
 
-func TestDoctorSeesSecretsThatOthersCanRead(t *testing.T) {
+func TestDoctor_WarnsOfReadableSecrets(t *testing.T) {
 	s := newFakeServer(t)
 	token := filepath.Join(t.TempDir(), "token")
 	must(t, os.WriteFile(token, []byte("abc"), 0o600))
 	must(t, os.Chmod(token, 0o644))
-	if e, _ := diagnosis(t, t.TempDir(), s.addr, "--token-file", token); e.level("secrets") != doctor.Warn || e.about("secrets")[0].Remedy != "chmod 600 "+token {
+	if e, _ := diagnosis(t, t.TempDir(), s.addr, "--token-file", token); e.level("secrets") != diagnose.Warn || e.about("secrets")[0].Remedy != "chmod 600 "+token {
 		t.Errorf("%+v", e.about("secrets"))
 	}
 	must(t, os.Chmod(token, 0o600))
@@ -152,7 +152,7 @@ func TestDoctorSeesSecretsThatOthersCanRead(t *testing.T) {
 	}
 }
 
-func TestCommandsRefuseWhatTheyDoNotKnow(t *testing.T) {
+func TestCommands_RejectInvalidArguments(t *testing.T) {
 	for _, args := range [][]string{{"doctor", "-o", "xml"}, {"status", "-o", "xml"}, {"status", "now"}, {"doctor", "--nonsense"}, {"unit", "here"}} {
 		var out strings.Builder
 		if code := Main(args, &out, &out); code != exitUsage || strings.Count(out.String(), "\n") != 1 {
@@ -167,7 +167,7 @@ func TestCommandsRefuseWhatTheyDoNotKnow(t *testing.T) {
 	}
 }
 
-func TestUnitIsForThisProgram(t *testing.T) {
+func TestUnit_NamesThisProgram(t *testing.T) {
 	program, err := os.Executable()
 	must(t, err)
 	var out strings.Builder

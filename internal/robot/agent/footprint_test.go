@@ -11,8 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"k8s4r.io/k8s4r/internal/agent/journal"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/robot/agent/journal"
+	"k8s4r.io/k8s4r/internal/robot/agent/runner"
 )
 
 // counter is a proxy that counts the bytes of the connections through it.
@@ -59,8 +60,8 @@ func (c *counter) pump(to, from net.Conn) {
 	}
 }
 
-// TestIdleTraffic counts the bytes of heartbeats, which are all that an idle
-// agent sends and gets, and reckons what they come to in a day.
+// TestIdleTraffic counts the bytes of heartbeats, which are the only traffic of an idle agent,
+// and extrapolates them to a day.
 func TestIdleTraffic(t *testing.T) {
 	const daily = 1 << 20
 	s := newFakeServer(t)
@@ -74,9 +75,9 @@ func TestIdleTraffic(t *testing.T) {
 		defer s.mu.Unlock()
 		return len(s.heartbeats)
 	}
-	eventually(t, "registration", func() bool { return beats() > 2 })
+	waitUntil(t, "registration", func() bool { return beats() > 2 })
 	n, bytes := beats(), proxy.bytes.Load()
-	eventually(t, "fifty heartbeats", func() bool { return beats() >= n+50 })
+	waitUntil(t, "fifty heartbeats", func() bool { return beats() >= n+50 })
 	each := float64(proxy.bytes.Load()-bytes) / float64(beats()-n)
 	// Longer numbers and a robot id of 63 characters, on both topics.
 	each += 8 + 2*float64(63-len(robot))
@@ -87,8 +88,8 @@ func TestIdleTraffic(t *testing.T) {
 	}
 }
 
-// BenchmarkDispatchToStart measures from the publication of a dispatch to the
-// moment the process was started, beside bare fork and exec of the same.
+// BenchmarkDispatchToStart measures the time from the publication of a dispatch to the start
+// of the process. Compare with BenchmarkForkExec.
 func BenchmarkDispatchToStart(b *testing.B) {
 	s := newFakeServer(b)
 	startAgent(b, s.config(b.TempDir()))
@@ -107,8 +108,7 @@ func BenchmarkDispatchToStart(b *testing.B) {
 	b.ReportMetric(float64(took[len(took)*99/100].Microseconds()), "start-p99-us")
 }
 
-// BenchmarkOpen measures how long a new agent takes to read what it remembers: as
-// many attempts as the journal keeps, all written down by the server.
+// BenchmarkOpen measures how long a new agent takes to read a journal with acknowledged attempts.
 func BenchmarkOpen(b *testing.B) {
 	for _, remembered := range []int{0, 7200} {
 		b.Run(fmt.Sprint(remembered), func(b *testing.B) {
@@ -117,32 +117,32 @@ func BenchmarkOpen(b *testing.B) {
 			for b.Loop() {
 				a, err := New(c, slog.New(slog.DiscardHandler))
 				must(b, err)
-				a.close()
+				a.closeParts()
 			}
 		})
 	}
 }
 
-// remember leaves what an agent leaves that has run so many tasks.
+// remember writes the state of an agent that has run so many tasks.
 func remember(b *testing.B, dir string, attempts int) {
 	j, err := journal.Open(dir, journal.Options{})
 	must(b, err)
-	p, now := places{dir}, time.Now().UTC()
+	p, now := runner.StateDir(dir), time.Now().UTC()
 	for i := range attempts {
 		uid := fmt.Sprintf("5b2fd9ac-78a2-4b38-a50c-%012d", i)
 		task := shell(uid, "echo hello")
 		status := wire.Status{
 			TaskUID: uid, RobotName: robot, State: wire.ReportCompleted, Attempt: 1, Seq: 2, Message: "Task completed", Event: "Completed",
-			StartedAt: &now, FinishedAt: &now, UpdatedAt: now, Resources: &wire.ResourceUse{CPUSeconds: 0.003, MemoryPeakBytes: 3 << 20},
+			StartedAt: &now, FinishedAt: &now, UpdatedAt: now, Resources: &wire.ResourceUsage{CPUSeconds: 0.003, MemoryPeakBytes: 3 << 20},
 		}
 		must(b, j.Append(
-			journal.Record{Kind: journal.Accepted, UID: uid, Attempt: 1, At: now, Task: &task, Said: &journal.Stamp{Era: "era", Epoch: 1}, BootID: "boot"},
+			journal.Record{Kind: journal.Accepted, UID: uid, Attempt: 1, At: now, Task: &task, Dispatched: &journal.DispatchStamp{RobotUID: "era", Epoch: 1}, BootID: "boot"},
 			journal.Record{Kind: journal.Started, UID: uid, Attempt: 1, At: now, Process: &journal.Process{PID: 77, StartTicks: 7, BootID: "boot"}},
 			journal.Record{Kind: journal.Ended, UID: uid, Attempt: 1, At: now, Status: &status},
 			journal.Record{Kind: journal.Acked, UID: uid, Attempt: 1, At: now},
 		))
-		must(b, p.make(uid, 1))
-		must(b, os.RemoveAll(p.logs(uid, 1))) // the server has it
+		must(b, os.MkdirAll(p.WorkDir(uid, 1), 0o700)) // but no log: the server has it
+		must(b, os.Mkdir(p.ShimDir(uid, 1), 0o700))
 	}
 	must(b, j.Close())
 }
@@ -168,13 +168,13 @@ func TestFootprint(t *testing.T) {
 	cmd := exec.Command(agent, "--robot-id", robot, "--mqtt-url", "mqtt://"+s.addr, "--state-dir", t.TempDir(), "--heartbeat", "1s")
 	must(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	eventually(t, "three heartbeats", func() bool {
+	waitUntil(t, "three heartbeats", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return len(s.heartbeats) >= 3
 	})
 	var rss int64
-	eventually(t, fmt.Sprintf("no more than %d bytes resident", most), func() bool { // memory goes back bit by bit
+	waitUntil(t, fmt.Sprintf("no more than %d bytes resident", most), func() bool { // memory goes back bit by bit
 		rss = residentOf(t, cmd.Process.Pid)
 		return rss <= most
 	})

@@ -20,51 +20,53 @@ import (
 	"testing"
 	"time"
 
-	"k8s4r.io/k8s4r/internal/agent/journal"
 	"k8s4r.io/k8s4r/internal/broker"
-	"k8s4r.io/k8s4r/internal/tasklog"
+	tasklog "k8s4r.io/k8s4r/internal/protocol/logs/record"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/robot/agent/journal"
+	"k8s4r.io/k8s4r/internal/robot/agent/runner"
+	"k8s4r.io/k8s4r/internal/robot/agent/transport"
 	"k8s4r.io/k8s4r/internal/testkit/fakeserver"
-	"k8s4r.io/k8s4r/internal/wire"
 )
 
 const robot = "r1"
 
-// patience bounds every wait. It is far beyond what anything here takes.
-const patience = time.Minute
+// testTimeout limits every wait. No test comes near it.
+const testTimeout = time.Minute
 
-// eventually waits until ok holds.
-func eventually(t testing.TB, what string, ok func() bool) {
+// waitUntil waits until ok holds.
+func waitUntil(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	for until := time.Now().Add(patience); !ok(); time.Sleep(2 * time.Millisecond) {
+	for until := time.Now().Add(testTimeout); !ok(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(until) {
-			t.Fatalf("waited %v in vain: %s", patience, what)
+			t.Fatalf("waited %v without success: %s", testTimeout, what)
 		}
 	}
 }
 
-// fakeServer is a broker and, on it, the server of one robot. What it does of
-// its own accord is set by its fields; everything else the test says.
+// fakeServer is a broker with a server for one robot. Its fields set how it responds to
+// messages; the test sends everything else.
 type fakeServer struct {
 	t    testing.TB
 	addr string
 
-	mu         sync.Mutex
-	broker     *broker.Broker
-	client     *fakeserver.Conn // nil: stopped
-	answer     bool             // registrations with success
-	silent     bool             // to reports
-	deaf       bool             // to heartbeats
-	logging    bool             // it takes what tasks write
-	logged     map[string]int64 // how much of it, by task
-	registers  []wire.Register
-	heartbeats []wire.Heartbeat
-	presences  []wire.Presence
-	reports    []wire.Status
-	epoch      uint64
+	mu                  sync.Mutex
+	broker              *broker.Broker
+	client              *fakeserver.Conn // nil: stopped
+	acceptRegistrations bool             // registrations with success
+	ignoreReports       bool             // to reports
+	ignoreHeartbeats    bool             // to heartbeats
+	logging             bool             // it takes what tasks write
+	logged              map[string]int64 // how much of it, by task
+	registers           []wire.Register
+	heartbeats          []wire.Heartbeat
+	presences           []wire.Presence
+	reports             []wire.Status
+	epoch               uint64
 }
 
 func newFakeServer(t testing.TB) *fakeServer {
-	s := &fakeServer{t: t, answer: true, addr: freeAddr(t)}
+	s := &fakeServer{t: t, acceptRegistrations: true, addr: freeAddr(t)}
 	s.start()
 	t.Cleanup(s.stop)
 	return s
@@ -82,21 +84,21 @@ func freeAddr(t testing.TB) string {
 func (s *fakeServer) start() {
 	s.t.Helper()
 	var b *broker.Broker
-	eventually(s.t, "the address to be free again", func() bool {
+	waitUntil(s.t, "the address to be free again", func() bool {
 		b = broker.New(broker.Config{Listen: s.addr})
 		err := b.Start(context.Background())
 		if !errors.Is(err, syscall.EADDRINUSE) {
 			must(s.t, err)
 		}
-		// A shim that our agent is about to start has a copy of all that this process
-		// had open, also of what is closed by now, until it is executed.
+		// Until it executes, a shim that the agent starts holds copies of all descriptors of
+		// this process, so a closed listener may still be open.
 		return err == nil
 	})
-	c, err := fakeserver.Connect(s.addr, s.take)
+	c, err := fakeserver.Connect(s.addr, s.handleMessage)
 	must(s.t, err)
-	// Known before it hears anything, for it answers from what it hears.
-	s.set(func() { s.broker, s.client = b, c })
-	must(s.t, c.Listen())
+	// Set before it listens, because its callback answers over the client.
+	s.setFields(func() { s.broker, s.client = b, c })
+	must(s.t, c.SubscribeReports())
 }
 
 func (s *fakeServer) stop() {
@@ -107,15 +109,15 @@ func (s *fakeServer) stop() {
 	if b == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	if err := b.Stop(ctx); err != nil {
 		s.t.Error(err)
 	}
 }
 
-// me names who runs the test.
-func me(t testing.TB) string {
+// currentUser returns the name of the test's user.
+func currentUser(t testing.TB) string {
 	t.Helper()
 	u, err := user.Current()
 	must(t, err)
@@ -129,7 +131,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-func (s *fakeServer) take(topic string, payload []byte) {
+func (s *fakeServer) handleMessage(topic string, payload []byte) {
 	a, err := wire.ParseTopic(topic)
 	if err != nil {
 		s.t.Errorf("the agent speaks on %s: %v", topic, err)
@@ -137,27 +139,27 @@ func (s *fakeServer) take(topic string, payload []byte) {
 	}
 	switch a.Kind {
 	case wire.KindRegister:
-		record(s, &s.registers, payload)
+		recordMessage(s, &s.registers, payload)
 		s.mu.Lock()
-		answer := s.answer
+		answer := s.acceptRegistrations
 		s.mu.Unlock()
 		s.publish(wire.KindResponse, wire.Response{Success: answer, RobotID: a.RobotID}, false)
 	case wire.KindHeartbeat:
-		h := record(s, &s.heartbeats, payload)
+		h := recordMessage(s, &s.heartbeats, payload)
 		s.mu.Lock()
-		deaf := s.deaf
+		deaf := s.ignoreHeartbeats
 		s.mu.Unlock()
 		if !deaf {
-			s.publish(wire.KindAck, wire.Ack{Heartbeat: h.N}, false)
+			s.publish(wire.KindAck, wire.Ack{Heartbeat: h.Seq}, false)
 		}
 	case wire.KindLogs:
 		s.takeLogs(a.TaskUID, payload)
 	case wire.KindPresence:
-		record(s, &s.presences, payload)
+		recordMessage(s, &s.presences, payload)
 	case wire.KindStatus:
-		r := record(s, &s.reports, payload)
+		r := recordMessage(s, &s.reports, payload)
 		s.mu.Lock()
-		silent := s.silent
+		silent := s.ignoreReports
 		s.mu.Unlock()
 		if !silent {
 			s.ack(r.TaskUID, r.Attempt, r.Seq)
@@ -165,7 +167,7 @@ func (s *fakeServer) take(topic string, payload []byte) {
 	}
 }
 
-// takeLogs answers a piece of a log as one that has all before it.
+// takeLogs acknowledges a piece of a log as if all before it were stored.
 func (s *fakeServer) takeLogs(uid string, payload []byte) {
 	l, err := wire.Decode[wire.Logs](payload)
 	if err == nil {
@@ -185,11 +187,11 @@ func (s *fakeServer) takeLogs(uid string, payload []byte) {
 	offset := s.logged[uid]
 	s.mu.Unlock()
 	if taken {
-		s.publish(wire.KindAck, wire.Ack{Logs: []wire.LogAck{{UID: uid, Attempt: l.Attempt, N: l.N, Offset: offset, Done: l.Last}}}, false)
+		s.publish(wire.KindAck, wire.Ack{Logs: []wire.LogAck{{UID: uid, Attempt: l.Attempt, Seq: l.Seq, Offset: offset, Done: l.Last}}}, false)
 	}
 }
 
-func record[T any](s *fakeServer, list *[]T, payload []byte) T {
+func recordMessage[T any](s *fakeServer, list *[]T, payload []byte) T {
 	v, err := wire.Decode[T](payload)
 	if err != nil {
 		s.t.Errorf("the agent sent %q: %v", payload, err)
@@ -200,7 +202,7 @@ func record[T any](s *fakeServer, list *[]T, payload []byte) T {
 	return v
 }
 
-func (s *fakeServer) set(change func()) {
+func (s *fakeServer) setFields(change func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change()
@@ -211,12 +213,11 @@ func (s *fakeServer) publish(k wire.Kind, v any, retain bool) {
 	if err != nil {
 		s.t.Error(err)
 	}
-	s.raw(wire.RobotTopic(robot, k), payload, retain)
+	s.publishRaw(wire.RobotTopic(robot, k), payload, retain)
 }
 
-// raw publishes without a wait for the broker: answers go out while the next
-// message comes in.
-func (s *fakeServer) raw(topic string, payload []byte, retain bool) {
+// publishRaw publishes without waiting for the broker, because it is called from the callback.
+func (s *fakeServer) publishRaw(topic string, payload []byte, retain bool) {
 	s.mu.Lock()
 	c := s.client
 	s.mu.Unlock()
@@ -243,8 +244,8 @@ func (s *fakeServer) remove(uid string, attempt int32) {
 	s.publish(wire.KindDispatch, wire.Dispatch{Action: wire.ActionDelete, Task: wire.Task{Metadata: wire.TaskMeta{UID: uid}}, Attempt: attempt}, false)
 }
 
-// said returns the reports about one attempt so far.
-func (s *fakeServer) said(uid string, attempt int32) []wire.Status {
+// reportsAbout returns the reports about one attempt so far.
+func (s *fakeServer) reportsAbout(uid string, attempt int32) []wire.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var all []wire.Status
@@ -256,18 +257,17 @@ func (s *fakeServer) said(uid string, attempt int32) []wire.Status {
 	return all
 }
 
-// news are the reports about one attempt so far. What is not acknowledged within a second is
-// said again, which is none.
-func (s *fakeServer) news(uid string, attempt int32) []wire.Status {
-	return slices.CompactFunc(s.said(uid, attempt), func(a, b wire.Status) bool { return a.Seq == b.Seq })
+// distinctReports returns the reports about one attempt so far, without repetitions.
+func (s *fakeServer) distinctReports(uid string, attempt int32) []wire.Status {
+	return slices.CompactFunc(s.reportsAbout(uid, attempt), func(a, b wire.Status) bool { return a.Seq == b.Seq })
 }
 
 // await waits for a report about one attempt.
 func (s *fakeServer) await(uid string, attempt int32, what string, ok func(wire.Status) bool) wire.Status {
 	s.t.Helper()
 	var found wire.Status
-	eventually(s.t, fmt.Sprintf("%s of attempt %d of %s", what, attempt, uid), func() bool {
-		for _, r := range s.said(uid, attempt) {
+	waitUntil(s.t, fmt.Sprintf("%s of attempt %d of %s", what, attempt, uid), func() bool {
+		for _, r := range s.reportsAbout(uid, attempt) {
 			if ok(r) {
 				found = r
 				return true
@@ -285,19 +285,19 @@ func (s *fakeServer) awaitRunning(uid string, attempt int32) wire.Status {
 
 func (s *fakeServer) awaitEnd(uid string, attempt int32) wire.Status {
 	s.t.Helper()
-	return s.await(uid, attempt, "the end", wire.Status.Terminal)
+	return s.await(uid, attempt, "the end", wire.Status.IsTerminal)
 }
 
 func (s *fakeServer) awaitRegistered(n int) {
 	s.t.Helper()
-	eventually(s.t, "registration", func() bool {
+	waitUntil(s.t, "registration", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return len(s.registers) >= n && len(s.heartbeats) > 0
 	})
 }
 
-// config is that of an agent on this server.
+// config returns the configuration of an agent on this server.
 func (s *fakeServer) config(dir string) Config {
 	return Config{
 		RobotID: robot, Broker: &url.URL{Scheme: "mqtt", Host: s.addr}, StateDir: dir,
@@ -305,8 +305,8 @@ func (s *fakeServer) config(dir string) Config {
 	}
 }
 
-// running is an agent within the test.
-type running struct {
+// runningAgent is an agent in the process of the test.
+type runningAgent struct {
 	*Agent
 	t      testing.TB
 	cancel func()
@@ -314,34 +314,44 @@ type running struct {
 	err    func() error // waits until it has ended
 }
 
-// refusing makes the agent's journal answer with err while refuses is set.
-func refusing(refuses *atomic.Bool, err error) func(*Agent) {
-	return func(a *Agent) {
-		a.runner.append = func(recs ...journal.Record) error {
-			if refuses.Load() {
-				return err
-			}
-			return a.journal.Append(recs...)
-		}
+// refusing makes writes of the agent's journal fail with err while refuses is set.
+func refusing(refuses *atomic.Bool, err error) option {
+	return func(c *runner.Config, _ *transport.ConnectionConfig) {
+		c.Journal = refusingJournal{c.Journal.(*journal.Journal), refuses, err}
 	}
 }
 
-func startAgent(t testing.TB, c Config, change ...func(*Agent)) *running {
-	t.Helper()
-	a, err := New(c, slog.New(slog.NewTextHandler(testLog(t), nil)))
-	must(t, err)
-	for _, f := range change {
-		f(a)
+type refusingJournal struct {
+	*journal.Journal
+	refuses *atomic.Bool
+	err     error
+}
+
+func (j refusingJournal) Append(records ...journal.Record) error {
+	if len(records) > 0 && j.refuses.Load() { // New appends an empty list
+		return j.err
 	}
+	return j.Journal.Append(records...)
+}
+
+// registerEvery sets the time between registrations.
+func registerEvery(pause time.Duration) option {
+	return func(_ *runner.Config, c *transport.ConnectionConfig) { c.RegisterRetry = pause }
+}
+
+func startAgent(t testing.TB, c Config, options ...option) *runningAgent {
+	t.Helper()
+	a, err := New(c, slog.New(slog.NewTextHandler(testLog(t), nil)), options...)
+	must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	hurry, ended := make(chan struct{}), make(chan error, 1)
 	go func() { ended <- a.Run(ctx, hurry) }()
-	r := &running{Agent: a, t: t, cancel: cancel, hurry: sync.OnceFunc(func() { close(hurry) })}
+	r := &runningAgent{Agent: a, t: t, cancel: cancel, hurry: sync.OnceFunc(func() { close(hurry) })}
 	r.err = sync.OnceValue(func() error {
 		select {
 		case err := <-ended:
 			return err
-		case <-time.After(patience):
+		case <-time.After(testTimeout):
 			t.Error("agent did not end")
 			return nil
 		}
@@ -354,14 +364,14 @@ func startAgent(t testing.TB, c Config, change ...func(*Agent)) *running {
 }
 
 // stop ends the agent in order.
-func (r *running) stop() {
+func (r *runningAgent) stop() {
 	r.t.Helper()
 	r.cancel()
 	must(r.t, r.err())
 }
 
-// hasten asks it to end in a hurry.
-func (r *running) hasten() {
+// hasten stops the agent with shortened waits.
+func (r *runningAgent) hasten() {
 	r.hurry()
 	r.cancel()
 }
@@ -373,7 +383,7 @@ func testLog(t testing.TB) io.Writer {
 	return io.Discard
 }
 
-// shell is a task that runs a script.
+// shell returns a task that runs a script.
 func shell(uid, script string, change ...func(*wire.Task)) wire.Task {
 	t := wire.Task{
 		Metadata: wire.TaskMeta{Name: "task-" + uid, Namespace: "default", UID: uid},
@@ -388,7 +398,7 @@ func shell(uid, script string, change ...func(*wire.Task)) wire.Task {
 	return t
 }
 
-// lines reads a file that tasks append to; a missing one has none.
+// lines returns the words of a file that tasks append to. A missing file has none.
 func lines(path string) []string {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -397,10 +407,10 @@ func lines(path string) []string {
 	return strings.Fields(string(b))
 }
 
-// output is what a task has written to a stream so far.
+// output returns what a task has written to a stream so far.
 func output(t testing.TB, dir, uid string, attempt int32, stream tasklog.Stream) string {
 	t.Helper()
-	files, _ := filepath.Glob(filepath.Join(places{dir}.logs(uid, attempt), "*"))
+	files, _ := filepath.Glob(filepath.Join(runner.StateDir(dir).LogDir(uid, attempt), "*"))
 	var out strings.Builder
 	for _, f := range files { // by their names, in order
 		b, err := os.ReadFile(f)

@@ -15,98 +15,99 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"k8s4r.io/k8s4r/internal/isolation"
-	"k8s4r.io/k8s4r/internal/version"
+	"k8s4r.io/k8s4r/internal/protocol/version"
+	"k8s4r.io/k8s4r/internal/robot/agent/runner"
+	"k8s4r.io/k8s4r/internal/robot/agent/transport"
+	"k8s4r.io/k8s4r/internal/robot/isolation"
 )
 
-// healthPatience is how long the runner may take to answer. It is far beyond a
-// sync of a slow disk.
-const healthPatience = 2 * time.Second
+// healthTimeout is how long the runner may take to reply, which is far longer than a sync of a
+// slow disk.
+const healthTimeout = 2 * time.Second
 
-// Health is how an agent is.
+// Health is the state of an agent.
 type Health struct {
 	RobotID   string    `json:"robotId"`
 	Version   string    `json:"version"`
 	PID       int       `json:"pid"`
 	StartedAt time.Time `json:"startedAt"`
-	// Problem is why the agent takes on nothing. Empty: it does.
+	// Problem is why the agent accepts no tasks. If empty, it does.
 	Problem string `json:"problem,omitempty"`
 
 	Broker string `json:"broker"`
-	// Connected to the broker, since then; else without a connection since then.
+	// Connected reports whether there is a connection to the broker, and Since when it was
+	// opened or lost.
 	Connected bool       `json:"connected"`
 	Since     *time.Time `json:"since,omitempty"`
-	// Registered tells that the server knows the robot, over this connection.
+	// Registered reports whether the server has registered the robot over this connection.
 	Registered bool `json:"registered"`
 	// LastContact is when the last heartbeat was sent that the server has
-	// acknowledged. Nil: none since the agent started.
+	// acknowledged. It is nil if there was none since the agent started.
 	LastContact *time.Time `json:"lastContact,omitempty"`
 
-	StateDir       string     `json:"stateDir"`
-	JournalBytes   int64      `json:"journalBytes"`
-	ReportsPending int        `json:"reportsPending"`
-	Tasks          []LiveTask `json:"tasks"`
-	// Troubles counts what went wrong since the agent started, dropped messages
-	// above all, by what it was.
+	StateDir       string            `json:"stateDir"`
+	JournalBytes   int64             `json:"journalBytes"`
+	ReportsPending int               `json:"reportsPending"`
+	Tasks          []runner.LiveTask `json:"tasks"`
+	// Troubles counts problems since the agent started, such as dropped messages, by kind.
 	Troubles map[string]int `json:"troubles,omitempty"`
 
 	Drivers   []string       `json:"drivers"`
 	Isolation isolation.Host `json:"isolation"`
-	// TaskUser is who tasks run as that name no user.
+	// TaskUser is the user of tasks that name none.
 	TaskUser string `json:"taskUser"`
 }
 
-// health is how the agent is now.
-func (a *Agent) health(ctx context.Context) Health {
-	ctx, cancel := context.WithTimeout(ctx, healthPatience)
+// readHealth returns the state of the agent.
+func (a *Agent) readHealth(ctx context.Context) Health {
+	ctx, cancel := context.WithTimeout(ctx, healthTimeout)
 	defer cancel()
-	tasks, busy := a.ask(ctx)
+	tasks, err := a.runner.ListTasks(ctx)
 	h := Health{
-		RobotID: a.config.RobotID, Version: version.Version, PID: os.Getpid(), StartedAt: a.began.UTC(),
-		Broker: a.broker.Load().Redacted(), LastContact: a.contact.when(time.Now()),
-		StateDir: a.config.StateDir, ReportsPending: a.out.waiting(), Troubles: a.runner.noise.byLine(),
-		Drivers: a.runner.drivers.Offered(), Isolation: a.runner.host, TaskUser: a.config.taskUser(),
+		RobotID: a.config.RobotID, Version: version.Version, PID: os.Getpid(), StartedAt: a.startedAt.UTC(),
+		Broker: a.connection.Broker(), LastContact: a.lastSeen.Time(time.Now()),
+		StateDir: a.config.StateDir, ReportsPending: a.outbox.PendingCount(), Troubles: a.problems.countsByLine(),
+		Drivers: a.drivers.Offered(), Isolation: a.host, TaskUser: a.config.effectiveTaskUser(),
 	}
 	var since time.Time
-	if h.Connected, h.Registered, since = a.link.standing(); !since.IsZero() {
+	if h.Connected, h.Registered, since = a.connection.State(); !since.IsZero() {
 		h.Since = &since
 	}
 	if info, err := os.Stat(filepath.Join(h.StateDir, "journal")); err == nil {
 		h.JournalBytes = info.Size()
 	}
-	if h.Tasks = tasks; busy != nil {
-		h.Problem = busy.Error()
+	if h.Tasks = tasks; err != nil {
+		h.Problem = err.Error()
 	}
-	a.meter.fill(h.Tasks)
 	return h
 }
 
-// unready is why the robot gets no work. Nil: it does.
-func (h Health) unready() error {
+// notReadyReason returns why the robot gets no tasks. It is nil if it does.
+func (h Health) notReadyReason() error {
 	switch {
 	case h.Problem != "":
 		return errors.New(h.Problem)
 	case !h.Connected:
-		return errDown
+		return transport.ErrDisconnected
 	case !h.Registered:
-		return errors.New("not registered: the robot waits for its approval, or no server is there")
+		return errors.New("not registered: the robot waits for approval, or no server is running")
 	}
 	return nil
 }
 
-// serveHealth answers on the health socket until ctx ends. Without one the agent
-// works all the same: tasks are worth more than the word about them.
+// serveHealth serves the health socket until ctx ends. If the socket cannot be opened, the
+// agent works without.
 func (a *Agent) serveHealth(ctx context.Context, parts *sync.WaitGroup) {
 	if a.config.HealthSocket == "" {
 		return
 	}
-	listener, err := listenPrivately(ctx, a.config.HealthSocket)
+	listener, err := listenPrivateSocket(ctx, a.config.HealthSocket)
 	if err != nil {
-		a.log.Warn("nobody can ask how the agent is", "error", err)
+		a.log.Warn("the health socket cannot be opened", "error", err)
 		return
 	}
-	server := &http.Server{Handler: a.healthHandler(), ReadHeaderTimeout: time.Second, WriteTimeout: 2 * healthPatience}
-	server.SetKeepAlivesEnabled(false) // a goroutine for each who asked once
+	server := &http.Server{Handler: a.healthHandler(), ReadHeaderTimeout: time.Second, WriteTimeout: 2 * healthTimeout}
+	server.SetKeepAlivesEnabled(false) // an idle connection would hold a goroutine
 	context.AfterFunc(ctx, func() { server.Close() })
 	parts.Go(func() { _ = server.Serve(listener) })
 }
@@ -114,23 +115,25 @@ func (a *Agent) serveHealth(ctx context.Context, parts *sync.WaitGroup) {
 func (a *Agent) healthHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) {
-		h := a.health(r.Context())
+		h := a.readHealth(r.Context())
 		h.Connected, h.Registered = true, true
-		verdict(w, h.unready())
+		writeVerdict(w, h.notReadyReason())
 	})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) { verdict(w, a.health(r.Context()).unready()) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		writeVerdict(w, a.readHealth(r.Context()).notReadyReason())
+	})
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4")
-		WriteMetrics(w, a.health(r.Context()))
+		WriteMetrics(w, a.readHealth(r.Context()))
 	})
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(a.health(r.Context()))
+		_ = json.NewEncoder(w).Encode(a.readHealth(r.Context()))
 	})
 	return mux
 }
 
-func verdict(w http.ResponseWriter, problem error) {
+func writeVerdict(w http.ResponseWriter, problem error) {
 	if problem != nil {
 		http.Error(w, problem.Error(), http.StatusServiceUnavailable)
 		return
@@ -138,31 +141,30 @@ func verdict(w http.ResponseWriter, problem error) {
 	fmt.Fprintln(w, "ok")
 }
 
-// listenPrivately makes a socket that only this user can connect to. One that an
-// agent left behind when it was killed is replaced; one that answers is another
-// agent's.
-func listenPrivately(ctx context.Context, path string) (net.Listener, error) {
+// listenPrivateSocket opens a socket that only this user can connect to. It replaces the
+// socket of a killed agent, but not one on which another program answers.
+func listenPrivateSocket(ctx context.Context, path string) (net.Listener, error) {
 	if conn, err := net.Dial("unix", path); err == nil {
 		conn.Close()
-		return nil, fmt.Errorf("another program answers on %s: give each agent its own --health-socket", path)
+		return nil, fmt.Errorf("another program answers on %s: set a different --health-socket for each agent", path)
 	}
 	if info, err := os.Lstat(path); err == nil {
 		if info.Mode().Type() != os.ModeSocket {
-			return nil, fmt.Errorf("%s is there and no socket: name another --health-socket", path)
+			return nil, fmt.Errorf("%s exists and is no socket: set another --health-socket", path)
 		}
 		os.Remove(path)
 	}
-	config := net.ListenConfig{Control: private}
+	config := net.ListenConfig{Control: setPrivateMode}
 	l, err := config.Listen(ctx, "unix", path)
 	if errors.Is(err, unix.EINVAL) {
-		return nil, fmt.Errorf("%s is too long for a socket, which Linux allows 107 bytes: give a shorter --health-socket", path)
+		return nil, fmt.Errorf("%s is too long for a socket (at most 107 bytes): set a shorter --health-socket", path)
 	}
 	return l, err
 }
 
-// private sets the mode before the socket has its name: after it, somebody might
-// have connected already.
-func private(_, _ string, c syscall.RawConn) error {
+// setPrivateMode sets the mode before the socket is bound, so that no other user can connect
+// meanwhile.
+func setPrivateMode(_, _ string, c syscall.RawConn) error {
 	var err error
 	if outer := c.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), 0o600) }); outer != nil {
 		return outer

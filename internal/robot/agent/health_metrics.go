@@ -7,40 +7,42 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"k8s4r.io/k8s4r/internal/robot/agent/runner"
 )
 
-// WriteMetrics writes figures as Prometheus reads them. No library does it: what this robot
-// links, it carries for years.
+// WriteMetrics writes the metrics of an agent in the format of Prometheus. It uses no library,
+// to keep the agent small.
 func WriteMetrics(w io.Writer, h Health) {
-	gauge := gauges(w)
+	gauge := newGaugeWriter(w)
 	const info = "k8s4r_agent_info"
 	fmt.Fprintf(w, "# HELP %[1]s 1, with the version of the agent.\n# TYPE %[1]s gauge\n%[1]s{version=%[2]q} 1\n", info, h.Version)
-	gauge("k8s4r_agent_healthy", "Whether the agent takes on what it is told.", oneIf(h.Problem == ""))
-	gauge("k8s4r_agent_connected", "Whether there is a connection to the MQTT broker.", oneIf(h.Connected))
-	gauge("k8s4r_agent_registered", "Whether the server knows the robot over this connection.", oneIf(h.Registered))
+	gauge("k8s4r_agent_healthy", "Whether the agent accepts tasks.", boolToFloat(h.Problem == ""))
+	gauge("k8s4r_agent_connected", "Whether there is a connection to the MQTT broker.", boolToFloat(h.Connected))
+	gauge("k8s4r_agent_registered", "Whether the server knows the robot over this connection.", boolToFloat(h.Registered))
 	if h.LastContact != nil {
-		gauge("k8s4r_agent_last_contact_timestamp_seconds", "When the last heartbeat was sent that was acknowledged.", unixSeconds(*h.LastContact))
+		gauge("k8s4r_agent_last_acknowledged_heartbeat_timestamp_seconds", "When the last heartbeat was sent that was acknowledged.", unixSeconds(*h.LastContact))
 	}
 	gauge("k8s4r_agent_start_timestamp_seconds", "When the agent started.", unixSeconds(h.StartedAt))
 	gauge("k8s4r_agent_journal_bytes", "Size of the journal.", float64(h.JournalBytes))
 	gauge("k8s4r_agent_pending_reports", "Reports that the server has not written down.", float64(h.ReportsPending))
 	writeTaskMetrics(w, h)
-	writeTroubles(w, h.Troubles)
+	writeErrorMetrics(w, h.Troubles)
 }
 
-// gauges returns what writes one figure.
-func gauges(w io.Writer) func(name, help string, value float64) {
+// newGaugeWriter returns a function that writes one gauge.
+func newGaugeWriter(w io.Writer) func(name, help string, value float64) {
 	return func(name, help string, value float64) {
 		fmt.Fprintf(w, "# HELP %[1]s %[2]s\n# TYPE %[1]s gauge\n%[1]s %[3]s\n", name, help, strconv.FormatFloat(value, 'f', -1, 64))
 	}
 }
 
-// writeTaskMetrics says nothing when nobody knows.
+// writeTaskMetrics writes nothing if the tasks are not known.
 func writeTaskMetrics(w io.Writer, h Health) {
 	if h.Problem != "" {
 		return
 	}
-	count := map[string]int{TaskStarting: 0, TaskRunning: 0}
+	count := map[string]int{runner.TaskStarting: 0, runner.TaskRunning: 0}
 	var percent, bytes float64
 	for _, t := range h.Tasks {
 		count[t.State]++
@@ -53,20 +55,20 @@ func writeTaskMetrics(w io.Writer, h Health) {
 	for _, state := range slices.Sorted(maps.Keys(count)) {
 		fmt.Fprintf(w, "%s{state=%q} %d\n", name, state, count[state])
 	}
-	gauge := gauges(w)
+	gauge := newGaugeWriter(w)
 	gauge("k8s4r_agent_task_cpu_cores", "Cores that tasks use together, as of the last heartbeat.", percent/100)
 	gauge("k8s4r_agent_task_memory_bytes", "Memory that tasks have together, as of the last heartbeat.", bytes)
 }
 
-func writeTroubles(w io.Writer, troubles map[string]int) {
-	const name = "k8s4r_agent_troubles_total"
+func writeErrorMetrics(w io.Writer, troubles map[string]int) {
+	const name = "k8s4r_agent_errors_total"
 	fmt.Fprintf(w, "# HELP %[1]s Messages that were dropped, and other troubles.\n# TYPE %[1]s counter\n", name)
 	for _, what := range slices.Sorted(maps.Keys(troubles)) {
-		fmt.Fprintf(w, "%s{what=%q} %d\n", name, what, troubles[what])
+		fmt.Fprintf(w, "%s{type=%q} %d\n", name, what, troubles[what])
 	}
 }
 
-func oneIf(yes bool) float64 {
+func boolToFloat(yes bool) float64 {
 	if yes {
 		return 1
 	}

@@ -20,11 +20,12 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
-	"k8s4r.io/k8s4r/internal/proc"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/robot/agent/runner"
+	"k8s4r.io/k8s4r/internal/robot/proc"
 )
 
-// command runs the program about the agent of a state directory.
+// command runs a subcommand for the agent of a state directory.
 func command(t *testing.T, dir, name string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], append([]string{name, "--config", os.DevNull, "--state-dir", dir}, args...)...)
@@ -38,7 +39,7 @@ func command(t *testing.T, dir, name string, args ...string) (stdout, stderr str
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// statusOf is what the command says for programs.
+// statusOf returns the JSON output of the status command.
 func statusOf(t *testing.T, dir string) (h Health, code int) {
 	t.Helper()
 	stdout, _, code := command(t, dir, "status", "-o", "json")
@@ -50,7 +51,7 @@ func statusOf(t *testing.T, dir string) (h Health, code int) {
 
 func get(t *testing.T, socket, path string) (code int, body string) {
 	t.Helper()
-	client := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
+	client := http.Client{Timeout: testTimeout, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(context.Context, string, string) (net.Conn, error) {
 		return net.Dial("unix", socket)
 	}}}
 	answer, err := client.Get("http://agent" + path)
@@ -61,7 +62,7 @@ func get(t *testing.T, socket, path string) (code int, body string) {
 	return answer.StatusCode, string(b)
 }
 
-// healthOf is what the agent says for programs.
+// healthOf returns the state that the agent serves.
 func healthOf(t *testing.T, socket string) (h Health) {
 	t.Helper()
 	_, body := get(t, socket, "/status")
@@ -69,7 +70,7 @@ func healthOf(t *testing.T, socket string) (h Health) {
 	return h
 }
 
-func TestStatusTellsOfAnAgentAndItsTasks(t *testing.T) {
+func TestStatus_ShowsAgentAndTasks(t *testing.T) {
 	s, dir := newFakeServer(t), t.TempDir()
 	endsAll(t, dir)
 	agent := agentProcess(t, s, dir)
@@ -82,10 +83,10 @@ func TestStatusTellsOfAnAgentAndItsTasks(t *testing.T) {
 	if code != exitOK || h.RobotID != robot || h.PID != agent.Process.Pid || !h.Connected || !h.Registered || h.Problem != "" || h.JournalBytes == 0 {
 		t.Errorf("exit status %d and %+v", code, h)
 	}
-	if len(h.Tasks) != 1 || h.Tasks[0].UID != "t1" || h.Tasks[0].Attempt != 2 || h.Tasks[0].State != TaskRunning || h.Tasks[0].Since == nil || !proc.Alive(h.Tasks[0].PID) {
+	if len(h.Tasks) != 1 || h.Tasks[0].UID != "t1" || h.Tasks[0].Attempt != 2 || h.Tasks[0].State != runner.TaskRunning || h.Tasks[0].Since == nil || !proc.IsAlive(h.Tasks[0].PID) {
 		t.Errorf("tasks %+v", h.Tasks)
 	}
-	eventually(t, "the last contact", func() bool { h, _ := statusOf(t, dir); return h.LastContact != nil })
+	waitUntil(t, "the last contact", func() bool { h, _ := statusOf(t, dir); return h.LastContact != nil })
 	page, _, _ := command(t, dir, "status")
 	for _, want := range []string{"Robot     r1\n", "registered\n", "last answered ", "Tasks     1\n", "default/task-t1", "raw_exec", "running"} {
 		if !strings.Contains(page, want) {
@@ -94,7 +95,7 @@ func TestStatusTellsOfAnAgentAndItsTasks(t *testing.T) {
 	}
 
 	s.stop()
-	eventually(t, "status without a connection", func() bool {
+	waitUntil(t, "status without a connection", func() bool {
 		h, code := statusOf(t, dir)
 		return code == exitFailed && !h.Connected && !h.Registered && len(h.Tasks) == 1
 	})
@@ -103,12 +104,12 @@ func TestStatusTellsOfAnAgentAndItsTasks(t *testing.T) {
 	if _, stderr, code := command(t, dir, "status"); code != exitFailed || !strings.Contains(stderr, "no agent answers on "+filepath.Join(dir, healthSocketName)) {
 		t.Errorf("without an agent: exit status %d, %q", code, stderr)
 	}
-	// What the one before has left behind is in nobody's way.
+	// The socket of the killed agent does not disturb the next one.
 	next := agentProcess(t, s, dir)
 	must(t, next.Start())
-	eventually(t, "the next agent", func() bool {
+	waitUntil(t, "the next agent", func() bool {
 		h, _ := statusOf(t, dir)
-		return h.PID == next.Process.Pid && len(h.Tasks) == 1 && h.Tasks[0].State == TaskRunning
+		return h.PID == next.Process.Pid && len(h.Tasks) == 1 && h.Tasks[0].State == runner.TaskRunning
 	})
 }
 
@@ -117,15 +118,15 @@ func withSocket(c Config) Config {
 	return c
 }
 
-func TestHealthFollowsTheConnection(t *testing.T) {
+func TestHealth_FollowsTheConnection(t *testing.T) {
 	s := newFakeServer(t)
-	s.answer = false
+	s.acceptRegistrations = false
 	c := withSocket(s.config(t.TempDir()))
-	a := startAgent(t, c, func(a *Agent) { a.link.retry = 20 * time.Millisecond })
+	a := startAgent(t, c, registerEvery(20*time.Millisecond))
 	is := func(path string, want int) func() bool {
 		return func() bool { code, _ := get(t, c.HealthSocket, path); return code == want }
 	}
-	eventually(t, "a registration that is refused", func() bool {
+	waitUntil(t, "a registration that is refused", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return len(s.registers) > 1
@@ -136,10 +137,10 @@ func TestHealthFollowsTheConnection(t *testing.T) {
 	if !is("/healthz", http.StatusOK)() {
 		t.Error("a robot that waits for its approval is held to be broken")
 	}
-	s.set(func() { s.answer = true })
-	eventually(t, "ready", is("/readyz", http.StatusOK))
+	s.setFields(func() { s.acceptRegistrations = true })
+	waitUntil(t, "ready", is("/readyz", http.StatusOK))
 	s.stop()
-	eventually(t, "not ready", is("/readyz", http.StatusServiceUnavailable))
+	waitUntil(t, "not ready", is("/readyz", http.StatusServiceUnavailable))
 	if !is("/healthz", http.StatusOK)() {
 		t.Error("a robot without a network is held to be broken")
 	}
@@ -149,10 +150,10 @@ func TestHealthFollowsTheConnection(t *testing.T) {
 	}
 }
 
-func TestHealthIsPrivate(t *testing.T) {
+func TestHealth_SocketIsPrivate(t *testing.T) {
 	c := withSocket(newFakeServer(t).config(t.TempDir()))
 	startAgent(t, c)
-	eventually(t, "the socket", func() bool { _, err := os.Stat(c.HealthSocket); return err == nil })
+	waitUntil(t, "the socket", func() bool { _, err := os.Stat(c.HealthSocket); return err == nil })
 	info, err := os.Stat(c.HealthSocket)
 	must(t, err)
 	if mode := info.Mode().Perm(); mode != 0o600 {
@@ -160,16 +161,16 @@ func TestHealthIsPrivate(t *testing.T) {
 	}
 }
 
-func TestAnAgentWhoseDiskTakesNothingIsNotHealthy(t *testing.T) {
+func TestHealth_UnhealthyWithoutWritableJournal(t *testing.T) {
 	s := newFakeServer(t)
 	c := withSocket(s.config(t.TempDir()))
 	var refuses atomic.Bool
 	startAgent(t, c, refusing(&refuses, errors.New("no space left on device")))
 	s.awaitRegistered(1)
-	eventually(t, "the socket", func() bool { _, err := os.Stat(c.HealthSocket); return err == nil })
+	waitUntil(t, "the socket", func() bool { _, err := os.Stat(c.HealthSocket); return err == nil })
 	refuses.Store(true)
 	s.dispatch(shell("t1", "true"), 1)
-	eventually(t, "the word that it is not", func() bool {
+	waitUntil(t, "the agent to be unhealthy", func() bool {
 		code, _ := get(t, c.HealthSocket, "/healthz")
 		return code == http.StatusServiceUnavailable
 	})
@@ -178,15 +179,15 @@ func TestAnAgentWhoseDiskTakesNothingIsNotHealthy(t *testing.T) {
 		t.Errorf("metrics\n%s", body)
 	}
 	refuses.Store(false)
-	eventually(t, "the word that it is again", func() bool { code, _ := get(t, c.HealthSocket, "/healthz"); return code == http.StatusOK })
+	waitUntil(t, "the agent to be healthy again", func() bool { code, _ := get(t, c.HealthSocket, "/healthz"); return code == http.StatusOK })
 }
 
-func TestMetricsAreOfTheirFormat(t *testing.T) {
+func TestMetrics_AreValid(t *testing.T) {
 	s := newFakeServer(t)
 	c := withSocket(s.config(t.TempDir()))
 	startAgent(t, c)
 	s.awaitRegistered(1)
-	s.raw(wire.RobotTopic(robot, wire.KindDispatch), []byte("{"), false)
+	s.publishRaw(wire.RobotTopic(robot, wire.KindDispatch), []byte("{"), false)
 	s.dispatch(shell("t1", "exec sleep 600"), 1)
 	s.awaitRunning("t1", 1)
 	_, body := get(t, c.HealthSocket, "/metrics")
@@ -194,7 +195,7 @@ func TestMetricsAreOfTheirFormat(t *testing.T) {
 	families, err := parser.TextToMetricFamilies(strings.NewReader(body))
 	must(t, err)
 	for _, want := range []string{
-		"k8s4r_agent_tasks{state=\"running\"} 1\n", "k8s4r_agent_registered 1\n", "k8s4r_agent_troubles_total{what=\"dropped message on tasks/dispatch\"} 1\n",
+		"k8s4r_agent_tasks{state=\"running\"} 1\n", "k8s4r_agent_registered 1\n", "k8s4r_agent_errors_total{type=\"dropped message on tasks/dispatch\"} 1\n",
 	} {
 		if !strings.Contains(body, want) {
 			t.Errorf("metrics without %s:\n%s", want, body)
@@ -205,7 +206,7 @@ func TestMetricsAreOfTheirFormat(t *testing.T) {
 	}
 }
 
-func TestWhoAsksLeavesNoGoroutineBehind(t *testing.T) {
+func TestHealth_RequestsLeakNoGoroutines(t *testing.T) {
 	s := newFakeServer(t)
 	c := withSocket(s.config(t.TempDir()))
 	startAgent(t, c)
@@ -215,10 +216,10 @@ func TestWhoAsksLeavesNoGoroutineBehind(t *testing.T) {
 	for range 50 {
 		get(t, c.HealthSocket, "/status")
 	}
-	eventually(t, "the goroutines of the answers to end", func() bool { return runtime.NumGoroutine() <= before })
+	waitUntil(t, "the goroutines of the answers to end", func() bool { return runtime.NumGoroutine() <= before })
 }
 
-func TestTheSocketOfAnotherIsLeftAlone(t *testing.T) {
+func TestHealth_KeepsSocketOfAnotherProcess(t *testing.T) {
 	s := newFakeServer(t)
 	c := withSocket(s.config(t.TempDir()))
 	l, err := net.Listen("unix", c.HealthSocket)
@@ -234,10 +235,10 @@ func TestTheSocketOfAnotherIsLeftAlone(t *testing.T) {
 	}
 
 	must(t, os.WriteFile(filepath.Join(c.StateDir, "file"), []byte("mine"), 0o600))
-	if l, err := listenPrivately(t.Context(), filepath.Join(c.StateDir, "file")); err == nil || !strings.Contains(err.Error(), "no socket") {
+	if l, err := listenPrivateSocket(t.Context(), filepath.Join(c.StateDir, "file")); err == nil || !strings.Contains(err.Error(), "no socket") {
 		t.Errorf("a file: %v, %v", l, err)
 	}
-	if l, err := listenPrivately(t.Context(), filepath.Join(c.StateDir, strings.Repeat("a", 200))); err == nil || !strings.Contains(err.Error(), "too long") {
+	if l, err := listenPrivateSocket(t.Context(), filepath.Join(c.StateDir, strings.Repeat("a", 200))); err == nil || !strings.Contains(err.Error(), "too long") {
 		t.Errorf("a long path: %v, %v", l, err)
 	}
 }

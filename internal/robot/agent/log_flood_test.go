@@ -1,20 +1,22 @@
 package agent
 
 import (
-	"context"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"syscall"
 	"testing"
 	"time"
 
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/robot/agent/runner"
 )
 
-// floodBytes is how much a task writes that writes too much: several times what its
-// robot keeps. K8S4R_TEST_FLOOD_BYTES makes it more, for figures.
+// floodBytes is how much a flooding task writes: several times what the robot keeps.
+// K8S4R_TEST_FLOOD_BYTES overrides it, for measurements.
 func floodBytes(t *testing.T) int64 {
 	said := os.Getenv("K8S4R_TEST_FLOOD_BYTES")
 	if said == "" {
@@ -25,9 +27,9 @@ func floodBytes(t *testing.T) int64 {
 	return n
 }
 
-// TestATaskThatWritesTooMuch neither fills the disk nor keeps the agent from other
-// tasks, be there a server that takes its log or none.
-func TestATaskThatWritesTooMuch(t *testing.T) {
+// TestLogs_FloodIsBounded checks that a task that floods its log neither fills the disk nor
+// delays other tasks, whether the server stores its log or not.
+func TestLogs_FloodIsBounded(t *testing.T) {
 	const keeps = 10 << 20 // of each attempt
 	bytes := floodBytes(t)
 	program := builtAgent(t)
@@ -36,13 +38,13 @@ func TestATaskThatWritesTooMuch(t *testing.T) {
 		taken        bool
 	}{
 		{"in lines, and the server takes them", "yes 'the arm is at 12.5 degrees and moves on' | head -c %d", true},
-		{"in lines that nobody takes", "yes 'the arm is at 12.5 degrees and moves on' | head -c %d", false},
+		{"in lines, and the server stores none", "yes 'the arm is at 12.5 degrees and moves on' | head -c %d", false},
 		{"without a line end", "head -c %d /dev/zero | tr '\\0' x", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s, dir := newFakeServer(t), t.TempDir()
-			s.set(func() { s.logging = c.taken })
-			agent := exec.Command(program, "--robot-id", robot, "--mqtt-url", "mqtt://"+s.addr, "--state-dir", dir, "--on-stop=end", "--task-user", me(t))
+			s.setFields(func() { s.logging = c.taken })
+			agent := exec.Command(program, "--robot-id", robot, "--mqtt-url", "mqtt://"+s.addr, "--state-dir", dir, "--on-stop=end", "--task-user", currentUser(t))
 			must(t, agent.Start())
 			t.Cleanup(func() { _ = agent.Process.Signal(os.Interrupt); _ = agent.Wait() })
 			s.awaitRegistered(1)
@@ -52,13 +54,13 @@ func TestATaskThatWritesTooMuch(t *testing.T) {
 			s.awaitRunning("flood", 1)
 			var slowest time.Duration
 			var disk, resident int64
-			for n := 0; !over(s, "flood"); n++ {
+			for n := 0; !hasEnded(s, "flood"); n++ {
 				uid := fmt.Sprintf("t%d", n)
 				asked := time.Now()
 				s.dispatch(shell(uid, "true"), 1)
 				s.awaitEnd(uid, 1)
 				slowest = max(slowest, time.Since(asked))
-				disk = max(disk, usedIn(context.Background(), []string{places{dir}.logs("flood", 1)}))
+				disk = max(disk, diskUsage(runner.StateDir(dir).LogDir("flood", 1)))
 				resident = max(resident, residentOf(t, agent.Process.Pid))
 			}
 			end := s.awaitEnd("flood", 1)
@@ -78,17 +80,31 @@ func TestATaskThatWritesTooMuch(t *testing.T) {
 	}
 }
 
-// over tells whether a task has ended.
-func over(s *fakeServer, uid string) bool {
-	for _, r := range s.said(uid, 1) {
-		if r.Terminal() {
+// diskUsage returns the bytes that a directory occupies on the disk.
+func diskUsage(dir string) (bytes int64) {
+	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, _ error) error {
+		if d == nil {
+			return nil // it has just gone
+		}
+		if info, err := d.Info(); err == nil {
+			bytes += info.Sys().(*syscall.Stat_t).Blocks * 512
+		}
+		return nil
+	})
+	return bytes
+}
+
+// hasEnded reports whether a task has ended.
+func hasEnded(s *fakeServer, uid string) bool {
+	for _, r := range s.reportsAbout(uid, 1) {
+		if r.IsTerminal() {
 			return true
 		}
 	}
 	return false
 }
 
-// builtAgent is the program, as it is shipped.
+// builtAgent builds the program as it is released, and returns its path.
 func builtAgent(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "k8s4r-agent")
@@ -100,7 +116,7 @@ func builtAgent(t *testing.T) string {
 	return path
 }
 
-// residentOf is what a process has in memory, in bytes.
+// residentOf returns the resident memory of a process in bytes.
 func residentOf(t *testing.T, pid int) int64 {
 	t.Helper()
 	var pages, resident int64

@@ -16,8 +16,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"k8s4r.io/k8s4r/internal/shim"
-	"k8s4r.io/k8s4r/internal/version"
+	"k8s4r.io/k8s4r/internal/protocol/version"
+	"k8s4r.io/k8s4r/internal/robot/shim"
 )
 
 // The exit statuses of Main.
@@ -27,14 +27,13 @@ const (
 	exitUsage  = 2
 )
 
-// memoryLimit makes the collector work harder before the agent outgrows a
-// small robot. It is a wish, not a wall.
+// memoryLimit makes the garbage collector work harder before the agent outgrows a small
+// robot. It is a soft limit.
 const memoryLimit = 32 << 20
 
-// Main runs the agent with these command line arguments and returns its exit
-// status: 0 after an orderly stop, 2 for bad input, 1 for anything else.
-//
-// It may be the shim of one task instead (shim.Main), or one of the commands.
+// Main runs the agent with these command line arguments and returns its exit status: 0 after
+// an orderly stop, 2 for invalid arguments, 1 for other errors. It runs the shim of a task
+// (shim.Main) or a subcommand instead if the first argument names it.
 func Main(args []string, stdout, stderr io.Writer) int {
 	if status, ours := shim.Main(args); ours {
 		return status
@@ -42,31 +41,31 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	if len(args) > 0 && commands[args[0]] != nil {
 		return commands[args[0]](args[1:], stdout, stderr)
 	}
-	config, err := parse(args, os.LookupEnv, stdout)
+	config, err := parseConfig(args, os.LookupEnv, stdout)
 	if err != nil {
-		return refuse(err, stdout, stderr)
+		return exitForError(err, stdout, stderr)
 	}
-	// What the agent inherited, its parent's pipe for one, is not for tasks. A
-	// kernel before 5.11 cannot do it at once, and then it is not done.
+	// Tasks must not inherit the agent's descriptors, such as its parent's pipe. Kernels
+	// before 5.11 do not support the call; the doctor warns of that.
 	_ = unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
 	debug.SetGCPercent(50)
 	debug.SetMemoryLimit(memoryLimit)
-	if err := serve(config, newLog(config, stderr)); err != nil {
+	if err := runAgent(config, newLog(config, stderr)); err != nil {
 		_, _ = fmt.Fprintln(stderr, "k8s4r-agent:", oneLine(err))
 		return exitFailed
 	}
 	return exitOK
 }
 
-// commands are what the program does when the first argument says so.
+// commands are the subcommands.
 var commands = map[string]func(args []string, stdout, stderr io.Writer) int{
 	"doctor": doctorCommand,
 	"status": statusCommand,
 	"unit":   unitCommand,
 }
 
-// refuse answers a command line that runs nothing.
-func refuse(err error, stdout, stderr io.Writer) int {
+// exitForError prints why the command line runs nothing, and returns the exit status.
+func exitForError(err error, stdout, stderr io.Writer) int {
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		return exitOK
@@ -88,8 +87,8 @@ func newLog(c Config, w io.Writer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, options)).With("robot", c.RobotID)
 }
 
-// serve runs an agent until a signal or the end of the parent stops it.
-func serve(c Config, log *slog.Logger) error {
+// runAgent runs an agent until a signal or the exit of the parent stops it.
+func runAgent(c Config, log *slog.Logger) error {
 	a, err := New(c, log)
 	if err != nil {
 		return err
@@ -111,8 +110,7 @@ func serve(c Config, log *slog.Logger) error {
 	return a.Run(ctx, hurry)
 }
 
-// stopOnSignals stops in order on the first signal, and in a hurry on the
-// second.
+// stopOnSignals calls the first step on the first signal, and the second one on the second.
 func stopOnSignals(signals <-chan os.Signal, done <-chan struct{}, steps ...func()) {
 	for _, step := range steps {
 		select {
@@ -124,10 +122,10 @@ func stopOnSignals(signals <-chan os.Signal, done <-chan struct{}, steps ...func
 	}
 }
 
-// stopWithParent waits until the parent has closed its end of the pipe, which
-// the kernel also does when the parent is killed.
+// stopWithParent stops the agent when the parent closes its end of the pipe, which the kernel
+// also does when the parent is killed.
 func stopWithParent(fd int, stop context.CancelFunc, hurryUp func()) {
-	unix.CloseOnExec(fd) // or every task would hold it
+	unix.CloseOnExec(fd) // so that tasks do not inherit it
 	pipe := os.NewFile(uintptr(fd), "parent")
 	_, _ = io.Copy(io.Discard, pipe)
 	hurryUp()

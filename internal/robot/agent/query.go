@@ -14,21 +14,21 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"k8s4r.io/k8s4r/internal/agent/service"
+	"k8s4r.io/k8s4r/internal/robot/agent/service"
 )
 
-// outputFlag is the flag of commands for people and programs: text or json.
+// outputFlag selects the format of the output: text or json.
 const outputFlag = "o"
 
-// about is a command line that is about an agent which may run: the service of
-// this host, if nothing else is said.
-type about struct {
+// agentQuery is the command line of a subcommand about an agent, by default the service of
+// this host.
+type agentQuery struct {
 	*flags
 	output string
 }
 
-func newAbout(name, usage string) *about {
-	a := &about{flags: newFlags(name, usage)}
+func newAgentQuery(name, usage string) *agentQuery {
+	a := &agentQuery{flags: newFlags(name, usage)}
 	a.StringVar(&a.output, outputFlag, "text", "`format` of the output: text or json")
 	if _, err := os.Stat(service.DefaultConfig); err == nil {
 		a.file = service.DefaultConfig
@@ -36,8 +36,8 @@ func newAbout(name, usage string) *about {
 	return a
 }
 
-func (a *about) parse(args []string, help io.Writer) error {
-	if err := a.flags.parse(args, os.LookupEnv, help); err != nil {
+func (a *agentQuery) parseQuery(args []string, help io.Writer) error {
+	if err := a.parseAll(args, os.LookupEnv, help); err != nil {
 		return err
 	}
 	if a.output != "text" && a.output != "json" {
@@ -46,14 +46,14 @@ func (a *about) parse(args []string, help io.Writer) error {
 	return nil
 }
 
-// errSilent tells that no agent answers.
-var errSilent = errors.New("no agent answers")
+// errNoAgent reports that no agent runs.
+var errNoAgent = errors.New("no agent answers")
 
-// ask asks the agent how it is.
-func (a *about) ask(ctx context.Context) (h Health, err error) {
+// fetchHealth gets the state of the agent.
+func (a *agentQuery) fetchHealth(ctx context.Context) (h Health, err error) {
 	socket := a.config.HealthSocket
 	client := http.Client{
-		Timeout: 2 * healthPatience,
+		Timeout: 2 * healthTimeout,
 		Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
 		}},
@@ -64,23 +64,23 @@ func (a *about) ask(ctx context.Context) (h Health, err error) {
 	}
 	answer, err := client.Do(request)
 	if err != nil {
-		return h, explainSilence(socket, err)
+		return h, explainFetchError(socket, err)
 	}
 	defer answer.Body.Close()
 	if err := json.NewDecoder(answer.Body).Decode(&h); err != nil {
-		return h, fmt.Errorf("what answers on %s is no agent: %w", socket, err)
+		return h, fmt.Errorf("the program that answers on %s is not an agent: %w", socket, err)
 	}
 	return h, nil
 }
 
-func explainSilence(socket string, err error) error {
+func explainFetchError(socket string, err error) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%s may not be opened: run this as the user that the agent runs as", socket)
+		return fmt.Errorf("permission to open %s denied: run this as the agent's user", socket)
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
-		return fmt.Errorf("%w on %s: start it (systemctl start k8s4r-agent), or say where it is with --state-dir or --health-socket", errSilent, socket)
+		return fmt.Errorf("%w on %s: start it (systemctl start k8s4r-agent), or set --state-dir or --health-socket", errNoAgent, socket)
 	}
-	return fmt.Errorf("ask the agent on %s: %w", socket, err)
+	return fmt.Errorf("query the agent on %s: %w", socket, err)
 }
 
 func writeJSON(w io.Writer, v any) {
@@ -89,8 +89,8 @@ func writeJSON(w io.Writer, v any) {
 	_ = encoder.Encode(v)
 }
 
-// ago is for people how long a time is past.
-func ago(now time.Time, t *time.Time) string {
+// formatAge returns how long ago t was, such as 5m10s.
+func formatAge(now time.Time, t *time.Time) string {
 	d := max(now.Sub(*t), 0)
 	switch {
 	case d < time.Minute:

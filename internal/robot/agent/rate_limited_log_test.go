@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-func TestNoiseIsLoggedOnceAMinute(t *testing.T) {
+func TestRateLimitedLog_OncePerMinute(t *testing.T) {
 	var log bytes.Buffer
 	now := time.Unix(0, 0)
-	n := newNoise(slog.New(slog.NewTextHandler(&log, nil)), func() time.Time { return now })
+	n := newRateLimitedLog(slog.New(slog.NewTextHandler(&log, nil)), func() time.Time { return now })
 	for range 1000 {
-		n.drop("dispatch", errors.New("bad"))
-		n.drop("message on ack", errors.New("worse"))
+		n.WarnDropped("dispatch", errors.New("bad"))
+		n.WarnDropped("message on ack", errors.New("worse"))
 		now = now.Add(119 * time.Millisecond)
 	}
-	if n.total() != 2000 {
-		t.Errorf("counted %d, want 2000", n.total())
+	if n.totalCount() != 2000 {
+		t.Errorf("counted %d, want 2000", n.totalCount())
 	}
 	if got := strings.Count(log.String(), "\n"); got != 4 {
 		t.Errorf("%d lines in two minutes about two things, want 4:\n%s", got, log.String())

@@ -9,23 +9,25 @@ import (
 	"strconv"
 	"text/tabwriter"
 	"time"
+
+	"k8s4r.io/k8s4r/internal/robot/agent/runner"
 )
 
 const statusUsage = `Usage: k8s4r-agent status [flags]
 
-Tells how the agent of this robot is. The exit status is 0 when the robot gets
-work, and 1 when it does not. The configuration is that of the service,
-/etc/k8s4r/agent.yaml, if --config does not name another.
+Shows the state of the agent of this robot. The exit status is 0 if the robot gets
+tasks, else 1. The configuration is that of the service, /etc/k8s4r/agent.yaml,
+unless --config names another file.
 
 `
 
-// statusCommand asks the agent that runs, and prints what it says.
+// statusCommand prints the state of the running agent.
 func statusCommand(args []string, stdout, stderr io.Writer) int {
-	a := newAbout("k8s4r-agent status", statusUsage)
-	if err := a.parse(args, stdout); err != nil {
-		return refuse(err, stdout, stderr)
+	a := newAgentQuery("k8s4r-agent status", statusUsage)
+	if err := a.parseQuery(args, stdout); err != nil {
+		return exitForError(err, stdout, stderr)
 	}
-	h, err := a.ask(context.Background())
+	h, err := a.fetchHealth(context.Background())
 	if err != nil {
 		_, _ = fmt.Fprintln(stderr, "k8s4r-agent:", oneLine(err))
 		return exitFailed
@@ -35,19 +37,19 @@ func statusCommand(args []string, stdout, stderr io.Writer) int {
 	} else {
 		writeStatus(stdout, h, time.Now())
 	}
-	if h.unready() != nil {
+	if h.notReadyReason() != nil {
 		return exitFailed
 	}
 	return exitOK
 }
 
-// writeStatus prints a page for people.
+// writeStatus prints the state as text.
 func writeStatus(w io.Writer, h Health, now time.Time) {
 	fmt.Fprintf(w, "Robot     %s\n", h.RobotID)
-	fmt.Fprintf(w, "Agent     %s, process %d, up for %s\n", h.Version, h.PID, ago(now, &h.StartedAt))
-	fmt.Fprintf(w, "Broker    %s, %s\n", h.Broker, h.connection(now))
-	fmt.Fprintf(w, "Server    %s\n", heard(now, h.LastContact))
-	fmt.Fprintf(w, "State     %s, journal %d kB, %s\n", h.StateDir, (h.JournalBytes+999)/1000, counted(h.ReportsPending, "report waits", "reports wait"))
+	fmt.Fprintf(w, "Agent     %s, process %d, up for %s\n", h.Version, h.PID, formatAge(now, &h.StartedAt))
+	fmt.Fprintf(w, "Broker    %s, %s\n", h.Broker, h.describeConnection(now))
+	fmt.Fprintf(w, "Server    %s\n", describeLastAnswer(now, h.LastContact))
+	fmt.Fprintf(w, "State     %s, journal %d kB, %s\n", h.StateDir, (h.JournalBytes+999)/1000, pluralize(h.ReportsPending, "report pending", "reports pending"))
 	for _, what := range slices.Sorted(maps.Keys(h.Troubles)) {
 		fmt.Fprintf(w, "Trouble   %s: %d times\n", what, h.Troubles[what])
 	}
@@ -62,33 +64,33 @@ func writeStatus(w io.Writer, h Health, now time.Time) {
 	}
 }
 
-func (h Health) connection(now time.Time) string {
+func (h Health) describeConnection(now time.Time) string {
 	switch {
 	case !h.Connected && h.Since == nil:
 		return "never connected"
 	case !h.Connected:
-		return "no connection for " + ago(now, h.Since)
+		return "no connection for " + formatAge(now, h.Since)
 	case !h.Registered:
-		return "connected for " + ago(now, h.Since) + ", not registered: waits for its approval, or for a server"
+		return "connected for " + formatAge(now, h.Since) + ", not registered: the robot waits for approval, or no server is running"
 	}
-	return "connected for " + ago(now, h.Since) + ", registered"
+	return "connected for " + formatAge(now, h.Since) + ", registered"
 }
 
-func heard(now time.Time, t *time.Time) string {
+func describeLastAnswer(now time.Time, t *time.Time) string {
 	if t == nil {
-		return "has not answered yet"
+		return "has not acknowledged a heartbeat yet"
 	}
-	return "last answered " + ago(now, t) + " ago"
+	return "last answered " + formatAge(now, t) + " ago"
 }
 
-func counted(n int, one, many string) string {
+func pluralize(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
 	}
 	return strconv.Itoa(n) + " " + many
 }
 
-func writeTasks(w io.Writer, tasks []LiveTask, now time.Time) {
+func writeTasks(w io.Writer, tasks []runner.LiveTask, now time.Time) {
 	table := tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)
 	defer table.Flush()
 	fmt.Fprintln(table, "TASK\tATTEMPT\tDRIVER\tSTATE\tPID\tFOR\tCPU\tMEMORY\tUID")
@@ -98,7 +100,7 @@ func writeTasks(w io.Writer, tasks []LiveTask, now time.Time) {
 			pid = strconv.Itoa(t.PID)
 		}
 		if t.Since != nil {
-			since = ago(now, t.Since)
+			since = formatAge(now, t.Since)
 		}
 		if u := t.Use; u != nil {
 			cpu, memory = fmt.Sprintf("%.1f%%", u.CPUPercent), fmt.Sprintf("%dMi", u.MemoryBytes>>20)

@@ -11,11 +11,11 @@ import (
 
 	"github.com/eclipse/paho.golang/paho"
 
-	"k8s4r.io/k8s4r/internal/traceparent"
-	"k8s4r.io/k8s4r/internal/wire"
+	traceparent "k8s4r.io/k8s4r/internal/protocol/trace"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
-// tracingServer is a client that dispatches in a trace, and hears in which traces reports come.
+// tracingServer is a client that dispatches in a trace and records the traces of reports.
 type tracingServer struct {
 	t      *testing.T
 	client *paho.Client
@@ -24,7 +24,7 @@ type tracingServer struct {
 	traces map[string][]string // by topic
 }
 
-func (s *fakeServer) traced(t *testing.T) *tracingServer {
+func (s *fakeServer) connectTraced(t *testing.T) *tracingServer {
 	t.Helper()
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", s.addr)
 	must(t, err)
@@ -45,7 +45,7 @@ func (s *fakeServer) traced(t *testing.T) *tracingServer {
 	return c
 }
 
-// dispatch a task in a trace. Empty: without.
+// dispatch sends a task in a trace. If trace is empty, it belongs to none.
 func (c *tracingServer) dispatch(task wire.Task, trace string) {
 	c.t.Helper()
 	payload, err := wire.Encode(wire.Dispatch{Action: wire.ActionCreate, Task: task, Attempt: 1})
@@ -58,22 +58,22 @@ func (c *tracingServer) dispatch(task wire.Task, trace string) {
 	must(c.t, err)
 }
 
-// of are the traces that the reports of a task came in.
-func (c *tracingServer) of(uid string) []string {
+// tracesOf returns the traces of the reports about a task.
+func (c *tracingServer) tracesOf(uid string) []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.traces[wire.TaskTopic(robot, uid, wire.KindStatus)]
 }
 
-func TestATaskKnowsItsTraceAndItsReportsGiveItBack(t *testing.T) {
+func TestTrace_PassedToTaskAndReports(t *testing.T) {
 	s := newFakeServer(t)
 	startAgent(t, s.config(t.TempDir()))
 	s.awaitRegistered(1)
-	c := s.traced(t)
-	dispatch := traceparent.OfAttempt("t1", 1)
+	c := s.connectTraced(t)
+	dispatch := traceparent.AttemptContext("t1", 1)
 	dispatch.Sampled = true
 	for _, row := range []struct{ uid, trace, given, back string }{
-		{"t1", dispatch.String(), dispatch.Child(traceparent.Run).String(), dispatch.String()},
+		{"t1", dispatch.String(), dispatch.ChildSpan(traceparent.RunSpan).String(), dispatch.String()},
 		{"t2", "", "", ""},
 		{"t3", "nonsense\n", "", ""},
 	} {
@@ -83,8 +83,8 @@ func TestATaskKnowsItsTraceAndItsReportsGiveItBack(t *testing.T) {
 		if text, err := os.ReadFile(file); err != nil || strings.TrimSpace(string(text)) != row.given {
 			t.Errorf("a task of the trace %q has TRACEPARENT=%q, want %q (%v)", row.trace, text, row.given, err)
 		}
-		eventually(t, "its reports are heard", func() bool { return len(c.of(row.uid)) > 0 })
-		for _, got := range c.of(row.uid) {
+		waitUntil(t, "its reports to arrive", func() bool { return len(c.tracesOf(row.uid)) > 0 })
+		for _, got := range c.tracesOf(row.uid) {
 			if got != row.back {
 				t.Errorf("a report of the trace %q came in %q", row.trace, got)
 			}

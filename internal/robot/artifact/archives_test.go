@@ -12,7 +12,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// entry of an archive. The zero kind is a file.
+// entry is an entry of an archive. If kind is zero, it is a file.
 type entry struct {
 	name    string
 	kind    byte // a tar type
@@ -92,7 +92,7 @@ func zstdOf(t testing.TB, b []byte) []byte {
 	return w.EncodeAll(b, nil)
 }
 
-// helloBzip2 is a tar of a/hello, "hello\n". There is no writer of bzip2.
+// helloBzip2 returns a tar of a/hello, "hello\n", compressed with bzip2. Go cannot write bzip2.
 func helloBzip2(t testing.TB) []byte {
 	t.Helper()
 	b, err := base64.StdEncoding.DecodeString(helloBase64)

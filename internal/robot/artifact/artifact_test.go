@@ -20,20 +20,20 @@ import (
 	"time"
 )
 
-// small limits, so that what is endless ends soon.
+// small are limits that end endless sources and archives soon.
 var small = Limits{
 	MaxBytes: 1 << 20, MaxUnpacked: 1 << 20, MaxFiles: 100,
 	Timeout: 10 * time.Second, IdleTimeout: 10 * time.Second, Tries: 3,
 }
 
-// fetchNow is Fetch without waits between tries. They are recorded.
+// fetchNow is Fetch without delays between tries. It returns the delays instead.
 func fetchNow(r Request, l Limits, dir string) (waits []time.Duration, err error) {
 	f := fetcher{limits: l.withDefaults(), sleep: func(_ context.Context, d time.Duration) { waits = append(waits, d) }}
-	err = f.fetch(context.Background(), r, dir)
+	err = f.fetchArtifact(context.Background(), r, dir)
 	return waits, err
 }
 
-// serve answers with a handler, quietly.
+// serve starts a server for the handler that logs nothing, and returns its URL.
 func serve(t testing.TB, h http.HandlerFunc) string {
 	t.Helper()
 	s := httptest.NewUnstartedServer(h)
@@ -47,7 +47,7 @@ func content(b []byte) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(b) }
 }
 
-// taskDir is a directory that something is in already.
+// taskDir returns a task's directory that already has some files.
 func taskDir(t testing.TB) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "task")
@@ -59,7 +59,7 @@ func taskDir(t testing.TB) string {
 	return dir
 }
 
-// listing is what is in a directory: modes, contents and targets by path.
+// listing returns the files in a directory: modes, contents and link targets by path.
 func listing(t testing.TB, dir string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -97,7 +97,7 @@ func same(t testing.TB, before, after map[string]string) {
 	}
 }
 
-func TestCheckRefusesWhatCanNeverBeFetched(t *testing.T) {
+func TestRequest_CheckRejectsInvalidRequests(t *testing.T) {
 	const web = "http://files.example/maps/hall.pgm"
 	sum := strings.Repeat("0a", 32)
 	tests := []struct {
@@ -110,26 +110,26 @@ func TestCheckRefusesWhatCanNeverBeFetched(t *testing.T) {
 		{"no address", Request{Source: "http://user:secret@host:port/x"}, "artifacts[0]: getterSource is not a valid address"},
 		{"no host", Request{Source: "http:///x"}, "names no host"},
 		{"a relative file", Request{Source: "file:x"}, "must name an absolute path on the robot"},
-		{"a file elsewhere", Request{Source: "file://nas/x"}, "must name an absolute path on the robot"},
+		{"a file of another host", Request{Source: "file://nas/x"}, "must name an absolute path on the robot"},
 		{"a NUL in a file's path", Request{Source: "file:///a%00b"}, "is not a valid address"},
 		{"an unknown option", Request{Source: web, Options: map[string]string{"cheksum": "x"}}, "getterOptions.cheksum is not known, the options are archive, checksum and perms"},
-		{"a checksum of another kind", Request{Source: web, Options: map[string]string{"checksum": "md5:00"}}, "getterOptions.checksum must be sha256: or sha512:"},
-		{"a checksum that is short", Request{Source: web, Options: map[string]string{"checksum": "sha512:" + sum}}, "getterOptions.checksum must be sha512: and 128 hexadecimal digits"},
-		{"a checksum that is no number", Request{Source: web, Options: map[string]string{"checksum": "sha256:" + strings.Repeat("x", 64)}}, "must be sha256: and 64 hexadecimal digits"},
-		{"a checksum that would not be checked", Request{Source: web + "?checksum=sha256:" + sum}, "move it to getterOptions.checksum"},
+		{"an unknown checksum algorithm", Request{Source: web, Options: map[string]string{"checksum": "md5:00"}}, "getterOptions.checksum must be sha256: or sha512:"},
+		{"a checksum that is too short", Request{Source: web, Options: map[string]string{"checksum": "sha512:" + sum}}, "getterOptions.checksum must be sha512: and 128 hexadecimal digits"},
+		{"a checksum that is not hexadecimal", Request{Source: web, Options: map[string]string{"checksum": "sha256:" + strings.Repeat("x", 64)}}, "must be sha256: and 64 hexadecimal digits"},
+		{"a checksum in the source", Request{Source: web + "?checksum=sha256:" + sum}, "move it to getterOptions.checksum"},
 		{"an unknown archive", Request{Source: web, Options: map[string]string{"archive": "rar"}}, `getterOptions.archive "rar" is not one of false, tar, tar.gz`},
 		{"an xz archive", Request{Source: web + ".tar.xz"}, "a tar.xz cannot be unpacked"},
-		{"an xz archive as it is", Request{Source: web + ".tar.xz", Options: map[string]string{"archive": "false"}}, ""},
+		{"an xz archive that is not unpacked", Request{Source: web + ".tar.xz", Options: map[string]string{"archive": "false"}}, ""},
 		{"setuid perms", Request{Source: web, Options: map[string]string{"perms": "4755"}}, `getterOptions.perms "4755" is not three octal digits`},
 		{"perms of an archive", Request{Source: web + ".zip", Options: map[string]string{"perms": "0755"}}, "an archive has its own"},
 		{"an unknown mode", Request{Source: web, Mode: "tree"}, `getterMode "tree" is not one of any, file, dir`},
-		{"a directory that is none", Request{Source: web, Mode: ModeDir}, "getterMode dir needs an archive"},
-		{"a file to unpack", Request{Source: web, Mode: ModeFile, Options: map[string]string{"archive": "zip"}}, "asks to unpack what getterMode file stores"},
+		{"mode dir without an archive", Request{Source: web, Mode: ModeDir}, "getterMode dir needs an archive"},
+		{"mode file with an archive option", Request{Source: web, Mode: ModeFile, Options: map[string]string{"archive": "zip"}}, "asks to unpack what getterMode file stores"},
 		{"an absolute destination", Request{Source: web, Dest: "/etc"}, `relativeDest "/etc" is an absolute path`},
 		{"a destination outside", Request{Source: web, Dest: "a/../../b"}, `relativeDest "a/../../b" leads out of the task's directory`},
 		{"a source without a name", Request{Source: "http://files.example/"}, "the address ends in no file name"},
 		{"a source with a bad name", Request{Source: "http://files.example/a/%2e%2e"}, "the address ends in no file name"},
-		{"a source without a name that gets one", Request{Source: "http://files.example/", Mode: ModeFile, Dest: "x"}, ""},
+		{"a source without a name but with a destination", Request{Source: "http://files.example/", Mode: ModeFile, Dest: "x"}, ""},
 		{"all options", Request{Source: web, Options: map[string]string{"checksum": "SHA256:" + strings.ToUpper(sum), "perms": "0755", "archive": "false"}}, ""},
 	}
 	for _, tt := range tests {
@@ -146,7 +146,7 @@ func TestCheckRefusesWhatCanNeverBeFetched(t *testing.T) {
 	}
 }
 
-func TestWhereThingsGo(t *testing.T) {
+func TestFetch_Destination(t *testing.T) {
 	hello := tarOf(t, entry{name: "./a/", kind: tar.TypeDir, mode: 0o755}, entry{name: "a/hello", content: "hello\n"})
 	zipped := zipOf(t, entry{name: "a/hello", content: "hello\n"})
 	tests := []struct {
@@ -175,7 +175,7 @@ func TestWhereThingsGo(t *testing.T) {
 		{name: "tar.bz2", path: "/f.tar.bz2", body: helloBzip2(t), mode: ModeDir, want: "a/hello"},
 		{name: "tar.zst", path: "/f.tar.zst", body: zstdOf(t, hello), want: "a/hello"},
 		{name: "zip", path: "/f.zip", body: zipped, want: "a/hello"},
-		{name: "an archive by its option", path: "/download?id=7", body: gzipOf(t, hello), options: map[string]string{"archive": "tgz"}, want: "a/hello"},
+		{name: "an archive format by its option", path: "/download?id=7", body: gzipOf(t, hello), options: map[string]string{"archive": "tgz"}, want: "a/hello"},
 		{name: "an archive of another format than its name", path: "/f.tar", body: zipped, options: map[string]string{"archive": "zip"}, want: "a/hello"},
 	}
 	for _, tt := range tests {
@@ -198,7 +198,7 @@ func TestWhereThingsGo(t *testing.T) {
 	}
 }
 
-func TestPermsOfAFile(t *testing.T) {
+func TestFetch_SetsPermsOfFile(t *testing.T) {
 	dir := taskDir(t)
 	url := serve(t, content([]byte("#!/bin/sh\n")))
 	_, err := fetchNow(Request{Source: url + "/run", Options: map[string]string{"perms": "0755"}}, small, dir)
@@ -208,7 +208,7 @@ func TestPermsOfAFile(t *testing.T) {
 	}
 }
 
-func TestWhatAnArchiveMayHold(t *testing.T) {
+func TestFetch_UnpacksAllKindsOfEntries(t *testing.T) {
 	dir := taskDir(t)
 	url := serve(t, content(tarOf(t,
 		entry{kind: tar.TypeXGlobalHeader, name: "pax_global_header"},
@@ -238,7 +238,7 @@ type harm struct {
 	body []byte
 }
 
-// harmful are archives that are refused, by the sentence that says why.
+// harmful returns archives that must be rejected, each with the error.
 func harmful(t testing.TB) []harm {
 	long := strings.Repeat("n", 300)
 	return []harm{
@@ -291,7 +291,7 @@ func many(n int) (all []entry) {
 	return all
 }
 
-// wordy entries make a long list of files.
+// wordy returns entries with long names, for a long list of files.
 func wordy(n int) (all []entry) {
 	for i := range n {
 		all = append(all, entry{name: fmt.Sprintf("%0100d", i)})
@@ -299,7 +299,7 @@ func wordy(n int) (all []entry) {
 	return all
 }
 
-// deep entries cost a directory at each level.
+// deep returns entries that need a directory at each level.
 func deep(n int) (all []entry) {
 	for i := range n {
 		all = append(all, entry{name: fmt.Sprintf("%d/%sf", i, strings.Repeat("d/", 20))})
@@ -312,7 +312,7 @@ func flip(b []byte, at int) []byte {
 	return b
 }
 
-func TestHarmfulArchivesLeaveNothing(t *testing.T) {
+func TestFetch_RejectsHarmfulArchives(t *testing.T) {
 	for _, h := range harmful(t) {
 		t.Run(h.want, func(t *testing.T) {
 			want, body := h.want, h.body
@@ -345,7 +345,7 @@ func formatOfBody(b []byte) string {
 	return "tar"
 }
 
-func TestSourcesThatFailLeaveNothing(t *testing.T) {
+func TestFetch_FailureLeavesDirectoryUnchanged(t *testing.T) {
 	sum := func(s string) map[string]string {
 		return map[string]string{"checksum": fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(s)))}
 	}
@@ -370,14 +370,14 @@ func TestSourcesThatFailLeaveNothing(t *testing.T) {
 		{name: "204", answer: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }, want: "the server answered 204 No Content"},
 		{name: "206 unasked", answer: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusPartialContent) }, want: "the server answered 206 Partial Content"},
 		{name: "500", answer: status(500, ""), want: "the server answered 500 Internal Server Error (tried 3 times)", waits: 2},
-		{name: "429 with a time", answer: status(429, "7"), want: "429 Too Many Requests (tried 3 times)", waits: 2, atLeast: 7 * time.Second},
+		{name: "429 with seconds", answer: status(429, "7"), want: "429 Too Many Requests (tried 3 times)", waits: 2, atLeast: 7 * time.Second},
 		{name: "503 with a date", answer: status(503, "Mon, 02 Jan 2006 15:04:25 GMT"), want: "(tried 3 times)", waits: 2, atLeast: 20 * time.Second},
-		{name: "503 with a long time", answer: status(503, "3600"), want: "503 Service Unavailable, and asks to wait 1h0m0s, which is more than 1m0s"},
+		{name: "503 with a delay that is too long", answer: status(503, "3600"), want: "503 Service Unavailable, and asks to wait 1h0m0s, which is more than 1m0s"},
 		{name: "endless body", answer: endless, want: "is larger than 1048576 bytes"},
-		{name: "a body that says it is large", answer: func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "9999999999") }, want: "is larger than 1048576 bytes"},
-		{name: "silence before the answer", answer: func(_ http.ResponseWriter, r *http.Request) { wait(r, block) },
+		{name: "a large Content-Length", answer: func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "9999999999") }, want: "is larger than 1048576 bytes"},
+		{name: "no response", answer: func(_ http.ResponseWriter, r *http.Request) { wait(r, block) },
 			limits: func(l *Limits) { l.IdleTimeout = 20 * time.Millisecond }, want: "nothing came for 20ms (tried 3 times)", waits: 2},
-		{name: "silence in the body", answer: func(w http.ResponseWriter, r *http.Request) { part(w, "x"); wait(r, block) },
+		{name: "a body that stalls", answer: func(w http.ResponseWriter, r *http.Request) { part(w, "x"); wait(r, block) },
 			limits: func(l *Limits) { l.IdleTimeout = 20 * time.Millisecond }, want: "nothing came for 20ms (tried 3 times)", waits: 2},
 		{name: "a slow body", answer: drip, limits: func(l *Limits) { l.Timeout = 50 * time.Millisecond }, want: "took longer than 50ms"},
 		{name: "a body that always breaks", answer: func(w http.ResponseWriter, _ *http.Request) { part(w, "x"); panic(http.ErrAbortHandler) },

@@ -12,21 +12,20 @@ import (
 	"time"
 )
 
-// maxRedirects that one request follows.
+// maxRedirects is the number of redirects that one request follows.
 const maxRedirects = 10
 
-// client asks servers for sources. It does not use http.Client: that puts the
-// addresses of redirects into its errors, and tells the next server the
-// address of the last, with the signature that may be in it.
+// client requests sources from servers. It does not use http.Client, which includes the addresses
+// of redirects in its errors, and sends the previous address, whose signature may be secret, as
+// Referer.
 type client struct{ http *http.Transport }
 
 func newClient() *client {
-	dialer := &net.Dialer{Timeout: 30 * time.Second, ControlContext: refuse}
+	dialer := &net.Dialer{Timeout: 30 * time.Second, ControlContext: refuseAddress}
 	return &client{&http.Transport{
-		// No proxy: behind one nobody could say where a request goes.
+		// No proxy: behind one, refuseAddress could not check the target.
 		DialContext: dialer.DialContext,
-		// The body as it is stored: its checksum, its size and its parts are
-		// those of these bytes.
+		// The checksum, the size and the parts refer to the stored bytes.
 		DisableCompression:     true,
 		DisableKeepAlives:      true,
 		MaxResponseHeaderBytes: 64 << 10,
@@ -34,26 +33,26 @@ func newClient() *client {
 	}}
 }
 
-// get asks for a source from an offset on, if it is still the same, and follows
-// redirects. Its errors name no address.
-func (c *client) get(ctx context.Context, u *url.URL, offset int64, validator string) (*http.Response, error) {
+// getSource requests a source from an offset on, on condition that it has not changed, and follows
+// redirects. Its errors contain no address.
+func (c *client) getSource(ctx context.Context, u *url.URL, offset int64, validator string) (*http.Response, error) {
 	for range maxRedirects + 1 {
-		resp, err := c.send(ctx, u, offset, validator)
+		resp, err := c.sendRequest(ctx, u, offset, validator)
 		if err != nil {
 			return nil, err
 		}
-		if !redirects(resp) {
+		if !isRedirect(resp) {
 			return resp, nil
 		}
 		resp.Body.Close()
-		if u, err = follow(u, resp.Header.Get("Location")); err != nil {
+		if u, err = resolveRedirect(u, resp.Header.Get("Location")); err != nil {
 			return nil, err
 		}
 	}
 	return nil, fmt.Errorf("more than %d redirects", maxRedirects)
 }
 
-func (c *client) send(ctx context.Context, u *url.URL, offset int64, validator string) (*http.Response, error) {
+func (c *client) sendRequest(ctx context.Context, u *url.URL, offset int64, validator string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "", http.NoBody)
 	if err != nil {
 		return nil, err
@@ -76,7 +75,7 @@ func (c *client) send(ctx context.Context, u *url.URL, offset int64, validator s
 	return nil, temporary{error: err}
 }
 
-func redirects(resp *http.Response) bool {
+func isRedirect(resp *http.Response) bool {
 	switch resp.StatusCode {
 	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther,
 		http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
@@ -85,12 +84,12 @@ func redirects(resp *http.Response) bool {
 	return false
 }
 
-// follow is where a redirect leads.
-func follow(from *url.URL, location string) (*url.URL, error) {
+// resolveRedirect returns the target of a redirect.
+func resolveRedirect(from *url.URL, location string) (*url.URL, error) {
 	to, err := from.Parse(location)
 	switch {
 	case err != nil:
-		return nil, errors.New("the server redirects to something that is no address") // err quotes it
+		return nil, errors.New("the server redirects to something that is no address") // err quotes the address
 	case to.Scheme != "http" && to.Scheme != "https":
 		return nil, fmt.Errorf("the server redirects to a %.20s address", to.Scheme)
 	case from.Scheme == "https" && to.Scheme == "http":

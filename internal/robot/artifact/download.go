@@ -13,23 +13,23 @@ import (
 	"time"
 )
 
-// temporary is an error that another try may not meet.
+// temporary is an error after which another try may succeed.
 type temporary struct {
 	error
-	// after is the time that the server asked to wait.
+	// after is the delay that the server requested. If zero, it requested none.
 	after time.Duration
 }
 
 func (t temporary) Unwrap() error { return t.error }
 
-// download brings the whole source into the partial file, in as many tries as
-// that takes while they get on. What is counted are tries in a row that do
-// not: a bad radio link breaks a large transfer any number of times.
-func (f fetcher) download(ctx context.Context, p *plan, part *partial) error {
+// downloadSource downloads the whole source into the partial file. Only consecutive tries without
+// progress count against the limit, since a bad radio link can interrupt a large transfer any
+// number of times.
+func (f fetcher) downloadSource(ctx context.Context, p *plan, part *partial) error {
 	c := newClient()
 	most := part.size
 	for failed := 1; ; failed++ {
-		err := f.try(ctx, c, p, part)
+		err := f.tryOnce(ctx, c, p, part)
 		if err == nil {
 			return nil
 		}
@@ -49,36 +49,36 @@ func (f fetcher) download(ctx context.Context, p *plan, part *partial) error {
 		if again.after > f.limits.MaxWait {
 			return fmt.Errorf("%w, and asks to wait %v, which is more than %v", err, again.after, f.limits.MaxWait)
 		}
-		f.sleep(ctx, max(again.after, f.backoff(failed)))
+		f.sleep(ctx, max(again.after, f.retryDelay(failed)))
 	}
 }
 
-// backoff doubles with each failure. It varies, so that a fleet of robots does
-// not come back to a weak server in the same moment.
-func (f fetcher) backoff(failed int) time.Duration {
+// retryDelay doubles with each failure. It is random within bounds, so that a fleet of robots does
+// not return to an overloaded server at the same moment.
+func (f fetcher) retryDelay(failed int) time.Duration {
 	d := min(f.limits.Backoff<<min(failed-1, 16), f.limits.MaxWait)
 	return d/2 + rand.N(d/2+1)
 }
 
 var errIdle = errors.New("nothing came")
 
-// try asks once for what is missing.
-func (f fetcher) try(ctx context.Context, c *client, p *plan, part *partial) error {
+// tryOnce requests the missing part once.
+func (f fetcher) tryOnce(ctx context.Context, c *client, p *plan, part *partial) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	idle := time.AfterFunc(f.limits.IdleTimeout, func() { cancel(errIdle) })
 	defer idle.Stop()
-	err := f.exchange(ctx, c, p, part, idle)
+	err := f.exchangeOnce(ctx, c, p, part, idle)
 	if err != nil && errors.Is(context.Cause(ctx), errIdle) {
 		return temporary{error: fmt.Errorf("nothing came for %v", f.limits.IdleTimeout)}
 	}
 	return err
 }
 
-// exchange is one request and its answer.
-func (f fetcher) exchange(ctx context.Context, c *client, p *plan, part *partial, idle *time.Timer) error {
-	offset := part.offset()
-	resp, err := c.get(ctx, p.url, offset, part.validator)
+// exchangeOnce sends one request and handles the response.
+func (f fetcher) exchangeOnce(ctx context.Context, c *client, p *plan, part *partial, idle *time.Timer) error {
+	offset := part.nextOffset()
+	resp, err := c.getSource(ctx, p.url, offset, part.validator)
 	if err != nil {
 		return err
 	}
@@ -86,9 +86,9 @@ func (f fetcher) exchange(ctx context.Context, c *client, p *plan, part *partial
 	total := resp.ContentLength
 	switch {
 	case resp.StatusCode == http.StatusOK:
-		err = part.restart(validatorOf(resp.Header))
+		err = part.restartFor(validatorOf(resp.Header))
 	case resp.StatusCode == http.StatusPartialContent && offset > 0:
-		total, err = part.continues(resp.Header)
+		total, err = part.checkContinuation(resp.Header)
 	case resp.StatusCode == http.StatusRequestedRangeNotSatisfiable && offset > 0:
 		return part.beyondEnd(resp.Header)
 	default:
@@ -100,18 +100,18 @@ func (f fetcher) exchange(ctx context.Context, c *client, p *plan, part *partial
 	if total > f.limits.MaxBytes {
 		return f.tooLarge()
 	}
-	return f.receive(part, alive{resp.Body, idle, f.limits.IdleTimeout}, total)
+	return f.receiveBody(part, alive{resp.Body, idle, f.limits.IdleTimeout}, total)
 }
 
-// receive appends a body. Total is the size of the whole source, negative when
-// the server does not say.
-func (f fetcher) receive(part *partial, body io.Reader, total int64) error {
-	err := f.fill(part, body)
+// receiveBody appends a body. The total is the size of the whole source, negative if the server
+// does not send it.
+func (f fetcher) receiveBody(part *partial, body io.Reader, total int64) error {
+	err := f.fillPart(part, body)
 	if errors.As(err, new(*fs.PathError)) {
-		return err // it is our disk, and no other try helps
+		return err // an error of the local disk, which another try does not fix
 	}
 	if err == nil && total >= 0 && part.size < total {
-		err = io.ErrUnexpectedEOF // the server has sent less than the rest
+		err = io.ErrUnexpectedEOF // the server sent less than announced
 	}
 	if err != nil && part.size <= f.limits.MaxBytes {
 		return temporary{error: fmt.Errorf("the connection broke after %d bytes: %w", part.size, err)}
@@ -119,7 +119,7 @@ func (f fetcher) receive(part *partial, body io.Reader, total int64) error {
 	return err
 }
 
-// alive puts off the idle timeout with everything that comes.
+// alive resets the idle timeout whenever something is received.
 type alive struct {
 	r     io.Reader
 	timer *time.Timer
@@ -134,8 +134,8 @@ func (a alive) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// validatorOf is what If-Range may name: an ETag that promises the same bytes,
-// or a time of change that is surely older than the answer.
+// validatorOf returns the value for If-Range: a strong ETag, or a modification time that is
+// certainly older than the response.
 func validatorOf(h http.Header) string {
 	if tag := h.Get("ETag"); strings.HasPrefix(tag, `"`) {
 		return tag
@@ -151,7 +151,7 @@ func validatorOf(h http.Header) string {
 	return h.Get("Last-Modified")
 }
 
-// statusError says what a server answered instead of the source.
+// statusError describes an unexpected status of the server.
 func statusError(resp *http.Response) error {
 	err := fmt.Errorf("the server answered %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
 	if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= 500 {
@@ -160,8 +160,8 @@ func statusError(resp *http.Response) error {
 	return err
 }
 
-// retryAfter is zero when the server does not say. A date is measured by the
-// server's clock, because that of a robot may be anywhere.
+// retryAfter returns the delay in Retry-After, or zero if there is none. A date is compared with
+// the server's clock, since the robot's clock may be wrong.
 func retryAfter(h http.Header) time.Duration {
 	value := h.Get("Retry-After")
 	if seconds, err := strconv.ParseUint(value, 10, 31); err == nil {

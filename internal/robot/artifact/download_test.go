@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// flaky serves a file and breaks each connection after some bytes of it.
+// flaky serves a file and breaks each connection after some bytes.
 type flaky struct {
 	one     sync.Mutex // a handler may outlive the connection that it broke
 	body    []byte
@@ -68,7 +68,7 @@ func randomBody(random *rand.Rand, n int) []byte {
 	return b
 }
 
-func TestABrokenTransferGoesOnWhereItStopped(t *testing.T) {
+func TestFetch_ResumesBrokenTransfer(t *testing.T) {
 	for seed := range uint64(20) {
 		for _, f := range []*flaky{{tag: `"v1"`}, {changed: time.Unix(1_000_000_000, 0)}} {
 			f.random = rand.New(rand.NewPCG(seed, 1))
@@ -82,8 +82,8 @@ func TestABrokenTransferGoesOnWhereItStopped(t *testing.T) {
 			if got, _ := os.ReadFile(filepath.Join(dir, "f")); !bytes.Equal(got, f.body) {
 				t.Errorf("seed %d, ETag %s: another file came", seed, f.tag)
 			}
-			// What was on its way when the connection broke may come again, but
-			// not all that came before.
+			// Bytes that were in flight when the connection broke may be sent again, but not
+			// everything before.
 			if f.served > 2*len(f.body) || len(f.ranges) < 3 {
 				t.Errorf("seed %d, ETag %s: the server sent %d bytes in %q", seed, f.tag, f.served, f.ranges)
 			}
@@ -91,7 +91,7 @@ func TestABrokenTransferGoesOnWhereItStopped(t *testing.T) {
 	}
 }
 
-// answers gives one answer a request, and keeps the Range headers.
+// answers gives one answer per request, and records the Range headers.
 func answers(t testing.TB, all ...http.HandlerFunc) (url string, ranges *[]string) {
 	ranges = &[]string{}
 	one := sync.Mutex{}
@@ -107,7 +107,7 @@ func answers(t testing.TB, all ...http.HandlerFunc) (url string, ranges *[]strin
 	}), ranges
 }
 
-func TestOddAnswersToARequestForTheRest(t *testing.T) {
+func TestFetch_HandlesRangeResponses(t *testing.T) {
 	broken := func(tag string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("ETag", tag)
@@ -135,14 +135,14 @@ func TestOddAnswersToARequestForTheRest(t *testing.T) {
 		ranges  string
 	}{
 		{"the rest", []http.HandlerFunc{broken(`"v"`), rest("bytes 3-4/5", "lo")}, "hello", `["" "bytes=3-"]`},
-		{"the rest of an unknown whole", []http.HandlerFunc{broken(`"v"`), rest("bytes 3-4/*", "lo")}, "hello", `["" "bytes=3-"]`},
+		{"the rest with an unknown total size", []http.HandlerFunc{broken(`"v"`), rest("bytes 3-4/*", "lo")}, "hello", `["" "bytes=3-"]`},
 		{"the rest in pieces", []http.HandlerFunc{broken(`"v"`), rest("bytes 3-3/5", "l"), rest("bytes 4-4/5", "o")}, "hello", `["" "bytes=3-" "bytes=4-"]`},
 		{"a new version", []http.HandlerFunc{broken(`"v"`), content([]byte("HELLO"))}, "HELLO", `["" "bytes=3-"]`},
 		{"another part", []http.HandlerFunc{broken(`"v"`), rest("bytes 0-4/5", "HELLO"), content([]byte("hello"))}, "hello", `["" "bytes=3-" ""]`},
-		{"a part of less", []http.HandlerFunc{broken(`"v"`), rest("bytes 3-4/2", "lo"), content([]byte("hello"))}, "hello", `["" "bytes=3-" ""]`},
-		{"a part of nothing", []http.HandlerFunc{broken(`"v"`), rest("", "lo"), content([]byte("hello"))}, "hello", `["" "bytes=3-" ""]`},
-		{"it was whole", []http.HandlerFunc{broken(`"v"`), beyond("bytes */3")}, "hel", `["" "bytes=3-"]`},
-		{"it has become shorter", []http.HandlerFunc{broken(`"v"`), beyond("bytes */2"), content([]byte("he"))}, "he", `["" "bytes=3-" ""]`},
+		{"a range beyond the total size", []http.HandlerFunc{broken(`"v"`), rest("bytes 3-4/2", "lo"), content([]byte("hello"))}, "hello", `["" "bytes=3-" ""]`},
+		{"no Content-Range", []http.HandlerFunc{broken(`"v"`), rest("", "lo"), content([]byte("hello"))}, "hello", `["" "bytes=3-" ""]`},
+		{"it was complete", []http.HandlerFunc{broken(`"v"`), beyond("bytes */3")}, "hel", `["" "bytes=3-"]`},
+		{"the source has become shorter", []http.HandlerFunc{broken(`"v"`), beyond("bytes */2"), content([]byte("he"))}, "he", `["" "bytes=3-" ""]`},
 		{"a weak tag", []http.HandlerFunc{broken(`W/"v"`), content([]byte("hello"))}, "hello", `["" ""]`},
 		{"no tag", []http.HandlerFunc{broken(""), content([]byte("hello"))}, "hello", `["" ""]`},
 		{"a server that recovers", []http.HandlerFunc{broken(`"v"`), status(502, ""), rest("bytes 3-4/5", "lo")}, "hello", `["" "bytes=3-" "bytes=3-"]`},
@@ -163,7 +163,7 @@ func TestOddAnswersToARequestForTheRest(t *testing.T) {
 	}
 }
 
-// killed leaves what a process does that was killed in the middle.
+// killed creates what a process leaves that was killed during a download.
 func killed(t testing.TB, r Request, dir, body, validator string) {
 	t.Helper()
 	stage := filepath.Join(dir, stageOf(r))
@@ -172,7 +172,7 @@ func killed(t testing.TB, r Request, dir, body, validator string) {
 	check(t, os.WriteFile(filepath.Join(stage, validatorFile), []byte(validator), 0o600))
 }
 
-func TestTheNextProcessContinues(t *testing.T) {
+func TestFetch_ResumesPartOfEarlierProcess(t *testing.T) {
 	archive := tarOf(t, entry{name: "f", content: "hello"})
 	sum := map[string]string{"checksum": fmt.Sprintf("sha256:%x", sha256.Sum256(archive))}
 	damaged := strings.Repeat("x", 100)
@@ -182,7 +182,7 @@ func TestTheNextProcessContinues(t *testing.T) {
 		{"a part", string(archive[:100]), `"v1"`, `["bytes=100-"]`},
 		{"all of it", string(archive), `"v1"`, fmt.Sprintf(`["bytes=%d-"]`, len(archive))},
 		{"a part of another version", damaged, `"v0"`, `["bytes=100-"]`},
-		{"a part of nobody knows what", damaged, "", `[""]`},
+		{"a part of an unknown version", damaged, "", `[""]`},
 		{"a damaged part", damaged, `"v1"`, `["bytes=100-" ""]`},
 	}
 	for _, tt := range tests {
@@ -207,7 +207,7 @@ func TestTheNextProcessContinues(t *testing.T) {
 	}
 }
 
-func TestStagesOfDifferentRequestsDiffer(t *testing.T) {
+func TestStageOf_DiffersByRequest(t *testing.T) {
 	r := Request{Source: "http://h/f", Dest: "d", Options: map[string]string{"a": "b"}}
 	if stageOf(r) != stageOf(Request{Index: 3, Source: r.Source, Dest: r.Dest, Options: map[string]string{"a": "b"}}) {
 		t.Error("the same request has two stages")
@@ -219,7 +219,7 @@ func TestStagesOfDifferentRequestsDiffer(t *testing.T) {
 	}
 }
 
-func TestCredentialsGoToTheirHostOnly(t *testing.T) {
+func TestFetch_SendsCredentialsOnlyToTheirHost(t *testing.T) {
 	var seen []string
 	one := sync.Mutex{}
 	record := func(next http.HandlerFunc) http.HandlerFunc {
@@ -246,7 +246,7 @@ func TestCredentialsGoToTheirHostOnly(t *testing.T) {
 	}
 }
 
-func TestAnUntrustedCertificateIsNotTriedAgain(t *testing.T) {
+func TestFetch_DoesNotRetryUntrustedCertificate(t *testing.T) {
 	s := httptest.NewUnstartedServer(content(nil))
 	s.Config.ErrorLog = log.New(io.Discard, "", 0)
 	s.StartTLS()
@@ -257,21 +257,21 @@ func TestAnUntrustedCertificateIsNotTriedAgain(t *testing.T) {
 	}
 }
 
-func TestNoRedirectFromHTTPSToHTTP(t *testing.T) {
+func TestFetch_RejectsRedirectFromHTTPSToHTTP(t *testing.T) {
 	from, err := url.Parse("https://user:pw@h/f")
 	check(t, err)
-	if _, err := follow(from, "http://h/f"); err == nil || !strings.Contains(err.Error(), "from https to http") {
+	if _, err := resolveRedirect(from, "http://h/f"); err == nil || !strings.Contains(err.Error(), "from https to http") {
 		t.Errorf("got %v", err)
 	}
-	if _, err := follow(from, "https:///f"); err == nil || !strings.Contains(err.Error(), "without a host") {
+	if _, err := resolveRedirect(from, "https:///f"); err == nil || !strings.Contains(err.Error(), "without a host") {
 		t.Errorf("got %v", err)
 	}
-	if next, err := follow(from, "g"); err != nil || next.String() != "https://user:pw@h/g" {
+	if next, err := resolveRedirect(from, "g"); err != nil || next.String() != "https://user:pw@h/g" {
 		t.Errorf("got %v, %v", next, err)
 	}
 }
 
-func TestRefusedAddresses(t *testing.T) {
+func TestIsRefused(t *testing.T) {
 	for _, a := range []string{
 		"169.254.169.254", "169.254.0.1", "fe80::1", "fe80::1%eth0", "febf::1", "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe",
 		"::169.254.169.254", "fd00:ec2::254", "fd20:ce::254", "100.100.100.200", "168.63.129.16", "192.0.0.192", "224.0.0.1", "ff02::1",
@@ -285,15 +285,15 @@ func TestRefusedAddresses(t *testing.T) {
 			t.Errorf("%s is refused", a)
 		}
 	}
-	if err := refuse(t.Context(), "tcp", "unix", nil); !errors.Is(err, errRefused) {
+	if err := refuseAddress(t.Context(), "tcp", "unix", nil); !errors.Is(err, errRefused) {
 		t.Errorf("got %v", err)
 	}
 }
 
-func TestBackoffGrowsToItsBound(t *testing.T) {
+func TestRetryDelay_GrowsToMaxWait(t *testing.T) {
 	f := fetcher{limits: Limits{Backoff: time.Second, MaxWait: time.Minute}}
 	for failed, most := range map[int]time.Duration{1: time.Second, 2: 2 * time.Second, 5: 16 * time.Second, 9: time.Minute, 1 << 20: time.Minute} {
-		if d := f.backoff(failed); d < most/2 || d > most {
+		if d := f.retryDelay(failed); d < most/2 || d > most {
 			t.Errorf("after %d failures it waits %v, want %v to %v", failed, d, most/2, most)
 		}
 	}

@@ -13,9 +13,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// unpackIn unpacks an archive into the task's directory, and checks what holds
-// of every archive: nothing outside has changed, an error has changed nothing,
-// and what came is within the limits and leads nowhere else.
+// unpackIn unpacks an archive into the task's directory, and checks what must hold for every
+// archive: nothing outside has changed, an error has changed nothing, and the unpacked files are
+// within the limits and lead nowhere else.
 func unpackIn(t testing.TB, format string, archive []byte) error {
 	t.Helper()
 	dir := taskDir(t)
@@ -38,7 +38,7 @@ func unpackIn(t testing.TB, format string, archive []byte) error {
 	return err
 }
 
-// harmless checks what an archive was unpacked to.
+// harmless checks the unpacked files of an archive.
 func harmless(t testing.TB, dir string) {
 	t.Helper()
 	var bytes, files int64
@@ -60,7 +60,7 @@ func harmless(t testing.TB, dir string) {
 		}
 		return nil
 	}))
-	// Hard links count once each, so bytes may be more than was written.
+	// Each hard link counts, so bytes may exceed what was written.
 	if old := int64(3); files > int64(small.MaxFiles)+old {
 		t.Errorf("%d files came, with %d bytes", files, bytes)
 	}
@@ -80,15 +80,15 @@ func leadsInside(t testing.TB, dir, link string) {
 	}
 }
 
-// TestNoArchiveEscapes makes archives of few names, so that entries meet.
-func TestNoArchiveEscapes(t *testing.T) {
+// The archives use few names, so that entries collide.
+func TestFetch_NoArchiveLeavesDirectory(t *testing.T) {
 	element := rapid.SampledFrom([]string{"a", "b", "old", "..", ".", "", "/"})
 	path := rapid.Map(rapid.SliceOfN(element, 1, 4), func(s []string) string { return strings.Join(s, "/") })
 	kind := rapid.SampledFrom([]byte{0, tar.TypeDir, tar.TypeSymlink, tar.TypeSymlink, tar.TypeLink})
 	one := rapid.Custom(func(r *rapid.T) entry {
 		e := entry{kind: kind.Draw(r, "kind"), name: path.Draw(r, "name"), target: path.Draw(r, "target"), mode: 0o7777}
 		if e.kind == 0 || e.kind == tar.TypeLink {
-			e.name = strings.TrimRight(e.name, "/") + "/f" // the writer wants no slash at a file's end
+			e.name = strings.TrimRight(e.name, "/") + "/f" // tar.Writer rejects a file name with a slash at the end
 		}
 		return e
 	})

@@ -10,23 +10,23 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// storedAsIs is the value of the archive option that unpacks nothing.
+// storedAsIs is the value of the archive option that disables unpacking.
 const storedAsIs = "false"
 
-// formats are the archives by the ends of their names.
+// formats are the archive formats by the suffixes of their names.
 var formats = []struct{ suffix, name string }{
 	{".tar", "tar"},
 	{".tar.gz", "tar.gz"}, {".tgz", "tar.gz"},
 	{".tar.bz2", "tar.bz2"}, {".tbz2", "tar.bz2"},
 	{".tar.zst", "tar.zst"}, {".tzst", "tar.zst"},
-	{".tar.xz", "tar.xz"}, {".txz", "tar.xz"}, // known, to be refused by its name
+	{".tar.xz", "tar.xz"}, {".txz", "tar.xz"}, // known, but rejected
 	{".zip", "zip"},
 }
 
-// knownFormats are those that can be unpacked, for errors.
+// knownFormats lists the formats that can be unpacked, for errors.
 const knownFormats = "tar, tar.gz, tar.bz2, tar.zst, zip"
 
-// formatOf is "" when a name is not that of an archive.
+// formatOf returns the archive format of a file name, or "" if it has none.
 func formatOf(name string) string {
 	name = strings.ToLower(name)
 	for _, f := range formats {
@@ -37,12 +37,12 @@ func formatOf(name string) string {
 	return ""
 }
 
-// maxWindow bounds the memory that a zstd archive can ask for. It is what the
-// zstd tool itself takes without being told to take more.
+// maxWindow bounds the memory that a zstd archive can require, in bytes. It is the default limit
+// of the zstd tool.
 const maxWindow = 128 << 20
 
-// decompress returns the tar within a compressed one.
-func decompress(format string, r io.Reader) (io.ReadCloser, error) {
+// newDecompressor returns the tar within a compressed one.
+func newDecompressor(format string, r io.Reader) (io.ReadCloser, error) {
 	switch format {
 	case "tar":
 		return io.NopCloser(r), nil

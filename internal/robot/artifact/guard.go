@@ -8,12 +8,11 @@ import (
 	"syscall"
 )
 
-// errRefused marks an address that no artifact is fetched from.
+// errRefused rejects an address from which no artifact may be fetched.
 var errRefused = errors.New("no artifact is fetched from a link-local or metadata address")
 
-// refused are the places where a robot or its cloud hands out credentials to
-// whoever asks from inside. Loopback is not among them: it is the task's own
-// robot, where the task could ask as well, and where local mirrors live.
+// refused are the networks where a robot or its cloud provides credentials to any process that
+// asks. Loopback is not among them: the task could connect to it anyway, and local mirrors use it.
 var refused = []netip.Prefix{
 	netip.MustParsePrefix("169.254.0.0/16"),     // link-local, metadata of most clouds
 	netip.MustParsePrefix("fe80::/10"),          // link-local
@@ -26,16 +25,16 @@ var refused = []netip.Prefix{
 	netip.MustParsePrefix("ff00::/8"),           // multicast
 }
 
-// Prefixes of IPv6 whose last four bytes are an IPv4 address that a router
-// translates to.
+// translated are IPv6 prefixes whose last four bytes are an IPv4 address that a router translates
+// to.
 var translated = []netip.Prefix{
 	netip.MustParsePrefix("64:ff9b::/96"),
 	netip.MustParsePrefix("::/96"),
 }
 
-// refuse is asked for each address that is about to be dialled. That is after
-// DNS and redirects, so no name can lead around it.
-func refuse(_ context.Context, _, address string, _ syscall.RawConn) error {
+// refuseAddress is called for each address before it is dialled. That is after DNS and redirects,
+// so no name can bypass it.
+func refuseAddress(_ context.Context, _, address string, _ syscall.RawConn) error {
 	ap, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return fmt.Errorf("%w: %s", errRefused, address)
@@ -47,7 +46,7 @@ func refuse(_ context.Context, _, address string, _ syscall.RawConn) error {
 }
 
 func isRefused(a netip.Addr) bool {
-	a = embedded(a.Unmap().WithZone(""))
+	a = embeddedIPv4(a.Unmap().WithZone(""))
 	for _, p := range refused {
 		if p.Contains(a) {
 			return true
@@ -56,8 +55,9 @@ func isRefused(a netip.Addr) bool {
 	return false
 }
 
-// embedded is the IPv4 address that an address stands for, or itself.
-func embedded(a netip.Addr) netip.Addr {
+// embeddedIPv4 returns the IPv4 address that an IPv6 address is translated to, or the address
+// itself.
+func embeddedIPv4(a netip.Addr) netip.Addr {
 	for _, p := range translated {
 		if p.Contains(a) && !a.IsLoopback() {
 			b := a.As16()

@@ -10,18 +10,18 @@ import (
 	"syscall"
 )
 
-// copyLocal takes a file of the robot.
+// copyLocal copies a file of the robot.
 func (f fetcher) copyLocal(ctx context.Context, p *plan, part *partial) error {
-	// Without O_NONBLOCK a pipe that nobody writes to is waited for, for ever.
+	// Without O_NONBLOCK, opening a pipe without a writer would block forever.
 	source, err := os.OpenFile(p.url.Path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return local(err)
+		return stripPath(err)
 	}
 	defer source.Close()
 	info, err := source.Stat()
 	switch {
 	case err != nil:
-		return local(err)
+		return stripPath(err)
 	case info.IsDir():
 		return errors.New("is a directory, pack it into an archive")
 	case !info.Mode().IsRegular():
@@ -29,22 +29,22 @@ func (f fetcher) copyLocal(ctx context.Context, p *plan, part *partial) error {
 	case info.Size() > f.limits.MaxBytes:
 		return f.tooLarge()
 	}
-	if err := part.discard(); err != nil {
+	if err := part.discardContent(); err != nil {
 		return err
 	}
-	return f.fill(part, reader{ctx, source})
+	return f.fillPart(part, reader{ctx, source})
 }
 
-// local leaves the path out of an error, which names it already.
-func local(err error) error {
+// stripPath removes the path from an error, since the caller adds it.
+func stripPath(err error) error {
 	if pathErr := (*fs.PathError)(nil); errors.As(err, &pathErr) {
 		return pathErr.Err
 	}
 	return err
 }
 
-// fill appends to the partial file what a source has, up to the limit.
-func (f fetcher) fill(part *partial, r io.Reader) error {
+// fillPart appends a source to the partial file, up to the limit.
+func (f fetcher) fillPart(part *partial, r io.Reader) error {
 	_, err := io.Copy(struct{ io.Writer }{part}, io.LimitReader(r, f.limits.MaxBytes-part.size+1))
 	if err == nil && part.size > f.limits.MaxBytes {
 		return f.tooLarge()

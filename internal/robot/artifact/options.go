@@ -17,8 +17,8 @@ import (
 	"strings"
 )
 
-// readOptions takes what getterOptions say. An option that is not known is an
-// error, because a misspelt checksum would check nothing.
+// readOptions reads getterOptions. An unknown option is an error, because a misspelled checksum
+// would check nothing.
 func (p *plan) readOptions(r Request) (err error) {
 	for _, name := range slices.Sorted(maps.Keys(r.Options)) {
 		value := r.Options[name]
@@ -39,7 +39,7 @@ func (p *plan) readOptions(r Request) (err error) {
 	return nil
 }
 
-// checksum is what the source must hash to. The zero value accepts anything.
+// checksum is the expected hash of the source. The zero value accepts anything.
 type checksum struct {
 	kind string
 	want []byte
@@ -61,7 +61,7 @@ func parseChecksum(s string) (checksum, error) {
 	return checksum{kind: kind, want: want}, nil
 }
 
-// mismatchError tells that the source is another one than was asked for.
+// mismatchError reports that the source does not have the expected checksum.
 type mismatchError struct {
 	kind      string
 	got, want []byte
@@ -71,7 +71,7 @@ func (e *mismatchError) Error() string {
 	return fmt.Sprintf("%s is %x, want %x", e.kind, e.got, e.want)
 }
 
-func (c checksum) verify(r io.Reader) error {
+func (c checksum) verifyReader(r io.Reader) error {
 	if c.kind == "" {
 		return nil
 	}
@@ -97,8 +97,8 @@ func parseArchive(s string) (string, error) {
 
 var permsPattern = regexp.MustCompile(`^0?[0-7]{3}$`)
 
-// parsePerms reads what a template's perms may be: no bit can be asked for
-// that gives a file somebody else's rights.
+// parsePerms parses the perms of an artifact or a template. Bits such as setuid are rejected,
+// since they would give a file the rights of another user.
 func parsePerms(s string) (fs.FileMode, error) {
 	n, err := strconv.ParseUint(s, 8, 32)
 	if !permsPattern.MatchString(s) || n == 0 || err != nil {

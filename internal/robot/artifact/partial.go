@@ -11,19 +11,19 @@ import (
 	"strings"
 )
 
-// partial is the part of a source that has come so far. It outlives its
-// process, so that the next one need not begin anew.
+// partial is the part of a source that has been received. The file remains after the process
+// exits, so that the next process can resume it.
 type partial struct {
 	*os.File
 	root  *os.Root
 	stage string
 	size  int64
-	// validator names the version of the source that this is a part of, as
-	// If-Range wants it. Empty: there is no telling, so it is not continued.
+	// validator identifies the version of the source, as If-Range expects it. If empty, the
+	// version is unknown and the part cannot be resumed.
 	validator string
 }
 
-// openPartial opens what an earlier process has left, or a new file.
+// openPartial opens the file that an earlier process has left, or creates one.
 func openPartial(root *os.Root, stage string) (*partial, error) {
 	f, err := root.OpenFile(path.Join(stage, bodyFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -34,26 +34,25 @@ func openPartial(root *os.Root, stage string) (*partial, error) {
 		f.Close()
 		return nil, err
 	}
-	v, _ := root.ReadFile(path.Join(stage, validatorFile)) // without one it begins anew
+	v, _ := root.ReadFile(path.Join(stage, validatorFile)) // if missing, the download starts over
 	p.validator = string(v)
 	return p, nil
 }
 
-// offset is where the next try begins.
-func (p *partial) offset() int64 {
+// nextOffset returns where the next try starts.
+func (p *partial) nextOffset() int64 {
 	if p.validator == "" {
 		return 0
 	}
 	return p.size
 }
 
-// discard empties it.
-func (p *partial) discard() error { return p.restart("") }
+// discardContent empties the file.
+func (p *partial) discardContent() error { return p.restartFor("") }
 
-// restart empties it for a source of that version. The file is emptied first:
-// else a process that ends in between would leave bytes of one version under
-// the name of another.
-func (p *partial) restart(validator string) error {
+// restartFor empties the file for a source of that version. The file is emptied first: otherwise a
+// crash in between would leave bytes of one version with the validator of another.
+func (p *partial) restartFor(validator string) error {
 	if err := p.Truncate(0); err != nil {
 		return err
 	}
@@ -61,46 +60,46 @@ func (p *partial) restart(validator string) error {
 	return p.root.WriteFile(path.Join(p.stage, validatorFile), []byte(validator), 0o600)
 }
 
-// Write appends.
+// Write appends to the file.
 func (p *partial) Write(b []byte) (int, error) {
 	n, err := p.WriteAt(b, p.size)
 	p.size += int64(n)
 	return n, err
 }
 
-// whole reads it from the beginning.
-func (p *partial) whole() io.Reader { return io.NewSectionReader(p.File, 0, p.size) }
+// openWhole returns a reader of the file from its start.
+func (p *partial) openWhole() io.Reader { return io.NewSectionReader(p.File, 0, p.size) }
 
-// continues takes the answer to a request for the rest. A rest that does not
-// begin where this part ends would silently make another file: then it begins
-// anew. It returns the size of the whole, -1 when that is not said.
-func (p *partial) continues(h http.Header) (total int64, err error) {
+// checkContinuation checks the response to a request for the rest. If the rest does not start
+// where this part ends, it would corrupt the file, so the download starts over. It returns the
+// size of the whole, or -1 if that is unknown.
+func (p *partial) checkContinuation(h http.Header) (total int64, err error) {
 	span, size, _ := strings.Cut(strings.TrimPrefix(h.Get("Content-Range"), "bytes "), "/")
 	first, _, _ := strings.Cut(span, "-")
 	if first != strconv.FormatInt(p.size, 10) {
-		return 0, p.anew("the server sent another part than it was asked for")
+		return 0, p.restartError("the server sent another part than it was asked for")
 	}
 	if size == "*" {
 		return -1, nil
 	}
 	if total, err = strconv.ParseInt(size, 10, 64); err != nil || total < p.size {
-		return 0, p.anew("the server sent a part of nothing")
+		return 0, p.restartError("the server sent a part of nothing")
 	}
 	return total, nil
 }
 
-// beyondEnd takes the answer that there is no rest: the part is whole already,
-// or is no part of what the server has now.
+// beyondEnd handles the response that there is no rest: the part is complete already, or the
+// source on the server has changed.
 func (p *partial) beyondEnd(h http.Header) error {
 	if h.Get("Content-Range") == fmt.Sprintf("bytes */%d", p.size) {
 		return nil
 	}
-	return p.anew("the server has no more of what it sent before")
+	return p.restartError("the server has no more of what it sent before")
 }
 
-// anew is the error of a try after which the next one begins at the start.
-func (p *partial) anew(why string) error {
-	if err := p.discard(); err != nil {
+// restartError discards the part, and returns the error after which the next try starts over.
+func (p *partial) restartError(why string) error {
+	if err := p.discardContent(); err != nil {
 		return err
 	}
 	return temporary{error: errors.New(why)}

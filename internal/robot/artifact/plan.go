@@ -13,23 +13,23 @@ import (
 	"slices"
 	"strings"
 
-	"k8s4r.io/k8s4r/internal/taskdir"
+	"k8s4r.io/k8s4r/internal/robot/hostfs"
 )
 
-// plan is a request that was understood.
+// plan is a parsed and checked Request.
 type plan struct {
 	url *url.URL
-	// name is the last element of the address, "" when it has none.
+	// name is the last element of the address, "" if there is none.
 	name     string
 	checksum checksum
-	// archive is the format that the options ask for, storedAsIs, or "".
+	// archive is the format in the options, storedAsIs, or "".
 	archive string
-	// format of the archive; empty: the source is stored as it is.
+	// format is the format of the archive. If empty, the source is stored as it is.
 	format string
-	// perms of a single file.
+	// perms are those of a single file.
 	perms fs.FileMode
-	// dest is a clean path below the task's directory: of the file, or of the
-	// directory that an archive is unpacked into.
+	// dest is a clean path below the task's directory: of the file, or of the directory that an
+	// archive is unpacked into.
 	dest string
 	// stage is the hidden directory of this request.
 	stage string
@@ -46,8 +46,8 @@ func newPlan(r Request) (*plan, error) {
 	return p, nil
 }
 
-// stageOf is the same for the same request, so that a second process finds
-// what a first one has left, and another one for each other request.
+// stageOf returns a hidden directory that is the same for the same request, so that a later
+// process finds what an earlier one has left, and differs for all others.
 func stageOf(r Request) string {
 	h := sha256.New()
 	fmt.Fprintf(h, "%q %q %q", r.Source, r.Dest, r.Mode)
@@ -62,7 +62,7 @@ var errNotAnAddress = errors.New("getterSource is not a valid address")
 func (p *plan) readSource(r Request) error {
 	u, err := url.Parse(r.Source)
 	if err != nil {
-		return errNotAnAddress // err quotes the address, and that may hold a password
+		return errNotAnAddress // err quotes the address, which may contain a password
 	}
 	switch u.Scheme {
 	case "http", "https":
@@ -76,7 +76,7 @@ func (p *plan) readSource(r Request) error {
 	return err
 }
 
-// nameOf is the last element of an address. One that ends in / has none.
+// nameOf returns the last element of an address. If the address ends in /, it is empty.
 func nameOf(u *url.URL) string {
 	name := u.Path[strings.LastIndex(u.Path, "/")+1:]
 	if name == "." || name == ".." || strings.ContainsRune(name, 0) {
@@ -89,8 +89,8 @@ func checkWeb(u *url.URL) error {
 	if u.Hostname() == "" {
 		return errors.New("getterSource names no host")
 	}
-	// Jobs that were written for other systems put it there. A checksum that
-	// is silently not checked is worse than none.
+	// Jobs written for Nomad put the checksum there. Ignoring it silently would be worse than
+	// having none.
 	if _, err := parseChecksum(u.Query().Get("checksum")); err == nil && u.Query().Has("checksum") {
 		return errors.New("the checksum in getterSource is not looked at, move it to getterOptions.checksum")
 	}
@@ -107,9 +107,9 @@ func checkFile(u *url.URL) error {
 	return nil
 }
 
-// redact is the part of an address that may be shown: no user, no password,
-// no query and no fragment, which hold the signatures of stores.
-func redact(source string) string {
+// redactSource returns the part of an address that may be shown. User, password, query and
+// fragment are removed: they can hold secrets such as signatures.
+func redactSource(source string) string {
 	u, err := url.Parse(source)
 	if err != nil {
 		return ""
@@ -145,8 +145,8 @@ func (p *plan) readMode(r Request) error {
 	return p.checkFormat()
 }
 
-// checkFormat says at once that an archive cannot be unpacked: storing it as
-// a file instead would be found out much later, by the task.
+// checkFormat rejects an archive that cannot be unpacked. If it were stored as a file instead, the
+// task would only fail later.
 func (p *plan) checkFormat() error {
 	if p.format == "tar.xz" {
 		return errors.New("a tar.xz cannot be unpacked, because its header decides how much memory that takes; " +
@@ -159,7 +159,7 @@ func (p *plan) checkFormat() error {
 }
 
 func (p *plan) readDest(r Request) error {
-	dest, err := taskdir.Local(r.Dest)
+	dest, err := hostfs.CleanLocal(r.Dest)
 	if err != nil {
 		return fmt.Errorf("relativeDest %w", err)
 	}

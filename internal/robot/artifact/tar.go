@@ -13,12 +13,12 @@ func (t *tree) readTar(format string, body *os.File) error {
 	if _, err := body.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	plain, err := decompress(format, body)
+	plain, err := newDecompressor(format, body)
 	if err != nil {
 		return err
 	}
 	defer plain.Close()
-	stream := reader{t.ctx, t.bounded(plain)}
+	stream := reader{t.ctx, t.boundReader(plain)}
 	for r := tar.NewReader(stream); ; {
 		h, err := r.Next()
 		if errors.Is(err, io.EOF) {
@@ -31,14 +31,14 @@ func (t *tree) readTar(format string, body *os.File) error {
 			return err
 		}
 	}
-	// To the end, because the sum over the compressed bytes is there.
+	// Read to the end, where the checksum of the compressed data is verified.
 	_, err = io.Copy(io.Discard, stream)
 	return err
 }
 
 func (t *tree) tarEntry(h *tar.Header, r io.Reader) error {
 	if h.Typeflag == tar.TypeXGlobalHeader {
-		return nil // a comment, such as git archive writes
+		return nil // a comment, as git archive writes it
 	}
 	name, err := entryName(h.Name)
 	if err != nil {
@@ -46,11 +46,11 @@ func (t *tree) tarEntry(h *tar.Header, r io.Reader) error {
 	}
 	switch mode := h.FileInfo().Mode(); h.Typeflag {
 	case tar.TypeDir:
-		return t.dir(name, mode)
+		return t.addDir(name, mode)
 	case tar.TypeReg, tar.TypeGNUSparse:
-		return t.file(name, mode, r)
+		return t.addFile(name, mode, r)
 	case tar.TypeSymlink:
-		return t.symlink(name, h.Linkname)
+		return t.addSymlink(name, h.Linkname)
 	case tar.TypeLink:
 		return t.hardLink(name, h.Linkname)
 	case tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
@@ -59,9 +59,9 @@ func (t *tree) tarEntry(h *tar.Header, r io.Reader) error {
 	return fmt.Errorf("entry %.100q is of the unknown kind %q", name, h.Typeflag)
 }
 
-// bounded ends a stream that is longer than any archive within the limits. It
-// counts what no file does: headers, and what comes after the archive's end.
-func (t *tree) bounded(r io.Reader) io.Reader {
+// boundReader ends a stream that is longer than any archive within the limits. Unlike the count of
+// unpacked bytes, it includes headers and data after the end of the archive.
+func (t *tree) boundReader(r io.Reader) io.Reader {
 	const padding = 1 << 20
 	headers := int64(t.limits.MaxFiles) * 2048
 	return &boundedReader{r: r, left: t.limits.MaxUnpacked + headers + padding, limits: t.limits}

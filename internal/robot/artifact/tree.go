@@ -12,37 +12,36 @@ import (
 	"strings"
 )
 
-// What is deeper or longer was made to harm: its path is longer than most
-// programs can open, so it could not even be removed by hand.
+// Entries that are deeper or longer are malicious: most programs could not open their paths, so
+// they could not even be removed by hand.
 const (
 	maxDepth = 64   // directories above an entry
 	maxPath  = 1024 // bytes of an entry's path
-	maxName  = 255  // bytes of an element of it, as Linux has it
+	maxName  = 255  // bytes of one element of the path, the limit of Linux
 )
 
-// tree is the directory that an archive is unpacked into, with what the
-// archive may still use up.
+// tree is the directory that an archive is unpacked into, with the remaining limits of the
+// archive.
 //
-// Symbolic links are made last, when everything else is in place. So nothing
-// is ever written through one, and an entry that would be finds a directory
-// of that name instead, with which the link then collides.
+// Symbolic links are created last, so that nothing is ever written through one. An entry below a
+// link creates a directory of that name instead, and creating the link then fails.
 type tree struct {
 	ctx    context.Context
 	root   *os.Root
 	limits Limits
 	bytes  int64
 	files  int
-	// last directory that is known to be there.
+	// last is a directory that is known to exist.
 	last  string
 	links []link
 }
 
-// link is a symbolic link that is still to be made.
+// link is a symbolic link that still has to be created.
 type link struct{ name, target string }
 
-func (f fetcher) unpack(ctx context.Context, p *plan, root *os.Root, body *os.File) error {
+func (f fetcher) unpackArchive(ctx context.Context, p *plan, root *os.Root, body *os.File) error {
 	dir := path.Join(p.stage, treeDir)
-	// What a process left that was killed while it unpacked.
+	// Remove what a process that was killed while unpacking has left.
 	if err := root.RemoveAll(dir); err != nil {
 		return err
 	}
@@ -65,8 +64,8 @@ func (f fetcher) unpack(ctx context.Context, p *plan, root *os.Root, body *os.Fi
 	return t.makeLinks()
 }
 
-// entryName is the path that an entry of an archive gets. It must say plainly
-// what it is: a .. is refused also where it would lead nowhere bad.
+// entryName returns the path of an entry of an archive. It rejects every path with "..", even if
+// that is harmless.
 func entryName(name string) (string, error) {
 	switch {
 	case strings.HasPrefix(name, "/"):
@@ -88,8 +87,8 @@ func entryName(name string) (string, error) {
 
 func tooLong(element string) bool { return len(element) > maxName }
 
-// charge counts one more file or directory.
-func (t *tree) charge() error {
+// countEntry counts a file or directory against the limit.
+func (t *tree) countEntry() error {
 	if t.files++; t.files > t.limits.MaxFiles {
 		return errTooManyFiles(t.limits)
 	}
@@ -108,19 +107,19 @@ func errTwice(name string) error {
 	return fmt.Errorf("entry %.100q is in the archive twice, or is both a directory and something else", name)
 }
 
-// enter counts a new entry and makes the directory that it goes into.
-func (t *tree) enter(name string) error {
-	if err := t.charge(); err != nil {
+// enterEntry counts a new entry and creates the directory that contains it.
+func (t *tree) enterEntry(name string) error {
+	if err := t.countEntry(); err != nil {
 		return err
 	}
 	if _, err := t.root.Lstat(name); err == nil {
 		return errTwice(name)
 	}
-	return t.mkdir(path.Dir(name))
+	return t.makeDirs(path.Dir(name))
 }
 
-// mkdir makes a directory and those above it, where they are missing.
-func (t *tree) mkdir(name string) error {
+// makeDirs creates a directory and its missing parents.
+func (t *tree) makeDirs(name string) error {
 	if name == "." || name == t.last {
 		return nil
 	}
@@ -131,28 +130,28 @@ func (t *tree) mkdir(name string) error {
 		t.last = name
 		return nil
 	}
-	if err := t.mkdir(path.Dir(name)); err != nil {
+	if err := t.makeDirs(path.Dir(name)); err != nil {
 		return err
 	}
-	if err := t.charge(); err != nil {
+	if err := t.countEntry(); err != nil {
 		return err
 	}
 	t.last = name
 	return t.root.Mkdir(name, 0o755)
 }
 
-// dir makes a directory that the archive names. Its owner can always write
-// there, else what comes next could be neither unpacked nor removed.
-func (t *tree) dir(name string, mode fs.FileMode) error {
-	if err := t.mkdir(name); err != nil || name == "." {
+// addDir creates a directory of the archive. Its owner can always write to it: otherwise its
+// entries could be neither unpacked nor removed.
+func (t *tree) addDir(name string, mode fs.FileMode) error {
+	if err := t.makeDirs(name); err != nil || name == "." {
 		return err
 	}
 	return t.root.Chmod(name, mode.Perm()&^0o022|0o700)
 }
 
-// file writes one file. Bits such as setuid are not taken over.
-func (t *tree) file(name string, mode fs.FileMode, r io.Reader) error {
-	if err := t.enter(name); err != nil {
+// addFile writes one file. Bits such as setuid are dropped.
+func (t *tree) addFile(name string, mode fs.FileMode, r io.Reader) error {
+	if err := t.enterEntry(name); err != nil {
 		return err
 	}
 	f, err := t.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode.Perm())
@@ -168,16 +167,16 @@ func (t *tree) file(name string, mode fs.FileMode, r io.Reader) error {
 	if t.bytes += n; n > left {
 		return errTooLarge(t.limits)
 	}
-	return f.Close() // some file systems say only now that the disk is full
+	return f.Close() // some file systems only report a full disk here
 }
 
-// hardLink links to a file that is in the archive before it.
+// hardLink creates a hard link to an earlier file of the archive.
 func (t *tree) hardLink(name, target string) error {
 	target, err := entryName(target)
 	if err != nil {
 		return fmt.Errorf("hard link %.100q: %w", name, err)
 	}
-	if err := t.enter(name); err != nil {
+	if err := t.enterEntry(name); err != nil {
 		return err
 	}
 	if info, err := t.root.Lstat(target); err != nil || !info.Mode().IsRegular() {
@@ -186,9 +185,9 @@ func (t *tree) hardLink(name, target string) error {
 	return t.root.Link(target, name)
 }
 
-// symlink remembers a symbolic link.
-func (t *tree) symlink(name, target string) error {
-	if err := t.charge(); err != nil {
+// addSymlink records a symbolic link, to be created by makeLinks.
+func (t *tree) addSymlink(name, target string) error {
+	if err := t.countEntry(); err != nil {
 		return err
 	}
 	if !staysInside(path.Dir(name), target) {
@@ -198,10 +197,9 @@ func (t *tree) symlink(name, target string) error {
 	return nil
 }
 
-// staysInside tells of the target of a symbolic link in a directory of the
-// archive whether it leads to somewhere in the archive. A .. is allowed only in
-// front, where it leaves a directory that is none but the link's own: behind
-// the name of another link it would lead to wherever that link does.
+// staysInside reports whether the target of a symbolic link, which is in dir, stays in the
+// archive. A ".." is allowed only at the front, where it leaves a real directory. After the name
+// of another link it would be relative to the target of that link.
 func staysInside(dir, target string) bool {
 	if target == "" || len(target) > maxPath || path.IsAbs(target) || strings.ContainsRune(target, 0) {
 		return false
@@ -229,7 +227,7 @@ func (t *tree) makeLinks() error {
 		if t.ctx.Err() != nil {
 			return context.Cause(t.ctx)
 		}
-		if err := t.mkdir(path.Dir(l.name)); err != nil {
+		if err := t.makeDirs(path.Dir(l.name)); err != nil {
 			return err
 		}
 		err := t.root.Symlink(l.target, l.name)

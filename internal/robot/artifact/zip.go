@@ -32,15 +32,15 @@ func (t *tree) readZip(_ string, body *os.File) error {
 	return nil
 }
 
-// directoryReader bounds how much of a zip is read before its first file is:
-// the list of its files, which is held in memory as a whole.
+// directoryReader bounds how much of a zip is read before its first file. That is the list of
+// files, which is kept in memory.
 type directoryReader struct {
 	io.ReaderAt
 	left int64
 	done bool
 }
 
-// ReadAt is that of the zip while the bound lasts.
+// ReadAt reads from the zip, and returns an error once the limit is reached.
 func (d *directoryReader) ReadAt(p []byte, off int64) (int, error) {
 	if d.left -= int64(len(p)); d.left < 0 && !d.done {
 		return 0, errors.New("its list of files is too long")
@@ -55,7 +55,7 @@ func (t *tree) zipEntry(entry *zip.File) error {
 	}
 	mode := entry.Mode()
 	if mode.IsDir() {
-		return t.dir(name, mode)
+		return t.addDir(name, mode)
 	}
 	if entry.Flags&1 != 0 {
 		return fmt.Errorf("entry %.100q is encrypted", name)
@@ -67,18 +67,18 @@ func (t *tree) zipEntry(entry *zip.File) error {
 	defer content.Close()
 	switch {
 	case mode.IsRegular():
-		return t.file(name, mode, content)
+		return t.addFile(name, mode, content)
 	case mode.Type() == fs.ModeSymlink:
 		return t.zipLink(name, content)
 	}
 	return fmt.Errorf("entry %.100q is a device or a pipe", name)
 }
 
-// zipLink makes a symbolic link, whose target a zip holds as its content.
+// zipLink creates a symbolic link, whose target is the content of the entry.
 func (t *tree) zipLink(name string, content io.Reader) error {
 	target, err := io.ReadAll(io.LimitReader(content, maxPath+1))
 	if err != nil {
 		return fmt.Errorf("entry %.100q: %w", name, err)
 	}
-	return t.symlink(name, string(target))
+	return t.addSymlink(name, string(target))
 }

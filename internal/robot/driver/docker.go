@@ -12,20 +12,19 @@ import (
 	"github.com/containerd/errdefs"
 	"github.com/moby/moby/client"
 
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
-// DefaultEngine is the unix socket where a Docker engine listens.
+// DefaultEngine is the default unix socket of the Docker engine.
 const DefaultEngine = "/var/run/docker.sock"
 
-// Docker runs containers by the engine that listens on a unix socket of this
-// machine. A container dies with its shim no more than with the agent: what
-// nobody watches is removed by Sweep.
+// Docker runs containers with the engine that listens on a unix socket of this robot. A container
+// outlives its shim as well as the agent. Sweep removes containers without a shim.
 type Docker struct {
 	Socket string
 
 	mu sync.Mutex
-	// unswept is what waits for the engine to come back.
+	// unswept lists the attempts whose containers could not be removed while the engine was down.
 	unswept []Attempt
 }
 
@@ -36,15 +35,15 @@ const (
 	labelRobot   = "io.k8s4r.robot"
 )
 
-// The bounds of what is asked of an engine.
+// Timeouts and intervals of requests to the engine.
 const (
 	pingWait  = time.Second
 	startWait = 2 * time.Minute
 	sweepWait = 20 * time.Second
 )
 
-// Check wants dockerConfig with an image, and what else is in it to be well
-// formed.
+// Check returns an error unless the config has a dockerConfig with an image whose other fields are
+// well formed.
 func (*Docker) Check(c wire.TaskConfig) error {
 	switch {
 	case c.Docker == nil:
@@ -56,16 +55,16 @@ func (*Docker) Check(c wire.TaskConfig) error {
 	return err
 }
 
-// Offered where an engine answers. When it has come back, what it could not be
-// asked to remove goes.
+// Offered reports whether the engine answers. When it is back after an outage, containers that
+// could not be removed meanwhile are removed.
 func (d *Docker) Offered() bool {
-	// No engine was ever there: this costs nothing.
+	// Without a socket there never was an engine: skip the more expensive checks.
 	if _, err := os.Stat(d.Socket); err != nil {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), pingWait)
 	defer cancel()
-	engine, err := d.engine()
+	engine, err := d.openEngine()
 	if err != nil {
 		return false
 	}
@@ -79,7 +78,7 @@ func (d *Docker) Offered() bool {
 
 // Prepare pulls the image if the robot does not have it.
 func (d *Docker) Prepare(ctx context.Context, c wire.TaskConfig) error {
-	engine, err := d.engine()
+	engine, err := d.openEngine()
 	if err != nil {
 		return err
 	}
@@ -87,14 +86,14 @@ func (d *Docker) Prepare(ctx context.Context, c wire.TaskConfig) error {
 	image := c.Docker.Image
 	_, err = engine.ImageInspect(ctx, image)
 	if errdefs.IsNotFound(err) {
-		if err = pull(ctx, engine, image); err != nil {
+		if err = pullImage(ctx, engine, image); err != nil {
 			return fmt.Errorf("image %q is not on this robot and cannot be pulled: %w", image, err)
 		}
 	}
-	return d.explain(err)
+	return d.explainError(err)
 }
 
-func pull(ctx context.Context, engine *client.Client, image string) error {
+func pullImage(ctx context.Context, engine *client.Client, image string) error {
 	progress, err := engine.ImagePull(ctx, image, client.ImagePullOptions{})
 	if err != nil {
 		return err
@@ -103,46 +102,46 @@ func pull(ctx context.Context, engine *client.Client, image string) error {
 	return progress.Wait(ctx)
 }
 
-// Start creates a container and starts it. Its output is taken from the first
-// byte.
+// Start creates and starts a container. It attaches to the output before the start, so that none
+// of it is lost.
 func (d *Docker) Start(t Task) (Running, error) {
-	engine, err := d.engine()
+	engine, err := d.openEngine()
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startWait)
 	defer cancel()
-	c, err := start(ctx, engine, t)
+	c, err := startContainer(ctx, engine, t)
 	if err == nil {
 		return c, nil
 	}
 	hangUp(engine)
-	// The answer may have been lost, and the container not.
-	return nil, errors.Join(d.explain(err), d.remove(t.Contained.Attempt))
+	// The container may have been created even if the answer was lost.
+	return nil, errors.Join(d.explainError(err), d.removeContainers(t.Contained.Attempt))
 }
 
 // Sweep removes the containers of an attempt.
 func (d *Docker) Sweep(a Attempt) error {
-	err := d.remove(a)
+	err := d.removeContainers(a)
 	if err == nil {
 		return nil
 	}
 	d.mu.Lock()
 	d.unswept = append(d.unswept, a)
 	d.mu.Unlock()
-	if os.Geteuid() == 0 && d.away() {
-		// The agent is root, so it has found the processes in the container by
-		// their environment, and killed them. What is left starts nothing.
+	if os.Geteuid() == 0 && d.isEngineAway() {
+		// The agent, running as root, has found the processes in the container by their
+		// environment and killed them. Without an engine, nothing restarts them.
 		return nil
 	}
 	return err
 }
 
-// away tells that no engine is there to ask.
-func (d *Docker) away() bool {
+// isEngineAway reports whether no engine answers.
+func (d *Docker) isEngineAway() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), pingWait)
 	defer cancel()
-	engine, err := d.engine()
+	engine, err := d.openEngine()
 	if err != nil {
 		return false
 	}
@@ -151,21 +150,20 @@ func (d *Docker) away() bool {
 	return client.IsErrConnectionFailed(err)
 }
 
-// sweepAgain removes what could not be removed before.
+// sweepAgain removes the containers that could not be removed before.
 func (d *Docker) sweepAgain() {
 	d.mu.Lock()
 	left := d.unswept
 	d.unswept = nil
 	d.mu.Unlock()
 	for _, a := range left {
-		_ = d.Sweep(a) // an error: with the next heartbeat
+		_ = d.Sweep(a) // on an error it is retried with the next heartbeat
 	}
 }
 
-// remove kills and removes the containers of an attempt with their anonymous
-// volumes.
-func (d *Docker) remove(a Attempt) error {
-	engine, err := d.engine()
+// removeContainers kills and removes the containers of an attempt with their anonymous volumes.
+func (d *Docker) removeContainers(a Attempt) error {
+	engine, err := d.openEngine()
 	if err != nil {
 		return err
 	}
@@ -175,7 +173,7 @@ func (d *Docker) remove(a Attempt) error {
 	labels := []string{labelUID + "=" + a.UID, labelAttempt + "=" + strconv.Itoa(int(a.Number)), labelRobot + "=" + a.Robot}
 	found, err := engine.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: make(client.Filters).Add("label", labels...)})
 	if err != nil {
-		return fmt.Errorf("list containers: %w", d.explain(err))
+		return fmt.Errorf("list containers: %w", d.explainError(err))
 	}
 	var errs []error
 	for _, c := range found.Items {
@@ -184,14 +182,14 @@ func (d *Docker) remove(a Attempt) error {
 	return errors.Join(errs...)
 }
 
-// removeContainer returns when the container is gone, whoever has removed it.
+// removeContainer removes a container, or waits until another client has removed it.
 func removeContainer(ctx context.Context, engine *client.Client, id string) error {
 	for {
 		_, err := engine.ContainerRemove(ctx, id, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true})
 		switch {
 		case err == nil || errdefs.IsNotFound(err):
 			return nil
-		case !errdefs.IsConflict(err): // somebody else removes it at this moment
+		case !errdefs.IsConflict(err): // a conflict means that another client is removing it
 			return fmt.Errorf("remove container %.12s: %w", id, err)
 		}
 		select {
@@ -202,15 +200,15 @@ func removeContainer(ctx context.Context, engine *client.Client, id string) erro
 	}
 }
 
-// engine returns a client of the engine. hangUp must follow.
-func (d *Docker) engine() (*client.Client, error) {
+// openEngine returns a client of the engine. The caller must close it with hangUp.
+func (d *Docker) openEngine() (*client.Client, error) {
 	return client.New(client.WithHost("unix://" + d.Socket))
 }
 
 func hangUp(engine *client.Client) { _ = engine.Close() }
 
-// explain turns an error into a sentence for the task's owner.
-func (d *Docker) explain(err error) error {
+// explainError turns an error of the engine into a sentence for the user.
+func (d *Docker) explainError(err error) error {
 	switch {
 	case err == nil:
 		return nil

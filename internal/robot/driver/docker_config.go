@@ -11,15 +11,15 @@ import (
 	"github.com/moby/moby/api/types/mount"
 	"github.com/moby/moby/api/types/network"
 
-	"k8s4r.io/k8s4r/internal/isolation"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/robot/isolation"
 )
 
-// containerConfig is what runs in the container. It starts in the directory start
-// if the task names none.
+// containerConfig returns what runs in the container. If the task has no work directory, it starts
+// in start.
 func containerConfig(t Task, start string) (*container.Config, error) {
 	c, run := t.Config.Docker, t.Contained.Attempt
-	env, err := environ(containerEnv(t.Env))
+	env, err := formatEnv(containerEnv(t.Env))
 	if err != nil {
 		return nil, err
 	}
@@ -33,8 +33,7 @@ func containerConfig(t Task, start string) (*container.Config, error) {
 	return config, nil
 }
 
-// containerEnv leaves out a PATH that nobody asked for: it is the robot's, and the
-// image has its own.
+// containerEnv leaves out the robot's default PATH, so that the PATH of the image applies.
 func containerEnv(env map[string]string) map[string]string {
 	if env["PATH"] != DefaultPath {
 		return env
@@ -48,15 +47,15 @@ func containerEnv(env map[string]string) map[string]string {
 	return own
 }
 
-// hostConfig is what of the robot the container gets. An error names the field.
+// hostConfig returns what the container may use of the robot. Errors name the field.
 func hostConfig(c *wire.DockerConfig) (*container.HostConfig, error) {
 	yes := true
 	h := &container.HostConfig{
 		NetworkMode: container.NetworkMode(c.NetworkMode),
-		// We take the output. The engine's copy would fill the disk.
+		// The shim keeps the output. The engine's copy would fill the disk.
 		LogConfig: container.LogConfig{Type: "none"},
-		// The first process of a container gets no signal that it has not asked
-		// for, so it had better not be the task.
+		// PID 1 of a container ignores signals that it has no handler for, so an init process is
+		// PID 1 and the task is its child.
 		Init: &yes,
 	}
 	if !path.IsAbs(c.WorkDir) && c.WorkDir != "" {
@@ -69,13 +68,13 @@ func hostConfig(c *wire.DockerConfig) (*container.HostConfig, error) {
 	if h.PortBindings, err = portBindings(c.Ports); err != nil {
 		return nil, err
 	}
-	h.Mounts, err = mounts(c.Volumes)
+	h.Mounts, err = parseVolumes(c.Volumes)
 	return h, err
 }
 
-// bounded puts limits on a container, as package isolation puts them on processes.
-func bounded(h *container.HostConfig, l isolation.Limits) {
-	const core, oneCore = 1_000_000_000, 1024 // in the engine's terms
+// setLimits sets the limits on a container that package isolation sets on processes.
+func setLimits(h *container.HostConfig, l isolation.Limits) {
+	const core, oneCore = 1_000_000_000, 1024 // in the units of the engine
 	h.NanoCPUs, h.CPUShares = l.CPU*core/1000, l.CPUWeight*oneCore/1000
 	h.Memory, h.MemorySwap = l.Memory, l.Memory
 	if l.PIDs == 0 {
@@ -84,7 +83,7 @@ func bounded(h *container.HostConfig, l isolation.Limits) {
 	h.PidsLimit = &l.PIDs
 }
 
-// portBindings reads ports as host:container[/protocol].
+// portBindings parses ports of the form host:container[/protocol].
 func portBindings(ports []string) (network.PortMap, error) {
 	bindings := network.PortMap{}
 	for i, p := range ports {
@@ -126,8 +125,8 @@ func portNumber(s string) (uint16, error) {
 	return uint16(n), nil
 }
 
-// mounts reads volumes as host:container[:ro].
-func mounts(volumes []string) ([]mount.Mount, error) {
+// parseVolumes parses volumes of the form host:container[:ro].
+func parseVolumes(volumes []string) ([]mount.Mount, error) {
 	var all []mount.Mount
 	for i, v := range volumes {
 		m, err := parseVolume(v)
@@ -145,7 +144,7 @@ func parseVolume(s string) (mount.Mount, error) {
 	case len(part) < 2 || len(part) > 3:
 		return mount.Mount{}, fmt.Errorf("it has %d parts", len(part))
 	case !path.IsAbs(part[0]):
-		// A name would be a volume that outlives the task, and that nobody removes.
+		// A name would create a named volume, which is never removed.
 		return mount.Mount{}, fmt.Errorf("%q is not an absolute path", part[0])
 	case !path.IsAbs(part[1]) || path.Clean(part[1]) == "/":
 		return mount.Mount{}, fmt.Errorf("%q is not an absolute path below /", part[1])

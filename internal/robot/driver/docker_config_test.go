@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
-func TestDockerCheckNamesTheField(t *testing.T) {
+func TestDocker_CheckNamesField(t *testing.T) {
 	tests := []struct {
 		name   string
 		config *wire.DockerConfig
@@ -17,19 +17,19 @@ func TestDockerCheckNamesTheField(t *testing.T) {
 	}{
 		{"no config", nil, "config.dockerConfig is missing"},
 		{"no image", &wire.DockerConfig{}, "config.dockerConfig.image is empty"},
-		{"a work directory that is relative", &wire.DockerConfig{WorkDir: "here"}, `config.dockerConfig.workDir "here" is not an absolute path`},
-		{"a port without one of the container", &wire.DockerConfig{Ports: []string{"80:80", "80"}}, `config.dockerConfig.ports[1] "80" is not host:container[/udp]: "" is not a port`},
+		{"a relative work directory", &wire.DockerConfig{WorkDir: "here"}, `config.dockerConfig.workDir "here" is not an absolute path`},
+		{"a port without a container port", &wire.DockerConfig{Ports: []string{"80:80", "80"}}, `config.dockerConfig.ports[1] "80" is not host:container[/udp]: "" is not a port`},
 		{"a port without a number", &wire.DockerConfig{Ports: []string{"http:80"}}, `ports[0] "http:80" is not host:container[/udp]: "http" is not a port`},
-		{"a port of nobody's choice", &wire.DockerConfig{Ports: []string{"0:80"}}, `"0" is not a port`},
-		{"a port above all", &wire.DockerConfig{Ports: []string{"80:65536"}}, `"65536" is not a port`},
-		{"a port at an address", &wire.DockerConfig{Ports: []string{"127.0.0.1:80:80"}}, `"127.0.0.1" is not a port`},
-		{"a protocol that is none", &wire.DockerConfig{Ports: []string{"80:80/quic"}}, `protocol "quic" is none of tcp, udp, sctp`},
-		{"ports in the robot's network", &wire.DockerConfig{Ports: []string{"80:80"}, NetworkMode: "host"}, `config.dockerConfig.ports has no effect with networkMode "host"`},
-		{"a volume without a place", &wire.DockerConfig{Volumes: []string{"/data"}}, `config.dockerConfig.volumes[0] "/data" is not host:container[:ro]: it has 1 parts`},
-		{"a volume by its name", &wire.DockerConfig{Volumes: []string{"data:/data"}}, `volumes[0] "data:/data" is not host:container[:ro]: "data" is not an absolute path`},
-		{"a volume at a relative place", &wire.DockerConfig{Volumes: []string{"/data:data"}}, `"data" is not an absolute path below /`},
-		{"a volume over everything", &wire.DockerConfig{Volumes: []string{"/data:/."}}, `"/." is not an absolute path below /`},
-		{"a volume with a word that is none", &wire.DockerConfig{Volumes: []string{"/data:/data:rx"}}, `"rx" is none of ro, rw`},
+		{"port 0", &wire.DockerConfig{Ports: []string{"0:80"}}, `"0" is not a port`},
+		{"a port above 65535", &wire.DockerConfig{Ports: []string{"80:65536"}}, `"65536" is not a port`},
+		{"a port with an address", &wire.DockerConfig{Ports: []string{"127.0.0.1:80:80"}}, `"127.0.0.1" is not a port`},
+		{"an unknown protocol", &wire.DockerConfig{Ports: []string{"80:80/quic"}}, `protocol "quic" is none of tcp, udp, sctp`},
+		{"ports in the host network", &wire.DockerConfig{Ports: []string{"80:80"}, NetworkMode: "host"}, `config.dockerConfig.ports has no effect with networkMode "host"`},
+		{"a volume without a mount path", &wire.DockerConfig{Volumes: []string{"/data"}}, `config.dockerConfig.volumes[0] "/data" is not host:container[:ro]: it has 1 parts`},
+		{"a named volume", &wire.DockerConfig{Volumes: []string{"data:/data"}}, `volumes[0] "data:/data" is not host:container[:ro]: "data" is not an absolute path`},
+		{"a relative mount path", &wire.DockerConfig{Volumes: []string{"/data:data"}}, `"data" is not an absolute path below /`},
+		{"a volume over the root directory", &wire.DockerConfig{Volumes: []string{"/data:/."}}, `"/." is not an absolute path below /`},
+		{"an unknown volume option", &wire.DockerConfig{Volumes: []string{"/data:/data:rx"}}, `"rx" is none of ro, rw`},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -44,7 +44,7 @@ func TestDockerCheckNamesTheField(t *testing.T) {
 	}
 }
 
-func TestDockerPortsAndVolumes(t *testing.T) {
+func TestHostConfig_ParsesPortsAndVolumes(t *testing.T) {
 	h, err := hostConfig(&wire.DockerConfig{
 		Ports: []string{"8080:80", "8081:80/tcp", "53:5353/udp"}, Volumes: []string{"/dev/shm:/shm", "/etc:/robot/etc:ro"}, NetworkMode: "bridge",
 	})
@@ -69,7 +69,7 @@ func TestDockerPortsAndVolumes(t *testing.T) {
 	}
 }
 
-func TestDockerPathOfTheImageCountsUnlessTheTaskHasOne(t *testing.T) {
+func TestContainerConfig_DropsDefaultPath(t *testing.T) {
 	for path, want := range map[string]int{DefaultPath: 1, "/opt/bin": 2} {
 		c, err := containerConfig(Task{Config: wire.TaskConfig{Docker: &wire.DockerConfig{}}, Env: map[string]string{"PATH": path, "A": "b"}}, "/")
 		if err != nil || len(c.Env) != want {

@@ -18,29 +18,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inContainer is a task that is a container of an engine. The engine may go away and
-// come back while it runs.
+// inContainer is a task that runs in a container. The engine may stop and come back while the task
+// runs.
 type inContainer struct {
 	engine         *client.Client
 	id             string
 	stdout, stderr *os.File
-	done           int // an eventfd
+	done           int // an eventfd, written when the container has exited
 	ended          chan struct{}
-	code           int // once ended
+	code           int // valid once ended is closed
 }
 
-// The pauses of who waits for an engine.
+// Intervals and timeouts of requests to the engine.
 const (
 	engineRetry = time.Second
 	signalWait  = 10 * time.Second
-	// drainWait bounds the wait for the rest of the output of a container that
-	// has ended.
+	// drainWait bounds the wait for the rest of the output after the container has exited.
 	drainWait = 10 * time.Second
 )
 
-// start creates a container, listens to it and starts it. On an error the
-// container may be there.
-func start(ctx context.Context, engine *client.Client, t Task) (*inContainer, error) {
+// startContainer creates a container, attaches to its output and starts it. On an error, the
+// container may exist.
+func startContainer(ctx context.Context, engine *client.Client, t Task) (*inContainer, error) {
 	options, err := createOptions(ctx, engine, t)
 	if err != nil {
 		return nil, err
@@ -53,26 +52,26 @@ func start(ctx context.Context, engine *client.Client, t Task) (*inContainer, er
 	if err != nil {
 		return nil, err
 	}
-	if err := give(ctx, engine, c.id, t.Dir); err != nil {
-		c.close()
+	if err := giveDir(ctx, engine, c.id, t.Dir); err != nil {
+		c.closeFiles()
 		return nil, err
 	}
-	output, err := c.attach(ctx)
+	output, err := c.attachOutput(ctx)
 	if err != nil {
-		c.close()
+		c.closeFiles()
 		return nil, err
 	}
 	if _, err := engine.ContainerStart(ctx, c.id, client.ContainerStartOptions{}); err != nil {
 		output.Close()
-		c.close()
+		c.closeFiles()
 		return nil, err
 	}
-	go c.watch(output)
+	go c.watchContainer(output)
 	return c, nil
 }
 
-// createOptions are for the container of a task. The task's directory is where
-// it is on the robot.
+// createOptions returns the options for the container of a task. The task's directory has the same
+// path in the container as on the robot.
 func createOptions(ctx context.Context, engine *client.Client, t Task) (o client.ContainerCreateOptions, err error) {
 	image, err := engine.ImageInspect(ctx, t.Config.Docker.Image)
 	if err != nil {
@@ -88,7 +87,7 @@ func createOptions(ctx context.Context, engine *client.Client, t Task) (o client
 	if o.HostConfig, err = hostConfig(t.Config.Docker); err != nil {
 		return o, err
 	}
-	bounded(o.HostConfig, t.Contained.Limits)
+	setLimits(o.HostConfig, t.Contained.Limits)
 	for _, dir := range []string{t.Dir, t.Contained.Shared} {
 		if dir != "" {
 			o.HostConfig.Mounts = append(o.HostConfig.Mounts, mount.Mount{Type: mount.TypeBind, Source: dir, Target: dir})
@@ -98,8 +97,7 @@ func createOptions(ctx context.Context, engine *client.Client, t Task) (o client
 	return o, nil
 }
 
-// newInContainer takes hold of what the container's output goes to, which the caller
-// is about to close.
+// newInContainer duplicates the files that the output goes to, since the caller closes its own.
 func newInContainer(engine *client.Client, id string, t Task) (*inContainer, error) {
 	c := &inContainer{engine: engine, id: id, done: -1, ended: make(chan struct{})}
 	var err error
@@ -110,7 +108,7 @@ func newInContainer(engine *client.Client, id string, t Task) (*inContainer, err
 		c.stderr, err = copyOf(t.Stderr)
 	}
 	if err != nil {
-		c.close()
+		c.closeFiles()
 		return nil, err
 	}
 	return c, nil
@@ -124,8 +122,8 @@ func copyOf(f *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(own), "output"), nil
 }
 
-// close lets go of all but the container.
-func (c *inContainer) close() {
+// closeFiles closes everything except the container.
+func (c *inContainer) closeFiles() {
 	c.closeOutput()
 	_ = unix.Close(c.done)
 	hangUp(c.engine)
@@ -139,26 +137,26 @@ func (c *inContainer) closeOutput() {
 	}
 }
 
-// PID is none of ours.
+// PID returns 0: the task is not a process below the shim.
 func (c *inContainer) PID() int { return 0 }
 
-// Done is readable when the container has ended and all of its output was
+// Done returns a descriptor that is readable once the container has exited and its output has been
 // written.
 func (c *inContainer) Done() int { return c.done }
 
-// Signal reaches the first process of the container, as is the custom there.
-func (c *inContainer) Signal(s syscall.Signal) { go c.send(s) }
+// Signal sends a signal to the first process of the container, as docker kill does.
+func (c *inContainer) Signal(s syscall.Signal) { go c.sendSignal(s) }
 
-// Kill ends all of the container.
+// Kill kills all processes of the container.
 func (c *inContainer) Kill() { c.Signal(syscall.SIGKILL) }
 
-// send sends a signal, as soon as the engine takes it.
-func (c *inContainer) send(s syscall.Signal) {
+// sendSignal sends a signal, and retries while the engine does not answer.
+func (c *inContainer) sendSignal(s syscall.Signal) {
 	for {
 		ctx, cancel := context.WithTimeout(context.Background(), signalWait)
 		_, err := c.engine.ContainerKill(ctx, c.id, client.ContainerKillOptions{Signal: strconv.Itoa(int(s))})
 		cancel()
-		if err == nil || errdefs.IsNotFound(err) || errdefs.IsConflict(err) { // the last two: it has ended
+		if err == nil || errdefs.IsNotFound(err) || errdefs.IsConflict(err) { // the last two mean that it has exited
 			return
 		}
 		select {
@@ -169,7 +167,7 @@ func (c *inContainer) send(s syscall.Signal) {
 	}
 }
 
-// End removes the container.
+// End removes the container and returns its exit code.
 func (c *inContainer) End() End {
 	ctx, cancel := context.WithTimeout(context.Background(), sweepWait)
 	defer cancel()
@@ -186,7 +184,8 @@ func (c *inContainer) End() End {
 	return end
 }
 
-// endOfCode reads an exit code as shells do: an engine tells no signal.
+// endOfCode interprets codes above 128 as signals, as shells do, since the engine does not report
+// the signal.
 func endOfCode(code int) End {
 	const signals = 64
 	e := End{Code: code}
@@ -196,24 +195,24 @@ func endOfCode(code int) End {
 	return e
 }
 
-// watch takes the container's output until it has ended, and tells that it has.
-func (c *inContainer) watch(output client.HijackedResponse) {
+// watchContainer copies the container's output until it has exited, then makes Done readable.
+func (c *inContainer) watchContainer(output client.HijackedResponse) {
 	for {
 		copied := make(chan struct{})
 		go func() {
 			defer close(copied)
-			_, _ = stdcopy.StdCopy(c.stdout, c.stderr, output.Reader) // an error: the engine is gone, or the log
+			_, _ = stdcopy.StdCopy(c.stdout, c.stderr, output.Reader) // an error means that the engine or the log is gone
 		}()
-		ended := c.wait()
+		ended := c.awaitEnd()
 		if ended {
 			select {
 			case <-copied:
-			case <-time.After(drainWait): // something else holds its output open
+			case <-time.After(drainWait): // another process holds its output open
 			}
 		}
 		output.Close()
 		<-copied
-		if ended || !c.again(&output) {
+		if ended || !c.reattach(&output) {
 			break
 		}
 	}
@@ -224,21 +223,21 @@ func (c *inContainer) watch(output client.HijackedResponse) {
 	_, _ = unix.Write(c.done, one[:])
 }
 
-// wait returns when the container has ended, or the engine is gone.
-func (c *inContainer) wait() (ended bool) {
+// awaitEnd returns true when the container has exited, and false when the engine does not answer.
+func (c *inContainer) awaitEnd() (ended bool) {
 	w := c.engine.ContainerWait(context.Background(), c.id, client.ContainerWaitOptions{Condition: container.WaitConditionNotRunning})
 	select {
 	case r := <-w.Result:
 		c.code = int(r.StatusCode)
 		return true
 	case err := <-w.Error:
-		return c.removed(err)
+		return c.isRemoved(err)
 	}
 }
 
-// removed tells of an error that somebody has removed the container, which kills
-// it.
-func (c *inContainer) removed(err error) bool {
+// isRemoved reports whether err means that another client has removed the container, and thereby
+// killed it.
+func (c *inContainer) isRemoved(err error) bool {
 	if !errdefs.IsNotFound(err) {
 		return false
 	}
@@ -246,14 +245,14 @@ func (c *inContainer) removed(err error) bool {
 	return true
 }
 
-// again listens to the container anew, once the engine is back. What was written
-// meanwhile is lost. False: it has ended.
-func (c *inContainer) again(output *client.HijackedResponse) bool {
+// reattach attaches to the container's output again once the engine is back. Output written
+// meanwhile is lost. It returns false if the container has exited.
+func (c *inContainer) reattach(output *client.HijackedResponse) bool {
 	for {
 		time.Sleep(engineRetry)
 		state, err := c.engine.ContainerInspect(context.Background(), c.id, client.ContainerInspectOptions{})
 		switch {
-		case c.removed(err):
+		case c.isRemoved(err):
 			return false
 		case err != nil || state.Container.State == nil:
 			continue
@@ -261,13 +260,13 @@ func (c *inContainer) again(output *client.HijackedResponse) bool {
 			c.code = state.Container.State.ExitCode
 			return false
 		}
-		if *output, err = c.attach(context.Background()); err == nil {
+		if *output, err = c.attachOutput(context.Background()); err == nil {
 			return true
 		}
 	}
 }
 
-func (c *inContainer) attach(ctx context.Context) (client.HijackedResponse, error) {
+func (c *inContainer) attachOutput(ctx context.Context) (client.HijackedResponse, error) {
 	a, err := c.engine.ContainerAttach(ctx, c.id, client.ContainerAttachOptions{Stream: true, Stdout: true, Stderr: true})
 	if err != nil {
 		return client.HijackedResponse{}, fmt.Errorf("listen to the container: %w", err)

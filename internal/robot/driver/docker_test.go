@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
-func TestDockerWithoutAnEngine(t *testing.T) {
+func TestDocker_WithoutEngine(t *testing.T) {
 	d := &Docker{Socket: filepath.Join(t.TempDir(), "engine")}
 	if d.Offered() {
 		t.Error("offered")
@@ -20,7 +20,7 @@ func TestDockerWithoutAnEngine(t *testing.T) {
 	}
 }
 
-func TestDockerReadsExitCodesAsShellsDo(t *testing.T) {
+func TestEndOfCode_InterpretsCodesLikeShells(t *testing.T) {
 	for code, want := range map[int]End{
 		0: {}, 3: {Code: 3}, 128: {Code: 128}, 137: {Code: 137, Signal: 9}, 143: {Code: 143, Signal: 15}, 192: {Code: 192, Signal: 64}, 193: {Code: 193}, 255: {Code: 255},
 	} {

@@ -10,26 +10,26 @@ import (
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
-	"k8s4r.io/k8s4r/internal/proc"
+	"k8s4r.io/k8s4r/internal/robot/proc"
 )
 
 const (
-	// usesWait bounds the wait for what all containers use. Engines before version 28
-	// look once a second, for everybody who has asked until then.
+	// usesWait bounds the wait for the usage of all containers. Engines before version 28 measure
+	// once a second, for all requests that are waiting then.
 	usesWait = 5 * time.Second
-	// usesAtOnce is how many containers the engine is asked about at a time. With few,
-	// each handful would wait for a second of its own.
+	// usesAtOnce is the number of concurrent requests. With few of them, each batch would wait a
+	// second of its own.
 	usesAtOnce = 256
 )
 
-// containerName is that of an attempt's container. A second container of the same
-// attempt is refused by the engine.
+// containerName returns the name of an attempt's container. The engine rejects a second container
+// of that name.
 func containerName(a Attempt) string { return "k8s4r-" + a.UID + "-" + strconv.Itoa(int(a.Number)) }
 
-// Uses asks the engine once about each container. What it does not say in time is left
-// out, and asked for again the next time.
-func (d *Docker) Uses(attempts []Attempt) map[Attempt]proc.Use {
-	engine, err := d.engine()
+// MeasureUse asks the engine once for each container. Containers without an answer in time are
+// left out; the next call asks for them again.
+func (d *Docker) MeasureUse(attempts []Attempt) map[Attempt]proc.Use {
+	engine, err := d.openEngine()
 	if err != nil {
 		return nil
 	}
@@ -57,7 +57,7 @@ func (d *Docker) Uses(attempts []Attempt) map[Attempt]proc.Use {
 	return uses
 }
 
-// useOf is what a container that runs has used so far.
+// useOf returns what a running container has used so far.
 func useOf(ctx context.Context, engine *client.Client, name string) (u proc.Use, ok bool) {
 	answer, err := engine.ContainerStats(ctx, name, client.ContainerStatsOptions{})
 	if err != nil {
@@ -71,8 +71,8 @@ func useOf(ctx context.Context, engine *client.Client, name string) (u proc.Use,
 	return proc.Use{CPU: time.Duration(s.CPUStats.CPUUsage.TotalUsage), Memory: inMemory(s.MemoryStats)}, true
 }
 
-// inMemory leaves out files that the kernel lets go of when it needs the room, as
-// docker stats does: by the names of control groups of version 2, else of version 1.
+// inMemory subtracts file pages that the kernel can reclaim, as docker stats does. The name of the
+// counter is that of cgroup v2, or else of v1.
 func inMemory(s container.MemoryStats) int64 {
 	files, ok := s.Stats["inactive_file"]
 	if !ok {

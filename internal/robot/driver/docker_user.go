@@ -15,16 +15,16 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// give makes the task's directory the user's that the container runs as. By a name
-// of the robot's it would be somebody else's.
-func give(ctx context.Context, engine *client.Client, id, dir string) error {
+// giveDir makes the user that the container runs as the owner of the task's directory. The user is
+// looked up in the container, since the robot may have another user of that name.
+func giveDir(ctx context.Context, engine *client.Client, id, dir string) error {
 	c, err := engine.ContainerInspect(ctx, id, client.ContainerInspectOptions{})
 	if err != nil || c.Container.Config == nil {
 		return err
 	}
 	name, _, _ := strings.Cut(c.Container.Config.User, ":")
 	if name == "" || name == "0" || name == "root" {
-		return os.Chown(dir, os.Geteuid(), -1) // it was set up as somebody else
+		return os.Chown(dir, os.Geteuid(), -1) // the set-up may have run as another user
 	}
 	uid, err := strconv.Atoi(name)
 	if err != nil {
@@ -33,7 +33,7 @@ func give(ctx context.Context, engine *client.Client, id, dir string) error {
 		}
 	}
 	err = os.Chown(dir, uid, -1)
-	if errors.Is(err, os.ErrPermission) { // who is not root can only let everybody in
+	if errors.Is(err, os.ErrPermission) { // an agent that is not root can only open the directory to all users
 		err = os.Chmod(dir, 0o777)
 	}
 	if err != nil {
@@ -42,7 +42,7 @@ func give(ctx context.Context, engine *client.Client, id, dir string) error {
 	return nil
 }
 
-// uidInContainer looks a user up in the container's own list.
+// uidInContainer looks up a user in /etc/passwd of the container.
 func uidInContainer(ctx context.Context, engine *client.Client, id, name string) (int, error) {
 	file, err := engine.CopyFromContainer(ctx, id, client.CopyFromContainerOptions{SourcePath: "/etc/passwd"})
 	if errdefs.IsNotFound(err) {
@@ -59,10 +59,10 @@ func uidInContainer(ctx context.Context, engine *client.Client, id, name string)
 	return uidOf(list, name)
 }
 
-// maxPasswd is more than a list of users has, and less than hurts.
+// maxPasswd bounds how much of /etc/passwd is read, in bytes.
 const maxPasswd = 1 << 20
 
-// uidOf finds a user in a file like /etc/passwd.
+// uidOf looks up a user in a file in the format of /etc/passwd.
 func uidOf(passwd io.Reader, name string) (int, error) {
 	lines := bufio.NewScanner(io.LimitReader(passwd, maxPasswd))
 	for lines.Scan() {

@@ -7,14 +7,13 @@ import (
 	"slices"
 	"syscall"
 
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
-// Exec runs a command of the robot as a plain process. It serves the names
-// exec and raw_exec.
+// Exec runs a command of the robot as a plain process. It serves the drivers exec and raw_exec.
 type Exec struct{}
 
-// Check wants execConfig with a command.
+// Check returns an error unless the config has an execConfig with a command.
 func (Exec) Check(c wire.TaskConfig) error {
 	switch {
 	case c.Exec == nil:
@@ -25,36 +24,35 @@ func (Exec) Check(c wire.TaskConfig) error {
 	return nil
 }
 
-// Offered on every robot.
+// Offered returns true: every robot can run commands.
 func (Exec) Offered() bool { return true }
 
-// Start runs the command. A command without a slash is looked up on the PATH
-// of the task, any other is taken relative to the task's directory.
+// Start runs the command. A command without a slash is looked up on the task's PATH, any other is
+// relative to the task's directory.
 func (Exec) Start(t Task) (Running, error) {
-	p, err := Beside(t)
+	p, err := StartBeside(t)
 	if err != nil {
-		return nil, err // not a nil process that is no nil Running
+		return nil, err // returning p would make a non-nil Running of a nil *Process
 	}
 	return p, nil
 }
 
-// Beside starts the command of an exec config for a caller that is not its shim. It
-// is to be reaped (Process.Reap), and not ended: that would end all that the caller
-// has ever started.
-func Beside(t Task) (*Process, error) {
+// StartBeside starts the command of an exec config for a caller other than its shim. The caller
+// ends it with Process.Reap. Process.End would kill all children of the caller.
+func StartBeside(t Task) (*Process, error) {
 	c := t.Config.Exec
-	env, err := environ(t.Env)
+	env, err := formatEnv(t.Env)
 	if err != nil {
 		return nil, err
 	}
-	// The task may see other files at that place than we do.
+	// The task may see another file at that path than this process does.
 	var lost error
 	find := func() (path string, err error) {
 		if info, err := os.Stat(t.Dir); err != nil || !info.IsDir() {
 			lost = fmt.Errorf("command %q is to start in %s, which is no directory here", c.Command, t.Dir)
 			return "", lost
 		}
-		path, lost = lookup(c.Command, t.Dir, t.Env["PATH"])
+		path, lost = findExecutable(c.Command, t.Dir, t.Env["PATH"])
 		return path, lost
 	}
 	p, err := forkFound(find, slices.Concat([]string{c.Command}, c.Args), env, t)
@@ -62,14 +60,13 @@ func Beside(t Task) (*Process, error) {
 	case lost != nil:
 		return nil, lost
 	case err != nil:
-		return nil, explain(c.Command, err)
+		return nil, explainExecError(c.Command, err)
 	}
 	return p, nil
 }
 
-// explain turns what the kernel said to a command that exists into a sentence
-// for the task's owner.
-func explain(command string, err error) error {
+// explainExecError turns an error of execve into a sentence for the user.
+func explainExecError(command string, err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOEXEC):
 		return fmt.Errorf("command %q is neither a program for this machine nor a script with a #! line", command)

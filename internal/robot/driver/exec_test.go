@@ -8,9 +8,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"k8s4r.io/k8s4r/internal/driver"
-	"k8s4r.io/k8s4r/internal/driver/drivertest"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/robot/driver"
+	"k8s4r.io/k8s4r/internal/robot/driver/drivertest"
 )
 
 func command(c string, args ...string) wire.TaskConfig {
@@ -26,7 +26,7 @@ func file(t *testing.T, name, content string, mode os.FileMode) string {
 	return path
 }
 
-func TestBuiltinDrivers(t *testing.T) {
+func TestExec_PassesDriverSuite(t *testing.T) {
 	for _, name := range []string{"exec", "raw_exec"} {
 		t.Run(name, func(t *testing.T) {
 			drivertest.Run(t, drivertest.Suite{
@@ -54,7 +54,7 @@ func TestBuiltinDrivers(t *testing.T) {
 
 func TestMain(m *testing.M) { drivertest.Main(m) }
 
-func TestStartRefusesAnEnvironmentThatCannotBe(t *testing.T) {
+func TestExec_StartRejectsInvalidEnvironment(t *testing.T) {
 	tests := []struct {
 		name string
 		env  map[string]string
@@ -75,7 +75,7 @@ func TestStartRefusesAnEnvironmentThatCannotBe(t *testing.T) {
 	}
 }
 
-func TestLookupUsesThePathOfTheTask(t *testing.T) {
+func TestExec_LooksUpCommandOnTaskPath(t *testing.T) {
 	tool := file(t, "tool", "#!/bin/sh\necho from the task > out\n", 0o700)
 	dir := t.TempDir()
 	p, err := driver.Exec{}.Start(driver.Task{

@@ -7,13 +7,13 @@ import (
 	"path/filepath"
 	"slices"
 
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
-// Java runs a jar with the java of the robot, as Exec runs a command.
+// Java runs a jar with the java of the robot, like Exec runs a command.
 type Java struct{ exec Exec }
 
-// Check wants javaConfig with a jar.
+// Check returns an error unless the config has a javaConfig with a jar.
 func (Java) Check(c wire.TaskConfig) error {
 	switch j := c.Java; {
 	case j == nil:
@@ -26,14 +26,14 @@ func (Java) Check(c wire.TaskConfig) error {
 	return nil
 }
 
-// Offered where a java is found.
+// Offered reports whether the robot has java.
 func (Java) Offered() bool {
-	_, err := lookup("java", "/", DefaultPath)
+	_, err := findExecutable("java", "/", DefaultPath)
 	return err == nil
 }
 
-// Start runs the jar, or a class of it. The jar is relative to the task's
-// directory, and java is looked up on the PATH of the task.
+// Start runs the jar, or a class in it. The jar is relative to the task's directory, and java is
+// looked up on the task's PATH.
 func (d Java) Start(t Task) (Running, error) {
 	c := t.Config.Java
 	if err := isJar(c.JarPath, t.Dir); err != nil {
@@ -43,7 +43,7 @@ func (d Java) Start(t Task) (Running, error) {
 	return d.exec.Start(t)
 }
 
-// javaArgs is the command line behind java.
+// javaArgs returns the arguments of java.
 func javaArgs(c *wire.JavaConfig) []string {
 	if c.Class == "" {
 		return slices.Concat(c.JVMOptions, []string{"-jar", c.JarPath}, c.Args)
@@ -55,7 +55,7 @@ func javaArgs(c *wire.JavaConfig) []string {
 	return slices.Concat(c.JVMOptions, []string{"-cp", path, c.Class}, c.Args)
 }
 
-// isJar says of a jar that is not there more than java does.
+// isJar returns an error if the jar does not exist. It is clearer than that of java.
 func isJar(jar, dir string) error {
 	file := jar
 	if !filepath.IsAbs(file) {

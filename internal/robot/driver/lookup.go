@@ -12,25 +12,23 @@ import (
 // DefaultPath is the PATH of a task that sets none.
 const DefaultPath = "/usr/local/bin:/usr/bin:/bin"
 
-// lookup finds the file to execute. The error is a sentence for the task's
-// owner.
-func lookup(command, dir, path string) (string, error) {
+// findExecutable returns the file to execute. The error is a sentence for the user.
+func findExecutable(command, dir, path string) (string, error) {
 	if strings.Contains(command, "/") {
 		file := command
 		if !filepath.IsAbs(file) {
 			file = filepath.Join(dir, file)
 		}
-		return file, executable(command, file)
+		return file, checkExecutable(command, file)
 	}
 	var denied error
 	for _, d := range filepath.SplitList(path) {
-		// An empty or relative entry would run whatever lies in the directory
-		// that the agent happens to stand in.
+		// An empty or relative entry would run a file of the agent's current directory.
 		if !filepath.IsAbs(d) {
 			continue
 		}
 		file := filepath.Join(d, command)
-		err := executable(command, file)
+		err := checkExecutable(command, file)
 		if err == nil {
 			return file, nil
 		}
@@ -44,7 +42,7 @@ func lookup(command, dir, path string) (string, error) {
 	return "", notFoundError{command, " on PATH " + path}
 }
 
-func executable(command, file string) error {
+func checkExecutable(command, file string) error {
 	info, err := os.Stat(file)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -59,7 +57,7 @@ func executable(command, file string) error {
 	return nil
 }
 
-// notFoundError says that the host has no such command, where it was looked for.
+// notFoundError reports that the robot does not have the command, and where it was looked for.
 type notFoundError struct{ command, where string }
 
 func (e notFoundError) Error() string {

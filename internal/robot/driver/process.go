@@ -8,25 +8,25 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"k8s4r.io/k8s4r/internal/isolation"
-	"k8s4r.io/k8s4r/internal/proc"
+	"k8s4r.io/k8s4r/internal/robot/isolation"
+	"k8s4r.io/k8s4r/internal/robot/proc"
 )
 
-// Process is a task that is a process of this machine, the leader of a session
-// and of a process group. Its parent is this process, which must be a subreaper,
-// or the first process of a PID namespace: what the task orphans comes here.
+// Process is a task that is a process of this robot, the leader of a session and of a process
+// group. Its parent is this process. This process must be a subreaper or PID 1 of a PID namespace,
+// so that it becomes the parent of the task's orphans.
 type Process struct {
 	pid    int
 	pidfd  int
 	cgroup *isolation.Cgroup
 }
 
-// Fork starts a program, which ends with this process.
-func Fork(path string, argv, env []string, t Task) (*Process, error) {
+// StartProcess starts a program that is killed when this process exits.
+func StartProcess(path string, argv, env []string, t Task) (*Process, error) {
 	return forkFound(func() (string, error) { return path, nil }, argv, env, t)
 }
 
-// forkFound is Fork of a program that is looked for where the task will be.
+// forkFound starts a program whose path is looked up where the task will run.
 func forkFound(find func() (string, error), argv, env []string, t Task) (*Process, error) {
 	stdin := t.Stdin
 	if stdin == nil {
@@ -47,61 +47,61 @@ func forkFound(find func() (string, error), argv, env []string, t Task) (*Proces
 	return &Process{pid: pid, pidfd: pidfd, cgroup: t.Confinement.Cgroup}, nil
 }
 
-// PID is the leader's.
+// PID returns the leader's process.
 func (p *Process) PID() int { return p.pid }
 
-// Done is the leader's pidfd.
+// Done returns the leader's pidfd.
 func (p *Process) Done() int { return p.pidfd }
 
-// Signal reaches every process of the group. The leader is not reaped before End:
-// until then nobody else can have its number.
+// Signal sends a signal to every process of the group. The leader is not reaped before End, so its
+// PID cannot be reused until then.
 func (p *Process) Signal(s syscall.Signal) { _ = syscall.Kill(-p.pid, s) }
 
-// killWait bounds the wait for processes of a control group that were sent SIGKILL.
+// killWait bounds the wait for the processes of a cgroup after SIGKILL.
 const killWait = 5 * time.Second
 
-// Kill reaches the group, and what has left it.
+// Kill kills the group and the processes that have left it.
 func (p *Process) Kill() {
 	p.Signal(syscall.SIGKILL)
 	p.killRest()
 }
 
-// killRest kills all that the task has started.
+// killRest kills all processes that the task has started.
 func (p *Process) killRest() {
-	_ = p.cgroup.Kill(killWait) // an error: some do not end, and End waits for them
+	_ = p.cgroup.Kill(killWait) // on an error some are still running, and End waits for them
 	if os.Getpid() == 1 {
-		_ = syscall.Kill(-1, syscall.SIGKILL) // all of the namespace but us
+		_ = syscall.Kill(-1, syscall.SIGKILL) // all of the PID namespace except this process
 		return
 	}
-	for _, pid := range proc.Descendants(os.Getpid()) {
+	for _, pid := range proc.ListDescendants(os.Getpid()) {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
 }
 
-// End reaps the leader and all that it has left behind, which comes to us as its
-// parents end.
+// End reaps the leader and kills and reaps its descendants, which become children of this process
+// as their parents exit.
 func (p *Process) End() End {
-	p.Signal(syscall.SIGKILL) // while the leader holds the number
+	p.Signal(syscall.SIGKILL) // before the leader is reaped, while its PID cannot be reused
 	end := p.Reap()
-	// What has lost its parent is a child of ours: without one, nothing is left, and
-	// no look at all processes of the robot is needed.
+	// Orphans are children of this process. Without children nothing is left, and there is no need
+	// to look at all processes of the robot.
 	for hasChild() {
 		p.killRest()
-		bury()
+		reapChildren()
 	}
-	p.used(&end)
+	p.fillUse(&end)
 	return end
 }
 
-// hasChild tells whether this process has children, ended ones among them.
+// hasChild reports whether this process has children, including zombies.
 func hasChild() bool {
 	err := unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
 	return !errors.Is(err, unix.ECHILD)
 }
 
-// bury reaps children that have ended, one at the least. To look for more of them
-// after each would take a fork bomb's thousands a minute to go.
-func bury() {
+// reapChildren blocks until a child has exited and reaps all that have. Calling killRest after
+// each of them would take minutes for the thousands of a fork bomb.
+func reapChildren() {
 	for options := 0; ; options = syscall.WNOHANG {
 		pid, err := syscall.Wait4(-1, nil, options, nil)
 		if errors.Is(err, syscall.EINTR) {
@@ -113,10 +113,10 @@ func bury() {
 	}
 }
 
-// used is what the task has cost, by its control group if it has one.
-func (p *Process) used(end *End) {
+// fillUse sets what the task has used, measured by its cgroup if it has one.
+func (p *Process) fillUse(end *End) {
 	kills, _ := p.cgroup.OOMKills()
-	use, _ := p.cgroup.Usage() // an error: it has none
+	use, _ := p.cgroup.Usage() // an error means that it has no cgroup
 	var children unix.Rusage
 	_ = unix.Getrusage(unix.RUSAGE_CHILDREN, &children)
 	if use.CPU == 0 {
@@ -128,7 +128,7 @@ func (p *Process) used(end *End) {
 	end.OOM, end.CPU, end.MemoryPeak = kills > 0, use.CPU, use.MemoryPeak
 }
 
-// Reap is End for a process beside the task: it ends nothing else.
+// Reap is End for a process besides the task: it kills no other process.
 func (p *Process) Reap() End {
 	var status syscall.WaitStatus
 	for {

@@ -1,7 +1,7 @@
-// Package taskdir holds the two rules for every path that a job names below
-// the directory of its task: it stays below it, and what was made for it is
-// taken away again when nothing came of it.
-package taskdir
+// Package hostfs implements two rules for every path that a job names below the directory of its
+// task: the path stays below it, and directories that were created for it are removed again after
+// an error.
+package hostfs
 
 import (
 	"errors"
@@ -12,11 +12,10 @@ import (
 	"strings"
 )
 
-// Local returns the shortest form of a path below the task's directory, "."
-// for an empty one. Absolute paths and those with a .. that leads out of the
-// directory are errors. Symbolic links are not its matter: os.Root, which
-// every access goes through, does not follow them out.
-func Local(path string) (string, error) {
+// CleanLocal returns the shortest form of a path below the task's directory, or "." for the empty
+// path. Absolute paths and paths that lead out of the directory are errors. Symbolic links are not
+// checked here: all access goes through os.Root, which does not follow them out.
+func CleanLocal(path string) (string, error) {
 	switch {
 	case path == "":
 		return ".", nil
@@ -30,9 +29,8 @@ func Local(path string) (string, error) {
 	return filepath.Clean(path), nil
 }
 
-// MakeParents creates the directories above a path. The function that it
-// returns removes those that were not there before, with what is in them; it
-// is never nil. After an error they are gone already.
+// MakeParents creates the directories above a path. The returned function removes those that were
+// missing, with their content; it is never nil. After an error they are removed already.
 func MakeParents(root *os.Root, path string) (undo func(), err error) {
 	undo = func() {}
 	made, err := firstMissing(root, filepath.Dir(path))
@@ -49,9 +47,8 @@ func MakeParents(root *os.Root, path string) (undo func(), err error) {
 	return undo, nil
 }
 
-// firstMissing is the uppermost directory that would have to be made, or "".
-// A symbolic link to nothing is an error: what it leads to would be made, and
-// could not be told from what was there.
+// firstMissing returns the topmost directory that does not exist, or "". A dangling symbolic link
+// is an error: its target would be created, and undo could not remove it.
 func firstMissing(root *os.Root, dir string) (first string, err error) {
 	for ; dir != "."; dir = filepath.Dir(dir) {
 		if _, err := root.Lstat(dir); errors.Is(err, fs.ErrNotExist) {

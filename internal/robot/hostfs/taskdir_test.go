@@ -1,4 +1,4 @@
-package taskdir
+package hostfs
 
 import (
 	"os"
@@ -6,20 +6,20 @@ import (
 	"testing"
 )
 
-func TestLocal(t *testing.T) {
+func TestCleanLocal(t *testing.T) {
 	for path, want := range map[string]string{"": ".", ".": ".", "./": ".", "a": "a", "a/": "a", "a//b/../c": "a/c", "..a": "..a"} {
-		if got, err := Local(path); err != nil || got != want {
+		if got, err := CleanLocal(path); err != nil || got != want {
 			t.Errorf("%q is %q, %v, want %q", path, got, err, want)
 		}
 	}
 	for _, path := range []string{"/", "/a", "..", "../a", "a/../..", "a\x00b"} {
-		if got, err := Local(path); err == nil {
+		if got, err := CleanLocal(path); err == nil {
 			t.Errorf("%q is %q", path, got)
 		}
 	}
 }
 
-func TestMakeParentsCanBeUndone(t *testing.T) {
+func TestMakeParents_UndoRemovesCreatedDirectories(t *testing.T) {
 	dir := t.TempDir()
 	root, err := os.OpenRoot(dir)
 	if err != nil {

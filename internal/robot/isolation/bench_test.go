@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What a start costs beyond a bare fork and exec.
+// BenchmarkStart measures the cost of a start besides a plain fork and exec.
 func BenchmarkStart(b *testing.B) {
 	c := Command{Path: "/bin/true", Args: []string{"true"}}
 	b.Run("bare fork and exec", func(b *testing.B) {
@@ -42,7 +42,7 @@ func BenchmarkStart(b *testing.B) {
 
 func BenchmarkProbe(b *testing.B) {
 	for b.Loop() {
-		if h := Probe("bench-probe", b.TempDir()); h.Tree != nil {
+		if h := ProbeHost("bench-probe", b.TempDir()); h.Tree != nil {
 			_ = h.Tree.Remove()
 		}
 	}

@@ -7,12 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errLeadsOut is that of a path below a directory that leaves it.
+// errLeadsOut rejects a path that leads out of its directory through a link.
 var errLeadsOut = errors.New("a link on the way leads out of the directory")
 
-// openBeneath opens what has a path in a directory, by no way that leads out of it:
-// the kernel looks at each link as it follows it. To check the path first and to
-// open it then gave whoever writes there the time to put another link in its place.
+// openBeneath opens a path in a directory without leaving the directory. The kernel checks each
+// link as it follows it. Checking the path before opening it would leave time to replace a part of
+// it with a link.
 func openBeneath(dir *os.File, path string) (*os.File, error) {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS}
 	for {
@@ -21,7 +21,7 @@ func openBeneath(dir *os.File, path string) (*os.File, error) {
 		case err == nil:
 			return os.NewFile(uintptr(fd), path), nil
 		case errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN):
-			continue // somebody renames things on the way
+			continue // the path was renamed meanwhile
 		case errors.Is(err, unix.EXDEV):
 			err = errLeadsOut
 		}

@@ -12,29 +12,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kill ends every process of the group and of groups below it, and waits until
-// they have ended, for up to wait. First it makes fork fail, so a fork bomb
-// cannot outrun it; nothing can be started in the group after it. The caller's
-// own process is spared, and a group that is gone is no error.
+// Kill kills every process of the cgroup and of the cgroups below it, except the caller's own, and
+// waits up to wait for them to exit. It first makes fork fail, so that a fork bomb cannot outrun
+// it. Nothing can be started in the cgroup afterwards. If the cgroup no longer exists, Kill
+// returns nil.
 func (c *Cgroup) Kill(wait time.Duration) error {
 	c.version().noForks()
 	c.version().killAll()
 	for until := time.Now().Add(wait); ; {
-		left := c.processes()
+		left := c.listProcesses()
 		switch {
 		case len(left) == 0:
 			return nil
 		case time.Now().After(until):
 			return fmt.Errorf("processes %v do not end", left)
 		}
-		// A bomb has more processes than we have descriptors.
+		// A fork bomb can have more processes than this process has descriptors.
 		for some := range slices.Chunk(left, 128) {
 			c.killSome(some)
 		}
 	}
 }
 
-// killSome kills processes of the group and gives them a moment to end.
+// killSome kills some processes of the cgroup and waits briefly for them to exit.
 func (c *Cgroup) killSome(pids []int) {
 	held := make([]unix.PollFd, 0, len(pids))
 	of := make([]int, 0, len(pids))
@@ -44,9 +44,9 @@ func (c *Cgroup) killSome(pids []int) {
 			of = append(of, pid)
 		}
 	}
-	// Who is still in the group now that we hold it is the one we mean. A
-	// number read before could meanwhile be that of anybody on the host.
-	members := c.processes()
+	// Check the members again now that the processes are held by pidfd. A PID that was read before
+	// may have been reused by an unrelated process.
+	members := c.listProcesses()
 	for i, h := range held {
 		if slices.Contains(members, of[i]) {
 			_ = unix.PidfdSendSignal(int(h.Fd), unix.SIGKILL, nil, 0)
@@ -58,8 +58,8 @@ func (c *Cgroup) killSome(pids []int) {
 	}
 }
 
-// awaitEnd waits until all processes have ended, but not for long: one may
-// hang in the kernel, and the others wait.
+// awaitEnd waits until all processes have exited, but at most for most: one process may hang in
+// the kernel while others wait to be killed.
 func awaitEnd(held []unix.PollFd, most time.Duration) {
 	for until := time.Now().Add(most); len(held) > 0; {
 		left := time.Until(until)
@@ -71,10 +71,10 @@ func awaitEnd(held []unix.PollFd, most time.Duration) {
 	}
 }
 
-// processes lists who is in the group or below and has not ended.
-func (c *Cgroup) processes() []int {
+// listProcesses returns the processes in the cgroup or below it that have not exited.
+func (c *Cgroup) listProcesses() []int {
 	var found []int
-	for _, dir := range c.version().dirs() {
+	for _, dir := range c.version().listDirs() {
 		_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 			if err == nil && d.Name() == "cgroup.procs" {
 				found = append(found, readPIDs(path)...)
@@ -86,11 +86,11 @@ func (c *Cgroup) processes() []int {
 	return slices.Compact(found)
 }
 
-// readPIDs leaves out our own process, of which a thread may be in a group for
-// the moment of a fork, and what a pid namespace does not show.
+// readPIDs returns the PIDs in a file. It leaves out this process, which may have a thread in the
+// cgroup during a fork, and processes that the PID namespace hides.
 func readPIDs(file string) []int {
 	var found []int
-	for _, word := range words(filepath.Dir(file), filepath.Base(file)) {
+	for _, word := range readWords(filepath.Dir(file), filepath.Base(file)) {
 		if pid, err := strconv.Atoi(word); err == nil && pid > 0 && pid != os.Getpid() {
 			found = append(found, pid)
 		}

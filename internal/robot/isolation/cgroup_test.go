@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestAProcessIsBornInItsCgroup(t *testing.T) {
+func TestStart_StartsProcessInCgroup(t *testing.T) {
 	if !allowed(t, FactCgroup) {
 		return
 	}
@@ -31,8 +31,8 @@ func TestAProcessIsBornInItsCgroup(t *testing.T) {
 			t.Errorf("%s: it is in %s, want %s", controller, own[controller], dir)
 		}
 	}
-	for _, dir := range c.version().dirs() {
-		if procs := words(dir, "cgroup.procs"); slices.Contains(procs, strconv.Itoa(os.Getpid())) {
+	for _, dir := range c.version().listDirs() {
+		if procs := readWords(dir, "cgroup.procs"); slices.Contains(procs, strconv.Itoa(os.Getpid())) {
 			t.Errorf("%s has us among %v: who kills the group would kill us", dir, procs)
 		}
 	}
@@ -46,7 +46,7 @@ func TestAProcessIsBornInItsCgroup(t *testing.T) {
 	}
 }
 
-func TestATaskOverItsMemoryIsKilled(t *testing.T) {
+func TestCgroup_KillsTaskAboveMemoryLimit(t *testing.T) {
 	if !allowed(t, FactMemoryLimit) {
 		return
 	}
@@ -64,29 +64,29 @@ func TestATaskOverItsMemoryIsKilled(t *testing.T) {
 	}
 }
 
-func TestAForkBombEndsAtItsLimitAndIsKilled(t *testing.T) {
+func TestCgroup_LimitsAndKillsForkBomb(t *testing.T) {
 	if !allowed(t, FactPIDsLimit) {
 		return
 	}
 	const limit = 40
 	c := newCgroup(t, host().Tree, Limits{PIDs: limit})
 	bomb := filepath.Join(t.TempDir(), "bomb")
-	// A shell that cannot fork ends, which makes room for the others.
+	// A shell that cannot fork exits, which lets others fork.
 	writeFile(t, bomb, "while :; do sh $0 2>/dev/null & done\n")
 	k := start(t, sh(`sh $1 & sh $1 & read x`, bomb), Confinement{Cgroup: c})
-	hit := func() bool { return field(pidsDir(c), "pids.events", "max") > 0 }
+	hit := func() bool { return readField(pidsDir(c), "pids.events", "max") > 0 }
 	for until := time.Now().Add(20 * time.Second); !hit(); {
 		if time.Now().After(until) {
 			t.Fatal("the bomb did not reach its limit")
 		}
 	}
-	if n := len(c.processes()); n > limit {
+	if n := len(c.listProcesses()); n > limit {
 		t.Errorf("%d processes, want at most %d", n, limit)
 	}
 	if err := c.Kill(20 * time.Second); err != nil {
 		t.Fatal(err)
 	}
-	if left := c.processes(); len(left) > 0 {
+	if left := c.listProcesses(); len(left) > 0 {
 		t.Errorf("%v live on", left)
 	}
 	if status := k.wait(t); status.Signal() != syscall.SIGKILL {
@@ -108,7 +108,7 @@ func writeFile(t *testing.T, file, text string) {
 	}
 }
 
-func TestATaskIsThrottledAtItsCPULimit(t *testing.T) {
+func TestCgroup_ThrottlesAtCPULimit(t *testing.T) {
 	if !allowed(t, FactCPULimit) {
 		return
 	}
@@ -127,7 +127,7 @@ func TestATaskIsThrottledAtItsCPULimit(t *testing.T) {
 	})
 }
 
-func TestCreateNeverSharesACgroup(t *testing.T) {
+func TestTree_CreateRejectsCgroupInUse(t *testing.T) {
 	if !allowed(t, FactCgroup) {
 		return
 	}
@@ -146,7 +146,7 @@ func TestCreateNeverSharesACgroup(t *testing.T) {
 	}
 }
 
-func TestOpenFindsWhatAnEarlierAgentMade(t *testing.T) {
+func TestTree_OpenFindsCgroupOfEarlierAgent(t *testing.T) {
 	if !allowed(t, FactCgroup) {
 		return
 	}
@@ -172,7 +172,7 @@ func TestOpenFindsWhatAnEarlierAgentMade(t *testing.T) {
 	}
 }
 
-func TestSweepEndsWhatNobodyKnows(t *testing.T) {
+func TestTree_SweepKillsUnknownTasks(t *testing.T) {
 	if !allowed(t, FactCgroup) {
 		return
 	}
@@ -184,7 +184,7 @@ func TestSweepEndsWhatNobodyKnows(t *testing.T) {
 	k := start(t, sh("read x"), Confinement{Cgroup: known})
 	s := start(t, sh("trap '' TERM; sleep 1000 & echo ready; read x"), Confinement{Cgroup: stray})
 	s.line(t)
-	for _, dir := range stray.version().dirs() { // as a task that is root could
+	for _, dir := range stray.version().listDirs() { // as a task that is root could
 		if err := os.Mkdir(filepath.Join(dir, "below"), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -196,15 +196,15 @@ func TestSweepEndsWhatNobodyKnows(t *testing.T) {
 	if status := s.wait(t); status.Signal() != syscall.SIGKILL {
 		t.Errorf("the stray ended with status %d", status)
 	}
-	if err := stray.exists(); !errors.Is(err, fs.ErrNotExist) {
+	if err := stray.checkExists(); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the stray's group is left: %v", err)
 	}
-	if known.Empty() || ended(k.pidfd, 0) {
+	if known.Empty() || hasEnded(k.pidfd, 0) {
 		t.Error("the known task was swept")
 	}
 }
 
-func TestAGroupThatIsGoneIsNoTrouble(t *testing.T) {
+func TestCgroup_RemovedCgroupIsNoError(t *testing.T) {
 	gone := &Cgroup{V2: filepath.Join(t.TempDir(), "gone")}
 	if err := errors.Join(gone.Kill(time.Second), gone.Remove()); err != nil || !gone.Empty() {
 		t.Errorf("Kill and Remove: %v", err)

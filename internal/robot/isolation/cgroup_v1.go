@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// The controllers that tasks use. With version 2 cpuacct is part of cpu.
+// The controllers that tasks use. With v2, cpuacct is part of cpu.
 const (
 	cpu     = "cpu"
 	cpuacct = "cpuacct"
@@ -20,36 +20,35 @@ const (
 	pids    = "pids"
 )
 
-// v1 is a task's directory for each controller. Controllers that are mounted
-// together share theirs.
+// v1 is a task's directory for each controller. Controllers that are mounted together share one.
 type v1 map[string]string
 
-func (v v1) dirs() []string {
+func (v v1) listDirs() []string {
 	return slices.Compact(slices.Sorted(maps.Values(v)))
 }
 
-func (v v1) limit(l Limits) error {
-	err := set(v[cpu], knob{"cpu.shares", strconv.FormatInt(shares(l), 10)},
-		knob{"cpu.cfs_quota_us", strconv.FormatInt(quota(l), 10)})
+func (v v1) applyLimits(l Limits) error {
+	err := writeKnobs(v[cpu], knob{"cpu.shares", strconv.FormatInt(cpuShares(l), 10)},
+		knob{"cpu.cfs_quota_us", strconv.FormatInt(cpuQuota(l), 10)})
 	if l.Memory > 0 {
 		bytes := strconv.FormatInt(l.Memory, 10)
-		// memsw counts memory and swap together and may not be below the limit
-		// of memory, hence second. A kernel without it has the swappiness.
-		err = errors.Join(err, set(v[memory], knob{"memory.limit_in_bytes", bytes},
+		// memsw counts memory and swap together and must not be below the memory limit, so it is
+		// set second. Kernels without it have swappiness.
+		err = errors.Join(err, writeKnobs(v[memory], knob{"memory.limit_in_bytes", bytes},
 			knob{"memory.memsw.limit_in_bytes", bytes}, knob{"memory.swappiness", "0"}))
 	}
-	return errors.Join(err, set(v[pids], knob{"pids.max", maxPIDs(l)}))
+	return errors.Join(err, writeKnobs(v[pids], knob{"pids.max", maxPIDs(l)}))
 }
 
-// quota is the microseconds of processor time in each period of 100 ms.
-func quota(l Limits) int64 {
+// cpuQuota returns the CPU time in each period of 100 ms, in microseconds.
+func cpuQuota(l Limits) int64 {
 	if l.CPU <= 0 {
 		return -1
 	}
 	return max(l.CPU*100, 1000)
 }
 
-func shares(l Limits) int64 {
+func cpuShares(l Limits) int64 {
 	if l.CPUWeight <= 0 {
 		return 1024
 	}
@@ -66,44 +65,44 @@ func maxPIDs(l Limits) string {
 	return strconv.FormatInt(l.PIDs, 10)
 }
 
-func (v v1) usage() Usage {
-	now := number(v[memory], "memory.usage_in_bytes") - field(v[memory], "memory.stat", "total_inactive_file")
+func (v v1) readUsage() Usage {
+	now := readNumber(v[memory], "memory.usage_in_bytes") - readField(v[memory], "memory.stat", "total_inactive_file")
 	return Usage{
-		CPU:        time.Duration(number(v[cpuacct], "cpuacct.usage")),
+		CPU:        time.Duration(readNumber(v[cpuacct], "cpuacct.usage")),
 		Memory:     max(now, 0),
-		MemoryPeak: number(v[memory], "memory.max_usage_in_bytes"),
-		Throttled:  field(v[cpu], "cpu.stat", "nr_throttled"),
+		MemoryPeak: readNumber(v[memory], "memory.max_usage_in_bytes"),
+		Throttled:  readField(v[cpu], "cpu.stat", "nr_throttled"),
 	}
 }
 
-func (v v1) oomKills() int64 { return field(v[memory], "memory.oom_control", "oom_kill") }
+func (v v1) oomKills() int64 { return readField(v[memory], "memory.oom_control", "oom_kill") }
 
-func (v v1) noForks() { _ = set(v[pids], knob{"pids.max", "0"}) }
+func (v v1) noForks() { _ = writeKnobs(v[pids], knob{"pids.max", "0"}) }
 
-func (v v1) killAll() {} // version 1 has nothing for it
+func (v v1) killAll() {} // not supported by v1
 
-// seats are the places of a thread: the tasks files of the groups where it is
-// now, and of those that it is to join.
-type seats struct{ home, away []*os.File }
+// taskFiles are the tasks files of the cgroups that a thread is in now (home) and of those that it
+// will join (away).
+type taskFiles struct{ home, away []*os.File }
 
-// seats opens the files, for the calling thread cannot reach them any more
-// once the control groups are read-only to it.
-func (v v1) seats() (*seats, error) {
+// openTaskFiles opens the files in advance, since the calling thread cannot reach them once its
+// view of the cgroups is read-only.
+func (v v1) openTaskFiles() (*taskFiles, error) {
 	own, err := ownCgroups()
 	if err != nil {
 		return nil, err
 	}
-	s := &seats{}
+	s := &taskFiles{}
 	for _, controller := range slices.Sorted(maps.Keys(v)) {
-		if err := s.open(own[controller], v[controller]); err != nil {
-			s.close()
+		if err := s.openFile(own[controller], v[controller]); err != nil {
+			s.closeAll()
 			return nil, err
 		}
 	}
 	return s, nil
 }
 
-func (s *seats) open(home, away string) error {
+func (s *taskFiles) openFile(home, away string) error {
 	h, err := os.OpenFile(filepath.Join(home, "tasks"), os.O_WRONLY, 0)
 	if err != nil {
 		return fmt.Errorf("own cgroup: %w", err)
@@ -117,14 +116,14 @@ func (s *seats) open(home, away string) error {
 	return nil
 }
 
-func (s *seats) close() {
+func (s *taskFiles) closeAll() {
 	for _, f := range slices.Concat(s.home, s.away) {
 		_ = f.Close()
 	}
 }
 
-// take moves the calling thread, and nothing else of its process.
-func take(seats []*os.File) error {
+// joinGroups moves only the calling thread, not the rest of its process.
+func joinGroups(seats []*os.File) error {
 	for _, f := range seats {
 		if _, err := f.WriteString("0"); err != nil {
 			return fmt.Errorf("join cgroup %s: %w", strings.TrimSuffix(f.Name(), "/tasks"), err)

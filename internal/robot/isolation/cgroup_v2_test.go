@@ -17,9 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unified is a tree in the hierarchy of version 2, with or without
-// controllers. It is nil where this host has none that we may write to, which
-// a host without version 1 must then have said.
+// unified returns a tree of cgroup v2, with or without controllers. It returns nil if v2 is not
+// writable on this host. A host without v1 must have reported that.
 func unified(t *testing.T) *Tree {
 	t.Helper()
 	h, err := findHierarchies()
@@ -29,9 +28,9 @@ func unified(t *testing.T) *Tree {
 		}
 		return nil
 	}
-	tree, err := openV2(h.parent(os.Geteuid()), fmt.Sprintf("test-v2-%d", os.Getpid()))
+	tree, err := openV2(h.parentGroup(os.Geteuid()), fmt.Sprintf("test-v2-%d", os.Getpid()))
 	if err != nil {
-		if unix.Access(h.parent(os.Geteuid()), unix.W_OK) == nil {
+		if unix.Access(h.parentGroup(os.Geteuid()), unix.W_OK) == nil {
 			t.Error(err)
 		}
 		return nil
@@ -44,7 +43,7 @@ func unified(t *testing.T) *Tree {
 	return tree
 }
 
-func TestVersion2TakesTheProcessWithAndWithoutTheFilter(t *testing.T) {
+func TestStart_JoinsV2CgroupWithAndWithoutFilter(t *testing.T) {
 	tree := unified(t)
 	if tree == nil {
 		return
@@ -60,8 +59,8 @@ func TestVersion2TakesTheProcessWithAndWithoutTheFilter(t *testing.T) {
 	}
 }
 
-// The filter takes a fork of our own there, which must do all that Go's does.
-func TestVersion2WithTheFilterStartsAsElsewhere(t *testing.T) {
+// With v2, the filter needs our own fork, which must do everything that Go's does.
+func TestForkFiltered_MatchesForkExec(t *testing.T) {
 	tree := unified(t)
 	if tree == nil || !allowed(t, FactSeccomp) {
 		return
@@ -100,7 +99,7 @@ func TestVersion2WithTheFilterStartsAsElsewhere(t *testing.T) {
 	}
 }
 
-func TestVersion2WithTheFilterWhileGoIsBusy(t *testing.T) {
+func TestForkFiltered_WorksUnderLoad(t *testing.T) {
 	tree := unified(t)
 	if tree == nil || !allowed(t, FactSeccomp) {
 		return
@@ -125,7 +124,7 @@ func TestVersion2WithTheFilterWhileGoIsBusy(t *testing.T) {
 	}
 }
 
-func TestVersion2EndsAllWithoutALimit(t *testing.T) {
+func TestCgroupV2_KillsAllWithoutLimits(t *testing.T) {
 	tree := unified(t)
 	if tree == nil {
 		return
@@ -133,27 +132,27 @@ func TestVersion2EndsAllWithoutALimit(t *testing.T) {
 	c := newCgroup(t, tree, Limits{})
 	k := start(t, sh("for i in 1 2 3 4 5 6 7 8 9; do setsid sleep 1000 & done; echo ready; read x"), Confinement{Cgroup: c})
 	k.line(t)
-	if n := len(c.processes()); n < 10 {
+	if n := len(c.listProcesses()); n < 10 {
 		t.Errorf("%d processes are in the group, want 10", n)
 	}
 	if err := c.Kill(10 * time.Second); err != nil || !c.Empty() {
-		t.Errorf("Kill() = %v, and %v live on", err, c.processes())
+		t.Errorf("Kill() = %v, and %v live on", err, c.listProcesses())
 	}
 	if status := k.wait(t); status.Signal() != syscall.SIGKILL {
 		t.Errorf("its leader ended with status %d", status)
 	}
 }
 
-// A group that has processes cannot hand on a controller until they are in a
-// leaf. Any controller does to show it; on a hybrid host hugetlb is left.
-func TestAGroupIsVacatedSoThatItsChildrenGetControllers(t *testing.T) {
+// A cgroup with processes cannot pass on a controller until they are moved to a leaf. Any
+// controller shows that; on a hybrid host hugetlb is available.
+func TestEnableControllers_MovesProcessesToLeaf(t *testing.T) {
 	tree := unified(t)
 	if tree == nil {
 		return
 	}
 	h, _ := findHierarchies()
-	top := h.parent(os.Geteuid())
-	controllers := slices.DeleteFunc(words(top, "cgroup.controllers"), func(c string) bool {
+	top := h.parentGroup(os.Geteuid())
+	controllers := slices.DeleteFunc(readWords(top, "cgroup.controllers"), func(c string) bool {
 		return !slices.Contains([]string{"hugetlb", memory}, c)
 	})
 	if len(controllers) == 0 {
@@ -162,25 +161,25 @@ func TestAGroupIsVacatedSoThatItsChildrenGetControllers(t *testing.T) {
 	}
 	controller := controllers[0]
 	for _, dir := range []string{top, filepath.Dir(tree.v2), tree.v2} {
-		if slices.Contains(words(dir, "cgroup.subtree_control"), controller) {
+		if slices.Contains(readWords(dir, "cgroup.subtree_control"), controller) {
 			continue
 		}
 		if err := handOn(dir, controller); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
-			if err := write(dir, "cgroup.subtree_control", "-"+controller); err != nil {
+			if err := writeControlFile(dir, "cgroup.subtree_control", "-"+controller); err != nil {
 				t.Error(err)
 			}
 		})
 	}
-	c := newCgroup(t, tree, Limits{}) // last, for it must be gone first
+	c := newCgroup(t, tree, Limits{}) // last, since it must be removed first
 	k := start(t, sh("echo ready; read x; cat /proc/self/cgroup"), Confinement{Cgroup: c})
 	k.line(t)
 	if err := handOn(c.V2, controller); err != nil {
 		t.Fatal(err)
 	}
-	if got := words(c.V2, "cgroup.subtree_control"); !slices.Equal(got, []string{controller}) {
+	if got := readWords(c.V2, "cgroup.subtree_control"); !slices.Equal(got, []string{controller}) {
 		t.Errorf("its children get %v, want %s", got, controller)
 	}
 	fmt.Fprintln(k.in)
@@ -196,7 +195,7 @@ func TestAGroupIsVacatedSoThatItsChildrenGetControllers(t *testing.T) {
 	k.wait(t)
 }
 
-// fakeV2 has the files that a group has with all controllers.
+// fakeV2 returns a directory with the files that a cgroup has with all controllers.
 func fakeV2(t *testing.T, files map[string]string) *Cgroup {
 	t.Helper()
 	c := &Cgroup{V2: t.TempDir()}
@@ -206,36 +205,36 @@ func fakeV2(t *testing.T, files map[string]string) *Cgroup {
 	return c
 }
 
-func TestVersion2Limits(t *testing.T) {
+func TestCgroupV2_WritesLimits(t *testing.T) {
 	files := map[string]string{"cpu.max": "", "cpu.weight": "", "memory.max": "", "memory.swap.max": "", "memory.oom.group": "", "pids.max": ""}
 	for _, tc := range []struct {
 		name string
 		in   Limits
 		want map[string]string
 	}{
-		{"what says nothing gets the default of pids only", Limits{},
+		{"without limits only the default of pids is set", Limits{},
 			map[string]string{"cpu.max": "max 100000", "cpu.weight": "100", "memory.max": "", "memory.swap.max": "", "pids.max": "2048"}},
-		{"half a core, and a bound of memory without swap", Limits{CPU: 500, Memory: 1 << 20, PIDs: -1},
+		{"half a core and a memory limit without swap", Limits{CPU: 500, Memory: 1 << 20, PIDs: -1},
 			map[string]string{"cpu.max": "50000 100000", "memory.max": "1048576", "memory.swap.max": "0", "memory.oom.group": "1", "pids.max": "max"}},
-		{"too little for the kernel becomes the least it takes", Limits{CPU: 1, CPUWeight: 1, PIDs: 5},
+		{"values below the kernel's minimum are raised to it", Limits{CPU: 1, CPUWeight: 1, PIDs: 5},
 			map[string]string{"cpu.max": "1000 100000", "cpu.weight": "1", "pids.max": "5"}},
 		{"twice the share", Limits{CPUWeight: 2000}, map[string]string{"cpu.weight": "200"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := fakeV2(t, files)
-			if err := c.version().limit(tc.in); err != nil {
+			if err := c.version().applyLimits(tc.in); err != nil {
 				t.Fatal(err)
 			}
 			for file, want := range tc.want {
-				if got := read(c.V2, file); got != want {
+				if got := readControlFile(c.V2, file); got != want {
 					t.Errorf("%s is %q, want %q", file, got, want)
 				}
 			}
 		})
 	}
-	t.Run("a controller that is not there is left out", func(t *testing.T) {
+	t.Run("a missing controller is skipped", func(t *testing.T) {
 		c := fakeV2(t, nil)
-		if err := c.version().limit(Limits{CPU: 1000, Memory: 1}); err != nil {
+		if err := c.version().applyLimits(Limits{CPU: 1000, Memory: 1}); err != nil {
 			t.Error(err)
 		}
 		if made, _ := os.ReadDir(c.V2); len(made) > 0 {
@@ -244,7 +243,7 @@ func TestVersion2Limits(t *testing.T) {
 	})
 }
 
-func TestVersion2Usage(t *testing.T) {
+func TestCgroupV2_ReadsUsage(t *testing.T) {
 	c := fakeV2(t, map[string]string{
 		"cpu.stat":       "usage_usec 1500\nuser_usec 1000\nnr_periods 4\nnr_throttled 3\n",
 		"memory.current": "1000\n", "memory.peak": "2000\n", "memory.stat": "anon 600\ninactive_file 300\n",
@@ -259,24 +258,24 @@ func TestVersion2Usage(t *testing.T) {
 	}
 }
 
-func TestVersion2KillsByTheKernel(t *testing.T) {
+func TestCgroupV2_UsesCgroupKill(t *testing.T) {
 	c := fakeV2(t, map[string]string{"cgroup.kill": "", "pids.max": "9"})
 	if err := c.Kill(time.Second); err != nil {
 		t.Fatal(err)
 	}
-	if got := read(c.V2, "cgroup.kill") + read(c.V2, "pids.max"); got != "10" {
+	if got := readControlFile(c.V2, "cgroup.kill") + readControlFile(c.V2, "pids.max"); got != "10" {
 		t.Errorf("it wrote %q to cgroup.kill and pids.max, want 1 and 0", got)
 	}
 }
 
-func TestEnableTellsWhatTheKernelRefuses(t *testing.T) {
+func TestEnableControllers_ReportsRefusedControllers(t *testing.T) {
 	if os.Geteuid() == 0 {
-		// A directory in the place of the file refuses root too.
+		// A directory instead of the file makes the write fail for root, too.
 		c := fakeV2(t, map[string]string{"cgroup.controllers": "cpuset cpu io memory pids\n"})
 		if err := os.Mkdir(filepath.Join(c.V2, "cgroup.subtree_control"), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		err := enable(c.V2)
+		err := enableControllers(c.V2)
 		for _, controller := range []string{cpu, memory, pids} {
 			if err == nil || !strings.Contains(err.Error(), "controller "+controller) {
 				t.Errorf("it says nothing of %s: %v", controller, err)
@@ -284,12 +283,12 @@ func TestEnableTellsWhatTheKernelRefuses(t *testing.T) {
 		}
 	}
 	none := fakeV2(t, map[string]string{"cgroup.controllers": "cpuset io\n"})
-	if err := enable(none.V2); err != nil {
+	if err := enableControllers(none.V2); err != nil {
 		t.Errorf("where there is nothing to hand on: %v", err)
 	}
 }
 
-func TestATreeOfVersion2HasWhatItWasGiven(t *testing.T) {
+func TestOpenV2_UsesDelegatedControllers(t *testing.T) {
 	top := t.TempDir()
 	dir := filepath.Join(top, treeName, "r1")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -303,10 +302,10 @@ func TestATreeOfVersion2HasWhatItWasGiven(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !tree.has(cpu) || !tree.has(pids) || tree.has(memory) {
+	if !tree.hasController(cpu) || !tree.hasController(pids) || tree.hasController(memory) {
 		t.Errorf("it has %v, want cpu and pids", tree.controllers)
 	}
-	c, err := tree.path("t1")
+	c, err := tree.groupPath("t1")
 	if err != nil || c.V2 != filepath.Join(dir, "t1") {
 		t.Errorf("t1 is at %+v, %v", c, err)
 	}
@@ -315,9 +314,8 @@ func TestATreeOfVersion2HasWhatItWasGiven(t *testing.T) {
 	}
 }
 
-// The agent that is killed leaves its tasks in their groups, and starts again
-// somewhere else.
-func TestAnotherProcessUsesTheSameTree(t *testing.T) {
+// A killed agent leaves its tasks in their cgroups, and may be restarted in another cgroup.
+func TestOpenTree_FindsTreeFromAnotherCgroup(t *testing.T) {
 	if !allowed(t, FactCgroup) {
 		return
 	}

@@ -7,11 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// enter takes the calling thread to where a process is. Its PID namespace is that
-// of the thread's children only.
-func (f Confinement) enter() error {
-	// A thread that shares its place in the file system with others may not
-	// change what it sees of it.
+// enterNamespaces moves the calling thread to the namespaces of a process. The PID namespace
+// applies only to the thread's children.
+func (f Confinement) enterNamespaces() error {
+	// A thread may not change its mount namespace while it shares its root and working directory
+	// with other threads.
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return fmt.Errorf("leave the other threads: %w", err)
 	}
@@ -25,7 +25,7 @@ func (f Confinement) enter() error {
 			_ = file.Close()
 		}
 	}()
-	for _, k := range kinds { // all, before the last one takes /proc away
+	for _, k := range kinds { // all are opened before the last one hides /proc
 		file, err := os.Open(fmt.Sprintf("/proc/%d/ns/%s", f.Enter, k.name))
 		if err != nil {
 			return err
@@ -40,8 +40,8 @@ func (f Confinement) enter() error {
 	return nil
 }
 
-// name gives the calling thread a host name of its own.
-func (f Confinement) name() error {
+// setHostname gives the calling thread its own host name.
+func (f Confinement) setHostname() error {
 	if err := unix.Unshare(unix.CLONE_NEWUTS); err != nil {
 		return err
 	}

@@ -13,57 +13,56 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// forkFiltered starts a process in a group of version 2 with the filter on it.
+// forkFiltered starts a process in a cgroup of v2 with the filter installed.
 //
-// That is more than syscall.ForkExec can do: a child is born in a group only by
-// clone3, which the filter denies to the thread that forks. So the child puts
-// it on itself, between fork and exec. Moving it into the group afterwards
-// would cost 12 ms on a host that is idle, since the kernel then waits for all
-// processors.
+// syscall.ForkExec cannot do that: only clone3 starts a child in a cgroup, and the filter denies
+// clone3 to the thread that forks. So the child installs the filter itself, between fork and exec.
+// Moving it into the cgroup after the fork would cost 12 ms on an idle host, since the kernel then
+// waits for all CPUs.
 func (f Confinement) forkFiltered(c Command) (pid, pidfd int, err error) {
 	group, err := os.Open(f.Cgroup.V2)
 	if err != nil {
 		return 0, -1, &SetupError{"cgroup", err}
 	}
 	defer group.Close()
-	prog, err := filter()
+	prog, err := compileFilter()
 	if err != nil {
 		return 0, -1, &SetupError{"system call filter", err}
 	}
-	e := &embryo{prog: prog, parent: uintptr(os.Getpid()), number: -1}
+	e := &childSpec{prog: prog, parent: uintptr(os.Getpid()), number: -1}
 	e.birth = cloneArgs{
 		flags: unix.CLONE_PIDFD | unix.CLONE_INTO_CGROUP, exitSignal: uint64(unix.SIGCHLD), cgroup: uint64(group.Fd()),
 	}
-	if err := e.execute(c); err != nil {
+	if err := e.executeCommand(c); err != nil {
 		return 0, -1, err
 	}
-	e.become(f.User)
-	if err := e.hold(c.Files); err != nil {
+	e.setUser(f.User)
+	if err := e.holdFiles(c.Files); err != nil {
 		return 0, -1, &SetupError{"descriptors", err}
 	}
-	defer e.release()
-	return e.bear()
+	defer e.releaseFiles()
+	return e.forkAndWait()
 }
 
-// embryo is all that the child needs between fork and exec, made before: a
-// child of a process with threads must not allocate or take a lock.
-type embryo struct {
+// childSpec is everything that the child needs between fork and exec. It is prepared before, since
+// the child of a multi-threaded process must not allocate or take a lock.
+type childSpec struct {
 	birth  cloneArgs
-	number int32 // its pidfd, which the kernel writes here
+	number int32 // its pidfd; the kernel writes it
 	parent uintptr
 
 	path, dir  *byte // no dir: nil
 	argv, envv []*byte
-	files      []int // copies, above the numbers that they get
-	result     int   // where it writes the errno of a failure
+	files      []int // duplicates, above the numbers that they get in the child
+	result     int   // pipe for the errno of a failure
 
-	other    bool // another user
+	other    bool // runs as another user
 	uid, gid uintptr
 	groups   []uint32
 
 	prog *unix.SockFprog
-	mask unix.Sigset_t // of signals, before the fork
-	fail int64         // the errno
+	mask unix.Sigset_t // signal mask before the fork
+	fail int64         // the errno of a failure
 }
 
 // cloneArgs is the kernel's struct clone_args.
@@ -71,7 +70,7 @@ type cloneArgs struct {
 	flags, pidfd, childTID, parentTID, exitSignal, stack, stackSize, tls, setTID, setTIDSize, cgroup uint64
 }
 
-func (e *embryo) execute(c Command) (err error) {
+func (e *childSpec) executeCommand(c Command) (err error) {
 	if e.path, err = syscall.BytePtrFromString(c.Path); err != nil {
 		return err
 	}
@@ -87,17 +86,17 @@ func (e *embryo) execute(c Command) (err error) {
 	return err
 }
 
-func (e *embryo) become(u *User) {
+func (e *childSpec) setUser(u *User) {
 	if u != nil {
 		e.other, e.uid, e.gid, e.groups = true, uintptr(u.UID), uintptr(u.GID), u.Groups
 	}
 }
 
-func (e *embryo) hold(files []*os.File) error {
+func (e *childSpec) holdFiles(files []*os.File) error {
 	for _, f := range files {
-		fd, err := above(f, len(files))
+		fd, err := dupAbove(f, len(files))
 		if err != nil {
-			e.release()
+			e.releaseFiles()
 			return err
 		}
 		e.files = append(e.files, fd)
@@ -105,39 +104,39 @@ func (e *embryo) hold(files []*os.File) error {
 	return nil
 }
 
-func (e *embryo) release() {
+func (e *childSpec) releaseFiles() {
 	for _, fd := range e.files {
 		_ = unix.Close(fd)
 	}
 }
 
-// bear forks and waits until the child has executed the command or failed.
-func (e *embryo) bear() (pid, pidfd int, err error) {
+// forkAndWait forks and waits until the child has executed the command or failed.
+func (e *childSpec) forkAndWait() (pid, pidfd int, err error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return 0, -1, &SetupError{"start", err}
 	}
 	defer r.Close()
-	e.result, err = above(w, len(e.files))
+	e.result, err = dupAbove(w, len(e.files))
 	_ = w.Close()
 	if err != nil {
 		return 0, -1, &SetupError{"start", err}
 	}
-	pid, errno := e.fork()
+	pid, errno := e.forkBlocked()
 	_ = unix.Close(e.result)
 	if errno != 0 {
 		return 0, -1, errno
 	}
-	if err := outcome(r); err != nil {
-		abort(pid, int(e.number))
+	if err := readErrno(r); err != nil {
+		killAndReap(pid, int(e.number))
 		return 0, -1, err
 	}
 	return pid, int(e.number), nil
 }
 
-// outcome reads the errno of a child that failed. Of one that executes its
-// command nothing comes, since the kernel closes the pipe then.
-func outcome(r *os.File) error {
+// readErrno returns the errno of a child that failed. It returns nil after a successful exec,
+// which closes the pipe.
+func readErrno(r *os.File) error {
 	var failed [8]byte
 	switch _, err := io.ReadFull(r, failed[:]); {
 	case errors.Is(err, io.EOF):
@@ -148,15 +147,15 @@ func outcome(r *os.File) error {
 	return syscall.Errno(binary.NativeEndian.Uint64(failed[:]))
 }
 
-// above copies a descriptor to a number above those that the child gets, so
-// that it is not overwritten before its turn.
-func above(f *os.File, files int) (int, error) {
+// dupAbove duplicates a descriptor above the numbers that the child uses, so that it is not
+// overwritten before it is used.
+func dupAbove(f *os.File, files int) (int, error) {
 	return unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, files)
 }
 
-// fork returns in the parent only. Signals are off meanwhile: the child has a
-// copy of Go's handlers, and nothing that they need.
-func (e *embryo) fork() (pid int, errno syscall.Errno) {
+// forkBlocked forks with all signals blocked, since the child has a copy of Go's signal handlers
+// without the runtime state that they need. It returns only in the parent.
+func (e *childSpec) forkBlocked() (pid int, errno syscall.Errno) {
 	all := unix.Sigset_t{}
 	for i := range all.Val {
 		all.Val[i] = ^all.Val[i]
@@ -166,41 +165,40 @@ func (e *embryo) fork() (pid int, errno syscall.Errno) {
 	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &all, &e.mask); err != nil {
 		return 0, syscall.EINVAL
 	}
-	pid, errno = e.split()
+	pid, errno = e.cloneChild()
 	_ = unix.PthreadSigmask(unix.SIG_SETMASK, &e.mask, nil)
 	return pid, errno
 }
 
-// split has two ends: the parent returns from it, the child becomes the
-// command or exits. Nothing in it may grow the stack or touch the heap's
-// bookkeeping.
+// cloneChild returns in the parent. In the child it executes the command or exits. Nothing in it
+// may grow the stack or allocate.
 //
 //go:nosplit
 //go:norace
-func (e *embryo) split() (pid int, errno syscall.Errno) {
-	// Not before: as a number it does not follow when Go moves a stack.
+func (e *childSpec) cloneChild() (pid int, errno syscall.Errno) {
+	// Not earlier: this number would not be updated if Go moved the stack.
 	e.birth.pidfd = uint64(uintptr(unsafe.Pointer(&e.number)))
 	r, _, errno := unix.RawSyscall(unix.SYS_CLONE3, uintptr(unsafe.Pointer(&e.birth)), unsafe.Sizeof(e.birth), 0)
 	if errno != 0 || r != 0 {
 		return int(r), errno
 	}
-	e.fail = int64(e.grow())
+	e.fail = int64(e.runChild())
 	_, _, _ = unix.RawSyscall(unix.SYS_WRITE, uintptr(e.result), uintptr(unsafe.Pointer(&e.fail)), 8)
 	for {
 		_, _, _ = unix.RawSyscall(unix.SYS_EXIT_GROUP, 1, 0, 0)
 	}
 }
 
-// grow runs in the child and returns only what went wrong.
+// runChild runs in the child. It returns only if something fails.
 //
 //go:nosplit
 //go:norace
-func (e *embryo) grow() syscall.Errno {
+func (e *childSpec) runChild() syscall.Errno {
 	if _, _, errno := unix.RawSyscall(unix.SYS_SETSID, 0, 0, 0); errno != 0 {
 		return errno
 	}
 	if e.other {
-		if errno := e.change(); errno != 0 {
+		if errno := e.changeIdentity(); errno != 0 {
 			return errno
 		}
 	}
@@ -209,11 +207,11 @@ func (e *embryo) grow() syscall.Errno {
 			return errno
 		}
 	}
-	// After the change of user, which takes it back.
+	// After the change of user, which resets it.
 	if _, _, errno := unix.RawSyscall(unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0); errno != 0 {
 		return errno
 	}
-	// A parent that ended before will not be told of any more.
+	// There is no signal if the parent exited before the prctl.
 	if r, _, _ := unix.RawSyscall(unix.SYS_GETPPID, 0, 0, 0); r != e.parent {
 		return syscall.ESRCH
 	}
@@ -222,12 +220,12 @@ func (e *embryo) grow() syscall.Errno {
 			return errno
 		}
 	}
-	return e.exec()
+	return e.execCommand()
 }
 
 //go:nosplit
 //go:norace
-func (e *embryo) change() syscall.Errno {
+func (e *childSpec) changeIdentity() syscall.Errno {
 	var groups unsafe.Pointer
 	if len(e.groups) > 0 {
 		groups = unsafe.Pointer(&e.groups[0])
@@ -244,12 +242,12 @@ func (e *embryo) change() syscall.Errno {
 
 //go:nosplit
 //go:norace
-func (e *embryo) exec() syscall.Errno {
+func (e *childSpec) execCommand() syscall.Errno {
 	if _, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER,
 		unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW, uintptr(unsafe.Pointer(e.prog))); errno != 0 {
 		return errno
 	}
-	// The command would inherit that signals are off.
+	// The command would inherit the blocked signals.
 	if _, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK,
 		uintptr(unsafe.Pointer(&e.mask)), 0, 8, 0, 0); errno != 0 {
 		return errno

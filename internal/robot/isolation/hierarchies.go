@@ -11,16 +11,16 @@ import (
 	"github.com/moby/sys/mountinfo"
 )
 
-// hierarchies are the control groups of this process, as directories.
+// hierarchies are the cgroups of this process, as directories.
 type hierarchies struct {
-	// v1 has our own group for each controller of version 1.
+	// v1 has the cgroup of this process for each controller of v1.
 	v1 map[string]string
-	// v2 is where version 2 is mounted, own our group there; empty when it is
-	// not mounted.
+	// v2 is the mount point of cgroup v2, and own the cgroup of this process there. Both are empty
+	// if v2 is not mounted.
 	v2, own string
 }
 
-// findHierarchies reads what is mounted and where this process is in it.
+// findHierarchies reads the mounted hierarchies and the cgroups of this process.
 func findHierarchies() (hierarchies, error) {
 	own, err := ownPaths()
 	if err != nil {
@@ -32,7 +32,7 @@ func findHierarchies() (hierarchies, error) {
 	}
 	h := hierarchies{v1: map[string]string{}}
 	for _, m := range mounts {
-		h.add(m, own)
+		h.addMount(m, own)
 	}
 	if h.v2 == "" && len(h.v1) == 0 {
 		return h, errors.New("no cgroup file system is mounted")
@@ -40,11 +40,11 @@ func findHierarchies() (hierarchies, error) {
 	return h, nil
 }
 
-// hostMounts are the mounts that this process was started with.
+// hostMounts returns the mounts that this process was started with.
 //
-// They are not read by way of /proc/thread-self, as mountinfo.GetMounts does: who
-// reaps this process would wait, and keep a processor busy, until the kernel has let
-// go of what its last thread had there. That took half of what a start costs.
+// They are not read from /proc/thread-self as in mountinfo.GetMounts. With that, the process that
+// reaps this one would spin until the kernel has released the state of its last thread, which took
+// half of the time of a start.
 func hostMounts(filter mountinfo.FilterFunc) ([]*mountinfo.Info, error) {
 	f, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
@@ -54,24 +54,23 @@ func hostMounts(filter mountinfo.FilterFunc) ([]*mountinfo.Info, error) {
 	return mountinfo.GetMountsFromReader(f, filter)
 }
 
-func (h *hierarchies) add(m *mountinfo.Info, own map[string]string) {
+func (h *hierarchies) addMount(m *mountinfo.Info, own map[string]string) {
 	if m.FSType == "cgroup2" {
 		if h.v2 == "" {
-			h.v2, h.own = m.Mountpoint, locate(m, own[""])
+			h.v2, h.own = m.Mountpoint, locateGroup(m, own[""])
 		}
 		return
 	}
 	for _, c := range strings.Split(m.VFSOptions, ",") {
 		if slices.Contains([]string{cpu, cpuacct, memory, pids}, c) && h.v1[c] == "" {
-			h.v1[c] = locate(m, own[c])
+			h.v1[c] = locateGroup(m, own[c])
 		}
 	}
 }
 
-// locate finds the directory of a group. In a container the mount shows only a
-// part of the hierarchy, and our own group may be outside of it; its top is
-// then as near as we get.
-func locate(m *mountinfo.Info, group string) string {
+// locateGroup returns the directory of a cgroup. In a container the mount shows only a part of the
+// hierarchy, which may not include the cgroup of this process. Then it is the top of the mount.
+func locateGroup(m *mountinfo.Info, group string) string {
 	rel, err := filepath.Rel(m.Root, group)
 	if err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
 		return m.Mountpoint
@@ -79,14 +78,14 @@ func locate(m *mountinfo.Info, group string) string {
 	return filepath.Join(m.Mountpoint, rel)
 }
 
-// version2 tells whether to use version 2: it has controllers to give, or
-// there is nothing else. On a hybrid host all controllers are in version 1.
-func (h hierarchies) version2() bool {
-	return h.v2 != "" && (len(h.v1) == 0 || slices.Contains(words(h.v2, "cgroup.controllers"), memory))
+// usesVersion2 reports whether to use v2: it has controllers, or v1 is not mounted. On a hybrid
+// host all controllers are in v1.
+func (h hierarchies) usesVersion2() bool {
+	return h.v2 != "" && (len(h.v1) == 0 || slices.Contains(readWords(h.v2, "cgroup.controllers"), memory))
 }
 
-// parent is the group of version 2 for the tree: see the package comment.
-func (h hierarchies) parent(euid int) string {
+// parentGroup returns the cgroup that contains the Tree with v2: see the package comment.
+func (h hierarchies) parentGroup(euid int) string {
 	switch {
 	case euid == 0:
 		return h.v2
@@ -96,8 +95,7 @@ func (h hierarchies) parent(euid int) string {
 	return h.own
 }
 
-// ownPaths reads in which group this process is, by controller; version 2 is
-// the empty controller.
+// ownPaths returns the cgroups of this process by controller. The key of v2 is empty.
 func ownPaths() (map[string]string, error) {
 	b, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -120,7 +118,7 @@ func parseOwnPaths(text string) map[string]string {
 	return own
 }
 
-// ownCgroups is our own group for each controller of version 1.
+// ownCgroups returns the cgroup of this process for each controller of v1.
 func ownCgroups() (map[string]string, error) {
 	h, err := findHierarchies()
 	return h.v1, err

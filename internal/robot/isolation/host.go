@@ -6,59 +6,58 @@ import (
 	"slices"
 )
 
-// Fact is one thing that a host allows of. The words are stable: robots report
-// them, and tasks name them in isolation.required.
+// Fact is a kind of isolation that a host may support. The values are stable: robots report them,
+// and tasks use them in isolation.required.
 type Fact string
 
 // The facts.
 const (
-	// FactCgroup: all processes of a task are known, counted and killed.
+	// FactCgroup means that all processes of a task are known, measured and killed.
 	FactCgroup      Fact = "cgroup"
 	FactCPULimit    Fact = "cpu-limit"
 	FactMemoryLimit Fact = "memory-limit"
 	FactPIDsLimit   Fact = "pids-limit"
-	// FactMountNamespace: a task has its own view of the file systems.
+	// FactMountNamespace means that a task has its own view of the file systems.
 	FactMountNamespace Fact = "mount-namespace"
-	// FactPIDNamespace: a task sees, and can signal, no process but its own.
+	// FactPIDNamespace means that a task sees and signals only its own processes.
 	FactPIDNamespace Fact = "pid-namespace"
 	FactIPCNamespace Fact = "ipc-namespace"
-	// FactPrivateTmp: /tmp and /var/tmp belong to the replica.
+	// FactPrivateTmp means that /tmp and /var/tmp belong to the replica.
 	FactPrivateTmp     Fact = "private-tmp"
 	FactReadOnlySystem Fact = "read-only-system"
-	// FactUser: a task can run as another user.
+	// FactUser means that a task can run as another user.
 	FactUser            Fact = "user"
 	FactNoNewPrivileges Fact = "no-new-privileges"
 	FactRlimits         Fact = "rlimits"
 	FactSeccomp         Fact = "seccomp"
 )
 
-// Facts are all there are, in the order in which they are reported.
+// Facts are all facts, in the order in which they are reported.
 var Facts = []Fact{
 	FactCgroup, FactCPULimit, FactMemoryLimit, FactPIDsLimit, FactMountNamespace, FactPIDNamespace,
 	FactIPCNamespace, FactPrivateTmp, FactReadOnlySystem, FactUser, FactNoNewPrivileges, FactRlimits, FactSeccomp,
 }
 
-// Lack is a fact that a host does not have.
+// Lack is a fact that a host does not support.
 type Lack struct {
 	Fact Fact `json:"fact"`
-	// Why and How are sentences: what is in the way, and what to do about it.
+	// Why and How are sentences: the reason, and what the operator can do about it.
 	Why string `json:"why"`
 	How string `json:"how,omitempty"`
 }
 
-// Host is what a host allows of.
+// Host is what a host supports.
 type Host struct {
 	Allowed []Fact `json:"allowed"`
 	Lacks   []Lack `json:"lacks,omitempty"`
-	// Tree is where control groups are made. Nil without FactCgroup.
+	// Tree contains the cgroups. If nil, FactCgroup is not supported.
 	Tree *Tree `json:"-"`
 }
 
-// Allows tells whether the host has a fact.
+// Allows reports whether the host supports a fact.
 func (h Host) Allows(f Fact) bool { return slices.Contains(h.Allowed, f) }
 
-// Cgroup finds the control group of a task (Tree.Open). The error is fs.ErrNotExist
-// when there is none.
+// Cgroup opens the cgroup of a task (Tree.Open). It returns fs.ErrNotExist if there is none.
 func (h Host) Cgroup(name string) (*Cgroup, error) {
 	if h.Tree == nil {
 		return nil, fs.ErrNotExist
@@ -66,9 +65,9 @@ func (h Host) Cgroup(name string) (*Cgroup, error) {
 	return h.Tree.Open(name)
 }
 
-// Missing tells what of a task's isolation.required the host does not have;
-// nil when it has all.
-func (h Host) Missing(required []string) []Lack {
+// MissingFacts returns the facts in a task's isolation.required that the host does not support. It
+// is nil if all are supported.
+func (h Host) MissingFacts(required []string) []Lack {
 	var missing []Lack
 	for _, word := range required {
 		switch f := Fact(word); {
@@ -77,13 +76,13 @@ func (h Host) Missing(required []string) []Lack {
 			missing = append(missing, Lack{f, fmt.Sprintf("%q is no kind of isolation", word),
 				fmt.Sprintf("use words of this list: %v", Facts)})
 		default:
-			missing = append(missing, h.lack(f))
+			missing = append(missing, h.explainLack(f))
 		}
 	}
 	return missing
 }
 
-func (h Host) lack(f Fact) Lack {
+func (h Host) explainLack(f Fact) Lack {
 	if i := slices.IndexFunc(h.Lacks, func(l Lack) bool { return l.Fact == f }); i >= 0 {
 		return h.Lacks[i]
 	}

@@ -19,12 +19,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The test program is also the programs that the tests start.
+// roleVar selects a role: the test program is also the programs that the tests start.
 const roleVar = "ISOLATION_TEST_ROLE"
 
 var roles = map[string]func(){
 	"shim":  shim,
-	"probe": func() { _ = json.NewEncoder(os.Stdout).Encode(Probe("nobody", os.TempDir())) },
+	"probe": func() { _ = json.NewEncoder(os.Stdout).Encode(ProbeHost("nobody", os.TempDir())) },
 	"eat":   eat,
 }
 
@@ -40,13 +40,13 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// host is what this host allows of. Its tree is that of the tests.
+// host is what this host supports, with a tree for the tests.
 var host = sync.OnceValue(func() Host {
-	return Probe(fmt.Sprintf("test-%d", os.Getpid()), os.TempDir())
+	return ProbeHost(fmt.Sprintf("test-%d", os.Getpid()), os.TempDir())
 })
 
-// allowed tells whether the host allows what a test shows. Where it does not,
-// that must have been said with a sentence and a remedy.
+// allowed reports whether the host supports the facts that a test needs. If not, the host must
+// have reported a reason and a remedy.
 func allowed(t *testing.T, facts ...Fact) bool {
 	t.Helper()
 	all := true
@@ -55,14 +55,14 @@ func allowed(t *testing.T, facts ...Fact) bool {
 			continue
 		}
 		all = false
-		if l := host().lack(f); l.Why == "" || l.How == "" {
+		if l := host().explainLack(f); l.Why == "" || l.How == "" {
 			t.Errorf("%s is missing, and the host says only %+v", f, l)
 		}
 	}
 	return all
 }
 
-// newCgroup is a control group that the test leaves empty and removed.
+// newCgroup returns a cgroup that the test must leave empty, and removes it at the end.
 func newCgroup(t *testing.T, tree *Tree, l Limits) *Cgroup {
 	t.Helper()
 	c, err := tree.Create(strings.ReplaceAll(t.Name(), "/", "-"), l)
@@ -73,7 +73,7 @@ func newCgroup(t *testing.T, tree *Tree, l Limits) *Cgroup {
 		if err := errors.Join(c.Kill(10*time.Second), c.Remove()); err != nil {
 			t.Error(err)
 		}
-		if err := c.exists(); !errors.Is(err, os.ErrNotExist) {
+		if err := c.checkExists(); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("the cgroup is left: %v", err)
 		}
 	})
@@ -116,7 +116,7 @@ func start(t *testing.T, c Command, f Confinement) *task {
 	return &task{pid, pidfd, inW, outR}
 }
 
-// line reads what the process says next.
+// line returns the next line of the process's output.
 func (k *task) line(t *testing.T) string {
 	t.Helper()
 	var line []byte
@@ -144,7 +144,7 @@ func (k *task) wait(t *testing.T) syscall.WaitStatus {
 	}
 }
 
-// run runs a process to its end.
+// run runs a process until it exits.
 func run(t *testing.T, c Command, f Confinement) (string, syscall.WaitStatus) {
 	t.Helper()
 	k := start(t, c, f)
@@ -156,7 +156,7 @@ func run(t *testing.T, c Command, f Confinement) (string, syscall.WaitStatus) {
 	return strings.TrimSpace(string(out)), k.wait(t)
 }
 
-// says runs a script that must succeed, and compares what it prints.
+// says runs a script that must succeed, and compares its output.
 func says(t *testing.T, script string, f Confinement, want string) {
 	t.Helper()
 	out, status := run(t, sh(script), f)
@@ -165,15 +165,14 @@ func says(t *testing.T, script string, f Confinement, want string) {
 	}
 }
 
-// order is what a test asks of the shim.
+// order is what a test sends to the shim.
 type order struct {
 	Command     Command
 	Confinement Confinement
-	Kill        bool // the group, as soon as the command runs in it
+	Kill        bool // kill the cgroup as soon as the command runs in it
 }
 
-// shimCommand runs one command in a process of its own, as the agent's shim
-// does.
+// shimCommand runs one command in its own process, like the agent's shim.
 func shimCommand(t *testing.T, o order) *exec.Cmd {
 	t.Helper()
 	b, err := json.Marshal(o)
@@ -196,7 +195,7 @@ func shim() {
 		status syscall.WaitStatus
 	}
 	exits := make(chan exit, 1)
-	go func() { // as pid 1 must, for any child
+	go func() { // PID 1 must reap all children
 		for {
 			var e exit
 			var err error
@@ -217,7 +216,7 @@ func shim() {
 		fmt.Println(o.Confinement.Cgroup.Kill(10 * time.Second))
 	}
 	for e := range exits {
-		if e.pid == pid { // and not an orphan that it left us
+		if e.pid == pid { // and not an orphan that was reparented
 			if o.Kill {
 				fmt.Println(e.status.Signal())
 				os.Exit(0)
@@ -227,7 +226,7 @@ func shim() {
 	}
 }
 
-// output runs a process other than by Start, and wants it to succeed.
+// output runs a process without Start. It must succeed.
 func output(t *testing.T, c *exec.Cmd) string {
 	t.Helper()
 	var errs bytes.Buffer
@@ -252,7 +251,7 @@ func eat() {
 	fmt.Println("ate", len(all))
 }
 
-// mounted is what is mounted on the host.
+// mounted returns the mounts of the host.
 func mounted(t *testing.T) string {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/mountinfo")

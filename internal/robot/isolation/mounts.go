@@ -13,41 +13,38 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mounts is what a task sees of the file systems, in a mount namespace of its
-// own. In all of them /proc is fresh, so it shows the pid namespace of who
-// calls Start, the dangerous parts of it are read-only, and /dev/shm is empty
-// and private. What a process mounts is gone with the last process that sees
-// it; nothing is ever mounted on the host.
+// Mounts is a task's view of the file systems, in its own mount namespace. In every such view,
+// /proc is new and shows the PID namespace of the caller of Start, its dangerous parts are
+// read-only, and /dev/shm is empty and private. The mounts disappear with the last process that
+// sees them. Nothing is ever mounted on the host.
 //
-// A task that is root loses CAP_SYS_PTRACE with it: it can trace its own
-// processes, and no others.
+// A task that is root loses CAP_SYS_PTRACE: it can trace its own processes, and no others.
 type Mounts struct {
-	// ReadOnly makes everything read-only but Writable, /tmp, /var/tmp and
-	// /dev/shm. Devices can be written to all the same, and sockets connected.
+	// ReadOnly makes everything read-only except Writable, /tmp, /var/tmp and /dev/shm. Devices
+	// can still be written to, and sockets connected to.
 	ReadOnly bool `json:"readOnly,omitempty"`
-	// Tmp is the directory that has the private /tmp and /var/tmp, in tmp and
-	// var-tmp, which are made when they are missing. Tasks with the same Tmp
-	// share them. It may be closed to other users. Empty: those of the host.
+	// Tmp is the directory that contains the private /tmp and /var/tmp, as tmp and var-tmp, which
+	// are created if missing. Tasks with the same Tmp share them. It may be inaccessible to other
+	// users. If empty, the task sees those of the host.
 	Tmp string `json:"tmp,omitempty"`
-	// Hidden are directories that seem empty but for what is Writable in them:
-	// the agent's state and config. One that does not exist is left out.
+	// Hidden are directories that appear empty except for what is Writable in them, such as the
+	// agent's state and config. Missing ones are skipped.
 	Hidden []string `json:"hidden,omitempty"`
-	// Writable are directories that stay as they are, at the same path: the
-	// task's own.
+	// Writable are directories that stay writable at the same path, such as the task's own.
 	Writable []string `json:"writable,omitempty"`
-	// Binds are what of the host it sees at other places, mounted in the order of
-	// these. A place that the host does not have is there for it alone (rootDir).
+	// Binds are parts of the host that the task sees at other paths, mounted in the order of their
+	// targets. A target that the host does not have is created only in this view (rootDir).
 	Binds []Bind `json:"binds,omitempty"`
 }
 
 // Bind is a file or a directory of the host, and where a process sees it.
 type Bind struct {
 	Source string `json:"source"`
-	// Sub is what is mounted of the directory Source, by its path there. Who can write
-	// in Source may put a link in the way at any time: one that leads out of it is
-	// an error. Empty: Source itself.
+	// Sub is the path in the directory Source that is mounted. Any process that can write to
+	// Source may replace a part of the path with a link at any time; a link that leads out of
+	// Source is an error. If empty, Source itself is mounted.
 	Sub string `json:"sub,omitempty"`
-	// Target is absolute, as the process names it.
+	// Target is absolute, as the process sees it.
 	Target   string `json:"target"`
 	ReadOnly bool   `json:"readOnly,omitempty"`
 }
@@ -55,22 +52,22 @@ type Bind struct {
 // procReadOnly are the parts of /proc that act on the whole robot.
 var procReadOnly = []string{"sys", "sysrq-trigger", "irq", "bus", "fs"}
 
-// apply gives the calling thread a mount namespace. When it fails the thread
-// is of no more use.
-func (m *Mounts) apply() error {
+// applyMounts gives the calling thread its own mount namespace. On an error the thread must not be
+// used any further.
+func (m *Mounts) applyMounts() error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("new mount namespace: %w", err)
 	}
-	// From here on nothing reaches the host, and nothing comes from it: a disk
-	// that is plugged in later is not seen.
+	// From here on no mount propagates to the host or from it: a disk that is plugged in later is
+	// not visible.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make the mounts private: %w", err)
 	}
-	tmp, err := m.tmp()
+	tmp, err := m.openTmp()
 	defer closeAll(tmp)
-	own, err2 := m.own()
+	own, err2 := m.openWritable()
 	defer closeAll(own)
-	bound, err3 := m.bound()
+	bound, err3 := m.openBinds()
 	defer closeAll(bound)
 	if err := errors.Join(err, err2, err3); err != nil {
 		return err
@@ -84,13 +81,13 @@ func (m *Mounts) apply() error {
 			return err
 		}
 	}
-	return errors.Join(m.cover(tmp, own), mountAll(bound), root.letGo(), keepOut())
+	return errors.Join(m.coverDirs(tmp, own), mountAll(bound), root.letGo(), keepOut())
 }
 
-// bound opens what is bound, for its path may be covered by then.
-func (m *Mounts) bound() (binds []bind, err error) {
+// openBinds opens the sources in advance, since other mounts may cover their paths.
+func (m *Mounts) openBinds() (binds []bind, err error) {
 	for _, b := range slices.SortedStableFunc(slices.Values(m.Binds), func(a, b Bind) int { return strings.Compare(a.Target, b.Target) }) {
-		f, err := b.open()
+		f, err := b.openSource()
 		if err != nil {
 			return binds, fmt.Errorf("what is mounted at %s: %w", b.Target, err)
 		}
@@ -99,7 +96,7 @@ func (m *Mounts) bound() (binds []bind, err error) {
 	return binds, nil
 }
 
-func (b Bind) open() (*os.File, error) {
+func (b Bind) openSource() (*os.File, error) {
 	f, err := os.OpenFile(b.Source, unix.O_PATH, 0)
 	if err != nil || b.Sub == "" {
 		return f, err
@@ -108,9 +105,9 @@ func (b Bind) open() (*os.File, error) {
 	return openBeneath(f, b.Sub)
 }
 
-// keepOut takes from a task that is root the right to look at processes that
-// have more rights than it. The root directory of the shim is that of the
-// host, and /proc/1/root showed a task all that is hidden from it.
+// keepOut prevents a task that is root from reading processes that have more rights than it has.
+// The root directory of the shim is that of the host, so /proc/1/root would show everything that
+// is hidden from the task.
 func keepOut() error {
 	err := unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_SYS_PTRACE, 0, 0, 0)
 	if err != nil {
@@ -119,27 +116,27 @@ func keepOut() error {
 	return nil
 }
 
-// cover mounts what lies over the directories of the host. /tmp comes first:
-// what is hidden and what is the task's own may lie in it.
-func (m *Mounts) cover(tmp, own []bind) error {
+// coverDirs mounts over directories of the host. /tmp comes first, since hidden directories and
+// the task's own may be below it.
+func (m *Mounts) coverDirs(tmp, own []bind) error {
 	if err := errors.Join(mountProc(), mountShm(), mountAll(tmp)); err != nil {
 		return err
 	}
-	hidden, err := hide(m.Hidden)
+	hidden, err := hideDirs(m.Hidden)
 	if err := errors.Join(err, mountAll(own)); err != nil {
 		return err
 	}
-	// Only now that the ways to the task's own have been made in them.
+	// After the mount points of the task's own directories were created in them.
 	for _, dir := range hidden {
-		if err := remount(dir, true); err != nil {
+		if err := remountDir(dir, true); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// bind is a file or a directory that is mounted at another or at the same place. It is
-// held open, for by then its path may be covered.
+// bind is a file or a directory that is mounted at the same or another path. It is held open,
+// since another mount may cover its path.
 type bind struct {
 	dir      *os.File
 	at       string
@@ -151,14 +148,14 @@ func openBind(dir, at string) (bind, error) {
 	return bind{dir: f, at: at}, err
 }
 
-// tmp opens, and makes, the private /tmp and /var/tmp.
-func (m *Mounts) tmp() (binds []bind, err error) {
+// openTmp creates and opens the private /tmp and /var/tmp.
+func (m *Mounts) openTmp() (binds []bind, err error) {
 	if m.Tmp == "" {
 		return nil, nil
 	}
 	for _, d := range []struct{ name, at string }{{"tmp", "/tmp"}, {"var-tmp", "/var/tmp"}} {
 		if _, err := os.Stat(d.at); err != nil {
-			continue // what the host has not, the task has not
+			continue // the host does not have this directory
 		}
 		dir, err := makeTmp(m.Tmp, d.name)
 		if err != nil {
@@ -173,19 +170,19 @@ func (m *Mounts) tmp() (binds []bind, err error) {
 	return binds, nil
 }
 
-// makeTmp makes a directory in which everyone may make files, and nobody may
-// remove those of others.
+// makeTmp creates a directory in which every user may create files and only their owners may
+// remove them.
 func makeTmp(parent, name string) (string, error) {
 	dir := filepath.Join(parent, name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	// Not in MkdirAll, where the umask would take from it.
+	// MkdirAll would apply the umask.
 	return dir, os.Chmod(dir, 0o777|fs.ModeSticky)
 }
 
-// own opens what stays writable.
-func (m *Mounts) own() (binds []bind, err error) {
+// openWritable opens the directories that stay writable.
+func (m *Mounts) openWritable() (binds []bind, err error) {
 	for _, dir := range m.Writable {
 		b, err := openBind(dir, dir)
 		if err != nil {
@@ -198,27 +195,27 @@ func (m *Mounts) own() (binds []bind, err error) {
 
 func mountAll(binds []bind) error {
 	for _, b := range binds {
-		if err := b.mount(); err != nil {
+		if err := b.mountBind(); err != nil {
 			return fmt.Errorf("mount on %s: %w", b.at, err)
 		}
 	}
 	return nil
 }
 
-func (b bind) mount() error {
+func (b bind) mountBind() error {
 	if err := b.makePlace(); err != nil {
 		return err
 	}
-	// Not thread-self (hostMounts). What is open is that of all threads.
+	// Not thread-self (see hostMounts). Descriptors are shared by all threads.
 	source := fmt.Sprintf("/proc/self/fd/%d", b.dir.Fd())
 	if err := unix.Mount(source, b.at, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return err
 	}
-	return remount(b.at, b.readOnly)
+	return remountDir(b.at, b.readOnly)
 }
 
-// makePlace makes what it is mounted on, where that is below another mount: a file
-// for a file.
+// makePlace creates the mount point if it is missing: a file for a file, a directory for a
+// directory.
 func (b bind) makePlace() error {
 	if _, err := os.Stat(b.at); err == nil {
 		return nil
@@ -230,7 +227,7 @@ func (b bind) makePlace() error {
 	if info.IsDir() {
 		return os.MkdirAll(b.at, 0o755)
 	}
-	return errors.Join(os.MkdirAll(filepath.Dir(b.at), 0o755), touch(b.at))
+	return errors.Join(os.MkdirAll(filepath.Dir(b.at), 0o755), createFile(b.at))
 }
 
 func closeAll(binds []bind) {
@@ -251,7 +248,7 @@ func mountProc() error {
 		if err := unix.Mount(path, path, "", unix.MS_BIND, ""); err != nil {
 			return fmt.Errorf("mount %s: %w", path, err)
 		}
-		if err := remount(path, true); err != nil {
+		if err := remountDir(path, true); err != nil {
 			return err
 		}
 	}
@@ -260,15 +257,16 @@ func mountProc() error {
 
 func mountShm() error {
 	err := unix.Mount("tmpfs", "/dev/shm", "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=1777")
-	// A host without shared memory has none to keep private.
+	// A host without /dev/shm has no shared memory to isolate.
 	if err != nil && !errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("mount /dev/shm: %w", err)
 	}
 	return nil
 }
 
-// hide covers directories with empty ones, still writable, and returns which.
-func hide(dirs []string) (hidden []string, err error) {
+// hideDirs mounts empty directories, which are still writable, over the given ones. It returns
+// those that exist.
+func hideDirs(dirs []string) (hidden []string, err error) {
 	for _, dir := range dirs {
 		if _, err := os.Stat(dir); err != nil {
 			continue
@@ -282,10 +280,10 @@ func hide(dirs []string) (hidden []string, err error) {
 	return hidden, nil
 }
 
-// readOnlyAll makes everything that is mounted read-only.
+// readOnlyAll makes all mounts read-only.
 func readOnlyAll() error {
 	err := unix.MountSetattr(unix.AT_FDCWD, "/", unix.AT_RECURSIVE, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
-	// Some containers say that what they do not know is forbidden.
+	// Some container runtimes deny unknown calls with EPERM.
 	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) {
 		return readOnlyEach()
 	}
@@ -295,28 +293,28 @@ func readOnlyAll() error {
 	return nil
 }
 
-// readOnlyEach is for kernels before 5.12, which do one mount at a time.
+// readOnlyEach is for kernels before 5.12, where each mount is changed separately.
 func readOnlyEach() error {
-	mounts, err := mountinfo.GetMounts(nil) // of this thread, which has a namespace of its own
+	mounts, err := mountinfo.GetMounts(nil) // of this thread, which has its own mount namespace
 	if err != nil {
 		return fmt.Errorf("read the mounts: %w", err)
 	}
 	for _, m := range mounts {
-		// One that is covered by another cannot be reached, by us or by a task.
-		if err := remount(m.Mountpoint, true); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		// A mount that another one covers cannot be reached, not even by a task.
+		if err := remountDir(m.Mountpoint, true); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 			return err
 		}
 	}
 	return nil
 }
 
-// remount makes one mount read-only or writable and keeps its other flags.
-func remount(path string, readOnly bool) error {
+// remountDir makes one mount read-only or writable, and keeps its other flags.
+func remountDir(path string, readOnly bool) error {
 	var now unix.Statfs_t
 	if err := unix.Statfs(path, &now); err != nil {
 		return fmt.Errorf("mount %s: %w", path, err)
 	}
-	// These flags of statfs have the same numbers in mount.
+	// These flags have the same values in statfs and mount.
 	flags := uintptr(now.Flags) & (unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC)
 	if readOnly {
 		flags |= unix.MS_RDONLY

@@ -11,8 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// state is an agent's state directory with two tasks, and what the first of
-// them sees.
+// state returns an agent's state directory with two tasks, and the mounts of the first one.
 func state(t *testing.T) (dir, own string, m *Mounts) {
 	t.Helper()
 	dir = t.TempDir()
@@ -27,7 +26,7 @@ func state(t *testing.T) (dir, own string, m *Mounts) {
 	return dir, own, &Mounts{ReadOnly: true, Tmp: filepath.Join(dir, "replica"), Hidden: []string{dir, "/no/such/dir"}, Writable: []string{own}}
 }
 
-func TestTheSystemIsReadOnly(t *testing.T) {
+func TestMounts_MakeSystemReadOnly(t *testing.T) {
 	if !allowed(t, FactReadOnlySystem) {
 		return
 	}
@@ -56,14 +55,14 @@ pwd`)
 	}
 }
 
-func TestTasksOfAReplicaShareATmpThatIsTheirs(t *testing.T) {
+func TestMounts_ShareTmpWithinReplica(t *testing.T) {
 	if !allowed(t, FactPrivateTmp) {
 		return
 	}
 	dir, _, m := state(t)
 	mark := fmt.Sprintf("isolation-test-%d", os.Getpid())
 	f := Confinement{Mounts: m}
-	// The way to the task's own directory lies in /tmp here.
+	// Here, the task's own directory is below /tmp.
 	says(t, "umask 077; ls /tmp /var/tmp | grep -v -e ^/ -e ^Test -e ^$; echo hello > /tmp/"+mark+"; echo x > /dev/shm/"+mark, f, "")
 	says(t, "cat /tmp/"+mark+"; ls /var/tmp /dev/shm; stat -c %a /tmp /var/tmp", f, "hello\n/dev/shm:\n\n/var/tmp:\n1777\n1777")
 	for _, host := range []string{"/tmp/", "/var/tmp/", "/dev/shm/"} {
@@ -76,7 +75,7 @@ func TestTasksOfAReplicaShareATmpThatIsTheirs(t *testing.T) {
 	}
 }
 
-func TestAUserReachesItsDirectoriesThroughClosedOnes(t *testing.T) {
+func TestMounts_UserReachesDirectoriesBelowClosedOnes(t *testing.T) {
 	if !allowed(t, FactUser, FactPrivateTmp) {
 		return
 	}
@@ -95,7 +94,7 @@ func TestAUserReachesItsDirectoriesThroughClosedOnes(t *testing.T) {
 	}
 }
 
-func TestTheAgentsDirectoriesAreHidden(t *testing.T) {
+func TestMounts_HideAgentDirectories(t *testing.T) {
 	if !allowed(t, FactMountNamespace) {
 		return
 	}
@@ -112,7 +111,7 @@ func TestTheAgentsDirectoriesAreHidden(t *testing.T) {
 	}
 }
 
-func TestTheShimIsPid1OfItsTasks(t *testing.T) {
+func TestStart_ShimIsPID1OfTasks(t *testing.T) {
 	if !allowed(t, FactPIDNamespace, FactIPCNamespace, FactMountNamespace) {
 		return
 	}
@@ -143,7 +142,7 @@ func TestTheShimIsPid1OfItsTasks(t *testing.T) {
 }
 
 // The shim sees the whole host, and a task that is root sees the shim.
-func TestNothingIsSeenThroughTheShim(t *testing.T) {
+func TestMounts_HideRootDirectoryOfShim(t *testing.T) {
 	if !allowed(t, FactPIDNamespace, FactMountNamespace) {
 		return
 	}
@@ -161,8 +160,8 @@ sleep 100 & ls -d /proc/$!/root/proc >/dev/null && echo but its own child is; ki
 	}
 }
 
-// The way of kernels that cannot do it in one call.
-func TestEachMountIsMadeReadOnly(t *testing.T) {
+// The fallback for kernels without mount_setattr.
+func TestReadOnlyEach_MakesEveryMountReadOnly(t *testing.T) {
 	if !allowed(t, FactMountNamespace) {
 		return
 	}
@@ -170,7 +169,7 @@ func TestEachMountIsMadeReadOnly(t *testing.T) {
 	result := make(chan error)
 	onOwnThread(func() {
 		m := &Mounts{}
-		if err := errors.Join(m.apply(), readOnlyEach()); err != nil {
+		if err := errors.Join(m.applyMounts(), readOnlyEach()); err != nil {
 			result <- err
 			return
 		}
@@ -189,7 +188,7 @@ func TestEachMountIsMadeReadOnly(t *testing.T) {
 	writeFile(t, filepath.Join(dir, "new"), "the host is as it was")
 }
 
-func TestATaskWhoseMountsFailIsNotStarted(t *testing.T) {
+func TestStart_FailsIfMountsFail(t *testing.T) {
 	dir := t.TempDir()
 	_, _, err := Start(sh("touch $1/ran", dir), Confinement{Mounts: &Mounts{Writable: []string{dir + "/gone"}}})
 	if _, ok := errors.AsType[*SetupError](err); !ok || errors.Is(err, unix.ENOENT) {

@@ -11,34 +11,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Probe tries on this host what there is for the tasks of an owner, the name
-// of the agent's robot. It is for once, at the start of an agent, and takes
-// some milliseconds. It leaves nothing behind but the empty Tree. dir is a
-// directory of the agent, in which it makes another for the time of the call.
-func Probe(owner, dir string) Host {
+// ProbeHost tries out on this host what is available for the tasks of an owner, which is the name
+// of the agent's robot. The agent calls it once at its start. It takes some milliseconds and
+// leaves only the empty Tree behind. dir is a directory of the agent, in which ProbeHost creates
+// another one temporarily.
+func ProbeHost(owner, dir string) Host {
 	p := &probe{root: os.Geteuid() == 0}
-	p.cgroups(owner)
-	p.namespaces()
-	p.mounts(dir)
-	p.rights()
+	p.probeCgroups(owner)
+	p.probeNamespaces()
+	p.probeMounts(dir)
+	p.probeRights()
 	if p.cgroup != nil {
-		// What it left would be swept as a task that nobody knows.
+		// Otherwise it would be swept like the cgroup of an unknown task.
 		_ = errors.Join(p.cgroup.Kill(time.Second), p.cgroup.Remove())
 	}
 	return p.host
 }
 
-// probeName is the control group in which everything is tried, as tasks are.
+// probeName is the cgroup in which everything is tried, as for a task.
 const probeName = "k8s4r-probe"
 
 type probe struct {
 	host   Host
 	root   bool
-	cgroup *Cgroup // nil: there are none
+	cgroup *Cgroup // nil: cgroups are not available
 }
 
-// note writes down the outcome of one try.
-func (p *probe) note(f Fact, err error, how string) {
+// recordFact records the result of one try.
+func (p *probe) recordFact(f Fact, err error, how string) {
 	if err == nil {
 		p.host.Allowed = append(p.host.Allowed, f)
 		return
@@ -46,21 +46,21 @@ func (p *probe) note(f Fact, err error, how string) {
 	why := err.Error()
 	if !p.root && errors.Is(err, os.ErrPermission) {
 		why = fmt.Sprintf("the agent is not root (%v)", err)
-		if f != FactCgroup { // which can be had without
+		if f != FactCgroup { // which does not always need root
 			how = "run the agent as root"
 		}
 	}
 	p.host.Lacks = append(p.host.Lacks, Lack{f, why, how})
 }
 
-func (p *probe) cgroups(owner string) {
-	p.note(FactCgroup, p.openTree(owner), "run the agent as root where /sys/fs/cgroup is mounted and writable, "+
+func (p *probe) probeCgroups(owner string) {
+	p.recordFact(FactCgroup, p.openTree(owner), "run the agent as root where /sys/fs/cgroup is mounted and writable, "+
 		"or in a systemd user service with Delegate=yes on a host with cgroup version 2")
 	const delegate = "without root: have it delegated to the agent's systemd unit (Delegate=yes)"
-	p.note(FactCPULimit, p.controller(cpu), delegate)
-	p.note(FactMemoryLimit, p.controller(memory),
+	p.recordFact(FactCPULimit, p.probeController(cpu), delegate)
+	p.recordFact(FactMemoryLimit, p.probeController(memory),
 		"on a Raspberry Pi: add cgroup_enable=memory to the kernel's command line; "+delegate)
-	p.note(FactPIDsLimit, p.controller(pids), delegate)
+	p.recordFact(FactPIDsLimit, p.probeController(pids), delegate)
 }
 
 func (p *probe) openTree(owner string) error {
@@ -72,18 +72,18 @@ func (p *probe) openTree(owner string) error {
 	if err != nil {
 		return err
 	}
-	if err := try(Confinement{Cgroup: c}); err != nil {
+	if err := tryStart(Confinement{Cgroup: c}); err != nil {
 		return errors.Join(err, c.Remove())
 	}
 	p.host.Tree, p.cgroup = tree, c
 	return nil
 }
 
-func (p *probe) controller(name string) error {
+func (p *probe) probeController(name string) error {
 	switch t := p.host.Tree; {
 	case t == nil:
 		return errors.New("it takes a cgroup, which is missing too")
-	case t.has(name):
+	case t.hasController(name):
 		return nil
 	case t.refused != nil:
 		return t.refused
@@ -91,40 +91,40 @@ func (p *probe) controller(name string) error {
 	return fmt.Errorf("the agent's cgroup has no controller %s", name)
 }
 
-// namespaces clones children, which is how the agent starts the shim.
-func (p *probe) namespaces() {
+// probeNamespaces clones children like the agent does for the shim.
+func (p *probe) probeNamespaces() {
 	const how = "use a kernel with CONFIG_PID_NS and CONFIG_IPC_NS"
-	p.note(FactPIDNamespace, tryClone(unix.CLONE_NEWPID), how)
-	p.note(FactIPCNamespace, tryClone(unix.CLONE_NEWIPC), how)
+	p.recordFact(FactPIDNamespace, tryClone(unix.CLONE_NEWPID), how)
+	p.recordFact(FactIPCNamespace, tryClone(unix.CLONE_NEWIPC), how)
 }
 
-func (p *probe) mounts(dir string) {
+func (p *probe) probeMounts(dir string) {
 	const how = "allow the agent mount(2): in a container that takes CAP_SYS_ADMIN"
-	p.note(FactMountNamespace, p.try(Confinement{Mounts: &Mounts{}}), how)
-	p.note(FactPrivateTmp, p.tryTmp(dir), how)
-	p.note(FactReadOnlySystem, p.try(Confinement{Mounts: &Mounts{ReadOnly: true}}), how)
+	p.recordFact(FactMountNamespace, p.tryConfinement(Confinement{Mounts: &Mounts{}}), how)
+	p.recordFact(FactPrivateTmp, p.tryTmp(dir), how)
+	p.recordFact(FactReadOnlySystem, p.tryConfinement(Confinement{Mounts: &Mounts{ReadOnly: true}}), how)
 }
 
 func (p *probe) tryTmp(dir string) error {
-	// Of one name, so that the next try removes what a killed agent has left.
+	// A fixed name, so that the next run removes what a killed agent has left.
 	tmp := filepath.Join(dir, "probe")
 	defer os.RemoveAll(tmp)
 	if err := os.MkdirAll(tmp, 0o700); err != nil {
 		return err
 	}
-	return p.try(Confinement{Mounts: &Mounts{Tmp: tmp}})
+	return p.tryConfinement(Confinement{Mounts: &Mounts{Tmp: tmp}})
 }
 
-func (p *probe) rights() {
+func (p *probe) probeRights() {
 	const nobody = 65534
-	p.note(FactUser, p.try(Confinement{User: &User{UID: nobody, GID: nobody}}), "give the agent CAP_SETUID and CAP_SETGID")
-	p.note(FactNoNewPrivileges, p.try(Confinement{NoNewPrivileges: true}), "use Linux 3.5 or newer")
-	p.note(FactRlimits, tryRlimits(), "allow the agent setrlimit(2)")
-	p.note(FactSeccomp, p.try(Confinement{Seccomp: true}),
+	p.recordFact(FactUser, p.tryConfinement(Confinement{User: &User{UID: nobody, GID: nobody}}), "give the agent CAP_SETUID and CAP_SETGID")
+	p.recordFact(FactNoNewPrivileges, p.tryConfinement(Confinement{NoNewPrivileges: true}), "use Linux 3.5 or newer")
+	p.recordFact(FactRlimits, tryRlimits(), "allow the agent setrlimit(2)")
+	p.recordFact(FactSeccomp, p.tryConfinement(Confinement{Seccomp: true}),
 		"use a kernel with CONFIG_SECCOMP_FILTER on amd64 or arm64")
 }
 
-// tryRlimits sets a limit to what it is: any other would bind the agent.
+// tryRlimits sets a limit to its current value, since any other value would limit the agent.
 func tryRlimits() error {
 	var now syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_CORE, &now); err != nil {
@@ -133,14 +133,14 @@ func tryRlimits() error {
 	return syscall.Setrlimit(syscall.RLIMIT_CORE, &now)
 }
 
-func (p *probe) try(f Confinement) error {
+func (p *probe) tryConfinement(f Confinement) error {
 	f.Cgroup = p.cgroup
-	return try(f)
+	return tryStart(f)
 }
 
-// try starts no program: a child is made and confined, and then finds nothing
-// to execute. Any other error is about the confinement.
-func try(f Confinement) error {
+// tryStart starts no program: a child is created and confined, and then fails with ENOENT. Any
+// other error is about the confinement.
+func tryStart(f Confinement) error {
 	_, _, err := Start(Command{Path: "", Args: []string{""}}, f)
 	return expectNoFile(err)
 }

@@ -11,12 +11,12 @@ import (
 	"testing"
 )
 
-func TestProbeNamesEachFactOnceAndLeavesNothing(t *testing.T) {
+func TestProbeHost_ReportsEachFactOnceAndCleansUp(t *testing.T) {
 	dir, before := t.TempDir(), mounted(t)
-	if err := os.MkdirAll(filepath.Join(dir, "probe", "tmp"), 0o700); err != nil { // an agent was killed in the middle of it
+	if err := os.MkdirAll(filepath.Join(dir, "probe", "tmp"), 0o700); err != nil { // as left by an agent that was killed during a probe
 		t.Fatal(err)
 	}
-	h := Probe("test-probe", dir)
+	h := ProbeHost("test-probe", dir)
 	var named []Fact
 	named = append(named, h.Allowed...)
 	for _, l := range h.Lacks {
@@ -32,7 +32,7 @@ func TestProbeNamesEachFactOnceAndLeavesNothing(t *testing.T) {
 		t.Errorf("it names %v, want %v", named, all)
 	}
 	if h.Tree != nil {
-		if names := h.Tree.names(); len(names) > 0 {
+		if names := h.Tree.listNames(); len(names) > 0 {
 			t.Errorf("cgroups %v are left", names)
 		}
 		if err := h.Tree.Remove(); err != nil {
@@ -47,13 +47,13 @@ func TestProbeNamesEachFactOnceAndLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestMissingIsToldWithItsReason(t *testing.T) {
+func TestHost_MissingFactsHaveReasons(t *testing.T) {
 	h := Host{Allowed: []Fact{FactSeccomp}, Lacks: []Lack{{FactUser, "the agent is not root", "run it as root"}}}
-	got := h.Missing([]string{"seccomp", "user", "magic", "cgroup"})
+	got := h.MissingFacts([]string{"seccomp", "user", "magic", "cgroup"})
 	if len(got) != 3 || got[0] != h.Lacks[0] || !strings.Contains(got[1].Why, `"magic" is no kind of isolation`) || got[2].Fact != FactCgroup {
 		t.Errorf("Missing() = %+v", got)
 	}
-	if got := h.Missing([]string{"seccomp"}); got != nil {
+	if got := h.MissingFacts([]string{"seccomp"}); got != nil {
 		t.Errorf("Missing() of what is there = %+v", got)
 	}
 }
@@ -67,7 +67,7 @@ func asNobody(c *exec.Cmd) *exec.Cmd {
 	return c
 }
 
-func TestWithoutRootTheHostSaysWhatIsMissing(t *testing.T) {
+func TestProbeHost_WithoutRootReportsLacks(t *testing.T) {
 	c := exec.Command("/proc/self/exe")
 	c.Env = []string{roleVar + "=probe"}
 	var h Host
@@ -76,20 +76,20 @@ func TestWithoutRootTheHostSaysWhatIsMissing(t *testing.T) {
 	}
 	for _, f := range []Fact{FactNoNewPrivileges, FactRlimits, FactSeccomp} {
 		if !h.Allows(f) {
-			t.Errorf("%s takes no root, and is missing: %+v", f, h.lack(f))
+			t.Errorf("%s takes no root, and is missing: %+v", f, h.explainLack(f))
 		}
 	}
 	for _, f := range []Fact{FactMountNamespace, FactPIDNamespace, FactIPCNamespace, FactPrivateTmp, FactReadOnlySystem, FactUser} {
-		if l := h.lack(f); h.Allows(f) || !strings.HasPrefix(l.Why, "the agent is not root") || l.How != "run the agent as root" {
+		if l := h.explainLack(f); h.Allows(f) || !strings.HasPrefix(l.Why, "the agent is not root") || l.How != "run the agent as root" {
 			t.Errorf("%s: %+v", f, l)
 		}
 	}
-	if l := h.lack(FactCgroup); !h.Allows(FactCgroup) && !strings.Contains(l.How, "Delegate=yes") {
+	if l := h.explainLack(FactCgroup); !h.Allows(FactCgroup) && !strings.Contains(l.How, "Delegate=yes") {
 		t.Errorf("cgroup: %+v, want it told how to do without root", l)
 	}
 }
 
-func TestWithoutRootTasksRun(t *testing.T) {
+func TestStart_WithoutRootRunsTasks(t *testing.T) {
 	script := sh("id -u; ulimit -c; grep -E 'NoNewPrivs|Seccomp:' /proc/self/status")
 	bare := shimCommand(t, order{Command: script})
 	if got := strings.Fields(output(t, asNobody(bare))); got[0] != "65534" && os.Geteuid() == 0 || got[3] != "0" {

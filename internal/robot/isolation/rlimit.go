@@ -5,26 +5,25 @@ import (
 	"syscall"
 )
 
-// The resource limits of a task. Processes that a task starts inherit them.
+// The resource limits of a task. Its descendants inherit them.
 const (
-	// coreSize: a core dump of a large program fills the disk of a robot.
+	// coreSize is 0, since the core dump of a large program fills the disk of a robot.
 	coreSize = 0
-	// openFiles is what a task starts with: above what servers need, low
-	// enough for programs that close every number up to the limit.
+	// openFiles is the initial limit: more than servers need, and low enough for programs that
+	// close all descriptors up to the limit.
 	openFiles = 65536
-	// mostOpenFiles is how far a task may raise it.
+	// mostOpenFiles is the limit up to which a task may raise it.
 	mostOpenFiles = 524288
 )
 
-// limitResources sets the limits of the calling process, for its children to
-// inherit. It never raises a hard limit, which takes a right that an agent in
-// a container may lack.
+// limitResources sets the limits of the calling process, which its children inherit. It never
+// raises a hard limit, since an agent in a container may lack the capability.
 func limitResources() error {
 	if err := limitResource(syscall.RLIMIT_CORE, coreSize, coreSize); err != nil {
 		return fmt.Errorf("core size: %w", err)
 	}
-	// syscall and not x/sys: Go gives its children the limit of open files that
-	// it was started with, until this very function is called.
+	// syscall instead of x/sys: until this function is called, Go resets the limit of open files
+	// in its children to the one that the process was started with.
 	if err := limitResource(syscall.RLIMIT_NOFILE, openFiles, mostOpenFiles); err != nil {
 		return fmt.Errorf("open files: %w", err)
 	}

@@ -10,19 +10,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rootDir is a root directory that differs from that of the host in the directories
-// that lack the place of a mount. Such a directory is replaced by one in memory,
-// with all that is in it mounted where it was: to make the place on the host would
-// leave it there for ever. What a process makes in a directory that was replaced,
-// it alone sees.
+// rootDir is a root directory in which directories of the host that lack a mount point are
+// replaced. The replacement is in memory, with everything in the directory mounted at its old
+// path. Creating the mount point on the host would leave it there. Only this task sees new files
+// in a replaced directory.
 type rootDir struct {
 	replaced map[string]bool
 }
 
-// hostRoot is where the root directory of the host is while the mounts are made.
+// hostRoot is where the host's root directory is mounted while the mounts are prepared.
 const hostRoot = "/.k8s4r-host"
 
-// makeRoot makes the places of binds that the host lacks. Nil: it lacks none.
+// makeRoot creates the mount points of binds that the host lacks. It returns nil if there are
+// none.
 func makeRoot(binds []bind) (*rootDir, error) {
 	var lacking []bind
 	for _, b := range binds {
@@ -34,7 +34,7 @@ func makeRoot(binds []bind) (*rootDir, error) {
 		return nil, nil
 	}
 	r := &rootDir{replaced: map[string]bool{}}
-	if err := r.turn(); err != nil {
+	if err := r.pivotRoot(); err != nil {
 		return nil, err
 	}
 	for _, b := range lacking {
@@ -45,9 +45,10 @@ func makeRoot(binds []bind) (*rootDir, error) {
 	return r, nil
 }
 
-// turn takes a root directory in memory, and puts what the host's has into it.
-func (r *rootDir) turn() error {
-	const stage = "/tmp" // any directory that every host has: it is free again at once
+// pivotRoot changes to a root directory in memory and mounts the entries of the host's root
+// directory in it.
+func (r *rootDir) pivotRoot() error {
+	const stage = "/tmp" // any directory that every host has; the mount is removed again at once
 	if err := unix.Mount("tmpfs", stage, "tmpfs", 0, "mode=755"); err != nil {
 		return err
 	}
@@ -61,10 +62,10 @@ func (r *rootDir) turn() error {
 		return err
 	}
 	r.replaced["/"] = true
-	return fill("/")
+	return fillDir("/")
 }
 
-// makePlace makes the place of a mount and what leads there.
+// makePlace creates a mount point and the directories above it.
 func (r *rootDir) makePlace(b bind) error {
 	info, err := b.dir.Stat()
 	if err != nil {
@@ -78,17 +79,17 @@ func (r *rootDir) makePlace(b bind) error {
 	if _, err := os.Stat(place); err == nil {
 		return nil
 	}
-	if err := r.replace(dir); err != nil {
+	if err := r.replaceDir(dir); err != nil {
 		return err
 	}
 	if !info.IsDir() {
-		return touch(place)
+		return createFile(place)
 	}
-	r.replaced[place] = true // another mount may be below it, and the host has nothing there
+	r.replaced[place] = true // other mounts may be below it, and the host has no such directory
 	return os.Mkdir(place, 0o755)
 }
 
-// makeDir makes a directory, and returns it without links in its path.
+// makeDir creates a directory and returns its path without links.
 func (r *rootDir) makeDir(path string) (string, error) {
 	if real, err := filepath.EvalSymlinks(path); !errors.Is(err, fs.ErrNotExist) {
 		return real, err
@@ -97,7 +98,7 @@ func (r *rootDir) makeDir(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := r.replace(parent); err != nil {
+	if err := r.replaceDir(parent); err != nil {
 		return "", err
 	}
 	dir := filepath.Join(parent, filepath.Base(path))
@@ -105,8 +106,8 @@ func (r *rootDir) makeDir(path string) (string, error) {
 	return dir, os.Mkdir(dir, 0o755)
 }
 
-// replace puts a directory in memory over one of the host, unless one is there.
-func (r *rootDir) replace(dir string) error {
+// replaceDir mounts a directory in memory over one of the host, unless that is done already.
+func (r *rootDir) replaceDir(dir string) error {
 	if r.replaced[dir] {
 		return nil
 	}
@@ -118,25 +119,25 @@ func (r *rootDir) replace(dir string) error {
 		return fmt.Errorf("cover %s: %w", dir, err)
 	}
 	r.replaced[dir] = true
-	return fill(dir)
+	return fillDir(dir)
 }
 
-// fill mounts in an empty directory what the host's of that path has.
-func fill(dir string) error {
+// fillDir mounts the entries of the host's directory of that path in an empty directory.
+func fillDir(dir string) error {
 	from := filepath.Join(hostRoot, dir)
 	entries, err := os.ReadDir(from)
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		if err := mirror(filepath.Join(from, e.Name()), filepath.Join(dir, e.Name()), e); err != nil {
+		if err := mirrorEntry(filepath.Join(from, e.Name()), filepath.Join(dir, e.Name()), e); err != nil {
 			return fmt.Errorf("%s: %w", e.Name(), err)
 		}
 	}
 	return nil
 }
 
-func mirror(from, to string, e fs.DirEntry) error {
+func mirrorEntry(from, to string, e fs.DirEntry) error {
 	switch {
 	case e.Type()&fs.ModeSymlink != 0:
 		target, err := os.Readlink(from)
@@ -149,18 +150,18 @@ func mirror(from, to string, e fs.DirEntry) error {
 			return err
 		}
 	default:
-		if err := touch(to); err != nil {
+		if err := createFile(to); err != nil {
 			return err
 		}
 	}
 	err := unix.Mount(from, to, "", unix.MS_BIND|unix.MS_REC, "")
 	if errors.Is(err, unix.ENOENT) {
-		return nil // it has gone meanwhile
+		return nil // it was removed meanwhile
 	}
 	return err
 }
 
-func touch(path string) error {
+func createFile(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
@@ -168,7 +169,7 @@ func touch(path string) error {
 	return f.Close()
 }
 
-// letGo takes the root directory of the host out of sight.
+// letGo unmounts the root directory of the host.
 func (r *rootDir) letGo() error {
 	if r == nil {
 		return nil

@@ -12,9 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestAFileOrADirectoryIsSeenElsewhere, at places that the host has, that it lacks, and
-// below links.
-func TestAFileOrADirectoryIsSeenElsewhere(t *testing.T) {
+// The mount points exist on the host, are missing, or are below links.
+func TestMounts_BindFilesAndDirectories(t *testing.T) {
 	if !allowed(t, FactMountNamespace) {
 		return
 	}
@@ -45,9 +44,8 @@ cat /var/run/not-of-the-host/made; (echo x > /var/run/not-of-the-host/no) 2>/dev
 	}
 }
 
-// TestAPlaceBelowAnotherMountIsMade, a file for a file, on the host's directories and
-// where it has none.
-func TestAPlaceBelowAnotherMountIsMade(t *testing.T) {
+// The mount point is a file or a directory, on a directory of the host or on one that it lacks.
+func TestMounts_CreateMountPointBelowAnotherMount(t *testing.T) {
 	if !allowed(t, FactMountNamespace) {
 		return
 	}
@@ -64,9 +62,8 @@ func TestAPlaceBelowAnotherMountIsMade(t *testing.T) {
 	says(t, "cat /not-of-the-host/app/config /not-of-the-host/app/more/file "+there+"/config", Confinement{Mounts: m}, "a file\na file\na file")
 }
 
-// TestAPartOfADirectoryIsSeenAndNothingElse also when a link takes its place after
-// somebody has looked.
-func TestAPartOfADirectoryIsSeenAndNothingElse(t *testing.T) {
+// The path is replaced with a link after it was checked.
+func TestMounts_SubPathCannotLeaveDirectory(t *testing.T) {
 	if !allowed(t, FactMountNamespace) {
 		return
 	}
@@ -86,15 +83,15 @@ func TestAPartOfADirectoryIsSeenAndNothingElse(t *testing.T) {
 		says(t, "cat "+at, Confinement{Mounts: &Mounts{Binds: []Bind{{Source: dir, Sub: sub, Target: at}}}}, "a file")
 	}
 	for _, sub := range []string{"up", "away", "away/file", "far/file", "self/etc", "../x", "/etc/passwd"} {
-		f, err := (Bind{Source: dir, Sub: sub}).open()
+		f, err := (Bind{Source: dir, Sub: sub}).openSource()
 		if !errors.Is(err, errLeadsOut) {
 			t.Errorf("%s is %v, %v", sub, f, err)
 		}
 	}
 }
 
-// TestASecondProcessLivesInAnotherPIDNamespace, where it has no parent.
-func TestASecondProcessLivesInAnotherPIDNamespace(t *testing.T) {
+// A process in another PID namespace sees no parent.
+func TestStart_EntersPIDNamespace(t *testing.T) {
 	if !allowed(t, FactPIDNamespace, FactMountNamespace) {
 		return
 	}
@@ -108,8 +105,8 @@ func TestASecondProcessLivesInAnotherPIDNamespace(t *testing.T) {
 	says(t, "sleep 0; test $$ -lt 10 && echo inside", Confinement{Enter: first.Process.Pid}, "inside")
 }
 
-// TestASecondProcessEntersWhereTheFirstIs, by its mounts and its host name.
-func TestASecondProcessEntersWhereTheFirstIs(t *testing.T) {
+// The second process sees the mounts and the host name of the first.
+func TestStart_EntersMountsAndHostname(t *testing.T) {
 	if !allowed(t, FactMountNamespace) {
 		return
 	}

@@ -4,8 +4,8 @@ import "golang.org/x/sys/unix"
 
 const (
 	auditArch = unix.AUDIT_ARCH_X86_64
-	// firstForeignCall: from here on numbers are those of the x32 ABI, the same
-	// calls under other numbers, which would pass a list of numbers.
+	// firstForeignCall is the first number of the x32 ABI, which has the same calls under other
+	// numbers. They would bypass a list of numbers.
 	firstForeignCall = 0x40000000
 )
 

@@ -4,7 +4,7 @@ import "golang.org/x/sys/unix"
 
 const (
 	auditArch = unix.AUDIT_ARCH_AARCH64
-	// firstForeignCall: this architecture has one set of numbers.
+	// firstForeignCall is beyond all numbers: this architecture has only one ABI.
 	firstForeignCall = 0xffffffff
 )
 

@@ -19,8 +19,8 @@ import (
 
 func init() { roles["calls"], roles["x32"] = calls, x32 }
 
-// calls tells the errors of calls that would be harmless if they were allowed:
-// their arguments are none that the kernel takes.
+// calls prints the errors of calls. Their arguments are invalid, so they are harmless even if they
+// are allowed.
 func calls() {
 	const bad = ^uintptr(0)
 	for name, c := range map[string][4]uintptr{
@@ -46,10 +46,10 @@ func calls() {
 	}
 	done := make(chan bool)
 	go func() { runtime.LockOSThread(); close(done) }()
-	<-done // threads are made
+	<-done // threads can be created
 }
 
-func TestTheFilterDenies(t *testing.T) {
+func TestFilter_DeniesCalls(t *testing.T) {
 	if !allowed(t, FactSeccomp) {
 		return
 	}
@@ -80,13 +80,13 @@ unshare user: 1`
 	says(t, "grep -E 'NoNewPrivs|Seccomp:' /proc/self/status", Confinement{}, "NoNewPrivs:\t0\nSeccomp:\t0")
 }
 
-// x32 makes a harmless call, getpid, by the number of another ABI.
+// x32 makes a harmless call, getpid, with its number of another ABI.
 func x32() {
 	_, _, errno := unix.RawSyscall(0x40000000|unix.SYS_GETPID, 0, 0, 0)
 	fmt.Println(errno)
 }
 
-func TestOtherArchitecturesAreKilled(t *testing.T) {
+func TestFilter_KillsOtherArchitectures(t *testing.T) {
 	if !allowed(t, FactSeccomp) || runtime.GOARCH != "amd64" {
 		return
 	}
@@ -96,9 +96,9 @@ func TestOtherArchitecturesAreKilled(t *testing.T) {
 	}
 }
 
-// The filter as a function, for what no test may try on its host.
-func TestTheFilterAnswers(t *testing.T) {
-	vm, err := bpf.NewVM(program())
+// The filter is executed as a function, since the calls must not be tried on the host.
+func TestFilter_ReturnValues(t *testing.T) {
+	vm, err := bpf.NewVM(buildProgram())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func TestTheFilterAnswers(t *testing.T) {
 		{"a network namespace", auditArch, unix.SYS_CLONE, unix.CLONE_NEWNET | uint32(unix.SIGCHLD), "EPERM"},
 		{"a time namespace", auditArch, unix.SYS_UNSHARE, unix.CLONE_NEWTIME, "EPERM"},
 	} {
-		// The virtual machine reads as the network does, highest byte first.
+		// The virtual machine reads in network byte order.
 		data := make([]byte, 64)
 		binary.BigEndian.PutUint32(data[0:], tc.call)
 		binary.BigEndian.PutUint32(data[4:], tc.arch)
@@ -137,12 +137,12 @@ func TestTheFilterAnswers(t *testing.T) {
 	}
 }
 
-func TestSetuidGainsNothing(t *testing.T) {
+func TestNoNewPrivileges_DisablesSetuid(t *testing.T) {
 	if !allowed(t, FactUser, FactNoNewPrivileges) {
 		return
 	}
 	dir := t.TempDir()
-	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil { // for nobody
+	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil { // so that uid 65534 can enter it
 		t.Fatal(err)
 	}
 	b, err := os.ReadFile("/usr/bin/id")
@@ -156,6 +156,6 @@ func TestSetuidGainsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	nobody := &User{UID: 65534, GID: 65534}
-	says(t, dir+"/id -u", Confinement{User: nobody}, "0") // without, it does
+	says(t, dir+"/id -u", Confinement{User: nobody}, "0") // without the filter it does
 	says(t, dir+"/id -u", Confinement{User: nobody, NoNewPrivileges: true}, "65534")
 }

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestTheErrorsOfExecComeBack(t *testing.T) {
+func TestStart_ReturnsErrnoOfExec(t *testing.T) {
 	dir := t.TempDir()
 	garbage := filepath.Join(dir, "garbage")
 	writeFile(t, garbage, "\x7fnothing")
@@ -42,7 +42,7 @@ func TestTheErrorsOfExecComeBack(t *testing.T) {
 	}
 }
 
-func TestATaskEndsWithItsShim(t *testing.T) {
+func TestStart_TaskEndsWithShim(t *testing.T) {
 	endsWithItsShim(t, Confinement{})
 	if tree := unified(t); tree != nil && allowed(t, FactSeccomp) {
 		endsWithItsShim(t, Confinement{Cgroup: newCgroup(t, tree, Limits{}), Seccomp: true})
@@ -77,20 +77,20 @@ func endsWithItsShim(t *testing.T, f Confinement) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-	if !ended(fd, 10_000) {
+	if !hasEnded(fd, 10_000) {
 		t.Error("the task lives on, its shim is dead")
 	}
 }
 
-// In a pid namespace processes have other numbers than outside.
-func TestTheShimKillsTheGroupAndNotItself(t *testing.T) {
+// In a PID namespace processes have other PIDs than outside.
+func TestCgroup_KillSparesShim(t *testing.T) {
 	if !allowed(t, FactCgroup, FactPIDNamespace) {
 		return
 	}
 	f := Confinement{Cgroup: newCgroup(t, host().Tree, Limits{})}
 	c := shimCommand(t, order{Command: sh("exec cat"), Confinement: f, Kill: true})
 	c.SysProcAttr.Cloneflags = ShimNamespaces
-	in, err := c.StdinPipe() // for cat to wait
+	in, err := c.StdinPipe() // keeps cat waiting
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,9 +100,9 @@ func TestTheShimKillsTheGroupAndNotItself(t *testing.T) {
 	}
 }
 
-// The signal that ends a task with its shim comes when the thread that forked
-// ends. A thousand goroutines later it must not have.
-func TestATaskDoesNotEndWithTheThreadThatStartedIt(t *testing.T) {
+// The signal that ends a task with its shim is sent when the thread that forked exits. That must
+// not happen while a thousand goroutines run.
+func TestStart_TaskSurvivesOtherThreads(t *testing.T) {
 	k := start(t, sh("exec cat"), Confinement{})
 	for i := range 200 {
 		done := make(chan bool)
@@ -119,7 +119,7 @@ func TestATaskDoesNotEndWithTheThreadThatStartedIt(t *testing.T) {
 	}
 }
 
-func TestNoThreadIsLeft(t *testing.T) {
+func TestStart_LeavesNoThread(t *testing.T) {
 	threads := func() int { d, _ := os.ReadDir("/proc/self/task"); return len(d) }
 	f := Confinement{NoNewPrivileges: true}
 	if host().Allows(FactCgroup) {
@@ -136,7 +136,7 @@ func TestNoThreadIsLeft(t *testing.T) {
 	says(t, "grep NoNewPrivs /proc/self/status", Confinement{}, "NoNewPrivs:\t0")
 }
 
-func TestATaskLeadsASessionOfItsOwn(t *testing.T) {
+func TestStart_TaskLeadsSession(t *testing.T) {
 	k := start(t, sh("read x"), Confinement{})
 	if sid, err := unix.Getsid(k.pid); sid != k.pid || err != nil {
 		t.Errorf("its session is %d (%v), want %d", sid, err, k.pid)
@@ -148,7 +148,7 @@ func TestATaskLeadsASessionOfItsOwn(t *testing.T) {
 	k.wait(t)
 }
 
-func TestATaskInheritsNothingOfOurs(t *testing.T) {
+func TestStart_TaskInheritsNoDescriptors(t *testing.T) {
 	t.Setenv("AGENT_SECRET", "secret")
 	f, err := os.Create(filepath.Join(t.TempDir(), "ours"))
 	if err != nil {

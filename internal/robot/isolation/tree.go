@@ -12,27 +12,27 @@ import (
 	"time"
 )
 
-// treeName is the group above the trees of all agents of a host.
+// treeName is the cgroup above the trees of all agents of a host.
 const treeName = "k8s4r"
 
-// ErrInUse tells that a control group of this name has living processes.
+// ErrInUse is returned if a cgroup of this name has running processes.
 var ErrInUse = errors.New("the cgroup has living processes")
 
-// Tree is where an agent makes the control groups of its tasks.
+// Tree contains the cgroups of an agent's tasks.
 type Tree struct {
-	// v2 is the directory on a host with version 2.
+	// v2 is the directory on a host with cgroup v2.
 	v2 string
-	// v1 has the directory for each controller on a host with version 1.
+	// v1 has the directory of each controller on a host with cgroup v1.
 	v1 map[string]string
-	// controllers are those that limit something here.
+	// controllers are those that work here.
 	controllers []string
-	// refused is why the kernel gave us fewer than the host has; else nil.
+	// refused is why the kernel enabled fewer controllers than the host has, or nil.
 	refused error
 }
 
-// OpenTree finds or makes the tree of an owner, the name of the agent's robot:
-// several agents share a host in tests and demos, and none may sweep what
-// another one runs. The error is a sentence for who runs the robot.
+// OpenTree opens or creates the tree of an owner, which is the name of the agent's robot. In tests
+// and demos several agents share a host, and none may sweep the tasks of another. The error is a
+// sentence for the operator of the robot.
 func OpenTree(owner string) (*Tree, error) {
 	if err := checkName(owner); err != nil {
 		return nil, err
@@ -41,8 +41,8 @@ func OpenTree(owner string) (*Tree, error) {
 	if err != nil {
 		return nil, err
 	}
-	if h.version2() {
-		return openV2(h.parent(os.Geteuid()), owner)
+	if h.usesVersion2() {
+		return openV2(h.parentGroup(os.Geteuid()), owner)
 	}
 	return openV1(h.v1, owner)
 }
@@ -60,29 +60,31 @@ func openV1(dirs map[string]string, owner string) (*Tree, error) {
 	return t, nil
 }
 
-// openV2 makes the tree below a group of version 2.
+// openV2 opens or creates the tree below a cgroup of v2.
 func openV2(parent, owner string) (*Tree, error) {
 	top := filepath.Join(parent, treeName)
 	dir := filepath.Join(top, owner)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make a cgroup: %w", err)
 	}
-	refused := errors.Join(enable(parent), enable(top), enable(dir))
-	return &Tree{v2: dir, controllers: words(dir, "cgroup.subtree_control"), refused: refused}, nil
+	refused := errors.Join(enableControllers(parent), enableControllers(top), enableControllers(dir))
+	return &Tree{v2: dir, controllers: readWords(dir, "cgroup.subtree_control"), refused: refused}, nil
 }
 
-// has tells whether the tree can limit by a controller: cpu, memory or pids.
-func (t *Tree) has(controller string) bool { return slices.Contains(t.controllers, controller) }
+// hasController reports whether the tree can limit by a controller: cpu, memory or pids.
+func (t *Tree) hasController(controller string) bool {
+	return slices.Contains(t.controllers, controller)
+}
 
-// Create makes the control group of a task with its limits. One of that name
-// whose processes have all ended is made anew, so that its figures start at
-// zero; one with living processes is ErrInUse.
+// Create creates the cgroup of a task with its limits. If an old one exists without running
+// processes, it is recreated, so that its counters start at zero. If it has running processes,
+// Create returns ErrInUse.
 func (t *Tree) Create(name string, l Limits) (*Cgroup, error) {
-	c, err := t.path(name)
+	c, err := t.groupPath(name)
 	if err != nil {
 		return nil, err
 	}
-	err = c.make(l)
+	err = c.makeGroup(l)
 	if errors.Is(err, fs.ErrExist) {
 		if !c.Empty() {
 			return nil, fmt.Errorf("cgroup %s: %w", name, ErrInUse)
@@ -90,7 +92,7 @@ func (t *Tree) Create(name string, l Limits) (*Cgroup, error) {
 		if err := c.Remove(); err != nil {
 			return nil, err
 		}
-		err = c.make(l)
+		err = c.makeGroup(l)
 	}
 	if err != nil {
 		return nil, errors.Join(err, c.Remove())
@@ -98,30 +100,30 @@ func (t *Tree) Create(name string, l Limits) (*Cgroup, error) {
 	return c, nil
 }
 
-func (c *Cgroup) make(l Limits) error {
-	for _, dir := range c.version().dirs() {
+func (c *Cgroup) makeGroup(l Limits) error {
+	for _, dir := range c.version().listDirs() {
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			return fmt.Errorf("make a cgroup: %w", err)
 		}
 	}
-	return c.version().limit(l)
+	return c.version().applyLimits(l)
 }
 
-// Open finds the control group of a task that an earlier agent has made. The
-// error is fs.ErrNotExist when there is none.
+// Open opens the cgroup of a task that an earlier agent has created. It returns fs.ErrNotExist if
+// there is none.
 func (t *Tree) Open(name string) (*Cgroup, error) {
-	c, err := t.path(name)
+	c, err := t.groupPath(name)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.exists(); err != nil {
+	if err := c.checkExists(); err != nil {
 		return nil, fmt.Errorf("cgroup %s: %w", name, err)
 	}
 	return c, nil
 }
 
-// path is the control group of a task, which may not exist.
-func (t *Tree) path(name string) (*Cgroup, error) {
+// groupPath returns the cgroup of a task, which may not exist.
+func (t *Tree) groupPath(name string) (*Cgroup, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
@@ -135,15 +137,15 @@ func (t *Tree) path(name string) (*Cgroup, error) {
 	return c, nil
 }
 
-// Sweep kills and removes the control groups of tasks that are not in use, for
-// up to wait each, and returns their names.
+// Sweep kills and removes the cgroups of tasks that are not in use, waiting up to wait for each,
+// and returns their names.
 func (t *Tree) Sweep(inUse func(name string) bool, wait time.Duration) (swept []string, err error) {
 	var errs []error
-	for _, name := range t.names() {
+	for _, name := range t.listNames() {
 		if inUse(name) {
 			continue
 		}
-		c, err := t.path(name)
+		c, err := t.groupPath(name)
 		if err == nil {
 			err = errors.Join(c.Kill(wait), c.Remove())
 		}
@@ -156,29 +158,29 @@ func (t *Tree) Sweep(inUse func(name string) bool, wait time.Duration) (swept []
 	return swept, errors.Join(errs...)
 }
 
-// Remove deletes the tree, in which no control group is left.
+// Remove deletes the tree, which must have no cgroups left.
 func (t *Tree) Remove() error {
 	var errs []error
-	for _, dir := range t.dirs() {
+	for _, dir := range t.listDirs() {
 		errs = append(errs, removeDir(dir, time.Now().Add(2*time.Second)))
-		// Another agent of this host may have its tree there.
+		// Fails if another agent of this host has its tree there.
 		_ = os.Remove(filepath.Dir(dir))
 	}
 	return errors.Join(errs...)
 }
 
-func (t *Tree) names() []string {
+func (t *Tree) listNames() []string {
 	var names []string
-	for _, dir := range t.dirs() {
-		names = append(names, subdirs(dir)...)
+	for _, dir := range t.listDirs() {
+		names = append(names, listSubdirs(dir)...)
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
 }
 
-func (t *Tree) dirs() []string { return (&Cgroup{V2: t.v2, V1: t.v1}).version().dirs() }
+func (t *Tree) listDirs() []string { return (&Cgroup{V2: t.v2, V1: t.v1}).version().listDirs() }
 
-// checkName keeps a name from leading out of the tree, or to a file of it.
+// checkName rejects names that lead out of the tree or name a file of a cgroup.
 func checkName(name string) error {
 	if name == "" || strings.HasPrefix(name, ".") || strings.ContainsAny(name, "/\x00\n") {
 		return fmt.Errorf("%q cannot name a cgroup", name)

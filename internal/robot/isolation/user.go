@@ -12,7 +12,7 @@ import (
 	"syscall"
 )
 
-// User is whom a task runs as.
+// User is the user that a task runs as.
 type User struct {
 	Name   string   `json:"name"`
 	Home   string   `json:"home"`
@@ -21,9 +21,9 @@ type User struct {
 	Groups []uint32 `json:"groups,omitempty"`
 }
 
-// LookupUser finds a user of this robot by name or number, with all groups. It
-// is nil for the empty name and for the agent's own user when that is not
-// root: nothing changes then. The error is a sentence that names the field.
+// LookupUser finds a user of this robot by name or number, with all its groups. It returns nil if
+// nothing needs to change: for the empty name, and for the agent's own user if the agent is not
+// root. The error is a sentence that names the field.
 func LookupUser(name string) (*User, error) {
 	return lookupUser(name, os.Geteuid())
 }
@@ -32,14 +32,14 @@ func lookupUser(name string, euid int) (*User, error) {
 	if name == "" {
 		return nil, nil
 	}
-	u, err := find(name)
+	u, err := findUser(name)
 	if _, none := errors.AsType[noUserError](err); none {
 		return nil, fmt.Errorf("user: %w: add it there, or leave the field user empty", err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("user: %w", err)
 	}
-	found, err := numbers(u)
+	found, err := parseUser(u)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("user: %q: %w", name, err)
@@ -52,20 +52,20 @@ func lookupUser(name string, euid int) (*User, error) {
 		"leave the field user empty, or run the agent as root", name)
 }
 
-// The users that tasks run as which name none, where the agent is root: the first
-// that there is. Packages make the one, every system has the other.
+// defaultUsers are the users for tasks that name none, if the agent is root. The first one that
+// exists is taken: the packages create one, and every system has the other.
 var defaultUsers = []string{"k8s4r-task", "nobody"}
 
-// DefaultUser names who tasks run as that name no user, and who an agent was given
-// no other for. It is empty for an agent that is not root: they run as itself.
+// DefaultUser returns the user for tasks that name none, unless the agent is configured with one.
+// It is empty if the agent is not root: tasks then run as the agent's user.
 func DefaultUser() (string, error) { return defaultUser(os.Geteuid(), defaultUsers) }
 
 func defaultUser(euid int, among []string) (string, error) {
 	if euid != 0 {
 		return "", nil
 	}
-	// Not by os/user, which the first task needs: it took an agent that has none half
-	// a megabyte.
+	// os/user is not used here, since it adds half a megabyte to agents whose tasks do not need
+	// it.
 	list, err := os.ReadFile("/etc/passwd")
 	for _, name := range among {
 		if err == nil && strings.Contains("\n"+string(list), "\n"+name+":") {
@@ -75,12 +75,12 @@ func defaultUser(euid int, among []string) (string, error) {
 	return "", fmt.Errorf("this robot has none of the users %v in /etc/passwd: name another one, or root if tasks are to be root", among)
 }
 
-// IsAgents tells whether a user is who the agent is. The error tells that there is
-// no such user, or that the agent cannot run tasks as it.
+// IsAgents reports whether a user is the agent's own. It returns an error if there is no such
+// user, or if the agent cannot run tasks as that user.
 func IsAgents(name string) (bool, error) { return isAgents(name, os.Geteuid()) }
 
 func isAgents(name string, euid int) (bool, error) {
-	u, err := find(name)
+	u, err := findUser(name)
 	if err != nil {
 		return false, err
 	}
@@ -91,9 +91,9 @@ func isAgents(name string, euid int) (bool, error) {
 	return own, nil
 }
 
-// Shut is the first directory on the way to a path that the user cannot pass, by its
-// mode. Empty: none, as for nil.
-func (u *User) Shut(path string) string {
+// FirstForbiddenDir returns the first directory on a path that the user cannot enter because of
+// its mode. It is empty if there is none, or if u is nil.
+func (u *User) FirstForbiddenDir(path string) string {
 	if u == nil || u.UID == 0 {
 		return ""
 	}
@@ -108,18 +108,18 @@ func (u *User) Shut(path string) string {
 		}
 	}
 	for _, dir := range slices.Backward(way) {
-		if info, err := os.Stat(dir); err == nil && !u.passes(info) {
+		if info, err := os.Stat(dir); err == nil && !u.canPass(info) {
 			return dir
 		}
 	}
 	return ""
 }
 
-func (u *User) passes(dir os.FileInfo) bool {
+func (u *User) canPass(dir os.FileInfo) bool {
 	s, ok := dir.Sys().(*syscall.Stat_t)
 	switch {
 	case !ok:
-		return true // the kernel will say
+		return true // the kernel decides
 	case s.Uid == u.UID:
 		return s.Mode&0o100 != 0
 	case s.Gid == u.GID || slices.Contains(u.Groups, s.Gid):
@@ -128,7 +128,7 @@ func (u *User) passes(dir os.FileInfo) bool {
 	return s.Mode&0o001 != 0
 }
 
-func find(name string) (*user.User, error) {
+func findUser(name string) (*user.User, error) {
 	u, err := user.Lookup(name)
 	if _, numeric := strconv.Atoi(name); err != nil && numeric == nil {
 		u, err = user.LookupId(name)
@@ -144,27 +144,27 @@ func find(name string) (*user.User, error) {
 	return u, nil
 }
 
-// noUserError names a user that is not there.
+// noUserError reports that a user does not exist.
 type noUserError string
 
 func (e noUserError) Error() string {
 	return fmt.Sprintf("this robot has no %q in /etc/passwd", string(e))
 }
 
-func numbers(u *user.User) (*User, error) {
+func parseUser(u *user.User) (*User, error) {
 	groups, err := u.GroupIds()
 	if err != nil {
 		return nil, err
 	}
 	found := &User{Name: u.Username, Home: u.HomeDir}
-	if found.UID, err = number32(u.Uid); err != nil {
+	if found.UID, err = parseID(u.Uid); err != nil {
 		return nil, err
 	}
-	if found.GID, err = number32(u.Gid); err != nil {
+	if found.GID, err = parseID(u.Gid); err != nil {
 		return nil, err
 	}
 	for _, g := range groups {
-		gid, err := number32(g)
+		gid, err := parseID(g)
 		if err != nil {
 			return nil, err
 		}
@@ -173,7 +173,7 @@ func numbers(u *user.User) (*User, error) {
 	return found, nil
 }
 
-func number32(s string) (uint32, error) {
+func parseID(s string) (uint32, error) {
 	n, err := strconv.ParseUint(s, 10, 32)
 	return uint32(n), err
 }

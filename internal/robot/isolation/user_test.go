@@ -20,7 +20,7 @@ func TestLookupUser(t *testing.T) {
 		want     string // of the error
 		uid      int    // -1: nil
 	}{
-		{"no user: whoever the agent is", "", 0, "", -1},
+		{"no user: the agent's own", "", 0, "", -1},
 		{"by name", "nobody", 0, "", 65534},
 		{"by number", "65534", 0, "", 65534},
 		{"unknown name", "no-such-user", 0, `user: this robot has no "no-such-user" in /etc/passwd: add it there, or leave the field user empty`, -1},
@@ -49,9 +49,9 @@ func TestDefaultUser(t *testing.T) {
 		want  string
 		fails bool
 	}{
-		{"of an agent that is root: the first that is there", 0, []string{"no-such-user", "nobody"}, "nobody", false},
-		{"of one that is not: itself", 1000, []string{"nobody"}, "", false},
-		{"where there is none, it is asked for", 0, []string{"no-such-user"}, "", true},
+		{"root: the first user that exists", 0, []string{"no-such-user", "nobody"}, "nobody", false},
+		{"not root: the agent's own", 1000, []string{"nobody"}, "", false},
+		{"no user exists: an error", 0, []string{"no-such-user"}, "", true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if got, err := defaultUser(tc.euid, tc.among); got != tc.want || (err != nil) != tc.fails {
@@ -80,8 +80,8 @@ func TestIsAgents(t *testing.T) {
 	}
 }
 
-func TestShut(t *testing.T) {
-	dir := t.TempDir() // in one that is closed
+func TestUser_FirstForbiddenDir(t *testing.T) {
+	dir := t.TempDir() // below a directory that is not accessible
 	outer := filepath.Dir(dir)
 	inner := filepath.Join(dir, "a", "b")
 	if err := os.MkdirAll(inner, 0o755); err != nil {
@@ -100,7 +100,7 @@ func TestShut(t *testing.T) {
 	nobody, root := &User{Name: "nobody", UID: 65534, GID: 65534}, &User{Name: "root"}
 	is := func(what string, u *User, path, want string) {
 		t.Helper()
-		if got := u.Shut(path); got != want {
+		if got := u.FirstForbiddenDir(path); got != want {
 			t.Errorf("%s: %q, want %q", what, got, want)
 		}
 	}
@@ -130,7 +130,7 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-func TestATaskRunsAsItsUserWithItsGroupsOnly(t *testing.T) {
+func TestStart_RunsAsUserWithItsGroups(t *testing.T) {
 	if !allowed(t, FactUser) {
 		return
 	}

@@ -1,4 +1,4 @@
-// Package proc tells processes apart and finds them, from /proc.
+// Package proc identifies and finds processes, by reading /proc.
 package proc
 
 import (
@@ -10,19 +10,19 @@ import (
 	"sync"
 )
 
-// StartTicks reads when a process started, in clock ticks since boot (proc(5),
-// stat, field 22). It fails with fs.ErrNotExist when there is no such process.
+// StartTicks returns when a process started, in clock ticks since boot (proc(5), stat, field 22).
+// It returns fs.ErrNotExist if there is no such process.
 func StartTicks(pid int) (uint64, error) {
-	fields, err := stat(strconv.Itoa(pid))
+	fields, err := readStat(strconv.Itoa(pid))
 	if err != nil {
 		return 0, err
 	}
 	return strconv.ParseUint(fields[19], 10, 64)
 }
 
-// Self is the number of this process as the given /proc sees it, which is that of
-// its mount: in a PID namespace the process itself knows only a smaller one.
-func Self() (pid int, startTicks uint64, err error) {
+// FindSelf returns the PID of this process in the PID namespace of the mounted /proc, which may
+// differ from that of os.Getpid.
+func FindSelf() (pid int, startTicks uint64, err error) {
 	name, err := os.Readlink("/proc/self")
 	if err != nil {
 		return 0, 0, err
@@ -34,8 +34,8 @@ func Self() (pid int, startTicks uint64, err error) {
 	return pid, startTicks, err
 }
 
-// OfPIDFD is the number of a process that is held by descriptor, as /proc sees it.
-// Zero: it was reaped.
+// OfPIDFD returns the PID of a pidfd, in the PID namespace of /proc. If zero, the process was
+// reaped.
 func OfPIDFD(fd int) int {
 	b, err := os.ReadFile("/proc/self/fdinfo/" + strconv.Itoa(fd))
 	if err != nil {
@@ -50,25 +50,24 @@ func OfPIDFD(fd int) int {
 	return 0
 }
 
-// Alive tells whether a process exists and has not ended: a zombie, which only
-// waits for its parent, has.
-func Alive(pid int) bool {
-	fields, err := stat(strconv.Itoa(pid))
+// IsAlive reports whether a process exists and has not exited. Zombies have exited.
+func IsAlive(pid int) bool {
+	fields, err := readStat(strconv.Itoa(pid))
 	return err == nil && fields[0] != "Z" && fields[0] != "X"
 }
 
-// Is tells whether a process lives and is the one that started then.
-func Is(pid int, startTicks uint64) bool {
+// IsSame reports whether the process is running and has this start time.
+func IsSame(pid int, startTicks uint64) bool {
 	if pid <= 0 || startTicks == 0 {
 		return false
 	}
 	got, err := StartTicks(pid)
-	return err == nil && got == startTicks && Alive(pid)
+	return err == nil && got == startTicks && IsAlive(pid)
 }
 
-// Descendants lists the processes below one, zombies among them.
-func Descendants(pid int) []int {
-	children := Now().children
+// ListDescendants returns the descendants of a process, including zombies.
+func ListDescendants(pid int) []int {
+	children := ReadProcesses().children
 	found := children[pid]
 	for i := 0; i < len(found); i++ {
 		found = append(found, children[found[i]]...)
@@ -76,8 +75,8 @@ func Descendants(pid int) []int {
 	return found
 }
 
-// All lists the numbers of all processes.
-func All() []int {
+// ListAll returns the PIDs of all processes.
+func ListAll() []int {
 	var all []int
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
@@ -88,13 +87,13 @@ func All() []int {
 	return all
 }
 
-// stat reads the fields of /proc/pid/stat from the third on, the state.
-func stat(pid string) ([]string, error) {
+// readStat returns the fields of /proc/pid/stat from the third on, which is the state.
+func readStat(pid string) ([]string, error) {
 	b, err := os.ReadFile("/proc/" + pid + "/stat")
 	if err != nil {
 		return nil, err
 	}
-	// The second field is the program's name in brackets, with anything in it.
+	// The second field is the program's name in parentheses, which may contain any character.
 	end := bytes.LastIndexByte(b, ')')
 	fields := strings.Fields(string(b[end+1:]))
 	if len(fields) < 22 {
@@ -103,7 +102,7 @@ func stat(pid string) ([]string, error) {
 	return fields, nil
 }
 
-// BootID names this boot of the machine. It is empty where /proc does not say.
+// BootID returns an ID of this boot of the machine. It is empty if /proc does not have it.
 var BootID = sync.OnceValue(func() string {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

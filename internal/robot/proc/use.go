@@ -8,26 +8,25 @@ import (
 
 // Use is what processes have used.
 type Use struct {
-	// CPU is their time, with that of children of theirs that have ended.
+	// CPU is their CPU time, including that of their children that have exited.
 	CPU time.Duration
-	// Memory is the sum of their resident sets, in bytes: what two share counts
-	// twice.
+	// Memory is the sum of their resident sets, in bytes. Shared memory counts for each process.
 	Memory int64
 }
 
-// Processes are those of a moment.
+// Processes is a snapshot of all processes.
 type Processes struct {
 	children map[int][]int
 	fields   map[int][]string
 }
 
-// Now reads all processes once, for any number of questions.
-func Now() Processes {
+// ReadProcesses takes a snapshot of all processes.
+func ReadProcesses() Processes {
 	p := Processes{children: map[int][]int{}, fields: map[int][]string{}}
-	for _, pid := range All() {
-		fields, err := stat(strconv.Itoa(pid))
+	for _, pid := range ListAll() {
+		fields, err := readStat(strconv.Itoa(pid))
 		if err != nil {
-			continue // it has ended
+			continue // it has exited
 		}
 		parent, _ := strconv.Atoi(fields[1])
 		p.children[parent] = append(p.children[parent], pid)
@@ -36,26 +35,26 @@ func Now() Processes {
 	return p
 }
 
-// Below is what all that a process has started has used so far, without itself.
-func (p Processes) Below(pid int) Use {
+// UseBelow returns what the descendants of a process have used so far, without the process itself.
+func (p Processes) UseBelow(pid int) Use {
 	fields, ok := p.fields[pid]
 	if !ok {
 		return Use{}
 	}
-	u := Use{CPU: ticks(fields, 13, 14)}
+	u := Use{CPU: sumTicks(fields, 13, 14)}
 	for _, child := range p.children[pid] {
-		below := p.Below(child)
-		u.CPU += below.CPU + ticks(p.fields[child], 11, 12)
-		u.Memory += below.Memory + resident(p.fields[child])
+		below := p.UseBelow(child)
+		u.CPU += below.CPU + sumTicks(p.fields[child], 11, 12)
+		u.Memory += below.Memory + residentBytes(p.fields[child])
 	}
 	return u
 }
 
-// tick is the unit of time in /proc on every machine that Linux runs on today.
+// tick is the unit of time in /proc. It is the same on all current machines.
 const tick = time.Second / 100
 
-// ticks adds up times of proc(5), stat, by their place behind the name.
-func ticks(fields []string, places ...int) (sum time.Duration) {
+// sumTicks adds up times of proc(5), stat, by their index after the name.
+func sumTicks(fields []string, places ...int) (sum time.Duration) {
 	for _, i := range places {
 		n, _ := strconv.ParseInt(fields[i], 10, 64)
 		sum += time.Duration(n) * tick
@@ -63,7 +62,7 @@ func ticks(fields []string, places ...int) (sum time.Duration) {
 	return sum
 }
 
-func resident(fields []string) int64 {
+func residentBytes(fields []string) int64 {
 	pages, _ := strconv.ParseInt(fields[21], 10, 64)
 	return pages * int64(os.Getpagesize())
 }

@@ -9,9 +9,8 @@ import (
 	"time"
 )
 
-// TestUseOfWhatAProcessHasStarted has a child that works, and a child of that, which
-// ends.
-func TestUseOfWhatAProcessHasStarted(t *testing.T) {
+// The child works and has a child of its own that exits.
+func TestUseBelow_CountsDescendants(t *testing.T) {
 	const work = `i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done`
 	cmd := exec.Command("sh", "-c", "sh -c '"+work+"'; "+work+"; echo done; read line")
 	in, err := cmd.StdinPipe()
@@ -28,7 +27,7 @@ func TestUseOfWhatAProcessHasStarted(t *testing.T) {
 	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 		t.Fatal(err)
 	}
-	u := Now().Below(os.Getpid())
+	u := ReadProcesses().UseBelow(os.Getpid())
 	if _, err := io.WriteString(in, "\n"); err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +41,7 @@ func TestUseOfWhatAProcessHasStarted(t *testing.T) {
 	if u.Memory < 100<<10 || u.Memory > 100<<20 {
 		t.Errorf("%d bytes of memory for a shell", u.Memory)
 	}
-	if u := (Processes{}).Below(1); u != (Use{}) {
+	if u := (Processes{}).UseBelow(1); u != (Use{}) {
 		t.Errorf("a process that is gone: %+v", u)
 	}
 }

@@ -7,11 +7,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"k8s4r.io/k8s4r/internal/proc"
+	"k8s4r.io/k8s4r/internal/robot/proc"
 )
 
-// SinceBoot is the time by CLOCK_BOOTTIME: no one sets it, and it goes on while
-// the machine sleeps, as the clocks of the others do.
+// SinceBoot returns the time of CLOCK_BOOTTIME. It is never set, and it runs while the machine
+// sleeps, as the server's clock does.
 func SinceBoot() time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
@@ -20,13 +20,13 @@ func SinceBoot() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// Contact is the file in which the agent writes down when the robot was last in
-// contact, for the shims that stop their tasks by it.
+// Contact is the file in which the agent records when it last sent a heartbeat that was
+// acknowledged. Shims compute the self-stop deadline from it.
 type Contact struct{ dir *os.Root }
 
 const contactFile = "contact"
 
-// OpenContact opens the file of that name in dir, which exists.
+// OpenContact opens the file in dir, which must exist.
 func OpenContact(dir string) (*Contact, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -35,8 +35,8 @@ func OpenContact(dir string) (*Contact, error) {
 	return &Contact{root}, nil
 }
 
-// Write says since boot when the last contact was. The file is replaced as a
-// whole, for its readers are other processes.
+// Write records the time of the last contact since boot. The file is replaced atomically, since
+// other processes read it.
 func (c *Contact) Write(at time.Duration) error {
 	line := fmt.Appendf(nil, "%s %d\n", proc.BootID(), at)
 	if err := c.dir.WriteFile(contactFile+".new", line, 0o600); err != nil {
@@ -45,8 +45,8 @@ func (c *Contact) Write(at time.Duration) error {
 	return c.dir.Rename(contactFile+".new", contactFile)
 }
 
-// Read returns since boot when the last contact was. Zero: not since this boot, or
-// nobody can say.
+// Read returns the time of the last contact since boot. It is zero if there was none since boot or
+// the file cannot be read.
 func (c *Contact) Read() time.Duration {
 	b, err := c.dir.ReadFile(contactFile)
 	if err != nil {
@@ -60,5 +60,5 @@ func (c *Contact) Read() time.Duration {
 	return at
 }
 
-// Close lets go of the directory.
+// Close closes the directory.
 func (c *Contact) Close() { _ = c.dir.Close() }

@@ -7,54 +7,54 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"k8s4r.io/k8s4r/internal/tasklog"
+	"k8s4r.io/k8s4r/internal/protocol/logs/record"
 )
 
-// output carries what the task writes into its log. The task writes to pipes of
-// ours, so that it never waits for a disk or sees it full.
+// output copies the task's output into its log. The task writes to pipes of the shim, so that it
+// never blocks on a disk and never gets a disk-full error.
 type output struct {
-	log            *tasklog.Writer
-	flushAt        time.Time // zero: nothing waits for it
+	log            *record.Writer
+	flushAt        time.Time // zero: no partial line waits to be written
 	stdout, stderr *stream
 	buffer         []byte
 }
 
-// stream is one of the task's outputs.
+// stream is standard output or standard error of the task.
 type stream struct {
-	name   tasklog.Stream
-	ours   int      // -1: at its end
-	theirs *os.File // nil: given away
+	name   record.Stream
+	ours   int      // the shim's end; -1: end of file
+	theirs *os.File // the task's end; nil: closed here
 }
 
-// turn bounds what is read in one go, so that a task that writes without end does
-// not keep its deadlines waiting.
+// turn bounds how many bytes are read at a time, so that a task that writes without pause cannot
+// delay its deadlines.
 const turn = 1 << 20
 
-// keptFiles is in how many files the log is kept: the oldest goes when a new one
-// is begun.
+// keptFiles is the number of files that the log consists of. The oldest is deleted when a new one
+// is started.
 const keptFiles = 10
 
 func openOutput(dir string, bytes int64) (o *output, err error) {
-	log := tasklog.NewWriter(dir, tasklog.Options{SegmentSize: bytes / keptFiles, Keep: keptFiles})
+	log := record.NewWriter(dir, record.Options{SegmentSize: bytes / keptFiles, Keep: keptFiles})
 	o = &output{log: log, buffer: make([]byte, 64<<10)}
-	if o.stdout, err = newStream(tasklog.Stdout); err != nil {
+	if o.stdout, err = newStream(record.Stdout); err != nil {
 		return nil, err
 	}
-	o.stderr, err = newStream(tasklog.Stderr)
+	o.stderr, err = newStream(record.Stderr)
 	return o, err
 }
 
-func newStream(name tasklog.Stream) (*stream, error) {
+func newStream(name record.Stream) (*stream, error) {
 	var ends [2]int
 	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("pipe: %w", err)
 	}
-	// Ours alone: a task that finds its output not blocking loses some of it.
+	// Only the shim's end is non-blocking: programs lose output if their standard output is.
 	return &stream{name: name, ours: ends[0], theirs: os.NewFile(uintptr(ends[1]), string(name))}, unix.SetNonblock(ends[0], true)
 }
 
-// given lets go of the ends that the task has now.
-func (o *output) given() {
+// closeChildEnds closes the ends that the task has inherited.
+func (o *output) closeChildEnds() {
 	for _, s := range []*stream{o.stdout, o.stderr} {
 		if s.theirs != nil {
 			_ = s.theirs.Close()
@@ -63,15 +63,15 @@ func (o *output) given() {
 	}
 }
 
-// take writes down what has come.
-func (o *output) take(now time.Time) {
+// drainAll writes what has arrived to the log.
+func (o *output) drainAll(now time.Time) {
 	for _, s := range []*stream{o.stdout, o.stderr} {
-		o.read(s, now)
+		o.readStream(s, now)
 	}
 	o.flushAt = o.log.Flush(now)
 }
 
-func (o *output) read(s *stream, now time.Time) {
+func (o *output) readStream(s *stream, now time.Time) {
 	for taken := 0; s.ours >= 0 && taken < turn; {
 		n, err := unix.Read(s.ours, o.buffer)
 		switch {
@@ -88,19 +88,21 @@ func (o *output) read(s *stream, now time.Time) {
 	}
 }
 
-// finish writes down the rest, when nobody is left to write more.
-func (o *output) finish(now time.Time) {
-	o.given()
+// finishLog writes the rest of the output to the log, after the task's processes have exited, and
+// closes it.
+func (o *output) finishLog(now time.Time) {
+	o.closeChildEnds()
 	for _, s := range []*stream{o.stdout, o.stderr} {
-		for s.ours >= 0 && Readable(s.ours) {
-			o.read(s, now)
+		for s.ours >= 0 && IsReadable(s.ours) {
+			o.readStream(s, now)
 		}
 	}
 	o.log.Close(now)
 }
 
-// patience is how long the log may wait for more, in milliseconds. -1: for ever.
-func (o *output) patience(now time.Time) int {
+// pollTimeout returns how long a partial line may wait for its rest, in milliseconds. It is -1 if
+// there is none.
+func (o *output) pollTimeout(now time.Time) int {
 	if o.flushAt.IsZero() {
 		return -1
 	}

@@ -9,19 +9,19 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
-// maxOutputsFile bounds what is read of the file that a task writes its outputs to.
+// maxOutputsFile bounds how much of the outputs file is read, in bytes.
 const maxOutputsFile = 64 << 10
 
-// outputs are the values that the task hands on: NAME=VALUE, one a line, of the
-// names that it may. The last one of a name counts.
-func (s *shim) outputs() map[string]string {
+// readOutputs returns the task's outputs: lines of NAME=VALUE with accepted names. The last line
+// of a name applies.
+func (s *shim) readOutputs() map[string]string {
 	if len(s.spec.Outputs) == 0 {
 		return nil
 	}
-	// The task may have put anything there, such as a link to what only we may read
+	// The task may have put anything there, such as a link to a file that only the shim may read,
 	// or a pipe that never ends.
 	f, err := os.OpenFile(s.spec.OutputsFile, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {

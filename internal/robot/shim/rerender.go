@@ -9,17 +9,17 @@ import (
 	"syscall"
 	"time"
 
-	"k8s4r.io/k8s4r/internal/driver"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/robot/driver"
 )
 
-// factsFile is where the agent leaves what is new of the robot. It may be longer
-// than what a pipe takes at once.
+// factsFile holds the robot's attributes as the agent last wrote them. They may be too long for
+// the control pipe.
 const factsFile = "facts"
 
-// TellFacts has the shim in dir render its templates again, with what is known of
-// the robot now. It fails with unix.ENXIO when there is no shim any more.
-func TellFacts(dir string, f wire.RobotFacts) error {
+// TellFacts has the shim in dir render its templates again with the robot's current attributes. It
+// returns unix.ENXIO if no shim is running.
+func TellFacts(dir string, f wire.RobotAttributes) error {
 	b, err := json.Marshal(f)
 	if err != nil {
 		return err
@@ -32,14 +32,14 @@ func TellFacts(dir string, f wire.RobotFacts) error {
 	return Order{Render: true}.Send(dir)
 }
 
-// rerender is a rendering that goes on beside the task.
+// rerender is a rendering that runs while the task runs.
 type rerender struct {
 	child *driver.Process
 	said  *os.File
-	again bool // something came meanwhile
+	again bool // the attributes changed again meanwhile
 }
 
-// renderAgain renders the templates with the robot's new facts.
+// renderAgain renders the templates with the robot's current attributes.
 func (s *shim) renderAgain() {
 	switch {
 	case s.spec.SetUp == nil || len(s.spec.SetUp.Templates) == 0 || s.cause != "":
@@ -49,7 +49,7 @@ func (s *shim) renderAgain() {
 		return
 	}
 	b, err := os.ReadFile(filepath.Join(s.spec.Dir, factsFile))
-	var facts wire.RobotFacts
+	var facts wire.RobotAttributes
 	if err == nil {
 		err = json.Unmarshal(b, &facts)
 	}
@@ -57,22 +57,22 @@ func (s *shim) renderAgain() {
 	if err == nil {
 		s.spec.SetUp.Data.Labels, s.spec.SetUp.Data.Attrs = facts.Labels, facts.Attrs
 		step := setUpStep{what: SetUp{Templates: s.spec.SetUp.Templates, Data: s.spec.SetUp.Data}}
-		if !s.engineConfines() { // where it does, the directory is a user's of the image by now
+		if !s.engineConfines() { // an engine has given the directory to a user of the image by now
 			step.by = s.spec.Confinement
 		}
 		r.said, r.child, err = s.launchSetUp(step)
 	}
 	if err != nil {
-		s.output.log.Say("templates are not rendered again: "+err.Error(), time.Now())
+		s.output.log.WriteSystemLine("templates are not rendered again: "+err.Error(), time.Now())
 		return
 	}
 	s.rerender = &r
 }
 
-// rendered takes in that the templates have been rendered again, if they have.
-func (s *shim) rendered() {
+// takeRendered handles the result of a rendering that has finished.
+func (s *shim) takeRendered() {
 	r := s.rerender
-	if r == nil || !Readable(r.child.Done()) {
+	if r == nil || !IsReadable(r.child.Done()) {
 		return
 	}
 	s.rerender = nil
@@ -80,21 +80,21 @@ func (s *shim) rendered() {
 	words := firstWords(r.said)
 	var changed []int
 	if r.child.Reap().Code != 0 || json.Unmarshal([]byte(words), &changed) != nil {
-		s.output.log.Say("templates are not rendered again: "+words, time.Now())
+		s.output.log.WriteSystemLine("templates are not rendered again: "+words, time.Now())
 	}
-	s.follow(changed)
+	s.applyChanged(changed)
 	if r.again {
 		s.renderAgain()
 	}
 }
 
-// follow does what the templates that have changed ask for.
-func (s *shim) follow(changed []int) {
+// applyChanged restarts or signals the task, as its changed templates require.
+func (s *shim) applyChanged(changed []int) {
 	signals := map[syscall.Signal]bool{}
 	for _, i := range changed {
 		switch t := s.spec.SetUp.Templates[i]; {
 		case t.Restart:
-			s.stop(wire.ReasonTemplateChanged, s.spec.KillTimeout)
+			s.stopTask(wire.ReasonTemplateChanged, s.spec.KillTimeout)
 		case t.Signal != 0 && !signals[t.Signal]:
 			signals[t.Signal] = true
 			s.task.Signal(t.Signal)

@@ -12,45 +12,43 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"k8s4r.io/k8s4r/internal/artifact"
-	"k8s4r.io/k8s4r/internal/driver"
-	"k8s4r.io/k8s4r/internal/isolation"
-	"k8s4r.io/k8s4r/internal/render"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/robot/artifact"
+	"k8s4r.io/k8s4r/internal/robot/driver"
+	"k8s4r.io/k8s4r/internal/robot/isolation"
+	"k8s4r.io/k8s4r/internal/robot/template"
 )
 
-// SetUp is what is put into the task's directory before it starts.
+// SetUp is what to put into the task's directory before the task starts.
 type SetUp struct {
 	Artifacts []artifact.Request `json:"artifacts,omitempty"`
 	Templates []Template         `json:"templates,omitempty"`
-	Data      render.Data        `json:"data"`
-	// Driver prepares Config, at Engine. Empty: there is nothing to prepare.
+	Data      template.Data      `json:"data"`
+	// Driver prepares Config, with the engine at Engine. If empty, there is nothing to prepare.
 	Driver string          `json:"driver,omitempty"`
 	Config wire.TaskConfig `json:"config"`
 	Engine string          `json:"engine,omitempty"`
 }
 
-// Template is a file that is rendered, and what follows when it is rendered again
-// with another result.
+// Template is a file that is rendered, and what to do if a later rendering changes it.
 type Template struct {
-	render.Template
-	// Restart ends the task, to be run again as another attempt.
+	template.Template
+	// Restart ends the task, so that the agent restarts it as a new attempt.
 	Restart bool `json:"restart,omitempty"`
-	// Signal is sent to the task. Zero: none.
+	// Signal is sent to the task. If zero, none is sent.
 	Signal syscall.Signal `json:"signal,omitempty"`
 }
 
-// setUpWord is the first argument of the program that sets a task up.
+// setUpWord is the first argument that makes the agent's program set a task up.
 const setUpWord = "set-up"
 
-// setUpFD is where that program reads what to do.
+// setUpFD is the descriptor from which that program reads its SetUp.
 const setUpFD = 3
 
-// setUp runs what sets the task up, as the task's user and with its view of the
-// robot, and as a process of its own: its memory is gone with it, and it can be
-// stopped like the task.
+// setUp runs the set-up as the task's user, with the task's view of the robot, in a process of its
+// own. So its memory is freed at its end, and it can be stopped like the task.
 func (s *shim) setUp() error {
-	for _, step := range s.steps() {
+	for _, step := range s.setUpSteps() {
 		if err := s.setUpBy(step); err != nil || s.cause != "" {
 			return err
 		}
@@ -58,7 +56,7 @@ func (s *shim) setUp() error {
 	return nil
 }
 
-// setUpStep is a part of setting up, and what bounds it.
+// setUpStep is a part of the set-up, and the confinement that it runs in.
 type setUpStep struct {
 	what SetUp
 	by   isolation.Confinement
@@ -71,14 +69,14 @@ func (s *shim) setUpBy(step setUpStep) error {
 	}
 	defer said.Close()
 	s.task = child
-	s.attend()
+	s.awaitTask()
 	if s.task.End().Code == 0 {
 		return nil
 	}
 	return errors.New(firstWords(said))
 }
 
-// launchSetUp starts what sets the task up. What it says is in a pipe.
+// launchSetUp starts a set-up process, and returns a pipe with its output.
 func (s *shim) launchSetUp(step setUpStep) (said *os.File, child *driver.Process, err error) {
 	work, err := inMemory(step.what)
 	if err != nil {
@@ -90,10 +88,10 @@ func (s *shim) launchSetUp(step setUpStep) (said *os.File, child *driver.Process
 		return nil, nil, err
 	}
 	defer sentence.Close()
-	// Not in the task's control group: who ends what is in there closes it.
+	// Not in the task's cgroup: killing what is in there would close the cgroup.
 	confinement := step.by
 	confinement.Cgroup = nil
-	child, err = driver.Fork(program, []string{"k8s4r-agent", setUpWord}, environment, driver.Task{
+	child, err = driver.StartProcess(program, []string{"k8s4r-agent", setUpWord}, environment, driver.Task{
 		Dir: s.spec.WorkDir, Confinement: confinement, Stdout: sentence, Stderr: sentence, Files: []*os.File{work},
 	})
 	if err != nil {
@@ -102,9 +100,9 @@ func (s *shim) launchSetUp(step setUpStep) (said *os.File, child *driver.Process
 	return said, child, nil
 }
 
-// steps are what there is to set up, in order. What an engine is asked takes the
-// agent's own rights; no artifact does, or a task could fetch any file of the robot.
-func (s *shim) steps() (all []setUpStep) {
+// setUpSteps returns the steps of the set-up in order. Requests to an engine run with the agent's
+// own rights. Artifacts never do, since a task could then fetch any file of the robot.
+func (s *shim) setUpSteps() (all []setUpStep) {
 	if s.engineConfines() {
 		all = append(all, setUpStep{what: SetUp{Driver: s.spec.Driver, Config: s.spec.Config, Engine: s.spec.Engine}})
 	}
@@ -114,17 +112,18 @@ func (s *shim) steps() (all []setUpStep) {
 	return all
 }
 
-// engineConfines tells whether the driver has an engine that fetches what the task
-// needs and confines it.
+// engineConfines reports whether the driver uses an engine that pulls the task's image and
+// isolates the task.
 func (s *shim) engineConfines() bool {
 	_, fetches := s.drivers[s.spec.Driver].(driver.Preparer)
 	return fetches
 }
 
-// maxSentence bounds what set-up says, below what a pipe takes without a reader.
+// maxSentence bounds the output of a set-up process in bytes, so that it fits into the pipe while
+// nothing reads it.
 const maxSentence = 4096
 
-// firstWords reads a sentence from a pipe that has no writer any more.
+// firstWords returns the output of a set-up process that has exited.
 func firstWords(f *os.File) string {
 	b := make([]byte, maxSentence)
 	n, _ := f.Read(b)
@@ -134,15 +133,15 @@ func firstWords(f *os.File) string {
 	return "what sets the task up was killed"
 }
 
-// setUpMain is the program that sets a task up. It says what went wrong on its
-// standard output.
+// setUpMain runs the set-up that it reads from setUpFD. It writes the changed templates, or the
+// error, to standard output.
 func setUpMain() int {
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM)
 	defer stop()
 	work, err := fromMemory[SetUp](setUpFD)
 	var changed []int
 	if err == nil {
-		changed, err = work.do(ctx)
+		changed, err = work.runSteps(ctx)
 	}
 	if err != nil {
 		sentence := err.Error()
@@ -153,14 +152,14 @@ func setUpMain() int {
 	return 0
 }
 
-// do prepares the driver, fetches the artifacts and renders the templates, in their
-// order. It returns which templates have another result than before.
-func (w SetUp) do(ctx context.Context) (changed []int, err error) {
+// runSteps prepares the driver, fetches the artifacts and renders the templates, in this order. It
+// returns the indexes of the templates whose result changed.
+func (w SetUp) runSteps(ctx context.Context) (changed []int, err error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return nil, err
 	}
-	if d, ok := driver.Builtin(w.Engine)[w.Driver].(driver.Preparer); ok {
+	if d, ok := driver.NewBuiltinSet(w.Engine)[w.Driver].(driver.Preparer); ok {
 		if err := d.Prepare(ctx, w.Config); err != nil {
 			return nil, err
 		}
@@ -171,7 +170,7 @@ func (w SetUp) do(ctx context.Context) (changed []int, err error) {
 		}
 	}
 	for i, t := range w.Templates {
-		news, err := render.Render(ctx, t.Template, w.Data, dir)
+		news, err := template.Render(ctx, t.Template, w.Data, dir)
 		if err != nil {
 			return nil, err
 		}

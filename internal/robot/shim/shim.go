@@ -1,11 +1,10 @@
-// Package shim is the small process that parents one task (docs/adr/0011).
+// Package shim implements the process that parents one task (docs/explanation/adr/0011).
 //
-// It starts the task, takes its output, keeps its deadlines, and writes down how
-// it ended. It needs nothing of the agent once it runs, so the agent may be
-// stopped, killed or replaced meanwhile. It is the same program as the agent.
+// The shim starts the task, keeps its output, enforces its deadlines and records how it ended.
+// While it runs it does not need the agent, which may be stopped, killed or replaced meanwhile. It
+// is the same program as the agent.
 //
-// One goroutine does all of it, in rounds: wait for something to happen, then see
-// what it was.
+// One goroutine does all of this in rounds: wait for an event, then handle it.
 package shim
 
 import (
@@ -19,17 +18,17 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"k8s4r.io/k8s4r/internal/driver"
-	"k8s4r.io/k8s4r/internal/proc"
+	"k8s4r.io/k8s4r/internal/robot/driver"
+	"k8s4r.io/k8s4r/internal/robot/proc"
 )
 
-// Word is the first argument of the agent's program that makes it a shim.
+// Word is the first argument that makes the agent's program a shim.
 const Word = "shim"
 
-// shim is the state of the process.
+// shim is the state of a shim process.
 type shim struct {
 	spec    Spec
-	control int // orders
+	control int // FIFO with orders of the agent
 	said    *journal
 	signals int
 	contact *Contact
@@ -37,27 +36,28 @@ type shim struct {
 	output  *output
 	alarm   *alarm
 
-	task     driver.Running // or what sets it up; nil: neither, yet
-	started  bool           // it is the task
-	rerender *rerender      // nil: none goes on
-	cause    string         // why it is being stopped
-	killAt   time.Duration  // since boot; zero: nobody stops it
+	task     driver.Running // the task or its set-up; nil: none runs yet
+	started  bool           // task is the task itself
+	rerender *rerender      // nil: no rendering is in progress
+	cause    string         // why the task is being stopped
+	killAt   time.Duration  // when to send SIGKILL, since boot; zero: never
 	killed   bool
-	// timeoutAt is since boot; zero: none.
+	// timeoutAt is the end of spec.Timeout, since boot. If zero, there is none.
 	timeoutAt time.Duration
-	// fenceAt is since boot, as the contact file last said; zero: not read yet.
+	// fenceAt is the self-stop deadline since boot, as of the last read of the contact file. If
+	// zero, the file has not been read yet.
 	fenceAt time.Duration
 }
 
-// Main is the program, if its arguments make it a shim or what sets a task up.
-// The status is its exit status, which says nothing of the task's.
+// Main runs the shim or the set-up of a task if args ask for it; ours reports whether they do. The
+// status is the exit status of this process, not that of the task.
 func Main(args []string) (status int, ours bool) {
 	if len(args) == 0 {
 		return 0, false
 	}
 	switch args[0] {
 	case Word:
-		return exitStatus(parent()), true
+		return exitStatus(runShim()), true
 	case setUpWord:
 		return setUpMain(), true
 	}
@@ -72,45 +72,45 @@ func exitStatus(err error) int {
 	return 1
 }
 
-// parent is the shim.
-func parent() error {
-	// A kernel before 5.11 cannot do it at once; there what the agent leaves open
-	// stays so.
+// runShim runs the attempt that this process receives on lineFD.
+func runShim() error {
+	// Kernels before 5.11 lack this flag. There, descriptors that the agent leaves open stay open.
 	_ = unix.CloseRange(lineFD, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
 	unix.CloseOnExec(lineFD)
 	spec, control, err := takeErrand(lineFD)
 	if err != nil || control < 0 {
 		return err
 	}
-	return run(spec, control)
+	return runSpec(spec, control)
 }
 
-func run(spec Spec, control int) error {
-	s := &shim{spec: spec, control: control, drivers: driver.Builtin(spec.Engine)}
-	if err := s.open(); err != nil {
+func runSpec(spec Spec, control int) error {
+	s := &shim{spec: spec, control: control, drivers: driver.NewBuiltinSet(spec.Engine)}
+	if err := s.openFiles(); err != nil {
 		return err
 	}
-	pid, ticks, err := proc.Self()
+	pid, ticks, err := proc.FindSelf()
 	if err != nil {
 		return err
 	}
-	if err := s.said.say(State{Shim: &Process{PID: pid, StartTicks: ticks}}); err != nil {
+	if err := s.said.appendState(State{Shim: &Process{PID: pid, StartTicks: ticks}}); err != nil {
 		return err
 	}
-	exit := s.live()
+	exit := s.runTask()
 	if exit.At.IsZero() {
 		exit.At = time.Now()
 	}
-	return errors.Join(s.said.say(State{Exit: &exit}), spec.Confinement.Cgroup.Remove())
+	return errors.Join(s.said.appendState(State{Exit: &exit}), spec.Confinement.Cgroup.Remove())
 }
 
-// open takes hold of all files while their paths can be seen.
-func (s *shim) open() (err error) {
-	// What is orphaned below us comes to us, and dies with the task.
+// openFiles opens all files before mounts can hide their paths.
+func (s *shim) openFiles() (err error) {
+	// Orphaned processes of the task become children of the shim, which kills them when the task
+	// ends.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become subreaper: %w", err)
 	}
-	if s.signals, err = catch(syscall.SIGTERM, syscall.SIGCHLD); err != nil {
+	if s.signals, err = catchSignals(syscall.SIGTERM, syscall.SIGCHLD); err != nil {
 		return err
 	}
 	if s.said, err = openJournal(s.spec.Dir); err != nil {
@@ -128,16 +128,16 @@ func (s *shim) open() (err error) {
 	return err
 }
 
-// catch turns signals into bytes to read.
-func catch(which ...os.Signal) (int, error) {
+// catchSignals writes each signal as one byte to a pipe, and returns the end to read.
+func catchSignals(which ...os.Signal) (int, error) {
 	var ends [2]int
 	if err := unix.Pipe2(ends[:], unix.O_NONBLOCK|unix.O_CLOEXEC); err != nil {
 		return -1, os.NewSyscallError("pipe", err)
 	}
 	caught := make(chan os.Signal, 16)
 	signal.Notify(caught, which...)
-	// What ends a process by itself, and is nothing to us. It is not ignored:
-	// the task would ignore it too.
+	// These signals would end the shim, but mean nothing to it. They are caught instead of
+	// ignored, since the task would inherit that they are ignored.
 	signal.Notify(caught, syscall.SIGPIPE, syscall.SIGHUP, syscall.SIGINT)
 	go func() {
 		for c := range caught {

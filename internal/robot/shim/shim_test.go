@@ -4,23 +4,24 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"k8s4r.io/k8s4r/internal/driver"
-	"k8s4r.io/k8s4r/internal/driver/drivertest"
-	"k8s4r.io/k8s4r/internal/shim"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/robot/driver"
+	"k8s4r.io/k8s4r/internal/robot/driver/drivertest"
+	"k8s4r.io/k8s4r/internal/robot/shim"
 )
 
 const patience = 20 * time.Second
 
 func TestMain(m *testing.M) { drivertest.Main(m) }
 
-// child is a shim without an agent that listens.
+// child is a running shim that no agent watches.
 type child struct {
 	t     *testing.T
 	dir   string
@@ -33,8 +34,8 @@ func spawn(t *testing.T, script string, change ...func(*shim.Spec)) child {
 	return spawnBy(t, nil, script, change...)
 }
 
-// spawnBy has a shim that waits for an attempt run the script.
-func spawnBy(t *testing.T, spare *shim.Spare, script string, change ...func(*shim.Spec)) child {
+// spawnBy runs the script in a warm shim. If spare is nil, a new shim is started.
+func spawnBy(t *testing.T, spare *shim.WarmShim, script string, change ...func(*shim.Spec)) child {
 	t.Helper()
 	dir := t.TempDir()
 	spec := shim.Spec{
@@ -59,7 +60,7 @@ func spawnBy(t *testing.T, spare *shim.Spare, script string, change ...func(*shi
 	return c
 }
 
-// gone waits for the end of the shim.
+// gone waits until the shim has exited.
 func (c child) gone() shim.State {
 	c.t.Helper()
 	if !ended(c.pidfd) {
@@ -69,7 +70,7 @@ func (c child) gone() shim.State {
 	return c.state()
 }
 
-// ended waits until a process has.
+// ended waits until a process has exited, and reports whether it did in time.
 func ended(pidfd int) bool {
 	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
 	for {
@@ -87,7 +88,7 @@ func (c child) state() shim.State {
 	return s
 }
 
-// running waits until the task has written its file ready.
+// running waits until the task has created the file "ready".
 func (c child) running() {
 	c.t.Helper()
 	for until := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
@@ -107,38 +108,38 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func TestWhatAShimSaysOfItsTask(t *testing.T) {
+func TestSpawn_RecordsShimStartAndExit(t *testing.T) {
 	c := spawn(t, "exit 7")
 	s := c.gone()
-	if !s.Begun || s.Shim == nil || s.Shim.PID != c.pid || s.Started == nil || s.Started.PID == 0 {
+	if !s.MayHaveStarted || s.Shim == nil || s.Shim.PID != c.pid || s.Started == nil || s.Started.PID == 0 {
 		t.Errorf("state = %+v, want all of a life in it", s)
 	}
-	if e := s.Exit; e == nil || e.Code != 7 || e.Cause != "" || e.At.Before(s.Started.At) {
+	if e := s.Exit; e == nil || e.Code != 7 || e.StopReason != "" || e.At.Before(s.Started.At) {
 		t.Errorf("exit = %+v, want 7", s.Exit)
 	}
-	if lives, err := shim.Lives(filepath.Join(c.dir, "shim")); lives || err != nil {
+	if lives, err := shim.IsRunning(filepath.Join(c.dir, "shim")); lives || err != nil {
 		t.Errorf("Lives = %v, %v of one that has ended", lives, err)
 	}
 }
 
-func TestAnAttemptHasOneShim(t *testing.T) {
+func TestSpawn_RejectsSecondShim(t *testing.T) {
 	c := spawn(t, "touch ready; exec sleep 600")
 	if _, _, err := shim.Spawn(shim.Spec{Dir: filepath.Join(c.dir, "shim")}, "second", nil); !errors.Is(err, shim.ErrUsed) {
 		t.Errorf("Spawn = %v, want ErrUsed", err)
 	}
 	c.running()
-	if lives, err := shim.Lives(filepath.Join(c.dir, "shim")); !lives || err != nil {
+	if lives, err := shim.IsRunning(filepath.Join(c.dir, "shim")); !lives || err != nil {
 		t.Errorf("Lives = %v, %v of one that runs", lives, err)
 	}
 }
 
-func TestTheFirstCauseCountsAndTheShortestGrace(t *testing.T) {
+func TestStop_KeepsFirstCauseAndShortestGrace(t *testing.T) {
 	c := spawn(t, "trap '' TERM; touch ready; while :; do sleep 600; done")
 	c.running()
 	for _, o := range []shim.Order{{Stop: "First", Grace: time.Hour}, {Stop: "Second", Grace: 2 * time.Hour}, {Stop: "Third", Grace: time.Millisecond}} {
 		must(t, o.Send(filepath.Join(c.dir, "shim")))
 	}
-	if e := c.gone().Exit; e == nil || e.Cause != "First" || !e.Killed || e.Signal != int(syscall.SIGKILL) {
+	if e := c.gone().Exit; e == nil || e.StopReason != "First" || !e.Killed || e.Signal != int(syscall.SIGKILL) {
 		t.Errorf("ended as %+v, want killed because First", e)
 	}
 	if err := (shim.Order{Stop: "Late"}).Send(filepath.Join(c.dir, "shim")); !errors.Is(err, unix.ENXIO) {
@@ -146,18 +147,18 @@ func TestTheFirstCauseCountsAndTheShortestGrace(t *testing.T) {
 	}
 }
 
-func TestAMachineThatGoesDownStopsTheTaskInOrder(t *testing.T) {
+func TestShim_StopsTaskOnSIGTERM(t *testing.T) {
 	c := spawn(t, "trap 'exit 3' TERM; touch ready; while :; do sleep 0.01; done")
 	c.running()
 	must(t, syscall.Kill(c.pid, syscall.SIGTERM))
-	if e := c.gone().Exit; e == nil || e.Cause != wire.ReasonAgentStopped || e.Code != 3 {
+	if e := c.gone().Exit; e == nil || e.StopReason != wire.ReasonAgentStopped || e.Code != 3 {
 		t.Errorf("ended as %+v, want 3 because AgentStopped", e)
 	}
 }
 
-// lifecycle.md §6: the process that parents the task enforces the fence, so that it
-// holds when the agent is stopped or killed.
-func TestTheFence(t *testing.T) {
+// The shim enforces the self-stop deadline, so that it also holds while the agent is stopped or
+// after it is killed.
+func TestShim_EnforcesSelfStopDeadline(t *testing.T) {
 	const stopAfter = 300 * time.Millisecond
 	fenced := func(last time.Duration) func(*shim.Spec) {
 		return func(s *shim.Spec) {
@@ -168,16 +169,17 @@ func TestTheFence(t *testing.T) {
 			must(t, contact.Write(last))
 		}
 	}
-	t.Run("it falls so long after the last contact", func(t *testing.T) {
+	t.Run("the task is stopped stopAfter after the last contact", func(t *testing.T) {
 		last := shim.SinceBoot()
 		c := spawn(t, "touch ready; exec sleep 600", fenced(last))
 		e := c.gone().Exit
-		if took := shim.SinceBoot() - last; e == nil || e.Cause != wire.ReasonOutOfContact || took < stopAfter {
-			t.Errorf("ended as %+v after %v, want OutOfContact after %v", e, took, stopAfter)
+		if took := shim.SinceBoot() - last; e == nil || e.StopReason != wire.ReasonSelfStopped || took < stopAfter {
+			t.Errorf("ended as %+v after %v, want SelfStopped after %v", e, took, stopAfter)
 		}
 	})
-	t.Run("contact moves it on", func(t *testing.T) {
-		// Contacts of the future: one that a busy machine writes late would be none.
+	t.Run("a later contact moves the deadline", func(t *testing.T) {
+		// The contacts are in the future: one that a busy machine writes too late would have no
+		// effect.
 		first := shim.SinceBoot() + 2*time.Second
 		c := spawn(t, "touch ready; exec sleep 600", fenced(first))
 		contact, err := shim.OpenContact(c.dir)
@@ -190,8 +192,8 @@ func TestTheFence(t *testing.T) {
 			}
 		}
 	})
-	t.Run("who was asleep when it fell has had its grace", func(t *testing.T) {
-		for name, timeout := range map[string]time.Duration{"without a timeout": 0, "and when the time was up": time.Second} {
+	t.Run("a machine that slept past the deadline gets no further grace", func(t *testing.T) {
+		for name, timeout := range map[string]time.Duration{"without a timeout": 0, "with a timeout": time.Second} {
 			first := shim.SinceBoot() + 2*time.Second
 			c := spawn(t, "trap '' TERM; touch ready; while :; do sleep 600; done", fenced(first), func(s *shim.Spec) { s.Timeout = timeout })
 			c.running()
@@ -209,17 +211,17 @@ func TestTheFence(t *testing.T) {
 			}
 		}
 	})
-	t.Run("a robot that is out of contact starts nothing", func(t *testing.T) {
+	t.Run("nothing is started after the deadline", func(t *testing.T) {
 		for name, last := range map[string]time.Duration{"for too long": shim.SinceBoot() - 2*stopAfter, "since it booted": 0} {
 			c := spawn(t, "touch ready; exec sleep 600", fenced(last))
-			if s := c.gone(); s.Begun || s.Exit == nil || s.Exit.Cause != wire.ReasonOutOfContact {
-				t.Errorf("%s: %+v, want nothing begun, and OutOfContact", name, s)
+			if s := c.gone(); s.MayHaveStarted || s.Exit == nil || s.Exit.StopReason != wire.ReasonSelfStopped {
+				t.Errorf("%s: %+v, want nothing begun, and SelfStopped", name, s)
 			}
 		}
 	})
 }
 
-func TestContactOfAnotherBootIsNone(t *testing.T) {
+func TestContact_IgnoresEarlierBoot(t *testing.T) {
 	dir := t.TempDir()
 	contact, err := shim.OpenContact(dir)
 	must(t, err)
@@ -234,11 +236,11 @@ func TestContactOfAnotherBootIsNone(t *testing.T) {
 	}
 }
 
-func TestATaskThatWritesWithoutEndKeepsItsTimeAndLittleOfIt(t *testing.T) {
+func TestShim_EnforcesTimeoutAndLogSizeOfEndlessOutput(t *testing.T) {
 	const kept = 1 << 20
 	c := spawn(t, "touch ready; exec yes", func(s *shim.Spec) { s.LogBytes, s.Timeout = kept, time.Second })
 	s := c.gone()
-	if s.Exit == nil || s.Exit.Cause != wire.ReasonTimeout {
+	if s.Exit == nil || s.Exit.StopReason != wire.ReasonTimeout {
 		t.Fatalf("ended as %+v, want Timeout", s.Exit)
 	}
 	if late := s.Exit.At.Sub(s.Started.At) - time.Second; late > 500*time.Millisecond {
@@ -256,20 +258,29 @@ func TestATaskThatWritesWithoutEndKeepsItsTimeAndLittleOfIt(t *testing.T) {
 	}
 }
 
-func TestTheStateReadsWhileItIsWritten(t *testing.T) {
+func TestReadState_IgnoresPartialLine(t *testing.T) {
 	dir := t.TempDir()
-	must(t, os.WriteFile(filepath.Join(dir, "state"), []byte(`{"begun":true}`+"\n"+`{"exit":{"code":`), 0o600))
-	if s, err := shim.ReadState(dir); err != nil || !s.Begun || s.Exit != nil {
+	must(t, os.WriteFile(filepath.Join(dir, "state"), []byte(`{"v":2,"mayHaveStarted":true}`+"\n"+`{"v":2,"exit":{"code":`), 0o600))
+	if s, err := shim.ReadState(dir); err != nil || !s.MayHaveStarted || s.Exit != nil {
 		t.Errorf("ReadState = %+v, %v; want what is whole", s, err)
 	}
 }
 
-func TestADamagedLineMayBeThatTheTaskBegins(t *testing.T) {
+func TestReadState_RejectsAnEarlierFormat(t *testing.T) {
 	dir := t.TempDir()
-	lines := "{\"shim\":{\"pid\":7,\"startTicks\":8}}\n" + "\x00\x00\x00\n" + "{\"exit\":{\"code\":3}}\n"
+	must(t, os.WriteFile(filepath.Join(dir, "state"), []byte(`{"shim":{"pid":7,"startTicks":8}}`+"\n"+`{"begun":true}`+"\n"), 0o600))
+	s, err := shim.ReadState(dir)
+	if !errors.Is(err, shim.ErrOldFormat) || !strings.Contains(err.Error(), filepath.Join(dir, "state")) || s.Shim != nil {
+		t.Errorf("ReadState = %+v, %v; want an error that names the file", s, err)
+	}
+}
+
+func TestReadState_DamagedLineMeansMayHaveStarted(t *testing.T) {
+	dir := t.TempDir()
+	lines := "{\"v\":2,\"shim\":{\"pid\":7,\"startTicks\":8}}\n" + "\x00\x00\x00\n" + "{\"v\":2,\"exit\":{\"code\":3}}\n"
 	must(t, os.WriteFile(filepath.Join(dir, "state"), []byte(lines), 0o600))
 	s, err := shim.ReadState(dir)
-	if err != nil || !s.Begun || s.Shim == nil || s.Shim.PID != 7 || s.Exit == nil || s.Exit.Code != 3 {
+	if err != nil || !s.MayHaveStarted || s.Shim == nil || s.Shim.PID != 7 || s.Exit == nil || s.Exit.Code != 3 {
 		t.Errorf("ReadState = %+v, %v; want the lines that are whole, and begun", s, err)
 	}
 }

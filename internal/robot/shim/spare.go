@@ -11,41 +11,40 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"k8s4r.io/k8s4r/internal/isolation"
+	"k8s4r.io/k8s4r/internal/robot/isolation"
 )
 
-// Spare is a shim that waits for its attempt: a program takes longer to start than
-// a task should wait. It gets the attempt as one message, whole or not at all, and
-// ends by itself when who has started it does first, however that ends.
-type Spare struct {
+// WarmShim is a shim that waits for its attempt, because starting the program takes longer than a
+// task should wait. It receives the attempt as one message, and exits if the agent exits or
+// crashes before.
+type WarmShim struct {
 	pid, pidfd int
-	line       int // where it listens
+	line       int // socket over which the attempt is sent
 }
 
-// lineFD is where a shim listens.
+// lineFD is the descriptor on which a shim receives its attempt.
 const lineFD = 3
 
-// program is this one, also when another has taken its place on the disk.
+// program is this program, even if its file has been replaced on disk.
 const program = "/proc/self/exe"
 
-// environment makes the shim small: it has little to do, and there is one for
-// each task. Nothing of the agent's own is in it: that may hold its token.
+// environment keeps the shim small, since each task has one. The agent's own environment is not
+// passed on: it may hold its token.
 var environment = []string{"GOMAXPROCS=1", "GOGC=50"}
 
-// nameRoom is what the command line of a shim keeps free for the name of its
-// attempt.
+// nameRoom is the space in the command line of a shim for the name of its attempt.
 var nameRoom = strings.Repeat(" ", 80)
 
-// NewSpare starts a shim for an attempt of this kind that is not known yet.
-func NewSpare(kind Kind) (*Spare, error) {
+// NewSpare starts a warm shim of this kind.
+func NewSpare(kind Kind) (*WarmShim, error) {
 	line, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("socketpair", err)
 	}
-	// A copy of its end would let it be given to when it is dead.
+	// With a copy of this end, sending to a shim that has exited would succeed.
 	defer func() { _ = unix.Close(line[1]) }()
-	s := &Spare{pidfd: -1, line: line[0]}
-	if s.pid, err = s.fork(uintptr(line[1]), kind); err != nil {
+	s := &WarmShim{pidfd: -1, line: line[0]}
+	if s.pid, err = s.forkShim(uintptr(line[1]), kind); err != nil {
 		return nil, errors.Join(fmt.Errorf("start the task's shim: %w", err), unix.Close(s.line))
 	}
 	if s.pidfd < 0 {
@@ -55,7 +54,7 @@ func NewSpare(kind Kind) (*Spare, error) {
 	return s, nil
 }
 
-func (s *Spare) fork(line uintptr, kind Kind) (pid int, err error) {
+func (s *WarmShim) forkShim(line uintptr, kind Kind) (pid int, err error) {
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return 0, err
@@ -70,10 +69,10 @@ func (s *Spare) fork(line uintptr, kind Kind) (pid int, err error) {
 	})
 }
 
-// give sends it its attempt. The files are on their way from here on, also when
-// we die: with them the lock, so that the attempt never looks free. An error: it
-// has got nothing.
-func (s *Spare) give(e errand, name string) error {
+// sendRequest sends the attempt to the shim. On an error the shim has received nothing. Once sent,
+// the files reach the shim even if the agent crashes, including the lock, so the attempt never
+// looks free.
+func (s *WarmShim) sendRequest(e request, name string) error {
 	rights := unix.UnixRights(int(e.spec.Fd()), int(e.lock.Fd()), int(e.log.Fd()), e.control)
 	name = name[:min(len(name), len(nameRoom))]
 	if err := unix.Sendmsg(s.line, []byte(name), rights, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT); err != nil {
@@ -83,8 +82,8 @@ func (s *Spare) give(e errand, name string) error {
 	return nil
 }
 
-// Close ends one that was given nothing. Nil: there is none.
-func (s *Spare) Close() {
+// Close kills a warm shim that received no attempt. If s is nil, Close does nothing.
+func (s *WarmShim) Close() {
 	if s == nil {
 		return
 	}
@@ -100,8 +99,8 @@ func (s *Spare) Close() {
 	}
 }
 
-// takeErrand waits for what this shim is for, and goes by its name. No control: it
-// is for nothing, because nobody is left who could say.
+// takeErrand waits for the attempt of this shim and renames the process after it. The control
+// descriptor is negative if the agent exited without sending an attempt.
 func takeErrand(line int) (spec Spec, control int, err error) {
 	name := make([]byte, len(nameRoom))
 	files := make([]byte, unix.CmsgSpace(4*4))
@@ -117,7 +116,7 @@ func takeErrand(line int) (spec Spec, control int, err error) {
 	if err != nil {
 		return spec, -1, err
 	}
-	// The lock stays open, and nobody else's, until this process ends.
+	// The lock (fds[1]) stays open until this process exits.
 	memory, log, control := fds[0], fds[2], fds[3]
 	if err := errors.Join(unix.Dup3(log, 1, 0), unix.Dup3(log, 2, 0), unix.Close(log)); err != nil {
 		return spec, -1, fmt.Errorf("open the shim's own log: %w", err)
@@ -127,7 +126,7 @@ func takeErrand(line int) (spec Spec, control int, err error) {
 	return spec, control, err
 }
 
-// rightsOf are the four descriptors of an errand.
+// rightsOf returns the four descriptors in a message of sendRequest.
 func rightsOf(message []byte) ([]int, error) {
 	all, err := unix.ParseSocketControlMessage(message)
 	if err != nil {
@@ -140,8 +139,8 @@ func rightsOf(message []byte) ([]int, error) {
 	return fds, err
 }
 
-// goBy writes a name where the kernel reads the command line of this process, which
-// is where Go has the strings of os.Args.
+// goBy writes a name over the last argument of this process, where the kernel reads the command
+// line. The strings of os.Args point to that memory.
 func goBy(name []byte) {
 	if last := os.Args[len(os.Args)-1]; len(last) == len(nameRoom) {
 		room := unsafe.Slice(unsafe.StringData(last), len(last))

@@ -11,17 +11,17 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"k8s4r.io/k8s4r/internal/shim"
+	"k8s4r.io/k8s4r/internal/robot/shim"
 )
 
-func newSpare(t *testing.T) *shim.Spare {
+func newSpare(t *testing.T) *shim.WarmShim {
 	t.Helper()
 	spare, err := shim.NewSpare(shim.Kind{})
 	must(t, err)
 	return spare
 }
 
-func TestASpareBecomesTheShimOfAnAttempt(t *testing.T) {
+func TestSpawn_UsesWarmShim(t *testing.T) {
 	spare := newSpare(t)
 	c := spawnBy(t, spare, "touch ready; exec sleep 600")
 	c.running()
@@ -35,9 +35,9 @@ func TestASpareBecomesTheShimOfAnAttempt(t *testing.T) {
 	}
 }
 
-// An agent may be killed right after it has given an attempt away. The next one must
-// not take it for one that nobody has, and start it again.
-func TestAnAttemptOnItsWayToItsShimIsTaken(t *testing.T) {
+// The agent may be killed right after it has sent an attempt. The next agent must not consider the
+// attempt free and start it again.
+func TestSpawn_HoldsLockWhileRequestIsInFlight(t *testing.T) {
 	spare := newSpare(t)
 	must(t, syscall.Kill(spare.PID(), syscall.SIGSTOP))
 	var status syscall.WaitStatus
@@ -46,7 +46,7 @@ func TestAnAttemptOnItsWayToItsShimIsTaken(t *testing.T) {
 	}
 	c := spawnBy(t, spare, "echo ran >> ran")
 	dir := filepath.Join(c.dir, "shim")
-	if lives, err := shim.Lives(dir); !lives || err != nil {
+	if lives, err := shim.IsRunning(dir); !lives || err != nil {
 		t.Errorf("Lives = %v, %v of an attempt that is on its way", lives, err)
 	}
 	if _, _, err := shim.Spawn(shim.Spec{Dir: dir}, "second", nil); !errors.Is(err, shim.ErrUsed) {
@@ -56,7 +56,7 @@ func TestAnAttemptOnItsWayToItsShimIsTaken(t *testing.T) {
 	c.ranOnce()
 }
 
-func TestAnAttemptOfASpareThatWasKilledGoesToANewShim(t *testing.T) {
+func TestSpawn_ReplacesKilledWarmShim(t *testing.T) {
 	spare := newSpare(t)
 	must(t, syscall.Kill(spare.PID(), syscall.SIGKILL))
 	must(t, unix.Waitid(unix.P_PID, spare.PID(), nil, unix.WEXITED|unix.WNOWAIT, nil))
@@ -67,7 +67,7 @@ func TestAnAttemptOfASpareThatWasKilledGoesToANewShim(t *testing.T) {
 	}
 }
 
-// ranOnce waits for the end of a task that writes a line when it runs.
+// ranOnce waits for the end of a task that appends a line to the file "ran".
 func (c child) ranOnce() {
 	c.t.Helper()
 	if e := c.gone().Exit; e == nil || e.Code != 0 {
@@ -78,7 +78,7 @@ func (c child) ranOnce() {
 	}
 }
 
-func TestASpareThatNobodyCanUseEnds(t *testing.T) {
+func TestWarmShim_ExitsWithoutAgent(t *testing.T) {
 	spare := newSpare(t)
 	if !ended(spare.Forsake()) {
 		t.Fatal("it waits on when who has started it is gone")
@@ -89,9 +89,9 @@ func TestASpareThatNobodyCanUseEnds(t *testing.T) {
 	}
 }
 
-// What a task has put aside is found by whose child it is, without a look at every
-// process of the robot: this one has lost two parents.
-func TestNothingIsLeftOfATaskThatPutsSomethingAside(t *testing.T) {
+// The shim finds a daemonized process because it becomes the shim's child, without looking at
+// every process of the robot. This one has lost two parents.
+func TestShim_KillsDaemonizedProcesses(t *testing.T) {
 	c := spawn(t, "(setsid sleep 600 & echo $! > aside) & wait; exit 3")
 	if e := c.gone().Exit; e == nil || e.Code != 3 {
 		t.Errorf("exit = %+v, want 3", e)

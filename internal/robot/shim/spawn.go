@@ -10,44 +10,44 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrUsed refuses a second shim for one attempt.
+// ErrUsed rejects a second shim for one attempt.
 var ErrUsed = errors.New("the attempt has a shim already")
 
-// Spawn gives an attempt to a shim, which says the rest itself (ReadState): to
-// spare, which waits for one and is used up in any case, or if that is nil, or was
-// killed meanwhile, to a new one. The name is for people who list processes.
+// Spawn gives an attempt to a shim: to spare, or to a new shim if spare is nil or was killed. The
+// spare is used up in any case. The name is what process listings show. ReadState returns how the
+// attempt proceeds.
 //
-// From now to its last moment the shim holds a lock on its directory, which is how
-// an agent that knows nothing finds out whether one lives.
-func Spawn(s Spec, name string, spare *Spare) (pid, pidfd int, err error) {
+// From now until the shim exits, it holds a lock on its directory. By that lock a restarted agent
+// detects whether a shim is running.
+func Spawn(s Spec, name string, spare *WarmShim) (pid, pidfd int, err error) {
 	e, err := newErrand(s)
-	defer e.close()
-	if err == nil && spare != nil && spare.give(e, name) == nil {
+	defer e.closeFiles()
+	if err == nil && spare != nil && spare.sendRequest(e, name) == nil {
 		return spare.pid, spare.pidfd, nil
 	}
-	spare.Close() // it has not heard of the attempt, and never will
+	spare.Close() // the warm shim did not receive the attempt
 	if err != nil {
 		return 0, -1, err
 	}
 	if spare, err = NewSpare(s.Kind()); err != nil {
 		return 0, -1, err
 	}
-	if err := spare.give(e, name); err != nil {
+	if err := spare.sendRequest(e, name); err != nil {
 		spare.Close()
 		return 0, -1, fmt.Errorf("give the task to its shim: %w", err)
 	}
 	return spare.pid, spare.pidfd, nil
 }
 
-// errand is what a shim is given for an attempt: open files.
-type errand struct {
+// request is what a shim receives for an attempt: open files.
+type request struct {
 	spec, lock, log *os.File
 	control         int
 }
 
-func newErrand(s Spec) (e errand, err error) {
+func newErrand(s Spec) (e request, err error) {
 	e.control = -1
-	if e.lock, err = prepare(s.Dir); err != nil {
+	if e.lock, err = prepareDir(s.Dir); err != nil {
 		return e, err
 	}
 	if e.spec, err = inMemory(s); err != nil {
@@ -56,23 +56,24 @@ func newErrand(s Spec) (e errand, err error) {
 	if e.log, err = os.OpenFile(filepath.Join(s.Dir, logFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
 		return e, err
 	}
-	// Open from the first moment, so that no order comes to nobody.
+	// Opened before the shim starts, so that no order is lost.
 	e.control, err = openFIFO(controlPath(s.Dir))
 	return e, err
 }
 
-// close lets go of what the shim has by now, or never gets.
-func (e errand) close() {
+// closeFiles closes the agent's copies.
+func (e request) closeFiles() {
 	for _, f := range []*os.File{e.spec, e.lock, e.log} {
-		_ = f.Close() // nil: it was not opened
+		_ = f.Close() // the error of a nil file is ignored
 	}
 	if e.control >= 0 {
 		_ = unix.Close(e.control)
 	}
 }
 
-// prepare makes the files that shim and agent share.
-func prepare(dir string) (lock *os.File, err error) {
+// prepareDir creates the files that the shim and the agent share, and returns the locked lock
+// file.
+func prepareDir(dir string) (lock *os.File, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -87,7 +88,7 @@ func prepare(dir string) (lock *os.File, err error) {
 	return lock, nil
 }
 
-// takeLock fails with ErrUsed while a shim lives.
+// takeLock locks the shim's directory. It returns ErrUsed while a shim holds the lock.
 func takeLock(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -103,8 +104,8 @@ func takeLock(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// Lives tells whether the directory has a shim that has not ended.
-func Lives(dir string) (bool, error) {
+// IsRunning reports whether a shim is running in dir.
+func IsRunning(dir string) (bool, error) {
 	f, err := takeLock(dir)
 	switch {
 	case errors.Is(err, ErrUsed):
@@ -117,6 +118,6 @@ func Lives(dir string) (bool, error) {
 	return false, f.Close()
 }
 
-// OpenEvents opens the pipe in which the shim rings when it has said something
-// new. It is the caller's to close.
+// OpenEvents opens the event pipe, which is readable after the shim has written to its state. The
+// caller closes it.
 func OpenEvents(dir string) (fd int, err error) { return openFIFO(filepath.Join(dir, eventsFile)) }

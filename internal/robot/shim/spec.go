@@ -10,68 +10,69 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"k8s4r.io/k8s4r/internal/driver"
-	"k8s4r.io/k8s4r/internal/isolation"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/robot/driver"
+	"k8s4r.io/k8s4r/internal/robot/isolation"
 )
 
-// Spec is all that a shim needs to know of its attempt. It reaches the shim in
-// memory and never lies on a disk: the environment may hold secrets.
+// Spec describes an attempt to its shim. It is passed in memory and never written to a disk, since
+// the environment may hold secrets.
 type Spec struct {
-	// Program is the file of the shim: an agent's. Empty: that of this process.
+	// Program is the file of the shim's program. If empty, it is that of this process.
 	Program string `json:"-"`
-	// Dir is where the shim keeps what outlives it. The task cannot write there.
+	// Dir is the directory of the shim's files, which remain after it exits. The task cannot write
+	// there.
 	Dir string `json:"dir"`
-	// LogDir takes the task's output.
+	// LogDir is the directory for the task's output.
 	LogDir string `json:"logDir"`
-	// LogBytes bounds what is kept of it. Zero: 10 MiB.
+	// LogBytes bounds the output that is kept. If zero, it is 10 MiB.
 	LogBytes int64 `json:"logBytes"`
 
 	Driver string          `json:"driver"`
 	Config wire.TaskConfig `json:"config"`
-	// WorkDir is the task's own directory, its HOME and where it starts.
+	// WorkDir is the task's own directory: its HOME and the directory that it starts in.
 	WorkDir string `json:"workDir"`
-	// Env is the whole environment of the task.
+	// Env is the complete environment of the task.
 	Env map[string]string `json:"env"`
-	// SetUp is what is put into WorkDir before the task starts. Nil: nothing.
+	// SetUp is what to put into WorkDir before the task starts. If nil, nothing.
 	SetUp *SetUp `json:"setUp,omitempty"`
-	// OutputsFile is where the task writes its outputs, and Outputs are the names
-	// that it may hand on. None: it hands on nothing.
+	// OutputsFile is the file that the task writes its outputs to, and Outputs are the names that
+	// are accepted. If Outputs is empty, the file is not read.
 	OutputsFile string   `json:"outputsFile,omitempty"`
 	Outputs     []string `json:"outputs,omitempty"`
 
 	// Namespaces gives the shim, and with it the task, a PID and an IPC namespace.
 	Namespaces bool `json:"namespaces,omitempty"`
-	// Confinement bounds the task, and of one that an engine confines what sets it up.
+	// Confinement isolates the task, or the set-up of a task that a container engine isolates.
 	Confinement isolation.Confinement `json:"confinement"`
-	// Contained is for a driver that has an engine confine the task, and Engine the
-	// unix socket where that listens.
+	// Contained is for drivers whose tasks a container engine isolates. Engine is the engine's
+	// unix socket.
 	Contained driver.Contained `json:"contained"`
 	Engine    string           `json:"engine,omitempty"`
 
-	// Timeout bounds the attempt from the start of the process. Zero: no bound.
+	// Timeout bounds the attempt, counted from the start of the process. If zero, it is unbounded.
 	Timeout time.Duration `json:"timeout"`
-	// KillTimeout is the time between SIGTERM and SIGKILL, where who stops the
-	// task names none. Zero: SIGKILL follows at once.
+	// KillTimeout is the time between SIGTERM and SIGKILL if the order to stop has none. If zero,
+	// SIGKILL follows at once.
 	KillTimeout time.Duration `json:"killTimeout"`
 
-	// StopAfter is how long the task may run after the last contact. Zero: for
-	// ever.
+	// StopAfter is how long the task may run after the last acknowledged heartbeat. If zero, it is
+	// never stopped for this reason.
 	StopAfter time.Duration `json:"stopAfter"`
-	// ContactDir is where the file is that says when that was.
+	// ContactDir is the directory of the file with the time of the last acknowledged heartbeat.
 	ContactDir string `json:"contactDir"`
 }
 
-// Kind is what a shim has to be like for an attempt.
+// Kind is what must be known of an attempt to start a warm shim for it.
 type Kind struct {
 	Program    string // Spec.Program
 	Namespaces bool   // Spec.Namespaces
 }
 
-// Kind is that of the attempt's shim.
+// Kind returns the kind of shim that the attempt needs.
 func (s Spec) Kind() Kind { return Kind{s.Program, s.Namespaces} }
 
-// inMemory writes a message to a file that has no name and lies on no disk.
+// inMemory returns an anonymous memory file with the message as JSON.
 func inMemory(message any) (*os.File, error) {
 	b, err := json.Marshal(message)
 	if err != nil {
@@ -89,7 +90,7 @@ func inMemory(message any) (*os.File, error) {
 	return f, nil
 }
 
-// fromMemory reads what inMemory has written to a descriptor that was inherited.
+// fromMemory reads a message of inMemory from an inherited descriptor.
 func fromMemory[T any](fd uintptr) (message T, err error) {
 	f := os.NewFile(fd, "memory")
 	err = json.NewDecoder(io.NewSectionReader(f, 0, 1<<30)).Decode(&message)

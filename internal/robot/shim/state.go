@@ -22,60 +22,74 @@ const (
 	logFile     = "shim.log"
 )
 
-// State is what a shim has said of its attempt. It says more, never otherwise.
+// State is what a shim has recorded about its attempt. Fields are added over time and never
+// change.
 type State struct {
-	// Shim is the process of the shim. Nil: it has not come that far.
+	// Shim is the process of the shim. If nil, it has not started yet.
 	Shim *Process `json:"shim,omitempty"`
-	// Begun: from here on the task may have run.
-	Begun bool `json:"begun,omitempty"`
+	// MayHaveStarted is written right before the task is started. From then on the task may have
+	// run.
+	MayHaveStarted bool `json:"mayHaveStarted,omitempty"`
 	// Started is set once the task runs.
 	Started *Started `json:"started,omitempty"`
-	// Exit is set once all of the task has ended.
+	// Exit is set once all processes of the task have exited.
 	Exit *Exit `json:"exit,omitempty"`
 }
 
-// Process tells a process from a later one of the same number.
+// Process identifies a process, also if its PID is reused later.
 type Process struct {
 	PID int `json:"pid"`
-	// StartTicks is its start in clock ticks since boot.
+	// StartTicks is the start time in clock ticks since boot.
 	StartTicks uint64 `json:"startTicks"`
 }
 
-// Started tells of the task's first process.
+// Started is the task's first process and when it was started.
 type Started struct {
 	Process
 	At time.Time `json:"at"`
 }
 
-// Exit tells how an attempt ended.
+// Exit describes how an attempt ended.
 type Exit struct {
-	// Code is the exit code, 128 plus the number of the signal that ended the
-	// process, or -1 when there was none.
+	// Code is the exit code, 128 plus the number of the signal that ended the process, or -1 if
+	// there was no process.
 	Code int `json:"code"`
-	// Signal is the number of the signal that ended the process, else 0.
+	// Signal is the number of the signal that ended the process, or 0.
 	Signal int `json:"signal,omitempty"`
-	// Cause is why the shim ended it. Empty: it ended by itself.
-	Cause string `json:"cause,omitempty"`
-	// Killed tells that SIGTERM did not suffice.
+	// StopReason is why the shim stopped the task. If empty, the task ended by itself.
+	StopReason string `json:"stopReason,omitempty"`
+	// Killed reports whether SIGKILL was needed after SIGTERM.
 	Killed bool `json:"killed,omitempty"`
-	// Error is why the task could not be started, as a sentence for its owner.
+	// Error is why the task could not be started, as a sentence for the user.
 	Error string `json:"error,omitempty"`
-	// NoCommand tells that there is no such command on this host.
-	NoCommand bool      `json:"noCommand,omitempty"`
-	At        time.Time `json:"at"`
-	// CPU is the time that the task's processes have used.
+	// CommandNotFound reports whether the command does not exist on this robot.
+	CommandNotFound bool      `json:"commandNotFound,omitempty"`
+	At              time.Time `json:"at"`
+	// CPU is the CPU time that the task's processes used.
 	CPU time.Duration `json:"cpu,omitempty"`
-	// MemoryPeak is the most memory that they had, in bytes.
+	// MemoryPeak is the most memory that they used, in bytes.
 	MemoryPeak int64 `json:"memoryPeak,omitempty"`
-	// Outputs are the values that the task hands on.
+	// Outputs are the task's outputs by name.
 	Outputs map[string]string `json:"outputs,omitempty"`
 }
 
-// stateRoom is reserved on the disk before the task starts, so that a full disk
-// does not swallow how it ended.
+const stateVersion = 2
+
+// stateLine is one line of the state file.
+type stateLine struct {
+	Version int `json:"v"`
+	State
+}
+
+// ErrOldFormat rejects a state file that another version of the agent has written.
+var ErrOldFormat = errors.New("written by an earlier version of the program, whose format this one cannot read; " +
+	"stop the task with that version, then delete the directory of the file")
+
+// stateRoom is reserved on the disk before the task starts, so that the exit code can be written
+// even if the disk is full by then.
 const stateRoom = 64 << 10
 
-// journal writes the state, one line for each thing that is new.
+// journal appends to the state file, one line for each change.
 type journal struct {
 	file *os.File
 	bell int
@@ -86,7 +100,7 @@ func openJournal(dir string) (*journal, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Not every file system can; there the disk had better not be full.
+	// Not all file systems support this. On those, a full disk loses the exit code.
 	err = unix.Fallocate(int(file.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, stateRoom)
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		return nil, fmt.Errorf("reserve room for the task's exit code: %w", err)
@@ -98,45 +112,50 @@ func openJournal(dir string) (*journal, error) {
 	return &journal{file: file, bell: bell}, nil
 }
 
-// say adds to the state, and rings the agent, if there is one.
-func (j *journal) say(s State) error {
-	b, err := json.Marshal(s)
+// appendState appends a line to the state file and notifies the agent if one is watching.
+func (j *journal) appendState(s State) error {
+	b, err := json.Marshal(stateLine{stateVersion, s})
 	if err != nil {
 		return err
 	}
 	if _, err := j.file.Write(append(b, '\n')); err != nil {
 		return err
 	}
-	_, _ = unix.Write(j.bell, []byte{'\n'}) // a full pipe rings as well
+	_, _ = unix.Write(j.bell, []byte{'\n'}) // if the pipe is full, it is readable already
 	return nil
 }
 
-// ReadState reads what the shim in dir has said. It is empty when there is none.
+// ReadState returns what the shim in dir has recorded. It is empty if there is no state file.
 //
-// A damaged line, as a power cut leaves it, is passed over: an agent that fails on
-// it would never start again. What it said may be that the task begins.
+// A damaged line, as a power failure leaves it, is skipped, since an agent that fails on it could
+// never start again. MayHaveStarted is set then, because the line may have contained it.
 func ReadState(dir string) (State, error) {
-	var s State
-	b, err := os.ReadFile(filepath.Join(dir, stateFile))
+	path := filepath.Join(dir, stateFile)
+	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return s, nil
+		return State{}, nil
 	}
 	if err != nil {
-		return s, err
+		return State{}, err
 	}
+	var s stateLine
 	for line := range bytes.Lines(b) {
 		if !bytes.HasSuffix(line, []byte("\n")) {
-			break // it is being written
+			break // the shim is still writing this line
 		}
-		if json.Unmarshal(line, &s) != nil {
-			s.Begun = true
+		s.Version = 0
+		switch err := json.Unmarshal(line, &s); {
+		case err != nil:
+			s.MayHaveStarted = true
+		case s.Version != stateVersion:
+			return State{}, fmt.Errorf("%s: %w", path, ErrOldFormat)
 		}
 	}
-	return s, nil
+	return s.State, nil
 }
 
-// openFIFO opens a pipe for both directions, so that it has neither an end of
-// file nor a reader that is missing, whoever of its users dies.
+// openFIFO opens a FIFO for reading and writing, so that it never reports end of file and never
+// lacks a reader, whichever process exits.
 func openFIFO(path string) (int, error) {
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {

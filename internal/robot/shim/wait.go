@@ -13,49 +13,47 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
-// wait returns when something has happened, or is due.
-func (s *shim) wait() {
-	s.alarm.set(s.due())
+// awaitEvent blocks until a descriptor is readable or a deadline passes.
+func (s *shim) awaitEvent() {
+	s.alarm.setTime(s.nextDeadline())
 	fds := []unix.PollFd{}
 	beside := -1
 	if s.rerender != nil {
 		beside = s.rerender.child.Done()
 	}
 	for _, fd := range []int{s.task.Done(), beside, s.control, s.signals, s.alarm.fd, s.output.stdout.ours, s.output.stderr.ours} {
-		fds = append(fds, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}) // a negative one is ignored
+		fds = append(fds, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}) // poll ignores negative descriptors
 	}
-	_, _ = unix.Poll(fds, s.output.patience(time.Now()))
+	_, _ = unix.Poll(fds, s.output.pollTimeout(time.Now()))
 }
 
-// Readable tells whether a read would not wait: of a pidfd, whether the process has
-// ended.
-func Readable(fd int) bool {
+// IsReadable reports whether a read would not block. For a pidfd: whether the process has exited.
+func IsReadable(fd int) bool {
 	fds := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 	n, err := unix.Poll(fds, 0)
 	return err == nil && n == 1
 }
 
-// Order is what an agent may ask of a shim.
+// Order is a request of the agent to a shim.
 type Order struct {
-	// Stop ends the task, for this reason.
+	// Stop ends the task, with this reason. If empty, the task goes on.
 	Stop string `json:"stop,omitempty"`
 	// Grace is the time from SIGTERM to SIGKILL.
 	Grace time.Duration `json:"grace,omitempty"`
-	// Render renders the templates again (TellFacts).
+	// Render renders the templates again. It is sent by TellFacts.
 	Render bool `json:"render,omitempty"`
 }
 
-// Send gives an order to the shim in dir. It fails with unix.ENXIO when there is
-// none any more.
+// Send sends the order to the shim in dir. It returns unix.ENXIO if no shim is running.
 func (o Order) Send(dir string) error {
 	b, err := json.Marshal(o)
 	if err != nil {
 		return err
 	}
-	// For writing alone, so that an order to nobody fails.
+	// Opened write-only, so that opening fails if no shim reads the pipe.
 	fd, err := unix.Open(controlPath(dir), unix.O_WRONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("open the control pipe: %w", err)
@@ -66,30 +64,30 @@ func (o Order) Send(dir string) error {
 
 func controlPath(dir string) string { return filepath.Join(dir, controlFile) }
 
-// obey takes in orders and signals.
-func (s *shim) obey() {
+// handleOrders handles all orders and signals that have arrived.
+func (s *shim) handleOrders() {
 	for line := range bytes.Lines(readAll(s.control)) {
 		var o Order
 		switch err := json.Unmarshal(line, &o); {
-		case err != nil: // half an order cannot be: a pipe takes them whole
+		case err != nil: // cannot be a partial order: writes to a pipe of this size are atomic
 		case o.Stop != "":
-			s.stop(o.Stop, o.Grace)
+			s.stopTask(o.Stop, o.Grace)
 		case o.Render:
 			s.renderAgain()
 		}
 	}
 	signals := readAll(s.signals)
-	if bytes.IndexByte(signals, byte(syscall.SIGTERM)) >= 0 { // the machine goes down
-		s.stop(wire.ReasonAgentStopped, s.spec.KillTimeout)
+	if bytes.IndexByte(signals, byte(syscall.SIGTERM)) >= 0 { // the machine shuts down
+		s.stopTask(wire.ReasonAgentStopped, s.spec.KillTimeout)
 	}
 	if bytes.IndexByte(signals, byte(syscall.SIGCHLD)) >= 0 {
-		s.bury()
+		s.reapOrphans()
 	}
 }
 
-// bury reaps what was orphaned below us and has ended. What we have started ourselves
-// waits for who has.
-func (s *shim) bury() {
+// reapOrphans reaps orphans of the task that have exited. The shim's own children are left to the
+// code that started them.
+func (s *shim) reapOrphans() {
 	for {
 		var dead unix.Siginfo
 		err := unix.Waitid(unix.P_ALL, 0, &dead, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
@@ -101,15 +99,15 @@ func (s *shim) bury() {
 	}
 }
 
-// deadPID is the process that waitid has found. Zero: none.
+// deadPID returns the PID in the result of waitid. If zero, no process was found.
 func deadPID(i *unix.Siginfo) int {
-	// Behind three numbers, at the alignment of a pointer (siginfo_t, si_pid).
+	// si_pid follows three ints in siginfo_t, aligned to a pointer.
 	const word = unsafe.Sizeof(uintptr(0))
 	const place = (3*4 + word - 1) / word * word
 	return int(*(*int32)(unsafe.Add(unsafe.Pointer(i), place)))
 }
 
-// readAll reads what is there now.
+// readAll returns what can be read without blocking.
 func readAll(fd int) []byte {
 	b := make([]byte, 4096)
 	var all []byte
@@ -136,8 +134,9 @@ func newAlarm() (*alarm, error) {
 	return &alarm{fd: fd}, nil
 }
 
-// set makes it readable from then on, since boot. Zero: never.
-func (a *alarm) set(at time.Duration) {
+// setTime makes the timer readable from this time since boot on. If at is zero, the timer is
+// stopped.
+func (a *alarm) setTime(at time.Duration) {
 	if a.at == at {
 		return
 	}

@@ -1,4 +1,4 @@
-package render
+package template
 
 import (
 	"bytes"
@@ -11,18 +11,18 @@ import (
 	"text/template/parse"
 )
 
-// execute makes the result of a template.
-func (t Template) execute(ctx context.Context, text string, d Data, root *os.Root) ([]byte, error) {
-	parsed, err := template.New(t.name()).
+// executeText executes a template and returns its output.
+func (t Template) executeText(ctx context.Context, text string, d Data, root *os.Root) ([]byte, error) {
+	parsed, err := template.New(t.displayName()).
 		Delims(t.LeftDelim, t.RightDelim).
 		Option("missingkey=error").
-		Funcs(functions(d, root)).
+		Funcs(newFuncMap(d, root)).
 		Parse(text)
 	if err != nil {
 		return nil, inWords(err)
 	}
 	for _, defined := range parsed.Templates() {
-		watch(defined.Root)
+		insertCheckpoints(defined.Root)
 	}
 	out := &output{ctx: ctx}
 	if err := parsed.Execute(out, d); err != nil {
@@ -31,36 +31,35 @@ func (t Template) execute(ctx context.Context, text string, d Data, root *os.Roo
 	return out.Bytes(), nil
 }
 
-// inWords drops what the template package begins each error with.
+// inWords removes the prefix of errors of the template package.
 func inWords(err error) error {
 	return errors.New(strings.TrimPrefix(err.Error(), "template: "))
 }
 
-// watch has a template write nothing at its start and in each round of its
-// loops. So an endless loop meets the output's deadline, also one that writes
-// nothing of its own.
-func watch(list *parse.ListNode) {
+// insertCheckpoints makes a template write an empty text at its start and in each iteration of its
+// loops. So an endless loop hits the deadline of the output, even if it writes nothing itself.
+func insertCheckpoints(list *parse.ListNode) {
 	if list == nil {
 		return
 	}
 	for _, node := range list.Nodes {
 		switch n := node.(type) {
 		case *parse.IfNode:
-			watch(n.List)
-			watch(n.ElseList)
+			insertCheckpoints(n.List)
+			insertCheckpoints(n.ElseList)
 		case *parse.WithNode:
-			watch(n.List)
-			watch(n.ElseList)
+			insertCheckpoints(n.List)
+			insertCheckpoints(n.ElseList)
 		case *parse.RangeNode:
-			watch(n.List)
-			watch(n.ElseList)
+			insertCheckpoints(n.List)
+			insertCheckpoints(n.ElseList)
 		}
 	}
 	nothing := &parse.TextNode{NodeType: parse.NodeText}
 	list.Nodes = append([]parse.Node{nothing}, list.Nodes...)
 }
 
-// output takes what a template writes, up to its limits.
+// output collects what a template writes, up to its limits.
 type output struct {
 	bytes.Buffer
 	ctx context.Context

@@ -1,4 +1,4 @@
-package render
+package template
 
 import (
 	"crypto/sha256"
@@ -14,17 +14,17 @@ import (
 	"text/template"
 )
 
-// functions are those of a template. None of them reaches beyond the data and
-// the task's directory, and none makes a text longer than MaxOutput, or takes
-// much more memory than that: a loop could double a text without writing it.
-func functions(d Data, root *os.Root) template.FuncMap {
-	env := lookup("env", "the task's environment has no %s", d.Env)
+// newFuncMap returns the functions of a template. They access only the data and the task's
+// directory. None returns a text longer than MaxOutput or uses much more memory, since a loop
+// could double a text without writing it.
+func newFuncMap(d Data, root *os.Root) template.FuncMap {
+	env := newLookup("env", "the task's environment has no %s", d.Env)
 	return template.FuncMap{
 		"env":          env,
 		"envOrDefault": func(name, fallback string) (string, error) { return env(name, fallback) },
-		"meta":         lookup("meta", "the job's meta has no %s", d.Meta),
-		"label":        lookup("label", "the robot has no label %s", d.Labels),
-		"attr":         lookup("attr", "the robot has no attribute %s", d.Attrs),
+		"meta":         newLookup("meta", "the job's meta has no %s", d.Meta),
+		"label":        newLookup("label", "the robot has no label %s", d.Labels),
+		"attr":         newLookup("attr", "the robot has no attribute %s", d.Attrs),
 		"file":         func(name string) (string, error) { return readFile(root, name) },
 		"default":      orDefault,
 
@@ -32,12 +32,12 @@ func functions(d Data, root *os.Root) template.FuncMap {
 		"parseJSON":    parseJSON,
 		"parseInt":     parseInt,
 		"parseBool":    parseBool,
-		"base64Encode": func(s string) (string, error) { return short(base64.StdEncoding.EncodeToString([]byte(s))) },
+		"base64Encode": func(s string) (string, error) { return checkLength(base64.StdEncoding.EncodeToString([]byte(s))) },
 		"base64Decode": base64Decode,
 		"sha256Hex":    func(s string) string { sum := sha256.Sum256([]byte(s)); return hex.EncodeToString(sum[:]) },
 
-		"toLower":    func(s string) (string, error) { return short(strings.ToLower(s)) },
-		"toUpper":    func(s string) (string, error) { return short(strings.ToUpper(s)) },
+		"toLower":    func(s string) (string, error) { return checkLength(strings.ToLower(s)) },
+		"toUpper":    func(s string) (string, error) { return checkLength(strings.ToUpper(s)) },
 		"trimSpace":  strings.TrimSpace,
 		"trimPrefix": func(prefix, s string) string { return strings.TrimPrefix(s, prefix) },
 		"trimSuffix": func(suffix, s string) string { return strings.TrimSuffix(s, suffix) },
@@ -47,20 +47,20 @@ func functions(d Data, root *os.Root) template.FuncMap {
 		"join":       join,
 		"indent":     indent,
 
-		// The language's own, within the limits.
-		"print":    bounded(fmt.Sprint),
-		"println":  bounded(fmt.Sprintln),
+		// Functions of the template language with the limits applied.
+		"print":    boundResult(fmt.Sprint),
+		"println":  boundResult(fmt.Sprintln),
 		"printf":   printf,
-		"html":     bounded(template.HTMLEscaper),
-		"js":       bounded(template.JSEscaper),
-		"urlquery": bounded(template.URLQueryEscaper),
+		"html":     boundResult(template.HTMLEscaper),
+		"js":       boundResult(template.JSEscaper),
+		"urlquery": boundResult(template.URLQueryEscaper),
 	}
 }
 
-// lookup returns the function that finds a name in one of the data's maps. A
-// name that is not there is an error, unless the template says what to take
-// instead: half a configuration is found out later than none.
-func lookup(function, missing string, from map[string]string) func(string, ...string) (string, error) {
+// newLookup returns a function that looks up a name in one of the maps of the data. A missing name
+// is an error unless the template has a fallback, since an incomplete configuration is noticed
+// later than none.
+func newLookup(function, missing string, from map[string]string) func(string, ...string) (string, error) {
 	return func(name string, fallback ...string) (string, error) {
 		value, found := from[name]
 		switch {
@@ -75,7 +75,7 @@ func lookup(function, missing string, from map[string]string) func(string, ...st
 	}
 }
 
-// orDefault is the fallback when a value is empty.
+// orDefault returns the fallback if the value is empty.
 func orDefault(fallback, value any) any {
 	if truth, ok := template.IsTrue(value); ok && truth {
 		return value
@@ -85,54 +85,53 @@ func orDefault(fallback, value any) any {
 
 var errTooLong = fmt.Errorf("a text is longer than %d bytes", MaxOutput)
 
-// short refuses a text that is too long.
-func short(s string) (string, error) {
+// checkLength returns an error if the text is too long.
+func checkLength(s string) (string, error) {
 	if len(s) > MaxOutput {
 		return "", errTooLong
 	}
 	return s, nil
 }
 
-// bounded keeps a function that puts its arguments together from doing so when
-// they are too long already.
-func bounded(f func(...any) string) func(...any) (string, error) {
+// boundResult returns an error instead of calling f if the arguments are too long already.
+func boundResult(f func(...any) string) func(...any) (string, error) {
 	return func(args ...any) (string, error) {
 		size := 0
 		for _, a := range args {
-			if size += length(a); size > MaxOutput {
+			if size += writtenLength(a); size > MaxOutput {
 				return "", errTooLong
 			}
 		}
-		return short(f(args...))
+		return checkLength(f(args...))
 	}
 }
 
-// length of a value as it is written.
-func length(v any) int {
+// writtenLength returns the length of a value as text.
+func writtenLength(v any) int {
 	if s, ok := v.(string); ok {
 		return len(s)
 	}
 	return len(fmt.Sprint(v))
 }
 
-// wide finds what makes a verb of printf write more than its argument.
+// wide matches what makes a verb of printf write more than its argument.
 var wide = regexp.MustCompile(`[0-9]{4}|\*`)
 
-// printf is the language's own without widths above 999: each of its verbs
-// could otherwise write a megabyte.
+// printf is fmt.Sprintf without widths above 999, since each verb could otherwise write a
+// megabyte.
 func printf(format string, args ...any) (string, error) {
 	if wide.MatchString(format) {
 		return "", errors.New("printf takes no * and no width above 999")
 	}
 	longest := 999
 	for _, a := range args {
-		longest = max(longest, length(a))
+		longest = max(longest, writtenLength(a))
 	}
-	// One verb may be any number of them: %[1]s takes the same argument again.
+	// One argument can be used by any number of verbs: %[1]s.
 	if strings.Count(format, "%")*longest > 16*MaxOutput {
 		return "", errTooLong
 	}
-	return short(fmt.Sprintf(format, args...))
+	return checkLength(fmt.Sprintf(format, args...))
 }
 
 func toJSON(v any) (string, error) {
@@ -140,12 +139,12 @@ func toJSON(v any) (string, error) {
 	if err != nil {
 		return "", errors.New("the value cannot be written as JSON")
 	}
-	return short(string(b))
+	return checkLength(string(b))
 }
 
 func parseJSON(s string) (v any, err error) {
 	if json.Unmarshal([]byte(s), &v) != nil {
-		return nil, errors.New("the text is not JSON") // without the value, which may be a secret
+		return nil, errors.New("the text is not JSON") // without the value, which may be secret
 	}
 	return v, nil
 }
@@ -178,10 +177,10 @@ func replaceAll(old, with, s string) (string, error) {
 	if len(s)+strings.Count(s, old)*len(with) > 2*MaxOutput {
 		return "", errTooLong
 	}
-	return short(strings.ReplaceAll(s, old, with))
+	return checkLength(strings.ReplaceAll(s, old, with))
 }
 
-// join takes a list of texts, or one of any values, such as parseJSON makes.
+// join accepts a list of texts, or of any values, such as parseJSON returns.
 func join(sep string, list any) (string, error) {
 	var parts []string
 	switch l := list.(type) {
@@ -200,10 +199,10 @@ func join(sep string, list any) (string, error) {
 			return "", errTooLong
 		}
 	}
-	return short(strings.Join(parts, sep))
+	return checkLength(strings.Join(parts, sep))
 }
 
-// indent puts spaces in front of each line.
+// indent inserts spaces at the start of each line.
 func indent(spaces int, s string) (string, error) {
 	if spaces < 0 || spaces > 100 {
 		return "", errors.New("indent takes 0 to 100 spaces")

@@ -1,11 +1,10 @@
-// Package render makes the files of a task from templates, and fills in what
-// its command and environment refer to.
+// Package template renders the files of a task from templates, and expands references in its
+// command and environment.
 //
-// A template is a part of the job and may be anything: one that never ends,
-// writes without end, or names files that are none of its business. Rendering
-// is bounded in time and output, and sees nothing but its Data and the task's
-// directory.
-package render
+// A template is part of the job and may be malicious: it may not terminate, write without end, or
+// name files that it must not read. Rendering is bounded in time and output, and has access only
+// to its Data and the task's directory.
+package template
 
 import (
 	"bytes"
@@ -23,14 +22,14 @@ import (
 	"syscall"
 	"time"
 
-	"k8s4r.io/k8s4r/internal/taskdir"
+	"k8s4r.io/k8s4r/internal/robot/hostfs"
 )
 
 const (
-	// MaxOutput is how many bytes a template may make, and how many the
-	// template itself, a file that it reads, or a text within it may have.
+	// MaxOutput is the size limit of the output of a template, in bytes. It also applies to the
+	// template itself, each file that it reads, and each text within it.
 	MaxOutput = 1 << 20
-	// MaxTime is how long one template may take.
+	// MaxTime is the time limit of one template.
 	MaxTime = 10 * time.Second
 )
 
@@ -38,88 +37,85 @@ const (
 type Template struct {
 	// Index of the template in the task's list, for errors.
 	Index int
-	// SourcePath of the template below the task's directory. Empty: it is
-	// Embedded.
+	// SourcePath is the template's path below the task's directory. If empty, Embedded is used.
 	SourcePath string
-	// Embedded is the template itself.
+	// Embedded is the text of the template.
 	Embedded string
-	// DestPath of the result below the task's directory.
+	// DestPath is the path of the result below the task's directory.
 	DestPath string
-	// Perms of the result in octal. Empty: 0644.
+	// Perms are the permissions of the result in octal. If empty, 0644.
 	Perms string
-	// LeftDelim and RightDelim replace {{ and }}. Empty: they do not.
+	// LeftDelim and RightDelim replace {{ and }}. If empty, those are used.
 	LeftDelim, RightDelim string
 }
 
-// Data is all that a template can see. It is its dot as well, so that
-// {{ .Task.Name }} is the task's name.
+// Data is all data that a template can access. It is also the dot of the template, so {{
+// .Task.Name }} is the task's name.
 type Data struct {
 	// Env is the environment of the task.
 	Env map[string]string
-	// Meta of the job and its group.
+	// Meta is the meta of the job and its task group.
 	Meta map[string]string
-	// Labels of the robot.
+	// Labels are those of the robot.
 	Labels map[string]string
-	// Attrs of the robot, such as os and cpu.cores.
+	// Attrs are the attributes of the robot, such as os and cpu.cores.
 	Attrs map[string]string
 	Task  Task
 }
 
-// Task is what a template can say about the task that it is for.
+// Task describes the task that the template belongs to.
 type Task struct {
 	Name, UID, Job, Group, Index, Robot string
 	// Attempt counts from 1.
 	Attempt int32
 }
 
-// Render writes the result of a template into dir, the task's directory, and
-// tells whether that made a file with other content than before. The new file
-// takes the place of the old one at once: no reader sees half of it.
+// Render writes the result of a template into dir, the task's directory, and reports whether the
+// content of the file changed. The new file replaces the old one atomically.
 //
-// Its error is one sentence for the owner of the job that begins with
-// templates[i], the template's line where it has one, and never a value from
-// Data. Nothing has changed then.
+// The error is one sentence for the user. It starts with templates[i] and the template's line if
+// known, and never contains a value of Data. After an error nothing has changed.
 func Render(ctx context.Context, t Template, d Data, dir string) (changed bool, err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return false, t.explain(fmt.Errorf("open the task's directory: %w", err))
+		return false, t.wrapError(fmt.Errorf("open the task's directory: %w", err))
 	}
 	defer root.Close()
-	f, err := t.plan()
+	f, err := t.planFile()
 	if err != nil {
-		return false, t.explain(err)
+		return false, t.wrapError(err)
 	}
-	text, err := t.text(root)
+	text, err := t.readText(root)
 	if err != nil {
-		return false, t.explain(err)
+		return false, t.wrapError(err)
 	}
 	late := fmt.Errorf("took longer than %v", MaxTime)
 	ctx, cancel := context.WithTimeoutCause(ctx, MaxTime, late)
 	defer cancel()
-	f.content, err = t.execute(ctx, text, d, root)
+	f.content, err = t.executeText(ctx, text, d, root)
 	if err != nil {
-		return false, t.explain(err)
+		return false, t.wrapError(err)
 	}
-	if changed, err = f.write(root); err != nil {
-		return false, t.explain(fmt.Errorf("destPath: %w", err))
+	if changed, err = f.writeIfChanged(root); err != nil {
+		return false, t.wrapError(fmt.Errorf("destPath: %w", err))
 	}
 	return changed, nil
 }
 
-func (t Template) name() string { return fmt.Sprintf("templates[%d]", t.Index) }
+func (t Template) displayName() string { return fmt.Sprintf("templates[%d]", t.Index) }
 
-// explain puts the template's name in front of an error that lacks it. Those
-// of the template language have it, with the line.
-func (t Template) explain(err error) error {
-	if strings.HasPrefix(err.Error(), t.name()) {
+// wrapError adds the template's name to an error. Errors of the template language already have it,
+// with the line.
+func (t Template) wrapError(err error) error {
+	if strings.HasPrefix(err.Error(), t.displayName()) {
 		return err
 	}
-	return fmt.Errorf("%s: %w", t.name(), err)
+	return fmt.Errorf("%s: %w", t.displayName(), err)
 }
 
-// plan checks where the result goes.
-func (t Template) plan() (file, error) {
-	path, err := taskdir.Local(t.DestPath)
+// planFile checks the destination and the permissions of the result.
+func (t Template) planFile() (file, error) {
+	path, err := hostfs.CleanLocal(t.DestPath)
 	if err != nil {
 		return file{}, fmt.Errorf("destPath %w", err)
 	}
@@ -133,8 +129,8 @@ func (t Template) plan() (file, error) {
 	return file{path: path, perms: fs.FileMode(perms)}, nil
 }
 
-// text is the template itself.
-func (t Template) text(root *os.Root) (string, error) {
+// readText returns the text of the template.
+func (t Template) readText(root *os.Root) (string, error) {
 	if t.SourcePath == "" {
 		return t.Embedded, nil
 	}
@@ -147,11 +143,11 @@ func (t Template) text(root *os.Root) (string, error) {
 
 // readFile reads a file below the task's directory.
 func readFile(root *os.Root, name string) (string, error) {
-	path, err := taskdir.Local(name)
+	path, err := hostfs.CleanLocal(name)
 	if err != nil {
 		return "", err
 	}
-	// Without O_NONBLOCK a pipe that nobody writes to is waited for, for ever.
+	// Without O_NONBLOCK, opening a pipe without a writer would block forever.
 	f, err := root.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return "", fmt.Errorf("%.200q: %w", name, errors.Unwrap(err))
@@ -170,15 +166,15 @@ func readFile(root *os.Root, name string) (string, error) {
 	return string(text), nil
 }
 
-// file is a result on its way to its place.
+// file is a result that is to be written.
 type file struct {
 	path    string
 	perms   fs.FileMode
 	content []byte
 }
 
-// write puts the file in its place, when it is not there already.
-func (f file) write(root *os.Root) (changed bool, err error) {
+// writeIfChanged writes the file unless it exists with the same content and permissions.
+func (f file) writeIfChanged(root *os.Root) (changed bool, err error) {
 	there, err := root.Lstat(f.path)
 	switch {
 	case err == nil && there.IsDir():
@@ -186,11 +182,11 @@ func (f file) write(root *os.Root) (changed bool, err error) {
 	case err == nil && f.isThere(root, there):
 		return false, root.Chmod(f.path, f.perms)
 	}
-	undo, err := taskdir.MakeParents(root, f.path)
+	undo, err := hostfs.MakeParents(root, f.path)
 	if err != nil {
 		return false, err
 	}
-	if err := f.replace(root); err != nil {
+	if err := f.replaceAtomically(root); err != nil {
 		undo()
 		return false, err
 	}
@@ -205,9 +201,9 @@ func (f file) isThere(root *os.Root, info fs.FileInfo) bool {
 	return err == nil && bytes.Equal(old, f.content)
 }
 
-// replace writes a new file and gives it the name of the old one. It has its
-// perms before it has the name, so that no one reads early what is not theirs.
-func (f file) replace(root *os.Root) error {
+// replaceAtomically writes a new file and renames it to the path of the old one. The permissions
+// are set before the rename, so that no other user can read the file early.
+func (f file) replaceAtomically(root *os.Root) error {
 	hidden := filepath.Join(filepath.Dir(f.path), ".k8s4r-template-"+rand.Text())
 	temp, err := root.OpenFile(hidden, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {

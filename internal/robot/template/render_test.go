@@ -1,4 +1,4 @@
-package render
+package template
 
 import (
 	"context"
@@ -26,7 +26,7 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// taskDir is a directory that something is in already.
+// taskDir returns a task's directory that already has some files.
 func taskDir(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -50,7 +50,7 @@ func read(t testing.TB, dir, name string) string {
 	return string(b)
 }
 
-// names is what is in a directory, with sizes and times.
+// names returns the names, sizes and times of the files in a directory.
 func names(t testing.TB, dir string) string {
 	t.Helper()
 	var all strings.Builder
@@ -64,14 +64,14 @@ func names(t testing.TB, dir string) string {
 	return all.String()
 }
 
-func TestWhatATemplateCanSay(t *testing.T) {
+func TestRender_Functions(t *testing.T) {
 	tests := []struct{ name, text, want string }{
 		{"plain", "a\n", "a\n"},
 		{"nothing", "", ""},
 		{"env", `{{ env "PORT" }}`, "8080"},
 		{"env with a default", `{{ env "NONE" "1" }}{{ envOrDefault "NONE" "2" }}{{ envOrDefault "PORT" "3" }}`, "128080"},
-		{"env that is empty", `{{ if env "EMPTY" }}a{{ else }}b{{ end }}{{ env "EMPTY" | default "c" }}`, "bc"},
-		{"env that may be missing", `{{ with env "NONE" "" }}a{{ end }}{{ env "NONE" "" | default "d" }}{{ default "e" (env "PORT") }}`, "d8080"},
+		{"an empty env", `{{ if env "EMPTY" }}a{{ else }}b{{ end }}{{ env "EMPTY" | default "c" }}`, "bc"},
+		{"an optional env", `{{ with env "NONE" "" }}a{{ end }}{{ env "NONE" "" | default "d" }}{{ default "e" (env "PORT") }}`, "d8080"},
 		{"meta, label and attr", `{{ meta "team" }} {{ label "robot.k8s4r.io/arm" }} {{ attr "cpu.cores" }}`, "blue left 4"},
 		{"the dot", `{{ .Task.Name }} {{ .Task.Attempt }} {{ .Labels.zone }} {{ .Env.PORT }}`, "drive 2 hall 8080"},
 		{"a file", `{{ file "conf/old" }}`, "old"},
@@ -83,7 +83,7 @@ func TestWhatATemplateCanSay(t *testing.T) {
 		{"base64", `{{ "hi" | base64Encode }} {{ "aGk=" | base64Decode }}`, "aGk= hi"},
 		{"a hash", `{{ sha256Hex "" }}`, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"},
 		{"indented", `{{ "a\nb" | indent 2 }}`, "  a\n  b"},
-		{"the language's own", `{{ print 1 "a" }}{{ println "b" }}{{ printf "%03d %s" 7 "c" }}{{ html "<" }}{{ js "'" }}{{ urlquery "&" }}`, "1ab\n007 c&lt;\\'%26"},
+		{"built-in functions", `{{ print 1 "a" }}{{ println "b" }}{{ printf "%03d %s" 7 "c" }}{{ html "<" }}{{ js "'" }}{{ urlquery "&" }}`, "1ab\n007 c&lt;\\'%26"},
 		{"loops", `{{ range 3 }}{{ . }}{{ else }}none{{ end }}{{ range $k, $v := .Meta }}{{ $k }}={{ $v }}{{ break }}{{ end }}{{ range 0 }}{{ else }}none{{ end }}`, "012team=bluenone"},
 		{"definitions", `{{ define "x" }}<{{ . }}>{{ end }}{{ template "x" 1 }}{{ block "y" 2 }}[{{ . }}]{{ end }}`, "<1>[2]"},
 		{"trimmed", "a {{- /* no */ -}}  b\n{{ with .Meta }}{{ else }}{{ end }}", "ab\n"},
@@ -100,7 +100,7 @@ func TestWhatATemplateCanSay(t *testing.T) {
 	}
 }
 
-func TestTemplatesThatFailChangeNothing(t *testing.T) {
+func TestRender_FailureLeavesDirectoryUnchanged(t *testing.T) {
 	big := `{{ $x := "0123456789abcdef" }}{{ range 16 }}{{ $x = `
 	tests := []struct {
 		name string
@@ -120,25 +120,25 @@ func TestTemplatesThatFailChangeNothing(t *testing.T) {
 		{"no JSON", Template{Embedded: `{{ env "SECRET" | parseJSON }}`}, "the text is not JSON"},
 		{"no base64", Template{Embedded: `{{ env "SECRET" | base64Decode }}`}, "the text is not base64"},
 		{"no list", Template{Embedded: `{{ join "," 1 }}`}, "join takes a list"},
-		{"not to be written as JSON", Template{Embedded: `{{ toJSON now }}`}, "function \"now\" not defined"},
+		{"an unknown function as an argument", Template{Embedded: `{{ toJSON now }}`}, "function \"now\" not defined"},
 		{"a wide printf", Template{Embedded: `{{ printf "%1000000d" 1 }}`}, "no width above 999"},
-		{"a printf of many", Template{Embedded: big + `printf "%s%s" $x $x }}{{ end }}{{ printf "` + strings.Repeat("%[1]s", 100) + `" $x }}`}, "a text is longer than 1048576 bytes"},
+		{"a printf with many verbs", Template{Embedded: big + `printf "%s%s" $x $x }}{{ end }}{{ printf "` + strings.Repeat("%[1]s", 100) + `" $x }}`}, "a text is longer than 1048576 bytes"},
 		{"a wide margin", Template{Embedded: `{{ indent 1000 "a" }}`}, "indent takes 0 to 100 spaces"},
 		{"a text that doubles", Template{Embedded: big + `print $x $x }}{{ end }}`, DestPath: "f"}, ""},
-		{"a text that doubles too often", Template{Embedded: big + `print $x $x }}{{ end }}{{ $x = print $x $x }}`}, "a text is longer than 1048576 bytes"},
+		{"a text that doubles beyond the limit", Template{Embedded: big + `print $x $x }}{{ end }}{{ $x = print $x $x }}`}, "a text is longer than 1048576 bytes"},
 		{"a text that grows from within", Template{Embedded: big + `replaceAll "" $x $x }}{{ end }}`}, "a text is longer than 1048576 bytes"},
 		{"a list that grows", Template{Embedded: big + `print $x $x }}{{ end }}{{ join $x (split "" $x) }}`}, "a text is longer than 1048576 bytes"},
 		{"a base64 that grows", Template{Embedded: big + `print $x $x }}{{ end }}{{ base64Encode $x }}`}, "a text is longer than 1048576 bytes"},
 		{"too much output", Template{Embedded: `{{ range 2000000 }}0{{ end }}`}, "the result is larger than 1048576 bytes"},
-		{"output without end", Template{Embedded: `{{ define "a" }}0{{ template "a" }}{{ end }}{{ template "a" }}`}, "exceeded maximum template depth"},
-		{"a file outside", Template{Embedded: `{{ file "../x" }}`}, `"../x" leads out of the task's directory`},
+		{"endless output", Template{Embedded: `{{ define "a" }}0{{ template "a" }}{{ end }}{{ template "a" }}`}, "exceeded maximum template depth"},
+		{"a file outside of the task's directory", Template{Embedded: `{{ file "../x" }}`}, `"../x" leads out of the task's directory`},
 		{"a file behind a link", Template{Embedded: `{{ file "out/passwd" }}`}, `"out/passwd": path escapes from parent`},
-		{"a file that is none", Template{Embedded: `{{ file "conf" }}`}, `"conf" is not a file`},
+		{"a directory as a file", Template{Embedded: `{{ file "conf" }}`}, `"conf" is not a file`},
 		{"a pipe", Template{Embedded: `{{ file "pipe" }}`}, `"pipe" is not a file`},
 		{"a source that is missing", Template{SourcePath: "none"}, `templates[3]: sourcePath "none": no such file or directory`},
-		{"a source outside", Template{SourcePath: "/etc/passwd"}, `sourcePath "/etc/passwd" is an absolute path`},
-		{"a source that is large", Template{SourcePath: "large"}, `sourcePath "large" is larger than 1048576 bytes`},
-		{"a destination outside", Template{DestPath: "../f"}, `templates[3]: destPath "../f" leads out of the task's directory`},
+		{"a source outside of the task's directory", Template{SourcePath: "/etc/passwd"}, `sourcePath "/etc/passwd" is an absolute path`},
+		{"a large source", Template{SourcePath: "large"}, `sourcePath "large" is larger than 1048576 bytes`},
+		{"a destination outside of the task's directory", Template{DestPath: "../f"}, `templates[3]: destPath "../f" leads out of the task's directory`},
 		{"a destination behind a link", Template{DestPath: "out/f"}, "destPath: "},
 		{"a destination that is a directory", Template{DestPath: "conf"}, `destPath: "conf" is a directory`},
 		{"a destination without a name", Template{DestPath: "conf/"}, `destPath "conf/" names no file`},
@@ -174,7 +174,7 @@ func TestTemplatesThatFailChangeNothing(t *testing.T) {
 	}
 }
 
-func TestEndlessTemplatesEnd(t *testing.T) {
+func TestRender_StopsEndlessTemplates(t *testing.T) {
 	for name, text := range map[string]string{
 		"a loop":              `{{ range 1000000000000 }}{{ end }}`,
 		"a loop in branches":  `{{ if true }}{{ with 1 }}{{ range 1000000000000 }}{{ if false }}{{ end }}{{ end }}{{ end }}{{ end }}`,
@@ -199,7 +199,7 @@ func TestEndlessTemplatesEnd(t *testing.T) {
 	}
 }
 
-func TestRenderTellsWhatHasChanged(t *testing.T) {
+func TestRender_ReportsChanges(t *testing.T) {
 	dir := taskDir(t)
 	text := Template{SourcePath: "in.tmpl", DestPath: "conf/f", Perms: "0640"}
 	d := data
@@ -231,7 +231,7 @@ func TestRenderTellsWhatHasChanged(t *testing.T) {
 	step("the default perms", false, "port 9090\n", 0o644)
 }
 
-func TestOtherDelimiters(t *testing.T) {
+func TestRender_UsesOtherDelimiters(t *testing.T) {
 	dir := taskDir(t)
 	_, err := Render(t.Context(), Template{Embedded: `{{ a }} [[ env "PORT" ]]`, DestPath: "f", LeftDelim: "[[", RightDelim: "]]"}, data, dir)
 	check(t, err)
@@ -240,7 +240,7 @@ func TestOtherDelimiters(t *testing.T) {
 	}
 }
 
-func TestRenderNeedsTheTasksDirectory(t *testing.T) {
+func TestRender_FailsWithoutDirectory(t *testing.T) {
 	_, err := Render(t.Context(), Template{DestPath: "f"}, data, filepath.Join(t.TempDir(), "none"))
 	if err == nil || !strings.Contains(err.Error(), "templates[0]: open the task's directory") {
 		t.Errorf("got %v", err)

@@ -1,4 +1,4 @@
-package trust
+package brokerauth
 
 import (
 	"context"
@@ -15,9 +15,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"k8s4r.io/k8s4r/internal/broker"
-	"k8s4r.io/k8s4r/internal/identity"
-	"k8s4r.io/k8s4r/internal/keyfile"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/protocol/identity"
+	"k8s4r.io/k8s4r/internal/protocol/keyfile"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
 const patience = 30 * time.Second
@@ -34,9 +34,9 @@ type stage struct {
 func newStage(t *testing.T) *stage {
 	t.Helper()
 	s := &stage{bench: newBench(t, Config{AllowLegacy: true}), roots: x509.NewCertPool(), told: make(chan string, 16)}
-	s.roots.AppendCertsFromPEM(s.auth.Trust())
-	s.Broker = broker.New(broker.Config{TLSListen: "127.0.0.1:0", TLS: s.auth.MQTT("127.0.0.1"), Authority: s.Registry, Refused: s.Refused})
-	s.Follow(nil, s.Disconnect, func(o client.Object, reason, message string) {
+	s.roots.AppendCertsFromPEM(s.auth.TrustPEM())
+	s.Broker = broker.New(broker.Config{TLSListen: "127.0.0.1:0", TLS: s.auth.BrokerTLSConfig("127.0.0.1"), Authenticator: s.Registry, OnRefused: s.ReportRefusal})
+	s.SetDependencies(nil, s.Disconnect, func(o client.Object, reason, message string) {
 		s.told <- o.GetName() + " " + reason + " " + message
 	})
 	for _, id := range []string{"r1", "r2"} {
@@ -48,7 +48,7 @@ func newStage(t *testing.T) *stage {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s.see(robot("hall", id, identity.FingerprintOf(c))); id == "r1" {
+		if s.updateRobot(robot("hall", id, identity.CertificateFingerprint(c))); id == "r1" {
 			s.show = tls.Certificate{Certificate: [][]byte{c.Raw}, PrivateKey: crypto.PrivateKey(key), Leaf: c}
 		}
 	}
@@ -120,12 +120,12 @@ func (s *stage) blamed() string {
 func TestARobotThatActsAsAnotherIsSeen(t *testing.T) {
 	type way struct {
 		name   string
-		counts broker.Attempt
+		counts broker.RefusalKind
 		try    func(*stage) byte
 	}
 	var ways []way
-	for _, id := range []string{"r2", identity.Server, identity.Admin, broker.LegacyPrefix + "r1", broker.LegacyPrefix + "r2", "anybody", ""} {
-		ways = append(ways, way{fmt.Sprintf("connect as %q", id), broker.Attempt{What: "connect", Reason: "client-id"}, func(s *stage) byte {
+	for _, id := range []string{"r2", identity.ServerName, identity.AdminName, broker.LegacyPrefix + "r1", broker.LegacyPrefix + "r2", "anybody", ""} {
+		ways = append(ways, way{fmt.Sprintf("connect as %q", id), broker.RefusalKind{Action: "connect", Reason: "client-id"}, func(s *stage) byte {
 			_, code := s.enter(func(c *packets.Connect) {
 				c.ClientID, c.UsernameFlag, c.Username = id, true, id
 			})
@@ -157,16 +157,16 @@ func TestARobotThatActsAsAnotherIsSeen(t *testing.T) {
 	fromServer := append(wire.RobotSubscriptions("r1"), wire.RobotSubscriptions("r2")...)
 	for _, topic := range append(says, fromServer...) {
 		ways = append(ways,
-			way{"publish on " + topic, broker.Attempt{What: "publish", Reason: "topic"}, published(topic, false)},
-			way{"publish, retained, on " + topic, broker.Attempt{What: "publish", Reason: "topic"}, published(topic, true)},
-			way{"leave a will on " + topic, broker.Attempt{What: "will", Reason: "topic"}, willed(topic, false)},
-			way{"leave a retained will on " + topic, broker.Attempt{What: "will", Reason: "topic"}, willed(topic, true)})
+			way{"publish on " + topic, broker.RefusalKind{Action: "publish", Reason: "topic"}, published(topic, false)},
+			way{"publish, retained, on " + topic, broker.RefusalKind{Action: "publish", Reason: "topic"}, published(topic, true)},
+			way{"leave a will on " + topic, broker.RefusalKind{Action: "will", Reason: "topic"}, willed(topic, false)},
+			way{"leave a retained will on " + topic, broker.RefusalKind{Action: "will", Reason: "topic"}, willed(topic, true)})
 	}
 	own := wire.RobotTopic("r1", wire.KindPresence)
-	ways = append(ways, way{"leave something behind", broker.Attempt{What: "publish", Reason: "retained"}, published(own, true)},
-		way{"leave a will behind", broker.Attempt{What: "will", Reason: "retained"}, willed(own, true)})
+	ways = append(ways, way{"leave something behind", broker.RefusalKind{Action: "publish", Reason: "retained"}, published(own, true)},
+		way{"leave a will behind", broker.RefusalKind{Action: "will", Reason: "retained"}, willed(own, true)})
 	for _, filter := range slices.Concat(says, wire.RobotSubscriptions("r2"), wire.RobotSubscriptions("+"), wire.ServerSubscriptions(), []string{"#", "k8s4r/#", "k8s4r/robots/r2/#", "k8s4r/robots/r1/#", "+/+/+/+/+"}) {
-		ways = append(ways, way{"subscribe to " + filter, broker.Attempt{What: "subscribe", Reason: "topic"}, heard(filter)})
+		ways = append(ways, way{"subscribe to " + filter, broker.RefusalKind{Action: "subscribe", Reason: "topic"}, heard(filter)})
 	}
 	for _, w := range ways {
 		t.Run(w.name, func(t *testing.T) {
@@ -178,7 +178,7 @@ func TestARobotThatActsAsAnotherIsSeen(t *testing.T) {
 			if n := s.Stats().Refused[w.counts]; n != 1 {
 				t.Errorf("%v is counted %d times: %v", w.counts, n, s.Stats().Refused)
 			}
-			if told := s.blamed(); !strings.HasPrefix(told, "r1 Pretence ") {
+			if told := s.blamed(); !strings.HasPrefix(told, "r1 ImpersonationRefused ") {
 				t.Errorf("told %q", told)
 			}
 		})

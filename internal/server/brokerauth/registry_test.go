@@ -1,4 +1,4 @@
-package trust
+package brokerauth
 
 import (
 	"crypto/x509"
@@ -11,29 +11,30 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/authority"
 	"k8s4r.io/k8s4r/internal/broker"
-	"k8s4r.io/k8s4r/internal/identity"
-	"k8s4r.io/k8s4r/internal/keyfile"
+	"k8s4r.io/k8s4r/internal/protocol/acl"
+	"k8s4r.io/k8s4r/internal/protocol/identity"
+	"k8s4r.io/k8s4r/internal/protocol/keyfile"
+	"k8s4r.io/k8s4r/internal/server/ca"
 )
 
 // bench is a registry that has seen all robots, and certificates.
 type bench struct {
 	*Registry
 	t    *testing.T
-	auth *authority.Authority
+	auth *ca.Authority
 	cut  []string
 	said []string
 }
 
 func newBench(t *testing.T, cfg Config) *bench {
 	t.Helper()
-	auth, err := authority.Make(t.TempDir())
+	auth, err := ca.OpenManaged(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	b := &bench{Registry: NewRegistry(cfg), t: t, auth: auth}
-	b.Follow(nil, func(name string) { b.cut = append(b.cut, name) }, func(o client.Object, reason, message string) { b.said = append(b.said, o.GetName()+" "+message) })
+	b.SetDependencies(nil, func(name string) { b.cut = append(b.cut, name) }, func(o client.Object, reason, message string) { b.said = append(b.said, o.GetName()+" "+message) })
 	b.setReady()
 	return b
 }
@@ -61,88 +62,88 @@ func robot(namespace, id, key string) *robotv1.Robot {
 
 func (b *bench) refuses(p broker.Peer, want error) {
 	b.t.Helper()
-	if id, err := b.Identify(p); !errors.Is(err, want) {
+	if id, err := b.Authenticate(p); !errors.Is(err, want) {
 		b.t.Errorf("%s: %+v, %v, want %v", p.ClientID, id, err, want)
 	}
 }
 
 func (b *bench) admits(p broker.Peer, want broker.Identity) {
 	b.t.Helper()
-	if id, err := b.Identify(p); err != nil || id.Name != want.Name || id.Role != want.Role {
+	if id, err := b.Authenticate(p); err != nil || id.Name != want.Name || id.Role != want.Role {
 		b.t.Errorf("%s: %+v, %v, want %+v", p.ClientID, id, err, want)
 	}
 }
 
-func TestWhoConnects(t *testing.T) {
+func TestRegistry_Authenticate(t *testing.T) {
 	b := newBench(t, Config{})
 	c := b.certificate("r1")
 	me := broker.Peer{ClientID: "r1", Certificate: c}
-	b.refuses(me, errUnknown)
-	b.see(robot("hall", "r1", ""))
+	b.refuses(me, errUnknownRobot)
+	b.updateRobot(robot("hall", "r1", ""))
 	b.refuses(me, errOtherKey)
-	b.see(robot("hall", "r1", identity.FingerprintOf(c)))
-	b.admits(me, broker.Identity{Name: "r1", Role: broker.RoleRobot})
-	if id, _ := b.Identify(me); id.Generation != identity.FingerprintOf(c) || !id.Expires.Equal(c.NotAfter) {
+	b.updateRobot(robot("hall", "r1", identity.CertificateFingerprint(c)))
+	b.admits(me, broker.Identity{Name: "r1", Role: acl.Robot})
+	if id, _ := b.Authenticate(me); id.Generation != identity.CertificateFingerprint(c) || !id.Expires.Equal(c.NotAfter) {
 		t.Errorf("%+v", id)
 	}
-	b.admits(broker.Peer{ClientID: "r2", Certificate: c}, broker.Identity{Name: "r1", Role: broker.RoleRobot}) // whom the broker refuses, by its name
+	b.admits(broker.Peer{ClientID: "r2", Certificate: c}, broker.Identity{Name: "r1", Role: acl.Robot}) // whom the broker refuses, by its name
 	b.refuses(broker.Peer{ClientID: "r1", Certificate: b.certificate("r1")}, errOtherKey)
-	b.refuses(broker.Peer{ClientID: "r1"}, errHasProof)
-	b.refuses(broker.Peer{ClientID: "r3"}, errNoProof)
+	b.refuses(broker.Peer{ClientID: "r1"}, errCertificateRequired)
+	b.refuses(broker.Peer{ClientID: "r3"}, errNoCertificate)
 	b.refuses(broker.Peer{ClientID: "k8s4r-agent-r3"}, errLegacy)
-	b.refuses(broker.Peer{ClientID: identity.Server}, errIsReserved)
-	server, err := b.auth.ServerClient(nil)
+	b.refuses(broker.Peer{ClientID: identity.ServerName}, errReservedName)
+	server, err := b.auth.ServerClientCertificate(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.admits(broker.Peer{ClientID: identity.Server, Certificate: server.Leaf}, broker.Identity{Name: identity.Server, Role: broker.RoleServer})
-	serving, err := b.auth.Serving("localhost")(nil)
+	b.admits(broker.Peer{ClientID: identity.ServerName, Certificate: server.Leaf}, broker.Identity{Name: identity.ServerName, Role: acl.Server})
+	serving, err := b.auth.ServingCertificate("localhost")(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if id, err := b.Identify(broker.Peer{ClientID: identity.Server, Certificate: serving.Leaf}); err == nil {
+	if id, err := b.Authenticate(broker.Peer{ClientID: identity.ServerName, Certificate: serving.Leaf}); err == nil {
 		t.Errorf("what proves a server to robots proves it to the broker: %+v", id)
 	}
 }
 
-func TestThoseWhoProveNothingByAFlag(t *testing.T) {
+func TestRegistry_AllowsUnauthenticatedClientsByFlag(t *testing.T) {
 	b := newBench(t, Config{AllowLegacy: true})
-	b.see(robot("hall", "r1", "sha256:key"))
-	b.admits(broker.Peer{ClientID: "k8s4r-agent-r2"}, broker.Identity{Name: "r2", Role: broker.RoleLegacy})
-	b.refuses(broker.Peer{ClientID: "k8s4r-agent-r1"}, errHasProof)
+	b.updateRobot(robot("hall", "r1", "sha256:key"))
+	b.admits(broker.Peer{ClientID: "k8s4r-agent-r2"}, broker.Identity{Name: "r2", Role: acl.LegacyAgent})
+	b.refuses(broker.Peer{ClientID: "k8s4r-agent-r1"}, errCertificateRequired)
 	b.refuses(broker.Peer{ClientID: "k8s4r-agent-a/b"}, errLegacy)
-	b.refuses(broker.Peer{ClientID: "listener"}, errNoProof)
+	b.refuses(broker.Peer{ClientID: "listener"}, errNoCertificate)
 
 	b = newBench(t, Config{AllowAnonymous: true})
-	b.see(robot("hall", "r1", "sha256:key"))
-	b.admits(broker.Peer{ClientID: "listener"}, broker.Identity{Name: "listener", Role: broker.RoleAnonymous})
-	b.refuses(broker.Peer{ClientID: "r1"}, errHasProof)
-	b.refuses(broker.Peer{ClientID: "k8s4r-agent-r1"}, errHasProof)
-	b.refuses(broker.Peer{ClientID: identity.Server}, errIsReserved)
+	b.updateRobot(robot("hall", "r1", "sha256:key"))
+	b.admits(broker.Peer{ClientID: "listener"}, broker.Identity{Name: "listener", Role: acl.Anonymous})
+	b.refuses(broker.Peer{ClientID: "r1"}, errCertificateRequired)
+	b.refuses(broker.Peer{ClientID: "k8s4r-agent-r1"}, errCertificateRequired)
+	b.refuses(broker.Peer{ClientID: identity.ServerName}, errReservedName)
 }
 
 // TestARobotThatHasProvenItselfIsNotForOthers: also to those who were there before.
 func TestARobotThatHasProvenItselfIsNotForOthers(t *testing.T) {
 	b := newBench(t, Config{AllowAnonymous: true})
-	b.see(robot("hall", "r1", ""))
-	anybody, err := b.Identify(broker.Peer{ClientID: "listener"})
-	if err != nil || anybody.Proven("r1") || anybody.Proven("r2") {
-		t.Fatalf("%+v, %v: nobody has proven anything", anybody, err)
+	b.updateRobot(robot("hall", "r1", ""))
+	anybody, err := b.Authenticate(broker.Peer{ClientID: "listener"})
+	if err != nil || anybody.IsAuthenticated("r1") || anybody.IsAuthenticated("r2") {
+		t.Fatalf("%+v, %v: no robot is authenticated", anybody, err)
 	}
 	accepted := robot("hall", "r1", "sha256:key")
-	b.see(accepted)
-	if !anybody.Proven("r1") || anybody.Proven("r2") {
+	b.updateRobot(accepted)
+	if !anybody.IsAuthenticated("r1") || anybody.IsAuthenticated("r2") {
 		t.Error("r1 has a key, and r2 has none")
 	}
 	revoked := robot("hall", "r1", "")
 	revoked.Spec.Identity = &robotv1.RobotIdentitySpec{Revoked: true}
-	b.see(revoked)
-	if !anybody.Proven("r1") {
-		t.Error("everybody speaks for a robot that is refused")
+	b.updateRobot(revoked)
+	if !anybody.IsAuthenticated("r1") {
+		t.Error("anonymous clients may act for a revoked robot")
 	}
 }
 
-func TestNobodyBeforeAllRobotsAreSeen(t *testing.T) {
+func TestRegistry_RefusesAllBeforeRobotsAreListed(t *testing.T) {
 	b := newBench(t, Config{AllowAnonymous: true})
 	b.ready = false
 	b.refuses(broker.Peer{ClientID: "r1", Certificate: b.certificate("r1")}, errNotReady)
@@ -154,7 +155,7 @@ func TestNobodyBeforeAllRobotsAreSeen(t *testing.T) {
 func TestConnectionsEndWithTheirRight(t *testing.T) {
 	b := newBench(t, Config{})
 	c := b.certificate("r1")
-	accepted := robot("hall", "r1", identity.FingerprintOf(c))
+	accepted := robot("hall", "r1", identity.CertificateFingerprint(c))
 	revoked := accepted.DeepCopy()
 	revoked.Spec.Identity = &robotv1.RobotIdentitySpec{Revoked: true}
 	replaced := robot("hall", "r1", "sha256:other")
@@ -165,14 +166,14 @@ func TestConnectionsEndWithTheirRight(t *testing.T) {
 		do   func()
 		cut  bool
 	}{
-		{"it registers, and proves nothing", func() { b.see(robot("hall", "r1", "")) }, false},
-		{"it is deleted, and has proven nothing", func() { b.forget(robot("hall", "r1", "")) }, false},
-		{"it is let in: whoever had its name has it no more", func() { b.see(accepted) }, true},
-		{"it says something", func() { b.see(heartbeat) }, false},
-		{"it is revoked", func() { b.see(revoked) }, true},
-		{"it is approved again", func() { b.see(accepted) }, false},
-		{"another key is approved", func() { b.see(replaced) }, true},
-		{"it is deleted", func() { b.forget(replaced) }, true},
+		{"it registers, and proves nothing", func() { b.updateRobot(robot("hall", "r1", "")) }, false},
+		{"it is deleted, and has proven nothing", func() { b.removeRobot(robot("hall", "r1", "")) }, false},
+		{"it is accepted: previous clients of its name are disconnected", func() { b.updateRobot(accepted) }, true},
+		{"it says something", func() { b.updateRobot(heartbeat) }, false},
+		{"it is revoked", func() { b.updateRobot(revoked) }, true},
+		{"it is approved again", func() { b.updateRobot(accepted) }, false},
+		{"another key is approved", func() { b.updateRobot(replaced) }, true},
+		{"it is deleted", func() { b.removeRobot(replaced) }, true},
 	} {
 		b.cut = nil
 		step.do()
@@ -180,15 +181,15 @@ func TestConnectionsEndWithTheirRight(t *testing.T) {
 			t.Errorf("%s: cut %v", step.name, b.cut)
 		}
 	}
-	b.refuses(broker.Peer{ClientID: "r1", Certificate: c}, errUnknown)
+	b.refuses(broker.Peer{ClientID: "r1", Certificate: c}, errUnknownRobot)
 }
 
-func TestPeopleAreToldWhatWasRefused(t *testing.T) {
+func TestRegistry_ReportsRefusals(t *testing.T) {
 	b := newBench(t, Config{})
-	b.see(robot("hall", "r1", "sha256:key"))
-	b.Refused(broker.Refusal{Name: "r1", What: "publish", Topic: "k8s4r/robots/r2/register"})
-	b.Refused(broker.Refusal{Name: "stranger", What: "connect"})
-	if want := []string{`r1 The robot has tried to publish what is not its own, and was refused: "k8s4r/robots/r2/register"`}; !slices.Equal(b.said, want) {
+	b.updateRobot(robot("hall", "r1", "sha256:key"))
+	b.ReportRefusal(broker.Refusal{Name: "r1", Action: "publish", Topic: "k8s4r/robots/r2/register"})
+	b.ReportRefusal(broker.Refusal{Name: "stranger", Action: "connect"})
+	if want := []string{`r1 The robot tried to publish with a topic or client ID that is not its own, and was refused: "k8s4r/robots/r2/register"`}; !slices.Equal(b.said, want) {
 		t.Errorf("said %q", b.said)
 	}
 }
@@ -196,12 +197,12 @@ func TestPeopleAreToldWhatWasRefused(t *testing.T) {
 func TestTheOlderRobotHasTheID(t *testing.T) {
 	b := newBench(t, Config{})
 	c := b.certificate("r1")
-	old, young := robot("a", "r1", identity.FingerprintOf(c)), robot("b", "r1", "sha256:other")
+	old, young := robot("a", "r1", identity.CertificateFingerprint(c)), robot("b", "r1", "sha256:other")
 	old.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
 	young.CreationTimestamp = metav1.NewTime(time.Now())
-	b.see(young)
-	b.see(old)
-	b.admits(broker.Peer{ClientID: "r1", Certificate: c}, broker.Identity{Name: "r1", Role: broker.RoleRobot})
-	b.forget(old)
+	b.updateRobot(young)
+	b.updateRobot(old)
+	b.admits(broker.Peer{ClientID: "r1", Certificate: c}, broker.Identity{Name: "r1", Role: acl.Robot})
+	b.removeRobot(old)
 	b.refuses(broker.Peer{ClientID: "r1", Certificate: c}, errOtherKey)
 }

@@ -1,5 +1,5 @@
 // Package buckets links the kinds of buckets that --log-bucket can name. Each has
-// its weight (docs/adr/0012-logs.md), and S3 is what most speak; a program that
+// its weight (docs/explanation/adr/0012-logs.md), and S3 is what most speak; a program that
 // keeps logs in files leaves this package out.
 package buckets
 

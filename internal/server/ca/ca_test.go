@@ -1,4 +1,4 @@
-package authority
+package ca
 
 import (
 	"crypto/ecdsa"
@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"k8s4r.io/k8s4r/internal/identity"
-	"k8s4r.io/k8s4r/internal/keyfile"
+	"k8s4r.io/k8s4r/internal/protocol/identity"
+	"k8s4r.io/k8s4r/internal/protocol/keyfile"
 )
 
 type clock struct{ time.Time }
@@ -20,7 +20,7 @@ func (c *clock) now() time.Time { return c.Time }
 
 func made(t *testing.T, dir string, c *clock) *Authority {
 	t.Helper()
-	a, err := open(dir, true, c.now)
+	a, err := openAuthority(dir, true, c.now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,10 +44,10 @@ func TestTheCertificateOfARobot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if name, err := identity.NameIn(c); name != "r1" || err != nil {
+	if name, err := identity.CertificateName(c); name != "r1" || err != nil {
 		t.Errorf("it is for %q, %v", name, err)
 	}
-	if _, err := a.SignRobot(identity.Server, key(t).Public()); err == nil {
+	if _, err := a.SignRobot(identity.ServerName, key(t).Public()); err == nil {
 		t.Error("a robot is the server")
 	}
 	if err := made(t, dir, at).VerifyClient(c, 0); err != nil {
@@ -60,7 +60,7 @@ func TestTheCertificateOfARobot(t *testing.T) {
 	if a.VerifyClient(c, 0) == nil || a.VerifyClient(c, 2*time.Hour) != nil || a.VerifyClient(c, time.Minute) == nil {
 		t.Error("its end does not count as it should")
 	}
-	serving, err := a.Serving("localhost")(nil)
+	serving, err := a.ServingCertificate("localhost")(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestTheCertificateOfARobot(t *testing.T) {
 func TestServersAreRenewedWithoutARestart(t *testing.T) {
 	at := &clock{time.Now()}
 	a := made(t, t.TempDir(), at)
-	get := a.Serving("localhost", "192.0.2.7")
+	get := a.ServingCertificate("localhost", "192.0.2.7")
 	first, err := get(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +83,7 @@ func TestServersAreRenewedWithoutARestart(t *testing.T) {
 	if err := first.Leaf.VerifyHostname("192.0.2.7"); err != nil {
 		t.Error(err)
 	}
-	at.Time = RenewAt(first.Leaf)
+	at.Time = RenewalTime(first.Leaf)
 	if later, _ := get(nil); later == first {
 		t.Error("it is not renewed")
 	}
@@ -95,11 +95,11 @@ func TestRobotsOutliveAnAuthority(t *testing.T) {
 	at := &clock{time.Now()}
 	dir := t.TempDir()
 	a := made(t, dir, at)
-	first := a.Hash()
-	heard := a.Pool()
+	first := a.KeyFingerprint()
+	heard := a.TrustPool()
 	var robot *x509.Certificate
-	for end := at.Add(authorityLife + handover); at.Before(end); at.Time = at.Add(24 * time.Hour) {
-		serving, err := a.Serving("localhost")(nil)
+	for end := at.Add(caLifetime + rotateBefore); at.Before(end); at.Time = at.Add(24 * time.Hour) {
+		serving, err := a.ServingCertificate("localhost")(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -114,12 +114,12 @@ func TestRobotsOutliveAnAuthority(t *testing.T) {
 		if robot, err = a.SignRobot("r1", key(t).Public()); err != nil {
 			t.Fatal(err)
 		}
-		heard = a.Pool()
+		heard = a.TrustPool()
 		if at.Second() == 0 {
 			a = made(t, dir, at) // a restart now and then
 		}
 	}
-	if a.Hash() == first {
+	if a.KeyFingerprint() == first {
 		t.Error("the authority was never renewed")
 	}
 }
@@ -137,7 +137,7 @@ func TestADirectoryOfAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Open(dir); err == nil {
-		t.Error("nobody is trusted, and it passes")
+		t.Error("no CA is trusted, and it passes")
 	}
 }
 
@@ -146,13 +146,13 @@ func TestAHeirSucceedsThroughACrash(t *testing.T) {
 	at := &clock{time.Now()}
 	dir := t.TempDir()
 	a := made(t, dir, at)
-	first := a.Hash()
-	at.Time = at.Add(authorityLife - 2*handover + time.Hour)
+	first := a.KeyFingerprint()
+	at.Time = at.Add(caLifetime - 2*rotateBefore + time.Hour)
 	a = made(t, dir, at)
-	if err := os.Rename(a.file(fileHeirKey), a.file(fileKey)); err != nil {
+	if err := os.Rename(a.path(fileNextKey), a.path(fileKey)); err != nil {
 		t.Fatal(err)
 	}
-	if heir := made(t, dir, at).Hash(); heir == first {
+	if heir := made(t, dir, at).KeyFingerprint(); heir == first {
 		t.Error("the heir has not succeeded")
 	}
 }
@@ -164,14 +164,14 @@ func TestADamagedAuthorityIsNotReplaced(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, fileKey), []byte("damaged"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Make(dir); err == nil {
+	if _, err := OpenManaged(dir); err == nil {
 		t.Error("it passes")
 	}
 }
 
 func TestTheBrokerAndItsClientsProveThemselves(t *testing.T) {
 	a := made(t, t.TempDir(), &clock{time.Now()})
-	l, err := tls.Listen("tcp", "127.0.0.1:0", a.MQTT("127.0.0.1"))
+	l, err := tls.Listen("tcp", "127.0.0.1:0", a.BrokerTLSConfig("127.0.0.1"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +191,7 @@ func TestTheBrokerAndItsClientsProveThemselves(t *testing.T) {
 		}
 	}()
 	dial := func(c *tls.Config) error {
-		c.RootCAs = a.Pool()
+		c.RootCAs = a.TrustPool()
 		conn, err := tls.Dial("tcp", l.Addr().(*net.TCPAddr).String(), c)
 		if err != nil {
 			return err
@@ -200,8 +200,8 @@ func TestTheBrokerAndItsClientsProveThemselves(t *testing.T) {
 		_, err = conn.Read(make([]byte, 1)) // TLS 1.3 refuses after the client's handshake
 		return err
 	}
-	_ = dial(&tls.Config{GetClientCertificate: a.ServerClient})
-	if got := <-names; got != identity.Server {
+	_ = dial(&tls.Config{GetClientCertificate: a.ServerClientCertificate})
+	if got := <-names; got != identity.ServerName {
 		t.Errorf("it is %q", got)
 	}
 	if err := dial(&tls.Config{}); err == nil {

@@ -1,4 +1,4 @@
-package bridge
+package gateway
 
 import (
 	"bytes"
@@ -17,34 +17,34 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/jointoken"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/platform/jointoken"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
-// oneToken lets in everybody who has it.
+// oneToken accepts every robot that presents it.
 type oneToken struct{}
 
 func (oneToken) Redeem(_ context.Context, text, _, _ string) (jointoken.Token, error) {
 	if text == "good" {
 		return jointoken.Token{Namespace: "hall", Labels: map[string]string{"site": "a"}}, nil
 	}
-	return jointoken.Token{}, &jointoken.RefusedError{Why: errors.New("the token is bad")}
+	return jointoken.Token{}, &jointoken.RefusedError{Err: errors.New("the token is bad")}
 }
 
-func (o oneToken) Knows(ctx context.Context, text, robot, key string) error {
+func (o oneToken) CheckUsed(ctx context.Context, text, robot, key string) error {
 	_, err := o.Redeem(ctx, text, robot, key)
 	return err
 }
 
-// joined is a robot that proves itself.
-func joined(id string) *robotv1.Robot {
+// newJoinedRobot returns a robot with an accepted key.
+func newJoinedRobot(id string) *robotv1.Robot {
 	return &robotv1.Robot{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: id}, Spec: robotv1.RobotSpec{RobotID: id},
 		Status: robotv1.RobotStatus{Identity: &robotv1.RobotIdentity{Accepted: &robotv1.AcceptedIdentity{Key: "sha256:k", By: "Token"}}},
 	}
 }
 
-func (s *system) dropped(kind wire.Kind, reason string) float64 {
+func (s *system) countDropped(kind wire.Kind, reason string) float64 {
 	s.t.Helper()
 	var m dto.Metric
 	if err := s.b.m.dropped.WithLabelValues(string(kind), reason).Write(&m); err != nil {
@@ -53,17 +53,17 @@ func (s *system) dropped(kind wire.Kind, reason string) float64 {
 	return m.GetCounter().GetValue()
 }
 
-func (s *system) says(topic, payload string) { s.b.receive(topic, []byte(payload), "") }
+func (s *system) receiveMessage(topic, payload string) { s.b.receive(topic, []byte(payload), "") }
 
-func TestThoseWhoProveNothingAreNotHeard(t *testing.T) {
-	s := startWith(t, Config{Tokens: oneToken{}}, joined("r1"))
-	s.says(wire.RobotTopic("r2", wire.KindRegister), `{"robotId":"r2"}`)
-	s.says(wire.TopicRegister, `{"robotId":"r3","token":"good"}`)
-	s.says(wire.TopicHeartbeat, `{"robotId":"r1"}`)
-	if s.dropped(wire.KindRegister, "malformed") != 2 || s.dropped(wire.KindHeartbeat, "malformed") != 1 {
+func TestGateway_DropsMessagesOfRobotsThatHaveNotJoined(t *testing.T) {
+	s := startWith(t, Config{Tokens: oneToken{}}, newJoinedRobot("r1"))
+	s.receiveMessage(wire.RobotTopic("r2", wire.KindRegister), `{"robotId":"r2"}`)
+	s.receiveMessage(wire.TopicRegister, `{"robotId":"r3","token":"good"}`)
+	s.receiveMessage(wire.TopicHeartbeat, `{"robotId":"r1"}`)
+	if s.countDropped(wire.KindRegister, "malformed") != 2 || s.countDropped(wire.KindHeartbeat, "malformed") != 1 {
 		t.Error("not all of them are dropped")
 	}
-	s.says(wire.RobotTopic("r1", wire.KindRegister), `{"robotId":"r1"}`)
+	s.receiveMessage(wire.RobotTopic("r1", wire.KindRegister), `{"robotId":"r1"}`)
 	eventually(t, "one that proves itself is heard", func() bool { return s.condition("r1", robotv1.ConditionAuthenticated) != "" })
 	var all robotv1.RobotList
 	if err := s.api.List(t.Context(), &all); err != nil || len(all.Items) != 1 {
@@ -71,51 +71,51 @@ func TestThoseWhoProveNothingAreNotHeard(t *testing.T) {
 	}
 }
 
-// A broker that lets everybody publish everywhere is not believed about robots that
-// prove nothing.
-func TestNothingIsBelievedOfARobotThatProvesNothing(t *testing.T) {
-	unproven := joined("r1")
+// A broker without access control also delivers messages of clients without a certificate. They are
+// not accepted for robots that have an accepted key.
+func TestGateway_RefusesMessagesOfUnauthenticatedRobot(t *testing.T) {
+	unproven := newJoinedRobot("r1")
 	unproven.Status.Identity = nil
-	legacy := joined("r2")
-	legacy.Status.Identity, legacy.Status.Agent = nil, &robotv1.AgentInfo{Protocol: robotv1.ProtocolDocument}
-	s := startWith(t, Config{Tokens: oneToken{}, AllowLegacy: true}, unproven, legacy, joined("r3"))
+	legacy := newJoinedRobot("r2")
+	legacy.Status.Identity, legacy.Status.Agent = nil, &robotv1.AgentInfo{Protocol: robotv1.ProtocolV1}
+	s := startWith(t, Config{Tokens: oneToken{}, AllowLegacy: true}, unproven, legacy, newJoinedRobot("r3"))
 	for _, id := range []string{"r1", "r2", "r3"} {
-		s.says(wire.TaskTopic(id, "uid", wire.KindStatus), `{"taskUid":"uid","state":"running"}`)
-		s.says(wire.TaskTopic(id, "uid", wire.KindLogs), `{}`)
-		s.says(wire.RobotTopic(id, wire.KindPresence), `{"graceful":true}`) // the last of it
+		s.receiveMessage(wire.TaskTopic(id, "uid", wire.KindStatus), `{"taskUid":"uid","state":"running"}`)
+		s.receiveMessage(wire.TaskTopic(id, "uid", wire.KindLogs), `{}`)
+		s.receiveMessage(wire.RobotTopic(id, wire.KindPresence), `{"graceful":true}`) // the last message
 	}
 	for _, kind := range []wire.Kind{wire.KindPresence, wire.KindStatus, wire.KindLogs} {
-		if n := s.dropped(kind, "malformed"); n != 1 {
+		if n := s.countDropped(kind, "malformed"); n != 1 {
 			t.Errorf("%s: %v of three are refused, want the one of r1", kind, n)
 		}
 	}
-	if s.b.robots.get("r1").gone != "" || s.b.robots.get("r3").gone == "" {
-		t.Error("r1 is called gone by somebody, or r3 is not by itself")
+	if s.b.robots.stateOf("r1").disconnectReason != "" || s.b.robots.stateOf("r3").disconnectReason == "" {
+		t.Error("r1 was disconnected by a message of another client, or r3 not by its own")
 	}
 }
 
-func TestNobodySpeaksForARobotThatProvesItself(t *testing.T) {
-	s := startWith(t, Config{Tokens: oneToken{}, AllowLegacy: true}, joined("r1"))
-	s.says(wire.TopicRegister, `{"robotId":"r1","token":"good"}`)
-	s.says(wire.TopicHeartbeat, `{"robotId":"r1","token":"good"}`)
-	s.says(wire.RobotTopic("r1", wire.KindHeartbeat), `{"robotId":"r2"}`)
-	s.says(wire.TaskTopic("r1", "uid", wire.KindStatus), `{"taskUid":"uid","robotName":"r2","state":"running"}`)
+func TestGateway_RefusesImpersonation(t *testing.T) {
+	s := startWith(t, Config{Tokens: oneToken{}, AllowLegacy: true}, newJoinedRobot("r1"))
+	s.receiveMessage(wire.TopicRegister, `{"robotId":"r1","token":"good"}`)
+	s.receiveMessage(wire.TopicHeartbeat, `{"robotId":"r1","token":"good"}`)
+	s.receiveMessage(wire.RobotTopic("r1", wire.KindHeartbeat), `{"robotId":"r2"}`)
+	s.receiveMessage(wire.TaskTopic("r1", "uid", wire.KindStatus), `{"taskUid":"uid","robotName":"r2","state":"running"}`)
 	for kind, want := range map[wire.Kind]float64{wire.KindRegister: 1, wire.KindHeartbeat: 2, wire.KindStatus: 1} {
-		if got := s.dropped(kind, "pretence"); got != want {
+		if got := s.countDropped(kind, "impersonation"); got != want {
 			t.Errorf("%s: %v are counted, want %v", kind, got, want)
 		}
 	}
-	if w := s.warned(); len(w) != 1 || !strings.Contains(w[0], "this robot, which proves itself") {
+	if w := s.warned(); len(w) != 1 || !strings.Contains(w[0], "this robot, which has one") {
 		t.Errorf("people are told %q", w)
 	}
 	if r := s.robot("r1"); r.Status.LastHeartbeatTime != nil {
-		t.Error("somebody else's heartbeat is written down")
+		t.Error("the heartbeat of another client is written")
 	}
 }
 
-// Each way in which a payload can name another robot than its topic does is refused
-// and counted, and by itself becomes an event.
-func TestAPayloadThatNamesAnotherRobotIsSeen(t *testing.T) {
+// A payload with the id of another robot than its topic is refused and counted in every case, and
+// becomes an event.
+func TestGateway_RefusesPayloadOfAnotherRobot(t *testing.T) {
 	for _, way := range []struct {
 		name, topic, payload string
 		kind                 wire.Kind
@@ -128,20 +128,20 @@ func TestAPayloadThatNamesAnotherRobotIsSeen(t *testing.T) {
 		{"a heartbeat where all may speak", wire.TopicHeartbeat, `{"robotId":"r2","token":"good"}`, wire.KindHeartbeat, "r2"},
 	} {
 		t.Run(way.name, func(t *testing.T) {
-			s := startWith(t, Config{Tokens: oneToken{}, AllowLegacy: true}, joined("r1"), joined("r2"))
-			s.says(way.topic, way.payload)
-			if n := s.dropped(way.kind, "pretence"); n != 1 {
+			s := startWith(t, Config{Tokens: oneToken{}, AllowLegacy: true}, newJoinedRobot("r1"), newJoinedRobot("r2"))
+			s.receiveMessage(way.topic, way.payload)
+			if n := s.countDropped(way.kind, "impersonation"); n != 1 {
 				t.Errorf("%v are counted", n)
 			}
-			if told := s.warned(); len(told) != 1 || !strings.HasPrefix(told[0], way.blamed+": Pretence: ") {
+			if told := s.warned(); len(told) != 1 || !strings.HasPrefix(told[0], way.blamed+": ImpersonationRefused: ") {
 				t.Errorf("people are told %q", told)
 			}
 		})
 	}
 }
 
-func TestARevokedRobotIsNotHeard(t *testing.T) {
-	gone := joined("r1")
+func TestGateway_DropsMessagesOfRevokedRobot(t *testing.T) {
+	gone := newJoinedRobot("r1")
 	gone.Spec.Identity = &robotv1.RobotIdentitySpec{Revoked: true}
 	s := startWith(t, Config{Tokens: oneToken{}}, gone)
 	for kind, topic := range map[wire.Kind]string{
@@ -149,45 +149,44 @@ func TestARevokedRobotIsNotHeard(t *testing.T) {
 		wire.KindPresence: wire.RobotTopic("r1", wire.KindPresence), wire.KindStatus: wire.TaskTopic("r1", "uid", wire.KindStatus),
 		wire.KindLogs: wire.TaskTopic("r1", "uid", wire.KindLogs),
 	} {
-		s.says(topic, `{"robotId":"r1","taskUid":"uid","state":"running"}`)
-		if s.dropped(kind, "revoked") != 1 {
+		s.receiveMessage(topic, `{"robotId":"r1","taskUid":"uid","state":"running"}`)
+		if s.countDropped(kind, "revoked") != 1 {
 			t.Errorf("its %s is heard", kind)
 		}
 	}
 }
 
-// A broker that nobody has told of a revocation goes on bringing the robot all that
-// the server publishes.
-func TestARevokedRobotIsGivenNothing(t *testing.T) {
-	for _, protocol := range []string{robotv1.ProtocolK8s4r, robotv1.ProtocolDocument} {
+// A broker that does not know of a revocation still delivers all that the server publishes.
+func TestGateway_SendsNothingToRevokedRobot(t *testing.T) {
+	for _, protocol := range []string{robotv1.ProtocolV2, robotv1.ProtocolV1} {
 		t.Run(protocol, func(t *testing.T) {
-			r1 := joined("r1")
-			r1.Status.Identity = nil // a document agent has none, and is revoked all the same
+			r1 := newJoinedRobot("r1")
+			r1.Status.Identity = nil // a legacy agent has no identity and can be revoked, too
 			r1.Status.Phase, r1.Status.Agent = "Online", &robotv1.AgentInfo{Protocol: protocol}
-			s := startWith(t, Config{Tokens: oneToken{}, AllowLegacy: true, AllowAnonymous: true}, r1, bound("first", "r1"))
+			s := startWith(t, Config{Tokens: oneToken{}, AllowLegacy: true, AllowAnonymous: true}, r1, newBoundTask("first", "r1"))
 			dispatch, state := wire.RobotTopic("r1", wire.KindDispatch), wire.RobotTopic("r1", wire.KindState)
-			ear := s.listener(dispatch, state)
+			ear := s.newListener(dispatch, state)
 			names := func(task string) bool {
-				list, _ := ear.heard(state)
+				list, _ := ear.lastPayload(state)
 				return bytes.Contains(list, []byte(s.task(task).UID))
 			}
-			eventually(t, "it is given its task", func() bool { _, n := ear.heard(dispatch); return n > 0 && names("first") })
+			eventually(t, "it is given its task", func() bool { _, n := ear.lastPayload(dispatch); return n > 0 && names("first") })
 
 			s.revoke("r1", true)
 			eventually(t, "its list is empty", func() bool { return !names("first") })
-			_, had := ear.heard(dispatch)
-			s.create(bound("second", "r1"))
-			s.create(bound("other", "r2"))
+			_, had := ear.lastPayload(dispatch)
+			s.createTask(newBoundTask("second", "r1"))
+			s.createTask(newBoundTask("other", "r2"))
 			eventually(t, "the server has seen the tasks", func() bool {
 				return s.b.view.task(s.task("second").UID) != nil && s.b.view.task(s.task("other").UID) != nil
 			})
-			s.b.downlink.allAgain()
-			s.b.link.subscribed(s.b.link.current(), false) // as after a connect
-			for s.b.downlink.fireOne() {
+			s.b.downlink.resendAll()
+			s.b.mqtt.onSubscribed(s.b.mqtt.currentConnection(), false) // as after a connect
+			for s.b.downlink.sendNext() {
 			}
-			s.says(wire.RobotTopic("r1", wire.KindRegister), `{"robotId":"r1"}`)
-			s.fence(ear, "r1")
-			if _, n := ear.heard(dispatch); n != had {
+			s.receiveMessage(wire.RobotTopic("r1", wire.KindRegister), `{"robotId":"r1"}`)
+			s.awaitPublished(ear, "r1")
+			if _, n := ear.lastPayload(dispatch); n != had {
 				t.Errorf("%d dispatches after its revocation", n-had)
 			}
 			if names("second") {
@@ -196,20 +195,20 @@ func TestARevokedRobotIsGivenNothing(t *testing.T) {
 
 			s.revoke("r1", false)
 			eventually(t, "what waited comes when it is approved again", func() bool {
-				last, _ := ear.heard(dispatch)
+				last, _ := ear.lastPayload(dispatch)
 				return bytes.Contains(last, []byte(s.task("second").UID)) || bytes.Contains(last, []byte(s.task("first").UID))
 			})
 		})
 	}
 }
 
-// A Task that is deleted does not wait for a robot that nobody may tell.
-func TestNobodyWaitsForARevokedRobotToBeTold(t *testing.T) {
-	r1 := joined("r1")
+// A Task that is being deleted does not wait for a revoked robot.
+func TestGateway_ReleasesTaskOfRevokedRobot(t *testing.T) {
+	r1 := newJoinedRobot("r1")
 	r1.Spec.Identity = &robotv1.RobotIdentitySpec{Revoked: true}
-	r1.Status.Phase, r1.Status.Agent = "Online", &robotv1.AgentInfo{Protocol: robotv1.ProtocolDocument}
-	held := bound("held", "r1")
-	held.Finalizers = []string{robotv1.FinalizerRobotTold}
+	r1.Status.Phase, r1.Status.Agent = "Online", &robotv1.AgentInfo{Protocol: robotv1.ProtocolV1}
+	held := newBoundTask("held", "r1")
+	held.Finalizers = []string{robotv1.FinalizerRobotNotified}
 	s := startWith(t, Config{Tokens: oneToken{}, AllowLegacy: true}, r1, held)
 	if err := s.api.Delete(t.Context(), s.task("held")); err != nil {
 		t.Fatal(err)
@@ -217,41 +216,41 @@ func TestNobodyWaitsForARevokedRobotToBeTold(t *testing.T) {
 	eventually(t, "the task is gone", func() bool { return s.task("held") == nil })
 }
 
-// Who registers with a wrong token is not sent the robot's tasks before that is seen.
-func TestATokenIsJudgedBeforeAnythingIsSent(t *testing.T) {
-	r1 := joined("r1")
-	r1.Status.Identity, r1.Status.Phase, r1.Status.Agent = nil, "Online", &robotv1.AgentInfo{Protocol: robotv1.ProtocolDocument}
-	s := startWith(t, Config{Tokens: oneToken{}, AllowLegacy: true}, r1, bound("first", "r1"))
+// A client that registers with a wrong token gets no tasks before the token is checked.
+func TestGateway_ChecksTokenBeforeSendingTasks(t *testing.T) {
+	r1 := newJoinedRobot("r1")
+	r1.Status.Identity, r1.Status.Phase, r1.Status.Agent = nil, "Online", &robotv1.AgentInfo{Protocol: robotv1.ProtocolV1}
+	s := startWith(t, Config{Tokens: oneToken{}, AllowLegacy: true}, r1, newBoundTask("first", "r1"))
 	dispatch, state := wire.RobotTopic("r1", wire.KindDispatch), wire.RobotTopic("r1", wire.KindState)
-	ear := s.listener(dispatch, state)
-	eventually(t, "it is given its task", func() bool { _, n := ear.heard(dispatch); _, m := ear.heard(state); return n > 0 && m > 0 })
+	ear := s.newListener(dispatch, state)
+	eventually(t, "it is given its task", func() bool { _, n := ear.lastPayload(dispatch); _, m := ear.lastPayload(state); return n > 0 && m > 0 })
 	s.b.downlink.mu.Lock()
 	for _, i := range s.b.downlink.items {
 		i.turns, i.due = 10, s.b.now().Add(time.Hour) // nothing is due by itself
 	}
 	s.b.downlink.mu.Unlock()
-	s.fence(ear, "r1")
-	_, dispatched := ear.heard(dispatch)
-	_, listed := ear.heard(state)
+	s.awaitPublished(ear, "r1")
+	_, dispatched := ear.lastPayload(dispatch)
+	_, listed := ear.lastPayload(state)
 
-	s.says(wire.TopicRegister, `{"robotId":"r1","token":"bad"}`)
-	eventually(t, "the token is refused", func() bool { return s.dropped(wire.KindRegister, "token") == 1 })
-	s.fence(ear, "r1")
-	if _, n := ear.heard(dispatch); n != dispatched {
+	s.receiveMessage(wire.TopicRegister, `{"robotId":"r1","token":"bad"}`)
+	eventually(t, "the token is refused", func() bool { return s.countDropped(wire.KindRegister, "token") == 1 })
+	s.awaitPublished(ear, "r1")
+	if _, n := ear.lastPayload(dispatch); n != dispatched {
 		t.Errorf("%d dispatches for a bad token", n-dispatched)
 	}
-	if _, n := ear.heard(state); n != listed {
+	if _, n := ear.lastPayload(state); n != listed {
 		t.Errorf("%d lists for a bad token", n-listed)
 	}
-	s.says(wire.TopicRegister, `{"robotId":"r1","token":"good"}`)
+	s.receiveMessage(wire.TopicRegister, `{"robotId":"r1","token":"good"}`)
 	eventually(t, "a good one brings all again", func() bool {
-		_, n := ear.heard(dispatch)
-		_, m := ear.heard(state)
+		_, n := ear.lastPayload(dispatch)
+		_, m := ear.lastPayload(state)
 		return n > dispatched && m > listed
 	})
 }
 
-// revoke does as an operator does, and waits until the server has seen it.
+// revoke changes the revocation as an operator would, and waits until the server has observed it.
 func (s *system) revoke(robot string, is bool) {
 	s.t.Helper()
 	eventually(s.t, "the operator writes", func() bool {
@@ -259,53 +258,53 @@ func (s *system) revoke(robot string, is bool) {
 		r.Spec.Identity = &robotv1.RobotIdentitySpec{Revoked: is}
 		return s.api.Update(s.t.Context(), r) == nil
 	})
-	eventually(s.t, "the server sees it", func() bool { return s.b.view.revoked(robot) == is })
+	eventually(s.t, "the server sees it", func() bool { return s.b.view.isRevoked(robot) == is })
 }
 
-// fence waits until all has come that the server has sent to a robot so far.
-func (s *system) fence(ear *listener, robot string) {
+// awaitPublished waits until the listener has received all that the server has sent to a robot so
+// far.
+func (s *system) awaitPublished(ear *listener, robot string) {
 	s.t.Helper()
 	const topic = "fence"
 	if _, err := ear.client.Subscribe(s.t.Context(), &paho.Subscribe{Subscriptions: []paho.SubscribeOptions{{Topic: topic, QoS: wire.QoS}}}); err != nil {
 		s.t.Fatal(err)
 	}
-	_, had := ear.heard(topic)
-	if !s.b.link.publish(robot, message{topic: topic, connection: s.b.link.current()}) {
+	_, had := ear.lastPayload(topic)
+	if !s.b.mqtt.enqueueMessage(robot, message{topic: topic, connection: s.b.mqtt.currentConnection()}) {
 		s.t.Fatal("the queue is full")
 	}
-	eventually(s.t, "all that was sent has come", func() bool { _, n := ear.heard(topic); return n > had })
+	eventually(s.t, "all that was sent has come", func() bool { _, n := ear.lastPayload(topic); return n > had })
 }
 
-func TestTheTokenOfADocumentAgentIsLookedAt(t *testing.T) {
+func TestGateway_ChecksTokenOfLegacyAgent(t *testing.T) {
 	s := startWith(t, Config{Tokens: oneToken{}, AllowLegacy: true})
-	s.says(wire.TopicRegister, `{"robotId":"r1","token":"bad"}`)
-	eventually(t, "a bad token is refused", func() bool { return s.dropped(wire.KindRegister, "token") == 1 })
-	s.says(wire.TopicRegister, `{"robotId":"r2","token":"good"}`)
+	s.receiveMessage(wire.TopicRegister, `{"robotId":"r1","token":"bad"}`)
+	eventually(t, "a bad token is refused", func() bool { return s.countDropped(wire.KindRegister, "token") == 1 })
+	s.receiveMessage(wire.TopicRegister, `{"robotId":"r2","token":"good"}`)
 	r2 := &robotv1.Robot{}
 	eventually(t, "a good one lets its robot in", func() bool {
 		return s.api.Get(t.Context(), client.ObjectKey{Namespace: "hall", Name: "r2"}, r2) == nil && r2.Status.Agent != nil
 	})
-	if r2.Spec.Labels["site"] != "a" || r2.Status.Agent.Protocol != robotv1.ProtocolDocument {
+	if r2.Spec.Labels["site"] != "a" || r2.Status.Agent.Protocol != robotv1.ProtocolV1 {
 		t.Errorf("%+v", r2)
 	}
 	legacy := func(c metav1.Condition) bool {
-		return c.Type == robotv1.ConditionAuthenticated && c.Status == metav1.ConditionFalse && c.Reason == robotv1.ReasonLegacy
+		return c.Type == robotv1.ConditionAuthenticated && c.Status == metav1.ConditionFalse && c.Reason == robotv1.ReasonLegacyAgent
 	}
 	if !slices.ContainsFunc(r2.Status.Conditions, legacy) {
-		t.Errorf("nobody is told what it costs: %+v", r2.Status.Conditions)
+		t.Errorf("the condition is missing: %+v", r2.Status.Conditions)
 	}
-	s.says(wire.TopicRegister, `{"robotId":"r2","token":"bad"}`)
-	eventually(t, "a known robot shows its token again", func() bool { return s.dropped(wire.KindRegister, "token") == 2 })
+	s.receiveMessage(wire.TopicRegister, `{"robotId":"r2","token":"bad"}`)
+	eventually(t, "a known robot shows its token again", func() bool { return s.countDropped(wire.KindRegister, "token") == 2 })
 	var all robotv1.RobotList
 	if err := s.api.List(t.Context(), &all); err != nil || len(all.Items) != 1 {
 		t.Errorf("%d robots, %v", len(all.Items), err)
 	}
 }
 
-// A robot that is made anew begins anew: what one of the same id has said before is
-// not held against it.
-func TestTheLimitOfARobotThatIsGoneIsForgotten(t *testing.T) {
-	s := startWith(t, Config{Tokens: oneToken{}}, joined("r1"))
+// A recreated robot has a new rate limit. Messages of the earlier robot of that id do not count.
+func TestGateway_ForgetsRateLimitOfDeletedRobot(t *testing.T) {
+	s := startWith(t, Config{Tokens: oneToken{}}, newJoinedRobot("r1"))
 	now := s.b.now()
 	for s.b.limits.Allow("r1", now) {
 	}
@@ -315,9 +314,9 @@ func TestTheLimitOfARobotThatIsGoneIsForgotten(t *testing.T) {
 	eventually(t, "its limit is forgotten", func() bool { return s.b.limits.Allow("r1", now) })
 }
 
-// What a failed write of a Task leads to is the same wherever it is written.
-func TestWhatFollowsFromAWriteThatFailed(t *testing.T) {
-	s := startWith(t, Config{Tokens: oneToken{}}, bound("first", "r1"))
+// All writers of Tasks handle a failed write in the same way.
+func TestGateway_HandlesWriteErrors(t *testing.T) {
+	s := startWith(t, Config{Tokens: oneToken{}}, newBoundTask("first", "r1"))
 	kind := schema.GroupResource{Resource: "tasks"}
 	task, broken := s.task("first"), errors.New("broken")
 	for _, row := range []struct {
@@ -327,7 +326,7 @@ func TestWhatFollowsFromAWriteThatFailed(t *testing.T) {
 		{apierrors.NewConflict(kind, "first", broken), errStale},
 		{broken, broken},
 	} {
-		if err := s.b.notWritten(t.Context(), task, row.err, "let it go"); !errors.Is(err, row.want) {
+		if err := s.b.handleWriteError(t.Context(), task, row.err, "let it go"); !errors.Is(err, row.want) {
 			t.Errorf("%v leads to %v", row.err, err)
 		}
 	}

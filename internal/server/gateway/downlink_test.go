@@ -1,4 +1,4 @@
-package bridge
+package gateway
 
 import (
 	"testing"
@@ -8,79 +8,78 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 )
 
-// quietLink is a downlink whose robot never answers, and how often it sent.
-func quietLink() (*downlink, *view, *int) {
+// newTestDownlink returns a downlink whose robot never answers, and the number of messages sent.
+func newTestDownlink() (*downlink, *view, *int) {
 	sent, v := 0, newView()
 	d := &downlink{
-		now: func() time.Time { return clock }, view: v, dialect: func(string) string { return robotv1.ProtocolK8s4r },
-		epoch: func(*robotv1.Task) uint64 { return 1 }, up: func() int64 { return 1 }, pause: repeatFirst,
+		now: func() time.Time { return clock }, view: v, protocolOf: func(string) string { return robotv1.ProtocolV2 },
+		dispatchEpoch: func(*robotv1.Task) uint64 { return 1 }, upConnection: func() int64 { return 1 }, repeatPause: minRepeat,
 		publish: func(int64, string, *robotv1.Task, []byte) bool { sent++; return true },
 	}
-	d.init()
+	d.initMaps()
 	return d, v, &sent
 }
 
-func TestNewsThatComeInTheWrongOrder(t *testing.T) {
+func TestDownlink_ToleratesReorderedEvents(t *testing.T) {
 	t.Run("our own write, told late, does not take back a dispatch", func(t *testing.T) {
-		d, v, sent := quietLink()
-		ended := at(taskIn(lifecycle.TaskExited, 1), 7)
-		again := at(taskIn(lifecycle.TaskDispatching, 2), 9)
+		d, v, sent := newTestDownlink()
+		ended := atVersion(taskIn(lifecycle.TaskExited, 1), 7)
+		again := atVersion(taskIn(lifecycle.TaskDispatching, 2), 9)
 		again.UID = ended.UID
 		v.deliverTask(ended)
 		v.deliverTask(again)
-		d.changed(again.UID)
-		d.changed(ended.UID) // of the older version
-		if !d.fireOne() || *sent != 1 {
+		d.onTaskChanged(again.UID)
+		d.onTaskChanged(ended.UID) // an event with an older version
+		if !d.sendNext() || *sent != 1 {
 			t.Errorf("sent %d times", *sent)
 		}
 	})
 	t.Run("a task that is gone is not remembered", func(t *testing.T) {
-		d, v, sent := quietLink()
-		task := at(taskIn(lifecycle.TaskDispatching, 1), 7)
+		d, v, sent := newTestDownlink()
+		task := atVersion(taskIn(lifecycle.TaskDispatching, 1), 7)
 		v.deliverTask(task)
 		v.removeTask(task)
-		d.removed(task)
-		d.changed(task.UID)
-		if !d.fireOne() || d.fireOne() || *sent != 1 || len(d.items) != 0 {
+		d.onTaskRemoved(task)
+		d.onTaskChanged(task.UID)
+		if !d.sendNext() || d.sendNext() || *sent != 1 || len(d.items) != 0 {
 			t.Errorf("sent %d times, %d items left", *sent, len(d.items))
 		}
 	})
 }
 
-// longLink is a downlink to r1, with a document agent, at a time and over a link
-// that the test moves.
+// longLink is a downlink to r1, a legacy agent. The test controls its time and connection.
 type longLink struct {
 	*downlink
 	at       time.Time
-	link     int64 // the connection that is up; zero: none
+	link     int64 // the current connection; 0 if there is none
 	sent     int
 	released int
-	silences []overdue
+	silences []overdueDispatch
 }
 
 func newLongLink(tasks ...*robotv1.Task) *longLink {
-	d, v, _ := quietLink()
+	d, v, _ := newTestDownlink()
 	l := &longLink{downlink: d, at: clock, link: 1}
-	d.now, d.up = func() time.Time { return l.at }, func() int64 { return l.link }
-	d.dialect, d.patient = func(string) string { return robotv1.ProtocolDocument }, releaseAfter
+	d.now, d.upConnection = func() time.Time { return l.at }, func() int64 { return l.link }
+	d.protocolOf, d.legacyGrace = func(string) string { return robotv1.ProtocolV1 }, releaseAfter
 	d.publish = func(int64, string, *robotv1.Task, []byte) bool { l.sent++; return true }
-	d.release = func(types.UID) { l.released++ }
-	d.silent = func(o overdue) { l.silences = append(l.silences, o) }
+	d.releaseTask = func(types.UID) { l.released++ }
+	d.onOverdue = func(o overdueDispatch) { l.silences = append(l.silences, o) }
 	v.putRobot(robotAged(namespace, "r1", 0))
 	for n, task := range tasks {
-		v.deliverTask(at(task, uint64(n+1)))
-		d.changed(task.UID)
+		v.deliverTask(atVersion(task, uint64(n+1)))
+		d.onTaskChanged(task.UID)
 	}
 	return l
 }
 
-// pass lets time pass, in which all is sent that is due.
-func (l *longLink) pass(d time.Duration) {
+// passTime advances the time and sends what becomes due.
+func (l *longLink) passTime(d time.Duration) {
 	for end := l.at.Add(d); ; l.at = l.at.Add(min(l.untilDue(), end.Sub(l.at))) {
-		for l.fireOne() {
+		for l.sendNext() {
 		}
 		if !l.at.Before(end) {
 			return
@@ -88,98 +87,98 @@ func (l *longLink) pass(d time.Duration) {
 	}
 }
 
-func TestADispatchIsRepeatedWithGrowingPauses(t *testing.T) {
+func TestDownlink_RepeatsDispatchWithGrowingDelay(t *testing.T) {
 	l := newLongLink(taskIn(lifecycle.TaskDispatching, 1))
-	l.pass(0)
-	for i, pause := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, repeatLast, repeatLast} {
-		l.pass(pause - 1)
+	l.passTime(0)
+	for i, pause := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 16 * time.Second, maxRepeat, maxRepeat} {
+		l.passTime(pause - 1)
 		early := l.sent
-		l.pass(1)
+		l.passTime(1)
 		if early != i+1 || l.sent != i+2 {
 			t.Errorf("pause %d is not %s: sent %d times before its end, %d then", i+1, pause, early, l.sent)
 		}
 	}
 }
 
-// deleted is a Task that is being deleted while its robot runs it.
-func deleted() *robotv1.Task {
+// newDeletedTask returns a Task that is being deleted while its robot runs it.
+func newDeletedTask() *robotv1.Task {
 	t := taskIn(lifecycle.TaskRunning, 1)
-	t.DeletionTimestamp, t.Finalizers = &metav1.Time{Time: clock}, []string{robotv1.FinalizerRobotTold}
+	t.DeletionTimestamp, t.Finalizers = &metav1.Time{Time: clock}, []string{robotv1.FinalizerRobotNotified}
 	return t
 }
 
-func TestATaskIsHeldUntilItsRobotCanHearThatItIsDeleted(t *testing.T) {
+func TestDownlink_ReleasesDeletedTaskAfterNotification(t *testing.T) {
 	for name, cannot := range map[string]func(*longLink){
 		"the broker is away":          func(l *longLink) { l.link = 0 },
 		"no room for another message": func(l *longLink) { l.publish = func(int64, string, *robotv1.Task, []byte) bool { return false } },
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newLongLink(deleted())
+			l := newLongLink(newDeletedTask())
 			publish := l.publish
 			cannot(l)
-			l.pass(time.Hour)
+			l.passTime(time.Hour)
 			if l.released != 0 {
 				t.Fatal("let go, although its robot never heard of it")
 			}
 			l.link, l.publish = 2, publish
-			l.allAgain()
-			l.pass(releaseAfter / 2)
+			l.resendAll()
+			l.passTime(releaseAfter / 2)
 			if l.sent == 0 || l.released != 0 {
 				t.Errorf("sent %d times, let go %d times: the time to answer begins when it is told", l.sent, l.released)
 			}
-			l.pass(releaseAfter)
+			l.passTime(releaseAfter)
 			if l.released == 0 {
 				t.Error("never let go")
 			}
 		})
 	}
 	t.Run("the broker goes away after it was told", func(t *testing.T) {
-		l := newLongLink(deleted())
-		l.pass(releaseAfter / 2)
+		l := newLongLink(newDeletedTask())
+		l.passTime(releaseAfter / 2)
 		l.link = 0
-		l.pass(time.Hour)
+		l.passTime(time.Hour)
 		if l.sent == 0 || l.released != 0 {
 			t.Errorf("sent %d times, let go %d times: it may have been lost with the connection", l.sent, l.released)
 		}
 	})
 	t.Run("a robot that has never spoken is not waited for", func(t *testing.T) {
 		l := newLongLink()
-		l.dialect = func(string) string { return "" }
-		task := deleted()
-		l.view.deliverTask(at(task, 1))
-		l.changed(task.UID)
-		l.pass(0)
+		l.protocolOf = func(string) string { return "" }
+		task := newDeletedTask()
+		l.view.deliverTask(atVersion(task, 1))
+		l.onTaskChanged(task.UID)
+		l.passTime(0)
 		if l.released == 0 {
-			t.Error("held for a robot that listens to nobody")
+			t.Error("held for a robot without a protocol")
 		}
 	})
 }
 
-func TestThatATaskIsGoneWaitsForTheLink(t *testing.T) {
+func TestDownlink_DeletionWaitsForConnection(t *testing.T) {
 	task := taskIn(lifecycle.TaskRunning, 1)
 	l := newLongLink(task)
 	l.link = 0
-	l.removed(l.view.removeTask(task))
-	l.pass(time.Hour)
+	l.onTaskRemoved(l.view.removeTask(task))
+	l.passTime(time.Hour)
 	l.link = 2
-	l.allAgain()
-	l.pass(time.Hour)
+	l.resendAll()
+	l.passTime(time.Hour)
 	if l.sent != 1 || len(l.items) != 0 {
 		t.Errorf("sent %d times, %d items left", l.sent, len(l.items))
 	}
 }
 
-func TestARobotIsCalledDeafForWhatItCouldHearAlone(t *testing.T) {
+func TestDownlink_CountsOnlySentDispatchesAsUnanswered(t *testing.T) {
 	t.Run("dispatches that went out", func(t *testing.T) {
 		l := newLongLink(taskIn(lifecycle.TaskDispatching, 1))
-		l.pass(time.Hour)
+		l.passTime(time.Hour)
 		if len(l.silences) == 0 || !l.silences[0].since.Equal(clock) {
 			t.Errorf("silences %+v", l.silences)
 		}
 	})
-	t.Run("a task in unknown, which a document agent is not sent", func(t *testing.T) {
+	t.Run("a task in unknown, which a legacy agent is not sent", func(t *testing.T) {
 		l := newLongLink(taskIn(lifecycle.TaskUnknown, 1))
-		l.pass(time.Hour)
+		l.passTime(time.Hour)
 		if l.sent != 0 || len(l.silences) != 0 {
 			t.Errorf("sent %d times, silences %+v", l.sent, l.silences)
 		}
@@ -187,21 +186,21 @@ func TestARobotIsCalledDeafForWhatItCouldHearAlone(t *testing.T) {
 	t.Run("after the broker was away", func(t *testing.T) {
 		l := newLongLink(taskIn(lifecycle.TaskDispatching, 1))
 		l.link = 0
-		l.pass(time.Hour)
+		l.passTime(time.Hour)
 		l.link = 2
 		back := l.at
-		l.allAgain()
-		l.pass(time.Hour)
+		l.resendAll()
+		l.passTime(time.Hour)
 		if len(l.silences) == 0 || l.silences[0].since.Before(back) {
 			t.Errorf("silences %+v, and the broker is back since %s", l.silences, back)
 		}
 	})
 	t.Run("since its agent registered", func(t *testing.T) {
 		l := newLongLink(taskIn(lifecycle.TaskDispatching, 1))
-		l.pass(10 * time.Second)
+		l.passTime(10 * time.Second)
 		back := l.at
-		l.robotHere("r1", l.view.tasksOn("r1"), true)
-		l.pass(time.Hour)
+		l.onRobotRegistered("r1", l.view.tasksOn("r1"), true)
+		l.passTime(time.Hour)
 		if len(l.silences) == 0 || l.silences[0].since.Before(back) {
 			t.Errorf("silences %+v, and it registered at %s", l.silences, back)
 		}

@@ -1,19 +1,19 @@
-package bridge
+package gateway
 
 import (
 	"testing"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
 func evicting(s *robotv1.TaskStatus) { s.Reason, s.Message = robotv1.ReasonEvicting, "Evicting: why" }
 
-func TestATaskThatIsEvictedIsDeletedFromItsRobotAndNotCanceled(t *testing.T) {
+func TestApplyReport_EvictedTaskIsNotCanceled(t *testing.T) {
 	task := taskIn(lifecycle.TaskRunning, 1, evicting)
-	if wanted(task) != wire.ActionDelete || listed(task) {
-		t.Errorf("asks for %q, listed %v", wanted(task), listed(task))
+	if wantedAction(task) != wire.ActionDelete || isListed(task) {
+		t.Errorf("asks for %q, listed %v", wantedAction(task), isListed(task))
 	}
 	for _, c := range []struct {
 		name       string
@@ -29,7 +29,7 @@ func TestATaskThatIsEvictedIsDeletedFromItsRobotAndNotCanceled(t *testing.T) {
 		if c.state == wire.ReportFailed {
 			said.Reason, said.ExitCode = wire.ReasonStopped, 143
 		}
-		v := judge(clock, task, said)
+		v := applyReport(clock, task, said)
 		got := task.Status
 		if v.status != nil {
 			got = *v.status

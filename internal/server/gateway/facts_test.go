@@ -1,4 +1,4 @@
-package bridge
+package gateway
 
 import (
 	"slices"
@@ -8,17 +8,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 )
 
 func templated(name string, state lifecycle.TaskState, templates int) *robotv1.Task {
-	t := bound(name, "r1")
+	t := newBoundTask(name, "r1")
 	t.ResourceVersion, t.Status.State = "5", string(state)
 	t.Spec.Templates = make([]robotv1.Template, templates)
 	return t
 }
 
-func TestTasksWithTemplatesHearWhatIsNewOfTheirRobot(t *testing.T) {
+func TestGateway_ResendsTemplatesWhenAttributesChange(t *testing.T) {
 	v := newView()
 	for _, task := range []*robotv1.Task{
 		templated("running", lifecycle.TaskRunning, 1), templated("without", lifecycle.TaskRunning, 0),
@@ -27,9 +27,9 @@ func TestTasksWithTemplatesHearWhatIsNewOfTheirRobot(t *testing.T) {
 		v.deliverTask(task)
 	}
 	var told []string
-	f := &facts{view: v, send: func(t *robotv1.Task) { told = append(told, t.Name) }}
+	f := &attributeWatcher{view: v, send: func(t *robotv1.Task) { told = append(told, t.Name) }}
 	see := func(labels map[string]string, message string) {
-		f.seen(&robotv1.Robot{
+		f.recordAttributes(&robotv1.Robot{
 			ObjectMeta: metav1.ObjectMeta{Name: "r1", UID: types.UID("r1")},
 			Spec:       robotv1.RobotSpec{Labels: labels}, Status: robotv1.RobotStatus{Message: message},
 		})
@@ -45,7 +45,7 @@ func TestTasksWithTemplatesHearWhatIsNewOfTheirRobot(t *testing.T) {
 	}
 }
 
-func TestATaskIsSentWhatItAsksOfItsRobot(t *testing.T) {
+func TestDispatch_HasRequestedRobotAttributes(t *testing.T) {
 	r := &robotv1.Robot{
 		ObjectMeta: metav1.ObjectMeta{Name: "r1", Labels: map[string]string{"a": "1", "b": "1"}},
 		Spec:       robotv1.RobotSpec{Labels: map[string]string{"b": "2"}},
@@ -62,9 +62,9 @@ func TestATaskIsSentWhatItAsksOfItsRobot(t *testing.T) {
 		"a template": {func(d *robotv1.TaskDefinition) { d.Templates = make([]robotv1.Template, 1) }, true},
 	}
 	for name, row := range rows {
-		task := bound("t", "r1")
+		task := newBoundTask("t", "r1")
 		row.change(&task.Spec.TaskDefinition)
-		got := factsFor(task, r)
+		got := attributesFor(task, r)
 		if (got != nil) != row.asks {
 			t.Errorf("who asks for %s is sent %+v", name, got)
 		}

@@ -1,4 +1,4 @@
-package bridge
+package gateway
 
 import (
 	"bytes"
@@ -14,13 +14,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/testkit/docagent"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/testkit/legacyagent"
 	"k8s4r.io/k8s4r/internal/testkit/simrobot"
-	"k8s4r.io/k8s4r/internal/wire"
 )
 
-func (s *system) sim(cfg simrobot.Config) *simrobot.Robot {
+func (s *system) startRobot(cfg simrobot.Config) *simrobot.Robot {
 	s.t.Helper()
 	cfg.Broker = s.url
 	if cfg.RepeatEvery == 0 {
@@ -35,28 +35,28 @@ func (s *system) sim(cfg simrobot.Config) *simrobot.Robot {
 	return r
 }
 
-func (s *system) doc(cfg docagent.Config) *docagent.Agent {
+func (s *system) startLegacyAgent(cfg legacyagent.Config) *legacyagent.Agent {
 	s.t.Helper()
 	cfg.Broker = s.url
-	a, err := docagent.Start(cfg)
+	a, err := legacyagent.Start(cfg)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(a.Stop)
-	eventually(s.t, cfg.RobotID+" is accepted", a.Online)
+	eventually(s.t, cfg.RobotID+" is accepted", a.IsOnline)
 	return a
 }
 
-func TestARobotOfOursRegistersAndRunsATask(t *testing.T) {
+func TestGateway_V2AgentRegistersAndRunsTask(t *testing.T) {
 	s := start(t)
-	s.approve()
-	r := s.sim(simrobot.Config{RobotID: "r1", Labels: map[string]string{"site": "hall"}})
+	s.approveRobots()
+	r := s.startRobot(simrobot.Config{RobotID: "r1", Labels: map[string]string{"site": "hall"}})
 	defer r.Stop()
-	task := s.create(bound("t1", "r1"))
+	task := s.createTask(newBoundTask("t1", "r1"))
 	eventually(t, "t1 completes", func() bool { return s.state("t1") == lifecycle.TaskCompleted })
-	eventually(t, "every report is acknowledged", func() bool { return r.Unacknowledged() == 0 })
+	eventually(t, "every report is acknowledged", func() bool { return r.UnacknowledgedCount() == 0 })
 	eventually(t, "a heartbeat is acknowledged", func() bool { return r.HeartbeatAcked() > 0 })
-	if n := r.Starts()[string(task.UID)]; n != 1 {
+	if n := r.StartCounts()[string(task.UID)]; n != 1 {
 		t.Errorf("started %d times", n)
 	}
 	if n := s.writesTo("t1"); n != 1 {
@@ -74,265 +74,265 @@ func TestARobotOfOursRegistersAndRunsATask(t *testing.T) {
 	}
 }
 
-// lasts is longer than a busy machine takes to hear of a start, and less than quietFor. Until the
-// start is heard of, a dispatch is sent again and again here, and a document agent that is through
-// with a task runs it once more; so it does with one that a list names which crosses its end.
-const lasts = quietFor * 2 / 5
+// lasts is longer than a busy machine needs to receive a start report, and shorter than
+// holdBackFor. Until that report, dispatches are repeated. A legacy agent that has ended the task
+// would then run it again, as it would for a list that it receives after the end.
+const lasts = holdBackFor * 2 / 5
 
-func TestADocumentAgentRegistersAndRunsATask(t *testing.T) {
+func TestGateway_LegacyAgentRegistersAndRunsTask(t *testing.T) {
 	s := start(t)
-	s.approve()
-	a := s.doc(docagent.Config{RobotID: "d1", Run: lasts, RunningAfterTerminal: true})
-	task := s.create(bound("t1", "d1"))
+	s.approveRobots()
+	a := s.startLegacyAgent(legacyagent.Config{RobotID: "d1", Run: lasts, RunningAfterTerminal: true})
+	task := s.createTask(newBoundTask("t1", "d1"))
 	eventually(t, "t1 completes", func() bool { return s.state("t1") == lifecycle.TaskCompleted })
-	if n := a.Runs()[string(task.UID)]; n != 1 {
+	if n := a.RunCounts()[string(task.UID)]; n != 1 {
 		t.Errorf("ran %d times", n)
 	}
-	if p := s.robot("d1").Status.Agent.Protocol; p != "document" {
+	if p := s.robot("d1").Status.Agent.Protocol; p != robotv1.ProtocolV1 {
 		t.Errorf("protocol is %q", p)
 	}
 }
 
-func TestADocumentAgentWhoseHabitsAreOddGetsItsTaskToTheRightEnd(t *testing.T) {
+func TestGateway_ToleratesQuirksOfLegacyAgents(t *testing.T) {
 	fails := func(string, int) int32 { return 143 }
 	for _, row := range []struct {
 		name  string
-		agent docagent.Config
+		agent legacyagent.Config
 		want  lifecycle.TaskState
 		code  int32
 	}{
-		{name: "it subscribes late", agent: docagent.Config{LateSubscription: 400 * time.Millisecond}, want: lifecycle.TaskCompleted},
-		{name: "it says running after the end", agent: docagent.Config{RunningAfterTerminal: true, Exit: fails}, want: lifecycle.TaskExited, code: 143},
-		{name: "it says a wrong exit code first, for a timeout", agent: docagent.Config{WrongExitFirst: "Timeout", Exit: fails}, want: lifecycle.TaskExited, code: 143},
-		{name: "it says a wrong exit code first, for a launch", agent: docagent.Config{WrongExitFirst: "StartFailed", Exit: fails}, want: lifecycle.TaskExited, code: 143},
+		{name: "it subscribes late", agent: legacyagent.Config{LateSubscription: 400 * time.Millisecond}, want: lifecycle.TaskCompleted},
+		{name: "it says running after the end", agent: legacyagent.Config{RunningAfterTerminal: true, Exit: fails}, want: lifecycle.TaskExited, code: 143},
+		{name: "it says a wrong exit code first, for a timeout", agent: legacyagent.Config{WrongExitFirst: "Timeout", Exit: fails}, want: lifecycle.TaskExited, code: 143},
+		{name: "it says a wrong exit code first, for a launch", agent: legacyagent.Config{WrongExitFirst: "StartFailed", Exit: fails}, want: lifecycle.TaskExited, code: 143},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			s := start(t)
-			s.approve()
+			s.approveRobots()
 			row.agent.RobotID, row.agent.Run = "d1", lasts
-			a := s.doc(row.agent)
-			task := s.create(bound("t1", "d1"))
+			a := s.startLegacyAgent(row.agent)
+			task := s.createTask(newBoundTask("t1", "d1"))
 			eventually(t, "the right end", func() bool {
 				got := s.task("t1").Status
 				return lifecycle.TaskState(got.State) == row.want && got.ExitCode != nil && *got.ExitCode == row.code
 			})
-			if n := a.Runs()[string(task.UID)]; n != 1 {
+			if n := a.RunCounts()[string(task.UID)]; n != 1 {
 				t.Errorf("ran %d times", n)
 			}
 		})
 	}
 }
 
-func TestASecondAttemptIsATaskOfItsOwnToADocumentAgent(t *testing.T) {
+func TestGateway_LegacyAgentGetsEachAttemptAsTask(t *testing.T) {
 	s := start(t)
-	s.approve()
-	a := s.doc(docagent.Config{RobotID: "d1", Run: lasts, Exit: func(uid string, _ int) int32 { return int32(len(uid) % 2) }})
-	task := s.create(bound("t1", "d1"))
+	s.approveRobots()
+	a := s.startLegacyAgent(legacyagent.Config{RobotID: "d1", Run: lasts, Exit: func(uid string, _ int) int32 { return int32(len(uid) % 2) }})
+	task := s.createTask(newBoundTask("t1", "d1"))
 	second := wire.AttemptUID(string(task.UID), 2)
 	eventually(t, "the first attempt completes", func() bool { return s.state("t1") == lifecycle.TaskCompleted })
-	s.edit("t1", func(st *robotv1.TaskStatus) {
+	s.editStatus("t1", func(st *robotv1.TaskStatus) {
 		st.State, st.Attempt = string(lifecycle.TaskDispatching), 2
 		st.Attempts = append(st.Attempts, robotv1.TaskAttempt{Attempt: 2, Robot: "d1"})
 	})
 	eventually(t, "the second attempt completes", func() bool { return s.state("t1") == lifecycle.TaskCompleted })
-	if runs := a.Runs(); runs[string(task.UID)] != 1 || runs[second] != 1 {
+	if runs := a.RunCounts(); runs[string(task.UID)] != 1 || runs[second] != 1 {
 		t.Errorf("runs: %v", runs)
 	}
-	a.Report(string(task.UID), wire.Status{State: wire.ReportFailed, ExitCode: 5})
-	a.Report(second, wire.Status{State: wire.ReportPending})
+	a.SendReport(string(task.UID), wire.Status{State: wire.ReportFailed, ExitCode: 5})
+	a.SendReport(second, wire.Status{State: wire.ReportPending})
 	if got := s.task("t1").Status; got.State != "completed" || *got.ExitCode != 0 {
 		t.Errorf("a late word about run 1 ended run 2: %+v", got)
 	}
 }
 
-func TestDeletingATaskOfADocumentAgentTellsTheRobotFirst(t *testing.T) {
+func TestGateway_NotifiesLegacyAgentBeforeTaskIsDeleted(t *testing.T) {
 	for name, silent := range map[string]bool{"it answers": false, "it says nothing": true} {
 		t.Run(name, func(t *testing.T) {
 			s := start(t)
-			s.approve()
-			a := s.doc(docagent.Config{RobotID: "d1", Run: -1, SilentOnDelete: silent})
-			task := bound("t1", "d1")
-			task.Finalizers = []string{robotv1.FinalizerRobotTold}
-			s.create(task)
+			s.approveRobots()
+			a := s.startLegacyAgent(legacyagent.Config{RobotID: "d1", Run: -1, SilentOnDelete: silent})
+			task := newBoundTask("t1", "d1")
+			task.Finalizers = []string{robotv1.FinalizerRobotNotified}
+			s.createTask(task)
 			eventually(t, "t1 runs", func() bool { return s.state("t1") == lifecycle.TaskRunning })
 			if err := s.api.Delete(t.Context(), task); err != nil {
 				t.Fatal(err)
 			}
 			eventually(t, "the task is gone", func() bool { return s.task("t1") == nil })
-			if len(a.Deletes()) == 0 || len(a.Running()) != 0 {
-				t.Errorf("deletes %v, running %v", a.Deletes(), a.Running())
+			if len(a.ReceivedDeletes()) == 0 || len(a.RunningTasks()) != 0 {
+				t.Errorf("deletes %v, running %v", a.ReceivedDeletes(), a.RunningTasks())
 			}
 			a.Restart()
-			eventually(t, "it is back", a.Online)
-			l := s.listener(wire.RobotTopic("d1", wire.KindState))
+			eventually(t, "it is back", a.IsOnline)
+			l := s.newListener(wire.RobotTopic("d1", wire.KindState))
 			eventually(t, "the list is empty", func() bool {
-				payload, _ := l.heard(wire.RobotTopic("d1", wire.KindState))
+				payload, _ := l.lastPayload(wire.RobotTopic("d1", wire.KindState))
 				return string(payload) == `{"tasks":[]}`
 			})
-			if n := a.Runs()[string(task.UID)]; n != 1 {
+			if n := a.RunCounts()[string(task.UID)]; n != 1 {
 				t.Errorf("ran %d times: the list brought it back", n)
 			}
 		})
 	}
 }
 
-func TestARobotOfOursStopsWhatIsDeleted(t *testing.T) {
+func TestGateway_RobotStopsDeletedTask(t *testing.T) {
 	s := start(t)
-	s.approve()
-	r := s.sim(simrobot.Config{RobotID: "r1", Run: -1})
+	s.approveRobots()
+	r := s.startRobot(simrobot.Config{RobotID: "r1", Run: -1})
 	defer r.Stop()
-	task := s.create(bound("t1", "r1"))
-	other := s.create(bound("t2", "r1"))
+	task := s.createTask(newBoundTask("t1", "r1"))
+	other := s.createTask(newBoundTask("t2", "r1"))
 	eventually(t, "both run", func() bool {
 		return s.state("t1") == lifecycle.TaskRunning && s.state("t2") == lifecycle.TaskRunning
 	})
 	if err := s.api.Delete(t.Context(), task); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "t1 is stopped", func() bool { return len(r.Running()) == 1 })
-	if r.Running()[0] != string(other.UID) {
-		t.Errorf("running %v", r.Running())
+	eventually(t, "t1 is stopped", func() bool { return len(r.RunningTasks()) == 1 })
+	if r.RunningTasks()[0] != string(other.UID) {
+		t.Errorf("running %v", r.RunningTasks())
 	}
 }
 
-func TestATaskThatIsStoppingIsDeletedFromItsRobotAndEndsCanceled(t *testing.T) {
+func TestGateway_StoppingTaskIsCanceled(t *testing.T) {
 	s := start(t)
-	s.approve()
-	r := s.sim(simrobot.Config{RobotID: "r1", Run: -1})
+	s.approveRobots()
+	r := s.startRobot(simrobot.Config{RobotID: "r1", Run: -1})
 	defer r.Stop()
-	s.create(bound("t1", "r1"))
+	s.createTask(newBoundTask("t1", "r1"))
 	eventually(t, "t1 runs", func() bool { return s.state("t1") == lifecycle.TaskRunning })
-	s.edit("t1", stopping)
+	s.editStatus("t1", stopping)
 	eventually(t, "t1 is canceled", func() bool { return s.state("t1") == lifecycle.TaskCanceled })
 	if m := s.task("t1").Status.Message; m != "job j1 was canceled" {
 		t.Errorf("message %q", m)
 	}
 }
 
-func TestADeafRobotIsShown(t *testing.T) {
-	s := startWith(t, Config{DeafAfter: 300 * time.Millisecond})
-	s.approve()
-	a := s.doc(docagent.Config{RobotID: "d1", DeafAfterReconnect: true, Heartbeat: 20 * time.Millisecond})
-	s.create(bound("t1", "d1"))
+func TestGateway_MarksUnresponsiveRobot(t *testing.T) {
+	s := startWith(t, Config{UnresponsiveAfter: 300 * time.Millisecond})
+	s.approveRobots()
+	a := s.startLegacyAgent(legacyagent.Config{RobotID: "d1", NoTasksAfterReconnect: true, Heartbeat: 20 * time.Millisecond})
+	s.createTask(newBoundTask("t1", "d1"))
 	eventually(t, "t1 completes", func() bool { return s.state("t1") == lifecycle.TaskCompleted })
 	a.Reconnect()
-	s.create(bound("t2", "d1"))
-	eventually(t, "the condition says so", func() bool { return s.condition("d1", robotv1.ConditionResponsive) == "False NoAnswer" })
+	s.createTask(newBoundTask("t2", "d1"))
+	eventually(t, "the condition says so", func() bool { return s.condition("d1", robotv1.ConditionResponsive) == "False DispatchUnanswered" })
 	eventually(t, "an event says so", func() bool { return len(s.warned()) == 1 })
 	a.Restart()
 	eventually(t, "t2 completes", func() bool { return s.state("t2") == lifecycle.TaskCompleted })
-	eventually(t, "the condition is over", func() bool { return s.condition("d1", robotv1.ConditionResponsive) == "True Answers" })
+	eventually(t, "the condition is over", func() bool { return s.condition("d1", robotv1.ConditionResponsive) == "True DispatchAnswered" })
 }
 
-func TestPresence(t *testing.T) {
+func TestGateway_RecordsPresence(t *testing.T) {
 	t.Run("a robot that dies is known at once", func(t *testing.T) {
 		s := start(t)
-		s.approve()
-		r := s.sim(simrobot.Config{RobotID: "r1"})
-		eventually(t, "connected", func() bool { return s.condition("r1", robotv1.ConditionConnected) == "True Heard" })
-		s.b.robots.change("r1", true, func(w *word) { w.registered = w.registered.Add(-staleWill) })
-		r.Die()
+		s.approveRobots()
+		r := s.startRobot(simrobot.Config{RobotID: "r1"})
+		eventually(t, "connected", func() bool { return s.condition("r1", robotv1.ConditionConnected) == "True HeartbeatReceived" })
+		s.b.robots.updateState("r1", true, func(w *robotState) { w.registered = w.registered.Add(-staleWillWindow) })
+		r.LoseConnection()
 		eventually(t, "its last will is written", func() bool { return s.condition("r1", robotv1.ConditionConnected) == "False LastWill" })
 	})
 	t.Run("a robot that says goodbye", func(t *testing.T) {
 		s := start(t)
-		s.approve()
-		s.sim(simrobot.Config{RobotID: "r1"}).Stop()
-		eventually(t, "its goodbye is written", func() bool { return s.condition("r1", robotv1.ConditionConnected) == "False SignedOff" })
+		s.approveRobots()
+		s.startRobot(simrobot.Config{RobotID: "r1"}).Stop()
+		eventually(t, "its goodbye is written", func() bool { return s.condition("r1", robotv1.ConditionConnected) == "False Disconnected" })
 	})
 	t.Run("a robot that vanishes without a will", func(t *testing.T) {
 		s := startWith(t, Config{OfflineAfter: 500 * time.Millisecond})
-		s.approve()
-		first, err := docagent.Start(docagent.Config{RobotID: "d1", Broker: s.url, Heartbeat: 20 * time.Millisecond})
+		s.approveRobots()
+		first, err := legacyagent.Start(legacyagent.Config{RobotID: "d1", Broker: s.url, Heartbeat: 20 * time.Millisecond})
 		if err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "connected", func() bool { return s.condition("d1", robotv1.ConditionConnected) == "True Heard" })
+		eventually(t, "connected", func() bool { return s.condition("d1", robotv1.ConditionConnected) == "True HeartbeatReceived" })
 		first.Stop()
-		eventually(t, "its silence is written", func() bool { return s.condition("d1", robotv1.ConditionConnected) == "False Silent" })
-		s.doc(docagent.Config{RobotID: "d1", Heartbeat: 20 * time.Millisecond})
-		eventually(t, "its return is written", func() bool { return s.condition("d1", robotv1.ConditionConnected) == "True Heard" })
+		eventually(t, "its silence is written", func() bool { return s.condition("d1", robotv1.ConditionConnected) == "False Unresponsive" })
+		s.startLegacyAgent(legacyagent.Config{RobotID: "d1", Heartbeat: 20 * time.Millisecond})
+		eventually(t, "its return is written", func() bool { return s.condition("d1", robotv1.ConditionConnected) == "True HeartbeatReceived" })
 	})
 	t.Run("the last will of the connection before does not hide a robot that is back", func(t *testing.T) {
 		s := start(t)
-		s.approve()
-		r := s.sim(simrobot.Config{RobotID: "r1", Heartbeat: 20 * time.Millisecond})
+		s.approveRobots()
+		r := s.startRobot(simrobot.Config{RobotID: "r1", Heartbeat: 20 * time.Millisecond})
 		defer r.Stop()
-		presence := s.listener(wire.RobotTopic("r1", wire.KindPresence))
+		presence := s.newListener(wire.RobotTopic("r1", wire.KindPresence))
 		if err := r.Reconnect(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the will was sent", func() bool { _, n := presence.heard(wire.RobotTopic("r1", wire.KindPresence)); return n == 1 })
+		eventually(t, "the will was sent", func() bool { _, n := presence.lastPayload(wire.RobotTopic("r1", wire.KindPresence)); return n == 1 })
 		seen := r.HeartbeatAcked()
 		eventually(t, "the robot speaks", func() bool { return r.HeartbeatAcked() > seen+1 })
-		eventually(t, "it is connected", func() bool { return s.condition("r1", robotv1.ConditionConnected) == "True Heard" })
-		if w := s.b.robots.get("r1"); w.gone != "" || !w.doubtful.IsZero() {
+		eventually(t, "it is connected", func() bool { return s.condition("r1", robotv1.ConditionConnected) == "True HeartbeatReceived" })
+		if w := s.b.robots.stateOf("r1"); w.disconnectReason != "" || !w.unconfirmedWill.IsZero() {
 			t.Errorf("word is %+v", w)
 		}
 	})
 }
 
-func TestADoubtfulWillIsProvenBySilence(t *testing.T) {
-	w := word{}
-	w.register(clock, robotv1.ProtocolK8s4r, wire.Register{})
-	w.part(clock.Add(time.Second), wire.Presence{})
-	if w.gone != "" || w.prove(clock.Add(30*time.Second)) {
+func TestRobotState_ConfirmsLastWillAfterSilence(t *testing.T) {
+	w := robotState{}
+	w.recordRegistration(clock, robotv1.ProtocolV2, wire.Register{})
+	w.recordPresence(clock.Add(time.Second), wire.Presence{})
+	if w.disconnectReason != "" || w.confirmLastWill(clock.Add(30*time.Second)) {
 		t.Error("believed too early")
 	}
 	silent := w
-	if !silent.prove(clock.Add(time.Second+willProof)) || silent.gone != robotv1.ReasonLastWill {
+	if !silent.confirmLastWill(clock.Add(time.Second+willConfirmAfter)) || silent.disconnectReason != robotv1.ReasonLastWill {
 		t.Error("never believed")
 	}
-	w.beat(clock.Add(30*time.Second), robotv1.ProtocolK8s4r, wire.Heartbeat{N: 1})
-	if w.prove(clock.Add(time.Hour)) {
+	w.recordHeartbeat(clock.Add(30*time.Second), robotv1.ProtocolV2, wire.Heartbeat{Seq: 1})
+	if w.confirmLastWill(clock.Add(time.Hour)) {
 		t.Error("believed although the robot spoke")
 	}
 }
 
-// Nothing but the sweep looks at a robot that says nothing any more.
-func TestTheLastWordBeforeASilenceIsWritten(t *testing.T) {
-	r := known("Online")
+// Only the sweep examines a robot that sends nothing anymore.
+func TestRobotPlan_WritesLastHeartbeatBeforeSilence(t *testing.T) {
+	r := newKnownRobot("Online")
 	r.Status.LastHeartbeatTime = &metav1.MicroTime{Time: time.Now()}
 	s := startWith(t, Config{OfflineAfter: 12 * time.Second}, r)
 	last := time.Now()
-	s.b.robots.change("r1", true, func(w *word) { *w = heardAt(0); w.hear(last) })
+	s.b.robots.updateState("r1", true, func(w *robotState) { *w = seenAt(0); w.recordContact(last) })
 	eventually(t, "it is written", func() bool {
 		return s.robot("r1").Status.LastHeartbeatTime.Time.Equal(last.Truncate(time.Microsecond))
 	})
-	if got := s.condition("r1", robotv1.ConditionConnected); got != "True Heard" {
+	if got := s.condition("r1", robotv1.ConditionConnected); got != "True HeartbeatReceived" {
 		t.Errorf("not before the robot is held to be gone: %s", got)
 	}
 }
 
-func TestSilenceIsNoticedOnce(t *testing.T) {
-	lastWill := func(s *robotv1.RobotStatus) { setConnected(s, word{gone: robotv1.ReasonLastWill}) }
+func TestSweepRobots_QueuesUnresponsiveRobotOnce(t *testing.T) {
+	lastWill := func(s *robotv1.RobotStatus) { setConnected(s, robotState{disconnectReason: robotv1.ReasonLastWill}) }
 	for _, row := range []struct {
 		name     string
 		robot    *robotv1.Robot
 		heard    bool          // by this server, at the clock's time
-		listened time.Duration // so long the server has
+		listened time.Duration // how long the server has been subscribed
 		after    time.Duration
 		want     bool
 	}{
-		{name: "silent for as long as it may be", robot: known("Online"), heard: true, listened: time.Hour, after: offlineAfter, want: true},
-		{name: "and not before", robot: known("Online"), heard: true, listened: time.Hour, after: offlineAfter - 1},
-		{name: "heard by the server before alone", robot: known("Online"), listened: offlineAfter, after: offlineAfter, want: true},
-		{name: "a server that has just started has not listened long enough", robot: known("Online"), listened: offlineAfter - 1, after: time.Hour},
-		{name: "that its connection broke says more", robot: known("Unknown", lastWill), listened: time.Hour, after: time.Hour},
-		{name: "one that nobody has ever heard", robot: newRobot(namespace, "r1", nil, word{}), listened: time.Hour, after: time.Hour},
+		{name: "silent for as long as it may be", robot: newKnownRobot("Online"), heard: true, listened: time.Hour, after: offlineAfter, want: true},
+		{name: "and not before", robot: newKnownRobot("Online"), heard: true, listened: time.Hour, after: offlineAfter - 1},
+		{name: "heard by the server before alone", robot: newKnownRobot("Online"), listened: offlineAfter, after: offlineAfter, want: true},
+		{name: "a server that has just started has not listened long enough", robot: newKnownRobot("Online"), listened: offlineAfter - 1, after: time.Hour},
+		{name: "that its connection broke says more", robot: newKnownRobot("Unknown", lastWill), listened: time.Hour, after: time.Hour},
+		{name: "one that has never sent a message", robot: newRobot(namespace, "r1", nil, robotState{}), listened: time.Hour, after: time.Hour},
 	} {
 		b, err := New(Config{MQTTURL: "mqtt://127.0.0.1:1", OfflineAfter: offlineAfter, AllowLegacy: true, AllowAnonymous: true}, Cluster{Client: fake.NewClientBuilder().Build()}, nil, logr.Discard())
 		if err != nil {
 			t.Fatal(err)
 		}
 		now := clock.Add(row.after)
-		b.synced.Store(now.Add(-row.listened).UnixNano())
+		b.syncedAt.Store(now.Add(-row.listened).UnixNano())
 		row.robot.ResourceVersion = "1"
 		b.view.putRobot(row.robot)
 		if row.heard {
-			b.robots.change("r1", true, func(w *word) { *w = heardAt(0) })
+			b.robots.updateState("r1", true, func(w *robotState) { *w = seenAt(0) })
 		}
-		b.sweepOnce(now)
+		b.sweepRobotsOnce(now)
 		if got := b.robotQueue.Len() == 1; got != row.want {
 			t.Errorf("%s: to be written %v", row.name, got)
 			continue
@@ -340,7 +340,7 @@ func TestSilenceIsNoticedOnce(t *testing.T) {
 		if row.want {
 			id, _ := b.robotQueue.Get()
 			b.robotQueue.Done(id)
-			b.sweepOnce(now.Add(time.Second))
+			b.sweepRobotsOnce(now.Add(time.Second))
 			if b.robotQueue.Len() != 0 {
 				t.Errorf("%s: the next sweep writes it again", row.name)
 			}
@@ -348,13 +348,13 @@ func TestSilenceIsNoticedOnce(t *testing.T) {
 	}
 }
 
-func TestSteadyHeartbeatsCostNextToNothing(t *testing.T) {
+func TestGateway_HeartbeatsCauseNoWrites(t *testing.T) {
 	s := startWith(t, Config{OfflineAfter: time.Hour})
-	s.approve()
-	r := s.sim(simrobot.Config{RobotID: "r1", Heartbeat: 2 * time.Millisecond})
+	s.approveRobots()
+	r := s.startRobot(simrobot.Config{RobotID: "r1", Heartbeat: 2 * time.Millisecond})
 	defer r.Stop()
 	eventually(t, "it settles", func() bool {
-		return s.condition("r1", robotv1.ConditionConnected) == "True Heard" && r.HeartbeatAcked() > 10
+		return s.condition("r1", robotv1.ConditionConnected) == "True HeartbeatReceived" && r.HeartbeatAcked() > 10
 	})
 	before := s.writesTo("r1")
 	seen := r.HeartbeatAcked()
@@ -364,22 +364,22 @@ func TestSteadyHeartbeatsCostNextToNothing(t *testing.T) {
 	}
 }
 
-func TestTheHeartbeatTimeAdvances(t *testing.T) {
+func TestGateway_UpdatesLastHeartbeatTime(t *testing.T) {
 	s := startWith(t, Config{OfflineAfter: 900 * time.Millisecond})
-	s.approve()
-	r := s.sim(simrobot.Config{RobotID: "r1", Heartbeat: 10 * time.Millisecond})
+	s.approveRobots()
+	r := s.startRobot(simrobot.Config{RobotID: "r1", Heartbeat: 10 * time.Millisecond})
 	defer r.Stop()
 	eventually(t, "written once", func() bool { return s.robot("r1").Status.LastHeartbeatTime != nil })
 	first := s.robot("r1").Status.LastHeartbeatTime.Time
 	eventually(t, "and again", func() bool { return s.robot("r1").Status.LastHeartbeatTime.After(first.Add(500 * time.Millisecond)) })
 }
 
-func TestARobotWhoseObjectWasDeletedRegistersAgain(t *testing.T) {
+func TestGateway_DeletedRobotRegistersAgain(t *testing.T) {
 	s := start(t)
-	s.approve()
-	r := s.sim(simrobot.Config{RobotID: "r1", Heartbeat: 20 * time.Millisecond})
+	s.approveRobots()
+	r := s.startRobot(simrobot.Config{RobotID: "r1", Heartbeat: 20 * time.Millisecond})
 	defer r.Stop()
-	a := s.doc(docagent.Config{RobotID: "d1", Heartbeat: 20 * time.Millisecond})
+	a := s.startLegacyAgent(legacyagent.Config{RobotID: "d1", Heartbeat: 20 * time.Millisecond})
 	for _, id := range []string{"r1", "d1"} {
 		if err := s.api.Delete(t.Context(), s.robot(id)); err != nil {
 			t.Fatal(err)
@@ -389,14 +389,14 @@ func TestARobotWhoseObjectWasDeletedRegistersAgain(t *testing.T) {
 	_ = a
 }
 
-func TestARobotThatAPersonMadeKeepsItsNamespaceAndLabels(t *testing.T) {
+func TestGateway_UserCreatedRobotKeepsNamespaceAndLabels(t *testing.T) {
 	made := &robotv1.Robot{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "field", Name: "r1", UID: "made"},
 		Spec:       robotv1.RobotSpec{RobotID: "r1", Labels: map[string]string{"site": "mine"}},
 	}
 	s := start(t, made)
-	s.approve()
-	r := s.sim(simrobot.Config{RobotID: "r1", Labels: map[string]string{"site": "its", "arm": "yes"}})
+	s.approveRobots()
+	r := s.startRobot(simrobot.Config{RobotID: "r1", Labels: map[string]string{"site": "its", "arm": "yes"}})
 	defer r.Stop()
 	var got robotv1.Robot
 	eventually(t, "its own labels are filled in", func() bool {
@@ -410,97 +410,97 @@ func TestARobotThatAPersonMadeKeepsItsNamespaceAndLabels(t *testing.T) {
 	}
 }
 
-func TestAServerThatStartsAgainCarriesOn(t *testing.T) {
+func TestGateway_ContinuesAfterRestart(t *testing.T) {
 	s := start(t)
-	s.approve()
-	a := s.doc(docagent.Config{RobotID: "d1", Run: -1})
-	r := s.sim(simrobot.Config{RobotID: "r1", Run: -1, Heartbeat: 50 * time.Millisecond})
+	s.approveRobots()
+	a := s.startLegacyAgent(legacyagent.Config{RobotID: "d1", Run: -1})
+	r := s.startRobot(simrobot.Config{RobotID: "r1", Run: -1, Heartbeat: 50 * time.Millisecond})
 	defer r.Stop()
-	td, tr := s.create(bound("td", "d1")), s.create(bound("tr", "r1"))
+	td, tr := s.createTask(newBoundTask("td", "d1")), s.createTask(newBoundTask("tr", "r1"))
 	eventually(t, "both run", func() bool {
 		return s.state("td") == lifecycle.TaskRunning && s.state("tr") == lifecycle.TaskRunning
 	})
 	s.stop()
-	late := s.create(bound("late", "d1"))
-	s.serve(Config{})
+	late := s.createTask(newBoundTask("late", "d1"))
+	s.startServer(Config{})
 	eventually(t, "what was bound meanwhile runs", func() bool { return s.state("late") == lifecycle.TaskRunning })
 	seen := r.HeartbeatAcked()
 	eventually(t, "heartbeats go on", func() bool { return r.HeartbeatAcked() > seen+1 })
-	runs := a.Runs()
-	if runs[string(td.UID)] != 1 || runs[string(late.UID)] != 1 || r.Starts()[string(tr.UID)] != 1 {
-		t.Errorf("runs %v, starts %v", runs, r.Starts())
+	runs := a.RunCounts()
+	if runs[string(td.UID)] != 1 || runs[string(late.UID)] != 1 || r.StartCounts()[string(tr.UID)] != 1 {
+		t.Errorf("runs %v, starts %v", runs, r.StartCounts())
 	}
-	if len(r.Running()) != 1 {
-		t.Errorf("running %v", r.Running())
+	if len(r.RunningTasks()) != 1 {
+		t.Errorf("running %v", r.RunningTasks())
 	}
 }
 
-func TestABrokerThatForgetsEverythingIsToldAgain(t *testing.T) {
+func TestGateway_ResendsAfterBrokerRestart(t *testing.T) {
 	s := start(t)
-	s.approve()
-	r := s.sim(simrobot.Config{RobotID: "r1", Run: -1})
-	task := s.create(bound("t1", "r1"))
+	s.approveRobots()
+	r := s.startRobot(simrobot.Config{RobotID: "r1", Run: -1})
+	task := s.createTask(newBoundTask("t1", "r1"))
 	eventually(t, "t1 runs", func() bool { return s.state("t1") == lifecycle.TaskRunning })
-	r.Die()
-	s.silence()
-	eventually(t, "the server sees it", func() bool { return s.b.link.ready() != nil })
-	s.listen(strings.TrimPrefix(s.url, "mqtt://"))
-	eventually(t, "the server is back", func() bool { return s.b.link.ready() == nil })
-	l := s.listener(wire.RobotTopic("r1", wire.KindState))
+	r.LoseConnection()
+	s.stopBroker()
+	eventually(t, "the server sees it", func() bool { return s.b.mqtt.checkUp() != nil })
+	s.startBroker(strings.TrimPrefix(s.url, "mqtt://"))
+	eventually(t, "the server is back", func() bool { return s.b.mqtt.checkUp() == nil })
+	l := s.newListener(wire.RobotTopic("r1", wire.KindState))
 	eventually(t, "the list is back", func() bool {
-		payload, _ := l.heard(wire.RobotTopic("r1", wire.KindState))
+		payload, _ := l.lastPayload(wire.RobotTopic("r1", wire.KindState))
 		list, err := wire.Decode[wire.TaskList](payload)
 		return err == nil && len(list.Refs) == 1 && list.Refs[0].UID == string(task.UID) && list.Epoch > 0
 	})
 }
 
-func TestAWriteThatFailsIsTriedAgain(t *testing.T) {
+func TestGateway_RetriesFailedWrites(t *testing.T) {
 	s := start(t)
-	s.approve()
-	r := s.sim(simrobot.Config{RobotID: "r1"})
+	s.approveRobots()
+	r := s.startRobot(simrobot.Config{RobotID: "r1"})
 	defer r.Stop()
-	eventually(t, "it settles", func() bool { return s.condition("r1", robotv1.ConditionConnected) == "True Heard" })
+	eventually(t, "it settles", func() bool { return s.condition("r1", robotv1.ConditionConnected) == "True HeartbeatReceived" })
 	s.mu.Lock()
 	s.refuse = 3
 	s.mu.Unlock()
-	s.create(bound("t1", "r1"))
+	s.createTask(newBoundTask("t1", "r1"))
 	eventually(t, "t1 completes", func() bool { return s.state("t1") == lifecycle.TaskCompleted })
-	eventually(t, "and is acknowledged", func() bool { return r.Unacknowledged() == 0 })
+	eventually(t, "and is acknowledged", func() bool { return r.UnacknowledgedCount() == 0 })
 }
 
-func TestReportsAboutATaskThatIsGoneAreAcknowledged(t *testing.T) {
+func TestGateway_AcknowledgesReportsOfDeletedTask(t *testing.T) {
 	s := start(t)
-	s.approve()
-	r := s.sim(simrobot.Config{RobotID: "r1", Run: -1})
+	s.approveRobots()
+	r := s.startRobot(simrobot.Config{RobotID: "r1", Run: -1})
 	defer r.Stop()
-	task := s.create(bound("t1", "r1"))
+	task := s.createTask(newBoundTask("t1", "r1"))
 	eventually(t, "t1 runs", func() bool { return s.state("t1") == lifecycle.TaskRunning })
-	s.b.synced.Store(time.Now().Add(-time.Hour).UnixNano())
+	s.b.syncedAt.Store(time.Now().Add(-time.Hour).UnixNano())
 	if err := s.api.Delete(t.Context(), task); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "t1 is stopped", func() bool { return len(r.Running()) == 0 })
-	eventually(t, "its end is acknowledged", func() bool { return r.Unacknowledged() == 0 })
+	eventually(t, "t1 is stopped", func() bool { return len(r.RunningTasks()) == 0 })
+	eventually(t, "its end is acknowledged", func() bool { return r.UnacknowledgedCount() == 0 })
 }
 
-func TestATaskThatFitsNoMessageFailsWithASentence(t *testing.T) {
+func TestGateway_RejectsTooLargeTask(t *testing.T) {
 	s := start(t)
-	s.approve()
-	r := s.sim(simrobot.Config{RobotID: "r1"})
+	s.approveRobots()
+	r := s.startRobot(simrobot.Config{RobotID: "r1"})
 	defer r.Stop()
-	huge := bound("t1", "r1")
+	huge := newBoundTask("t1", "r1")
 	huge.Spec.Env = map[string]string{"X": strings.Repeat("x", wire.MaxPayload)}
-	s.create(huge)
+	s.createTask(huge)
 	eventually(t, "the attempt is over", func() bool { return s.state("t1") == lifecycle.TaskExited })
 	if got := s.task("t1").Status; got.Reason != wire.ReasonRejected || !strings.Contains(got.Message, "256 KiB") {
 		t.Errorf("%s: %s", got.Reason, got.Message)
 	}
 }
 
-func TestNonsenseOnEveryTopicHurtsNobodyElse(t *testing.T) {
+func TestGateway_InvalidMessagesDoNotAffectOthers(t *testing.T) {
 	s := start(t)
-	s.approve()
-	r := s.sim(simrobot.Config{RobotID: "r1", Heartbeat: 20 * time.Millisecond})
+	s.approveRobots()
+	r := s.startRobot(simrobot.Config{RobotID: "r1", Heartbeat: 20 * time.Millisecond})
 	defer r.Stop()
 	topics := []string{
 		wire.TopicRegister, wire.TopicHeartbeat, wire.RobotTopic("r1", wire.KindRegister), wire.RobotTopic("r1", wire.KindHeartbeat),
@@ -512,22 +512,22 @@ func TestNonsenseOnEveryTopicHurtsNobodyElse(t *testing.T) {
 		[]byte(`{"robotId":"someone-else","taskUid":"other","robotName":"other"}`), bytes.Repeat([]byte("{"), wire.MaxPayload),
 		bytes.Repeat([]byte("["), 100_000),
 	}
-	l := s.listener(wire.RobotTopic("r1", wire.KindResponse))
+	l := s.newListener(wire.RobotTopic("r1", wire.KindResponse))
 	for _, topic := range topics {
 		for _, payload := range payloads {
-			l.say(topic, payload)
+			l.publishPayload(topic, payload)
 		}
-		s.listener().shout(topic)
+		s.newListener().publishTooLarge(topic)
 	}
-	l.say(wire.RobotTopic("r1", wire.KindRegister), []byte("{"))
+	l.publishPayload(wire.RobotTopic("r1", wire.KindRegister), []byte("{"))
 	eventually(t, "the refusal is answered", func() bool {
-		// Not the last one: the robot may have registered again since.
+		// It may not be the last payload: the robot may have registered again since.
 		return slices.ContainsFunc(l.payloads(wire.RobotTopic("r1", wire.KindResponse)), func(payload []byte) bool {
 			answer, err := wire.Decode[wire.Response](payload)
 			return err == nil && !answer.Success && answer.Message != ""
 		})
 	})
-	s.create(bound("t1", "r1"))
+	s.createTask(newBoundTask("t1", "r1"))
 	eventually(t, "t1 completes", func() bool { return s.state("t1") == lifecycle.TaskCompleted })
 	var all robotv1.RobotList
 	if err := s.api.List(t.Context(), &all); err != nil {
@@ -540,76 +540,80 @@ func TestNonsenseOnEveryTopicHurtsNobodyElse(t *testing.T) {
 	}
 }
 
-func TestADocumentAgentIsNotAskedAgainWhileItsWordIsBeingWritten(t *testing.T) {
+func TestTaskList_OmitsEndedAttemptOfLegacyAgentBeforeWrite(t *testing.T) {
 	s := start(t)
-	s.approve()
-	a := s.doc(docagent.Config{RobotID: "d1"})
-	eventually(t, "it settles", func() bool { return s.condition("d1", robotv1.ConditionConnected) == "True Heard" })
+	s.approveRobots()
+	a := s.startLegacyAgent(legacyagent.Config{RobotID: "d1"})
+	eventually(t, "it settles", func() bool { return s.condition("d1", robotv1.ConditionConnected) == "True HeartbeatReceived" })
 	s.mu.Lock()
-	s.refuse = 3 // for longer than some repeats
+	s.refuse = 3 // more than a few retries
 	s.mu.Unlock()
-	task := s.create(bound("t1", "d1"))
+	task := s.createTask(newBoundTask("t1", "d1"))
 	eventually(t, "t1 completes", func() bool { return s.state("t1") == lifecycle.TaskCompleted })
-	if n := a.Runs()[string(task.UID)]; n != 1 {
+	if n := a.RunCounts()[string(task.UID)]; n != 1 {
 		t.Errorf("ran %d times: it forgets what has ended", n)
 	}
 }
 
-func TestAnEndWaitsForNothing(t *testing.T) {
+func TestGateway_WritesFinalReportAtOnce(t *testing.T) {
 	s := startWith(t, Config{BatchWindow: time.Hour})
-	s.approve()
-	r := s.sim(simrobot.Config{RobotID: "r1"})
+	s.approveRobots()
+	r := s.startRobot(simrobot.Config{RobotID: "r1"})
 	defer r.Stop()
-	s.create(bound("t1", "r1"))
+	s.createTask(newBoundTask("t1", "r1"))
 	eventually(t, "t1 completes", func() bool { return s.state("t1") == lifecycle.TaskCompleted })
 }
 
-func TestTheListIsCorrectedWhenATaskGoes(t *testing.T) {
+func TestTaskList_DropsTaskThatEnds(t *testing.T) {
 	for name, goes := range map[string]func(s *system, task *robotv1.Task){
 		"it is deleted": func(s *system, task *robotv1.Task) {
 			if err := s.api.Delete(s.t.Context(), task); err != nil {
 				s.t.Fatal(err)
 			}
 		},
-		"it is to stop":  func(s *system, _ *robotv1.Task) { s.edit("t1", stopping) },
-		"it has ended":   func(s *system, _ *robotv1.Task) { s.edit("t1", func(st *robotv1.TaskStatus) { st.State = "failed" }) },
-		"it is returned": func(s *system, _ *robotv1.Task) { s.edit("t1", func(st *robotv1.TaskStatus) { st.State = "pending" }) },
+		"it is to stop": func(s *system, _ *robotv1.Task) { s.editStatus("t1", stopping) },
+		"it has ended": func(s *system, _ *robotv1.Task) {
+			s.editStatus("t1", func(st *robotv1.TaskStatus) { st.State = "failed" })
+		},
+		"it is returned": func(s *system, _ *robotv1.Task) {
+			s.editStatus("t1", func(st *robotv1.TaskStatus) { st.State = "pending" })
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := start(t)
-			s.approve()
-			s.doc(docagent.Config{RobotID: "d1", Run: -1, SilentOnDelete: true})
-			task := s.create(bound("t1", "d1"))
+			s.approveRobots()
+			s.startLegacyAgent(legacyagent.Config{RobotID: "d1", Run: -1, SilentOnDelete: true})
+			task := s.createTask(newBoundTask("t1", "d1"))
 			topic := wire.RobotTopic("d1", wire.KindState)
-			l := s.listener(topic)
-			eventually(t, "the list names it", func() bool { payload, _ := l.heard(topic); return bytes.Contains(payload, []byte(task.UID)) })
+			l := s.newListener(topic)
+			eventually(t, "the list names it", func() bool { payload, _ := l.lastPayload(topic); return bytes.Contains(payload, []byte(task.UID)) })
 			eventually(t, "t1 runs", func() bool { return s.state("t1") == lifecycle.TaskRunning })
 			goes(s, task)
-			eventually(t, "the list is empty", func() bool { payload, _ := l.heard(topic); return string(payload) == `{"tasks":[]}` })
+			eventually(t, "the list is empty", func() bool { payload, _ := l.lastPayload(topic); return string(payload) == `{"tasks":[]}` })
 		})
 	}
 }
 
-func TestADocumentAgentThatRestartsAmidEndsIsToldWhatIsLeft(t *testing.T) {
+func TestTaskList_RestartedLegacyAgentGetsRemainingTasks(t *testing.T) {
 	s := start(t)
-	s.approve()
-	a := s.doc(docagent.Config{RobotID: "d1", Run: -1})
-	ends, stays := s.create(bound("ends", "d1")), s.create(bound("stays", "d1"))
+	s.approveRobots()
+	a := s.startLegacyAgent(legacyagent.Config{RobotID: "d1", Run: -1})
+	ends, stays := s.createTask(newBoundTask("ends", "d1")), s.createTask(newBoundTask("stays", "d1"))
 	topic := wire.RobotTopic("d1", wire.KindState)
-	l := s.listener(topic)
+	l := s.newListener(topic)
 	eventually(t, "the list names both", func() bool {
-		payload, _ := l.heard(topic)
+		payload, _ := l.lastPayload(topic)
 		return bytes.Contains(payload, []byte(ends.UID)) && bytes.Contains(payload, []byte(stays.UID))
 	})
-	eventually(t, "both run", func() bool { return len(a.Running()) == 2 })
-	a.Report(string(ends.UID), wire.Status{State: wire.ReportCompleted})
-	// A broker acknowledges before it delivers, so the restarted agent's words
-	// could overtake this one on their new connection. The list still names
-	// the task: it waits for a pause in the ends.
+	eventually(t, "both run", func() bool { return len(a.RunningTasks()) == 2 })
+	a.SendReport(string(ends.UID), wire.Status{State: wire.ReportCompleted})
+	// A broker acknowledges before it delivers, so messages of the restarted agent on its new
+	// connection could overtake this one. The list still contains the task: it is held back after a
+	// burst of ends.
 	eventually(t, "the server has heard of the end", func() bool { return s.state("ends") == lifecycle.TaskCompleted })
 	a.Restart()
-	eventually(t, "it runs again what it has not ended", func() bool { return a.Runs()[string(stays.UID)] == 2 })
-	if n := a.Runs()[string(ends.UID)]; n != 1 {
+	eventually(t, "it runs again what it has not ended", func() bool { return a.RunCounts()[string(stays.UID)] == 2 })
+	if n := a.RunCounts()[string(ends.UID)]; n != 1 {
 		t.Errorf("ran %d times: the list from before its end brought it back", n)
 	}
 }

@@ -1,4 +1,4 @@
-package bridge
+package gateway
 
 import (
 	"context"
@@ -26,8 +26,8 @@ import (
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/broker"
-	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/logstore"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/server/logstore"
 )
 
 const (
@@ -35,7 +35,7 @@ const (
 	patience  = 15 * time.Second
 )
 
-// eventually waits for what must come true.
+// eventually waits until a condition is true.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
@@ -56,7 +56,7 @@ func scheme(t testing.TB) *runtime.Scheme {
 	return s
 }
 
-// informers makes real informers over a fake API server.
+// informers creates real informers for a fake API server.
 type informers struct {
 	ctx context.Context
 	api client.WithWatch
@@ -87,25 +87,25 @@ func (i informers) GetInformer(_ context.Context, object client.Object, _ ...cac
 	return informer, nil
 }
 
-// system is a broker, a fake API server and a server between them.
+// system is a broker, a fake API server and a server that connects them.
 type system struct {
 	t        *testing.T
 	broker   *broker.Broker
 	api      client.WithWatch
 	url      string
-	b        *Bridge
+	b        *Gateway
 	stop     func()
-	logs     logstore.Store // nil: nobody keeps logs
+	logs     logstore.Store // if nil, logs are dropped
 	mu       sync.Mutex
 	warnings []string
 	writes   map[string]int // status writes by object name
-	refuse   int            // status writes to refuse
-	forbids  bool           // to read Secrets
+	refuse   int            // number of status writes to reject
+	forbids  bool           // reads of Secrets
 	reads    int            // of Secrets
-	log      []string       // what the server logs
+	log      []string       // log lines of the server
 }
 
-// start runs a system with these objects in it.
+// start starts a system with these objects.
 func start(t *testing.T, objects ...client.Object) *system {
 	t.Helper()
 	return startWith(t, Config{}, objects...)
@@ -122,15 +122,15 @@ func startWith(t *testing.T, cfg Config, objects ...client.Object) *system {
 	s.api = fake.NewClientBuilder().WithScheme(scheme(t)).
 		WithStatusSubresource(&robotv1.Task{}, &robotv1.Robot{}).WithObjects(objects...).
 		WithInterceptorFuncs(interceptor.Funcs{SubResourceUpdate: s.updateStatus, Get: s.read}).Build()
-	s.listen("127.0.0.1:0")
-	t.Cleanup(s.silence)
+	s.startBroker("127.0.0.1:0")
+	t.Cleanup(s.stopBroker)
 	s.url = s.broker.URL()
-	s.serve(cfg)
+	s.startServer(cfg)
 	return s
 }
 
-// listen starts the broker; silence stops it.
-func (s *system) listen(address string) {
+// startBroker starts the broker; stopBroker stops it.
+func (s *system) startBroker(address string) {
 	s.t.Helper()
 	s.broker = broker.New(broker.Config{Listen: address})
 	if err := s.broker.Start(s.t.Context()); err != nil {
@@ -138,7 +138,7 @@ func (s *system) listen(address string) {
 	}
 }
 
-func (s *system) silence() {
+func (s *system) stopBroker() {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := s.broker.Stop(ctx); err != nil {
@@ -146,7 +146,7 @@ func (s *system) silence() {
 	}
 }
 
-// updateStatus counts writes, and refuses as many as a test asks for.
+// updateStatus counts status writes and rejects as many as the test sets.
 func (s *system) updateStatus(ctx context.Context, c client.Client, sub string, o client.Object, opts ...client.SubResourceUpdateOption) error {
 	s.mu.Lock()
 	s.writes[o.GetName()]++
@@ -161,7 +161,7 @@ func (s *system) updateStatus(ctx context.Context, c client.Client, sub string, 
 	return c.SubResource(sub).Update(ctx, o, opts...)
 }
 
-// read refuses Secrets if a test asks for it.
+// read rejects reads of Secrets if the test sets it.
 func (s *system) read(ctx context.Context, c client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 	_, secret := o.(*corev1.Secret)
 	s.mu.Lock()
@@ -182,20 +182,20 @@ func (s *system) writesTo(name string) int {
 	return s.writes[name]
 }
 
-// serve starts a server; stop ends it.
-func (s *system) serve(cfg Config) {
+// startServer starts a server; stop stops it.
+func (s *system) startServer(cfg Config) {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	cfg.MQTTURL = s.url
-	cfg.SettleAfter = or(cfg.SettleAfter, 50*time.Millisecond)
-	if cfg.Tokens == nil { // tests of trust have their own
+	cfg.BacklogWindow = or(cfg.BacklogWindow, 50*time.Millisecond)
+	if cfg.Tokens == nil { // tests of authentication set their own
 		cfg.AllowLegacy, cfg.AllowAnonymous = true, true
 	}
-	b, err := New(cfg, Cluster{Client: s.api, Live: s.api, Informers: informers{ctx, s.api}, Warn: s.warn, Logs: s.logs}, prometheus.NewRegistry(), funcr.New(s.noteLog, funcr.Options{Verbosity: 100}))
+	b, err := New(cfg, Cluster{Client: s.api, APIReader: s.api, Informers: informers{ctx, s.api}, Warn: s.warn, Logs: s.logs}, prometheus.NewRegistry(), funcr.New(s.recordLog, funcr.Options{Verbosity: 100}))
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	b.downlink.pause, b.downlink.patient = 50*time.Millisecond, 500*time.Millisecond
+	b.downlink.repeatPause, b.downlink.legacyGrace = 50*time.Millisecond, 500*time.Millisecond
 	ended := make(chan error, 1)
 	go func() { ended <- b.Start(ctx) }()
 	var once sync.Once
@@ -214,7 +214,7 @@ func (s *system) serve(cfg Config) {
 		})
 	}
 	s.t.Cleanup(s.stop)
-	eventually(s.t, "the server speaks to the broker", func() bool { return b.running.Load() && b.link.ready() == nil })
+	eventually(s.t, "the server speaks to the broker", func() bool { return b.running.Load() && b.mqtt.checkUp() == nil })
 }
 
 func (s *system) warn(o client.Object, reason, message string) {
@@ -241,7 +241,7 @@ func (s *system) logged() []string {
 	return append([]string(nil), s.log...)
 }
 
-func (s *system) noteLog(_, line string) {
+func (s *system) recordLog(_, line string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.log = append(s.log, line)
@@ -253,8 +253,8 @@ func (s *system) warned() []string {
 	return append([]string(nil), s.warnings...)
 }
 
-// approve plays the manager: every robot goes Online as soon as it appears.
-func (s *system) approve() {
+// approveRobots acts as the manager: every robot becomes Online as soon as it is created.
+func (s *system) approveRobots() {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	s.t.Cleanup(cancel)
@@ -297,8 +297,8 @@ func (s *system) state(name string) lifecycle.TaskState {
 	return ""
 }
 
-// create makes a task that the manager has bound to a robot already.
-func (s *system) create(t *robotv1.Task) *robotv1.Task {
+// createTask creates a task that is bound to a robot already.
+func (s *system) createTask(t *robotv1.Task) *robotv1.Task {
 	s.t.Helper()
 	if err := s.api.Create(s.t.Context(), t); err != nil {
 		s.t.Fatal(err)
@@ -306,8 +306,8 @@ func (s *system) create(t *robotv1.Task) *robotv1.Task {
 	return t
 }
 
-// edit changes a task's status as the manager would.
-func (s *system) edit(name string, to func(*robotv1.TaskStatus)) {
+// editStatus changes a task's status as the manager would.
+func (s *system) editStatus(name string, to func(*robotv1.TaskStatus)) {
 	s.t.Helper()
 	eventually(s.t, "the manager writes "+name, func() bool {
 		t := s.task(name)
@@ -327,8 +327,8 @@ func (s *system) condition(robot, kind string) string {
 	return ""
 }
 
-// bound is a task that is to be dispatched to a robot.
-func bound(name, robot string) *robotv1.Task {
+// newBoundTask returns a task that is ready to be dispatched to a robot.
+func newBoundTask(name, robot string) *robotv1.Task {
 	return &robotv1.Task{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: uuid.NewUUID()},
 		Spec: robotv1.TaskSpec{

@@ -1,18 +1,17 @@
-package bridge
+package gateway
 
 import (
 	"testing"
 	"time"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
-// burst is the lists of a document agent with some running tasks, at a time
-// that the test moves.
+// burst is the task lists of a legacy agent with some running tasks. The test controls its time.
 type burst struct {
-	*lists
+	*taskLists
 	t     *testing.T
 	at    time.Time
 	tasks []*robotv1.Task
@@ -20,26 +19,25 @@ type burst struct {
 }
 
 func newBurst(t *testing.T, tasks int) *burst {
-	l, v, out := told(robotv1.ProtocolDocument)
-	b := &burst{lists: l, t: t, at: clock, out: out}
+	l, v, out := newTestLists(robotv1.ProtocolV1)
+	b := &burst{taskLists: l, t: t, at: clock, out: out}
 	l.now = func() time.Time { return b.at }
 	for n := range tasks {
-		task := at(taskIn(lifecycle.TaskRunning, 1), uint64(n+1))
+		task := atVersion(taskIn(lifecycle.TaskRunning, 1), uint64(n+1))
 		v.deliverTask(task)
 		b.tasks = append(b.tasks, task)
 	}
-	l.send("r1")
+	l.sendList("r1")
 	return b
 }
 
-// end is the word of the agent that a task has ended.
-func (b *burst) end(n int) {
-	b.ended(report{robot: "r1", uid: b.tasks[n].UID, attempt: 1, document: true, Status: wire.Status{State: wire.ReportCompleted}})
+// reportEnd reports that a task has ended.
+func (b *burst) reportEnd(n int) {
+	b.recordEnd(report{robot: "r1", uid: b.tasks[n].UID, attempt: 1, legacy: true, Status: wire.Status{State: wire.ReportCompleted}})
 }
 
-// after lets time pass, and checks how many tasks each list that went out
-// meanwhile names.
-func (b *burst) after(d time.Duration, want ...int) {
+// expectLists advances the time and checks the number of tasks in each list that is sent meanwhile.
+func (b *burst) expectLists(d time.Duration, want ...int) {
 	b.t.Helper()
 	before := len(*b.out)
 	b.at = b.at.Add(d)
@@ -55,57 +53,57 @@ func (b *burst) after(d time.Duration, want ...int) {
 	}
 }
 
-func TestNoListCrossesWithABurstOfEnds(t *testing.T) {
+func TestTaskList_HoldsBackDuringBurstOfEnds(t *testing.T) {
 	t.Run("the one that names nothing goes out at once", func(t *testing.T) {
 		b := newBurst(t, 3)
 		for n := range 3 {
-			b.after(10 * time.Millisecond)
-			b.end(n)
+			b.expectLists(10 * time.Millisecond)
+			b.reportEnd(n)
 		}
-		b.after(0, 0)
+		b.expectLists(0, 0)
 	})
 	t.Run("the one that names what goes on waits for a pause", func(t *testing.T) {
 		b := newBurst(t, 3)
-		b.end(0)
-		b.after(quietFor / 2)
-		b.end(1)
-		b.after(quietFor * 3 / 4)
-		b.after(quietFor/4, 1)
+		b.reportEnd(0)
+		b.expectLists(holdBackFor / 2)
+		b.reportEnd(1)
+		b.expectLists(holdBackFor * 3 / 4)
+		b.expectLists(holdBackFor/4, 1)
 	})
 	t.Run("ends without a pause are waited out for so long", func(t *testing.T) {
 		b := newBurst(t, 100)
 		for n := range 20 {
-			b.end(n)
+			b.reportEnd(n)
 			if n < 19 {
-				b.after(quietLimit / 20)
+				b.expectLists(holdBackLimit / 20)
 			}
 		}
-		b.after(quietLimit/20, 80)
+		b.expectLists(holdBackLimit/20, 80)
 	})
 	t.Run("what is new does not hurry a list into the ends", func(t *testing.T) {
 		b := newBurst(t, 2)
-		fresh := at(taskIn(lifecycle.TaskDispatching, 1), 100)
+		fresh := atVersion(taskIn(lifecycle.TaskDispatching, 1), 100)
 		b.view.deliverTask(fresh)
-		b.changed(nil, fresh)
-		b.after(quietFor / 2)
-		b.end(0)
-		b.after(quietFor / 2)
-		b.after(quietFor/2, 2)
+		b.onTaskChanged(nil, fresh)
+		b.expectLists(holdBackFor / 2)
+		b.reportEnd(0)
+		b.expectLists(holdBackFor / 2)
+		b.expectLists(holdBackFor/2, 2)
 	})
 	t.Run("a delete waits for nothing", func(t *testing.T) {
 		b := newBurst(t, 3)
-		b.end(0)
+		b.reportEnd(0)
 		gone := b.view.removeTask(b.tasks[1])
-		b.changed(gone, nil)
-		b.after(0, 1)
+		b.onTaskChanged(gone, nil)
+		b.expectLists(0, 1)
 	})
 }
 
-func TestOursAreToldOfNewWorkWithoutWaitingForEnds(t *testing.T) {
-	l, v, out := told(robotv1.ProtocolK8s4r)
-	task := at(taskIn(lifecycle.TaskDispatching, 1), 1)
+func TestTaskList_V2ListIsNotHeldBack(t *testing.T) {
+	l, v, out := newTestLists(robotv1.ProtocolV2)
+	task := atVersion(taskIn(lifecycle.TaskDispatching, 1), 1)
 	v.deliverTask(task)
-	l.changed(nil, task)
+	l.onTaskChanged(nil, task)
 	l.now = func() time.Time { return clock.Add(listWindow) }
 	l.sendDue()
 	if len(*out) != 1 {

@@ -1,4 +1,4 @@
-package bridge
+package gateway
 
 import (
 	"maps"
@@ -12,20 +12,20 @@ import (
 	"github.com/eclipse/paho.golang/paho"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
-	"k8s4r.io/k8s4r/internal/traceparent"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/protocol/trace"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
-// listener is a bare MQTT client that keeps what it hears.
+// listener is an MQTT client that records all messages.
 type listener struct {
 	t      *testing.T
 	client *paho.Client
 	mu     sync.Mutex
 	all    map[string][][]byte // by topic, in order
-	traces []string            // what came as traceparent, of all topics
+	traces []string            // the property traceparent of all messages
 }
 
-func (s *system) listener(topics ...string) *listener {
+func (s *system) newListener(topics ...string) *listener {
 	s.t.Helper()
 	u, err := url.Parse(s.url)
 	if err != nil {
@@ -53,12 +53,12 @@ func (l *listener) receive(p paho.PublishReceived) (bool, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.all[p.Packet.Topic] = append(l.all[p.Packet.Topic], p.Packet.Payload)
-	l.traces = append(l.traces, p.Packet.Properties.User.Get(traceparent.Property))
+	l.traces = append(l.traces, p.Packet.Properties.User.Get(trace.Property))
 	return true, nil
 }
 
-// heard is the last payload on a topic, and how many there were.
-func (l *listener) heard(topic string) ([]byte, int) {
+// lastPayload returns the last payload on a topic and the number of its messages.
+func (l *listener) lastPayload(topic string) ([]byte, int) {
 	all := l.payloads(topic)
 	if len(all) == 0 {
 		return nil, 0
@@ -66,36 +66,36 @@ func (l *listener) heard(topic string) ([]byte, int) {
 	return all[len(all)-1], len(all)
 }
 
-// inTraces are the traces that messages came in, in order. Empty: in none.
-func (l *listener) inTraces() []string {
+// traceparents returns the property of each message in order, or the empty string.
+func (l *listener) traceparents() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.traces)
 }
 
-// payloads are all that came on a topic, in order.
+// payloads returns all payloads on a topic in order.
 func (l *listener) payloads(topic string) [][]byte {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.all[topic])
 }
 
-// everything is all that came, by topic.
-func (l *listener) everything() map[string][][]byte {
+// allPayloads returns all payloads by topic.
+func (l *listener) allPayloads() map[string][][]byte {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return maps.Clone(l.all)
 }
 
-func (l *listener) say(topic string, payload []byte) {
+func (l *listener) publishPayload(topic string, payload []byte) {
 	l.t.Helper()
 	if _, err := l.client.Publish(l.t.Context(), &paho.Publish{Topic: topic, QoS: wire.QoS, Payload: payload}); err != nil {
 		l.t.Fatal(err)
 	}
 }
 
-// shout sends a megabyte, and waits until the broker has hung up.
-func (l *listener) shout(topic string) {
+// publishTooLarge sends a megabyte and waits until the broker closes the connection.
+func (l *listener) publishTooLarge(topic string) {
 	l.t.Helper()
 	go func() {
 		_, _ = l.client.Publish(l.t.Context(), &paho.Publish{Topic: topic, QoS: wire.QoS, Payload: make([]byte, 1<<20)})

@@ -1,4 +1,4 @@
-package bridge
+package gateway
 
 import (
 	"context"
@@ -12,41 +12,41 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/logstore"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/server/logstore"
 )
 
 const (
-	// logWorkers write logs at a time; those of one task have one writer.
+	// logWorkers is the number of concurrent writers; each task has one.
 	logWorkers = 4
 	// logQueue and logQueueBytes bound what waits for them. What is over is
 	// dropped, and robots send it again.
 	logQueue      = 4096
 	logQueueBytes = 32 << 20
-	// syncEvery is how often the logs that have grown are synced at the most. One
-	// sync serves all pieces of that time.
+	// syncEvery is the minimum time between two syncs; one sync serves all pieces of
+	// that time.
 	syncEvery = 100 * time.Millisecond
 )
 
-// logs takes in what tasks write, and answers what is safe on the disk.
-type logs struct {
-	store   logstore.Store // nil: nobody keeps logs
-	view    *view
-	now     func() time.Time
-	ack     func(robotID string, a wire.LogAck)
-	changed func(types.UID) // a log has grown
-	forget  func() bool     // whether a task that is not in the view is gone for good
-	bad     func(robotID string, err error)
-	m       *metrics
-	log     logr.Logger
+// logWriter stores the output of tasks, and acknowledges what is synced to disk.
+type logWriter struct {
+	store    logstore.Store // nil: logs are dropped
+	view     *view
+	now      func() time.Time
+	sendAck  func(robotID string, a wire.LogAck)
+	onChange func(types.UID) // a log has grown
+	isGone   func() bool     // a task that is not in the view is certainly deleted
+	onError  func(robotID string, err error)
+	m        *metrics
+	log      logr.Logger
 
 	queued  atomic.Int64 // bytes
 	workers [logWorkers]*logWorker
 }
 
-// logItem is a piece of a log, or a line of the server's own.
+// logItem is a piece of a log, or a line of the server.
 type logItem struct {
-	robot   string // empty: a line
+	robot   string // empty: a line of the server
 	uid     types.UID
 	payload []byte
 
@@ -55,62 +55,61 @@ type logItem struct {
 	line string
 }
 
-// logWorker owns the logs of its share of the tasks.
+// logWorker writes the logs of its share of the tasks.
 type logWorker struct {
-	*logs
+	*logWriter
 	queue chan logItem
 	wake  chan struct{}
 
 	mu      sync.Mutex
-	pending map[logstore.Key]answer
+	pending map[logstore.Key]pendingAck
 }
 
-// answer is what a robot is to be told after the next sync.
-type answer struct {
+// pendingAck is an acknowledgement that is sent after the next sync.
+type pendingAck struct {
 	robot string
-	n     uint64
+	seq   uint64
 }
 
-func (l *logs) init() {
+func (l *logWriter) initWorkers() {
 	for i := range l.workers {
-		l.workers[i] = &logWorker{logs: l, queue: make(chan logItem, logQueue), wake: make(chan struct{}, 1), pending: map[logstore.Key]answer{}}
+		l.workers[i] = &logWorker{logWriter: l, queue: make(chan logItem, logQueue), wake: make(chan struct{}, 1), pending: map[logstore.Key]pendingAck{}}
 	}
 }
 
-// run works until ctx ends.
-func (l *logs) run(ctx context.Context) {
+func (l *logWriter) run(ctx context.Context) {
 	if l.store == nil {
 		return
 	}
 	var wg sync.WaitGroup
 	for _, w := range l.workers {
-		wg.Go(func() { w.write(ctx) })
-		wg.Go(func() { w.sync(ctx) })
+		wg.Go(func() { w.runWriter(ctx) })
+		wg.Go(func() { w.runSyncer(ctx) })
 	}
 	wg.Wait()
 }
 
-// hear takes a message of a robot in without waiting.
-func (l *logs) hear(a wire.Address, payload []byte) {
-	l.add(logItem{robot: a.RobotID, uid: types.UID(a.TaskUID), payload: payload})
+// addPiece queues a piece of a log without blocking.
+func (l *logWriter) addPiece(m inbound) {
+	l.enqueueItem(logItem{robot: m.RobotID, uid: types.UID(m.TaskUID), payload: m.payload})
 }
 
-// say notes a change of a task's state in the log of its attempt.
-func (l *logs) say(old, t *robotv1.Task) {
+// logStateChange writes a change of a task's state to the log of its attempt.
+func (l *logWriter) logStateChange(old, t *robotv1.Task) {
 	if old == nil || old.Status.State == t.Status.State || t.Status.Attempt < 1 {
 		return
 	}
 	line := fmt.Sprintf("task changed state %s -> %s", or(old.Status.State, "pending"), t.Status.State)
-	if robot := t.RobotOfAttempt(); robot != "" {
+	if robot := t.CurrentRobot(); robot != "" {
 		line += " on " + robot
 	}
 	if t.Status.Message != "" {
 		line += ": " + t.Status.Message
 	}
-	l.add(logItem{uid: t.UID, key: keyOf(t, t.Status.Attempt), at: l.now(), line: line})
+	l.enqueueItem(logItem{uid: t.UID, key: logKey(t, t.Status.Attempt), at: l.now(), line: line})
 }
 
-func (l *logs) add(it logItem) {
+func (l *logWriter) enqueueItem(it logItem) {
 	if l.store == nil {
 		return
 	}
@@ -127,28 +126,28 @@ func (l *logs) add(it logItem) {
 	l.m.dropped.WithLabelValues(string(wire.KindLogs), "queue is full").Inc()
 }
 
-func keyOf(t *robotv1.Task, attempt int32) logstore.Key {
+func logKey(t *robotv1.Task, attempt int32) logstore.Key {
 	return logstore.Key{Namespace: t.Namespace, Job: t.Spec.JobName, Task: t.Name, UID: string(t.UID), Attempt: attempt}
 }
 
-func (w *logWorker) write(ctx context.Context) {
+func (w *logWorker) runWriter(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case it := <-w.queue:
 			w.queued.Add(-int64(len(it.payload)))
-			if err := w.take(ctx, it); err != nil {
-				w.bad(it.robot, err)
+			if err := w.writeItem(ctx, it); err != nil {
+				w.onError(it.robot, err)
 			}
-			w.changed(it.uid)
+			w.onChange(it.uid)
 		}
 	}
 }
 
-func (w *logWorker) take(ctx context.Context, it logItem) error {
+func (w *logWorker) writeItem(ctx context.Context, it logItem) error {
 	if it.robot == "" {
-		return w.store.Say(ctx, it.key, it.at, it.line)
+		return w.store.AppendServerLine(ctx, it.key, it.at, it.line)
 	}
 	m, err := wire.Decode[wire.Logs](it.payload)
 	if err != nil {
@@ -158,38 +157,38 @@ func (w *logWorker) take(ctx context.Context, it logItem) error {
 	if err != nil {
 		return err
 	}
-	t, wanted := w.wanted(it, m.Attempt)
+	t, wanted := w.findTask(it, m.Attempt)
 	switch {
 	case !wanted:
-		w.ack(it.robot, wire.LogAck{UID: string(it.uid), Attempt: m.Attempt, N: m.N, Offset: m.Offset, Done: true})
+		w.sendAck(it.robot, wire.LogAck{UID: string(it.uid), Attempt: m.Attempt, Seq: m.Seq, Offset: m.Offset, Done: true})
 	case t != nil:
-		k := keyOf(t, m.Attempt)
+		k := logKey(t, m.Attempt)
 		if _, err := w.store.Append(ctx, k, logstore.Piece{Offset: m.Offset, Lost: m.Lost, Data: data, Last: m.Last}); err != nil {
-			return err // it comes again
+			return err // the robot sends it again
 		}
 		w.m.logBytes.Add(float64(len(data)))
-		w.answer(k, it.robot, m.N)
+		w.queueAck(k, it.robot, m.Seq)
 	}
 	return nil
 }
 
-// wanted finds the task that a robot sends a log of. Not wanted: nobody will ever
-// want it, because the task is gone, or the attempt was never that robot's. Nil:
-// that is not known yet, so the robot gets no answer and asks again.
-func (w *logWorker) wanted(it logItem, attempt int32) (t *robotv1.Task, wanted bool) {
+// findTask finds the task of a piece of a log. It is not wanted if the task is deleted,
+// or the attempt was never that robot's. A nil task that is wanted is unknown yet: the
+// robot gets no answer and sends again.
+func (w *logWorker) findTask(it logItem, attempt int32) (t *robotv1.Task, wanted bool) {
 	t = w.view.task(it.uid)
 	switch {
 	case t == nil:
-		return nil, !w.forget()
-	case attempt > t.Status.Attempt && t.Status.Entry(attempt) == nil:
+		return nil, !w.isGone()
+	case attempt > t.Status.Attempt && t.Status.FindAttempt(attempt) == nil:
 		return nil, true
 	}
-	return t, mayReport(t, report{robot: it.robot, attempt: attempt})
+	return t, canReport(t, report{robot: it.robot, attempt: attempt})
 }
 
-func (w *logWorker) answer(k logstore.Key, robot string, n uint64) {
+func (w *logWorker) queueAck(k logstore.Key, robot string, n uint64) {
 	w.mu.Lock()
-	w.pending[k] = answer{robot: robot, n: max(n, w.pending[k].n)}
+	w.pending[k] = pendingAck{robot: robot, seq: max(n, w.pending[k].seq)}
 	w.mu.Unlock()
 	select {
 	case w.wake <- struct{}{}:
@@ -197,8 +196,8 @@ func (w *logWorker) answer(k logstore.Key, robot string, n uint64) {
 	}
 }
 
-// sync makes what was written safe, and tells the robots.
-func (w *logWorker) sync(ctx context.Context) {
+// runSyncer syncs what was written, and acknowledges it.
+func (w *logWorker) runSyncer(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -217,7 +216,7 @@ func (w *logWorker) sync(ctx context.Context) {
 func (w *logWorker) syncOnce(ctx context.Context) {
 	w.mu.Lock()
 	pending := w.pending
-	w.pending = map[logstore.Key]answer{}
+	w.pending = map[logstore.Key]pendingAck{}
 	w.mu.Unlock()
 	keys := make([]logstore.Key, 0, len(pending))
 	for k := range pending {
@@ -225,11 +224,11 @@ func (w *logWorker) syncOnce(ctx context.Context) {
 	}
 	safe, err := w.store.Sync(ctx, keys)
 	if err != nil {
-		w.bad("", err)
+		w.onError("", err)
 	}
 	for k, a := range pending {
 		if s, ok := safe[k]; ok {
-			w.ack(a.robot, wire.LogAck{UID: k.UID, Attempt: k.Attempt, N: a.n, Offset: s.Want, Done: s.Done})
+			w.sendAck(a.robot, wire.LogAck{UID: k.UID, Attempt: k.Attempt, Seq: a.seq, Offset: s.NextOffset, Done: s.Done})
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package bridge
+package gateway
 
 import (
 	"bytes"
@@ -11,26 +11,26 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/logstore"
-	"k8s4r.io/k8s4r/internal/tasklog"
+	"k8s4r.io/k8s4r/internal/protocol/logs/record"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/server/logstore"
 	"k8s4r.io/k8s4r/internal/testkit/simrobot"
-	"k8s4r.io/k8s4r/internal/wire"
 )
 
-// stored is the log of an attempt, as text: the robot's part, and the server's.
-func (s *system) stored(t *robotv1.Task, attempt int32) (robots, server string) {
-	c, err := s.logs.ReadAt(s.t.Context(), keyOf(t, attempt), 0, make([]byte, 1<<20))
+// readLog returns the log of an attempt as text: the lines of the robot and of the server.
+func (s *system) readLog(t *robotv1.Task, attempt int32) (robots, server string) {
+	c, err := s.logs.ReadAt(s.t.Context(), logKey(t, attempt), 0, make([]byte, 1<<20))
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	for line := range bytes.Lines(c.Data) {
-		r, err := tasklog.Parse(line)
+		r, err := record.Parse(line)
 		switch {
 		case err != nil:
 			robots += string(line)
-		case r.Stream == tasklog.Server:
+		case r.Stream == record.Server:
 			server += string(r.Text) + "\n"
-		case r.Stream != tasklog.Mark:
+		case r.Stream != record.Internal:
 			robots += string(r.Text) + "\n"
 		}
 	}
@@ -38,36 +38,36 @@ func (s *system) stored(t *robotv1.Task, attempt int32) (robots, server string) 
 }
 
 func (s *system) logDone(t *robotv1.Task, attempt int32) bool {
-	info, err := s.logs.Info(s.t.Context(), keyOf(t, attempt))
+	info, err := s.logs.Info(s.t.Context(), logKey(t, attempt))
 	return err == nil && info.Done
 }
 
-func TestWhatTasksWriteIsKept(t *testing.T) {
+func TestGateway_StoresLogs(t *testing.T) {
 	s := start(t)
-	s.approve()
-	r := s.sim(simrobot.Config{RobotID: "r1", LogDir: t.TempDir(), Output: func(_ string, _ int32, log *tasklog.Writer, _ <-chan struct{}) {
+	s.approveRobots()
+	r := s.startRobot(simrobot.Config{RobotID: "r1", LogDir: t.TempDir(), Output: func(_ string, _ int32, log *record.Writer, _ <-chan struct{}) {
 		for i := range 5000 {
-			log.Write(tasklog.Stdout, fmt.Appendf(nil, "line %d\n", i), time.Now())
+			log.Write(record.Stdout, fmt.Appendf(nil, "line %d\n", i), time.Now())
 		}
 	}})
 	defer r.Stop()
-	task := s.create(bound("t1", "r1"))
+	task := s.createTask(newBoundTask("t1", "r1"))
 	eventually(t, "the log is whole", func() bool { return s.logDone(task, 1) })
 	eventually(t, "the server says what became of it", func() bool {
-		_, server := s.stored(task, 1)
+		_, server := s.readLog(task, 1)
 		return strings.Contains(server, "-> completed on r1: Task completed")
 	})
-	robots, _ := s.stored(task, 1)
+	robots, _ := s.readLog(task, 1)
 	if n := strings.Count(robots, "\n"); n != 5000 || !strings.HasPrefix(robots, "line 0\nline 1\n") {
 		t.Errorf("%d lines: %.100q", n, robots)
 	}
 }
 
-func TestALogGoesOnThroughRestartsOfTheServer(t *testing.T) {
+func TestGateway_ContinuesLogsAfterRestart(t *testing.T) {
 	s := start(t)
-	s.approve()
+	s.approveRobots()
 	more := make(chan string)
-	r := s.sim(simrobot.Config{RobotID: "r1", LogDir: t.TempDir(), Output: func(_ string, _ int32, log *tasklog.Writer, done <-chan struct{}) {
+	r := s.startRobot(simrobot.Config{RobotID: "r1", LogDir: t.TempDir(), Output: func(_ string, _ int32, log *record.Writer, done <-chan struct{}) {
 		for {
 			select {
 			case <-done:
@@ -76,34 +76,34 @@ func TestALogGoesOnThroughRestartsOfTheServer(t *testing.T) {
 				if !ok {
 					return
 				}
-				log.Write(tasklog.Stdout, []byte(line+"\n"), time.Now())
+				log.Write(record.Stdout, []byte(line+"\n"), time.Now())
 			}
 		}
 	}})
 	defer r.Stop()
-	task := s.create(bound("t1", "r1"))
+	task := s.createTask(newBoundTask("t1", "r1"))
 	want := ""
 	for i := range 3 {
 		line := fmt.Sprint("line ", i)
 		more <- line
 		want += line + "\n"
 		eventually(t, line+" is there", func() bool {
-			robots, _ := s.stored(task, 1)
+			robots, _ := s.readLog(task, 1)
 			return robots == want
 		})
 		s.stop()
 		more <- line + " while it was away"
 		want += line + " while it was away\n"
-		s.serve(Config{})
+		s.startServer(Config{})
 	}
 	close(more)
 	eventually(t, "the log is whole", func() bool { return s.logDone(task, 1) })
-	if robots, _ := s.stored(task, 1); robots != want {
+	if robots, _ := s.readLog(task, 1); robots != want {
 		t.Errorf("%q, not %q", robots, want)
 	}
 }
 
-// answers hears what a robot is told of logs.
+// answers records the log acknowledgements to a robot.
 type answers struct {
 	mu  sync.Mutex
 	all []wire.LogAck
@@ -118,7 +118,7 @@ func (a *answers) last() (wire.LogAck, bool) {
 	return a.all[len(a.all)-1], true
 }
 
-func TestOnlyItsOwnRobotSendsATasksLog(t *testing.T) {
+func TestLogWriter_AcceptsLogsOnlyFromTaskRobot(t *testing.T) {
 	files, err := logstore.NewFiles(t.TempDir(), logstore.Limits{})
 	if err != nil {
 		t.Fatal(err)
@@ -127,26 +127,26 @@ func TestOnlyItsOwnRobotSendsATasksLog(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	task := bound("t1", "r1")
+	task := newBoundTask("t1", "r1")
 	v := newView()
 	v.deliverTask(task)
 	caughtUp := false
 	heard := map[string]*answers{"r1": {}, "r2": {}}
-	l := &logs{
-		store: files, view: v, now: time.Now, changed: func(types.UID) {}, forget: func() bool { return caughtUp }, bad: func(string, error) {}, m: m,
-		ack: func(robot string, a wire.LogAck) {
+	l := &logWriter{
+		store: files, view: v, now: time.Now, onChange: func(types.UID) {}, isGone: func() bool { return caughtUp }, onError: func(string, error) {}, m: m,
+		sendAck: func(robot string, a wire.LogAck) {
 			heard[robot].mu.Lock()
 			defer heard[robot].mu.Unlock()
 			heard[robot].all = append(heard[robot].all, a)
 		},
 	}
-	l.init()
+	l.initWorkers()
 	w := l.workers[0]
 	say := func(robot, uid string, attempt int32) (wire.LogAck, bool) {
 		t.Helper()
-		payload, _ := wire.Encode(wire.Logs{Attempt: attempt, N: 1, Data: []byte("hello\n")})
+		payload, _ := wire.Encode(wire.Logs{Attempt: attempt, Seq: 1, Data: []byte("hello\n")})
 		heard[robot].all = nil
-		if err := w.take(t.Context(), logItem{robot: robot, uid: types.UID(uid), payload: payload}); err != nil {
+		if err := w.writeItem(t.Context(), logItem{robot: robot, uid: types.UID(uid), payload: payload}); err != nil {
 			t.Fatal(err)
 		}
 		w.syncOnce(t.Context())
@@ -160,8 +160,8 @@ func TestOnlyItsOwnRobotSendsATasksLog(t *testing.T) {
 	}{
 		{"its robot", "r1", uid, 1, true, false},
 		{"another robot", "r2", uid, 1, true, true},
-		{"an attempt that nobody knows yet", "r1", uid, 2, false, false},
-		{"a task that nobody knows yet", "r1", "7a7a", 1, false, false},
+		{"an attempt that is unknown yet", "r1", uid, 2, false, false},
+		{"a task that is unknown yet", "r1", "7a7a", 1, false, false},
 	} {
 		a, answered := say(row.robot, row.uid, row.attempt)
 		if answered != row.answered || a.Done != row.done {
@@ -172,7 +172,7 @@ func TestOnlyItsOwnRobotSendsATasksLog(t *testing.T) {
 	if a, answered := say("r1", "7a7a", 1); !answered || !a.Done {
 		t.Errorf("a task that is gone: %+v, %v", a, answered)
 	}
-	if c, err := files.ReadAt(t.Context(), keyOf(task, 1), 0, make([]byte, 1000)); err != nil || bytes.Count(c.Data, []byte("hello")) != 1 {
+	if c, err := files.ReadAt(t.Context(), logKey(task, 1), 0, make([]byte, 1000)); err != nil || bytes.Count(c.Data, []byte("hello")) != 1 {
 		t.Errorf("%q, %v", c.Data, err)
 	}
 }

@@ -1,33 +1,33 @@
-package bridge
+package gateway
 
 import (
 	"testing"
 
 	dto "github.com/prometheus/client_model/go"
 
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/testkit/simrobot"
 )
 
-func TestTheServerMeasuresItsLagAndWhomItReaches(t *testing.T) {
+func TestMetrics_ShowReportLagAndConnectedRobots(t *testing.T) {
 	s := start(t)
-	s.approve()
-	r := s.sim(simrobot.Config{RobotID: "r1"})
+	s.approveRobots()
+	r := s.startRobot(simrobot.Config{RobotID: "r1"})
 	defer r.Stop()
-	s.create(bound("t1", "r1"))
+	s.createTask(newBoundTask("t1", "r1"))
 	eventually(t, "t1 completes", func() bool { return s.state("t1") == lifecycle.TaskCompleted })
 	m := s.b.m
-	eventually(t, "its robot is counted", func() bool { return reads(t, m.robots) == 1 && reads(t, m.brokerUp) == 1 })
+	eventually(t, "its robot is counted", func() bool { return gaugeValue(t, m.robots) == 1 && gaugeValue(t, m.brokerUp) == 1 })
 	eventually(t, "its reports are measured", func() bool {
 		var lag dto.Metric
-		if err := m.uplinkLag.Write(&lag); err != nil {
+		if err := m.reportLag.Write(&lag); err != nil {
 			t.Fatal(err)
 		}
 		h := lag.GetHistogram()
 		return h.GetSampleCount() >= 1 && h.GetSampleSum() > 0 && h.GetSampleSum() < patience.Seconds()
 	})
 	s.stop()
-	if up := reads(t, m.brokerUp); up != 0 {
+	if up := gaugeValue(t, m.brokerUp); up != 0 {
 		t.Errorf("a server that has stopped says that it speaks to the broker: %v", up)
 	}
 }

@@ -1,4 +1,4 @@
-package bridge
+package gateway
 
 import (
 	"fmt"
@@ -10,22 +10,22 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/controllers/demand"
 	"k8s4r.io/k8s4r/internal/controllers/job"
-	"k8s4r.io/k8s4r/internal/controllers/progress"
 	"k8s4r.io/k8s4r/internal/controllers/robot"
 	"k8s4r.io/k8s4r/internal/controllers/task"
 	"k8s4r.io/k8s4r/internal/controllers/taskgroup"
-	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/placement"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/placement"
+	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
+	"k8s4r.io/k8s4r/internal/core/taskcounts"
 )
 
-// planJob lets the job controller look once.
+// planJob runs the job controller once.
 func (m *model) planJob() {
 	if !m.api {
 		return
 	}
-	steps := job.Plan(m.now, time.Millisecond, job.World{Job: m.job.DeepCopy(), Groups: m.groups})
+	steps := job.Plan(m.now, time.Millisecond, job.Input{Job: m.job.DeepCopy(), Groups: m.groups})
 	for _, g := range steps.Create {
 		if m.crashes("create " + g.Name) {
 			return
@@ -39,13 +39,13 @@ func (m *model) planJob() {
 	}
 }
 
-// planGroup lets the taskgroup controller look once.
+// planGroup runs the taskgroup controller once.
 func (m *model) planGroup(g *robotv1.TaskGroup) {
 	if !m.api {
 		return
 	}
 	steps := taskgroup.Plan(m.now, taskgroup.Config{}.WithDefaults(), m.groupWorld(g))
-	for _, r := range slices.Concat(steps.Complete, steps.Ask) {
+	for _, r := range slices.Concat(steps.Complete, steps.Reserve) {
 		for _, def := range r.Tasks {
 			if m.crashes("create a task of replica " + strconv.Itoa(r.Index)) {
 				return
@@ -58,42 +58,42 @@ func (m *model) planGroup(g *robotv1.TaskGroup) {
 	}
 }
 
-func (m *model) groupWorld(g *robotv1.TaskGroup) taskgroup.World {
-	w := taskgroup.World{Group: g.DeepCopy(), Job: m.job}
+func (m *model) groupWorld(g *robotv1.TaskGroup) taskgroup.Input {
+	w := taskgroup.Input{Group: g.DeepCopy(), Job: m.job}
 	failures := map[string]int{}
 	for _, name := range m.taskNames() {
 		t := m.tasks[name]
-		state := lifecycle.TaskState(t.Status.State).Normal()
+		state := lifecycle.TaskState(t.Status.State).OrPending()
 		w.Tasks.Total++
-		w.Tasks.AddN(state, 1)
-		w.Next = max(w.Next, replicaIndex(t)+1)
+		w.Tasks.AddTasks(state, 1)
+		w.NextIndex = max(w.NextIndex, replicaIndex(t)+1)
 		for _, r := range t.Status.FailedRobots {
 			failures[r]++
 		}
 		forgiven := len(t.Status.FailedRobots) == 0
-		if r := progress.Requeueing(m.job, g); r != nil && (progress.PutsBack(r, name, state) || progress.Forgives(r) && !forgiven) {
-			w.ToPutBack++
+		if r := taskcounts.PendingRequeue(m.job, g); r != nil && (taskcounts.ShouldRequeue(r, name, state) || taskcounts.ClearsFailures(r) && !forgiven) {
+			w.RequeuesLeft++
 		}
 	}
 	for r, n := range failures {
 		if n >= 3 {
-			w.Failing = append(w.Failing, r)
+			w.FailingRobots = append(w.FailingRobots, r)
 		}
 	}
-	slices.Sort(w.Failing)
-	for i := range w.Next {
+	slices.Sort(w.FailingRobots)
+	for i := range w.NextIndex {
 		r := taskgroup.Replica{Index: i}
-		for _, def := range g.Spec.Definitions() {
+		for _, def := range g.Spec.TaskDefinitions() {
 			if m.tasks[taskObject(i, def.Name)] == nil {
 				r.Tasks = append(r.Tasks, def)
 			}
 		}
 		if len(r.Tasks) > 0 {
-			w.Gaps = append(w.Gaps, r)
+			w.IncompleteReplicas = append(w.IncompleteReplicas, r)
 		}
 	}
-	if lifecycle.JobState(m.job.Status.State).Starts() {
-		w.Excused = m.excused(slices.Concat(w.Failing, g.Status.BlockedRobots))
+	if lifecycle.JobState(m.job.Status.State).StartsTasks() {
+		w.FailedOnBlocked = m.excused(slices.Concat(w.FailingRobots, g.Status.BlockedRobots))
 	}
 	return w
 }
@@ -130,74 +130,74 @@ func (m *model) createTask(g *robotv1.TaskGroup, index int, def *robotv1.TaskDef
 			Labels:          map[string]string{robotv1.LabelTaskIndex: strconv.Itoa(index)},
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(g, robotv1.GroupVersion.WithKind("TaskGroup"))},
 		},
-		Spec: robotv1.TaskSpec{JobName: m.job.Name, TaskGroupName: g.Name, TaskDefinition: *def, RestartPolicy: g.Spec.RestartPolicy, Type: kind, Holds: demand.Holds(&g.Spec.TaskGroupTemplate)[def.Name]},
+		Spec: robotv1.TaskSpec{JobName: m.job.Name, TaskGroupName: g.Name, TaskDefinition: *def, RestartPolicy: g.Spec.RestartPolicy, Type: kind, ExtraResources: apiconv.ExtraResources(&g.Spec.TaskGroupTemplate)[def.Name]},
 	})
 }
 
 // draft is what the task controller has decided and not written yet.
 type draft struct {
 	seen  *robotv1.Task
-	steps task.Steps
+	steps task.Actions
 }
 
-// planTask lets the task controller look at a Task. What it decides is written by
-// write, at once or later.
+// planTask runs the planner of the task controller. The caller writes its result with write, at
+// once or later.
 func (m *model) planTask(name string) draft {
 	t := m.tasks[name]
-	w := task.World{Task: t.DeepCopy(), Job: m.job, Group: m.groups["g"], MayTell: true, Settle: m.offlineAfter / 5}
-	state := lifecycle.TaskState(t.Status.State).Normal()
+	w := task.Input{Task: t.DeepCopy(), Job: m.job, Group: m.groups["g"], MayExplain: true, RecoveryTime: m.offlineAfter / 5}
+	state := lifecycle.TaskState(t.Status.State).OrPending()
 	at := t.Spec.TargetRobot
-	if state.Active() {
-		at = t.RobotOfAttempt()
-		w.Evict = m.unwanted(t, at)
+	if state.IsActive() {
+		at = t.CurrentRobot()
+		w.EvictionReason = m.unwanted(t, at)
 	}
-	if state.Placeable() {
-		w.Seat, w.Refusal = m.place(t)
+	if state.IsPlaceable() {
+		w.ReservedRobot, w.Rejected = m.place(t)
 	}
-	if state.Placeable() || state == lifecycle.TaskExited {
+	if state.IsPlaceable() || state == lifecycle.TaskExited {
 		for _, a := range t.Status.Attempts {
 			if a.FinishedAt == nil && m.job.Spec.Disconnect.StopOnRobotAfter != nil {
-				w.Elsewhere = append(w.Elsewhere, task.Elsewhere{Attempt: a.Attempt, Name: a.Robot, Robot: m.robots[a.Robot]})
+				w.OtherAttempts = append(w.OtherAttempts, task.OtherAttempt{Attempt: a.Attempt, Name: a.Robot, Robot: m.robots[a.Robot]})
 			}
 		}
 	}
-	if w.Seat != "" {
-		at = w.Seat
+	if w.ReservedRobot != "" {
+		at = w.ReservedRobot
 	}
 	for _, s := range m.siblings(t) {
 		w.Siblings = append(w.Siblings, *s.DeepCopy())
-		if state.Terminal() && lifecycle.TaskState(s.Status.State).Placeable() && w.Awaited == "" {
-			w.Awaited, _ = m.place(s)
+		if state.IsTerminal() && lifecycle.TaskState(s.Status.State).IsPlaceable() && w.PendingReplicaRobot == "" {
+			w.PendingReplicaRobot, _ = m.place(s)
 		}
 	}
-	w.Robot, w.ContactSince = m.robots[at], m.contactSince
-	w.Capable = m.capable(t)
-	if o := t.Status.Entry(t.Status.Original); o != nil {
-		w.Origin = m.robots[o.Robot]
-		w.Better = m.pick("the better robot", o.Robot, t.RobotOfAttempt())
+	w.Robot, w.OnlineSince = m.robots[at], m.contactSince
+	w.HasCapableRobot = m.capable(t)
+	if o := t.Status.FindAttempt(t.Status.LostAttempt); o != nil {
+		w.LostAttemptRobot = m.robots[o.Robot]
+		w.BetterRobot = m.pick("the better robot", o.Robot, t.CurrentRobot())
 	}
 	return draft{t, task.Plan(m.now, w)}
 }
 
-// unwanted is why a Task must leave its robot.
+// unwanted returns why a Task must leave its robot, or the empty string.
 func (m *model) unwanted(t *robotv1.Task, at string) string {
 	switch r := m.robots[at]; {
-	case t.Spec.Evict > 0 && t.Spec.Evict == t.Status.Attempt:
+	case t.Spec.EvictAttempt > 0 && t.Spec.EvictAttempt == t.Status.Attempt:
 		return "its operator wants it to"
 	case r != nil && r.Spec.Drain:
 		return "its robot is drained"
 	}
 	for _, s := range m.siblings(t) {
-		if lifecycle.TaskState(s.Status.State).Placeable() && slices.Contains(s.Status.FailedRobots, at) {
+		if lifecycle.TaskState(s.Status.State).IsPlaceable() && slices.Contains(s.Status.FailedRobots, at) {
 			return "a task of its replica has failed there"
 		}
 	}
 	return ""
 }
 
-// siblings are the other tasks of a replica whose tasks wait for each other.
+// siblings returns the other tasks of a replica whose tasks wait for each other.
 func (m *model) siblings(t *robotv1.Task) (all []*robotv1.Task) {
-	if !m.groups["g"].Spec.Staged() {
+	if !m.groups["g"].Spec.HasStages() {
 		return nil
 	}
 	for _, name := range m.taskNames() {
@@ -208,18 +208,18 @@ func (m *model) siblings(t *robotv1.Task) (all []*robotv1.Task) {
 	return all
 }
 
-// together lets a task go where the others of its replica are, or wait for their
-// turn, or have completed.
+// together places a task on, or else near, the robot of the other tasks of its replica that run,
+// wait or have completed.
 func (m *model) together(t *robotv1.Task, d *placement.Demand) {
 	var on []string
 	for _, s := range m.siblings(t) {
-		switch state := lifecycle.TaskState(s.Status.State).Normal(); {
-		case state.Active():
-			on = append(on, s.RobotOfAttempt())
-		case state.Placeable():
+		switch state := lifecycle.TaskState(s.Status.State).OrPending(); {
+		case state.IsActive():
+			on = append(on, s.CurrentRobot())
+		case state.IsPlaceable():
 			d.Failed = append(d.Failed, s.Status.FailedRobots...)
-		case state == lifecycle.TaskCompleted && s.Spec.Holds != nil:
-			d.Near = append(d.Near, s.RobotOfAttempt())
+		case state == lifecycle.TaskCompleted && s.Spec.ExtraResources != nil:
+			d.Near = append(d.Near, s.CurrentRobot())
 		}
 	}
 	slices.Sort(on)
@@ -233,10 +233,10 @@ func (m *model) together(t *robotv1.Task, d *placement.Demand) {
 	}
 }
 
-// place asks placement for a robot for one Task.
-func (m *model) place(t *robotv1.Task) (seat, refusal string) {
-	d := placement.Demand{Tasks: []placement.Task{demand.Of(t)}, Failed: slices.Clone(t.Status.FailedRobots)}
-	if o := t.Status.Entry(t.Status.Original); o != nil {
+// place finds a robot for one Task.
+func (m *model) place(t *robotv1.Task) (seat string, rejected *placement.Diagnosis) {
+	d := placement.Demand{Tasks: []placement.Task{apiconv.TaskOf(t)}, Failed: slices.Clone(t.Status.FailedRobots)}
+	if o := t.Status.FindAttempt(t.Status.LostAttempt); o != nil {
 		d.Failed = append(d.Failed, o.Robot)
 	}
 	d.Rules = &placement.Rules{Blocked: m.groups["g"].Status.BlockedRobots}
@@ -244,37 +244,37 @@ func (m *model) place(t *robotv1.Task) (seat, refusal string) {
 	decided := placement.Decide(placement.Snapshot{Robots: m.offers(), Demands: []placement.Demand{d}})
 	for _, b := range decided.Bind {
 		m.seats[replicaIndex(t)] = b.Robot
-		return b.Robot, ""
+		return b.Robot, nil
 	}
-	return "", "no robot fits"
+	return "", decided.Rejected[d.Name()]
 }
 
 func (m *model) capable(t *robotv1.Task) bool {
 	failed := slices.Clone(t.Status.FailedRobots)
 	if lifecycle.TaskState(t.Status.State) == lifecycle.TaskExited {
-		failed = append(failed, t.RobotOfAttempt())
+		failed = append(failed, t.CurrentRobot())
 	}
 	for _, s := range m.siblings(t) {
 		for _, robot := range s.Status.FailedRobots {
 			state := lifecycle.TaskState(s.Status.State)
-			prepared := state == lifecycle.TaskCompleted && s.Spec.Holds != nil && robot != s.RobotOfAttempt()
-			if !state.Terminal() || prepared {
+			prepared := state == lifecycle.TaskCompleted && s.Spec.ExtraResources != nil && robot != s.CurrentRobot()
+			if !state.IsTerminal() || prepared {
 				failed = append(failed, robot)
 			}
 		}
 	}
 	d := placement.Demand{
-		Tasks: []placement.Task{demand.Of(t)}, Failed: failed,
+		Tasks: []placement.Task{apiconv.TaskOf(t)}, Failed: failed,
 		Rules: &placement.Rules{Blocked: m.groups["g"].Status.BlockedRobots},
 	}
-	return placement.Capable(&d, m.offers())
+	return placement.CanAnyRun(&d, m.offers())
 }
 
 func (m *model) offers() (all []placement.Robot) {
 	for _, id := range m.robotIDs() {
-		r := demand.Robot(m.robots[id])
+		r := apiconv.RobotFrom(m.robots[id])
 		for _, t := range m.tasks {
-			if lifecycle.TaskState(t.Status.State).Active() && t.RobotOfAttempt() == id {
+			if lifecycle.TaskState(t.Status.State).IsActive() && t.CurrentRobot() == id {
 				r.Held.Tasks++
 			}
 		}
@@ -283,11 +283,11 @@ func (m *model) offers() (all []placement.Robot) {
 	return all
 }
 
-// write carries a draft out, each write on what the one before left. The manager
-// may die between any two.
+// write applies a draft, each write on the result of the previous one. The manager may crash
+// between any two.
 func (m *model) write(d draft) {
 	t := d.seen
-	place := func(to *task.Placing) bool {
+	place := func(to *task.RobotBinding) bool {
 		if to == nil {
 			return true
 		}
@@ -296,8 +296,8 @@ func (m *model) write(d draft) {
 		t, _ = m.writeTask(t, next)
 		return t != nil && !m.crashes("write more of "+next.Name)
 	}
-	if d.steps.Illegal != "" {
-		m.t.Fatalf("%s: the manager sent %s in state %s", t.Name, d.steps.Illegal, t.Status.State)
+	if d.steps.RejectedSignal != "" {
+		m.t.Fatalf("%s: the manager sent %s in state %s", t.Name, d.steps.RejectedSignal, t.Status.State)
 	}
 	if !place(d.steps.Bind) {
 		return
@@ -305,7 +305,7 @@ func (m *model) write(d draft) {
 	if d.steps.Status != nil {
 		next := t.DeepCopy()
 		next.Status = *d.steps.Status
-		for _, why := range d.steps.Why {
+		for _, why := range d.steps.Reasons {
 			m.note("%s %s", t.Name, why)
 		}
 		if t, _ = m.writeTask(t, next); t == nil || m.crashes("write more of "+next.Name) {
@@ -315,12 +315,12 @@ func (m *model) write(d draft) {
 	place(d.steps.Rebind)
 }
 
-// planRobot lets the robot controller look once.
+// planRobot runs the robot controller once.
 func (m *model) planRobot(id string) {
 	if !m.api {
 		return
 	}
-	steps := robot.Plan(m.now, robot.Config{OfflineAfter: m.offlineAfter}.WithDefaults(), robot.World{Robot: m.robots[id].DeepCopy(), Robots: len(m.robots)})
+	steps := robot.Plan(m.now, robot.Config{OfflineAfter: m.offlineAfter}.WithDefaults(), robot.Input{Robot: m.robots[id].DeepCopy(), Robots: len(m.robots)})
 	if steps.Status != nil {
 		was := m.robots[id].Status.Phase
 		m.writeRobot(id, *steps.Status)
@@ -331,7 +331,7 @@ func (m *model) planRobot(id string) {
 	m.contactSince = m.since()
 }
 
-// since when some robot has been in contact.
+// since returns the time since when a robot has been connected.
 func (m *model) since() time.Time {
 	for _, r := range m.robots {
 		if lifecycle.ParseRobotPhase(r.Status.Phase) == lifecycle.RobotOnline {

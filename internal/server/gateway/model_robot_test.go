@@ -1,4 +1,4 @@
-package bridge
+package gateway
 
 import (
 	"maps"
@@ -6,28 +6,28 @@ import (
 	"time"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
-// attemptID names one attempt of one task.
+// attemptID identifies one attempt of one task.
 type attemptID struct {
 	uid     string
 	attempt int32
 }
 
-// modelRobot is one of our agents in a few lines: the rules of its journal, the
-// reports that it repeats, and the fence.
+// modelRobot is a minimal v2 agent: the rules of its journal, repeated reports, and the self-stop
+// deadline.
 type modelRobot struct {
 	m  *model
 	id string
-	// up: its packets reach the broker.
+	// up is set while its packets reach the broker.
 	up bool
-	// inbox is what is on its way to the robot.
+	// inbox holds the messages in flight to the robot.
 	inbox []any
 	live  map[string]*modelRun // by UID
-	// ends are what the journal knows: nil while the attempt runs.
+	// ends holds the ends in the journal, nil while the attempt runs.
 	ends map[attemptID]*wire.Status
-	// unacked reports, the last of each attempt.
+	// unacked holds the last unacknowledged report of each attempt.
 	unacked map[attemptID]wire.Status
 	seq     uint64
 	listed  wire.TaskList
@@ -48,36 +48,36 @@ func (r *modelRobot) report(uid string, attempt int32, s wire.Status) {
 	r.seq++
 	s.TaskUID, s.Attempt, s.Seq, s.UpdatedAt = uid, attempt, r.seq, r.m.now
 	r.unacked[attemptID{uid, attempt}] = s
-	r.say(s)
+	r.sendReport(s)
 }
 
-// say puts a report on its way, if there is one.
-func (r *modelRobot) say(s wire.Status) {
+// sendReport sends a report, if there is one.
+func (r *modelRobot) sendReport(s wire.Status) {
 	if r.up {
 		r.m.uplink = append(r.m.uplink, modelReport{robot: r.id, Status: s})
 	}
 }
 
-// sayAll repeats every report that was not acknowledged.
-func (r *modelRobot) sayAll() {
+// resendReports repeats every report that was not acknowledged.
+func (r *modelRobot) resendReports() {
 	for _, id := range slices.SortedFunc(maps.Keys(r.unacked), compareAttempts) {
-		r.say(r.unacked[id])
+		r.sendReport(r.unacked[id])
 	}
 }
 
-// connect is the way back into contact: the robot repeats its reports, registers,
-// and the server answers with its list. What was on its way to the robot is lost.
+// connect reconnects the robot: it repeats its reports and registers, and the server sends its
+// list. Messages in flight to the robot are lost.
 func (r *modelRobot) connect() {
 	r.up, r.inbox = true, nil
-	r.sayAll()
-	r.m.server.registered(r.id)
+	r.resendReports()
+	r.m.server.answerRegistration(r.id)
 }
 
 func (r *modelRobot) disconnect() {
 	r.up, r.inbox = false, nil
 }
 
-// take works off one message.
+// take processes one message.
 func (r *modelRobot) take(message any) {
 	switch message := message.(type) {
 	case wire.Dispatch:
@@ -130,8 +130,8 @@ func (r *modelRobot) accept(d wire.Dispatch) {
 		r.refuse(d, wire.ReasonAgentRestarted)
 		return
 	}
-	if r.fallen(0) {
-		return // a dispatch may have been on its way for longer than the fence
+	if r.isPastDeadline(0) {
+		return // a dispatch may have been in flight for longer than the self-stop deadline
 	}
 	uid := d.Task.Metadata.UID
 	r.m.startsOn(r.id, attemptID{uid, d.Attempt})
@@ -146,7 +146,7 @@ func (r *modelRobot) refuse(d wire.Dispatch, reason string) {
 	r.report(d.Task.Metadata.UID, d.Attempt, s)
 }
 
-// latest attempt of a task that was seen here.
+// latest returns the latest attempt of a task that the robot has seen.
 func (r *modelRobot) latest(uid string) (last int32) {
 	for id := range r.ends {
 		if id.uid == uid {
@@ -169,9 +169,9 @@ func (r *modelRobot) list(l wire.TaskList) {
 		switch end, known := r.ends[id]; {
 		case ref.Started && !known:
 			r.refuse(wire.Dispatch{Attempt: ref.Attempt, Task: wire.Task{Metadata: wire.TaskMeta{UID: ref.UID}}}, wire.ReasonAgentRestarted)
-		case ref.Asked && end != nil:
+		case ref.Query && end != nil:
 			r.report(ref.UID, ref.Attempt, *end)
-		case ref.Asked && run != nil && run.attempt == ref.Attempt:
+		case ref.Query && run != nil && run.attempt == ref.Attempt:
 			r.report(ref.UID, ref.Attempt, wire.Status{State: wire.ReportRunning, StartedAt: &run.started})
 		}
 	}
@@ -180,14 +180,14 @@ func (r *modelRobot) list(l wire.TaskList) {
 			r.end(uid, wire.ReasonStopped, 143)
 		}
 	}
-	for _, ref := range l.Over {
+	for _, ref := range l.Canceled {
 		if run := r.live[ref.UID]; run == nil || run.attempt != ref.Attempt {
 			r.conclude(wire.Dispatch{Attempt: ref.Attempt, Task: wire.Task{Metadata: wire.TaskMeta{UID: ref.UID}}})
 		}
 	}
 }
 
-// conclude answers for an attempt that does not run and is not to.
+// conclude reports the end of an attempt that does not run and must not start.
 func (r *modelRobot) conclude(d wire.Dispatch) {
 	id := attemptID{d.Task.Metadata.UID, d.Attempt}
 	if end := r.ends[id]; end != nil {
@@ -197,7 +197,7 @@ func (r *modelRobot) conclude(d wire.Dispatch) {
 	r.refuse(d, wire.ReasonStopped)
 }
 
-// end ends what runs of a task: its process is gone at once.
+// end ends the running attempt of a task immediately.
 func (r *modelRobot) end(uid, reason string, code int32) {
 	run := r.live[uid]
 	delete(r.live, uid)
@@ -212,8 +212,7 @@ func (r *modelRobot) end(uid, reason string, code int32) {
 	r.report(uid, run.attempt, s)
 }
 
-// crash is a kill of the agent and its start: what ran is stopped, and the
-// journal answers for the rest.
+// crash kills and restarts the agent: running attempts are stopped, and the journal has the others.
 func (r *modelRobot) crash() {
 	for _, uid := range slices.Sorted(maps.Keys(r.live)) {
 		r.end(uid, wire.ReasonAgentRestarted, -1)
@@ -225,18 +224,17 @@ func (r *modelRobot) crash() {
 	}
 }
 
-// beat sends a heartbeat, as every robot does all the time.
+// beat sends a heartbeat.
 func (r *modelRobot) beat() {
 	if r.up {
-		r.m.server.heard(r.id, heartbeatAck{sent: r.m.now})
+		r.m.server.receiveHeartbeat(r.id, heartbeatAck{sent: r.m.now})
 	}
 }
 
-// fence stops what must not run any longer: the robot has had no acknowledged
-// heartbeat for as long as the job allows. It takes as long as a task may take to
-// end.
-func (r *modelRobot) fence() {
-	if !r.fallen(wire.DefaultKillTimeout) {
+// stopExpiredTasks stops attempts past their self-stop deadline. Ending them takes as long as a
+// task may take.
+func (r *modelRobot) stopExpiredTasks() {
+	if !r.isPastDeadline(wire.DefaultKillTimeout) {
 		return
 	}
 	for _, uid := range slices.Sorted(maps.Keys(r.live)) {
@@ -244,9 +242,9 @@ func (r *modelRobot) fence() {
 	}
 }
 
-// fallen tells whether the robot has been without an acknowledged heartbeat for as
-// long as the job allows, and some.
-func (r *modelRobot) fallen(some time.Duration) bool {
+// isPastDeadline reports whether the last acknowledged heartbeat is older than the self-stop
+// deadline plus some.
+func (r *modelRobot) isPastDeadline(some time.Duration) bool {
 	after := r.m.job.Spec.Disconnect.StopOnRobotAfter.Value()
 	return after > 0 && r.m.now.Sub(r.acked) >= after+some
 }
@@ -258,4 +256,4 @@ func compareAttempts(a, b attemptID) int {
 	return int(a.attempt - b.attempt)
 }
 
-func speaksOurs(string) string { return robotv1.ProtocolK8s4r }
+func alwaysV2(string) string { return robotv1.ProtocolV2 }

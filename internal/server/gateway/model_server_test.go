@@ -1,4 +1,4 @@
-package bridge
+package gateway
 
 import (
 	"strconv"
@@ -9,41 +9,41 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
-// modelServer is the server's own lists, downlink and judgement, over a network
-// that the model owns. It lives until the next restart.
+// modelServer has the server's real task lists, downlink and report rules, on a network that the
+// model controls. It is replaced at each restart.
 type modelServer struct {
 	m *model
-	// up: it runs, and speaks to the broker.
+	// up is set while it runs and is connected to the broker.
 	up       bool
 	view     *view
-	lists    *lists
+	lists    *taskLists
 	downlink *downlink
-	words    *robots
-	// news are objects that the watch has yet to deliver.
+	words    *robotStates
+	// news are the objects that the watch has not delivered yet.
 	news []*robotv1.Task
 }
 
 func (m *model) startServer() {
-	s := &modelServer{m: m, up: true, view: newView(), words: newRobots(false)}
+	s := &modelServer{m: m, up: true, view: newView(), words: newRobotStates(false)}
 	m.server = s
 	now := func() time.Time { return m.now }
 	connected := func() int64 { return 1 }
-	s.lists = &lists{
-		now: now, view: s.view, dialect: speaksOurs, publish: s.publish, tooMany: func(string, int) {}, up: connected, current: connected,
+	s.lists = &taskLists{
+		now: now, view: s.view, protocolOf: alwaysV2, publish: s.publish, onTooLarge: func(string, int) {}, upConnection: connected, currentConnection: connected,
 	}
-	s.lists.init()
+	s.lists.initMaps()
 	s.downlink = &downlink{
-		now: now, view: s.view, dialect: speaksOurs, epoch: s.lists.dispatchEpoch,
+		now: now, view: s.view, protocolOf: alwaysV2, dispatchEpoch: s.lists.dispatchEpoch,
 		publish: func(connection int64, robotID string, _ *robotv1.Task, payload []byte) bool {
 			return s.publish(connection, robotID, wire.KindDispatch, payload, false)
 		},
-		release: func(types.UID) {}, reject: func(report) bool { return true }, silent: func(overdue) {},
-		up: connected, pause: repeatFirst, patient: releaseAfter,
+		releaseTask: func(types.UID) {}, addReport: func(report) bool { return true }, onOverdue: func(overdueDispatch) {},
+		upConnection: connected, repeatPause: minRepeat, legacyGrace: releaseAfter,
 	}
-	s.downlink.init()
+	s.downlink.initMaps()
 	for _, id := range m.robotIDs() {
 		s.view.putRobot(m.robots[id])
 	}
@@ -52,14 +52,14 @@ func (m *model) startServer() {
 		s.view.deliverTask(m.tasks[name])
 		highest = max(highest, versionOf(m.tasks[name].ResourceVersion))
 	}
-	s.view.reached(max(highest, uint64(m.version)))
+	s.view.raiseVersion(max(highest, uint64(m.version)))
 	s.lists.sendAll(1, m.now)
 	for _, name := range m.taskNames() {
-		s.downlink.changed(m.tasks[name].UID)
+		s.downlink.onTaskChanged(m.tasks[name].UID)
 	}
 }
 
-// publish puts a message on its way to a robot that is there.
+// publish puts a message in flight to a connected robot.
 func (s *modelServer) publish(_ int64, robotID string, k wire.Kind, payload []byte, _ bool) bool {
 	var message any
 	var err error
@@ -76,7 +76,7 @@ func (s *modelServer) publish(_ int64, robotID string, k wire.Kind, payload []by
 	return true
 }
 
-// deliver shows the server the next object of its watch.
+// deliver delivers the next watch event to the server.
 func (s *modelServer) deliver() {
 	if len(s.news) == 0 || !s.m.api {
 		return
@@ -84,64 +84,66 @@ func (s *modelServer) deliver() {
 	t := s.news[0]
 	s.news = s.news[1:]
 	if old, fresh := s.view.deliverTask(t); fresh {
-		s.lists.changed(old, t)
-		s.downlink.changed(t.UID)
+		s.lists.onTaskChanged(old, t)
+		s.downlink.onTaskChanged(t.UID)
 	}
 }
 
-// speak sends what is due.
-func (s *modelServer) speak() {
+// sendDue sends what is due.
+func (s *modelServer) sendDue() {
 	if !s.up {
 		return
 	}
-	for s.downlink.fireOne() {
+	for s.downlink.sendNext() {
 	}
 	s.lists.sendDue()
 }
 
-// registered answers a robot that has come back.
-func (s *modelServer) registered(id string) {
+// answerRegistration handles the registration of a robot that has reconnected.
+func (s *modelServer) answerRegistration(id string) {
 	if list, ok := s.m.retained[id]; ok {
-		s.m.send(id, list) // with its subscription
+		s.m.send(id, list) // sent by the broker for its subscription
 	}
 	if !s.up {
 		return
 	}
-	s.words.change(id, true, func(w *word) { w.register(s.m.now, robotv1.ProtocolK8s4r, wire.Register{}); w.waits = false })
-	s.lists.refresh(id)
-	s.lists.send(id)
-	s.downlink.robotHere(id, s.view.tasksOn(id), false)
+	s.words.updateState(id, true, func(w *robotState) {
+		w.recordRegistration(s.m.now, robotv1.ProtocolV2, wire.Register{})
+		w.awaitsResponse = false
+	})
+	s.lists.resendList(id)
+	s.lists.sendList(id)
+	s.downlink.onRobotRegistered(id, s.view.tasksOn(id), false)
 	s.sync(id)
 }
 
-// heard takes in a heartbeat. It is acknowledged as far as what is written covers
-// it.
-func (s *modelServer) heard(id string, ack heartbeatAck) {
+// receiveHeartbeat records a heartbeat. It is acknowledged only if the written status covers it.
+func (s *modelServer) receiveHeartbeat(id string, ack heartbeatAck) {
 	if !s.up {
 		return
 	}
-	s.words.change(id, true, func(w *word) { w.beat(s.m.now, robotv1.ProtocolK8s4r, wire.Heartbeat{N: 1}) })
+	s.words.updateState(id, true, func(w *robotState) { w.recordHeartbeat(s.m.now, robotv1.ProtocolV2, wire.Heartbeat{Seq: 1}) })
 	s.sync(id)
-	if acknowledges(s.m.robots[id].Status, s.words.get(id).heard) {
+	if coversHeartbeat(s.m.robots[id].Status, s.words.stateOf(id).lastSeen) {
 		s.m.send(id, ack)
 	}
 }
 
-// will takes in that a connection broke.
-func (s *modelServer) will(id string) {
+// receiveWill records that a connection broke.
+func (s *modelServer) receiveWill(id string) {
 	if s.up {
-		s.words.change(id, true, func(w *word) { w.gone = robotv1.ReasonLastWill })
+		s.words.updateState(id, true, func(w *robotState) { w.disconnectReason = robotv1.ReasonLastWill })
 		s.sync(id)
 	}
 }
 
 func (s *modelServer) sync(id string) {
-	steps := planRobot(s.m.now, id, s.words.get(id), s.m.robots[id], s.m.offlineAfter)
+	steps := planRobot(s.m.now, id, s.words.stateOf(id), s.m.robots[id], s.m.offlineAfter)
 	if steps.status != nil && s.m.api {
 		for i := range steps.status.Conditions {
 			c := &steps.status.Conditions[i]
 			if was := meta.FindStatusCondition(s.m.robots[id].Status.Conditions, c.Type); was == nil || was.Status != c.Status {
-				c.LastTransitionTime = metav1.NewTime(s.m.now) // the model has a clock of its own
+				c.LastTransitionTime = metav1.NewTime(s.m.now) // the model has its own clock
 			}
 		}
 		s.m.writeRobot(id, *steps.status)
@@ -149,15 +151,15 @@ func (s *modelServer) sync(id string) {
 	}
 }
 
-// hear judges one report and writes what comes of it.
-func (s *modelServer) hear(said modelReport) {
+// receiveReport applies one report and writes the result.
+func (s *modelServer) receiveReport(said modelReport) {
 	t := s.view.task(types.UID(said.TaskUID))
 	if !s.up || t == nil {
 		return
 	}
 	r := report{robot: said.robot, uid: t.UID, attempt: said.Attempt, Status: said.Status}
 	for {
-		v := judge(s.m.now, t, r)
+		v := applyReport(s.m.now, t, r)
 		if v.status == nil {
 			s.settle(r, v)
 			return
@@ -167,20 +169,20 @@ func (s *modelServer) hear(said modelReport) {
 		written, conflict := s.m.writeTask(t, next)
 		switch {
 		case written != nil:
-			old, _ := s.view.wroteTask(written)
-			s.lists.changed(old, written)
-			s.downlink.changed(written.UID)
+			old, _ := s.view.storeWrittenTask(written)
+			s.lists.onTaskChanged(old, written)
+			s.downlink.onTaskChanged(written.UID)
 			s.settle(r, v)
 			return
 		case !conflict:
-			return // the API server is away; the robot says it again
+			return // the API server is down; the robot repeats the report
 		}
 		t = s.m.tasks[t.Name]
 	}
 }
 
-func (s *modelServer) settle(r report, v verdict) {
-	s.downlink.answered(r)
+func (s *modelServer) settle(r report, v reportOutcome) {
+	s.downlink.recordAnswer(r)
 	if v.ack {
 		s.m.send(r.robot, wire.TaskAck{UID: string(r.uid), Attempt: r.attempt, Seq: r.Seq})
 	}

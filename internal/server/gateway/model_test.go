@@ -1,4 +1,4 @@
-package bridge
+package gateway
 
 import (
 	"fmt"
@@ -12,14 +12,14 @@ import (
 	"pgregory.net/rapid"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
-// model is the whole system in one thread: the planners of the manager, the
-// server's lists, dispatches and judgement, and robots that follow the rules of
-// our agent, over a network and an API server that fail. Its order of events is
-// drawn, so a failure is found again by its seed and made small.
+// model is the whole system in one thread: the planners of the manager, the task lists, dispatches
+// and report rules of the server, and robots that follow the rules of the agent. The network and
+// the API server fail. The order of events is drawn by rapid, which reproduces and shrinks
+// failures.
 type model struct {
 	t   *rapid.T
 	now time.Time
@@ -29,7 +29,7 @@ type model struct {
 	groups  map[string]*robotv1.TaskGroup
 	tasks   map[string]*robotv1.Task
 	robots  map[string]*robotv1.Robot
-	// api: the API server answers.
+	// api is set while the API server is up.
 	api          bool
 	offlineAfter time.Duration
 	contactSince time.Time
@@ -38,29 +38,29 @@ type model struct {
 	server   *modelServer
 	agents   map[string]*modelRobot
 	uplink   []modelReport
-	retained map[string]any // lists, by robot
+	retained map[string]any // task lists, by robot
 
-	started map[attemptID]string // robot that an attempt was started on
-	done    map[string]bool      // by robot and UID: an init task has done its part there
-	seats   map[int]string       // by replica, where its tasks wait for each other
-	healed  bool                 // nothing fails any more
+	started map[attemptID]string // the robot that started the attempt
+	done    map[string]bool      // by robot and UID: the init task has done its part there
+	seats   map[int]string       // by replica: the robot where its tasks wait for each other
+	healed  bool                 // no more failures
 	said    []string
 }
 
-// modelReport is a robot's report on its way to the server.
+// modelReport is a robot's report in flight to the server.
 type modelReport struct {
 	robot string
 	wire.Status
 }
 
-// TestNoJobIsStuckAndNothingRunsTwice drives random interleavings of everything
-// that can happen, and then lets the system come to rest.
+// TestNoJobIsStuckAndNothingRunsTwice runs random interleavings of all events, and then lets the
+// system settle.
 func TestNoJobIsStuckAndNothingRunsTwice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newModel(t)
 		for range rapid.IntRange(20, 200).Draw(t, "events") {
 			m.event()
-			m.holds()
+			m.checkInvariants()
 		}
 		m.heal()
 	})
@@ -76,7 +76,7 @@ func newModel(t *rapid.T) *model {
 	m.job = drawJob(t)
 	for i := range rapid.IntRange(2, 3).Draw(t, "robots") {
 		id := fmt.Sprintf("r%d", i+1)
-		m.robots[id] = newRobot(namespace, id, nil, word{})
+		m.robots[id] = newRobot(namespace, id, nil, robotState{})
 		m.robots[id].UID, m.robots[id].ResourceVersion = "uid-robot", m.nextVersion()
 		m.robots[id].CreationTimestamp = metav1.NewTime(m.now)
 		m.agents[id] = &modelRobot{
@@ -94,7 +94,7 @@ func newModel(t *rapid.T) *model {
 func drawJob(t *rapid.T) *robotv1.Job {
 	d := &robotv1.Disconnect{
 		LostAfter: robotv1.NewDuration(rapid.SampledFrom([]time.Duration{time.Minute, 5 * time.Minute}).Draw(t, "lostAfter")),
-		Reconcile: rapid.SampledFrom([]string{robotv1.KeepOriginal, robotv1.KeepReplacement, robotv1.LongestRunning, robotv1.BestScore}).Draw(t, "reconcile"),
+		Reconcile: rapid.SampledFrom([]string{robotv1.ReconcileKeepOriginal, robotv1.ReconcileKeepReplacement, robotv1.ReconcileLongestRunning, robotv1.ReconcileBestScore}).Draw(t, "reconcile"),
 	}
 	if rapid.Bool().Draw(t, "fenced") {
 		d.StopOnRobotAfter = robotv1.NewDuration(rapid.SampledFrom([]time.Duration{2 * time.Minute, 10 * time.Minute}).Draw(t, "stopOnRobotAfter"))
@@ -115,7 +115,7 @@ func drawJob(t *rapid.T) *robotv1.Job {
 	if rapid.IntRange(0, 2).Draw(t, "a daemon beside them") == 0 {
 		def.Tasks = append(def.Tasks, robotv1.TaskDefinition{Name: "beside", Driver: "exec", Daemon: true})
 	}
-	if rapid.IntRange(0, 2).Draw(t, "times out") == 0 { // the manager's time: these robots let it run on
+	if rapid.IntRange(0, 2).Draw(t, "times out") == 0 { // a timeout of the manager: these robots ignore it
 		def.Tasks[0].Timeout = robotv1.NewDuration(30 * time.Second)
 	}
 	if rapid.Bool().Draw(t, "restarts") {
@@ -129,7 +129,7 @@ func drawJob(t *rapid.T) *robotv1.Job {
 	}
 }
 
-// event lets one thing happen.
+// event runs one random event.
 func (m *model) event() {
 	events := map[string]func(){
 		"job":        m.planJob,
@@ -139,32 +139,32 @@ func (m *model) event() {
 		"write late": m.writeLate,
 		"all tasks":  m.planTasks,
 		"watch":      m.server.deliver,
-		"speak":      m.server.speak,
+		"speak":      m.server.sendDue,
 		"to robot":   m.toRobot,
 		"to server":  m.toServer,
 		"time":       func() { m.pass(time.Duration(rapid.IntRange(1, 30).Draw(m.t, "ticks")) * tick) },
 		"end":        m.endOne,
-		"repeat":     func() { m.oneRobot(func(r *modelRobot) { r.sayAll() }) },
+		"repeat":     func() { m.oneRobot(func(r *modelRobot) { r.resendReports() }) },
 		"cut":        func() { m.oneRobot(m.cut) },
 		"connect":    func() { m.oneRobot(m.connect) },
 		"crash":      func() { m.oneRobot((*modelRobot).crash) },
-		"wish":       m.wish,
+		"wish":       m.requestAction,
 		"server":     m.restartServer,
 		"api":        func() { m.api = !m.api },
 		"away":       func() { m.oneRobot(m.away) },
-		"anew":       m.anew,
+		"anew":       m.cancelAndRequeue,
 	}
-	// What drives the system on comes more often than what breaks it.
+	// Events that make progress are drawn more often than failures.
 	names := slices.Sorted(maps.Keys(events))
 	names = append(names, "job", "group", "all tasks", "all tasks", "watch", "watch", "speak", "speak", "to robot", "to robot", "to robot", "to server", "to server", "time", "end")
-	if !m.api || !m.server.up { // which lasts, but not for most of the time
+	if !m.api || !m.server.up { // an outage lasts, but not most of the time
 		names = append(names, "api", "api", "api", "server", "server", "server")
 	}
 	events[rapid.SampledFrom(names).Draw(m.t, "event")]()
 }
 
-// holds are the promises that no order of events may break.
-func (m *model) holds() {
+// checkInvariants checks what must hold after any order of events.
+func (m *model) checkInvariants() {
 	if m.job.Spec.Disconnect.StopOnRobotAfter == nil {
 		return
 	}
@@ -179,19 +179,19 @@ func (m *model) holds() {
 	}
 }
 
-// startsOn notes that a robot starts an attempt: nobody ever does so again.
+// startsOn records that a robot starts an attempt, which must happen only once.
 func (m *model) startsOn(robot string, id attemptID) {
 	m.note("%s starts attempt %d of %s", robot, id.attempt, id.uid)
 	if other, twice := m.started[id]; twice {
 		m.fail("attempt %d of %s is started on %s after it was on %s", id.attempt, id.uid, robot, other)
 	}
 	m.started[id] = robot
-	m.inItsTurn(robot, id.uid)
+	m.checkInitTasks(robot, id.uid)
 }
 
-// inItsTurn fails the test if an init task that comes before a task has never done
-// its part on the robot.
-func (m *model) inItsTurn(robot, uid string) {
+// checkInitTasks fails the test if an init task before this task has not done its part on the
+// robot.
+func (m *model) checkInitTasks(robot, uid string) {
 	t := m.tasks[strings.TrimPrefix(uid, "uid-")]
 	for _, def := range m.groups["g"].Spec.InitTasks {
 		before := "uid-" + taskObject(replicaIndex(t), def.Name)
@@ -215,8 +215,8 @@ func (m *model) fail(format string, args ...any) {
 	m.t.Fatalf("%s\n%s", fmt.Sprintf(format, args...), strings.Join(m.said, "\n"))
 }
 
-// crashes tells whether the manager dies now. It starts anew at once: all that it
-// knows is in the API server.
+// crashes reports whether the manager crashes now. It restarts at once; all its state is in the API
+// server.
 func (m *model) crashes(before string) bool {
 	if m.healed || rapid.IntRange(0, 9).Draw(m.t, "crash") > 0 {
 		return false
@@ -227,15 +227,15 @@ func (m *model) crashes(before string) bool {
 	return true
 }
 
-// tick is the time between two looks at clocks.
+// tick is the time between two checks of timeouts.
 const tick = 5 * time.Second
 
-// pass lets time go on: heartbeats come, and fences fall.
+// pass advances the time: heartbeats are sent, and self-stop deadlines pass.
 func (m *model) pass(d time.Duration) {
 	for end := m.now.Add(d); m.now.Before(end); {
 		m.now = m.now.Add(tick)
 		for _, id := range m.robotIDs() {
-			m.agents[id].fence()
+			m.agents[id].stopExpiredTasks()
 			if m.now.Sub(clock)%(30*time.Second) == 0 {
 				m.agents[id].beat()
 			}
@@ -275,7 +275,7 @@ func (m *model) planTasks() {
 	}
 }
 
-// writeLate carries out what was decided a while ago.
+// writeLate applies a draft that was decided earlier.
 func (m *model) writeLate() {
 	if len(m.drafts) > 0 {
 		first := m.drafts[0]
@@ -284,14 +284,14 @@ func (m *model) writeLate() {
 	}
 }
 
-// send puts a message on its way to a robot that is connected.
+// send puts a message in flight to a connected robot.
 func (m *model) send(robotID string, message any) {
 	if r := m.agents[robotID]; r != nil && r.up {
 		r.inbox = append(r.inbox, message)
 	}
 }
 
-// toRobot delivers a message to a robot: in order, or late, or twice, or never.
+// toRobot delivers a message to a robot: in order, late, twice or never.
 func (m *model) toRobot() {
 	m.oneRobot(func(r *modelRobot) {
 		if len(r.inbox) > 0 {
@@ -302,11 +302,11 @@ func (m *model) toRobot() {
 
 func (m *model) toServer() {
 	if len(m.uplink) > 0 && m.server.up {
-		m.server.hear(transit(m, &m.uplink))
+		m.server.receiveReport(transit(m, &m.uplink))
 	}
 }
 
-// transit takes a message off its way, or a copy of it.
+// transit removes a message from the queue, or copies it.
 func transit[T any](m *model, queue *[]T) T {
 	i := 0
 	if !m.healed {
@@ -319,7 +319,7 @@ func transit[T any](m *model, queue *[]T) T {
 	return message
 }
 
-// endOne lets a process end, well or badly.
+// endOne ends a process, successfully or not.
 func (m *model) endOne() {
 	m.oneRobot(func(r *modelRobot) {
 		if uids := slices.Sorted(maps.Keys(r.live)); len(uids) > 0 {
@@ -340,31 +340,31 @@ func (m *model) cut(r *modelRobot) {
 		m.note("%s is cut off", r.id)
 		r.disconnect()
 		if rapid.Bool().Draw(m.t, "the broker sees it") {
-			m.server.will(r.id)
+			m.server.receiveWill(r.id)
 		}
 	}
 }
 
-// away is a robot that drives through a tunnel while all others go on.
+// away disconnects one robot for a long time while all others continue.
 func (m *model) away(r *modelRobot) {
 	m.cut(r)
 	for range rapid.IntRange(1, 10).Draw(m.t, "minutes") {
 		for range 4 {
 			m.pass(15 * time.Second)
 			m.settle()
-			m.holds()
+			m.checkInvariants()
 		}
 	}
 	m.connect(r)
 }
 
-// anew is an operator who cancels the job and lets it run again.
-func (m *model) anew() {
+// cancelAndRequeue cancels the job and requeues it, as an operator would.
+func (m *model) cancelAndRequeue() {
 	if m.job.Spec.DesiredState = robotv1.DesiredCanceled; !m.api {
 		return
 	}
 	m.settle()
-	if slices.Contains(lifecycle.JobWishes(lifecycle.JobState(m.job.Status.State)), lifecycle.JobRequeue) {
+	if slices.Contains(lifecycle.JobActions(lifecycle.JobState(m.job.Status.State)), lifecycle.JobRequeue) {
 		m.requeue(robotv1.Requeue{Scope: robotv1.RequeueAll})
 	}
 	m.settle()
@@ -377,8 +377,7 @@ func (m *model) connect(r *modelRobot) {
 	}
 }
 
-// restartServer ends the server, and starts it if it was away. What robots have
-// said to it is lost.
+// restartServer stops the server, or starts it if it was down. Messages in flight to it are lost.
 func (m *model) restartServer() {
 	if m.server.up || !m.api {
 		m.server.up = false
@@ -388,13 +387,13 @@ func (m *model) restartServer() {
 	m.startServer()
 }
 
-// wish is something that an operator may ask for now.
-func (m *model) wish() {
+// requestAction requests an action that an operator may request now.
+func (m *model) requestAction() {
 	if !m.api {
 		return
 	}
 	spec, state := &m.job.Spec, lifecycle.JobState(m.job.Status.State)
-	legal := func(g lifecycle.JobSignal) bool { return slices.Contains(lifecycle.JobWishes(state), g) }
+	legal := func(g lifecycle.JobSignal) bool { return slices.Contains(lifecycle.JobActions(state), g) }
 	switch wish := m.pick("wish", "pause", "resume", "cancel", "requeue", "requeue failed", "requeue one", "evict", "drain", "uncordon"); {
 	case wish == "pause" && legal(lifecycle.JobPause):
 		spec.DesiredState = robotv1.DesiredPaused
@@ -411,7 +410,7 @@ func (m *model) wish() {
 	case wish == "evict":
 		m.oneTask(func(name string) {
 			next := m.tasks[name].DeepCopy()
-			next.Spec.Evict = next.Status.Attempt
+			next.Spec.EvictAttempt = next.Status.Attempt
 			m.writeTask(m.tasks[name], next)
 		})
 	case wish == "drain", wish == "uncordon":
@@ -431,7 +430,7 @@ func (m *model) requeue(wish robotv1.Requeue) {
 	m.job.Spec.DesiredState = robotv1.DesiredRunning
 }
 
-// put stores a Task, and tells the server's watch.
+// put stores a Task and adds it to the server's watch.
 func (m *model) put(t *robotv1.Task) *robotv1.Task {
 	t.ResourceVersion = m.nextVersion()
 	m.tasks[t.Name] = t
@@ -439,8 +438,8 @@ func (m *model) put(t *robotv1.Task) *robotv1.Task {
 	return t
 }
 
-// writeTask stores next if seen is what stands there. Nil: it is not stored;
-// conflict tells that somebody else was faster.
+// writeTask stores next if seen is the current version. If it is not stored, written is nil;
+// conflict is set if seen is outdated.
 func (m *model) writeTask(seen, next *robotv1.Task) (written *robotv1.Task, conflict bool) {
 	if !m.api {
 		return nil, false
@@ -448,7 +447,7 @@ func (m *model) writeTask(seen, next *robotv1.Task) (written *robotv1.Task, conf
 	if m.tasks[seen.Name].ResourceVersion != seen.ResourceVersion {
 		return nil, true
 	}
-	from, to := lifecycle.TaskState(seen.Status.State).Normal(), lifecycle.TaskState(next.Status.State).Normal()
+	from, to := lifecycle.TaskState(seen.Status.State).OrPending(), lifecycle.TaskState(next.Status.State).OrPending()
 	if from != to && !slices.ContainsFunc(lifecycle.TaskSignals, func(g lifecycle.TaskSignal) bool {
 		s, ok := lifecycle.StepTask(from, g)
 		return ok && s == to
@@ -464,8 +463,8 @@ func (m *model) writeRobot(id string, status robotv1.RobotStatus) {
 	m.robots[id] = next
 }
 
-// heal ends all trouble and lets the system come to rest: the job ends, and with
-// it every task and every process.
+// heal ends all failures and lets the system settle: the job ends, and with it every task and
+// process.
 func (m *model) heal() {
 	m.note("all is well from here")
 	m.healed, m.api = true, true
@@ -481,7 +480,7 @@ func (m *model) heal() {
 	}
 	for range 1000 {
 		m.settle()
-		m.holds()
+		m.checkInvariants()
 		if m.rests() {
 			return
 		}
@@ -494,7 +493,7 @@ func (m *model) heal() {
 	m.fail("it never comes to rest: job %s, %s", m.job.Status.State, strings.Join(left, "\n"))
 }
 
-// settle lets everybody do all that they have to do now.
+// settle runs every actor until it has nothing to do.
 func (m *model) settle() {
 	for len(m.drafts) > 0 {
 		m.writeLate()
@@ -505,7 +504,7 @@ func (m *model) settle() {
 	for len(m.server.news) > 0 && m.api {
 		m.server.deliver()
 	}
-	m.server.speak()
+	m.server.sendDue()
 	for _, id := range m.robotIDs() {
 		r := m.agents[id]
 		for len(r.inbox) > 0 {
@@ -517,7 +516,7 @@ func (m *model) settle() {
 				r.end(uid, "", 0)
 			}
 		}
-		r.sayAll()
+		r.resendReports()
 	}
 	for len(m.uplink) > 0 && m.server.up {
 		m.toServer()
@@ -525,11 +524,11 @@ func (m *model) settle() {
 }
 
 func (m *model) rests() bool {
-	if !lifecycle.JobState(m.job.Status.State).Terminal() {
+	if !lifecycle.JobState(m.job.Status.State).IsTerminal() {
 		return false
 	}
 	for _, t := range m.tasks {
-		if !lifecycle.TaskState(t.Status.State).Terminal() {
+		if !lifecycle.TaskState(t.Status.State).IsTerminal() {
 			return false
 		}
 	}

@@ -1,4 +1,4 @@
-package bridge
+package gateway
 
 import (
 	"strings"
@@ -7,10 +7,10 @@ import (
 	"github.com/go-logr/logr"
 )
 
-func TestOnlyABrokerWithTLSOrOnThisMachineIsBelieved(t *testing.T) {
+func TestValidateBroker_RequiresTLSOrLoopback(t *testing.T) {
 	for _, row := range []struct {
 		url  string
-		want string // part of the refusal; empty: none
+		want string // part of the error; if empty, none
 	}{
 		{"mqtts://broker:8883", ""}, {"ssl://broker:8883", ""}, {"tls://broker:8883", ""}, {"tcps://broker:8883", ""},
 		{"mqtt+ssl://broker:8883", ""}, {"wss://broker/mqtt", ""},
@@ -21,12 +21,12 @@ func TestOnlyABrokerWithTLSOrOnThisMachineIsBelieved(t *testing.T) {
 		{"mqtt://me:secret@broker:1883", "me:xxxxx@broker"},
 		{"broker:1883", "must look like mqtts://host:8883"}, {"", "must look like mqtts://host:8883"},
 	} {
-		err := Config{MQTTURL: row.url}.CheckBroker()
+		err := Config{MQTTURL: row.url}.ValidateBroker()
 		if (err == nil) != (row.want == "") || err != nil && !strings.Contains(err.Error(), row.want) {
 			t.Errorf("%s: %v, want %q", row.url, err, row.want)
 		}
 		if row.want == "without TLS" {
-			if err := (Config{MQTTURL: row.url, AllowPlaintext: true}).CheckBroker(); err != nil {
+			if err := (Config{MQTTURL: row.url, AllowPlaintext: true}).ValidateBroker(); err != nil {
 				t.Errorf("%s, allowed: %v", row.url, err)
 			}
 		}

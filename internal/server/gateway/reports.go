@@ -1,4 +1,4 @@
-package bridge
+package gateway
 
 import (
 	"context"
@@ -13,50 +13,50 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/traceparent"
-	"k8s4r.io/k8s4r/internal/tracing"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/platform/tracing"
+	"k8s4r.io/k8s4r/internal/protocol/trace"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
 const (
 	// reportWorkers write at a time; the reports of one task have one writer.
 	reportWorkers = 16
-	// reportQueue bounds what waits for one worker. What is over is dropped
-	// and comes again, because nobody acknowledged it.
+	// reportQueue bounds the reports that wait for one worker. Others are dropped, and
+	// come again because they are not acknowledged.
 	reportQueue = 4096
 	// writeTimeout bounds one write.
 	writeTimeout = 10 * time.Second
-	// flushTimeout bounds the writes of a server that stops.
+	// flushTimeout bounds the writes at shutdown.
 	flushTimeout = 5 * time.Second
-	// The bounds of the pause after a write that failed.
+	// Bounds of the pause after a failed write.
 	retryFirst = 100 * time.Millisecond
 	retryLast  = 5 * time.Second
 )
 
-// reports turns what robots say about tasks into writes of Task status.
-type reports struct {
-	window time.Duration
-	now    func() time.Time
-	view   *view
-	live   client.Reader
-	writer client.SubResourceWriter
-	ack    func(robotID string, t wire.TaskAck)
-	wrote  func(*robotv1.Task) // each write
-	tracer *tracing.Tracer     // of what has run; nil: nobody traces
-	forget func() bool         // whether a task that is not in the view is gone for good
-	m      *metrics
-	log    logr.Logger
-	queues [reportWorkers]chan report
+// reportWriter writes reports of robots to the status of Tasks.
+type reportWriter struct {
+	window  time.Duration
+	now     func() time.Time
+	view    *view
+	live    client.Reader
+	writer  client.SubResourceWriter
+	sendAck func(robotID string, t wire.TaskAck)
+	onWrite func(*robotv1.Task) // each write
+	tracer  *tracing.Tracer     // of runs; nil: no traces
+	isGone  func() bool         // a task that is not in the view is certainly deleted
+	m       *metrics
+	log     logr.Logger
+	queues  [reportWorkers]chan report
 }
 
-func (q *reports) init() {
+func (q *reportWriter) initQueues() {
 	for i := range q.queues {
 		q.queues[i] = make(chan report, reportQueue)
 	}
 }
 
-// add takes a report in without waiting. It tells whether there was room.
-func (q *reports) add(r report) bool {
+// addReport queues a report without blocking, and reports whether there was room.
+func (q *reportWriter) addReport(r report) bool {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(r.uid))
 	select {
@@ -67,31 +67,30 @@ func (q *reports) add(r report) bool {
 	}
 }
 
-// run writes until ctx ends, and then what it has taken: the broker has it no
-// more, and document agents say each thing once.
-func (q *reports) run(ctx context.Context) {
+// run writes until ctx ends, and then writes what is queued: the broker has delivered
+// it, and legacy agents send each report once.
+func (q *reportWriter) run(ctx context.Context) {
 	var wg sync.WaitGroup
 	for _, queue := range q.queues {
-		w := &reportWorker{reports: q, queue: queue, waiting: map[types.UID]*batch{}}
+		w := &reportWorker{reportWriter: q, queue: queue, waiting: map[types.UID]*batch{}}
 		wg.Go(func() { w.run(ctx) })
 	}
 	wg.Wait()
 }
 
-// batch is what robots said about one task and is not written yet.
+// batch has the reports about one task that are not written yet.
 type batch struct {
 	reports  []report
 	due      time.Time
 	failures int
 }
 
-// maxBatch bounds the reports about one task that wait for one write. An
-// honest robot has a handful.
+// maxBatch bounds the reports about one task in one write. Robots send a handful.
 const maxBatch = 64
 
 // reportWorker owns the batches of its share of the tasks.
 type reportWorker struct {
-	*reports
+	*reportWriter
 	queue   chan report
 	waiting map[types.UID]*batch
 }
@@ -102,11 +101,11 @@ func (w *reportWorker) run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			w.flush(context.WithoutCancel(ctx))
+			w.flushAll(context.WithoutCancel(ctx))
 			return
 		case r := <-w.queue:
-			w.take(r)
-			w.takeAllThere()
+			w.addToBatch(r)
+			w.drainQueue()
 		case <-timer.C:
 		}
 		w.writeDue(ctx)
@@ -114,31 +113,31 @@ func (w *reportWorker) run(ctx context.Context) {
 	}
 }
 
-// flush writes all that is there, once.
-func (w *reportWorker) flush(ctx context.Context) {
+// flushAll tries to write everything once.
+func (w *reportWorker) flushAll(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
-	w.takeAllThere()
+	w.drainQueue()
 	for _, b := range w.waiting {
 		b.due = w.now()
 	}
 	w.writeDue(ctx)
 }
 
-// takeAllThere empties the queue, so that a start and an end that came while
-// a write was under way share the next one.
-func (w *reportWorker) takeAllThere() {
+// drainQueue empties the queue, so that a start and an end that arrived during a write
+// share the next one.
+func (w *reportWorker) drainQueue() {
 	for len(w.waiting) < reportQueue {
 		select {
 		case r := <-w.queue:
-			w.take(r)
+			w.addToBatch(r)
 		default:
 			return
 		}
 	}
 }
 
-func (w *reportWorker) take(r report) {
+func (w *reportWorker) addToBatch(r report) {
 	b := w.waiting[r.uid]
 	if b == nil {
 		b = &batch{due: w.now().Add(w.window)}
@@ -149,8 +148,8 @@ func (w *reportWorker) take(r report) {
 		return
 	}
 	b.reports = append(b.reports, r)
-	if r.Terminal() && b.failures == 0 {
-		b.due = w.now() // nothing better can come
+	if r.IsTerminal() && b.failures == 0 {
+		b.due = w.now() // no later report can improve the write
 	}
 }
 
@@ -167,11 +166,11 @@ func (w *reportWorker) writeDue(ctx context.Context) {
 		if b.due.After(w.now()) || ctx.Err() != nil {
 			continue
 		}
-		err := w.write(ctx, uid, b.reports)
+		err := w.writeBatch(ctx, uid, b.reports)
 		if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
-			// It never will be taken, and must not hold up what comes after.
+			// It would be refused again, and must not block later reports.
 			w.m.dropped.WithLabelValues(string(wire.KindStatus), "refused by the API server").Add(float64(len(b.reports)))
-			w.log.Error(err, "task status is refused", "uid", uid)
+			w.log.Error(err, "the API server refused a task status", "uid", uid)
 			err = nil
 		}
 		if err != nil {
@@ -181,48 +180,47 @@ func (w *reportWorker) writeDue(ctx context.Context) {
 			continue
 		}
 		delete(w.waiting, uid)
-		w.takeAllThere() // or an end that came meanwhile would not share its start's write
+		w.drainQueue() // an end that arrived meanwhile shares its start's write
 	}
 }
 
-// write judges the reports about one task and writes the outcome. A conflict
-// means that somebody else has moved the task, so all is judged anew on what
-// stands there now.
-func (w *reportWorker) write(ctx context.Context, uid types.UID, rs []report) error {
+// writeBatch applies the reports about one task and writes the result. After a conflict
+// it applies them again to the current object.
+func (w *reportWorker) writeBatch(ctx context.Context, uid types.UID, rs []report) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
 	t := w.view.task(uid)
 	for {
 		if t == nil {
-			w.aboutNothing(rs)
+			w.dropOrphans(rs)
 			return nil
 		}
-		next, verdicts := judgeAll(w.now(), t, rs)
-		err := w.update(ctx, t, next)
+		next, verdicts := applyReports(w.now(), t, rs)
+		err := w.updateStatus(ctx, t, next)
 		if err == nil {
-			w.record(t, next, rs)
-			w.settle(rs, verdicts)
+			w.recordTrace(t, next, rs)
+			w.finishReports(rs, verdicts)
 			return nil
 		}
 		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("task %s/%s: %w", t.Namespace, t.Name, err)
 		}
-		if t, err = w.read(ctx, t); err != nil {
+		if t, err = w.rereadTask(ctx, t); err != nil {
 			return err
 		}
 	}
 }
 
-// update writes next, unless it is what stands there already.
-func (w *reportWorker) update(ctx context.Context, t, next *robotv1.Task) error {
+// updateStatus writes next, unless it is unchanged.
+func (w *reportWorker) updateStatus(ctx context.Context, t, next *robotv1.Task) error {
 	if next == t {
 		return nil
 	}
 	next = next.DeepCopy()
 	err := w.writer.Update(ctx, next)
-	w.m.taskWrites.WithLabelValues(result(err)).Inc()
+	w.m.taskWrites.WithLabelValues(resultLabel(err)).Inc()
 	if err == nil {
-		w.wrote(next)
+		w.onWrite(next)
 		if t.Status.State != next.Status.State {
 			w.m.transitions.WithLabelValues(t.Status.State, next.Status.State).Inc()
 		}
@@ -230,22 +228,22 @@ func (w *reportWorker) update(ctx context.Context, t, next *robotv1.Task) error 
 	return err
 }
 
-// record the runs that have ended with what was written.
-func (w *reportWorker) record(was, is *robotv1.Task, rs []report) {
+// recordTrace records the runs that ended with the write.
+func (w *reportWorker) recordTrace(was, is *robotv1.Task, rs []report) {
 	if was == is || w.tracer == nil {
 		return
 	}
-	var said traceparent.Context
+	var said trace.Context
 	for _, r := range rs {
-		if r.attempt == is.Status.Attempt && r.trace != (traceparent.Context{}) {
+		if r.attempt == is.Status.Attempt && r.trace != (trace.Context{}) {
 			said = r.trace
 		}
 	}
-	w.tracer.Record(tracing.Ran(was, is, said)...)
+	w.tracer.Record(tracing.RunSpans(was, is, said)...)
 }
 
-// read looks past the cache. It returns nil when the task is gone.
-func (w *reportWorker) read(ctx context.Context, t *robotv1.Task) (*robotv1.Task, error) {
+// rereadTask reads a task without the cache. It returns nil if the task is deleted.
+func (w *reportWorker) rereadTask(ctx context.Context, t *robotv1.Task) (*robotv1.Task, error) {
 	var now robotv1.Task
 	err := w.live.Get(ctx, client.ObjectKeyFromObject(t), &now)
 	switch {
@@ -254,54 +252,52 @@ func (w *reportWorker) read(ctx context.Context, t *robotv1.Task) (*robotv1.Task
 	case err != nil:
 		return nil, fmt.Errorf("read task %s/%s again: %w", t.Namespace, t.Name, err)
 	}
-	w.wrote(&now)
+	w.onWrite(&now)
 	return &now, nil
 }
 
-// settle counts and acknowledges what has been judged and written.
-func (w *reportWorker) settle(rs []report, verdicts []verdict) {
+// finishReports counts and acknowledges reports that have been applied and written.
+func (w *reportWorker) finishReports(rs []report, verdicts []reportOutcome) {
 	written := 0
 	for i, v := range verdicts {
 		switch v.drop {
 		case "":
 			written++
-			w.measure(rs[i])
-		case dropIllegalEdge:
-			w.m.illegalEdges.WithLabelValues(rs[i].State, string(v.signal)).Inc()
+			w.observeLag(rs[i])
+		case dropIllegalTransition:
+			w.m.illegalTransitions.WithLabelValues(rs[i].State, string(v.signal)).Inc()
 		case dropNothingNew:
 		default:
 			w.m.dropped.WithLabelValues(string(wire.KindStatus), string(v.drop)).Inc()
 		}
 		if v.ack {
-			w.acknowledge(rs[i])
+			w.ackReport(rs[i])
 		}
 	}
 	w.m.coalesced.Add(float64(max(written-1, 0)))
 }
 
-// measure how long it took to write what a robot said.
-func (w *reportWorker) measure(r report) {
-	if !r.heard.IsZero() {
-		w.m.uplinkLag.Observe(w.now().Sub(r.heard).Seconds())
+// observeLag observes the time from the receipt of a report to its write.
+func (w *reportWorker) observeLag(r report) {
+	if !r.receivedAt.IsZero() {
+		w.m.reportLag.Observe(w.now().Sub(r.receivedAt).Seconds())
 	}
 }
 
-// aboutNothing answers reports about a task that is not there. A robot knows
-// a UID only from a dispatch, which some server sent after it had seen the
-// Task; so once our own view has had time to catch up with that server's, the
-// Task has been deleted, and nobody will ever want to know. A look past the
-// cache would not help: the API finds no object by its UID.
-func (w *reportWorker) aboutNothing(rs []report) {
+// dropOrphans drops reports about a task that does not exist. Robots know UIDs only from
+// dispatches of a server that had seen the Task; so once our view has caught up, the
+// Task is deleted, and the report is acknowledged. The API cannot find objects by UID.
+func (w *reportWorker) dropOrphans(rs []report) {
 	for _, r := range rs {
 		w.m.dropped.WithLabelValues(string(wire.KindStatus), string(dropUnknownTask)).Inc()
-		if w.forget() {
-			w.acknowledge(r)
+		if w.isGone() {
+			w.ackReport(r)
 		}
 	}
 }
 
-func (w *reportWorker) acknowledge(r report) {
-	if !r.document && !r.useOnly {
-		w.ack(r.robot, wire.TaskAck{UID: string(r.uid), Attempt: r.attempt, Seq: r.Seq})
+func (w *reportWorker) ackReport(r report) {
+	if !r.legacy && !r.usageOnly {
+		w.sendAck(r.robot, wire.TaskAck{UID: string(r.uid), Attempt: r.attempt, Seq: r.Seq})
 	}
 }

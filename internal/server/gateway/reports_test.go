@@ -1,4 +1,4 @@
-package bridge
+package gateway
 
 import (
 	"context"
@@ -10,11 +10,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
-// slowWriter takes status writes, during each of which something happens.
+// slowWriter accepts status writes and calls during in each.
 type slowWriter struct {
 	client.SubResourceWriter
 	during func(t *robotv1.Task)
@@ -25,39 +25,38 @@ func (w slowWriter) Update(_ context.Context, o client.Object, _ ...client.SubRe
 	return nil
 }
 
-// Where writes are slow they are few: what waits for its turn takes with it all that
-// has come meanwhile.
-func TestAnEndThatComesDuringAnotherTasksWriteSharesThatOfItsStart(t *testing.T) {
+// While a write is in progress, later reports of the waiting tasks are merged into their writes.
+func TestReportWorker_MergesEndIntoPendingStart(t *testing.T) {
 	m, err := newMetrics(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	v, about := newView(), map[types.UID]report{}
 	for n := range 2 {
-		task := at(taskIn(lifecycle.TaskDispatching, 1), uint64(n+1))
-		r := said(wire.ReportRunning, "Started", 0)
+		task := atVersion(taskIn(lifecycle.TaskDispatching, 1), uint64(n+1))
+		r := reportOf(wire.ReportRunning, "Started", 0)
 		r.uid = task.UID
 		v.deliverTask(task)
 		about[task.UID] = r
 	}
 	queue := make(chan report, 4)
 	var wrote []string
-	q := &reports{
-		now: func() time.Time { return clock }, view: v, wrote: func(*robotv1.Task) {}, forget: func() bool { return false },
-		ack: func(string, wire.TaskAck) {}, m: m, log: logr.Discard(),
+	q := &reportWriter{
+		now: func() time.Time { return clock }, view: v, onWrite: func(*robotv1.Task) {}, isGone: func() bool { return false },
+		sendAck: func(string, wire.TaskAck) {}, m: m, log: logr.Discard(),
 	}
 	q.writer = slowWriter{during: func(task *robotv1.Task) {
 		wrote = append(wrote, task.Status.State)
 		delete(about, task.UID)
-		for uid := range about { // the other one ends
-			end := said(wire.ReportCompleted, "Completed", 0)
+		for uid := range about { // the other task ends
+			end := reportOf(wire.ReportCompleted, "Completed", 0)
 			end.uid = uid
 			queue <- end
 		}
 	}}
-	w := &reportWorker{reports: q, queue: queue, waiting: map[types.UID]*batch{}}
+	w := &reportWorker{reportWriter: q, queue: queue, waiting: map[types.UID]*batch{}}
 	for _, r := range about {
-		w.take(r)
+		w.addToBatch(r)
 	}
 	w.writeDue(t.Context())
 	if len(wrote) != 2 || wrote[0] != wire.ReportRunning || wrote[1] != wire.ReportCompleted {

@@ -1,4 +1,4 @@
-package bridge
+package gateway
 
 import (
 	"context"
@@ -17,59 +17,58 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
-// The reasons why a task waits for its secretEnv, in its condition and as events.
+// Reasons of the condition SecretsReady and of events.
 const (
 	reasonSecretMissing   = "SecretMissing"
 	reasonSecretForbidden = "SecretForbidden"
 	reasonSecretUnusable  = "SecretUnusable"
 )
 
-// maxVariable is the longest value of an environment variable, with its name and
-// what is between and behind them: Linux takes no more.
-const maxVariable = 128 << 10
+// maxEnvLength is the longest environment string that Linux accepts: name, '=', value
+// and NUL.
+const maxEnvLength = 128 << 10
 
-// unreadyError is why a task cannot have its secretEnv now, for its owner, who can
-// mend it.
-type unreadyError struct{ reason, message string }
+// secretError is why a task cannot have its secretEnv, for its owner.
+type secretError struct{ reason, message string }
 
-func (e *unreadyError) Error() string { return e.message }
+func (e *secretError) Error() string { return e.message }
 
-func unready(reason, format string, a ...any) error {
-	return &unreadyError{reason, fmt.Sprintf(format, a...)}
+func newSecretError(reason, format string, a ...any) error {
+	return &secretError{reason, fmt.Sprintf(format, a...)}
 }
 
-// wantsSecrets tells whether a Task has values of Secrets.
-func wantsSecrets(t *robotv1.Task) bool { return len(t.Spec.SecretEnv) > 0 }
+// usesSecrets reports whether a Task has a secretEnv.
+func usesSecrets(t *robotv1.Task) bool { return len(t.Spec.SecretEnv) > 0 }
 
-// goesWithSecrets tells whether they must go with what its robot is told. An attempt
-// that has begun is only asked for, and no Secret that is gone may keep us from that.
-func goesWithSecrets(t *robotv1.Task, action string) bool {
-	return action == wire.ActionCreate && wantsSecrets(t) && !hasStarted(t)
+// needsSecrets reports whether a dispatch must contain the values. An attempt that has
+// started is only queried, which a deleted Secret must not prevent.
+func needsSecrets(t *robotv1.Task, action string) bool {
+	return action == wire.ActionCreate && usesSecrets(t) && !hasStarted(t)
 }
 
-// dispatchSecrets reads what the dispatch of a task waits for, and sends it. Values
-// are kept nowhere: for a repetition they are read again.
-func (b *Bridge) dispatchSecrets(ctx context.Context, uid types.UID) error {
+// dispatchSecrets reads the secrets of a task and sends its dispatch. Values are not
+// kept; a repetition reads them again.
+func (b *Gateway) dispatchSecrets(ctx context.Context, uid types.UID) error {
 	t := b.view.task(uid)
-	if wanted(t) != wire.ActionCreate {
+	if wantedAction(t) != wire.ActionCreate {
 		return nil
 	}
-	values, err := secretsOf(ctx, b.live, t)
-	if no, ok := errors.AsType[*unreadyError](err); ok {
-		return b.sayUnready(ctx, t, no) // the downlink asks again
+	values, err := readSecrets(ctx, b.apiReader, t)
+	if no, ok := errors.AsType[*secretError](err); ok {
+		return b.recordSecretError(ctx, t, no) // the downlink requests them again
 	}
 	if err != nil {
 		return fmt.Errorf("secretEnv of task %s/%s: %w", t.Namespace, t.Name, err)
 	}
-	b.downlink.deliver(t, values)
+	b.downlink.sendWithSecrets(t, values)
 	return nil
 }
 
-// sayUnready writes down why a task waits, once.
-func (b *Bridge) sayUnready(ctx context.Context, t *robotv1.Task, no *unreadyError) error {
+// recordSecretError writes the condition SecretsReady, and an event if it has changed.
+func (b *Gateway) recordSecretError(ctx context.Context, t *robotv1.Task, no *secretError) error {
 	next := t.DeepCopy()
 	if !meta.SetStatusCondition(&next.Status.Conditions, metav1.Condition{
 		Type: robotv1.ConditionSecretsReady, Status: metav1.ConditionFalse, Reason: no.reason, Message: no.message, LastTransitionTime: metav1.NewTime(b.now()),
@@ -77,18 +76,18 @@ func (b *Bridge) sayUnready(ctx context.Context, t *robotv1.Task, no *unreadyErr
 		return nil
 	}
 	err := b.client.Status().Update(ctx, next)
-	b.m.taskWrites.WithLabelValues(result(err)).Inc()
+	b.m.taskWrites.WithLabelValues(resultLabel(err)).Inc()
 	if err != nil {
-		return b.notWritten(ctx, t, err, "say what it waits for")
+		return b.handleWriteError(ctx, t, err, "write condition SecretsReady")
 	}
-	b.wroteTask(next)
+	b.storeTask(next)
 	b.warn(next, no.reason, no.message)
 	return nil
 }
 
-// secretsOf reads the values of a Task's secretEnv, each Secret once. The error
-// may be an unreadyError.
-func secretsOf(ctx context.Context, api client.Reader, t *robotv1.Task) (wire.Secrets, error) {
+// readSecrets reads the values of a Task's secretEnv, each Secret once. The error may be
+// a secretError.
+func readSecrets(ctx context.Context, api client.Reader, t *robotv1.Task) (wire.Secrets, error) {
 	values, read := wire.Secrets{}, map[string]*corev1.Secret{}
 	for _, name := range slices.Sorted(maps.Keys(t.Spec.SecretEnv)) {
 		from := t.Spec.SecretEnv[name]
@@ -100,7 +99,7 @@ func secretsOf(ctx context.Context, api client.Reader, t *robotv1.Task) (wire.Se
 			}
 			read[from.SecretName] = secret
 		}
-		value, there, err := valueOf(secret, name, from)
+		value, there, err := secretValue(secret, name, from)
 		if err != nil {
 			return nil, err
 		}
@@ -111,7 +110,7 @@ func secretsOf(ctx context.Context, api client.Reader, t *robotv1.Task) (wire.Se
 	return values, nil
 }
 
-// readSecret returns nil when there is none.
+// readSecret returns nil if the Secret does not exist.
 func readSecret(ctx context.Context, api client.Reader, namespace, name string) (*corev1.Secret, error) {
 	var secret corev1.Secret
 	err := api.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &secret)
@@ -119,7 +118,7 @@ func readSecret(ctx context.Context, api client.Reader, namespace, name string) 
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case apierrors.IsForbidden(err):
-		return nil, unready(reasonSecretForbidden, "The server may not read Secrets of the namespace %s; permit it with: kubectl create rolebinding k8s4r-secret-reader "+
+		return nil, newSecretError(reasonSecretForbidden, "The server may not read Secrets in namespace %s; to allow it, run: kubectl create rolebinding k8s4r-secret-reader "+
 			"--clusterrole=k8s4r-secret-reader --serviceaccount=k8s4r-system:k8s4r-server --namespace=%s (%v)", namespace, namespace, err)
 	case err != nil:
 		return nil, err
@@ -127,13 +126,14 @@ func readSecret(ctx context.Context, api client.Reader, namespace, name string) 
 	return &secret, nil
 }
 
-// valueOf is the value of a variable. Not there: the task does without.
-func valueOf(secret *corev1.Secret, name string, from robotv1.SecretKey) (value string, there bool, err error) {
+// secretValue returns the value of a variable, and whether it is set: an optional one
+// may not be.
+func secretValue(secret *corev1.Secret, name string, from robotv1.SecretKey) (value string, there bool, err error) {
 	if secret == nil {
 		if from.Optional {
 			return "", false, nil
 		}
-		return "", false, unready(reasonSecretMissing, "secretEnv %s: there is no Secret %s; the task starts when it is there", name, from.SecretName)
+		return "", false, newSecretError(reasonSecretMissing, "secretEnv %s: Secret %s does not exist; the task starts once it does", name, from.SecretName)
 	}
 	data, there := secret.Data[from.Key]
 	value = string(data)
@@ -141,12 +141,12 @@ func valueOf(secret *corev1.Secret, name string, from robotv1.SecretKey) (value 
 	case !there && from.Optional:
 		return "", false, nil
 	case !there:
-		err = unready(reasonSecretMissing, "secretEnv %s: the Secret %s has no key %s; the task starts when it has", name, from.SecretName, from.Key)
+		err = newSecretError(reasonSecretMissing, "secretEnv %s: Secret %s has no key %s; the task starts once it has", name, from.SecretName, from.Key)
 	case strings.Contains(value, "\x00") || !utf8.ValidString(value):
-		err = unready(reasonSecretUnusable, "secretEnv %s: the key %s of the Secret %s is no text, and a variable takes nothing else; store it in base64", name, from.Key, from.SecretName)
-	case len(name)+len("=\x00")+len(value) > maxVariable:
-		err = unready(reasonSecretUnusable, "secretEnv %s: the key %s of the Secret %s has %d bytes, and Linux takes at most %d for a variable; have the task fetch it instead",
-			name, from.Key, from.SecretName, len(value), maxVariable-len(name)-len("=\x00"))
+		err = newSecretError(reasonSecretUnusable, "secretEnv %s: key %s of Secret %s is not valid UTF-8 text without NUL; store it as base64", name, from.Key, from.SecretName)
+	case len(name)+len("=\x00")+len(value) > maxEnvLength:
+		err = newSecretError(reasonSecretUnusable, "secretEnv %s: key %s of Secret %s has %d bytes, Linux accepts at most %d in a variable; let the task fetch the value itself",
+			name, from.Key, from.SecretName, len(value), maxEnvLength-len(name)-len("=\x00"))
 	}
 	return value, there, err
 }

@@ -1,4 +1,4 @@
-package bridge
+package gateway
 
 import (
 	"bytes"
@@ -15,13 +15,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/testkit/docagent"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/testkit/legacyagent"
 	"k8s4r.io/k8s4r/internal/testkit/simrobot"
-	"k8s4r.io/k8s4r/internal/wire"
 )
 
-// password is what must be seen nowhere but in a dispatch.
+// password must appear nowhere but in a dispatch.
 const password = "hunter2-never-written"
 
 func secretOf(name string, data map[string]string) *corev1.Secret {
@@ -32,16 +32,15 @@ func secretOf(name string, data map[string]string) *corev1.Secret {
 	return s
 }
 
-// needy is a task that is bound to r1 and takes PASSWORD from the key password of
-// the Secret db.
-func needy(name string) *robotv1.Task {
-	t := bound(name, "r1")
+// newTaskWithSecret returns a task on r1 that gets PASSWORD from the key password of the Secret db.
+func newTaskWithSecret(name string) *robotv1.Task {
+	t := newBoundTask(name, "r1")
 	t.Spec.SecretEnv = map[string]robotv1.SecretKey{"PASSWORD": {SecretName: "db", Key: "password"}}
 	return t
 }
 
-// dispatched are the values of the last dispatch of the task.
-func (l *listener) dispatched(task *robotv1.Task) (values wire.Secrets, times int) {
+// lastDispatch returns the secrets of the task's last dispatch and the number of its dispatches.
+func (l *listener) lastDispatch(task *robotv1.Task) (values wire.Secrets, times int) {
 	for _, payload := range l.payloads(wire.RobotTopic("r1", wire.KindDispatch)) {
 		if d, err := wire.Decode[wire.Dispatch](payload); err == nil && d.Task.Metadata.UID == string(task.UID) && d.Action == wire.ActionCreate {
 			values, times = d.Secrets, times+1
@@ -50,39 +49,39 @@ func (l *listener) dispatched(task *robotv1.Task) (values wire.Secrets, times in
 	return values, times
 }
 
-// awaitDispatch waits until the last dispatch of the task has these values alone. The
-// listener has a connection of its own, and may hear later than the robot.
+// awaitDispatch waits until the task's last dispatch has exactly these secrets. The listener has
+// its own connection and may receive it later than the robot.
 func (l *listener) awaitDispatch(t *testing.T, task *robotv1.Task, want wire.Secrets) {
 	t.Helper()
-	eventually(t, "a dispatch with the values alone", func() bool { got, _ := l.dispatched(task); return maps.Equal(got, want) })
+	eventually(t, "a dispatch with the values alone", func() bool { got, _ := l.lastDispatch(task); return maps.Equal(got, want) })
 }
 
-// warnedOf tells whether an event on the object says all of this.
-func (s *system) warnedOf(name string, words ...string) bool {
+// hasWarning reports whether an event of the object contains all words.
+func (s *system) hasWarning(name string, words ...string) bool {
 	return slices.ContainsFunc(s.warned(), func(w string) bool {
 		return strings.HasPrefix(w, name+": ") && !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(w, word) })
 	})
 }
 
-func TestSecretsTravelBesideTheTaskAndAreSeenNowhereElse(t *testing.T) {
+func TestSecrets_AppearOnlyInDispatch(t *testing.T) {
 	s := start(t, secretOf("db", map[string]string{"password": password, "other": "unasked-for"}))
-	s.approve()
-	hears := s.listener("k8s4r/#")
-	r := s.sim(simrobot.Config{RobotID: "r1"})
+	s.approveRobots()
+	hears := s.newListener("k8s4r/#")
+	r := s.startRobot(simrobot.Config{RobotID: "r1"})
 	defer r.Stop()
-	task := s.create(needy("t1"))
+	task := s.createTask(newTaskWithSecret("t1"))
 	eventually(t, "t1 completes", func() bool { return s.state("t1") == lifecycle.TaskCompleted })
 	hears.awaitDispatch(t, task, wire.Secrets{"PASSWORD": password})
 	object, err := json.Marshal(s.task("t1"))
 	if err != nil || bytes.Contains(object, []byte(password)) {
 		t.Errorf("the Task says %s, %v", object, err)
 	}
-	for topic, payloads := range hears.everything() {
+	for topic, payloads := range hears.allPayloads() {
 		if topic != wire.RobotTopic("r1", wire.KindDispatch) && bytes.Contains(bytes.Join(payloads, nil), []byte(password)) {
 			t.Errorf("%s says %s", topic, payloads)
 		}
 	}
-	if said := s.retained(); bytes.Contains(said, []byte(password)) {
+	if said := s.readRetained(); bytes.Contains(said, []byte(password)) {
 		t.Errorf("a retained message says %s", said)
 	}
 	if said := strings.Join(append(s.warned(), s.logged()...), "\n"); strings.Contains(said, password) {
@@ -90,56 +89,56 @@ func TestSecretsTravelBesideTheTaskAndAreSeenNowhereElse(t *testing.T) {
 	}
 }
 
-// waitsFor is the task's condition SecretsReady. Nil: it has none.
-func (s *system) waitsFor(name string) *metav1.Condition {
+// secretsCondition returns the task's condition SecretsReady, or nil if it has none.
+func (s *system) secretsCondition(name string) *metav1.Condition {
 	return meta.FindStatusCondition(s.task(name).Status.Conditions, robotv1.ConditionSecretsReady)
 }
 
-// retained is all that a client hears which comes late.
-func (s *system) retained() []byte {
-	late := s.listener("k8s4r/#")
+// readRetained returns all retained messages.
+func (s *system) readRetained() []byte {
+	late := s.newListener("k8s4r/#")
 	list := wire.RobotTopic("r1", wire.KindState)
-	eventually(s.t, "the broker has a list for r1", func() bool { _, n := late.heard(list); return n > 0 })
+	eventually(s.t, "the broker has a list for r1", func() bool { _, n := late.lastPayload(list); return n > 0 })
 	var all []byte
-	for _, payloads := range late.everything() {
+	for _, payloads := range late.allPayloads() {
 		all = append(all, bytes.Join(payloads, nil)...)
 	}
 	return all
 }
 
-func TestATaskWaitsForItsSecretAndGoesOnWhenItIsThere(t *testing.T) {
+func TestSecrets_TaskWaitsForMissingSecret(t *testing.T) {
 	for name, row := range map[string]struct {
 		before []*corev1.Secret
 		says   []string
 	}{
-		"there is no Secret": {nil, []string{"SecretMissing", "secretEnv PASSWORD", "no Secret db"}},
+		"there is no Secret": {nil, []string{"SecretMissing", "secretEnv PASSWORD", "Secret db does not exist"}},
 		"it has not the key": {[]*corev1.Secret{secretOf("db", map[string]string{"pasword": password})}, []string{"SecretMissing", "secretEnv PASSWORD", "Secret db has no key password"}},
-		"it is no text":      {[]*corev1.Secret{secretOf("db", map[string]string{"password": password + "\xff"})}, []string{"SecretUnusable", "key password of the Secret db is no text", "base64"}},
-		"it has a NUL":       {[]*corev1.Secret{secretOf("db", map[string]string{"password": password + "\x00"})}, []string{"SecretUnusable", "key password of the Secret db is no text"}},
+		"it is no text":      {[]*corev1.Secret{secretOf("db", map[string]string{"password": password + "\xff"})}, []string{"SecretUnusable", "key password of Secret db is not valid UTF-8 text", "base64"}},
+		"it has a NUL":       {[]*corev1.Secret{secretOf("db", map[string]string{"password": password + "\x00"})}, []string{"SecretUnusable", "key password of Secret db is not valid UTF-8 text"}},
 		"it is more than Linux takes": {[]*corev1.Secret{secretOf("db", map[string]string{"password": strings.Repeat("x", 128<<10)})},
-			[]string{"SecretUnusable", "key password of the Secret db has 131072 bytes", "at most 131062"}},
+			[]string{"SecretUnusable", "key password of Secret db has 131072 bytes", "at most 131062"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := start(t)
-			s.approve()
+			s.approveRobots()
 			for _, secret := range row.before {
 				if err := s.api.Create(t.Context(), secret); err != nil {
 					t.Fatal(err)
 				}
 			}
-			hears := s.listener("k8s4r/#")
-			r := s.sim(simrobot.Config{RobotID: "r1"})
+			hears := s.newListener("k8s4r/#")
+			r := s.startRobot(simrobot.Config{RobotID: "r1"})
 			defer r.Stop()
-			task := s.create(needy("t1"))
-			eventually(t, "an event says what the task waits for", func() bool { return s.warnedOf("t1", row.says...) })
+			task := s.createTask(newTaskWithSecret("t1"))
+			eventually(t, "an event says what the task waits for", func() bool { return s.hasWarning("t1", row.says...) })
 			eventually(t, "it is looked for again and again", func() bool { return s.secretReads() > 4 })
 			if n := s.writesTo("t1"); n != 1 || len(s.warned()) != 1 {
 				t.Errorf("to say so took %d writes and %d events", n, len(s.warned()))
 			}
-			if c := s.waitsFor("t1"); c == nil || c.Status != metav1.ConditionFalse || c.Reason != row.says[0] || !strings.Contains(c.Message, row.says[1]) {
+			if c := s.secretsCondition("t1"); c == nil || c.Status != metav1.ConditionFalse || c.Reason != row.says[0] || !strings.Contains(c.Message, row.says[1]) {
 				t.Errorf("its condition is %+v", c)
 			}
-			if _, n := hears.dispatched(task); n > 0 || s.state("t1") != lifecycle.TaskDispatching {
+			if _, n := hears.lastDispatch(task); n > 0 || s.state("t1") != lifecycle.TaskDispatching {
 				t.Errorf("dispatched %d times, the task is %s", n, s.state("t1"))
 			}
 			for _, old := range row.before {
@@ -151,7 +150,7 @@ func TestATaskWaitsForItsSecretAndGoesOnWhenItIsThere(t *testing.T) {
 				t.Fatal(err)
 			}
 			eventually(t, "t1 completes", func() bool { return s.state("t1") == lifecycle.TaskCompleted })
-			if c := s.waitsFor("t1"); c != nil {
+			if c := s.secretsCondition("t1"); c != nil {
 				t.Errorf("it still says %+v", c)
 			}
 			hears.awaitDispatch(t, task, wire.Secrets{"PASSWORD": "now"})
@@ -162,16 +161,16 @@ func TestATaskWaitsForItsSecretAndGoesOnWhenItIsThere(t *testing.T) {
 	}
 }
 
-func TestAServerThatMayNotReadSecretsSaysHowToPermitIt(t *testing.T) {
+func TestGateway_ExplainsForbiddenSecrets(t *testing.T) {
 	s := start(t, secretOf("db", map[string]string{"password": password}))
 	s.set(func() { s.forbids = true })
-	s.approve()
-	r := s.sim(simrobot.Config{RobotID: "r1"})
+	s.approveRobots()
+	r := s.startRobot(simrobot.Config{RobotID: "r1"})
 	defer r.Stop()
-	s.create(needy("t1"))
-	s.create(bound("t2", "r1"))
+	s.createTask(newTaskWithSecret("t1"))
+	s.createTask(newBoundTask("t2", "r1"))
 	eventually(t, "an event has the command", func() bool {
-		return s.warnedOf("t1", "SecretForbidden", "kubectl create rolebinding k8s4r-secret-reader --clusterrole=k8s4r-secret-reader "+
+		return s.hasWarning("t1", "SecretForbidden", "kubectl create rolebinding k8s4r-secret-reader --clusterrole=k8s4r-secret-reader "+
 			"--serviceaccount=k8s4r-system:k8s4r-server --namespace="+namespace)
 	})
 	eventually(t, "a task without secrets goes by", func() bool { return s.state("t2") == lifecycle.TaskCompleted })
@@ -179,32 +178,32 @@ func TestAServerThatMayNotReadSecretsSaysHowToPermitIt(t *testing.T) {
 	eventually(t, "t1 completes", func() bool { return s.state("t1") == lifecycle.TaskCompleted })
 }
 
-func TestOptionalSecretsMayBeMissing(t *testing.T) {
+func TestSecrets_OptionalMayBeMissing(t *testing.T) {
 	s := start(t, secretOf("db", map[string]string{"password": password}))
-	s.approve()
-	hears := s.listener("k8s4r/#")
-	r := s.sim(simrobot.Config{RobotID: "r1"})
+	s.approveRobots()
+	hears := s.newListener("k8s4r/#")
+	r := s.startRobot(simrobot.Config{RobotID: "r1"})
 	defer r.Stop()
-	task := needy("t1")
+	task := newTaskWithSecret("t1")
 	task.Spec.SecretEnv["NO_SECRET"] = robotv1.SecretKey{SecretName: "none", Key: "password", Optional: true}
 	task.Spec.SecretEnv["NO_KEY"] = robotv1.SecretKey{SecretName: "db", Key: "none", Optional: true}
-	s.create(task)
+	s.createTask(task)
 	eventually(t, "t1 completes", func() bool { return s.state("t1") == lifecycle.TaskCompleted })
 	hears.awaitDispatch(t, task, wire.Secrets{"PASSWORD": password})
 }
 
-func TestTheNextAttemptHasWhatTheSecretHasThen(t *testing.T) {
+func TestGateway_NextAttemptGetsCurrentSecret(t *testing.T) {
 	s := start(t, secretOf("db", map[string]string{"password": "first"}))
-	s.approve()
-	hears := s.listener("k8s4r/#")
-	r := s.sim(simrobot.Config{RobotID: "r1"})
+	s.approveRobots()
+	hears := s.newListener("k8s4r/#")
+	r := s.startRobot(simrobot.Config{RobotID: "r1"})
 	defer r.Stop()
-	task := s.create(needy("t1"))
+	task := s.createTask(newTaskWithSecret("t1"))
 	eventually(t, "t1 completes", func() bool { return s.state("t1") == lifecycle.TaskCompleted })
 	if err := s.api.Update(t.Context(), secretOf("db", map[string]string{"password": "second"})); err != nil {
 		t.Fatal(err)
 	}
-	s.edit("t1", func(st *robotv1.TaskStatus) {
+	s.editStatus("t1", func(st *robotv1.TaskStatus) {
 		st.State, st.Attempt = string(lifecycle.TaskDispatching), 2
 		st.Attempts = append(st.Attempts, robotv1.TaskAttempt{Attempt: 2, Robot: "r1"})
 	})
@@ -212,108 +211,108 @@ func TestTheNextAttemptHasWhatTheSecretHasThen(t *testing.T) {
 	hears.awaitDispatch(t, task, wire.Secrets{"PASSWORD": "second"})
 }
 
-func TestWhatNoRobotCanBeSentEndsWithASentence(t *testing.T) {
+func TestGateway_FailsTaskThatExceedsMessageSize(t *testing.T) {
 	t.Run("values that fit no message", func(t *testing.T) {
-		data, task := map[string]string{}, needy("t1")
+		data, task := map[string]string{}, newTaskWithSecret("t1")
 		for i := range 3 {
 			key := fmt.Sprint("key", i)
 			data[key], task.Spec.SecretEnv[fmt.Sprint("V", i)] = strings.Repeat(password, 5000), robotv1.SecretKey{SecretName: "db", Key: key}
 		}
 		delete(task.Spec.SecretEnv, "PASSWORD")
 		s := start(t, secretOf("db", data))
-		s.approve()
-		r := s.sim(simrobot.Config{RobotID: "r1"})
+		s.approveRobots()
+		r := s.startRobot(simrobot.Config{RobotID: "r1"})
 		defer r.Stop()
-		s.create(task)
+		s.createTask(task)
 		eventually(t, "the attempt ends", func() bool { return s.state("t1") == lifecycle.TaskExited })
-		if got := s.task("t1").Status; got.Reason != wire.ReasonRejected || !strings.Contains(got.Message, "The task and the values of its secretEnv do not fit one message") {
+		if got := s.task("t1").Status; got.Reason != wire.ReasonRejected || !strings.Contains(got.Message, "the task and the values of its secretEnv do not fit into one message") {
 			t.Errorf("it says %s: %s", got.Reason, got.Message)
 		}
 		if said := strings.Join(append(s.warned(), s.logged()...), "\n"); strings.Contains(said, password) {
 			t.Errorf("logs and events say %s", said)
 		}
 	})
-	t.Run("a robot whose agent speaks the document's protocol", func(t *testing.T) {
+	t.Run("a robot with a legacy agent", func(t *testing.T) {
 		s := start(t, secretOf("db", map[string]string{"password": password}))
-		s.approve()
-		a := s.doc(docagent.Config{RobotID: "r1"})
-		task := s.create(needy("t1"))
+		s.approveRobots()
+		a := s.startLegacyAgent(legacyagent.Config{RobotID: "r1"})
+		task := s.createTask(newTaskWithSecret("t1"))
 		eventually(t, "the attempt ends", func() bool { return s.state("t1") == lifecycle.TaskExited })
-		if got := s.task("t1").Status; got.Reason != wire.ReasonRejected || !strings.Contains(got.Message, "takes no secretEnv") {
+		if got := s.task("t1").Status; got.Reason != wire.ReasonRejected || !strings.Contains(got.Message, "does not support secretEnv") {
 			t.Errorf("it says %s: %s", got.Reason, got.Message)
 		}
-		if n := a.Runs()[string(task.UID)]; n > 0 {
+		if n := a.RunCounts()[string(task.UID)]; n > 0 {
 			t.Errorf("ran %d times", n)
 		}
 	})
 }
 
-func TestARobotThatIsBackIsAskedWithoutSecrets(t *testing.T) {
+func TestDownlink_StartedTaskNeedsNoSecrets(t *testing.T) {
 	asked := 0
-	d, v, sent := quietLink()
-	d.fetch = func(types.UID) { asked++ }
+	d, v, sent := newTestDownlink()
+	d.fetchSecrets = func(types.UID) { asked++ }
 	for n, row := range []struct {
 		ran  bool
 		want int
 	}{{true, 0}, {false, 1}} {
 		task := taskIn(lifecycle.TaskUnknown, 1)
 		task.UID = types.UID(fmt.Sprint(n))
-		task.Spec.SecretEnv = needy("t").Spec.SecretEnv
+		task.Spec.SecretEnv = newTaskWithSecret("t").Spec.SecretEnv
 		if row.ran {
 			task.Status.Attempts = []robotv1.TaskAttempt{{Attempt: 1, Robot: "r1", StartedAt: &metav1.MicroTime{Time: clock}}}
 		}
 		*sent, asked = 0, 0
-		v.deliverTask(at(task, uint64(n+1)))
-		d.changed(task.UID)
-		if !d.fireOne() || asked != row.want || *sent != 1-row.want {
+		v.deliverTask(atVersion(task, uint64(n+1)))
+		d.onTaskChanged(task.UID)
+		if !d.sendNext() || asked != row.want || *sent != 1-row.want {
 			t.Errorf("ran %v: Secrets were asked for %d times, and it was sent %d times", row.ran, asked, *sent)
 		}
 	}
 }
 
-func TestATaskIsNeverSentWithoutTheSecretsThatItAsksFor(t *testing.T) {
-	d, v, sent := quietLink()
-	task := at(needy("t"), 1)
+func TestDownlink_NeverSendsTaskWithoutSecrets(t *testing.T) {
+	d, v, sent := newTestDownlink()
+	task := atVersion(newTaskWithSecret("t"), 1)
 	v.deliverTask(task)
-	if d.send(task, wire.ActionCreate) || *sent != 0 {
-		t.Error("sent although nobody has read them")
+	if d.sendTask(task, wire.ActionCreate) || *sent != 0 {
+		t.Error("sent although they were not read")
 	}
-	if !d.sendWith(task, wire.ActionCreate, wire.Secrets{}) || *sent != 1 {
+	if !d.sendTaskWith(task, wire.ActionCreate, wire.Secrets{}) || *sent != 1 {
 		t.Error("not sent although all that can be missing is optional")
 	}
 }
 
-func TestValuesThatComeLateAreNotSent(t *testing.T) {
-	d, v, sent := quietLink()
-	d.fetch = func(types.UID) {}
-	first := at(needy("t"), 1)
+func TestDownlink_DropsLateSecrets(t *testing.T) {
+	d, v, sent := newTestDownlink()
+	d.fetchSecrets = func(types.UID) {}
+	first := atVersion(newTaskWithSecret("t"), 1)
 	v.deliverTask(first)
-	d.changed(first.UID)
-	second := at(first.DeepCopy(), 2)
+	d.onTaskChanged(first.UID)
+	second := atVersion(first.DeepCopy(), 2)
 	second.Status.Attempt = 2
 	second.Status.Attempts = append(second.Status.Attempts, robotv1.TaskAttempt{Attempt: 2, Robot: "r1"})
 	v.deliverTask(second)
-	d.changed(second.UID)
-	if d.deliver(first, wire.Secrets{"A": "1"}); *sent != 0 {
+	d.onTaskChanged(second.UID)
+	if d.sendWithSecrets(first, wire.Secrets{"A": "1"}); *sent != 0 {
 		t.Error("those of the first attempt are sent to the second")
 	}
-	if d.deliver(second, wire.Secrets{"A": "1"}); *sent != 1 {
+	if d.sendWithSecrets(second, wire.Secrets{"A": "1"}); *sent != 1 {
 		t.Error("those of the second attempt are not sent")
 	}
-	d.answered(report{robot: "r1", uid: second.UID, attempt: 2})
-	if d.deliver(second, wire.Secrets{"A": "1"}); *sent != 1 {
+	d.recordAnswer(report{robot: "r1", uid: second.UID, attempt: 2})
+	if d.sendWithSecrets(second, wire.Secrets{"A": "1"}); *sent != 1 {
 		t.Error("they are sent to a robot that has answered")
 	}
 }
 
-func TestADocumentAgentsListNamesNoTaskWithSecrets(t *testing.T) {
+func TestTaskList_OmitsTasksWithSecretsForLegacyAgent(t *testing.T) {
 	v := newView()
-	v.deliverTask(at(needy("t1"), 1))
-	v.deliverTask(at(bound("t2", "r1"), 2))
-	for speaks, want := range map[string]int{robotv1.ProtocolDocument: 1, robotv1.ProtocolK8s4r: 2} {
-		l := &lists{view: v, dialect: func(string) string { return speaks }}
-		if l.init(); len(l.unfinished("r1")) != want {
-			t.Errorf("%s: %d tasks are named, want %d", speaks, len(l.unfinished("r1")), want)
+	v.deliverTask(atVersion(newTaskWithSecret("t1"), 1))
+	v.deliverTask(atVersion(newBoundTask("t2", "r1"), 2))
+	for speaks, want := range map[string]int{robotv1.ProtocolV1: 1, robotv1.ProtocolV2: 2} {
+		l := &taskLists{view: v, protocolOf: func(string) string { return speaks }}
+		if l.initMaps(); len(l.activeTasksLocked("r1")) != want {
+			t.Errorf("%s: %d tasks are named, want %d", speaks, len(l.activeTasksLocked("r1")), want)
 		}
 	}
 }

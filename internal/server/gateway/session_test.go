@@ -1,4 +1,4 @@
-package bridge
+package gateway
 
 import (
 	"context"
@@ -19,74 +19,74 @@ import (
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/broker"
-	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/testkit/docagent"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/testkit/faultnet"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/testkit/legacyagent"
 )
 
-func TestWhatADocumentAgentSaysWhileTheServerIsAwayCounts(t *testing.T) {
+func TestGateway_ReceivesQueuedReportsOfLegacyAgent(t *testing.T) {
 	s := start(t)
-	s.approve()
-	a := s.doc(docagent.Config{RobotID: "d1", Run: -1})
-	ran := s.create(bound("ran", "d1"))
+	s.approveRobots()
+	a := s.startLegacyAgent(legacyagent.Config{RobotID: "d1", Run: -1})
+	ran := s.createTask(newBoundTask("ran", "d1"))
 	eventually(t, "it runs", func() bool { return s.state("ran") == lifecycle.TaskRunning })
 	s.stop()
-	// Dispatched by the server before, which did not live to hear of it.
-	sent := s.create(bound("sent", "d1"))
+	// The previous server dispatched it and stopped before a report arrived.
+	sent := s.createTask(newBoundTask("sent", "d1"))
 	for _, task := range []*robotv1.Task{ran, sent} {
-		a.Report(string(task.UID), wire.Status{State: wire.ReportRunning})
-		a.Report(string(task.UID), wire.Status{State: wire.ReportCompleted})
+		a.SendReport(string(task.UID), wire.Status{State: wire.ReportRunning})
+		a.SendReport(string(task.UID), wire.Status{State: wire.ReportCompleted})
 	}
-	s.serve(Config{SettleAfter: 5 * time.Second})
+	s.startServer(Config{BacklogWindow: 5 * time.Second})
 	for _, task := range []string{"ran", "sent"} {
 		eventually(t, task+" completes", func() bool { return s.state(task) == lifecycle.TaskCompleted })
 	}
-	last := s.create(bound("last", "d1"))
+	last := s.createTask(newBoundTask("last", "d1"))
 	eventually(t, "work goes on", func() bool { return s.state("last") == lifecycle.TaskRunning })
-	if runs := a.Runs(); runs[string(sent.UID)] != 0 || runs[string(ran.UID)] != 1 || runs[string(last.UID)] != 1 {
+	if runs := a.RunCounts(); runs[string(sent.UID)] != 0 || runs[string(ran.UID)] != 1 || runs[string(last.UID)] != 1 {
 		t.Errorf("runs %v", runs)
 	}
 }
 
-func TestAServerThatStopsWritesWhatItHasTaken(t *testing.T) {
+func TestGateway_WritesQueuedReportsAtShutdown(t *testing.T) {
 	s := startWith(t, Config{BatchWindow: time.Hour})
-	s.approve()
-	a := s.doc(docagent.Config{RobotID: "d1", Run: -1})
-	task := s.create(bound("t1", "d1"))
-	eventually(t, "it runs", func() bool { return a.Runs()[string(task.UID)] == 1 })
-	eventually(t, "the server hears of it", func() bool { return s.b.robots.get("d1").answered })
+	s.approveRobots()
+	a := s.startLegacyAgent(legacyagent.Config{RobotID: "d1", Run: -1})
+	task := s.createTask(newBoundTask("t1", "d1"))
+	eventually(t, "it runs", func() bool { return a.RunCounts()[string(task.UID)] == 1 })
+	eventually(t, "the server hears of it", func() bool { return s.b.robots.stateOf("d1").hasAnswered })
 	s.stop()
 	if got := s.state("t1"); got != lifecycle.TaskRunning {
 		t.Errorf("t1 is %s: the broker has the word no more", got)
 	}
 }
 
-func TestADocumentAgentIsToldNothingBeforeItsBacklogIsIn(t *testing.T) {
+func TestGateway_HoldsLegacyAgentUntilBacklogIsReceived(t *testing.T) {
 	settled := clock.Add(2 * time.Second)
-	for speaks, want := range map[string]int{robotv1.ProtocolDocument: 0, robotv1.ProtocolK8s4r: 1} {
-		d, v, sent := quietLink()
+	for speaks, want := range map[string]int{robotv1.ProtocolV1: 0, robotv1.ProtocolV2: 1} {
+		d, v, sent := newTestDownlink()
 		now := clock
-		d.now, d.dialect = func() time.Time { return now }, func(string) string { return speaks }
-		task := at(taskIn(lifecycle.TaskDispatching, 1), 7)
+		d.now, d.protocolOf = func() time.Time { return now }, func(string) string { return speaks }
+		task := atVersion(taskIn(lifecycle.TaskDispatching, 1), 7)
 		v.deliverTask(task)
-		d.changed(task.UID)
-		d.holdDocuments(settled)
-		d.fireOne()
+		d.onTaskChanged(task.UID)
+		d.holdLegacyAgents(settled)
+		d.sendNext()
 		if *sent != want {
 			t.Errorf("%s: dispatched %d times at once, want %d", speaks, *sent, want)
 		}
 		now = settled
-		d.fireOne()
-		if *sent == want && speaks == robotv1.ProtocolDocument {
+		d.sendNext()
+		if *sent == want && speaks == robotv1.ProtocolV1 {
 			t.Errorf("%s: not dispatched when the backlog was in", speaks)
 		}
 
-		l, v, out := told(speaks)
+		l, v, out := newTestLists(speaks)
 		at := clock
 		l.now = func() time.Time { return at }
 		v.deliverTask(task)
-		v.putRobot(newRobot(namespace, "r1", nil, word{}))
+		v.putRobot(newRobot(namespace, "r1", nil, robotState{}))
 		l.sendAll(1, settled)
 		if len(*out) != want {
 			t.Errorf("%s: %d lists at once, want %d", speaks, len(*out), want)
@@ -99,36 +99,36 @@ func TestADocumentAgentIsToldNothingBeforeItsBacklogIsIn(t *testing.T) {
 	}
 }
 
-// The item was due before the connection, and is sent after it.
-func TestADispatchUnderWayWhenTheLinkComesUpWaitsForTheBacklog(t *testing.T) {
-	d, v, sent := quietLink()
-	d.now, d.dialect = func() time.Time { return clock }, func(string) string { return robotv1.ProtocolDocument }
-	d.up = func() int64 {
-		d.holdDocuments(clock.Add(time.Second))
+// The dispatch was due before the connection and is sent after the backlog.
+func TestDownlink_DueDispatchWaitsForBacklog(t *testing.T) {
+	d, v, sent := newTestDownlink()
+	d.now, d.protocolOf = func() time.Time { return clock }, func(string) string { return robotv1.ProtocolV1 }
+	d.upConnection = func() int64 {
+		d.holdLegacyAgents(clock.Add(time.Second))
 		return 1
 	}
-	task := at(taskIn(lifecycle.TaskDispatching, 1), 7)
+	task := atVersion(taskIn(lifecycle.TaskDispatching, 1), 7)
 	v.deliverTask(task)
-	d.changed(task.UID)
-	d.fireOne()
+	d.onTaskChanged(task.UID)
+	d.sendNext()
 	if *sent != 0 {
-		t.Error("dispatched what its robot may have ended while nobody listened")
+		t.Error("dispatched what its robot may have ended while the server was away")
 	}
 }
 
-// A list that was due before the connection is not sent beside the backlog.
-func TestAListThatIsDueWhenTheLinkComesUpWaitsForTheBacklog(t *testing.T) {
-	l, v, out := told(robotv1.ProtocolDocument)
-	v.deliverTask(at(taskIn(lifecycle.TaskDispatching, 1), 7))
-	v.putRobot(newRobot(namespace, "r1", nil, word{}))
+// A list that was due before the connection is not sent before the backlog.
+func TestTaskList_DueListWaitsForBacklog(t *testing.T) {
+	l, v, out := newTestLists(robotv1.ProtocolV1)
+	v.deliverTask(atVersion(taskIn(lifecycle.TaskDispatching, 1), 7))
+	v.putRobot(newRobot(namespace, "r1", nil, robotState{}))
 	up := int64(0)
-	l.up = func() int64 { return up }
-	l.refresh("r1")
+	l.upConnection = func() int64 { return up }
+	l.resendList("r1")
 	l.sendDue()
 	if len(*out) != 0 {
 		t.Fatal("sent before the link was up")
 	}
-	due := l.due()
+	due := l.dueRobots()
 	l.sendAll(1, clock.Add(time.Second))
 	up = 1
 	for _, id := range due {
@@ -137,18 +137,18 @@ func TestAListThatIsDueWhenTheLinkComesUpWaitsForTheBacklog(t *testing.T) {
 	if len(*out) != 0 {
 		t.Error("sent although it was put off")
 	}
-	l.letAnHourPass()
+	l.passHour()
 	if len(*out) != 1 {
 		t.Errorf("%d lists when the backlog is in", len(*out))
 	}
 }
 
-func TestAListForAConnectionThatIsNoMoreIsNotSaid(t *testing.T) {
-	l, v, out := told(robotv1.ProtocolDocument)
-	v.deliverTask(at(taskIn(lifecycle.TaskDispatching, 1), 7))
-	v.putRobot(newRobot(namespace, "r1", nil, word{}))
-	l.current = func() int64 { return 2 }
-	l.sendAll(1, clock) // of the connection before
+func TestTaskList_SkipsListOfOldConnection(t *testing.T) {
+	l, v, out := newTestLists(robotv1.ProtocolV1)
+	v.deliverTask(atVersion(taskIn(lifecycle.TaskDispatching, 1), 7))
+	v.putRobot(newRobot(namespace, "r1", nil, robotState{}))
+	l.currentConnection = func() int64 { return 2 }
+	l.sendAll(1, clock) // of the previous connection
 	if len(*out) != 0 {
 		t.Error("it went out beside the backlog of the next one")
 	}
@@ -158,34 +158,34 @@ func TestAListForAConnectionThatIsNoMoreIsNotSaid(t *testing.T) {
 	}
 }
 
-func TestARobotThatIsDeletedWhileTheLinkIsDownHearsOfItLater(t *testing.T) {
-	l, v, out := told(robotv1.ProtocolK8s4r)
-	v.deliverTask(at(taskIn(lifecycle.TaskDispatching, 1), 7))
-	v.putRobot(newRobot(namespace, "r1", nil, word{}))
-	l.send("r1")
-	up := l.up
-	l.up = func() int64 { return 0 }
+func TestTaskList_DeletedRobotGetsEmptyListAfterReconnect(t *testing.T) {
+	l, v, out := newTestLists(robotv1.ProtocolV2)
+	v.deliverTask(atVersion(taskIn(lifecycle.TaskDispatching, 1), 7))
+	v.putRobot(newRobot(namespace, "r1", nil, robotState{}))
+	l.sendList("r1")
+	up := l.upConnection
+	l.upConnection = func() int64 { return 0 }
 	v.removeTask(v.tasksOn("r1")[0])
 	v.removeRobot(v.robot("r1"))
-	l.forget("r1")
-	l.up = up
+	l.forgetRobot("r1")
+	l.upConnection = up
 	l.sendAll(1, clock)
 	if last := (*out)[len(*out)-1]; len(*out) != 2 || len(last.Refs) != 0 {
 		t.Errorf("%d lists, the last %+v", len(*out), last)
 	}
-	if len(l.gone)+len(l.clocks) != 0 {
+	if len(l.deleted)+len(l.states) != 0 {
 		t.Error("it is remembered for ever")
 	}
 }
 
-func TestWhatWasSaidForAnOlderConnectionStaysUnsaid(t *testing.T) {
-	l, err := newLink("mqtt://127.0.0.1:1", "s", nil, logr.Discard())
+func TestMQTTClient_DropsMessagesOfOldConnection(t *testing.T) {
+	l, err := newMQTTClient("mqtt://127.0.0.1:1", "s", nil, logr.Discard())
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.publish("r1", message{topic: "old", connection: l.connectionChanged()})
-	l.connectionChanged()
-	// A nil connection would panic if anything were sent on it.
+	l.enqueueMessage("r1", message{topic: "old", connection: l.nextConnection()})
+	l.nextConnection()
+	// A nil connection would panic if anything were sent.
 	for _, q := range l.queues {
 		for len(q) > 0 {
 			l.sendOne(t.Context(), nil, <-q)
@@ -193,43 +193,43 @@ func TestWhatWasSaidForAnOlderConnectionStaysUnsaid(t *testing.T) {
 	}
 }
 
-func TestALinkThatWentDownWhileItSubscribedIsNotReady(t *testing.T) {
-	l, err := newLink("mqtt://127.0.0.1:1", "s", nil, logr.Discard())
+func TestMQTTClient_NotReadyAfterConnectionIsReplaced(t *testing.T) {
+	l, err := newMQTTClient("mqtt://127.0.0.1:1", "s", nil, logr.Discard())
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := l.connectionChanged()
-	l.connectionChanged() // down
-	if l.setUp(first) || l.ready() == nil {
+	first := l.nextConnection()
+	l.nextConnection() // disconnected
+	if l.markUp(first) || l.checkUp() == nil {
 		t.Error("ready without a connection")
 	}
-	if !l.setUp(l.connectionChanged()) || l.ready() != nil {
+	if !l.markUp(l.nextConnection()) || l.checkUp() != nil {
 		t.Error("the next connection is not ready")
 	}
 }
 
-// What was on its way when a connection broke is lost, and holds up nothing after it.
-func TestWhatABrokenConnectionTookWithItHoldsUpNothing(t *testing.T) {
-	u, err := url.Parse(embedded(t))
+// Messages in flight when a connection breaks are lost and do not delay later ones.
+func TestMQTTClient_LostMessagesDoNotDelayOthers(t *testing.T) {
+	u, err := url.Parse(startEmbedded(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	proxy := faultnet.New(t, u.Host, nil)
-	h := &heardAll{}
+	h := &receivedIDs{}
 	l, stop := h.connect(t, "mqtt://"+proxy.Addr())
 	defer stop()
 	says := func(uid string) {
-		// The server hears what robots say, and so itself.
-		l.publish("r1", message{topic: wire.TaskTopic("r1", uid, wire.KindStatus), connection: l.upAs()})
+		// The server receives its own message, because it subscribes to what robots publish.
+		l.enqueueMessage("r1", message{topic: wire.TaskTopic("r1", uid, wire.KindStatus), connection: l.upConnection()})
 	}
 	for n := range 3 {
 		began := time.Now()
-		proxy.Silence()
+		proxy.DropPackets()
 		says(fmt.Sprintf("lost-%d", n))
 		eventually(t, "it is on its way", func() bool { return !slices.ContainsFunc(l.queues[:], func(q chan message) bool { return len(q) > 0 }) })
-		before := l.current()
-		proxy.Up()
-		eventually(t, "the link is up again", func() bool { return l.current() > before && l.ready() == nil })
+		before := l.currentConnection()
+		proxy.RestoreNetwork()
+		eventually(t, "the link is up again", func() bool { return l.currentConnection() > before && l.checkUp() == nil })
 		says(fmt.Sprintf("next-%d", n))
 		eventually(t, "the next message comes through", func() bool { return h.count() == n+1 })
 		if took := time.Since(began); took >= publishTimeout {
@@ -238,17 +238,17 @@ func TestWhatABrokenConnectionTookWithItHoldsUpNothing(t *testing.T) {
 	}
 }
 
-// The next server takes over all that was said while none was there, however
-// much it is, and goes on hearing: brokers bound what is on its way.
-func TestTheNextServerInheritsABurst(t *testing.T) {
-	for name, open := range map[string]func(*testing.T) string{"embedded broker": embedded, "Mosquitto": mosquitto} {
+// The next server receives all messages that were published without a server, even if they exceed
+// the broker's limit of inflight messages, and continues to receive.
+func TestMQTTClient_ReceivesBacklogOfPreviousServer(t *testing.T) {
+	for name, open := range map[string]func(*testing.T) string{"embedded broker": startEmbedded, "Mosquitto": startMosquitto} {
 		t.Run(name, func(t *testing.T) {
 			at := open(t)
-			h := &heardAll{}
+			h := &receivedIDs{}
 			stop := h.listen(t, at)
 			for round := range 2 {
 				stop()
-				says := robotClient(t, at)
+				says := newRobotClient(t, at)
 				const burst = 2000
 				for i := range burst {
 					says(fmt.Sprintf("away-%d-%d", round, i))
@@ -266,39 +266,38 @@ func TestTheNextServerInheritsABurst(t *testing.T) {
 	}
 }
 
-// heardAll is what a server has heard, each message once.
-type heardAll struct {
+// receivedIDs records the messages that a server has received, each once.
+type receivedIDs struct {
 	mu     sync.Mutex
 	topics map[string]bool
 }
 
-func (h *heardAll) forget() {
+func (h *receivedIDs) forget() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.topics = nil
 }
 
-func (h *heardAll) count() int {
+func (h *receivedIDs) count() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.topics)
 }
 
-// listen connects a link as the server does. The function that it returns ends
-// that.
-func (h *heardAll) listen(t *testing.T, url string) (stop func()) {
+// listen connects a client as the server does. The returned function disconnects it.
+func (h *receivedIDs) listen(t *testing.T, url string) (stop func()) {
 	t.Helper()
 	_, stop = h.connect(t, url)
 	return stop
 }
 
-func (h *heardAll) connect(t *testing.T, url string) (l *link, stop func()) {
+func (h *receivedIDs) connect(t *testing.T, url string) (l *mqttClient, stop func()) {
 	t.Helper()
-	l, err := newLink(url, "k8s4r-server", nil, logr.Discard())
+	l, err := newMQTTClient(url, "k8s4r-server", nil, logr.Discard())
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.subscribed, l.up = func(int64, bool) {}, func() {}
+	l.onSubscribed, l.onUp = func(int64, bool) {}, func() {}
 	l.receive = func(topic string, _ []byte, _ string) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
@@ -310,7 +309,7 @@ func (h *heardAll) connect(t *testing.T, url string) (l *link, stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- l.run(ctx) }()
-	eventually(t, "the link is up", func() bool { return l.ready() == nil })
+	eventually(t, "the link is up", func() bool { return l.checkUp() == nil })
 	return l, sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
@@ -319,8 +318,9 @@ func (h *heardAll) connect(t *testing.T, url string) (l *link, stop func()) {
 	})
 }
 
-// robotClient says something about a task, and waits until the broker has it.
-func robotClient(t *testing.T, at string) (says func(uid string)) {
+// newRobotClient returns a function that publishes a report about a task and waits for the broker's
+// acknowledgement.
+func newRobotClient(t *testing.T, at string) (says func(uid string)) {
 	t.Helper()
 	u, err := url.Parse(at)
 	if err != nil {
@@ -341,7 +341,7 @@ func robotClient(t *testing.T, at string) (says func(uid string)) {
 	}
 }
 
-func embedded(t *testing.T) string {
+func startEmbedded(t *testing.T) string {
 	t.Helper()
 	b := broker.New(broker.Config{Listen: "127.0.0.1:0"})
 	if err := b.Start(t.Context()); err != nil {
@@ -351,13 +351,13 @@ func embedded(t *testing.T) string {
 	return b.URL()
 }
 
-// mosquitto starts Debian's broker, which by default keeps 1000 messages for a
-// client that is away.
-func mosquitto(t *testing.T) string {
+// startMosquitto starts Debian's broker, which by default keeps 1000 messages for a disconnected
+// client.
+func startMosquitto(t *testing.T) string {
 	t.Helper()
 	bin, err := exec.LookPath("mosquitto")
 	if err != nil {
-		bin = "/usr/sbin/mosquitto" // not on everyone's PATH
+		bin = "/usr/sbin/mosquitto" // may not be in PATH
 	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -1,4 +1,4 @@
-package bridge
+package gateway
 
 import (
 	"slices"
@@ -10,15 +10,15 @@ import (
 	"pgregory.net/rapid"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
-// told is a lists and all that it has published.
-func told(speaks string) (*lists, *view, *[]wire.TaskList) {
+// newTestLists returns task lists with all that they have published.
+func newTestLists(speaks string) (*taskLists, *view, *[]wire.TaskList) {
 	var out []wire.TaskList
 	v := newView()
-	l := &lists{now: func() time.Time { return clock }, view: v, dialect: func(string) string { return speaks },
+	l := &taskLists{now: func() time.Time { return clock }, view: v, protocolOf: func(string) string { return speaks },
 		publish: func(_ int64, _ string, _ wire.Kind, payload []byte, _ bool) bool {
 			list, err := wire.Decode[wire.TaskList](payload)
 			if err != nil {
@@ -26,59 +26,58 @@ func told(speaks string) (*lists, *view, *[]wire.TaskList) {
 			}
 			out = append(out, list)
 			return true
-		}, up: func() int64 { return 1 }, current: func() int64 { return 1 }}
-	l.init()
+		}, upConnection: func() int64 { return 1 }, currentConnection: func() int64 { return 1 }}
+	l.initMaps()
 	return l, v, &out
 }
 
-func at(t *robotv1.Task, version uint64) *robotv1.Task {
+func atVersion(t *robotv1.Task, version uint64) *robotv1.Task {
 	t = t.DeepCopy()
 	t.ResourceVersion = strconv.FormatUint(version, 10)
 	return t
 }
 
-func TestAListNamesWhatShouldRunAndNothingElse(t *testing.T) {
+func TestTaskList_NamesExactlyTheActiveTasks(t *testing.T) {
 	for state, want := range map[lifecycle.TaskState]bool{
 		lifecycle.TaskPending: false, lifecycle.TaskDispatching: true, lifecycle.TaskRunning: true, lifecycle.TaskUnknown: true,
 		lifecycle.TaskExited: false, lifecycle.TaskSoftFailed: false, lifecycle.TaskPaused: false,
 		lifecycle.TaskCompleted: false, lifecycle.TaskFailed: false, lifecycle.TaskCanceled: false,
 	} {
-		if got := listed(taskIn(state, 1)); got != want {
+		if got := isListed(taskIn(state, 1)); got != want {
 			t.Errorf("%s: %v", state, got)
 		}
-		if listed(taskIn(state, 1, stopping)) {
+		if isListed(taskIn(state, 1, stopping)) {
 			t.Errorf("%s and stopping is listed", state)
 		}
 	}
 }
 
-func TestAListOfADocumentAgentHoldsWholeTasksUnderTheUIDOfTheAttempt(t *testing.T) {
-	l, v, out := told(robotv1.ProtocolDocument)
+func TestTaskList_LegacyListHasTasksWithAttemptUIDs(t *testing.T) {
+	l, v, out := newTestLists(robotv1.ProtocolV1)
 	task := taskIn(lifecycle.TaskRunning, 3)
-	v.deliverTask(at(task, 7))
-	l.send("r1")
+	v.deliverTask(atVersion(task, 7))
+	l.sendList("r1")
 	got := (*out)[0]
 	if len(got.Tasks) != 1 || got.Tasks[0].Metadata.UID != string(task.UID)+"-3" || got.Tasks[0].Spec.Config.Exec.Command != "true" || got.Epoch != 0 {
 		t.Errorf("list %+v", got)
 	}
 }
 
-func TestAListThatSaysNothingNewIsNotSent(t *testing.T) {
-	l, v, out := told(robotv1.ProtocolK8s4r)
-	v.deliverTask(at(taskIn(lifecycle.TaskDispatching, 1), 7))
-	l.send("r1")
-	l.send("r1")
+func TestTaskList_SkipsUnchangedList(t *testing.T) {
+	l, v, out := newTestLists(robotv1.ProtocolV2)
+	v.deliverTask(atVersion(taskIn(lifecycle.TaskDispatching, 1), 7))
+	l.sendList("r1")
+	l.sendList("r1")
 	if len(*out) != 1 {
 		t.Errorf("sent %d times", len(*out))
 	}
 }
 
-// A robot of ours that gets everything late, and always reads the last
-// retained list when it comes back, never stops an attempt that should run, and
-// has stopped all that should not once it has read the last list.
-func TestEpochsNeverStopWhatShouldRun(t *testing.T) {
+// A v2 robot that receives messages late, and reads the last retained list when it reconnects,
+// never stops an attempt that should run. After it has read the last list, nothing else runs.
+func TestTaskList_EpochsNeverStopActiveTasks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		l, v, out := told(robotv1.ProtocolK8s4r)
+		l, v, out := newTestLists(robotv1.ProtocolV2)
 		tasks := map[int]*robotv1.Task{}
 		accepted := map[string]uint64{} // by UID: the epoch of the dispatch
 		runs := func() []string {
@@ -91,7 +90,7 @@ func TestEpochsNeverStopWhatShouldRun(t *testing.T) {
 		}
 		read := func(list wire.TaskList) {
 			for uid, epoch := range accepted {
-				named := slices.ContainsFunc(list.Refs, func(r wire.TaskRef) bool { return r.UID == uid })
+				named := slices.ContainsFunc(list.Refs, func(r wire.TaskReference) bool { return r.UID == uid })
 				if !named && list.Epoch >= epoch {
 					delete(accepted, uid)
 				}
@@ -104,20 +103,20 @@ func TestEpochsNeverStopWhatShouldRun(t *testing.T) {
 			case "bind":
 				version++
 				if tasks[n] == nil {
-					tasks[n] = at(taskIn(lifecycle.TaskDispatching, 1), version)
+					tasks[n] = atVersion(taskIn(lifecycle.TaskDispatching, 1), version)
 					v.deliverTask(tasks[n])
 				}
-			case "late bind": // a Task whose version is below what was published already
+			case "late bind": // a Task whose version is lower than what was published already
 				if tasks[n] == nil {
-					tasks[n] = at(taskIn(lifecycle.TaskDispatching, 1), version)
+					tasks[n] = atVersion(taskIn(lifecycle.TaskDispatching, 1), version)
 					version += 5
 					l.mu.Lock()
-					l.clock("r1").list = max(l.clock("r1").list, version)
+					l.stateLocked("r1").list = max(l.stateLocked("r1").list, version)
 					l.mu.Unlock()
 					v.deliverTask(tasks[n])
 				}
 			case "dispatch":
-				if task := tasks[n]; task != nil && listed(task) {
+				if task := tasks[n]; task != nil && isListed(task) {
 					uid := string(task.UID)
 					epoch := l.dispatchEpoch(task)
 					if _, known := accepted[uid]; !known {
@@ -125,21 +124,21 @@ func TestEpochsNeverStopWhatShouldRun(t *testing.T) {
 					}
 				}
 			case "end":
-				if task := tasks[n]; task != nil && listed(task) {
+				if task := tasks[n]; task != nil && isListed(task) {
 					version++
-					task = at(task, version)
+					task = atVersion(task, version)
 					task.Status.State = string(lifecycle.TaskCanceled)
 					tasks[n] = task
 					v.deliverTask(task)
 				}
 			case "own write":
-				if task := tasks[n]; task != nil && listed(task) {
+				if task := tasks[n]; task != nil && isListed(task) {
 					version++
-					tasks[n] = at(task, version)
-					v.wroteTask(tasks[n])
+					tasks[n] = atVersion(task, version)
+					v.storeWrittenTask(tasks[n])
 				}
 			case "list":
-				l.send("r1")
+				l.sendList("r1")
 			case "come back":
 				if len(*out) > 0 {
 					before := runs()
@@ -147,7 +146,7 @@ func TestEpochsNeverStopWhatShouldRun(t *testing.T) {
 					for _, uid := range before {
 						_, still := accepted[uid]
 						for _, task := range tasks {
-							if string(task.UID) == uid && listed(task) && !still {
+							if string(task.UID) == uid && isListed(task) && !still {
 								t.Fatalf("stopped %s, which should run", uid)
 							}
 						}
@@ -155,133 +154,133 @@ func TestEpochsNeverStopWhatShouldRun(t *testing.T) {
 				}
 			}
 		}
-		l.refresh("r1")
-		l.send("r1")
+		l.resendList("r1")
+		l.sendList("r1")
 		read((*out)[len(*out)-1])
 		for _, task := range tasks {
-			if _, still := accepted[string(task.UID)]; still && !listed(task) {
+			if _, still := accepted[string(task.UID)]; still && !isListed(task) {
 				t.Fatalf("%s still runs", task.UID)
 			}
 		}
 	})
 }
 
-func TestAListIsNeverOlderThanTheOneBefore(t *testing.T) {
-	l, v, out := told(robotv1.ProtocolK8s4r)
+func TestTaskList_EpochNeverDecreases(t *testing.T) {
+	l, v, out := newTestLists(robotv1.ProtocolV2)
 	task := taskIn(lifecycle.TaskDispatching, 1)
-	v.deliverTask(at(task, 7))
-	l.send("r1")
-	if e := l.dispatchEpoch(at(task, 7)); e != 8 {
+	v.deliverTask(atVersion(task, 7))
+	l.sendList("r1")
+	if e := l.dispatchEpoch(atVersion(task, 7)); e != 8 {
 		t.Errorf("dispatched at %d, the list was of 7", e)
 	}
 	task.Status.State = string(lifecycle.TaskCompleted)
-	v.wroteTask(at(task, 20))
-	l.send("r1")
+	v.storeWrittenTask(atVersion(task, 20))
+	l.sendList("r1")
 	if got := (*out)[1]; got.Epoch != 8 || len(got.Refs) != 0 {
 		t.Errorf("list %+v: our own write is no news from the informer", got)
 	}
 }
 
-// letAnHourPass publishes what is due within it.
-func (l *lists) letAnHourPass() {
+// passHour publishes what becomes due within an hour.
+func (l *taskLists) passHour() {
 	later := l.now().Add(time.Hour)
 	l.now = func() time.Time { return later }
 	l.sendDue()
 }
 
-func TestADispatchThatCrossesWithTheEndOfItsTaskIsFollowedByAList(t *testing.T) {
-	l, v, out := told(robotv1.ProtocolK8s4r)
-	task := at(taskIn(lifecycle.TaskDispatching, 1), 7)
+func TestTaskList_FollowsDispatchOfEndedTask(t *testing.T) {
+	l, v, out := newTestLists(robotv1.ProtocolV2)
+	task := atVersion(taskIn(lifecycle.TaskDispatching, 1), 7)
 	v.deliverTask(task)
-	l.send("r1")
+	l.sendList("r1")
 	v.removeTask(task)
-	l.changed(task, nil)
-	l.letAnHourPass()
-	dispatched := l.dispatchEpoch(task) // read before it was removed, sent after that
-	l.letAnHourPass()
+	l.onTaskChanged(task, nil)
+	l.passHour()
+	dispatched := l.dispatchEpoch(task) // read before the removal, sent after it
+	l.passHour()
 	if last := (*out)[len(*out)-1]; last.Epoch < dispatched || len(last.Refs) != 0 {
 		t.Errorf("dispatched at %d, the last list is %+v: the robot runs it to its end", dispatched, last)
 	}
 	sent := len(*out)
-	v.deliverTask(at(task, 9))
-	l.send("r1")
+	v.deliverTask(atVersion(task, 9))
+	l.sendList("r1")
 	l.dispatchEpoch(task)
-	l.letAnHourPass()
+	l.passHour()
 	if len(*out) != sent+1 {
 		t.Errorf("%d lists for a dispatch of what is listed, want 1", len(*out)-sent)
 	}
 }
 
-func TestAListThatFindsNoRoomIsSentSoon(t *testing.T) {
-	l, v, out := told(robotv1.ProtocolK8s4r)
-	v.deliverTask(at(taskIn(lifecycle.TaskDispatching, 1), 7))
+func TestTaskList_RetriesWhenQueueIsFull(t *testing.T) {
+	l, v, out := newTestLists(robotv1.ProtocolV2)
+	v.deliverTask(atVersion(taskIn(lifecycle.TaskDispatching, 1), 7))
 	publish, full := l.publish, true
 	l.publish = func(connection int64, robotID string, k wire.Kind, payload []byte, retain bool) bool {
 		return !full && publish(connection, robotID, k, payload, retain)
 	}
-	l.send("r1")
+	l.sendList("r1")
 	select {
 	case <-l.wake:
 	default:
-		t.Error("nobody wakes up for it")
+		t.Error("run is not woken for it")
 	}
 	full = false
-	l.letAnHourPass()
+	l.passHour()
 	if len(*out) != 1 {
 		t.Errorf("%d lists were sent", len(*out))
 	}
 }
 
-func TestAListThatFitsNoMessageIsNotSent(t *testing.T) {
-	l, v, out := told(robotv1.ProtocolK8s4r)
+func TestTaskList_DoesNotSendTooLargeList(t *testing.T) {
+	l, v, out := newTestLists(robotv1.ProtocolV2)
 	many := 0
-	l.tooMany = func(_ string, tasks int) { many = tasks }
+	l.onTooLarge = func(_ string, tasks int) { many = tasks }
 	for range 5000 {
-		v.deliverTask(at(taskIn(lifecycle.TaskRunning, 1), 7))
+		v.deliverTask(atVersion(taskIn(lifecycle.TaskRunning, 1), 7))
 	}
-	l.send("r1")
+	l.sendList("r1")
 	if many != 5000 || len(*out) != 0 {
 		t.Errorf("%d lists were sent of %d tasks: part of a list would stop the rest", len(*out), many)
 	}
 }
 
-func TestTooManyTasksForOneMessageAreCut(t *testing.T) {
-	l, v, out := told(robotv1.ProtocolDocument)
+func TestTaskList_TruncatesLegacyList(t *testing.T) {
+	l, v, out := newTestLists(robotv1.ProtocolV1)
 	for range 400 {
 		task := taskIn(lifecycle.TaskRunning, 1)
 		task.Spec.Env = map[string]string{"X": string(make([]byte, 500))}
-		v.deliverTask(at(task, 7))
+		v.deliverTask(atVersion(task, 7))
 	}
-	l.send("r1")
+	l.sendList("r1")
 	if n := len((*out)[0].Tasks); n == 0 || n == 400 {
 		t.Errorf("%d tasks", n)
 	}
 }
 
-func TestListAndDispatchAreOfTheEraOfTheRobotsObject(t *testing.T) {
-	l, v, out := told(robotv1.ProtocolK8s4r)
-	r := newRobot(namespace, "r1", nil, word{})
+func TestMessages_CarryRobotUID(t *testing.T) {
+	l, v, out := newTestLists(robotv1.ProtocolV2)
+	r := newRobot(namespace, "r1", nil, robotState{})
 	r.UID = "era"
 	v.putRobot(r)
-	l.send("r1")
-	if got := (*out)[0].Era; got != "era" {
+	l.sendList("r1")
+	if got := (*out)[0].RobotUID; got != "era" {
 		t.Errorf("list of era %q", got)
 	}
-	d, dv, _ := quietLink()
+	d, dv, _ := newTestDownlink()
 	dv.putRobot(r)
 	var said wire.Dispatch
 	d.publish = func(_ int64, _ string, _ *robotv1.Task, payload []byte) (sent bool) {
 		said, _ = wire.Decode[wire.Dispatch](payload)
 		return true
 	}
-	d.send(taskIn(lifecycle.TaskDispatching, 1), wire.ActionCreate)
-	if said.Era != "era" || said.Attempt != 1 {
-		t.Errorf("dispatch of era %q", said.Era)
+	d.sendTask(taskIn(lifecycle.TaskDispatching, 1), wire.ActionCreate)
+	if said.RobotUID != "era" || said.Attempt != 1 {
+		t.Errorf("dispatch of era %q", said.RobotUID)
 	}
 }
 
-func TestTheRobotIsToldWhichAttemptsHaveStarted(t *testing.T) {
-	l, v, out := told(robotv1.ProtocolK8s4r)
+func TestTaskList_MarksStartedAttempts(t *testing.T) {
+	l, v, out := newTestLists(robotv1.ProtocolV2)
 	before := func(s *robotv1.TaskStatus) {
 		s.Attempts = []robotv1.TaskAttempt{{Attempt: 1, Robot: "r1", StartedAt: &metav1.MicroTime{Time: clock}}, {Attempt: 2, Robot: "r1"}}
 	}
@@ -290,7 +289,7 @@ func TestTheRobotIsToldWhichAttemptsHaveStarted(t *testing.T) {
 		task *robotv1.Task
 		want bool
 	}{
-		{name: "one that nobody has heard of has not", task: taskIn(lifecycle.TaskDispatching, 1)},
+		{name: "one without a report has not", task: taskIn(lifecycle.TaskDispatching, 1)},
 		{name: "one that follows one that had has not", task: taskIn(lifecycle.TaskDispatching, 2, before)},
 		{name: "one that runs has", task: taskIn(lifecycle.TaskRunning, 1), want: true},
 		{name: "one that ran when its robot was lost has", task: taskIn(lifecycle.TaskUnknown, 1, before), want: true},
@@ -300,47 +299,47 @@ func TestTheRobotIsToldWhichAttemptsHaveStarted(t *testing.T) {
 			if got := refOf(row.task).Started; got != row.want {
 				t.Errorf("the list says %v", got)
 			}
-			payload, err := encodeDispatch(wire.ActionCreate, row.task, robotv1.ProtocolK8s4r, 1, "era", nil, nil)
+			payload, err := encodeDispatch(wire.ActionCreate, row.task, robotv1.ProtocolV2, 1, "era", nil, nil)
 			said, _ := wire.Decode[wire.Dispatch](payload)
 			if err != nil || said.Started != row.want {
 				t.Errorf("the dispatch says %v, %v", said.Started, err)
 			}
 		})
 	}
-	running := at(taskIn(lifecycle.TaskDispatching, 1), 7)
+	running := atVersion(taskIn(lifecycle.TaskDispatching, 1), 7)
 	v.deliverTask(running)
-	l.send("r1")
-	running = at(running, 8)
+	l.sendList("r1")
+	running = atVersion(running, 8)
 	running.Status.State = string(lifecycle.TaskRunning)
 	v.deliverTask(running)
-	l.send("r1")
+	l.sendList("r1")
 	if len(*out) != 1 {
 		t.Errorf("a start made a list: %d", len(*out))
 	}
-	l.refresh("r1")
-	l.send("r1")
+	l.resendList("r1")
+	l.sendList("r1")
 	if last := (*out)[len(*out)-1]; !last.Refs[0].Started {
 		t.Errorf("a robot that registers is told %+v", last.Refs)
 	}
 }
 
-// The original is named until the manager has decided, or it would be stopped the
-// moment that its robot is back.
-func TestTheListOfALostRobotNamesTheOriginal(t *testing.T) {
-	l, v, out := told(robotv1.ProtocolK8s4r)
-	v.putRobot(newRobot(namespace, "r1", nil, word{}))
-	v.putRobot(newRobot(namespace, "r2", nil, word{}))
-	named := func(robot string) []wire.TaskRef {
+// The lost attempt is listed until the manager has decided. Otherwise its robot would stop it as
+// soon as it reconnects.
+func TestTaskList_NamesLostAttempt(t *testing.T) {
+	l, v, out := newTestLists(robotv1.ProtocolV2)
+	v.putRobot(newRobot(namespace, "r1", nil, robotState{}))
+	v.putRobot(newRobot(namespace, "r2", nil, robotState{}))
+	named := func(robot string) []wire.TaskReference {
 		*out = nil
-		l.refresh(robot)
-		l.send(robot)
+		l.resendList(robot)
+		l.sendList(robot)
 		return (*out)[0].Refs
 	}
 	see := func(task *robotv1.Task) {
 		old, _ := v.deliverTask(task)
-		l.changed(old, task)
+		l.onTaskChanged(old, task)
 	}
-	task := at(lost(lifecycle.TaskRunning), 7)
+	task := atVersion(newLostTask(lifecycle.TaskRunning), 7)
 	see(task)
 	if got := named("r1"); len(got) != 1 || got[0].Attempt != 1 || !got[0].Started {
 		t.Errorf("r1 is told %+v, want attempt 1, which it must not start", got)
@@ -348,8 +347,8 @@ func TestTheListOfALostRobotNamesTheOriginal(t *testing.T) {
 	if got := named("r2"); len(got) != 1 || got[0].Attempt != 2 {
 		t.Errorf("r2 is told %+v, want attempt 2", got)
 	}
-	task = at(task, 8)
-	task.Status.Original = 0
+	task = atVersion(task, 8)
+	task.Status.LostAttempt = 0
 	see(task)
 	if _, asked := l.dirty["r1"]; !asked {
 		t.Error("r1 is not told that its attempt counts no more")
@@ -359,19 +358,19 @@ func TestTheListOfALostRobotNamesTheOriginal(t *testing.T) {
 	}
 }
 
-func TestADocumentAgentIsNeverToldOfAnOriginal(t *testing.T) {
-	l, v, out := told(robotv1.ProtocolDocument)
-	v.putRobot(newRobot(namespace, "r1", nil, word{}))
-	v.deliverTask(at(lost(lifecycle.TaskRunning), 7))
-	l.send("r1")
+func TestTaskList_HidesLostAttemptFromLegacyAgent(t *testing.T) {
+	l, v, out := newTestLists(robotv1.ProtocolV1)
+	v.putRobot(newRobot(namespace, "r1", nil, robotState{}))
+	v.deliverTask(atVersion(newLostTask(lifecycle.TaskRunning), 7))
+	l.sendList("r1")
 	if len((*out)[0].Tasks) != 0 {
 		t.Error("it would run it anew")
 	}
 }
 
-// The contract's section 6: who must not let two run waits for the end of what timed
-// out, so its robot is asked for that, from when the manager has ended it.
-func TestARobotIsAskedForTheEndOfWhatTimedOut(t *testing.T) {
+// A manager that must not let two attempts run waits for the end of the attempt that timed out. So
+// the list queries the robot for that end.
+func TestTaskList_AsksForEndOfTimedOutAttempt(t *testing.T) {
 	end := func(s *robotv1.TaskStatus) { s.Attempts[0].FinishedAt = &metav1.MicroTime{Time: clock} }
 	for _, row := range []struct {
 		name string
@@ -383,28 +382,28 @@ func TestARobotIsAskedForTheEndOfWhatTimedOut(t *testing.T) {
 		{"another robot is to try", taskIn(lifecycle.TaskSoftFailed, 1, timedOut), 1},
 		{"its robot has answered", taskIn(lifecycle.TaskSoftFailed, 1, timedOut, end), 0},
 	} {
-		l, v, out := told(robotv1.ProtocolK8s4r)
-		v.deliverTask(at(row.task, 7))
-		l.send("r1")
-		if got := (*out)[0].Over; len(got) != row.over {
+		l, v, out := newTestLists(robotv1.ProtocolV2)
+		v.deliverTask(atVersion(row.task, 7))
+		l.sendList("r1")
+		if got := (*out)[0].Canceled; len(got) != row.over {
 			t.Errorf("%s: r1 is asked for the end of %+v", row.name, got)
 		}
 	}
 }
 
-// It would not understand, and a list that comes at once names what it has just ended.
-func TestADocumentAgentIsNotAskedForEnds(t *testing.T) {
-	l, v, _ := told(robotv1.ProtocolDocument)
-	before, after := at(taskIn(lifecycle.TaskRunning, 1), 7), at(taskIn(lifecycle.TaskExited, 1, timedOut), 8)
+// A legacy agent does not know the query. It runs again what it has just ended and a list contains.
+func TestTaskList_AsksLegacyAgentForNoEnds(t *testing.T) {
+	l, v, _ := newTestLists(robotv1.ProtocolV1)
+	before, after := atVersion(taskIn(lifecycle.TaskRunning, 1), 7), atVersion(taskIn(lifecycle.TaskExited, 1, timedOut), 8)
 	after.UID = before.UID
 	v.deliverTask(before)
-	l.send("r1")
+	l.sendList("r1")
 	v.deliverTask(after)
-	l.changed(before, after)
+	l.onTaskChanged(before, after)
 	if due := l.dirty["r1"]; !due.After(clock) {
 		t.Errorf("its list is due at once, at %s", due)
 	}
-	if got := l.overOn("r1"); got != nil {
+	if got := l.canceledOn("r1"); got != nil {
 		t.Errorf("it is asked for %+v", got)
 	}
 }

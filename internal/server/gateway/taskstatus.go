@@ -1,4 +1,4 @@
-package bridge
+package gateway
 
 import (
 	"math"
@@ -12,81 +12,76 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/traceparent"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	traceparent "k8s4r.io/k8s4r/internal/protocol/trace"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
-// report is a robot's word about one attempt of one task, in either dialect.
+// report is a robot's report about one attempt, in either protocol.
 type report struct {
-	robot    string // from the topic, which the broker checked
-	uid      types.UID
-	attempt  int32
-	document bool                // no attempt and no sequence in it: nobody waits for an ack
-	useOnly  bool                // came with a heartbeat, and says nothing but what the task uses
-	heard    time.Time           // zero: no robot said it
-	trace    traceparent.Context // as the dispatch had it; zero: it had none
+	robot      string // from the topic, which the broker checked
+	uid        types.UID
+	attempt    int32
+	legacy     bool                // of a legacy agent: without attempt and sequence number, and not acknowledged
+	usageOnly  bool                // from a heartbeat, with resource usage only
+	receivedAt time.Time           // zero: created by the server
+	trace      traceparent.Context // of the dispatch; zero: none
 	wire.Status
 }
 
-// dropReason says why a report changed nothing. Empty: it did.
+// dropReason is why a report changed nothing. Empty: it changed something.
 type dropReason string
 
 const (
-	dropNothingNew   dropReason = "nothing new"
-	dropWrongRobot   dropReason = "not the task's robot"
-	dropNewerAttempt dropReason = "attempt is not known"
-	dropOldAttempt   dropReason = "attempt is over"
-	dropIllegalEdge  dropReason = "illegal edge"
-	dropUnknownState dropReason = "unknown state"
-	dropUnknownTask  dropReason = "task does not exist"
+	dropNothingNew        dropReason = "nothing new"
+	dropWrongRobot        dropReason = "not the task's robot"
+	dropNewerAttempt      dropReason = "attempt is not known"
+	dropOldAttempt        dropReason = "attempt is over"
+	dropIllegalTransition dropReason = "illegal edge"
+	dropUnknownState      dropReason = "unknown state"
+	dropUnknownTask       dropReason = "task does not exist"
 )
 
-// verdict is what a report makes of a task.
-type verdict struct {
-	// status to write. Nil: none.
+// reportOutcome is the effect of a report on a task.
+type reportOutcome struct {
+	// status to write; nil: none
 	status *robotv1.TaskStatus
 	drop   dropReason
-	// signal that the state machine refused, with dropIllegalEdge.
+	// signal is the one that the state machine refused, with dropIllegalTransition.
 	signal lifecycle.TaskSignal
-	// ack tells that the report need not come again, once status is written.
+	// ack: the report is acknowledged once status is written.
 	ack bool
 }
 
-// codeUnknown is the exit code of a report that does not know it. No process
-// has it.
-const codeUnknown = -1
+// exitCodeUnknown is the exit code in reports of agents that do not know it.
+const exitCodeUnknown = -1
 
-// judge says what a report makes of a task.
-//
-// Two things are apart: the attempt's entry in the history, which any end may
-// close once, also of an attempt that no longer counts; and the task's state,
-// which only the attempt that counts moves, along the edges of the table.
-//
-// The end of an original is written, and not acknowledged: if the manager lets it
-// count again the robot's next word brings what only a whole report has.
-func judge(now time.Time, t *robotv1.Task, r report) verdict {
+// applyReport returns the effect of a report on a task. It changes the attempt's history
+// entry, which the first end of any attempt completes, and the task's state, which only
+// the current attempt changes. The end of a lost attempt is not acknowledged: if the
+// manager restores it, the repeated report has the details that the history lacks.
+func applyReport(now time.Time, t *robotv1.Task, r report) reportOutcome {
 	switch {
-	case r.useOnly:
-		return judgeUse(t, r)
-	case r.attempt > t.Status.Attempt && t.Status.Entry(r.attempt) == nil:
+	case r.usageOnly:
+		return applyUsage(t, r)
+	case r.attempt > t.Status.Attempt && t.Status.FindAttempt(r.attempt) == nil:
 		// The attempt that we know may be out of date, so it may come again.
-		return verdict{drop: dropNewerAttempt}
-	case r.attempt < t.Status.Attempt && t.Status.Entry(r.attempt) == nil:
-		return verdict{drop: dropOldAttempt, ack: true} // out of the history
-	case !mayReport(t, r):
-		return verdict{drop: dropWrongRobot, ack: true}
+		return reportOutcome{drop: dropNewerAttempt}
+	case r.attempt < t.Status.Attempt && t.Status.FindAttempt(r.attempt) == nil:
+		return reportOutcome{drop: dropOldAttempt, ack: true} // out of the history
+	case !canReport(t, r):
+		return reportOutcome{drop: dropWrongRobot, ack: true}
 	}
-	r = r.leaving(t)
+	r = r.withEvictionReason(t)
 	next := t.Status.DeepCopy()
 	recordEnd(now, next, r)
-	v := verdict{ack: true, drop: dropOldAttempt}
+	v := reportOutcome{ack: true, drop: dropOldAttempt}
 	switch {
-	case undecided(t, r.attempt):
-		v.drop, v.ack = "", !r.Terminal()
-		isBack(now, next.Entry(r.attempt), r)
+	case isReconciling(t, r.attempt):
+		v.drop, v.ack = "", !r.IsTerminal()
+		recordLostAttemptRunning(now, next.FindAttempt(r.attempt), r)
 	case r.attempt == t.Status.Attempt:
-		v.drop, v.signal = advance(now, next, r, robotv1.KeptRunning(t.Spec.Type))
+		v.drop, v.signal = advanceState(now, next, r, robotv1.IsKeptRunning(t.Spec.Type))
 	}
 	switch {
 	case !equality.Semantic.DeepEqual(*next, t.Status):
@@ -97,16 +92,15 @@ func judge(now time.Time, t *robotv1.Task, r report) verdict {
 	return v
 }
 
-// leaving is the report as it is meant when the robot was asked to let the task
-// go. A document agent does not tell an end that it was asked for from a failure,
-// and if it says nothing else, says that it has stopped.
-func (r report) leaving(t *robotv1.Task) report {
-	asked := r.document && r.attempt == t.Status.Attempt && t.Status.Reason == robotv1.ReasonEvicting
+// withEvictionReason returns the report with reason Stopped if the robot was asked to
+// evict the task. A legacy agent does not distinguish a requested stop from a failure.
+func (r report) withEvictionReason(t *robotv1.Task) report {
+	asked := r.legacy && r.attempt == t.Status.Attempt && t.Status.Reason == robotv1.ReasonEvicting
 	switch {
 	case !asked:
 		return r
-	case confirmsDelete(r):
-		r.State, r.ExitCode = wire.ReportFailed, codeUnknown
+	case isDeleteConfirmation(r):
+		r.State, r.ExitCode = wire.ReportFailed, exitCodeUnknown
 	case r.State != wire.ReportFailed:
 		return r
 	}
@@ -114,14 +108,14 @@ func (r report) leaving(t *robotv1.Task) report {
 	return r
 }
 
-// undecided tells whether the attempt was lost with its robot and the manager has
-// yet to say whether it counts again.
-func undecided(t *robotv1.Task, attempt int32) bool {
-	return attempt == t.Status.Original && t.Status.Entry(attempt) != nil && !lifecycle.TaskState(t.Status.State).Terminal()
+// isReconciling reports whether the attempt was lost with its robot, and the manager has
+// not yet decided whether it becomes current again.
+func isReconciling(t *robotv1.Task, attempt int32) bool {
+	return attempt == t.Status.LostAttempt && t.Status.FindAttempt(attempt) != nil && !lifecycle.TaskState(t.Status.State).IsTerminal()
 }
 
-// isBack notes that an original still runs.
-func isBack(now time.Time, a *robotv1.TaskAttempt, r report) {
+// recordLostAttemptRunning records that a lost attempt is still running.
+func recordLostAttemptRunning(now time.Time, a *robotv1.TaskAttempt, r report) {
 	if r.State != wire.ReportRunning || a.FinishedAt != nil {
 		return
 	}
@@ -131,18 +125,18 @@ func isBack(now time.Time, a *robotv1.TaskAttempt, r report) {
 	}
 }
 
-// mayReport tells whether the attempt was given to the robot that speaks.
-func mayReport(t *robotv1.Task, r report) bool {
-	if a := t.Status.Entry(r.attempt); a != nil && a.Robot != "" {
+// canReport reports whether the attempt was assigned to the robot of the report.
+func canReport(t *robotv1.Task, r report) bool {
+	if a := t.Status.FindAttempt(r.attempt); a != nil && a.Robot != "" {
 		return a.Robot == r.robot
 	}
-	return r.attempt == t.Status.Attempt && t.RobotOfAttempt() == r.robot
+	return r.attempt == t.Status.Attempt && t.CurrentRobot() == r.robot
 }
 
-// recordEnd closes the attempt's entry with the first end that is reported.
+// recordEnd completes the attempt's history entry with the first end that is reported.
 func recordEnd(now time.Time, s *robotv1.TaskStatus, r report) {
-	a := s.Entry(r.attempt)
-	if a == nil || !r.Terminal() {
+	a := s.FindAttempt(r.attempt)
+	if a == nil || !r.IsTerminal() {
 		return
 	}
 	if a.FinishedAt != nil {
@@ -154,24 +148,23 @@ func recordEnd(now time.Time, s *robotv1.TaskStatus, r report) {
 	}
 	a.FinishedAt = endOf(now, r)
 	a.ExitCode, a.Signal = new(r.ExitCode), r.Signal
-	if !judged(a) {
+	if !isDecided(a) {
 		a.State, a.Reason = endState(r), reasonOf(r)
 	}
 }
 
-// judged tells whether the manager has said what an attempt comes to before its
-// robot did: another one took its place, or it timed out. A robot that then says
-// that it was stopped would turn the timeout into no fault of the task.
-func judged(a *robotv1.TaskAttempt) bool {
+// isDecided reports whether the manager has already set the result of an attempt,
+// because another one replaced it or it timed out. A robot that then reports a stop must
+// not turn the timeout into no fault of the task.
+func isDecided(a *robotv1.TaskAttempt) bool {
 	state := lifecycle.TaskState(a.State)
 	return state == lifecycle.TaskCanceled || state == lifecycle.TaskFailed
 }
 
-// refineCode fills in an exit code that was not known. Document agents say -1
-// when they give up on a process, and its true code up to 5 s later. A code
-// that is known never changes.
+// refineCode fills in an exit code that was unknown. Legacy agents report -1 when they
+// give up on a process, and its exit code up to 5 s later. A known code never changes.
 func refineCode(s *robotv1.TaskStatus, a *robotv1.TaskAttempt, r report) {
-	if a.ExitCode == nil || *a.ExitCode != codeUnknown || r.ExitCode == codeUnknown {
+	if a.ExitCode == nil || *a.ExitCode != exitCodeUnknown || r.ExitCode == exitCodeUnknown {
 		return
 	}
 	a.ExitCode, a.Signal = new(r.ExitCode), r.Signal
@@ -187,9 +180,9 @@ func endState(r report) string {
 	return string(lifecycle.TaskFailed)
 }
 
-// advance moves the state along the table and keeps what goes with it. The
-// signal is the one that the table refused.
-func advance(now time.Time, s *robotv1.TaskStatus, r report, kept bool) (dropReason, lifecycle.TaskSignal) {
+// advanceState applies the report to the state machine, and merges its details. It
+// returns the signal if the transition is illegal.
+func advanceState(now time.Time, s *robotv1.TaskStatus, r report, kept bool) (dropReason, lifecycle.TaskSignal) {
 	if r.State == wire.ReportPending {
 		return "", "" // acknowledges the dispatch, which is not a state
 	}
@@ -199,77 +192,77 @@ func advance(now time.Time, s *robotv1.TaskStatus, r report, kept bool) (dropRea
 	}
 	from := lifecycle.TaskState(s.State)
 	if from == lifecycle.TaskRunning && signal == lifecycle.TaskStarted {
-		carry(now, s, r) // says again that it runs
+		mergeDetails(now, s, r) // repeats that it runs
 		return "", ""
 	}
 	to, ok := lifecycle.StepTask(from, signal)
 	if !ok {
-		return dropIllegalEdge, signal
+		return dropIllegalTransition, signal
 	}
 	s.State = string(to)
 	meta.RemoveStatusCondition(&s.Conditions, robotv1.ConditionSecretsReady)
-	carry(now, s, r)
+	mergeDetails(now, s, r)
 	if signal == lifecycle.TaskStarted {
-		started(now, s, r)
+		recordStart(now, s, r)
 	} else {
-		ended(now, s, r, signal)
+		recordExit(now, s, r, signal)
 	}
 	return "", ""
 }
 
-// signalOf translates the robot's word. What ends while it was asked to stop
-// was stopped, however it ended. A task that is kept running has no good end:
-// the manager decides what follows, as after a failure.
+// signalOf returns the report's signal. An end after a stop request counts as stopped,
+// however the task ended. A task that is kept running cannot succeed: the manager then
+// decides as after a failure.
 func signalOf(s *robotv1.TaskStatus, r report, kept bool) (lifecycle.TaskSignal, bool) {
 	stopping := s.Reason == robotv1.ReasonStopping
 	switch {
-	case r.Terminal() && stopping, stopping && confirmsDelete(r):
+	case r.IsTerminal() && stopping, stopping && isDeleteConfirmation(r):
 		return lifecycle.TaskStopped, true
 	case r.State == wire.ReportRunning:
 		return lifecycle.TaskStarted, true
 	case r.State == wire.ReportCompleted && !kept:
 		return lifecycle.TaskSucceeded, true
-	case r.Terminal():
-		return lifecycle.TaskErred, true
+	case r.IsTerminal():
+		return lifecycle.TaskAttemptFailed, true
 	}
 	return "", false
 }
 
-// eventFailed is the event with which a document agent says that a process
-// has gone, in a report whose state is running.
+// eventFailed is the event with which a legacy agent reports, in state running, that a
+// process is gone.
 const eventFailed = "Failed"
 
-// confirmsDelete tells whether a document agent says that it has stopped a
-// task: it answers a delete with nothing but this.
-func confirmsDelete(r report) bool {
-	return r.document && r.State == wire.ReportRunning && r.Event == eventFailed
+// isDeleteConfirmation reports whether a legacy agent confirms a delete: this is its
+// only answer.
+func isDeleteConfirmation(r report) bool {
+	return r.legacy && r.State == wire.ReportRunning && r.Event == eventFailed
 }
 
-func started(now time.Time, s *robotv1.TaskStatus, r report) {
+func recordStart(now time.Time, s *robotv1.TaskStatus, r report) {
 	s.StartedAt = startOf(now, r)
-	if a := s.Entry(r.attempt); a != nil {
+	if a := s.FindAttempt(r.attempt); a != nil {
 		a.StartedAt, a.State = s.StartedAt, string(lifecycle.TaskRunning)
 	}
-	if !s.AskedToStop() {
+	if !s.IsStopRequested() {
 		s.Reason, s.Message = "", r.Message
 	}
 }
 
-func ended(now time.Time, s *robotv1.TaskStatus, r report, signal lifecycle.TaskSignal) {
+func recordExit(now time.Time, s *robotv1.TaskStatus, r report, signal lifecycle.TaskSignal) {
 	if r.StartedAt != nil || s.StartedAt == nil {
 		s.StartedAt = startOf(now, r)
 	}
 	s.FinishedAt = endOf(now, r)
-	if r.Terminal() {
+	if r.IsTerminal() {
 		s.ExitCode, s.Signal = new(r.ExitCode), r.Signal
 	}
 	if signal != lifecycle.TaskStopped {
 		s.Reason, s.Message = endReason(s, r, signal), r.Message
 		return
 	}
-	// The message goes on saying why the task was called off.
+	// The message keeps the reason of the cancellation.
 	s.Reason, s.Message = robotv1.ReasonCanceled, strings.TrimPrefix(s.Message, robotv1.ReasonStopping+": ")
-	if a := s.Entry(r.attempt); a != nil {
+	if a := s.FindAttempt(r.attempt); a != nil {
 		if a.FinishedAt == nil {
 			a.FinishedAt = s.FinishedAt
 		}
@@ -277,8 +270,8 @@ func ended(now time.Time, s *robotv1.TaskStatus, r report, signal lifecycle.Task
 	}
 }
 
-// carry keeps what any report of the attempt that counts may bring along.
-func carry(now time.Time, s *robotv1.TaskStatus, r report) {
+// mergeDetails adds events, outputs and usage of a report of the current attempt.
+func mergeDetails(now time.Time, s *robotv1.TaskStatus, r report) {
 	addEvent(now, s, r)
 	for k, v := range r.Outputs {
 		if _, there := s.Outputs[k]; !there && len(s.Outputs) >= wire.MaxOutputs {
@@ -289,18 +282,18 @@ func carry(now time.Time, s *robotv1.TaskStatus, r report) {
 		}
 		s.Outputs[k] = v
 	}
-	// Use alone is worth no write: it changes all the time, and rides along.
+	// Usage changes all the time, so it causes no write of its own.
 	if u := r.Resources; u != nil && (lifecycle.TaskState(s.State) != lifecycle.TaskRunning || s.Resources == nil) {
 		s.Resources = resourceUse(u)
 	}
 }
 
-// addEvent keeps the last events, each once although reports are repeated.
+// addEvent adds the report's event, unless it repeats the last one.
 func addEvent(now time.Time, s *robotv1.TaskStatus, r report) {
 	if r.Event == "" {
 		return
 	}
-	e := robotv1.TaskEvent{Type: r.Event, Time: *moment(now, &r.UpdatedAt), DisplayMessage: r.Message}
+	e := robotv1.TaskEvent{Type: r.Event, Time: *robotTime(now, &r.UpdatedAt), DisplayMessage: r.Message}
 	same := func(o robotv1.TaskEvent) bool { return o.Type == e.Type && o.DisplayMessage == e.DisplayMessage }
 	if n := len(s.Events); n > 0 && same(s.Events[n-1]) {
 		return
@@ -311,22 +304,20 @@ func addEvent(now time.Time, s *robotv1.TaskStatus, r report) {
 	}
 }
 
-// endReason is reasonOf, but that a good end which does not count as one has a
-// reason too. One that came because the robot was asked to stop the task is the
-// task's obedience, not its failure.
+// endReason returns the reason of an end. A successful end that does not count as
+// success has a reason too; after a stop request it is Stopped.
 func endReason(s *robotv1.TaskStatus, r report, signal lifecycle.TaskSignal) string {
 	reason := reasonOf(r)
 	switch {
-	case reason != "" || signal != lifecycle.TaskErred:
+	case reason != "" || signal != lifecycle.TaskAttemptFailed:
 		return reason
-	case s.AskedToStop():
+	case s.IsStopRequested():
 		return wire.ReasonStopped
 	}
 	return wire.ReasonExited
 }
 
-// reasonOf is the report's reason for programs. Document agents give only an
-// event.
+// reasonOf returns the reason in a report. Legacy agents send only an event.
 func reasonOf(r report) string {
 	switch {
 	case r.State == wire.ReportCompleted, r.Reason != "":
@@ -340,43 +331,43 @@ func reasonOf(r report) string {
 }
 
 func startOf(now time.Time, r report) *metav1.MicroTime {
-	if r.StartedAt == nil && r.Terminal() {
+	if r.StartedAt == nil && r.IsTerminal() {
 		return nil // it may never have started
 	}
-	return firstMoment(now, r.StartedAt, &r.UpdatedAt)
+	return firstRobotTime(now, r.StartedAt, &r.UpdatedAt)
 }
 
 func endOf(now time.Time, r report) *metav1.MicroTime {
-	return firstMoment(now, r.FinishedAt, &r.UpdatedAt)
+	return firstRobotTime(now, r.FinishedAt, &r.UpdatedAt)
 }
 
-func firstMoment(now time.Time, ts ...*time.Time) *metav1.MicroTime {
+func firstRobotTime(now time.Time, ts ...*time.Time) *metav1.MicroTime {
 	for _, t := range ts {
 		if t != nil {
-			return moment(now, t)
+			return robotTime(now, t)
 		}
 	}
-	return moment(now, nil)
+	return robotTime(now, nil)
 }
 
-// moment is a time by the robot's clock, or now when that cannot be: a clock
-// that was never set, or a year that the API server would not take.
-func moment(now time.Time, t *time.Time) *metav1.MicroTime {
+// robotTime returns a time of the robot's clock, or now if that is implausible: the
+// clock was never set, or the API server would refuse the year.
+func robotTime(now time.Time, t *time.Time) *metav1.MicroTime {
 	if t == nil || t.Year() < 2000 || t.Year() > 2200 {
 		t = &now
 	}
-	// In UTC and whole microseconds it reads back from the API as it went in.
+	// In UTC and whole microseconds, so that it is read back as it was written.
 	return &metav1.MicroTime{Time: t.UTC().Truncate(time.Microsecond)}
 }
 
-func signed(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
+func toInt64(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
 
-// judgeAll folds the reports of one task, in order, into one status: what
-// started and ended within one window is one write.
-func judgeAll(now time.Time, t *robotv1.Task, reports []report) (next *robotv1.Task, verdicts []verdict) {
+// applyReports applies the reports about one task in order, so that a start and an end
+// within one window are one write.
+func applyReports(now time.Time, t *robotv1.Task, reports []report) (next *robotv1.Task, verdicts []reportOutcome) {
 	next = t
 	for _, r := range reports {
-		v := judge(now, next, r)
+		v := applyReport(now, next, r)
 		verdicts = append(verdicts, v)
 		if v.status != nil {
 			changed := *next // the rest is shared with the view and stays as it is

@@ -1,4 +1,4 @@
-package bridge
+package gateway
 
 import (
 	"fmt"
@@ -9,37 +9,37 @@ import (
 	"pgregory.net/rapid"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
 var clock = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
-// said is a report of the robot that has the task, about its first attempt.
-func said(state, event string, code int32) report {
+// reportOf returns a report of the task's robot about its first attempt.
+func reportOf(state, event string, code int32) report {
 	return report{robot: "r1", attempt: 1, Status: wire.Status{State: state, Event: event, ExitCode: code, UpdatedAt: clock}}
 }
 
-func about(attempt int32, r report) report {
+func withAttempt(attempt int32, r report) report {
 	r.attempt = attempt
 	return r
 }
 
-func from(robot string, r report) report {
+func withRobot(robot string, r report) report {
 	r.robot = robot
 	return r
 }
 
-func document(rs ...report) []report {
+func asLegacyReports(rs ...report) []report {
 	for i := range rs {
-		rs[i].document = true
+		rs[i].legacy = true
 	}
 	return rs
 }
 
-// taskIn is a task whose attempt is the last of those on r1.
+// taskIn returns a task in this state. Its current attempt is the last one, on r1.
 func taskIn(state lifecycle.TaskState, attempts int32, edit ...func(*robotv1.TaskStatus)) *robotv1.Task {
-	t := bound("t1", "r1")
+	t := newBoundTask("t1", "r1")
 	t.Status = robotv1.TaskStatus{State: string(state), Attempt: attempts}
 	for n := range attempts {
 		t.Status.Attempts = append(t.Status.Attempts, robotv1.TaskAttempt{Attempt: n + 1, Robot: "r1"})
@@ -54,8 +54,8 @@ func stopping(s *robotv1.TaskStatus) {
 	s.Reason, s.Message = robotv1.ReasonStopping, "Stopping: job j1 was canceled"
 }
 
-// kept makes a task one that is kept running.
-func kept(t *robotv1.Task) *robotv1.Task {
+// keepRunning makes a task one that is kept running.
+func keepRunning(t *robotv1.Task) *robotv1.Task {
 	t.Spec.Type = robotv1.JobTypeService
 	return t
 }
@@ -67,8 +67,8 @@ func closed(code int32) func(*robotv1.TaskStatus) {
 	}
 }
 
-// outline is what a status comes to, for a table.
-func outline(s robotv1.TaskStatus) string {
+// formatStatus returns a status as one line for a table.
+func formatStatus(s robotv1.TaskStatus) string {
 	line := s.State
 	if s.Reason != "" {
 		line += " " + s.Reason
@@ -85,137 +85,137 @@ func outline(s robotv1.TaskStatus) string {
 	return line
 }
 
-func TestWhatReportsMakeOfATask(t *testing.T) {
+func TestApplyReport(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		in   *robotv1.Task
 		says []report
 		want string
-		drop []dropReason // of the reports, as far as one is dropped
+		drop []dropReason // of the reports, if any is dropped
 	}{
 		{name: "pending only acknowledges the dispatch",
-			in: taskIn(lifecycle.TaskDispatching, 1), says: []report{said("pending", "", 0)},
+			in: taskIn(lifecycle.TaskDispatching, 1), says: []report{reportOf("pending", "", 0)},
 			want: "dispatching; 1 ", drop: []dropReason{dropNothingNew}},
 		{name: "running starts it",
-			in: taskIn(lifecycle.TaskDispatching, 1), says: []report{said("running", "Started", 0)},
+			in: taskIn(lifecycle.TaskDispatching, 1), says: []report{reportOf("running", "Started", 0)},
 			want: "running; 1 running"},
 		{name: "running twice is nothing new",
-			in: taskIn(lifecycle.TaskDispatching, 1), says: []report{said("running", "Started", 0), said("running", "Started", 0)},
+			in: taskIn(lifecycle.TaskDispatching, 1), says: []report{reportOf("running", "Started", 0), reportOf("running", "Started", 0)},
 			want: "running; 1 running", drop: []dropReason{"", dropNothingNew}},
 		{name: "start and end",
-			in: taskIn(lifecycle.TaskDispatching, 1), says: []report{said("running", "Started", 0), said("completed", "Completed", 0)},
+			in: taskIn(lifecycle.TaskDispatching, 1), says: []report{reportOf("running", "Started", 0), reportOf("completed", "Completed", 0)},
 			want: "completed code 0; 1 completed 0"},
 		{name: "an end without a start, because the start was lost",
-			in: taskIn(lifecycle.TaskDispatching, 1), says: []report{said("completed", "Completed", 0)},
+			in: taskIn(lifecycle.TaskDispatching, 1), says: []report{reportOf("completed", "Completed", 0)},
 			want: "completed code 0; 1 completed 0"},
 		{name: "a failure only ends the attempt: what follows is the manager's",
-			in: taskIn(lifecycle.TaskRunning, 1), says: []report{said("failed", "Exited", 3)},
+			in: taskIn(lifecycle.TaskRunning, 1), says: []report{reportOf("failed", "Exited", 3)},
 			want: "exited Exited code 3; 1 failed 3"},
 		{name: "a robot that is back says that it still runs",
-			in: taskIn(lifecycle.TaskUnknown, 1), says: []report{said("running", "Started", 0)},
+			in: taskIn(lifecycle.TaskUnknown, 1), says: []report{reportOf("running", "Started", 0)},
 			want: "running; 1 running"},
 
 		{name: "document: running after the end, with the event Completed",
-			in: taskIn(lifecycle.TaskRunning, 1), says: document(said("completed", "Completed", 0), said("running", "Completed", 0)),
-			want: "completed code 0; 1 completed 0", drop: []dropReason{"", dropIllegalEdge}},
+			in: taskIn(lifecycle.TaskRunning, 1), says: asLegacyReports(reportOf("completed", "Completed", 0), reportOf("running", "Completed", 0)),
+			want: "completed code 0; 1 completed 0", drop: []dropReason{"", dropIllegalTransition}},
 		{name: "document: running before the end, with the event Completed",
-			in: taskIn(lifecycle.TaskRunning, 1), says: document(said("running", "Completed", 0), said("completed", "Completed", 0)),
+			in: taskIn(lifecycle.TaskRunning, 1), says: asLegacyReports(reportOf("running", "Completed", 0), reportOf("completed", "Completed", 0)),
 			want: "completed code 0; 1 completed 0"},
 		{name: "document: running after the end, with the event Failed",
-			in: taskIn(lifecycle.TaskRunning, 1), says: document(said("failed", "Failed", 2), said("running", "Failed", 0)),
-			want: "exited Exited code 2; 1 failed 2", drop: []dropReason{"", dropIllegalEdge}},
+			in: taskIn(lifecycle.TaskRunning, 1), says: asLegacyReports(reportOf("failed", "Failed", 2), reportOf("running", "Failed", 0)),
+			want: "exited Exited code 2; 1 failed 2", drop: []dropReason{"", dropIllegalTransition}},
 		{name: "document: running before the end, with the event Failed",
-			in: taskIn(lifecycle.TaskRunning, 1), says: document(said("running", "Failed", 0), said("failed", "Failed", 2)),
+			in: taskIn(lifecycle.TaskRunning, 1), says: asLegacyReports(reportOf("running", "Failed", 0), reportOf("failed", "Failed", 2)),
 			want: "exited Exited code 2; 1 failed 2"},
 		{name: "document: a launch error, then running",
-			in: taskIn(lifecycle.TaskDispatching, 1), says: document(said("failed", "StartFailed", -1), said("running", "StartFailed", 0)),
-			want: "exited StartFailed code -1; 1 failed -1", drop: []dropReason{"", dropIllegalEdge}},
+			in: taskIn(lifecycle.TaskDispatching, 1), says: asLegacyReports(reportOf("failed", "StartFailed", -1), reportOf("running", "StartFailed", 0)),
+			want: "exited StartFailed code -1; 1 failed -1", drop: []dropReason{"", dropIllegalTransition}},
 		{name: "document: a timeout, then running, then the true code",
-			in: taskIn(lifecycle.TaskRunning, 1), says: document(said("failed", "Timeout", -1), said("running", "Timeout", 0), said("failed", "Failed", 143)),
-			want: "exited Timeout code 143; 1 failed 143", drop: []dropReason{"", dropIllegalEdge, dropIllegalEdge}},
+			in: taskIn(lifecycle.TaskRunning, 1), says: asLegacyReports(reportOf("failed", "Timeout", -1), reportOf("running", "Timeout", 0), reportOf("failed", "Failed", 143)),
+			want: "exited Timeout code 143; 1 failed 143", drop: []dropReason{"", dropIllegalTransition, dropIllegalTransition}},
 		{name: "document: a timeout, then nothing more",
-			in: taskIn(lifecycle.TaskRunning, 1), says: document(said("failed", "Timeout", -1)),
+			in: taskIn(lifecycle.TaskRunning, 1), says: asLegacyReports(reportOf("failed", "Timeout", -1)),
 			want: "exited Timeout code -1; 1 failed -1"},
 		{name: "document: the true code comes when the next attempt runs already",
-			in: taskIn(lifecycle.TaskRunning, 2, closed(-1)), says: document(said("failed", "Failed", 143)),
+			in: taskIn(lifecycle.TaskRunning, 2, closed(-1)), says: asLegacyReports(reportOf("failed", "Failed", 143)),
 			want: "running; 1 failed 143; 2 ", drop: []dropReason{dropOldAttempt}},
 		{name: "document: the code of a report that is not the end counts for nothing",
-			in: taskIn(lifecycle.TaskDispatching, 1), says: document(said("running", "Started", 7)),
+			in: taskIn(lifecycle.TaskDispatching, 1), says: asLegacyReports(reportOf("running", "Started", 7)),
 			want: "running; 1 running"},
 		{name: "a code that is known never changes",
-			in: taskIn(lifecycle.TaskRunning, 1), says: []report{said("failed", "Exited", 3), said("failed", "Exited", 4)},
-			want: "exited Exited code 3; 1 failed 3", drop: []dropReason{"", dropIllegalEdge}},
+			in: taskIn(lifecycle.TaskRunning, 1), says: []report{reportOf("failed", "Exited", 3), reportOf("failed", "Exited", 4)},
+			want: "exited Exited code 3; 1 failed 3", drop: []dropReason{"", dropIllegalTransition}},
 
 		{name: "completed does not become failed",
-			in: taskIn(lifecycle.TaskRunning, 1), says: []report{said("completed", "Completed", 0), said("failed", "Exited", 1)},
-			want: "completed code 0; 1 completed 0", drop: []dropReason{"", dropIllegalEdge}},
+			in: taskIn(lifecycle.TaskRunning, 1), says: []report{reportOf("completed", "Completed", 0), reportOf("failed", "Exited", 1)},
+			want: "completed code 0; 1 completed 0", drop: []dropReason{"", dropIllegalTransition}},
 		{name: "a canceled task stays canceled; its late end is only recorded",
-			in: taskIn(lifecycle.TaskCanceled, 1), says: []report{said("completed", "Completed", 0)},
-			want: "canceled; 1 completed 0", drop: []dropReason{dropIllegalEdge}},
+			in: taskIn(lifecycle.TaskCanceled, 1), says: []report{reportOf("completed", "Completed", 0)},
+			want: "canceled; 1 completed 0", drop: []dropReason{dropIllegalTransition}},
 		{name: "a failed task does not come back",
-			in: taskIn(lifecycle.TaskFailed, 1), says: []report{said("running", "Started", 0)},
-			want: "failed; 1 ", drop: []dropReason{dropIllegalEdge}},
+			in: taskIn(lifecycle.TaskFailed, 1), says: []report{reportOf("running", "Started", 0)},
+			want: "failed; 1 ", drop: []dropReason{dropIllegalTransition}},
 		{name: "an older attempt closes its own entry and nothing else",
-			in: taskIn(lifecycle.TaskRunning, 2), says: []report{said("completed", "Completed", 0)},
+			in: taskIn(lifecycle.TaskRunning, 2), says: []report{reportOf("completed", "Completed", 0)},
 			want: "running; 1 completed 0; 2 ", drop: []dropReason{dropOldAttempt}},
 		{name: "an older attempt that runs is no news",
-			in: taskIn(lifecycle.TaskDispatching, 2), says: []report{said("running", "Started", 0)},
+			in: taskIn(lifecycle.TaskDispatching, 2), says: []report{reportOf("running", "Started", 0)},
 			want: "dispatching; 1 ; 2 ", drop: []dropReason{dropOldAttempt}},
 		{name: "an attempt that is not known here yet",
-			in: taskIn(lifecycle.TaskDispatching, 1), says: []report{about(2, said("running", "Started", 0))},
+			in: taskIn(lifecycle.TaskDispatching, 1), says: []report{withAttempt(2, reportOf("running", "Started", 0))},
 			want: "dispatching; 1 ", drop: []dropReason{dropNewerAttempt}},
 		{name: "an attempt that has left the history",
 			in:   taskIn(lifecycle.TaskRunning, 2, func(s *robotv1.TaskStatus) { s.Attempts = s.Attempts[1:] }),
-			says: []report{said("completed", "Completed", 0)},
+			says: []report{reportOf("completed", "Completed", 0)},
 			want: "running; 2 ", drop: []dropReason{dropOldAttempt}},
 		{name: "another robot has no say",
-			in: taskIn(lifecycle.TaskRunning, 1), says: []report{from("r2", said("completed", "Completed", 0))},
+			in: taskIn(lifecycle.TaskRunning, 1), says: []report{withRobot("r2", reportOf("completed", "Completed", 0))},
 			want: "running; 1 ", drop: []dropReason{dropWrongRobot}},
 		{name: "a word that is no state",
-			in: taskIn(lifecycle.TaskRunning, 1), says: []report{said("exploded", "", 0)},
+			in: taskIn(lifecycle.TaskRunning, 1), says: []report{reportOf("exploded", "", 0)},
 			want: "running; 1 ", drop: []dropReason{dropUnknownState}},
 
 		{name: "asked to stop, it ends: canceled",
-			in: taskIn(lifecycle.TaskRunning, 1, stopping), says: []report{said("failed", "Stopped", 143)},
+			in: taskIn(lifecycle.TaskRunning, 1, stopping), says: []report{reportOf("failed", "Stopped", 143)},
 			want: "canceled Canceled code 143; 1 canceled 143"},
 		{name: "asked to stop, it completes first: canceled all the same",
-			in: taskIn(lifecycle.TaskRunning, 1, stopping), says: []report{said("completed", "Completed", 0)},
+			in: taskIn(lifecycle.TaskRunning, 1, stopping), says: []report{reportOf("completed", "Completed", 0)},
 			want: "canceled Canceled code 0; 1 canceled 0"},
 		{name: "asked to stop before it started: it goes on stopping",
-			in: taskIn(lifecycle.TaskDispatching, 1, stopping), says: []report{said("running", "Started", 0)},
+			in: taskIn(lifecycle.TaskDispatching, 1, stopping), says: []report{reportOf("running", "Started", 0)},
 			want: "running Stopping; 1 running"},
 		{name: "document: asked to stop, it answers with running and the event Failed",
-			in: taskIn(lifecycle.TaskRunning, 1, stopping), says: document(said("running", "Failed", 0)),
+			in: taskIn(lifecycle.TaskRunning, 1, stopping), says: asLegacyReports(reportOf("running", "Failed", 0)),
 			want: "canceled Canceled; 1 canceled"},
 		{name: "document: asked to leave, it answers with running and the event Failed, and that is no fault of the task",
-			in: taskIn(lifecycle.TaskRunning, 1, evicting), says: document(said("running", "Failed", 0)),
+			in: taskIn(lifecycle.TaskRunning, 1, evicting), says: asLegacyReports(reportOf("running", "Failed", 0)),
 			want: "exited Stopped code -1; 1 failed -1"},
 		{name: "document: asked to leave, it fails by the signal that it was sent",
-			in: taskIn(lifecycle.TaskRunning, 1, evicting), says: document(said("failed", "Failed", 143)),
+			in: taskIn(lifecycle.TaskRunning, 1, evicting), says: asLegacyReports(reportOf("failed", "Failed", 143)),
 			want: "exited Stopped code 143; 1 failed 143"},
 		{name: "asked to leave, it has completed",
-			in: taskIn(lifecycle.TaskRunning, 1, evicting), says: document(said("completed", "Completed", 0)),
+			in: taskIn(lifecycle.TaskRunning, 1, evicting), says: asLegacyReports(reportOf("completed", "Completed", 0)),
 			want: "completed code 0; 1 completed 0"},
 		{name: "ours: running is running, whatever the event",
-			in: taskIn(lifecycle.TaskRunning, 1, stopping), says: []report{said("running", "Failed", 0)},
+			in: taskIn(lifecycle.TaskRunning, 1, stopping), says: []report{reportOf("running", "Failed", 0)},
 			want: "running Stopping; 1 "},
 
 		{name: "kept running, it ends well: that only ends the attempt",
-			in: kept(taskIn(lifecycle.TaskRunning, 1)), says: []report{said("completed", "Completed", 0)},
+			in: keepRunning(taskIn(lifecycle.TaskRunning, 1)), says: []report{reportOf("completed", "Completed", 0)},
 			want: "exited Exited code 0; 1 completed 0"},
 		{name: "kept running, it fails: as any other",
-			in: kept(taskIn(lifecycle.TaskRunning, 1)), says: []report{said("failed", "Exited", 3)},
+			in: keepRunning(taskIn(lifecycle.TaskRunning, 1)), says: []report{reportOf("failed", "Exited", 3)},
 			want: "exited Exited code 3; 1 failed 3"},
 		{name: "kept running, it ends well when it is evicted: no fault of its own",
-			in: kept(taskIn(lifecycle.TaskRunning, 1, evicting)), says: []report{said("completed", "Completed", 0)},
+			in: keepRunning(taskIn(lifecycle.TaskRunning, 1, evicting)), says: []report{reportOf("completed", "Completed", 0)},
 			want: "exited Stopped code 0; 1 completed 0"},
 		{name: "kept running, it ends well when it is called off: canceled",
-			in: kept(taskIn(lifecycle.TaskRunning, 1, stopping)), says: []report{said("completed", "Completed", 0)},
+			in: keepRunning(taskIn(lifecycle.TaskRunning, 1, stopping)), says: []report{reportOf("completed", "Completed", 0)},
 			want: "canceled Canceled code 0; 1 canceled 0"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			next, verdicts := judgeAll(clock, row.in, row.says)
-			if got := outline(next.Status); got != row.want {
+			next, verdicts := applyReports(clock, row.in, row.says)
+			if got := formatStatus(next.Status); got != row.want {
 				t.Errorf("got  %s\nwant %s", got, row.want)
 			}
 			for i, v := range verdicts {
@@ -234,16 +234,15 @@ func TestWhatReportsMakeOfATask(t *testing.T) {
 	}
 }
 
-// lost is a task whose first attempt was lost with r1, and of which the second is
-// on r2.
-func lost(state lifecycle.TaskState) *robotv1.Task {
+// newLostTask returns a task whose first attempt was lost with r1 and whose second is on r2.
+func newLostTask(state lifecycle.TaskState) *robotv1.Task {
 	t := taskIn(state, 2)
-	t.Spec.TargetRobot, t.Status.Original = "r2", 1
+	t.Spec.TargetRobot, t.Status.LostAttempt = "r2", 1
 	t.Status.Attempts[0].State, t.Status.Attempts[1].Robot = "unknown", "r2"
 	return t
 }
 
-func TestAnOriginalThatIsBackWaitsForTheManager(t *testing.T) {
+func TestApplyReport_LostAttemptWaitsForManager(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		in   *robotv1.Task
@@ -251,24 +250,24 @@ func TestAnOriginalThatIsBackWaitsForTheManager(t *testing.T) {
 		want string
 		ack  bool
 	}{
-		{"it still runs, and moves nothing", lost(lifecycle.TaskRunning), said("running", "Started", 0), "running; 1 running; 2 ", true},
-		{"it has ended, which it is to say again", lost(lifecycle.TaskRunning), said("completed", "Completed", 0), "running; 1 completed 0; 2 ", false},
-		{"also when nothing took its place yet", lost(lifecycle.TaskPending), said("failed", "Exited", 3), "pending; 1 failed 3; 2 ", false},
-		{"when the task has ended nobody asks any more", lost(lifecycle.TaskCompleted), said("failed", "Exited", 3), "completed; 1 failed 3; 2 ", true},
+		{"it still runs, and moves nothing", newLostTask(lifecycle.TaskRunning), reportOf("running", "Started", 0), "running; 1 running; 2 ", true},
+		{"it has ended, which it is to say again", newLostTask(lifecycle.TaskRunning), reportOf("completed", "Completed", 0), "running; 1 completed 0; 2 ", false},
+		{"also when nothing took its place yet", newLostTask(lifecycle.TaskPending), reportOf("failed", "Exited", 3), "pending; 1 failed 3; 2 ", false},
+		{"the task has ended", newLostTask(lifecycle.TaskCompleted), reportOf("failed", "Exited", 3), "completed; 1 failed 3; 2 ", true},
 	} {
-		next, verdicts := judgeAll(clock, row.in, []report{row.says})
-		if got := outline(next.Status); got != row.want || verdicts[0].ack != row.ack {
+		next, verdicts := applyReports(clock, row.in, []report{row.says})
+		if got := formatStatus(next.Status); got != row.want || verdicts[0].ack != row.ack {
 			t.Errorf("%s: %s, acknowledged %v", row.name, got, verdicts[0].ack)
 		}
 	}
 }
 
-func TestWhatTookTheOriginalsPlaceIsHeardToItsEnd(t *testing.T) {
-	in := lost(lifecycle.TaskRunning)
-	in.Spec.TargetRobot, in.Status.Original, in.Status.Attempt = "r1", 0, 1
+func TestTaskList_AsksForEndOfReplacement(t *testing.T) {
+	in := newLostTask(lifecycle.TaskRunning)
+	in.Spec.TargetRobot, in.Status.LostAttempt, in.Status.Attempt = "r1", 0, 1
 	in.Status.Attempts[1].State, in.Status.Attempts[1].Reason = "canceled", wire.ReasonSuperseded
-	next, verdicts := judgeAll(clock, in, []report{from("r2", about(2, said("failed", "Stopped", 143)))})
-	if got, want := outline(next.Status), "running; 1 unknown; 2 canceled 143"; got != want || !verdicts[0].ack {
+	next, verdicts := applyReports(clock, in, []report{withRobot("r2", withAttempt(2, reportOf("failed", "Stopped", 143)))})
+	if got, want := formatStatus(next.Status), "running; 1 unknown; 2 canceled 143"; got != want || !verdicts[0].ack {
 		t.Errorf("%s, acknowledged %v", got, verdicts[0].ack)
 	}
 	if got := next.Status.Attempts[1].Reason; got != wire.ReasonSuperseded {
@@ -276,21 +275,20 @@ func TestWhatTookTheOriginalsPlaceIsHeardToItsEnd(t *testing.T) {
 	}
 }
 
-// timedOut is an attempt that the manager has ended, because its robot did not.
+// timedOut marks an attempt that the manager has ended, because its robot did not.
 func timedOut(s *robotv1.TaskStatus) {
 	s.Reason = wire.ReasonTimeout
 	s.Attempts[0].State, s.Attempts[0].Reason = "failed", wire.ReasonTimeout
 }
 
-// The contract's section 4: a timeout is an attempt's end like any other. What its
-// robot says of it later closes the entry, and does not turn it into a stop, which
-// would be no fault of the task.
-func TestAnAttemptThatTimedOutIsClosedByItsRobot(t *testing.T) {
-	for _, says := range []report{said("failed", wire.ReasonStopped, 143), said("completed", "Completed", 0)} {
-		next, verdicts := judgeAll(clock, taskIn(lifecycle.TaskExited, 1, timedOut), []report{says})
+// A timeout is an end like any other. A later report of the robot closes the entry, but does not
+// make it a stop, which would not count as a failure of the task.
+func TestApplyReport_ClosesTimedOutAttempt(t *testing.T) {
+	for _, says := range []report{reportOf("failed", wire.ReasonStopped, 143), reportOf("completed", "Completed", 0)} {
+		next, verdicts := applyReports(clock, taskIn(lifecycle.TaskExited, 1, timedOut), []report{says})
 		a := next.Status.Attempts[0]
 		if a.FinishedAt == nil || *a.ExitCode != says.ExitCode || !verdicts[0].ack {
-			t.Errorf("%s: nobody knows of its end: %+v", says.State, a)
+			t.Errorf("%s: its end is not recorded: %+v", says.State, a)
 		}
 		if a.State != "failed" || a.Reason != wire.ReasonTimeout || next.Status.State != string(lifecycle.TaskExited) {
 			t.Errorf("%s: the attempt is %s for %s, the task %s", says.State, a.State, a.Reason, next.Status.State)
@@ -298,35 +296,35 @@ func TestAnAttemptThatTimedOutIsClosedByItsRobot(t *testing.T) {
 	}
 }
 
-func TestJudgingLeavesTheTaskAsItIs(t *testing.T) {
+func TestApplyReport_DoesNotModifyTask(t *testing.T) {
 	in := taskIn(lifecycle.TaskDispatching, 1)
 	before := in.DeepCopy()
-	judgeAll(clock, in, []report{said("running", "Started", 0), said("failed", "Exited", 1)})
-	if outline(in.Status) != outline(before.Status) {
-		t.Errorf("it is shared with the informer, and became %s", outline(in.Status))
+	applyReports(clock, in, []report{reportOf("running", "Started", 0), reportOf("failed", "Exited", 1)})
+	if formatStatus(in.Status) != formatStatus(before.Status) {
+		t.Errorf("it is shared with the informer, and became %s", formatStatus(in.Status))
 	}
 }
 
-func TestTimesThatCannotBeAreReplaced(t *testing.T) {
-	r := said("running", "Started", 0)
+func TestApplyReport_ReplacesInvalidTimes(t *testing.T) {
+	r := reportOf("running", "Started", 0)
 	r.UpdatedAt = time.Date(12026, 1, 1, 0, 0, 0, 0, time.UTC)
-	next, _ := judgeAll(clock, taskIn(lifecycle.TaskDispatching, 1), []report{r})
+	next, _ := applyReports(clock, taskIn(lifecycle.TaskDispatching, 1), []report{r})
 	if got := next.Status.StartedAt.Time; !got.Equal(clock) {
 		t.Errorf("started at %s", got)
 	}
 }
 
-func TestHistoriesAreBounded(t *testing.T) {
+func TestApplyReport_LimitsEventsAndOutputs(t *testing.T) {
 	var says []report
 	for i := range 50 {
-		r := said("running", fmt.Sprintf("event-%d", i), 0)
+		r := reportOf("running", fmt.Sprintf("event-%d", i), 0)
 		r.Outputs = map[string]string{}
 		for k := range 10 {
 			r.Outputs[fmt.Sprintf("%d-%d", i, k)] = "v"
 		}
 		says = append(says, r)
 	}
-	next, _ := judgeAll(clock, taskIn(lifecycle.TaskDispatching, 1), says)
+	next, _ := applyReports(clock, taskIn(lifecycle.TaskDispatching, 1), says)
 	if n := len(next.Status.Events); n != robotv1.MaxEvents {
 		t.Errorf("%d events", n)
 	}
@@ -335,18 +333,18 @@ func TestHistoriesAreBounded(t *testing.T) {
 	}
 }
 
-// rank orders the states of one attempt: it may never go down.
+// rank orders the states of one attempt. It must never decrease.
 var rank = map[lifecycle.TaskState]int{lifecycle.TaskDispatching: 0, lifecycle.TaskRunning: 1, lifecycle.TaskExited: 2, lifecycle.TaskCompleted: 2}
 
-// Two attempts' reports are shuffled, doubled and thinned out. As long as the
-// present attempt's end comes through, it decides, and nothing goes backward.
-func TestReportsInAnyOrderEndWhereTheAttemptThatCountsDid(t *testing.T) {
+// The reports of two attempts are shuffled, duplicated and dropped. If the end of the current
+// attempt arrives, it decides, and the state never goes backward.
+func TestApplyReport_AnyOrderEndsWithCurrentAttempt(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		ends := []report{said("completed", "Completed", 0), said("failed", "Exited", 9)}
-		last := about(2, rapid.SampledFrom(ends).Draw(t, "end of attempt 2"))
+		ends := []report{reportOf("completed", "Completed", 0), reportOf("failed", "Exited", 9)}
+		last := withAttempt(2, rapid.SampledFrom(ends).Draw(t, "end of attempt 2"))
 		pool := []report{
-			said("pending", "", 0), said("running", "Started", 0), rapid.SampledFrom(ends).Draw(t, "end of attempt 1"),
-			about(2, said("pending", "", 0)), about(2, said("running", "Started", 0)), about(2, said("running", "Completed", 0)),
+			reportOf("pending", "", 0), reportOf("running", "Started", 0), rapid.SampledFrom(ends).Draw(t, "end of attempt 1"),
+			withAttempt(2, reportOf("pending", "", 0)), withAttempt(2, reportOf("running", "Started", 0)), withAttempt(2, reportOf("running", "Completed", 0)),
 		}
 		says := append(rapid.SliceOfN(rapid.SampledFrom(pool), 0, 30).Draw(t, "noise"), last)
 		says = append(says, rapid.SliceOfN(rapid.SampledFrom(append(pool, last)), 0, 30).Draw(t, "echo")...)
@@ -354,7 +352,7 @@ func TestReportsInAnyOrderEndWhereTheAttemptThatCountsDid(t *testing.T) {
 		task := taskIn(lifecycle.TaskDispatching, 2)
 		for i, r := range says {
 			before := lifecycle.TaskState(task.Status.State)
-			task, _ = judgeAll(clock, task, []report{r})
+			task, _ = applyReports(clock, task, []report{r})
 			if after := lifecycle.TaskState(task.Status.State); rank[after] < rank[before] {
 				t.Fatalf("report %d took it back from %s to %s", i, before, after)
 			}
@@ -364,7 +362,7 @@ func TestReportsInAnyOrderEndWhereTheAttemptThatCountsDid(t *testing.T) {
 			want = lifecycle.TaskExited
 		}
 		if got := lifecycle.TaskState(task.Status.State); got != want || *task.Status.ExitCode != last.ExitCode {
-			t.Fatalf("ended as %s, want %s with %d", outline(task.Status), want, last.ExitCode)
+			t.Fatalf("ended as %s, want %s with %d", formatStatus(task.Status), want, last.ExitCode)
 		}
 	})
 }

@@ -1,4 +1,4 @@
-package bridge
+package gateway
 
 import (
 	"testing"
@@ -6,15 +6,15 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
-	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/testkit/docagent"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/platform/tracing"
+	"k8s4r.io/k8s4r/internal/protocol/trace"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/testkit/legacyagent"
 	"k8s4r.io/k8s4r/internal/testkit/simrobot"
-	"k8s4r.io/k8s4r/internal/traceparent"
-	"k8s4r.io/k8s4r/internal/tracing"
-	"k8s4r.io/k8s4r/internal/wire"
 )
 
-// traces of a server, by the names of spans.
+// startTraced starts a traced server and returns its spans by name.
 func startTraced(t *testing.T, share float64) (s *system, named func(string) []tracetest.SpanStub) {
 	t.Helper()
 	kept := tracetest.NewInMemoryExporter()
@@ -29,21 +29,21 @@ func startTraced(t *testing.T, share float64) (s *system, named func(string) []t
 	}
 }
 
-// TestEveryRobotRunsInTheTrace: one of ours, which gives nothing back as an agent of an older
-// version does, and one of the document, which speaks MQTT 3.1.1.
-func TestEveryRobotRunsInTheTrace(t *testing.T) {
+// TestTrace_CoversV2AndLegacyAgents uses a v2 agent that returns no trace, like older versions, and
+// a legacy agent, which uses MQTT 3.1.1.
+func TestTrace_CoversV2AndLegacyAgents(t *testing.T) {
 	s, named := startTraced(t, 1)
-	s.approve()
-	r := s.sim(simrobot.Config{RobotID: "ours"})
+	s.approveRobots()
+	r := s.startRobot(simrobot.Config{RobotID: "ours"})
 	defer r.Stop()
-	s.doc(docagent.Config{RobotID: "document"})
+	s.startLegacyAgent(legacyagent.Config{RobotID: "document"})
 	for name, robot := range map[string]string{"t1": "ours", "t2": "document"} {
-		uid := string(s.create(bound(name, robot)).UID)
+		uid := string(s.createTask(newBoundTask(name, robot)).UID)
 		eventually(t, name+" completes", func() bool { return s.state(name) == lifecycle.TaskCompleted })
-		dispatch := traceparent.OfAttempt(uid, 1)
+		dispatch := trace.AttemptContext(uid, 1)
 		eventually(t, "its run is in the trace", func() bool {
 			for _, span := range named(tracing.SpanRun) {
-				if span.SpanContext.TraceID() == dispatch.Trace && span.Parent.SpanID() == dispatch.Span && span.SpanContext.SpanID() == dispatch.Child(traceparent.Run).Span {
+				if span.SpanContext.TraceID() == dispatch.Trace && span.Parent.SpanID() == dispatch.Span && span.SpanContext.SpanID() == dispatch.ChildSpan(trace.RunSpan).Span {
 					return true
 				}
 			}
@@ -60,13 +60,13 @@ func TestEveryRobotRunsInTheTrace(t *testing.T) {
 	}
 }
 
-func TestADispatchCarriesItsTraceIfThatIsKept(t *testing.T) {
+func TestDispatch_CarriesSampledTrace(t *testing.T) {
 	for _, share := range []float64{0, 1} {
 		s, named := startTraced(t, share)
-		s.approve()
-		heard := s.listener(wire.RobotTopic("r1", wire.KindDispatch)).inTraces
-		r := s.sim(simrobot.Config{RobotID: "r1"})
-		at := traceparent.OfAttempt(string(s.create(bound("t1", "r1")).UID), 1)
+		s.approveRobots()
+		heard := s.newListener(wire.RobotTopic("r1", wire.KindDispatch)).traceparents
+		r := s.startRobot(simrobot.Config{RobotID: "r1"})
+		at := trace.AttemptContext(string(s.createTask(newBoundTask("t1", "r1")).UID), 1)
 		want := ""
 		if share > 0 {
 			at.Sampled = true

@@ -1,4 +1,4 @@
-package bridge
+package gateway
 
 import (
 	"strconv"
@@ -7,11 +7,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
 // view holds the informers' Tasks and Robots, found by what a message names.
-// The objects in it are shared with the informers: nobody changes them.
+// The objects are shared with the informers and must not be changed.
 //
 // A Task of our own last write replaces the informer's until that has caught
 // up, so that two reports about one task in a row do not end in a conflict.
@@ -38,65 +38,64 @@ func (v *view) task(uid types.UID) *robotv1.Task {
 	return v.tasks[uid]
 }
 
-// tasksOn returns the Tasks that this robot should be running, or is to be told
-// about, as it is to see them: none of one that is revoked. What has ended costs
-// nothing here, however much there is of it.
+// tasksOn returns the Tasks that a robot should be running or be notified about, as the
+// robot should see them. Ended Tasks cost nothing here. A revoked robot has none.
 func (v *view) tasksOn(robotID string) []*robotv1.Task {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	if v.refused(robotID) {
+	if v.isRevokedLocked(robotID) {
 		return nil
 	}
 	found := make([]*robotv1.Task, 0, len(v.byRobot[robotID]))
 	for uid := range v.byRobot[robotID] {
 		t := v.tasks[uid]
-		o := originalOf(t)
+		o := lostAttemptOf(t)
 		switch {
-		case t.RobotOfAttempt() == robotID && asks(t) && !v.another(t, robotID):
+		case t.CurrentRobot() == robotID && needsRobot(t) && !v.isForOtherNamespaceLocked(t, robotID):
 			found = append(found, t)
-		case o != nil && o.Spec.TargetRobot == robotID && !v.another(o, robotID):
+		case o != nil && o.Spec.TargetRobot == robotID && !v.isForOtherNamespaceLocked(o, robotID):
 			found = append(found, o)
 		}
 	}
 	return found
 }
 
-// isForAnother tells whether the Robot of this id is another than the one that the
-// Task's attempt was given to.
-func (v *view) isForAnother(t *robotv1.Task, robotID string) bool {
+// isForOtherNamespace reports whether the Robot with this ID is in another namespace
+// than the robot of the Task's attempt.
+func (v *view) isForOtherNamespace(t *robotv1.Task, robotID string) bool {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	return v.another(t, robotID)
+	return v.isForOtherNamespaceLocked(t, robotID)
 }
 
-// another is isForAnother for those who hold the lock. Ids are the cluster's: when a
-// Robot is gone, one of another namespace may have its id, and whoever owns that one
-// would be sent the Task and its secrets.
-func (v *view) another(t *robotv1.Task, robotID string) bool {
+// isForOtherNamespaceLocked is isForOtherNamespace for callers that hold v.mu. IDs are
+// cluster-wide: after a Robot is deleted, one of another namespace may get its ID, and
+// must not be sent the Task and its secrets.
+func (v *view) isForOtherNamespaceLocked(t *robotv1.Task, robotID string) bool {
 	all := v.robots[robotID]
-	return len(all) > 0 && all[0].Namespace != t.RobotNamespace(t.Status.Attempt)
+	return len(all) > 0 && all[0].Namespace != t.NamespaceOfRobot(t.Status.Attempt)
 }
 
-// overOn are the attempts whose end this robot is to tell. One that is revoked is
-// not heard.
-func (v *view) overOn(robotID string) (over []wire.TaskRef) {
+// canceledOn returns the canceled attempts whose end this robot should report. A revoked
+// robot has none.
+func (v *view) canceledOn(robotID string) (over []wire.TaskReference) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	if v.refused(robotID) {
+	if v.isRevokedLocked(robotID) {
 		return nil
 	}
 	for uid := range v.byRobot[robotID] {
-		for _, a := range callsOff(v.tasks[uid]) {
+		for _, a := range canceledAttempts(v.tasks[uid]) {
 			if a.Robot == robotID {
-				over = append(over, wire.TaskRef{UID: string(uid), Attempt: a.Attempt})
+				over = append(over, wire.TaskReference{UID: string(uid), Attempt: a.Attempt})
 			}
 		}
 	}
 	return over
 }
 
-// robot returns the Robot with this id, or nil. Of several in different
-// namespaces it is the one that counts.
+// robot returns the Robot with this ID, or nil. If several namespaces have one, it is
+// the oldest.
 func (v *view) robot(id string) *robotv1.Robot {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
@@ -106,22 +105,20 @@ func (v *view) robot(id string) *robotv1.Robot {
 	return nil
 }
 
-// revoked tells whether an operator has refused this robot.
-func (v *view) revoked(id string) bool {
+// isRevoked reports whether an operator has revoked this robot.
+func (v *view) isRevoked(id string) bool {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	return v.refused(id)
+	return v.isRevokedLocked(id)
 }
 
-// refused is revoked for who holds the lock.
-func (v *view) refused(id string) bool {
+func (v *view) isRevokedLocked(id string) bool {
 	all := v.robots[id]
-	return len(all) > 0 && all[0].Revoked()
+	return len(all) > 0 && all[0].IsRevoked()
 }
 
-// era is what the epochs that a robot is told belong to: the object that stands
-// for it. Empty: it has none.
-func (v *view) era(id string) string {
+// robotUID returns the UID of the Robot, within which epochs are comparable, or "".
+func (v *view) robotUID(id string) string {
 	if r := v.robot(id); r != nil {
 		return string(r.UID)
 	}
@@ -139,50 +136,50 @@ func (v *view) robotIDs() []string {
 	return ids
 }
 
-// highest is the highest resource version that the informer of Tasks has
-// delivered: of a Task, or of its first list. Our own writes do not raise it: they may be ahead of changes by
-// others that are still on their way.
-func (v *view) highest() uint64 {
+// highestVersion returns the highest resource version that the informer of Tasks has
+// delivered, for a Task or its first list. Our own writes do not count: they may be
+// ahead of pending events.
+func (v *view) highestVersion() uint64 {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	return v.version
 }
 
-// reached takes in that the view holds all Tasks as of a resource version.
-func (v *view) reached(version uint64) {
+// raiseVersion records that the view contains all Tasks as of a resource version.
+func (v *view) raiseVersion(version uint64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.version = max(v.version, version)
 }
 
-// deliverTask takes in what the informer says. It returns the Task that stood
-// here before, and whether the informer's is news.
+// deliverTask stores a Task of the informer. It returns the previous one, and whether
+// the new one is newer.
 func (v *view) deliverTask(t *robotv1.Task) (old *robotv1.Task, news bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.version = max(v.version, versionOf(t.ResourceVersion))
-	return v.put(t)
+	return v.putLocked(t)
 }
 
-// wroteTask takes in the result of our own write or read. A Task that the
-// informer has not delivered yet, or has taken away, stays out.
-func (v *view) wroteTask(t *robotv1.Task) (old *robotv1.Task, news bool) {
+// storeWrittenTask stores the result of our own write or read, unless the informer has
+// not delivered the Task yet or has removed it.
+func (v *view) storeWrittenTask(t *robotv1.Task) (old *robotv1.Task, news bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.tasks[t.UID] == nil {
 		return nil, false
 	}
-	return v.put(t)
+	return v.putLocked(t)
 }
 
-func (v *view) put(t *robotv1.Task) (old *robotv1.Task, news bool) {
+func (v *view) putLocked(t *robotv1.Task) (old *robotv1.Task, news bool) {
 	old = v.tasks[t.UID]
 	if old != nil && versionOf(old.ResourceVersion) >= versionOf(t.ResourceVersion) {
 		return old, false
 	}
-	v.unindex(old)
+	v.unindexLocked(old)
 	v.tasks[t.UID] = t
-	for _, id := range concerned(t) {
+	for _, id := range robotsOf(t) {
 		if v.byRobot[id] == nil {
 			v.byRobot[id] = map[types.UID]struct{}{}
 		}
@@ -191,36 +188,37 @@ func (v *view) put(t *robotv1.Task) (old *robotv1.Task, news bool) {
 	return old, true
 }
 
-// removeTask forgets a Task. It returns the one that stood here.
+// removeTask removes a Task, and returns the previous one.
 func (v *view) removeTask(t *robotv1.Task) *robotv1.Task {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.version = max(v.version, versionOf(t.ResourceVersion))
 	old := v.tasks[t.UID]
-	v.unindex(old)
+	v.unindexLocked(old)
 	delete(v.tasks, t.UID)
 	return old
 }
 
-// asks tells whether a Task asks something of the robot of its present attempt.
-func asks(t *robotv1.Task) bool { return listed(t) || wanted(t) != "" }
+// needsRobot reports whether a Task requests anything of the robot of its current
+// attempt.
+func needsRobot(t *robotv1.Task) bool { return isListed(t) || wantedAction(t) != "" }
 
-// concerned are the robots that a Task asks something of.
-func concerned(t *robotv1.Task) (ids []string) {
-	if asks(t) {
-		ids = append(ids, t.RobotOfAttempt())
+// robotsOf returns the robots that a Task requests anything of.
+func robotsOf(t *robotv1.Task) (ids []string) {
+	if needsRobot(t) {
+		ids = append(ids, t.CurrentRobot())
 	}
-	if o := originalOf(t); listed(o) {
+	if o := lostAttemptOf(t); isListed(o) {
 		ids = append(ids, o.Spec.TargetRobot)
 	}
-	for _, a := range callsOff(t) {
+	for _, a := range canceledAttempts(t) {
 		ids = append(ids, a.Robot)
 	}
 	return ids
 }
 
-func (v *view) unindex(t *robotv1.Task) {
-	for _, id := range concerned(t) {
+func (v *view) unindexLocked(t *robotv1.Task) {
+	for _, id := range robotsOf(t) {
 		delete(v.byRobot[id], t.UID)
 		if len(v.byRobot[id]) == 0 {
 			delete(v.byRobot, id)
@@ -228,7 +226,8 @@ func (v *view) unindex(t *robotv1.Task) {
 	}
 }
 
-// putRobot takes in a Robot from the informer or from our own write.
+// putRobot stores a Robot of the informer or of our own write, and reports whether it is
+// newer.
 func (v *view) putRobot(r *robotv1.Robot) (news bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -264,7 +263,7 @@ func insertByAge(all []*robotv1.Robot, r *robotv1.Robot) []*robotv1.Robot {
 	return next
 }
 
-// removeRobot forgets a Robot.
+// removeRobot removes a Robot.
 func (v *view) removeRobot(r *robotv1.Robot) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

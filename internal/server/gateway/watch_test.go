@@ -1,4 +1,4 @@
-package bridge
+package gateway
 
 import (
 	"context"
@@ -16,8 +16,7 @@ import (
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 )
 
-// standing makes informers of a cluster that stands at a resource version, has
-// one old Task and is quiet.
+// standing returns informers of an idle cluster at a resource version, with one older Task.
 type standing struct{ version string }
 
 func (s standing) GetInformer(ctx context.Context, object client.Object, _ ...cache.InformerGetOption) (cache.Informer, error) {
@@ -27,7 +26,7 @@ func (s standing) GetInformer(ctx context.Context, object client.Object, _ ...ca
 			if _, ok := object.(*robotv1.Robot); ok {
 				return &robotv1.RobotList{ListMeta: at}, nil
 			}
-			old := bound("old", "r1")
+			old := newBoundTask("old", "r1")
 			old.ResourceVersion = "7"
 			return &robotv1.TaskList{ListMeta: at, Items: []robotv1.Task{*old}}, nil
 		},
@@ -38,19 +37,19 @@ func (s standing) GetInformer(ctx context.Context, object client.Object, _ ...ca
 	return informer, nil
 }
 
-// What was deleted while no server was there leaves no Task with its resource
-// version. A list of a lower one would not stop it on its robot.
-func TestANewServerKnowsHowLateItIsAlthoughTheNewestTasksAreGone(t *testing.T) {
+// A Task that was deleted while no server ran leaves no object with its resource version. A list
+// with a lower epoch would not stop it on its robot.
+func TestWatchObjects_RecordsHighestVersion(t *testing.T) {
 	b, err := New(Config{MQTTURL: "mqtt://127.0.0.1:1"}, Cluster{Client: fake.NewClientBuilder().Build(), Informers: standing{"500"}}, nil, logr.Discard())
 	if err != nil {
 		t.Fatal(err)
 	}
-	unwatch, err := b.watch(t.Context())
+	unwatch, err := b.watchObjects(t.Context())
 	defer unwatch()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if at := b.view.highest(); at != 500 {
+	if at := b.view.highestVersion(); at != 500 {
 		t.Errorf("it stands at %d, want 500", at)
 	}
 }

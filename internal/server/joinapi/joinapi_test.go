@@ -23,10 +23,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/authority"
-	"k8s4r.io/k8s4r/internal/identity"
-	"k8s4r.io/k8s4r/internal/jointoken"
-	"k8s4r.io/k8s4r/internal/keyfile"
+	"k8s4r.io/k8s4r/internal/platform/jointoken"
+	"k8s4r.io/k8s4r/internal/protocol/identity"
+	"k8s4r.io/k8s4r/internal/protocol/keyfile"
+	"k8s4r.io/k8s4r/internal/server/ca"
 )
 
 // bench is a server with a token for namespace hall.
@@ -34,11 +34,12 @@ type bench struct {
 	t     *testing.T
 	c     client.Client
 	url   string
-	auth  *authority.Authority
+	auth  *ca.Authority
 	token string
 }
 
 func newBench(t *testing.T) *bench {
+	start := time.Now() // limits of rates do not depend on how fast the test runs
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{robotv1.AddToScheme, corev1.AddToScheme} {
@@ -46,19 +47,19 @@ func newBench(t *testing.T) *bench {
 			t.Fatal(err)
 		}
 	}
-	token, text := jointoken.New(jointoken.Token{Expires: time.Now().Add(time.Hour), Uses: 5, Robots: "r*", Namespace: "hall", Labels: map[string]string{"site": "a"}})
-	c := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&robotv1.Robot{}).WithObjects(token.Secret("k8s4r-system")).Build()
-	auth, err := authority.Make(t.TempDir())
+	token, text := jointoken.NewToken(jointoken.Token{Expires: time.Now().Add(time.Hour), Uses: 5, Robots: "r*", Namespace: "hall", Labels: map[string]string{"site": "a"}})
+	c := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(&robotv1.Robot{}).WithObjects(token.ToSecret("k8s4r-system")).Build()
+	auth, err := ca.OpenManaged(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	mux := http.NewServeMux()
 	New(Config{
 		Authority: auth, Tokens: &jointoken.Store{Client: c, Live: c, Namespace: "k8s4r-system", Now: time.Now}, Client: c, Live: c,
-		MQTTURL: func() string { return "mqtts://broker:8883" }, Count: func(string, string) {}, Now: time.Now, Log: logr.Discard(),
+		MQTTURL: func() string { return "mqtts://broker:8883" }, CountRequest: func(string, string) {}, Now: func() time.Time { return start }, Log: logr.Discard(),
 	}).Register(mux)
 	s := httptest.NewUnstartedServer(mux)
-	ours := &tls.Config{ClientAuth: tls.RequestClientCert, GetCertificate: auth.Serving("127.0.0.1")}
+	ours := &tls.Config{ClientAuth: tls.RequestClientCert, GetCertificate: auth.ServingCertificate("127.0.0.1")}
 	// The test server has a certificate of its own, which would come first.
 	s.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return ours, nil }}
 	s.StartTLS()
@@ -79,35 +80,35 @@ func newMachine(t *testing.T, id string) *machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &machine{key: key, id: identity.Fingerprint([]byte(id))}
+	return &machine{key: key, id: identity.KeyFingerprint([]byte(id))}
 }
 
-func requestOf(t *testing.T, key crypto.Signer, machine string) identity.Request {
+func requestOf(t *testing.T, key crypto.Signer, machine string) identity.CertificateRequest {
 	t.Helper()
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return identity.Request{CSR: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})), Machine: machine, Hostname: "host"}
+	return identity.CertificateRequest{CSR: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})), Machine: machine, Hostname: "host"}
 }
 
-func (b *bench) join(m *machine, robot string) (int, identity.Answer) {
+func (b *bench) join(m *machine, robot string) (int, identity.CertificateResponse) {
 	b.t.Helper()
-	return b.post(identity.JoinPath, m, identity.JoinRequest{RobotID: robot, Token: b.token, Request: requestOf(b.t, m.key, m.id)})
+	return b.post(identity.JoinPath, m, identity.JoinRequest{RobotID: robot, Token: b.token, CertificateRequest: requestOf(b.t, m.key, m.id)})
 }
 
-func (b *bench) renew(m *machine) (int, identity.Answer) {
+func (b *bench) renew(m *machine) (int, identity.CertificateResponse) {
 	b.t.Helper()
 	return b.post(identity.RenewPath, m, requestOf(b.t, m.key, m.id))
 }
 
-func (b *bench) post(path string, m *machine, body any) (int, identity.Answer) {
+func (b *bench) post(path string, m *machine, body any) (int, identity.CertificateResponse) {
 	b.t.Helper()
 	text, err := json.Marshal(body)
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	c := &tls.Config{RootCAs: b.auth.Pool()}
+	c := &tls.Config{RootCAs: b.auth.TrustPool()}
 	if m != nil && m.cert != nil {
 		c.Certificates = []tls.Certificate{{Certificate: [][]byte{m.cert.Raw}, PrivateKey: m.key}}
 	}
@@ -118,12 +119,12 @@ func (b *bench) post(path string, m *machine, body any) (int, identity.Answer) {
 		b.t.Fatal(err)
 	}
 	defer answer.Body.Close()
-	a, err := identity.Decode[identity.Answer](answer.Body)
+	a, err := identity.Decode[identity.CertificateResponse](answer.Body)
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	if a.State == identity.StateIssued {
-		all, err := keyfile.Certificates([]byte(a.Certificate))
+		all, err := keyfile.ParseCertificates([]byte(a.Certificate))
 		if err != nil {
 			b.t.Fatal(err)
 		}
@@ -161,7 +162,7 @@ func (b *bench) wants(name string, s robotv1.RobotIdentitySpec) {
 	}
 }
 
-func (b *bench) expect(status int, a identity.Answer, want int, reason, text string) {
+func (b *bench) expect(status int, a identity.CertificateResponse, want int, reason, text string) {
 	b.t.Helper()
 	if status != want || a.Reason != reason || !strings.Contains(a.Message, text) {
 		b.t.Errorf("%d %s %q, want %d %s with %q", status, a.Reason, a.Message, want, reason, text)
@@ -199,14 +200,14 @@ func (b *bench) uses() int {
 	if err := b.c.Get(b.t.Context(), client.ObjectKey{Namespace: "k8s4r-system", Name: jointoken.SecretName(id)}, &s); err != nil {
 		b.t.Fatal(err)
 	}
-	token, err := jointoken.Read(&s)
+	token, err := jointoken.FromSecret(&s)
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	return len(token.Used)
 }
 
-func TestWhoIsRefused(t *testing.T) {
+func TestJoin_Refusals(t *testing.T) {
 	b := newBench(t)
 	m := newMachine(t, "m1")
 	b.join(m, "r1")
@@ -218,22 +219,22 @@ func TestWhoIsRefused(t *testing.T) {
 	b.expect(status, a, 403, identity.ReasonReimaged, "k8s4r robot approve r1")
 	status, a = b.join(clone, "r1")
 	b.expect(status, a, 403, identity.ReasonCloned, "another machine")
-	if got := b.robot("r1").Status.Identity.Requested; got.Key != identity.Fingerprint(spki(t, clone.key)) {
+	if got := b.robot("r1").Status.Identity.Requested; got.Key != identity.KeyFingerprint(spki(t, clone.key)) {
 		t.Errorf("the manager does not hear of the clone: %+v", got)
 	}
 	copied := &machine{key: m.key, id: clone.id, cert: m.cert}
 	status, a = b.renew(copied)
 	b.expect(status, a, 403, identity.ReasonCloned, "another machine")
 
-	b.wants("r1", robotv1.RobotIdentitySpec{ApprovedKey: identity.Fingerprint(spki(t, reimaged.key))})
+	b.wants("r1", robotv1.RobotIdentitySpec{ApprovedKey: identity.KeyFingerprint(spki(t, reimaged.key))})
 	status, a = b.join(reimaged, "r1")
 	b.expect(status, a, 202, identity.ReasonWaiting, "approved")
 
 	other := newMachine(t, "m3")
 	status, a = b.post(identity.RenewPath, m, requestOf(t, other.key, m.id))
-	b.expect(status, a, 403, identity.ReasonBadRequest, "another key")
+	b.expect(status, a, 403, identity.ReasonBadRequest, "must be for the key of the certificate")
 	status, a = b.renew(other)
-	b.expect(status, a, 401, identity.ReasonUnauthorized, "joins with a token")
+	b.expect(status, a, 401, identity.ReasonUnauthorized, "without one, join with a token")
 
 	b.wants("r1", robotv1.RobotIdentitySpec{Revoked: true, RevokedReason: "stolen"})
 	status, a = b.renew(m)
@@ -260,18 +261,18 @@ func spki(t *testing.T, key *ecdsa.PrivateKey) []byte {
 func TestBadInput(t *testing.T) {
 	b := newBench(t)
 	m := newMachine(t, "m1")
-	status, a := b.join(m, identity.Server)
+	status, a := b.join(m, identity.ServerName)
 	b.expect(status, a, 400, identity.ReasonBadRequest, "the server's own")
 	status, a = b.join(m, "R1/..")
 	b.expect(status, a, 400, identity.ReasonBadRequest, "robotId")
 	status, a = b.join(m, "x1")
-	b.expect(status, a, 403, identity.ReasonToken, "fits r*")
+	b.expect(status, a, 403, identity.ReasonToken, "matches r*")
 	good := b.token
 	b.token = "abcdef.0123456789abcdef"
 	status, a = b.join(m, "r1")
-	b.expect(status, a, 403, identity.ReasonToken, "not known here, or its secret is wrong")
+	b.expect(status, a, 403, identity.ReasonToken, "unknown join token, or wrong secret")
 	b.token = good
-	status, a = b.post(identity.JoinPath, nil, identity.JoinRequest{RobotID: "r1", Token: good, Request: identity.Request{CSR: "x"}})
+	status, a = b.post(identity.JoinPath, nil, identity.JoinRequest{RobotID: "r1", Token: good, CertificateRequest: identity.CertificateRequest{CSR: "x"}})
 	b.expect(status, a, 400, identity.ReasonBadRequest, "csr: ")
 	status, a = b.post(identity.JoinPath, nil, []int{1})
 	b.expect(status, a, 400, identity.ReasonBadRequest, "not a JSON object")
@@ -302,11 +303,11 @@ func (b *bounded) SetReadDeadline(t time.Time) error {
 
 func TestARequestMayNotTakeForEver(t *testing.T) {
 	w := &bounded{ResponseRecorder: httptest.NewRecorder()}
-	h := New(Config{Now: time.Now, Log: logr.Discard(), Count: func(string, string) {}})
+	h := New(Config{Now: time.Now, Log: logr.Discard(), CountRequest: func(string, string) {}})
 	mux := http.NewServeMux()
 	h.Register(mux)
 	mux.ServeHTTP(w, httptest.NewRequest(http.MethodPost, identity.JoinPath, strings.NewReader("{")))
-	if left := time.Until(w.until); left <= 0 || left > patience {
+	if left := time.Until(w.until); left <= 0 || left > readTimeout {
 		t.Errorf("the rest of it may come in %v", left)
 	}
 }
@@ -315,16 +316,16 @@ func TestASourceIsHeldBack(t *testing.T) {
 	l := newLimits()
 	now := time.Now()
 	allowed := 0
-	for range 10 * atOnce {
+	for range 10 * requestBurst {
 		if l.Allow("10.0.0.1", now) {
 			allowed++
 		}
 	}
-	if allowed != atOnce || !l.Allow("10.0.0.2", now) || !l.Allow("10.0.0.1", now.Add(time.Second)) {
+	if allowed != requestBurst || !l.Allow("10.0.0.2", now) || !l.Allow("10.0.0.1", now.Add(time.Second)) {
 		t.Errorf("%d at once", allowed)
 	}
-	if l.Most != mostSources {
-		t.Errorf("%d are remembered", l.Most)
+	if l.MaxNames != maxSources {
+		t.Errorf("%d are remembered", l.MaxNames)
 	}
 }
 
@@ -339,7 +340,7 @@ func TestARobotRenewsOnlySoOften(t *testing.T) {
 		status, a := b.join(m, name)
 		b.expect(status, a, http.StatusOK, "", "")
 	}
-	for range renewalsAtOnce {
+	for range renewalBurst {
 		status, a := b.renew(first)
 		b.expect(status, a, http.StatusOK, "", "")
 	}

@@ -12,16 +12,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/identity"
-	"k8s4r.io/k8s4r/internal/jointoken"
+	"k8s4r.io/k8s4r/internal/platform/jointoken"
+	"k8s4r.io/k8s4r/internal/protocol/identity"
 )
 
-// metaNow is a time as an object can say it: without less than a second.
-func metaNow(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }
+// toMetaTime returns a time in whole seconds, as the API stores it.
+func toMetaTime(t time.Time) metav1.Time { return metav1.NewTime(t.Truncate(time.Second)) }
 
-// find looks for the Robot with an id in all namespaces: the older one, where
-// two have it. Nil: there is none.
-func (h *Handler) find(ctx context.Context, id string) (*robotv1.Robot, error) {
+// findRobot returns the Robot with an ID in any namespace, the oldest if there are
+// several, or nil.
+func (h *Handler) findRobot(ctx context.Context, id string) (*robotv1.Robot, error) {
 	var list robotv1.RobotList
 	if err := h.Client.List(ctx, &list); err != nil {
 		return nil, fmt.Errorf("find robot %s: %w", id, err)
@@ -36,14 +36,14 @@ func (h *Handler) find(ctx context.Context, id string) (*robotv1.Robot, error) {
 	return first, nil
 }
 
-// findOrCreate finds the Robot of somebody who joins, or makes it.
-func (h *Handler) findOrCreate(ctx context.Context, id string, token jointoken.Token) (*robotv1.Robot, error) {
-	r, err := h.find(ctx, id)
+// findOrCreateRobot returns the Robot of a join request, and creates it if necessary.
+func (h *Handler) findOrCreateRobot(ctx context.Context, id string, token jointoken.Token) (*robotv1.Robot, error) {
+	r, err := h.findRobot(ctx, id)
 	if err != nil {
 		return nil, err
 	}
 	if r != nil && r.Namespace != token.Namespace {
-		return nil, refuse(http.StatusForbidden, identity.ReasonTaken, "robot id %s is taken by a robot of another namespace; choose another --robot-id", id)
+		return nil, newRefusal(http.StatusForbidden, identity.ReasonTaken, "robot id %s is taken by a robot of another namespace; choose another --robot-id", id)
 	}
 	if r != nil {
 		return r, nil
@@ -53,7 +53,7 @@ func (h *Handler) findOrCreate(ctx context.Context, id string, token jointoken.T
 		Spec:       robotv1.RobotSpec{RobotID: id, Labels: maps.Clone(token.Labels)},
 	}
 	err = h.Client.Create(ctx, r)
-	if apierrors.IsAlreadyExists(err) { // the cache is behind
+	if apierrors.IsAlreadyExists(err) { // the cache is outdated
 		err = h.Live.Get(ctx, client.ObjectKeyFromObject(r), r)
 	}
 	if err != nil {
@@ -62,9 +62,9 @@ func (h *Handler) findOrCreate(ctx context.Context, id string, token jointoken.T
 	return r, nil
 }
 
-// record writes down who asks, if the last who asked was another.
-func (h *Handler) record(ctx context.Context, r *robotv1.Robot, p proposal) (*robotv1.Robot, error) {
-	return h.write(ctx, r, func(id *robotv1.RobotIdentity) bool {
+// recordRequest writes the request to the status, unless the last one was the same.
+func (h *Handler) recordRequest(ctx context.Context, r *robotv1.Robot, p joinAttempt) (*robotv1.Robot, error) {
+	return h.updateIdentity(ctx, r, func(id *robotv1.RobotIdentity) bool {
 		last := id.Requested
 		if last != nil && last.Key == p.seen.Key && last.Machine == p.seen.Machine {
 			return false
@@ -74,14 +74,13 @@ func (h *Handler) record(ctx context.Context, r *robotv1.Robot, p proposal) (*ro
 	})
 }
 
-// maxTries bounds how often a write is tried anew because somebody else was
-// faster. Heartbeats write to the same object.
-const maxTries = 10
+// maxWriteTries bounds the writes after conflicts. Heartbeats write to the same object.
+const maxWriteTries = 10
 
-// write changes the identity in a Robot's status, as it is now.
-func (h *Handler) write(ctx context.Context, r *robotv1.Robot, change func(*robotv1.RobotIdentity) bool) (*robotv1.Robot, error) {
+// updateIdentity changes the identity in the current status of a Robot.
+func (h *Handler) updateIdentity(ctx context.Context, r *robotv1.Robot, change func(*robotv1.RobotIdentity) bool) (*robotv1.Robot, error) {
 	key := client.ObjectKeyFromObject(r)
-	for range maxTries {
+	for range maxWriteTries {
 		now := &robotv1.Robot{}
 		if err := h.Live.Get(ctx, key, now); err != nil {
 			return nil, fmt.Errorf("read robot %s: %w", key.Name, err)
@@ -100,5 +99,5 @@ func (h *Handler) write(ctx context.Context, r *robotv1.Robot, change func(*robo
 			return nil, fmt.Errorf("write identity of robot %s: %w", key.Name, err)
 		}
 	}
-	return nil, fmt.Errorf("write identity of robot %s: others write it all the time", key.Name)
+	return nil, fmt.Errorf("write identity of robot %s: too many conflicts", key.Name)
 }

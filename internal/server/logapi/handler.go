@@ -15,70 +15,69 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/access"
-	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/logquery"
-	"k8s4r.io/k8s4r/internal/logstore"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/platform/access"
+	"k8s4r.io/k8s4r/internal/protocol/logs/query"
+	"k8s4r.io/k8s4r/internal/server/logstore"
 )
 
-// Gate says who calls and what they may do.
+// Gate authenticates and authorizes requests.
 type Gate interface {
-	User(r *http.Request) (*access.User, error)
-	Allowed(ctx context.Context, u *access.User, do authorizationv1.ResourceAttributes) (bool, error)
+	Authenticate(r *http.Request) (*access.User, error)
+	IsAllowed(ctx context.Context, u *access.User, do authorizationv1.ResourceAttributes) (bool, error)
 }
 
-// Handler answers requests. It needs all fields.
+// Handler serves requests. All fields are required.
 type Handler struct {
-	Gate  Gate
-	Tasks client.Reader
-	Store logstore.Store
-	Wakes *Wakes
-	Log   logr.Logger
+	Gate     Gate
+	Tasks    client.Reader
+	Store    logstore.Store
+	Notifier *Notifier
+	Log      logr.Logger
 }
 
-// Routes returns the addresses that are served.
+// Routes returns a handler of all routes.
 func (h *Handler) Routes() http.Handler {
 	mux := http.NewServeMux()
 	h.Register(mux)
 	return mux
 }
 
-// Register adds the addresses that are served.
+// Register adds the routes to mux.
 func (h *Handler) Register(mux *http.ServeMux) {
-	mux.HandleFunc("GET /v1/namespaces/{namespace}/tasks/{task}/logs", h.logs)
+	mux.HandleFunc("GET /v1/namespaces/{namespace}/tasks/{task}/logs", h.handleLogs)
 }
 
-func (h *Handler) logs(w http.ResponseWriter, r *http.Request) {
+func (h *Handler) handleLogs(w http.ResponseWriter, r *http.Request) {
 	name := client.ObjectKey{Namespace: r.PathValue("namespace"), Name: r.PathValue("task")}
-	if err := h.allow(r, name); err != nil {
-		h.refuse(w, err)
+	if err := h.authorize(r, name); err != nil {
+		h.writeError(w, err)
 		return
 	}
-	q, err := logquery.Parse(r.URL.Query(), time.Now())
+	q, err := query.Parse(r.URL.Query(), time.Now())
 	if err != nil {
-		h.refuse(w, apierrors.NewBadRequest(err.Error()))
+		h.writeError(w, apierrors.NewBadRequest(err.Error()))
 		return
 	}
-	s, err := h.session(r.Context(), name, q)
+	s, err := h.openSession(r.Context(), name, q)
 	if err != nil {
-		h.refuse(w, err)
+		h.writeError(w, err)
 		return
 	}
 	s.out = newOutput(w, q)
-	if err := s.run(r.Context()); err != nil {
-		h.Log.V(1).Info("a reader of a log was cut off", "task", name.String(), "reason", err.Error())
+	if err := s.writeAttempts(r.Context()); err != nil {
+		h.Log.V(1).Info("aborted a log request", "task", name.String(), "reason", err.Error())
 		// The reader must not take this for the end of the log.
 		panic(http.ErrAbortHandler)
 	}
 }
 
-// allow checks who reads.
-func (h *Handler) allow(r *http.Request, name client.ObjectKey) error {
-	u, err := h.Gate.User(r)
+func (h *Handler) authorize(r *http.Request, name client.ObjectKey) error {
+	u, err := h.Gate.Authenticate(r)
 	if err != nil {
-		return access.Refusal(err)
+		return access.StatusError(err)
 	}
-	allowed, err := h.Gate.Allowed(r.Context(), u, authorizationv1.ResourceAttributes{
+	allowed, err := h.Gate.IsAllowed(r.Context(), u, authorizationv1.ResourceAttributes{
 		Namespace: name.Namespace, Verb: "get", Group: robotv1.GroupVersion.Group, Resource: "tasks", Subresource: "log", Name: name.Name,
 	})
 	if err != nil {
@@ -92,10 +91,10 @@ func (h *Handler) allow(r *http.Request, name client.ObjectKey) error {
 
 var tasks = robotv1.GroupVersion.WithResource("tasks").GroupResource()
 
-// session finds out what is to be read.
-func (h *Handler) session(ctx context.Context, name client.ObjectKey, q logquery.Query) (*session, error) {
-	s := &session{Query: q, h: h, name: name}
-	t, err := s.task(ctx)
+// openSession finds the task and the first attempt of a request.
+func (h *Handler) openSession(ctx context.Context, name client.ObjectKey, q query.Query) (*session, error) {
+	s := &session{Query: q, handler: h, name: name}
+	t, err := s.readTask(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -109,33 +108,33 @@ func (h *Handler) session(ctx context.Context, name client.ObjectKey, q logquery
 	if s.first == 0 {
 		s.first = t.Status.Attempt
 	}
-	return s, s.check(ctx, t)
+	return s, s.checkAvailable(ctx, t)
 }
 
-// check refuses what is not there, and will not be.
-func (s *session) check(ctx context.Context, t *robotv1.Task) error {
+// checkAvailable returns an error for a log that does not exist and will not.
+func (s *session) checkAvailable(ctx context.Context, t *robotv1.Task) error {
 	switch {
 	case t.Status.Attempt == 0 && !s.Follow:
-		return refusal(http.StatusConflict, logquery.ReasonNotStarted, "task %s is %s and has not started", t.Name, lifecycle.TaskState(t.Status.State).Normal())
+		return newStatusError(http.StatusConflict, query.ReasonNotStarted, "task %s is %s and has not started", t.Name, lifecycle.TaskState(t.Status.State).OrPending())
 	case s.first > t.Status.Attempt && !s.Follow:
-		return refusal(http.StatusNotFound, logquery.ReasonNoAttempt, "task %s has had %d attempts", t.Name, t.Status.Attempt)
-	case s.first == 0 || !finished(t, s.first):
-		return nil // it is on its way
+		return newStatusError(http.StatusNotFound, query.ReasonNoAttempt, "task %s has had %d attempts", t.Name, t.Status.Attempt)
+	case s.first == 0 || !hasEnded(t, s.first):
+		return nil // it may still be written
 	}
-	if _, err := s.h.Store.Info(ctx, s.key(t, s.first)); !errors.Is(err, logstore.ErrNotFound) {
+	if _, err := s.handler.Store.Info(ctx, s.logKey(t, s.first)); !errors.Is(err, logstore.ErrNotFound) {
 		return err
 	}
-	return refusal(http.StatusGone, logquery.ReasonGone, "the log of attempt %d of task %s is not kept any more", s.first, t.Name)
+	return newStatusError(http.StatusGone, query.ReasonGone, "the log of attempt %d of task %s was removed", s.first, t.Name)
 }
 
-func refusal(code int32, reason metav1.StatusReason, format string, a ...any) error {
+func newStatusError(code int32, reason metav1.StatusReason, format string, a ...any) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Code: code, Reason: reason, Message: fmt.Sprintf(format, a...),
 	}}
 }
 
-// refuse answers with a Status, as the API server does.
-func (h *Handler) refuse(w http.ResponseWriter, err error) {
+// writeError responds with a Status, as the API server does.
+func (h *Handler) writeError(w http.ResponseWriter, err error) {
 	var known apierrors.APIStatus
 	if !errors.As(err, &known) {
 		h.Log.Error(err, "read a log")
@@ -145,5 +144,5 @@ func (h *Handler) refuse(w http.ResponseWriter, err error) {
 	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(int(status.Code))
-	_ = json.NewEncoder(w).Encode(status) // who is gone needs no answer
+	_ = json.NewEncoder(w).Encode(status) // the client may be gone
 }

@@ -19,23 +19,23 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/access"
-	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/logstore"
-	"k8s4r.io/k8s4r/internal/tasklog"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/platform/access"
+	"k8s4r.io/k8s4r/internal/protocol/logs/record"
+	"k8s4r.io/k8s4r/internal/server/logstore"
 )
 
-// open lets everybody in who says a name, and nobody into namespace secret.
+// open accepts every user name, except in namespace secret.
 type open struct{}
 
-func (open) User(r *http.Request) (*access.User, error) {
+func (open) Authenticate(r *http.Request) (*access.User, error) {
 	if name := r.Header.Get("Authorization"); name != "" {
 		return &access.User{Name: name}, nil
 	}
 	return nil, access.ErrUnauthenticated
 }
 
-func (open) Allowed(_ context.Context, _ *access.User, do authorizationv1.ResourceAttributes) (bool, error) {
+func (open) IsAllowed(_ context.Context, _ *access.User, do authorizationv1.ResourceAttributes) (bool, error) {
 	return do.Verb == "get" && do.Resource == "tasks" && do.Subresource == "log" && do.Namespace != "secret", nil
 }
 
@@ -44,7 +44,7 @@ type bench struct {
 	t     *testing.T
 	tasks client.Client
 	store *logstore.Files
-	wakes *Wakes
+	wakes *Notifier
 	url   string
 	at    time.Time
 	sent  map[int32]int64
@@ -61,9 +61,9 @@ func newBench(t *testing.T) *bench {
 		t.Fatal(err)
 	}
 	task := &robotv1.Task{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "t1", UID: "uid-1"}}
-	b := &bench{t: t, store: store, wakes: &Wakes{}, at: time.Date(2026, 11, 21, 17, 0, 0, 0, time.UTC), sent: map[int32]int64{},
+	b := &bench{t: t, store: store, wakes: &Notifier{}, at: time.Date(2026, 11, 21, 17, 0, 0, 0, time.UTC), sent: map[int32]int64{},
 		tasks: fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(task).WithObjects(task).Build()}
-	h := &Handler{Gate: open{}, Tasks: b.tasks, Store: store, Wakes: b.wakes, Log: logr.Discard()}
+	h := &Handler{Gate: open{}, Tasks: b.tasks, Store: store, Notifier: b.wakes, Log: logr.Discard()}
 	s := httptest.NewServer(h.Routes())
 	t.Cleanup(s.Close)
 	b.url = s.URL
@@ -78,16 +78,16 @@ func (b *bench) state(state lifecycle.TaskState, attempt int32) {
 		b.t.Fatal(err)
 	}
 	t.Status.State, t.Status.Attempt = string(state), attempt
-	if t.Status.Entry(attempt) == nil && attempt > 0 {
+	if t.Status.FindAttempt(attempt) == nil && attempt > 0 {
 		t.Status.Attempts = append(t.Status.Attempts, robotv1.TaskAttempt{Attempt: attempt, Robot: "r1"})
 	}
-	if state.Terminal() || state == lifecycle.TaskExited {
-		t.Status.Entry(attempt).FinishedAt = &metav1.MicroTime{Time: time.Now()}
+	if state.IsTerminal() || state == lifecycle.TaskExited {
+		t.Status.FindAttempt(attempt).FinishedAt = &metav1.MicroTime{Time: time.Now()}
 	}
 	if err := b.tasks.Status().Update(b.t.Context(), &t); err != nil {
 		b.t.Fatal(err)
 	}
-	b.wakes.Wake("uid-1")
+	b.wakes.NotifyTask("uid-1")
 }
 
 func (b *bench) key(attempt int32) logstore.Key {
@@ -95,10 +95,10 @@ func (b *bench) key(attempt int32) logstore.Key {
 }
 
 // write adds a record a second later than the last.
-func (b *bench) write(attempt int32, s tasklog.Stream, text string) {
+func (b *bench) write(attempt int32, s record.Stream, text string) {
 	b.t.Helper()
 	b.at = b.at.Add(time.Second)
-	b.piece(attempt, tasklog.Record{Time: b.at, Stream: s, Text: []byte(strings.TrimSuffix(text, "\n")), Partial: !strings.HasSuffix(text, "\n")}.Append(nil), false)
+	b.piece(attempt, record.Record{Time: b.at, Stream: s, Text: []byte(strings.TrimSuffix(text, "\n")), Partial: !strings.HasSuffix(text, "\n")}.Append(nil), false)
 }
 
 func (b *bench) piece(attempt int32, data []byte, last bool) {
@@ -107,8 +107,8 @@ func (b *bench) piece(attempt int32, data []byte, last bool) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	b.sent[attempt] = state.Want
-	b.wakes.Wake("uid-1")
+	b.sent[attempt] = state.NextOffset
+	b.wakes.NotifyTask("uid-1")
 }
 
 func (b *bench) end(attempt int32) { b.piece(attempt, nil, true) }
@@ -119,7 +119,7 @@ func (b *bench) open(address string) *http.Response {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	request.Header.Set("Authorization", "somebody")
+	request.Header.Set("Authorization", "alice")
 	answer, err := http.DefaultClient.Do(request)
 	if err != nil {
 		b.t.Fatal(err)
@@ -141,11 +141,11 @@ func (b *bench) get(query string) (int, string) {
 func TestALogIsReadAsItIsAskedFor(t *testing.T) {
 	b := newBench(t)
 	b.state(lifecycle.TaskRunning, 1)
-	b.write(1, tasklog.Stdout, "one\n")
-	b.write(1, tasklog.Stderr, "two\n")
-	b.write(1, tasklog.Stdout, "thr")
-	b.write(1, tasklog.Stdout, "ee\n")
-	b.store.Say(t.Context(), b.key(1), b.at, "task changed state running -> completed")
+	b.write(1, record.Stdout, "one\n")
+	b.write(1, record.Stderr, "two\n")
+	b.write(1, record.Stdout, "thr")
+	b.write(1, record.Stdout, "ee\n")
+	b.store.AppendServerLine(t.Context(), b.key(1), b.at, "task changed state running -> completed")
 	for _, row := range []struct{ query, want string }{
 		{"", "one\ntwo\nthree\n2026-11-21T17:00:04.000000Z server: task changed state running -> completed\n"},
 		{"stream=stdout", "one\nthree\n"},
@@ -168,7 +168,7 @@ func TestALongLogHasATail(t *testing.T) {
 	b.state(lifecycle.TaskRunning, 1)
 	var text []byte
 	for i := range 20000 {
-		text = tasklog.Record{Time: b.at, Stream: tasklog.Stdout, Text: fmt.Appendf(nil, "line %d", i)}.Append(text)
+		text = record.Record{Time: b.at, Stream: record.Stdout, Text: fmt.Appendf(nil, "line %d", i)}.Append(text)
 		if len(text) > 100<<10 {
 			b.piece(1, text, false)
 			text = text[:0]
@@ -205,7 +205,7 @@ func TestWhyThereIsNoLog(t *testing.T) {
 	refused(logs, 200, "")
 	refused(logs+"?attempt=2", 404, "has had 1 attempts")
 	b.state(lifecycle.TaskCompleted, 1)
-	refused(logs, 410, "not kept any more")
+	refused(logs, 410, "was removed")
 	answer, err := http.Get(b.url + logs)
 	if err != nil || answer.StatusCode != http.StatusUnauthorized {
 		t.Errorf("a stranger: %v, %v", answer.StatusCode, err)
@@ -253,7 +253,7 @@ func (l *live) end() {
 		if ok {
 			l.t.Fatalf("%q came too", line)
 		}
-	case <-time.After(endPatience + 5*time.Second):
+	case <-time.After(endTimeout + 5*time.Second):
 		l.t.Fatal("it does not end")
 	}
 }
@@ -262,18 +262,18 @@ func TestALogIsFollowedThroughItsAttempts(t *testing.T) {
 	b := newBench(t)
 	first := b.follow("stream=stdout") // before anything has begun
 	b.state(lifecycle.TaskRunning, 1)
-	b.write(1, tasklog.Stdout, "one\n")
+	b.write(1, record.Stdout, "one\n")
 	first.expect("one")
 	only := b.follow("stream=stdout&attempt=1")
 	only.expect("one")
-	b.write(1, tasklog.Stdout, "two\n")
+	b.write(1, record.Stdout, "two\n")
 	first.expect("two")
 	only.expect("two")
 	b.state(lifecycle.TaskExited, 1)
 	b.end(1)
 	only.end()
 	b.state(lifecycle.TaskRunning, 2)
-	b.write(2, tasklog.Stdout, "again\n")
+	b.write(2, record.Stdout, "again\n")
 	first.expect("again")
 	b.end(2)
 	b.state(lifecycle.TaskCompleted, 2)
@@ -283,7 +283,7 @@ func TestALogIsFollowedThroughItsAttempts(t *testing.T) {
 func TestALogThatNeverEndsIsGivenUp(t *testing.T) {
 	b := newBench(t)
 	b.state(lifecycle.TaskRunning, 1)
-	b.write(1, tasklog.Stdout, "one\n")
+	b.write(1, record.Stdout, "one\n")
 	l := b.follow("")
 	l.expect("one")
 	b.state(lifecycle.TaskFailed, 1)
@@ -292,7 +292,7 @@ func TestALogThatNeverEndsIsGivenUp(t *testing.T) {
 		if !strings.HasSuffix(line, "its robot has not sent the end of this log") {
 			t.Errorf("%q", line)
 		}
-	case <-time.After(endPatience + 5*time.Second):
+	case <-time.After(endTimeout + 5*time.Second):
 		t.Error("it is not given up")
 	}
 	l.end()
@@ -301,28 +301,28 @@ func TestALogThatNeverEndsIsGivenUp(t *testing.T) {
 func TestAReaderGoesOnWhereItWas(t *testing.T) {
 	b := newBench(t)
 	b.state(lifecycle.TaskRunning, 1)
-	b.write(1, tasklog.Stdout, "one\n")
+	b.write(1, record.Stdout, "one\n")
 	_, text := b.get("format=records&stream=stdout")
-	r, err := tasklog.Parse([]byte(text[strings.LastIndex(strings.TrimSuffix(text, "\n"), "\n")+1:]))
-	if err != nil || r.Stream != tasklog.Mark {
+	r, err := record.Parse([]byte(text[strings.LastIndex(strings.TrimSuffix(text, "\n"), "\n")+1:]))
+	if err != nil || r.Stream != record.Internal {
 		t.Fatalf("%q: %v", text, err)
 	}
-	b.write(1, tasklog.Stdout, "two\n")
+	b.write(1, record.Stdout, "two\n")
 	if _, text := b.get("from=" + string(r.Text)); text != "two\n" {
 		t.Errorf("%q", text)
 	}
 }
 
-// TestASlowReaderHoldsUpNobody has one that reads nothing at all beside one that
+// TestLogs_SlowReaderDoesNotDelayOthers has one that reads nothing at all beside one that
 // does.
-func TestASlowReaderHoldsUpNobody(t *testing.T) {
+func TestLogs_SlowReaderDoesNotDelayOthers(t *testing.T) {
 	b := newBench(t)
 	b.state(lifecycle.TaskRunning, 1)
 	b.open("/v1/namespaces/default/tasks/t1/logs?follow")
 	quick := b.follow("")
 	line := strings.Repeat("x", 10<<10)
 	for i := range 2000 {
-		b.write(1, tasklog.Stdout, fmt.Sprintf("%d %s\n", i, line))
+		b.write(1, record.Stdout, fmt.Sprintf("%d %s\n", i, line))
 		if i%100 == 0 {
 			time.Sleep(time.Millisecond)
 		}

@@ -8,75 +8,74 @@ import (
 	"slices"
 	"time"
 
-	"k8s4r.io/k8s4r/internal/logquery"
-	"k8s4r.io/k8s4r/internal/tasklog"
+	"k8s4r.io/k8s4r/internal/protocol/logs/query"
+	"k8s4r.io/k8s4r/internal/protocol/logs/record"
 )
 
-// patient is how long a reader may take for one piece. One that takes longer is
-// cut off: it would hold a file and a goroutine for ever.
-const patient = time.Minute
+// writeTimeout bounds a write to a client. A slow one would keep a file and a goroutine
+// for ever.
+const writeTimeout = time.Minute
 
-// output writes what of a log a request asks for.
+// output writes the requested part of a log.
 type output struct {
-	logquery.Query
+	query.Query
 	w    *bufio.Writer
 	http *http.ResponseController
-	open map[tasklog.Stream]bool // lines that are not finished
+	open map[record.Stream]bool // lines that are not finished
 }
 
-func newOutput(w http.ResponseWriter, q logquery.Query) *output {
+func newOutput(w http.ResponseWriter, q query.Query) *output {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Cache-Control", "no-store")
-	return &output{Query: q, w: bufio.NewWriterSize(w, 64<<10), http: http.NewResponseController(w), open: map[tasklog.Stream]bool{}}
+	return &output{Query: q, w: bufio.NewWriterSize(w, 64<<10), http: http.NewResponseController(w), open: map[record.Stream]bool{}}
 }
 
-// lines writes a piece of a log.
-func (o *output) lines(data []byte) error {
-	_ = o.http.SetWriteDeadline(time.Now().Add(patient)) // not every writer has one
+// writeLines writes a piece of a log.
+func (o *output) writeLines(data []byte) error {
+	_ = o.http.SetWriteDeadline(time.Now().Add(writeTimeout)) // not every writer has one
 	for line := range bytes.Lines(data) {
-		if !o.shows(line) {
+		if !o.isShown(line) {
 			continue
 		}
-		if err := o.line(line); err != nil {
+		if err := o.writeLine(line); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// shows tells whether a line is asked for. One that is no record is: somebody has
-// written it.
-func (o *output) shows(line []byte) bool {
-	s := tasklog.StreamOf(line)
+// isShown reports whether a line was requested. Lines that are not records always are.
+func (o *output) isShown(line []byte) bool {
+	s := record.StreamOfLine(line)
 	switch {
-	case s == tasklog.Mark, len(o.Streams) > 0 && !slices.Contains(o.Streams, s):
+	case s == record.Internal, len(o.Streams) > 0 && !slices.Contains(o.Streams, s):
 		return false
 	case o.Since.IsZero():
 		return true
 	}
-	r, err := tasklog.Parse(line)
+	r, err := record.Parse(line)
 	return err != nil || !r.Time.Before(o.Since)
 }
 
-func (o *output) line(line []byte) error {
+func (o *output) writeLine(line []byte) error {
 	if o.Records {
 		_, err := o.w.Write(line)
 		return err
 	}
-	r, err := tasklog.Parse(line)
+	r, err := record.Parse(line)
 	if err != nil {
 		_, err := o.w.Write(line)
 		return err
 	}
-	return o.text(r, line)
+	return o.writeText(r, line)
 }
 
-// text writes a record for people. What is not the task's own says so.
-func (o *output) text(r tasklog.Record, line []byte) (err error) {
+// writeText writes a record as text. Lines that are not the task's own have a prefix.
+func (o *output) writeText(r record.Record, line []byte) (err error) {
 	stamp := line[:bytes.IndexByte(line, ' ')]
 	switch {
-	case r.Stream == tasklog.Server || r.Stream == tasklog.System:
+	case r.Stream == record.Server || r.Stream == record.System:
 		_, err = fmt.Fprintf(o.w, "%s %s: ", stamp, r.Stream)
 	case o.Timestamps && !o.open[r.Stream]:
 		_, err = fmt.Fprintf(o.w, "%s ", stamp)
@@ -91,20 +90,20 @@ func (o *output) text(r tasklog.Record, line []byte) (err error) {
 	return err
 }
 
-// note adds a line of the server's that is in no log.
-func (o *output) note(text string) error {
-	return o.lines(tasklog.Record{Time: time.Now(), Stream: tasklog.Server, Text: []byte(text)}.Append(nil))
+// writeNote writes a line of the server that is not in the log.
+func (o *output) writeNote(text string) error {
+	return o.writeLines(record.Record{Time: time.Now(), Stream: record.Server, Text: []byte(text)}.Append(nil))
 }
 
-// flush sends what there is, and says where the reader is.
-func (o *output) flush(attempt int32, offset int64) error {
+// flushAt flushes the output, with the reader's position.
+func (o *output) flushAt(attempt int32, offset int64) error {
 	if o.Records {
-		mark := tasklog.Record{Time: time.Now(), Stream: tasklog.Mark, Text: []byte(logquery.Position(attempt, offset))}
+		mark := record.Record{Time: time.Now(), Stream: record.Internal, Text: []byte(query.Position(attempt, offset))}
 		if _, err := o.w.Write(mark.Append(nil)); err != nil {
 			return err
 		}
 	}
-	_ = o.http.SetWriteDeadline(time.Now().Add(patient))
+	_ = o.http.SetWriteDeadline(time.Now().Add(writeTimeout))
 	if err := o.w.Flush(); err != nil {
 		return err
 	}

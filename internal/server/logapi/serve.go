@@ -8,10 +8,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"math/big"
 	"net"
 	"net/http"
 	"net/url"
@@ -23,60 +21,62 @@ import (
 	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 
-	"k8s4r.io/k8s4r/internal/beacon"
+	"k8s4r.io/k8s4r/internal/platform/pki"
+	"k8s4r.io/k8s4r/internal/platform/serveraddr"
+	"k8s4r.io/k8s4r/internal/protocol/keyfile"
 )
 
-// ServeConfig says where the API is served.
+// ServeConfig configures the address and the certificate of the API.
 type ServeConfig struct {
-	// Listener that is open already. Nil: Address is opened.
+	// Listener is an open listener. If nil, Address is opened.
 	Listener net.Listener
 	Address  string
-	// URL that clients reach it by. Empty: https, this machine's address and the
-	// port.
+	// URL for clients. Default: https, this machine's address and the port.
 	URL string
-	// CertFile and KeyFile prove the server, and are read again when they change.
-	// Empty: it makes a certificate of its own at each start.
+	// CertFile and KeyFile are reloaded when they change. If empty, Certificates or a
+	// self-signed certificate is used.
 	CertFile, KeyFile string
-	// CAFile vouches for CertFile. Empty: clients' systems do.
+	// CAFile has the CA of CertFile. If empty, clients use their system's CAs.
 	CAFile string
-	// Proof makes certificates without CertFile. Nil: the server makes one of its
-	// own at each start.
-	Proof Proof
-	// Hosts are names and addresses that Proof is to hold for, beside those of URL
-	// and of this machine.
+	// Certificates is used without CertFile. If nil, a self-signed certificate is
+	// created at each start.
+	Certificates CertificateSource
+	// Hosts are names and addresses for Certificates, beside those of URL and of this
+	// machine.
 	Hosts []string
 }
 
-// Proof is an authority that clients know.
-type Proof interface {
-	// Serving proves these names and addresses.
-	Serving(hosts ...string) func(*tls.ClientHelloInfo) (*tls.Certificate, error)
-	// Trust vouches for that, in PEM.
-	Trust() []byte
+// CertificateSource is a CA that clients know.
+type CertificateSource interface {
+	// ServingCertificate returns certificates for these names and addresses.
+	ServingCertificate(hosts ...string) func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	// TrustPEM returns the CAs for clients.
+	TrustPEM() []byte
 }
 
-// serverName is in the certificate that the server makes.
+// serverName is in all certificates of the server.
 const serverName = "k8s4r-server.k8s4r-system.svc"
 
 // Service serves the API while it runs.
 type Service struct {
 	cfg      ServeConfig
 	handler  http.Handler
-	announce func(context.Context, beacon.Address) error
+	announce func(context.Context, serveraddr.Address) error
 	log      logr.Logger
 }
 
-// NewService prepares to serve handler, and to announce where.
-func NewService(cfg ServeConfig, handler http.Handler, announce func(context.Context, beacon.Address) error, log logr.Logger) *Service {
+// NewService returns a service that serves handler and publishes its address with
+// announce.
+func NewService(cfg ServeConfig, handler http.Handler, announce func(context.Context, serveraddr.Address) error, log logr.Logger) *Service {
 	return &Service{cfg: cfg, handler: handler, announce: announce, log: log}
 }
 
-// NeedLeaderElection tells the controller manager that only the server that takes
-// logs in can read them.
+// NeedLeaderElection reports that only the leader, which stores the logs, can serve
+// them.
 func (s *Service) NeedLeaderElection() bool { return true }
 
-// Start serves until ctx ends. Requests that follow a log are cut off then, so
-// that their clients look for the next server.
+// Start serves until ctx ends. Requests with follow are aborted then, so that their
+// clients look for the next server.
 func (s *Service) Start(ctx context.Context) error {
 	l := s.cfg.Listener
 	if l == nil {
@@ -85,7 +85,7 @@ func (s *Service) Start(ctx context.Context) error {
 			return fmt.Errorf("serve logs: %w", err)
 		}
 	}
-	address, proof, err := s.prove(ctx, l.Addr().(*net.TCPAddr))
+	address, proof, err := s.tlsConfig(ctx, l.Addr().(*net.TCPAddr))
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
@@ -93,10 +93,10 @@ func (s *Service) Start(ctx context.Context) error {
 		Handler: s.handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 		TLSConfig:   proof,
-		ErrorLog:    quiet(s.log),
+		ErrorLog:    newErrorLog(s.log),
 	}
 	defer context.AfterFunc(ctx, func() { server.Close() })()
-	go s.tell(ctx, address)
+	go s.publishAddress(ctx, address)
 	s.log.Info("serving the API", "url", address.URL)
 	if err := server.ServeTLS(l, "", ""); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve logs: %w", err)
@@ -104,14 +104,14 @@ func (s *Service) Start(ctx context.Context) error {
 	return nil
 }
 
-// tell announces the address, until it has been heard.
-func (s *Service) tell(ctx context.Context, a beacon.Address) {
+// publishAddress publishes the address, with retries.
+func (s *Service) publishAddress(ctx context.Context, a serveraddr.Address) {
 	for pause := time.Second; ; pause = min(2*pause, time.Minute) {
 		err := s.announce(ctx, a)
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		s.log.Error(err, "clients cannot find the logs")
+		s.log.Error(err, "cannot publish the address of the API")
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):
@@ -119,23 +119,23 @@ func (s *Service) tell(ctx context.Context, a beacon.Address) {
 	}
 }
 
-// prove finds or makes what the server proves itself with.
-func (s *Service) prove(ctx context.Context, at *net.TCPAddr) (beacon.Address, *tls.Config, error) {
-	a := beacon.Address{URL: s.cfg.URL}
+// tlsConfig returns the address and the TLS configuration of the server.
+func (s *Service) tlsConfig(ctx context.Context, at *net.TCPAddr) (serveraddr.Address, *tls.Config, error) {
+	a := serveraddr.Address{URL: s.cfg.URL}
 	if a.URL == "" {
-		a.URL = "https://" + net.JoinHostPort(hostOf(at.IP), strconv.Itoa(at.Port))
+		a.URL = "https://" + net.JoinHostPort(reachableHost(at.IP), strconv.Itoa(at.Port))
 	}
-	// Who the client is, the handler finds out: its certificate is one way of two.
+	// The handler authenticates clients, by certificate or token.
 	proof := &tls.Config{MinVersion: tls.VersionTLS12, ClientAuth: tls.RequestClientCert, NextProtos: []string{"h2", "http/1.1"}}
 	if s.cfg.CertFile != "" {
-		return s.proveWithFiles(ctx, a, proof)
+		return s.tlsConfigFromFiles(ctx, a, proof)
 	}
-	if s.cfg.Proof != nil {
-		proof.GetCertificate = s.cfg.Proof.Serving(s.hosts(a.URL)...)
-		a.CA, a.ServerName = s.cfg.Proof.Trust(), serverName
+	if s.cfg.Certificates != nil {
+		proof.GetCertificate = s.cfg.Certificates.ServingCertificate(s.serverNames(a.URL)...)
+		a.CA, a.ServerName = s.cfg.Certificates.TrustPEM(), serverName
 		return a, proof, nil
 	}
-	pair, ca, err := selfSigned(a.URL)
+	pair, ca, err := newSelfSigned(a.URL)
 	if err != nil {
 		return a, nil, fmt.Errorf("make a certificate: %w", err)
 	}
@@ -144,7 +144,7 @@ func (s *Service) prove(ctx context.Context, at *net.TCPAddr) (beacon.Address, *
 	return a, proof, nil
 }
 
-func (s *Service) proveWithFiles(ctx context.Context, a beacon.Address, proof *tls.Config) (beacon.Address, *tls.Config, error) {
+func (s *Service) tlsConfigFromFiles(ctx context.Context, a serveraddr.Address, proof *tls.Config) (serveraddr.Address, *tls.Config, error) {
 	files, err := certwatcher.New(s.cfg.CertFile, s.cfg.KeyFile)
 	if err != nil {
 		return a, nil, fmt.Errorf("certificate of the API: %w", err)
@@ -159,8 +159,8 @@ func (s *Service) proveWithFiles(ctx context.Context, a beacon.Address, proof *t
 	return a, proof, nil
 }
 
-// hosts are all that clients may call this server.
-func (s *Service) hosts(address string) []string {
+// serverNames returns all names by which clients reach this server.
+func (s *Service) serverNames(address string) []string {
 	all := append([]string{serverName, "localhost", "127.0.0.1", "::1"}, s.cfg.Hosts...)
 	if u, err := url.Parse(address); err == nil && !slices.Contains(all, u.Hostname()) {
 		all = append(all, u.Hostname())
@@ -168,8 +168,8 @@ func (s *Service) hosts(address string) []string {
 	return all
 }
 
-// hostOf is an address of this machine that others can reach.
-func hostOf(ip net.IP) string {
+// reachableHost returns an address of this machine that others can reach.
+func reachableHost(ip net.IP) string {
 	if !ip.IsUnspecified() {
 		return ip.String()
 	}
@@ -182,8 +182,8 @@ func hostOf(ip net.IP) string {
 	return "127.0.0.1"
 }
 
-// selfSigned makes a certificate for the host of a URL.
-func selfSigned(address string) (pair tls.Certificate, ca []byte, err error) {
+// newSelfSigned makes a certificate for the host of a URL.
+func newSelfSigned(address string) (pair tls.Certificate, ca []byte, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return pair, nil, err
@@ -192,25 +192,17 @@ func selfSigned(address string) (pair tls.Certificate, ca []byte, err error) {
 	if err != nil {
 		return pair, nil, err
 	}
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
-	if err != nil {
-		return pair, nil, err
-	}
 	c := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: serverName}, DNSNames: []string{serverName, "localhost"},
+		Subject: pkix.Name{CommonName: serverName}, DNSNames: []string{serverName, "localhost"},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
 		NotBefore:   time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(10, 0, 0),
 		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		BasicConstraintsValid: true, IsCA: true,
 	}
-	if ip := net.ParseIP(u.Hostname()); ip != nil {
-		c.IPAddresses = append(c.IPAddresses, ip)
-	} else {
-		c.DNSNames = append(c.DNSNames, u.Hostname())
-	}
-	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
+	pki.AddHost(c, u.Hostname())
+	signed, err := pki.SignCertificate(c, key.Public(), nil, key)
 	if err != nil {
 		return pair, nil, err
 	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
+	return tls.Certificate{Certificate: [][]byte{signed.Raw}, PrivateKey: key}, keyfile.EncodeCertificates(signed), nil
 }

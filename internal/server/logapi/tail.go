@@ -5,14 +5,14 @@ import (
 	"context"
 	"errors"
 
-	"k8s4r.io/k8s4r/internal/logstore"
+	"k8s4r.io/k8s4r/internal/server/logstore"
 )
 
-// firstLook is how much of a log's end is looked at first for its last lines.
-const firstLook = 64 << 10
+// tailChunk is how much of a log's end is searched first.
+const tailChunk = 64 << 10
 
-// tailOf is the offset of the n-th last line that is shown.
-func tailOf(ctx context.Context, store logstore.Store, k logstore.Key, n int, shows func([]byte) bool) (int64, error) {
+// tailOffset returns the offset of the n-th last line that is shown.
+func tailOffset(ctx context.Context, store logstore.Store, k logstore.Key, n int, shows func([]byte) bool) (int64, error) {
 	info, err := store.Info(ctx, k)
 	if errors.Is(err, logstore.ErrNotFound) {
 		return 0, nil
@@ -20,9 +20,9 @@ func tailOf(ctx context.Context, store logstore.Store, k logstore.Key, n int, sh
 	if err != nil || n == 0 {
 		return info.End, err
 	}
-	for look := int64(firstLook); ; look *= 4 {
+	for look := int64(tailChunk); ; look *= 4 {
 		from := max(info.Begin, info.End-look)
-		starts, err := linesFrom(ctx, store, k, from, info, shows)
+		starts, err := lineOffsets(ctx, store, k, from, info, shows)
 		if err != nil {
 			return 0, err
 		}
@@ -35,9 +35,9 @@ func tailOf(ctx context.Context, store logstore.Store, k logstore.Key, n int, sh
 	}
 }
 
-// linesFrom are the offsets of the lines that are shown. The first may be half a
-// line, unless the log begins there.
-func linesFrom(ctx context.Context, store logstore.Store, k logstore.Key, from int64, info logstore.Info, shows func([]byte) bool) (starts []int64, err error) {
+// lineOffsets returns the offsets of the shown lines. The first line may be incomplete,
+// unless the log begins there.
+func lineOffsets(ctx context.Context, store logstore.Store, k logstore.Key, from int64, info logstore.Info, shows func([]byte) bool) (starts []int64, err error) {
 	buf := make([]byte, 256<<10)
 	half := from > info.Begin
 	for at := from; ; {

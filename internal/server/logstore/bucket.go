@@ -16,78 +16,77 @@ import (
 	"gocloud.dev/blob"
 	"gocloud.dev/gcerrors"
 
-	"k8s4r.io/k8s4r/internal/seglog"
+	"k8s4r.io/k8s4r/internal/protocol/logs/segment"
 )
 
 // The metadata of an object.
 const (
 	metaBegin = "begin" // offset of its first byte
-	metaDone  = "done"  // the log has its last piece
+	metaDone  = "done"  // the log is complete
 )
 
 const (
-	// uploadEvery is how old the copy of a log may be that is still written.
-	uploadEvery = 5 * time.Minute
-	// spoolFor is how long a log stays on the disk after its last line.
-	spoolFor = 10 * time.Minute
-	// sweepEvery is the time between two looks at the whole bucket.
-	sweepEvery = time.Hour
+	// uploadInterval is the longest time that the object of an unfinished log lags behind the disk.
+	uploadInterval = 5 * time.Minute
+	// spoolRetention is how long a log stays on the disk after its last line.
+	spoolRetention = 10 * time.Minute
+	// pruneInterval is the time between two listings of the whole bucket.
+	pruneInterval = time.Hour
 )
 
-// Bucket keeps logs in a bucket, one object an attempt:
-// {namespace}/{job}/{task}/{uid}.{attempt}.log. A log is gathered on the disk
-// while it is written. The robot keeps its own until Sync says that it is done,
-// which is when the object is there; so this disk may be lost.
+// Bucket stores each log as one object in a bucket, {namespace}/{job}/{task}/{uid}.{attempt}.log. A
+// log is collected on disk while it is written. The robot keeps its own copy until Sync reports the
+// log as done, which is after the upload; so this disk may be lost.
 type Bucket struct {
 	*Files
 	bucket *blob.Bucket
 
-	mu      sync.Mutex
-	changed map[Key]time.Time // since when the object is out of date
-	copied  map[Key]int64     // the end of what the object has, for logs on the disk
-	swept   time.Time
+	mu       sync.Mutex
+	changed  map[Key]time.Time // when the object became outdated
+	copied   map[Key]int64     // for logs on disk: the end of what the object has
+	prunedAt time.Time
 }
 
-// NewBucket prepares a store that gathers logs in the directory spool. It closes
-// the bucket with itself.
+// NewBucket returns a store that collects logs in the directory spool. Close also closes the
+// bucket.
 func NewBucket(bucket *blob.Bucket, spool string, l Limits) (*Bucket, error) {
 	files, err := NewFiles(spool, l)
 	if err != nil {
 		return nil, err
 	}
 	b := &Bucket{Files: files, bucket: bucket, changed: map[Key]time.Time{}, copied: map[Key]int64{}}
-	left, err := files.list()
-	for _, it := range left { // nobody knows what of it has been copied
+	left, err := files.listLogs()
+	for _, it := range left { // what was uploaded is unknown after a restart
 		b.changed[it.key] = it.written
 	}
 	return b, err
 }
 
-// object is the name of a log's object.
-func object(k Key) (string, error) {
-	dir, prefix, err := k.dir()
+// objectName returns the name of a log's object.
+func objectName(k Key) (string, error) {
+	dir, prefix, err := k.location()
 	return path.Join(filepath.ToSlash(dir), prefix+"log"), err
 }
 
 // Append implements Store.
 func (b *Bucket) Append(ctx context.Context, k Key, p Piece) (State, error) {
-	if err := b.restore(ctx, k); err != nil {
+	if err := b.restoreLog(ctx, k); err != nil {
 		return State{}, err
 	}
-	b.touch(k)
+	b.markChanged(k)
 	return b.Files.Append(ctx, k, p)
 }
 
-// Say implements Store.
-func (b *Bucket) Say(ctx context.Context, k Key, at time.Time, text string) error {
-	if err := b.restore(ctx, k); err != nil {
+// AppendServerLine implements Store.
+func (b *Bucket) AppendServerLine(ctx context.Context, k Key, at time.Time, text string) error {
+	if err := b.restoreLog(ctx, k); err != nil {
 		return err
 	}
-	b.touch(k)
-	return b.Files.Say(ctx, k, at, text)
+	b.markChanged(k)
+	return b.Files.AppendServerLine(ctx, k, at, text)
 }
 
-func (b *Bucket) touch(k Key) {
+func (b *Bucket) markChanged(k Key) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.changed[k].IsZero() {
@@ -95,17 +94,16 @@ func (b *Bucket) touch(k Key) {
 	}
 }
 
-// restore brings a log back to the disk, to go on with it, if it is in the bucket
-// alone.
-func (b *Bucket) restore(ctx context.Context, k Key) error {
+// restoreLog downloads a log that is only in the bucket, so that it can be continued.
+func (b *Bucket) restoreLog(ctx context.Context, k Key) error {
 	if _, err := b.Files.Info(ctx, k); !errors.Is(err, ErrNotFound) {
 		return err
 	}
-	name, err := object(k)
+	name, err := objectName(k)
 	if err != nil {
 		return err
 	}
-	meta, err := b.attributes(ctx, name)
+	meta, err := b.readAttributes(ctx, name)
 	if errors.Is(err, ErrNotFound) {
 		return nil
 	}
@@ -116,14 +114,14 @@ func (b *Bucket) restore(ctx context.Context, k Key) error {
 	if err != nil {
 		return fmt.Errorf("bring back log %s: %w", name, err)
 	}
-	r, err := b.reader(k)
+	r, err := b.newReader(k)
 	if err != nil {
 		return err
 	}
-	return seglog.Restore(r.Dir, r.Prefix, meta.Begin, text)
+	return segment.RestoreLog(r.Dir, r.Prefix, meta.Begin, text)
 }
 
-// Sync implements Store. A log that is done is there when its object is.
+// Sync implements Store. A log is done once it has been uploaded.
 func (b *Bucket) Sync(ctx context.Context, ks []Key) (map[Key]State, error) {
 	states, err := b.Files.Sync(ctx, ks)
 	errs := []error{err}
@@ -131,7 +129,7 @@ func (b *Bucket) Sync(ctx context.Context, ks []Key) (map[Key]State, error) {
 		if !s.Done {
 			continue
 		}
-		if err := b.upload(ctx, k); err != nil {
+		if err := b.uploadLog(ctx, k); err != nil {
 			delete(states, k)
 			errs = append(errs, err)
 		}
@@ -139,14 +137,14 @@ func (b *Bucket) Sync(ctx context.Context, ks []Key) (map[Key]State, error) {
 	return states, errors.Join(errs...)
 }
 
-// upload copies a log to its object, unless that has it all.
-func (b *Bucket) upload(ctx context.Context, k Key) error {
-	name, err := object(k)
+// uploadLog uploads a log unless its object is up to date.
+func (b *Bucket) uploadLog(ctx context.Context, k Key) error {
+	name, err := objectName(k)
 	if err != nil {
 		return err
 	}
 	b.mu.Lock()
-	delete(b.changed, k) // what changes from here on is copied another time
+	delete(b.changed, k) // later changes are uploaded the next time
 	copied := b.copied[k]
 	b.mu.Unlock()
 	info, err := b.Files.Info(ctx, k)
@@ -154,10 +152,10 @@ func (b *Bucket) upload(ctx context.Context, k Key) error {
 		return nil
 	}
 	if err == nil {
-		err = b.write(ctx, k, name, info)
+		err = b.writeObject(ctx, k, name, info)
 	}
 	if err != nil {
-		b.touch(k)
+		b.markChanged(k)
 		return fmt.Errorf("copy log %s: %w", name, err)
 	}
 	b.mu.Lock()
@@ -166,8 +164,8 @@ func (b *Bucket) upload(ctx context.Context, k Key) error {
 	return nil
 }
 
-func (b *Bucket) write(ctx context.Context, k Key, name string, info Info) error {
-	// A writer whose context is over leaves no object behind.
+func (b *Bucket) writeObject(ctx context.Context, k Key, name string, info Info) error {
+	// If its context is canceled, a writer leaves no object behind.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	w, err := b.bucket.NewWriter(ctx, name, &blob.WriterOptions{
@@ -177,14 +175,14 @@ func (b *Bucket) write(ctx context.Context, k Key, name string, info Info) error
 	if err != nil {
 		return err
 	}
-	if err := b.copyTo(ctx, w, k, info); err != nil {
+	if err := b.copyLog(ctx, w, k, info); err != nil {
 		cancel()
 		return errors.Join(err, w.Close())
 	}
 	return w.Close()
 }
 
-func (b *Bucket) copyTo(ctx context.Context, w io.Writer, k Key, info Info) error {
+func (b *Bucket) copyLog(ctx context.Context, w io.Writer, k Key, info Info) error {
 	buf := make([]byte, 256<<10)
 	for at := info.Begin; at < info.End; {
 		c, err := b.Files.ReadAt(ctx, k, at, buf)
@@ -203,8 +201,8 @@ func (b *Bucket) copyTo(ctx context.Context, w io.Writer, k Key, info Info) erro
 	return nil
 }
 
-// attributes of an object.
-func (b *Bucket) attributes(ctx context.Context, name string) (Info, error) {
+// readAttributes returns the attributes of an object.
+func (b *Bucket) readAttributes(ctx context.Context, name string) (Info, error) {
 	a, err := b.bucket.Attributes(ctx, name)
 	if gcerrors.Code(err) == gcerrors.NotFound {
 		return Info{}, ErrNotFound
@@ -224,85 +222,85 @@ func (b *Bucket) Info(ctx context.Context, k Key) (Info, error) {
 	if info, err := b.Files.Info(ctx, k); !errors.Is(err, ErrNotFound) {
 		return info, err
 	}
-	name, err := object(k)
+	name, err := objectName(k)
 	if err != nil {
 		return Info{}, err
 	}
-	return b.attributes(ctx, name)
+	return b.readAttributes(ctx, name)
 }
 
 // ReadAt implements Store.
-func (b *Bucket) ReadAt(ctx context.Context, k Key, offset int64, buf []byte) (seglog.Chunk, error) {
+func (b *Bucket) ReadAt(ctx context.Context, k Key, offset int64, buf []byte) (segment.Chunk, error) {
 	if _, err := b.Files.Info(ctx, k); !errors.Is(err, ErrNotFound) {
 		return b.Files.ReadAt(ctx, k, offset, buf)
 	}
-	name, err := object(k)
+	name, err := objectName(k)
 	if err != nil {
-		return seglog.Chunk{}, err
+		return segment.Chunk{}, err
 	}
-	info, err := b.attributes(ctx, name)
+	info, err := b.readAttributes(ctx, name)
 	if errors.Is(err, ErrNotFound) || err == nil && offset >= info.End {
-		return seglog.Chunk{Offset: offset}, nil
+		return segment.Chunk{Offset: offset}, nil
 	}
 	if err != nil {
-		return seglog.Chunk{}, err
+		return segment.Chunk{}, err
 	}
 	return b.readObject(ctx, name, info, max(offset, info.Begin), buf)
 }
 
-func (b *Bucket) readObject(ctx context.Context, name string, info Info, offset int64, buf []byte) (seglog.Chunk, error) {
+func (b *Bucket) readObject(ctx context.Context, name string, info Info, offset int64, buf []byte) (segment.Chunk, error) {
 	want := min(int64(len(buf)), info.End-offset)
 	r, err := b.bucket.NewRangeReader(ctx, name, offset-info.Begin, want, nil)
 	if err != nil {
-		return seglog.Chunk{}, fmt.Errorf("read log %s: %w", name, err)
+		return segment.Chunk{}, fmt.Errorf("read log %s: %w", name, err)
 	}
 	n, err := io.ReadFull(r, buf[:want])
 	if err = errors.Join(err, r.Close()); err != nil {
-		return seglog.Chunk{}, fmt.Errorf("read log %s: %w", name, err)
+		return segment.Chunk{}, fmt.Errorf("read log %s: %w", name, err)
 	}
 	if whole := bytes.LastIndexByte(buf[:n], '\n') + 1; whole > 0 {
 		n = whole
 	}
-	return seglog.Chunk{Offset: offset, Data: buf[:n], More: offset+int64(n) < info.End}, nil
+	return segment.Chunk{Offset: offset, Data: buf[:n], More: offset+int64(n) < info.End}, nil
 }
 
-// Tidy implements Store. It copies what has changed, and takes off the disk what
-// nobody writes to any more.
-func (b *Bucket) Tidy(ctx context.Context) error {
+// PruneLogs implements Store. It uploads what has changed and removes from disk what is no longer
+// written.
+func (b *Bucket) PruneLogs(ctx context.Context) error {
 	var errs []error
-	for _, k := range b.due() {
-		errs = append(errs, b.upload(ctx, k))
+	for _, k := range b.dueUploads() {
+		errs = append(errs, b.uploadLog(ctx, k))
 	}
-	errs = append(errs, b.unspool(ctx))
+	errs = append(errs, b.cleanSpool(ctx))
 	b.mu.Lock()
-	sweep := b.now().Sub(b.swept) > sweepEvery
+	sweep := b.now().Sub(b.prunedAt) > pruneInterval
 	b.mu.Unlock()
 	if sweep {
-		errs = append(errs, b.sweep(ctx))
+		errs = append(errs, b.pruneObjects(ctx))
 	}
 	return errors.Join(errs...)
 }
 
-func (b *Bucket) due() (ks []Key) {
+func (b *Bucket) dueUploads() (ks []Key) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for k, since := range b.changed {
-		if b.now().Sub(since) >= uploadEvery {
+		if b.now().Sub(since) >= uploadInterval {
 			ks = append(ks, k)
 		}
 	}
 	return ks
 }
 
-// unspool removes from the disk what the bucket has, after some time.
-func (b *Bucket) unspool(ctx context.Context) error {
-	all, err := b.list()
+// cleanSpool removes logs from disk that have been in the bucket for some time.
+func (b *Bucket) cleanSpool(ctx context.Context) error {
+	all, err := b.listLogs()
 	errs := []error{err}
 	for _, it := range all {
-		if b.now().Sub(it.written) < spoolFor {
-			break // they are in order
+		if b.now().Sub(it.written) < spoolRetention {
+			break // they are sorted by time
 		}
-		if err := b.upload(ctx, it.key); err != nil {
+		if err := b.uploadLog(ctx, it.key); err != nil {
 			errs = append(errs, err)
 			continue
 		}
@@ -313,21 +311,21 @@ func (b *Bucket) unspool(ctx context.Context) error {
 		}
 		b.mu.Unlock()
 		if !busy {
-			errs = append(errs, b.Remove(it.key))
+			errs = append(errs, b.RemoveLog(it.key))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// sweep removes objects that are too old, or too much.
-func (b *Bucket) sweep(ctx context.Context) error {
-	all, total, err := b.objects(ctx)
+// pruneObjects removes objects that are too old or exceed the total size.
+func (b *Bucket) pruneObjects(ctx context.Context) error {
+	all, total, err := b.listObjects(ctx)
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, o := range all {
-		if total <= b.limits.Total && b.now().Sub(o.ModTime) <= b.limits.Age {
+		if total <= b.limits.TotalBytes && b.now().Sub(o.ModTime) <= b.limits.MaxAge {
 			break
 		}
 		total -= o.Size
@@ -338,15 +336,15 @@ func (b *Bucket) sweep(ctx context.Context) error {
 	b.size.Store(total)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.swept = b.now()
+	b.prunedAt = b.now()
 	return errors.Join(errs...)
 }
 
-// Close implements Store. What has not been copied is after the next start.
+// Close implements Store. What has not been uploaded is uploaded after the next start.
 func (b *Bucket) Close() error { return errors.Join(b.Files.Close(), b.bucket.Close()) }
 
-// objects are all logs in the bucket, the oldest first.
-func (b *Bucket) objects(ctx context.Context) (all []*blob.ListObject, total int64, err error) {
+// listObjects returns all logs in the bucket, the oldest first.
+func (b *Bucket) listObjects(ctx context.Context) (all []*blob.ListObject, total int64, err error) {
 	for i := b.bucket.List(nil); ; {
 		o, err := i.Next(ctx)
 		if errors.Is(err, io.EOF) {

@@ -16,51 +16,48 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"k8s4r.io/k8s4r/internal/seglog"
+	"k8s4r.io/k8s4r/internal/protocol/logs/segment"
 )
 
 const (
-	// maxOpen bounds the files that are open for writing.
+	// maxOpen limits the files that are open for writing.
 	maxOpen = 512
-	// syncAll is the number of logs from which on it is cheaper to sync the whole
-	// disk once.
-	syncAll = 16
-	// tailSize is how much of a log's end is looked at for its state.
+	// syncDiskFrom is the number of logs above which one sync of the whole disk is cheaper.
+	syncDiskFrom = 16
+	// tailSize is the number of bytes at the end of a log that are read to find its state.
 	tailSize = 64 << 10
 )
 
-// Files keeps logs in a directory:
-// {namespace}/{job}/{task}/{uid}.{attempt}.{offset}.log.
+// Files stores logs in a directory: {namespace}/{job}/{task}/{uid}.{attempt}.{offset}.log.
 type Files struct {
 	root   string
 	limits Limits
 	now    func() time.Time
-	size   atomic.Int64 // after the last Tidy
+	size   atomic.Int64 // after the last PruneLogs
 
 	mu   sync.Mutex
-	open map[Key]*log
+	open map[Key]*openLog
 }
 
-// NewFiles prepares a store in root, which it makes. Only one may be there at a
-// time.
+// NewFiles returns a store in root, which it creates. Only one store may use it at a time.
 func NewFiles(root string, l Limits) (*Files, error) {
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return nil, fmt.Errorf("logs: %w", err)
 	}
-	return &Files{root: root, limits: l.withDefaults(), now: time.Now, open: map[Key]*log{}}, nil
+	return &Files{root: root, limits: l.withDefaults(), now: time.Now, open: map[Key]*openLog{}}, nil
 }
 
-// with does something with a log that is open.
-func (s *Files) with(k Key, do func(*log) error) error {
+// withLog calls a function with an open log.
+func (s *Files) withLog(k Key, do func(*openLog) error) error {
 	for {
-		l := s.find(k)
+		l := s.findLog(k)
 		l.mu.Lock()
 		if l.closed {
 			l.mu.Unlock()
-			s.forget(k, l)
+			s.forgetLog(k, l)
 			continue
 		}
-		err := s.prepare(k, l)
+		err := s.prepareLocked(k, l)
 		if err == nil {
 			err = do(l)
 		}
@@ -69,21 +66,21 @@ func (s *Files) with(k Key, do func(*log) error) error {
 	}
 }
 
-// find is a log in the list, which may still have to be opened.
-func (s *Files) find(k Key) *log {
+// findLog returns a log from the list. It may not be open yet.
+func (s *Files) findLog(k Key) *openLog {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.open[k]
 	if l == nil {
-		s.closeSome()
-		l = &log{}
+		s.closeOldestLocked()
+		l = &openLog{}
 		s.open[k] = l
 	}
-	l.used = s.now()
+	l.lastUsed = s.now()
 	return l
 }
 
-func (s *Files) forget(k Key, l *log) {
+func (s *Files) forgetLog(k Key, l *openLog) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.open[k] == l {
@@ -91,54 +88,54 @@ func (s *Files) forget(k Key, l *log) {
 	}
 }
 
-// prepare opens a log that is new in the list. One that cannot be opened is as
-// good as closed: the next one who wants it tries again.
-func (s *Files) prepare(k Key, l *log) error {
+// prepareLocked opens a log that is new in the list. If that fails, the log counts as closed, and
+// the next caller tries again.
+func (s *Files) prepareLocked(k Key, l *openLog) error {
 	if l.w != nil {
 		return nil
 	}
-	err := l.open(s.root, k, s.limits.Attempt, s.now)
+	err := l.openFiles(s.root, k, s.limits.AttemptBytes, s.now)
 	l.closed = err != nil
 	return err
 }
 
-// closeSome makes room in the list: the logs that were not used for the longest
-// time go. What was appended stays in the system's hands, and Sync finds it there.
-func (s *Files) closeSome() {
+// closeOldestLocked closes the least recently used logs. Appended data stays in the page cache, and
+// Sync still finds it.
+func (s *Files) closeOldestLocked() {
 	if len(s.open) < maxOpen {
 		return
 	}
-	oldest := slices.SortedFunc(maps.Keys(s.open), func(a, b Key) int { return s.open[a].used.Compare(s.open[b].used) })
+	oldest := slices.SortedFunc(maps.Keys(s.open), func(a, b Key) int { return s.open[a].lastUsed.Compare(s.open[b].lastUsed) })
 	for _, k := range oldest[:maxOpen/4] {
 		if l := s.open[k]; l.mu.TryLock() {
-			s.shut(k, l)
+			s.closeLogLocked(k, l)
 			l.mu.Unlock()
 		}
 	}
 }
 
-// shut closes a log and takes it out of the list. Its caller holds both locks.
-func (s *Files) shut(k Key, l *log) {
+// closeLogLocked closes a log and removes it from the list. The caller holds both locks.
+func (s *Files) closeLogLocked(k Key, l *openLog) {
 	l.closed = true
 	delete(s.open, k)
 	if l.w != nil {
-		_ = l.w.Close() // nothing is buffered here
+		_ = l.w.Close() // there is no buffer to flush
 	}
 }
 
 // Append implements Store.
 func (s *Files) Append(_ context.Context, k Key, p Piece) (state State, err error) {
-	err = s.with(k, func(l *log) error {
-		err := l.append(p, s.now())
+	err = s.withLog(k, func(l *openLog) error {
+		err := l.appendPiece(p, s.now())
 		state = l.state
 		return err
 	})
 	return state, err
 }
 
-// Say implements Store.
-func (s *Files) Say(_ context.Context, k Key, at time.Time, text string) error {
-	return s.with(k, func(l *log) error { return l.write(serverLine(at, text)) })
+// AppendServerLine implements Store.
+func (s *Files) AppendServerLine(_ context.Context, k Key, at time.Time, text string) error {
+	return s.withLog(k, func(l *openLog) error { return l.writeLines(serverLine(at, text)) })
 }
 
 // Sync implements Store.
@@ -146,9 +143,9 @@ func (s *Files) Sync(_ context.Context, ks []Key) (map[Key]State, error) {
 	states := map[Key]State{}
 	var errs []error
 	for _, k := range ks {
-		err := s.with(k, func(l *log) error {
+		err := s.withLog(k, func(l *openLog) error {
 			states[k] = l.state
-			if len(ks) < syncAll {
+			if len(ks) < syncDiskFrom {
 				return l.w.Sync()
 			}
 			return nil
@@ -158,7 +155,7 @@ func (s *Files) Sync(_ context.Context, ks []Key) (map[Key]State, error) {
 			errs = append(errs, err)
 		}
 	}
-	if len(ks) >= syncAll {
+	if len(ks) >= syncDiskFrom {
 		if err := s.syncDisk(); err != nil {
 			return nil, err
 		}
@@ -180,7 +177,7 @@ func (s *Files) syncDisk() error {
 
 // Info implements Store.
 func (s *Files) Info(_ context.Context, k Key) (Info, error) {
-	r, err := s.reader(k)
+	r, err := s.newReader(k)
 	if err != nil {
 		return Info{}, err
 	}
@@ -196,17 +193,17 @@ func (s *Files) Info(_ context.Context, k Key) (Info, error) {
 }
 
 // ReadAt implements Store.
-func (s *Files) ReadAt(_ context.Context, k Key, offset int64, buf []byte) (seglog.Chunk, error) {
-	r, err := s.reader(k)
+func (s *Files) ReadAt(_ context.Context, k Key, offset int64, buf []byte) (segment.Chunk, error) {
+	r, err := s.newReader(k)
 	if err != nil {
-		return seglog.Chunk{}, err
+		return segment.Chunk{}, err
 	}
 	return r.ReadAt(offset, buf)
 }
 
-func (s *Files) reader(k Key) (seglog.Reader, error) {
-	dir, prefix, err := k.dir()
-	return seglog.Reader{Dir: filepath.Join(s.root, dir), Prefix: prefix}, err
+func (s *Files) newReader(k Key) (segment.Reader, error) {
+	dir, prefix, err := k.location()
+	return segment.Reader{Dir: filepath.Join(s.root, dir), Prefix: prefix}, err
 }
 
 // Close implements Store.
@@ -219,44 +216,44 @@ func (s *Files) Close() error {
 		if l.w != nil {
 			errs = append(errs, l.w.Sync())
 		}
-		s.shut(k, l)
+		s.closeLogLocked(k, l)
 		l.mu.Unlock()
 	}
 	return errors.Join(errs...)
 }
 
-// kept is one log on the disk.
-type kept struct {
+// storedLog is one log on the disk.
+type storedLog struct {
 	key     Key
 	size    int64
 	written time.Time
 }
 
-// Tidy implements Store.
-func (s *Files) Tidy(context.Context) error {
-	all, err := s.list()
+// PruneLogs implements Store.
+func (s *Files) PruneLogs(context.Context) error {
+	all, err := s.listLogs()
 	errs := []error{err}
 	var total int64
 	for _, it := range all {
 		total += it.size
 	}
 	for _, it := range all { // the oldest first
-		if total <= s.limits.Total && s.now().Sub(it.written) <= s.limits.Age {
+		if total <= s.limits.TotalBytes && s.now().Sub(it.written) <= s.limits.MaxAge {
 			break
 		}
-		errs = append(errs, s.Remove(it.key))
+		errs = append(errs, s.RemoveLog(it.key))
 		total -= it.size
 	}
 	s.size.Store(total)
 	return errors.Join(errs...)
 }
 
-// Size implements Store.
-func (s *Files) Size() int64 { return s.size.Load() }
+// TotalSize implements Store.
+func (s *Files) TotalSize() int64 { return s.size.Load() }
 
-// Remove deletes a log. One that is written to begins anew.
-func (s *Files) Remove(k Key) error {
-	dir, prefix, err := k.dir()
+// RemoveLog deletes a log. If it is written again, it starts empty.
+func (s *Files) RemoveLog(k Key) error {
+	dir, prefix, err := k.location()
 	if err != nil {
 		return err
 	}
@@ -266,9 +263,9 @@ func (s *Files) Remove(k Key) error {
 	if l := s.open[k]; l != nil {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		s.shut(k, l)
+		s.closeLogLocked(k, l)
 	}
-	if err := seglog.Remove(dir, prefix); err != nil {
+	if err := segment.RemoveLog(dir, prefix); err != nil {
 		return err
 	}
 	for ; dir != s.root; dir = filepath.Dir(dir) {
@@ -284,21 +281,21 @@ func dirExists(dir string) bool {
 	return err == nil
 }
 
-// list finds all logs, those that were written to longest ago first.
-func (s *Files) list() ([]kept, error) {
-	found := map[Key]*kept{}
+// listLogs returns all logs, the least recently written first.
+func (s *Files) listLogs() ([]storedLog, error) {
+	found := map[Key]*storedLog{}
 	err := filepath.WalkDir(s.root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
-			return ignoreGone(err)
+			return ignoreNotExist(err)
 		}
-		k, ok := s.keyOf(path)
+		k, ok := s.parsePath(path)
 		info, err := d.Info()
 		if !ok || err != nil {
-			return ignoreGone(err)
+			return ignoreNotExist(err)
 		}
 		it := found[k]
 		if it == nil {
-			it = &kept{key: k}
+			it = &storedLog{key: k}
 			found[k] = it
 		}
 		it.size += info.Size()
@@ -307,29 +304,31 @@ func (s *Files) list() ([]kept, error) {
 		}
 		return nil
 	})
-	all := make([]kept, 0, len(found))
+	all := make([]storedLog, 0, len(found))
 	for _, it := range found {
 		all = append(all, *it)
 	}
-	slices.SortFunc(all, func(a, b kept) int { return cmp.Or(a.written.Compare(b.written), cmp.Compare(a.key.UID, b.key.UID)) })
+	slices.SortFunc(all, func(a, b storedLog) int {
+		return cmp.Or(a.written.Compare(b.written), cmp.Compare(a.key.UID, b.key.UID))
+	})
 	return all, err
 }
 
-func ignoreGone(err error) error {
+func ignoreNotExist(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	return err
 }
 
-// keyOf is the log that a file belongs to.
-func (s *Files) keyOf(path string) (Key, bool) {
+// parsePath returns the log that a file belongs to.
+func (s *Files) parsePath(path string) (Key, bool) {
 	rel, err := filepath.Rel(s.root, path)
 	if err != nil {
 		return Key{}, false
 	}
 	dir, file := filepath.Split(rel)
-	prefix, ok := seglog.Prefix(file)
+	prefix, ok := segment.ParseFilePrefix(file)
 	if !ok {
 		return Key{}, false
 	}

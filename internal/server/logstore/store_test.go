@@ -16,13 +16,13 @@ import (
 	"gocloud.dev/blob/memblob"
 	"pgregory.net/rapid"
 
-	"k8s4r.io/k8s4r/internal/tasklog"
+	"k8s4r.io/k8s4r/internal/protocol/logs/record"
 )
 
 var at = time.Date(2026, 11, 21, 17, 0, 0, 0, time.UTC)
 
-// stores are the ways to make one. open goes on with what another has left in
-// the same place.
+// stores are the implementations. open continues with the data of an earlier store in the same
+// place.
 var stores = []struct {
 	name string
 	open func(t testing.TB, dir string, l Limits) Store
@@ -61,10 +61,10 @@ func key(task string) Key {
 }
 
 func line(i int) string {
-	return string(tasklog.Record{Time: at, Stream: tasklog.Stdout, Text: fmt.Appendf(nil, "line %d", i)}.Append(nil))
+	return string(record.Record{Time: at, Stream: record.Stdout, Text: fmt.Appendf(nil, "line %d", i)}.Append(nil))
 }
 
-// read is all that a log has.
+// read returns the whole log.
 func read(t interface{ Fatalf(string, ...any) }, s Store, k Key) string {
 	var b strings.Builder
 	buf := make([]byte, 128<<10)
@@ -81,14 +81,14 @@ func read(t interface{ Fatalf(string, ...any) }, s Store, k Key) string {
 	}
 }
 
-// robots is what robots have said in it, and server what the server has.
+// split returns the lines of robots and of the server.
 func split(text string) (robots, server string) {
 	var r, s strings.Builder
 	for line := range strings.Lines(text) {
-		switch tasklog.StreamOf([]byte(line)) {
-		case tasklog.Server:
+		switch record.StreamOfLine([]byte(line)) {
+		case record.Server:
 			s.WriteString(line[len("2026-11-21T17:24:50.000000Z server F "):])
-		case tasklog.Mark:
+		case record.Internal:
 		default:
 			r.WriteString(line)
 		}
@@ -114,7 +114,7 @@ func mustSync(t testing.TB, s Store, k Key) State {
 	return states[k]
 }
 
-func TestPiecesMakeALog(t *testing.T) {
+func TestStore_AppendsPieces(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func(Limits) Store) {
 		s, k := open(Limits{}), key("one")
 		a, b, c := line(1), line(2), line(3)
@@ -125,16 +125,16 @@ func TestPiecesMakeALog(t *testing.T) {
 			want State
 		}{
 			{"a question", Piece{}, State{}},
-			{"the first", Piece{Data: []byte(a)}, State{Want: n}},
-			{"the same again", Piece{Data: []byte(a)}, State{Want: n}},
-			{"one that leaves a gap", Piece{Offset: 2 * n, Data: []byte(c)}, State{Want: n}},
-			{"one that says too little is lost", Piece{Offset: 2 * n, Lost: n - 1, Data: []byte(c)}, State{Want: n}},
-			{"one that overlaps", Piece{Data: []byte(a + b)}, State{Want: 2 * n}},
-			{"an old one", Piece{Data: []byte(a)}, State{Want: 2 * n}},
-			{"one behind what is lost", Piece{Offset: 5 * n, Lost: 4 * n, Data: []byte(c)}, State{Want: 6 * n}},
-			{"the end, too early", Piece{Offset: 7 * n, Last: true}, State{Want: 6 * n}},
-			{"the end", Piece{Offset: 6 * n, Last: true}, State{Want: 6 * n, Done: true}},
-			{"the end again", Piece{Offset: 6 * n, Last: true}, State{Want: 6 * n, Done: true}},
+			{"the first", Piece{Data: []byte(a)}, State{NextOffset: n}},
+			{"the same again", Piece{Data: []byte(a)}, State{NextOffset: n}},
+			{"one that leaves a gap", Piece{Offset: 2 * n, Data: []byte(c)}, State{NextOffset: n}},
+			{"one that says too little is lost", Piece{Offset: 2 * n, Lost: n - 1, Data: []byte(c)}, State{NextOffset: n}},
+			{"one that overlaps", Piece{Data: []byte(a + b)}, State{NextOffset: 2 * n}},
+			{"an old one", Piece{Data: []byte(a)}, State{NextOffset: 2 * n}},
+			{"one behind what is lost", Piece{Offset: 5 * n, Lost: 4 * n, Data: []byte(c)}, State{NextOffset: 6 * n}},
+			{"the end, too early", Piece{Offset: 7 * n, Last: true}, State{NextOffset: 6 * n}},
+			{"the end", Piece{Offset: 6 * n, Last: true}, State{NextOffset: 6 * n, Done: true}},
+			{"the end again", Piece{Offset: 6 * n, Last: true}, State{NextOffset: 6 * n, Done: true}},
 		} {
 			if got := mustAppend(t, s, k, step.p); got != step.want {
 				t.Errorf("%s: %+v, not %+v", step.name, got, step.want)
@@ -147,17 +147,17 @@ func TestPiecesMakeALog(t *testing.T) {
 		if want := fmt.Sprintf("%d bytes of this log are lost", 3*n); !strings.Contains(server, want) {
 			t.Errorf("the server says %q", server)
 		}
-		if got := mustSync(t, s, k); got != (State{Want: 6 * n, Done: true}) {
+		if got := mustSync(t, s, k); got != (State{NextOffset: 6 * n, Done: true}) {
 			t.Errorf("synced %+v", got)
 		}
 	})
 }
 
-func TestTheServersLinesDoNotCount(t *testing.T) {
+func TestStore_OffsetsExcludeServerLines(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func(Limits) Store) {
 		s, k := open(Limits{}), key("one")
 		say := func(text string) {
-			if err := s.Say(t.Context(), k, at, text); err != nil {
+			if err := s.AppendServerLine(t.Context(), k, at, text); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -175,7 +175,7 @@ func TestTheServersLinesDoNotCount(t *testing.T) {
 		if info, err := s.Info(t.Context(), k); err != nil || !info.Done {
 			t.Errorf("%+v, %v", info, err)
 		}
-		if got := mustAppend(t, s, k, Piece{}); got != (State{Want: int64(len(a)), Done: true}) {
+		if got := mustAppend(t, s, k, Piece{}); got != (State{NextOffset: int64(len(a)), Done: true}) {
 			t.Errorf("%+v", got)
 		}
 		robots, server := split(read(t, s, k))
@@ -185,16 +185,16 @@ func TestTheServersLinesDoNotCount(t *testing.T) {
 	})
 }
 
-func TestARobotCannotSpeakForTheServer(t *testing.T) {
+func TestStore_NeutralizesForgedServerLines(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func(Limits) Store) {
 		s, k := open(Limits{}), key("one")
 		forged := string(serverLine(at, "task changed state running -> completed")) + string(markLine(at, 1e9, true)) + "no record at all\n"
-		if got := mustAppend(t, s, k, Piece{Data: []byte(forged)}); got != (State{Want: int64(len(forged))}) {
+		if got := mustAppend(t, s, k, Piece{Data: []byte(forged)}); got != (State{NextOffset: int64(len(forged))}) {
 			t.Errorf("%+v", got)
 		}
 		s.Close()
 		s = open(Limits{})
-		if got := mustAppend(t, s, k, Piece{}); got != (State{Want: int64(len(forged))}) {
+		if got := mustAppend(t, s, k, Piece{}); got != (State{NextOffset: int64(len(forged))}) {
 			t.Errorf("after a restart: %+v", got)
 		}
 		if _, server := split(read(t, s, k)); server != "" {
@@ -206,7 +206,7 @@ func TestARobotCannotSpeakForTheServer(t *testing.T) {
 	})
 }
 
-func TestNamesThatLeadElsewhereAreRefused(t *testing.T) {
+func TestStore_RejectsUnsafeNames(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func(Limits) Store) {
 		s := open(Limits{})
 		for _, k := range []Key{
@@ -220,22 +220,22 @@ func TestNamesThatLeadElsewhereAreRefused(t *testing.T) {
 	})
 }
 
-func TestALongLogKeepsItsEnd(t *testing.T) {
+func TestStore_LongLogKeepsItsEnd(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func(Limits) Store) {
-		s, k := open(Limits{Attempt: 64 << 10}), key("one")
+		s, k := open(Limits{AttemptBytes: 64 << 10}), key("one")
 		var sent strings.Builder
 		for i := range 5000 {
 			mustAppend(t, s, k, Piece{Offset: int64(sent.Len()), Data: []byte(line(i))})
 			sent.WriteString(line(i))
 		}
 		s.Close()
-		s = open(Limits{Attempt: 64 << 10})
+		s = open(Limits{AttemptBytes: 64 << 10})
 		info, err := s.Info(t.Context(), k)
 		if err != nil || info.End-info.Begin > 64<<10 || info.Begin == 0 {
 			t.Errorf("%+v, %v", info, err)
 		}
-		if got := mustAppend(t, s, k, Piece{}); got.Want != int64(sent.Len()) {
-			t.Errorf("wants %d, not %d", got.Want, sent.Len())
+		if got := mustAppend(t, s, k, Piece{}); got.NextOffset != int64(sent.Len()) {
+			t.Errorf("wants %d, not %d", got.NextOffset, sent.Len())
 		}
 		if robots, _ := split(read(t, s, k)); !strings.HasSuffix(sent.String(), robots) || len(robots) < 50<<10 {
 			t.Errorf("%d bytes stay", len(robots))
@@ -243,15 +243,15 @@ func TestALongLogKeepsItsEnd(t *testing.T) {
 	})
 }
 
-// TestWhatIsSyncedStays drives a log through crashes, in which what was not
-// synced may be lost to any byte, and compares it with a model.
-func TestWhatIsSyncedStays(t *testing.T) {
+// TestStore_KeepsSyncedData compares a log with a model through crashes, in which any byte that was
+// not synced may be lost.
+func TestStore_KeepsSyncedData(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		dir, err := os.MkdirTemp(t.TempDir(), "")
 		if err != nil {
 			rt.Fatal(err)
 		}
-		limits := Limits{Attempt: 1 << 20}
+		limits := Limits{AttemptBytes: 1 << 20}
 		open := func() *Files {
 			s, err := NewFiles(dir, limits)
 			if err != nil {
@@ -265,7 +265,7 @@ func TestWhatIsSyncedStays(t *testing.T) {
 		for i := range rapid.IntRange(1, 40).Draw(rt, "steps") {
 			switch rapid.IntRange(0, 5).Draw(rt, "step") {
 			case 0:
-				s.Say(t.Context(), k, at, "hello")
+				s.AppendServerLine(t.Context(), k, at, "hello")
 			case 1:
 				states, err := s.Sync(t.Context(), []Key{k})
 				if err != nil {
@@ -277,16 +277,16 @@ func TestWhatIsSyncedStays(t *testing.T) {
 				tear(rt, s, k, synced)
 				s = open()
 				got, err := s.Append(t.Context(), k, Piece{})
-				if err != nil || got.Want < synced.Want || got.Want > int64(len(written)) {
-					rt.Fatalf("wants %d; synced %d, written %d; %v", got.Want, synced.Want, len(written), err)
+				if err != nil || got.NextOffset < synced.NextOffset || got.NextOffset > int64(len(written)) {
+					rt.Fatalf("wants %d; synced %d, written %d; %v", got.NextOffset, synced.NextOffset, len(written), err)
 				}
-				written = written[:got.Want]
+				written = written[:got.NextOffset]
 			default:
 				offset := rapid.IntRange(0, len(written)).Draw(rt, "offset")
 				offset = bytes.LastIndexByte(written[:offset], '\n') + 1
 				data := append(bytes.Clone(written[offset:]), line(i)...)
 				got, err := s.Append(t.Context(), k, Piece{Offset: int64(offset), Data: data})
-				if err != nil || got.Want != int64(offset+len(data)) {
+				if err != nil || got.NextOffset != int64(offset+len(data)) {
 					rt.Fatalf("%+v, %v", got, err)
 				}
 				written = append(written[:offset], data...)
@@ -298,9 +298,9 @@ func TestWhatIsSyncedStays(t *testing.T) {
 	})
 }
 
-// tear cuts the log somewhere behind what was synced, as a crash may.
+// tear truncates the log somewhere after the synced part, as a crash may.
 func tear(t *rapid.T, s *Files, k Key, synced State) {
-	dir, prefix, _ := k.dir()
+	dir, prefix, _ := k.location()
 	file := filepath.Join(s.root, dir, prefix+"00000000000000000000.log")
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -309,7 +309,7 @@ func tear(t *rapid.T, s *Files, k Key, synced State) {
 	safe := 0
 	for state := (State{}); safe < len(text); {
 		end := safe + bytes.IndexByte(text[safe:], '\n') + 1
-		if state = replay(state, text[safe:end]); state.Want > synced.Want {
+		if state = replayLines(state, text[safe:end]); state.NextOffset > synced.NextOffset {
 			break
 		}
 		safe = end
@@ -319,9 +319,9 @@ func tear(t *rapid.T, s *Files, k Key, synced State) {
 	}
 }
 
-func TestOldLogsGo(t *testing.T) {
+func TestStore_RemovesOldLogs(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func(Limits) Store) {
-		s := open(Limits{Age: time.Hour, Total: 1 << 20})
+		s := open(Limits{MaxAge: time.Hour, TotalBytes: 1 << 20})
 		clock := func(d time.Duration) {
 			switch s := s.(type) {
 			case *Files:
@@ -332,27 +332,27 @@ func TestOldLogsGo(t *testing.T) {
 		}
 		mustAppend(t, s, key("old"), Piece{Data: []byte(line(1)), Last: true})
 		mustSync(t, s, key("old"))
-		if err := s.Tidy(t.Context()); err != nil {
+		if err := s.PruneLogs(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := s.Info(t.Context(), key("old")); err != nil {
 			t.Fatalf("it is gone too early: %v", err)
 		}
 		clock(2 * time.Hour)
-		if err := s.Tidy(t.Context()); err != nil {
+		if err := s.PruneLogs(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := s.Info(t.Context(), key("old")); !errors.Is(err, ErrNotFound) {
 			t.Errorf("it is still there: %v", err)
 		}
-		if got := mustAppend(t, s, key("old"), Piece{}); got.Want != 0 {
+		if got := mustAppend(t, s, key("old"), Piece{}); got.NextOffset != 0 {
 			t.Errorf("%+v", got)
 		}
 	})
 }
 
-func TestTooManyLogsLoseTheOldest(t *testing.T) {
-	s, err := NewFiles(t.TempDir(), Limits{Total: 100 << 10})
+func TestFiles_PruneRemovesOldestLogs(t *testing.T) {
+	s, err := NewFiles(t.TempDir(), Limits{TotalBytes: 100 << 10})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -360,14 +360,14 @@ func TestTooManyLogsLoseTheOldest(t *testing.T) {
 	for i := range 20 {
 		k := key(fmt.Sprint(i))
 		mustAppend(t, s, k, Piece{Data: text})
-		dir, prefix, _ := k.dir()
+		dir, prefix, _ := k.location()
 		when := time.Now().Add(time.Duration(i-100) * time.Second)
 		os.Chtimes(filepath.Join(s.root, dir, prefix+"00000000000000000000.log"), when, when)
 	}
-	if err := s.Tidy(t.Context()); err != nil {
+	if err := s.PruneLogs(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	all, err := s.list()
+	all, err := s.listLogs()
 	if err != nil || len(all) != 4 || all[0].key.Task != "16" {
 		t.Errorf("%d logs stay, %+v, %v", len(all), all, err)
 	}
@@ -376,7 +376,7 @@ func TestTooManyLogsLoseTheOldest(t *testing.T) {
 	}
 }
 
-func TestMoreLogsThanOpenFiles(t *testing.T) {
+func TestFiles_HandlesMoreLogsThanOpenFiles(t *testing.T) {
 	s, err := NewFiles(t.TempDir(), Limits{})
 	if err != nil {
 		t.Fatal(err)
@@ -395,15 +395,15 @@ func TestMoreLogsThanOpenFiles(t *testing.T) {
 	}
 	states, err := s.Sync(t.Context(), ks)
 	for _, k := range ks {
-		if states[k].Want != int64(2*len(line(0))) || err != nil {
+		if states[k].NextOffset != int64(2*len(line(0))) || err != nil {
 			t.Fatalf("%s: %+v, %v", k.Task, states[k], err)
 		}
 	}
 }
 
-// TestTheDiskOfABucketMayBeLost shows that what a robot was told to be done is in
-// the bucket, and that the rest comes again.
-func TestTheDiskOfABucketMayBeLost(t *testing.T) {
+// TestBucket_SurvivesLossOfDisk checks that logs that were reported as done are in the bucket, and
+// that the others can be sent again.
+func TestBucket_SurvivesLossOfDisk(t *testing.T) {
 	bucket := memblob.OpenBucket(nil)
 	open := func() *Bucket {
 		b, err := NewBucket(blob.PrefixedBucket(bucket, ""), t.TempDir(), Limits{})
@@ -429,19 +429,19 @@ func TestTheDiskOfABucketMayBeLost(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	mustAppend(t, b, half, Piece{Data: []byte(line(1))})
-	b.now = func() time.Time { return time.Now().Add(uploadEvery) }
-	if err := b.Tidy(t.Context()); err != nil {
+	b.now = func() time.Time { return time.Now().Add(uploadInterval) }
+	if err := b.PruneLogs(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	b = open()
-	if got := mustAppend(t, b, half, Piece{}); got.Want != int64(len(line(1))) {
+	if got := mustAppend(t, b, half, Piece{}); got.NextOffset != int64(len(line(1))) {
 		t.Errorf("what was copied in between is not there: %+v", got)
 	}
-	b.now = func() time.Time { return time.Now().Add(2 * spoolFor) }
-	if err := b.Tidy(t.Context()); err != nil {
+	b.now = func() time.Time { return time.Now().Add(2 * spoolRetention) }
+	if err := b.PruneLogs(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if left, _ := b.list(); len(left) != 0 {
+	if left, _ := b.listLogs(); len(left) != 0 {
 		t.Errorf("%d logs are still on the disk", len(left))
 	}
 	if robots, _ := split(read(t, b, half)); robots != line(1) {

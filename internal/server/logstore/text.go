@@ -7,19 +7,18 @@ import (
 	"strings"
 	"time"
 
-	"k8s4r.io/k8s4r/internal/tasklog"
+	"k8s4r.io/k8s4r/internal/protocol/logs/record"
 )
 
-// A mark says how many of the robot's bytes come before it, and whether those
-// are all.
-const markEnd = " end"
+// A mark contains the number of the robot's bytes before it, and whether these are all.
+const endMark = " end"
 
 func markLine(at time.Time, want int64, done bool) []byte {
 	text := strconv.FormatInt(want, 10)
 	if done {
-		text += markEnd
+		text += endMark
 	}
-	return tasklog.Record{Time: at, Stream: tasklog.Mark, Text: []byte(text)}.Append(nil)
+	return record.Record{Time: at, Stream: record.Internal, Text: []byte(text)}.Append(nil)
 }
 
 func serverLine(at time.Time, text string) []byte {
@@ -29,47 +28,47 @@ func serverLine(at time.Time, text string) []byte {
 		}
 		return r
 	}, text)
-	return tasklog.Record{Time: at, Stream: tasklog.Server, Text: []byte(text)}.Append(nil)
+	return record.Record{Time: at, Stream: record.Server, Text: []byte(text)}.Append(nil)
 }
 
-// lostLine says what will never be there.
+// lostLine returns the line that replaces lost bytes.
 func lostLine(at time.Time, n int64) []byte {
 	return serverLine(at, fmt.Sprintf("%d bytes of this log are lost: the robot had to remove them before they could be sent", n))
 }
 
-// replay is the state after more lines of a log, which begins with a mark.
-func replay(s State, lines []byte) State {
+// replayLines returns the state after more lines of a log, which begins with a mark.
+func replayLines(s State, lines []byte) State {
 	for line := range bytes.Lines(lines) {
-		switch tasklog.StreamOf(line) {
-		case tasklog.Server:
-		case tasklog.Mark:
+		switch record.StreamOfLine(line) {
+		case record.Server:
+		case record.Internal:
 			s = readMark(s, line)
 		default:
-			s.Want += int64(len(line))
+			s.NextOffset += int64(len(line))
 		}
 	}
 	return s
 }
 
 func readMark(s State, line []byte) State {
-	r, err := tasklog.Parse(line)
+	r, err := record.Parse(line)
 	if err != nil {
 		return s
 	}
-	text, done := strings.CutSuffix(string(r.Text), markEnd)
+	text, done := strings.CutSuffix(string(r.Text), endMark)
 	if want, err := strconv.ParseInt(text, 10, 64); err == nil {
-		return State{Want: want, Done: done}
+		return State{NextOffset: want, Done: done}
 	}
 	return s
 }
 
-// disarm makes lines unreadable as records that a robot has no business to
-// write: they would be taken for the server's. Their length stays, for offsets.
-func disarm(data []byte) []byte {
+// neutralizeMarks makes marks in a robot's data unreadable as records, because they would be
+// mistaken for the server's. The length stays the same, for the offsets.
+func neutralizeMarks(data []byte) []byte {
 	copied := false
 	for at := 0; at < len(data); {
 		end := bytes.IndexByte(data[at:], '\n') + at + 1
-		if s := tasklog.StreamOf(data[at:end]); s == tasklog.Server || s == tasklog.Mark {
+		if s := record.StreamOfLine(data[at:end]); s == record.Server || s == record.Internal {
 			if !copied {
 				data, copied = bytes.Clone(data), true
 			}

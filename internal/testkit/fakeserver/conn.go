@@ -1,5 +1,5 @@
-// Package fakeserver is the server's end of the wire without a server: it lets
-// robots in, gives them what a test asks for, and believes what they say.
+// Package fakeserver implements the server's side of the protocol without Kubernetes: it accepts
+// all robots, sends them the dispatches of a test, and passes their reports to the test.
 package fakeserver
 
 import (
@@ -10,28 +10,28 @@ import (
 
 	"github.com/eclipse/paho.golang/paho"
 
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
-// patience bounds what a broker may take for one packet.
-const patience = 10 * time.Second
+// packetTimeout bounds the exchange of one packet with the broker.
+const packetTimeout = 10 * time.Second
 
-// Conn is a connection to a broker that hears what robots say.
+// Conn is the connection of a server to a broker.
 type Conn struct{ client *paho.Client }
 
-// Connect connects as the server does. hear gets each message, in their order; none
-// comes before Listen.
-func Connect(addr string, hear func(topic string, payload []byte)) (*Conn, error) {
-	conn, err := net.DialTimeout("tcp", addr, patience)
+// Connect connects as the server does. It calls onMessage for each message in order, after
+// SubscribeReports.
+func Connect(addr string, onMessage func(topic string, payload []byte)) (*Conn, error) {
+	conn, err := net.DialTimeout("tcp", addr, packetTimeout)
 	if err != nil {
 		return nil, err
 	}
 	take := func(p paho.PublishReceived) (bool, error) {
-		hear(p.Packet.Topic, p.Packet.Payload)
+		onMessage(p.Packet.Topic, p.Packet.Payload)
 		return true, nil
 	}
 	c := &Conn{paho.NewClient(paho.ClientConfig{Conn: conn, OnPublishReceived: []func(paho.PublishReceived) (bool, error){take}})}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), packetTimeout)
 	defer cancel()
 	if _, err := c.client.Connect(ctx, &paho.Connect{ClientID: "k8s4r-server", CleanStart: true, KeepAlive: 60}); err != nil {
 		_ = conn.Close()
@@ -40,30 +40,30 @@ func Connect(addr string, hear func(topic string, payload []byte)) (*Conn, error
 	return c, nil
 }
 
-// Listen subscribes to what robots say.
-func (c *Conn) Listen() error {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+// SubscribeReports subscribes to the messages of robots.
+func (c *Conn) SubscribeReports() error {
+	ctx, cancel := context.WithTimeout(context.Background(), packetTimeout)
 	defer cancel()
-	hears := &paho.Subscribe{}
+	subscription := &paho.Subscribe{}
 	for _, filter := range wire.ServerSubscriptions() {
-		hears.Subscriptions = append(hears.Subscriptions, paho.SubscribeOptions{Topic: filter, QoS: wire.QoS})
+		subscription.Subscriptions = append(subscription.Subscriptions, paho.SubscribeOptions{Topic: filter, QoS: wire.QoS})
 	}
-	if _, err := c.client.Subscribe(ctx, hears); err != nil {
+	if _, err := c.client.Subscribe(ctx, subscription); err != nil {
 		return fmt.Errorf("subscribe: %w", err)
 	}
 	return nil
 }
 
-// Send publishes without a wait for the broker: answers go out while the next
-// message comes in. What does not get through is lost.
+// Send publishes without waiting for the broker, so that it can be called from onMessage. It
+// drops the message if that fails.
 func (c *Conn) Send(topic string, payload []byte, retain bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), packetTimeout)
 	defer cancel()
 	message := &paho.Publish{Topic: topic, QoS: wire.QoS, Retain: retain, Payload: payload}
 	_, _ = c.client.PublishWithOptions(ctx, message, paho.PublishOptions{Method: paho.PublishMethod_AsyncSend})
 }
 
-// Done is closed when the connection has ended.
+// Done returns a channel that is closed when the connection ends.
 func (c *Conn) Done() <-chan struct{} { return c.client.Done() }
 
 // Close ends the connection.

@@ -6,59 +6,59 @@ import (
 	"testing"
 	"time"
 
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
-// Server answers all robots of a broker, to which it connects again for ever. It
-// acknowledges every report once heard has returned.
+// Server answers all robots of a broker and reconnects when the connection breaks. It
+// acknowledges every report after onStatus has returned.
 type Server struct {
-	addr  string
-	heard func(robot string, s wire.Status)
-	ended chan struct{}
+	addr     string
+	onStatus func(robot string, s wire.Status)
+	done     chan struct{}
 
-	mu     sync.Mutex
-	conn   *Conn // nil: down
-	closed bool
-	online map[string]int // registrations of each robot
+	mu            sync.Mutex
+	conn          *Conn // nil while disconnected
+	closed        bool
+	registrations map[string]int // by robot
 }
 
-// reconnect is the pause between two tries.
-const reconnect = 100 * time.Millisecond
+// reconnectDelay is the delay between two attempts to connect.
+const reconnectDelay = 100 * time.Millisecond
 
-// Start starts a server on the broker at addr, for as long as the test lasts.
-// heard gets each report as it comes, also one that comes again.
-func Start(t testing.TB, addr string, heard func(robot string, s wire.Status)) *Server {
-	s := &Server{addr: addr, heard: heard, ended: make(chan struct{}), online: map[string]int{}}
-	go s.run()
-	t.Cleanup(s.close)
+// Start starts a server on the broker at addr and stops it when the test ends. It calls
+// onStatus for each report, including repeated ones.
+func Start(t testing.TB, addr string, onStatus func(robot string, s wire.Status)) *Server {
+	s := &Server{addr: addr, onStatus: onStatus, done: make(chan struct{}), registrations: map[string]int{}}
+	go s.reconnectLoop()
+	t.Cleanup(s.shutDown)
 	return s
 }
 
-func (s *Server) run() {
-	defer close(s.ended)
-	for s.hold(nil) {
-		conn, err := Connect(s.addr, s.take)
+func (s *Server) reconnectLoop() {
+	defer close(s.done)
+	for s.setConn(nil) {
+		conn, err := Connect(s.addr, s.handleMessage)
 		if err != nil {
-			time.Sleep(reconnect)
+			time.Sleep(reconnectDelay)
 			continue
 		}
-		// It is known before it hears anything, for the answers go out on it.
-		if !s.hold(conn) || conn.Listen() != nil {
+		// Set it before subscribing, because answers are sent on it.
+		if !s.setConn(conn) || conn.SubscribeReports() != nil {
 			conn.Close()
 		}
 		<-conn.Done()
 	}
 }
 
-// hold sets the connection, unless the server is closed.
-func (s *Server) hold(c *Conn) bool {
+// setConn sets the connection and reports whether the server is still open.
+func (s *Server) setConn(c *Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.conn = c
 	return !s.closed
 }
 
-func (s *Server) close() {
+func (s *Server) shutDown() {
 	s.mu.Lock()
 	s.closed = true
 	conn := s.conn
@@ -66,41 +66,43 @@ func (s *Server) close() {
 	if conn != nil {
 		conn.Close()
 	}
-	<-s.ended
+	<-s.done
 }
 
-func (s *Server) take(topic string, payload []byte) {
+func (s *Server) handleMessage(topic string, payload []byte) {
 	a, err := wire.ParseTopic(topic)
 	if err != nil {
-		panic(fmt.Sprintf("a robot speaks on %s: %v", topic, err))
+		panic(fmt.Sprintf("message of a robot on topic %s: %v", topic, err))
 	}
 	switch a.Kind {
 	case wire.KindRegister:
 		s.mu.Lock()
-		s.online[a.RobotID]++
+		s.registrations[a.RobotID]++
 		s.mu.Unlock()
-		s.say(a.RobotID, wire.KindResponse, wire.Response{Success: true, RobotID: a.RobotID})
+		s.sendToRobot(a.RobotID, wire.KindResponse, wire.Response{Success: true, RobotID: a.RobotID})
 	case wire.KindHeartbeat:
-		s.say(a.RobotID, wire.KindAck, wire.Ack{Heartbeat: read[wire.Heartbeat](payload).N})
+		s.sendToRobot(a.RobotID, wire.KindAck, wire.Ack{Heartbeat: mustDecode[wire.Heartbeat](payload).Seq})
 	case wire.KindStatus:
-		r := read[wire.Status](payload)
-		s.heard(a.RobotID, r)
-		s.say(a.RobotID, wire.KindAck, wire.Ack{Tasks: []wire.TaskAck{{UID: r.TaskUID, Attempt: r.Attempt, Seq: r.Seq}}})
-	default: // nothing follows from it
+		r := mustDecode[wire.Status](payload)
+		s.onStatus(a.RobotID, r)
+		s.sendToRobot(a.RobotID, wire.KindAck, wire.Ack{Tasks: []wire.TaskAck{{UID: r.TaskUID, Attempt: r.Attempt, Seq: r.Seq}}})
+	default: // not relevant
 	}
 }
 
-// Registered is how often a robot has registered.
-func (s *Server) Registered(robot string) int {
+// RegistrationCount returns how often a robot has registered.
+func (s *Server) RegistrationCount(robot string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.online[robot]
+	return s.registrations[robot]
 }
 
-// Dispatch sends it to a robot. It is lost while there is no connection.
-func (s *Server) Dispatch(robot string, d wire.Dispatch) { s.say(robot, wire.KindDispatch, d) }
+// SendDispatch sends a dispatch to a robot, or drops it while disconnected.
+func (s *Server) SendDispatch(robot string, d wire.Dispatch) {
+	s.sendToRobot(robot, wire.KindDispatch, d)
+}
 
-func (s *Server) say(robot string, k wire.Kind, v any) {
+func (s *Server) sendToRobot(robot string, k wire.Kind, v any) {
 	s.mu.Lock()
 	conn := s.conn
 	s.mu.Unlock()
@@ -109,12 +111,12 @@ func (s *Server) say(robot string, k wire.Kind, v any) {
 	}
 	payload, err := wire.Encode(v)
 	if err != nil {
-		panic(err) // made here
+		panic(err) // cannot happen for our own types
 	}
 	conn.Send(wire.RobotTopic(robot, k), payload, false)
 }
 
-func read[T any](payload []byte) T {
+func mustDecode[T any](payload []byte) T {
 	v, err := wire.Decode[T](payload)
 	if err != nil {
 		panic(fmt.Sprintf("a robot sent %q: %v", payload, err))

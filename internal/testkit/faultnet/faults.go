@@ -13,32 +13,31 @@ import (
 	"time"
 )
 
-// Faults strike the share of the messages, and keep count. They are safe for
-// the use of several proxies.
+// Faults injects faults into a share of the messages and counts them. It may be used by several
+// proxies.
 type Faults struct {
-	// Share of the messages that are struck, from 0 to 1.
+	// Share is the share of messages with a fault, from 0 to 1.
 	Share float64
-	// Longest is how long a message is held up at the most.
-	Longest time.Duration
-	// Whole: no message is cut off, and with it its connection.
-	Whole bool
+	// MaxDelay bounds the delay of a message.
+	MaxDelay time.Duration
+	// NeverCut excludes the fault that cuts a message and closes its connection.
+	NeverCut bool
 
 	mu    sync.Mutex
 	rand  *rand.Rand
 	count Count
 }
 
-// Count is how many messages met what.
+// Count counts messages by fault.
 type Count struct{ Messages, Doubled, Delayed, Reordered, CutOff int }
 
-// NewFaults returns faults that follow from a seed, as far as the order of the
-// messages does.
+// NewFaults returns faults that are determined by a seed and the order of the messages.
 func NewFaults(share float64, longest time.Duration, seed uint64) *Faults {
-	return &Faults{Share: share, Longest: longest, rand: rand.New(rand.NewPCG(seed, 0xfa17))}
+	return &Faults{Share: share, MaxDelay: longest, rand: rand.New(rand.NewPCG(seed, 0xfa17))}
 }
 
-// Count tells what has struck so far.
-func (f *Faults) Count() Count {
+// CurrentCount returns the counts so far.
+func (f *Faults) CurrentCount() Count {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.count
@@ -54,74 +53,74 @@ const (
 	cutOff
 )
 
-// shares of the faults among each other. What is cut off costs a connection, and
-// with too many of those nothing else is ever tried.
+// shares weights the faults. A cut closes a connection, and too many of them would leave no time
+// for the others.
 var shares = []fault{double, double, double, delay, delay, delay, reorder, reorder, reorder, cutOff}
 
-// draw says what becomes of a message.
-func (f *Faults) draw(message []byte) (what fault, pause time.Duration, part int) {
+// drawFault chooses the fault for a message.
+func (f *Faults) drawFault(message []byte) (what fault, pause time.Duration, part int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.count.Messages++
 	if f.rand.Float64() >= f.Share {
 		return none, 0, 0
 	}
-	if what = shares[f.rand.IntN(len(shares))]; what == cutOff && f.Whole {
+	if what = shares[f.rand.IntN(len(shares))]; what == cutOff && f.NeverCut {
 		what = delay
 	}
 	*[...]*int{double: &f.count.Doubled, delay: &f.count.Delayed, reorder: &f.count.Reordered, cutOff: &f.count.CutOff}[what]++
-	return what, time.Duration(f.rand.Int64N(int64(f.Longest))), f.rand.IntN(len(message))
+	return what, time.Duration(f.rand.Int64N(int64(f.MaxDelay))), f.rand.IntN(len(message))
 }
 
 var errCut = errors.New("cut off")
 
-// strike hands a packet on, or does to it what is drawn.
-func (f *Faults) strike(packet []byte, to *line) error {
+// forwardPacket forwards a packet, with a fault if one is drawn for it.
+func (f *Faults) forwardPacket(packet []byte, to *packetWriter) error {
 	if f == nil || !isMessage(packet) {
-		return to.write(packet)
+		return to.writePacket(packet)
 	}
-	what, pause, part := f.draw(packet)
+	what, pause, part := f.drawFault(packet)
 	switch what {
 	case double:
-		to.later(pause, again(packet))
+		to.writeLater(pause, duplicatePacket(packet))
 	case delay:
 		time.Sleep(pause)
 	case reorder:
-		to.later(pause, packet) // what comes next overtakes it
+		to.writeLater(pause, packet) // the next packet overtakes it
 		return nil
 	case cutOff:
-		return errors.Join(errCut, to.write(packet[:part]))
+		return errors.Join(errCut, to.writePacket(packet[:part]))
 	default:
 	}
-	return to.write(packet)
+	return to.writePacket(packet)
 }
 
-// line is one direction of a connection.
-type line struct {
+// packetWriter writes whole packets to one direction of a connection.
+type packetWriter struct {
 	net.Conn
 	mu sync.Mutex
 }
 
-func (l *line) write(b []byte) error {
+func (l *packetWriter) writePacket(b []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	_, err := l.Write(b)
 	return err
 }
 
-func (l *line) later(pause time.Duration, b []byte) {
-	time.AfterFunc(pause, func() { _ = l.write(b) }) // an error: the connection has ended
+func (l *packetWriter) writeLater(pause time.Duration, b []byte) {
+	time.AfterFunc(pause, func() { _ = l.writePacket(b) }) // an error means that the connection has ended
 }
 
-// isMessage tells whether a packet is a PUBLISH that its receiver acknowledges.
+// isMessage reports whether a packet is a PUBLISH with QoS 1 or 2.
 func isMessage(packet []byte) bool { return packet[0]>>4 == 3 && packet[0]&0x06 != 0 }
 
-// again is a message as it is sent for the second time.
-func again(packet []byte) []byte {
+// duplicatePacket returns a copy of a PUBLISH with the DUP flag.
+func duplicatePacket(packet []byte) []byte {
 	const dup = 0x08
-	twin := slices.Clone(packet)
-	twin[0] |= dup
-	return twin
+	duplicate := slices.Clone(packet)
+	duplicate[0] |= dup
+	return duplicate
 }
 
 // readPacket reads a whole MQTT packet: its kind, its length in seven bits a

@@ -1,5 +1,5 @@
-// Package faultnet is a network that fails: a proxy between MQTT clients and
-// their broker that cuts, silences, doubles, delays and reorders.
+// Package faultnet simulates a failing network: a proxy between MQTT clients and their broker
+// that disconnects, drops, duplicates, delays and reorders.
 package faultnet
 
 import (
@@ -14,7 +14,7 @@ import (
 type Proxy struct {
 	listener net.Listener
 	target   string
-	faults   *Faults // nil: none
+	faults   *Faults // nil injects none
 
 	mu    sync.Mutex
 	state state
@@ -25,12 +25,12 @@ type state int
 
 const (
 	open   state = iota
-	down         // nothing connects
-	silent       // what is connected stays so, and nothing gets through
+	down         // connections are refused
+	silent       // connections stay open, and packets are dropped
 )
 
-// New starts a proxy to the broker at target, for as long as the test lasts.
-// Faults strike the messages that pass; nil: none do.
+// New starts a proxy to the broker at target and stops it when the test ends. If f is nil, it
+// injects no faults.
 func New(t testing.TB, target string, f *Faults) *Proxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -38,16 +38,16 @@ func New(t testing.TB, target string, f *Faults) *Proxy {
 		t.Fatal(err)
 	}
 	p := &Proxy{listener: l, target: target, faults: f, conns: map[net.Conn]bool{}}
-	t.Cleanup(func() { l.Close(); p.Cut() })
-	go p.serve()
+	t.Cleanup(func() { l.Close(); p.CutConnections() })
+	go p.acceptConnections()
 	return p
 }
 
-// Addr is where clients connect.
+// Addr returns the address for clients.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Cut closes every connection and returns how many there were.
-func (p *Proxy) Cut() int {
+// CutConnections closes all connections and returns their number.
+func (p *Proxy) CutConnections() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := len(p.conns) / 2
@@ -58,50 +58,51 @@ func (p *Proxy) Cut() int {
 	return n
 }
 
-// Down cuts every connection and lets none come about until Up.
-func (p *Proxy) Down() int {
-	p.be(down)
-	return p.Cut()
+// RefuseConnections closes all connections and refuses new ones until RestoreNetwork.
+func (p *Proxy) RefuseConnections() int {
+	p.setState(down)
+	return p.CutConnections()
 }
 
-// Silence lets nothing through until Up, and nobody notices: it is what a robot
-// meets that drives out of reach.
-func (p *Proxy) Silence() { p.be(silent) }
+// DropPackets drops all packets until RestoreNetwork without closing connections, like a robot
+// that leaves the range of the network.
+func (p *Proxy) DropPackets() { p.setState(silent) }
 
-// Up ends Down and Silence. What was silenced is cut: it lacks what was lost.
-func (p *Proxy) Up() {
-	p.be(down)
-	p.Cut()
-	p.be(open)
+// RestoreNetwork ends RefuseConnections and DropPackets. Connections that lost packets are
+// closed.
+func (p *Proxy) RestoreNetwork() {
+	p.setState(down)
+	p.CutConnections()
+	p.setState(open)
 }
 
-func (p *Proxy) be(s state) {
+func (p *Proxy) setState(s state) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.state = s
 }
 
-func (p *Proxy) is() state {
+func (p *Proxy) currentState() state {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.state
 }
 
-func (p *Proxy) serve() {
+func (p *Proxy) acceptConnections() {
 	for {
 		in, err := p.listener.Accept()
 		if err != nil {
 			return
 		}
-		if !p.join(in) {
+		if !p.connectPair(in) {
 			in.Close()
 		}
 	}
 }
 
-// join puts a client and the broker together.
-func (p *Proxy) join(in net.Conn) bool {
-	if p.is() == down {
+// connectPair connects a client to the broker.
+func (p *Proxy) connectPair(in net.Conn) bool {
+	if p.currentState() == down {
 		return false
 	}
 	out, err := net.DialTimeout("tcp", p.target, 5*time.Second)
@@ -115,30 +116,30 @@ func (p *Proxy) join(in net.Conn) bool {
 		return false
 	}
 	p.conns[in], p.conns[out] = true, true
-	go p.pass(in, out)
-	go p.pass(out, in)
+	go p.forwardPackets(in, out)
+	go p.forwardPackets(out, in)
 	return true
 }
 
-// pass hands on what comes, packet by packet.
-func (p *Proxy) pass(from, to net.Conn) {
-	defer p.forget(from, to)
-	in, out := bufio.NewReader(from), &line{Conn: to}
+// forwardPackets forwards packets until one side closes.
+func (p *Proxy) forwardPackets(from, to net.Conn) {
+	defer p.closeConns(from, to)
+	in, out := bufio.NewReader(from), &packetWriter{Conn: to}
 	for {
 		b, err := readPacket(in)
 		if err != nil {
 			return
 		}
-		if p.is() == silent {
+		if p.currentState() == silent {
 			continue
 		}
-		if p.faults.strike(b, out) != nil {
+		if p.faults.forwardPacket(b, out) != nil {
 			return
 		}
 	}
 }
 
-func (p *Proxy) forget(conns ...net.Conn) {
+func (p *Proxy) closeConns(conns ...net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range conns {

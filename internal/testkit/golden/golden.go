@@ -1,5 +1,4 @@
-// Package golden compares what a test got with the file that holds what it is
-// meant to be.
+// Package golden compares the output of a test with a file.
 package golden
 
 import (
@@ -9,10 +8,10 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "update the golden files")
 
-// Equal fails the test unless got is what testdata/NAME.golden holds, below the
-// folder of the test. With -update it writes the file instead.
+// Equal fails the test unless got is equal to testdata/NAME.golden. With -update it writes the
+// file instead.
 func Equal(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name+".golden")
@@ -29,6 +28,6 @@ func Equal(t *testing.T, name, got string) {
 		t.Fatal(err)
 	}
 	if got != string(want) {
-		t.Errorf("%s differs; run with -update if that is meant\n--- got\n%s\n--- want\n%s", path, got, want)
+		t.Errorf("%s differs; run with -update if that is intended\n--- got\n%s\n--- want\n%s", path, got, want)
 	}
 }

@@ -1,7 +1,6 @@
-// Package simrobot is a robot without a body: it speaks MQTT 5 and the wire of
-// our agents, and runs tasks in its imagination only. One process can hold
-// hundreds. It keeps its journal in memory, so each task runs once however
-// often it is dispatched.
+// Package simrobot simulates agents with protocol v2 (MQTT 5) that do not start processes. One
+// process can hold hundreds. The journal is in memory, so each attempt runs once, however often
+// it is dispatched.
 package simrobot
 
 import (
@@ -16,47 +15,47 @@ import (
 
 	"github.com/eclipse/paho.golang/paho"
 
-	"k8s4r.io/k8s4r/internal/agent/logship"
-	"k8s4r.io/k8s4r/internal/tasklog"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/protocol/logs/record"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/robot/agent/logship"
 )
 
-// Config of one robot.
+// Config configures one robot.
 type Config struct {
 	RobotID string
-	// Broker is the MQTT URL, such as mqtt://127.0.0.1:1883.
+	// Broker is the MQTT URL of the broker, such as mqtt://127.0.0.1:1883.
 	Broker string
-	// Run is how long each task takes. Zero: it ends at once. Negative: it
-	// runs until it is stopped.
+	// Run is how long each task runs: 0 ends at once, a negative value runs until it is
+	// stopped.
 	Run time.Duration
-	// Heartbeat is the time between two. Zero: 30 s.
+	// Heartbeat is the interval of heartbeats. 0 means 30s.
 	Heartbeat time.Duration
-	// RepeatEvery is how long a report waits for its ack. Zero: 1 s.
+	// RepeatEvery is when a report without an ack is repeated. 0 means 1s.
 	RepeatEvery time.Duration
-	// Exit tells the exit code of each attempt. Nil: 0.
+	// Exit returns the exit code of each attempt. If nil, it is 0.
 	Exit func(uid string, attempt int32) int32
-	// Started is told of each start as it happens. It must not block.
-	Started func(uid string, attempt int32, at time.Time)
-	// Labels that the robot says of itself.
+	// OnStart is called at each start. It must not block.
+	OnStart func(uid string, attempt int32, at time.Time)
+	// Labels are the labels that the agent reports.
 	Labels map[string]string
-	// Output writes what an attempt has to say; the attempt ends when it returns,
-	// which it must when done is closed. Nil: nothing is said, and Run counts.
-	Output func(uid string, attempt int32, log *tasklog.Writer, done <-chan struct{})
-	// LogDir keeps what Output writes, until the server has it.
+	// Output writes the output of an attempt, which ends when Output returns. It must return
+	// when done is closed. If nil, there is no output, and Run applies.
+	Output func(uid string, attempt int32, log *record.Writer, done <-chan struct{})
+	// LogDir stores the output until the server has acknowledged it.
 	LogDir string
 }
 
 // Robot is one running robot.
 type Robot struct {
-	cfg     Config
-	host    string
-	done    chan struct{}
-	wg      sync.WaitGroup
-	client  *paho.Client
-	answers chan wire.Response
-	welcome chan struct{} // a heartbeat is due at once
-	out     chan outgoing // in order; what finds no room is repeated
-	ship    *logship.Shipper
+	cfg          Config
+	host         string
+	done         chan struct{}
+	wg           sync.WaitGroup
+	client       *paho.Client
+	responses    chan wire.Response
+	heartbeatNow chan struct{} // requests a heartbeat at once
+	reports      chan outgoing // in order; dropped ones are repeated
+	ship         *logship.Shipper
 
 	mu       sync.Mutex
 	attempts map[key]*attempt
@@ -75,17 +74,17 @@ type key struct {
 	attempt int32
 }
 
-// attempt is one run. Its reports stay until they are acknowledged.
+// attempt is one attempt of a task, with the reports that are not acknowledged yet.
 type attempt struct {
 	epoch   uint64
 	seq     uint64
 	pending []wire.Status
-	timer   *time.Timer // ends it; nil: nothing will
+	timer   *time.Timer // ends the attempt; nil if nothing does
 	ended   bool
 }
 
-// Start connects and registers; it returns once the server has accepted the
-// robot, or ctx is over.
+// Start connects and registers a robot. It returns once the server has accepted the robot, or
+// ctx ends.
 func Start(ctx context.Context, cfg Config) (*Robot, error) {
 	r, err := Connect(ctx, cfg)
 	if err != nil {
@@ -98,7 +97,7 @@ func Start(ctx context.Context, cfg Config) (*Robot, error) {
 	return r, nil
 }
 
-// Connect connects and registers, and does not wait for the answer.
+// Connect connects and registers a robot without waiting for the response.
 func Connect(ctx context.Context, cfg Config) (*Robot, error) {
 	if cfg.Heartbeat == 0 {
 		cfg.Heartbeat = 30 * time.Second
@@ -111,30 +110,30 @@ func Connect(ctx context.Context, cfg Config) (*Robot, error) {
 		return nil, fmt.Errorf("broker %q: %w", cfg.Broker, err)
 	}
 	r := &Robot{
-		cfg: cfg, host: u.Host, done: make(chan struct{}), answers: make(chan wire.Response, 1), welcome: make(chan struct{}, 1), out: make(chan outgoing, 1024),
+		cfg: cfg, host: u.Host, done: make(chan struct{}), responses: make(chan wire.Response, 1), heartbeatNow: make(chan struct{}, 1), reports: make(chan outgoing, 1024),
 		attempts: map[key]*attempt{}, starts: map[string]int{},
 	}
 	if r.ship, err = logship.New(logship.Config{Publish: r.publishLogs, Done: func(logship.Attempt) {}}); err != nil {
 		return nil, err
 	}
-	if err := r.connect(ctx); err != nil {
+	if err := r.openConnection(ctx); err != nil {
 		return nil, fmt.Errorf("robot %s: %w", cfg.RobotID, err)
 	}
 	shipping, stop := context.WithCancel(context.Background())
 	r.wg.Go(func() { r.ship.Run(shipping) })
 	r.wg.Go(func() { <-r.done; stop() })
-	r.wg.Go(r.beat)
-	r.wg.Go(r.repeat)
-	r.wg.Go(r.speak)
+	r.wg.Go(r.sendHeartbeats)
+	r.wg.Go(r.repeatReports)
+	r.wg.Go(r.sendReports)
 	return r, nil
 }
 
-func (r *Robot) connect(ctx context.Context) error {
+func (r *Robot) openConnection(ctx context.Context) error {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", r.host)
 	if err != nil {
 		return err
 	}
-	client := paho.NewClient(paho.ClientConfig{Conn: conn, OnPublishReceived: []func(paho.PublishReceived) (bool, error){r.receive}})
+	client := paho.NewClient(paho.ClientConfig{Conn: conn, OnPublishReceived: []func(paho.PublishReceived) (bool, error){r.handleMessage}})
 	will, _ := wire.Encode(wire.Presence{})
 	_, err = client.Connect(ctx, &paho.Connect{
 		ClientID: "k8s4r-agent-" + r.cfg.RobotID, KeepAlive: 60, CleanStart: true,
@@ -153,13 +152,13 @@ func (r *Robot) connect(ctx context.Context) error {
 	r.mu.Lock()
 	r.client = client
 	r.mu.Unlock()
-	r.register()
-	r.ship.Connected(true)
+	r.sendRegister()
+	r.ship.SetConnected(true)
 	return nil
 }
 
-func (r *Robot) register() {
-	r.publish(wire.KindRegister, wire.Register{
+func (r *Robot) sendRegister() {
+	r.publishKind(wire.KindRegister, wire.Register{
 		RobotID: r.cfg.RobotID, AgentVersion: "sim", Labels: r.cfg.Labels,
 		DeviceInfo: &wire.DeviceInfo{
 			Hostname: r.cfg.RobotID, Platform: &wire.Platform{OS: "linux", Arch: "amd64"},
@@ -168,37 +167,38 @@ func (r *Robot) register() {
 	})
 }
 
-// AwaitOnline waits until the server has accepted the robot.
+// AwaitOnline blocks until the server has accepted the robot.
 func (r *Robot) AwaitOnline(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return fmt.Errorf("robot %s was not accepted: %w", r.cfg.RobotID, context.Cause(ctx))
-	case <-r.answers:
+	case <-r.responses:
 		return nil
 	}
 }
 
-// Stop says goodbye and ends every task without a word.
+// Stop sends a graceful disconnect and ends every task without a report.
 func (r *Robot) Stop() {
-	r.halt() // first, so that nothing is said after the goodbye
-	r.publish(wire.KindPresence, wire.Presence{Graceful: true})
-	_ = r.conn().Disconnect(&paho.Disconnect{})
+	r.stopTasks() // first, so that no report follows the disconnect
+	r.publishKind(wire.KindPresence, wire.Presence{Graceful: true})
+	_ = r.currentClient().Disconnect(&paho.Disconnect{})
 }
 
-// Die breaks the connection, so that the broker sends the last will.
-func (r *Robot) Die() {
-	r.halt()
-	r.conn().TerminateConnectionForTest()
+// LoseConnection ends the robot by breaking the connection, so that the broker sends the last
+// will.
+func (r *Robot) LoseConnection() {
+	r.stopTasks()
+	r.currentClient().TerminateConnectionForTest()
 }
 
-// Reconnect breaks the connection and opens another.
+// Reconnect breaks the connection and opens a new one.
 func (r *Robot) Reconnect(ctx context.Context) error {
-	r.ship.Connected(false)
-	r.conn().TerminateConnectionForTest()
-	return r.connect(ctx)
+	r.ship.SetConnected(false)
+	r.currentClient().TerminateConnectionForTest()
+	return r.openConnection(ctx)
 }
 
-func (r *Robot) halt() {
+func (r *Robot) stopTasks() {
 	close(r.done)
 	r.mu.Lock()
 	for _, a := range r.attempts {
@@ -210,14 +210,14 @@ func (r *Robot) halt() {
 	r.wg.Wait()
 }
 
-func (r *Robot) conn() *paho.Client {
+func (r *Robot) currentClient() *paho.Client {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.client
 }
 
-// Starts is how often each task was started, by UID, all attempts together.
-func (r *Robot) Starts() map[string]int {
+// StartCounts returns how often each task was started, by UID, across attempts.
+func (r *Robot) StartCounts() map[string]int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	starts := make(map[string]int, len(r.starts))
@@ -227,8 +227,8 @@ func (r *Robot) Starts() map[string]int {
 	return starts
 }
 
-// Running is what runs now, by UID.
-func (r *Robot) Running() []string {
+// RunningTasks returns the UIDs of the running tasks, sorted.
+func (r *Robot) RunningTasks() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var uids []string
@@ -241,8 +241,8 @@ func (r *Robot) Running() []string {
 	return uids
 }
 
-// Unacknowledged is the number of attempts whose last report still waits.
-func (r *Robot) Unacknowledged() int {
+// UnacknowledgedCount returns the number of attempts with unacknowledged reports.
+func (r *Robot) UnacknowledgedCount() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := 0
@@ -254,51 +254,51 @@ func (r *Robot) Unacknowledged() int {
 	return n
 }
 
-// HeartbeatAcked is the number of the last heartbeat that was acknowledged.
+// HeartbeatAcked returns the sequence number of the last acknowledged heartbeat.
 func (r *Robot) HeartbeatAcked() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.acked
 }
 
-func (r *Robot) receive(p paho.PublishReceived) (bool, error) {
+func (r *Robot) handleMessage(p paho.PublishReceived) (bool, error) {
 	id, topic, payload := r.cfg.RobotID, p.Packet.Topic, p.Packet.Payload
 	switch topic {
 	case wire.RobotTopic(id, wire.KindResponse):
-		take(payload, r.responded)
+		withDecoded(payload, r.handleResponse)
 	case wire.RobotTopic(id, wire.KindAck):
-		take(payload, r.acknowledged)
+		withDecoded(payload, r.handleAck)
 	case wire.RobotTopic(id, wire.KindDispatch):
-		take(payload, r.dispatched)
+		withDecoded(payload, r.handleDispatch)
 	case wire.RobotTopic(id, wire.KindState):
-		take(payload, r.listed)
+		withDecoded(payload, r.handleTaskList)
 	}
 	return true, nil
 }
 
-func take[T any](payload []byte, then func(T)) {
+func withDecoded[T any](payload []byte, then func(T)) {
 	if v, err := wire.Decode[T](payload); err == nil {
 		then(v)
 	}
 }
 
-func (r *Robot) responded(a wire.Response) {
+func (r *Robot) handleResponse(a wire.Response) {
 	if !a.Success {
-		time.AfterFunc(100*time.Millisecond, r.register)
+		time.AfterFunc(100*time.Millisecond, r.sendRegister)
 		return
 	}
 	select {
-	case r.welcome <- struct{}{}:
+	case r.heartbeatNow <- struct{}{}:
 	default:
 	}
 	select {
-	case r.answers <- a:
+	case r.responses <- a:
 	default:
 	}
 }
 
-func (r *Robot) acknowledged(a wire.Ack) {
-	r.ship.Acked(a.Logs)
+func (r *Robot) handleAck(a wire.Ack) {
+	r.ship.HandleAcks(a.Logs)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.acked = max(r.acked, a.Heartbeat)
@@ -313,7 +313,7 @@ func (r *Robot) acknowledged(a wire.Ack) {
 	}
 }
 
-func (r *Robot) dispatched(d wire.Dispatch) {
+func (r *Robot) handleDispatch(d wire.Dispatch) {
 	k := key{d.Task.Metadata.UID, max(d.Attempt, 1)}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -322,19 +322,19 @@ func (r *Robot) dispatched(d wire.Dispatch) {
 	case d.Action == wire.ActionDelete && it == nil:
 		it = &attempt{epoch: d.Epoch}
 		r.attempts[k] = it
-		r.end(k, it, wire.ReasonStopped)
+		r.endAttemptLocked(k, it, wire.ReasonStopped)
 	case d.Action == wire.ActionDelete:
-		r.end(k, it, wire.ReasonStopped)
+		r.endAttemptLocked(k, it, wire.ReasonStopped)
 	case it != nil:
-		r.answer(k, it)
-	case r.superseded(k):
+		r.repeatReportLocked(k, it)
+	case r.hasNewerAttemptLocked(k):
 		r.refused++
 	default:
-		r.start(k, d.Epoch)
+		r.startAttemptLocked(k, d.Epoch)
 	}
 }
 
-func (r *Robot) superseded(k key) bool {
+func (r *Robot) hasNewerAttemptLocked(k key) bool {
 	for other := range r.attempts {
 		if other.uid == k.uid && other.attempt > k.attempt {
 			return true
@@ -343,60 +343,60 @@ func (r *Robot) superseded(k key) bool {
 	return false
 }
 
-// answer repeats the last word about an attempt.
-func (r *Robot) answer(k key, it *attempt) {
+// repeatReportLocked repeats the last report of an attempt.
+func (r *Robot) repeatReportLocked(k key, it *attempt) {
 	if len(it.pending) > 0 {
-		r.report(k, it.pending[len(it.pending)-1])
+		r.queueReport(k, it.pending[len(it.pending)-1])
 		return
 	}
 	if !it.ended {
-		r.say(k, it, wire.Status{State: wire.ReportRunning, Event: "Started"})
+		r.addReportLocked(k, it, wire.Status{State: wire.ReportRunning, Event: "Started"})
 	}
 }
 
-func (r *Robot) start(k key, epoch uint64) {
+func (r *Robot) startAttemptLocked(k key, epoch uint64) {
 	it := &attempt{epoch: epoch}
 	r.attempts[k] = it
 	r.starts[k.uid]++
-	if r.cfg.Started != nil {
-		r.cfg.Started(k.uid, k.attempt, time.Now())
+	if r.cfg.OnStart != nil {
+		r.cfg.OnStart(k.uid, k.attempt, time.Now())
 	}
-	r.say(k, it, wire.Status{State: wire.ReportRunning, Event: "Started", Message: "Task started"})
+	r.addReportLocked(k, it, wire.Status{State: wire.ReportRunning, Event: "Started", Message: "Task started"})
 	switch {
 	case r.cfg.Output != nil:
-		r.wg.Go(func() { r.write(k, it) })
+		r.wg.Go(func() { r.writeOutput(k, it) })
 	case r.cfg.Run == 0:
-		r.end(k, it, "")
+		r.endAttemptLocked(k, it, "")
 	case r.cfg.Run > 0:
 		it.timer = time.AfterFunc(r.cfg.Run, func() {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			r.end(k, it, "")
+			r.endAttemptLocked(k, it, "")
 		})
 	}
 }
 
-// write has an attempt say what it has to say, and ends it.
-func (r *Robot) write(k key, it *attempt) {
+// writeOutput runs Config.Output for an attempt, and ends the attempt.
+func (r *Robot) writeOutput(k key, it *attempt) {
 	a := logship.Attempt{UID: k.uid, Attempt: k.attempt}
 	dir := filepath.Join(r.cfg.LogDir, fmt.Sprintf("%s-%d", k.uid, k.attempt))
-	log := tasklog.NewWriter(dir, tasklog.Options{})
-	r.ship.Add(a, dir)
+	log := record.NewWriter(dir, record.Options{})
+	r.ship.AddLog(a, dir)
 	r.cfg.Output(k.uid, k.attempt, log, r.done)
 	log.Close(time.Now())
-	r.ship.Ended(a)
+	r.ship.EndLog(a)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.end(k, it, "")
+	r.endAttemptLocked(k, it, "")
 }
 
 func (r *Robot) publishLogs(_ context.Context, uid string, l wire.Logs) error {
-	r.send(wire.TaskTopic(r.cfg.RobotID, uid, wire.KindLogs), l)
+	r.publishTo(wire.TaskTopic(r.cfg.RobotID, uid, wire.KindLogs), l)
 	return nil
 }
 
-// end ends an attempt once, by itself or for the given reason.
-func (r *Robot) end(k key, it *attempt, reason string) {
+// endAttemptLocked ends an attempt once. An empty reason means that it exited on its own.
+func (r *Robot) endAttemptLocked(k key, it *attempt, reason string) {
 	if it.ended {
 		return
 	}
@@ -414,11 +414,11 @@ func (r *Robot) end(k key, it *attempt, reason string) {
 			s.Message = fmt.Sprintf("Task exited with code %d", s.ExitCode)
 		}
 	}
-	r.say(k, it, s)
+	r.addReportLocked(k, it, s)
 }
 
-// listed stops what a list that is new enough does not name.
-func (r *Robot) listed(l wire.TaskList) {
+// handleTaskList stops attempts that a sufficiently new list does not contain.
+func (r *Robot) handleTaskList(l wire.TaskList) {
 	named := map[key]bool{}
 	for _, ref := range l.Refs {
 		named[key{ref.UID, ref.Attempt}] = true
@@ -427,47 +427,47 @@ func (r *Robot) listed(l wire.TaskList) {
 	defer r.mu.Unlock()
 	for k, it := range r.attempts {
 		if !it.ended && !named[k] && l.Epoch >= it.epoch {
-			r.end(k, it, wire.ReasonStopped)
+			r.endAttemptLocked(k, it, wire.ReasonStopped)
 		}
 	}
 }
 
-// say adds a report to those that wait for their ack, and sends it.
-func (r *Robot) say(k key, it *attempt, s wire.Status) {
+// addReportLocked sends a report and keeps it until it is acknowledged.
+func (r *Robot) addReportLocked(k key, it *attempt, s wire.Status) {
 	it.seq++
 	s.TaskUID, s.RobotName, s.Attempt, s.Seq, s.UpdatedAt = k.uid, r.cfg.RobotID, k.attempt, it.seq, time.Now()
 	it.pending = append(it.pending, s)
-	r.report(k, s)
+	r.queueReport(k, s)
 }
 
-func (r *Robot) report(k key, s wire.Status) {
+func (r *Robot) queueReport(k key, s wire.Status) {
 	select {
-	case r.out <- outgoing{k, s}:
+	case r.reports <- outgoing{k, s}:
 	default:
 	}
 }
 
-func (r *Robot) speak() {
+func (r *Robot) sendReports() {
 	for {
 		select {
 		case <-r.done:
 			return
-		case o := <-r.out:
-			r.send(wire.TaskTopic(r.cfg.RobotID, o.uid, wire.KindStatus), o.Status)
+		case o := <-r.reports:
+			r.publishTo(wire.TaskTopic(r.cfg.RobotID, o.uid, wire.KindStatus), o.Status)
 		}
 	}
 }
 
-func (r *Robot) repeat() {
-	for r.pause(r.cfg.RepeatEvery) {
-		for k, s := range r.overdue() {
-			r.report(k, s)
+func (r *Robot) repeatReports() {
+	for r.waitUnlessStopped(r.cfg.RepeatEvery) {
+		for k, s := range r.overdueReports() {
+			r.queueReport(k, s)
 		}
 	}
 }
 
-// overdue is the last report of each attempt that has waited for its ack.
-func (r *Robot) overdue() map[key]wire.Status {
+// overdueReports returns the last report of each attempt whose ack is overdue.
+func (r *Robot) overdueReports() map[key]wire.Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	late := map[key]wire.Status{}
@@ -479,9 +479,9 @@ func (r *Robot) overdue() map[key]wire.Status {
 	return late
 }
 
-// beat sends a heartbeat when the server has accepted the robot, and then
-// regularly.
-func (r *Robot) beat() {
+// sendHeartbeats sends a heartbeat when the server has accepted the robot, and then at the
+// interval.
+func (r *Robot) sendHeartbeats() {
 	tick := time.NewTicker(r.cfg.Heartbeat)
 	defer tick.Stop()
 	online := false
@@ -489,30 +489,30 @@ func (r *Robot) beat() {
 		select {
 		case <-r.done:
 			return
-		case <-r.welcome:
+		case <-r.heartbeatNow:
 			online = true
 		case <-tick.C:
 		}
 		if online {
-			r.publish(wire.KindHeartbeat, wire.Heartbeat{N: n})
+			r.publishKind(wire.KindHeartbeat, wire.Heartbeat{Seq: n})
 		}
 	}
 }
 
-func (r *Robot) publish(k wire.Kind, v any) { r.send(wire.RobotTopic(r.cfg.RobotID, k), v) }
+func (r *Robot) publishKind(k wire.Kind, v any) { r.publishTo(wire.RobotTopic(r.cfg.RobotID, k), v) }
 
-func (r *Robot) send(topic string, v any) {
+func (r *Robot) publishTo(topic string, v any) {
 	payload, err := wire.Encode(v)
 	if err != nil {
-		panic(err) // our own types
+		panic(err) // cannot happen for our own types
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	_, _ = r.conn().Publish(ctx, &paho.Publish{Topic: topic, QoS: wire.QoS, Payload: payload})
+	_, _ = r.currentClient().Publish(ctx, &paho.Publish{Topic: topic, QoS: wire.QoS, Payload: payload})
 }
 
-// pause returns false when the robot has stopped meanwhile.
-func (r *Robot) pause(d time.Duration) bool {
+// waitUnlessStopped waits and reports whether the robot still runs.
+func (r *Robot) waitUnlessStopped(d time.Duration) bool {
 	select {
 	case <-r.done:
 		return false

@@ -1,5 +1,4 @@
-// Package testca signs the certificates of tests: of robots, of a broker on this
-// machine, good ones and others.
+// Package testca signs certificates for tests: valid and expired ones, for robots and brokers.
 package testca
 
 import (
@@ -26,11 +25,11 @@ type Authority struct {
 	key  *ecdsa.PrivateKey
 }
 
-// New makes an authority that nobody else trusts.
+// New creates an authority.
 func New(t testing.TB) *Authority {
 	t.Helper()
 	a := &Authority{t: t, key: newKey(t)}
-	a.cert = a.sign(&x509.Certificate{
+	a.cert = a.signCertificate(&x509.Certificate{
 		Subject: pkix.Name{CommonName: "test CA"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 	}, a.key)
@@ -46,7 +45,7 @@ func newKey(t testing.TB) *ecdsa.PrivateKey {
 	return key
 }
 
-func (a *Authority) sign(c *x509.Certificate, of *ecdsa.PrivateKey) *x509.Certificate {
+func (a *Authority) signCertificate(c *x509.Certificate, of *ecdsa.PrivateKey) *x509.Certificate {
 	a.t.Helper()
 	var err error
 	if c.SerialNumber, err = rand.Int(rand.Reader, big.NewInt(1<<62)); err != nil {
@@ -67,41 +66,40 @@ func (a *Authority) sign(c *x509.Certificate, of *ecdsa.PrivateKey) *x509.Certif
 	return signed
 }
 
-// Client makes the certificate of a robot, or of the server as a client, that
-// lasts so long. Negative: it is over since then.
-func (a *Authority) Client(name string, lasts time.Duration) *tls.Certificate {
+// NewClientCertificate returns a client certificate that is valid for the given time. If it is
+// negative, the certificate has expired.
+func (a *Authority) NewClientCertificate(name string, lasts time.Duration) *tls.Certificate {
 	a.t.Helper()
 	key := newKey(a.t)
-	c := a.sign(&x509.Certificate{
+	c := a.signCertificate(&x509.Certificate{
 		Subject: pkix.Name{CommonName: name}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, KeyUsage: x509.KeyUsageDigitalSignature,
 		NotBefore: time.Now().Add(min(0, lasts) - time.Hour), NotAfter: time.Now().Add(lasts),
 	}, key)
 	return &tls.Certificate{Certificate: [][]byte{c.Raw}, PrivateKey: key, Leaf: c}
 }
 
-// Server makes the certificate of a broker on this machine.
-func (a *Authority) Server() *tls.Certificate {
+// NewServerCertificate returns the certificate of a broker on 127.0.0.1.
+func (a *Authority) NewServerCertificate() *tls.Certificate {
 	a.t.Helper()
 	key := newKey(a.t)
-	c := a.sign(&x509.Certificate{
+	c := a.signCertificate(&x509.Certificate{
 		Subject: pkix.Name{CommonName: "broker"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, KeyUsage: x509.KeyUsageDigitalSignature,
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 	}, key)
 	return &tls.Certificate{Certificate: [][]byte{c.Raw}, PrivateKey: key, Leaf: c}
 }
 
-// Pool trusts the authority, and nobody else.
-func (a *Authority) Pool() *x509.CertPool {
+// CertPool returns a pool with only this authority.
+func (a *Authority) CertPool() *x509.CertPool {
 	p := x509.NewCertPool()
 	p.AddCert(a.cert)
 	return p
 }
 
-// Files writes what a broker that is a program reads: ca.crt, tls.crt and
-// tls.key.
-func (a *Authority) Files(dir string) {
+// WriteServerFiles writes ca.crt, tls.crt and tls.key for a broker to dir.
+func (a *Authority) WriteServerFiles(dir string) {
 	a.t.Helper()
-	own := a.Server()
+	own := a.NewServerCertificate()
 	key, err := x509.MarshalPKCS8PrivateKey(own.PrivateKey)
 	if err != nil {
 		a.t.Fatal(err)
@@ -117,15 +115,15 @@ func (a *Authority) Files(dir string) {
 	}
 }
 
-// PoolOf trusts the authority whose ca.crt this is.
-func PoolOf(file string) (*x509.CertPool, error) {
+// ReadCertPool returns a pool with the certificates of a file.
+func ReadCertPool(file string) (*x509.CertPool, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
 	p := x509.NewCertPool()
 	if !p.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("%s holds no certificate", file)
+		return nil, fmt.Errorf("%s contains no certificate", file)
 	}
 	return p, nil
 }

@@ -1,5 +1,5 @@
-// Command k8s4r is the operator's command line with the whole of K8s4r behind
-// it: what kubectl-k8s4r can do, and `up` and `kubectl` beside.
+// Command k8s4r contains all of K8s4r: the commands of kubectl-k8s4r, `up`, which runs the whole
+// system, and `kubectl`.
 package main
 
 import (
@@ -13,8 +13,7 @@ import (
 )
 
 func main() {
-	// Kubernetes' packages put flags of their own in here, and cobra would
-	// offer them with every command.
+	// Kubernetes packages register flags here, and cobra would add them to every command.
 	pflag.CommandLine = pflag.NewFlagSet("k8s4r", pflag.ContinueOnError)
-	os.Exit(cli.Main(os.Args[1:], os.Stdout, os.Stderr, up.Command(os.Stdout, os.Stderr), kubectl.Command()))
+	os.Exit(cli.Main(os.Args[1:], os.Stdout, os.Stderr, up.NewCommand(os.Stdout, os.Stderr), kubectl.NewCommand()))
 }

@@ -6,27 +6,27 @@ import (
 	"sync"
 )
 
-// ErrEnded says that a component returned before anyone had asked it to stop.
+// ErrEnded is the error of a component that returned without having been stopped.
 var ErrEnded = errors.New("ended by itself")
 
-// Background makes a Component of a function that runs until its context ends.
+// Background is a Component that runs a function until its context ends.
 type Background struct {
 	run   func(context.Context) error
 	ready func(context.Context) error
 
 	mu     sync.Mutex
-	cancel context.CancelFunc // nil: not started
+	cancel context.CancelFunc // nil before Start
 	done   chan struct{}
 	err    error
 }
 
-// NewBackground returns a component that calls run once, in a goroutine of its
-// own. A nil ready means ready as soon as run has been called.
+// NewBackground returns a component that calls run once, in its own goroutine. If ready is nil, the
+// component is ready as soon as run has been called.
 func NewBackground(run, ready func(context.Context) error) *Background {
 	return &Background{run: run, ready: ready}
 }
 
-// Start calls the run function. A component that was stopped cannot start again.
+// Start calls the run function. A component that was stopped cannot be started again.
 func (b *Background) Start(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -35,11 +35,11 @@ func (b *Background) Start(ctx context.Context) error {
 	}
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	b.cancel, b.done = cancel, make(chan struct{})
-	go b.live(life)
+	go b.runUntilDone(life)
 	return nil
 }
 
-func (b *Background) live(life context.Context) {
+func (b *Background) runUntilDone(life context.Context) {
 	defer close(b.done)
 	err := b.run(life)
 	if life.Err() != nil && errors.Is(err, context.Canceled) {
@@ -53,7 +53,7 @@ func (b *Background) live(life context.Context) {
 	b.err = err
 }
 
-// Ready calls the ready function, if there is one.
+// Ready calls the ready function. If there is none, it returns nil.
 func (b *Background) Ready(ctx context.Context) error {
 	if b.ready == nil {
 		return nil
@@ -61,9 +61,8 @@ func (b *Background) Ready(ctx context.Context) error {
 	return b.ready(ctx)
 }
 
-// Stop cancels the context of the run function and waits for it to return, no
-// longer than ctx allows. It returns the error that the function ended with,
-// unless it had ended before: that error is Err's.
+// Stop cancels the context of the run function and blocks until it returns or ctx ends. It returns
+// the error of the function, unless the function had returned before: that error is in Err.
 func (b *Background) Stop(ctx context.Context) error {
 	b.mu.Lock()
 	cancel, dead := b.cancel, b.err != nil

@@ -1,29 +1,28 @@
-// Package component starts the parts of one program in order, watches over
-// them and stops them in reverse order.
+// Package component starts the parts of a program in order, monitors them and stops them in reverse
+// order.
 package component
 
 import "context"
 
-// Component is one part of the program.
+// Component is a part of the program.
 type Component interface {
-	// Start returns once the component runs. Its context bounds the call, not
-	// the component's life, which lasts until Stop.
+	// Start returns once the component runs. Its context limits only the call: the component runs
+	// until Stop.
 	Start(ctx context.Context) error
-	// Ready returns nil once the component serves, else what is still missing.
-	// It looks once and does not wait.
+	// Ready returns nil if the component serves, and otherwise an error with what is missing. It
+	// checks once and does not wait.
 	Ready(ctx context.Context) error
-	// Stop ends the component and waits until it has ended. It may be called
-	// in any phase, also before Start, and any number of times.
+	// Stop stops the component and waits until it has ended. It may be called at any time, also
+	// before Start, and any number of times.
 	Stop(ctx context.Context) error
 }
 
-// Mortal is a Component that may end without having been stopped.
+// Mortal is a Component that can end without having been stopped.
 type Mortal interface {
 	Component
-	// Done is closed when the component has ended, for whatever reason. It may
-	// be called only after Start.
+	// Done returns a channel that is closed when the component has ended. It must not be called
+	// before Start.
 	Done() <-chan struct{}
-	// Err says why the component ended; it is nil before that and after an
-	// orderly stop.
+	// Err returns why the component ended. It is nil before that and after Stop.
 	Err() error
 }

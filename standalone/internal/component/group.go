@@ -8,16 +8,16 @@ import (
 )
 
 const (
-	// readyTimeout bounds the wait for one component. Replaying a large etcd
-	// log on a slow disk is the longest wait known.
+	// readyTimeout limits the wait for one component. The longest known wait is for etcd to replay
+	// a large log on a slow disk.
 	readyTimeout = 2 * time.Minute
 	readyPoll    = 20 * time.Millisecond
 )
 
-// Group is an ordered list of components. The zero value is empty and ready to
-// use. Its methods are not for concurrent use.
+// Group is an ordered list of components. The zero value is an empty group. Its methods must not be
+// called concurrently.
 type Group struct {
-	// Started is called after each component has become ready; nil: nobody.
+	// Started is called after each component has become ready. If nil, it is not.
 	Started func(name string, took time.Duration)
 
 	members []member
@@ -30,21 +30,20 @@ type member struct {
 	Component
 }
 
-// Add appends a component, which starts after and stops before all that were
-// added earlier.
+// Add appends a component. It starts after all components that were added before, and stops before
+// them.
 func (g *Group) Add(name string, c Component) {
 	g.members = append(g.members, member{name, c})
 }
 
-// Start starts the components in order, each after the one before is ready.
-// When one fails, the error names it, and those that run go on running until
-// Stop.
+// Start starts the components in order, each once the previous one is ready. If one fails, the
+// error names it, and the components that run keep running until Stop.
 func (g *Group) Start(ctx context.Context) error {
 	g.died = make(chan error, len(g.members))
 	for _, m := range g.members {
 		began := time.Now()
 		g.running++
-		if err := g.start(ctx, m); err != nil {
+		if err := g.startMember(ctx, m); err != nil {
 			return err
 		}
 		if g.Started != nil {
@@ -54,28 +53,27 @@ func (g *Group) Start(ctx context.Context) error {
 	return nil
 }
 
-func (g *Group) start(ctx context.Context, m member) error {
+func (g *Group) startMember(ctx context.Context, m member) error {
 	if err := m.Start(ctx); err != nil {
 		return fmt.Errorf("start %s: %w", m.name, err)
 	}
 	if mortal, ok := m.Component.(Mortal); ok {
-		go g.watch(m.name, mortal)
+		go g.watchMember(m.name, mortal)
 	}
-	return g.await(ctx, m)
+	return g.awaitReady(ctx, m)
 }
 
-// watch reports a death. After an orderly Stop nobody reads the report any more.
-func (g *Group) watch(name string, m Mortal) {
+// watchMember sends the error of a component that ends without having been stopped.
+func (g *Group) watchMember(name string, m Mortal) {
 	<-m.Done()
 	if err := m.Err(); err != nil {
 		g.died <- fmt.Errorf("%s: %w", name, err)
 	}
 }
 
-// await polls until the component is ready, time is up or any component of
-// the group has died: waiting on for one whose foundation is gone would only
-// delay the message.
-func (g *Group) await(ctx context.Context, m member) error {
+// awaitReady polls until the component is ready, the time is up or any component of the group has
+// ended. If one has, the wait for a component that depends on it would only delay the error.
+func (g *Group) awaitReady(ctx context.Context, m member) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	for {
@@ -85,7 +83,7 @@ func (g *Group) await(ctx context.Context, m member) error {
 		}
 		select {
 		case death := <-g.died:
-			return death // names its component already
+			return death // contains the component's name already
 		case <-ctx.Done():
 			return fmt.Errorf("wait for %s: %w: %w", m.name, context.Cause(ctx), err)
 		case <-time.After(readyPoll):
@@ -93,12 +91,12 @@ func (g *Group) await(ctx context.Context, m member) error {
 	}
 }
 
-// Died delivers one error, naming the component, for each component that ended
-// without having been stopped. It may be called only after Start.
+// Died returns a channel with one error for each component that ended without having been stopped.
+// The error names the component. Died must not be called before Start.
 func (g *Group) Died() <-chan error { return g.died }
 
-// Stop stops the components that were started, the last first, and joins their
-// errors. ctx bounds the whole.
+// Stop stops the components that were started, the last first, and joins their errors. ctx limits
+// the whole call.
 func (g *Group) Stop(ctx context.Context) error {
 	var errs []error
 	for ; g.running > 0; g.running-- {

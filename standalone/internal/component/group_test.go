@@ -10,7 +10,7 @@ import (
 
 var errBroken = errors.New("broken")
 
-// fake notes what is done to it in a journal that several share.
+// fake records its calls in a journal that several share.
 type fake struct {
 	name                        string
 	journal                     *[]string
@@ -37,7 +37,7 @@ func TestGroup(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		inA, inB  fake
-		wantStart string // part of Start's error; empty: none
+		wantStart string // part of Start's error; if empty, none
 		wantStop  string
 		want      []string
 	}{
@@ -53,7 +53,7 @@ func TestGroup(t *testing.T) {
 			want:      []string{"start a", "stop a"},
 		},
 		{
-			name:     "a failed stop keeps nobody else from stopping",
+			name:     "a failed stop does not keep others from stopping",
 			inB:      fake{stopErr: errBroken},
 			wantStop: "stop b: broken",
 			want:     []string{"start a", "ready a", "start b", "ready b", "stop b", "stop a"},
@@ -83,7 +83,7 @@ func wantError(t *testing.T, err error, part string) {
 	}
 }
 
-func TestGroupStopsWaitingWhenItsContextEnds(t *testing.T) {
+func TestGroup_StopsWaitingWhenContextEnds(t *testing.T) {
 	var journal []string
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -94,7 +94,7 @@ func TestGroupStopsWaitingWhenItsContextEnds(t *testing.T) {
 	}
 }
 
-func TestADeathIsReportedByName(t *testing.T) {
+func TestGroup_NamesEndedComponent(t *testing.T) {
 	die := make(chan struct{})
 	var g Group
 	g.Add("etcd", NewBackground(func(context.Context) error { <-die; return errBroken }, nil))
@@ -106,10 +106,10 @@ func TestADeathIsReportedByName(t *testing.T) {
 	if !errors.Is(err, errBroken) || !strings.HasPrefix(err.Error(), "etcd: ") {
 		t.Errorf("got %v", err)
 	}
-	wantError(t, g.Stop(t.Context()), "") // said once is enough
+	wantError(t, g.Stop(t.Context()), "") // the error is reported only once
 }
 
-func TestADeathOfAnEarlierPartEndsTheWaitForALaterOne(t *testing.T) {
+func TestGroup_EndedComponentAbortsStart(t *testing.T) {
 	var journal []string
 	die := make(chan struct{})
 	var g Group
@@ -121,7 +121,7 @@ func TestADeathOfAnEarlierPartEndsTheWaitForALaterOne(t *testing.T) {
 	}
 }
 
-func TestBackgroundOutlivesTheContextOfItsStart(t *testing.T) {
+func TestBackground_OutlivesContextOfStart(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	b := NewBackground(func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }, nil)
 	wantError(t, b.Stop(ctx), "") // before Start
@@ -138,7 +138,7 @@ func TestBackgroundOutlivesTheContextOfItsStart(t *testing.T) {
 	wantError(t, b.Stop(t.Context()), "")
 }
 
-func TestBackgroundSaysWhatWentWrongWhileItStopped(t *testing.T) {
+func TestBackground_StopReturnsError(t *testing.T) {
 	b := NewBackground(func(ctx context.Context) error { <-ctx.Done(); return errBroken }, nil)
 	wantError(t, b.Start(t.Context()), "")
 	wantError(t, b.Stop(t.Context()), "broken")

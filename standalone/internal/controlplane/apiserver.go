@@ -42,27 +42,25 @@ func apiServerArgs(etcd string, c credentials) []string {
 		"--kubelet-client-key=" + c.kubeletClient.keyFile,
 		"--kubelet-certificate-authority=" + c.ca.certFile,
 		"--kubelet-preferred-address-types=InternalIP",
-		// Without both of these it looks for a default route, and does not
-		// start on a machine that has no network.
+		// Without these two flags it looks for a default route, and does not start on a machine
+		// without a network.
 		"--advertise-address=127.0.0.1",
 		"--endpoint-reconciler-type=none",
 		"--profiling=false",
-		// Fair queueing protects many tenants from each other. Here all clients
-		// are one user's, most of them exempt anyway, and it took 8 to 14 % of
-		// the creates a second from all. What bounds the memory of a stampede
-		// are the limits in flight.
+		// Fair queueing isolates tenants. Here all clients belong to one user and most are exempt,
+		// but it reduced the rate of creates by 8 to 14 %. The limits of requests in flight bound
+		// the memory.
 		"--enable-priority-and-fairness=false",
 		"--max-requests-inflight=1000",
 		"--max-mutating-requests-inflight=500",
 	}
 }
 
-// runAPIServer is what the kube-apiserver command does, less what belongs to a
-// process of its own: that command installs signal handlers, which would stop
-// the server before its clients.
+// runAPIServer does what the kube-apiserver command does, except for installing signal handlers:
+// these would stop the server before its clients.
 func runAPIServer(ctx context.Context, l net.Listener, args []string) error {
 	o := options.NewServerRunOptions()
-	if err := parse(o.Flags(), args); err != nil {
+	if err := parseFlags(o.Flags(), args); err != nil {
 		return err
 	}
 	o.SecureServing.Listener = l
@@ -80,7 +78,7 @@ func runAPIServer(ctx context.Context, l net.Listener, args []string) error {
 	return app.Run(ctx, completed)
 }
 
-func parse(sections flag.NamedFlagSets, args []string) error {
+func parseFlags(sections flag.NamedFlagSets, args []string) error {
 	all := pflag.NewFlagSet("", pflag.ContinueOnError)
 	for _, section := range sections.FlagSets {
 		all.AddFlagSet(section)

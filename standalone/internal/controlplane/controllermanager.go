@@ -15,11 +15,10 @@ import (
 	"k8s4r.io/k8s4r/standalone/internal/component"
 )
 
-// controllers are the built-in ones that run: what K8s4r's objects lean on, what
-// makes namespaces and permissions behave as anywhere else, and what pods need
-// that are the steps of a workflow: Jobs, the endpoints of Services, the
-// certificate in their volumes, and somebody to bury them. There is none that
-// judges nodes: the one there is lives and dies with this process.
+// controllers are the built-in controllers that run: those that K8s4r's objects depend on, those
+// for namespaces and permissions, and those for the Pods of workflow steps (Jobs, EndpointSlices,
+// the CA bundle in volumes, garbage collection). None checks nodes: the only node is in this
+// process.
 var controllers = []string{
 	names.GarbageCollectorController,
 	names.NamespaceController,
@@ -39,7 +38,7 @@ func newControllerManager(c credentials, client *rest.Config) (component.Mortal,
 		return nil, fmt.Errorf("client: %w", err)
 	}
 	run := func(ctx context.Context) error { return runControllerManager(ctx, controllerManagerArgs(c)) }
-	// The default service account is the first visible thing that they make.
+	// The default service account is the first visible result of the controllers.
 	ready := func(ctx context.Context) error {
 		_, err := clients.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
 		return err
@@ -51,11 +50,11 @@ func controllerManagerArgs(c credentials) []string {
 	return []string{
 		"--kubeconfig=" + c.controllerManager,
 		"--controllers=" + strings.Join(controllers, ","),
-		// The data directory's lock makes this the only one. A lost lease
-		// would end the whole process, etcd included.
+		// The lock of the data directory makes this the only instance. Losing a lease would end the
+		// whole process, including etcd.
 		"--leader-elect=false",
-		// At the default of 20 a second the garbage collector takes a minute
-		// over a Job of a thousand tasks, which run on meanwhile.
+		// At the default of 20 requests a second, garbage collection of a Job with a thousand tasks
+		// takes a minute, during which the tasks keep running.
 		"--kube-api-qps=1000",
 		"--kube-api-burst=1000",
 		"--secure-port=0",
@@ -66,8 +65,8 @@ func controllerManagerArgs(c credentials) []string {
 	}
 }
 
-// runControllerManager is what the kube-controller-manager command does, less
-// its signal handlers.
+// runControllerManager does what the kube-controller-manager command does, without its signal
+// handlers.
 func runControllerManager(ctx context.Context, args []string) error {
 	o, err := options.NewKubeControllerManagerOptions()
 	if err != nil {
@@ -75,7 +74,7 @@ func runControllerManager(ctx context.Context, args []string) error {
 	}
 	known, disabled, aliases := app.KnownControllers(), app.ControllersDisabledByDefault(), app.ControllerAliases()
 	flags := o.Flags(known, disabled, aliases)
-	if err := parse(flags, args); err != nil {
+	if err := parseFlags(flags, args); err != nil {
 		return err
 	}
 	o.ParsedFlags = &flags

@@ -1,9 +1,8 @@
-// Package controlplane runs a real Kubernetes control plane inside this
-// process: etcd, kube-apiserver, kube-scheduler and those controllers of
-// kube-controller-manager that K8s4r's objects need.
+// Package controlplane runs a Kubernetes control plane in this process: etcd, kube-apiserver,
+// kube-scheduler and the controllers of kube-controller-manager that K8s4r's objects need.
 //
-// kube-apiserver keeps its settings in package variables, so a process can run
-// one control plane, once.
+// kube-apiserver keeps its settings in package variables, so a process can run one control plane,
+// once.
 package controlplane
 
 import (
@@ -21,45 +20,45 @@ import (
 	_ "k8s4r.io/k8s4r/standalone/internal/quiet"
 )
 
-// Config says where a control plane lives.
+// Config is the configuration of a control plane.
 type Config struct {
-	// Dir is the data directory; nobody else may use it at the same time.
+	// Dir is the data directory. No other process may use it at the same time.
 	Dir string
-	// Listener is the TCP port of the API server, already open, so that a port
-	// that is taken is known before anything has started.
+	// Listener is the open port of the API server. It is opened by the caller so that a port in use
+	// is reported before anything has started.
 	Listener net.Listener
-	// Now is the clock for certificates; nil: time.Now.
+	// Now returns the current time, for certificates. If nil, time.Now.
 	Now func() time.Time
 }
 
-// ControlPlane is a control plane that has its keys but does not run yet. Its
-// components start in the order Etcd, APIServer, ControllerManager, Scheduler and
-// must stop in reverse: the API server waits for its etcd while it shuts down.
+// ControlPlane is a control plane with its keys and certificates. Its components must be started in
+// the order Etcd, APIServer, ControllerManager, Scheduler and stopped in reverse: during its
+// shutdown the API server still needs etcd.
 type ControlPlane struct {
 	Etcd              component.Mortal
 	APIServer         component.Mortal
 	ControllerManager component.Mortal
 	Scheduler         component.Mortal
 
-	// Kubeconfig is the file with the administrator's credentials.
+	// Kubeconfig is the path of the file with the administrator's credentials.
 	Kubeconfig string
-	// Client is what Kubeconfig says, without a limit on the client's side.
+	// Client is the configuration in Kubeconfig, without client-side rate limits.
 	Client *rest.Config
 	// Kubelet is what the kubelet of this machine's node needs.
 	Kubelet Kubelet
 }
 
-// Kubelet is how the kubelet of this machine's node and the API server know each
+// Kubelet has the credentials by which the node's kubelet and the API server authenticate each
 // other.
 type Kubelet struct {
 	Certificate tls.Certificate
-	// ClientCA is who vouches for the API server, which calls itself ClientName.
+	// ClientCA verifies the API server's client certificate, whose name is ClientName.
 	ClientCA   *x509.CertPool
 	ClientName string
 }
 
-// New makes or renews keys and certificates, writes the kubeconfig and turns
-// the logs of the embedded programs to files in Dir.
+// New creates or renews keys and certificates, writes the kubeconfig and redirects the logs of the
+// embedded programs to files in Dir.
 func New(c Config) (*ControlPlane, error) {
 	if c.Now == nil {
 		c.Now = time.Now
@@ -81,7 +80,7 @@ func New(c Config) (*ControlPlane, error) {
 		return nil, fmt.Errorf("client: %w", err)
 	}
 	cp.Client.QPS = -1
-	cp.Kubelet = Kubelet{Certificate: creds.kubelet.tls(), ClientCA: x509.NewCertPool(), ClientName: KubeletClient}
+	cp.Kubelet = Kubelet{Certificate: creds.kubelet.toTLS(), ClientCA: x509.NewCertPool(), ClientName: KubeletClient}
 	cp.Kubelet.ClientCA.AddCert(creds.ca.cert)
 	return cp, cp.addComponents(c, creds, logs)
 }
@@ -92,7 +91,7 @@ func (cp *ControlPlane) addComponents(c Config, creds credentials, logs logFiles
 		return err
 	}
 	cp.Etcd = etcd
-	if cp.APIServer, err = newAPIServer(c.Listener, etcd.endpoint(), creds, cp.Client); err != nil {
+	if cp.APIServer, err = newAPIServer(c.Listener, etcd.clientEndpoint(), creds, cp.Client); err != nil {
 		return err
 	}
 	if cp.ControllerManager, err = newControllerManager(creds, cp.Client); err != nil {

@@ -14,35 +14,34 @@ import (
 
 const (
 	serviceRange = "10.96.0.0/16"
-	// serviceIP is the first of serviceRange: the API server gives it to the
-	// service "kubernetes".
+	// serviceIP is the first address of serviceRange: the API server assigns it to the Service
+	// "kubernetes".
 	serviceIP = "10.96.0.1"
 )
 
-// credentials are the files that the servers and their clients prove
-// themselves with.
+// credentials are the files with which the servers and their clients authenticate.
 type credentials struct {
 	ca, serving       pair
 	serviceAccountKey string // file
 	admin             *api.Config
 	controllerManager string // kubeconfig file
 	scheduler         string // kubeconfig file
-	kubeletClient     pair   // the API server's, to a kubelet
-	kubelet           pair   // what the node's own kubelet serves with
+	kubeletClient     pair   // of the API server, towards a kubelet
+	kubelet           pair   // the kubelet's serving certificate
 }
 
-// newCredentials reads or makes everything in dir for a server at address.
+// newCredentials reads or creates all credentials in dir for a server at address.
 func newCredentials(dir string, address *net.TCPAddr, now func() time.Time) (credentials, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return credentials{}, fmt.Errorf("keys: %w", err)
 	}
 	p := pki{dir: dir, now: now}
-	ca, err := p.authority()
+	ca, err := p.loadCA()
 	if err != nil {
 		return credentials{}, err
 	}
 	c := credentials{ca: ca}
-	if c.serving, err = p.serving(ca, servingNames(), servingAddresses(address.IP)); err != nil {
+	if c.serving, err = p.loadServing(ca, servingNames(), servingAddresses(address.IP)); err != nil {
 		return credentials{}, err
 	}
 	if c.serviceAccountKey, err = p.serviceAccountKey(); err != nil {
@@ -52,38 +51,38 @@ func newCredentials(dir string, address *net.TCPAddr, now func() time.Time) (cre
 }
 
 func (c *credentials) addClients(p pki, server string) error {
-	admin, err := p.client("admin", c.ca, "k8s4r-admin", "system:masters")
+	admin, err := p.loadClient("admin", c.ca, "k8s4r-admin", "system:masters")
 	if err != nil {
 		return err
 	}
-	c.admin = kubeconfig(server, c.ca, admin)
-	manager, err := p.client("controller-manager", c.ca, "system:kube-controller-manager")
+	c.admin = newKubeconfig(server, c.ca, admin)
+	manager, err := p.loadClient("controller-manager", c.ca, "system:kube-controller-manager")
 	if err != nil {
 		return err
 	}
-	c.controllerManager = p.file("controller-manager.kubeconfig")
-	if err := writeKubeconfig(c.controllerManager, kubeconfig(server, c.ca, manager)); err != nil {
+	c.controllerManager = p.filePath("controller-manager.kubeconfig")
+	if err := writeKubeconfig(c.controllerManager, newKubeconfig(server, c.ca, manager)); err != nil {
 		return err
 	}
-	scheduler, err := p.client("scheduler", c.ca, "system:kube-scheduler")
+	scheduler, err := p.loadClient("scheduler", c.ca, "system:kube-scheduler")
 	if err != nil {
 		return err
 	}
-	c.scheduler = p.file("scheduler.kubeconfig")
-	if err := writeKubeconfig(c.scheduler, kubeconfig(server, c.ca, scheduler)); err != nil {
+	c.scheduler = p.filePath("scheduler.kubeconfig")
+	if err := writeKubeconfig(c.scheduler, newKubeconfig(server, c.ca, scheduler)); err != nil {
 		return err
 	}
 	return c.addKubelet(p)
 }
 
-// KubeletClient is the name by which the API server asks a kubelet.
+// KubeletClient is the common name of the API server's client certificate for kubelets.
 const KubeletClient = "kube-apiserver-kubelet-client"
 
 func (c *credentials) addKubelet(p pki) (err error) {
-	if c.kubeletClient, err = p.client("kubelet-client", c.ca, KubeletClient); err != nil {
+	if c.kubeletClient, err = p.loadClient("kubelet-client", c.ca, KubeletClient); err != nil {
 		return err
 	}
-	c.kubelet, err = p.kubelet(c.ca)
+	c.kubelet, err = p.loadKubelet(c.ca)
 	return err
 }
 
@@ -98,8 +97,8 @@ func servingNames() []string {
 	return names
 }
 
-// servingAddresses are those that a client may reach the server by: with an
-// unspecified bind address all that this machine has.
+// servingAddresses returns the addresses at which clients reach the server. For an unspecified bind
+// address, these are all addresses of this machine.
 func servingAddresses(bind net.IP) []net.IP {
 	ips := []net.IP{net.IPv4(127, 0, 0, 1), net.ParseIP(serviceIP)}
 	if !bind.IsUnspecified() {
@@ -114,7 +113,7 @@ func servingAddresses(bind net.IP) []net.IP {
 	return ips
 }
 
-// serverURL is where clients on this machine find the server.
+// serverURL returns the URL of the server for clients on this machine.
 func serverURL(address *net.TCPAddr) string {
 	host := address.IP.String()
 	if address.IP.IsUnspecified() {
@@ -123,7 +122,7 @@ func serverURL(address *net.TCPAddr) string {
 	return "https://" + net.JoinHostPort(host, fmt.Sprint(address.Port))
 }
 
-func kubeconfig(server string, ca, client pair) *api.Config {
+func newKubeconfig(server string, ca, client pair) *api.Config {
 	const name = "k8s4r"
 	c := api.NewConfig()
 	c.Clusters[name] = &api.Cluster{Server: server, CertificateAuthorityData: ca.certPEM}

@@ -15,26 +15,26 @@ import (
 )
 
 const (
-	// etcdQuota is the largest database that etcd is made for, in bytes. At the
-	// default of 2 GiB a burst of Tasks with long histories stops all writes.
+	// etcdQuota is the largest size of the database that etcd supports, in bytes. With the default
+	// of 2 GiB, a burst of Tasks with long histories stops all writes.
 	etcdQuota = 8 << 30
-	// etcdSnapshotCount is the number of writes between two snapshots of the
-	// log. etcd keeps that many entries in memory beside the database.
+	// etcdSnapshotCount is the number of writes between two snapshots of the log. etcd keeps that
+	// many entries in memory in addition to the database.
 	etcdSnapshotCount = 10_000
-	// electionTick and electionTimeout, in milliseconds: a member without peers
-	// has nobody to wait for, but waits this long before it elects itself.
+	// electionTick and electionTimeout are in milliseconds. A member without peers still waits this
+	// long before it elects itself.
 	electionTick, electionTimeout = 50, 250
 )
 
-// etcd is a single etcd member in this process. It has one listener, a unix
-// socket in its own directory, and no peers.
+// etcd is a single etcd member in this process. It listens on a unix socket in its directory and
+// has no peers.
 type etcd struct {
 	dir  *os.File
 	cfg  *embed.Config
 	done chan struct{}
 
 	mu     sync.Mutex
-	server *embed.Etcd // nil: not started, or stopped
+	server *embed.Etcd // nil before Start and after Stop
 	err    error
 }
 
@@ -47,29 +47,28 @@ func newEtcd(dir string, log *zap.Logger) (*etcd, error) {
 		return nil, fmt.Errorf("etcd: %w", err)
 	}
 	e := &etcd{dir: handle, done: make(chan struct{})}
-	e.cfg = etcdConfig(dir, e.socket(), log)
+	e.cfg = etcdConfig(dir, e.socketPath(), log)
 	return e, nil
 }
 
-// socket is the path of etcd's socket by way of the open directory. Such a
-// path is short: the path of the directory itself may well be longer than the
-// 107 bytes that the name of a unix socket can have.
-func (e *etcd) socket() string {
+// socketPath returns the path of etcd's socket through the open directory's descriptor. The path of
+// the directory itself may exceed the 107 bytes of a unix socket's name.
+func (e *etcd) socketPath() string {
 	return fmt.Sprintf("/proc/self/fd/%d/client.sock", e.dir.Fd())
 }
 
-func (e *etcd) endpoint() string { return "unix://" + e.socket() }
+func (e *etcd) clientEndpoint() string { return "unix://" + e.socketPath() }
 
 func etcdConfig(dir, socket string, log *zap.Logger) *embed.Config {
 	cfg := embed.NewConfig()
 	cfg.Dir = dir
-	// What a member advertises must look like host:port; without peers nobody
-	// ever connects to it, so the defaults stay.
+	// Advertised addresses must have the form host:port. Without peers they are not used, so the
+	// defaults stay.
 	cfg.ListenPeerUrls = nil
 	cfg.ListenClientUrls = []url.URL{{Scheme: "unix", Path: socket}}
 	cfg.EnableGRPCGateway = false
 	cfg.TickMs, cfg.ElectionMs = electionTick, electionTimeout
-	// Zero, which NewConfig leaves, would log every single request.
+	// Zero, which NewConfig leaves, would log every request.
 	cfg.WarningUnaryRequestDuration = embed.DefaultWarningUnaryRequestDuration
 	cfg.QuotaBackendBytes = etcdQuota
 	cfg.SnapshotCount = etcdSnapshotCount
@@ -89,12 +88,13 @@ func (e *etcd) Start(context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.server = server
-	go e.watch(server)
+	go e.awaitEnd(server)
 	return nil
 }
 
-// watch waits for the end. Stop takes the server away before it closes it.
-func (e *etcd) watch(server *embed.Etcd) {
+// awaitEnd blocks until the server ends and stores its error. Stop clears e.server before it closes
+// the server.
+func (e *etcd) awaitEnd(server *embed.Etcd) {
 	defer close(e.done)
 	var err error
 	select {

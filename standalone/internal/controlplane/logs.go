@@ -20,9 +20,8 @@ type logFiles struct {
 	etcd *zap.Logger
 }
 
-// redirectLogs keeps what Kubernetes and etcd have to say off the user's
-// terminal. Only a fatal error of Kubernetes, which ends the process at once,
-// still goes there too.
+// redirectLogs writes the logs of Kubernetes and etcd to files instead of the terminal. Only a
+// fatal error of Kubernetes, which exits the process, is also written to the terminal.
 func redirectLogs(dir string) (logFiles, error) {
 	kubernetes, err := logfile.Open(filepath.Join(dir, "kubernetes.log"))
 	if err != nil {
@@ -31,8 +30,8 @@ func redirectLogs(dir string) (logFiles, error) {
 	if err := redirectKlog(kubernetes); err != nil {
 		return logFiles{}, err
 	}
-	// The embedded programs each believe that they own the process's logging;
-	// the second one to say so would fail to start.
+	// Each embedded program configures the logging of the process; the second one would fail to
+	// start.
 	logsapi.ReapplyHandling = logsapi.ReapplyHandlingIgnoreUnchanged
 	rest.SetDefaultWarningHandler(rest.NoWarnings{})
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, kubernetes))

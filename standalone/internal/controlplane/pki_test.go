@@ -11,15 +11,15 @@ import (
 
 var today = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// makeServing reads or makes a serving certificate on that day.
+// makeServing loads or creates a serving certificate on that day.
 func makeServing(t *testing.T, dir string, day time.Time, address string) pair {
 	t.Helper()
 	p := pki{dir: dir, now: func() time.Time { return day }}
-	ca, err := p.authority()
+	ca, err := p.loadCA()
 	if err != nil {
 		t.Fatal(err)
 	}
-	leaf, err := p.serving(ca, []string{"localhost"}, []net.IP{net.ParseIP(address)})
+	leaf, err := p.loadServing(ca, []string{"localhost"}, []net.IP{net.ParseIP(address)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +32,7 @@ func makeServing(t *testing.T, dir string, day time.Time, address string) pair {
 	return leaf
 }
 
-func TestCertificatesAreKeptUntilTheyNeedToChange(t *testing.T) {
+func TestPKI_KeepsCertificateWhileUsable(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		inHarm    func(t *testing.T, dir string)
@@ -87,7 +87,7 @@ func remove(file string) func(*testing.T, string) {
 	}
 }
 
-// swapKey is what a crash between the two files of a renewal leaves.
+// swapKey leaves the files as a crash during a renewal does.
 func swapKey(t *testing.T, dir string) {
 	p := pki{dir: dir, now: time.Now}
 	if _, err := p.newKey("apiserver.key"); err != nil {
@@ -95,7 +95,7 @@ func swapKey(t *testing.T, dir string) {
 	}
 }
 
-func TestTheServiceAccountKeyIsNeverReplaced(t *testing.T) {
+func TestPKI_NeverReplacesServiceAccountKey(t *testing.T) {
 	p := pki{dir: t.TempDir(), now: time.Now}
 	file, err := p.serviceAccountKey()
 	if err != nil {

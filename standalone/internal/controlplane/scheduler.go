@@ -14,8 +14,8 @@ import (
 	"k8s4r.io/k8s4r/standalone/internal/datadir"
 )
 
-// profiles are the names by which pods ask for the scheduler: its own, and the one
-// that manifests written for Volcano say.
+// profiles are the scheduler names that pods may have: the default, and the one of manifests for
+// Volcano.
 const profiles = `apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 leaderElection: {leaderElect: false}
@@ -39,8 +39,8 @@ func newScheduler(c credentials) component.Mortal {
 	return component.NewBackground(run, ready)
 }
 
-// runScheduler is what the kube-scheduler command does, less its signal handlers:
-// a process can have these once.
+// runScheduler does what the kube-scheduler command does, without its signal handlers: a process
+// can install them only once.
 func runScheduler(ctx context.Context, c credentials, synced func()) error {
 	config := c.scheduler + ".config"
 	if err := datadir.WriteFile(config, fmt.Appendf(nil, profiles, c.scheduler)); err != nil {
@@ -51,7 +51,7 @@ func runScheduler(ctx context.Context, c credentials, synced func()) error {
 	for _, section := range o.Flags.FlagSets {
 		flags.AddFlagSet(section)
 	}
-	// A lost lease would end the whole process.
+	// Losing a lease would end the whole process.
 	err := flags.Parse([]string{"--config=" + config, "--leader-elect=false", "--secure-port=0", "--profiling=false"})
 	if err != nil {
 		return err
@@ -70,7 +70,7 @@ func runScheduler(ctx context.Context, c credentials, synced func()) error {
 	}()
 	err = app.Run(ctx, cc, scheduler)
 	if ctx.Err() != nil {
-		return ctx.Err() // it calls an orderly end an error
+		return ctx.Err() // Run returns an error even after an orderly stop
 	}
 	return errors.Join(err, os.ErrProcessDone)
 }

@@ -10,13 +10,12 @@ import (
 	"go.uber.org/zap"
 )
 
-// firstSegment is the file that a log begins with.
+// firstSegment is the name of the first file of a log.
 const firstSegment = "0000000000000000-0000000000000000.wal"
 
-// removeUnborn removes from etcd's directory a member that was killed in the
-// first moments of its life. Its log exists and does not say yet that the
-// member belongs to a cluster: etcd would take it for an old one and wait for
-// ever for somebody to elect it. Nothing can have been stored in it.
+// removeUnborn removes an etcd member that was killed during its first start. Its log exists but
+// has no committed entry, so etcd would treat it as an existing member and wait for an election
+// forever. The member cannot contain data yet.
 func removeUnborn(dir string) error {
 	log := filepath.Join(dir, "member", "wal")
 	segments, err := filepath.Glob(filepath.Join(log, "*.wal"))
@@ -28,7 +27,7 @@ func removeUnborn(dir string) error {
 		return fmt.Errorf("etcd's log: %w", err)
 	}
 	_, state, _, err := w.ReadAll()
-	_ = w.Close() // a log that is only read has nothing to lose, and always complains
+	_ = w.Close() // closing a log that was opened for reading always returns an error
 	if err != nil || state.Commit > 0 {
 		return nil //nolint:nilerr // a damaged log is etcd's to mend, or to complain about
 	}

@@ -10,12 +10,12 @@ import (
 	"go.uber.org/zap"
 )
 
-func TestEtcdThatWasKilledAtBirthStarts(t *testing.T) {
+func TestEtcd_StartsAfterKillDuringFirstStart(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "member"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	// All that etcd had written when it was killed.
+	// This is all that etcd had written when it was killed.
 	w, err := wal.Create(zap.NewNop(), filepath.Join(dir, "member", "wal"), nil)
 	if err != nil {
 		t.Fatal(err)

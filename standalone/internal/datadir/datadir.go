@@ -1,4 +1,4 @@
-// Package datadir keeps one data directory for one process at a time.
+// Package datadir locks a data directory for one process at a time.
 package datadir
 
 import (
@@ -12,19 +12,18 @@ import (
 	"syscall"
 )
 
-// Dir is a data directory that this process holds.
+// Dir is a data directory that this process has locked.
 type Dir struct {
 	Path string // absolute
 	lock *os.File
 }
 
-// ErrHeld says that another process holds the directory.
+// ErrHeld is the error if another process has locked the directory.
 var ErrHeld = errors.New("data directory is in use")
 
-// Open creates the directory, readable by its owner only, and takes its lock. Others
-// pass through it: tasks of robots may have a user of their own.
-// The kernel releases the lock with the process, however that ends. The error
-// is ErrHeld when another process has the lock, with its process id.
+// Open creates the directory and locks it. Only the owner can list it; others can traverse it,
+// because tasks of robots may run as another user. The kernel releases the lock when the process
+// exits. If another process has the lock, the error is ErrHeld and names its process id.
 func Open(path string) (*Dir, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -54,7 +53,7 @@ func lockFile(path string) (*os.File, error) {
 func takeLock(f *os.File) error {
 	err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return fmt.Errorf("%w: %s is held by process %s", ErrHeld, filepath.Dir(f.Name()), holder(f))
+		return fmt.Errorf("%w: %s is held by process %s", ErrHeld, filepath.Dir(f.Name()), readHolder(f))
 	}
 	if err != nil {
 		return fmt.Errorf("lock %s: %w", f.Name(), err)
@@ -68,9 +67,9 @@ func takeLock(f *os.File) error {
 	return nil
 }
 
-// holder returns the process id in the lock file. The holder may be writing it
-// at this moment, so it may be unknown.
-func holder(f *os.File) string {
+// readHolder returns the process id in the lock file. The other process may not have written it
+// yet, so it may be unknown.
+func readHolder(f *os.File) string {
 	text, err := io.ReadAll(io.LimitReader(f, 32))
 	if pid := strings.TrimSpace(string(text)); err == nil && pid != "" {
 		return pid
@@ -78,11 +77,11 @@ func holder(f *os.File) string {
 	return "(unknown)"
 }
 
-// Close releases the directory. The lock file stays: removing it would let two
-// processes hold locks on two files of the same name.
+// Close releases the lock. The lock file stays: if it were removed, two processes could lock two
+// files of the same name.
 func (d *Dir) Close() error { return d.lock.Close() }
 
-// Join returns the path of something in the directory.
+// Join returns a path in the directory.
 func (d *Dir) Join(elem ...string) string {
 	return filepath.Join(append([]string{d.Path}, elem...)...)
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestADirectoryHasOneHolder(t *testing.T) {
+func TestOpen_RefusesSecondHolder(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new")
 	first, err := Open(path)
 	if err != nil {
@@ -29,7 +29,7 @@ func TestADirectoryHasOneHolder(t *testing.T) {
 	second.Close()
 }
 
-func TestWriteFileReplacesAndLeavesNothingElse(t *testing.T) {
+func TestWriteFile_ReplacesContent(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file")
 	for _, text := range []string{"a longer text", "short"} {

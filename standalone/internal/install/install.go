@@ -1,5 +1,4 @@
-// Package install puts K8s4r's CRDs, roles and admission policies into a
-// cluster.
+// Package install installs K8s4r's CRDs, roles and admission policies into a cluster.
 package install
 
 import (
@@ -11,15 +10,15 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"k8s4r.io/k8s4r/internal/definition"
+	definition "k8s4r.io/k8s4r/internal/platform/crds"
 )
 
-// order is that of the installation. The workloads in deploy/ are left out:
-// whoever runs this package runs them too.
+// order is the order of the installation. The workloads in deploy/ are left out, because the
+// program that uses this package runs them itself.
 var order = []string{"deploy/namespace.yaml", "crd/*.yaml", "rbac/*.yaml", "admission/*.yaml"}
 
-// Manifests is a component.Component that installs manifests when it starts and
-// is ready once the API server serves the new kinds. Stop leaves them there.
+// Manifests is a component.Component that installs manifests when it starts. It is ready once the
+// API server serves the new kinds. Stop does not remove them.
 type Manifests struct {
 	files   fs.FS
 	cluster *rest.Config
@@ -28,39 +27,39 @@ type Manifests struct {
 	crds    []*unstructured.Unstructured
 }
 
-// New returns the component for the manifests in files, which has the layout of
-// the directory config/. It says what it leaves to others.
+// New returns the component for the manifests in files, which has the layout of the directory
+// config/. It calls say for each CRD that it leaves unchanged.
 func New(files fs.FS, cluster *rest.Config, say func(string)) *Manifests {
 	return &Manifests{files: files, cluster: cluster, say: say}
 }
 
-// Start applies all manifests. What someone else changed in a field of them is
-// set back; a definition that is someone else's is not touched.
+// Start applies all manifests. Fields that others have changed are set back; CRDs of other programs
+// are not touched.
 func (m *Manifests) Start(ctx context.Context) error {
-	objects, err := definition.Manifests(m.files, order...)
+	objects, err := definition.ReadManifests(m.files, order...)
 	if err != nil {
 		return err
 	}
 	if m.client, err = client.New(m.cluster, client.Options{}); err != nil {
 		return fmt.Errorf("client: %w", err)
 	}
-	foreign, err := m.foreign(ctx, objects)
+	foreign, err := m.findForeign(ctx, objects)
 	if err != nil {
 		return err
 	}
 	for _, o := range objects {
-		if foreign[o.GetName()] && definition.Is(o) || foreign[o.GetAnnotations()[definition.AnnotationOnlyWith]] {
+		if foreign[o.GetName()] && definition.IsCRD(o) || foreign[o.GetAnnotations()[definition.AnnotationOnlyWith]] {
 			continue
 		}
 		apply := client.ApplyConfigurationFromUnstructured(o)
 		if err := m.client.Apply(ctx, apply, client.FieldOwner(definition.FieldManager), client.ForceOwnership); err != nil {
 			return fmt.Errorf("apply %s %s: %w", o.GetKind(), o.GetName(), err)
 		}
-		if definition.Is(o) {
+		if definition.IsCRD(o) {
 			m.crds = append(m.crds, o)
 		}
 	}
-	return m.sweep(ctx)
+	return m.deleteObsolete(ctx)
 }
 
 // Ready returns nil once all CRDs are established.
@@ -69,7 +68,7 @@ func (m *Manifests) Ready(ctx context.Context) error {
 		if err := m.client.Get(ctx, client.ObjectKeyFromObject(crd), crd); err != nil {
 			return fmt.Errorf("get %s: %w", crd.GetName(), err)
 		}
-		if !definition.Established(crd) {
+		if !definition.IsEstablished(crd) {
 			return fmt.Errorf("%s is not established yet", crd.GetName())
 		}
 	}

@@ -9,13 +9,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"k8s4r.io/k8s4r/internal/definition"
+	"k8s4r.io/k8s4r/internal/platform/crds"
 )
 
-// sweep deletes the admission policies that another version has installed and this one
-// does not have, their bindings first.
-func (m *Manifests) sweep(ctx context.Context) error {
-	ours, err := definition.Policies(m.files)
+// deleteObsolete deletes the admission policies of other versions that this version does not have,
+// their bindings first.
+func (m *Manifests) deleteObsolete(ctx context.Context) error {
+	ours, err := crds.ReadPolicyNames(m.files)
 	if err != nil {
 		return err
 	}
@@ -27,7 +27,7 @@ func (m *Manifests) sweep(ctx context.Context) error {
 		}
 		for i := range all.Items {
 			o := &all.Items[i]
-			if !definition.Outlived(ours, o) {
+			if !crds.IsObsoletePolicy(ours, o) {
 				continue
 			}
 			if err := m.client.Delete(ctx, o, client.Preconditions{UID: new(o.GetUID())}); err != nil && !apierrors.IsNotFound(err) {

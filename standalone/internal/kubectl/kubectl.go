@@ -1,4 +1,4 @@
-// Package kubectl carries the whole of kubectl, for machines that have none.
+// Package kubectl embeds kubectl, for machines that do not have it.
 package kubectl
 
 import (
@@ -8,27 +8,27 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
-	_ "k8s.io/client-go/plugin/pkg/client/auth" // the ways to log in that a kubeconfig may name
+	_ "k8s.io/client-go/plugin/pkg/client/auth" // authentication plugins that a kubeconfig may name
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/kubectl/pkg/cmd"
 
 	"k8s4r.io/k8s4r/standalone/internal/up"
 )
 
-// Command returns the command `kubectl`, which hands its arguments to kubectl
-// as they are. kubectl's own commands end the process when they fail.
-func Command() *cobra.Command {
+// NewCommand returns the command `kubectl`, which passes its arguments to kubectl unchanged. The
+// commands of kubectl exit the process on failure.
+func NewCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:                "kubectl",
 		Short:              "kubectl, for machines that have none",
 		DisableFlagParsing: true,
 		RunE: func(_ *cobra.Command, args []string) error {
-			return execute(args)
+			return runKubectl(args)
 		},
 	}
 }
 
-func execute(args []string) error {
+func runKubectl(args []string) error {
 	if err := defaultKubeconfig(); err != nil {
 		return err
 	}
@@ -43,19 +43,19 @@ func execute(args []string) error {
 	return kubectl.Execute()
 }
 
-// defaultKubeconfig lets kubectl find what `k8s4r up` wrote, where it would find
-// nothing else.
+// defaultKubeconfig sets KUBECONFIG to the file that `k8s4r up` writes, if kubectl would find no
+// other.
 func defaultKubeconfig() error {
-	if os.Getenv(clientcmd.RecommendedConfigPathEnvVar) != "" || exists(clientcmd.RecommendedHomeFile) {
+	if os.Getenv(clientcmd.RecommendedConfigPathEnvVar) != "" || fileExists(clientcmd.RecommendedHomeFile) {
 		return nil
 	}
-	if own := filepath.Join(up.DefaultDataDir(), "kubeconfig"); exists(own) {
+	if own := filepath.Join(up.DefaultDataDir(), "kubeconfig"); fileExists(own) {
 		return os.Setenv(clientcmd.RecommendedConfigPathEnvVar, own)
 	}
 	return nil
 }
 
-func exists(path string) bool {
+func fileExists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
 }

@@ -1,4 +1,4 @@
-// Package logfile opens log files that cannot fill a disk.
+// Package logfile opens log files of limited size.
 package logfile
 
 import (
@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	megabytes = 10 // a file
-	backups   = 2  // files beside the current one
+	megabytes = 10 // per file
+	backups   = 2  // in addition to the current file
 )
 
-// Open opens a log, readable by its owner only, which starts anew now and
-// whenever it has grown to 10 MB, and keeps the two before.
+// Open opens a log that only the owner can read. It is rotated now and whenever it reaches 10 MB,
+// and the last two files are kept.
 func Open(path string) (io.WriteCloser, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("log: %w", err)

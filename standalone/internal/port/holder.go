@@ -18,24 +18,24 @@ type holder struct {
 	command string
 }
 
-// findHolder looks in proc for the process that listens on the port. Sockets
-// of other users' processes cannot be seen without root: then it finds none.
+// findHolder searches proc for the process that listens on the port. Without root it cannot see the
+// sockets of other users' processes and returns false.
 func findHolder(proc string, port uint16) (holder, bool) {
 	inodes := map[string]bool{}
 	for _, table := range []string{"tcp", "tcp6"} {
-		listeners(filepath.Join(proc, "net", table), port, inodes)
+		findListeners(filepath.Join(proc, "net", table), port, inodes)
 	}
 	fds, _ := filepath.Glob(filepath.Join(proc, "[0-9]*", "fd", "*"))
 	for _, fd := range fds {
 		if target, err := os.Readlink(fd); err == nil && inodes[target] {
-			return describe(filepath.Dir(filepath.Dir(fd)))
+			return describeProcess(filepath.Dir(filepath.Dir(fd)))
 		}
 	}
 	return holder{}, false
 }
 
-// listeners adds the sockets that listen on port, as /proc/*/fd names them.
-func listeners(table string, port uint16, found map[string]bool) {
+// findListeners adds the sockets that listen on port, in the notation of /proc/*/fd.
+func findListeners(table string, port uint16, found map[string]bool) {
 	f, err := os.Open(table)
 	if err != nil {
 		return
@@ -51,7 +51,7 @@ func listeners(table string, port uint16, found map[string]bool) {
 	}
 }
 
-func describe(dir string) (holder, bool) {
+func describeProcess(dir string) (holder, bool) {
 	pid, err := strconv.Atoi(filepath.Base(dir))
 	if err != nil {
 		return holder{}, false

@@ -1,4 +1,4 @@
-// Package port opens TCP ports and says who holds one that is taken.
+// Package port opens TCP ports and names the process that uses a port already.
 package port
 
 import (
@@ -9,12 +9,11 @@ import (
 	"syscall"
 )
 
-// Listen opens address. flag is the name of the flag that chose it, for the
-// message when the port is taken.
+// Listen opens address. flag is the flag that set the address, for the error if the port is in use.
 func Listen(address, flag string) (net.Listener, error) {
 	l, err := net.Listen("tcp", address)
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return nil, taken(address, flag)
+		return nil, portTakenError(address, flag)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("listen for --%s: %w", flag, err)
@@ -31,7 +30,7 @@ func Check(address, flag string) error {
 	return l.Close()
 }
 
-func taken(address, flag string) error {
+func portTakenError(address, flag string) error {
 	_, p, err := net.SplitHostPort(address)
 	if err != nil {
 		return fmt.Errorf("--%s=%s: %w", flag, address, err)

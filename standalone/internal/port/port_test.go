@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestATakenPortIsExplained(t *testing.T) {
+func TestCheck_NamesHolderOfPort(t *testing.T) {
 	l, err := Listen("127.0.0.1:0", "secure-port")
 	if err != nil {
 		t.Fatal(err)
@@ -26,20 +26,20 @@ func TestATakenPortIsExplained(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the second finds that the first left the port free
+	for range 2 { // the second call shows that the first left the port free
 		if err := Check("127.0.0.1:"+number, "secure-port"); err != nil {
 			t.Error(err)
 		}
 	}
 }
 
-func TestAnAddressThatIsNotOursIsAnError(t *testing.T) {
+func TestCheck_RejectsForeignAddress(t *testing.T) {
 	if err := Check("192.0.2.1:0", "mqtt-address"); err == nil || !strings.Contains(err.Error(), "--mqtt-address") {
 		t.Errorf("got %v", err)
 	}
 }
 
-func TestAHolderThatCannotBeSeenIsLeftOut(t *testing.T) {
+func TestFindHolder_FindsNoneInEmptyProc(t *testing.T) {
 	if _, ok := findHolder(t.TempDir(), 80); ok {
 		t.Error("found a holder in an empty /proc")
 	}

@@ -1,5 +1,5 @@
-// Package robots runs robots on this machine: one agent process each, started
-// again when it ends.
+// Package robots runs robots on this machine: one agent process each, which is restarted when it
+// exits.
 package robots
 
 import (
@@ -14,47 +14,43 @@ import (
 	"time"
 )
 
-// AgentName is the file name of the agent's program.
+// AgentName is the file name of the agent.
 const AgentName = "k8s4r-agent"
 
-// Config says which robots to run.
+// Config is the configuration of the local robots.
 type Config struct {
-	// Agent is the agent's program, as from FindAgent.
+	// Agent is the path of the agent, from FindAgent.
 	Agent string
-	// IDs name the robots.
+	// IDs are the ids of the robots.
 	IDs []string
-	// Connect are the flags by which agents find the cluster. It is asked when the
-	// robots start, for then everything has its port.
+	// Connect returns the flags by which agents connect to the cluster. It is called when the
+	// robots start, because all ports are known then.
 	Connect func(context.Context) ([]string, error)
-	// Heartbeat is the time between two of each robot. Zero: what its agent does
-	// by itself.
+	// Heartbeat is the heartbeat interval. If 0, the agent's default.
 	Heartbeat time.Duration
-	// StateDir holds a directory for each robot, LogDir a log file.
+	// StateDir has a directory for each robot, LogDir a log file.
 	StateDir, LogDir string
-	// Ready says whether the robots, whose agents run, can be given work; nil:
-	// they can.
+	// Ready returns nil if the robots, whose agents run, can be given tasks. If nil, they can.
 	Ready func(context.Context) error
-	// Log hears of agents that end. It is not the agents' own log.
+	// Log receives the exits of agents. It is not the log of the agents themselves.
 	Log *slog.Logger
-	// Wait pauses between two starts of an agent, less long when the context
-	// ends; nil: by the clock.
+	// Wait blocks for a duration or until the context ends. If nil, it uses the real clock.
 	Wait func(context.Context, time.Duration)
 }
 
 // Fleet is a component.Component of all local robots.
 type Fleet struct {
 	cfg  Config
-	stop context.CancelFunc // nil: not started
-	// parent is the end of the agents' pipe that only this process has. The
-	// kernel closes it when this process ends, however that happens, and so
-	// tells the agents.
+	stop context.CancelFunc // nil before Start
+	// parent is the write end of the agents' pipe, which only this process has open. When this
+	// process exits, the kernel closes it, and the agents exit, too.
 	parent *os.File
 	child  *os.File // the agents' end
 	robots []*robot
 	ended  sync.WaitGroup
 }
 
-// FindAgent looks for the agent's program next to the running one, then in PATH.
+// FindAgent looks for the agent next to the running program, then in PATH.
 func FindAgent() (string, error) {
 	self, err := os.Executable()
 	if err == nil {
@@ -73,16 +69,16 @@ func FindAgent() (string, error) {
 	return path, nil
 }
 
-// New returns a fleet that does not run yet.
+// New returns a fleet that has not been started.
 func New(c Config) *Fleet {
 	if c.Wait == nil {
-		c.Wait = wait
+		c.Wait = sleepContext
 	}
 	return &Fleet{cfg: c}
 }
 
-// Start implements component.Component: it starts one agent for each robot and
-// a watch over it.
+// Start implements component.Component. It starts one agent for each robot and restarts it when it
+// exits.
 func (f *Fleet) Start(ctx context.Context) error {
 	child, parent, err := os.Pipe()
 	if err != nil {
@@ -101,7 +97,7 @@ func (f *Fleet) Start(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", id, err)
 		}
 		f.robots = append(f.robots, r)
-		f.ended.Go(func() { r.supervise(life) })
+		f.ended.Go(func() { r.runAgents(life) })
 	}
 	return nil
 }
@@ -109,7 +105,7 @@ func (f *Fleet) Start(ctx context.Context) error {
 // Ready implements component.Component.
 func (f *Fleet) Ready(ctx context.Context) error {
 	for _, r := range f.robots {
-		if err := r.running(); err != nil {
+		if err := r.checkRunning(); err != nil {
 			return fmt.Errorf("%s: %w", r.id, err)
 		}
 	}
@@ -119,8 +115,8 @@ func (f *Fleet) Ready(ctx context.Context) error {
 	return f.cfg.Ready(ctx)
 }
 
-// Stop implements component.Component: it asks all agents at once to end, and
-// kills those that have not within killAfter.
+// Stop implements component.Component. It sends SIGTERM to all agents and kills those that run
+// longer than killAfter.
 func (f *Fleet) Stop(ctx context.Context) error {
 	if f.stop == nil {
 		return nil
@@ -134,13 +130,13 @@ func (f *Fleet) Stop(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	f.stop = nil
-	return f.close()
+	return f.closeFiles()
 }
 
-func (f *Fleet) close() error {
+func (f *Fleet) closeFiles() error {
 	errs := []error{f.parent.Close(), f.child.Close()}
 	for _, r := range f.robots {
-		errs = append(errs, r.output.close())
+		errs = append(errs, r.output.closeOutput())
 	}
 	return errors.Join(errs...)
 }

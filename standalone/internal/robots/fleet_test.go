@@ -18,8 +18,8 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// callHome, an address, makes this test program an agent: it connects, says
-// who it is and waits.
+// callHome makes this test program an agent: it connects to the address in this variable, sends its
+// process id and waits.
 const callHome = "K8S4R_TEST_CALL_HOME"
 
 func TestMain(m *testing.M) {
@@ -29,8 +29,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// standIn behaves as the agent does, as far as its parent can see. It ends when
-// it is told to, when its parent goes, or badly when its caller hangs up.
+// standIn acts as an agent. It exits after SIGTERM or when its parent exits, and with an error when
+// the test closes the connection.
 func standIn(address string) {
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, syscall.SIGTERM)
@@ -46,7 +46,7 @@ func standIn(address string) {
 	os.Exit(7)
 }
 
-// home is where stand-ins call.
+// home is the listener that stand-ins connect to.
 type home struct {
 	net.Listener
 	t *testing.T
@@ -89,7 +89,7 @@ func (h home) next() call {
 	return c
 }
 
-// ended waits until the stand-in's process is gone, which closes its end.
+// ended waits until the stand-in's process has exited, which closes its connection.
 func (c call) ended(t *testing.T) {
 	t.Helper()
 	c.SetReadDeadline(time.Now().Add(20 * time.Second))
@@ -121,7 +121,7 @@ func fleet(t *testing.T, ids ...string) (*Fleet, Config, chan time.Duration) {
 	return New(c), c, pauses
 }
 
-func TestEveryRobotHasAnAgentOfItsOwn(t *testing.T) {
+func TestFleet_StartsOneAgentPerRobot(t *testing.T) {
 	h := newHome(t)
 	f, c, _ := fleet(t, "robot-1", "robot-2")
 	f.cfg.Heartbeat = 7 * time.Second
@@ -136,7 +136,7 @@ func TestEveryRobotHasAnAgentOfItsOwn(t *testing.T) {
 			t.Errorf("got  %s\nwant %s", calls[i].args, want)
 		}
 	}
-	// An agent may call before the one who started it goes on.
+	// An agent may connect before Start has returned.
 	testkit.EventuallyNoError(t, 20*time.Second, "it is ready, as both run", func() error { return f.Ready(t.Context()) })
 	if err := f.Stop(t.Context()); err != nil {
 		t.Error(err)
@@ -153,7 +153,7 @@ func TestEveryRobotHasAnAgentOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestAnAgentThatEndsIsStartedAgainEverMoreSlowly(t *testing.T) {
+func TestFleet_RestartsAgentWithGrowingDelay(t *testing.T) {
 	h := newHome(t)
 	f, _, pauses := fleet(t, "robot-1")
 	if err := f.Start(t.Context()); err != nil {
@@ -176,19 +176,19 @@ func TestAnAgentThatEndsIsStartedAgainEverMoreSlowly(t *testing.T) {
 	}
 }
 
-func TestAgentsEndWhenTheParentIsGone(t *testing.T) {
+func TestFleet_AgentsEndWithParent(t *testing.T) {
 	h := newHome(t)
 	f, _, _ := fleet(t, "robot-1")
 	if err := f.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	agent := h.next()
-	f.parent.Close() // as the kernel does with a process that was killed
+	f.parent.Close() // as the kernel does for a process that was killed
 	agent.ended(t)
 	f.Stop(t.Context())
 }
 
-func TestAFleetWhoseAgentCannotRunIsNotReady(t *testing.T) {
+func TestFleet_NotReadyWithoutAgent(t *testing.T) {
 	f, _, pauses := fleet(t, "robot-1")
 	f.cfg.Agent = filepath.Join(t.TempDir(), "missing")
 	if err := f.Start(t.Context()); err != nil {
@@ -201,7 +201,7 @@ func TestAFleetWhoseAgentCannotRunIsNotReady(t *testing.T) {
 	f.Stop(t.Context())
 }
 
-func TestThePauseIsBounded(t *testing.T) {
+func TestRetryAfter_IsLimited(t *testing.T) {
 	if got := retryAfter(1 << 20); got != lastRetry {
 		t.Errorf("got %s, want %s", got, lastRetry)
 	}

@@ -10,14 +10,13 @@ import (
 	"k8s4r.io/k8s4r/standalone/internal/logfile"
 )
 
-// drain bounds the wait for the last words in the pipe.
+// drain limits the wait for the last output in the pipe.
 const drain = time.Second
 
-// output carries what the agents of one robot print into a log file. It is a
-// pipe of its own, not one that exec.Cmd makes: waiting for an agent would then
-// also wait for every task that has inherited the pipe and outlives the agent.
+// output copies the output of one robot's agents to a log file. It uses its own pipe: with the pipe
+// of exec.Cmd, Wait would also wait for every task that inherits the pipe and outlives the agent.
 type output struct {
-	writer *os.File // given to the agents
+	writer *os.File // passed to the agents
 	reader *os.File
 	log    io.WriteCloser
 	copied chan error
@@ -40,9 +39,9 @@ func newOutput(path string) (*output, error) {
 	return o, nil
 }
 
-// close ends the copying once the last agent's words are in the log, or soon if
-// something that outlived the agents still holds the pipe.
-func (o *output) close() error {
+// closeOutput stops copying at the end of the output, or after drain if a process that has outlived
+// the agents still has the pipe open.
+func (o *output) closeOutput() error {
 	errs := []error{o.writer.Close(), o.reader.SetReadDeadline(time.Now().Add(drain))}
 	if err := <-o.copied; !errors.Is(err, os.ErrDeadlineExceeded) {
 		errs = append(errs, err)

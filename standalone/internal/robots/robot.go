@@ -14,17 +14,16 @@ import (
 )
 
 const (
-	// killAfter is how long an agent that is asked to end may take.
+	// killAfter is how long an agent may take to exit after SIGTERM.
 	killAfter = 10 * time.Second
-	// settled is how long an agent must have run for its end to count as the
-	// first one again.
+	// settled is how long an agent must have run for the retry delay to start again at firstRetry.
 	settled = time.Minute
 
 	firstRetry = 500 * time.Millisecond
 	lastRetry  = 30 * time.Second
 )
 
-// robot is one agent process after the other.
+// robot runs the agent of one robot and restarts it.
 type robot struct {
 	id      string
 	command func(context.Context) *exec.Cmd
@@ -33,12 +32,12 @@ type robot struct {
 	wait    func(context.Context, time.Duration)
 
 	mu  sync.Mutex
-	err error // why it does not run; nil: it runs
+	err error // why no agent runs; nil while one does
 }
 
 var errNotYet = errors.New("not started yet")
 
-// newRobot prepares a robot whose agents inherit the pipe's end parent.
+// newRobot returns a robot whose agents inherit parent, their end of the pipe.
 func newRobot(c Config, id string, flags []string, parent *os.File) (*robot, error) {
 	state := filepath.Join(c.StateDir, id)
 	if err := os.MkdirAll(state, 0o711); err != nil {
@@ -56,8 +55,8 @@ func newRobot(c Config, id string, flags []string, parent *os.File) (*robot, err
 		cmd := exec.CommandContext(ctx, c.Agent, args...)
 		cmd.ExtraFiles = []*os.File{parent} // becomes descriptor 3
 		cmd.Stdout, cmd.Stderr = out.writer, out.writer
-		// A group of its own: Ctrl-C in a terminal reaches the whole group of
-		// this process, and would end the agents before their turn.
+		// With a process group of its own, the agent does not get the SIGINT that Ctrl-C sends to
+		// the terminal's group, and is stopped in order.
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 		cmd.WaitDelay = killAfter
@@ -66,8 +65,8 @@ func newRobot(c Config, id string, flags []string, parent *os.File) (*robot, err
 	return &robot{id: id, command: command, output: out, notes: c.Log, wait: c.Wait, err: errNotYet}, nil
 }
 
-// supervise runs agents until life ends.
-func (r *robot) supervise(life context.Context) {
+// runAgents runs agents until life ends.
+func (r *robot) runAgents(life context.Context) {
 	for failures := 0; life.Err() == nil; {
 		began := time.Now()
 		err := r.runOnce(life)
@@ -84,11 +83,11 @@ func (r *robot) supervise(life context.Context) {
 	}
 }
 
-// runOnce runs one agent to its end and says how it ended.
+// runOnce runs one agent until it exits and returns the reason, which is never nil.
 func (r *robot) runOnce(life context.Context) error {
 	cmd := r.command(life)
 	err := cmd.Start()
-	r.set(err)
+	r.setError(err)
 	if err != nil {
 		return err
 	}
@@ -96,30 +95,29 @@ func (r *robot) runOnce(life context.Context) error {
 	if err == nil {
 		err = errors.New("exit status 0")
 	}
-	r.set(err)
+	r.setError(err)
 	return err
 }
 
-func (r *robot) set(err error) {
+func (r *robot) setError(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.err = err
 }
 
-// running returns nil while an agent runs, else why none does.
-func (r *robot) running() error {
+// checkRunning returns nil while an agent runs, and otherwise the reason why none does.
+func (r *robot) checkRunning() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.err
 }
 
-// retryAfter is the pause after an agent's end, when it had ended this many
-// times in a row before.
+// retryAfter returns the delay before the agent is restarted, after so many consecutive failures.
 func retryAfter(failures int) time.Duration {
 	return min(firstRetry<<min(failures, 10), lastRetry)
 }
 
-func wait(ctx context.Context, d time.Duration) {
+func sleepContext(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
 	case <-time.After(d):

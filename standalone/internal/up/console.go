@@ -17,13 +17,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"k8s4r.io/k8s4r/internal/console"
-	"k8s4r.io/k8s4r/internal/definition"
+	"k8s4r.io/k8s4r/internal/platform/crds"
 	"k8s4r.io/k8s4r/standalone/internal/component"
 )
 
-// addConsole adds what people see in a browser.
+// addConsole adds the web console.
 func (s *system) addConsole() error {
-	if !s.opts.runs(partConsole) {
+	if !s.opts.includesPart(partConsole) {
 		return nil
 	}
 	cfg := console.Config{
@@ -40,13 +40,14 @@ func (s *system) addConsole() error {
 	return nil
 }
 
-// eventsURL is the broker that events are published to, and what proves the console there.
+// eventsURL returns the broker to which events are published, and the TLS configuration that
+// authenticates the console there.
 func (s *system) eventsURL() (string, *tls.Config) {
 	if s.registry == nil {
 		return s.plainURL(), nil
 	}
-	proof := s.authority.ServerTLS()
-	proof.GetClientCertificate = s.authority.ConsoleClient
+	proof := s.authority.ServerTLSConfig()
+	proof.GetClientCertificate = s.authority.ConsoleClientCertificate
 	return s.broker.TLSURL(), proof
 }
 
@@ -57,26 +58,26 @@ func (s *system) consoleURL() string {
 	return (&url.URL{Scheme: "http", Host: s.console.Addr().String()}).String()
 }
 
-// linkLife is how long the link that the summary prints signs somebody in, once.
+// linkLife is how long the sign-in link in the summary is valid. It works once.
 const linkLife = time.Hour
 
-// signInLink is an address that signs one browser in. Empty: there is no console here, or the
-// cluster is another's, where nobody is made an administrator by a printed link.
+// signInLink returns a URL that signs one browser in. It is empty if there is no console, or if the
+// cluster is not embedded: a printed link must not grant administrator rights there.
 func (s *system) signInLink() string {
 	if s.console == nil || !s.opts.embedsCluster() {
 		return ""
 	}
-	return s.consoleURL() + "/signin?code=" + s.codes.New(s.operatorToken, time.Now().Add(linkLife))
+	return s.consoleURL() + "/signin?code=" + s.codes.NewCode(s.operatorToken, time.Now().Add(linkLife))
 }
 
-// operator is who signs in by the link: this machine's user, who holds the administrator's
-// kubeconfig already.
+// operator is the service account of the link's user: the user of this machine, who can read the
+// administrator's kubeconfig anyway.
 const operator = "k8s4r-operator"
 
-// sessionLife of who signed in by the link.
+// sessionLife is the lifetime of a session from the link.
 const sessionLife = 24 * time.Hour
 
-// operatorToken makes a token for the operator.
+// operatorToken creates a token for the operator.
 func (s *system) operatorToken(ctx context.Context) (string, error) {
 	c, err := client.New(s.client, client.Options{Scheme: clientgoscheme.Scheme})
 	if err != nil {
@@ -91,7 +92,7 @@ func (s *system) operatorToken(ctx context.Context) (string, error) {
 		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: systemNamespace, Name: operator}},
 	}
 	for _, o := range []client.Object{account, binding} {
-		if err := c.Patch(ctx, o, client.Apply, client.FieldOwner(definition.FieldManager), client.ForceOwnership); err != nil { //nolint:staticcheck // typed objects have no apply configuration here
+		if err := c.Patch(ctx, o, client.Apply, client.FieldOwner(crds.FieldManager), client.ForceOwnership); err != nil { //nolint:staticcheck // typed objects have no apply configuration here
 			return "", fmt.Errorf("make %s: %w", operator, err)
 		}
 	}

@@ -14,21 +14,21 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// systemNamespace is that of config/deploy/namespace.yaml.
+// systemNamespace is the namespace in config/deploy/namespace.yaml.
 const systemNamespace = "k8s4r-system"
 
-// renewEvery is the pause between two renewals of a Lease.
+// renewEvery is the time between two renewals of a Lease.
 const renewEvery = 10 * time.Second
 
-// addLeases has this process say that it works, by the Leases that the programs hold
-// where they are deployed. Nobody else can work on an API server of its own, so there
-// is nothing to elect, and a start after a kill has nobody to wait for.
+// addLeases renews the Leases that the deployed programs would hold, so that tools see that they
+// run. There is no election: no other process can use the embedded API server, and a restart after
+// a kill need not wait for the Lease to expire.
 func (s *system) addLeases(mgr ctrl.Manager) error {
 	if !s.opts.embedsCluster() {
-		return nil // it has held the lease of `up` to get here
+		return nil // leader election by the lease of `up` has been won already
 	}
 	for part, name := range map[string]string{partManager: "k8s4r-manager", partServer: "k8s4r-server"} {
-		if !s.opts.runs(part) {
+		if !s.opts.includesPart(part) {
 			continue
 		}
 		if err := mgr.Add(sayWorking(mgr.GetClient(), mgr.GetAPIReader(), name)); err != nil {
@@ -38,7 +38,7 @@ func (s *system) addLeases(mgr ctrl.Manager) error {
 	return nil
 }
 
-// sayWorking renews a Lease until its context ends, and gives it back then.
+// sayWorking renews a Lease until its context ends, and then releases it.
 func sayWorking(c client.Client, live client.Reader, name string) manager.RunnableFunc {
 	holder := fmt.Sprintf("k8s4r up, process %d", os.Getpid())
 	return func(ctx context.Context) error {
@@ -46,14 +46,14 @@ func sayWorking(c client.Client, live client.Reader, name string) manager.Runnab
 		tick := time.NewTicker(renewEvery)
 		defer tick.Stop()
 		for {
-			if err := hold(ctx, c, live, name, &holder); err != nil && ctx.Err() == nil {
+			if err := writeHolder(ctx, c, live, name, &holder); err != nil && ctx.Err() == nil {
 				log.Error(err, "The lease by which others see that this program works cannot be renewed")
 			}
 			select {
 			case <-ctx.Done():
 				last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 				defer cancel()
-				_ = hold(last, c, live, name, nil) // an error: it ends by itself
+				_ = writeHolder(last, c, live, name, nil) // on an error the Lease expires by itself
 				return nil
 			case <-tick.C:
 			}
@@ -61,8 +61,8 @@ func sayWorking(c client.Client, live client.Reader, name string) manager.Runnab
 	}
 }
 
-// hold writes a holder into a Lease. Nil: it is given back.
-func hold(ctx context.Context, c client.Client, live client.Reader, name string, holder *string) error {
+// writeHolder writes the holder into a Lease. If holder is nil, the Lease is released.
+func writeHolder(ctx context.Context, c client.Client, live client.Reader, name string, holder *string) error {
 	now, seconds := metav1.NewMicroTime(time.Now()), int32(3*renewEvery/time.Second)
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: name}}
 	err := live.Get(ctx, client.ObjectKeyFromObject(lease), lease)

@@ -10,8 +10,8 @@ import (
 	"k8s4r.io/k8s4r/standalone/internal/logfile"
 )
 
-// openLogs sends what K8s4r's own parts have to say to the file k8s4r.log; what
-// goes to s.terminal reaches the user as well when it is a warning.
+// openLogs writes the logs of K8s4r's parts to k8s4r.log. What is logged to s.terminal at level
+// warning or above is also written to stderr.
 func (s *system) openLogs(stderr io.Writer) error {
 	file, err := logfile.Open(s.dir.Join("logs", "k8s4r.log"))
 	if err != nil {
@@ -25,7 +25,7 @@ func (s *system) openLogs(stderr io.Writer) error {
 	return nil
 }
 
-// withoutTime drops the time of a line: a person who reads along has a clock.
+// withoutTime removes the time from a line on the terminal.
 func withoutTime(groups []string, a slog.Attr) slog.Attr {
 	if len(groups) == 0 && a.Key == slog.TimeKey {
 		return slog.Attr{}

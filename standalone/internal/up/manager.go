@@ -13,26 +13,26 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"k8s4r.io/k8s4r/internal/admission"
-	"k8s4r.io/k8s4r/internal/logapi"
 	"k8s4r.io/k8s4r/internal/manager"
-	"k8s4r.io/k8s4r/internal/notes"
-	"k8s4r.io/k8s4r/internal/program"
+	"k8s4r.io/k8s4r/internal/manager/admission"
+	notes "k8s4r.io/k8s4r/internal/platform/events"
+	"k8s4r.io/k8s4r/internal/platform/program"
+	"k8s4r.io/k8s4r/internal/platform/tracing"
 	"k8s4r.io/k8s4r/internal/server"
-	"k8s4r.io/k8s4r/internal/tracing"
+	"k8s4r.io/k8s4r/internal/server/logapi"
 	"k8s4r.io/k8s4r/standalone/internal/component"
 )
 
-// drainTimeout is how long reconciles that run may take to end at a stop.
+// drainTimeout limits the wait for running reconciles during a stop.
 const drainTimeout = 10 * time.Second
 
-// addManager adds manager and server as one component: they share an informer
-// cache, which halves what decoding every object costs.
+// addManager adds the manager and the server as one component. They share an informer cache, which
+// halves the cost of decoding objects.
 func (s *system) addManager() {
-	if !s.opts.runs(partManager) && !s.opts.runs(partServer) {
+	if !s.opts.includesPart(partManager) && !s.opts.includesPart(partServer) {
 		return
 	}
-	s.group.Add("manager and server", component.NewBackground(s.runManager, s.probes.ready))
+	s.group.Add("manager and server", component.NewBackground(s.runManager, s.probes.checkReady))
 }
 
 func (s *system) runManager(ctx context.Context) error {
@@ -41,28 +41,28 @@ func (s *system) runManager(ctx context.Context) error {
 		return fmt.Errorf("prepare: %w", err)
 	}
 	program.AddLeaderCheck(mgr, &s.probes.Health)
-	if err := errors.Join(program.AddCommonChecks(mgr, &s.probes.Health), s.addTo(program.Checked(mgr, &s.probes.Health))); err != nil {
+	if err := errors.Join(program.AddCommonChecks(mgr, &s.probes.Health), s.addTo(program.NewCheckedManager(mgr, &s.probes.Health))); err != nil {
 		return err
 	}
 	go func() {
-		<-mgr.Elected() // also says so without an election
+		<-mgr.Elected() // also closed if there is no election
 		if mgr.GetCache().WaitForCacheSync(ctx) {
-			s.probes.begin()
+			s.probes.markStarted()
 		}
 	}()
 	return mgr.Start(ctx)
 }
 
-// managerOptions lets only one of several `up` work on a cluster that is not
-// its own. The lease is not the deployed programs': they hold one each, and
-// this process does the work of both.
+// managerOptions enables leader election among several `up` processes on one external cluster. The
+// lease is not that of the deployed programs: each of them has its own, and this process replaces
+// both.
 func (o *options) managerOptions() ctrl.Options {
 	drain := drainTimeout
 	return ctrl.Options{
-		Scheme:     manager.Scheme(),
+		Scheme:     manager.NewScheme(),
 		Cache:      manager.CacheOptions(),
 		Controller: manager.ControllerOptions(),
-		// The metrics have a port that was opened before anything started.
+		// The metrics are served on a port that is opened before anything starts.
 		Metrics:                       metricsserver.Options{BindAddress: "0"},
 		GracefulShutdownTimeout:       &drain,
 		LeaderElection:                !o.embedsCluster(),
@@ -72,23 +72,23 @@ func (o *options) managerOptions() ctrl.Options {
 	}
 }
 
-// managerConfig is what flags and environment say of the controllers.
+// managerConfig returns the configuration of the controllers from flags and environment.
 func (o *options) managerConfig() (manager.Config, error) {
 	cfg := manager.Config{Controllers: o.controllers, OfflineAfter: o.offlineAfter, Archive: o.archiveAddress(), Retention: o.retention}
 	return cfg, cfg.ReadEnvironment(os.Getenv)
 }
 
-// webhookConfig has the API server ask this process. Another cluster's may not reach
-// it, and is not held up by that.
+// webhookConfig makes the API server call this process. If the cluster is external, it may be
+// unable to reach this process, so the webhook's failure policy is Ignore.
 func (s *system) webhookConfig() admission.Config {
 	return admission.Config{
 		Listener: s.webhook, URL: "https://" + s.webhook.Addr().String(), Unreachable: !s.opts.embedsCluster(),
 	}
 }
 
-// warner tells people about a robot, as an event.
-func warner(mgr ctrl.Manager) func(client.Object, string, string) {
-	events := notes.Clipped(mgr.GetEventRecorder("k8s4r-broker"))
+// newWarner returns a function that records a warning event about a robot.
+func newWarner(mgr ctrl.Manager) func(client.Object, string, string) {
+	events := notes.NewClippingRecorder(mgr.GetEventRecorder("k8s4r-broker"))
 	return func(o client.Object, reason, message string) {
 		events.Eventf(o, nil, corev1.EventTypeWarning, reason, "Refuse", "%s", message)
 	}
@@ -107,21 +107,21 @@ func (s *system) addTo(mgr ctrl.Manager) error {
 			return err
 		}
 	}
-	if s.opts.runs(partManager) {
+	if s.opts.includesPart(partManager) {
 		cfg, err := s.opts.managerConfig()
 		if err != nil {
 			return err
 		}
 		cfg.Webhook, cfg.Tracer = s.webhookConfig(), tracer
-		if err := manager.Add(mgr, cfg); err != nil {
+		if err := manager.AddControllers(mgr, cfg); err != nil {
 			return err
 		}
 	}
-	if !s.opts.runs(partServer) {
+	if !s.opts.includesPart(partServer) {
 		return nil
 	}
 	if s.registry != nil {
-		s.registry.Follow(mgr.GetCache(), s.broker.Disconnect, warner(mgr))
+		s.registry.SetDependencies(mgr.GetCache(), s.broker.Disconnect, newWarner(mgr))
 		if err := errors.Join(mgr.Add(s.registry), metrics.Registry.Register(s.broker.Collector())); err != nil {
 			return err
 		}
@@ -129,9 +129,9 @@ func (s *system) addTo(mgr ctrl.Manager) error {
 	bridge := s.bridgeConfig()
 	bridge.Tracer = tracer
 	return server.Add(mgr, server.Config{
-		Bridge: bridge,
-		Logs:   server.LogConfig{Dir: s.dir.Join("tasklogs")},
-		API:    logapi.ServeConfig{Listener: s.logs, URL: s.joinURL(), Hosts: s.hosts()},
-		Join:   s.joinConfig(),
+		Gateway: bridge,
+		Logs:    server.LogConfig{Dir: s.dir.Join("tasklogs")},
+		API:     logapi.ServeConfig{Listener: s.logs, URL: s.joinURL(), Hosts: s.listHosts()},
+		Join:    s.joinConfig(),
 	})
 }

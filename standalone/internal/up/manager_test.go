@@ -2,7 +2,7 @@ package up
 
 import "testing"
 
-func TestOnlyOneUpWorksOnAClusterThatIsNotItsOwn(t *testing.T) {
+func TestManagerOptions_ElectLeaderOnExternalCluster(t *testing.T) {
 	own, other := options{}, options{kubeconfig: "config"}
 	if own.managerOptions().LeaderElection {
 		t.Error("an election for a cluster that nobody else can have")

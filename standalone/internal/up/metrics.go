@@ -10,12 +10,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
-	"k8s4r.io/k8s4r/internal/program"
+	"k8s4r.io/k8s4r/internal/platform/program"
 	"k8s4r.io/k8s4r/standalone/internal/component"
 )
 
-// newMetrics serves what manager, server and broker count, and how they are, on a port that
-// was opened before anything had started.
+// newMetrics serves the metrics and health checks of manager, server and broker on a port that was
+// opened before anything started.
 func newMetrics(l net.Listener, health *program.Health) component.Component {
 	mux := http.NewServeMux()
 	health.Register(mux)

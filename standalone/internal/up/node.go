@@ -13,31 +13,31 @@ import (
 	"k8s4r.io/k8s4r/standalone/internal/robots"
 )
 
-// nodeName is that of the one node there is.
+// nodeName is the name of the only node.
 const nodeName = "hostnode"
 
-// nodeName is empty when there is no node here.
+// nodeName returns the name of the node. If there is none in this process, it is empty.
 func (o *options) nodeName() string {
-	if !o.runs(partNode) {
+	if !o.includesPart(partNode) {
 		return ""
 	}
 	return nodeName
 }
 
-// addNode adds the node whose pods are processes of this machine.
+// addNode adds the node, whose pods are processes of this machine.
 func (s *system) addNode() error {
-	if !s.opts.runs(partNode) {
+	if !s.opts.includesPart(partNode) {
 		return nil
 	}
 	agent, err := robots.FindAgent()
 	if err != nil {
 		return err
 	}
-	capacity, err := s.opts.capacity()
+	capacity, err := s.opts.parseCapacity()
 	if err != nil {
 		return err
 	}
-	pods, err := s.opts.pods()
+	pods, err := s.opts.parsePodRange()
 	if err != nil {
 		return err
 	}
@@ -54,12 +54,12 @@ func (s *system) addNode() error {
 }
 
 func (o *options) validateNode() error {
-	_, capacity := o.capacity()
-	_, pods := o.pods()
+	_, capacity := o.parseCapacity()
+	_, pods := o.parsePodRange()
 	return errors.Join(capacity, pods)
 }
 
-func (o *options) capacity() (corev1.ResourceList, error) {
+func (o *options) parseCapacity() (corev1.ResourceList, error) {
 	list := corev1.ResourceList{}
 	for name, text := range o.nodeCapacity {
 		q, err := resource.ParseQuantity(text)
@@ -71,7 +71,7 @@ func (o *options) capacity() (corev1.ResourceList, error) {
 	return list, nil
 }
 
-func (o *options) pods() (netip.Prefix, error) {
+func (o *options) parsePodRange() (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(o.podRange)
 	if err != nil || !p.Addr().Is4() || p.Bits() < 8 || p.Bits() > 30 {
 		return netip.Prefix{}, fmt.Errorf("--pod-range=%s: must be an IPv4 range of /8 to /30, such as 10.244.77.0/24", o.podRange)

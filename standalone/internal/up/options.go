@@ -14,10 +14,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"k8s4r.io/k8s4r/internal/archive"
-	"k8s4r.io/k8s4r/internal/authority"
-	"k8s4r.io/k8s4r/internal/bridge"
-	"k8s4r.io/k8s4r/internal/program"
-	"k8s4r.io/k8s4r/internal/tracing"
+	"k8s4r.io/k8s4r/internal/platform/program"
+	"k8s4r.io/k8s4r/internal/platform/tracing"
+	"k8s4r.io/k8s4r/internal/server/ca"
+	"k8s4r.io/k8s4r/internal/server/gateway"
 )
 
 // The parts that --without can leave out.
@@ -32,29 +32,30 @@ const (
 
 var parts = []string{partManager, partServer, partBroker, partRobots, partNode, partConsole}
 
-// minCertificateLife leaves a robot the time to renew.
+// minCertificateLife leaves a robot enough time to renew its certificate.
 const minCertificateLife = 5 * time.Second
 
-// noArchive for --archive has nothing kept, and nothing wait for an archive.
+// noArchive is the value of --archive without an archive: no history is kept, and no deletion waits
+// for it.
 const noArchive = "none"
 
-// maxRobots bounds --robots: each is a process on this machine.
+// maxRobots is the limit of --robots: each is a process on this machine.
 const maxRobots = 1000
 
 type options struct {
 	dataDir        string
 	bindAddress    string
 	securePort     int
-	kubeconfig     string // empty: the embedded control plane
+	kubeconfig     string // if empty, the embedded control plane
 	mqttAddress    string
-	mqttURL        string // empty: the embedded broker
-	mqttsAddress   string // empty: as advertise says
-	advertise      string // empty: robots of this machine only
+	mqttURL        string // if empty, the embedded broker
+	mqttsAddress   string // if empty, derived from advertise
+	advertise      string // if empty, robots on this machine only
 	allowLegacy    bool
 	allowAnonymous bool
 	allowPlaintext bool
 	certificates   time.Duration
-	metricsAddress string // empty: no metrics
+	metricsAddress string // if empty, no metrics
 	tracing        tracing.Config
 	logsAddress    string
 	webhookAddress string
@@ -66,7 +67,7 @@ type options struct {
 	podRange       string
 	offlineAfter   time.Duration
 	controllers    []string
-	archive        string // empty: a file of the data directory
+	archive        string // if empty, a file in the data directory
 	retention      archive.Retention
 	without        []string
 }
@@ -82,7 +83,7 @@ func (o *options) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&o.allowLegacy, "allow-legacy-agents", false, "let in the document's own agents, which prove nothing: whoever reaches --mqtt-address can speak for any of them")
 	f.BoolVar(&o.allowAnonymous, "allow-anonymous-agents", false, "let everybody in at --mqtt-address: whoever reaches it can run commands on all robots that prove nothing, and read what all are told")
 	f.BoolVar(&o.allowPlaintext, "allow-plaintext-broker", false, "speak to a broker of --mqtt-url on another machine without TLS: whoever is on the way there can run commands on robots, and speak for any of them")
-	f.DurationVar(&o.certificates, "robot-certificate-life", authority.DefaultRobotLife, "how long a robot's certificate is good for; the robot renews it when two thirds are over")
+	f.DurationVar(&o.certificates, "robot-certificate-duration", ca.DefaultRobotLifetime, "how long a robot's certificate is good for; the robot renews it when two thirds are over")
 	f.StringVar(&o.mqttURL, "mqtt-url", "", "use the broker at this URL (mqtts://host:port) instead of the embedded one; without TLS it must be on this machine, or see --allow-plaintext-broker")
 	f.StringVar(&o.metricsAddress, "metrics-address", "127.0.0.1:0", "address that serves Prometheus metrics; port 0 picks a free one; empty: none")
 	o.tracing.AddFlags(f)
@@ -97,12 +98,13 @@ func (o *options) addFlags(f *pflag.FlagSet) {
 	f.DurationVar(&o.offlineAfter, "offline-after", 5*time.Minute, "how long a robot may be silent before it is Offline. Less than three heartbeats, 90s, calls robots lost that are not")
 	f.StringSliceVar(&o.controllers, "controllers", []string{"*"}, "controllers of the manager to run: * is all, name is one, -name is all but this one")
 	f.StringVar(&o.archive, "archive", "", "archive that keeps what has ended: sqlite:PATH, postgres://USER@HOST/DATABASE, or "+noArchive+"; empty: history.db in the data directory")
-	f.DurationVar(&o.retention.Age, "archive-age", 0, "how long the archive keeps what has ended, such as 2160h; 0 is for ever")
-	f.Int64Var(&o.retention.Bytes, "archive-bytes", 0, "how many bytes the archive keeps; what ended first goes; 0 is without limit")
+	f.DurationVar(&o.retention.Age, "archive-max-age", 0, "how long the archive keeps what has ended, such as 2160h; 0 is for ever")
+	f.Int64Var(&o.retention.Bytes, "archive-max-bytes", 0, "how many bytes the archive keeps; what ended first goes; 0 is without limit")
 	f.StringSliceVar(&o.without, "without", nil, "parts to leave out: "+strings.Join(parts, ", "))
 }
 
-// DefaultDataDir is $HOME/.k8s4r, or .k8s4r here for a user without a home.
+// DefaultDataDir returns $HOME/.k8s4r, or .k8s4r in the working directory if there is no home
+// directory.
 func DefaultDataDir() string {
 	home, err := os.UserHomeDir()
 	if err != nil {
@@ -111,8 +113,8 @@ func DefaultDataDir() string {
 	return filepath.Join(home, ".k8s4r")
 }
 
-// runs reports whether this part is to run in or under this process.
-func (o *options) runs(part string) bool {
+// includesPart reports whether the part runs in this process or as its child.
+func (o *options) includesPart(part string) bool {
 	switch {
 	case slices.Contains(o.without, part):
 		return false
@@ -120,20 +122,20 @@ func (o *options) runs(part string) bool {
 		return o.mqttURL == ""
 	case part == partRobots:
 		return o.robots > 0
-	case part == partNode: // another cluster has nodes of its own, and cannot reach ours
+	case part == partNode: // an external cluster has its own nodes and cannot reach ours
 		return o.embedsCluster()
 	}
 	return true
 }
 
-// trusts tells whether the embedded broker is to tell robots apart: it takes the
-// server of this process to know them.
-func (o *options) trusts() bool { return o.runs(partBroker) && o.runs(partServer) }
+// usesTrust reports whether the embedded broker authenticates robots, which needs the server in
+// this process.
+func (o *options) usesTrust() bool { return o.includesPart(partBroker) && o.includesPart(partServer) }
 
-// listensPlain tells whether the broker takes connections without TLS.
+// listensPlain reports whether the broker accepts connections without TLS.
 func (o *options) listensPlain() bool { return o.allowLegacy || o.allowAnonymous }
 
-// forRobots is where something listens that robots of other machines may need.
+// forRobots returns the listen address of a port that robots on other machines may need.
 func (o *options) forRobots(given, port string, local string) string {
 	switch {
 	case given != "":
@@ -153,9 +155,9 @@ func (o *options) apiAddress() string {
 	return net.JoinHostPort(o.bindAddress, strconv.Itoa(o.securePort))
 }
 
-// robotIDs are the names of the local robots.
+// robotIDs returns the ids of the local robots.
 func (o *options) robotIDs() []string {
-	if !o.runs(partRobots) {
+	if !o.includesPart(partRobots) {
 		return []string{}
 	}
 	ids := make([]string, o.robots)
@@ -165,7 +167,7 @@ func (o *options) robotIDs() []string {
 	return ids
 }
 
-// archiveAddress is where what has ended is kept. Empty: nowhere.
+// archiveAddress returns the address of the archive. If there is none, it is empty.
 func (o *options) archiveAddress() string {
 	switch o.archive {
 	case "":
@@ -178,7 +180,7 @@ func (o *options) archiveAddress() string {
 
 func (o *options) checkArchive() error {
 	if o.retention.Age < 0 || o.retention.Bytes < 0 {
-		return fmt.Errorf("--archive-age=%s --archive-bytes=%d: must be 0, for no bound, or more", o.retention.Age, o.retention.Bytes)
+		return fmt.Errorf("--archive-max-age=%s --archive-max-bytes=%d: must be 0, for no bound, or more", o.retention.Age, o.retention.Bytes)
 	}
 	address := o.archiveAddress()
 	if address == "" {
@@ -198,55 +200,55 @@ func (o *options) validate() error {
 		o.checkArchive(),
 		o.validateParts(),
 		o.validateAddresses(),
-		check(o.dataDir != "", "--data-dir is empty"),
-		check(o.robots >= 0 && o.robots <= maxRobots, "--robots=%d: must be from 0 to %d", o.robots, maxRobots),
-		check(o.robotNamespace != "", "--robot-namespace is empty"),
+		failUnless(o.dataDir != "", "--data-dir is empty"),
+		failUnless(o.robots >= 0 && o.robots <= maxRobots, "--robots=%d: must be from 0 to %d", o.robots, maxRobots),
+		failUnless(o.robotNamespace != "", "--robot-namespace is empty"),
 		o.validateNode(),
-		check(o.offlineAfter > 0, "--offline-after=%s: must be more than nothing", o.offlineAfter),
+		failUnless(o.offlineAfter > 0, "--offline-after=%s: must be more than nothing", o.offlineAfter),
 	)
 }
 
 func (o *options) validateParts() error {
 	var errs []error
 	for _, part := range o.without {
-		errs = append(errs, check(slices.Contains(parts, part),
+		errs = append(errs, failUnless(slices.Contains(parts, part),
 			"--without=%s: no such part; there are %s", part, strings.Join(parts, ", ")))
 	}
-	speaks := o.runs(partServer) || o.runs(partRobots)
-	errs = append(errs, check(!speaks || o.runs(partBroker) || o.mqttURL != "",
+	speaks := o.includesPart(partServer) || o.includesPart(partRobots)
+	errs = append(errs, failUnless(!speaks || o.includesPart(partBroker) || o.mqttURL != "",
 		"--without=broker: server and robots need a broker; name it with --mqtt-url or leave them out too"))
-	errs = append(errs, check(o.runs(partServer) || !o.runs(partBroker) || o.allowAnonymous,
+	errs = append(errs, failUnless(o.includesPart(partServer) || !o.includesPart(partBroker) || o.allowAnonymous,
 		"--without=server: the broker cannot tell robots apart without it; add --allow-anonymous-agents, or leave the broker out too"))
-	errs = append(errs, check(o.trusts() || o.allowAnonymous || !o.runs(partRobots),
+	errs = append(errs, failUnless(o.usesTrust() || o.allowAnonymous || !o.includesPart(partRobots),
 		"--mqtt-url: the robots of this machine prove nothing to a broker that is not ours; add --allow-anonymous-agents, or --robots=0"))
-	if o.mqttURL != "" && o.runs(partServer) {
-		if err := o.externalBroker().CheckBroker(); err != nil {
+	if o.mqttURL != "" && o.includesPart(partServer) {
+		if err := o.externalBroker().ValidateBroker(); err != nil {
 			errs = append(errs, fmt.Errorf("--mqtt-url: %w", err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// externalBroker is how the server speaks to a broker that is not ours.
-func (o *options) externalBroker() bridge.Config {
-	return bridge.Config{MQTTURL: o.mqttURL, AllowPlaintext: o.allowPlaintext}
+// externalBroker returns the server's configuration for a broker that is not embedded.
+func (o *options) externalBroker() gateway.Config {
+	return gateway.Config{MQTTURL: o.mqttURL, AllowPlaintext: o.allowPlaintext}
 }
 
 func (o *options) validateAddresses() error {
 	return errors.Join(
-		check(net.ParseIP(o.bindAddress) != nil, "--bind-address=%s: must be an IP address", o.bindAddress),
-		check(o.securePort >= 0 && o.securePort <= 65535, "--secure-port=%d: must be from 0 to 65535", o.securePort),
+		failUnless(net.ParseIP(o.bindAddress) != nil, "--bind-address=%s: must be an IP address", o.bindAddress),
+		failUnless(o.securePort >= 0 && o.securePort <= 65535, "--secure-port=%d: must be from 0 to 65535", o.securePort),
 		checkHostPort("mqtt-address", o.mqttAddress),
 		checkHostPort("mqtts-address", o.mqttsListen()),
-		check(o.certificates >= minCertificateLife, "--robot-certificate-life=%s: must be at least %s", o.certificates, minCertificateLife),
+		failUnless(o.certificates >= minCertificateLife, "--robot-certificate-duration=%s: must be at least %s", o.certificates, minCertificateLife),
 		checkHostPort("metrics-address", o.metricsAddress),
 		o.tracing.Validate(),
 		checkHostPort("logs-address", o.logsListen()),
 		checkHostPort("webhook-address", o.webhookAddress),
 		checkHostPort("console-address", o.consoleAddress),
-		check(!o.runs(partConsole) || program.Loopback(o.consoleAddress),
+		failUnless(!o.includesPart(partConsole) || program.IsLoopback(o.consoleAddress),
 			"--console-address=%s: must be on loopback, for it speaks HTTP; browsers of other machines reach it through ssh -L, or a k8s4r-console of its own with a certificate", o.consoleAddress),
-		check(!o.publishEvents || o.runs(partConsole) && o.mqttURL == "", "--publish-events: needs the console and the broker of this process"),
+		failUnless(!o.publishEvents || o.includesPart(partConsole) && o.mqttURL == "", "--publish-events: needs the console and the broker of this process"),
 	)
 }
 
@@ -258,10 +260,10 @@ func checkHostPort(flag, address string) error {
 	if err == nil {
 		_, err = strconv.ParseUint(port, 10, 16)
 	}
-	return check(err == nil, "--%s=%s: must be host:port", flag, address)
+	return failUnless(err == nil, "--%s=%s: must be host:port", flag, address)
 }
 
-func check(ok bool, format string, args ...any) error {
+func failUnless(ok bool, format string, args ...any) error {
 	if ok {
 		return nil
 	}

@@ -19,7 +19,7 @@ func parsed(t *testing.T, args ...string) options {
 	return o
 }
 
-func TestTheEnvironmentShapesRayClusters(t *testing.T) {
+func TestManagerConfig_ReadsRayEnvironment(t *testing.T) {
 	o := parsed(t)
 	t.Setenv("CLUSTER_DOMAIN", "robots.example")
 	if cfg, err := o.managerConfig(); err != nil || cfg.Ray.ClusterDomain != "robots.example" {
@@ -31,11 +31,11 @@ func TestTheEnvironmentShapesRayClusters(t *testing.T) {
 	}
 }
 
-func TestOptionsAreChecked(t *testing.T) {
+func TestOptions_Validate(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		in   []string
-		want string // part of the error; empty: none
+		want string // part of the error; if empty, none
 	}{
 		{name: "without any flag all is well"},
 		{name: "a part that is none", in: []string{"--without=etcd"}, want: "--without=etcd: no such part"},
@@ -47,8 +47,8 @@ func TestOptionsAreChecked(t *testing.T) {
 		{name: "another broker on this machine", in: []string{"--mqtt-url=mqtt://127.0.0.1:1883", "--robots=0"}},
 		{name: "a broker that knows no robots", in: []string{"--without=server,robots"}, want: "--without=server: the broker cannot tell robots apart"},
 		{name: "a broker for everybody", in: []string{"--without=server,robots", "--allow-anonymous-agents"}},
-		{name: "a certificate that ends at once", in: []string{"--robot-certificate-life=1s"}, want: "--robot-certificate-life=1s"},
-		{name: "no broker and nobody who would use one", in: []string{"--without=broker,server", "--robots=0"}},
+		{name: "a certificate that ends at once", in: []string{"--robot-certificate-duration=1s"}, want: "--robot-certificate-duration=1s"},
+		{name: "neither a broker nor clients of one", in: []string{"--without=broker,server", "--robots=0"}},
 		{name: "too many robots", in: []string{"--robots=1001"}, want: "--robots=1001"},
 		{name: "less than no robots", in: []string{"--robots=-1"}, want: "--robots=-1"},
 		{name: "a port beyond the last", in: []string{"--secure-port=65536"}, want: "--secure-port=65536"},
@@ -60,13 +60,13 @@ func TestOptionsAreChecked(t *testing.T) {
 		{name: "a node of another size", in: []string{"--node-capacity=cpu=8,memory=32Gi,nvidia.com/gpu=1"}},
 		{name: "a size that is none", in: []string{"--node-capacity=cpu=much"}, want: "--node-capacity=cpu=much: must be a resource and a quantity"},
 		{name: "a range that is none", in: []string{"--pod-range=10.0.0.1"}, want: "--pod-range=10.0.0.1: must be an IPv4 range"},
-		{name: "an archive elsewhere", in: []string{"--archive=postgres://archive@db/history", "--archive-age=2160h"}},
+		{name: "an archive elsewhere", in: []string{"--archive=postgres://archive@db/history", "--archive-max-age=2160h"}},
 		{name: "no archive", in: []string{"--archive=none"}},
 		{name: "an archive that is none", in: []string{"--archive=off"}, want: "--archive: archive: must be sqlite:PATH"},
-		{name: "an archive that keeps less than nothing", in: []string{"--archive-bytes=-1"}, want: "--archive-bytes=-1: must be 0"},
+		{name: "an archive that keeps less than nothing", in: []string{"--archive-max-bytes=-1"}, want: "--archive-max-bytes=-1: must be 0"},
 		{name: "no data directory", in: []string{"--data-dir="}, want: "--data-dir"},
-		{name: "two mistakes are both told", in: []string{"--robots=-1", "--secure-port=-1"}, want: "--robots=-1"},
-		{name: "two mistakes are both told, in any order", in: []string{"--robots=-1", "--secure-port=-1"}, want: "--secure-port=-1"},
+		{name: "reports the first of two mistakes", in: []string{"--robots=-1", "--secure-port=-1"}, want: "--robots=-1"},
+		{name: "reports the second of two mistakes", in: []string{"--robots=-1", "--secure-port=-1"}, want: "--secure-port=-1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			o := parsed(t, c.in...)

@@ -5,22 +5,22 @@ import (
 	"errors"
 	"sync/atomic"
 
-	"k8s4r.io/k8s4r/internal/program"
+	"k8s4r.io/k8s4r/internal/platform/program"
 )
 
-// probes are what a cluster would ask manager and server over HTTP. Here they are asked
-// directly too. The zero value is not ready.
+// probes are the readiness checks of manager and server, which a deployment would request over
+// HTTP. The zero value is not ready.
 type probes struct {
 	program.Health
 	begun atomic.Bool
 }
 
-// begin says that the caches are filled and the checks are all there.
-func (p *probes) begin() { p.begun.Store(true) }
+// markStarted is called when the caches are filled and all checks have been added.
+func (p *probes) markStarted() { p.begun.Store(true) }
 
-// ready returns nil when every check passes. A robot that registers before the
-// server listens to the broker would try again but seconds later.
-func (p *probes) ready(ctx context.Context) error {
+// checkReady returns nil if all checks pass. If a robot registered before the server is subscribed
+// to the broker, it would retry only seconds later.
+func (p *probes) checkReady(ctx context.Context) error {
 	if !p.begun.Load() {
 		return errors.New("caches are not filled yet")
 	}

@@ -10,12 +10,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	robotv1alpha1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/standalone/internal/robots"
 )
 
 func (s *system) addRobots() error {
-	if !s.opts.runs(partRobots) {
+	if !s.opts.includesPart(partRobots) {
 		return nil
 	}
 	agent, err := robots.FindAgent()
@@ -26,21 +26,21 @@ func (s *system) addRobots() error {
 		Agent:     agent,
 		IDs:       s.opts.robotIDs(),
 		Connect:   s.robotFlags,
-		Heartbeat: heartbeat(s.opts.offlineAfter),
+		Heartbeat: heartbeatInterval(s.opts.offlineAfter),
 		StateDir:  s.dir.Join("robots"),
 		LogDir:    s.dir.Join("logs"),
 		Log:       s.terminal,
 	}
-	if s.opts.runs(partManager) && s.opts.runs(partServer) {
+	if s.opts.includesPart(partManager) && s.opts.includesPart(partServer) {
 		cfg.Ready = robotsOnline(s.client, s.opts.robotNamespace, cfg.IDs)
 	}
 	s.group.Add("robots", robots.New(cfg))
 	return nil
 }
 
-// heartbeat of robots that would be offline between two of their usual ones.
-// Zero: those will do.
-func heartbeat(offlineAfter time.Duration) time.Duration {
+// heartbeatInterval returns the interval for robots that would be Offline between two heartbeats of
+// the default interval. If the default is short enough, it returns 0.
+func heartbeatInterval(offlineAfter time.Duration) time.Duration {
 	const usual, shortest = 30 * time.Second, time.Second
 	if third := offlineAfter / 3; third < usual {
 		return max(third.Round(time.Second), shortest)
@@ -48,7 +48,7 @@ func heartbeat(offlineAfter time.Duration) time.Duration {
 	return 0
 }
 
-// robotsOnline returns a check that the cluster would give work to all of ids.
+// robotsOnline returns a check that all robots in ids can be given tasks.
 func robotsOnline(cluster *rest.Config, namespace string, ids []string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		scheme := runtime.NewScheme()

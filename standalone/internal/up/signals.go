@@ -7,9 +7,8 @@ import (
 	"syscall"
 )
 
-// untilSignal returns a context that ends with the first SIGINT or SIGTERM. The
-// second one calls exit: whoever asks twice does not want to wait. The returned
-// function gives the signals back.
+// untilSignal returns a context that ends with the first SIGINT or SIGTERM. The second signal calls
+// exit, for users who do not want to wait. The returned function stops the handling of signals.
 func untilSignal(ctx context.Context, exit func(code int)) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	signals := make(chan os.Signal, 2)

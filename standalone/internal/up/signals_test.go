@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestTheFirstSignalAsksAndTheSecondInsists(t *testing.T) {
+func TestUntilSignal_SecondSignalExits(t *testing.T) {
 	exited := make(chan int, 1)
 	ctx, release := untilSignal(t.Context(), func(code int) { exited <- code })
 	defer release()

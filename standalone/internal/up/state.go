@@ -13,22 +13,22 @@ import (
 // stateFile exists while everything is ready, for scripts.
 const stateFile = "up.json"
 
-// State says where the parts of a running system are. A part that does not run
-// here, and has not been named by a flag, is empty.
+// State has the addresses of the parts of a running system. A part that does not run here and is
+// not set by a flag is empty.
 type State struct {
 	PID        int      `json:"pid"`
 	Kubeconfig string   `json:"kubeconfig"`
 	Server     string   `json:"server"` // URL of the API server
 	MQTTURL    string   `json:"mqttURL"`
-	MQTTSURL   string   `json:"mqttsURL"` // for robots that prove who they are
-	JoinURL    string   `json:"joinURL"`  // where they join
+	MQTTSURL   string   `json:"mqttsURL"` // for robots with certificates
+	JoinURL    string   `json:"joinURL"`  // where robots join
 	MetricsURL string   `json:"metricsURL"`
 	ConsoleURL string   `json:"consoleURL"`
 	Robots     []string `json:"robots"` // ids
 	Node       string   `json:"node"`   // that pods are bound to
 }
 
-func (s State) write(d *datadir.Dir) error {
+func (s State) writeFile(d *datadir.Dir) error {
 	data, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
 		return fmt.Errorf("state: %w", err)

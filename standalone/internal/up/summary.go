@@ -7,7 +7,8 @@ import (
 	"text/tabwriter"
 )
 
-// printSummary says what there is. link signs one browser in at the console; empty: none does.
+// printSummary prints the addresses in s. link signs one browser in at the console; if empty, it is
+// left out.
 func printSummary(w io.Writer, s State, link string) {
 	fmt.Fprintln(w, "\nK8s4r is up.")
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)

@@ -13,10 +13,10 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"k8s4r.io/k8s4r/config"
-	"k8s4r.io/k8s4r/internal/authority"
 	"k8s4r.io/k8s4r/internal/broker"
 	"k8s4r.io/k8s4r/internal/console"
-	"k8s4r.io/k8s4r/internal/trust"
+	"k8s4r.io/k8s4r/internal/server/brokerauth"
+	"k8s4r.io/k8s4r/internal/server/ca"
 	"k8s4r.io/k8s4r/standalone/internal/component"
 	"k8s4r.io/k8s4r/standalone/internal/controlplane"
 	"k8s4r.io/k8s4r/standalone/internal/datadir"
@@ -24,33 +24,33 @@ import (
 	"k8s4r.io/k8s4r/standalone/internal/port"
 )
 
-// system is all parts that the options ask for, in the order of their start.
+// system has all parts that the options select, in the order of their start.
 type system struct {
 	dir   *datadir.Dir
 	opts  options
 	group component.Group
 
-	log      *slog.Logger // of K8s4r's own parts
-	terminal *slog.Logger // for the user as well
+	log      *slog.Logger // of K8s4r's parts
+	terminal *slog.Logger // also shown to the user
 
 	kubeconfig  string
 	client      *rest.Config
-	broker      *broker.Broker // nil: not here
-	authority   *authority.Authority
-	registry    *trust.Registry // nil: the broker lets everybody in
-	api         net.Listener    // nil: another cluster
-	metrics     net.Listener    // nil: none
+	broker      *broker.Broker // nil if external
+	authority   *ca.Authority
+	registry    *brokerauth.Registry // nil if the broker accepts all clients
+	api         net.Listener         // nil if the cluster is external
+	metrics     net.Listener         // nil if disabled
 	probes      probes
-	logs        net.Listener  // of the log API; nil: no server here
-	webhook     net.Listener  // of admission; nil: no manager here
-	console     net.Listener  // nil: no console here
+	logs        net.Listener  // of the log API; nil without a server
+	webhook     net.Listener  // of admission; nil without a manager
+	console     net.Listener  // nil without a console
 	codes       console.Codes // with which browsers sign in
 	kubelet     controlplane.Kubelet
-	kubeletPort net.Listener // nil: no node here
+	kubeletPort net.Listener // nil without a node
 }
 
-// assemble opens or checks every port and prepares the parts. It starts none.
-func assemble(dir *datadir.Dir, o options, stderr io.Writer) (*system, error) {
+// assembleSystem opens or checks every port and creates the parts. It starts none of them.
+func assembleSystem(dir *datadir.Dir, o options, stderr io.Writer) (*system, error) {
 	s := &system{dir: dir, opts: o}
 	if err := s.openLogs(stderr); err != nil {
 		return nil, err
@@ -68,8 +68,7 @@ func assemble(dir *datadir.Dir, o options, stderr io.Writer) (*system, error) {
 	return s, errors.Join(s.addConsole(), s.addNode(), s.addRobots())
 }
 
-// openPorts finds out about every port that is taken before anything starts,
-// and about all of them at once.
+// openPorts opens or checks all ports before anything starts, and reports all that are in use.
 func (s *system) openPorts() error {
 	var errs []error
 	open := func(l *net.Listener, address, flag string) {
@@ -80,25 +79,25 @@ func (s *system) openPorts() error {
 	if s.opts.embedsCluster() {
 		open(&s.api, s.opts.apiAddress(), "secure-port")
 	}
-	if s.opts.runs(partBroker) && s.opts.listensPlain() {
+	if s.opts.includesPart(partBroker) && s.opts.listensPlain() {
 		errs = append(errs, port.Check(s.opts.mqttAddress, "mqtt-address"))
 	}
-	if s.opts.trusts() {
+	if s.opts.usesTrust() {
 		errs = append(errs, port.Check(s.opts.mqttsListen(), "mqtts-address"))
 	}
 	if s.opts.metricsAddress != "" {
 		open(&s.metrics, s.opts.metricsAddress, "metrics-address")
 	}
-	if s.opts.runs(partManager) {
+	if s.opts.includesPart(partManager) {
 		open(&s.webhook, s.opts.webhookAddress, "webhook-address")
 	}
-	if s.opts.runs(partServer) {
+	if s.opts.includesPart(partServer) {
 		open(&s.logs, s.opts.logsListen(), "logs-address")
 	}
-	if s.opts.runs(partConsole) {
+	if s.opts.includesPart(partConsole) {
 		open(&s.console, s.opts.consoleAddress, "console-address")
 	}
-	if s.opts.runs(partNode) {
+	if s.opts.includesPart(partNode) {
 		open(&s.kubeletPort, "127.0.0.1:0", "without=node")
 	}
 	return errors.Join(errs...)
@@ -122,7 +121,7 @@ func (s *system) addCluster() error {
 	return nil
 }
 
-// sayForeign tells the user what is left to somebody else.
+// sayForeign logs a definition of another program that is left unchanged.
 func (s *system) sayForeign(what string) { s.terminal.Warn(what) }
 
 func (s *system) embedCluster() error {
@@ -133,11 +132,11 @@ func (s *system) embedCluster() error {
 	s.kubeconfig, s.client = cp.Kubeconfig, cp.Client
 	s.group.Add("etcd", cp.Etcd)
 	s.group.Add("kube-apiserver", cp.APIServer)
-	// Before the garbage collector: it looks for new kinds but twice a minute.
+	// Before the garbage collector: it discovers new kinds only twice a minute.
 	s.group.Add("definitions", install.New(config.FS, cp.Client, s.sayForeign))
 	s.group.Add("kube-controllers", cp.ControllerManager)
 	s.kubelet = cp.Kubelet
-	if s.opts.runs(partNode) {
+	if s.opts.includesPart(partNode) {
 		s.group.Add("kube-scheduler", cp.Scheduler)
 	}
 	return nil
@@ -147,7 +146,7 @@ func (s *system) addBroker() error {
 	if s.metrics != nil {
 		s.group.Add("metrics", newMetrics(s.metrics, &s.probes.Health))
 	}
-	if !s.opts.runs(partBroker) {
+	if !s.opts.includesPart(partBroker) {
 		return nil
 	}
 	cfg := broker.Config{Log: s.log}
@@ -162,8 +161,8 @@ func (s *system) addBroker() error {
 	return nil
 }
 
-// state is what is known once everything is ready.
-func (s *system) state() State {
+// currentState returns the state once everything is ready.
+func (s *system) currentState() State {
 	return State{
 		PID:        os.Getpid(),
 		Kubeconfig: s.kubeconfig,

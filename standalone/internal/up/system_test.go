@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestTheKubeconfigThatIsNamedIsFoundFromAnywhere(t *testing.T) {
+func TestState_HasAbsoluteKubeconfigPath(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	const kubeconfig = `{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c}}],
@@ -18,7 +18,7 @@ clusters: [{name: c, cluster: {server: "https://127.0.0.1:1"}}]}`
 	if err := s.addCluster(); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.state().Kubeconfig; !filepath.IsAbs(got) {
+	if got := s.currentState().Kubeconfig; !filepath.IsAbs(got) {
 		t.Errorf("the summary names %q", got)
 	}
 }

@@ -14,35 +14,35 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"k8s4r.io/k8s4r/internal/authority"
-	"k8s4r.io/k8s4r/internal/bridge"
 	"k8s4r.io/k8s4r/internal/broker"
-	"k8s4r.io/k8s4r/internal/jointoken"
+	"k8s4r.io/k8s4r/internal/platform/jointoken"
 	"k8s4r.io/k8s4r/internal/server"
-	"k8s4r.io/k8s4r/internal/trust"
+	"k8s4r.io/k8s4r/internal/server/brokerauth"
+	"k8s4r.io/k8s4r/internal/server/ca"
+	"k8s4r.io/k8s4r/internal/server/gateway"
 	"k8s4r.io/k8s4r/standalone/internal/datadir"
 )
 
-// secureBroker has robots prove themselves to the broker, if there is a server
-// here that knows them.
+// secureBroker configures the broker to authenticate robots, if this process runs a server with
+// their identities.
 func (s *system) secureBroker(cfg *broker.Config) (err error) {
 	s.sayWhatIsOpen()
-	if !s.opts.trusts() {
+	if !s.opts.usesTrust() {
 		return nil
 	}
-	if s.authority, err = authority.Make(s.dir.Join("pki", "robots")); err != nil {
+	if s.authority, err = ca.OpenManaged(s.dir.Join("pki", "robots")); err != nil {
 		return err
 	}
-	s.authority.SetRobotLife(s.opts.certificates)
-	s.registry = trust.NewRegistry(trust.Config{AllowLegacy: s.opts.allowLegacy, AllowAnonymous: s.opts.allowAnonymous})
-	cfg.Authority, cfg.Refused = s.registry, s.registry.Refused
-	cfg.TLSListen, cfg.TLS = s.opts.mqttsListen(), s.authority.MQTT(s.hosts()...)
+	s.authority.SetRobotLifetime(s.opts.certificates)
+	s.registry = brokerauth.NewRegistry(brokerauth.Config{AllowLegacy: s.opts.allowLegacy, AllowAnonymous: s.opts.allowAnonymous})
+	cfg.Authenticator, cfg.OnRefused = s.registry, s.registry.ReportRefusal
+	cfg.TLSListen, cfg.TLS = s.opts.mqttsListen(), s.authority.BrokerTLSConfig(s.listHosts()...)
 	return nil
 }
 
-// sayWhatIsOpen tells the user what a flag costs.
+// sayWhatIsOpen logs the risk of each flag that allows insecure connections.
 func (s *system) sayWhatIsOpen() {
-	if s.opts.externalBroker().PlaintextBroker() {
+	if s.opts.externalBroker().IsPlaintextBroker() {
 		s.terminal.Warn("--allow-plaintext-broker: whoever is on the way to the broker can run commands on robots, and speak for any of them", "broker", s.opts.mqttURL)
 	}
 	if s.opts.allowLegacy {
@@ -53,8 +53,8 @@ func (s *system) sayWhatIsOpen() {
 	}
 }
 
-// hosts are what robots call this machine.
-func (s *system) hosts() []string {
+// listHosts returns the names and addresses by which robots reach this machine.
+func (s *system) listHosts() []string {
 	all := []string{"localhost", "127.0.0.1", "::1"}
 	for _, host := range []string{s.opts.advertise, hostOf(s.opts.mqttsListen())} {
 		if ip := net.ParseIP(host); host != "" && (ip == nil || !ip.IsUnspecified()) && !slices.Contains(all, host) {
@@ -69,7 +69,8 @@ func hostOf(address string) string {
 	return host
 }
 
-// plainURL is where those find the broker who prove nothing. Empty: nowhere.
+// plainURL returns the broker's URL for clients without a certificate. If there is none, it is
+// empty.
 func (s *system) plainURL() string {
 	if s.broker != nil {
 		return s.broker.URL()
@@ -77,8 +78,8 @@ func (s *system) plainURL() string {
 	return s.opts.mqttURL
 }
 
-// mqttsURL is where robots find the broker who prove themselves, once it runs.
-// Empty: nowhere.
+// mqttsURL returns the broker's URL for robots with a certificate, once the broker runs. If there
+// is none, it is empty.
 func (s *system) mqttsURL() string {
 	if s.registry == nil {
 		return ""
@@ -91,7 +92,7 @@ func (s *system) mqttsURL() string {
 	return u.String()
 }
 
-// joinURL is where robots join. Empty: nowhere.
+// joinURL returns the URL at which robots join. If there is none, it is empty.
 func (s *system) joinURL() string {
 	if s.registry == nil {
 		return ""
@@ -107,14 +108,14 @@ func (s *system) joinURL() string {
 	return "https://" + net.JoinHostPort(host, strconv.Itoa(at.Port))
 }
 
-// bridgeConfig joins the server to the broker and to its authority.
-func (s *system) bridgeConfig() bridge.Config {
-	c := bridge.Config{
+// bridgeConfig returns the server's configuration for the broker and its CA.
+func (s *system) bridgeConfig() gateway.Config {
+	c := gateway.Config{
 		RobotNamespace: s.opts.robotNamespace, OfflineAfter: s.opts.offlineAfter, MQTTURL: s.plainURL(),
 		AllowLegacy: s.opts.allowLegacy, AllowAnonymous: s.opts.allowAnonymous, AllowPlaintext: s.opts.allowPlaintext,
 	}
 	if s.registry != nil {
-		c.MQTTURL, c.TLS = s.broker.TLSURL(), s.authority.ServerTLS()
+		c.MQTTURL, c.TLS = s.broker.TLSURL(), s.authority.ServerTLSConfig()
 	}
 	return c
 }
@@ -126,8 +127,8 @@ func (s *system) joinConfig() server.JoinConfig {
 	return server.JoinConfig{Authority: s.authority, MQTTURL: s.mqttsURL}
 }
 
-// robotFlags are how the robots of this machine find it: they join as all others
-// do, with a token that is for them alone.
+// robotFlags returns the flags by which the local robots connect. They join like all others, with a
+// token that only they may use.
 func (s *system) robotFlags(ctx context.Context) ([]string, error) {
 	if s.registry == nil {
 		return []string{"--mqtt-url=" + s.plainURL()}, nil
@@ -143,16 +144,16 @@ func (s *system) robotFlags(ctx context.Context) ([]string, error) {
 	}, nil
 }
 
-// tokenLife outlasts the start of any number of robots.
+// tokenLife is longer than the start of any number of robots.
 const tokenLife = time.Hour
 
-// writeToken makes a token, unless all robots have joined.
+// writeToken creates a join token, unless all robots have joined.
 func (s *system) writeToken(ctx context.Context, file string) error {
 	if s.haveJoined(file) {
 		return nil
 	}
 	n := len(s.opts.robotIDs())
-	token, text := jointoken.New(jointoken.Token{
+	token, text := jointoken.NewToken(jointoken.Token{
 		Expires: time.Now().Add(tokenLife), Uses: n, Robots: "robot-*", Namespace: s.opts.robotNamespace,
 	})
 	scheme := runtime.NewScheme()
@@ -163,13 +164,13 @@ func (s *system) writeToken(ctx context.Context, file string) error {
 	if err != nil {
 		return err
 	}
-	if err := c.Create(ctx, token.Secret(systemNamespace)); err != nil {
+	if err := c.Create(ctx, token.ToSecret(systemNamespace)); err != nil {
 		return err
 	}
 	return datadir.WriteFile(file, []byte(text+"\n"))
 }
 
-// haveJoined tells whether there was a token, and each robot has used it.
+// haveJoined reports whether there was a token and each robot has a certificate.
 func (s *system) haveJoined(tokenFile string) bool {
 	files := []string{tokenFile}
 	for _, id := range s.opts.robotIDs() {

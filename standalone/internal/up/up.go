@@ -1,5 +1,5 @@
-// Package up is the command `k8s4r up`: the whole of K8s4r in one process and
-// its robots beside it.
+// Package up implements the command `k8s4r up`: all of K8s4r in one process, with local robots as
+// child processes.
 package up
 
 import (
@@ -16,12 +16,12 @@ import (
 	"k8s4r.io/k8s4r/standalone/internal/datadir"
 )
 
-// stopTimeout bounds an orderly stop. kube-apiserver lets requests that run
-// finish, etcd closes its database.
+// stopTimeout limits an orderly stop. kube-apiserver completes running requests, and etcd closes
+// its database.
 const stopTimeout = 30 * time.Second
 
-// Command returns the command `up`.
-func Command(stdout, stderr io.Writer) *cobra.Command {
+// NewCommand returns the command `up`.
+func NewCommand(stdout, stderr io.Writer) *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
 		Use:   "up",
@@ -37,15 +37,15 @@ directory; the next start resumes where this one ended, however it ended.`,
 			}
 			ctx, release := untilSignal(cmd.Context(), os.Exit)
 			defer release()
-			return run(ctx, o, stdout, stderr)
+			return runUp(ctx, o, stdout, stderr)
 		},
 	}
 	o.addFlags(cmd.Flags())
 	return cmd
 }
 
-// run holds the data directory while the system lives.
-func run(ctx context.Context, o options, stdout, stderr io.Writer) error {
+// runUp locks the data directory while the system runs.
+func runUp(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	dir, err := datadir.Open(o.dataDir)
 	if err != nil {
 		return err
@@ -57,34 +57,34 @@ func runIn(ctx context.Context, dir *datadir.Dir, o options, stdout, stderr io.W
 	if err := removeState(dir); err != nil {
 		return err
 	}
-	s, err := assemble(dir, o, stderr)
+	s, err := assembleSystem(dir, o, stderr)
 	if err != nil {
 		return err
 	}
 	s.group.Started = func(name string, took time.Duration) {
 		fmt.Fprintf(stderr, "%-20s ready after %s\n", name, took.Round(10*time.Millisecond))
 	}
-	lived := live(ctx, s, stdout)
+	lived := runSystem(ctx, s, stdout)
 	fmt.Fprintln(stderr, "stopping")
-	return errors.Join(lived, stop(s))
+	return errors.Join(lived, stopSystem(s))
 }
 
-// live starts the system and returns when it has been asked to stop, with nil,
-// or when a part of it failed.
-func live(ctx context.Context, s *system, stdout io.Writer) error {
+// runSystem starts the system and blocks until it is stopped, which returns nil, or until a part of
+// it fails.
+func runSystem(ctx context.Context, s *system, stdout io.Writer) error {
 	if err := s.group.Start(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // what failed did so because of the stop
 		}
 		return err
 	}
-	if err := s.state().write(s.dir); err != nil {
+	if err := s.currentState().writeFile(s.dir); err != nil {
 		return err
 	}
-	// Half of what starting took is garbage by now, and an idle process
-	// collects so seldom that it would keep it for minutes.
+	// Half of the memory that the start took is garbage by now, and an idle process collects so
+	// rarely that it would keep it for minutes.
 	debug.FreeOSMemory()
-	printSummary(stdout, s.state(), s.signInLink())
+	printSummary(stdout, s.currentState(), s.signInLink())
 	select {
 	case <-ctx.Done():
 		return nil
@@ -93,7 +93,7 @@ func live(ctx context.Context, s *system, stdout io.Writer) error {
 	}
 }
 
-func stop(s *system) error {
+func stopSystem(s *system) error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	return errors.Join(removeState(s.dir), s.group.Stop(ctx))

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 	"k8s4r.io/k8s4r/internal/testkit/fakeserver"
 	"k8s4r.io/k8s4r/internal/testkit/realrobot"
-	"k8s4r.io/k8s4r/internal/wire"
 )
 
 const patience = 5 * time.Minute
@@ -20,34 +20,42 @@ type agentBench struct {
 	server *fakeserver.Server
 	next   int // number of the next task
 
-	mu      sync.Mutex
-	started map[string]time.Time // by the robot's clock, which is ours
+	mu      sync.Mutex           // guards what follows: reports arrive on the server's goroutine
+	started map[string]time.Time // by the robot's clock, which is this machine's
 	ended   map[string]bool
 	failed  *wire.Status
 }
 
 func newBench(t testing.TB) *agentBench {
 	b := &agentBench{t: t, started: map[string]time.Time{}, ended: map[string]bool{}}
-	addr := fakeserver.Broker(t)
-	b.server = fakeserver.Start(t, addr, b.heard)
+	addr := fakeserver.StartBroker(t)
+	b.server = fakeserver.Start(t, addr, b.recordReport)
 	b.robot = realrobot.New(t, addr, "--heartbeat", "30s", "--log-level", "warn")
 	b.robot.Start()
-	b.await("registration", func() bool { return b.server.Registered(b.robot.ID) > 0 })
+	b.await("registration", func() bool { return b.server.RegistrationCount(b.robot.ID) > 0 })
 	return b
 }
 
-func (b *agentBench) heard(_ string, s wire.Status) {
+func (b *agentBench) recordReport(_ string, s wire.Status) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if s.StartedAt != nil {
 		b.started[s.TaskUID] = *s.StartedAt
 	}
-	b.ended[s.TaskUID] = b.ended[s.TaskUID] || s.Terminal()
+	b.ended[s.TaskUID] = b.ended[s.TaskUID] || s.IsTerminal()
 	if s.State == wire.ReportFailed {
 		b.failed = &s
 	}
 }
 
+// startTime returns when the process of a task was started; zero: not yet.
+func (b *agentBench) startTime(uid string) time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.started[uid]
+}
+
+// await blocks until ok, which is called with b.mu held, returns true.
 func (b *agentBench) await(what string, ok func() bool) {
 	b.t.Helper()
 	for until := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
@@ -70,25 +78,25 @@ func (b *agentBench) await(what string, ok func() bool) {
 func (b *agentBench) dispatch(driver, command string, args ...string) string {
 	b.next++
 	uid := fmt.Sprintf("t%d", b.next)
-	b.server.Dispatch(b.robot.ID, wire.Dispatch{Action: wire.ActionCreate, Task: fakeserver.Task(uid, driver, command, args...), Attempt: 1})
+	b.server.SendDispatch(b.robot.ID, wire.Dispatch{Action: wire.ActionCreate, Task: fakeserver.NewTask(uid, driver, command, args...), Attempt: 1})
 	return uid
 }
 
-// latencies are the times from the publication of a dispatch to the start of the
+// measureLatencies are the times from the publication of a dispatch to the start of the
 // process, of one task after the other.
-func (b *agentBench) latencies(driver string, n int) (took []time.Duration) {
+func (b *agentBench) measureLatencies(driver string, n int) (took []time.Duration) {
 	for range n {
 		began := time.Now()
 		uid := b.dispatch(driver, "/bin/true")
 		b.await("the end of a task", func() bool { return b.ended[uid] })
-		took = append(took, b.started[uid].Sub(began))
+		took = append(took, b.startTime(uid).Sub(began))
 	}
 	return took
 }
 
-// rate is how many tasks a second are started when all are there at once, and how
+// measureRate is how many tasks a second are started when all are there at once, and how
 // many milliseconds of the processor each of them takes, to its end.
-func (b *agentBench) rate(driver string, n int) (perS, cpuMs float64) {
+func (b *agentBench) measureRate(driver string, n int) (perS, cpuMs float64) {
 	used, began := cpuMS(b.t, b.robot.PID()), time.Now()
 	var uids []string
 	for range n {
@@ -97,15 +105,15 @@ func (b *agentBench) rate(driver string, n int) (perS, cpuMs float64) {
 	var last time.Time
 	for _, uid := range uids {
 		b.await("the end of all tasks", func() bool { return b.ended[uid] })
-		if at := b.started[uid]; at.After(last) {
+		if at := b.startTime(uid); at.After(last) {
 			last = at
 		}
 	}
 	return float64(n) / last.Sub(began).Seconds(), (cpuMS(b.t, b.robot.PID()) - used) / float64(n)
 }
 
-// run has n tasks run, and returns when all do.
-func (b *agentBench) run(n int) {
+// startTasks has n tasks run, and returns when all do.
+func (b *agentBench) startTasks(n int) {
 	var uids []string
 	for range n {
 		uids = append(uids, b.dispatch("raw_exec", "/bin/sleep", "3600"))

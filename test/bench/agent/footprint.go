@@ -27,14 +27,14 @@ type footprint struct {
 // settle is what the agent gets to come to rest after so many starts.
 const settle = 5 * time.Second
 
-// footprint measures with n tasks running. It ends the agent.
-func (b *agentBench) footprint(n int) (f footprint) {
-	b.run(n)
+// measureFootprint measures with n tasks running. It ends the agent.
+func (b *agentBench) measureFootprint(n int) (f footprint) {
+	b.startTasks(n)
 	time.Sleep(settle)
 	pid := b.robot.PID()
 	f.RSSRunningMB = rssMB(b.t, pid)
 	f.Threads = int(statusField(b.t, pid, "Threads"))
-	shims := slices.DeleteFunc(children(pid), waits)
+	shims := slices.DeleteFunc(childrenOf(pid), isSpareShim)
 	if len(shims) != n {
 		b.t.Errorf("%d shims run, want %d", len(shims), n)
 	}
@@ -42,16 +42,16 @@ func (b *agentBench) footprint(n int) (f footprint) {
 		f.ShimRSSMB += rssMB(b.t, shim) / float64(n)
 		f.ShimPSSMB += pssMB(b.t, shim) / float64(n)
 	}
-	f.Goroutines = b.goroutines()
+	f.Goroutines = b.countGoroutines()
 	return f
 }
 
 var goroutine = regexp.MustCompile(`(?m)^goroutine [1-9]\d* `)
 
-// goroutines has the agent write down all of them, which ends it.
-func (b *agentBench) goroutines() int {
-	b.robot.End(syscall.SIGQUIT)
-	return len(goroutine.FindAll(b.robot.Said(), -1))
+// countGoroutines has the agent write down all of them, which ends it.
+func (b *agentBench) countGoroutines() int {
+	b.robot.StopWithSignal(syscall.SIGQUIT)
+	return len(goroutine.FindAll(b.robot.ReadLog(), -1))
 }
 
 func rssMB(t testing.TB, pid int) float64 { return statusField(t, pid, "VmRSS") / 1000 }
@@ -59,7 +59,7 @@ func rssMB(t testing.TB, pid int) float64 { return statusField(t, pid, "VmRSS") 
 // statusField is a number in /proc/PID/status; those with a unit are in kB.
 func statusField(t testing.TB, pid int, name string) float64 {
 	t.Helper()
-	return field(t, filepath.Join("/proc", strconv.Itoa(pid), "status"), name)
+	return readField(t, filepath.Join("/proc", strconv.Itoa(pid), "status"), name)
 }
 
 // cpuMS is what a process and all that it has waited for have used, in milliseconds
@@ -81,10 +81,10 @@ func cpuMS(t testing.TB, pid int) (ms float64) {
 // pssMB is the resident memory of a process, shared pages by halves, thirds …
 func pssMB(t testing.TB, pid int) float64 {
 	t.Helper()
-	return field(t, filepath.Join("/proc", strconv.Itoa(pid), "smaps_rollup"), "Pss") / 1000
+	return readField(t, filepath.Join("/proc", strconv.Itoa(pid), "smaps_rollup"), "Pss") / 1000
 }
 
-func field(t testing.TB, path, name string) float64 {
+func readField(t testing.TB, path, name string) float64 {
 	t.Helper()
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -102,15 +102,15 @@ func field(t testing.TB, path, name string) float64 {
 	return 0
 }
 
-// waits tells whether a process is a shim that has no task yet: its command line has
-// room for a name, and none there.
-func waits(pid int) bool {
+// isSpareShim reports whether a process is a shim without a task: its command line has room for a
+// name, and none there.
+func isSpareShim(pid int) bool {
 	line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	return bytes.HasSuffix(line, []byte("  \x00"))
 }
 
-// children are the processes that a process has started.
-func children(pid int) (pids []int) {
+// childrenOf are the processes that a process has started.
+func childrenOf(pid int) (pids []int) {
 	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	for _, list := range lists {
 		text, _ := os.ReadFile(list)

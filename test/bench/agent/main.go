@@ -25,7 +25,7 @@ var (
 
 func main() {
 	flag.Parse()
-	os.Exit(testkit.Program(bench))
+	os.Exit(testkit.RunProgram(runBenchmark))
 }
 
 // result is the last line of the output. What bears no driver's name is of raw_exec,
@@ -47,23 +47,23 @@ type result struct {
 	Load string `json:"load"`
 }
 
-func bench(t testing.TB) {
+func runBenchmark(t testing.TB) {
 	b := newBench(t)
 	idle := rssMB(t, b.robot.PID())
 	var r result
-	r.Load = load()
-	r.StartP50Ms, r.StartP99Ms = percentiles(b.latencies("raw_exec", *single))
-	r.ExecP50Ms, r.ExecP99Ms = percentiles(b.latencies("exec", *single))
-	r.ForkExecP50Ms, r.ForkExecP99Ms = percentiles(forks(t, *single))
-	r.StartsPerS, r.CPUMs = b.rate("raw_exec", *burst)
-	r.ExecStartsPerS, r.ExecCPUMs = b.rate("exec", *burst)
-	r.ForkExecPerS = forkRate(t, *burst)
-	r.footprint = b.footprint(*running)
+	r.Load = loadAverage()
+	r.StartP50Ms, r.StartP99Ms = percentiles(b.measureLatencies("raw_exec", *single))
+	r.ExecP50Ms, r.ExecP99Ms = percentiles(b.measureLatencies("exec", *single))
+	r.ForkExecP50Ms, r.ForkExecP99Ms = percentiles(measureForks(t, *single))
+	r.StartsPerS, r.CPUMs = b.measureRate("raw_exec", *burst)
+	r.ExecStartsPerS, r.ExecCPUMs = b.measureRate("exec", *burst)
+	r.ForkExecPerS = measureForkRate(t, *burst)
+	r.footprint = b.measureFootprint(*running)
 	r.RSSIdleMB = idle
-	print(r)
+	printResult(r)
 }
 
-func print(r result) {
+func printResult(r result) {
 	fmt.Printf("load average before: %s\n\n", r.Load)
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "\tstart p50 ms\tp99 ms\tstarts/s\tcpu ms\t")
@@ -84,9 +84,9 @@ func percentiles(took []time.Duration) (p50, p99 float64) {
 	return ms(took[len(took)/2]), ms(took[len(took)*99/100])
 }
 
-// forks measures bare fork and exec, up to the moment at which the kernel has taken
+// measureForks measures bare fork and exec, up to the moment at which the kernel has taken
 // on the program.
-func forks(t testing.TB, n int) (took []time.Duration) {
+func measureForks(t testing.TB, n int) (took []time.Duration) {
 	for range n {
 		cmd := exec.Command("/bin/true")
 		began := time.Now()
@@ -99,14 +99,14 @@ func forks(t testing.TB, n int) (took []time.Duration) {
 	return took
 }
 
-// forkRate is how many such programs a loop runs in a second, one after the other.
-func forkRate(t testing.TB, n int) float64 {
+// measureForkRate is how many such programs a loop runs in a second, one after the other.
+func measureForkRate(t testing.TB, n int) float64 {
 	began := time.Now()
-	forks(t, n)
+	measureForks(t, n)
 	return float64(n) / time.Since(began).Seconds()
 }
 
-func load() string {
+func loadAverage() string {
 	text, _ := os.ReadFile("/proc/loadavg")
 	var one string
 	_, _ = fmt.Sscan(string(text), &one)

@@ -35,7 +35,7 @@ const (
 	templates  = 20
 	days       = 30
 	manifest   = 2500 // bytes, as of a small task
-	batch      = 50   // jobs that are recorded at once where nobody takes the time
+	batch      = 50   // jobs that are recorded at once, outside of what is timed
 )
 
 var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
@@ -53,12 +53,12 @@ type result struct {
 
 func main() {
 	flag.Parse()
-	os.Exit(testkit.Program(run))
+	os.Exit(testkit.RunProgram(runBenchmark))
 }
 
-func run(t testing.TB) {
+func runBenchmark(t testing.TB) {
 	file := filepath.Join(t.TempDir(), "history.db")
-	lite := measure(t, "SQLite", "sqlite:"+file)
+	lite := measureArchive(t, "SQLite", "sqlite:"+file)
 	if i, err := os.Stat(file); err == nil {
 		fmt.Printf("%d bytes of a file for each task\n", i.Size()/int64(*jobs*tasksOfJob))
 	}
@@ -67,7 +67,7 @@ func run(t testing.TB) {
 		JobsPerS: math.Round(lite.jobsPerS), InsertPerS: math.Round(lite.jobsPerS * tasksOfJob),
 	}
 	if found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb"); len(found) > 0 {
-		big := measure(t, "PostgreSQL", testkit.StartPostgres(t).Address)
+		big := measureArchive(t, "PostgreSQL", testkit.StartPostgres(t).Address)
 		r.PostgresP99, r.PostgresJobs = big.quantile(0.99), math.Round(big.jobsPerS)
 	}
 	fmt.Println()
@@ -87,7 +87,7 @@ func quantile(took []float64, q float64) float64 {
 	return math.Round(100*took[int(math.Ceil(q*float64(len(took)-1)))]) / 100
 }
 
-func measure(t testing.TB, name, address string) measured {
+func measureArchive(t testing.TB, name, address string) measured {
 	store, err := archive.Open(address)
 	if err != nil {
 		t.Fatal(err)
@@ -97,11 +97,11 @@ func measure(t testing.TB, name, address string) measured {
 		t.Fatal(err)
 	}
 	random := rand.New(rand.NewPCG(*seed, 0))
-	m := measured{jobsPerS: fill(t, store, random)}
+	m := measured{jobsPerS: fillArchive(t, store, random)}
 	fmt.Printf("\n%s: %d tasks with an attempt each; the first %d jobs went in one by one, %.0f a second\n", name, *jobs*tasksOfJob, min(*timed, *jobs), m.jobsPerS)
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "question\tp50 ms\tslowest ms\t")
-	for _, q := range questions(context.Background(), store, random) {
+	for _, q := range listQuestions(context.Background(), store, random) {
 		var took []float64
 		for range *asked {
 			at := time.Now()
@@ -117,25 +117,25 @@ func measure(t testing.TB, name, address string) measured {
 	return m
 }
 
-// fill records all jobs, and returns how many of the timed ones went in a second.
-func fill(t testing.TB, store *archive.Store, random *rand.Rand) (perS float64) {
+// fillArchive records all jobs, and returns how many of the timed ones went in a second.
+func fillArchive(t testing.TB, store *archive.Store, random *rand.Rand) (perS float64) {
 	start := time.Now()
 	first := min(*timed, *jobs)
 	for n := range first {
-		record(t, store, job(random, n))
+		recordObjects(t, store, newJob(random, n))
 	}
 	perS = float64(first) / time.Since(start).Seconds()
 	var some []archive.Object
 	for n := first; n < *jobs; n++ {
-		if some = append(some, job(random, n)...); (n-first)%batch == batch-1 || n == *jobs-1 {
-			record(t, store, some)
+		if some = append(some, newJob(random, n)...); (n-first)%batch == batch-1 || n == *jobs-1 {
+			recordObjects(t, store, some)
 			some = nil
 		}
 	}
 	return perS
 }
 
-func record(t testing.TB, store *archive.Store, objects []archive.Object) {
+func recordObjects(t testing.TB, store *archive.Store, objects []archive.Object) {
 	if err := store.Record(context.Background(), objects...); err != nil {
 		t.Fatal(err)
 	}
@@ -147,89 +147,109 @@ type question struct {
 	ask  func() error
 }
 
-// questions are those of all pages: as they come up, and narrowed down.
-func questions(ctx context.Context, s *archive.Store, random *rand.Rand) []question {
-	list := func(f func() archive.Filter) func() error {
-		return func() error { _, err := s.List(ctx, f()); return err }
+// questioner asks the archive what the pages of the console ask, with random names and days.
+type questioner struct {
+	store  *archive.Store
+	random *rand.Rand
+}
+
+// listQuestions returns the questions of all pages, unfiltered and filtered.
+func listQuestions(ctx context.Context, s *archive.Store, random *rand.Rand) []question {
+	q := questioner{s, random}
+	return slices.Concat(q.listQuestions(ctx), q.pageQuestions(ctx), q.statisticsQuestions(ctx))
+}
+
+func (q questioner) randomJob() string { return fmt.Sprintf("job-%d", q.random.IntN(*jobs)) }
+
+func (q questioner) randomTemplate() string { return templateName(q.random.IntN(templates)) }
+
+func (q questioner) randomDay() (since, until time.Time) {
+	since = noon.Add(time.Duration(q.random.IntN(days)) * 24 * time.Hour)
+	return since, since.Add(24 * time.Hour)
+}
+
+// listQuestions returns the questions of the lists of jobs and tasks.
+func (q questioner) listQuestions(ctx context.Context) []question {
+	list := func(name string, filter func() archive.Filter) question {
+		return question{name, func() error { _, err := q.store.List(ctx, filter()); return err }}
 	}
-	failing := func(p func() archive.Span) func() error {
-		return func() error { _, _, err := s.MostFailing(ctx, p()); return err }
+	tasks := func(name string, narrow func(*archive.Filter)) question {
+		return list(name, func() archive.Filter {
+			f := archive.Filter{Kind: archive.Task}
+			narrow(&f)
+			return f
+		})
 	}
-	times := func(p func() archive.Span) func() error {
-		return func() error { _, _, err := s.StepTimes(ctx, archive.Task, p()); return err }
-	}
-	aJob := func() string { return fmt.Sprintf("job-%d", random.IntN(*jobs)) }
-	aTemplate := func() string { return template(random.IntN(templates)) }
-	aDay := func() (since, until time.Time) {
-		since = noon.Add(time.Duration(random.IntN(days)) * 24 * time.Hour)
-		return since, since.Add(24 * time.Hour)
-	}
-	everything := func() archive.Span { return archive.Span{} }
-	ofTemplate := func() archive.Span { return archive.Span{Template: aTemplate()} }
-	onDay := func() archive.Span {
-		since, until := aDay()
-		return archive.Span{Since: since, Until: until}
-	}
-	seen := func() archive.Span { return archive.Span{Namespaces: []string{"hall", "yard"}} }
 	return []question{
-		{"list tasks", list(func() archive.Filter { return archive.Filter{Kind: archive.Task} })},
-		{"list failed tasks of a namespace", list(func() archive.Filter {
-			return archive.Filter{Kind: archive.Task, Namespaces: []string{"hall"}, Phase: "failed"}
-		})},
-		{"list tasks of two namespaces", list(func() archive.Filter {
-			return archive.Filter{Kind: archive.Task, Namespaces: []string{"hall", "yard"}}
-		})},
-		{"list jobs that failed", list(func() archive.Filter { return archive.Filter{Kind: archive.Job, Outcome: archive.Failed} })},
-		{"list tasks of a robot", list(func() archive.Filter { return archive.Filter{Kind: archive.Task, Robot: robot(random)} })},
-		{"list tasks of a template", list(func() archive.Filter { return archive.Filter{Kind: archive.Task, Template: aTemplate()} })},
-		{"list tasks of a day", list(func() archive.Filter {
-			since, until := aDay()
-			return archive.Filter{Kind: archive.Task, Since: since, Until: until}
-		})},
-		{"list what begins with a rare name", list(func() archive.Filter { return archive.Filter{Kind: archive.Task, Prefix: aJob()} })},
-		{"list what begins with a common name", list(func() archive.Filter { return archive.Filter{Kind: archive.Task, Prefix: "job-1"} })},
-		{"list tasks of a job", list(func() archive.Filter {
-			return archive.Filter{Kind: archive.Task, Labels: map[string]string{"job": aJob()}}
-		})},
-		{"page of a task, with its transitions", func() error {
-			o, err := s.Find(ctx, archive.Task, "hall", aJob()+"-g-3")
-			if err == nil {
-				_, err = s.Transitions(ctx, o.UID)
-			}
-			return err
-		}},
-		{"what ran on a robot", func() error {
-			_, err := s.RanOn(ctx, archive.RobotHistory{Robot: robot(random)})
-			return err
-		}},
-		{"what ran on a robot on a day", func() error {
-			since, until := aDay()
-			_, err := s.RanOn(ctx, archive.RobotHistory{Robot: robot(random), Since: since, Until: until})
-			return err
-		}},
-		{"what fails most", failing(everything)},
-		{"what fails most of a template", failing(ofTemplate)},
-		{"what fails most on a day", failing(onDay)},
-		{"what fails most in two namespaces", failing(seen)},
-		{"how long steps take", times(everything)},
-		{"how long steps of a template take", times(ofTemplate)},
-		{"how long steps take on a day", times(onDay)},
-		{"how long steps take in two namespaces", times(seen)},
+		tasks("list tasks", func(*archive.Filter) {}),
+		tasks("list failed tasks of a namespace", func(f *archive.Filter) { f.Namespaces, f.Phase = []string{"hall"}, "failed" }),
+		tasks("list tasks of two namespaces", func(f *archive.Filter) { f.Namespaces = []string{"hall", "yard"} }),
+		list("list jobs that failed", func() archive.Filter { return archive.Filter{Kind: archive.Job, Outcome: archive.Failed} }),
+		tasks("list tasks of a robot", func(f *archive.Filter) { f.Robot = randomRobot(q.random) }),
+		tasks("list tasks of a template", func(f *archive.Filter) { f.Template = q.randomTemplate() }),
+		tasks("list tasks of a day", func(f *archive.Filter) { f.Since, f.Until = q.randomDay() }),
+		tasks("list tasks by a rare prefix", func(f *archive.Filter) { f.Prefix = q.randomJob() }),
+		tasks("list tasks by a common prefix", func(f *archive.Filter) { f.Prefix = "job-1" }),
+		tasks("list tasks of a job", func(f *archive.Filter) { f.Labels = map[string]string{"job": q.randomJob()} }),
 	}
 }
 
-func robot(random *rand.Rand) string { return fmt.Sprintf("robot-%d", random.IntN(robots)) }
-func template(n int) string          { return fmt.Sprintf("template-%d", n) }
+// pageQuestions returns the questions of the pages of one task and of one robot.
+func (q questioner) pageQuestions(ctx context.Context) []question {
+	return []question{
+		{"page of a task, with its transitions", func() error {
+			o, err := q.store.FindByName(ctx, archive.Task, "hall", q.randomJob()+"-g-3")
+			if err == nil {
+				_, err = q.store.ListTransitions(ctx, o.UID)
+			}
+			return err
+		}},
+		{"attempts on a robot", func() error {
+			_, err := q.store.ListRobotAttempts(ctx, archive.RobotHistory{Robot: randomRobot(q.random)})
+			return err
+		}},
+		{"attempts on a robot on a day", func() error {
+			since, until := q.randomDay()
+			_, err := q.store.ListRobotAttempts(ctx, archive.RobotHistory{Robot: randomRobot(q.random), Since: since, Until: until})
+			return err
+		}},
+	}
+}
 
-// job is the one of that number in the month, with its group and tasks.
-func job(random *rand.Rand, n int) []archive.Object {
+// statisticsQuestions returns the questions of the statistics, for each span.
+func (q questioner) statisticsQuestions(ctx context.Context) (all []question) {
+	spans := []struct {
+		name string
+		span func() archive.Span
+	}{
+		{"", func() archive.Span { return archive.Span{} }},
+		{" of a template", func() archive.Span { return archive.Span{Template: q.randomTemplate()} }},
+		{" on a day", func() archive.Span {
+			since, until := q.randomDay()
+			return archive.Span{Since: since, Until: until}
+		}},
+		{" in two namespaces", func() archive.Span { return archive.Span{Namespaces: []string{"hall", "yard"}} }},
+	}
+	for _, s := range spans {
+		all = append(all,
+			question{"most failing" + s.name, func() error { _, _, err := q.store.MostFailing(ctx, s.span()); return err }},
+			question{"durations of steps" + s.name, func() error { _, _, err := q.store.StepTimes(ctx, archive.Task, s.span()); return err }})
+	}
+	return all
+}
+
+func randomRobot(random *rand.Rand) string { return fmt.Sprintf("robot-%d", random.IntN(robots)) }
+func templateName(n int) string            { return fmt.Sprintf("template-%d", n) }
+
+// newJob is the one of that number in the month, with its group and tasks.
+func newJob(random *rand.Rand, n int) []archive.Object {
 	name := fmt.Sprintf("job-%d", n)
 	start := noon.Add(time.Duration(n)*days*24*time.Hour/time.Duration(*jobs) + time.Duration(random.Int64N(int64(time.Hour))))
 	end := start.Add(10 * time.Minute)
 	text := json.RawMessage(`{"spec":"` + strings.Repeat("m", manifest) + `"}`)
 	one := func(kind archive.Kind, name, owner string) archive.Object {
 		return archive.Object{
-			Kind: kind, Namespace: "hall", Name: name, UID: fmt.Sprintf("%016x-%s", random.Uint64(), name), Version: 1, Owner: owner, Template: template(n % templates),
+			Kind: kind, Namespace: "hall", Name: name, UID: fmt.Sprintf("%016x-%s", random.Uint64(), name), Version: 1, Owner: owner, Template: templateName(n % templates),
 			Phase: "completed", Outcome: archive.Succeeded, Created: start, Started: start, Finished: end, Changed: end, Manifest: text,
 			Labels: map[string]string{"job": fmt.Sprintf("job-%d", n), "taskgroup": fmt.Sprintf("job-%d-g", n)},
 		}
@@ -240,7 +260,7 @@ func job(random *rand.Rand, n int) []archive.Object {
 	for i := range tasksOfJob {
 		t := one(archive.Task, fmt.Sprintf("%s-g-%d", name, i), g.UID)
 		code, took := int64(0), time.Duration(random.Int64N(int64(10*time.Minute)))
-		t.Step, t.Robot, t.Finished = fmt.Sprintf("g/step-%d", i%5), robot(random), start.Add(took)
+		t.Step, t.Robot, t.Finished = fmt.Sprintf("g/step-%d", i%5), randomRobot(random), start.Add(took)
 		a := archive.Attempt{Job: name, Number: 1, Robot: t.Robot, State: "completed", ExitCode: &code, Started: start, Finished: t.Finished, Log: "/v1/namespaces/hall/tasks/" + t.Name + "/logs?attempt=1"}
 		if random.IntN(20) == 0 {
 			code, t.Phase, t.Outcome, a.State, a.Failed = 1, "failed", archive.Failed, "failed", true

@@ -14,7 +14,7 @@ import (
 	"github.com/eclipse/paho.golang/packets"
 
 	"k8s4r.io/k8s4r/internal/broker/mosquitto"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
 const (
@@ -36,8 +36,8 @@ type peer struct {
 	out bytes.Buffer
 }
 
-// enter connects one who listens to these filters.
-func (b *target) enter(name string, filters ...string) (*peer, error) {
+// connectPeer connects one who listens to these filters.
+func (b *target) connectPeer(name string, filters ...string) (*peer, error) {
 	conn, err := b.dial(name)
 	if err != nil {
 		return nil, err
@@ -46,7 +46,7 @@ func (b *target) enter(name string, filters ...string) (*peer, error) {
 	_ = conn.SetDeadline(time.Now().Add(patience))
 	window := uint16(1000)
 	c := &packets.Connect{ProtocolName: "MQTT", ProtocolVersion: 5, ClientID: name, CleanStart: true, Properties: &packets.Properties{ReceiveMaximum: &window}}
-	if err := p.ask(c, packets.CONNACK); err != nil {
+	if err := p.request(c, packets.CONNACK); err != nil {
 		return nil, err
 	}
 	if len(filters) > 0 {
@@ -54,7 +54,7 @@ func (b *target) enter(name string, filters ...string) (*peer, error) {
 		for _, f := range filters {
 			s.Subscriptions = append(s.Subscriptions, packets.SubOptions{Topic: f, QoS: 1})
 		}
-		if err := p.ask(s, packets.SUBACK); err != nil {
+		if err := p.request(s, packets.SUBACK); err != nil {
 			return nil, err
 		}
 	}
@@ -73,11 +73,12 @@ func (p *peer) send(c packets.Packet) error {
 	return err
 }
 
-func (p *peer) ask(c packets.Packet, answer byte) error {
+// request sends a packet and blocks until the broker answers it.
+func (p *peer) request(c packets.Packet, answer byte) error {
 	if err := p.send(c); err != nil {
 		return err
 	}
-	pk, err := packets.ReadPacket(p.in)
+	pk, err := p.readAnswer()
 	if err != nil {
 		return err
 	}
@@ -94,6 +95,32 @@ func (p *peer) ask(c packets.Packet, answer byte) error {
 	return nil
 }
 
+// readAnswer returns the next packet that is no message. A broker may deliver messages of a
+// subscription before it acknowledges the subscription (MQTT 5, section 3.8.4).
+func (p *peer) readAnswer() (*packets.ControlPacket, error) {
+	for {
+		pk, err := packets.ReadPacket(p.in)
+		if err != nil {
+			return nil, err
+		}
+		m, ok := pk.Content.(*packets.Publish)
+		if !ok {
+			return pk, nil
+		}
+		if err := p.acknowledge(m); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// acknowledge frees the place of a message in the receive window.
+func (p *peer) acknowledge(m *packets.Publish) error {
+	if m.QoS == 0 {
+		return nil
+	}
+	return p.send(&packets.Puback{PacketID: m.PacketID, Properties: &packets.Properties{}})
+}
+
 // listener is the server: it counts what arrives, and how late.
 type listener struct {
 	*peer
@@ -103,17 +130,17 @@ type listener struct {
 	late []time.Duration
 }
 
-func (b *target) listen() *listener {
-	p, err := b.enter(mosquitto.ServerName, wire.RobotTopic("+", wire.KindHeartbeat))
+func (b *target) startListener() *listener {
+	p, err := b.connectPeer(mosquitto.ServerName, wire.RobotTopic("+", wire.KindHeartbeat))
 	if err != nil {
 		b.t.Fatalf("%s: the server: %v", b.name, err)
 	}
 	l := &listener{peer: p}
-	go l.read()
+	go l.readMessages()
 	return l
 }
 
-func (l *listener) read() {
+func (l *listener) readMessages() {
 	for {
 		pk, err := packets.ReadPacket(l.in)
 		if err != nil {
@@ -128,16 +155,16 @@ func (l *listener) read() {
 		l.mu.Lock()
 		l.late = append(l.late, time.Since(sent))
 		l.mu.Unlock()
-		if l.send(&packets.Puback{PacketID: m.PacketID, Properties: &packets.Properties{}}) != nil {
+		if l.acknowledge(m) != nil {
 			return
 		}
 	}
 }
 
-// talk sends messages of one robot until the time is over, one each so often.
+// startTalker sends messages of one robot until the time is over, one each so often.
 // Zero: as fast as they are acknowledged.
-func (b *target) talk(id string, every time.Duration, over <-chan struct{}, all *sync.WaitGroup) {
-	p, err := b.enter(id)
+func (b *target) startTalker(id string, every time.Duration, over <-chan struct{}, all *sync.WaitGroup) {
+	p, err := b.connectPeer(id)
 	if err != nil {
 		b.t.Fatalf("%s: %s: %v", b.name, id, err)
 	}
@@ -181,14 +208,14 @@ func (b *target) talk(id string, every time.Duration, over <-chan struct{}, all 
 	})
 }
 
-// run lets all robots talk for so long, and returns what the server has heard.
-func (b *target) run(every, long time.Duration) (persecond float64, late []time.Duration) {
-	l := b.listen()
+// measureRun lets all robots talk for so long, and returns what the server has heard.
+func (b *target) measureRun(every, long time.Duration) (persecond float64, late []time.Duration) {
+	l := b.startListener()
 	defer l.conn.Close()
 	over := make(chan struct{})
 	var all sync.WaitGroup
 	for _, id := range robotIDs(*robots) {
-		b.talk(id, every, over, &all)
+		b.startTalker(id, every, over, &all)
 	}
 	first, began := l.count.Load(), time.Now()
 	time.Sleep(long)
@@ -203,29 +230,29 @@ func (b *target) run(every, long time.Duration) (persecond float64, late []time.
 	return persecond, slices.Clone(l.late)
 }
 
-// flood is how many messages a second get through.
-func (b *target) flood(long time.Duration) float64 {
-	rate, _ := b.run(0, long)
+// measureThroughput is how many messages a second get through.
+func (b *target) measureThroughput(long time.Duration) float64 {
+	rate, _ := b.measureRun(0, long)
 	return rate
 }
 
-// steady is the 99th percentile of the time from robot to server under a load
+// measureLatency is the 99th percentile of the time from robot to server under a load
 // that the broker can bear, in milliseconds.
-func (b *target) steady(long time.Duration) float64 {
-	_, late := b.run(time.Second*time.Duration(*robots)/steadyRate, long)
+func (b *target) measureLatency(long time.Duration) float64 {
+	_, late := b.measureRun(time.Second*time.Duration(*robots)/steadyRate, long)
 	slices.Sort(late)
 	return float64(late[len(late)*99/100].Microseconds()) / 1000
 }
 
-// crowd connects so many robots at once, each listening to all that is its own,
+// connectRobots connects so many robots at once, each listening to all that is its own,
 // and tells how long that took.
-func (b *target) crowd(n int) (*sync.Map, time.Duration) {
+func (b *target) connectRobots(n int) (*sync.Map, time.Duration) {
 	var in sync.Map
 	var all sync.WaitGroup
 	began := time.Now()
 	for _, id := range robotIDs(n) {
 		all.Go(func() {
-			p, err := b.enter(id, wire.RobotSubscriptions(id)...)
+			p, err := b.connectPeer(id, wire.RobotSubscriptions(id)...)
 			if err != nil {
 				b.t.Errorf("%s: %s: %v", b.name, id, err)
 				return
@@ -237,29 +264,29 @@ func (b *target) crowd(n int) (*sync.Map, time.Duration) {
 	return &in, time.Since(began)
 }
 
-func disperse(in *sync.Map) {
+func disconnectRobots(in *sync.Map) {
 	in.Range(func(_, p any) bool {
 		_ = p.(*peer).conn.Close()
 		return true
 	})
 }
 
-// storm is how long it takes until so many robots are back and listen.
-func (b *target) storm(n int) time.Duration {
-	in, took := b.crowd(n)
-	disperse(in)
+// measureReconnect is how long it takes until so many robots are back and listen.
+func (b *target) measureReconnect(n int) time.Duration {
+	in, took := b.connectRobots(n)
+	disconnectRobots(in)
 	return took
 }
 
-// memory is what the broker has for each of so many robots that stay connected,
+// measureMemory is what the broker has for each of so many robots that stay connected,
 // in kB: right after they have come, and without the garbage of that.
-func (b *target) memory(n int) (atFirst, held float64) {
+func (b *target) measureMemory(n int) (atFirst, held float64) {
 	each := func(more int) float64 { return float64(more) / float64(n) / 1024 }
-	b.collected()
+	b.collectGarbage()
 	before := b.process.RSS()
-	in, _ := b.crowd(n)
-	defer disperse(in)
+	in, _ := b.connectRobots(n)
+	defer disconnectRobots(in)
 	atFirst = each(b.process.RSS() - before)
-	b.collected()
+	b.collectGarbage()
 	return atFirst, each(b.process.RSS() - before)
 }

@@ -29,9 +29,9 @@ var (
 func main() {
 	flag.Parse()
 	if *serve != "" {
-		os.Exit(testkit.Program(func(t testing.TB) { serveEmbedded(t, *serve) }))
+		os.Exit(testkit.RunProgram(func(t testing.TB) { serveEmbedded(t, *serve) }))
 	}
-	os.Exit(testkit.Program(bench))
+	os.Exit(testkit.RunProgram(runBenchmark))
 }
 
 // result is the last line of the output. What bears no broker's name is of the
@@ -62,26 +62,26 @@ type figures struct {
 	kb, kbAtFirst       float64
 }
 
-func bench(t testing.TB) {
+func runBenchmark(t testing.TB) {
 	load, _ := os.ReadFile("/proc/loadavg")
-	w := newWorld(t)
+	w := newSetup(t)
 	brokers := []*target{embeddedTarget(w, false), embeddedTarget(w, true), mosquittoTarget(w, false), mosquittoTarget(w, true)}
 	all := make([]figures, len(brokers))
 	for i, b := range brokers {
-		all[i].kbAtFirst, all[i].kb = b.memory(*idle)
+		all[i].kbAtFirst, all[i].kb = b.measureMemory(*idle)
 	}
 	var handshakes []float64
 	for range *rounds {
 		for i, b := range brokers {
-			all[i].rates = append(all[i].rates, b.flood(*lasts))
-			all[i].p99s = append(all[i].p99s, b.steady(*lasts))
+			all[i].rates = append(all[i].rates, b.measureThroughput(*lasts))
+			all[i].p99s = append(all[i].p99s, b.measureLatency(*lasts))
 			if b.secure {
-				all[i].storms = append(all[i].storms, b.storm(*idle).Seconds()*1000/float64(*idle))
+				all[i].storms = append(all[i].storms, b.measureReconnect(*idle).Seconds()*1000/float64(*idle))
 			}
 		}
-		handshakes = append(handshakes, float64(*idle)/w.handshakes(*idle).Seconds())
+		handshakes = append(handshakes, float64(*idle)/w.measureHandshakes(*idle).Seconds())
 	}
-	print(t, brokers, all, median(handshakes), strings.TrimSpace(string(load)))
+	printResult(t, brokers, all, median(handshakes), strings.TrimSpace(string(load)))
 }
 
 func median(v []float64) float64 {
@@ -92,7 +92,7 @@ func median(v []float64) float64 {
 	return v[len(v)/2]
 }
 
-func print(t testing.TB, brokers []*target, all []figures, handshakes float64, load string) {
+func printResult(t testing.TB, brokers []*target, all []figures, handshakes float64, load string) {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "\tmessages/s\tp99 ms\tkB a connection\tat first\ts for 1000 to come back\t")
 	for i, b := range brokers {

@@ -20,15 +20,16 @@ import (
 
 	"k8s4r.io/k8s4r/internal/broker"
 	"k8s4r.io/k8s4r/internal/broker/mosquitto"
+	"k8s4r.io/k8s4r/internal/protocol/acl"
 	"k8s4r.io/k8s4r/internal/testkit"
 	"k8s4r.io/k8s4r/internal/testkit/testca"
 )
 
 const patience = time.Minute
 
-// world is what all brokers share: who vouches, and the certificates of all
+// setup is what all brokers share: who vouches, and the certificates of all
 // robots.
-type world struct {
+type setup struct {
 	t     testing.TB
 	ca    *testca.Authority
 	dir   string // ca.crt, tls.crt, tls.key
@@ -36,11 +37,11 @@ type world struct {
 	bare  string // address that does handshakes and nothing else
 }
 
-func newWorld(t testing.TB) *world {
-	w := &world{t: t, ca: testca.New(t), dir: t.TempDir(), certs: map[string]*tls.Certificate{}}
-	w.ca.Files(w.dir)
+func newSetup(t testing.TB) *setup {
+	w := &setup{t: t, ca: testca.New(t), dir: t.TempDir(), certs: map[string]*tls.Certificate{}}
+	w.ca.WriteServerFiles(w.dir)
 	for _, name := range append(robotIDs(max(*robots, *idle)), mosquitto.ServerName) {
-		w.certs[name] = w.ca.Client(name, time.Hour)
+		w.certs[name] = w.ca.NewClientCertificate(name, time.Hour)
 	}
 	return w
 }
@@ -54,13 +55,13 @@ func robotIDs(n int) (ids []string) {
 
 // clientTLS is how one shows its certificate. There are no sessions to resume:
 // every handshake is a whole one.
-func (w *world) clientTLS(name string) *tls.Config {
-	return &tls.Config{RootCAs: w.ca.Pool(), Certificates: []tls.Certificate{*w.certs[name]}, MinVersion: tls.VersionTLS13}
+func (w *setup) clientTLS(name string) *tls.Config {
+	return &tls.Config{RootCAs: w.ca.CertPool(), Certificates: []tls.Certificate{*w.certs[name]}, MinVersion: tls.VersionTLS13}
 }
 
 // target is one broker in one mode.
 type target struct {
-	*world
+	*setup
 	name    string
 	secure  bool
 	address string
@@ -78,16 +79,16 @@ func (b *target) dial(name string) (net.Conn, error) {
 }
 
 // embeddedTarget starts the embedded broker in a process of its own.
-func embeddedTarget(w *world, secure bool) *target {
+func embeddedTarget(w *setup, secure bool) *target {
 	self, err := os.Executable()
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	b := &target{world: w, name: "embedded", secure: secure, collects: true, process: testkit.NewProcess(w.t, self, "-serve", w.dir)}
+	b := &target{setup: w, name: "embedded", secure: secure, collects: true, process: testkit.NewProcess(w.t, self, "-serve", w.dir)}
 	b.process.Start()
 	var plain, tls string
 	testkit.Eventually(w.t, patience, "the embedded broker says where it is", func() bool {
-		n, _ := fmt.Sscan(string(b.process.Said()), &plain, &tls, &w.bare)
+		n, _ := fmt.Sscan(string(b.process.ReadLog()), &plain, &tls, &w.bare)
 		return n == 3
 	})
 	b.address = plain
@@ -98,30 +99,29 @@ func embeddedTarget(w *world, secure bool) *target {
 	return b
 }
 
-// collected has a broker that collects garbage do that now.
-func (b *target) collected() {
+// collectGarbage has a broker that collects garbage do that now.
+func (b *target) collectGarbage() {
 	if !b.collects {
 		return
 	}
-	before := len(b.process.Said())
+	before := len(b.process.ReadLog())
 	b.process.Signal(syscall.SIGUSR1)
-	testkit.Eventually(b.t, patience, "garbage is collected", func() bool { return len(b.process.Said()) > before })
+	testkit.Eventually(b.t, patience, "garbage is collected", func() bool { return len(b.process.ReadLog()) > before })
 }
 
-// identities takes everybody for who the certificate says, and who shows none
-// for anybody.
+// identities takes the identity of a client from its certificate.
 type identities struct{}
 
-// Identify is of broker.Authority.
-func (identities) Identify(p broker.Peer) (broker.Identity, error) {
+// Authenticate is of broker.Authority.
+func (identities) Authenticate(p broker.Peer) (broker.Identity, error) {
 	if p.Certificate == nil {
 		return broker.Identity{}, errors.New("no certificate")
 	}
 	name := p.Certificate.Subject.CommonName
 	if name == mosquitto.ServerName {
-		return broker.Identity{Name: name, Role: broker.RoleServer}, nil
+		return broker.Identity{Name: name, Role: acl.Server}, nil
 	}
-	return broker.Identity{Name: name, Role: broker.RoleRobot}, nil
+	return broker.Identity{Name: name, Role: acl.Robot}, nil
 }
 
 // serveEmbedded is the process of the embedded broker: one without anything, one
@@ -131,14 +131,14 @@ func serveEmbedded(t testing.TB, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pool, err := testca.PoolOf(filepath.Join(dir, "ca.crt"))
+	pool, err := testca.ReadCertPool(filepath.Join(dir, "ca.crt"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := &tls.Config{Certificates: []tls.Certificate{own}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12}
 	plain := broker.New(broker.Config{Listen: "127.0.0.1:0"})
 	// As fast as it goes is faster than robots may be.
-	secure := broker.New(broker.Config{TLSListen: "127.0.0.1:0", TLS: c, Authority: identities{}, Limits: broker.Limits{PacketRate: 1e9, PacketBurst: 1e9, ConnectRate: 1e9, ConnectBurst: 1e9}})
+	secure := broker.New(broker.Config{TLSListen: "127.0.0.1:0", TLS: c, Authenticator: identities{}, Limits: broker.Limits{PacketRate: 1e9, PacketBurst: 1e9, ConnectRate: 1e9, ConnectBurst: 1e9}})
 	if err := errors.Join(plain.Start(context.Background()), secure.Start(context.Background())); err != nil {
 		t.Fatal(err)
 	}
@@ -170,8 +170,8 @@ func shakeHands(l net.Listener) {
 	}
 }
 
-// handshakes is how long so many take, all at once.
-func (w *world) handshakes(n int) time.Duration {
+// measureHandshakes is how long so many take, all at once.
+func (w *setup) measureHandshakes(n int) time.Duration {
 	began := time.Now()
 	var all sync.WaitGroup
 	for _, id := range robotIDs(n) {
@@ -193,8 +193,8 @@ func (w *world) handshakes(n int) time.Duration {
 }
 
 // mosquittoTarget starts Debian's broker.
-func mosquittoTarget(w *world, secure bool) *target {
-	b := &target{world: w, name: "Mosquitto", secure: secure, address: testkit.FreeAddr(w.t)}
+func mosquittoTarget(w *setup, secure bool) *target {
+	b := &target{setup: w, name: "Mosquitto", secure: secure, address: testkit.FreeAddr(w.t)}
 	dir := w.t.TempDir()
 	_, port, _ := net.SplitHostPort(b.address)
 	files := map[string][]byte{mosquitto.ConfFile: fmt.Appendf(nil, "listener %s 127.0.0.1\nallow_anonymous true\nset_tcp_nodelay true\nmax_queued_messages 65535\n", port)}

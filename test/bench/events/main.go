@@ -51,7 +51,7 @@ type result struct {
 
 func main() {
 	flag.Parse()
-	os.Exit(testkit.Program(bench))
+	os.Exit(testkit.RunProgram(runBenchmark))
 }
 
 // stand is what is measured on.
@@ -69,23 +69,23 @@ type stand struct {
 	shown map[string]time.Time
 }
 
-func bench(t testing.TB) {
+func runBenchmark(t testing.TB) {
 	up := testkit.StartUp(t, "--robots=4", "--without=node")
-	s := &stand{TB: t, up: up, Client: testkit.Client(t, up.RESTConfig()), finished: map[string]time.Time{}, heard: map[string][]time.Time{}, shown: map[string]time.Time{}}
-	s.token = s.viewer()
+	s := &stand{TB: t, up: up, Client: testkit.NewClient(t, up.RESTConfig()), finished: map[string]time.Time{}, heard: map[string][]time.Time{}, shown: map[string]time.Time{}}
+	s.token = s.createViewer()
 	for range *readers {
-		s.follow()
+		s.followEvents()
 	}
 	s.watchPage()
 	for n := range *rounds {
-		s.round(n)
+		s.runJob(n)
 	}
-	testkit.Eventually(t, time.Minute, "all have heard of all, and the page has shown them", s.complete)
-	s.report()
+	testkit.Eventually(t, time.Minute, "all have heard of all, and the page has shown them", s.isComplete)
+	s.printResult()
 }
 
-// viewer makes a token that may see everything.
-func (s *stand) viewer() string {
+// createViewer makes a token that may see everything.
+func (s *stand) createViewer() string {
 	ctx := context.Background()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "viewer"}}
 	binding := &rbacv1.ClusterRoleBinding{
@@ -103,14 +103,14 @@ func (s *stand) viewer() string {
 	}
 	// view is aggregated, which takes a moment.
 	testkit.Eventually(s, time.Minute, "the viewer may see tasks", func() bool {
-		answer := s.ask(request.Status.Token, "/api/v1/objects/tasks")
+		answer := s.sendRequest(request.Status.Token, "/api/v1/objects/tasks")
 		defer answer.Body.Close()
 		return answer.StatusCode == http.StatusOK
 	})
 	return request.Status.Token
 }
 
-func (s *stand) ask(token, path string) *http.Response {
+func (s *stand) sendRequest(token, path string) *http.Response {
 	r, err := http.NewRequestWithContext(context.Background(), http.MethodGet, s.up.ConsoleURL+path, nil)
 	if err != nil {
 		s.Fatal(err)
@@ -123,9 +123,9 @@ func (s *stand) ask(token, path string) *http.Response {
 	return answer
 }
 
-// follow is one reader, until the system ends.
-func (s *stand) follow() {
-	answer := s.ask(s.token, "/api/v1/events?kind=tasks") //nolint:bodyclose // the reader closes it
+// followEvents is one reader, until the system ends.
+func (s *stand) followEvents() {
+	answer := s.sendRequest(s.token, "/api/v1/events?kind=tasks") //nolint:bodyclose // the reader closes it
 	if answer.StatusCode != http.StatusOK {
 		s.Fatalf("events: %s", answer.Status)
 	}
@@ -136,13 +136,13 @@ func (s *stand) follow() {
 		defer answer.Body.Close()
 		for lines.Scan() {
 			if data, ok := strings.CutPrefix(lines.Text(), "data: "); ok {
-				s.hear(data, time.Now())
+				s.recordEvent(data, time.Now())
 			}
 		}
 	}()
 }
 
-func (s *stand) hear(data string, at time.Time) {
+func (s *stand) recordEvent(data string, at time.Time) {
 	var e struct {
 		Name, From, To string
 		Row            *struct{ Finished *metav1.MicroTime }
@@ -179,7 +179,7 @@ func (s *stand) watchPage() {
 		}
 	})
 	ready := make(chan struct{})
-	go s.look(stdout, ready)
+	go s.readPage(stdout, ready)
 	select {
 	case <-ready:
 	case <-time.After(time.Minute):
@@ -187,7 +187,7 @@ func (s *stand) watchPage() {
 	}
 }
 
-func (s *stand) look(from io.Reader, ready chan struct{}) {
+func (s *stand) readPage(from io.Reader, ready chan struct{}) {
 	lines := bufio.NewScanner(from)
 	for lines.Scan() {
 		var one struct {
@@ -208,8 +208,8 @@ func (s *stand) look(from io.Reader, ready chan struct{}) {
 	}
 }
 
-// round runs one job to its end.
-func (s *stand) round(n int) {
+// runJob runs one job to its end.
+func (s *stand) runJob(n int) {
 	ctx, count := context.Background(), int32(tasksOfJob)
 	job := &v1alpha1.Job{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("bench-%03d", n)},
@@ -227,7 +227,7 @@ func (s *stand) round(n int) {
 	})
 }
 
-func (s *stand) complete() bool {
+func (s *stand) isComplete() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.finished) != *rounds*tasksOfJob || len(s.shown) < len(s.finished) {
@@ -241,7 +241,7 @@ func (s *stand) complete() bool {
 	return true
 }
 
-func (s *stand) report() {
+func (s *stand) printResult() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var heard, shown []float64

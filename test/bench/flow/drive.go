@@ -67,7 +67,7 @@ func (s *stand) endJobs() *spent {
 			}
 		}()
 	}
-	stop := testkit.Follow(s, s.WithWatch, "default", func() client.ObjectList { return &batchv1.JobList{} }, func(j *batchv1.Job) {
+	stop := testkit.WatchObjects(s, s.WithWatch, "default", func() client.ObjectList { return &batchv1.JobList{} }, func(j *batchv1.Job) {
 		if j.Status.State.Phase == "" {
 			jobs <- j
 		}
@@ -79,7 +79,7 @@ func (s *stand) endJobs() *spent {
 // runAll creates flows of one spec side by side and waits until all have succeeded.
 func (s *stand) runAll(name string, n int, spec flowv1.JobFlowSpec) {
 	waits := make(chan string, 100000)
-	stop := testkit.Follow(s, s.WithWatch, "default", func() client.ObjectList { return &flowv1.JobFlowList{} }, func(f *flowv1.JobFlow) {
+	stop := testkit.WatchObjects(s, s.WithWatch, "default", func() client.ObjectList { return &flowv1.JobFlowList{} }, func(f *flowv1.JobFlow) {
 		if f.Status.State.Phase == flowv1.Succeed || f.Status.State.Phase == flowv1.Failed {
 			waits <- f.Name + " " + string(f.Status.State.Phase)
 		}
@@ -115,7 +115,7 @@ func (s *stand) runAll(name string, n int, spec flowv1.JobFlowSpec) {
 }
 
 // rawRate is how many times a second the API server takes one create and one status
-// write of a Job that belongs to nobody.
+// write of a Job without an owner.
 func (s *stand) rawRate(n int) float64 {
 	todo := make(chan int)
 	var group sync.WaitGroup

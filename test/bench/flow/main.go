@@ -28,13 +28,12 @@ var (
 	fan        = flag.Int("fan", 1000, "steps between the first and the last of the fan")
 )
 
-// maxFlowBytes is what a flow of a thousand steps may weigh, with its histories
-// (contract §5).
+// maxFlowBytes bounds a flow of a thousand steps with its histories: etcd takes 1.5 MB.
 const maxFlowBytes = 1_200_000
 
 func main() {
 	flag.Parse()
-	os.Exit(testkit.Program(bench))
+	os.Exit(testkit.RunProgram(runBenchmark))
 }
 
 // result is the last line of the output.
@@ -57,24 +56,24 @@ type stand struct {
 	manager *testkit.Process
 }
 
-func bench(t testing.TB) {
+func runBenchmark(t testing.TB) {
 	up := testkit.StartUp(t, "--without", "manager,server,broker,robots")
-	s := &stand{TB: t, up: up, WithWatch: testkit.Client(t, up.RESTConfig())}
+	s := &stand{TB: t, up: up, WithWatch: testkit.NewClient(t, up.RESTConfig())}
 	s.manager = startManager(t, up)
 	ends := s.endJobs()
-	s.templates(3)
-	s.chains("warm", 10, 3)
+	s.createTemplates(3)
+	s.runChains("warm", 10, 3)
 
 	before := s.rawRate(*rawObjects)
-	small := s.measure("chains of 3", 100, 300, func() { s.chains("small", 100, 3) })
-	large := s.measure("chains of 3", 300, 900, func() { s.chains("large", 300, 3) })
+	small := s.measureRun("chains of 3", 100, 300, func() { s.runChains("small", 100, 3) })
+	large := s.measureRun("chains of 3", 300, 900, func() { s.runChains("large", 300, 3) })
 	var chain run
-	end := ends.meanOf(func() { chain = s.measure("chain of 100", 1, 100, func() { s.chains("long", 1, 100) }) })
-	wide := s.measure(fmt.Sprintf("1 → %d → 1", *fan), 1, *fan+2, s.fanOut)
+	end := ends.meanOf(func() { chain = s.measureRun("chain of 100", 1, 100, func() { s.runChains("long", 1, 100) }) })
+	wide := s.measureRun(fmt.Sprintf("1 → %d → 1", *fan), 1, *fan+2, s.fanOut)
 	after := s.rawRate(*rawObjects)
-	bytes := s.weigh("fan-0")
+	bytes := s.sizeOf("fan-0")
 
-	s.print([]run{small, large, chain, wide}, before, after, bytes)
+	s.printResult([]run{small, large, chain, wide}, before, after, bytes)
 	raw := (before + after) / 2
 	if err := json.NewEncoder(os.Stdout).Encode(result{
 		FlowsPerS100x3: small.perSecond(), FlowsPerS300x3: large.perSecond(),
@@ -99,16 +98,16 @@ type run struct {
 
 func (r run) perSecond() float64 { return float64(r.flows) / r.took.Seconds() }
 
-func (s *stand) measure(name string, flows, steps int, f func()) run {
+func (s *stand) measureRun(name string, flows, steps int, f func()) run {
 	r := run{name: name, flows: flows, steps: steps}
-	had, cpu, start := s.writes(), s.manager.CPU(), time.Now()
+	had, cpu, start := s.countWrites(), s.manager.CPU(), time.Now()
 	f()
-	r.took, r.cpu, r.writes = time.Since(start), s.manager.CPU()-cpu, s.writes()-had
+	r.took, r.cpu, r.writes = time.Since(start), s.manager.CPU()-cpu, s.countWrites()-had
 	fmt.Fprintf(os.Stderr, "%s: %d flows of %d steps in all took %.1f s\n", name, flows, steps, r.took.Seconds())
 	return r
 }
 
-func (s *stand) print(runs []run, before, after float64, bytes int) {
+func (s *stand) printResult(runs []run, before, after float64, bytes int) {
 	fmt.Printf("raw rate of one create and one status write of a Job: %.0f/s before, %.0f/s after\n", before, after)
 	fmt.Printf("a flow of 1 → %d → 1 has %d bytes at its end\n\n", *fan, bytes)
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', tabwriter.AlignRight)
@@ -121,9 +120,9 @@ func (s *stand) print(runs []run, before, after float64, bytes int) {
 	fmt.Println()
 }
 
-// templates of the steps. A chain uses one for each of its first steps, and then the
+// createTemplates of the steps. A chain uses one for each of its first steps, and then the
 // first again.
-func (s *stand) templates(n int) {
+func (s *stand) createTemplates(n int) {
 	for i := range n {
 		t := &flowv1.JobTemplate{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("t%d", i)},
@@ -145,7 +144,7 @@ func jobSpec() batchv1.JobSpec {
 	}}}
 }
 
-func step(i int, targets ...string) flowv1.Flow {
+func newStep(i int, targets ...string) flowv1.Flow {
 	f := flowv1.Flow{Name: fmt.Sprintf("s%d", i), TemplateRef: &flowv1.TemplateReference{Name: fmt.Sprintf("t%d", i%3)}}
 	if len(targets) > 0 {
 		f.DependsOn = &flowv1.DependsOn{Targets: targets}
@@ -153,32 +152,32 @@ func step(i int, targets ...string) flowv1.Flow {
 	return f
 }
 
-// chains creates flows side by side, and waits until all have succeeded.
-func (s *stand) chains(name string, flows, steps int) {
+// runChains creates flows side by side, and waits until all have succeeded.
+func (s *stand) runChains(name string, flows, steps int) {
 	var spec flowv1.JobFlowSpec
 	for i := range steps {
 		if i == 0 {
-			spec.Flows = append(spec.Flows, step(0))
+			spec.Flows = append(spec.Flows, newStep(0))
 		} else {
-			spec.Flows = append(spec.Flows, step(i, fmt.Sprintf("s%d", i-1)))
+			spec.Flows = append(spec.Flows, newStep(i, fmt.Sprintf("s%d", i-1)))
 		}
 	}
 	s.runAll(name, flows, spec)
 }
 
 func (s *stand) fanOut() {
-	spec := flowv1.JobFlowSpec{Flows: []flowv1.Flow{step(0)}}
+	spec := flowv1.JobFlowSpec{Flows: []flowv1.Flow{newStep(0)}}
 	var all []string
 	for i := range *fan {
-		spec.Flows = append(spec.Flows, step(i+1, "s0"))
+		spec.Flows = append(spec.Flows, newStep(i+1, "s0"))
 		all = append(all, fmt.Sprintf("s%d", i+1))
 	}
-	spec.Flows = append(spec.Flows, step(*fan+1, all...))
+	spec.Flows = append(spec.Flows, newStep(*fan+1, all...))
 	s.runAll("fan", 1, spec)
 }
 
-// weigh is the size of a flow as the API server sends it.
-func (s *stand) weigh(name string) int {
+// sizeOf is the size of a flow as the API server sends it.
+func (s *stand) sizeOf(name string) int {
 	var f flowv1.JobFlow
 	if err := s.Get(context.Background(), client.ObjectKey{Namespace: "default", Name: name}, &f); err != nil {
 		s.Fatal(err)

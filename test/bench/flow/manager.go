@@ -13,22 +13,22 @@ import (
 // startManager runs the controllers of flows by themselves, so that their CPU is their
 // own.
 func startManager(t testing.TB, up *testkit.Up) *testkit.Process {
-	c := testkit.Client(t, up.RESTConfig())
+	c := testkit.NewClient(t, up.RESTConfig())
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "raw"}}
 	if err := c.Create(context.Background(), ns); err != nil {
 		t.Fatal(err)
 	}
-	p := testkit.NewProcess(t, testkit.Binary(t, "k8s4r-manager"), "--kubeconfig", up.Kubeconfig, "--leader-elect=false",
+	p := testkit.NewProcess(t, testkit.BinaryPath(t, "k8s4r-manager"), "--kubeconfig", up.Kubeconfig, "--leader-elect=false",
 		"--controllers=jobflow,jobtemplate", "--metrics-bind-address=0", "--health-probe-bind-address=0")
 	p.Start()
 	return p
 }
 
-// writes is how many writes of flows, their Jobs, templates and events the API server
+// countWrites is how many writes of flows, their Jobs, templates and events the API server
 // has taken, less those that end Jobs, which are the bench's own.
-func (s *stand) writes() int {
+func (s *stand) countWrites() int {
 	sum := 0
-	for w, n := range testkit.Writes(s, s.up.RESTConfig()) {
+	for w, n := range testkit.CountWrites(s, s.up.RESTConfig()) {
 		if ofFlows(w) {
 			sum += n
 		}
@@ -36,7 +36,7 @@ func (s *stand) writes() int {
 	return sum
 }
 
-func ofFlows(w testkit.Write) bool {
+func ofFlows(w testkit.WriteRequest) bool {
 	switch w.Group {
 	case "flow.volcano.sh":
 		return w.Resource != "jobflows" || w.Subresource == "status" // to create a flow is the user's

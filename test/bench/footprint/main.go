@@ -27,7 +27,7 @@ var window = flag.Duration("window", 3*time.Minute, "how long to count bytes; a 
 
 func main() {
 	flag.Parse()
-	os.Exit(testkit.Program(bench))
+	os.Exit(testkit.RunProgram(runBenchmark))
 }
 
 // result is the last line of the output.
@@ -37,10 +37,10 @@ type result struct {
 	MBPerDay float64 `json:"mqtt_mb_per_day"`
 }
 
-func bench(t testing.TB) {
+func runBenchmark(t testing.TB) {
 	up := testkit.StartUp(t, "--robots", "0")
 	wire := countingProxy(t, strings.TrimPrefix(up.MQTTURL, "mqtt://"))
-	binary := testkit.Binary(t, "k8s4r-agent")
+	binary := testkit.BinaryPath(t, "k8s4r-agent")
 	agent := exec.Command(binary, "--robot-id", "idle", "--mqtt-url", "mqtt://"+wire.address, "--state-dir", filepath.Join(up.DataDir, "idle"))
 	agent.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := agent.Start(); err != nil {
@@ -48,7 +48,7 @@ func bench(t testing.TB) {
 	}
 	t.Cleanup(func() { agent.Process.Kill(); agent.Wait() })
 	testkit.Eventually(t, time.Minute, "the robot is online", func() bool {
-		out, _ := up.Run("k8s4r", "kubectl", "get", "robot", "idle", "-o", "jsonpath={.status.phase}")
+		out, _ := up.RunProgram("k8s4r", "kubectl", "get", "robot", "idle", "-o", "jsonpath={.status.phase}")
 		return out == "Online"
 	})
 
@@ -63,7 +63,7 @@ func bench(t testing.TB) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := result{BinaryMB: mb(float64(info.Size())), RSSMB: mb(rss(t, agent.Process.Pid)), MBPerDay: mb(perDay)}
+	r := result{BinaryMB: mb(float64(info.Size())), RSSMB: mb(residentMB(t, agent.Process.Pid)), MBPerDay: mb(perDay)}
 	fmt.Printf("agent binary    %6.1f MB\nidle RSS        %6.1f MB\nMQTT, both ways %6.2f MB a day\n\n", r.BinaryMB, r.RSSMB, r.MBPerDay)
 	json.NewEncoder(os.Stdout).Encode(r)
 }
@@ -72,7 +72,7 @@ func mb(bytes float64) float64 { return bytes / 1e6 }
 
 var rssLine = regexp.MustCompile(`VmRSS:\s+(\d+) kB`)
 
-func rss(t testing.TB, pid int) float64 {
+func residentMB(t testing.TB, pid int) float64 {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		t.Fatal(err)

@@ -13,8 +13,8 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"k8s4r.io/k8s4r/internal/lifecycle"
-	"k8s4r.io/k8s4r/internal/placement"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/placement"
 )
 
 var (
@@ -37,7 +37,7 @@ func main() {
 	fmt.Fprintln(w, "robots\tpending\tspecs\tbound/cycle\tfirst ms\tp50 ms\tp99 ms\tdecisions/s\t")
 	var runs []measured
 	for _, robots := range []int{1000, 10000} {
-		m := measure(robots)
+		m := measureCycles(robots)
 		runs = append(runs, m)
 		fmt.Fprintf(w, "%d\t%d\t%d\t%d\t%.1f\t%.1f\t%.1f\t%.0f\t\n",
 			robots, *pending, *specs, *free, m.first, m.quantile(0.5), m.quantile(0.99), m.perSecond())
@@ -69,16 +69,16 @@ func (m measured) perSecond() float64 {
 	return float64(len(m.cycles)**pending) / m.total.Seconds()
 }
 
-func measure(robots int) measured {
-	p, s := placement.NewPlanner(), crowd(robots)
+func measureCycles(robots int) measured {
+	p, s := placement.NewPlanner(), newSnapshot(robots)
 	var out measured
 	for n := range *cycles + 1 {
-		leave(&s, n)
+		endTasks(&s, n)
 		began := time.Now()
 		got := p.Decide(s)
 		took := time.Since(began)
-		if len(got.Bind) != *free || len(got.Bind)+len(got.Refused) != len(s.Demands) {
-			fmt.Fprintf(os.Stderr, "cycle %d: %d bound and %d refused of %d\n", n, len(got.Bind), len(got.Refused), len(s.Demands))
+		if len(got.Bind) != *free || len(got.Bind)+len(got.Rejected) != len(s.Demands) {
+			fmt.Fprintf(os.Stderr, "cycle %d: %d bound and %d refused of %d\n", n, len(got.Bind), len(got.Rejected), len(s.Demands))
 			os.Exit(1)
 		}
 		if n == 0 {
@@ -87,7 +87,7 @@ func measure(robots int) measured {
 			out.cycles = append(out.cycles, float64(took.Microseconds())/1000)
 			out.total += took
 		}
-		fill(&s)
+		fillRobots(&s)
 	}
 	return out
 }
@@ -95,30 +95,30 @@ func measure(robots int) measured {
 // places that each robot has, all of them taken in the beginning.
 const places = 4
 
-// crowd is a fleet of full robots in four zones, with tasks of many groups, and
+// newSnapshot is a fleet of full robots in four zones, with tasks of many groups, and
 // the tasks that wait: of each spec a hundred, with rules of its own.
-func crowd(robots int) placement.Snapshot {
+func newSnapshot(robots int) placement.Snapshot {
 	var s placement.Snapshot
 	for i := range robots {
-		r := placement.Robot{Name: fmt.Sprintf("robot-%05d", i), Offer: offer(i), Groups: map[string]int{}}
+		r := placement.Robot{Name: fmt.Sprintf("robot-%05d", i), Offer: newOffer(i), Groups: map[string]int{}}
 		for n := range places {
-			r.Groups[group(i*places+n)]++
+			r.Groups[groupName(i*places+n)]++
 		}
 		s.Robots = append(s.Robots, r)
 	}
-	fill(&s)
+	fillRobots(&s)
 	all := make([]*placement.Rules, *specs)
 	for i := range all {
-		all[i] = rules(i)
+		all[i] = newRules(i)
 	}
 	for i := range *pending {
 		spec, index := i%*specs, i / *specs
-		s.Demands = append(s.Demands, demand(spec, index, all[spec]))
+		s.Demands = append(s.Demands, newDemand(spec, index, all[spec]))
 	}
 	return s
 }
 
-func offer(i int) *placement.Offer {
+func newOffer(i int) *placement.Offer {
 	return &placement.Offer{
 		Phase:  lifecycle.RobotOnline,
 		Labels: map[string]string{"zone": fmt.Sprint(i % 4), "env": "prod", "robot": fmt.Sprint(i), "datacenter": fmt.Sprint("hall-", i%3)},
@@ -130,11 +130,11 @@ func offer(i int) *placement.Offer {
 	}
 }
 
-func group(i int) string { return fmt.Sprintf("group-%03d", i%*specs) }
+func groupName(i int) string { return fmt.Sprintf("group-%03d", i%*specs) }
 
-// rules of which many robots are within reach, and none is the same as
+// newRules of which many robots are within reach, and none is the same as
 // another.
-func rules(spec int) *placement.Rules {
+func newRules(spec int) *placement.Rules {
 	return &placement.Rules{
 		Selector: map[string]string{"env": "prod"},
 		Constraints: []placement.Constraint{
@@ -145,7 +145,7 @@ func rules(spec int) *placement.Rules {
 	}
 }
 
-func need(spec int) placement.Room {
+func resourcesOf(spec int) placement.Room {
 	n := placement.Room{Tasks: 1, CPU: int64(500 + spec), Memory: 128 << 20, Disk: 1 << 20}
 	if spec%5 == 0 {
 		n.Devices = placement.Devices{{Name: "arm", Count: 1}}
@@ -153,28 +153,28 @@ func need(spec int) placement.Room {
 	return n
 }
 
-func demand(spec, index int, rules *placement.Rules) placement.Demand {
+func newDemand(spec, index int, rules *placement.Rules) placement.Demand {
 	return placement.Demand{
-		Tasks: []placement.Task{{Name: fmt.Sprintf("%s-%d-main", group(spec), index), Driver: "exec", Needs: need(spec)}},
-		Group: group(spec), Index: index, Priority: int32(50 + spec%3), Rules: rules,
+		Tasks: []placement.Task{{Name: fmt.Sprintf("%s-%d-main", groupName(spec), index), Driver: "exec", Needs: resourcesOf(spec)}},
+		Group: groupName(spec), Index: index, Priority: int32(50 + spec%3), Rules: rules,
 	}
 }
 
-// leave ends one task on each of as many robots as tasks shall be bound, other
+// endTasks ends one task on each of as many robots as tasks shall be bound, other
 // robots in each cycle.
-func leave(s *placement.Snapshot, cycle int) {
+func endTasks(s *placement.Snapshot, cycle int) {
 	for i := range *free {
 		r := &s.Robots[(cycle**free+i*7)%len(s.Robots)]
-		r.Held = r.Held.Minus(need(0))
+		r.Held = r.Held.Minus(resourcesOf(0))
 	}
 }
 
-// fill puts the robots back as they were: what was bound runs, and ends in a
+// fillRobots puts the robots back as they were: what was bound runs, and ends in a
 // later cycle.
-func fill(s *placement.Snapshot) {
+func fillRobots(s *placement.Snapshot) {
 	var full placement.Room
 	for range places {
-		full = full.Plus(need(0))
+		full = full.Plus(resourcesOf(0))
 	}
 	for i := range s.Robots {
 		s.Robots[i].Held = full

@@ -22,7 +22,7 @@ const creators = 16
 // within is what a measurement may take.
 const within = 10 * time.Minute
 
-func names(n int) []string {
+func clusterNames(n int) []string {
 	all := make([]string, n)
 	for i := range all {
 		all[i] = fmt.Sprintf("ray-%d", i)
@@ -30,7 +30,7 @@ func names(n int) []string {
 	return all
 }
 
-func asks() corev1.ResourceRequirements {
+func podResources() corev1.ResourceRequirements {
 	all := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("1Gi")}
 	return corev1.ResourceRequirements{Requests: all, Limits: all}
 }
@@ -48,17 +48,17 @@ func newCluster(namespace, name string, workers int) *rayv1.RayCluster {
 	}
 }
 
-// run creates clusters side by side, and returns when the last was ready.
-func (s *stand) run(namespace string, all []string, workers int) time.Time {
+// createClusters creates clusters side by side, and returns when the last was ready.
+func (s *stand) createClusters(namespace string, all []string, workers int) time.Time {
 	ready := make(chan string, 100000)
 	list := func() client.ObjectList { return &rayv1.RayClusterList{} }
-	stop := testkit.Follow(s, s.WithWatch, namespace, list, func(c *rayv1.RayCluster) {
+	stop := testkit.WatchObjects(s, s.WithWatch, namespace, list, func(c *rayv1.RayCluster) {
 		if c.Status.State == rayv1.StateReady {
 			ready <- c.Name
 		}
 	})
 	defer stop()
-	s.many(all, func(ctx context.Context, name string) error {
+	s.forEach(all, func(ctx context.Context, name string) error {
 		return s.Create(ctx, newCluster(namespace, name, workers))
 	})
 	open := map[string]bool{}
@@ -76,8 +76,8 @@ func (s *stand) run(namespace string, all []string, workers int) time.Time {
 	return time.Now()
 }
 
-// many does something with all names, some at a time.
-func (s *stand) many(all []string, do func(context.Context, string) error) {
+// forEach does something with all names, some at a time.
+func (s *stand) forEach(all []string, do func(context.Context, string) error) {
 	todo := make(chan string)
 	var group sync.WaitGroup
 	for range creators {
@@ -96,8 +96,8 @@ func (s *stand) many(all []string, do func(context.Context, string) error) {
 	group.Wait()
 }
 
-// space makes a namespace, and waits for the account that Pods need.
-func (s *stand) space(name string) {
+// createNamespace makes a namespace, and waits for the account that Pods need.
+func (s *stand) createNamespace(name string) {
 	if err := s.Create(context.Background(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
 		s.Fatal(err)
 	}
@@ -106,9 +106,9 @@ func (s *stand) space(name string) {
 	})
 }
 
-// remove all clusters of a namespace, and wait until nothing of them is left that the
+// deleteNamespace all clusters of a namespace, and wait until nothing of them is left that the
 // next measurement would bear.
-func (s *stand) remove(namespace string) {
+func (s *stand) deleteNamespace(namespace string) {
 	for _, o := range []client.Object{&rayv1.RayCluster{}, &corev1.Pod{}} {
 		if err := s.DeleteAllOf(context.Background(), o, client.InNamespace(namespace)); err != nil {
 			s.Fatal(err)
@@ -127,14 +127,14 @@ func (s *stand) remove(namespace string) {
 	}
 }
 
-// rawRate is how many Pods a second the API server creates that belong to nobody.
+// rawRate is how many Pods a second the API server creates without an owner.
 func (s *stand) rawRate(namespace string, n int) float64 {
-	s.space(namespace)
+	s.createNamespace(namespace)
 	start := time.Now()
-	s.many(names(n), func(ctx context.Context, name string) error {
+	s.forEach(clusterNames(n), func(ctx context.Context, name string) error {
 		return s.Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: podSpec()})
 	})
 	rate := float64(n) / time.Since(start).Seconds()
-	s.remove(namespace)
+	s.deleteNamespace(namespace)
 	return rate
 }

@@ -30,7 +30,7 @@ func (s *stand) markReady(namespace string) *kubelet {
 	for range creators {
 		go func() {
 			for pod := range pods {
-				pod.Status = running(pod)
+				pod.Status = runningStatus(pod)
 				err := s.Status().Update(context.Background(), pod)
 				if client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
 					s.Errorf("mark Pod %s Ready: %v", pod.Name, err)
@@ -38,7 +38,7 @@ func (s *stand) markReady(namespace string) *kubelet {
 			}
 		}()
 	}
-	k.stop = testkit.Follow(s, s.WithWatch, namespace, func() client.ObjectList { return &corev1.PodList{} }, func(pod *corev1.Pod) {
+	k.stop = testkit.WatchObjects(s, s.WithWatch, namespace, func() client.ObjectList { return &corev1.PodList{} }, func(pod *corev1.Pod) {
 		if k.isNew(pod) {
 			pods <- pod
 		}
@@ -56,14 +56,14 @@ func (k *kubelet) isNew(pod *corev1.Pod) bool {
 	return true
 }
 
-// last is when the last Pod came.
-func (k *kubelet) last() time.Time {
+// lastReady is when the last Pod came.
+func (k *kubelet) lastReady() time.Time {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.at
 }
 
-func running(pod *corev1.Pod) corev1.PodStatus {
+func runningStatus(pod *corev1.Pod) corev1.PodStatus {
 	is := corev1.PodStatus{
 		Phase: corev1.PodRunning, PodIP: "10.0.0.1", PodIPs: []corev1.PodIP{{IP: "10.0.0.1"}},
 		Conditions: []corev1.PodCondition{

@@ -31,7 +31,7 @@ var (
 
 func main() {
 	flag.Parse()
-	os.Exit(testkit.Program(bench))
+	os.Exit(testkit.RunProgram(runBenchmark))
 }
 
 // result is the last line of the output. The figures in the names are the defaults of
@@ -56,16 +56,16 @@ type stand struct {
 	client.WithWatch
 }
 
-func bench(t testing.TB) {
+func runBenchmark(t testing.TB) {
 	load := loadAverage()
 	up := testkit.StartUp(t, "--without", "manager,server,broker,robots,node,console")
-	s := &stand{TB: t, up: up, WithWatch: testkit.Client(t, up.RESTConfig())}
+	s := &stand{TB: t, up: up, WithWatch: testkit.NewClient(t, up.RESTConfig())}
 
 	before := s.rawRate("raw-before", *rawPods)
 	runs := []run{
-		s.measure("small", *small, 3),
-		s.measure("large", *large, 3),
-		s.measure("wide", 1, *wide),
+		s.measureRun("small", *small, 3),
+		s.measureRun("large", *large, 3),
+		s.measureRun("wide", 1, *wide),
 	}
 	after := s.rawRate("raw-after", *rawPods)
 
@@ -84,7 +84,7 @@ func bench(t testing.TB) {
 	}
 }
 
-// loadAverage of the last minute tells whether others were at work.
+// loadAverage returns that of the last minute: other programs change the figures.
 func loadAverage() string {
 	text, _ := os.ReadFile("/proc/loadavg")
 	first, _, _ := strings.Cut(string(text), " ")
@@ -98,7 +98,7 @@ type run struct {
 	allPods, allReady time.Duration
 	cpu               time.Duration
 	rssMB             float64
-	writes            map[testkit.Write]int
+	writes            map[testkit.WriteRequest]int
 }
 
 func (r run) perCluster(n int) float64 { return float64(n) / float64(r.clusters) }
@@ -150,9 +150,9 @@ func printWrites(runs []run) {
 	fmt.Println()
 }
 
-// nobodys is the scheduler of the Pods: the loop below has no node for them.
-const nobodys = "nobody"
+// noScheduler is the scheduler of the Pods: they need no node.
+const noScheduler = "none"
 
 func podSpec() corev1.PodSpec {
-	return corev1.PodSpec{SchedulerName: nobodys, Containers: []corev1.Container{{Name: "ray", Image: "rayproject/ray:2.53.0", Resources: asks()}}}
+	return corev1.PodSpec{SchedulerName: noScheduler, Containers: []corev1.Container{{Name: "ray", Image: "rayproject/ray:2.53.0", Resources: podResources()}}}
 }

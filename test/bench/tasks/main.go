@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/testkit"
 	"k8s4r.io/k8s4r/internal/testkit/simrobot"
 )
@@ -35,9 +35,11 @@ var (
 // sizes are the numbers of tasks in one Job.
 var sizes = []int32{250, 2000, 10000}
 
+var divisor = flag.Int("divide-sizes-by", 1, "smaller Jobs, to see that the benchmark works")
+
 func main() {
 	flag.Parse()
-	os.Exit(testkit.Program(bench))
+	os.Exit(testkit.RunProgram(runBenchmark))
 }
 
 // result is the last line of the output.
@@ -52,10 +54,10 @@ type result struct {
 	StartP99Ms     float64 `json:"start_p99_ms"`
 }
 
-func bench(t testing.TB) {
+func runBenchmark(t testing.TB) {
 	up := testkit.StartUp(t, "--robots", "1")
 	cfg := up.RESTConfig()
-	c := testkit.Client(t, cfg)
+	c := testkit.NewClient(t, cfg)
 	awaitOnline(t, c, 1)
 
 	before := rawRate(t, cfg, *rawObjects)
@@ -63,6 +65,9 @@ func bench(t testing.TB) {
 	startFleet(t, c, up.MQTTURL)
 
 	rates, writes := make([]float64, len(sizes)), make([]float64, len(sizes))
+	for i := range sizes {
+		sizes[i] /= int32(*divisor)
+	}
 	for i, n := range sizes {
 		had := writeCount(t, cfg)
 		rates[i] = runJob(t, c, n)

@@ -24,9 +24,8 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// rawGroup holds a twin of the Task kind that nobody watches: the same schema
-// and size, so that the same API server in the same run tells what it takes
-// without us.
+// rawGroup is the API group of a copy of the Task kind that no controller watches: the same schema
+// and size, so that the same API server shows in the same run what it can take without K8s4r.
 const rawGroup = "bench.k8s4r.io"
 
 // rawClients is the number of clients that write at a time.

@@ -14,7 +14,7 @@ import (
 func writeCount(t testing.TB, cfg *rest.Config) float64 {
 	t.Helper()
 	sum := 0
-	for w, n := range testkit.Writes(t, cfg) {
+	for w, n := range testkit.CountWrites(t, cfg) {
 		ours := w.Group == "robot.k8s4r.io" || w.Resource == "events"
 		if ours && slices.Contains([]string{"POST", "PUT", "PATCH", "APPLY", "DELETE"}, w.Verb) {
 			sum += n

@@ -40,13 +40,13 @@ function options(of: StepTime[], width: number): uPlot.Options {
   };
 }
 
-/** StepTimes draws how long steps take, and says the same in a table for those who cannot see it. */
+/** StepTimes draws how long steps take, with the same data in a table for screen readers. */
 export default function StepTimes({ of }: { of: StepTime[] }) {
   const place = useRef<HTMLDivElement>(null);
   useEffect(() => {
     const node = place.current;
     if (!node) return;
-    // A scale of powers has no zero.
+    // A logarithmic scale has no zero.
     const least = 0.001;
     const column = (get: (item: StepTime) => number) => of.map((item) => Math.max(least, get(item)));
     const data: uPlot.AlignedData = [

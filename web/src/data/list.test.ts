@@ -9,7 +9,7 @@ const row = (name: string, resourceVersion: string, state = "running"): Row => (
   uid: name,
   resourceVersion,
   state,
-  tone: "running",
+  severity: "running",
   created: "2026-01-01T00:00:00Z",
 });
 
@@ -24,7 +24,7 @@ const change = (r: Row, type: Change["type"] = "changed"): Change => ({
   row: type === "removed" ? undefined : r,
 });
 
-/** pages is a server that hands out what it is given, page by page, when it is told to. */
+/** pages is a server that returns the given pages one by one, each when the test releases it. */
 function pages(...script: Row[][]) {
   const open: ((page: Page) => void)[] = [];
   const load = () => new Promise<Page>((resolve) => open.push(resolve));
@@ -40,7 +40,7 @@ function pages(...script: Row[][]) {
 const states = (list: LiveList) => list.get().rows.map((r) => `${r.name} ${r.state} ${r.resourceVersion}`);
 
 describe("LiveList", () => {
-  it("keeps what an event said when a page that is older comes after it", async () => {
+  it("keeps the row of an event when an older page arrives after it", async () => {
     const server = pages([row("a", "5")]);
     const list = new LiveList("tasks", {}, "name", server.load);
     void list.reload();
@@ -78,7 +78,7 @@ describe("LiveList", () => {
     expect(states(list)).toEqual(["a completed 10"]);
   });
 
-  it("loses a row that does not match any more, and counts it no longer", async () => {
+  it("removes a row that no longer matches, and does not count it", async () => {
     const server = pages([row("a", "1"), row("b", "2")]);
     const list = new LiveList("tasks", { state: "running" }, "name", server.load);
     void list.reload();
@@ -88,7 +88,7 @@ describe("LiveList", () => {
     expect(list.get().total).toBe(1);
   });
 
-  it("drops after a resync what the server does not have any more", async () => {
+  it("removes rows after a resync that the server no longer has", async () => {
     const server = pages([row("a", "1"), row("b", "2")]);
     const list = new LiveList("tasks", {}, "name", server.load);
     void list.reload();

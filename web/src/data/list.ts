@@ -1,20 +1,20 @@
-// A list of rows that stays as the server has it: loaded page by page, then kept up by events.
+// A list of rows that stays in sync with the server: loaded page by page, then updated by events.
 import { type ApiError, api, type Change, type Kind, type Query, type Row } from "../api.ts";
 import { listen } from "./live.ts";
 import { matches, merge, newer, type Order, orderBy, servedSort } from "./order.ts";
 
-/** What a page shows of a list. A new object whenever anything in it has changed. */
+/** Shown is what a page shows of a list. It is a new object after each change. */
 export type Shown = {
   rows: readonly Row[];
   total: number;
   loading: boolean;
-  /** There is more than what a page shows: one has to narrow the list. */
+  /** The list has more rows than the page shows; the user must filter it. */
   cut: boolean;
   error?: ApiError;
 };
 
 const pageSize = 500;
-// Beyond this a person filters; loading on would only cost the browser's memory, and the archive's patience.
+// With more rows, users filter; loading them would cost memory in the browser and time in the archive.
 const most = { live: 50_000, archived: 2_000, all: 2_000 };
 
 type Load = typeof api.list;
@@ -22,7 +22,7 @@ type Load = typeof api.list;
 export class LiveList {
   private shown: Shown = { rows: [], total: 0, loading: true, cut: false };
   private readonly byUid = new Map<string, Row>();
-  // Rows that were taken away while the list was loading: a page that was made before must not bring them back.
+  // Rows that were removed while the list was loading: an older page must not add them again.
   private readonly gone = new Set<string>();
   private readonly watchers = new Set<() => void>();
   private readonly order: Order;
@@ -58,7 +58,7 @@ export class LiveList {
     this.watchers.clear();
   }
 
-  /** reload reads the list anew. What was shown stays until the new pages are there, then what is not in them goes. */
+  /** reload loads the list again. The current rows stay visible until the new pages are loaded. */
   async reload() {
     this.loading?.abort();
     this.loading = new AbortController();
@@ -89,10 +89,10 @@ export class LiveList {
     }
   }
 
-  // Rows that events have brought while the list was loading: they may be in none of its pages.
+  // Rows that events added while the list was loading: they may be on none of its pages.
   private readonly arrived = new Set<string>();
 
-  /** apply takes a batch of events in. A row that is not newer than what is here is an old one that came late. */
+  /** apply applies a batch of events. Events that are not newer than the current row are ignored. */
   apply(batch: readonly Change[]) {
     const changes = new Map<string, Row | null>();
     for (const change of batch) {

@@ -19,7 +19,7 @@ let frames: (() => void)[] = [];
 beforeEach(() => {
   vi.resetModules();
   vi.useFakeTimers();
-  vi.advanceTimersByTime(1000); // the clock of a page that has just begun is near zero
+  vi.advanceTimersByTime(1000); // the clock of a new page starts near zero
   Stream.opened = [];
   frames = [];
   vi.stubGlobal("EventSource", Stream);
@@ -59,18 +59,18 @@ it("leaves frames free in a stream that does not stop", async () => {
   expect(batches.length).toBe(2);
 });
 
-it("begins where the stream stood before anything was loaded, also when it is refused at first", async () => {
+it("begins at the position from before anything was loaded, also after a failed request", async () => {
   const { beginAt, listen } = await import("./live.ts");
   beginAt("30");
   listen({ changes: () => {}, resync: () => {} });
   const [stream] = Stream.opened as [Stream];
   stream.readyState = Stream.CLOSED;
   stream.onerror?.();
-  listen({ changes: () => {}, resync: () => {} }); // a second one waits with the first
+  listen({ changes: () => {}, resync: () => {} }); // the second reader waits with the first
   vi.runOnlyPendingTimers();
   expect(Stream.opened.map((s) => s.url)).toEqual(["/api/v1/events?since=30", "/api/v1/events?since=30"]);
   Stream.opened[1]?.say("change", { seq: "31" }, "31");
-  beginAt("40"); // who is asked for again says where the stream stands now, and this page is not there yet
+  beginAt("40"); // a later position must not skip changes that this page has not received
   const again = Stream.opened[1] as Stream;
   again.readyState = Stream.CLOSED;
   again.onerror?.();
@@ -78,7 +78,7 @@ it("begins where the stream stood before anything was loaded, also when it is re
   expect(Stream.opened[2]?.url).toBe("/api/v1/events?since=31");
 });
 
-it("goes on from the last event when the stream was refused", async () => {
+it("continues after the last event when the stream was refused", async () => {
   const { stream, liveState } = await listening();
   stream.say("hello", { since: "40" });
   expect(liveState.get()).toBe("live");
@@ -90,7 +90,7 @@ it("goes on from the last event when the stream was refused", async () => {
   expect(Stream.opened[1]?.url).toBe("/api/v1/events?since=42");
 });
 
-it("loads what a mass change is about, and hands it on as if each had been told", async () => {
+it("loads the tasks of a mass change and delivers them as separate changes", async () => {
   const asked: string[] = [];
   const pages = [
     { items: [{ name: "a", uid: "1", state: "paused" }], continue: "more" },
@@ -123,14 +123,14 @@ it("loads what a mass change is about, and hands it on as if each had been told"
   ]);
 });
 
-it("has everything loaded anew when a mass change cannot be loaded", async () => {
+it("loads everything again when a mass change cannot be loaded", async () => {
   vi.stubGlobal("fetch", async () => new Response("{}", { status: 500 }));
   const { stream, resyncs } = await listening();
   stream.say("change", { kind: "tasks", refresh: true, after: "7" });
   await vi.waitFor(() => expect(resyncs()).toBe(1));
 });
 
-it("forgets the changes before a resync, for the lists are loaded anew", async () => {
+it("drops the changes before a resync, because the lists are loaded again", async () => {
   const { stream, batches, resyncs } = await listening();
   stream.say("change", { seq: "1" });
   stream.say("resync", {});
@@ -138,7 +138,7 @@ it("forgets the changes before a resync, for the lists are loaded anew", async (
   expect([batches.flat().length, resyncs()]).toEqual([0, 1]);
 });
 
-it("does not wait for frames in a tab that nobody sees", async () => {
+it("does not wait for frames in a hidden tab", async () => {
   const { stream, batches } = await listening();
   vi.stubGlobal("document", { hidden: true });
   stream.say("change", { seq: "1" });

@@ -1,5 +1,5 @@
-// The one stream of events of this tab. Changes are handed on with a frame, however many have come, and not with each:
-// a person sees ten a second as live, and scrolling needs the other frames.
+// The only event stream of this tab. Changes are delivered once per frame or less often: ten updates a
+// second look live, and scrolling needs the other frames.
 import { api, type Change, doubt, eventsAddress, said } from "../api.ts";
 
 export type Reader = { changes: (batch: Change[]) => void; resync: () => void };
@@ -31,7 +31,8 @@ function flush() {
   for (const reader of readers) reader.changes(batch);
 }
 
-// A tab that nobody sees gets no frames: without the timer its changes would pile up until it is seen again.
+// A hidden tab gets no animation frames: without the timer its changes would pile up until it is visible
+// again.
 function schedule() {
   if (document.hidden) setTimeout(flush, unseen);
   else if (performance.now() - flushed >= between) requestAnimationFrame(flush);
@@ -42,7 +43,8 @@ function hand(change: Change) {
   if (waiting.push(change) === 1) schedule();
 }
 
-// One event tells that many tasks have changed by their job's wish. They are loaded, and handed on as if each had been told.
+// One event reports that an action on a job changed many tasks. They are loaded and delivered as separate
+// changes.
 async function gather(many: Change) {
   const of = { namespace: many.namespace, job: many.job, changedAfter: many.after };
   try {
@@ -53,7 +55,7 @@ async function gather(many: Change) {
       next = page.continue;
     } while (next);
   } catch {
-    startAnew(); // whoever shows them will be told what is wrong
+    startAnew(); // pages that show them get the error when they reload
   }
 }
 
@@ -85,7 +87,7 @@ function open() {
   source.addEventListener("resync", resync);
   source.onerror = () => {
     say("broken");
-    // The browser connects again by itself, but for answers that are no stream: then it is up to us.
+    // The browser reconnects by itself unless the response was not a stream.
     if (source?.readyState !== EventSource.CLOSED) return;
     source = undefined;
     doubt();
@@ -95,14 +97,17 @@ function open() {
 }
 
 /**
- * beginAt says where the stream stood before anything was loaded. From there it goes: what changed after a list was made
- * and before the stream began would be told by nobody else. A stream that has begun goes on from where it is.
+ * beginAt sets the position of the stream before anything was loaded. Changes between loading a list and
+ * opening the stream would otherwise be missed. An open stream keeps its own position.
  */
 export function beginAt(position: string) {
   last ||= position;
 }
 
-/** listen joins the stream, and opens it for the first reader. It returns how to leave. */
+/**
+ * listen adds a reader and opens the stream for the first one. It returns a function that removes the
+ * reader.
+ */
 export function listen(reader: Reader): () => void {
   readers.add(reader);
   if (!source && !retrying) open();

@@ -9,7 +9,7 @@ const row = (uid: string, more: Partial<Row> = {}): Row => ({
   uid,
   resourceVersion: "1",
   state: "running",
-  tone: "running",
+  severity: "running",
   created: "2026-01-01T00:00:00Z",
   ...more,
 });
@@ -45,7 +45,7 @@ describe("servedSort", () => {
 });
 
 describe("merge", () => {
-  it("gives what sorting anew gives, whatever changes", () => {
+  it("equals sorting again, whatever changes", () => {
     let seed = 1;
     const next = (below: number) => {
       seed = (seed * 16807) % 2147483647;

@@ -1,7 +1,7 @@
-// Which rows belong into a list, and in which order. Pure, for every event passes through here.
+// Which rows belong to a list, and in which order. Pure functions, because they run for every event.
 import type { Query, Row, Sort } from "../api.ts";
 
-/** newer tells whether version a is after version b; they are numbers that may not fit a double. */
+/** newer reports whether version a is after version b. Versions may be too large for a double. */
 export function newer(a: string, b: string): boolean {
   if (a.length !== b.length) return a.length > b.length;
   return a > b;
@@ -50,7 +50,10 @@ const served: readonly Sort[] = [
   "-priority",
 ];
 
-/** servedSort is the order in which the server hands the pages of a list out; what it does not know is sorted here. */
+/**
+ * servedSort returns the order in which the server returns the pages of a list. Other orders are sorted
+ * here.
+ */
 export function servedSort(sort: string, scope: Query["scope"] = "live"): Sort {
   if (scope !== "live") return "-created";
   return served.find((known) => known === sort) ?? "name";
@@ -58,7 +61,7 @@ export function servedSort(sort: string, scope: Query["scope"] = "live"): Sort {
 
 export type Order = (a: Row, b: Row) => number;
 
-/** orderBy turns "name" or "-created" into an order in which no two rows are equal. */
+/** orderBy turns "name" or "-created" into a total order. */
 export function orderBy(sort: string): Order {
   const sign = sort.startsWith("-") ? -1 : 1;
   const field = fields[sort.replace(/^-/, "")] ?? fields.name;
@@ -83,13 +86,13 @@ const mentions = (row: Row, text: string) =>
     v?.toLowerCase().includes(text),
   );
 
-/** matches says of a row that an event brought what the server said of the others when it made the list. */
+/** matches applies the server's filter to a row from an event. */
 export function matches(q: Query, row: Row): boolean {
   return (
     q.scope !== "archived" &&
     one(q.namespace, row.namespace) &&
     one(q.state, row.state) &&
-    one(q.tone, row.tone) &&
+    one(q.severity, row.severity) &&
     one(q.job, row.job) &&
     one(q.flow, row.flow) &&
     one(q.group, row.group) &&
@@ -100,7 +103,7 @@ export function matches(q: Query, row: Row): boolean {
   );
 }
 
-/** placeOf is where a row belongs in a list that is in order, looking from an index on. */
+/** placeOf returns the index of a row in a sorted list, searching from an index. */
 function placeOf(row: Row, list: readonly Row[], from: number, order: Order): number {
   let low = from;
   let high = list.length;
@@ -113,8 +116,8 @@ function placeOf(row: Row, list: readonly Row[], from: number, order: Order): nu
 }
 
 /**
- * merge puts changed rows into a list that is in order: null takes one out. It costs one pass over the list and few
- * comparisons for each change, so that a stream of events does not sort ten thousand rows again and again.
+ * merge applies changed rows to a sorted list; null removes a row. It takes one pass over the list and few
+ * comparisons per change, so that a stream of events does not sort ten thousand rows again and again.
  */
 export function merge(list: readonly Row[], changes: ReadonlyMap<string, Row | null>, order: Order): Row[] {
   const fresh = [...changes.values()].filter((row) => row !== null).sort(order);

@@ -1,4 +1,4 @@
-// The page's address is its state: what is shown, which tab, which filters. Links, "back" and a reload follow from it.
+// The page's address is its state: object, tab and filters. Links, "back" and a reload follow from it.
 import { useSyncExternalStore } from "react";
 import { type Kind, kinds } from "../api.ts";
 
@@ -22,7 +22,7 @@ export function routeOf(path: string): Route {
 
 export function objectPath(row: { kind: string; namespace: string; name: string; uid?: string; archived?: boolean }) {
   const path = `/${row.kind}/${encodeURIComponent(row.namespace)}/${encodeURIComponent(row.name)}`;
-  // A name comes again, an archived object does not: only its uid tells which one is meant.
+  // A name can be reused: only the uid identifies an archived object.
   return row.archived && row.uid ? `${path}?uid=${row.uid}` : path;
 }
 
@@ -47,7 +47,7 @@ export const usePath = () => useSyncExternalStore(subscribe, () => location.path
 
 const useSearchText = () => useSyncExternalStore(subscribe, () => location.search);
 
-/** withParams is an address with some of its parameters changed; empty ones leave it. */
+/** withParams returns an address with some parameters changed. Empty ones are removed. */
 export function withParams(path: string, search: string, change: Record<string, string | undefined>): string {
   const params = new URLSearchParams(search);
   for (const [key, value] of Object.entries(change)) value ? params.set(key, value) : params.delete(key);
@@ -55,7 +55,10 @@ export function withParams(path: string, search: string, change: Record<string, 
   return text ? `${path}?${text}` : path;
 }
 
-/** useParams reads the address's parameters and changes some of them; typing replaces, choosing is a step to go back. */
+/**
+ * useParams returns the parameters of the address and a function to change them. Typing replaces the
+ * history entry, a choice adds one.
+ */
 export function useParams(): [
   URLSearchParams,
   (change: Record<string, string | undefined>, how?: "push" | "replace") => void,

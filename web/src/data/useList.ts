@@ -2,7 +2,7 @@ import { useEffect, useMemo, useSyncExternalStore } from "react";
 import type { Kind, Query } from "../api.ts";
 import { LiveList, type Shown } from "./list.ts";
 
-// The lists seen last stay alive, so that "back" shows at once what was there.
+// The latest lists stay in memory, so that "back" shows them at once.
 const kept = new Map<string, LiveList>();
 const keep = 6;
 

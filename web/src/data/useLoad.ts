@@ -1,11 +1,11 @@
-// What is loaded whole: loaded anew when its key changes, and when an event says that it is no longer true.
+// Data that is loaded as a whole: again when its key changes, or when an event concerns it.
 import { useCallback, useEffect, useRef, useState } from "react";
 import type { ApiError, Change } from "../api.ts";
 import { listen } from "./live.ts";
 
 export type Loaded<T> = { data?: T; error?: ApiError; loading: boolean; reload: () => void };
 
-// Of a burst of events one reload follows, and at most two a second.
+// A burst of events causes one reload; there are at most two reloads a second.
 const often = 500;
 
 export function useLoad<T>(

@@ -1,5 +1,5 @@
-// A flow's steps as a live graph. Where the steps stand is computed once for their shape; a step that changes only
-// draws itself anew.
+// The steps of a flow as a live graph. The layout is computed once per shape; a step that changes only
+// redraws itself.
 import {
   Background,
   Controls,
@@ -20,7 +20,7 @@ import { type StepNode, StepShape } from "./StepShape.tsx";
 import "@xyflow/react/dist/style.css";
 
 const nodeTypes = { step: StepShape };
-// Many dots of a map are slow to draw, and say nothing in a graph that fits the page.
+// A map with many dots is slow to draw, and useless for a graph that fits the page.
 const mapFrom = 30;
 
 export default function FlowGraph({ namespace, name }: { namespace: string; name: string }) {
@@ -34,10 +34,10 @@ export default function FlowGraph({ namespace, name }: { namespace: string; name
   return <Drawn of={data} namespace={namespace} />;
 }
 
-/** shapeOf is equal for graphs that are laid out alike. */
+/** shapeOf is equal for graphs with the same layout. */
 const shapeOf = (of: Graph) => JSON.stringify([of.nodes.map((n) => n.name), of.edges.map((e) => [e.from, e.to])]);
 
-/** useNodes keeps the node of a step that has not changed, so that it is not drawn again. */
+/** useNodes keeps the node of an unchanged step, so that it is not drawn again. */
 function useNodes(of: Graph, places: ReadonlyMap<string, Point>, chosen: string | null, big: boolean): StepNode[] {
   const before = useRef(new Map<string, { text: string; node: StepNode }>());
   return useMemo(() => {
@@ -64,14 +64,17 @@ const nodeOf = (step: Step, position: Point, selected: boolean, big: boolean): S
   data: { step, ends: !big },
   width: nodeWidth,
   height: nodeHeight,
-  // A thousand nodes whose size is known beforehand need not be measured. Edges of their own need it.
+  // Big graphs have nodes of fixed size and are not measured. Edges that are drawn separately need measured
+  // nodes.
   measured: big ? { width: nodeWidth, height: nodeHeight } : undefined,
   ariaLabel: `${step.name}: ${step.state}`,
 });
 
 const none: Edge[] = [];
 
-/** Lines are all edges of a big graph in one shape: a component for each would take most of the time to draw it. */
+/**
+ * Lines draws all edges of a big graph as one path: a component for each edge would take most of the time.
+ */
 function Lines({ path }: { path: string }) {
   return (
     <ViewportPortal>
@@ -82,7 +85,7 @@ function Lines({ path }: { path: string }) {
   );
 }
 
-/** useIdle is true once the browser has drawn what matters more. */
+/** useIdle returns true after the important parts are drawn. */
 function useIdle(): boolean {
   const [idle, setIdle] = useState(false);
   useEffect(() => {
@@ -93,9 +96,9 @@ function useIdle(): boolean {
 }
 
 function edgesOf(of: Graph): Edge[] {
-  const running = new Set(of.nodes.filter((n) => n.tone === "running").map((n) => n.name));
+  const running = new Set(of.nodes.filter((n) => n.severity === "running").map((n) => n.name));
   return of.edges.map(({ from, to, label }, i) => ({
-    id: `${i} ${from} ${to}`, // one step may follow another for more than one reason
+    id: `${i} ${from} ${to}`, // two steps may be connected by several edges
     source: from,
     target: to,
     label,
@@ -153,7 +156,7 @@ function Drawn({ of, namespace }: { of: Graph; namespace: string }) {
           <Background gap={24} />
           <Controls showInteractive={false} />
           {big && <Lines path={lines} />}
-          {map && <MiniMap pannable zoomable nodeClassName={(n) => `tone-${(n as StepNode).data.step.tone}`} />}
+          {map && <MiniMap pannable zoomable nodeClassName={(n) => `tone-${(n as StepNode).data.step.severity}`} />}
         </ReactFlow>
       </div>
       {step && <SidePanel step={step} namespace={namespace} close={() => change({ step: undefined })} />}

@@ -1,4 +1,4 @@
-// All about one step, beside the graph.
+// The details of one step, beside the graph.
 import { lazy, type ReactNode, Suspense, useState } from "react";
 import { api, type Row, type Step } from "../api.ts";
 import { useList } from "../data/useList.ts";
@@ -25,7 +25,7 @@ export function SidePanel({ step, namespace, close }: { step: Step; namespace: s
     <aside className="side" aria-label={`Step ${step.name}`}>
       <div className="title">
         <h2>{step.name}</h2>
-        <State tone={step.tone}>{step.state}</State>
+        <State severity={step.severity}>{step.state}</State>
         <span className="space" />
         <button type="button" aria-label="Close" onClick={close}>
           ×
@@ -51,14 +51,14 @@ export function SidePanel({ step, namespace, close }: { step: Step; namespace: s
 function StepState({ step }: { step: Step }) {
   const job = step.jobs.at(-1);
   const why = useWhy(job?.archived ? undefined : job);
-  if (why.loading) return <Loading />; // shown without it, the panel would jump a moment later
+  if (why.loading) return <Loading />; // without this, the panel would jump when the reason arrives
   return (
     <>
-      {step.message && <p className={step.tone === "bad" ? "note bad" : "note"}>{step.message}</p>}
-      {job && why.data?.waits && <WhyNote of={why.data} namespace={job.namespace} />}
-      <Section title="Waits for" show={step.waitsFor.length > 0}>
+      {step.message && <p className={step.severity === "bad" ? "note bad" : "note"}>{step.message}</p>}
+      {job && why.data?.waiting && <WhyNote of={why.data} namespace={job.namespace} />}
+      <Section title="Waits for" show={step.waitingFor.length > 0}>
         <ul>
-          {step.waitsFor.map((what) => (
+          {step.waitingFor.map((what) => (
             <li key={what}>{what}</li>
           ))}
         </ul>
@@ -66,7 +66,8 @@ function StepState({ step }: { step: Step }) {
       <Section title="Jobs" show={step.jobs.length > 0}>
         {step.jobs.map((row) => (
           <div key={row.uid} className="job">
-            <small>{words[row.kind].one}</small> <ObjectLink of={row} /> <State tone={row.tone}>{row.state}</State>
+            <small>{words[row.kind].one}</small> <ObjectLink of={row} />{" "}
+            <State severity={row.severity}>{row.state}</State>
             <ProgressBar of={row.progress} /> <Took start={row.started} end={row.finished} />
           </div>
         ))}

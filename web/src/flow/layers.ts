@@ -1,4 +1,5 @@
-// A fast layout for big graphs: each step right of all that it waits for, near the middle of its neighbours.
+// A fast layout for big graphs: each step is to the right of its targets, close to the middle of its
+// neighbors.
 import { gap, type Link, nodeHeight, nodeWidth, type Point } from "./layout.ts";
 
 type Neighbours = Map<string, string[]>;
@@ -9,7 +10,10 @@ function neighbours(names: readonly string[], links: readonly Link[], of: keyof 
   return out;
 }
 
-/** ranks is the length of the longest way to each step. Steps of a circle, which no flow has, stay at 0. */
+/**
+ * ranks returns the length of the longest path to each step. Steps of a cycle, which valid flows do not
+ * have, stay at 0.
+ */
 export function ranks(names: readonly string[], links: readonly Link[]): Map<string, number> {
   const after = neighbours(names, links, "from", "to");
   const open = new Map(names.map((name) => [name, 0]));
@@ -27,12 +31,12 @@ export function ranks(names: readonly string[], links: readonly Link[]): Map<str
   return rank;
 }
 
-/** number says how far down its layer each step stands, as a part of its height. */
+/** number sets the relative height of each step within its layer. */
 function number(layer: readonly string[], at: Map<string, number>) {
   for (const [i, name] of layer.entries()) at.set(name, (i + 0.5) / layer.length);
 }
 
-/** settle sorts a layer by where the neighbours of its steps stand, as parts of their layers' heights. */
+/** settle sorts a layer by the average relative height of its steps' neighbors. */
 function settle(layer: string[], near: Neighbours, at: Map<string, number>) {
   const middle = new Map(
     layer.map((name) => {
@@ -65,7 +69,7 @@ export function inLayers(names: readonly string[], links: readonly Link[]): Map<
   return stand(layers, Math.max(12, Math.ceil(1.5 * Math.sqrt(names.length))));
 }
 
-/** stand gives the layers their places. One that is higher than most stands in several columns. */
+/** stand returns the positions of all steps. A layer with more than most steps gets several columns. */
 function stand(layers: readonly string[][], most: number): Map<string, Point> {
   const places = new Map<string, Point>();
   const across = nodeHeight + gap.across;

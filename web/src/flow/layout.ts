@@ -1,4 +1,4 @@
-// Where the steps of a flow stand. Pure.
+// Positions of a flow's steps. Pure functions.
 import dagre from "@dagrejs/dagre";
 import { inLayers } from "./layers.ts";
 
@@ -9,14 +9,15 @@ export const nodeWidth = 172;
 export const nodeHeight = 46;
 export const gap = { along: 44, across: 16 };
 
-// dagre takes seconds for a thousand steps; plain layers take milliseconds, and nobody follows single lines there.
+// dagre takes seconds for a thousand steps. Plain layers take milliseconds; at that size, users do not
+// follow single edges.
 export const mostForDagre = 120;
 
 export function layout(names: readonly string[], links: readonly Link[]): Map<string, Point> {
   return names.length > mostForDagre ? inLayers(names, links) : byDagre(names, links);
 }
 
-/** linesOf draws all links as one path, each from the right of a step to the left of the next. */
+/** linesOf draws all links as one path, each from the right side of a step to the left side of the next. */
 export function linesOf(links: readonly Link[], places: ReadonlyMap<string, Point>): string {
   let path = "";
   for (const { from, to } of links) {

@@ -1,4 +1,4 @@
-// The log of an attempt or a container in a terminal: colours work, and megabytes scroll.
+// The log of an attempt or a container in a terminal, with colors and fast scrolling through megabytes.
 import { type ReactNode, useEffect, useRef, useState } from "react";
 import type { Attempt } from "../api.ts";
 import { type LogOf, logAddress } from "../api.ts";
@@ -19,7 +19,7 @@ export default function LogView({ of, attempts, live, children }: Props) {
   const key = JSON.stringify(which);
   const latest = attempts?.at(-1)?.number;
 
-  // A new attempt of the task has a log of its own: unless an older one was chosen, it is what one wants to see.
+  // Each attempt has its own log. The latest one is shown unless the user chose another.
   // biome-ignore lint/correctness/useExhaustiveDependencies: the key and the latest attempt say which log it is
   useEffect(() => {
     if (!place.current) return;

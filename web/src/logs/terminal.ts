@@ -5,9 +5,9 @@ import { ApiError, type LogOf, readLog } from "../api.ts";
 import { cssColor } from "../ui/theme.ts";
 
 const kept = 50_000; // lines
-const tail = 10_000; // lines to begin with
-const smooth = 200; // ms that scrolling by the wheel takes
-const pause = 2000; // ms before a stream that broke is opened again
+const tail = 10_000; // initial lines
+const smooth = 200; // ms, duration of a scroll by the wheel
+const pause = 2000; // ms until a broken stream is opened again
 
 export type Terminal = {
   follow: (on: boolean) => void;
@@ -27,7 +27,7 @@ function theme() {
   };
 }
 
-/** openTerminal shows a log in an element, and goes on showing it while it grows, until close. */
+/** openTerminal shows a log in an element and follows it until close. */
 export function openTerminal(place: HTMLElement, of: LogOf, live: boolean, say: Say): Terminal {
   const term = new XTerm({
     convertEol: true,
@@ -49,7 +49,8 @@ export function openTerminal(place: HTMLElement, of: LogOf, live: boolean, say: 
 
   let following = true;
   const atEnd = () => term.buffer.active.viewportY >= term.buffer.active.baseY;
-  // Who scrolls up reads; who scrolls to the end wants to see what comes. The terminal itself does so: this tells it.
+  // The terminal stops following when the user scrolls up and follows again at the end. This reports the
+  // change.
   const look = () => {
     if (following === atEnd()) return;
     following = atEnd();
@@ -89,7 +90,7 @@ async function read(
   written: () => void,
 ) {
   for (;;) {
-    // A stream that broke is read again from the start of its tail: no line is shown twice.
+    // A broken stream is read again from the start of its tail, so the old lines are removed.
     term.reset();
     let any = false;
     try {

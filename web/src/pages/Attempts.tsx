@@ -6,7 +6,7 @@ function ended(attempt: Attempt): string {
   return attempt.exitCode === undefined ? "" : `exit ${attempt.exitCode}`;
 }
 
-/** Attempts lists runs of tasks; with names says which task each was of. */
+/** Attempts lists attempts of tasks. With names it shows the task of each. */
 export function Attempts({ of, names }: { of: Attempt[]; names?: boolean }) {
   if (of.length === 0) return <p className="quiet">No attempt has begun.</p>;
   return (
@@ -34,7 +34,7 @@ export function Attempts({ of, names }: { of: Attempt[]; names?: boolean }) {
               )}
               <td>{attempt.number}</td>
               <td>
-                <State tone={attempt.tone}>{attempt.state}</State>
+                <State severity={attempt.severity}>{attempt.state}</State>
               </td>
               <td>{attempt.robot}</td>
               <td>{attempt.reason}</td>

@@ -1,6 +1,6 @@
 import { useParams } from "../data/route.ts";
 
-/** Between is a range of time, kept in the address; an end that is left out is open. */
+/** Between selects a range of time, stored in the address. A missing end is open. */
 export function Between() {
   const [params, change] = useParams();
   const input = (name: "since" | "until", label: string) => (

@@ -1,4 +1,4 @@
-// All robots at a glance, by state: who is gone, who works, who has room.
+// All robots at a glance, by state.
 import { memo } from "react";
 import type { Row } from "../api.ts";
 import { navigate, objectPath } from "../data/route.ts";
@@ -7,11 +7,14 @@ import type { How } from "../ui/selection.ts";
 
 type Props = { rows: readonly Row[]; chosen: ReadonlySet<string>; choose: (uid: string, how: How) => void };
 
-// What needs a person comes first.
+// Robots that need attention come first.
 const order = ["offline", "unknown", "pending", "online"];
 const rank = (state: string) => order.indexOf(state.toLowerCase());
 
-/** byState puts robots into the order in which Fleet shows them, so that a range of them is what it looks like. */
+/**
+ * byState sorts robots in the order in which Fleet shows them, so that a selected range matches what is
+ * visible.
+ */
 export const byState = (rows: readonly Row[]): Row[] => rows.toSorted((a, b) => rank(a.state) - rank(b.state));
 
 export function Fleet({ rows, chosen, choose }: Props) {
@@ -21,7 +24,7 @@ export function Fleet({ rows, chosen, choose }: Props) {
       {[...groups].map(([state, robots]) => (
         <section key={state} aria-label={state}>
           <h2>
-            <State tone={robots[0]?.tone ?? "waiting"}>{state}</State> {robots.length.toLocaleString()}
+            <State severity={robots[0]?.severity ?? "waiting"}>{state}</State> {robots.length.toLocaleString()}
           </h2>
           <ul>
             {robots.map((row) => (
@@ -43,7 +46,7 @@ const Robot = memo(({ row, chosen, choose }: { row: Row; chosen: boolean; choose
   <li>
     <a
       href={objectPath(row)}
-      className={`robot tone-${row.tone}${chosen ? " chosen" : ""}${row.cordoned ? " cordoned" : ""}`}
+      className={`robot tone-${row.severity}${chosen ? " chosen" : ""}${row.cordoned ? " cordoned" : ""}`}
       title={says(row)}
       onClick={(event) => {
         event.preventDefault();

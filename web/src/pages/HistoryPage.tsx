@@ -82,7 +82,7 @@ function KindChoice({ of }: { of: readonly Kind[] }) {
 const kindOf = (params: URLSearchParams, of: readonly Kind[]): Kind =>
   of.find((k) => k === params.get("kind")) ?? (of[0] as Kind);
 
-/** when is the range of time that the address names. */
+/** when returns the range of time in the address. */
 const when = (params: URLSearchParams): Pick<Query, "since" | "until"> => ({
   since: fromLocal(params.get("since")),
   until: fromLocal(params.get("until")),
@@ -144,7 +144,7 @@ function Failures() {
   );
 }
 
-// The server counts the newest runs only: the page must not pass them off as all.
+// The server counts only the newest runs; the page must show that.
 function Sampled({ of }: { of: Sample }) {
   if (!of.since) return null;
   return (

@@ -11,14 +11,14 @@ import { useSelection } from "../ui/selection.ts";
 import { words } from "../words.ts";
 import { byState, Fleet } from "./Fleet.tsx";
 
-/** filters are the parameters of the address that narrow a list, by the API's names. */
-const filters = ["state", "tone", "q", "job", "flow", "group", "robot", "template", "label", "scope"] as const;
+/** filters are the parameters of the address that filter a list, with the names of the API. */
+const filters = ["state", "severity", "q", "job", "flow", "group", "robot", "template", "label", "scope"] as const;
 
 export function queryOf(params: URLSearchParams): Query {
   const query: Record<string, string> = {};
   for (const name of filters) {
     const value = params.get(name);
-    const half = name === "label" && !value?.includes("="); // it is still being typed
+    const half = name === "label" && !value?.includes("="); // the user is still typing it
     if (value && !half) query[name] = value;
   }
   const namespace = params.get("ns");
@@ -56,7 +56,7 @@ export function ListPage({ kind }: { kind: Kind }) {
   );
 }
 
-/** Listed is a list with its toolbar; on an object's page fixed says whose it is. */
+/** Listed is a list with its toolbar. On an object's page, fixed is the filter for this object. */
 export function Listed(props: { kind: Kind; fixed: Query; without?: string[]; grid?: boolean }) {
   const { kind, fixed, without, grid } = props;
   const [params, change] = useParams();
@@ -130,7 +130,7 @@ function NoRows({ kind, filtered }: { kind: Kind; filtered: boolean }) {
   );
 }
 
-const chips = ["job", "flow", "group", "robot", "template", "tone"] as const;
+const chips = ["job", "flow", "group", "robot", "template", "severity"] as const;
 
 function Filters({ kind }: { kind: Kind }) {
   const [params, change] = useParams();
@@ -192,7 +192,7 @@ function Typed({ name, label, kind }: { name: "q" | "label"; label: string; kind
   const input = useRef<HTMLInputElement>(null);
   const timer = useRef<ReturnType<typeof setTimeout>>(undefined);
   const value = params.get(name) ?? "";
-  // "Back" changes the address under the input.
+  // "Back" changes the address without an input event.
   useEffect(() => {
     if (input.current && document.activeElement !== input.current) input.current.value = value;
   }, [value]);

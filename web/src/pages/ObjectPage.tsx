@@ -48,7 +48,7 @@ export default function ObjectPage({ kind, namespace, name }: Name) {
   const why = useWhy({ kind, namespace, name });
   if (!data && error?.code === 404) return <Missing kind={kind} namespace={namespace} name={name} />;
   if (!data) return error ? <ErrorNote error={error} retry={reload} /> : <Loading />;
-  if (why.loading) return <Loading />; // shown without it, the page would jump a moment later
+  if (why.loading) return <Loading />; // without this, the page would jump when the reason arrives
   return (
     <div className="page full">
       <Head of={data} reload={reload} />
@@ -62,10 +62,10 @@ export default function ObjectPage({ kind, namespace, name }: Name) {
 }
 
 function Note({ of, why }: { of: Detail; why?: Why }) {
-  if (why?.waits && !of.archived && !of.row.finished) return <WhyNote of={why} namespace={of.row.namespace} />;
+  if (why?.waiting && !of.archived && !of.row.finished) return <WhyNote of={why} namespace={of.row.namespace} />;
   if (of.why.length === 0) return null;
   return (
-    <ul className={`note ${of.row.tone === "bad" ? "bad" : ""}`} aria-label="Why">
+    <ul className={`note ${of.row.severity === "bad" ? "bad" : ""}`} aria-label="Why">
       {of.why.map((sentence) => (
         <li key={sentence}>{sentence}</li>
       ))}
@@ -88,7 +88,7 @@ function ObjectTabs({ of }: { of: Detail }) {
 
 const scope = (of: Detail) => (of.archived ? ("all" as const) : undefined);
 
-/** tabsOf says what there is to see of each kind; what all kinds have comes after it. */
+/** tabsOf returns the tabs of a kind; the tabs of all kinds follow them. */
 function tabsOf(of: Detail): Tab[] {
   const { row } = of;
   const { kind, namespace, name } = row;
@@ -137,8 +137,8 @@ function tabsOf(of: Detail): Tab[] {
       return [listed("pods", "pods", { label: `ray.io/cluster=${name}` }, [])];
     case "robots":
       return [
-        // What runs here may be of any namespace that the robot is shared with.
-        listed("tasks", "tasks", { robot: name, namespace: undefined, tone: "running" }, ["robot"]),
+        // Tasks on this robot may come from any namespace that the robot is shared with.
+        listed("tasks", "tasks", { robot: name, namespace: undefined, severity: "running" }, ["robot"]),
         { id: "resources", title: "Resources", show: () => <Resources of={row} /> },
         { id: "history", title: "History", show: () => <RobotHistory robot={name} /> },
       ];
@@ -157,7 +157,7 @@ function Head({ of, reload }: { of: Detail; reload: () => void }) {
       </nav>
       <div className="title">
         <h1>{row.name}</h1>
-        <State tone={row.tone}>{row.state}</State>
+        <State severity={row.severity}>{row.state}</State>
         {of.archived && <span className="chip">archived</span>}
         {row.cordoned && <span className="chip">cordoned</span>}
         <ProgressBar of={row.progress} wide />

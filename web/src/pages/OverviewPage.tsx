@@ -16,7 +16,7 @@ import {
 import { words } from "../words.ts";
 
 const tiles: Kind[] = ["robots", "jobs", "tasks", "jobflows", "vcjobs", "rayclusters"];
-// Something always changes, and counting everything is work for the server.
+// There are always changes, and counting everything is expensive for the server.
 const calm = 2000; // ms
 
 const sum = (counts: Record<string, number> = {}) => Object.values(counts).reduce((a, b) => a + b, 0);
@@ -68,7 +68,7 @@ function Tile({ kind, of, tail }: { kind: Kind; of: Overview; tail: string }) {
       <Link to={`/${kind}?${tail.slice(1)}`} className="big">
         <strong>{sum(of.counts[kind]).toLocaleString()}</strong> {words[kind].many}
       </Link>
-      <ToneBar of={of.tones[kind] ?? {}} />
+      <ToneBar of={of.severities[kind] ?? {}} />
       <ul>
         {counts.map(([state, n]) => (
           <li key={state}>
@@ -107,10 +107,14 @@ function Short({ rows, none, command }: { rows: Row[]; none: string; command?: s
               <small>{words[row.kind].one}</small> <ObjectLink of={row} />
             </td>
             <td>
-              <State tone={row.tone}>{row.state}</State>
+              <State severity={row.severity}>{row.state}</State>
             </td>
             <td>
-              {row.tone === "bad" ? <span title={row.message}>{row.reason}</span> : <ProgressBar of={row.progress} />}
+              {row.severity === "bad" ? (
+                <span title={row.message}>{row.reason}</span>
+              ) : (
+                <ProgressBar of={row.progress} />
+              )}
             </td>
             <td>
               <When time={row.finished ?? row.started ?? row.created} />

@@ -1,7 +1,7 @@
 import type { Row } from "../api.ts";
 import { share } from "../quantity.ts";
 
-/** Resources shows what a robot has, and what tasks hold of it. */
+/** Resources shows a robot's capacity and how much of it tasks use. */
 export function Resources({ of }: { of: Row }) {
   const names = [...new Set([...Object.keys(of.capacity ?? {}), ...Object.keys(of.used ?? {})])];
   if (names.length === 0) return <p className="quiet">The robot has not said what it has.</p>;

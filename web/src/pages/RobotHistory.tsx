@@ -8,7 +8,7 @@ import { Between } from "./Between.tsx";
 
 type Found = { items: Attempt[]; next?: string };
 
-/** RobotHistory is what ran on a robot, from the archive, page by page. */
+/** RobotHistory lists the attempts that ran on a robot, from the archive, page by page. */
 export function RobotHistory({ robot }: { robot: string }) {
   const [params] = useParams();
   const since = fromLocal(params.get("since"));

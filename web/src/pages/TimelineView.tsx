@@ -10,9 +10,9 @@ import { pack, place, ticks } from "./timeline.ts";
 
 const barHeight = 18;
 const rowHeight = 22;
-const tickRoom = 110; // px for the words of one tick
+const tickRoom = 110; // px for the label of one tick
 const letter = 7; // px
-const thinnest = 3; // px: a bar of a moment must still be seen
+const thinnest = 3; // px: even the shortest bar must be visible
 
 type Props = { kind: Kind; namespace: string; name: string };
 
@@ -47,7 +47,7 @@ const endOf = (bar: Bar) => (bar.end ? Date.parse(bar.end) : Number.POSITIVE_INF
 
 type Lane = { name: string; bars: Bar[]; rows: number[]; height: number };
 
-/** lanesOf gives the bars of a lane that lie over each other rows of their own. */
+/** lanesOf assigns overlapping bars of a lane to separate rows. */
 function lanesOf(of: Timeline): Lane[] {
   return of.lanes.map(({ name, bars }) => {
     const rows = pack(bars.map((bar) => ({ start: Date.parse(bar.start), end: endOf(bar) })));
@@ -132,7 +132,7 @@ function BarShape({ bar, y, scale, open }: { bar: Bar; y: number; scale: Scale; 
   const shown = bar.step ?? bar.task;
   return (
     // biome-ignore lint/a11y/noStaticElementInteractions: a short cut for the mouse; the tables have the same as links
-    <g onClick={() => open(bar)} className={`bar tone-${bar.tone}`}>
+    <g onClick={() => open(bar)} className={`bar tone-${bar.severity}`}>
       <title>{`${bar.task}${bar.attempt ? `, attempt ${bar.attempt}` : ""}: ${bar.state}${reason}, ${duration(end - start)}`}</title>
       <rect x={x} y={y} width={width} height={barHeight} rx={3} />
       {width > shown.length * letter + 8 && (

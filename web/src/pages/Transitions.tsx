@@ -2,7 +2,7 @@ import { api } from "../api.ts";
 import { useLoad } from "../data/useLoad.ts";
 import { ErrorNote, Loading, When } from "../ui/basics.tsx";
 
-/** Transitions is the history of one object's states. */
+/** Transitions lists the states that one object has been in. */
 export function Transitions({ uid }: { uid: string }) {
   const { data, error, reload } = useLoad(
     `transitions ${uid}`,

@@ -1,4 +1,4 @@
-// What can be done with the chosen objects, and the dialog that first says what will happen to each.
+// The actions on the selected objects, and the dialog that shows their effect before they are applied.
 import { lazy, Suspense, useState } from "react";
 import type { Action, Kind, Row, Verb } from "../api.ts";
 
@@ -20,7 +20,7 @@ const dangerous: Verb[] = ["cancel", "drain", "delete"];
 const title = (verb: Verb) => verb[0]?.toUpperCase() + verb.slice(1);
 
 export function actionsOf(kind: Kind): Action[] {
-  return verbs[kind].map((action) => ({ action, label: title(action), danger: dangerous.includes(action) }));
+  return verbs[kind].map((action) => ({ action, label: title(action), destructive: dangerous.includes(action) }));
 }
 
 export function ActionBar({ rows, actions, done }: { rows: Row[]; actions: Action[]; done?: () => void }) {
@@ -32,7 +32,7 @@ export function ActionBar({ rows, actions, done }: { rows: Row[]; actions: Actio
         <button
           key={action.action}
           type="button"
-          className={action.danger ? "danger" : undefined}
+          className={action.destructive ? "danger" : undefined}
           disabled={live.length === 0}
           onClick={() => setOpen(action)}
         >

@@ -8,18 +8,21 @@ type Plan = { results?: ActionResult[]; error?: ApiError };
 
 const defaultPriority = 50;
 
-// Nothing can be asked of a group of tasks, which is its job's.
+// A task group has no actions of its own; users act on its job.
 const targetOf = ({ kind, namespace, name, uid }: Row): Target[] =>
   kind === "taskgroups" ? [] : [{ kind, namespace, name, uid }];
 
-/** ActionDialog shows the server's own word on each object before anything is done, and what became of each after. */
+/**
+ * ActionDialog shows the server's description of the effect on each object before an action, and the
+ * results afterwards.
+ */
 export default function ActionDialog(props: { action: Action; rows: Row[]; close: (acted: boolean) => void }) {
   const { action, rows, close } = props;
   const [priority, setPriority] = useState(rows[0]?.priority ?? defaultPriority);
   const [plan, setPlan] = useState<Plan>({});
   const [done, setDone] = useState<ActionResult[]>();
   const [busy, setBusy] = useState(false);
-  // The objects that were chosen when the dialog opened: events must not change what is being confirmed.
+  // The objects that were selected when the dialog opened: events must not change what the user confirms.
   const items = useState(() => rows.flatMap(targetOf))[0];
   const body = useMemo(
     () => ({ action: action.action, items, priority: action.action === "priority" ? priority : undefined }),
@@ -77,7 +80,7 @@ export default function ActionDialog(props: { action: Action; rows: Row[]; close
         {!done && (
           <button
             type="button"
-            className={action.danger ? "primary danger" : "primary"}
+            className={action.destructive ? "primary danger" : "primary"}
             disabled={busy || !able}
             onClick={act}
           >

@@ -1,6 +1,6 @@
 import { type ReactNode, useEffect, useId, useRef } from "react";
 
-/** Dialog is modal: the browser keeps the focus inside, closes it on Esc and gives the focus back. */
+/** Dialog is modal: the browser keeps the focus inside, closes it on Esc and restores the focus. */
 export function Dialog({ title, close, children }: { title: string; close: () => void; children: ReactNode }) {
   const ref = useRef<HTMLDialogElement>(null);
   const id = useId();

@@ -1,4 +1,4 @@
-// A table of rows of which only what is seen is in the document, so that ten thousand cost what forty do.
+// A table that renders only the visible rows, so that ten thousand rows cost as much as forty.
 import { type Cell, type ColumnDef, flexRender, tableFeatures, useTable } from "@tanstack/react-table";
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { memo, useEffect, useMemo, useRef } from "react";
@@ -18,7 +18,7 @@ type RowCell = Cell<typeof features, Row, unknown>;
 const rowHeight = 32;
 const checkWidth = 36;
 
-/** widths says how columns share the width, and below which the table scrolls sideways instead. */
+/** widths returns how columns share the width, and the width below which the table scrolls horizontally. */
 function widths(columns: Column[]) {
   const parts = columns.map(({ meta: { least, grow } }) => (grow ? `minmax(${least}px, ${grow}fr)` : `${least}px`));
   return {
@@ -160,7 +160,7 @@ function RowLine({ row, cells, index, template, chosen, cursor, choose }: RowPro
       aria-selected={chosen}
       className={`line${cursor ? " cursor" : ""}`}
       style={{ gridTemplateColumns: template, transform: `translateY(${index * rowHeight}px)` }}
-      // Ctrl would open the link in a tab, shift would mark text: here both choose rows.
+      // By default, Ctrl opens the link in a tab and Shift selects text; here both select rows.
       onClickCapture={(event) => {
         if (!modified(event) || event.target instanceof HTMLInputElement) return;
         event.preventDefault();
@@ -188,7 +188,7 @@ function RowLine({ row, cells, index, template, chosen, cursor, choose }: RowPro
   );
 }
 
-// What a row shows follows from its object alone, so new cells of the same object are no reason to draw it again.
+// The cells of a row depend only on its object, so the same object is not drawn again.
 const TableRow = memo(
   RowLine,
   (a, b) =>

@@ -4,7 +4,7 @@ import { Link } from "./basics.tsx";
 
 export type Tab = { id: string; title: string; show: () => ReactNode };
 
-/** Tabs keeps the chosen one in the address; the first is the page itself. */
+/** Tabs stores the selected tab in the address. The first tab needs no parameter. */
 export function Tabs({ tabs, label }: { tabs: Tab[]; label: string }) {
   const [params] = useParams();
   const chosen = tabs.find((tab) => tab.id === params.get("tab")) ?? tabs[0];

@@ -1,6 +1,6 @@
-// Why a task waits, or the tasks of a job: as the page of either shows it, and the panel of a step.
+// Why a task, or the tasks of a job, are waiting. Used by the pages of both and by the panel of a step.
 import { Fragment } from "react";
-import { api, type Kind, type Refused, type Why } from "../api.ts";
+import { api, type Kind, type Rejections, type Why } from "../api.ts";
 import { type Loaded, useLoad } from "../data/useLoad.ts";
 import { duration, exact } from "../time.ts";
 import { ObjectLink } from "./basics.tsx";
@@ -11,7 +11,10 @@ type Of = { kind: Kind; namespace: string; name: string };
 // The tasks of a busy job change all the time.
 const pause = { tasks: 500, jobs: 2000 };
 
-/** useWhy asks why something waits, and again when it has changed, or a task of the job. Of other kinds nothing is known. */
+/**
+ * useWhy loads why a task or job is waiting, and loads it again when the object or a task of the job
+ * changes. For other kinds it loads nothing.
+ */
 export function useWhy(of?: Of): Loaded<Why | undefined> {
   const kind = of?.kind === "tasks" || of?.kind === "jobs" ? of.kind : undefined;
   const loaded = useLoad(
@@ -27,17 +30,17 @@ export function useWhy(of?: Of): Loaded<Why | undefined> {
 
 export function WhyNote({ of, namespace }: { of: Why; namespace: string }) {
   return (
-    // The list of a job's tasks has one height, however it changes, for what is below it must not jump.
+    // The list of a job's tasks has a fixed height, so that the content below it does not move.
     <div className={of.tasks ? "note why steady" : "note why"} tabIndex={0} role="group" aria-label="Why">
-      <p>{of.gist ?? of.state}</p>
-      <Lacks of={of.refused} />
+      <p>{of.summary ?? of.state}</p>
+      <RejectionList of={of.rejections} />
       {of.tasks && (
         <ul>
           {of.tasks.map((some) => (
             <li key={some.tasks[0]}>
-              {some.count} × {some.gist}
-              {some.text && !some.refused && `: ${some.text}`} <Names of={some} namespace={namespace} />
-              <Lacks of={some.refused} />
+              {some.count} × {some.summary}
+              {some.text && !some.rejections && `: ${some.text}`} <Names of={some} namespace={namespace} />
+              <RejectionList of={some.rejections} />
             </li>
           ))}
           {of.more && <li>{of.more} more wait for other reasons.</li>}
@@ -45,7 +48,7 @@ export function WhyNote({ of, namespace }: { of: Why; namespace: string }) {
       )}
       <dl>
         {of.facts.map((fact) =>
-          of.refused && fact.name === "placement" ? null : (
+          of.rejections && fact.name === "placement" ? null : (
             <div key={fact.name}>
               <dt>{fact.name}</dt>
               <dd>{fact.at ? <Until time={fact.at} /> : fact.text}</dd>
@@ -57,21 +60,25 @@ export function WhyNote({ of, namespace }: { of: Why; namespace: string }) {
   );
 }
 
-function Lacks({ of }: { of?: Refused }) {
+function RejectionList({ of }: { of?: Rejections }) {
   if (!of) return null;
   return (
     <>
       {of.gang && <p>{of.gang}:</p>}
       <ul aria-label="What the robots lack">
-        {of.lacks.map((lack) => (
-          <li key={lack.what}>
+        {of.checks.map((one) => (
+          <li key={one.text}>
             <b>
-              {lack.robots} of {of.robots}
+              {one.robots} of {of.robots}
             </b>{" "}
-            {of.robots === 1 ? "robot" : "robots"}: {lack.what}
+            {of.robots === 1 ? "robot" : "robots"}: {one.text}
           </li>
         ))}
-        {of.more && <li>{of.more}</li>}
+        {of.omitted && (
+          <li>
+            and {of.omitted} more {of.omitted === 1 ? "reason" : "reasons"}
+          </li>
+        )}
       </ul>
     </>
   );

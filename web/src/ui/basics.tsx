@@ -1,4 +1,4 @@
-// The small pieces that every page is made of.
+// Small components that every page uses.
 import { type ReactNode, useEffect } from "react";
 import type { ApiError, Progress, Tone } from "../api.ts";
 import { navigate, objectPath } from "../data/route.ts";
@@ -26,21 +26,21 @@ export function ObjectLink({ of, children }: { of: Parameters<typeof objectPath>
   return <Link to={objectPath(of)}>{children ?? of.name}</Link>;
 }
 
-export function State({ tone, children }: { tone: Tone; children: ReactNode }) {
+export function State({ severity, children }: { severity: Tone; children: ReactNode }) {
   return (
-    <span className={`state tone-${tone}`}>
+    <span className={`state tone-${severity}`}>
       <i aria-hidden="true" />
       {children}
     </span>
   );
 }
 
-/** titled writes a title when it is wanted: dates of a thousand rows are slow to put into words. */
+/** titled sets a title on hover only: formatting the dates of a thousand rows is slow. */
 const titled = (text: () => string) => (event: React.PointerEvent<HTMLElement>) => {
   event.currentTarget.title = text();
 };
 
-/** When says how long ago, and exactly when on hover. */
+/** When shows how long ago a time was, and the exact time on hover. */
 export function When({ time }: { time?: string }) {
   const now = useNow();
   if (!time) return null;
@@ -51,7 +51,7 @@ export function When({ time }: { time?: string }) {
   );
 }
 
-/** Took says how long something ran, or has run by now. */
+/** Took shows how long something ran, or has run until now. */
 export function Took({ start, end }: { start?: string; end?: string }) {
   const now = useNow();
   if (!start) return null;
@@ -76,8 +76,8 @@ export function ProgressBar({ of, wide }: { of?: Progress; wide?: boolean }) {
     <span className={wide ? "progress wide" : "progress"} title={text}>
       <span className="track" role="img" aria-label={text}>
         {of.total > 0 &&
-          parts.map(([key, tone]) => (
-            <span key={key} className={`tone-${tone}`} style={{ width: `${(100 * of[key]) / of.total}%` }} />
+          parts.map(([key, severity]) => (
+            <span key={key} className={`tone-${severity}`} style={{ width: `${(100 * of[key]) / of.total}%` }} />
           ))}
       </span>
       <span className="count">
@@ -87,16 +87,20 @@ export function ProgressBar({ of, wide }: { of?: Progress; wide?: boolean }) {
   );
 }
 
-const tones: Tone[] = ["good", "bad", "running", "waiting", "paused", "gone"];
+const severities: Tone[] = ["good", "bad", "running", "waiting", "paused", "gone"];
 
 export function ToneBar({ of }: { of: Partial<Record<Tone, number>> }) {
-  const total = tones.reduce((sum, tone) => sum + (of[tone] ?? 0), 0);
-  const text = tones.filter((tone) => of[tone]).map((tone) => `${of[tone]} ${tone}`);
+  const total = severities.reduce((sum, severity) => sum + (of[severity] ?? 0), 0);
+  const text = severities.filter((severity) => of[severity]).map((severity) => `${of[severity]} ${severity}`);
   return (
     <span className="track" role="img" aria-label={text.join(", ") || "none"} title={text.join(", ")}>
       {total > 0 &&
-        tones.map((tone) => (
-          <span key={tone} className={`tone-${tone}`} style={{ width: `${(100 * (of[tone] ?? 0)) / total}%` }} />
+        severities.map((severity) => (
+          <span
+            key={severity}
+            className={`tone-${severity}`}
+            style={{ width: `${(100 * (of[severity] ?? 0)) / total}%` }}
+          />
         ))}
     </span>
   );

@@ -1,4 +1,4 @@
-// The columns of each kind, in the order of what a person asks first: which one, how is it, where, since when.
+// The columns of each kind, in the order of importance: name, state, place, time.
 import type { Kind, Row } from "../api.ts";
 import { ObjectLink, ProgressBar, State, Took, When } from "./basics.tsx";
 import type { Column } from "./RowTable.tsx";
@@ -17,7 +17,7 @@ const cut = (text?: string) => <span title={text}>{text}</span>;
 const all: Record<string, Column> = {
   name: column("name", "Name", [180, 2.2], (r) => <ObjectLink of={r} />),
   namespace: column("namespace", "Namespace", [110], (r) => r.namespace),
-  state: column("state", "State", [148], (r) => <State tone={r.tone}>{r.state}</State>),
+  state: column("state", "State", [148], (r) => <State severity={r.severity}>{r.state}</State>),
   progress: column("progress", "Done", [150], (r) => <ProgressBar of={r.progress} />),
   reason: column("reason", "Reason", [110, 1.2], (r) =>
     cut(r.message ? `${r.reason ?? ""} ${r.message}`.trim() : r.reason),

@@ -1,4 +1,4 @@
-// Keys that work anywhere on the page, but for where a person types and while a dialog is open.
+// Keyboard shortcuts for the whole page, except in inputs and while a dialog is open.
 import { useEffect, useRef } from "react";
 
 type Keys = Record<string, (event: KeyboardEvent) => void>;

@@ -1,4 +1,4 @@
-// One clock for every age on the page: a timer each would wake the browser hundreds of times a second.
+// One clock for all ages on the page: separate timers would wake the browser hundreds of times a second.
 import { useSyncExternalStore } from "react";
 
 let now = Date.now();
@@ -21,5 +21,5 @@ function subscribe(watch: () => void) {
   };
 }
 
-/** useNow is the time in milliseconds, anew each second. */
+/** useNow returns the time in milliseconds, updated every second. */
 export const useNow = () => useSyncExternalStore(subscribe, () => now);

@@ -1,4 +1,4 @@
-// Which rows are chosen, and where the keyboard stands. Pure but for the hook at the end.
+// Which rows are selected, and where the keyboard cursor is. Pure functions except the hook at the end.
 import { useCallback, useMemo, useState } from "react";
 import type { Row } from "../api.ts";
 
@@ -7,7 +7,10 @@ export type How = "only" | "toggle" | "range";
 
 const indexOf = (rows: readonly Row[], uid?: string) => (uid ? rows.findIndex((row) => row.uid === uid) : -1);
 
-/** choose follows what people know of lists: ctrl adds or takes away one, shift all from the last one. */
+/**
+ * choose selects rows as lists usually do: Ctrl adds or removes one, Shift selects a range from the last
+ * one.
+ */
 export function choose(now: Selection, rows: readonly Row[], uid: string, how: How): Selection {
   if (how === "only") return { chosen: new Set([uid]), cursor: uid, anchor: uid };
   const from = indexOf(rows, now.anchor ?? now.cursor);
@@ -25,7 +28,7 @@ export function choose(now: Selection, rows: readonly Row[], uid: string, how: H
   return { chosen, cursor: uid, anchor: uid };
 }
 
-/** step moves the cursor by so many rows and stays inside the list. */
+/** step moves the cursor by a number of rows and stays inside the list. */
 export function step(now: Selection, rows: readonly Row[], by: number): Selection {
   const at = indexOf(rows, now.cursor);
   const to = at < 0 ? 0 : Math.max(0, Math.min(rows.length - 1, at + by));

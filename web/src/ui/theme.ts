@@ -1,4 +1,4 @@
-// Light, dark, or what the system says. The choice stays in this browser.
+// Light, dark, or the system's theme. The choice is stored in this browser.
 import { useState } from "react";
 
 export type Theme = "system" | "light" | "dark";
@@ -25,7 +25,7 @@ export function useTheme(): [Theme, () => void] {
   return [theme, next];
 }
 
-/** cssColor is a variable of the stylesheet as a colour that a canvas understands, in the theme of now. */
+/** cssColor returns a variable of the stylesheet in the current theme, as a color for a canvas. */
 export function cssColor(variable: string): string {
   const probe = document.createElement("span");
   probe.style.color = `var(${variable})`;

@@ -1,5 +1,6 @@
-// Prints a line of JSON for each task that the console's table shows as completed: its name, and when the page had it.
-// For test/bench/events, with K8S4R_CONSOLE_URL and K8S4R_TOKEN; it ends with its standard input.
+// Prints one line of JSON for each task that the console's table shows as completed: its name and the time
+// of the change. test/bench/events runs it with K8S4R_CONSOLE_URL and K8S4R_TOKEN; it exits when its
+// standard input ends.
 import { chromium } from "playwright-core";
 
 const browser = await chromium.launch({

@@ -1,5 +1,5 @@
-// How smooth big lists and graphs are: make web-measure prints one line of JSON. The bounds are the console's promises,
-// for a machine that does nothing else.
+// Measures how smooth big lists and graphs are; make web-measure prints one line of JSON. The limits hold
+// for an idle machine.
 import { afterAll, beforeAll, expect, it } from "vitest";
 import { type Console, openConsole, settled } from "../browser.ts";
 
@@ -26,7 +26,10 @@ function figures(frames: number[]) {
   };
 }
 
-/** frames scrolls an element from top to bottom and back, a step each frame, and returns how long each frame took. */
+/**
+ * frames scrolls an element from top to bottom and back, one step per frame, and returns the duration of
+ * each frame.
+ */
 const frames = (selector: string, perFrame: number, howMany: number) =>
   at.page.evaluate(
     ({ selector, perFrame, howMany }) =>
@@ -52,7 +55,7 @@ it("scrolls 10,000 tasks without long frames while events come", async () => {
   await at.page.goto(`${at.base}/tasks?job=survey`);
   await settled(at.page);
   await expect.poll(() => at.page.locator(".toolbar output").textContent(), { timeout: 30_000 }).toBe("10,000 tasks");
-  // What the machine does beside it lengthens frames too: a table that stands still shows how many.
+  // Other load on the machine lengthens frames, too: a table that does not scroll shows by how much.
   const still = figures(await frames(".rows", 0, 200));
   const moving = figures(await frames(".rows", 200, 300));
   report("table-scroll", { rows: 10_000, moving, still });
@@ -63,7 +66,7 @@ it("scrolls 10,000 tasks without long frames while events come", async () => {
 it("draws a flow of 1,000 steps within a second", async () => {
   await at.page.goto(`${at.base}/jobflows/default/harvest?tab=manifest`);
   await settled(at.page);
-  // The best of a few: what else the machine does only adds to them. The first has to load the code too.
+  // The fastest of several runs: other load only adds time. The first run also loads the code.
   const all: number[] = [];
   for (let i = 0; i < 4; i++) {
     all.push(Math.round(await draw()));
@@ -75,7 +78,7 @@ it("draws a flow of 1,000 steps within a second", async () => {
   expect(best).toBeLessThan(1000);
 });
 
-/** draw opens the flow's graph and returns after how many ms all of it has been drawn. */
+/** draw opens the flow's graph and returns after how many ms it is completely drawn. */
 const draw = () =>
   at.page.evaluate(async () => {
     const tab = [...document.querySelectorAll<HTMLElement>(".tabs a")].find((a) => a.textContent === "Steps");

@@ -1,5 +1,5 @@
-// What a person does with the console of a real `k8s4r up` (hack/console-story): everything in it is real, from the
-// link that signs in to the processes that write the logs.
+// What a user does with the console of a real `k8s4r up` (hack/console-story), from the sign-in link to the
+// logs of real processes.
 import { execFileSync } from "node:child_process";
 import { type BrowserContext, chromium, type Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
@@ -15,7 +15,7 @@ const k8s4r = (...args: string[]) => execFileSync(must("K8S4R"), args, { encodin
 const apply = (manifest: object) =>
   execFileSync(must("K8S4R"), ["kubectl", "apply", "-f", "-"], { input: JSON.stringify(manifest) });
 
-// Each task goes on when its file is there, so that the story waits for nobody.
+// Each task continues when its file exists, so that the test does not depend on timing.
 const gate = must("K8S4R_GATES");
 const step = (name: string, script: string) => ({
   apiVersion: "robot.k8s4r.io/v1alpha1",
@@ -51,7 +51,7 @@ afterAll(() => context.browser()?.close());
 const state = (name: string) => page.locator(".step", { hasText: name }).locator(".state");
 
 describe("a real system", () => {
-  it("shows a flow that is submitted while one looks, and its graph as it changes", async () => {
+  it("shows a newly submitted flow, and its graph as it changes", async () => {
     await page.goto(`${base}/jobflows`);
     await settled(page);
     apply(step("look", `echo the first line; ${waiting("second")}; echo the second line; ${waiting("look")}`));
@@ -76,7 +76,7 @@ describe("a real system", () => {
     await expect.poll(lines).toContain("the second line");
   });
 
-  it("goes on where it was after a reload in the middle, and a second browser sees the same", async () => {
+  it("continues after a reload, and a second browser shows the same", async () => {
     await page.goto(`${base}/jobflows/default/story`);
     await expect.poll(() => state("look").textContent()).toBe("Running");
     await page.reload();
@@ -92,7 +92,7 @@ describe("a real system", () => {
     await other.close();
   });
 
-  it("cancels and requeues a job, after it has said what that means", async () => {
+  it("shows the effect of cancel and requeue, then applies them", async () => {
     k8s4r("run", "--detach", "--driver=raw_exec", "--name=steered", "--", "/bin/sh", "-c", waiting("never"));
     await page.goto(`${base}/jobs/default/steered`);
     const phase = () => page.locator(".title .state").textContent();

@@ -24,7 +24,7 @@ import (
 
 var flow = types.NamespacedName{Namespace: "ns", Name: "flow"}
 
-// pod of the Job whose UID is u.
+// pod returns a Pod of the Job whose UID is u.
 func pod(name, task string, phase corev1.PodPhase, ip string) corev1.Pod {
 	return corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -35,14 +35,14 @@ func pod(name, task string, phase corev1.PodPhase, ip string) corev1.Pod {
 	}
 }
 
-// once is what one round finds.
-func once(t *testing.T, p flowv1.Probe, pods ...corev1.Pod) finding {
+// once returns the result of one round.
+func once(t *testing.T, p flowv1.Probe, pods ...corev1.Pod) roundResult {
 	t.Helper()
-	prober := New(Config{Parallel: 4, Pods: func(context.Context, string, []Job) ([]corev1.Pod, error) { return pods, nil }})
-	return prober.round(t.Context(), "ns", &Target{Probe: p, Jobs: []Job{{"j", "u"}}})
+	prober := New(Config{MaxParallel: 4, ListPods: func(context.Context, string, []Job) ([]corev1.Pod, error) { return pods, nil }})
+	return prober.runRound(t.Context(), "ns", &Target{Probe: p, Jobs: []Job{{"j", "u"}}})
 }
 
-func TestTaskStatus_4_2(t *testing.T) {
+func TestProber_TaskStatus(t *testing.T) {
 	running := flowv1.Probe{TaskStatusList: []flowv1.TaskStatus{{TaskName: "ps", Phase: "Running"}}}
 	foreign := pod("p0", "ps", corev1.PodRunning, "")
 	foreign.OwnerReferences[0].UID = "another"
@@ -52,19 +52,19 @@ func TestTaskStatus_4_2(t *testing.T) {
 		name  string
 		probe flowv1.Probe
 		pods  []corev1.Pod
-		want  finding
+		want  roundResult
 	}{
-		{"holds", running, []corev1.Pod{pod("p0", "ps", corev1.PodRunning, ""), pod("w0", "w", corev1.PodPending, "")}, finding{}},
+		{"holds", running, []corev1.Pod{pod("p0", "ps", corev1.PodRunning, ""), pod("w0", "w", corev1.PodPending, "")}, roundResult{}},
 		{"each Pod must", running, []corev1.Pod{pod("p1", "ps", corev1.PodPending, ""), pod("p0", "ps", corev1.PodRunning, "")},
-			finding{message: "taskStatusList[0]: Pod p1 is Pending, not Running"}},
-		{"no Pod yet", running, nil, finding{message: "taskStatusList[0]: there is no Pod of task ps yet", early: true}},
+			roundResult{message: "taskStatusList[0]: Pod p1 is Pending, not Running"}},
+		{"no Pod yet", running, nil, roundResult{message: "taskStatusList[0]: there is no Pod of task ps yet", noPods: true}},
 		{"Pods of an earlier Job of that name are none", running, []corev1.Pod{foreign},
-			finding{message: "taskStatusList[0]: there is no Pod of task ps yet", early: true}},
-		{"Pods that go away are none", running, []corev1.Pod{leaving, pod("p0", "ps", corev1.PodRunning, "")}, finding{}},
+			roundResult{message: "taskStatusList[0]: there is no Pod of task ps yet", noPods: true}},
+		{"Pods that go away are none", running, []corev1.Pod{leaving, pod("p0", "ps", corev1.PodRunning, "")}, roundResult{}},
 		{"without a task all Pods, without a phase Running", flowv1.Probe{TaskStatusList: []flowv1.TaskStatus{{}}},
 			[]corev1.Pod{pod("a", "a", corev1.PodRunning, ""), pod("b", "b", corev1.PodSucceeded, "")},
-			finding{message: "taskStatusList[0]: Pod b is Succeeded, not Running"}},
-		{"nothing asked", flowv1.Probe{}, nil, finding{}},
+			roundResult{message: "taskStatusList[0]: Pod b is Succeeded, not Running"}},
+		{"nothing asked", flowv1.Probe{}, nil, roundResult{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := once(t, c.probe, c.pods...); got != c.want {
@@ -74,27 +74,27 @@ func TestTaskStatus_4_2(t *testing.T) {
 	}
 }
 
-func TestTCP_4_2(t *testing.T) {
+func TestProber_TCP(t *testing.T) {
 	open, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer open.Close()
 	probe := flowv1.Probe{TCPSocketList: []flowv1.TCPSocket{{TaskName: "ps", Port: port(open.Addr().String())}}}
-	if got := once(t, probe, pod("p0", "ps", corev1.PodRunning, "127.0.0.1")); got != (finding{}) {
+	if got := once(t, probe, pod("p0", "ps", corev1.PodRunning, "127.0.0.1")); got != (roundResult{}) {
 		t.Errorf("a port that is open: %+v", got)
 	}
-	if got := once(t, probe, pod("p0", "ps", corev1.PodRunning, "")); got != (finding{message: "tcpSocketList[0]: Pod p0 has no address yet", early: true}) {
+	if got := once(t, probe, pod("p0", "ps", corev1.PodRunning, "")); got != (roundResult{message: "tcpSocketList[0]: Pod p0 has no address yet", noPods: true}) {
 		t.Errorf("no address: %+v", got)
 	}
 	open.Close()
-	want := fmt.Sprintf("tcpSocketList[0]: Pod p0 does not take a connection at port %d: connection refused", probe.TCPSocketList[0].Port)
-	if got := once(t, probe, pod("p0", "ps", corev1.PodRunning, "127.0.0.1")); got != (finding{message: want}) {
+	want := fmt.Sprintf("tcpSocketList[0]: Pod p0 does not accept connections on port %d: connection refused", probe.TCPSocketList[0].Port)
+	if got := once(t, probe, pod("p0", "ps", corev1.PodRunning, "127.0.0.1")); got != (roundResult{message: want}) {
 		t.Errorf("got %+v, want %s", got, want)
 	}
 }
 
-func TestHTTP_4_2(t *testing.T) {
+func TestProber_HTTP(t *testing.T) {
 	hang := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -127,14 +127,14 @@ func TestHTTP_4_2(t *testing.T) {
 		{"query and header go along", flowv1.HTTPGet{Path: "/ready?q=1", HTTPHeader: &flowv1.HTTPHeader{Name: "x-who", Value: "k8s4r"}}, ""},
 		{"the host", flowv1.HTTPGet{Path: "host", HTTPHeader: &flowv1.HTTPHeader{Name: "Host", Value: "example.org"}}, ""},
 		{"a redirection is an answer", flowv1.HTTPGet{Path: "/moved"}, ""},
-		{"a refusal", flowv1.HTTPGet{Path: "/ready"}, "answers /ready at port PORT with 401 Unauthorized"},
-		{"not found", flowv1.HTTPGet{}, "answers / at port PORT with 404 Not Found"},
+		{"a refusal", flowv1.HTTPGet{Path: "/ready"}, "answers /ready on port PORT with 401 Unauthorized"},
+		{"not found", flowv1.HTTPGet{}, "answers / on port PORT with 404 Not Found"},
 		{"no answer", flowv1.HTTPGet{Path: "/hangs"}, "does not answer within 1s"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.get.Port = at
 			probe := flowv1.Probe{HTTPGetList: []flowv1.HTTPGet{c.get}, TimeoutSeconds: ptr.To[int32](1)}
-			want := finding{}
+			want := roundResult{}
 			if c.want != "" {
 				want.message = "httpGetList[0]: Pod p0 " + strings.ReplaceAll(c.want, "PORT", strconv.Itoa(at))
 			}
@@ -151,8 +151,8 @@ func port(address string) int {
 	return n
 }
 
-// At no time more requests are under way than there are places, over all probes.
-func TestParallelIsBounded_4_2(t *testing.T) {
+// The concurrent requests of all probes never exceed the number of slots.
+func TestProber_BoundsConcurrentChecks(t *testing.T) {
 	var now, most atomic.Int32
 	full, release := make(chan struct{}), make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
@@ -170,16 +170,16 @@ func TestParallelIsBounded_4_2(t *testing.T) {
 	for i := range 20 {
 		pods = append(pods, pod(fmt.Sprint("p", i), "ps", corev1.PodRunning, "127.0.0.1"))
 	}
-	prober := New(Config{Parallel: 3, Pods: func(context.Context, string, []Job) ([]corev1.Pod, error) { return pods, nil }})
+	prober := New(Config{MaxParallel: 3, ListPods: func(context.Context, string, []Job) ([]corev1.Pod, error) { return pods, nil }})
 	target := Target{Probe: flowv1.Probe{HTTPGetList: []flowv1.HTTPGet{{Port: port(server.Listener.Addr().String())}}}, Jobs: []Job{{"j", "u"}}}
-	found := make(chan finding)
+	found := make(chan roundResult)
 	for range 2 {
-		go func() { found <- prober.round(t.Context(), "ns", &target) }()
+		go func() { found <- prober.runRound(t.Context(), "ns", &target) }()
 	}
 	<-full
 	close(release)
 	for range 2 {
-		if f := <-found; f != (finding{}) {
+		if f := <-found; f != (roundResult{}) {
 			t.Error(f)
 		}
 	}
@@ -188,7 +188,7 @@ func TestParallelIsBounded_4_2(t *testing.T) {
 	}
 }
 
-// story runs a prober in a bubble of its own time. hold says what the Pod's phase is.
+// story runs a prober with a fake clock. hold returns the Pod's phase.
 type story struct {
 	*Prober
 	phase   atomic.Value // of the Pod; empty: it cannot be read
@@ -201,7 +201,7 @@ func tell(t *testing.T, run func(s *story)) {
 		s := &story{}
 		s.phase.Store(corev1.PodPending)
 		s.Prober = New(Config{
-			Pods: func(context.Context, string, []Job) ([]corev1.Pod, error) {
+			ListPods: func(context.Context, string, []Job) ([]corev1.Pod, error) {
 				s.rounds.Add(1)
 				phase := s.phase.Load().(corev1.PodPhase)
 				if phase == "" {
@@ -209,7 +209,7 @@ func tell(t *testing.T, run func(s *story)) {
 				}
 				return []corev1.Pod{pod("p0", "ps", phase, "")}, nil
 			},
-			Changed: func(types.NamespacedName) { s.changes.Add(1) },
+			OnChange: func(types.NamespacedName) { s.changes.Add(1) },
 		})
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error)
@@ -221,7 +221,7 @@ func tell(t *testing.T, run func(s *story)) {
 	})
 }
 
-// after lets time pass, and is the result of the step.
+// after advances the clock and returns the result of the step.
 func (s *story) after(d time.Duration) Result {
 	time.Sleep(d)
 	synctest.Wait()
@@ -238,7 +238,7 @@ func target(change func(*flowv1.Probe)) Target {
 
 var pending = Result{Waiting, "taskStatusList[0]: Pod p0 is Pending, not Running"}
 
-func TestPeriodAndChanges_4_2(t *testing.T) {
+func TestProber_ReportsChanges(t *testing.T) {
 	tell(t, func(s *story) {
 		want := func(when string, got, wanted Result, rounds, changes int32) {
 			t.Helper()
@@ -247,42 +247,42 @@ func TestPeriodAndChanges_4_2(t *testing.T) {
 			}
 		}
 		want("nothing kept", s.Result(flow, "step"), Result{}, 0, 0)
-		s.Keep(flow, map[string]Target{"step": target(nil)})
+		s.SetTargets(flow, map[string]Target{"step": target(nil)})
 		want("at once", s.after(0), pending, 1, 1)
-		want("the same again wakes nobody", s.after(12*time.Second), pending, 3, 1)
-		s.Keep(flow, map[string]Target{"step": target(nil)})
+		want("an unchanged result is not reported", s.after(12*time.Second), pending, 3, 1)
+		s.SetTargets(flow, map[string]Target{"step": target(nil)})
 		want("kept again it goes on", s.after(0), pending, 3, 1)
 		s.phase.Store(corev1.PodRunning)
 		want("ready", s.after(3*time.Second), Result{State: Ready}, 4, 2)
 		s.phase.Store(corev1.PodPhase(""))
-		want("no longer", s.after(5*time.Second), Result{Waiting, "the Pods could not be read: no cache"}, 5, 3)
-		s.Keep(flow, map[string]Target{"other": target(nil)})
+		want("no longer", s.after(5*time.Second), Result{Waiting, "cannot list Pods: no cache"}, 5, 3)
+		s.SetTargets(flow, map[string]Target{"other": target(nil)})
 		want("another step", s.after(0), Result{}, 6, 4)
-		s.Keep(flow, nil)
+		s.SetTargets(flow, nil)
 		want("a flow that is gone is not asked for", s.after(time.Hour), Result{}, 6, 4)
 	})
 }
 
-func TestThresholds_4_2(t *testing.T) {
+func TestProber_Thresholds(t *testing.T) {
 	tell(t, func(s *story) {
 		s.phase.Store(corev1.PodRunning)
 		thresholds := target(func(p *flowv1.Probe) {
 			p.PeriodSeconds, p.SuccessThreshold, p.FailureThreshold = ptr.To[int32](10), ptr.To[int32](2), ptr.To[int32](3)
 		})
-		s.Keep(flow, map[string]Target{"step": thresholds})
+		s.SetTargets(flow, map[string]Target{"step": thresholds})
 		want := func(when string, got, wanted Result) {
 			t.Helper()
 			if got != wanted {
 				t.Errorf("%s: %+v, want %+v", when, got, wanted)
 			}
 		}
-		want("one of two", s.after(time.Second), Result{Waiting, "holds since 1 of 2 rounds"})
+		want("one of two", s.after(time.Second), Result{Waiting, "succeeded in 1 of 2 rounds"})
 		want("two of two", s.after(10*time.Second), Result{State: Ready})
 		want("more", s.after(100*time.Second), Result{State: Ready})
 		s.phase.Store(corev1.PodPending)
 		want("failed once", s.after(10*time.Second), pending)
 		s.phase.Store(corev1.PodPhase(""))
-		want("nobody to ask counts for nothing", s.after(time.Minute), Result{Waiting, "the Pods could not be read: no cache"})
+		want("a round without Pods does not count", s.after(time.Minute), Result{Waiting, "cannot list Pods: no cache"})
 		s.phase.Store(corev1.PodPending)
 		want("failed twice", s.after(20*time.Second), pending)
 		failed := Result{Failed, pending.Message + " (failed 3 times in a row)"}
@@ -295,15 +295,15 @@ func TestThresholds_4_2(t *testing.T) {
 		}
 		again := thresholds
 		again.Jobs = []Job{{"j", "u"}, {"k", "made again"}}
-		s.Keep(flow, map[string]Target{"step": again})
-		want("a Job made again is asked anew", s.after(0), Result{Waiting, "holds since 1 of 2 rounds"})
+		s.SetTargets(flow, map[string]Target{"step": again})
+		want("a recreated Job is probed again", s.after(0), Result{Waiting, "succeeded in 1 of 2 rounds"})
 	})
 }
 
-func TestTargetsThatHaveEnded_4_2(t *testing.T) {
+func TestProber_EndedTargets(t *testing.T) {
 	over := func(change func(*flowv1.Probe)) Target {
 		out := target(change)
-		out.Over = true
+		out.Ended = true
 		return out
 	}
 	for _, c := range []struct {
@@ -314,20 +314,20 @@ func TestTargetsThatHaveEnded_4_2(t *testing.T) {
 	}{
 		{"it holds", over(nil), corev1.PodRunning, Result{State: Ready}},
 		{"what does not hold never will", over(nil), corev1.PodSucceeded,
-			Result{Failed, "the targets have ended, and are not ready: taskStatusList[0]: Pod p0 is Succeeded, not Running"}},
+			Result{Failed, "the targets have ended and are not ready: taskStatusList[0]: Pod p0 is Succeeded, not Running"}},
 		{"nor will who is not there come", over(func(p *flowv1.Probe) { p.TaskStatusList[0].TaskName = "nosuch" }), corev1.PodRunning,
-			Result{Failed, "the targets have ended, and are not ready: taskStatusList[0]: there is no Pod of task nosuch"}},
-		{"who cannot be read may be there", over(nil), "", Result{Waiting, "the Pods could not be read: no cache"}},
+			Result{Failed, "the targets have ended and are not ready: taskStatusList[0]: there is no Pod of task nosuch"}},
+		{"who cannot be read may be there", over(nil), "", Result{Waiting, "cannot list Pods: no cache"}},
 		{"one round of two holds", over(func(p *flowv1.Probe) { p.SuccessThreshold = ptr.To[int32](2) }), corev1.PodRunning,
-			Result{Waiting, "holds since 1 of 2 rounds"}},
+			Result{Waiting, "succeeded in 1 of 2 rounds"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			tell(t, func(s *story) {
 				s.phase.Store(corev1.PodPending)
-				s.Keep(flow, map[string]Target{"step": target(nil)})
+				s.SetTargets(flow, map[string]Target{"step": target(nil)})
 				s.after(time.Hour)
 				s.phase.Store(c.phase)
-				s.Keep(flow, map[string]Target{"step": c.target})
+				s.SetTargets(flow, map[string]Target{"step": c.target})
 				if got := s.after(0); got != c.want {
 					t.Errorf("%+v, want %+v", got, c.want)
 				}
@@ -336,11 +336,11 @@ func TestTargetsThatHaveEnded_4_2(t *testing.T) {
 	}
 }
 
-func TestNothingIsAskedBeforeTheStart(t *testing.T) {
+func TestProber_ChecksNothingBeforeStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0
-		p := New(Config{Pods: func(context.Context, string, []Job) ([]corev1.Pod, error) { asked++; return nil, nil }})
-		p.Keep(flow, map[string]Target{"step": target(nil)})
+		p := New(Config{ListPods: func(context.Context, string, []Job) ([]corev1.Pod, error) { asked++; return nil, nil }})
+		p.SetTargets(flow, map[string]Target{"step": target(nil)})
 		time.Sleep(time.Minute)
 		if got := p.Result(flow, "step"); asked != 0 || got.State != Waiting {
 			t.Errorf("asked %d times, %+v", asked, got)

@@ -12,90 +12,92 @@ import (
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 )
 
-// State is what a probe has come to.
+// State is the state of a probe.
 type State string
 
-// The states of a probe.
+// States of a probe.
 const (
-	// Waiting: not all that was asked for holds yet.
+	// Waiting: not all checks pass yet.
 	Waiting State = "Waiting"
-	// Ready: all of it holds. It may fall back to Waiting.
+	// Ready: all checks pass. The state may return to Waiting.
 	Ready State = "Ready"
-	// Failed: too many rounds in a row have failed. It stays so, and nothing more is
-	// asked, until the target changes.
+	// Failed: failureThreshold rounds in a row have failed. Final until the target
+	// changes.
 	Failed State = "Failed"
 )
 
-// Result is what is known of a probe. The zero value: it is not kept.
+// Result is the current state of a probe. The zero value means that there is no such
+// probe.
 type Result struct {
 	State State
-	// Message says what is waited for, or has failed. Empty when ready.
+	// Message names what is missing or has failed. Empty if ready.
 	Message string
 }
 
-// Target is what to ask, and whose Pods.
+// Target is a probe and the Jobs whose Pods it checks.
 type Target struct {
 	Probe flowv1.Probe
 	// Jobs that the step depends on and that exist.
 	Jobs []Job
-	// Over: the Jobs have ended, or are gone. What does not hold now never will.
-	Over bool
+	// Ended is set if the Jobs have ended or were deleted. Checks that fail then fail for
+	// good.
+	Ended bool
 }
 
-// Job whose Pods are asked.
+// Job is a Job whose Pods are checked.
 type Job struct {
 	Name string
-	// UID tells its Pods from those of an earlier Job of that name.
+	// UID distinguishes its Pods from those of an earlier Job of that name.
 	UID types.UID
 }
 
-// Config of a Prober.
+// Config configures a Prober.
 type Config struct {
-	// Pods are all Pods of a namespace that bear the name of one of the Jobs in their
-	// label volcano.sh/job-name. They are not changed.
-	Pods func(ctx context.Context, namespace string, jobs []Job) ([]corev1.Pod, error)
-	// Changed is told of a flow when the Result of one of its steps has changed. Nil:
-	// nobody is.
-	Changed func(flow types.NamespacedName)
-	// Parallel bounds the requests and connections at any time. 0: 64.
-	Parallel int
+	// ListPods returns all Pods of a namespace whose label volcano.sh/job-name names one
+	// of the Jobs. They are not modified.
+	ListPods func(ctx context.Context, namespace string, jobs []Job) ([]corev1.Pod, error)
+	// OnChange is called with a flow when the Result of one of its steps has changed. May
+	// be nil.
+	OnChange func(flow types.NamespacedName)
+	// MaxParallel bounds concurrent requests and connections. 0 means 64.
+	MaxParallel int
 }
 
-// Prober asks the Pods of many flows' steps.
+// Prober checks the Pods of many flows' steps.
 type Prober struct {
 	config Config
-	places chan struct{} // a place each for what is under way
+	slots  chan struct{} // bounds concurrent remote checks
 
 	mu      sync.Mutex
-	life    context.Context // of all probes; nil before Start
+	ctx     context.Context // of all probes; nil before Start
 	running map[types.NamespacedName]map[string]*probe
 }
 
-// probe is one step's.
+// probe is the probe of one step.
 type probe struct {
 	target Target
 	result Result
-	stop   context.CancelFunc // nil until it runs
+	stop   context.CancelFunc // nil until started
 }
 
-// New makes a Prober that asks nothing until it is started.
+// New returns a Prober that runs no checks before Start.
 func New(c Config) *Prober {
-	if c.Parallel == 0 {
-		c.Parallel = 64
+	if c.MaxParallel == 0 {
+		c.MaxParallel = 64
 	}
-	if c.Changed == nil {
-		c.Changed = func(types.NamespacedName) {}
+	if c.OnChange == nil {
+		c.OnChange = func(types.NamespacedName) {}
 	}
-	return &Prober{config: c, places: make(chan struct{}, c.Parallel), running: map[types.NamespacedName]map[string]*probe{}}
+	return &Prober{config: c, slots: make(chan struct{}, c.MaxParallel), running: map[types.NamespacedName]map[string]*probe{}}
 }
 
-// Start asks until ctx is done. It is a Runnable of a manager; only the leader asks.
+// Start runs the probes until ctx is done. The manager calls it on the leader only.
 func (p *Prober) Start(ctx context.Context) error {
 	p.mu.Lock()
-	p.life = ctx
+	p.ctx = ctx
 	for flow, steps := range p.running {
 		for _, one := range steps {
-			p.run(flow, one)
+			p.runProbeLocked(flow, one)
 		}
 	}
 	p.mu.Unlock()
@@ -103,10 +105,10 @@ func (p *Prober) Start(ctx context.Context) error {
 	return nil
 }
 
-// NeedLeaderElection tells the manager that a second replica does not ask too.
+// NeedLeaderElection lets the manager start the Prober on the leader only.
 func (p *Prober) NeedLeaderElection() bool { return true }
 
-// Result is what is known of a step's probe.
+// Result returns the state of a step's probe.
 func (p *Prober) Result(flow types.NamespacedName, step string) Result {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -116,20 +118,19 @@ func (p *Prober) Result(flow types.NamespacedName, step string) Result {
 	return Result{}
 }
 
-// Keep asks for exactly these steps of a flow from now on. Those that are asked for
-// already go on, unless their target has changed.
-func (p *Prober) Keep(flow types.NamespacedName, steps map[string]Target) {
+// SetTargets replaces the probes of a flow. Probes whose target has not changed continue.
+func (p *Prober) SetTargets(flow types.NamespacedName, steps map[string]Target) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for name, one := range p.running[flow] {
 		if target, kept := steps[name]; !kept || !reflect.DeepEqual(one.target, target) {
-			one.end()
+			one.stopProbe()
 			delete(p.running[flow], name)
 		}
 	}
 	for name, target := range steps {
 		if p.running[flow][name] == nil {
-			p.begin(flow, name, target)
+			p.startProbeLocked(flow, name, target)
 		}
 	}
 	if len(p.running[flow]) == 0 {
@@ -137,42 +138,41 @@ func (p *Prober) Keep(flow types.NamespacedName, steps map[string]Target) {
 	}
 }
 
-// begin needs the lock.
-func (p *Prober) begin(flow types.NamespacedName, step string, target Target) {
+// startProbeLocked adds a probe and runs it if the Prober was started.
+func (p *Prober) startProbeLocked(flow types.NamespacedName, step string, target Target) {
 	if p.running[flow] == nil {
 		p.running[flow] = map[string]*probe{}
 	}
-	one := &probe{target: target, result: Result{State: Waiting, Message: "has not been asked yet"}}
+	one := &probe{target: target, result: Result{State: Waiting, Message: "not checked yet"}}
 	p.running[flow][step] = one
-	if p.life != nil {
-		p.run(flow, one)
+	if p.ctx != nil {
+		p.runProbeLocked(flow, one)
 	}
 }
 
-// run needs the lock.
-func (p *Prober) run(flow types.NamespacedName, one *probe) {
-	ctx, stop := context.WithCancel(p.life)
+func (p *Prober) runProbeLocked(flow types.NamespacedName, one *probe) {
+	ctx, stop := context.WithCancel(p.ctx)
 	one.stop = stop
-	go p.ask(ctx, flow, one)
+	go p.runRounds(ctx, flow, one)
 }
 
-func (o *probe) end() {
+func (o *probe) stopProbe() {
 	if o.stop != nil {
 		o.stop()
 	}
 }
 
-// ask makes rounds until ctx is done or the probe has failed for good.
-func (p *Prober) ask(ctx context.Context, flow types.NamespacedName, one *probe) {
-	ticker := time.NewTicker(seconds(one.target.Probe.PeriodSeconds, 5))
+// runRounds runs rounds until ctx is done or the probe has failed.
+func (p *Prober) runRounds(ctx context.Context, flow types.NamespacedName, one *probe) {
+	ticker := time.NewTicker(secondsOr(one.target.Probe.PeriodSeconds, 5))
 	defer ticker.Stop()
-	tally := tally{probe: &one.target.Probe, over: one.target.Over}
+	tally := roundCounter{probe: &one.target.Probe, ended: one.target.Ended}
 	for {
-		result := tally.count(p.round(ctx, flow.Namespace, &one.target))
+		result := tally.addRound(p.runRound(ctx, flow.Namespace, &one.target))
 		if ctx.Err() != nil {
-			return // what a round finds as it is cut short is nothing
+			return // the round was interrupted
 		}
-		p.note(ctx, flow, one, result)
+		p.setResult(ctx, flow, one, result)
 		if result.State == Failed {
 			return
 		}
@@ -184,8 +184,8 @@ func (p *Prober) ask(ctx context.Context, flow types.NamespacedName, one *probe)
 	}
 }
 
-// note keeps a result. It is not of a probe that has been ended.
-func (p *Prober) note(ctx context.Context, flow types.NamespacedName, one *probe, result Result) {
+// setResult stores a result unless the probe was stopped, and reports changes to the flow.
+func (p *Prober) setResult(ctx context.Context, flow types.NamespacedName, one *probe, result Result) {
 	p.mu.Lock()
 	changed := ctx.Err() == nil && one.result != result
 	if changed {
@@ -193,12 +193,12 @@ func (p *Prober) note(ctx context.Context, flow types.NamespacedName, one *probe
 	}
 	p.mu.Unlock()
 	if changed {
-		p.config.Changed(flow)
+		p.config.OnChange(flow)
 	}
 }
 
-// seconds are a length of time, or else the default.
-func seconds(set *int32, otherwise int32) time.Duration {
+// secondsOr returns set as a duration, or the default if it is unset.
+func secondsOr(set *int32, otherwise int32) time.Duration {
 	if set != nil && *set > 0 {
 		otherwise = *set
 	}

@@ -23,107 +23,108 @@ import (
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 )
 
-// check is one entry of a list of a probe.
+// check is one entry of a list of the probe.
 type check struct {
-	name string // for people
-	task string // empty: all
-	// remote: ask needs the Pod's address, and takes a place.
+	name string // as shown in messages
+	task string // empty: all tasks
+	// remote checks need the Pod's address and a slot.
 	remote bool
-	ask    func(ctx context.Context, pod *corev1.Pod) error
+	run    func(ctx context.Context, pod *corev1.Pod) error
 }
 
-// checks of a probe, in the order in which what does not hold is told.
-func checks(p *flowv1.Probe) []check {
+// newChecks returns the checks of a probe in the order in which failures are reported.
+func newChecks(p *flowv1.Probe) []check {
 	var out []check
 	for i, s := range p.TaskStatusList {
-		out = append(out, check{name: fmt.Sprintf("taskStatusList[%d]", i), task: s.TaskName, ask: phaseIs(corev1.PodPhase(s.Phase))})
+		out = append(out, check{name: fmt.Sprintf("taskStatusList[%d]", i), task: s.TaskName, run: newPhaseCheck(corev1.PodPhase(s.Phase))})
 	}
 	for i, s := range p.TCPSocketList {
-		out = append(out, check{name: fmt.Sprintf("tcpSocketList[%d]", i), task: s.TaskName, remote: true, ask: connects(s.Port)})
+		out = append(out, check{name: fmt.Sprintf("tcpSocketList[%d]", i), task: s.TaskName, remote: true, run: newTCPCheck(s.Port)})
 	}
 	for i, g := range p.HTTPGetList {
-		out = append(out, check{name: fmt.Sprintf("httpGetList[%d]", i), task: g.TaskName, remote: true, ask: answers(g)})
+		out = append(out, check{name: fmt.Sprintf("httpGetList[%d]", i), task: g.TaskName, remote: true, run: newHTTPCheck(g)})
 	}
 	return out
 }
 
-// round asks everything once.
-func (p *Prober) round(ctx context.Context, namespace string, t *Target) finding {
-	pods, err := p.config.Pods(ctx, namespace, t.Jobs)
+// runRound runs all checks once.
+func (p *Prober) runRound(ctx context.Context, namespace string, t *Target) roundResult {
+	pods, err := p.config.ListPods(ctx, namespace, t.Jobs)
 	if err != nil {
-		return finding{message: "the Pods could not be read: " + err.Error(), unread: true}
+		return roundResult{message: "cannot list Pods: " + err.Error(), listFailed: true}
 	}
-	pods = slices.DeleteFunc(slices.Clone(pods), func(pod corev1.Pod) bool { return !ownedBy(&pod, t.Jobs) })
-	// By name, so that the same failure is always told in the same words: each change
-	// of them is a write of the flow's status.
+	pods = slices.DeleteFunc(slices.Clone(pods), func(pod corev1.Pod) bool { return !isOwnedBy(&pod, t.Jobs) })
+	// Sorted by name, so that the same failure always gives the same message: each change
+	// of it is a write of the flow's status.
 	slices.SortFunc(pods, func(a, b corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
-	all := checks(&t.Probe)
-	timeout := seconds(t.Probe.TimeoutSeconds, 2)
-	var questions []question
+	all := newChecks(&t.Probe)
+	timeout := secondsOr(t.Probe.TimeoutSeconds, 2)
+	var questions []podCheck
 	for i := range all {
-		of, missing := podsOf(pods, &all[i])
+		of, missing := selectPods(pods, &all[i])
 		if missing != "" {
-			return finding{message: all[i].name + ": " + missing, early: true}
+			return roundResult{message: all[i].name + ": " + missing, noPods: true}
 		}
 		for _, pod := range of {
-			questions = append(questions, question{&all[i], pod})
+			questions = append(questions, podCheck{&all[i], pod})
 		}
 	}
-	return p.askAll(ctx, questions, timeout)
+	return p.runChecks(ctx, questions, timeout)
 }
 
-// question is a check of one Pod.
-type question struct {
+// podCheck is a check of one Pod.
+type podCheck struct {
 	*check
 	pod *corev1.Pod
 }
 
-// askAll is the first of the questions that does not hold.
-func (p *Prober) askAll(ctx context.Context, questions []question, timeout time.Duration) finding {
+// runChecks runs checks concurrently and returns the first in order that fails.
+func (p *Prober) runChecks(ctx context.Context, questions []podCheck, timeout time.Duration) roundResult {
 	wrong := make([]error, len(questions))
 	var group errgroup.Group
-	group.SetLimit(p.config.Parallel)
+	group.SetLimit(p.config.MaxParallel)
 	for i, q := range questions {
-		group.Go(func() error { wrong[i] = p.askOne(ctx, q, timeout); return nil })
+		group.Go(func() error { wrong[i] = p.runCheck(ctx, q, timeout); return nil })
 	}
-	_ = group.Wait() // the answers are in wrong
+	_ = group.Wait() // errors are collected in wrong
 	for i, err := range wrong {
 		if err != nil {
-			return finding{message: fmt.Sprintf("%s: Pod %s %s", questions[i].name, questions[i].pod.Name, err)}
+			return roundResult{message: fmt.Sprintf("%s: Pod %s %s", questions[i].name, questions[i].pod.Name, err)}
 		}
 	}
-	return finding{}
+	return roundResult{}
 }
 
-// askOne waits for a place, which does not count against the timeout.
-func (p *Prober) askOne(ctx context.Context, q question, timeout time.Duration) error {
+// runCheck runs one check. Waiting for a slot does not count against the timeout.
+func (p *Prober) runCheck(ctx context.Context, q podCheck, timeout time.Duration) error {
 	if !q.remote {
-		return q.ask(ctx, q.pod)
+		return q.run(ctx, q.pod)
 	}
 	select {
-	case p.places <- struct{}{}:
-		defer func() { <-p.places }()
+	case p.slots <- struct{}{}:
+		defer func() { <-p.slots }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	err := q.ask(ctx, q.pod)
+	err := q.run(ctx, q.pod)
 	if err != nil && ctx.Err() != nil {
 		return fmt.Errorf("does not answer within %s", timeout)
 	}
 	return err
 }
 
-// ownedBy tells whether a Pod is one of the Jobs', and not going away.
-func ownedBy(pod *corev1.Pod, jobs []Job) bool {
+// isOwnedBy reports whether one of the Jobs controls the Pod and the Pod is not being
+// deleted.
+func isOwnedBy(pod *corev1.Pod, jobs []Job) bool {
 	owner := metav1.GetControllerOfNoCopy(pod)
 	return owner != nil && pod.DeletionTimestamp == nil &&
 		slices.ContainsFunc(jobs, func(j Job) bool { return j.UID == owner.UID })
 }
 
-// podsOf are the Pods that a check is about, or why they cannot be asked yet.
-func podsOf(pods []corev1.Pod, c *check) (of []*corev1.Pod, missing string) {
+// selectPods returns the Pods that a check covers, or why they cannot be checked yet.
+func selectPods(pods []corev1.Pod, c *check) (of []*corev1.Pod, missing string) {
 	for i := range pods {
 		pod := &pods[i]
 		if c.task != "" && pod.Labels[batchv1.KeyTaskSpec] != c.task {
@@ -143,8 +144,8 @@ func podsOf(pods []corev1.Pod, c *check) (of []*corev1.Pod, missing string) {
 	return of, ""
 }
 
-// phaseIs asks for a phase. Empty: Running.
-func phaseIs(want corev1.PodPhase) func(context.Context, *corev1.Pod) error {
+// newPhaseCheck checks for a phase; Running if want is empty.
+func newPhaseCheck(want corev1.PodPhase) func(context.Context, *corev1.Pod) error {
 	want = cmp.Or(want, corev1.PodRunning)
 	return func(_ context.Context, pod *corev1.Pod) error {
 		if pod.Status.Phase != want {
@@ -154,42 +155,41 @@ func phaseIs(want corev1.PodPhase) func(context.Context, *corev1.Pod) error {
 	}
 }
 
-// connects asks for a connection.
-func connects(port int) func(context.Context, *corev1.Pod) error {
+// newTCPCheck checks that the Pod accepts connections.
+func newTCPCheck(port int) func(context.Context, *corev1.Pod) error {
 	return func(ctx context.Context, pod *corev1.Pod) error {
 		conn, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(port)))
 		if err != nil {
-			return fmt.Errorf("does not take a connection at port %d: %s", port, cause(err))
+			return fmt.Errorf("does not accept connections on port %d: %s", port, innermostError(err))
 		}
 		return conn.Close()
 	}
 }
 
-// client for Pods: each request by itself, and a redirection is an answer.
-var client = &http.Client{
+// httpClient opens a connection per request and treats a redirect as the response.
+var httpClient = &http.Client{
 	Transport:     &http.Transport{DisableKeepAlives: true, DisableCompression: true},
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
-// answers asks for a status from 200 to 399. Port 0: 80.
-func answers(g flowv1.HTTPGet) func(context.Context, *corev1.Pod) error {
+// newHTTPCheck checks for a status from 200 to 399. The port defaults to 80.
+func newHTTPCheck(g flowv1.HTTPGet) func(context.Context, *corev1.Pod) error {
 	port := cmp.Or(g.Port, 80)
 	return func(ctx context.Context, pod *corev1.Pod) error {
-		response, err := get(ctx, net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(port)), g)
+		response, err := sendRequest(ctx, net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(port)), g)
 		if err != nil {
-			return fmt.Errorf("does not answer %s at port %d: %s", cmp.Or(g.Path, "/"), port, cause(err))
+			return fmt.Errorf("does not answer %s on port %d: %s", cmp.Or(g.Path, "/"), port, innermostError(err))
 		}
 		defer response.Body.Close()
-		_, _ = io.CopyN(io.Discard, response.Body, 10<<10) // some servers complain of those who do not listen
+		_, _ = io.CopyN(io.Discard, response.Body, 10<<10) // some servers log an error if the body is not read
 		if response.StatusCode < 200 || response.StatusCode > 399 {
-			return fmt.Errorf("answers %s at port %d with %s", cmp.Or(g.Path, "/"), port, response.Status)
+			return fmt.Errorf("answers %s on port %d with %s", cmp.Or(g.Path, "/"), port, response.Status)
 		}
 		return nil
 	}
 }
 
-// get sends a probe's request.
-func get(ctx context.Context, host string, g flowv1.HTTPGet) (*http.Response, error) {
+func sendRequest(ctx context.Context, host string, g flowv1.HTTPGet) (*http.Response, error) {
 	where, err := url.Parse("http://" + host + "/" + strings.TrimPrefix(g.Path, "/"))
 	if err != nil {
 		return nil, err
@@ -205,11 +205,12 @@ func get(ctx context.Context, host string, g flowv1.HTTPGet) (*http.Response, er
 			request.Host = h.Value
 		}
 	}
-	return client.Do(request)
+	return httpClient.Do(request)
 }
 
-// cause is the innermost error: those around it name ports that differ each time.
-func cause(err error) string {
+// innermostError returns the message of the innermost error. Outer errors contain source
+// ports, which differ each time.
+func innermostError(err error) string {
 	if call, ok := errors.AsType[*os.SyscallError](err); ok {
 		return call.Err.Error()
 	}

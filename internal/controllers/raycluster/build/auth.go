@@ -10,8 +10,7 @@ const (
 	tokenVolume = "ray-token"
 	tokenPath   = "/var/run/secrets/ray.io/serviceaccount"
 	tokenFile   = "token"
-	// tokenSeconds is how long a token of Kubernetes is good. The kubelet renews it
-	// before that.
+	// tokenSeconds is the lifetime of the projected token. The kubelet renews it before it expires.
 	tokenSeconds = int64(3600)
 )
 
@@ -24,7 +23,7 @@ func kubernetesAuth(c *rayv1.RayCluster) bool {
 	return a != nil && a.EnableK8sTokenAuth != nil && *a.EnableK8sTokenAuth
 }
 
-// NeedsAuthSecret tells whether the cluster has a token of its own making.
+// NeedsAuthSecret reports whether the cluster needs a generated token.
 func NeedsAuthSecret(c *rayv1.RayCluster) bool {
 	a := c.Spec.AuthOptions
 	if a == nil || a.Mode == rayv1.AuthDisabled || kubernetesAuth(c) {
@@ -33,21 +32,21 @@ func NeedsAuthSecret(c *rayv1.RayCluster) bool {
 	return a.SecretName == nil || *a.SecretName == ""
 }
 
-// AuthSecret holds the token that the cluster lets in: 32 random bytes in base64. Nil:
-// the cluster has none of its own making.
+// AuthSecret returns the Secret with the token that authenticates clients of the cluster, or nil if
+// the cluster needs no generated token.
 func AuthSecret(c *rayv1.RayCluster, token string) *corev1.Secret {
 	if !NeedsAuthSecret(c) {
 		return nil
 	}
 	return &corev1.Secret{
-		ObjectMeta: owned(c, AuthSecretName(c), ofCluster(c)),
+		ObjectMeta: ownedMeta(c, AuthSecretName(c), ofCluster(c)),
 		Type:       corev1.SecretTypeOpaque,
 		Data:       map[string][]byte{rayv1.KeyAuthToken: []byte(token)},
 	}
 }
 
-// addAuth gives the token to whoever speaks to the cluster. The autoscaler, which is
-// added later, gets it there.
+// addAuth adds the token to all containers that connect to the cluster. The autoscaler's container
+// is added later and gets the token there.
 func addAuth(c *rayv1.RayCluster, pod *corev1.Pod) {
 	if !tokenAuth(c) {
 		return
@@ -61,7 +60,7 @@ func addAuth(c *rayv1.RayCluster, pod *corev1.Pod) {
 	}
 }
 
-// addAuthEnv makes a container log in.
+// addAuthEnv sets the variables by which Ray in a container authenticates.
 func addAuthEnv(c *rayv1.RayCluster, to *corev1.Container) {
 	if !tokenAuth(c) {
 		return
@@ -80,7 +79,8 @@ func addAuthEnv(c *rayv1.RayCluster, to *corev1.Container) {
 	e.addMissing(corev1.EnvVar{Name: rayv1.EnvAuthToken, ValueFrom: &corev1.EnvVarSource{SecretKeyRef: ref}})
 }
 
-// projectedToken is a token of the Pod's own account, which the kubelet renews.
+// projectedToken returns a volume with a token of the Pod's service account, which the kubelet
+// renews.
 func projectedToken() corev1.Volume {
 	seconds := tokenSeconds
 	token := &corev1.ServiceAccountTokenProjection{Path: tokenFile, ExpirationSeconds: &seconds}

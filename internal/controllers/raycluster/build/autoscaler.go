@@ -14,50 +14,51 @@ const (
 	autoscalerCommand = "ray kuberay-autoscaler --cluster-name $(RAY_CLUSTER_NAME) --cluster-namespace $(RAY_CLUSTER_NAMESPACE)"
 )
 
-// autoscaled tells whether Ray's autoscaler decides on replicas.
-func autoscaled(c *rayv1.RayCluster) bool {
+// hasAutoscaler reports whether Ray's autoscaler sets the number of replicas.
+func hasAutoscaler(c *rayv1.RayCluster) bool {
 	return c.Spec.EnableInTreeAutoscaling != nil && *c.Spec.EnableInTreeAutoscaling
 }
 
-// version of the autoscaler. Empty: none, or what Ray runs by itself.
-func version(c *rayv1.RayCluster) rayv1.AutoscalerVersion {
-	if o := c.Spec.AutoscalerOptions; autoscaled(c) && o != nil && o.Version != nil {
+// autoscalerVersion returns the version of the autoscaler. If there is no autoscaler, or Ray's
+// default version is used, it returns the empty string.
+func autoscalerVersion(c *rayv1.RayCluster) rayv1.AutoscalerVersion {
+	if o := c.Spec.AutoscalerOptions; hasAutoscaler(c) && o != nil && o.Version != nil {
 		return *o.Version
 	}
 	return ""
 }
 
-// addAutoscalerVersion tells Ray which autoscaler there is.
+// addAutoscalerVersion sets the variable that selects the autoscaler version in Ray.
 func addAutoscalerVersion(c *rayv1.RayCluster, e environment) {
-	if v := version(c); v != "" {
-		e.add(rayv1.EnvAutoscalerV2, strconv.FormatBool(v == rayv1.AutoscalerV2))
+	if v := autoscalerVersion(c); v != "" {
+		e.addVariable(rayv1.EnvAutoscalerV2, strconv.FormatBool(v == rayv1.AutoscalerV2))
 	}
 }
 
-// addAutoscaler runs Ray's autoscaler beside the head.
+// addAutoscaler adds the container of Ray's autoscaler to the head Pod.
 func addAutoscaler(s *Settings, c *rayv1.RayCluster, pod *corev1.Pod) {
 	pod.Spec.ServiceAccountName = ServiceAccountName(c)
 	a := corev1.Container{
 		Name:            autoscalerName,
 		Image:           pod.Spec.Containers[0].Image,
 		ImagePullPolicy: corev1.PullIfNotPresent,
-		Command:         shell(s),
+		Command:         shellCommand(s),
 		Args:            []string{autoscalerCommand},
-		Resources:       fixed("500m", "512Mi"),
+		Resources:       fixedResources("500m", "512Mi"),
 	}
 	e := environment{&a.Env}
 	e.addField(rayv1.EnvClusterName, labelPath(rayv1.LabelCluster))
 	e.addField(rayv1.EnvClusterNamespace, "metadata.namespace")
 	e.addField(rayv1.EnvHeadPodName, "metadata.name")
-	e.add(rayv1.EnvCRDVersion, rayv1.GroupVersion.Version)
-	e.add(rayv1.EnvAutoscalerCommand, autoscalerCommand)
+	e.addVariable(rayv1.EnvCRDVersion, rayv1.GroupVersion.Version)
+	e.addVariable(rayv1.EnvAutoscalerCommand, autoscalerCommand)
 	applyOptions(&a, c.Spec.AutoscalerOptions)
 	addAuthEnv(c, &a)
 	addLogs(pod, &a)
 	pod.Spec.Containers = append(pod.Spec.Containers, a)
 }
 
-// applyOptions sets what the user wants of the autoscaler.
+// applyOptions applies the user's autoscaler options to its container.
 func applyOptions(a *corev1.Container, o *rayv1.AutoscalerOptions) {
 	if o == nil {
 		return
@@ -84,33 +85,33 @@ func applyOptions(a *corev1.Container, o *rayv1.AutoscalerOptions) {
 	a.VolumeMounts = o.VolumeMounts
 }
 
-// UserServiceAccount is the account that the user wants for the head, and that must
-// exist. Empty: one is made, if the cluster needs any.
+// UserServiceAccount returns the service account that the user sets for the head and that must
+// exist. If empty, one is created when the cluster needs it.
 func UserServiceAccount(c *rayv1.RayCluster) string {
 	return c.Spec.HeadGroupSpec.Template.Spec.ServiceAccountName
 }
 
-// ServiceAccountName is the account that the autoscaler acts by.
+// ServiceAccountName returns the name of the autoscaler's service account.
 func ServiceAccountName(c *rayv1.RayCluster) string {
-	return or(UserServiceAccount(c), checkName(c.Name))
+	return firstNonEmpty(UserServiceAccount(c), checkName(c.Name))
 }
 
-// ServiceAccount that the autoscaler acts by. Nil: there is no autoscaler, or the user
-// has an account for it.
+// ServiceAccount returns the autoscaler's service account, or nil if there is no autoscaler or the
+// user sets an account.
 func ServiceAccount(c *rayv1.RayCluster) *corev1.ServiceAccount {
-	if !autoscaled(c) || UserServiceAccount(c) != "" {
+	if !hasAutoscaler(c) || UserServiceAccount(c) != "" {
 		return nil
 	}
-	return &corev1.ServiceAccount{ObjectMeta: owned(c, ServiceAccountName(c), ofCluster(c))}
+	return &corev1.ServiceAccount{ObjectMeta: ownedMeta(c, ServiceAccountName(c), ofCluster(c))}
 }
 
-// Role is what the autoscaler may do. Nil: there is none.
-func Role(c *rayv1.RayCluster) *rbacv1.Role {
-	if !autoscaled(c) {
+// BuildAutoscalerRole returns the permissions of the autoscaler, or nil if there is none.
+func BuildAutoscalerRole(c *rayv1.RayCluster) *rbacv1.Role {
+	if !hasAutoscaler(c) {
 		return nil
 	}
 	return &rbacv1.Role{
-		ObjectMeta: owned(c, checkName(c.Name), ofCluster(c)),
+		ObjectMeta: ownedMeta(c, checkName(c.Name), ofCluster(c)),
 		Rules: []rbacv1.PolicyRule{
 			{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get", "list", "watch", "patch"}},
 			{APIGroups: []string{""}, Resources: []string{"pods/resize"}, Verbs: []string{"patch"}},
@@ -119,13 +120,14 @@ func Role(c *rayv1.RayCluster) *rbacv1.Role {
 	}
 }
 
-// RoleBinding lets the autoscaler's account do that. Nil: there is none.
+// RoleBinding binds the role to the autoscaler's account. If there is no autoscaler, it returns
+// nil.
 func RoleBinding(c *rayv1.RayCluster) *rbacv1.RoleBinding {
-	if !autoscaled(c) {
+	if !hasAutoscaler(c) {
 		return nil
 	}
 	return &rbacv1.RoleBinding{
-		ObjectMeta: owned(c, checkName(c.Name), ofCluster(c)),
+		ObjectMeta: ownedMeta(c, checkName(c.Name), ofCluster(c)),
 		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: ServiceAccountName(c), Namespace: c.Namespace}},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: checkName(c.Name)},
 	}

@@ -14,7 +14,7 @@ import (
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 )
 
-// cluster is a head, and one group of workers.
+// cluster returns a cluster with a head and one worker group.
 func cluster(change ...func(*rayv1.RayCluster)) *rayv1.RayCluster {
 	c := &rayv1.RayCluster{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "ns", UID: "u-1"}}
 	c.Spec.RayVersion = "2.52.0"
@@ -41,10 +41,10 @@ func workerPod(c *rayv1.RayCluster) *corev1.Pod {
 	return WorkerPod(&s, c, group(c), Replica{})
 }
 
-// started is the last argument of a Ray container.
+// started returns the last argument of the Ray container.
 func started(p *corev1.Pod) string { return p.Spec.Containers[0].Args[0] }
 
-// flags are those of a start command, in order.
+// flags returns the flags of a start command in order.
 func flags(p *corev1.Pod) []string {
 	_, start, _ := strings.Cut(started(p), "ray start ")
 	return strings.Fields(start)
@@ -60,7 +60,7 @@ func list(pairs ...string) corev1.ResourceList {
 
 const ulimit = "ulimit -n ${RAY_START_ULIMIT_OPEN_FILES:-65536}; "
 
-func TestStartCommands(t *testing.T) {
+func TestPods_HaveStartCommand(t *testing.T) {
 	limits := func(c *rayv1.RayCluster) {
 		c.Spec.HeadGroupSpec.Template.Spec.Containers[0].Resources.Limits = list("cpu", "2", "memory", "1Gi", "nvidia.com/gpu", "1")
 	}
@@ -93,13 +93,13 @@ func TestStartCommands(t *testing.T) {
 	}
 }
 
-// TestFlags is what is told to Ray of resources, and how flags are written.
+// TestFlags covers the resources that are passed to Ray, and the syntax of flags.
 func TestFlags(t *testing.T) {
 	for _, row := range []struct {
 		name              string
 		limits, requests  corev1.ResourceList
 		params, resources map[string]string
-		want              []string // each is a flag; with a dash before it: is none
+		want              []string // each is a flag; with a leading dash: is absent
 	}{
 		{name: "5.09 CPUs are rounded up", limits: list("cpu", "1500m"), want: []string{"--num-cpus=2"}},
 		{name: "5.09 a request counts where no limit is", requests: list("cpu", "3", "memory", "1Gi"), want: []string{"--num-cpus=3", "-memory"}},
@@ -149,7 +149,7 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// names of the variables of a container.
+// envNames returns the names of a container's variables.
 func envNames(c corev1.Container) []string {
 	var all []string
 	for _, v := range c.Env {
@@ -273,7 +273,7 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-func TestResourcesFollowTheDesiredNumber(t *testing.T) {
+func TestSumResources_UsesDesiredReplicas(t *testing.T) {
 	n := func(v int32) *int32 { return &v }
 	yes := true
 	for _, row := range []struct {
@@ -289,25 +289,25 @@ func TestResourcesFollowTheDesiredNumber(t *testing.T) {
 		{"suspended", rayv1.WorkerGroupSpec{Replicas: n(3), MinReplicas: n(1), MaxReplicas: n(10), NumOfHosts: 4, Suspend: &yes}, 0, 0},
 		{"more than can be counted", rayv1.WorkerGroupSpec{Replicas: n(1 << 30), MinReplicas: n(0), MaxReplicas: n(1 << 30), NumOfHosts: 4}, 1 << 30, 1<<31 - 1},
 	} {
-		if replicas, pods := Desired(&row.g); replicas != row.wantReplicas || pods != row.wantOf {
+		if replicas, pods := DesiredReplicas(&row.g); replicas != row.wantReplicas || pods != row.wantOf {
 			t.Errorf("%s: %d, %d", row.name, replicas, pods)
 		}
 	}
 	c := cluster(func(c *rayv1.RayCluster) {
 		c.Spec.HeadGroupSpec.Template.Spec.Containers[0].Resources = corev1.ResourceRequirements{Limits: list("cpu", "2", "memory", "2Gi"), Requests: list("cpu", "1")}
 		g := group(c)
-		g.Replicas, g.NumOfHosts = n(9), 2 // 3 at the most, of 2 hosts
+		g.Replicas, g.NumOfHosts = n(9), 2 // limited to 3 replicas of 2 hosts
 		g.Template.Spec.Containers[0].Resources.Limits = list("cpu", "500m", "nvidia.com/gpu", "1", "google.com/tpu", "4")
 		g.Template.Spec.Containers = append(g.Template.Spec.Containers, corev1.Container{Name: "side", Resources: corev1.ResourceRequirements{Requests: list("cpu", "100m")}})
 	})
-	r := Resources(c)
+	r := SumResources(c)
 	if got := fmt.Sprint(r.CPU.String(), " ", r.Memory.String(), " ", r.GPU.String(), " ", r.TPU.String()); got != "4600m 2Gi 6 24" {
 		t.Errorf("2.4 resources follow the desired number: %s", got)
 	}
 }
 
-// TestValidateStatus is what only the controller sees.
-func TestValidateStatus(t *testing.T) {
+// These checks are made by the controller alone.
+func TestValidate_Status(t *testing.T) {
 	both := cluster(func(c *rayv1.RayCluster) {
 		for _, kind := range []string{rayv1.RayClusterSuspending, rayv1.RayClusterSuspended} {
 			c.Status.Conditions = append(c.Status.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionTrue})
@@ -322,8 +322,8 @@ func TestValidateStatus(t *testing.T) {
 	}
 }
 
-// TestTheUsersOwnCountsMore is where the user has already what would be added.
-func TestTheUsersOwnCountsMore(t *testing.T) {
+// Settings of the user are not replaced by the controller's.
+func TestPods_KeepUserSettings(t *testing.T) {
 	c := cluster(func(c *rayv1.RayCluster) {
 		yes := true
 		c.Spec.EnableInTreeAutoscaling = &yes
@@ -344,7 +344,7 @@ func TestTheUsersOwnCountsMore(t *testing.T) {
 	}
 }
 
-// TestAuthSecret is when a token is made.
+// TestAuthSecret checks when a token is generated.
 func TestAuthSecret(t *testing.T) {
 	name, yes := "keys", true
 	for _, row := range []struct {

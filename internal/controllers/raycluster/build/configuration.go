@@ -7,9 +7,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Configure reads a file of config.ray.io/v1alpha1, kind Configuration, over s. It
-// returns the fields that do not shape Pods, by name: the flags of the operator, which
-// their owner reads, and those that nobody knows.
+// Configure reads a file of config.ray.io/v1alpha1, kind Configuration, into s. It returns the
+// other fields by name: flags of the operator, which the caller handles, and unknown fields.
 func (s *Settings) Configure(file []byte) (rest map[string]json.RawMessage, err error) {
 	if err := yaml.UnmarshalStrict(file, &rest); err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)

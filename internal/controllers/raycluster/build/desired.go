@@ -9,51 +9,51 @@ import (
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 )
 
-// Desired is how many replicas a group shall have, and how many Pods these are.
-func Desired(g *rayv1.WorkerGroupSpec) (replicas, pods int32) {
+// DesiredReplicas returns the wanted number of replicas of a group and the number of their Pods.
+func DesiredReplicas(g *rayv1.WorkerGroupSpec) (replicas, pods int32) {
 	if g.Suspend != nil && *g.Suspend {
 		return 0, 0
 	}
-	least, most := value(g.MinReplicas, 0), value(g.MaxReplicas, math.MaxInt32)
-	replicas = value(g.Replicas, least)
+	least, most := derefOr(g.MinReplicas, 0), derefOr(g.MaxReplicas, math.MaxInt32)
+	replicas = derefOr(g.Replicas, least)
 	switch {
 	case replicas < least:
 		replicas = least
 	case replicas > most:
 		replicas = most
 	}
-	return replicas, Pods(replicas, g)
+	return replicas, PodCount(replicas, g)
 }
 
-// Pods is how many Pods some replicas of a group are, at the most what an int32 holds.
-func Pods(replicas int32, g *rayv1.WorkerGroupSpec) int32 {
+// PodCount returns the number of Pods of some replicas of a group, limited to the largest int32.
+func PodCount(replicas int32, g *rayv1.WorkerGroupSpec) int32 {
 	return int32(min(int64(replicas)*int64(max(g.NumOfHosts, 1)), math.MaxInt32))
 }
 
-func value(p *int32, otherwise int32) int32 {
+func derefOr(p *int32, otherwise int32) int32 {
 	if p == nil {
 		return otherwise
 	}
 	return *p
 }
 
-// Total is what all Pods that there shall be ask for.
+// Total is the sum of the resources of all wanted Pods.
 type Total struct{ CPU, Memory, GPU, TPU resource.Quantity }
 
-// Resources of the head and of the desired workers. What a container requests counts, or
-// else its limit.
-func Resources(c *rayv1.RayCluster) Total {
+// SumResources returns the resources of the head and the wanted workers. For each container,
+// requests count, or else limits.
+func SumResources(c *rayv1.RayCluster) Total {
 	var t Total
-	t.add(&c.Spec.HeadGroupSpec.Template, 1)
+	t.addTemplate(&c.Spec.HeadGroupSpec.Template, 1)
 	for i := range c.Spec.WorkerGroupSpecs {
 		g := &c.Spec.WorkerGroupSpecs[i]
-		_, pods := Desired(g)
-		t.add(&g.Template, pods)
+		_, pods := DesiredReplicas(g)
+		t.addTemplate(&g.Template, pods)
 	}
 	return t
 }
 
-func (t *Total) add(template *corev1.PodTemplateSpec, pods int32) {
+func (t *Total) addTemplate(template *corev1.PodTemplateSpec, pods int32) {
 	for i := range template.Spec.Containers {
 		r := &template.Spec.Containers[i].Resources
 		asked := corev1.ResourceList{}
@@ -64,7 +64,7 @@ func (t *Total) add(template *corev1.PodTemplateSpec, pods int32) {
 			asked[name] = q
 		}
 		for name, q := range asked {
-			if sum := t.of(name); sum != nil {
+			if sum := t.quantityOf(name); sum != nil {
 				q = q.DeepCopy()
 				q.Mul(int64(pods))
 				sum.Add(q)
@@ -73,8 +73,8 @@ func (t *Total) add(template *corev1.PodTemplateSpec, pods int32) {
 	}
 }
 
-// of is the sum that a resource goes into. Nil: none.
-func (t *Total) of(name corev1.ResourceName) *resource.Quantity {
+// quantityOf returns the sum that a resource is added to, or nil if it is not counted.
+func (t *Total) quantityOf(name corev1.ResourceName) *resource.Quantity {
 	switch {
 	case name == corev1.ResourceCPU:
 		return &t.CPU

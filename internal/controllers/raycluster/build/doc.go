@@ -1,12 +1,11 @@
-// Package build makes the objects of a RayCluster from its spec: Pods, Services and
-// what stands around them. Every function is pure. Nothing here asks the API server,
-// the clock or chance, and no argument is changed.
+// Package build creates the objects of a RayCluster from its spec: Pods, Services, RBAC objects and
+// others. All functions are pure: they do not use the API server, the clock or randomness, and do
+// not modify their arguments.
 //
-// A function that makes an object which the cluster does not want returns nil.
+// A function returns nil if the cluster does not need its object.
 package build
 
-// Version of what this package makes, the value of ray.io/kuberay-version on heads.
-// It grows when a hash comes out differently for the same spec: heads of another
-// version get the new hash and stay, for otherwise a new controller would recreate
-// every cluster.
+// Version is the value of ray.io/kuberay-version on heads. It must be increased when a hash changes
+// for an unchanged spec: heads of another version then get the new hash and stay. Otherwise an
+// upgrade of the controller would recreate every cluster.
 const Version = "k8s4r-1"

@@ -9,17 +9,17 @@ import (
 // environment is the list of a container's variables.
 type environment struct{ all *[]corev1.EnvVar }
 
-// add appends a variable. Where the user has it too, ours counts, for the last one does.
-func (e environment) add(name, value string) {
+// addVariable appends a variable. It overrides a variable of the user, because the last one wins.
+func (e environment) addVariable(name, value string) {
 	*e.all = append(*e.all, corev1.EnvVar{Name: name, Value: value})
 }
 
-// addField appends a variable that has the value of a field of the Pod.
+// addField appends a variable with the value of a field of the Pod.
 func (e environment) addField(name, path string) {
 	*e.all = append(*e.all, fromField(name, path))
 }
 
-// addMissing appends a variable unless it is there.
+// addMissing appends a variable unless it exists.
 func (e environment) addMissing(v corev1.EnvVar) {
 	if !hasEnv(*e.all, v.Name) {
 		*e.all = append(*e.all, v)
@@ -46,7 +46,7 @@ func fromField(name, path string) corev1.EnvVar {
 
 func labelPath(label string) string { return "metadata.labels['" + label + "']" }
 
-// setEnv fills the environment of the Ray container, in an order that users see, and
+// setEnv sets the environment of the Ray container, in an order that is visible to users, and that
 // of the init containers.
 func setEnv(s *Settings, c *rayv1.RayCluster, n *node, pod *corev1.Pod, start string) {
 	for i := range pod.Spec.InitContainers {
@@ -56,41 +56,41 @@ func setEnv(s *Settings, c *rayv1.RayCluster, n *node, pod *corev1.Pod, start st
 	for i := range s.Env {
 		e.addMissing(*s.Env[i].DeepCopy())
 	}
-	if !n.head() {
-		addHeadAddress(s, c, e.add)
+	if !n.isHead() {
+		addHeadAddress(s, c, e.addVariable)
 	}
 	e.addField(rayv1.EnvClusterName, labelPath(rayv1.LabelCluster))
 	e.addField(rayv1.EnvClusterNamespace, "metadata.namespace")
 	e.addField(rayv1.EnvCloudInstanceID, "metadata.name")
 	e.addField(rayv1.EnvNodeTypeName, labelPath(rayv1.LabelGroup))
-	e.add(rayv1.EnvStartCommand, start)
+	e.addVariable(rayv1.EnvStartCommand, start)
 	e.addDefault(rayv1.EnvRayPort, headPort(c))
-	if serves(c) {
+	if isOwnedByRayService(c) {
 		e.addDefault(rayv1.EnvDeathInfoTimeout, "0")
 		e.addDefault(rayv1.EnvGCSRequestTimeout, "5")
 		e.addDefault(rayv1.EnvServeKVTimeout, "5")
 	}
 	host := "127.0.0.1"
-	if !n.head() {
-		host = fqdn(s, c)
+	if !n.isHead() {
+		host = headFQDN(s, c)
 	}
 	e.addDefault(rayv1.EnvRayAddress, host+":"+headPort(c))
 	e.addDefault(rayv1.EnvUsageInUse, "1")
-	if n.head() {
-		e.add(rayv1.EnvUsageTags, "kuberay_version="+Version+";kuberay_crd=RayCluster")
+	if n.isHead() {
+		e.addVariable(rayv1.EnvUsageTags, "kuberay_version="+Version+";kuberay_crd=RayCluster")
 	}
 	e.addDefault(rayv1.EnvDiskUsage, "1")
 	addFaultTolerance(c, n, e)
 	addAutoscalerVersion(c, e)
 }
 
-// addHeadAddress says where the head is: by its full name, and by its short one.
+// addHeadAddress adds the full and the short DNS name of the head.
 func addHeadAddress(s *Settings, c *rayv1.RayCluster, add func(name, value string)) {
-	add(rayv1.EnvFQRayIP, fqdn(s, c))
+	add(rayv1.EnvFQRayIP, headFQDN(s, c))
 	add(rayv1.EnvRayIP, HeadServiceName(c))
 }
 
-// addMetricsPort names the port where Prometheus finds Ray.
+// addMetricsPort adds the container port that Prometheus scrapes, unless the user has it.
 func addMetricsPort(n *node, ray *corev1.Container) {
 	for i := range ray.Ports {
 		if ray.Ports[i].Name == portMetrics {

@@ -14,8 +14,7 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit/golden"
 )
 
-// TestGolden compares all that is made of each manifest with what was read and found
-// right.
+// TestGolden compares the objects of each manifest with reviewed output.
 func TestGolden(t *testing.T) {
 	manifests, err := filepath.Glob("testdata/*.manifest.yaml")
 	if err != nil || len(manifests) < 25 {
@@ -40,7 +39,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// print writes what there is as documents of YAML. What says nothing is left out.
+// print returns the objects as YAML documents, without empty fields.
 func print(t *testing.T, objects []client.Object) string {
 	t.Helper()
 	var b strings.Builder

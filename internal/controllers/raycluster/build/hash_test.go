@@ -9,14 +9,14 @@ import (
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 )
 
-// TestHashes is which change of a spec is one of its Pods.
-func TestHashes(t *testing.T) {
+// TestHashes_ChangeWithPodSpec checks which changes of a spec change each hash.
+func TestHashes_ChangeWithPodSpec(t *testing.T) {
 	nine := int32(9)
 	recreate := rayv1.UpgradeRecreate
 	for _, row := range []struct {
 		name                string
 		change              func(*rayv1.RayCluster)
-		spec, head, workers bool // whether the hash of it changes
+		spec, head, workers bool // whether the hash changes
 	}{
 		{"5.38 replicas", func(c *rayv1.RayCluster) {
 			group(c).Replicas, group(c).MinReplicas, group(c).MaxReplicas = &nine, &nine, &nine
@@ -63,7 +63,7 @@ func TestHashes(t *testing.T) {
 	}
 }
 
-// TestSharedHash is which change leaves no worker that could work with the head that is there.
+// The shared hash changes if new workers could not work with the existing head.
 func TestSharedHash(t *testing.T) {
 	for _, row := range []struct {
 		name   string
@@ -95,9 +95,9 @@ func TestSharedHash(t *testing.T) {
 	}
 }
 
-// TestHeadHashIsOfWhatShapesTheHead: a rolling update replaces a head for what its Pod
-// follows from, wherever that stands, and for nothing else.
-func TestHeadHashIsOfWhatShapesTheHead(t *testing.T) {
+// A rolling update replaces a head for changes that affect its Pod, wherever they are in the spec,
+// and for no others.
+func TestHeadHash_CoversWhatAffectsTheHead(t *testing.T) {
 	autoscaler := func(change func(*rayv1.AutoscalerOptions)) func(*rayv1.RayCluster) {
 		return func(c *rayv1.RayCluster) {
 			yes := true

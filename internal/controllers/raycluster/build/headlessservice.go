@@ -8,8 +8,8 @@ import (
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 )
 
-// HeadlessService lets the hosts of one replica find each other. Nil: no replica has
-// several hosts.
+// HeadlessService returns the Service by which the hosts of a replica find each other, or nil if no
+// replica has several hosts.
 func HeadlessService(_ *Settings, c *rayv1.RayCluster) *corev1.Service {
 	if !slices.ContainsFunc(c.Spec.WorkerGroupSpecs, func(g rayv1.WorkerGroupSpec) bool { return g.NumOfHosts > 1 }) {
 		return nil
@@ -17,7 +17,7 @@ func HeadlessService(_ *Settings, c *rayv1.RayCluster) *corev1.Service {
 	labels := ofCluster(c)
 	labels[rayv1.LabelHeadlessService] = HeadlessServiceName(c)
 	return &corev1.Service{
-		ObjectMeta: owned(c, HeadlessServiceName(c), labels),
+		ObjectMeta: ownedMeta(c, HeadlessServiceName(c), labels),
 		Spec: corev1.ServiceSpec{
 			ClusterIP:                corev1.ClusterIPNone,
 			Selector:                 map[string]string{rayv1.LabelCluster: c.Name, rayv1.LabelNodeType: rayv1.NodeTypeWorker},

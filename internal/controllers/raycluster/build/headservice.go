@@ -21,8 +21,8 @@ const (
 	portServe     = "serve"
 )
 
-// headSelector finds the head by labels that it really has: the user may have changed
-// some of them in the template.
+// headSelector selects the head by the labels that its Pod gets: the template may override some of
+// them.
 func headSelector(s *Settings, c *rayv1.RayCluster) map[string]string {
 	has, selector := podLabels(s, c, headNode(c)), map[string]string{}
 	for _, l := range []string{rayv1.LabelCluster, rayv1.LabelNodeType, rayv1.LabelIdentifier, rayv1.LabelAppName, rayv1.LabelCreatedBy} {
@@ -31,11 +31,11 @@ func headSelector(s *Settings, c *rayv1.RayCluster) map[string]string {
 	return selector
 }
 
-// HeadService is how others reach the head. Without a wish of the user's it is
-// headless: a worker then finds a head that is not ready yet.
+// HeadService returns the Service of the head. By default it is headless, so that workers resolve a
+// head that is not ready yet.
 func HeadService(s *Settings, c *rayv1.RayCluster) *corev1.Service {
 	h := &c.Spec.HeadGroupSpec
-	svc := &corev1.Service{ObjectMeta: owned(c, HeadServiceName(c), headSelector(s, c))}
+	svc := &corev1.Service{ObjectMeta: ownedMeta(c, HeadServiceName(c), headSelector(s, c))}
 	svc.Annotations = maps.Clone(c.Spec.HeadServiceAnnotations)
 	svc.Spec = corev1.ServiceSpec{Selector: headSelector(s, c), Ports: headPorts(c), Type: h.ServiceType}
 	if h.HeadService != nil {
@@ -49,14 +49,14 @@ func HeadService(s *Settings, c *rayv1.RayCluster) *corev1.Service {
 	return svc
 }
 
-// mergeHeadService takes over all that the user says. Our labels and selector count
-// more, and our ports come after the user's.
+// mergeHeadService merges the user's Service. Our labels and selector win, and our ports follow the
+// user's.
 func mergeHeadService(svc, user *corev1.Service) {
-	svc.Annotations = merged(svc.Annotations, user.Annotations)
-	svc.Labels = merged(user.Labels, svc.Labels)
+	svc.Annotations = mergeMaps(svc.Annotations, user.Annotations)
+	svc.Labels = mergeMaps(user.Labels, svc.Labels)
 	ours := svc.Spec
 	svc.Spec = user.Spec
-	svc.Spec.Selector = merged(user.Spec.Selector, ours.Selector)
+	svc.Spec.Selector = mergeMaps(user.Spec.Selector, ours.Selector)
 	if user.Spec.Type == "" {
 		svc.Spec.Type = ours.Type
 	}
@@ -69,8 +69,8 @@ func mergeHeadService(svc, user *corev1.Service) {
 	sortPorts(svc.Spec.Ports)
 }
 
-// merged has all of both. Where both have a key, the second counts.
-func merged(a, b map[string]string) map[string]string {
+// mergeMaps returns the entries of both maps. For a key in both, b wins.
+func mergeMaps(a, b map[string]string) map[string]string {
 	if len(a)+len(b) == 0 {
 		return nil
 	}
@@ -80,12 +80,12 @@ func merged(a, b map[string]string) map[string]string {
 	return all
 }
 
-// headPorts are the ports of the head's container, or else those that Ray uses.
+// headPorts returns the ports of the head's container, or else Ray's defaults.
 func headPorts(c *rayv1.RayCluster) []corev1.ServicePort {
 	n := headNode(c)
 	var all []corev1.ServicePort
-	for _, p := range n.ray().Ports {
-		all = append(all, servicePort(or(p.Name, fmt.Sprintf("%d-port", p.ContainerPort)), p.ContainerPort, p.Protocol))
+	for _, p := range n.rayContainer().Ports {
+		all = append(all, servicePort(firstNonEmpty(p.Name, fmt.Sprintf("%d-port", p.ContainerPort)), p.ContainerPort, p.Protocol))
 	}
 	if len(all) == 0 {
 		all = []corev1.ServicePort{
@@ -111,7 +111,7 @@ func servicePort(name string, port int32, protocol corev1.Protocol) corev1.Servi
 	return corev1.ServicePort{Name: name, Port: port, Protocol: protocol, AppProtocol: &app}
 }
 
-// portNumber of a flag. Validate has refused what is none.
+// portNumber parses the value of a port flag. Validate has rejected invalid values.
 func portNumber(text string) int32 {
 	n, err := strconv.ParseInt(text, 10, 32)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 )
 
-// HeadIngress leads to the dashboard. Nil: the user does not want it.
+// HeadIngress returns the Ingress of the dashboard, or nil if the user does not enable it.
 func HeadIngress(c *rayv1.RayCluster) *networkingv1.Ingress {
 	h := &c.Spec.HeadGroupSpec
 	if h.EnableIngress == nil || !*h.EnableIngress {
@@ -19,7 +19,7 @@ func HeadIngress(c *rayv1.RayCluster) *networkingv1.Ingress {
 	if o == nil {
 		o = &rayv1.IngressOptions{}
 	}
-	in := &networkingv1.Ingress{ObjectMeta: owned(c, HeadIngressName(c), ofCluster(c))}
+	in := &networkingv1.Ingress{ObjectMeta: ownedMeta(c, HeadIngressName(c), ofCluster(c))}
 	in.Annotations, in.Spec.IngressClassName = ingressAnnotations(c)
 	in.Spec.Rules = []networkingv1.IngressRule{{Host: o.Host, IngressRuleValue: dashboardPath(c, o)}}
 	for _, t := range o.TLS {
@@ -40,18 +40,18 @@ func dashboardPath(c *rayv1.RayCluster, o *rayv1.IngressOptions) networkingv1.In
 		}
 	}
 	return networkingv1.IngressRuleValue{HTTP: &networkingv1.HTTPIngressRuleValue{Paths: []networkingv1.HTTPIngressPath{{
-		Path: or(o.Path, "/"), PathType: &kind,
+		Path: firstNonEmpty(o.Path, "/"), PathType: &kind,
 		Backend: networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{
 			Name: HeadServiceName(c), Port: networkingv1.ServiceBackendPort{Number: port},
 		}},
 	}}}}
 }
 
-// ingressAnnotations are all of the cluster's, for ingress controllers read theirs there.
-// The class moves into its field, beside which the API server takes no annotation. What
-// kubectl applied stays, and what names the Pods: they are about another object.
+// ingressAnnotations returns the cluster's annotations, which configure Ingress controllers. The
+// class moves into its field, because the API server rejects both. Annotations of kubectl apply and
+// about Pods are left out, because they belong to another object.
 func ingressAnnotations(c *rayv1.RayCluster) (all map[string]string, class *string) {
-	all = merged(c.Annotations, nil)
+	all = mergeMaps(c.Annotations, nil)
 	if v, ok := all[rayv1.AnnotationIngressClass]; ok {
 		class = &v
 	}

@@ -10,23 +10,24 @@ import (
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 )
 
-// Replica is which Pod of a group of workers one is.
+// Replica identifies a worker Pod in its group.
 type Replica struct {
-	// Name of the replica, unique in the cluster. Only of groups with several hosts.
+	// Name is the name of the replica, unique in the cluster. Only set in groups with several
+	// hosts.
 	Name string
-	// Index of the replica in its group, from 0.
+	// Index is the index of the replica in its group, from 0.
 	Index int
-	// Host is the number of the Pod in its replica, from 0.
+	// Host is the index of the Pod in its replica, from 0.
 	Host int
 }
 
-// serves tells whether a RayService has made the cluster.
-func serves(c *rayv1.RayCluster) bool {
+// isOwnedByRayService reports whether a RayService created the cluster.
+func isOwnedByRayService(c *rayv1.RayCluster) bool {
 	return c.Labels[rayv1.LabelOriginatedFromKind] == "RayService"
 }
 
-// podLabels are those of a head or worker. The user's count more than ours, but for
-// the three by which the controller finds its Pods.
+// podLabels returns the labels of a head or worker. The user's labels win, except for the three
+// that select the controller's Pods.
 func podLabels(s *Settings, c *rayv1.RayCluster, n *node) map[string]string {
 	all := maps.Clone(s.Labels)
 	if all == nil {
@@ -34,12 +35,12 @@ func podLabels(s *Settings, c *rayv1.RayCluster, n *node) map[string]string {
 	}
 	maps.Copy(all, map[string]string{
 		rayv1.LabelIsRayNode:  "yes",
-		rayv1.LabelIdentifier: last(c.Name+"-"+n.kind, maxLabel),
+		rayv1.LabelIdentifier: lastBytes(c.Name+"-"+n.kind, maxLabel),
 		rayv1.LabelAppName:    rayv1.AppName,
 		rayv1.LabelCreatedBy:  rayv1.CreatedBy,
 	})
-	if serves(c) {
-		all[rayv1.LabelServe] = strconv.FormatBool(!n.head())
+	if isOwnedByRayService(c) {
+		all[rayv1.LabelServe] = strconv.FormatBool(!n.isHead())
 	}
 	maps.Copy(all, n.template.Labels)
 	maps.Copy(all, n.labels)
@@ -51,8 +52,8 @@ func podLabels(s *Settings, c *rayv1.RayCluster, n *node) map[string]string {
 	return all
 }
 
-// addReplica labels a worker with its place in the group, and no other: one that a
-// template gave would be taken for what is left of a replica.
+// addReplica labels a worker with its replica. Such labels of the template are removed, because the
+// Pod would look like part of another replica.
 func addReplica(s *Settings, labels map[string]string, g *rayv1.WorkerGroupSpec, r Replica) {
 	if !s.ReplicaIndex {
 		return
@@ -73,7 +74,7 @@ func podAnnotations(s *Settings, c *rayv1.RayCluster, n *node) map[string]string
 	if v, ok := c.Annotations[rayv1.AnnotationOverwriteCommand]; ok {
 		all[rayv1.AnnotationOverwriteCommand] = v
 	}
-	if !n.head() {
+	if !n.isHead() {
 		return all
 	}
 	all[rayv1.AnnotationFTEnabled] = strconv.FormatBool(faultTolerant(c))
@@ -85,10 +86,10 @@ func podAnnotations(s *Settings, c *rayv1.RayCluster, n *node) map[string]string
 	return all
 }
 
-// podMeta is the metadata of a head or worker. The template's namespace does not
-// count: a Pod is where its cluster is.
+// podMeta returns the metadata of a head or worker. The namespace of the template is ignored: Pods
+// run in the namespace of the cluster.
 func podMeta(s *Settings, c *rayv1.RayCluster, n *node, prefix string) metav1.ObjectMeta {
-	meta := owned(c, "", podLabels(s, c, n))
+	meta := ownedMeta(c, "", podLabels(s, c, n))
 	meta.GenerateName = prefix
 	meta.Annotations = podAnnotations(s, c, n)
 	meta.Finalizers = slices.Clone(n.template.Finalizers)

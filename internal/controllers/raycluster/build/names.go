@@ -9,47 +9,47 @@ import (
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 )
 
-// What names may hold at the most.
+// Limits of names, in bytes.
 const (
-	maxPrefix = 50 // what is left of a Pod's name before its role
-	maxCheck  = 50 // the names of checkName
+	maxPrefix = 50 // of a Pod's name before its role
+	maxCheck  = 50 // of names from checkName
 	maxLabel  = 63
 )
 
-// HeadNamePrefix begins the name of a head Pod.
-func HeadNamePrefix(c *rayv1.RayCluster) string { return prefix(c.Name) + "-head-" }
+// HeadNamePrefix returns the prefix of the name of a head Pod.
+func HeadNamePrefix(c *rayv1.RayCluster) string { return namePrefix(c.Name) + "-head-" }
 
-// WorkerNamePrefix begins the name of a worker Pod of the group.
+// WorkerNamePrefix returns the prefix of the names of the group's worker Pods.
 func WorkerNamePrefix(c *rayv1.RayCluster, g *rayv1.WorkerGroupSpec) string {
-	return prefix(c.Name+"-"+g.GroupName) + "-worker-"
+	return namePrefix(c.Name+"-"+g.GroupName) + "-worker-"
 }
 
-// ReplicaName names a replica of several Pods, in a label. The suffix tells the replicas
-// of a cluster apart, so that the name of the group may be cut.
+// ReplicaName returns the name of a multi-host replica, for a label. The suffix is unique in the
+// cluster, so the group name may be truncated.
 func ReplicaName(g *rayv1.WorkerGroupSpec, suffix string) string {
 	group := g.GroupName[:min(len(g.GroupName), maxLabel-1-len(suffix))]
 	return strings.TrimRight(group, "-._") + "-" + suffix
 }
 
-// prefix is cut so that something can be appended: no part of a name ends in a dot.
-func prefix(s string) string {
+// namePrefix truncates s so that a suffix can be appended: no part of a name may end in a dot.
+func namePrefix(s string) string {
 	return strings.TrimRight(strings.ToLower(s[:min(len(s), maxPrefix)]), ".")
 }
 
-// last keeps the end of s.
-func last(s string, n int) string { return s[max(0, len(s)-n):] }
+// lastBytes returns the last n bytes of s.
+func lastBytes(s string, n int) string { return s[max(0, len(s)-n):] }
 
-// checkName keeps the last 50 characters, and puts an r where the first is no
-// letter: Services and their like must begin with one.
+// checkName returns the last 50 characters of s. If the first is not a letter, it is replaced by r:
+// names of Services must start with a letter.
 func checkName(s string) string {
-	s = last(s, maxCheck)
+	s = lastBytes(s, maxCheck)
 	if first := rune(s[0]); unicode.IsDigit(first) || unicode.IsPunct(first) {
 		return "r" + s[1:]
 	}
 	return s
 }
 
-// HeadServiceName names the head's Service.
+// HeadServiceName returns the name of the head's Service.
 func HeadServiceName(c *rayv1.RayCluster) string {
 	if s := c.Spec.HeadGroupSpec.HeadService; s != nil && s.Name != "" {
 		return s.Name
@@ -57,13 +57,13 @@ func HeadServiceName(c *rayv1.RayCluster) string {
 	return c.Name + "-head-svc"
 }
 
-// ServeServiceName names the Service of Ray Serve.
+// ServeServiceName returns the name of the Service of Ray Serve.
 func ServeServiceName(c *rayv1.RayCluster) string { return c.Name + "-serve-svc" }
 
-// HeadlessServiceName names the Service of the workers.
+// HeadlessServiceName returns the name of the Service of multi-host workers.
 func HeadlessServiceName(c *rayv1.RayCluster) string { return c.Name + "-headless" }
 
-// AuthSecretName names the Secret of the token.
+// AuthSecretName returns the name of the Secret with the token.
 func AuthSecretName(c *rayv1.RayCluster) string {
 	if a := c.Spec.AuthOptions; a != nil && a.SecretName != nil && *a.SecretName != "" {
 		return *a.SecretName
@@ -71,21 +71,21 @@ func AuthSecretName(c *rayv1.RayCluster) string {
 	return checkName(c.Name)
 }
 
-// RedisCleanupJobName names the Job that removes the cluster's keys from Redis.
+// RedisCleanupJobName returns the name of the Job that removes the cluster's keys from Redis.
 func RedisCleanupJobName(c *rayv1.RayCluster) string {
-	return strings.TrimLeft(last(c.Name+"-redis-cleanup", maxLabel), "-.")
+	return strings.TrimLeft(lastBytes(c.Name+"-redis-cleanup", maxLabel), "-.")
 }
 
-// HeadIngressName names the Ingress of the dashboard.
+// HeadIngressName returns the name of the Ingress of the dashboard.
 func HeadIngressName(c *rayv1.RayCluster) string { return checkName(c.Name + "-head-ingress") }
 
-// fqdn is the head's Service by its full name.
-func fqdn(s *Settings, c *rayv1.RayCluster) string {
+// headFQDN returns the full DNS name of the head's Service.
+func headFQDN(s *Settings, c *rayv1.RayCluster) string {
 	return HeadServiceName(c) + "." + c.Namespace + ".svc." + s.ClusterDomain
 }
 
-// owned is the metadata of an object that goes with its cluster.
-func owned(c *rayv1.RayCluster, name string, labels map[string]string) metav1.ObjectMeta {
+// ownedMeta returns the metadata of an object that is deleted with its cluster.
+func ownedMeta(c *rayv1.RayCluster, name string, labels map[string]string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Namespace:       c.Namespace,
 		Name:            name,
@@ -94,7 +94,7 @@ func owned(c *rayv1.RayCluster, name string, labels map[string]string) metav1.Ob
 	}
 }
 
-// ofCluster labels what is neither head nor worker.
+// ofCluster returns the labels of objects other than head and worker Pods.
 func ofCluster(c *rayv1.RayCluster) map[string]string {
 	return map[string]string{
 		rayv1.LabelCluster:   c.Name,

@@ -8,20 +8,20 @@ import (
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 )
 
-// node is what a head and a worker have in common.
+// node is what heads and workers have in common.
 type node struct {
 	kind      string // a NodeType
 	group     string
 	template  *corev1.PodTemplateSpec
-	params    map[string]string // of ray start, as the user has them
-	resources map[string]string // that Ray shall know of
+	params    map[string]string // of ray start, from the user
+	resources map[string]string // passed to Ray, from the user
 	labels    map[string]string
 }
 
-func (n *node) head() bool { return n.kind == rayv1.NodeTypeHead }
+func (n *node) isHead() bool { return n.kind == rayv1.NodeTypeHead }
 
-// ray is the container that Ray runs in, as the user has it.
-func (n *node) ray() *corev1.Container { return &n.template.Spec.Containers[0] }
+// rayContainer returns the user's container that runs Ray: the first.
+func (n *node) rayContainer() *corev1.Container { return &n.template.Spec.Containers[0] }
 
 func headNode(c *rayv1.RayCluster) *node {
 	h := &c.Spec.HeadGroupSpec
@@ -38,8 +38,8 @@ func workerNode(g *rayv1.WorkerGroupSpec) *node {
 	}
 }
 
-// HeadPod is the head of a cluster. Its generateName is HeadNamePrefix, or else it
-// has a name. The template must have a container.
+// HeadPod returns the head Pod of a cluster. It has either a name, or HeadNamePrefix as its
+// generateName. The template must have a container.
 func HeadPod(s *Settings, c *rayv1.RayCluster) *corev1.Pod {
 	n := headNode(c)
 	pod := &corev1.Pod{ObjectMeta: podMeta(s, c, n, HeadNamePrefix(c))}
@@ -49,15 +49,15 @@ func HeadPod(s *Settings, c *rayv1.RayCluster) *corev1.Pod {
 	pod.Annotations[rayv1.AnnotationTemplateHash] = HeadHash(c)
 	pod.Annotations[rayv1.AnnotationSharedHash] = SharedHash(c)
 	fillSpec(s, c, n, pod)
-	if autoscaled(c) {
+	if hasAutoscaler(c) {
 		addAutoscaler(s, c, pod)
 	}
 	addSidecars(pod, s.HeadSidecars)
 	return pod
 }
 
-// WorkerPod is one worker of a group, its generateName WorkerNamePrefix. The template
-// must have a container.
+// WorkerPod returns a worker Pod of a group, with WorkerNamePrefix as its generateName. The
+// template must have a container.
 func WorkerPod(s *Settings, c *rayv1.RayCluster, g *rayv1.WorkerGroupSpec, r Replica) *corev1.Pod {
 	n := workerNode(g)
 	pod := &corev1.Pod{ObjectMeta: podMeta(s, c, n, WorkerNamePrefix(c, g))}
@@ -68,13 +68,13 @@ func WorkerPod(s *Settings, c *rayv1.RayCluster, g *rayv1.WorkerGroupSpec, r Rep
 	return pod
 }
 
-// fillSpec is all that heads and workers have in common.
+// fillSpec sets what heads and workers have in common.
 func fillSpec(s *Settings, c *rayv1.RayCluster, n *node, pod *corev1.Pod) {
 	pod.Spec = *n.template.Spec.DeepCopy()
-	if version(c) == rayv1.AutoscalerV2 {
+	if autoscalerVersion(c) == rayv1.AutoscalerV2 {
 		pod.Spec.RestartPolicy = corev1.RestartPolicyNever
 	}
-	if !n.head() && s.WaitForGCS {
+	if !n.isHead() && s.WaitForGCS {
 		addWaitForGCS(s, c, pod)
 	}
 	params := startParams(s, c, n)
@@ -88,7 +88,7 @@ func fillSpec(s *Settings, c *rayv1.RayCluster, n *node, pod *corev1.Pod) {
 	addAuth(c, pod)
 }
 
-// addSidecars adds the operator's containers, but for those that the user has too.
+// addSidecars adds the operator's containers. A user's container of the same name wins.
 func addSidecars(pod *corev1.Pod, sidecars []corev1.Container) {
 	for i := range sidecars {
 		if findContainer(pod.Spec.Containers, sidecars[i].Name) == nil {
@@ -97,7 +97,7 @@ func addSidecars(pod *corev1.Pod, sidecars []corev1.Container) {
 	}
 }
 
-// findContainer by its name. Nil: there is none.
+// findContainer returns the container of that name, or nil.
 func findContainer(all []corev1.Container, name string) *corev1.Container {
 	for i := range all {
 		if all[i].Name == name {

@@ -10,37 +10,37 @@ import (
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 )
 
-// addProbes asks Ray whether it is well, where the user asks nothing.
+// addProbes adds probes of Ray's health, unless the user sets any.
 func addProbes(c *rayv1.RayCluster, n *node, params map[string]string, ray *corev1.Container) {
 	check := health{
-		head: n.head(), agent: params[paramAgentPort], dashboard: dashboardPort(c),
+		head: n.isHead(), agent: params[paramAgentPort], dashboard: dashboardPort(c),
 		http: atLeast(c.Spec.RayVersion, 53),
 	}
 	if ray.LivenessProbe == nil {
-		ray.LivenessProbe = check.probe(30, 120)
+		ray.LivenessProbe = check.newProbe(30, 120)
 	}
 	if ray.ReadinessProbe != nil {
 		return
 	}
-	if !serves(c) || n.head() {
-		ray.ReadinessProbe = check.probe(10, 10)
+	if !isOwnedByRayService(c) || n.isHead() {
+		ray.ReadinessProbe = check.newProbe(10, 10)
 		return
 	}
-	// A worker that does not serve must get no requests, and at once.
+	// A worker without a running Serve proxy must stop getting requests at once.
 	check.serve = servePort(ray)
-	ray.ReadinessProbe = check.probe(10, 1)
+	ray.ReadinessProbe = check.newProbe(10, 1)
 }
 
-// health is how to ask a Ray container whether it is well.
+// health holds what the probes of a Ray container check.
 type health struct {
 	head      bool
 	agent     string // port of the agent
 	dashboard string // port of the dashboard, on heads
 	http      bool   // the agent answers for the whole node
-	serve     int32  // port of Ray Serve. 0: it is not asked
+	serve     int32  // port of Ray Serve; if 0, it is not checked
 }
 
-func (h health) probe(delay, failures int32) *corev1.Probe {
+func (h health) newProbe(delay, failures int32) *corev1.Probe {
 	timeout := int32(2)
 	if h.head {
 		timeout = 5
@@ -50,11 +50,11 @@ func (h health) probe(delay, failures int32) *corev1.Probe {
 		p.HTTPGet = &corev1.HTTPGetAction{Path: "/api/healthz", Port: intstr.FromInt(port)}
 		return p
 	}
-	p.Exec = &corev1.ExecAction{Command: []string{"bash", "-c", h.command()}}
+	p.Exec = &corev1.ExecAction{Command: []string{"bash", "-c", h.probeCommand()}}
 	return p
 }
 
-func (h health) command() string {
+func (h health) probeCommand() string {
 	ask := func(timeout int, port, path string) string {
 		return fmt.Sprintf("wget --tries 1 -T %d -q -O- http://localhost:%s/%s | grep success", timeout, port, path)
 	}
@@ -68,7 +68,7 @@ func (h health) command() string {
 	return all
 }
 
-// servePort is where Ray Serve listens.
+// servePort returns the port of Ray Serve.
 func servePort(ray *corev1.Container) int32 {
 	for i := range ray.Ports {
 		if ray.Ports[i].Name == portServe {

@@ -2,8 +2,8 @@ package build
 
 import "fmt"
 
-// atLeast tells whether a version of Ray is 2.minor or newer. One that is not
-// known is taken for an old one.
+// atLeast reports whether a version of Ray is 2.minor or newer. A version that cannot be parsed
+// counts as old.
 func atLeast(version string, minor int) bool {
 	var major, has int
 	if n, _ := fmt.Sscanf(version, "%d.%d", &major, &has); n < 2 {

@@ -12,39 +12,38 @@ import (
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 )
 
-// faultTolerant tells whether the head keeps what it knows outside of it.
+// faultTolerant reports whether the head stores its state outside its Pod.
 func faultTolerant(c *rayv1.RayCluster) bool {
 	return c.Spec.GcsFaultToleranceOptions != nil || strings.EqualFold(c.Annotations[rayv1.AnnotationFTEnabled], "true")
 }
 
-// FaultTolerant tells whether the head keeps what it knows in Redis.
+// FaultTolerant reports whether the head stores its state in Redis.
 func FaultTolerant(c *rayv1.RayCluster) bool {
 	o := c.Spec.GcsFaultToleranceOptions
 	return faultTolerant(c) && (o == nil || o.Backend != rayv1.BackendRocksDB)
 }
 
-// storageNamespace separates this cluster's keys from others'.
+// storageNamespace returns the namespace that separates this cluster's keys from others.
 func storageNamespace(c *rayv1.RayCluster) string {
 	if o := c.Spec.GcsFaultToleranceOptions; o != nil {
-		return or(o.ExternalStorageNamespace, string(c.UID))
+		return firstNonEmpty(o.ExternalStorageNamespace, string(c.UID))
 	}
-	return or(c.Annotations[rayv1.AnnotationStorageNamespace], string(c.UID))
+	return firstNonEmpty(c.Annotations[rayv1.AnnotationStorageNamespace], string(c.UID))
 }
 
-// addFaultTolerance tells the head where Redis is, and the workers to wait for a new head.
+// addFaultTolerance sets the address of Redis on the head, and makes workers wait for a new head.
 func addFaultTolerance(c *rayv1.RayCluster, n *node, e environment) {
 	if !faultTolerant(c) {
 		return
 	}
-	if !n.head() {
+	if !n.isHead() {
 		e.addDefault(rayv1.EnvReconnectTimeout, "600")
 		return
 	}
 	e.addDefault(rayv1.EnvStorageNamespace, storageNamespace(c))
 	o := c.Spec.GcsFaultToleranceOptions
 	if o == nil {
-		// The Job that removes the keys does not run ray start, so it needs the
-		// password here.
+		// The cleanup Job does not run ray start, so it gets the password from the environment.
 		if p, ok := n.params[paramRedisPassword]; ok && !strings.HasPrefix(p, "$") {
 			e.addDefault(rayv1.EnvRedisPassword, p)
 		}
@@ -61,7 +60,7 @@ func addCredential(e environment, name string, from *rayv1.RedisCredential) {
 	}
 }
 
-// cleanup removes the keys of one cluster from Redis. An older Ray takes no user name.
+// cleanup removes the keys of one cluster from Redis. Older versions of Ray accept no user name.
 const cleanup = `python - <<'EOF'
 import inspect, os, sys
 from urllib.parse import urlparse
@@ -87,15 +86,15 @@ sys.exit(0 if done else "the keys of " + wanted["storage_namespace"] + " could n
 EOF
 `
 
-// NeedsRedisCleanup tells whether a cluster has keys in Redis that go with it. False: it
-// has none there, or the operator wants them kept.
+// NeedsRedisCleanup reports whether the keys of a cluster in Redis are removed when it is deleted.
+// It is false if there are none or the operator keeps them.
 func NeedsRedisCleanup(s *Settings, c *rayv1.RayCluster) bool {
 	return s.RedisCleanup && FaultTolerant(c)
 }
 
-// RedisCleanupJob removes the keys of a cluster from Redis. Nil: there is no need, or the
-// head has no container whose image could do it, which clusters that were stored before
-// they were judged may have.
+// RedisCleanupJob returns the Job that removes the cluster's keys from Redis. It returns nil if
+// there is nothing to remove, or if the head has no container whose image could run it: a cluster
+// stored before validation existed may have none.
 func RedisCleanupJob(s *Settings, c *rayv1.RayCluster) *batchv1.Job {
 	if !NeedsRedisCleanup(s, c) || len(c.Spec.HeadGroupSpec.Template.Spec.Containers) == 0 {
 		return nil
@@ -108,13 +107,13 @@ func RedisCleanupJob(s *Settings, c *rayv1.RayCluster) *batchv1.Job {
 	spec.Containers = spec.Containers[:1]
 	spec.RestartPolicy = corev1.RestartPolicyNever
 	ray := &spec.Containers[0]
-	ray.Command, ray.Args = shell(s), []string{cleanup}
+	ray.Command, ray.Args = shellCommand(s), []string{cleanup}
 	ray.LivenessProbe, ray.ReadinessProbe, ray.StartupProbe = nil, nil, nil
 	ray.Ports = nil
-	ray.Resources = fixed("200m", "256Mi")
+	ray.Resources = fixedResources("200m", "256Mi")
 	none, limit := int32(0), int64(300)
 	return &batchv1.Job{
-		ObjectMeta: owned(c, RedisCleanupJobName(c), labels),
+		ObjectMeta: ownedMeta(c, RedisCleanupJobName(c), labels),
 		Spec: batchv1.JobSpec{
 			BackoffLimit:          &none,
 			ActiveDeadlineSeconds: &limit,
@@ -126,8 +125,8 @@ func RedisCleanupJob(s *Settings, c *rayv1.RayCluster) *batchv1.Job {
 	}
 }
 
-// fixed resources: as much requested as allowed.
-func fixed(cpu, memory string) corev1.ResourceRequirements {
+// fixedResources returns resources with equal requests and limits.
+func fixedResources(cpu, memory string) corev1.ResourceRequirements {
 	all := corev1.ResourceList{
 		corev1.ResourceCPU:    resource.MustParse(cpu),
 		corev1.ResourceMemory: resource.MustParse(memory),

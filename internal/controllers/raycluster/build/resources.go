@@ -12,10 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// gpu names what Ray counts as a GPU: whole ones of any make, and slices of NVIDIA's.
+// gpu matches the resources that Ray counts as GPUs: GPUs of any vendor, and MIG slices of NVIDIA.
 var gpu = regexp.MustCompile(`gpu$|^nvidia\.com/mig-\d+g\.\d+gb$`)
 
-// accelerators are the names, in Ray, of devices that are no GPUs.
+// accelerators maps other devices to their names in Ray.
 var accelerators = map[corev1.ResourceName]string{
 	"aws.amazon.com/neuroncore": "neuron_cores",
 	resourceTPU:                 "TPU",
@@ -23,36 +23,36 @@ var accelerators = map[corev1.ResourceName]string{
 
 const resourceTPU corev1.ResourceName = "google.com/tpu"
 
-// addResources tells Ray what the Pod has: as the group says, else as the flags say,
-// else as the container's limits say.
+// addResources sets the resource flags from the group's resources, or else the user's flags, or
+// else the limits of the container.
 func addResources(p map[string]string, n *node) {
 	custom := map[string]any{}
 	for _, name := range slices.Sorted(maps.Keys(n.resources)) {
 		q, err := resource.ParseQuantity(n.resources[name])
 		if err != nil {
-			continue // Validate has said so
+			continue // Validate reports it
 		}
 		switch strings.ToLower(name) {
 		case "cpu":
-			p[paramNumCPUs] = whole(q)
+			p[paramNumCPUs] = roundUp(q)
 		case "gpu":
-			p[paramNumGPUs] = whole(q)
+			p[paramNumGPUs] = roundUp(q)
 		case "memory":
-			p[paramMemory] = whole(q)
+			p[paramMemory] = roundUp(q)
 		default:
-			custom[name] = number(q)
+			custom[name] = toJSONNumber(q)
 		}
 	}
 	addCustom(p, custom)
-	addLimits(p, n.ray())
+	addLimits(p, n.rayContainer())
 }
 
-// addLimits is for what neither the group nor a flag says.
+// addLimits sets the resources that neither the group nor a flag sets.
 func addLimits(p map[string]string, ray *corev1.Container) {
 	limits := ray.Resources.Limits
 	set := func(param string, q resource.Quantity, ok bool) {
 		if _, has := p[param]; !has && ok && !q.IsZero() {
-			p[param] = whole(q)
+			p[param] = roundUp(q)
 		}
 	}
 	cpu, ok := limits[corev1.ResourceCPU]
@@ -69,21 +69,20 @@ func addLimits(p map[string]string, ray *corev1.Container) {
 	for _, name := range names {
 		q := limits[name]
 		if as, known := accelerators[name]; known && !q.IsZero() {
-			addCustom(p, map[string]any{as: number(q)})
+			addCustom(p, map[string]any{as: toJSONNumber(q)})
 			return
 		}
 	}
 }
 
-// addCustom puts resources of other names into the flag for them. What stands there
-// already counts more.
+// addCustom adds custom resources to their flag. Entries that exist win.
 func addCustom(p map[string]string, more map[string]any) {
 	if len(more) == 0 {
 		return
 	}
 	all, ok := parseCustom(p[paramResources])
 	if !ok {
-		return // Ray will say what is wrong with it
+		return // Ray reports the error
 	}
 	for name, v := range all {
 		more[name] = v
@@ -95,7 +94,7 @@ func addCustom(p map[string]string, more map[string]any) {
 	p[paramResources] = "'" + string(text) + "'"
 }
 
-// parseCustom reads the flag for resources of other names: JSON in quotes of the shell.
+// parseCustom parses the flag for custom resources: JSON in shell quotes.
 func parseCustom(text string) (map[string]any, bool) {
 	all := map[string]any{}
 	if text == "" {
@@ -110,11 +109,11 @@ func parseCustom(text string) (map[string]any, bool) {
 	return all, json.Unmarshal([]byte(text), &all) == nil
 }
 
-// whole is the quantity rounded up: Ray counts no parts of a CPU.
-func whole(q resource.Quantity) string { return strconv.FormatInt(q.Value(), 10) }
+// roundUp returns the quantity rounded up: Ray counts whole CPUs.
+func roundUp(q resource.Quantity) string { return strconv.FormatInt(q.Value(), 10) }
 
-// number is the quantity as JSON has it.
-func number(q resource.Quantity) any {
+// toJSONNumber returns the quantity as a JSON number.
+func toJSONNumber(q resource.Quantity) any {
 	if n, ok := q.AsInt64(); ok {
 		return n
 	}

@@ -8,8 +8,8 @@ import (
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 )
 
-// ServeService is how others reach Ray Serve, on whichever Pod it listens. Nil: the user
-// does not want it, or the head has no port that is called serve.
+// ServeService returns the Service of Ray Serve on all Pods that serve. It returns nil if the user
+// does not enable it or the head has no port named serve.
 func ServeService(_ *Settings, c *rayv1.RayCluster) *corev1.Service {
 	if c.Annotations[rayv1.AnnotationEnableServeService] != "true" {
 		return nil
@@ -24,7 +24,7 @@ func ServeService(_ *Settings, c *rayv1.RayCluster) *corev1.Service {
 		return nil
 	}
 	return &corev1.Service{
-		ObjectMeta: owned(c, ServeServiceName(c), ofCluster(c)),
+		ObjectMeta: ownedMeta(c, ServeServiceName(c), ofCluster(c)),
 		Spec: corev1.ServiceSpec{
 			Selector: map[string]string{rayv1.LabelCluster: c.Name},
 			Ports:    ports,

@@ -9,41 +9,41 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Settings are what an operator has chosen for all clusters.
+// Settings are the operator's settings for all clusters.
 type Settings struct {
-	// ClusterDomain ends the names of Services.
+	// ClusterDomain is the domain of Service names.
 	ClusterDomain string
-	// WaitForGCS gives each worker an init container that waits for its head.
+	// WaitForGCS adds an init container to workers that waits for the head.
 	WaitForGCS bool
-	// Probes are given to Ray containers that have none.
+	// Probes adds probes to Ray containers that have none.
 	Probes bool
-	// LoginShell starts Ray by a shell that reads the profile.
+	// LoginShell starts Ray with a login shell, which reads the profile.
 	LoginShell bool
-	// HeadClusterIP gives the head's Service an address of its own.
+	// HeadClusterIP gives the head's Service a cluster IP.
 	HeadClusterIP bool
-	// DeterministicHeadName names a head after its cluster alone.
+	// DeterministicHeadName derives the name of the head from the cluster's name alone.
 	DeterministicHeadName bool
 	// RedisCleanup removes the keys of a cluster from Redis when it is deleted.
 	RedisCleanup bool
-	// RandomDelete lets the controller choose the Pods that go, even beside an autoscaler.
+	// RandomDelete lets the controller choose the Pods to delete, even if there is an autoscaler.
 	RandomDelete bool
-	// ReplicaIndex labels each worker with the number of its replica.
+	// ReplicaIndex labels each worker with the index of its replica.
 	ReplicaIndex bool
-	// Requeue is how long after a look at a cluster the next one is taken in any case.
+	// Requeue is the longest time between two reconciles of a cluster.
 	Requeue time.Duration
-	// Env of each Ray container that does not have the variable.
+	// Env is added to each Ray container that does not have the variable.
 	Env []corev1.EnvVar
-	// Annotations of each Pod whose template does not have them.
+	// Annotations are added to each Pod whose template does not have them.
 	Annotations map[string]string
-	// Labels of each Pod whose template does not have them.
+	// Labels are added to each Pod whose template does not have them.
 	Labels map[string]string
-	// HeadSidecars are more containers of each head.
+	// HeadSidecars are additional containers of each head.
 	HeadSidecars []corev1.Container
-	// WorkerSidecars are more containers of each worker.
+	// WorkerSidecars are additional containers of each worker.
 	WorkerSidecars []corev1.Container
 }
 
-// DefaultSettings are those of an operator who has chosen nothing.
+// DefaultSettings returns the settings of an operator that sets none.
 func DefaultSettings() Settings {
 	return Settings{
 		ClusterDomain: "cluster.local",
@@ -55,8 +55,8 @@ func DefaultSettings() Settings {
 	}
 }
 
-// SettingsFrom reads the environment of the controller. What is not set there keeps
-// its default; what cannot be read is an error that names the variable.
+// SettingsFrom reads settings from the environment of the controller. Unset variables keep the
+// default; an invalid value is an error that names the variable.
 func SettingsFrom(getenv func(string) string) (Settings, error) {
 	s := DefaultSettings()
 	for name, field := range map[string]*bool{

@@ -34,7 +34,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-func TestConfigurationOfAnotherKind(t *testing.T) {
+func TestConfigure_RejectsOtherKinds(t *testing.T) {
 	s := DefaultSettings()
 	for file, want := range map[string]string{
 		"apiVersion: v1\nkind: ConfigMap":             "it is v1 ConfigMap; write apiVersion: config.ray.io/v1alpha1",
@@ -50,7 +50,7 @@ func TestConfigurationOfAnotherKind(t *testing.T) {
 	}
 }
 
-func TestConfigurationLeavesTheRestToItsOwner(t *testing.T) {
+func TestConfigure_ReturnsOtherFields(t *testing.T) {
 	s := DefaultSettings()
 	rest, err := s.Configure([]byte("apiVersion: config.ray.io/v1alpha1\nkind: Configuration\nqps: 7\ndefaultPodLabels: {a: b}"))
 	if err != nil || len(rest) != 1 || string(rest["qps"]) != "7" || s.Labels["a"] != "b" {

@@ -10,7 +10,7 @@ import (
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 )
 
-// The flags of ray start that mean something here.
+// The flags of ray start that the controller handles.
 const (
 	paramPort          = "port"
 	paramDashboardPort = "dashboard-port"
@@ -26,25 +26,25 @@ const (
 	paramLabels        = "labels"
 )
 
-// valued are the flags that take true and false as values. Every other flag is there
-// when it is true, and is not when it is false.
+// valued lists the flags that take true or false as a value. Other boolean flags are present if
+// true and absent if false.
 var valued = []string{"log-color", "include-dashboard", "include-log-monitor"}
 
-// startParams are the flags of ray start: the user's, and what is missing there.
+// startParams returns the flags of ray start: the user's and the defaults for missing ones.
 func startParams(s *Settings, c *rayv1.RayCluster, n *node) map[string]string {
 	p := map[string]string{
 		paramMetricsPort: "8080",
 		paramAgentPort:   "52365",
 	}
-	if n.head() {
+	if n.isHead() {
 		p["dashboard-host"] = "0.0.0.0"
 	} else {
-		p["address"] = fqdn(s, c) + ":" + headPort(c)
+		p["address"] = headFQDN(s, c) + ":" + headPort(c)
 	}
 	maps.Copy(p, n.params)
-	// Ray must stay in the foreground, for the container ends with it.
+	// Ray must stay in the foreground, because the container ends with its main process.
 	p["block"] = "true"
-	if n.head() {
+	if n.isHead() {
 		addHeadParams(c, p)
 	}
 	addLabels(p, n.labels)
@@ -53,8 +53,8 @@ func startParams(s *Settings, c *rayv1.RayCluster, n *node) map[string]string {
 }
 
 func addHeadParams(c *rayv1.RayCluster, p map[string]string) {
-	if autoscaled(c) {
-		// The autoscaler is a container of its own. Ray shall not start another.
+	if hasAutoscaler(c) {
+		// The autoscaler runs in its own container, so Ray must not start one.
 		p["no-monitor"] = "true"
 	}
 	if o := c.Spec.GcsFaultToleranceOptions; o != nil {
@@ -67,7 +67,7 @@ func addHeadParams(c *rayv1.RayCluster, p map[string]string) {
 	}
 }
 
-// addLabels tells Ray the labels of the group.
+// addLabels sets the flag for the labels of the group.
 func addLabels(p, labels map[string]string) {
 	if len(labels) == 0 {
 		return
@@ -79,32 +79,32 @@ func addLabels(p, labels map[string]string) {
 	p[paramLabels] = strings.Join(all, ",")
 }
 
-// headPort is where workers find the head.
+// headPort returns the port at which workers connect to the head.
 func headPort(c *rayv1.RayCluster) string {
-	return or(c.Spec.HeadGroupSpec.RayStartParams[paramPort], "6379")
+	return firstNonEmpty(c.Spec.HeadGroupSpec.RayStartParams[paramPort], "6379")
 }
 
-// dashboardPort is where the head has its dashboard.
+// dashboardPort returns the port of the dashboard on the head.
 func dashboardPort(c *rayv1.RayCluster) string {
-	return or(c.Spec.HeadGroupSpec.RayStartParams[paramDashboardPort], "8265")
+	return firstNonEmpty(c.Spec.HeadGroupSpec.RayStartParams[paramDashboardPort], "8265")
 }
 
-// metricsPort is where Prometheus finds a Pod's numbers.
-func metricsPort(n *node) int32 { return portNumber(or(n.params[paramMetricsPort], "8080")) }
+// metricsPort returns the port that Prometheus scrapes.
+func metricsPort(n *node) int32 { return portNumber(firstNonEmpty(n.params[paramMetricsPort], "8080")) }
 
-func or(s, otherwise string) string {
+func firstNonEmpty(s, otherwise string) string {
 	if s == "" {
 		return otherwise
 	}
 	return s
 }
 
-// startCommand starts Ray. Each flag stands between spaces of its own, as users
-// compare it as text.
+// startCommand returns the command line that starts Ray. Each flag is surrounded by spaces, because
+// users match the text.
 func startCommand(n *node, params map[string]string) string {
 	var b strings.Builder
 	b.WriteString("ray start ")
-	if n.head() {
+	if n.isHead() {
 		b.WriteString("--head ")
 	}
 	for _, k := range slices.Sorted(maps.Keys(params)) {
@@ -121,7 +121,7 @@ func startCommand(n *node, params map[string]string) string {
 	return b.String()
 }
 
-// setCommand makes the Ray container start Ray, unless the user says that it already does.
+// setCommand makes the Ray container start Ray, unless the user's command already does.
 func setCommand(s *Settings, c *rayv1.RayCluster, pod *corev1.Pod, start string) {
 	ray := &pod.Spec.Containers[0]
 	var own string
@@ -134,12 +134,12 @@ func setCommand(s *Settings, c *rayv1.RayCluster, pod *corev1.Pod, start string)
 	if own != "" {
 		own += " && "
 	}
-	ray.Command = shell(s)
+	ray.Command = shellCommand(s)
 	ray.Args = []string{own + "ulimit -n ${RAY_START_ULIMIT_OPEN_FILES:-65536}; " + start}
 }
 
-// shell runs one text.
-func shell(s *Settings) []string {
+// shellCommand returns the command that runs a script.
+func shellCommand(s *Settings) []string {
 	flags := "-c"
 	if s.LoginShell {
 		flags = "-cl"

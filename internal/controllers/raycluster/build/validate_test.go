@@ -11,8 +11,8 @@ import (
 	"k8s4r.io/k8s4r/internal/controllers/raycluster/build/buildtest"
 )
 
-// TestWarn: the first autoscaler works beside a restartPolicy that the second refuses.
-func TestWarn(t *testing.T) {
+// Autoscaler v1 accepts a restartPolicy that v2 rejects.
+func TestFindWarnings(t *testing.T) {
 	for _, c := range []struct {
 		name       string
 		autoscaled bool
@@ -31,7 +31,7 @@ func TestWarn(t *testing.T) {
 			EnableInTreeAutoscaling: &c.autoscaled, AutoscalerOptions: &rayv1.AutoscalerOptions{Version: &c.version},
 			WorkerGroupSpecs: []rayv1.WorkerGroupSpec{{GroupName: "a"}, {GroupName: "b", Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{RestartPolicy: c.policy}}}},
 		}}
-		found := build.Warn(cluster)
+		found := build.FindWarnings(cluster)
 		if (len(found) == 1) != c.want || c.want && !strings.HasPrefix(found[0].Message, "spec.workerGroupSpecs[b].template.spec.restartPolicy: it is "+string(c.policy)) {
 			t.Errorf("%s: %v", c.name, found)
 		}

@@ -13,8 +13,8 @@ const (
 	logsPath         = "/tmp/ray"
 )
 
-// addSharedMemory gives Ray's object store memory that is as large as the container's:
-// that of a container runtime is 64 MB.
+// addSharedMemory mounts shared memory of the size of the container's memory for Ray's object
+// store: the container runtime's default is 64 MB.
 func addSharedMemory(n *node, pod *corev1.Pod) {
 	ray := &pod.Spec.Containers[0]
 	if _, elsewhere := n.params[paramPlasma]; elsewhere || mountAt(ray, sharedMemoryPath) != nil {
@@ -32,7 +32,7 @@ func addSharedMemory(n *node, pod *corev1.Pod) {
 	ray.VolumeMounts = append(ray.VolumeMounts, corev1.VolumeMount{Name: sharedMemory, MountPath: sharedMemoryPath})
 }
 
-// addLogs lets the autoscaler read and write Ray's logs, wherever the user keeps them.
+// addLogs mounts Ray's logs into the autoscaler, from the user's volume if there is one.
 func addLogs(pod *corev1.Pod, autoscaler *corev1.Container) {
 	ray := &pod.Spec.Containers[0]
 	mount := mountAt(ray, logsPath)
@@ -46,7 +46,7 @@ func addLogs(pod *corev1.Pod, autoscaler *corev1.Container) {
 	}
 }
 
-// mountAt is what a container has mounted at a path. Nil: nothing.
+// mountAt returns the container's mount at a path, or nil.
 func mountAt(c *corev1.Container, path string) *corev1.VolumeMount {
 	for i := range c.VolumeMounts {
 		if c.VolumeMounts[i].MountPath == path {
@@ -56,7 +56,7 @@ func mountAt(c *corev1.Container, path string) *corev1.VolumeMount {
 	return nil
 }
 
-// addVolume adds a volume unless the user has one of that name, which then serves.
+// addVolume adds a volume unless the user has one of that name, which is used instead.
 func addVolume(pod *corev1.Pod, v corev1.Volume) {
 	if !slices.ContainsFunc(pod.Spec.Volumes, func(had corev1.Volume) bool { return had.Name == v.Name }) {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, v)

@@ -1,8 +1,6 @@
-// Package dag is the graph of a flow's steps: what it must look like, and who stands
-// before and behind whom. It is pure.
-//
-// Of steps that bear the same name the last one counts, as in Volcano's admission.
-package dag
+// Package graph validates and queries the dependency graph of a flow's steps. Of several
+// steps of one name the last one counts, as in Volcano's admission.
+package graph
 
 import (
 	"errors"
@@ -11,36 +9,35 @@ import (
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 )
 
-// ErrCycle is a flow some steps of which wait for themselves. Its text is Volcano's
-// to the letter (contract §1, Webhook).
+// ErrCycle is returned for a flow with a dependency cycle. The text is the same as
+// Volcano's, word for word.
 var ErrCycle = errors.New("jobflow Flow is not DAG")
 
-// Validate tells why the steps cannot be put in an order: a target that no step
-// bears the name of, or a cycle. The texts are Volcano's. No steps, and several of
-// one name, are fine.
+// Validate returns an error if a target does not exist or if there is a cycle. The texts
+// are Volcano's. No steps, and several steps of one name, are valid.
 func Validate(flows []flowv1.Flow) error {
-	steps := Distinct(flows)
+	steps := DistinctSteps(flows)
 	waits := map[string]int{}
 	for _, s := range steps {
-		waits[s.Name] = len(targets(s))
+		waits[s.Name] = len(targetNames(s))
 	}
 	for _, s := range steps {
-		for _, t := range targets(s) {
+		for _, t := range targetNames(s) {
 			if _, defined := waits[t]; !defined {
 				return fmt.Errorf("%w: vertex is not defined: %s", ErrCycle, t)
 			}
 		}
 	}
-	if len(ordered(steps, waits)) < len(steps) {
+	if len(topologicalOrder(steps, waits)) < len(steps) {
 		return ErrCycle
 	}
 	return nil
 }
 
-// ordered are the names of the steps that can be put in an order. What is in a
-// cycle, or behind one, is not among them. waits has how many targets each has.
-func ordered(steps []flowv1.Flow, waits map[string]int) []string {
-	behind := followers(steps)
+// topologicalOrder returns the names of the steps that can be sorted, without those in or
+// after a cycle. waits holds the number of targets of each step and is modified.
+func topologicalOrder(steps []flowv1.Flow, waits map[string]int) []string {
+	behind := followersByName(steps)
 	var out []string
 	for _, s := range steps {
 		if waits[s.Name] == 0 {
@@ -57,9 +54,9 @@ func ordered(steps []flowv1.Flow, waits map[string]int) []string {
 	return out
 }
 
-// Distinct are the steps in their order, without those that a later one of the same
-// name replaces.
-func Distinct(flows []flowv1.Flow) []flowv1.Flow {
+// DistinctSteps returns the steps in their order, without those that a later one of the
+// same name replaces.
+func DistinctSteps(flows []flowv1.Flow) []flowv1.Flow {
 	last := make(map[string]int, len(flows))
 	for i := range flows {
 		last[flows[i].Name] = i
@@ -76,36 +73,36 @@ func Distinct(flows []flowv1.Flow) []flowv1.Flow {
 	return out
 }
 
-// Ancestors are the names of the steps that a step depends on, directly or not. A
-// step in a cycle is its own ancestor. Unknown steps have none.
+// Ancestors returns the names of the steps that a step depends on, directly or indirectly.
+// A step in a cycle is its own ancestor.
 func Ancestors(flows []flowv1.Flow, name string) map[string]bool {
 	before := map[string][]string{}
-	for _, s := range Distinct(flows) {
-		before[s.Name] = targets(s)
+	for _, s := range DistinctSteps(flows) {
+		before[s.Name] = targetNames(s)
 	}
-	return reachable(before, name)
+	return reachableFrom(before, name)
 }
 
-// Dependents are the names of the steps that depend on any of the named ones,
-// directly or not.
+// Dependents returns the names of the steps that depend on any of the named ones, directly
+// or indirectly.
 func Dependents(flows []flowv1.Flow, names ...string) map[string]bool {
-	return reachable(followers(Distinct(flows)), names...)
+	return reachableFrom(followersByName(DistinctSteps(flows)), names...)
 }
 
-// followers are, by name of a step, those that name it as their target, once for each
-// time that they do.
-func followers(steps []flowv1.Flow) map[string][]string {
+// followersByName returns, by name of a step, the steps that have it as a target, once per
+// mention.
+func followersByName(steps []flowv1.Flow) map[string][]string {
 	out := make(map[string][]string, len(steps))
 	for _, s := range steps {
-		for _, t := range targets(s) {
+		for _, t := range targetNames(s) {
 			out[t] = append(out[t], s.Name)
 		}
 	}
 	return out
 }
 
-// reachable is everything that edges lead to from the names.
-func reachable(edges map[string][]string, names ...string) map[string]bool {
+// reachableFrom returns all names that edges lead to from the given names.
+func reachableFrom(edges map[string][]string, names ...string) map[string]bool {
 	seen := map[string]bool{}
 	for todo := names; len(todo) > 0; {
 		next := todo[0]
@@ -120,7 +117,7 @@ func reachable(edges map[string][]string, names ...string) map[string]bool {
 	return seen
 }
 
-func targets(s flowv1.Flow) []string {
+func targetNames(s flowv1.Flow) []string {
 	if s.DependsOn == nil {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package dag
+package graph
 
 import (
 	"fmt"
@@ -10,7 +10,7 @@ import (
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 )
 
-// flows reads steps such as "a; b: a; c: a b".
+// flows parses steps such as "a; b: a; c: a b".
 func flows(text string) []flowv1.Flow {
 	var out []flowv1.Flow
 	for _, step := range strings.Split(text, ";") {
@@ -30,19 +30,19 @@ func flows(text string) []flowv1.Flow {
 func TestValidate(t *testing.T) {
 	const notDAG = "jobflow Flow is not DAG"
 	for _, c := range []struct{ name, in, want string }{
-		{"§6.39 undefined target", "a; b: nosuch", notDAG + ": vertex is not defined: nosuch"},
-		{"§6.39 self", "a: a", notDAG},
-		{"§6.39 cycle of 2", "a: b; b: a", notDAG},
-		{"§6.39 cycle of 3", "a: c; b: a; c: b", notDAG},
-		{"§6.39 cycle behind a start", "s; a: s c; b: a; c: b", notDAG},
-		{"§6.39 undefined target is told before a cycle", "a: a; b: nosuch", notDAG + ": vertex is not defined: nosuch"},
-		{"§6.40 empty", "", ""},
-		{"§6.40 duplicate names", "a; a; b: a", ""},
-		{"§6.40 of duplicates the last one counts: fine", "a: a; a", ""},
-		{"§6.40 of duplicates the last one counts: a cycle", "a; a: a", notDAG},
-		{"§6.40 linear", "a; b: a; c: b", ""},
-		{"§6.40 diamond", "a; b: a; c: b; d: b; e: c d", ""},
-		{"§6.40 defined later", "b: a; a", ""},
+		{"undefined target", "a; b: nosuch", notDAG + ": vertex is not defined: nosuch"},
+		{"self", "a: a", notDAG},
+		{"cycle of 2", "a: b; b: a", notDAG},
+		{"cycle of 3", "a: c; b: a; c: b", notDAG},
+		{"cycle behind a start", "s; a: s c; b: a; c: b", notDAG},
+		{"undefined target is reported before a cycle", "a: a; b: nosuch", notDAG + ": vertex is not defined: nosuch"},
+		{"empty", "", ""},
+		{"duplicate names", "a; a; b: a", ""},
+		{"of duplicates the last one counts: fine", "a: a; a", ""},
+		{"of duplicates the last one counts: a cycle", "a; a: a", notDAG},
+		{"linear", "a; b: a; c: b", ""},
+		{"diamond", "a; b: a; c: b; d: b; e: c d", ""},
+		{"defined later", "b: a; a", ""},
 		{"target named twice", "a; b: a a", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -57,7 +57,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-func TestValidateAThousandSteps(t *testing.T) {
+func TestValidate_ThousandSteps(t *testing.T) {
 	var chain strings.Builder
 	for i := range 1000 {
 		fmt.Fprintf(&chain, "s%d: s%d;", i, i+1)
@@ -70,7 +70,7 @@ func TestValidateAThousandSteps(t *testing.T) {
 	}
 }
 
-func TestNeighbours(t *testing.T) {
+func TestAncestorsAndDependents(t *testing.T) {
 	diamond := flows("a; b: a; c: b; d: b; e: c d; z")
 	for _, c := range []struct {
 		name string
@@ -79,7 +79,7 @@ func TestNeighbours(t *testing.T) {
 	}{
 		{"all that e depends on", Ancestors(diamond, "e"), "a b c d"},
 		{"a depends on nothing", Ancestors(diamond, "a"), ""},
-		{"nobody knows x", Ancestors(diamond, "x"), ""},
+		{"unknown step x", Ancestors(diamond, "x"), ""},
 		{"all behind b", Dependents(diamond, "b"), "c d e"},
 		{"behind c or d", Dependents(diamond, "c", "d"), "e"},
 		{"nothing is behind z", Dependents(diamond, "z"), ""},

@@ -17,22 +17,22 @@ import (
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 )
 
-// target is a kind of Job that a patch may be for.
-type target struct {
-	name  string                 // for people
-	other string                 // what to write in templateRef for the other kind
-	spec  func() any             // an empty spec
-	ready func(m map[string]any) // makes the patch's items known by their keys
+// jobKind is a kind of Job that can be patched.
+type jobKind struct {
+	name             string                 // as shown in messages
+	hintForOtherKind string                 // the templateRef of the other kind
+	newSpec          func() any             // returns an empty spec
+	prepare          func(m map[string]any) // sets the merge keys of the patch's items
 }
 
 var (
-	podPatch = target{
-		name: "a Job of pods", other: "templateRef.apiGroup: " + flowv1.TemplateGroupRobots,
-		spec: func() any { return &batchv1.JobSpec{} }, ready: namePatchedTasks,
+	podPatch = jobKind{
+		name: "a Job of pods", hintForOtherKind: "templateRef.apiGroup: " + flowv1.TemplateGroupRobots,
+		newSpec: func() any { return &batchv1.JobSpec{} }, prepare: namePatchedTasks,
 	}
-	robotPatch = target{
-		name: "a Job on robots", other: "no templateRef.apiGroup",
-		spec: func() any { return &robotv1.JobSpec{} }, ready: func(map[string]any) {},
+	robotPatch = jobKind{
+		name: "a Job on robots", hintForOtherKind: "no templateRef.apiGroup",
+		newSpec: func() any { return &robotv1.JobSpec{} }, prepare: func(map[string]any) {},
 	}
 )
 
@@ -40,8 +40,8 @@ func hasPatch(step *flowv1.Flow) bool {
 	return step.Patch != nil && step.Patch.JobSpec != nil && len(step.Patch.JobSpec.Raw) > 0
 }
 
-// merge changes the spec of a Job by the step's patch.
-func merge[Spec any](step *flowv1.Flow, kind target, spec *Spec) error {
+// mergePatch applies the step's patch to the spec of a Job.
+func mergePatch[Spec any](step *flowv1.Flow, kind jobKind, spec *Spec) error {
 	patch, err := readPatch(step, kind)
 	if err != nil {
 		return err
@@ -56,72 +56,73 @@ func merge[Spec any](step *flowv1.Flow, kind target, spec *Spec) error {
 		err = json.UnmarshalCaseSensitivePreserveInts(result, &merged)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: does not fit: %w; give each item of a list the field that tells it from the others", field(step, "patch.jobSpec"), err)
+		return fmt.Errorf("%s: does not fit: %w; set the merge key of each item of a list", fieldPath(step, "patch.jobSpec"), err)
 	}
 	*spec = merged
 	return nil
 }
 
-// readPatch is the patch as it can be merged, or why it does not fit the kind of Job.
-func readPatch(step *flowv1.Flow, kind target) ([]byte, error) {
+// readPatch returns the patch in a form that can be merged, or an error if it does not
+// match the kind of Job.
+func readPatch(step *flowv1.Flow, kind jobKind) ([]byte, error) {
 	raw := step.Patch.JobSpec.Raw
 	var patch map[string]any
 	if err := json.UnmarshalCaseSensitivePreserveInts(raw, &patch); err != nil {
-		return nil, fmt.Errorf("%s: must be an object with fields of the Job's spec: %w", field(step, "patch.jobSpec"), err)
+		return nil, fmt.Errorf("%s: must be an object with fields of the Job's spec: %w", fieldPath(step, "patch.jobSpec"), err)
 	}
-	strict, err := json.UnmarshalStrict(raw, kind.spec())
+	strict, err := json.UnmarshalStrict(raw, kind.newSpec())
 	if err := errors.Join(append(strict, err)...); err != nil {
-		return nil, misfit(step, kind, err)
+		return nil, describeDecodeError(step, kind, err)
 	}
-	// A null would delete, which a patch cannot: the API server drops it from what a
-	// schema describes.
+	// A null would delete a field. Patches cannot do that, because the API server drops
+	// nulls from fields with a schema.
 	dropNulls(patch)
-	kind.ready(patch)
+	kind.prepare(patch)
 	return stdjson.Marshal(patch)
 }
 
-// quotedField is the path in an error of the decoder.
+// quotedField matches the path in an error of the decoder.
 var quotedField = regexp.MustCompile(`^(unknown|duplicate) field "([^"]+)"$`)
 
-// misfit says of an error of the decoder what is wrong where, and what to do.
-func misfit(step *flowv1.Flow, kind target, err error) error {
+// describeDecodeError turns an error of the decoder into one that names the field and the
+// remedy.
+func describeDecodeError(step *flowv1.Flow, kind jobKind, err error) error {
 	first, _, _ := strings.Cut(err.Error(), "\n")
 	if wrong, ok := errors.AsType[*stdjson.UnmarshalTypeError](err); ok {
 		return fmt.Errorf("%s: is a %s where %s has a %s; write it as the template would",
-			field(step, "patch.jobSpec.%s", withoutTypes(wrong.Field)), wrong.Value, kind.name, wrong.Type)
+			fieldPath(step, "patch.jobSpec.%s", withoutTypes(wrong.Field)), wrong.Value, kind.name, wrong.Type)
 	}
 	m := quotedField.FindStringSubmatch(first)
 	if m == nil {
-		return fmt.Errorf("%s: does not fit %s: %s", field(step, "patch.jobSpec"), kind.name, first)
+		return fmt.Errorf("%s: does not fit %s: %s", fieldPath(step, "patch.jobSpec"), kind.name, first)
 	}
 	if m[1] == "duplicate" {
-		return fmt.Errorf("%s: is there twice; leave one out", field(step, "patch.jobSpec.%s", m[2]))
+		return fmt.Errorf("%s: is there twice; leave one out", fieldPath(step, "patch.jobSpec.%s", m[2]))
 	}
 	return fmt.Errorf("%s: %s has no such field; correct its name, or leave it out (for the other kind of Job write %s)",
-		field(step, "patch.jobSpec.%s", m[2]), kind.name, kind.other)
+		fieldPath(step, "patch.jobSpec.%s", m[2]), kind.name, kind.hintForOtherKind)
 }
 
-// withoutTypes is a path less the embedded structs of Go in it: no field is written
-// in capitals.
+// withoutTypes removes Go's embedded structs from a path: they are the capitalized parts.
 func withoutTypes(path string) string {
 	parts := strings.Split(path, ".")
 	parts = slices.DeleteFunc(parts, func(p string) bool { return p != "" && unicode.IsUpper(rune(p[0])) })
 	return strings.Join(parts, ".")
 }
 
-// namePatchedTasks gives the tasks of a patch the names that those of a template get.
+// namePatchedTasks sets the default names of tasks in a patch.
 func namePatchedTasks(patch map[string]any) {
 	tasks, _ := patch["tasks"].([]any)
 	for i, t := range tasks {
 		if task, ok := t.(map[string]any); ok {
 			if name, _ := task["name"].(string); name == "" {
-				task["name"] = taskName(i)
+				task["name"] = defaultTaskName(i)
 			}
 		}
 	}
 }
 
-// dropNulls takes fields without a value out of an object and all objects in it.
+// dropNulls removes null fields, recursively.
 func dropNulls(node any) {
 	switch n := node.(type) {
 	case map[string]any:

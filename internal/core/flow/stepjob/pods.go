@@ -12,61 +12,60 @@ import (
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 )
 
-// Pods is the spec of a step's Job of pods: the template's, patched and filled in.
-// The template is not changed. Without a patch and references it is the template's
-// to the letter (contract §6.7).
-func Pods(t *flowv1.JobTemplate, step *flowv1.Flow, v Values) (batchv1.JobSpec, error) {
+// BuildPodJobSpec returns the spec of a step's pod job: a copy of the template's, patched
+// and with references replaced. Without patch and references it is identical to the
+// template's.
+func BuildPodJobSpec(t *flowv1.JobTemplate, step *flowv1.Flow, v Values) (batchv1.JobSpec, error) {
 	spec := *t.Spec.DeepCopy()
 	if hasPatch(step) {
 		nameTasks(spec.Tasks)
-		if err := merge(step, podPatch, &spec); err != nil {
+		if err := mergePatch(step, podPatch, &spec); err != nil {
 			return batchv1.JobSpec{}, err
 		}
 		if err := checkAddedTasks(t, step, spec.Tasks); err != nil {
 			return batchv1.JobSpec{}, err
 		}
 	}
-	err := expandPods(&spec, expander{lookup: v.lookup, literal: forKubelet})
+	err := expandPods(&spec, expander{lookup: v.lookupReference, literal: escapeForKubelet})
 	if err != nil {
 		return batchv1.JobSpec{}, fmt.Errorf("JobTemplate %s: spec.%w", t.Name, err)
 	}
 	return spec, nil
 }
 
-// nameTasks gives tasks the names that they get when their Job is made, so that a
-// patch can speak of them.
+// nameTasks sets the default names of tasks, so that a patch can refer to them.
 func nameTasks(tasks []batchv1.TaskSpec) {
 	for i := range tasks {
 		if tasks[i].Name == "" {
-			tasks[i].Name = taskName(i)
+			tasks[i].Name = defaultTaskName(i)
 		}
 	}
 }
 
-// TaskNames are the names of the tasks of a Job of pods.
+// TaskNames returns the names of the tasks of a pod job.
 func TaskNames(spec *batchv1.JobSpec) []string {
 	out := make([]string, 0, len(spec.Tasks))
 	for i := range spec.Tasks {
-		out = append(out, cmp.Or(spec.Tasks[i].Name, taskName(i)))
+		out = append(out, cmp.Or(spec.Tasks[i].Name, defaultTaskName(i)))
 	}
 	return out
 }
 
-// taskName of a task without a name.
-func taskName(i int) string { return fmt.Sprint(batchv1.DefaultTaskName, i) }
+// defaultTaskName returns the name of a task without a name.
+func defaultTaskName(i int) string { return fmt.Sprint(batchv1.DefaultTaskName, i) }
 
-// checkAddedTasks finds what a patch has added and not described in full: a Pod
-// would be refused much later, with less to go by.
+// checkAddedTasks returns an error if the patch adds a task without containers or a
+// container without image. The Pods would be rejected later with a less helpful message.
 func checkAddedTasks(t *flowv1.JobTemplate, step *flowv1.Flow, tasks []batchv1.TaskSpec) error {
 	names := TaskNames(&t.Spec)
 	for i := range tasks {
-		path := field(step, "patch.jobSpec.tasks[%s]", tasks[i].Name)
+		path := fieldPath(step, "patch.jobSpec.tasks[%s]", tasks[i].Name)
 		if !slices.Contains(names, tasks[i].Name) && len(tasks[i].Template.Spec.Containers) == 0 {
 			return fmt.Errorf("%s: JobTemplate %s has no such task and the patch gives it no template; name one of [%s], or set template.spec.containers",
 				path, t.Name, strings.Join(names, " "))
 		}
 		for _, c := range tasks[i].Template.Spec.Containers {
-			if c.Image == "" && !imageless(t, tasks[i].Name, c.Name) {
+			if c.Image == "" && !isTemplateImageless(t, tasks[i].Name, c.Name) {
 				return fmt.Errorf("%s.template.spec.containers[%s]: JobTemplate %s has no such container and the patch gives it no image; name one that it has, or set image",
 					path, c.Name, t.Name)
 			}
@@ -75,10 +74,11 @@ func checkAddedTasks(t *flowv1.JobTemplate, step *flowv1.Flow, tasks []batchv1.T
 	return nil
 }
 
-// imageless tells whether it is the template that names no image.
-func imageless(t *flowv1.JobTemplate, task, container string) bool {
+// isTemplateImageless reports whether the template itself has the container without an
+// image.
+func isTemplateImageless(t *flowv1.JobTemplate, task, container string) bool {
 	for i := range t.Spec.Tasks {
-		if t.Spec.Tasks[i].Name != task && taskName(i) != task {
+		if t.Spec.Tasks[i].Name != task && defaultTaskName(i) != task {
 			continue
 		}
 		for _, c := range t.Spec.Tasks[i].Template.Spec.Containers {
@@ -90,8 +90,8 @@ func imageless(t *flowv1.JobTemplate, task, container string) bool {
 	return false
 }
 
-// expandPods fills in all places of a Job of pods that may hold references. The path
-// of an error begins within the spec.
+// expandPods replaces the references in a pod job. Paths in errors are relative to the
+// spec.
 func expandPods(spec *batchv1.JobSpec, e expander) error {
 	for i := range spec.Tasks {
 		pod := &spec.Tasks[i].Template.Spec
@@ -110,14 +110,14 @@ func expandContainers(path string, containers []corev1.Container, e expander) er
 	for i := range containers {
 		c := &containers[i]
 		at := fmt.Sprintf("%s[%s].", path, c.Name)
-		if err := e.all(at+"command", c.Command); err != nil {
+		if err := e.expandAll(at+"command", c.Command); err != nil {
 			return err
 		}
-		if err := e.all(at+"args", c.Args); err != nil {
+		if err := e.expandAll(at+"args", c.Args); err != nil {
 			return err
 		}
 		for j := range c.Env {
-			if err := e.in(fmt.Sprintf("%senv[%s]", at, c.Env[j].Name), &c.Env[j].Value); err != nil {
+			if err := e.expandField(fmt.Sprintf("%senv[%s]", at, c.Env[j].Name), &c.Env[j].Value); err != nil {
 				return err
 			}
 		}

@@ -10,13 +10,12 @@ import (
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 )
 
-// rootUser is the user root by any of its names, as config/admission/privileges.yaml
-// knows it.
+// rootUser matches all names of the user root, as config/admission/privileges.yaml does.
 var rootUser = regexp.MustCompile(`^(root|0+)(:.*)?$`)
 
-// privilege is what a task may have that needs a permission (docs/permissions.md).
+// privilege is a setting of a task that requires a permission (docs/reference/permissions.md).
 type privilege struct {
-	field string // that gives it, of a task
+	field string // the field of the task that grants it
 	has   func(*robotv1.TaskDefinition) bool
 }
 
@@ -28,10 +27,9 @@ var privileges = []privilege{
 	}},
 }
 
-// checkPrivileges refuses a patch that changes a task with a privilege and does not
-// name that privilege itself. Admission sees only the patch: without this, who may
-// write workflows could put a command of their own into somebody's privileged
-// template.
+// checkPrivileges rejects a patch that changes a privileged task and does not set the
+// privilege itself. Admission checks only the patch, so users without the permission could
+// otherwise run their own command in another user's privileged template.
 func checkPrivileges(step *flowv1.Flow, merged *robotv1.JobSpec) error {
 	var patch robotv1.JobSpec
 	if err := json.UnmarshalCaseSensitivePreserveInts(step.Patch.JobSpec.Raw, &patch); err != nil {
@@ -39,31 +37,31 @@ func checkPrivileges(step *flowv1.Flow, merged *robotv1.JobSpec) error {
 	}
 	for i := range patch.TaskGroups {
 		g := &patch.TaskGroups[i]
-		for _, said := range g.Definitions() {
-			if err := checkDefinition(definition(merged, g.Name, said.Name), said); err != nil {
-				return fmt.Errorf("%s: %w", field(step, "patch.jobSpec.taskGroups[%s].tasks[%s]", g.Name, said.Name), err)
+		for _, patched := range g.TaskDefinitions() {
+			if err := checkDefinition(findDefinition(merged, g.Name, patched.Name), patched); err != nil {
+				return fmt.Errorf("%s: %w", fieldPath(step, "patch.jobSpec.taskGroups[%s].tasks[%s]", g.Name, patched.Name), err)
 			}
 		}
 	}
 	return nil
 }
 
-func checkDefinition(merged, said *robotv1.TaskDefinition) error {
+func checkDefinition(merged, patched *robotv1.TaskDefinition) error {
 	for _, p := range privileges {
-		if merged != nil && p.has(merged) && !p.has(said) {
-			return fmt.Errorf("changes a task that has %s, which needs a permission of whoever changes it; write %[1]s in the patch too", p.field)
+		if merged != nil && p.has(merged) && !p.has(patched) {
+			return fmt.Errorf("changes a task that has %s, which requires a permission; set %[1]s in the patch, too", p.field)
 		}
 	}
 	return nil
 }
 
-// definition is a task of a Job. Nil: it has none of the name.
-func definition(spec *robotv1.JobSpec, group, task string) *robotv1.TaskDefinition {
+// findDefinition returns a task of a Job, or nil.
+func findDefinition(spec *robotv1.JobSpec, group, task string) *robotv1.TaskDefinition {
 	for i := range spec.TaskGroups {
 		if spec.TaskGroups[i].Name != group {
 			continue
 		}
-		for _, d := range spec.TaskGroups[i].Definitions() {
+		for _, d := range spec.TaskGroups[i].TaskDefinitions() {
 			if d.Name == task {
 				return d
 			}

@@ -6,10 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	"k8s4r.io/k8s4r/internal/render"
+	"k8s4r.io/k8s4r/internal/protocol/interpolate"
 )
 
-// reference is what stands in $(…): a param where step is empty, else an output.
+// reference is a reference in $(…): to a param if step is empty, else to an output.
 type reference struct{ step, name string }
 
 func (r reference) String() string {
@@ -19,27 +19,26 @@ func (r reference) String() string {
 	return "$(flows." + r.step + ".outputs." + r.name + ")"
 }
 
-// expander fills in references.
+// expander replaces references.
 type expander struct {
 	lookup func(reference) (string, error)
-	// literal writes a value so that whoever reads the text later takes it as it is.
+	// literal escapes a value so that later readers of the text do not expand it.
 	literal func(string) string
 }
 
-// The ways to write a value.
-func asItIs(s string) string { return s }
+func keepLiteral(s string) string { return s }
 
-// forKubelet doubles dollars, which the kubelet halves.
-func forKubelet(s string) string { return strings.ReplaceAll(s, "$", "$$") }
+// escapeForKubelet doubles dollars, which the kubelet halves.
+func escapeForKubelet(s string) string { return strings.ReplaceAll(s, "$", "$$") }
 
-// forAgent keeps the agent from taking a value for a variable of its own.
-func forAgent(s string) string { return strings.ReplaceAll(s, "${", "$${") }
+// escapeForAgent escapes ${, which the agent would expand.
+func escapeForAgent(s string) string { return strings.ReplaceAll(s, "${", "$${") }
 
-// expand fills in the references of a text. It reads dollars as the kubelet does: two
-// of them are one that begins nothing.
-func (e expander) expand(s string) (string, error) {
+// expandText replaces the references of a text. As in the kubelet, $$ is a dollar that
+// starts no reference.
+func (e expander) expandText(s string) (string, error) {
 	var out strings.Builder
-	for out.Len() <= render.MaxInterpolated {
+	for out.Len() <= interpolate.MaxLength {
 		before, rest, found := strings.Cut(s, "$")
 		out.WriteString(before)
 		if !found {
@@ -60,32 +59,32 @@ func (e expander) expand(s string) (string, error) {
 			s = rest
 			continue
 		}
-		value, err := e.value(name)
+		value, err := e.resolveName(name)
 		if err != nil {
 			return "", err
 		}
 		out.WriteString(e.literal(value))
 		s = behind
 	}
-	return "", fmt.Errorf("is longer than %d bytes with its references filled in; hand on what is so long in a file", render.MaxInterpolated)
+	return "", fmt.Errorf("is longer than %d bytes with its references filled in; pass large values in files", interpolate.MaxLength)
 }
 
-// value is what a name in $(…) stands for.
-func (e expander) value(name string) (string, error) {
+// resolveName returns the value of a name in $(…).
+func (e expander) resolveName(name string) (string, error) {
 	if param, ok := strings.CutPrefix(name, "params."); ok {
 		return e.lookup(reference{name: param})
 	}
 	rest := strings.TrimPrefix(name, "flows.")
-	// The name of a step may have dots, that of an output should not.
+	// Names of steps may contain dots, names of outputs should not.
 	i := strings.LastIndex(rest, ".outputs.")
 	if i < 1 {
-		return "", fmt.Errorf("$(%.200s) is no reference: write $(flows.STEP.outputs.NAME), or $$(%.200s) for that text itself", name, name)
+		return "", fmt.Errorf("$(%.200s) is not a valid reference: use $(flows.STEP.outputs.NAME), or $$(%.200s) for the literal text", name, name)
 	}
 	return e.lookup(reference{step: rest[:i], name: rest[i+len(".outputs."):]})
 }
 
-// cutReference takes the name in parentheses that a text begins with, if it is ours
-// to fill in.
+// cutReference cuts the name in parentheses at the start of a text. ours reports whether
+// it is a reference to params or flows.
 func cutReference(s string) (name, behind string, ours bool) {
 	inside, open := strings.CutPrefix(s, "(")
 	name, behind, closed := strings.Cut(inside, ")")
@@ -93,19 +92,19 @@ func cutReference(s string) (name, behind string, ours bool) {
 	return name, behind, ours
 }
 
-// all fills in each of the texts, which stand at path.
-func (e expander) all(path string, texts []string) error {
+// expandAll replaces the references in texts at path.
+func (e expander) expandAll(path string, texts []string) error {
 	for i := range texts {
-		if err := e.in(fmt.Sprintf("%s[%d]", path, i), &texts[i]); err != nil {
+		if err := e.expandField(fmt.Sprintf("%s[%d]", path, i), &texts[i]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// in fills in one text, which stands at path.
-func (e expander) in(path string, text *string) error {
-	expanded, err := e.expand(*text)
+// expandField replaces the references in the text at path.
+func (e expander) expandField(path string, text *string) error {
+	expanded, err := e.expandText(*text)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
@@ -113,4 +112,4 @@ func (e expander) in(path string, text *string) error {
 	return nil
 }
 
-func sorted(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
+func sortedKeys(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }

@@ -8,35 +8,35 @@ import (
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 )
 
-// Robots is the spec of a step's Job on robots: the template's, patched and filled
-// in (contract §4 row 3). The template is not changed.
-func Robots(t *robotv1.JobTemplate, step *flowv1.Flow, v Values) (robotv1.JobSpec, error) {
+// BuildRobotJobSpec returns the spec of a step's robot Job: a copy of the template's,
+// patched and with references replaced.
+func BuildRobotJobSpec(t *robotv1.JobTemplate, step *flowv1.Flow, v Values) (robotv1.JobSpec, error) {
 	spec := *t.Spec.DeepCopy()
 	if hasPatch(step) {
-		if err := merge(step, robotPatch, &spec); err != nil {
+		if err := mergePatch(step, robotPatch, &spec); err != nil {
 			return robotv1.JobSpec{}, err
 		}
 		if err := errors.Join(checkAddedGroups(t, step, &spec), checkPrivileges(step, &spec)); err != nil {
 			return robotv1.JobSpec{}, err
 		}
 	}
-	err := expandRobots(&spec, expander{lookup: v.lookup, literal: forAgent})
+	err := expandRobots(&spec, expander{lookup: v.lookupReference, literal: escapeForAgent})
 	if err != nil {
 		return robotv1.JobSpec{}, fmt.Errorf("robot JobTemplate %s: spec.%w", t.Name, err)
 	}
 	return spec, nil
 }
 
-// checkAddedGroups finds groups and tasks that a patch has added and not described in
-// full.
+// checkAddedGroups returns an error if the patch adds a group without tasks or a task
+// without a driver.
 func checkAddedGroups(t *robotv1.JobTemplate, step *flowv1.Flow, spec *robotv1.JobSpec) error {
 	for i := range spec.TaskGroups {
 		g := &spec.TaskGroups[i]
-		path := field(step, "patch.jobSpec.taskGroups[%s]", g.Name)
+		path := fieldPath(step, "patch.jobSpec.taskGroups[%s]", g.Name)
 		if len(g.Tasks) == 0 {
 			return fmt.Errorf("%s: robot JobTemplate %s has no such group and the patch gives it no tasks; name a group that it has, or set tasks", path, t.Name)
 		}
-		for _, d := range g.Definitions() {
+		for _, d := range g.TaskDefinitions() {
 			if d.Driver == "" {
 				return fmt.Errorf("%s.tasks[%s]: robot JobTemplate %s has no such task and the patch gives it no driver; name a task that it has, or set driver and config", path, d.Name, t.Name)
 			}
@@ -45,11 +45,11 @@ func checkAddedGroups(t *robotv1.JobTemplate, step *flowv1.Flow, spec *robotv1.J
 	return nil
 }
 
-// expandRobots fills in all places of a Job on robots that may hold references.
+// expandRobots replaces the references in a robot Job.
 func expandRobots(spec *robotv1.JobSpec, e expander) error {
 	for i := range spec.TaskGroups {
 		g := &spec.TaskGroups[i]
-		for _, d := range g.Definitions() {
+		for _, d := range g.TaskDefinitions() {
 			if err := expandDefinition(fmt.Sprintf("taskGroups[%s].tasks[%s].", g.Name, d.Name), d, e); err != nil {
 				return err
 			}
@@ -59,36 +59,36 @@ func expandRobots(spec *robotv1.JobSpec, e expander) error {
 }
 
 func expandDefinition(path string, d *robotv1.TaskDefinition, e expander) error {
-	for _, name := range sorted(d.Env) {
-		value, err := e.expand(d.Env[name])
+	for _, name := range sortedKeys(d.Env) {
+		value, err := e.expandText(d.Env[name])
 		if err != nil {
 			return fmt.Errorf("%senv[%s]: %w", path, name, err)
 		}
 		d.Env[name] = value
 	}
 	if c := d.Config.ExecConfig; c != nil {
-		if err := e.command(path+"config.execConfig.", &c.Command, c.Args); err != nil {
+		if err := e.expandCommand(path+"config.execConfig.", &c.Command, c.Args); err != nil {
 			return err
 		}
 	}
 	if c := d.Config.DockerConfig; c != nil {
-		if err := e.command(path+"config.dockerConfig.", &c.Command, c.Args); err != nil {
+		if err := e.expandCommand(path+"config.dockerConfig.", &c.Command, c.Args); err != nil {
 			return err
 		}
 	}
 	if c := d.Config.JavaConfig; c != nil {
-		if err := e.all(path+"config.javaConfig.jvmOptions", c.JVMOptions); err != nil {
+		if err := e.expandAll(path+"config.javaConfig.jvmOptions", c.JVMOptions); err != nil {
 			return err
 		}
-		return e.all(path+"config.javaConfig.args", c.Args)
+		return e.expandAll(path+"config.javaConfig.args", c.Args)
 	}
 	return nil
 }
 
-// command fills in a command and its arguments.
-func (e expander) command(path string, command *string, args []string) error {
-	if err := e.in(path+"command", command); err != nil {
+// expandCommand replaces the references in a command and its arguments.
+func (e expander) expandCommand(path string, command *string, args []string) error {
+	if err := e.expandField(path+"command", command); err != nil {
 		return err
 	}
-	return e.all(path+"args", args)
+	return e.expandAll(path+"args", args)
 }

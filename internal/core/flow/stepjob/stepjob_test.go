@@ -13,7 +13,7 @@ import (
 	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
 )
 
-// read makes an object of YAML, all of whose fields must be known.
+// read parses YAML strictly.
 func read[T any](t *testing.T, text string) *T {
 	t.Helper()
 	out := new(T)
@@ -23,7 +23,7 @@ func read[T any](t *testing.T, text string) *T {
 	return out
 }
 
-// patched is a step with a patch.
+// patched returns a step with a patch.
 func patched(t *testing.T, text string) *flowv1.Flow {
 	t.Helper()
 	raw, err := yaml.YAMLToJSON([]byte(text))
@@ -33,7 +33,7 @@ func patched(t *testing.T, text string) *flowv1.Flow {
 	return &flowv1.Flow{Name: "train", Patch: &flowv1.Patch{JobSpec: &runtime.RawExtension{Raw: raw}}}
 }
 
-// wantError tells whether err says all of the words.
+// wantError checks that err contains all of the texts.
 func wantError(t *testing.T, err error, words ...string) {
 	t.Helper()
 	if err == nil {
@@ -67,7 +67,7 @@ spec:
     template: {spec: {containers: [{name: ps, image: python}]}}
 `
 
-func TestPodsPatch_4_1(t *testing.T) {
+func TestBuildPodJobSpec_Patch(t *testing.T) {
 	for _, c := range []struct{ name, patch, want string }{
 		{"a scalar of the spec", `{queue: gpu, minAvailable: 1}`,
 			`{minAvailable: 1, queue: gpu}`},
@@ -81,7 +81,7 @@ func TestPodsPatch_4_1(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			template := read[flowv1.JobTemplate](t, podTemplate)
-			got, err := Pods(template, patched(t, c.patch), Values{})
+			got, err := BuildPodJobSpec(template, patched(t, c.patch), Values{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -96,7 +96,7 @@ func TestPodsPatch_4_1(t *testing.T) {
 	}
 }
 
-// overlay puts what is set over a spec, each field whole.
+// overlay replaces the fields of a spec that are set.
 func overlay(spec, over *batchv1.JobSpec) {
 	set := func(have, value *string) {
 		if *value != "" {
@@ -116,10 +116,10 @@ func overlay(spec, over *batchv1.JobSpec) {
 	}
 }
 
-func TestPodsPatchOfTasks_4_1(t *testing.T) {
+func TestBuildPodJobSpec_PatchesTasks(t *testing.T) {
 	template := read[flowv1.JobTemplate](t, podTemplate)
 	before := template.DeepCopy()
-	got, err := Pods(template, patched(t, `
+	got, err := BuildPodJobSpec(template, patched(t, `
 tasks:
 - replicas: 4
   template:
@@ -168,7 +168,7 @@ tasks:
 	}
 }
 
-func TestPodsPatchThatDoesNotFit_4_1(t *testing.T) {
+func TestBuildPodJobSpec_RejectsInvalidPatch(t *testing.T) {
 	for _, c := range []struct {
 		name, patch string
 		want        []string
@@ -186,24 +186,24 @@ func TestPodsPatchThatDoesNotFit_4_1(t *testing.T) {
 		{"an added container without an image", `{tasks: [{template: {spec: {containers: [{name: mian, args: [x]}]}}}]}`,
 			[]string{"tasks[default0].template.spec.containers[mian]:", "has no such container", "set image"}},
 		{"a container without a name", `{tasks: [{template: {spec: {containers: [{args: [x]}]}}}]}`,
-			[]string{"patch.jobSpec", "merge key: name", "tells it from the others"}},
+			[]string{"patch.jobSpec", "merge key: name", "set the merge key of each item"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := Pods(read[flowv1.JobTemplate](t, podTemplate), patched(t, c.patch), Values{})
+			_, err := BuildPodJobSpec(read[flowv1.JobTemplate](t, podTemplate), patched(t, c.patch), Values{})
 			wantError(t, err, c.want...)
 		})
 	}
 }
 
-func TestPodsWithoutPatchIsTheTemplate_6_7(t *testing.T) {
+func TestBuildPodJobSpec_WithoutPatchEqualsTemplate(t *testing.T) {
 	template := read[flowv1.JobTemplate](t, podTemplate)
-	got, err := Pods(template, &flowv1.Flow{Name: "train"}, Values{})
+	got, err := BuildPodJobSpec(template, &flowv1.Flow{Name: "train"}, Values{})
 	if err != nil || !equality.Semantic.DeepEqual(got, template.Spec) {
 		t.Errorf("%v: got %+v", err, got)
 	}
 }
 
-func TestPodsReferences_4_8(t *testing.T) {
+func TestBuildPodJobSpec_ReplacesReferences(t *testing.T) {
 	template := read[flowv1.JobTemplate](t, `
 metadata: {name: train}
 spec:
@@ -226,7 +226,7 @@ spec:
 			"prep": {State: "Completed", Outputs: map[string]string{"path": "/data"}}, "my.step": {Outputs: map[string]string{"y": "yes"}},
 		},
 	}
-	spec, err := Pods(template, &flowv1.Flow{Name: "train"}, v)
+	spec, err := BuildPodJobSpec(template, &flowv1.Flow{Name: "train"}, v)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,7 +245,7 @@ spec:
 	}
 }
 
-func TestReferencesThatStandForNothing_4_8(t *testing.T) {
+func TestBuildPodJobSpec_RejectsUndefinedReferences(t *testing.T) {
 	v := Values{Flows: map[string]StepValues{"prep": {State: "Skipped"}, "cut": {State: "Completed", Outputs: map[string]string{"x": "", "w": ""}}}}
 	for _, c := range []struct {
 		arg  string
@@ -255,13 +255,13 @@ func TestReferencesThatStandForNothing_4_8(t *testing.T) {
 		{"$(flows.prep.outputs.y)", []string{"step prep is Skipped", "[]"}},
 		{"$(flows.cut.outputs.y)", []string{"step cut is Completed", "[w x]", "y=VALUE"}},
 		{"$(flows.far.outputs.y)", []string{"does not depend on far", "dependsOn.targets"}},
-		{"$(flows.prep.output.y)", []string{"is no reference", "$(flows.STEP.outputs.NAME)"}},
+		{"$(flows.prep.output.y)", []string{"is not a valid reference", "$(flows.STEP.outputs.NAME)"}},
 	} {
 		t.Run(c.arg, func(t *testing.T) {
 			template := read[flowv1.JobTemplate](t, `
 metadata: {name: train}
 spec: {tasks: [{template: {spec: {containers: [{name: c, image: x, args: ["`+c.arg+`"]}]}}}]}`)
-			_, err := Pods(template, &flowv1.Flow{Name: "train"}, v)
+			_, err := BuildPodJobSpec(template, &flowv1.Flow{Name: "train"}, v)
 			wantError(t, err, c.want...)
 		})
 	}
@@ -286,7 +286,7 @@ spec:
     - {name: box, driver: docker, config: {dockerConfig: {image: x, command: "$(params.area)", args: ["$(params.area)"]}}}
 `
 
-func TestRobots_4_1_4_3_4_8(t *testing.T) {
+func TestBuildRobotJobSpec(t *testing.T) {
 	template := read[robotv1.JobTemplate](t, robotTemplate)
 	before := template.DeepCopy()
 	step := patched(t, `
@@ -299,7 +299,7 @@ taskGroups:
 - name: h
   tasks: [{name: t, driver: exec, config: {execConfig: {command: "true"}}}]
 `)
-	spec, err := Robots(template, step, Values{Params: map[string]string{"area": "north ${y}"}})
+	spec, err := BuildRobotJobSpec(template, step, Values{Params: map[string]string{"area": "north ${y}"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -333,7 +333,7 @@ taskGroups:
 	}
 }
 
-func TestRobotsPatchThatDoesNotFit_4_1(t *testing.T) {
+func TestBuildRobotJobSpec_RejectsInvalidPatch(t *testing.T) {
 	for _, c := range []struct {
 		name, patch string
 		want        []string
@@ -344,15 +344,15 @@ func TestRobotsPatchThatDoesNotFit_4_1(t *testing.T) {
 		{"an added task without a driver", `{taskGroups: [{name: g, tasks: [{name: lok}]}]}`, []string{"taskGroups[g].tasks[lok]:", "set driver and config"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := Robots(read[robotv1.JobTemplate](t, robotTemplate), patched(t, c.patch), Values{Params: map[string]string{"area": ""}})
+			_, err := BuildRobotJobSpec(read[robotv1.JobTemplate](t, robotTemplate), patched(t, c.patch), Values{Params: map[string]string{"area": ""}})
 			wantError(t, err, c.want...)
 		})
 	}
 }
 
-// A patch that changes a privileged task of somebody's template names the privilege
-// itself, so that admission can ask whether its writer has it.
-func TestAPatchNamesThePrivilegesOfWhatItChanges(t *testing.T) {
+// A patch that changes a privileged task of a template must name the privilege itself, so
+// that admission can check the author's permission.
+func TestBuildRobotJobSpec_PatchMustNamePrivileges(t *testing.T) {
 	template := `
 metadata: {name: privileged}
 spec:
@@ -363,7 +363,7 @@ spec:
     - {name: raw, driver: raw_exec, config: {execConfig: {command: move}}}
     - {name: root, driver: exec, user: "0:0", config: {execConfig: {command: move}}}
     - {name: box, driver: docker, config: {dockerConfig: {image: x, volumes: ["/:/host"]}}}
-    - {name: plain, driver: exec, user: nobody, config: {execConfig: {command: move}}}
+    - {name: plain, driver: exec, user: "nobody", config: {execConfig: {command: move}}}
 `
 	for _, c := range []struct{ name, task, want string }{
 		{"raw_exec", `{name: raw, config: {execConfig: {command: mine}}}`, "taskGroups[g].tasks[raw]: changes a task that has driver: raw_exec"},
@@ -376,7 +376,7 @@ spec:
 		{"one without any", `{name: plain, env: {A: b}}`, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := Robots(read[robotv1.JobTemplate](t, template), patched(t, "{taskGroups: [{name: g, tasks: ["+c.task+"]}]}"), Values{})
+			_, err := BuildRobotJobSpec(read[robotv1.JobTemplate](t, template), patched(t, "{taskGroups: [{name: g, tasks: ["+c.task+"]}]}"), Values{})
 			if c.want == "" && err == nil {
 				return
 			}
@@ -385,7 +385,7 @@ spec:
 	}
 }
 
-func TestResolve_4_8(t *testing.T) {
+func TestResolveValues(t *testing.T) {
 	spec := read[flowv1.JobFlowSpec](t, `
 params: {lr: "0.1", data: d}
 flows:
@@ -398,7 +398,7 @@ flows:
 	steps := map[string]StepValues{
 		"prep": {State: "Completed", Outputs: map[string]string{"path": "/p"}}, "other": {State: "Running"},
 	}
-	v, err := Resolve(spec, &spec.Flows[2], steps)
+	v, err := ResolveValues(spec, &spec.Flows[2], steps)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -413,31 +413,31 @@ flows:
 		t.Error("the flow's params were changed")
 	}
 	delete(steps["prep"].Outputs, "path")
-	_, err = Resolve(spec, &spec.Flows[2], steps)
+	_, err = ResolveValues(spec, &spec.Flows[2], steps)
 	wantError(t, err, "spec.flows[train].params[in]: $(flows.prep.outputs.path)")
 }
 
-func TestOutputs_4_8(t *testing.T) {
-	got := Outputs("a=1\nb= x\r\nnot one\n=no name\n", "a=2=3\n")
+func TestParseOutputs(t *testing.T) {
+	got := ParseOutputs("a=1\nb= x\r\nnot one\n=no name\n", "a=2=3\n")
 	if !equality.Semantic.DeepEqual(got, map[string]string{"a": "2=3", "b": " x"}) {
 		t.Errorf("got %q", got)
 	}
-	if Outputs("", "words") != nil {
+	if ParseOutputs("", "words") != nil {
 		t.Error("outputs out of nothing")
 	}
-	many := Outputs(strings.Repeat("x=1\n", 3), lines(200))
+	many := ParseOutputs(strings.Repeat("x=1\n", 3), lines(200))
 	if len(many) != MaxOutputs {
 		t.Errorf("%d outputs", len(many))
 	}
-	if huge := Outputs("a=1\nb=" + strings.Repeat("x", MaxOutputsBytes) + "\nc=2"); len(huge) != 2 || huge["c"] != "2" {
+	if huge := ParseOutputs("a=1\nb=" + strings.Repeat("x", MaxOutputsBytes) + "\nc=2"); len(huge) != 2 || huge["c"] != "2" {
 		t.Errorf("%d outputs, want those beside the one that is too long", len(huge))
 	}
-	if m := Merge(map[string]string{"a": "1", "b": "1"}, nil, map[string]string{"a": "2"}); m["a"] != "2" || m["b"] != "1" {
+	if m := MergeOutputs(map[string]string{"a": "1", "b": "1"}, nil, map[string]string{"a": "2"}); m["a"] != "2" || m["b"] != "1" {
 		t.Errorf("merged %v", m)
 	}
 }
 
-// lines of outputs, each of its own name.
+// lines returns n outputs with different names.
 func lines(n int) string {
 	var out strings.Builder
 	for i := range n {

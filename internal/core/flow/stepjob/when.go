@@ -12,12 +12,12 @@ import (
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 )
 
-// maxCost of one evaluation, in CEL's units: a comparison is about 1. A longer one
-// would hold up other flows.
+// maxCost bounds one evaluation, in CEL's units: a comparison is about 1. A longer one
+// would delay other flows.
 const maxCost = 100_000
 
-// language is what a when is written in.
-var language = sync.OnceValues(func() (*cel.Env, error) {
+// celEnvironment declares the variables of when expressions.
+var celEnvironment = sync.OnceValues(func() (*cel.Env, error) {
 	return cel.NewEnv(
 		ext.NativeTypes(reflect.TypeFor[StepValues](), ext.ParseStructTags(true)),
 		cel.Variable("params", cel.MapType(cel.StringType, cel.StringType)),
@@ -25,71 +25,71 @@ var language = sync.OnceValues(func() (*cel.Env, error) {
 	)
 })
 
-// When tells whether a step is to run. An empty expression is true. One that does not
-// compile, asks for what is not there or takes too long is an error, and the step
-// neither runs nor is skipped.
-func When(step *flowv1.Flow, v Values) (bool, error) {
+// EvaluateWhen reports whether a step is to run. An empty expression is true. If the
+// expression does not compile, selects a missing key or exceeds the cost limit, it returns
+// an error, and the step must neither run nor be skipped.
+func EvaluateWhen(step *flowv1.Flow, v Values) (bool, error) {
 	if step.When == "" {
 		return true, nil
 	}
-	ast, err := compile(step)
+	ast, err := compileWhen(step)
 	if err != nil {
 		return false, err
 	}
-	env, err := language()
+	env, err := celEnvironment()
 	if err != nil {
 		return false, err
 	}
 	program, err := env.Program(ast, cel.CostLimit(maxCost))
 	if err != nil {
-		return false, fmt.Errorf("%s: %w", field(step, "when"), err)
+		return false, fmt.Errorf("%s: %w", fieldPath(step, "when"), err)
 	}
 	result, _, err := program.Eval(map[string]any{"params": v.Params, "flows": v.Flows})
 	if err != nil {
-		return false, fmt.Errorf("%s: %w%s", field(step, "when"), err, advice(err))
+		return false, fmt.Errorf("%s: %w%s", fieldPath(step, "when"), err, evaluationHint(err))
 	}
 	yes, ok := result.Value().(bool)
 	if !ok {
-		return false, notBool(step, result.Type().TypeName())
+		return false, newNotBoolError(step, result.Type().TypeName())
 	}
 	return yes, nil
 }
 
-// advice on an error of an evaluation.
-func advice(err error) string {
+// evaluationHint returns a remedy for an evaluation error.
+func evaluationHint(err error) string {
 	switch text := err.Error(); {
 	case strings.HasPrefix(text, "no such key"):
-		return "; ask with has(…) first where it may be missing"
+		return "; check with has(…) first if it may be missing"
 	case strings.Contains(text, "cost limit"):
-		return "; make it simpler"
+		return "; simplify the expression"
 	default:
 		return ""
 	}
 }
 
-// compile reads the step's expression, whose result must be able to be a bool.
-func compile(step *flowv1.Flow) (*cel.Ast, error) {
-	env, err := language()
+// compileWhen compiles the step's expression. Its type must be bool or dynamic.
+func compileWhen(step *flowv1.Flow) (*cel.Ast, error) {
+	env, err := celEnvironment()
 	if err != nil {
 		return nil, err
 	}
 	ast, issues := env.Compile(step.When)
 	if err := issues.Err(); err != nil {
-		return nil, fmt.Errorf("%s: does not compile: %s; a name with a dash goes in brackets, as in flows['my-step'].outputs.x, and a number is read as double(…) or int(…)",
-			field(step, "when"), firstIssue(issues))
+		return nil, fmt.Errorf("%s: does not compile: %s; put names with a dash in brackets, as in flows['my-step'].outputs.x, and convert numbers with double(…) or int(…)",
+			fieldPath(step, "when"), firstIssue(issues))
 	}
 	if t := ast.OutputType(); !t.IsExactType(cel.BoolType) && !t.IsExactType(cel.DynType) {
-		return nil, notBool(step, t.String())
+		return nil, newNotBoolError(step, t.String())
 	}
 	return ast, nil
 }
 
-// firstIssue is the first thing that the compiler has to say, in one line.
+// firstIssue returns the compiler's first error in one line.
 func firstIssue(issues *cel.Issues) string {
 	first := issues.Errors()[0]
 	return fmt.Sprintf("column %d: %s", first.Location.Column()+1, strings.ReplaceAll(first.Message, "\n", " "))
 }
 
-func notBool(step *flowv1.Flow, is string) error {
-	return fmt.Errorf("%s: gives a %s; it must give true or false, so compare it with something", field(step, "when"), is)
+func newNotBoolError(step *flowv1.Flow, is string) error {
+	return fmt.Errorf("%s: returns %s; must return true or false, so add a comparison", fieldPath(step, "when"), is)
 }

@@ -10,7 +10,7 @@ import (
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 )
 
-func TestWhen_4_9(t *testing.T) {
+func TestEvaluateWhen(t *testing.T) {
 	v := Values{
 		Params: map[string]string{"mode": "full", "n": "3"},
 		Flows: map[string]StepValues{
@@ -36,7 +36,7 @@ func TestWhen_4_9(t *testing.T) {
 		"dyn(flows.train.outputs.accuracy) == '0.93' ? dyn(true) : dyn('neither')": true,
 	} {
 		t.Run(when, func(t *testing.T) {
-			got, err := When(&flowv1.Flow{Name: "next", When: when}, v)
+			got, err := EvaluateWhen(&flowv1.Flow{Name: "next", When: when}, v)
 			if err != nil || got != want {
 				t.Errorf("got %v, %v", got, err)
 			}
@@ -44,7 +44,7 @@ func TestWhen_4_9(t *testing.T) {
 	}
 }
 
-func TestWhenThatCannotBeJudged_4_9(t *testing.T) {
+func TestEvaluateWhen_Errors(t *testing.T) {
 	v := Values{Params: map[string]string{"s": strings.Repeat("x", 1000)}, Flows: map[string]StepValues{"train": {}}}
 	for _, c := range []struct {
 		name, when string
@@ -55,28 +55,28 @@ func TestWhenThatCannotBeJudged_4_9(t *testing.T) {
 		{"unknown field of a step", "flows.train.output.x == 'y'", []string{"does not compile", "undefined field 'output'"}},
 		{"a dash without brackets", "flows.my-step.outputs.x == 'y'", []string{"does not compile", "flows['my-step'].outputs.x"}},
 		{"a number without double", "flows.train.outputs.x > 0.9", []string{"does not compile", "double(…)"}},
-		{"no bool", "params.s", []string{"gives a string", "true or false"}},
-		{"no bool, as is seen too late for the compiler", "dyn(params.s)", []string{"gives a string", "true or false"}},
+		{"no bool", "params.s", []string{"returns string", "true or false"}},
+		{"no bool, as is seen too late for the compiler", "dyn(params.s)", []string{"returns string", "true or false"}},
 		{"missing output", "flows.train.outputs.x == 'y'", []string{"no such key: x", "has(…)"}},
 		{"not a number", "double(params.s) > 1.0", []string{"spec.flows[next].when:"}},
 		{"too long", "[0,1,2,3,4,5,6,7,8,9].all(a, [0,1,2,3,4,5,6,7,8,9].all(b, [0,1,2,3,4,5,6,7,8,9].all(c, [0,1,2,3,4,5,6,7,8,9].all(d, [0,1,2,3,4,5,6,7,8,9].all(e, a+b+c+d+e >= 0)))))",
-			[]string{"cost limit", "make it simpler"}},
+			[]string{"cost limit", "simplify the expression"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			_, err := When(&flowv1.Flow{Name: "next", When: c.when}, v)
+			_, err := EvaluateWhen(&flowv1.Flow{Name: "next", When: c.when}, v)
 			wantError(t, err, c.want...)
 		})
 	}
 }
 
-func TestCheck_4(t *testing.T) {
+func TestCheckFlow(t *testing.T) {
 	for _, c := range []struct {
 		name, flow string
 		want       []string // nil: fine
 	}{
 		{"the flow of Volcano's example", `flows: [{name: a}, {name: b, dependsOn: {targets: [a]}}]`, nil},
 		{"empty", `{}`, nil},
-		{"§4.8 references that hold", `
+		{"references that hold", `
 params: {p: x}
 flows:
 - name: a
@@ -86,39 +86,39 @@ flows:
   params: {q: "$(params.p)$(flows.a.outputs.y)"}
   when: params.q == params.p && flows.a.outputs.y == 'z' && flows['b'].state == 'Completed'
   patch: {jobSpec: {tasks: [{template: {spec: {containers: [{name: x, args: ["$(params.q)", "$(flows.a.outputs.y)"]}]}}}]}}`, nil},
-		{"§4.9 a param that may be missing", `flows: [{name: a, when: "has(params.x) && 'y' in params"}]`, nil},
-		{"§4.8 a param that is nowhere", `flows: [{name: a, params: {x: $(params.nosuch)}}]`,
+		{"a param that may be missing", `flows: [{name: a, when: "has(params.x) && 'y' in params"}]`, nil},
+		{"a param that is nowhere", `flows: [{name: a, params: {x: $(params.nosuch)}}]`,
 			[]string{"spec.flows[a].params[x]: $(params.nosuch)", "spec.params"}},
-		{"§4.8 a param of the step's own in its params", `flows: [{name: a, params: {x: y, z: $(params.x)}}]`,
+		{"a param of the step's own in its params", `flows: [{name: a, params: {x: y, z: $(params.x)}}]`,
 			[]string{"spec.flows[a].params[z]: $(params.x)"}},
-		{"§4.8 a step that it does not depend on", `flows: [{name: a}, {name: b, params: {x: $(flows.a.outputs.y)}}]`,
+		{"a step that it does not depend on", `flows: [{name: a}, {name: b, params: {x: $(flows.a.outputs.y)}}]`,
 			[]string{"spec.flows[b].params[x]", "does not depend on a", "dependsOn.targets"}},
-		{"§4.9 a when of a step that it does not depend on", `flows: [{name: a}, {name: b, when: "flows.a.state == 'Failed'"}]`,
+		{"a when of a step that it does not depend on", `flows: [{name: a}, {name: b, when: "flows.a.state == 'Failed'"}]`,
 			[]string{"spec.flows[b].when", "does not depend on a"}},
-		{"§4.9 the same in brackets", `flows: [{name: a-a}, {name: b, when: "flows['a-a'].state == 'Failed'"}]`,
+		{"the same in brackets", `flows: [{name: a-a}, {name: b, when: "flows['a-a'].state == 'Failed'"}]`,
 			[]string{"spec.flows[b].when", "does not depend on a-a"}},
-		{"§4.9 a when with a param that is nowhere", `flows: [{name: a, when: params.x == 'y'}]`,
+		{"a when with a param that is nowhere", `flows: [{name: a, when: params.x == 'y'}]`,
 			[]string{"spec.flows[a].when: there is no param x", "spec.params"}},
-		{"§4.9 a when that does not compile", `flows: [{name: a, when: "1 +"}]`, []string{"spec.flows[a].when: does not compile"}},
-		{"§4.5 a backoff back in time", `flows: [{name: a, retry: {limit: 1, backoff: -1s}}]`, []string{"spec.flows[a].retry.backoff: is -1s"}},
-		{"§4.1 a patch that does not fit", `flows: [{name: a, patch: {jobSpec: {spec: {}}}}]`,
+		{"a when that does not compile", `flows: [{name: a, when: "1 +"}]`, []string{"spec.flows[a].when: does not compile"}},
+		{"a backoff back in time", `flows: [{name: a, retry: {limit: 1, backoff: -1s}}]`, []string{"spec.flows[a].retry.backoff: is -1s"}},
+		{"a patch that does not fit", `flows: [{name: a, patch: {jobSpec: {spec: {}}}}]`,
 			[]string{"spec.flows[a].patch.jobSpec.spec:", "no such field"}},
-		{"§4.1 a patch for the other kind", `flows: [{name: a, templateRef: {apiGroup: robot.k8s4r.io}, patch: {jobSpec: {queue: x}}}]`,
+		{"a patch for the other kind", `flows: [{name: a, templateRef: {apiGroup: robot.k8s4r.io}, patch: {jobSpec: {queue: x}}}]`,
 			[]string{"spec.flows[a].patch.jobSpec.queue: a Job on robots has no such field"}},
-		{"§4.1 a patch for robots", `flows: [{name: a, templateRef: {apiGroup: robot.k8s4r.io}, patch: {jobSpec: {priority: 3}}}]`, nil},
-		{"§4.2 a probe without targets", `flows: [{name: a, dependsOn: {probe: {tcpSocketList: [{taskName: x, port: 1}]}}}]`,
-			[]string{"spec.flows[a].dependsOn.probe: there is nobody to ask", "dependsOn.targets"}},
-		{"§4.2 a probe of robots alone", `flows: [{name: r, templateRef: {apiGroup: robot.k8s4r.io}}, {name: a, dependsOn: {targets: [r], probe: {httpGetList: [{port: 1}]}}}]`,
-			[]string{"spec.flows[a].dependsOn.probe: its targets run on robots and have no Pods", "condition: Running"}},
-		{"§4.2 a probe of robots and pods", `flows: [{name: r, templateRef: {apiGroup: robot.k8s4r.io}}, {name: b}, {name: a, dependsOn: {targets: [r, b], probe: {httpGetList: [{port: 1}]}}}]`, nil},
-		{"§4.2 a probe that asks nothing", `flows: [{name: a, dependsOn: {probe: {}}}]`, nil},
-		{"§4.2 a phase that there is not", `flows: [{name: b}, {name: a, dependsOn: {targets: [b], probe: {taskStatusList: [{taskName: x, phase: Runs}]}}}]`,
-			[]string{`spec.flows[a].dependsOn.probe.taskStatusList[0].phase: Pods know no phase "Runs"`, "Running"}},
-		{"§4.8 a reference in a patch", `flows: [{name: a, patch: {jobSpec: {tasks: [{template: {spec: {containers: [{name: x, args: [$(params.y)]}]}}}]}}}]`,
+		{"a patch for robots", `flows: [{name: a, templateRef: {apiGroup: robot.k8s4r.io}, patch: {jobSpec: {priority: 3}}}]`, nil},
+		{"a probe without targets", `flows: [{name: a, dependsOn: {probe: {tcpSocketList: [{taskName: x, port: 1}]}}}]`,
+			[]string{"spec.flows[a].dependsOn.probe: has no Pods to check", "dependsOn.targets"}},
+		{"a probe of robots alone", `flows: [{name: r, templateRef: {apiGroup: robot.k8s4r.io}}, {name: a, dependsOn: {targets: [r], probe: {httpGetList: [{port: 1}]}}}]`,
+			[]string{"spec.flows[a].dependsOn.probe: all targets run on robots and have no Pods", "condition: Running"}},
+		{"a probe of robots and pods", `flows: [{name: r, templateRef: {apiGroup: robot.k8s4r.io}}, {name: b}, {name: a, dependsOn: {targets: [r, b], probe: {httpGetList: [{port: 1}]}}}]`, nil},
+		{"a probe that asks nothing", `flows: [{name: a, dependsOn: {probe: {}}}]`, nil},
+		{"a phase that there is not", `flows: [{name: b}, {name: a, dependsOn: {targets: [b], probe: {taskStatusList: [{taskName: x, phase: Runs}]}}}]`,
+			[]string{`spec.flows[a].dependsOn.probe.taskStatusList[0].phase: unknown Pod phase "Runs"`, "Running"}},
+		{"a reference in a patch", `flows: [{name: a, patch: {jobSpec: {tasks: [{template: {spec: {containers: [{name: x, args: [$(params.y)]}]}}}]}}}]`,
 			[]string{"spec.flows[a].patch.jobSpec.tasks[0].template.spec.containers[x].args[0]: $(params.y)"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			err := Check(read[flowv1.JobFlowSpec](t, c.flow))
+			err := CheckFlow(read[flowv1.JobFlowSpec](t, c.flow))
 			if c.want != nil {
 				wantError(t, err, c.want...)
 			} else if err != nil {
@@ -128,7 +128,7 @@ flows:
 	}
 }
 
-func TestCheckTasks_4_2(t *testing.T) {
+func TestCheckTasks(t *testing.T) {
 	for _, c := range []struct {
 		name, step string
 		want       []string // nil: fine
@@ -137,7 +137,7 @@ func TestCheckTasks_4_2(t *testing.T) {
 		{"all tasks", `{name: a, dependsOn: {probe: {tcpSocketList: [{port: 1}]}}}`, nil},
 		{"tasks that there are", `{name: a, dependsOn: {probe: {tcpSocketList: [{taskName: ps, port: 1}], taskStatusList: [{taskName: default1, phase: Running}]}}}`, nil},
 		{"one that there is not", `{name: a, dependsOn: {probe: {tcpSocketList: [{taskName: ps, port: 1}, {taskName: sp, port: 1}]}}}`,
-			[]string{"spec.flows[a].dependsOn.probe.tcpSocketList[1].taskName: the Jobs of its targets have no task sp; name one of [ps default1]"}},
+			[]string{"spec.flows[a].dependsOn.probe.tcpSocketList[1].taskName: the Jobs of its targets have no task sp; use one of [ps default1]"}},
 		{"in another list", `{name: a, dependsOn: {probe: {httpGetList: [{taskName: sp}]}}}`, []string{"probe.httpGetList[0].taskName"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -152,8 +152,8 @@ func TestCheckTasks_4_2(t *testing.T) {
 	}
 }
 
-// A flow of a thousand steps is judged while its user waits.
-func TestCheckAThousandSteps(t *testing.T) {
+// A flow of a thousand steps is validated while its user waits.
+func TestCheckFlow_ThousandSteps(t *testing.T) {
 	spec := &flowv1.JobFlowSpec{Params: map[string]string{"p": "v"}}
 	for i := range 1000 {
 		spec.Flows = append(spec.Flows, flowv1.Flow{
@@ -164,7 +164,7 @@ func TestCheckAThousandSteps(t *testing.T) {
 	took := time.Hour // the best of three: a machine may pause
 	for range 3 {
 		start := time.Now()
-		if err := Check(spec); err != nil {
+		if err := CheckFlow(spec); err != nil {
 			t.Error(err)
 		}
 		took = min(took, time.Since(start))

@@ -1,4 +1,4 @@
-package demand
+package apiconv
 
 import (
 	"reflect"
@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/placement"
+	"k8s4r.io/k8s4r/internal/core/placement"
 )
 
 func TestCapacity(t *testing.T) {
@@ -44,26 +44,26 @@ func TestCapacity(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := &v1alpha1.Robot{Spec: v1alpha1.RobotSpec{Capacity: c.inCapacity}, Status: v1alpha1.RobotStatus{DeviceInfo: c.inDevice}}
-			if got := Robot(r).Capacity; !got.Equal(c.want) {
+			if got := RobotFrom(r).Capacity; !got.Equal(c.want) {
 				t.Errorf("capacity %+v, want %+v", got, c.want)
 			}
 		})
 	}
 }
 
-func TestATaskNeedsWhatItSays(t *testing.T) {
+func TestTaskFrom(t *testing.T) {
 	q := resource.MustParse("250m")
 	m := resource.MustParse("1Ki")
 	def := &v1alpha1.TaskDefinition{Driver: "exec", Resources: &v1alpha1.Resources{
 		CPU: &q, Memory: &m, Disk: &m, IOPS: 7, Devices: map[string]resource.Quantity{"arm": resource.MustParse("1")},
 	}}
 	want := placement.Room{CPU: 250, Memory: 1024, Disk: 1024, IOPS: 7, Devices: placement.Devices{{Name: "arm", Count: 1}}}
-	if got := Task("t", def, nil, nil); !got.Needs.Equal(want) || got.Shared != 0 || got.Isolation != "" {
+	if got := TaskFrom("t", def, nil, nil); !got.Needs.Equal(want) || got.Shared != 0 || got.Isolation != "" {
 		t.Errorf("needs %+v", got)
 	}
 	def.Isolation = &v1alpha1.Isolation{Required: []string{"user", "cgroup"}}
 	for mb, bytes := range map[int64]int64{0: 0, 7: 7e6, 1e9: 1e15} {
-		if got := Task("t", def, nil, &v1alpha1.EphemeralDisk{SizeMB: mb}); got.Shared != bytes || got.Isolation != "cgroup,user" {
+		if got := TaskFrom("t", def, nil, &v1alpha1.EphemeralDisk{SizeMB: mb}); got.Shared != bytes || got.Isolation != "cgroup,user" {
 			t.Errorf("with %d MB it needs %+v", mb, got)
 		}
 	}
@@ -81,7 +81,7 @@ func TestAttributes(t *testing.T) {
 			Memory:   &v1alpha1.Memory{Total: 1 << 33}, Disks: []v1alpha1.Disk{{Total: 1 << 34}},
 		},
 	}}
-	got := Robot(r).Attrs
+	got := RobotFrom(r).Attrs
 	for _, name := range placement.Attributes {
 		if got[name] == "" {
 			t.Errorf("%s has no value", name)
@@ -93,32 +93,32 @@ func TestAttributes(t *testing.T) {
 	if n := len(placement.Attributes) + len(r.Status.DeviceInfo.Drivers); len(got) != n {
 		t.Errorf("%d attributes, %d are known", len(got), n)
 	}
-	if bare := Robot(&v1alpha1.Robot{}).Attrs; len(bare) != 0 {
+	if bare := RobotFrom(&v1alpha1.Robot{}).Attrs; len(bare) != 0 {
 		t.Errorf("a robot that says nothing has %v", bare)
 	}
 }
 
-func TestBothSpellingsOfAConstraintAreRead(t *testing.T) {
+func TestConstraintsFrom_AcceptsBothSpellings(t *testing.T) {
 	l, r := "${robot.attr.os}", "linux"
 	for name, c := range map[string]v1alpha1.Constraint{
 		"lTarget": {LTarget: &l, Operand: "=", RTarget: &r},
 		"ltarget": {LTargetLower: &l, Operand: "=", RTargetLower: &r},
 	} {
 		want := placement.Constraint{Left: l, Operand: "=", Right: r}
-		if got := Constraints([]v1alpha1.Constraint{c}); len(got) != 1 || got[0] != want {
+		if got := ConstraintsFrom([]v1alpha1.Constraint{c}); len(got) != 1 || got[0] != want {
 			t.Errorf("%s is read as %v", name, got)
 		}
 	}
 }
 
-func TestWishes(t *testing.T) {
+func TestPreferencesFrom(t *testing.T) {
 	near, away := "near", "nowhere"
 	p := &v1alpha1.Placement{Strategy: "pack",
 		Affinity:     []v1alpha1.AffinityTerm{{TaskGroup: &near, Weight: 70}, {TaskGroup: &away}},
 		AntiAffinity: []v1alpha1.AffinityTerm{{RobotLabels: map[string]string{"old": "yes"}}},
 	}
-	got := Wishes(p, func(group string) string { return map[string]string{"near": "j-near"}[group] })
-	want := &placement.Wishes{Pack: true, Affinity: []placement.Affinity{
+	got := PreferencesFrom(p, func(group string) string { return map[string]string{"near": "j-near"}[group] })
+	want := &placement.Preferences{Pack: true, Affinity: []placement.Affinity{
 		{Group: "j-near", Weight: 70}, {Labels: map[string]string{"old": "yes"}, Weight: -50},
 	}}
 	if !reflect.DeepEqual(got, want) {
@@ -126,21 +126,21 @@ func TestWishes(t *testing.T) {
 	}
 }
 
-func TestLabelsOfTheSpecCountMore(t *testing.T) {
+func TestRobotFrom_PrefersLabelsOfTheSpec(t *testing.T) {
 	r := &v1alpha1.Robot{Spec: v1alpha1.RobotSpec{Labels: map[string]string{"env": "prod"}}}
 	r.Labels = map[string]string{"env": "test", "zone": "a"}
-	if got := Robot(r).Labels; got["env"] != "prod" || got["zone"] != "a" {
+	if got := RobotFrom(r).Labels; got["env"] != "prod" || got["zone"] != "a" {
 		t.Errorf("labels %v", got)
 	}
 }
 
-func TestTooLarge(t *testing.T) {
+func TestDescribeOversize(t *testing.T) {
 	spec := &v1alpha1.TaskSpec{TaskDefinition: v1alpha1.TaskDefinition{Name: "t", Env: map[string]string{"X": ""}}}
-	if why := TooLarge(spec); why != "" {
+	if why := DescribeOversize(spec); why != "" {
 		t.Errorf("a small task: %s", why)
 	}
 	spec.Env["X"] = strings.Repeat("x", MaxMessage)
-	if why := TooLarge(spec); !strings.HasPrefix(why, "task t is 201 KiB as a message to a robot, more than 200 KiB") {
+	if why := DescribeOversize(spec); !strings.HasPrefix(why, "task t is 201 KiB as a message to a robot, more than 200 KiB") {
 		t.Errorf("a large task: %q", why)
 	}
 }

@@ -1,26 +1,25 @@
-package demand
+package apiconv
 
 import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/placement"
+	"k8s4r.io/k8s4r/internal/core/placement"
 )
 
-// Holds is, by the name of each init task that the others wait for, the room that it
-// takes beside what those hold on the robot already: they run after it. Together a
-// replica holds no more than the larger of what its init tasks need, one after the
-// other, and of what all the rest needs. One that has ended gives back only what
-// none after it needs.
-func Holds(g *v1alpha1.TaskGroupTemplate) map[string]*v1alpha1.Resources {
+// ExtraResources returns, by the name of each init task that the others wait for, the room that
+// it takes beyond what the other tasks hold on the robot already: they run after it. Together a
+// replica holds the larger of what its init tasks need one after the other and of what all other
+// tasks need. An init task that has ended releases only what none after it needs.
+func ExtraResources(g *v1alpha1.TaskGroupTemplate) map[string]*v1alpha1.Resources {
 	if len(g.InitTasks) == 0 {
 		return nil
 	}
-	rest := rest(g)
+	rest := roomAfterInit(g)
 	var daemons placement.Room // started before this one
 	extra := make([]placement.Room, len(g.InitTasks))
 	for i := range g.InitTasks {
-		needs := room(g.InitTasks[i].Resources)
+		needs := roomFor(g.InitTasks[i].Resources)
 		if g.InitTasks[i].Daemon {
 			daemons = daemons.Plus(needs)
 			continue
@@ -35,26 +34,26 @@ func Holds(g *v1alpha1.TaskGroupTemplate) map[string]*v1alpha1.Resources {
 		}
 		holds := extra[i].Beyond(after)
 		after = after.Plus(holds)
-		out[g.InitTasks[i].Name] = resources(holds)
+		out[g.InitTasks[i].Name] = resourcesFrom(holds)
 	}
 	return out
 }
 
-// rest is what a replica needs when its init tasks have ended.
-func rest(g *v1alpha1.TaskGroupTemplate) (sum placement.Room) {
+// roomAfterInit returns what a replica needs when its init tasks have ended.
+func roomAfterInit(g *v1alpha1.TaskGroupTemplate) (sum placement.Room) {
 	for i := range g.InitTasks {
 		if g.InitTasks[i].Daemon {
-			sum = sum.Plus(room(g.InitTasks[i].Resources))
+			sum = sum.Plus(roomFor(g.InitTasks[i].Resources))
 		}
 	}
 	for i := range g.Tasks {
-		sum = sum.Plus(room(g.Tasks[i].Resources))
+		sum = sum.Plus(roomFor(g.Tasks[i].Resources))
 	}
 	return sum
 }
 
-// resources says a room in the words of the API.
-func resources(r placement.Room) *v1alpha1.Resources {
+// resourcesFrom returns a room as resources of the API.
+func resourcesFrom(r placement.Room) *v1alpha1.Resources {
 	out := &v1alpha1.Resources{IOPS: r.IOPS}
 	if r.CPU > 0 {
 		out.CPU = resource.NewMilliQuantity(r.CPU, resource.DecimalSI)

@@ -1,4 +1,4 @@
-package demand
+package apiconv
 
 import (
 	"strings"
@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/placement"
+	"k8s4r.io/k8s4r/internal/core/placement"
 )
 
 // tasks reads "name:memory", with a + behind the name of a daemon.
@@ -25,7 +25,7 @@ func tasks(all string) (out []v1alpha1.TaskDefinition) {
 
 // What a replica holds is never less than what runs, at any step, and at first no
 // more than the largest step needs.
-func TestHolds(t *testing.T) {
+func TestExtraResources(t *testing.T) {
 	for _, c := range []struct {
 		name, init, tasks string
 		want              []int64 // what is held before each init task ends, and after the last
@@ -39,10 +39,10 @@ func TestHolds(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			g := &v1alpha1.TaskGroupTemplate{InitTasks: tasks(c.init), Tasks: tasks(c.tasks)}
-			holds := Holds(g)
+			holds := ExtraResources(g)
 			var held placement.Room
-			for _, def := range g.Definitions() {
-				task := Task("", def, holds[def.Name], nil)
+			for _, def := range g.TaskDefinitions() {
+				task := TaskFrom("", def, holds[def.Name], nil)
 				held = held.Plus(task.Room())
 			}
 			if want := int64(len(g.Tasks) + len(g.InitTasks) - len(holds)); held.Tasks != want {
@@ -51,7 +51,7 @@ func TestHolds(t *testing.T) {
 			got := []int64{held.Memory}
 			for i := range g.InitTasks {
 				if def := &g.InitTasks[i]; !def.Daemon {
-					task := Task("", def, holds[def.Name], nil)
+					task := TaskFrom("", def, holds[def.Name], nil)
 					held = held.Minus(task.Room())
 					got = append(got, held.Memory)
 				}
@@ -65,7 +65,7 @@ func TestHolds(t *testing.T) {
 	}
 }
 
-func TestAnInitTaskHoldsTheDevicesThatNobodyElseNeeds(t *testing.T) {
+func TestExtraResources_DevicesOfInitTasks(t *testing.T) {
 	count := func(n string) *v1alpha1.Resources {
 		return &v1alpha1.Resources{Devices: map[string]resource.Quantity{"arm": resource.MustParse(n)}}
 	}
@@ -73,11 +73,11 @@ func TestAnInitTaskHoldsTheDevicesThatNobodyElseNeeds(t *testing.T) {
 		InitTasks: []v1alpha1.TaskDefinition{{Name: "init", Resources: count("3")}},
 		Tasks:     []v1alpha1.TaskDefinition{{Name: "t", Resources: count("1")}},
 	}
-	if got := Holds(g)["init"].Devices["arm"]; got.Value() != 2 {
+	if got := ExtraResources(g)["init"].Devices["arm"]; got.Value() != 2 {
 		t.Errorf("holds %s arms", got.String())
 	}
 	g.Tasks[0].Resources = count("3")
-	if got := Holds(g)["init"]; got == nil || len(got.Devices) != 0 {
+	if got := ExtraResources(g)["init"]; got == nil || len(got.Devices) != 0 {
 		t.Errorf("holds %+v", got)
 	}
 }

@@ -1,23 +1,23 @@
-package demand
+package apiconv
 
 import (
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
-	"k8s4r.io/k8s4r/internal/placement"
+	"k8s4r.io/k8s4r/internal/core/placement"
 )
 
-// Constraints in the words of placement, whichever spelling they have.
-func Constraints(all []v1alpha1.Constraint) []placement.Constraint {
+// ConstraintsFrom accepts both spellings of the fields.
+func ConstraintsFrom(all []v1alpha1.Constraint) []placement.Constraint {
 	var out []placement.Constraint
 	for i := range all {
 		c := &all[i]
 		out = append(out, placement.Constraint{
-			Left: either(c.LTarget, c.LTargetLower), Operand: c.Operand, Right: either(c.RTarget, c.RTargetLower),
+			Left: firstSet(c.LTarget, c.LTargetLower), Operand: c.Operand, Right: firstSet(c.RTarget, c.RTargetLower),
 		})
 	}
 	return out
 }
 
-func either(a, b *string) string {
+func firstSet(a, b *string) string {
 	switch {
 	case a != nil:
 		return *a
@@ -27,19 +27,19 @@ func either(a, b *string) string {
 	return ""
 }
 
-// defaultWeight is that of an affinity which does not say.
+// defaultWeight is the weight of an affinity without one.
 const defaultWeight = 50
 
-// Wishes in the words of placement; object is the name of the TaskGroup that is
-// the job's group of a name.
-func Wishes(p *v1alpha1.Placement, object func(group string) string) *placement.Wishes {
+// PreferencesFrom converts the placement of a group; object returns the name of the TaskGroup for
+// the name of a group of the job.
+func PreferencesFrom(p *v1alpha1.Placement, object func(group string) string) *placement.Preferences {
 	if p == nil {
 		return nil
 	}
-	out := &placement.Wishes{Pack: p.Strategy == v1alpha1.StrategyPack}
+	out := &placement.Preferences{Pack: p.Strategy == v1alpha1.StrategyPack}
 	add := func(terms []v1alpha1.AffinityTerm, sign int) {
 		for _, t := range terms {
-			a := placement.Affinity{Labels: t.RobotLabels, Weight: sign * weight(t.Weight)}
+			a := placement.Affinity{Labels: t.RobotLabels, Weight: sign * weightOrDefault(t.Weight)}
 			if t.TaskGroup != nil {
 				a.Group = object(*t.TaskGroup)
 			}
@@ -53,36 +53,36 @@ func Wishes(p *v1alpha1.Placement, object func(group string) string) *placement.
 	return out
 }
 
-func weight(w int32) int {
+func weightOrDefault(w int32) int {
 	if w == 0 {
 		return defaultWeight
 	}
 	return int(w)
 }
 
-// Gang is the number of replicas that start together. 0: each by itself.
-func Gang(g *v1alpha1.TaskGroup) int {
+// GangSize returns the number of replicas that start together. Zero: each starts on its own.
+func GangSize(g *v1alpha1.TaskGroup) int {
 	if !g.Spec.Gang {
 		return 0
 	}
-	return Count(g)
+	return ReplicaCount(g)
 }
 
-// Count is the number of replicas that the group asks for. That of a system
-// job's group goes by the robots instead.
-func Count(g *v1alpha1.TaskGroup) int {
+// ReplicaCount returns the number of replicas that the group asks for. A system job's group goes
+// by the robots instead.
+func ReplicaCount(g *v1alpha1.TaskGroup) int {
 	if g.Spec.Count == nil {
 		return 1
 	}
 	return int(*g.Spec.Count)
 }
 
-// Rules are what a robot must meet for the tasks of a group of the job with these
-// constraints. Which robots the group has blocked is not among them.
-func Rules(j *v1alpha1.Job, constraints []v1alpha1.Constraint) *placement.Rules {
+// RulesFrom returns the rules for the tasks of a group with these constraints, without the robots
+// that are blocked for the group.
+func RulesFrom(j *v1alpha1.Job, constraints []v1alpha1.Constraint) *placement.Rules {
 	d := j.Spec.Disconnect
 	return &placement.Rules{
-		Selector: j.Spec.RobotSelector, Datacenters: j.Spec.Datacenters, Constraints: Constraints(constraints),
-		Fenced: d != nil && d.StopOnRobotAfter.Value() > 0,
+		Selector: j.Spec.RobotSelector, Datacenters: j.Spec.Datacenters, Constraints: ConstraintsFrom(constraints),
+		SelfStop: d != nil && d.StopOnRobotAfter.Value() > 0,
 	}
 }

@@ -1,4 +1,4 @@
-package demand
+package apiconv
 
 import (
 	"encoding/json"
@@ -7,12 +7,12 @@ import (
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 )
 
-// MaxMessage bounds, in bytes, what a Task may take in a message to a robot.
+// MaxMessage is the largest size of a Task, in bytes, in a message to a robot.
 const MaxMessage = 200 << 10
 
-// TooLarge is a sentence about a task that no message can carry. Empty: the
-// task fits.
-func TooLarge(spec *v1alpha1.TaskSpec) string {
+// DescribeOversize returns an error text for a task that does not fit into a message. Empty: it
+// fits.
+func DescribeOversize(spec *v1alpha1.TaskSpec) string {
 	b, err := json.Marshal(spec)
 	if err != nil {
 		return fmt.Sprintf("task %s cannot be written as a message: %v", spec.Name, err)
@@ -24,5 +24,5 @@ func TooLarge(spec *v1alpha1.TaskSpec) string {
 		spec.Name, (len(b)+1023)>>10, MaxMessage>>10)
 }
 
-// ReasonTooLarge is the reason of a task that is TooLarge.
-const ReasonTooLarge = "TaskTooLarge"
+// ReasonTaskTooLarge is the reason of a task that does not fit into a message.
+const ReasonTaskTooLarge = "TaskTooLarge"

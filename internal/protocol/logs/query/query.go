@@ -1,6 +1,6 @@
-// Package logquery is what both sides of the log API say to each other
-// (docs/spec/logs-api.md). The command line speaks it without linking a store.
-package logquery
+// Package query has the parameters and reasons of the log API (docs/reference/logs-api.md). It links
+// no store, so that the command line can use it.
+package query
 
 import (
 	"fmt"
@@ -10,42 +10,41 @@ import (
 	"strings"
 	"time"
 
-	"k8s4r.io/k8s4r/internal/tasklog"
+	"k8s4r.io/k8s4r/internal/protocol/logs/record"
 )
 
-// Path of the log of a task.
+// Path returns the path of the log of a task.
 func Path(namespace, task string) string {
 	return "/v1/namespaces/" + url.PathEscape(namespace) + "/tasks/" + url.PathEscape(task) + "/logs"
 }
 
-// The reasons in a Status that tells why there is no log.
+// The reasons in a Status if there is no log.
 const (
-	// ReasonNotStarted: no attempt of the task has begun.
+	// ReasonNotStarted: no attempt of the task has started.
 	ReasonNotStarted = "NotStarted"
-	// ReasonNoAttempt: there is no such attempt.
+	// ReasonNoAttempt: the task has no such attempt.
 	ReasonNoAttempt = "NoSuchAttempt"
 	// ReasonGone: the log has been removed.
 	ReasonGone = "Gone"
 )
 
-// Query is what a request asks for.
+// Query has the parameters of a request.
 type Query struct {
-	// Attempt to read, and no other. Zero: the last one, and with Follow those
-	// that come after it.
+	// Attempt to read. If 0, the last one, and with Follow those that come after it.
 	Attempt int32
-	// Follow goes on until the task, or the attempt, has ended.
+	// Follow continues until the task, or the attempt, has ended.
 	Follow bool
-	// Since leaves out what is older. Zero: nothing.
+	// Since omits older records. If zero, none.
 	Since time.Time
-	// Tail begins with the last so many records. Negative: with the first.
+	// Tail is the number of last records to begin with. If negative, all.
 	Tail int
-	// Timestamps before each line.
+	// Timestamps adds the time before each line.
 	Timestamps bool
-	// Records asks for the records as they are kept (internal/tasklog), and for
-	// marks that say where the reader is; else for text.
+	// Records requests the stored records (internal/protocol/logs/record) with markers of the
+	// reader's position, instead of text.
 	Records bool
-	// Streams that are wanted. Empty: all.
-	Streams []tasklog.Stream
+	// Streams to read. If empty, all.
+	Streams []record.Stream
 	// From and Offset are where a reader goes on that was cut off: an attempt, and
 	// a position in its log. Zero: it begins.
 	From   int32
@@ -57,7 +56,7 @@ const (
 	formatRecords = "records"
 )
 
-// Encode writes a query as the parameters of an address.
+// Encode returns the query as URL parameters.
 func (q Query) Encode() string {
 	v := url.Values{}
 	set := func(wanted bool, name, value string) {
@@ -80,7 +79,7 @@ func (q Query) Encode() string {
 	return v.Encode()
 }
 
-// Parse reads what Encode wrote. now is what a duration is counted from.
+// Parse parses the result of Encode. A duration in since is counted back from now.
 func Parse(v url.Values, now time.Time) (q Query, err error) {
 	q.Tail = -1
 	for name, values := range v {
@@ -97,11 +96,11 @@ func Parse(v url.Values, now time.Time) (q Query, err error) {
 
 var fields = map[string]func(q *Query, text string, now time.Time) error{
 	"attempt": func(q *Query, text string, _ time.Time) (err error) {
-		q.Attempt, err = number(text)
+		q.Attempt, err = parsePositive(text)
 		return err
 	},
-	"follow":     func(q *Query, text string, _ time.Time) error { return boolean(&q.Follow, text) },
-	"timestamps": func(q *Query, text string, _ time.Time) error { return boolean(&q.Timestamps, text) },
+	"follow":     func(q *Query, text string, _ time.Time) error { return parseBool(&q.Follow, text) },
+	"timestamps": func(q *Query, text string, _ time.Time) error { return parseBool(&q.Timestamps, text) },
 	"since": func(q *Query, text string, now time.Time) (err error) {
 		q.Since, err = ParseSince(text, now)
 		return err
@@ -114,8 +113,8 @@ var fields = map[string]func(q *Query, text string, now time.Time) error{
 	},
 	"stream": func(q *Query, text string, _ time.Time) error {
 		for _, name := range strings.Split(text, ",") {
-			s := tasklog.Stream(name)
-			if !slices.Contains([]tasklog.Stream{tasklog.Stdout, tasklog.Stderr, tasklog.System, tasklog.Server}, s) {
+			s := record.Stream(name)
+			if !slices.Contains([]record.Stream{record.Stdout, record.Stderr, record.System, record.Server}, s) {
 				return fmt.Errorf("there are stdout, stderr, system and server")
 			}
 			q.Streams = append(q.Streams, s)
@@ -135,7 +134,7 @@ var fields = map[string]func(q *Query, text string, now time.Time) error{
 	},
 }
 
-func boolean(b *bool, text string) (err error) {
+func parseBool(b *bool, text string) (err error) {
 	if text == "" { // ?follow
 		text = "true"
 	}
@@ -143,7 +142,7 @@ func boolean(b *bool, text string) (err error) {
 	return err
 }
 
-func number(text string) (int32, error) {
+func parsePositive(text string) (int32, error) {
 	n, err := strconv.ParseInt(text, 10, 32)
 	if err == nil && n < 1 {
 		err = fmt.Errorf("must be 1 or more")
@@ -151,7 +150,7 @@ func number(text string) (int32, error) {
 	return int32(n), err
 }
 
-// ParseSince reads a time (RFC 3339), or how long ago that is, such as 10m.
+// ParseSince parses a time in RFC 3339, or a duration before now, such as 10m.
 func ParseSince(text string, now time.Time) (time.Time, error) {
 	if d, err := time.ParseDuration(text); err == nil {
 		return now.Add(-d), nil
@@ -163,13 +162,13 @@ func ParseSince(text string, now time.Time) (time.Time, error) {
 	return t, nil
 }
 
-// Position writes where a reader is: an attempt, and an offset in its log.
+// Position returns the text form of a position: an attempt and an offset in its log.
 func Position(attempt int32, offset int64) string { return fmt.Sprintf("%d:%d", attempt, offset) }
 
-// ParsePosition reads what Position wrote.
+// ParsePosition parses the result of Position.
 func ParsePosition(text string) (attempt int32, offset int64, err error) {
 	a, o, _ := strings.Cut(text, ":")
-	if attempt, err = number(a); err != nil {
+	if attempt, err = parsePositive(a); err != nil {
 		return 0, 0, err
 	}
 	if offset, err = strconv.ParseInt(o, 10, 64); err == nil && offset < 0 {

@@ -1,5 +1,5 @@
-// Package tasklog is the form in which the output of a task is kept: on its
-// robot, on the wire and on the server (docs/spec/task.md).
+// Package record is the form in which the output of a task is kept: on its
+// robot, on the wire and on the server (docs/reference/kinds/task.md).
 //
 // Both streams of one attempt stand in one log, in the order in which they were
 // written, a record a line:
@@ -10,4 +10,4 @@
 // P (partial) says that the line goes on in the next record of its stream. The
 // writer splits lines that are very long, and gives up waiting for the end of
 // one soon, so that a prompt or a progress bar is seen while it stands there.
-package tasklog
+package record

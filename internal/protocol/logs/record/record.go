@@ -1,4 +1,4 @@
-package tasklog
+package record
 
 import (
 	"bytes"
@@ -6,21 +6,20 @@ import (
 	"time"
 )
 
-// Stream is who wrote a record.
+// Stream is the source of a record.
 type Stream string
 
 // The streams of a log.
 const (
 	Stdout Stream = "stdout"
 	Stderr Stream = "stderr"
-	// System is what the robot says itself, such as that output was lost.
+	// System has messages of the agent, such as that output was lost.
 	System Stream = "system"
-	// Server is what the server says: the task's changes of state, and what is
-	// missing. No robot writes it.
+	// Server has messages of the server: changes of the task's state, and missing output. No
+	// robot writes it.
 	Server Stream = "server"
-	// Mark is the server's own bookkeeping, which nobody is shown. No robot
-	// writes it.
-	Mark Stream = "marked"
+	// Internal has the server's own markers, which are not shown to users. No robot writes it.
+	Internal Stream = "marked"
 )
 
 const (
@@ -36,26 +35,26 @@ const (
 	tagPartial = 'P'
 )
 
-// MaxText bounds the text of one record, in bytes. A longer line is split.
+// MaxText bounds the text of one record, in bytes. Longer lines are split.
 const MaxText = 16 << 10
 
-// MaxRecord bounds a record, in bytes, its newline included.
+// MaxRecord bounds a record with its newline, in bytes.
 const MaxRecord = MaxText + overhead
 
 // Record is one line of a log.
 type Record struct {
 	Time   time.Time
 	Stream Stream
-	// Partial: the line goes on in the next record of this stream.
+	// Partial is set if the line continues in the next record of the stream.
 	Partial bool
 	// Text has no newline.
 	Text []byte
 }
 
-// ErrNoRecord refuses a line that is not a record.
+// ErrNoRecord is returned for a line that is not a record.
 var ErrNoRecord = errors.New("not a record of a task's log")
 
-// Append writes a record to the end of b. The text must not hold a newline.
+// Append appends the record to b. The text must not contain a newline.
 func (r Record) Append(b []byte) []byte {
 	b = appendHeader(b, r.Time, r.Stream, tagOf(r.Partial))
 	return append(append(b, r.Text...), '\n')
@@ -75,11 +74,10 @@ func tagOf(partial bool) byte {
 	return tagFull
 }
 
-// Parse reads a record from a line, with or without its newline. The text is a
-// part of the line, not a copy.
+// Parse parses a line, with or without its newline. The text is a part of line, not a copy.
 func Parse(line []byte) (Record, error) {
 	line = bytes.TrimSuffix(line, []byte{'\n'})
-	s, tag, ok := peek(line)
+	s, tag, ok := parseStreamAndTag(line)
 	if !ok {
 		return Record{}, ErrNoRecord
 	}
@@ -90,19 +88,19 @@ func Parse(line []byte) (Record, error) {
 	return Record{Time: at, Stream: s, Partial: tag == tagPartial, Text: line[headerLen:]}, nil
 }
 
-// peek reads stream and tag without the time, which costs ten times as much.
-func peek(line []byte) (s Stream, tag byte, ok bool) {
+// parseStreamAndTag skips the time, whose parsing takes ten times as long.
+func parseStreamAndTag(line []byte) (s Stream, tag byte, ok bool) {
 	const at = len(timeLayout) + 1
 	if len(line) < headerLen || line[at-1] != ' ' || line[at+streamLen] != ' ' || line[headerLen-1] != ' ' {
 		return "", 0, false
 	}
-	s, ok = streamCalled(line[at : at+streamLen])
+	s, ok = parseStream(line[at : at+streamLen])
 	tag = line[at+streamLen+1]
 	return s, tag, ok && (tag == tagFull || tag == tagPartial)
 }
 
-func streamCalled(name []byte) (Stream, bool) {
-	for _, s := range [...]Stream{Stdout, Stderr, System, Server, Mark} {
+func parseStream(name []byte) (Stream, bool) {
+	for _, s := range [...]Stream{Stdout, Stderr, System, Server, Internal} {
 		if string(name) == string(s) {
 			return s, true
 		}
@@ -110,10 +108,10 @@ func streamCalled(name []byte) (Stream, bool) {
 	return "", false
 }
 
-// StreamOf is the stream of a line, without a look at the rest of it. Empty: it
-// is no record.
-func StreamOf(line []byte) Stream {
-	s, _, ok := peek(line)
+// StreamOfLine returns the stream of a line without parsing the rest of it, or "" if the line is
+// not a record.
+func StreamOfLine(line []byte) Stream {
+	s, _, ok := parseStreamAndTag(line)
 	if !ok {
 		return ""
 	}

@@ -1,4 +1,4 @@
-package tasklog
+package record
 
 import (
 	"bytes"
@@ -12,7 +12,7 @@ func TestARecordReadsAsItWasWritten(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := Record{
 			Time:    time.UnixMicro(rapid.Int64Range(0, 4e15).Draw(t, "time")).UTC(),
-			Stream:  rapid.SampledFrom([]Stream{Stdout, Stderr, System, Server, Mark}).Draw(t, "stream"),
+			Stream:  rapid.SampledFrom([]Stream{Stdout, Stderr, System, Server, Internal}).Draw(t, "stream"),
 			Partial: rapid.Bool().Draw(t, "partial"),
 			Text:    bytes.ReplaceAll(rapid.SliceOf(rapid.Byte()).Draw(t, "text"), []byte{'\n'}, []byte{'\r'}),
 		}
@@ -21,8 +21,8 @@ func TestARecordReadsAsItWasWritten(t *testing.T) {
 		if err != nil || !got.Time.Equal(r.Time) || got.Stream != r.Stream || got.Partial != r.Partial || !bytes.Equal(got.Text, r.Text) {
 			t.Fatalf("%q reads as %+v, %v", line, got, err)
 		}
-		if StreamOf(line) != r.Stream {
-			t.Fatalf("stream of %q is %q", line, StreamOf(line))
+		if StreamOfLine(line) != r.Stream {
+			t.Fatalf("stream of %q is %q", line, StreamOfLine(line))
 		}
 	})
 }

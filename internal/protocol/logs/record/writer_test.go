@@ -1,4 +1,4 @@
-package tasklog
+package record
 
 import (
 	"bytes"
@@ -14,14 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
-	"k8s4r.io/k8s4r/internal/seglog"
+	"k8s4r.io/k8s4r/internal/protocol/logs/segment"
 )
 
 var start = time.Date(2026, 11, 21, 17, 0, 0, 0, time.UTC)
 
 // records reads a whole log. It fails when offsets do not follow each other.
 func records(t interface{ Fatalf(string, ...any) }, dir string) (all []Record, gone int64) {
-	r := seglog.Reader{Dir: dir}
+	r := segment.Reader{Dir: dir}
 	buf := make([]byte, MaxRecord)
 	for at := int64(0); ; {
 		c, err := r.ReadAt(at, buf)
@@ -78,8 +78,8 @@ func TestWhatATaskWritesIsInItsLogByteForByte(t *testing.T) {
 		}
 		w.Close(now)
 		all, gone := records(rt, dir)
-		if gone != 0 || w.Dropped() != 0 {
-			rt.Fatalf("%d bytes are gone, %d dropped", gone, w.Dropped())
+		if gone != 0 || w.DroppedBytes() != 0 {
+			rt.Fatalf("%d bytes are gone, %d dropped", gone, w.DroppedBytes())
 		}
 		for s, text := range want {
 			if got := output(all, s); got != text.String() {
@@ -113,7 +113,7 @@ func TestTheLastOfALongLogStays(t *testing.T) {
 			t.Fatalf("%q stands where %q should", r.Text, want)
 		}
 	}
-	end, err := seglog.Reader{Dir: dir}.Size()
+	end, err := segment.Reader{Dir: dir}.Size()
 	if err != nil || gone+size != end || gone == 0 {
 		t.Errorf("%d bytes gone and %d there are not the %d that were written (%v), first %q", gone, size, end, err, first.Text)
 	}
@@ -152,8 +152,8 @@ func TestAFullDiskLosesOutputAndSaysSo(t *testing.T) {
 	w := NewWriter(blocked, Options{}) // a file stands where its directory should be
 	w.Write(Stdout, []byte("lost 1\n"), start)
 	w.Write(Stdout, []byte("lost 2\n"), start)
-	if w.Dropped() != 12 {
-		t.Errorf("dropped %d bytes, not 12", w.Dropped())
+	if w.DroppedBytes() != 12 {
+		t.Errorf("dropped %d bytes, not 12", w.DroppedBytes())
 	}
 	os.Remove(blocked)
 	w.Write(Stdout, []byte("lost 3\n"), start.Add(retryAfter/2)) // it is not asked again so soon
@@ -175,7 +175,7 @@ func TestADiskThatFillsInTheMiddleOfALine(t *testing.T) {
 	for range 5000 {
 		w.Write(Stdout, []byte(strings.Repeat(line, 10)), start)
 	}
-	if w.Dropped() == 0 {
+	if w.DroppedBytes() == 0 {
 		t.Fatal("the disk took everything")
 	}
 	all, _ := records(t, dir)
@@ -184,7 +184,7 @@ func TestADiskThatFillsInTheMiddleOfALine(t *testing.T) {
 			t.Fatalf("a record of %d bytes", len(r.Text))
 		}
 	}
-	if total := int64(len(all))*99 + w.Dropped(); total != 5000*10*99 {
+	if total := int64(len(all))*99 + w.DroppedBytes(); total != 5000*10*99 {
 		t.Errorf("%d bytes are there or counted as lost, of %d", total, 5000*10*99)
 	}
 	unlimit(t, dir)

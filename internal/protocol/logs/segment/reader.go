@@ -1,4 +1,4 @@
-package seglog
+package segment
 
 import (
 	"errors"
@@ -8,28 +8,27 @@ import (
 	"os"
 )
 
-// Reader reads a log while it is written. It holds no file open, so thousands of
-// them cost nothing. The zero value of Prefix is that of Options.
+// Reader reads a log while it is written. It keeps no file open. Prefix is that of Options.
 type Reader struct {
 	Dir, Prefix string
 }
 
 // Chunk is a piece of a log.
 type Chunk struct {
-	// Offset of the first byte of Data. When it is greater than the one that was
-	// asked for, what is between is gone for ever.
+	// Offset of the first byte of Data. If it is greater than the requested offset, the bytes
+	// between were removed.
 	Offset int64
-	// Data is whole lines. Empty: there is no more now.
+	// Data has whole lines. If empty, there is no more at present.
 	Data []byte
-	// More: there is more to read already.
+	// More is set if more can be read at once.
 	More bool
 }
 
-// End is the offset after Data.
+// End returns the offset after Data.
 func (c Chunk) End() int64 { return c.Offset + int64(len(c.Data)) }
 
-// ReadAt reads whole lines from offset on into buf, as many as fit. A line that
-// is longer than buf is given in pieces. A log that is not there yet is empty.
+// ReadAt reads as many whole lines from offset as fit into buf. A line longer than buf is
+// returned in pieces. A log that does not exist yet is empty.
 func (r Reader) ReadAt(offset int64, buf []byte) (Chunk, error) {
 	for {
 		c, err := r.readOnce(offset, buf)
@@ -41,7 +40,7 @@ func (r Reader) ReadAt(offset int64, buf []byte) (Chunk, error) {
 }
 
 func (r Reader) readOnce(offset int64, buf []byte) (Chunk, error) {
-	starts, err := list(r.Dir, r.Prefix)
+	starts, err := listSegments(r.Dir, r.Prefix)
 	if err != nil || len(starts) == 0 {
 		return Chunk{Offset: offset}, err
 	}
@@ -52,7 +51,7 @@ func (r Reader) readOnce(offset int64, buf []byte) (Chunk, error) {
 	}
 	for ; ; at++ {
 		last := at == len(starts)-1
-		data, full, err := readSegment(name(r.Dir, r.Prefix, starts[at]), offset-starts[at], buf, last)
+		data, full, err := readSegment(segmentPath(r.Dir, r.Prefix, starts[at]), offset-starts[at], buf, last)
 		if err != nil {
 			return Chunk{Offset: offset}, fmt.Errorf("read log: %w", err)
 		}
@@ -63,9 +62,8 @@ func (r Reader) readOnce(offset int64, buf []byte) (Chunk, error) {
 	}
 }
 
-// readSegment reads whole lines. A segment that has a successor gets no more: an
-// unfinished line at its end stays one, and is given as it is. It tells whether
-// buf was filled.
+// readSegment reads whole lines. An unfinished line is returned only if the segment is not the
+// last, because it does not grow any more. full reports whether buf was filled.
 func readSegment(name string, from int64, buf []byte, last bool) (data []byte, full bool, err error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -83,7 +81,7 @@ func readSegment(name string, from int64, buf []byte, last bool) (data []byte, f
 	return buf[:n], full, nil
 }
 
-// Size is the offset after the last byte that was written.
+// Size returns the offset after the last byte.
 func (r Reader) Size() (int64, error) {
 	_, end, err := r.Bounds()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -92,10 +90,10 @@ func (r Reader) Size() (int64, error) {
 	return end, err
 }
 
-// Bounds are the offsets between which there is something. A log that is not
-// there is an error of the kind fs.ErrNotExist.
+// Bounds returns the offsets of the first byte and after the last byte. If there is no log, the
+// error is fs.ErrNotExist.
 func (r Reader) Bounds() (begin, end int64, err error) {
-	starts, err := list(r.Dir, r.Prefix)
+	starts, err := listSegments(r.Dir, r.Prefix)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -103,7 +101,7 @@ func (r Reader) Bounds() (begin, end int64, err error) {
 		return 0, 0, fs.ErrNotExist
 	}
 	last := starts[len(starts)-1]
-	info, err := os.Stat(name(r.Dir, r.Prefix, last))
+	info, err := os.Stat(segmentPath(r.Dir, r.Prefix, last))
 	if err != nil {
 		return 0, 0, fmt.Errorf("size of log: %w", err)
 	}

@@ -1,4 +1,4 @@
-package seglog
+package segment
 
 import (
 	"bytes"
@@ -80,12 +80,12 @@ func TestReadersSeeWhatWasWritten(t *testing.T) {
 // crash leaves a torn line, and goes on with what is there.
 func crash(t *rapid.T, dir string, o Options, w *Writer) *Writer {
 	end := w.End()
-	f, err := os.OpenFile(name(dir, o.Prefix, w.starts[len(w.starts)-1]), os.O_WRONLY|os.O_APPEND, 0)
+	f, err := os.OpenFile(segmentPath(dir, o.Prefix, w.starts[len(w.starts)-1]), os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if rapid.Bool().Draw(t, "headless") {
-		os.WriteFile(name(dir, o.Prefix, end), []byte("he"), 0o600)
+		os.WriteFile(segmentPath(dir, o.Prefix, end), []byte("he"), 0o600)
 	} else {
 		f.WriteString("torn")
 	}
@@ -98,7 +98,7 @@ func crash(t *rapid.T, dir string, o Options, w *Writer) *Writer {
 
 func TestALineThatIsBeingWrittenIsNotRead(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(name(dir, "", 0), []byte("whole\nhal"), 0o600); err != nil {
+	if err := os.WriteFile(segmentPath(dir, "", 0), []byte("whole\nhal"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	r := Reader{Dir: dir}
@@ -106,7 +106,7 @@ func TestALineThatIsBeingWrittenIsNotRead(t *testing.T) {
 		t.Errorf("read %q", text)
 	}
 	// It stays a half if another file follows.
-	if err := os.WriteFile(name(dir, "", 9), []byte("next\n"), 0o600); err != nil {
+	if err := os.WriteFile(segmentPath(dir, "", 9), []byte("next\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, text := readAll(t, r, 0, 100); string(text) != "whole\nhalnext\n" {

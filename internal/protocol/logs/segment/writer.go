@@ -1,4 +1,4 @@
-package seglog
+package segment
 
 import (
 	"bytes"
@@ -51,44 +51,42 @@ type Writer struct {
 	o      Options
 	create func(name string) (file, error)
 
-	file   file    // nil: the next append begins one
-	size   int64   // bytes in it
-	starts []int64 // of the segments that stay
-	end    int64   // offset of the next byte
-	listed int64   // the last segment whose name is known to be on the disk; negative: none
+	file        file    // nil: the next append begins one
+	size        int64   // bytes in it
+	starts      []int64 // of the segments that stay
+	end         int64   // offset of the next byte
+	syncedStart int64   // the last segment whose name is known to be on the disk; negative: none
 }
 
-// Create prepares a new log in dir, which is made when the first byte comes. It
-// touches nothing before that, so it cannot fail.
+// Create returns a Writer for a new log in dir, which is created with the first byte.
 func Create(dir string, o Options) *Writer {
-	return &Writer{dir: dir, o: o.withDefaults(), create: createFile, listed: -1}
+	return &Writer{dir: dir, o: o.withDefaults(), create: createFile, syncedStart: -1}
 }
 
 func createFile(name string) (file, error) {
 	return os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL|os.O_APPEND, 0o600)
 }
 
-// Open goes on with the log in dir where it ends, or prepares a new one. An
-// unfinished line at the end, which a crash has left, is cut off.
+// Open returns a Writer that appends to the log in dir, or to a new one. An unfinished line at
+// the end, left by a crash, is removed.
 func Open(dir string, o Options) (*Writer, error) {
 	w := Create(dir, o)
-	starts, err := list(dir, o.Prefix)
+	starts, err := listSegments(dir, o.Prefix)
 	if err != nil {
 		return nil, fmt.Errorf("log %s: %w", dir, err)
 	}
 	for w.starts = starts; len(w.starts) > 0 && w.file == nil; {
-		if err := w.resume(); err != nil {
+		if err := w.openLastSegment(); err != nil {
 			return nil, fmt.Errorf("log %s: %w", dir, err)
 		}
 	}
 	return w, nil
 }
 
-// resume opens the last segment. One without a whole line is none: it was left
-// before its head was written.
-func (w *Writer) resume() error {
+// openLastSegment opens the last segment, or removes it if it has no whole line.
+func (w *Writer) openLastSegment() error {
 	last := w.Last()
-	file := name(w.dir, w.o.Prefix, last)
+	file := segmentPath(w.dir, w.o.Prefix, last)
 	f, size, err := openWhole(file)
 	if err != nil {
 		return err
@@ -101,7 +99,7 @@ func (w *Writer) resume() error {
 	return errors.Join(f.Close(), os.Remove(file))
 }
 
-// openWhole opens a segment and cuts it at the end of its last whole line.
+// openWhole opens a segment and truncates it after its last whole line.
 func openWhole(name string) (*os.File, int64, error) {
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -118,35 +116,33 @@ func openWhole(name string) (*os.File, int64, error) {
 	return f, size, err
 }
 
-// wholeLines is how many bytes of p are lines with an end.
+// wholeLines returns the number of bytes of p up to and including the last newline.
 func wholeLines(p []byte) int { return bytes.LastIndexByte(p, '\n') + 1 }
 
-// Append adds whole lines. When it fails, the first n bytes are written all the
-// same: whole lines, which readers may have seen. The log goes on with the next
-// append.
+// Append appends whole lines. If it fails, the first n bytes were written nevertheless: whole
+// lines, which readers may have seen. The next Append continues the log.
 func (w *Writer) Append(lines []byte) (n int, err error) {
 	if w.file == nil || w.size > 0 && w.size+int64(len(lines)) > w.o.SegmentSize {
-		if err := w.rotate(); err != nil {
+		if err := w.startSegment(); err != nil {
 			return 0, err
 		}
 	}
-	return w.write(lines)
+	return w.writeLines(lines)
 }
 
-func (w *Writer) write(lines []byte) (n int, err error) {
+func (w *Writer) writeLines(lines []byte) (n int, err error) {
 	n, err = w.file.Write(lines)
 	if err != nil {
-		n = w.mend(lines[:n])
+		n = w.truncatePartialLine(lines[:n])
 	}
 	w.size += int64(n)
 	w.end += int64(n)
 	return n, err
 }
 
-// mend takes back the part of a line that a full disk has left, so that the next
-// line does not begin in the middle of it. It returns how much of what was
-// written stays.
-func (w *Writer) mend(written []byte) (kept int) {
+// truncatePartialLine removes the part of a line that a full disk has left, so that the next line
+// does not begin in its middle. It returns the number of bytes of written that remain.
+func (w *Writer) truncatePartialLine(written []byte) (kept int) {
 	kept = wholeLines(written)
 	if kept == len(written) || w.file.Truncate(w.size+int64(kept)) == nil {
 		return kept
@@ -155,9 +151,8 @@ func (w *Writer) mend(written []byte) (kept int) {
 	return len(written)
 }
 
-// rotate begins a segment. The oldest goes first: that is what makes room on a
-// disk that is full.
-func (w *Writer) rotate() error {
+// startSegment opens a new segment. It removes the oldest one first, to make room on a full disk.
+func (w *Writer) startSegment() error {
 	if w.o.Durable {
 		if err := w.Sync(); err != nil {
 			return err
@@ -172,7 +167,7 @@ func (w *Writer) rotate() error {
 	if err := os.MkdirAll(w.dir, 0o700); err != nil {
 		return err
 	}
-	f, err := w.create(name(w.dir, w.o.Prefix, w.end))
+	f, err := w.create(segmentPath(w.dir, w.o.Prefix, w.end))
 	if err != nil {
 		return err
 	}
@@ -181,19 +176,19 @@ func (w *Writer) rotate() error {
 	return w.writeHead()
 }
 
-// writeHead begins a segment with its head. One that gets none is no segment:
-// the next append tries again.
+// writeHead writes the head of a new segment. If that fails the segment is removed, and the next
+// Append tries again.
 func (w *Writer) writeHead() error {
 	if w.o.Head == nil {
 		return nil
 	}
-	n, err := w.write(w.o.Head())
+	n, err := w.writeLines(w.o.Head())
 	if err == nil {
 		return nil
 	}
 	_ = w.Close()
 	if n == 0 {
-		_ = os.Remove(name(w.dir, w.o.Prefix, w.end))
+		_ = os.Remove(segmentPath(w.dir, w.o.Prefix, w.end))
 		w.starts = w.starts[:len(w.starts)-1]
 	}
 	return err
@@ -201,7 +196,7 @@ func (w *Writer) writeHead() error {
 
 func (w *Writer) removeOldest() error {
 	for len(w.starts) >= w.o.Keep {
-		if err := os.Remove(name(w.dir, w.o.Prefix, w.starts[0])); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := os.Remove(segmentPath(w.dir, w.o.Prefix, w.starts[0])); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
 		w.starts = w.starts[1:]
@@ -209,10 +204,10 @@ func (w *Writer) removeOldest() error {
 	return nil
 }
 
-// End is the offset that the next byte gets.
+// End returns the offset of the next byte.
 func (w *Writer) End() int64 { return w.end }
 
-// Begin is the offset of the first byte that is still there.
+// Begin returns the offset of the first byte that was not removed.
 func (w *Writer) Begin() int64 {
 	if len(w.starts) == 0 {
 		return w.end
@@ -220,7 +215,7 @@ func (w *Writer) Begin() int64 {
 	return w.starts[0]
 }
 
-// Last is where the last segment begins.
+// Last returns the offset at which the last segment begins.
 func (w *Writer) Last() int64 {
 	if len(w.starts) == 0 {
 		return w.end
@@ -228,12 +223,12 @@ func (w *Writer) Last() int64 {
 	return w.starts[len(w.starts)-1]
 }
 
-// Sync makes what was appended survive a loss of power.
+// Sync makes the appended lines durable.
 func (w *Writer) Sync() error {
 	if w.file == nil {
 		return nil
 	}
-	if err := w.file.Sync(); err != nil || w.listed == w.Last() {
+	if err := w.file.Sync(); err != nil || w.syncedStart == w.Last() {
 		return err
 	}
 	dir, err := os.Open(w.dir)
@@ -244,12 +239,11 @@ func (w *Writer) Sync() error {
 	if err := dir.Sync(); err != nil {
 		return err
 	}
-	w.listed = w.Last()
+	w.syncedStart = w.Last()
 	return nil
 }
 
-// Close closes the open file. The log can go on: the next append begins a new
-// file.
+// Close closes the open file. The next Append starts a new file.
 func (w *Writer) Close() error {
 	if w.file == nil {
 		return nil

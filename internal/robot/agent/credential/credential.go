@@ -1,6 +1,6 @@
-// Package credential is how a robot proves who it is: a key that is made here
-// and never leaves, and a certificate for it that the server signs and that is
-// renewed before it ends.
+// Package credential holds the robot's identity: a private key that is created on the robot
+// and never leaves it, and a certificate for it that the server signs and that is renewed
+// before it expires.
 package credential
 
 import (
@@ -25,8 +25,8 @@ import (
 	"sync"
 	"time"
 
-	"k8s4r.io/k8s4r/internal/identity"
-	"k8s4r.io/k8s4r/internal/keyfile"
+	"k8s4r.io/k8s4r/internal/protocol/identity"
+	"k8s4r.io/k8s4r/internal/protocol/keyfile"
 )
 
 // The files, in a directory that only the agent's user can read.
@@ -37,62 +37,62 @@ const (
 	fileHome        = "home.json"
 )
 
-// Config says where a robot belongs.
+// Config configures a Credential.
 type Config struct {
 	// Dir keeps the key and the certificate.
 	Dir     string
 	RobotID string
 	// Server is the URL of the server's API for robots.
 	Server *url.URL
-	// Token lets a new robot in. Empty: it has joined.
+	// Token is the join token of a new robot. If empty, the robot must have joined before.
 	Token string
-	// CAHash is the fingerprint of the authority's key, as it is printed with the
-	// token. CA are certificates, in PEM, that vouch for the server instead.
-	// Neither: those that this system trusts do.
+	// CAHash is the fingerprint of the authority's key, as it is printed with the token. CA
+	// holds the authority's certificates (PEM) instead. If both are empty, the system's
+	// authorities are trusted.
 	CAHash string
 	CA     []byte
 	Log    *slog.Logger
 }
 
-// home is what a robot remembers of where it has joined.
+// home records where the robot has joined.
 type home struct {
 	RobotID string `json:"robotId"`
 	Machine string `json:"machine"`
 	MQTTURL string `json:"mqttURL"`
 }
 
-// Credential of one robot. Make it with Open, then Join.
+// Credential is the identity of one robot. Call Open, then Join.
 type Credential struct {
 	cfg     Config
 	machine string
 
 	mu      sync.Mutex
 	key     *ecdsa.PrivateKey
-	current *tls.Certificate // nil: none yet
-	// authorities vouch for the broker.
+	current *tls.Certificate // nil: the robot has not joined
+	// authorities are trusted for the broker.
 	authorities []*x509.Certificate
 	home        home
-	changed     chan struct{} // closed when there is another certificate
+	changed     chan struct{} // closed when the certificate is replaced
 }
 
-// Open reads what there is, and makes a key when there is none.
+// Open reads the key and the certificate, and creates a key if there is none.
 func Open(c Config) (*Credential, error) {
-	m := &Credential{cfg: c, machine: machine(), changed: make(chan struct{})}
+	m := &Credential{cfg: c, machine: machineFingerprint(), changed: make(chan struct{})}
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("identity of the robot: %w", err)
 	}
 	err := m.loadKey()
 	if err == nil {
-		err = m.load()
+		err = m.loadCertificate()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("identity of the robot in %s: %w", c.Dir, err)
 	}
-	return m, m.ownHome()
+	return m, m.checkHome()
 }
 
-// machine tells this machine from others without telling its id.
-func machine() string {
+// machineFingerprint returns a hash of the machine id. It is empty if there is no id.
+func machineFingerprint() string {
 	id, err := os.ReadFile("/etc/machine-id")
 	if err != nil || len(bytes.TrimSpace(id)) == 0 {
 		return ""
@@ -101,19 +101,19 @@ func machine() string {
 	return fmt.Sprintf("sha256:%x", sum)
 }
 
-func (m *Credential) file(name string) string { return filepath.Join(m.cfg.Dir, name) }
+func (m *Credential) filePath(name string) string { return filepath.Join(m.cfg.Dir, name) }
 
 func (m *Credential) loadKey() error {
-	text, err := os.ReadFile(m.file(fileKey))
+	text, err := os.ReadFile(m.filePath(fileKey))
 	if errors.Is(err, fs.ErrNotExist) {
 		var fresh []byte
 		if m.key, fresh, err = keyfile.NewKey(); err != nil {
 			return err
 		}
-		return keyfile.Write(m.file(fileKey), fresh)
+		return keyfile.WriteFile(m.filePath(fileKey), fresh)
 	}
 	if err == nil {
-		m.key, err = keyfile.ReadKey(text)
+		m.key, err = keyfile.ParseKey(text)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w; remove it, and let the robot join again", fileKey, err)
@@ -121,31 +121,30 @@ func (m *Credential) loadKey() error {
 	return nil
 }
 
-// load takes in the certificate, if there is one for the key. One that is not is
-// what a crash has left, and is asked for again.
-func (m *Credential) load() error {
-	text, err := os.ReadFile(m.file(fileCertificate))
+// loadCertificate reads the certificate, if there is one.
+func (m *Credential) loadCertificate() error {
+	text, err := os.ReadFile(m.filePath(fileCertificate))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	ca, caErr := os.ReadFile(m.file(fileCA))
-	where, homeErr := os.ReadFile(m.file(fileHome))
+	ca, caErr := os.ReadFile(m.filePath(fileCA))
+	where, homeErr := os.ReadFile(m.filePath(fileHome))
 	if err := errors.Join(err, caErr, homeErr); err != nil {
 		return err
 	}
 	if err := json.Unmarshal(where, &m.home); err != nil {
 		return fmt.Errorf("%s: %w", fileHome, err)
 	}
-	return m.take(text, ca)
+	return m.useCertificate(text, ca)
 }
 
-// take puts a certificate and who vouches for the server into use.
-func (m *Credential) take(certificate, ca []byte) error {
-	chain, err := keyfile.Certificates(certificate)
+// useCertificate sets the certificate and the authorities.
+func (m *Credential) useCertificate(certificate, ca []byte) error {
+	chain, err := keyfile.ParseCertificates(certificate)
 	if err != nil {
 		return fmt.Errorf("certificate: %w", err)
 	}
-	trust, err := keyfile.Certificates(ca)
+	trust, err := keyfile.ParseCertificates(ca)
 	if err != nil {
 		return fmt.Errorf("certificates of the server: %w", err)
 	}
@@ -157,9 +156,9 @@ func (m *Credential) take(certificate, ca []byte) error {
 	return nil
 }
 
-// ownHome refuses a directory that was made for another robot, or on another
-// machine: two robots with one key would throw each other out for ever.
-func (m *Credential) ownHome() error {
+// checkHome rejects a directory of another robot or machine: two robots with one key would
+// take over each other's connection again and again.
+func (m *Credential) checkHome() error {
 	switch h := m.home; {
 	case m.current == nil:
 		return nil
@@ -171,26 +170,26 @@ func (m *Credential) ownHome() error {
 	return nil
 }
 
-// MQTTURL is where the server says that the broker is. Empty: it does not say.
+// MQTTURL returns the broker that the server names. If empty, it names none.
 func (m *Credential) MQTTURL() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.home.MQTTURL
 }
 
-// TLS is how the robot proves itself to the broker now, and knows it. The
-// channel is closed once there is a newer certificate. Nil: it has none.
+// TLS returns the configuration for the broker with the current certificate, or nil if there
+// is none. The channel is closed once there is a newer certificate.
 func (m *Credential) TLS() (*tls.Config, <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.current == nil {
 		return nil, m.changed
 	}
-	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: keyfile.Pool(m.authorities...), Certificates: []tls.Certificate{*m.current}}, m.changed
+	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: keyfile.NewPool(m.authorities...), Certificates: []tls.Certificate{*m.current}}, m.changed
 }
 
-// NotAfter is when the certificate ends. Zero: there is none.
-func (m *Credential) NotAfter() time.Time {
+// notAfter returns when the certificate expires. It is zero if there is none.
+func (m *Credential) notAfter() time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.current == nil {
@@ -199,136 +198,136 @@ func (m *Credential) NotAfter() time.Time {
 	return m.current.Leaf.NotAfter
 }
 
-// renewIn is how long it takes until two thirds of the certificate's life are over.
-// By a clock that is wrong they are over for ever: so it is never too soon.
-func (m *Credential) renewIn() time.Duration {
+// untilRenewal returns the time until two thirds of the certificate's lifetime are over. It
+// has a lower bound, because with a wrong clock they may always be over.
+func (m *Credential) untilRenewal() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.current == nil {
-		return firstPause
+		return minRetryPause
 	}
 	c := m.current.Leaf
 	life := c.NotAfter.Sub(c.NotBefore)
-	return max(min(life/10, lastPause), time.Until(c.NotBefore.Add(life*2/3)))
+	return max(min(life/10, maxRetryPause), time.Until(c.NotBefore.Add(life*2/3)))
 }
 
-// The pauses between two tries.
+// The bounds of the pause between two requests.
 const (
-	firstPause = 250 * time.Millisecond
-	lastPause  = time.Minute
+	minRetryPause = 250 * time.Millisecond
+	maxRetryPause = time.Minute
 )
 
-// Join returns once the robot has a certificate that counts. It tries for as
-// long as ctx lets it: a robot that was switched on before its server waits.
+// Join blocks until the robot has a valid certificate or ctx ends. It retries errors, so that
+// a robot can be started before its server.
 func (m *Credential) Join(ctx context.Context) error {
-	if time.Now().Before(m.NotAfter()) {
+	if time.Now().Before(m.notAfter()) {
 		return nil
 	}
-	return m.obtain(ctx)
+	return m.obtainCertificate(ctx)
 }
 
-// Run keeps the certificate fresh until ctx ends.
+// Run renews the certificate until ctx ends.
 func (m *Credential) Run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(m.renewIn()):
+		case <-time.After(m.untilRenewal()):
 		}
-		_ = m.obtain(ctx) // ends only with ctx or a certificate
+		_ = m.obtainCertificate(ctx) // ends only with ctx or a certificate
 	}
 }
 
-// obtain asks until there is a certificate.
-func (m *Credential) obtain(ctx context.Context) error {
-	said := ""
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		answer, err := m.ask(ctx)
+// obtainCertificate sends requests until there is a certificate or ctx ends.
+func (m *Credential) obtainCertificate(ctx context.Context) error {
+	logged := ""
+	for pause := minRetryPause; ; pause = min(2*pause, maxRetryPause) {
+		answer, err := m.requestOnce(ctx)
 		if err == nil {
 			return nil
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if said != err.Error() { // once, and not with every try
-			said = err.Error()
-			m.cfg.Log.Warn("no certificate yet, will try on", "server", m.cfg.Server.Redacted(), "key", m.fingerprint(), "error", err)
+		if logged != err.Error() { // not for each retry
+			logged = err.Error()
+			m.cfg.Log.Warn("no certificate yet, will retry", "server", m.cfg.Server.Redacted(), "key", m.keyFingerprint(), "error", err)
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(max(pause, answer.RetryIn())):
+		case <-time.After(max(pause, answer.RetryDelay())):
 		}
 	}
 }
 
-// Renew asks now, because the one that we have is not taken.
+// Renew requests a certificate now, because the broker refuses the current one.
 func (m *Credential) Renew(ctx context.Context) error {
-	_, err := m.ask(ctx)
+	_, err := m.requestOnce(ctx)
 	return err
 }
 
-// ask asks once: by the certificate if there is one, else by the token.
-func (m *Credential) ask(ctx context.Context) (identity.Answer, error) {
-	request, err := m.request()
+// requestOnce sends one request: with the certificate if there is one, else with the token.
+func (m *Credential) requestOnce(ctx context.Context) (identity.CertificateResponse, error) {
+	request, err := m.newRequest()
 	if err != nil {
-		return identity.Answer{}, err
+		return identity.CertificateResponse{}, err
 	}
-	if m.NotAfter().IsZero() {
-		return m.join(ctx, request)
+	if m.notAfter().IsZero() {
+		return m.joinServer(ctx, request)
 	}
-	answer, err := m.exchange(ctx, identity.RenewPath, request)
-	if again := answer.Reason == identity.ReasonUnknown || answer.Reason == identity.ReasonUnauthorized; err != nil && again && m.cfg.Token != "" {
-		return m.join(ctx, request)
+	answer, err := m.postRequest(ctx, identity.RenewPath, request)
+	if rejoin := answer.Reason == identity.ReasonUnknown || answer.Reason == identity.ReasonUnauthorized; err != nil && rejoin && m.cfg.Token != "" {
+		return m.joinServer(ctx, request)
 	}
 	return answer, err
 }
 
-var errNoToken = errors.New("the robot has no certificate, and no --token to join with; make one by `k8s4r token create`")
+var errNoToken = errors.New("the robot has no certificate, and no --token to join with; create one with `k8s4r token create`")
 
-func (m *Credential) join(ctx context.Context, request identity.Request) (identity.Answer, error) {
+func (m *Credential) joinServer(ctx context.Context, request identity.CertificateRequest) (identity.CertificateResponse, error) {
 	if m.cfg.Token == "" {
-		return identity.Answer{}, errNoToken
+		return identity.CertificateResponse{}, errNoToken
 	}
-	return m.exchange(ctx, identity.JoinPath, identity.JoinRequest{RobotID: m.cfg.RobotID, Token: m.cfg.Token, Request: request})
+	return m.postRequest(ctx, identity.JoinPath, identity.JoinRequest{RobotID: m.cfg.RobotID, Token: m.cfg.Token, CertificateRequest: request})
 }
 
-// request is signed by the key: that is the proof that we have it.
-func (m *Credential) request() (identity.Request, error) {
+// newRequest returns a request that the key signs, which proves its possession.
+func (m *Credential) newRequest() (identity.CertificateRequest, error) {
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, m.key)
 	if err != nil {
-		return identity.Request{}, fmt.Errorf("make a certificate request: %w", err)
+		return identity.CertificateRequest{}, fmt.Errorf("create a certificate request: %w", err)
 	}
-	host, _ := os.Hostname() // for people
-	return identity.Request{
+	host, _ := os.Hostname() // for display
+	return identity.CertificateRequest{
 		CSR: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})), Machine: m.machine, Hostname: host[:min(len(host), 200)],
 	}, nil
 }
 
-// fingerprint of our key, by which an operator who approves it tells it from that
-// of somebody else.
-func (m *Credential) fingerprint() string {
+// keyFingerprint returns the fingerprint of the robot's key, which an operator compares before
+// approving the robot.
+func (m *Credential) keyFingerprint() string {
 	der, err := x509.MarshalPKIXPublicKey(m.key.Public())
 	if err != nil {
 		return ""
 	}
-	return identity.Fingerprint(der)
+	return identity.KeyFingerprint(der)
 }
 
-// exchangeWithin bounds one request.
-const exchangeWithin = 30 * time.Second
+// requestTimeout limits one request.
+const requestTimeout = 30 * time.Second
 
-// exchange sends a request and keeps the certificate that is the answer.
-func (m *Credential) exchange(ctx context.Context, path string, request any) (identity.Answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, exchangeWithin)
+// postRequest sends a request and saves the certificate of the response.
+func (m *Credential) postRequest(ctx context.Context, path string, request any) (identity.CertificateResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	body, err := json.Marshal(request)
 	if err != nil {
-		return identity.Answer{}, err
+		return identity.CertificateResponse{}, err
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, m.cfg.Server.JoinPath(path).String(), bytes.NewReader(body))
 	if err != nil {
-		return identity.Answer{}, err
+		return identity.CertificateResponse{}, err
 	}
 	r.Header.Set("Content-Type", "application/json")
 	transport := &http.Transport{TLSClientConfig: m.serverTLS(), Proxy: http.ProxyFromEnvironment}
@@ -336,22 +335,22 @@ func (m *Credential) exchange(ctx context.Context, path string, request any) (id
 	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	response, err := client.Do(r)
 	if err != nil {
-		return identity.Answer{}, err
+		return identity.CertificateResponse{}, err
 	}
 	defer response.Body.Close()
-	answer, err := identity.Decode[identity.Answer](response.Body)
+	answer, err := identity.Decode[identity.CertificateResponse](response.Body)
 	if err != nil {
-		return answer, fmt.Errorf("%s answered %s, and not as a server of K8s4r", m.cfg.Server.Redacted(), response.Status)
+		return answer, fmt.Errorf("%s answered %s and is not a K8s4r server", m.cfg.Server.Redacted(), response.Status)
 	}
 	if answer.State != identity.StateIssued {
 		return answer, errors.New(answer.Message)
 	}
-	return answer, m.keep(answer)
+	return answer, m.saveCertificate(answer)
 }
 
-// keep writes a certificate down and uses it. The certificate comes last: with
-// it the rest counts.
-func (m *Credential) keep(a identity.Answer) error {
+// saveCertificate writes a certificate and uses it. Its file is written last, because the
+// other files are read only if it exists.
+func (m *Credential) saveCertificate(a identity.CertificateResponse) error {
 	where := home{RobotID: m.cfg.RobotID, Machine: m.machine, MQTTURL: a.MQTTURL}
 	text, err := json.Marshal(where)
 	if err != nil {
@@ -359,22 +358,22 @@ func (m *Credential) keep(a identity.Answer) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := m.take([]byte(a.Certificate), []byte(a.CA)); err != nil {
+	if err := m.useCertificate([]byte(a.Certificate), []byte(a.CA)); err != nil {
 		return fmt.Errorf("the server's answer: %w", err)
 	}
 	m.home = where
 	close(m.changed)
 	m.changed = make(chan struct{})
-	m.cfg.Log.Info("the robot has a certificate", "until", m.current.Leaf.NotAfter, "key", m.fingerprint())
+	m.cfg.Log.Info("the robot has a certificate", "until", m.current.Leaf.NotAfter, "key", m.keyFingerprint())
 	return errors.Join(
-		keyfile.Write(m.file(fileCA), []byte(a.CA)),
-		keyfile.Write(m.file(fileHome), text),
-		keyfile.Write(m.file(fileCertificate), []byte(a.Certificate)),
+		keyfile.WriteFile(m.filePath(fileCA), []byte(a.CA)),
+		keyfile.WriteFile(m.filePath(fileHome), text),
+		keyfile.WriteFile(m.filePath(fileCertificate), []byte(a.Certificate)),
 	)
 }
 
-// serverTLS is how the server is known: by what it told us itself, else by what
-// came with the token.
+// serverTLS returns the configuration for the server: it trusts --ca-file, else the
+// authorities of the last response, else --ca-hash.
 func (m *Credential) serverTLS() *tls.Config {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -387,16 +386,16 @@ func (m *Credential) serverTLS() *tls.Config {
 		c.RootCAs = x509.NewCertPool()
 		c.RootCAs.AppendCertsFromPEM(m.cfg.CA)
 	case m.cfg.CAHash != "" && m.current == nil:
-		pin(c, m.cfg.CAHash)
+		pinAuthority(c, m.cfg.CAHash)
 	case m.current != nil:
-		c.RootCAs = m.trustWithSystem()
+		c.RootCAs = m.systemAndOwnPool()
 	}
 	return c
 }
 
-// trustWithSystem are those who vouch for the server's API: our authority, or one
-// that everybody trusts.
-func (m *Credential) trustWithSystem() *x509.CertPool {
+// systemAndOwnPool returns the authorities for the server's API: the system's and those of
+// the last response.
+func (m *Credential) systemAndOwnPool() *x509.CertPool {
 	pool, err := x509.SystemCertPool()
 	if err != nil {
 		pool = x509.NewCertPool()
@@ -407,28 +406,28 @@ func (m *Credential) trustWithSystem() *x509.CertPool {
 	return pool
 }
 
-// pin knows the server by the hash of its authority's key.
-func pin(c *tls.Config, hash string) {
+// pinAuthority trusts the authority with this fingerprint of its key.
+func pinAuthority(c *tls.Config, hash string) {
 	c.InsecureSkipVerify = true // VerifyConnection does it
 	c.VerifyConnection = func(s tls.ConnectionState) error {
 		for _, ca := range s.PeerCertificates {
-			if ca.IsCA && identity.FingerprintOf(ca) == hash {
-				return verify(s, keyfile.Pool(ca))
+			if ca.IsCA && identity.CertificateFingerprint(ca) == hash {
+				return verifyChain(s, keyfile.NewPool(ca))
 			}
 		}
-		return errors.New("the server is not the one that the token is for: --ca-hash does not fit its authority")
+		return errors.New("the server is not the one that the token is for: --ca-hash does not match its authority")
 	}
 }
 
-// verify does what the TLS library does by itself.
-func verify(s tls.ConnectionState, roots *x509.CertPool) error {
-	between := keyfile.Pool(s.PeerCertificates[1:]...)
+// verifyChain verifies the server's certificate as crypto/tls does without VerifyConnection.
+func verifyChain(s tls.ConnectionState, roots *x509.CertPool) error {
+	between := keyfile.NewPool(s.PeerCertificates[1:]...)
 	_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, DNSName: s.ServerName})
 	return err
 }
 
-// ParseServer reads the URL of a server's API.
-func ParseServer(text string) (*url.URL, error) {
+// ParseServerURL parses the URL of a server's API.
+func ParseServerURL(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.User != nil {
 		return nil, fmt.Errorf("%.200q must be https://host:port", text)

@@ -17,32 +17,32 @@ import (
 	"testing"
 	"time"
 
-	"k8s4r.io/k8s4r/internal/authority"
-	"k8s4r.io/k8s4r/internal/identity"
-	"k8s4r.io/k8s4r/internal/keyfile"
+	"k8s4r.io/k8s4r/internal/protocol/identity"
+	"k8s4r.io/k8s4r/internal/protocol/keyfile"
+	"k8s4r.io/k8s4r/internal/server/ca"
 )
 
-// server answers as it is told.
+// server responds as its fields say.
 type server struct {
 	t    *testing.T
-	auth *authority.Authority
+	auth *ca.Authority
 	url  *url.URL
 
 	mu     sync.Mutex
-	answer func(path string, joins identity.JoinRequest, has []*x509.Certificate) identity.Answer
+	answer func(path string, joins identity.JoinRequest, has []*x509.Certificate) identity.CertificateResponse
 	asked  []string
 }
 
 func newServer(t *testing.T) *server {
 	t.Helper()
-	auth, err := authority.Make(t.TempDir())
+	auth, err := ca.OpenManaged(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := &server{t: t, auth: auth}
 	s.answer = s.issue
 	h := httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
-	ours := &tls.Config{ClientAuth: tls.RequestClientCert, GetCertificate: auth.Serving("127.0.0.1")}
+	ours := &tls.Config{ClientAuth: tls.RequestClientCert, GetCertificate: auth.ServingCertificate("127.0.0.1")}
 	// The test server has a certificate of its own, which would come first.
 	h.TLS = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) { return ours, nil }}
 	h.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
@@ -63,18 +63,18 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(s.answer(r.URL.Path, in, r.TLS.PeerCertificates))
 }
 
-func (s *server) issue(_ string, in identity.JoinRequest, _ []*x509.Certificate) identity.Answer {
-	csr, err := identity.ReadRequest(in.CSR)
+func (s *server) issue(_ string, in identity.JoinRequest, _ []*x509.Certificate) identity.CertificateResponse {
+	csr, err := identity.ParseCSR(in.CSR)
 	if err != nil {
 		s.t.Error(err)
-		return identity.Answer{}
+		return identity.CertificateResponse{}
 	}
 	c, err := s.auth.SignRobot("r1", csr.PublicKey)
 	if err != nil {
 		s.t.Error(err)
-		return identity.Answer{}
+		return identity.CertificateResponse{}
 	}
-	return identity.Answer{State: identity.StateIssued, Certificate: string(keyfile.PEM(c)), CA: string(s.auth.Trust()), MQTTURL: "mqtts://broker:8883"}
+	return identity.CertificateResponse{State: identity.StateIssued, Certificate: string(keyfile.EncodeCertificates(c)), CA: string(s.auth.TrustPEM()), MQTTURL: "mqtts://broker:8883"}
 }
 
 func (s *server) paths() string {
@@ -84,7 +84,7 @@ func (s *server) paths() string {
 }
 
 func (s *server) config(dir string) Config {
-	return Config{Dir: dir, RobotID: "r1", Server: s.url, Token: "abcdef.0123456789abcdef", CAHash: s.auth.Hash(), Log: slog.New(slog.DiscardHandler)}
+	return Config{Dir: dir, RobotID: "r1", Server: s.url, Token: "abcdef.0123456789abcdef", CAHash: s.auth.KeyFingerprint(), Log: slog.New(slog.DiscardHandler)}
 }
 
 func open(t *testing.T, c Config) *Credential {
@@ -103,7 +103,7 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-func TestARobotJoinsOnceAndKeepsItsKey(t *testing.T) {
+func TestJoin_OnceAndKeepsTheKey(t *testing.T) {
 	s, dir := newServer(t), t.TempDir()
 	m := open(t, s.config(dir))
 	if config, _ := m.TLS(); config != nil {
@@ -126,17 +126,17 @@ func TestARobotJoinsOnceAndKeepsItsKey(t *testing.T) {
 	}
 }
 
-func TestARenewalIsToldAndKeepsTheKey(t *testing.T) {
+func TestRun_RenewsWithTheSameKey(t *testing.T) {
 	s := newServer(t)
 	m := open(t, s.config(t.TempDir()))
-	s.auth.SetRobotLife(time.Second) // and the ten minutes before it: two thirds are over
+	s.auth.SetRobotLifetime(time.Second) // and the ten minutes before it: two thirds are over
 	if err := m.Join(within(t)); err != nil {
 		t.Fatal(err)
 	}
-	s.auth.SetRobotLife(time.Hour)
+	s.auth.SetRobotLifetime(time.Hour)
 	before, changed := m.TLS()
 	s.mu.Lock()
-	s.answer = func(path string, in identity.JoinRequest, has []*x509.Certificate) identity.Answer {
+	s.answer = func(path string, in identity.JoinRequest, has []*x509.Certificate) identity.CertificateResponse {
 		if len(has) == 0 || has[0].Subject.CommonName != "r1" {
 			t.Error("it renews without its certificate")
 		}
@@ -160,16 +160,16 @@ func TestARenewalIsToldAndKeepsTheKey(t *testing.T) {
 	}
 }
 
-func TestARobotThatIsNotKnownAnyMoreJoinsAgain(t *testing.T) {
+func TestRenew_JoinsAgainIfTheRobotIsUnknown(t *testing.T) {
 	s := newServer(t)
 	m := open(t, s.config(t.TempDir()))
 	if err := m.Join(within(t)); err != nil {
 		t.Fatal(err)
 	}
 	s.mu.Lock()
-	s.answer = func(path string, in identity.JoinRequest, has []*x509.Certificate) identity.Answer {
+	s.answer = func(path string, in identity.JoinRequest, has []*x509.Certificate) identity.CertificateResponse {
 		if path == identity.RenewPath {
-			return identity.Answer{State: identity.StateRefused, Reason: identity.ReasonUnknown, Message: "not known"}
+			return identity.CertificateResponse{State: identity.StateRefused, Reason: identity.ReasonUnknown, Message: "not known"}
 		}
 		return s.issue(path, in, has)
 	}
@@ -179,12 +179,12 @@ func TestARobotThatIsNotKnownAnyMoreJoinsAgain(t *testing.T) {
 	}
 }
 
-func TestAPendingRobotAsksAgain(t *testing.T) {
+func TestJoin_RetriesWhilePending(t *testing.T) {
 	s := newServer(t)
 	pending := 2
-	s.answer = func(path string, in identity.JoinRequest, has []*x509.Certificate) identity.Answer {
+	s.answer = func(path string, in identity.JoinRequest, has []*x509.Certificate) identity.CertificateResponse {
 		if pending--; pending >= 0 {
-			return identity.Answer{State: identity.StatePending, Message: "waits"}
+			return identity.CertificateResponse{State: identity.StatePending, Message: "waits"}
 		}
 		return s.issue(path, in, has)
 	}
@@ -193,12 +193,12 @@ func TestAPendingRobotAsksAgain(t *testing.T) {
 	}
 }
 
-func TestARobotTellsNothingToAStranger(t *testing.T) {
+func TestJoin_RejectsUntrustedServer(t *testing.T) {
 	s := newServer(t)
 	for name, change := range map[string]func(*Config){
-		"another authority":       func(c *Config) { c.CAHash = identity.Fingerprint(nil) },
+		"another authority":       func(c *Config) { c.CAHash = identity.KeyFingerprint(nil) },
 		"who the system trusts":   func(c *Config) { c.CAHash = "" },
-		"others that are trusted": func(c *Config) { c.CAHash, c.CA = "", newServer(t).auth.Trust() },
+		"others that are trusted": func(c *Config) { c.CAHash, c.CA = "", newServer(t).auth.TrustPEM() },
 	} {
 		c := s.config(t.TempDir())
 		change(&c)
@@ -210,16 +210,16 @@ func TestARobotTellsNothingToAStranger(t *testing.T) {
 		t.Errorf("asked %s", s.paths())
 	}
 	c := s.config(t.TempDir())
-	c.CAHash, c.CA = "", s.auth.Trust()
+	c.CAHash, c.CA = "", s.auth.TrustPEM()
 	if err := open(t, c).Renew(within(t)); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestAnIdentityThatIsNotThisRobots(t *testing.T) {
+func TestOpen_RejectsForeignIdentity(t *testing.T) {
 	s, dir := newServer(t), t.TempDir()
 	m := open(t, s.config(dir))
-	m.machine = identity.Fingerprint([]byte("another machine"))
+	m.machine = identity.KeyFingerprint([]byte("another machine"))
 	if err := m.Join(within(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -228,15 +228,15 @@ func TestAnIdentityThatIsNotThisRobots(t *testing.T) {
 	if _, err := Open(other); err == nil || !strings.Contains(err.Error(), "the identity of robot r1, not of r2") {
 		t.Error(err)
 	}
-	if machine() == "" {
-		return // this machine cannot be told from another
+	if machineFingerprint() == "" {
+		return // this machine has no id
 	}
 	if _, err := Open(s.config(dir)); err == nil || !strings.Contains(err.Error(), "copied from another machine") {
 		t.Error(err)
 	}
 }
 
-func TestWithoutATokenItSaysSo(t *testing.T) {
+func TestJoin_FailsWithoutToken(t *testing.T) {
 	s := newServer(t)
 	c := s.config(t.TempDir())
 	c.Token = ""
@@ -245,21 +245,21 @@ func TestWithoutATokenItSaysSo(t *testing.T) {
 	}
 }
 
-func TestACertificateForAnotherKeyIsNotTaken(t *testing.T) {
+func TestJoin_RejectsCertificateForAnotherKey(t *testing.T) {
 	s := newServer(t)
 	other, _, err := keyfile.NewKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.answer = func(string, identity.JoinRequest, []*x509.Certificate) identity.Answer {
+	s.answer = func(string, identity.JoinRequest, []*x509.Certificate) identity.CertificateResponse {
 		c, err := s.auth.SignRobot("r1", other.Public())
 		if err != nil {
 			t.Error(err)
 		}
-		return identity.Answer{State: identity.StateIssued, Certificate: string(keyfile.PEM(c)), CA: string(s.auth.Trust())}
+		return identity.CertificateResponse{State: identity.StateIssued, Certificate: string(keyfile.EncodeCertificates(c)), CA: string(s.auth.TrustPEM())}
 	}
 	m := open(t, s.config(t.TempDir()))
-	if err := m.Renew(within(t)); err == nil || !m.NotAfter().IsZero() {
+	if err := m.Renew(within(t)); err == nil || !m.notAfter().IsZero() {
 		t.Errorf("%v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package doctor
+package diagnose
 
 import (
 	"os"
@@ -23,7 +23,7 @@ func TestWorst(t *testing.T) {
 	}
 }
 
-func TestTheUnitIsJudgedByWhatSystemdSays(t *testing.T) {
+func TestCheckUnit(t *testing.T) {
 	const whole = "LoadState=loaded\nUnitFileState=enabled\nKillMode=process\nDelegate=yes\nRestart=always\n"
 	tests := []struct {
 		name, shows string
@@ -38,9 +38,9 @@ func TestTheUnitIsJudgedByWhatSystemdSays(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			found := unit(properties(test.shows))
+			found := checkUnit(parseProperties(test.shows))
 			if len(test.want) == 0 && Worst(found) != OK {
-				t.Errorf("%+v, want nothing to complain of", found)
+				t.Errorf("%+v, want no warnings", found)
 			}
 			for i, want := range test.want {
 				if i >= len(found) || found[i].Level != Warn || !strings.Contains(found[i].Says, want) || found[i].Remedy == "" {
@@ -51,35 +51,35 @@ func TestTheUnitIsJudgedByWhatSystemdSays(t *testing.T) {
 	}
 }
 
-func TestAStateDirectoryThatOthersCannotPass(t *testing.T) {
+func TestCheckPassage_WarnsIfOtherUsersCannotPass(t *testing.T) {
 	shut := filepath.Join(t.TempDir(), "shut")
 	if err := os.Mkdir(shut, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	found := stateDir(filepath.Join(shut, "below", "state"))
+	found := checkStateDir(filepath.Join(shut, "below", "state"))
 	if Worst(found) != Warn {
 		t.Fatalf("%+v, want a warning", found)
 	}
 	for _, f := range found {
-		if strings.Contains(f.Says, shut+" shuts out other users") && strings.Contains(f.Remedy, "chmod o+x "+shut) {
+		if strings.Contains(f.Says, shut+" is closed to other users") && strings.Contains(f.Remedy, "chmod o+x "+shut) {
 			return
 		}
 	}
-	t.Errorf("%+v, want a word about %s", found, shut)
+	t.Errorf("%+v, want a warning about %s", found, shut)
 }
 
-func TestDriversThatAreNotOfferedSayWhatTheyNeed(t *testing.T) {
-	if all := drivers(Subject{Drivers: []string{"docker", "exec", "java", "raw_exec"}}); len(all) != 1 || all[0].Level != OK {
+func TestCheckDrivers_NamesWhatIsMissing(t *testing.T) {
+	if all := checkDrivers(Subject{Drivers: []string{"docker", "exec", "java", "raw_exec"}}); len(all) != 1 || all[0].Level != OK {
 		t.Errorf("with all: %+v", all)
 	}
-	few := drivers(Subject{Drivers: []string{"exec", "raw_exec"}, Engine: "/run/engine.sock"})
+	few := checkDrivers(Subject{Drivers: []string{"exec", "raw_exec"}, Engine: "/run/engine.sock"})
 	if len(few) != 3 || Worst(few) != Warn || !strings.Contains(few[1].Says, "/run/engine.sock") || !strings.Contains(few[2].Says, "java") {
 		t.Errorf("with two: %+v", few)
 	}
 }
 
-func TestEveryFindingThatIsNotGoodHasARemedy(t *testing.T) {
-	for _, f := range slices.Concat(kernel(), clock(), certificates(), drivers(Subject{})) {
+func TestExamine_EveryProblemHasARemedy(t *testing.T) {
+	for _, f := range slices.Concat(checkKernel(), checkClock(), checkCertificates(), checkDrivers(Subject{})) {
 		if (f.Level == OK) != (f.Remedy == "") {
 			t.Errorf("%+v", f)
 		}

@@ -1,4 +1,4 @@
-package doctor
+package diagnose
 
 import (
 	"errors"
@@ -10,29 +10,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernel looks for the system calls that the agent cannot do without, or would
-// rather not.
-func kernel() []Finding {
+// checkKernel checks the system calls that the agent needs or prefers.
+func checkKernel() []Finding {
 	release := "Linux"
 	var u unix.Utsname
 	if unix.Uname(&u) == nil {
 		release = "Linux " + unix.ByteSliceToString(u.Release[:])
 	}
-	if err := pidfds(); err != nil {
-		return []Finding{bad(Fail, "kernel", fmt.Sprintf("%s does not let a process be held by descriptor: %v", release, err),
+	if err := tryPidfd(); err != nil {
+		return []Finding{newFinding(Fail, "kernel", fmt.Sprintf("%s does not support process descriptors: %v", release, err),
 			"use Linux 5.4 or newer; in a container, a seccomp profile that allows pidfd_open and waitid")}
 	}
-	// A range with nothing in it.
+	// A range without descriptors.
 	if err := unix.CloseRange(math.MaxInt32-1, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
-		return []Finding{bad(Warn, "kernel", release+" cannot shut all descriptors at once, so tasks inherit what the agent was started with",
+		return []Finding{newFinding(Warn, "kernel", release+" has no close_range, so tasks inherit the descriptors that the agent was started with",
 			"use Linux 5.11 or newer")}
 	}
-	return []Finding{good("kernel", release+" has all that the agent uses")}
+	return []Finding{okFinding("kernel", release+" supports all that the agent uses")}
 }
 
-// pidfds opens this process, and waits for it, which must be refused for the right
-// reason.
-func pidfds() error {
+// tryPidfd opens a descriptor of this process and waits for it, which must fail with ECHILD.
+func tryPidfd() error {
 	fd, err := unix.PidfdOpen(os.Getpid(), 0)
 	if err != nil {
 		return fmt.Errorf("pidfd_open: %w", err)
@@ -45,19 +43,19 @@ func pidfds() error {
 	return nil
 }
 
-// clock asks the kernel whether anybody keeps the time right.
-func clock() []Finding {
+// checkClock checks that the clock is synchronized.
+func checkClock() []Finding {
 	const remedy = "run a time service: timedatectl set-ntp true, or chrony"
 	const timeError = 5 // TIME_ERROR, adjtimex(2)
 	var t unix.Timex
 	state, err := unix.Adjtimex(&t)
 	switch {
 	case time.Now().Year() < 2025:
-		return []Finding{bad(Warn, "clock", fmt.Sprintf("says %s, which is long past: certificates are refused", time.Now().Format(time.DateOnly)), remedy)}
+		return []Finding{newFinding(Warn, "clock", fmt.Sprintf("is set to %s, which is long past: certificates will be rejected", time.Now().Format(time.DateOnly)), remedy)}
 	case err != nil:
-		return []Finding{bad(Warn, "clock", fmt.Sprintf("the kernel does not say whether it is right: %v", err), remedy)}
+		return []Finding{newFinding(Warn, "clock", fmt.Sprintf("its state cannot be read: %v", err), remedy)}
 	case state == timeError || t.Status&unix.STA_UNSYNC != 0:
-		return []Finding{bad(Warn, "clock", "is not synchronised: times in reports and logs are off", remedy)}
+		return []Finding{newFinding(Warn, "clock", "is not synchronized: times in reports and logs may be wrong", remedy)}
 	}
-	return []Finding{good("clock", "is synchronised")}
+	return []Finding{okFinding("clock", "is synchronized")}
 }

@@ -1,4 +1,4 @@
-package doctor
+package diagnose
 
 import (
 	"context"
@@ -11,42 +11,42 @@ import (
 	"github.com/eclipse/paho.golang/paho"
 )
 
-// networkPatience bounds each step over the network.
-const networkPatience = 5 * time.Second
+// networkTimeout limits each step over the network.
+const networkTimeout = 5 * time.Second
 
-// broker resolves the broker's name, and says hello to it.
-func broker(ctx context.Context, s Subject) []Finding {
+// checkBroker resolves the broker's name and connects to it.
+func checkBroker(ctx context.Context, s Subject) []Finding {
 	host := s.Broker.Hostname()
 	var found []Finding
 	if net.ParseIP(host) == nil {
-		f := resolve(ctx, host)
+		f := resolveBroker(ctx, host)
 		if found = append(found, f); f.Level != OK {
 			return found
 		}
 	}
-	if err := hello(ctx, s); err != nil {
-		return append(found, bad(Fail, "broker", fmt.Sprintf("%s: %v", s.Broker.Redacted(), err),
-			"see that the broker runs, that --mqtt-url is right, and that no firewall is between"))
+	if err := connectBroker(ctx, s); err != nil {
+		return append(found, newFinding(Fail, "broker", fmt.Sprintf("%s: %v", s.Broker.Redacted(), err),
+			"check that the broker runs, that --mqtt-url is correct, and that no firewall blocks the port"))
 	}
-	return append(found, good("broker", s.Broker.Redacted()+" answers"))
+	return append(found, okFinding("broker", s.Broker.Redacted()+" answers"))
 }
 
-func resolve(ctx context.Context, host string) Finding {
-	ctx, cancel := context.WithTimeout(ctx, networkPatience)
+func resolveBroker(ctx context.Context, host string) Finding {
+	ctx, cancel := context.WithTimeout(ctx, networkTimeout)
 	defer cancel()
 	addresses, err := net.DefaultResolver.LookupHost(ctx, host)
 	if err != nil {
-		return bad(Fail, "dns", fmt.Sprintf("the broker's name is not found: %v", err), "see that --mqtt-url is right, and /etc/resolv.conf")
+		return newFinding(Fail, "dns", fmt.Sprintf("the broker's name is not found: %v", err), "check --mqtt-url and /etc/resolv.conf")
 	}
-	return good("dns", fmt.Sprintf("%s is %s", host, addresses[0]))
+	return okFinding("dns", fmt.Sprintf("%s is %s", host, addresses[0]))
 }
 
-// hello connects by a name of our own: by the agent's it would throw that one out.
-func hello(ctx context.Context, s Subject) error {
-	ctx, cancel := context.WithTimeout(ctx, networkPatience)
+// connectBroker connects with a client id of its own: the agent's would end its connection.
+func connectBroker(ctx context.Context, s Subject) error {
+	ctx, cancel := context.WithTimeout(ctx, networkTimeout)
 	defer cancel()
 	if s.Broker.Scheme == "mqtts" {
-		return handshake(ctx, s.Broker.Host)
+		return tryTLS(ctx, s.Broker.Host)
 	}
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", s.Broker.Host)
 	if err != nil {
@@ -60,16 +60,16 @@ func hello(ctx context.Context, s Subject) error {
 			packet.Password, packet.PasswordFlag = []byte(password), true
 		}
 	}
-	client := paho.NewClient(paho.ClientConfig{Conn: conn, PacketTimeout: networkPatience})
+	client := paho.NewClient(paho.ClientConfig{Conn: conn, PacketTimeout: networkTimeout})
 	if _, err := client.Connect(ctx, packet); err != nil {
-		return fmt.Errorf("it takes connections, but does not speak MQTT 5 with us: %w", err)
+		return fmt.Errorf("it accepts connections, but does not speak MQTT 5: %w", err)
 	}
 	return client.Disconnect(&paho.Disconnect{})
 }
 
-// handshake sees whether TLS is spoken at an address. Whom to trust there is the
-// agent's business, and only the robot itself has what proves it.
-func handshake(ctx context.Context, address string) error {
+// tryTLS checks that a TLS handshake succeeds. It verifies no certificate: the agent does, and
+// presents the robot's.
+func tryTLS(ctx context.Context, address string) error {
 	conn, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return err
@@ -77,12 +77,12 @@ func handshake(ctx context.Context, address string) error {
 	return conn.Close()
 }
 
-// certificates looks for those by which https is trusted.
-func certificates() []Finding {
+// checkCertificates checks that the host has authorities for https.
+func checkCertificates() []Finding {
 	pool, err := x509.SystemCertPool()
 	if err != nil || pool.Equal(x509.NewCertPool()) {
-		return []Finding{bad(Warn, "certificates", "this host trusts no authority: artifacts from https addresses are refused",
+		return []Finding{newFinding(Warn, "certificates", "this host trusts no authority: artifacts from https addresses will fail",
 			"install the package ca-certificates")}
 	}
-	return []Finding{good("certificates", "there are authorities to trust for https")}
+	return []Finding{okFinding("certificates", "authorities for https are installed")}
 }

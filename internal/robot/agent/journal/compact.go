@@ -9,40 +9,39 @@ import (
 	"slices"
 )
 
-// maintain keeps the journal within its bounds. It runs after a write, with
-// flushing held.
-func (j *Journal) maintain() {
+// keepBounds limits the size of the journal after a write. The caller holds flushing.
+func (j *Journal) keepBounds() {
 	if j.now().After(j.tidyAt) || j.size > j.compactAt {
-		j.tidy()
+		j.forgetOld()
 	}
 	if j.size <= j.compactAt {
 		return
 	}
-	if err := j.rewrite(); err != nil {
-		// What was appended is safe all the same. The old file stays in use,
-		// and this is tried again when it has grown by half.
+	if err := j.compactFile(); err != nil {
+		// The appended records are safe nevertheless. The old file stays in use, and the next
+		// attempt is made when it has grown by half.
 		j.compactAt = j.size + j.size/2
 		return
 	}
 	j.compactAt = max(compactFloor, 2*j.size)
 }
 
-// tidy forgets what need not be kept.
-func (j *Journal) tidy() {
+// forgetOld drops the attempts that are beyond the limits.
+func (j *Journal) forgetOld() {
 	now := j.now()
-	j.tidyAt = now.Add(tidyEvery)
+	j.tidyAt = now.Add(forgetInterval)
 	j.mu.Lock()
-	gone := j.index.forget(now)
+	gone := j.index.forgetOld(now)
 	j.mu.Unlock()
 	for _, e := range gone {
 		j.forget(e)
 	}
 }
 
-// rewrite replaces the file by one that holds only what the index does. Until
-// the rename the old file is the journal, after it the new one.
-func (j *Journal) rewrite() error {
-	lines, next, err := j.snapshot()
+// compactFile replaces the file by one with the content of the index alone. The rename makes
+// the new file the journal.
+func (j *Journal) compactFile() error {
+	lines, next, err := j.snapshotIndex()
 	if err != nil {
 		return err
 	}
@@ -56,29 +55,28 @@ func (j *Journal) rewrite() error {
 	}
 	old := j.file
 	j.file, j.size, j.next = file, int64(len(lines)), next
-	_ = old.Close() // everything in it is in the new one
+	_ = old.Close() // its records are in the new file
 	if err := syncDir(j.dir); err != nil {
-		// Whether the disk knows the old or the new file by this name is
-		// unknown, and only the new one is written from here on.
+		// After a crash the name may refer to the old file, which is not written any more.
 		j.broken = fmt.Errorf("%w: %w", ErrBroken, err)
 	}
 	return j.broken
 }
 
-// snapshot writes the index as lines, numbered from 1.
-func (j *Journal) snapshot() (lines []byte, next uint64, err error) {
+// snapshotIndex returns the index as lines, numbered from 1.
+func (j *Journal) snapshotIndex() (lines []byte, next uint64, err error) {
 	entries := j.Entries()
 	slices.SortFunc(entries, func(a, b Entry) int {
 		return cmp.Or(a.AcceptedAt.Compare(b.AcceptedAt), cmp.Compare(a.UID, b.UID), cmp.Compare(a.Attempt, b.Attempt))
 	})
 	next = 1
 	for _, e := range entries {
-		recs, err := encode(e.records())
+		recs, err := encodeRecords(e.toRecords())
 		if err != nil {
 			return nil, 0, err
 		}
 		for _, r := range recs {
-			lines = appendLine(lines, next, r.payload)
+			lines = formatLine(lines, next, r.payload)
 			next++
 		}
 	}

@@ -1,11 +1,11 @@
-// Package journal is the agent's memory of which attempts it has taken on and
-// how they ended. It is an append-only file of one record a line, so that a
-// robot that loses power in the middle of a write loses that write alone.
+// Package journal records which attempts the agent has accepted and how they ended. It is an
+// append-only file with one record in each line, so that a robot that loses power during a
+// write loses that write alone.
 //
-// The life of one attempt is accepted, started, ended, acked. What must not be
-// forgotten (accepted before a process starts, ended before it is reported) is
-// synced to the disk before Append returns. The rest is only written: losing
-// it costs a repetition, never a second run.
+// The records of an attempt are accepted, started, ended, acked. Those that must not be lost
+// (accepted before a process starts, ended before the end is reported) are synced to the disk
+// before Append returns. The others are only written: losing one costs a repetition, never
+// a second run.
 package journal
 
 import (
@@ -18,29 +18,27 @@ import (
 	"time"
 )
 
-// The bounds of what is remembered of attempts whose end the server has
-// written down. They are kept for a while to answer a dispatch that comes
-// again.
+// The limits for attempts whose end the server has acknowledged. They are kept for a while
+// to answer a repeated dispatch.
 const (
-	KeepAcked = 24 * time.Hour
-	MaxAcked  = 10_000
+	keepAcked = 24 * time.Hour
+	maxAcked  = 10_000
 )
 
 const (
-	fileName     = "journal"
-	compactFloor = 1 << 20 // bytes; a smaller file is never rewritten
-	tidyEvery    = time.Hour
+	fileName       = "journal"
+	compactFloor   = 1 << 20 // bytes; a smaller file is never rewritten
+	forgetInterval = time.Hour
 )
 
-// ErrBroken says that a sync failed. What the disk holds is unknown then, and
-// only opening the journal anew can tell.
+// ErrBroken reports that a sync failed. The content of the disk is unknown then until the
+// journal is opened again.
 var ErrBroken = errors.New("a sync of the journal failed")
 
-// Options of Open. The zero value is for use.
+// Options of Open. The zero value is valid.
 type Options struct {
-	Now func() time.Time // nil: time.Now
-	// Forget is called for each attempt that the journal keeps no longer. It
-	// must not call back.
+	Now func() time.Time // if nil, time.Now
+	// Forget is called for each attempt that the journal drops. It must not call the journal.
 	Forget func(Entry)
 }
 
@@ -54,7 +52,7 @@ type Journal struct {
 	index     index
 	gathering *batch
 
-	flushing  sync.Mutex // guards the rest; held by who writes for all that wait
+	flushing  sync.Mutex // guards the rest; taken before mu; held by the Append that writes the batch
 	file      *os.File
 	size      int64 // of the file, all of it whole lines
 	torn      bool  // the file is longer than that
@@ -66,17 +64,17 @@ type Journal struct {
 	damaged   int
 }
 
-// batch is what one write, and one sync, carries for several appends.
+// batch holds the records of several appends that share one write and one sync.
 type batch struct {
-	recs []encoded // guarded by Journal.mu until it is taken to be written
+	recs []encodedRecord // guarded by Journal.mu until it is taken to be written
 	done chan struct{}
 	err  error // once done is closed
 }
 
 func newBatch() *batch { return &batch{done: make(chan struct{})} }
 
-// Open reads the journal in dir, which exists, and repairs its end if the last
-// write was cut off. Lines that are damaged elsewhere are passed over.
+// Open reads the journal in dir, which must exist, and truncates an interrupted last write.
+// Other damaged lines are skipped.
 func Open(dir string, o Options) (*Journal, error) {
 	j := &Journal{dir: dir, now: o.Now, forget: o.Forget, index: index{}, gathering: newBatch(), next: 1}
 	if j.now == nil {
@@ -90,57 +88,57 @@ func Open(dir string, o Options) (*Journal, error) {
 		return nil, fmt.Errorf("open journal: %w", err)
 	}
 	j.file = file
-	if err := j.restore(); err != nil {
-		return nil, errors.Join(fmt.Errorf("recover journal: %w", err), file.Close())
+	if err := j.restoreIndex(); err != nil {
+		return nil, errors.Join(fmt.Errorf("recover journal %s: %w", file.Name(), err), file.Close())
 	}
-	j.tidy()
+	j.forgetOld()
 	return j, nil
 }
 
-// restore reads the file into the index and cuts off what is not whole.
-func (j *Journal) restore() error {
-	r := newReader(j.file)
-	open := unread{}
+// restoreIndex reads the file into the index and truncates it after the last intact line.
+func (j *Journal) restoreIndex() error {
+	r := newLineReader(j.file)
+	open := pendingTasks{}
 	for {
-		rec, err := r.next()
+		rec, err := r.nextRecord()
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
 			return err
 		}
-		j.index.apply(rec.Record)
-		open.apply(rec)
+		j.index.applyRecord(rec.Record)
+		open.addRecord(rec)
 		j.next = rec.n + 1
 	}
-	open.into(j.index)
-	j.size, j.damaged = r.whole, r.damaged
+	open.fillEntries(j.index)
+	j.size, j.damaged = r.intactEnd, r.damaged
 	j.compactAt = max(compactFloor, 2*j.size)
-	if err := j.cut(); err != nil {
+	if err := j.truncateTorn(); err != nil {
 		return err
 	}
-	// The name of the file must be on the disk before anything in it counts.
+	// Sync the directory, too: without the file's name its records would be lost.
 	return errors.Join(j.file.Sync(), syncDir(j.dir))
 }
 
-// Damaged is the number of lines that Open passed over.
-func (j *Journal) Damaged() int { return j.damaged }
+// DamagedLines returns the number of lines that Open skipped.
+func (j *Journal) DamagedLines() int { return j.damaged }
 
-// Entries returns what is known of every attempt, in no order.
+// Entries returns the entries of all attempts, in no order.
 func (j *Journal) Entries() []Entry {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.index.entries()
+	return j.index.allEntries()
 }
 
-// Latest returns the newest attempt of a task that is known.
+// Latest returns the newest known attempt of a task.
 func (j *Journal) Latest(uid string) (Entry, bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	return j.index.latest(uid)
+	return j.index.latestEntry(uid)
 }
 
-// Get returns what is known of one attempt.
+// Get returns the entry of one attempt.
 func (j *Journal) Get(uid string, attempt int32) (Entry, bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -161,29 +159,29 @@ func (j *Journal) Close() error {
 	return j.file.Close()
 }
 
-// Append writes records. When it returns nil they are in the file, and on the
-// disk if one of them has to be. When it fails none of them counts, and the
-// same records may be appended again unless the error is ErrBroken.
+// Append writes records. If it returns nil, they are in the file, and on the disk if one of
+// them must be. If it returns an error, none of them was written, and they may be appended
+// again unless the error is ErrBroken.
 func (j *Journal) Append(recs ...Record) error {
-	lines, err := encode(recs)
+	lines, err := encodeRecords(recs)
 	if err != nil || len(lines) == 0 {
 		return err
 	}
-	b, first := j.join(lines)
+	b, first := j.joinBatch(lines)
 	if !first {
 		<-b.done
 		return b.err
 	}
 	j.flushing.Lock()
 	defer j.flushing.Unlock()
-	b.err = j.flush(b)
+	b.err = j.flushBatch(b)
 	close(b.done)
 	return b.err
 }
 
-// join adds to the batch that gathers. Whoever comes first writes it for all,
-// as soon as the batch before is done; until then others may join.
-func (j *Journal) join(lines []encoded) (b *batch, first bool) {
+// joinBatch adds lines to the batch that is not written yet. The first caller writes it for
+// all, as soon as the batch before is done; until then others join.
+func (j *Journal) joinBatch(lines []encodedRecord) (b *batch, first bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	b = j.gathering
@@ -192,46 +190,45 @@ func (j *Journal) join(lines []encoded) (b *batch, first bool) {
 	return b, first
 }
 
-// flush writes a batch, and closes it for others.
-func (j *Journal) flush(b *batch) error {
+// flushBatch writes a batch, which accepts no more lines. The caller holds flushing.
+func (j *Journal) flushBatch(b *batch) error {
 	j.mu.Lock()
 	j.gathering = newBatch()
 	j.mu.Unlock()
 	if j.broken != nil {
 		return j.broken
 	}
-	if err := j.write(b.recs); err != nil {
+	if err := j.writeLines(b.recs); err != nil {
 		return fmt.Errorf("write journal: %w", err)
 	}
 	j.mu.Lock()
 	for _, e := range b.recs {
-		j.index.apply(e.Record)
+		j.index.applyRecord(e.Record)
 	}
 	j.mu.Unlock()
-	j.maintain()
+	j.keepBounds()
 	return nil
 }
 
-// write puts lines at the end of the file and syncs it if one of them needs
-// that.
-func (j *Journal) write(recs []encoded) error {
+// writeLines appends lines to the file, and syncs it if one of them must be durable.
+func (j *Journal) writeLines(recs []encodedRecord) error {
 	var lines []byte
 	var durable bool
 	for i, e := range recs {
-		lines = appendLine(lines, j.next+uint64(i), e.payload)
-		durable = durable || e.Kind.durable()
+		lines = formatLine(lines, j.next+uint64(i), e.payload)
+		durable = durable || e.Kind.mustSync()
 	}
 	if j.torn {
-		if err := j.cut(); err != nil {
+		if err := j.truncateTorn(); err != nil {
 			return err
 		}
 	}
 	if _, err := j.file.Write(lines); err != nil {
 		j.torn = true
-		return errors.Join(err, j.cut())
+		return errors.Join(err, j.truncateTorn())
 	}
 	if durable {
-		if err := j.sync(); err != nil {
+		if err := j.syncFile(); err != nil {
 			return err
 		}
 	}
@@ -240,9 +237,9 @@ func (j *Journal) write(recs []encoded) error {
 	return nil
 }
 
-// cut shortens the file to its whole lines. Half a line left in the file would
-// spoil the next one as well.
-func (j *Journal) cut() error {
+// truncateTorn truncates the file after its last intact line. The rest of an interrupted
+// write would damage the next line, too.
+func (j *Journal) truncateTorn() error {
 	if err := j.file.Truncate(j.size); err != nil {
 		return err
 	}
@@ -251,9 +248,9 @@ func (j *Journal) cut() error {
 	return err
 }
 
-// sync makes the file durable. A failed one is final: the kernel may have
-// thrown away what it could not write, and a second try would succeed on less.
-func (j *Journal) sync() error {
+// syncFile syncs the file. A failure is final: the kernel may have dropped what it could not
+// write, so a second sync would succeed without it.
+func (j *Journal) syncFile() error {
 	j.syncs++
 	if err := j.file.Sync(); err != nil {
 		j.broken = fmt.Errorf("%w: %w", ErrBroken, err)

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
 var epoch = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -63,7 +63,7 @@ func content(t testing.TB, dir string) []byte {
 	return b
 }
 
-// sorted brings entries into an order for comparison.
+// sorted sorts entries for comparison.
 func sorted(all []Entry) []Entry {
 	slices.SortFunc(all, func(a, b Entry) int {
 		return strings.Compare(fmt.Sprint(a.UID, a.Attempt), fmt.Sprint(b.UID, b.Attempt))
@@ -71,7 +71,7 @@ func sorted(all []Entry) []Entry {
 	return all
 }
 
-func TestALifeIsRememberedAcrossReopening(t *testing.T) {
+func TestJournal_RestoresAttemptsWhenReopened(t *testing.T) {
 	dir := t.TempDir()
 	j := open(t, dir, Options{})
 	add(t, j, accepted("a", 1), started("a", 1))
@@ -89,10 +89,10 @@ func TestALifeIsRememberedAcrossReopening(t *testing.T) {
 	if got := sorted(j.Entries()); !reflect.DeepEqual(got, want) {
 		t.Errorf("after reopening\n%+v, want\n%+v", got, want)
 	}
-	if last, ok := j.Latest("a"); !ok || last.Attempt != 2 || last.Ended() || last.Task.Metadata.Name != "line\nend" {
+	if last, ok := j.Latest("a"); !ok || last.Attempt != 2 || last.HasEnded() || last.Task.Metadata.Name != "line\nend" {
 		t.Errorf("Latest(a) = %+v, %v", last, ok)
 	}
-	if e, ok := j.Get("a", 1); !ok || !e.Ended() || !e.Acked() || e.Task != nil || e.Process != nil {
+	if e, ok := j.Get("a", 1); !ok || !e.HasEnded() || !e.IsAcked() || e.Task != nil || e.Process != nil {
 		t.Errorf("Get(a, 1) = %+v, %v; want ended, acked, and no task to run", e, ok)
 	}
 	if _, ok := j.Latest("nobody"); ok {
@@ -100,7 +100,7 @@ func TestALifeIsRememberedAcrossReopening(t *testing.T) {
 	}
 }
 
-func TestEveryPrefixOfAJournalIsAJournal(t *testing.T) {
+func TestOpen_AcceptsEveryPrefixOfAJournal(t *testing.T) {
 	dir := t.TempDir()
 	j := open(t, dir, Options{})
 	var histories [][]Entry // after each record
@@ -125,8 +125,8 @@ func TestEveryPrefixOfAJournalIsAJournal(t *testing.T) {
 		if got := sorted(k.Entries()); len(got)+len(histories[records]) > 0 && !reflect.DeepEqual(got, histories[records]) {
 			t.Fatalf("cut at %d of %d: %+v, want the first %d records: %+v", cut, len(whole), got, records, histories[records])
 		}
-		if k.Damaged() != 0 {
-			t.Fatalf("cut at %d: the torn end counts as %d damaged lines", cut, k.Damaged())
+		if k.DamagedLines() != 0 {
+			t.Fatalf("cut at %d: the torn end counts as %d damaged lines", cut, k.DamagedLines())
 		}
 		if cut%10 != 0 { // what follows costs syncs
 			_ = k.Close()
@@ -134,7 +134,7 @@ func TestEveryPrefixOfAJournalIsAJournal(t *testing.T) {
 		}
 		add(t, k, ended("after", 1))
 		_ = k.Close()
-		if k = open(t, part, Options{}); k.Damaged() != 0 {
+		if k = open(t, part, Options{}); k.DamagedLines() != 0 {
 			t.Fatalf("cut at %d: what was appended after the repair spoilt the file", cut)
 		}
 		if _, ok := k.Get("after", 1); !ok {
@@ -144,7 +144,7 @@ func TestEveryPrefixOfAJournalIsAJournal(t *testing.T) {
 	}
 }
 
-func TestADamagedLineDoesNotHideTheNext(t *testing.T) {
+func TestOpen_SkipsDamagedLines(t *testing.T) {
 	dir := t.TempDir()
 	j := open(t, dir, Options{})
 	add(t, j, ended("a", 1), ended("b", 1), ended("c", 1))
@@ -162,15 +162,35 @@ func TestADamagedLineDoesNotHideTheNext(t *testing.T) {
 		_, a := k.Get("a", 1)
 		_, hurt := k.Get("b", 1)
 		_, c := k.Get("c", 1)
-		// A line end that is lost takes the line behind it along.
-		if last := offset == 2*line-1; !a || hurt || (!c && !last) || (k.Damaged() == 0 && !last) {
-			t.Fatalf("bit flipped at %d: a %v, b %v, c %v, %d damaged", offset, a, hurt, c, k.Damaged())
+		// Without its line end a line damages the next one, too.
+		if last := offset == 2*line-1; !a || hurt || (!c && !last) || (k.DamagedLines() == 0 && !last) {
+			t.Fatalf("bit flipped at %d: a %v, b %v, c %v, %d damaged", offset, a, hurt, c, k.DamagedLines())
 		}
 		_ = k.Close()
 	}
 }
 
-func TestConcurrentAppendsShareSyncs(t *testing.T) {
+func TestOpen_RejectsAnEarlierFormat(t *testing.T) {
+	dir := t.TempDir()
+	j := open(t, dir, Options{})
+	add(t, j, ended("a", 1), ended("b", 1))
+	_ = j.Close()
+	file := filepath.Join(dir, fileName)
+	before := bytes.ReplaceAll(content(t, dir), []byte("\n"+version), []byte("\n"))
+	before = append([]byte("a damaged line\n"), before[len(version):]...)
+	if err := os.WriteFile(file, before, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Open(dir, Options{})
+	if !errors.Is(err, ErrOldFormat) || !strings.Contains(err.Error(), file) || !strings.Contains(err.Error(), "k8s4r robot drain") {
+		t.Errorf("Open: %v, want an error that names the file and what to do", err)
+	}
+	if after := content(t, dir); !bytes.Equal(after, before) {
+		t.Error("the journal was changed")
+	}
+}
+
+func TestAppend_SharesSyncs(t *testing.T) {
 	const writers, each = 50, 20
 	j := open(t, t.TempDir(), Options{})
 	var done sync.WaitGroup
@@ -194,7 +214,7 @@ func TestConcurrentAppendsShareSyncs(t *testing.T) {
 	}
 }
 
-func TestOnlyWhatMustLastIsSynced(t *testing.T) {
+func TestAppend_SyncsOnlyDurableRecords(t *testing.T) {
 	j := open(t, t.TempDir(), Options{})
 	add(t, j, accepted("a", 1))
 	add(t, j, ended("a", 1))
@@ -209,7 +229,7 @@ func TestOnlyWhatMustLastIsSynced(t *testing.T) {
 	}
 }
 
-func TestForgetting(t *testing.T) {
+func TestJournal_ForgetsOldAcknowledgedAttempts(t *testing.T) {
 	now := epoch
 	var forgotten []string
 	dir := t.TempDir()
@@ -217,12 +237,12 @@ func TestForgetting(t *testing.T) {
 	j := open(t, dir, o)
 	add(t, j, ended("acked", 1), acked("acked", 1, epoch), ended("unacked", 1), accepted("alive", 1))
 
-	now = epoch.Add(KeepAcked)
+	now = epoch.Add(keepAcked)
 	add(t, j, accepted("later", 1))
 	if len(forgotten) != 0 {
 		t.Errorf("forgot %v before a day was over", forgotten)
 	}
-	now = epoch.Add(KeepAcked + 2*tidyEvery)
+	now = epoch.Add(keepAcked + 2*forgetInterval)
 	add(t, j, accepted("latest", 1))
 	if !slices.Equal(forgotten, []string{"acked"}) {
 		t.Errorf("forgot %v, want only what the server has written down", forgotten)
@@ -233,7 +253,7 @@ func TestForgetting(t *testing.T) {
 	}
 }
 
-func TestTheFileStaysBounded(t *testing.T) {
+func TestJournal_CompactsTheFile(t *testing.T) {
 	dir := t.TempDir()
 	gone := 0
 	j := open(t, dir, Options{Forget: func(Entry) { gone++ }})
@@ -242,9 +262,9 @@ func TestTheFileStaysBounded(t *testing.T) {
 	for i := range n {
 		uid := fmt.Sprintf("11111111-2222-3333-4444-%012d", i)
 		r := []Record{ended(uid, 1), acked(uid, 1, epoch.Add(time.Duration(i)))}
-		// Many in one append, to spare the test thousands of syncs.
-		j.index.apply(r[0])
-		lines, err := encode(r)
+		// Many in one append, to avoid thousands of syncs.
+		j.index.applyRecord(r[0])
+		lines, err := encodeRecords(r)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -252,14 +272,14 @@ func TestTheFileStaysBounded(t *testing.T) {
 			if _, err := j.file.Write(linesOf(j, lines)); err != nil {
 				t.Fatal(err)
 			}
-			j.index.apply(r[1])
+			j.index.applyRecord(r[1])
 			continue
 		}
 		add(t, j, r...)
 		largest = max(largest, j.size)
 	}
-	if kept := len(j.Entries()); kept < MaxAcked || kept > 2*MaxAcked+1000 || kept+gone != n {
-		t.Errorf("%d kept and %d forgotten of %d, want %d or some more kept", kept, gone, n, MaxAcked)
+	if kept := len(j.Entries()); kept < maxAcked || kept > 2*maxAcked+1000 || kept+gone != n {
+		t.Errorf("%d kept and %d forgotten of %d, want %d or some more kept", kept, gone, n, maxAcked)
 	}
 	if _, ok := j.Get(fmt.Sprintf("11111111-2222-3333-4444-%012d", n-1), 1); !ok {
 		t.Error("the youngest entry is forgotten")
@@ -270,25 +290,25 @@ func TestTheFileStaysBounded(t *testing.T) {
 	want := sorted(j.Entries())
 	_ = j.Close()
 	j = open(t, dir, Options{})
-	if got := sorted(j.Entries()); j.Damaged() != 0 || len(got) < MaxAcked || !reflect.DeepEqual(got[len(got)-1], want[len(want)-1]) {
-		t.Errorf("reopened: %d entries and %d damaged lines, want %d and 0", len(got), j.Damaged(), len(want))
+	if got := sorted(j.Entries()); j.DamagedLines() != 0 || len(got) < maxAcked || !reflect.DeepEqual(got[len(got)-1], want[len(want)-1]) {
+		t.Errorf("reopened: %d entries and %d damaged lines, want %d and 0", len(got), j.DamagedLines(), len(want))
 	}
 	if _, err := os.Stat(filepath.Join(dir, fileName+".new")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the rewritten file was left behind: %v", err)
 	}
 }
 
-func linesOf(j *Journal, recs []encoded) []byte {
+func linesOf(j *Journal, recs []encodedRecord) []byte {
 	var b []byte
 	for _, r := range recs {
-		b = appendLine(b, j.next, r.payload)
+		b = formatLine(b, j.next, r.payload)
 		j.next++
 	}
 	j.size += int64(len(b))
 	return b
 }
 
-func TestAWriteThatFailsCountsForNothing(t *testing.T) {
+func TestAppend_DropsRecordsOfFailedWrite(t *testing.T) {
 	dir := t.TempDir()
 	j := open(t, dir, Options{})
 	add(t, j, ended("before", 1))
@@ -306,19 +326,19 @@ func TestAWriteThatFailsCountsForNothing(t *testing.T) {
 	}
 	j.file = good
 	_ = readOnly.Close()
-	// What the write left there, and could not be cut off at once.
+	// The rest of the failed write, which could not be truncated at once.
 	if _, err := good.WriteString("half a li"); err != nil {
 		t.Fatal(err)
 	}
 	add(t, j, ended("after", 1))
 	_ = j.Close()
 	j = open(t, dir, Options{})
-	if _, ok := j.Get("after", 1); !ok || j.Damaged() != 0 {
-		t.Errorf("after: %v, %d damaged lines", ok, j.Damaged())
+	if _, ok := j.Get("after", 1); !ok || j.DamagedLines() != 0 {
+		t.Errorf("after: %v, %d damaged lines", ok, j.DamagedLines())
 	}
 }
 
-func TestAFailedSyncIsFinal(t *testing.T) {
+func TestAppend_FailsForeverAfterFailedSync(t *testing.T) {
 	j := open(t, t.TempDir(), Options{})
 	r, w, err := os.Pipe() // takes writes, and no sync
 	if err != nil {
@@ -337,14 +357,14 @@ func TestAFailedSyncIsFinal(t *testing.T) {
 	}
 }
 
-func TestARecordBeyondAnyMessageIsRefused(t *testing.T) {
+func TestAppend_RejectsOversizedRecord(t *testing.T) {
 	j := open(t, t.TempDir(), Options{})
 	r := ended("a", 1)
 	r.Status.Message = strings.Repeat("x", maxPayload)
 	if err := j.Append(r); err == nil {
 		t.Error("Append took a record that recovery would pass over")
 	}
-	// The largest message, with every byte written as six.
+	// The largest message, with each byte escaped as six.
 	r.Status.Message = strings.Repeat("<", wire.MaxPayload)
 	add(t, j, r)
 }

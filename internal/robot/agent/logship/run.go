@@ -4,158 +4,160 @@ import (
 	"context"
 	"time"
 
-	"k8s4r.io/k8s4r/internal/seglog"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/protocol/logs/segment"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
 const (
-	// pieceSize is how much of one log is sent at a time. It must hold a record.
+	// pieceSize is the most bytes of one message. A record must fit.
 	pieceSize = 32 << 10
-	// idle is how long the goroutine sleeps when nothing is due.
+	// idle is the longest sleep, when nothing is due.
 	idle = time.Hour
 )
 
 // Run sends logs until ctx ends. It runs once.
 func (s *Shipper) Run(ctx context.Context) {
-	defer s.watch.close()
-	defer context.AfterFunc(ctx, s.watch.ring)()
+	defer s.watch.closeWatch()
+	defer context.AfterFunc(ctx, s.watch.wakeUp)()
 	for ctx.Err() == nil {
 		s.sendRound(ctx)
-		s.tellDone()
-		grown, all := s.watch.sleep(s.now().Add(s.wait()))
+		s.notifyDone()
+		grown, all := s.watch.waitForGrowth(s.now().Add(s.sleepTime()))
 		if len(grown) > 0 {
-			// While nobody reads what inotify has to say, it says each thing once.
+			// Until the next read, inotify reports repeated writes only once.
 			time.Sleep(s.cfg.Gather)
 		}
-		s.noticed(grown, all)
+		s.queueGrown(grown, all)
 	}
 }
 
-// noticed gives a turn to the logs that have grown, and takes back what has
-// waited too long.
-func (s *Shipper) noticed(grown []*follower, all bool) {
+// queueGrown queues the logs that have grown, and those whose unacknowledged messages are
+// overdue.
+func (s *Shipper) queueGrown(grown []*follower, all bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, f := range grown {
-		s.await(f)
+		s.queueTurnLocked(f)
 	}
 	now := s.now()
 	for _, f := range s.logs {
-		freed, late := f.overdue(now)
-		s.sent -= freed
+		freed, late := f.rewindOverdue(now)
+		s.bytesInFlight -= freed
 		if late || all || f.unread || f.wd < 0 && !f.ended {
-			s.await(f)
+			s.queueTurnLocked(f)
 		}
 	}
 }
 
-// wait is how long to sleep.
-func (s *Shipper) wait() time.Duration {
+// sleepTime returns how long Run may sleep if no log grows.
+func (s *Shipper) sleepTime() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	wait := idle
 	switch {
-	case !s.up:
+	case !s.connected:
 		return wait
-	case len(s.turns) > 0 && s.open():
+	case len(s.turns) > 0 && s.canSendLocked():
 		return 0
 	}
 	now := s.now()
 	for _, f := range s.logs {
 		if f.unread || f.wd < 0 && !f.ended && !f.unwanted {
-			wait = min(wait, lookEvery)
+			wait = min(wait, pollInterval)
 		}
-		if len(f.flight) > 0 {
+		if len(f.unacked) > 0 {
 			wait = min(wait, f.due.Sub(now))
 		}
 	}
 	return max(wait, 0)
 }
 
-// sendRound gives a turn to each log that waits for one, as far as the window
-// allows. Those that have grown meanwhile come into the next round.
+// sendRound serves each queued log once, as far as the window allows. Logs that grow
+// meanwhile are served in the next round.
 func (s *Shipper) sendRound(ctx context.Context) {
-	for range s.waiting() {
-		t, ok := s.take()
+	for range s.queuedTurns() {
+		t, ok := s.takeTurn()
 		if !ok {
 			return
 		}
-		var c seglog.Chunk
+		var c segment.Chunk
 		if !t.question {
 			var err error
 			if c, err = t.f.log.ReadAt(t.at, s.buf); err != nil {
-				s.unread(t.f, err)
+				s.markUnread(t.f, err)
 				continue
 			}
 		}
-		if l, ok := s.launch(t, c); ok {
+		if l, ok := s.buildMessage(t, c); ok {
 			s.pack.Pack(&l, c.Data)
-			// One that is not sent is one that was lost on the way.
+			// If it fails, the message is overdue later, as if it were lost.
 			_ = s.cfg.Publish(ctx, t.f.UID, l)
 		}
 	}
 }
 
-// waiting is the number of logs that wait for their turn.
-func (s *Shipper) waiting() int {
+// queuedTurns returns the number of queued logs.
+func (s *Shipper) queuedTurns() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.turns)
 }
 
-// open tells whether something may be sent.
-func (s *Shipper) open() bool { return s.up && s.sent+pieceSize <= s.cfg.Window }
+// canSendLocked reports whether the connection and the window allow to send a piece.
+func (s *Shipper) canSendLocked() bool {
+	return s.connected && s.bytesInFlight+pieceSize <= s.cfg.Window
+}
 
-// unread has a log looked at again later that could not be read.
-func (s *Shipper) unread(f *follower, err error) {
+// markUnread makes Run retry a log that could not be read.
+func (s *Shipper) markUnread(f *follower, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f.unread = true
 	s.cfg.Log.Warn("cannot read a log", "task", f.UID, "attempt", f.Attempt.Attempt, "error", err)
 }
 
-// turn is what a log may do now: send from an offset on, or ask.
+// turn is what to send of a log: a piece from an offset on, or a query.
 type turn struct {
 	f        *follower
 	question bool
 	at       int64
 	stage    uint64
-	// ended is from before the log is read: what is written until then is read.
+	// ended was read before the log, so that no write before the end is missed.
 	ended bool
 }
 
-// take picks the next log that may send something.
-func (s *Shipper) take() (t turn, ok bool) {
+// takeTurn removes the next log that may send from the queue.
+func (s *Shipper) takeTurn() (t turn, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for range len(s.turns) {
-		if !s.open() {
+		if !s.canSendLocked() {
 			return turn{}, false
 		}
 		f := s.turns[0]
 		s.turns = s.turns[1:]
 		f.waiting, f.unread = false, false
 		switch {
-		case f.gone || f.unwanted || f.closing():
-		case f.known && f.inFlight()+pieceSize > s.share(): // an answer brings its turn
-		case f.known || len(f.flight) == 0:
+		case f.dropped || f.unwanted || f.isClosing():
+		case f.known && f.unackedBytes()+pieceSize > s.windowShare(): // its next acknowledgment queues it
+		case f.known || len(f.unacked) == 0:
 			return turn{f: f, question: !f.known, at: f.next, stage: f.stage, ended: f.ended}, true
 		}
 	}
 	return turn{}, false
 }
 
-// share is how much of the window one log may take, so that a flood leaves room
-// for the others.
-func (s *Shipper) share() int { return max(s.cfg.Window*3/4, pieceSize) }
+// windowShare returns the part of the window that one log may use, so that a flood leaves
+// room for others.
+func (s *Shipper) windowShare() int { return max(s.cfg.Window*3/4, pieceSize) }
 
-// launch makes a message of what was read, unless the log has been taken back
-// meanwhile.
-func (s *Shipper) launch(t turn, c seglog.Chunk) (l wire.Logs, ok bool) {
+// buildMessage returns a message with what was read. It returns false if there is nothing to
+// send, or the log was rewound or dropped meanwhile.
+func (s *Shipper) buildMessage(t turn, c segment.Chunk) (l wire.Logs, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f := t.f
-	if f.gone || f.stage != t.stage {
+	if f.dropped || f.stage != t.stage {
 		return l, false
 	}
 	l = wire.Logs{Attempt: f.Attempt.Attempt, Offset: t.at}
@@ -165,18 +167,18 @@ func (s *Shipper) launch(t turn, c seglog.Chunk) (l wire.Logs, ok bool) {
 			return l, false
 		}
 	}
-	f.n++
-	l.N = f.n
-	f.launched(piece{n: f.n, end: l.Offset + int64(len(c.Data)), size: len(c.Data), last: l.Last}, s.now())
-	s.sent += len(c.Data)
+	f.lastSeq++
+	l.Seq = f.lastSeq
+	f.recordSent(piece{n: f.lastSeq, end: l.Offset + int64(len(c.Data)), size: len(c.Data), last: l.Last}, s.now())
+	s.bytesInFlight += len(c.Data)
 	if c.More {
-		s.await(f)
+		s.queueTurnLocked(f)
 	}
 	return l, true
 }
 
-// tellDone tells of the logs that the server wants no more of.
-func (s *Shipper) tellDone() {
+// notifyDone calls Config.Done for the logs that are finished.
+func (s *Shipper) notifyDone() {
 	s.mu.Lock()
 	done := s.done
 	s.done = nil

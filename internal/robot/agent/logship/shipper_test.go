@@ -13,15 +13,14 @@ import (
 	"testing"
 	"time"
 
-	"k8s4r.io/k8s4r/internal/seglog"
-	"k8s4r.io/k8s4r/internal/tasklog"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/protocol/logs/record"
+	"k8s4r.io/k8s4r/internal/protocol/logs/segment"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
 const patience = 20 * time.Second
 
-// server is what k8s4r-server does with logs, in memory, behind a network that
-// is as bad as asked.
+// server stores logs in memory as k8s4r-server does, behind an unreliable network.
 type server struct {
 	t      *testing.T
 	mu     sync.Mutex
@@ -41,7 +40,7 @@ type stored struct {
 	want  int64
 	n     uint64
 	last  bool
-	heard int64 // the highest offset that the robot was told
+	heard int64 // the highest offset that was acknowledged
 }
 
 func newServer(t *testing.T, seed uint64, bad float64) *server {
@@ -64,7 +63,7 @@ func (s *server) publish(_ context.Context, uid string, l wire.Logs) error {
 	return nil
 }
 
-// pass does something now, later, twice or never.
+// pass calls a function now, later, twice or never.
 func (s *server) pass(do func()) {
 	for _, old := range s.late {
 		if s.random.Float64() < 0.3 {
@@ -103,8 +102,8 @@ func (s *server) take(a Attempt, l wire.Logs) {
 		}
 		it.last = it.last || l.Last && l.Offset+int64(len(l.Data)) == it.want
 	}
-	it.n = max(it.n, l.N)
-	ack := wire.LogAck{UID: a.UID, Attempt: a.Attempt, N: it.n, Offset: it.want, Done: it.last}
+	it.n = max(it.n, l.Seq)
+	ack := wire.LogAck{UID: a.UID, Attempt: a.Attempt, Seq: it.n, Offset: it.want, Done: it.last}
 	answered := s.acked
 	s.pass(func() {
 		it.heard = max(it.heard, ack.Offset)
@@ -137,12 +136,12 @@ func (s *server) run(c Config) (ship *Shipper, stop func()) {
 		s.t.Fatal(err)
 	}
 	s.mu.Lock()
-	s.acked = ship.Acked
+	s.acked = ship.HandleAcks
 	s.mu.Unlock()
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	wg.Go(func() { ship.Run(ctx) })
-	ship.Connected(true)
+	ship.SetConnected(true)
 	stop = sync.OnceFunc(func() { cancel(); wg.Wait() })
 	s.t.Cleanup(stop)
 	return ship, stop
@@ -157,10 +156,10 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// onRobot is what is left of a log on the robot, and where that begins.
+// onRobot returns the part of a log that is left on the robot, and its offset.
 func onRobot(t *testing.T, dir string) (int64, []byte) {
 	t.Helper()
-	r, buf := seglog.Reader{Dir: dir}, make([]byte, 64<<10)
+	r, buf := segment.Reader{Dir: dir}, make([]byte, 64<<10)
 	begin, text := int64(-1), []byte(nil)
 	for at := int64(0); ; {
 		c, err := r.ReadAt(at, buf)
@@ -177,9 +176,9 @@ func onRobot(t *testing.T, dir string) (int64, []byte) {
 	}
 }
 
-// TestWhatIsStoredIsWhatWasWritten drives some tasks through a network that
+// TestShipper_StoresWhatWasWritten drives some tasks through a network that
 // loses, doubles and reorders, connections that break and agents that restart.
-func TestWhatIsStoredIsWhatWasWritten(t *testing.T) {
+func TestShipper_StoresWhatWasWritten(t *testing.T) {
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
@@ -187,18 +186,18 @@ func TestWhatIsStoredIsWhatWasWritten(t *testing.T) {
 			s := newServer(t, seed, []float64{0, 0.1, 0.5}[seed%3])
 			random := rand.New(rand.NewPCG(seed, 2))
 			const tasks = 5
-			writers, dirs, ended := [tasks]*tasklog.Writer{}, [tasks]string{}, [tasks]bool{}
+			writers, dirs, ended := [tasks]*record.Writer{}, [tasks]string{}, [tasks]bool{}
 			attempt := func(i int) Attempt { return Attempt{fmt.Sprintf("task-%d", i), 1} }
 			for i := range writers {
 				dirs[i] = filepath.Join(root, fmt.Sprint(i))
-				writers[i] = tasklog.NewWriter(dirs[i], tasklog.Options{})
+				writers[i] = record.NewWriter(dirs[i], record.Options{})
 			}
 			ship, stop := s.run(Config{Window: 64 << 10})
 			addAll := func() {
 				for i, dir := range dirs {
-					ship.Add(attempt(i), dir)
+					ship.AddLog(attempt(i), dir)
 					if ended[i] {
-						ship.Ended(attempt(i))
+						ship.EndLog(attempt(i))
 					}
 				}
 			}
@@ -207,12 +206,12 @@ func TestWhatIsStoredIsWhatWasWritten(t *testing.T) {
 				i := random.IntN(tasks)
 				if !ended[i] {
 					text := strings.Repeat(fmt.Sprintf("%d %d\n", step, i), 1+random.IntN(2000))
-					writers[i].Write(tasklog.Stdout, []byte(text), time.Now())
+					writers[i].Write(record.Stdout, []byte(text), time.Now())
 				}
 				switch random.IntN(15) {
 				case 0:
-					ship.Connected(false)
-					ship.Connected(true)
+					ship.SetConnected(false)
+					ship.SetConnected(true)
 				case 1:
 					stop()
 					ship, stop = s.run(Config{Window: 64 << 10})
@@ -220,17 +219,17 @@ func TestWhatIsStoredIsWhatWasWritten(t *testing.T) {
 				case 2:
 					writers[i].Close(time.Now())
 					ended[i] = true
-					ship.Ended(attempt(i))
+					ship.EndLog(attempt(i))
 				}
 				time.Sleep(time.Duration(random.IntN(3)) * time.Millisecond)
 			}
 			for i, w := range writers {
 				if !ended[i] {
 					w.Close(time.Now())
-					ship.Ended(attempt(i))
+					ship.EndLog(attempt(i))
 				}
 			}
-			eventually(t, "all is acknowledged", func() bool { return s.isDone(tasks) && ship.Unsent() == 0 })
+			eventually(t, "all is acknowledged", func() bool { return s.isDone(tasks) && ship.unsentCount() == 0 })
 			stop()
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -243,25 +242,25 @@ func TestWhatIsStoredIsWhatWasWritten(t *testing.T) {
 			if s.resent > 0 {
 				t.Errorf("%d bytes came again although they had been acknowledged", s.resent)
 			}
-			if ship.sent != 0 {
-				t.Errorf("%d bytes are said to be on the way", ship.sent)
+			if ship.bytesInFlight != 0 {
+				t.Errorf("%d bytes are counted as unacknowledged", ship.bytesInFlight)
 			}
 		})
 	}
 }
 
-func TestWhatIsGoneIsSaid(t *testing.T) {
+func TestShipper_ReportsLostBytes(t *testing.T) {
 	dir := t.TempDir()
-	w := tasklog.NewWriter(dir, tasklog.Options{SegmentSize: 8 << 10, Keep: 3})
+	w := record.NewWriter(dir, record.Options{SegmentSize: 8 << 10, Keep: 3})
 	for i := range 10000 {
-		w.Write(tasklog.Stdout, fmt.Appendf(nil, "line %d\n", i), time.Now())
+		w.Write(record.Stdout, fmt.Appendf(nil, "line %d\n", i), time.Now())
 	}
 	w.Close(time.Now())
 	s := newServer(t, 1, 0)
 	ship, _ := s.run(Config{})
 	a := Attempt{"task", 1}
-	ship.Add(a, dir)
-	ship.Ended(a)
+	ship.AddLog(a, dir)
+	ship.EndLog(a)
 	eventually(t, "all is acknowledged", func() bool { return s.isDone(1) })
 	begin, text := onRobot(t, dir)
 	if it := s.logs[a]; it.lost != begin || begin == 0 || !bytes.Equal(it.text, text) {
@@ -269,14 +268,14 @@ func TestWhatIsGoneIsSaid(t *testing.T) {
 	}
 }
 
-func TestAServerThatLostSomethingGetsItAgain(t *testing.T) {
+func TestShipper_ResendsWhatTheServerLost(t *testing.T) {
 	dir, a := t.TempDir(), Attempt{"task", 1}
-	w := tasklog.NewWriter(dir, tasklog.Options{})
+	w := record.NewWriter(dir, record.Options{})
 	s := newServer(t, 1, 0)
 	s.honest = false
 	ship, _ := s.run(Config{})
-	ship.Add(a, dir)
-	w.Write(tasklog.Stdout, []byte(strings.Repeat("before\n", 10000)), time.Now())
+	ship.AddLog(a, dir)
+	w.Write(record.Stdout, []byte(strings.Repeat("before\n", 10000)), time.Now())
 	_, text := onRobot(t, dir)
 	eventually(t, "it is there", func() bool {
 		s.mu.Lock()
@@ -286,23 +285,23 @@ func TestAServerThatLostSomethingGetsItAgain(t *testing.T) {
 	s.mu.Lock()
 	s.logs[a].text, s.logs[a].want = nil, 0 // another disk
 	s.mu.Unlock()
-	w.Write(tasklog.Stdout, []byte("after\n"), time.Now())
+	w.Write(record.Stdout, []byte("after\n"), time.Now())
 	w.Close(time.Now())
-	ship.Ended(a)
+	ship.EndLog(a)
 	eventually(t, "all is acknowledged", func() bool { return s.isDone(1) })
 	if _, text = onRobot(t, dir); !bytes.Equal(s.logs[a].text, text) {
 		t.Errorf("%d bytes of %d", len(s.logs[a].text), len(text))
 	}
 }
 
-func TestALogThatNobodyWantsIsLetGo(t *testing.T) {
+func TestShipper_DropsUnwantedLog(t *testing.T) {
 	dir, a := t.TempDir(), Attempt{"task", 1}
-	w := tasklog.NewWriter(dir, tasklog.Options{})
+	w := record.NewWriter(dir, record.Options{})
 	s := newServer(t, 1, 0)
 	s.logs[a] = &stored{last: true}
 	ship, _ := s.run(Config{})
-	ship.Add(a, dir)
-	w.Write(tasklog.Stdout, []byte("hello\n"), time.Now())
+	ship.AddLog(a, dir)
+	w.Write(record.Stdout, []byte("hello\n"), time.Now())
 	eventually(t, "it is let go", func() bool {
 		ship.mu.Lock()
 		defer ship.mu.Unlock()
@@ -311,21 +310,21 @@ func TestALogThatNobodyWantsIsLetGo(t *testing.T) {
 	if s.isDone(1) {
 		t.Error("it is done while it runs")
 	}
-	ship.Ended(a)
+	ship.EndLog(a)
 	eventually(t, "it is done", func() bool { return s.isDone(1) })
 }
 
-// TestAFloodHoldsUpNobody measures how long one line takes beside a task that
+// TestShipper_FloodDoesNotDelayOtherLogs measures how long one line takes beside a task that
 // writes as much as it can.
-func TestAFloodHoldsUpNobody(t *testing.T) {
+func TestShipper_FloodDoesNotDelayOtherLogs(t *testing.T) {
 	root := t.TempDir()
 	s := newServer(t, 1, 0)
 	ship, _ := s.run(Config{RepeatAfter: time.Minute})
 	flood, quiet := Attempt{"flood", 1}, Attempt{"quiet", 1}
-	f := tasklog.NewWriter(filepath.Join(root, "flood"), tasklog.Options{})
-	q := tasklog.NewWriter(filepath.Join(root, "quiet"), tasklog.Options{})
-	ship.Add(flood, filepath.Join(root, "flood"))
-	ship.Add(quiet, filepath.Join(root, "quiet"))
+	f := record.NewWriter(filepath.Join(root, "flood"), record.Options{})
+	q := record.NewWriter(filepath.Join(root, "quiet"), record.Options{})
+	ship.AddLog(flood, filepath.Join(root, "flood"))
+	ship.AddLog(quiet, filepath.Join(root, "quiet"))
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
@@ -335,7 +334,7 @@ func TestAFloodHoldsUpNobody(t *testing.T) {
 			case <-stop:
 				return
 			default:
-				f.Write(tasklog.Stdout, text, time.Now())
+				f.Write(record.Stdout, text, time.Now())
 				time.Sleep(time.Millisecond) // one of two cores
 			}
 		}
@@ -343,7 +342,7 @@ func TestAFloodHoldsUpNobody(t *testing.T) {
 	var took []time.Duration
 	for i := range 20 {
 		began := time.Now()
-		q.Write(tasklog.Stdout, fmt.Appendf(nil, "line %d\n", i), began)
+		q.Write(record.Stdout, fmt.Appendf(nil, "line %d\n", i), began)
 		eventually(t, "the line is there", func() bool {
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -359,20 +358,20 @@ func TestAFloodHoldsUpNobody(t *testing.T) {
 	}
 }
 
-func TestAThousandTasksTakeNoGoroutines(t *testing.T) {
+func TestShipper_NeedsNoGoroutinePerTask(t *testing.T) {
 	root := t.TempDir()
 	s := newServer(t, 1, 0)
 	ship, _ := s.run(Config{})
 	before := runtime.NumGoroutine()
 	for i := range 1000 {
-		ship.Add(Attempt{fmt.Sprintf("task-%d", i), 1}, filepath.Join(root, fmt.Sprint(i)))
+		ship.AddLog(Attempt{fmt.Sprintf("task-%d", i), 1}, filepath.Join(root, fmt.Sprint(i)))
 	}
 	if now := runtime.NumGoroutine(); now > before+5 {
 		t.Errorf("%d goroutines, and %d before", now, before)
 	}
-	w := tasklog.NewWriter(filepath.Join(root, "7"), tasklog.Options{})
+	w := record.NewWriter(filepath.Join(root, "7"), record.Options{})
 	began := time.Now()
-	w.Write(tasklog.Stdout, []byte("hello\n"), began)
+	w.Write(record.Stdout, []byte("hello\n"), began)
 	eventually(t, "the line is there", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -382,19 +381,18 @@ func TestAThousandTasksTakeNoGoroutines(t *testing.T) {
 	t.Logf("the line took %s", time.Since(began))
 }
 
-// TestWithoutInotifyLogsAreLookedAt takes inotify away, as a user with too many
-// watches has it.
-func TestWithoutInotifyLogsAreLookedAt(t *testing.T) {
+// TestShipper_PollsWithoutInotify simulates a user without inotify watches left.
+func TestShipper_PollsWithoutInotify(t *testing.T) {
 	dir, a := t.TempDir(), Attempt{"task", 1}
 	s := newServer(t, 1, 0)
 	ship, _ := s.run(Config{})
 	ship.watch.mu.Lock()
 	ship.watch.fd = -1
 	ship.watch.mu.Unlock()
-	ship.Add(a, dir)
-	w := tasklog.NewWriter(dir, tasklog.Options{})
+	ship.AddLog(a, dir)
+	w := record.NewWriter(dir, record.Options{})
 	for i := range 3 {
-		w.Write(tasklog.Stdout, []byte("hello\n"), time.Now())
+		w.Write(record.Stdout, []byte("hello\n"), time.Now())
 		eventually(t, "the line is there", func() bool {
 			s.mu.Lock()
 			defer s.mu.Unlock()

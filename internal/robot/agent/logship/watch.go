@@ -13,34 +13,32 @@ import (
 const (
 	// noWatch is the watch of a log that has none.
 	noWatch int32 = -1
-	// lookEvery is how often a log without a watch is looked at.
-	lookEvery = 100 * time.Millisecond
+	// pollInterval is how often logs without a watch are polled.
+	pollInterval = 100 * time.Millisecond
 )
 
-// watch tells which logs have grown, through inotify. The kernel gives a user so
-// many watches and no more; logs beyond that are looked at now and then.
-//
-// It is also what the one goroutine sleeps on: ring wakes it.
-type watch struct {
+// logWatcher finds out which logs have grown through inotify. The kernel limits the watches
+// of a user; logs beyond the limit are polled. Run sleeps in it until wakeUp is called.
+type logWatcher struct {
 	file   *os.File
 	raw    int // its descriptor
 	events []byte
 
-	mu   sync.Mutex
-	fd   int // of inotify; negative: there is none to be had
-	logs map[int32]*follower
-	rung bool
+	mu    sync.Mutex
+	fd    int // of inotify; negative: not available
+	logs  map[int32]*follower
+	woken bool
 }
 
-func newWatch() (*watch, error) {
-	w := &watch{logs: map[int32]*follower{}, events: make([]byte, 4096)}
+func newLogWatcher() (*logWatcher, error) {
+	w := &logWatcher{logs: map[int32]*follower{}, events: make([]byte, 4096)}
 	var err error
 	if w.fd, err = unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK); err == nil {
 		w.file, w.raw = os.NewFile(uintptr(w.fd), "inotify"), w.fd
 		return w, nil
 	}
 	w.fd = -1
-	// Something to sleep on: a pipe that nobody writes to.
+	// A pipe without a writer, to sleep on.
 	var pipe [2]int
 	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
 		return nil, err
@@ -49,8 +47,8 @@ func newWatch() (*watch, error) {
 	return w, nil
 }
 
-// add begins to watch a log's directory.
-func (w *watch) add(f *follower) {
+// addLog starts to watch a log's directory.
+func (w *logWatcher) addLog(f *follower) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.fd < 0 {
@@ -64,8 +62,8 @@ func (w *watch) add(f *follower) {
 	w.logs[f.wd] = f
 }
 
-// remove ends that.
-func (w *watch) remove(f *follower) {
+// removeLog stops to watch a log's directory.
+func (w *logWatcher) removeLog(f *follower) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.fd >= 0 && w.logs[f.wd] == f {
@@ -75,41 +73,40 @@ func (w *watch) remove(f *follower) {
 	f.wd = noWatch
 }
 
-// ring wakes who sleeps, or who is about to.
-func (w *watch) ring() {
+// wakeUp makes the current or next call of waitForGrowth return.
+func (w *logWatcher) wakeUp() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.rung {
-		w.rung = true
+	if !w.woken {
+		w.woken = true
 		_ = w.file.SetReadDeadline(time.Unix(1, 0))
 	}
 }
 
-// sleep waits until a log grows, somebody rings, or the time comes. It returns
-// the logs that have grown; all: each of them may have.
-func (w *watch) sleep(until time.Time) (grown []*follower, all bool) {
+// waitForGrowth blocks until a log grows, wakeUp is called, or the deadline. It returns the
+// logs that have grown; if all is true, any log may have.
+func (w *logWatcher) waitForGrowth(until time.Time) (grown []*follower, all bool) {
 	w.mu.Lock()
-	if !w.rung {
+	if !w.woken {
 		_ = w.file.SetReadDeadline(until)
 	}
 	w.mu.Unlock()
-	// A file whose deadline is over gives nothing, also if there is something: so
-	// it is asked without one first.
+	// A read after the deadline fails even if there are events, so read without one first.
 	n, err := unix.Read(w.raw, w.events)
 	if n <= 0 {
 		n, err = w.file.Read(w.events)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.rung = false
+	w.woken = false
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-		time.Sleep(lookEvery) // never seen; it must not become a busy loop
+		time.Sleep(pollInterval) // unexpected; avoids a busy loop
 	}
-	return w.parse(w.events[:max(n, 0)])
+	return w.parseEvents(w.events[:max(n, 0)])
 }
 
-// parse reads what inotify says (inotify(7)).
-func (w *watch) parse(b []byte) (grown []*follower, all bool) {
+// parseEvents parses inotify events (inotify(7)).
+func (w *logWatcher) parseEvents(b []byte) (grown []*follower, all bool) {
 	for len(b) >= unix.SizeofInotifyEvent {
 		wd := int32(binary.NativeEndian.Uint32(b))
 		mask, length := binary.NativeEndian.Uint32(b[4:]), binary.NativeEndian.Uint32(b[12:])
@@ -122,9 +119,9 @@ func (w *watch) parse(b []byte) (grown []*follower, all bool) {
 	return grown, all
 }
 
-func (w *watch) close() {
+func (w *logWatcher) closeWatch() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.fd = -1 // the number may be somebody else's from now on
+	w.fd = -1 // the descriptor may be reused from now on
 	_ = w.file.Close()
 }

@@ -1,20 +1,15 @@
-package agent
+package runner
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"slices"
 	"time"
 
-	"k8s4r.io/k8s4r/internal/driver"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/robot/driver"
 )
 
-// question asks the runner what lives. The answer has room for one.
-type question struct{ answer chan<- []LiveTask }
-
-// LiveTask is an attempt that is alive, for people.
+// LiveTask is a live attempt, as users see it.
 type LiveTask struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
@@ -23,16 +18,17 @@ type LiveTask struct {
 	Driver    string `json:"driver,omitempty"`
 	// State is TaskStarting or TaskRunning.
 	State string `json:"state"`
-	// PID is of the task's first process. Zero: not started, or not of this machine.
+	// PID is the task's first process. It is zero if the task was not started, or runs in
+	// a container.
 	PID int `json:"pid,omitempty"`
-	// Since is when it started. Nil: not yet.
+	// Since is when it started. It is nil if it has not.
 	Since *time.Time `json:"since,omitempty"`
-	// Use is of when the last heartbeat was sent. Nil: not measured yet.
-	Use *wire.ResourceUse `json:"use,omitempty"`
+	// Use was measured for the last heartbeat. It is nil if it was not measured yet.
+	Use *wire.ResourceUsage `json:"use,omitempty"`
 
-	name   driver.Attempt
-	shim   int    // the process of its shim; zero: none yet
-	cgroup string // the name that its control group would have
+	driverAttempt driver.Attempt
+	shimPID       int    // zero: no shim yet
+	cgroupName    string // of its control group, if the robot has control groups
 }
 
 // The states of a LiveTask.
@@ -41,49 +37,27 @@ const (
 	TaskRunning  = "running"
 )
 
-// errBusy says that the runner does not come round to its messages: as a rule the
-// disk does not take the journal.
-var errBusy = errors.New("the agent is busy with its disk and takes on nothing")
-
-// ask returns what lives, in the order of UIDs. It fails when the runner does not
-// answer before ctx ends.
-func (a *Agent) ask(ctx context.Context) ([]LiveTask, error) {
-	answer := make(chan []LiveTask, 1)
-	select {
-	case a.runner.inbox <- question{answer}:
-	case <-ctx.Done():
-		return nil, errBusy
-	}
-	select {
-	case tasks := <-answer:
-		return tasks, nil
-	case <-ctx.Done():
-		return nil, errBusy
-	}
-}
-
-// survey is what lives.
-func (r *runner) survey() []LiveTask {
+func (r *Runner) listLiveTasks() []LiveTask {
 	all := make([]LiveTask, 0, len(r.live))
 	for _, run := range r.live {
-		all = append(all, r.describe(run))
+		all = append(all, r.describeRun(run))
 	}
 	slices.SortFunc(all, func(a, b LiveTask) int { return cmp.Compare(a.UID, b.UID) })
 	return all
 }
 
-func (r *runner) describe(run *run) LiveTask {
+func (r *Runner) describeRun(run *run) LiveTask {
 	m := run.task.Metadata
 	t := LiveTask{
 		Namespace: m.Namespace, Name: m.Name, UID: m.UID, Attempt: run.attempt, Driver: run.task.Spec.Driver, State: TaskStarting,
-		name: r.name(run),
+		driverAttempt: r.driverAttempt(run),
 	}
 	if !run.startedAt.IsZero() {
 		since := run.startedAt
 		t.State, t.Since = TaskRunning, &since
 	}
 	if run.shim != nil {
-		t.shim, t.cgroup = run.shim.PID, cgroupName(m.UID, run.attempt)
+		t.shimPID, t.cgroupName = run.shim.PID, cgroupName(m.UID, run.attempt)
 	}
 	if e, known := r.journal.Get(m.UID, run.attempt); known && e.Process != nil {
 		t.PID = e.Process.PID

@@ -1,4 +1,4 @@
-// Package service has the systemd unit that runs the agent.
+// Package service contains the systemd unit that runs the agent.
 package service
 
 import (
@@ -12,13 +12,12 @@ var unit string
 // DefaultConfig is the configuration file of the service.
 const DefaultConfig = "/etc/k8s4r/agent.yaml"
 
-// Unit is the unit for a program at this absolute path, with this configuration
-// file.
+// Unit returns the unit for a program at this absolute path, with this configuration file.
 func Unit(program, config string) string {
-	return strings.NewReplacer("@PROGRAM@", escape(program), "@CONFIG@", escape(config)).Replace(unit)
+	return strings.NewReplacer("@PROGRAM@", escapePath(program), "@CONFIG@", escapePath(config)).Replace(unit)
 }
 
-// escape writes a path as systemd reads it on a command line.
-func escape(path string) string {
+// escapePath quotes a path for the command line of a unit.
+func escapePath(path string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "%", "%%", "$", "$$").Replace(path) + `"`
 }

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// settings reads the unit, by section and key.
+// settings returns the values of the unit by section and key.
 func settings(t *testing.T, unit string) map[string]string {
 	t.Helper()
 	all, section := map[string]string{}, ""
@@ -27,7 +27,7 @@ func settings(t *testing.T, unit string) map[string]string {
 	return all
 }
 
-func TestTheUnitLeavesTasksAlone(t *testing.T) {
+func TestUnit_LeavesTasksRunning(t *testing.T) {
 	got := settings(t, Unit("/usr/local/bin/k8s4r-agent", DefaultConfig))
 	for key, want := range map[string]string{
 		"[Service]ExecStart":          `"/usr/local/bin/k8s4r-agent" --config "/etc/k8s4r/agent.yaml"`,
@@ -46,7 +46,7 @@ func TestTheUnitLeavesTasksAlone(t *testing.T) {
 			t.Errorf("%s is %q, want %q", key, got[key], want)
 		}
 	}
-	// What a service inherits, its tasks inherit.
+	// Tasks inherit the restrictions of the service.
 	for key := range got {
 		for _, confines := range []string{"NoNewPrivileges", "Private", "Protect", "Restrict", "SystemCall", "Capability", "MemoryDeny", "MemoryMax", "CPUQuota", "OOMScore", "User"} {
 			if strings.HasPrefix(key, "[Service]"+confines) {
@@ -56,16 +56,15 @@ func TestTheUnitLeavesTasksAlone(t *testing.T) {
 	}
 }
 
-func TestPathsAreWrittenAsSystemdReadsThem(t *testing.T) {
+func TestUnit_EscapesPaths(t *testing.T) {
 	got := settings(t, Unit(`/opt/my "robot"/100%/$x\agent`, "/etc/a.yaml"))["[Service]ExecStart"]
 	if want := `"/opt/my \"robot\"/100%%/$$x\\agent" --config "/etc/a.yaml"`; got != want {
 		t.Errorf("ExecStart=%s, want %s", got, want)
 	}
 }
 
-// TestSystemdTakesTheUnit asks systemd itself where it is installed; what matters
-// is tested without it above.
-func TestSystemdTakesTheUnit(t *testing.T) {
+// TestUnit_IsValidForSystemd runs systemd-analyze where it is installed.
+func TestUnit_IsValidForSystemd(t *testing.T) {
 	verify, err := exec.LookPath("systemd-analyze")
 	if err != nil {
 		t.Log("there is no systemd-analyze here")

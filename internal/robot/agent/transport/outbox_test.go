@@ -1,4 +1,4 @@
-package agent
+package transport
 
 import (
 	"context"
@@ -8,29 +8,29 @@ import (
 	"testing/synctest"
 	"time"
 
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
-// post collects what an outbox sends, and when.
-type post struct {
+// sentReports records what an outbox sends, and when.
+type sentReports struct {
 	began time.Time
 	at    []time.Duration
 	sent  []wire.Status
 	err   error
 }
 
-func (p *post) send(_ context.Context, s wire.Status) error {
+func (p *sentReports) send(_ context.Context, s wire.Status) error {
 	p.at, p.sent = append(p.at, time.Since(p.began)), append(p.sent, s)
 	return p.err
 }
 
-func runOutbox(t *testing.T) (*outbox, *post) {
-	p := &post{began: time.Now()}
-	o := newOutbox(p.send, time.Now)
+func runOutbox(t *testing.T) (*Outbox, *sentReports) {
+	p := &sentReports{began: time.Now()}
+	o := NewOutbox(p.send, time.Now)
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
-	go o.run(ctx)
-	o.connected(true)
+	go o.Run(ctx)
+	o.SetConnected(true)
 	return o, p
 }
 
@@ -50,7 +50,7 @@ func seconds(n ...int) (all []time.Duration) {
 }
 
 func TestOutbox(t *testing.T) {
-	test := func(name string, f func(t *testing.T, o *outbox, p *post)) {
+	test := func(name string, f func(t *testing.T, o *Outbox, p *sentReports)) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o, p := runOutbox(t)
@@ -58,21 +58,21 @@ func TestOutbox(t *testing.T) {
 			})
 		})
 	}
-	test("a report is repeated with pauses that double to 30 s, until it is acknowledged", func(t *testing.T, o *outbox, p *post) {
-		o.put(reportOf("a", 2))
+	test("a report is repeated with pauses that double to 30 s, until it is acknowledged", func(t *testing.T, o *Outbox, p *sentReports) {
+		o.Put(reportOf("a", 2))
 		time.Sleep(100 * time.Second)
 		synctest.Wait()
-		o.ack(wire.TaskAck{UID: "a", Attempt: 1, Seq: 2})
+		o.Acknowledge(wire.TaskAck{UID: "a", Attempt: 1, Seq: 2})
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if want := seconds(0, 1, 3, 7, 15, 31, 61, 91); !slices.Equal(p.at, want) {
 			t.Errorf("sent at %v, want %v", p.at, want)
 		}
 	})
-	test("an ack of something older or of something else does not count", func(t *testing.T, o *outbox, p *post) {
-		o.put(reportOf("a", 2))
+	test("an ack of something older or of something else does not count", func(t *testing.T, o *Outbox, p *sentReports) {
+		o.Put(reportOf("a", 2))
 		for _, ack := range []wire.TaskAck{{UID: "a", Attempt: 1, Seq: 1}, {UID: "a", Attempt: 2, Seq: 2}, {UID: "b", Attempt: 1, Seq: 2}} {
-			o.ack(ack)
+			o.Acknowledge(ack)
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
@@ -80,10 +80,10 @@ func TestOutbox(t *testing.T) {
 			t.Errorf("sent %d times, want it repeated", len(p.sent))
 		}
 	})
-	test("the end overtakes a running report, and not the other way about", func(t *testing.T, o *outbox, p *post) {
-		o.put(reportOf("a", 1))
-		o.put(reportOf("a", 2))
-		o.put(reportOf("a", 1))
+	test("the end overtakes a running report, and not the other way about", func(t *testing.T, o *Outbox, p *sentReports) {
+		o.Put(reportOf("a", 1))
+		o.Put(reportOf("a", 2))
+		o.Put(reportOf("a", 1))
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
 		for _, s := range p.sent {
@@ -92,21 +92,21 @@ func TestOutbox(t *testing.T) {
 			}
 		}
 	})
-	test("after a reconnect all is due at once, in the order it was put in", func(t *testing.T, o *outbox, p *post) {
-		o.put(reportOf("a", 2))
-		o.put(reportOf("b", 2))
+	test("after a reconnect all is due at once, in the order it was put in", func(t *testing.T, o *Outbox, p *sentReports) {
+		o.Put(reportOf("a", 2))
+		o.Put(reportOf("b", 2))
 		time.Sleep(40 * time.Second)
 		synctest.Wait()
-		o.connected(false)
+		o.SetConnected(false)
 		n := len(p.sent)
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		o.put(reportOf("c", 1))
+		o.Put(reportOf("c", 1))
 		synctest.Wait()
 		if len(p.sent) != n {
 			t.Error("sent without a connection")
 		}
-		o.connected(true)
+		o.SetConnected(true)
 		synctest.Wait()
 		var order []string
 		for _, s := range p.sent[n:] {
@@ -116,30 +116,30 @@ func TestOutbox(t *testing.T) {
 			t.Errorf("sent %v, want a, b, c", order)
 		}
 	})
-	test("a connection that fails in the middle loses nothing", func(t *testing.T, o *outbox, p *post) {
+	test("a connection that fails in the middle loses nothing", func(t *testing.T, o *Outbox, p *sentReports) {
 		p.err = errors.New("broken pipe")
-		o.put(reportOf("a", 2))
-		o.put(reportOf("b", 2))
+		o.Put(reportOf("a", 2))
+		o.Put(reportOf("b", 2))
 		synctest.Wait()
-		o.connected(false)
+		o.SetConnected(false)
 		p.err, p.sent = nil, nil
-		o.connected(true)
+		o.SetConnected(true)
 		synctest.Wait()
 		if len(p.sent) != 2 {
 			t.Errorf("sent %+v, want both reports", p.sent)
 		}
 	})
-	test("it is drained when the last report is acknowledged", func(t *testing.T, o *outbox, _ *post) {
-		o.put(reportOf("a", 2))
-		drained := o.drained()
+	test("it is drained when the last report is acknowledged", func(t *testing.T, o *Outbox, _ *sentReports) {
+		o.Put(reportOf("a", 2))
+		drained := o.Drained()
 		synctest.Wait()
 		select {
 		case <-drained:
 			t.Error("drained while a report waits")
 		default:
 		}
-		o.ack(wire.TaskAck{UID: "a", Attempt: 1, Seq: 9})
+		o.Acknowledge(wire.TaskAck{UID: "a", Attempt: 1, Seq: 9})
 		<-drained
-		<-o.drained()
+		<-o.Drained()
 	})
 }

@@ -1,5 +1,5 @@
-// Package drivertest is the suite that every driver passes, as it works for real: in
-// a shim. The program of the tests must be the shim when it is asked to (Main).
+// Package drivertest is the conformance suite of drivers. It runs them in a real shim, so the test
+// program must become the shim when it is started as one (Main).
 package drivertest
 
 import (
@@ -13,37 +13,34 @@ import (
 	"testing"
 	"time"
 
-	"k8s4r.io/k8s4r/internal/agent/shims"
-	"k8s4r.io/k8s4r/internal/driver"
-	"k8s4r.io/k8s4r/internal/proc"
-	"k8s4r.io/k8s4r/internal/shim"
-	"k8s4r.io/k8s4r/internal/tasklog"
-	"k8s4r.io/k8s4r/internal/wire"
+	tasklog "k8s4r.io/k8s4r/internal/protocol/logs/record"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/robot/driver"
+	"k8s4r.io/k8s4r/internal/robot/proc"
+	"k8s4r.io/k8s4r/internal/robot/shim"
+	"k8s4r.io/k8s4r/internal/robot/shim/supervisor"
 )
 
 const patience = time.Minute
 
-// Suite says how to test one driver.
+// Suite describes how to test one driver.
 type Suite struct {
 	// Driver is its name.
 	Driver string
-	// Engine is the unix socket of the Docker engine, for who needs one.
+	// Engine is the unix socket of the Docker engine. It may be empty for other drivers.
 	Engine string
-	// Shell is the config that runs a script by sh. The script finds the PID of
-	// the task's first process in LEADER, unless it is that process.
+	// Shell returns the config that runs a script with sh. If the script is not the task's first
+	// process, LEADER holds the PID of that.
 	Shell func(script string) wire.TaskConfig
-	// Broken are configs that Check must refuse, by what the refusal says.
+	// Broken maps error texts to the configs that Check must reject with them.
 	Broken map[string]wire.TaskConfig
-	// Unstartable are configs that Check passes and Start must refuse, by what
-	// the refusal says.
+	// Unstartable maps error texts to configs that Check accepts and Start must reject with them.
 	Unstartable map[string]wire.TaskConfig
-	// Left names what is left of an attempt beside processes. Nil: there is
-	// nothing else.
+	// Left lists what is left of an attempt besides processes. If nil, there can be nothing.
 	Left func(driver.Attempt) []string
 }
 
-// Main makes the test's program a shim where it is asked to, and else runs the
-// tests.
+// Main runs the shim if the test program was started as one, and otherwise the tests.
 func Main(m *testing.M) {
 	if status, ours := shim.Main(os.Args[1:]); ours {
 		os.Exit(status)
@@ -66,7 +63,7 @@ func Run(t *testing.T, s Suite) {
 	t.Run("the agent's descriptors do not reach the task", s.closesDescriptors)
 }
 
-func (s Suite) driver() driver.Driver { return driver.Builtin(s.Engine)[s.Driver] }
+func (s Suite) driver() driver.Driver { return driver.NewBuiltinSet(s.Engine)[s.Driver] }
 
 func (s Suite) refusesBroken(t *testing.T) {
 	for want, config := range s.Broken {
@@ -94,7 +91,7 @@ func (s Suite) tellsHowItEnded(t *testing.T) {
 		"kill -9 ${LEADER:-$$}; sleep 600": {Code: 137, Signal: 9},
 	} {
 		got := s.run(t, script).end()
-		if got.Code != want.Code || got.Signal != want.Signal || got.Cause != "" || got.Killed || got.Error != "" {
+		if got.Code != want.Code || got.Signal != want.Signal || got.StopReason != "" || got.Killed || got.Error != "" {
 			t.Errorf("%q ended as %+v, want %+v", script, got, want)
 		}
 	}
@@ -138,11 +135,11 @@ func (s Suite) sweepsWhatWasLeft(t *testing.T) {
 	if err := syscall.Kill(r.shim.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	r.await("the shim to be gone", func() bool { return !proc.Alive(r.shim.PID) })
-	if _, err := shims.KillLeftovers([]shims.Leftover{{Dir: r.dir}}, patience); err != nil {
+	r.await("the shim to be gone", func() bool { return !proc.IsAlive(r.shim.PID) })
+	if _, err := supervisor.KillLeftovers([]supervisor.Leftover{{Dir: r.dir}}, patience); err != nil {
 		t.Error(err)
 	}
-	if err := driver.Builtin(s.Engine).Sweep(s.Driver, r.attempt); err != nil {
+	if err := driver.NewBuiltinSet(s.Engine).Sweep(s.Driver, r.attempt); err != nil {
 		t.Error(err)
 	}
 	r.nothingLeft()
@@ -154,7 +151,7 @@ func (s Suite) killsTheDeaf(t *testing.T) {
 	if err := r.keeper.Stop(r.shim, "Stopped", 50*time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
-	if e := r.end(); e.Signal != int(syscall.SIGKILL) || !e.Killed || e.Cause != "Stopped" {
+	if e := r.end(); e.Signal != int(syscall.SIGKILL) || !e.Killed || e.StopReason != "Stopped" {
 		t.Errorf("ended as %+v, want killed because Stopped", e)
 	}
 }
@@ -163,7 +160,7 @@ func (s Suite) keepsTheTimeout(t *testing.T) {
 	const timeout = 300 * time.Millisecond
 	r := s.start(t, shim.Spec{Config: s.Shell("exec sleep 600"), Timeout: timeout, KillTimeout: time.Minute})
 	e := r.end()
-	if e.Cause != wire.ReasonTimeout || e.Code != 128+int(syscall.SIGTERM) || e.Killed {
+	if e.StopReason != wire.ReasonTimeout || e.Code != 128+int(syscall.SIGTERM) || e.Killed {
 		t.Errorf("ended as %+v, want terminated because of the timeout", e)
 	}
 	if ran := e.At.Sub(r.state.Started.At); ran < timeout {
@@ -179,13 +176,13 @@ func (s Suite) closesDescriptors(t *testing.T) {
 	defer f.Close()
 	r := s.run(t, "ls /proc/self/fd")
 	r.end()
-	if out := r.output(tasklog.Stdout); out != "0\n1\n2\n3\n" { // the last is the directory that ls reads
+	if out := r.output(tasklog.Stdout); out != "0\n1\n2\n3\n" { // 3 is the directory that ls reads
 		t.Errorf("descriptors of the task: %s", out)
 	}
 }
 
-// StopsBeforeTheStart stops a task whose config takes for ever to prepare, once it is
-// at that.
+// StopsBeforeTheStart stops a task while its config, which takes forever to prepare, is being
+// prepared.
 func (s Suite) StopsBeforeTheStart(t *testing.T, config wire.TaskConfig, at <-chan struct{}) {
 	t.Helper()
 	r := s.start(t, shim.Spec{Config: config})
@@ -197,20 +194,20 @@ func (s Suite) StopsBeforeTheStart(t *testing.T, config wire.TaskConfig, at <-ch
 	if err := r.keeper.Stop(r.shim, wire.ReasonStopped, time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	if e := r.end(); e.Cause != wire.ReasonStopped || e.Code != -1 || e.Error != "" || r.state.Begun {
-		t.Errorf("ended as %+v, begun %v, want stopped before it began", e, r.state.Begun)
+	if e := r.end(); e.StopReason != wire.ReasonStopped || e.Code != -1 || e.Error != "" || r.state.MayHaveStarted {
+		t.Errorf("ended as %+v, begun %v, want stopped before it began", e, r.state.MayHaveStarted)
 	}
 }
 
-// started is a task with its shim.
+// started is a running task with its shim.
 type started struct {
 	t       *testing.T
 	attempt driver.Attempt
-	dir     string // the task's own
+	dir     string // the task's directory
 	logs    string
-	keeper  *shims.Keeper
-	shim    *shims.Shim
-	state   *shim.State // the last word; for after end
+	keeper  *supervisor.Supervisor
+	shim    *supervisor.Shim
+	state   *shim.State // the final state; set by end
 	left    func(driver.Attempt) []string
 }
 
@@ -225,7 +222,7 @@ func (s Suite) start(t *testing.T, spec shim.Spec) started {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keeper, err := shims.New()
+	keeper, err := supervisor.New()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +230,7 @@ func (s Suite) start(t *testing.T, spec shim.Spec) started {
 	attempt := driver.Attempt{UID: filepath.Base(filepath.Dir(dir)) + "-" + filepath.Base(dir), Number: 1, Robot: "robot-1"}
 	spec.Driver, spec.Engine, spec.Contained.Attempt = s.Driver, s.Engine, attempt
 	spec.Dir, spec.LogDir, spec.WorkDir = filepath.Join(dir, "shim"), filepath.Join(dir, "logs"), filepath.Join(dir, "work")
-	env := map[string]string{"PATH": driver.DefaultPath, shims.EnvTaskDir: spec.WorkDir}
+	env := map[string]string{"PATH": driver.DefaultPath, supervisor.EnvTaskDir: spec.WorkDir}
 	maps.Copy(env, spec.Env)
 	spec.Env = env
 	for _, d := range []string{spec.LogDir, spec.WorkDir} {
@@ -245,20 +242,20 @@ func (s Suite) start(t *testing.T, spec shim.Spec) started {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = shims.End(spec.Dir, patience) })
+	t.Cleanup(func() { _ = supervisor.KillTask(spec.Dir, patience) })
 	return started{t: t, attempt: attempt, dir: spec.WorkDir, logs: spec.LogDir, keeper: keeper, shim: held, state: &shim.State{}, left: s.Left}
 }
 
-// end waits for the end of the shim, which leaves nothing.
+// end waits until the shim has exited, and checks that nothing is left.
 func (r started) end() shim.Exit {
 	r.t.Helper()
 	for {
 		select {
-		case <-r.keeper.Rings():
+		case <-r.keeper.Events():
 		case <-time.After(patience):
 			r.t.Fatal("the task does not end")
 		}
-		for _, n := range r.keeper.News() {
+		for _, n := range r.keeper.Updates() {
 			if *r.state = n.State; n.Gone && n.Exit == nil {
 				r.t.Fatalf("the shim has ended without a word: %+v", n)
 			}
@@ -270,12 +267,12 @@ func (r started) end() shim.Exit {
 	}
 }
 
-// output is what the task wrote to a stream.
+// output returns what the task wrote to a stream.
 func (r started) output(s tasklog.Stream) string {
 	r.t.Helper()
 	files, _ := filepath.Glob(filepath.Join(r.logs, "*"))
 	var out strings.Builder
-	for _, f := range files { // by their names, in order
+	for _, f := range files { // the names are in chronological order
 		b, err := os.ReadFile(f)
 		if err != nil {
 			r.t.Fatal(err)
@@ -314,10 +311,10 @@ func (r started) await(what string, ok func() bool) {
 	}
 }
 
-// processes are those of the task, by their environment.
+// processes returns the processes of the task, found by their environment.
 func (r started) processes() (found []int) {
-	mark := []byte(shims.EnvTaskDir + "=" + r.dir + "\x00")
-	for _, pid := range proc.All() {
+	mark := []byte(supervisor.EnvTaskDir + "=" + r.dir + "\x00")
+	for _, pid := range proc.ListAll() {
 		env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
 		if err == nil && bytes.Contains(env, mark) {
 			found = append(found, pid)
@@ -326,7 +323,7 @@ func (r started) processes() (found []int) {
 	return found
 }
 
-// nothingLeft tells what runs on of the task, and what else there is.
+// nothingLeft fails the test if processes of the task or anything else is left.
 func (r started) nothingLeft() {
 	r.t.Helper()
 	if left := r.processes(); len(left) > 0 {

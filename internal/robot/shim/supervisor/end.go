@@ -1,19 +1,19 @@
-package shims
+package supervisor
 
 import (
 	"errors"
 	"fmt"
 	"time"
 
-	"k8s4r.io/k8s4r/internal/shim"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/robot/shim"
 )
 
-// End kills the task of a shim that nobody has use for, if there is one, and waits
-// for it, for up to wait.
-func End(dir string, wait time.Duration) error {
+// KillTask kills the task of a shim that is no longer needed and waits up to wait for the shim to
+// exit. It returns nil if no shim is running in dir.
+func KillTask(dir string, wait time.Duration) error {
 	for until := time.Now().Add(wait); ; time.Sleep(5 * time.Millisecond) {
-		lives, err := shim.Lives(dir)
+		lives, err := shim.IsRunning(dir)
 		if err != nil || !lives {
 			return err
 		}

@@ -1,4 +1,4 @@
-package shims
+package supervisor
 
 import (
 	"bytes"
@@ -10,27 +10,26 @@ import (
 	"syscall"
 	"time"
 
-	"k8s4r.io/k8s4r/internal/proc"
+	"k8s4r.io/k8s4r/internal/robot/proc"
 )
 
-// EnvTaskDir is the variable that holds Task.Dir. The children of a task
-// inherit it, which is how KillLeftovers knows them.
+// EnvTaskDir is the environment variable that holds Task.Dir. The children of a task inherit it;
+// KillLeftovers finds them by it.
 const EnvTaskDir = "K8S4R_TASK_DIR"
 
-// Leftover names what an agent that is gone knew of a task it had started.
+// Leftover is what an earlier agent recorded about a task that it had started.
 type Leftover struct {
 	Dir string // Task.Dir
-	// PID and StartTicks are those of the Process. Zero: the agent was gone
-	// before it could write them down.
+	// PID and StartTicks identify the leader. If zero, the agent crashed before it recorded them.
 	PID        int
 	StartTicks uint64
 }
 
-// KillLeftovers ends what still runs of the tasks that an earlier agent had
-// started during this boot, and waits until it is gone, for up to wait. It
-// finds the leader by its number and start time and everything else by its
-// environment. It returns how many processes it has killed, and an error when
-// some are still there.
+// KillLeftovers kills the remaining processes of tasks that an earlier agent started during this
+// boot, and waits up to wait until they are gone.
+//
+// The leader is found by PID and start time, everything else by its environment. KillLeftovers
+// returns the number of processes that it killed, and an error if some are still there.
 func KillLeftovers(tasks []Leftover, wait time.Duration) (killed int, err error) {
 	dirs := make(map[string]bool, len(tasks))
 	leaders := make(map[int]uint64, len(tasks))
@@ -42,7 +41,7 @@ func KillLeftovers(tasks []Leftover, wait time.Duration) (killed int, err error)
 	}
 	seen := map[int]bool{}
 	for until := time.Now().Add(wait); ; time.Sleep(5 * time.Millisecond) {
-		left := strays(dirs, leaders)
+		left := findStrays(dirs, leaders)
 		for _, pid := range left {
 			seen[pid] = true
 			killGroup(pid)
@@ -56,20 +55,20 @@ func KillLeftovers(tasks []Leftover, wait time.Duration) (killed int, err error)
 	}
 }
 
-// strays lists the living processes of these tasks.
-func strays(dirs map[string]bool, leaders map[int]uint64) []int {
-	return slices.DeleteFunc(proc.All(), func(pid int) bool {
+// findStrays returns the running processes of these tasks.
+func findStrays(dirs map[string]bool, leaders map[int]uint64) []int {
+	return slices.DeleteFunc(proc.ListAll(), func(pid int) bool {
 		return pid == os.Getpid() || !isLeader(pid, leaders) && !dirs[taskDir(pid)]
 	})
 }
 
 func isLeader(pid int, leaders map[int]uint64) bool {
 	want, ok := leaders[pid]
-	return ok && proc.Is(pid, want)
+	return ok && proc.IsSame(pid, want)
 }
 
-// taskDir reads EnvTaskDir from the environment that a process was started
-// with. It is empty when there is none or it may not be read.
+// taskDir returns EnvTaskDir from the environment that a process was started with. It is empty if
+// the variable is not set or the environment cannot be read.
 func taskDir(pid int) string {
 	b, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ"))
 	if err != nil {
@@ -83,8 +82,7 @@ func taskDir(pid int) string {
 	return ""
 }
 
-// killGroup kills a process and its group, unless that is the group of the
-// caller.
+// killGroup kills a process and its group, unless that is the group of the caller.
 func killGroup(pid int) {
 	group, err := syscall.Getpgid(pid)
 	if err == nil && group > 1 && group != syscall.Getpgrp() {

@@ -1,4 +1,5 @@
-// Package buildtest has clusters that are judged alike by admission and by the controller.
+// Package buildtest has test cases for the validation of RayClusters, for which admission and the
+// controller must agree.
 package buildtest
 
 import (
@@ -11,8 +12,8 @@ import (
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 )
 
-// A Case is a cluster, and a sentence or the part of one that it is refused with. No
-// sentence: it is let in.
+// Case is a cluster and a part of the message with which it is rejected. If the message is empty,
+// the cluster is accepted.
 type Case struct {
 	Name    string
 	Want    string
@@ -22,20 +23,20 @@ type Case struct {
 //go:embed cases.yaml
 var cases []byte
 
-// row is a Case as it is written: what differs from a plain cluster.
+// row is a Case in the file: the differences to a plain cluster.
 type row struct {
 	Name     string         `json:"name"`
 	Want     string         `json:"want"`
 	Metadata map[string]any `json:"metadata"`
 	Spec     map[string]any `json:"spec"`
-	Head     map[string]any `json:"head"`     // of spec.headGroupSpec
-	HeadRay  map[string]any `json:"headRay"`  // of its first container
-	Group    map[string]any `json:"group"`    // of the group of workers
-	HeadPod  map[string]any `json:"headPod"`  // of the spec of the head's template
-	GroupPod map[string]any `json:"groupPod"` // of the spec of the workers' template
+	Head     map[string]any `json:"head"`     // spec.headGroupSpec
+	HeadRay  map[string]any `json:"headRay"`  // its first container
+	Group    map[string]any `json:"group"`    // the worker group
+	HeadPod  map[string]any `json:"headPod"`  // the spec of the head's template
+	GroupPod map[string]any `json:"groupPod"` // the spec of the workers' template
 }
 
-// Cases are all there are.
+// Cases returns all cases.
 func Cases() ([]Case, error) {
 	var rows []row
 	if err := yaml.UnmarshalStrict(cases, &rows); err != nil {

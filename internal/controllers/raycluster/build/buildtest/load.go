@@ -14,9 +14,9 @@ import (
 	"k8s4r.io/k8s4r/internal/controllers/raycluster/build"
 )
 
-// Load reads the cluster in NAME.manifest.yaml, and what its operator has chosen. The
-// first line may be "# env NAME=VALUE ...", which is the environment of the controller;
-// NAME.config.yaml, if it is there, is its file of settings.
+// Load reads the cluster in NAME.manifest.yaml and the operator's settings. The first line may be
+// "# env NAME=VALUE ...", the environment of the controller; NAME.config.yaml is its settings file,
+// if it exists.
 func Load(file string) (*build.Settings, *rayv1.RayCluster, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -27,7 +27,7 @@ func Load(file string) (*build.Settings, *rayv1.RayCluster, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	s.ReplicaIndex = env["REPLICA_INDEX"] != "off" // a feature gate, in truth
+	s.ReplicaIndex = env["REPLICA_INDEX"] != "off" // a feature gate of the controller
 	config, err := os.ReadFile(strings.TrimSuffix(file, ".manifest.yaml") + ".config.yaml")
 	if err == nil {
 		_, err = s.Configure(config)
@@ -41,7 +41,7 @@ func Load(file string) (*build.Settings, *rayv1.RayCluster, error) {
 	}
 	for i := range c.Spec.WorkerGroupSpecs {
 		g := &c.Spec.WorkerGroupSpecs[i]
-		g.NumOfHosts = max(g.NumOfHosts, 1) // the default of the schema
+		g.NumOfHosts = max(g.NumOfHosts, 1) // the default in the schema
 	}
 	return &s, c, nil
 }
@@ -57,7 +57,7 @@ func environment(manifest string) map[string]string {
 	return all
 }
 
-// Objects are all that is made of a cluster: of each group one replica.
+// Objects returns all objects of a cluster, with one replica of each group.
 func Objects(s *build.Settings, c *rayv1.RayCluster) []client.Object {
 	all := []client.Object{build.HeadPod(s, c)}
 	for i := range c.Spec.WorkerGroupSpecs {
@@ -67,7 +67,7 @@ func Objects(s *build.Settings, c *rayv1.RayCluster) []client.Object {
 		}
 	}
 	for _, o := range []client.Object{
-		build.HeadService(s, c), build.ServeService(s, c), build.HeadlessService(s, c), build.ServiceAccount(c), build.Role(c),
+		build.HeadService(s, c), build.ServeService(s, c), build.HeadlessService(s, c), build.ServiceAccount(c), build.BuildAutoscalerRole(c),
 		build.RoleBinding(c), build.AuthSecret(c, "c2VjcmV0"), build.RedisCleanupJob(s, c), build.HeadIngress(c),
 	} {
 		if !reflect.ValueOf(o).IsNil() {

@@ -1,0 +1,41 @@
+package job
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/taskcounts"
+)
+
+func (c *Controller) writeStatus(ctx context.Context, j *v1alpha1.Job, actions Actions) error {
+	if actions.Status == nil {
+		return nil
+	}
+	j.Status = *actions.Status
+	if written, err := c.expect.UpdateStatus(ctx, c, j); !written {
+		return err
+	}
+	c.updateMemory(j, func(m *memory) { m.lastStatus = c.Now() })
+	c.recordEvents(j, actions)
+	return nil
+}
+
+// ReasonActionRejected is the reason of the event about a requeue that is not possible.
+const ReasonActionRejected = "ActionRejected"
+
+// recordEvents records events for a status that was written.
+func (c *Controller) recordEvents(j *v1alpha1.Job, actions Actions) {
+	for _, change := range actions.Changes {
+		kind := corev1.EventTypeNormal
+		if change.To == lifecycle.JobFailed {
+			kind = corev1.EventTypeWarning
+		}
+		c.Recorder.Eventf(j, nil, kind, taskcounts.StateReason(change.To), "Run", "%s", change.Why)
+	}
+	if actions.Rejected != "" {
+		c.Recorder.Eventf(j, nil, corev1.EventTypeWarning, ReasonActionRejected, "Wish", "%s", actions.Rejected)
+	}
+}

@@ -1,0 +1,290 @@
+package taskgroup
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/revision"
+	"k8s4r.io/k8s4r/internal/core/taskcounts"
+)
+
+// groupCounts tracks the Tasks of all groups from watch events. A group of ten thousand
+// Tasks must not be listed for each event of one of them. It also holds the memory of
+// each group between two plans.
+type groupCounts struct {
+	mu     sync.Mutex // guards the maps and their groupTasks
+	groups map[types.UID]*groupTasks
+	byName map[types.NamespacedName]types.UID
+}
+
+// groupTasks tracks the Tasks of one group.
+type groupTasks struct {
+	records     map[string]taskRecord // by Task name
+	slotCounts  map[taskSlot]int      // Tasks per slot: one, unless there are duplicates
+	stateCounts map[lifecycle.TaskState]int
+	// failuresByRobot counts the Tasks that failed on each robot.
+	failuresByRobot map[string]int
+	// unbound counts the Tasks that wait without a robot.
+	unbound int
+	// outdatedTasks counts the unfinished Tasks with an old definition.
+	outdatedTasks int
+	nextIndex     int // the first replica index that was never created
+	// deleted is true if the group was deleted and its Tasks are being deleted.
+	deleted bool
+	groupMemory
+}
+
+// taskRecord is the state of one Task.
+type taskRecord struct {
+	slot        taskSlot
+	state       lifecycle.TaskState
+	robot       string   // that it is bound to, or ""
+	failed      []string // robots on which it failed
+	revision    string
+	outdated    bool // it has an old definition
+	attempt     int32
+	evict       int32
+	lostAttempt int32
+	since       time.Time // when the attempt was first seen running; zero if it does not run
+	version     uint64
+	deleting    bool // it is being deleted and follows no requeue
+}
+
+func (c *taskRecord) newMember(name string) Member {
+	return Member{
+		Name: name, Task: c.slot.task, Index: c.slot.index, State: c.state, Robot: c.robot,
+		Attempt: c.attempt, Evict: c.evict, LostAttempt: c.lostAttempt, Outdated: c.outdated, Since: c.since,
+	}
+}
+
+// needsRevision reports whether the Task must be updated to the current definition. Ended
+// Tasks are updated when they are requeued.
+func (c *taskRecord) needsRevision() bool { return c.outdated && !c.state.IsTerminal() }
+
+// taskSlot identifies a Task within its group.
+type taskSlot struct {
+	index int
+	task  string
+}
+
+// groupMemory is state of a group that is not stored in objects.
+type groupMemory struct {
+	lastBound       time.Time // when replicas were last created with a robot
+	lastStatus      time.Time // when the status was last written
+	batch           int       // number of concurrent creates
+	reservationNews int       // how often robots were reserved
+	requestedAt     int       // reservationNews at the last request that was not fully reserved, plus one
+	takenNames      map[string]bool
+	createdUnbound  map[string]bool   // created without a robot, not in the cache yet
+	generation      int64             // of the group, for the next two fields
+	revisions       map[string]string // by task name; nil until the first observe
+	tooLargeMessage string
+	fleet           fleetCache
+	denial          denial
+}
+
+func newGroupCounts() *groupCounts {
+	return &groupCounts{groups: map[types.UID]*groupTasks{}, byName: map[types.NamespacedName]types.UID{}}
+}
+
+// withGroup calls f with the Tasks of a group, under the lock.
+func (t *groupCounts) withGroup(group types.UID, f func(*groupTasks)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	m := t.groups[group]
+	if m == nil {
+		m = &groupTasks{
+			records: map[string]taskRecord{}, slotCounts: map[taskSlot]int{}, stateCounts: map[lifecycle.TaskState]int{}, failuresByRobot: map[string]int{},
+			groupMemory: groupMemory{batch: 1, takenNames: map[string]bool{}, createdUnbound: map[string]bool{}},
+		}
+		t.groups[group] = m
+	}
+	f(m)
+}
+
+// recordName records the UID of a named group. An earlier group of that name counts as
+// deleted.
+func (t *groupCounts) recordName(k types.NamespacedName, group types.UID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if old := t.byName[k]; old != group {
+		t.markDeletedLocked(old)
+	}
+	t.byName[k] = group
+}
+
+// forgetGroup drops a deleted group and returns its UID. Its Tasks are dropped as they
+// are deleted.
+func (t *groupCounts) forgetGroup(k types.NamespacedName) types.UID {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	group := t.byName[k]
+	delete(t.byName, k)
+	t.markDeletedLocked(group)
+	return group
+}
+
+// markDeletedLocked drops a group once its last Task is deleted.
+func (t *groupCounts) markDeletedLocked(group types.UID) {
+	if m := t.groups[group]; m != nil {
+		m.deleted = true
+		t.removeIfEmptyLocked(group, m)
+	}
+}
+
+// dropTask removes a deleted Task.
+func (t *groupCounts) dropTask(group types.UID, task string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if m := t.groups[group]; m != nil {
+		m.removeRecord(task)
+		t.removeIfEmptyLocked(group, m)
+	}
+}
+
+func (t *groupCounts) removeIfEmptyLocked(group types.UID, m *groupTasks) {
+	if m.deleted && len(m.records) == 0 {
+		delete(t.groups, group)
+	}
+}
+
+// owningGroup returns the group that controls a Task, or nil.
+func owningGroup(t *v1alpha1.Task) *metav1.OwnerReference {
+	owner := metav1.GetControllerOf(t)
+	if owner == nil || owner.Kind != kind {
+		return nil
+	}
+	return owner
+}
+
+// recordTask records a Task from a watch event or from the response to our own write.
+// Older versions are ignored: otherwise a rollout could evict a second replica while the
+// watch does not show the first eviction yet.
+func (m *groupTasks) recordTask(now time.Time, t *v1alpha1.Task) {
+	index, err := strconv.Atoi(t.Labels[v1alpha1.LabelTaskIndex])
+	if err != nil || index < 0 {
+		return
+	}
+	old, known := m.records[t.Name]
+	c := newTaskRecord(t, index)
+	if known && c.version < old.version {
+		return
+	}
+	m.removeRecord(t.Name)
+	delete(m.createdUnbound, t.Name)
+	switch {
+	case c.state != lifecycle.TaskRunning:
+	case old.attempt == c.attempt && !old.since.IsZero():
+		c.since = old.since
+	default:
+		c.since = now
+	}
+	c.outdated = m.isOutdated(&c)
+	m.records[t.Name] = c
+	m.countRecord(c, 1)
+	m.nextIndex = max(m.nextIndex, index+1)
+}
+
+func newTaskRecord(t *v1alpha1.Task, index int) taskRecord {
+	version, err := strconv.ParseUint(t.ResourceVersion, 10, 64)
+	if err != nil {
+		version = 0 // then the latest event wins
+	}
+	c := taskRecord{
+		slot:        taskSlot{index: index, task: t.Spec.Name},
+		state:       lifecycle.TaskState(t.Status.State).OrPending(),
+		robot:       t.Spec.TargetRobot,
+		failed:      t.Status.FailedRobots,
+		revision:    revision.TaskRevision(t),
+		attempt:     t.Status.Attempt,
+		evict:       t.Spec.EvictAttempt,
+		lostAttempt: t.Status.LostAttempt,
+		version:     version,
+		deleting:    t.DeletionTimestamp != nil,
+	}
+	if c.deleting {
+		c.failed = nil
+	}
+	return c
+}
+
+// isOutdated reports whether a Task has an old definition.
+func (m *groupTasks) isOutdated(c *taskRecord) bool {
+	want, known := m.revisions[c.slot.task]
+	return known && c.revision != want
+}
+
+// removeRecord removes a Task and its counts.
+func (m *groupTasks) removeRecord(name string) {
+	if c, ok := m.records[name]; ok {
+		delete(m.records, name)
+		m.countRecord(c, -1)
+	}
+}
+
+func (m *groupTasks) countRecord(c taskRecord, n int) {
+	m.stateCounts[c.state] += n
+	if m.slotCounts[c.slot] += n; m.slotCounts[c.slot] == 0 {
+		delete(m.slotCounts, c.slot)
+	}
+	if c.state.IsPlaceable() && c.robot == "" {
+		m.unbound += n
+	}
+	if c.needsRevision() {
+		m.outdatedTasks += n
+	}
+	for _, robot := range c.failed {
+		if m.failuresByRobot[robot] += n; m.failuresByRobot[robot] == 0 {
+			delete(m.failuresByRobot, robot)
+		}
+	}
+}
+
+// robotsWithFailures returns the robots with at least that many failed Tasks, sorted.
+func (m *groupTasks) robotsWithFailures(atLeast int) []string {
+	var robots []string
+	for robot, tasks := range m.failuresByRobot {
+		if tasks >= atLeast {
+			robots = append(robots, robot)
+		}
+	}
+	slices.Sort(robots)
+	return robots
+}
+
+// failedOnBlocked counts the failed Tasks that failed on one of the blocked robots.
+func (m *groupTasks) failedOnBlocked(blocked []string) int {
+	n := 0
+	for _, c := range m.records {
+		if c.state == lifecycle.TaskFailed && slices.ContainsFunc(c.failed, func(r string) bool { return slices.Contains(blocked, r) }) {
+			n++
+		}
+	}
+	return n
+}
+
+// requeuesLeft counts the Tasks that have not followed a requeue yet. Tasks that are being
+// deleted never will, and are left out.
+func (m *groupTasks) requeuesLeft(r *v1alpha1.RequeueStatus) int {
+	n := 0
+	for name, c := range m.records {
+		forgiven := len(c.failed) == 0 || !taskcounts.ClearsFailures(r)
+		if !c.deleting && (taskcounts.ShouldRequeue(r, name, c.state) || !forgiven) {
+			n++
+		}
+	}
+	return n
+}
+
+// countStates returns the existing Tasks by state.
+func (m *groupTasks) countStates() lifecycle.Counts {
+	return lifecycle.Counts{Total: len(m.records), In: maps.Clone(m.stateCounts)}
+}

@@ -1,0 +1,75 @@
+package taskgroup
+
+import "k8s4r.io/k8s4r/internal/core/taskcounts"
+
+// planCreates decides which replicas to create.
+func (p *plan) planCreates() {
+	if !taskcounts.CanStartTasks(p.Job) || p.TooLarge != "" {
+		p.out.ReleaseReservations = true
+		return
+	}
+	if p.now.Before(p.RetryAt) {
+		p.requeueAt(p.RetryAt)
+		return
+	}
+	if p.isSystem() {
+		p.planSystemReplicas()
+		return
+	}
+	if p.isNewGeneration() && p.Group.Status.ObservedGeneration != 0 {
+		p.out.ReleaseReservations = true // the requests are for the old definition
+	}
+	var want []Replica
+	for _, r := range p.missingReplicas() {
+		if len(r.Tasks) < p.Group.Spec.TasksPerReplica() {
+			p.out.Complete = append(p.out.Complete, r)
+		} else {
+			want = append(want, r)
+		}
+	}
+	idle := p.unboundReplicas(len(want))
+	if len(want) == 0 || p.ReservationPending && idle == 0 {
+		return
+	}
+	p.out.Reserve, p.out.CreateUnbound = want, idle
+}
+
+// maxReplicasPerPlan bounds the replicas of one plan. Admission rejects larger gangs.
+const maxReplicasPerPlan = 128
+
+// missingReplicas returns the replicas to create now, ordered by index.
+func (p *plan) missingReplicas() []Replica {
+	live := p.Tasks.Total - p.Tasks.TerminalCount() + p.CreatingTasks
+	room := max((p.Window-live)/p.Group.Spec.TasksPerReplica(), 0)
+	if live == 0 {
+		room = max(room, 1) // a replica larger than the window is created alone
+	}
+	if p.Group.Spec.Gang || p.isKeptRunning() {
+		// A gang needs all of its robots at once, and Tasks that are kept running never
+		// make room in the window.
+		room = maxReplicasPerPlan
+	}
+	room = min(room, maxReplicasPerPlan)
+	want := p.IncompleteReplicas[:min(room, len(p.IncompleteReplicas))]
+	for i := p.NextIndex; i < p.endIndex() && len(want) < room; i++ {
+		want = append(want, Replica{Index: i, Tasks: p.Group.Spec.TaskDefinitions()})
+	}
+	return want
+}
+
+// unboundReplicas returns how many replicas to create without a robot: none while
+// replicas still find robots.
+func (p *plan) unboundReplicas(missing int) int {
+	n := min(p.LookAhead-p.UnboundTasks, missing)
+	if p.Group.Spec.Gang {
+		n = missing // a gang is placed only when all of its Tasks exist
+	}
+	if n <= 0 {
+		return 0
+	}
+	if ready := p.LastBound.Add(boundGracePeriod); p.now.Before(ready) {
+		p.requeueAt(ready)
+		return 0
+	}
+	return n
+}

@@ -1,0 +1,239 @@
+package taskgroup
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/taskcounts"
+)
+
+// Reasons of the condition RolledOut and of its events.
+const (
+	ReasonRollingOut = "RollingOut"
+	ReasonRolledOut  = "RolledOut"
+)
+
+// minHealthyTime is the default of spec.update.minHealthyTime: how long a replica runs
+// with its new definition before the next one changes.
+const minHealthyTime = 10 * time.Second
+
+// rolloutProgress describes how far a group is in changing to its current definition.
+type rolloutProgress struct {
+	outdated int   // tasks of an older definition that have not ended
+	changing []int // replicas that are changing
+}
+
+// isRollingOut reports whether the group's last status shows a rollout in progress.
+func isRollingOut(g *v1alpha1.TaskGroup) bool {
+	return meta.IsStatusConditionFalse(g.Status.Conditions, v1alpha1.ConditionRolledOut)
+}
+
+// isOnRobot reports whether a connected robot holds a Task in this state.
+func isOnRobot(s lifecycle.TaskState) bool {
+	return s == lifecycle.TaskDispatching || s == lifecycle.TaskRunning
+}
+
+// planRollout updates outdated Tasks to the current definition. Waiting Tasks change in
+// place. Running ones are evicted, maxParallel replicas at a time, and the next ones only
+// after these were healthy for a while, so that a broken definition stops early.
+func (p *plan) planRollout() {
+	var next [][]Member
+	for _, replica := range splitByReplica(p.staying) {
+		p.planRevisions(replica)
+		switch {
+		case p.isReplicaChanging(replica):
+			p.rollout.changing = append(p.rollout.changing, replica[0].Index)
+			p.planEvictions(replica)
+		case p.isReachable(replica) && len(outdatedOnRobot(replica)) > 0:
+			next = append(next, replica)
+		}
+	}
+	// Unhealthy replicas of the old definition change first.
+	slices.SortStableFunc(next, func(a, b []Member) int { return p.healthRank(a) - p.healthRank(b) })
+	free := max(p.maxParallel()-len(p.rollout.changing), 0)
+	if !p.canEvict() {
+		free = 0
+	}
+	for _, replica := range next[:min(free, len(next))] {
+		p.planEvictions(replica)
+		p.rollout.changing = append(p.rollout.changing, replica[0].Index)
+	}
+}
+
+// splitByReplica groups members, which are ordered by replica.
+func splitByReplica(members []Member) [][]Member {
+	var out [][]Member
+	for i, m := range members {
+		if i == 0 || members[i-1].Index != m.Index {
+			out = append(out, nil)
+		}
+		out[len(out)-1] = append(out[len(out)-1], m)
+	}
+	return out
+}
+
+// outdatedOnRobot returns the outdated members that a robot is running.
+func outdatedOnRobot(replica []Member) []Member {
+	var out []Member
+	for _, m := range replica {
+		if m.Outdated && isOnRobot(m.State) {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// planRevisions updates waiting members to the current definition. The task controller
+// first requeues exited Tasks and discards lost attempts.
+func (p *plan) planRevisions(replica []Member) {
+	for _, m := range replica {
+		if !m.Outdated || m.State.IsTerminal() {
+			continue
+		}
+		p.rollout.outdated++
+		if isWaiting(m.State) && m.LostAttempt == 0 && p.canRevise() {
+			p.out.Revise = append(p.out.Revise, Revision{Name: m.Name, Forget: !p.isUnfinished(m)})
+			p.out.Reasons = append(p.out.Reasons, "update "+m.Name+" to the current definition")
+		}
+	}
+}
+
+func isWaiting(s lifecycle.TaskState) bool { return s.IsPlaceable() || s == lifecycle.TaskPaused }
+
+// canRevise reports whether Tasks may be updated to the current definition.
+func (p *plan) canRevise() bool { return p.TooLarge == "" && !p.jobState().CancelsTasks() }
+
+// canEvict reports whether running Tasks may be evicted for a rollout. A paused job
+// keeps its running Tasks.
+func (p *plan) canEvict() bool { return p.canRevise() && taskcounts.CanStartTasks(p.Job) }
+
+// planEvictions evicts the outdated members of a replica from their robots.
+func (p *plan) planEvictions(replica []Member) {
+	if !p.canEvict() {
+		return
+	}
+	for _, m := range outdatedOnRobot(replica) {
+		if m.Evict != m.Attempt {
+			p.out.Evict = append(p.out.Evict, m)
+			p.out.Reasons = append(p.out.Reasons, "evict "+m.Name+": it has an old definition")
+		}
+	}
+}
+
+// isReplicaChanging reports whether the replica was evicted for a new definition and is
+// not healthy with it yet. A replica on an unresponsive robot does not count, so that it
+// does not block the rollout.
+func (p *plan) isReplicaChanging(replica []Member) bool {
+	return p.isReachable(replica) && slices.ContainsFunc(replica, p.isMemberChanging)
+}
+
+func (p *plan) isMemberChanging(m Member) bool {
+	switch {
+	case m.Evict == 0 || m.State == lifecycle.TaskUnknown:
+		return false
+	case m.Outdated:
+		return !m.State.IsTerminal() && p.isUnfinished(m)
+	}
+	return !p.isHealthy(m)
+}
+
+// isUnfinished reports whether an outdated member does not run because of a rollout: its
+// last attempt was evicted for this rollout, or it waits since one that never finished.
+func (p *plan) isUnfinished(m Member) bool {
+	return m.Evict == m.Attempt || m.Evict > 0 && isRollingOut(p.Group) && !isOnRobot(m.State)
+}
+
+// isReachable reports whether the robot of a system replica could start it again: it is
+// online and schedulable.
+func (p *plan) isReachable(replica []Member) bool {
+	fit := p.Fleet[replica[0].Robot]
+	return !p.isSystem() || fit.Online && fit.Schedulable
+}
+
+// isHealthy reports whether a member has completed or has run for minHealthyTime.
+func (p *plan) isHealthy(m Member) bool {
+	switch m.State {
+	case lifecycle.TaskCompleted, lifecycle.TaskCanceled:
+		return true
+	case lifecycle.TaskRunning:
+		at := m.Since.Add(p.minHealthyTime())
+		if p.now.Before(at) {
+			p.requeueAt(at)
+			return false
+		}
+		return true
+	default:
+		return false
+	}
+}
+
+// healthRank returns 1 if all members of a replica are healthy, otherwise 0.
+func (p *plan) healthRank(replica []Member) int {
+	if slices.ContainsFunc(replica, func(m Member) bool { return !p.isHealthy(m) }) {
+		return 0
+	}
+	return 1
+}
+
+func (p *plan) maxParallel() int {
+	if u := p.Group.Spec.Update; u != nil && u.MaxParallel > 0 {
+		return int(u.MaxParallel)
+	}
+	return 1
+}
+
+func (p *plan) minHealthyTime() time.Duration {
+	if u := p.Group.Spec.Update; u != nil && u.MinHealthyTime != nil {
+		return u.MinHealthyTime.Value()
+	}
+	return minHealthyTime
+}
+
+// setRolloutCondition shows the progress of the rollout in the condition RolledOut. A
+// group that was never changed has no such condition.
+func (p *plan) setRolloutCondition(s *v1alpha1.TaskGroupStatus, _ lifecycle.Counts) bool {
+	was := isRollingOut(p.Group)
+	is := p.rollout.outdated > 0 || was && len(p.rollout.changing) > 0
+	if !is && !was || p.jobState().CancelsTasks() {
+		return false
+	}
+	c := metav1.Condition{
+		Type: v1alpha1.ConditionRolledOut, Status: metav1.ConditionFalse, Reason: ReasonRollingOut, Message: p.rollout.String(),
+		ObservedGeneration: p.Group.Generation, LastTransitionTime: metav1.NewTime(p.now),
+	}
+	if !is {
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, ReasonRolledOut, "all unfinished tasks have the current definition"
+	}
+	meta.SetStatusCondition(&s.Conditions, c)
+	if is == was && !p.isNewGeneration() {
+		return false
+	}
+	p.out.Rollout = c.Reason
+	return true
+}
+
+// String returns the message of the condition.
+func (r rolloutProgress) String() string {
+	if len(r.changing) == 0 {
+		return fmt.Sprintf("%d tasks have an old definition", r.outdated)
+	}
+	names := make([]string, 0, maxNamed)
+	for _, index := range r.changing[:min(len(r.changing), maxNamed)] {
+		names = append(names, strconv.Itoa(index))
+	}
+	if len(r.changing) > maxNamed {
+		names = append(names, "...")
+	}
+	return fmt.Sprintf("%d tasks have an old definition; updating replicas %s", r.outdated, strings.Join(names, ", "))
+}
+
+// maxNamed is how many replicas a message lists.
+const maxNamed = 8

@@ -1,0 +1,237 @@
+package taskgroup
+
+import (
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/taskcounts"
+)
+
+// countTasks counts all Tasks of the group, including those that are not created yet.
+// Replicas from canceledFrom on count as canceled. A Task that is being created may
+// still run and counts as pending.
+func (p *plan) countTasks(canceledFrom *int32) lifecycle.Counts {
+	c := lifecycle.Counts{Total: p.totalTasks(), KeepsOpen: p.isKeptRunning()}
+	for state, n := range p.Tasks.In {
+		c.AddTasks(state, n)
+	}
+	for _, m := range p.leaving {
+		c.AddTasks(m.State, -1)
+	}
+	if p.FailedOnBlocked > 0 {
+		c.AddTasks(lifecycle.TaskFailed, -p.FailedOnBlocked)
+	}
+	absent := max(c.Total-(p.Tasks.Total-len(p.leaving))-p.CreatingTasks, 0)
+	switch {
+	case p.TooLarge != "":
+		c.AddTasks(lifecycle.TaskFailed, absent)
+	case p.jobState().CancelsTasks():
+		c.AddTasks(lifecycle.TaskCanceled, absent)
+	case canceledFrom != nil:
+		never := (p.replicaCount() - int(*canceledFrom)) * p.Group.Spec.TasksPerReplica()
+		c.AddTasks(lifecycle.TaskCanceled, min(max(never, 0), absent))
+	}
+	return c
+}
+
+// planStatus sets the status to write, if it changed and is due.
+func (p *plan) planStatus() {
+	if p.Tasks.Total == 0 && len(p.out.Reserve)+len(p.out.Complete) > 0 && p.DenialMessage == "" {
+		return // the new Tasks will trigger the next reconcile
+	}
+	s := p.Group.Status.DeepCopy()
+	s.CanceledFromReplica = p.firstCanceledReplica()
+	counts := p.countTasks(s.CanceledFromReplica)
+	s.TaskCounts = taskcounts.ToStatus(counts)
+	s.CreatedReplicas = p.createdReplicas()
+	s.ObservedGeneration, s.Revisions = p.Group.Generation, p.Revisions
+	changed := p.isNewGeneration()
+	for _, step := range p.statusSteps() {
+		if step(s, counts) {
+			changed = true
+		}
+	}
+	if equality.Semantic.DeepEqual(*s, p.Group.Status) {
+		return
+	}
+	if ready := p.LastStatus.Add(p.Tick); !changed && p.now.Before(ready) {
+		p.requeueAt(ready)
+		return
+	}
+	p.out.Status = s
+}
+
+// statusStep updates a part of the status and reports whether it changed something that
+// is written at once. Counts alone wait for Config.Tick.
+type statusStep func(*v1alpha1.TaskGroupStatus, lifecycle.Counts) bool
+
+// statusSteps returns the parts of the status in the order in which they depend on
+// each other.
+func (p *plan) statusSteps() []statusStep {
+	return []statusStep{
+		p.setRolloutCondition,
+		p.blockRobots,   // before finishRequeue, which may clear the blocklist
+		p.finishRequeue, // before reopenGroup, which leaves a pending requeue alone
+		p.reopenGroup,   // before advanceState, which continues from the reopened state
+		p.advanceState,
+		p.setDescription, // after all changes of the state, which write the description
+		p.setTimes,       // last: the end is dated by the final state
+	}
+}
+
+// setTimes records the start and the end of the group.
+func (p *plan) setTimes(s *v1alpha1.TaskGroupStatus, counts lifecycle.Counts) (changed bool) {
+	at := metav1.NewMicroTime(p.now)
+	if s.StartedAt == nil && taskcounts.HasStarted(counts) {
+		s.StartedAt, changed = &at, true
+	}
+	if s.CompletedAt == nil && taskcounts.HasEnded(lifecycle.JobState(s.State), counts) {
+		s.CompletedAt, changed = &at, true
+	}
+	return changed
+}
+
+// createdReplicas returns how many replicas exist or existed.
+func (p *plan) createdReplicas() int32 {
+	if p.isSystem() {
+		return int32(len(p.replicaByRobot))
+	}
+	return min(max(p.Group.Status.CreatedReplicas, int32(p.NextIndex)), int32(p.replicaCount()))
+}
+
+// The descriptions of a group that cannot create or change its Tasks start with these.
+const (
+	deniedPrefix   = "Cannot create tasks: "
+	tooLargePrefix = "Cannot change its tasks: "
+)
+
+// setDescription shows in the description that the API server rejects the Tasks or that
+// they are too large.
+func (p *plan) setDescription(s *v1alpha1.TaskGroupStatus, _ lifecycle.Counts) bool {
+	isSet := strings.HasPrefix(s.StatusDescription, deniedPrefix) || strings.HasPrefix(s.StatusDescription, tooLargePrefix)
+	switch {
+	case lifecycle.JobState(s.State).IsTerminal():
+	case p.DenialMessage != "":
+		s.StatusDescription = deniedPrefix + p.DenialMessage
+	case p.TooLarge != "":
+		s.StatusDescription = tooLargePrefix + p.TooLarge
+	case isSet:
+		s.StatusDescription = taskcounts.Change{To: lifecycle.JobState(s.State), Why: "its tasks are created again"}.StatusDescription()
+	}
+	return s.StatusDescription != p.Group.Status.StatusDescription
+}
+
+// blockRobots adds the robots on which too many Tasks failed. They stay blocked when
+// these Tasks are retried.
+func (p *plan) blockRobots(s *v1alpha1.TaskGroupStatus, _ lifecycle.Counts) bool {
+	before := len(s.BlockedRobots)
+	for _, robot := range p.FailingRobots {
+		if !slices.Contains(s.BlockedRobots, robot) && len(s.BlockedRobots) < maxBlocked {
+			s.BlockedRobots = append(s.BlockedRobots, robot)
+			p.out.BlockedRobots = append(p.out.BlockedRobots, robot)
+			p.out.Reasons = append(p.out.Reasons, "block robot "+robot+": it failed too many tasks of the group")
+		}
+	}
+	if len(s.BlockedRobots) == before {
+		return false
+	}
+	if lifecycle.JobState(s.State) == lifecycle.JobFailed && p.FailedOnBlocked > 0 {
+		s.CompletedAt = nil
+		p.applyChange(s, taskcounts.Change{To: lifecycle.JobPending, Why: "tasks that failed on a blocked robot are retried"})
+	}
+	return true
+}
+
+// maxBlocked bounds the list as the API type does.
+const maxBlocked = 1024
+
+// pendingRequeue returns the requeue of the job that the group has not followed yet, or
+// nil.
+func (p *plan) pendingRequeue() *v1alpha1.RequeueStatus {
+	if p.Job == nil {
+		return nil
+	}
+	return taskcounts.PendingRequeue(p.Job, p.Group)
+}
+
+// firstCanceledReplica returns the index of the first replica that was canceled before
+// it was created, or nil. A requeue of some tasks of a canceled job must not start these
+// replicas; a requeue of the whole job does.
+func (p *plan) firstCanceledReplica() *int32 {
+	before, r := p.Group.Status.CanceledFromReplica, p.pendingRequeue()
+	switch {
+	case p.isSystem():
+		return nil // replicas follow the robots
+	case r == nil:
+		return before
+	case taskcounts.RequeuesWholeJob(r):
+		return nil
+	case before == nil && lifecycle.JobState(r.FromState).CancelsTasks():
+		from := max(p.Group.Status.CreatedReplicas, int32(p.NextIndex))
+		return &from
+	}
+	return before
+}
+
+// finishRequeue records that all Tasks have followed the job's requeue, and opens the
+// group again if Tasks are left to run.
+func (p *plan) finishRequeue(s *v1alpha1.TaskGroupStatus, counts lifecycle.Counts) bool {
+	r := p.pendingRequeue()
+	if r == nil || p.RequeuesLeft > 0 {
+		return false
+	}
+	s.ObservedRequeue = r.Generation
+	if taskcounts.ClearsFailures(r) {
+		s.BlockedRobots = nil
+	}
+	if (counts.TerminalCount() < counts.Total || counts.KeepsOpen) && s.State != string(lifecycle.JobPending) {
+		s.StartedAt, s.CompletedAt = nil, nil
+		p.applyChange(s, taskcounts.Change{To: lifecycle.JobPending, Why: "the job is requeued"})
+	}
+	return true
+}
+
+// reopenGroup opens a group that ended before one of its Tasks was requeued or its job
+// was scaled up. It does nothing while a requeue is pending.
+func (p *plan) reopenGroup(s *v1alpha1.TaskGroupStatus, counts lifecycle.Counts) bool {
+	if s.CompletedAt == nil || p.pendingRequeue() != nil || counts.TerminalCount() == counts.Total {
+		return false
+	}
+	s.CompletedAt = nil
+	why := "some of its tasks were requeued"
+	if p.isNewGeneration() {
+		why = "its job was changed"
+	}
+	p.applyChange(s, taskcounts.Change{To: lifecycle.JobPending, Why: why})
+	return true
+}
+
+// advanceState applies the state machine until the state matches the counts.
+func (p *plan) advanceState(s *v1alpha1.TaskGroupStatus, counts lifecycle.Counts) bool {
+	if s.State == "" {
+		s.State = string(lifecycle.JobPending)
+	}
+	for {
+		from := lifecycle.JobState(s.State)
+		to, why := lifecycle.GroupAfterTasks(from, p.jobState(), counts, taskcounts.MaxFailedPercent(p.Job))
+		if to == from {
+			return s.State != p.Group.Status.State
+		}
+		if p.TooLarge != "" && to.IsTerminal() {
+			why = p.TooLarge
+		}
+		p.applyChange(s, taskcounts.Change{To: to, Why: why})
+	}
+}
+
+func (p *plan) applyChange(s *v1alpha1.TaskGroupStatus, c taskcounts.Change) {
+	s.State, s.StatusDescription = string(c.To), c.StatusDescription()
+	taskcounts.SetConditions(&s.Conditions, p.now, p.Group.Generation, c)
+	p.out.Changes = append(p.out.Changes, c)
+	p.out.Reasons = append(p.out.Reasons, s.StatusDescription)
+}

@@ -1,0 +1,114 @@
+package taskgroup
+
+import (
+	"maps"
+	"slices"
+
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+)
+
+// divideMembers splits Members into wanted and surplus Tasks. If a robot has two
+// replicas of a system job, the lower index stays.
+func (p *plan) divideMembers() {
+	p.replicaByRobot = map[string]int{}
+	for _, m := range p.Members {
+		if p.isWanted(m) {
+			p.staying = append(p.staying, m)
+		} else {
+			p.leaving = append(p.leaving, m)
+		}
+	}
+}
+
+func (p *plan) isWanted(m Member) bool {
+	if !p.isSystem() {
+		return m.Index < p.replicaCount()
+	}
+	if _, matches := p.Fleet[m.Robot]; !matches {
+		return false
+	}
+	index, seated := p.replicaByRobot[m.Robot]
+	if !seated {
+		p.replicaByRobot[m.Robot] = m.Index
+	}
+	return !seated || index == m.Index
+}
+
+// coveredRobots returns how many robots have, or will have, a replica of the system job.
+func (p *plan) coveredRobots() int {
+	n := 0
+	for robot, fit := range p.Fleet {
+		if _, seated := p.replicaByRobot[robot]; seated || fit.Schedulable {
+			n++
+		}
+	}
+	return n
+}
+
+// planSystemReplicas creates a replica with the lowest free index on each matching robot.
+// It waits until the cache shows all created Tasks: only they show which robot has a
+// replica already.
+func (p *plan) planSystemReplicas() {
+	if p.CreatingTasks > 0 {
+		return
+	}
+	have := map[int]map[string]bool{}
+	for _, m := range p.Members {
+		if have[m.Index] == nil {
+			have[m.Index] = map[string]bool{}
+		}
+		have[m.Index][m.Task] = true
+	}
+	free := 0
+	for _, robot := range slices.Sorted(maps.Keys(p.Fleet)) {
+		if !p.Fleet[robot].Schedulable || len(p.out.Complete) == maxReplicasPerPlan {
+			continue
+		}
+		index, seated := p.replicaByRobot[robot]
+		if !seated {
+			for have[free] != nil {
+				free++
+			}
+			index = free
+			free++
+		}
+		if r := p.missingTasks(index, have[index]); len(r.Tasks) > 0 {
+			r.Robot = robot
+			p.out.Complete = append(p.out.Complete, r)
+		}
+	}
+}
+
+// missingTasks returns the Tasks of a replica that do not exist.
+func (p *plan) missingTasks(index int, have map[string]bool) Replica {
+	r := Replica{Index: index}
+	for _, def := range p.Group.Spec.TaskDefinitions() {
+		if !have[def.Name] {
+			r.Tasks = append(r.Tasks, def)
+		}
+	}
+	return r
+}
+
+// planRemovals removes surplus Tasks. A Task that may be running is evicted first:
+// after its deletion, nothing would show that it still runs when its replica is
+// created again.
+func (p *plan) planRemovals() {
+	for _, m := range p.leaving {
+		switch {
+		case !p.canBeRunning(m.State):
+			p.out.Delete = append(p.out.Delete, m.Name)
+			p.out.Reasons = append(p.out.Reasons, "delete "+m.Name+": its replica is no longer wanted")
+		case m.Evict != m.Attempt:
+			p.out.Evict = append(p.out.Evict, m)
+			p.out.Reasons = append(p.out.Reasons, "evict "+m.Name+": its replica is no longer wanted")
+		}
+	}
+}
+
+// canBeRunning reports whether a robot may be running a Task in this state. A system
+// Task on a lost robot is deleted at once: no other robot gets its replica, and the
+// agent stops it after it reconnects.
+func (w *Input) canBeRunning(s lifecycle.TaskState) bool {
+	return isOnRobot(s) || s == lifecycle.TaskUnknown && !w.isSystem()
+}

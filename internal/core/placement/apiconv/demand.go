@@ -1,0 +1,163 @@
+// Package apiconv converts between objects of the API and the types of placement.
+package apiconv
+
+import (
+	"math"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/placement"
+	"k8s4r.io/k8s4r/internal/core/robotattr"
+)
+
+// DefaultPriority is the priority of a Job without one, and of a Task that was created by hand.
+const DefaultPriority = 50
+
+// defaultTasks is the task limit of a robot without one.
+const defaultTasks = 64
+
+// TaskFrom returns what a task of this definition needs, under the name of the object. An init
+// task needs only its extra resources (ExtraResources).
+func TaskFrom(name string, def *v1alpha1.TaskDefinition, holds *v1alpha1.Resources, disk *v1alpha1.EphemeralDisk) placement.Task {
+	t := placement.Task{
+		Name: name, Driver: def.Driver, Needs: roomFor(def.Resources), Shared: min(disk.SizeInBytes(), bound), Isolation: requiredIsolation(def),
+		Secrets: len(def.SecretEnv) > 0,
+	}
+	if holds != nil {
+		t.Needs, t.Init = roomFor(holds), true
+	}
+	return t
+}
+
+// requiredIsolation returns the required kinds, sorted and with commas.
+func requiredIsolation(def *v1alpha1.TaskDefinition) string {
+	if def.Isolation == nil || len(def.Isolation.Required) == 0 {
+		return ""
+	}
+	return strings.Join(slices.Compact(slices.Sorted(slices.Values(def.Isolation.Required))), ",")
+}
+
+// TaskOf returns what a Task needs.
+func TaskOf(t *v1alpha1.Task) placement.Task {
+	return TaskFrom(t.Name, &t.Spec.TaskDefinition, t.Spec.ExtraResources, t.Spec.EphemeralDisk)
+}
+
+func roomFor(r *v1alpha1.Resources) placement.Room {
+	if r == nil {
+		return placement.Room{}
+	}
+	return placement.Room{
+		CPU: milliValue(r.CPU), Memory: wholeValue(r.Memory), Disk: wholeValue(r.Disk),
+		IOPS: min(max(r.IOPS, 0), bound), Devices: wholeDevices(r.Devices),
+	}
+}
+
+// RobotFrom returns what a robot offers. What it holds is not in the object.
+func RobotFrom(r *v1alpha1.Robot) placement.Robot {
+	out := &placement.Offer{
+		Phase:         EffectivePhase(r),
+		Revoked:       r.IsRevoked(),
+		Unschedulable: r.Spec.Unschedulable || r.Spec.Drain || r.IsRevoked() || r.DeletionTimestamp != nil,
+		Labels:        robotattr.TaskVisibleLabels(r),
+		Attrs:         robotattr.Attributes(r),
+		LegacyAgent:   HasLegacyAgent(r),
+		Capacity:      robotCapacity(r),
+	}
+	if d := r.Status.DeviceInfo; d != nil {
+		out.Drivers = d.Drivers
+	}
+	return placement.Robot{Name: r.Name, Offer: out}
+}
+
+// EffectivePhase returns the phase to decide by. A revoked robot is Offline at once: its messages
+// are not trusted any more, even if the broker has not been notified and still delivers to it.
+func EffectivePhase(r *v1alpha1.Robot) lifecycle.RobotPhase {
+	if r.IsRevoked() {
+		return lifecycle.RobotOffline
+	}
+	return lifecycle.ParseRobotPhase(r.Status.Phase)
+}
+
+// HasLegacyAgent reports whether the robot's agent speaks protocol v1.
+func HasLegacyAgent(r *v1alpha1.Robot) bool {
+	return r.Status.Agent != nil && r.Status.Agent.Protocol == v1alpha1.ProtocolV1
+}
+
+// robotCapacity returns spec.capacity, falling back to what the agent reported. An unset resource
+// is unlimited; unset devices count as zero.
+func robotCapacity(r *v1alpha1.Robot) placement.Room {
+	c := reportedCapacity(r.Status.DeviceInfo)
+	named := map[string]resource.Quantity{}
+	for name, q := range r.Spec.Capacity {
+		switch name {
+		case v1alpha1.CapacityTasks:
+			c.Tasks = wholeValue(&q)
+		case v1alpha1.CapacityCPU:
+			c.CPU = milliValue(&q)
+		case v1alpha1.CapacityMemory:
+			c.Memory = wholeValue(&q)
+		case v1alpha1.CapacityDisk:
+			c.Disk = wholeValue(&q)
+		case v1alpha1.CapacityIOPS:
+			c.IOPS = wholeValue(&q)
+		default:
+			named[name] = q
+		}
+	}
+	c.Devices = wholeDevices(named)
+	return c
+}
+
+// reportedCapacity returns the capacity that the agent reported.
+func reportedCapacity(d *v1alpha1.DeviceInfo) placement.Room {
+	c := placement.Room{
+		Tasks: defaultTasks, CPU: placement.Unlimited, Memory: placement.Unlimited,
+		Disk: placement.Unlimited, IOPS: placement.Unlimited,
+	}
+	if d == nil {
+		return c
+	}
+	if d.CPU != nil && d.CPU.LogicalCores > 0 {
+		c.CPU = int64(d.CPU.LogicalCores) * 1000
+	}
+	if d.Memory != nil && d.Memory.Total > 0 {
+		c.Memory = d.Memory.Total
+	}
+	if n := robotattr.LargestDisk(d); n > 0 {
+		c.Disk = n
+	}
+	return c
+}
+
+// wholeDevices rounds counts up to whole devices.
+func wholeDevices(named map[string]resource.Quantity) placement.Devices {
+	if len(named) == 0 {
+		return nil
+	}
+	counts := make(map[string]int64, len(named))
+	for name, q := range named {
+		counts[name] = wholeValue(&q)
+	}
+	return placement.NewDevices(counts)
+}
+
+// bound keeps sums over the tasks of a replica from overflowing.
+const bound = math.MaxInt64 / 1024
+
+func milliValue(q *resource.Quantity) int64 {
+	if q == nil {
+		return 0
+	}
+	return min(max(q.MilliValue(), 0), bound)
+}
+
+func wholeValue(q *resource.Quantity) int64 {
+	if q == nil {
+		return 0
+	}
+	return min(max(q.Value(), 0), bound)
+}

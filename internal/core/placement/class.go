@@ -1,0 +1,280 @@
+package placement
+
+import (
+	"cmp"
+	"container/heap"
+	"slices"
+)
+
+// cycleRobot is a robot during one cycle.
+type cycleRobot struct {
+	*Robot
+	// index in the order of names.
+	index int // its place by name
+	slot  int // its place in what kinds remember
+	held  Room
+	free  Room
+	load  int64 // of its fullest part, in thousandths
+}
+
+// setHeld updates the room that the robot holds.
+func (b *cycleRobot) setHeld(held Room) {
+	b.held, b.free = held, b.Capacity.Minus(held)
+	b.load = held.loadShare(&b.Capacity)
+}
+
+// classID is equal for demands that every check and score treats alike, apart from the robots on
+// which they failed.
+type classID struct {
+	kind        *kind
+	preferences string
+	group       string
+	parts       [partDevices]int64
+	devices     string
+}
+
+// class serves demands that are alike.
+type class struct {
+	kind        *kind
+	need        Room
+	preferences preferences
+	fitting     candidates
+	// diagnosis is filled in when the cycle ends, if a demand was rejected with it.
+	diagnosis *Diagnosis
+	rejected  bool
+	// byRejection counts robots by the number of their rejection, lackingPart by the part of room
+	// that they lack: for now, and for ever.
+	byRejection []int
+	lackingPart [][2]int
+	// preemptionFailed is set when no robot can make room for its demands in this cycle.
+	preemptionFailed bool
+}
+
+// newClass checks every robot once.
+func newClass(k *kind, need Room, t preferences, bots []cycleRobot) *class {
+	cl := &class{
+		kind: k, need: need, preferences: t,
+		lackingPart: make([][2]int, need.partCount()),
+		diagnosis:   &Diagnosis{Robots: len(bots)},
+	}
+	cl.fitting.trackRobots(t.canImprove(), len(bots))
+	for i := range bots {
+		b := &bots[i]
+		switch n := cl.kind.rejectionOf(b.Robot, b.slot); {
+		case n != 0:
+			cl.countRejection(n)
+		case cl.hasRoom(b):
+			cl.fitting.appendCandidate(candidate{b, t.scoreRobot(b)})
+		}
+	}
+	heap.Init(&cl.fitting)
+	return cl
+}
+
+// countRejection counts a robot that does not meet the rules.
+func (cl *class) countRejection(verdict int) {
+	for len(cl.byRejection) <= verdict {
+		cl.byRejection = append(cl.byRejection, 0)
+	}
+	cl.byRejection[verdict]++
+}
+
+// hasRoom reports whether the robot has room, and counts it if not.
+func (cl *class) hasRoom(b *cycleRobot) bool {
+	part := cl.need.lackingPartOf(&b.free)
+	if part < 0 {
+		return true
+	}
+	ever := 0
+	if cl.need.lackingPartOf(&b.Capacity) == part {
+		ever = 1
+	}
+	cl.lackingPart[part][ever]++
+	return false
+}
+
+// bestRobot returns the best robot that has room, or nil. If scores only get worse within a
+// cycle, a candidate with an outdated score sinks in the heap, and the first candidate with a
+// current score is the best. If scores may get better, updateScore must be called.
+func (cl *class) bestRobot(failed []string) *cycleRobot {
+	var aside []candidate // for others they will do
+	defer func() {
+		for _, c := range aside {
+			heap.Push(&cl.fitting, c)
+		}
+	}()
+	for cl.fitting.Len() > 0 {
+		top := &cl.fitting.list[0]
+		if now := cl.preferences.scoreRobot(top.robot); now != top.score {
+			top.score = now
+			heap.Fix(&cl.fitting, 0)
+			continue
+		}
+		b := top.robot
+		switch {
+		case !cl.hasRoom(b):
+			heap.Pop(&cl.fitting)
+		case slices.Contains(failed, b.Name):
+			aside = append(aside, heap.Pop(&cl.fitting).(candidate))
+		default:
+			return b
+		}
+	}
+	return nil
+}
+
+// updateScore moves a robot whose score may have improved.
+func (cl *class) updateScore(b *cycleRobot) {
+	if at := cl.fitting.position[b.index] - 1; at >= 0 {
+		cl.fitting.list[at].score = cl.preferences.scoreRobot(b)
+		heap.Fix(&cl.fitting, at)
+	}
+}
+
+// diagnose returns the diagnosis of a demand for which bestRobot found none. The robots that are
+// left in the heap are those on which this demand failed; that does not concern others of the
+// class.
+func (cl *class) diagnose() *Diagnosis {
+	if cl.fitting.Len() == 0 {
+		cl.rejected = true
+		return cl.diagnosis
+	}
+	counts := cl.countRejections()
+	counts[failedBefore] += cl.fitting.Len()
+	return &Diagnosis{Robots: cl.diagnosis.Robots, Rejections: sortRejections(counts)}
+}
+
+// countRejections returns how many robots were rejected for what.
+func (cl *class) countRejections() map[Rejection]int {
+	out := map[Rejection]int{}
+	for n, count := range cl.byRejection {
+		if count > 0 {
+			out[cl.kind.rejections[n]] += count
+		}
+	}
+	for part, counts := range cl.lackingPart {
+		for ever, count := range counts {
+			if count > 0 {
+				out[cl.need.rejectPart(part, ever == 1)] += count
+			}
+		}
+	}
+	return out
+}
+
+// preferences make one robot better than another for a class.
+type preferences struct {
+	pack       bool
+	affinities []groupAffinity
+	groupTasks map[int]int // tasks of its own group, by robot
+}
+
+// groupAffinity is an Affinity with the counts of this cycle.
+type groupAffinity struct {
+	*Affinity
+	groupTasks map[int]int // tasks of the group, by robot
+}
+
+func (l *groupAffinity) appliesTo(b *cycleRobot) bool {
+	if l.Group != "" {
+		return l.groupTasks[b.index] > 0
+	}
+	for k, want := range l.Labels {
+		if got, ok := b.Labels[k]; !ok || got != want {
+			return false
+		}
+	}
+	return true
+}
+
+// canImprove reports whether a robot's score may improve when the robot is given tasks.
+func (t *preferences) canImprove() bool {
+	return t.pack || slices.ContainsFunc(t.affinities, func(l groupAffinity) bool { return l.Group != "" && l.Weight > 0 })
+}
+
+func (t *preferences) scoreRobot(b *cycleRobot) score {
+	s := score{group: t.groupTasks[b.index], load: b.load, tasks: b.held.Tasks}
+	if t.pack {
+		s.group, s.load, s.tasks = -s.group, -s.load, -s.tasks
+	}
+	for i := range t.affinities {
+		if t.affinities[i].appliesTo(b) {
+			s.dislike -= t.affinities[i].Weight
+		}
+	}
+	return s
+}
+
+// score of a robot for a class; smaller is better. Affinities count first, then the spread of a
+// group over robots, then load.
+type score struct {
+	dislike int
+	group   int   // tasks of the same group
+	load    int64 // least loaded first
+	tasks   int64
+}
+
+type candidate struct {
+	robot *cycleRobot
+	score score
+}
+
+// candidates is a heap with the best robot first.
+type candidates struct {
+	list     []candidate
+	position []int // by robot, one more than its place in the list; nil: not recorded
+}
+
+// trackRobots makes the heap record the index of each robot.
+func (c *candidates) trackRobots(yes bool, robots int) {
+	if yes {
+		c.position = make([]int, robots)
+	}
+}
+
+func (c *candidates) appendCandidate(x candidate) {
+	c.list = append(c.list, x)
+	c.recordIndex(len(c.list) - 1)
+}
+
+func (c *candidates) recordIndex(i int) {
+	if c.position != nil {
+		c.position[c.list[i].robot.index] = i + 1
+	}
+}
+
+// Len implements heap.Interface.
+func (c *candidates) Len() int { return len(c.list) }
+
+// Swap implements heap.Interface.
+func (c *candidates) Swap(i, j int) {
+	c.list[i], c.list[j] = c.list[j], c.list[i]
+	c.recordIndex(i)
+	c.recordIndex(j)
+}
+
+// Push implements heap.Interface.
+func (c *candidates) Push(x any) { c.appendCandidate(x.(candidate)) }
+
+// Pop implements heap.Interface.
+func (c *candidates) Pop() any {
+	end := len(c.list) - 1
+	last := c.list[end]
+	if c.position != nil {
+		c.position[last.robot.index] = 0
+	}
+	c.list = c.list[:end]
+	return last
+}
+
+// Less implements heap.Interface. Of equal robots the first by name is the better.
+func (c *candidates) Less(i, j int) bool {
+	a, b := &c.list[i], &c.list[j]
+	return cmp.Or(
+		cmp.Compare(a.score.dislike, b.score.dislike),
+		cmp.Compare(a.score.group, b.score.group),
+		cmp.Compare(a.score.load, b.score.load),
+		cmp.Compare(a.score.tasks, b.score.tasks),
+		cmp.Compare(a.robot.index, b.robot.index),
+	) < 0
+}

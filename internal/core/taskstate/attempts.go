@@ -1,0 +1,60 @@
+package taskstate
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
+)
+
+// OtherOpenAttempts returns the attempts that hold room on a robot beside the
+// current one: they have not finished, as far as their robots have reported.
+func OtherOpenAttempts(t *v1alpha1.Task) (open []*v1alpha1.TaskAttempt) {
+	active := lifecycle.TaskState(t.Status.State).IsActive()
+	for i := range t.Status.Attempts {
+		a := &t.Status.Attempts[i]
+		isCurrent := active && a.Attempt == t.Status.Attempt
+		if a.FinishedAt == nil && a.Robot != "" && !isCurrent {
+			open = append(open, a)
+		}
+	}
+	return open
+}
+
+// CanBeRestored reports whether an attempt is the lost attempt of a task that has
+// not ended, and so may become the current one again.
+func CanBeRestored(t *v1alpha1.Task, a *v1alpha1.TaskAttempt) bool {
+	return a.Attempt == t.Status.LostAttempt && t.DeletionTimestamp == nil && !lifecycle.TaskState(t.Status.State).IsTerminal()
+}
+
+// LostAttemptRobot returns the robot of the open lost attempt, or "" if there is none.
+func LostAttemptRobot(t *v1alpha1.Task) string {
+	if a := t.Status.FindAttempt(t.Status.LostAttempt); a != nil && a.FinishedAt == nil && CanBeRestored(t, a) {
+		return a.Robot
+	}
+	return ""
+}
+
+// LastPlacement returns the robot of the current attempt, and when the task was
+// bound there or, if it waits again, when it came back. The time is zero if unknown.
+func LastPlacement(t *v1alpha1.Task) (robot string, changed time.Time) {
+	if a := t.Status.FindAttempt(t.Status.Attempt); a != nil {
+		robot = a.Robot
+	}
+	if c := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionPlaced); c != nil {
+		changed = c.LastTransitionTime.Time
+	}
+	return robot, changed
+}
+
+// KillTimeout returns how long the agent lets the task end by itself before it
+// kills it.
+func KillTimeout(t *v1alpha1.Task) time.Duration {
+	if t.Spec.KillTimeout == nil {
+		return wire.DefaultKillTimeout
+	}
+	return t.Spec.KillTimeout.Value()
+}

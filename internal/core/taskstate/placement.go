@@ -1,0 +1,59 @@
+package taskstate
+
+import (
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+)
+
+// AnnotationPlacedBy marks a Task without a Job whose robot the manager chose, and
+// may change. Without the annotation a user chose spec.targetRobot.
+const AnnotationPlacedBy = "robot.k8s4r.io/placed-by"
+
+// Reasons of the Placed condition of tasks that the scheduler keeps from robots.
+const (
+	// ReasonAwaitingLostAttempt marks a Task that has failed, unless its lost attempt
+	// completes.
+	ReasonAwaitingLostAttempt = "AwaitingLostAttempt"
+	// ReasonAwaitingOtherAttempts marks a Task that waits for the end of another attempt,
+	// which its robot stops by itself.
+	ReasonAwaitingOtherAttempts = "AwaitingOtherAttempts"
+)
+
+// IsTiedToRobot reports whether each robot has its own replica of the task: it
+// belongs to a system job and never moves.
+func IsTiedToRobot(t *v1alpha1.Task) bool {
+	return t.Spec.Type == v1alpha1.JobTypeSystem || t.Spec.Type == v1alpha1.TaskTypeSysbatch
+}
+
+// CanChangeRobot reports whether the manager chose the task's robot and may choose
+// another one.
+func CanChangeRobot(t *v1alpha1.Task) bool {
+	if IsTiedToRobot(t) {
+		return false
+	}
+	owner := metav1.GetControllerOf(t)
+	return owner != nil && owner.Kind == "TaskGroup" || t.Annotations[AnnotationPlacedBy] != ""
+}
+
+// RequiredRobot returns the robot that a waiting Task must go to, because a user
+// chose it or the Task was created for it. If empty, any robot will do.
+func RequiredRobot(t *v1alpha1.Task) string {
+	if a := t.Status.FindAttempt(t.Status.Attempt); CanChangeRobot(t) && a != nil && a.Robot == t.Spec.TargetRobot {
+		return ""
+	}
+	return t.Spec.TargetRobot
+}
+
+// IsUnplacedFor reports whether the Placed condition is False with this reason.
+func IsUnplacedFor(s *v1alpha1.TaskStatus, reason string) bool {
+	c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionPlaced)
+	return c != nil && c.Status == metav1.ConditionFalse && c.Reason == reason
+}
+
+// AwaitsOtherAttempt reports whether the Task waits for the end of another of its
+// attempts.
+func AwaitsOtherAttempt(t *v1alpha1.Task) bool {
+	return IsUnplacedFor(&t.Status, ReasonAwaitingOtherAttempts)
+}

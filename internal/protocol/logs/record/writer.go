@@ -1,0 +1,227 @@
+package record
+
+import (
+	"bytes"
+	"fmt"
+	"time"
+
+	"k8s4r.io/k8s4r/internal/protocol/logs/segment"
+)
+
+// Options of a Writer.
+type Options struct {
+	// SegmentSize is the size of one file in bytes. If 0, 1 MiB.
+	SegmentSize int64
+	// Keep is the number of files to keep. If 0, 10.
+	Keep int
+	// FlushAfter is how long text without a newline is held back. If 0, 100 ms.
+	FlushAfter time.Duration
+}
+
+const (
+	flushAfter = 100 * time.Millisecond
+	// bufferSize is what is written at a time, when there is so much.
+	bufferSize = 128 << 10
+	// retryAfter is how long a disk that has refused something is left alone.
+	retryAfter = time.Second
+)
+
+// Writer writes the log of one attempt. It must be used by one goroutine. Its methods return no
+// errors: output that the disk does not accept is dropped, counted and noted in the log, because
+// a task must not stop for its output.
+type Writer struct {
+	segments  *segment.Writer
+	after     time.Duration
+	pending   [2]pendingText
+	buf       []byte
+	flushSize int // of buf before it is written
+
+	at    time.Time // that the stamp is of
+	stamp []byte    // at, as text
+
+	dropped       int64 // bytes of output, in all
+	unloggedDrops int64 // of these, not yet noted in the log
+	failure       error // of the disk; nil: it works
+	retry         time.Time
+}
+
+// pendingText is the end of a stream's output that has no newline yet.
+type pendingText struct {
+	stream Stream
+	text   []byte
+	due    time.Time // when it is written without one; zero: there is none
+}
+
+// NewWriter returns a Writer for dir, which is created with the first output and must not contain
+// a log.
+func NewWriter(dir string, o Options) *Writer {
+	w := &Writer{
+		segments: segment.Create(dir, segment.Options{SegmentSize: o.SegmentSize, Keep: o.Keep}),
+		after:    o.FlushAfter, flushSize: bufferSize, buf: make([]byte, 0, bufferSize+MaxRecord),
+		pending: [2]pendingText{{stream: Stdout}, {stream: Stderr}},
+	}
+	if w.after <= 0 {
+		w.after = flushAfter
+	}
+	if o.SegmentSize > 0 {
+		w.flushSize = min(w.flushSize, int(min(o.SegmentSize, bufferSize)))
+	}
+	return w
+}
+
+// Write appends output of Stdout or Stderr. Complete lines are in the log when it returns; the
+// rest is held back until FlushAfter.
+func (w *Writer) Write(s Stream, p []byte, now time.Time) {
+	w.setTime(now)
+	h := &w.pending[0]
+	if s == Stderr {
+		h = &w.pending[1]
+	}
+	for {
+		n := bytes.IndexByte(p, '\n')
+		if n < 0 {
+			break
+		}
+		w.appendText(h, p[:n], true)
+		p = p[n+1:]
+	}
+	if len(p) > 0 {
+		w.appendText(h, p, false)
+	}
+	w.writeBuffer()
+}
+
+// WriteSystemLine appends a line to the stream System.
+func (w *Writer) WriteSystemLine(text string, now time.Time) {
+	w.setTime(now)
+	w.appendRecord(System, tagFull, nil, []byte(text))
+	w.writeBuffer()
+}
+
+// Flush writes text that was held back for FlushAfter. It returns the time of the next flush, or
+// zero if no text is held back.
+func (w *Writer) Flush(now time.Time) (next time.Time) {
+	w.setTime(now)
+	for i := range w.pending {
+		h := &w.pending[i]
+		if !h.due.IsZero() && !h.due.After(now) {
+			w.flushPartial(h)
+		}
+		if next.IsZero() || !h.due.IsZero() && h.due.Before(next) {
+			next = h.due
+		}
+	}
+	w.writeBuffer()
+	return next
+}
+
+// Close writes held back text and a note about dropped output, if the disk accepts them.
+func (w *Writer) Close(now time.Time) {
+	w.setTime(now)
+	for i := range w.pending {
+		if !w.pending[i].due.IsZero() {
+			w.flushPartial(&w.pending[i])
+		}
+	}
+	w.retry = time.Time{}
+	w.writeBuffer()
+	w.logDroppedBytes()
+	_ = w.segments.Close()
+}
+
+// DroppedBytes returns the number of bytes of output that the disk did not accept.
+func (w *Writer) DroppedBytes() int64 { return w.dropped }
+
+func (w *Writer) setTime(now time.Time) {
+	if w.stamp == nil || !now.Equal(w.at) {
+		w.at, w.stamp = now, now.UTC().AppendFormat(w.stamp[:0], timeLayout)
+	}
+}
+
+// appendText appends a part of a line; whole is set for its last part.
+func (w *Writer) appendText(h *pendingText, text []byte, whole bool) {
+	for len(h.text)+len(text) > MaxText {
+		n := MaxText - len(h.text)
+		w.appendRecord(h.stream, tagPartial, h.text, text[:n])
+		h.text, text = h.text[:0], text[n:]
+	}
+	switch {
+	case whole:
+		w.appendRecord(h.stream, tagFull, h.text, text)
+		h.text, h.due = h.text[:0], time.Time{}
+	case len(text) > 0:
+		h.text = append(h.text, text...)
+		if h.due.IsZero() {
+			h.due = w.at.Add(w.after)
+		}
+	}
+}
+
+func (w *Writer) flushPartial(h *pendingText) {
+	if len(h.text) > 0 {
+		w.appendRecord(h.stream, tagPartial, h.text, nil)
+	}
+	h.text, h.due = h.text[:0], time.Time{}
+}
+
+// appendRecord appends a record with the text a+b to the buffer.
+func (w *Writer) appendRecord(s Stream, tag byte, a, b []byte) {
+	if len(w.buf) > 0 && len(w.buf)+overhead+len(a)+len(b) > w.flushSize {
+		w.writeBuffer()
+	}
+	w.buf = append(w.buf, w.stamp...)
+	w.buf = append(w.buf, ' ')
+	w.buf = append(w.buf, s...)
+	w.buf = append(w.buf, ' ', tag, ' ')
+	w.buf = append(w.buf, a...)
+	w.buf = append(w.buf, b...)
+	w.buf = append(w.buf, '\n')
+}
+
+// writeBuffer writes the buffer to the log, or drops it for retryAfter after a failure.
+func (w *Writer) writeBuffer() {
+	switch {
+	case len(w.buf) == 0:
+	case w.failure != nil && w.at.Before(w.retry):
+		w.countDropped(w.buf)
+	default:
+		w.appendToLog(w.buf)
+	}
+	w.buf = w.buf[:0]
+}
+
+func (w *Writer) appendToLog(lines []byte) {
+	if !w.logDroppedBytes() {
+		w.countDropped(lines)
+		return
+	}
+	n, err := w.segments.Append(lines)
+	if err != nil {
+		w.countDropped(lines[min(n, len(lines)):])
+		w.recordFailure(err)
+	}
+}
+
+// logDroppedBytes notes in the log that output is missing here. It reports whether the log is
+// complete up to here.
+func (w *Writer) logDroppedBytes() bool {
+	if w.unloggedDrops == 0 {
+		return true
+	}
+	note := Record{Time: w.at, Stream: System, Text: fmt.Appendf(nil, "%d bytes of output were lost here: %v", w.unloggedDrops, w.failure)}
+	if n, err := w.segments.Append(note.Append(nil)); err != nil || n == 0 {
+		w.recordFailure(err)
+		return false
+	}
+	w.unloggedDrops, w.failure = 0, nil
+	return true
+}
+
+func (w *Writer) recordFailure(err error) { w.failure, w.retry = err, w.at.Add(retryAfter) }
+
+// countDropped counts the output in records that are lost.
+func (w *Writer) countDropped(lines []byte) {
+	text := int64(len(lines) - overhead*bytes.Count(lines, []byte{'\n'}))
+	w.unloggedDrops += max(text, 1) // an empty line is a loss too
+	w.dropped += max(text, 1)
+}

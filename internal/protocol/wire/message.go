@@ -1,0 +1,236 @@
+package wire
+
+import "time"
+
+// Register registers a robot and describes it. Legacy agents publish it to TopicRegister; only
+// RobotID identifies them.
+type Register struct {
+	RobotID    string      `json:"robotId"`
+	Token      string      `json:"token,omitempty"`
+	DeviceInfo *DeviceInfo `json:"deviceInfo,omitempty"`
+	// AgentVersion (v2) is the version of the agent.
+	AgentVersion string `json:"agentVersion,omitempty"`
+	// Address (v2) is where people can reach the robot.
+	Address string `json:"address,omitempty"`
+	// Labels (v2) of the robot. They fill labels that the Robot object does not set, and never
+	// replace a label that a person has set.
+	Labels map[string]string `json:"labels,omitempty"`
+}
+
+// Response answers Register when the robot is approved, pending or refused.
+type Response struct {
+	Success bool   `json:"success"`
+	Message string `json:"message"`
+	RobotID string `json:"robotId"`
+}
+
+// Heartbeat reports that the agent is connected. Legacy agents set RobotID, Token and DeviceInfo
+// each time. Agents of v2 set Seq, and DeviceInfo from a change of it until a heartbeat that
+// carried it is acknowledged.
+type Heartbeat struct {
+	RobotID    string      `json:"robotId,omitempty"`
+	Token      string      `json:"token,omitempty"`
+	DeviceInfo *DeviceInfo `json:"deviceInfo,omitempty"`
+	// Seq numbers the heartbeats of a robot. It increases until the machine is rebooted. It is 0
+	// from legacy agents, which need no acknowledgement.
+	Seq uint64 `json:"seq,omitempty"`
+	// Usage (v2) is the resource usage of the tasks for which it has changed much.
+	Usage []TaskUsage `json:"usage,omitempty"`
+}
+
+// Presence is the agent's last will, or its message before an orderly disconnect.
+type Presence struct {
+	// Online is false: the connection broke or was closed.
+	Online bool `json:"online"`
+	// Graceful is set if the agent disconnected in order.
+	Graceful bool `json:"graceful,omitempty"`
+}
+
+// Ack acknowledges what the server has written, so that the agent stops repeating it.
+type Ack struct {
+	// Heartbeat is the Seq of the last one received; 0 if none.
+	Heartbeat uint64    `json:"heartbeat,omitempty"`
+	Tasks     []TaskAck `json:"tasks,omitempty"`
+	Logs      []LogAck  `json:"logs,omitempty"`
+}
+
+// TaskAck acknowledges the reports of one attempt up to Seq.
+type TaskAck struct {
+	UID     string `json:"uid"`
+	Attempt int32  `json:"attempt"`
+	Seq     uint64 `json:"seq"`
+}
+
+// The actions of Dispatch.
+const (
+	ActionCreate = "create"
+	ActionDelete = "delete"
+)
+
+// Dispatch gives a task to a robot, or stops it.
+type Dispatch struct {
+	Action string `json:"action"`
+	Task   Task   `json:"task"`
+	// Attempt (v2) is the fencing token: an agent never runs an attempt older than one it knows.
+	// 0 counts as 1.
+	Attempt int32 `json:"attempt,omitempty"`
+	// Epoch (v2) is the resource version of the Task. A TaskList with a lower epoch does not
+	// apply to this attempt.
+	Epoch uint64 `json:"epoch,omitempty"`
+	// RobotUID (v2) is the UID of the Robot object. Epochs compare only for the same UID, because
+	// those of another or a new cluster are unrelated.
+	RobotUID string `json:"robotUID,omitempty"`
+	// Started (v2) as in TaskReference.
+	Started bool `json:"started,omitempty"`
+	// Robot (v2) has the robot's labels and attributes, if the task refers to them.
+	Robot *RobotAttributes `json:"robot,omitempty"`
+	// Secrets (v2) are the values of the Task's secretEnv. They are not in the Task, because both
+	// sides store that.
+	Secrets Secrets `json:"secrets,omitempty"`
+	// Traceparent (v2) is a user property beside the payload: the position of the attempt in a
+	// trace, or empty.
+	Traceparent string `json:"-"`
+}
+
+// RobotAttributes are the labels and attributes of the robot that a task may read, with the names
+// of constraints.
+type RobotAttributes struct {
+	Labels map[string]string `json:"labels,omitempty"`
+	Attrs  map[string]string `json:"attrs,omitempty"`
+}
+
+// TaskList is the retained message with everything that should run on one robot: whole Tasks for
+// legacy agents, Refs for v2.
+type TaskList struct {
+	Tasks []Task `json:"tasks"`
+	// Refs (v2). Such a list always has an Epoch.
+	Refs []TaskReference `json:"refs,omitempty"`
+	// Canceled (v2) are attempts that no longer count and whose end was not reported. The agent
+	// answers each with its end, or that it will never run.
+	Canceled []TaskReference `json:"canceled,omitempty"`
+	// Epoch (v2) is a resource version at which the list is complete. It is 0 for legacy agents.
+	Epoch uint64 `json:"epoch,omitempty"`
+	// RobotUID (v2) as in Dispatch.
+	RobotUID string `json:"robotUID,omitempty"`
+}
+
+// TaskReference names one attempt of one task.
+type TaskReference struct {
+	UID     string `json:"uid"`
+	Attempt int32  `json:"attempt"`
+	// Started is set if the server has recorded that this attempt ran. An agent that does not
+	// know the attempt has lost its journal and must not run it again.
+	Started bool `json:"started,omitempty"`
+	// Query asks the agent to report whether the attempt still runs, because the robot or the
+	// server was disconnected.
+	Query bool `json:"query,omitempty"`
+}
+
+// The states that a robot reports.
+const (
+	// ReportPending acknowledges a dispatch; no process runs yet.
+	ReportPending = "pending"
+	// ReportRunning: the process runs.
+	ReportRunning = "running"
+	// ReportCompleted: the attempt ended with exit code 0.
+	ReportCompleted = "completed"
+	// ReportFailed: the attempt ended in any other way.
+	ReportFailed = "failed"
+)
+
+// Status is a report of a robot about one attempt of one task.
+type Status struct {
+	TaskUID   string `json:"taskUid"`
+	RobotName string `json:"robotName"`
+	// State is one of the Report constants.
+	State     string         `json:"state"`
+	ExitCode  int32          `json:"exitCode"`
+	Message   string         `json:"message,omitempty"`
+	Event     string         `json:"event,omitempty"`
+	Resources *ResourceUsage `json:"resources,omitempty"`
+	UpdatedAt time.Time      `json:"updatedAt"`
+
+	// Attempt (v2). It is 0 from legacy agents.
+	Attempt int32 `json:"attempt,omitempty"`
+	// Seq numbers the reports of one attempt, from 1.
+	Seq uint64 `json:"seq,omitempty"`
+	// Signal is the number of the signal that ended the process, else 0.
+	Signal int32 `json:"signal,omitempty"`
+	// Reason is a CamelCase word for programs, such as Timeout.
+	Reason string `json:"reason,omitempty"`
+	// StartedAt and FinishedAt are by the robot's clock. Nil: not yet, or not
+	// said.
+	StartedAt  *time.Time        `json:"startedAt,omitempty"`
+	FinishedAt *time.Time        `json:"finishedAt,omitempty"`
+	Outputs    map[string]string `json:"outputs,omitempty"`
+	// Traceparent (v2) is a user property beside the payload: that of the dispatch.
+	Traceparent string `json:"-"`
+}
+
+// IsTerminal reports whether the report ends its attempt.
+func (s Status) IsTerminal() bool { return s.State == ReportCompleted || s.State == ReportFailed }
+
+// ResourceUsage is the resource usage of a task, or its total if the task has ended.
+type ResourceUsage struct {
+	// CPUPercent of one core: 250 is two and a half cores.
+	CPUPercent float64 `json:"cpuPercent,omitempty"`
+	// MemoryBytes is the memory in use.
+	MemoryBytes uint64 `json:"memoryBytes,omitempty"`
+	// CPUSeconds and MemoryPeakBytes (v2) are totals, reported with the end of the attempt.
+	CPUSeconds      float64 `json:"cpuSeconds,omitempty"`
+	MemoryPeakBytes uint64  `json:"memoryPeakBytes,omitempty"`
+}
+
+// TaskUsage is the resource usage of one running attempt.
+type TaskUsage struct {
+	UID     string `json:"uid"`
+	Attempt int32  `json:"attempt"`
+	ResourceUsage
+}
+
+// The reasons of a report that the manager acts on. Others are stored as they are.
+const (
+	// ReasonTimeout: the task ran longer than its timeout.
+	ReasonTimeout = "Timeout"
+	// ReasonStartFailed: the process could not be started.
+	ReasonStartFailed = "StartFailed"
+	// ReasonOOMKilled: the kernel killed the task, because it used more memory than its resources
+	// allow.
+	ReasonOOMKilled = "OOMKilled"
+	// ReasonDiskQuotaExceeded: the robot stopped the task, because its replica used more disk
+	// than its ephemeralDisk allows.
+	ReasonDiskQuotaExceeded = "DiskQuotaExceeded"
+	// ReasonExited: the process exited with a code other than 0.
+	ReasonExited = "Exited"
+	// ReasonSignaled: the process was killed by a signal that the agent did not send.
+	ReasonSignaled = "Signaled"
+	// ReasonRejected: the agent cannot run the task, for example because it does not support the
+	// driver.
+	ReasonRejected = "Rejected"
+	// ReasonStopped: the server requested the stop, or the task list does not name the attempt.
+	// Without fault.
+	ReasonStopped = "Stopped"
+	// ReasonAgentStopped: the agent was stopped and ended the task. Without fault.
+	ReasonAgentStopped = "AgentStopped"
+	// ReasonAgentRestarted: the robot went down, or the shim was killed, while the task ran, so
+	// its end is unknown. Without fault.
+	ReasonAgentRestarted = "AgentRestarted"
+	// ReasonSuperseded: a newer attempt of the same task replaced it. Without fault.
+	ReasonSuperseded = "Superseded"
+	// ReasonSelfStopped: the robot stopped the task itself at its self-stop deadline. Without
+	// fault.
+	ReasonSelfStopped = "SelfStopped"
+	// ReasonTemplateChanged: the robot stopped the task because the result of a template with
+	// changeMode restart changed. Without fault.
+	ReasonTemplateChanged = "TemplateChanged"
+)
+
+// IsWithoutFault reports whether an attempt that ended for this reason does not count as a
+// failure of the task, so that the task waits for a robot again.
+func IsWithoutFault(reason string) bool {
+	switch reason {
+	case ReasonStopped, ReasonAgentStopped, ReasonAgentRestarted, ReasonSuperseded, ReasonSelfStopped, ReasonTemplateChanged:
+		return true
+	}
+	return false
+}

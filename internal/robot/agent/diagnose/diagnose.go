@@ -1,0 +1,69 @@
+// Package diagnose checks what a robot lacks to run an agent well, and proposes remedies. It
+// leaves nothing behind and does not disturb a running agent.
+package diagnose
+
+import (
+	"context"
+	"net/url"
+	"slices"
+
+	"k8s4r.io/k8s4r/internal/robot/isolation"
+)
+
+// Level is the severity of a finding.
+type Level string
+
+// The levels, from good to bad.
+const (
+	OK   Level = "ok"
+	Warn Level = "warn" // the agent works with restrictions
+	Fail Level = "fail" // the agent cannot work
+)
+
+var levels = []Level{OK, Warn, Fail}
+
+// Finding is the result of one check.
+type Finding struct {
+	Level Level `json:"level"`
+	// Check is the name of the check.
+	Check string `json:"check"`
+	// Says is the result as a sentence.
+	Says string `json:"says"`
+	// Remedy is what the user can do. It is empty if nothing needs to be done.
+	Remedy string `json:"remedy,omitempty"`
+}
+
+// Subject is the agent to check.
+type Subject struct {
+	RobotID  string
+	StateDir string
+	Broker   *url.URL
+	// Drivers are the drivers that the robot offers; Engine is the socket of the Docker engine.
+	Drivers []string
+	Engine  string
+	// TaskUser is the user of tasks that name none.
+	TaskUser string
+	// Isolation is what a running agent has found. If nil, it is probed here.
+	Isolation *isolation.Host
+}
+
+// Examine runs all checks.
+func Examine(ctx context.Context, s Subject) []Finding {
+	return slices.Concat(
+		checkKernel(), checkStateDir(s.StateDir), checkDrivers(s), checkIsolation(s), checkTaskUser(s), checkClock(),
+		checkBroker(ctx, s), checkCertificates(), checkService(ctx),
+	)
+}
+
+// Worst returns the worst level of the findings.
+func Worst(all []Finding) Level {
+	worst := 0
+	for _, f := range all {
+		worst = max(worst, slices.Index(levels, f.Level))
+	}
+	return levels[worst]
+}
+
+func okFinding(check, says string) Finding { return Finding{Level: OK, Check: check, Says: says} }
+
+func newFinding(l Level, check, says, remedy string) Finding { return Finding{l, check, says, remedy} }

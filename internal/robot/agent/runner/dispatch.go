@@ -1,0 +1,315 @@
+package runner
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"time"
+
+	"k8s4r.io/k8s4r/internal/protocol/trace"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/robot/agent/journal"
+	"k8s4r.io/k8s4r/internal/robot/driver"
+	"k8s4r.io/k8s4r/internal/robot/proc"
+)
+
+// handleDispatch starts or stops an attempt.
+func (r *Runner) handleDispatch(p *plan, d wire.Dispatch) {
+	if err := validateDispatch(r.robotID, d); err != nil {
+		r.problems.WarnDropped("dispatch", err)
+		return
+	}
+	d.Attempt = max(d.Attempt, 1)
+	if d.Action == wire.ActionDelete {
+		r.handleDelete(p, d)
+		return
+	}
+	if run := r.live[d.Task.Metadata.UID]; run != nil {
+		r.handleLiveTask(p, run, d)
+		return
+	}
+	r.handleIdleTask(p, d)
+}
+
+// handleIdleTask handles the dispatch of a task that does not run here.
+func (r *Runner) handleIdleTask(p *plan, d wire.Dispatch) {
+	last, known := r.journal.Latest(d.Task.Metadata.UID)
+	switch {
+	case known && d.Attempt < last.Attempt:
+		r.answerOlderAttempt(p, d)
+	case known && d.Attempt == last.Attempt:
+		p.reports = append(p.reports, journaledEnd(last)...)
+	case r.stopping:
+		// The server sends it again to the next agent.
+	default:
+		r.acceptAttempt(p, d)
+	}
+}
+
+// journaledEnd returns the last report about an attempt, if it has ended.
+func journaledEnd(e journal.Entry) []wire.Status {
+	if !e.HasEnded() {
+		return nil
+	}
+	return []wire.Status{*e.Status}
+}
+
+// handleLiveTask handles the dispatch of a task that runs here.
+func (r *Runner) handleLiveTask(p *plan, run *run, d wire.Dispatch) {
+	switch {
+	case d.Attempt < run.attempt:
+		r.answerOlderAttempt(p, d)
+	case d.Attempt == run.attempt:
+		if s := dispatchEpoch(d); !s.isBefore(run.dispatchedAt) {
+			run.dispatchedAt = s
+		}
+		if run.lastReport.Seq > 0 {
+			p.reports = append(p.reports, run.lastReport)
+		}
+		r.updateAttributes(run, d.Robot)
+	case r.stopping:
+	default:
+		// Attempts of a task never overlap: the new one waits until all processes of the
+		// old one have ended.
+		if run.nextDispatch == nil || run.nextDispatch.Attempt <= d.Attempt {
+			run.nextDispatch = &d
+		}
+		r.stopRun(run, wire.ReasonSuperseded, killTimeout(run.task.Spec))
+	}
+}
+
+// updateAttributes passes changed attributes of the robot to the templates of a live run.
+func (r *Runner) updateAttributes(run *run, attributes *wire.RobotAttributes) {
+	if attributes == nil || reflect.DeepEqual(attributes, run.attributes) {
+		return
+	}
+	run.attributes = attributes
+	if run.shim == nil || len(run.task.Spec.Templates) == 0 {
+		return
+	}
+	if err := r.shims.UpdateAttributes(run.shim, *attributes); err != nil {
+		r.problems.Warn("changed attributes of the robot did not reach a task", err)
+	}
+}
+
+// answerOlderAttempt reports the end of an attempt of which a newer one was seen here, or
+// that it will never run. A server that was restored from a backup dispatches such attempts,
+// and without a report would wait forever. The report is about that attempt alone.
+func (r *Runner) answerOlderAttempt(p *plan, d wire.Dispatch) {
+	if e, known := r.journal.Get(d.Task.Metadata.UID, d.Attempt); known {
+		p.reports = append(p.reports, journaledEnd(e)...)
+		return
+	}
+	r.rejectAttempt(p, d, wire.ReasonSuperseded, "A newer attempt of the task was seen on this robot")
+}
+
+// errPastDeadline refuses a task that may have been moved to another robot.
+var errPastDeadline = errors.New("the robot is out of contact for longer than the task's stopOnRobotAfter")
+
+// acceptAttempt accepts an attempt that was never seen before, or reports why not.
+func (r *Runner) acceptAttempt(p *plan, d wire.Dispatch) {
+	if d.Started {
+		r.reportForgotten(p, d)
+		return
+	}
+	if stopAfter := time.Duration(d.Task.Spec.StopOnRobotAfter); stopAfter > 0 && r.lastSeen.IsPastDeadline(stopAfter) {
+		// The server sends it again if the task is still bound to this robot.
+		r.problems.WarnDropped("dispatch", errPastDeadline)
+		return
+	}
+	if err := errors.Join(r.checkTask(d.Task.Spec), checkSecrets(d)); err != nil {
+		r.rejectAttempt(p, d, wire.ReasonRejected, err.Error())
+		return
+	}
+	run := &run{task: d.Task, attempt: d.Attempt, attributes: d.Robot, secrets: d.Secrets, dispatchedAt: dispatchEpoch(d)}
+	if _, ok := trace.Parse(d.Traceparent); ok {
+		run.trace = d.Traceparent
+	}
+	r.live[d.Task.Metadata.UID] = run
+	p.records = append(p.records, journal.Record{
+		Kind: journal.Accepted, UID: d.Task.Metadata.UID, Attempt: d.Attempt, At: r.now().UTC(),
+		Task: &d.Task, Dispatched: &journal.DispatchStamp{RobotUID: d.RobotUID, Epoch: d.Epoch}, BootID: proc.BootID(),
+	})
+	p.starts = append(p.starts, run)
+}
+
+// checkTask returns why this robot can never run the task.
+func (r *Runner) checkTask(s wire.TaskSpec) error {
+	d, ok := r.drivers[s.Driver]
+	if !ok {
+		return fmt.Errorf("driver %.100q: %w", s.Driver, driver.ErrNoDriver)
+	}
+	if err := d.Check(s.Config); err != nil {
+		return err
+	}
+	for _, a := range artifactRequests(s.Artifacts) {
+		if err := a.Check(); err != nil {
+			return err
+		}
+	}
+	return errors.Join(checkTemplates(s.Templates), r.checkIsolation(s))
+}
+
+// checkSecrets returns an error if a required secret was not sent with the dispatch.
+func checkSecrets(d wire.Dispatch) error {
+	for _, name := range slices.Sorted(maps.Keys(d.Task.Spec.SecretEnv)) {
+		from := d.Task.Spec.SecretEnv[name]
+		if _, there := d.Secrets[name]; !there && !from.Optional {
+			return fmt.Errorf("secretEnv %.100s: the server has sent no value; upgrade it if it is older than the agent", name)
+		}
+	}
+	return nil
+}
+
+// rejectAttempt journals and reports the end of an attempt that does not run.
+func (r *Runner) rejectAttempt(p *plan, d wire.Dispatch, reason, message string) {
+	s := wire.Status{State: wire.ReportFailed, ExitCode: -1, Reason: reason, Event: reason, Message: message}
+	r.finishRun(p, &run{task: d.Task, attempt: d.Attempt}, s)
+}
+
+// reportForgotten ends an attempt that was started here according to the server, and that
+// the journal does not have: it was lost with the state directory. It must not run a second
+// time, and without a report it would stay Running forever.
+func (r *Runner) reportForgotten(p *plan, d wire.Dispatch) {
+	r.rejectAttempt(p, d, wire.ReasonAgentRestarted, "The robot has lost its journal, so it is not known how the attempt ended")
+}
+
+// stopRun ends a live run. The first reason and the shortest grace period count.
+func (r *Runner) stopRun(run *run, reason string, grace time.Duration) {
+	if run.shim == nil {
+		run.stopReason = cmp.Or(run.stopReason, reason)
+		return
+	}
+	if err := r.shims.Stop(run.shim, reason, grace); err != nil {
+		r.problems.Warn("a task cannot be stopped", err)
+	}
+}
+
+// handleDelete stops a task on request, or reports its end if it does not run.
+func (r *Runner) handleDelete(p *plan, d wire.Dispatch) {
+	run := r.live[d.Task.Metadata.UID]
+	if run == nil {
+		r.answerEnded(p, d)
+		return
+	}
+	if d.Attempt < run.attempt {
+		r.problems.WarnDropped("delete of an older attempt", fmt.Errorf("task %s: attempt %d, have seen %d", d.Task.Metadata.UID, d.Attempt, run.attempt))
+		return
+	}
+	if next := run.nextDispatch; next != nil && next.Attempt <= d.Attempt {
+		run.nextDispatch = nil
+		r.rejectAttempt(p, *next, wire.ReasonStopped, stopMessages[wire.ReasonStopped])
+	}
+	r.stopRun(run, wire.ReasonStopped, killTimeout(run.task.Spec))
+}
+
+// answerEnded reports about an attempt that does not run here and must not: its end from the
+// journal, or else that it will never run, for its dispatch may still be on its way.
+func (r *Runner) answerEnded(p *plan, d wire.Dispatch) {
+	if last, known := r.journal.Latest(d.Task.Metadata.UID); known && last.Attempt > d.Attempt {
+		p.reports = append(p.reports, journaledEnd(last)...) // the newer attempt has ended, too
+	}
+	if e, known := r.journal.Get(d.Task.Metadata.UID, d.Attempt); known {
+		p.reports = append(p.reports, journaledEnd(e)...)
+		return
+	}
+	r.rejectAttempt(p, d, wire.ReasonStopped, "The attempt was canceled before the robot received it")
+}
+
+// handleTaskList stops runs that are not in the list, and reports about listed attempts that
+// the server takes for running. It starts nothing: only a dispatch does.
+func (r *Runner) handleTaskList(p *plan, l wire.TaskList) {
+	now := robotEpoch{robotUID: l.RobotUID, epoch: l.Epoch}
+	// Messages of different connections of the server can overtake each other.
+	if l.Epoch == 0 || now.isBefore(r.newestList) {
+		return
+	}
+	r.newestList = now
+	named := make(map[attemptKey]bool, len(l.Refs))
+	for _, ref := range l.Refs {
+		named[attemptKey{ref.UID, max(ref.Attempt, 1)}] = true
+		if ref.Started {
+			r.answerStarted(p, ref)
+		}
+	}
+	for uid, run := range r.live {
+		if next := run.nextDispatch; next != nil && !now.isBefore(dispatchEpoch(*next)) && !named[attemptKey{uid, next.Attempt}] {
+			run.nextDispatch = nil
+		}
+		if !now.isBefore(run.dispatchedAt) && !named[attemptKey{uid, run.attempt}] {
+			r.stopRun(run, wire.ReasonStopped, killTimeout(run.task.Spec))
+		}
+	}
+	for _, ref := range l.Canceled {
+		r.answerCanceled(p, ref)
+	}
+}
+
+// answerCanceled reports the end of a canceled attempt. If it runs, it was stopped because
+// the list does not name it.
+func (r *Runner) answerCanceled(p *plan, ref wire.TaskReference) {
+	d, ok := r.refDispatch(ref)
+	if !ok {
+		return
+	}
+	if run := r.live[ref.UID]; run == nil || run.attempt != d.Attempt {
+		r.answerEnded(p, d)
+	}
+}
+
+// refDispatch returns a dispatch of the attempt that a list names. It returns false if the
+// name is invalid.
+func (r *Runner) refDispatch(ref wire.TaskReference) (wire.Dispatch, bool) {
+	d := wire.Dispatch{Action: wire.ActionCreate, Attempt: max(ref.Attempt, 1), Task: wire.Task{Metadata: wire.TaskMeta{UID: ref.UID}}}
+	if err := validateDispatch(r.robotID, d); err != nil {
+		r.problems.WarnDropped("task in a list", err)
+		return d, false
+	}
+	return d, true
+}
+
+// answerStarted reports about an attempt that was started here according to the list, if the
+// journal does not have it or the server queries it.
+func (r *Runner) answerStarted(p *plan, ref wire.TaskReference) {
+	d, ok := r.refDispatch(ref)
+	if !ok {
+		return
+	}
+	if run := r.live[ref.UID]; run != nil && run.attempt == d.Attempt {
+		if ref.Query && run.lastReport.Seq > 0 {
+			p.reports = append(p.reports, run.lastReport)
+		}
+		return
+	}
+	e, known := r.journal.Get(ref.UID, d.Attempt)
+	switch {
+	case !known:
+		r.reportForgotten(p, d)
+	case ref.Query:
+		p.reports = append(p.reports, journaledEnd(e)...)
+	}
+}
+
+// handleAck drops the reports that the server has written.
+func (r *Runner) handleAck(p *plan, a wire.Ack) {
+	for _, t := range a.Tasks {
+		r.reports.Acknowledge(t)
+		e, ok := r.journal.Get(t.UID, t.Attempt)
+		if ok && e.HasEnded() && !e.IsAcked() && t.Seq >= e.Status.Seq {
+			p.records = append(p.records, journal.Record{Kind: journal.Acked, UID: t.UID, Attempt: t.Attempt, At: r.now().UTC()})
+		}
+	}
+}
+
+// stopAllRuns stops all tasks, with at most this grace period between SIGTERM and SIGKILL,
+// and lets none start.
+func (r *Runner) stopAllRuns(grace time.Duration) {
+	r.stopping = true
+	for _, run := range r.live {
+		run.nextDispatch = nil
+		r.stopRun(run, wire.ReasonAgentStopped, min(killTimeout(run.task.Spec), grace))
+	}
+}

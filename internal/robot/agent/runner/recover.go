@@ -1,0 +1,139 @@
+package runner
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/robot/agent/journal"
+	"k8s4r.io/k8s4r/internal/robot/agent/logship"
+	"k8s4r.io/k8s4r/internal/robot/proc"
+	"k8s4r.io/k8s4r/internal/robot/shim/supervisor"
+)
+
+// killWait bounds the wait for the exit of processes after SIGKILL.
+const killWait = 10 * time.Second
+
+// seqsPerAgent is more than the number of reports that one agent sends about an attempt.
+const seqsPerAgent = 1 << 32
+
+// Recover takes over the attempts of an earlier agent. Reports that the server has not
+// acknowledged are sent again.
+func (r *Runner) Recover() error {
+	entries := r.journal.Entries()
+	slices.SortFunc(entries, func(a, b journal.Entry) int {
+		return cmp.Or(cmp.Compare(a.UID, b.UID), cmp.Compare(a.Attempt, b.Attempt))
+	})
+	p := &plan{}
+	var lost []abandonedRun
+	for _, e := range entries {
+		r.resumeLog(e)
+		switch {
+		case !e.HasEnded():
+			run, err := r.adoptAttempt(p, e)
+			if err != nil {
+				return fmt.Errorf("take over task %s, attempt %d: %w", e.UID, e.Attempt, err)
+			}
+			if run != nil {
+				lost = append(lost, *run)
+			}
+		case !e.IsAcked():
+			p.reports = append(p.reports, *e.Status)
+		}
+	}
+	if err := errors.Join(r.endAbandonedRuns(p, lost), r.sweepCgroups()); err != nil {
+		return err
+	}
+	if err := r.journal.Append(p.records...); err != nil {
+		return err
+	}
+	for _, s := range p.reports {
+		r.reports.Put(s)
+	}
+	return nil
+}
+
+// resumeLog continues to send the log of an attempt. If its directory is gone, the server
+// has all of it.
+func (r *Runner) resumeLog(e journal.Entry) {
+	dir, a := r.dirs.LogDir(e.UID, e.Attempt), logship.Attempt{UID: e.UID, Attempt: e.Attempt}
+	if _, err := os.Stat(dir); err != nil {
+		return
+	}
+	if r.logs.AddLog(a, dir); e.HasEnded() {
+		r.logs.EndLog(a)
+	}
+}
+
+// sweepCgroups kills the processes in control groups that belong to no live run.
+func (r *Runner) sweepCgroups() error {
+	if r.host.Tree == nil {
+		return nil
+	}
+	used := map[string]bool{}
+	for uid, run := range r.live {
+		used[cgroupName(uid, run.attempt)] = true
+	}
+	swept, err := r.host.Tree.Sweep(func(name string) bool { return used[name] }, killWait)
+	if len(swept) > 0 {
+		r.log.Warn("control groups of unknown tasks were removed", "groups", swept)
+	}
+	return err
+}
+
+// adoptAttempt takes over an attempt that has not ended according to the journal. If its
+// shim is alive, it runs on; else it has ended as the shim's state says. If the shim was
+// killed, the run is returned.
+func (r *Runner) adoptAttempt(p *plan, e journal.Entry) (*abandonedRun, error) {
+	adopted, state, err := r.shims.Adopt(r.dirs.ShimDir(e.UID, e.Attempt))
+	if err != nil {
+		return nil, err
+	}
+	record := journal.Record{Kind: journal.Adopted, UID: e.UID, Attempt: e.Attempt, At: r.now().UTC()}
+	if adopted == nil && !state.MayHaveStarted && state.Exit == nil && e.Process == nil && e.BootID == proc.BootID() {
+		// It was never started, and the server dispatches it again.
+		record.Kind = journal.Dropped
+		p.records = append(p.records, record)
+		return nil, nil
+	}
+	p.records = append(p.records, record)
+	run := r.newAdoptedRun(e)
+	if adopted != nil {
+		r.live[e.UID] = run
+		r.attachShim(run, adopted)
+		if run.task.Spec.StopOnRobotAfter > 0 {
+			r.lastSeen.AddReader()
+		}
+		return nil, r.handleShimEvent(p, supervisor.Update{Shim: adopted, State: state})
+	}
+	if state.Started != nil {
+		run.startedAt = state.Started.At.UTC()
+	}
+	// The last writes of the shim may be lost after a power failure, so the task may have
+	// run even if its state does not have it.
+	state.MayHaveStarted = true
+	s, known := endStatus(state)
+	if !known {
+		return &abandonedRun{run, state.Started}, nil
+	}
+	r.finishRun(p, run, s)
+	return nil, nil
+}
+
+// newAdoptedRun returns the run of an attempt that an earlier agent accepted.
+func (r *Runner) newAdoptedRun(e journal.Entry) *run {
+	run := &run{attempt: e.Attempt, seqBase: (e.Adoptions + 1) * seqsPerAgent}
+	if e.Task != nil {
+		run.task = *e.Task
+	} else {
+		run.task = wire.Task{Metadata: wire.TaskMeta{UID: e.UID}}
+	}
+	if e.Dispatched != nil {
+		run.dispatchedAt = robotEpoch{robotUID: e.Dispatched.RobotUID, epoch: e.Dispatched.Epoch}
+	}
+	return run
+}

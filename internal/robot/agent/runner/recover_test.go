@@ -1,0 +1,81 @@
+package runner
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/robot/agent/journal"
+	"k8s4r.io/k8s4r/internal/robot/driver"
+	"k8s4r.io/k8s4r/internal/robot/proc"
+	"k8s4r.io/k8s4r/internal/robot/shim/supervisor"
+)
+
+// Each scan reads all processes of the robot.
+func TestRecover_ScansOnceForLeftovers(t *testing.T) {
+	const many = 50
+	dir := t.TempDir()
+	j, err := journal.Open(dir, journal.Options{})
+	must(t, err)
+	defer j.Close()
+	for i := range many {
+		task := shell(fmt.Sprintf("t%d", i), "sleep 600")
+		accepted := journal.Record{Kind: journal.Accepted, UID: task.Metadata.UID, Attempt: 1, At: time.Now(), Task: &task, BootID: proc.BootID()}
+		started := journal.Record{Kind: journal.Started, UID: task.Metadata.UID, Attempt: 1, At: time.Now(), Process: &journal.Process{PID: 1 << 22, StartTicks: 1}}
+		must(t, j.Append(accepted, started))
+	}
+	log := slog.New(slog.DiscardHandler)
+	var looks []int
+	r := New(Config{
+		RobotID: robot, StateDir: StateDir(dir), Journal: j, Shims: noShims{}, Logs: noLogs{}, Reports: noReports{}, Now: time.Now, Log: log,
+		KillLeftovers: func(l []supervisor.Leftover, _ time.Duration) (int, error) {
+			looks = append(looks, len(l))
+			return 0, nil
+		},
+	})
+	must(t, r.Recover())
+	if len(looks) != 1 || looks[0] != many {
+		t.Errorf("looked for %v, want once for %d", looks, many)
+	}
+	for _, e := range j.Entries() {
+		if !e.HasEnded() || e.Status.Reason != wire.ReasonAgentRestarted {
+			t.Errorf("%s ended as %+v", e.UID, e.Status)
+		}
+	}
+}
+
+// sweptDriver is a driver whose tasks are not processes of this machine.
+type sweptDriver struct {
+	driver.Exec
+	swept []driver.Attempt
+	err   error
+}
+
+func (s *sweptDriver) Sweep(a driver.Attempt) error {
+	s.swept = append(s.swept, a)
+	return s.err
+}
+
+func TestRunner_ReportsNoEndBeforeCleanUp(t *testing.T) {
+	elsewhere := &sweptDriver{err: errors.New("engine does not answer")}
+	r := New(Config{
+		RobotID: robot, StateDir: StateDir(t.TempDir()), Drivers: driver.Set{"elsewhere": elsewhere}, Logs: noLogs{}, Now: time.Now, Log: slog.New(slog.DiscardHandler),
+	})
+	run := &run{attempt: 3, task: wire.Task{Metadata: wire.TaskMeta{UID: "t1"}, Spec: wire.TaskSpec{Driver: "elsewhere"}}}
+	p := &plan{}
+	if err := r.endAbandonedRuns(p, []abandonedRun{{run: run}}); !errors.Is(err, elsewhere.err) || !p.isEmpty() {
+		t.Errorf("clear = %v with %+v, want %v and no report", err, p, elsewhere.err)
+	}
+	elsewhere.err = nil
+	if err := r.endAbandonedRuns(p, []abandonedRun{{run: run}}); err != nil || len(p.reports) != 1 || p.reports[0].Reason != wire.ReasonAgentRestarted {
+		t.Errorf("clear = %v with %+v", err, p.reports)
+	}
+	want := driver.Attempt{UID: "t1", Number: 3, Robot: robot}
+	if !slices.Equal(elsewhere.swept, []driver.Attempt{want, want}) {
+		t.Errorf("swept %+v, want %+v twice", elsewhere.swept, want)
+	}
+}

@@ -1,0 +1,292 @@
+// Package runner decides what happens to each attempt that the server dispatches: it accepts
+// or rejects it, prepares its directories and environment, starts its shim, and reports how
+// it ended. After a restart it takes over the attempts of the agent before. It declares
+// the interfaces of the parts that it uses, and knows nothing of MQTT.
+package runner
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/robot/agent/journal"
+	"k8s4r.io/k8s4r/internal/robot/agent/logship"
+	"k8s4r.io/k8s4r/internal/robot/driver"
+	"k8s4r.io/k8s4r/internal/robot/isolation"
+	"k8s4r.io/k8s4r/internal/robot/shim"
+	"k8s4r.io/k8s4r/internal/robot/shim/supervisor"
+)
+
+// Config configures a Runner.
+type Config struct {
+	RobotID  string
+	StateDir StateDir
+	// TaskUser is the user of tasks that name none. If empty, they run as the agent's user.
+	TaskUser     string
+	Drivers      driver.Set
+	DockerSocket string // of the Docker engine
+	Host         isolation.Host
+	Journal      attemptJournal
+	Shims        shimKeeper
+	LastSeen     deadlineKeeper
+	Logs         logShipper
+	Reports      reportQueue
+	Problems     problemLog
+	// QuotaInterval is the shortest pause between two scans of disks. If zero, 10 s.
+	QuotaInterval time.Duration
+	// KillLeftovers ends the processes that killed shims have left. If nil,
+	// supervisor.KillLeftovers.
+	KillLeftovers func([]supervisor.Leftover, time.Duration) (int, error)
+	Now           func() time.Time
+	Log           *slog.Logger
+}
+
+// attemptJournal remembers attempts across restarts (journal.Journal).
+type attemptJournal interface {
+	Append(records ...journal.Record) error
+	Get(uid string, attempt int32) (journal.Entry, bool)
+	Latest(uid string) (journal.Entry, bool)
+	Entries() []journal.Entry
+}
+
+// shimKeeper starts, finds and stops the shims of tasks (supervisor.Keeper).
+type shimKeeper interface {
+	Start(spec shim.Spec, name string) (*supervisor.Shim, error)
+	Adopt(dir string) (*supervisor.Shim, shim.State, error)
+	Stop(s *supervisor.Shim, cause string, grace time.Duration) error
+	UpdateAttributes(s *supervisor.Shim, f wire.RobotAttributes) error
+	Events() <-chan struct{}
+	Updates() []supervisor.Update
+}
+
+// deadlineKeeper knows when the robot was last in contact (transport.LastSeen).
+type deadlineKeeper interface {
+	AddReader()
+	Publish() error
+	IsPastDeadline(stopAfter time.Duration) bool
+}
+
+// logShipper sends what attempts write to the server (logship.Shipper).
+type logShipper interface {
+	AddLog(a logship.Attempt, dir string)
+	EndLog(a logship.Attempt)
+}
+
+// reportQueue repeats reports until they are acknowledged (transport.Outbox).
+type reportQueue interface {
+	Put(s wire.Status)
+	Acknowledge(a wire.TaskAck)
+}
+
+// problemLog counts problems and logs each of them at a limited rate.
+type problemLog interface {
+	Warn(line string, err error)
+	WarnDropped(what string, err error)
+}
+
+// Runner decides what happens to each attempt. One goroutine owns it: every round takes the
+// messages that have arrived, writes to the journal what must not be forgotten, and only
+// then starts processes and reports. One sync of the journal serves a whole round.
+type Runner struct {
+	robotID       string
+	dirs          StateDir
+	taskUser      string
+	drivers       driver.Set
+	dockerSocket  string
+	host          isolation.Host
+	journal       attemptJournal
+	shims         shimKeeper
+	lastSeen      deadlineKeeper
+	logs          logShipper
+	reports       reportQueue
+	problems      problemLog
+	killLeftovers func([]supervisor.Leftover, time.Duration) (int, error)
+	now           func() time.Time
+	log           *slog.Logger
+
+	quotas *quotaWatcher
+	usage  *usageMeter
+
+	inbox        chan message
+	stalled      atomic.Bool // the inbox is full and does not empty
+	stopRequests chan time.Duration
+	idle         chan struct{} // closed once all runs were stopped on request
+
+	live          map[string]*run // by the task's UID
+	byShim        map[*supervisor.Shim]*run
+	newestList    robotEpoch
+	stopping      bool
+	sharedSweptAt time.Time
+}
+
+// run is an attempt from its acceptance to its end.
+type run struct {
+	task         wire.Task
+	attempt      int32
+	attributes   *wire.RobotAttributes // nil: the task uses none
+	secrets      wire.Secrets          // until the shim has them; never in the journal
+	dispatchedAt robotEpoch
+	trace        string // of the dispatch; empty: it belongs to none, or an earlier agent received it
+	// shim is nil until it was started, later in the round that accepted the attempt.
+	shim      *supervisor.Shim
+	startedAt time.Time // zero: not started yet
+	// stopReason is why the run must not be started. If empty, it may.
+	stopReason string
+	lastReport wire.Status // zero: none yet
+	seqBase    uint64      // above the numbers that earlier agents have used
+	// nextDispatch is a newer attempt, which waits for the end of this one.
+	nextDispatch *wire.Dispatch
+}
+
+// robotEpoch is when the server sent a dispatch or a task list. Epochs compare only for the
+// same Robot object.
+type robotEpoch struct {
+	robotUID string
+	epoch    uint64
+}
+
+func dispatchEpoch(d wire.Dispatch) robotEpoch {
+	return robotEpoch{robotUID: d.RobotUID, epoch: d.Epoch}
+}
+
+// isBefore reports whether s is known to be older than t.
+func (s robotEpoch) isBefore(t robotEpoch) bool { return s.robotUID == t.robotUID && s.epoch < t.epoch }
+
+// attemptKey identifies one attempt of one task.
+type attemptKey struct {
+	uid     string
+	attempt int32
+}
+
+// plan holds the decisions of a round. The records are written first.
+type plan struct {
+	records []journal.Record
+	reports []wire.Status
+	starts  []*run
+}
+
+func (p *plan) isEmpty() bool { return len(p.records)+len(p.reports)+len(p.starts) == 0 }
+
+// New returns a Runner. Recover must follow, then Run.
+func New(c Config) *Runner {
+	if c.QuotaInterval == 0 {
+		c.QuotaInterval = defaultQuotaInterval
+	}
+	if c.KillLeftovers == nil {
+		c.KillLeftovers = supervisor.KillLeftovers
+	}
+	return &Runner{
+		robotID: c.RobotID, dirs: c.StateDir, taskUser: c.TaskUser, drivers: c.Drivers, dockerSocket: c.DockerSocket, host: c.Host,
+		journal: c.Journal, shims: c.Shims, lastSeen: c.LastSeen, logs: c.Logs, reports: c.Reports, problems: c.Problems,
+		killLeftovers: c.KillLeftovers, now: c.Now, log: c.Log,
+		quotas: newQuotaWatcher(c.QuotaInterval), usage: newUsageMeter(c.Host, c.Drivers),
+		inbox: make(chan message, InboxSize), stopRequests: make(chan time.Duration), idle: make(chan struct{}),
+		live: map[string]*run{}, byShim: map[*supervisor.Shim]*run{},
+	}
+}
+
+// Run works until ctx ends. It returns an error if the journal is broken.
+func (r *Runner) Run(ctx context.Context) error {
+	for {
+		var messages []message
+		select {
+		case <-ctx.Done():
+			return nil
+		case m := <-r.inbox:
+			messages = r.gatherMessages(m)
+		case grace := <-r.stopRequests:
+			r.stopAllRuns(grace)
+		case <-r.shims.Events():
+		}
+		if err := r.runRound(ctx, messages); err != nil {
+			return err
+		}
+	}
+}
+
+// WatchQuotas scans the disks of replicas with a quota until ctx ends.
+func (r *Runner) WatchQuotas(ctx context.Context) {
+	r.quotas.watchDisks(ctx, func(e diskExcess) { r.Deliver(e) })
+}
+
+// StopRequests returns the channel that stops all tasks and lets none start. A request is
+// the longest time between SIGTERM and SIGKILL.
+func (r *Runner) StopRequests() chan<- time.Duration { return r.stopRequests }
+
+// Idle returns a channel that is closed once all tasks were stopped on request.
+func (r *Runner) Idle() <-chan struct{} { return r.idle }
+
+// HeldRuns returns the number of runs and of their shims. It must not be called while Run
+// runs.
+func (r *Runner) HeldRuns() int { return len(r.live) + len(r.byShim) }
+
+// runRound handles messages and the events of shims. Messages come first: a run that has
+// just ended must still be live for them, because the journal does not know its end yet.
+func (r *Runner) runRound(ctx context.Context, messages []message) error {
+	p := &plan{}
+	for _, m := range messages {
+		r.handleMessage(p, m)
+	}
+	for _, n := range r.shims.Updates() {
+		if err := r.handleShimEvent(p, n); err != nil {
+			return err
+		}
+	}
+	if err := r.executePlan(ctx, p); err != nil {
+		return err
+	}
+	if r.stopping && len(r.live) == 0 {
+		r.signalIdle()
+	}
+	return nil
+}
+
+func (r *Runner) signalIdle() {
+	select {
+	case <-r.idle:
+	default:
+		close(r.idle)
+	}
+}
+
+// executePlan writes the records, queues the reports and starts the runs of a plan, and
+// then executes the plan that results from the starts.
+func (r *Runner) executePlan(ctx context.Context, p *plan) error {
+	for !p.isEmpty() {
+		if err := r.appendRecords(ctx, p.records); err != nil {
+			return err
+		}
+		for _, s := range p.reports {
+			r.reports.Put(s)
+		}
+		follow := &plan{}
+		for _, run := range p.starts {
+			r.startRun(follow, run)
+		}
+		p = follow
+	}
+	return nil
+}
+
+// appendRetry is the pause before a failed write is repeated; as a rule the disk is full.
+// Nothing is started or reported meanwhile; the deadlines of tasks still hold.
+const appendRetry = time.Second
+
+// appendRecords blocks until the journal has the records, ctx ends or the journal is broken.
+func (r *Runner) appendRecords(ctx context.Context, recs []journal.Record) error {
+	for {
+		err := r.journal.Append(recs...)
+		if err == nil || errors.Is(err, journal.ErrBroken) {
+			return err
+		}
+		r.problems.Warn("the journal cannot be written, will retry", err)
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(appendRetry):
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package transport
+
+import (
+	"sync"
+	"time"
+
+	"k8s4r.io/k8s4r/internal/robot/shim"
+)
+
+// LastSeen records when the agent sent the last heartbeat that the server acknowledged, by
+// the clock of package shim. Tasks with a self-stop deadline count from then, so shims
+// read it from a file.
+type LastSeen struct {
+	file *shim.Contact
+
+	mu         sync.Mutex
+	last       time.Duration            // since boot; zero: none since the agent started
+	sent       map[uint64]time.Duration // heartbeats that are not acknowledged
+	written    time.Duration            // the time in the file
+	hasReaders bool                     // shims read the file
+}
+
+// maxUnanswered bounds the heartbeats that are remembered.
+const maxUnanswered = 64
+
+// OpenLastSeen opens the file in the state directory. Close must follow.
+func OpenLastSeen(dir string) (*LastSeen, error) {
+	file, err := shim.OpenContact(dir)
+	if err != nil {
+		return nil, err
+	}
+	return &LastSeen{file: file, sent: map[uint64]time.Duration{}}, nil
+}
+
+// Close closes the file. Shims can still read it.
+func (c *LastSeen) Close() { c.file.Close() }
+
+// RecordHeartbeat records that a heartbeat is about to be sent.
+func (c *LastSeen) RecordHeartbeat(seq uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sent[seq] = shim.SinceBoot()
+	delete(c.sent, seq-maxUnanswered)
+}
+
+// RecordAck records that the server has acknowledged all heartbeats up to this number.
+func (c *LastSeen) RecordAck(seq uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for n, at := range c.sent {
+		if n <= seq {
+			c.last = max(c.last, at)
+			delete(c.sent, n)
+		}
+	}
+	if c.hasReaders {
+		_ = c.writeLocked() // the next heartbeat tries again; until then tasks stop too early at worst
+	}
+}
+
+// Time returns when the last acknowledged heartbeat was sent. It is nil if none was
+// acknowledged since the agent started.
+func (c *LastSeen) Time(now time.Time) *time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.last == 0 {
+		return nil
+	}
+	t := now.Add(c.last - shim.SinceBoot()).UTC()
+	return &t
+}
+
+// AddReader keeps the file up to date from the next acknowledgment on. The runner calls it
+// for shims that an earlier agent has started.
+func (c *LastSeen) AddReader() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hasReaders = true
+}
+
+// Publish writes the file, and keeps it up to date from here on. The runner calls it
+// before it starts a shim that reads it.
+func (c *LastSeen) Publish() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hasReaders = true
+	return c.writeLocked()
+}
+
+// writeLocked brings the file up to date. It never replaces a time that an earlier agent
+// wrote by an older one.
+func (c *LastSeen) writeLocked() error {
+	if c.last <= c.written {
+		return nil
+	}
+	if err := c.file.Write(c.last); err != nil {
+		return err
+	}
+	c.written = c.last
+	return nil
+}
+
+// IsPastDeadline reports whether the robot has been without contact for as long as
+// stopAfter, so that its task may have been moved to another robot.
+func (c *LastSeen) IsPastDeadline(stopAfter time.Duration) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return shim.SinceBoot() >= max(c.last, c.file.Read())+stopAfter
+}

@@ -1,0 +1,68 @@
+package isolation
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// knob is a file of a cgroup and the value to write to it.
+type knob struct{ file, value string }
+
+// writeKnobs writes the knobs in order. It skips files that do not exist: their controller is
+// missing on this host.
+func writeKnobs(dir string, knobs ...knob) error {
+	for _, k := range knobs {
+		if err := writeControlFile(dir, k.file, k.value); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("write %s to %s: %w", k.value, k.file, err)
+		}
+	}
+	return nil
+}
+
+// writeControlFile does not use os.WriteFile, which would try to create a missing file. The kernel
+// answers that with EPERM instead of ENOENT.
+func writeControlFile(dir, file, value string) error {
+	if dir == "" {
+		return fs.ErrNotExist
+	}
+	f, err := os.OpenFile(filepath.Join(dir, file), os.O_WRONLY|os.O_TRUNC, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = f.WriteString(value)
+	return err
+}
+
+// readControlFile returns the content of a file. It is empty if the file cannot be read.
+func readControlFile(dir, file string) string {
+	if dir == "" {
+		return ""
+	}
+	b, _ := os.ReadFile(filepath.Join(dir, file))
+	return string(b)
+}
+
+func readWords(dir, file string) []string { return strings.Fields(readControlFile(dir, file)) }
+
+// readNumber returns the number in a file. It is 0 if the content is not a number, such as "max".
+func readNumber(dir, file string) int64 {
+	n, _ := strconv.ParseInt(strings.TrimSpace(readControlFile(dir, file)), 10, 64)
+	return n
+}
+
+// readField returns the number in a line "key number". It is 0 if there is no such line.
+func readField(dir, file, key string) int64 {
+	for line := range strings.Lines(readControlFile(dir, file)) {
+		if v, ok := strings.CutPrefix(line, key+" "); ok {
+			n, _ := strconv.ParseInt(strings.TrimSpace(v), 10, 64)
+			return n
+		}
+	}
+	return 0
+}

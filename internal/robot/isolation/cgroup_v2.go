@@ -1,0 +1,102 @@
+package isolation
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// v2 is the directory of a task.
+type v2 string
+
+func (v v2) listDirs() []string { return []string{string(v)} }
+
+func (v v2) applyLimits(l Limits) error {
+	quotaText := "max 100000"
+	if q := cpuQuota(l); q > 0 {
+		quotaText = fmt.Sprintf("%d 100000", q)
+	}
+	knobs := []knob{{"cpu.weight", strconv.FormatInt(cpuWeight(l), 10)}, {"cpu.max", quotaText}, {"pids.max", maxPIDs(l)}}
+	if l.Memory > 0 {
+		// The OOM killer ends all processes of a task together. Otherwise it would kill the
+		// largest one, and the rest of the task would hang.
+		knobs = append(knobs, knob{"memory.max", strconv.FormatInt(l.Memory, 10)},
+			knob{"memory.swap.max", "0"}, knob{"memory.oom.group", "1"})
+	}
+	return writeKnobs(string(v), knobs...)
+}
+
+func cpuWeight(l Limits) int64 {
+	if l.CPUWeight <= 0 {
+		return 100
+	}
+	return min(max(l.CPUWeight/10, 1), 10000)
+}
+
+func (v v2) readUsage() Usage {
+	dir := string(v)
+	now := readNumber(dir, "memory.current") - readField(dir, "memory.stat", "inactive_file")
+	return Usage{
+		CPU:        time.Duration(readField(dir, "cpu.stat", "usage_usec")) * time.Microsecond,
+		Memory:     max(now, 0),
+		MemoryPeak: readNumber(dir, "memory.peak"),
+		Throttled:  readField(dir, "cpu.stat", "nr_throttled"),
+	}
+}
+
+func (v v2) oomKills() int64 { return readField(string(v), "memory.events", "oom_kill") }
+
+func (v v2) noForks() { _ = writeKnobs(string(v), knob{"pids.max", "0"}) }
+
+func (v v2) killAll() { _ = writeKnobs(string(v), knob{"cgroup.kill", "1"}) }
+
+// leaf is the cgroup for the processes of a cgroup that is to have children.
+const leaf = "agent"
+
+// enableControllers passes the controllers of a cgroup on to its children, as far as the kernel
+// permits. The error names the others.
+func enableControllers(dir string) error {
+	enabled := readWords(dir, "cgroup.subtree_control")
+	var errs []error
+	for _, c := range readWords(dir, "cgroup.controllers") {
+		if !slices.Contains([]string{cpu, memory, pids}, c) || slices.Contains(enabled, c) {
+			continue
+		}
+		if err := handOn(dir, c); err != nil {
+			errs = append(errs, fmt.Errorf("hand on the cgroup controller %s: %w", c, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func handOn(dir, controller string) error {
+	err := writeControlFile(dir, "cgroup.subtree_control", "+"+controller)
+	if !errors.Is(err, unix.EBUSY) {
+		return err
+	}
+	if err := moveToLeaf(dir); err != nil {
+		return err
+	}
+	return writeControlFile(dir, "cgroup.subtree_control", "+"+controller)
+}
+
+// moveToLeaf moves the processes of a cgroup into its leaf.
+func moveToLeaf(dir string) error {
+	to := filepath.Join(dir, leaf)
+	if err := os.Mkdir(to, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	for _, pid := range readWords(dir, "cgroup.procs") {
+		// A process that has exited meanwhile needs no move.
+		if err := writeControlFile(to, "cgroup.procs", pid); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("move process %s to %s: %w", pid, to, err)
+		}
+	}
+	return nil
+}

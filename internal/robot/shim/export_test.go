@@ -1,0 +1,13 @@
+package shim
+
+import "golang.org/x/sys/unix"
+
+// PID returns the process of the shim.
+func (s *WarmShim) PID() int { return s.pid }
+
+// Forsake closes the agent's end of the socket, as the kernel does if the agent crashes. It
+// returns the pidfd of the shim.
+func (s *WarmShim) Forsake() (pidfd int) {
+	_ = unix.Close(s.line)
+	return s.pidfd
+}

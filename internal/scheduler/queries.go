@@ -1,0 +1,66 @@
+package scheduler
+
+import (
+	"maps"
+	"slices"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/placement"
+	"k8s4r.io/k8s4r/internal/core/taskstate"
+)
+
+// demandOfTask returns what a Task needs by itself.
+func (c *clusterState) demandOfTask(t *v1alpha1.Task) placement.Demand {
+	e := newTaskEntry(t)
+	d := placement.Demand{Tasks: []placement.Task{e.Task}, Group: e.replica.Group.Name, Since: t.CreationTimestamp.Time}
+	newDemandBuilder(c).termsOfEntry(e).applyTo(&d)
+	return d
+}
+
+// betterRobot asks placement for the better one of two robots that both run the Task. What
+// the Task itself holds there is left out.
+func (c *clusterState) betterRobot(t *v1alpha1.Task, a, b string) string {
+	d := c.demandOfTask(t)
+	s := placement.Snapshot{Demands: []placement.Demand{d}}
+	for _, name := range []string{a, b} {
+		r := c.robots.byID[name]
+		if r == nil || !r.hasObject() {
+			continue
+		}
+		robot := r.forNamespace(t.Namespace)
+		robot.Held = robot.Held.Minus(d.Needs())
+		if name == t.CurrentRobot() { // a lost attempt is not counted for its group
+			groups := map[string]int{}
+			maps.Copy(groups, robot.Groups)
+			groups[d.Group]--
+			robot.Groups = groups
+		}
+		s.Robots = append(s.Robots, robot)
+	}
+	for _, binding := range placement.Decide(s).Bind {
+		return binding.Robot
+	}
+	return ""
+}
+
+// hasCapableRobot reports whether any robot could ever run the Task, except those on which it
+// or another task of its replica has failed.
+func (c *clusterState) hasCapableRobot(t *v1alpha1.Task, failed []string) bool {
+	d := c.demandOfTask(t)
+	d.Failed = slices.Concat(failed, c.failedRobotsOfSiblings(t))
+	if !taskstate.CanChangeRobot(t) {
+		d.Robot = t.Spec.TargetRobot
+	}
+	return placement.CanAnyRun(&d, c.robots.usableBy(t.Namespace))
+}
+
+// evictionReason returns why a task must leave its robot, or "".
+func (c *clusterState) evictionReason(k key) string {
+	if e := c.tasks.byKey[k]; e != nil && e.victimOf != "" {
+		return "task " + e.victimOf + " of higher priority takes its place"
+	}
+	if name := c.tasks.evictedBy(k); name != "" {
+		return "task " + name + " of the same replica failed there and must run on another robot"
+	}
+	return ""
+}

@@ -1,0 +1,192 @@
+package scheduler
+
+import (
+	"slices"
+	"time"
+
+	"k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/placement"
+	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
+)
+
+// robotState is a robot with what tasks of all namespaces have reserved on it. A
+// robot on which something is reserved is kept even if it has no object.
+type robotState struct {
+	id       string
+	reserved placement.Room
+	tasks    robotTaskCounts
+	offer    *placement.Offer
+	objects  []*v1alpha1.Robot // of this id in all namespaces; the oldest counts
+	users    []string          // namespaces whose tasks may use it
+	// onlineSince is when the robot last came online.
+	onlineSince time.Time
+}
+
+// forNamespace returns the robot as tasks of a namespace see it: they are spread by
+// the groups of their own namespace, because two namespaces may use one group name.
+func (r *robotState) forNamespace(namespace string) placement.Robot {
+	return placement.Robot{Name: r.id, Offer: r.offer, Held: r.reserved, Groups: r.tasks[namespace]}
+}
+
+// hasObject reports whether a Robot object of this id exists.
+func (r *robotState) hasObject() bool { return len(r.objects) > 0 }
+
+// isIdle reports whether nothing is reserved on the robot. A reservation of an init
+// task may take no room of its own.
+func (r *robotState) isIdle() bool {
+	return r.reserved.Equal(placement.Room{}) && len(r.tasks) == 0
+}
+
+func (r *robotState) isOnline() bool { return r.offer.Phase == lifecycle.RobotOnline }
+
+// acceptsTasksOf reports whether the robot takes new tasks of a namespace.
+func (r *robotState) acceptsTasksOf(namespace string) bool {
+	return r.isOnline() && !r.offer.Unschedulable && slices.Contains(r.users, namespace)
+}
+
+// removeObject drops the object of a namespace, if there is one.
+func (r *robotState) removeObject(namespace string) {
+	r.objects = slices.DeleteFunc(slices.Clone(r.objects), func(o *v1alpha1.Robot) bool { return o.Namespace == namespace })
+}
+
+// robotTaskCounts counts the tasks with a reservation on one robot, by namespace and
+// TaskGroup. Zero counts are absent.
+type robotTaskCounts map[string]map[string]int
+
+func (c robotTaskCounts) addTasks(group key, n int) {
+	if c[group.Namespace] == nil {
+		c[group.Namespace] = map[string]int{}
+	}
+	counts := c[group.Namespace]
+	if counts[group.Name] += n; counts[group.Name] == 0 {
+		delete(counts, group.Name)
+	}
+	if len(counts) == 0 {
+		delete(c, group.Namespace)
+	}
+}
+
+// onlineRobots counts the online robots that a namespace may use.
+type onlineRobots struct {
+	count int
+	since time.Time // when the first of them came online; zero if there is none
+}
+
+// robotIndex holds all robots, and which of them each namespace may use. It is
+// guarded by Scheduler.mu.
+type robotIndex struct {
+	now   func() time.Time
+	dirty *dirtyFlag
+
+	byID        map[string]*robotState            // an id is unique in the cluster
+	byNamespace map[string]map[string]*robotState // robots that a namespace may use, by id
+	online      map[string]onlineRobots           // by namespace
+}
+
+func newRobotIndex(now func() time.Time, dirty *dirtyFlag) *robotIndex {
+	return &robotIndex{
+		now: now, dirty: dirty,
+		byID: map[string]*robotState{}, byNamespace: map[string]map[string]*robotState{}, online: map[string]onlineRobots{},
+	}
+}
+
+// getOrCreate returns the robot of an id. A new one has no object.
+func (x *robotIndex) getOrCreate(id string) *robotState {
+	r := x.byID[id]
+	if r == nil {
+		r = &robotState{id: id, offer: &placement.Offer{}, tasks: robotTaskCounts{}}
+		x.byID[id] = r
+	}
+	return r
+}
+
+// reserveRoom takes room on a robot.
+func (x *robotIndex) reserveRoom(robot string, room placement.Room) {
+	r := x.getOrCreate(robot)
+	r.reserved = r.reserved.Plus(room)
+}
+
+// releaseRoom gives room on a robot back.
+func (x *robotIndex) releaseRoom(robot string, room placement.Room) {
+	r := x.getOrCreate(robot)
+	r.reserved = r.reserved.Minus(room)
+	x.deleteIfUnused(r)
+	x.dirty.set()
+}
+
+// deleteIfUnused drops a robot that has neither an object nor reservations.
+func (x *robotIndex) deleteIfUnused(r *robotState) {
+	if !r.hasObject() && r.isIdle() {
+		delete(x.byID, r.id)
+	}
+}
+
+// addObject adds a new version of a Robot object.
+func (x *robotIndex) addObject(obj *v1alpha1.Robot) *robotState {
+	r := x.getOrCreate(obj.Name)
+	r.removeObject(obj.Namespace)
+	r.objects = append(r.objects, obj)
+	slices.SortFunc(r.objects, (*v1alpha1.Robot).CompareAge)
+	return r
+}
+
+// refresh updates a robot from the object that counts. It reports whether tasks that
+// are reserved there may have to give their reservation back.
+func (x *robotIndex) refresh(r *robotState) (needsCheck bool) {
+	offer, users := &placement.Offer{}, []string(nil)
+	if r.hasObject() {
+		offer, users = apiconv.RobotFrom(r.objects[0]).Offer, r.objects[0].UserNamespaces()
+	}
+	wasOnline, oldUsers := r.isOnline(), r.users
+	if slices.Equal(oldUsers, users) && r.offer.Equal(offer) {
+		return false
+	}
+	r.offer, r.users = offer, users
+	x.dirty.set()
+	isOnline := r.isOnline()
+	if isOnline && !wasOnline {
+		r.onlineSince = x.now()
+	}
+	lostUsers := false
+	for _, namespace := range oldUsers {
+		if !slices.Contains(users, namespace) {
+			lostUsers = true
+			delete(x.byNamespace[namespace], r.id)
+			x.countOnline(namespace, wasOnline, false)
+		}
+	}
+	for _, namespace := range users {
+		if x.byNamespace[namespace] == nil {
+			x.byNamespace[namespace] = map[string]*robotState{}
+		}
+		x.byNamespace[namespace][r.id] = r
+		x.countOnline(namespace, wasOnline && slices.Contains(oldUsers, namespace), isOnline)
+	}
+	return lostUsers || !isOnline || offer.Unschedulable
+}
+
+// countOnline updates the count of a namespace after one of its robots changed.
+func (x *robotIndex) countOnline(namespace string, wasOnline, isOnline bool) {
+	o := x.online[namespace]
+	switch {
+	case isOnline && !wasOnline:
+		if o.count++; o.count == 1 {
+			o.since = x.now()
+		}
+	case wasOnline && !isOnline:
+		if o.count--; o.count == 0 {
+			o.since = time.Time{}
+		}
+	}
+	x.online[namespace] = o
+}
+
+// usableBy returns the robots that a namespace may use.
+func (x *robotIndex) usableBy(namespace string) []placement.Robot {
+	robots := make([]placement.Robot, 0, len(x.byNamespace[namespace]))
+	for _, r := range x.byNamespace[namespace] {
+		robots = append(robots, r.forNamespace(namespace))
+	}
+	return robots
+}

@@ -1,0 +1,353 @@
+// Package ca is the certificate authority of robots: it signs the certificates of robots
+// and of the server. Its files have the layout of a cert-manager Secret: tls.crt and
+// tls.key sign, ca.crt has the trusted CAs.
+package ca
+
+import (
+	"crypto"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s4r.io/k8s4r/internal/platform/pki"
+	"k8s4r.io/k8s4r/internal/protocol/identity"
+	"k8s4r.io/k8s4r/internal/protocol/keyfile"
+)
+
+// The files.
+const (
+	fileCertificate = "tls.crt"
+	fileKey         = "tls.key"
+	fileTrust       = "ca.crt"
+	// The next CA is trusted long before it signs.
+	fileNextCertificate = "next.crt"
+	fileNextKey         = "next.key"
+)
+
+// The lives of certificates.
+const (
+	caLifetime = 10 * 365 * 24 * time.Hour
+	// rotateBefore is how long before the end of an authority its heir signs in its
+	// place. It is trusted for as long before that, and robots hear whom to trust
+	// each time that they renew.
+	rotateBefore   = 90 * 24 * time.Hour
+	serverLifetime = 30 * 24 * time.Hour
+	// DefaultRobotLifetime is short, so that a stolen certificate soon expires.
+	DefaultRobotLifetime = 24 * time.Hour
+	// clockSkew is how far in the past a certificate becomes valid, at most its
+	// lifetime.
+	clockSkew = 10 * time.Minute
+	// reloadInterval is the time between two reads of files that others maintain.
+	reloadInterval = time.Minute
+)
+
+// Authority signs certificates. It is safe for concurrent use.
+type Authority struct {
+	dir       string
+	isManaged bool // we create and renew it
+	now       func() time.Time
+
+	mu            sync.Mutex
+	signer        tls.Certificate
+	trust         []*x509.Certificate
+	reloadAt      time.Time
+	robotLifetime time.Duration
+	cache         map[string]*tls.Certificate // by their names
+}
+
+// Open uses the CA in a directory that others maintain, such as a mounted Secret, and
+// reloads it.
+func Open(dir string) (*Authority, error) { return openAuthority(dir, false, time.Now) }
+
+// OpenManaged uses the CA in a directory of our own, which it creates and renews.
+func OpenManaged(dir string) (*Authority, error) { return openAuthority(dir, true, time.Now) }
+
+func openAuthority(dir string, ours bool, now func() time.Time) (*Authority, error) {
+	a := &Authority{dir: dir, isManaged: ours, now: now, robotLifetime: DefaultRobotLifetime, cache: map[string]*tls.Certificate{}}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := a.loadFilesLocked(); err != nil {
+		return nil, fmt.Errorf("certificate authority of robots in %s: %w", dir, err)
+	}
+	return a, nil
+}
+
+// SetRobotLifetime sets the lifetime of robot certificates. Default:
+// DefaultRobotLifetime.
+func (a *Authority) SetRobotLifetime(d time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.robotLifetime = d
+}
+
+// loadFilesLocked reads the files, after it has created or renewed managed ones.
+func (a *Authority) loadFilesLocked() error {
+	if a.isManaged {
+		if err := a.renewFiles(); err != nil {
+			return err
+		}
+	}
+	signer, err := tls.LoadX509KeyPair(a.path(fileCertificate), a.path(fileKey))
+	if err != nil {
+		return err
+	}
+	if !signer.Leaf.IsCA {
+		return fmt.Errorf("%s is not the certificate of an authority; a Certificate of cert-manager needs isCA: true", fileCertificate)
+	}
+	text, err := os.ReadFile(a.path(fileTrust))
+	if err != nil {
+		return err
+	}
+	trust, err := keyfile.ParseCertificates(text)
+	if err != nil {
+		return fmt.Errorf("%s: %w", fileTrust, err)
+	}
+	a.signer, a.trust, a.reloadAt = signer, trust, a.now().Add(reloadInterval)
+	return nil
+}
+
+func (a *Authority) path(name string) string { return filepath.Join(a.dir, name) }
+
+// reloadLocked reads the files again after an interval. Errors are ignored, because the
+// files may be half replaced.
+func (a *Authority) reloadLocked() {
+	if a.now().Before(a.reloadAt) {
+		return
+	}
+	if err := a.loadFilesLocked(); err != nil {
+		a.reloadAt = a.now().Add(reloadInterval)
+	}
+}
+
+// renewFiles creates and renews managed files.
+func (a *Authority) renewFiles() error {
+	if err := os.MkdirAll(a.dir, 0o700); err != nil {
+		return err
+	}
+	current, err := tls.LoadX509KeyPair(a.path(fileCertificate), a.path(fileKey))
+	if err != nil && a.hasFile(fileNextCertificate) && !a.hasFile(fileNextKey) { // a crash during promoteNextCA
+		return os.Rename(a.path(fileNextCertificate), a.path(fileCertificate))
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return a.createCA(fileCertificate, fileKey)
+	}
+	if err != nil {
+		return err // a new CA would lock out all robots; an operator has to decide
+	}
+	left := current.Leaf.NotAfter.Sub(a.now())
+	switch {
+	case left < rotateBefore && a.hasFile(fileNextCertificate):
+		return a.promoteNextCA()
+	case left < 2*rotateBefore && !a.hasFile(fileNextCertificate):
+		return a.createCA(fileNextCertificate, fileNextKey)
+	}
+	return nil
+}
+
+// promoteNextCA replaces the CA by the next one.
+func (a *Authority) promoteNextCA() error {
+	if err := os.Rename(a.path(fileNextKey), a.path(fileKey)); err != nil {
+		return err
+	}
+	return os.Rename(a.path(fileNextCertificate), a.path(fileCertificate))
+}
+
+func (a *Authority) hasFile(name string) bool {
+	_, err := os.Stat(a.path(name))
+	return err == nil
+}
+
+// createCA writes a new CA, and adds it to the trusted ones that have not expired.
+func (a *Authority) createCA(certificate, key string) error {
+	private, text, err := keyfile.NewKey()
+	if err != nil {
+		return err
+	}
+	now := a.now()
+	c, err := pki.SignCertificate(&x509.Certificate{
+		Subject: pkix.Name{CommonName: "k8s4r-robots-ca"}, NotBefore: now.Add(-clockSkew), NotAfter: now.Add(caLifetime),
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature, BasicConstraintsValid: true, IsCA: true, MaxPathLenZero: true,
+	}, private.Public(), nil, private)
+	if err != nil {
+		return err
+	}
+	trust := []*x509.Certificate{c}
+	old, _ := os.ReadFile(a.path(fileTrust)) // missing: nothing is trusted yet
+	others, _ := keyfile.ParseCertificates(old)
+	for _, o := range others {
+		if now.Before(o.NotAfter) {
+			trust = append(trust, o)
+		}
+	}
+	// The certificate is written last: without it the other files are not used.
+	return errors.Join(
+		keyfile.WriteFile(a.path(key), text),
+		keyfile.WriteFile(a.path(fileTrust), keyfile.EncodeCertificates(trust...)),
+		keyfile.WriteFile(a.path(certificate), keyfile.EncodeCertificates(c)),
+	)
+}
+
+// TrustPEM returns the CAs that robots should trust.
+func (a *Authority) TrustPEM() []byte {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.reloadLocked()
+	return keyfile.EncodeCertificates(a.trust...)
+}
+
+// KeyFingerprint returns the fingerprint of the signing key, which join tokens contain.
+func (a *Authority) KeyFingerprint() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return identity.CertificateFingerprint(a.signer.Leaf)
+}
+
+// TrustPool returns the CAs for client certificates.
+func (a *Authority) TrustPool() *x509.CertPool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.reloadLocked()
+	return keyfile.NewPool(a.trust...)
+}
+
+// SignRobot signs the certificate of a robot.
+func (a *Authority) SignRobot(id string, public crypto.PublicKey) (*x509.Certificate, error) {
+	if err := identity.ValidateRobotID(id); err != nil {
+		return nil, fmt.Errorf("sign for a robot: %w", err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.reloadLocked()
+	return a.signClient(id, public, a.robotLifetime)
+}
+
+func (a *Authority) signClient(name string, public crypto.PublicKey, life time.Duration) (*x509.Certificate, error) {
+	now := a.now()
+	return pki.SignCertificate(&x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
+		NotBefore: now.Add(-min(clockSkew, life)), NotAfter: a.capExpiry(now.Add(life)),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, BasicConstraintsValid: true,
+	}, public, a.signer.Leaf, a.signer.PrivateKey)
+}
+
+// capExpiry keeps a certificate from outliving its CA.
+func (a *Authority) capExpiry(end time.Time) time.Time {
+	if a.signer.Leaf.NotAfter.Before(end) {
+		return a.signer.Leaf.NotAfter
+	}
+	return end
+}
+
+// ServerClientCertificate returns the server's client certificate for the broker.
+func (a *Authority) ServerClientCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	return a.cachedCertificateFor("client", func(public crypto.PublicKey) (*x509.Certificate, error) {
+		return a.signClient(identity.ServerName, public, serverLifetime)
+	})
+}
+
+// ConsoleClientCertificate returns the console's client certificate for the broker.
+func (a *Authority) ConsoleClientCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	return a.cachedCertificateFor("console", func(public crypto.PublicKey) (*x509.Certificate, error) {
+		return a.signClient(identity.ConsoleName, public, serverLifetime)
+	})
+}
+
+// ServerTLSConfig returns the server's client configuration for a broker with a
+// certificate of this CA.
+func (a *Authority) ServerTLSConfig() *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12, GetClientCertificate: a.ServerClientCertificate,
+		InsecureSkipVerify: true, // VerifyConnection verifies with the current CAs
+		VerifyConnection: func(s tls.ConnectionState) error {
+			_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{
+				Roots: a.TrustPool(), Intermediates: keyfile.NewPool(s.PeerCertificates[1:]...), DNSName: s.ServerName, CurrentTime: a.now(),
+			})
+			return err
+		},
+	}
+}
+
+// ServingCertificate returns certificates for these names and addresses, which are
+// renewed after two thirds of their lifetime. They contain the CA, for robots that know
+// only its fingerprint.
+func (a *Authority) ServingCertificate(hosts ...string) func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	key := fmt.Sprintf("serve %q", hosts)
+	return func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		return a.cachedCertificateFor(key, func(public crypto.PublicKey) (*x509.Certificate, error) { return a.signServer(hosts, public) })
+	}
+}
+
+func (a *Authority) signServer(hosts []string, public crypto.PublicKey) (*x509.Certificate, error) {
+	now := a.now()
+	c := &x509.Certificate{
+		Subject: pkix.Name{CommonName: identity.ServerName}, NotBefore: now.Add(-clockSkew), NotAfter: a.capExpiry(now.Add(serverLifetime)),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, BasicConstraintsValid: true,
+	}
+	for _, host := range hosts {
+		if ip := net.ParseIP(host); ip != nil {
+			c.IPAddresses = append(c.IPAddresses, ip)
+		} else {
+			c.DNSNames = append(c.DNSNames, host)
+		}
+	}
+	return pki.SignCertificate(c, public, a.signer.Leaf, a.signer.PrivateKey)
+}
+
+// cachedCertificateFor returns a cached certificate until it is due for renewal or the
+// CA has changed.
+func (a *Authority) cachedCertificateFor(key string, issue func(crypto.PublicKey) (*x509.Certificate, error)) (*tls.Certificate, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.reloadLocked()
+	if have := a.cache[key]; have != nil && a.now().Before(RenewalTime(have.Leaf)) && slices.Equal(have.Leaf.AuthorityKeyId, a.signer.Leaf.SubjectKeyId) {
+		return have, nil
+	}
+	private, _, err := keyfile.NewKey()
+	if err != nil {
+		return nil, err
+	}
+	c, err := issue(private.Public())
+	if err != nil {
+		return nil, err
+	}
+	made := &tls.Certificate{Certificate: [][]byte{c.Raw, a.signer.Leaf.Raw}, PrivateKey: private, Leaf: c}
+	a.cache[key] = made
+	return made, nil
+}
+
+// RenewalTime returns when two thirds of a certificate's lifetime are over.
+func RenewalTime(c *x509.Certificate) time.Time {
+	return c.NotBefore.Add(c.NotAfter.Sub(c.NotBefore) * 2 / 3)
+}
+
+// VerifyClient returns an error unless a client certificate is signed by a trusted CA.
+// It may have expired by at most late, for renewals.
+func (a *Authority) VerifyClient(c *x509.Certificate, late time.Duration) error {
+	at := a.now()
+	if at.After(c.NotAfter) && at.Sub(c.NotAfter) <= late {
+		at = c.NotAfter
+	}
+	_, err := c.Verify(x509.VerifyOptions{Roots: a.TrustPool(), CurrentTime: at, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	return err
+}
+
+// BrokerTLSConfig returns the configuration of a broker with these names, which requires
+// client certificates.
+func (a *Authority) BrokerTLSConfig(hosts ...string) *tls.Config {
+	c := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: a.ServingCertificate(hosts...), ClientAuth: tls.RequireAndVerifyClientCert}
+	c.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		now := c.Clone()
+		now.GetConfigForClient, now.ClientCAs = nil, a.TrustPool() // the CAs change
+		return now, nil
+	}
+	return c
+}

@@ -1,0 +1,126 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/platform/jointoken"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
+)
+
+var (
+	errTooManyPending = errors.New("too many unknown robots register at the same time")
+	// errStale requests another try with the object that was read again.
+	errStale = errors.New("the object has changed")
+)
+
+// syncRobot writes what the robot has reported to its Robot, and answers its
+// registration once the manager has approved it.
+func (b *Gateway) syncRobot(ctx context.Context, id string) error {
+	w, r := b.robots.stateOf(id), b.view.robot(id)
+	token, refused, err := b.checkToken(ctx, id, w, r)
+	if refused || err != nil {
+		return err
+	}
+	if r != nil && b.needsToken(w) {
+		b.sendAll(id, w.protocol) // before the answer, as in register
+	}
+	s := planRobot(b.now(), id, w, r, b.cfg.OfflineAfter)
+	if s.answer != nil {
+		// Sent before the writes, because the robot is approved already.
+		b.sendResponse(id, s.answer)
+	}
+	if s.create {
+		return b.createRobot(ctx, id, w, token)
+	}
+	if s.labels != nil {
+		return b.updateRobotLabels(ctx, r, *s.labels)
+	}
+	if s.status == nil {
+		return nil
+	}
+	return b.writeRobotStatus(ctx, r, s)
+}
+
+func (b *Gateway) sendResponse(id string, a *wire.Response) {
+	if b.sendMessage(id, wire.KindResponse, a) {
+		b.robots.updateState(id, true, func(w *robotState) { w.awaitsResponse = false })
+		if a.Success {
+			b.attributes.resendTasks(id)
+		}
+	}
+}
+
+// createRobot creates the Robot. Its status needs a second write.
+func (b *Gateway) createRobot(ctx context.Context, id string, w robotState, token jointoken.Token) error {
+	r := newRobot(or(token.Namespace, b.cfg.RobotNamespace), id, token.Labels, w)
+	err := b.client.Create(ctx, r)
+	b.m.robotWrites.WithLabelValues(resultLabel(err)).Inc()
+	if apierrors.IsAlreadyExists(err) {
+		return b.rereadRobot(ctx, r)
+	}
+	if err != nil {
+		return fmt.Errorf("create robot %s: %w", id, err)
+	}
+	b.handleRobotUpdate(r)
+	b.robotQueue.Add(id) // now its status
+	return nil
+}
+
+func (b *Gateway) updateRobotLabels(ctx context.Context, r *robotv1.Robot, now robotLabels) error {
+	next := r.DeepCopy()
+	now.applyTo(next)
+	if err := b.handleRobotWrite(ctx, next, b.client.Update(ctx, next), "label robot"); err != nil {
+		return err
+	}
+	b.robotQueue.Add(r.Name) // now its status
+	return nil
+}
+
+func (b *Gateway) writeRobotStatus(ctx context.Context, r *robotv1.Robot, s robotActions) error {
+	next := r.DeepCopy()
+	next.Status = *s.status
+	if err := b.handleRobotWrite(ctx, next, b.client.Status().Update(ctx, next), "write status of robot"); err != nil {
+		return err
+	}
+	b.ackHeartbeat(next.Name, next)
+	if s.warning {
+		b.warn(next, "NotResponsive", messageUnresponsive)
+	}
+	return nil
+}
+
+// handleRobotWrite stores the result of a write, or reads the Robot again after a
+// conflict.
+func (b *Gateway) handleRobotWrite(ctx context.Context, next *robotv1.Robot, err error, act string) error {
+	b.m.robotWrites.WithLabelValues(resultLabel(err)).Inc()
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		return b.rereadRobot(ctx, next)
+	case err != nil:
+		return fmt.Errorf("%s %s: %w", act, next.Name, err)
+	}
+	b.handleRobotUpdate(next)
+	return nil
+}
+
+// rereadRobot reads a Robot without the cache. It returns errStale to request another
+// try.
+func (b *Gateway) rereadRobot(ctx context.Context, r *robotv1.Robot) error {
+	var now robotv1.Robot
+	err := b.apiReader.Get(ctx, client.ObjectKeyFromObject(r), &now)
+	switch {
+	case apierrors.IsNotFound(err):
+		b.view.removeRobot(r)
+	case err != nil:
+		return fmt.Errorf("read robot %s again: %w", r.Name, err)
+	default:
+		b.handleRobotUpdate(&now)
+	}
+	return errStale
+}

@@ -1,0 +1,249 @@
+package gateway
+
+import (
+	"encoding/json"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
+)
+
+// Responses to a registration. The first is also the status message of a new Robot.
+const (
+	messageWaiting  = "Registration received, waiting for approval"
+	messageAccepted = "Registration successful"
+)
+
+// robotActions is what planRobot decides to write and to send.
+type robotActions struct {
+	// create the Robot, which does not exist.
+	create bool
+	// labels to write. If nil, they are unchanged.
+	labels *robotLabels
+	// status to write. If nil, it is unchanged.
+	status *robotv1.RobotStatus
+	// answer to the registration. If nil, none is due.
+	answer *wire.Response
+	// warning: the robot has become unresponsive.
+	warning bool
+}
+
+// planRobot decides what to write and to answer. R is nil if the Robot does not exist. A
+// robot that is silent for offlineAfter is offline.
+func planRobot(now time.Time, id string, w robotState, r *robotv1.Robot, offlineAfter time.Duration) robotActions {
+	if r == nil {
+		return robotActions{create: w.awaitsResponse}
+	}
+	var s robotActions
+	if was := labelsOf(r); !w.registered.IsZero() { // with a heartbeat it says nothing of them
+		if now := was.mergeReported(w.labels); !now.equal(was) {
+			s.labels = &now
+		}
+	}
+	next := nextRobotStatus(r.Status, w, offlineAfter)
+	if needsWrite(r.Status, *next, w) || isHeartbeatDue(now, id, r.Status, w, offlineAfter) {
+		s.status = next
+		s.warning = meta.IsStatusConditionFalse(next.Conditions, robotv1.ConditionResponsive) &&
+			!meta.IsStatusConditionFalse(r.Status.Conditions, robotv1.ConditionResponsive)
+	}
+	if w.awaitsResponse && !r.IsRevoked() && lifecycle.ParseRobotPhase(r.Status.Phase) == lifecycle.RobotOnline {
+		s.answer = &wire.Response{Success: true, Message: messageAccepted, RobotID: id}
+	}
+	return s
+}
+
+// nextRobotStatus returns the status with everything that the robot has reported.
+func nextRobotStatus(now robotv1.RobotStatus, w robotState, offlineAfter time.Duration) *robotv1.RobotStatus {
+	next := now.DeepCopy()
+	if next.Phase == "" && !w.registered.IsZero() {
+		next.Phase, next.Message = string(lifecycle.RobotPending), messageWaiting
+	}
+	if w.device != nil {
+		next.DeviceInfo = deviceStatus(w.device)
+	}
+	if !w.registered.IsZero() {
+		next.Agent = &robotv1.AgentInfo{Protocol: w.protocol, Version: w.version, Address: w.address}
+	} else if next.Agent == nil && w.protocol != "" {
+		next.Agent = &robotv1.AgentInfo{Protocol: w.protocol}
+	}
+	if heard := w.storedLastSeen(); !heard.IsZero() {
+		next.LastHeartbeatTime = &metav1.MicroTime{Time: heard}
+		next.AcknowledgedUntil = &metav1.MicroTime{Time: heard.Add(offlineAfter / 3)}
+	}
+	setConnected(next, w)
+	setResponsive(next, w)
+	setAuthenticated(next, w)
+	return next
+}
+
+func setConnected(s *robotv1.RobotStatus, w robotState) {
+	switch {
+	case w.disconnectReason != "":
+		setCondition(s, robotv1.ConditionConnected, metav1.ConditionFalse, w.disconnectReason, disconnectMessages[w.disconnectReason])
+	case !w.lastSeen.IsZero():
+		setCondition(s, robotv1.ConditionConnected, metav1.ConditionTrue, robotv1.ReasonHeartbeatReceived, "The server receives messages of the robot")
+	}
+}
+
+// disconnectMessages explain the reasons of condition Connected.
+var disconnectMessages = map[string]string{
+	robotv1.ReasonLastWill:     "The robot's MQTT connection broke",
+	robotv1.ReasonDisconnected: "The robot's agent has disconnected",
+	robotv1.ReasonUnresponsive: "The server receives no messages of the robot",
+}
+
+const messageUnresponsive = "The robot sends heartbeats but does not answer dispatches; restart its agent"
+
+// setResponsive sets the condition if it is False, or exists.
+func setResponsive(s *robotv1.RobotStatus, w robotState) {
+	switch {
+	case w.unresponsive:
+		setCondition(s, robotv1.ConditionResponsive, metav1.ConditionFalse, "DispatchUnanswered", messageUnresponsive)
+	case w.hasAnswered && meta.FindStatusCondition(s.Conditions, robotv1.ConditionResponsive) != nil:
+		setCondition(s, robotv1.ConditionResponsive, metav1.ConditionTrue, "DispatchAnswered", "The robot answers dispatches")
+	}
+}
+
+// setAuthenticated sets the condition of a robot that has sent a message. A robot with
+// an accepted key is authenticated, unless the broker has no TLS.
+func setAuthenticated(s *robotv1.RobotStatus, w robotState) {
+	switch {
+	case w.lastSeen.IsZero() || s.Agent == nil:
+	case w.plaintext:
+		setCondition(s, robotv1.ConditionAuthenticated, metav1.ConditionFalse, robotv1.ReasonPlaintextBroker,
+			"The server reaches the broker without TLS: anyone on the network path can impersonate the robot; use an mqtts:// URL for the server")
+	case s.Identity != nil && s.Identity.Accepted != nil:
+		setCondition(s, robotv1.ConditionAuthenticated, metav1.ConditionTrue, robotv1.ReasonCertificate, "The robot is authenticated by a certificate")
+	case s.Agent.Protocol == robotv1.ProtocolV1:
+		setCondition(s, robotv1.ConditionAuthenticated, metav1.ConditionFalse, robotv1.ReasonLegacyAgent,
+			"A legacy agent has no certificate: any client of the broker can impersonate the robot; replace it by k8s4r-agent")
+	default:
+		setCondition(s, robotv1.ConditionAuthenticated, metav1.ConditionFalse, robotv1.ReasonAnonymous,
+			"The robot has no certificate: any client of the broker can impersonate it; let it join (k8s4r token create)")
+	}
+}
+
+func setCondition(s *robotv1.RobotStatus, condition string, to metav1.ConditionStatus, reason, message string) {
+	meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: condition, Status: to, Reason: reason, Message: message})
+}
+
+// needsWrite reports whether the difference matters to readers.
+func needsWrite(was, next robotv1.RobotStatus, w robotState) bool {
+	return was.Phase != next.Phase ||
+		!equality.Semantic.DeepEqual(was.Agent, next.Agent) ||
+		!equalConditions(was.Conditions, next.Conditions) ||
+		!equality.Semantic.DeepEqual(withoutUsage(was.DeviceInfo), withoutUsage(next.DeviceInfo)) ||
+		w.heartbeatSeq > 0 && !coversHeartbeat(was, w.lastSeen)
+}
+
+// coversHeartbeat reports whether a heartbeat of that time may be acknowledged. A
+// robot's self-stop deadline counts from the last acknowledged one, and the manager's
+// from the status: a later acknowledgement could let a replacement start while the robot
+// still runs the task.
+func coversHeartbeat(s robotv1.RobotStatus, heard time.Time) bool {
+	return s.AcknowledgedUntil != nil && !heard.After(s.AcknowledgedUntil.Time)
+}
+
+func equalConditions(a, b []metav1.Condition) bool {
+	return equality.Semantic.DeepEqual(a, b)
+}
+
+// isHeartbeatDue reports whether lastHeartbeatTime is due to be written. A robot that is
+// not connected is written at once. The written time is never older than a third of
+// offlineAfter if the robot was seen since: otherwise a robot that becomes silent would
+// be offline too early.
+func isHeartbeatDue(now time.Time, id string, was robotv1.RobotStatus, w robotState, offlineAfter time.Duration) bool {
+	if w.lastSeen.IsZero() || w.disconnectReason != "" {
+		return false
+	}
+	if was.LastHeartbeatTime == nil {
+		return true
+	}
+	written := was.LastHeartbeatTime.Time
+	newer := w.storedLastSeen().Sub(written)
+	switch p := lifecycle.ParseRobotPhase(was.Phase); {
+	case newer < 0:
+		return true // by a clock that was ahead of ours
+	case p == lifecycle.RobotOffline, p == lifecycle.RobotUnknown:
+		return newer >= time.Second
+	case now.Sub(written) >= offlineAfter/3:
+		return newer > 0
+	}
+	return newer >= heartbeatPeriod(id, offlineAfter)
+}
+
+// heartbeatPeriod returns the minimum time between two writes of a steady robot's
+// heartbeat: one to two ninths of offlineAfter, by the robot's name, so that robots that
+// came together do not all write together.
+func heartbeatPeriod(id string, offlineAfter time.Duration) time.Duration {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(id))
+	ninth := offlineAfter / 9
+	return ninth + time.Duration(uint64(ninth)*uint64(h.Sum32()%1024)/1024)
+}
+
+// maxLabels bounds spec.labels, as the kind does.
+const maxLabels = 64
+
+// annotationReportedLabels has, in JSON, the labels in spec.labels that the robot has
+// reported. Both are written together.
+const annotationReportedLabels = "robot.k8s4r.io/reported-labels"
+
+// robotLabels has all labels of a robot, and those that it has reported itself.
+type robotLabels struct{ all, reported map[string]string }
+
+func labelsOf(r *robotv1.Robot) robotLabels {
+	l := robotLabels{all: r.Spec.Labels}
+	if err := json.Unmarshal([]byte(r.Annotations[annotationReportedLabels]), &l.reported); err != nil {
+		l.reported = nil // treat all labels as set by users
+	}
+	return l
+}
+
+// mergeReported adds the labels that the robot reports now, and removes those that it no
+// longer reports. Labels that a user has set or changed stay.
+func (l robotLabels) mergeReported(said map[string]string) robotLabels {
+	next := robotLabels{all: map[string]string{}, reported: map[string]string{}}
+	for k, v := range l.all {
+		if own, is := l.reported[k]; !is || own != v {
+			next.all[k] = v
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(said)) {
+		if _, there := next.all[k]; there || k == "" || len(k) > maxText || len(next.all) >= maxLabels {
+			continue
+		}
+		v := truncateText(said[k])
+		next.all[k], next.reported[k] = v, v
+	}
+	return next
+}
+
+func (l robotLabels) equal(o robotLabels) bool {
+	return maps.Equal(l.all, o.all) && maps.Equal(l.reported, o.reported)
+}
+
+func (l robotLabels) applyTo(r *robotv1.Robot) {
+	r.Spec.Labels = l.all
+	if len(l.reported) == 0 {
+		delete(r.Annotations, annotationReportedLabels)
+		return
+	}
+	text, _ := json.Marshal(l.reported)
+	metav1.SetMetaDataAnnotation(&r.ObjectMeta, annotationReportedLabels, string(text))
+}
+
+// newRobot returns the Robot of a first registration, with the labels of its token.
+func newRobot(namespace, id string, given map[string]string, w robotState) *robotv1.Robot {
+	r := &robotv1.Robot{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: id}, Spec: robotv1.RobotSpec{RobotID: id}}
+	robotLabels{all: given}.mergeReported(w.labels).applyTo(r)
+	return r
+}

@@ -1,0 +1,195 @@
+package gateway
+
+import (
+	"sync"
+	"time"
+
+	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
+)
+
+// robotState is what a robot last reported about itself. It is in memory only: after a
+// restart of the server the next heartbeat restores it.
+type robotState struct {
+	protocol string // empty: no message since this server started
+	// plaintext: its messages come over a connection without TLS.
+	plaintext bool
+	version   string
+	address   string
+	device    *wire.DeviceInfo
+	labels    map[string]string
+	token     string // of a legacy agent's registration
+	// lastSeen is when the last message of the robot, other than a last will, was
+	// received.
+	lastSeen time.Time
+	// heartbeatSeq is the number of its last heartbeat. Zero: none that needs an
+	// acknowledgement.
+	heartbeatSeq uint64
+	// registered is when this server last received a registration.
+	registered time.Time
+	// awaitsResponse: its registration has not been answered.
+	awaitsResponse bool
+	// disconnectReason is the reason of its condition Connected. Empty: it is connected.
+	disconnectReason string
+	// unconfirmedWill is when a last will was received that may be that of an older
+	// connection. Zero: none.
+	unconfirmedWill time.Time
+	// unresponsive: it sends heartbeats, but answers no dispatch.
+	unresponsive bool
+	// hasAnswered: it has reported about a task since this server started.
+	hasAnswered bool
+}
+
+const (
+	// staleWillWindow is how long after a registration a last will may be that of the
+	// previous connection: MQTT does not order the two.
+	staleWillWindow = 5 * time.Second
+	// willConfirmAfter is how long a robot must be silent after an unconfirmed last
+	// will. It exceeds the time between two heartbeats.
+	willConfirmAfter = 40 * time.Second
+	// maxUnknownRobots bounds the robots in memory without an object.
+	maxUnknownRobots = 4096
+)
+
+// robotStates holds the state of robots that have an object, and of unknown robots whose
+// registration is in progress.
+type robotStates struct {
+	plaintext bool // of new states
+
+	mu      sync.Mutex
+	byID    map[string]*robotState
+	unknown int
+}
+
+func newRobotStates(plaintext bool) *robotStates {
+	return &robotStates{plaintext: plaintext, byID: map[string]*robotState{}}
+}
+
+// stateOf returns a copy of a robot's state, or the zero state.
+func (r *robotStates) stateOf(id string) robotState {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if w := r.byID[id]; w != nil {
+		return *w
+	}
+	return robotState{}
+}
+
+// updateState applies a change to the state of a robot, which is created if necessary.
+// It returns false if there are too many unknown robots. Known means that the robot has
+// an object.
+func (r *robotStates) updateState(id string, known bool, to func(*robotState)) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.byID[id]
+	if w == nil {
+		if !known && r.unknown >= maxUnknownRobots {
+			return false
+		}
+		if !known {
+			r.unknown++
+		}
+		w = &robotState{plaintext: r.plaintext}
+		r.byID[id] = w
+	}
+	to(w)
+	return true
+}
+
+// forgetUnknown removes robots that have no object and are silent, and counts the others
+// without one.
+func (r *robotStates) forgetUnknown(known func(id string) bool, now time.Time, keep time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.unknown = 0
+	for id, w := range r.byID {
+		switch {
+		case known(id):
+		case now.Sub(w.lastSeen) > keep:
+			delete(r.byID, id)
+		default:
+			r.unknown++
+		}
+	}
+}
+
+// recordContact records that a message was received.
+func (w *robotState) recordContact(now time.Time) {
+	w.lastSeen, w.disconnectReason, w.unconfirmedWill = now, "", time.Time{}
+}
+
+// storedLastSeen returns lastSeen with the precision of the API, for comparisons.
+func (w *robotState) storedLastSeen() time.Time { return w.lastSeen.UTC().Truncate(time.Microsecond) }
+
+func (w *robotState) recordRegistration(now time.Time, protocol string, r wire.Register) {
+	w.recordContact(now)
+	w.registered, w.awaitsResponse = now, true
+	w.protocol, w.version, w.address, w.labels = protocol, truncateText(r.AgentVersion), truncateText(r.Address), r.Labels
+	if protocol == robotv1.ProtocolV1 {
+		w.token = truncateText(r.Token)
+	}
+	if r.DeviceInfo != nil {
+		w.device = r.DeviceInfo
+	}
+}
+
+func (w *robotState) recordHeartbeat(now time.Time, protocol string, h wire.Heartbeat) {
+	w.recordContact(now)
+	w.heartbeatSeq = h.Seq
+	if w.protocol == "" {
+		w.protocol = protocol
+	}
+	if h.DeviceInfo != nil {
+		w.device = h.DeviceInfo
+	}
+}
+
+// recordPresence records a disconnect or a last will.
+func (w *robotState) recordPresence(now time.Time, p wire.Presence) {
+	switch {
+	case p.Online:
+		w.recordContact(now)
+	case p.Graceful:
+		w.disconnectReason, w.unconfirmedWill = robotv1.ReasonDisconnected, time.Time{}
+	case w.disconnectReason == "" && now.Sub(w.registered) < staleWillWindow:
+		w.unconfirmedWill = now
+	case w.disconnectReason == "":
+		w.disconnectReason = robotv1.ReasonLastWill
+	}
+}
+
+// confirmLastWill marks a robot with an unconfirmed last will as disconnected if it has
+// been silent since. It reports whether it did.
+func (w *robotState) confirmLastWill(now time.Time) bool {
+	if w.unconfirmedWill.IsZero() || now.Sub(w.unconfirmedWill) < willConfirmAfter {
+		return false
+	}
+	w.disconnectReason, w.unconfirmedWill = robotv1.ReasonLastWill, time.Time{}
+	return true
+}
+
+// markSilent marks a robot as disconnected if no message has come since then. It reports
+// whether it did. Legacy agents have no last will.
+func (w *robotState) markSilent(now, since time.Time, offlineAfter time.Duration) bool {
+	if w.disconnectReason != "" || now.Sub(laterOf(w.lastSeen, since)) < offlineAfter {
+		return false
+	}
+	w.disconnectReason, w.unconfirmedWill = robotv1.ReasonUnresponsive, time.Time{}
+	return true
+}
+
+func laterOf(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// protocolOf returns the protocol of the robot's last message, else that in its status.
+// Empty: unknown.
+func protocolOf(w robotState, r *robotv1.Robot) string {
+	if w.protocol != "" || r == nil || r.Status.Agent == nil {
+		return w.protocol
+	}
+	return r.Status.Agent.Protocol
+}

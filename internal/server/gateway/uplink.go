@@ -1,0 +1,328 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	robotv1 "k8s4r.io/k8s4r/api/robot/v1alpha1"
+	"k8s4r.io/k8s4r/internal/protocol/acl"
+	traceparent "k8s4r.io/k8s4r/internal/protocol/trace"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
+)
+
+// inbound is a message from a robot.
+type inbound struct {
+	wire.Address
+	topic   string
+	payload []byte
+	trace   string // as in trace.Property; empty: none
+}
+
+// receive passes a message to its handler. It never blocks: the broker drops
+// messages for a server that does not read.
+func (b *Gateway) receive(topic string, payload []byte, trace string) {
+	a, err := wire.ParseTopic(topic)
+	if err != nil {
+		b.dropMalformed("", "topic", err)
+		return
+	}
+	b.m.received.WithLabelValues(string(a.Kind)).Inc()
+	if !b.limits.Allow(b.knownID(a.RobotID), b.now()) {
+		b.countDropped(a.Kind, "too fast")
+		return
+	}
+	// An external broker may not know of the revocation.
+	if b.view.isRevoked(a.RobotID) {
+		b.countDropped(a.Kind, "revoked")
+		return
+	}
+	if err := b.handleMessage(inbound{a, topic, payload, trace}); err != nil {
+		b.dropMalformed(a.RobotID, string(a.Kind), err)
+	}
+}
+
+// knownID returns the ID of a robot that has an object, else the empty ID, so that
+// clients cannot fill the memory with invented IDs.
+func (b *Gateway) knownID(id string) string {
+	if b.view.robot(id) == nil {
+		return ""
+	}
+	return id
+}
+
+func (b *Gateway) handleMessage(m inbound) error {
+	switch m.Kind {
+	case wire.KindRegister:
+		return b.handleRegister(m)
+	case wire.KindHeartbeat:
+		return b.handleHeartbeat(m)
+	default: // after the check
+	}
+	if err := b.checkAuthenticated(m.RobotID); err != nil {
+		return err
+	}
+	switch m.Kind {
+	case wire.KindPresence:
+		return b.handlePresence(m)
+	case wire.KindStatus:
+		return b.handleStatus(m)
+	case wire.KindLogs:
+		b.logs.addPiece(m)
+	default: // the server itself sends the other kinds
+	}
+	return nil
+}
+
+// identifySender returns the robot that sent a message, and its protocol. The
+// topic decides, because the broker has checked it; a payload that names another
+// robot is an error.
+func (b *Gateway) identifySender(m inbound, claimedID string) (id, protocol string, err error) {
+	if m.Shared {
+		return claimedID, robotv1.ProtocolV1, b.checkSharedSender(claimedID)
+	}
+	if err := m.checkClaimedID(claimedID); err != nil {
+		return m.RobotID, "", err
+	}
+	if r := b.view.robot(m.RobotID); !b.cfg.AllowAnonymous && (r == nil || !requiresCertificate(r)) {
+		return m.RobotID, "", errAnonymous
+	}
+	return m.RobotID, robotv1.ProtocolV2, nil
+}
+
+// checkClaimedID returns an error if the robot that a payload names may not
+// publish on the message's topic. An empty ID names the robot of the topic.
+func (m inbound) checkClaimedID(claimedID string) error {
+	if (acl.Client{Role: acl.Robot, RobotID: or(claimedID, m.RobotID)}).CanPublish(m.topic, false) {
+		return nil
+	}
+	return &impersonationError{m.RobotID, fmt.Sprintf("the payload names another robot, %.80q", claimedID)}
+}
+
+// checkAuthenticated refuses messages of a robot without a certificate, unless it
+// is allowed without. The embedded broker checks the same, others may not.
+func (b *Gateway) checkAuthenticated(id string) error {
+	r := b.view.robot(id)
+	if b.cfg.AllowAnonymous || r != nil && requiresCertificate(r) || b.cfg.AllowLegacy && b.lastProtocol(id) == robotv1.ProtocolV1 {
+		return nil
+	}
+	return errAnonymous
+}
+
+// errAnonymous refuses robots without a certificate.
+var errAnonymous = errors.New("the robot has not joined; run its agent with --server and --token (k8s4r token create), or see --allow-anonymous-agents")
+
+// errLegacy refuses legacy agents: each of them can act for every other.
+var errLegacy = errors.New("legacy agents are not allowed; see --allow-legacy-agents")
+
+// checkSharedSender refuses a message on a shared topic if legacy agents are not
+// allowed, or if the robot has a certificate and so uses its own topics.
+func (b *Gateway) checkSharedSender(claimedID string) error {
+	if !b.cfg.AllowLegacy {
+		return errLegacy
+	}
+	if err := wire.ValidateRobotID(claimedID); err != nil {
+		return err
+	}
+	if r := b.view.robot(claimedID); r != nil && requiresCertificate(r) {
+		return &impersonationError{claimedID, "a client without a certificate used a shared topic as this robot, which has one"}
+	}
+	return nil
+}
+
+// requiresCertificate reports whether messages of the robot need its certificate.
+func requiresCertificate(r *robotv1.Robot) bool {
+	return r.IsRevoked() || r.Status.Identity != nil && r.Status.Identity.Accepted != nil
+}
+
+// impersonationError refuses a message that was sent in the name of another robot.
+type impersonationError struct{ robot, message string }
+
+func (e *impersonationError) Error() string { return e.message }
+
+func (b *Gateway) handleRegister(m inbound) error {
+	r, err := wire.Decode[wire.Register](m.payload)
+	if err != nil {
+		b.rejectRegistration(m.RobotID, "Registration refused: "+err.Error())
+		return err
+	}
+	id, protocol, err := b.identifySender(m, r.RobotID)
+	if err != nil {
+		b.rejectRegistration(m.RobotID, "Registration refused: "+err.Error())
+		return err
+	}
+	return b.registerRobot(id, protocol, r)
+}
+
+func (b *Gateway) registerRobot(id, protocol string, r wire.Register) error {
+	known := b.view.robot(id)
+	if !b.robots.updateState(id, known != nil, func(w *robotState) { w.recordRegistration(b.now(), protocol, r) }) {
+		return errTooManyPending
+	}
+	if known != nil && !b.needsToken(b.robots.stateOf(id)) {
+		b.sendAll(id, protocol)
+	}
+	b.robotQueue.Add(id)
+	return nil
+}
+
+// sendAll sends a registered robot its task list and dispatches. It precedes the
+// response, after which a legacy agent subscribes: it would run the tasks of an
+// older retained list.
+func (b *Gateway) sendAll(id, protocol string) {
+	b.taskLists.resendList(id)
+	b.taskLists.sendList(id)
+	b.downlink.onRobotRegistered(id, b.view.tasksOn(id), protocol == robotv1.ProtocolV1)
+}
+
+// rejectRegistration sends a robot the reason. Messages on shared topics get no
+// response, because their sender is unknown.
+func (b *Gateway) rejectRegistration(robotID, message string) {
+	if robotID != "" {
+		b.sendMessage(robotID, wire.KindResponse, wire.Response{Message: message, RobotID: robotID})
+	}
+}
+
+func (b *Gateway) handleHeartbeat(m inbound) error {
+	h, err := wire.Decode[wire.Heartbeat](m.payload)
+	if err != nil {
+		return err
+	}
+	id, protocol, err := b.identifySender(m, h.RobotID)
+	if err != nil {
+		return err
+	}
+	r := b.view.robot(id)
+	switch {
+	case r == nil && protocol == robotv1.ProtocolV1:
+		return b.registerRobot(id, protocol, wire.Register{RobotID: id, Token: h.Token, DeviceInfo: h.DeviceInfo})
+	case r == nil:
+		b.rejectRegistration(id, "unknown robot; register again")
+		return nil
+	}
+	b.recordHeartbeat(id, protocol, h, r)
+	return nil
+}
+
+// recordHeartbeat remembers the heartbeat of a known robot. Most heartbeats are
+// acknowledged without a write; one write covers those that follow for a while.
+func (b *Gateway) recordHeartbeat(id, protocol string, h wire.Heartbeat, r *robotv1.Robot) {
+	b.robots.updateState(id, true, func(w *robotState) { w.recordHeartbeat(b.now(), protocol, h) })
+	b.ackHeartbeat(id, r)
+	b.recordUsages(id, h.Usage)
+	if s := planRobot(b.now(), id, b.robots.stateOf(id), r, b.cfg.OfflineAfter); s.status != nil {
+		b.robotQueue.Add(id)
+	}
+}
+
+// ackHeartbeat acknowledges the robot's last heartbeat if its status covers it.
+func (b *Gateway) ackHeartbeat(id string, r *robotv1.Robot) {
+	if w := b.robots.stateOf(id); w.heartbeatSeq > 0 && coversHeartbeat(r.Status, w.lastSeen) {
+		b.acks.ackHeartbeat(id, w.heartbeatSeq)
+	}
+}
+
+func (b *Gateway) handlePresence(m inbound) error {
+	p, err := wire.Decode[wire.Presence](m.payload)
+	if err != nil {
+		return err
+	}
+	if b.view.robot(m.RobotID) == nil {
+		return nil // there is no object to update
+	}
+	b.robots.updateState(m.RobotID, true, func(w *robotState) { w.recordPresence(b.now(), p) })
+	b.robotQueue.Add(m.RobotID)
+	return nil
+}
+
+func (b *Gateway) handleStatus(m inbound) error {
+	s, err := wire.Decode[wire.Status](m.payload)
+	if err != nil {
+		return err
+	}
+	r, err := newReport(m, s)
+	if err != nil {
+		return err
+	}
+	r.receivedAt = b.now()
+	r.trace, _ = traceparent.Parse(m.trace)
+	b.downlink.recordAnswer(r)
+	b.taskLists.recordEnd(r)
+	b.recordAnswer(m.RobotID)
+	if !b.reports.addReport(r) {
+		b.countDropped(wire.KindStatus, "queue is full")
+	}
+	return nil
+}
+
+// newReport combines topic and payload. Agents with protocol v2 send the attempt;
+// for others it is a part of the task UID.
+func newReport(m inbound, s wire.Status) (report, error) {
+	if err := m.checkClaimedID(s.RobotName); err != nil {
+		return report{}, err
+	}
+	if s.TaskUID != "" && s.TaskUID != m.TaskUID {
+		return report{}, fmt.Errorf("taskUid: %.80q does not match the topic", s.TaskUID)
+	}
+	r := report{robot: m.RobotID, uid: types.UID(m.TaskUID), attempt: s.Attempt, Status: s.WithinLimits()}
+	if s.Attempt <= 0 {
+		uid, attempt := wire.SplitAttemptUID(m.TaskUID)
+		r.uid, r.attempt, r.legacy = types.UID(uid), attempt, true
+	}
+	return r, nil
+}
+
+// recordAnswer remembers that a robot reports about its tasks.
+func (b *Gateway) recordAnswer(robotID string) {
+	if b.view.robot(robotID) == nil {
+		return
+	}
+	was := b.robots.stateOf(robotID)
+	b.robots.updateState(robotID, true, func(w *robotState) {
+		w.recordContact(b.now())
+		w.unresponsive, w.hasAnswered = false, true
+	})
+	if was.unresponsive || !was.hasAnswered || was.disconnectReason != "" {
+		b.robotQueue.Add(robotID)
+	}
+}
+
+// recordOverdue marks a robot as unresponsive if it sends heartbeats, but has not
+// answered a dispatch for long.
+func (b *Gateway) recordOverdue(o overdueDispatch) {
+	w := b.robots.stateOf(o.robot)
+	lives := w.disconnectReason == "" && w.lastSeen.After(o.since.Add(b.cfg.UnresponsiveAfter/2))
+	if w.unresponsive || !lives || b.now().Sub(o.since) < b.cfg.UnresponsiveAfter {
+		return
+	}
+	b.robots.updateState(o.robot, true, func(w *robotState) { w.unresponsive, w.hasAnswered = true, false })
+	b.robotQueue.Add(o.robot)
+}
+
+// dropMalformed counts a message that cannot be handled, and logs the reason, at
+// most once a minute for each robot.
+func (b *Gateway) dropMalformed(robotID, kind string, err error) {
+	impersonation, impersonates := errors.AsType[*impersonationError](err)
+	if impersonates {
+		robotID = impersonation.robot
+		b.countDropped(wire.Kind(kind), "impersonation")
+	} else {
+		b.countDropped(wire.Kind(kind), "malformed")
+	}
+	robotID = b.knownID(robotID)
+	if b.rateLimitedLog.Allow(robotID, b.now()) {
+		if r := b.view.robot(robotID); impersonates && r != nil {
+			b.warn(r, "ImpersonationRefused", "Refused a message: "+err.Error())
+		}
+		b.log.Info("dropped a message", "robot", robotID, "kind", kind, "reason", err.Error())
+	}
+}
+
+func (b *Gateway) countDropped(kind wire.Kind, reason string) {
+	b.m.dropped.WithLabelValues(string(kind), reason).Inc()
+}
+
+// logInterval is the time between two log lines about one robot.
+const logInterval = time.Minute
