@@ -3,7 +3,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-LDFLAGS := -s -w -X k8s4r.io/k8s4r/internal/version.Version=$(VERSION)
+LDFLAGS := -s -w -X k8s4r.io/k8s4r/internal/protocol/version.Version=$(VERSION)
 GO_BUILD := CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)'
 # The API server in k8s4r says which Kubernetes it is: Helm and others ask.
 KUBERNETES = $(shell cd standalone && go list -m -f '{{.Version}}' k8s.io/kubernetes)
@@ -65,46 +65,68 @@ generate: $(BIN)/controller-gen $(BIN)/sqlc ## write all generated files anew
 	hack/chart-files
 	go run ./hack/metrics
 	go run ./hack/openapi
+	go run ./hack/docs
 	@$(call with-node,web-types)
 
 .PHONY: web-types
 web-types: tools/openapi-typescript/node_modules/.package-lock.json ## types of the console's API for its pages, from the document of it
-	$(<D)/.bin/openapi-typescript docs/spec/console-openapi.json --root-types --root-types-no-schema-prefix -o web/src/api.gen.ts
+	$(<D)/.bin/openapi-typescript docs/reference/console-openapi.json --root-types --root-types-no-schema-prefix -o web/src/api.gen.ts
 
+# Steps of the three tiers and their order: hack/ci/tiers.go. Each tier ends with a line of JSON.
 .PHONY: check
-check: lint unit ## lint and unit tests, in about a minute
-	@$(call with-node,web-check)
+check: ## lint, unit tests, types of the console's pages: under two minutes
+	@go run ./hack/ci check
+
+.PHONY: presubmit
+presubmit: ## everything that must hold before a change lands: under 25 minutes
+	@go run ./hack/ci presubmit
+
+.PHONY: nightly
+nightly: ## what takes hours: random input at length, faults, measurements, benchmarks
+	@go run ./hack/ci nightly
+
+.PHONY: deflake
+deflake: ## repeat one test under load until it fails: TEST=TestName [PKG=./internal/x] [COUNT=50]
+	@go run ./hack/ci deflake $(if $(COUNT),-count $(COUNT)) $(if $(PKG),-package $(PKG)) '$(TEST)'
 
 .PHONY: lint
 lint: $(BIN)/golangci-lint ## run the linters over both modules
-	$(BIN)/golangci-lint run ./...
-	cd standalone && $(BIN)/golangci-lint run --config $(CURDIR)/.golangci.yml ./...
+	$(BIN)/golangci-lint run --allow-parallel-runners ./...
+	cd standalone && $(BIN)/golangci-lint run --allow-parallel-runners --config $(CURDIR)/.golangci.yml ./...
+
+.PHONY: house
+house: $(BIN)/dupl ## figures of names, wording, imports and docs; HOUSE='-v -only KEY PATH' lists what counts
+	@go run ./hack/house $(HOUSE)
+
+.PHONY: words
+words: ## words and phrases that have a plainer replacement; WORDS=internal/cli checks only that
+	@go run ./hack/words $(WORDS)
+
+.PHONY: commits
+commits: ## subjects of the commits since BASE: "area: summary" in at most 72 characters
+	@go run ./hack/commits $(BASE)
 
 .PHONY: unit
-unit: archive-deps ## tests that need no API server
-	go test ./api/... ./cmd/... ./config/... ./internal/... ./web
-	cd tools/sbom && go test ./...
+unit: archive-deps ## tests that need no API server, under the race detector
+	go run ./hack/ci test -race ./api/... ./cmd/... ./config/... ./hack/... ./internal/... ./web
+	go run ./hack/ci test -C tools/sbom ./...
 
 .PHONY: test
 test: driver-deps archive-deps build unit $(BIN)/helm ## every test that needs only this machine
-	go test -p 1 -count=1 -timeout 40m ./test/... # one system at a time
-	cd standalone && K8S4R_BIN=$(BIN)/k8s4r go test -count=1 -timeout 20m ./...
-
-.PHONY: race
-race: archive-deps ## unit tests under the race detector
-	go test -race ./internal/...
+	go run ./hack/ci test -p=1 -parallel=4 -timeout=40m ./test/... # one suite at a time
+	K8S4R_BIN=$(BIN)/k8s4r go run ./hack/ci test -C standalone -timeout=20m ./...
 
 .PHONY: fuzz
-fuzz: ## feed every decoder with nonsense; FUZZTIME=10m for longer than a moment
+fuzz: ## fuzz every decoder; FUZZTIME=10m for longer than 5 seconds each
 	@hack/fuzz $(or $(FUZZTIME),5s)
 
 .PHONY: faults
-faults: deps build ## kill and confuse every part for half an hour; FAULTS='-seed 1 -only agent-kills' sees one again
+faults: deps build ## kill and disconnect every part for half an hour; FAULTS='-seed 1 -only agent-kills' repeats one
 	go run ./test/faults $(FAULTS)
 
 .PHONY: model
 model: ## drive a model of the whole system through thousands of random orders of events
-	go test -count=1 -timeout 20m -run TestNoJobIsStuckAndNothingRunsTwice ./internal/bridge -rapid.checks=10000
+	hack/model 10000
 
 .PHONY: demo
 demo: build ## start everything, run examples/ to the end
@@ -187,7 +209,7 @@ driver-deps: ## install also what the tests of the drivers need: a Docker engine
 clean: ## remove what was built
 	rm -rf $(BIN)
 
-# Each tool has a module of its own, so that its requirements meet nobody else's.
+# Each tool has a module of its own, so that its requirements do not change those of the programs.
 $(BIN)/golangci-lint: tools/golangci-lint/go.mod
 	@mkdir -p $(BIN)
 	cd $(<D) && go build -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
@@ -207,6 +229,10 @@ $(BIN)/helm: tools/helm/go.mod
 $(BIN)/govulncheck: tools/govulncheck/go.mod
 	@mkdir -p $(BIN)
 	cd $(<D) && go build -o $@ golang.org/x/vuln/cmd/govulncheck
+
+$(BIN)/dupl: tools/dupl/go.mod
+	@mkdir -p $(BIN)
+	cd $(<D) && go build -o $@ github.com/mibk/dupl
 
 $(BIN)/sbom: tools/sbom/main.go tools/sbom/go.mod
 	@mkdir -p $(BIN)

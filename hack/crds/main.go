@@ -116,7 +116,7 @@ func trim(node any, fields []string) {
 	})
 }
 
-// list adds a version that nobody can ask for. What is stored as one of it is read
+// list adds a version that is not served. What is stored as one of it is read
 // as one of the served version.
 func list(crd object, version string) error {
 	spec, _ := crd["spec"].(object)

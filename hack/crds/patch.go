@@ -19,7 +19,7 @@ func patchSchema() (object, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", file, err)
 		}
-		loosen(spec, nil)
+		loosenSchema(spec, nil)
 		properties := spec["properties"].(object)
 		for name, field := range properties {
 			if had, twice := all[name]; twice && fmt.Sprint(had) != fmt.Sprint(field) {
@@ -41,9 +41,9 @@ func specOf(crd object) (object, error) {
 	return root["properties"].(object)["spec"].(object), nil
 }
 
-// loosen takes from a schema whatever fills or demands a field. The keys of a list
-// whose items are told apart by them remain: without them an item is nobody's.
-func loosen(schema object, keys []string) {
+// loosenSchema takes from a schema whatever fills or demands a field. The keys of a list
+// whose items are identified by them remain.
+func loosenSchema(schema object, keys []string) {
 	for _, word := range []string{"description", "default", "minItems", "minProperties", "minLength", "x-kubernetes-validations"} {
 		delete(schema, word)
 	}
@@ -56,20 +56,20 @@ func loosen(schema object, keys []string) {
 	for name, field := range properties {
 		field := field.(object)
 		fill, filled := field["default"]
-		loosen(field, nil)
+		loosenSchema(field, nil)
 		if filled && slices.Contains(keys, name) {
 			field["default"] = fill
 		}
 	}
 	if values, ok := schema["additionalProperties"].(object); ok {
-		loosen(values, nil)
+		loosenSchema(values, nil)
 	}
 	if items, ok := schema["items"].(object); ok {
-		loosen(items, keysOf(schema))
+		loosenSchema(items, keysOf(schema))
 	}
 }
 
-// keysOf are the fields that tell the items of a list apart.
+// keysOf returns the fields that identify the items of a list.
 func keysOf(list object) []string {
 	var keys []string
 	names, _ := list["x-kubernetes-list-map-keys"].([]any)

@@ -1,4 +1,4 @@
-// Command diagrams writes docs/spec/lifecycle.md from the state machines.
+// Command diagrams writes docs/explanation/state-machines.md from the state machines.
 package main
 
 import (
@@ -6,25 +6,25 @@ import (
 	"os"
 	"strings"
 
-	"k8s4r.io/k8s4r/internal/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/lifecycle"
 )
 
 func main() {
 	var b strings.Builder
 	b.WriteString("# State machines\n\n")
-	b.WriteString("Made from the tables in `internal/lifecycle` by `make generate`. What has no arrow is not allowed: it is dropped and counted.\n")
+	b.WriteString("Written from the tables in `internal/core/lifecycle` by `make generate`.\nA change without an arrow is not allowed: it is dropped and counted.\n")
 	for _, name := range lifecycle.Diagrams {
-		fmt.Fprintf(&b, "\n## %s\n\n```mermaid\n%s```\n", strings.ToUpper(name[:1])+name[1:], lifecycle.Diagram(name))
+		fmt.Fprintf(&b, "\n## %s\n\n```mermaid\n%s```\n", strings.ToUpper(name[:1])+name[1:], lifecycle.DrawDiagram(name))
 	}
-	b.WriteString("\n## Wishes\n\nWhat an operator may wish of a job in each state.\n\n| state | wishes |\n|---|---|\n")
+	b.WriteString("\n## Actions\n\nWhat a user may ask of a job in each state.\n\n| state | actions |\n|---|---|\n")
 	for _, s := range lifecycle.JobStates {
 		var wishes []string
-		for _, w := range lifecycle.JobWishes(s) {
+		for _, w := range lifecycle.JobActions(s) {
 			wishes = append(wishes, string(w))
 		}
 		fmt.Fprintf(&b, "| %s | %s |\n", s, strings.Join(wishes, ", "))
 	}
-	if err := os.WriteFile("docs/spec/lifecycle.md", []byte(b.String()), 0o644); err != nil {
+	if err := os.WriteFile("docs/explanation/state-machines.md", []byte(b.String()), 0o644); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}

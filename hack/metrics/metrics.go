@@ -1,6 +1,4 @@
-// Package metricdoc knows the metrics of every program: it writes docs/metrics.md, and its
-// tests keep their names, labels and help to one scheme. No program links it.
-package metricdoc
+package main
 
 import (
 	"bytes"
@@ -15,80 +13,82 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
-	"k8s4r.io/k8s4r/internal/agent"
-	"k8s4r.io/k8s4r/internal/bridge"
 	"k8s4r.io/k8s4r/internal/broker"
-	"k8s4r.io/k8s4r/internal/census"
 	"k8s4r.io/k8s4r/internal/console"
 	"k8s4r.io/k8s4r/internal/controllers/archive"
 	"k8s4r.io/k8s4r/internal/controllers/jobflow"
 	"k8s4r.io/k8s4r/internal/controllers/raycluster"
 	"k8s4r.io/k8s4r/internal/controllers/task"
+	"k8s4r.io/k8s4r/internal/manager/metrics"
+	"k8s4r.io/k8s4r/internal/protocol/wire"
+	"k8s4r.io/k8s4r/internal/robot/agent"
+	"k8s4r.io/k8s4r/internal/robot/agent/runner"
+	"k8s4r.io/k8s4r/internal/scheduler"
 	"k8s4r.io/k8s4r/internal/server"
-	"k8s4r.io/k8s4r/internal/wire"
+	"k8s4r.io/k8s4r/internal/server/gateway"
 )
 
-// Metric is one that a program shows.
-type Metric struct {
+// metric describes one metric that a program exposes.
+type metric struct {
 	Name, Help string
 	// Type is counter, gauge or histogram.
 	Type   string
 	Labels []string
 }
 
-// Program and its metrics, by name.
-type Program struct {
+// program is a program with its metrics, sorted by name.
+type program struct {
 	Name    string
-	Metrics []Metric
+	Metrics []metric
 }
 
-// Programs are all that show metrics of ours.
-func Programs() ([]Program, error) {
-	ofAgent, err := agentMetrics()
+// listPrograms returns all programs that expose metrics of K8s4r.
+func listPrograms() ([]program, error) {
+	ofAgent, err := readAgentMetrics()
 	if err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
-	return []Program{
-		{"k8s4r-manager", described(census.Metrics(), task.Metrics(), archive.Metrics(), jobflow.Metrics(), raycluster.Metrics())},
-		{"k8s4r-server", described(bridge.Metrics(), server.Metrics())},
-		{"k8s4r-console", described(console.Metrics())},
-		{"the broker of `k8s4r up`", described(broker.Metrics())},
+	return []program{
+		{"k8s4r-manager", describeMetrics(metrics.Metrics(), scheduler.Metrics(), task.Metrics(), archive.Metrics(), jobflow.Metrics(), raycluster.Metrics())},
+		{"k8s4r-server", describeMetrics(gateway.Metrics(), server.Metrics())},
+		{"k8s4r-console", describeMetrics(console.Metrics())},
+		{"the broker of `k8s4r up`", describeMetrics(broker.Metrics())},
 		{"k8s4r-agent", ofAgent},
 	}, nil
 }
 
-// described asks collectors what they will show, whether they have anything to show or not.
-func described(groups ...[]prometheus.Collector) (all []Metric) {
+// describeMetrics returns the metrics of collectors, with and without samples.
+func describeMetrics(groups ...[]prometheus.Collector) (all []metric) {
 	for _, c := range slices.Concat(groups...) {
 		descriptions := make(chan *prometheus.Desc, 64)
 		c.Describe(descriptions)
 		close(descriptions)
 		for d := range descriptions {
-			m := parse(d.String())
-			m.Type = typeOf(c, m.Name)
+			m := parseDescription(d.String())
+			m.Type = findType(c, m.Name)
 			all = append(all, m)
 		}
 	}
-	slices.SortFunc(all, func(a, b Metric) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(all, func(a, b metric) int { return strings.Compare(a.Name, b.Name) })
 	return all
 }
 
-// description is how client_golang prints what it does not let anybody read.
+// description matches the text of a prometheus.Desc, whose fields are private.
 var description = regexp.MustCompile(`^Desc\{fqName: "(.*)", help: "(.*)", constLabels: \{\}, variableLabels: \{(.*)\}\}$`)
 
-func parse(text string) Metric {
+func parseDescription(text string) metric {
 	part := description.FindStringSubmatch(text)
 	if part == nil {
-		return Metric{Name: text} // which breaks every rule, so a test says so
+		return metric{Name: text} // breaks the naming rules, so a test reports it
 	}
-	m := Metric{Name: part[1], Help: part[2]}
+	m := metric{Name: part[1], Help: part[2]}
 	if part[3] != "" {
 		m.Labels = strings.Split(part[3], ",")
 	}
 	return m
 }
 
-func typeOf(c prometheus.Collector, name string) string {
+func findType(c prometheus.Collector, name string) string {
 	switch c.(type) {
 	case *prometheus.CounterVec:
 		return "counter"
@@ -105,23 +105,23 @@ func typeOf(c prometheus.Collector, name string) string {
 	return "gauge"
 }
 
-// agentMetrics reads what an agent writes of which all is known.
-func agentMetrics() ([]Metric, error) {
+// readAgentMetrics parses the page of an agent that has a value for every metric.
+func readAgentMetrics() ([]metric, error) {
 	now := time.Now()
 	var page bytes.Buffer
 	agent.WriteMetrics(&page, agent.Health{
 		Version: "v1", LastContact: &now, StartedAt: now, Troubles: map[string]int{"dropped dispatch": 1},
-		Tasks: []agent.LiveTask{{State: agent.TaskRunning, Use: &wire.ResourceUse{}}},
+		Tasks: []runner.LiveTask{{State: runner.TaskRunning, Use: &wire.ResourceUsage{}}},
 	})
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(&page)
 	if err != nil {
 		return nil, err
 	}
-	var all []Metric
+	var all []metric
 	for _, name := range slices.Sorted(maps.Keys(families)) {
 		f := families[name]
-		m := Metric{Name: name, Help: f.GetHelp(), Type: strings.ToLower(f.GetType().String())}
+		m := metric{Name: name, Help: f.GetHelp(), Type: strings.ToLower(f.GetType().String())}
 		for _, l := range f.GetMetric()[0].GetLabel() {
 			m.Labels = append(m.Labels, l.GetName())
 		}

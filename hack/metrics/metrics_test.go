@@ -1,4 +1,4 @@
-package metricdoc
+package main
 
 import (
 	"io/fs"
@@ -14,13 +14,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
-func all(t *testing.T) map[string]Metric {
+func metricsByName(t *testing.T) map[string]metric {
 	t.Helper()
-	programs, err := Programs()
+	programs, err := listPrograms()
 	if err != nil {
 		t.Fatal(err)
 	}
-	byName := map[string]Metric{}
+	byName := map[string]metric{}
 	for _, p := range programs {
 		if len(p.Metrics) == 0 {
 			t.Errorf("%s has no metrics", p.Name)
@@ -37,9 +37,9 @@ func all(t *testing.T) map[string]Metric {
 
 var (
 	scheme = regexp.MustCompile(`^k8s4r_(manager|placement|task|archive|server|console|broker|agent)(_[a-z][a-z0-9]*)+$`)
-	// labels that take few values, whatever robots, tasks and jobs are called.
-	labels = []string{"from", "kind", "outcome", "path", "phase", "reason", "result", "signal", "state", "to", "version", "what"}
-	// foreign names and their labels, which contracts demand.
+	// labels lists the allowed labels: their values do not depend on names of robots, tasks or jobs.
+	labels = []string{"action", "endpoint", "from", "kind", "outcome", "path", "phase", "reason", "result", "signal", "state", "to", "type", "version"}
+	// foreign holds the metrics of Volcano and KubeRay that we keep, with their labels.
 	foreign = map[string][]string{
 		"volcano_jobflow_succeed_phase_count":          {"jobflow_namespace"},
 		"volcano_jobflow_failed_phase_count":           {"jobflow_namespace"},
@@ -47,15 +47,15 @@ var (
 		"kuberay_cluster_condition_provisioned":        {"name", "namespace", "uid", "condition"},
 		"kuberay_cluster_provisioned_duration_seconds": {"name", "namespace", "uid"},
 	}
-	// notBase are units that Prometheus does not want.
+	// notBase matches units that are not base units of Prometheus.
 	notBase = regexp.MustCompile(`_(ms|millis|milliseconds|minutes|hours|percent|kb|mb|kilobytes|megabytes|mib)(_|$)`)
 )
 
-func TestEveryMetricKeepsTheScheme(t *testing.T) {
-	for name, m := range all(t) {
+func TestMetricNames_FollowScheme(t *testing.T) {
+	for name, m := range metricsByName(t) {
 		if want, ok := foreign[name]; ok {
 			if !slices.Equal(want, m.Labels) {
-				t.Errorf("%s has labels %v, and the contract %v", name, m.Labels, want)
+				t.Errorf("%s has labels %v, want %v", name, m.Labels, want)
 			}
 			continue
 		}
@@ -69,10 +69,10 @@ func TestEveryMetricKeepsTheScheme(t *testing.T) {
 			t.Errorf("%s is a %s; counters, and nothing else, end with _total", name, m.Type)
 		}
 		if m.Type == "histogram" && !strings.HasSuffix(name, "_seconds") && !strings.HasSuffix(name, "_bytes") {
-			t.Errorf("%s is a histogram of no unit", name)
+			t.Errorf("%s is a histogram without a unit", name)
 		}
 		if !strings.HasSuffix(m.Help, ".") || len(m.Help) < 15 {
-			t.Errorf("%s does not say in a sentence what it is: %q", name, m.Help)
+			t.Errorf("%s: the help text must be a sentence: %q", name, m.Help)
 		}
 		for _, l := range m.Labels {
 			if !slices.Contains(labels, l) {
@@ -81,19 +81,19 @@ func TestEveryMetricKeepsTheScheme(t *testing.T) {
 		}
 	}
 	for name := range foreign {
-		if _, ok := all(t)[name]; !ok {
-			t.Errorf("%s of the contracts is gone", name)
+		if _, ok := metricsByName(t)[name]; !ok {
+			t.Errorf("%s is missing", name)
 		}
 	}
 }
 
-// TestWhatIsRegisteredIsListed gathers the registry that the programs serve.
-func TestWhatIsRegisteredIsListed(t *testing.T) {
+// TestRegisteredMetrics_AreListed compares the registry that the programs serve with the list.
+func TestRegisteredMetrics_AreListed(t *testing.T) {
 	families, err := metrics.Registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
-	known, ours := all(t), 0
+	known, ours := metricsByName(t), 0
 	for _, f := range families {
 		if !strings.HasPrefix(f.GetName(), "k8s4r_") {
 			continue
@@ -112,10 +112,10 @@ func TestWhatIsRegisteredIsListed(t *testing.T) {
 	}
 }
 
-// TestNoMetricIsLeftOut looks for names in the sources: a metric of a package that nobody
-// asks for its Metrics would keep no rule.
-func TestNoMetricIsLeftOut(t *testing.T) {
-	known, found := all(t), 0
+// TestMetricNames_InSourcesAreListed looks for metric names in the sources. A metric that
+// listPrograms does not collect would be checked by no other test.
+func TestMetricNames_InSourcesAreListed(t *testing.T) {
+	known, found := metricsByName(t), 0
 	literal := regexp.MustCompile(`"(k8s4r_[a-z0-9_]+)"`)
 	for _, root := range []string{"../../internal", "../../standalone"} {
 		err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -143,16 +143,16 @@ func TestNoMetricIsLeftOut(t *testing.T) {
 	}
 }
 
-func TestThePageIsTrue(t *testing.T) {
-	programs, err := Programs()
+func TestPage_IsUpToDate(t *testing.T) {
+	programs, err := listPrograms()
 	if err != nil {
 		t.Fatal(err)
 	}
-	is, err := os.ReadFile("../../" + File)
+	is, err := os.ReadFile("../../" + pageFile)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want, err := Page(string(is), programs); err != nil || want != string(is) {
-		t.Errorf("%s is out of date; run make generate (%v)", File, err)
+	if want, err := renderPage(string(is), programs); err != nil || want != string(is) {
+		t.Errorf("%s is out of date; run make generate (%v)", pageFile, err)
 	}
 }

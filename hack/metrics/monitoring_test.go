@@ -1,4 +1,4 @@
-package metricdoc
+package main
 
 import (
 	"encoding/json"
@@ -15,7 +15,7 @@ import (
 
 const monitoring = "../../config/monitoring"
 
-// foreignMetrics are those of controller-runtime, client-go and Go that the dashboards show,
+// foreignMetrics lists the metrics of controller-runtime, client-go and Go in the dashboards,
 // with their labels.
 var foreignMetrics = map[string][]string{
 	"controller_runtime_reconcile_total":        {"controller", "result"},
@@ -25,13 +25,13 @@ var foreignMetrics = map[string][]string{
 	"process_resident_memory_bytes":             nil,
 }
 
-// ofPrometheus are labels that every series has.
-var ofPrometheus = []string{"job", "instance", "le"}
+// prometheusLabels are on every series.
+var prometheusLabels = []string{"job", "instance", "le"}
 
-// expression is one of a dashboard or a rule.
+// expression is a PromQL expression of a dashboard or a rule.
 type expression struct{ where, text string }
 
-func dashboards(t *testing.T) (all []string) {
+func listDashboards(t *testing.T) (all []string) {
 	t.Helper()
 	all, err := filepath.Glob(monitoring + "/*.json")
 	if err != nil || len(all) != 3 {
@@ -40,8 +40,8 @@ func dashboards(t *testing.T) (all []string) {
 	return all
 }
 
-// expressions are all that a file has.
-func expressions(t *testing.T, file string) (all []expression) {
+// readExpressions returns all expressions of a file.
+func readExpressions(t *testing.T, file string) (all []expression) {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -93,24 +93,24 @@ var (
 	}
 )
 
-// problems are what is wrong with an expression, by the metrics that there are.
-func problems(e string, known map[string]Metric) (all []string) {
+// findProblems returns the mistakes of an expression, given the metrics that exist.
+func findProblems(e string, known map[string]metric) (all []string) {
 	bare := quoted.ReplaceAllString(e, `""`)
 	if open, closed := strings.Count(bare, "("), strings.Count(bare, ")"); open != closed || strings.Count(bare, "{") != strings.Count(bare, "}") || strings.Count(bare, "[") != strings.Count(bare, "]") {
 		all = append(all, "its brackets do not match")
 	}
-	labels := slices.Clone(ofPrometheus)
-	for _, used := range name.FindAllString(withoutLabels(bare), -1) {
-		of, ok := labelsOf(used, known)
+	labels := slices.Clone(prometheusLabels)
+	for _, used := range name.FindAllString(stripLabels(bare), -1) {
+		of, ok := findLabels(used, known)
 		labels = append(labels, of...)
 		if !ok && !slices.Contains(words, used) {
 			all = append(all, "there is no metric "+used)
 		}
 	}
 	for _, s := range selector.FindAllStringSubmatch(bare, -1) {
-		of, _ := labelsOf(s[1], known)
+		of, _ := findLabels(s[1], known)
 		for _, m := range matcher.FindAllStringSubmatch(s[2], -1) {
-			if !slices.Contains(append(of, ofPrometheus...), m[1]) {
+			if !slices.Contains(append(of, prometheusLabels...), m[1]) {
 				all = append(all, s[1]+" has no label "+m[1])
 			}
 		}
@@ -125,13 +125,13 @@ func problems(e string, known map[string]Metric) (all []string) {
 	return all
 }
 
-func withoutLabels(e string) string {
+func stripLabels(e string) string {
 	e = selector.ReplaceAllString(e, "$1")
 	e = grouping.ReplaceAllString(e, "")
 	return durations.ReplaceAllString(e, "")
 }
 
-func labelsOf(metric string, known map[string]Metric) ([]string, bool) {
+func findLabels(metric string, known map[string]metric) ([]string, bool) {
 	if of, ok := foreignMetrics[metric]; ok {
 		return of, true
 	}
@@ -146,16 +146,16 @@ func labelsOf(metric string, known map[string]Metric) ([]string, bool) {
 	return nil, false
 }
 
-func TestDashboardsAndRulesAskForWhatThereIs(t *testing.T) {
-	known, asked := all(t), map[string]bool{}
+func TestDashboardsAndRules_UseExistingMetrics(t *testing.T) {
+	known, asked := metricsByName(t), map[string]bool{}
 	n := 0
-	for _, file := range append(dashboards(t), monitoring+"/rules.yaml") {
-		for _, e := range expressions(t, file) {
+	for _, file := range append(listDashboards(t), monitoring+"/rules.yaml") {
+		for _, e := range readExpressions(t, file) {
 			n++
-			for _, p := range problems(e.text, known) {
+			for _, p := range findProblems(e.text, known) {
 				t.Errorf("%s: %s: %s", e.where, e.text, p)
 			}
-			for _, used := range name.FindAllString(withoutLabels(quoted.ReplaceAllString(e.text, `""`)), -1) {
+			for _, used := range name.FindAllString(stripLabels(quoted.ReplaceAllString(e.text, `""`)), -1) {
 				asked[used] = true
 			}
 		}
@@ -163,15 +163,15 @@ func TestDashboardsAndRulesAskForWhatThereIs(t *testing.T) {
 	if n < 60 {
 		t.Errorf("only %d expressions were found", n)
 	}
-	for _, must := range []string{"k8s4r_manager_robots", "k8s4r_server_uplink_lag_seconds_bucket", "k8s4r_broker_connections", "volcano_jobflow_succeed_phase_count", "kuberay_cluster_info"} {
+	for _, must := range []string{"k8s4r_manager_robots", "k8s4r_server_report_lag_seconds_bucket", "k8s4r_broker_connections", "volcano_jobflow_succeed_phase_count", "kuberay_cluster_info"} {
 		if !asked[must] {
 			t.Errorf("nobody asks for %s", must)
 		}
 	}
 }
 
-func TestProblems(t *testing.T) {
-	known := map[string]Metric{"a": {Name: "a", Type: "gauge", Labels: []string{"x"}}, "h_seconds": {Name: "h_seconds", Type: "histogram"}}
+func TestFindProblems(t *testing.T) {
+	known := map[string]metric{"a": {Name: "a", Type: "gauge", Labels: []string{"x"}}, "h_seconds": {Name: "h_seconds", Type: "histogram"}}
 	for e, want := range map[string]string{
 		`sum by (x) (rate(a{x="b"}[5m])) > 0`:                                             "",
 		`histogram_quantile(0.9, sum by (le) (rate(h_seconds_bucket[$__rate_interval])))`: "",
@@ -182,15 +182,15 @@ func TestProblems(t *testing.T) {
 		`sum(a`:                "its brackets do not match",
 		`quantile_over(a[5m])`: "there is no metric quantile_over",
 	} {
-		if got := strings.Join(problems(e, known), "; "); got != want {
+		if got := strings.Join(findProblems(e, known), "; "); got != want {
 			t.Errorf("%s: %q, want %q", e, got, want)
 		}
 	}
 }
 
-func TestADashboardIsOneThatGrafanaTakes(t *testing.T) {
+func TestDashboards_HaveFieldsThatGrafanaRequires(t *testing.T) {
 	seen := map[string]bool{}
-	for _, file := range dashboards(t) {
+	for _, file := range listDashboards(t) {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
@@ -231,7 +231,7 @@ func TestADashboardIsOneThatGrafanaTakes(t *testing.T) {
 	}
 }
 
-func TestAnAlertSaysWhatToDo(t *testing.T) {
+func TestAlerts_HaveSummaryAndDescription(t *testing.T) {
 	text, err := os.ReadFile(monitoring + "/rules.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -268,9 +268,9 @@ func TestAnAlertSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// TestTheChartHasTheSame: the chart can read no file that is outside of it.
-func TestTheChartHasTheSame(t *testing.T) {
-	for _, file := range append(dashboards(t), monitoring+"/rules.yaml") {
+// TestChart_HasSameMonitoringFiles: a chart cannot read files outside of its folder.
+func TestChart_HasSameMonitoringFiles(t *testing.T) {
+	for _, file := range append(listDashboards(t), monitoring+"/rules.yaml") {
 		want, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

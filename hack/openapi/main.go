@@ -1,4 +1,4 @@
-// Command openapi writes docs/spec/console-openapi.json, the document of the console's API,
+// Command openapi writes docs/reference/console-openapi.json, the document of the console's API,
 // from the code that serves it.
 package main
 
@@ -11,14 +11,14 @@ import (
 )
 
 func main() {
-	if err := write("docs/spec/console-openapi.json"); err != nil {
+	if err := write("docs/reference/console-openapi.json"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
 func write(file string) error {
-	document, err := json.MarshalIndent(console.Document(), "", "  ")
+	document, err := json.MarshalIndent(console.BuildDocument(), "", "  ")
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,47 @@
+// Command ci runs the tiers of checks that the Makefile names: check, presubmit and nightly. It
+// also runs Go tests with retries ("ci test") and repeats one test under load ("ci deflake").
+//
+// A tier ends with one line of JSON. Steps and their order are in tiers.go.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+const usage = `usage: ci check | presubmit | nightly
+       ci test [FLAGS] PACKAGES
+       ci deflake [-count N] [-package ./path] TEST
+`
+
+func main() {
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+func run(args []string, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if len(args) == 0 {
+		fmt.Fprint(stderr, usage)
+		return 2
+	}
+	switch args[0] {
+	case "check":
+		return runTier(ctx, checkTier, stdout)
+	case "presubmit":
+		return runTier(ctx, presubmitTier, stdout)
+	case "nightly":
+		return runTier(ctx, nightlyTier, stdout)
+	case "test":
+		return testCommand(ctx, args[1:], stdout, stderr)
+	case "deflake":
+		return deflakeCommand(ctx, args[1:], stdout, stderr)
+	default:
+		fmt.Fprint(stderr, usage)
+		return 2
+	}
+}

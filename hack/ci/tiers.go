@@ -1,0 +1,132 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"time"
+)
+
+// unitPackages hold tests that need no API server.
+var unitPackages = []string{"./api/...", "./cmd/...", "./config/...", "./hack/...", "./internal/...", "./web"}
+
+// unitTests runs them once, under the race detector. The linter has vetted the code already.
+func unitTests() step {
+	return tests("unit tests", goTest{race: true, side: 3, packages: unitPackages})
+}
+
+func sbomTests() step {
+	return tests("sbom tests", goTest{dir: "tools/sbom", packages: []string{"./..."}})
+}
+
+// checkTier is what a developer runs while writing: two minutes on two processors.
+var checkTier = tier{
+	name: "check",
+	report: func(took time.Duration) map[string]any {
+		return map[string]any{"check_seconds": roundToTenth(took.Seconds())}
+	},
+	stages: []stage{
+		{required: true, lanes: []lane{{shell("install", "hack/deps archive")}}},
+		{lanes: []lane{
+			{shell("lint", "make -s lint")},
+			{unitTests(), sbomTests()},
+			{shell("console", "make -s web-check")},
+		}},
+	},
+}
+
+// binary returns the path of one of the built programs.
+func binary(name string) string {
+	path, err := filepath.Abs(filepath.Join("bin", name))
+	if err != nil {
+		return name
+	}
+	return path
+}
+
+// systemTests returns a step for a suite of real processes. The processes wait most of the time,
+// so more tests run at once than there are processors.
+func systemTests(name string, parallel int, pkg string) step {
+	return tests(name, goTest{short: true, timeout: 30 * time.Minute, parallel: parallel, packages: []string{pkg}})
+}
+
+// presubmitTier is everything that must hold before a change lands.
+var presubmitTier = tier{
+	name: "presubmit",
+	report: func(took time.Duration) map[string]any {
+		return map[string]any{"presubmit_minutes": roundToTenth(took.Minutes())}
+	},
+	stages: []stage{
+		{required: true, lanes: []lane{{
+			shell("install", "hack/deps archive browser drivers"),
+			shell("generated files", "hack/generated"),
+		}}},
+		{required: true, lanes: []lane{{shell("build", `make -s build "$PWD"/bin/{golangci-lint,helm,sbom}`)}}},
+		// The linter uses all processors: beside other lanes it takes four times as long.
+		{lanes: []lane{{
+			shell("lint", "make -s lint"),
+			shell("console", "make -s web-check"),
+		}}},
+		{lanes: []lane{
+			{
+				unitTests(), sbomTests(),
+				shell("bill of materials", "make -s -o build sbom"),
+				systemTests("brokers", 2, "./test/broker"),
+				systemTests("drivers", 2, "./test/drivers"),
+			},
+			{
+				systemTests("controllers", 6, "./test/controllers"),
+				tests("standalone", goTest{
+					dir: "standalone", env: []string{"K8S4R_BIN=" + binary("k8s4r")},
+					timeout: 20 * time.Minute, parallel: 3, packages: []string{"./..."},
+				}),
+				systemTests("faults", 4, "./test/faults"),
+			},
+			{systemTests("e2e", 4, "./test/e2e")},
+			{systemTests("node", 4, "./test/hostnode")},
+		}},
+		{lanes: []lane{{
+			shell("browser", "make -s -o build -o web web-test"),
+			shell("demo", "make -s -o build demo"),
+		}}},
+	},
+}
+
+// benchmark returns a step that runs a benchmark briefly, under the race detector: its figures do
+// not count, it only has to work.
+func benchmark(name, flags string) step {
+	return shell("bench-"+name, fmt.Sprintf("go run -race ./test/bench/%s %s", name, flags))
+}
+
+// nightlyTier holds what takes long: random input at length, faults, measurements. Its steps run
+// one after the other, so that they do not disturb each other's figures.
+var nightlyTier = tier{
+	name: "nightly",
+	report: func(took time.Duration) map[string]any {
+		return map[string]any{"nightly_minutes": roundToTenth(took.Minutes())}
+	},
+	stages: []stage{
+		{required: true, lanes: []lane{{
+			shell("install", "hack/deps archive browser drivers"),
+			shell("build", "make -s build"),
+		}}},
+		{lanes: []lane{{
+			shell("vulnerabilities", "hack/vulncheck"),
+			shell("reproducible", "hack/reproducible"),
+			shell("model", "make -s model"),
+			shell("properties", "hack/properties 2000"),
+			tests("controllers at full size", goTest{only: "^TestJobFlow$", timeout: 30 * time.Minute, packages: []string{"./test/controllers"}}),
+			shell("fuzz", "hack/fuzz 1m"),
+			shell("faults", "make -s -o build faults"),
+			shell("browser measurements", "make -s -o web web-measure"),
+			benchmark("agent", "-latency-tasks 50 -burst-tasks 100 -running-tasks 100"),
+			benchmark("archive", "-jobs 2000 -timed 200 -asked 5"),
+			benchmark("broker", "-robots 20 -idle 100 -for 1s -rounds 1"),
+			benchmark("events", "-readers 20 -rounds 5"),
+			benchmark("flow", "-raw-objects 100 -fan 100"),
+			benchmark("footprint", "-window 30s"),
+			benchmark("placement", "-cycles 10 -pending 1000"),
+			benchmark("raycluster", "-raw-pods 100 -small 30 -large 60 -wide 50"),
+			benchmark("tasks", "-robots 16 -raw-objects 200 -latency-tasks 10 -divide-sizes-by 20"),
+		}}},
+	},
+}

@@ -1,0 +1,59 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// checkoutRoot is the top of the checkout, as seen from this package.
+const checkoutRoot = "../.."
+
+func TestPages_AreUpToDate(t *testing.T) {
+	pages, err := renderPages(checkoutRoot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range pages {
+		committed, err := os.ReadFile(filepath.Join(checkoutRoot, referenceDir, name))
+		if err != nil || string(committed) != want {
+			t.Errorf("%s/%s is out of date; run make generate (%v)", referenceDir, name, err)
+		}
+	}
+}
+
+func TestPages_AreTheOnlyOnesInGeneratedFolders(t *testing.T) {
+	pages, err := renderPages(checkoutRoot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range generatedDirs {
+		entries, err := os.ReadDir(filepath.Join(checkoutRoot, referenceDir, dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if _, ok := pages[dir+"/"+e.Name()]; !ok {
+				t.Errorf("%s/%s/%s is not generated; run make generate", referenceDir, dir, e.Name())
+			}
+		}
+	}
+}
+
+func TestKinds_HaveHandwrittenPages(t *testing.T) {
+	pages := map[string]string{}
+	if err := renderFields(checkoutRoot, pages); err != nil {
+		t.Fatal(err)
+	}
+	for kind, page := range handwrittenPages {
+		if _, ok := pages["fields/"+kind+".md"]; !ok {
+			t.Errorf("%s: is no kind", kind)
+		}
+		if _, err := os.Stat(filepath.Join(checkoutRoot, referenceDir, "kinds", page+".md")); err != nil {
+			t.Error(err)
+		}
+	}
+	if len(pages) != len(handwrittenPages) {
+		t.Errorf("%d kinds, but %d have a page", len(pages), len(handwrittenPages))
+	}
+}

@@ -1,0 +1,78 @@
+package main
+
+// meanings describe the constants that share the comment of their group, by package and value.
+var meanings = map[string]map[string]string{
+	"api/robot/v1alpha1": {
+		"Canceled":  "Of a Task whose Job was canceled.",
+		"Complete":  "Of a Job or TaskGroup that completed, as in batch/v1.",
+		"Failed":    "Of a Job or TaskGroup that failed or was canceled, as in batch/v1.",
+		"Paused":    "Of a Task that is held back while its Job is paused.",
+		"Requeued":  "Of a Task that a requeue returned to pending.",
+		"Resumed":   "Of a Task that waits again, because its Job was resumed.",
+		"Suspended": "Of a Job or TaskGroup that is paused, as in batch/v1.",
+	},
+	"internal/controllers/task": {
+		"Interrupted":        "The attempt ended without fault of the task, which waits for a robot again.",
+		"NoCapableRobot":     "The task failed, because no robot is left that could ever take it.",
+		"NotNeeded":          "Of a daemon whose replica has ended.",
+		"RerunRequired":      "The task had ended, and its replica needs it once more.",
+		"Rescheduled":        "The attempt failed on one robot, and another robot gets the task.",
+		"RobotLost":          "The robot of the task is lost or deleted. If the task is pending, another robot is to run it.",
+		"WaitingForInitTask": "Of the condition Placed: an init task of the replica comes first.",
+	},
+	"internal/server/gateway": {
+		"SecretForbidden": "The server may not read a Secret that secretEnv names.",
+		"SecretMissing":   "A Secret or key that secretEnv names does not exist.",
+		"SecretUnusable":  "A value is not UTF-8 text, contains NUL, or is longer than 128 KiB.",
+	},
+	"internal/controllers/taskgroup": {
+		"RolledOut":  "All tasks that have not ended have the present definition.",
+		"RollingOut": "Tasks of an older definition are about to change.",
+	},
+	"internal/controllers/archive": {
+		"ArchiveUnavailable": "The archive cannot be reached. The object stays until it is recorded.",
+		"Recorded":           "The object is recorded in the archive.",
+	},
+	"internal/controllers/jobflow": {
+		"Accepted":         "The flow can run as it is written.",
+		"Canceled":         "A user canceled the flow.",
+		"ConditionNotMet":  "The step never starts, because the condition of a dependency cannot be met any more.",
+		"InvalidFlow":      "The flow cannot run as it is written. The message names the field.",
+		"JobDeleted":       "The Job of the step was deleted before its end was recorded.",
+		"JobRejected":      "The API server rejects the Job of the step. It is tried again once a minute.",
+		"NameTaken":        "Another owner has a Job of the step's name.",
+		"OutputsOmitted":   "There is no room for the outputs of the step.",
+		"ProbeFailed":      "A probe failed as often as its failureThreshold, or its targets ended before it succeeded.",
+		"ProbeInvalid":     "A probe names a task that no Job of its targets has.",
+		"Probing":          "The step waits for its probes.",
+		"Retrying":         "The step runs again after its backoff.",
+		"TemplateInvalid":  "The patch does not fit the template, or a reference cannot be resolved.",
+		"TemplateNotFound": "The template does not exist yet.",
+		"WhenFailed":       "The when of the step cannot be evaluated.",
+		"WhenFalse":        "The when of the step is false, so the step is skipped.",
+	},
+	"internal/controllers/vcjob": {
+		"CommandIssued":  "A Command was accepted and is carried out.",
+		"CommandRefused": "The phase of the Job does not allow the Command.",
+	},
+	"api/ray/v1": {
+		"FailedCreateHeadPod":   "The head Pod could not be created.",
+		"FailedCreateWorkerPod": "A worker Pod could not be created.",
+		"FailedDeleteHeadPod":   "The head Pod could not be deleted.",
+		"FailedDeleteWorkerPod": "A worker Pod could not be deleted.",
+	},
+	"internal/controllers/raycluster": {
+		"AutoscalerServiceAccountNotFound": "The serviceAccountName of the head's template does not exist.",
+		"CreatedHeadPod":                   "The head Pod was created.",
+		"CreatedWorkerPod":                 "Worker Pods were created.",
+		"DeletedHeadPod":                   "The head Pod was deleted.",
+		"DeletedPod":                       "A Pod was deleted.",
+		"DeletedWorkerPod":                 "A worker Pod was deleted.",
+		"FailedToCreateHeadPod":            "The head Pod could not be created.",
+		"FailedToCreateWorkerPod":          "A worker Pod could not be created.",
+		"FailedToDeleteHeadPod":            "The head Pod could not be deleted.",
+		"FailedToDeletePodCollection":      "The Pods of the cluster could not be deleted.",
+		"FailedToDeleteWorkerPod":          "A worker Pod could not be deleted.",
+		"ForceDeletedStuckCluster":         "The cluster was deleted without the removal of its keys in Redis, which did not end.",
+	},
+}
