@@ -77,7 +77,7 @@ func TestUp_KeepsForeignDefinitions(t *testing.T) {
 			"FAIL  manager: does not work", // this process runs without the manager
 		} {
 			if err == nil || !strings.Contains(out, want) {
-				return fmt.Errorf("doctor does not say %q: %v\n%s", want, err, out)
+				return fmt.Errorf("doctor does not say %q: %w\n%s", want, err, out)
 			}
 		}
 		return nil
