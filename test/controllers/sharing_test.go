@@ -130,7 +130,7 @@ func endsSharing(s *space) {
 	s.awaitTask("j-g-0-t", lifecycle.TaskCompleted)
 	s.report("j-g-1-t", lifecycle.TaskAttemptFailed)
 	t := s.awaitTask("j-g-1-t", lifecycle.TaskPending)
-	if t.Status.Attempt != 1 || len(t.Status.FailedRobots) != 0 || t.Status.Message != "Returned by ends-a: it is no longer shared with namespace "+s.name {
+	if t.Status.Attempt != 1 || len(t.Status.FailedRobots) != 0 || t.Status.Message != "Interrupted on ends-a: it is no longer shared with namespace "+s.name {
 		s.Errorf("%+v", t.Status)
 	}
 	s.awaitWhy("j-g-1-t", noneOfOurs)

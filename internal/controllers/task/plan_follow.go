@@ -10,14 +10,14 @@ import (
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
-// followRobot follows a task that is on a robot: the robot may be lost, must give it up, or has not
-// ended it in time.
+// followRobot handles a task that is on a robot: the robot may be lost, or must stop the task, or
+// has not ended it in time.
 func (p *planner) followRobot() bool {
 	if !p.state.HoldsResources() {
 		return false
 	}
 	if at := p.lastRobot(); at != p.Task.Spec.TargetRobot {
-		// A crash between the two writes of restoreLostAttempt left the old name there.
+		// The manager crashed between the two writes of restoreLostAttempt.
 		p.actions.Rebind = &RobotBinding{TargetRobot: at, ChosenByManager: true}
 	}
 	p.runSteps(followSteps)
@@ -26,9 +26,9 @@ func (p *planner) followRobot() bool {
 
 // followSteps are tried in this order for a task that is on a robot.
 var followSteps = []planStep{
-	// A lost robot receives no request to stop.
-	{"follow a lost robot", (*planner).handleLostRobot},
-	// A task that leaves its robot is bounded by the time to stop.
+	// First, because a lost robot receives no request to stop.
+	{"handle a lost robot", (*planner).handleLostRobot},
+	// Before the deadline, because an eviction has a time limit of its own.
 	{"evict the task", (*planner).evictTask},
 	{"end an attempt that takes too long", (*planner).enforceDeadline},
 }
@@ -47,10 +47,11 @@ func (p *planner) enforceDeadline() bool {
 	return true
 }
 
-// endDeadline returns when an online robot must have ended the attempt, if it has a timeout.
+// endDeadline returns when an online robot must have ended the attempt, and false if the task has
+// no timeout.
 //
-// The attempt's start is a time of the robot's clock. If that is behind, the time of the dispatch
-// counts, so that the attempt is not ended early.
+// The start of the attempt is a time of the robot's clock. If that clock is behind, the time of the
+// dispatch counts, so that the attempt is not ended early.
 func (p *planner) endDeadline() (time.Time, bool) {
 	timeout := p.Task.Spec.Timeout.Value()
 	if timeout == 0 || p.status.StartedAt == nil {
@@ -66,8 +67,8 @@ func (p *planner) endDeadline() (time.Time, bool) {
 	return start.Add(timeout + p.killTimeout() + stopMargin), true
 }
 
-// timeOutAttempt ends the attempt in place of the robot. It is not known whether its process has
-// ended, so its entry stays open: the next attempt must not start beside it if two may never run.
+// timeOutAttempt ends the attempt in place of the robot. Its process may still be running, so its
+// entry in status.attempts stays open and keeps attempts from starting that must not overlap it.
 func (p *planner) timeOutAttempt() {
 	if !p.sendSignal(lifecycle.TaskTimedOut, wire.ReasonTimeout, "Task terminated: Task timeout") {
 		return
@@ -79,10 +80,10 @@ func (p *planner) timeOutAttempt() {
 	}
 }
 
-// returnTask lets a Task whose attempt ended through no fault of its own wait for a robot again.
+// returnTask lets a Task whose attempt ended without fault wait for a robot again.
 func (p *planner) returnTask(because string) {
 	robot := p.lastRobot()
-	if !p.sendSignal(lifecycle.TaskInterrupted, ReasonInterrupted, "Returned by %s: %s", robot, because) {
+	if !p.sendSignal(lifecycle.TaskInterrupted, ReasonInterrupted, "Interrupted on %s: %s", robot, because) {
 		return
 	}
 	p.actions.NormalEvent = p.status.Message

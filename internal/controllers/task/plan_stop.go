@@ -12,9 +12,9 @@ import (
 
 // stopTask cancels the task if its job cancels its tasks.
 //
-// A task on a robot keeps its state until the robot has ended it, because its process still runs.
-// The wait is bounded, and ends at once if the robot is lost. A lost attempt is stopped at the same
-// time, but not waited for.
+// A task on a robot keeps its state until the robot reports the end, because its process still runs.
+// The wait is bounded, and skipped if the robot is lost. A lost attempt is stopped at the same time
+// without waiting for it.
 func (p *planner) stopTask() bool {
 	if !p.isJobStopping() {
 		return false
@@ -31,31 +31,31 @@ func (p *planner) stopTask() bool {
 	case !p.state.HoldsResources():
 		p.sendSignal(lifecycle.TaskCancel, v1alpha1.ReasonCanceled, "%s", because)
 	case p.isRobotLost():
-		p.sendSignal(lifecycle.TaskStopped, v1alpha1.ReasonCanceled, "%s; %s", because, p.describeLoss())
+		p.sendSignal(lifecycle.TaskStopped, v1alpha1.ReasonCanceled, "%s; robot %s %s", because, p.lastRobot(), p.describeLoss())
 	default:
 		if p.awaitStop(v1alpha1.ReasonStopping, because) {
-			p.sendSignal(lifecycle.TaskStopped, v1alpha1.ReasonCanceled, "%s; the robot did not confirm it in time", because)
+			p.sendSignal(lifecycle.TaskStopped, v1alpha1.ReasonCanceled, "%s; robot %s did not confirm the stop in time", because, p.lastRobot())
 		}
 	}
 	return true
 }
 
-// evictTask makes a task leave its robot, if it must. It keeps its state until the robot has ended
-// it, so that no two attempts run, and waits again after the robot's report or a bounded time.
+// evictTask stops a task that must leave its robot. The task keeps its state until the robot reports
+// the end, so that no two attempts run. After the report or a bounded time it waits again.
 func (p *planner) evictTask() bool {
 	isRequested := p.status.Reason == v1alpha1.ReasonEvicting
 	if p.state == lifecycle.TaskUnknown || p.EvictionReason == "" && !isRequested {
 		return false
 	}
 	if p.awaitStop(v1alpha1.ReasonEvicting, p.EvictionReason) {
-		p.returnTask("it did not confirm that it has stopped the task")
+		p.returnTask("the robot did not confirm the stop in time")
 	}
 	return true
 }
 
-// awaitStop asks the robot to end the task, and reports whether its time for that is over. The time
-// of an offline robot begins when it is back: it has not received the request, and the task may
-// still run there.
+// awaitStop requests the stop of the task from the robot, and reports whether the time for it is
+// over. For a disconnected robot, which has not received the request, the time starts when it
+// reconnects.
 func (p *planner) awaitStop(reason, because string) bool {
 	online := p.robotPhase() == lifecycle.RobotOnline
 	since := p.conditionSince(ConditionStopping)
@@ -76,18 +76,18 @@ func (p *planner) awaitStop(reason, because string) bool {
 	return false
 }
 
-// requestStop asks the robot to end the task, and begins to wait when it is in
-// contact.
+// requestStop requests the stop of the task from the robot, and starts the wait if the robot is
+// online.
 func (p *planner) requestStop(reason, because string, online bool) {
 	if because == "" {
-		because = "asked again"
+		because = p.status.Message // the robot has reconnected, and the request is repeated
 	}
-	p.status.Reason, p.status.Message = reason, reason+": "+because
-	p.actions.Reasons = append(p.actions.Reasons, "ask the robot to stop: "+because)
+	p.status.Reason, p.status.Message = reason, because
+	p.addReason("request a stop from the robot: " + because)
 	if reason == v1alpha1.ReasonEvicting {
 		p.actions.NormalEvent = because
 	}
-	// Or the wait would count from an earlier stop, and be over at once.
+	// Otherwise the wait would be measured from an earlier stop and end at once.
 	meta.RemoveStatusCondition(&p.status.Conditions, ConditionStopping)
 	is := metav1.ConditionFalse
 	if online {
@@ -97,5 +97,5 @@ func (p *planner) requestStop(reason, because string, online bool) {
 	p.setCondition(ConditionStopping, is, reason, because)
 }
 
-// stopTime is how long a robot has to end a task and say so.
+// stopTime returns how long a robot may take to stop the task and to report the end.
 func (p *planner) stopTime() time.Duration { return p.killTimeout() + stopMargin }

@@ -27,7 +27,7 @@ func TestPlan_FollowsSharedRobot(t *testing.T) {
 		{"goes on when it is no longer shared", newInput(lifecycle.TaskRunning, notShared), "", ""},
 		{"is restarted where it is shared", newInput(lifecycle.TaskExited, restarts(3, 0, 0), shared), lifecycle.TaskDispatching, "again"},
 		{"is not restarted when it is no longer shared, and the robot is not to blame",
-			newInput(lifecycle.TaskExited, restarts(3, 0, 0), notShared), lifecycle.TaskPending, "Returned by r1: it is no longer shared with namespace ns"},
+			newInput(lifecycle.TaskExited, restarts(3, 0, 0), notShared), lifecycle.TaskPending, "Interrupted on r1: it is no longer shared with namespace ns"},
 		{"is lost with it as with any other", newInput(lifecycle.TaskRunning, notShared, phase(lifecycle.RobotOffline)), lifecycle.TaskUnknown, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -3,7 +3,6 @@ package gateway
 import (
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -260,8 +259,7 @@ func recordExit(now time.Time, s *robotv1.TaskStatus, r report, signal lifecycle
 		s.Reason, s.Message = endReason(s, r, signal), r.Message
 		return
 	}
-	// The message keeps the reason of the cancellation.
-	s.Reason, s.Message = robotv1.ReasonCanceled, strings.TrimPrefix(s.Message, robotv1.ReasonStopping+": ")
+	s.Reason = robotv1.ReasonCanceled // the message stays: it explains why the task was stopped
 	if a := s.FindAttempt(r.attempt); a != nil {
 		if a.FinishedAt == nil {
 			a.FinishedAt = s.FinishedAt

@@ -51,7 +51,7 @@ func taskIn(state lifecycle.TaskState, attempts int32, edit ...func(*robotv1.Tas
 }
 
 func stopping(s *robotv1.TaskStatus) {
-	s.Reason, s.Message = robotv1.ReasonStopping, "Stopping: job j1 was canceled"
+	s.Reason, s.Message = robotv1.ReasonStopping, "job j1 was canceled"
 }
 
 // keepRunning makes a task one that is kept running.
