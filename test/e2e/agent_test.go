@@ -12,8 +12,8 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// TestExec_AppliesTemplatesOutputsAndLimits shows what a job asks of a robot beside a command, by the
-// built agent: files made for it, values that it hands on, limits, a log to follow.
+// TestExec_AppliesTemplatesOutputsAndLimits runs a job on the built agent that uses templates,
+// outputs, limits and log following.
 func TestExec_AppliesTemplatesOutputsAndLimits(t *testing.T) {
 	t.Parallel()
 	s := start(t, "--robots", "1")
@@ -75,7 +75,7 @@ spec:
 	})
 }
 
-// TestAgent_KeepsTasksThroughKills kills the agent of a task that talks, again and again.
+// TestAgent_KeepsTasksThroughKills kills the agent of a task that prints, again and again.
 func TestAgent_KeepsTasksThroughKills(t *testing.T) {
 	t.Parallel()
 	s := start(t, "--robots", "0")
@@ -107,7 +107,7 @@ func TestAgent_KeepsTasksThroughKills(t *testing.T) {
 	})
 }
 
-// processesWith lists the processes that were started with a variable.
+// processesWith lists the processes that have this variable in their environment.
 func processesWith(variable string) (found []string) {
 	all, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, path := range all {

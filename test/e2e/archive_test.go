@@ -10,8 +10,7 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// TestArchive_KeepsHistoryOfEndedJobs asks the archive of a real system what its robots did, while it runs and after a
-// crash of it.
+// TestArchive_KeepsHistoryOfEndedJobs queries the archive of a real system while it runs and after it was killed.
 func TestArchive_KeepsHistoryOfEndedJobs(t *testing.T) {
 	t.Parallel()
 	up := testkit.StartUp(t, "--robots=1")

@@ -17,7 +17,7 @@ import (
 
 const goodGroups = `[{name: a, tasks: [{name: t, driver: exec, config: {execConfig: {command: "true"}}}]}]`
 
-// job is a manifest with these task groups and, before them, these lines.
+// manifest returns a Job with these task groups and, before them, these lines.
 func manifest(name, groups string, lines ...string) string {
 	spec := ""
 	for _, line := range lines {
@@ -26,12 +26,12 @@ func manifest(name, groups string, lines ...string) string {
 	return "apiVersion: robot.k8s4r.io/v1alpha1\nkind: Job\nmetadata: {name: " + name + "}\nspec:\n" + spec + "  taskGroups: " + groups + "\n"
 }
 
-// template is the same work as a JobTemplate.
+// template returns the same manifest as a JobTemplate.
 func template(manifest string) string {
 	return strings.Replace(manifest, "kind: Job\n", "kind: JobTemplate\n", 1)
 }
 
-// taskManifest is a Task by hand with these fields beside its program.
+// taskManifest returns a standalone Task with these fields beside its program.
 func taskManifest(fields string) string {
 	return "apiVersion: robot.k8s4r.io/v1alpha1\nkind: Task\nmetadata: {name: bad}\nspec: {name: t, driver: exec, config: {execConfig: {command: x}}, " + fields + "}\n"
 }
@@ -143,7 +143,7 @@ func TestAdmission_ExplainsWhatItRefuses(t *testing.T) {
 			`timeout: Invalid value.*must be a length of time such as 90s`},
 		{"a deadline that is over at once", manifest("bad", goodGroups, "activeDeadline: 0s"), `spec.activeDeadline: Invalid value: "0s": must be 1s or more.*leave it out`},
 		{"a deadline that is over at once, in a template", template(manifest("bad", goodGroups, "activeDeadline: 999ms")), `spec.activeDeadline: Invalid value: "999ms": must be 1s or more`},
-		{"a fence that is closed at once", manifest("bad", goodGroups, "disconnect: {stopOnRobotAfter: 0s}"), `stopOnRobotAfter: Invalid value: "0s": must be 1s or more; leave it out`},
+		{"a stopOnRobotAfter of zero", manifest("bad", goodGroups, "disconnect: {stopOnRobotAfter: 0s}"), `stopOnRobotAfter: Invalid value: "0s": must be 1s or more; leave it out`},
 		{"a priority of 101", manifest("bad", goodGroups, "priority: 101"), `spec.priority.*less than or equal to 100`},
 		{"a type that does not exist", manifest("bad", goodGroups, "type: daemon"), `spec.type: Unsupported value: "daemon"`},
 		{"a system job that counts its replicas", manifest("bad", `[{name: a, count: 3, tasks: [{name: t, driver: exec, config: {execConfig: {command: x}}}]}]`, "type: system"),
@@ -262,8 +262,7 @@ func garbageOnEveryTopic(t *testing.T, args []string) {
 	}
 }
 
-// publishOnce has a connection of its own, because a broker may close it over
-// the payload.
+// publishOnce opens its own connection, because a broker may close it because of the payload.
 func publishOnce(t *testing.T, address, topic string, payload []byte) {
 	t.Helper()
 	c := mqtt.NewClient(mqtt.NewClientOptions().AddBroker("tcp://" + address).SetAutoReconnect(false).SetClientID("garbage"))

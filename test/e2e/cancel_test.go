@@ -14,7 +14,7 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit/simrobot"
 )
 
-// The original left 32 of 40 such jobs running, with nothing runnable in them.
+// The legacy server left 32 of 40 such jobs running, with nothing runnable in them.
 func TestCancel_WhileRobotsAreTakingTasks(t *testing.T) {
 	t.Parallel()
 	const robots, jobs, atOnce = 16, 40, 4
@@ -61,7 +61,7 @@ func TestCancel_WhileRobotsAreTakingTasks(t *testing.T) {
 	}
 }
 
-// cancelInTheMiddle cancels a job while its tasks are being taken.
+// cancelInTheMiddle cancels a job while robots are starting its tasks.
 func (s *system) cancelInTheMiddle(name string) error {
 	testkit.Eventually(s.t, 60*time.Second, name+" has started", func() bool {
 		for _, task := range s.tasksOf(name) {

@@ -32,8 +32,8 @@ func (s *system) helm(args ...string) (string, error) {
 }
 
 // TestChart_InstallsAWorkingSystem installs the chart into a namespace that takes nothing but restricted Pods,
-// runs its programs with the arguments and the rights that it gives them, and has
-// `helm test` find that they work. The Pods of the Deployments themselves need an
+// runs its programs with the arguments and permissions of the chart, and checks with
+// `helm test` that they work. The Pods of the Deployments themselves need an
 // engine and images, which this cluster has not.
 func TestChart_InstallsAWorkingSystem(t *testing.T) {
 	// The Pod of helm test is a process of this host, which finds its command there.
@@ -83,9 +83,9 @@ func TestChart_InstallsAWorkingSystem(t *testing.T) {
 	})
 }
 
-// deployed runs what a Deployment would, as the API server takes it: the Pod must be one
-// of the namespace, its arguments must be understood, and its rights must do. here is what is
-// another address, or another directory, on a host that others use as well.
+// deployed runs the program of a Deployment as its Pod would: the API server must accept the Pod,
+// the program its arguments, and its permissions must suffice. here replaces addresses and
+// directories that cannot be used on a shared host.
 func (s *system) deployed(namespace, name string, here ...string) *program {
 	s.t.Helper()
 	var d appsv1.Deployment
@@ -124,8 +124,8 @@ func TestChart_RejectsInvalidValues(t *testing.T) {
 	}
 	for _, set := range []string{"server.mqttURL=mqtt://127.0.0.1:1883", "server.mqttURL=tcp://[::1]:1883", "server.mqttURL=mqtt://b:1883,server.allowPlaintextBroker=true"} {
 		out, err := s.helm("template", "k8s4r", chart, "--namespace="+namespace, "--kube-version=1.36.0", "--set", set)
-		if told := strings.Contains(out, "--allow-plaintext-broker"); err != nil || told != strings.Contains(set, "allowPlaintext") {
-			t.Errorf("%s: %v, the server is told of it %v", set, err, told)
+		if allowed := strings.Contains(out, "--allow-plaintext-broker"); err != nil || allowed != strings.Contains(set, "allowPlaintext") {
+			t.Errorf("%s: %v, the flag is set: %v", set, err, allowed)
 		}
 	}
 	monitored, err := s.helm("template", "k8s4r", chart, "--namespace="+namespace, "--kube-version=1.36.0", "--set", broker+",monitoring.dashboards=true,monitoring.rules=true,monitoring.ruleLabels.release=p")
@@ -135,15 +135,15 @@ func TestChart_RejectsInvalidValues(t *testing.T) {
 		}
 	}
 	if out, err := s.helm("template", "k8s4r", chart, "--namespace="+namespace, "--kube-version=1.36.0", "--set", broker); err != nil || strings.Contains(out, "PrometheusRule") || strings.Contains(out, "grafana_dashboard") {
-		t.Errorf("what was not asked for comes all the same: %v", err)
+		t.Errorf("the chart renders monitoring objects without being asked: %v", err)
 	}
 	if out, err := s.helm("lint", chart, "--strict", "--kube-version=1.36.0", "--namespace", namespace, "--set", broker); err != nil {
 		t.Errorf("lint: %v\n%s", err, out)
 	}
 }
 
-// TestChart_ConfiguresTheConsole: who did not ask for it gets no account of it either, and who did not
-// ask for more than that, no right to act for others.
+// TestChart_ConfiguresTheConsole: without the console there is no service account, and without
+// impersonation there is no permission to impersonate.
 func TestChart_ConfiguresTheConsole(t *testing.T) {
 	s := &system{Up: &testkit.Up{}, t: t}
 	for console, want := range map[string]bool{"console.enabled=true": true, "console.enabled=true,console.impersonate=true": true, "console.impersonate=true": false} {

@@ -14,7 +14,7 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// TestCLI_RunReportsTheOutcome runs commands as a user does in a script.
+// TestCLI_RunReportsTheOutcome runs commands as a script would.
 func TestCLI_RunReportsTheOutcome(t *testing.T) {
 	t.Parallel()
 	s := start(t, "--robots", "2")

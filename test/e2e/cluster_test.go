@@ -23,7 +23,7 @@ import (
 )
 
 // TestPrograms_WorkWithTheirRolesAlone runs the programs as a cluster does: two
-// managers and two servers, each with nothing but the rights in config/rbac,
+// managers and two servers, each with the permissions in config/rbac alone,
 // against an API server that has had `kubectl apply --server-side -k config`.
 func TestPrograms_WorkWithTheirRolesAlone(t *testing.T) {
 	t.Parallel()
@@ -123,7 +123,7 @@ func killLeader(t *testing.T, programs []*observed) {
 // program is a running one of ours.
 type program struct{ *testkit.Process }
 
-// run starts a program that is killed with the test, and keeps what it said.
+// run starts a program that is killed with the test, and keeps its output.
 func run(t *testing.T, name string, args ...string) *program {
 	t.Helper()
 	p := testkit.NewProcess(t, append([]string{testkit.BinaryPath(t, name)}, args...)...)
@@ -131,7 +131,7 @@ func run(t *testing.T, name string, args ...string) *program {
 	return &program{p}
 }
 
-// leads reports whether it has won an election since it started.
+// leads reports whether the program has been elected leader since it started.
 func (p *program) leads() bool {
 	return bytes.Contains(p.ReadLog(), []byte("Successfully acquired lease"))
 }
@@ -143,7 +143,7 @@ func agent(t *testing.T, s *system, id string, args ...string) *program {
 		"--state-dir", filepath.Join(s.DataDir, "agents", id)}, args...)...)
 }
 
-// serviceAccountKubeconfig gives a token of the account that config/rbac makes.
+// serviceAccountKubeconfig writes a kubeconfig with a token of a service account of config/rbac.
 func (s *system) serviceAccountKubeconfig(name string) string {
 	s.t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "k8s4r-system", Name: name}}
@@ -166,7 +166,7 @@ func (s *system) serviceAccountKubeconfig(name string) string {
 	return path
 }
 
-// processIn reports whether the process runs whose id is in the file.
+// processIn reports whether the process whose ID is in the file is running.
 func processIn(file string) bool {
 	text, err := os.ReadFile(file)
 	if err != nil {

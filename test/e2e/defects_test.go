@@ -34,7 +34,7 @@ func TestDefectsOfLegacyServer(t *testing.T) {
 	s.awaitRobot("r1", "Online", 20*time.Second)
 	for _, defect := range []struct {
 		name  string
-		mends func(*system)
+		check func(*system)
 	}{
 		{"two API writes a heartbeat, and a full list every 2 s", restIsFree},
 		{"tasks of a Job were never dispatched, because they lacked jobName", jobNameTravels},
@@ -48,11 +48,11 @@ func TestDefectsOfLegacyServer(t *testing.T) {
 		{"priority was never read", priorityIsRead},
 		{"deletes left a retained copy that came back to life", deletesAreForGood},
 	} {
-		t.Run(defect.name, func(t *testing.T) { defect.mends(s.in(t)) })
+		t.Run(defect.name, func(t *testing.T) { defect.check(s.in(t)) })
 	}
 }
 
-// in is the system with failures told to a subtest.
+// in is the system with failures reported to a subtest.
 func (s *system) in(t *testing.T) *system {
 	sub := *s
 	sub.t = t
@@ -83,7 +83,7 @@ func on(robot string, job *v1alpha1.Job) *v1alpha1.Job {
 var ourKinds = []string{"jobs", "taskgroups", "tasks", "robots"}
 
 // restIsFree compares what the API server was asked for before and after
-// fifty heartbeats, ten seconds' worth. Most are a document agent's, which
+// fifty heartbeats, ten seconds' worth. Most come from a legacy agent, which
 // sends all of its device information with each.
 func restIsFree(s *system) {
 	f := &fleet{system: s, agents: map[string]*legacyagent.Agent{}}
@@ -110,12 +110,12 @@ func restIsFree(s *system) {
 	}
 }
 
-// requests is how many the API server has counted for one of our kinds.
+// requests returns how many requests for one of our kinds the API server has counted.
 func requests(metrics, verb, kind string) int {
 	return counted(metrics, "apiserver_request_total", `verb="`+verb+`"`, `resource="`+kind+`"`, `group="robot.k8s4r.io"`)
 }
 
-// settled waits until what follows a registration is written: the objects have
+// settled blocks until the writes that follow a registration have ended: the objects have
 // not changed for ten heartbeats.
 func (s *system) settled(robots ...string) {
 	s.t.Helper()
@@ -132,13 +132,13 @@ func (s *system) settled(robots ...string) {
 	})
 }
 
-// heartbeats is how many the server has taken in.
+// heartbeats returns how many heartbeats the server has received.
 func (s *system) heartbeats() int {
 	s.t.Helper()
 	return s.count("k8s4r_server_received_messages_total", `kind="heartbeat"`)
 }
 
-// apiMetrics is what the API server counts.
+// apiMetrics returns the metrics of the API server.
 func (s *system) apiMetrics() string {
 	s.t.Helper()
 	c, err := kubernetes.NewForConfig(s.RESTConfig())
@@ -152,8 +152,8 @@ func (s *system) apiMetrics() string {
 	return string(text)
 }
 
-// file is where the processes of a test write; only the test's own directory
-// holds it, so what waits for it to go ends with the test.
+// file returns a path in the test's directory. Processes that wait for the file to be deleted
+// therefore end with the test.
 func (s *system) file(name string) string { return filepath.Join(s.t.TempDir(), name) }
 
 func linesOf(file string) []string {
@@ -216,7 +216,7 @@ func driverIsHonoured(s *system) {
 	s.delete(job)
 }
 
-// awaitRefusal waits until a task says that it waits, and for what.
+// awaitRefusal waits until the status of a task names what it waits for.
 func (s *system) awaitRefusal(task, because string) {
 	s.t.Helper()
 	testkit.EventuallyNoError(s.t, 20*time.Second, task+" says why it waits", func() error {
@@ -257,11 +257,11 @@ func resourcesAreHonoured(s *system) {
 
 func quantity(s string) *resource.Quantity { return new(resource.MustParse(s)) }
 
-// deaf is a script that no SIGTERM ends.
-const deaf = `trap "" TERM; while :; do sleep 0.05; done`
+// ignoresTERM is a script that no SIGTERM ends.
+const ignoresTERM = `trap "" TERM; while :; do sleep 0.05; done`
 
 func killTimeoutIsHonoured(s *system) {
-	task := shell("work", deaf)
+	task := shell("work", ignoresTERM)
 	task.Timeout, task.KillTimeout = span(2*time.Second), span(700*time.Millisecond)
 	s.endsByTimeout("killed", task, 2700*time.Millisecond, 137, syscall.SIGKILL)
 }
@@ -274,8 +274,8 @@ func timeoutIsExact(s *system) {
 
 func span(d time.Duration) *v1alpha1.Duration { return new(v1alpha1.Duration(d.String())) }
 
-// endsByTimeout has a task end after so long, to 100 ms. It has three tries: what notices
-// late by itself does so each time, a machine that pauses does not.
+// endsByTimeout checks that a task ends at its timeout, to 100 ms. It has three tries: an agent
+// that is late by itself is late each time, a busy machine is not.
 func (s *system) endsByTimeout(name string, task v1alpha1.TaskDefinition, after time.Duration, code int32, signal syscall.Signal) {
 	s.t.Helper()
 	var late time.Duration
@@ -290,7 +290,7 @@ func (s *system) endsByTimeout(name string, task v1alpha1.TaskDefinition, after 
 	s.t.Errorf("it ended %s after %s", late, after)
 }
 
-// endedByTimeout checks all that the status says of a task whose time was up, and returns how
+// endedByTimeout checks the status of a task whose timeout has passed, and returns how
 // late that was seen.
 func (s *system) endedByTimeout(name string, after time.Duration, code int32, signal syscall.Signal) (late time.Duration) {
 	s.t.Helper()
@@ -355,8 +355,7 @@ func priorityIsRead(s *system) {
 	}
 }
 
-// hold makes a file that scripts wait for to go. It goes with the test at the
-// latest.
+// hold creates a file whose deletion scripts wait for. It is deleted with the test at the latest.
 func (s *system) hold(file string) {
 	s.t.Helper()
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -364,12 +363,11 @@ func (s *system) hold(file string) {
 	}
 }
 
-// while is a script that runs as long as a file is there.
+// while returns a script that runs as long as a file exists.
 func while(file string) string { return "while [ -e " + file + " ]; do sleep 0.05; done" }
 
-// deletesAreForGood deletes a task from a robot that listens and one from a
-// robot whose agent is gone, and looks for both after the agent has started
-// again, with its memory and without.
+// deletesAreForGood deletes a task of a connected robot and a task of a robot whose agent is
+// stopped. Neither may come back after the agent has restarted, with its state directory or without.
 func deletesAreForGood(s *system) {
 	s.robotWith("reborn", nil)
 	first := agent(s.t, s, "reborn")
@@ -430,8 +428,8 @@ func (s *system) awaitUnlisted(robot string, task *v1alpha1.Task) {
 	})
 }
 
-// TestRobot_GoesOfflineWithoutHeartbeats shows the defects of the original that have to do with
-// time: with robots that are offline after seconds instead of minutes.
+// TestRobot_GoesOfflineWithoutHeartbeats covers the defects of the first server that concern
+// time, with robots that are offline after seconds instead of minutes.
 func TestRobot_GoesOfflineWithoutHeartbeats(t *testing.T) {
 	const offlineAfter = 12 * time.Second
 	s := start(t, "--robots", "0", "--offline-after", offlineAfter.String())
@@ -439,11 +437,10 @@ func TestRobot_GoesOfflineWithoutHeartbeats(t *testing.T) {
 	cmd := agent(t, s, "r1", "--heartbeat", "1s")
 	s.awaitRobot("r1", "Online", 20*time.Second)
 	t.Run("heartbeats did not advance lastHeartbeatTime", func(t *testing.T) { s.in(t).heartbeatAdvances(offlineAfter / 3) })
-	t.Run("a robot that went offline kept its tasks for ever", func(t *testing.T) { s.in(t).silenceIsSeen(cmd) })
+	t.Run("a robot that went offline kept its tasks forever", func(t *testing.T) { s.in(t).silenceIsSeen(cmd) })
 }
 
-// heartbeatAdvances sees four values of lastHeartbeatTime, none older than it
-// may be.
+// heartbeatAdvances waits for four values of lastHeartbeatTime, none older than the limit.
 func (s *system) heartbeatAdvances(bound time.Duration) {
 	s.t.Helper()
 	last := s.robot("r1").Status.LastHeartbeatTime
@@ -462,8 +459,7 @@ func (s *system) heartbeatAdvances(bound time.Duration) {
 	}
 }
 
-// silenceIsSeen stops an agent, as a robot that drives into a tunnel, and lets
-// it go on.
+// silenceIsSeen suspends an agent, like a robot that drives into a tunnel, and resumes it.
 func (s *system) silenceIsSeen(agent *program) {
 	s.t.Helper()
 	hold, out := s.file("hold"), s.file("out")

@@ -10,11 +10,11 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// TestDoctor_PassesOnAHealthySystem with what k8s4r up starts, by both programs.
+// TestDoctor_PassesOnAHealthySystem runs doctor of both programs against `k8s4r up`.
 func TestDoctor_PassesOnAHealthySystem(t *testing.T) {
 	t.Parallel()
 	s := start(t, "--robots", "0")
-	testkit.EventuallyNoError(t, time.Minute, "manager and server have said that they work", func() error {
+	testkit.EventuallyNoError(t, time.Minute, "manager and server have renewed their leases", func() error {
 		if out, err := s.RunProgram("k8s4r", "doctor"); err != nil {
 			return fmt.Errorf("%w\n%s", err, out)
 		}
@@ -33,7 +33,7 @@ func TestDoctor_PassesOnAHealthySystem(t *testing.T) {
 		for _, f := range said.Findings {
 			checked[f.Check] = true
 		}
-		for _, check := range []string{"API server", "definition jobs.batch.volcano.sh", "manager", "server", "Volcano's controllers", "webhook"} {
+		for _, check := range []string{"API server", "CRD jobs.batch.volcano.sh", "manager", "server", "Volcano's controllers", "webhook"} {
 			if !checked[check] {
 				t.Errorf("%s doctor has not looked at %s\n%s", program, check, out)
 			}
@@ -43,7 +43,7 @@ func TestDoctor_PassesOnAHealthySystem(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	out, err := s.RunProgram("k8s4r", "doctor")
-	if exitCode(err) != 1 || !strings.Contains(out, "FAIL  definition cronjobflows.flow.k8s4r.io: is missing") {
+	if exitCode(err) != 1 || !strings.Contains(out, "FAIL  CRD cronjobflows.flow.k8s4r.io: is not installed") {
 		t.Errorf("without a definition: %v\n%s", err, out)
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// brokers are those that what is told of the whole system must hold with.
+// brokers are those with which the whole system must work.
 var brokers = []struct {
 	name string
 	args func(t *testing.T) []string
@@ -112,8 +112,7 @@ func (s *system) everyJobCompletes() {
 	}
 }
 
-// theServiceIsRunAgainAndRollsOver makes the service end well, which a batch task
-// does once.
+// theServiceIsRunAgainAndRollsOver lets the service exit with 0, after which it must run again.
 func (s *system) theServiceIsRunAgainAndRollsOver() {
 	s.t.Helper()
 	s.runs("watch", 2)
@@ -147,7 +146,7 @@ func (s *system) theSystemJobIsOnEveryRobot() {
 	}
 }
 
-// runs waits until so many tasks of a job run.
+// runs blocks until this many tasks of a job are running.
 func (s *system) runs(job string, n int) {
 	s.t.Helper()
 	testkit.EventuallyNoError(s.t, 60*time.Second, fmt.Sprintf("%d tasks of %s run", n, job), func() error {

@@ -13,8 +13,8 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// What is repeated does not outlive its repetition at the broker, and what is
-// said once is kept.
+// Messages that are repeated expire at the broker before the next repetition, and
+// messages that are sent once are kept.
 func TestMessages_ExpireAtTheBroker(t *testing.T) {
 	t.Parallel()
 	for name, args := range map[string][]string{"embedded": nil, "mosquitto": {"--mqtt-url", mosquitto(t)}} {
@@ -36,10 +36,10 @@ func TestMessages_ExpireAtTheBroker(t *testing.T) {
 				robot(wire.KindState):                                   false,
 				wire.TaskTopic("r1", string(task.UID), wire.KindStatus): true,
 			} {
-				testkit.Eventually(t, 10*time.Second, "something is said on "+topic, func() bool { return len(lives(topic)) > 0 })
+				testkit.Eventually(t, 10*time.Second, "a message is published on "+topic, func() bool { return len(lives(topic)) > 0 })
 				for _, life := range lives(topic) {
 					if expires && (life <= 0 || life > wire.MaxRepeatInterval) || !expires && life != 0 {
-						t.Errorf("%s: a message lives %s at the broker (0: for ever)", topic, life)
+						t.Errorf("%s: a message lives %s at the broker (0: forever)", topic, life)
 					}
 				}
 			}
@@ -47,8 +47,8 @@ func TestMessages_ExpireAtTheBroker(t *testing.T) {
 	}
 }
 
-// lifetimes hears all that is said from now on, and returns how long the broker
-// would keep each message of a topic. Zero: for ever.
+// lifetimes subscribes to all topics, and returns how long the broker would keep
+// each message of a topic. Zero means forever.
 func lifetimes(t *testing.T, mqttURL string) func(topic string) []time.Duration {
 	t.Helper()
 	var mu sync.Mutex

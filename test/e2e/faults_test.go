@@ -25,7 +25,7 @@ func TestJob_CompletesThroughKills(t *testing.T) {
 	killUp := func(_ *testing.T, s *system, _ *faultnet.Proxy) { s.Kill(); s.Start() }
 	for _, row := range []struct {
 		name     string
-		embedded bool // with a broker of its own, which dies with it
+		embedded bool // with a broker of its own, which exits with it
 		hit      func(t *testing.T, s *system, p *faultnet.Proxy)
 	}{
 		{"kill -9 of k8s4r up", false, killUp},
@@ -59,7 +59,7 @@ func TestJob_CompletesThroughKills(t *testing.T) {
 // runLog is what the tasks write, held against the robots' journals.
 type runLog struct{ *testkit.Trace }
 
-// ended is how many attempts have come to their end.
+// ended returns how many attempts have ended.
 func ended(t *testing.T, trace *testkit.Trace) int {
 	_, ends := trace.CountRuns(t)
 	return len(ends)
@@ -90,9 +90,8 @@ func agentPID(id, dataDir string) int {
 	return 0
 }
 
-// check stops the system and holds what the tasks wrote against what the
-// robots' journals say: no attempt started twice, and none at all after the end
-// of an earlier one was journaled.
+// check stops the system and compares the files of the tasks with the journals of the robots:
+// no attempt started twice, and none started after the end of an earlier one was journaled.
 func (l *runLog) check(t *testing.T, s *system, tasks []v1alpha1.Task) {
 	t.Helper()
 	if len(tasks) != faultTasks {

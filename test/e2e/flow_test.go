@@ -51,8 +51,8 @@ func TestJobFlow_CrossesRobotsAndPods(t *testing.T) {
 	}
 }
 
-// The two manifests of Volcano's document, unchanged, with real processes: the
-// scripts that they name, and the templates that the second one leaves out, are ours.
+// The two manifests of Volcano's document, unchanged, with real processes. The scripts that they
+// name, and the templates that the second one omits, are ours.
 func TestJobFlow_RunsVolcanosExamples(t *testing.T) {
 	bin := t.TempDir()
 	ran := filepath.Join(t.TempDir(), "ran")

@@ -25,7 +25,7 @@ type observed struct {
 	health, metrics string // URLs
 }
 
-// observe starts a program that shows them. Its metrics are open to the network if wide.
+// observe starts a program with metrics and health endpoints. If wide, metrics listen on all addresses.
 func observe(t *testing.T, name string, wide bool, args ...string) *observed {
 	t.Helper()
 	health, metrics, scheme := testkit.FreeAddr(t), testkit.FreeAddr(t), "http"
@@ -38,7 +38,7 @@ func observe(t *testing.T, name string, wide bool, args ...string) *observed {
 	return &observed{run(t, name, args...), "http://" + health, scheme + "://" + metrics}
 }
 
-// get asks with a token. Empty: with none.
+// get sends a request with a token. If empty, without one.
 func get(t *testing.T, url, token string) (int, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
@@ -49,7 +49,7 @@ func get(t *testing.T, url, token string) (int, string) {
 		r.Header.Set("Authorization", "Bearer "+token)
 	}
 	// The certificate is one that the program makes for itself.
-	c := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}} //nolint:gosec // as said
+	c := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}} //nolint:gosec // self-signed, as above
 	answer, err := c.Do(r)
 	if err != nil {
 		return 0, err.Error()
@@ -62,7 +62,7 @@ func get(t *testing.T, url, token string) (int, string) {
 	return answer.StatusCode, string(body)
 }
 
-// bearer is the token of a new ServiceAccount that has the role, or none.
+// bearer returns the token of a new ServiceAccount with the role. If empty, without a role.
 func (s *system) bearer(name, role string) string {
 	s.t.Helper()
 	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
@@ -107,10 +107,10 @@ func checkHealthReports(t *testing.T, of []*observed, well ...string) {
 	}
 }
 
-// profilesNeedRights asks for metrics and profiles with and without rights.
+// profilesNeedRights requests metrics and profiles with and without permissions.
 func profilesNeedRights(t *testing.T, s *system, open, wide *observed) {
 	t.Helper()
-	scraper, profiler, stranger := s.bearer("scraper", "k8s4r-metrics-reader"), s.bearer("profiler", "k8s4r-profiler"), s.bearer("stranger", "")
+	scraper, profiler, outsider := s.bearer("scraper", "k8s4r-metrics-reader"), s.bearer("profiler", "k8s4r-profiler"), s.bearer("outsider", "")
 	const heap, begins = "/debug/pprof/heap?debug=1", "heap profile:"
 	for _, row := range []struct {
 		of    *observed
@@ -121,7 +121,7 @@ func profilesNeedRights(t *testing.T, s *system, open, wide *observed) {
 	}{
 		{open, "/metrics", "", 200, "# HELP go_goroutines"},
 		{wide, "/metrics", "", 401, "no valid bearer token"},
-		{wide, "/metrics", stranger, 403, "k8s4r-metrics-reader"},
+		{wide, "/metrics", outsider, 403, "k8s4r-metrics-reader"},
 		{wide, "/metrics", profiler, 403, "k8s4r-metrics-reader"},
 		{wide, "/metrics", scraper, 200, "# HELP go_goroutines"},
 		{open, heap, "", 401, "no valid bearer token"},

@@ -15,13 +15,13 @@ import (
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
-// listener keeps what is said on some topics of the broker.
+// listener keeps the messages of some topics of the broker.
 type listener struct {
 	mu    sync.Mutex
 	heard map[string][]string // payloads by topic
 }
 
-// listen hears these topics from now on, and what is retained on them.
+// listen subscribes to these topics, retained messages included.
 func listen(t *testing.T, mqttURL string, filters ...string) *listener {
 	t.Helper()
 	l := &listener{heard: map[string][]string{}}
@@ -44,14 +44,14 @@ func (l *listener) receive(_ mqtt.Client, m mqtt.Message) {
 	l.heard[m.Topic()] = append(l.heard[m.Topic()], string(m.Payload()))
 }
 
-// on returns what was said on a topic, in order.
+// on returns the messages of a topic, in order.
 func (l *listener) on(topic string) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return append([]string(nil), l.heard[topic]...)
 }
 
-// last is what was said last on a topic. Empty: nothing.
+// last returns the latest message of a topic, or an empty string.
 func (l *listener) last(topic string) string {
 	if all := l.on(topic); len(all) > 0 {
 		return all[len(all)-1]
@@ -83,8 +83,8 @@ func (l *listener) sentAgain(robot string) int {
 	return again
 }
 
-// counted adds up the samples of a metric that carry these labels, written as
-// they stand in the exposition: `kind="heartbeat"`.
+// counted adds up the samples of a metric that have these labels, in the text form of the
+// exposition: `kind="heartbeat"`.
 func counted(exposition, metric string, labels ...string) int {
 	sum := 0
 	for lines := bufio.NewScanner(strings.NewReader(exposition)); lines.Scan(); {

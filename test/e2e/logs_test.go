@@ -27,7 +27,7 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit/simrobot"
 )
 
-// talker is a robot whose tasks say what a test tells them.
+// talker is a robot whose tasks print what a test writes to them.
 type talker struct {
 	*simrobot.Robot
 	mu    sync.Mutex
@@ -48,8 +48,8 @@ func newTalker(t *testing.T, s *system) *talker {
 	return r
 }
 
-// output says each line as it comes, and ends with the channel. A line that
-// begins with "!" goes to standard error.
+// output prints each line that it receives until the channel is closed. A line that begins with
+// "!" goes to standard error.
 func (r *talker) output(uid string, _ int32, log *record.Writer, done <-chan struct{}) {
 	for {
 		select {
@@ -223,10 +223,10 @@ func TestLogs_AreFollowedLive(t *testing.T) {
 	jobFollow.end()
 	s.awaitJob("talk", "completed", time.Minute)
 	if notes := follow.err.String(); !strings.Contains(notes, "task changed state running -> completed") {
-		t.Errorf("beside the log it said:\n%s", notes)
+		t.Errorf("beside the log it printed:\n%s", notes)
 	}
 	for args, want := range map[string]string{
-		"stranger":                    `there is no task "stranger" in namespace default`,
+		"outsider":                    `there is no task "outsider" in namespace default`,
 		"--attempt=7 talk-main-0-say": "has had 1 attempts",
 	} {
 		out, err := s.RunProgram("kubectl-k8s4r", append([]string{"logs"}, strings.Fields(args)...)...)
@@ -240,7 +240,7 @@ func TestLogs_AreFollowedLive(t *testing.T) {
 // view.
 func (s *system) testRights(t *testing.T, task string) {
 	ctx := t.Context()
-	for _, name := range []string{"viewer", "stranger"} {
+	for _, name := range []string{"viewer", "outsider"} {
 		s.create(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}})
 	}
 	s.create(&rbacv1.RoleBinding{
@@ -259,8 +259,8 @@ func (s *system) testRights(t *testing.T, task string) {
 		}
 		return nil
 	})
-	if status, text := get(s.tokenOf("stranger")); status != 403 || !strings.Contains(text, "tasks/log") {
-		t.Errorf("stranger: %d: %.300s", status, text)
+	if status, text := get(s.tokenOf("outsider")); status != 403 || !strings.Contains(text, "tasks/log") {
+		t.Errorf("outsider: %d: %.300s", status, text)
 	}
 	for _, token := range []string{"", "made-up"} {
 		if status, text := get(token); status != 401 {
@@ -288,8 +288,7 @@ func nameOf(namespace, name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: namespace, Name: name}
 }
 
-// getWithToken asks the server itself, which proves itself with what it has
-// published.
+// getWithToken sends a request to the server, verified by the certificate that it has published.
 func getWithToken(t *testing.T, at map[string]string, token, task string) (status int, text string) {
 	t.Helper()
 	roots := x509.NewCertPool()

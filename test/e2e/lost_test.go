@@ -23,8 +23,8 @@ var survivors = map[string]int32{
 	v1alpha1.ReconcileBestScore:       2,
 }
 
-// TestRobot_ReconnectsAfterANetworkPartition shows mended that a robot that went offline kept
-// its tasks for ever. It is cut off with a task of each mode on it, another one
+// TestRobot_ReconnectsAfterANetworkPartition shows that a robot that goes offline does not keep
+// its tasks forever. It is cut off with a task of each mode on it, another one
 // takes their place, and it comes back.
 func TestRobot_ReconnectsAfterANetworkPartition(t *testing.T) {
 	s := start(t, "--robots", "0", "--offline-after", "6s")
@@ -72,8 +72,7 @@ func jobOfMode(mode string) string { return strings.ReplaceAll(mode, "_", "-") }
 
 func taskOf(mode string) string { return jobOfMode(mode) + "-main-0-work" }
 
-// disconnects is a job of one task that says in a file when it starts and ends,
-// and likes r2 better.
+// disconnects returns a job of one task that records its start and end in a file and prefers r2.
 func disconnects(mode, wait, file string) *v1alpha1.Job {
 	job := jobOf(jobOfMode(mode), 1, shell("work", "echo start $K8S4R_ATTEMPT >> "+file+"; "+wait+"; echo end $K8S4R_ATTEMPT >> "+file))
 	job.Spec.Disconnect = &v1alpha1.Disconnect{LostAfter: span(time.Second), Reconcile: mode}
@@ -90,8 +89,8 @@ func (s *system) awaitStarts(file string, n int) {
 	})
 }
 
-// awaitOneRun waits until one attempt of the task runs and every other one is
-// known to have ended.
+// awaitOneRun blocks until one attempt of the task is running and all others are known to have
+// ended.
 func (s *system) awaitOneRun(name string, attempt int32) {
 	s.t.Helper()
 	testkit.EventuallyNoError(s.t, 30*time.Second, fmt.Sprintf("attempt %d of %s is alone", attempt, name), func() error {
@@ -111,7 +110,7 @@ func (s *system) awaitOneRun(name string, attempt int32) {
 	})
 }
 
-// ends are the attempts that came to their own end.
+// ends returns the attempts that ended by themselves.
 func ends(file string) map[string]bool {
 	found := map[string]bool{}
 	for _, line := range linesOf(file) {

@@ -16,14 +16,14 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// needy is a Job whose task writes the key password of the Secret db to a file.
+// needy returns a Job whose task writes the key password of the Secret db to a file.
 func needy(name, file string) *v1alpha1.Job {
 	task := shell("write", fmt.Sprintf(`printf %%s "$PASSWORD" > %s`, file))
 	task.SecretEnv = map[string]v1alpha1.SecretKey{"PASSWORD": {SecretName: "db", Key: "password"}}
 	return jobOf(name, 1, task)
 }
 
-// waitsFor is what the task says that it waits for. Empty: nothing.
+// waitsFor returns what the task waits for according to its status, or an empty string.
 func (s *system) waitsFor(task string) string {
 	c := meta.FindStatusCondition(s.task(task).Status.Conditions, v1alpha1.ConditionSecretsReady)
 	if c == nil {

@@ -15,7 +15,7 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// A tenant sees no robot, and has what it may use from an operator of the fleet.
+// A tenant may read no Robots, and may use what an operator of the fleet shares.
 func TestSharing_RunsTasksOfAnotherNamespace(t *testing.T) {
 	t.Parallel()
 	s := start(t, "--robots", "1")
@@ -43,7 +43,7 @@ func TestSharing_RunsTasksOfAnotherNamespace(t *testing.T) {
 	s.tenantIsTold("late-sh-0-main", notShared)
 }
 
-// tenant makes a namespace and a user who may edit it, and nothing else.
+// tenant creates a namespace and a user with the role edit in it alone.
 func (s *system) tenant(namespace, user string) {
 	s.t.Helper()
 	if err := s.Create(context.Background(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
@@ -79,7 +79,7 @@ func (s *system) submits(name, script string) {
 
 func (s *system) tenantIsTold(task, want string) {
 	s.t.Helper()
-	testkit.EventuallyNoError(s.t, 20*time.Second, task+" says that "+want, func() error {
+	testkit.EventuallyNoError(s.t, 20*time.Second, "why "+task+" prints "+want, func() error {
 		return s.shows(want, "why", "--as=bea", "-n", "team-b", task)
 	})
 }

@@ -43,7 +43,7 @@ func (s *system) kubectl(args ...string) (string, error) {
 	return s.RunProgram("k8s4r", append([]string{"kubectl"}, args...)...)
 }
 
-// apply applies a manifest and fails the test when it is refused.
+// apply applies a manifest and fails the test if it is rejected.
 func (s *system) apply(manifest string) {
 	s.t.Helper()
 	if out, err := s.tryApply(manifest); err != nil {
@@ -86,8 +86,7 @@ func (s *system) tasksOf(job string) []v1alpha1.Task {
 	return list.Items
 }
 
-// awaitJob waits until the job has this state. It outlives an API server that
-// is away for a moment.
+// awaitJob blocks until the job has this state. It tolerates short outages of the API server.
 func (s *system) awaitJob(name, state string, within time.Duration) {
 	s.t.Helper()
 	testkit.EventuallyNoError(s.t, within, "job "+name+" becomes "+state, func() error {
@@ -162,7 +161,7 @@ func (s *system) delete(obj client.Object) {
 	}
 }
 
-// me names who runs the test.
+// me returns the account that runs the test.
 func me() string {
 	u, err := user.Current()
 	if err != nil {
@@ -171,8 +170,8 @@ func me() string {
 	return u.Username
 }
 
-// shell is a task that runs a script on the robot, as who runs the test and so may
-// write where that reads.
+// shell returns a task that runs a script on the robot under the account of the test, which can
+// read the files that it writes.
 func shell(name, script string) v1alpha1.TaskDefinition {
 	return v1alpha1.TaskDefinition{
 		Name: name, Driver: v1alpha1.DriverRawExec, User: me(),
@@ -180,7 +179,7 @@ func shell(name, script string) v1alpha1.TaskDefinition {
 	}
 }
 
-// jobOf is a Job of one group.
+// jobOf returns a Job of one group.
 func jobOf(name string, count int32, tasks ...v1alpha1.TaskDefinition) *v1alpha1.Job {
 	return &v1alpha1.Job{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
@@ -196,5 +195,5 @@ func mosquitto(t *testing.T) string {
 	return testkit.NewMosquitto(t).URL()
 }
 
-// hostPort is the address in an mqtt URL.
+// hostPort returns the address in an mqtt URL.
 func hostPort(url string) string { return strings.TrimPrefix(url, "mqtt://") }

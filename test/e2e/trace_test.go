@@ -78,7 +78,7 @@ func (c *otlp) take(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// named are the spans of a task with a name.
+// named returns the spans of a task with this name.
 func (c *otlp) named(uid, name string) (found []traced) {
 	trace := traceparent.TaskContext(uid).Trace
 	c.mu.Lock()
@@ -91,7 +91,7 @@ func (c *otlp) named(uid, name string) (found []traced) {
 	return found
 }
 
-// await waits for spans of a task with a name.
+// await blocks until a task has spans with this name.
 func (c *otlp) await(uid, name string, count int) (found []traced) {
 	c.t.Helper()
 	testkit.EventuallyNoError(c.t, time.Minute, fmt.Sprintf("%d spans %s", count, name), func() error {
@@ -100,7 +100,7 @@ func (c *otlp) await(uid, name string, count int) (found []traced) {
 		}
 		return nil
 	})
-	if name != "publish" && len(found) != count { // what is not answered is said again
+	if name != "publish" && len(found) != count { // a publish that is not acknowledged is sent again
 		c.t.Errorf("%d spans %s, want %d", len(found), name, count)
 	}
 	return found
@@ -115,7 +115,7 @@ func attribute(s traced, key string) string {
 	return ""
 }
 
-// below fails unless a span is a child of another that was made by the service.
+// below fails the test unless a span is a child of another and was created by the service.
 func below(t *testing.T, s traced, parent []byte, service string) {
 	t.Helper()
 	if !bytes.Equal(s.GetParentSpanId(), parent) || s.service != service {
@@ -127,7 +127,7 @@ func below(t *testing.T, s traced, parent []byte, service string) {
 }
 
 // TestTrace_CoversPlacementToProcessExit runs the real programs, and kills manager
-// and server while the task runs: those that follow go on in the same trace.
+// and server while the task runs: their successors continue the same trace.
 func TestTrace_CoversPlacementToProcessExit(t *testing.T) {
 	t.Parallel()
 	c := collect(t)
@@ -203,7 +203,7 @@ func TestTrace_IsExportedByUp(t *testing.T) {
 	below(t, c.await(uid, "run", 1)[0], dispatch.GetSpanId(), "k8s4r")
 }
 
-// nanoseconds is a number that stands in a file.
+// nanoseconds reads a number from a file.
 func nanoseconds(t *testing.T, file string) (n int64) {
 	t.Helper()
 	text, err := os.ReadFile(file)

@@ -32,7 +32,7 @@ func startStrict(t *testing.T, args ...string) *system {
 
 var agentLine = regexp.MustCompile(`k8s4r-agent (--server=\S+) (--token=\S+) (--ca-hash=\S+)`)
 
-// token makes one, and returns the flags of the agent line that comes with it.
+// token creates a join token, and returns the agent flags that the command prints.
 func (s *system) token(flags ...string) []string {
 	s.t.Helper()
 	out, err := s.RunProgram("k8s4r", append([]string{"token", "create"}, flags...)...)
@@ -43,13 +43,13 @@ func (s *system) token(flags ...string) []string {
 	return m[1:]
 }
 
-// joins starts an agent with these flags and a state directory of its own.
+// joins starts an agent with these flags and its own state directory.
 func (s *system) joins(id, state string, flags []string) *program {
 	s.t.Helper()
 	return run(s.t, "k8s4r-agent", append([]string{"--robot-id", id, "--state-dir", state, "--heartbeat", "2s"}, flags...)...)
 }
 
-// k8s4r runs a verb that is to succeed.
+// k8s4r runs a verb that must succeed.
 func (s *system) k8s4r(args ...string) string {
 	s.t.Helper()
 	out, err := s.RunProgram("k8s4r", args...)
@@ -159,8 +159,8 @@ func TestIdentity_RejectsAnotherKey(t *testing.T) {
 	first.awaitSays(t, 30*time.Second, "robot r1 has another key")
 }
 
-// TestIdentity_RejectsAClonedMachine: an image of the robot's disk runs on another machine, with
-// its key and certificate; and one that has lost them and has a token.
+// TestIdentity_RejectsAClonedMachine starts a copy of the robot's disk on another machine, with
+// key and certificate, and one without them that has a token.
 func TestIdentity_RejectsAClonedMachine(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
@@ -186,7 +186,7 @@ func TestIdentity_RejectsAClonedMachine(t *testing.T) {
 		p.awaitSays(t, 30*time.Second, row.says)
 		p.Kill()
 	}
-	testkit.EventuallyNoError(t, 30*time.Second, "the clone is told of", func() error {
+	testkit.EventuallyNoError(t, 30*time.Second, "an event reports the clone", func() error {
 		// The robot may have renewed its certificate since, which settles it; the event stays.
 		if c := meta.FindStatusCondition(s.robot("r1").Status.Conditions, v1alpha1.ConditionIdentityConflict); c == nil || c.Reason != v1alpha1.ReasonCloned && c.Reason != v1alpha1.ReasonNoConflict {
 			return fmt.Errorf("%+v", c)
@@ -227,7 +227,7 @@ func (s *system) hasEvent(robot, reason string) error {
 	return fmt.Errorf("no event %s about %s", reason, robot)
 }
 
-// proof is what the agent in a state directory proves itself with.
+// proof returns the key and certificate of the agent in a state directory.
 func proof(t *testing.T, state string) *tls.Config {
 	t.Helper()
 	file := func(name string) string { return filepath.Join(state, "identity", name) }
@@ -244,7 +244,8 @@ func proof(t *testing.T, state string) *tls.Config {
 	return &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: roots}
 }
 
-// TestIdentity_RobotCannotImpersonateAnother: r1 is out of its owner's hands, key and all.
+// TestIdentity_RobotCannotImpersonateAnother has an attacker with the key and
+// certificate of r1.
 func TestIdentity_RobotCannotImpersonateAnother(t *testing.T) {
 	t.Parallel()
 	s := startStrict(t, "--robots", "0", "--without", "node", "--metrics-address", "127.0.0.1:0")
@@ -300,7 +301,7 @@ func TestIdentity_RobotCannotImpersonateAnother(t *testing.T) {
 		token.WaitTimeout(30 * time.Second)
 		granted, _ := token.(*mqtt.SubscribeToken)
 		if token.Error() == nil && granted.Result()[filter] < 0x80 {
-			t.Errorf("r1 hears %s", filter)
+			t.Errorf("r1 may subscribe to %s", filter)
 		}
 		c.Disconnect(0)
 	}
@@ -312,7 +313,7 @@ func TestIdentity_RobotCannotImpersonateAnother(t *testing.T) {
 	if token := c.Publish(wire.RobotTopic("r1", wire.KindHeartbeat), 1, false, `{"robotId":"r2"}`); !token.WaitTimeout(30*time.Second) || token.Error() != nil {
 		t.Fatalf("publish: %v", token.Error())
 	}
-	testkit.EventuallyNoError(t, 30*time.Second, "the pretence is counted and told", func() error {
+	testkit.EventuallyNoError(t, 30*time.Second, "the impersonation is counted and reported", func() error {
 		if s.count("k8s4r_server_dropped_messages_total", `reason="impersonation"`) == 0 {
 			return errors.New("it is not counted")
 		}
