@@ -72,13 +72,14 @@ func (s *system) cancelInTheMiddle(name string) error {
 		}
 		return false
 	})
-	for {
+	const tries = 20 // the job's status may be written more often than the command retries
+	for try := 1; ; try++ {
 		out, err := s.RunProgram("k8s4r", "job", "cancel", name)
-		switch {
-		case err == nil:
+		if err == nil {
 			return nil
-		case !strings.Contains(out, "try again"): // its status is written more often than the command retries
-			return fmt.Errorf("cancel %s: %w\n%s", name, err, out)
+		}
+		if try == tries || !strings.Contains(out, "try again") {
+			return fmt.Errorf("cancel %s, try %d: %w\n%s", name, try, err, out)
 		}
 	}
 }
