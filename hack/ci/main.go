@@ -10,6 +10,8 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
+	"strings"
 	"syscall"
 )
 
@@ -19,7 +21,26 @@ const usage = `usage: ci check | presubmit | nightly
 `
 
 func main() {
+	if err := setEnvironment(); err != nil {
+		fmt.Fprintln(os.Stderr, "ci:", err)
+		os.Exit(2)
+	}
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// setEnvironment lets builds in different checkouts share the build cache: without -trimpath, what
+// is compiled depends on the path of the checkout. Tests then cannot find bin by their source path.
+func setEnvironment() error {
+	bin, err := filepath.Abs("bin")
+	if err != nil {
+		return err
+	}
+	if os.Getenv("K8S4R_BIN_DIR") == "" {
+		if err := os.Setenv("K8S4R_BIN_DIR", bin); err != nil {
+			return err
+		}
+	}
+	return os.Setenv("GOFLAGS", strings.TrimSpace(os.Getenv("GOFLAGS")+" -trimpath"))
 }
 
 func run(args []string, stdout, stderr io.Writer) int {
