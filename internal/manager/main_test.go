@@ -18,7 +18,7 @@ func TestMain_RejectsInvalidFlags(t *testing.T) {
 		{"no time before a robot is offline", "--offline-after=0s", "--offline-after=0s: must be more than nothing", 2},
 		{"no workers", "--concurrency=0", "--concurrency=0: must be 1 or more", 2},
 		{"an unknown flag", "--frobnicate", "unknown flag: --frobnicate", 2},
-		{"an unknown gate", "--feature-gates=RayClusterStatusCondition=true", `there is no gate "RayClusterStatusCondition"; there are RayClusterStatusConditions, RayMultiHostIndexing`, 2},
+		{"an unknown gate", "--feature-gates=RayClusterStatusCondition=true", `unknown gate "RayClusterStatusCondition"; there are RayClusterStatusConditions, RayMultiHostIndexing`, 2},
 		{"a gate that is neither on nor off", "--feature-gates=RayMultiHostIndexing", "write RayMultiHostIndexing=true or RayMultiHostIndexing=false", 2},
 		{"a gate of what is not there yet", "--feature-gates=RayClusterMTLS=true", "RayClusterMTLS is not there yet", 2},
 		{"a scheduler for whole clusters", "--batch-scheduler=volcano", "not there yet", 2},

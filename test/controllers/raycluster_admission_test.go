@@ -187,7 +187,7 @@ func (s *rays) scheduler() {
 	c := s.cluster("scheduled")
 	c.Labels = map[string]string{"ray.io/scheduler-name": "volcano"}
 	s.must(s.client(loud).Create(s.Context(), c, client.DryRunAll))
-	if !slices.ContainsFunc(heard.list(), func(w string) bool { return strings.Contains(w, "batch schedulers are not there yet") }) {
+	if !slices.ContainsFunc(heard.list(), func(w string) bool { return strings.Contains(w, "batch schedulers are not supported yet") }) {
 		s.Errorf("no warning, only %v", heard.list())
 	}
 }

@@ -46,7 +46,7 @@ func rayRemovedGroup(s *space) {
 	kept := podNames(s.rayNodes("c", "a"))
 	s.editRay("c", func(c *rayv1.RayCluster) { c.Spec.WorkerGroupSpecs = c.Spec.WorkerGroupSpecs[:1] })
 	s.awaitNodes("c", "b", 0)
-	s.awaitRayEvent(raycluster.ReasonDeletedWorkerPod, "its worker group b is not in the spec any more")
+	s.awaitRayEvent(raycluster.ReasonDeletedWorkerPod, "its worker group b is no longer in the spec")
 	if now := podNames(s.rayNodes("c", "a")); !slices.Equal(now, kept) {
 		s.Errorf("%v became %v", kept, now)
 	}

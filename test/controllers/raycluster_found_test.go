@@ -84,9 +84,9 @@ func rayOwned(s *space) {
 		Spec:       corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 6379}}},
 	}))
 	s.ray("c", nil)
-	s.awaitRayEvent("FailedToCreateService", "the name is held by another owner; rename the cluster, or delete the other")
+	s.awaitRayEvent("FailedToCreateService", "the name is used by an object of another owner; rename the cluster, or delete that object")
 	s.awaitRay("c", func(c *rayv1.RayCluster) error {
-		return check(strings.Contains(c.Status.Reason, "held by another owner"), "reason")
+		return check(strings.Contains(c.Status.Reason, "used by an object of another owner"), "reason")
 	})
 	if pods := s.rayNodes("c", ""); len(pods) > 0 {
 		s.Errorf("there are %v", podNames(pods))
@@ -101,7 +101,7 @@ func rayWarned(s *space) {
 		c.Spec.EnableInTreeAutoscaling, c.Spec.AutoscalerOptions = ptr.To(true), &rayv1.AutoscalerOptions{Version: &v1}
 	}, g)
 	s.rayReady("c")
-	e := s.awaitRayEvent(build.InvalidSpec, "spec.workerGroupSpecs[g].template.spec.restartPolicy: it is Always")
+	e := s.awaitRayEvent(build.InvalidSpec, "spec.workerGroupSpecs[g].template.spec.restartPolicy: is Always")
 	if e.Type != corev1.EventTypeWarning || e.Action != "Validate" {
 		s.Errorf("event %+v", e)
 	}

@@ -42,7 +42,7 @@ func TestVCJob_Admission(t *testing.T) {
 		{"a plain one", func(*batchv1.JobSpec) {}, ""},
 		{"no task", func(j *batchv1.JobSpec) { j.Tasks = nil }, "spec.tasks: a Job needs at least one task"},
 		{"twins", func(j *batchv1.JobSpec) { j.Tasks = append(j.Tasks, vctask("t", 1)) }, "several tasks are named t"},
-		{"a name that no Pod can have", func(j *batchv1.JobSpec) { j.Tasks[0].Name = "A_b" }, `spec.tasks[].name: "A_b" cannot be part of the name of a Pod`},
+		{"a name that no Pod can have", func(j *batchv1.JobSpec) { j.Tasks[0].Name = "A_b" }, `spec.tasks[].name: "A_b" cannot be part of a Pod name`},
 		{"a task that needs more than it has", func(j *batchv1.JobSpec) { j.Tasks[0].MinAvailable = &nine }, "spec.tasks[].minAvailable of t: is more than its replicas"},
 		{"a Job that needs more than it has", func(j *batchv1.JobSpec) { j.MinAvailable = 9 }, "spec.minAvailable: 9 is more than the replicas of all tasks, which are 2"},
 		{"event and exit code", policies(batchv1.LifecyclePolicy{Event: failed, ExitCode: &two, Action: abort}), "write exactly one of event (or events) and exitCode"},

@@ -19,13 +19,13 @@ import (
 	"k8s4r.io/k8s4r/internal/core/naming"
 )
 
-// parallel is the number of concurrent Pod requests for one cluster.
-const parallel = 16
+// maxParallelCalls is the number of concurrent Pod requests for one cluster.
+const maxParallelCalls = 16
 
 // applyActions applies everything in s except the status, in the order of its fields. It stops if
 // an object that Pods depend on cannot be created; later errors are collected and joined.
 func (c *Controller) applyActions(ctx context.Context, w *Input, s Actions) error {
-	for _, why := range s.Why {
+	for _, why := range s.Reasons {
 		ctrl.LoggerFrom(ctx).V(1).Info(why)
 	}
 	if s.AddFinalizer != "" {
@@ -39,7 +39,7 @@ func (c *Controller) applyActions(ctx context.Context, w *Input, s Actions) erro
 	}
 	errs := []error{c.restampPods(ctx, s.Restamp), c.deletePods(ctx, w.Cluster, s.Delete)}
 	if errors.Join(errs...) == nil {
-		for _, e := range s.Said {
+		for _, e := range s.Events {
 			c.recordEvent(w.Cluster, e)
 		}
 	}
@@ -79,7 +79,7 @@ func (c *Controller) patchMetadata(ctx context.Context, cluster *rayv1.RayCluste
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("patch the metadata of %s: %w", cluster.Name, err)
+		return fmt.Errorf("patch metadata of raycluster %s: %w", cluster.Name, err)
 	}
 	c.expect.RecordWrite(o.UID, o.ResourceVersion)
 	cluster.ResourceVersion = o.ResourceVersion // for the writes that follow
@@ -96,16 +96,16 @@ func (c *Controller) restampPods(ctx context.Context, all []Restamp) error {
 		o := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: r.Pod.Namespace, Name: r.Pod.Name}}
 		err = c.Patch(ctx, o, client.RawPatch("application/merge-patch+json", patch))
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			return fmt.Errorf("take over pod %s: %w", r.Pod.Name, err)
+			return fmt.Errorf("adopt pod %s: %w", r.Pod.Name, err)
 		}
 		return nil
 	})
 }
 
-// forEachParallel calls do for every item, at most parallel at a time, and joins all errors.
+// forEachParallel calls do for every item, at most maxParallelCalls at a time, and joins all errors.
 func forEachParallel[T any](ctx context.Context, items []T, do func(context.Context, T) error) error {
 	var group errgroup.Group
-	group.SetLimit(parallel)
+	group.SetLimit(maxParallelCalls)
 	errs := make([]error, len(items))
 	for i, item := range items {
 		group.Go(func() error {
@@ -141,7 +141,7 @@ func (c *Controller) deleteOne(ctx context.Context, cluster *rayv1.RayCluster, d
 	if err != nil {
 		c.expect.ObserveDelete(cluster.UID, d.Pod.UID)
 		err = fmt.Errorf("delete pod %s: %w", d.Pod.Name, err)
-		c.recordWarning(cluster, failedDelete(d), actionDelete, "%s", err)
+		c.recordWarning(cluster, failedDeleteReason(d), actionDelete, "%s", err)
 		return &failure{d.Failed, err}
 	}
 	c.recordEvent(cluster, d.Event)
@@ -152,7 +152,7 @@ func (c *Controller) deleteOne(ctx context.Context, cluster *rayv1.RayCluster, d
 	return nil
 }
 
-func failedDelete(d Deletion) string {
+func failedDeleteReason(d Deletion) string {
 	switch {
 	case d.Failed == rayv1.ReasonFailedDeleteAllPods:
 		return ReasonFailedDeletePods

@@ -39,7 +39,7 @@ func TestApplyActions_RecordsFailedDeletion(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			api := interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{
 				Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error {
-					return fmt.Errorf("a webhook says no")
+					return fmt.Errorf("rejected by a webhook")
 				},
 			})
 			said := events.NewFakeRecorder(100)
@@ -52,7 +52,7 @@ func TestApplyActions_RecordsFailedDeletion(t *testing.T) {
 			steps := Plan(t0, testOptions(), w)
 			steps.Ensure = nil
 			err := k.applyActions(t.Context(), &w, steps)
-			if replicaFailure(err) != c.wantStatus {
+			if replicaFailureReason(err) != c.wantStatus {
 				t.Errorf("failed: %v", err)
 			}
 			close(said.Events)
@@ -60,7 +60,7 @@ func TestApplyActions_RecordsFailedDeletion(t *testing.T) {
 			for e := range said.Events {
 				all = append(all, e)
 			}
-			if len(all) != 1 || !strings.HasPrefix(all[0], "Warning "+c.want+" ") || !strings.Contains(all[0], "a webhook says no") {
+			if len(all) != 1 || !strings.HasPrefix(all[0], "Warning "+c.want+" ") || !strings.Contains(all[0], "rejected by a webhook") {
 				t.Errorf("events %q", all)
 			}
 		})

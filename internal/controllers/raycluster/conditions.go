@@ -37,14 +37,14 @@ func (v *view) hasCondition(kind string) bool {
 }
 
 func (v *view) setConditions() {
-	v.headReady()
+	v.setHeadPodReady()
 	v.advanceSuspension()
 	v.setProvisioned()
 	v.setReplicaFailure()
 }
 
-// headReady sets HeadPodReady from the Ready condition of the head Pod.
-func (v *view) headReady() {
+// setHeadPodReady sets HeadPodReady from the Ready condition of the head Pod.
+func (v *view) setHeadPodReady() {
 	if len(v.heads) > 1 {
 		return
 	}
@@ -55,7 +55,7 @@ func (v *view) headReady() {
 	}
 	c := findCondition(head, corev1.PodReady)
 	if c == nil {
-		v.setCondition(rayv1.HeadPodReady, metav1.ConditionFalse, rayv1.ReasonUnknown, "the head Pod does not say yet whether it is ready")
+		v.setCondition(rayv1.HeadPodReady, metav1.ConditionFalse, rayv1.ReasonUnknown, "the head Pod has no condition Ready yet")
 		return
 	}
 	reason, message := c.Reason, c.Message
@@ -86,19 +86,19 @@ func containersNotReady(pod *corev1.Pod, reason, message string) (newReason, new
 	return reason, message
 }
 
-// goingAway reports whether the cluster is suspended or being suspended.
-func (v *view) goingAway() bool {
+// isSuspending reports whether the cluster is suspended or being suspended.
+func (v *view) isSuspending() bool {
 	if !v.opts.Gates.StatusConditions {
-		return wantsSuspend(v.c)
+		return shouldSuspend(v.c)
 	}
-	return wantsSuspend(v.c) || v.hasCondition(rayv1.RayClusterSuspending) || v.hasCondition(rayv1.RayClusterSuspended)
+	return shouldSuspend(v.c) || v.hasCondition(rayv1.RayClusterSuspending) || v.hasCondition(rayv1.RayClusterSuspended)
 }
 
-// noneLeft reports whether all Pods are gone. A Pod that is slow to terminate or has a finalizer is
+// hasNoPods reports whether all Pods are gone. A Pod that is slow to terminate or has a finalizer is
 // not gone; a deleted Pod whose node no longer exists is.
-func (v *view) noneLeft() bool {
+func (v *view) hasNoPods() bool {
 	return len(v.Creating) == 0 && !slices.ContainsFunc(v.Pods, func(pod *corev1.Pod) bool {
-		return pod.DeletionTimestamp == nil || !v.NoNode[pod.Spec.NodeName]
+		return pod.DeletionTimestamp == nil || !v.MissingNodes[pod.Spec.NodeName]
 	})
 }
 
@@ -112,7 +112,7 @@ func (v *view) advanceSuspension() {
 	}
 	switch {
 	case v.hasCondition(rayv1.RayClusterSuspending):
-		if v.noneLeft() {
+		if v.hasNoPods() {
 			v.setCondition(rayv1.RayClusterProvisioned, metav1.ConditionFalse, rayv1.ReasonSuspended, "RayCluster has been suspended")
 			v.setCondition(rayv1.RayClusterSuspending, metav1.ConditionFalse, rayv1.RayClusterSuspending, "")
 			v.setCondition(rayv1.RayClusterSuspended, metav1.ConditionTrue, rayv1.ReasonSuspended, "")
@@ -122,7 +122,7 @@ func (v *view) advanceSuspension() {
 		if v.c.Spec.Suspend != nil && !*v.c.Spec.Suspend {
 			v.setCondition(rayv1.RayClusterSuspended, metav1.ConditionFalse, rayv1.RayClusterSuspended, "")
 		}
-	case wantsSuspend(v.c):
+	case shouldSuspend(v.c):
 		v.setCondition(rayv1.RayClusterSuspending, metav1.ConditionTrue, rayv1.ReasonSuspending, "")
 	}
 }
@@ -133,7 +133,7 @@ func (v *view) setProvisioned() {
 	if v.hasCondition(rayv1.RayClusterProvisioned) || v.hasCondition(rayv1.RayClusterSuspended) || v.hasCondition(rayv1.RayClusterSuspending) {
 		return
 	}
-	if v.allRun() {
+	if v.areAllPodsReady() {
 		v.setCondition(rayv1.RayClusterProvisioned, metav1.ConditionTrue, rayv1.ReasonAllPodRunningAndReadyFirstTime,
 			"All Ray Pods are ready for the first time")
 		return
@@ -141,15 +141,15 @@ func (v *view) setProvisioned() {
 	v.setCondition(rayv1.RayClusterProvisioned, metav1.ConditionFalse, rayv1.ReasonPodsProvisioning, "RayCluster Pods are being provisioned for first time")
 }
 
-// allRun reports whether the head and all existing workers are ready and no Pod creation is pending.
-func (v *view) allRun() bool {
+// areAllPodsReady reports whether the head and all existing workers are ready and no Pod creation is pending.
+func (v *view) areAllPodsReady() bool {
 	return v.headPod() != nil && len(v.Creating)+len(v.steps.Create) == 0 && allReady(v.heads) && allReady(v.workers)
 }
 
 // setReplicaFailure sets ReplicaFailure if a Pod could not be created or deleted, and removes it
 // when everything succeeded.
 func (v *view) setReplicaFailure() {
-	if reason := replicaFailure(v.failed); reason != "" {
+	if reason := replicaFailureReason(v.failed); reason != "" {
 		v.setCondition(rayv1.ReplicaFailure, metav1.ConditionTrue, reason, v.failed.Error())
 	} else if v.failed == nil {
 		meta.RemoveStatusCondition(&v.status.Conditions, rayv1.ReplicaFailure)

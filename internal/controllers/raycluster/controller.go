@@ -48,12 +48,12 @@ type Controller struct {
 	own     client.Reader
 	expect  *kit.Expectations
 	memory  *kit.ObjectMemory[memory]
-	rival   *kit.PeerOperator
+	peer    *kit.PeerOperator
 	started time.Time
 }
 
-// kubeRay returns the peer operator that this controller yields to.
-func kubeRay() *kit.PeerOperator {
+// newPeerOperator returns the peer operator that this controller yields to.
+func newPeerOperator() *kit.PeerOperator {
 	return &kit.PeerOperator{
 		LeaseName: KubeRayLease, DisplayName: "KubeRay's operator", ObjectKind: "RayClusters", DisableFlag: "--controllers=*,-" + Name,
 	}
@@ -69,8 +69,8 @@ func (c *Controller) Add(mgr ctrl.Manager) error {
 	if err != nil {
 		return err
 	}
-	c.own, c.rival = own, kubeRay()
-	c.rival.LeaseReader = own
+	c.own, c.peer = own, newPeerOperator()
+	c.peer.LeaseReader = own
 	secret := &metav1.PartialObjectMetadata{}
 	secret.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
 	return ctrl.NewControllerManagedBy(mgr).
@@ -87,7 +87,7 @@ func (c *Controller) Add(mgr ctrl.Manager) error {
 // Reconcile observes one cluster, plans and applies the actions, and writes the status.
 func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	now := c.Now()
-	if until, err := c.rival.YieldUntil(ctx, now); err != nil || until.After(now) {
+	if until, err := c.peer.YieldUntil(ctx, now); err != nil || until.After(now) {
 		return kit.RequeueAt(until, now), err
 	}
 	w, err := c.observeCluster(ctx, req.NamespacedName)
@@ -96,33 +96,33 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	recordMetrics(w.Cluster)
 	steps := Plan(now, c.Options, *w)
-	if len(steps.Refused) > 0 {
-		c.reportFindings(w, steps.Refused)
+	if len(steps.Rejections) > 0 {
+		c.reportFindings(w, steps.Rejections)
 		return reconcile.Result{}, nil
 	}
 	if isUnmanaged(w, steps) {
-		return kit.RequeueAt(steps.WakeAt, now), nil
+		return kit.RequeueAt(steps.RequeueAt, now), nil
 	}
-	c.reportFindings(w, steps.Warned)
+	c.reportFindings(w, steps.Warnings)
 	failed := c.applyActions(ctx, w, steps)
 	if steps.AddFinalizer != "" || steps.RemoveFinalizer != "" || w.Cluster.DeletionTimestamp != nil {
-		return kit.RequeueAt(steps.WakeAt, now), failed
+		return kit.RequeueAt(steps.RequeueAt, now), failed
 	}
-	c.tellNoRay(w)
+	c.reportRayNotFound(w)
 	due, err := c.writeStatus(ctx, w, ComputeStatus(now, c.Options, *w, steps, failed))
-	if !due.IsZero() && (steps.WakeAt.IsZero() || due.Before(steps.WakeAt)) {
-		steps.WakeAt = due
+	if !due.IsZero() && (steps.RequeueAt.IsZero() || due.Before(steps.RequeueAt)) {
+		steps.RequeueAt = due
 	}
 	if err := errors.Join(failed, err); err != nil {
 		return reconcile.Result{}, err
 	}
-	return kit.RequeueAt(steps.WakeAt, now), nil
+	return kit.RequeueAt(steps.RequeueAt, now), nil
 }
 
 // isUnmanaged reports whether spec.managedBy names another controller. Plan then returns no
 // requeue time.
 func isUnmanaged(w *Input, s Actions) bool {
-	return w.Cluster.DeletionTimestamp == nil && s.WakeAt.IsZero()
+	return w.Cluster.DeletionTimestamp == nil && s.RequeueAt.IsZero()
 }
 
 // reportFindings records the findings as events, once for each generation and text.
@@ -139,11 +139,11 @@ func (c *Controller) reportFindings(w *Input, all []build.Invalid) {
 	}
 }
 
-// tellNoRay records an event, once for each head, if the head cannot start because its image has no Ray.
-func (c *Controller) tellNoRay(w *Input) {
+// reportRayNotFound records an event, once for each head, if the head cannot start because its image has no Ray.
+func (c *Controller) reportRayNotFound(w *Input) {
 	for _, pod := range w.Pods {
-		if isHead(pod) && noRay(pod) && c.isNewMessage(w, ReasonRayNotFound, string(pod.UID)) {
-			c.recordWarning(w.Cluster, ReasonRayNotFound, actionCreate, "Head Pod %s/%s: %s", pod.Namespace, pod.Name, podTrouble(pod))
+		if isHead(pod) && isRayMissing(pod) && c.isNewMessage(w, ReasonRayNotFound, string(pod.UID)) {
+			c.recordWarning(w.Cluster, ReasonRayNotFound, actionCreate, "Head Pod %s/%s: %s", pod.Namespace, pod.Name, describePodProblem(pod))
 		}
 	}
 }
@@ -151,6 +151,6 @@ func (c *Controller) tellNoRay(w *Input) {
 // isNewMessage reports whether text differs from the last message under the key about, and stores it.
 func (c *Controller) isNewMessage(w *Input, about, text string) bool {
 	is := false
-	c.updateMemory(w.Cluster, func(m *memory) { is, m.told[about] = m.told[about] != text, text })
+	c.updateMemory(w.Cluster, func(m *memory) { is, m.lastMessages[about] = m.lastMessages[about] != text, text })
 	return is
 }

@@ -27,7 +27,7 @@ func (c *Controller) createPods(ctx context.Context, w *Input, pods []*corev1.Po
 		return err
 	}
 	all := pods
-	defer func() { c.sayCreated(w.Cluster, all) }()
+	defer func() { c.recordCreatedPods(w.Cluster, all) }()
 	for size := 1; len(pods) > 0; size = min(2*size, largestBatch) {
 		n := min(size, len(pods))
 		if err := forEachParallel(ctx, pods[:n], func(ctx context.Context, pod *corev1.Pod) error { return c.createOne(ctx, w.Cluster, pod) }); err != nil {
@@ -44,7 +44,7 @@ func (c *Controller) createOne(ctx context.Context, cluster *rayv1.RayCluster, p
 	c.expect.ExpectCreate(cluster.UID, name)
 	err := c.Create(ctx, pod)
 	if apierrors.IsAlreadyExists(err) {
-		err = c.meetPod(ctx, cluster, name)
+		err = c.checkExistingPod(ctx, cluster, name)
 		if err == nil {
 			return nil
 		}
@@ -65,9 +65,9 @@ func (c *Controller) createOne(ctx context.Context, cluster *rayv1.RayCluster, p
 	return &failure{reason, err}
 }
 
-// sayCreated records events about the created Pods, with one event for all workers: Kubernetes
+// recordCreatedPods records events about the created Pods, with one event for all workers: Kubernetes
 // merges events that differ only in their message and keeps the first message.
-func (c *Controller) sayCreated(cluster *rayv1.RayCluster, pods []*corev1.Pod) {
+func (c *Controller) recordCreatedPods(cluster *rayv1.RayCluster, pods []*corev1.Pod) {
 	var workers []string
 	for _, pod := range pods {
 		name := cluster.Namespace + "/" + pod.Name
@@ -104,12 +104,12 @@ func joinNames(names []string, room int) string {
 	return text
 }
 
-// errTaken is returned for a name that belongs to an object of another owner.
-var errTaken = errors.New("the name is held by another owner")
+// errNameTaken is returned for a name that belongs to an object of another owner.
+var errNameTaken = errors.New("the name is used by an object of another owner")
 
-// meetPod checks the owner of an existing Pod. It returns nil if the Pod belongs to the cluster, and
+// checkExistingPod checks the owner of an existing Pod. It returns nil if the Pod belongs to the cluster, and
 // otherwise remembers the name as taken and returns errTaken.
-func (c *Controller) meetPod(ctx context.Context, cluster *rayv1.RayCluster, name string) error {
+func (c *Controller) checkExistingPod(ctx context.Context, cluster *rayv1.RayCluster, name string) error {
 	o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.Namespace, Name: name}}
 	o.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
 	owned, err := kit.ReadExisting(ctx, c.Live, cluster, o)
@@ -117,8 +117,8 @@ func (c *Controller) meetPod(ctx context.Context, cluster *rayv1.RayCluster, nam
 		return err
 	}
 	if !owned {
-		c.updateMemory(cluster, func(m *memory) { m.taken[name] = true })
-		return errTaken
+		c.updateMemory(cluster, func(m *memory) { m.takenNames[name] = true })
+		return errNameTaken
 	}
 	return nil
 }

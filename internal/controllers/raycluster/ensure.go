@@ -106,12 +106,12 @@ func (c *Controller) adoptExisting(ctx context.Context, cluster *rayv1.RayCluste
 	case owned:
 		return nil
 	case isIngress: // an Ingress of another owner would not follow the spec
-		c.recordWarning(cluster, "FailedToUpdateIngress", actionUpdate, "Ingress %s/%s is another owner's, and is left as it is", in.Namespace, in.Name)
+		c.recordWarning(cluster, "FailedToUpdateIngress", actionUpdate, "Ingress %s/%s belongs to another owner and is not updated", in.Namespace, in.Name)
 		return nil
 	case metav1.GetControllerOf(is) == nil:
 		return nil
 	}
-	err = fmt.Errorf("create %s %s: %w; rename the cluster, or delete the other", strings.ToLower(kindOf(want)), want.GetName(), errTaken)
+	err = fmt.Errorf("create %s %s: %w; rename the cluster, or delete that object", strings.ToLower(kindOf(want)), want.GetName(), errNameTaken)
 	c.recordWarning(cluster, "FailedToCreate"+kindOf(want), actionCreate, "%s", err)
 	return err
 }

@@ -22,11 +22,11 @@ type Gates struct {
 // DefaultGates returns the gates of an operator that sets none.
 func DefaultGates() Gates { return Gates{StatusConditions: true, MultiHostIndexing: true} }
 
-// elsewhere lists KubeRay's gates for kinds that K8s4r does not implement. Any value is accepted.
-var elsewhere = []string{"RayJobDeletionPolicy", "RayServiceIncrementalUpgrade", "RayCronJob", "SidecarSubmitterRestart"}
+// gatesOfOtherKinds lists KubeRay's gates for kinds that K8s4r does not implement. Any value is accepted.
+var gatesOfOtherKinds = []string{"RayJobDeletionPolicy", "RayServiceIncrementalUpgrade", "RayCronJob", "SidecarSubmitterRestart"}
 
-// later lists KubeRay's gates for features that are not implemented. Only false is accepted.
-var later = []string{"RayClusterNetworkPolicy", "GCSFaultToleranceEmbeddedStorage", "RayClusterMTLS", "RayClusterHistoryServer", "KubernetesWAS"}
+// unsupportedGates lists KubeRay's gates for features that are not implemented. Only false is accepted.
+var unsupportedGates = []string{"RayClusterNetworkPolicy", "GCSFaultToleranceEmbeddedStorage", "RayClusterMTLS", "RayClusterHistoryServer", "KubernetesWAS"}
 
 // Set parses NAME=true,NAME=false and overrides the gates that it names.
 func (g *Gates) Set(text string) error {
@@ -40,16 +40,16 @@ func (g *Gates) Set(text string) error {
 		on, err := strconv.ParseBool(value)
 		switch gate := ours[name]; {
 		case err != nil:
-			errs = append(errs, fmt.Errorf("feature-gates: %q: write %s=true or %s=false", part, name, name))
+			errs = append(errs, fmt.Errorf("feature-gates: %q: use %s=true or %s=false", part, name, name))
 		case gate != nil:
 			*gate = on
-		case slices.Contains(later, name):
+		case slices.Contains(unsupportedGates, name):
 			if on {
-				errs = append(errs, fmt.Errorf("feature-gates: %s is not there yet; leave it out, or write %s=false", name, name))
+				errs = append(errs, fmt.Errorf("feature-gates: %s is not supported yet; omit it, or use %s=false", name, name))
 			}
-		case !slices.Contains(elsewhere, name):
+		case !slices.Contains(gatesOfOtherKinds, name):
 			known := slices.Sorted(maps.Keys(ours))
-			errs = append(errs, fmt.Errorf("feature-gates: there is no gate %q; there are %s", name, strings.Join(known, ", ")))
+			errs = append(errs, fmt.Errorf("feature-gates: unknown gate %q; known gates are %s", name, strings.Join(known, ", ")))
 		}
 	}
 	return errors.Join(errs...)

@@ -14,25 +14,25 @@ import (
 // an extra read, an extra write or the reuse of a Pod name.
 type memory struct {
 	lastStatus time.Time
-	// met holds the names of the Pods that were seen in each slot.
-	met map[slot]met
+	// pastNames holds the names of the Pods that were seen in each slot.
+	pastNames map[slot]slotNames
 	// retries counts the failed Pods of each slot.
 	retries map[slot]int
-	// taken holds Pod names that belong to another owner.
-	taken map[string]bool
+	// takenNames holds Pod names that belong to another owner.
+	takenNames map[string]bool
 	// ensured records, by kind and name, which object was ensured and when.
 	ensured map[string]ensured
 	// readBack is set once the cache has shown all Pods that an earlier instance of the controller
 	// created.
 	readBack bool
-	// told holds the last recorded message for each reason.
-	told map[string]string
-	// account is when the user's service account was last found.
-	account time.Time
+	// lastMessages holds the last recorded message for each reason.
+	lastMessages map[string]string
+	// accountFoundAt is when the user's service account was last found.
+	accountFoundAt time.Time
 }
 
-// met holds the Pod names that a slot has had since its refill count became refilled.
-type met struct {
+// slotNames holds the Pod names that a slot has had since its refill count became refilled.
+type slotNames struct {
 	refilled int
 	names    map[string]bool
 }
@@ -44,8 +44,8 @@ type ensured struct {
 
 func newMemory() memory {
 	return memory{
-		met: map[slot]met{}, retries: map[slot]int{}, taken: map[string]bool{},
-		ensured: map[string]ensured{}, told: map[string]string{},
+		pastNames: map[slot]slotNames{}, retries: map[slot]int{}, takenNames: map[string]bool{},
+		ensured: map[string]ensured{}, lastMessages: map[string]string{},
 	}
 }
 
@@ -53,10 +53,10 @@ func newMemory() memory {
 func (m *memory) recordPods(pods []*corev1.Pod, refilled map[slot]int) {
 	for _, pod := range pods {
 		s := slotOf(pod)
-		was, ok := m.met[s]
+		was, ok := m.pastNames[s]
 		if !ok || was.refilled != refilled[s] {
-			was = met{refilled[s], map[string]bool{}}
-			m.met[s] = was
+			was = slotNames{refilled[s], map[string]bool{}}
+			m.pastNames[s] = was
 		}
 		was.names[pod.Name] = true
 	}
@@ -64,13 +64,13 @@ func (m *memory) recordPods(pods []*corev1.Pod, refilled map[slot]int) {
 
 // fillInput copies the remembered state into the input of a plan.
 func (m *memory) fillInput(w *Input) {
-	w.Met = make(map[slot]map[string]bool, len(m.met))
-	for s, was := range m.met {
+	w.PastNames = make(map[slot]map[string]bool, len(m.pastNames))
+	for s, was := range m.pastNames {
 		if was.refilled == w.Refilled[s] {
-			w.Met[s] = maps.Clone(was.names)
+			w.PastNames[s] = maps.Clone(was.names)
 		}
 	}
-	w.Retries, w.Taken, w.LastStatus = maps.Clone(m.retries), maps.Clone(m.taken), m.lastStatus
+	w.Retries, w.Taken, w.LastStatus = maps.Clone(m.retries), maps.Clone(m.takenNames), m.lastStatus
 }
 
 // updateMemory calls f with the memory of the cluster.

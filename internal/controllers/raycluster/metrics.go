@@ -11,9 +11,9 @@ import (
 
 // The names and labels are KubeRay's, because users' dashboards query them.
 var (
-	provisionedDuration = newGauge("kuberay_cluster_provisioned_duration_seconds", "Seconds from the creation of a cluster until all of its Pods worked.")
+	provisionedDuration = newGauge("kuberay_cluster_provisioned_duration_seconds", "Seconds from the creation of a cluster until all of its Pods were ready.")
 	clusterInfo         = newGauge("kuberay_cluster_info", "1 for each cluster; owner_kind is RayJob, RayService or None.", "owner_kind")
-	provisionedIs       = newGauge("kuberay_cluster_condition_provisioned", "1 for whether all Pods of a cluster have worked once.", "condition")
+	provisionedIs       = newGauge("kuberay_cluster_condition_provisioned", "1 for the current state of the cluster; condition is true once all of its Pods have been ready.", "condition")
 )
 
 func newGauge(name, help string, more ...string) *prometheus.GaugeVec {

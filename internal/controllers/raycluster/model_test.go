@@ -70,7 +70,7 @@ func (m *model) snapshot() {
 func (m *model) observeInput(lag int) Input {
 	m.history = m.history[max(0, len(m.history)-1-lag):] // a cache never goes back
 	view := m.history[0]
-	w := Input{Cluster: m.cluster.DeepCopy(), Creating: map[string]bool{}, Deleting: map[types.UID]bool{}, NoNode: map[string]bool{"gone": true}}
+	w := Input{Cluster: m.cluster.DeepCopy(), Creating: map[string]bool{}, Deleting: map[types.UID]bool{}, MissingNodes: map[string]bool{"gone": true}}
 	for _, name := range slices.Sorted(maps.Keys(view)) {
 		pod := view[name]
 		if !belongsToCluster(m.cluster, pod) {
@@ -121,8 +121,8 @@ func (m *model) everShows(uid types.UID) bool {
 func (m *model) reconcileOnce(lag, diesAfter int) bool {
 	w := m.observeInput(lag)
 	s := Plan(m.now, m.opts, w)
-	for _, r := range s.Refused {
-		m.t.Fatalf("refused: %s", r.Message)
+	for _, r := range s.Rejections {
+		m.t.Fatalf("rejected: %s", r.Message)
 	}
 	acts := m.acts(w, s)
 	dies := diesAfter >= 0 && diesAfter < len(acts)
@@ -152,7 +152,7 @@ func (m *model) deliverCreate() {
 	}
 	for _, other := range m.podsOfGroup(pod.Labels[rayv1.LabelGroup]) {
 		if slotOf(other) == slotOf(pod) && other.Labels[rayv1.LabelHostIndex] == pod.Labels[rayv1.LabelHostIndex] {
-			m.t.Fatalf("Pod %s is created where %s is", pod.Name, other.Name)
+			m.t.Fatalf("Pod %s is created in the slot of %s", pod.Name, other.Name)
 		}
 	}
 	m.put(pod)
@@ -218,7 +218,7 @@ func (m *model) shown(w Input) bool {
 func (m *model) write(s *rayv1.RayClusterStatus) {
 	for _, c := range s.Conditions {
 		if !reasonPattern.MatchString(c.Reason) || c.Status == "" {
-			m.t.Fatalf("the API server refuses %+v", c)
+			m.t.Fatalf("the API server rejects %+v", c)
 		}
 	}
 	m.cluster.Status = *s.DeepCopy()
@@ -226,7 +226,7 @@ func (m *model) write(s *rayv1.RayClusterStatus) {
 
 func (m *model) deletedByUs(d Deletion) {
 	if !belongsToCluster(m.cluster, d.Pod) {
-		m.t.Fatalf("Pod %s is of another cluster, and is deleted", d.Pod.Name)
+		m.t.Fatalf("Pod %s of another cluster is deleted", d.Pod.Name)
 	}
 	m.deleting[d.Pod.UID] = true
 	if d.Retry {
@@ -255,7 +255,7 @@ func (m *model) create(pod *corev1.Pod) {
 		if metav1.IsControlledBy(is, m.cluster) {
 			m.creating[pod.Name] = is.UID
 		} else {
-			m.memory.taken[pod.Name] = true
+			m.memory.takenNames[pod.Name] = true
 		}
 		return
 	}
@@ -284,7 +284,7 @@ func (m *model) checkLimits(made *corev1.Pod) {
 		want = int(pods) + m.late[made.Labels[rayv1.LabelGroup]]
 	}
 	if there > want {
-		m.t.Fatalf("Pod %s is created, and there are %d of %s where %d shall be", made.Name, there, made.Labels[rayv1.LabelGroup], want)
+		m.t.Fatalf("Pod %s is created, but there are %d of %s, want %d", made.Name, there, made.Labels[rayv1.LabelGroup], want)
 	}
 }
 
@@ -294,13 +294,13 @@ func (m *model) group(name string) *rayv1.WorkerGroupSpec {
 			return g
 		}
 	}
-	m.t.Fatalf("a Pod is created for group %s, which there is not", name)
+	m.t.Fatalf("a Pod is created for unknown group %s", name)
 	return nil
 }
 
 // podsOfGroup returns the Pods of a group that are not lost.
 func (m *model) podsOfGroup(group string) []*corev1.Pod {
-	p := &plan{now: m.now, Input: Input{NoNode: map[string]bool{"gone": true}}}
+	p := &plan{now: m.now, Input: Input{MissingNodes: map[string]bool{"gone": true}}}
 	var all []*corev1.Pod
 	for _, name := range slices.Sorted(maps.Keys(m.pods)) {
 		if pod := m.pods[name]; belongsToCluster(m.cluster, pod) && pod.Labels[rayv1.LabelGroup] == group && p.isPresent(pod) {
@@ -410,10 +410,10 @@ func TestPlan_RollingUpdateCompletes(t *testing.T) {
 		return func(c *rayv1.RayCluster) { c.Spec.HeadGroupSpec.Template.Spec.Containers[0].Image = is }
 	}
 	for name, edits := range map[string][]func(*rayv1.RayCluster){
-		"a head that does not start is mended": {image(noRayImage), image("mended")},
-		"and the workers change meanwhile":     {image(noRayImage), newImage, image("mended")},
-		"another port":                         {newPort},
-		"another port, and back":               {newPort, func(c *rayv1.RayCluster) { c.Spec.HeadGroupSpec.RayStartParams = nil }},
+		"a head that does not start is fixed": {image(noRayImage), image("fixed")},
+		"and the workers change meanwhile":    {image(noRayImage), newImage, image("fixed")},
+		"another port":                        {newPort},
+		"another port, and back":              {newPort, func(c *rayv1.RayCluster) { c.Spec.HeadGroupSpec.RayStartParams = nil }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newModel(t, testCluster(testGroup("a", 4, 1), testGroup("b", 2, 2)))
@@ -438,11 +438,11 @@ func TestPlan_ConvergesAfterAnySequence(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newModel(t, testCluster(testGroup("a", 2, 1), testGroup("b", 1, 2)))
 		m.cluster.Spec.EnableInTreeAutoscaling = ptr.To(rapid.Bool().Draw(t, "autoscaler"))
-		stranger := m.newForeignPod()
+		foreignPod := m.newForeignPod()
 		for range rapid.IntRange(1, 60).Draw(t, "steps") {
 			m.now = m.now.Add(time.Duration(rapid.IntRange(0, 30).Draw(t, "seconds")) * time.Second)
 			names := slices.Sorted(maps.Keys(m.pods))
-			names = slices.DeleteFunc(names, func(name string) bool { return name == stranger.Name })
+			names = slices.DeleteFunc(names, func(name string) bool { return name == foreignPod.Name })
 			switch what := rapid.SampledFrom([]string{"look", "look", "look", "die", "edit", "start", "start", "unready", "fail", "exit", "delete", "lose", "vanish", "end"}).Draw(t, "what"); {
 			case what == "look":
 				m.reconcileOnce(rapid.IntRange(0, 4).Draw(t, "lag"), -1)
@@ -455,8 +455,8 @@ func TestPlan_ConvergesAfterAnySequence(t *testing.T) {
 			}
 		}
 		m.settle()
-		if !equality.Semantic.DeepEqual(m.pods[stranger.Name], stranger) {
-			t.Fatalf("the Pod of another cluster is %+v", m.pods[stranger.Name])
+		if !equality.Semantic.DeepEqual(m.pods[foreignPod.Name], foreignPod) {
+			t.Fatalf("Pod of another cluster is %+v", m.pods[foreignPod.Name])
 		}
 	})
 }
@@ -467,7 +467,7 @@ func (m *model) newForeignPod() *corev1.Pod {
 	other.UID = "other"
 	g := &other.Spec.WorkerGroupSpecs[0]
 	pod := build.WorkerPod(&m.opts.Build, other, g, build.Replica{})
-	pod.Name, pod.UID = "stranger", "stranger"
+	pod.Name, pod.UID = "foreign-pod", "foreign-pod"
 	m.pods[pod.Name] = pod
 	m.snapshot()
 	return pod.DeepCopy()
@@ -496,7 +496,7 @@ func (m *model) settle() {
 			return
 		}
 	}
-	m.t.Fatalf("it never comes to rest: %+v", m.cluster.Status)
+	m.t.Fatalf("still changing after 400 minutes: %+v", m.cluster.Status)
 }
 
 // pass runs one minute without failures. It reports whether the controller had anything to do.
@@ -526,35 +526,35 @@ func (m *model) recover(pod *corev1.Pod) {
 func (m *model) checkPods() {
 	m.t.Helper()
 	if m.cluster.Status.State != rayv1.StateReady || !meta.IsStatusConditionTrue(m.cluster.Status.Conditions, rayv1.RayClusterProvisioned) {
-		m.t.Fatalf("at rest it is %+v", m.cluster.Status)
+		m.t.Fatalf("final status is %+v", m.cluster.Status)
 	}
 	all := len(m.podsOfGroup(rayv1.HeadGroup))
 	if all != 1 {
 		m.t.Fatalf("there are %d heads", all)
 	}
 	for i := range m.cluster.Spec.WorkerGroupSpecs {
-		all += m.judgeGroup(&m.cluster.Spec.WorkerGroupSpecs[i])
+		all += m.checkGroup(&m.cluster.Spec.WorkerGroupSpecs[i])
 	}
 	if all != len(m.pods)-1 {
-		m.t.Fatalf("%d Pods are wanted, there are %v and another cluster's", all, slices.Sorted(maps.Keys(m.pods)))
+		m.t.Fatalf("want %d Pods, have %v, including one of another cluster", all, slices.Sorted(maps.Keys(m.pods)))
 	}
-	m.judgeTemplates()
+	m.checkTemplates()
 }
 
-func (m *model) judgeGroup(g *rayv1.WorkerGroupSpec) int {
+func (m *model) checkGroup(g *rayv1.WorkerGroupSpec) int {
 	m.t.Helper()
 	_, want := build.DesiredReplicas(g)
 	pods := m.podsOfGroup(g.GroupName)
-	places, names := map[string]bool{}, map[string]int{}
+	slots, names := map[string]bool{}, map[string]int{}
 	for _, pod := range pods {
-		places[pod.Labels[rayv1.LabelReplicaIndex]+"/"+pod.Labels[rayv1.LabelHostIndex]] = true
+		slots[pod.Labels[rayv1.LabelReplicaIndex]+"/"+pod.Labels[rayv1.LabelHostIndex]] = true
 		names[pod.Labels[rayv1.LabelReplicaName]]++
 	}
-	if len(pods) != int(want) || len(places) != int(want) {
-		m.t.Fatalf("group %s: %d Pods in %d places, want %d", g.GroupName, len(pods), len(places), want)
+	if len(pods) != int(want) || len(slots) != int(want) {
+		m.t.Fatalf("group %s: %d Pods in %d slots, want %d", g.GroupName, len(pods), len(slots), want)
 	}
 	if g.NumOfHosts == 1 && want > 0 && names[""] != int(want) {
-		m.t.Fatalf("group %s has one host, and its Pods are of replicas %v", g.GroupName, names)
+		m.t.Fatalf("group %s has one host, but its Pods belong to replicas %v", g.GroupName, names)
 	}
 	if g.NumOfHosts > 1 {
 		for name, n := range names {
@@ -566,8 +566,8 @@ func (m *model) judgeGroup(g *rayv1.WorkerGroupSpec) int {
 	return len(pods)
 }
 
-// judgeTemplates checks that changes were applied as the strategy requires.
-func (m *model) judgeTemplates() {
+// checkTemplates checks that changes were applied as the strategy requires.
+func (m *model) checkTemplates() {
 	m.t.Helper()
 	p := &plan{c: m.cluster, now: m.now}
 	for _, pod := range m.pods {
@@ -577,11 +577,11 @@ func (m *model) judgeTemplates() {
 		switch p.upgradeStrategy() {
 		case rayv1.UpgradeRollingUpdate:
 			if isOutdated(pod, p.currentTemplateHash(pod)) {
-				m.t.Fatalf("Pod %s is of an older template", pod.Name)
+				m.t.Fatalf("Pod %s has an older template", pod.Name)
 			}
 		case rayv1.UpgradeRecreate:
 			if isHead(pod) && pod.Annotations[rayv1.AnnotationRecreateHash] != build.RecreateHash(m.cluster) {
-				m.t.Fatalf("head %s is of an older spec", pod.Name)
+				m.t.Fatalf("head %s has an older spec", pod.Name)
 			}
 		}
 	}

@@ -33,7 +33,7 @@ func (c *Controller) observeCluster(ctx context.Context, k types.NamespacedName)
 		return nil, err
 	}
 	w := &Input{Cluster: &cluster}
-	for _, read := range []func(context.Context, *Input) error{c.readPods, c.headService, c.cleanupJob, c.readServiceAccount} {
+	for _, read := range []func(context.Context, *Input) error{c.readPods, c.readHeadService, c.readCleanupJob, c.readServiceAccount} {
 		if err := read(ctx, w); err != nil {
 			return nil, err
 		}
@@ -67,11 +67,11 @@ func (c *Controller) readPods(ctx context.Context, w *Input) error {
 	w.Creating, w.Deleting = c.expect.PendingCreates(uid), c.expect.PendingDeletes(uid)
 	w.Refilled = refilledOf(w.Cluster)
 	c.updateMemory(w.Cluster, func(m *memory) { m.recordPods(w.Pods, w.Refilled); m.fillInput(w) })
-	return c.lostNodes(ctx, w)
+	return c.readMissingNodes(ctx, w)
 }
 
-// lostNodes records the nodes of terminating Pods that no longer exist.
-func (c *Controller) lostNodes(ctx context.Context, w *Input) error {
+// readMissingNodes records the nodes of terminating Pods that no longer exist.
+func (c *Controller) readMissingNodes(ctx context.Context, w *Input) error {
 	known := map[string]bool{}
 	for _, pod := range w.Pods {
 		name := pod.Spec.NodeName
@@ -84,10 +84,10 @@ func (c *Controller) lostNodes(ctx context.Context, w *Input) error {
 		err := c.own.Get(ctx, client.ObjectKey{Name: name}, node)
 		switch {
 		case apierrors.IsNotFound(err):
-			if w.NoNode == nil {
-				w.NoNode = map[string]bool{}
+			if w.MissingNodes == nil {
+				w.MissingNodes = map[string]bool{}
 			}
-			w.NoNode[name] = true
+			w.MissingNodes[name] = true
 		case err != nil:
 			return fmt.Errorf("get node %s: %w", name, err)
 		}
@@ -95,21 +95,21 @@ func (c *Controller) lostNodes(ctx context.Context, w *Input) error {
 	return nil
 }
 
-func (c *Controller) headService(ctx context.Context, w *Input) error {
+func (c *Controller) readHeadService(ctx context.Context, w *Input) error {
 	var svc corev1.Service
 	err := c.own.Get(ctx, client.ObjectKey{Namespace: w.Cluster.Namespace, Name: build.HeadServiceName(w.Cluster)}, &svc)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("get service of the head: %w", err)
+		return fmt.Errorf("get head service: %w", err)
 	}
 	w.HeadService = &svc
 	return nil
 }
 
 // cleanupJob reads the Redis cleanup Job if the cluster is being deleted and has the finalizer.
-func (c *Controller) cleanupJob(ctx context.Context, w *Input) error {
+func (c *Controller) readCleanupJob(ctx context.Context, w *Input) error {
 	if w.Cluster.DeletionTimestamp == nil || !slices.Contains(w.Cluster.Finalizers, rayv1.FinalizerRedisCleanup) {
 		return nil
 	}
@@ -119,7 +119,7 @@ func (c *Controller) cleanupJob(ctx context.Context, w *Input) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("get the job that cleans Redis up: %w", err)
+		return fmt.Errorf("get redis cleanup job: %w", err)
 	}
 	w.CleanupJob = &job
 	return nil
@@ -134,7 +134,9 @@ func (c *Controller) readServiceAccount(ctx context.Context, w *Input) error {
 	}
 	now := c.Now()
 	fresh := false
-	c.updateMemory(w.Cluster, func(m *memory) { fresh = !m.account.IsZero() && now.Sub(m.account) < c.Options.Build.Requeue })
+	c.updateMemory(w.Cluster, func(m *memory) {
+		fresh = !m.accountFoundAt.IsZero() && now.Sub(m.accountFoundAt) < c.Options.Build.Requeue
+	})
 	if fresh {
 		return nil
 	}
@@ -143,11 +145,11 @@ func (c *Controller) readServiceAccount(ctx context.Context, w *Input) error {
 	err := c.Live.Get(ctx, client.ObjectKey{Namespace: w.Cluster.Namespace, Name: name}, account)
 	switch {
 	case apierrors.IsNotFound(err):
-		w.NoAccount = true
+		w.MissingServiceAccount = true
 	case err != nil:
 		return fmt.Errorf("get service account %s: %w", name, err)
 	default:
-		c.updateMemory(w.Cluster, func(m *memory) { m.account = now })
+		c.updateMemory(w.Cluster, func(m *memory) { m.accountFoundAt = now })
 	}
 	return nil
 }

@@ -25,11 +25,11 @@ func Plan(now time.Time, o Options, w Input) Actions {
 		return p.out
 	}
 	p.requeueAt(now.Add(o.Build.Requeue))
-	if p.out.Refused = build.Validate(p.c); len(p.out.Refused) > 0 {
-		p.out.WakeAt = time.Time{} // nothing to do until the spec changes
+	if p.out.Rejections = build.Validate(p.c); len(p.out.Rejections) > 0 {
+		p.out.RequeueAt = time.Time{} // nothing to do until the spec changes
 		return p.out
 	}
-	p.out.Warned = build.FindWarnings(p.c)
+	p.out.Warnings = build.FindWarnings(p.c)
 	if p.addFinalizer() || !p.planObjects() {
 		return p.out
 	}
@@ -43,24 +43,24 @@ type plan struct {
 	now  time.Time
 	opts Options
 	c    *rayv1.RayCluster
-	// going holds the Pods that this plan deletes.
-	going map[types.UID]bool
-	// named holds the names of the Pods that this plan creates.
-	named map[string]bool
-	out   Actions
+	// deleting holds the Pods that this plan deletes.
+	deleting map[types.UID]bool
+	// plannedNames holds the names of the Pods that this plan creates.
+	plannedNames map[string]bool
+	out          Actions
 }
 
 func (p *plan) requeueAt(at time.Time) {
-	kit.SetEarliest(&p.out.WakeAt, at)
+	kit.SetEarliest(&p.out.RequeueAt, at)
 }
 
 func (p *plan) addReason(format string, args ...any) {
-	p.out.Why = append(p.out.Why, fmt.Sprintf(format, args...))
+	p.out.Reasons = append(p.out.Reasons, fmt.Sprintf(format, args...))
 }
 
 // planPods decides which Pods are created, deleted and restamped.
 func (p *plan) planPods() {
-	p.going, p.named = map[types.UID]bool{}, map[string]bool{}
+	p.deleting, p.plannedNames = map[types.UID]bool{}, map[string]bool{}
 	if len(p.Creating) > 0 || len(p.Deleting) > 0 {
 		// If a Pod was created and deleted while the watch was interrupted, no event arrives.
 		p.requeueAt(p.now.Add(kit.ExpectationLifetime))
@@ -82,7 +82,7 @@ func (p *plan) planPods() {
 		p.planGroup(&p.c.Spec.WorkerGroupSpecs[i])
 	}
 	p.planRollingUpdate()
-	p.headsLast()
+	p.orderHeadsLast()
 }
 
 // isPresent reports whether a Pod exists, including one that is terminating. A lost Pod does not
@@ -91,12 +91,12 @@ func (p *plan) isPresent(pod *corev1.Pod) bool {
 	if pod.DeletionTimestamp == nil {
 		return true
 	}
-	return lostAt(pod).After(p.now) && !p.NoNode[pod.Spec.NodeName]
+	return lostAt(pod).After(p.now) && !p.MissingNodes[pod.Spec.NodeName]
 }
 
 // isLeaving reports whether a Pod is terminating or will be deleted by this plan.
 func (p *plan) isLeaving(pod *corev1.Pod) bool {
-	return pod.DeletionTimestamp != nil || p.Deleting[pod.UID] || p.going[pod.UID]
+	return pod.DeletionTimestamp != nil || p.Deleting[pod.UID] || p.deleting[pod.UID]
 }
 
 // deletePod plans the deletion of a Pod unless it is leaving already.
@@ -104,14 +104,14 @@ func (p *plan) deletePod(pod *corev1.Pod, d Deletion) {
 	if p.isLeaving(pod) {
 		return
 	}
-	p.going[pod.UID] = true
+	p.deleting[pod.UID] = true
 	d.Pod = pod
 	p.out.Delete = append(p.out.Delete, d)
 }
 
 // removeAll plans the deletion of Pods with one event for all of them. It reports whether there
 // were any to delete.
-func (p *plan) removeAll(pods []*corev1.Pod, failed string, say Event) bool {
+func (p *plan) removeAll(pods []*corev1.Pod, failed string, event Event) bool {
 	before := len(p.out.Delete)
 	for _, pod := range pods {
 		p.deletePod(pod, Deletion{Failed: failed})
@@ -119,13 +119,13 @@ func (p *plan) removeAll(pods []*corev1.Pod, failed string, say Event) bool {
 	if len(p.out.Delete) == before {
 		return false
 	}
-	p.out.Said = append(p.out.Said, say)
+	p.out.Events = append(p.out.Events, event)
 	return true
 }
 
-// headsLast orders the deletions of heads after all others. If the controller restarts in between,
+// orderHeadsLast orders the deletions of heads after all others. If the controller restarts in between,
 // the annotations of the head still show that the other Pods must go.
-func (p *plan) headsLast() {
+func (p *plan) orderHeadsLast() {
 	var heads, others []Deletion
 	for _, d := range p.out.Delete {
 		if isHead(d.Pod) {

@@ -20,27 +20,27 @@ func (p *plan) planHead() bool {
 		}
 	}
 	switch {
-	case p.creatingLike(build.HeadNamePrefix(p.c)):
+	case p.hasPendingCreate(build.HeadNamePrefix(p.c)):
 		return true // the head was created and is not in the cache yet
 	case len(heads) > 1:
-		p.out.Fault = tooManyHeads(heads)
-		p.addReason("%s", p.out.Fault)
+		p.out.Problem = tooManyHeads(heads)
+		p.addReason("%s", p.out.Problem)
 		return false
 	case len(heads) == 1:
-		return p.judgeHead(heads[0])
+		return p.deleteUnhealthyHead(heads[0])
 	}
-	if p.lastHead() {
+	if p.isHeadRestartDisabled() {
 		p.addReason("no head: %s", rayv1.AnnotationDisableHeadRestart)
-		p.out.Fault = fmt.Sprintf("the head Pod is gone, and the annotation %s keeps it so", rayv1.AnnotationDisableHeadRestart)
+		p.out.Problem = fmt.Sprintf("the head Pod no longer exists, and the annotation %s disables its restart", rayv1.AnnotationDisableHeadRestart)
 		return false
 	}
 	p.createHead()
 	return true
 }
 
-// lastHead reports whether the head is not recreated once it is gone: the cluster has been
+// isHeadRestartDisabled reports whether the head is not recreated once it is gone: the cluster has been
 // provisioned and the annotation disables restarts of the head.
-func (p *plan) lastHead() bool {
+func (p *plan) isHeadRestartDisabled() bool {
 	return meta.IsStatusConditionTrue(p.c.Status.Conditions, rayv1.RayClusterProvisioned) && p.c.Annotations[rayv1.AnnotationDisableHeadRestart] == "true"
 }
 
@@ -52,18 +52,18 @@ func tooManyHeads(heads []*corev1.Pod) string {
 	return fmt.Sprintf("%d head pods found [%s]. Please delete extra head pods", len(heads), strings.Join(names, " "))
 }
 
-// judgeHead deletes a head that cannot recover. It reports whether to continue with the workers;
+// deleteUnhealthyHead deletes a head that cannot recover. It reports whether to continue with the workers;
 // otherwise they wait for the next head.
-func (p *plan) judgeHead(head *corev1.Pod) bool {
+func (p *plan) deleteUnhealthyHead(head *corev1.Pod) bool {
 	if p.isLeaving(head) || !isUnhealthy(head) {
 		return true
 	}
-	if p.mayStay(head) {
+	if p.shouldDelayDeletion(head) {
 		return true
 	}
-	p.addReason("delete head Pod %s: %s", head.Name, podState(head))
+	p.addReason("delete head Pod %s: %s", head.Name, describePodState(head))
 	p.deletePod(head, Deletion{
-		Event:  Event{corev1.EventTypeNormal, ReasonDeletedHeadPod, actionDelete, fmt.Sprintf("Deleted head Pod %s/%s; %s", head.Namespace, head.Name, podState(head))},
+		Event:  Event{corev1.EventTypeNormal, ReasonDeletedHeadPod, actionDelete, fmt.Sprintf("Deleted head Pod %s/%s; %s", head.Namespace, head.Name, describePodState(head))},
 		Failed: rayv1.ReasonFailedDeleteHeadPod, Retry: true,
 	})
 	return false
@@ -78,7 +78,7 @@ func (p *plan) createHead() {
 		}
 	} else if p.isNameTaken(pod.Name) {
 		// The name is fixed, and the previous Pod of that name still exists.
-		p.out.Fault = fmt.Sprintf("the head Pod waits until Pod %s is gone, whose name it has", pod.Name)
+		p.out.Problem = fmt.Sprintf("the head Pod is created once the earlier Pod %s of the same name is deleted", pod.Name)
 		return
 	}
 	pod.GenerateName = ""
@@ -97,7 +97,7 @@ func (p *plan) isNameTaken(name string) bool {
 
 func (p *plan) createPod(pod *corev1.Pod) {
 	p.addReason("create %s Pod %s", pod.Labels[rayv1.LabelNodeType], pod.Name)
-	p.named[pod.Name] = true
+	p.plannedNames[pod.Name] = true
 	p.out.Create = append(p.out.Create, pod)
 }
 
@@ -105,15 +105,15 @@ func (p *plan) createPod(pod *corev1.Pod) {
 func (p *plan) freePodName(prefix string, s slot, host int) string {
 	for salt := 0; ; salt++ {
 		name := prefix + nameSuffix(p.c.UID, s, host, p.Refilled[s], salt)
-		if !p.named[name] && !p.Taken[name] {
+		if !p.plannedNames[name] && !p.Taken[name] {
 			return name
 		}
 	}
 }
 
-// creatingLike reports whether a pending create has a name that is prefix, with or without a
+// hasPendingCreate reports whether a pending create has a name that is prefix, with or without a
 // suffix.
-func (p *plan) creatingLike(prefix string) bool {
+func (p *plan) hasPendingCreate(prefix string) bool {
 	for name := range p.Creating {
 		rest, ok := strings.CutPrefix(name+"-", prefix)
 		if ok && (rest == "" || len(rest) == suffixLength+1) {
@@ -123,8 +123,8 @@ func (p *plan) creatingLike(prefix string) bool {
 	return false
 }
 
-// podState describes the state of a Pod in the format of KubeRay's events.
-func podState(pod *corev1.Pod) string {
+// describePodState describes the state of a Pod in the format of KubeRay's events.
+func describePodState(pod *corev1.Pod) string {
 	ended := "nil"
 	if t := rayEnded(pod); t != nil {
 		ended = fmt.Sprintf("%s (exit code %d)", firstNonEmpty(t.Reason, "Terminated"), t.ExitCode)
@@ -139,6 +139,6 @@ func firstNonEmpty(s, otherwise string) string {
 	return s
 }
 
-func deletedPod(reason, format string, pod *corev1.Pod, more ...any) Event {
+func newDeletedPodEvent(reason, format string, pod *corev1.Pod, more ...any) Event {
 	return Event{corev1.EventTypeNormal, reason, actionDelete, fmt.Sprintf(format, append([]any{pod.Namespace, pod.Name}, more...)...)}
 }

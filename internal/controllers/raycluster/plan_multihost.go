@@ -30,9 +30,9 @@ func (p *plan) groupByReplica(workers []*corev1.Pod) []unit {
 	return all
 }
 
-// removeBroken deletes the remaining Pods of incomplete replicas: their hosts only work together.
+// removeIncompleteReplicas deletes the remaining Pods of incomplete replicas: their hosts only work together.
 // It reports whether there were any.
-func (p *plan) removeBroken(g *rayv1.WorkerGroupSpec, units []unit) bool {
+func (p *plan) removeIncompleteReplicas(g *rayv1.WorkerGroupSpec, units []unit) bool {
 	found := false
 	for _, u := range units {
 		because := p.replicaProblem(g, u)
@@ -40,7 +40,7 @@ func (p *plan) removeBroken(g *rayv1.WorkerGroupSpec, units []unit) bool {
 			continue
 		}
 		found = true
-		p.addReason("delete what is left of %s of group %s: %s", u.name(), g.GroupName, because)
+		p.addReason("delete the remaining Pods of %s of group %s: %s", u.name(), g.GroupName, because)
 		p.removeUnit(u, false, because)
 	}
 	return found
@@ -58,7 +58,7 @@ func (p *plan) replicaProblem(g *rayv1.WorkerGroupSpec, u unit) string {
 		// multi-host replicas. If left alone, it would stay beside its replacements.
 		return fmt.Sprintf("it was created before numOfHosts of its group was %d", g.NumOfHosts)
 	case p.isMultiHost(g) && (u.leaves || len(u.pods) != int(g.NumOfHosts)):
-		return fmt.Sprintf("%d of the %d hosts of %s are there", p.countStaying(u), g.NumOfHosts, u.name())
+		return fmt.Sprintf("%d of the %d hosts of %s exist", p.countStaying(u), g.NumOfHosts, u.name())
 	}
 	return ""
 }

@@ -13,8 +13,8 @@ import (
 	"k8s4r.io/k8s4r/internal/controllers/raycluster/build"
 )
 
-// accountLook is the requeue interval while the cluster's service account does not exist.
-const accountLook = 10 * time.Second
+// accountRequeueInterval is the requeue interval while the cluster's service account does not exist.
+const accountRequeueInterval = 10 * time.Second
 
 // addFinalizer plans the finalizer of a cluster whose keys must be removed from Redis, before any
 // Pod can write a key. It reports whether the plan ends there.
@@ -22,17 +22,17 @@ func (p *plan) addFinalizer() bool {
 	if !build.NeedsRedisCleanup(&p.opts.Build, p.c) || slices.Contains(p.c.Finalizers, rayv1.FinalizerRedisCleanup) {
 		return false
 	}
-	p.addReason("add the finalizer")
+	p.addReason("add the finalizer for the Redis cleanup")
 	p.out.AddFinalizer = rayv1.FinalizerRedisCleanup
 	return true
 }
 
 // planObjects lists the objects that Pods depend on. It reports whether to continue with the Pods.
 func (p *plan) planObjects() bool {
-	if p.NoAccount {
-		p.out.Fault = fmt.Sprintf("the service account %s of the head, which the autoscaler acts by, does not exist; create it, or leave headGroupSpec.template.spec.serviceAccountName empty", build.UserServiceAccount(p.c))
-		p.out.Said = append(p.out.Said, Event{corev1.EventTypeWarning, ReasonAccountNotFound, actionValidate, p.out.Fault})
-		p.requeueAt(p.now.Add(accountLook)) // service accounts are not watched
+	if p.MissingServiceAccount {
+		p.out.Problem = fmt.Sprintf("the service account %s of the head, which the autoscaler uses, does not exist; create it, or leave spec.headGroupSpec.template.spec.serviceAccountName empty", build.UserServiceAccount(p.c))
+		p.out.Events = append(p.out.Events, Event{corev1.EventTypeWarning, ReasonAccountNotFound, actionValidate, p.out.Problem})
+		p.requeueAt(p.now.Add(accountRequeueInterval)) // service accounts are not watched
 		return false
 	}
 	s := &p.opts.Build

@@ -9,13 +9,13 @@ import (
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 )
 
-func wantsSuspend(c *rayv1.RayCluster) bool { return c.Spec.Suspend != nil && *c.Spec.Suspend }
+func shouldSuspend(c *rayv1.RayCluster) bool { return c.Spec.Suspend != nil && *c.Spec.Suspend }
 
 // isSuspending reports whether the Pods of a cluster must go. A suspension that has begun is
 // completed even if the spec changes back.
 func isSuspending(o Options, c *rayv1.RayCluster) bool {
 	if !o.Gates.StatusConditions {
-		return wantsSuspend(c)
+		return shouldSuspend(c)
 	}
 	return meta.IsStatusConditionTrue(c.Status.Conditions, rayv1.RayClusterSuspending)
 }
@@ -24,18 +24,18 @@ func isSuspending(o Options, c *rayv1.RayCluster) bool {
 // ends there.
 func (p *plan) planSuspension() bool {
 	if isSuspending(p.opts, p.c) {
-		if p.removeAll(p.Pods, rayv1.ReasonFailedDeleteAllPods, p.deletedAll("the cluster is suspended")) {
+		if p.removeAll(p.Pods, rayv1.ReasonFailedDeleteAllPods, p.newDeletedAllEvent("the cluster is suspended")) {
 			p.addReason("suspend: delete all Pods")
 		}
-		p.headsLast()
+		p.orderHeadsLast()
 		return true
 	}
 	// Pods are deleted only after the status has the condition Suspending: otherwise a suspension
 	// would be forgotten if the spec changed back.
-	return wantsSuspend(p.c) || p.opts.Gates.StatusConditions && meta.IsStatusConditionTrue(p.c.Status.Conditions, rayv1.RayClusterSuspended)
+	return shouldSuspend(p.c) || p.opts.Gates.StatusConditions && meta.IsStatusConditionTrue(p.c.Status.Conditions, rayv1.RayClusterSuspended)
 }
 
-func (p *plan) deletedAll(why string) Event {
+func (p *plan) newDeletedAllEvent(why string) Event {
 	return Event{corev1.EventTypeNormal, ReasonDeletedPod, actionDelete,
 		fmt.Sprintf("Deleted all Pods of %s/%s: %s", p.c.Namespace, p.c.Name, why)}
 }

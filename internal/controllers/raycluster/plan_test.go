@@ -125,23 +125,23 @@ func TestPlan(t *testing.T) {
 		name    string
 		cluster []func(*rayv1.RayCluster) // with one group g of two workers
 		pods    []*corev1.Pod
-		world   func(*Input)
+		input   func(*Input)
 		want    string
 	}{
 		{name: "empty cluster: creates the head first, then the workers", want: "+headgroup/0 +g/0 +g/1"},
 		{name: "complete cluster: does nothing", pods: []*corev1.Pod{head(), pod("a", "g", 0), pod("b", "g", 1)}, want: ""},
 		{name: "fills the lowest free index", pods: []*corev1.Pod{head(), pod("b", "g", 1)}, want: "+g/0"},
-		{name: "does not create a head twice that is not in the cache yet", world: func(w *Input) { w.Creating = map[string]bool{"c-head-abcde": true} }, want: "+g/0 +g/1"},
-		{name: "workers that are not in the cache yet delay their group, not the head", world: func(w *Input) { w.Creating = map[string]bool{"c-g-worker-abcde": true} }, want: "+headgroup/0"},
-		{name: "workers of a group named head are no heads", world: func(w *Input) { w.Creating = map[string]bool{"c-head-worker-abcde": true} }, want: "+headgroup/0 +g/0 +g/1"},
+		{name: "does not create a head twice that is not in the cache yet", input: func(w *Input) { w.Creating = map[string]bool{"c-head-abcde": true} }, want: "+g/0 +g/1"},
+		{name: "workers that are not in the cache yet delay their group, not the head", input: func(w *Input) { w.Creating = map[string]bool{"c-g-worker-abcde": true} }, want: "+headgroup/0"},
+		{name: "workers of a group named head are no heads", input: func(w *Input) { w.Creating = map[string]bool{"c-head-worker-abcde": true} }, want: "+headgroup/0 +g/0 +g/1"},
 		{name: "deletes a failed head, and workers wait for the next one", pods: []*corev1.Pod{head(failed)}, want: "-head"},
 		{name: "deletes a failed worker, and replaces it once it is gone", pods: []*corev1.Pod{head(), pod("a", "g", 0, failed)}, want: "-a"},
 		{name: "delays the deletion of a worker that fails repeatedly", pods: []*corev1.Pod{head(), pod("a", "g", 0, failed, young), pod("b", "g", 1)},
-			world: func(w *Input) { w.Retries = map[slot]int{{"g", 0}: 7} }, want: ""},
+			input: func(w *Input) { w.Retries = map[slot]int{{"g", 0}: 7} }, want: ""},
 		{name: "a terminating Pod keeps its slot", pods: []*corev1.Pod{head(), pod("a", "g", 0, ends(time.Second)), pod("b", "g", 1)}, want: ""},
-		{name: "a Pod past its grace period loses its slot", pods: []*corev1.Pod{head(), pod("a", "g", 0, ends(-lostAfter)), pod("b", "g", 1)}, want: "+g/0"},
+		{name: "a Pod past its grace period loses its slot", pods: []*corev1.Pod{head(), pod("a", "g", 0, ends(-podLostAfter)), pod("b", "g", 1)}, want: "+g/0"},
 		{name: "a terminating Pod without a node loses its slot", pods: []*corev1.Pod{head(), pod("a", "g", 0, ends(time.Minute)), pod("b", "g", 1)},
-			world: func(w *Input) { w.NoNode = map[string]bool{"node": true} }, want: "+g/0"},
+			input: func(w *Input) { w.MissingNodes = map[string]bool{"node": true} }, want: "+g/0"},
 		{name: "replaces a head past its grace period", pods: []*corev1.Pod{head(ends(-time.Hour)), pod("a", "g", 0), pod("b", "g", 1)}, want: "+headgroup/0"},
 		{name: "two heads: does nothing", pods: []*corev1.Pod{head(), pod("twin", rayv1.HeadGroup, 0)}, want: ""},
 		{name: "scale down: deletes the unready worker first", cluster: []func(*rayv1.RayCluster){replicas(2)},
@@ -153,7 +153,7 @@ func TestPlan(t *testing.T) {
 		{name: "scale down: terminating workers count", cluster: []func(*rayv1.RayCluster){replicas(1)},
 			pods: []*corev1.Pod{head(), pod("a", "g", 0), pod("b", "g", 1, ends(time.Second))}, want: ""},
 		{name: "scale down: deleted workers count before the cache shows it", cluster: []func(*rayv1.RayCluster){replicas(1)},
-			pods: []*corev1.Pod{head(), pod("a", "g", 0), pod("b", "g", 1)}, world: func(w *Input) { w.Deleting = map[types.UID]bool{"a": true} }, want: ""},
+			pods: []*corev1.Pod{head(), pod("a", "g", 0), pod("b", "g", 1)}, input: func(w *Input) { w.Deleting = map[types.UID]bool{"a": true} }, want: ""},
 		{name: "scale down: leaves the choice to the autoscaler", cluster: []func(*rayv1.RayCluster){replicas(1), func(c *rayv1.RayCluster) { c.Spec.EnableInTreeAutoscaling = ptr.To(true) }},
 			pods: []*corev1.Pod{head(), pod("a", "g", 0), pod("b", "g", 1)}, want: ""},
 		{name: "deletes the workers of a removed group", pods: []*corev1.Pod{head(), pod("a", "g", 0), pod("b", "g", 1), pod("x", "old", 0)}, want: "-x"},
@@ -216,12 +216,12 @@ func TestPlan(t *testing.T) {
 			for _, change := range c.cluster {
 				change(w.Cluster)
 			}
-			if c.world != nil {
-				c.world(&w)
+			if c.input != nil {
+				c.input(&w)
 			}
 			s := Plan(t0, testOptions(), w)
-			if got := summarizeActions(s); got != c.want || len(s.Refused) > 0 {
-				t.Errorf("did %q, want %q; refused %v, why %q", got, c.want, s.Refused, s.Why)
+			if got := summarizeActions(s); got != c.want || len(s.Rejections) > 0 {
+				t.Errorf("actions are %q, want %q; rejections %v, reasons %q", got, c.want, s.Rejections, s.Reasons)
 			}
 		})
 	}
@@ -255,18 +255,18 @@ func TestPlan_RemovesFinalizerWithoutCleanupContainer(t *testing.T) {
 	c.Spec.GcsFaultToleranceOptions = &rayv1.GcsFaultToleranceOptions{RedisAddress: "redis:6379"}
 	c.DeletionTimestamp, c.Finalizers = ptr.To(metav1.NewTime(t0)), []string{rayv1.FinalizerRedisCleanup}
 	w.Pods = []*corev1.Pod{head()}
-	if s := Plan(t0, testOptions(), w); summarizeActions(s) != "-head" || s.RemoveFinalizer != "" || s.WakeAt.IsZero() {
-		t.Errorf("while there is a head: did %q, finalizer %q, wakes at %s", summarizeActions(s), s.RemoveFinalizer, s.WakeAt)
+	if s := Plan(t0, testOptions(), w); summarizeActions(s) != "-head" || s.RemoveFinalizer != "" || s.RequeueAt.IsZero() {
+		t.Errorf("with a head: actions %q, finalizer %q, requeue at %s", summarizeActions(s), s.RemoveFinalizer, s.RequeueAt)
 	}
 	w.Pods = nil
 	s := Plan(t0, testOptions(), w)
-	if s.RemoveFinalizer == "" || s.Job != nil || len(s.Said) != 1 || s.Said[0].Type != corev1.EventTypeWarning || !strings.Contains(s.Said[0].Message, "no container") {
-		t.Errorf("then: finalizer %q, Job %v, said %v", s.RemoveFinalizer, s.Job, s.Said)
+	if s.RemoveFinalizer == "" || s.Job != nil || len(s.Events) != 1 || s.Events[0].Type != corev1.EventTypeWarning || !strings.Contains(s.Events[0].Message, "no container") {
+		t.Errorf("without a head: finalizer %q, Job %v, events %v", s.RemoveFinalizer, s.Job, s.Events)
 	}
 	o := testOptions()
 	o.Build.RedisCleanup = false
-	if s := Plan(t0, o, w); s.RemoveFinalizer == "" || len(s.Said) > 0 {
-		t.Errorf("an operator who wants the keys kept: finalizer %q, said %v", s.RemoveFinalizer, s.Said)
+	if s := Plan(t0, o, w); s.RemoveFinalizer == "" || len(s.Events) > 0 {
+		t.Errorf("with RedisCleanup off: finalizer %q, events %v", s.RemoveFinalizer, s.Events)
 	}
 }
 
@@ -282,14 +282,14 @@ func TestComputeStatus_NamesUnreadyContainer(t *testing.T) {
 		init, main []corev1.ContainerStatus
 		want       string
 	}{
-		{"the Ray container, past an init container that is done", []corev1.ContainerStatus{{Name: "init", State: done, Ready: true}},
+		{"the Ray container after a completed init container", []corev1.ContainerStatus{{Name: "init", State: done, Ready: true}},
 			[]corev1.ContainerStatus{{Name: "ray", State: waits("CrashLoopBackOff")}}, "CrashLoopBackOff"},
-		{"one that is done and does not say that it is ready", []corev1.ContainerStatus{{Name: "init", State: done}},
+		{"a completed init container that is not ready", []corev1.ContainerStatus{{Name: "init", State: done}},
 			[]corev1.ContainerStatus{{Name: "ray", State: waits("ImagePullBackOff")}}, "ImagePullBackOff"},
 		{"an init container that failed", []corev1.ContainerStatus{{Name: "init", State: broken}},
 			[]corev1.ContainerStatus{{Name: "ray", State: waits("PodInitializing")}}, "Error"},
-		{"a Ray container that ended well", nil, []corev1.ContainerStatus{{Name: "ray", State: done}}, "Completed"},
-		{"one that runs and is not ready", []corev1.ContainerStatus{{Name: "init", State: done, Ready: true}},
+		{"a completed Ray container", nil, []corev1.ContainerStatus{{Name: "ray", State: done}}, "Completed"},
+		{"a running container that is not ready", []corev1.ContainerStatus{{Name: "init", State: done, Ready: true}},
 			[]corev1.ContainerStatus{{Name: "ray", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}, "ContainersNotReady"},
 	} {
 		h := head(unready)
@@ -313,12 +313,12 @@ func TestPlan_DerivesPodNames(t *testing.T) {
 	}
 	first := names(plan(func(*Input) {}))
 	if again := names(plan(func(*Input) {})); again != first || first == "" {
-		t.Errorf("%s, then %s", first, again)
+		t.Errorf("names are %s, then %s", first, again)
 	}
 	for name, f := range map[string]func(*Input){
 		"another cluster of that name": func(w *Input) { w.Cluster.UID = "v" },
-		"the places were filled anew":  func(w *Input) { w.Refilled = map[slot]int{headSlot: 1, {"g", 0}: 1, {"h", 0}: 2} },
-		"somebody holds them": func(w *Input) {
+		"refilled slots":               func(w *Input) { w.Refilled = map[slot]int{headSlot: 1, {"g", 0}: 1, {"h", 0}: 2} },
+		"names of another owner": func(w *Input) {
 			w.Taken = map[string]bool{}
 			for _, name := range strings.Fields(first) {
 				w.Taken[name] = true
@@ -337,25 +337,25 @@ func TestPlan_DerivesPodNames(t *testing.T) {
 func TestPlan_RefillsSlotAfterCountIsWritten(t *testing.T) {
 	w := Input{Cluster: testCluster(testGroup("g", 1, 1), testGroup("h", 2, 1))}
 	first := Plan(t0, testOptions(), w).Create
-	w.Met = map[slot]map[string]bool{headSlot: {first[0].Name: true}, {"h", 1}: {first[3].Name: true}}
+	w.PastNames = map[slot]map[string]bool{headSlot: {first[0].Name: true}, {"h", 1}: {first[3].Name: true}}
 	w.Refilled = map[slot]int{{"h", 1}: 4, {"was", 0}: 9}
-	w.Met[slot{"h", 1}] = map[string]bool{Plan(t0, testOptions(), w).Create[2].Name: true}
+	w.PastNames[slot{"h", 1}] = map[string]bool{Plan(t0, testOptions(), w).Create[2].Name: true}
 	s := Plan(t0, testOptions(), w)
 	if got := names(s.Create); got != names(first[1:3]) {
-		t.Errorf("created %s, want those of places that are new: %s", got, names(first[1:3]))
+		t.Errorf("created %s, want the Pods of new slots: %s", got, names(first[1:3]))
 	}
 	if got, want := formatRefilled(s.Refilled), `{"h/1":5,"headgroup/0":1}`; got != want {
-		t.Errorf("written down: %s, want %s", got, want)
+		t.Errorf("annotation is %s, want %s", got, want)
 	}
 	w.Cluster.Annotations = map[string]string{rayv1.AnnotationRefilled: formatRefilled(s.Refilled)}
-	w.Refilled, w.Met = refilledOf(w.Cluster), nil
+	w.Refilled, w.PastNames = refilledOf(w.Cluster), nil
 	if s = Plan(t0, testOptions(), w); len(s.Create) != 4 || s.Refilled != nil {
-		t.Errorf("then it creates %s, and writes %v", names(s.Create), s.Refilled)
+		t.Errorf("next plan creates %s and writes %v", names(s.Create), s.Refilled)
 	}
 	for _, text := range []string{"", "no JSON", `{"g":1,"/1":1,"g/x":2,"g/1":-1}`} {
 		w.Cluster.Annotations[rayv1.AnnotationRefilled] = text
 		if got := refilledOf(w.Cluster); len(got) > 0 {
-			t.Errorf("%q reads as %v", text, got)
+			t.Errorf("refilledOf(%q) = %v, want none", text, got)
 		}
 	}
 }
@@ -379,10 +379,10 @@ func TestCreatePods_StopsAfterFailedBatch(t *testing.T) {
 	w := Input{Cluster: testCluster(testGroup("g", 100, 1)), Pods: []*corev1.Pod{head()}}
 	c.updateMemory(w.Cluster, func(m *memory) { m.readBack = true })
 	err := c.createPods(t.Context(), &w, Plan(t0, testOptions(), w).Create)
-	if replicaFailure(err) != rayv1.ReasonFailedCreateWorkerPod || tried.Load() != 1+2+4 {
-		t.Errorf("%d tries, %v", tried.Load(), err)
+	if replicaFailureReason(err) != rayv1.ReasonFailedCreateWorkerPod || tried.Load() != 1+2+4 {
+		t.Errorf("%d requests, %v", tried.Load(), err)
 	}
 	if got := len(c.expect.PendingCreates(w.Cluster.UID)); got != taken {
-		t.Errorf("%d are expected, %d were taken", got, taken)
+		t.Errorf("%d creates are pending, want %d", got, taken)
 	}
 }

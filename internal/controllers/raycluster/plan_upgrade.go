@@ -42,14 +42,14 @@ func (p *plan) planRecreate() bool {
 		return false
 	}
 	was := head.Annotations[rayv1.AnnotationRecreateHash]
-	if was == "" || was == build.RecreateHash(p.c) || p.keepsHead(head) {
+	if was == "" || was == build.RecreateHash(p.c) || p.shouldKeepHead(head) {
 		return false
 	}
-	if p.removeAll(p.Pods, rayv1.ReasonFailedDeleteAllPods, p.deletedAll("the spec has changed, and upgradeStrategy is Recreate")) {
+	if p.removeAll(p.Pods, rayv1.ReasonFailedDeleteAllPods, p.newDeletedAllEvent("the spec has changed, and upgradeStrategy is Recreate")) {
 		p.addReason("recreate: delete all Pods")
 	}
 	p.out.Forget = true
-	p.headsLast()
+	p.orderHeadsLast()
 	return true
 }
 
@@ -77,7 +77,7 @@ func (p *plan) planRestamp() {
 			stamp[rayv1.AnnotationSharedHash] = build.SharedHash(p.c)
 		}
 		if len(stamp) > 0 {
-			p.addReason("take over Pod %s as it is", pod.Name)
+			p.addReason("adopt Pod %s unchanged", pod.Name)
 			p.out.Restamp = append(p.out.Restamp, Restamp{pod, stamp})
 		}
 	}
@@ -110,7 +110,7 @@ func (p *plan) planRollingUpdate() {
 	}
 	head := p.anyHead()
 	old := head != nil && !isFromOtherVersion(head) && isOutdated(head, build.HeadHash(p.c))
-	if old && p.keepsHead(head) {
+	if old && p.shouldKeepHead(head) {
 		if p.isHeadOutdated(head) {
 			return // new workers could not connect to it
 		}
@@ -132,14 +132,14 @@ func (p *plan) planRollingUpdate() {
 	}
 }
 
-// keepsHead reports whether an upgrade must leave the head alone, because it would not be
+// shouldKeepHead reports whether an upgrade must leave the head alone, because it would not be
 // recreated, and adds a warning for the author of the spec.
-func (p *plan) keepsHead(head *corev1.Pod) bool {
-	if !p.lastHead() {
+func (p *plan) shouldKeepHead(head *corev1.Pod) bool {
+	if !p.isHeadRestartDisabled() {
 		return false
 	}
-	p.out.Warned = append(p.out.Warned, build.Invalid{Reason: build.InvalidSpec, Message: fmt.Sprintf(
-		"spec.upgradeStrategy: the spec has changed, and head Pod %s stays as it is, since the annotation %s would leave the cluster without one; remove the annotation to upgrade the head",
+	p.out.Warnings = append(p.out.Warnings, build.Invalid{Reason: build.InvalidSpec, Message: fmt.Sprintf(
+		"spec.upgradeStrategy: the spec has changed, but head Pod %s is not upgraded, because the annotation %s disables its restart; remove the annotation to upgrade the head",
 		head.Name, rayv1.AnnotationDisableHeadRestart)})
 	p.addReason("head Pod %s is not upgraded: %s", head.Name, rayv1.AnnotationDisableHeadRestart)
 	return true
@@ -154,7 +154,7 @@ func (p *plan) rollHead(head *corev1.Pod) {
 	p.addReason("replace head Pod %s: its template has changed", head.Name)
 	p.deletePod(head, Deletion{
 		Failed: rayv1.ReasonFailedDeleteHeadPod,
-		Event:  deletedPod(ReasonDeletedHeadPod, "Deleted head Pod %s/%s: its template has changed", head),
+		Event:  newDeletedPodEvent(ReasonDeletedHeadPod, "Deleted head Pod %s/%s: its template has changed", head),
 	})
 }
 

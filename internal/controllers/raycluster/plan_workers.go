@@ -39,9 +39,9 @@ func (p *plan) deleteStrayWorkers() {
 		if isHead(pod) || g == "" || groups[g] || p.isLeaving(pod) {
 			continue
 		}
-		p.addReason("delete Pod %s: there is no group %s any more", pod.Name, g)
+		p.addReason("delete Pod %s: group %s is not in the spec", pod.Name, g)
 		p.deletePod(pod, Deletion{
-			Event:  deletedPod(ReasonDeletedWorkerPod, "Deleted worker Pod %s/%s: its worker group %s is not in the spec any more", pod, g),
+			Event:  newDeletedPodEvent(ReasonDeletedWorkerPod, "Deleted worker Pod %s/%s: its worker group %s is no longer in the spec", pod, g),
 			Failed: rayv1.ReasonFailedDeleteWorkerPod,
 		})
 	}
@@ -49,7 +49,7 @@ func (p *plan) deleteStrayWorkers() {
 
 // hasUnseenPods reports whether Pods of a group were created that are not in the cache yet.
 func (p *plan) hasUnseenPods(g *rayv1.WorkerGroupSpec) bool {
-	return p.creatingLike(build.WorkerNamePrefix(p.c, g))
+	return p.hasPendingCreate(build.WorkerNamePrefix(p.c, g))
 }
 
 // presentWorkers returns the Pods of a group that exist.
@@ -87,21 +87,21 @@ func (p *plan) planGroup(g *rayv1.WorkerGroupSpec) {
 	case p.hasUnseenPods(g):
 		return // the count would be wrong without them
 	case g.Suspend != nil && *g.Suspend:
-		say := Event{corev1.EventTypeNormal, ReasonDeletedPod, actionDelete,
+		event := Event{corev1.EventTypeNormal, ReasonDeletedPod, actionDelete,
 			fmt.Sprintf("Deleted all Pods of worker group %s of %s/%s: the group is suspended", g.GroupName, p.c.Namespace, p.c.Name)}
-		if p.removeAll(p.presentWorkers(g), rayv1.ReasonFailedDeleteWorkerPod, say) {
+		if p.removeAll(p.presentWorkers(g), rayv1.ReasonFailedDeleteWorkerPod, event) {
 			p.addReason("delete all Pods of group %s: it is suspended", g.GroupName)
 		}
 		return
 	}
 	units := p.presentUnits(g)
-	if p.removeBroken(g, units) {
+	if p.removeIncompleteReplicas(g, units) {
 		units = p.presentUnits(g)
 	}
 	if p.removeUnhealthy(g, units) {
 		return // replacements are planned once they are gone
 	}
-	p.removeChosen(g, units)
+	p.removeWorkersToDelete(g, units)
 	p.scaleGroup(g, p.presentUnits(g))
 }
 
@@ -110,12 +110,12 @@ func (p *plan) removeUnhealthy(g *rayv1.WorkerGroupSpec, units []unit) bool {
 	found := false
 	for _, u := range units {
 		i := slices.IndexFunc(u.pods, isUnhealthy)
-		if i < 0 || u.leaves || p.mayStay(u.pods[i]) {
+		if i < 0 || u.leaves || p.shouldDelayDeletion(u.pods[i]) {
 			continue
 		}
 		found = true
-		p.addReason("delete %s of group %s: %s", u.name(), g.GroupName, podState(u.pods[i]))
-		p.removeUnit(u, true, podState(u.pods[i]))
+		p.addReason("delete %s of group %s: %s", u.name(), g.GroupName, describePodState(u.pods[i]))
+		p.removeUnit(u, true, describePodState(u.pods[i]))
 	}
 	return found
 }
@@ -125,20 +125,20 @@ func (p *plan) removeUnit(u unit, retry bool, because string) {
 	d := Deletion{Retry: retry}
 	d.Failed = rayv1.ReasonFailedDeleteWorkerPod
 	for _, pod := range u.pods {
-		d.Event = deletedPod(ReasonDeletedWorkerPod, "Deleted worker Pod %s/%s; %s", pod, because)
+		d.Event = newDeletedPodEvent(ReasonDeletedWorkerPod, "Deleted worker Pod %s/%s; %s", pod, because)
 		p.deletePod(pod, d)
 	}
 }
 
-// removeChosen deletes the units in workersToDelete. Names of Pods in other groups are ignored.
-func (p *plan) removeChosen(g *rayv1.WorkerGroupSpec, units []unit) {
+// removeWorkersToDelete deletes the units in workersToDelete. Names of Pods in other groups are ignored.
+func (p *plan) removeWorkersToDelete(g *rayv1.WorkerGroupSpec, units []unit) {
 	for _, u := range units {
 		chosen := slices.ContainsFunc(u.pods, func(pod *corev1.Pod) bool {
 			return slices.Contains(g.ScaleStrategy.WorkersToDelete, pod.Name)
 		})
 		if chosen && !u.leaves {
 			p.addReason("delete %s of group %s: it is in workersToDelete", u.name(), g.GroupName)
-			p.removeQuietly(u, "Deleted pod %s/%s")
+			p.removeHealthyUnit(u, "Deleted pod %s/%s")
 		}
 	}
 }
@@ -148,7 +148,7 @@ func (p *plan) removeChosen(g *rayv1.WorkerGroupSpec, units []unit) {
 func (p *plan) scaleGroup(g *rayv1.WorkerGroupSpec, units []unit) {
 	replicas, pods := build.DesiredReplicas(g)
 	if p.isMultiHost(g) && int64(replicas)*int64(g.NumOfHosts) != int64(pods) {
-		p.out.Fault = fmt.Sprintf("worker group %s: the %d desired worker Pods are not a multiple of numOfHosts, which is %d", g.GroupName, pods, g.NumOfHosts)
+		p.out.Problem = fmt.Sprintf("worker group %s: the number of desired worker Pods (%d) must be a multiple of numOfHosts (%d)", g.GroupName, pods, g.NumOfHosts)
 		return
 	}
 	if !p.isMultiHost(g) {
@@ -201,7 +201,7 @@ func (p *plan) createUnit(g *rayv1.WorkerGroupSpec, index int) {
 			p.refillSlot(s)
 			return
 		}
-		p.named[pod.Name] = true
+		p.plannedNames[pod.Name] = true
 		pods[r.Host] = pod
 	}
 	for _, pod := range pods {
@@ -217,14 +217,14 @@ func (p *plan) removeUnits(g *rayv1.WorkerGroupSpec, stay []unit, n int) {
 	slices.SortFunc(stay, func(a, b unit) int { return compareWorth(worthOfAll(a.pods), worthOfAll(b.pods)) })
 	for _, u := range stay[:n] {
 		p.addReason("delete %s: group %s has %d too many", u.name(), g.GroupName, n)
-		p.removeQuietly(u, "Deleted Pod %s/%s")
+		p.removeHealthyUnit(u, "Deleted Pod %s/%s")
 	}
 }
 
-// removeQuietly deletes all Pods of a healthy unit, with one event for each.
-func (p *plan) removeQuietly(u unit, said string) {
+// removeHealthyUnit deletes all Pods of a healthy unit, with one event for each.
+func (p *plan) removeHealthyUnit(u unit, format string) {
 	for _, pod := range u.pods {
-		p.deletePod(pod, Deletion{Event: deletedPod(ReasonDeletedWorkerPod, said, pod), Failed: rayv1.ReasonFailedDeleteWorkerPod})
+		p.deletePod(pod, Deletion{Event: newDeletedPodEvent(ReasonDeletedWorkerPod, format, pod), Failed: rayv1.ReasonFailedDeleteWorkerPod})
 	}
 }
 

@@ -10,9 +10,9 @@ import (
 	rayv1 "k8s4r.io/k8s4r/api/ray/v1"
 )
 
-// lostAfter is the time after its grace period at which a Pod that still exists counts as lost: no
+// podLostAfter is the time after its grace period at which a Pod that still exists counts as lost: no
 // kubelet is left to report its end.
-const lostAfter = 10 * time.Second
+const podLostAfter = 10 * time.Second
 
 // belongsToCluster reports whether a Pod has the labels of the cluster and no other controller. The
 // owner is compared by UID, because an earlier cluster may have had the same name.
@@ -55,7 +55,7 @@ func labelNumber(pod *corev1.Pod, label string) int {
 }
 
 // lostAt returns when a Pod that is being deleted counts as lost.
-func lostAt(pod *corev1.Pod) time.Time { return pod.DeletionTimestamp.Add(lostAfter) }
+func lostAt(pod *corev1.Pod) time.Time { return pod.DeletionTimestamp.Add(podLostAfter) }
 
 func isRunning(pod *corev1.Pod) bool { return pod.Status.Phase == corev1.PodRunning }
 

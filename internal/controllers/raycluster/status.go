@@ -30,7 +30,7 @@ func ComputeStatus(now time.Time, o Options, w Input, s Actions, failed error) *
 	v := &view{Input: w, now: now, opts: o, c: w.Cluster, steps: s, failed: failed, status: w.Cluster.Status.DeepCopy()}
 	v.sortPods()
 	v.countPods()
-	v.findHead()
+	v.setHeadInfo()
 	if o.Gates.StatusConditions {
 		v.setConditions()
 	}
@@ -73,7 +73,7 @@ func (v *view) headPod() *corev1.Pod {
 	return v.heads[0]
 }
 
-// countPods sets the numbers of wanted, running and ready workers and the sum of their resources.
+// countPods sets the numbers of desired, running and ready workers and the sum of their resources.
 func (v *view) countPods() {
 	s := v.status
 	s.DesiredWorkerReplicas, s.MinWorkerReplicas, s.MaxWorkerReplicas = 0, 0, 0
@@ -110,9 +110,9 @@ func derefOr[T any](p *T, otherwise T) T {
 	return *p
 }
 
-// findHead sets the address and endpoints of the head. If there are several heads, the last values
+// setHeadInfo sets the address and endpoints of the head. If there are several heads, the last values
 // stay.
-func (v *view) findHead() {
+func (v *view) setHeadInfo() {
 	if len(v.heads) > 1 {
 		return
 	}
@@ -166,53 +166,54 @@ func (v *view) setState() {
 func (v *view) decideState() (state rayv1.ClusterState, reason string) {
 	desired := int(v.status.DesiredWorkerReplicas)
 	switch {
-	case v.goingAway():
-		if v.noneLeft() {
+	case v.isSuspending():
+		if v.hasNoPods() {
 			return rayv1.StateSuspended, ""
 		}
-		return "", fmt.Sprintf("the cluster is being suspended, and %d Pods are left", len(v.Pods))
+		return "", fmt.Sprintf("the cluster is being suspended; %d Pods remain", len(v.Pods))
 	case v.failed != nil:
 		return "", v.failed.Error()
-	case v.steps.Fault != "":
-		return "", v.steps.Fault
+	case v.steps.Problem != "":
+		return "", v.steps.Problem
 	case v.headPod() == nil:
-		return "", "there is no head Pod yet"
+		return "", "the head Pod is not created yet"
 	case !isReady(v.headPod()):
-		return "", notReady("the head Pod", v.headPod())
+		return "", describeUnreadyPod("the head Pod", v.headPod())
 	case len(v.workers) > desired:
-		return "", fmt.Sprintf("there are %d worker Pods, and %d are wanted", len(v.workers), desired)
+		return "", fmt.Sprintf("there are %d worker Pods, but only %d are desired", len(v.workers), desired)
 	}
 	good := 0
 	var bad *corev1.Pod
 	for _, pod := range v.workers {
 		if isReady(pod) {
 			good++
-		} else if bad == nil || podTrouble(bad) == "" {
+		} else if bad == nil || describePodProblem(bad) == "" {
 			bad = pod
 		}
 	}
 	switch {
 	case len(v.workers) == desired && good == desired:
 		return rayv1.StateReady, ""
-	case bad != nil && podTrouble(bad) != "":
-		return "", fmt.Sprintf("%d of %d worker Pods are ready; %s", good, desired, notReady("worker Pod "+bad.Name, bad))
+	case bad != nil && describePodProblem(bad) != "":
+		return "", fmt.Sprintf("%d of %d worker Pods are ready; %s", good, desired, describeUnreadyPod("worker Pod "+bad.Name, bad))
 	}
 	return "", fmt.Sprintf("%d of %d worker Pods are ready", good, desired)
 }
 
-func notReady(who string, pod *corev1.Pod) string {
-	if why := podTrouble(pod); why != "" {
-		return who + " is not ready: " + why
+// describeUnreadyPod returns why a Pod is not ready. name is the subject of the message.
+func describeUnreadyPod(name string, pod *corev1.Pod) string {
+	if why := describePodProblem(pod); why != "" {
+		return name + " is not ready: " + why
 	}
 	if pod.DeletionTimestamp != nil {
-		return who + " is being deleted"
+		return name + " is being deleted"
 	}
-	return fmt.Sprintf("%s is not ready; it is %s", who, firstNonEmpty(string(pod.Status.Phase), string(corev1.PodPending)))
+	return fmt.Sprintf("%s is not ready: phase %s", name, firstNonEmpty(string(pod.Status.Phase), string(corev1.PodPending)))
 }
 
-// replicaFailure returns the reason for the condition ReplicaFailure. If err is not about a Pod, it
+// replicaFailureReason returns the reason for the condition ReplicaFailure. If err is not about a Pod, it
 // is empty.
-func replicaFailure(err error) string {
+func replicaFailureReason(err error) string {
 	var f *failure
 	if errors.As(err, &f) {
 		return f.reason

@@ -263,7 +263,7 @@ func TestLabels(t *testing.T) {
 	}
 	for k, v := range svc.Spec.Selector {
 		if head.Labels[k] != v {
-			t.Errorf("5.04 the Service selects %s=%s, and the head has %q", k, v, head.Labels[k])
+			t.Errorf("5.04 the Service selects %s=%s, but the head has %q", k, v, head.Labels[k])
 		}
 	}
 	multi := cluster(func(c *rayv1.RayCluster) { group(c).NumOfHosts = 4 })
@@ -340,7 +340,7 @@ func TestPods_KeepUserSettings(t *testing.T) {
 		t.Errorf("mounts of the autoscaler: %v", a.VolumeMounts)
 	}
 	if _, times := envValue(head.Spec.Containers[0], rayv1.EnvRedisPassword); times != 0 {
-		t.Error("the name of a variable is taken for a password")
+		t.Error("a variable name is used as a password")
 	}
 }
 

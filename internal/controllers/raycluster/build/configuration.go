@@ -25,7 +25,7 @@ func (s *Settings) Configure(file []byte) (rest map[string]json.RawMessage, err 
 		delete(rest, name)
 	}
 	if apiVersion != "config.ray.io/v1alpha1" || kind != "Configuration" {
-		return nil, fmt.Errorf("configuration: it is %s %s; write apiVersion: config.ray.io/v1alpha1 and kind: Configuration", apiVersion, kind)
+		return nil, fmt.Errorf("configuration: apiVersion %q and kind %q are not supported; use config.ray.io/v1alpha1 and Configuration", apiVersion, kind)
 	}
 	return rest, nil
 }

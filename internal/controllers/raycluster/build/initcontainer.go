@@ -13,9 +13,9 @@ const waitName = "wait-gcs-ready"
 // wait waits for the head. It hides errors at first: until the head has started they are expected
 // and mislead users.
 const wait = `SECONDS=0
-until said=$(ray health-check --address %ADDRESS% 2>&1); do
+until output=$(ray health-check --address %ADDRESS% 2>&1); do
   echo "$SECONDS seconds: the GCS at %ADDRESS% is not ready yet"
-  if [ "$SECONDS" -ge 120 ]; then echo "$said"; fi
+  if [ "$SECONDS" -ge 120 ]; then echo "$output"; fi
   sleep 5
 done
 echo "the GCS is ready"

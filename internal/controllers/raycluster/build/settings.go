@@ -75,7 +75,7 @@ func SettingsFrom(getenv func(string) string) (Settings, error) {
 		case "false":
 			*field = false
 		default:
-			return s, fmt.Errorf("%s: %q is neither true nor false", name, v)
+			return s, fmt.Errorf("%s: %q must be true or false", name, v)
 		}
 	}
 	if v := getenv("CLUSTER_DOMAIN"); v != "" {
@@ -85,7 +85,7 @@ func SettingsFrom(getenv func(string) string) (Settings, error) {
 	if v := getenv(requeue); v != "" {
 		n, err := strconv.Atoi(v)
 		if err != nil || n < 1 {
-			return s, fmt.Errorf("%s: %q is no number of seconds; write one of 1 or more, such as 300", requeue, v)
+			return s, fmt.Errorf("%s: %q must be a number of seconds of at least 1, such as 300", requeue, v)
 		}
 		s.Requeue = time.Duration(n) * time.Second
 	}

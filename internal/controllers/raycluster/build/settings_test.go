@@ -17,10 +17,10 @@ func TestSettings(t *testing.T) {
 		}, ""},
 		{"off", "ENABLE_PROBES_INJECTION", "False", func(s Settings) bool { return !s.Probes }, ""},
 		{"on", "ENABLE_RANDOM_POD_DELETE", "TRUE", func(s Settings) bool { return s.RandomDelete }, ""},
-		{"neither", "ENABLE_LOGIN_SHELL", "yes", nil, `ENABLE_LOGIN_SHELL: "yes" is neither true nor false`},
+		{"neither true nor false", "ENABLE_LOGIN_SHELL", "yes", nil, `ENABLE_LOGIN_SHELL: "yes" must be true or false`},
 		{"the domain", "CLUSTER_DOMAIN", "robots.example", func(s Settings) bool { return s.ClusterDomain == "robots.example" }, ""},
 		{"the time", "RAYCLUSTER_DEFAULT_REQUEUE_SECONDS_ENV", "60", func(s Settings) bool { return s.Requeue == time.Minute }, ""},
-		{"no time", "RAYCLUSTER_DEFAULT_REQUEUE_SECONDS_ENV", "5m", nil, `RAYCLUSTER_DEFAULT_REQUEUE_SECONDS_ENV: "5m" is no number of seconds`},
+		{"not a number", "RAYCLUSTER_DEFAULT_REQUEUE_SECONDS_ENV", "5m", nil, `RAYCLUSTER_DEFAULT_REQUEUE_SECONDS_ENV: "5m" must be a number of seconds`},
 	} {
 		s, err := SettingsFrom(func(name string) string {
 			if name == row.variable {
@@ -37,9 +37,9 @@ func TestSettings(t *testing.T) {
 func TestConfigure_RejectsOtherKinds(t *testing.T) {
 	s := DefaultSettings()
 	for file, want := range map[string]string{
-		"apiVersion: v1\nkind: ConfigMap":             "it is v1 ConfigMap; write apiVersion: config.ray.io/v1alpha1",
+		"apiVersion: v1\nkind: ConfigMap":             `apiVersion "v1" and kind "ConfigMap" are not supported`,
 		"apiVersion: [":                               "configuration: ",
-		"apiVersion: config.ray.io/v1alpha1":          "kind: Configuration",
+		"apiVersion: config.ray.io/v1alpha1":          `kind "" are not supported`,
 		"headSidecarContainers: [{name: [not, it]}]":  "configuration: headSidecarContainers: ",
 		"defaultContainerEnvs: [{name: A, vaule: b}]": `configuration: defaultContainerEnvs: error unmarshaling JSON: while decoding JSON: json: unknown field "vaule"`,
 		"kind: Configuration\nkind: Configuration":    "already set in map",

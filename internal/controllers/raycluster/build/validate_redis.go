@@ -17,30 +17,30 @@ func (f *findings) faultTolerance(c *rayv1.RayCluster) {
 	}
 	const at = "spec.headGroupSpec"
 	_, param := n.params[paramRedisUsername]
-	f.addIf(param, at+".rayStartParams[redis-username]: write it into spec.gcsFaultToleranceOptions.redisUsername")
-	f.addIf(hasEnv(env, rayv1.EnvRedisUsername), at+".template: write REDIS_USERNAME into spec.gcsFaultToleranceOptions.redisUsername, not into the environment")
+	f.addIf(param, at+".rayStartParams[redis-username]: set spec.gcsFaultToleranceOptions.redisUsername instead")
+	f.addIf(hasEnv(env, rayv1.EnvRedisUsername), at+".template: set spec.gcsFaultToleranceOptions.redisUsername instead of the variable REDIS_USERNAME")
 	o := c.Spec.GcsFaultToleranceOptions
 	if o == nil {
-		f.addIf(!faultTolerant(c) && hasEnv(env, rayv1.EnvRedisAddress), at+".template: RAY_REDIS_ADDRESS is set, and fault tolerance is not on; write spec.gcsFaultToleranceOptions.redisAddress in its place")
+		f.addIf(!faultTolerant(c) && hasEnv(env, rayv1.EnvRedisAddress), at+".template: RAY_REDIS_ADDRESS is set, but fault tolerance is not enabled; set spec.gcsFaultToleranceOptions.redisAddress instead")
 		return
 	}
 	f.checkBackend(o)
-	said, both := c.Annotations[rayv1.AnnotationFTEnabled]
-	f.addIf(both, "metadata.annotations[%s]: it is %s, and spec.gcsFaultToleranceOptions is there; leave the annotation out", rayv1.AnnotationFTEnabled, said)
+	_, both := c.Annotations[rayv1.AnnotationFTEnabled]
+	f.addIf(both, "metadata.annotations[%s]: cannot be combined with spec.gcsFaultToleranceOptions; remove the annotation", rayv1.AnnotationFTEnabled)
 	_, both = c.Annotations[rayv1.AnnotationStorageNamespace]
-	f.addIf(both, "metadata.annotations[%s]: write it into spec.gcsFaultToleranceOptions.externalStorageNamespace", rayv1.AnnotationStorageNamespace)
+	f.addIf(both, "metadata.annotations[%s]: set spec.gcsFaultToleranceOptions.externalStorageNamespace instead", rayv1.AnnotationStorageNamespace)
 	_, param = n.params[paramRedisPassword]
-	f.addIf(param, at+".rayStartParams[redis-password]: write it into spec.gcsFaultToleranceOptions.redisPassword")
-	f.addIf(hasEnv(env, rayv1.EnvRedisPassword), at+".template: write REDIS_PASSWORD into spec.gcsFaultToleranceOptions.redisPassword, not into the environment")
-	f.addIf(hasEnv(env, rayv1.EnvRedisAddress), at+".template: write RAY_REDIS_ADDRESS into spec.gcsFaultToleranceOptions.redisAddress, not into the environment")
+	f.addIf(param, at+".rayStartParams[redis-password]: set spec.gcsFaultToleranceOptions.redisPassword instead")
+	f.addIf(hasEnv(env, rayv1.EnvRedisPassword), at+".template: set spec.gcsFaultToleranceOptions.redisPassword instead of the variable REDIS_PASSWORD")
+	f.addIf(hasEnv(env, rayv1.EnvRedisAddress), at+".template: set spec.gcsFaultToleranceOptions.redisAddress instead of the variable RAY_REDIS_ADDRESS")
 }
 
 func (f *findings) checkBackend(o *rayv1.GcsFaultToleranceOptions) {
 	const at = "spec.gcsFaultToleranceOptions"
 	if o.Backend == rayv1.BackendRocksDB {
-		f.addIf(true, at+".backend: rocksdb is not there yet in this version of K8s4r; write redis")
+		f.addIf(true, at+".backend: rocksdb is not supported yet; use redis")
 		return
 	}
-	f.addIf(o.Storage != nil, at+".storage: it is for the backend rocksdb, which is not there yet in this version of K8s4r; leave it out")
-	f.addIf(strings.TrimSpace(o.RedisAddress) == "", at+".redisAddress: it is empty; write host:port of a Redis")
+	f.addIf(o.Storage != nil, at+".storage: only used by the backend rocksdb, which is not supported yet; omit it")
+	f.addIf(strings.TrimSpace(o.RedisAddress) == "", at+".redisAddress: must not be empty; set host:port of a Redis server")
 }

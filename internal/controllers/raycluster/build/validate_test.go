@@ -32,7 +32,7 @@ func TestFindWarnings(t *testing.T) {
 			WorkerGroupSpecs: []rayv1.WorkerGroupSpec{{GroupName: "a"}, {GroupName: "b", Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{RestartPolicy: c.policy}}}},
 		}}
 		found := build.FindWarnings(cluster)
-		if (len(found) == 1) != c.want || c.want && !strings.HasPrefix(found[0].Message, "spec.workerGroupSpecs[b].template.spec.restartPolicy: it is "+string(c.policy)) {
+		if (len(found) == 1) != c.want || c.want && !strings.HasPrefix(found[0].Message, "spec.workerGroupSpecs[b].template.spec.restartPolicy: is "+string(c.policy)) {
 			t.Errorf("%s: %v", c.name, found)
 		}
 	}

@@ -21,11 +21,11 @@ func refilledOf(c *rayv1.RayCluster) map[slot]int {
 		return nil
 	}
 	all := make(map[slot]int, len(written))
-	for place, times := range written {
-		i := strings.LastIndexByte(place, '/')
-		index, err := strconv.Atoi(place[i+1:])
+	for key, times := range written {
+		i := strings.LastIndexByte(key, '/')
+		index, err := strconv.Atoi(key[i+1:])
 		if i > 0 && err == nil && times > 0 {
-			all[slot{place[:i], index}] = times
+			all[slot{key[:i], index}] = times
 		}
 	}
 	return all
@@ -58,12 +58,14 @@ func (p *plan) refillSlot(s slot) {
 			}
 		}
 	}
-	p.addReason("fill place %d of group %s anew", s.index, s.group)
+	p.addReason("refill slot %d of group %s", s.index, s.group)
 	p.out.Refilled[s] = p.Refilled[s] + 1
 }
 
 // wasNameUsed reports whether a Pod in the slot has had this name, or a Pod has it now.
-func (p *plan) wasNameUsed(s slot, name string) bool { return p.Met[s][name] || p.isNameTaken(name) }
+func (p *plan) wasNameUsed(s slot, name string) bool {
+	return p.PastNames[s][name] || p.isNameTaken(name)
+}
 
 // writeRefilled writes the annotation. If refilled is nil, it does nothing.
 func (c *Controller) writeRefilled(ctx context.Context, cluster *rayv1.RayCluster, refilled map[slot]int) error {

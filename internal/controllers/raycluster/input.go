@@ -21,13 +21,13 @@ type Input struct {
 	Creating map[string]bool
 	// Deleting holds the UIDs of deleted Pods that the cache does not show as terminating yet.
 	Deleting map[types.UID]bool
-	// NoNode holds the nodes of terminating Pods that no longer exist.
-	NoNode map[string]bool
+	// MissingNodes holds the nodes of terminating Pods that no longer exist.
+	MissingNodes map[string]bool
 	// Refilled is how often each slot was refilled, from the cluster's annotation. Pod names depend
 	// on it.
 	Refilled map[slot]int
-	// Met holds the names of the Pods that each slot has had since its last refill.
-	Met map[slot]map[string]bool
+	// PastNames holds the names of the Pods that each slot has had since its last refill.
+	PastNames map[slot]map[string]bool
 	// Retries counts the failed Pods of each slot.
 	Retries map[slot]int
 	// Taken holds Pod names that belong to another owner.
@@ -36,8 +36,8 @@ type Input struct {
 	HeadService *corev1.Service
 	// CleanupJob removes the keys of a deleted cluster from Redis. If nil, it does not exist.
 	CleanupJob *batchv1.Job
-	// NoAccount is set if the user's service account for the head does not exist.
-	NoAccount bool
+	// MissingServiceAccount is set if the user's service account for the head does not exist.
+	MissingServiceAccount bool
 	// Token is a random token, set if the cluster needs a Secret. Plan itself uses no randomness.
 	Token string
 	// LastStatus is when the status was last written.
@@ -46,10 +46,10 @@ type Input struct {
 
 // Actions is what the controller applies after one Plan, in the order of the fields.
 type Actions struct {
-	// Refused are the reasons why the spec cannot be applied. If not empty, nothing else is done.
-	Refused []build.Invalid
-	// Warned are findings that do not keep the spec from being applied. They become events.
-	Warned []build.Invalid
+	// Rejections are the reasons why the spec cannot be applied. If not empty, nothing else is done.
+	Rejections []build.Invalid
+	// Warnings are findings that do not keep the spec from being applied. They become events.
+	Warnings []build.Invalid
 	// AddFinalizer and RemoveFinalizer name a finalizer. If empty, none is added or removed.
 	AddFinalizer, RemoveFinalizer string
 	// Ensure are the objects that must exist before the Pods.
@@ -66,15 +66,15 @@ type Actions struct {
 	Job *batchv1.Job
 	// Forget drops the expectations about Pods, because all of them are deleted.
 	Forget bool
-	// Fault is the user-facing reason why the Pods do not match the spec. If empty, they do or
+	// Problem is the user-facing reason why the Pods do not match the spec. If empty, they do or
 	// will.
-	Fault string
-	// Said are events that are not about a single Pod.
-	Said []Event
-	// WakeAt is when to plan again. If zero, only a watch event triggers it.
-	WakeAt time.Time
-	// Why has one line for each decision.
-	Why []string
+	Problem string
+	// Events are those that are not about a single Pod.
+	Events []Event
+	// RequeueAt is when to plan again. If zero, only a watch event triggers it.
+	RequeueAt time.Time
+	// Reasons has one line for each decision.
+	Reasons []string
 }
 
 // Event is an event about a cluster.

@@ -14,11 +14,11 @@ const exitNotFound = 127
 // exist on the machine.
 const reasonNotFound = "CommandNotFound"
 
-// podTrouble returns a short reason why a Pod does not work, which stays the same when its
+// describePodProblem returns a short reason why a Pod is not ready, which stays the same when its
 // containers restart. If no reason is known, it returns the empty string.
-func podTrouble(pod *corev1.Pod) string {
-	if noRay(pod) {
-		return "Ray was not found: its container ended with \"command not found\". Use an image that has ray; with k8s4r up, install ray on the machine"
+func describePodProblem(pod *corev1.Pod) string {
+	if isRayMissing(pod) {
+		return "Ray was not found: the container exited with \"command not found\". Use an image that contains ray; with k8s4r up, install ray on the machine"
 	}
 	if pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded {
 		return strings.TrimSpace(fmt.Sprintf("%s %s %s", pod.Status.Phase, pod.Status.Reason, pod.Status.Message))
@@ -54,8 +54,8 @@ func unreadyContainers(pod *corev1.Pod) []corev1.ContainerStatus {
 	return all
 }
 
-// noRay reports whether the Ray container ended because the command does not exist.
-func noRay(pod *corev1.Pod) bool {
+// isRayMissing reports whether the Ray container ended because the command does not exist.
+func isRayMissing(pod *corev1.Pod) bool {
 	s := rayStatus(pod)
 	if s == nil {
 		return false

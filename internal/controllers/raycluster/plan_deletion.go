@@ -18,7 +18,7 @@ const (
 	// cleanupTimeout is the default of the annotation for the deletion timeout.
 	cleanupTimeout = 300 * time.Second
 	// cleanupLook is the requeue interval while the heads of a deleted cluster terminate.
-	cleanupLook = 10 * time.Second
+	cleanupRequeueInterval = 10 * time.Second
 )
 
 // planDeletion plans for a cluster that is being deleted. Garbage collection deletes its Pods,
@@ -27,26 +27,26 @@ func (p *plan) planDeletion() {
 	if !slices.Contains(p.c.Finalizers, rayv1.FinalizerRedisCleanup) {
 		return
 	}
-	p.going = map[types.UID]bool{}
-	if p.removeAll(p.Pods, rayv1.ReasonFailedDeleteAllPods, p.deletedAll("the cluster is deleted")) {
-		p.addReason("end: delete all Pods")
-		p.headsLast()
+	p.deleting = map[types.UID]bool{}
+	if p.removeAll(p.Pods, rayv1.ReasonFailedDeleteAllPods, p.newDeletedAllEvent("the cluster is being deleted")) {
+		p.addReason("deletion: delete all Pods")
+		p.orderHeadsLast()
 	}
 	job := build.RedisCleanupJob(&p.opts.Build, p.c)
 	switch {
-	case p.anyHead() != nil || p.creatingLike(build.HeadNamePrefix(p.c)):
-		p.requeueAt(p.now.Add(cleanupLook))
+	case p.anyHead() != nil || p.hasPendingCreate(build.HeadNamePrefix(p.c)):
+		p.requeueAt(p.now.Add(cleanupRequeueInterval))
 	case job == nil && build.NeedsRedisCleanup(&p.opts.Build, p.c):
-		p.forceEnd("there is no container to clean up with",
-			"spec.headGroupSpec.template has no container that could clean Redis up; the cluster goes, and its keys may still be there")
+		p.abandonCleanup("the head has no container to run the cleanup",
+			"spec.headGroupSpec.template has no container that could run the Redis cleanup; the cluster is deleted, and its keys may remain in Redis")
 	case job == nil || isFinished(p.CleanupJob):
-		p.addReason("end: remove the finalizer")
+		p.addReason("deletion: remove the finalizer")
 		p.out.RemoveFinalizer = rayv1.FinalizerRedisCleanup
 	case !p.now.Before(p.cleanupDeadline()):
-		p.forceEnd("the clean-up takes too long",
-			fmt.Sprintf("The Job %s has not ended in time; the cluster goes, and its keys may still be in Redis", job.Name))
+		p.abandonCleanup("the cleanup has timed out",
+			fmt.Sprintf("Job %s did not end in time; the cluster is deleted, and its keys may remain in Redis", job.Name))
 	case p.CleanupJob == nil:
-		p.addReason("end: create Job %s", job.Name)
+		p.addReason("deletion: create Job %s", job.Name)
 		p.out.Job = job
 		fallthrough
 	default:
@@ -54,11 +54,11 @@ func (p *plan) planDeletion() {
 	}
 }
 
-// forceEnd removes the finalizer although keys may remain in Redis, and records an event.
-func (p *plan) forceEnd(why, said string) {
-	p.addReason("end: remove the finalizer, %s", why)
+// abandonCleanup removes the finalizer although keys may remain in Redis, and records an event.
+func (p *plan) abandonCleanup(why, message string) {
+	p.addReason("deletion: remove the finalizer, %s", why)
 	p.out.RemoveFinalizer = rayv1.FinalizerRedisCleanup
-	p.out.Said = append(p.out.Said, Event{corev1.EventTypeWarning, ReasonForceDeleted, actionCleanup, said})
+	p.out.Events = append(p.out.Events, Event{corev1.EventTypeWarning, ReasonForceDeleted, actionCleanup, message})
 }
 
 // cleanupDeadline returns when the finalizer is removed even if the cleanup has not ended.
