@@ -17,7 +17,7 @@ import (
 
 // joinFlags configure how robots join, and the server's connection to the broker.
 type joinFlags struct {
-	authorityDir     string
+	caDir            string
 	robotLifetime    time.Duration
 	robotMQTTURL     string
 	mqttCAFile       string
@@ -25,15 +25,15 @@ type joinFlags struct {
 }
 
 func (j *joinFlags) addFlags(f *pflag.FlagSet, c *Config) {
-	f.StringVar(&j.authorityDir, "robot-ca-dir", "", "directory with tls.crt, tls.key and ca.crt, such as a mounted Secret of cert-manager, of the authority that signs for robots; empty: robots cannot join")
-	f.DurationVar(&j.robotLifetime, "robot-certificate-duration", ca.DefaultRobotLifetime, "how long a robot's certificate is good for; the robot renews it when two thirds are over")
-	f.StringVar(&j.robotMQTTURL, "robot-mqtt-url", "", "URL at which robots that join find the broker, such as mqtts://broker.example.com:8883; empty: each needs --mqtt-url")
-	f.StringVar(&j.mqttCAFile, "mqtt-ca-file", "", "certificates that vouch for the broker of --mqtt-url=mqtts://…, PEM; empty: those that this system trusts")
-	f.StringVar(&j.mqttCertificates[0], "mqtt-cert-file", "", "certificate by which this server proves itself to the broker; empty: one of --robot-ca-dir, if there is that")
-	f.StringVar(&j.mqttCertificates[1], "mqtt-key-file", "", "key of that certificate")
-	f.BoolVar(&c.Gateway.AllowAnonymous, "allow-anonymous-agents", false, "register robots that have not joined: whoever reaches the broker can speak for any of them")
-	f.BoolVar(&c.Gateway.AllowPlaintext, "allow-plaintext-broker", false, "speak to a broker on another machine without TLS: whoever is on the way there can run commands on robots, and speak for any of them")
-	f.BoolVar(&c.Gateway.AllowLegacy, "allow-legacy-agents", false, "hear the document's own agents, which prove nothing: whoever reaches their topics at the broker can speak for any of them")
+	f.StringVar(&j.caDir, "robot-ca-dir", "", "directory with tls.crt, tls.key and ca.crt of the CA that signs the certificates of robots, such as a mounted Secret of cert-manager; empty: robots cannot join")
+	f.DurationVar(&j.robotLifetime, "robot-certificate-duration", ca.DefaultRobotLifetime, "lifetime of robot certificates; robots renew them after two thirds of it")
+	f.StringVar(&j.robotMQTTURL, "robot-mqtt-url", "", "URL of the broker that robots get when they join, such as mqtts://broker.example.com:8883; empty: each agent needs --mqtt-url")
+	f.StringVar(&j.mqttCAFile, "mqtt-ca-file", "", "PEM file with the CA of the broker of --mqtt-url=mqtts://…; empty: the CAs of the system")
+	f.StringVar(&j.mqttCertificates[0], "mqtt-cert-file", "", "PEM file with the client certificate of this server for the broker; empty: a certificate of the CA in --robot-ca-dir, if that is set")
+	f.StringVar(&j.mqttCertificates[1], "mqtt-key-file", "", "PEM file with the key of --mqtt-cert-file")
+	f.BoolVar(&c.Gateway.AllowAnonymous, "allow-anonymous-agents", false, "accept robots without a certificate: any client of the broker can impersonate them")
+	f.BoolVar(&c.Gateway.AllowPlaintext, "allow-plaintext-broker", false, "allow an MQTT broker on another machine without TLS: anyone on the network path can run commands on robots and impersonate them")
+	f.BoolVar(&c.Gateway.AllowLegacy, "allow-legacy-agents", false, "accept legacy agents, which have no certificates: any client of the broker can impersonate their robots")
 }
 
 // logInsecureFlags logs the risks of the flags that weaken authentication.
@@ -51,8 +51,8 @@ func logInsecureFlags(c gateway.Config, log logr.Logger) {
 
 // applyTo opens the files that the flags name, after they are parsed.
 func (j *joinFlags) applyTo(c *Config) (err error) {
-	if j.authorityDir != "" {
-		if c.Join.Authority, err = ca.Open(j.authorityDir); err != nil {
+	if j.caDir != "" {
+		if c.Join.Authority, err = ca.Open(j.caDir); err != nil {
 			return fmt.Errorf("--robot-ca-dir: %w", err)
 		}
 		c.Join.Authority.SetRobotLifetime(j.robotLifetime)
@@ -61,7 +61,7 @@ func (j *joinFlags) applyTo(c *Config) (err error) {
 	return errors.Join(
 		requireFlag(j.robotLifetime >= time.Minute, "--robot-certificate-duration=%s: must be at least a minute", j.robotLifetime),
 		requireFlag(j.robotMQTTURL == "" || err == nil && broker.Scheme == "mqtts" && broker.Port() != "", "--robot-mqtt-url=%s: must be mqtts://host:port", j.robotMQTTURL),
-		requireFlag((j.mqttCertificates[0] == "") == (j.mqttCertificates[1] == ""), "--mqtt-cert-file and --mqtt-key-file: one is of no use without the other"),
+		requireFlag((j.mqttCertificates[0] == "") == (j.mqttCertificates[1] == ""), "--mqtt-cert-file, --mqtt-key-file: set both or none"),
 		j.configureTLS(c),
 	)
 }

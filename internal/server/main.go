@@ -37,36 +37,36 @@ func Main(args []string, stdout, stderr io.Writer) int {
 func addFlags(f *pflag.FlagSet, c *Config) {
 	b := &c.Gateway
 	f.StringVar(&b.MQTTURL, "mqtt-url", "mqtt://127.0.0.1:1883", "MQTT broker, such as mqtts://host:8883; without TLS it must be on this machine, or see --allow-plaintext-broker")
-	f.StringVar(&b.ClientID, "mqtt-client-id", "k8s4r-server", "client id at the broker; the same for all servers of a cluster, because only one speaks at a time")
-	f.StringVar(&b.RobotNamespace, "robot-namespace", "default", "namespace that the Robots of robots that register are created in")
-	f.DurationVar(&b.OfflineAfter, "offline-after", 5*time.Minute, "how long a robot may be silent before it is Offline; the same as the manager's. Less than three heartbeats, 90s, calls robots lost that are not")
+	f.StringVar(&b.ClientID, "mqtt-client-id", "k8s4r-server", "client ID at the broker; the same for all servers of a cluster, because only the leader connects")
+	f.StringVar(&b.RobotNamespace, "robot-namespace", "default", "namespace in which Robots are created for robots that register")
+	f.DurationVar(&b.OfflineAfter, "offline-after", 5*time.Minute, "how long a robot may send no heartbeat before it is Offline; use the same value for the manager. Values below 90s, three heartbeats, make connected robots count as lost")
 	addLogFlags(f, &c.Logs)
 	addAPIFlags(f, &c.API)
 }
 
 func addLogFlags(f *pflag.FlagSet, c *LogConfig) {
-	f.StringVar(&c.Dir, "log-dir", "/var/lib/k8s4r/logs", "directory that keeps the logs of tasks; with --log-bucket those that are still written; empty: logs are not kept")
-	f.StringVar(&c.Bucket, "log-bucket", "", "bucket that keeps the logs of tasks, such as s3://bucket?region=eu-central-1 or file:///mnt/logs; empty: --log-dir keeps them")
-	f.DurationVar(&c.Limits.MaxAge, "log-max-age", 30*24*time.Hour, "age after which a log is removed")
-	f.Int64Var(&c.Limits.TotalBytes, "log-max-bytes", 10<<30, "size of all logs; when they are more the oldest are removed")
-	f.Int64Var(&c.Limits.AttemptBytes, "log-max-attempt-bytes", 64<<20, "size of the log of one attempt; of a longer one the beginning is removed")
+	f.StringVar(&c.Dir, "log-dir", "/var/lib/k8s4r/logs", "directory in which the logs of tasks are stored; with --log-bucket, only logs that are still being written; empty: logs are not stored")
+	f.StringVar(&c.Bucket, "log-bucket", "", "bucket in which the logs of tasks are stored, such as s3://bucket?region=eu-central-1 or file:///mnt/logs; empty: --log-dir")
+	f.DurationVar(&c.Limits.MaxAge, "log-max-age", 30*24*time.Hour, "time after its last write at which a log is removed")
+	f.Int64Var(&c.Limits.TotalBytes, "log-max-bytes", 10<<30, "maximum size of all logs in bytes; above it, the oldest logs are removed")
+	f.Int64Var(&c.Limits.AttemptBytes, "log-max-attempt-bytes", 64<<20, "maximum size of the log of one attempt in bytes; above it, the oldest part is removed")
 }
 
 func addAPIFlags(f *pflag.FlagSet, c *logapi.ServeConfig) {
-	f.StringVar(&c.Address, "api-bind-address", ":8443", "address that serves the logs of tasks over HTTPS; 0: none")
-	f.StringVar(&c.URL, "api-url", "", "URL that clients reach that by, such as https://k8s4r.example.com; empty: this machine's address and the port")
-	f.StringVar(&c.CertFile, "api-cert-file", "", "certificate of the API, PEM; empty: one that is made at each start")
-	f.StringVar(&c.KeyFile, "api-key-file", "", "key of that certificate")
-	f.StringVar(&c.CAFile, "api-ca-file", "", "certificates that vouch for it, PEM; empty: clients trust what their system trusts")
+	f.StringVar(&c.Address, "api-bind-address", ":8443", "address of the HTTPS API for joining robots and for the logs of tasks; 0: no API")
+	f.StringVar(&c.URL, "api-url", "", "URL at which clients reach the API, such as https://k8s4r.example.com; empty: this machine's address and the port of --api-bind-address")
+	f.StringVar(&c.CertFile, "api-cert-file", "", "PEM file with the certificate of the API; empty: a certificate of the CA in --robot-ca-dir, or a self-signed one that is created at each start")
+	f.StringVar(&c.KeyFile, "api-key-file", "", "PEM file with the key of --api-cert-file")
+	f.StringVar(&c.CAFile, "api-ca-file", "", "PEM file with the CA of --api-cert-file; empty: clients use the CAs of their system")
 }
 
 func validateConfig(c Config) error {
 	return errors.Join(
 		validateBroker(c.Gateway),
-		requireFlag(c.Gateway.OfflineAfter > 0, "--offline-after=%s: must be more than nothing", c.Gateway.OfflineAfter),
-		requireFlag(c.Logs.Bucket == "" || c.Logs.Dir != "", "--log-bucket: needs --log-dir for the logs that are still written"),
-		requireFlag((c.API.CertFile == "") == (c.API.KeyFile == ""), "--api-cert-file and --api-key-file: one is of no use without the other"),
-		requireFlag(c.API.CAFile == "" || c.API.CertFile != "", "--api-ca-file: is for --api-cert-file, which is not given"),
+		requireFlag(c.Gateway.OfflineAfter > 0, "--offline-after=%s: must be positive", c.Gateway.OfflineAfter),
+		requireFlag(c.Logs.Bucket == "" || c.Logs.Dir != "", "--log-bucket: also set --log-dir, for the logs that are still being written"),
+		requireFlag((c.API.CertFile == "") == (c.API.KeyFile == ""), "--api-cert-file, --api-key-file: set both or none"),
+		requireFlag(c.API.CAFile == "" || c.API.CertFile != "", "--api-ca-file: also set --api-cert-file, whose CA it has"),
 	)
 }
 

@@ -7,10 +7,10 @@ import (
 
 var (
 	joinRequests = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "k8s4r_server_join_requests_total", Help: "Requests of robots for a certificate, by path and by how they ended.",
+		Name: "k8s4r_server_join_requests_total", Help: "Requests of robots for a certificate, by path and by state of the response.",
 	}, []string{"path", "state"})
 	logBytes = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "k8s4r_server_stored_log_bytes", Help: "Size of the logs of tasks that are kept, as of a few minutes ago; in a bucket, as of an hour ago.",
+		Name: "k8s4r_server_stored_log_bytes", Help: "Size of the stored logs of tasks. It is updated every 5 minutes, for a bucket every hour.",
 	})
 )
 

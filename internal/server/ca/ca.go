@@ -33,12 +33,11 @@ const (
 	fileNextKey         = "next.key"
 )
 
-// The lives of certificates.
+// The lifetimes of certificates.
 const (
 	caLifetime = 10 * 365 * 24 * time.Hour
-	// rotateBefore is how long before the end of an authority its heir signs in its
-	// place. It is trusted for as long before that, and robots hear whom to trust
-	// each time that they renew.
+	// rotateBefore is how long before a CA expires the next CA replaces it. The next CA is
+	// trusted for as long before that; robots get the trusted CAs with each renewal.
 	rotateBefore   = 90 * 24 * time.Hour
 	serverLifetime = 30 * 24 * time.Hour
 	// DefaultRobotLifetime is short, so that a stolen certificate soon expires.

@@ -178,7 +178,7 @@ func TestGateway_SendsNothingToRevokedRobot(t *testing.T) {
 			s.createTask(newBoundTask("second", "r1"))
 			s.createTask(newBoundTask("other", "r2"))
 			eventually(t, "the server has seen the tasks", func() bool {
-				return s.b.view.task(s.task("second").UID) != nil && s.b.view.task(s.task("other").UID) != nil
+				return s.b.objects.task(s.task("second").UID) != nil && s.b.objects.task(s.task("other").UID) != nil
 			})
 			s.b.downlink.resendAll()
 			s.b.mqtt.onSubscribed(s.b.mqtt.currentConnection(), false) // as after a connect
@@ -258,7 +258,7 @@ func (s *system) revoke(robot string, is bool) {
 		r.Spec.Identity = &robotv1.RobotIdentitySpec{Revoked: is}
 		return s.api.Update(s.t.Context(), r) == nil
 	})
-	eventually(s.t, "the server sees it", func() bool { return s.b.view.isRevoked(robot) == is })
+	eventually(s.t, "the server sees it", func() bool { return s.b.objects.isRevoked(robot) == is })
 }
 
 // awaitPublished waits until the listener has received all that the server has sent to a robot so

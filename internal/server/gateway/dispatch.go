@@ -17,12 +17,12 @@ import (
 
 // dispatchMessage is wire.Dispatch with the whole Task object in it.
 type dispatchMessage struct {
-	Action  string        `json:"action"`
-	Task    *robotv1.Task `json:"task"`
-	Attempt int32         `json:"attempt,omitempty"`
-	Epoch   uint64        `json:"epoch,omitempty"`
-	Era     string        `json:"robotUID,omitempty"`
-	Started bool          `json:"started,omitempty"`
+	Action   string        `json:"action"`
+	Task     *robotv1.Task `json:"task"`
+	Attempt  int32         `json:"attempt,omitempty"`
+	Epoch    uint64        `json:"epoch,omitempty"`
+	RobotUID string        `json:"robotUID,omitempty"`
+	Started  bool          `json:"started,omitempty"`
 
 	Robot   *wire.RobotAttributes `json:"robot,omitempty"`
 	Secrets wire.Secrets          `json:"secrets,omitempty"`
@@ -110,11 +110,11 @@ func hasStarted(t *robotv1.Task) bool {
 
 // encodeDispatch encodes a dispatch for the robot's protocol. Legacy agents know neither
 // attempt nor epoch; each attempt is a separate task to them.
-func encodeDispatch(action string, t *robotv1.Task, dialect string, epoch uint64, era string, facts *wire.RobotAttributes, secrets wire.Secrets) ([]byte, error) {
-	m := dispatchMessage{Action: action, Task: portableTask(t, dialect)}
-	if dialect == robotv1.ProtocolV2 {
-		m.Robot, m.Secrets = facts, secrets
-		m.Attempt, m.Epoch, m.Era, m.Started = t.Status.Attempt, epoch, era, hasStarted(t)
+func encodeDispatch(action string, t *robotv1.Task, protocol string, epoch uint64, robotUID string, attributes *wire.RobotAttributes, secrets wire.Secrets) ([]byte, error) {
+	m := dispatchMessage{Action: action, Task: portableTask(t, protocol)}
+	if protocol == robotv1.ProtocolV2 {
+		m.Robot, m.Secrets = attributes, secrets
+		m.Attempt, m.Epoch, m.RobotUID, m.Started = t.Status.Attempt, epoch, robotUID, hasStarted(t)
 	}
 	return encodeMessage(m)
 }
@@ -145,12 +145,12 @@ func usesRobotAttributes(d *robotv1.TaskDefinition) bool {
 
 // portableTask returns the Task without its status and without fields for the API server
 // only.
-func portableTask(t *robotv1.Task, dialect string) *robotv1.Task {
+func portableTask(t *robotv1.Task, protocol string) *robotv1.Task {
 	p := *t // nothing below is changed in place
 	p.APIVersion, p.Kind = robotv1.GroupVersion.String(), "Task"
 	p.ManagedFields = nil
 	p.Spec.TargetRobot, p.Status = t.CurrentRobot(), robotv1.TaskStatus{}
-	if dialect != robotv1.ProtocolV2 {
+	if protocol != robotv1.ProtocolV2 {
 		p.UID = types.UID(wire.AttemptUID(string(t.UID), t.Status.Attempt))
 	}
 	return &p

@@ -1,11 +1,11 @@
-// Package gateway carries messages between robots (MQTT) and
-// the API server, both ways (docs/reference/mqtt.md).
+// Package gateway carries messages between robots (MQTT) and the API server, both ways
+// (docs/reference/mqtt.md).
 //
 //	robot -> uplink -> registration, heartbeat, presence -> robots -> Robot
 //	                -> reports -> applyReport -> Task
 //	                -> logs -> logstore
-//	Task  -> view -> downlink -> dispatch -> robot
-//	              -> tasklist -> tasks/state -> robot
+//	Task  -> objectIndex -> downlink -> dispatch -> robot
+//	                     -> tasklist -> tasks/state -> robot
 //
 // It makes no decisions about tasks. Reports of robots change a task by the table of
 // core/lifecycle; those that the table does not allow are counted and dropped. All

@@ -32,7 +32,7 @@ const (
 // answered. One goroutine and one heap serve all tasks.
 type downlink struct {
 	now           func() time.Time
-	view          *view
+	objects       *objectIndex
 	protocolOf    func(robotID string) string
 	dispatchEpoch func(t *robotv1.Task) uint64
 	publish       func(connection int64, robotID string, t *robotv1.Task, payload []byte) bool
@@ -78,12 +78,12 @@ func (d *downlink) initMaps() {
 	d.items, d.wake = map[types.UID]*item{}, make(chan struct{}, 1)
 }
 
-// onTaskChanged schedules the action of a changed Task. It reads the Task from the view,
+// onTaskChanged schedules the action of a changed Task. It reads the Task from the index,
 // because informer events and our own writes arrive in any order.
 func (d *downlink) onTaskChanged(uid types.UID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	t, old := d.view.task(uid), d.items[uid]
+	t, old := d.objects.task(uid), d.items[uid]
 	if old != nil && old.deletedTask != nil {
 		return
 	}
@@ -145,11 +145,11 @@ func (d *downlink) recordAnswer(r report) {
 // onRobotRegistered resends what a robot has not answered. Agents with protocol v2
 // answer repeated dispatches from their journal; a legacy agent would run an ended task
 // again.
-func (d *downlink) onRobotRegistered(robotID string, tasks []*robotv1.Task, document bool) {
+func (d *downlink) onRobotRegistered(robotID string, tasks []*robotv1.Task, isLegacy bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, t := range tasks {
-		if i := d.items[t.UID]; i != nil && i.robot == robotID && (i.index >= 0 || !document) {
+		if i := d.items[t.UID]; i != nil && i.robot == robotID && (i.index >= 0 || !isLegacy) {
 			d.resendLocked(i, d.now())
 		}
 	}
@@ -261,7 +261,7 @@ func (d *downlink) sendNext() bool {
 		d.sendDelete(i)
 		return true
 	}
-	t := d.view.task(i.uid)
+	t := d.objects.task(i.uid)
 	if t == nil || wantedAction(t) != i.action {
 		return true // a newer item will be scheduled
 	}
@@ -276,7 +276,7 @@ func (d *downlink) sendNext() bool {
 // sendWithSecrets sends a dispatch with the values of secretEnv, unless the attempt for
 // which they were read is over.
 func (d *downlink) sendWithSecrets(was *robotv1.Task, values wire.Secrets) {
-	t, i := d.view.task(was.UID), d.pendingDispatch(was.UID)
+	t, i := d.objects.task(was.UID), d.pendingDispatch(was.UID)
 	if wantedAction(t) != wire.ActionCreate || i.attempt != was.Status.Attempt || t.Status.Attempt != was.Status.Attempt {
 		return
 	}
@@ -363,20 +363,20 @@ func (d *downlink) takeDue() (item, bool) {
 	return was, true
 }
 
-// canRelease reports whether a deleted Task need not wait for its robot: nothing runs
+// canRelease reports whether a deleted Task does not need to wait for its robot: nothing runs
 // there, the robot is unknown, has protocol v2 (its list stops the task) or has had
 // enough time since it was notified on the current connection.
 func (d *downlink) canRelease(t *robotv1.Task, i item) bool {
 	if t.DeletionTimestamp == nil || !hasRobotFinalizer(t) {
 		return false
 	}
-	speaks := d.protocolOf(i.robot)
+	protocol := d.protocolOf(i.robot)
 	switch {
-	case !lifecycle.TaskState(t.Status.State).HoldsResources(), d.view.robot(i.robot) == nil, speaks == "":
+	case !lifecycle.TaskState(t.Status.State).HoldsResources(), d.objects.robot(i.robot) == nil, protocol == "":
 		return true
 	case i.tries == 0:
 		return false // send it once at least
-	case speaks != robotv1.ProtocolV1:
+	case protocol != robotv1.ProtocolV1:
 		return true
 	}
 	return d.upConnection() != 0 && d.now().Sub(i.firstSent) >= d.legacyGrace
@@ -396,12 +396,12 @@ func (d *downlink) sendTaskWith(t *robotv1.Task, action string, values wire.Secr
 	if connection == 0 {
 		return false
 	}
-	speaks := d.protocolOf(robotID)
-	forgets := speaks == robotv1.ProtocolV1 && lifecycle.TaskState(t.Status.State) == lifecycle.TaskUnknown
-	if speaks == "" || action == wire.ActionCreate && (forgets || d.view.isForOtherNamespace(t, robotID)) {
+	protocol := d.protocolOf(robotID)
+	forgets := protocol == robotv1.ProtocolV1 && lifecycle.TaskState(t.Status.State) == lifecycle.TaskUnknown
+	if protocol == "" || action == wire.ActionCreate && (forgets || d.objects.isForOtherNamespace(t, robotID)) {
 		return false
 	}
-	if needsSecrets(t, action) && speaks == robotv1.ProtocolV1 {
+	if needsSecrets(t, action) && protocol == robotv1.ProtocolV1 {
 		d.rejectTask(t, "the robot's agent does not support secretEnv; it is a legacy agent (protocol v1)")
 		return true
 	}
@@ -415,7 +415,7 @@ func (d *downlink) sendTaskWith(t *robotv1.Task, action string, values wire.Secr
 	if action == wire.ActionCreate {
 		epoch = d.dispatchEpoch(t)
 	}
-	payload, err := encodeDispatch(action, t, speaks, epoch, d.view.robotUID(robotID), attributesFor(t, d.view.robot(robotID)), values)
+	payload, err := encodeDispatch(action, t, protocol, epoch, d.objects.robotUID(robotID), attributesFor(t, d.objects.robot(robotID)), values)
 	if err != nil {
 		d.rejectUnsendable(t, action, err)
 		return true

@@ -12,10 +12,10 @@ import (
 )
 
 // newTestDownlink returns a downlink whose robot never answers, and the number of messages sent.
-func newTestDownlink() (*downlink, *view, *int) {
-	sent, v := 0, newView()
+func newTestDownlink() (*downlink, *objectIndex, *int) {
+	sent, v := 0, newObjectIndex()
 	d := &downlink{
-		now: func() time.Time { return clock }, view: v, protocolOf: func(string) string { return robotv1.ProtocolV2 },
+		now: func() time.Time { return clock }, objects: v, protocolOf: func(string) string { return robotv1.ProtocolV2 },
 		dispatchEpoch: func(*robotv1.Task) uint64 { return 1 }, upConnection: func() int64 { return 1 }, repeatPause: minRepeat,
 		publish: func(int64, string, *robotv1.Task, []byte) bool { sent++; return true },
 	}
@@ -145,7 +145,7 @@ func TestDownlink_ReleasesDeletedTaskAfterNotification(t *testing.T) {
 		l := newLongLink()
 		l.protocolOf = func(string) string { return "" }
 		task := newDeletedTask()
-		l.view.deliverTask(atVersion(task, 1))
+		l.objects.deliverTask(atVersion(task, 1))
 		l.onTaskChanged(task.UID)
 		l.passTime(0)
 		if l.released == 0 {
@@ -158,7 +158,7 @@ func TestDownlink_DeletionWaitsForConnection(t *testing.T) {
 	task := taskIn(lifecycle.TaskRunning, 1)
 	l := newLongLink(task)
 	l.link = 0
-	l.onTaskRemoved(l.view.removeTask(task))
+	l.onTaskRemoved(l.objects.removeTask(task))
 	l.passTime(time.Hour)
 	l.link = 2
 	l.resendAll()
@@ -199,7 +199,7 @@ func TestDownlink_CountsOnlySentDispatchesAsUnanswered(t *testing.T) {
 		l := newLongLink(taskIn(lifecycle.TaskDispatching, 1))
 		l.passTime(10 * time.Second)
 		back := l.at
-		l.onRobotRegistered("r1", l.view.tasksOn("r1"), true)
+		l.onRobotRegistered("r1", l.objects.tasksOn("r1"), true)
 		l.passTime(time.Hour)
 		if len(l.silences) == 0 || l.silences[0].since.Before(back) {
 			t.Errorf("silences %+v, and it registered at %s", l.silences, back)

@@ -8,7 +8,9 @@ import (
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
-func evicting(s *robotv1.TaskStatus) { s.Reason, s.Message = robotv1.ReasonEvicting, "the robot is drained" }
+func evicting(s *robotv1.TaskStatus) {
+	s.Reason, s.Message = robotv1.ReasonEvicting, "the robot is drained"
+}
 
 func TestApplyReport_EvictedTaskIsNotCanceled(t *testing.T) {
 	task := taskIn(lifecycle.TaskRunning, 1, evicting)

@@ -19,7 +19,7 @@ func hasRobotFinalizer(t *robotv1.Task) bool {
 
 // removeFinalizer removes our finalizer from a deleted Task.
 func (b *Gateway) removeFinalizer(ctx context.Context, uid types.UID) error {
-	t := b.view.task(uid)
+	t := b.objects.task(uid)
 	if t == nil || t.DeletionTimestamp == nil || !hasRobotFinalizer(t) {
 		return nil
 	}
@@ -32,14 +32,14 @@ func (b *Gateway) removeFinalizer(ctx context.Context, uid types.UID) error {
 }
 
 // handleWriteError returns nil if the Task is deleted, and errStale after a conflict.
-func (b *Gateway) handleWriteError(ctx context.Context, t *robotv1.Task, err error, act string) error {
+func (b *Gateway) handleWriteError(ctx context.Context, t *robotv1.Task, err error, action string) error {
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil
 	case apierrors.IsConflict(err):
 		return b.rereadTask(ctx, t)
 	}
-	return fmt.Errorf("task %s/%s: %s: %w", t.Namespace, t.Name, act, err)
+	return fmt.Errorf("task %s/%s: %s: %w", t.Namespace, t.Name, action, err)
 }
 
 // rereadTask reads a Task without the cache. It returns errStale to request another try.

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -64,21 +65,13 @@ type Config struct {
 }
 
 func (c Config) withDefaults() Config {
-	c.ClientID = or(c.ClientID, "k8s4r-server")
-	c.RobotNamespace = or(c.RobotNamespace, "default")
-	c.OfflineAfter = or(c.OfflineAfter, 5*time.Minute)
-	c.BatchWindow = or(c.BatchWindow, 50*time.Millisecond)
-	c.UnresponsiveAfter = or(c.UnresponsiveAfter, unresponsiveAfter)
-	c.BacklogWindow = or(c.BacklogWindow, 2*time.Second)
+	c.ClientID = cmp.Or(c.ClientID, "k8s4r-server")
+	c.RobotNamespace = cmp.Or(c.RobotNamespace, "default")
+	c.OfflineAfter = cmp.Or(c.OfflineAfter, 5*time.Minute)
+	c.BatchWindow = cmp.Or(c.BatchWindow, 50*time.Millisecond)
+	c.UnresponsiveAfter = cmp.Or(c.UnresponsiveAfter, unresponsiveAfter)
+	c.BacklogWindow = cmp.Or(c.BacklogWindow, 2*time.Second)
 	return c
-}
-
-func or[T comparable](a, b T) T {
-	var zero T
-	if a == zero {
-		return b
-	}
-	return a
 }
 
 // Cluster is the gateway's access to the API server.
@@ -114,7 +107,7 @@ type Gateway struct {
 	log       logr.Logger
 	m         *metrics
 
-	view       *view
+	objects    *objectIndex
 	robots     *robotStates
 	usage      *usageTracker
 	mqtt       *mqttClient
@@ -132,7 +125,7 @@ type Gateway struct {
 	robotQueue     workqueue.TypedRateLimitingInterface[string]
 	finalizerQueue workqueue.TypedRateLimitingInterface[types.UID]
 	secretQueue    workqueue.TypedRateLimitingInterface[types.UID] // tasks whose Secrets are to be read for a dispatch
-	syncedAt       atomic.Int64                                    // when the view was complete, in Unix nanoseconds; zero: not yet
+	syncedAt       atomic.Int64                                    // when the index was complete, in Unix nanoseconds; zero: not yet
 	running        atomic.Bool
 }
 
@@ -160,7 +153,7 @@ func New(cfg Config, cluster Cluster, reg prometheus.Registerer, log logr.Logger
 	}
 	b := &Gateway{
 		cfg: cfg, client: cluster.Client, apiReader: cluster.APIReader, informers: cluster.Informers, warn: cluster.Warn,
-		now: time.Now, log: log, m: m, view: newView(), limits: newLimits(), rateLimitedLog: limits.Interval{Period: logInterval}, robots: newRobotStates(cfg.IsPlaintextBroker()), usage: newUsageTracker(m), notifyTask: cluster.OnTaskChanged,
+		now: time.Now, log: log, m: m, objects: newObjectIndex(), limits: newLimits(), rateLimitedLog: limits.Interval{Period: logInterval}, robots: newRobotStates(cfg.IsPlaintextBroker()), usage: newUsageTracker(m), notifyTask: cluster.OnTaskChanged,
 		robotQueue: newQueue[string](), finalizerQueue: newQueue[types.UID](), secretQueue: newQueue[types.UID](),
 	}
 	if b.mqtt, err = newMQTTClient(cfg.MQTTURL, cfg.ClientID, cfg.TLS, log); err != nil {
@@ -183,23 +176,23 @@ func (b *Gateway) connectComponents(logStore logstore.Store) {
 	b.mqtt.tracer = b.cfg.Tracer
 	b.acks = &ackBatcher{send: func(id string, a wire.Ack) { b.sendMessage(id, wire.KindAck, a) }}
 	b.reports = &reportWriter{
-		window: b.cfg.BatchWindow, now: b.now, view: b.view, live: b.apiReader, writer: b.client.Status(),
+		window: b.cfg.BatchWindow, now: b.now, objects: b.objects, live: b.apiReader, writer: b.client.Status(),
 		sendAck: b.acks.ackTask, onWrite: b.storeTask, isGone: b.hasCaughtUp, tracer: b.cfg.Tracer, m: b.m, log: b.log,
 	}
 	b.reports.initQueues()
 	b.logs = &logWriter{
-		store: logStore, view: b.view, now: b.now, sendAck: b.acks.ackLog, onChange: b.notifyTask, isGone: b.hasCaughtUp, onError: b.dropLog, m: b.m, log: b.log,
+		store: logStore, objects: b.objects, now: b.now, sendAck: b.acks.ackLog, onChange: b.notifyTask, isGone: b.hasCaughtUp, onError: b.dropLog, m: b.m, log: b.log,
 	}
 	b.logs.initWorkers()
-	b.taskLists = &taskLists{now: b.now, view: b.view, protocolOf: b.lastProtocol, publish: b.publishToRobot, onTooLarge: b.dropTaskList, upConnection: b.mqtt.upConnection, currentConnection: b.mqtt.currentConnection}
+	b.taskLists = &taskLists{now: b.now, objects: b.objects, protocolOf: b.lastProtocol, publish: b.publishToRobot, onTooLarge: b.dropTaskList, upConnection: b.mqtt.upConnection, currentConnection: b.mqtt.currentConnection}
 	b.taskLists.initMaps()
 	b.downlink = &downlink{
-		now: b.now, view: b.view, protocolOf: b.dispatchProtocol, dispatchEpoch: b.taskLists.dispatchEpoch, publish: b.publishDispatch,
+		now: b.now, objects: b.objects, protocolOf: b.dispatchProtocol, dispatchEpoch: b.taskLists.dispatchEpoch, publish: b.publishDispatch,
 		releaseTask: b.finalizerQueue.Add, addReport: b.reports.addReport, onOverdue: b.recordOverdue, fetchSecrets: b.secretQueue.Add, log: b.log,
 		upConnection: b.mqtt.upConnection, repeatPause: minRepeat, legacyGrace: releaseAfter,
 	}
 	b.downlink.initMaps()
-	b.attributes = &attributeWatcher{view: b.view, send: b.resendTask}
+	b.attributes = &attributeWatcher{objects: b.objects, send: b.resendTask}
 	b.mqtt.onSubscribed, b.mqtt.onUp = b.onSubscribed, b.onConnectionUp
 }
 
@@ -238,7 +231,7 @@ func (b *Gateway) Ready() error {
 	return b.mqtt.checkUp()
 }
 
-// Start serves until ctx ends. It connects to the broker once its view contains all
+// Start serves until ctx ends. It connects to the broker once its index contains all
 // Tasks and Robots.
 func (b *Gateway) Start(ctx context.Context) error {
 	b.running.Store(true)
@@ -246,13 +239,13 @@ func (b *Gateway) Start(ctx context.Context) error {
 		b.running.Store(false)
 		b.m.brokerUp.Set(0)
 	}()
-	unwatch, err := b.watchObjects(ctx)
-	defer unwatch()
+	removeHandlers, err := b.watchObjects(ctx)
+	defer removeHandlers()
 	if err != nil {
 		return err
 	}
 	b.syncedAt.Store(b.now().UnixNano())
-	b.log.Info("serving robots", "broker", b.mqtt.url.Redacted(), "robots", len(b.view.robotIDs()))
+	b.log.Info("serving robots", "broker", b.mqtt.url.Redacted(), "robots", len(b.objects.robotIDs()))
 	return b.serveRobots(ctx)
 }
 
@@ -260,8 +253,8 @@ func (b *Gateway) serveRobots(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// Reports are received until the connection is closed, and then written.
-	hearing, deaf := context.WithCancel(context.WithoutCancel(ctx))
-	defer deaf()
+	reportCtx, stopReports := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopReports()
 	var wg sync.WaitGroup
 	for range robotWorkers {
 		wg.Go(func() { runWorker(ctx, b.robotQueue, b.syncRobot, b.logRetry) })
@@ -272,14 +265,14 @@ func (b *Gateway) serveRobots(ctx context.Context) error {
 	for range secretWorkers {
 		wg.Go(func() { runWorker(ctx, b.secretQueue, b.dispatchSecrets, b.logRetry) })
 	}
-	wg.Go(func() { b.reports.run(hearing) })
+	wg.Go(func() { b.reports.run(reportCtx) })
 	wg.Go(func() { b.logs.run(ctx) })
 	wg.Go(func() { b.taskLists.run(ctx) })
 	wg.Go(func() { b.downlink.run(ctx) })
 	wg.Go(func() { b.sweepRobots(ctx) })
 	err := b.mqtt.run(ctx)
 	cancel()
-	deaf()
+	stopReports()
 	b.robotQueue.ShutDown()
 	b.finalizerQueue.ShutDown()
 	b.secretQueue.ShutDown()
@@ -332,10 +325,10 @@ func (b *Gateway) sweepRobots(ctx context.Context) {
 }
 
 func (b *Gateway) sweepRobotsOnce(now time.Time) {
-	b.robots.forgetUnknown(func(id string) bool { return b.view.robot(id) != nil }, now, b.cfg.OfflineAfter)
+	b.robots.forgetUnknown(func(id string) bool { return b.objects.robot(id) != nil }, now, b.cfg.OfflineAfter)
 	connected := 0
-	for _, id := range b.view.robotIDs() {
-		r := b.view.robot(id)
+	for _, id := range b.objects.robotIDs() {
+		r := b.objects.robot(id)
 		if r != nil && meta.IsStatusConditionTrue(r.Status.Conditions, robotv1.ConditionConnected) {
 			connected++
 		}
@@ -372,20 +365,20 @@ func (b *Gateway) detectDisconnect(now time.Time, id string, r *robotv1.Robot) (
 
 // lastProtocol returns the protocol of a robot. Empty: no message of it is known.
 func (b *Gateway) lastProtocol(robotID string) string {
-	return protocolOf(b.robots.stateOf(robotID), b.view.robot(robotID))
+	return protocolOf(b.robots.stateOf(robotID), b.objects.robot(robotID))
 }
 
 // dispatchProtocol returns the protocol in which a robot gets dispatches. Empty: it gets
 // none, because it has never sent a message or is revoked, which an external broker may
 // not know. Its task list is still published, without tasks.
 func (b *Gateway) dispatchProtocol(robotID string) string {
-	if b.view.isRevoked(robotID) {
+	if b.objects.isRevoked(robotID) {
 		return ""
 	}
 	return b.lastProtocol(robotID)
 }
 
-// hasCaughtUp reports whether a Task that is missing in the view is certainly deleted.
+// hasCaughtUp reports whether a Task that is missing in the index is certainly deleted.
 func (b *Gateway) hasCaughtUp() bool {
 	at := b.syncedAt.Load()
 	return at != 0 && b.now().Sub(time.Unix(0, at)) > catchUp
@@ -428,7 +421,7 @@ func (b *Gateway) enqueueMessage(robotID string, k wire.Kind, m message) bool {
 // dropLog counts and logs a piece of a log that was invalid or could not be stored.
 func (b *Gateway) dropLog(robotID string, err error) {
 	b.countDropped(wire.KindLogs, "not taken")
-	if b.view.robot(robotID) == nil {
+	if b.objects.robot(robotID) == nil {
 		robotID = "" // unknown robots share one log line
 	}
 	if b.rateLimitedLog.Allow(robotID, b.now()) {
@@ -444,44 +437,44 @@ func (b *Gateway) dropTaskList(robotID string, tasks int) {
 	}
 }
 
-// watchObjects watches Tasks and Robots, and returns once the view contains all of them.
+// watchObjects watches Tasks and Robots, and returns once the index contains all of them.
 // The returned function removes the event handlers.
-func (b *Gateway) watchObjects(ctx context.Context) (unwatch func(), err error) {
-	var undo []func()
-	unwatch = func() {
-		for _, f := range undo {
+func (b *Gateway) watchObjects(ctx context.Context) (removeHandlers func(), err error) {
+	var removals []func()
+	removeHandlers = func() {
+		for _, f := range removals {
 			f()
 		}
 	}
 	var synced []toolscache.InformerSynced
-	var stands uint64
+	var taskVersion uint64
 	for object, handler := range map[client.Object]toolscache.ResourceEventHandler{
 		&robotv1.Robot{}: handlerOf(b.handleRobotUpdate, b.handleRobotDelete),
 		&robotv1.Task{}:  handlerOf(b.handleTaskUpdate, b.handleTaskDelete),
 	} {
 		informer, err := b.informers.GetInformer(ctx, object)
 		if err != nil {
-			return unwatch, fmt.Errorf("watch %T: %w", object, err)
+			return removeHandlers, fmt.Errorf("watch %T: %w", object, err)
 		}
 		if _, ofTasks := object.(*robotv1.Task); ofTasks {
 			// Before the handler is added, so that it gets all objects of the first list.
 			if !toolscache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
-				return unwatch, fmt.Errorf("wait for the first list: %w", context.Cause(ctx))
+				return removeHandlers, fmt.Errorf("wait for the first list: %w", context.Cause(ctx))
 			}
-			stands = storeVersion(informer)
+			taskVersion = storeVersion(informer)
 		}
 		reg, err := informer.AddEventHandler(handler)
 		if err != nil {
-			return unwatch, fmt.Errorf("watch %T: %w", object, err)
+			return removeHandlers, fmt.Errorf("watch %T: %w", object, err)
 		}
-		undo = append(undo, func() { _ = informer.RemoveEventHandler(reg) })
+		removals = append(removals, func() { _ = informer.RemoveEventHandler(reg) })
 		synced = append(synced, reg.HasSynced)
 	}
 	if !toolscache.WaitForCacheSync(ctx.Done(), synced...) {
-		return unwatch, fmt.Errorf("wait for the first list: %w", context.Cause(ctx))
+		return removeHandlers, fmt.Errorf("wait for the first list: %w", context.Cause(ctx))
 	}
-	b.view.raiseVersion(stands)
-	return unwatch, nil
+	b.objects.raiseVersion(taskVersion)
+	return removeHandlers, nil
 }
 
 // storeVersion returns the resource version of an informer's store. It exceeds that of
@@ -510,7 +503,7 @@ func handlerOf[T client.Object](is, gone func(T)) toolscache.ResourceEventHandle
 }
 
 func (b *Gateway) handleTaskUpdate(t *robotv1.Task) {
-	if old, news := b.view.deliverTask(t); news {
+	if old, isNewer := b.objects.deliverTask(t); isNewer {
 		b.onTaskChanged(old, t)
 	} else {
 		b.notifyTask(t.UID) // our own write has reached the cache
@@ -518,7 +511,7 @@ func (b *Gateway) handleTaskUpdate(t *robotv1.Task) {
 }
 
 func (b *Gateway) storeTask(t *robotv1.Task) {
-	if old, news := b.view.storeWrittenTask(t); news {
+	if old, isNewer := b.objects.storeWrittenTask(t); isNewer {
 		b.onTaskChanged(old, t)
 	}
 }
@@ -535,7 +528,7 @@ func (b *Gateway) onTaskChanged(old, t *robotv1.Task) {
 
 func (b *Gateway) handleTaskDelete(t *robotv1.Task) {
 	b.usage.forgetTask(t.UID)
-	if old := b.view.removeTask(t); old != nil {
+	if old := b.objects.removeTask(t); old != nil {
 		b.taskLists.onTaskChanged(old, nil)
 		b.downlink.onTaskRemoved(old)
 		b.notifyTask(t.UID)
@@ -553,12 +546,12 @@ func (b *Gateway) resendTask(t *robotv1.Task) {
 // handleRobotUpdate stores a Robot, and continues a registration that waits for
 // approval.
 func (b *Gateway) handleRobotUpdate(r *robotv1.Robot) {
-	first, was := b.view.robot(r.Name) == nil, b.view.isRevoked(r.Name)
-	if !b.view.putRobot(r) {
+	first, was := b.objects.robot(r.Name) == nil, b.objects.isRevoked(r.Name)
+	if !b.objects.putRobot(r) {
 		return
 	}
 	b.attributes.recordAttributes(r)
-	if is := b.view.isRevoked(r.Name); !first && is != was {
+	if is := b.objects.isRevoked(r.Name); !first && is != was {
 		b.onRevocationChanged(r.Name)
 	}
 	w := b.robots.stateOf(r.Name)
@@ -567,7 +560,7 @@ func (b *Gateway) handleRobotUpdate(r *robotv1.Robot) {
 	}
 	if first {
 		b.taskLists.resendList(r.Name)
-		b.downlink.onRobotRegistered(r.Name, b.view.tasksOn(r.Name), w.protocol == robotv1.ProtocolV1)
+		b.downlink.onRobotRegistered(r.Name, b.objects.tasksOn(r.Name), w.protocol == robotv1.ProtocolV1)
 	}
 }
 
@@ -575,13 +568,13 @@ func (b *Gateway) handleRobotUpdate(r *robotv1.Robot) {
 // sends them when it is approved again.
 func (b *Gateway) onRevocationChanged(robotID string) {
 	b.taskLists.resendList(robotID)
-	b.downlink.onRobotRegistered(robotID, b.view.tasksOn(robotID), b.lastProtocol(robotID) == robotv1.ProtocolV1)
+	b.downlink.onRobotRegistered(robotID, b.objects.tasksOn(robotID), b.lastProtocol(robotID) == robotv1.ProtocolV1)
 }
 
 func (b *Gateway) handleRobotDelete(r *robotv1.Robot) {
-	b.view.removeRobot(r)
+	b.objects.removeRobot(r)
 	id := r.Spec.RobotID // the components' key
-	if b.view.robot(id) == nil {
+	if b.objects.robot(id) == nil {
 		b.taskLists.forgetRobot(id)
 		b.rateLimitedLog.Forget(id)
 		b.limits.Forget(id)

@@ -328,7 +328,7 @@ func TestSweepRobots_QueuesUnresponsiveRobotOnce(t *testing.T) {
 		now := clock.Add(row.after)
 		b.syncedAt.Store(now.Add(-row.listened).UnixNano())
 		row.robot.ResourceVersion = "1"
-		b.view.putRobot(row.robot)
+		b.objects.putRobot(row.robot)
 		if row.heard {
 			b.robots.updateState("r1", true, func(w *robotState) { *w = seenAt(0) })
 		}

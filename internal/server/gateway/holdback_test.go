@@ -83,7 +83,7 @@ func TestTaskList_HoldsBackDuringBurstOfEnds(t *testing.T) {
 	t.Run("what is new does not hurry a list into the ends", func(t *testing.T) {
 		b := newBurst(t, 2)
 		fresh := atVersion(taskIn(lifecycle.TaskDispatching, 1), 100)
-		b.view.deliverTask(fresh)
+		b.objects.deliverTask(fresh)
 		b.onTaskChanged(nil, fresh)
 		b.expectLists(holdBackFor / 2)
 		b.reportEnd(0)
@@ -93,7 +93,7 @@ func TestTaskList_HoldsBackDuringBurstOfEnds(t *testing.T) {
 	t.Run("a delete waits for nothing", func(t *testing.T) {
 		b := newBurst(t, 3)
 		b.reportEnd(0)
-		gone := b.view.removeTask(b.tasks[1])
+		gone := b.objects.removeTask(b.tasks[1])
 		b.onTaskChanged(gone, nil)
 		b.expectLists(0, 1)
 	})

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"hash/fnv"
@@ -31,11 +32,11 @@ const (
 // logWriter stores the output of tasks, and acknowledges what is synced to disk.
 type logWriter struct {
 	store    logstore.Store // nil: logs are dropped
-	view     *view
+	objects  *objectIndex
 	now      func() time.Time
 	sendAck  func(robotID string, a wire.LogAck)
 	onChange func(types.UID) // a log has grown
-	isGone   func() bool     // a task that is not in the view is certainly deleted
+	isGone   func() bool     // a task that is not in the index is certainly deleted
 	onError  func(robotID string, err error)
 	m        *metrics
 	log      logr.Logger
@@ -99,7 +100,7 @@ func (l *logWriter) logStateChange(old, t *robotv1.Task) {
 	if old == nil || old.Status.State == t.Status.State || t.Status.Attempt < 1 {
 		return
 	}
-	line := fmt.Sprintf("task changed state %s -> %s", or(old.Status.State, "pending"), t.Status.State)
+	line := fmt.Sprintf("task changed state %s -> %s", cmp.Or(old.Status.State, "pending"), t.Status.State)
 	if robot := t.CurrentRobot(); robot != "" {
 		line += " on " + robot
 	}
@@ -176,7 +177,7 @@ func (w *logWorker) writeItem(ctx context.Context, it logItem) error {
 // or the attempt was never that robot's. A nil task that is wanted is unknown yet: the
 // robot gets no answer and sends again.
 func (w *logWorker) findTask(it logItem, attempt int32) (t *robotv1.Task, wanted bool) {
-	t = w.view.task(it.uid)
+	t = w.objects.task(it.uid)
 	switch {
 	case t == nil:
 		return nil, !w.isGone()

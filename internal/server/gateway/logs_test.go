@@ -128,12 +128,12 @@ func TestLogWriter_AcceptsLogsOnlyFromTaskRobot(t *testing.T) {
 		t.Fatal(err)
 	}
 	task := newBoundTask("t1", "r1")
-	v := newView()
+	v := newObjectIndex()
 	v.deliverTask(task)
 	caughtUp := false
 	heard := map[string]*answers{"r1": {}, "r2": {}}
 	l := &logWriter{
-		store: files, view: v, now: time.Now, onChange: func(types.UID) {}, isGone: func() bool { return caughtUp }, onError: func(string, error) {}, m: m,
+		store: files, objects: v, now: time.Now, onChange: func(types.UID) {}, isGone: func() bool { return caughtUp }, onError: func(string, error) {}, m: m,
 		sendAck: func(robot string, a wire.LogAck) {
 			heard[robot].mu.Lock()
 			defer heard[robot].mu.Unlock()

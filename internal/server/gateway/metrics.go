@@ -26,26 +26,26 @@ type metrics struct {
 
 func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 	m := &metrics{
-		received:           newCounter("k8s4r_server_received_messages_total", "MQTT messages that the server took in.", "kind"),
-		sent:               newCounter("k8s4r_server_sent_messages_total", "MQTT messages that the server handed to the broker.", "kind"),
-		dropped:            newCounter("k8s4r_server_dropped_messages_total", "MQTT messages that had no effect.", "kind", "reason"),
+		received:           newCounter("k8s4r_server_received_messages_total", "MQTT messages that the server received.", "kind"),
+		sent:               newCounter("k8s4r_server_sent_messages_total", "MQTT messages that the server queued for the broker.", "kind"),
+		dropped:            newCounter("k8s4r_server_dropped_messages_total", "MQTT messages and reports that had no effect, by reason.", "kind", "reason"),
 		illegalTransitions: newCounter("k8s4r_server_illegal_transitions_total", "Reports that the task's state machine does not allow.", "state", "signal"),
-		transitions:        newCounter("k8s4r_task_transitions_total", "Changes of a task's state that were written, by the states before and after.", "from", "to"),
+		transitions:        newCounter("k8s4r_task_transitions_total", "Changes of a task's state that the server has written, by the states before and after.", "from", "to"),
 		taskWrites:         newCounter("k8s4r_server_task_writes_total", "Writes of Task status.", "result"),
 		robotWrites:        newCounter("k8s4r_server_robot_writes_total", "Writes of Robots and their status.", "result"),
 		coalesced: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "k8s4r_server_coalesced_reports_total", Help: "Reports that shared the write of a later one.",
 		}),
 		logBytes: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "k8s4r_server_received_log_bytes_total", Help: "Output of tasks that robots have sent, repetitions included.",
+			Name: "k8s4r_server_received_log_bytes_total", Help: "Bytes of task output that the server has received, including repeated pieces.",
 		}),
-		usedCores:  newGauge("k8s4r_server_task_cpu_cores", "Cores that running tasks use together, as robots last said."),
-		usedMemory: newGauge("k8s4r_server_task_memory_bytes", "Memory that running tasks have together, as robots last said."),
-		robots:     newGauge("k8s4r_server_connected_robots", "Robots that are in contact, as their Robot objects say."),
-		brokerUp:   newGauge("k8s4r_server_broker_connected", "1 while this server speaks to the MQTT broker; one that stands by does not."),
+		usedCores:  newGauge("k8s4r_server_task_cpu_cores", "Sum of the CPU cores that running tasks use, as robots last reported it."),
+		usedMemory: newGauge("k8s4r_server_task_memory_bytes", "Sum of the memory that running tasks use, as robots last reported it."),
+		robots:     newGauge("k8s4r_server_connected_robots", "Robots whose condition Connected is True."),
+		brokerUp:   newGauge("k8s4r_server_broker_connected", "1 while this server is connected to the MQTT broker, 0 otherwise. Only the leader connects."),
 		reportLag: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "k8s4r_server_report_lag_seconds",
-			Help:    "Time from when a report of a task was heard until what it says was written.",
+			Help:    "Time from the receipt of a report about a task until it was written to the Task.",
 			Buckets: prometheus.ExponentialBuckets(0.005, 2, 14), // 5 ms to 40 s
 		}),
 	}

@@ -18,7 +18,7 @@ type modelServer struct {
 	m *model
 	// up is set while it runs and is connected to the broker.
 	up       bool
-	view     *view
+	objects  *objectIndex
 	lists    *taskLists
 	downlink *downlink
 	words    *robotStates
@@ -27,16 +27,16 @@ type modelServer struct {
 }
 
 func (m *model) startServer() {
-	s := &modelServer{m: m, up: true, view: newView(), words: newRobotStates(false)}
+	s := &modelServer{m: m, up: true, objects: newObjectIndex(), words: newRobotStates(false)}
 	m.server = s
 	now := func() time.Time { return m.now }
 	connected := func() int64 { return 1 }
 	s.lists = &taskLists{
-		now: now, view: s.view, protocolOf: alwaysV2, publish: s.publish, onTooLarge: func(string, int) {}, upConnection: connected, currentConnection: connected,
+		now: now, objects: s.objects, protocolOf: alwaysV2, publish: s.publish, onTooLarge: func(string, int) {}, upConnection: connected, currentConnection: connected,
 	}
 	s.lists.initMaps()
 	s.downlink = &downlink{
-		now: now, view: s.view, protocolOf: alwaysV2, dispatchEpoch: s.lists.dispatchEpoch,
+		now: now, objects: s.objects, protocolOf: alwaysV2, dispatchEpoch: s.lists.dispatchEpoch,
 		publish: func(connection int64, robotID string, _ *robotv1.Task, payload []byte) bool {
 			return s.publish(connection, robotID, wire.KindDispatch, payload, false)
 		},
@@ -45,14 +45,14 @@ func (m *model) startServer() {
 	}
 	s.downlink.initMaps()
 	for _, id := range m.robotIDs() {
-		s.view.putRobot(m.robots[id])
+		s.objects.putRobot(m.robots[id])
 	}
 	highest := uint64(0)
 	for _, name := range m.taskNames() {
-		s.view.deliverTask(m.tasks[name])
+		s.objects.deliverTask(m.tasks[name])
 		highest = max(highest, versionOf(m.tasks[name].ResourceVersion))
 	}
-	s.view.raiseVersion(max(highest, uint64(m.version)))
+	s.objects.raiseVersion(max(highest, uint64(m.version)))
 	s.lists.sendAll(1, m.now)
 	for _, name := range m.taskNames() {
 		s.downlink.onTaskChanged(m.tasks[name].UID)
@@ -83,7 +83,7 @@ func (s *modelServer) deliver() {
 	}
 	t := s.news[0]
 	s.news = s.news[1:]
-	if old, fresh := s.view.deliverTask(t); fresh {
+	if old, fresh := s.objects.deliverTask(t); fresh {
 		s.lists.onTaskChanged(old, t)
 		s.downlink.onTaskChanged(t.UID)
 	}
@@ -113,7 +113,7 @@ func (s *modelServer) answerRegistration(id string) {
 	})
 	s.lists.resendList(id)
 	s.lists.sendList(id)
-	s.downlink.onRobotRegistered(id, s.view.tasksOn(id), false)
+	s.downlink.onRobotRegistered(id, s.objects.tasksOn(id), false)
 	s.sync(id)
 }
 
@@ -147,13 +147,13 @@ func (s *modelServer) sync(id string) {
 			}
 		}
 		s.m.writeRobot(id, *steps.status)
-		s.view.putRobot(s.m.robots[id])
+		s.objects.putRobot(s.m.robots[id])
 	}
 }
 
 // receiveReport applies one report and writes the result.
 func (s *modelServer) receiveReport(said modelReport) {
-	t := s.view.task(types.UID(said.TaskUID))
+	t := s.objects.task(types.UID(said.TaskUID))
 	if !s.up || t == nil {
 		return
 	}
@@ -169,7 +169,7 @@ func (s *modelServer) receiveReport(said modelReport) {
 		written, conflict := s.m.writeTask(t, next)
 		switch {
 		case written != nil:
-			old, _ := s.view.storeWrittenTask(written)
+			old, _ := s.objects.storeWrittenTask(written)
 			s.lists.onTaskChanged(old, written)
 			s.downlink.onTaskChanged(written.UID)
 			s.settle(r, v)

@@ -41,7 +41,7 @@ var errDisconnected = errors.New("no connection to the MQTT broker")
 // server is connected. Legacy agents send each message once.
 const sessionExpiry = 10 * 60
 
-// mqttClient is the connection to the broker. It reconnects for ever and resumes the
+// mqttClient is the connection to the broker. It reconnects forever and resumes the
 // session of the previous server, whose queued messages come first. It sets no Receive
 // Maximum, because messages go into queues of the gateway at once.
 type mqttClient struct {
@@ -94,108 +94,108 @@ func newMQTTClient(rawURL, clientID string, secure *tls.Config, log logr.Logger)
 	if err != nil {
 		return nil, err
 	}
-	l := &mqttClient{url: u, clientID: clientID, tls: secure, log: log}
-	l.connectionCtx, l.endConnection = context.WithCancel(context.Background())
-	for i := range l.queues {
-		l.queues[i] = make(chan message, sendQueue)
+	c := &mqttClient{url: u, clientID: clientID, tls: secure, log: log}
+	c.connectionCtx, c.endConnection = context.WithCancel(context.Background())
+	for i := range c.queues {
+		c.queues[i] = make(chan message, sendQueue)
 	}
-	return l, nil
+	return c, nil
 }
 
 // run keeps the connection until ctx ends, and then disconnects.
-func (l *mqttClient) run(ctx context.Context) error {
+func (c *mqttClient) run(ctx context.Context) error {
 	// The connection outlives ctx until it has sent DISCONNECT.
-	life, hangUp := context.WithCancel(context.WithoutCancel(ctx))
-	defer hangUp()
-	manager, err := autopaho.NewConnection(life, l.clientConfig(ctx))
+	connectionCtx, closeConnection := context.WithCancel(context.WithoutCancel(ctx))
+	defer closeConnection()
+	manager, err := autopaho.NewConnection(connectionCtx, c.clientConfig(ctx))
 	if err != nil {
 		return fmt.Errorf("connect to the MQTT broker: %w", err)
 	}
 	var wg sync.WaitGroup
-	for _, q := range l.queues {
-		wg.Go(func() { l.sendQueued(ctx, manager, q) })
+	for _, q := range c.queues {
+		wg.Go(func() { c.sendQueued(ctx, manager, q) })
 	}
 	<-ctx.Done()
 	wg.Wait()
-	l.nextConnection()
-	bye, cancel := context.WithTimeout(life, connectTimeout)
+	c.nextConnection()
+	disconnectCtx, cancel := context.WithTimeout(connectionCtx, connectTimeout)
 	defer cancel()
-	return manager.Disconnect(bye)
+	return manager.Disconnect(disconnectCtx)
 }
 
-func (l *mqttClient) clientConfig(ctx context.Context) autopaho.ClientConfig {
-	c := autopaho.ClientConfig{
-		ServerUrls:            []*url.URL{l.url},
-		TlsCfg:                l.tlsConfigFor(l.url),
+func (c *mqttClient) clientConfig(ctx context.Context) autopaho.ClientConfig {
+	config := autopaho.ClientConfig{
+		ServerUrls:            []*url.URL{c.url},
+		TlsCfg:                c.tlsConfigFor(c.url),
 		KeepAlive:             keepAlive,
 		ConnectTimeout:        connectTimeout,
 		ReconnectBackoff:      autopaho.NewConstantBackoff(reconnectPause),
 		SessionExpiryInterval: sessionExpiry,
-		OnConnectionUp: func(m *autopaho.ConnectionManager, c *paho.Connack) {
-			l.outageLogged.Store(false)
-			go l.subscribeAll(ctx, m, l.nextConnection(), c.SessionPresent)
+		OnConnectionUp: func(m *autopaho.ConnectionManager, connack *paho.Connack) {
+			c.outageLogged.Store(false)
+			go c.subscribeAll(ctx, m, c.nextConnection(), connack.SessionPresent)
 		},
 		OnConnectionDown: func() bool {
-			l.nextConnection()
-			l.log.Info("lost the connection to the MQTT broker", "broker", l.url.Redacted())
+			c.nextConnection()
+			c.log.Info("lost the connection to the MQTT broker", "broker", c.url.Redacted())
 			return true
 		},
 		OnConnectError: func(err error) {
-			if !l.outageLogged.Swap(true) {
-				l.log.Info("cannot reach the MQTT broker; retrying", "broker", l.url.Redacted(), "reason", err.Error())
+			if !c.outageLogged.Swap(true) {
+				c.log.Info("cannot reach the MQTT broker; retrying", "broker", c.url.Redacted(), "reason", err.Error())
 			}
 		},
 		ClientConfig: paho.ClientConfig{
-			ClientID: l.clientID,
+			ClientID: c.clientID,
 			Session:  freshSession{state.NewInMemory()},
 			OnPublishReceived: []func(paho.PublishReceived) (bool, error){
 				func(p paho.PublishReceived) (bool, error) {
-					l.receive(p.Packet.Topic, p.Packet.Payload, p.Packet.Properties.User.Get(traceparent.Property))
+					c.receive(p.Packet.Topic, p.Packet.Payload, p.Packet.Properties.User.Get(traceparent.Property))
 					return true, nil
 				},
 			},
 		},
 	}
-	if u := l.url.User; u != nil {
-		c.ConnectUsername = u.Username()
+	if u := c.url.User; u != nil {
+		config.ConnectUsername = u.Username()
 		if password, ok := u.Password(); ok {
-			c.ConnectPassword = []byte(password)
+			config.ConnectPassword = []byte(password)
 		}
 	}
-	return c
+	return config
 }
 
 // tlsConfigFor returns the TLS configuration with the host that the certificate must
 // name.
-func (l *mqttClient) tlsConfigFor(u *url.URL) *tls.Config {
-	if l.tls == nil {
+func (c *mqttClient) tlsConfigFor(u *url.URL) *tls.Config {
+	if c.tls == nil {
 		return nil
 	}
-	c := l.tls.Clone()
-	c.ServerName = u.Hostname()
-	return c
+	config := c.tls.Clone()
+	config.ServerName = u.Hostname()
+	return config
 }
 
 // subscribeAll subscribes to all topics, and retries while this connection is the
 // current one.
-func (l *mqttClient) subscribeAll(ctx context.Context, m *autopaho.ConnectionManager, connection int64, backlog bool) {
+func (c *mqttClient) subscribeAll(ctx context.Context, m *autopaho.ConnectionManager, connection int64, backlog bool) {
 	s := &paho.Subscribe{}
 	for _, filter := range wire.ServerSubscriptions() {
 		// No retained messages: a broker that lets robots retain theirs would send them
 		// again with each connection, even after the robot was revoked.
 		s.Subscriptions = append(s.Subscriptions, paho.SubscribeOptions{Topic: filter, QoS: wire.QoS, RetainHandling: 2})
 	}
-	for ctx.Err() == nil && l.isCurrent(connection) {
+	for ctx.Err() == nil && c.isCurrent(connection) {
 		_, err := m.Subscribe(ctx, s)
 		if err == nil {
-			l.log.Info("connected to the MQTT broker", "broker", l.url.Redacted())
-			l.onSubscribed(connection, backlog)
-			if l.markUp(connection) {
-				l.onUp()
+			c.log.Info("connected to the MQTT broker", "broker", c.url.Redacted())
+			c.onSubscribed(connection, backlog)
+			if c.markUp(connection) {
+				c.onUp()
 			}
 			return
 		}
-		l.log.Error(err, "subscribe at the MQTT broker")
+		c.log.Error(err, "subscribe at the MQTT broker")
 		select {
 		case <-ctx.Done():
 		case <-time.After(reconnectPause):
@@ -205,61 +205,61 @@ func (l *mqttClient) subscribeAll(ctx context.Context, m *autopaho.ConnectionMan
 
 // nextConnection records that a connection has begun or ended, and returns the number of
 // the next one, which is not up until it is subscribed.
-func (l *mqttClient) nextConnection() int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.connection++
-	l.isUp = false
-	l.endConnection()
-	l.connectionCtx, l.endConnection = context.WithCancel(context.Background())
-	return l.connection
+func (c *mqttClient) nextConnection() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.connection++
+	c.isUp = false
+	c.endConnection()
+	c.connectionCtx, c.endConnection = context.WithCancel(context.Background())
+	return c.connection
 }
 
-func (l *mqttClient) isCurrent(connection int64) bool { return l.connectionContext(connection) != nil }
+func (c *mqttClient) isCurrent(connection int64) bool { return c.connectionContext(connection) != nil }
 
 // connectionContext returns a context that ends with the connection, or nil if it is not
 // the current one.
-func (l *mqttClient) connectionContext(connection int64) context.Context {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.connection != connection {
+func (c *mqttClient) connectionContext(connection int64) context.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.connection != connection {
 		return nil
 	}
-	return l.connectionCtx
+	return c.connectionCtx
 }
 
 // markUp marks the connection as up, unless it has ended while it was subscribed: the
 // server would then report ready without a connection.
-func (l *mqttClient) markUp(connection int64) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.isUp = l.connection == connection
-	return l.isUp
+func (c *mqttClient) markUp(connection int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.isUp = c.connection == connection
+	return c.isUp
 }
 
 // checkUp returns an error unless the client is connected and subscribed.
-func (l *mqttClient) checkUp() error {
-	if l.upConnection() == 0 {
+func (c *mqttClient) checkUp() error {
+	if c.upConnection() == 0 {
 		return errDisconnected
 	}
 	return nil
 }
 
 // upConnection returns the number of the connection that is up, or zero.
-func (l *mqttClient) upConnection() int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.isUp {
+func (c *mqttClient) upConnection() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.isUp {
 		return 0
 	}
-	return l.connection
+	return c.connection
 }
 
 // currentConnection returns the number of the current connection, up or not.
-func (l *mqttClient) currentConnection() int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.connection
+func (c *mqttClient) currentConnection() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.connection
 }
 
 // freshSession discards the client's side of a session with each connection. A dispatch
@@ -276,48 +276,48 @@ func (f freshSession) ConAckReceived(conn io.Writer, c *packets.Connect, a *pack
 
 // enqueueMessage queues a message for its connection, and reports whether there was
 // room. Messages of one robot keep their order.
-func (l *mqttClient) enqueueMessage(robotID string, m message) bool {
+func (c *mqttClient) enqueueMessage(robotID string, m message) bool {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(robotID))
 	select {
-	case l.queues[h.Sum32()%senderCount] <- m:
+	case c.queues[h.Sum32()%senderCount] <- m:
 		return true
 	default:
 		return false
 	}
 }
 
-func (l *mqttClient) sendQueued(ctx context.Context, m *autopaho.ConnectionManager, queue <-chan message) {
+func (c *mqttClient) sendQueued(ctx context.Context, m *autopaho.ConnectionManager, queue <-chan message) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case msg := <-queue:
-			l.sendOne(ctx, m, msg)
+			c.sendOne(ctx, m, msg)
 		}
 	}
 }
 
 // sendOne publishes a message. Errors are only logged: the server repeats everything, or
 // is asked for it again.
-func (l *mqttClient) sendOne(ctx context.Context, m *autopaho.ConnectionManager, msg message) {
-	life := l.connectionContext(msg.connection)
-	if life == nil {
+func (c *mqttClient) sendOne(ctx context.Context, m *autopaho.ConnectionManager, msg message) {
+	connectionCtx := c.connectionContext(msg.connection)
+	if connectionCtx == nil {
 		return
 	}
 	// Without the connection's context, Publish would wait for an acknowledgement that
 	// cannot come any more, and delay later messages after each reconnect.
-	onIt, cancel := context.WithTimeout(life, publishTimeout)
+	publishCtx, cancel := context.WithTimeout(connectionCtx, publishTimeout)
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
-	_, err := m.Publish(onIt, &paho.Publish{
+	_, err := m.Publish(publishCtx, &paho.Publish{
 		Topic: msg.topic, QoS: wire.QoS, Retain: msg.retain, Payload: msg.payload,
 		Properties: msg.publishProperties(),
 	})
 	if msg.trace.Sampled {
-		l.tracer.Record(tracing.PublishSpan(msg.trace, msg.topic, msg.enqueuedAt, time.Now(), err))
+		c.tracer.Record(tracing.PublishSpan(msg.trace, msg.topic, msg.enqueuedAt, time.Now(), err))
 	}
 	if err != nil {
-		l.log.V(1).Info("message was not sent", "topic", msg.topic, "reason", err.Error())
+		c.log.V(1).Info("message was not sent", "topic", msg.topic, "reason", err.Error())
 	}
 }

@@ -27,12 +27,12 @@ func TestView_SendsTaskOnlyToItsNamespace(t *testing.T) {
 				task.Status.State, task.Status.LostAttempt, task.Status.Attempt = "pending", 1, 2
 			}
 			l := newLongLink()
-			l.view.removeRobot(l.view.robot("r1"))
-			l.view.putRobot(robotAged(c.robotIn, "r1", 0))
-			l.view.deliverTask(atVersion(task, 1))
+			l.objects.removeRobot(l.objects.robot("r1"))
+			l.objects.putRobot(robotAged(c.robotIn, "r1", 0))
+			l.objects.deliverTask(atVersion(task, 1))
 			l.onTaskChanged(task.UID)
 			l.passTime(time.Minute)
-			if listed := len(l.view.tasksOn("r1")) > 0; listed != c.sent || !original && l.sent > 0 != c.sent {
+			if listed := len(l.objects.tasksOn("r1")) > 0; listed != c.sent || !original && l.sent > 0 != c.sent {
 				t.Errorf("%s, an original %v: listed %v, sent %d times", c.name, original, listed, l.sent)
 			}
 		}

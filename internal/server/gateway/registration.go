@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,7 +23,7 @@ var (
 // syncRobot writes what the robot has reported to its Robot, and answers its
 // registration once the manager has approved it.
 func (b *Gateway) syncRobot(ctx context.Context, id string) error {
-	w, r := b.robots.stateOf(id), b.view.robot(id)
+	w, r := b.robots.stateOf(id), b.objects.robot(id)
 	token, refused, err := b.checkToken(ctx, id, w, r)
 	if refused || err != nil {
 		return err
@@ -58,7 +59,7 @@ func (b *Gateway) sendResponse(id string, a *wire.Response) {
 
 // createRobot creates the Robot. Its status needs a second write.
 func (b *Gateway) createRobot(ctx context.Context, id string, w robotState, token jointoken.Token) error {
-	r := newRobot(or(token.Namespace, b.cfg.RobotNamespace), id, token.Labels, w)
+	r := newRobot(cmp.Or(token.Namespace, b.cfg.RobotNamespace), id, token.Labels, w)
 	err := b.client.Create(ctx, r)
 	b.m.robotWrites.WithLabelValues(resultLabel(err)).Inc()
 	if apierrors.IsAlreadyExists(err) {
@@ -97,13 +98,13 @@ func (b *Gateway) writeRobotStatus(ctx context.Context, r *robotv1.Robot, s robo
 
 // handleRobotWrite stores the result of a write, or reads the Robot again after a
 // conflict.
-func (b *Gateway) handleRobotWrite(ctx context.Context, next *robotv1.Robot, err error, act string) error {
+func (b *Gateway) handleRobotWrite(ctx context.Context, next *robotv1.Robot, err error, action string) error {
 	b.m.robotWrites.WithLabelValues(resultLabel(err)).Inc()
 	switch {
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 		return b.rereadRobot(ctx, next)
 	case err != nil:
-		return fmt.Errorf("%s %s: %w", act, next.Name, err)
+		return fmt.Errorf("%s %s: %w", action, next.Name, err)
 	}
 	b.handleRobotUpdate(next)
 	return nil
@@ -116,7 +117,7 @@ func (b *Gateway) rereadRobot(ctx context.Context, r *robotv1.Robot) error {
 	err := b.apiReader.Get(ctx, client.ObjectKeyFromObject(r), &now)
 	switch {
 	case apierrors.IsNotFound(err):
-		b.view.removeRobot(r)
+		b.objects.removeRobot(r)
 	case err != nil:
 		return fmt.Errorf("read robot %s again: %w", r.Name, err)
 	default:

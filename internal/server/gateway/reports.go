@@ -37,13 +37,13 @@ const (
 type reportWriter struct {
 	window  time.Duration
 	now     func() time.Time
-	view    *view
+	objects *objectIndex
 	live    client.Reader
 	writer  client.SubResourceWriter
 	sendAck func(robotID string, t wire.TaskAck)
 	onWrite func(*robotv1.Task) // each write
 	tracer  *tracing.Tracer     // of runs; nil: no traces
-	isGone  func() bool         // a task that is not in the view is certainly deleted
+	isGone  func() bool         // a task that is not in the index is certainly deleted
 	m       *metrics
 	log     logr.Logger
 	queues  [reportWorkers]chan report
@@ -189,7 +189,7 @@ func (w *reportWorker) writeDue(ctx context.Context) {
 func (w *reportWorker) writeBatch(ctx context.Context, uid types.UID, rs []report) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	t := w.view.task(uid)
+	t := w.objects.task(uid)
 	for {
 		if t == nil {
 			w.dropOrphans(rs)
@@ -233,13 +233,13 @@ func (w *reportWorker) recordTrace(was, is *robotv1.Task, rs []report) {
 	if was == is || w.tracer == nil {
 		return
 	}
-	var said trace.Context
+	var dispatched trace.Context
 	for _, r := range rs {
 		if r.attempt == is.Status.Attempt && r.trace != (trace.Context{}) {
-			said = r.trace
+			dispatched = r.trace
 		}
 	}
-	w.tracer.Record(tracing.RunSpans(was, is, said)...)
+	w.tracer.Record(tracing.RunSpans(was, is, dispatched)...)
 }
 
 // rereadTask reads a task without the cache. It returns nil if the task is deleted.
@@ -285,7 +285,7 @@ func (w *reportWorker) observeLag(r report) {
 }
 
 // dropOrphans drops reports about a task that does not exist. Robots know UIDs only from
-// dispatches of a server that had seen the Task; so once our view has caught up, the
+// dispatches of a server that had seen the Task; so once our index has caught up, the
 // Task is deleted, and the report is acknowledged. The API cannot find objects by UID.
 func (w *reportWorker) dropOrphans(rs []report) {
 	for _, r := range rs {

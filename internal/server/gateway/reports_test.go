@@ -31,7 +31,7 @@ func TestReportWorker_MergesEndIntoPendingStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, about := newView(), map[types.UID]report{}
+	v, about := newObjectIndex(), map[types.UID]report{}
 	for n := range 2 {
 		task := atVersion(taskIn(lifecycle.TaskDispatching, 1), uint64(n+1))
 		r := reportOf(wire.ReportRunning, "Started", 0)
@@ -42,7 +42,7 @@ func TestReportWorker_MergesEndIntoPendingStart(t *testing.T) {
 	queue := make(chan report, 4)
 	var wrote []string
 	q := &reportWriter{
-		now: func() time.Time { return clock }, view: v, onWrite: func(*robotv1.Task) {}, isGone: func() bool { return false },
+		now: func() time.Time { return clock }, objects: v, onWrite: func(*robotv1.Task) {}, isGone: func() bool { return false },
 		sendAck: func(string, wire.TaskAck) {}, m: m, log: logr.Discard(),
 	}
 	q.writer = slowWriter{during: func(task *robotv1.Task) {

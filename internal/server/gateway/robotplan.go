@@ -43,7 +43,7 @@ func planRobot(now time.Time, id string, w robotState, r *robotv1.Robot, offline
 		return robotActions{create: w.awaitsResponse}
 	}
 	var s robotActions
-	if was := labelsOf(r); !w.registered.IsZero() { // with a heartbeat it says nothing of them
+	if was := labelsOf(r); !w.registered.IsZero() { // a heartbeat reports no labels
 		if now := was.mergeReported(w.labels); !now.equal(was) {
 			s.labels = &now
 		}
@@ -74,9 +74,9 @@ func nextRobotStatus(now robotv1.RobotStatus, w robotState, offlineAfter time.Du
 	} else if next.Agent == nil && w.protocol != "" {
 		next.Agent = &robotv1.AgentInfo{Protocol: w.protocol}
 	}
-	if heard := w.storedLastSeen(); !heard.IsZero() {
-		next.LastHeartbeatTime = &metav1.MicroTime{Time: heard}
-		next.AcknowledgedUntil = &metav1.MicroTime{Time: heard.Add(offlineAfter / 3)}
+	if lastSeen := w.storedLastSeen(); !lastSeen.IsZero() {
+		next.LastHeartbeatTime = &metav1.MicroTime{Time: lastSeen}
+		next.AcknowledgedUntil = &metav1.MicroTime{Time: lastSeen.Add(offlineAfter / 3)}
 	}
 	setConnected(next, w)
 	setResponsive(next, w)
@@ -148,8 +148,8 @@ func needsWrite(was, next robotv1.RobotStatus, w robotState) bool {
 // robot's self-stop deadline counts from the last acknowledged one, and the manager's
 // from the status: a later acknowledgement could let a replacement start while the robot
 // still runs the task.
-func coversHeartbeat(s robotv1.RobotStatus, heard time.Time) bool {
-	return s.AcknowledgedUntil != nil && !heard.After(s.AcknowledgedUntil.Time)
+func coversHeartbeat(s robotv1.RobotStatus, lastSeen time.Time) bool {
+	return s.AcknowledgedUntil != nil && !lastSeen.After(s.AcknowledgedUntil.Time)
 }
 
 func equalConditions(a, b []metav1.Condition) bool {
@@ -210,18 +210,18 @@ func labelsOf(r *robotv1.Robot) robotLabels {
 
 // mergeReported adds the labels that the robot reports now, and removes those that it no
 // longer reports. Labels that a user has set or changed stay.
-func (l robotLabels) mergeReported(said map[string]string) robotLabels {
+func (l robotLabels) mergeReported(nowReported map[string]string) robotLabels {
 	next := robotLabels{all: map[string]string{}, reported: map[string]string{}}
 	for k, v := range l.all {
 		if own, is := l.reported[k]; !is || own != v {
 			next.all[k] = v
 		}
 	}
-	for _, k := range slices.Sorted(maps.Keys(said)) {
+	for _, k := range slices.Sorted(maps.Keys(nowReported)) {
 		if _, there := next.all[k]; there || k == "" || len(k) > maxText || len(next.all) >= maxLabels {
 			continue
 		}
-		v := truncateText(said[k])
+		v := truncateText(nowReported[k])
 		next.all[k], next.reported[k] = v, v
 	}
 	return next

@@ -52,7 +52,7 @@ func needsSecrets(t *robotv1.Task, action string) bool {
 // dispatchSecrets reads the secrets of a task and sends its dispatch. Values are not
 // kept; a repetition reads them again.
 func (b *Gateway) dispatchSecrets(ctx context.Context, uid types.UID) error {
-	t := b.view.task(uid)
+	t := b.objects.task(uid)
 	if wantedAction(t) != wire.ActionCreate {
 		return nil
 	}

@@ -306,11 +306,11 @@ func TestDownlink_DropsLateSecrets(t *testing.T) {
 }
 
 func TestTaskList_OmitsTasksWithSecretsForLegacyAgent(t *testing.T) {
-	v := newView()
+	v := newObjectIndex()
 	v.deliverTask(atVersion(newTaskWithSecret("t1"), 1))
 	v.deliverTask(atVersion(newBoundTask("t2", "r1"), 2))
 	for speaks, want := range map[string]int{robotv1.ProtocolV1: 1, robotv1.ProtocolV2: 2} {
-		l := &taskLists{view: v, protocolOf: func(string) string { return speaks }}
+		l := &taskLists{objects: v, protocolOf: func(string) string { return speaks }}
 		if l.initMaps(); len(l.activeTasksLocked("r1")) != want {
 			t.Errorf("%s: %d tasks are named, want %d", speaks, len(l.activeTasksLocked("r1")), want)
 		}

@@ -29,7 +29,7 @@ const listWindow = 200 * time.Millisecond
 //     robot, so a list that was made before the dispatch, and therefore may
 //     lack it, is always older than it;
 //   - a list gets an epoch of at least that of each dispatch sent before it to
-//     its robot. It is made from a view that has those Tasks in it, so one that
+//     its robot. It is made from an index that has those Tasks in it, so one that
 //     it lacks has ended, moved or gone since, and stopping it is right;
 //   - a list is at least as new as the highest resource version that an
 //     informer delivered, its first list's among them, so the first list of a
@@ -41,7 +41,7 @@ const listWindow = 200 * time.Millisecond
 // A new server publishes every list before its first dispatch.
 type taskLists struct {
 	now               func() time.Time
-	view              *view
+	objects           *objectIndex
 	protocolOf        func(robotID string) string
 	publish           func(connection int64, robotID string, k wire.Kind, payload []byte, retain bool) bool
 	onTooLarge        func(robotID string, tasks int) // for one message
@@ -108,7 +108,7 @@ func (l *taskLists) recordEnd(r report) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	// Under the lock: read before it, the Task may have ended and been settled.
-	t := l.view.task(r.uid)
+	t := l.objects.task(r.uid)
 	if !isListed(t) || !canReport(t, r) || t.Status.Attempt != r.attempt {
 		return
 	}
@@ -151,7 +151,7 @@ func (l *taskLists) canceledOn(robotID string) []wire.TaskReference {
 	if !l.asksForEnds(robotID) {
 		return nil
 	}
-	return sortRefs(l.view.canceledOn(robotID))
+	return sortRefs(l.objects.canceledOn(robotID))
 }
 
 // markMoved marks the lists of the robots that an attempt moved from and to.
@@ -217,7 +217,7 @@ func (l *taskLists) resendList(robotID string) {
 // sendAll publishes the lists of all robots. Lists of legacy agents that name tasks wait
 // until the broker's queued messages have been received.
 func (l *taskLists) sendAll(connection int64, settled time.Time) {
-	for _, id := range l.view.robotIDs() {
+	for _, id := range l.objects.robotIDs() {
 		if !l.postponeList(id, settled) {
 			l.sendListOn(connection, id)
 		}
@@ -351,21 +351,21 @@ func (l *taskLists) sendListLocked(connection int64, robotID string) {
 	if connection != l.currentConnection() {
 		return
 	}
-	speaks := l.protocolOf(robotID)
-	if speaks == "" {
+	protocol := l.protocolOf(robotID)
+	if protocol == "" {
 		return // is sent when the robot registers
 	}
-	// Read the epoch first: later changes of the view are only newer.
-	epoch := l.view.highestVersion()
+	// Read the epoch first: later changes of the index are only newer.
+	epoch := l.objects.highestVersion()
 	tasks := l.activeTasksLocked(robotID)
 	c := l.stateLocked(robotID)
 	c.firstEnd = time.Time{}
 	refs, over := refsOf(tasks), l.canceledOn(robotID)
-	if c.protocol == speaks && slices.EqualFunc(c.refs, refs, equalAttempts) && slices.EqualFunc(c.canceled, over, equalAttempts) {
+	if c.protocol == protocol && slices.EqualFunc(c.refs, refs, equalAttempts) && slices.EqualFunc(c.canceled, over, equalAttempts) {
 		return
 	}
 	epoch = max(epoch, c.dispatch, c.list)
-	payload := encodeList(tasks, speaks, wire.TaskList{Tasks: []wire.Task{}, Refs: refs, Canceled: over, Epoch: epoch, RobotUID: l.view.robotUID(robotID)})
+	payload := encodeList(tasks, protocol, wire.TaskList{Tasks: []wire.Task{}, Refs: refs, Canceled: over, Epoch: epoch, RobotUID: l.objects.robotUID(robotID)})
 	if len(payload) > wire.MaxPayload {
 		// The broker would close our connection. The previous list remains: it is too
 		// old to stop anything that should run.
@@ -376,17 +376,17 @@ func (l *taskLists) sendListLocked(connection int64, robotID string) {
 		l.markDirtyLocked(robotID, listWindow)
 		return
 	}
-	c.list, c.refs, c.canceled, c.protocol = epoch, refs, over, speaks
+	c.list, c.refs, c.canceled, c.protocol = epoch, refs, over, protocol
 }
 
 // activeTasksLocked returns the tasks that should be running on a robot. A legacy agent
 // runs tasks that it does not know, so its list has no lost attempts, and no tasks that
 // need a secretEnv.
 func (l *taskLists) activeTasksLocked(robotID string) []*robotv1.Task {
-	document := l.protocolOf(robotID) == robotv1.ProtocolV1
-	return slices.DeleteFunc(l.view.tasksOn(robotID), func(t *robotv1.Task) bool {
+	isLegacy := l.protocolOf(robotID) == robotv1.ProtocolV1
+	return slices.DeleteFunc(l.objects.tasksOn(robotID), func(t *robotv1.Task) bool {
 		attempt, over := l.endedAttempts[t.UID]
-		return !isListed(t) || over && attempt == t.Status.Attempt || document && (isLostAttempt(t) || usesSecrets(t))
+		return !isListed(t) || over && attempt == t.Status.Attempt || isLegacy && (isLostAttempt(t) || usesSecrets(t))
 	})
 }
 
@@ -416,8 +416,8 @@ func equalAttempts(a, b wire.TaskReference) bool {
 }
 
 // encodeList encodes the list in the robot's protocol.
-func encodeList(tasks []*robotv1.Task, speaks string, ours wire.TaskList) []byte {
-	if speaks == robotv1.ProtocolV2 {
+func encodeList(tasks []*robotv1.Task, protocol string, ours wire.TaskList) []byte {
+	if protocol == robotv1.ProtocolV2 {
 		payload, _ := json.Marshal(ours)
 		return payload
 	}
@@ -428,7 +428,7 @@ func encodeList(tasks []*robotv1.Task, speaks string, ours wire.TaskList) []byte
 }
 
 // legacyTasks returns the oldest Tasks that fit into one message. The others are
-// dispatched all the same; the list only restores a legacy agent's memory.
+// dispatched anyway; the list only restores a legacy agent's memory.
 func legacyTasks(tasks []*robotv1.Task) []json.RawMessage {
 	slices.SortFunc(tasks, func(a, b *robotv1.Task) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID))

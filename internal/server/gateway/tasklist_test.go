@@ -15,10 +15,10 @@ import (
 )
 
 // newTestLists returns task lists with all that they have published.
-func newTestLists(speaks string) (*taskLists, *view, *[]wire.TaskList) {
+func newTestLists(speaks string) (*taskLists, *objectIndex, *[]wire.TaskList) {
 	var out []wire.TaskList
-	v := newView()
-	l := &taskLists{now: func() time.Time { return clock }, view: v, protocolOf: func(string) string { return speaks },
+	v := newObjectIndex()
+	l := &taskLists{now: func() time.Time { return clock }, objects: v, protocolOf: func(string) string { return speaks },
 		publish: func(_ int64, _ string, _ wire.Kind, payload []byte, _ bool) bool {
 			list, err := wire.Decode[wire.TaskList](payload)
 			if err != nil {

@@ -368,7 +368,7 @@ func applyReports(now time.Time, t *robotv1.Task, reports []report) (next *robot
 		v := applyReport(now, next, r)
 		verdicts = append(verdicts, v)
 		if v.status != nil {
-			changed := *next // the rest is shared with the view and stays as it is
+			changed := *next // the rest is shared with the index and stays as it is
 			changed.Status = *v.status
 			next = &changed
 		}

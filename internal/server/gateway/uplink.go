@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -35,7 +36,7 @@ func (b *Gateway) receive(topic string, payload []byte, trace string) {
 		return
 	}
 	// An external broker may not know of the revocation.
-	if b.view.isRevoked(a.RobotID) {
+	if b.objects.isRevoked(a.RobotID) {
 		b.countDropped(a.Kind, "revoked")
 		return
 	}
@@ -47,7 +48,7 @@ func (b *Gateway) receive(topic string, payload []byte, trace string) {
 // knownID returns the ID of a robot that has an object, else the empty ID, so that
 // clients cannot fill the memory with invented IDs.
 func (b *Gateway) knownID(id string) string {
-	if b.view.robot(id) == nil {
+	if b.objects.robot(id) == nil {
 		return ""
 	}
 	return id
@@ -86,7 +87,7 @@ func (b *Gateway) identifySender(m inbound, claimedID string) (id, protocol stri
 	if err := m.checkClaimedID(claimedID); err != nil {
 		return m.RobotID, "", err
 	}
-	if r := b.view.robot(m.RobotID); !b.cfg.AllowAnonymous && (r == nil || !requiresCertificate(r)) {
+	if r := b.objects.robot(m.RobotID); !b.cfg.AllowAnonymous && (r == nil || !requiresCertificate(r)) {
 		return m.RobotID, "", errAnonymous
 	}
 	return m.RobotID, robotv1.ProtocolV2, nil
@@ -95,7 +96,7 @@ func (b *Gateway) identifySender(m inbound, claimedID string) (id, protocol stri
 // checkClaimedID returns an error if the robot that a payload names may not
 // publish on the message's topic. An empty ID names the robot of the topic.
 func (m inbound) checkClaimedID(claimedID string) error {
-	if (acl.Client{Role: acl.Robot, RobotID: or(claimedID, m.RobotID)}).CanPublish(m.topic, false) {
+	if (acl.Client{Role: acl.Robot, RobotID: cmp.Or(claimedID, m.RobotID)}).CanPublish(m.topic, false) {
 		return nil
 	}
 	return &impersonationError{m.RobotID, fmt.Sprintf("the payload names another robot, %.80q", claimedID)}
@@ -104,7 +105,7 @@ func (m inbound) checkClaimedID(claimedID string) error {
 // checkAuthenticated refuses messages of a robot without a certificate, unless it
 // is allowed without. The embedded broker checks the same, others may not.
 func (b *Gateway) checkAuthenticated(id string) error {
-	r := b.view.robot(id)
+	r := b.objects.robot(id)
 	if b.cfg.AllowAnonymous || r != nil && requiresCertificate(r) || b.cfg.AllowLegacy && b.lastProtocol(id) == robotv1.ProtocolV1 {
 		return nil
 	}
@@ -126,7 +127,7 @@ func (b *Gateway) checkSharedSender(claimedID string) error {
 	if err := wire.ValidateRobotID(claimedID); err != nil {
 		return err
 	}
-	if r := b.view.robot(claimedID); r != nil && requiresCertificate(r) {
+	if r := b.objects.robot(claimedID); r != nil && requiresCertificate(r) {
 		return &impersonationError{claimedID, "a client without a certificate used a shared topic as this robot, which has one"}
 	}
 	return nil
@@ -157,7 +158,7 @@ func (b *Gateway) handleRegister(m inbound) error {
 }
 
 func (b *Gateway) registerRobot(id, protocol string, r wire.Register) error {
-	known := b.view.robot(id)
+	known := b.objects.robot(id)
 	if !b.robots.updateState(id, known != nil, func(w *robotState) { w.recordRegistration(b.now(), protocol, r) }) {
 		return errTooManyPending
 	}
@@ -174,7 +175,7 @@ func (b *Gateway) registerRobot(id, protocol string, r wire.Register) error {
 func (b *Gateway) sendAll(id, protocol string) {
 	b.taskLists.resendList(id)
 	b.taskLists.sendList(id)
-	b.downlink.onRobotRegistered(id, b.view.tasksOn(id), protocol == robotv1.ProtocolV1)
+	b.downlink.onRobotRegistered(id, b.objects.tasksOn(id), protocol == robotv1.ProtocolV1)
 }
 
 // rejectRegistration sends a robot the reason. Messages on shared topics get no
@@ -194,7 +195,7 @@ func (b *Gateway) handleHeartbeat(m inbound) error {
 	if err != nil {
 		return err
 	}
-	r := b.view.robot(id)
+	r := b.objects.robot(id)
 	switch {
 	case r == nil && protocol == robotv1.ProtocolV1:
 		return b.registerRobot(id, protocol, wire.Register{RobotID: id, Token: h.Token, DeviceInfo: h.DeviceInfo})
@@ -229,7 +230,7 @@ func (b *Gateway) handlePresence(m inbound) error {
 	if err != nil {
 		return err
 	}
-	if b.view.robot(m.RobotID) == nil {
+	if b.objects.robot(m.RobotID) == nil {
 		return nil // there is no object to update
 	}
 	b.robots.updateState(m.RobotID, true, func(w *robotState) { w.recordPresence(b.now(), p) })
@@ -276,7 +277,7 @@ func newReport(m inbound, s wire.Status) (report, error) {
 
 // recordAnswer remembers that a robot reports about its tasks.
 func (b *Gateway) recordAnswer(robotID string) {
-	if b.view.robot(robotID) == nil {
+	if b.objects.robot(robotID) == nil {
 		return
 	}
 	was := b.robots.stateOf(robotID)
@@ -293,8 +294,8 @@ func (b *Gateway) recordAnswer(robotID string) {
 // answered a dispatch for long.
 func (b *Gateway) recordOverdue(o overdueDispatch) {
 	w := b.robots.stateOf(o.robot)
-	lives := w.disconnectReason == "" && w.lastSeen.After(o.since.Add(b.cfg.UnresponsiveAfter/2))
-	if w.unresponsive || !lives || b.now().Sub(o.since) < b.cfg.UnresponsiveAfter {
+	isConnected := w.disconnectReason == "" && w.lastSeen.After(o.since.Add(b.cfg.UnresponsiveAfter/2))
+	if w.unresponsive || !isConnected || b.now().Sub(o.since) < b.cfg.UnresponsiveAfter {
 		return
 	}
 	b.robots.updateState(o.robot, true, func(w *robotState) { w.unresponsive, w.hasAnswered = true, false })
@@ -313,7 +314,7 @@ func (b *Gateway) dropMalformed(robotID, kind string, err error) {
 	}
 	robotID = b.knownID(robotID)
 	if b.rateLimitedLog.Allow(robotID, b.now()) {
-		if r := b.view.robot(robotID); impersonates && r != nil {
+		if r := b.objects.robot(robotID); impersonates && r != nil {
 			b.warn(r, "ImpersonationRefused", "Refused a message: "+err.Error())
 		}
 		b.log.Info("dropped a message", "robot", robotID, "kind", kind, "reason", err.Error())

@@ -39,12 +39,12 @@ func newUsageTracker(m *metrics) *usageTracker {
 
 // recordUsage records the usage of an attempt, and reports whether it is due to be
 // written.
-func (u *usageTracker) recordUsage(now time.Time, said wire.TaskUsage) (due bool) {
+func (u *usageTracker) recordUsage(now time.Time, usage wire.TaskUsage) (due bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	uid, next := types.UID(said.UID), &taskUsage{attempt: said.Attempt, cores: said.CPUPercent / 100, bytes: float64(said.MemoryBytes), written: now}
+	uid, next := types.UID(usage.UID), &taskUsage{attempt: usage.Attempt, cores: usage.CPUPercent / 100, bytes: float64(usage.MemoryBytes), written: now}
 	last := u.byUID[uid]
-	if last != nil && last.attempt == said.Attempt {
+	if last != nil && last.attempt == usage.Attempt {
 		if due = now.Sub(last.written) >= usageWriteInterval; !due {
 			next.written = last.written
 		}
@@ -88,10 +88,10 @@ func isRunningOn(t *robotv1.Task, robot string, attempt int32) bool {
 }
 
 // recordUsages records the usage in a robot's heartbeat.
-func (b *Gateway) recordUsages(robotID string, said []wire.TaskUsage) {
-	for _, s := range said {
+func (b *Gateway) recordUsages(robotID string, usage []wire.TaskUsage) {
+	for _, s := range usage {
 		uid := types.UID(s.UID)
-		if !isRunningOn(b.view.task(uid), robotID, s.Attempt) || !b.usage.recordUsage(b.now(), s) {
+		if !isRunningOn(b.objects.task(uid), robotID, s.Attempt) || !b.usage.recordUsage(b.now(), s) {
 			continue
 		}
 		r := report{robot: robotID, uid: uid, attempt: s.Attempt, usageOnly: true, Status: wire.Status{Resources: &s.ResourceUsage}}

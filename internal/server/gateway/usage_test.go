@@ -120,7 +120,7 @@ func TestUsage_CausesFewWrites(t *testing.T) {
 		}
 		s.b.receive(wire.RobotTopic("r1", wire.KindHeartbeat), payload, "")
 	}
-	eventually(t, "the server sees that it runs", func() bool { return isRunningOn(s.b.view.task(uid), "r1", 1) })
+	eventually(t, "the server sees that it runs", func() bool { return isRunningOn(s.b.objects.task(uid), "r1", 1) })
 	before := s.writesTo("t1")
 	for i := range 100 {
 		beat(float64(i))

@@ -49,7 +49,7 @@ func TestWatchObjects_RecordsHighestVersion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if at := b.view.highestVersion(); at != 500 {
+	if at := b.objects.highestVersion(); at != 500 {
 		t.Errorf("it stands at %d, want 500", at)
 	}
 }

@@ -128,7 +128,7 @@ func (h *Handler) answerFor(err error) (int, identity.CertificateResponse) {
 		return r.status, identity.CertificateResponse{State: identity.StateRefused, Reason: r.reason, Message: r.message}
 	}
 	h.Log.Error(err, "answer a robot")
-	return http.StatusServiceUnavailable, identity.CertificateResponse{State: identity.StateRefused, Reason: identity.ReasonUnavailable, Message: "the server cannot decide this now; try again later"}
+	return http.StatusServiceUnavailable, identity.CertificateResponse{State: identity.StateRefused, Reason: identity.ReasonUnavailable, Message: "the server cannot answer the request now; try again later"}
 }
 
 func sourceAddress(r *http.Request) string {

@@ -13,7 +13,7 @@ import (
 )
 
 // writeTimeout bounds a write to a client. A slow one would keep a file and a goroutine
-// for ever.
+// forever.
 const writeTimeout = time.Minute
 
 // output writes the requested part of a log.

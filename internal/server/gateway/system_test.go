@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -187,7 +188,7 @@ func (s *system) startServer(cfg Config) {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	cfg.MQTTURL = s.url
-	cfg.BacklogWindow = or(cfg.BacklogWindow, 50*time.Millisecond)
+	cfg.BacklogWindow = cmp.Or(cfg.BacklogWindow, 50*time.Millisecond)
 	if cfg.Tokens == nil { // tests of authentication set their own
 		cfg.AllowLegacy, cfg.AllowAnonymous = true, true
 	}

@@ -10,12 +10,12 @@ import (
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
-// view holds the informers' Tasks and Robots, found by what a message names.
+// objectIndex holds the Tasks and Robots of the informers, indexed by UID and robot ID.
 // The objects are shared with the informers and must not be changed.
 //
 // A Task of our own last write replaces the informer's until that has caught
 // up, so that two reports about one task in a row do not end in a conflict.
-type view struct {
+type objectIndex struct {
 	mu      sync.RWMutex
 	tasks   map[types.UID]*robotv1.Task
 	byRobot map[string]map[types.UID]struct{}
@@ -23,8 +23,8 @@ type view struct {
 	version uint64
 }
 
-func newView() *view {
-	return &view{
+func newObjectIndex() *objectIndex {
+	return &objectIndex{
 		tasks:   map[types.UID]*robotv1.Task{},
 		byRobot: map[string]map[types.UID]struct{}{},
 		robots:  map[string][]*robotv1.Robot{},
@@ -32,7 +32,7 @@ func newView() *view {
 }
 
 // task returns the Task with this UID, or nil.
-func (v *view) task(uid types.UID) *robotv1.Task {
+func (v *objectIndex) task(uid types.UID) *robotv1.Task {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	return v.tasks[uid]
@@ -40,7 +40,7 @@ func (v *view) task(uid types.UID) *robotv1.Task {
 
 // tasksOn returns the Tasks that a robot should be running or be notified about, as the
 // robot should see them. Ended Tasks cost nothing here. A revoked robot has none.
-func (v *view) tasksOn(robotID string) []*robotv1.Task {
+func (v *objectIndex) tasksOn(robotID string) []*robotv1.Task {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	if v.isRevokedLocked(robotID) {
@@ -62,7 +62,7 @@ func (v *view) tasksOn(robotID string) []*robotv1.Task {
 
 // isForOtherNamespace reports whether the Robot with this ID is in another namespace
 // than the robot of the Task's attempt.
-func (v *view) isForOtherNamespace(t *robotv1.Task, robotID string) bool {
+func (v *objectIndex) isForOtherNamespace(t *robotv1.Task, robotID string) bool {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	return v.isForOtherNamespaceLocked(t, robotID)
@@ -71,14 +71,14 @@ func (v *view) isForOtherNamespace(t *robotv1.Task, robotID string) bool {
 // isForOtherNamespaceLocked is isForOtherNamespace for callers that hold v.mu. IDs are
 // cluster-wide: after a Robot is deleted, one of another namespace may get its ID, and
 // must not be sent the Task and its secrets.
-func (v *view) isForOtherNamespaceLocked(t *robotv1.Task, robotID string) bool {
+func (v *objectIndex) isForOtherNamespaceLocked(t *robotv1.Task, robotID string) bool {
 	all := v.robots[robotID]
 	return len(all) > 0 && all[0].Namespace != t.NamespaceOfRobot(t.Status.Attempt)
 }
 
 // canceledOn returns the canceled attempts whose end this robot should report. A revoked
 // robot has none.
-func (v *view) canceledOn(robotID string) (over []wire.TaskReference) {
+func (v *objectIndex) canceledOn(robotID string) (over []wire.TaskReference) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	if v.isRevokedLocked(robotID) {
@@ -96,7 +96,7 @@ func (v *view) canceledOn(robotID string) (over []wire.TaskReference) {
 
 // robot returns the Robot with this ID, or nil. If several namespaces have one, it is
 // the oldest.
-func (v *view) robot(id string) *robotv1.Robot {
+func (v *objectIndex) robot(id string) *robotv1.Robot {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	if all := v.robots[id]; len(all) > 0 {
@@ -106,19 +106,19 @@ func (v *view) robot(id string) *robotv1.Robot {
 }
 
 // isRevoked reports whether an operator has revoked this robot.
-func (v *view) isRevoked(id string) bool {
+func (v *objectIndex) isRevoked(id string) bool {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	return v.isRevokedLocked(id)
 }
 
-func (v *view) isRevokedLocked(id string) bool {
+func (v *objectIndex) isRevokedLocked(id string) bool {
 	all := v.robots[id]
 	return len(all) > 0 && all[0].IsRevoked()
 }
 
 // robotUID returns the UID of the Robot, within which epochs are comparable, or "".
-func (v *view) robotUID(id string) string {
+func (v *objectIndex) robotUID(id string) string {
 	if r := v.robot(id); r != nil {
 		return string(r.UID)
 	}
@@ -126,7 +126,7 @@ func (v *view) robotUID(id string) string {
 }
 
 // robotIDs returns the ids of all robots.
-func (v *view) robotIDs() []string {
+func (v *objectIndex) robotIDs() []string {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	ids := make([]string, 0, len(v.robots))
@@ -139,14 +139,14 @@ func (v *view) robotIDs() []string {
 // highestVersion returns the highest resource version that the informer of Tasks has
 // delivered, for a Task or its first list. Our own writes do not count: they may be
 // ahead of pending events.
-func (v *view) highestVersion() uint64 {
+func (v *objectIndex) highestVersion() uint64 {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	return v.version
 }
 
-// raiseVersion records that the view contains all Tasks as of a resource version.
-func (v *view) raiseVersion(version uint64) {
+// raiseVersion records that the index contains all Tasks as of a resource version.
+func (v *objectIndex) raiseVersion(version uint64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.version = max(v.version, version)
@@ -154,7 +154,7 @@ func (v *view) raiseVersion(version uint64) {
 
 // deliverTask stores a Task of the informer. It returns the previous one, and whether
 // the new one is newer.
-func (v *view) deliverTask(t *robotv1.Task) (old *robotv1.Task, news bool) {
+func (v *objectIndex) deliverTask(t *robotv1.Task) (old *robotv1.Task, isNewer bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.version = max(v.version, versionOf(t.ResourceVersion))
@@ -163,7 +163,7 @@ func (v *view) deliverTask(t *robotv1.Task) (old *robotv1.Task, news bool) {
 
 // storeWrittenTask stores the result of our own write or read, unless the informer has
 // not delivered the Task yet or has removed it.
-func (v *view) storeWrittenTask(t *robotv1.Task) (old *robotv1.Task, news bool) {
+func (v *objectIndex) storeWrittenTask(t *robotv1.Task) (old *robotv1.Task, isNewer bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.tasks[t.UID] == nil {
@@ -172,7 +172,7 @@ func (v *view) storeWrittenTask(t *robotv1.Task) (old *robotv1.Task, news bool) 
 	return v.putLocked(t)
 }
 
-func (v *view) putLocked(t *robotv1.Task) (old *robotv1.Task, news bool) {
+func (v *objectIndex) putLocked(t *robotv1.Task) (old *robotv1.Task, isNewer bool) {
 	old = v.tasks[t.UID]
 	if old != nil && versionOf(old.ResourceVersion) >= versionOf(t.ResourceVersion) {
 		return old, false
@@ -189,7 +189,7 @@ func (v *view) putLocked(t *robotv1.Task) (old *robotv1.Task, news bool) {
 }
 
 // removeTask removes a Task, and returns the previous one.
-func (v *view) removeTask(t *robotv1.Task) *robotv1.Task {
+func (v *objectIndex) removeTask(t *robotv1.Task) *robotv1.Task {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.version = max(v.version, versionOf(t.ResourceVersion))
@@ -217,7 +217,7 @@ func robotsOf(t *robotv1.Task) (ids []string) {
 	return ids
 }
 
-func (v *view) unindexLocked(t *robotv1.Task) {
+func (v *objectIndex) unindexLocked(t *robotv1.Task) {
 	for _, id := range robotsOf(t) {
 		delete(v.byRobot[id], t.UID)
 		if len(v.byRobot[id]) == 0 {
@@ -228,7 +228,7 @@ func (v *view) unindexLocked(t *robotv1.Task) {
 
 // putRobot stores a Robot of the informer or of our own write, and reports whether it is
 // newer.
-func (v *view) putRobot(r *robotv1.Robot) (news bool) {
+func (v *objectIndex) putRobot(r *robotv1.Robot) (isNewer bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	all := v.robots[r.Name]
@@ -264,7 +264,7 @@ func insertByAge(all []*robotv1.Robot, r *robotv1.Robot) []*robotv1.Robot {
 }
 
 // removeRobot removes a Robot.
-func (v *view) removeRobot(r *robotv1.Robot) {
+func (v *objectIndex) removeRobot(r *robotv1.Robot) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	var left []*robotv1.Robot

@@ -12,8 +12,8 @@ import (
 // attributeWatcher remembers the attributes of robots that tasks may use, and sends
 // running tasks with templates again when they change.
 type attributeWatcher struct {
-	view *view
-	send func(t *robotv1.Task) // sends a task to its robot again
+	objects *objectIndex
+	send    func(t *robotv1.Task) // sends a task to its robot again
 
 	mu      sync.Mutex
 	byRobot map[string]wire.RobotAttributes // by robot
@@ -36,7 +36,7 @@ func (f *attributeWatcher) recordAttributes(r *robotv1.Robot) {
 // resendTasks sends the robot's running tasks with templates again. The agent renders
 // the templates and starts nothing.
 func (f *attributeWatcher) resendTasks(robotID string) {
-	for _, t := range f.view.tasksOn(robotID) {
+	for _, t := range f.objects.tasksOn(robotID) {
 		if lifecycle.TaskState(t.Status.State) == lifecycle.TaskRunning && len(t.Spec.Templates) > 0 && !isLostAttempt(t) {
 			f.send(t)
 		}

@@ -19,7 +19,7 @@ func templated(name string, state lifecycle.TaskState, templates int) *robotv1.T
 }
 
 func TestGateway_ResendsTemplatesWhenAttributesChange(t *testing.T) {
-	v := newView()
+	v := newObjectIndex()
 	for _, task := range []*robotv1.Task{
 		templated("running", lifecycle.TaskRunning, 1), templated("without", lifecycle.TaskRunning, 0),
 		templated("later", lifecycle.TaskDispatching, 1), templated("ended", lifecycle.TaskCompleted, 1),
@@ -27,7 +27,7 @@ func TestGateway_ResendsTemplatesWhenAttributesChange(t *testing.T) {
 		v.deliverTask(task)
 	}
 	var told []string
-	f := &attributeWatcher{view: v, send: func(t *robotv1.Task) { told = append(told, t.Name) }}
+	f := &attributeWatcher{objects: v, send: func(t *robotv1.Task) { told = append(told, t.Name) }}
 	see := func(labels map[string]string, message string) {
 		f.recordAttributes(&robotv1.Robot{
 			ObjectMeta: metav1.ObjectMeta{Name: "r1", UID: types.UID("r1")},

@@ -23,7 +23,7 @@ func robotAged(namespace, id string, after time.Duration) *robotv1.Robot {
 func TestView_PrefersOldestRobotOfSameID(t *testing.T) {
 	young, a, b := robotAged("0", "r1", time.Second), robotAged("a", "r1", 0), robotAged("b", "r1", 0)
 	for _, order := range [][]*robotv1.Robot{{young, a, b}, {young, b, a}, {a, young, b}, {a, b, young}, {b, young, a}, {b, a, young}} {
-		v := newView()
+		v := newObjectIndex()
 		var came []string
 		for _, r := range order {
 			v.putRobot(r)
