@@ -15,7 +15,7 @@ import (
 )
 
 // apply creates groups first, so that their tasks can start while the status is written.
-// again asks for another reconcile at once.
+// again reports whether to reconcile again at once.
 func (c *Controller) apply(ctx context.Context, j *v1alpha1.Job, actions Actions) (again bool, err error) {
 	for _, why := range actions.Reasons {
 		ctrl.LoggerFrom(ctx).V(1).Info(why)
@@ -83,7 +83,7 @@ func (c *Controller) adoptGroup(ctx context.Context, j *v1alpha1.Job, name strin
 	var known bool
 	c.updateMemory(j, func(m *memory) { known, m.takenNames[name] = m.takenNames[name], true })
 	if known {
-		return false, fmt.Errorf("create task group %s: the name belongs to an object of another owner; delete or rename that", name)
+		return false, fmt.Errorf("create task group %s: the name is used by an object of another owner; delete that object, or rename the job", name)
 	}
 	return true, nil
 }

@@ -31,11 +31,11 @@ func TestController_FailsWhenAllGroupNamesAreTaken(t *testing.T) {
 	c := &Controller{Client: api.Build(), Now: now, expect: kit.NewExpectations(now, logr.Discard()), memory: kit.NewObjectMemory(newMemory)}
 	c.Live = c.Client
 	for _, name := range []string{first, second} {
-		if met, err := c.createGroup(t.Context(), j, newGroup(j, def, name)); !met || err != nil {
-			t.Errorf("%s: another name is tried %v, %v", name, met, err)
+		if again, err := c.createGroup(t.Context(), j, newGroup(j, def, name)); !again || err != nil {
+			t.Errorf("%s: retry with another name %v, %v", name, again, err)
 		}
 	}
-	if met, err := c.createGroup(t.Context(), j, newGroup(j, def, second)); met || err == nil {
-		t.Errorf("tries again at once: %v, %v", met, err)
+	if again, err := c.createGroup(t.Context(), j, newGroup(j, def, second)); again || err == nil {
+		t.Errorf("with both names taken: retry %v, %v", again, err)
 	}
 }

@@ -131,7 +131,7 @@ func (p *plan) planUpdates() {
 		next := g.DeepCopy()
 		next.Spec.TaskGroupTemplate = *def.TaskGroupTemplate.DeepCopy()
 		p.out.Update = append(p.out.Update, next)
-		p.out.Reasons = append(p.out.Reasons, "change task group "+g.Name)
+		p.out.Reasons = append(p.out.Reasons, "update task group "+g.Name)
 	}
 }
 
@@ -241,7 +241,7 @@ func (p *plan) nextChange(s *v1alpha1.JobStatus, counts lifecycle.Counts) taskco
 	case state == "":
 		return taskcounts.Change{To: lifecycle.JobUnderConstruction, Why: "its task groups are being created"}
 	case state == lifecycle.JobUnderConstruction && p.hasAllGroups():
-		return taskcounts.Change{To: lifecycle.JobPending, Why: "every task group has its first tasks"}
+		return taskcounts.Change{To: lifecycle.JobPending, Why: "every task group has created its first tasks"}
 	case state == lifecycle.JobRequeueing && p.hasRequeuedTasks(s):
 		clearTimes(s)
 		if s.Requeue != nil {
@@ -253,7 +253,7 @@ func (p *plan) nextChange(s *v1alpha1.JobStatus, counts lifecycle.Counts) taskco
 		return c
 	}
 	if to, ok := lifecycle.StepJob(state, lifecycle.JobOverdue); ok && p.isOverdue(s) {
-		return taskcounts.Change{To: to, Why: "it took longer than its activeDeadline", Reason: taskcounts.ReasonDeadline}
+		return taskcounts.Change{To: to, Why: "it exceeded its activeDeadline", Reason: taskcounts.ReasonDeadline}
 	}
 	to, why := lifecycle.JobAfterTasks(state, counts, p.maxFailedPercent(s, counts))
 	if to == state {
@@ -297,13 +297,14 @@ func (p *plan) describeFailedGroups() string {
 	return " (" + strings.Join(parts, "; ") + ")"
 }
 
-// groupFailure returns why a group failed, unless it is just that too many tasks failed.
+// groupFailure returns why a group failed. If too many of its tasks failed, it returns the
+// empty string, because the job fails for the same reason.
 func groupFailure(g *v1alpha1.TaskGroup) string {
 	if g == nil {
 		return ""
 	}
 	for _, c := range g.Status.Conditions {
-		if c.Type == v1alpha1.ConditionFailed && c.Status == metav1.ConditionTrue && c.Message != "too many tasks failed" {
+		if c.Type == v1alpha1.ConditionFailed && c.Status == metav1.ConditionTrue && c.Reason != taskcounts.ReasonTooManyFailedTasks {
 			return c.Message
 		}
 	}

@@ -7,13 +7,13 @@ import (
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 )
 
-// requeueOne is the wish for one task.
+// requeueOne requeues one task.
 func requeueOne(w *Input) {
 	w.Job.Spec.Requeue = &v1alpha1.Requeue{Generation: 1, Tasks: []string{"j-a-0-t"}}
 }
 
-// What a wish makes of a job whose tasks stand in any mix, and what a manager that
-// starts makes of one that was left in the middle.
+// Actions on jobs with any mix of task states, and jobs whose transition was interrupted by a
+// restart of the manager.
 func TestPlan_EveryMixOfTaskStates(t *testing.T) {
 	waiting, completed := groups(v1alpha1.TaskCounts{}), groups(v1alpha1.TaskCounts{SucceededTasks: 5})
 	someActive, someCompleted := groups(v1alpha1.TaskCounts{SucceededTasks: 1, RunningTasks: 1}), groups(v1alpha1.TaskCounts{SucceededTasks: 1})
@@ -21,7 +21,7 @@ func TestPlan_EveryMixOfTaskStates(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		in   Input
-		want string // the states that it goes through
+		want string // the states that the job passes
 	}{
 		{"pause with all queued", newInput("pending", waiting, desires("paused")), "pause-requested paused"},
 		{"pause with some completed", newInput("running", someCompleted, desires("paused")), "pause-requested paused"},
@@ -57,7 +57,7 @@ func TestPlan_EveryMixOfTaskStates(t *testing.T) {
 				states = append(states, string(change.To))
 			}
 			if got := strings.Join(states, " "); got != c.want {
-				t.Errorf("goes through %q, want %q", got, c.want)
+				t.Errorf("states are %q, want %q", got, c.want)
 			}
 		})
 	}

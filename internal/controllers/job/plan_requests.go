@@ -29,14 +29,14 @@ func (p *plan) requestedChange(s *v1alpha1.JobStatus, counts lifecycle.Counts) t
 		if to, ok := lifecycle.StepJob(state, signal); ok {
 			return taskcounts.Change{To: to, Why: "requeue " + describeScope(&s.Requeue.Requeue) + " was requested"}
 		}
-		p.out.Rejected = fmt.Sprintf("spec.requeue: a job that is %s cannot be requeued; possible now: %s", state, describeAllowed(state))
+		p.out.Rejected = fmt.Sprintf("spec.requeue: a job in state %s cannot be requeued; possible now: %s", state, describeAllowed(state))
 	}
-	signal, why := lifecycle.JobResume, "it was resumed"
+	signal, why := lifecycle.JobResume, "the job was resumed"
 	switch p.Job.Spec.DesiredState {
 	case v1alpha1.DesiredCanceled:
-		signal, why = lifecycle.JobCancel, "it was canceled by its operator"
+		signal, why = lifecycle.JobCancel, "spec.desiredState is canceled"
 	case v1alpha1.DesiredPaused:
-		signal, why = lifecycle.JobPause, "it was paused by its operator"
+		signal, why = lifecycle.JobPause, "spec.desiredState is paused"
 	}
 	if to, ok := lifecycle.StepJob(state, signal); ok {
 		return taskcounts.Change{To: to, Why: why}
@@ -69,13 +69,13 @@ func describeScope(r *v1alpha1.Requeue) string {
 }
 
 func describeAllowed(s lifecycle.JobState) string {
-	wishes := lifecycle.JobActions(s)
-	if len(wishes) == 0 {
+	actions := lifecycle.JobActions(s)
+	if len(actions) == 0 {
 		return "nothing, wait for the next state"
 	}
-	words := make([]string, len(wishes))
-	for i, w := range wishes {
-		words[i] = string(w)
+	words := make([]string, len(actions))
+	for i, a := range actions {
+		words[i] = string(a)
 	}
 	return strings.Join(words, ", ")
 }
@@ -131,7 +131,7 @@ func (p *plan) planExpiry() {
 		return // the update of the condition triggers the next plan
 	}
 	p.out.Delete = true
-	p.out.Reasons = append(p.out.Reasons, "delete the job: its ttlSecondsAfterFinished is over")
+	p.out.Reasons = append(p.out.Reasons, "delete the job: ttlSecondsAfterFinished has passed")
 }
 
 // collectBlocklist returns the blocked robots of all groups, sorted.

@@ -20,8 +20,8 @@ func requeue(generation int64, scope string) func(*Input) {
 	return func(w *Input) { w.Job.Spec.Requeue = &v1alpha1.Requeue{Generation: generation, Scope: scope} }
 }
 
-// observedRequeue is a requeue that the job has taken up, and that its groups have
-// followed up to a generation.
+// observedRequeue is a requeue that the job has applied, and that its groups have observed up
+// to a generation.
 func observedRequeue(generation, groups int64) func(*Input) {
 	return func(w *Input) {
 		w.Job.Status.Requeue = &v1alpha1.RequeueStatus{Requeue: v1alpha1.Requeue{Generation: generation}}
@@ -31,12 +31,12 @@ func observedRequeue(generation, groups int64) func(*Input) {
 	}
 }
 
-// left is how many failed tasks the last requeue left as they were.
+// left sets how many failed tasks the last requeue did not include.
 func left(n int32) func(*Input) {
 	return func(w *Input) { w.Job.Status.Requeue.RemainingFailedTasks = n }
 }
 
-// before is what the status says of the tasks.
+// before sets the task counts of the status.
 func before(c v1alpha1.TaskCounts) func(*Input) {
 	return func(w *Input) {
 		c.TotalTasks = 10
@@ -60,7 +60,7 @@ func ttl(seconds int32) func(*Input) {
 	return func(w *Input) { w.Job.Spec.TTLSecondsAfterFinished = &seconds }
 }
 
-// archived says what the archive has of a job whose status is about generation 7.
+// archived sets the condition Archived of a job whose status has observed generation 7.
 func archived(is metav1.ConditionStatus, generation int64) func(*Input) {
 	return func(w *Input) {
 		w.Archives, w.Job.Status.ObservedGeneration = true, 7
@@ -72,19 +72,19 @@ func TestPlan_DesiredStateAndRequeue(t *testing.T) {
 	waits, runs := groups(v1alpha1.TaskCounts{}), groups(v1alpha1.TaskCounts{RunningTasks: 1})
 	completed, canceled := groups(v1alpha1.TaskCounts{SucceededTasks: 5}), groups(v1alpha1.TaskCounts{CanceledTasks: 5})
 	for _, c := range []struct {
-		name        string
-		in          Input
-		want        string // the states that it goes through
-		wantRefused string
-		wantWake    time.Duration
-		wantDelete  bool
+		name             string
+		in               Input
+		want             string // the states that the job passes
+		wantRejected     string
+		wantRequeueAfter time.Duration
+		wantDelete       bool
 	}{
 		{name: "a job that waits is paused at once", in: newInput("pending", waits, desires("paused")), want: "pause-requested paused"},
 		{name: "a job that runs pauses when its tasks have ended", in: newInput("running", runs, desires("paused")), want: "pause-requested"},
 		{name: "a job whose tasks have ended is paused", in: newInput("pause-requested", waits, desires("paused")), want: "paused"},
-		{name: "a job that is made to be paused starts nothing", in: newInput("under-construction", waits, desires("paused")), want: "pending pause-requested paused"},
+		{name: "a job that is created paused starts nothing", in: newInput("under-construction", waits, desires("paused")), want: "pending pause-requested paused"},
 		{name: "a paused job is resumed", in: newInput("paused", waits), want: "pending"},
-		{name: "a pause is taken back before it is over", in: newInput("pause-requested", runs), want: "pending running"},
+		{name: "a pause is canceled before it completes", in: newInput("pause-requested", runs), want: "pending running"},
 		{name: "a job that waits is canceled", in: newInput("pending", waits, desires("canceled")), want: "cancel-requested canceled"},
 		{name: "a job that runs waits for its tasks", in: newInput("running", runs, desires("canceled")), want: "cancel-requested"},
 		{name: "a paused job is canceled", in: newInput("paused", waits, desires("canceled")), want: "cancel-requested canceled"},
@@ -92,30 +92,30 @@ func TestPlan_DesiredStateAndRequeue(t *testing.T) {
 		{name: "a completed job stays completed", in: newInput("completed", completed, before(v1alpha1.TaskCounts{SucceededTasks: 10}), desires("canceled"))},
 
 		{name: "a completed job is requeued", in: newInput("completed", completed, before(v1alpha1.TaskCounts{SucceededTasks: 10}), requeue(1, "")), want: "requeueing"},
-		{name: "a requeue is taken up once", in: newInput("completed", completed, before(v1alpha1.TaskCounts{SucceededTasks: 10}), requeue(1, ""), observedRequeue(1, 1))},
-		{name: "an older requeue is no wish", in: newInput("completed", completed, before(v1alpha1.TaskCounts{SucceededTasks: 10}), requeue(1, ""), observedRequeue(3, 3))},
-		{name: "a requeue that is taken out of the spec is followed to its end", in: newInput("requeueing", waits, observedRequeue(2, 2)), want: "pending"},
+		{name: "a requeue is applied once", in: newInput("completed", completed, before(v1alpha1.TaskCounts{SucceededTasks: 10}), requeue(1, ""), observedRequeue(1, 1))},
+		{name: "an older requeue is ignored", in: newInput("completed", completed, before(v1alpha1.TaskCounts{SucceededTasks: 10}), requeue(1, ""), observedRequeue(3, 3))},
+		{name: "a requeue that is removed from the spec is completed", in: newInput("requeueing", waits, observedRequeue(2, 2)), want: "pending"},
 		{name: "a requeue waits for every group", in: newInput("requeueing", waits, requeue(2, ""), observedRequeue(2, 1))},
-		{name: "a job whose tasks have been put back is pending", in: newInput("requeueing", waits, requeue(2, ""), observedRequeue(2, 2)), want: "pending"},
+		{name: "a job whose tasks were requeued is pending", in: newInput("requeueing", waits, requeue(2, ""), observedRequeue(2, 2)), want: "pending"},
 		{name: "a requeue waits for tasks that are still being stopped", in: newInput("failed", groups(v1alpha1.TaskCounts{FailedTasks: 3, RunningTasks: 1}), requeue(1, ""))},
 		{name: "a requeue waits for the one before it", in: newInput("requeueing", waits, observedRequeue(1, 0), requeue(2, ""))},
-		{name: "what a requeue has left failed does not fail the job again", in: newInput("pending", groups(v1alpha1.TaskCounts{FailedTasks: 2}), requeue(1, ""), observedRequeue(1, 1), left(4)), want: "running"},
-		{name: "one failure more does", in: newInput("running", groups(v1alpha1.TaskCounts{FailedTasks: 2}), requeue(1, ""), observedRequeue(1, 1), left(3)), want: "failed"},
-		{name: "at its end the job counts them all", in: newInput("running", groups(v1alpha1.TaskCounts{FailedTasks: 2, SucceededTasks: 3}), requeue(1, ""), observedRequeue(1, 1), left(4)), want: "failed"},
-		{name: "a job that runs may requeue what failed", in: newInput("running", runs, requeue(1, "failed")), want: "requeueing"},
-		{name: "a job that runs may not requeue all", in: newInput("running", runs, requeue(1, "")),
-			wantRefused: "spec.requeue: a job that is running cannot be requeued; possible now: cancel, pause, requeue-some"},
+		{name: "failed tasks that a requeue left alone do not fail the job again", in: newInput("pending", groups(v1alpha1.TaskCounts{FailedTasks: 2}), requeue(1, ""), observedRequeue(1, 1), left(4)), want: "running"},
+		{name: "one more failure fails the job", in: newInput("running", groups(v1alpha1.TaskCounts{FailedTasks: 2}), requeue(1, ""), observedRequeue(1, 1), left(3)), want: "failed"},
+		{name: "an ended job counts all failed tasks", in: newInput("running", groups(v1alpha1.TaskCounts{FailedTasks: 2, SucceededTasks: 3}), requeue(1, ""), observedRequeue(1, 1), left(4)), want: "failed"},
+		{name: "a running job can requeue its failed tasks", in: newInput("running", runs, requeue(1, "failed")), want: "requeueing"},
+		{name: "a running job cannot requeue all tasks", in: newInput("running", runs, requeue(1, "")),
+			wantRejected: "spec.requeue: a job in state running cannot be requeued; possible now: cancel, pause, requeue-some"},
 
-		{name: "a job that takes too long fails", in: newInput("running", runs, startedAgo(time.Minute), deadline(time.Minute)), want: "failed"},
-		{name: "a job has its time", in: newInput("running", groups(v1alpha1.TaskCounts{RunningTasks: 1}), before(v1alpha1.TaskCounts{RunningTasks: 2, PendingTasks: 8}), startedAgo(time.Minute), deadline(time.Hour)),
-			wantWake: 59 * time.Minute},
+		{name: "a job fails after its activeDeadline", in: newInput("running", runs, startedAgo(time.Minute), deadline(time.Minute)), want: "failed"},
+		{name: "a job is requeued for its activeDeadline", in: newInput("running", groups(v1alpha1.TaskCounts{RunningTasks: 1}), before(v1alpha1.TaskCounts{RunningTasks: 2, PendingTasks: 8}), startedAgo(time.Minute), deadline(time.Hour)),
+			wantRequeueAfter: 59 * time.Minute},
 
-		{name: "a job that has ended is kept for its time", in: newInput("completed", completed, before(v1alpha1.TaskCounts{SucceededTasks: 10}), endedAgo(time.Minute), ttl(100)), wantWake: 40 * time.Second},
-		{name: "an expired job waits until its flow has recorded its end", in: newInput("completed", completed, before(v1alpha1.TaskCounts{SucceededTasks: 10}), endedAgo(time.Minute), ttl(60), func(w *Input) { w.AwaitedByFlow = true }), wantWake: flowPollInterval},
-		{name: "not before the archive has it, where there is one", in: newInput("completed", completed, before(v1alpha1.TaskCounts{SucceededTasks: 10}), endedAgo(time.Hour), ttl(60), archived(metav1.ConditionFalse, 7))},
-		{name: "nor because it had the end before a requeue", in: newInput("completed", completed, before(v1alpha1.TaskCounts{SucceededTasks: 10}), endedAgo(time.Hour), ttl(60), archived(metav1.ConditionTrue, 6))},
-		{name: "and then deleted, as it is archived", in: newInput("completed", completed, before(v1alpha1.TaskCounts{SucceededTasks: 10}), endedAgo(time.Hour), ttl(60), archived(metav1.ConditionTrue, 7)), wantDelete: true},
-		{name: "and then deleted", in: newInput("completed", completed, before(v1alpha1.TaskCounts{SucceededTasks: 10}), endedAgo(time.Minute), ttl(60)), wantDelete: true},
+		{name: "an ended job is kept for ttlSecondsAfterFinished", in: newInput("completed", completed, before(v1alpha1.TaskCounts{SucceededTasks: 10}), endedAgo(time.Minute), ttl(100)), wantRequeueAfter: 40 * time.Second},
+		{name: "an expired job waits until its flow has recorded its end", in: newInput("completed", completed, before(v1alpha1.TaskCounts{SucceededTasks: 10}), endedAgo(time.Minute), ttl(60), func(w *Input) { w.AwaitedByFlow = true }), wantRequeueAfter: flowPollInterval},
+		{name: "an expired job waits for the archive", in: newInput("completed", completed, before(v1alpha1.TaskCounts{SucceededTasks: 10}), endedAgo(time.Hour), ttl(60), archived(metav1.ConditionFalse, 7))},
+		{name: "an archived end before a requeue does not count", in: newInput("completed", completed, before(v1alpha1.TaskCounts{SucceededTasks: 10}), endedAgo(time.Hour), ttl(60), archived(metav1.ConditionTrue, 6))},
+		{name: "an archived expired job is deleted", in: newInput("completed", completed, before(v1alpha1.TaskCounts{SucceededTasks: 10}), endedAgo(time.Hour), ttl(60), archived(metav1.ConditionTrue, 7)), wantDelete: true},
+		{name: "an expired job is deleted", in: newInput("completed", completed, before(v1alpha1.TaskCounts{SucceededTasks: 10}), endedAgo(time.Minute), ttl(60)), wantDelete: true},
 		{name: "a job that failed is not deleted while a task runs", in: newInput("failed", runs, before(v1alpha1.TaskCounts{RunningTasks: 2, FailedTasks: 8}), endedAgo(time.Minute), ttl(0))},
 		{name: "a requeue comes before the deletion", in: newInput("completed", completed, before(v1alpha1.TaskCounts{SucceededTasks: 10}), endedAgo(time.Minute), ttl(0), requeue(1, "")), want: "requeueing"},
 	} {
@@ -125,14 +125,14 @@ func TestPlan_DesiredStateAndRequeue(t *testing.T) {
 			for _, change := range got.Changes {
 				states = append(states, string(change.To))
 			}
-			if strings.Join(states, " ") != c.want || got.Rejected != c.wantRefused || got.Delete != c.wantDelete {
-				t.Errorf("becomes %v, refused %q, deleted %v", states, got.Rejected, got.Delete)
+			if strings.Join(states, " ") != c.want || got.Rejected != c.wantRejected || got.Delete != c.wantDelete {
+				t.Errorf("states %v, rejected %q, deleted %v", states, got.Rejected, got.Delete)
 			}
-			if wake := got.RequeueAt; c.wantWake == 0 && !wake.IsZero() || c.wantWake != 0 && !wake.Equal(noon.Add(c.wantWake)) {
-				t.Errorf("wake at %s, want after %s", wake, c.wantWake)
+			if requeue := got.RequeueAt; c.wantRequeueAfter == 0 && !requeue.IsZero() || c.wantRequeueAfter != 0 && !requeue.Equal(noon.Add(c.wantRequeueAfter)) {
+				t.Errorf("requeue at %s, want after %s", requeue, c.wantRequeueAfter)
 			}
-			if c.wantRefused != "" && got.Status.Requeue.Generation != 1 {
-				t.Error("it is refused again and again")
+			if c.wantRejected != "" && got.Status.Requeue.Generation != 1 {
+				t.Error("the rejected requeue is not recorded")
 			}
 		})
 	}
@@ -171,6 +171,6 @@ func TestPlan_RequeueClearsEndTimes(t *testing.T) {
 	groups(v1alpha1.TaskCounts{FailedTasks: 2})(&w)
 	observedRequeue(1, 1)(&w)
 	if s := Plan(noon, DefaultTick, w).Status; s.Requeue.RemainingFailedTasks != 4 {
-		t.Errorf("it left %d failed, want 4", s.Requeue.RemainingFailedTasks)
+		t.Errorf("remainingFailedTasks is %d, want 4", s.Requeue.RemainingFailedTasks)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/controllers/kit"
+	"k8s4r.io/k8s4r/internal/core/taskcounts"
 )
 
 var noon = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
@@ -33,7 +34,7 @@ func newInput(state string, changes ...func(*Input)) Input {
 	return w
 }
 
-// groups exist, each with these counts.
+// groups adds both groups, each with these counts.
 func groups(c v1alpha1.TaskCounts) func(*Input) {
 	return func(w *Input) {
 		c.TotalTasks = 5
@@ -50,7 +51,7 @@ func groups(c v1alpha1.TaskCounts) func(*Input) {
 
 func ofType(kind string) func(*Input) { return func(w *Input) { w.Job.Spec.Type = kind } }
 
-// grown is a job that wants more of its first group.
+// grown increases the count of the first group.
 func grown(w *Input) {
 	seven := int32(7)
 	w.Job.Spec.TaskGroups[0].Count = &seven
@@ -58,31 +59,31 @@ func grown(w *Input) {
 
 func TestPlan(t *testing.T) {
 	for _, c := range []struct {
-		name       string
-		in         Input
-		wantCreate string
-		wantState  string // empty: no status is written
-		wantWake   time.Duration
+		name             string
+		in               Input
+		wantCreate       string
+		wantState        string // empty: no status is written
+		wantRequeueAfter time.Duration
 	}{
 		{name: "a new job creates its groups", in: newInput(""), wantCreate: "j-a j-b", wantState: "under-construction"},
-		{name: "a group that was created and does not show yet is not created again",
-			in: newInput("under-construction", func(w *Input) { w.Creating = map[string]bool{"j-a": true} }), wantCreate: "j-b", wantState: "under-construction", wantWake: kit.ExpectationLifetime},
+		{name: "a created group that is not in the cache yet is not created again",
+			in: newInput("under-construction", func(w *Input) { w.Creating = map[string]bool{"j-a": true} }), wantCreate: "j-b", wantState: "under-construction", wantRequeueAfter: kit.ExpectationLifetime},
 		{name: "a group that exists under another name is not created again",
 			in: newInput("under-construction", func(w *Input) { groups(v1alpha1.TaskCounts{})(w); w.Groups["a"].Name = "j-a-x" }), wantState: "pending"},
-		{name: "a job whose groups have not spoken is still being made",
+		{name: "a job whose groups have no status is under construction",
 			in: newInput("under-construction", groups(v1alpha1.TaskCounts{}), func(w *Input) { w.Groups["b"].Status.State = "" }), wantState: "under-construction"},
 		{name: "a job is ready when every group has its first tasks", in: newInput("under-construction", groups(v1alpha1.TaskCounts{})), wantState: "pending"},
-		{name: "a job that started while it was being made runs", in: newInput("", groups(v1alpha1.TaskCounts{RunningTasks: 1})), wantState: "running"},
+		{name: "a job whose tasks start during construction is running", in: newInput("", groups(v1alpha1.TaskCounts{RunningTasks: 1})), wantState: "running"},
 		{name: "a job whose tasks all ended before its first reconcile is completed", in: newInput("", groups(v1alpha1.TaskCounts{SucceededTasks: 5})), wantState: "completed"},
 		{name: "counts wait for the tick",
-			in: newInput("running", groups(v1alpha1.TaskCounts{RunningTasks: 1}), startedAgo(0), func(w *Input) { w.LastStatus = noon }), wantWake: DefaultTick},
-		{name: "that a task has started does not wait, so that the time is right",
+			in: newInput("running", groups(v1alpha1.TaskCounts{RunningTasks: 1}), startedAgo(0), func(w *Input) { w.LastStatus = noon }), wantRequeueAfter: DefaultTick},
+		{name: "the start of a task is written at once, so that startedAt is right",
 			in: newInput("running", groups(v1alpha1.TaskCounts{RunningTasks: 1}), func(w *Input) { w.LastStatus = noon }), wantState: "running"},
-		{name: "that a task is on its way to a robot waits: it has not started",
-			in: newInput("running", groups(v1alpha1.TaskCounts{DispatchingTasks: 1}), func(w *Input) { w.LastStatus = noon }), wantWake: DefaultTick},
+		{name: "a dispatching task waits for the tick, because it has not started",
+			in: newInput("running", groups(v1alpha1.TaskCounts{DispatchingTasks: 1}), func(w *Input) { w.LastStatus = noon }), wantRequeueAfter: DefaultTick},
 		{name: "a change of state does not wait", in: newInput("pending", groups(v1alpha1.TaskCounts{RunningTasks: 1}), func(w *Input) { w.LastStatus = noon }), wantState: "running"},
 		{name: "too many failures fail the job", in: newInput("running", groups(v1alpha1.TaskCounts{FailedTasks: 1})), wantState: "failed"},
-		{name: "a failed job that has lost a group does not make it anew",
+		{name: "a failed job does not create a deleted group again",
 			in: newInput("failed", groups(v1alpha1.TaskCounts{CanceledTasks: 5}), func(w *Input) { delete(w.Groups, "b") }), wantState: "failed"},
 		{name: "a job that has ended keeps its counts when its groups are deleted",
 			in: newInput("completed", func(w *Input) {
@@ -92,13 +93,13 @@ func TestPlan(t *testing.T) {
 			in: newInput("failed", groups(v1alpha1.TaskCounts{FailedTasks: 4, CanceledTasks: 1}), func(w *Input) {
 				w.Job.Status.TaskCounts = v1alpha1.TaskCounts{TotalTasks: 10, FailedTasks: 10}
 			}), wantState: "failed"},
-		{name: "a service whose tasks have all ended goes on", in: newInput("running", ofType("service"), groups(v1alpha1.TaskCounts{SucceededTasks: 5})), wantState: "running"},
+		{name: "a service whose tasks have all ended stays running", in: newInput("running", ofType("service"), groups(v1alpha1.TaskCounts{SucceededTasks: 5})), wantState: "running"},
 		{name: "a service of which too many tasks failed has failed", in: newInput("running", ofType("service"), groups(v1alpha1.TaskCounts{FailedTasks: 5})), wantState: "failed"},
 		{name: "a system job without a robot waits for one", in: newInput("under-construction", ofType("system"), groups(v1alpha1.TaskCounts{}), withoutRobots), wantState: "pending"},
-		{name: "and is canceled when that is wished", in: newInput("cancel-requested", ofType("system"), groups(v1alpha1.TaskCounts{}), withoutRobots), wantState: "canceled"},
-		{name: "then it has ended", in: newInput("canceled", ofType("system"), groups(v1alpha1.TaskCounts{}), withoutRobots)},
-		{name: "a job that grew before its group knows is not completed", in: newInput("running", groups(v1alpha1.TaskCounts{SucceededTasks: 5}), grown), wantState: "running"},
-		{name: "nor is one whose group has not counted its new tasks yet", in: newInput("running", groups(v1alpha1.TaskCounts{SucceededTasks: 5}), func(w *Input) { w.Groups["a"].Generation = 2 }), wantState: "running"},
+		{name: "a canceled system job without a robot ends", in: newInput("cancel-requested", ofType("system"), groups(v1alpha1.TaskCounts{}), withoutRobots), wantState: "canceled"},
+		{name: "a canceled system job without a robot is left alone", in: newInput("canceled", ofType("system"), groups(v1alpha1.TaskCounts{}), withoutRobots)},
+		{name: "a job with a larger count is not completed before its group is updated", in: newInput("running", groups(v1alpha1.TaskCounts{SucceededTasks: 5}), grown), wantState: "running"},
+		{name: "a job is not completed before its group has observed the new count", in: newInput("running", groups(v1alpha1.TaskCounts{SucceededTasks: 5}), func(w *Input) { w.Groups["a"].Generation = 2 }), wantState: "running"},
 		{name: "a job that is being deleted is left alone", in: newInput("", func(w *Input) { w.Job.DeletionTimestamp = &metav1.Time{Time: noon} })},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -117,8 +118,8 @@ func TestPlan(t *testing.T) {
 			if create := strings.Join(names, " "); create != c.wantCreate || state != c.wantState {
 				t.Errorf("creates %q, state %q; want %q, %q", create, state, c.wantCreate, c.wantState)
 			}
-			if c.wantWake == 0 && !got.RequeueAt.IsZero() || c.wantWake != 0 && !got.RequeueAt.Equal(noon.Add(c.wantWake)) {
-				t.Errorf("wake at %s, want after %s", got.RequeueAt, c.wantWake)
+			if c.wantRequeueAfter == 0 && !got.RequeueAt.IsZero() || c.wantRequeueAfter != 0 && !got.RequeueAt.Equal(noon.Add(c.wantRequeueAfter)) {
+				t.Errorf("requeue at %s, want after %s", got.RequeueAt, c.wantRequeueAfter)
 			}
 		})
 	}
@@ -144,12 +145,12 @@ func TestPlan_UpdatesChangedGroups(t *testing.T) {
 			}
 		}
 		if update := strings.Join(names, " "); update != wantUpdate {
-			t.Errorf("%s: changes %q, want %q", state, update, wantUpdate)
+			t.Errorf("%s: updates %q, want %q", state, update, wantUpdate)
 		}
 	}
 	same := Plan(noon, DefaultTick, newInput("running", groups(v1alpha1.TaskCounts{RunningTasks: 5})))
 	if len(same.Update) != 0 {
-		t.Errorf("groups that are as the job says are written: %v", same.Reasons)
+		t.Errorf("unchanged groups are updated: %v", same.Reasons)
 	}
 }
 
@@ -166,7 +167,10 @@ func TestPlan_HashesTakenGroupNames(t *testing.T) {
 
 func TestPlan_FailureNamesGroups(t *testing.T) {
 	w := newInput("running", groups(v1alpha1.TaskCounts{FailedTasks: 1}))
-	meta.SetStatusCondition(&w.Groups["a"].Status.Conditions, metav1.Condition{Type: "Failed", Status: "True", Reason: "R", Message: "task t is too large"})
+	meta.SetStatusCondition(&w.Groups["a"].Status.Conditions, metav1.Condition{Type: "Failed", Status: "True", Reason: "TaskTooLarge", Message: "task t is too large"})
+	meta.SetStatusCondition(&w.Groups["b"].Status.Conditions, metav1.Condition{
+		Type: "Failed", Status: "True", Reason: taskcounts.ReasonTooManyFailedTasks, Message: "any text",
+	})
 	got := Plan(noon, DefaultTick, w)
 	if want := `Changed to status "failed": too many tasks failed (a: task t is too large)`; got.Status.StatusDescription != want {
 		t.Errorf("description %q", got.Status.StatusDescription)

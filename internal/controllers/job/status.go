@@ -36,6 +36,6 @@ func (c *Controller) recordEvents(j *v1alpha1.Job, actions Actions) {
 		c.Recorder.Eventf(j, nil, kind, taskcounts.StateReason(change.To), "Run", "%s", change.Why)
 	}
 	if actions.Rejected != "" {
-		c.Recorder.Eventf(j, nil, corev1.EventTypeWarning, ReasonActionRejected, "Wish", "%s", actions.Rejected)
+		c.Recorder.Eventf(j, nil, corev1.EventTypeWarning, ReasonActionRejected, "Requeue", "%s", actions.Rejected)
 	}
 }

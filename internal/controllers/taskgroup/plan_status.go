@@ -9,6 +9,7 @@ import (
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
+	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
 	"k8s4r.io/k8s4r/internal/core/taskcounts"
 )
 
@@ -222,10 +223,14 @@ func (p *plan) advanceState(s *v1alpha1.TaskGroupStatus, counts lifecycle.Counts
 		if to == from {
 			return s.State != p.Group.Status.State
 		}
+		c := taskcounts.Change{To: to, Why: why}
 		if p.TooLarge != "" && to.IsTerminal() {
-			why = p.TooLarge
+			c.Why = p.TooLarge
+			if to == lifecycle.JobFailed {
+				c.Reason = apiconv.ReasonTaskTooLarge
+			}
 		}
-		p.applyChange(s, taskcounts.Change{To: to, Why: why})
+		p.applyChange(s, c)
 	}
 }
 

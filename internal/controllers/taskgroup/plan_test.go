@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
@@ -15,6 +16,7 @@ import (
 	"k8s4r.io/k8s4r/internal/controllers/kit"
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 	"k8s4r.io/k8s4r/internal/core/placement"
+	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
 )
 
 var noon = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
@@ -448,4 +450,13 @@ func TestPlan_BlocksAtExactCount(t *testing.T) {
 			t.Errorf("counts %v", m.failuresByRobot)
 		}
 	})
+}
+
+// The job controller distinguishes this failure from too many failed tasks by its reason.
+func TestPlan_TooLargeTaskHasItsOwnReason(t *testing.T) {
+	got := Plan(noon, Config{}.WithDefaults(), newInput(5, func(w *Input) { w.TooLarge = "task t is too large" }))
+	c := meta.FindStatusCondition(got.Status.Conditions, v1alpha1.ConditionFailed)
+	if c == nil || c.Reason != apiconv.ReasonTaskTooLarge || c.Message != "task t is too large" {
+		t.Errorf("condition Failed is %+v", c)
+	}
 }

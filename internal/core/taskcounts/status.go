@@ -77,13 +77,19 @@ func AddTo(c *lifecycle.Counts, t v1alpha1.TaskCounts) {
 // Complete or Failed, so that clients can wait for both.
 var stateConditions = map[lifecycle.JobState]struct{ kind, reason string }{
 	lifecycle.JobCompleted: {v1alpha1.ConditionComplete, "AllTasksEnded"},
-	lifecycle.JobFailed:    {v1alpha1.ConditionFailed, "TooManyFailedTasks"},
+	lifecycle.JobFailed:    {v1alpha1.ConditionFailed, ReasonTooManyFailedTasks},
 	lifecycle.JobCanceled:  {v1alpha1.ConditionFailed, "Canceled"},
 	lifecycle.JobPaused:    {v1alpha1.ConditionSuspended, "Paused"},
 }
 
-// ReasonDeadline is the reason of a job that exceeded its activeDeadline.
-const ReasonDeadline = "DeadlineExceeded"
+// Reasons of the condition Failed.
+const (
+	// ReasonDeadline is the reason of a job that exceeded its activeDeadline.
+	ReasonDeadline = "DeadlineExceeded"
+	// ReasonTooManyFailedTasks is the reason of a job or task group of which more tasks failed
+	// than failurePolicy.maxFailedPercent allows.
+	ReasonTooManyFailedTasks = "TooManyFailedTasks"
+)
 
 // SetConditions sets the condition of the new state to true and those of other states to
 // false.
