@@ -47,7 +47,7 @@ func (n *Node) deliverLocked(news supervisor.Update) {
 		n.unheard[news.Shim] = append(n.unheard[news.Shim], news)
 		return
 	}
-	if news.Gone {
+	if news.ShimExited {
 		delete(n.listeners, news.Shim)
 	}
 	hear(news)

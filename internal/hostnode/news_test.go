@@ -17,7 +17,7 @@ func TestSubscribeShim_DeliversUpdatesInOrder(t *testing.T) {
 		n := &Node{listeners: map[*supervisor.Shim]func(supervisor.Update){}, unheard: map[*supervisor.Shim][]supervisor.Update{}}
 		s := &supervisor.Shim{}
 		say := func(i int) {
-			n.deliverUpdate(supervisor.Update{Shim: s, State: shim.State{Exit: &shim.Exit{Code: i}}, Gone: i == all-1})
+			n.deliverUpdate(supervisor.Update{Shim: s, State: shim.State{Exit: &shim.Exit{Code: i}}, ShimExited: i == all-1})
 		}
 		for i := range early {
 			say(i)

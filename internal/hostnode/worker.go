@@ -268,7 +268,7 @@ func (w *worker) handleUpdate(ctx context.Context, name string, attempt int, n s
 		w.node.recordEvent(w.pod, corev1.EventTypeNormal, "Started", "Started container "+name)
 		w.postStart(ctx, name, r)
 	}
-	if n.Gone {
+	if n.ShimExited {
 		w.handleEnd(name, r)
 	}
 }

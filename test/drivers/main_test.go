@@ -51,8 +51,8 @@ func fill(t *testing.T, task *driver.Task) {
 
 func awaitReadable(t *testing.T, fd int) {
 	t.Helper()
-	const patience = 60_000 // milliseconds
-	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, patience)
+	const testTimeout = 60_000 // milliseconds
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, testTimeout)
 	if n != 1 || err != nil {
 		t.Fatalf("the task does not end: %v", err)
 	}

@@ -5,9 +5,9 @@ import "golang.org/x/sys/unix"
 // PID returns the process of the shim.
 func (s *WarmShim) PID() int { return s.pid }
 
-// Forsake closes the agent's end of the socket, as the kernel does if the agent crashes. It
+// CloseSocket closes the agent's end of the socket, as the kernel does if the agent crashes. It
 // returns the pidfd of the shim.
-func (s *WarmShim) Forsake() (pidfd int) {
-	_ = unix.Close(s.line)
+func (s *WarmShim) CloseSocket() (pidfd int) {
+	_ = unix.Close(s.socket)
 	return s.pidfd
 }

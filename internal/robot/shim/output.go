@@ -21,21 +21,21 @@ type output struct {
 
 // stream is standard output or standard error of the task.
 type stream struct {
-	name   record.Stream
-	ours   int      // the shim's end; -1: end of file
-	theirs *os.File // the task's end; nil: closed here
+	name     record.Stream
+	readFD   int      // the shim's end; -1: end of file
+	writeEnd *os.File // the task's end; nil: closed here
 }
 
-// turn bounds how many bytes are read at a time, so that a task that writes without pause cannot
-// delay its deadlines.
-const turn = 1 << 20
+// maxReadPerRound bounds the bytes that are read between two checks of the deadlines, so that a
+// task that writes without pause cannot delay them.
+const maxReadPerRound = 1 << 20
 
-// keptFiles is the number of files that the log consists of. The oldest is deleted when a new one
-// is started.
-const keptFiles = 10
+// logSegments is the number of files that the log consists of. The oldest is deleted when a new
+// one is started.
+const logSegments = 10
 
 func openOutput(dir string, bytes int64) (o *output, err error) {
-	log := record.NewWriter(dir, record.Options{SegmentSize: bytes / keptFiles, Keep: keptFiles})
+	log := record.NewWriter(dir, record.Options{SegmentSize: bytes / logSegments, Keep: logSegments})
 	o = &output{log: log, buffer: make([]byte, 64<<10)}
 	if o.stdout, err = newStream(record.Stdout); err != nil {
 		return nil, err
@@ -50,20 +50,20 @@ func newStream(name record.Stream) (*stream, error) {
 		return nil, fmt.Errorf("pipe: %w", err)
 	}
 	// Only the shim's end is non-blocking: programs lose output if their standard output is.
-	return &stream{name: name, ours: ends[0], theirs: os.NewFile(uintptr(ends[1]), string(name))}, unix.SetNonblock(ends[0], true)
+	return &stream{name: name, readFD: ends[0], writeEnd: os.NewFile(uintptr(ends[1]), string(name))}, unix.SetNonblock(ends[0], true)
 }
 
 // closeChildEnds closes the ends that the task has inherited.
 func (o *output) closeChildEnds() {
 	for _, s := range []*stream{o.stdout, o.stderr} {
-		if s.theirs != nil {
-			_ = s.theirs.Close()
-			s.theirs = nil
+		if s.writeEnd != nil {
+			_ = s.writeEnd.Close()
+			s.writeEnd = nil
 		}
 	}
 }
 
-// drainAll writes what has arrived to the log.
+// drainAll copies the output that is in the pipes to the log.
 func (o *output) drainAll(now time.Time) {
 	for _, s := range []*stream{o.stdout, o.stderr} {
 		o.readStream(s, now)
@@ -72,18 +72,18 @@ func (o *output) drainAll(now time.Time) {
 }
 
 func (o *output) readStream(s *stream, now time.Time) {
-	for taken := 0; s.ours >= 0 && taken < turn; {
-		n, err := unix.Read(s.ours, o.buffer)
+	for total := 0; s.readFD >= 0 && total < maxReadPerRound; {
+		n, err := unix.Read(s.readFD, o.buffer)
 		switch {
 		case err == unix.EINTR:
 		case err == unix.EAGAIN:
 			return
 		case n <= 0 || err != nil:
-			_ = unix.Close(s.ours)
-			s.ours = -1
+			_ = unix.Close(s.readFD)
+			s.readFD = -1
 		default:
 			o.log.Write(s.name, o.buffer[:n], now)
-			taken += n
+			total += n
 		}
 	}
 }
@@ -93,15 +93,15 @@ func (o *output) readStream(s *stream, now time.Time) {
 func (o *output) finishLog(now time.Time) {
 	o.closeChildEnds()
 	for _, s := range []*stream{o.stdout, o.stderr} {
-		for s.ours >= 0 && IsReadable(s.ours) {
+		for s.readFD >= 0 && IsReadable(s.readFD) {
 			o.readStream(s, now)
 		}
 	}
 	o.log.Close(now)
 }
 
-// pollTimeout returns how long a partial line may wait for its rest, in milliseconds. It is -1 if
-// there is none.
+// pollTimeout returns the milliseconds until a partial line must be written to the log. It is -1
+// if there is none.
 func (o *output) pollTimeout(now time.Time) int {
 	if o.flushAt.IsZero() {
 		return -1

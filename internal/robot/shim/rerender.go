@@ -13,42 +13,42 @@ import (
 	"k8s4r.io/k8s4r/internal/robot/driver"
 )
 
-// factsFile holds the robot's attributes as the agent last wrote them. They may be too long for
-// the control pipe.
-const factsFile = "facts"
+// attributesFileName is the file with the robot's attributes. They may be too long for the control
+// pipe.
+const attributesFileName = "facts"
 
-// TellFacts has the shim in dir render its templates again with the robot's current attributes. It
-// returns unix.ENXIO if no shim is running.
-func TellFacts(dir string, f wire.RobotAttributes) error {
+// SendAttributes has the shim in dir render its templates again with the robot's current
+// attributes. It returns unix.ENXIO if no shim is running.
+func SendAttributes(dir string, f wire.RobotAttributes) error {
 	b, err := json.Marshal(f)
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(dir, factsFile)
+	path := filepath.Join(dir, attributesFileName)
 	err = errors.Join(os.WriteFile(path+".new", b, 0o600), os.Rename(path+".new", path))
 	if err != nil {
-		return fmt.Errorf("write down what is new of the robot: %w", err)
+		return fmt.Errorf("write the robot's attributes for the shim: %w", err)
 	}
-	return Order{Render: true}.Send(dir)
+	return ControlRequest{Render: true}.Send(dir)
 }
 
 // rerender is a rendering that runs while the task runs.
 type rerender struct {
-	child *driver.Process
-	said  *os.File
-	again bool // the attributes changed again meanwhile
+	child  *driver.Process
+	output *os.File
+	repeat bool // the attributes changed again meanwhile
 }
 
-// renderAgain renders the templates with the robot's current attributes.
-func (s *shim) renderAgain() {
+// startRerender starts to render the templates with the robot's current attributes.
+func (s *shim) startRerender() {
 	switch {
-	case s.spec.SetUp == nil || len(s.spec.SetUp.Templates) == 0 || s.cause != "":
+	case s.spec.SetUp == nil || len(s.spec.SetUp.Templates) == 0 || s.stopReason != "":
 		return
 	case s.rerender != nil:
-		s.rerender.again = true
+		s.rerender.repeat = true
 		return
 	}
-	b, err := os.ReadFile(filepath.Join(s.spec.Dir, factsFile))
+	b, err := os.ReadFile(filepath.Join(s.spec.Dir, attributesFileName))
 	var facts wire.RobotAttributes
 	if err == nil {
 		err = json.Unmarshal(b, &facts)
@@ -56,40 +56,40 @@ func (s *shim) renderAgain() {
 	var r rerender
 	if err == nil {
 		s.spec.SetUp.Data.Labels, s.spec.SetUp.Data.Attrs = facts.Labels, facts.Attrs
-		step := setUpStep{what: SetUp{Templates: s.spec.SetUp.Templates, Data: s.spec.SetUp.Data}}
-		if !s.engineConfines() { // an engine has given the directory to a user of the image by now
-			step.by = s.spec.Confinement
+		step := setUpStep{work: SetUp{Templates: s.spec.SetUp.Templates, Data: s.spec.SetUp.Data}}
+		if !s.usesEngine() { // an engine has changed the owner of the directory to a user of the image
+			step.confinement = s.spec.Confinement
 		}
-		r.said, r.child, err = s.launchSetUp(step)
+		r.output, r.child, err = s.startSetUp(step)
 	}
 	if err != nil {
-		s.output.log.WriteSystemLine("templates are not rendered again: "+err.Error(), time.Now())
+		s.output.log.WriteSystemLine("templates were not rendered again: "+err.Error(), time.Now())
 		return
 	}
 	s.rerender = &r
 }
 
-// takeRendered handles the result of a rendering that has finished.
-func (s *shim) takeRendered() {
+// finishRerender handles the result of a rendering that has finished.
+func (s *shim) finishRerender() {
 	r := s.rerender
 	if r == nil || !IsReadable(r.child.Done()) {
 		return
 	}
 	s.rerender = nil
-	defer r.said.Close()
-	words := firstWords(r.said)
+	defer r.output.Close()
+	output := readSetUpOutput(r.output)
 	var changed []int
-	if r.child.Reap().Code != 0 || json.Unmarshal([]byte(words), &changed) != nil {
-		s.output.log.WriteSystemLine("templates are not rendered again: "+words, time.Now())
+	if r.child.Reap().Code != 0 || json.Unmarshal([]byte(output), &changed) != nil {
+		s.output.log.WriteSystemLine("templates were not rendered again: "+output, time.Now())
 	}
-	s.applyChanged(changed)
-	if r.again {
-		s.renderAgain()
+	s.applyChangedTemplates(changed)
+	if r.repeat {
+		s.startRerender()
 	}
 }
 
-// applyChanged restarts or signals the task, as its changed templates require.
-func (s *shim) applyChanged(changed []int) {
+// applyChangedTemplates restarts or signals the task, as its changed templates require.
+func (s *shim) applyChangedTemplates(changed []int) {
 	signals := map[syscall.Signal]bool{}
 	for _, i := range changed {
 		switch t := s.spec.SetUp.Templates[i]; {

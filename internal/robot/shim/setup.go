@@ -39,8 +39,8 @@ type Template struct {
 	Signal syscall.Signal `json:"signal,omitempty"`
 }
 
-// setUpWord is the first argument that makes the agent's program set a task up.
-const setUpWord = "set-up"
+// setUpSubcommand is the first argument with which the agent's program sets up a task.
+const setUpSubcommand = "set-up"
 
 // setUpFD is the descriptor from which that program reads its SetUp.
 const setUpFD = 3
@@ -49,7 +49,7 @@ const setUpFD = 3
 // own. So its memory is freed at its end, and it can be stopped like the task.
 func (s *shim) setUp() error {
 	for _, step := range s.setUpSteps() {
-		if err := s.setUpBy(step); err != nil || s.cause != "" {
+		if err := s.runSetUpStep(step); err != nil || s.stopReason != "" {
 			return err
 		}
 	}
@@ -58,53 +58,53 @@ func (s *shim) setUp() error {
 
 // setUpStep is a part of the set-up, and the confinement that it runs in.
 type setUpStep struct {
-	what SetUp
-	by   isolation.Confinement
+	work        SetUp
+	confinement isolation.Confinement
 }
 
-func (s *shim) setUpBy(step setUpStep) error {
-	said, child, err := s.launchSetUp(step)
+func (s *shim) runSetUpStep(step setUpStep) error {
+	output, child, err := s.startSetUp(step)
 	if err != nil {
 		return err
 	}
-	defer said.Close()
+	defer output.Close()
 	s.task = child
-	s.awaitTask()
+	s.handleEventsUntilExit()
 	if s.task.End().Code == 0 {
 		return nil
 	}
-	return errors.New(firstWords(said))
+	return errors.New(readSetUpOutput(output))
 }
 
-// launchSetUp starts a set-up process, and returns a pipe with its output.
-func (s *shim) launchSetUp(step setUpStep) (said *os.File, child *driver.Process, err error) {
-	work, err := inMemory(step.what)
+// startSetUp starts a set-up process, and returns a pipe with its output.
+func (s *shim) startSetUp(step setUpStep) (output *os.File, child *driver.Process, err error) {
+	work, err := writeMemfd(step.work)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer work.Close()
-	said, sentence, err := os.Pipe()
+	output, stdout, err := os.Pipe()
 	if err != nil {
 		return nil, nil, err
 	}
-	defer sentence.Close()
+	defer stdout.Close()
 	// Not in the task's cgroup: killing what is in there would close the cgroup.
-	confinement := step.by
+	confinement := step.confinement
 	confinement.Cgroup = nil
-	child, err = driver.StartProcess(program, []string{"k8s4r-agent", setUpWord}, environment, driver.Task{
-		Dir: s.spec.WorkDir, Confinement: confinement, Stdout: sentence, Stderr: sentence, Files: []*os.File{work},
+	child, err = driver.StartProcess(program, []string{"k8s4r-agent", setUpSubcommand}, environment, driver.Task{
+		Dir: s.spec.WorkDir, Confinement: confinement, Stdout: stdout, Stderr: stdout, Files: []*os.File{work},
 	})
 	if err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("start what sets the task up: %w", err), said.Close())
+		return nil, nil, errors.Join(fmt.Errorf("start the set-up process of the task: %w", err), output.Close())
 	}
-	return said, child, nil
+	return output, child, nil
 }
 
 // setUpSteps returns the steps of the set-up in order. Requests to an engine run with the agent's
 // own rights. Artifacts never do, since a task could then fetch any file of the robot.
 func (s *shim) setUpSteps() (all []setUpStep) {
-	if s.engineConfines() {
-		all = append(all, setUpStep{what: SetUp{Driver: s.spec.Driver, Config: s.spec.Config, Engine: s.spec.Engine}})
+	if s.usesEngine() {
+		all = append(all, setUpStep{work: SetUp{Driver: s.spec.Driver, Config: s.spec.Config, Engine: s.spec.Engine}})
 	}
 	if s.spec.SetUp != nil {
 		all = append(all, setUpStep{*s.spec.SetUp, s.spec.Confinement})
@@ -112,25 +112,24 @@ func (s *shim) setUpSteps() (all []setUpStep) {
 	return all
 }
 
-// engineConfines reports whether the driver uses an engine that pulls the task's image and
+// usesEngine reports whether the driver uses an engine that pulls the task's image and
 // isolates the task.
-func (s *shim) engineConfines() bool {
-	_, fetches := s.drivers[s.spec.Driver].(driver.Preparer)
-	return fetches
+func (s *shim) usesEngine() bool {
+	_, ok := s.drivers[s.spec.Driver].(driver.Preparer)
+	return ok
 }
 
-// maxSentence bounds the output of a set-up process in bytes, so that it fits into the pipe while
-// nothing reads it.
-const maxSentence = 4096
+// maxSetUpOutput bounds the output of a set-up process in bytes, so that it fits into the pipe.
+const maxSetUpOutput = 4096
 
-// firstWords returns the output of a set-up process that has exited.
-func firstWords(f *os.File) string {
-	b := make([]byte, maxSentence)
+// readSetUpOutput returns the output of a set-up process that has exited.
+func readSetUpOutput(f *os.File) string {
+	b := make([]byte, maxSetUpOutput)
 	n, _ := f.Read(b)
 	if text := strings.TrimSpace(string(b[:max(n, 0)])); text != "" {
 		return text
 	}
-	return "what sets the task up was killed"
+	return "the set-up process of the task was killed"
 }
 
 // setUpMain runs the set-up that it reads from setUpFD. It writes the changed templates, or the
@@ -138,14 +137,14 @@ func firstWords(f *os.File) string {
 func setUpMain() int {
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM)
 	defer stop()
-	work, err := fromMemory[SetUp](setUpFD)
+	work, err := readMemfd[SetUp](setUpFD)
 	var changed []int
 	if err == nil {
 		changed, err = work.runSteps(ctx)
 	}
 	if err != nil {
-		sentence := err.Error()
-		fmt.Println(sentence[:min(len(sentence), maxSentence-1)])
+		message := err.Error()
+		fmt.Println(message[:min(len(message), maxSetUpOutput-1)])
 		return 1
 	}
 	_ = json.NewEncoder(os.Stdout).Encode(changed)
@@ -170,11 +169,11 @@ func (w SetUp) runSteps(ctx context.Context) (changed []int, err error) {
 		}
 	}
 	for i, t := range w.Templates {
-		news, err := template.Render(ctx, t.Template, w.Data, dir)
+		isChanged, err := template.Render(ctx, t.Template, w.Data, dir)
 		if err != nil {
 			return nil, err
 		}
-		if news {
+		if isChanged {
 			changed = append(changed, i)
 		}
 	}

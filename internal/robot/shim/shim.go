@@ -1,4 +1,4 @@
-// Package shim implements the process that parents one task (docs/explanation/adr/0011).
+// Package shim implements the process that is the parent of one task (docs/explanation/adr/0011).
 //
 // The shim starts the task, keeps its output, enforces its deadlines and records how it ended.
 // While it runs it does not need the agent, which may be stopped, killed or replaced meanwhile. It
@@ -22,43 +22,43 @@ import (
 	"k8s4r.io/k8s4r/internal/robot/proc"
 )
 
-// Word is the first argument that makes the agent's program a shim.
-const Word = "shim"
+// Subcommand is the first argument with which the agent's program runs as a shim.
+const Subcommand = "shim"
 
 // shim is the state of a shim process.
 type shim struct {
-	spec    Spec
-	control int // FIFO with orders of the agent
-	said    *journal
-	signals int
-	contact *Contact
-	drivers driver.Set
-	output  *output
-	alarm   *alarm
+	spec          Spec
+	control       int // FIFO with requests of the agent
+	state         *stateWriter
+	signalPipe    int
+	lastSeen      *LastSeenFile
+	drivers       driver.Set
+	output        *output
+	deadlineTimer *bootTimer
 
-	task     driver.Running // the task or its set-up; nil: none runs yet
-	started  bool           // task is the task itself
-	rerender *rerender      // nil: no rendering is in progress
-	cause    string         // why the task is being stopped
-	killAt   time.Duration  // when to send SIGKILL, since boot; zero: never
-	killed   bool
+	task       driver.Running // the task or its set-up; nil: none runs yet
+	started    bool           // task is the task itself
+	rerender   *rerender      // nil: no rendering is in progress
+	stopReason string         // why the task is being stopped; empty: it is not
+	killAt     time.Duration  // when to send SIGKILL, since boot; zero: never
+	killed     bool
 	// timeoutAt is the end of spec.Timeout, since boot. If zero, there is none.
 	timeoutAt time.Duration
-	// fenceAt is the self-stop deadline since boot, as of the last read of the contact file. If
-	// zero, the file has not been read yet.
-	fenceAt time.Duration
+	// selfStopAt is the self-stop deadline since boot, as of the last read of lastSeen. If zero,
+	// the file has not been read yet.
+	selfStopAt time.Duration
 }
 
-// Main runs the shim or the set-up of a task if args ask for it; ours reports whether they do. The
-// status is the exit status of this process, not that of the task.
-func Main(args []string) (status int, ours bool) {
+// Main runs a shim or the set-up of a task if args begin with that subcommand; ok reports whether
+// they do. The status is the exit status of this process, not that of the task.
+func Main(args []string) (status int, ok bool) {
 	if len(args) == 0 {
 		return 0, false
 	}
 	switch args[0] {
-	case Word:
+	case Subcommand:
 		return exitStatus(runShim()), true
-	case setUpWord:
+	case setUpSubcommand:
 		return setUpMain(), true
 	}
 	return 0, false
@@ -72,12 +72,12 @@ func exitStatus(err error) int {
 	return 1
 }
 
-// runShim runs the attempt that this process receives on lineFD.
+// runShim runs the attempt that this process receives on requestFD.
 func runShim() error {
 	// Kernels before 5.11 lack this flag. There, descriptors that the agent leaves open stay open.
-	_ = unix.CloseRange(lineFD, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
-	unix.CloseOnExec(lineFD)
-	spec, control, err := takeErrand(lineFD)
+	_ = unix.CloseRange(requestFD, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC)
+	unix.CloseOnExec(requestFD)
+	spec, control, err := receiveRequest(requestFD)
 	if err != nil || control < 0 {
 		return err
 	}
@@ -93,14 +93,14 @@ func runSpec(spec Spec, control int) error {
 	if err != nil {
 		return err
 	}
-	if err := s.said.appendState(State{Shim: &Process{PID: pid, StartTicks: ticks}}); err != nil {
+	if err := s.state.appendState(State{Shim: &Process{PID: pid, StartTicks: ticks}}); err != nil {
 		return err
 	}
 	exit := s.runTask()
 	if exit.At.IsZero() {
 		exit.At = time.Now()
 	}
-	return errors.Join(s.said.appendState(State{Exit: &exit}), spec.Confinement.Cgroup.Remove())
+	return errors.Join(s.state.appendState(State{Exit: &exit}), spec.Confinement.Cgroup.Remove())
 }
 
 // openFiles opens all files before mounts can hide their paths.
@@ -110,21 +110,21 @@ func (s *shim) openFiles() (err error) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become subreaper: %w", err)
 	}
-	if s.signals, err = catchSignals(syscall.SIGTERM, syscall.SIGCHLD); err != nil {
+	if s.signalPipe, err = catchSignals(syscall.SIGTERM, syscall.SIGCHLD); err != nil {
 		return err
 	}
-	if s.said, err = openJournal(s.spec.Dir); err != nil {
+	if s.state, err = openStateWriter(s.spec.Dir); err != nil {
 		return err
 	}
-	if s.spec.StopAfter > 0 {
-		if s.contact, err = OpenContact(s.spec.ContactDir); err != nil {
+	if s.spec.SelfStopAfter > 0 {
+		if s.lastSeen, err = OpenLastSeenFile(s.spec.LastSeenDir); err != nil {
 			return err
 		}
 	}
 	if s.output, err = openOutput(s.spec.LogDir, s.spec.LogBytes); err != nil {
 		return err
 	}
-	s.alarm, err = newAlarm()
+	s.deadlineTimer, err = newBootTimer()
 	return err
 }
 
@@ -136,8 +136,7 @@ func catchSignals(which ...os.Signal) (int, error) {
 	}
 	caught := make(chan os.Signal, 16)
 	signal.Notify(caught, which...)
-	// These signals would end the shim, but mean nothing to it. They are caught instead of
-	// ignored, since the task would inherit that they are ignored.
+	// The shim ignores these signals. They are caught, since the task would inherit SIG_IGN.
 	signal.Notify(caught, syscall.SIGPIPE, syscall.SIGHUP, syscall.SIGINT)
 	go func() {
 		for c := range caught {

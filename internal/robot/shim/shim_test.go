@@ -17,29 +17,29 @@ import (
 	"k8s4r.io/k8s4r/internal/robot/shim"
 )
 
-const patience = 20 * time.Second
+const testTimeout = 20 * time.Second
 
 func TestMain(m *testing.M) { drivertest.Main(m) }
 
-// child is a running shim that no agent watches.
-type child struct {
+// testShim is a shim process that no agent watches.
+type testShim struct {
 	t     *testing.T
 	dir   string
 	pid   int
 	pidfd int
 }
 
-func spawn(t *testing.T, script string, change ...func(*shim.Spec)) child {
+func spawn(t *testing.T, script string, change ...func(*shim.Spec)) testShim {
 	t.Helper()
-	return spawnBy(t, nil, script, change...)
+	return spawnIn(t, nil, script, change...)
 }
 
-// spawnBy runs the script in a warm shim. If spare is nil, a new shim is started.
-func spawnBy(t *testing.T, spare *shim.WarmShim, script string, change ...func(*shim.Spec)) child {
+// spawnIn runs the script in a warm shim. If warm is nil, a new shim is started.
+func spawnIn(t *testing.T, warm *shim.WarmShim, script string, change ...func(*shim.Spec)) testShim {
 	t.Helper()
 	dir := t.TempDir()
 	spec := shim.Spec{
-		Dir: filepath.Join(dir, "shim"), LogDir: filepath.Join(dir, "logs"), WorkDir: filepath.Join(dir, "work"), ContactDir: dir,
+		Dir: filepath.Join(dir, "shim"), LogDir: filepath.Join(dir, "logs"), WorkDir: filepath.Join(dir, "work"), LastSeenDir: dir,
 		Driver: "exec", Config: wire.TaskConfig{Exec: &wire.ExecConfig{Command: "sh", Args: []string{"-c", script}}},
 		Env: map[string]string{"PATH": driver.DefaultPath}, KillTimeout: time.Minute,
 	}
@@ -49,55 +49,64 @@ func spawnBy(t *testing.T, spare *shim.WarmShim, script string, change ...func(*
 	for _, d := range []string{spec.LogDir, spec.WorkDir} {
 		must(t, os.Mkdir(d, 0o700))
 	}
-	pid, pidfd, err := shim.Spawn(spec, t.Name(), spare)
+	pid, pidfd, err := shim.Spawn(spec, t.Name(), warm)
 	must(t, err)
-	c := child{t: t, dir: dir, pid: pid, pidfd: pidfd}
+	c := testShim{t: t, dir: dir, pid: pid, pidfd: pidfd}
 	t.Cleanup(func() {
-		_ = shim.Order{Stop: "Cleanup"}.Send(spec.Dir)
-		c.gone()
+		_ = shim.ControlRequest{Stop: "Cleanup"}.Send(spec.Dir)
+		c.awaitExit()
 		_ = unix.Close(pidfd)
 	})
 	return c
 }
 
-// gone waits until the shim has exited.
-func (c child) gone() shim.State {
+// awaitExit waits until the shim has exited and returns its last state.
+func (c testShim) awaitExit() shim.State {
 	c.t.Helper()
-	if !ended(c.pidfd) {
-		c.t.Fatal("the shim does not end")
+	if !awaitProcessExit(c.pidfd) {
+		c.t.Fatalf("the shim is still running: %+v", c.state())
 	}
 	_, _ = syscall.Wait4(c.pid, nil, 0, nil)
 	return c.state()
 }
 
-// ended waits until a process has exited, and reports whether it did in time.
-func ended(pidfd int) bool {
+// awaitProcessExit waits until a process has exited. It returns false if it is still running after
+// testTimeout.
+func awaitProcessExit(pidfd int) bool {
 	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
 	for {
-		n, err := unix.Poll(fds, int(patience.Milliseconds()))
+		n, err := unix.Poll(fds, int(testTimeout.Milliseconds()))
 		if !errors.Is(err, unix.EINTR) {
 			return n == 1
 		}
 	}
 }
 
-func (c child) state() shim.State {
+func (c testShim) state() shim.State {
 	c.t.Helper()
 	s, err := shim.ReadState(filepath.Join(c.dir, "shim"))
 	must(c.t, err)
 	return s
 }
 
-// running waits until the task has created the file "ready".
-func (c child) running() {
+// awaitReady waits until the task has created the file "ready".
+func (c testShim) awaitReady() {
 	c.t.Helper()
-	for until := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	for until := time.Now().Add(testTimeout); ; time.Sleep(time.Millisecond) {
 		if _, err := os.Stat(filepath.Join(c.dir, "work", "ready")); err == nil {
 			return
 		}
 		if time.Now().After(until) {
-			c.t.Fatalf("the task does not run: %+v", c.state())
+			c.t.Fatalf("the task is not running: %+v", c.state())
 		}
+	}
+}
+
+// awaitFirstRead waits until the shim has read the last-seen file for the first time.
+func (c testShim) awaitFirstRead() {
+	c.t.Helper()
+	for s := c.state(); !s.MayHaveStarted && s.Exit == nil; s = c.state() {
+		time.Sleep(time.Millisecond)
 	}
 }
 
@@ -110,141 +119,144 @@ func must(t *testing.T, err error) {
 
 func TestSpawn_RecordsShimStartAndExit(t *testing.T) {
 	c := spawn(t, "exit 7")
-	s := c.gone()
+	s := c.awaitExit()
 	if !s.MayHaveStarted || s.Shim == nil || s.Shim.PID != c.pid || s.Started == nil || s.Started.PID == 0 {
-		t.Errorf("state = %+v, want all of a life in it", s)
+		t.Errorf("state = %+v, want the shim, mayHaveStarted and started", s)
 	}
 	if e := s.Exit; e == nil || e.Code != 7 || e.StopReason != "" || e.At.Before(s.Started.At) {
 		t.Errorf("exit = %+v, want 7", s.Exit)
 	}
-	if lives, err := shim.IsRunning(filepath.Join(c.dir, "shim")); lives || err != nil {
-		t.Errorf("Lives = %v, %v of one that has ended", lives, err)
+	if isRunning, err := shim.IsRunning(filepath.Join(c.dir, "shim")); isRunning || err != nil {
+		t.Errorf("IsRunning = %v, %v after the exit", isRunning, err)
 	}
 }
 
 func TestSpawn_RejectsSecondShim(t *testing.T) {
 	c := spawn(t, "touch ready; exec sleep 600")
-	if _, _, err := shim.Spawn(shim.Spec{Dir: filepath.Join(c.dir, "shim")}, "second", nil); !errors.Is(err, shim.ErrUsed) {
+	if _, _, err := shim.Spawn(shim.Spec{Dir: filepath.Join(c.dir, "shim")}, "second", nil); !errors.Is(err, shim.ErrShimExists) {
 		t.Errorf("Spawn = %v, want ErrUsed", err)
 	}
-	c.running()
-	if lives, err := shim.IsRunning(filepath.Join(c.dir, "shim")); !lives || err != nil {
-		t.Errorf("Lives = %v, %v of one that runs", lives, err)
+	c.awaitReady()
+	if isRunning, err := shim.IsRunning(filepath.Join(c.dir, "shim")); !isRunning || err != nil {
+		t.Errorf("IsRunning = %v, %v of a running shim", isRunning, err)
 	}
 }
 
-func TestStop_KeepsFirstCauseAndShortestGrace(t *testing.T) {
+func TestStop_KeepsFirstReasonAndShortestGrace(t *testing.T) {
 	c := spawn(t, "trap '' TERM; touch ready; while :; do sleep 600; done")
-	c.running()
-	for _, o := range []shim.Order{{Stop: "First", Grace: time.Hour}, {Stop: "Second", Grace: 2 * time.Hour}, {Stop: "Third", Grace: time.Millisecond}} {
+	c.awaitReady()
+	for _, o := range []shim.ControlRequest{{Stop: "First", Grace: time.Hour}, {Stop: "Second", Grace: 2 * time.Hour}, {Stop: "Third", Grace: time.Millisecond}} {
 		must(t, o.Send(filepath.Join(c.dir, "shim")))
 	}
-	if e := c.gone().Exit; e == nil || e.StopReason != "First" || !e.Killed || e.Signal != int(syscall.SIGKILL) {
-		t.Errorf("ended as %+v, want killed because First", e)
+	if e := c.awaitExit().Exit; e == nil || e.StopReason != "First" || !e.Killed || e.Signal != int(syscall.SIGKILL) {
+		t.Errorf("exit = %+v, want killed for reason First", e)
 	}
-	if err := (shim.Order{Stop: "Late"}).Send(filepath.Join(c.dir, "shim")); !errors.Is(err, unix.ENXIO) {
-		t.Errorf("an order to a shim that has ended: %v, want ENXIO", err)
+	if err := (shim.ControlRequest{Stop: "Late"}).Send(filepath.Join(c.dir, "shim")); !errors.Is(err, unix.ENXIO) {
+		t.Errorf("Send to a shim that has exited = %v, want ENXIO", err)
 	}
 }
 
 func TestShim_StopsTaskOnSIGTERM(t *testing.T) {
 	c := spawn(t, "trap 'exit 3' TERM; touch ready; while :; do sleep 0.01; done")
-	c.running()
+	c.awaitReady()
 	must(t, syscall.Kill(c.pid, syscall.SIGTERM))
-	if e := c.gone().Exit; e == nil || e.StopReason != wire.ReasonAgentStopped || e.Code != 3 {
-		t.Errorf("ended as %+v, want 3 because AgentStopped", e)
+	if e := c.awaitExit().Exit; e == nil || e.StopReason != wire.ReasonAgentStopped || e.Code != 3 {
+		t.Errorf("exit = %+v, want code 3 for reason AgentStopped", e)
 	}
 }
 
 // The shim enforces the self-stop deadline, so that it also holds while the agent is stopped or
 // after it is killed.
 func TestShim_EnforcesSelfStopDeadline(t *testing.T) {
-	const stopAfter = 300 * time.Millisecond
-	fenced := func(last time.Duration) func(*shim.Spec) {
+	const selfStopAfter = 300 * time.Millisecond
+	withDeadline := func(last time.Duration) func(*shim.Spec) {
 		return func(s *shim.Spec) {
-			s.StopAfter = stopAfter
-			contact, err := shim.OpenContact(s.ContactDir)
-			must(t, err)
-			defer contact.Close()
-			must(t, contact.Write(last))
+			s.SelfStopAfter = selfStopAfter
+			writeLastSeen(t, s.LastSeenDir, last)
 		}
 	}
-	t.Run("the task is stopped stopAfter after the last contact", func(t *testing.T) {
+	t.Run("the task is stopped selfStopAfter after the last acknowledged heartbeat", func(t *testing.T) {
 		last := shim.SinceBoot()
-		c := spawn(t, "touch ready; exec sleep 600", fenced(last))
-		e := c.gone().Exit
-		if took := shim.SinceBoot() - last; e == nil || e.StopReason != wire.ReasonSelfStopped || took < stopAfter {
-			t.Errorf("ended as %+v after %v, want SelfStopped after %v", e, took, stopAfter)
+		c := spawn(t, "touch ready; exec sleep 600", withDeadline(last))
+		e := c.awaitExit().Exit
+		if took := shim.SinceBoot() - last; e == nil || e.StopReason != wire.ReasonSelfStopped || took < selfStopAfter {
+			t.Errorf("exit = %+v after %v, want SelfStopped after %v", e, took, selfStopAfter)
 		}
 	})
-	t.Run("a later contact moves the deadline", func(t *testing.T) {
-		// The contacts are in the future: one that a busy machine writes too late would have no
-		// effect.
-		first := shim.SinceBoot() + 2*time.Second
-		c := spawn(t, "touch ready; exec sleep 600", fenced(first))
-		contact, err := shim.OpenContact(c.dir)
-		must(t, err)
-		defer contact.Close()
-		must(t, contact.Write(first+time.Hour))
-		for until := first + 2*stopAfter; shim.SinceBoot() < until; time.Sleep(stopAfter / 20) {
-			if s := c.state(); s.Exit != nil {
-				t.Fatalf("stopped while in contact: %+v", s.Exit)
+	t.Run("a later acknowledged heartbeat moves the deadline", func(t *testing.T) {
+		// The first heartbeat is in the future, so that the second is written before the deadline.
+		// On a machine that is too busy for that, the test starts again with more time.
+		for ahead := 2 * time.Second; ; ahead *= 2 {
+			first := shim.SinceBoot() + ahead
+			c := spawn(t, "touch ready; exec sleep 600", withDeadline(first))
+			c.awaitFirstRead()
+			writeLastSeen(t, c.dir, first+time.Hour)
+			if shim.SinceBoot() >= first+selfStopAfter {
+				continue
 			}
+			for until := first + 2*selfStopAfter; shim.SinceBoot() < until; time.Sleep(selfStopAfter / 20) {
+				if s := c.state(); s.Exit != nil {
+					t.Fatalf("stopped before the deadline: %+v", s.Exit)
+				}
+			}
+			return
 		}
 	})
 	t.Run("a machine that slept past the deadline gets no further grace", func(t *testing.T) {
 		for name, timeout := range map[string]time.Duration{"without a timeout": 0, "with a timeout": time.Second} {
 			first := shim.SinceBoot() + 2*time.Second
-			c := spawn(t, "trap '' TERM; touch ready; while :; do sleep 600; done", fenced(first), func(s *shim.Spec) { s.Timeout = timeout })
-			c.running()
+			c := spawn(t, "trap '' TERM; touch ready; while :; do sleep 600; done", withDeadline(first), func(s *shim.Spec) { s.Timeout = timeout })
+			c.awaitReady()
 			must(t, syscall.Kill(c.pid, syscall.SIGSTOP))
-			contact, err := shim.OpenContact(c.dir)
-			must(t, err)
-			defer contact.Close()
-			must(t, contact.Write(shim.SinceBoot()-time.Hour))
-			for until := first + stopAfter; shim.SinceBoot() < until; {
-				time.Sleep(stopAfter / 20)
+			writeLastSeen(t, c.dir, shim.SinceBoot()-time.Hour)
+			for until := first + selfStopAfter; shim.SinceBoot() < until; {
+				time.Sleep(selfStopAfter / 20)
 			}
 			must(t, syscall.Kill(c.pid, syscall.SIGCONT))
-			if e := c.gone().Exit; e == nil || !e.Killed || e.Signal != int(syscall.SIGKILL) {
-				t.Errorf("%s: ended as %+v, want killed at once", name, e)
+			if e := c.awaitExit().Exit; e == nil || !e.Killed || e.Signal != int(syscall.SIGKILL) {
+				t.Errorf("%s: exit = %+v, want killed at once", name, e)
 			}
 		}
 	})
 	t.Run("nothing is started after the deadline", func(t *testing.T) {
-		for name, last := range map[string]time.Duration{"for too long": shim.SinceBoot() - 2*stopAfter, "since it booted": 0} {
-			c := spawn(t, "touch ready; exec sleep 600", fenced(last))
-			if s := c.gone(); s.MayHaveStarted || s.Exit == nil || s.Exit.StopReason != wire.ReasonSelfStopped {
-				t.Errorf("%s: %+v, want nothing begun, and SelfStopped", name, s)
+		for name, last := range map[string]time.Duration{"acknowledged too long ago": shim.SinceBoot() - 2*selfStopAfter, "none since boot": 0} {
+			c := spawn(t, "touch ready; exec sleep 600", withDeadline(last))
+			if s := c.awaitExit(); s.MayHaveStarted || s.Exit == nil || s.Exit.StopReason != wire.ReasonSelfStopped {
+				t.Errorf("%s: %+v, want SelfStopped without a start", name, s)
 			}
 		}
 	})
 }
 
-func TestContact_IgnoresEarlierBoot(t *testing.T) {
-	dir := t.TempDir()
-	contact, err := shim.OpenContact(dir)
+func writeLastSeen(t *testing.T, dir string, at time.Duration) {
+	t.Helper()
+	file, err := shim.OpenLastSeenFile(dir)
 	must(t, err)
-	defer contact.Close()
-	must(t, contact.Write(time.Hour))
-	if got := contact.Read(); got != time.Hour {
+	defer file.Close()
+	must(t, file.Write(at))
+}
+
+func TestLastSeenFile_IgnoresEarlierBoot(t *testing.T) {
+	dir := t.TempDir()
+	file, err := shim.OpenLastSeenFile(dir)
+	must(t, err)
+	defer file.Close()
+	must(t, file.Write(time.Hour))
+	if got := file.Read(); got != time.Hour {
 		t.Errorf("Read = %v, want an hour", got)
 	}
-	must(t, os.WriteFile(filepath.Join(dir, "contact"), []byte("another 3600000000000\n"), 0o600))
-	if got := contact.Read(); got != 0 {
-		t.Errorf("Read = %v of another boot, want 0", got)
+	must(t, os.WriteFile(filepath.Join(dir, "last-seen"), []byte("another 3600000000000\n"), 0o600))
+	if got := file.Read(); got != 0 {
+		t.Errorf("Read = %v after another boot, want 0", got)
 	}
 }
 
 func TestShim_EnforcesTimeoutAndLogSizeOfEndlessOutput(t *testing.T) {
 	const kept = 1 << 20
 	c := spawn(t, "touch ready; exec yes", func(s *shim.Spec) { s.LogBytes, s.Timeout = kept, time.Second })
-	s := c.gone()
+	s := c.awaitExit()
 	if s.Exit == nil || s.Exit.StopReason != wire.ReasonTimeout {
-		t.Fatalf("ended as %+v, want Timeout", s.Exit)
-	}
-	if late := s.Exit.At.Sub(s.Started.At) - time.Second; late > 500*time.Millisecond {
-		t.Errorf("ended %v late", late)
+		t.Fatalf("exit = %+v, want Timeout", s.Exit)
 	}
 	var size int64
 	files, _ := os.ReadDir(filepath.Join(c.dir, "logs"))
@@ -262,7 +274,7 @@ func TestReadState_IgnoresPartialLine(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.WriteFile(filepath.Join(dir, "state"), []byte(`{"v":2,"mayHaveStarted":true}`+"\n"+`{"v":2,"exit":{"code":`), 0o600))
 	if s, err := shim.ReadState(dir); err != nil || !s.MayHaveStarted || s.Exit != nil {
-		t.Errorf("ReadState = %+v, %v; want what is whole", s, err)
+		t.Errorf("ReadState = %+v, %v; want the complete line", s, err)
 	}
 }
 
@@ -281,6 +293,6 @@ func TestReadState_DamagedLineMeansMayHaveStarted(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(dir, "state"), []byte(lines), 0o600))
 	s, err := shim.ReadState(dir)
 	if err != nil || !s.MayHaveStarted || s.Shim == nil || s.Shim.PID != 7 || s.Exit == nil || s.Exit.Code != 3 {
-		t.Errorf("ReadState = %+v, %v; want the lines that are whole, and begun", s, err)
+		t.Errorf("ReadState = %+v, %v; want the intact lines, and mayHaveStarted", s, err)
 	}
 }

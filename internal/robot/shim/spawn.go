@@ -10,33 +10,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrUsed rejects a second shim for one attempt.
-var ErrUsed = errors.New("the attempt has a shim already")
+// ErrShimExists rejects a second shim for one attempt.
+var ErrShimExists = errors.New("the attempt already has a shim")
 
-// Spawn gives an attempt to a shim: to spare, or to a new shim if spare is nil or was killed. The
-// spare is used up in any case. The name is what process listings show. ReadState returns how the
-// attempt proceeds.
+// Spawn sends an attempt to a shim: to warm, or to a new shim if warm is nil or was killed. The
+// caller must not use warm afterwards. The name is what process listings show. The progress of the
+// attempt is returned by ReadState.
 //
 // From now until the shim exits, it holds a lock on its directory. By that lock a restarted agent
 // detects whether a shim is running.
-func Spawn(s Spec, name string, spare *WarmShim) (pid, pidfd int, err error) {
-	e, err := newErrand(s)
-	defer e.closeFiles()
-	if err == nil && spare != nil && spare.sendRequest(e, name) == nil {
-		return spare.pid, spare.pidfd, nil
+func Spawn(s Spec, name string, warm *WarmShim) (pid, pidfd int, err error) {
+	r, err := newRequest(s)
+	defer r.closeFiles()
+	if err == nil && warm != nil && warm.sendRequest(r, name) == nil {
+		return warm.pid, warm.pidfd, nil
 	}
-	spare.Close() // the warm shim did not receive the attempt
+	warm.Close() // the warm shim did not receive the attempt
 	if err != nil {
 		return 0, -1, err
 	}
-	if spare, err = NewSpare(s.Kind()); err != nil {
+	fresh, err := StartWarmShim(s.Kind())
+	if err != nil {
 		return 0, -1, err
 	}
-	if err := spare.sendRequest(e, name); err != nil {
-		spare.Close()
-		return 0, -1, fmt.Errorf("give the task to its shim: %w", err)
+	if err := fresh.sendRequest(r, name); err != nil {
+		fresh.Close()
+		return 0, -1, fmt.Errorf("send the task to its shim: %w", err)
 	}
-	return spare.pid, spare.pidfd, nil
+	return fresh.pid, fresh.pidfd, nil
 }
 
 // request is what a shim receives for an attempt: open files.
@@ -45,29 +46,29 @@ type request struct {
 	control         int
 }
 
-func newErrand(s Spec) (e request, err error) {
-	e.control = -1
-	if e.lock, err = prepareDir(s.Dir); err != nil {
-		return e, err
+func newRequest(s Spec) (r request, err error) {
+	r.control = -1
+	if r.lock, err = prepareDir(s.Dir); err != nil {
+		return r, err
 	}
-	if e.spec, err = inMemory(s); err != nil {
-		return e, err
+	if r.spec, err = writeMemfd(s); err != nil {
+		return r, err
 	}
-	if e.log, err = os.OpenFile(filepath.Join(s.Dir, logFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
-		return e, err
+	if r.log, err = os.OpenFile(filepath.Join(s.Dir, logFileName), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err != nil {
+		return r, err
 	}
-	// Opened before the shim starts, so that no order is lost.
-	e.control, err = openFIFO(controlPath(s.Dir))
-	return e, err
+	// Opened before the shim starts, so that no request is lost.
+	r.control, err = openFIFO(controlPath(s.Dir))
+	return r, err
 }
 
 // closeFiles closes the agent's copies.
-func (e request) closeFiles() {
-	for _, f := range []*os.File{e.spec, e.lock, e.log} {
+func (r request) closeFiles() {
+	for _, f := range []*os.File{r.spec, r.lock, r.log} {
 		_ = f.Close() // the error of a nil file is ignored
 	}
-	if e.control >= 0 {
-		_ = unix.Close(e.control)
+	if r.control >= 0 {
+		_ = unix.Close(r.control)
 	}
 }
 
@@ -77,10 +78,10 @@ func prepareDir(dir string) (lock *os.File, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	if lock, err = takeLock(dir); err != nil {
+	if lock, err = acquireLock(dir); err != nil {
 		return nil, err
 	}
-	for _, name := range []string{controlFile, eventsFile} {
+	for _, name := range []string{controlPipeName, eventPipeName} {
 		if err := unix.Mkfifo(filepath.Join(dir, name), 0o600); err != nil && !errors.Is(err, fs.ErrExist) {
 			return nil, errors.Join(fmt.Errorf("mkfifo: %w", err), lock.Close())
 		}
@@ -88,16 +89,16 @@ func prepareDir(dir string) (lock *os.File, err error) {
 	return lock, nil
 }
 
-// takeLock locks the shim's directory. It returns ErrUsed while a shim holds the lock.
-func takeLock(dir string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
+// acquireLock locks the shim's directory. It returns ErrShimExists while a shim holds the lock.
+func acquireLock(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, lockFileName), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	switch {
 	case errors.Is(err, unix.EWOULDBLOCK):
-		return nil, errors.Join(ErrUsed, f.Close())
+		return nil, errors.Join(ErrShimExists, f.Close())
 	case err != nil:
 		return nil, errors.Join(fmt.Errorf("lock a shim's directory: %w", err), f.Close())
 	}
@@ -106,9 +107,9 @@ func takeLock(dir string) (*os.File, error) {
 
 // IsRunning reports whether a shim is running in dir.
 func IsRunning(dir string) (bool, error) {
-	f, err := takeLock(dir)
+	f, err := acquireLock(dir)
 	switch {
-	case errors.Is(err, ErrUsed):
+	case errors.Is(err, ErrShimExists):
 		return true, nil
 	case errors.Is(err, fs.ErrNotExist):
 		return false, nil
@@ -120,4 +121,4 @@ func IsRunning(dir string) (bool, error) {
 
 // OpenEvents opens the event pipe, which is readable after the shim has written to its state. The
 // caller closes it.
-func OpenEvents(dir string) (fd int, err error) { return openFIFO(filepath.Join(dir, eventsFile)) }
+func OpenEvents(dir string) (fd int, err error) { return openFIFO(filepath.Join(dir, eventPipeName)) }

@@ -15,8 +15,8 @@ import (
 	"k8s4r.io/k8s4r/internal/robot/isolation"
 )
 
-// Spec describes an attempt to its shim. It is passed in memory and never written to a disk, since
-// the environment may hold secrets.
+// Spec is an attempt, as its shim receives it. It is passed in memory and never written to a disk,
+// since the environment may hold secrets.
 type Spec struct {
 	// Program is the file of the shim's program. If empty, it is that of this process.
 	Program string `json:"-"`
@@ -52,18 +52,18 @@ type Spec struct {
 
 	// Timeout bounds the attempt, counted from the start of the process. If zero, it is unbounded.
 	Timeout time.Duration `json:"timeout"`
-	// KillTimeout is the time between SIGTERM and SIGKILL if the order to stop has none. If zero,
-	// SIGKILL follows at once.
+	// KillTimeout is the time between SIGTERM and SIGKILL when the shim itself stops the task. If
+	// zero, SIGKILL follows at once.
 	KillTimeout time.Duration `json:"killTimeout"`
 
-	// StopAfter is how long the task may run after the last acknowledged heartbeat. If zero, it is
-	// never stopped for this reason.
-	StopAfter time.Duration `json:"stopAfter"`
-	// ContactDir is the directory of the file with the time of the last acknowledged heartbeat.
-	ContactDir string `json:"contactDir"`
+	// SelfStopAfter is how long the task may run after the last acknowledged heartbeat. If zero,
+	// it is never stopped for this reason.
+	SelfStopAfter time.Duration `json:"selfStopAfter"`
+	// LastSeenDir is the directory of the LastSeenFile. It is read if SelfStopAfter is set.
+	LastSeenDir string `json:"lastSeenDir"`
 }
 
-// Kind is what must be known of an attempt to start a warm shim for it.
+// Kind is the part of a Spec that must be known when a warm shim is started.
 type Kind struct {
 	Program    string // Spec.Program
 	Namespaces bool   // Spec.Namespaces
@@ -72,8 +72,8 @@ type Kind struct {
 // Kind returns the kind of shim that the attempt needs.
 func (s Spec) Kind() Kind { return Kind{s.Program, s.Namespaces} }
 
-// inMemory returns an anonymous memory file with the message as JSON.
-func inMemory(message any) (*os.File, error) {
+// writeMemfd returns an anonymous memory file with the message as JSON.
+func writeMemfd(message any) (*os.File, error) {
 	b, err := json.Marshal(message)
 	if err != nil {
 		return nil, err
@@ -90,8 +90,8 @@ func inMemory(message any) (*os.File, error) {
 	return f, nil
 }
 
-// fromMemory reads a message of inMemory from an inherited descriptor.
-func fromMemory[T any](fd uintptr) (message T, err error) {
+// readMemfd reads a message of writeMemfd from an inherited descriptor.
+func readMemfd[T any](fd uintptr) (message T, err error) {
 	f := os.NewFile(fd, "memory")
 	err = json.NewDecoder(io.NewSectionReader(f, 0, 1<<30)).Decode(&message)
 	return message, errors.Join(err, f.Close())

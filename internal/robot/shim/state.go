@@ -15,11 +15,11 @@ import (
 
 // The files in Spec.Dir.
 const (
-	stateFile   = "state"
-	lockFile    = "lock"
-	controlFile = "control"
-	eventsFile  = "events"
-	logFile     = "shim.log"
+	stateFileName   = "state"
+	lockFileName    = "lock"
+	controlPipeName = "control"
+	eventPipeName   = "events"
+	logFileName     = "shim.log"
 )
 
 // State is what a shim has recorded about its attempt. Fields are added over time and never
@@ -60,7 +60,7 @@ type Exit struct {
 	StopReason string `json:"stopReason,omitempty"`
 	// Killed reports whether SIGKILL was needed after SIGTERM.
 	Killed bool `json:"killed,omitempty"`
-	// Error is why the task could not be started, as a sentence for the user.
+	// Error is why the task could not be started, for the user to read.
 	Error string `json:"error,omitempty"`
 	// CommandNotFound reports whether the command does not exist on this robot.
 	CommandNotFound bool      `json:"commandNotFound,omitempty"`
@@ -82,46 +82,46 @@ type stateLine struct {
 }
 
 // ErrOldFormat rejects a state file that another version of the agent has written.
-var ErrOldFormat = errors.New("written by an earlier version of the program, whose format this one cannot read; " +
-	"stop the task with that version, then delete the directory of the file")
+var ErrOldFormat = errors.New("written by an earlier version of the program, in a format that this version cannot read; " +
+	"stop the task with the earlier version, then delete the directory of the file")
 
-// stateRoom is reserved on the disk before the task starts, so that the exit code can be written
-// even if the disk is full by then.
-const stateRoom = 64 << 10
+// reservedStateBytes are reserved on the disk before the task starts, so that the exit code can be
+// written even if the disk is full by then.
+const reservedStateBytes = 64 << 10
 
-// journal appends to the state file, one line for each change.
-type journal struct {
-	file *os.File
-	bell int
+// stateWriter appends to the state file: one line for each change.
+type stateWriter struct {
+	file      *os.File
+	eventPipe int
 }
 
-func openJournal(dir string) (*journal, error) {
-	file, err := os.OpenFile(filepath.Join(dir, stateFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+func openStateWriter(dir string) (*stateWriter, error) {
+	file, err := os.OpenFile(filepath.Join(dir, stateFileName), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	// Not all file systems support this. On those, a full disk loses the exit code.
-	err = unix.Fallocate(int(file.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, stateRoom)
+	err = unix.Fallocate(int(file.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, reservedStateBytes)
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
-		return nil, fmt.Errorf("reserve room for the task's exit code: %w", err)
+		return nil, fmt.Errorf("reserve disk space for the task's exit code: %w", err)
 	}
-	bell, err := openFIFO(filepath.Join(dir, eventsFile))
+	eventPipe, err := openFIFO(filepath.Join(dir, eventPipeName))
 	if err != nil {
 		return nil, err
 	}
-	return &journal{file: file, bell: bell}, nil
+	return &stateWriter{file: file, eventPipe: eventPipe}, nil
 }
 
 // appendState appends a line to the state file and notifies the agent if one is watching.
-func (j *journal) appendState(s State) error {
+func (w *stateWriter) appendState(s State) error {
 	b, err := json.Marshal(stateLine{stateVersion, s})
 	if err != nil {
 		return err
 	}
-	if _, err := j.file.Write(append(b, '\n')); err != nil {
+	if _, err := w.file.Write(append(b, '\n')); err != nil {
 		return err
 	}
-	_, _ = unix.Write(j.bell, []byte{'\n'}) // if the pipe is full, it is readable already
+	_, _ = unix.Write(w.eventPipe, []byte{'\n'}) // if the pipe is full, it is readable already
 	return nil
 }
 
@@ -130,7 +130,7 @@ func (j *journal) appendState(s State) error {
 // A damaged line, as a power failure leaves it, is skipped, since an agent that fails on it could
 // never start again. MayHaveStarted is set then, because the line may have contained it.
 func ReadState(dir string) (State, error) {
-	path := filepath.Join(dir, stateFile)
+	path := filepath.Join(dir, stateFileName)
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return State{}, nil

@@ -83,9 +83,9 @@ func (r *Runner) tidySharedDirs() {
 func (r *Runner) buildShimSpec(run *run) (s shim.Spec, err error) {
 	uid, task := run.task.Metadata.UID, run.task.Spec
 	s = shim.Spec{
-		Dir: r.dirs.ShimDir(uid, run.attempt), LogDir: r.dirs.LogDir(uid, run.attempt), ContactDir: string(r.dirs),
+		Dir: r.dirs.ShimDir(uid, run.attempt), LogDir: r.dirs.LogDir(uid, run.attempt), LastSeenDir: string(r.dirs),
 		Driver: task.Driver, WorkDir: r.dirs.WorkDir(uid, run.attempt),
-		Timeout: time.Duration(task.Timeout), KillTimeout: killTimeout(task), StopAfter: time.Duration(task.StopOnRobotAfter),
+		Timeout: time.Duration(task.Timeout), KillTimeout: killTimeout(task), SelfStopAfter: time.Duration(task.StopOnRobotAfter),
 	}
 	if err := r.fillEnvironment(run, &s); err != nil {
 		return s, err
@@ -115,7 +115,7 @@ func (r *Runner) handleShimEvent(p *plan, n supervisor.Update) error {
 	if n.Started != nil && run.startedAt.IsZero() {
 		r.recordStart(p, run, *n.Started)
 	}
-	if !n.Gone {
+	if !n.ShimExited {
 		return nil
 	}
 	delete(r.byShim, n.Shim)

@@ -11,7 +11,7 @@ import (
 // the clock of package shim. Tasks with a self-stop deadline count from then, so shims
 // read it from a file.
 type LastSeen struct {
-	file *shim.Contact
+	file *shim.LastSeenFile
 
 	mu         sync.Mutex
 	last       time.Duration            // since boot; zero: none since the agent started
@@ -25,7 +25,7 @@ const maxUnanswered = 64
 
 // OpenLastSeen opens the file in the state directory. Close must follow.
 func OpenLastSeen(dir string) (*LastSeen, error) {
-	file, err := shim.OpenContact(dir)
+	file, err := shim.OpenLastSeenFile(dir)
 	if err != nil {
 		return nil, err
 	}

@@ -21,7 +21,7 @@ import (
 	"k8s4r.io/k8s4r/internal/robot/shim/supervisor"
 )
 
-const patience = time.Minute
+const testTimeout = time.Minute
 
 // Suite describes how to test one driver.
 type Suite struct {
@@ -136,7 +136,7 @@ func (s Suite) sweepsWhatWasLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.await("the shim to be gone", func() bool { return !proc.IsAlive(r.shim.PID) })
-	if _, err := supervisor.KillLeftovers([]supervisor.Leftover{{Dir: r.dir}}, patience); err != nil {
+	if _, err := supervisor.KillLeftovers([]supervisor.Leftover{{Dir: r.dir}}, testTimeout); err != nil {
 		t.Error(err)
 	}
 	if err := driver.NewBuiltinSet(s.Engine).Sweep(s.Driver, r.attempt); err != nil {
@@ -188,7 +188,7 @@ func (s Suite) StopsBeforeTheStart(t *testing.T, config wire.TaskConfig, at <-ch
 	r := s.start(t, shim.Spec{Config: config})
 	select {
 	case <-at:
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Fatal("the task is not prepared")
 	}
 	if err := r.keeper.Stop(r.shim, wire.ReasonStopped, time.Minute); err != nil {
@@ -242,7 +242,7 @@ func (s Suite) start(t *testing.T, spec shim.Spec) started {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = supervisor.KillTask(spec.Dir, patience) })
+	t.Cleanup(func() { _ = supervisor.KillTask(spec.Dir, testTimeout) })
 	return started{t: t, attempt: attempt, dir: spec.WorkDir, logs: spec.LogDir, keeper: keeper, shim: held, state: &shim.State{}, left: s.Left}
 }
 
@@ -252,14 +252,14 @@ func (r started) end() shim.Exit {
 	for {
 		select {
 		case <-r.keeper.Events():
-		case <-time.After(patience):
+		case <-time.After(testTimeout):
 			r.t.Fatal("the task does not end")
 		}
 		for _, n := range r.keeper.Updates() {
-			if *r.state = n.State; n.Gone && n.Exit == nil {
+			if *r.state = n.State; n.ShimExited && n.Exit == nil {
 				r.t.Fatalf("the shim has ended without a word: %+v", n)
 			}
-			if n.Gone {
+			if n.ShimExited {
 				r.nothingLeft()
 				return *n.Exit
 			}
@@ -304,7 +304,7 @@ func (r started) read(name string) string {
 
 func (r started) await(what string, ok func() bool) {
 	r.t.Helper()
-	for until := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
+	for until := time.Now().Add(testTimeout); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(until) {
 			r.t.Fatalf("waited in vain for %s", what)
 		}

@@ -41,7 +41,7 @@ func KillLeftovers(tasks []Leftover, wait time.Duration) (killed int, err error)
 	}
 	seen := map[int]bool{}
 	for until := time.Now().Add(wait); ; time.Sleep(5 * time.Millisecond) {
-		left := findStrays(dirs, leaders)
+		left := findLeftovers(dirs, leaders)
 		for _, pid := range left {
 			seen[pid] = true
 			killGroup(pid)
@@ -50,13 +50,13 @@ func KillLeftovers(tasks []Leftover, wait time.Duration) (killed int, err error)
 		case len(left) == 0:
 			return len(seen), nil
 		case time.Now().After(until):
-			return len(seen), fmt.Errorf("processes %v of earlier tasks do not end", left)
+			return len(seen), fmt.Errorf("processes %v of earlier tasks are still running %v after SIGKILL", left, wait)
 		}
 	}
 }
 
-// findStrays returns the running processes of these tasks.
-func findStrays(dirs map[string]bool, leaders map[int]uint64) []int {
+// findLeftovers returns the running processes of these tasks.
+func findLeftovers(dirs map[string]bool, leaders map[int]uint64) []int {
 	return slices.DeleteFunc(proc.ListAll(), func(pid int) bool {
 		return pid == os.Getpid() || !isLeader(pid, leaders) && !dirs[taskDir(pid)]
 	})

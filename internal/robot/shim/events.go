@@ -18,13 +18,13 @@ import (
 
 // awaitEvent blocks until a descriptor is readable or a deadline passes.
 func (s *shim) awaitEvent() {
-	s.alarm.setTime(s.nextDeadline())
+	s.deadlineTimer.setTime(s.nextDeadline())
 	fds := []unix.PollFd{}
-	beside := -1
+	rerendered := -1
 	if s.rerender != nil {
-		beside = s.rerender.child.Done()
+		rerendered = s.rerender.child.Done()
 	}
-	for _, fd := range []int{s.task.Done(), beside, s.control, s.signals, s.alarm.fd, s.output.stdout.ours, s.output.stderr.ours} {
+	for _, fd := range []int{s.task.Done(), rerendered, s.control, s.signalPipe, s.deadlineTimer.fd, s.output.stdout.readFD, s.output.stderr.readFD} {
 		fds = append(fds, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}) // poll ignores negative descriptors
 	}
 	_, _ = unix.Poll(fds, s.output.pollTimeout(time.Now()))
@@ -37,19 +37,19 @@ func IsReadable(fd int) bool {
 	return err == nil && n == 1
 }
 
-// Order is a request of the agent to a shim.
-type Order struct {
-	// Stop ends the task, with this reason. If empty, the task goes on.
+// ControlRequest is what the agent sends to a running shim.
+type ControlRequest struct {
+	// Stop stops the task, for this reason. If empty, the task keeps running.
 	Stop string `json:"stop,omitempty"`
 	// Grace is the time from SIGTERM to SIGKILL.
 	Grace time.Duration `json:"grace,omitempty"`
-	// Render renders the templates again. It is sent by TellFacts.
+	// Render renders the templates again. It is sent by SendAttributes.
 	Render bool `json:"render,omitempty"`
 }
 
-// Send sends the order to the shim in dir. It returns unix.ENXIO if no shim is running.
-func (o Order) Send(dir string) error {
-	b, err := json.Marshal(o)
+// Send sends the request to the shim in dir. It returns unix.ENXIO if no shim is running.
+func (r ControlRequest) Send(dir string) error {
+	b, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
@@ -62,21 +62,21 @@ func (o Order) Send(dir string) error {
 	return errors.Join(err, unix.Close(fd))
 }
 
-func controlPath(dir string) string { return filepath.Join(dir, controlFile) }
+func controlPath(dir string) string { return filepath.Join(dir, controlPipeName) }
 
-// handleOrders handles all orders and signals that have arrived.
-func (s *shim) handleOrders() {
+// handleRequests handles all requests and signals that have arrived.
+func (s *shim) handleRequests() {
 	for line := range bytes.Lines(readAll(s.control)) {
-		var o Order
-		switch err := json.Unmarshal(line, &o); {
-		case err != nil: // cannot be a partial order: writes to a pipe of this size are atomic
-		case o.Stop != "":
-			s.stopTask(o.Stop, o.Grace)
-		case o.Render:
-			s.renderAgain()
+		var r ControlRequest
+		switch err := json.Unmarshal(line, &r); {
+		case err != nil: // not a partial request: writes to a pipe of this size are atomic
+		case r.Stop != "":
+			s.stopTask(r.Stop, r.Grace)
+		case r.Render:
+			s.startRerender()
 		}
 	}
-	signals := readAll(s.signals)
+	signals := readAll(s.signalPipe)
 	if bytes.IndexByte(signals, byte(syscall.SIGTERM)) >= 0 { // the machine shuts down
 		s.stopTask(wire.ReasonAgentStopped, s.spec.KillTimeout)
 	}
@@ -89,9 +89,9 @@ func (s *shim) handleOrders() {
 // code that started them.
 func (s *shim) reapOrphans() {
 	for {
-		var dead unix.Siginfo
-		err := unix.Waitid(unix.P_ALL, 0, &dead, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
-		pid := deadPID(&dead)
+		var exited unix.Siginfo
+		err := unix.Waitid(unix.P_ALL, 0, &exited, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+		pid := siginfoPID(&exited)
 		if err != nil || pid == 0 || pid == s.task.PID() || s.rerender != nil && pid == s.rerender.child.PID() {
 			return
 		}
@@ -99,12 +99,12 @@ func (s *shim) reapOrphans() {
 	}
 }
 
-// deadPID returns the PID in the result of waitid. If zero, no process was found.
-func deadPID(i *unix.Siginfo) int {
+// siginfoPID returns the PID in the result of waitid. If zero, no process was found.
+func siginfoPID(i *unix.Siginfo) int {
 	// si_pid follows three ints in siginfo_t, aligned to a pointer.
-	const word = unsafe.Sizeof(uintptr(0))
-	const place = (3*4 + word - 1) / word * word
-	return int(*(*int32)(unsafe.Add(unsafe.Pointer(i), place)))
+	const pointerSize = unsafe.Sizeof(uintptr(0))
+	const offset = (3*4 + pointerSize - 1) / pointerSize * pointerSize
+	return int(*(*int32)(unsafe.Add(unsafe.Pointer(i), offset)))
 }
 
 // readAll returns what can be read without blocking.
@@ -120,23 +120,23 @@ func readAll(fd int) []byte {
 	}
 }
 
-// alarm is a timer that also runs while the machine sleeps.
-type alarm struct {
+// deadlineTimer is a timer that also runs while the machine sleeps.
+type bootTimer struct {
 	fd int
 	at time.Duration
 }
 
-func newAlarm() (*alarm, error) {
+func newBootTimer() (*bootTimer, error) {
 	fd, err := unix.TimerfdCreate(unix.CLOCK_BOOTTIME, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
 	if err != nil {
 		return nil, os.NewSyscallError("timerfd_create", err)
 	}
-	return &alarm{fd: fd}, nil
+	return &bootTimer{fd: fd}, nil
 }
 
 // setTime makes the timer readable from this time since boot on. If at is zero, the timer is
 // stopped.
-func (a *alarm) setTime(at time.Duration) {
+func (a *bootTimer) setTime(at time.Duration) {
 	if a.at == at {
 		return
 	}

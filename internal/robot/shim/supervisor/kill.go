@@ -13,13 +13,13 @@ import (
 // exit. It returns nil if no shim is running in dir.
 func KillTask(dir string, wait time.Duration) error {
 	for until := time.Now().Add(wait); ; time.Sleep(5 * time.Millisecond) {
-		lives, err := shim.IsRunning(dir)
-		if err != nil || !lives {
+		isRunning, err := shim.IsRunning(dir)
+		if err != nil || !isRunning {
 			return err
 		}
-		err = shim.Order{Stop: wire.ReasonStopped}.Send(dir)
+		err = shim.ControlRequest{Stop: wire.ReasonStopped}.Send(dir)
 		if time.Now().After(until) {
-			return errors.Join(fmt.Errorf("the shim in %s does not end", dir), err)
+			return errors.Join(fmt.Errorf("the shim in %s is still running after %v", dir, wait), err)
 		}
 	}
 }

@@ -1,0 +1,149 @@
+package shim
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"k8s4r.io/k8s4r/internal/robot/isolation"
+)
+
+// WarmShim is a shim that waits for its attempt, because starting the program takes longer than a
+// task should wait. It receives the attempt as one message, and exits if the agent exits or
+// crashes before.
+type WarmShim struct {
+	pid, pidfd int
+	socket     int // over which the attempt is sent
+}
+
+// requestFD is the descriptor on which a shim receives its attempt.
+const requestFD = 3
+
+// program is this program, even if its file has been replaced on disk.
+const program = "/proc/self/exe"
+
+// environment keeps the shim small, since each task has one. The agent's own environment is not
+// passed on: it may hold its token.
+var environment = []string{"GOMAXPROCS=1", "GOGC=50"}
+
+// titleSpace is an argument of the shim that setProcTitle overwrites with the name of the attempt.
+var titleSpace = strings.Repeat(" ", 80)
+
+// StartWarmShim starts a shim of this kind that waits for its attempt.
+func StartWarmShim(kind Kind) (*WarmShim, error) {
+	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socketpair", err)
+	}
+	// With a copy of this end, sending to a shim that has exited would succeed.
+	defer func() { _ = unix.Close(ends[1]) }()
+	s := &WarmShim{pidfd: -1, socket: ends[0]}
+	if s.pid, err = s.forkShim(uintptr(ends[1]), kind); err != nil {
+		return nil, errors.Join(fmt.Errorf("start the task's shim: %w", err), unix.Close(s.socket))
+	}
+	if s.pidfd < 0 {
+		s.Close()
+		return nil, errors.New("the kernel does not support pidfds: Linux 5.4 or newer is required")
+	}
+	return s, nil
+}
+
+func (s *WarmShim) forkShim(socket uintptr, kind Kind) (pid int, err error) {
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer null.Close()
+	sys := &syscall.SysProcAttr{Setsid: true, PidFD: &s.pidfd}
+	if kind.Namespaces {
+		sys.Cloneflags = isolation.ShimNamespaces
+	}
+	return syscall.ForkExec(cmp.Or(kind.Program, program), []string{"k8s4r-agent", Subcommand, titleSpace}, &syscall.ProcAttr{
+		Dir: "/", Env: environment, Files: []uintptr{null.Fd(), null.Fd(), null.Fd(), requestFD: socket}, Sys: sys,
+	})
+}
+
+// sendRequest sends the attempt to the shim. On an error the shim has received nothing. Once sent,
+// the files reach the shim even if the agent crashes. The lock is one of them, so no other agent
+// can start the attempt.
+func (s *WarmShim) sendRequest(r request, name string) error {
+	rights := unix.UnixRights(int(r.spec.Fd()), int(r.lock.Fd()), int(r.log.Fd()), r.control)
+	name = name[:min(len(name), len(titleSpace))]
+	if err := unix.Sendmsg(s.socket, []byte(name), rights, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT); err != nil {
+		return os.NewSyscallError("sendmsg", err)
+	}
+	_ = unix.Close(s.socket)
+	return nil
+}
+
+// Close kills a warm shim that received no attempt. If s is nil, Close does nothing.
+func (s *WarmShim) Close() {
+	if s == nil {
+		return
+	}
+	_ = unix.Close(s.socket)
+	_ = syscall.Kill(s.pid, syscall.SIGKILL)
+	for {
+		if _, err := syscall.Wait4(s.pid, nil, 0, nil); !errors.Is(err, syscall.EINTR) {
+			break
+		}
+	}
+	if s.pidfd >= 0 {
+		_ = unix.Close(s.pidfd)
+	}
+}
+
+// receiveRequest waits for the attempt of this shim and renames the process after it. The control
+// descriptor is negative if the agent exited without sending an attempt.
+func receiveRequest(socket int) (spec Spec, control int, err error) {
+	name := make([]byte, len(titleSpace))
+	files := make([]byte, unix.CmsgSpace(4*4))
+	n, m, _, _, err := unix.Recvmsg(socket, name, files, unix.MSG_CMSG_CLOEXEC)
+	for errors.Is(err, unix.EINTR) {
+		n, m, _, _, err = unix.Recvmsg(socket, name, files, unix.MSG_CMSG_CLOEXEC)
+	}
+	if err != nil || m == 0 {
+		return spec, -1, os.NewSyscallError("recvmsg", err)
+	}
+	_ = unix.Close(socket)
+	fds, err := parseFileDescriptors(files[:m])
+	if err != nil {
+		return spec, -1, err
+	}
+	// The lock (fds[1]) stays open until this process exits.
+	memory, log, control := fds[0], fds[2], fds[3]
+	if err := errors.Join(unix.Dup3(log, 1, 0), unix.Dup3(log, 2, 0), unix.Close(log)); err != nil {
+		return spec, -1, fmt.Errorf("open the shim's own log: %w", err)
+	}
+	setProcTitle(name[:n])
+	spec, err = readMemfd[Spec](uintptr(memory))
+	return spec, control, err
+}
+
+// parseFileDescriptors returns the four descriptors in a message of sendRequest.
+func parseFileDescriptors(message []byte) ([]int, error) {
+	all, err := unix.ParseSocketControlMessage(message)
+	if err != nil {
+		return nil, err
+	}
+	fds, err := unix.ParseUnixRights(&all[0])
+	if err == nil && len(fds) != 4 {
+		err = fmt.Errorf("received %d files, want 4", len(fds))
+	}
+	return fds, err
+}
+
+// setProcTitle writes a name over the last argument of this process, where the kernel reads the command
+// socket. The strings of os.Args point to that memory.
+func setProcTitle(name []byte) {
+	if last := os.Args[len(os.Args)-1]; len(last) == len(titleSpace) {
+		title := unsafe.Slice(unsafe.StringData(last), len(last))
+		clear(title[copy(title, name):])
+	}
+}
