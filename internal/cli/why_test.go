@@ -65,7 +65,7 @@ func TestWhy_MatchesGolden(t *testing.T) {
 		{name: "its job is being requeued", golden: "why-job-requeueing", job: named("demo", "completed", requeues(1, "all")), task: []func(*robotv1.Task){state("completed", "")}},
 		{name: "it has no job", golden: "why-by-hand", task: []func(*robotv1.Task){byHand, refused}},
 		{name: "it waits for its next attempt", golden: "why-retry", job: named("demo", "running"),
-			task: []func(*robotv1.Task){twice("soft-failed", "Rescheduled"), retries(90 * time.Second), notPlaced("Rescheduled", "robot robot-2 failed it; another robot will be tried")}},
+			task: []func(*robotv1.Task){twice("soft-failed", "Rescheduled"), retries(90 * time.Second), notPlaced("Rescheduled", "it failed on robot robot-2; another robot will be tried")}},
 		{name: "its next attempt is due", golden: "why-retry-due", job: named("demo", "running"), task: []func(*robotv1.Task){twice("soft-failed", "Rescheduled"), retries(-time.Second), refused}},
 		{name: "it has failed", golden: "why-failed", job: named("demo", "failed"),
 			task: []func(*robotv1.Task){twice("failed", "Timeout"), retries(time.Minute), notPlaced("Timeout", "it failed on 2 robots, and softFailLimit is 2")}},
@@ -91,7 +91,7 @@ func TestWhy_MatchesGolden(t *testing.T) {
 			}}},
 		{name: "it has failed, unless the lost attempt completes", golden: "why-original-away", job: named("demo", "running"),
 			task: []func(*robotv1.Task){twice("exited", "Exited"), func(t *robotv1.Task) { t.Status.LostAttempt = 1 },
-				notPlaced("AwaitingLostAttempt", "no other robot can run it; until 2026-01-01T13:00:00Z its attempt 1 on robot robot-1 may still complete")}},
+				notPlaced("AwaitingLostAttempt", "no other robot can run it; waiting until 2026-01-01T13:00:00Z for attempt 1 on robot robot-1 to complete")}},
 		{name: "it runs", golden: "why-running", job: named("demo", "running"), task: []func(*robotv1.Task){state("running", ""), onRobot1, refused}},
 		{name: "it was canceled while it was pending", golden: "why-canceled-waiting", job: named("demo", "canceled"), task: []func(*robotv1.Task){state("canceled", "Canceled"), refused}},
 		{name: "the whole object", golden: "why-yaml", job: named("demo", "running"), args: []string{"-o", "yaml"}},
@@ -126,7 +126,7 @@ func whyInitTasks(t *testing.T) {
 		}
 	}
 	waits := func(*robotv1.Task) {}
-	awaits := notPlaced("WaitingForInitTask", "it waits for init task build on robot robot-1")
+	awaits := notPlaced("WaitingForInitTask", "waiting for init task build on robot robot-1")
 	for _, row := range []struct {
 		name, golden      string
 		fetch, build, run func(*robotv1.Task) // if nil, the task does not exist

@@ -223,6 +223,10 @@ type TaskAttempt struct {
 	// of the Task.
 	// +optional
 	RobotNamespace string `json:"robotNamespace,omitempty"`
+	// RobotMissingSince is the time since which the Robot of an attempt that may still be running
+	// has had no object. Not set while the Robot exists. Written by the manager.
+	// +optional
+	RobotMissingSince *metav1.MicroTime `json:"robotMissingSince,omitempty"`
 	// State of the attempt, one of the states of a task.
 	// +optional
 	State string `json:"state,omitempty"`

@@ -19,32 +19,33 @@ type Actions struct {
 	Bind *RobotBinding
 	// Status is written after Bind. Nil: unchanged.
 	Status *v1alpha1.TaskStatus
-	// Rebind is written after Status, which counts where they differ: the robot that the Task
-	// leaves, or goes back to. Nil: unchanged.
+	// Rebind is written after Status, which counts where they differ: it removes the robot that
+	// the Task leaves, or names the one that it returns to. Nil: unchanged.
 	Rebind *RobotBinding
-	// ReliesOnSelfStop is set if the decision counts on an offline robot having stopped an
+	// ReliesOnSelfStop is true if the decision assumes that an offline robot has stopped an
 	// attempt by itself. The controller then reads the robots past the cache and plans again.
 	ReliesOnSelfStop bool
 	// RequeueAt is when to plan again. Zero: wait for the next watch event.
 	RequeueAt time.Time
 	// WarningEvent is the message of a warning event. Empty: none.
 	WarningEvent string
-	// NormalEvent is the message of a normal event. Empty: none. Starts and ends have none: of
-	// ten thousand tasks they would be noise, and each costs a write.
+	// NormalEvent is the message of a normal event. Empty: none. Starts and ends have none,
+	// because each event costs a write, and a job may have ten thousand tasks.
 	NormalEvent string
-	// RejectedSignal is a signal that the state did not accept.
+	// RejectedSignal is a signal that the state did not accept, for the metric. Empty: none.
 	RejectedSignal lifecycle.TaskSignal
 	// Reasons has one line for each decision, for the log and the golden stories.
 	Reasons []string
 }
 
-// RobotBinding says where a Task is to run.
+// RobotBinding is the robot to write into a Task. The zero value removes the robot.
 type RobotBinding struct {
+	// TargetRobot is the new spec.targetRobot.
 	TargetRobot string
 	// ChosenByManager lets the manager choose another robot later.
 	ChosenByManager bool
-	// NotifiesRobot adds the finalizer that holds the Task until its robot was notified of the
-	// deletion.
+	// NotifiesRobot adds the finalizer that delays the deletion of the Task until its robot was
+	// notified. Legacy agents need it.
 	NotifiesRobot bool
 }
 
@@ -62,8 +63,8 @@ func newDraft(now time.Time, t *v1alpha1.Task) *draft {
 	return &draft{now: now, task: t, state: lifecycle.TaskState(t.Status.State).OrPending(), status: t.Status.DeepCopy()}
 }
 
-// sendSignal moves the task along the table of states, and reports whether its state accepts
-// the signal. A rejected signal changes nothing and is counted.
+// sendSignal moves the task to the state that follows in the state table, and reports whether
+// its state accepts the signal. A rejected signal changes nothing and is counted.
 func (d *draft) sendSignal(g lifecycle.TaskSignal, reason, format string, args ...any) bool {
 	to, ok := lifecycle.StepTask(d.state, g)
 	if !ok {
@@ -78,21 +79,21 @@ func (d *draft) sendSignal(g lifecycle.TaskSignal, reason, format string, args .
 	return true
 }
 
-// writeStatus makes the status part of the actions.
+// writeStatus adds the status to the actions.
 func (d *draft) writeStatus() { d.actions.Status = d.status }
 
 func (d *draft) addReason(reason string) { d.actions.Reasons = append(d.actions.Reasons, reason) }
 
-// requeueAt makes the controller plan again at a time, or earlier.
+// requeueAt makes the controller plan again at this time or earlier.
 func (d *draft) requeueAt(at time.Time) { kit.SetEarliest(&d.actions.RequeueAt, at) }
 
-// setCondition sets a condition. Its time changes only with its status.
+// setCondition sets a condition. Its transition time changes only with its status.
 func (d *draft) setCondition(kind string, is metav1.ConditionStatus, reason, message string) {
 	changed := meta.SetStatusCondition(&d.status.Conditions, metav1.Condition{
 		Type: kind, Status: is, Reason: reason, Message: message,
 		ObservedGeneration: d.task.Generation, LastTransitionTime: metav1.NewTime(d.now),
 	})
-	if kind == v1alpha1.ConditionPlaced && d.status.Placement != nil { // it explains another message
+	if kind == v1alpha1.ConditionPlaced && d.status.Placement != nil { // it explains the earlier condition
 		d.status.Placement, changed = nil, true
 	}
 	if changed {
@@ -100,8 +101,8 @@ func (d *draft) setCondition(kind string, is metav1.ConditionStatus, reason, mes
 	}
 }
 
-// restartCondition sets a condition with the present time, even if its status stays the same.
-// Otherwise a wait would count from an earlier one, and be over at once.
+// restartCondition sets a condition with the current time as its transition time, even if its
+// status stays the same. Otherwise a wait would be measured from an earlier one and end at once.
 func (d *draft) restartCondition(kind string, is metav1.ConditionStatus, reason, message string) {
 	meta.RemoveStatusCondition(&d.status.Conditions, kind)
 	d.setCondition(kind, is, reason, message)

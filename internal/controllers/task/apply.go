@@ -15,20 +15,19 @@ import (
 	"k8s4r.io/k8s4r/internal/core/taskstate"
 )
 
-// applyActions writes the robot that a Task goes to before the status, and the robot that it leaves
-// after it. So a dispatching Task always names its robot, and a Task that a robot may run never
-// names another one, whenever the manager crashes. Each write is a compare-and-set on what the
-// decision was based on.
-func (c *Controller) applyActions(ctx context.Context, t *v1alpha1.Task, steps Actions) error {
-	if steps.RejectedSignal != "" {
-		illegalEdges.WithLabelValues(t.Status.State, string(steps.RejectedSignal)).Inc()
+// applyActions binds a Task before the status is written, and unbinds it afterwards. So whenever the
+// manager crashes, a dispatching Task names its robot, and a Task that a robot may run names no other
+// one. Each write is a compare-and-set on the version that the decision was based on.
+func (c *Controller) applyActions(ctx context.Context, t *v1alpha1.Task, actions Actions) error {
+	if actions.RejectedSignal != "" {
+		illegalTransitions.WithLabelValues(t.Status.State, string(actions.RejectedSignal)).Inc()
 	}
-	if err := c.bindTask(ctx, t, steps.Bind); err != nil {
+	if err := c.bindTask(ctx, t, actions.Bind); err != nil {
 		return err
 	}
-	if steps.Status != nil {
+	if actions.Status != nil {
 		from := lifecycle.TaskState(t.Status.State).OrPending()
-		t.Status = *steps.Status
+		t.Status = *actions.Status
 		if err := c.Status().Update(ctx, t); err != nil {
 			return fmt.Errorf("update status of task %s: %w", t.Name, err)
 		}
@@ -37,22 +36,22 @@ func (c *Controller) applyActions(ctx context.Context, t *v1alpha1.Task, steps A
 			transitions.WithLabelValues(string(from), string(to)).Inc()
 		}
 	}
-	if err := c.bindTask(ctx, t, steps.Rebind); err != nil {
+	if err := c.bindTask(ctx, t, actions.Rebind); err != nil {
 		return err
 	}
 	switch {
-	case steps.WarningEvent != "":
-		c.Recorder.Eventf(t, relatedRobot(t), corev1.EventTypeWarning, t.Status.Reason, "Run", "%s", steps.WarningEvent)
-	case steps.NormalEvent != "":
-		c.Recorder.Eventf(t, relatedRobot(t), corev1.EventTypeNormal, t.Status.Reason, "Run", "%s", steps.NormalEvent)
+	case actions.WarningEvent != "":
+		c.Recorder.Eventf(t, relatedRobot(t), corev1.EventTypeWarning, t.Status.Reason, "Run", "%s", actions.WarningEvent)
+	case actions.NormalEvent != "":
+		c.Recorder.Eventf(t, relatedRobot(t), corev1.EventTypeNormal, t.Status.Reason, "Run", "%s", actions.NormalEvent)
 	}
-	for _, why := range steps.Reasons {
+	for _, why := range actions.Reasons {
 		ctrl.LoggerFrom(ctx).V(1).Info(why)
 	}
 	return nil
 }
 
-// relatedRobot returns the robot of an event's attempt.
+// relatedRobot returns the robot of the current attempt, as the related object of an event, or nil.
 func relatedRobot(t *v1alpha1.Task) runtime.Object {
 	k := key{Namespace: t.Namespace, Name: t.CurrentRobot()}
 	if a := t.Status.FindAttempt(t.Status.Attempt); a != nil && a.Robot == k.Name {
@@ -64,7 +63,7 @@ func relatedRobot(t *v1alpha1.Task) runtime.Object {
 	return &v1alpha1.Robot{ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: k.Name}}
 }
 
-// bindTask writes where a Task is to run. Nil: unchanged.
+// bindTask writes the robot of a Task. If to is nil, it does nothing.
 func (c *Controller) bindTask(ctx context.Context, t *v1alpha1.Task, to *RobotBinding) error {
 	if to == nil {
 		return nil
@@ -77,7 +76,7 @@ func (c *Controller) bindTask(ctx context.Context, t *v1alpha1.Task, to *RobotBi
 	return nil
 }
 
-// applyTo writes the binding into the object.
+// applyTo sets the robot, its finalizer and its annotation in the object.
 func (p *RobotBinding) applyTo(t *v1alpha1.Task) {
 	t.Spec.TargetRobot = p.TargetRobot
 	controllerutil.RemoveFinalizer(t, v1alpha1.FinalizerRobotNotified)

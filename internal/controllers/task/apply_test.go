@@ -17,9 +17,9 @@ import (
 
 func TestApplyActions_LosesToConcurrentCancel(t *testing.T) {
 	for name, in := range map[string]Input{
-		"a task that was created bound":  newInput(lifecycle.TaskPending, target("r1"), reserved),
-		"a task that is bound first":     newInput(lifecycle.TaskPending, reserved),
-		"a task that is to be restarted": newInput(lifecycle.TaskExited, restarts(1, 0, 0)),
+		"a task that was created bound": newInput(lifecycle.TaskPending, target("r1"), reserved),
+		"a task that is bound first":    newInput(lifecycle.TaskPending, reserved),
+		"a task that is restarted":      newInput(lifecycle.TaskExited, restarts(1, 0, 0)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newStoringController(t, in.Task)
@@ -34,14 +34,14 @@ func TestApplyActions_LosesToConcurrentCancel(t *testing.T) {
 			in.Task = &seen
 			steps := Plan(noon, in)
 			if steps.Status == nil || steps.Status.State != string(lifecycle.TaskDispatching) {
-				t.Fatalf("it is not to be dispatched: %+v", steps)
+				t.Fatalf("state is not dispatching: %+v", steps)
 			}
 			meanwhile.Status.State = string(lifecycle.TaskCanceled)
 			if err := c.Status().Update(t.Context(), &meanwhile); err != nil {
 				t.Fatal(err)
 			}
 			if err := c.applyActions(t.Context(), &seen, steps); !apierrors.IsConflict(err) {
-				t.Errorf("the write is not refused: %v", err)
+				t.Errorf("error %v, want a conflict", err)
 			}
 			if now := read(); now.Status.State != string(lifecycle.TaskCanceled) || now.Spec.TargetRobot != meanwhile.Spec.TargetRobot {
 				t.Errorf("%s on %q", now.Status.State, now.Spec.TargetRobot)

@@ -39,7 +39,7 @@ const (
 // indexName is the index field of Robots by name, across namespaces.
 const indexName = "metadata.name"
 
-// behindInterval is the pause before a retry after errSchedulerBehind.
+// behindInterval is the delay of the retry after errSchedulerBehind.
 const behindInterval = 50 * time.Millisecond
 
 // explanationsPerSecond bounds the writes that only explain why a Task waits.
@@ -53,36 +53,36 @@ type robotScheduler interface {
 	EnablePreemption()
 	// NotifyTasks sets the function that is called for each Task with a new decision.
 	NotifyTasks(f func(namespace, name string))
-	// IsBehind reports whether the Task's robot was chosen for an older version of it.
+	// IsBehind reports whether the Task's robot was reserved for an older version of it.
 	IsBehind(t *v1alpha1.Task) bool
-	// Assignment returns the robot of a waiting Task, or why it has none.
+	// Assignment returns the robot reserved for a waiting Task, or why it has none.
 	Assignment(task types.NamespacedName) (robot string, rejected *placement.Diagnosis)
-	// HasCapableRobot reports whether any robot but the failed ones could ever run the
-	// Task. It is not known before all objects were seen.
+	// HasCapableRobot reports whether any robot other than the failed ones could ever run
+	// the Task. Known is false until the informers have synced.
 	HasCapableRobot(t *v1alpha1.Task, failed []string) (capable, known bool)
 	// EvictionReason returns why the Task must leave its robot. If empty, it may stay.
 	EvictionReason(task types.NamespacedName) string
-	// OnlineSince returns since when the namespace has had a robot online. Zero: it has none.
+	// OnlineSince returns since when the namespace has had a robot online, or zero.
 	OnlineSince(namespace string) time.Time
-	// BetterRobot returns the better one of two robots that run the Task, if one is.
+	// BetterRobot returns the one of two robots that placement prefers for the Task, or "".
 	BetterRobot(t *v1alpha1.Task, a, b string) string
 	// PendingReplicaRobot returns the robot on which other tasks of the replica are about
 	// to start.
 	PendingReplicaRobot(t *v1alpha1.Task) string
 }
 
-// Controller writes what Plan decides.
+// Controller observes Tasks and writes what Plan decides.
 type Controller struct {
 	client.Client
-	// Live reads past the cache.
+	// Live reads from the API server, past the cache.
 	Live      client.Reader
 	Scheduler robotScheduler
 	Now       func() time.Time
 	Recorder  events.EventRecorder
-	// RecoveryTime is how long robots need to come back after an outage of all of them:
-	// nothing is replaced before one has been online for that long.
+	// RecoveryTime is how long robots may take to reconnect after an outage of all of them: no
+	// lost attempt is replaced before a robot has been online for that long.
 	RecoveryTime time.Duration
-	// Concurrency is the number of Tasks that are written at a time.
+	// Concurrency is the number of Tasks that are reconciled at the same time.
 	Concurrency int
 
 	expect  *kit.Expectations
@@ -163,18 +163,18 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	now := c.Now()
-	steps := Plan(now, *w)
-	if steps.ReliesOnSelfStop {
+	actions := Plan(now, *w)
+	if actions.ReliesOnSelfStop {
 		if err := c.readRobotsLive(ctx, w); err != nil {
 			return reconcile.Result{}, err
 		}
-		steps = Plan(now, *w)
+		actions = Plan(now, *w)
 	}
-	if err := c.applyActions(ctx, w.Task, steps); err != nil {
+	if err := c.applyActions(ctx, w.Task, actions); err != nil {
 		if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-			return reconcile.Result{}, nil // written by another controller; the watch brings it
+			return reconcile.Result{}, nil // changed by another client; the watch event triggers another plan
 		}
 		return reconcile.Result{}, err
 	}
-	return kit.RequeueAt(steps.RequeueAt, now), nil
+	return kit.RequeueAt(actions.RequeueAt, now), nil
 }

@@ -7,53 +7,56 @@ import (
 	"k8s4r.io/k8s4r/internal/core/placement"
 )
 
-// Input is all that a decision about one Task depends on. Fields that say so are read only
-// where they can change the decision.
+// Input holds everything that a decision about one Task depends on. Fields documented as
+// "read for" some tasks are zero for all others, which they do not concern.
 type Input struct {
 	Task *v1alpha1.Task
-	// Robot is the one that the Task is on, was given or names. Nil if it has no object.
+	// Robot is the robot that holds the Task, is reserved for it, or is named by its spec. Nil
+	// if there is no such object.
 	Robot    *v1alpha1.Robot
 	robotKey key
-	// Job that the Task belongs to. Nil if it has none, or it is gone.
+	// Job is the Job of the Task. Nil if the Task has none, or it was deleted.
 	Job *v1alpha1.Job
-	// Group that the Task belongs to. Nil if it has none, or it is gone.
+	// Group is the TaskGroup of the Task. Nil if the Task has none, or it was deleted.
 	Group *v1alpha1.TaskGroup
-	// HasCapableRobot is set if a robot exists that could take the Task, now or later, beside
-	// those that have failed it or are blocked. Read for exited and failed tasks only.
+	// HasCapableRobot is true if a robot could run the Task, now or later, other than those on
+	// which it failed and those that its group has blocked. Read for exited and failed tasks.
 	HasCapableRobot bool
 	// OtherAttempts are the attempts that are not known to have ended, with their robots. Read
-	// before an attempt starts, if robots are to stop tasks by themselves.
+	// for tasks that wait or have exited, if their job sets disconnect.stopOnRobotAfter.
 	OtherAttempts []OtherAttempt
-	// LostAttemptRobot is the robot of the lost attempt. Nil if there is none, or no object.
+	// LostAttemptRobot is the robot of the lost attempt. Nil if there is no such attempt, or
+	// its robot has no object.
 	LostAttemptRobot *v1alpha1.Robot
-	// BetterRobot is the one that placement prefers of two on which the Task runs. Read for
-	// reconcile mode best_score only.
+	// BetterRobot is the robot that placement prefers of two on which the Task runs. Read for
+	// reconcile mode best_score.
 	BetterRobot string
-	// OnlineSince is since when some robot of the namespace has been online. Zero if none is.
+	// OnlineSince is the time since when the namespace has had a robot online. Zero if all
+	// robots are offline. Read for tasks on lost robots.
 	OnlineSince time.Time
-	// RecoveryTime is how long robots need to come back after an outage of all.
+	// RecoveryTime is how long robots may take to reconnect after an outage of all of them.
 	RecoveryTime time.Duration
-	// Siblings are the other Tasks of the replica. Read only if some of them wait for others.
+	// Siblings are the other Tasks of the replica. Read for replicas with init tasks or daemons.
 	Siblings []v1alpha1.Task
-	// PendingReplicaRobot is the robot on which others of the replica are about to start. Read
-	// for ended init tasks only.
+	// PendingReplicaRobot is the robot on which other tasks of the replica are about to start.
+	// Read for ended init tasks.
 	PendingReplicaRobot string
-	// EvictionReason says why the Task must leave its robot. If empty, it may stay.
+	// EvictionReason explains why the Task must leave its robot. If empty, it may stay.
 	EvictionReason string
-	// ReservedRobot is the robot that the scheduler reserved for it. Empty if none.
+	// ReservedRobot is the robot that the scheduler reserved for the Task. Empty if there is none.
 	ReservedRobot string
-	// Rejected says why no robot is reserved. Nil if the scheduler has not looked yet.
+	// Rejected explains why no robot is reserved. Nil if no scheduler cycle has tried yet.
 	Rejected *placement.Diagnosis
 	// MayExplain allows a write that only explains why the Task waits.
 	MayExplain bool
 }
 
-// OtherAttempt is an attempt that may still run.
+// OtherAttempt is an attempt beside the current one that may still be running.
 type OtherAttempt struct {
 	Attempt int32
-	// Name of its robot.
+	// Name is the name of its robot.
 	Name string
-	// Robot is nil if there is no such object.
+	// Robot is the robot of that name. Nil if there is no such object.
 	Robot *v1alpha1.Robot
 	key   key
 }

@@ -27,12 +27,11 @@ type key = types.NamespacedName
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// errSchedulerBehind asks for a retry: the scheduler has not processed an event that this
+// errSchedulerBehind causes a retry: the scheduler has not processed an event that this
 // controller has.
 var errSchedulerBehind = errors.New("the scheduler is behind")
 
-// observeTask reads what a decision about the Task depends on. It returns nil if there is nothing
-// to decide.
+// observeTask reads the input of Plan. It returns nil if there is nothing to decide.
 func (c *Controller) observeTask(ctx context.Context, k key) (*Input, error) {
 	var t v1alpha1.Task
 	if err := c.Get(ctx, k, &t); err != nil {
@@ -50,7 +49,7 @@ func (c *Controller) observeTask(ctx context.Context, k key) (*Input, error) {
 		return nil, err
 	}
 	state := lifecycle.TaskState(t.Status.State).OrPending()
-	if state.IsTerminal() && !w.canRevive(state) {
+	if state.IsTerminal() && !w.canRequeue(state) {
 		return nil, nil
 	}
 	if err := c.observeReplica(ctx, w); err != nil {
@@ -71,8 +70,8 @@ func (c *Controller) observeTask(ctx context.Context, k key) (*Input, error) {
 	return w, c.observeLost(ctx, w, state)
 }
 
-// observeScheduler reads what the scheduler has decided on a waiting task, and which robots could
-// take it.
+// observeScheduler reads the scheduler's decision on a waiting task, and whether a robot could
+// ever run it.
 func (c *Controller) observeScheduler(w *Input, state lifecycle.TaskState) error {
 	if state.IsPlaceable() {
 		if c.Scheduler.IsBehind(w.Task) {
@@ -90,7 +89,7 @@ func (c *Controller) observeScheduler(w *Input, state lifecycle.TaskState) error
 	return nil
 }
 
-// observeLost reads what only a task with a lost robot, or with attempts on several, depends on.
+// observeLost reads what matters only for tasks with a lost robot or with several attempts.
 func (c *Controller) observeLost(ctx context.Context, w *Input, state lifecycle.TaskState) (err error) {
 	t := w.Task
 	if state == lifecycle.TaskUnknown {
@@ -117,7 +116,7 @@ func (w *Input) needsRobotComparison() bool {
 	return s.LostAttempt != 0 && s.FindAttempt(s.LostAttempt) != nil && w.disconnectPolicy().reconcile == v1alpha1.ReconcileBestScore
 }
 
-// readOtherAttempts returns the attempts of a Task without a known end.
+// readOtherAttempts returns the attempts of a Task that are not known to have ended.
 func (c *Controller) readOtherAttempts(ctx context.Context, t *v1alpha1.Task) (open []OtherAttempt, err error) {
 	for i := range t.Status.Attempts {
 		a := &t.Status.Attempts[i]
@@ -133,20 +132,20 @@ func (c *Controller) readOtherAttempts(ctx context.Context, t *v1alpha1.Task) (o
 	return open, nil
 }
 
-// evictionReason returns why the Task must leave its robot: for its user, a drain, or the
-// scheduler.
-func (w *Input) evictionReason(unwanted string) string {
+// evictionReason returns why the Task must leave its robot: an eviction was requested, the robot
+// is drained, or the reason of the scheduler. Empty if it may stay.
+func (w *Input) evictionReason(fromScheduler string) string {
 	switch {
 	case w.Task.Spec.EvictAttempt > 0 && w.Task.Spec.EvictAttempt == w.Task.Status.Attempt:
 		return "its eviction was requested"
 	case w.Robot != nil && w.Robot.Spec.Drain:
 		return "robot " + w.Robot.Name + " is drained"
 	}
-	return unwanted
+	return fromScheduler
 }
 
-// canRevive reports whether a task that has ended may run again.
-func (w *Input) canRevive(s lifecycle.TaskState) bool {
+// canRequeue reports whether a task that has ended may have to run again.
+func (w *Input) canRequeue(s lifecycle.TaskState) bool {
 	return w.jobState() == lifecycle.JobRequeueing || isStaged(w.Group) ||
 		s == lifecycle.TaskFailed && w.Group != nil && len(w.Group.Status.BlockedRobots) > 0
 }
@@ -166,7 +165,7 @@ func (w *Input) robotName() string {
 	return w.Task.Spec.TargetRobot
 }
 
-// readRobotsLive reads the robots on whose self-stop a decision relies past the cache. A stale
+// readRobotsLive reads the robots past the cache on whose self-stop a decision relies. A stale
 // cache would miss a heartbeat that postponed the stop, and two attempts would run.
 func (c *Controller) readRobotsLive(ctx context.Context, w *Input) (err error) {
 	if w.Robot, err = readRobot(ctx, c.Live, w.robotKey); err != nil {
@@ -181,7 +180,7 @@ func (c *Controller) readRobotsLive(ctx context.Context, w *Input) (err error) {
 	return nil
 }
 
-// readRobot returns the Robot, or nil if there is none.
+// readRobot returns the Robot, or nil if it does not exist.
 func readRobot(ctx context.Context, from client.Reader, k key) (*v1alpha1.Robot, error) {
 	if k.Name == "" {
 		return nil, nil
@@ -197,14 +196,14 @@ func readRobot(ctx context.Context, from client.Reader, k key) (*v1alpha1.Robot,
 	return &r, nil
 }
 
-// robotKeyOf returns the key of an attempt's Robot, whether it is still shared or not. A robot of
-// the same id in another namespace is not the same: its tenant must not receive the task.
+// robotKeyOf returns the key of an attempt's Robot, even if it is no longer shared with the Task's
+// namespace. A robot of the same id in another namespace must not receive the task.
 func robotKeyOf(t *v1alpha1.Task, a *v1alpha1.TaskAttempt) key {
 	return key{Namespace: t.NamespaceOfRobot(a.Attempt), Name: a.Robot}
 }
 
-// findRobotKey returns the key of the robot that the Task is on, was given or names. Ids are unique
-// in the cluster: of two robots the older counts.
+// findRobotKey returns the key of Input.Robot. Ids are unique in the cluster: of two robots with
+// the same id the older counts.
 func (c *Controller) findRobotKey(ctx context.Context, w *Input) (key, error) {
 	t, k := w.Task, key{Namespace: w.Task.Namespace, Name: w.robotName()}
 	if k.Name == "" {
@@ -224,8 +223,8 @@ func (c *Controller) findRobotKey(ctx context.Context, w *Input) (key, error) {
 	return k, nil
 }
 
-// readJob returns the Task's own Job, not a later one of the same name. A Task without an owner
-// belongs to the Job that it names.
+// readJob returns the Task's own Job, or nil if it does not exist, even if there is a later one of
+// the same name. A Task without an owner belongs to the Job that it names.
 func (c *Controller) readJob(ctx context.Context, t *v1alpha1.Task, g *v1alpha1.TaskGroup) (*v1alpha1.Job, error) {
 	name := t.Spec.JobName
 	if name == "" {
@@ -254,7 +253,7 @@ func (c *Controller) readJob(ctx context.Context, t *v1alpha1.Task, g *v1alpha1.
 
 const groupKind = "TaskGroup"
 
-// readGroup returns the Task's own TaskGroup, or nil.
+// readGroup returns the Task's own TaskGroup, or nil if it does not exist.
 func (c *Controller) readGroup(ctx context.Context, t *v1alpha1.Task) (*v1alpha1.TaskGroup, error) {
 	owner := metav1.GetControllerOf(t)
 	if owner == nil || owner.Kind != groupKind {
@@ -274,7 +273,7 @@ func (c *Controller) readGroup(ctx context.Context, t *v1alpha1.Task) (*v1alpha1
 // isStaged reports whether the tasks of a replica wait for each other. False without a group.
 func isStaged(g *v1alpha1.TaskGroup) bool { return g != nil && g.Spec.HasStages() }
 
-// observeReplica reads what only tasks of staged replicas depend on.
+// observeReplica reads what matters only for tasks of staged replicas.
 func (c *Controller) observeReplica(ctx context.Context, w *Input) error {
 	t := w.Task
 	if !isStaged(w.Group) {
@@ -306,7 +305,7 @@ func (c *Controller) tasksOfReplica(ctx context.Context, o client.Object) []reco
 	return c.listTasks(ctx, t.Namespace, client.MatchingFields{indexReplica: taskstate.ReplicaOf(t).String()})
 }
 
-// taskPredicate admits what may matter to the other tasks of a replica.
+// taskPredicate admits changes of the state, which other tasks of the replica may wait for.
 func taskPredicate() builder.Predicates {
 	return builder.WithPredicates(predicate.Funcs{
 		UpdateFunc: func(e event.UpdateEvent) bool {
@@ -321,12 +320,12 @@ func (c *Controller) mayExplain(t *v1alpha1.Task, e explanation) bool {
 	return e.isDue(c.Now(), t) && c.explain.AllowN(c.Now(), 1)
 }
 
-// tasksOfRobot returns the Tasks that depend on a robot's phase, in all namespaces.
+// tasksOfRobot returns the Tasks that are bound to a robot, in all namespaces.
 func (c *Controller) tasksOfRobot(ctx context.Context, r client.Object) []reconcile.Request {
 	return c.listTasks(ctx, metav1.NamespaceAll, client.MatchingFields{indexRobot: r.GetName()})
 }
 
-// jobHandler enqueues the Tasks that a job's new state concerns.
+// jobHandler enqueues the Tasks that a change of their job's state affects.
 func (c *Controller) jobHandler() handler.EventHandler {
 	changed := func(ctx context.Context, before, after lifecycle.JobState, o client.Object, q queue) {
 		index := indexForJobChange(before, after)
@@ -349,8 +348,8 @@ func (c *Controller) jobHandler() handler.EventHandler {
 	}
 }
 
-// indexForJobChange returns the index of the Tasks that a job's new state concerns, or "": those
-// that wait or run if it stops or pauses, and all if they may run again. A failed task runs again
+// indexForJobChange returns the index of the Tasks that a job's new state affects, or "": the
+// unfinished ones if it stops or pauses, and all if they may run again. A failed task runs again
 // if its robot was blocked meanwhile.
 func indexForJobChange(before, after lifecycle.JobState) string {
 	switch {
@@ -367,14 +366,14 @@ func jobStateOf(o client.Object) lifecycle.JobState {
 	return lifecycle.JobState(o.(*v1alpha1.Job).Status.State)
 }
 
-// tasksOfGroup returns the Tasks that a change of their group concerns: those that wait for a robot
-// that is blocked now, those that failed there, and those that waited until the group's change was
-// observed.
+// tasksOfGroup returns the Tasks of the group's job. A change of the group affects those that wait
+// for a robot that is blocked now, that failed there, or that waited for the group's controller.
 func (c *Controller) tasksOfGroup(ctx context.Context, g client.Object) []reconcile.Request {
 	return c.listTasks(ctx, g.GetNamespace(), client.MatchingFields{indexAllOfJob: g.(*v1alpha1.TaskGroup).Spec.JobName})
 }
 
-// groupPredicate admits a blocklist that grows, and a change that was observed.
+// groupPredicate admits a blocklist that grows, and a generation that the group's controller has
+// observed.
 func groupPredicate() builder.Predicates {
 	return builder.WithPredicates(predicate.Funcs{
 		CreateFunc: func(event.CreateEvent) bool { return false },
@@ -388,7 +387,7 @@ func groupPredicate() builder.Predicates {
 	})
 }
 
-// listTasks returns the Tasks that an index finds.
+// listTasks returns requests for the Tasks that an index finds.
 func (c *Controller) listTasks(ctx context.Context, namespace string, by client.MatchingFields) []reconcile.Request {
 	var tasks v1alpha1.TaskList
 	if err := c.List(ctx, &tasks, client.InNamespace(namespace), by, client.UnsafeDisableDeepCopy); err != nil {

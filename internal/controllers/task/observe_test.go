@@ -45,7 +45,7 @@ func TestObserveTask_FindsOwnJob(t *testing.T) {
 		{name: "a task whose group is gone", owners: controls("TaskGroup", "g", "g1"), exist: []client.Object{job}},
 		{name: "a task of the job itself", owners: controls("Job", "j", "j2"), exist: []client.Object{job}, want: true},
 		{name: "a task of an earlier job itself", owners: controls("Job", "j", "j1"), exist: []client.Object{job}},
-		{name: "a task whose job is gone", owners: controls("TaskGroup", "g", "g1"), exist: []client.Object{group("g1", "j1")}},
+		{name: "a task whose job was deleted", owners: controls("TaskGroup", "g", "g1"), exist: []client.Object{group("g1", "j1")}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			task := newInput(lifecycle.TaskPending).Task
@@ -97,7 +97,7 @@ func TestReconcile_ReadsSelfStopPastTheCache(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.in.Job.Namespace, c.in.Task.OwnerReferences = "ns", nil
-			placedByUs(&c.in)
+			placedByManager(&c.in)
 			robots := func(acked time.Duration) []client.Object {
 				away := named(robotSeenAt(lifecycle.RobotOffline, noon.Add(-time.Hour)), "r1", 1)
 				away.Status.AcknowledgedUntil = &metav1.MicroTime{Time: noon.Add(-acked)}

@@ -13,12 +13,12 @@ import (
 )
 
 func TestPlan_WritesRejectionsUntilATaskIsPlaced(t *testing.T) {
-	w := newInput(lifecycle.TaskPending, refused)
+	w := newInput(lifecycle.TaskPending, rejected)
 	waits := Plan(noon, w).Status
-	if waits == nil || !equality.Semantic.DeepEqual(waits.Placement, apiconv.PlacementStatusFrom(noPlace)) {
+	if waits == nil || !equality.Semantic.DeepEqual(waits.Placement, apiconv.PlacementStatusFrom(noRobotFits)) {
 		t.Fatalf("status %+v", waits)
 	}
-	if c := meta.FindStatusCondition(waits.Conditions, v1alpha1.ConditionPlaced); c == nil || c.Message != noPlaceMessage {
+	if c := meta.FindStatusCondition(waits.Conditions, v1alpha1.ConditionPlaced); c == nil || c.Message != noRobotFitsMessage {
 		t.Errorf("condition %+v", c)
 	}
 

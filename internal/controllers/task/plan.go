@@ -9,20 +9,22 @@ import (
 	"k8s4r.io/k8s4r/internal/core/taskstate"
 )
 
-// Reasons that the manager gives in a Task's status and conditions.
+// Reasons that the manager writes to a Task's status and conditions.
 const (
-	ReasonLost        = "RobotLost"
+	// ReasonLost is the reason of a Task whose robot is lost.
+	ReasonLost = "RobotLost"
+	// ReasonInterrupted is the reason of a Task whose attempt ended without fault.
 	ReasonInterrupted = "Interrupted"
 )
 
-// ConditionStopping is True from when a Task's robot is asked to stop it.
+// ConditionStopping is True from the time at which a connected robot was asked to stop the Task.
 const ConditionStopping = "Stopping"
 
-// stopMargin is what an attempt and a stop get beyond their own time before the manager no
-// longer waits for the robot's report.
+// stopMargin is added to the timeout of an attempt and to the time for a stop before the manager
+// stops waiting for the robot's report.
 const stopMargin = 30 * time.Second
 
-// Plan decides what follows for one Task.
+// Plan returns the actions for one Task.
 func Plan(now time.Time, in Input) Actions {
 	p := newPlanner(now, in)
 	if in.Task.DeletionTimestamp == nil || p.state.HoldsResources() {
@@ -31,7 +33,7 @@ func Plan(now time.Time, in Input) Actions {
 	return p.actions
 }
 
-// planner decides on one Task. What it reads is in Input, what it writes in draft.
+// planner decides about one Task. It reads Input and writes draft.
 type planner struct {
 	Input
 	*draft
@@ -41,37 +43,35 @@ func newPlanner(now time.Time, in Input) *planner {
 	return &planner{Input: in, draft: newDraft(now, in.Task)}
 }
 
-// planStep is one decision. It reports whether it applies to the task: then it may have written
-// something, and no later step is tried. A step that does not apply leaves the decision to the
-// next one.
+// planStep is one decision. Its function reports whether the step applies to the task. If it does,
+// no later step is tried; otherwise the next one decides.
 type planStep struct {
 	name string
 	run  func(*planner) bool
 }
 
-// planSteps are tried in this order. The comment of each says why it stands there.
+// planSteps are tried in this order. The comment of each gives the reason for its position.
 var planSteps = []planStep{
-	// A requeue comes before all that a terminal state or a stopped job would decide, because it
-	// undoes both.
-	{"put the task back for a requeue of its job", (*planner).followRequeue},
-	// A requeue also clears the failures of tasks that it leaves where they are. After the step
-	// above, which clears them with the rest.
+	// First, because a requeue overrides terminal states and stopped jobs.
+	{"requeue the task with its job", (*planner).followRequeue},
+	// A requeue also clears the failures of tasks that it does not requeue. After the step above,
+	// which clears them with the rest.
 	{"clear the failure list for a requeue", (*planner).clearFailures},
-	// From here on no step touches a task that has ended.
-	{"leave or revive a task that has ended", (*planner).reviveTask},
-	// A job that stops wins over all that its tasks still wait for.
+	// From here on no step changes a task that has ended.
+	{"keep or requeue a task that has ended", (*planner).handleEndedTask},
+	// Before all steps that start or wait, because a job that stops overrides them.
 	{"cancel the task with its job", (*planner).stopTask},
 	// Before the steps that would start a daemon again for a replica that has ended.
 	{"end a daemon with its replica", (*planner).endDaemon},
-	// Before placement, failure and pause: a lost attempt that is back decides about them.
+	// Before placement, failure and pause, which depend on whether the lost attempt is restored.
 	{"choose between the lost attempt and its replacement", (*planner).reconcileLostAttempt},
-	// The remaining steps go by the state, one for each.
+	// Each remaining step handles some of the states; no two of them apply to the same task.
 	{"resume or keep a paused task", (*planner).resumeTask},
 	// Before placement, so that a job that pauses starts nothing.
 	{"pause a waiting task with its job", (*planner).pauseTask},
 	{"place a waiting task", (*planner).placeTask},
 	{"follow a task on its robot", (*planner).followRobot},
-	{"conclude an attempt that has exited", (*planner).concludeAttempt},
+	{"handle an attempt that has exited", (*planner).handleExit},
 }
 
 // runSteps runs steps in order until one applies.
@@ -88,24 +88,24 @@ func (p *planner) isJobStopping() bool {
 	return p.Job != nil && lifecycle.JobState(p.Job.Status.State).CancelsTasks()
 }
 
-// isRobotLost reports whether no report can be expected from the robot. A robot that awaits
-// approval has lost its object, and has a new one.
+// isRobotLost reports whether no report can be expected from the robot. A pending robot is lost,
+// too: its earlier object was deleted.
 func (p *planner) isRobotLost() bool {
 	return p.Robot == nil || p.robotPhase() == lifecycle.RobotOffline || p.robotPhase() == lifecycle.RobotPending
 }
 
 func (p *planner) robotPhase() lifecycle.RobotPhase { return apiconv.EffectivePhase(p.Robot) }
 
-// canChangeRobot reports whether the manager chose the robot and may choose another one.
+// canChangeRobot reports whether the manager may choose another robot for the Task.
 func (p *planner) canChangeRobot() bool { return taskstate.CanChangeRobot(p.Task) }
 
 func (p *planner) killTimeout() time.Duration { return taskstate.KillTimeout(p.Task) }
 
 // lastRobot returns the robot of the current attempt. After a crash between the two writes that
-// move a Task, its spec may no longer name it.
+// move a Task, its spec may name another robot.
 func (w *Input) lastRobot() string { return w.Task.CurrentRobot() }
 
-// jobState returns the state of the Task's Job. Empty if it has none, or it is gone.
+// jobState returns the state of the Task's Job, or "" if it has no Job.
 func (w *Input) jobState() lifecycle.JobState {
 	if w.Job == nil {
 		return ""
@@ -113,10 +113,10 @@ func (w *Input) jobState() lifecycle.JobState {
 	return lifecycle.JobState(w.Job.Status.State)
 }
 
-// isUnplacedFor reports whether the Task is known to have no robot for this reason.
+// isUnplacedFor reports whether the condition Placed is False for this reason.
 func (p *planner) isUnplacedFor(reason string) bool { return taskstate.IsUnplacedFor(p.status, reason) }
 
-// isOnline reports whether a robot is online. One without an object is not.
+// isOnline reports whether a robot exists and is online.
 func isOnline(r *v1alpha1.Robot) bool {
 	return r != nil && apiconv.EffectivePhase(r) == lifecycle.RobotOnline
 }

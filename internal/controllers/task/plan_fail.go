@@ -13,15 +13,16 @@ import (
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
-// The reasons of a task that is not tried again.
+// Reasons of Tasks whose attempt has failed.
 const (
+	// ReasonNoCapableRobot is the reason of a Task that failed because no further robot could run it.
 	ReasonNoCapableRobot = "NoCapableRobot"
-	ReasonRescheduled    = "Rescheduled"
+	// ReasonRescheduled is the reason of a Task that waits for an attempt on another robot.
+	ReasonRescheduled = "Rescheduled"
 )
 
-// concludeAttempt decides what follows from an attempt that has exited
-// (docs/reference/kinds/task.md, Failure).
-func (p *planner) concludeAttempt() bool {
+// handleExit decides what follows an attempt that has exited (docs/reference/kinds/task.md, Failure).
+func (p *planner) handleExit() bool {
 	if p.state != lifecycle.TaskExited {
 		return false
 	}
@@ -31,25 +32,25 @@ func (p *planner) concludeAttempt() bool {
 	}
 	switch {
 	case wire.IsWithoutFault(reason):
-		p.returnTask(reason)
+		p.interruptTask(reason)
 	case p.outdatedReason() != "":
 		// The robot may not suit the new definition, which has not failed.
-		p.returnTask(p.outdatedReason())
+		p.interruptTask(p.outdatedReason())
 	case p.isRobotLost() && p.isTiedToRobot():
 		p.awaitOwnRobot()
 	default:
-		// While the task waits for its lost attempt all else is decided: an interval of the restart
-		// policy that ends meanwhile must not restart it.
-		isDecided := p.isUnplacedFor(taskstate.ReasonAwaitingLostAttempt)
-		if isDecided || !p.restartTask() {
+		// While the task waits for its lost attempt, it is not restarted, even if a new interval of
+		// its restartPolicy begins.
+		awaitsLostAttempt := p.isUnplacedFor(taskstate.ReasonAwaitingLostAttempt)
+		if awaitsLostAttempt || !p.restartTask() {
 			p.failAttempt(reason)
 		}
 	}
 	return true
 }
 
-// restartTask restarts the task on its robot, as far as its restartPolicy allows. It reports
-// whether it will, now or later.
+// restartTask restarts the task on its robot if its restartPolicy allows it. It reports whether the
+// task needs no other decision: it is restarted now or later, or waits for a robot again.
 func (p *planner) restartTask() bool {
 	policy := restartPolicy(&p.Task.Spec)
 	if policy == nil || policy.Attempts == 0 || p.isRobotLost() && (p.Robot == nil || p.HasCapableRobot) {
@@ -60,10 +61,10 @@ func (p *planner) restartTask() bool {
 		if policy.Mode != v1alpha1.RestartDelay {
 			return false
 		}
-		return p.scheduleRetry(r.Since.Add(policy.Interval.Value()), "the restarts of this interval are used up")
+		return p.scheduleRetry(r.Since.Add(policy.Interval.Value()), "restartPolicy allows no more restarts in this interval")
 	}
 	if why := p.restartObstacle(); why != "" {
-		p.returnTask(why)
+		p.interruptTask(why)
 		return true
 	}
 	if delay := restartDelay(policy); p.status.RetryAt == nil && delay > 0 {
@@ -73,18 +74,17 @@ func (p *planner) restartTask() bool {
 	return true
 }
 
-// restartWhenDue restarts the task unless its delay is not over, or its robot is offline for a
-// moment.
+// restartWhenDue restarts the task when its delay is over and its robot is online.
 func (p *planner) restartWhenDue(policy *v1alpha1.RestartPolicy, r v1alpha1.Restarts) {
 	if at := p.status.RetryAt; at != nil && p.now.Before(at.Time) {
 		p.requeueAt(at.Time)
 		return
 	}
 	if p.robotPhase() != lifecycle.RobotOnline {
-		return // its phase wakes us
+		return // the change of its phase triggers another plan
 	}
 	if p.awaitAttemptEnd() {
-		return // the attempt that timed out may be what still runs there
+		return // an attempt that timed out may still be running there
 	}
 	r.Count++
 	of := ""
@@ -98,8 +98,8 @@ func (p *planner) restartWhenDue(policy *v1alpha1.RestartPolicy, r v1alpha1.Rest
 	}
 }
 
-// isEndless reports whether restarts never run out: mode delay waits for the next interval, and
-// without an interval there is nothing to wait for.
+// isEndless reports whether the number of restarts is unlimited: mode delay waits for the next
+// interval, and there is no interval.
 func isEndless(policy *v1alpha1.RestartPolicy) bool {
 	return policy.Mode == v1alpha1.RestartDelay && policy.Interval.Value() == 0
 }
@@ -119,27 +119,27 @@ func restartDelay(policy *v1alpha1.RestartPolicy) time.Duration {
 // describeEnd returns how the attempt ended, for a message. Services may end without failing.
 func (p *planner) describeEnd() string {
 	if code := p.status.ExitCode; code != nil && *code == 0 {
-		return "it ended"
+		return "the attempt ended"
 	}
-	return "it failed"
+	return "the attempt failed"
 }
 
-// restartObstacle returns why a task that has restarts left waits with the others, or for another
-// robot. A task must not fail because of a pause or a drain, or because its robot is no longer
-// shared. Empty if it may restart.
+// restartObstacle returns why a task that has restarts left waits for a robot again instead. Empty if
+// it may restart. A task must not fail because of a pause or a drain, or because its robot is no
+// longer shared.
 func (p *planner) restartObstacle() string {
 	switch {
 	case p.EvictionReason != "":
 		return p.EvictionReason
 	case p.jobState().PausesTasks():
-		return string(p.jobState())
+		return p.describePause()
 	case p.Robot != nil && !p.Robot.ServesNamespace(p.Task.Namespace):
-		return "it is no longer shared with namespace " + p.Task.Namespace
+		return "the robot is no longer shared with namespace " + p.Task.Namespace
 	}
 	return ""
 }
 
-// currentRestarts returns the restarts on the present robot within the present interval.
+// currentRestarts returns the restarts on the current robot within the current interval.
 func (p *planner) currentRestarts(policy *v1alpha1.RestartPolicy) v1alpha1.Restarts {
 	robot := p.lastRobot()
 	interval := policy.Interval.Value()
@@ -150,23 +150,24 @@ func (p *planner) currentRestarts(policy *v1alpha1.RestartPolicy) v1alpha1.Resta
 	return *r
 }
 
-// scheduleRetry postpones the next attempt, and writes that once.
+// scheduleRetry sets the time of the next restart. It writes the status only if that time is later
+// than the one set before.
 func (p *planner) scheduleRetry(at time.Time, because string) bool {
 	if have := p.status.RetryAt; have == nil || have.Time.Before(at.Truncate(time.Microsecond)) {
 		t := metav1.NewMicroTime(at)
 		p.status.RetryAt = &t
 		p.status.Message = fmt.Sprintf("Restarting in %s: %s", at.Sub(p.now).Round(time.Second), because)
-		p.actions.Status = p.status
+		p.writeStatus()
 	}
 	p.requeueAt(p.status.RetryAt.Time)
 	return true
 }
 
-// failAttempt adds the robot to the task's failure list, and decides whether another one is tried.
-// The robot's report stays the task's message; why it is not tried again is in the condition.
+// failAttempt adds the robot to the task's failure list and decides whether another robot is tried.
+// The task keeps the robot's report as its message; the condition Placed explains the decision.
 func (p *planner) failAttempt(reason string) {
 	if p.isTiedToRobot() {
-		p.failTask(reason, "its restartPolicy allows no further attempt, and it belongs to its robot")
+		p.failTask(reason, "restartPolicy allows no further restart, and the task cannot move to another robot")
 		return
 	}
 	s := p.status
@@ -176,7 +177,7 @@ func (p *planner) failAttempt(reason string) {
 	case len(s.FailedRobots) >= limit:
 		p.failTask(reason, fmt.Sprintf("it failed on %d robots, and softFailLimit is %d", len(s.FailedRobots), limit))
 	case !more:
-		p.failTask(reason, "its reschedulePolicy allows no further attempt")
+		p.failTask(reason, "reschedulePolicy allows no further attempt")
 	case !p.HasCapableRobot:
 		p.failTask(ReasonNoCapableRobot, "no other robot can run it")
 	default:
@@ -184,7 +185,7 @@ func (p *planner) failAttempt(reason string) {
 	}
 }
 
-// failedRobots returns the robots that have failed the task, including that of an attempt that has
+// failedRobots returns the robots on which the task failed, including that of an attempt that has
 // just exited.
 func (w *Input) failedRobots() []string {
 	failed, last := w.Task.Status.FailedRobots, w.lastRobot()
@@ -200,14 +201,14 @@ func (w *Input) failedRobots() []string {
 	return append(slices.Clone(failed), last)
 }
 
-// failureMessage returns the task's message, for a step that has nothing better to report.
+// failureMessage returns the task's message, which the robot's report has set, or a default.
 func (p *planner) failureMessage() string {
 	return firstNonEmpty(p.status.Message, "the attempt failed")
 }
 
 // failTask fails the task for good, unless its lost attempt may still complete.
 func (p *planner) failTask(reason, because string) {
-	if p.awaitsLostAttempt(because) {
+	if p.awaitLostAttempt(because) {
 		return
 	}
 	if p.sendSignal(lifecycle.TaskGiveUp, reason, "%s", p.failureMessage()) {
@@ -216,7 +217,7 @@ func (p *planner) failTask(reason, because string) {
 	}
 }
 
-// rescheduleTask lets another robot try after the delay.
+// rescheduleTask lets another robot run the task after the delay.
 func (p *planner) rescheduleTask(delay time.Duration) {
 	if !p.sendSignal(lifecycle.TaskReschedule, ReasonRescheduled, "%s", p.failureMessage()) {
 		return
@@ -227,13 +228,13 @@ func (p *planner) rescheduleTask(delay time.Duration) {
 		p.status.RetryAt = &t
 	}
 	p.actions.Rebind = &RobotBinding{}
-	because := fmt.Sprintf("robot %s failed it; another robot will be tried", p.lastRobot())
+	because := fmt.Sprintf("it failed on robot %s; another robot will be tried", p.lastRobot())
 	p.setCondition(v1alpha1.ConditionPlaced, metav1.ConditionFalse, ReasonRescheduled, because)
 	p.actions.WarningEvent = p.status.Message + " (" + because + ")"
 }
 
-// nextReschedule returns how long the task waits for its next robot, and whether its policy allows
-// one. Without a policy only the number of robots bounds it.
+// nextReschedule returns the delay before the attempt on the next robot, and whether the policy
+// allows one. Without a policy only softFailLimit applies.
 func (p *planner) nextReschedule() (delay time.Duration, more bool) {
 	policy := p.reschedulePolicy()
 	if policy == nil {
@@ -246,8 +247,8 @@ func (p *planner) nextReschedule() (delay time.Duration, more bool) {
 	return rescheduleDelay(policy, n), true
 }
 
-// countFailedRobots counts the robots that have failed the task within the interval, by their own
-// clocks, including the present one. If the interval is 0, it counts all.
+// countFailedRobots counts the robots on which the task failed within the interval, by their own
+// clocks, including the current one. If the interval is 0, it counts all of them.
 func (p *planner) countFailedRobots(interval time.Duration) int {
 	if interval == 0 {
 		return len(p.status.FailedRobots)
@@ -262,8 +263,8 @@ func (p *planner) countFailedRobots(interval time.Duration) int {
 	return len(robots)
 }
 
-// attemptEnd returns when an attempt ended, if known. An attempt that the manager has timed out
-// counts as ended when its timeout was over.
+// attemptEnd returns when an attempt ended, if known. An attempt that the manager timed out counts
+// as ended at the end of its timeout.
 func (w *Input) attemptEnd(a *v1alpha1.TaskAttempt) (time.Time, bool) {
 	switch {
 	case a.FinishedAt != nil:
@@ -274,8 +275,7 @@ func (w *Input) attemptEnd(a *v1alpha1.TaskAttempt) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// isTimedOut reports whether the manager has ended the attempt, and its robot has not reported its
-// end.
+// isTimedOut reports whether the manager ended the attempt and its robot has not reported the end.
 func isTimedOut(a *v1alpha1.TaskAttempt) bool {
 	return a.FinishedAt == nil && a.State == string(lifecycle.TaskFailed)
 }
@@ -302,5 +302,5 @@ func rescheduleDelay(policy *v1alpha1.ReschedulePolicy, n int) time.Duration {
 	return min(delay, maxRescheduleDelay)
 }
 
-// maxRescheduleDelay bounds delays that grow without a bound of their own.
+// maxRescheduleDelay bounds the delay if the policy has no maxDelay.
 const maxRescheduleDelay = 24 * time.Hour

@@ -32,12 +32,12 @@ func TestRescheduleDelay(t *testing.T) {
 				got = append(got, rescheduleDelay(p, n+1))
 			}
 			if !slices.Equal(got, c.want) {
-				t.Errorf("waits %v, want %v", got, c.want)
+				t.Errorf("delay %v, want %v", got, c.want)
 			}
 		})
 	}
 	forever := &v1alpha1.ReschedulePolicy{Delay: v1alpha1.NewDuration(time.Hour)}
 	if got := rescheduleDelay(forever, 1000); got != maxRescheduleDelay {
-		t.Errorf("the thousandth waits %s", got)
+		t.Errorf("delay before the thousandth attempt: %s", got)
 	}
 }

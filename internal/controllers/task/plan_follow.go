@@ -81,7 +81,7 @@ func (p *planner) timeOutAttempt() {
 }
 
 // returnTask lets a Task whose attempt ended without fault wait for a robot again.
-func (p *planner) returnTask(because string) {
+func (p *planner) interruptTask(because string) {
 	robot := p.lastRobot()
 	if !p.sendSignal(lifecycle.TaskInterrupted, ReasonInterrupted, "Interrupted on %s: %s", robot, because) {
 		return

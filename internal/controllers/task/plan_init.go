@@ -8,12 +8,16 @@ import (
 	"k8s4r.io/k8s4r/internal/core/revision"
 )
 
-// The reasons of tasks that wait for others of their replica, or go with them.
+// Reasons of Tasks that depend on other Tasks of their replica.
 const (
+	// ReasonWaitingForInitTask is the reason of a Task that waits for an init task before it.
 	ReasonWaitingForInitTask = "WaitingForInitTask"
-	ReasonInitFailed         = v1alpha1.ReasonInitTaskFailed
-	ReasonRerunRequired      = "RerunRequired"
-	ReasonNotNeeded          = "NotNeeded"
+	// ReasonInitFailed is the reason of a Task that failed with an init task before it.
+	ReasonInitFailed = v1alpha1.ReasonInitTaskFailed
+	// ReasonRerunRequired is the reason of an ended Task that must run again for its replica.
+	ReasonRerunRequired = "RerunRequired"
+	// ReasonNotNeeded is the reason of a daemon that ended with the other Tasks of its replica.
+	ReasonNotNeeded = "NotNeeded"
 )
 
 // findSibling returns the other task of the replica with this name in the group, or nil.
@@ -40,22 +44,22 @@ func (w *Input) earlierInitTasks() []v1alpha1.TaskDefinition {
 	return all
 }
 
-// initTaskObstacle returns which init task keeps this one from starting on its reserved robot.
-// Empty if none.
+// initTaskObstacle returns why an init task keeps this one from starting on its reserved robot. Empty
+// if none does.
 func (w *Input) initTaskObstacle() string {
 	if w.ReservedRobot == "" {
 		return ""
 	}
 	for _, def := range w.earlierInitTasks() {
 		if !w.isInitTaskReady(&def) {
-			return fmt.Sprintf("it waits for init task %s on robot %s", def.Name, w.ReservedRobot)
+			return fmt.Sprintf("waiting for init task %s on robot %s", def.Name, w.ReservedRobot)
 		}
 	}
 	return ""
 }
 
-// isInitTaskReady reports whether an init task has done its part on this task's reserved robot: it
-// has completed there in its present definition, or a daemon runs there.
+// isInitTaskReady reports whether an init task has completed on this task's reserved robot with its
+// current definition or, if it is a daemon, is running there.
 func (w *Input) isInitTaskReady(def *v1alpha1.TaskDefinition) bool {
 	t := w.findSibling(def.Name)
 	if t == nil || t.CurrentRobot() != w.ReservedRobot || w.isOutdated(t) {
@@ -74,8 +78,8 @@ func (w *Input) isOutdated(t *v1alpha1.Task) bool {
 	return known && want != revision.TaskRevision(t)
 }
 
-// failedInitTask returns the init task before this one that has failed for good, or "". A task that
-// went on waiting for it would keep its job from ending.
+// failedInitTask returns the name of an earlier init task that has failed for good, or "". A task
+// that kept waiting for it would keep its job from ending.
 func (w *Input) failedInitTask() string {
 	for _, def := range w.earlierInitTasks() {
 		if t := w.findSibling(def.Name); t != nil && t.Status.State == string(lifecycle.TaskFailed) {
@@ -92,22 +96,22 @@ func (p *planner) failWithInitTask() bool {
 	if name == "" {
 		return false
 	}
-	because := "init task " + name + " of its replica has failed"
-	if !p.awaitsLostAttempt(because) && p.sendSignal(lifecycle.TaskGiveUp, ReasonInitFailed, "%s", because) {
+	because := "init task " + name + " of its replica failed"
+	if !p.awaitLostAttempt(because) && p.sendSignal(lifecycle.TaskGiveUp, ReasonInitFailed, "%s", because) {
 		p.actions.WarningEvent = because
 	}
 	return true
 }
 
-// rerunReason returns why a task that has ended runs again without a request of the user. Empty if
-// it does not.
+// rerunReason returns why a task that has ended runs again without a requeue of its job. Empty if it
+// does not.
 func (p *planner) rerunReason() string {
 	if p.Group == nil || !p.jobState().StartsTasks() {
 		return ""
 	}
 	switch is := p.state; {
 	case is == lifecycle.TaskFailed && p.status.Reason == ReasonInitFailed && p.failedInitTask() == "":
-		return "its init task is tried again"
+		return "its init task is retried"
 	case is != lifecycle.TaskCompleted && is != lifecycle.TaskCanceled:
 		return ""
 	case p.isDaemon() && !p.hasReplicaEnded():
@@ -115,14 +119,14 @@ func (p *planner) rerunReason() string {
 	case p.Task.Spec.ExtraResources == nil || p.PendingReplicaRobot == "":
 		return ""
 	case is == lifecycle.TaskCanceled || p.PendingReplicaRobot != p.lastRobot():
-		return "its replica is to run on robot " + p.PendingReplicaRobot
+		return "its replica will run on robot " + p.PendingReplicaRobot
 	case p.isOutdated(p.Task):
 		return "its definition has changed"
 	}
 	return ""
 }
 
-// isDaemon reports whether the task runs beside others, and ends with them.
+// isDaemon reports whether the task runs beside other tasks that are no daemons, and ends with them.
 func (w *Input) isDaemon() bool {
 	if !w.Task.Spec.Daemon || w.Group == nil {
 		return false
@@ -135,8 +139,8 @@ func (w *Input) isDaemon() bool {
 	return false
 }
 
-// hasReplicaEnded reports whether all tasks of the replica have ended, except daemons. A task that
-// does not exist is about to be created.
+// hasReplicaEnded reports whether all tasks of the replica except daemons have ended. A task that
+// does not exist yet is about to be created, and has not ended.
 func (w *Input) hasReplicaEnded() bool {
 	for _, def := range w.Group.Spec.TaskDefinitions() {
 		if def.Daemon {
@@ -150,9 +154,9 @@ func (w *Input) hasReplicaEnded() bool {
 	return true
 }
 
-// endDaemon ends a daemon whose replica has ended. While a job requeues its tasks one by one, no
-// replica has ended. The daemon keeps its state until its robot has ended it, for a bounded time.
-// It has not failed, whatever state it was in.
+// endDaemon completes a daemon whose replica has ended, in whatever state it is. While its job
+// requeues tasks one by one, no replica has ended. The daemon keeps its state until its robot reports
+// the end, for a bounded time.
 func (p *planner) endDaemon() bool {
 	if p.jobState() == lifecycle.JobRequeueing || !p.isDaemon() || !p.hasReplicaEnded() {
 		return false
@@ -162,7 +166,7 @@ func (p *planner) endDaemon() bool {
 		p.discardLostAttempt(p.status.FindAttempt(p.status.LostAttempt))
 	}
 	if p.state.HoldsResources() && !p.isRobotLost() && !p.awaitStop(v1alpha1.ReasonEvicting, because) {
-		p.actions.NormalEvent = "" // every replica goes through this
+		p.actions.NormalEvent = "" // one event for each replica would be too many
 		return true
 	}
 	p.sendSignal(lifecycle.TaskNotNeeded, ReasonNotNeeded, "%s", because)

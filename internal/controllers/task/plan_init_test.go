@@ -105,7 +105,7 @@ func (g *story) runTasks(names ...string) {
 }
 
 func (g *story) restartManager() {
-	g.logLine("> the manager starts anew")
+	g.logLine("> the manager restarts")
 	g.s = newScheduler(g.s.Now)
 	g.showObject(g.group)
 	for _, name := range slices.Sorted(maps.Keys(g.robots)) {
@@ -208,7 +208,7 @@ func TestStories_InitTasks(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := newStage(t)
+			g := newStory(t)
 			tell(g)
 			for name, task := range g.tasks {
 				if task.Status.State != string(lifecycle.TaskCompleted) {
@@ -242,7 +242,7 @@ func TestStory_ReplicaNeedsRoomOfItsLargestInitTask(t *testing.T) {
 		{"3Gi", "1Gi", "2Gi", false},
 	} {
 		t.Run(fmt.Sprintf("%s before %s on %s", c.init, c.task, c.memory), func(t *testing.T) {
-			g := newStage(t)
+			g := newStory(t)
 			group := inStages("fetch build", "run")
 			needs(group, "build", c.init)
 			needs(group, "run", c.task)
@@ -264,7 +264,7 @@ func TestStory_ReplicaNeedsRoomOfItsLargestInitTask(t *testing.T) {
 
 // Init tasks that have completed on another robot run again, so they need room there.
 func TestStory_ReplicaMovesOnlyWhereItsInitTasksFit(t *testing.T) {
-	g := newStage(t)
+	g := newStory(t)
 	group := inStages("fetch", "run")
 	needs(group, "fetch", "3Gi")
 	needs(group, "run", "1Gi")
@@ -283,8 +283,8 @@ func TestStory_ReplicaMovesOnlyWhereItsInitTasksFit(t *testing.T) {
 	}
 }
 
-// outlived returns a daemon whose replica has ended.
-func outlived(state lifecycle.TaskState, changes ...func(*Input)) Input {
+// endedReplicaDaemon returns a daemon whose replica has ended.
+func endedReplicaDaemon(state lifecycle.TaskState, changes ...func(*Input)) Input {
 	w := newInput(state, ofType("service"))
 	w.Group = inStages("", "run log+")
 	w.Task.Spec.TaskDefinition = w.Group.Spec.Tasks[1]
@@ -305,21 +305,21 @@ func TestPlan_EndsDaemonWithItsReplica(t *testing.T) {
 		want       lifecycle.TaskState // empty: nothing is written
 		wantReason string
 	}{
-		{"one that waits has completed", outlived(lifecycle.TaskPending, reserved), completed, ReasonNotNeeded},
-		{"one that failed softly too", outlived(lifecycle.TaskSoftFailed), completed, ReasonNotNeeded},
-		{"and one that is paused", outlived(lifecycle.TaskPaused, inJob(lifecycle.JobPaused)), completed, ReasonNotNeeded},
-		{"one that has exited is not restarted", outlived(lifecycle.TaskExited, reason("Exited"), capable), completed, ReasonNotNeeded},
-		{"one that runs is asked to stop", outlived(running), running, v1alpha1.ReasonEvicting},
-		{"it has its time", outlived(running, evicting(5*time.Second)), "", ""},
-		{"a robot that does not confirm it is not waited for for ever", outlived(running, evicting(time.Minute)), completed, ReasonNotNeeded},
-		{"nor is one that is lost", outlived(lifecycle.TaskUnknown, phase(lifecycle.RobotOffline)), completed, ReasonNotNeeded},
-		{"a canceled job stops it as any other task", outlived(running, inJob(lifecycle.JobCancelRequested)), running, v1alpha1.ReasonStopping},
-		{"while tasks are put back, one after the other, nothing has ended", outlived(running, requeueing(v1alpha1.RequeueStatus{FromState: "completed"})), "", ""},
-		{"while a task runs it runs on", outlived(running, beside(running)), "", ""},
-		{"or while one is not created yet", outlived(running, func(w *Input) { w.Siblings = nil }), "", ""},
-		{"one that is dismissed comes back when a task is tried again", outlived(completed, beside(lifecycle.TaskPending)), lifecycle.TaskPending, ReasonRerunRequired},
-		{"not when its job has ended", outlived(completed, beside(lifecycle.TaskPending), inJob(lifecycle.JobFailed)), "", ""},
-		{"a replica of daemons only does not end", outlived(running, func(w *Input) { w.Group.Spec.Tasks[0].Daemon = true }), "", ""},
+		{"one that waits has completed", endedReplicaDaemon(lifecycle.TaskPending, reserved), completed, ReasonNotNeeded},
+		{"one that failed softly too", endedReplicaDaemon(lifecycle.TaskSoftFailed), completed, ReasonNotNeeded},
+		{"and one that is paused", endedReplicaDaemon(lifecycle.TaskPaused, inJob(lifecycle.JobPaused)), completed, ReasonNotNeeded},
+		{"one that has exited is not restarted", endedReplicaDaemon(lifecycle.TaskExited, reason("Exited"), capable), completed, ReasonNotNeeded},
+		{"one that runs is stopped", endedReplicaDaemon(running), running, v1alpha1.ReasonEvicting},
+		{"the robot has some time for that", endedReplicaDaemon(running, evicting(5*time.Second)), "", ""},
+		{"the wait for a robot that does not confirm the stop ends", endedReplicaDaemon(running, evicting(time.Minute)), completed, ReasonNotNeeded},
+		{"nor is one that is lost", endedReplicaDaemon(lifecycle.TaskUnknown, phase(lifecycle.RobotOffline)), completed, ReasonNotNeeded},
+		{"a canceled job stops it as any other task", endedReplicaDaemon(running, inJob(lifecycle.JobCancelRequested)), running, v1alpha1.ReasonStopping},
+		{"while tasks are requeued one by one, the replica has not ended", endedReplicaDaemon(running, requeueing(v1alpha1.RequeueStatus{FromState: "completed"})), "", ""},
+		{"while a task runs it runs on", endedReplicaDaemon(running, beside(running)), "", ""},
+		{"or while one is not created yet", endedReplicaDaemon(running, func(w *Input) { w.Siblings = nil }), "", ""},
+		{"one that is not needed runs again when another task is retried", endedReplicaDaemon(completed, beside(lifecycle.TaskPending)), lifecycle.TaskPending, ReasonRerunRequired},
+		{"not when its job has ended", endedReplicaDaemon(completed, beside(lifecycle.TaskPending), inJob(lifecycle.JobFailed)), "", ""},
+		{"a replica of daemons only does not end", endedReplicaDaemon(running, func(w *Input) { w.Group.Spec.Tasks[0].Daemon = true }), "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var got v1alpha1.TaskStatus
@@ -339,7 +339,7 @@ func beside(state lifecycle.TaskState) func(*Input) {
 	return func(w *Input) { w.Siblings[0].Status.State = string(state) }
 }
 
-// requireWholeRobot fails the test unless a task that needs the whole robot is given it.
+// requireWholeRobot fails the test unless the whole robot can be reserved for one task.
 func (g *story) requireWholeRobot(memory string) {
 	q := resource.MustParse(memory)
 	task := newInput(lifecycle.TaskPending, byHand).Task
@@ -347,6 +347,6 @@ func (g *story) requireWholeRobot(memory string) {
 	g.showObject(task)
 	g.s.RunCycle(g.now)
 	if robot, why := g.s.Assignment(keyOfTask(task)); robot != "r1" {
-		g.t.Errorf("something is still held on the robot: %s", why)
+		g.t.Errorf("robot r1 is not free: %s", why)
 	}
 }

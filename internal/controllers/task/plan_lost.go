@@ -15,20 +15,20 @@ import (
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
-// ConditionRobotReachable is False from when a Task's robot was lost, or from when it
-// waits for the end of an attempt that may still run.
+// ConditionRobotReachable is False from the time at which a Task's robot was lost. While the Task
+// waits for other attempts, it is False if the robot of one of them was deleted.
 const ConditionRobotReachable = "RobotReachable"
 
-// ReasonLostAttemptRestored is the reason of a Task whose lost attempt is the current one again.
+// ReasonLostAttemptRestored is the reason of a Task whose lost attempt became the current one again.
 const ReasonLostAttemptRestored = "LostAttemptRestored"
 
 // defaultLostAfter is how long a task waits for a disconnected robot (docs/reference/kinds/job.md).
 const defaultLostAfter = 5 * time.Minute
 
-// lostRecheckInterval is when to plan again for a task that no robot could take now.
+// lostRecheckInterval is the delay of the next plan for a task while no robot is online.
 const lostRecheckInterval = 30 * time.Second
 
-// disconnectSettings is what the job configures for disconnected robots.
+// disconnectSettings is spec.disconnect of the job with its defaults.
 type disconnectSettings struct {
 	lostAfter time.Duration
 	stopAfter time.Duration // after which the robot itself stops the task; 0: never
@@ -36,6 +36,7 @@ type disconnectSettings struct {
 	reconcile string
 }
 
+// disconnectPolicy returns spec.disconnect of the job, with defaults for unset fields.
 func (w *Input) disconnectPolicy() disconnectSettings {
 	d := disconnectSettings{lostAfter: defaultLostAfter, replace: true, reconcile: v1alpha1.ReconcileKeepOriginal}
 	if w.Job == nil || w.Job.Spec.Disconnect == nil {
@@ -52,8 +53,8 @@ func (w *Input) disconnectPolicy() disconnectSettings {
 	return d
 }
 
-// handleLostRobot follows a task whose robot is lost. A robot in phase Unknown is lost once it has
-// been disconnected for the job's lostAfter.
+// handleLostRobot handles a task whose robot is lost. A robot in phase Unknown is lost after it has
+// been disconnected for disconnect.lostAfter of the job.
 func (p *planner) handleLostRobot() bool {
 	if !p.isRobotLost() {
 		if p.robotPhase() != lifecycle.RobotUnknown {
@@ -75,18 +76,18 @@ func (p *planner) handleLostRobot() bool {
 	return true
 }
 
-// describeLoss returns the rest of a sentence about the robot.
+// describeLoss returns why the robot is lost, as the predicate of a sentence about it.
 func (p *planner) describeLoss() string {
 	switch {
 	case p.Robot == nil:
-		return "is gone"
+		return "no longer exists"
 	case p.Robot.IsRevoked():
 		return "is revoked"
 	}
 	return "is disconnected"
 }
 
-// lostSince returns when the robot was last seen.
+// lostSince returns when the robot was last seen or, if it was deleted, when the task was lost.
 func (p *planner) lostSince() time.Time {
 	if p.Robot != nil {
 		return lastSeen(p.Robot)
@@ -97,8 +98,8 @@ func (p *planner) lostSince() time.Time {
 	return p.now
 }
 
-// lastSeen returns when the robot was last connected. The end of a connection has an exact time;
-// silence is noticed only long after it has begun.
+// lastSeen returns when the robot was last known to be connected: when its connection ended, or
+// when its last heartbeat was received if the connection broke without notice.
 func lastSeen(r *v1alpha1.Robot) time.Time {
 	c := meta.FindStatusCondition(r.Status.Conditions, v1alpha1.ConditionConnected)
 	switch {
@@ -112,8 +113,8 @@ func lastSeen(r *v1alpha1.Robot) time.Time {
 
 // canReplaceNow reports whether another robot may run the task now.
 //
-// After an outage of the broker or the server all robots are offline and come back one by one. The
-// first would be given the work of all others, so some robot must have been online for a while.
+// After an outage of the broker or the server all robots are offline and reconnect one by one. To
+// keep the first from getting the tasks of all others, RecoveryTime must have passed since then.
 func (p *planner) canReplaceNow() bool {
 	d := p.disconnectPolicy()
 	evicts := p.EvictionReason != ""
@@ -128,7 +129,7 @@ func (p *planner) canReplaceNow() bool {
 		p.requeueAt(p.now.Add(lostRecheckInterval))
 		return false
 	}
-	for _, at := range []time.Time{p.OnlineSince.Add(p.RecoveryTime), p.selfStopDeadline(p.Robot, p.lostSince())} {
+	for _, at := range []time.Time{p.OnlineSince.Add(p.RecoveryTime), p.selfStopTime(p.Robot, p.lostSince())} {
 		if at.After(due) {
 			due = at
 		}
@@ -140,9 +141,9 @@ func (p *planner) canReplaceNow() bool {
 	return true
 }
 
-// selfStopDeadline returns when a disconnected robot has certainly stopped the task by itself, or
-// zero if it does not. If the robot has no object any more, it counts from last.
-func (p *planner) selfStopDeadline(robot *v1alpha1.Robot, last time.Time) time.Time {
+// selfStopTime returns when a disconnected robot must have stopped the task by itself, or zero if
+// it never does. If robot is nil, its object was deleted and it was last seen at last.
+func (p *planner) selfStopTime(robot *v1alpha1.Robot, last time.Time) time.Time {
 	stopAfter := p.disconnectPolicy().stopAfter
 	if stopAfter == 0 {
 		return time.Time{}
@@ -156,8 +157,8 @@ func (p *planner) selfStopDeadline(robot *v1alpha1.Robot, last time.Time) time.T
 	return last.Add(stopAfter + p.stopTime())
 }
 
-// replaceLostAttempt lets another robot run the task. The attempt on the lost robot may be
-// restored, unless the job prefers its replacement. Only the first lost attempt is kept.
+// replaceLostAttempt lets another robot run the task. The attempt on the lost robot becomes the lost
+// attempt if it may be restored and there is none yet. Otherwise it is superseded.
 func (p *planner) replaceLostAttempt() {
 	robot, lost := p.lastRobot(), p.currentAttempt()
 	if !p.sendSignal(lifecycle.TaskInterrupted, ReasonLost, "Robot %s %s; another robot will run the task", robot, p.describeLoss()) {
@@ -166,10 +167,10 @@ func (p *planner) replaceLostAttempt() {
 	p.actions.WarningEvent = p.status.Message
 	p.actions.ReliesOnSelfStop = p.disconnectPolicy().stopAfter > 0
 	if lost != nil {
-		if lost.FinishedAt == nil { // else it was restored to report its end once more
+		if lost.FinishedAt == nil { // otherwise it was restored after its end, and its robot was lost before repeating the report
 			lost.State = string(lifecycle.TaskUnknown)
 		}
-		if p.status.LostAttempt == 0 && p.canLostAttemptReturn() {
+		if p.status.LostAttempt == 0 && p.canRestoreLater() {
 			p.status.LostAttempt = lost.Attempt
 		} else {
 			supersedeAttempt(lost)
@@ -179,23 +180,24 @@ func (p *planner) replaceLostAttempt() {
 	p.setCondition(v1alpha1.ConditionPlaced, metav1.ConditionFalse, ReasonLost, p.status.Message)
 }
 
-// canLostAttemptReturn reports whether the lost attempt may be restored. A task that was to leave
-// the robot anyway would have to leave it once more, and a legacy agent does not report that it
-// still runs.
-func (p *planner) canLostAttemptReturn() bool {
-	return p.EvictionReason == "" && p.disconnectPolicy().reconcile != v1alpha1.ReconcileKeepReplacement && (p.Robot == nil || !apiconv.HasLegacyAgent(p.Robot))
+// canRestoreLater reports whether the attempt may be restored when its robot reconnects. A task that
+// is being evicted would have to leave the robot again, and a legacy agent does not report which
+// attempts still run.
+func (p *planner) canRestoreLater() bool {
+	return p.EvictionReason == "" && p.disconnectPolicy().reconcile != v1alpha1.ReconcileKeepReplacement &&
+		(p.Robot == nil || !apiconv.HasLegacyAgent(p.Robot))
 }
 
-// supersedeAttempt marks an attempt that never becomes the current one again. It may still run
-// until its robot has received the stop.
+// supersedeAttempt marks an attempt that never becomes the current one again. It may still be
+// running until its robot receives the next task list.
 func supersedeAttempt(a *v1alpha1.TaskAttempt) {
 	if a.FinishedAt == nil && !isTimedOut(a) {
 		a.State, a.Reason = string(lifecycle.TaskCanceled), wire.ReasonSuperseded
 	}
 }
 
-// reconcileLostAttempt decides between a lost attempt whose robot is back and its replacement.
-// While the job pauses it waits: the lost attempt runs on, like all that runs.
+// reconcileLostAttempt decides between a lost attempt whose robot has reconnected and its
+// replacement. While the job pauses, the decision is postponed and the lost attempt keeps running.
 func (p *planner) reconcileLostAttempt() bool {
 	if p.status.LostAttempt == 0 {
 		return false
@@ -205,12 +207,12 @@ func (p *planner) reconcileLostAttempt() bool {
 	case o == nil:
 		p.discardLostAttempt(o)
 	case o.FinishedAt == nil && o.State != string(lifecycle.TaskRunning):
-		return false // it is still away
+		return false // its robot has not reported it yet
 	case p.state == lifecycle.TaskPaused, p.state.IsPlaceable() && p.jobState().PausesTasks():
 		return false
 	case !isOnline(p.LostAttemptRobot):
-		// Its report arrived before its heartbeat, or it is offline again: an attempt
-		// restored now would be lost at once.
+		// The report arrived before the heartbeat, or the robot is offline again: an attempt that
+		// is restored now would be lost at once.
 		p.requeueAt(p.now.Add(recheckInterval))
 		return false
 	case p.isLostAttemptPreferred(o):
@@ -222,7 +224,7 @@ func (p *planner) reconcileLostAttempt() bool {
 }
 
 // isLostAttemptPreferred reports whether the lost attempt becomes the current one: always if it has
-// completed or nothing else runs, otherwise by the job's reconcile mode
+// completed or its replacement does not run, otherwise by the job's reconcile mode
 // (docs/reference/kinds/job.md).
 func (p *planner) isLostAttemptPreferred(o *v1alpha1.TaskAttempt) bool {
 	replacement := p.currentAttempt()
@@ -230,7 +232,7 @@ func (p *planner) isLostAttemptPreferred(o *v1alpha1.TaskAttempt) bool {
 	case o.FinishedAt != nil:
 		return o.State == string(lifecycle.TaskCompleted) && !v1alpha1.IsKeptRunning(p.Task.Spec.Type)
 	case p.LostAttemptRobot.Spec.Drain:
-		return false // it would have to leave at once
+		return false // it would be evicted at once
 	case p.state != lifecycle.TaskDispatching && p.state != lifecycle.TaskRunning || replacement == nil:
 		return true
 	}
@@ -243,21 +245,21 @@ func (p *planner) isLostAttemptPreferred(o *v1alpha1.TaskAttempt) bool {
 	return true
 }
 
-// lostAttemptTimeout is how long a Task that has failed waits for its lost attempt
+// lostAttemptTimeout is how long a Task whose replacement has failed waits for its lost attempt
 // (docs/reference/kinds/job.md).
 const lostAttemptTimeout = time.Hour
 
-// awaitsLostAttempt keeps a task from failing for good while its lost attempt may still complete:
-// an hour of work must not be lost because the replacement met a broken robot. The wait is bounded,
-// and there is none for a robot without an object.
-func (p *planner) awaitsLostAttempt(because string) bool {
+// awaitLostAttempt keeps a task from failing for good while its lost attempt may still complete, and
+// reports whether it does. Otherwise hours of work would be lost because its replacement got a broken
+// robot. The wait is bounded, and skipped if the robot's object was deleted.
+func (p *planner) awaitLostAttempt(because string) bool {
 	o := p.status.FindAttempt(p.status.LostAttempt)
 	if o == nil || p.LostAttemptRobot == nil || o.FinishedAt != nil && !p.isLostAttemptPreferred(o) {
 		return false
 	}
 	if !p.isUnplacedFor(taskstate.ReasonAwaitingLostAttempt) {
 		p.restartCondition(v1alpha1.ConditionPlaced, metav1.ConditionFalse, taskstate.ReasonAwaitingLostAttempt,
-			fmt.Sprintf("%s; until %s its attempt %d on robot %s may still complete",
+			fmt.Sprintf("%s; waiting until %s for attempt %d on robot %s to complete",
 				because, p.now.Add(lostAttemptTimeout).UTC().Format(time.RFC3339), o.Attempt, o.Robot))
 	}
 	c := meta.FindStatusCondition(p.status.Conditions, v1alpha1.ConditionPlaced)
@@ -266,15 +268,15 @@ func (p *planner) awaitsLostAttempt(because string) bool {
 		return false
 	}
 	p.requeueAt(until)
-	p.requeueAt(p.now.Add(lostRecheckInterval)) // its robot may be deleted
+	p.requeueAt(p.now.Add(lostRecheckInterval)) // no watch event reports that its robot was deleted
 	return true
 }
 
-// restoreLostAttempt makes the lost attempt the current one. The task is dispatched to its robot
-// again, whose journal answers without starting anything.
+// restoreLostAttempt makes the lost attempt the current one. Its dispatch is repeated; the agent
+// knows the attempt from its journal and reports it without starting anything.
 func (p *planner) restoreLostAttempt(o *v1alpha1.TaskAttempt) {
 	replacement := p.currentAttempt()
-	if !p.sendSignal(lifecycle.TaskRestore, ReasonLostAttemptRestored, "Robot %s is back, and its attempt %d was restored", o.Robot, o.Attempt) {
+	if !p.sendSignal(lifecycle.TaskRestore, ReasonLostAttemptRestored, "Robot %s reconnected; its attempt %d was restored", o.Robot, o.Attempt) {
 		return
 	}
 	p.actions.NormalEvent = p.status.Message
@@ -289,16 +291,18 @@ func (p *planner) restoreLostAttempt(o *v1alpha1.TaskAttempt) {
 	p.setPlaced(o.Robot)
 }
 
-// discardLostAttempt gives up the lost attempt. Its robot stops it with the next task list.
+// discardLostAttempt gives up the lost attempt. Its robot stops it when it receives the next task
+// list. If o is nil, the attempt is no longer in status.attempts.
 func (p *planner) discardLostAttempt(o *v1alpha1.TaskAttempt) {
-	p.status.LostAttempt, p.actions.Status = 0, p.status
-	p.actions.Reasons = append(p.actions.Reasons, "discard the lost attempt")
+	p.status.LostAttempt = 0
+	p.writeStatus()
+	p.addReason("discard the lost attempt")
 	if o != nil {
 		supersedeAttempt(o)
 	}
 }
 
-// awaitOtherAttempts keeps a task from its robot while another attempt may still run. The scheduler
+// awaitOtherAttempts keeps a task waiting while another attempt may still be running. The scheduler
 // reserves no robot for it meanwhile.
 func (p *planner) awaitOtherAttempts() bool {
 	if p.awaitAttemptEnd() {
@@ -311,12 +315,12 @@ func (p *planner) awaitOtherAttempts() bool {
 	return false
 }
 
-// awaitAttemptEnd keeps a task waiting that must never run twice at a time, until the robots of its
-// other attempts have certainly stopped them or have reported their end.
+// awaitAttemptEnd keeps a task waiting whose attempts must never overlap, until the robots of its
+// other attempts must have stopped them or have reported their end.
 func (p *planner) awaitAttemptEnd() bool {
-	missed := p.deletedRobotsSince()
+	p.recordMissingRobots()
 	for _, e := range p.OtherAttempts {
-		until := p.selfStopDeadline(e.Robot, missed)
+		until := p.selfStopTime(e.Robot, p.missingSince(e.Attempt))
 		if !isOnline(e.Robot) && !p.now.Before(until) {
 			continue
 		}
@@ -324,35 +328,48 @@ func (p *planner) awaitAttemptEnd() bool {
 			p.requeueAt(until)
 		}
 		p.setCondition(v1alpha1.ConditionPlaced, metav1.ConditionFalse, taskstate.ReasonAwaitingOtherAttempts,
-			fmt.Sprintf("its attempt %d may still run on robot %s", e.Attempt, e.Name))
+			fmt.Sprintf("attempt %d may still be running on robot %s", e.Attempt, e.Name))
 		return true
 	}
 	return false
 }
 
-// deletedRobotsSince returns since when exactly these attempts may run on robots without an object,
-// or zero if there are none. The time is stored with their numbers, so that the wait ends and the
-// next one starts anew.
-func (p *planner) deletedRobotsSince() time.Time {
-	var attempts []string
+// recordMissingRobots records for the other attempts since when their robots have had no object, and
+// shows these attempts in a condition. A robot without an object sends no report, so the wait for its
+// self-stop is measured from that time.
+func (p *planner) recordMissingRobots() {
+	var missing []string
 	for _, e := range p.OtherAttempts {
+		a := p.status.FindAttempt(e.Attempt)
+		switch {
+		case a == nil:
+		case e.Robot == nil && a.RobotMissingSince == nil:
+			at := metav1.NewMicroTime(p.now)
+			a.RobotMissingSince = &at
+			p.writeStatus()
+		case e.Robot != nil && a.RobotMissingSince != nil:
+			a.RobotMissingSince = nil
+			p.writeStatus()
+		}
 		if e.Robot == nil {
-			attempts = append(attempts, fmt.Sprintf("attempt %d on %s", e.Attempt, e.Name))
+			missing = append(missing, fmt.Sprintf("attempt %d on robot %s", e.Attempt, e.Name))
 		}
 	}
-	why := "may still run: " + strings.Join(attempts, ", ")
 	c := meta.FindStatusCondition(p.status.Conditions, ConditionRobotReachable)
-	written := c != nil && c.Reason == taskstate.ReasonAwaitingOtherAttempts
 	switch {
-	case len(attempts) == 0 && !written:
-		return time.Time{}
-	case written && c.Message == why:
-		return c.LastTransitionTime.Time
+	case len(missing) > 0:
+		p.setCondition(ConditionRobotReachable, metav1.ConditionFalse, taskstate.ReasonAwaitingOtherAttempts,
+			"may still be running, although the robot was deleted: "+strings.Join(missing, ", "))
+	case c != nil && c.Reason == taskstate.ReasonAwaitingOtherAttempts:
+		meta.RemoveStatusCondition(&p.status.Conditions, ConditionRobotReachable)
+		p.writeStatus()
 	}
-	meta.RemoveStatusCondition(&p.status.Conditions, ConditionRobotReachable)
-	if p.actions.Status = p.status; len(attempts) == 0 {
-		return time.Time{} // their robots have objects again
+}
+
+// missingSince returns since when the robot of an attempt has had no object, or now if it has one.
+func (p *planner) missingSince(attempt int32) time.Time {
+	if a := p.status.FindAttempt(attempt); a != nil && a.RobotMissingSince != nil {
+		return a.RobotMissingSince.Time
 	}
-	p.setCondition(ConditionRobotReachable, metav1.ConditionFalse, taskstate.ReasonAwaitingOtherAttempts, why)
 	return p.now
 }

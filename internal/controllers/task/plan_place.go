@@ -1,6 +1,7 @@
 package task
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 	"time"
@@ -15,37 +16,37 @@ import (
 	"k8s4r.io/k8s4r/internal/core/taskstate"
 )
 
-// explainDelay is how long a Task waits before its status explains why: most find a robot at once,
-// and each write counts.
+// explainDelay is how long a Task waits before its status explains why. Most Tasks find a robot
+// sooner, which saves the write.
 const explainDelay = time.Second
 
-// recheckInterval is when to plan again for what no watch event announces.
+// recheckInterval is the delay of the next plan if no watch event may trigger it.
 const recheckInterval = 10 * time.Second
 
 // placeSteps are tried in this order for a task that waits for a robot.
 var placeSteps = []planStep{
-	// No robot could receive it, whatever else it waits for.
+	// First, because no robot could receive it.
 	{name: "fail a task that is too large", run: (*planner).failTooLarge},
-	// Finishes what a crash interrupted, before the old name counts as the required robot.
+	// Completes a write that a crash interrupted. Otherwise the old name would be the required robot.
 	{name: "leave the last robot", run: (*planner).leaveLastRobot},
-	// The task may be about to get another definition.
+	// The definition of the task may be about to change.
 	{name: "wait for the group", run: (*planner).awaitGroup},
-	// A robot would not help a task whose job starts nothing.
+	// A robot does not help a task whose job starts no tasks.
 	{name: "wait for the job", run: (*planner).awaitJob},
 	{name: "fail with the init task", run: (*planner).failWithInitTask},
-	// After the wait for the job: otherwise a requeued task would fail by the blocklist that is
-	// about to be cleared, and be put back again, for ever.
+	// After the wait for the job: otherwise a requeued task would fail because of the blocklist that
+	// is about to be cleared, and be requeued again, forever.
 	{name: "fail without a capable robot", run: (*planner).failWithoutCapableRobot},
-	// Only for tasks that may never run twice at a time, so before anything starts.
+	// Before any start, because attempts of these tasks must not overlap.
 	{name: "wait for other attempts", run: (*planner).awaitOtherAttempts},
 	{name: "wait for the next attempt time", run: (*planner).awaitBackoff},
-	// It keeps its reservation meanwhile.
+	// The task keeps its reservation meanwhile.
 	{name: "wait for init tasks", run: (*planner).awaitInitTasks},
 	{name: "dispatch to the reserved robot", run: (*planner).dispatchTask},
-	{name: "look for another robot", run: (*planner).followRejection},
+	{name: "handle a rejection", run: (*planner).handleRejection},
 }
 
-// placeTask brings a waiting task to the robot that is reserved for it.
+// placeTask handles a task that waits for a robot.
 func (p *planner) placeTask() bool {
 	if !p.state.IsPlaceable() {
 		return false
@@ -65,8 +66,8 @@ func (p *planner) failTooLarge() bool {
 	return true
 }
 
-// leaveLastRobot removes the name of the robot from which the task came back. A crash may have
-// kept that from being written with the state.
+// leaveLastRobot removes the robot of the last attempt from the spec of a waiting task. The manager
+// may have crashed between that write and the one of the state.
 func (p *planner) leaveLastRobot() bool {
 	if !p.hasLeftRobot() {
 		return false
@@ -75,8 +76,8 @@ func (p *planner) leaveLastRobot() bool {
 	return true
 }
 
-// awaitJob keeps the task waiting while its job starts nothing. The job's changes need not wake
-// this controller, so it looks again.
+// awaitJob keeps the task waiting while its job starts no tasks. Not every change of the job triggers
+// another plan, so it plans again after recheckInterval.
 func (p *planner) awaitJob() bool {
 	if p.jobObstacle() == "" {
 		return false
@@ -86,8 +87,8 @@ func (p *planner) awaitJob() bool {
 	return true
 }
 
-// failWithoutCapableRobot fails a task that every robot which could take it has failed, or whose
-// group has blocked them: waiting would not help it.
+// failWithoutCapableRobot fails a task if it has failed on every robot that could run it, or its
+// group has blocked them. Otherwise it would wait forever.
 func (p *planner) failWithoutCapableRobot() bool {
 	if !p.excludesRobots() || p.HasCapableRobot {
 		return false
@@ -113,9 +114,9 @@ func (p *planner) awaitInitTasks() bool {
 	return true
 }
 
-// followRejection explains why no robot is reserved, and lets the task go to another robot than
-// that for which it was created.
-func (p *planner) followRejection() bool {
+// handleRejection explains why no robot is reserved for the task, or releases it from the robot for
+// which it was created.
+func (p *planner) handleRejection() bool {
 	if p.ReservedRobot != "" || p.Rejected == nil {
 		return false
 	}
@@ -123,17 +124,17 @@ func (p *planner) followRejection() bool {
 	return true
 }
 
-// unbindTask removes a robot that the manager chose and that rejects the task.
+// unbindTask removes a robot that the manager chose and that does not fit the task.
 func (p *planner) unbindTask() {
 	if p.Task.Spec.TargetRobot == "" || !p.canChangeRobot() {
 		p.explainWait()
 		return
 	}
 	p.actions.Bind = &RobotBinding{}
-	p.actions.Reasons = append(p.actions.Reasons, "unbind: "+p.Rejected.String())
+	p.addReason("unbind: " + p.Rejected.String())
 }
 
-// hasLeftRobot reports whether the waiting Task still names the robot from which it came back.
+// hasLeftRobot reports whether the spec of the waiting Task still names the robot of its last attempt.
 func (w *Input) hasLeftRobot() bool {
 	return w.Task.Spec.TargetRobot != "" && taskstate.RequiredRobot(w.Task) == ""
 }
@@ -149,7 +150,7 @@ func (w *Input) jobObstacle() string {
 	case w.Job.DeletionTimestamp != nil:
 		return "job " + name + " is being deleted"
 	case !taskcounts.CanStartTasks(w.Job):
-		return "job " + name + " is to be " + firstNonEmpty(w.Job.Spec.DesiredState, w.Job.Status.State)
+		return fmt.Sprintf("job %s starts no tasks: state %q, desiredState %q", name, w.Job.Status.State, w.Job.Spec.DesiredState)
 	}
 	return ""
 }
@@ -161,18 +162,28 @@ func firstNonEmpty(a, b string) string {
 	return b
 }
 
-// explanation is why a Task has no robot, as its condition Placed says. The zero value: nothing is
-// known.
+// Reasons of the condition Placed.
+const (
+	// ReasonBound is the reason of a Task that has a robot.
+	ReasonBound = "Bound"
+	// ReasonNoJob is the reason of a Task whose Job does not exist or starts no tasks.
+	ReasonNoJob = "NoJob"
+	// ReasonNoRobotFits is the reason of a Task that every robot has rejected.
+	ReasonNoRobotFits = "NoRobotFits"
+)
+
+// explanation is why a Task has no robot, as shown in its condition Placed. The zero value means that
+// the reason is not known yet.
 type explanation struct {
 	reason, message string
 	placement       *v1alpha1.PlacementStatus // nil: placement is not the reason
 }
 
-// explainPlacement returns the most important reason: a robot would not help a Task whose Job
-// starts nothing.
+// explainPlacement returns the most important reason why the Task waits. The Job comes first: a robot
+// would not help a Task whose Job starts no tasks.
 func (w *Input) explainPlacement() explanation {
 	if message := w.jobObstacle(); message != "" {
-		return explanation{reason: "NoJob", message: message}
+		return explanation{reason: ReasonNoJob, message: message}
 	}
 	if message := w.outdatedReason(); message != "" {
 		return explanation{reason: ReasonOutdated, message: message}
@@ -183,7 +194,7 @@ func (w *Input) explainPlacement() explanation {
 	if w.Rejected == nil {
 		return explanation{}
 	}
-	return explanation{reason: "NoRobotFits", message: w.Rejected.String(), placement: apiconv.PlacementStatusFrom(w.Rejected)}
+	return explanation{reason: ReasonNoRobotFits, message: w.Rejected.String(), placement: apiconv.PlacementStatusFrom(w.Rejected)}
 }
 
 // dispatchTask opens the next attempt on the reserved robot.
@@ -199,12 +210,12 @@ func (p *planner) dispatchTask() bool {
 	return true
 }
 
-// setPlaced records that the task has this robot.
+// setPlaced sets the condition Placed of a task that has a robot.
 func (p *planner) setPlaced(robot string) {
-	p.setCondition(v1alpha1.ConditionPlaced, metav1.ConditionTrue, "Bound", "on robot "+robot)
+	p.setCondition(v1alpha1.ConditionPlaced, metav1.ConditionTrue, ReasonBound, "on robot "+robot)
 }
 
-// openAttempt starts the next attempt.
+// openAttempt adds the next attempt to the status and makes it the current one.
 func (p *planner) openAttempt(robot string) {
 	s := p.status
 	p.actions.ReliesOnSelfStop = len(p.OtherAttempts) > 0
@@ -222,7 +233,7 @@ func (p *planner) openAttempt(robot string) {
 	}
 }
 
-// foreignRobotNamespace returns the namespace of the robot, or "" if it is the Task's own.
+// foreignRobotNamespace returns the namespace of the robot, or "" if it is that of the Task.
 func (p *planner) foreignRobotNamespace() string {
 	if p.Robot.Namespace == p.Task.Namespace {
 		return ""
@@ -240,8 +251,8 @@ func highestAttempt(s *v1alpha1.TaskStatus) int32 {
 	return last
 }
 
-// setBinding writes the robot, and the finalizer that its agent needs, unless the Task was created
-// with both.
+// setBinding sets Actions.Bind to the reserved robot, unless the Task was created with that robot and
+// the finalizer that its agent needs.
 func (p *planner) setBinding() {
 	notifies := apiconv.HasLegacyAgent(p.Robot)
 	has := slices.Contains(p.Task.Finalizers, v1alpha1.FinalizerRobotNotified)
@@ -255,7 +266,8 @@ func (p *planner) setBinding() {
 	}
 }
 
-// explainWait sets the condition that explains what the Task waits for.
+// explainWait sets the condition that explains what the Task waits for, as soon as an explanation is
+// due and its write is allowed.
 func (p *planner) explainWait() {
 	if ready := p.Task.CreationTimestamp.Add(explainDelay); p.now.Before(ready) {
 		p.requeueAt(ready)
@@ -272,11 +284,12 @@ func (p *planner) explainWait() {
 		return
 	}
 	p.setCondition(v1alpha1.ConditionPlaced, metav1.ConditionFalse, e.reason, e.message)
-	p.status.Placement, p.actions.Status = e.placement, p.status
+	p.status.Placement = e.placement
+	p.writeStatus()
 }
 
-// isDue reports whether the Task has waited long enough for an explanation and its status
-// does not have this one.
+// isDue reports whether the Task has waited long enough for an explanation and its status does not
+// show this one.
 func (e explanation) isDue(now time.Time, t *v1alpha1.Task) bool {
 	if e.message == "" || now.Before(t.CreationTimestamp.Add(explainDelay)) {
 		return false
@@ -284,7 +297,7 @@ func (e explanation) isDue(now time.Time, t *v1alpha1.Task) bool {
 	return !e.isWritten(&t.Status)
 }
 
-// isWritten reports whether the status has this explanation.
+// isWritten reports whether the status shows this explanation.
 func (e explanation) isWritten(s *v1alpha1.TaskStatus) bool {
 	c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionPlaced)
 	return c != nil && c.Status == metav1.ConditionFalse && c.Message == e.message && reflect.DeepEqual(s.Placement, e.placement)

@@ -12,8 +12,8 @@ import (
 	"k8s4r.io/k8s4r/internal/core/taskcounts"
 )
 
-// ReasonRobotBlocked is the reason of a task whose failure does not count, because its group has
-// blocked the robot that was at fault, or its init task is tried again.
+// ReasonRobotBlocked is the reason of a Task whose failure no longer counts, because its group has
+// blocked the robot on which it failed, or because its init task is retried for that reason.
 const ReasonRobotBlocked = "RobotBlocked"
 
 // requeueRequest returns the job's requeue that the task's group has yet to follow, or nil.
@@ -24,7 +24,7 @@ func (p *planner) requeueRequest() *v1alpha1.RequeueStatus {
 	return taskcounts.PendingRequeue(p.Job, p.Group)
 }
 
-// followRequeue puts the task back, if its job's requeue includes it.
+// followRequeue returns the task to pending if the requeue of its job includes it.
 func (p *planner) followRequeue() bool {
 	r := p.requeueRequest()
 	if r == nil || !taskcounts.ShouldRequeue(r, p.Task.Name, p.state) {
@@ -34,7 +34,7 @@ func (p *planner) followRequeue() bool {
 	return true
 }
 
-// clearFailures clears the failure list of a task that its job's requeue leaves where it is.
+// clearFailures clears the failure list of a task that the requeue of its job does not include.
 func (p *planner) clearFailures() bool {
 	r := p.requeueRequest()
 	if r == nil || !taskcounts.ClearsFailures(r) || len(p.status.FailedRobots) == 0 {
@@ -46,9 +46,9 @@ func (p *planner) clearFailures() bool {
 	return true
 }
 
-// reviveTask puts a task that has ended back without a request of the user: because it is needed
-// again, or because its failure no longer counts. It applies to all tasks that have ended.
-func (p *planner) reviveTask() bool {
+// handleEndedTask returns a task that has ended to pending if it is needed again or its failure no
+// longer counts. It applies to all tasks that have ended.
+func (p *planner) handleEndedTask() bool {
 	failed := p.state == lifecycle.TaskFailed
 	switch why := p.rerunReason(); {
 	case !p.state.IsTerminal():
@@ -63,11 +63,10 @@ func (p *planner) reviveTask() bool {
 	return true
 }
 
-// requeueTask makes a task that has ended wait again. The robots still count as having failed it.
-// Attempt numbers go on, so that late reports about old attempts are recognized, also about a lost
-// attempt, which was stopped when the task ended.
+// requeueTask returns a task to pending. It keeps failed as the robots on which it failed. Attempt
+// numbers continue, so that late reports about older attempts are recognized.
 func (p *planner) requeueTask(failed []string, reason, because string) {
-	if !p.sendSignal(lifecycle.TaskRequeue, reason, "Task was requeued by Manager because %s", because) {
+	if !p.sendSignal(lifecycle.TaskRequeue, reason, "Requeued: %s", because) {
 		return
 	}
 	p.status.FailedRobots = failed
@@ -77,14 +76,14 @@ func (p *planner) requeueTask(failed []string, reason, because string) {
 	p.clearAttempt()
 }
 
-// clearAttempt clears the fields of the attempt that has ended, and lets the task wait for any
-// robot.
+// clearAttempt clears the fields of the attempt that has ended, and lets the task wait for any robot
+// that it may use.
 func (p *planner) clearAttempt() {
 	s := p.status
 	s.StartedAt, s.FinishedAt, s.ExitCode, s.Signal, s.Resources = nil, nil, nil, 0, nil
 	s.Restarts, s.RetryAt = nil, nil
 	if meta.IsStatusConditionTrue(s.Conditions, ConditionStopping) {
-		// Otherwise the next stop would count from this one, and be over at once.
+		// Otherwise the next stop would be measured from this one and end at once.
 		p.setCondition(ConditionStopping, metav1.ConditionFalse, p.status.Reason, p.status.Message)
 	}
 	if p.Task.Spec.TargetRobot != "" && p.canChangeRobot() {
@@ -92,7 +91,7 @@ func (p *planner) clearAttempt() {
 	}
 }
 
-// pauseTask pauses a waiting task if its job pauses.
+// pauseTask pauses a waiting task if its job is paused.
 func (p *planner) pauseTask() bool {
 	if !p.state.IsPlaceable() || !p.jobState().PausesTasks() {
 		return false
@@ -101,8 +100,8 @@ func (p *planner) pauseTask() bool {
 	return true
 }
 
-// resumeTask lets a paused task wait again if its job goes on or is gone. It applies to all paused
-// tasks.
+// resumeTask returns a paused task to pending if its job was resumed or deleted. It applies to all
+// paused tasks.
 func (p *planner) resumeTask() bool {
 	if p.state != lifecycle.TaskPaused {
 		return false
@@ -113,9 +112,9 @@ func (p *planner) resumeTask() bool {
 	return true
 }
 
-// retryAfterBlock puts back a task that has failed on robots which its group has blocked since:
-// they were at fault, not the task. They leave its failure list, so it comes back once, and is not
-// given to them again.
+// retryAfterBlock returns a failed task to pending if its group has since blocked a robot on which it
+// failed: the robot was at fault, not the task. Blocked robots leave its failure list, so this
+// happens once for each.
 func (p *planner) retryAfterBlock() {
 	var left, blocked []string
 	for _, robot := range p.status.FailedRobots {
@@ -128,7 +127,7 @@ func (p *planner) retryAfterBlock() {
 	if len(blocked) == 0 {
 		return
 	}
-	p.requeueTask(left, ReasonRobotBlocked, fmt.Sprintf("robot %s failed too many tasks of its group", blocked[0]))
+	p.requeueTask(left, ReasonRobotBlocked, fmt.Sprintf("too many tasks of its group failed on robot %s", blocked[0]))
 }
 
 // isRetriedAfterBlock reports whether the task waits for its first attempt after retryAfterBlock.
@@ -136,11 +135,11 @@ func (p *planner) isRetriedAfterBlock() bool {
 	return p.state == lifecycle.TaskPending && p.status.Reason == ReasonRobotBlocked
 }
 
-// restoreFailure takes a retry back: the task is what it was when its job failed. If it was
-// canceled instead, a requeue of what has failed would not find it.
+// restoreFailure reverts retryAfterBlock: the task is failed, as it was when its job failed. If it
+// was canceled instead, a requeue of failed tasks would not include it.
 func (p *planner) restoreFailure(because string) {
-	// One that never ran had failed with its init task.
-	if !p.sendSignal(lifecycle.TaskGiveUp, ReasonInitFailed, "%s; it had failed before", because) {
+	// The reason holds for a task that never ran; otherwise it is replaced below.
+	if !p.sendSignal(lifecycle.TaskGiveUp, ReasonInitFailed, "%s; the task had already failed", because) {
 		return
 	}
 	if s, a := p.status, p.currentAttempt(); a != nil {
@@ -148,10 +147,10 @@ func (p *planner) restoreFailure(because string) {
 	}
 }
 
-// describeJob returns the job's own reason, for the messages of its tasks.
+// describeJob returns the state of the job and its reason, for the messages of its tasks.
 func (p *planner) describeJob() string {
 	if p.Job == nil {
-		return "its job is gone"
+		return "its job no longer exists"
 	}
 	s := p.Job.Status
 	if s.StatusDescription == "" {
@@ -160,7 +159,10 @@ func (p *planner) describeJob() string {
 	return fmt.Sprintf("job %s: %s", p.Job.Name, s.StatusDescription)
 }
 
-// softFailLimit returns the number of robots that must fail the task.
+// describePause returns the message of a task that stops retrying because its job is paused.
+func (p *planner) describePause() string { return "its job is in state " + string(p.jobState()) }
+
+// softFailLimit returns the number of robots on which the task may fail before it has failed.
 func (p *planner) softFailLimit() int {
 	if p.Job != nil && p.Job.Spec.FailurePolicy != nil && p.Job.Spec.FailurePolicy.SoftFailLimit != nil {
 		return int(*p.Job.Spec.FailurePolicy.SoftFailLimit)
@@ -168,8 +170,7 @@ func (p *planner) softFailLimit() int {
 	return defaultSoftFailLimit
 }
 
-// defaultSoftFailLimit is the number of robots that must fail a task before it
-// has failed (docs/reference/kinds/job.md).
+// defaultSoftFailLimit is the default of failurePolicy.softFailLimit (docs/reference/kinds/job.md).
 const defaultSoftFailLimit = 3
 
 // isBlocked reports whether the task's group has blocked the robot.

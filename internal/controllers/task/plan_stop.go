@@ -48,7 +48,7 @@ func (p *planner) evictTask() bool {
 		return false
 	}
 	if p.awaitStop(v1alpha1.ReasonEvicting, p.EvictionReason) {
-		p.returnTask("the robot did not confirm the stop in time")
+		p.interruptTask("the robot did not confirm the stop in time")
 	}
 	return true
 }

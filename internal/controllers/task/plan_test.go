@@ -55,30 +55,30 @@ func robotSeenAt(p lifecycle.RobotPhase, at time.Time) *v1alpha1.Robot {
 
 func reserved(w *Input) { w.ReservedRobot, w.Robot = "r1", robotIn(lifecycle.RobotOnline) }
 func byHand(w *Input)   { w.Task.OwnerReferences, w.Task.Spec.JobName = nil, "" }
-func placedByUs(w *Input) {
+func placedByManager(w *Input) {
 	w.Task.Annotations = map[string]string{taskstate.AnnotationPlacedBy: "k8s4r-manager"}
 }
 func target(r string) func(*Input) { return func(w *Input) { w.Task.Spec.TargetRobot = r } }
 
 // noPlace is a diagnosis, and noPlaceMessage its message.
-var noPlace = &placement.Diagnosis{Robots: 1, Rejections: []placement.RejectionCount{{Rejection: placement.Rejection{Check: placement.CheckFreeTasks, Want: "1"}, Robots: 1}}}
+var noRobotFits = &placement.Diagnosis{Robots: 1, Rejections: []placement.RejectionCount{{Rejection: placement.Rejection{Check: placement.CheckFreeTasks, Want: "1"}, Robots: 1}}}
 
-const noPlaceMessage = "0 of 1 robots: 1: task limit reached"
+const noRobotFitsMessage = "0 of 1 robots: 1: task limit reached"
 
-func refused(w *Input) { w.Rejected, w.MayExplain = noPlace, true }
+func rejected(w *Input) { w.Rejected, w.MayExplain = noRobotFits, true }
 func explained(w *Input) {
-	condition(v1alpha1.ConditionPlaced, 0, noPlaceMessage, metav1.ConditionFalse)(w)
-	w.Task.Status.Placement = apiconv.PlacementStatusFrom(noPlace)
+	condition(v1alpha1.ConditionPlaced, 0, noRobotFitsMessage, metav1.ConditionFalse)(w)
+	w.Task.Status.Placement = apiconv.PlacementStatusFrom(noRobotFits)
 }
 
-func tells(w *Input)     { w.MayExplain = true }
-func mute(w *Input)      { w.MayExplain = false }
-func young(w *Input)     { w.Task.CreationTimestamp = metav1.NewTime(noon) }
-func robotGone(w *Input) { w.Robot = nil }
+func mayExplain(w *Input)    { w.MayExplain = true }
+func mayNotExplain(w *Input) { w.MayExplain = false }
+func justCreated(w *Input)   { w.Task.CreationTimestamp = metav1.NewTime(noon) }
+func robotDeleted(w *Input)  { w.Robot = nil }
 func phase(p lifecycle.RobotPhase) func(*Input) {
 	return func(w *Input) { w.Robot = robotIn(p) }
 }
-func document(w *Input) {
+func legacyAgent(w *Input) {
 	w.Robot.Status.Agent = &v1alpha1.AgentInfo{Protocol: v1alpha1.ProtocolV1}
 }
 func reason(r string) func(*Input) {
@@ -89,8 +89,8 @@ func inJob(s lifecycle.JobState) func(*Input) {
 		w.Job = &v1alpha1.Job{Status: v1alpha1.JobStatus{State: string(s), StatusDescription: "why"}}
 	}
 }
-func jobGone(w *Input) { w.Job = nil }
-func jobLeaves(w *Input) {
+func jobDeleted(w *Input) { w.Job = nil }
+func jobDeleting(w *Input) {
 	now := metav1.NewTime(noon)
 	w.Job.DeletionTimestamp = &now
 }
@@ -125,9 +125,9 @@ func blocks(robots ...string) func(*Input) {
 	return func(w *Input) { w.Group = &v1alpha1.TaskGroup{Status: v1alpha1.TaskGroupStatus{BlockedRobots: robots}} }
 }
 
-// excused is a task that was put back because its group has blocked the robot that
-// it failed on.
-func excused(w *Input) {
+// retriedAfterBlock is a task that is retried because its group has blocked the robot on
+// which it failed.
+func retriedAfterBlock(w *Input) {
 	attempted(2, "r1")(w)
 	w.Task.Status.Reason, w.Task.Status.Attempts[0].Reason = ReasonRobotBlocked, wire.ReasonSignaled
 }
@@ -222,7 +222,7 @@ func followed(generation int64) func(*Input) {
 	}
 }
 
-func evict(w *Input) { w.EvictionReason = "why" }
+func mustLeave(w *Input) { w.EvictionReason = "why" }
 func evicting(ago time.Duration) func(*Input) {
 	return func(w *Input) {
 		w.Task.Status.Reason = v1alpha1.ReasonEvicting
@@ -230,8 +230,8 @@ func evicting(ago time.Duration) func(*Input) {
 	}
 }
 
-// asked is a Task whose robot was asked to stop it and was then disconnected.
-func asked(reason string) func(*Input) {
+// stopRequested is a Task whose robot was asked to stop it and was then disconnected.
+func stopRequested(reason string) func(*Input) {
 	return func(w *Input) {
 		w.Task.Status.Reason = reason
 		condition(ConditionStopping, time.Hour, "the robot is disconnected", metav1.ConditionFalse)(w)
@@ -239,8 +239,8 @@ func asked(reason string) func(*Input) {
 	}
 }
 
-// returned is a Task that came back from each of its last n attempts.
-func returned(n int, ago time.Duration) func(*Input) {
+// interrupted is a Task whose last n attempts were interrupted.
+func interrupted(n int, ago time.Duration) func(*Input) {
 	return func(w *Input) {
 		for i := range n {
 			w.Task.Status.Attempts = append(w.Task.Status.Attempts, v1alpha1.TaskAttempt{Attempt: int32(i + 1), Reason: wire.ReasonAgentRestarted})
@@ -267,68 +267,68 @@ func TestPlan(t *testing.T) {
 		{name: "a task that was created unbound is bound first",
 			in: newInput(pending, reserved), wantState: dispatching, wantTo: &RobotBinding{TargetRobot: "r1", ChosenByManager: true}},
 		{name: "the empty state reads as pending", in: newInput("", target("r1"), reserved), wantState: dispatching},
-		{name: "a softly failed task is placed like a pending one", in: newInput(soft, target("r1"), reserved), wantState: dispatching},
+		{name: "a soft-failed task is placed like a pending one", in: newInput(soft, target("r1"), reserved), wantState: dispatching},
 		{name: "on a robot with a legacy agent the task is held until the robot was notified",
-			in: newInput(pending, reserved, document), wantState: dispatching, wantTo: &RobotBinding{TargetRobot: "r1", ChosenByManager: true, NotifiesRobot: true}},
+			in: newInput(pending, reserved, legacyAgent), wantState: dispatching, wantTo: &RobotBinding{TargetRobot: "r1", ChosenByManager: true, NotifiesRobot: true}},
 		{name: "a robot that a user chose stays",
-			in: newInput(pending, byHand, target("r1"), reserved, document), wantState: dispatching, wantTo: &RobotBinding{TargetRobot: "r1", NotifiesRobot: true}},
-		{name: "a refused robot that we chose is let go", in: newInput(pending, target("r1"), refused), wantTo: &RobotBinding{}},
-		{name: "a refused robot that we chose for a task made by hand is let go",
-			in: newInput(pending, byHand, placedByUs, target("r1"), refused), wantTo: &RobotBinding{}},
-		{name: "a refused robot that a user chose is waited for",
-			in: newInput(pending, byHand, target("r1"), refused), wantState: pending},
-		{name: "a task that waits shows why", in: newInput(pending, refused), wantState: pending},
+			in: newInput(pending, byHand, target("r1"), reserved, legacyAgent), wantState: dispatching, wantTo: &RobotBinding{TargetRobot: "r1", NotifiesRobot: true}},
+		{name: "a robot that the manager chose is unbound when it is rejected", in: newInput(pending, target("r1"), rejected), wantTo: &RobotBinding{}},
+		{name: "so is one that the manager chose for a task without a job",
+			in: newInput(pending, byHand, placedByManager, target("r1"), rejected), wantTo: &RobotBinding{}},
+		{name: "a rejected robot that a user chose is waited for",
+			in: newInput(pending, byHand, target("r1"), rejected), wantState: pending},
+		{name: "a task that waits shows why", in: newInput(pending, rejected), wantState: pending},
 		{name: "a task that has waited less than a second shows nothing yet",
-			in: newInput(pending, refused, young), wantWake: explainDelay},
+			in: newInput(pending, rejected, justCreated), wantWake: explainDelay},
 		{name: "what is shown is not written again",
-			in: newInput(pending, refused, explained, mute)},
+			in: newInput(pending, rejected, explained, mayNotExplain)},
 		{name: "an explanation that may not be written now is written later",
-			in: newInput(pending, refused, mute), wantWake: recheckInterval},
+			in: newInput(pending, rejected, mayNotExplain), wantWake: recheckInterval},
 		{name: "a task too large for a message fails", in: newInput(pending, reserved, func(w *Input) {
 			w.Task.Spec.Env = map[string]string{"X": strings.Repeat("x", apiconv.MaxMessage)}
 		}), wantState: lifecycle.TaskFailed, wantReason: apiconv.ReasonTaskTooLarge},
 		{name: "a task that is being deleted is not placed", in: newInput(pending, reserved, deleted)},
 
-		{name: "a task whose job is gone is not dispatched, and shows why",
-			in: newInput(pending, target("r1"), reserved, jobGone, tells), wantState: pending, wantWake: recheckInterval},
+		{name: "a task whose job was deleted is not dispatched, and shows why",
+			in: newInput(pending, target("r1"), reserved, jobDeleted, mayExplain), wantState: pending, wantWake: recheckInterval},
 		{name: "a task whose job is being deleted is not dispatched, and shows why",
-			in: newInput(pending, target("r1"), reserved, jobLeaves, tells), wantState: pending, wantWake: recheckInterval},
-		{name: "a task that names no job needs none", in: newInput(pending, byHand, jobGone, target("r1"), reserved), wantState: dispatching},
-		{name: "a running task whose job is gone is left alone", in: newInput(running, jobGone)},
+			in: newInput(pending, target("r1"), reserved, jobDeleting, mayExplain), wantState: pending, wantWake: recheckInterval},
+		{name: "a task that names no job needs none", in: newInput(pending, byHand, jobDeleted, target("r1"), reserved), wantState: dispatching},
+		{name: "a running task whose job was deleted is left alone", in: newInput(running, jobDeleted)},
 
-		{name: "a task that came back once goes on at once", in: newInput(pending, target("r1"), reserved, returned(1, 0)), wantState: dispatching},
-		{name: "a task that came back twice waits a second", in: newInput(pending, target("r1"), reserved, returned(2, 0)), wantWake: time.Second},
-		{name: "each further return doubles the wait", in: newInput(pending, target("r1"), reserved, returned(5, 0)), wantWake: 8 * time.Second},
-		{name: "no wait is longer than five minutes", in: newInput(pending, target("r1"), reserved, returned(v1alpha1.MaxAttempts+1, 0)), wantWake: taskstate.MaxBackoff},
-		{name: "a task that came back and has waited goes on", in: newInput(pending, target("r1"), reserved, returned(5, 8*time.Second)), wantState: dispatching},
+		{name: "an interrupted task is placed again at once", in: newInput(pending, target("r1"), reserved, interrupted(1, 0)), wantState: dispatching},
+		{name: "a task that was interrupted twice waits a second", in: newInput(pending, target("r1"), reserved, interrupted(2, 0)), wantWake: time.Second},
+		{name: "each further interruption doubles the wait", in: newInput(pending, target("r1"), reserved, interrupted(5, 0)), wantWake: 8 * time.Second},
+		{name: "no wait is longer than five minutes", in: newInput(pending, target("r1"), reserved, interrupted(v1alpha1.MaxAttempts+1, 0)), wantWake: taskstate.MaxBackoff},
+		{name: "an interrupted task that has waited is placed", in: newInput(pending, target("r1"), reserved, interrupted(5, 8*time.Second)), wantState: dispatching},
 
 		{name: "a running task without a timeout is left alone", in: newInput(running)},
 		{name: "a robot that is disconnected for a moment is waited for", in: newInput(running, phase(lifecycle.RobotUnknown)), wantWake: defaultLostAfter},
 		{name: "an offline robot makes its task unknown", in: newInput(running, phase(lifecycle.RobotOffline)), wantState: unknown, wantReason: ReasonLost},
-		{name: "a deleted robot makes its task unknown", in: newInput(dispatching, robotGone), wantState: unknown, wantReason: ReasonLost},
+		{name: "a deleted robot makes its task unknown", in: newInput(dispatching, robotDeleted), wantState: unknown, wantReason: ReasonLost},
 		{name: "an unknown task stays unknown while no robot could take it", in: newInput(unknown, phase(lifecycle.RobotOffline)), wantWake: lostRecheckInterval},
-		{name: "an unknown task whose robot is back waits for its report", in: newInput(unknown)},
-		{name: "a task with a timeout is looked at again when its time is over",
+		{name: "an unknown task whose robot reconnects waits for its report", in: newInput(unknown)},
+		{name: "a task with a timeout is planned again after its timeout",
 			in: newInput(running, timeout(time.Minute), started(0)), wantWake: time.Minute + wire.DefaultKillTimeout + stopMargin},
-		{name: "one that has no time to end is killed at once, and reports its end sooner",
+		{name: "killTimeout 0 shortens that wait",
 			in: newInput(running, timeout(time.Minute), started(0), killTimeoutOf("0s")), wantWake: time.Minute + stopMargin},
-		{name: "a robot that does not end a task in time is not waited for any longer",
+		{name: "an attempt that its robot does not end in time is timed out",
 			in:        newInput(running, timeout(time.Minute), started(time.Minute+wire.DefaultKillTimeout+stopMargin)),
 			wantState: exited, wantReason: wire.ReasonTimeout},
-		{name: "a robot whose clock is an hour behind does not cost a task its time",
+		{name: "a robot whose clock is an hour behind does not shorten the timeout",
 			in:       newInput(running, timeout(time.Minute), started(time.Hour), condition(v1alpha1.ConditionPlaced, 0, "", metav1.ConditionTrue)),
 			wantWake: time.Minute + wire.DefaultKillTimeout + stopMargin},
-		{name: "a restart has the whole time, whatever the robot's clock says",
+		{name: "a restart has the whole timeout, whatever the robot's clock shows",
 			in: newInput(running, timeout(time.Minute), started(time.Hour), condition(v1alpha1.ConditionPlaced, time.Hour, "", metav1.ConditionTrue), func(w *Input) {
 				t := metav1.NewMicroTime(noon)
 				w.Task.Status.LastRestartTime = &t
 			}),
 			wantWake: time.Minute + wire.DefaultKillTimeout + stopMargin},
-		{name: "the time of a lost robot is not counted", in: newInput(running, timeout(time.Second), started(time.Hour), phase(lifecycle.RobotUnknown)), wantWake: defaultLostAfter},
+		{name: "the timeout is not enforced on a disconnected robot", in: newInput(running, timeout(time.Second), started(time.Hour), phase(lifecycle.RobotUnknown)), wantWake: defaultLostAfter},
 
-		{name: "one failure where no other robot could ever take it: failed, NoCapableRobot", in: newInput(exited, reason(wire.ReasonExited)),
+		{name: "a task that no other robot could ever run fails with its first failure", in: newInput(exited, reason(wire.ReasonExited)),
 			wantState: lifecycle.TaskFailed, wantReason: ReasonNoCapableRobot},
-		{name: "a task that failed is softly failed, and tried on another robot", in: newInput(exited, reason(wire.ReasonExited), capable),
+		{name: "a task that failed is soft-failed, and tried on another robot", in: newInput(exited, reason(wire.ReasonExited), capable),
 			wantState: soft, wantReason: ReasonRescheduled, wantTo: &RobotBinding{}},
 		{name: "softFailLimit: the third robot that fails a task is the last", in: newInput(exited, reason(wire.ReasonExited), capable, failedOn("r8", "r9")),
 			wantState: lifecycle.TaskFailed, wantReason: wire.ReasonExited},
@@ -338,21 +338,21 @@ func TestPlan(t *testing.T) {
 			wantState: soft, wantReason: ReasonRescheduled, wantTo: &RobotBinding{}},
 		{name: "a reschedulePolicy without attempts allows none", in: newInput(exited, reason(wire.ReasonExited), capable, reschedule(v1alpha1.ReschedulePolicy{})),
 			wantState: lifecycle.TaskFailed, wantReason: wire.ReasonExited},
-		{name: "a soft-failed task waits for its next robot as long as its policy says", in: newInput(soft, target("r1"), reserved, capable, retry(30*time.Second)),
+		{name: "a soft-failed task waits for its next robot for the delay of its policy", in: newInput(soft, target("r1"), reserved, capable, retry(30*time.Second)),
 			wantWake: 30 * time.Second},
-		{name: "a soft-failed task that every other robot has failed has failed too", in: newInput(soft, failedOn("r1")),
+		{name: "a soft-failed task without another capable robot fails", in: newInput(soft, failedOn("r1")),
 			wantState: lifecycle.TaskFailed, wantReason: ReasonNoCapableRobot},
-		{name: "a waiting task of a group that has blocked every robot has failed", in: newInput(pending, blocks("r1")),
+		{name: "a waiting task of a group that has blocked every robot fails", in: newInput(pending, blocks("r1")),
 			wantState: lifecycle.TaskFailed, wantReason: ReasonNoCapableRobot},
-		{name: "not while its job is being requeued: the blocklist goes with that",
+		{name: "but not while its job is being requeued, which clears the blocklist",
 			in: newInput(pending, blocks("r1"), requeueing(v1alpha1.RequeueStatus{FromState: "failed"})), wantWake: recheckInterval},
-		{name: "a waiting task that never failed waits for robots to come", in: newInput(pending, refused), wantState: pending},
-		{name: "a task that failed on robots which its group has blocked since is tried again",
+		{name: "a waiting task that never failed waits for new robots", in: newInput(pending, rejected), wantState: pending},
+		{name: "a task that failed on robots which its group has blocked since is retried",
 			in: newInput(lifecycle.TaskFailed, failedOn("r1", "r2"), blocks("r1"), capable, target("r1")), wantState: pending, wantReason: ReasonRobotBlocked, wantTo: &RobotBinding{}},
-		{name: "its job fails before it runs again: it has failed, and a requeue of what has failed finds it",
-			in: newInput(pending, excused, inJob(lifecycle.JobFailed)), wantState: lifecycle.TaskFailed, wantReason: wire.ReasonSignaled},
-		{name: "its job is canceled before it runs again: so is it",
-			in: newInput(pending, excused, inJob(lifecycle.JobCancelRequested)), wantState: lifecycle.TaskCanceled, wantReason: v1alpha1.ReasonCanceled},
+		{name: "if its job fails before it runs again, it has failed, so that a requeue of failed tasks includes it",
+			in: newInput(pending, retriedAfterBlock, inJob(lifecycle.JobFailed)), wantState: lifecycle.TaskFailed, wantReason: wire.ReasonSignaled},
+		{name: "if its job is canceled before it runs again, it is canceled",
+			in: newInput(pending, retriedAfterBlock, inJob(lifecycle.JobCancelRequested)), wantState: lifecycle.TaskCanceled, wantReason: v1alpha1.ReasonCanceled},
 		{name: "so is one that never ran, because its init task had failed",
 			in: newInput(pending, func(w *Input) { w.Task.Status.Reason = ReasonRobotBlocked }, inJob(lifecycle.JobFailed)), wantState: lifecycle.TaskFailed, wantReason: ReasonInitFailed},
 		{name: "it stays failed when its job has", in: newInput(lifecycle.TaskFailed, failedOn("r1"), blocks("r1"), inJob(lifecycle.JobFailed))},
@@ -361,10 +361,10 @@ func TestPlan(t *testing.T) {
 		{name: "a task with restarts left runs again on its robot", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 0, 0)), wantState: dispatching},
 		{name: "a restart waits for its delay", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 0, time.Minute)),
 			wantState: exited, wantReason: wire.ReasonExited, wantWake: time.Minute},
-		{name: "a restart that is put off is not put off again", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 0, time.Minute), retry(10*time.Second)),
+		{name: "a delayed restart is not delayed again", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 0, time.Minute), retry(10*time.Second)),
 			wantWake: 10 * time.Second},
-		{name: "a restart that has waited goes on", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 0, time.Minute), retry(0)), wantState: dispatching},
-		{name: "restarts that are used up hand the task on", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 2, 0), capable),
+		{name: "a restart happens after its delay", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 0, time.Minute), retry(0)), wantState: dispatching},
+		{name: "after its last restart the task is rescheduled", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 2, 0), capable),
 			wantState: soft, wantReason: ReasonRescheduled, wantTo: &RobotBinding{}},
 		{name: "restarts on another robot do not count", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 2, 0), restartsOn("r9")), wantState: dispatching},
 		{name: "a new interval has new restarts", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 2, 0), interval(time.Minute, time.Minute)), wantState: dispatching},
@@ -374,127 +374,127 @@ func TestPlan(t *testing.T) {
 			wantState: exited, wantReason: wire.ReasonExited, wantWake: time.Minute},
 		{name: "and waits a second at the least", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 7, 0), modeDelay, capable),
 			wantState: exited, wantReason: wire.ReasonExited, wantWake: time.Second},
-		{name: "and then goes on", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 7, 0), modeDelay, capable, retry(0)), wantState: dispatching},
+		{name: "and is then restarted", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 7, 0), modeDelay, capable, retry(0)), wantState: dispatching},
 		{name: "mode delay without any attempts restarts nothing", in: newInput(exited, reason(wire.ReasonExited), restarts(0, 0, 0), modeDelay, capable),
 			wantState: soft, wantReason: ReasonRescheduled, wantTo: &RobotBinding{}},
-		{name: "a robot that is away for a moment is waited for", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 0, 0), phase(lifecycle.RobotUnknown))},
-		{name: "a lost robot restarts nothing", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 0, 0), phase(lifecycle.RobotOffline), capable),
+		{name: "a restart waits for a robot that is disconnected for a moment", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 0, 0), phase(lifecycle.RobotUnknown))},
+		{name: "a task is not restarted on a lost robot", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 0, 0), phase(lifecycle.RobotOffline), capable),
 			wantState: soft, wantReason: ReasonRescheduled, wantTo: &RobotBinding{}},
-		{name: "a job that pauses restarts nothing", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 0, 0), inJob(lifecycle.JobPauseRequested)),
+		{name: "a job that pauses restarts no tasks", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 0, 0), inJob(lifecycle.JobPauseRequested)),
 			wantState: pending, wantReason: ReasonInterrupted, wantTo: &RobotBinding{}},
-		{name: "a lost robot that alone could take the task is waited for", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 0, 0), phase(lifecycle.RobotOffline))},
+		{name: "a restart waits for a lost robot if no other can run the task", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 0, 0), phase(lifecycle.RobotOffline))},
 
-		{name: "a service without a policy of its own is run again after a while", in: newInput(exited, reason(wire.ReasonExited), ofType("service")),
+		{name: "a service without a policy of its own is restarted after the default delay", in: newInput(exited, reason(wire.ReasonExited), ofType("service")),
 			wantState: exited, wantReason: wire.ReasonExited, wantWake: 15 * time.Second},
-		{name: "and then goes on", in: newInput(exited, reason(wire.ReasonExited), ofType("service"), retry(0)), wantState: dispatching},
-		{name: "the third end within half an hour hands it on", in: newInput(exited, reason(wire.ReasonExited), ofType("service"), used(2, 29*time.Minute), capable),
+		{name: "and is then restarted", in: newInput(exited, reason(wire.ReasonExited), ofType("service"), retry(0)), wantState: dispatching},
+		{name: "the third end within half an hour reschedules it", in: newInput(exited, reason(wire.ReasonExited), ofType("service"), used(2, 29*time.Minute), capable),
 			wantState: soft, wantReason: ReasonRescheduled, wantTo: &RobotBinding{}},
 		{name: "later it has its restarts again", in: newInput(exited, reason(wire.ReasonExited), ofType("service"), used(2, 30*time.Minute)),
 			wantState: exited, wantReason: wire.ReasonExited, wantWake: 15 * time.Second},
-		{name: "a service with a policy of its own goes by that", in: newInput(exited, reason(wire.ReasonExited), ofType("service"), restarts(5, 4, 0)), wantState: dispatching},
+		{name: "a service with a policy of its own follows it", in: newInput(exited, reason(wire.ReasonExited), ofType("service"), restarts(5, 4, 0)), wantState: dispatching},
 		{name: "a service that failed on three robots in a row has failed", in: newInput(exited, reason(wire.ReasonExited), ofType("service"), used(2, time.Minute), failedOn("r8", "r9"), ran(time.Minute), capable),
 			wantState: lifecycle.TaskFailed, wantReason: wire.ReasonExited},
 		{name: "a service that ran well for an hour has not", in: newInput(exited, reason(wire.ReasonExited), ofType("service"), used(2, time.Minute), failedOn("r8", "r9"), ran(time.Hour), capable),
 			wantState: soft, wantReason: ReasonRescheduled, wantTo: &RobotBinding{}},
-		{name: "what well means its policy may say", in: newInput(exited, reason(wire.ReasonExited), ofType("service"), used(2, time.Minute), failedOn("r8", "r9"), ran(time.Minute), capable,
+		{name: "its policy may set how long that is", in: newInput(exited, reason(wire.ReasonExited), ofType("service"), used(2, time.Minute), failedOn("r8", "r9"), ran(time.Minute), capable,
 			reschedule(v1alpha1.ReschedulePolicy{Attempts: 1, Interval: v1alpha1.NewDuration(time.Minute)})),
 			wantState: soft, wantReason: ReasonRescheduled, wantTo: &RobotBinding{}},
-		{name: "a batch task that ran for an hour has its failures all the same", in: newInput(exited, reason(wire.ReasonExited), failedOn("r8", "r9"), ran(time.Hour), capable),
+		{name: "a batch task that ran for an hour keeps its failures", in: newInput(exited, reason(wire.ReasonExited), failedOn("r8", "r9"), ran(time.Hour), capable),
 			wantState: lifecycle.TaskFailed, wantReason: wire.ReasonExited},
 		{name: "a system task waits for its next interval", in: newInput(exited, reason(wire.ReasonExited), ofType("system"), used(2, 10*time.Minute), capable),
 			wantState: exited, wantReason: wire.ReasonExited, wantWake: 20 * time.Minute},
-		{name: "a system task is never handed on", in: newInput(exited, reason(wire.ReasonExited), ofType("system"), restarts(1, 1, 0), capable),
+		{name: "a system task is never rescheduled", in: newInput(exited, reason(wire.ReasonExited), ofType("system"), restarts(1, 1, 0), capable),
 			wantState: lifecycle.TaskFailed, wantReason: wire.ReasonExited},
 		{name: "a system task waits for its robot that is lost", in: newInput(exited, reason(wire.ReasonExited), ofType("system"), phase(lifecycle.RobotOffline), capable)},
-		{name: "also for one that is gone", in: newInput(exited, reason(wire.ReasonExited), ofType("system"), robotGone, capable)},
-		{name: "and goes back when its job pauses meanwhile", in: newInput(exited, reason(wire.ReasonExited), ofType("system"), phase(lifecycle.RobotOffline), inJob(lifecycle.JobPauseRequested)),
+		{name: "also if it was deleted", in: newInput(exited, reason(wire.ReasonExited), ofType("system"), robotDeleted, capable)},
+		{name: "and returns to pending when its job pauses meanwhile", in: newInput(exited, reason(wire.ReasonExited), ofType("system"), phase(lifecycle.RobotOffline), inJob(lifecycle.JobPauseRequested)),
 			wantState: pending, wantReason: ReasonInterrupted},
-		{name: "a system task whose robot refuses it is not unbound", in: newInput(pending, ofType("system"), target("r1"), refused), wantState: pending},
-		{name: "a system task that is evicted stays its robot's", in: newInput(exited, reason(wire.ReasonStopped), ofType("system"), evict),
+		{name: "a system task whose robot rejects it is not unbound", in: newInput(pending, ofType("system"), target("r1"), rejected), wantState: pending},
+		{name: "a system task that is evicted stays bound to its robot", in: newInput(exited, reason(wire.ReasonStopped), ofType("system"), mustLeave),
 			wantState: pending, wantReason: ReasonInterrupted},
 
-		{name: "a task of the present definition is dispatched", in: newInput(pending, target("r1"), reserved, inGroup(1, "new"), ofReplica("0", "new")), wantState: dispatching},
-		{name: "a task of an older definition is not, and shows why", in: newInput(pending, target("r1"), reserved, inGroup(1, "new"), ofReplica("0", "old"), tells), wantState: pending},
-		{name: "nor is a replica that is not wanted any more", in: newInput(pending, target("r1"), reserved, inGroup(2, "new"), ofReplica("2", "new"), tells), wantState: pending},
+		{name: "a task with the current definition is dispatched", in: newInput(pending, target("r1"), reserved, inGroup(1, "new"), ofReplica("0", "new")), wantState: dispatching},
+		{name: "a task with an older definition is not, and shows why", in: newInput(pending, target("r1"), reserved, inGroup(1, "new"), ofReplica("0", "old"), mayExplain), wantState: pending},
+		{name: "nor is a surplus replica", in: newInput(pending, target("r1"), reserved, inGroup(2, "new"), ofReplica("2", "new"), mayExplain), wantState: pending},
 		{name: "of a system job every replica is wanted whose robot matches", in: newInput(pending, ofType("system"), target("r1"), reserved, inGroup(1, "new"), ofReplica("2", "new")), wantState: dispatching},
 		{name: "while a group's change was not observed its tasks wait", in: newInput(pending, target("r1"), reserved, inGroup(1, "new"), ofReplica("0", "new"), changing), wantWake: recheckInterval},
-		{name: "an older definition that no robot could take has not failed: the new one may do", in: newInput(pending, failedOn("r1"), inGroup(1, "new"), ofReplica("0", "old"), tells), wantState: pending},
+		{name: "a task with an older definition that no robot could run does not fail: the new definition may fit", in: newInput(pending, failedOn("r1"), inGroup(1, "new"), ofReplica("0", "old"), mayExplain), wantState: pending},
 		{name: "an older definition is not restarted", in: newInput(exited, reason(wire.ReasonExited), restarts(2, 0, 0), inGroup(1, "new"), ofReplica("0", "old")),
 			wantState: pending, wantReason: ReasonInterrupted, wantTo: &RobotBinding{}},
-		{name: "what runs in an older definition is left alone", in: newInput(running, inGroup(1, "new"), ofReplica("0", "old"))},
+		{name: "a running task with an older definition is left alone", in: newInput(running, inGroup(1, "new"), ofReplica("0", "old"))},
 
-		{name: "a job that pauses holds what waits", in: newInput(pending, reserved, inJob(lifecycle.JobPauseRequested)), wantState: lifecycle.TaskPaused, wantReason: v1alpha1.ReasonPaused},
-		{name: "a paused job holds what failed softly", in: newInput(soft, inJob(lifecycle.JobPaused)), wantState: lifecycle.TaskPaused, wantReason: v1alpha1.ReasonPaused},
-		{name: "a job that pauses lets run what runs", in: newInput(running, inJob(lifecycle.JobPauseRequested))},
-		{name: "a job that goes on lets its tasks wait again", in: newInput(lifecycle.TaskPaused, inJob(lifecycle.JobPending)), wantState: pending, wantReason: v1alpha1.ReasonResumed},
-		{name: "a paused task whose job is gone waits again", in: newInput(lifecycle.TaskPaused, jobGone), wantState: pending, wantReason: v1alpha1.ReasonResumed},
-		{name: "a job that is to be paused starts nothing any more", in: newInput(pending, target("r1"), reserved, tells, func(w *Input) { w.Job.Spec.DesiredState = v1alpha1.DesiredPaused }),
+		{name: "a job that pauses pauses its waiting tasks", in: newInput(pending, reserved, inJob(lifecycle.JobPauseRequested)), wantState: lifecycle.TaskPaused, wantReason: v1alpha1.ReasonPaused},
+		{name: "a paused job pauses soft-failed tasks", in: newInput(soft, inJob(lifecycle.JobPaused)), wantState: lifecycle.TaskPaused, wantReason: v1alpha1.ReasonPaused},
+		{name: "a job that pauses leaves running tasks alone", in: newInput(running, inJob(lifecycle.JobPauseRequested))},
+		{name: "a resumed job returns its tasks to pending", in: newInput(lifecycle.TaskPaused, inJob(lifecycle.JobPending)), wantState: pending, wantReason: v1alpha1.ReasonResumed},
+		{name: "a paused task whose job was deleted waits again", in: newInput(lifecycle.TaskPaused, jobDeleted), wantState: pending, wantReason: v1alpha1.ReasonResumed},
+		{name: "a job with desiredState Paused starts no tasks", in: newInput(pending, target("r1"), reserved, mayExplain, func(w *Input) { w.Job.Spec.DesiredState = v1alpha1.DesiredPaused }),
 			wantState: pending, wantWake: recheckInterval},
 
-		{name: "a requeued job puts its failed tasks back", in: newInput(lifecycle.TaskFailed, target("r1"), failedOn("r1"), requeueing(v1alpha1.RequeueStatus{})),
+		{name: "a requeued job requeues its failed tasks", in: newInput(lifecycle.TaskFailed, target("r1"), failedOn("r1"), requeueing(v1alpha1.RequeueStatus{})),
 			wantState: pending, wantReason: v1alpha1.ReasonRequeued, wantTo: &RobotBinding{}},
-		{name: "a requeued job keeps what completed", in: newInput(lifecycle.TaskCompleted, requeueing(v1alpha1.RequeueStatus{FromState: "failed"}))},
-		{name: "a completed job that is requeued puts all back", in: newInput(lifecycle.TaskCompleted, requeueing(v1alpha1.RequeueStatus{FromState: "completed"})),
+		{name: "a requeued job keeps completed tasks", in: newInput(lifecycle.TaskCompleted, requeueing(v1alpha1.RequeueStatus{FromState: "failed"}))},
+		{name: "a completed job that is requeued requeues all tasks", in: newInput(lifecycle.TaskCompleted, requeueing(v1alpha1.RequeueStatus{FromState: "completed"})),
 			wantState: pending, wantReason: v1alpha1.ReasonRequeued},
-		{name: "a requeue of the failed keeps the canceled", in: newInput(lifecycle.TaskCanceled, requeueing(v1alpha1.RequeueStatus{Requeue: v1alpha1.Requeue{Scope: v1alpha1.RequeueFailed}}))},
-		{name: "a requeue of one task puts that back", in: newInput(lifecycle.TaskCompleted, requeueing(v1alpha1.RequeueStatus{Requeue: v1alpha1.Requeue{Tasks: []string{"t"}}})),
+		{name: "a requeue of the failed tasks keeps canceled ones", in: newInput(lifecycle.TaskCanceled, requeueing(v1alpha1.RequeueStatus{Requeue: v1alpha1.Requeue{Scope: v1alpha1.RequeueFailed}}))},
+		{name: "a requeue of one task requeues that task", in: newInput(lifecycle.TaskCompleted, requeueing(v1alpha1.RequeueStatus{Requeue: v1alpha1.Requeue{Tasks: []string{"t"}}})),
 			wantState: pending, wantReason: v1alpha1.ReasonRequeued},
 		{name: "a requeue of one task of a completed job keeps the others",
 			in: newInput(lifecycle.TaskCompleted, requeueing(v1alpha1.RequeueStatus{FromState: "completed", Requeue: v1alpha1.Requeue{Tasks: []string{"other"}}}))},
 		{name: "a task that fails after its group has followed the requeue stays failed",
 			in: newInput(lifecycle.TaskFailed, requeueing(v1alpha1.RequeueStatus{Requeue: v1alpha1.Requeue{Generation: 3}}), followed(3))},
-		{name: "a group that has followed an earlier requeue holds nothing back",
+		{name: "a group that has followed an earlier requeue delays no task",
 			in:        newInput(lifecycle.TaskFailed, requeueing(v1alpha1.RequeueStatus{Requeue: v1alpha1.Requeue{Generation: 3}}), followed(2)),
 			wantState: pending, wantReason: v1alpha1.ReasonRequeued},
-		{name: "a requeued job also clears the robots that failed what completed elsewhere",
+		{name: "a requeued job also clears the failures of completed tasks",
 			in: newInput(lifecycle.TaskCompleted, failedOn("r1"), requeueing(v1alpha1.RequeueStatus{FromState: "failed"})), wantState: lifecycle.TaskCompleted},
 		{name: "a requeue of another task clears nothing here",
 			in: newInput(lifecycle.TaskCompleted, failedOn("r1"), requeueing(v1alpha1.RequeueStatus{Requeue: v1alpha1.Requeue{Tasks: []string{"other"}}}))},
-		{name: "a requeue leaves alone what runs", in: newInput(running, requeueing(v1alpha1.RequeueStatus{}))},
-		{name: "an attempt that its agent ended goes back and its robot is let go",
+		{name: "a requeue leaves running tasks alone", in: newInput(running, requeueing(v1alpha1.RequeueStatus{}))},
+		{name: "an attempt that its agent stopped is interrupted and unbound",
 			in: newInput(exited, reason(wire.ReasonAgentStopped)), wantState: pending, wantReason: ReasonInterrupted, wantTo: &RobotBinding{}},
-		{name: "stopped although it was not canceled: it waits again",
+		{name: "an attempt that was stopped although it was not canceled is interrupted",
 			in: newInput(exited, reason(wire.ReasonStopped)), wantState: pending, wantReason: ReasonInterrupted, wantTo: &RobotBinding{}},
-		{name: "after a crash between the two writes the rest is done",
+		{name: "after a crash between the two writes the second one is repeated",
 			in: newInput(exited, reason(wire.ReasonAgentRestarted), target("")), wantState: pending, wantReason: ReasonInterrupted},
-		{name: "a task that goes back keeps the robot that a user chose",
+		{name: "an interrupted task keeps the robot that a user chose",
 			in: newInput(exited, byHand, reason(wire.ReasonAgentStopped)), wantState: pending, wantReason: ReasonInterrupted},
 
-		{name: "a failed job cancels what waits", in: newInput(pending, reserved, inJob(lifecycle.JobFailed)), wantState: lifecycle.TaskCanceled, wantReason: v1alpha1.ReasonCanceled},
-		{name: "a canceled job cancels what is paused", in: newInput(lifecycle.TaskPaused, inJob(lifecycle.JobCancelRequested)), wantState: lifecycle.TaskCanceled, wantReason: v1alpha1.ReasonCanceled},
-		{name: "a failed job cancels what exited", in: newInput(exited, inJob(lifecycle.JobFailed)), wantState: lifecycle.TaskCanceled, wantReason: v1alpha1.ReasonCanceled},
-		{name: "a task on a robot is asked to stop and keeps its state",
+		{name: "a failed job cancels waiting tasks", in: newInput(pending, reserved, inJob(lifecycle.JobFailed)), wantState: lifecycle.TaskCanceled, wantReason: v1alpha1.ReasonCanceled},
+		{name: "a canceled job cancels paused tasks", in: newInput(lifecycle.TaskPaused, inJob(lifecycle.JobCancelRequested)), wantState: lifecycle.TaskCanceled, wantReason: v1alpha1.ReasonCanceled},
+		{name: "a failed job cancels exited tasks", in: newInput(exited, inJob(lifecycle.JobFailed)), wantState: lifecycle.TaskCanceled, wantReason: v1alpha1.ReasonCanceled},
+		{name: "a task on a robot keeps its state while it is stopped",
 			in: newInput(running, inJob(lifecycle.JobFailed)), wantState: running, wantReason: v1alpha1.ReasonStopping, wantWake: wire.DefaultKillTimeout + stopMargin},
-		{name: "the robot has its time to stop", in: newInput(running, inJob(lifecycle.JobFailed), stopping(5*time.Second)), wantWake: wire.DefaultKillTimeout + stopMargin - 5*time.Second},
-		{name: "a robot that does not confirm is not waited for for ever",
+		{name: "the robot has some time for the stop", in: newInput(running, inJob(lifecycle.JobFailed), stopping(5*time.Second)), wantWake: wire.DefaultKillTimeout + stopMargin - 5*time.Second},
+		{name: "the wait for a robot that does not confirm the stop ends",
 			in: newInput(running, inJob(lifecycle.JobFailed), stopping(time.Minute)), wantState: lifecycle.TaskCanceled, wantReason: v1alpha1.ReasonCanceled},
-		{name: "a disconnected robot cannot receive the stop: its time begins when it is back",
+		{name: "a disconnected robot cannot receive the stop: its time starts when it reconnects",
 			in: newInput(running, phase(lifecycle.RobotUnknown), inJob(lifecycle.JobFailed), stopping(time.Minute)), wantState: running, wantReason: v1alpha1.ReasonStopping},
-		{name: "that is written once", in: newInput(running, phase(lifecycle.RobotUnknown), inJob(lifecycle.JobFailed), asked(v1alpha1.ReasonStopping))},
-		{name: "a robot that is back is asked again and has its time", in: newInput(running, inJob(lifecycle.JobFailed), asked(v1alpha1.ReasonStopping)),
+		{name: "that is written once", in: newInput(running, phase(lifecycle.RobotUnknown), inJob(lifecycle.JobFailed), stopRequested(v1alpha1.ReasonStopping))},
+		{name: "the stop is requested again from a robot that reconnects", in: newInput(running, inJob(lifecycle.JobFailed), stopRequested(v1alpha1.ReasonStopping)),
 			wantState: running, wantReason: v1alpha1.ReasonStopping, wantWake: wire.DefaultKillTimeout + stopMargin},
 		{name: "an earlier stop does not shorten the time of this one",
 			in:        newInput(running, inJob(lifecycle.JobFailed), condition(ConditionStopping, time.Hour, "why", metav1.ConditionTrue)),
 			wantState: running, wantReason: v1alpha1.ReasonStopping, wantWake: wire.DefaultKillTimeout + stopMargin},
 		{name: "a lost robot is not waited for", in: newInput(unknown, phase(lifecycle.RobotOffline), inJob(lifecycle.JobFailed)), wantState: lifecycle.TaskCanceled, wantReason: v1alpha1.ReasonCanceled},
-		{name: "a task that must leave its robot is asked to stop and keeps its state", in: newInput(running, evict),
+		{name: "a task that must leave its robot keeps its state while it is stopped", in: newInput(running, mustLeave),
 			wantState: running, wantReason: v1alpha1.ReasonEvicting, wantWake: wire.DefaultKillTimeout + stopMargin},
-		{name: "it has its time", in: newInput(running, evict, evicting(5*time.Second)), wantWake: wire.DefaultKillTimeout + stopMargin - 5*time.Second},
-		{name: "a task is not taken from a robot that cannot receive the stop", in: newInput(running, evict, evicting(time.Minute), phase(lifecycle.RobotUnknown)),
+		{name: "the robot has some time for that", in: newInput(running, mustLeave, evicting(5*time.Second)), wantWake: wire.DefaultKillTimeout + stopMargin - 5*time.Second},
+		{name: "a task is not evicted from a robot that cannot receive the stop", in: newInput(running, mustLeave, evicting(time.Minute), phase(lifecycle.RobotUnknown)),
 			wantState: running, wantReason: v1alpha1.ReasonEvicting, wantWake: defaultLostAfter},
-		{name: "after a crash between the two writes that take it from a robot the rest is done",
+		{name: "after a crash between the two writes of an eviction the second one is repeated",
 			in: newInput(pending, target("r1"), attempted(1, "r1")), wantTo: &RobotBinding{}},
-		{name: "it is not asked to stay when the drain is over", in: newInput(running, evicting(5*time.Second)), wantWake: wire.DefaultKillTimeout + stopMargin - 5*time.Second},
-		{name: "a robot that does not let it go is not waited for for ever", in: newInput(running, evict, evicting(time.Minute)),
+		{name: "the stop is not withdrawn when the drain is over", in: newInput(running, evicting(5*time.Second)), wantWake: wire.DefaultKillTimeout + stopMargin - 5*time.Second},
+		{name: "the wait for a robot that does not confirm the eviction ends", in: newInput(running, mustLeave, evicting(time.Minute)),
 			wantState: pending, wantReason: ReasonInterrupted, wantTo: &RobotBinding{}},
-		{name: "an evicted task that has stopped waits for another robot", in: newInput(exited, reason(wire.ReasonStopped), evict),
+		{name: "an evicted task that has stopped waits for another robot", in: newInput(exited, reason(wire.ReasonStopped), mustLeave),
 			wantState: pending, wantReason: ReasonInterrupted, wantTo: &RobotBinding{}},
-		{name: "a failed task that would be restarted on a robot that is drained goes elsewhere, and the robot is not to blame",
-			in: newInput(exited, reason(wire.ReasonExited), evict, restarts(3, 0, 0), capable), wantState: pending, wantReason: ReasonInterrupted, wantTo: &RobotBinding{}},
+		{name: "a failed task that would be restarted on a robot that is drained goes elsewhere, and its robot does not count as failed",
+			in: newInput(exited, reason(wire.ReasonExited), mustLeave, restarts(3, 0, 0), capable), wantState: pending, wantReason: ReasonInterrupted, wantTo: &RobotBinding{}},
 		{name: "an evicted task whose job is canceled is canceled", in: newInput(running, evicting(5*time.Second), inJob(lifecycle.JobFailed)),
 			wantState: running, wantReason: v1alpha1.ReasonStopping, wantWake: wire.DefaultKillTimeout + stopMargin},
-		{name: "a lost robot need not be drained", in: newInput(unknown, evict)},
-		{name: "a running job stops nothing", in: newInput(running, inJob(lifecycle.JobRunning))},
+		{name: "a task on a lost robot is not evicted", in: newInput(unknown, mustLeave)},
+		{name: "a running job stops no tasks", in: newInput(running, inJob(lifecycle.JobRunning))},
 		{name: "a completed task stays completed when its job fails", in: newInput(lifecycle.TaskCompleted, inJob(lifecycle.JobFailed))},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -508,13 +508,13 @@ func TestPlan(t *testing.T) {
 				t.Errorf("state %q reason %q, want %q %q", state, why, c.wantState, c.wantReason)
 			}
 			if to := got.binding(); (to == nil) != (c.wantTo == nil) || to != nil && *to != *c.wantTo {
-				t.Errorf("placing %+v, want %+v", to, c.wantTo)
+				t.Errorf("binding %+v, want %+v", to, c.wantTo)
 			}
 			if wake := got.RequeueAt; c.wantWake == 0 && !wake.IsZero() || c.wantWake != 0 && !wake.Equal(noon.Add(c.wantWake)) {
-				t.Errorf("wake at %s, want after %s", wake, c.wantWake)
+				t.Errorf("requeue at %s, want after %s", wake, c.wantWake)
 			}
 			if got.RejectedSignal != "" {
-				t.Errorf("illegal signal %s", got.RejectedSignal)
+				t.Errorf("rejected signal %s", got.RejectedSignal)
 			}
 		})
 	}
@@ -546,7 +546,7 @@ func TestPlan_DispatchOpensAttempt(t *testing.T) {
 		t.Errorf("message %q, conditions %+v", s.Message, s.Conditions)
 	}
 	if w.Task.Status.Attempt != 12 {
-		t.Error("the plan changed what it saw")
+		t.Error("the plan changed its input")
 	}
 }
 
@@ -580,7 +580,7 @@ func TestPlan_FollowsTableOfStates(t *testing.T) {
 	for _, state := range lifecycle.TaskStates {
 		for _, p := range append(slices.Clone(lifecycle.RobotPhases), "gone") {
 			for _, j := range append(slices.Clone(lifecycle.JobStates), "none") {
-				w := newInput(state, timeout(time.Second), started(time.Hour), refused)
+				w := newInput(state, timeout(time.Second), started(time.Hour), rejected)
 				w.Robot, w.Job = nil, nil
 				if p != "gone" {
 					phase(p)(&w)

@@ -32,7 +32,7 @@ type story struct {
 	output strings.Builder
 }
 
-func newStage(t *testing.T) *story {
+func newStory(t *testing.T) *story {
 	g := &story{t: t, now: noon, tasks: map[string]*v1alpha1.Task{}, robots: map[string]*v1alpha1.Robot{}}
 	g.s = newScheduler(func() time.Time { return g.now })
 	g.job = &v1alpha1.Job{ObjectMeta: metav1.ObjectMeta{Name: "j", Namespace: "ns"}, Status: v1alpha1.JobStatus{State: "running"}}
@@ -163,7 +163,7 @@ func (g *story) runUntilStable() {
 			return
 		}
 	}
-	g.t.Fatalf("never settles:\n%s", g.output.String())
+	g.t.Fatalf("the tasks still change after many rounds:\n%s", g.output.String())
 }
 
 func (g *story) planTasks() (changed bool) {
@@ -261,7 +261,7 @@ func TestStories(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := newStage(t)
+			g := newStory(t)
 			tell(g)
 			golden.Equal(t, name, g.output.String())
 		})

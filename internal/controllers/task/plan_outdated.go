@@ -8,11 +8,11 @@ import (
 	"k8s4r.io/k8s4r/internal/core/taskstate"
 )
 
-// ReasonOutdated is the reason of a task that waits until its group has updated or deleted it.
+// ReasonOutdated is the reason of a Task that waits until its group has updated or deleted it.
 const ReasonOutdated = "Outdated"
 
 // awaitGroup keeps a task waiting that its group is about to update or delete. Its lost attempt is
-// not restored: it would run in the old definition under the name of the new one.
+// discarded: it runs the old definition.
 func (p *planner) awaitGroup() bool {
 	switch {
 	case p.isGroupChanging():
@@ -27,14 +27,14 @@ func (p *planner) awaitGroup() bool {
 	return true
 }
 
-// isGroupChanging reports whether the task's group was changed, and its controller has not observed
-// that yet. A new group has no tasks of an older definition.
+// isGroupChanging reports whether the task's group was changed and its controller has not observed
+// the change yet. A new group has no tasks with an older definition.
 func (w *Input) isGroupChanging() bool {
 	g := w.Group
 	return g != nil && g.Status.ObservedGeneration != 0 && g.Status.ObservedGeneration != g.Generation
 }
 
-// outdatedReason returns why the task is no longer what its group asks for. Empty if it is.
+// outdatedReason returns why the task does not match the definition of its group. Empty if it does.
 func (w *Input) outdatedReason() string {
 	if w.Group == nil || w.isGroupChanging() {
 		return ""
@@ -43,7 +43,7 @@ func (w *Input) outdatedReason() string {
 		return fmt.Sprintf("task group %s has only %d replicas now", w.Group.Name, n)
 	}
 	if want, known := w.Group.Status.Revisions[w.Task.Spec.Name]; known && revision.TaskRevision(w.Task) != want {
-		return "it waits for the new definition of its task group " + w.Group.Name
+		return "task group " + w.Group.Name + " has a new definition"
 	}
 	return ""
 }

@@ -23,11 +23,11 @@ var (
 	}
 )
 
-// minGoodRun is how long an attempt of a service must last for earlier failures not to count, if
-// its policy has no interval.
+// minGoodRun is how long an attempt of a service must run before earlier failures no longer count,
+// if its reschedulePolicy has no interval.
 const minGoodRun = time.Hour
 
-// restartPolicy returns how a task is restarted on its robot, or nil if it is not.
+// restartPolicy returns how a task is restarted on its robot, or nil if it is never restarted.
 func restartPolicy(t *v1alpha1.TaskSpec) *v1alpha1.RestartPolicy {
 	switch {
 	case t.RestartPolicy != nil:
@@ -40,8 +40,8 @@ func restartPolicy(t *v1alpha1.TaskSpec) *v1alpha1.RestartPolicy {
 	return nil
 }
 
-// reschedulePolicy returns how the task is moved to other robots. If nil, only their number bounds
-// it.
+// reschedulePolicy returns how the task is moved to other robots. If nil, only softFailLimit
+// applies.
 func (w *Input) reschedulePolicy() *v1alpha1.ReschedulePolicy {
 	switch {
 	case w.Group != nil && w.Group.Spec.ReschedulePolicy != nil:
@@ -55,15 +55,15 @@ func (w *Input) reschedulePolicy() *v1alpha1.ReschedulePolicy {
 // isTiedToRobot reports whether each robot has its own replica of the task.
 func (w *Input) isTiedToRobot() bool { return taskstate.IsTiedToRobot(w.Task) }
 
-// awaitOwnRobot lets a task that is tied to its robot wait until that is back. If its job pauses,
-// it waits with the others.
+// awaitOwnRobot keeps a task that is tied to its robot waiting for the robot to reconnect. If its
+// job pauses, it waits as pending.
 func (p *planner) awaitOwnRobot() {
 	if p.jobState().PausesTasks() {
-		p.returnTask(string(p.jobState()))
+		p.interruptTask(p.describePause())
 	}
 }
 
-// hasRunWell reports whether the present attempt of a service lasted so long that earlier failures
+// hasRunWell reports whether the current attempt of a service ran so long that earlier failures
 // no longer count. Otherwise three crashes over months would fail it.
 func (w *Input) hasRunWell() bool {
 	if !v1alpha1.IsKeptRunning(w.Task.Spec.Type) {
