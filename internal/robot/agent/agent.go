@@ -99,7 +99,7 @@ func (a *Agent) openState(options []option) (err error) {
 	if n := a.journal.DamagedLines(); n > 0 {
 		a.log.Error("the journal has damaged lines, which were skipped", "lines", n)
 	}
-	if a.lastSeen, err = transport.OpenLastSeen(a.config.StateDir); err != nil {
+	if a.lastSeen, err = transport.OpenLastSeen(a.config.StateDir, shim.SinceBoot); err != nil {
 		return err
 	}
 	if a.shims, err = supervisor.New(); err != nil {
@@ -329,11 +329,15 @@ func (a *Agent) requestStop(grace time.Duration, hurry <-chan struct{}, failed <
 // awaitAcks gives the server some time to acknowledge the last reports. The others are in
 // the journal, and the next agent sends them.
 func (a *Agent) awaitAcks(hurry <-chan struct{}) {
-	if !a.connection.IsConnected() {
-		return
+	if a.connection.IsConnected() {
+		awaitDrained(a.outbox.Drained(), hurry)
 	}
+}
+
+// awaitDrained blocks until drained is closed, at most ackTimeout. When hurry is closed, it waits
+// no longer than hurriedAcks from then on.
+func awaitDrained(drained, hurry <-chan struct{}) {
 	timeout := time.After(ackTimeout)
-	drained := a.outbox.Drained()
 	for {
 		select {
 		case <-drained:

@@ -47,7 +47,7 @@ func FuzzReceive(f *testing.F) {
 		a := &Agent{log: log, problems: newRateLimitedLog(log, time.Now), connection: transport.NewConnection(transport.ConnectionConfig{})}
 		a.registerHandlers()
 		dir := t.TempDir()
-		lastSeen, err := transport.OpenLastSeen(dir)
+		lastSeen, err := transport.OpenLastSeen(dir, shim.SinceBoot)
 		must(t, err)
 		defer lastSeen.Close()
 		a.lastSeen = lastSeen

@@ -26,6 +26,8 @@ import (
 	"k8s4r.io/k8s4r/internal/robot/agent/journal"
 	"k8s4r.io/k8s4r/internal/robot/agent/runner"
 	"k8s4r.io/k8s4r/internal/robot/agent/transport"
+	"k8s4r.io/k8s4r/internal/robot/shim"
+	"k8s4r.io/k8s4r/internal/robot/shim/supervisor"
 	"k8s4r.io/k8s4r/internal/testkit/fakeserver"
 )
 
@@ -56,8 +58,8 @@ type fakeServer struct {
 	acceptRegistrations bool             // registrations with success
 	ignoreReports       bool             // to reports
 	ignoreHeartbeats    bool             // to heartbeats
-	logging             bool             // it takes what tasks write
-	logged              map[string]int64 // how much of it, by task
+	logging             bool             // acknowledges logs as stored
+	logged              map[string]int64 // bytes of logs, by task
 	registers           []wire.Register
 	heartbeats          []wire.Heartbeat
 	presences           []wire.Presence
@@ -189,6 +191,13 @@ func (s *fakeServer) takeLogs(uid string, payload []byte) {
 	if taken {
 		s.publish(wire.KindAck, wire.Ack{Logs: []wire.LogAck{{UID: uid, Attempt: l.Attempt, Seq: l.Seq, Offset: offset, Done: l.Last}}}, false)
 	}
+}
+
+// storedBytes returns how much of a task's log the server has.
+func (s *fakeServer) storedBytes(uid string) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.logged[uid]
 }
 
 func recordMessage[T any](s *fakeServer, list *[]T, payload []byte) T {
@@ -332,6 +341,50 @@ func (j refusingJournal) Append(records ...journal.Record) error {
 		return j.err
 	}
 	return j.Journal.Append(records...)
+}
+
+// recordedShims records what an agent orders its shims to do.
+type recordedShims struct {
+	*supervisor.Supervisor
+	mu     sync.Mutex
+	specs  []shim.Spec
+	graces []time.Duration
+}
+
+// recordShims records in r what the agent orders its shims to do.
+func recordShims(r *recordedShims) option {
+	return func(c *runner.Config, _ *transport.ConnectionConfig) {
+		r.Supervisor = c.Shims.(*supervisor.Supervisor)
+		c.Shims = r
+	}
+}
+
+func (r *recordedShims) Start(spec shim.Spec, name string) (*supervisor.Shim, error) {
+	r.mu.Lock()
+	r.specs = append(r.specs, spec)
+	r.mu.Unlock()
+	return r.Supervisor.Start(spec, name)
+}
+
+func (r *recordedShims) Stop(s *supervisor.Shim, cause string, grace time.Duration) error {
+	r.mu.Lock()
+	r.graces = append(r.graces, grace)
+	r.mu.Unlock()
+	return r.Supervisor.Stop(s, cause, grace)
+}
+
+// started returns the specifications of the shims that were started.
+func (r *recordedShims) started() []shim.Spec {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.specs)
+}
+
+// gracePeriods returns the grace periods of the orders to stop.
+func (r *recordedShims) gracePeriods() []time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.graces)
 }
 
 // registerEvery sets the time between registrations.

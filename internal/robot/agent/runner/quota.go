@@ -17,6 +17,8 @@ import (
 type quotaWatcher struct {
 	// interval is the shortest pause between two scans.
 	interval time.Duration
+	// measure is diskUsage. Tests replace it.
+	measure func(ctx context.Context, dirs []string) (bytes int64)
 
 	wake chan struct{} // readable when a run was added
 	mu   sync.Mutex
@@ -44,7 +46,7 @@ const (
 )
 
 func newQuotaWatcher(interval time.Duration) *quotaWatcher {
-	return &quotaWatcher{interval: interval, wake: make(chan struct{}, 1), runs: map[attemptKey]diskQuota{}}
+	return &quotaWatcher{interval: interval, measure: diskUsage, wake: make(chan struct{}, 1), runs: map[attemptKey]diskQuota{}}
 }
 
 // addRun starts to watch the replica of a run, if it has a quota.
@@ -79,7 +81,7 @@ func (q *quotaWatcher) watchDisks(ctx context.Context, report func(diskExcess)) 
 	for q.waitForNextScan(ctx, pause) {
 		began := time.Now()
 		for name, limit := range q.quotasByReplica() {
-			if used := diskUsage(ctx, limit.dirs); used > limit.bytes {
+			if used := q.measure(ctx, limit.dirs); used > limit.bytes {
 				report(diskExcess{name, limit.bytes, used})
 			}
 		}

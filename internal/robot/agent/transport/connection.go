@@ -85,6 +85,10 @@ type Connection struct {
 	broker    atomic.Pointer[url.URL]
 	log       *slog.Logger
 	responses chan wire.Response
+	// randomBelow returns a random duration below a limit. Tests replace it.
+	randomBelow func(limit time.Duration) time.Duration
+	// serve is runSession. Tests of reconnecting replace it.
+	serve func(context.Context) (registered bool, err error)
 
 	// Used by Run alone.
 	renewed      <-chan struct{} // closed when the certificate of this session is outdated
@@ -107,7 +111,10 @@ func NewConnection(c ConnectionConfig) *Connection {
 	if c.Credential != nil {
 		c.Registration.Token = "" // the server's join endpoint gets it; the broker must not
 	}
-	l := &Connection{config: c, log: c.Log, responses: make(chan wire.Response, 1), heartbeatSeq: c.FirstHeartbeat}
+	l := &Connection{
+		config: c, log: c.Log, responses: make(chan wire.Response, 1), randomBelow: rand.N[time.Duration], heartbeatSeq: c.FirstHeartbeat,
+	}
+	l.serve = l.runSession
 	l.broker.Store(c.Broker)
 	return l
 }
@@ -129,7 +136,7 @@ func (l *Connection) Run(ctx context.Context) {
 func (l *Connection) keepConnected(ctx context.Context) {
 	for failures := 0; ctx.Err() == nil; failures++ {
 		began := time.Now()
-		registered, err := l.runSession(ctx)
+		registered, err := l.serve(ctx)
 		if ctx.Err() != nil {
 			return
 		}
@@ -139,7 +146,7 @@ func (l *Connection) keepConnected(ctx context.Context) {
 			continue
 		}
 		failures = countFailures(failures, time.Since(began), registered, err)
-		pause := reconnectPause(failures, rand.N[time.Duration])
+		pause := reconnectPause(failures, l.randomBelow)
 		l.log.Warn("no connection to the MQTT broker", "broker", l.Broker(), "error", err, "retryIn", pause.Round(time.Millisecond))
 		select {
 		case <-ctx.Done():

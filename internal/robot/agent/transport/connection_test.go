@@ -1,10 +1,16 @@
 package transport
 
 import (
+	"context"
 	"errors"
+	"log/slog"
 	"net/url"
+	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
 func TestReconnectPause(t *testing.T) {
@@ -66,4 +72,109 @@ func TestConnectPacket_KeepsNoSession(t *testing.T) {
 	if w := c.WillMessage; w.Topic != "k8s4r/robots/r1/presence" || string(w.Payload) != `{"online":false}` || w.Retain || w.QoS != 1 {
 		t.Errorf("last will %+v", w)
 	}
+}
+
+// session is one try to connect: how long it lasts, and how it ends.
+type session struct {
+	lasts      time.Duration
+	registered bool
+	err        error
+}
+
+// runSessions runs the sessions one after the other with the longest random pauses, and returns
+// the pause after each of them.
+func runSessions(t *testing.T, sessions []session) (pauses []time.Duration) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	l := NewConnection(ConnectionConfig{Broker: &url.URL{Scheme: "mqtt", Host: "127.0.0.1:1883"}, Log: slog.New(slog.DiscardHandler)})
+	l.randomBelow = func(limit time.Duration) time.Duration { return limit - time.Millisecond }
+	var ended time.Time
+	l.serve = func(context.Context) (bool, error) {
+		if !ended.IsZero() {
+			pauses = append(pauses, time.Since(ended))
+		}
+		if len(pauses) == len(sessions) {
+			cancel()
+			return false, ctx.Err()
+		}
+		s := sessions[len(pauses)]
+		time.Sleep(s.lasts)
+		ended = time.Now()
+		return s.registered, s.err
+	}
+	l.keepConnected(ctx)
+	return pauses
+}
+
+func TestConnection_ReconnectsSoonToBrokerThatRestartsOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sessions []session
+		for range 12 {
+			refused := session{err: errors.New("connection refused")}
+			sessions = append(sessions, session{lasts: time.Second, registered: true, err: errors.New("EOF")}, refused, refused, refused)
+		}
+		pauses := runSessions(t, sessions)
+		ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
+		want := []time.Duration{ms(100), ms(200), ms(400), ms(800)}
+		for range 11 { // the failures before the restart do not add up
+			want = append(want, ms(800), ms(1600), ms(3200), ms(6400))
+		}
+		if !slices.Equal(pauses, want) {
+			t.Errorf("pauses %v, want %v", pauses, want)
+		}
+	})
+}
+
+func TestConnection_ReconnectsAtOnceWithRenewedCertificate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broken := errors.New("EOF")
+		pauses := runSessions(t, []session{{err: broken}, {err: broken}, {lasts: time.Hour, registered: true, err: errCertificateRenewed}, {err: broken}})
+		want := []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 0, 100 * time.Millisecond}
+		if !slices.Equal(pauses, want) {
+			t.Errorf("pauses %v, want %v", pauses, want)
+		}
+	})
+}
+
+func TestConnection_RegistersAndThenSendsHeartbeats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		var sentAt []time.Duration // registrations and heartbeats: both read the device
+		var heartbeats []uint64
+		l := NewConnection(ConnectionConfig{
+			Broker: &url.URL{Scheme: "mqtt", Host: "127.0.0.1:1883"}, Heartbeat: 30 * time.Second, FirstHeartbeat: 7, Log: slog.New(slog.DiscardHandler),
+			ReadDevice:  func() wire.DeviceInfo { sentAt = append(sentAt, time.Since(began)); return wire.DeviceInfo{} },
+			ReadUsage:   func(context.Context) []wire.TaskUsage { return nil },
+			OnHeartbeat: func(seq uint64) { heartbeats = append(heartbeats, seq) },
+		})
+		l.randomBelow = func(limit time.Duration) time.Duration { return limit / 2 }
+		lost := make(chan error, 1)
+		ended := make(chan error, 1)
+		go func() { ended <- l.serveSession(t.Context(), lost) }()
+		expect := func(what string, after time.Duration, want []time.Duration, wantHeartbeats int) {
+			t.Helper()
+			time.Sleep(after)
+			synctest.Wait()
+			if !slices.Equal(sentAt, want) || len(heartbeats) != wantHeartbeats {
+				t.Errorf("%s: sent at %v, of which %d heartbeats; want %v, %d", what, sentAt, len(heartbeats), want, wantHeartbeats)
+			}
+			sentAt, began = nil, time.Now()
+		}
+		expect("no response", 25*time.Second, seconds(0, 10, 20), 0)
+		l.HandleResponse(wire.Response{Message: "wait for approval"})
+		expect("refused", 15*time.Second, seconds(10), 0)
+		l.HandleResponse(wire.Response{Success: true})
+		expect("accepted", 70*time.Second, seconds(0, 30, 60), 3)
+		l.HandleResponse(wire.Response{Success: true})
+		expect("accepted again", 25*time.Second, seconds(20), 4)
+		l.HandleResponse(wire.Response{Message: "the Robot was deleted"})
+		expect("revoked", 15*time.Second, seconds(10), 4)
+		if !slices.Equal(heartbeats, []uint64{8, 9, 10, 11}) {
+			t.Errorf("heartbeats %v", heartbeats)
+		}
+		lost <- errTakenOver
+		if err := <-ended; !errors.Is(err, errTakenOver) {
+			t.Errorf("ended with %v", err)
+		}
+	})
 }

@@ -11,7 +11,8 @@ import (
 // the clock of package shim. Tasks with a self-stop deadline count from then, so shims
 // read it from a file.
 type LastSeen struct {
-	file *shim.LastSeenFile
+	file      *shim.LastSeenFile
+	sinceBoot func() time.Duration
 
 	mu         sync.Mutex
 	last       time.Duration            // since boot; zero: none since the agent started
@@ -23,13 +24,14 @@ type LastSeen struct {
 // maxUnanswered bounds the heartbeats that are remembered.
 const maxUnanswered = 64
 
-// OpenLastSeen opens the file in the state directory. Close must follow.
-func OpenLastSeen(dir string) (*LastSeen, error) {
+// OpenLastSeen opens the file in the state directory. The clock is that of the shims which
+// read the file (shim.SinceBoot). Close must follow.
+func OpenLastSeen(dir string, sinceBoot func() time.Duration) (*LastSeen, error) {
 	file, err := shim.OpenLastSeenFile(dir)
 	if err != nil {
 		return nil, err
 	}
-	return &LastSeen{file: file, sent: map[uint64]time.Duration{}}, nil
+	return &LastSeen{file: file, sinceBoot: sinceBoot, sent: map[uint64]time.Duration{}}, nil
 }
 
 // Close closes the file. Shims can still read it.
@@ -39,7 +41,7 @@ func (c *LastSeen) Close() { c.file.Close() }
 func (c *LastSeen) RecordHeartbeat(seq uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.sent[seq] = shim.SinceBoot()
+	c.sent[seq] = c.sinceBoot()
 	delete(c.sent, seq-maxUnanswered)
 }
 
@@ -66,7 +68,7 @@ func (c *LastSeen) Time(now time.Time) *time.Time {
 	if c.last == 0 {
 		return nil
 	}
-	t := now.Add(c.last - shim.SinceBoot()).UTC()
+	t := now.Add(c.last - c.sinceBoot()).UTC()
 	return &t
 }
 
@@ -105,5 +107,5 @@ func (c *LastSeen) writeLocked() error {
 func (c *LastSeen) IsPastDeadline(stopAfter time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return shim.SinceBoot() >= max(c.last, c.file.Read())+stopAfter
+	return c.sinceBoot() >= max(c.last, c.file.Read())+stopAfter
 }

@@ -3,7 +3,6 @@ package transport
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"runtime/debug"
 	"time"
@@ -187,7 +186,7 @@ func (l *Connection) serveSession(ctx context.Context, lost <-chan error) error 
 			device := l.config.ReadDevice()
 			if !registered {
 				retry := l.config.RegisterRetry
-				timer.Reset(retry*9/10 + rand.N(retry/5))
+				timer.Reset(retry*9/10 + l.randomBelow(retry/5))
 				l.publishRegistration(ctx, device)
 				if sent == nil {
 					sent = &device
