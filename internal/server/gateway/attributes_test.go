@@ -26,8 +26,8 @@ func TestGateway_ResendsTemplatesWhenAttributesChange(t *testing.T) {
 	} {
 		v.deliverTask(task)
 	}
-	var told []string
-	f := &attributeWatcher{objects: v, send: func(t *robotv1.Task) { told = append(told, t.Name) }}
+	var resent []string
+	f := &attributeWatcher{objects: v, send: func(t *robotv1.Task) { resent = append(resent, t.Name) }}
 	see := func(labels map[string]string, message string) {
 		f.recordAttributes(&robotv1.Robot{
 			ObjectMeta: metav1.ObjectMeta{Name: "r1", UID: types.UID("r1")},
@@ -36,12 +36,12 @@ func TestGateway_ResendsTemplatesWhenAttributesChange(t *testing.T) {
 	}
 	see(map[string]string{"site": "hall"}, "") // the server starts
 	see(map[string]string{"site": "hall"}, "a heartbeat")
-	if len(told) > 0 {
-		t.Errorf("%v are told of nothing new", told)
+	if len(resent) > 0 {
+		t.Errorf("attributes are unchanged, but %v are sent again", resent)
 	}
 	see(map[string]string{"site": "yard"}, "")
-	if !slices.Equal(told, []string{"running"}) {
-		t.Errorf("%v are told, want the one that runs and has templates", told)
+	if !slices.Equal(resent, []string{"running"}) {
+		t.Errorf("%v are sent again, want only the running task with templates", resent)
 	}
 }
 
@@ -52,24 +52,24 @@ func TestDispatch_HasRequestedRobotAttributes(t *testing.T) {
 	}
 	rows := map[string]struct {
 		change func(*robotv1.TaskDefinition)
-		asks   bool
+		isSent bool
 	}{
-		"nothing":    {func(*robotv1.TaskDefinition) {}, false},
-		"its shell":  {func(d *robotv1.TaskDefinition) { d.Config.ExecConfig.Args = []string{"${HOME}"} }, false},
-		"an arg":     {func(d *robotv1.TaskDefinition) { d.Config.ExecConfig.Args = []string{"--site=${robot.labels.site}"} }, true},
-		"a command":  {func(d *robotv1.TaskDefinition) { d.Config.ExecConfig.Command = "tool-${robot.attr.arch}" }, true},
-		"a variable": {func(d *robotv1.TaskDefinition) { d.Env = map[string]string{"SITE": "${robot.labels.site}"} }, true},
-		"a template": {func(d *robotv1.TaskDefinition) { d.Templates = make([]robotv1.Template, 1) }, true},
+		"no attribute":            {func(*robotv1.TaskDefinition) {}, false},
+		"a variable of its shell": {func(d *robotv1.TaskDefinition) { d.Config.ExecConfig.Args = []string{"${HOME}"} }, false},
+		"an arg":                  {func(d *robotv1.TaskDefinition) { d.Config.ExecConfig.Args = []string{"--site=${robot.labels.site}"} }, true},
+		"a command":               {func(d *robotv1.TaskDefinition) { d.Config.ExecConfig.Command = "tool-${robot.attr.arch}" }, true},
+		"a variable":              {func(d *robotv1.TaskDefinition) { d.Env = map[string]string{"SITE": "${robot.labels.site}"} }, true},
+		"a template":              {func(d *robotv1.TaskDefinition) { d.Templates = make([]robotv1.Template, 1) }, true},
 	}
 	for name, row := range rows {
 		task := newBoundTask("t", "r1")
 		row.change(&task.Spec.TaskDefinition)
 		got := attributesFor(task, r)
-		if (got != nil) != row.asks {
-			t.Errorf("who asks for %s is sent %+v", name, got)
+		if (got != nil) != row.isSent {
+			t.Errorf("a task that uses %s is sent %+v", name, got)
 		}
 		if got != nil && (got.Labels["a"] != "1" || got.Labels["b"] != "2" || got.Attrs["name"] != "r1") {
-			t.Errorf("who asks for %s is sent %+v, want labels of both places, spec's first, and attributes", name, got)
+			t.Errorf("a task that uses %s is sent %+v, want the labels of spec and metadata, spec first, and the attributes", name, got)
 		}
 	}
 }

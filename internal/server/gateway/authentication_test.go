@@ -61,10 +61,10 @@ func TestGateway_DropsMessagesOfRobotsThatHaveNotJoined(t *testing.T) {
 	s.receiveMessage(wire.TopicRegister, `{"robotId":"r3","token":"good"}`)
 	s.receiveMessage(wire.TopicHeartbeat, `{"robotId":"r1"}`)
 	if s.countDropped(wire.KindRegister, "malformed") != 2 || s.countDropped(wire.KindHeartbeat, "malformed") != 1 {
-		t.Error("not all of them are dropped")
+		t.Error("not all of the messages were dropped")
 	}
 	s.receiveMessage(wire.RobotTopic("r1", wire.KindRegister), `{"robotId":"r1"}`)
-	eventually(t, "one that proves itself is heard", func() bool { return s.condition("r1", robotv1.ConditionAuthenticated) != "" })
+	eventually(t, "the message of an authenticated robot is accepted", func() bool { return s.condition("r1", robotv1.ConditionAuthenticated) != "" })
 	var all robotv1.RobotList
 	if err := s.api.List(t.Context(), &all); err != nil || len(all.Items) != 1 {
 		t.Errorf("%d robots, %v", len(all.Items), err)
@@ -86,11 +86,11 @@ func TestGateway_RefusesMessagesOfUnauthenticatedRobot(t *testing.T) {
 	}
 	for _, kind := range []wire.Kind{wire.KindPresence, wire.KindStatus, wire.KindLogs} {
 		if n := s.countDropped(kind, "malformed"); n != 1 {
-			t.Errorf("%s: %v of three are refused, want the one of r1", kind, n)
+			t.Errorf("%s: %v of three messages were refused, want the one of r1", kind, n)
 		}
 	}
 	if s.b.robots.stateOf("r1").disconnectReason != "" || s.b.robots.stateOf("r3").disconnectReason == "" {
-		t.Error("r1 was disconnected by a message of another client, or r3 not by its own")
+		t.Error("a message of another client disconnected r1, or the message of r3 did not disconnect it")
 	}
 }
 
@@ -106,10 +106,10 @@ func TestGateway_RefusesImpersonation(t *testing.T) {
 		}
 	}
 	if w := s.warned(); len(w) != 1 || !strings.Contains(w[0], "this robot, which has one") {
-		t.Errorf("people are told %q", w)
+		t.Errorf("the events are %q", w)
 	}
 	if r := s.robot("r1"); r.Status.LastHeartbeatTime != nil {
-		t.Error("the heartbeat of another client is written")
+		t.Error("the heartbeat of another client was written")
 	}
 }
 
@@ -133,8 +133,8 @@ func TestGateway_RefusesPayloadOfAnotherRobot(t *testing.T) {
 			if n := s.countDropped(way.kind, "impersonation"); n != 1 {
 				t.Errorf("%v are counted", n)
 			}
-			if told := s.warned(); len(told) != 1 || !strings.HasPrefix(told[0], way.blamed+": ImpersonationRefused: ") {
-				t.Errorf("people are told %q", told)
+			if warnings := s.warned(); len(warnings) != 1 || !strings.HasPrefix(warnings[0], way.blamed+": ImpersonationRefused: ") {
+				t.Errorf("the events are %q", warnings)
 			}
 		})
 	}
@@ -151,7 +151,7 @@ func TestGateway_DropsMessagesOfRevokedRobot(t *testing.T) {
 	} {
 		s.receiveMessage(topic, `{"robotId":"r1","taskUid":"uid","state":"running"}`)
 		if s.countDropped(kind, "revoked") != 1 {
-			t.Errorf("its %s is heard", kind)
+			t.Errorf("its %s was accepted", kind)
 		}
 	}
 }
@@ -165,16 +165,16 @@ func TestGateway_SendsNothingToRevokedRobot(t *testing.T) {
 			r1.Status.Phase, r1.Status.Agent = "Online", &robotv1.AgentInfo{Protocol: protocol}
 			s := startWith(t, Config{Tokens: oneToken{}, AllowLegacy: true, AllowAnonymous: true}, r1, newBoundTask("first", "r1"))
 			dispatch, state := wire.RobotTopic("r1", wire.KindDispatch), wire.RobotTopic("r1", wire.KindState)
-			ear := s.newListener(dispatch, state)
+			listener := s.newListener(dispatch, state)
 			names := func(task string) bool {
-				list, _ := ear.lastPayload(state)
+				list, _ := listener.lastPayload(state)
 				return bytes.Contains(list, []byte(s.task(task).UID))
 			}
-			eventually(t, "it is given its task", func() bool { _, n := ear.lastPayload(dispatch); return n > 0 && names("first") })
+			eventually(t, "the task is dispatched", func() bool { _, n := listener.lastPayload(dispatch); return n > 0 && names("first") })
 
 			s.revoke("r1", true)
 			eventually(t, "its list is empty", func() bool { return !names("first") })
-			_, had := ear.lastPayload(dispatch)
+			_, had := listener.lastPayload(dispatch)
 			s.createTask(newBoundTask("second", "r1"))
 			s.createTask(newBoundTask("other", "r2"))
 			eventually(t, "the server has seen the tasks", func() bool {
@@ -185,17 +185,17 @@ func TestGateway_SendsNothingToRevokedRobot(t *testing.T) {
 			for s.b.downlink.sendNext() {
 			}
 			s.receiveMessage(wire.RobotTopic("r1", wire.KindRegister), `{"robotId":"r1"}`)
-			s.awaitPublished(ear, "r1")
-			if _, n := ear.lastPayload(dispatch); n != had {
+			s.awaitPublished(listener, "r1")
+			if _, n := listener.lastPayload(dispatch); n != had {
 				t.Errorf("%d dispatches after its revocation", n-had)
 			}
 			if names("second") {
-				t.Error("its list names a task")
+				t.Error("its list still names a task")
 			}
 
 			s.revoke("r1", false)
-			eventually(t, "what waited comes when it is approved again", func() bool {
-				last, _ := ear.lastPayload(dispatch)
+			eventually(t, "waiting tasks are dispatched after it is approved again", func() bool {
+				last, _ := listener.lastPayload(dispatch)
 				return bytes.Contains(last, []byte(s.task("second").UID)) || bytes.Contains(last, []byte(s.task("first").UID))
 			})
 		})
@@ -222,30 +222,34 @@ func TestGateway_ChecksTokenBeforeSendingTasks(t *testing.T) {
 	r1.Status.Identity, r1.Status.Phase, r1.Status.Agent = nil, "Online", &robotv1.AgentInfo{Protocol: robotv1.ProtocolV1}
 	s := startWith(t, Config{Tokens: oneToken{}, AllowLegacy: true}, r1, newBoundTask("first", "r1"))
 	dispatch, state := wire.RobotTopic("r1", wire.KindDispatch), wire.RobotTopic("r1", wire.KindState)
-	ear := s.newListener(dispatch, state)
-	eventually(t, "it is given its task", func() bool { _, n := ear.lastPayload(dispatch); _, m := ear.lastPayload(state); return n > 0 && m > 0 })
+	listener := s.newListener(dispatch, state)
+	eventually(t, "the task is dispatched", func() bool {
+		_, n := listener.lastPayload(dispatch)
+		_, m := listener.lastPayload(state)
+		return n > 0 && m > 0
+	})
 	s.b.downlink.mu.Lock()
 	for _, i := range s.b.downlink.items {
 		i.turns, i.due = 10, s.b.now().Add(time.Hour) // nothing is due by itself
 	}
 	s.b.downlink.mu.Unlock()
-	s.awaitPublished(ear, "r1")
-	_, dispatched := ear.lastPayload(dispatch)
-	_, listed := ear.lastPayload(state)
+	s.awaitPublished(listener, "r1")
+	_, dispatched := listener.lastPayload(dispatch)
+	_, listed := listener.lastPayload(state)
 
 	s.receiveMessage(wire.TopicRegister, `{"robotId":"r1","token":"bad"}`)
 	eventually(t, "the token is refused", func() bool { return s.countDropped(wire.KindRegister, "token") == 1 })
-	s.awaitPublished(ear, "r1")
-	if _, n := ear.lastPayload(dispatch); n != dispatched {
-		t.Errorf("%d dispatches for a bad token", n-dispatched)
+	s.awaitPublished(listener, "r1")
+	if _, n := listener.lastPayload(dispatch); n != dispatched {
+		t.Errorf("%d dispatches in spite of an invalid token", n-dispatched)
 	}
-	if _, n := ear.lastPayload(state); n != listed {
-		t.Errorf("%d lists for a bad token", n-listed)
+	if _, n := listener.lastPayload(state); n != listed {
+		t.Errorf("%d lists in spite of an invalid token", n-listed)
 	}
 	s.receiveMessage(wire.TopicRegister, `{"robotId":"r1","token":"good"}`)
-	eventually(t, "a good one brings all again", func() bool {
-		_, n := ear.lastPayload(dispatch)
-		_, m := ear.lastPayload(state)
+	eventually(t, "with a valid token everything is sent again", func() bool {
+		_, n := listener.lastPayload(dispatch)
+		_, m := listener.lastPayload(state)
 		return n > dispatched && m > listed
 	})
 }
@@ -253,36 +257,36 @@ func TestGateway_ChecksTokenBeforeSendingTasks(t *testing.T) {
 // revoke changes the revocation as an operator would, and waits until the server has observed it.
 func (s *system) revoke(robot string, is bool) {
 	s.t.Helper()
-	eventually(s.t, "the operator writes", func() bool {
+	eventually(s.t, "the write of the operator succeeds", func() bool {
 		r := s.robot(robot)
 		r.Spec.Identity = &robotv1.RobotIdentitySpec{Revoked: is}
 		return s.api.Update(s.t.Context(), r) == nil
 	})
-	eventually(s.t, "the server sees it", func() bool { return s.b.objects.isRevoked(robot) == is })
+	eventually(s.t, "the server has observed the revocation", func() bool { return s.b.objects.isRevoked(robot) == is })
 }
 
 // awaitPublished waits until the listener has received all that the server has sent to a robot so
 // far.
-func (s *system) awaitPublished(ear *listener, robot string) {
+func (s *system) awaitPublished(listener *listener, robot string) {
 	s.t.Helper()
 	const topic = "fence"
-	if _, err := ear.client.Subscribe(s.t.Context(), &paho.Subscribe{Subscriptions: []paho.SubscribeOptions{{Topic: topic, QoS: wire.QoS}}}); err != nil {
+	if _, err := listener.client.Subscribe(s.t.Context(), &paho.Subscribe{Subscriptions: []paho.SubscribeOptions{{Topic: topic, QoS: wire.QoS}}}); err != nil {
 		s.t.Fatal(err)
 	}
-	_, had := ear.lastPayload(topic)
+	_, had := listener.lastPayload(topic)
 	if !s.b.mqtt.enqueueMessage(robot, message{topic: topic, connection: s.b.mqtt.currentConnection()}) {
 		s.t.Fatal("the queue is full")
 	}
-	eventually(s.t, "all that was sent has come", func() bool { _, n := ear.lastPayload(topic); return n > had })
+	eventually(s.t, "the listener has received the marker", func() bool { _, n := listener.lastPayload(topic); return n > had })
 }
 
 func TestGateway_ChecksTokenOfLegacyAgent(t *testing.T) {
 	s := startWith(t, Config{Tokens: oneToken{}, AllowLegacy: true})
 	s.receiveMessage(wire.TopicRegister, `{"robotId":"r1","token":"bad"}`)
-	eventually(t, "a bad token is refused", func() bool { return s.countDropped(wire.KindRegister, "token") == 1 })
+	eventually(t, "an invalid token is refused", func() bool { return s.countDropped(wire.KindRegister, "token") == 1 })
 	s.receiveMessage(wire.TopicRegister, `{"robotId":"r2","token":"good"}`)
 	r2 := &robotv1.Robot{}
-	eventually(t, "a good one lets its robot in", func() bool {
+	eventually(t, "a robot with a valid token is created", func() bool {
 		return s.api.Get(t.Context(), client.ObjectKey{Namespace: "hall", Name: "r2"}, r2) == nil && r2.Status.Agent != nil
 	})
 	if r2.Spec.Labels["site"] != "a" || r2.Status.Agent.Protocol != robotv1.ProtocolV1 {
@@ -295,7 +299,7 @@ func TestGateway_ChecksTokenOfLegacyAgent(t *testing.T) {
 		t.Errorf("the condition is missing: %+v", r2.Status.Conditions)
 	}
 	s.receiveMessage(wire.TopicRegister, `{"robotId":"r2","token":"bad"}`)
-	eventually(t, "a known robot shows its token again", func() bool { return s.countDropped(wire.KindRegister, "token") == 2 })
+	eventually(t, "the token of a known robot is checked again", func() bool { return s.countDropped(wire.KindRegister, "token") == 2 })
 	var all robotv1.RobotList
 	if err := s.api.List(t.Context(), &all); err != nil || len(all.Items) != 1 {
 		t.Errorf("%d robots, %v", len(all.Items), err)
@@ -311,7 +315,7 @@ func TestGateway_ForgetsRateLimitOfDeletedRobot(t *testing.T) {
 	if err := s.api.Delete(t.Context(), s.robot("r1")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "its limit is forgotten", func() bool { return s.b.limits.Allow("r1", now) })
+	eventually(t, "its rate limit is reset", func() bool { return s.b.limits.Allow("r1", now) })
 }
 
 // All writers of Tasks handle a failed write in the same way.
@@ -327,7 +331,7 @@ func TestGateway_HandlesWriteErrors(t *testing.T) {
 		{broken, broken},
 	} {
 		if err := s.b.handleWriteError(t.Context(), task, row.err, "let it go"); !errors.Is(err, row.want) {
-			t.Errorf("%v leads to %v", row.err, err)
+			t.Errorf("after %v: error %v", row.err, err)
 		}
 	}
 }

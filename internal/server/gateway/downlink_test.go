@@ -24,7 +24,7 @@ func newTestDownlink() (*downlink, *objectIndex, *int) {
 }
 
 func TestDownlink_ToleratesReorderedEvents(t *testing.T) {
-	t.Run("our own write, told late, does not take back a dispatch", func(t *testing.T) {
+	t.Run("a late event of our own write does not undo a dispatch", func(t *testing.T) {
 		d, v, sent := newTestDownlink()
 		ended := atVersion(taskIn(lifecycle.TaskExited, 1), 7)
 		again := atVersion(taskIn(lifecycle.TaskDispatching, 2), 9)
@@ -37,7 +37,7 @@ func TestDownlink_ToleratesReorderedEvents(t *testing.T) {
 			t.Errorf("sent %d times", *sent)
 		}
 	})
-	t.Run("a task that is gone is not remembered", func(t *testing.T) {
+	t.Run("a deleted task is forgotten", func(t *testing.T) {
 		d, v, sent := newTestDownlink()
 		task := atVersion(taskIn(lifecycle.TaskDispatching, 1), 7)
 		v.deliverTask(task)
@@ -109,7 +109,7 @@ func newDeletedTask() *robotv1.Task {
 
 func TestDownlink_ReleasesDeletedTaskAfterNotification(t *testing.T) {
 	for name, cannot := range map[string]func(*longLink){
-		"the broker is away":          func(l *longLink) { l.link = 0 },
+		"the broker is unavailable":   func(l *longLink) { l.link = 0 },
 		"no room for another message": func(l *longLink) { l.publish = func(int64, string, *robotv1.Task, []byte) bool { return false } },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -118,30 +118,30 @@ func TestDownlink_ReleasesDeletedTaskAfterNotification(t *testing.T) {
 			cannot(l)
 			l.passTime(time.Hour)
 			if l.released != 0 {
-				t.Fatal("let go, although its robot never heard of it")
+				t.Fatal("released before its robot was notified")
 			}
 			l.link, l.publish = 2, publish
 			l.resendAll()
 			l.passTime(releaseAfter / 2)
 			if l.sent == 0 || l.released != 0 {
-				t.Errorf("sent %d times, let go %d times: the time to answer begins when it is told", l.sent, l.released)
+				t.Errorf("sent %d times, released %d times: the grace period must begin when the delete is sent", l.sent, l.released)
 			}
 			l.passTime(releaseAfter)
 			if l.released == 0 {
-				t.Error("never let go")
+				t.Error("not released")
 			}
 		})
 	}
-	t.Run("the broker goes away after it was told", func(t *testing.T) {
+	t.Run("the broker becomes unavailable after the delete was sent", func(t *testing.T) {
 		l := newLongLink(newDeletedTask())
 		l.passTime(releaseAfter / 2)
 		l.link = 0
 		l.passTime(time.Hour)
 		if l.sent == 0 || l.released != 0 {
-			t.Errorf("sent %d times, let go %d times: it may have been lost with the connection", l.sent, l.released)
+			t.Errorf("sent %d times, released %d times: the delete may have been lost with the connection", l.sent, l.released)
 		}
 	})
-	t.Run("a robot that has never spoken is not waited for", func(t *testing.T) {
+	t.Run("a robot that has never sent a message is not waited for", func(t *testing.T) {
 		l := newLongLink()
 		l.protocolOf = func(string) string { return "" }
 		task := newDeletedTask()
@@ -149,7 +149,7 @@ func TestDownlink_ReleasesDeletedTaskAfterNotification(t *testing.T) {
 		l.onTaskChanged(task.UID)
 		l.passTime(0)
 		if l.released == 0 {
-			t.Error("held for a robot without a protocol")
+			t.Error("not released for a robot without a protocol")
 		}
 	})
 }
@@ -169,21 +169,21 @@ func TestDownlink_DeletionWaitsForConnection(t *testing.T) {
 }
 
 func TestDownlink_CountsOnlySentDispatchesAsUnanswered(t *testing.T) {
-	t.Run("dispatches that went out", func(t *testing.T) {
+	t.Run("dispatches that were sent", func(t *testing.T) {
 		l := newLongLink(taskIn(lifecycle.TaskDispatching, 1))
 		l.passTime(time.Hour)
 		if len(l.silences) == 0 || !l.silences[0].since.Equal(clock) {
-			t.Errorf("silences %+v", l.silences)
+			t.Errorf("overdue dispatches: %+v", l.silences)
 		}
 	})
 	t.Run("a task in unknown, which a legacy agent is not sent", func(t *testing.T) {
 		l := newLongLink(taskIn(lifecycle.TaskUnknown, 1))
 		l.passTime(time.Hour)
 		if l.sent != 0 || len(l.silences) != 0 {
-			t.Errorf("sent %d times, silences %+v", l.sent, l.silences)
+			t.Errorf("sent %d times, overdue dispatches: %+v", l.sent, l.silences)
 		}
 	})
-	t.Run("after the broker was away", func(t *testing.T) {
+	t.Run("after the broker was unavailable", func(t *testing.T) {
 		l := newLongLink(taskIn(lifecycle.TaskDispatching, 1))
 		l.link = 0
 		l.passTime(time.Hour)
@@ -192,7 +192,7 @@ func TestDownlink_CountsOnlySentDispatchesAsUnanswered(t *testing.T) {
 		l.resendAll()
 		l.passTime(time.Hour)
 		if len(l.silences) == 0 || l.silences[0].since.Before(back) {
-			t.Errorf("silences %+v, and the broker is back since %s", l.silences, back)
+			t.Errorf("overdue dispatches: %+v; the broker has been available since %s", l.silences, back)
 		}
 	})
 	t.Run("since its agent registered", func(t *testing.T) {
@@ -202,7 +202,7 @@ func TestDownlink_CountsOnlySentDispatchesAsUnanswered(t *testing.T) {
 		l.onRobotRegistered("r1", l.objects.tasksOn("r1"), true)
 		l.passTime(time.Hour)
 		if len(l.silences) == 0 || l.silences[0].since.Before(back) {
-			t.Errorf("silences %+v, and it registered at %s", l.silences, back)
+			t.Errorf("overdue dispatches: %+v; it registered at %s", l.silences, back)
 		}
 	})
 }

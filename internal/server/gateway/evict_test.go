@@ -15,7 +15,7 @@ func evicting(s *robotv1.TaskStatus) {
 func TestApplyReport_EvictedTaskIsNotCanceled(t *testing.T) {
 	task := taskIn(lifecycle.TaskRunning, 1, evicting)
 	if wantedAction(task) != wire.ActionDelete || isListed(task) {
-		t.Errorf("asks for %q, listed %v", wantedAction(task), isListed(task))
+		t.Errorf("action %q, listed %v", wantedAction(task), isListed(task))
 	}
 	for _, c := range []struct {
 		name       string
@@ -25,13 +25,13 @@ func TestApplyReport_EvictedTaskIsNotCanceled(t *testing.T) {
 	}{
 		{"stopped: the manager decides", wire.ReportFailed, lifecycle.TaskExited, wire.ReasonStopped},
 		{"completed before it was stopped: completed", wire.ReportCompleted, lifecycle.TaskCompleted, ""},
-		{"says again that it runs: is still to leave", wire.ReportRunning, lifecycle.TaskRunning, robotv1.ReasonEvicting},
+		{"a repeated running report does not undo the eviction", wire.ReportRunning, lifecycle.TaskRunning, robotv1.ReasonEvicting},
 	} {
-		said := report{robot: "r1", uid: task.UID, attempt: 1, Status: wire.Status{State: c.state}}
+		status := report{robot: "r1", uid: task.UID, attempt: 1, Status: wire.Status{State: c.state}}
 		if c.state == wire.ReportFailed {
-			said.Reason, said.ExitCode = wire.ReasonStopped, 143
+			status.Reason, status.ExitCode = wire.ReasonStopped, 143
 		}
-		v := applyReport(clock, task, said)
+		v := applyReport(clock, task, status)
 		got := task.Status
 		if v.status != nil {
 			got = *v.status

@@ -26,7 +26,7 @@ func (s *system) startRobot(cfg simrobot.Config) *simrobot.Robot {
 	if cfg.RepeatEvery == 0 {
 		cfg.RepeatEvery = 200 * time.Millisecond
 	}
-	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(s.t.Context(), waitTimeout)
 	defer cancel()
 	r, err := simrobot.Start(ctx, cfg)
 	if err != nil {
@@ -102,9 +102,9 @@ func TestGateway_ToleratesQuirksOfLegacyAgents(t *testing.T) {
 		code  int32
 	}{
 		{name: "it subscribes late", agent: legacyagent.Config{LateSubscription: 400 * time.Millisecond}, want: lifecycle.TaskCompleted},
-		{name: "it says running after the end", agent: legacyagent.Config{RunningAfterTerminal: true, Exit: fails}, want: lifecycle.TaskExited, code: 143},
-		{name: "it says a wrong exit code first, for a timeout", agent: legacyagent.Config{WrongExitFirst: "Timeout", Exit: fails}, want: lifecycle.TaskExited, code: 143},
-		{name: "it says a wrong exit code first, for a launch", agent: legacyagent.Config{WrongExitFirst: "StartFailed", Exit: fails}, want: lifecycle.TaskExited, code: 143},
+		{name: "it reports running after the end", agent: legacyagent.Config{RunningAfterTerminal: true, Exit: fails}, want: lifecycle.TaskExited, code: 143},
+		{name: "it reports a wrong exit code first, for a timeout", agent: legacyagent.Config{WrongExitFirst: "Timeout", Exit: fails}, want: lifecycle.TaskExited, code: 143},
+		{name: "it reports a wrong exit code first, for a failed start", agent: legacyagent.Config{WrongExitFirst: "StartFailed", Exit: fails}, want: lifecycle.TaskExited, code: 143},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			s := start(t)
@@ -141,12 +141,12 @@ func TestGateway_LegacyAgentGetsEachAttemptAsTask(t *testing.T) {
 	a.SendReport(string(task.UID), wire.Status{State: wire.ReportFailed, ExitCode: 5})
 	a.SendReport(second, wire.Status{State: wire.ReportPending})
 	if got := s.task("t1").Status; got.State != "completed" || *got.ExitCode != 0 {
-		t.Errorf("a late word about run 1 ended run 2: %+v", got)
+		t.Errorf("a late report about attempt 1 ended attempt 2: %+v", got)
 	}
 }
 
 func TestGateway_NotifiesLegacyAgentBeforeTaskIsDeleted(t *testing.T) {
-	for name, silent := range map[string]bool{"it answers": false, "it says nothing": true} {
+	for name, silent := range map[string]bool{"it answers": false, "it does not answer": true} {
 		t.Run(name, func(t *testing.T) {
 			s := start(t)
 			s.approveRobots()
@@ -158,19 +158,19 @@ func TestGateway_NotifiesLegacyAgentBeforeTaskIsDeleted(t *testing.T) {
 			if err := s.api.Delete(t.Context(), task); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "the task is gone", func() bool { return s.task("t1") == nil })
+			eventually(t, "the task is deleted", func() bool { return s.task("t1") == nil })
 			if len(a.ReceivedDeletes()) == 0 || len(a.RunningTasks()) != 0 {
 				t.Errorf("deletes %v, running %v", a.ReceivedDeletes(), a.RunningTasks())
 			}
 			a.Restart()
-			eventually(t, "it is back", a.IsOnline)
+			eventually(t, "the agent has reconnected", a.IsOnline)
 			l := s.newListener(wire.RobotTopic("d1", wire.KindState))
 			eventually(t, "the list is empty", func() bool {
 				payload, _ := l.lastPayload(wire.RobotTopic("d1", wire.KindState))
 				return string(payload) == `{"tasks":[]}`
 			})
 			if n := a.RunCounts()[string(task.UID)]; n != 1 {
-				t.Errorf("ran %d times: the list brought it back", n)
+				t.Errorf("ran %d times: the list started it again", n)
 			}
 		})
 	}
@@ -217,15 +217,15 @@ func TestGateway_MarksUnresponsiveRobot(t *testing.T) {
 	eventually(t, "t1 completes", func() bool { return s.state("t1") == lifecycle.TaskCompleted })
 	a.Reconnect()
 	s.createTask(newBoundTask("t2", "d1"))
-	eventually(t, "the condition says so", func() bool { return s.condition("d1", robotv1.ConditionResponsive) == "False DispatchUnanswered" })
-	eventually(t, "an event says so", func() bool { return len(s.warned()) == 1 })
+	eventually(t, "the condition is False", func() bool { return s.condition("d1", robotv1.ConditionResponsive) == "False DispatchUnanswered" })
+	eventually(t, "there is an event", func() bool { return len(s.warned()) == 1 })
 	a.Restart()
 	eventually(t, "t2 completes", func() bool { return s.state("t2") == lifecycle.TaskCompleted })
-	eventually(t, "the condition is over", func() bool { return s.condition("d1", robotv1.ConditionResponsive) == "True DispatchAnswered" })
+	eventually(t, "the condition is True again", func() bool { return s.condition("d1", robotv1.ConditionResponsive) == "True DispatchAnswered" })
 }
 
 func TestGateway_RecordsPresence(t *testing.T) {
-	t.Run("a robot that dies is known at once", func(t *testing.T) {
+	t.Run("a robot whose connection breaks", func(t *testing.T) {
 		s := start(t)
 		s.approveRobots()
 		r := s.startRobot(simrobot.Config{RobotID: "r1"})
@@ -234,13 +234,13 @@ func TestGateway_RecordsPresence(t *testing.T) {
 		r.LoseConnection()
 		eventually(t, "its last will is written", func() bool { return s.condition("r1", robotv1.ConditionConnected) == "False LastWill" })
 	})
-	t.Run("a robot that says goodbye", func(t *testing.T) {
+	t.Run("a robot that disconnects normally", func(t *testing.T) {
 		s := start(t)
 		s.approveRobots()
 		s.startRobot(simrobot.Config{RobotID: "r1"}).Stop()
-		eventually(t, "its goodbye is written", func() bool { return s.condition("r1", robotv1.ConditionConnected) == "False Disconnected" })
+		eventually(t, "the disconnect is written", func() bool { return s.condition("r1", robotv1.ConditionConnected) == "False Disconnected" })
 	})
-	t.Run("a robot that vanishes without a will", func(t *testing.T) {
+	t.Run("a robot that becomes unresponsive and has no last will", func(t *testing.T) {
 		s := startWith(t, Config{OfflineAfter: 500 * time.Millisecond})
 		s.approveRobots()
 		first, err := legacyagent.Start(legacyagent.Config{RobotID: "d1", Broker: s.url, Heartbeat: 20 * time.Millisecond})
@@ -249,11 +249,11 @@ func TestGateway_RecordsPresence(t *testing.T) {
 		}
 		eventually(t, "connected", func() bool { return s.condition("d1", robotv1.ConditionConnected) == "True HeartbeatReceived" })
 		first.Stop()
-		eventually(t, "its silence is written", func() bool { return s.condition("d1", robotv1.ConditionConnected) == "False Unresponsive" })
+		eventually(t, "the condition is False", func() bool { return s.condition("d1", robotv1.ConditionConnected) == "False Unresponsive" })
 		s.startLegacyAgent(legacyagent.Config{RobotID: "d1", Heartbeat: 20 * time.Millisecond})
-		eventually(t, "its return is written", func() bool { return s.condition("d1", robotv1.ConditionConnected) == "True HeartbeatReceived" })
+		eventually(t, "the condition is True again", func() bool { return s.condition("d1", robotv1.ConditionConnected) == "True HeartbeatReceived" })
 	})
-	t.Run("the last will of the connection before does not hide a robot that is back", func(t *testing.T) {
+	t.Run("a late last will of the previous connection does not disconnect the robot", func(t *testing.T) {
 		s := start(t)
 		s.approveRobots()
 		r := s.startRobot(simrobot.Config{RobotID: "r1", Heartbeat: 20 * time.Millisecond})
@@ -264,10 +264,10 @@ func TestGateway_RecordsPresence(t *testing.T) {
 		}
 		eventually(t, "the will was sent", func() bool { _, n := presence.lastPayload(wire.RobotTopic("r1", wire.KindPresence)); return n == 1 })
 		seen := r.HeartbeatAcked()
-		eventually(t, "the robot speaks", func() bool { return r.HeartbeatAcked() > seen+1 })
+		eventually(t, "the next heartbeats are acknowledged", func() bool { return r.HeartbeatAcked() > seen+1 })
 		eventually(t, "it is connected", func() bool { return s.condition("r1", robotv1.ConditionConnected) == "True HeartbeatReceived" })
 		if w := s.b.robots.stateOf("r1"); w.disconnectReason != "" || !w.unconfirmedWill.IsZero() {
-			t.Errorf("word is %+v", w)
+			t.Errorf("state is %+v", w)
 		}
 	})
 }
@@ -277,15 +277,15 @@ func TestRobotState_ConfirmsLastWillAfterSilence(t *testing.T) {
 	w.recordRegistration(clock, robotv1.ProtocolV2, wire.Register{})
 	w.recordPresence(clock.Add(time.Second), wire.Presence{})
 	if w.disconnectReason != "" || w.confirmLastWill(clock.Add(30*time.Second)) {
-		t.Error("believed too early")
+		t.Error("the last will was confirmed too early")
 	}
 	silent := w
 	if !silent.confirmLastWill(clock.Add(time.Second+willConfirmAfter)) || silent.disconnectReason != robotv1.ReasonLastWill {
-		t.Error("never believed")
+		t.Error("the last will was not confirmed")
 	}
 	w.recordHeartbeat(clock.Add(30*time.Second), robotv1.ProtocolV2, wire.Heartbeat{Seq: 1})
 	if w.confirmLastWill(clock.Add(time.Hour)) {
-		t.Error("believed although the robot spoke")
+		t.Error("the last will was confirmed although the robot sent a heartbeat")
 	}
 }
 
@@ -300,7 +300,7 @@ func TestRobotPlan_WritesLastHeartbeatBeforeSilence(t *testing.T) {
 		return s.robot("r1").Status.LastHeartbeatTime.Time.Equal(last.Truncate(time.Microsecond))
 	})
 	if got := s.condition("r1", robotv1.ConditionConnected); got != "True HeartbeatReceived" {
-		t.Errorf("not before the robot is held to be gone: %s", got)
+		t.Errorf("written only after the robot was disconnected: %s", got)
 	}
 }
 
@@ -309,16 +309,16 @@ func TestSweepRobots_QueuesUnresponsiveRobotOnce(t *testing.T) {
 	for _, row := range []struct {
 		name     string
 		robot    *robotv1.Robot
-		heard    bool          // by this server, at the clock's time
+		received bool          // by this server, at the clock's time
 		listened time.Duration // how long the server has been subscribed
 		after    time.Duration
 		want     bool
 	}{
-		{name: "silent for as long as it may be", robot: newKnownRobot("Online"), heard: true, listened: time.Hour, after: offlineAfter, want: true},
-		{name: "and not before", robot: newKnownRobot("Online"), heard: true, listened: time.Hour, after: offlineAfter - 1},
-		{name: "heard by the server before alone", robot: newKnownRobot("Online"), listened: offlineAfter, after: offlineAfter, want: true},
+		{name: "no message for offlineAfter", robot: newKnownRobot("Online"), received: true, listened: time.Hour, after: offlineAfter, want: true},
+		{name: "no message for less than offlineAfter", robot: newKnownRobot("Online"), received: true, listened: time.Hour, after: offlineAfter - 1},
+		{name: "seen only by the previous server", robot: newKnownRobot("Online"), listened: offlineAfter, after: offlineAfter, want: true},
 		{name: "a server that has just started has not listened long enough", robot: newKnownRobot("Online"), listened: offlineAfter - 1, after: time.Hour},
-		{name: "that its connection broke says more", robot: newKnownRobot("Unknown", lastWill), listened: time.Hour, after: time.Hour},
+		{name: "already disconnected by its last will", robot: newKnownRobot("Unknown", lastWill), listened: time.Hour, after: time.Hour},
 		{name: "one that has never sent a message", robot: newRobot(namespace, "r1", nil, robotState{}), listened: time.Hour, after: time.Hour},
 	} {
 		b, err := New(Config{MQTTURL: "mqtt://127.0.0.1:1", OfflineAfter: offlineAfter, AllowLegacy: true, AllowAnonymous: true}, Cluster{Client: fake.NewClientBuilder().Build()}, nil, logr.Discard())
@@ -329,12 +329,12 @@ func TestSweepRobots_QueuesUnresponsiveRobotOnce(t *testing.T) {
 		b.syncedAt.Store(now.Add(-row.listened).UnixNano())
 		row.robot.ResourceVersion = "1"
 		b.objects.putRobot(row.robot)
-		if row.heard {
+		if row.received {
 			b.robots.updateState("r1", true, func(w *robotState) { *w = seenAt(0) })
 		}
 		b.sweepRobotsOnce(now)
 		if got := b.robotQueue.Len() == 1; got != row.want {
-			t.Errorf("%s: to be written %v", row.name, got)
+			t.Errorf("%s: queued: %v", row.name, got)
 			continue
 		}
 		if row.want {
@@ -342,7 +342,7 @@ func TestSweepRobots_QueuesUnresponsiveRobotOnce(t *testing.T) {
 			b.robotQueue.Done(id)
 			b.sweepRobotsOnce(now.Add(time.Second))
 			if b.robotQueue.Len() != 0 {
-				t.Errorf("%s: the next sweep writes it again", row.name)
+				t.Errorf("%s: queued again by the next sweep", row.name)
 			}
 		}
 	}
@@ -360,7 +360,7 @@ func TestGateway_HeartbeatsCauseNoWrites(t *testing.T) {
 	seen := r.HeartbeatAcked()
 	eventually(t, "100 heartbeats more", func() bool { return r.HeartbeatAcked() > seen+100 })
 	if n := s.writesTo("r1") - before; n > 0 {
-		t.Errorf("100 heartbeats cost %d writes", n)
+		t.Errorf("100 heartbeats caused %d writes", n)
 	}
 }
 
@@ -390,23 +390,23 @@ func TestGateway_DeletedRobotRegistersAgain(t *testing.T) {
 }
 
 func TestGateway_UserCreatedRobotKeepsNamespaceAndLabels(t *testing.T) {
-	made := &robotv1.Robot{
+	existing := &robotv1.Robot{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "field", Name: "r1", UID: "made"},
 		Spec:       robotv1.RobotSpec{RobotID: "r1", Labels: map[string]string{"site": "mine"}},
 	}
-	s := start(t, made)
+	s := start(t, existing)
 	s.approveRobots()
 	r := s.startRobot(simrobot.Config{RobotID: "r1", Labels: map[string]string{"site": "its", "arm": "yes"}})
 	defer r.Stop()
 	var got robotv1.Robot
-	eventually(t, "its own labels are filled in", func() bool {
-		return s.api.Get(t.Context(), client.ObjectKeyFromObject(made), &got) == nil && got.Spec.Labels["arm"] == "yes"
+	eventually(t, "the labels that the robot reports are added", func() bool {
+		return s.api.Get(t.Context(), client.ObjectKeyFromObject(existing), &got) == nil && got.Spec.Labels["arm"] == "yes"
 	})
 	if got.Spec.Labels["site"] != "mine" {
 		t.Errorf("labels %v", got.Spec.Labels)
 	}
 	if s.robot("r1") != nil {
-		t.Error("a second object was made")
+		t.Error("a second Robot was created")
 	}
 }
 
@@ -423,9 +423,9 @@ func TestGateway_ContinuesAfterRestart(t *testing.T) {
 	s.stop()
 	late := s.createTask(newBoundTask("late", "d1"))
 	s.startServer(Config{})
-	eventually(t, "what was bound meanwhile runs", func() bool { return s.state("late") == lifecycle.TaskRunning })
+	eventually(t, "the task that was bound while no server ran starts", func() bool { return s.state("late") == lifecycle.TaskRunning })
 	seen := r.HeartbeatAcked()
-	eventually(t, "heartbeats go on", func() bool { return r.HeartbeatAcked() > seen+1 })
+	eventually(t, "heartbeats are acknowledged again", func() bool { return r.HeartbeatAcked() > seen+1 })
 	runs := a.RunCounts()
 	if runs[string(td.UID)] != 1 || runs[string(late.UID)] != 1 || r.StartCounts()[string(tr.UID)] != 1 {
 		t.Errorf("runs %v, starts %v", runs, r.StartCounts())
@@ -443,11 +443,11 @@ func TestGateway_ResendsAfterBrokerRestart(t *testing.T) {
 	eventually(t, "t1 runs", func() bool { return s.state("t1") == lifecycle.TaskRunning })
 	r.LoseConnection()
 	s.stopBroker()
-	eventually(t, "the server sees it", func() bool { return s.b.mqtt.checkUp() != nil })
+	eventually(t, "the server notices the disconnect", func() bool { return s.b.mqtt.checkUp() != nil })
 	s.startBroker(strings.TrimPrefix(s.url, "mqtt://"))
-	eventually(t, "the server is back", func() bool { return s.b.mqtt.checkUp() == nil })
+	eventually(t, "the server has reconnected", func() bool { return s.b.mqtt.checkUp() == nil })
 	l := s.newListener(wire.RobotTopic("r1", wire.KindState))
-	eventually(t, "the list is back", func() bool {
+	eventually(t, "the list is published again", func() bool {
 		payload, _ := l.lastPayload(wire.RobotTopic("r1", wire.KindState))
 		list, err := wire.Decode[wire.TaskList](payload)
 		return err == nil && len(list.Refs) == 1 && list.Refs[0].UID == string(task.UID) && list.Epoch > 0
@@ -505,7 +505,7 @@ func TestGateway_InvalidMessagesDoNotAffectOthers(t *testing.T) {
 	topics := []string{
 		wire.TopicRegister, wire.TopicHeartbeat, wire.RobotTopic("r1", wire.KindRegister), wire.RobotTopic("r1", wire.KindHeartbeat),
 		wire.RobotTopic("r1", wire.KindPresence), wire.TaskTopic("r1", "x", wire.KindStatus), wire.TaskTopic("r1", "NO UID", wire.KindStatus),
-		wire.RobotTopic("No_Robot", wire.KindRegister), wire.RobotTopic("stranger", wire.KindHeartbeat), wire.TaskTopic("stranger", "x", wire.KindStatus),
+		wire.RobotTopic("No_Robot", wire.KindRegister), wire.RobotTopic("unknown", wire.KindHeartbeat), wire.TaskTopic("unknown", "x", wire.KindStatus),
 	}
 	payloads := [][]byte{
 		nil, []byte("{"), []byte("null"), []byte(`[]`), []byte(`{"robotId":"a/b"}`), []byte(`{"robotId":7}`), []byte("\x00\xff\xfe\x80"),
@@ -535,7 +535,7 @@ func TestGateway_InvalidMessagesDoNotAffectOthers(t *testing.T) {
 	}
 	for _, r := range all.Items {
 		if r.Name != "r1" && r.Name != "someone-else" {
-			t.Errorf("nonsense made a robot %q", r.Name)
+			t.Errorf("an invalid message created robot %q", r.Name)
 		}
 	}
 }
@@ -551,7 +551,7 @@ func TestTaskList_OmitsEndedAttemptOfLegacyAgentBeforeWrite(t *testing.T) {
 	task := s.createTask(newBoundTask("t1", "d1"))
 	eventually(t, "t1 completes", func() bool { return s.state("t1") == lifecycle.TaskCompleted })
 	if n := a.RunCounts()[string(task.UID)]; n != 1 {
-		t.Errorf("ran %d times: it forgets what has ended", n)
+		t.Errorf("ran %d times: a list named the ended attempt", n)
 	}
 }
 
@@ -571,11 +571,11 @@ func TestTaskList_DropsTaskThatEnds(t *testing.T) {
 				s.t.Fatal(err)
 			}
 		},
-		"it is to stop": func(s *system, _ *robotv1.Task) { s.editStatus("t1", stopping) },
+		"it is being stopped": func(s *system, _ *robotv1.Task) { s.editStatus("t1", stopping) },
 		"it has ended": func(s *system, _ *robotv1.Task) {
 			s.editStatus("t1", func(st *robotv1.TaskStatus) { st.State = "failed" })
 		},
-		"it is returned": func(s *system, _ *robotv1.Task) {
+		"it waits for a robot again": func(s *system, _ *robotv1.Task) {
 			s.editStatus("t1", func(st *robotv1.TaskStatus) { st.State = "pending" })
 		},
 	} {
@@ -610,10 +610,10 @@ func TestTaskList_RestartedLegacyAgentGetsRemainingTasks(t *testing.T) {
 	// A broker acknowledges before it delivers, so messages of the restarted agent on its new
 	// connection could overtake this one. The list still contains the task: it is held back after a
 	// burst of ends.
-	eventually(t, "the server has heard of the end", func() bool { return s.state("ends") == lifecycle.TaskCompleted })
+	eventually(t, "the server has written the end", func() bool { return s.state("ends") == lifecycle.TaskCompleted })
 	a.Restart()
-	eventually(t, "it runs again what it has not ended", func() bool { return a.RunCounts()[string(stays.UID)] == 2 })
+	eventually(t, "the agent runs the other task again", func() bool { return a.RunCounts()[string(stays.UID)] == 2 })
 	if n := a.RunCounts()[string(ends.UID)]; n != 1 {
-		t.Errorf("ran %d times: the list from before its end brought it back", n)
+		t.Errorf("ran %d times: an outdated list started it again", n)
 	}
 }

@@ -54,7 +54,7 @@ func (b *burst) expectLists(d time.Duration, want ...int) {
 }
 
 func TestTaskList_HoldsBackDuringBurstOfEnds(t *testing.T) {
-	t.Run("the one that names nothing goes out at once", func(t *testing.T) {
+	t.Run("an empty list is sent at once", func(t *testing.T) {
 		b := newBurst(t, 3)
 		for n := range 3 {
 			b.expectLists(10 * time.Millisecond)
@@ -62,7 +62,7 @@ func TestTaskList_HoldsBackDuringBurstOfEnds(t *testing.T) {
 		}
 		b.expectLists(0, 0)
 	})
-	t.Run("the one that names what goes on waits for a pause", func(t *testing.T) {
+	t.Run("a list with tasks waits for a pause", func(t *testing.T) {
 		b := newBurst(t, 3)
 		b.reportEnd(0)
 		b.expectLists(holdBackFor / 2)
@@ -70,7 +70,7 @@ func TestTaskList_HoldsBackDuringBurstOfEnds(t *testing.T) {
 		b.expectLists(holdBackFor * 3 / 4)
 		b.expectLists(holdBackFor/4, 1)
 	})
-	t.Run("ends without a pause are waited out for so long", func(t *testing.T) {
+	t.Run("without a pause the list is sent after the limit", func(t *testing.T) {
 		b := newBurst(t, 100)
 		for n := range 20 {
 			b.reportEnd(n)
@@ -80,7 +80,7 @@ func TestTaskList_HoldsBackDuringBurstOfEnds(t *testing.T) {
 		}
 		b.expectLists(holdBackLimit/20, 80)
 	})
-	t.Run("what is new does not hurry a list into the ends", func(t *testing.T) {
+	t.Run("a new task does not shorten the delay", func(t *testing.T) {
 		b := newBurst(t, 2)
 		fresh := atVersion(taskIn(lifecycle.TaskDispatching, 1), 100)
 		b.objects.deliverTask(fresh)
@@ -90,7 +90,7 @@ func TestTaskList_HoldsBackDuringBurstOfEnds(t *testing.T) {
 		b.expectLists(holdBackFor / 2)
 		b.expectLists(holdBackFor/2, 2)
 	})
-	t.Run("a delete waits for nothing", func(t *testing.T) {
+	t.Run("the list without a deleted task is sent at once", func(t *testing.T) {
 		b := newBurst(t, 3)
 		b.reportEnd(0)
 		gone := b.objects.removeTask(b.tasks[1])

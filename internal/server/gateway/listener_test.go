@@ -102,7 +102,7 @@ func (l *listener) publishTooLarge(topic string) {
 	}()
 	select {
 	case <-l.client.Done():
-	case <-time.After(patience):
-		l.t.Errorf("%s: a megabyte was taken", topic)
+	case <-time.After(waitTimeout):
+		l.t.Errorf("%s: a megabyte was accepted", topic)
 	}
 }

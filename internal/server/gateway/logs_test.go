@@ -52,8 +52,8 @@ func TestGateway_StoresLogs(t *testing.T) {
 	}})
 	defer r.Stop()
 	task := s.createTask(newBoundTask("t1", "r1"))
-	eventually(t, "the log is whole", func() bool { return s.logDone(task, 1) })
-	eventually(t, "the server says what became of it", func() bool {
+	eventually(t, "the log is complete", func() bool { return s.logDone(task, 1) })
+	eventually(t, "the log has the end of the task", func() bool {
 		_, server := s.readLog(task, 1)
 		return strings.Contains(server, "-> completed on r1: Task completed")
 	})
@@ -92,24 +92,24 @@ func TestGateway_ContinuesLogsAfterRestart(t *testing.T) {
 			return robots == want
 		})
 		s.stop()
-		more <- line + " while it was away"
+		more <- line + " while no server ran"
 		want += line + " while it was away\n"
 		s.startServer(Config{})
 	}
 	close(more)
-	eventually(t, "the log is whole", func() bool { return s.logDone(task, 1) })
+	eventually(t, "the log is complete", func() bool { return s.logDone(task, 1) })
 	if robots, _ := s.readLog(task, 1); robots != want {
 		t.Errorf("%q, not %q", robots, want)
 	}
 }
 
 // answers records the log acknowledgements to a robot.
-type answers struct {
+type ackRecorder struct {
 	mu  sync.Mutex
 	all []wire.LogAck
 }
 
-func (a *answers) last() (wire.LogAck, bool) {
+func (a *ackRecorder) last() (wire.LogAck, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.all) == 0 {
@@ -131,26 +131,26 @@ func TestLogWriter_AcceptsLogsOnlyFromTaskRobot(t *testing.T) {
 	v := newObjectIndex()
 	v.deliverTask(task)
 	caughtUp := false
-	heard := map[string]*answers{"r1": {}, "r2": {}}
+	acks := map[string]*ackRecorder{"r1": {}, "r2": {}}
 	l := &logWriter{
 		store: files, objects: v, now: time.Now, onChange: func(types.UID) {}, isGone: func() bool { return caughtUp }, onError: func(string, error) {}, m: m,
 		sendAck: func(robot string, a wire.LogAck) {
-			heard[robot].mu.Lock()
-			defer heard[robot].mu.Unlock()
-			heard[robot].all = append(heard[robot].all, a)
+			acks[robot].mu.Lock()
+			defer acks[robot].mu.Unlock()
+			acks[robot].all = append(acks[robot].all, a)
 		},
 	}
 	l.initWorkers()
 	w := l.workers[0]
-	say := func(robot, uid string, attempt int32) (wire.LogAck, bool) {
+	sendPiece := func(robot, uid string, attempt int32) (wire.LogAck, bool) {
 		t.Helper()
 		payload, _ := wire.Encode(wire.Logs{Attempt: attempt, Seq: 1, Data: []byte("hello\n")})
-		heard[robot].all = nil
+		acks[robot].all = nil
 		if err := w.writeItem(t.Context(), logItem{robot: robot, uid: types.UID(uid), payload: payload}); err != nil {
 			t.Fatal(err)
 		}
 		w.syncOnce(t.Context())
-		return heard[robot].last()
+		return acks[robot].last()
 	}
 	uid := string(task.UID)
 	for _, row := range []struct {
@@ -163,14 +163,14 @@ func TestLogWriter_AcceptsLogsOnlyFromTaskRobot(t *testing.T) {
 		{"an attempt that is unknown yet", "r1", uid, 2, false, false},
 		{"a task that is unknown yet", "r1", "7a7a", 1, false, false},
 	} {
-		a, answered := say(row.robot, row.uid, row.attempt)
+		a, answered := sendPiece(row.robot, row.uid, row.attempt)
 		if answered != row.answered || a.Done != row.done {
 			t.Errorf("%s: %+v, %v", row.name, a, answered)
 		}
 	}
 	caughtUp = true
-	if a, answered := say("r1", "7a7a", 1); !answered || !a.Done {
-		t.Errorf("a task that is gone: %+v, %v", a, answered)
+	if a, answered := sendPiece("r1", "7a7a", 1); !answered || !a.Done {
+		t.Errorf("a deleted task: %+v, %v", a, answered)
 	}
 	if c, err := files.ReadAt(t.Context(), logKey(task, 1), 0, make([]byte, 1000)); err != nil || bytes.Count(c.Data, []byte("hello")) != 1 {
 		t.Errorf("%q, %v", c.Data, err)

@@ -25,17 +25,17 @@ func (m *model) planJob() {
 	if !m.api {
 		return
 	}
-	steps := job.Plan(m.now, time.Millisecond, job.Input{Job: m.job.DeepCopy(), Groups: m.groups})
-	for _, g := range steps.Create {
-		if m.crashes("create " + g.Name) {
+	actions := job.Plan(m.now, time.Millisecond, job.Input{Job: m.job.DeepCopy(), Groups: m.groups})
+	for _, g := range actions.Create {
+		if m.managerCrashes("create " + g.Name) {
 			return
 		}
 		g.UID, g.ResourceVersion = types.UID("uid-"+g.Name), m.nextVersion()
 		m.groups[g.Spec.GroupName] = g
 	}
-	if steps.Status != nil {
-		m.note("job: %s -> %s", m.job.Status.State, steps.Status.State)
-		m.job.Status = *steps.Status
+	if actions.Status != nil {
+		m.record("job: %s -> %s", m.job.Status.State, actions.Status.State)
+		m.job.Status = *actions.Status
 	}
 }
 
@@ -44,21 +44,21 @@ func (m *model) planGroup(g *robotv1.TaskGroup) {
 	if !m.api {
 		return
 	}
-	steps := taskgroup.Plan(m.now, taskgroup.Config{}.WithDefaults(), m.groupWorld(g))
-	for _, r := range slices.Concat(steps.Complete, steps.Reserve) {
+	actions := taskgroup.Plan(m.now, taskgroup.Config{}.WithDefaults(), m.groupInput(g))
+	for _, r := range slices.Concat(actions.Complete, actions.Reserve) {
 		for _, def := range r.Tasks {
-			if m.crashes("create a task of replica " + strconv.Itoa(r.Index)) {
+			if m.managerCrashes("create a task of replica " + strconv.Itoa(r.Index)) {
 				return
 			}
 			m.createTask(g, r.Index, def)
 		}
 	}
-	if steps.Status != nil {
-		g.Status = *steps.Status
+	if actions.Status != nil {
+		g.Status = *actions.Status
 	}
 }
 
-func (m *model) groupWorld(g *robotv1.TaskGroup) taskgroup.Input {
+func (m *model) groupInput(g *robotv1.TaskGroup) taskgroup.Input {
 	w := taskgroup.Input{Group: g.DeepCopy(), Job: m.job}
 	failures := map[string]int{}
 	for _, name := range m.taskNames() {
@@ -70,8 +70,8 @@ func (m *model) groupWorld(g *robotv1.TaskGroup) taskgroup.Input {
 		for _, r := range t.Status.FailedRobots {
 			failures[r]++
 		}
-		forgiven := len(t.Status.FailedRobots) == 0
-		if r := taskcounts.PendingRequeue(m.job, g); r != nil && (taskcounts.ShouldRequeue(r, name, state) || taskcounts.ClearsFailures(r) && !forgiven) {
+		hasNoFailures := len(t.Status.FailedRobots) == 0
+		if r := taskcounts.PendingRequeue(m.job, g); r != nil && (taskcounts.ShouldRequeue(r, name, state) || taskcounts.ClearsFailures(r) && !hasNoFailures) {
 			w.RequeuesLeft++
 		}
 	}
@@ -84,7 +84,7 @@ func (m *model) groupWorld(g *robotv1.TaskGroup) taskgroup.Input {
 	for i := range w.NextIndex {
 		r := taskgroup.Replica{Index: i}
 		for _, def := range g.Spec.TaskDefinitions() {
-			if m.tasks[taskObject(i, def.Name)] == nil {
+			if m.tasks[taskName(i, def.Name)] == nil {
 				r.Tasks = append(r.Tasks, def)
 			}
 		}
@@ -93,12 +93,12 @@ func (m *model) groupWorld(g *robotv1.TaskGroup) taskgroup.Input {
 		}
 	}
 	if lifecycle.JobState(m.job.Status.State).StartsTasks() {
-		w.FailedOnBlocked = m.excused(slices.Concat(w.FailingRobots, g.Status.BlockedRobots))
+		w.FailedOnBlocked = m.countFailedOnBlocked(slices.Concat(w.FailingRobots, g.Status.BlockedRobots))
 	}
 	return w
 }
 
-func (m *model) excused(blocked []string) (n int) {
+func (m *model) countFailedOnBlocked(blocked []string) (n int) {
 	for _, t := range m.tasks {
 		failed := lifecycle.TaskState(t.Status.State) == lifecycle.TaskFailed
 		if failed && slices.ContainsFunc(t.Status.FailedRobots, func(r string) bool { return slices.Contains(blocked, r) }) {
@@ -108,7 +108,7 @@ func (m *model) excused(blocked []string) (n int) {
 	return n
 }
 
-func taskObject(index int, task string) string { return fmt.Sprintf("j-g-%d-%s", index, task) }
+func taskName(index int, task string) string { return fmt.Sprintf("j-g-%d-%s", index, task) }
 
 func replicaIndex(t *robotv1.Task) int {
 	n, _ := strconv.Atoi(t.Labels[robotv1.LabelTaskIndex])
@@ -116,7 +116,7 @@ func replicaIndex(t *robotv1.Task) int {
 }
 
 func (m *model) createTask(g *robotv1.TaskGroup, index int, def *robotv1.TaskDefinition) {
-	name := taskObject(index, def.Name)
+	name := taskName(index, def.Name)
 	if m.tasks[name] != nil {
 		return
 	}
@@ -124,7 +124,7 @@ func (m *model) createTask(g *robotv1.TaskGroup, index int, def *robotv1.TaskDef
 	if def.Daemon {
 		kind = robotv1.JobTypeService
 	}
-	m.put(&robotv1.Task{
+	m.storeTask(&robotv1.Task{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: namespace, Name: name, UID: types.UID("uid-" + name), CreationTimestamp: metav1.NewTime(m.now),
 			Labels:          map[string]string{robotv1.LabelTaskIndex: strconv.Itoa(index)},
@@ -136,11 +136,11 @@ func (m *model) createTask(g *robotv1.TaskGroup, index int, def *robotv1.TaskDef
 
 // draft is what the task controller has decided and not written yet.
 type draft struct {
-	seen  *robotv1.Task
-	steps task.Actions
+	seen    *robotv1.Task
+	actions task.Actions
 }
 
-// planTask runs the planner of the task controller. The caller writes its result with write, at
+// planTask runs the planner of the task controller. The caller writes its result with applyDraft, at
 // once or later.
 func (m *model) planTask(name string) draft {
 	t := m.tasks[name]
@@ -149,10 +149,10 @@ func (m *model) planTask(name string) draft {
 	at := t.Spec.TargetRobot
 	if state.IsActive() {
 		at = t.CurrentRobot()
-		w.EvictionReason = m.unwanted(t, at)
+		w.EvictionReason = m.evictionReason(t, at)
 	}
 	if state.IsPlaceable() {
-		w.ReservedRobot, w.Rejected = m.place(t)
+		w.ReservedRobot, w.Rejected = m.placeTask(t)
 	}
 	if state.IsPlaceable() || state == lifecycle.TaskExited {
 		for _, a := range t.Status.Attempts {
@@ -167,11 +167,11 @@ func (m *model) planTask(name string) draft {
 	for _, s := range m.siblings(t) {
 		w.Siblings = append(w.Siblings, *s.DeepCopy())
 		if state.IsTerminal() && lifecycle.TaskState(s.Status.State).IsPlaceable() && w.PendingReplicaRobot == "" {
-			w.PendingReplicaRobot, _ = m.place(s)
+			w.PendingReplicaRobot, _ = m.placeTask(s)
 		}
 	}
-	w.Robot, w.OnlineSince = m.robots[at], m.contactSince
-	w.HasCapableRobot = m.capable(t)
+	w.Robot, w.OnlineSince = m.robots[at], m.lastOnlineSince
+	w.HasCapableRobot = m.hasCapableRobot(t)
 	if o := t.Status.FindAttempt(t.Status.LostAttempt); o != nil {
 		w.LostAttemptRobot = m.robots[o.Robot]
 		w.BetterRobot = m.pick("the better robot", o.Robot, t.CurrentRobot())
@@ -179,11 +179,11 @@ func (m *model) planTask(name string) draft {
 	return draft{t, task.Plan(m.now, w)}
 }
 
-// unwanted returns why a Task must leave its robot, or the empty string.
-func (m *model) unwanted(t *robotv1.Task, at string) string {
+// evictionReason returns why a Task must leave its robot, or the empty string.
+func (m *model) evictionReason(t *robotv1.Task, at string) string {
 	switch r := m.robots[at]; {
 	case t.Spec.EvictAttempt > 0 && t.Spec.EvictAttempt == t.Status.Attempt:
-		return "its operator wants it to"
+		return "an operator has requested it"
 	case r != nil && r.Spec.Drain:
 		return "its robot is drained"
 	}
@@ -208,9 +208,9 @@ func (m *model) siblings(t *robotv1.Task) (all []*robotv1.Task) {
 	return all
 }
 
-// together places a task on, or else near, the robot of the other tasks of its replica that run,
+// constrainToSiblings places a task on, or else near, the robot of the other tasks of its replica that run,
 // wait or have completed.
-func (m *model) together(t *robotv1.Task, d *placement.Demand) {
+func (m *model) constrainToSiblings(t *robotv1.Task, d *placement.Demand) {
 	var on []string
 	for _, s := range m.siblings(t) {
 		switch state := lifecycle.TaskState(s.Status.State).OrPending(); {
@@ -228,28 +228,28 @@ func (m *model) together(t *robotv1.Task, d *placement.Demand) {
 		d.Robot = on[0]
 	case len(on) > 1:
 		d.Near = on
-	case m.seats[replicaIndex(t)] != "":
-		d.Near = []string{m.seats[replicaIndex(t)]}
+	case m.replicaRobots[replicaIndex(t)] != "":
+		d.Near = []string{m.replicaRobots[replicaIndex(t)]}
 	}
 }
 
-// place finds a robot for one Task.
-func (m *model) place(t *robotv1.Task) (seat string, rejected *placement.Diagnosis) {
+// placeTask finds a robot for one Task.
+func (m *model) placeTask(t *robotv1.Task) (robot string, rejected *placement.Diagnosis) {
 	d := placement.Demand{Tasks: []placement.Task{apiconv.TaskOf(t)}, Failed: slices.Clone(t.Status.FailedRobots)}
 	if o := t.Status.FindAttempt(t.Status.LostAttempt); o != nil {
 		d.Failed = append(d.Failed, o.Robot)
 	}
 	d.Rules = &placement.Rules{Blocked: m.groups["g"].Status.BlockedRobots}
-	m.together(t, &d)
-	decided := placement.Decide(placement.Snapshot{Robots: m.offers(), Demands: []placement.Demand{d}})
+	m.constrainToSiblings(t, &d)
+	decided := placement.Decide(placement.Snapshot{Robots: m.placementRobots(), Demands: []placement.Demand{d}})
 	for _, b := range decided.Bind {
-		m.seats[replicaIndex(t)] = b.Robot
+		m.replicaRobots[replicaIndex(t)] = b.Robot
 		return b.Robot, nil
 	}
 	return "", decided.Rejected[d.Name()]
 }
 
-func (m *model) capable(t *robotv1.Task) bool {
+func (m *model) hasCapableRobot(t *robotv1.Task) bool {
 	failed := slices.Clone(t.Status.FailedRobots)
 	if lifecycle.TaskState(t.Status.State) == lifecycle.TaskExited {
 		failed = append(failed, t.CurrentRobot())
@@ -267,10 +267,10 @@ func (m *model) capable(t *robotv1.Task) bool {
 		Tasks: []placement.Task{apiconv.TaskOf(t)}, Failed: failed,
 		Rules: &placement.Rules{Blocked: m.groups["g"].Status.BlockedRobots},
 	}
-	return placement.CanAnyRun(&d, m.offers())
+	return placement.CanAnyRun(&d, m.placementRobots())
 }
 
-func (m *model) offers() (all []placement.Robot) {
+func (m *model) placementRobots() (all []placement.Robot) {
 	for _, id := range m.robotIDs() {
 		r := apiconv.RobotFrom(m.robots[id])
 		for _, t := range m.tasks {
@@ -283,36 +283,36 @@ func (m *model) offers() (all []placement.Robot) {
 	return all
 }
 
-// write applies a draft, each write on the result of the previous one. The manager may crash
+// applyDraft writes a draft, each write on the result of the previous one. The manager may crash
 // between any two.
-func (m *model) write(d draft) {
+func (m *model) applyDraft(d draft) {
 	t := d.seen
-	place := func(to *task.RobotBinding) bool {
+	bindTask := func(to *task.RobotBinding) bool {
 		if to == nil {
 			return true
 		}
 		next := t.DeepCopy()
 		next.Spec.TargetRobot = to.TargetRobot
 		t, _ = m.writeTask(t, next)
-		return t != nil && !m.crashes("write more of "+next.Name)
+		return t != nil && !m.managerCrashes("write more of "+next.Name)
 	}
-	if d.steps.RejectedSignal != "" {
-		m.t.Fatalf("%s: the manager sent %s in state %s", t.Name, d.steps.RejectedSignal, t.Status.State)
+	if d.actions.RejectedSignal != "" {
+		m.t.Fatalf("%s: the manager sent %s in state %s", t.Name, d.actions.RejectedSignal, t.Status.State)
 	}
-	if !place(d.steps.Bind) {
+	if !bindTask(d.actions.Bind) {
 		return
 	}
-	if d.steps.Status != nil {
+	if d.actions.Status != nil {
 		next := t.DeepCopy()
-		next.Status = *d.steps.Status
-		for _, why := range d.steps.Reasons {
-			m.note("%s %s", t.Name, why)
+		next.Status = *d.actions.Status
+		for _, why := range d.actions.Reasons {
+			m.record("%s %s", t.Name, why)
 		}
-		if t, _ = m.writeTask(t, next); t == nil || m.crashes("write more of "+next.Name) {
+		if t, _ = m.writeTask(t, next); t == nil || m.managerCrashes("write more of "+next.Name) {
 			return
 		}
 	}
-	place(d.steps.Rebind)
+	bindTask(d.actions.Rebind)
 }
 
 // planRobot runs the robot controller once.
@@ -320,25 +320,25 @@ func (m *model) planRobot(id string) {
 	if !m.api {
 		return
 	}
-	steps := robot.Plan(m.now, robot.Config{OfflineAfter: m.offlineAfter}.WithDefaults(), robot.Input{Robot: m.robots[id].DeepCopy(), Robots: len(m.robots)})
-	if steps.Status != nil {
+	actions := robot.Plan(m.now, robot.Config{OfflineAfter: m.offlineAfter}.WithDefaults(), robot.Input{Robot: m.robots[id].DeepCopy(), Robots: len(m.robots)})
+	if actions.Status != nil {
 		was := m.robots[id].Status.Phase
-		m.writeRobot(id, *steps.Status)
+		m.writeRobot(id, *actions.Status)
 		if now := m.robots[id].Status.Phase; now != was {
-			m.note("robot %s is %s", id, now)
+			m.record("robot %s is %s", id, now)
 		}
 	}
-	m.contactSince = m.since()
+	m.lastOnlineSince = m.onlineSince()
 }
 
-// since returns the time since when a robot has been connected.
-func (m *model) since() time.Time {
+// onlineSince returns the time since when a robot has been connected.
+func (m *model) onlineSince() time.Time {
 	for _, r := range m.robots {
 		if lifecycle.ParseRobotPhase(r.Status.Phase) == lifecycle.RobotOnline {
-			if m.contactSince.IsZero() {
+			if m.lastOnlineSince.IsZero() {
 				return m.now
 			}
-			return m.contactSince
+			return m.lastOnlineSince
 		}
 	}
 	return time.Time{}

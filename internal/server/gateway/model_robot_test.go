@@ -36,15 +36,15 @@ type modelRobot struct {
 }
 
 type modelRun struct {
-	attempt int32
-	said    wire.Dispatch
-	started time.Time
+	attempt  int32
+	dispatch wire.Dispatch
+	started  time.Time
 }
 
 // heartbeatAck acknowledges the heartbeat that was sent at this time.
 type heartbeatAck struct{ sent time.Time }
 
-func (r *modelRobot) report(uid string, attempt int32, s wire.Status) {
+func (r *modelRobot) queueReport(uid string, attempt int32, s wire.Status) {
 	r.seq++
 	s.TaskUID, s.Attempt, s.Seq, s.UpdatedAt = uid, attempt, r.seq, r.m.now
 	r.unacked[attemptID{uid, attempt}] = s
@@ -77,13 +77,13 @@ func (r *modelRobot) disconnect() {
 	r.up, r.inbox = false, nil
 }
 
-// take processes one message.
-func (r *modelRobot) take(message any) {
+// receive processes one message.
+func (r *modelRobot) receive(message any) {
 	switch message := message.(type) {
 	case wire.Dispatch:
-		r.dispatch(message)
+		r.applyDispatch(message)
 	case wire.TaskList:
-		r.list(message)
+		r.applyList(message)
 	case wire.TaskAck:
 		id := attemptID{message.UID, message.Attempt}
 		if s, ok := r.unacked[id]; ok && s.Seq <= message.Seq {
@@ -96,58 +96,58 @@ func (r *modelRobot) take(message any) {
 	}
 }
 
-func (r *modelRobot) dispatch(d wire.Dispatch) {
+func (r *modelRobot) applyDispatch(d wire.Dispatch) {
 	uid := d.Task.Metadata.UID
 	run := r.live[uid]
 	switch {
 	case d.Action == wire.ActionDelete:
 		if run != nil && d.Attempt >= run.attempt {
-			r.end(uid, wire.ReasonStopped, 143)
+			r.endRun(uid, wire.ReasonStopped, 143)
 		} else if run == nil {
-			r.conclude(d)
+			r.concludeAttempt(d)
 		}
 	case run != nil && d.Attempt == run.attempt:
-		if d.Epoch >= run.said.Epoch {
-			run.said = d
+		if d.Epoch >= run.dispatch.Epoch {
+			run.dispatch = d
 		}
-		r.report(uid, run.attempt, wire.Status{State: wire.ReportRunning, StartedAt: &run.started})
-	case d.Attempt <= r.latest(uid):
+		r.queueReport(uid, run.attempt, wire.Status{State: wire.ReportRunning, StartedAt: &run.started})
+	case d.Attempt <= r.latestAttempt(uid):
 		if end := r.ends[attemptID{uid, d.Attempt}]; end != nil {
-			r.report(uid, d.Attempt, *end)
+			r.queueReport(uid, d.Attempt, *end)
 		} else {
-			r.refuse(d, wire.ReasonSuperseded)
+			r.refuseAttempt(d, wire.ReasonSuperseded)
 		}
 	default:
 		if run != nil {
-			r.end(uid, wire.ReasonSuperseded, 143)
+			r.endRun(uid, wire.ReasonSuperseded, 143)
 		}
-		r.accept(d)
+		r.startAttempt(d)
 	}
 }
 
-func (r *modelRobot) accept(d wire.Dispatch) {
+func (r *modelRobot) startAttempt(d wire.Dispatch) {
 	if d.Started {
-		r.refuse(d, wire.ReasonAgentRestarted)
+		r.refuseAttempt(d, wire.ReasonAgentRestarted)
 		return
 	}
 	if r.isPastDeadline(0) {
 		return // a dispatch may have been in flight for longer than the self-stop deadline
 	}
 	uid := d.Task.Metadata.UID
-	r.m.startsOn(r.id, attemptID{uid, d.Attempt})
+	r.m.recordStart(r.id, attemptID{uid, d.Attempt})
 	r.ends[attemptID{uid, d.Attempt}] = nil
-	r.live[uid] = &modelRun{attempt: d.Attempt, said: d, started: r.m.now}
-	r.report(uid, d.Attempt, wire.Status{State: wire.ReportRunning, StartedAt: &r.live[uid].started})
+	r.live[uid] = &modelRun{attempt: d.Attempt, dispatch: d, started: r.m.now}
+	r.queueReport(uid, d.Attempt, wire.Status{State: wire.ReportRunning, StartedAt: &r.live[uid].started})
 }
 
-func (r *modelRobot) refuse(d wire.Dispatch, reason string) {
+func (r *modelRobot) refuseAttempt(d wire.Dispatch, reason string) {
 	s := wire.Status{State: wire.ReportFailed, ExitCode: -1, Reason: reason}
 	r.ends[attemptID{d.Task.Metadata.UID, d.Attempt}] = &s
-	r.report(d.Task.Metadata.UID, d.Attempt, s)
+	r.queueReport(d.Task.Metadata.UID, d.Attempt, s)
 }
 
-// latest returns the latest attempt of a task that the robot has seen.
-func (r *modelRobot) latest(uid string) (last int32) {
+// latestAttempt returns the latest attempt of a task that the robot has seen.
+func (r *modelRobot) latestAttempt(uid string) (last int32) {
 	for id := range r.ends {
 		if id.uid == uid {
 			last = max(last, id.attempt)
@@ -156,7 +156,7 @@ func (r *modelRobot) latest(uid string) (last int32) {
 	return last
 }
 
-func (r *modelRobot) list(l wire.TaskList) {
+func (r *modelRobot) applyList(l wire.TaskList) {
 	if l.Epoch < r.listed.Epoch {
 		return
 	}
@@ -168,37 +168,37 @@ func (r *modelRobot) list(l wire.TaskList) {
 		run := r.live[ref.UID]
 		switch end, known := r.ends[id]; {
 		case ref.Started && !known:
-			r.refuse(wire.Dispatch{Attempt: ref.Attempt, Task: wire.Task{Metadata: wire.TaskMeta{UID: ref.UID}}}, wire.ReasonAgentRestarted)
+			r.refuseAttempt(wire.Dispatch{Attempt: ref.Attempt, Task: wire.Task{Metadata: wire.TaskMeta{UID: ref.UID}}}, wire.ReasonAgentRestarted)
 		case ref.Query && end != nil:
-			r.report(ref.UID, ref.Attempt, *end)
+			r.queueReport(ref.UID, ref.Attempt, *end)
 		case ref.Query && run != nil && run.attempt == ref.Attempt:
-			r.report(ref.UID, ref.Attempt, wire.Status{State: wire.ReportRunning, StartedAt: &run.started})
+			r.queueReport(ref.UID, ref.Attempt, wire.Status{State: wire.ReportRunning, StartedAt: &run.started})
 		}
 	}
 	for _, uid := range slices.Sorted(maps.Keys(r.live)) {
-		if run := r.live[uid]; run.said.Epoch <= l.Epoch && !named[attemptID{uid, run.attempt}] {
-			r.end(uid, wire.ReasonStopped, 143)
+		if run := r.live[uid]; run.dispatch.Epoch <= l.Epoch && !named[attemptID{uid, run.attempt}] {
+			r.endRun(uid, wire.ReasonStopped, 143)
 		}
 	}
 	for _, ref := range l.Canceled {
 		if run := r.live[ref.UID]; run == nil || run.attempt != ref.Attempt {
-			r.conclude(wire.Dispatch{Attempt: ref.Attempt, Task: wire.Task{Metadata: wire.TaskMeta{UID: ref.UID}}})
+			r.concludeAttempt(wire.Dispatch{Attempt: ref.Attempt, Task: wire.Task{Metadata: wire.TaskMeta{UID: ref.UID}}})
 		}
 	}
 }
 
-// conclude reports the end of an attempt that does not run and must not start.
-func (r *modelRobot) conclude(d wire.Dispatch) {
+// concludeAttempt reports the end of an attempt that does not run and must not start.
+func (r *modelRobot) concludeAttempt(d wire.Dispatch) {
 	id := attemptID{d.Task.Metadata.UID, d.Attempt}
 	if end := r.ends[id]; end != nil {
-		r.report(id.uid, id.attempt, *end)
+		r.queueReport(id.uid, id.attempt, *end)
 		return
 	}
-	r.refuse(d, wire.ReasonStopped)
+	r.refuseAttempt(d, wire.ReasonStopped)
 }
 
-// end ends the running attempt of a task immediately.
-func (r *modelRobot) end(uid, reason string, code int32) {
+// endRun ends the running attempt of a task immediately.
+func (r *modelRobot) endRun(uid, reason string, code int32) {
 	run := r.live[uid]
 	delete(r.live, uid)
 	s := wire.Status{State: wire.ReportFailed, ExitCode: code, Reason: reason, StartedAt: &run.started}
@@ -209,13 +209,13 @@ func (r *modelRobot) end(uid, reason string, code int32) {
 	at := r.m.now
 	s.FinishedAt = &at
 	r.ends[attemptID{uid, run.attempt}] = &s
-	r.report(uid, run.attempt, s)
+	r.queueReport(uid, run.attempt, s)
 }
 
-// crash kills and restarts the agent: running attempts are stopped, and the journal has the others.
-func (r *modelRobot) crash() {
+// restart kills and restarts the agent: running attempts are stopped, and the journal has the others.
+func (r *modelRobot) restart() {
 	for _, uid := range slices.Sorted(maps.Keys(r.live)) {
-		r.end(uid, wire.ReasonAgentRestarted, -1)
+		r.endRun(uid, wire.ReasonAgentRestarted, -1)
 	}
 	r.listed = wire.TaskList{}
 	if r.up {
@@ -224,8 +224,8 @@ func (r *modelRobot) crash() {
 	}
 }
 
-// beat sends a heartbeat.
-func (r *modelRobot) beat() {
+// sendHeartbeat sends a heartbeat.
+func (r *modelRobot) sendHeartbeat() {
 	if r.up {
 		r.m.server.receiveHeartbeat(r.id, heartbeatAck{sent: r.m.now})
 	}
@@ -238,7 +238,7 @@ func (r *modelRobot) stopExpiredTasks() {
 		return
 	}
 	for _, uid := range slices.Sorted(maps.Keys(r.live)) {
-		r.end(uid, wire.ReasonStopped, 143)
+		r.endRun(uid, wire.ReasonStopped, 143)
 	}
 }
 

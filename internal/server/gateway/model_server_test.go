@@ -21,13 +21,13 @@ type modelServer struct {
 	objects  *objectIndex
 	lists    *taskLists
 	downlink *downlink
-	words    *robotStates
-	// news are the objects that the watch has not delivered yet.
-	news []*robotv1.Task
+	states   *robotStates
+	// changes are the objects that the watch has not delivered yet.
+	changes []*robotv1.Task
 }
 
 func (m *model) startServer() {
-	s := &modelServer{m: m, up: true, objects: newObjectIndex(), words: newRobotStates(false)}
+	s := &modelServer{m: m, up: true, objects: newObjectIndex(), states: newRobotStates(false)}
 	m.server = s
 	now := func() time.Time { return m.now }
 	connected := func() int64 { return 1 }
@@ -72,17 +72,17 @@ func (s *modelServer) publish(_ int64, robotID string, k wire.Kind, payload []by
 	if err != nil {
 		s.m.t.Fatalf("%s: %v", k, err)
 	}
-	s.m.send(robotID, message)
+	s.m.sendToRobot(robotID, message)
 	return true
 }
 
 // deliver delivers the next watch event to the server.
 func (s *modelServer) deliver() {
-	if len(s.news) == 0 || !s.m.api {
+	if len(s.changes) == 0 || !s.m.api {
 		return
 	}
-	t := s.news[0]
-	s.news = s.news[1:]
+	t := s.changes[0]
+	s.changes = s.changes[1:]
 	if old, fresh := s.objects.deliverTask(t); fresh {
 		s.lists.onTaskChanged(old, t)
 		s.downlink.onTaskChanged(t.UID)
@@ -102,12 +102,12 @@ func (s *modelServer) sendDue() {
 // answerRegistration handles the registration of a robot that has reconnected.
 func (s *modelServer) answerRegistration(id string) {
 	if list, ok := s.m.retained[id]; ok {
-		s.m.send(id, list) // sent by the broker for its subscription
+		s.m.sendToRobot(id, list) // sent by the broker for its subscription
 	}
 	if !s.up {
 		return
 	}
-	s.words.updateState(id, true, func(w *robotState) {
+	s.states.updateState(id, true, func(w *robotState) {
 		w.recordRegistration(s.m.now, robotv1.ProtocolV2, wire.Register{})
 		w.awaitsResponse = false
 	})
@@ -122,42 +122,42 @@ func (s *modelServer) receiveHeartbeat(id string, ack heartbeatAck) {
 	if !s.up {
 		return
 	}
-	s.words.updateState(id, true, func(w *robotState) { w.recordHeartbeat(s.m.now, robotv1.ProtocolV2, wire.Heartbeat{Seq: 1}) })
+	s.states.updateState(id, true, func(w *robotState) { w.recordHeartbeat(s.m.now, robotv1.ProtocolV2, wire.Heartbeat{Seq: 1}) })
 	s.sync(id)
-	if coversHeartbeat(s.m.robots[id].Status, s.words.stateOf(id).lastSeen) {
-		s.m.send(id, ack)
+	if coversHeartbeat(s.m.robots[id].Status, s.states.stateOf(id).lastSeen) {
+		s.m.sendToRobot(id, ack)
 	}
 }
 
 // receiveWill records that a connection broke.
 func (s *modelServer) receiveWill(id string) {
 	if s.up {
-		s.words.updateState(id, true, func(w *robotState) { w.disconnectReason = robotv1.ReasonLastWill })
+		s.states.updateState(id, true, func(w *robotState) { w.disconnectReason = robotv1.ReasonLastWill })
 		s.sync(id)
 	}
 }
 
 func (s *modelServer) sync(id string) {
-	steps := planRobot(s.m.now, id, s.words.stateOf(id), s.m.robots[id], s.m.offlineAfter)
-	if steps.status != nil && s.m.api {
-		for i := range steps.status.Conditions {
-			c := &steps.status.Conditions[i]
+	actions := planRobot(s.m.now, id, s.states.stateOf(id), s.m.robots[id], s.m.offlineAfter)
+	if actions.status != nil && s.m.api {
+		for i := range actions.status.Conditions {
+			c := &actions.status.Conditions[i]
 			if was := meta.FindStatusCondition(s.m.robots[id].Status.Conditions, c.Type); was == nil || was.Status != c.Status {
 				c.LastTransitionTime = metav1.NewTime(s.m.now) // the model has its own clock
 			}
 		}
-		s.m.writeRobot(id, *steps.status)
+		s.m.writeRobot(id, *actions.status)
 		s.objects.putRobot(s.m.robots[id])
 	}
 }
 
 // receiveReport applies one report and writes the result.
-func (s *modelServer) receiveReport(said modelReport) {
-	t := s.objects.task(types.UID(said.TaskUID))
+func (s *modelServer) receiveReport(m modelReport) {
+	t := s.objects.task(types.UID(m.TaskUID))
 	if !s.up || t == nil {
 		return
 	}
-	r := report{robot: said.robot, uid: t.UID, attempt: said.Attempt, Status: said.Status}
+	r := report{robot: m.robot, uid: t.UID, attempt: m.Attempt, Status: m.Status}
 	for {
 		v := applyReport(s.m.now, t, r)
 		if v.status == nil {
@@ -184,7 +184,7 @@ func (s *modelServer) receiveReport(said modelReport) {
 func (s *modelServer) settle(r report, v reportOutcome) {
 	s.downlink.recordAnswer(r)
 	if v.ack {
-		s.m.send(r.robot, wire.TaskAck{UID: string(r.uid), Attempt: r.attempt, Seq: r.Seq})
+		s.m.sendToRobot(r.robot, wire.TaskAck{UID: string(r.uid), Attempt: r.attempt, Seq: r.Seq})
 	}
 }
 

@@ -30,21 +30,21 @@ type model struct {
 	tasks   map[string]*robotv1.Task
 	robots  map[string]*robotv1.Robot
 	// api is set while the API server is up.
-	api          bool
-	offlineAfter time.Duration
-	contactSince time.Time
-	drafts       []draft
+	api             bool
+	offlineAfter    time.Duration
+	lastOnlineSince time.Time
+	drafts          []draft
 
 	server   *modelServer
 	agents   map[string]*modelRobot
 	uplink   []modelReport
 	retained map[string]any // task lists, by robot
 
-	started map[attemptID]string // the robot that started the attempt
-	done    map[string]bool      // by robot and UID: the init task has done its part there
-	seats   map[int]string       // by replica: the robot where its tasks wait for each other
-	healed  bool                 // no more failures
-	said    []string
+	started       map[attemptID]string // the robot that started the attempt
+	done          map[string]bool      // by robot and UID: the init task has done its part there
+	replicaRobots map[int]string       // by replica: the robot where its tasks wait for each other
+	failuresOff   bool                 // no more failures
+	history       []string
 }
 
 // modelReport is a robot's report in flight to the server.
@@ -59,10 +59,10 @@ func TestNoJobIsStuckAndNothingRunsTwice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newModel(t)
 		for range rapid.IntRange(20, 200).Draw(t, "events") {
-			m.event()
+			m.runEvent()
 			m.checkInvariants()
 		}
-		m.heal()
+		m.settleWithoutFailures()
 	})
 }
 
@@ -71,7 +71,7 @@ func newModel(t *rapid.T) *model {
 		t: t, now: clock, api: true, offlineAfter: 5 * time.Minute,
 		groups: map[string]*robotv1.TaskGroup{}, tasks: map[string]*robotv1.Task{}, robots: map[string]*robotv1.Robot{},
 		agents: map[string]*modelRobot{}, retained: map[string]any{}, started: map[attemptID]string{},
-		done: map[string]bool{}, seats: map[int]string{},
+		done: map[string]bool{}, replicaRobots: map[int]string{},
 	}
 	m.job = drawJob(t)
 	for i := range rapid.IntRange(2, 3).Draw(t, "robots") {
@@ -96,7 +96,7 @@ func drawJob(t *rapid.T) *robotv1.Job {
 		LostAfter: robotv1.NewDuration(rapid.SampledFrom([]time.Duration{time.Minute, 5 * time.Minute}).Draw(t, "lostAfter")),
 		Reconcile: rapid.SampledFrom([]string{robotv1.ReconcileKeepOriginal, robotv1.ReconcileKeepReplacement, robotv1.ReconcileLongestRunning, robotv1.ReconcileBestScore}).Draw(t, "reconcile"),
 	}
-	if rapid.Bool().Draw(t, "fenced") {
+	if rapid.Bool().Draw(t, "stops itself") {
 		d.StopOnRobotAfter = robotv1.NewDuration(rapid.SampledFrom([]time.Duration{2 * time.Minute, 10 * time.Minute}).Draw(t, "stopOnRobotAfter"))
 	}
 	if rapid.IntRange(0, 4).Draw(t, "replaces") == 0 {
@@ -108,7 +108,7 @@ func drawJob(t *rapid.T) *robotv1.Job {
 		def.Tasks = append(def.Tasks, robotv1.TaskDefinition{Name: "b", Driver: "exec"})
 	}
 	for _, name := range []string{"init", "side", "last"} {
-		if rapid.IntRange(0, 2).Draw(t, name+" comes before them") == 0 {
+		if rapid.IntRange(0, 2).Draw(t, name+" is an init task") == 0 {
 			def.InitTasks = append(def.InitTasks, robotv1.TaskDefinition{Name: name, Driver: "exec", Daemon: name == "side"})
 		}
 	}
@@ -129,34 +129,34 @@ func drawJob(t *rapid.T) *robotv1.Job {
 	}
 }
 
-// event runs one random event.
-func (m *model) event() {
+// runEvent runs one random event.
+func (m *model) runEvent() {
 	events := map[string]func(){
-		"job":        m.planJob,
-		"group":      func() { m.each(m.groups, m.planGroup) },
-		"task":       func() { m.oneTask(func(n string) { m.write(m.planTask(n)) }) },
-		"task late":  func() { m.oneTask(func(n string) { m.drafts = append(m.drafts, m.planTask(n)) }) },
-		"write late": m.writeLate,
-		"all tasks":  m.planTasks,
-		"watch":      m.server.deliver,
-		"speak":      m.server.sendDue,
-		"to robot":   m.toRobot,
-		"to server":  m.toServer,
-		"time":       func() { m.pass(time.Duration(rapid.IntRange(1, 30).Draw(m.t, "ticks")) * tick) },
-		"end":        m.endOne,
-		"repeat":     func() { m.oneRobot(func(r *modelRobot) { r.resendReports() }) },
-		"cut":        func() { m.oneRobot(m.cut) },
-		"connect":    func() { m.oneRobot(m.connect) },
-		"crash":      func() { m.oneRobot((*modelRobot).crash) },
-		"wish":       m.requestAction,
-		"server":     m.restartServer,
-		"api":        func() { m.api = !m.api },
-		"away":       func() { m.oneRobot(m.away) },
-		"anew":       m.cancelAndRequeue,
+		"job":                    m.planJob,
+		"group":                  func() { m.forEachGroup(m.groups, m.planGroup) },
+		"task":                   func() { m.withOneTask(func(n string) { m.applyDraft(m.planTask(n)) }) },
+		"task late":              func() { m.withOneTask(func(n string) { m.drafts = append(m.drafts, m.planTask(n)) }) },
+		"write late":             m.applyOldestDraft,
+		"all tasks":              m.planTasks,
+		"watch":                  m.server.deliver,
+		"send due":               m.server.sendDue,
+		"to robot":               m.deliverToRobot,
+		"to server":              m.deliverToServer,
+		"time":                   func() { m.passTime(time.Duration(rapid.IntRange(1, 30).Draw(m.t, "ticks")) * tick) },
+		"end":                    m.endProcess,
+		"repeat":                 func() { m.withOneRobot(func(r *modelRobot) { r.resendReports() }) },
+		"disconnect":             func() { m.withOneRobot(m.disconnect) },
+		"connect":                func() { m.withOneRobot(m.connect) },
+		"crash":                  func() { m.withOneRobot((*modelRobot).restart) },
+		"action":                 m.requestAction,
+		"server":                 m.restartServer,
+		"api":                    func() { m.api = !m.api },
+		"disconnect for minutes": func() { m.withOneRobot(m.disconnectForMinutes) },
+		"cancel and requeue":     m.cancelAndRequeue,
 	}
 	// Events that make progress are drawn more often than failures.
 	names := slices.Sorted(maps.Keys(events))
-	names = append(names, "job", "group", "all tasks", "all tasks", "watch", "watch", "speak", "speak", "to robot", "to robot", "to robot", "to server", "to server", "time", "end")
+	names = append(names, "job", "group", "all tasks", "all tasks", "watch", "watch", "send due", "send due", "to robot", "to robot", "to robot", "to server", "to server", "time", "end")
 	if !m.api || !m.server.up { // an outage lasts, but not most of the time
 		names = append(names, "api", "api", "api", "server", "server", "server")
 	}
@@ -172,18 +172,18 @@ func (m *model) checkInvariants() {
 	for _, id := range m.robotIDs() {
 		for uid := range m.agents[id].live {
 			if other, twice := runs[uid]; twice {
-				m.fail("%s runs on %s and %s at the same time, though robots stop it by themselves", uid, other, id)
+				m.failWithHistory("%s runs on %s and %s at the same time although stopOnRobotAfter is set", uid, other, id)
 			}
 			runs[uid] = id
 		}
 	}
 }
 
-// startsOn records that a robot starts an attempt, which must happen only once.
-func (m *model) startsOn(robot string, id attemptID) {
-	m.note("%s starts attempt %d of %s", robot, id.attempt, id.uid)
+// recordStart records that a robot starts an attempt, which must happen only once.
+func (m *model) recordStart(robot string, id attemptID) {
+	m.record("%s starts attempt %d of %s", robot, id.attempt, id.uid)
 	if other, twice := m.started[id]; twice {
-		m.fail("attempt %d of %s is started on %s after it was on %s", id.attempt, id.uid, robot, other)
+		m.failWithHistory("attempt %d of %s is started on %s after it was started on %s", id.attempt, id.uid, robot, other)
 	}
 	m.started[id] = robot
 	m.checkInitTasks(robot, id.uid)
@@ -194,12 +194,12 @@ func (m *model) startsOn(robot string, id attemptID) {
 func (m *model) checkInitTasks(robot, uid string) {
 	t := m.tasks[strings.TrimPrefix(uid, "uid-")]
 	for _, def := range m.groups["g"].Spec.InitTasks {
-		before := "uid-" + taskObject(replicaIndex(t), def.Name)
+		before := "uid-" + taskName(replicaIndex(t), def.Name)
 		if before == uid {
 			break
 		}
 		if !m.done[robot+"/"+before] {
-			m.fail("%s starts on %s before init task %s", uid, robot, before)
+			m.failWithHistory("%s starts on %s before init task %s", uid, robot, before)
 		}
 	}
 	if t.Spec.Daemon {
@@ -207,37 +207,37 @@ func (m *model) checkInitTasks(robot, uid string) {
 	}
 }
 
-func (m *model) note(format string, args ...any) {
-	m.said = append(m.said, m.now.Format("15:04:05 ")+fmt.Sprintf(format, args...))
+func (m *model) record(format string, args ...any) {
+	m.history = append(m.history, m.now.Format("15:04:05 ")+fmt.Sprintf(format, args...))
 }
 
-func (m *model) fail(format string, args ...any) {
-	m.t.Fatalf("%s\n%s", fmt.Sprintf(format, args...), strings.Join(m.said, "\n"))
+func (m *model) failWithHistory(format string, args ...any) {
+	m.t.Fatalf("%s\n%s", fmt.Sprintf(format, args...), strings.Join(m.history, "\n"))
 }
 
-// crashes reports whether the manager crashes now. It restarts at once; all its state is in the API
+// managerCrashes reports whether the manager crashes now. It restarts at once; all its state is in the API
 // server.
-func (m *model) crashes(before string) bool {
-	if m.healed || rapid.IntRange(0, 9).Draw(m.t, "crash") > 0 {
+func (m *model) managerCrashes(before string) bool {
+	if m.failuresOff || rapid.IntRange(0, 9).Draw(m.t, "crash") > 0 {
 		return false
 	}
-	m.note("the manager dies before it can %s", before)
-	m.drafts, m.contactSince = nil, time.Time{}
-	m.contactSince = m.since()
+	m.record("the manager crashes before it can %s", before)
+	m.drafts, m.lastOnlineSince = nil, time.Time{}
+	m.lastOnlineSince = m.onlineSince()
 	return true
 }
 
 // tick is the time between two checks of timeouts.
 const tick = 5 * time.Second
 
-// pass advances the time: heartbeats are sent, and self-stop deadlines pass.
-func (m *model) pass(d time.Duration) {
+// passTime advances the time: heartbeats are sent, and self-stop deadlines pass.
+func (m *model) passTime(d time.Duration) {
 	for end := m.now.Add(d); m.now.Before(end); {
 		m.now = m.now.Add(tick)
 		for _, id := range m.robotIDs() {
 			m.agents[id].stopExpiredTasks()
 			if m.now.Sub(clock)%(30*time.Second) == 0 {
-				m.agents[id].beat()
+				m.agents[id].sendHeartbeat()
 			}
 			m.planRobot(id)
 		}
@@ -249,21 +249,21 @@ func (m *model) robotIDs() []string { return slices.Sorted(maps.Keys(m.robots)) 
 func (m *model) taskNames() []string { return slices.Sorted(maps.Keys(m.tasks)) }
 
 func (m *model) pick(what string, from ...string) string {
-	if m.healed {
+	if m.failuresOff {
 		return from[0]
 	}
 	return rapid.SampledFrom(from).Draw(m.t, what)
 }
 
-func (m *model) oneTask(do func(name string)) {
+func (m *model) withOneTask(do func(name string)) {
 	if names := m.taskNames(); len(names) > 0 {
 		do(m.pick("task", names...))
 	}
 }
 
-func (m *model) oneRobot(do func(*modelRobot)) { do(m.agents[m.pick("robot", m.robotIDs()...)]) }
+func (m *model) withOneRobot(do func(*modelRobot)) { do(m.agents[m.pick("robot", m.robotIDs()...)]) }
 
-func (m *model) each(groups map[string]*robotv1.TaskGroup, do func(*robotv1.TaskGroup)) {
+func (m *model) forEachGroup(groups map[string]*robotv1.TaskGroup, do func(*robotv1.TaskGroup)) {
 	for _, name := range slices.Sorted(maps.Keys(groups)) {
 		do(groups[name])
 	}
@@ -271,57 +271,57 @@ func (m *model) each(groups map[string]*robotv1.TaskGroup, do func(*robotv1.Task
 
 func (m *model) planTasks() {
 	for _, name := range m.taskNames() {
-		m.write(m.planTask(name))
+		m.applyDraft(m.planTask(name))
 	}
 }
 
-// writeLate applies a draft that was decided earlier.
-func (m *model) writeLate() {
+// applyOldestDraft writes the result of an earlier plan.
+func (m *model) applyOldestDraft() {
 	if len(m.drafts) > 0 {
 		first := m.drafts[0]
 		m.drafts = m.drafts[1:]
-		m.write(first)
+		m.applyDraft(first)
 	}
 }
 
-// send puts a message in flight to a connected robot.
-func (m *model) send(robotID string, message any) {
+// sendToRobot puts a message in flight to a connected robot.
+func (m *model) sendToRobot(robotID string, message any) {
 	if r := m.agents[robotID]; r != nil && r.up {
 		r.inbox = append(r.inbox, message)
 	}
 }
 
-// toRobot delivers a message to a robot: in order, late, twice or never.
-func (m *model) toRobot() {
-	m.oneRobot(func(r *modelRobot) {
+// deliverToRobot delivers a message to a robot: in order, late, twice or never.
+func (m *model) deliverToRobot() {
+	m.withOneRobot(func(r *modelRobot) {
 		if len(r.inbox) > 0 {
-			r.take(transit(m, &r.inbox))
+			r.receive(takeMessage(m, &r.inbox))
 		}
 	})
 }
 
-func (m *model) toServer() {
+func (m *model) deliverToServer() {
 	if len(m.uplink) > 0 && m.server.up {
-		m.server.receiveReport(transit(m, &m.uplink))
+		m.server.receiveReport(takeMessage(m, &m.uplink))
 	}
 }
 
-// transit removes a message from the queue, or copies it.
-func transit[T any](m *model, queue *[]T) T {
+// takeMessage removes a message from the queue, or copies it.
+func takeMessage[T any](m *model, queue *[]T) T {
 	i := 0
-	if !m.healed {
-		i = rapid.IntRange(0, min(2, len(*queue)-1)).Draw(m.t, "overtakes")
+	if !m.failuresOff {
+		i = rapid.IntRange(0, min(2, len(*queue)-1)).Draw(m.t, "position")
 	}
 	message := (*queue)[i]
-	if m.healed || rapid.IntRange(0, 4).Draw(m.t, "doubled") > 0 {
+	if m.failuresOff || rapid.IntRange(0, 4).Draw(m.t, "duplicate") > 0 {
 		*queue = slices.Delete(*queue, i, i+1)
 	}
 	return message
 }
 
-// endOne ends a process, successfully or not.
-func (m *model) endOne() {
-	m.oneRobot(func(r *modelRobot) {
+// endProcess ends a process, successfully or not.
+func (m *model) endProcess() {
+	m.withOneRobot(func(r *modelRobot) {
 		if uids := slices.Sorted(maps.Keys(r.live)); len(uids) > 0 {
 			uid := m.pick("process", uids...)
 			code := int32(rapid.SampledFrom([]int{0, 0, 1}).Draw(m.t, "exit code"))
@@ -329,28 +329,28 @@ func (m *model) endOne() {
 			if code != 0 {
 				reason = wire.ReasonExited
 			}
-			m.note("%s of %s ends with %d", uid, r.id, code)
-			r.end(uid, reason, code)
+			m.record("%s of %s ends with %d", uid, r.id, code)
+			r.endRun(uid, reason, code)
 		}
 	})
 }
 
-func (m *model) cut(r *modelRobot) {
+func (m *model) disconnect(r *modelRobot) {
 	if r.up {
-		m.note("%s is cut off", r.id)
+		m.record("%s is disconnected", r.id)
 		r.disconnect()
-		if rapid.Bool().Draw(m.t, "the broker sees it") {
+		if rapid.Bool().Draw(m.t, "the broker publishes the last will") {
 			m.server.receiveWill(r.id)
 		}
 	}
 }
 
-// away disconnects one robot for a long time while all others continue.
-func (m *model) away(r *modelRobot) {
-	m.cut(r)
+// disconnectForMinutes disconnects one robot for a long time while all others continue.
+func (m *model) disconnectForMinutes(r *modelRobot) {
+	m.disconnect(r)
 	for range rapid.IntRange(1, 10).Draw(m.t, "minutes") {
 		for range 4 {
-			m.pass(15 * time.Second)
+			m.passTime(15 * time.Second)
 			m.settle()
 			m.checkInvariants()
 		}
@@ -372,7 +372,7 @@ func (m *model) cancelAndRequeue() {
 
 func (m *model) connect(r *modelRobot) {
 	if !r.up {
-		m.note("%s is back", r.id)
+		m.record("%s reconnects", r.id)
 		r.connect()
 	}
 }
@@ -394,47 +394,47 @@ func (m *model) requestAction() {
 	}
 	spec, state := &m.job.Spec, lifecycle.JobState(m.job.Status.State)
 	legal := func(g lifecycle.JobSignal) bool { return slices.Contains(lifecycle.JobActions(state), g) }
-	switch wish := m.pick("wish", "pause", "resume", "cancel", "requeue", "requeue failed", "requeue one", "evict", "drain", "uncordon"); {
-	case wish == "pause" && legal(lifecycle.JobPause):
+	switch action := m.pick("action", "pause", "resume", "cancel", "requeue", "requeue failed", "requeue one", "evict", "drain", "uncordon"); {
+	case action == "pause" && legal(lifecycle.JobPause):
 		spec.DesiredState = robotv1.DesiredPaused
-	case wish == "resume" && legal(lifecycle.JobResume):
+	case action == "resume" && legal(lifecycle.JobResume):
 		spec.DesiredState = robotv1.DesiredRunning
-	case wish == "cancel" && legal(lifecycle.JobCancel):
+	case action == "cancel" && legal(lifecycle.JobCancel):
 		spec.DesiredState = robotv1.DesiredCanceled
-	case wish == "requeue" && legal(lifecycle.JobRequeue):
+	case action == "requeue" && legal(lifecycle.JobRequeue):
 		m.requeue(robotv1.Requeue{Scope: robotv1.RequeueAll})
-	case wish == "requeue failed" && legal(lifecycle.JobRequeueSome):
+	case action == "requeue failed" && legal(lifecycle.JobRequeueSome):
 		m.requeue(robotv1.Requeue{Scope: robotv1.RequeueFailed})
-	case wish == "requeue one" && legal(lifecycle.JobRequeueSome):
-		m.oneTask(func(name string) { m.requeue(robotv1.Requeue{Tasks: []string{name}}) })
-	case wish == "evict":
-		m.oneTask(func(name string) {
+	case action == "requeue one" && legal(lifecycle.JobRequeueSome):
+		m.withOneTask(func(name string) { m.requeue(robotv1.Requeue{Tasks: []string{name}}) })
+	case action == "evict":
+		m.withOneTask(func(name string) {
 			next := m.tasks[name].DeepCopy()
 			next.Spec.EvictAttempt = next.Status.Attempt
 			m.writeTask(m.tasks[name], next)
 		})
-	case wish == "drain", wish == "uncordon":
-		m.oneRobot(func(r *modelRobot) { m.robots[r.id].Spec.Drain = wish == "drain" })
+	case action == "drain", action == "uncordon":
+		m.withOneRobot(func(r *modelRobot) { m.robots[r.id].Spec.Drain = action == "drain" })
 	default:
 		return
 	}
-	m.note("an operator wishes")
+	m.record("an operator requests an action")
 }
 
-func (m *model) requeue(wish robotv1.Requeue) {
-	wish.Generation = 1
+func (m *model) requeue(action robotv1.Requeue) {
+	action.Generation = 1
 	if r := m.job.Spec.Requeue; r != nil {
-		wish.Generation = r.Generation + 1
+		action.Generation = r.Generation + 1
 	}
-	m.job.Spec.Requeue = &wish
+	m.job.Spec.Requeue = &action
 	m.job.Spec.DesiredState = robotv1.DesiredRunning
 }
 
-// put stores a Task and adds it to the server's watch.
-func (m *model) put(t *robotv1.Task) *robotv1.Task {
+// storeTask stores a Task and adds it to the server's watch.
+func (m *model) storeTask(t *robotv1.Task) *robotv1.Task {
 	t.ResourceVersion = m.nextVersion()
 	m.tasks[t.Name] = t
-	m.server.news = append(m.server.news, t)
+	m.server.changes = append(m.server.changes, t)
 	return t
 }
 
@@ -452,9 +452,9 @@ func (m *model) writeTask(seen, next *robotv1.Task) (written *robotv1.Task, conf
 		s, ok := lifecycle.StepTask(from, g)
 		return ok && s == to
 	}) {
-		m.fail("%s goes from %s to %s, which no table knows", seen.Name, from, to)
+		m.failWithHistory("%s changes from %s to %s, which the state machine does not allow", seen.Name, from, to)
 	}
-	return m.put(next.DeepCopy()), false
+	return m.storeTask(next.DeepCopy()), false
 }
 
 func (m *model) writeRobot(id string, status robotv1.RobotStatus) {
@@ -463,11 +463,11 @@ func (m *model) writeRobot(id string, status robotv1.RobotStatus) {
 	m.robots[id] = next
 }
 
-// heal ends all failures and lets the system settle: the job ends, and with it every task and
+// settleWithoutFailures ends all failures and lets the system settle: the job ends, and with it every task and
 // process.
-func (m *model) heal() {
-	m.note("all is well from here")
-	m.healed, m.api = true, true
+func (m *model) settleWithoutFailures() {
+	m.record("no failures from here on")
+	m.failuresOff, m.api = true, true
 	if !m.server.up {
 		m.startServer()
 	}
@@ -481,49 +481,49 @@ func (m *model) heal() {
 	for range 1000 {
 		m.settle()
 		m.checkInvariants()
-		if m.rests() {
+		if m.isSettled() {
 			return
 		}
-		m.pass(tick)
+		m.passTime(tick)
 	}
 	var left []string
 	for _, n := range m.taskNames() {
 		left = append(left, fmt.Sprintf("%s %+v", n, m.tasks[n].Status))
 	}
-	m.fail("it never comes to rest: job %s, %s", m.job.Status.State, strings.Join(left, "\n"))
+	m.failWithHistory("the system does not settle: job %s, %s", m.job.Status.State, strings.Join(left, "\n"))
 }
 
 // settle runs every actor until it has nothing to do.
 func (m *model) settle() {
 	for len(m.drafts) > 0 {
-		m.writeLate()
+		m.applyOldestDraft()
 	}
 	m.planJob()
-	m.each(m.groups, m.planGroup)
+	m.forEachGroup(m.groups, m.planGroup)
 	m.planTasks()
-	for len(m.server.news) > 0 && m.api {
+	for len(m.server.changes) > 0 && m.api {
 		m.server.deliver()
 	}
 	m.server.sendDue()
 	for _, id := range m.robotIDs() {
 		r := m.agents[id]
 		for len(r.inbox) > 0 {
-			r.take(transit(m, &r.inbox))
+			r.receive(takeMessage(m, &r.inbox))
 		}
 		for _, uid := range slices.Sorted(maps.Keys(r.live)) {
 			daemon := m.tasks[strings.TrimPrefix(uid, "uid-")].Spec.Daemon // runs until it is stopped
-			if m.healed && !daemon && m.now.Sub(r.live[uid].started) > time.Minute {
-				r.end(uid, "", 0)
+			if m.failuresOff && !daemon && m.now.Sub(r.live[uid].started) > time.Minute {
+				r.endRun(uid, "", 0)
 			}
 		}
 		r.resendReports()
 	}
 	for len(m.uplink) > 0 && m.server.up {
-		m.toServer()
+		m.deliverToServer()
 	}
 }
 
-func (m *model) rests() bool {
+func (m *model) isSettled() bool {
 	if !lifecycle.JobState(m.job.Status.State).IsTerminal() {
 		return false
 	}

@@ -33,7 +33,7 @@ func TestView_SendsTaskOnlyToItsNamespace(t *testing.T) {
 			l.onTaskChanged(task.UID)
 			l.passTime(time.Minute)
 			if listed := len(l.objects.tasksOn("r1")) > 0; listed != c.sent || !original && l.sent > 0 != c.sent {
-				t.Errorf("%s, an original %v: listed %v, sent %d times", c.name, original, listed, l.sent)
+				t.Errorf("%s, lost attempt %v: listed %v, sent %d times", c.name, original, listed, l.sent)
 			}
 		}
 	}

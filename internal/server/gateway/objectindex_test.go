@@ -30,7 +30,7 @@ func TestView_PrefersOldestRobotOfSameID(t *testing.T) {
 			came = append(came, r.Namespace)
 		}
 		if got := v.robot("r1").Namespace; got != "a" {
-			t.Errorf("they came as %v: %q counts, want \"a\"", came, got)
+			t.Errorf("delivered in the order %v: got %q, want \"a\"", came, got)
 		}
 	}
 }

@@ -32,6 +32,6 @@ func TestValidateBroker_RequiresTLSOrLoopback(t *testing.T) {
 		}
 	}
 	if _, err := New(Config{MQTTURL: "mqtt://broker:1883"}, Cluster{}, nil, logr.Discard()); err == nil {
-		t.Error("a server is made for a broker that is not believed")
+		t.Error("New accepts a broker without TLS on another machine")
 	}
 }

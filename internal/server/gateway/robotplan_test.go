@@ -48,61 +48,61 @@ func TestPlanRobot(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		robot  *robotv1.Robot
-		word   robotState
+		state  robotState
 		silent time.Duration // since the last message
 		create bool
 		write  bool
 		answer bool
 		warn   bool
 	}{
-		{name: "a robot that registers for the first time gets an object", word: seenAt(0, func(w *robotState) { w.awaitsResponse = true }), create: true},
-		{name: "an unknown robot that did not register gets none", word: seenAt(0)},
+		{name: "a robot that registers for the first time gets an object", state: seenAt(0, func(w *robotState) { w.awaitsResponse = true }), create: true},
+		{name: "an unknown robot that did not register gets none", state: seenAt(0)},
 		{name: "a new object gets its status",
-			robot: newRobot(namespace, "r1", nil, robotState{}), word: seenAt(0, func(w *robotState) { w.awaitsResponse = true }), write: true},
-		{name: "a robot that waits for its approval gets no answer",
-			robot: newKnownRobot("Pending"), word: seenAt(0, func(w *robotState) { w.awaitsResponse = true })},
-		{name: "an approved robot gets its answer",
-			robot: newKnownRobot("online"), word: seenAt(0, func(w *robotState) { w.awaitsResponse = true }), answer: true},
-		{name: "an answer is given once", robot: newKnownRobot("Online"), word: seenAt(0)},
-		{name: "a heartbeat soon after the last is not worth a write", robot: newKnownRobot("Online"), word: seenAt(30 * time.Second)},
-		{name: "use and uptime are not worth a write",
-			robot: newKnownRobot("Online"), word: seenAt(time.Second, func(w *robotState) { w.device = device(99) })},
-		{name: "another device is",
-			robot: newKnownRobot("Online"), word: seenAt(time.Second, func(w *robotState) { w.device = &wire.DeviceInfo{Hostname: "other"} }), write: true},
-		{name: "another version is",
-			robot: newKnownRobot("Online"), word: seenAt(time.Second, func(w *robotState) { w.version = "2" }), write: true},
-		{name: "before a third of offlineAfter is over the heartbeat is written",
-			robot: newKnownRobot("Online"), word: seenAt(offlineAfter * 2 / 9), write: true},
-		{name: "what was heard last is written when a third of offlineAfter is over, though nothing follows it",
-			robot: newKnownRobot("Online"), word: seenAt(30 * time.Second), silent: offlineAfter/3 - 30*time.Second, write: true},
-		{name: "and not before", robot: newKnownRobot("Online"), word: seenAt(30 * time.Second), silent: offlineAfter/3 - 31*time.Second},
-		{name: "what an object cannot say more exactly is written once",
-			robot: newKnownRobot("Online"), word: seenAt(300 * time.Nanosecond), silent: offlineAfter - time.Second},
-		{name: "what a heartbeat of ours is not covered by is written, so that it can be acknowledged",
+			robot: newRobot(namespace, "r1", nil, robotState{}), state: seenAt(0, func(w *robotState) { w.awaitsResponse = true }), write: true},
+		{name: "a pending robot gets no response",
+			robot: newKnownRobot("Pending"), state: seenAt(0, func(w *robotState) { w.awaitsResponse = true })},
+		{name: "an approved robot gets a response",
+			robot: newKnownRobot("online"), state: seenAt(0, func(w *robotState) { w.awaitsResponse = true }), answer: true},
+		{name: "a response is sent once", robot: newKnownRobot("Online"), state: seenAt(0)},
+		{name: "a heartbeat soon after the previous one is not written", robot: newKnownRobot("Online"), state: seenAt(30 * time.Second)},
+		{name: "a change of usage and uptime is not written",
+			robot: newKnownRobot("Online"), state: seenAt(time.Second, func(w *robotState) { w.device = device(99) })},
+		{name: "a change of the device is written",
+			robot: newKnownRobot("Online"), state: seenAt(time.Second, func(w *robotState) { w.device = &wire.DeviceInfo{Hostname: "other"} }), write: true},
+		{name: "a change of the version is written",
+			robot: newKnownRobot("Online"), state: seenAt(time.Second, func(w *robotState) { w.version = "2" }), write: true},
+		{name: "a heartbeat is written before a third of offlineAfter is over",
+			robot: newKnownRobot("Online"), state: seenAt(offlineAfter * 2 / 9), write: true},
+		{name: "the last heartbeat is written after a third of offlineAfter even if no other follows",
+			robot: newKnownRobot("Online"), state: seenAt(30 * time.Second), silent: offlineAfter/3 - 30*time.Second, write: true},
+		{name: "the last heartbeat is not written before that", robot: newKnownRobot("Online"), state: seenAt(30 * time.Second), silent: offlineAfter/3 - 31*time.Second},
+		{name: "a time that the API truncates is written once",
+			robot: newKnownRobot("Online"), state: seenAt(300 * time.Nanosecond), silent: offlineAfter - time.Second},
+		{name: "a heartbeat that the status does not cover is written, so that it can be acknowledged",
 			robot: newKnownRobot("Online", func(s *robotv1.RobotStatus) { s.AcknowledgedUntil = nil }),
-			word:  seenAt(time.Second, func(w *robotState) { w.heartbeatSeq = 7 }), write: true},
-		{name: "an offline robot that speaks is written at once", robot: newKnownRobot("Offline"), word: seenAt(time.Second), write: true},
-		{name: "a time that lies ahead of our clock is due",
+			state: seenAt(time.Second, func(w *robotState) { w.heartbeatSeq = 7 }), write: true},
+		{name: "a heartbeat of an offline robot is written at once", robot: newKnownRobot("Offline"), state: seenAt(time.Second), write: true},
+		{name: "a time in the future is corrected",
 			robot: newKnownRobot("Online", func(s *robotv1.RobotStatus) {
 				s.LastHeartbeatTime = &metav1.MicroTime{Time: clock.Add(time.Hour)}
-			}), word: seenAt(time.Second), write: true},
+			}), state: seenAt(time.Second), write: true},
 		{name: "a last will is written",
-			robot: newKnownRobot("Online"), word: seenAt(0, func(w *robotState) { w.disconnectReason = robotv1.ReasonLastWill }), write: true},
-		{name: "that a robot has fallen silent is written",
-			robot: newKnownRobot("Offline"), word: seenAt(0, func(w *robotState) { w.disconnectReason = robotv1.ReasonUnresponsive }), write: true},
-		{name: "once", robot: newKnownRobot("Offline", setUnresponsive), word: seenAt(0, func(w *robotState) { w.disconnectReason = robotv1.ReasonUnresponsive })},
-		{name: "a robot that speaks again after it has been silent is written at once",
-			robot: newKnownRobot("Unknown", setUnresponsive), word: seenAt(time.Millisecond), write: true},
-		{name: "a deaf robot is shown, with a warning",
-			robot: newKnownRobot("Online"), word: seenAt(0, func(w *robotState) { w.unresponsive = true }), write: true, warn: true},
-		{name: "the warning comes once",
+			robot: newKnownRobot("Online"), state: seenAt(0, func(w *robotState) { w.disconnectReason = robotv1.ReasonLastWill }), write: true},
+		{name: "an unresponsive robot is written",
+			robot: newKnownRobot("Offline"), state: seenAt(0, func(w *robotState) { w.disconnectReason = robotv1.ReasonUnresponsive }), write: true},
+		{name: "an unresponsive robot is written once", robot: newKnownRobot("Offline", setUnresponsive), state: seenAt(0, func(w *robotState) { w.disconnectReason = robotv1.ReasonUnresponsive })},
+		{name: "a heartbeat of an unresponsive robot is written at once",
+			robot: newKnownRobot("Unknown", setUnresponsive), state: seenAt(time.Millisecond), write: true},
+		{name: "a robot that answers no dispatch gets a condition and a warning",
+			robot: newKnownRobot("Online"), state: seenAt(0, func(w *robotState) { w.unresponsive = true }), write: true, warn: true},
+		{name: "the warning is sent once",
 			robot: newKnownRobot("Online", func(s *robotv1.RobotStatus) {
 				meta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: robotv1.ConditionResponsive, Status: metav1.ConditionFalse, Reason: "DispatchUnanswered", Message: messageUnresponsive})
-			}), word: seenAt(0, func(w *robotState) { w.unresponsive = true })},
-		{name: "a server that has just started has nothing to write", robot: newKnownRobot("Online"), word: robotState{}},
+			}), state: seenAt(0, func(w *robotState) { w.unresponsive = true })},
+		{name: "a server that has just started has nothing to write", robot: newKnownRobot("Online"), state: robotState{}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			s := planRobot(row.word.lastSeen.Add(row.silent), "r1", row.word, row.robot, offlineAfter)
+			s := planRobot(row.state.lastSeen.Add(row.silent), "r1", row.state, row.robot, offlineAfter)
 			got := fmt.Sprint(s.create, s.status != nil, s.answer != nil, s.warning)
 			if want := fmt.Sprint(row.create, row.write, row.answer, row.warn); got != want {
 				t.Errorf("create, write, answer, warn: %s, want %s\nstatus %+v", got, want, s.status)
@@ -120,7 +120,7 @@ func TestPlanRobot_CorrectsFutureHeartbeatTime(t *testing.T) {
 	ahead := newKnownRobot("Online", func(s *robotv1.RobotStatus) { s.LastHeartbeatTime = &metav1.MicroTime{Time: clock.Add(time.Hour)} })
 	s := planRobot(clock.Add(time.Second), "r1", seenAt(time.Second), ahead, offlineAfter)
 	if s.status == nil || !s.status.LastHeartbeatTime.Time.Equal(clock.Add(time.Second)) {
-		t.Errorf("status %+v: the robot looks dead until the clock has caught up", s.status)
+		t.Errorf("status %+v: the robot would look unresponsive until the clock has caught up", s.status)
 	}
 }
 
@@ -138,7 +138,7 @@ func TestPlanRobot_UnresponsiveRobotGoesOfflineOnce(t *testing.T) {
 			}
 			if s := planRobot(now, "r1", w, r, offlineAfter); s.status != nil {
 				if !offline.IsZero() {
-					t.Fatalf("%d heartbeats: a word of %s looks like a return at %s", beats, w.lastSeen.Sub(clock), now.Sub(clock))
+					t.Fatalf("%d heartbeats: the heartbeat of %s was written after the robot went offline, at %s", beats, w.lastSeen.Sub(clock), now.Sub(clock))
 				}
 				r.Status = *s.status
 				writes++
@@ -161,11 +161,11 @@ func TestCoversHeartbeat_RequiresWrittenHeartbeat(t *testing.T) {
 	r := newKnownRobot("Online")
 	for after, want := range map[time.Duration]bool{0: true, offlineAfter / 3: true, offlineAfter/3 + time.Microsecond: false} {
 		if got := coversHeartbeat(r.Status, clock.Add(after)); got != want {
-			t.Errorf("heard %s after what is written: acknowledged %v", after, got)
+			t.Errorf("heartbeat %s after the written one: acknowledged %v", after, got)
 		}
 	}
 	if coversHeartbeat(robotv1.RobotStatus{}, clock) {
-		t.Error("acknowledged what is not written")
+		t.Error("acknowledged a heartbeat although none is written")
 	}
 }
 
@@ -210,33 +210,33 @@ func TestHeartbeatPeriod_IsSpread(t *testing.T) {
 func TestRobotLabels_MergeReported(t *testing.T) {
 	type m = map[string]string
 	for _, row := range []struct {
-		name           string
-		all, own, said m
-		wantAll        m
-		wantOwn        m
+		name               string
+		all, own, reported m
+		wantAll            m
+		wantOwn            m
 	}{
-		{name: "it fills what is missing", all: m{"a": "person"}, said: m{"a": "robot", "b": "robot"}, wantAll: m{"a": "person", "b": "robot"}, wantOwn: m{"b": "robot"}},
-		{name: "there is nothing to add", all: m{"a": "person"}, said: m{"a": "robot"}, wantAll: m{"a": "person"}},
-		{name: "what it does not say any more goes away", all: m{"a": "person", "b": "robot", "c": "robot"}, own: m{"b": "robot", "c": "robot"}, said: m{"c": "robot"},
-			wantAll: m{"a": "person", "c": "robot"}, wantOwn: m{"c": "robot"}},
-		{name: "all of it, and what a person set stays", all: m{"a": "person", "b": "robot"}, own: m{"b": "robot"}, wantAll: m{"a": "person"}},
-		{name: "what it says otherwise is changed", all: m{"b": "robot"}, own: m{"b": "robot"}, said: m{"b": "new"}, wantAll: m{"b": "new"}, wantOwn: m{"b": "new"}},
-		{name: "what a person has changed is the person's, said or not", all: m{"b": "person", "c": "person"}, own: m{"b": "robot", "c": "robot"}, said: m{"b": "robot"},
-			wantAll: m{"b": "person", "c": "person"}},
-		{name: "what a person has removed comes again while it says so", own: m{"b": "robot"}, said: m{"b": "robot"}, wantAll: m{"b": "robot"}, wantOwn: m{"b": "robot"}},
-		{name: "a name that is none is left out", said: m{"": "x"}},
+		{name: "missing labels are added", all: m{"a": "user"}, reported: m{"a": "robot", "b": "robot"}, wantAll: m{"a": "user", "b": "robot"}, wantOwn: m{"b": "robot"}},
+		{name: "there is nothing to add", all: m{"a": "user"}, reported: m{"a": "robot"}, wantAll: m{"a": "user"}},
+		{name: "labels that are no longer reported are removed", all: m{"a": "user", "b": "robot", "c": "robot"}, own: m{"b": "robot", "c": "robot"}, reported: m{"c": "robot"},
+			wantAll: m{"a": "user", "c": "robot"}, wantOwn: m{"c": "robot"}},
+		{name: "all reported labels are removed, those of a user stay", all: m{"a": "user", "b": "robot"}, own: m{"b": "robot"}, wantAll: m{"a": "user"}},
+		{name: "a changed label is updated", all: m{"b": "robot"}, own: m{"b": "robot"}, reported: m{"b": "new"}, wantAll: m{"b": "new"}, wantOwn: m{"b": "new"}},
+		{name: "a reported label that a user has changed belongs to the user", all: m{"b": "user", "c": "user"}, own: m{"b": "robot", "c": "robot"}, reported: m{"b": "robot"},
+			wantAll: m{"b": "user", "c": "user"}},
+		{name: "a label that a user has removed is added while it is reported", own: m{"b": "robot"}, reported: m{"b": "robot"}, wantAll: m{"b": "robot"}, wantOwn: m{"b": "robot"}},
+		{name: "an empty name is ignored", reported: m{"": "x"}},
 	} {
-		got := robotLabels{all: row.all, reported: row.own}.mergeReported(row.said)
+		got := robotLabels{all: row.all, reported: row.own}.mergeReported(row.reported)
 		if !maps.Equal(got.all, row.wantAll) || !maps.Equal(got.reported, row.wantOwn) {
 			t.Errorf("%s: %v, own %v", row.name, got.all, got.reported)
 		}
 		r := newRobot(namespace, "r1", nil, robotState{})
 		got.applyTo(r)
 		if read := labelsOf(r); !read.equal(got) {
-			t.Errorf("%s: written down it is %v", row.name, read)
+			t.Errorf("%s: read back as %v", row.name, read)
 		}
-		if again := got.mergeReported(row.said); !again.equal(got) {
-			t.Errorf("%s: it is not content with what it wrote: %v", row.name, again)
+		if again := got.mergeReported(row.reported); !again.equal(got) {
+			t.Errorf("%s: a second merge changes it to %v", row.name, again)
 		}
 	}
 	many := m{}
@@ -246,10 +246,10 @@ func TestRobotLabels_MergeReported(t *testing.T) {
 	if got := (robotLabels{}).mergeReported(many); len(got.all) != maxLabels || !got.equal(got.mergeReported(many)) {
 		t.Errorf("%d labels", len(got.all))
 	}
-	damaged := newRobot(namespace, "r1", m{"a": "person"}, robotState{})
+	damaged := newRobot(namespace, "r1", m{"a": "user"}, robotState{})
 	damaged.Annotations = m{annotationReportedLabels: "no JSON"}
-	if got := labelsOf(damaged).mergeReported(nil); !maps.Equal(got.all, m{"a": "person"}) {
-		t.Errorf("of a note that cannot be read: %v", got)
+	if got := labelsOf(damaged).mergeReported(nil); !maps.Equal(got.all, m{"a": "user"}) {
+		t.Errorf("with an invalid annotation: %v", got)
 	}
 }
 
@@ -271,13 +271,13 @@ func TestRobotStates_BoundsUnknownRobots(t *testing.T) {
 		r.updateState(fmt.Sprint(i), false, func(w *robotState) { w.recordContact(clock) })
 	}
 	if r.updateState("one-more", false, func(*robotState) {}) {
-		t.Error("one more was remembered")
+		t.Error("an unknown robot above the limit was recorded")
 	}
 	if !r.updateState("known", true, func(*robotState) {}) {
 		t.Error("a known robot was refused")
 	}
 	r.forgetUnknown(func(id string) bool { return id == "known" }, clock.Add(time.Hour), time.Minute)
 	if n := len(r.byID); n != 1 {
-		t.Errorf("%d are remembered", n)
+		t.Errorf("%d robots are recorded", n)
 	}
 }

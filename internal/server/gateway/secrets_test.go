@@ -56,36 +56,36 @@ func (l *listener) awaitDispatch(t *testing.T, task *robotv1.Task, want wire.Sec
 	eventually(t, "a dispatch with the values alone", func() bool { got, _ := l.lastDispatch(task); return maps.Equal(got, want) })
 }
 
-// hasWarning reports whether an event of the object contains all words.
-func (s *system) hasWarning(name string, words ...string) bool {
+// hasWarning reports whether an event of the object contains all texts.
+func (s *system) hasWarning(name string, texts ...string) bool {
 	return slices.ContainsFunc(s.warned(), func(w string) bool {
-		return strings.HasPrefix(w, name+": ") && !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(w, word) })
+		return strings.HasPrefix(w, name+": ") && !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(w, text) })
 	})
 }
 
 func TestSecrets_AppearOnlyInDispatch(t *testing.T) {
 	s := start(t, secretOf("db", map[string]string{"password": password, "other": "unasked-for"}))
 	s.approveRobots()
-	hears := s.newListener("k8s4r/#")
+	received := s.newListener("k8s4r/#")
 	r := s.startRobot(simrobot.Config{RobotID: "r1"})
 	defer r.Stop()
 	task := s.createTask(newTaskWithSecret("t1"))
 	eventually(t, "t1 completes", func() bool { return s.state("t1") == lifecycle.TaskCompleted })
-	hears.awaitDispatch(t, task, wire.Secrets{"PASSWORD": password})
+	received.awaitDispatch(t, task, wire.Secrets{"PASSWORD": password})
 	object, err := json.Marshal(s.task("t1"))
 	if err != nil || bytes.Contains(object, []byte(password)) {
-		t.Errorf("the Task says %s, %v", object, err)
+		t.Errorf("the Task contains the secret: %s, %v", object, err)
 	}
-	for topic, payloads := range hears.allPayloads() {
+	for topic, payloads := range received.allPayloads() {
 		if topic != wire.RobotTopic("r1", wire.KindDispatch) && bytes.Contains(bytes.Join(payloads, nil), []byte(password)) {
-			t.Errorf("%s says %s", topic, payloads)
+			t.Errorf("%s contains the secret: %s", topic, payloads)
 		}
 	}
-	if said := s.readRetained(); bytes.Contains(said, []byte(password)) {
-		t.Errorf("a retained message says %s", said)
+	if retained := s.readRetained(); bytes.Contains(retained, []byte(password)) {
+		t.Errorf("a retained message contains the secret: %s", retained)
 	}
-	if said := strings.Join(append(s.warned(), s.logged()...), "\n"); strings.Contains(said, password) {
-		t.Errorf("logs and events say %s", said)
+	if output := strings.Join(append(s.warned(), s.logged()...), "\n"); strings.Contains(output, password) {
+		t.Errorf("logs and events contain the secret: %s", output)
 	}
 }
 
@@ -109,13 +109,13 @@ func (s *system) readRetained() []byte {
 func TestSecrets_TaskWaitsForMissingSecret(t *testing.T) {
 	for name, row := range map[string]struct {
 		before []*corev1.Secret
-		says   []string
+		expect []string
 	}{
 		"there is no Secret": {nil, []string{"SecretMissing", "secretEnv PASSWORD", "Secret db does not exist"}},
-		"it has not the key": {[]*corev1.Secret{secretOf("db", map[string]string{"pasword": password})}, []string{"SecretMissing", "secretEnv PASSWORD", "Secret db has no key password"}},
-		"it is no text":      {[]*corev1.Secret{secretOf("db", map[string]string{"password": password + "\xff"})}, []string{"SecretUnusable", "key password of Secret db is not valid UTF-8 text", "base64"}},
+		"it lacks the key":   {[]*corev1.Secret{secretOf("db", map[string]string{"pasword": password})}, []string{"SecretMissing", "secretEnv PASSWORD", "Secret db has no key password"}},
+		"it is not text":     {[]*corev1.Secret{secretOf("db", map[string]string{"password": password + "\xff"})}, []string{"SecretUnusable", "key password of Secret db is not valid UTF-8 text", "base64"}},
 		"it has a NUL":       {[]*corev1.Secret{secretOf("db", map[string]string{"password": password + "\x00"})}, []string{"SecretUnusable", "key password of Secret db is not valid UTF-8 text"}},
-		"it is more than Linux takes": {[]*corev1.Secret{secretOf("db", map[string]string{"password": strings.Repeat("x", 128<<10)})},
+		"it is longer than Linux accepts": {[]*corev1.Secret{secretOf("db", map[string]string{"password": strings.Repeat("x", 128<<10)})},
 			[]string{"SecretUnusable", "key password of Secret db has 131072 bytes", "at most 131062"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -126,19 +126,19 @@ func TestSecrets_TaskWaitsForMissingSecret(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			hears := s.newListener("k8s4r/#")
+			received := s.newListener("k8s4r/#")
 			r := s.startRobot(simrobot.Config{RobotID: "r1"})
 			defer r.Stop()
 			task := s.createTask(newTaskWithSecret("t1"))
-			eventually(t, "an event says what the task waits for", func() bool { return s.hasWarning("t1", row.says...) })
+			eventually(t, "there is an event with the reason", func() bool { return s.hasWarning("t1", row.expect...) })
 			eventually(t, "it is looked for again and again", func() bool { return s.secretReads() > 4 })
 			if n := s.writesTo("t1"); n != 1 || len(s.warned()) != 1 {
-				t.Errorf("to say so took %d writes and %d events", n, len(s.warned()))
+				t.Errorf("%d writes and %d events, want one each", n, len(s.warned()))
 			}
-			if c := s.secretsCondition("t1"); c == nil || c.Status != metav1.ConditionFalse || c.Reason != row.says[0] || !strings.Contains(c.Message, row.says[1]) {
+			if c := s.secretsCondition("t1"); c == nil || c.Status != metav1.ConditionFalse || c.Reason != row.expect[0] || !strings.Contains(c.Message, row.expect[1]) {
 				t.Errorf("its condition is %+v", c)
 			}
-			if _, n := hears.lastDispatch(task); n > 0 || s.state("t1") != lifecycle.TaskDispatching {
+			if _, n := received.lastDispatch(task); n > 0 || s.state("t1") != lifecycle.TaskDispatching {
 				t.Errorf("dispatched %d times, the task is %s", n, s.state("t1"))
 			}
 			for _, old := range row.before {
@@ -151,11 +151,11 @@ func TestSecrets_TaskWaitsForMissingSecret(t *testing.T) {
 			}
 			eventually(t, "t1 completes", func() bool { return s.state("t1") == lifecycle.TaskCompleted })
 			if c := s.secretsCondition("t1"); c != nil {
-				t.Errorf("it still says %+v", c)
+				t.Errorf("the condition is still %+v", c)
 			}
-			hears.awaitDispatch(t, task, wire.Secrets{"PASSWORD": "now"})
-			if said := strings.Join(append(s.warned(), s.logged()...), "\n"); strings.Contains(said, password) {
-				t.Errorf("logs and events say %s", said)
+			received.awaitDispatch(t, task, wire.Secrets{"PASSWORD": "now"})
+			if output := strings.Join(append(s.warned(), s.logged()...), "\n"); strings.Contains(output, password) {
+				t.Errorf("logs and events contain the secret: %s", output)
 			}
 		})
 	}
@@ -181,7 +181,7 @@ func TestGateway_ExplainsForbiddenSecrets(t *testing.T) {
 func TestSecrets_OptionalMayBeMissing(t *testing.T) {
 	s := start(t, secretOf("db", map[string]string{"password": password}))
 	s.approveRobots()
-	hears := s.newListener("k8s4r/#")
+	received := s.newListener("k8s4r/#")
 	r := s.startRobot(simrobot.Config{RobotID: "r1"})
 	defer r.Stop()
 	task := newTaskWithSecret("t1")
@@ -189,13 +189,13 @@ func TestSecrets_OptionalMayBeMissing(t *testing.T) {
 	task.Spec.SecretEnv["NO_KEY"] = robotv1.SecretKey{SecretName: "db", Key: "none", Optional: true}
 	s.createTask(task)
 	eventually(t, "t1 completes", func() bool { return s.state("t1") == lifecycle.TaskCompleted })
-	hears.awaitDispatch(t, task, wire.Secrets{"PASSWORD": password})
+	received.awaitDispatch(t, task, wire.Secrets{"PASSWORD": password})
 }
 
 func TestGateway_NextAttemptGetsCurrentSecret(t *testing.T) {
 	s := start(t, secretOf("db", map[string]string{"password": "first"}))
 	s.approveRobots()
-	hears := s.newListener("k8s4r/#")
+	received := s.newListener("k8s4r/#")
 	r := s.startRobot(simrobot.Config{RobotID: "r1"})
 	defer r.Stop()
 	task := s.createTask(newTaskWithSecret("t1"))
@@ -208,7 +208,7 @@ func TestGateway_NextAttemptGetsCurrentSecret(t *testing.T) {
 		st.Attempts = append(st.Attempts, robotv1.TaskAttempt{Attempt: 2, Robot: "r1"})
 	})
 	eventually(t, "t1 completes once more", func() bool { return s.state("t1") == lifecycle.TaskCompleted })
-	hears.awaitDispatch(t, task, wire.Secrets{"PASSWORD": "second"})
+	received.awaitDispatch(t, task, wire.Secrets{"PASSWORD": "second"})
 }
 
 func TestGateway_FailsTaskThatExceedsMessageSize(t *testing.T) {
@@ -226,10 +226,10 @@ func TestGateway_FailsTaskThatExceedsMessageSize(t *testing.T) {
 		s.createTask(task)
 		eventually(t, "the attempt ends", func() bool { return s.state("t1") == lifecycle.TaskExited })
 		if got := s.task("t1").Status; got.Reason != wire.ReasonRejected || !strings.Contains(got.Message, "the task and the values of its secretEnv do not fit into one message") {
-			t.Errorf("it says %s: %s", got.Reason, got.Message)
+			t.Errorf("reason and message: %s: %s", got.Reason, got.Message)
 		}
-		if said := strings.Join(append(s.warned(), s.logged()...), "\n"); strings.Contains(said, password) {
-			t.Errorf("logs and events say %s", said)
+		if output := strings.Join(append(s.warned(), s.logged()...), "\n"); strings.Contains(output, password) {
+			t.Errorf("logs and events contain the secret: %s", output)
 		}
 	})
 	t.Run("a robot with a legacy agent", func(t *testing.T) {
@@ -239,7 +239,7 @@ func TestGateway_FailsTaskThatExceedsMessageSize(t *testing.T) {
 		task := s.createTask(newTaskWithSecret("t1"))
 		eventually(t, "the attempt ends", func() bool { return s.state("t1") == lifecycle.TaskExited })
 		if got := s.task("t1").Status; got.Reason != wire.ReasonRejected || !strings.Contains(got.Message, "does not support secretEnv") {
-			t.Errorf("it says %s: %s", got.Reason, got.Message)
+			t.Errorf("reason and message: %s: %s", got.Reason, got.Message)
 		}
 		if n := a.RunCounts()[string(task.UID)]; n > 0 {
 			t.Errorf("ran %d times", n)
@@ -248,9 +248,9 @@ func TestGateway_FailsTaskThatExceedsMessageSize(t *testing.T) {
 }
 
 func TestDownlink_StartedTaskNeedsNoSecrets(t *testing.T) {
-	asked := 0
+	requested := 0
 	d, v, sent := newTestDownlink()
-	d.fetchSecrets = func(types.UID) { asked++ }
+	d.fetchSecrets = func(types.UID) { requested++ }
 	for n, row := range []struct {
 		ran  bool
 		want int
@@ -261,11 +261,11 @@ func TestDownlink_StartedTaskNeedsNoSecrets(t *testing.T) {
 		if row.ran {
 			task.Status.Attempts = []robotv1.TaskAttempt{{Attempt: 1, Robot: "r1", StartedAt: &metav1.MicroTime{Time: clock}}}
 		}
-		*sent, asked = 0, 0
+		*sent, requested = 0, 0
 		v.deliverTask(atVersion(task, uint64(n+1)))
 		d.onTaskChanged(task.UID)
-		if !d.sendNext() || asked != row.want || *sent != 1-row.want {
-			t.Errorf("ran %v: Secrets were asked for %d times, and it was sent %d times", row.ran, asked, *sent)
+		if !d.sendNext() || requested != row.want || *sent != 1-row.want {
+			t.Errorf("started %v: secrets were requested %d times, the dispatch was sent %d times", row.ran, requested, *sent)
 		}
 	}
 }
@@ -275,10 +275,10 @@ func TestDownlink_NeverSendsTaskWithoutSecrets(t *testing.T) {
 	task := atVersion(newTaskWithSecret("t"), 1)
 	v.deliverTask(task)
 	if d.sendTask(task, wire.ActionCreate) || *sent != 0 {
-		t.Error("sent although they were not read")
+		t.Error("sent although the secrets were not read")
 	}
 	if !d.sendTaskWith(task, wire.ActionCreate, wire.Secrets{}) || *sent != 1 {
-		t.Error("not sent although all that can be missing is optional")
+		t.Error("not sent although all missing secrets are optional")
 	}
 }
 
@@ -294,14 +294,14 @@ func TestDownlink_DropsLateSecrets(t *testing.T) {
 	v.deliverTask(second)
 	d.onTaskChanged(second.UID)
 	if d.sendWithSecrets(first, wire.Secrets{"A": "1"}); *sent != 0 {
-		t.Error("those of the first attempt are sent to the second")
+		t.Error("the secrets of the first attempt were sent for the second")
 	}
 	if d.sendWithSecrets(second, wire.Secrets{"A": "1"}); *sent != 1 {
-		t.Error("those of the second attempt are not sent")
+		t.Error("the secrets of the second attempt were not sent")
 	}
 	d.recordAnswer(report{robot: "r1", uid: second.UID, attempt: 2})
 	if d.sendWithSecrets(second, wire.Secrets{"A": "1"}); *sent != 1 {
-		t.Error("they are sent to a robot that has answered")
+		t.Error("secrets were sent to a robot that has answered")
 	}
 }
 
@@ -309,10 +309,10 @@ func TestTaskList_OmitsTasksWithSecretsForLegacyAgent(t *testing.T) {
 	v := newObjectIndex()
 	v.deliverTask(atVersion(newTaskWithSecret("t1"), 1))
 	v.deliverTask(atVersion(newBoundTask("t2", "r1"), 2))
-	for speaks, want := range map[string]int{robotv1.ProtocolV1: 1, robotv1.ProtocolV2: 2} {
-		l := &taskLists{objects: v, protocolOf: func(string) string { return speaks }}
+	for protocol, want := range map[string]int{robotv1.ProtocolV1: 1, robotv1.ProtocolV2: 2} {
+		l := &taskLists{objects: v, protocolOf: func(string) string { return protocol }}
 		if l.initMaps(); len(l.activeTasksLocked("r1")) != want {
-			t.Errorf("%s: %d tasks are named, want %d", speaks, len(l.activeTasksLocked("r1")), want)
+			t.Errorf("%s: %d tasks are named, want %d", protocol, len(l.activeTasksLocked("r1")), want)
 		}
 	}
 }

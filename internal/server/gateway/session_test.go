@@ -43,7 +43,7 @@ func TestGateway_ReceivesQueuedReportsOfLegacyAgent(t *testing.T) {
 		eventually(t, task+" completes", func() bool { return s.state(task) == lifecycle.TaskCompleted })
 	}
 	last := s.createTask(newBoundTask("last", "d1"))
-	eventually(t, "work goes on", func() bool { return s.state("last") == lifecycle.TaskRunning })
+	eventually(t, "a new task runs", func() bool { return s.state("last") == lifecycle.TaskRunning })
 	if runs := a.RunCounts(); runs[string(sent.UID)] != 0 || runs[string(ran.UID)] != 1 || runs[string(last.UID)] != 1 {
 		t.Errorf("runs %v", runs)
 	}
@@ -55,46 +55,46 @@ func TestGateway_WritesQueuedReportsAtShutdown(t *testing.T) {
 	a := s.startLegacyAgent(legacyagent.Config{RobotID: "d1", Run: -1})
 	task := s.createTask(newBoundTask("t1", "d1"))
 	eventually(t, "it runs", func() bool { return a.RunCounts()[string(task.UID)] == 1 })
-	eventually(t, "the server hears of it", func() bool { return s.b.robots.stateOf("d1").hasAnswered })
+	eventually(t, "the server has received the report", func() bool { return s.b.robots.stateOf("d1").hasAnswered })
 	s.stop()
 	if got := s.state("t1"); got != lifecycle.TaskRunning {
-		t.Errorf("t1 is %s: the broker has the word no more", got)
+		t.Errorf("t1 is %s: the report is lost, the broker has delivered it", got)
 	}
 }
 
 func TestGateway_HoldsLegacyAgentUntilBacklogIsReceived(t *testing.T) {
 	settled := clock.Add(2 * time.Second)
-	for speaks, want := range map[string]int{robotv1.ProtocolV1: 0, robotv1.ProtocolV2: 1} {
+	for protocol, want := range map[string]int{robotv1.ProtocolV1: 0, robotv1.ProtocolV2: 1} {
 		d, v, sent := newTestDownlink()
 		now := clock
-		d.now, d.protocolOf = func() time.Time { return now }, func(string) string { return speaks }
+		d.now, d.protocolOf = func() time.Time { return now }, func(string) string { return protocol }
 		task := atVersion(taskIn(lifecycle.TaskDispatching, 1), 7)
 		v.deliverTask(task)
 		d.onTaskChanged(task.UID)
 		d.holdLegacyAgents(settled)
 		d.sendNext()
 		if *sent != want {
-			t.Errorf("%s: dispatched %d times at once, want %d", speaks, *sent, want)
+			t.Errorf("%s: dispatched %d times at once, want %d", protocol, *sent, want)
 		}
 		now = settled
 		d.sendNext()
-		if *sent == want && speaks == robotv1.ProtocolV1 {
-			t.Errorf("%s: not dispatched when the backlog was in", speaks)
+		if *sent == want && protocol == robotv1.ProtocolV1 {
+			t.Errorf("%s: not dispatched after the backlog", protocol)
 		}
 
-		l, v, out := newTestLists(speaks)
+		l, v, out := newTestLists(protocol)
 		at := clock
 		l.now = func() time.Time { return at }
 		v.deliverTask(task)
 		v.putRobot(newRobot(namespace, "r1", nil, robotState{}))
 		l.sendAll(1, settled)
 		if len(*out) != want {
-			t.Errorf("%s: %d lists at once, want %d", speaks, len(*out), want)
+			t.Errorf("%s: %d lists at once, want %d", protocol, len(*out), want)
 		}
 		at = settled
 		l.sendDue()
 		if len(*out) != 1 {
-			t.Errorf("%s: %d lists when the backlog was in", speaks, len(*out))
+			t.Errorf("%s: %d lists after the backlog", protocol, len(*out))
 		}
 	}
 }
@@ -112,7 +112,7 @@ func TestDownlink_DueDispatchWaitsForBacklog(t *testing.T) {
 	d.onTaskChanged(task.UID)
 	d.sendNext()
 	if *sent != 0 {
-		t.Error("dispatched what its robot may have ended while the server was away")
+		t.Error("dispatched before the backlog was received")
 	}
 }
 
@@ -126,7 +126,7 @@ func TestTaskList_DueListWaitsForBacklog(t *testing.T) {
 	l.resendList("r1")
 	l.sendDue()
 	if len(*out) != 0 {
-		t.Fatal("sent before the link was up")
+		t.Fatal("sent before the connection was up")
 	}
 	due := l.dueRobots()
 	l.sendAll(1, clock.Add(time.Second))
@@ -135,11 +135,11 @@ func TestTaskList_DueListWaitsForBacklog(t *testing.T) {
 		l.sendIfDue(id)
 	}
 	if len(*out) != 0 {
-		t.Error("sent although it was put off")
+		t.Error("sent although it was postponed")
 	}
 	l.passHour()
 	if len(*out) != 1 {
-		t.Errorf("%d lists when the backlog is in", len(*out))
+		t.Errorf("%d lists after the backlog", len(*out))
 	}
 }
 
@@ -150,11 +150,11 @@ func TestTaskList_SkipsListOfOldConnection(t *testing.T) {
 	l.currentConnection = func() int64 { return 2 }
 	l.sendAll(1, clock) // of the previous connection
 	if len(*out) != 0 {
-		t.Error("it went out beside the backlog of the next one")
+		t.Error("sent on the next connection before its backlog was received")
 	}
 	l.sendAll(2, clock)
 	if len(*out) != 1 {
-		t.Errorf("%d lists: it was remembered as said", len(*out))
+		t.Errorf("%d lists, want 1: the skipped list was recorded as sent", len(*out))
 	}
 }
 
@@ -174,7 +174,7 @@ func TestTaskList_DeletedRobotGetsEmptyListAfterReconnect(t *testing.T) {
 		t.Errorf("%d lists, the last %+v", len(*out), last)
 	}
 	if len(l.deleted)+len(l.states) != 0 {
-		t.Error("it is remembered for ever")
+		t.Error("the deleted robot was not forgotten")
 	}
 }
 
@@ -215,25 +215,25 @@ func TestMQTTClient_LostMessagesDoNotDelayOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	proxy := faultnet.New(t, u.Host, nil)
-	h := &receivedIDs{}
+	h := &recorder{}
 	l, stop := h.connect(t, "mqtt://"+proxy.Addr())
 	defer stop()
-	says := func(uid string) {
+	send := func(uid string) {
 		// The server receives its own message, because it subscribes to what robots publish.
 		l.enqueueMessage("r1", message{topic: wire.TaskTopic("r1", uid, wire.KindStatus), connection: l.upConnection()})
 	}
 	for n := range 3 {
 		began := time.Now()
 		proxy.DropPackets()
-		says(fmt.Sprintf("lost-%d", n))
-		eventually(t, "it is on its way", func() bool { return !slices.ContainsFunc(l.queues[:], func(q chan message) bool { return len(q) > 0 }) })
+		send(fmt.Sprintf("lost-%d", n))
+		eventually(t, "the queues are empty", func() bool { return !slices.ContainsFunc(l.queues[:], func(q chan message) bool { return len(q) > 0 }) })
 		before := l.currentConnection()
 		proxy.RestoreNetwork()
-		eventually(t, "the link is up again", func() bool { return l.currentConnection() > before && l.checkUp() == nil })
-		says(fmt.Sprintf("next-%d", n))
-		eventually(t, "the next message comes through", func() bool { return h.count() == n+1 })
+		eventually(t, "the connection is up again", func() bool { return l.currentConnection() > before && l.checkUp() == nil })
+		send(fmt.Sprintf("next-%d", n))
+		eventually(t, "the next message is received", func() bool { return h.count() == n+1 })
 		if took := time.Since(began); took >= publishTimeout {
-			t.Errorf("a break held it up for %v", took)
+			t.Errorf("a broken connection delayed it by %v", took)
 		}
 	}
 }
@@ -244,21 +244,21 @@ func TestMQTTClient_ReceivesBacklogOfPreviousServer(t *testing.T) {
 	for name, open := range map[string]func(*testing.T) string{"embedded broker": startEmbedded, "Mosquitto": startMosquitto} {
 		t.Run(name, func(t *testing.T) {
 			at := open(t)
-			h := &receivedIDs{}
+			h := &recorder{}
 			stop := h.listen(t, at)
 			for round := range 2 {
 				stop()
-				says := newRobotClient(t, at)
+				send := newRobotClient(t, at)
 				const burst = 2000
 				for i := range burst {
-					says(fmt.Sprintf("away-%d-%d", round, i))
+					send(fmt.Sprintf("backlog-%d-%d", round, i))
 				}
 				stop = h.listen(t, at)
-				eventually(t, "the backlog is in", func() bool { return h.count() == burst })
+				eventually(t, "the backlog is received", func() bool { return h.count() == burst })
 				for i := range burst {
-					says(fmt.Sprintf("here-%d-%d", round, i))
+					send(fmt.Sprintf("later-%d-%d", round, i))
 				}
-				eventually(t, "it goes on hearing", func() bool { return h.count() == 2*burst })
+				eventually(t, "later messages are received", func() bool { return h.count() == 2*burst })
 				h.forget()
 			}
 			stop()
@@ -267,31 +267,31 @@ func TestMQTTClient_ReceivesBacklogOfPreviousServer(t *testing.T) {
 }
 
 // receivedIDs records the messages that a server has received, each once.
-type receivedIDs struct {
+type recorder struct {
 	mu     sync.Mutex
 	topics map[string]bool
 }
 
-func (h *receivedIDs) forget() {
+func (h *recorder) forget() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.topics = nil
 }
 
-func (h *receivedIDs) count() int {
+func (h *recorder) count() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.topics)
 }
 
 // listen connects a client as the server does. The returned function disconnects it.
-func (h *receivedIDs) listen(t *testing.T, url string) (stop func()) {
+func (h *recorder) listen(t *testing.T, url string) (stop func()) {
 	t.Helper()
 	_, stop = h.connect(t, url)
 	return stop
 }
 
-func (h *receivedIDs) connect(t *testing.T, url string) (l *mqttClient, stop func()) {
+func (h *recorder) connect(t *testing.T, url string) (l *mqttClient, stop func()) {
 	t.Helper()
 	l, err := newMQTTClient(url, "k8s4r-server", nil, logr.Discard())
 	if err != nil {
@@ -309,7 +309,7 @@ func (h *receivedIDs) connect(t *testing.T, url string) (l *mqttClient, stop fun
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- l.run(ctx) }()
-	eventually(t, "the link is up", func() bool { return l.checkUp() == nil })
+	eventually(t, "the connection is up", func() bool { return l.checkUp() == nil })
 	return l, sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
@@ -320,7 +320,7 @@ func (h *receivedIDs) connect(t *testing.T, url string) (l *mqttClient, stop fun
 
 // newRobotClient returns a function that publishes a report about a task and waits for the broker's
 // acknowledgement.
-func newRobotClient(t *testing.T, at string) (says func(uid string)) {
+func newRobotClient(t *testing.T, at string) (send func(uid string)) {
 	t.Helper()
 	u, err := url.Parse(at)
 	if err != nil {
@@ -329,8 +329,8 @@ func newRobotClient(t *testing.T, at string) (says func(uid string)) {
 	c := mqtt.NewClient(mqtt.NewClientOptions().AddBroker("tcp://" + u.Host).SetClientID("r1").SetAutoReconnect(false))
 	must := func(token mqtt.Token) {
 		t.Helper()
-		if !token.WaitTimeout(patience) || token.Error() != nil {
-			t.Fatalf("no answer from the broker: %v", token.Error())
+		if !token.WaitTimeout(waitTimeout) || token.Error() != nil {
+			t.Fatalf("no response of the broker: %v", token.Error())
 		}
 	}
 	must(c.Connect())

@@ -32,17 +32,17 @@ import (
 )
 
 const (
-	namespace = "default"
-	patience  = 15 * time.Second
+	namespace   = "default"
+	waitTimeout = 15 * time.Second
 )
 
 // eventually waits until a condition is true.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(waitTimeout)
 	for !is() {
 		if time.Now().After(deadline) {
-			t.Fatalf("never happened: %s", what)
+			t.Fatalf("timed out waiting for: %s", what)
 		}
 		<-time.After(5 * time.Millisecond)
 	}
@@ -140,7 +140,7 @@ func (s *system) startBroker(address string) {
 }
 
 func (s *system) stopBroker() {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
 	defer cancel()
 	if err := s.broker.Stop(ctx); err != nil {
 		s.t.Error(err)
@@ -157,7 +157,7 @@ func (s *system) updateStatus(ctx context.Context, c client.Client, sub string, 
 	}
 	s.mu.Unlock()
 	if refuse {
-		return errors.New("the API server is away")
+		return errors.New("the API server is unavailable")
 	}
 	return c.SubResource(sub).Update(ctx, o, opts...)
 }
@@ -172,7 +172,7 @@ func (s *system) read(ctx context.Context, c client.WithWatch, key client.Object
 	}
 	s.mu.Unlock()
 	if secret && forbids {
-		return apierrors.NewForbidden(corev1.Resource("secrets"), key.Name, errors.New("no role of the server says so"))
+		return apierrors.NewForbidden(corev1.Resource("secrets"), key.Name, errors.New("the server has no role that allows it"))
 	}
 	return c.Get(ctx, key, o, opts...)
 }
@@ -209,13 +209,13 @@ func (s *system) startServer(cfg Config) {
 				if err != nil {
 					s.t.Errorf("the server ended with: %v", err)
 				}
-			case <-time.After(patience):
+			case <-time.After(waitTimeout):
 				s.t.Error("the server does not stop")
 			}
 		})
 	}
 	s.t.Cleanup(s.stop)
-	eventually(s.t, "the server speaks to the broker", func() bool { return b.running.Load() && b.mqtt.checkUp() == nil })
+	eventually(s.t, "the server is connected to the broker", func() bool { return b.running.Load() && b.mqtt.checkUp() == nil })
 }
 
 func (s *system) warn(o client.Object, reason, message string) {
@@ -310,7 +310,7 @@ func (s *system) createTask(t *robotv1.Task) *robotv1.Task {
 // editStatus changes a task's status as the manager would.
 func (s *system) editStatus(name string, to func(*robotv1.TaskStatus)) {
 	s.t.Helper()
-	eventually(s.t, "the manager writes "+name, func() bool {
+	eventually(s.t, "the manager has written "+name, func() bool {
 		t := s.task(name)
 		to(&t.Status)
 		return s.api.Status().Update(s.t.Context(), t) == nil

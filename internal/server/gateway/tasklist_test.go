@@ -15,10 +15,10 @@ import (
 )
 
 // newTestLists returns task lists with all that they have published.
-func newTestLists(speaks string) (*taskLists, *objectIndex, *[]wire.TaskList) {
+func newTestLists(protocol string) (*taskLists, *objectIndex, *[]wire.TaskList) {
 	var out []wire.TaskList
 	v := newObjectIndex()
-	l := &taskLists{now: func() time.Time { return clock }, objects: v, protocolOf: func(string) string { return speaks },
+	l := &taskLists{now: func() time.Time { return clock }, objects: v, protocolOf: func(string) string { return protocol },
 		publish: func(_ int64, _ string, _ wire.Kind, payload []byte, _ bool) bool {
 			list, err := wire.Decode[wire.TaskList](payload)
 			if err != nil {
@@ -177,7 +177,7 @@ func TestTaskList_EpochNeverDecreases(t *testing.T) {
 	v.storeWrittenTask(atVersion(task, 20))
 	l.sendList("r1")
 	if got := (*out)[1]; got.Epoch != 8 || len(got.Refs) != 0 {
-		t.Errorf("list %+v: our own write is no news from the informer", got)
+		t.Errorf("list %+v: the epoch must not include our own write", got)
 	}
 }
 
@@ -199,7 +199,7 @@ func TestTaskList_FollowsDispatchOfEndedTask(t *testing.T) {
 	dispatched := l.dispatchEpoch(task) // read before the removal, sent after it
 	l.passHour()
 	if last := (*out)[len(*out)-1]; last.Epoch < dispatched || len(last.Refs) != 0 {
-		t.Errorf("dispatched at %d, the last list is %+v: the robot runs it to its end", dispatched, last)
+		t.Errorf("dispatched at %d, the last list is %+v: the robot would not stop it", dispatched, last)
 	}
 	sent := len(*out)
 	v.deliverTask(atVersion(task, 9))
@@ -207,7 +207,7 @@ func TestTaskList_FollowsDispatchOfEndedTask(t *testing.T) {
 	l.dispatchEpoch(task)
 	l.passHour()
 	if len(*out) != sent+1 {
-		t.Errorf("%d lists for a dispatch of what is listed, want 1", len(*out)-sent)
+		t.Errorf("%d lists for a dispatch of a listed task, want 1", len(*out)-sent)
 	}
 }
 
@@ -222,7 +222,7 @@ func TestTaskList_RetriesWhenQueueIsFull(t *testing.T) {
 	select {
 	case <-l.wake:
 	default:
-		t.Error("run is not woken for it")
+		t.Error("run was not woken")
 	}
 	full = false
 	l.passHour()
@@ -260,22 +260,22 @@ func TestTaskList_TruncatesLegacyList(t *testing.T) {
 func TestMessages_CarryRobotUID(t *testing.T) {
 	l, v, out := newTestLists(robotv1.ProtocolV2)
 	r := newRobot(namespace, "r1", nil, robotState{})
-	r.UID = "era"
+	r.UID = "robot-uid"
 	v.putRobot(r)
 	l.sendList("r1")
-	if got := (*out)[0].RobotUID; got != "era" {
-		t.Errorf("list of era %q", got)
+	if got := (*out)[0].RobotUID; got != "robot-uid" {
+		t.Errorf("list of robot UID %q", got)
 	}
 	d, dv, _ := newTestDownlink()
 	dv.putRobot(r)
-	var said wire.Dispatch
+	var dispatch wire.Dispatch
 	d.publish = func(_ int64, _ string, _ *robotv1.Task, payload []byte) (sent bool) {
-		said, _ = wire.Decode[wire.Dispatch](payload)
+		dispatch, _ = wire.Decode[wire.Dispatch](payload)
 		return true
 	}
 	d.sendTask(taskIn(lifecycle.TaskDispatching, 1), wire.ActionCreate)
-	if said.RobotUID != "era" || said.Attempt != 1 {
-		t.Errorf("dispatch of era %q", said.RobotUID)
+	if dispatch.RobotUID != "robot-uid" || dispatch.Attempt != 1 {
+		t.Errorf("dispatch of robot UID %q", dispatch.RobotUID)
 	}
 }
 
@@ -289,20 +289,20 @@ func TestTaskList_MarksStartedAttempts(t *testing.T) {
 		task *robotv1.Task
 		want bool
 	}{
-		{name: "one without a report has not", task: taskIn(lifecycle.TaskDispatching, 1)},
-		{name: "one that follows one that had has not", task: taskIn(lifecycle.TaskDispatching, 2, before)},
-		{name: "one that runs has", task: taskIn(lifecycle.TaskRunning, 1), want: true},
-		{name: "one that ran when its robot was lost has", task: taskIn(lifecycle.TaskUnknown, 1, before), want: true},
-		{name: "one that was lost on its way has not", task: taskIn(lifecycle.TaskUnknown, 1)},
+		{name: "without a report it has not started", task: taskIn(lifecycle.TaskDispatching, 1)},
+		{name: "the next attempt has not started", task: taskIn(lifecycle.TaskDispatching, 2, before)},
+		{name: "a running attempt has started", task: taskIn(lifecycle.TaskRunning, 1), want: true},
+		{name: "an attempt that ran when its robot was lost has started", task: taskIn(lifecycle.TaskUnknown, 1, before), want: true},
+		{name: "an attempt that was lost before its start has not started", task: taskIn(lifecycle.TaskUnknown, 1)},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			if got := refOf(row.task).Started; got != row.want {
-				t.Errorf("the list says %v", got)
+				t.Errorf("started in the list: %v", got)
 			}
-			payload, err := encodeDispatch(wire.ActionCreate, row.task, robotv1.ProtocolV2, 1, "era", nil, nil)
-			said, _ := wire.Decode[wire.Dispatch](payload)
-			if err != nil || said.Started != row.want {
-				t.Errorf("the dispatch says %v, %v", said.Started, err)
+			payload, err := encodeDispatch(wire.ActionCreate, row.task, robotv1.ProtocolV2, 1, "robot-uid", nil, nil)
+			dispatch, _ := wire.Decode[wire.Dispatch](payload)
+			if err != nil || dispatch.Started != row.want {
+				t.Errorf("started in the dispatch: %v, %v", dispatch.Started, err)
 			}
 		})
 	}
@@ -314,12 +314,12 @@ func TestTaskList_MarksStartedAttempts(t *testing.T) {
 	v.deliverTask(running)
 	l.sendList("r1")
 	if len(*out) != 1 {
-		t.Errorf("a start made a list: %d", len(*out))
+		t.Errorf("a start caused %d lists", len(*out))
 	}
 	l.resendList("r1")
 	l.sendList("r1")
 	if last := (*out)[len(*out)-1]; !last.Refs[0].Started {
-		t.Errorf("a robot that registers is told %+v", last.Refs)
+		t.Errorf("a robot that registers gets %+v", last.Refs)
 	}
 }
 
@@ -342,19 +342,19 @@ func TestTaskList_NamesLostAttempt(t *testing.T) {
 	task := atVersion(newLostTask(lifecycle.TaskRunning), 7)
 	see(task)
 	if got := named("r1"); len(got) != 1 || got[0].Attempt != 1 || !got[0].Started {
-		t.Errorf("r1 is told %+v, want attempt 1, which it must not start", got)
+		t.Errorf("the list of r1 is %+v, want attempt 1, which it must not start", got)
 	}
 	if got := named("r2"); len(got) != 1 || got[0].Attempt != 2 {
-		t.Errorf("r2 is told %+v, want attempt 2", got)
+		t.Errorf("the list of r2 is %+v, want attempt 2", got)
 	}
 	task = atVersion(task, 8)
 	task.Status.LostAttempt = 0
 	see(task)
 	if _, asked := l.dirty["r1"]; !asked {
-		t.Error("r1 is not told that its attempt counts no more")
+		t.Error("r1 got no list without its discarded attempt")
 	}
 	if got := named("r1"); len(got) != 0 {
-		t.Errorf("r1 is told %+v, want nothing", got)
+		t.Errorf("the list of r1 is %+v, want none", got)
 	}
 }
 
@@ -364,7 +364,7 @@ func TestTaskList_HidesLostAttemptFromLegacyAgent(t *testing.T) {
 	v.deliverTask(atVersion(newLostTask(lifecycle.TaskRunning), 7))
 	l.sendList("r1")
 	if len((*out)[0].Tasks) != 0 {
-		t.Error("it would run it anew")
+		t.Error("a list names the ended task: a legacy agent would run it again")
 	}
 }
 
@@ -386,7 +386,7 @@ func TestTaskList_AsksForEndOfTimedOutAttempt(t *testing.T) {
 		v.deliverTask(atVersion(row.task, 7))
 		l.sendList("r1")
 		if got := (*out)[0].Canceled; len(got) != row.over {
-			t.Errorf("%s: r1 is asked for the end of %+v", row.name, got)
+			t.Errorf("%s: r1 is queried for the end of %+v", row.name, got)
 		}
 	}
 }
@@ -401,9 +401,9 @@ func TestTaskList_AsksLegacyAgentForNoEnds(t *testing.T) {
 	v.deliverTask(after)
 	l.onTaskChanged(before, after)
 	if due := l.dirty["r1"]; !due.After(clock) {
-		t.Errorf("its list is due at once, at %s", due)
+		t.Errorf("the list is due at %s, want it delayed", due)
 	}
 	if got := l.canceledOn("r1"); got != nil {
-		t.Errorf("it is asked for %+v", got)
+		t.Errorf("the agent is queried for %+v", got)
 	}
 }

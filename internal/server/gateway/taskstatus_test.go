@@ -87,134 +87,134 @@ func formatStatus(s robotv1.TaskStatus) string {
 
 func TestApplyReport(t *testing.T) {
 	for _, row := range []struct {
-		name string
-		in   *robotv1.Task
-		says []report
-		want string
-		drop []dropReason // of the reports, if any is dropped
+		name    string
+		in      *robotv1.Task
+		reports []report
+		want    string
+		drop    []dropReason // of the reports, if any is dropped
 	}{
 		{name: "pending only acknowledges the dispatch",
-			in: taskIn(lifecycle.TaskDispatching, 1), says: []report{reportOf("pending", "", 0)},
+			in: taskIn(lifecycle.TaskDispatching, 1), reports: []report{reportOf("pending", "", 0)},
 			want: "dispatching; 1 ", drop: []dropReason{dropNothingNew}},
 		{name: "running starts it",
-			in: taskIn(lifecycle.TaskDispatching, 1), says: []report{reportOf("running", "Started", 0)},
+			in: taskIn(lifecycle.TaskDispatching, 1), reports: []report{reportOf("running", "Started", 0)},
 			want: "running; 1 running"},
-		{name: "running twice is nothing new",
-			in: taskIn(lifecycle.TaskDispatching, 1), says: []report{reportOf("running", "Started", 0), reportOf("running", "Started", 0)},
+		{name: "a repeated running report changes nothing",
+			in: taskIn(lifecycle.TaskDispatching, 1), reports: []report{reportOf("running", "Started", 0), reportOf("running", "Started", 0)},
 			want: "running; 1 running", drop: []dropReason{"", dropNothingNew}},
 		{name: "start and end",
-			in: taskIn(lifecycle.TaskDispatching, 1), says: []report{reportOf("running", "Started", 0), reportOf("completed", "Completed", 0)},
+			in: taskIn(lifecycle.TaskDispatching, 1), reports: []report{reportOf("running", "Started", 0), reportOf("completed", "Completed", 0)},
 			want: "completed code 0; 1 completed 0"},
 		{name: "an end without a start, because the start was lost",
-			in: taskIn(lifecycle.TaskDispatching, 1), says: []report{reportOf("completed", "Completed", 0)},
+			in: taskIn(lifecycle.TaskDispatching, 1), reports: []report{reportOf("completed", "Completed", 0)},
 			want: "completed code 0; 1 completed 0"},
-		{name: "a failure only ends the attempt: what follows is the manager's",
-			in: taskIn(lifecycle.TaskRunning, 1), says: []report{reportOf("failed", "Exited", 3)},
+		{name: "a failure only ends the attempt; the manager decides what follows",
+			in: taskIn(lifecycle.TaskRunning, 1), reports: []report{reportOf("failed", "Exited", 3)},
 			want: "exited Exited code 3; 1 failed 3"},
-		{name: "a robot that is back says that it still runs",
-			in: taskIn(lifecycle.TaskUnknown, 1), says: []report{reportOf("running", "Started", 0)},
+		{name: "a robot that has reconnected reports that it still runs",
+			in: taskIn(lifecycle.TaskUnknown, 1), reports: []report{reportOf("running", "Started", 0)},
 			want: "running; 1 running"},
 
-		{name: "document: running after the end, with the event Completed",
-			in: taskIn(lifecycle.TaskRunning, 1), says: asLegacyReports(reportOf("completed", "Completed", 0), reportOf("running", "Completed", 0)),
+		{name: "legacy agent: running after the end, with the event Completed",
+			in: taskIn(lifecycle.TaskRunning, 1), reports: asLegacyReports(reportOf("completed", "Completed", 0), reportOf("running", "Completed", 0)),
 			want: "completed code 0; 1 completed 0", drop: []dropReason{"", dropIllegalTransition}},
-		{name: "document: running before the end, with the event Completed",
-			in: taskIn(lifecycle.TaskRunning, 1), says: asLegacyReports(reportOf("running", "Completed", 0), reportOf("completed", "Completed", 0)),
+		{name: "legacy agent: running before the end, with the event Completed",
+			in: taskIn(lifecycle.TaskRunning, 1), reports: asLegacyReports(reportOf("running", "Completed", 0), reportOf("completed", "Completed", 0)),
 			want: "completed code 0; 1 completed 0"},
-		{name: "document: running after the end, with the event Failed",
-			in: taskIn(lifecycle.TaskRunning, 1), says: asLegacyReports(reportOf("failed", "Failed", 2), reportOf("running", "Failed", 0)),
+		{name: "legacy agent: running after the end, with the event Failed",
+			in: taskIn(lifecycle.TaskRunning, 1), reports: asLegacyReports(reportOf("failed", "Failed", 2), reportOf("running", "Failed", 0)),
 			want: "exited Exited code 2; 1 failed 2", drop: []dropReason{"", dropIllegalTransition}},
-		{name: "document: running before the end, with the event Failed",
-			in: taskIn(lifecycle.TaskRunning, 1), says: asLegacyReports(reportOf("running", "Failed", 0), reportOf("failed", "Failed", 2)),
+		{name: "legacy agent: running before the end, with the event Failed",
+			in: taskIn(lifecycle.TaskRunning, 1), reports: asLegacyReports(reportOf("running", "Failed", 0), reportOf("failed", "Failed", 2)),
 			want: "exited Exited code 2; 1 failed 2"},
-		{name: "document: a launch error, then running",
-			in: taskIn(lifecycle.TaskDispatching, 1), says: asLegacyReports(reportOf("failed", "StartFailed", -1), reportOf("running", "StartFailed", 0)),
+		{name: "legacy agent: a failed start, then running",
+			in: taskIn(lifecycle.TaskDispatching, 1), reports: asLegacyReports(reportOf("failed", "StartFailed", -1), reportOf("running", "StartFailed", 0)),
 			want: "exited StartFailed code -1; 1 failed -1", drop: []dropReason{"", dropIllegalTransition}},
-		{name: "document: a timeout, then running, then the true code",
-			in: taskIn(lifecycle.TaskRunning, 1), says: asLegacyReports(reportOf("failed", "Timeout", -1), reportOf("running", "Timeout", 0), reportOf("failed", "Failed", 143)),
+		{name: "legacy agent: a timeout, then running, then the true code",
+			in: taskIn(lifecycle.TaskRunning, 1), reports: asLegacyReports(reportOf("failed", "Timeout", -1), reportOf("running", "Timeout", 0), reportOf("failed", "Failed", 143)),
 			want: "exited Timeout code 143; 1 failed 143", drop: []dropReason{"", dropIllegalTransition, dropIllegalTransition}},
-		{name: "document: a timeout, then nothing more",
-			in: taskIn(lifecycle.TaskRunning, 1), says: asLegacyReports(reportOf("failed", "Timeout", -1)),
+		{name: "legacy agent: a timeout, then nothing more",
+			in: taskIn(lifecycle.TaskRunning, 1), reports: asLegacyReports(reportOf("failed", "Timeout", -1)),
 			want: "exited Timeout code -1; 1 failed -1"},
-		{name: "document: the true code comes when the next attempt runs already",
-			in: taskIn(lifecycle.TaskRunning, 2, closed(-1)), says: asLegacyReports(reportOf("failed", "Failed", 143)),
+		{name: "legacy agent: the true exit code arrives while the next attempt runs",
+			in: taskIn(lifecycle.TaskRunning, 2, closed(-1)), reports: asLegacyReports(reportOf("failed", "Failed", 143)),
 			want: "running; 1 failed 143; 2 ", drop: []dropReason{dropOldAttempt}},
-		{name: "document: the code of a report that is not the end counts for nothing",
-			in: taskIn(lifecycle.TaskDispatching, 1), says: asLegacyReports(reportOf("running", "Started", 7)),
+		{name: "legacy agent: the exit code of a running report is ignored",
+			in: taskIn(lifecycle.TaskDispatching, 1), reports: asLegacyReports(reportOf("running", "Started", 7)),
 			want: "running; 1 running"},
-		{name: "a code that is known never changes",
-			in: taskIn(lifecycle.TaskRunning, 1), says: []report{reportOf("failed", "Exited", 3), reportOf("failed", "Exited", 4)},
+		{name: "a known exit code never changes",
+			in: taskIn(lifecycle.TaskRunning, 1), reports: []report{reportOf("failed", "Exited", 3), reportOf("failed", "Exited", 4)},
 			want: "exited Exited code 3; 1 failed 3", drop: []dropReason{"", dropIllegalTransition}},
 
 		{name: "completed does not become failed",
-			in: taskIn(lifecycle.TaskRunning, 1), says: []report{reportOf("completed", "Completed", 0), reportOf("failed", "Exited", 1)},
+			in: taskIn(lifecycle.TaskRunning, 1), reports: []report{reportOf("completed", "Completed", 0), reportOf("failed", "Exited", 1)},
 			want: "completed code 0; 1 completed 0", drop: []dropReason{"", dropIllegalTransition}},
 		{name: "a canceled task stays canceled; its late end is only recorded",
-			in: taskIn(lifecycle.TaskCanceled, 1), says: []report{reportOf("completed", "Completed", 0)},
+			in: taskIn(lifecycle.TaskCanceled, 1), reports: []report{reportOf("completed", "Completed", 0)},
 			want: "canceled; 1 completed 0", drop: []dropReason{dropIllegalTransition}},
-		{name: "a failed task does not come back",
-			in: taskIn(lifecycle.TaskFailed, 1), says: []report{reportOf("running", "Started", 0)},
+		{name: "a failed task does not run again",
+			in: taskIn(lifecycle.TaskFailed, 1), reports: []report{reportOf("running", "Started", 0)},
 			want: "failed; 1 ", drop: []dropReason{dropIllegalTransition}},
-		{name: "an older attempt closes its own entry and nothing else",
-			in: taskIn(lifecycle.TaskRunning, 2), says: []report{reportOf("completed", "Completed", 0)},
+		{name: "the end of an older attempt changes only its own entry",
+			in: taskIn(lifecycle.TaskRunning, 2), reports: []report{reportOf("completed", "Completed", 0)},
 			want: "running; 1 completed 0; 2 ", drop: []dropReason{dropOldAttempt}},
-		{name: "an older attempt that runs is no news",
-			in: taskIn(lifecycle.TaskDispatching, 2), says: []report{reportOf("running", "Started", 0)},
+		{name: "a running report of an older attempt changes nothing",
+			in: taskIn(lifecycle.TaskDispatching, 2), reports: []report{reportOf("running", "Started", 0)},
 			want: "dispatching; 1 ; 2 ", drop: []dropReason{dropOldAttempt}},
-		{name: "an attempt that is not known here yet",
-			in: taskIn(lifecycle.TaskDispatching, 1), says: []report{withAttempt(2, reportOf("running", "Started", 0))},
+		{name: "an attempt that the index does not have yet",
+			in: taskIn(lifecycle.TaskDispatching, 1), reports: []report{withAttempt(2, reportOf("running", "Started", 0))},
 			want: "dispatching; 1 ", drop: []dropReason{dropNewerAttempt}},
 		{name: "an attempt that has left the history",
-			in:   taskIn(lifecycle.TaskRunning, 2, func(s *robotv1.TaskStatus) { s.Attempts = s.Attempts[1:] }),
-			says: []report{reportOf("completed", "Completed", 0)},
-			want: "running; 2 ", drop: []dropReason{dropOldAttempt}},
-		{name: "another robot has no say",
-			in: taskIn(lifecycle.TaskRunning, 1), says: []report{withRobot("r2", reportOf("completed", "Completed", 0))},
+			in:      taskIn(lifecycle.TaskRunning, 2, func(s *robotv1.TaskStatus) { s.Attempts = s.Attempts[1:] }),
+			reports: []report{reportOf("completed", "Completed", 0)},
+			want:    "running; 2 ", drop: []dropReason{dropOldAttempt}},
+		{name: "a report of another robot is dropped",
+			in: taskIn(lifecycle.TaskRunning, 1), reports: []report{withRobot("r2", reportOf("completed", "Completed", 0))},
 			want: "running; 1 ", drop: []dropReason{dropWrongRobot}},
-		{name: "a word that is no state",
-			in: taskIn(lifecycle.TaskRunning, 1), says: []report{reportOf("exploded", "", 0)},
+		{name: "an unknown state",
+			in: taskIn(lifecycle.TaskRunning, 1), reports: []report{reportOf("exploded", "", 0)},
 			want: "running; 1 ", drop: []dropReason{dropUnknownState}},
 
 		{name: "asked to stop, it ends: canceled",
-			in: taskIn(lifecycle.TaskRunning, 1, stopping), says: []report{reportOf("failed", "Stopped", 143)},
+			in: taskIn(lifecycle.TaskRunning, 1, stopping), reports: []report{reportOf("failed", "Stopped", 143)},
 			want: "canceled Canceled code 143; 1 canceled 143"},
-		{name: "asked to stop, it completes first: canceled all the same",
-			in: taskIn(lifecycle.TaskRunning, 1, stopping), says: []report{reportOf("completed", "Completed", 0)},
+		{name: "asked to stop, it completes first: canceled anyway",
+			in: taskIn(lifecycle.TaskRunning, 1, stopping), reports: []report{reportOf("completed", "Completed", 0)},
 			want: "canceled Canceled code 0; 1 canceled 0"},
-		{name: "asked to stop before it started: it goes on stopping",
-			in: taskIn(lifecycle.TaskDispatching, 1, stopping), says: []report{reportOf("running", "Started", 0)},
+		{name: "asked to stop before it started: it is still being stopped",
+			in: taskIn(lifecycle.TaskDispatching, 1, stopping), reports: []report{reportOf("running", "Started", 0)},
 			want: "running Stopping; 1 running"},
-		{name: "document: asked to stop, it answers with running and the event Failed",
-			in: taskIn(lifecycle.TaskRunning, 1, stopping), says: asLegacyReports(reportOf("running", "Failed", 0)),
+		{name: "legacy agent: asked to stop, it answers with running and the event Failed",
+			in: taskIn(lifecycle.TaskRunning, 1, stopping), reports: asLegacyReports(reportOf("running", "Failed", 0)),
 			want: "canceled Canceled; 1 canceled"},
-		{name: "document: asked to leave, it answers with running and the event Failed, and that is no fault of the task",
-			in: taskIn(lifecycle.TaskRunning, 1, evicting), says: asLegacyReports(reportOf("running", "Failed", 0)),
+		{name: "legacy agent: asked to evict, it answers with running and the event Failed, without fault of the task",
+			in: taskIn(lifecycle.TaskRunning, 1, evicting), reports: asLegacyReports(reportOf("running", "Failed", 0)),
 			want: "exited Stopped code -1; 1 failed -1"},
-		{name: "document: asked to leave, it fails by the signal that it was sent",
-			in: taskIn(lifecycle.TaskRunning, 1, evicting), says: asLegacyReports(reportOf("failed", "Failed", 143)),
+		{name: "legacy agent: asked to evict, it fails by the signal that it was sent",
+			in: taskIn(lifecycle.TaskRunning, 1, evicting), reports: asLegacyReports(reportOf("failed", "Failed", 143)),
 			want: "exited Stopped code 143; 1 failed 143"},
-		{name: "asked to leave, it has completed",
-			in: taskIn(lifecycle.TaskRunning, 1, evicting), says: asLegacyReports(reportOf("completed", "Completed", 0)),
+		{name: "asked to evict, it has completed",
+			in: taskIn(lifecycle.TaskRunning, 1, evicting), reports: asLegacyReports(reportOf("completed", "Completed", 0)),
 			want: "completed code 0; 1 completed 0"},
-		{name: "ours: running is running, whatever the event",
-			in: taskIn(lifecycle.TaskRunning, 1, stopping), says: []report{reportOf("running", "Failed", 0)},
+		{name: "v2 agent: the event of a running report is ignored",
+			in: taskIn(lifecycle.TaskRunning, 1, stopping), reports: []report{reportOf("running", "Failed", 0)},
 			want: "running Stopping; 1 "},
 
-		{name: "kept running, it ends well: that only ends the attempt",
-			in: keepRunning(taskIn(lifecycle.TaskRunning, 1)), says: []report{reportOf("completed", "Completed", 0)},
+		{name: "a service exits with code 0: only the attempt ends",
+			in: keepRunning(taskIn(lifecycle.TaskRunning, 1)), reports: []report{reportOf("completed", "Completed", 0)},
 			want: "exited Exited code 0; 1 completed 0"},
-		{name: "kept running, it fails: as any other",
-			in: keepRunning(taskIn(lifecycle.TaskRunning, 1)), says: []report{reportOf("failed", "Exited", 3)},
+		{name: "a service fails as any other task",
+			in: keepRunning(taskIn(lifecycle.TaskRunning, 1)), reports: []report{reportOf("failed", "Exited", 3)},
 			want: "exited Exited code 3; 1 failed 3"},
-		{name: "kept running, it ends well when it is evicted: no fault of its own",
-			in: keepRunning(taskIn(lifecycle.TaskRunning, 1, evicting)), says: []report{reportOf("completed", "Completed", 0)},
+		{name: "a service exits with code 0 when evicted: without fault",
+			in: keepRunning(taskIn(lifecycle.TaskRunning, 1, evicting)), reports: []report{reportOf("completed", "Completed", 0)},
 			want: "exited Stopped code 0; 1 completed 0"},
-		{name: "kept running, it ends well when it is called off: canceled",
-			in: keepRunning(taskIn(lifecycle.TaskRunning, 1, stopping)), says: []report{reportOf("completed", "Completed", 0)},
+		{name: "a service exits with code 0 when canceled: canceled",
+			in: keepRunning(taskIn(lifecycle.TaskRunning, 1, stopping)), reports: []report{reportOf("completed", "Completed", 0)},
 			want: "canceled Canceled code 0; 1 canceled 0"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			next, verdicts := applyReports(clock, row.in, row.says)
+			next, verdicts := applyReports(clock, row.in, row.reports)
 			if got := formatStatus(next.Status); got != row.want {
 				t.Errorf("got  %s\nwant %s", got, row.want)
 			}
@@ -244,18 +244,18 @@ func newLostTask(state lifecycle.TaskState) *robotv1.Task {
 
 func TestApplyReport_LostAttemptWaitsForManager(t *testing.T) {
 	for _, row := range []struct {
-		name string
-		in   *robotv1.Task
-		says report
-		want string
-		ack  bool
+		name    string
+		in      *robotv1.Task
+		reports report
+		want    string
+		ack     bool
 	}{
 		{"it still runs, and moves nothing", newLostTask(lifecycle.TaskRunning), reportOf("running", "Started", 0), "running; 1 running; 2 ", true},
 		{"it has ended, which it is to say again", newLostTask(lifecycle.TaskRunning), reportOf("completed", "Completed", 0), "running; 1 completed 0; 2 ", false},
 		{"also when nothing took its place yet", newLostTask(lifecycle.TaskPending), reportOf("failed", "Exited", 3), "pending; 1 failed 3; 2 ", false},
 		{"the task has ended", newLostTask(lifecycle.TaskCompleted), reportOf("failed", "Exited", 3), "completed; 1 failed 3; 2 ", true},
 	} {
-		next, verdicts := applyReports(clock, row.in, []report{row.says})
+		next, verdicts := applyReports(clock, row.in, []report{row.reports})
 		if got := formatStatus(next.Status); got != row.want || verdicts[0].ack != row.ack {
 			t.Errorf("%s: %s, acknowledged %v", row.name, got, verdicts[0].ack)
 		}
@@ -271,7 +271,7 @@ func TestTaskList_AsksForEndOfReplacement(t *testing.T) {
 		t.Errorf("%s, acknowledged %v", got, verdicts[0].ack)
 	}
 	if got := next.Status.Attempts[1].Reason; got != wire.ReasonSuperseded {
-		t.Errorf("the attempt ended for %q, and another one took its place", got)
+		t.Errorf("the attempt ended for %q after it was replaced", got)
 	}
 }
 
@@ -284,14 +284,14 @@ func timedOut(s *robotv1.TaskStatus) {
 // A timeout is an end like any other. A later report of the robot closes the entry, but does not
 // make it a stop, which would not count as a failure of the task.
 func TestApplyReport_ClosesTimedOutAttempt(t *testing.T) {
-	for _, says := range []report{reportOf("failed", wire.ReasonStopped, 143), reportOf("completed", "Completed", 0)} {
-		next, verdicts := applyReports(clock, taskIn(lifecycle.TaskExited, 1, timedOut), []report{says})
+	for _, reports := range []report{reportOf("failed", wire.ReasonStopped, 143), reportOf("completed", "Completed", 0)} {
+		next, verdicts := applyReports(clock, taskIn(lifecycle.TaskExited, 1, timedOut), []report{reports})
 		a := next.Status.Attempts[0]
-		if a.FinishedAt == nil || *a.ExitCode != says.ExitCode || !verdicts[0].ack {
-			t.Errorf("%s: its end is not recorded: %+v", says.State, a)
+		if a.FinishedAt == nil || *a.ExitCode != reports.ExitCode || !verdicts[0].ack {
+			t.Errorf("%s: its end is not recorded: %+v", reports.State, a)
 		}
 		if a.State != "failed" || a.Reason != wire.ReasonTimeout || next.Status.State != string(lifecycle.TaskExited) {
-			t.Errorf("%s: the attempt is %s for %s, the task %s", says.State, a.State, a.Reason, next.Status.State)
+			t.Errorf("%s: the attempt is %s for %s, the task %s", reports.State, a.State, a.Reason, next.Status.State)
 		}
 	}
 }
@@ -301,7 +301,7 @@ func TestApplyReport_DoesNotModifyTask(t *testing.T) {
 	before := in.DeepCopy()
 	applyReports(clock, in, []report{reportOf("running", "Started", 0), reportOf("failed", "Exited", 1)})
 	if formatStatus(in.Status) != formatStatus(before.Status) {
-		t.Errorf("it is shared with the informer, and became %s", formatStatus(in.Status))
+		t.Errorf("the Task of the informer was changed to %s", formatStatus(in.Status))
 	}
 }
 
@@ -315,16 +315,16 @@ func TestApplyReport_ReplacesInvalidTimes(t *testing.T) {
 }
 
 func TestApplyReport_LimitsEventsAndOutputs(t *testing.T) {
-	var says []report
+	var reports []report
 	for i := range 50 {
 		r := reportOf("running", fmt.Sprintf("event-%d", i), 0)
 		r.Outputs = map[string]string{}
 		for k := range 10 {
 			r.Outputs[fmt.Sprintf("%d-%d", i, k)] = "v"
 		}
-		says = append(says, r)
+		reports = append(reports, r)
 	}
-	next, _ := applyReports(clock, taskIn(lifecycle.TaskDispatching, 1), says)
+	next, _ := applyReports(clock, taskIn(lifecycle.TaskDispatching, 1), reports)
 	if n := len(next.Status.Events); n != robotv1.MaxEvents {
 		t.Errorf("%d events", n)
 	}
@@ -346,15 +346,15 @@ func TestApplyReport_AnyOrderEndsWithCurrentAttempt(t *testing.T) {
 			reportOf("pending", "", 0), reportOf("running", "Started", 0), rapid.SampledFrom(ends).Draw(t, "end of attempt 1"),
 			withAttempt(2, reportOf("pending", "", 0)), withAttempt(2, reportOf("running", "Started", 0)), withAttempt(2, reportOf("running", "Completed", 0)),
 		}
-		says := append(rapid.SliceOfN(rapid.SampledFrom(pool), 0, 30).Draw(t, "noise"), last)
-		says = append(says, rapid.SliceOfN(rapid.SampledFrom(append(pool, last)), 0, 30).Draw(t, "echo")...)
+		reports := append(rapid.SliceOfN(rapid.SampledFrom(pool), 0, 30).Draw(t, "noise"), last)
+		reports = append(reports, rapid.SliceOfN(rapid.SampledFrom(append(pool, last)), 0, 30).Draw(t, "echo")...)
 
 		task := taskIn(lifecycle.TaskDispatching, 2)
-		for i, r := range says {
+		for i, r := range reports {
 			before := lifecycle.TaskState(task.Status.State)
 			task, _ = applyReports(clock, task, []report{r})
 			if after := lifecycle.TaskState(task.Status.State); rank[after] < rank[before] {
-				t.Fatalf("report %d took it back from %s to %s", i, before, after)
+				t.Fatalf("report %d changed the state backward, from %s to %s", i, before, after)
 			}
 		}
 		want := lifecycle.TaskCompleted

@@ -64,7 +64,7 @@ func TestDispatch_CarriesSampledTrace(t *testing.T) {
 	for _, share := range []float64{0, 1} {
 		s, named := startTraced(t, share)
 		s.approveRobots()
-		heard := s.newListener(wire.RobotTopic("r1", wire.KindDispatch)).traceparents
+		received := s.newListener(wire.RobotTopic("r1", wire.KindDispatch)).traceparents
 		r := s.startRobot(simrobot.Config{RobotID: "r1"})
 		at := trace.AttemptContext(string(s.createTask(newBoundTask("t1", "r1")).UID), 1)
 		want := ""
@@ -72,13 +72,13 @@ func TestDispatch_CarriesSampledTrace(t *testing.T) {
 			at.Sampled = true
 			want = at.String()
 		}
-		eventually(t, "the dispatch is heard", func() bool { return len(heard()) > 0 })
-		if got := heard()[0]; got != want {
-			t.Errorf("of a share of %v the dispatch carries %q, want %q", share, got, want)
+		eventually(t, "the dispatch is received", func() bool { return len(received()) > 0 })
+		if got := received()[0]; got != want {
+			t.Errorf("sample ratio %v: the dispatch has traceparent %q, want %q", share, got, want)
 		}
 		eventually(t, "t1 completes", func() bool { return s.state("t1") == lifecycle.TaskCompleted })
 		if n := len(named(tracing.SpanRun)) + len(named(tracing.SpanPublish)); share == 0 && n > 0 {
-			t.Errorf("%d spans of a trace that is not kept", n)
+			t.Errorf("%d spans of a trace that is not sampled", n)
 		}
 		r.Stop()
 		s.stop()

@@ -50,6 +50,6 @@ func TestWatchObjects_RecordsHighestVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	if at := b.objects.highestVersion(); at != 500 {
-		t.Errorf("it stands at %d, want 500", at)
+		t.Errorf("version %d, want 500", at)
 	}
 }
