@@ -204,7 +204,7 @@ func TestRunAll_PatchesSpec(t *testing.T) {
 		{actRequeue, jobIn("j", "completed"), "requeue of all tasks requested", `"" false false`, `"" true false`},
 		{actDrain, &v1alpha1.Robot{ObjectMeta: metaOf("r")}, "drain requested", "false false", "false true"},
 		{actCordon, &v1alpha1.Robot{ObjectMeta: metaOf("r")}, "cordoned", "false false", "true false"},
-		{actPause, flowWith("f", flowv1.Running), "suspended; what runs goes on", "false false false", "true false false"},
+		{actPause, flowWith("f", flowv1.Running), "suspended; running steps continue", "false false false", "true false false"},
 		{actRequeue, flowWith("f", flowv1.Failed), "retry of the failed steps requested", "false false false", "false false true"},
 		{actPause, &cronv1.CronJobFlow{ObjectMeta: metaOf("c")}, "suspended", "false", "true"},
 		{actPause, &rayv1.RayCluster{ObjectMeta: metaOf("r")}, "suspended", "false", "true"},
@@ -237,7 +237,7 @@ func TestRunAll_ReportsEachResult(t *testing.T) {
 	want := []string{
 		"a true: pause requested",
 		`missing false: jobs.robot.k8s4r.io "missing" not found`,
-		"done false: job done is completed; possible: requeue",
+		"done false: job done is completed; allowed actions: requeue",
 		"b false: jobs b is another one now: the one that was meant is gone",
 		"c true: pause requested",
 		"p false: pause cannot be asked of pods",
@@ -271,10 +271,10 @@ func TestRunAll_RequeuesTasksOfJobTogether(t *testing.T) {
 	want := []string{
 		"a1 true: requeue requested",
 		"b1 true: requeue requested",
-		"a2 true: is pending already",
+		"a2 true: already pending",
 		"a3 false: task a3 is running: it can be requeued when it has ended",
 		"a4 true: requeue requested",
-		"alone false: task alone was made by hand and has no job that could requeue it: delete it and create it again",
+		"alone false: task alone belongs to no job and cannot be requeued: delete it and create it again",
 		`missing false: tasks.robot.k8s4r.io "missing" not found`,
 	}
 	if !slices.Equal(got, want) {

@@ -173,7 +173,7 @@ func resumeFlow(ctx context.Context, d *executor, t target) (string, error) {
 func setSuspend(is *bool, want bool) (string, error) {
 	word := map[bool]string{true: "suspended", false: "resumed"}[want]
 	if *is == want {
-		return word + " already", nil
+		return "already " + word, nil
 	}
 	*is = want
 	return word, nil
@@ -262,7 +262,7 @@ func (d *executor) requeueTasks(ctx context.Context, job types.NamespacedName, i
 			needed, err = actions.CanRequeueTask(task)
 		}
 		if err != nil || !needed {
-			results[i].setOutcome("is "+string(lifecycle.TaskPending)+" already", err)
+			results[i].setOutcome("already "+string(lifecycle.TaskPending), err)
 			continue
 		}
 		names, asked = append(names, task.Name), append(asked, i)

@@ -305,7 +305,7 @@ func refusesTooLarge(s *space) {
 	s.job("small", group("g", 1, "t"))
 	s.awaitJob("small", lifecycle.JobCompleted)
 	j := s.awaitJob("huge", lifecycle.JobFailed)
-	if !strings.Contains(j.Status.StatusDescription, "task huge is 211 KiB as a message to a robot, more than 200 KiB") {
+	if !strings.Contains(j.Status.StatusDescription, "task huge is too large for a message to a robot: 211 KiB, at most 200 KiB") {
 		s.Errorf("description %q", j.Status.StatusDescription)
 	}
 	if n := len(s.tasks()); n != 1 || j.Status.FailedTasks != 3 {

@@ -128,11 +128,11 @@ func (s *system) partsStayHidden(t *testing.T, who map[string]*browser) {
 	})
 	var task, job reasons
 	who["of-tasks"].get(address, &task)
-	if task.fact("job") != "init, which you may not see" || task.fact("init tasks") != "if there are any, you may not see them" || strings.Contains(task.Summary, "fetch") {
+	if task.fact("job") != "init, which you do not have permission to read" || task.fact("init tasks") != "hidden: you do not have permission to read them" || strings.Contains(task.Summary, "fetch") {
 		t.Errorf("who may get tasks alone is told %+v", task)
 	}
 	who["of-jobs"].get("/api/v1/jobs/default/brush/why", &job)
-	if job.Tasks != nil || job.fact("tasks") != "you may not see them" {
+	if job.Tasks != nil || job.fact("tasks") != "hidden: you do not have permission to read them" {
 		t.Errorf("who may get jobs alone is told %+v", job)
 	}
 }

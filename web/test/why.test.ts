@@ -49,7 +49,7 @@ describe("why something waits", () => {
     const after = await tabsAt();
     expect(before ?? after).toBe(after);
     await act("pause", "tasks", "field", task?.name ?? "");
-    await why().getByText("it is held back until its job is resumed").waitFor();
+    await why().getByText("it does not start until its job is resumed").waitFor();
     await lacks().waitFor({ state: "detached" });
     await act("cancel", "tasks", "field", task?.name ?? "");
     await why().waitFor({ state: "detached" });

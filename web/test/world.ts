@@ -406,7 +406,7 @@ export function timelineOf(world: World, row: Row): Timeline {
 
 const waits = (row: Row) => row.severity === "waiting" || row.severity === "paused";
 const gistOf = (row: Row) =>
-  row.severity === "paused" ? "it is held back until its job is resumed" : "it waits for a robot";
+  row.severity === "paused" ? "it does not start until its job is resumed" : "it waits for a robot";
 const rejectionsOf = (row: Row) =>
   row.message?.startsWith("0 of 200 robots")
     ? {

@@ -1,6 +1,6 @@
-// Package actions defines what users may ask of an object, and validates it. Each action is a
-// pure function: it edits the spec of the object and returns a message, or an error that names
-// what is possible instead. The manager then acts on the spec.
+// Package actions defines the actions of users on objects: pause, cancel, requeue, drain and so
+// on. Each action is a pure function that edits the spec of the object and returns a message, or
+// an error that lists the allowed actions. The manager then acts on the spec.
 package actions
 
 import (
@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// maxShown bounds the names in a sentence.
+// maxShown bounds the number of names in a message.
 const maxShown = 10
 
 // SummarizeNames lists up to maxShown names and counts the others.

@@ -13,7 +13,7 @@ import (
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 )
 
-// FlowPhase returns the phase of a flow; without one it is pending.
+// FlowPhase returns the phase of a flow. A flow without a phase is pending.
 func FlowPhase(f *flowv1.JobFlow) lifecycle.FlowPhase {
 	if f.Status.State.Phase == "" {
 		return lifecycle.FlowPending
@@ -21,15 +21,15 @@ func FlowPhase(f *flowv1.JobFlow) lifecycle.FlowPhase {
 	return lifecycle.FlowPhase(f.Status.State.Phase)
 }
 
-// rejectForPhase returns an error that names what can be done to the flow.
+// rejectForPhase returns an error that lists the actions that the flow's phase allows.
 func rejectForPhase(f *flowv1.JobFlow) error {
 	p := FlowPhase(f)
 	can := "it can be suspended, canceled or retried"
 	switch {
 	case p == lifecycle.FlowSucceed:
-		can = "it can be retried with --step, or deleted"
+		can = "it can be retried with --step or deleted"
 	case p == lifecycle.FlowFailed:
-		can = "it can be retried, or deleted; what still runs of it can be canceled"
+		can = "it can be retried or deleted, and its running steps can be canceled"
 	case p == lifecycle.FlowTerminating:
 		can = "it can be retried once it has failed"
 	case f.Spec.Suspend:
@@ -38,22 +38,23 @@ func rejectForPhase(f *flowv1.JobFlow) error {
 	return fmt.Errorf("jobflow %s is %s: %s", f.Name, p, can)
 }
 
-// SuspendFlow starts no more steps.
+// SuspendFlow requests that no more steps start.
 func SuspendFlow(f *flowv1.JobFlow) (string, error) {
 	if !FlowPhase(f).StartsSteps() || f.Spec.Cancel {
 		return "", rejectForPhase(f)
 	}
 	if f.Spec.Suspend {
-		return "is suspended already", nil
+		return "already suspended", nil
 	}
 	f.Spec.Suspend = true
-	return "suspended; what runs goes on", nil
+	return "suspended; running steps continue", nil
 }
 
-// ErrAborted means that aborted Jobs must be resumed, not the flow.
-var ErrAborted = errors.New("a job was aborted")
+// ErrAborted means that the caller must resume AbortedJobs instead of the flow.
+var ErrAborted = errors.New("the flow waits for an aborted job")
 
-// ResumeFlow starts steps again. It fails with ErrAborted if AbortedJobs must be resumed instead.
+// ResumeFlow requests that steps start again. It returns ErrAborted if AbortedJobs must be resumed
+// instead.
 func ResumeFlow(f *flowv1.JobFlow) (string, error) {
 	if f.Spec.Suspend {
 		f.Spec.Suspend = false
@@ -63,7 +64,7 @@ func ResumeFlow(f *flowv1.JobFlow) (string, error) {
 		return "", ErrAborted
 	}
 	if FlowPhase(f).StartsSteps() && !f.Spec.Cancel {
-		return "is not suspended", nil
+		return "not suspended", nil
 	}
 	return "", rejectForPhase(f)
 }
@@ -78,10 +79,10 @@ func AbortedJobs(f *flowv1.JobFlow) (names []string) {
 	return names
 }
 
-// CancelFlow stops what runs.
+// CancelFlow requests that running steps stop and that the flow fails.
 func CancelFlow(f *flowv1.JobFlow) (string, error) {
 	if f.Spec.Cancel {
-		return "is canceled already", nil
+		return "already canceled", nil
 	}
 	if _, ok := lifecycle.StepFlow(FlowPhase(f), lifecycle.FlowCancel); !ok {
 		return "", rejectForPhase(f)
@@ -90,40 +91,40 @@ func CancelFlow(f *flowv1.JobFlow) (string, error) {
 	return "cancel requested", nil
 }
 
-// RetryFlow runs steps again; without steps, those that failed. It takes back a cancel, which
-// would block the retry.
+// RetryFlow requests that the steps run again. If there are none, the failed steps run again. It
+// reverts a cancel, which would block the retry.
 func RetryFlow(f *flowv1.JobFlow, steps []string) (string, error) {
 	for _, name := range steps {
 		if !slices.ContainsFunc(f.Spec.Flows, func(s flowv1.Flow) bool { return s.Name == name }) {
-			return "", fmt.Errorf("jobflow %s has no step %s; there are %s", f.Name, name, SummarizeNames(view.StepNames(f)))
+			return "", fmt.Errorf("jobflow %s has no step %q; its steps are %s", f.Name, name, SummarizeNames(view.StepNames(f)))
 		}
 	}
 	if _, ok := lifecycle.StepFlow(FlowPhase(f), lifecycle.FlowRetry); !ok {
 		return "", rejectForPhase(f)
 	}
 	if len(steps) == 0 && FlowPhase(f) != lifecycle.FlowFailed && !hasFailedStep(f) {
-		return "", fmt.Errorf("jobflow %s is %s and none of its steps has failed: name what is to run again with --step", f.Name, FlowPhase(f))
+		return "", fmt.Errorf("jobflow %s is %s and none of its steps has failed: select the steps to retry with --step", f.Name, FlowPhase(f))
 	}
 	next, err := nextRetry(f, steps)
 	if err != nil {
 		return "", err
 	}
 	if next == nil && !f.Spec.Cancel {
-		return "retry" + ofSteps(steps) + " is requested already", nil
+		return "retry" + stepsPhrase(steps) + " already requested", nil
 	}
 	if next != nil {
 		f.Spec.Retry = next
 	}
 	f.Spec.Cancel = false
-	said := "retry" + ofSteps(steps) + " requested"
+	message := "retry" + stepsPhrase(steps) + " requested"
 	if f.Spec.Suspend {
-		said += "; the flow stays suspended until it is resumed"
+		message += "; the flow stays suspended until it is resumed"
 	}
-	return said, nil
+	return message, nil
 }
 
-// nextRetry returns the new spec.retry, or nil if it is requested already. A request that the
-// manager has not observed yet must not be lost.
+// nextRetry returns the new spec.retry, or nil if it is already requested. A request that the
+// manager has not observed yet must not be overwritten.
 func nextRetry(f *flowv1.JobFlow, steps []string) (*flowv1.RetryRequest, error) {
 	have := f.Spec.Retry
 	next := &flowv1.RetryRequest{Generation: f.Status.Retry + 1, Flows: slices.Clone(steps)}
@@ -135,7 +136,7 @@ func nextRetry(f *flowv1.JobFlow, steps []string) (*flowv1.RetryRequest, error) 
 	case len(have.Flows) == 0 && len(steps) == 0:
 		return nil, nil
 	case len(have.Flows) == 0 || len(steps) == 0:
-		return nil, fmt.Errorf("jobflow %s has a retry of other steps that was not taken up yet; wait until it runs again", f.Name)
+		return nil, fmt.Errorf("jobflow %s has a pending retry of other steps: wait until the flow runs again", f.Name)
 	}
 	next.Flows = append(slices.Clone(have.Flows), steps...)
 	slices.Sort(next.Flows)
@@ -147,11 +148,11 @@ func nextRetry(f *flowv1.JobFlow, steps []string) (*flowv1.RetryRequest, error) 
 }
 
 func hasFailedStep(f *flowv1.JobFlow) bool {
-	v := view.New(f, time.Time{}) // how long it took is not asked
+	v := view.New(f, time.Time{}) // the durations of the steps are not used
 	return slices.ContainsFunc(v.Steps, func(s view.Step) bool { return s.HasFailed() })
 }
 
-func ofSteps(steps []string) string {
+func stepsPhrase(steps []string) string {
 	if len(steps) == 0 {
 		return " of the failed steps"
 	}

@@ -9,9 +9,9 @@ import (
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 )
 
-// NextJobState returns the state of the job once the manager has acted on its present spec. By
-// the present state alone, a pause right after a cancel would be accepted and take the cancel
-// back, and a resume right after a pause would be rejected.
+// NextJobState returns the state of the job once the manager has acted on its current spec. With
+// the current state alone, a pause right after a cancel would be accepted and revert the cancel,
+// and a resume right after a pause would be rejected.
 func NextJobState(j *robotv1.Job) lifecycle.JobState {
 	if r := pendingRequeue(j); r != nil {
 		to, _ := lifecycle.StepJob(jobState(j), requeueSignal(r))
@@ -72,88 +72,89 @@ func observedGeneration(j *robotv1.Job) int64 {
 // rejectForState returns the error for an action that the job's state does not allow.
 func rejectForState(j *robotv1.Job) error {
 	s := NextJobState(j)
-	return fmt.Errorf("job %s is %s; possible: %s", j.Name, s, verbsFrom(s))
+	return fmt.Errorf("job %s is %s; allowed actions: %s", j.Name, s, verbsFrom(s))
 }
 
 // verbsFrom lists the actions that state s allows, as users type them.
 func verbsFrom(s lifecycle.JobState) string {
-	wishes := lifecycle.JobActions(s)
+	allowed := lifecycle.JobActions(s)
 	var verbs []string
-	for _, w := range wishes {
+	for _, a := range allowed {
 		switch {
-		case w != lifecycle.JobRequeueSome:
-			verbs = append(verbs, string(w))
-		case !slices.Contains(wishes, lifecycle.JobRequeue):
+		case a != lifecycle.JobRequeueSome:
+			verbs = append(verbs, string(a))
+		case !slices.Contains(allowed, lifecycle.JobRequeue):
 			verbs = append(verbs, "requeue --failed", "requeue --task")
 		}
 	}
 	if len(verbs) == 0 {
-		return "nothing until its next state"
+		return "none until its next state"
 	}
 	return strings.Join(verbs, ", ")
 }
 
 // JobAction changes the desired state of a job.
 type JobAction struct {
-	// Verb such as pause.
+	// Verb is the name of the action, such as pause.
 	Verb string
-	// State that the job reaches in the end. Empty: none in particular.
+	// State is the state that the job finally reaches. If empty, it depends on the job.
 	State   lifecycle.JobState
-	desired string // what spec.desiredState becomes
+	desired string // the new value of spec.desiredState
 	signal  lifecycle.JobSignal
-	already func(heading lifecycle.JobState, j *robotv1.Job) bool // nothing to be done
+	// isDone reports whether a job with this next state needs no change.
+	isDone func(next lifecycle.JobState, j *robotv1.Job) bool
 }
 
 // The actions on jobs.
 var (
-	// Pause starts no more tasks; what runs goes on.
+	// Pause starts no more tasks. Running tasks continue.
 	Pause = JobAction{Verb: "pause", desired: robotv1.DesiredPaused, signal: lifecycle.JobPause, State: lifecycle.JobPaused,
-		already: func(s lifecycle.JobState, _ *robotv1.Job) bool { return s.PausesTasks() }}
-	// Resume takes a pause back.
+		isDone: func(s lifecycle.JobState, _ *robotv1.Job) bool { return s.PausesTasks() }}
+	// Resume reverts a pause.
 	Resume = JobAction{Verb: "resume", desired: robotv1.DesiredRunning, signal: lifecycle.JobResume,
-		already: func(s lifecycle.JobState, j *robotv1.Job) bool {
+		isDone: func(s lifecycle.JobState, j *robotv1.Job) bool {
 			return s.StartsTasks() && j.Spec.DesiredState != robotv1.DesiredPaused
 		}}
-	// Cancel stops what runs, and starts nothing more.
+	// Cancel stops running tasks and starts no more.
 	Cancel = JobAction{Verb: "cancel", desired: robotv1.DesiredCanceled, signal: lifecycle.JobCancel, State: lifecycle.JobCanceled,
-		already: func(s lifecycle.JobState, _ *robotv1.Job) bool {
+		isDone: func(s lifecycle.JobState, _ *robotv1.Job) bool {
 			return s == lifecycle.JobCancelRequested || s == lifecycle.JobCanceled
 		}}
 )
 
 // Apply edits the job's spec and returns a message.
-func (w JobAction) Apply(j *robotv1.Job) (string, error) {
+func (a JobAction) Apply(j *robotv1.Job) (string, error) {
 	s := NextJobState(j)
-	if w.already(s, j) {
-		return fmt.Sprintf("is %s already", s), nil
+	if a.isDone(s, j) {
+		return fmt.Sprintf("already %s", s), nil
 	}
-	if _, ok := lifecycle.StepJob(s, w.signal); !ok {
+	if _, ok := lifecycle.StepJob(s, a.signal); !ok {
 		return "", rejectForState(j)
 	}
-	j.Spec.DesiredState = w.desired
-	return w.Verb + " requested", nil
+	j.Spec.DesiredState = a.desired
+	return a.Verb + " requested", nil
 }
 
 // IsReached reports whether the job has reached the action's state. It returns true with an error
 // if the job can no longer reach it: waiting would never end.
-func (w JobAction) IsReached(j *robotv1.Job) (over bool, err error) {
+func (a JobAction) IsReached(j *robotv1.Job) (done bool, err error) {
 	s := jobState(j)
-	_, possible := lifecycle.StepJob(s, w.signal)
+	_, possible := lifecycle.StepJob(s, a.signal)
 	switch {
-	case s == w.State:
+	case s == a.State:
 		return true, nil
-	case j.Spec.DesiredState != w.desired:
-		return true, fmt.Errorf("job %s will not be %s: another action was requested meanwhile, it is %s", j.Name, w.State, NextJobState(j))
+	case j.Spec.DesiredState != a.desired:
+		return true, fmt.Errorf("job %s will not become %s: another action was requested in the meantime, and the job is now %s", j.Name, a.State, NextJobState(j))
 	case s.IsTerminal() && !possible:
-		return true, fmt.Errorf("job %s will not be %s: it is %s", j.Name, w.State, s)
+		return true, fmt.Errorf("job %s cannot become %s: it is already %s", j.Name, a.State, s)
 	}
 	return false, nil
 }
 
-// MaxRequeueTasks bounds the names of one requeue, as the kind does.
+// MaxRequeueTasks bounds the number of tasks that one requeue names. The CRD has the same limit.
 const MaxRequeueTasks = 1000
 
-// NewRequeue returns the action that puts tasks back.
+// NewRequeue returns an action that requests a requeue of tasks.
 func NewRequeue(want robotv1.Requeue) func(*robotv1.Job) (string, error) {
 	return func(j *robotv1.Job) (string, error) {
 		next, err := nextRequeue(j, want)
@@ -161,44 +162,44 @@ func NewRequeue(want robotv1.Requeue) func(*robotv1.Job) (string, error) {
 		case err != nil:
 			return "", err
 		case next == nil:
-			return "requeue" + ofScope(want) + " is requested already", nil
+			return "requeue" + scopePhrase(want) + " already requested", nil
 		case len(next.Tasks) > MaxRequeueTasks:
-			return "", fmt.Errorf("a requeue names at most %d tasks, and this one would name %d: wait until job %s is no longer requeueing, or name fewer",
+			return "", fmt.Errorf("a requeue can name at most %d tasks, and this one would name %d: wait until job %s is no longer requeueing, or name fewer tasks",
 				MaxRequeueTasks, len(next.Tasks), j.Name)
 		}
 		next.Generation = max(requestedGeneration(j), observedGeneration(j)) + 1
 		j.Spec.Requeue = next
-		// The desired state holds until it is changed: left alone, the cancel
-		// would call off again what is put back.
+		// The desired state stays in force until it is changed: otherwise the manager would
+		// cancel the requeued tasks again.
 		if j.Spec.DesiredState == robotv1.DesiredCanceled {
 			j.Spec.DesiredState = robotv1.DesiredRunning
 		}
-		return "requeue" + ofScope(want) + " requested" + stillPaused(j), nil
+		return "requeue" + scopePhrase(want) + " requested" + pausedNote(j), nil
 	}
 }
 
-// nextRequeue returns the new spec.requeue without its generation, or nil if it is requested
-// already. The spec holds one request. One that the manager has not observed must not be
-// overwritten: names are added to names, and everything else is rejected.
+// nextRequeue returns the new spec.requeue without its generation, or nil if it is already
+// requested. The spec holds one request, which must not be overwritten before the manager has
+// observed it: names are added to it, every other request is rejected.
 func nextRequeue(j *robotv1.Job, want robotv1.Requeue) (*robotv1.Requeue, error) {
-	waits := pendingRequeue(j)
+	pending := pendingRequeue(j)
 	switch {
-	case waits == nil:
+	case pending == nil:
 		if _, ok := lifecycle.StepJob(NextJobState(j), requeueSignal(&want)); !ok {
 			return nil, rejectForState(j)
 		}
 		return want.DeepCopy(), nil
-	case includesRequeue(waits, &want):
+	case includesRequeue(pending, &want):
 		return nil, nil
-	case len(waits.Tasks) == 0 || len(want.Tasks) == 0:
+	case len(pending.Tasks) == 0 || len(want.Tasks) == 0:
 		return nil, rejectForState(j)
 	}
-	names := slices.Concat(waits.Tasks, want.Tasks)
+	names := slices.Concat(pending.Tasks, want.Tasks)
 	slices.Sort(names)
 	return &robotv1.Requeue{Tasks: slices.Compact(names)}, nil
 }
 
-// includesRequeue reports whether have puts back all tasks of want.
+// includesRequeue reports whether have requeues all tasks of want.
 func includesRequeue(have, want *robotv1.Requeue) bool {
 	if len(have.Tasks) == 0 || len(want.Tasks) == 0 {
 		return len(have.Tasks) == len(want.Tasks) && requeueSignal(have) == requeueSignal(want)
@@ -206,8 +207,9 @@ func includesRequeue(have, want *robotv1.Requeue) bool {
 	return !slices.ContainsFunc(want.Tasks, func(name string) bool { return !slices.Contains(have.Tasks, name) })
 }
 
-// ofScope is empty for tasks by name: each of them has a line of its own.
-func ofScope(r robotv1.Requeue) string {
+// scopePhrase returns the end of a message about a requeue. It is empty for tasks by name,
+// because the caller prints one line for each of them.
+func scopePhrase(r robotv1.Requeue) string {
 	switch {
 	case len(r.Tasks) > 0:
 		return ""
@@ -217,30 +219,31 @@ func ofScope(r robotv1.Requeue) string {
 	return " of all tasks"
 }
 
-// stillPaused warns that a requeue alone starts nothing.
-func stillPaused(j *robotv1.Job) string {
+// pausedNote returns a note if the job is paused, so that a requeue alone starts nothing.
+func pausedNote(j *robotv1.Job) string {
 	if j.Spec.DesiredState != robotv1.DesiredPaused {
 		return ""
 	}
 	return "; the job stays paused until it is resumed"
 }
 
-// CanRequeueTask reports whether a requeue changes the task. The error says why it cannot.
+// CanRequeueTask reports whether a requeue would change the task. It returns an error if the
+// task's state does not allow a requeue.
 func CanRequeueTask(t *robotv1.Task) (bool, error) {
 	state := lifecycle.TaskState(t.Status.State)
 	if t.Spec.JobName == "" {
-		return false, fmt.Errorf("task %s was made by hand and has no job that could requeue it: delete it and create it again", t.Name)
+		return false, fmt.Errorf("task %s belongs to no job and cannot be requeued: delete it and create it again", t.Name)
 	}
 	if state.OrPending() == lifecycle.TaskPending {
 		return false, nil
 	}
 	if _, ok := lifecycle.StepTask(state, lifecycle.TaskRequeue); !ok {
-		return false, fmt.Errorf("task %s is %s%s: it can be requeued when it has ended", t.Name, state, onRobot(t))
+		return false, fmt.Errorf("task %s is %s%s: it can be requeued when it has ended", t.Name, state, robotPhrase(t))
 	}
 	return true, nil
 }
 
-func onRobot(t *robotv1.Task) string {
+func robotPhrase(t *robotv1.Task) string {
 	if t.Spec.TargetRobot == "" {
 		return ""
 	}
@@ -254,7 +257,7 @@ func SetPriority(n int32) func(*robotv1.Job) (string, error) {
 	return func(j *robotv1.Job) (string, error) {
 		before := j.Spec.Priority
 		if before != nil && *before == n {
-			return fmt.Sprintf("priority is %d already", n), nil
+			return fmt.Sprintf("priority is already %d", n), nil
 		}
 		j.Spec.Priority = &n
 		if before == nil {

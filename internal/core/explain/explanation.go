@@ -8,16 +8,17 @@ import (
 
 // Explanation is what is known about one object. Its JSON is part of the console's API.
 type Explanation struct {
-	// State of the object, in the words of its kind. Never empty.
+	// State of the object, as in its status. Never empty.
 	State string `json:"state"`
-	// IsWaiting is set if something must happen before it continues. False: it runs, or has
-	// ended.
+	// IsWaiting is set if the object waits for something before it can continue. It is false for
+	// objects that run or have ended.
 	IsWaiting bool `json:"waiting"`
-	// Summary is the most important fact, as the end of a sentence. Empty: State says everything.
+	// Summary is the most important fact, as the end of a sentence. It is empty if State contains
+	// everything.
 	Summary string `json:"summary,omitempty"`
-	// Facts in the order in which they are displayed.
+	// Facts, in display order.
 	Facts []Fact `json:"facts"`
-	// Rejections are the data of the fact placement. Nil: it has none.
+	// Rejections are the data of the fact placement. Nil if there are none.
 	Rejections *Rejections `json:"rejections,omitempty"`
 	// Tasks of a job that wait, grouped by reason, the largest group first. More counts the tasks
 	// of groups that are not listed.
@@ -25,27 +26,27 @@ type Explanation struct {
 	More  int       `json:"more,omitempty"`
 }
 
-// Fact is one thing that is known.
+// Fact is one named piece of information about an object.
 type Fact struct {
 	Name string `json:"name"`
 	Text string `json:"text"`
-	// At is the time to which Text refers. Nil: none.
+	// At is the time to which Text refers, or nil.
 	At *metav1.MicroTime `json:"at,omitempty"`
 }
 
-// The names of facts that are of a kind of their own.
+// Names of facts that have data beside their text.
 const (
-	Placement = "placement"
-	NextTry   = "next try"
+	Placement   = "placement"
+	NextAttempt = "next attempt"
 )
 
-// Waiting is a number of tasks that wait for the same reason.
+// Waiting describes tasks that wait for the same reason.
 type Waiting struct {
 	Count int `json:"count"`
-	// Tasks by name: the first few.
+	// Tasks are the names of the first few tasks.
 	Tasks   []string `json:"tasks"`
 	Summary string   `json:"summary"`
-	// Text is a further detail. Empty: none.
+	// Text is a further detail. It may be empty.
 	Text       string      `json:"text,omitempty"`
 	Rejections *Rejections `json:"rejections,omitempty"`
 }

@@ -12,7 +12,7 @@ import (
 type initTask struct {
 	name   string
 	daemon bool
-	task   *robotv1.Task // nil: there is none
+	task   *robotv1.Task // nil if it does not exist
 }
 
 // initTasksAhead reads the init tasks that run before a task of a group.
@@ -31,7 +31,8 @@ func initTasksAhead(ctx context.Context, s Source, t *robotv1.Task) ([]initTask,
 	return initTasksBefore(t.Spec.Name, group.Spec.InitTasks, replica), nil
 }
 
-// initTasksBefore returns the init tasks before the one of this name, or all of them.
+// initTasksBefore returns the init tasks before the one with the name, or all if no init task has
+// the name.
 func initTasksBefore(name string, defs []robotv1.TaskDefinition, replica []*robotv1.Task) (all []initTask) {
 	for i := range defs {
 		if defs[i].Name == name {
@@ -48,9 +49,9 @@ func initTasksBefore(name string, defs []robotv1.TaskDefinition, replica []*robo
 	return all
 }
 
-// letsOthersStart reports whether the next task may start: this one has completed, or it is a
-// daemon and runs.
-func (i *initTask) letsOthersStart() bool {
+// isReady reports whether the next task may start: the init task has completed, or it is a daemon
+// and is running.
+func (i *initTask) isReady() bool {
 	want := lifecycle.TaskCompleted
 	if i.daemon {
 		want = lifecycle.TaskRunning
@@ -68,7 +69,7 @@ func (i *initTask) stateText() string {
 	if robot := i.task.CurrentRobot(); robot != "" && !state.IsPlaceable() {
 		text += " on " + robot
 	}
-	if reason := i.task.Status.Reason; reason != "" && !i.letsOthersStart() {
+	if reason := i.task.Status.Reason; reason != "" && !i.isReady() {
 		text += " (" + reason + ")"
 	}
 	return text
@@ -80,7 +81,7 @@ func (v *view) firstAwaited() *initTask {
 		return nil
 	}
 	for i := range v.ahead {
-		if !v.ahead[i].letsOthersStart() {
+		if !v.ahead[i].isReady() {
 			return &v.ahead[i]
 		}
 	}
@@ -94,7 +95,7 @@ func (v *view) initText() string {
 		return ""
 	}
 	if v.aheadHidden {
-		return "if there are any, you may not see them"
+		return "hidden: you do not have permission to read them"
 	}
 	var all []string
 	for i := range v.ahead {

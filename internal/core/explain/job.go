@@ -16,13 +16,12 @@ import (
 // NoState is the text for a Job without a state.
 const NoState = "without a state yet"
 
-// How much of a job's tasks is told.
 const (
-	maxReasons = 8
-	maxNames   = 5
+	maxReasons = 8 // listed reasons of a job's tasks
+	maxNames   = 5 // listed tasks of one reason
 )
 
-// Parts are the objects of a job, in any order.
+// Parts are the groups and tasks of a job, in any order.
 type Parts struct {
 	Groups []*robotv1.TaskGroup
 	Tasks  []*robotv1.Task
@@ -37,26 +36,26 @@ func ExplainJob(j *robotv1.Job, p *Parts, now time.Time) *Explanation {
 	}
 	waiting := 0
 	if p == nil {
-		a.addFact("tasks", "you may not see them")
+		a.addFact("tasks", "hidden: you do not have permission to read them")
 	} else {
 		waiting = a.groupWaiting(j, p, now)
 	}
 	a.Summary = jobSummary(j, waiting)
 	a.IsWaiting = a.Summary != ""
 	if next := actions.NextJobState(j); string(next) != j.Status.State {
-		a.addFact("soon", string(next))
+		a.addFact("next state", string(next))
 	}
 	a.addFact("message", j.Status.StatusDescription)
 	return a
 }
 
-// jobSummary returns the most important fact of a job. Empty: none of its tasks waits.
+// jobSummary returns the most important fact about a job. It is empty if none of its tasks waits.
 func jobSummary(j *robotv1.Job, waiting int) string {
 	if j.DeletionTimestamp != nil {
 		return "it is being deleted"
 	}
 	if j.Status.State == "" {
-		return "the manager has not looked at it"
+		return "the manager has not processed it yet"
 	}
 	if text := stateConsequence(actions.NextJobState(j)); text != "" {
 		return text
@@ -75,7 +74,7 @@ func jobSummary(j *robotv1.Job, waiting int) string {
 func describeJob(j *robotv1.Job) string {
 	text, next := cmp.Or(j.Status.State, NoState), actions.NextJobState(j)
 	if j.Status.State != "" && string(next) != j.Status.State {
-		text += ", soon " + string(next)
+		text += ", next state " + string(next)
 	}
 	if means := stateConsequence(next); means != "" {
 		text += ": " + means
@@ -83,17 +82,17 @@ func describeJob(j *robotv1.Job) string {
 	return text
 }
 
-// stateConsequence returns what a state of a job means for its tasks. Empty: they run.
+// stateConsequence returns what a state of a job means for its tasks. It is empty if they run.
 func stateConsequence(s lifecycle.JobState) string {
 	switch {
 	case s.PausesTasks():
-		return "what waits is held back until it is resumed"
+		return "its pending tasks do not start until it is resumed"
 	case s.CancelsTasks():
-		return "its tasks are called off until it is requeued"
+		return "its tasks do not run until it is requeued"
 	case s == lifecycle.JobRequeueing:
-		return "its tasks are being put back"
+		return "its tasks are being requeued"
 	case s == lifecycle.JobPending:
-		return "none of its tasks runs yet"
+		return "none of its tasks is running yet"
 	}
 	return ""
 }
@@ -112,11 +111,11 @@ func (a *Explanation) groupWaiting(j *robotv1.Job, p *Parts, now time.Time) int 
 			continue
 		}
 		total++
-		why := v.waitingReason()
-		w := by[why]
+		reason := v.waitingReason()
+		w := by[reason]
 		if w == nil {
-			w = &Waiting{Tasks: []string{}, Summary: why.summary, Text: why.text, Rejections: listRejections(v.rejectionData())}
-			by[why] = w
+			w = &Waiting{Tasks: []string{}, Summary: reason.summary, Text: reason.text, Rejections: listRejections(v.rejectionData())}
+			by[reason] = w
 		}
 		if w.Count++; len(w.Tasks) < maxNames {
 			w.Tasks = append(w.Tasks, t.Name)
@@ -152,18 +151,18 @@ func (v *view) mayWaitLong() bool {
 	return v.isWaiting()
 }
 
-// waitingReason returns why a task waits, without details of its own: the robot of an init task
-// and the time of the next attempt.
+// waitingReason returns why a task waits, without details that differ between tasks: the robot of
+// an init task and the time of the next attempt.
 func (v *view) waitingReason() waitingReason {
-	gist, text := v.summary(), ""
+	summary, text := v.summary(), ""
 	switch awaited := v.firstAwaited(); {
 	case v.mayRetry() && (v.isHeldBack() || v.nextRetryText() != ""):
 	case awaited != nil:
-		gist = "it waits for init task " + awaited.name
+		summary = "it waits for init task " + awaited.name
 	default:
 		text = cmp.Or(v.placementText(), v.secretsText(), v.lostRobotText())
 	}
-	return waitingReason{gist, text}
+	return waitingReason{summary, text}
 }
 
 // initTaskFinder returns a function that finds the init tasks before a task.

@@ -33,22 +33,22 @@ func TestExplainJob(t *testing.T) {
 	}
 	lacks := &explain.Rejections{Robots: 3, Checks: []explain.Rejection{{Check: "Label", Robots: 3, Want: "brush=1", Text: "label brush=1 missing"}}}
 	for _, row := range []struct {
-		name      string
-		job       *robotv1.Job
-		parts     *explain.Parts
-		wantWaits bool
-		wantGist  string
-		want      []explain.Waiting
+		name        string
+		job         *robotv1.Job
+		parts       *explain.Parts
+		wantWaits   bool
+		wantSummary string
+		want        []explain.Waiting
 	}{
 		{"all run", job("running", ""), &explain.Parts{Tasks: []*robotv1.Task{task("a", in("running")), task("b", in("completed"))}}, false, "", nil},
-		{"the manager has not looked at it", job("", ""), &explain.Parts{}, true, "the manager has not looked at it", nil},
-		{"those that are refused alike stand together", job("running", ""),
+		{"the manager has not processed it yet", job("", ""), &explain.Parts{}, true, "the manager has not processed it yet", nil},
+		{"tasks with the same rejections are grouped", job("running", ""),
 			&explain.Parts{Tasks: []*robotv1.Task{task("c", unplaced("0 of 0 robots: none")), task("b", noLabel), task("a", noLabel), task("d", in("running"))}}, true, "3 of its tasks wait", []explain.Waiting{
 				{Count: 2, Tasks: []string{"a", "b"}, Summary: "it waits for a robot", Text: no, Rejections: lacks},
 				{Count: 1, Tasks: []string{"c"}, Summary: "it waits for a robot", Text: "0 of 0 robots: none"},
 			}},
-		{"next tries at different times are one reason", job("running", ""), &explain.Parts{Tasks: []*robotv1.Task{task("a", retry(time.Second)), task("b", retry(time.Minute))}}, true, "2 of its tasks wait",
-			[]explain.Waiting{{Count: 2, Tasks: []string{"a", "b"}, Summary: "it waits for its next try"}}},
+		{"next attempts at different times are one reason", job("running", ""), &explain.Parts{Tasks: []*robotv1.Task{task("a", retry(time.Second)), task("b", retry(time.Minute))}}, true, "2 of its tasks wait",
+			[]explain.Waiting{{Count: 2, Tasks: []string{"a", "b"}, Summary: "it waits for its next attempt"}}},
 		{"init tasks on different robots are one reason", job("running", ""), &explain.Parts{Groups: []*robotv1.TaskGroup{initGroup()}, Tasks: []*robotv1.Task{
 			task("fetch-0", index(0), in("running"), onRobot("robot-1")), task("main-0", index(0)),
 			task("fetch-1", index(1), in("running"), onRobot("robot-2")), task("main-1", index(1)),
@@ -57,21 +57,21 @@ func TestExplainJob(t *testing.T) {
 			{Count: 2, Tasks: []string{"main-0", "main-1"}, Summary: "it waits for init task fetch"},
 			{Count: 1, Tasks: []string{"main-2"}, Summary: "it waits for a robot", Text: no, Rejections: lacks},
 		}},
-		{"the word of a robot or of the manager comes at once", job("running", ""), &explain.Parts{Tasks: []*robotv1.Task{task("a", in("dispatching")), task("b", in("exited"))}}, false, "", nil},
-		{"a Secret may be long in coming", job("running", ""), &explain.Parts{Tasks: []*robotv1.Task{task("a", in("dispatching"), secretMissing)}}, true, "one of its tasks waits",
+		{"a task that waits for a report or for the manager is not listed", job("running", ""), &explain.Parts{Tasks: []*robotv1.Task{task("a", in("dispatching")), task("b", in("exited"))}}, false, "", nil},
+		{"a missing Secret", job("running", ""), &explain.Parts{Tasks: []*robotv1.Task{task("a", in("dispatching"), secretMissing)}}, true, "one of its tasks waits",
 			[]explain.Waiting{{Count: 1, Tasks: []string{"a"}, Summary: "it waits for a Secret", Text: "there is no Secret db"}}},
-		{"it is paused", job("paused", robotv1.DesiredPaused), &explain.Parts{Tasks: []*robotv1.Task{task("a", in("paused"))}}, true, "what waits is held back until it is resumed",
-			[]explain.Waiting{{Count: 1, Tasks: []string{"a"}, Summary: "it is held back until its job is resumed"}}},
-		{"its tasks may not be seen", job("running", ""), nil, false, "", nil},
+		{"it is paused", job("paused", robotv1.DesiredPaused), &explain.Parts{Tasks: []*robotv1.Task{task("a", in("paused"))}}, true, "its pending tasks do not start until it is resumed",
+			[]explain.Waiting{{Count: 1, Tasks: []string{"a"}, Summary: "it does not start until its job is resumed"}}},
+		{"its tasks are hidden", job("running", ""), nil, false, "", nil},
 		{"it has ended", job("completed", ""), &explain.Parts{Tasks: []*robotv1.Task{task("a")}}, false, "", nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			a := explain.ExplainJob(row.job, row.parts, noon)
-			if a.IsWaiting != row.wantWaits || a.Summary != row.wantGist || !reflect.DeepEqual(a.Tasks, row.want) {
+			if a.IsWaiting != row.wantWaits || a.Summary != row.wantSummary || !reflect.DeepEqual(a.Tasks, row.want) {
 				t.Errorf("%+v", a)
 			}
 			if hidden := fact(a, "tasks") != ""; hidden != (row.parts == nil) {
-				t.Errorf("of what may not be seen it says %q", fact(a, "tasks"))
+				t.Errorf("tasks hidden: %v, text %q", hidden, fact(a, "tasks"))
 			}
 		})
 	}

@@ -9,9 +9,10 @@ import (
 type Rejections struct {
 	// Robots is the number of robots that were checked.
 	Robots int `json:"robots"`
-	// Gang says how many replicas of the task's gang found a robot. Empty: it is in no gang.
+	// Gang describes how many replicas of the task's gang found a robot. It is empty if the task
+	// belongs to no gang.
 	Gang string `json:"gang,omitempty"`
-	// Checks that rejected robots, those of the most robots first.
+	// Checks that rejected robots, ordered by the number of robots, largest first.
 	Checks []Rejection `json:"checks"`
 	// Omitted is the number of further rejections that are not listed.
 	Omitted int `json:"omitted,omitempty"`
@@ -24,11 +25,11 @@ type Rejection struct {
 	Robots int    `json:"robots"`
 	Want   string `json:"want,omitempty"`
 	Got    string `json:"got,omitempty"`
-	// Text is a clause for people, such as "label env=prod missing".
+	// Text is a message such as "label env=prod missing".
 	Text string `json:"text"`
 }
 
-// listRejections returns nil if there is no list to show: no robot was checked, or one only.
+// listRejections returns nil if at most one robot was checked, because then there is no list.
 func listRejections(s *robotv1.PlacementStatus) *Rejections {
 	if s == nil || s.Robot != "" || len(s.Rejections) == 0 {
 		return nil

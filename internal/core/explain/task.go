@@ -22,16 +22,16 @@ import (
 // Source reads the objects around a task. With ErrHidden their facts are omitted; any other error
 // is returned to the caller.
 type Source interface {
-	// Job returns nil if there is none of this name.
+	// Job returns the Job with the name, or nil if it does not exist.
 	Job(ctx context.Context, namespace, name string) (*robotv1.Job, error)
-	// Group returns the TaskGroup of this object name, or nil.
+	// Group returns the TaskGroup object with the name, or nil if it does not exist.
 	Group(ctx context.Context, namespace, name string) (*robotv1.TaskGroup, error)
 	// Replica returns the tasks of a task's replica, including itself, in any order.
 	Replica(ctx context.Context, t *robotv1.Task) ([]*robotv1.Task, error)
 }
 
 // ErrHidden means that the caller may not read the object.
-var ErrHidden = errors.New("it may not be seen")
+var ErrHidden = errors.New("no permission to read the object")
 
 // ExplainTask returns why a task waits, or how it ended.
 func ExplainTask(ctx context.Context, s Source, t *robotv1.Task, now time.Time) (*Explanation, error) {
@@ -42,12 +42,11 @@ func ExplainTask(ctx context.Context, s Source, t *robotv1.Task, now time.Time) 
 	return v.explain(), nil
 }
 
-// view is what is known about one task.
+// view holds a task and the objects around it.
 type view struct {
 	task *robotv1.Task
-	// Nil: none, deleted, or hidden.
-	job *robotv1.Job // nil: none, gone, or hidden
-	// ahead are the init tasks that come before it, in their order.
+	job  *robotv1.Job // nil if the task has none, or if it is deleted or hidden
+	// ahead are the init tasks that run before the task, in their order.
 	ahead                  []initTask
 	jobHidden, aheadHidden bool
 	now                    time.Time
@@ -78,13 +77,13 @@ func (v *view) explain() *Explanation {
 	a.addFact("robot", v.robotText())
 	a.addFact("init tasks", v.initText())
 	a.addFact("secrets", v.secretsText())
-	a.addFact("original", v.lostAttemptText())
-	a.addFact("what follows", v.lostRobotText())
+	a.addFact("lost attempt", v.lostAttemptText())
+	a.addFact("replacement", v.lostRobotText())
 	a.addFact(Placement, v.placementText())
 	a.addFact("reason", s.Reason)
 	a.addFact("message", s.Message)
 	if text := v.nextRetryText(); text != "" {
-		a.addTimeFact(NextTry, text, s.RetryAt.Time)
+		a.addTimeFact(NextAttempt, text, s.RetryAt.Time)
 	}
 	a.addFact("failed robots", strings.Join(s.FailedRobots, ", "))
 	a.Rejections = listRejections(v.rejectionData())
@@ -95,25 +94,25 @@ func (v *view) explain() *Explanation {
 var stateSummaries = map[lifecycle.TaskState]string{
 	lifecycle.TaskPending:     "it waits for a robot",
 	lifecycle.TaskSoftFailed:  "it failed, and waits for another robot",
-	lifecycle.TaskDispatching: "its robot was given it and has not confirmed it yet",
-	lifecycle.TaskRunning:     "its robot works on it",
-	lifecycle.TaskUnknown:     "its robot is out of contact",
-	lifecycle.TaskExited:      "its last attempt failed, and the manager decides what follows",
-	lifecycle.TaskPaused:      "it is held back until its job is resumed",
+	lifecycle.TaskDispatching: "it was dispatched to its robot, which has not confirmed it yet",
+	lifecycle.TaskRunning:     "its robot runs it",
+	lifecycle.TaskUnknown:     "its robot is disconnected",
+	lifecycle.TaskExited:      "its last attempt failed, and the manager decides whether to retry it",
+	lifecycle.TaskPaused:      "it does not start until its job is resumed",
 }
 
-// summary returns the most important fact. If several reasons keep a task waiting, the strongest
-// counts: a robot would not help a task whose job starts nothing.
+// summary returns the most important fact. If a task waits for several reasons, it returns the one
+// that must be resolved first: a robot would not help a task whose job starts nothing.
 func (v *view) summary() string {
 	switch {
 	case v.isStopping() && v.task.Status.Reason == robotv1.ReasonStopping:
-		return "its robot was asked to stop it"
+		return "its robot is stopping it"
 	case v.isStopping():
-		return "its robot was asked to stop it, so that it can run again"
+		return "its robot is stopping it so that it can run again"
 	case v.taskState().IsPlaceable() && v.isHeldBack():
-		return "its job keeps it back"
+		return "its job does not let it start"
 	case v.mayRetry() && v.nextRetryText() != "":
-		return "it waits for its next try"
+		return "it waits for its next attempt"
 	case v.firstAwaited() != nil:
 		return fmt.Sprintf("it waits for init task %s, which is %s", v.firstAwaited().name, v.firstAwaited().stateText())
 	case v.taskState().IsTerminal():
@@ -129,13 +128,13 @@ func (v *view) isWaiting() bool {
 	return !v.taskState().IsTerminal() && (v.taskState() != lifecycle.TaskRunning || v.isStopping())
 }
 
-// isStopping reports whether the task's robot was asked to stop it.
+// isStopping reports whether the task's robot was requested to stop it.
 func (v *view) isStopping() bool {
 	reason := v.task.Status.Reason
 	return v.taskState().IsActive() && (reason == robotv1.ReasonStopping || reason == robotv1.ReasonEvicting)
 }
 
-// endText describes how the last attempt ended. Empty: there is no exit code.
+// endText describes how the last attempt ended. It is empty if there is no exit code.
 func (v *view) endText() string {
 	end := LastAttempt(v.task)
 	if end.ExitCode == nil {
@@ -149,7 +148,7 @@ func (v *view) mayRetry() bool {
 	return v.taskState().IsPlaceable() || v.taskState() == lifecycle.TaskExited
 }
 
-// isHeldBack reports whether the job keeps the task from starting.
+// isHeldBack reports whether the job prevents the task from starting.
 func (v *view) isHeldBack() bool {
 	if v.job == nil {
 		return v.task.Spec.JobName != "" && !v.jobHidden
@@ -160,9 +159,9 @@ func (v *view) isHeldBack() bool {
 func (v *view) jobText() string {
 	switch {
 	case v.task.Spec.JobName == "":
-		return "none, it was made by hand"
+		return "none: the task was created directly"
 	case v.jobHidden:
-		return v.task.Spec.JobName + ", which you may not see"
+		return v.task.Spec.JobName + ", which you do not have permission to read"
 	case v.job == nil:
 		return v.task.Spec.JobName + " does not exist"
 	case v.job.DeletionTimestamp != nil:
@@ -194,11 +193,11 @@ func (v *view) lostAttemptText() string {
 	if o == nil || v.taskState().IsTerminal() {
 		return ""
 	}
-	may := fmt.Sprintf("attempt %d on %s may count again when that robot is back", o.Attempt, o.Robot)
+	text := fmt.Sprintf("attempt %d on %s may be restored when that robot reconnects", o.Attempt, o.Robot)
 	if v.jobHidden {
-		return may
+		return text
 	}
-	return fmt.Sprintf("%s (reconcile: %s)", may, v.disconnectPolicy().Reconcile)
+	return fmt.Sprintf("%s (disconnect.reconcile: %s)", text, v.disconnectPolicy().Reconcile)
 }
 
 // lostRobotText describes what happens to a task whose robot stays disconnected.
@@ -207,13 +206,13 @@ func (v *view) lostRobotText() string {
 	case v.taskState() != lifecycle.TaskUnknown || v.job == nil:
 		return ""
 	case v.task.Spec.Type == robotv1.JobTypeSystem:
-		return "it belongs to its robot, and waits for it"
+		return "it is a task of a system job and waits for its own robot"
 	case d.Replace != nil && !*d.Replace:
 		return "it waits for its own robot: disconnect.replace is false"
 	case d.StopOnRobotAfter != nil:
-		return "another robot runs it when this one must have stopped it by itself"
+		return "it is replaced on another robot after the self-stop deadline of this one (disconnect.stopOnRobotAfter)"
 	default:
-		return fmt.Sprintf("another robot runs it when this one has been away for %s", *d.LostAfter)
+		return fmt.Sprintf("it is replaced on another robot when this one has been disconnected for %s (disconnect.lostAfter)", *d.LostAfter)
 	}
 }
 
@@ -230,26 +229,26 @@ func (v *view) disconnectPolicy() robotv1.Disconnect {
 	return d
 }
 
-// placementText returns why the task has no robot, or gets no other one. In other states the
-// condition Placed is outdated.
+// placementText returns why the task has no robot, or cannot be moved to another one. In other
+// states the condition Placed is outdated.
 func (v *view) placementText() string {
 	switch {
 	case v.taskState().IsPlaceable():
 		return NoRobotText(v.task)
-	case v.showsPlacement():
+	case v.hasPlacement():
 		return unplacedText(v.task)
 	}
 	return ""
 }
 
-// showsPlacement reports whether the condition Placed applies to the task's present state.
-func (v *view) showsPlacement() bool {
+// hasPlacement reports whether the condition Placed applies to the task's current state.
+func (v *view) hasPlacement() bool {
 	return v.taskState().IsPlaceable() || v.taskState() == lifecycle.TaskFailed || v.taskState() == lifecycle.TaskExited
 }
 
 // rejectionData returns the data of placementText, or nil.
 func (v *view) rejectionData() *robotv1.PlacementStatus {
-	if !v.showsPlacement() || UnplacedCondition(v.task) == nil {
+	if !v.hasPlacement() || UnplacedCondition(v.task) == nil {
 		return nil
 	}
 	return v.task.Status.Placement
@@ -263,7 +262,7 @@ func (v *view) nextRetryText() string {
 	return fmt.Sprintf("in %s, at %s", duration.HumanDuration(at.Sub(v.now)), at.UTC().Format(time.RFC3339))
 }
 
-// UnplacedCondition returns the condition that says why a task has no robot, or nil.
+// UnplacedCondition returns the condition with the reason that a task has no robot, or nil.
 func UnplacedCondition(t *robotv1.Task) *metav1.Condition {
 	c := meta.FindStatusCondition(t.Status.Conditions, robotv1.ConditionPlaced)
 	if c == nil || c.Status == metav1.ConditionTrue {
@@ -277,11 +276,11 @@ func NoRobotText(t *robotv1.Task) string {
 	if UnplacedCondition(t) != nil {
 		return unplacedText(t)
 	}
-	return "the manager has not looked at it"
+	return "the manager has not processed it yet"
 }
 
-// unplacedText returns the text of the rejections, or of another reason that a task has no
-// robot. Empty: nothing is known.
+// unplacedText returns the text of the rejections, or of another reason that a task has no robot.
+// It is empty if no reason is known.
 func unplacedText(t *robotv1.Task) string {
 	c := UnplacedCondition(t)
 	switch {
@@ -293,8 +292,8 @@ func unplacedText(t *robotv1.Task) string {
 	return c.Message
 }
 
-// LastAttempt returns how a task's last attempt ended: its entry, completed from the status of
-// the task.
+// LastAttempt returns the task's entry for its last attempt. Missing fields are set from the
+// status of the task.
 func LastAttempt(t *robotv1.Task) robotv1.TaskAttempt {
 	end := robotv1.TaskAttempt{Attempt: t.Status.Attempt}
 	for _, a := range t.Status.Attempts {
@@ -311,13 +310,14 @@ func LastAttempt(t *robotv1.Task) robotv1.TaskAttempt {
 	if end.Signal == 0 {
 		end.Signal = t.Status.Signal
 	}
-	if end.Reason == "" { // the task's own says only why it is not tried again
+	if end.Reason == "" { // the task's own reason only explains why there is no further attempt
 		end.Reason = t.Status.Reason
 	}
 	return end
 }
 
-// ExitText returns the exit code and the signal that ended the process. Empty: neither is known.
+// ExitText returns the exit code and the signal that ended the process. It is empty if neither is
+// known.
 func ExitText(code *int32, signal int32) string {
 	var parts []string
 	if code != nil {

@@ -68,7 +68,7 @@ func initGroup() *robotv1.TaskGroup {
 	return g
 }
 
-// around is what else there is, and which of it is hidden.
+// around is a Source with the objects around a task, some of which are hidden.
 type around struct {
 	hides   string // job, group or replica
 	replica []*robotv1.Task
@@ -107,28 +107,28 @@ func fact(a *explain.Explanation, name string) string {
 
 func TestExplainTask_OmitsHiddenObjects(t *testing.T) {
 	fetch := task("fetch", ofGroup, in("running"), onRobot("robot-of-the-init-task"))
-	for _, row := range []struct{ hides, wantJob, wantInit, wantGist string }{
-		{"", "demo is paused: what waits is held back until it is resumed", "fetch is running on robot-of-the-init-task", "its job keeps it back"},
-		{"job", "demo, which you may not see", "fetch is running on robot-of-the-init-task", "it waits for init task fetch, which is running on robot-of-the-init-task"},
-		{"group", "demo is paused: what waits is held back until it is resumed", "if there are any, you may not see them", "its job keeps it back"},
-		{"replica", "demo is paused: what waits is held back until it is resumed", "if there are any, you may not see them", "its job keeps it back"},
+	for _, row := range []struct{ hides, wantJob, wantInit, wantSummary string }{
+		{"", "demo is paused: its pending tasks do not start until it is resumed", "fetch is running on robot-of-the-init-task", "its job does not let it start"},
+		{"job", "demo, which you do not have permission to read", "fetch is running on robot-of-the-init-task", "it waits for init task fetch, which is running on robot-of-the-init-task"},
+		{"group", "demo is paused: its pending tasks do not start until it is resumed", "hidden: you do not have permission to read them", "its job does not let it start"},
+		{"replica", "demo is paused: its pending tasks do not start until it is resumed", "hidden: you do not have permission to read them", "its job does not let it start"},
 	} {
 		a, err := explain.ExplainTask(t.Context(), around{hides: row.hides, replica: []*robotv1.Task{fetch}}, task("main", ofGroup), noon)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if fact(a, "job") != row.wantJob || fact(a, "init tasks") != row.wantInit || a.Summary != row.wantGist {
+		if fact(a, "job") != row.wantJob || fact(a, "init tasks") != row.wantInit || a.Summary != row.wantSummary {
 			t.Errorf("with %q hidden: %+v", row.hides, a)
 		}
 		if text, _ := json.Marshal(a); (row.hides == "group" || row.hides == "replica") && strings.Contains(string(text), "robot-of") {
-			t.Errorf("with %q hidden it tells of another task's robot: %s", row.hides, text)
+			t.Errorf("with %q hidden it names another task's robot: %s", row.hides, text)
 		}
 	}
 }
 
 func TestExplainTask_ReturnsErrorsOfTheSource(t *testing.T) {
 	if a, err := explain.ExplainTask(t.Context(), around{fails: context.DeadlineExceeded}, task("main"), noon); err == nil {
-		t.Errorf("it answers %+v", a)
+		t.Errorf("no error, but %+v", a)
 	}
 }
 
@@ -146,14 +146,14 @@ func TestExplainTask_IsWaitingByState(t *testing.T) {
 	}
 }
 
-func TestExplainTask_NextTryHasATime(t *testing.T) {
+func TestExplainTask_NextAttemptHasATime(t *testing.T) {
 	at := metav1.NewMicroTime(noon.Add(90 * time.Second))
 	a, err := explain.ExplainTask(t.Context(), around{hides: "job"}, task("main", func(t *robotv1.Task) { t.Status.RetryAt = &at }), noon)
-	if err != nil || a.Summary != "it waits for its next try" {
+	if err != nil || a.Summary != "it waits for its next attempt" {
 		t.Fatalf("%+v, %v", a, err)
 	}
 	for _, f := range a.Facts {
-		if (f.Name == explain.NextTry) != (f.At != nil) || f.At != nil && !f.At.Equal(&at) {
+		if (f.Name == explain.NextAttempt) != (f.At != nil) || f.At != nil && !f.At.Equal(&at) {
 			t.Errorf("%+v", f)
 		}
 	}
@@ -189,7 +189,7 @@ func TestExplainTask_ListsTheRejectionsOfPlacement(t *testing.T) {
 		demands []placement.Demand
 		want    *explain.Rejections
 	}{
-		{"counts by what is lacking", fleet, []placement.Demand{asks("t", "brush")},
+		{"counts by rejection", fleet, []placement.Demand{asks("t", "brush")},
 			&explain.Rejections{Robots: 3, Checks: []explain.Rejection{label(2, "brush=yes"), {Check: "Phase", Robots: 1, Want: "Online", Got: "Offline", Text: "phase is Offline"}}}},
 		{"a separator in what a user wrote", fleet[:1], []placement.Demand{asks("t", "a; b")},
 			&explain.Rejections{Robots: 1, Checks: []explain.Rejection{label(1, "a; b=yes")}}},

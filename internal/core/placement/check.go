@@ -8,16 +8,17 @@ import (
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 )
 
-// Check tests one property of a robot, whatever the robot holds.
+// Check tests one property of a robot, independent of the tasks that it holds.
 type Check func(*Robot) Rejection
 
-// availabilityChecks test what passes with time: the robot reconnects, or an operator makes it
-// schedulable. A revoked robot is rejected for that first, because it hides the other reasons.
+// availabilityChecks test temporary properties: the robot may reconnect, or an operator may make
+// it schedulable. checkRevoked comes first, because a revoked robot is also Offline and
+// unschedulable.
 var availabilityChecks = []Check{checkRevoked, checkOnline, checkSchedulable}
 
-// ruleChecks returns the checks of what a robot is: first what the job asks for, then what the
-// robot can do.
-func ruleChecks(rules *Rules, asks capabilities) []Check {
+// ruleChecks returns the checks of a robot's properties: first the rules of the job, then the
+// required capabilities.
+func ruleChecks(rules *Rules, required capabilities) []Check {
 	var checks []Check
 	if rules != nil {
 		checks = append(checks, labelChecks(rules.Selector)...)
@@ -28,11 +29,11 @@ func ruleChecks(rules *Rules, asks capabilities) []Check {
 			checks = append(checks, constraintCheck(c))
 		}
 	}
-	checks = append(checks, driverCheck(strings.Split(asks.drivers, ",")))
-	if asks.isolation != "" {
-		checks = append(checks, isolationCheck(strings.Split(asks.isolation, ",")))
+	checks = append(checks, driverCheck(strings.Split(required.drivers, ",")))
+	if required.isolation != "" {
+		checks = append(checks, isolationCheck(strings.Split(required.isolation, ",")))
 	}
-	if asks.secrets {
+	if required.secrets {
 		checks = append(checks, checkSecretEnv)
 	}
 	if rules != nil && rules.SelfStop {
@@ -106,12 +107,12 @@ func datacenterCheck(datacenters []string) Check {
 }
 
 func constraintCheck(c Constraint) Check {
-	read, err := c.parseConstraint()
+	parsed, err := c.parseConstraint()
 	if err != nil {
 		no := rejectSyntax(c, err)
 		return func(*Robot) Rejection { return no }
 	}
-	return read.checkRobot
+	return parsed.checkRobot
 }
 
 // legacyDrivers are the drivers of an agent that reports none.
@@ -146,7 +147,7 @@ func isolationCheck(kinds []string) Check {
 }
 
 // checkSelfStop rejects legacy agents: they do not stop a task by themselves, so a disconnected
-// one would block its task for ever.
+// one would block its task forever.
 func checkSelfStop(r *Robot) Rejection {
 	if !r.LegacyAgent {
 		return Rejection{}
@@ -185,7 +186,7 @@ func CanAnyRun(d *Demand, robots []Robot) bool {
 }
 
 // NewMatcher returns a function that reports whether a robot meets the rules and has the drivers
-// and the isolation for these tasks, whatever it holds and whether it is connected.
+// and the isolation for these tasks, independent of the tasks that it holds and of its phase.
 func NewMatcher(rules *Rules, tasks []Task) func(*Robot) bool {
 	d := Demand{Tasks: tasks}
 	checks := ruleChecks(rules, d.requiredCapabilities())

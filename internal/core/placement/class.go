@@ -9,12 +9,11 @@ import (
 // cycleRobot is a robot during one cycle.
 type cycleRobot struct {
 	*Robot
-	// index in the order of names.
-	index int // its place by name
-	slot  int // its place in what kinds remember
+	index int // in the order of names
+	slot  int // in the results of kinds
 	held  Room
 	free  Room
-	load  int64 // of its fullest part, in thousandths
+	load  int64 // of its most loaded part, in thousandths
 }
 
 // setHeld updates the room that the robot holds.
@@ -23,7 +22,7 @@ func (b *cycleRobot) setHeld(held Room) {
 	b.load = held.loadShare(&b.Capacity)
 }
 
-// classID is equal for demands that every check and score treats alike, apart from the robots on
+// classID is equal for demands that are equal for every check and score, except for the robots on
 // which they failed.
 type classID struct {
 	kind        *kind
@@ -33,7 +32,7 @@ type classID struct {
 	devices     string
 }
 
-// class serves demands that are alike.
+// class places demands with the same classID.
 type class struct {
 	kind        *kind
 	need        Room
@@ -42,8 +41,8 @@ type class struct {
 	// diagnosis is filled in when the cycle ends, if a demand was rejected with it.
 	diagnosis *Diagnosis
 	rejected  bool
-	// byRejection counts robots by the number of their rejection, lackingPart by the part of room
-	// that they lack: for now, and for ever.
+	// byRejection counts robots by the number of their rejection. lackingPart counts them by the
+	// part of room that they lack: at index 0 if it is in use, at 1 if the capacity is too small.
 	byRejection []int
 	lackingPart [][2]int
 	// preemptionFailed is set when no robot can make room for its demands in this cycle.
@@ -72,11 +71,11 @@ func newClass(k *kind, need Room, t preferences, bots []cycleRobot) *class {
 }
 
 // countRejection counts a robot that does not meet the rules.
-func (cl *class) countRejection(verdict int) {
-	for len(cl.byRejection) <= verdict {
+func (cl *class) countRejection(number int) {
+	for len(cl.byRejection) <= number {
 		cl.byRejection = append(cl.byRejection, 0)
 	}
-	cl.byRejection[verdict]++
+	cl.byRejection[number]++
 }
 
 // hasRoom reports whether the robot has room, and counts it if not.
@@ -85,11 +84,11 @@ func (cl *class) hasRoom(b *cycleRobot) bool {
 	if part < 0 {
 		return true
 	}
-	ever := 0
+	tooSmall := 0
 	if cl.need.lackingPartOf(&b.Capacity) == part {
-		ever = 1
+		tooSmall = 1
 	}
-	cl.lackingPart[part][ever]++
+	cl.lackingPart[part][tooSmall]++
 	return false
 }
 
@@ -97,7 +96,7 @@ func (cl *class) hasRoom(b *cycleRobot) bool {
 // cycle, a candidate with an outdated score sinks in the heap, and the first candidate with a
 // current score is the best. If scores may get better, updateScore must be called.
 func (cl *class) bestRobot(failed []string) *cycleRobot {
-	var aside []candidate // for others they will do
+	var aside []candidate // excluded only for this demand
 	defer func() {
 		for _, c := range aside {
 			heap.Push(&cl.fitting, c)
@@ -131,9 +130,9 @@ func (cl *class) updateScore(b *cycleRobot) {
 	}
 }
 
-// diagnose returns the diagnosis of a demand for which bestRobot found none. The robots that are
-// left in the heap are those on which this demand failed; that does not concern others of the
-// class.
+// diagnose returns the diagnosis of a demand for which bestRobot returned nil. The robots that
+// are left in the heap are those on which this demand failed. They are no rejections for other
+// demands of the class.
 func (cl *class) diagnose() *Diagnosis {
 	if cl.fitting.Len() == 0 {
 		cl.rejected = true
@@ -144,7 +143,7 @@ func (cl *class) diagnose() *Diagnosis {
 	return &Diagnosis{Robots: cl.diagnosis.Robots, Rejections: sortRejections(counts)}
 }
 
-// countRejections returns how many robots were rejected for what.
+// countRejections returns the number of robots by rejection.
 func (cl *class) countRejections() map[Rejection]int {
 	out := map[Rejection]int{}
 	for n, count := range cl.byRejection {
@@ -153,9 +152,9 @@ func (cl *class) countRejections() map[Rejection]int {
 		}
 	}
 	for part, counts := range cl.lackingPart {
-		for ever, count := range counts {
+		for tooSmall, count := range counts {
 			if count > 0 {
-				out[cl.need.rejectPart(part, ever == 1)] += count
+				out[cl.need.rejectPart(part, tooSmall == 1)] += count
 			}
 		}
 	}
@@ -210,7 +209,7 @@ func (t *preferences) scoreRobot(b *cycleRobot) score {
 type score struct {
 	dislike int
 	group   int   // tasks of the same group
-	load    int64 // least loaded first
+	load    int64 // in thousandths
 	tasks   int64
 }
 
@@ -222,7 +221,7 @@ type candidate struct {
 // candidates is a heap with the best robot first.
 type candidates struct {
 	list     []candidate
-	position []int // by robot, one more than its place in the list; nil: not recorded
+	position []int // by robot, index in the list plus one; nil if not recorded
 }
 
 // trackRobots makes the heap record the index of each robot.
@@ -267,7 +266,7 @@ func (c *candidates) Pop() any {
 	return last
 }
 
-// Less implements heap.Interface. Of equal robots the first by name is the better.
+// Less implements heap.Interface. Robots with equal scores are ordered by name.
 func (c *candidates) Less(i, j int) bool {
 	a, b := &c.list[i], &c.list[j]
 	return cmp.Or(

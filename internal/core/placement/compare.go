@@ -45,8 +45,8 @@ func newPower(base, n int64) *big.Rat {
 	return new(big.Rat).SetInt(p)
 }
 
-// maxNumber bounds the text of a number. Robots choose their labels, and 1e999999999 written out
-// would fill the memory.
+// maxNumber bounds the length of a number. Robots choose their labels, and a value such as
+// 1e999999999 would use all memory.
 const maxNumber = 32
 
 // parseNumber parses a decimal number or a quantity. It returns nil for other text.
@@ -72,7 +72,7 @@ type version struct {
 	pre     string
 }
 
-// preReleases are the beginnings of names of pre-releases. Other names after the numbers, such as
+// preReleases are prefixes of the names of pre-releases. Other names after the numbers, such as
 // amd64 or generic, are ignored.
 var preReleases = []string{"alpha", "beta", "rc", "pre", "dev", "snapshot"}
 
@@ -130,22 +130,22 @@ func (v version) numberAt(i int) uint64 {
 // versionRange is a list of bounds that must all hold.
 type versionRange []bound
 
-// bound is one of them.
+// bound compares a version with another one.
 type bound struct {
 	operand string
 	version version
 }
 
-// bounds by their operands, the longer before those that begin like them.
-var bounds = []string{">=", "<=", "!=", "~>", ">", "<", "="}
+// boundOperands lists longer operands before their prefixes.
+var boundOperands = []string{">=", "<=", "!=", "~>", ">", "<", "="}
 
-// parseRange parses bounds with commas between them, such as ">= 1.2, < 2". A version alone means
-// "=".
+// parseRange parses bounds that are separated by commas, such as ">= 1.2, < 2". The operand of a
+// version alone is "=".
 func parseRange(s string) (versionRange, error) {
 	var out versionRange
 	for _, item := range splitList(s) {
 		b := bound{operand: "="}
-		for _, operand := range bounds {
+		for _, operand := range boundOperands {
 			if rest, ok := strings.CutPrefix(item, operand); ok {
 				b.operand, item = operand, strings.TrimSpace(rest)
 				break
@@ -153,7 +153,7 @@ func parseRange(s string) (versionRange, error) {
 		}
 		var ok bool
 		if b.version, ok = parseVersion(item); !ok {
-			return nil, fmt.Errorf("%q is not a version with = != > >= < <= or ~> before it", item)
+			return nil, fmt.Errorf("%q is not a version with one of the operators = != > >= < <= ~> before it", item)
 		}
 		out = append(out, b)
 	}
@@ -187,7 +187,7 @@ func (b bound) allowsVersion(v version) bool {
 		return c < 0
 	case "<=":
 		return c <= 0
-	case "~>": // at least this, and the same but for the last number
+	case "~>": // at least this version, with the same numbers except the last one
 		most := version{numbers: slices.Clone(b.version.numbers[:max(len(b.version.numbers)-1, 1)])}
 		most.numbers[len(most.numbers)-1]++
 		return c >= 0 && v.compareTo(most) < 0

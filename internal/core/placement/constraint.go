@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -34,8 +35,8 @@ type target struct {
 
 func (t target) isLiteral() bool { return t.label == "" && t.attr == "" }
 
-// parseTarget parses one side. A reference that is malformed or unknown is an error: compared as
-// text it would never hold.
+// parseTarget parses one side. A malformed or unknown reference is an error, because it would
+// never match as text.
 func parseTarget(s string) (target, error) {
 	if !strings.Contains(s, "${") {
 		return target{literal: s}, nil
@@ -50,10 +51,10 @@ func parseTarget(s string) (target, error) {
 			return target{attr: name}, nil
 		}
 	}
-	return target{}, fmt.Errorf("%s is not a literal, ${robot.labels.NAME} or ${robot.attr.NAME} with a name that is known", s)
+	return target{}, fmt.Errorf("%s is not a literal, ${robot.labels.NAME} or ${robot.attr.NAME} with a known attribute name", s)
 }
 
-// The beginnings of the names of attributes of which there may be any.
+// Prefixes of attributes with a variable name.
 const (
 	attrDriver    = "driver."
 	attrIsolation = "isolation."
@@ -68,7 +69,7 @@ func isAttribute(attr string) bool {
 	return slices.Contains(Attributes, attr)
 }
 
-// valueOn returns the target's value on a robot, or a text that says what is missing.
+// valueOn returns the target's value on a robot, or a text that describes what is missing.
 func (t target) valueOn(r *Robot) (value, missing string) {
 	var ok bool
 	switch {
@@ -108,8 +109,8 @@ type condition struct {
 	Constraint
 	left, right target
 	holds       comparison
-	// results are the results for values that were compared before. A fleet has
-	// few of them, and numbers and versions take long to read.
+	// results caches the results by compared values. A fleet has few different values, and
+	// numbers and versions are slow to parse.
 	results map[[2]string]Rejection
 }
 
@@ -129,7 +130,7 @@ func (c Constraint) parseConstraint() (condition, error) {
 	}
 	var ok bool
 	if out.holds, ok = operands[c.Operand]; !ok {
-		return out, fmt.Errorf("there is no operand %q", c.Operand)
+		return out, fmt.Errorf("unknown operand %q", c.Operand)
 	}
 	if !out.right.isLiteral() {
 		return out, nil
@@ -154,10 +155,8 @@ func (c Constraint) parseConstraint() (condition, error) {
 // checkRobot returns the rejection of one robot. A missing value meets only "!=".
 func (c *condition) checkRobot(r *Robot) Rejection {
 	left, missing := c.left.valueOn(r)
-	right, also := c.right.valueOn(r)
-	if missing == "" {
-		missing = also
-	}
+	right, missingRight := c.right.valueOn(r)
+	missing = cmp.Or(missing, missingRight)
 	if missing != "" {
 		if c.Operand == "!=" {
 			return Rejection{}
@@ -207,8 +206,8 @@ func inVersionRange(version, in string) (bool, error) {
 	return r.containsVersion(version), nil
 }
 
-// containsAll reports whether every item of the right list is in the left list. Lists have commas
-// between items.
+// containsAll reports whether every item of the right list is in the left list. Items are
+// separated by commas.
 func containsAll(left, right string) bool {
 	has := splitList(left)
 	for _, want := range splitList(right) {

@@ -31,8 +31,8 @@ type cycle struct {
 	byName  map[string]int // index
 	holders map[string][]Holder
 	classes map[classID]*class
-	// allClasses includes classes that were dropped.
-	allClasses []*class // also those that were given up
+	// allClasses includes classes that dropClass removed.
+	allClasses []*class
 	// improving are the classes whose scores may improve when a robot takes tasks.
 	improving []*class
 	// groups counts the tasks of a group by robot.
@@ -40,11 +40,12 @@ type cycle struct {
 	gangs  map[string][]*Demand
 	// gangDiagnoses are completed when the cycle ends.
 	gangDiagnoses []*Diagnosis
-	// reserved are the robots on which room is made for a demand.
+	// reserved are the robots that are reserved for a preempting demand.
 	reserved map[int]bool
 	kindsBy  map[kindID]*kind
-	wishes   map[*Preferences]string
-	out      Decisions
+	// preferenceKeys caches the cache keys of preferences.
+	preferenceKeys map[*Preferences]string
+	out            Decisions
 }
 
 // kindID finds a kind without comparing its rules again.
@@ -55,17 +56,17 @@ type kindID struct {
 
 func newCycle(p *Planner, s Snapshot) *cycle {
 	c := &cycle{
-		Planner:  p,
-		robots:   make([]cycleRobot, len(s.Robots)),
-		byName:   make(map[string]int, len(s.Robots)),
-		holders:  s.Holders,
-		classes:  map[classID]*class{},
-		groups:   map[string]map[int]int{},
-		gangs:    map[string][]*Demand{},
-		reserved: map[int]bool{},
-		kindsBy:  map[kindID]*kind{},
-		wishes:   map[*Preferences]string{nil: ""},
-		out:      Decisions{Rejected: make(map[string]*Diagnosis, len(s.Demands))},
+		Planner:        p,
+		robots:         make([]cycleRobot, len(s.Robots)),
+		byName:         make(map[string]int, len(s.Robots)),
+		holders:        s.Holders,
+		classes:        map[classID]*class{},
+		groups:         map[string]map[int]int{},
+		gangs:          map[string][]*Demand{},
+		reserved:       map[int]bool{},
+		kindsBy:        map[kindID]*kind{},
+		preferenceKeys: map[*Preferences]string{nil: ""},
+		out:            Decisions{Rejected: make(map[string]*Diagnosis, len(s.Demands))},
 	}
 	for i := range s.Robots {
 		c.robots[i].Robot = &s.Robots[i]
@@ -108,13 +109,13 @@ func (c *cycle) placeAll(demands []Demand) {
 		switch {
 		case d.Gang == 0:
 			c.placeDemand(d)
-		case c.gangs[d.Group][0] == d: // the others go with the first
+		case c.gangs[d.Group][0] == d: // places the whole gang
 			c.placeGang(c.gangs[d.Group])
 		}
 	}
 }
 
-// placeDemand binds one demand to a robot, or records why not and looks for a preemption.
+// placeDemand binds one demand to a robot, or records a diagnosis and plans a preemption.
 func (c *cycle) placeDemand(d *Demand) {
 	b, no := c.findRobot(d)
 	if no == nil {
@@ -202,13 +203,13 @@ func (c *cycle) kindFor(d *Demand) *kind {
 
 // idOf returns the identity of the demand's class.
 func (c *cycle) idOf(d *Demand) classID {
-	wishes, ok := c.wishes[d.Preferences]
+	key, ok := c.preferenceKeys[d.Preferences]
 	if !ok {
-		wishes = d.Preferences.cacheKey()
-		c.wishes[d.Preferences] = wishes
+		key = d.Preferences.cacheKey()
+		c.preferenceKeys[d.Preferences] = key
 	}
 	need := d.Needs()
-	id := classID{kind: c.kindFor(d), preferences: wishes, group: d.Group, devices: need.Devices.cacheKey()}
+	id := classID{kind: c.kindFor(d), preferences: key, group: d.Group, devices: need.Devices.cacheKey()}
 	id.parts = [...]int64{need.Tasks, need.CPU, need.Memory, need.Disk, need.IOPS}
 	return id
 }
@@ -227,8 +228,8 @@ func (c *cycle) classOf(d *Demand) *class {
 	return cl
 }
 
-// dropClass makes the next demand of the class start a new one: the old one has dropped robots
-// that have room again.
+// dropClass makes the next demand of the class create a new class, because the old one has
+// dropped robots that have room again.
 func (c *cycle) dropClass(d *Demand) {
 	id := c.idOf(d)
 	if cl := c.classes[id]; cl != nil {

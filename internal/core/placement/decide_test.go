@@ -40,16 +40,16 @@ func TestDecide(t *testing.T) {
 	long := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	prod := rules(Rules{Selector: map[string]string{"env": "prod"}})
 	for _, c := range []struct {
-		name        string
-		inRobots    []Robot
-		inDemands   []Demand
-		wantRobots  map[string]string
-		wantRefused map[string]string
+		name         string
+		inRobots     []Robot
+		inDemands    []Demand
+		wantRobots   map[string]string
+		wantRejected map[string]string
 	}{
 		{
-			name:        "no robot is there",
-			inDemands:   []Demand{one("t")},
-			wantRefused: map[string]string{"t": "0 of 0 robots: none is in this namespace or shared with it"},
+			name:         "no robots",
+			inDemands:    []Demand{one("t")},
+			wantRejected: map[string]string{"t": "0 of 0 robots: none is in this namespace or shared with it"},
 		},
 		{
 			name:       "the least loaded robot takes it",
@@ -66,7 +66,7 @@ func TestDecide(t *testing.T) {
 			wantRobots: map[string]string{"t": "a"},
 		},
 		{
-			name:       "equal robots are taken by name",
+			name:       "equal robots are ordered by name",
 			inRobots:   []Robot{robot("b"), robot("a")},
 			inDemands:  []Demand{one("t")},
 			wantRobots: map[string]string{"t": "a"},
@@ -80,84 +80,84 @@ func TestDecide(t *testing.T) {
 			wantRobots: map[string]string{"t0": "b", "t1": "c", "t2": "a", "t3": "b"},
 		},
 		{
-			name:       "a replica keeps away from where its group already is",
+			name:       "a replica avoids robots of its group",
 			inRobots:   []Robot{robot("a", holds(1), func(r *Robot) { r.Groups = map[string]int{"g": 1} }), robot("b", holds(3))},
 			inDemands:  []Demand{one("t", inGroup("g", 1))},
 			wantRobots: map[string]string{"t": "b"},
 		},
 		{
-			name:        "the higher priority goes first, whatever its age",
-			inRobots:    []Robot{robot("a", holds(3))},
-			inDemands:   []Demand{one("old", since(long)), one("urgent", since(long.Add(time.Hour)), func(d *Demand) { d.Priority = 90 })},
-			wantRobots:  map[string]string{"urgent": "a"},
-			wantRefused: map[string]string{"old": "0 of 1 robots: 1: task limit reached"},
+			name:         "higher priority goes first, regardless of age",
+			inRobots:     []Robot{robot("a", holds(3))},
+			inDemands:    []Demand{one("old", since(long)), one("urgent", since(long.Add(time.Hour)), func(d *Demand) { d.Priority = 90 })},
+			wantRobots:   map[string]string{"urgent": "a"},
+			wantRejected: map[string]string{"old": "0 of 1 robots: 1: task limit reached"},
 		},
 		{
-			name:        "of equal priority the older goes first, whatever its name",
-			inRobots:    []Robot{robot("a", holds(3))},
-			inDemands:   []Demand{one("a-young", since(long.Add(time.Hour))), one("old", since(long))},
-			wantRobots:  map[string]string{"old": "a"},
-			wantRefused: map[string]string{"a-young": "0 of 1 robots: 1: task limit reached"},
+			name:         "with equal priority, older goes first, regardless of name",
+			inRobots:     []Robot{robot("a", holds(3))},
+			inDemands:    []Demand{one("a-young", since(long.Add(time.Hour))), one("old", since(long))},
+			wantRobots:   map[string]string{"old": "a"},
+			wantRejected: map[string]string{"a-young": "0 of 1 robots: 1: task limit reached"},
 		},
 		{
-			name:        "of equal priority and age the name decides, whatever the order of the input",
-			inRobots:    []Robot{robot("a", holds(3))},
-			inDemands:   []Demand{one("b", since(long)), one("a", since(long))},
-			wantRobots:  map[string]string{"a": "a"},
-			wantRefused: map[string]string{"b": "0 of 1 robots: 1: task limit reached"},
+			name:         "with equal priority and age, the name decides, regardless of the input order",
+			inRobots:     []Robot{robot("a", holds(3))},
+			inDemands:    []Demand{one("b", since(long)), one("a", since(long))},
+			wantRobots:   map[string]string{"a": "a"},
+			wantRejected: map[string]string{"b": "0 of 1 robots: 1: task limit reached"},
 		},
 		{
-			name:        "replica 2 goes before replica 10",
-			inRobots:    []Robot{robot("a", holds(3))},
-			inDemands:   []Demand{one("t10", inGroup("g", 10)), one("t2", inGroup("g", 2))},
-			wantRobots:  map[string]string{"t2": "a"},
-			wantRefused: map[string]string{"t10": "0 of 1 robots: 1: task limit reached"},
+			name:         "replica 2 goes before replica 10",
+			inRobots:     []Robot{robot("a", holds(3))},
+			inDemands:    []Demand{one("t10", inGroup("g", 10)), one("t2", inGroup("g", 2))},
+			wantRobots:   map[string]string{"t2": "a"},
+			wantRejected: map[string]string{"t10": "0 of 1 robots: 1: task limit reached"},
 		},
 		{
-			name: "each robot says why not, the most frequent reason first",
+			name: "rejections of each robot, the most frequent first",
 			inRobots: []Robot{
 				robot("a"), robot("b"),
 				robot("c", func(r *Robot) { r.Labels, r.Drivers = map[string]string{"env": "prod"}, []string{"java"} }),
 			},
-			inDemands:   []Demand{one("t", prod)},
-			wantRefused: map[string]string{"t": "0 of 3 robots: 2: label env=prod missing; 1: driver exec is not offered (has java)"},
+			inDemands:    []Demand{one("t", prod)},
+			wantRejected: map[string]string{"t": "0 of 3 robots: 2: label env=prod missing; 1: driver exec is not offered (has java)"},
 		},
 		{
-			name:        "a document agent offers commands only",
-			inRobots:    []Robot{robot("a")},
-			inDemands:   []Demand{one("t", func(d *Demand) { d.Tasks[0].Driver = "docker" })},
-			wantRefused: map[string]string{"t": "0 of 1 robots: 1: driver docker is not offered (has exec, raw_exec)"},
+			name:         "a legacy agent has only the exec drivers",
+			inRobots:     []Robot{robot("a")},
+			inDemands:    []Demand{one("t", func(d *Demand) { d.Tasks[0].Driver = "docker" })},
+			wantRejected: map[string]string{"t": "0 of 1 robots: 1: driver docker is not offered (has exec, raw_exec)"},
 		},
 		{
-			name: "robots that are not online or unschedulable take nothing",
+			name: "robots that are not online or are unschedulable get no tasks",
 			inRobots: []Robot{
 				robot("a", func(r *Robot) { r.Phase = lifecycle.RobotUnknown }),
 				robot("b", func(r *Robot) { r.Unschedulable = true }),
 			},
-			inDemands:   []Demand{one("t")},
-			wantRefused: map[string]string{"t": "0 of 2 robots: 1: phase is Unknown; 1: unschedulable"},
+			inDemands:    []Demand{one("t")},
+			wantRejected: map[string]string{"t": "0 of 2 robots: 1: phase is Unknown; 1: unschedulable"},
 		},
 		{
-			name: "a robot that is revoked takes nothing, and that is what counts",
+			name: "a revoked robot gets no tasks, and that rejection comes first",
 			inRobots: []Robot{
 				robot("a", func(r *Robot) { r.Revoked, r.Unschedulable, r.Phase = true, true, lifecycle.RobotOffline }),
 				robot("b", func(r *Robot) { r.Revoked = true }),
 			},
-			inDemands:   []Demand{one("t")},
-			wantRefused: map[string]string{"t": "0 of 2 robots: 2: revoked"},
+			inDemands:    []Demand{one("t")},
+			wantRejected: map[string]string{"t": "0 of 2 robots: 2: revoked"},
 		},
 		{
-			name:        "cpu must be free",
-			inRobots:    []Robot{robot("a", func(r *Robot) { r.Capacity.CPU, r.Held.CPU = 2000, 1600 })},
-			inDemands:   []Demand{one("t", needs(500, 0)), one("u", needs(400, 0))},
-			wantRobots:  map[string]string{"u": "a"},
-			wantRefused: map[string]string{"t": "0 of 1 robots: 1: cpu 500m is not free"},
+			name:         "cpu must be free",
+			inRobots:     []Robot{robot("a", func(r *Robot) { r.Capacity.CPU, r.Held.CPU = 2000, 1600 })},
+			inDemands:    []Demand{one("t", needs(500, 0)), one("u", needs(400, 0))},
+			wantRobots:   map[string]string{"u": "a"},
+			wantRejected: map[string]string{"t": "0 of 1 robots: 1: cpu 500m is not free"},
 		},
 		{
-			name:        "memory must be free",
-			inRobots:    []Robot{robot("a", func(r *Robot) { r.Capacity.Memory = 1 << 30 })},
-			inDemands:   []Demand{one("t", needs(0, 2<<30))},
-			wantRefused: map[string]string{"t": "0 of 1 robots: 1: memory 2Gi is more than it has"},
+			name:         "memory must be free",
+			inRobots:     []Robot{robot("a", func(r *Robot) { r.Capacity.Memory = 1 << 30 })},
+			inDemands:    []Demand{one("t", needs(0, 2<<30))},
+			wantRejected: map[string]string{"t": "0 of 1 robots: 1: memory 2Gi is more than it has"},
 		},
 		{
 			name:     "the tasks of a replica need room together",
@@ -168,29 +168,29 @@ func TestDecide(t *testing.T) {
 			wantRobots: map[string]string{"t-x": "b"},
 		},
 		{
-			name:        "a chosen robot is checked all the same",
-			inRobots:    []Robot{robot("a"), robot("b", holds(4))},
-			inDemands:   []Demand{one("t", on("b"))},
-			wantRefused: map[string]string{"t": "robot b: task limit reached"},
+			name:         "a fixed robot is checked, too",
+			inRobots:     []Robot{robot("a"), robot("b", holds(4))},
+			inDemands:    []Demand{one("t", on("b"))},
+			wantRejected: map[string]string{"t": "robot b: task limit reached"},
 		},
 		{
-			name:       "a chosen robot is taken though others are less loaded",
+			name:       "a fixed robot is used even if others are less loaded",
 			inRobots:   []Robot{robot("a"), robot("b", holds(3))},
 			inDemands:  []Demand{one("t", on("b"))},
 			wantRobots: map[string]string{"t": "b"},
 		},
 		{
-			name:        "a chosen robot that is not there",
-			inRobots:    []Robot{robot("a")},
-			inDemands:   []Demand{one("t", on("z"))},
-			wantRefused: map[string]string{"t": "robot z: is neither in this namespace nor shared with it"},
+			name:         "a fixed robot that does not exist",
+			inRobots:     []Robot{robot("a")},
+			inDemands:    []Demand{one("t", on("z"))},
+			wantRejected: map[string]string{"t": "robot z: is neither in this namespace nor shared with it"},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := Decide(Snapshot{Robots: c.inRobots, Demands: c.inDemands})
-			robots, refused := read(got)
-			if !alike(robots, c.wantRobots) || !alike(refused, c.wantRefused) {
-				t.Errorf("bound %v, want %v\nrefused %v, want %v", robots, c.wantRobots, refused, c.wantRefused)
+			robots, rejected := read(got)
+			if !alike(robots, c.wantRobots) || !alike(rejected, c.wantRejected) {
+				t.Errorf("bound %v, want %v\nrefused %v, want %v", robots, c.wantRobots, rejected, c.wantRejected)
 			}
 		})
 	}
@@ -208,15 +208,15 @@ func alike(a, b map[string]string) bool {
 }
 
 // read puts decisions into words.
-func read(d Decisions) (robots, refused map[string]string) {
-	robots, refused = map[string]string{}, map[string]string{}
+func read(d Decisions) (robots, rejected map[string]string) {
+	robots, rejected = map[string]string{}, map[string]string{}
 	for _, b := range d.Bind {
 		robots[b.Demand.Name()] = b.Robot
 	}
 	for name, r := range d.Rejected {
-		refused[name] = r.String()
+		rejected[name] = r.String()
 	}
-	return robots, refused
+	return robots, rejected
 }
 
 func TestDecide_DoesNotChangeTheSnapshot(t *testing.T) {

@@ -11,15 +11,15 @@ import (
 // for hundreds of different reasons.
 const MaxRejections = 5
 
-// Diagnosis says why no robot was found for a demand. Demands of one class share it, so it
+// Diagnosis describes why no robot was found for a demand. Demands of one class share it, so it
 // must not be changed.
 type Diagnosis struct {
 	// Robots is the number of robots that were checked. Zero if Robot is set.
 	Robots int
-	// Robot is the only robot that was checked. Empty: all were.
+	// Robot is the only robot that was checked. If empty, all robots were checked.
 	Robot string
-	// Gang is set if the demand's gang found too few robots. The other fields then describe
-	// the first of its demands that found none.
+	// Gang is set if too few robots were found for the demand's gang. The other fields then
+	// describe the first of its demands that got no robot.
 	Gang *GangShortage
 	// Rejections in the order of compareRejections, each at most once.
 	Rejections []RejectionCount
@@ -35,11 +35,11 @@ type RejectionCount struct {
 	Robots int
 }
 
-// GangShortage says how far a gang is from its number of replicas.
+// GangShortage holds how many replicas of a gang exist and how many got a robot.
 type GangShortage struct {
 	Replicas int // number that the gang needs
-	Created  int // number that exist; if it is less than Replicas, no robot was searched for
-	Placed   int // number that found a robot before one found none
+	Created  int // number that exist; if it is less than Replicas, placement was not tried
+	Placed   int // number that got a robot before one got none
 }
 
 // String returns a clause such as "gang needs 2 replicas and only 1 exists".
@@ -53,7 +53,7 @@ func (g *GangShortage) String() string {
 	return fmt.Sprintf("gang needs robots for all %d replicas and found %d; next replica", g.Replicas, g.Placed)
 }
 
-// diagnoseRobot returns the diagnosis of a demand that only one robot may serve.
+// diagnoseRobot returns the diagnosis of a demand that only one robot may run.
 func diagnoseRobot(robot string, r Rejection) *Diagnosis {
 	return &Diagnosis{Robot: robot, Rejections: []RejectionCount{{r, 1}}}
 }
@@ -68,7 +68,7 @@ func sortRejections(counts map[Rejection]int) []RejectionCount {
 	return out
 }
 
-// compareRejections puts those of most robots first, then orders by check and values.
+// compareRejections orders by the number of robots, largest first, then by check and values.
 func compareRejections(a, b RejectionCount) int {
 	return cmp.Or(
 		cmp.Compare(b.Robots, a.Robots),
@@ -102,7 +102,7 @@ func (d *Diagnosis) Equal(o *Diagnosis) bool {
 		(d.Gang == o.Gang || d.Gang != nil && o.Gang != nil && *d.Gang == *o.Gang)
 }
 
-// String returns a message for people, such as
+// String returns a message such as
 // "0 of 3 robots: 2: label env=prod missing; 1: task limit reached". It is empty for nil.
 func (d *Diagnosis) String() string {
 	switch {
@@ -134,7 +134,7 @@ func (d *Diagnosis) robotsText() string {
 	return fmt.Sprintf("0 of %d robots: %s", d.Robots, strings.Join(parts, "; "))
 }
 
-// omittedText returns the end of a list of rejections that is not complete.
+// omittedText returns the end of a list with omitted rejections.
 func omittedText(n int) string {
 	if n == 1 {
 		return "and 1 more reason"

@@ -1,10 +1,10 @@
 package placement
 
-// placeGang binds all demands of a gang, in the order of their rank, or none: room that was
-// reserved for the first ones is released when a later one finds no robot.
+// placeGang binds all demands of a gang in the order of their rank, or none: if one gets no robot,
+// the room that was reserved for the previous ones is released.
 func (c *cycle) placeGang(gang []*Demand) {
 	if want := gang[0].Gang; len(gang) < want {
-		c.refuseGang(gang, &Diagnosis{Gang: &GangShortage{Replicas: want, Created: len(gang)}})
+		c.rejectGang(gang, &Diagnosis{Gang: &GangShortage{Replicas: want, Created: len(gang)}})
 		return
 	}
 	var on []*cycleRobot
@@ -12,7 +12,7 @@ func (c *cycle) placeGang(gang []*Demand) {
 		b, no := c.findRobot(d)
 		if no != nil {
 			c.releaseGang(gang[:i+1], on)
-			c.refuseGang(gang, &Diagnosis{Gang: &GangShortage{Replicas: len(gang), Created: len(gang), Placed: i}, cause: no})
+			c.rejectGang(gang, &Diagnosis{Gang: &GangShortage{Replicas: len(gang), Created: len(gang), Placed: i}, cause: no})
 			return
 		}
 		c.reserveRoom(d, b, 1)
@@ -23,14 +23,14 @@ func (c *cycle) placeGang(gang []*Demand) {
 	}
 }
 
-func (c *cycle) refuseGang(gang []*Demand, no *Diagnosis) {
+func (c *cycle) rejectGang(gang []*Demand, no *Diagnosis) {
 	c.gangDiagnoses = append(c.gangDiagnoses, no)
 	for _, d := range gang {
 		c.out.Rejected[d.Name()] = no
 	}
 }
 
-// releaseGang releases the reserved room. The last demand has none.
+// releaseGang releases the reserved room. The last demand has no reservation.
 func (c *cycle) releaseGang(demands []*Demand, on []*cycleRobot) {
 	for i, b := range on {
 		c.reserveRoom(demands[i], b, -1)

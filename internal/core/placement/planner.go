@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// Planner decides cycle after cycle and caches in between which robot meets which rules. It is
-// not safe for concurrent use.
+// Planner runs cycles and caches between them which robot meets which rules. It is not safe for
+// concurrent use.
 type Planner struct {
 	cycle int
 	slots map[string]int   // by robot
-	kinds map[string]*kind // by all that their checks look at
+	kinds map[string]*kind // by the inputs of their checks
 }
 
 // NewPlanner returns a Planner with an empty cache.
@@ -64,10 +64,10 @@ func (p *Planner) slotOf(robot string) int {
 // result for each robot until the robot's offer changes.
 type kind struct {
 	checks []Check
-	// rejections that were ever given, by number; the first is the zero value: no rejection.
+	// rejections by number. The first is the zero value: no rejection.
 	rejections []Rejection
 	results    []cachedResult // by slot
-	used       int            // the last cycle
+	used       int            // the last cycle that used it
 }
 
 // cachedResult is the number of the rejection of an offer.
@@ -77,18 +77,18 @@ type cachedResult struct {
 }
 
 // kindOf returns the kind for rules and required capabilities.
-func (p *Planner) kindOf(rules *Rules, asks capabilities) *kind {
-	key := rules.cacheKey() + asks.drivers + ";" + asks.isolation + ";" + strconv.FormatBool(asks.secrets)
+func (p *Planner) kindOf(rules *Rules, required capabilities) *kind {
+	key := rules.cacheKey() + required.drivers + ";" + required.isolation + ";" + strconv.FormatBool(required.secrets)
 	k := p.kinds[key]
 	if k == nil {
-		k = &kind{checks: append(slices.Clone(availabilityChecks), ruleChecks(rules, asks)...), rejections: []Rejection{{}}}
+		k = &kind{checks: append(slices.Clone(availabilityChecks), ruleChecks(rules, required)...), rejections: []Rejection{{}}}
 		p.kinds[key] = k
 	}
 	k.used = p.cycle
 	return k
 }
 
-// rejectionOf returns the number of the robot's rejection. Zero: it meets the rules.
+// rejectionOf returns the number of the robot's rejection. It is zero if the robot meets the rules.
 func (k *kind) rejectionOf(r *Robot, slot int) int {
 	o := &k.results[slot]
 	if o.offer != r.Offer {
@@ -106,7 +106,7 @@ func (k *kind) rejectionNumber(r Rejection) int {
 	return n
 }
 
-// growResults makes room for so many robots.
+// growResults extends the results to a number of slots.
 func (k *kind) growResults(slots int) {
 	if extra := slots - len(k.results); extra > 0 {
 		k.results = append(k.results, make([]cachedResult, extra)...)

@@ -6,18 +6,18 @@ import (
 	"strings"
 )
 
-// maxPreempt bounds the demands for which one cycle makes room: each looks at every holder, and
-// each stops running work.
+// maxPreempt bounds the number of demands that may preempt in one cycle: each is compared with
+// every holder, and each stops running tasks.
 const maxPreempt = 16
 
 // eviction is a way to make room on a robot.
 type eviction struct {
 	robot   *cycleRobot
-	victims []Holder // lowest priority first, of equal ones the youngest
+	victims []Holder // lowest priority first, then youngest first
 }
 
 // planPreemption chooses holders to evict so that the demand fits on a robot, and reserves the
-// room against demands of lower rank. If enough holders are leaving already, it only reserves the
+// room against demands of lower rank. If enough holders are already leaving, it only reserves the
 // room.
 func (c *cycle) planPreemption(d *Demand) {
 	usual := d.Robot == "" && len(d.Failed) == 0
@@ -81,7 +81,7 @@ func (c *cycle) planEviction(d *Demand, b *cycleRobot) *eviction {
 	if need.lackingPartOf(&free) < 0 {
 		return &eviction{robot: b}
 	}
-	for _, h := range weaker { // one is the fewest
+	for _, h := range weaker { // one victim is the minimum
 		if with := free.Plus(h.Room); need.lackingPartOf(&with) < 0 {
 			return &eviction{b, []Holder{h}}
 		}
@@ -96,7 +96,7 @@ func (c *cycle) planEviction(d *Demand, b *cycleRobot) *eviction {
 	return &eviction{b, keepUnneeded(weaker[:n], need, free)}
 }
 
-// keepUnneeded removes victims that need not leave, the most important first.
+// keepUnneeded removes victims that do not have to leave, highest priority first.
 func keepUnneeded(victims []Holder, need, free Room) []Holder {
 	out := slices.Clone(victims)
 	for i := len(victims) - 1; i >= 0; i-- {
@@ -107,7 +107,8 @@ func keepUnneeded(victims []Holder, need, free Room) []Holder {
 	return out
 }
 
-// compareVictims puts the lowest priority first, then the youngest, which loses least work.
+// compareVictims orders by priority, lowest first, then by age, youngest first, because the
+// youngest task loses the least work.
 func compareVictims(a, b Holder) int {
 	return cmp.Or(
 		cmp.Compare(a.Priority, b.Priority),

@@ -25,20 +25,20 @@ func world(t *rapid.T) Snapshot {
 		s.Robots = append(s.Robots, r)
 	}
 	rules := []*Rules{nil, drawRules(t), drawRules(t)}
-	wishes := []*Preferences{nil, {Pack: true}, drawWishes(t)}
+	preferences := []*Preferences{nil, {Pack: true}, drawPreferences(t)}
 	preempts := rapid.Bool().Draw(t, "some preempt")
 	for i := range rapid.IntRange(0, 40).Draw(t, "demands") {
 		d := drawDemand(t, i)
 		d.Preempts = preempts && rapid.Bool().Draw(t, "preempts")
 		d.Rules = rapid.SampledFrom(rules).Draw(t, "rules")
-		d.Preferences = rapid.SampledFrom(wishes).Draw(t, "wishes")
+		d.Preferences = rapid.SampledFrom(preferences).Draw(t, "preferences")
 		s.Demands = append(s.Demands, d)
 	}
 	for i, size := 0, rapid.IntRange(0, 5).Draw(t, "gang"); i < size; i++ {
 		d := drawDemand(t, 100+i)
 		d.Group, d.Gang, d.Priority = "gang", max(size-rapid.IntRange(0, 1).Draw(t, "gone"), 1), 50
 		d.Rules = rapid.SampledFrom(rules).Draw(t, "rules")
-		d.Preferences = rapid.SampledFrom(wishes).Draw(t, "wishes")
+		d.Preferences = rapid.SampledFrom(preferences).Draw(t, "preferences")
 		s.Demands = append(s.Demands, d)
 	}
 	return s
@@ -68,7 +68,7 @@ func drawRules(t *rapid.T) *Rules {
 	}
 }
 
-func drawWishes(t *rapid.T) *Preferences {
+func drawPreferences(t *rapid.T) *Preferences {
 	weight := rapid.SampledFrom([]int{-50, 50})
 	return &Preferences{Pack: rapid.Bool().Draw(t, "pack"), Affinity: []Affinity{
 		{Labels: map[string]string{"env": "prod"}, Weight: weight.Draw(t, "weight")},
@@ -106,7 +106,7 @@ func TestDecide_KeepsEveryRule(t *testing.T) {
 		s := world(t)
 		got := Decide(s)
 		if len(got.Bind)+len(got.Rejected) != len(s.Demands) {
-			t.Fatalf("%d bound and %d refused of %d", len(got.Bind), len(got.Rejected), len(s.Demands))
+			t.Fatalf("%d bound and %d rejected of %d", len(got.Bind), len(got.Rejected), len(s.Demands))
 		}
 		after := map[string]*Robot{}
 		for _, r := range s.Robots {
@@ -150,7 +150,7 @@ func members(s Snapshot) (n int) {
 	return n
 }
 
-// mustNotFit: what was refused fits nowhere, even after the cycle, unless the
+// mustNotFit checks that rejected demands fit nowhere, even after the cycle, unless the
 // rest of its gang does not, or room is reserved for another demand.
 func mustNotFit(t *rapid.T, d *Demand, after map[string]*Robot) {
 	if d.Gang > 0 {
@@ -158,7 +158,7 @@ func mustNotFit(t *rapid.T, d *Demand, after map[string]*Robot) {
 	}
 	for _, r := range after {
 		if fits(d, r) {
-			t.Fatalf("%s was refused and fits %s", d.Name(), r.Name)
+			t.Fatalf("%s was rejected and fits %s", d.Name(), r.Name)
 		}
 	}
 }
@@ -234,10 +234,10 @@ func TestPlanner_CacheDoesNotChangeDecisions(t *testing.T) {
 }
 
 func mustDecide(t *rapid.T, got, want Decisions) {
-	robots, refused := read(got)
-	wantRobots, wantRefused := read(want)
-	if !alike(robots, wantRobots) || !alike(refused, wantRefused) || !reflect.DeepEqual(got.Preempt, want.Preempt) {
+	robots, rejected := read(got)
+	wantRobots, wantRejected := read(want)
+	if !alike(robots, wantRobots) || !alike(rejected, wantRejected) || !reflect.DeepEqual(got.Preempt, want.Preempt) {
 		t.Fatalf("bound %v, want %v\nrefused %v, want %v\npreempt %v, want %v",
-			robots, wantRobots, refused, wantRefused, got.Preempt, want.Preempt)
+			robots, wantRobots, rejected, wantRejected, got.Preempt, want.Preempt)
 	}
 }

@@ -2,21 +2,22 @@ package placement
 
 import "strings"
 
-// Rejection says why a robot cannot take a demand, as data. Equal demands and equal robots
-// give equal rejections, so that they can be counted. The zero value: nothing is in the way.
+// Rejection is the reason that a robot cannot take a demand, as data. Equal demands and equal
+// robots result in equal rejections, so that they can be counted. The zero value means that the
+// robot can take the demand.
 type Rejection struct {
 	Check CheckName
-	// Want is what the demand needs. Empty if the check alone says it.
+	// Want is the value that the demand needs. It is empty if the check has no value.
 	Want string
-	// Got is what the robot has instead. Empty if that is not known or does not help.
+	// Got is the value that the robot has instead. It is empty if it is unknown or irrelevant.
 	Got string
 }
 
 // CheckName names a check that may reject a robot.
 type CheckName string
 
-// The checks, in the order in which they run. Each of the free amounts has a capacity
-// beside it: a robot that is full may take the task later, a robot that is too small never.
+// The checks, in the order in which they run. Each check of free room has a check of capacity
+// beside it: a full robot may take the task later, a robot that is too small never can.
 const (
 	CheckRobotExists      CheckName = "RobotExists"
 	CheckRevoked          CheckName = "Revoked"
@@ -46,7 +47,7 @@ const (
 	CheckDeviceCapacity   CheckName = "DeviceCapacity"
 )
 
-// rejectionTexts are the messages for people. {want} and {got} stand for the values.
+// rejectionTexts are the messages for users. {want} and {got} are replaced by the values.
 var rejectionTexts = map[CheckName]string{
 	CheckRobotExists:      "is neither in this namespace nor shared with it",
 	CheckRevoked:          "revoked",
@@ -55,7 +56,7 @@ var rejectionTexts = map[CheckName]string{
 	CheckLabel:            "label {want} missing",
 	CheckDatacenter:       "not in datacenter {want}",
 	CheckConstraint:       "constraint {want} is not met",
-	CheckConstraintSyntax: "constraint {want} cannot be read: {got}",
+	CheckConstraintSyntax: "constraint {want} is invalid: {got}",
 	CheckDriver:           "driver {want} is not offered (has {got})",
 	CheckIsolation:        "isolation {want} missing",
 	CheckSecretEnv:        "its agent does not support secretEnv",
@@ -76,10 +77,10 @@ var rejectionTexts = map[CheckName]string{
 	CheckDeviceCapacity:   "{want} missing",
 }
 
-// IsZero reports whether nothing is in the way of the demand.
+// IsZero reports whether the robot can take the demand.
 func (r Rejection) IsZero() bool { return r == Rejection{} }
 
-// String returns a clause for people, such as "label env=prod missing".
+// String returns a message such as "label env=prod missing".
 func (r Rejection) String() string {
 	text, ok := rejectionTexts[r.Check]
 	if !ok { // written by a newer manager

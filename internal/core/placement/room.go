@@ -10,21 +10,21 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Room is an amount of what tasks share on a robot.
+// Room is an amount of each resource that tasks share on a robot.
 type Room struct {
 	Tasks  int64
 	CPU    int64 // in thousandths of a core
 	Memory int64 // in bytes
 	Disk   int64 // in bytes
 	IOPS   int64 // operations a second
-	// Devices are the robot's countable things, such as arms.
+	// Devices are countable devices of the robot, such as arms.
 	Devices Devices
 }
 
 // Unlimited is the capacity of a robot that reports none.
 const Unlimited = math.MaxInt64
 
-// Device is a number of things of one name.
+// Device is a number of devices with the same name.
 type Device struct {
 	Name  string
 	Count int64
@@ -118,8 +118,7 @@ func (r Room) Equal(o Room) bool {
 		slices.Equal(r.Devices, o.Devices)
 }
 
-// The parts of a room, in the order in which they are looked at. Devices
-// follow.
+// The parts of a room, in the order in which they are compared. Devices follow.
 const (
 	partTasks = iota
 	partCPU
@@ -156,14 +155,14 @@ func (r *Room) lackingPartOf(free *Room) int {
 // partCount returns the number of parts that a demand for r may lack.
 func (r *Room) partCount() int { return partDevices + len(r.Devices) }
 
-// rejectPart returns the rejection of a robot that lacks a part: for now, or for ever because its
-// capacity is too small.
-func (r *Room) rejectPart(part int, ever bool) Rejection {
+// rejectPart returns the rejection of a robot that lacks a part, either because it is in use or
+// because the robot's capacity is too small.
+func (r *Room) rejectPart(part int, tooSmall bool) Rejection {
 	if part >= partDevices {
-		return r.Devices[part-partDevices].rejectDevice(ever)
+		return r.Devices[part-partDevices].rejectDevice(tooSmall)
 	}
 	checks := &partChecks[part]
-	if ever {
+	if tooSmall {
 		return Rejection{Check: checks.capacity, Want: r.partText(part)}
 	}
 	return Rejection{Check: checks.free, Want: r.partText(part)}
@@ -193,18 +192,18 @@ func (r *Room) partText(part int) string {
 	return strconv.FormatInt(r.Tasks, 10)
 }
 
-func (d Device) rejectDevice(ever bool) Rejection {
+func (d Device) rejectDevice(tooSmall bool) Rejection {
 	want := d.Name
 	if d.Count > 1 {
 		want = fmt.Sprintf("%d of %s", d.Count, d.Name)
 	}
-	if ever {
+	if tooSmall {
 		return Rejection{Check: CheckDeviceCapacity, Want: want}
 	}
 	return Rejection{Check: CheckFreeDevices, Want: want}
 }
 
-// loadShare returns the load of the fullest part in thousandths.
+// loadShare returns the load of the most loaded part in thousandths.
 func (r *Room) loadShare(capacity *Room) int64 {
 	most := max(
 		thousandths(r.Tasks, capacity.Tasks),

@@ -33,102 +33,102 @@ func isolates(kinds ...string) func(*Robot) {
 func insists(kinds string) func(*Demand)    { return func(d *Demand) { d.Tasks[0].Isolation = kinds } }
 func secret(d *Demand)                      { d.Tasks[0].Secrets = true }
 func wants(r Room) func(*Demand)            { return func(d *Demand) { d.Tasks[0].Needs = r } }
-func wishes(w Preferences) func(*Demand)    { return func(d *Demand) { d.Preferences = &w } }
+func prefers(w Preferences) func(*Demand)   { return func(d *Demand) { d.Preferences = &w } }
 func failed(robots ...string) func(*Demand) { return func(d *Demand) { d.Failed = robots } }
 func beside(robots ...string) func(*Demand) { return func(d *Demand) { d.Near = robots } }
 func gang(n int) func(*Demand)              { return func(d *Demand) { d.Gang = n } }
-func near(a ...Affinity) func(*Demand)      { return wishes(Preferences{Affinity: a}) }
+func near(a ...Affinity) func(*Demand)      { return prefers(Preferences{Affinity: a}) }
 
 func arms(n int64) Room { return Room{Devices: NewDevices(map[string]int64{"arm": n})} }
 
 func TestRules(t *testing.T) {
 	for _, c := range []struct {
-		name        string
-		inRobots    []Robot
-		inDemands   []Demand
-		wantRobots  map[string]string
-		wantRefused map[string]string
+		name         string
+		inRobots     []Robot
+		inDemands    []Demand
+		wantRobots   map[string]string
+		wantRejected map[string]string
 	}{
 		{
-			name:        "a robot is in one of the datacenters",
-			inRobots:    []Robot{robot("a", labels("datacenter", "hall-1")), robot("b"), robot("c", labels("datacenter", "hall-2"))},
-			inDemands:   []Demand{one("t", rules(Rules{Datacenters: []string{"hall-2", "hall-3"}})), one("u", rules(Rules{Datacenters: []string{"hall-9"}}))},
-			wantRobots:  map[string]string{"t": "c"},
-			wantRefused: map[string]string{"u": "0 of 3 robots: 3: not in datacenter hall-9"},
+			name:         "a robot is in one of the datacenters",
+			inRobots:     []Robot{robot("a", labels("datacenter", "hall-1")), robot("b"), robot("c", labels("datacenter", "hall-2"))},
+			inDemands:    []Demand{one("t", rules(Rules{Datacenters: []string{"hall-2", "hall-3"}})), one("u", rules(Rules{Datacenters: []string{"hall-9"}}))},
+			wantRobots:   map[string]string{"t": "c"},
+			wantRejected: map[string]string{"u": "0 of 3 robots: 3: not in datacenter hall-9"},
 		},
 		{
-			name:        "where the others of the replica are comes first, and another will do",
-			inRobots:    []Robot{robot("a"), robot("b", group("x", 1)), robot("c", group("x", 2), func(r *Robot) { r.Capacity.Tasks = 3 })},
-			inDemands:   []Demand{one("t", beside("c", "b")), one("u", beside("c")), one("v", beside("c", "b"), failed("c", "b")), one("w", beside("gone"))},
-			wantRobots:  map[string]string{"t": "c", "u": "a", "v": "a", "w": "b"},
-			wantRefused: nil,
+			name:         "robots with other tasks of the replica are preferred, and others are used if they are full",
+			inRobots:     []Robot{robot("a"), robot("b", group("x", 1)), robot("c", group("x", 2), func(r *Robot) { r.Capacity.Tasks = 3 })},
+			inDemands:    []Demand{one("t", beside("c", "b")), one("u", beside("c")), one("v", beside("c", "b"), failed("c", "b")), one("w", beside("gone"))},
+			wantRobots:   map[string]string{"t": "c", "u": "a", "v": "a", "w": "b"},
+			wantRejected: nil,
 		},
 		{
-			name:        "a task that its robot must stop by itself is nothing for a document agent",
-			inRobots:    []Robot{robot("a", func(r *Robot) { r.LegacyAgent = true })},
-			inDemands:   []Demand{one("t", rules(Rules{SelfStop: true})), one("u")},
-			wantRobots:  map[string]string{"u": "a"},
-			wantRefused: map[string]string{"t": "0 of 1 robots: 1: its agent cannot stop a task by itself"},
+			name:         "a legacy agent gets no task with a self-stop deadline",
+			inRobots:     []Robot{robot("a", func(r *Robot) { r.LegacyAgent = true })},
+			inDemands:    []Demand{one("t", rules(Rules{SelfStop: true})), one("u")},
+			wantRobots:   map[string]string{"u": "a"},
+			wantRejected: map[string]string{"t": "0 of 1 robots: 1: its agent cannot stop a task by itself"},
 		},
 		{
-			name:     "a task with secrets, and what shares its robot, is nothing for a document agent",
+			name:     "a legacy agent gets no replica with a secretEnv",
 			inRobots: []Robot{robot("a", func(r *Robot) { r.LegacyAgent = true })},
 			inDemands: []Demand{
 				one("t", secret), one("u"),
 				one("v", func(d *Demand) { d.Tasks = append(d.Tasks, Task{Name: "w", Driver: "exec", Secrets: true}) }),
 			},
 			wantRobots: map[string]string{"u": "a"},
-			wantRefused: map[string]string{
+			wantRejected: map[string]string{
 				"t": "0 of 1 robots: 1: its agent does not support secretEnv", "v": "0 of 1 robots: 1: its agent does not support secretEnv",
 			},
 		},
 		{
-			name:     "isolation that a task insists on must be in force",
+			name:     "required isolation must be in force",
 			inRobots: []Robot{robot("a", isolates("cgroup")), robot("b", isolates("cgroup", "seccomp"))},
 			inDemands: []Demand{
 				one("t", insists("cgroup,seccomp")), one("u", insists("user")),
 				one("v", rules(Rules{Constraints: []Constraint{{"${robot.attr.isolation.seccomp}", "=", "true"}}})),
 			},
-			wantRobots:  map[string]string{"t": "b", "v": "b"},
-			wantRefused: map[string]string{"u": "0 of 2 robots: 2: isolation user missing"},
+			wantRobots:   map[string]string{"t": "b", "v": "b"},
+			wantRejected: map[string]string{"u": "0 of 2 robots: 2: isolation user missing"},
 		},
 		{
-			name:        "every constraint must be met",
-			inRobots:    []Robot{robot("a", labels("env", "prod")), robot("b", labels("env", "prod", "gpu", "yes"))},
-			inDemands:   []Demand{one("t", rules(Rules{Constraints: []Constraint{{"${robot.labels.env}", "=", "prod"}, {"${robot.labels.gpu}", "=", "yes"}}}))},
-			wantRobots:  map[string]string{"t": "b"},
-			wantRefused: nil,
+			name:         "every constraint must be met",
+			inRobots:     []Robot{robot("a", labels("env", "prod")), robot("b", labels("env", "prod", "gpu", "yes"))},
+			inDemands:    []Demand{one("t", rules(Rules{Constraints: []Constraint{{"${robot.labels.env}", "=", "prod"}, {"${robot.labels.gpu}", "=", "yes"}}}))},
+			wantRobots:   map[string]string{"t": "b"},
+			wantRejected: nil,
 		},
 		{
-			name:        "a constraint that cannot be read says so for every robot",
-			inRobots:    []Robot{robot("a"), robot("b")},
-			inDemands:   []Demand{one("t", rules(Rules{Constraints: []Constraint{{"a", "regexp", "("}}}))},
-			wantRefused: map[string]string{"t": "0 of 2 robots: 2: constraint a regexp ( cannot be read: error parsing regexp: missing closing ): `(`"},
+			name:         "an invalid constraint is a rejection by every robot",
+			inRobots:     []Robot{robot("a"), robot("b")},
+			inDemands:    []Demand{one("t", rules(Rules{Constraints: []Constraint{{"a", "regexp", "("}}}))},
+			wantRejected: map[string]string{"t": "0 of 2 robots: 2: constraint a regexp ( is invalid: error parsing regexp: missing closing ): `(`"},
 		},
 		{
-			name:        "disk and iops must be free",
-			inRobots:    []Robot{robot("a", func(r *Robot) { r.Capacity.Disk, r.Held.Disk = 1<<30, 1<<29 }), robot("b", func(r *Robot) { r.Capacity.IOPS, r.Held.IOPS = 100, 80 })},
-			inDemands:   []Demand{one("t", wants(Room{Disk: 1 << 30, IOPS: 50}))},
-			wantRefused: map[string]string{"t": "0 of 2 robots: 1: disk 1Gi is not free; 1: iops 50 is not free"},
+			name:         "disk and iops must be free",
+			inRobots:     []Robot{robot("a", func(r *Robot) { r.Capacity.Disk, r.Held.Disk = 1<<30, 1<<29 }), robot("b", func(r *Robot) { r.Capacity.IOPS, r.Held.IOPS = 100, 80 })},
+			inDemands:    []Demand{one("t", wants(Room{Disk: 1 << 30, IOPS: 50}))},
+			wantRejected: map[string]string{"t": "0 of 2 robots: 1: disk 1Gi is not free; 1: iops 50 is not free"},
 		},
 		{
-			name: "a device in use is told from one that is not there",
+			name: "a device in use and a missing device are different rejections",
 			inRobots: []Robot{
 				robot("a", has(map[string]int64{"arm": 1}), func(r *Robot) { r.Held = arms(1) }),
 				robot("b", has(map[string]int64{"arm": 1, "camera": 2}), func(r *Robot) { r.Held = arms(1) }),
 				robot("c", has(map[string]int64{"camera": 1})),
 			},
-			inDemands:   []Demand{one("t", wants(arms(1))), one("u", wants(arms(2)))},
-			wantRefused: map[string]string{"t": "0 of 3 robots: 2: arm in use; 1: arm missing", "u": "0 of 3 robots: 3: 2 of arm missing"},
+			inDemands:    []Demand{one("t", wants(arms(1))), one("u", wants(arms(2)))},
+			wantRejected: map[string]string{"t": "0 of 3 robots: 2: arm in use; 1: arm missing", "u": "0 of 3 robots: 3: 2 of arm missing"},
 		},
 		{
 			name:       "one arm serves one task at a time",
 			inRobots:   []Robot{robot("a", has(map[string]int64{"arm": 1})), robot("b", has(map[string]int64{"arm": 1}))},
 			inDemands:  []Demand{one("t", wants(arms(1))), one("u", wants(arms(1))), one("v", wants(arms(1)))},
-			wantRobots: map[string]string{"t": "a", "u": "b"}, wantRefused: map[string]string{"v": "0 of 2 robots: 2: arm in use"},
+			wantRobots: map[string]string{"t": "a", "u": "b"}, wantRejected: map[string]string{"v": "0 of 2 robots: 2: arm in use"},
 		},
 		{
-			name:       "of nothing that is not needed there may be too little",
+			name:       "an overcommitted part does not matter if the demand does not need it",
 			inRobots:   []Robot{robot("a", func(r *Robot) { r.Capacity.CPU, r.Held.CPU = 1000, 2000 })},
 			inDemands:  []Demand{one("t")},
 			wantRobots: map[string]string{"t": "a"},
@@ -136,19 +136,19 @@ func TestRules(t *testing.T) {
 		{
 			name:       "pack fills one robot before the next",
 			inRobots:   []Robot{robot("a"), robot("b", holds(2)), robot("c")},
-			inDemands:  []Demand{one("t", wishes(Preferences{Pack: true})), one("u", wishes(Preferences{Pack: true})), one("v", wishes(Preferences{Pack: true}))},
+			inDemands:  []Demand{one("t", prefers(Preferences{Pack: true})), one("u", prefers(Preferences{Pack: true})), one("v", prefers(Preferences{Pack: true}))},
 			wantRobots: map[string]string{"t": "b", "u": "b", "v": "a"},
 		},
 		{
-			name:       "pack stays with its group before it goes where most is",
+			name:       "pack prefers robots of its group over the most loaded one",
 			inRobots:   []Robot{robot("a", group("g", 1)), robot("b", holds(3))},
-			inDemands:  []Demand{one("t", inGroup("g", 1), wishes(Preferences{Pack: true}))},
+			inDemands:  []Demand{one("t", inGroup("g", 1), prefers(Preferences{Pack: true}))},
 			wantRobots: map[string]string{"t": "a"},
 		},
 		{
-			name:       "a robot that another class has filled is better for who packs",
+			name:       "pack prefers a robot that another class has filled",
 			inRobots:   []Robot{robot("a"), robot("b")},
-			inDemands:  []Demand{one("t", wishes(Preferences{Pack: true}), wants(Room{CPU: 1})), one("u", on("b")), one("v", wishes(Preferences{Pack: true}), wants(Room{CPU: 1}))},
+			inDemands:  []Demand{one("t", prefers(Preferences{Pack: true}), wants(Room{CPU: 1})), one("u", on("b")), one("v", prefers(Preferences{Pack: true}), wants(Room{CPU: 1}))},
 			wantRobots: map[string]string{"t": "a", "u": "b", "v": "a"},
 		},
 		{
@@ -158,7 +158,7 @@ func TestRules(t *testing.T) {
 			wantRobots: map[string]string{"t": "b"},
 		},
 		{
-			name:       "affinity is a wish: where there is no such robot another will do",
+			name:       "affinity is a preference: without such a robot, another one is used",
 			inRobots:   []Robot{robot("a")},
 			inDemands:  []Demand{one("t", near(Affinity{Labels: map[string]string{"zone": "1"}, Weight: 10}))},
 			wantRobots: map[string]string{"t": "a"},
@@ -173,19 +173,19 @@ func TestRules(t *testing.T) {
 			wantRobots: map[string]string{"t": "a"},
 		},
 		{
-			name:       "anti-affinity keeps away from labels",
+			name:       "anti-affinity avoids labels",
 			inRobots:   []Robot{robot("a", labels("old", "yes")), robot("b", holds(3))},
 			inDemands:  []Demand{one("t", near(Affinity{Labels: map[string]string{"old": "yes"}, Weight: -1}))},
 			wantRobots: map[string]string{"t": "b"},
 		},
 		{
-			name:       "affinity to another group goes where it is, also since this cycle",
+			name:       "affinity to another group counts tasks of this cycle",
 			inRobots:   []Robot{robot("a"), robot("b"), robot("c")},
 			inDemands:  []Demand{one("t", inGroup("db", 0), on("b")), one("u", inGroup("web", 0), near(Affinity{Group: "db", Weight: 50}))},
 			wantRobots: map[string]string{"t": "b", "u": "b"},
 		},
 		{
-			name:     "a class that has looked at all robots sees where another group goes later",
+			name:     "a class counts tasks that another group gets later in the cycle",
 			inRobots: []Robot{robot("a"), robot("b"), robot("c")},
 			inDemands: []Demand{
 				one("t", inGroup("a", 0), near(Affinity{Group: "db", Weight: 50})),
@@ -195,35 +195,35 @@ func TestRules(t *testing.T) {
 			wantRobots: map[string]string{"t": "a", "u": "c", "v": "c"},
 		},
 		{
-			name:       "anti-affinity keeps away from another group",
+			name:       "anti-affinity avoids another group",
 			inRobots:   []Robot{robot("a", group("db", 1)), robot("b", holds(3))},
 			inDemands:  []Demand{one("t", inGroup("web", 0), near(Affinity{Group: "db", Weight: -50}))},
 			wantRobots: map[string]string{"t": "b"},
 		},
 		{
-			name:        "a robot on the blocklist takes nothing of the group",
-			inRobots:    []Robot{robot("a"), robot("b")},
-			inDemands:   []Demand{one("t", rules(Rules{Blocked: []string{"a", "b"}})), one("u", rules(Rules{Blocked: []string{"a"}}))},
-			wantRobots:  map[string]string{"u": "b"},
-			wantRefused: map[string]string{"t": "0 of 2 robots: 2: blocked for the task group"},
+			name:         "a blocked robot gets no tasks of the group",
+			inRobots:     []Robot{robot("a"), robot("b")},
+			inDemands:    []Demand{one("t", rules(Rules{Blocked: []string{"a", "b"}})), one("u", rules(Rules{Blocked: []string{"a"}}))},
+			wantRobots:   map[string]string{"u": "b"},
+			wantRejected: map[string]string{"t": "0 of 2 robots: 2: blocked for the task group"},
 		},
 		{
-			name:       "a task does not go back to where it failed, others like it do",
+			name:       "a task avoids robots on which it failed, equal tasks use them",
 			inRobots:   []Robot{robot("a"), robot("b", holds(3))},
 			inDemands:  []Demand{one("t", failed("a")), one("u")},
 			wantRobots: map[string]string{"t": "b", "u": "a"},
 		},
 		{
-			name:        "a task that failed wherever there is room says so",
-			inRobots:    []Robot{robot("a"), robot("b"), robot("c", holds(4))},
-			inDemands:   []Demand{one("t", failed("a", "b"))},
-			wantRefused: map[string]string{"t": "0 of 3 robots: 2: the task failed on it; 1: task limit reached"},
+			name:         "a task that failed on every robot with room",
+			inRobots:     []Robot{robot("a"), robot("b"), robot("c", holds(4))},
+			inDemands:    []Demand{one("t", failed("a", "b"))},
+			wantRejected: map[string]string{"t": "0 of 3 robots: 2: the task failed on it; 1: task limit reached"},
 		},
 		{
-			name:        "a chosen robot where it failed",
-			inRobots:    []Robot{robot("a")},
-			inDemands:   []Demand{one("t", failed("a"), on("a"))},
-			wantRefused: map[string]string{"t": "robot a: the task failed on it"},
+			name:         "a fixed robot on which it failed",
+			inRobots:     []Robot{robot("a")},
+			inDemands:    []Demand{one("t", failed("a"), on("a"))},
+			wantRejected: map[string]string{"t": "robot a: the task failed on it"},
 		},
 		{
 			name:       "a gang that fits starts",
@@ -232,34 +232,34 @@ func TestRules(t *testing.T) {
 			wantRobots: map[string]string{"t0": "a", "t1": "b"},
 		},
 		{
-			name:     "a gang of which one finds no robot starts none, and the next demand takes the room",
+			name:     "if one replica of a gang gets no robot, none starts, and the next demand takes the room",
 			inRobots: []Robot{robot("a", holds(2))},
 			inDemands: []Demand{
 				one("t0", inGroup("g", 0), gang(3)), one("t1", inGroup("g", 1), gang(3)), one("t2", inGroup("g", 2), gang(3)),
 				one("u", inGroup("h", 0)), one("v", inGroup("h", 1)),
 			},
 			wantRobots: map[string]string{"u": "a", "v": "a"},
-			wantRefused: map[string]string{
+			wantRejected: map[string]string{
 				"t0": "gang needs robots for all 3 replicas and found 2; next replica: 0 of 1 robots: 1: task limit reached",
 				"t1": "gang needs robots for all 3 replicas and found 2; next replica: 0 of 1 robots: 1: task limit reached",
 				"t2": "gang needs robots for all 3 replicas and found 2; next replica: 0 of 1 robots: 1: task limit reached",
 			},
 		},
 		{
-			name:       "a gang that is not complete waits for the rest",
+			name:       "an incomplete gang waits for the missing replicas",
 			inRobots:   []Robot{robot("a")},
 			inDemands:  []Demand{one("t0", inGroup("g", 0), gang(3)), one("t1", inGroup("g", 1), gang(3))},
 			wantRobots: nil,
-			wantRefused: map[string]string{
+			wantRejected: map[string]string{
 				"t0": "gang needs 3 replicas and only 2 exist", "t1": "gang needs 3 replicas and only 2 exist",
 			},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := Decide(Snapshot{Robots: c.inRobots, Demands: c.inDemands})
-			robots, refused := read(got)
-			if !alike(robots, c.wantRobots) || !alike(refused, c.wantRefused) {
-				t.Errorf("bound %v, want %v\nrefused %v, want %v", robots, c.wantRobots, refused, c.wantRefused)
+			robots, rejected := read(got)
+			if !alike(robots, c.wantRobots) || !alike(rejected, c.wantRejected) {
+				t.Errorf("bound %v, want %v\nrefused %v, want %v", robots, c.wantRobots, rejected, c.wantRejected)
 			}
 		})
 	}

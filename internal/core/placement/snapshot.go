@@ -9,13 +9,13 @@ import (
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 )
 
-// Snapshot is the input of one cycle for a namespace: the robots that it may use, what they hold,
-// and the demands that wait.
+// Snapshot is the input of one cycle for a namespace: the robots that it may use, the room that is
+// taken on them, and the pending demands.
 type Snapshot struct {
 	Robots  []Robot
 	Demands []Demand
 	// Holders are the tasks that hold room, by robot. They are read only for demands that
-	// preempt, and may be left out otherwise.
+	// preempt. If there are none of those, Holders may be nil.
 	Holders map[string][]Holder
 }
 
@@ -28,7 +28,8 @@ type Robot struct {
 	Groups map[string]int
 }
 
-// Offer is what a robot is. It is replaced, never changed: a Planner compares the pointer.
+// Offer holds the properties of a robot. It is replaced, never changed: a Planner compares the
+// pointer.
 type Offer struct {
 	Phase lifecycle.RobotPhase
 	// Revoked robots take no tasks: an operator has rejected their key.
@@ -38,14 +39,14 @@ type Offer struct {
 	Labels        map[string]string
 	// Attrs are the attributes that the robot reports, by the names in Attributes.
 	Attrs map[string]string
-	// Drivers that the robot offers. Empty: those of a legacy agent.
+	// Drivers that the robot offers. If empty, it offers those of a legacy agent.
 	Drivers []string
 	// LegacyAgent is set if the robot's agent speaks protocol v1.
 	LegacyAgent bool
 	Capacity    Room
 }
 
-// Equal reports whether placement treats both offers alike.
+// Equal reports whether both offers are equal for placement.
 func (o *Offer) Equal(b *Offer) bool {
 	return o.Phase == b.Phase && o.Revoked == b.Revoked && o.Unschedulable == b.Unschedulable && o.LegacyAgent == b.LegacyAgent &&
 		o.Capacity.Equal(b.Capacity) && maps.Equal(o.Labels, b.Labels) && maps.Equal(o.Attrs, b.Attrs) && slices.Equal(o.Drivers, b.Drivers)
@@ -55,16 +56,16 @@ func (o *Offer) Equal(b *Offer) bool {
 type Task struct {
 	Name   string
 	Driver string
-	// Isolation lists the kinds that the task requires, sorted and with commas.
+	// Isolation lists the kinds that the task requires, sorted and separated by commas.
 	Isolation string
 	// Secrets is set if the task has values of Secrets in its environment.
 	Secrets bool
 	// Needs is the room that the task takes beside its slot.
 	Needs Room
-	// Shared is the disk, in bytes, that it shares with the others of its replica:
-	// they take the largest of theirs, once.
+	// Shared is the disk, in bytes, that it shares with the other tasks of its replica. The replica
+	// takes the largest value, once.
 	Shared int64
-	// Init is set if the task runs before the others of its replica, in their room.
+	// Init is set if the task runs before the other tasks of its replica, in their room.
 	Init bool
 }
 
@@ -77,34 +78,34 @@ func (t *Task) Room() Room {
 	return r
 }
 
-// Demand asks for one robot: for the tasks of one replica, or for a single task.
+// Demand requests one robot for the tasks of one replica, or for a single task.
 type Demand struct {
 	// Tasks, at least one. The name of the first names the demand.
 	Tasks []Task
-	// Group of the replica. Empty: a single task.
+	// Group of the replica. It is empty for a single task.
 	Group string
 	// Index of the replica in its group.
 	Index int
-	// Gang is the number of demands of the group that must find a robot in the same cycle, all or
-	// none. Zero: each is placed on its own.
+	// Gang is the number of demands of the group that must get a robot in the same cycle, all or
+	// none. If zero, each is placed on its own.
 	Gang int
-	// Priority of its job; the higher is placed first.
+	// Priority of its job. Higher priorities are placed first.
 	Priority int32
 	// Preempts allows it to evict holders of strictly lower priority.
 	Preempts bool
-	// Since orders demands of equal priority: the older is placed first.
+	// Since orders demands of equal priority: older ones are placed first.
 	Since time.Time
-	// Rules that the robot must meet. Nil: none. Demands that share a pointer are cheaper.
+	// Rules that the robot must meet, or nil. Demands that share a pointer are placed faster.
 	Rules *Rules
-	// Preferences among the robots that fit. Nil: spread, least loaded first.
+	// Preferences among the robots that fit. If nil: spread, least loaded first.
 	Preferences *Preferences
 	// Failed are the robots on which it failed. They are not used again.
 	Failed []string
-	// Robot that must be used, because the user chose it or because another task of the replica
-	// is there. Empty: any.
+	// Robot that must be used, because the user selected it or because another task of the replica
+	// is there. If empty, any robot may be used.
 	Robot string
-	// Near are robots to prefer over all others, the best first: other tasks of the replica are
-	// there, or its files.
+	// Near are robots to prefer over all others, best first: other tasks or files of the replica
+	// are there.
 	Near []string
 	// ExtraRoom must be free beside the needs of the tasks on any robot that is not in Near,
 	// because other tasks of the replica would run there again.
@@ -115,7 +116,7 @@ type Demand struct {
 type Rules struct {
 	// Selector lists labels that the robot must have.
 	Selector map[string]string
-	// Datacenters that it may be in, by its label datacenter. Empty: any.
+	// Datacenters that the robot may be in, by its label datacenter. If empty, any is allowed.
 	Datacenters []string
 	Constraints []Constraint
 	// Blocked are the names of robots that failed too many tasks of the group.
@@ -126,7 +127,7 @@ type Rules struct {
 
 // Preferences make one robot better than another.
 type Preferences struct {
-	// Pack uses as few robots as possible. False: as many as there are.
+	// Pack uses as few robots as possible. If false, tasks are spread over all robots.
 	Pack     bool
 	Affinity []Affinity
 }
@@ -136,7 +137,7 @@ type Preferences struct {
 type Affinity struct {
 	Labels map[string]string
 	Group  string
-	// Weight relative to other affinities. Negative: the robots are avoided.
+	// Weight relative to other affinities. If negative, the robots are avoided.
 	Weight int
 }
 
@@ -146,7 +147,7 @@ type Holder struct {
 	Priority int32
 	Since    time.Time
 	Room     Room
-	// Leaving is set if the task is being stopped already: no other task needs to be evicted for
+	// Leaving is set if the task is already being stopped: no other task needs to be evicted for
 	// the same room.
 	Leaving bool
 }
@@ -174,13 +175,13 @@ func (d *Demand) needsOn(robot string) Room {
 	return d.Needs()
 }
 
-// capabilities are what tasks require of a robot beside the rules of their job.
+// capabilities are requirements of tasks on a robot beside the rules of their job.
 type capabilities struct {
-	drivers, isolation string // names in order, none twice, with commas
+	drivers, isolation string // names, sorted, without duplicates, separated by commas
 	secrets            bool
 }
 
-// requiredCapabilities returns those of all of its tasks.
+// requiredCapabilities returns the capabilities that any of the tasks requires.
 func (d *Demand) requiredCapabilities() capabilities {
 	if len(d.Tasks) == 1 {
 		return capabilities{d.Tasks[0].Driver, d.Tasks[0].Isolation, d.Tasks[0].Secrets}
@@ -202,13 +203,13 @@ func (d *Demand) requiredCapabilities() capabilities {
 // Decisions are the result of a cycle. Each demand is in exactly one of Bind and Rejected.
 type Decisions struct {
 	Bind []Binding
-	// Rejected by the demand's name. Demands that are alike share a Diagnosis.
+	// Rejected holds diagnoses by the demand's name. Equal demands share a Diagnosis.
 	Rejected map[string]*Diagnosis
-	// Preempt makes room for some of the rejected demands.
+	// Preempt lists preemptions that make room for some of the rejected demands.
 	Preempt []Preemption
 }
 
-// Binding gives a robot to a demand.
+// Binding assigns a robot to a demand.
 type Binding struct {
 	Demand Demand
 	Robot  string
@@ -217,9 +218,9 @@ type Binding struct {
 // Preemption names the tasks that must leave a robot so that a demand fits there. The demand is
 // bound in a later cycle, when they have left.
 type Preemption struct {
-	// Demand by its name.
+	// Demand is the name of the demand.
 	Demand string
 	Robot  string
-	// Victims by their names, in the order in which they were chosen.
+	// Victims are the names of the tasks, in the order in which they were selected.
 	Victims []string
 }

@@ -12,8 +12,7 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit/golden"
 )
 
-// stage lets one Planner decide over robots and demands that come and go, and
-// writes down what happens.
+// stage runs one Planner over a changing set of robots and demands, and records each event.
 type stage struct {
 	planner *Planner
 	robots  map[string]*Robot
@@ -22,7 +21,7 @@ type stage struct {
 	on      map[string]string // robot by task
 	groups  map[string]string // group by task
 	now     time.Time
-	said    strings.Builder
+	story   strings.Builder
 }
 
 func newStage() *stage {
@@ -33,11 +32,11 @@ func newStage() *stage {
 	}
 }
 
-func (g *stage) say(format string, args ...any) { fmt.Fprintf(&g.said, format+"\n", args...) }
+func (g *stage) record(format string, args ...any) { fmt.Fprintf(&g.story, format+"\n", args...) }
 
-// joins adds a robot, or replaces what it offers.
-func (g *stage) joins(what, name string, changes ...func(*Robot)) {
-	g.say("> robot %s %s", name, what)
+// setRobot adds a robot, or replaces its offer.
+func (g *stage) setRobot(what, name string, changes ...func(*Robot)) {
+	g.record("> robot %s %s", name, what)
 	r := robot(name, changes...)
 	if old := g.robots[name]; old != nil {
 		r.Held, r.Groups = old.Held, old.Groups
@@ -45,22 +44,23 @@ func (g *stage) joins(what, name string, changes ...func(*Robot)) {
 		r.Groups = map[string]int{}
 	}
 	g.robots[name] = &r
-	g.cycle()
+	g.runCycle()
 }
 
-func (g *stage) asks(what string, demands ...Demand) {
-	g.say("> %s", what)
+// addDemands adds demands, newer than the previous ones.
+func (g *stage) addDemands(what string, demands ...Demand) {
+	g.record("> %s", what)
 	g.now = g.now.Add(time.Minute)
 	for _, d := range demands {
 		d.Since = g.now
 		g.demands[d.Name()] = d
 	}
-	g.cycle()
+	g.runCycle()
 }
 
-// ends takes tasks off their robots.
-func (g *stage) ends(tasks ...string) {
-	g.say("> %s ended", strings.Join(tasks, ", "))
+// endTasks removes tasks from their robots.
+func (g *stage) endTasks(tasks ...string) {
+	g.record("> %s ended", strings.Join(tasks, ", "))
 	for _, t := range tasks {
 		r := g.robots[g.on[t]]
 		r.Held = r.Held.Minus(g.held[t].Room)
@@ -68,7 +68,7 @@ func (g *stage) ends(tasks ...string) {
 		delete(g.held, t)
 		delete(g.on, t)
 	}
-	g.cycle()
+	g.runCycle()
 }
 
 func (g *stage) snapshot() Snapshot {
@@ -85,18 +85,18 @@ func (g *stage) snapshot() Snapshot {
 	return s
 }
 
-func (g *stage) cycle() {
+func (g *stage) runCycle() {
 	got := g.planner.Decide(g.snapshot())
 	for i := range got.Bind {
 		b := &got.Bind[i]
-		g.say("%s -> %s", b.Demand.Name(), b.Robot)
-		g.enter(&b.Demand, g.robots[b.Robot])
+		g.record("%s -> %s", b.Demand.Name(), b.Robot)
+		g.bindDemand(&b.Demand, g.robots[b.Robot])
 	}
 	for _, name := range slices.Sorted(maps.Keys(got.Rejected)) {
-		g.say("%s waits: %s", name, got.Rejected[name])
+		g.record("%s waits: %s", name, got.Rejected[name])
 	}
 	for _, p := range got.Preempt {
-		g.say("%s must leave %s for %s", strings.Join(p.Victims, ", "), p.Robot, p.Demand)
+		g.record("%s is preempted on %s for %s", strings.Join(p.Victims, ", "), p.Robot, p.Demand)
 		for _, v := range p.Victims {
 			h := g.held[v]
 			h.Leaving = true
@@ -105,7 +105,7 @@ func (g *stage) cycle() {
 	}
 }
 
-func (g *stage) enter(d *Demand, r *Robot) {
+func (g *stage) bindDemand(d *Demand, r *Robot) {
 	for i := range d.Tasks {
 		t := &d.Tasks[i]
 		r.Held = r.Held.Plus(t.Room())
@@ -116,7 +116,7 @@ func (g *stage) enter(d *Demand, r *Robot) {
 	delete(g.demands, d.Name())
 }
 
-// replicas of a group of one task.
+// replicas returns the demands of a group with one task per replica.
 func replicas(name string, n int, change ...func(*Demand)) []Demand {
 	var out []Demand
 	for i := range n {
@@ -130,74 +130,74 @@ func offline(r *Robot)            { r.Phase = lifecycle.RobotOffline }
 
 func TestStories(t *testing.T) {
 	arm := has(map[string]int64{"arm": 1})
-	for name, tell := range map[string]func(*stage){
-		"each-robot-says-why-not": func(g *stage) {
-			g.joins("is in the lab, without an arm", "r1", labels("env", "lab"))
-			g.joins("is in production, without an arm", "r2", labels("env", "prod"))
-			g.joins("is in production, with an arm", "r3", labels("env", "prod"), arm)
+	for name, play := range map[string]func(*stage){
+		"rejections-of-each-robot": func(g *stage) {
+			g.setRobot("is in the lab, without an arm", "r1", labels("env", "lab"))
+			g.setRobot("is in production, without an arm", "r2", labels("env", "prod"))
+			g.setRobot("is in production, with an arm", "r3", labels("env", "prod"), arm)
 			weld := func(name string) Demand {
 				return one(name, wants(arms(1)), rules(Rules{Selector: map[string]string{"env": "prod"}}))
 			}
-			g.asks("a weld that needs an arm in production", weld("weld-1"))
-			g.asks("another", weld("weld-2"))
-			g.joins("gets an arm", "r2", labels("env", "prod"), arm)
-			g.asks("a third", weld("weld-3"))
-			g.joins("goes offline with its arm", "r3", labels("env", "prod"), arm, offline)
-			g.ends("weld-2")
+			g.addDemands("task weld-1 needs an arm in production", weld("weld-1"))
+			g.addDemands("task weld-2 needs the same", weld("weld-2"))
+			g.setRobot("gets an arm", "r2", labels("env", "prod"), arm)
+			g.addDemands("task weld-3 needs the same", weld("weld-3"))
+			g.setRobot("goes offline with its arm", "r3", labels("env", "prod"), arm, offline)
+			g.endTasks("weld-2")
 		},
-		"spread-takes-many-pack-takes-few": func(g *stage) {
+		"spread-uses-many-robots-pack-uses-few": func(g *stage) {
 			for _, r := range []string{"r1", "r2", "r3"} {
-				g.joins("comes", r, places(2))
+				g.setRobot("is added", r, places(2))
 			}
-			g.asks("three replicas that spread", replicas("spread", 3)...)
-			g.ends("spread-0", "spread-1", "spread-2")
-			g.asks("three replicas that pack", replicas("pack", 3, wishes(Preferences{Pack: true}))...)
+			g.addDemands("three replicas that spread", replicas("spread", 3)...)
+			g.endTasks("spread-0", "spread-1", "spread-2")
+			g.addDemands("three replicas that pack", replicas("pack", 3, prefers(Preferences{Pack: true}))...)
 		},
-		"web-goes-to-its-cache-and-away-from-batch": func(g *stage) {
+		"affinity-and-anti-affinity-to-groups": func(g *stage) {
 			for _, r := range []string{"r1", "r2", "r3"} {
-				g.joins("comes", r)
+				g.setRobot("is added", r)
 			}
-			g.asks("a batch task", replicas("batch", 1)...)
-			g.asks("a cache that keeps away from batch", replicas("cache", 1, near(Affinity{Group: "batch", Weight: -50}))...)
-			g.asks("web, which is drawn to the cache more than it shuns batch", replicas("web", 2,
+			g.addDemands("a batch task", replicas("batch", 1)...)
+			g.addDemands("a cache with anti-affinity to batch", replicas("cache", 1, near(Affinity{Group: "batch", Weight: -50}))...)
+			g.addDemands("web, with a strong affinity to the cache and a weak anti-affinity to batch", replicas("web", 2,
 				near(Affinity{Group: "cache", Weight: 80}, Affinity{Group: "batch", Weight: -20}))...)
-			g.ends("cache-0")
-			g.asks("more of web", one("web-2", inGroup("web", 2), near(Affinity{Group: "cache", Weight: 80}, Affinity{Group: "batch", Weight: -20})))
+			g.endTasks("cache-0")
+			g.addDemands("another replica of web", one("web-2", inGroup("web", 2), near(Affinity{Group: "cache", Weight: 80}, Affinity{Group: "batch", Weight: -20})))
 		},
 		"a-gang-waits-for-all-its-robots": func(g *stage) {
-			g.joins("comes", "r1", places(1))
-			g.joins("comes", "r2", places(1))
-			g.asks("a gang of three", replicas("gang", 3, gang(3))...)
-			g.asks("a single task, which need not wait for the gang", one("single"))
-			g.joins("comes", "r3", places(1))
-			g.ends("single")
+			g.setRobot("is added", "r1", places(1))
+			g.setRobot("is added", "r2", places(1))
+			g.addDemands("a gang of three", replicas("gang", 3, gang(3))...)
+			g.addDemands("a single task, which does not wait for the gang", one("single"))
+			g.setRobot("is added", "r3", places(1))
+			g.endTasks("single")
 		},
-		"the-urgent-one-pushes-away-the-least": func(g *stage) {
-			g.joins("comes", "r1", places(2))
+		"preemption-of-the-fewest-tasks": func(g *stage) {
+			g.setRobot("is added", "r1", places(2))
 			low := func(name string, priority int32) Demand {
 				return one(name, func(d *Demand) { d.Priority = priority })
 			}
-			g.asks("a survey", low("survey", 20))
-			g.asks("a later survey", low("survey-2", 20))
-			g.asks("a rescue that may not push", low("rescue", 90))
-			g.asks("a rescue that may", one("rescue-2", func(d *Demand) { d.Priority, d.Preempts = 90, true }))
-			g.asks("a survey that comes later waits behind them", low("survey-3", 20))
-			g.ends("survey-2")
-			g.ends("survey")
+			g.addDemands("a survey", low("survey", 20))
+			g.addDemands("a later survey", low("survey-2", 20))
+			g.addDemands("a rescue that may not preempt", low("rescue", 90))
+			g.addDemands("a rescue that may preempt", one("rescue-2", func(d *Demand) { d.Priority, d.Preempts = 90, true }))
+			g.addDemands("a later survey waits behind them", low("survey-3", 20))
+			g.endTasks("survey-2")
+			g.endTasks("survey")
 		},
-		"a-robot-that-fails-is-left-alone": func(g *stage) {
-			g.joins("comes", "r1")
-			g.joins("comes", "r2", places(1))
-			g.asks("a task that failed on r1", one("t1", failed("r1")))
-			g.asks("one that failed on both", one("t2", failed("r1", "r2")))
-			g.asks("one whose group has r1 on its blocklist", one("t3", rules(Rules{Blocked: []string{"r1"}})))
-			g.joins("comes", "r3")
+		"no-robot-on-which-the-task-failed": func(g *stage) {
+			g.setRobot("is added", "r1")
+			g.setRobot("is added", "r2", places(1))
+			g.addDemands("a task that failed on r1", one("t1", failed("r1")))
+			g.addDemands("a task that failed on both", one("t2", failed("r1", "r2")))
+			g.addDemands("a task whose group has blocked r1", one("t3", rules(Rules{Blocked: []string{"r1"}})))
+			g.setRobot("is added", "r3")
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newStage()
-			tell(g)
-			golden.Equal(t, name, g.said.String())
+			play(g)
+			golden.Equal(t, name, g.story.String())
 		})
 	}
 }

@@ -22,18 +22,18 @@ const defaultTasks = 64
 
 // TaskFrom returns what a task of this definition needs, under the name of the object. An init
 // task needs only its extra resources (ExtraResources).
-func TaskFrom(name string, def *v1alpha1.TaskDefinition, holds *v1alpha1.Resources, disk *v1alpha1.EphemeralDisk) placement.Task {
+func TaskFrom(name string, def *v1alpha1.TaskDefinition, extra *v1alpha1.Resources, disk *v1alpha1.EphemeralDisk) placement.Task {
 	t := placement.Task{
 		Name: name, Driver: def.Driver, Needs: roomFor(def.Resources), Shared: min(disk.SizeInBytes(), bound), Isolation: requiredIsolation(def),
 		Secrets: len(def.SecretEnv) > 0,
 	}
-	if holds != nil {
-		t.Needs, t.Init = roomFor(holds), true
+	if extra != nil {
+		t.Needs, t.Init = roomFor(extra), true
 	}
 	return t
 }
 
-// requiredIsolation returns the required kinds, sorted and with commas.
+// requiredIsolation returns the required kinds, sorted and separated by commas.
 func requiredIsolation(def *v1alpha1.TaskDefinition) string {
 	if def.Isolation == nil || len(def.Isolation.Required) == 0 {
 		return ""
@@ -56,7 +56,7 @@ func roomFor(r *v1alpha1.Resources) placement.Room {
 	}
 }
 
-// RobotFrom returns what a robot offers. What it holds is not in the object.
+// RobotFrom returns what a robot offers. The caller adds the room that its tasks hold.
 func RobotFrom(r *v1alpha1.Robot) placement.Robot {
 	out := &placement.Offer{
 		Phase:         EffectivePhase(r),

@@ -17,7 +17,7 @@ func TestCapacity(t *testing.T) {
 		CPU: &v1alpha1.CPU{LogicalCores: 4}, Memory: &v1alpha1.Memory{Total: 1 << 30},
 		Disks: []v1alpha1.Disk{{MountPoint: "/boot", Total: 1 << 20}, {MountPoint: "/", Total: 1 << 35}, {MountPoint: "/data", Total: 1 << 34}},
 	}
-	says := func(pairs ...string) map[string]resource.Quantity {
+	capacity := func(pairs ...string) map[string]resource.Quantity {
 		m := map[string]resource.Quantity{}
 		for i := 0; i < len(pairs); i += 2 {
 			m[pairs[i]] = resource.MustParse(pairs[i+1])
@@ -31,15 +31,15 @@ func TestCapacity(t *testing.T) {
 		inCapacity map[string]resource.Quantity
 		want       placement.Room
 	}{
-		{"a robot that says nothing is bounded by places only", nil, nil,
+		{"a robot that reports nothing is bounded only by the default number of tasks", nil, nil,
 			placement.Room{Tasks: 64, CPU: any, Memory: any, Disk: any, IOPS: any}},
-		{"a robot's own word counts, and of its disks the largest", device, nil,
+		{"reported capacity, with the largest disk", device, nil,
 			placement.Room{Tasks: 64, CPU: 4000, Memory: 1 << 30, Disk: 1 << 35, IOPS: any}},
-		{"the operator's word counts more", device, says("cpu", "500m", "memory", "1Mi", "tasks", "2", "disk", "1Gi", "iops", "500"),
+		{"spec.capacity overrides reported capacity", device, capacity("cpu", "500m", "memory", "1Mi", "tasks", "2", "disk", "1Gi", "iops", "500"),
 			placement.Room{Tasks: 2, CPU: 500, Memory: 1 << 20, Disk: 1 << 30, IOPS: 500}},
-		{"a robot may be given no place at all", nil, says("tasks", "0"),
+		{"spec.capacity may set the number of tasks to zero", nil, capacity("tasks", "0"),
 			placement.Room{CPU: any, Memory: any, Disk: any, IOPS: any}},
-		{"any other name is a device", nil, says("arm", "2", "camera", "0"),
+		{"any other name is a device", nil, capacity("arm", "2", "camera", "0"),
 			placement.Room{Tasks: 64, CPU: any, Memory: any, Disk: any, IOPS: any, Devices: placement.Devices{{Name: "arm", Count: 2}}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -69,7 +69,7 @@ func TestTaskFrom(t *testing.T) {
 	}
 }
 
-// Every name that a constraint may use has a value on a robot that says all of
+// Every name that a constraint may use has a value on a robot that reports all of
 // itself, and no other name has one.
 func TestAttributes(t *testing.T) {
 	r := &v1alpha1.Robot{ObjectMeta: metav1.ObjectMeta{Name: "r1"}, Status: v1alpha1.RobotStatus{
@@ -94,7 +94,7 @@ func TestAttributes(t *testing.T) {
 		t.Errorf("%d attributes, %d are known", len(got), n)
 	}
 	if bare := RobotFrom(&v1alpha1.Robot{}).Attrs; len(bare) != 0 {
-		t.Errorf("a robot that says nothing has %v", bare)
+		t.Errorf("a robot that reports nothing has %v", bare)
 	}
 }
 
@@ -122,7 +122,7 @@ func TestPreferencesFrom(t *testing.T) {
 		{Group: "j-near", Weight: 70}, {Labels: map[string]string{"old": "yes"}, Weight: -50},
 	}}
 	if !reflect.DeepEqual(got, want) {
-		t.Errorf("wishes %+v, want %+v", got, want)
+		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
 
@@ -140,7 +140,7 @@ func TestDescribeOversize(t *testing.T) {
 		t.Errorf("a small task: %s", why)
 	}
 	spec.Env["X"] = strings.Repeat("x", MaxMessage)
-	if why := DescribeOversize(spec); !strings.HasPrefix(why, "task t is 201 KiB as a message to a robot, more than 200 KiB") {
+	if why := DescribeOversize(spec); !strings.HasPrefix(why, "task t is too large for a message to a robot: 201 KiB, at most 200 KiB") {
 		t.Errorf("a large task: %q", why)
 	}
 }

@@ -7,10 +7,9 @@ import (
 	"k8s4r.io/k8s4r/internal/core/placement"
 )
 
-// ExtraResources returns, by the name of each init task that the others wait for, the room that
-// it takes beyond what the other tasks hold on the robot already: they run after it. Together a
-// replica holds the larger of what its init tasks need one after the other and of what all other
-// tasks need. An init task that has ended releases only what none after it needs.
+// ExtraResources returns, by name of each init task except daemons, the room that it takes beyond
+// the room of the tasks that run after it. So a replica holds the maximum of what its init tasks
+// and its other tasks need. A finished init task releases only what no later one needs.
 func ExtraResources(g *v1alpha1.TaskGroupTemplate) map[string]*v1alpha1.Resources {
 	if len(g.InitTasks) == 0 {
 		return nil
@@ -27,7 +26,7 @@ func ExtraResources(g *v1alpha1.TaskGroupTemplate) map[string]*v1alpha1.Resource
 		extra[i] = needs.Plus(daemons).Beyond(rest)
 	}
 	out := map[string]*v1alpha1.Resources{}
-	var after placement.Room // what those after it hold
+	var after placement.Room // extra room of later init tasks
 	for i := len(extra) - 1; i >= 0; i-- {
 		if g.InitTasks[i].Daemon {
 			continue

@@ -24,7 +24,8 @@ func PlacementStatusFrom(d *placement.Diagnosis) *v1alpha1.PlacementStatus {
 	return out
 }
 
-// DiagnosisFrom returns what PlacementStatus was made from, as far as the status tells it.
+// DiagnosisFrom returns the diagnosis from which a PlacementStatus was made, as far as the status
+// contains it.
 func DiagnosisFrom(s *v1alpha1.PlacementStatus) *placement.Diagnosis {
 	if s == nil {
 		return nil

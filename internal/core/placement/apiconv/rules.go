@@ -5,7 +5,7 @@ import (
 	"k8s4r.io/k8s4r/internal/core/placement"
 )
 
-// ConstraintsFrom accepts both spellings of the fields.
+// ConstraintsFrom converts constraints. It accepts both spellings of the fields.
 func ConstraintsFrom(all []v1alpha1.Constraint) []placement.Constraint {
 	var out []placement.Constraint
 	for i := range all {
@@ -43,7 +43,7 @@ func PreferencesFrom(p *v1alpha1.Placement, object func(group string) string) *p
 			if t.TaskGroup != nil {
 				a.Group = object(*t.TaskGroup)
 			}
-			if a.Group != "" || t.TaskGroup == nil { // of a group that is not there no robot holds tasks
+			if a.Group != "" || t.TaskGroup == nil { // a missing group has no tasks on any robot
 				out.Affinity = append(out.Affinity, a)
 			}
 		}
@@ -60,7 +60,8 @@ func weightOrDefault(w int32) int {
 	return int(w)
 }
 
-// GangSize returns the number of replicas that start together. Zero: each starts on its own.
+// GangSize returns the number of replicas that start together. It is zero if each starts on its
+// own.
 func GangSize(g *v1alpha1.TaskGroup) int {
 	if !g.Spec.Gang {
 		return 0
@@ -68,8 +69,8 @@ func GangSize(g *v1alpha1.TaskGroup) int {
 	return ReplicaCount(g)
 }
 
-// ReplicaCount returns the number of replicas that the group asks for. A system job's group goes
-// by the robots instead.
+// ReplicaCount returns the number of replicas that the group requests. Groups of system jobs have
+// one replica for each robot instead.
 func ReplicaCount(g *v1alpha1.TaskGroup) int {
 	if g.Spec.Count == nil {
 		return 1

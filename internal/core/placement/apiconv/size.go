@@ -10,17 +10,17 @@ import (
 // MaxMessage is the largest size of a Task, in bytes, in a message to a robot.
 const MaxMessage = 200 << 10
 
-// DescribeOversize returns an error text for a task that does not fit into a message. Empty: it
-// fits.
+// DescribeOversize returns an error text for a task that does not fit into a message. It is empty
+// if the task fits.
 func DescribeOversize(spec *v1alpha1.TaskSpec) string {
 	b, err := json.Marshal(spec)
 	if err != nil {
-		return fmt.Sprintf("task %s cannot be written as a message: %v", spec.Name, err)
+		return fmt.Sprintf("task %s cannot be encoded as a message to a robot: %v", spec.Name, err)
 	}
 	if len(b) <= MaxMessage {
 		return ""
 	}
-	return fmt.Sprintf("task %s is %d KiB as a message to a robot, more than %d KiB; hand large data on as a file or an artifact",
+	return fmt.Sprintf("task %s is too large for a message to a robot: %d KiB, at most %d KiB are allowed; pass large data as a file or an artifact",
 		spec.Name, (len(b)+1023)>>10, MaxMessage>>10)
 }
 
