@@ -127,7 +127,7 @@ func TestAdmission_JobFlows(t *testing.T) {
 		{"a when that does not compile", func(f *flowv1.Flow) { f.When = "params.x +" }, "when: does not compile"},
 		{"a patch that does not fit", func(f *flowv1.Flow) {
 			f.Patch = &flowv1.Patch{JobSpec: &runtime.RawExtension{Raw: []byte(`{"priority":3}`)}}
-		}, "patch.jobSpec.priority: a Job of pods has no such field; correct its name"},
+		}, "patch.jobSpec.priority: a Job of pods has no such field; correct the name"},
 		{"a probe without targets", func(f *flowv1.Flow) {
 			f.DependsOn = &flowv1.DependsOn{Probe: &flowv1.Probe{TCPSocketList: []flowv1.TCPSocket{{TaskName: "ps", Port: 80}}}}
 		}, "dependsOn.probe: has no Pods to check; add the steps to dependsOn.targets"},

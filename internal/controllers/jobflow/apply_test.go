@@ -60,7 +60,7 @@ func TestController_CancelsRobotJobWithStaleCache(t *testing.T) {
 		t.Errorf("%+v", now.Spec)
 	}
 	if err := c.cancelRobotJob(t.Context(), "ns", &Job{Kind: Robots, Name: "gone", UID: "u"}); err != nil {
-		t.Errorf("one that is gone: %v", err)
+		t.Errorf("of a deleted Job: %v", err)
 	}
 }
 
@@ -82,9 +82,9 @@ func TestController_RecordsEventAfterLastRetry(t *testing.T) {
 			creates++
 			return errors.New("the store is full")
 		}}).Build()
-	said := events.NewFakeRecorder(10)
+	recorder := events.NewFakeRecorder(10)
 	c := &Controller{
-		Client: api, Live: api, Now: time.Now, Recorder: said, MaxRequeue: 3,
+		Client: api, Live: api, Now: time.Now, Recorder: recorder, MaxRequeue: 3,
 		expect: kit.NewExpectations(time.Now, logr.Discard()), memory: newMemoryStore(), prober: probe.New(probe.Config{}),
 	}
 	again := reconcile.Request{NamespacedName: flowKey}
@@ -95,11 +95,11 @@ func TestController_RecordsEventAfterLastRetry(t *testing.T) {
 		}
 		failures++
 	}
-	if failures != 3 || creates != 4 || len(said.Events) != 1 {
-		t.Fatalf("%d failures, %d creates, %d events", failures, creates, len(said.Events))
+	if failures != 3 || creates != 4 || len(recorder.Events) != 1 {
+		t.Fatalf("%d failures, %d creates, %d events", failures, creates, len(recorder.Events))
 	}
 	const want = "Warning SyncJobFlow SyncJobFlow JobFlow failed for sync jobflow f failed for "
-	if got := <-said.Events; !strings.HasPrefix(got, want) || !strings.HasSuffix(got, "the store is full, event is OutOfSync, action is SyncJobFlow") {
+	if got := <-recorder.Events; !strings.HasPrefix(got, want) || !strings.HasSuffix(got, "the store is full, event is OutOfSync, action is SyncJobFlow") {
 		t.Errorf("event %q", got)
 	}
 }

@@ -20,7 +20,7 @@ func BenchmarkPlan(b *testing.B) {
 		s.job(fmt.Sprint("s", i)).Phase = batchv1.JobCompleted
 	}
 	s.settle()
-	w := s.world()
+	w := s.input()
 	for b.Loop() {
 		RequiredTemplates(s.now, w)
 		Plan(s.now, w)
@@ -47,7 +47,7 @@ func BenchmarkFan(b *testing.B) {
 	s := newSim(spec)
 	s.settle()
 	s.job("first").Phase = batchv1.JobCompleted
-	w := s.world()
+	w := s.input()
 	for b.Loop() {
 		if n := len(Plan(s.now, w).Create); n != 1000 {
 			b.Fatal(n)

@@ -71,16 +71,16 @@ func (m memoryStore) clearRejections(k types.NamespacedName) {
 
 // recordFailure counts a failure and reports whether there were more than most in a row. A
 // negative most is unlimited.
-func (m memoryStore) recordFailure(k types.NamespacedName, most int) (gives bool) {
+func (m memoryStore) recordFailure(k types.NamespacedName, most int) (giveUp bool) {
 	m.UpdateIfPresent(k, func(one *memory) {
 		if most < 0 {
 			return
 		}
 		if one.failures++; one.failures > most {
-			one.failures, gives = 0, true
+			one.failures, giveUp = 0, true
 		}
 	})
-	return gives
+	return giveUp
 }
 
 func (m memoryStore) resetFailures(k types.NamespacedName) {

@@ -36,23 +36,23 @@ func TestMemoryStore_BuildsGraphWithoutLock(t *testing.T) {
 		select {
 		case <-others:
 		case <-time.After(30 * time.Second):
-			t.Error("another flow waits for the graph")
+			t.Error("building a graph blocks another flow")
 		}
 		return NewGraph(spec)
 	}
 	first := m.flowGraph(flowOf("1", 1), build)
 	if again := m.flowGraph(flowOf("1", 1), build); again != first || built != 1 {
-		t.Errorf("made %d times of one generation", built)
+		t.Errorf("built %d times for one generation", built)
 	}
 	m.Update(flowKey, "1", func(one *memory) { one.rejections["a"], one.takenNames["f-b"] = jobRejection{}, noon })
 	m.flowGraph(flowOf("1", 2), build)
 	m.UpdateIfPresent(flowKey, func(one *memory) {
 		if built != 2 || len(one.rejections)+len(one.takenNames) != 0 {
-			t.Errorf("made %d times of two generations; refused %v, taken %v", built, one.rejections, one.takenNames)
+			t.Errorf("built %d times for two generations; rejections %v, taken %v", built, one.rejections, one.takenNames)
 		}
 	})
 	if m.flowGraph(flowOf("2", 2), build); built != 3 {
-		t.Error("the graph of an earlier flow of the name was taken")
+		t.Error("the graph of an earlier flow of the same name was used")
 	}
 }
 
@@ -73,7 +73,7 @@ func TestMemoryStore_IgnoresJobsOfEarlierFlow(t *testing.T) {
 	c.recordDeletedJob(job("j2", "new"), q)
 	c.memory.UpdateIfPresent(flowKey, func(m *memory) {
 		if !m.lastStatusWrite.Equal(noon) || len(m.deletedJobs) != 1 || m.deletedJobs["j2"] == nil {
-			t.Errorf("last status %s, gone %v", m.lastStatusWrite, m.deletedJobs)
+			t.Errorf("last status write %s, deleted Jobs %v", m.lastStatusWrite, m.deletedJobs)
 		}
 	})
 }

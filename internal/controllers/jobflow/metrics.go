@@ -9,8 +9,8 @@ import (
 
 // Names and label are Volcano's.
 var (
-	succeedCount = newCounter("volcano_jobflow_succeed_phase_count", "Flows that came to the phase Succeed.")
-	failedCount  = newCounter("volcano_jobflow_failed_phase_count", "Flows that came to the phase Failed.")
+	succeedCount = newCounter("volcano_jobflow_succeed_phase_count", "Flows that reached the phase Succeed.")
+	failedCount  = newCounter("volcano_jobflow_failed_phase_count", "Flows that reached the phase Failed.")
 )
 
 const labelNamespace = "jobflow_namespace"

@@ -219,7 +219,7 @@ func (m *model) starts(name string, j *Job) {
 	f := &m.flow.Spec.Flows[m.index[name]]
 	for _, other := range m.jobs {
 		if other.Name == j.Name && other.UID != j.UID {
-			m.Fatalf("step %s runs twice at a time", name)
+			m.Fatalf("step %s has two running Jobs", name)
 		}
 	}
 	if n := m.runs[name]; n > 0 {
@@ -236,7 +236,7 @@ func (m *model) starts(name string, j *Job) {
 	}
 	for _, target := range f.DependsOn.Targets {
 		if !m.holds(target, dependencyCondition(f)) {
-			m.Fatalf("step %s runs before %s has come to %q; status %+v, runs %v", name, target, f.DependsOn.Condition, m.step(target), m.ends[target][:m.runs[target]])
+			m.Fatalf("step %s runs before %s has reached %q; status %+v, runs %v", name, target, f.DependsOn.Condition, m.step(target), m.ends[target][:m.runs[target]])
 		}
 	}
 }
@@ -315,7 +315,7 @@ func (m *model) check() {
 		phase = flowv1.Failed
 	}
 	if m.flow.Status.State.Phase != phase {
-		m.Fatalf("the flow is %s, the model says %s: %v", m.flow.Status.State.Phase, phase, want)
+		m.Fatalf("the flow is %s, want %s: %v", m.flow.Status.State.Phase, phase, want)
 	}
 	if len(m.sim.ended) != 1 || m.sim.ended[0] != phase {
 		m.Fatalf("ends %v were counted", m.sim.ended)
@@ -325,7 +325,7 @@ func (m *model) check() {
 	}
 	for name, s := range want {
 		if ran := m.runs[name] > 0; ran != (s == completed || s == failed) {
-			m.Fatalf("step %s ran: %v, the model says %s", name, ran, s)
+			m.Fatalf("step %s ran: %v, want state %s", name, ran, s)
 		}
 	}
 }

@@ -142,14 +142,14 @@ func (p *plan) updatePhase() {
 // hasFailed reports whether a step has failed and no more steps will start. Running steps
 // delay that only with failurePolicy Continue, or if they clean up.
 func (p *plan) hasFailed() bool {
-	lost := false
+	hasFailedStep := false
 	for _, s := range p.steps {
-		lost = lost || s.state == failed
+		hasFailedStep = hasFailedStep || s.state == failed
 		if !s.hasEnded() && (p.Flow.Spec.FailurePolicy == flowv1.Continue || p.Graph.cleanup[s.index]) {
 			return false
 		}
 	}
-	return lost
+	return hasFailedStep
 }
 
 // hasSucceeded reports whether every step has succeeded. A flow without steps succeeds.

@@ -51,7 +51,7 @@ func (p *plan) retrySteps() {
 	p.stepsReset = true
 	p.failing = false
 	if len(back) == 0 && !p.hasUnstartedSteps() {
-		p.addEvent(true, "ActionRejected", "spec.retry: there is nothing to run again; name steps in spec.retry.flows to run those that have succeeded")
+		p.addEvent(true, "ActionRejected", "spec.retry: no step has failed; name the steps to run again in spec.retry.flows")
 		return
 	}
 	p.applySignal(lifecycle.FlowRetry)

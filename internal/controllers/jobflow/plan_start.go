@@ -162,15 +162,15 @@ func (s state) expressionValue() string {
 func (p *plan) createJob(s *step, v stepjob.Values) {
 	key := templateKeyOf(s.Flow)
 	t := p.Templates[key]
-	switch refusal, refused := p.Rejected[s.Name]; {
+	switch rejection, rejected := p.Rejected[s.Name]; {
 	case t == nil:
 		p.blockStep(s, ReasonTemplateNotFound, fmt.Sprintf("jobtemplate.%s %q not found", key.Kind, key.Name))
 		return
 	case p.TakenNames[s.jobName]:
 		p.blockStep(s, ReasonNameTaken, fmt.Sprintf("a Job %s exists that this flow does not own; delete or rename it, or rename the flow or the step", s.jobName))
 		return
-	case refused:
-		p.blockStep(s, ReasonJobRejected, refusal)
+	case rejected:
+		p.blockStep(s, ReasonJobRejected, rejection)
 		return
 	}
 	c, err := buildJob(p.Flow, s, t, v)
@@ -198,18 +198,18 @@ func (p *plan) isProbeReady(s *step) bool {
 		p.failStep(s, ReasonProbeFailed, r.Message)
 		return false
 	}
-	ask, skips := p.probeTarget(s)
+	target, skips := p.probeTarget(s)
 	if skips {
 		return true // skipped targets satisfy their dependents
 	}
-	if err := p.checkProbeTasks(s); err != nil && !ask.Ended {
+	if err := p.checkProbeTasks(s); err != nil && !target.Ended {
 		p.blockStep(s, ReasonProbeInvalid, err.Error())
 		return false
 	}
 	if p.out.ProbeTargets == nil {
 		p.out.ProbeTargets = map[string]probe.Target{}
 	}
-	p.out.ProbeTargets[s.Name] = ask
+	p.out.ProbeTargets[s.Name] = target
 	if r.State == probe.Ready {
 		return true
 	}
@@ -219,18 +219,18 @@ func (p *plan) isProbeReady(s *step) bool {
 
 // probeTarget returns the Jobs that a step's probe checks, and whether all of its targets
 // were skipped.
-func (p *plan) probeTarget(s *step) (ask probe.Target, skips bool) {
-	ask = probe.Target{Probe: *s.DependsOn.Probe, Ended: true}
+func (p *plan) probeTarget(s *step) (target probe.Target, skips bool) {
+	target = probe.Target{Probe: *s.DependsOn.Probe, Ended: true}
 	skips = len(p.Graph.targets[s.index]) > 0
 	for _, i := range p.Graph.targets[s.index] {
 		t := p.steps[i]
 		if t.liveJob != nil {
-			ask.Jobs = append(ask.Jobs, probe.Job{Name: t.liveJob.Name, UID: t.liveJob.UID})
+			target.Jobs = append(target.Jobs, probe.Job{Name: t.liveJob.Name, UID: t.liveJob.UID})
 		}
-		ask.Ended = ask.Ended && t.hasEnded()
+		target.Ended = target.Ended && t.hasEnded()
 		skips = skips && t.state == skipped
 	}
-	return ask, skips
+	return target, skips
 }
 
 // checkProbeTasks returns an error if a step's probe names a task that no target has.

@@ -10,7 +10,7 @@ import (
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 )
 
-// stopRetryInterval is the delay before a Job that does not stop is asked again.
+// stopRetryInterval is the delay before a Job that does not stop gets another request.
 const stopRetryInterval = 30 * time.Second
 
 // stopJobs stops every Job of a canceled flow and, with FailFast, the siblings of a failed
@@ -44,8 +44,8 @@ func (p *plan) stopJob(j *Job) {
 	case j.Deleting, j.hasEnded(), j.Phase == batchv1.JobAborted, j.Phase == batchv1.JobTerminating:
 		return
 	}
-	if asked, ok := p.StopRequestedAt[j.UID]; ok && p.now.Before(asked.Add(stopRetryInterval)) {
-		p.requeueAt(asked.Add(stopRetryInterval))
+	if at, ok := p.StopRequestedAt[j.UID]; ok && p.now.Before(at.Add(stopRetryInterval)) {
+		p.requeueAt(at.Add(stopRetryInterval))
 		return
 	}
 	p.out.Stop = append(p.out.Stop, j)

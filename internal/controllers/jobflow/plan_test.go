@@ -45,14 +45,14 @@ func retried(f flowv1.Flow, limit int32, backoff time.Duration) flowv1.Flow {
 	return f
 }
 
-func begun(t *testing.T, spec flowv1.JobFlowSpec) *sim {
+func startFlow(t *testing.T, spec flowv1.JobFlowSpec) *sim {
 	t.Helper()
 	s := newSim(spec)
 	s.settle()
 	return s
 }
 
-func (s *sim) wants(t *testing.T, phase flowv1.Phase, jobs ...string) {
+func (s *sim) checkJobs(t *testing.T, phase flowv1.Phase, jobs ...string) {
 	t.Helper()
 	for i := range jobs {
 		jobs[i] = JobName("f", jobs[i])
@@ -81,7 +81,7 @@ func TestPlan_FailurePolicy(t *testing.T) {
 		{flowv1.Continue, "Running [f-a f-b] b=Running"},
 	} {
 		t.Run(string(c.policy), func(t *testing.T) {
-			s := begun(t, policed(c.policy, all...))
+			s := startFlow(t, policed(c.policy, all...))
 			s.set("b", batchv1.JobRunning)
 			s.set("a", batchv1.JobFailed)
 			if got := fmt.Sprintf("%s %v b=%s", s.flow.Status.State.Phase, s.names(), s.job("b").Phase); got != c.want {
@@ -91,34 +91,34 @@ func TestPlan_FailurePolicy(t *testing.T) {
 				return
 			}
 			s.set("b", batchv1.JobCompleted)
-			s.wants(t, flowv1.Running, "a", "b", "c")
+			s.checkJobs(t, flowv1.Running, "a", "b", "c")
 			s.set("c", batchv1.JobCompleted)
-			s.wants(t, flowv1.Failed, "a", "b", "c")
+			s.checkJobs(t, flowv1.Failed, "a", "b", "c")
 		})
 	}
 }
 
 func TestPlan_DependencyConditions(t *testing.T) {
 	t.Run("Failed: a clean-up runs after a failure, and the flow fails once it has", func(t *testing.T) {
-		s := begun(t, steps(after("a"), stepWhen(flowv1.WhenFailed, "mend", "a"), after("tell", "mend"), after("b", "a")))
+		s := startFlow(t, steps(after("a"), stepWhen(flowv1.WhenFailed, "repair", "a"), after("notify", "repair"), after("b", "a")))
 		s.set("a", batchv1.JobFailed)
-		s.wants(t, flowv1.Pending, "a", "mend")
-		s.set("mend", batchv1.JobCompleted)
-		s.wants(t, flowv1.Running, "a", "mend", "tell")
-		s.set("tell", batchv1.JobCompleted)
-		s.wants(t, flowv1.Failed, "a", "mend", "tell")
+		s.checkJobs(t, flowv1.Pending, "a", "repair")
+		s.set("repair", batchv1.JobCompleted)
+		s.checkJobs(t, flowv1.Running, "a", "notify", "repair")
+		s.set("notify", batchv1.JobCompleted)
+		s.checkJobs(t, flowv1.Failed, "a", "notify", "repair")
 	})
 	t.Run("Failed: without a failure it is skipped, and the flow succeeds", func(t *testing.T) {
-		s := begun(t, steps(after("a"), stepWhen(flowv1.WhenFailed, "mend", "a")))
+		s := startFlow(t, steps(after("a"), stepWhen(flowv1.WhenFailed, "repair", "a")))
 		s.set("a", batchv1.JobCompleted)
-		s.wants(t, flowv1.Succeed, "a")
-		if st := s.step("mend"); !st.Skipped || st.Reason != ReasonConditionNotMet {
+		s.checkJobs(t, flowv1.Succeed, "a")
+		if st := s.step("repair"); !st.Skipped || st.Reason != ReasonConditionNotMet {
 			t.Errorf("step %+v", st)
 		}
 	})
 	t.Run("Finished: whatever the end, and also of what never ran", func(t *testing.T) {
 		for _, end := range []batchv1.JobPhase{batchv1.JobFailed, batchv1.JobCompleted} {
-			s := begun(t, steps(after("a"), after("b", "a"), stepWhen(flowv1.WhenFinished, "last", "a", "b")))
+			s := startFlow(t, steps(after("a"), after("b", "a"), stepWhen(flowv1.WhenFinished, "last", "a", "b")))
 			s.set("a", end)
 			if end == batchv1.JobCompleted {
 				s.set("b", batchv1.JobCompleted)
@@ -130,25 +130,25 @@ func TestPlan_DependencyConditions(t *testing.T) {
 		}
 	})
 	t.Run("Running: as soon as the target runs", func(t *testing.T) {
-		s := begun(t, steps(after("a"), stepWhen(flowv1.WhenRunning, "b", "a")))
-		s.wants(t, flowv1.Pending, "a")
+		s := startFlow(t, steps(after("a"), stepWhen(flowv1.WhenRunning, "b", "a")))
+		s.checkJobs(t, flowv1.Pending, "a")
 		s.set("a", batchv1.JobRunning)
-		s.wants(t, flowv1.Running, "a", "b")
+		s.checkJobs(t, flowv1.Running, "a", "b")
 	})
 }
 
 func TestPlan_RetriesFailedSteps(t *testing.T) {
-	s := begun(t, steps(retried(after("a"), 2, 20*time.Second), after("b", "a")))
+	s := startFlow(t, steps(retried(after("a"), 2, 20*time.Second), after("b", "a")))
 	first := s.job("a").UID
 	s.job("a").Phase = batchv1.JobFailed
 	out := s.look()
 	if !out.RequeueAt.Equal(s.now.Add(20*time.Second)) || s.step("a").NextRetryTime == nil {
-		t.Fatalf("wakes at %s, step %+v", out.RequeueAt, s.step("a"))
+		t.Fatalf("requeue at %s, step %+v", out.RequeueAt, s.step("a"))
 	}
-	s.wants(t, flowv1.Pending, "a")
+	s.checkJobs(t, flowv1.Pending, "a")
 	s.now = s.now.Add(20 * time.Second)
 	if out = s.look(); len(out.Delete) != 1 || !out.Delete[0].Foreground || len(out.Create) != 0 {
-		t.Fatalf("the old Job goes first, with all that is its: %+v", out)
+		t.Fatalf("actions %+v, want only the deletion of the old Job", out)
 	}
 	s.settle()
 	if j := s.job("a"); j.UID == first || s.step("a").Retries != 1 {
@@ -156,11 +156,11 @@ func TestPlan_RetriesFailedSteps(t *testing.T) {
 	}
 	s.job("a").Phase = batchv1.JobTerminated
 	if out = s.look(); !out.RequeueAt.Equal(s.now.Add(40 * time.Second)) {
-		t.Errorf("the second wait ends at %s, it is %s", out.RequeueAt, s.now)
+		t.Errorf("the second delay ends at %s, now is %s", out.RequeueAt, s.now)
 	}
 	s.settle()
 	s.set("a", batchv1.JobFailed)
-	s.wants(t, flowv1.Failed, "a")
+	s.checkJobs(t, flowv1.Failed, "a")
 	if got := s.step("a").Retries; got != 2 {
 		t.Errorf("%d retries", got)
 	}
@@ -177,10 +177,10 @@ func TestRetryBackoff_IsAtMostAnHour(t *testing.T) {
 func TestPlan_RetriesOnRequest(t *testing.T) {
 	spec := policed(flowv1.Continue, after("a"), after("b"), after("c", "b"), after("d", "a", "c"))
 	fresh := func(t *testing.T) *sim {
-		s := begun(t, spec)
+		s := startFlow(t, spec)
 		s.set("a", batchv1.JobCompleted)
 		s.set("b", batchv1.JobFailed)
-		s.wants(t, flowv1.Failed, "a", "b")
+		s.checkJobs(t, flowv1.Failed, "a", "b")
 		return s
 	}
 	t.Run("what failed runs again, what succeeded is kept", func(t *testing.T) {
@@ -194,13 +194,13 @@ func TestPlan_RetriesOnRequest(t *testing.T) {
 		s.set("b", batchv1.JobCompleted)
 		s.set("c", batchv1.JobCompleted)
 		s.set("d", batchv1.JobCompleted)
-		s.wants(t, flowv1.Succeed, "a", "b", "c", "d")
+		s.checkJobs(t, flowv1.Succeed, "a", "b", "c", "d")
 		if isConditionTrue(s.flow.Status.FlowConditions, flowv1.ConditionFailed) || !slices.Equal(s.ended, []flowv1.Phase{flowv1.Failed, flowv1.Succeed}) {
 			t.Errorf("conditions %+v, counted %v", s.flow.Status.FlowConditions, s.ended)
 		}
 	})
 	t.Run("named steps run again, with all that depends on them", func(t *testing.T) {
-		s := begun(t, spec)
+		s := startFlow(t, spec)
 		for _, name := range []string{"a", "b", "c", "d"} {
 			s.set(name, batchv1.JobCompleted)
 		}
@@ -209,7 +209,7 @@ func TestPlan_RetriesOnRequest(t *testing.T) {
 			f.Retry = &flowv1.RetryRequest{Generation: 4, Flows: []string{"c", "nosuch"}}
 		})
 		s.settle()
-		s.wants(t, flowv1.Running, "a", "b", "c")
+		s.checkJobs(t, flowv1.Running, "a", "b", "c")
 		if s.job("a").UID != kept || s.job("c").UID == again {
 			t.Error("the wrong Jobs were kept")
 		}
@@ -221,7 +221,7 @@ func TestPlan_RetriesOnRequest(t *testing.T) {
 		s := fresh(t)
 		s.edit(func(f *flowv1.JobFlowSpec) { f.Retry, f.Cancel = &flowv1.RetryRequest{Generation: 1}, true })
 		s.settle()
-		s.wants(t, flowv1.Failed, "a", "b")
+		s.checkJobs(t, flowv1.Failed, "a", "b")
 		s.edit(func(f *flowv1.JobFlowSpec) { f.Cancel = false })
 		s.settle()
 		if s.flow.Status.Retry != 1 || s.flow.Status.State.Phase == flowv1.Failed {
@@ -242,60 +242,60 @@ func TestPlan_RetriesOnRequest(t *testing.T) {
 // ended.
 func TestPlan_StartsNoStepWhoseTargetHasEnded(t *testing.T) {
 	t.Run("it is not retried, and has failed", func(t *testing.T) {
-		s := begun(t, policed(flowv1.Continue, after("a"), retried(stepWhen(flowv1.WhenRunning, "b", "a"), 1, 30*time.Minute), stepWhen(flowv1.WhenFailed, "c", "b")))
+		s := startFlow(t, policed(flowv1.Continue, after("a"), retried(stepWhen(flowv1.WhenRunning, "b", "a"), 1, 30*time.Minute), stepWhen(flowv1.WhenFailed, "c", "b")))
 		s.set("a", batchv1.JobRunning)
 		s.set("b", batchv1.JobFailed)
-		s.wants(t, flowv1.Running, "a", "b")
+		s.checkJobs(t, flowv1.Running, "a", "b")
 		s.set("a", batchv1.JobFailed)
 		s.now = s.now.Add(time.Hour)
 		s.settle()
 		s.set("c", batchv1.JobCompleted)
-		s.wants(t, flowv1.Failed, "a", "b", "c")
+		s.checkJobs(t, flowv1.Failed, "a", "b", "c")
 	})
 	t.Run("nor beside what is called off in this moment", func(t *testing.T) {
-		s := begun(t, policed(flowv1.FailFast, after("a"), after("x"), after("y"), stepWhen(flowv1.WhenFinished, "d", "y"), stepWhen(flowv1.WhenRunning, "b", "a", "d")))
+		s := startFlow(t, policed(flowv1.FailFast, after("a"), after("x"), after("y"), stepWhen(flowv1.WhenFinished, "d", "y"), stepWhen(flowv1.WhenRunning, "b", "a", "d")))
 		s.set("a", batchv1.JobRunning)
 		s.set("y", batchv1.JobCompleted)
 		s.job("d").Phase = batchv1.JobRunning
 		s.set("x", batchv1.JobFailed)
 		s.set("d", batchv1.JobCompleted)
-		s.wants(t, flowv1.Failed, "a", "d", "x", "y")
+		s.checkJobs(t, flowv1.Failed, "a", "d", "x", "y")
 	})
 }
 
 func TestPlan_StartsNoStepWhenSuspended(t *testing.T) {
-	s := begun(t, steps(after("a"), after("b", "a")))
+	s := startFlow(t, steps(after("a"), after("b", "a")))
 	s.edit(func(f *flowv1.JobFlowSpec) { f.Suspend = true })
 	s.set("a", batchv1.JobCompleted)
-	s.wants(t, flowv1.Running, "a")
+	s.checkJobs(t, flowv1.Running, "a")
 	if !isConditionTrue(s.flow.Status.FlowConditions, flowv1.ConditionSuspended) {
 		t.Errorf("conditions %+v", s.flow.Status.FlowConditions)
 	}
 	s.edit(func(f *flowv1.JobFlowSpec) { f.Suspend = false })
 	s.settle()
-	s.wants(t, flowv1.Running, "a", "b")
+	s.checkJobs(t, flowv1.Running, "a", "b")
 	if isConditionTrue(s.flow.Status.FlowConditions, flowv1.ConditionSuspended) {
 		t.Errorf("conditions %+v", s.flow.Status.FlowConditions)
 	}
 }
 
 func TestPlan_SuspendsFlowOfAbortedJob(t *testing.T) {
-	s := begun(t, steps(after("a"), after("b"), after("c", "b")))
+	s := startFlow(t, steps(after("a"), after("b"), after("c", "b")))
 	s.set("a", batchv1.JobAborted)
 	s.set("b", batchv1.JobCompleted)
-	s.wants(t, flowv1.Running, "a", "b")
+	s.checkJobs(t, flowv1.Running, "a", "b")
 	if c := s.condition(flowv1.ConditionSuspended); c.Reason != "JobAborted" {
 		t.Errorf("condition %+v", c)
 	}
 	s.set("a", batchv1.JobRestarting)
-	s.wants(t, flowv1.Running, "a", "b", "c")
+	s.checkJobs(t, flowv1.Running, "a", "b", "c")
 	s.set("a", batchv1.JobCompleted)
 	s.set("c", batchv1.JobCompleted)
-	s.wants(t, flowv1.Succeed, "a", "b", "c")
+	s.checkJobs(t, flowv1.Succeed, "a", "b", "c")
 }
 
 func TestPlan_CancelsFlow(t *testing.T) {
-	s := begun(t, steps(after("a"), after("b"), after("c", "a")))
+	s := startFlow(t, steps(after("a"), after("b"), after("c", "a")))
 	s.set("a", batchv1.JobRunning)
 	s.edit(func(f *flowv1.JobFlowSpec) { f.Cancel = true })
 	out := s.look()
@@ -303,17 +303,17 @@ func TestPlan_CancelsFlow(t *testing.T) {
 		t.Fatalf("%s, stops %v", s.flow.Status.State.Phase, out.Stop)
 	}
 	s.settle()
-	s.wants(t, flowv1.Failed, "a", "b")
+	s.checkJobs(t, flowv1.Failed, "a", "b")
 	if c := s.condition(flowv1.ConditionFailed); c.Reason != reasonCanceled || len(s.ended) != 1 {
 		t.Errorf("condition %+v, counted %v", c, s.ended)
 	}
 }
 
 func TestPlan_CancelStopsRunningJobsOfFailedFlow(t *testing.T) {
-	s := begun(t, steps(after("a"), after("b")))
+	s := startFlow(t, steps(after("a"), after("b")))
 	s.set("b", batchv1.JobRunning)
 	s.set("a", batchv1.JobFailed)
-	s.wants(t, flowv1.Failed, "a", "b")
+	s.checkJobs(t, flowv1.Failed, "a", "b")
 	s.edit(func(f *flowv1.JobFlowSpec) { f.Cancel = true })
 	s.settle()
 	if s.job("b").Phase != batchv1.JobTerminated || s.flow.Status.State.Phase != flowv1.Failed || len(s.ended) != 1 {
@@ -322,12 +322,12 @@ func TestPlan_CancelStopsRunningJobsOfFailedFlow(t *testing.T) {
 }
 
 func TestPlan_RepeatsStopRequests(t *testing.T) {
-	s := begun(t, steps(after("a")))
+	s := startFlow(t, steps(after("a")))
 	s.edit(func(f *flowv1.JobFlowSpec) { f.Cancel = true })
-	w := s.world()
+	w := s.input()
 	w.StopRequestedAt = map[types.UID]time.Time{s.job("a").UID: s.now}
 	if out := Plan(s.now.Add(time.Second), w); len(out.Stop) != 0 || out.RequeueAt.IsZero() {
-		t.Errorf("stops %v, wakes at %s", out.Stop, out.RequeueAt)
+		t.Errorf("stops %v, requeue at %s", out.Stop, out.RequeueAt)
 	}
 	if out := Plan(s.now.Add(stopRetryInterval), w); len(out.Stop) != 1 {
 		t.Errorf("stops %v", out.Stop)
@@ -342,19 +342,19 @@ func TestPlan_EvaluatesWhen(t *testing.T) {
 	t.Run("a step that is not wanted is skipped, and others go on", func(t *testing.T) {
 		spec := steps(after("a"), when(after("b", "a"), "params.mode == 'full'"), after("c", "b"))
 		spec.Params = map[string]string{"mode": "quick"}
-		s := begun(t, spec)
+		s := startFlow(t, spec)
 		s.set("a", batchv1.JobCompleted)
-		s.wants(t, flowv1.Running, "a", "c")
+		s.checkJobs(t, flowv1.Running, "a", "c")
 		if st := s.step("b"); !st.Skipped || st.Reason != ReasonWhenFalse {
 			t.Errorf("step %+v", st)
 		}
 		s.set("c", batchv1.JobCompleted)
-		s.wants(t, flowv1.Succeed, "a", "c")
+		s.checkJobs(t, flowv1.Succeed, "a", "c")
 	})
 	t.Run("it may ask what others have put out", func(t *testing.T) {
-		s := begun(t, steps(after("a"), when(after("b", "a"), "double(flows.a.outputs.accuracy) > 0.9")))
+		s := startFlow(t, steps(after("a"), when(after("b", "a"), "double(flows.a.outputs.accuracy) > 0.9")))
 		s.job("a").Phase = batchv1.JobCompleted
-		w := s.world()
+		w := s.input()
 		w.Outputs = map[types.UID]map[string]string{s.job("a").UID: {"accuracy": "0.95"}}
 		out := Plan(s.now, w)
 		if len(out.Create) != 1 || out.Status.Steps[0].Outputs["accuracy"] != "0.95" {
@@ -362,16 +362,16 @@ func TestPlan_EvaluatesWhen(t *testing.T) {
 		}
 	})
 	t.Run("one that cannot be evaluated fails its step", func(t *testing.T) {
-		s := begun(t, steps(after("a"), when(after("b", "a"), "double(flows.a.outputs.accuracy) > 0.9")))
+		s := startFlow(t, steps(after("a"), when(after("b", "a"), "double(flows.a.outputs.accuracy) > 0.9")))
 		s.set("a", batchv1.JobCompleted)
-		s.wants(t, flowv1.Failed, "a")
+		s.checkJobs(t, flowv1.Failed, "a")
 		if st := s.step("b"); st.Reason != ReasonWhenFailed || !strings.Contains(st.Message, "accuracy") {
 			t.Errorf("step %+v", st)
 		}
 	})
 	t.Run("one that does not compile starts nothing and is reported", func(t *testing.T) {
-		s := begun(t, steps(when(after("a"), "params.x +")))
-		s.wants(t, flowv1.Pending)
+		s := startFlow(t, steps(when(after("a"), "params.x +")))
+		s.checkJobs(t, flowv1.Pending)
 		if c := s.condition(flowv1.ConditionValid); c.Status != metav1.ConditionFalse || !strings.Contains(c.Message, "does not compile") {
 			t.Errorf("condition %+v", c)
 		}
@@ -381,17 +381,17 @@ func TestPlan_EvaluatesWhen(t *testing.T) {
 func TestPlan_WaitsForProbe(t *testing.T) {
 	b := after("b", "a")
 	b.DependsOn.Probe = &flowv1.Probe{TCPSocketList: []flowv1.TCPSocket{{Port: 80}}}
-	s := begun(t, steps(after("a"), b))
+	s := startFlow(t, steps(after("a"), b))
 	s.job("a").Phase = batchv1.JobRunning
 	s.settle()
 	plan := func(r probe.Result) Actions {
-		w := s.world()
+		w := s.input()
 		w.Probes = map[string]probe.Result{"b": r}
 		return Plan(s.now.Add(time.Hour), w)
 	}
 	out := plan(probe.Result{State: probe.Waiting, Message: "no"})
 	if ask := out.ProbeTargets["b"]; len(out.Create) != 0 || len(ask.Jobs) != 1 || ask.Jobs[0].UID != s.job("a").UID {
-		t.Errorf("asks %+v, creates %v", ask, out.Create)
+		t.Errorf("probe target %+v, creates %v", ask, out.Create)
 	}
 	if c := meta.FindStatusCondition(out.Status.FlowConditions, ConditionProbesReady); c == nil || c.Status != metav1.ConditionFalse || c.Message != "step b: no" {
 		t.Errorf("condition %+v", c)
@@ -411,29 +411,29 @@ func TestPlan_ProbesTargets(t *testing.T) {
 		return f
 	}
 	t.Run("targets that have ended are asked for the last time", func(t *testing.T) {
-		s := begun(t, steps(after("a"), probing("b", "main", "a")))
+		s := startFlow(t, steps(after("a"), probing("b", "main", "a")))
 		for phase, over := range map[batchv1.JobPhase]bool{batchv1.JobRunning: false, batchv1.JobCompleted: true} {
 			s.job("a").Phase, s.job("a").Tasks = phase, []string{"main"}
-			if ask := Plan(s.now, s.world()).ProbeTargets["b"]; ask.Ended != over || len(ask.Jobs) != 1 {
-				t.Errorf("%s: asks %+v", phase, ask)
+			if ask := Plan(s.now, s.input()).ProbeTargets["b"]; ask.Ended != over || len(ask.Jobs) != 1 {
+				t.Errorf("%s: probe target %+v", phase, ask)
 			}
 		}
 	})
 	t.Run("one that has completed and is gone is not waited for", func(t *testing.T) {
-		s := begun(t, steps(after("a"), probing("b", "main", "a")))
+		s := startFlow(t, steps(after("a"), probing("b", "main", "a")))
 		s.set("a", batchv1.JobCompleted)
 		s.remove(s.job("a").UID)
 		if ask := s.look().ProbeTargets["b"]; !ask.Ended || len(ask.Jobs) != 0 {
-			t.Errorf("asks %+v", ask)
+			t.Errorf("probe target %+v", ask)
 		}
-		w := s.world()
+		w := s.input()
 		w.Probes = map[string]probe.Result{"b": {State: probe.Failed, Message: "no Pod answers"}}
 		if out := Plan(s.now, w); out.Status.State.Phase != flowv1.Failed || out.Status.Steps[len(out.Status.Steps)-1].Reason != ReasonProbeFailed {
 			t.Errorf("status %+v", out.Status)
 		}
 	})
 	t.Run("a task that no target has is reported, and can be fixed", func(t *testing.T) {
-		s := begun(t, steps(after("a"), after("c"), probing("b", "mian", "a")))
+		s := startFlow(t, steps(after("a"), after("c"), probing("b", "mian", "a")))
 		s.job("a").Tasks = []string{"main", "ps"}
 		s.set("a", batchv1.JobRunning)
 		const want = "step b: spec.flows[b].dependsOn.probe.tcpSocketList[0].taskName: the Jobs of its targets have no task mian; use one of [main ps], or omit it to check the Pods of all tasks"
@@ -442,14 +442,14 @@ func TestPlan_ProbesTargets(t *testing.T) {
 		}
 		s.edit(func(f *flowv1.JobFlowSpec) { f.Flows[2].DependsOn.Probe.TCPSocketList[0].TaskName = "main" })
 		if ask := s.look().ProbeTargets["b"]; len(ask.Jobs) != 1 || !isConditionTrue(s.flow.Status.FlowConditions, flowv1.ConditionValid) {
-			t.Errorf("asks %+v, conditions %+v", ask, s.flow.Status.FlowConditions)
+			t.Errorf("probe target %+v, conditions %+v", ask, s.flow.Status.FlowConditions)
 		}
 	})
 	t.Run("targets that were all skipped are not asked", func(t *testing.T) {
 		a := after("a")
 		a.When = "false"
-		s := begun(t, steps(a, probing("b", "main", "a")))
-		s.wants(t, flowv1.Running, "b")
+		s := startFlow(t, steps(a, probing("b", "main", "a")))
+		s.checkJobs(t, flowv1.Running, "b")
 	})
 }
 
@@ -469,7 +469,7 @@ func TestPlan_RunsRobotSteps(t *testing.T) {
 		j := &robotv1.Job{Status: robotv1.JobStatus{State: state, TaskCounts: robotv1.TaskCounts{TotalTasks: 3, PendingTasks: 1, RunningTasks: 2}}}
 		got := summarizeRobotJob(j)
 		if got.Phase != want || got.Counts[RobotTasks].Phase["Running"] != 2 || got.Counts[RobotTasks].Phase["Pending"] != 1 {
-			t.Errorf("%q reads %q, counts %v", state, got.Phase, got.Counts)
+			t.Errorf("state %q: phase %q, counts %v", state, got.Phase, got.Counts)
 		}
 	}
 }
@@ -478,23 +478,23 @@ func TestPlan_DeletesExpiredFlow(t *testing.T) {
 	spec := steps(after("a"), after("b"))
 	ttl := int32(60)
 	spec.TTLSecondsAfterFinished = &ttl
-	s := begun(t, spec)
+	s := startFlow(t, spec)
 	s.set("b", batchv1.JobRunning)
 	s.set("a", batchv1.JobFailed)
 	s.now = s.now.Add(time.Hour)
 	if out := s.look(); out.DeleteFlow {
-		t.Error("removed while a Job of it runs")
+		t.Error("the flow is deleted while one of its Jobs is running")
 	}
 	s.job("b").Phase = batchv1.JobCompleted
 	if out := s.look(); !out.DeleteFlow {
-		t.Error("its time to live is over")
+		t.Error("the expired flow is not deleted")
 	}
 	spec.Flows = spec.Flows[:1]
-	s = begun(t, spec)
+	s = startFlow(t, spec)
 	s.job("a").Phase = batchv1.JobCompleted
 	s.look()
 	if out := s.look(); out.DeleteFlow || !out.RequeueAt.Equal(s.flow.Status.CompletionTime.Add(time.Minute)) {
-		t.Errorf("removed %v, wakes at %s", out.DeleteFlow, out.RequeueAt)
+		t.Errorf("deletes the flow: %v, requeue at %s", out.DeleteFlow, out.RequeueAt)
 	}
 }
 
@@ -502,34 +502,34 @@ func TestPlan_DeletesNothingBeforeItIsArchived(t *testing.T) {
 	spec := steps(after("a"))
 	ttl := int32(0)
 	spec.TTLSecondsAfterFinished, spec.JobRetainPolicy = &ttl, flowv1.Delete
-	s := begun(t, spec)
+	s := startFlow(t, spec)
 	s.archives = true
 	s.set("a", batchv1.JobCompleted)
 	s.now = s.now.Add(time.Hour)
 	if out := s.look(); out.DeleteFlow || len(out.Delete) > 0 {
-		t.Errorf("removes the flow %v, and jobs %v", out.DeleteFlow, out.Delete)
+		t.Errorf("deletes the flow: %v, deletes jobs %v", out.DeleteFlow, out.Delete)
 	}
 	s.flow.Status.FlowConditions = append(s.flow.Status.FlowConditions, metav1.Condition{
 		Type: flowv1.ConditionArchived, Status: metav1.ConditionTrue, ObservedGeneration: s.flow.Status.ObservedGeneration,
 	})
 	if out := s.look(); !out.DeleteFlow || len(out.Delete) != 1 {
-		t.Errorf("removes the flow %v, and jobs %v", out.DeleteFlow, out.Delete)
+		t.Errorf("deletes the flow: %v, deletes jobs %v", out.DeleteFlow, out.Delete)
 	}
 }
 
 func TestPlan_WritesOnlyChangedStatus(t *testing.T) {
-	s := begun(t, steps(after("a"), after("b", "a")))
+	s := startFlow(t, steps(after("a"), after("b", "a")))
 	s.set("a", batchv1.JobRunning)
 	had := s.writes
 	for range 5 {
 		s.look()
 	}
 	if s.writes != had {
-		t.Errorf("%d writes of the same", s.writes-had)
+		t.Errorf("%d writes of an unchanged status", s.writes-had)
 	}
 	s.job("a").Counts = map[string]batchv1.TaskState{"main": {}}
 	if out := s.look(); out.Status != nil || out.RequeueAt.After(s.now.Add(minStatusInterval)) || out.RequeueAt.IsZero() {
-		t.Errorf("mere counts wait for a second: %+v", out.Status)
+		t.Errorf("counts are written within a second: %+v", out.Status)
 	}
 }
 
@@ -538,7 +538,7 @@ func TestPlan_WritesLargeFlowOncePerSecond(t *testing.T) {
 	for i := range largeFlow + 1 {
 		spec.Flows = append(spec.Flows, after(fmt.Sprint("s", i)))
 	}
-	s := begun(t, spec)
+	s := startFlow(t, spec)
 	s.set("s0", batchv1.JobRunning)
 	had := s.writes
 	for i := range 50 {
@@ -551,17 +551,17 @@ func TestPlan_WritesLargeFlowOncePerSecond(t *testing.T) {
 	}
 	s.set("s60", batchv1.JobFailed)
 	if s.flow.Status.State.Phase != flowv1.Failed {
-		t.Error("an end does not wait")
+		t.Error("the end of a Job is not written at once")
 	}
 }
 
 func TestPlan_WaitsForDeleteEventOfMissingJob(t *testing.T) {
-	s := begun(t, steps(after("a")))
+	s := startFlow(t, steps(after("a")))
 	s.set("a", batchv1.JobRunning)
 	id := s.job("a").UID
 	delete(s.jobs, id)
 	if out := s.look(); out.Status != nil || !out.RequeueAt.Equal(s.now.Add(missingGrace)) {
-		t.Errorf("status %+v, wakes at %s", out.Status, out.RequeueAt)
+		t.Errorf("status %+v, requeue at %s", out.Status, out.RequeueAt)
 	}
 	s.now = s.now.Add(missingGrace)
 	s.look()
@@ -578,25 +578,25 @@ func TestPlan_StaysInvalidWhileRejectedJobIsRetried(t *testing.T) {
 	} {
 		t.Run(reason, func(t *testing.T) {
 			s := newSim(steps(after("a")))
-			w := s.world()
+			w := s.input()
 			set(&w)
 			s.flow.Status = *Plan(s.now, w).Status
 			if c := s.condition(flowv1.ConditionValid); c.Status != metav1.ConditionFalse || c.Reason != reason {
 				t.Fatalf("condition %+v", c)
 			}
-			out := Plan(s.now.Add(rejectedRetryDelay), s.world())
+			out := Plan(s.now.Add(rejectedRetryDelay), s.input())
 			if len(out.Create) != 1 {
-				t.Fatalf("it is not tried again: %+v", out)
+				t.Fatalf("the Job is not created again: %+v", out)
 			}
 			if out.Status != nil {
 				s.flow.Status = *out.Status
 			}
 			if c := s.condition(flowv1.ConditionValid); c.Status != metav1.ConditionFalse || c.Reason != reason {
-				t.Errorf("as it is tried again: condition %+v", c)
+				t.Errorf("while the Job is created again: condition %+v", c)
 			}
 			s.settle()
 			if c := s.condition(flowv1.ConditionValid); c.Status != metav1.ConditionTrue {
-				t.Errorf("once the Job is there: condition %+v", c)
+				t.Errorf("after the Job was created: condition %+v", c)
 			}
 		})
 	}
@@ -604,7 +604,7 @@ func TestPlan_StaysInvalidWhileRejectedJobIsRetried(t *testing.T) {
 
 // A Job may be created and deleted before the status records it.
 func TestPlan_IgnoresEndOfEarlierRun(t *testing.T) {
-	s := begun(t, steps(retried(after("a"), 1, time.Second)))
+	s := startFlow(t, steps(retried(after("a"), 1, time.Second)))
 	first := s.job("a").UID
 	s.job("a").Phase = batchv1.JobFailed
 	s.look()
@@ -628,7 +628,7 @@ func TestPlan_IgnoresEndOfEarlierRun(t *testing.T) {
 
 func TestPlan_IsDeterministic(t *testing.T) {
 	spec := steps(after("e", "c", "d"), after("d", "b"), after("c", "b"), after("b", "a"), after("a"))
-	one, two := begun(t, spec), begun(t, spec)
+	one, two := startFlow(t, spec), startFlow(t, spec)
 	for _, name := range []string{"a", "b", "d", "c"} {
 		one.set(name, batchv1.JobCompleted)
 		two.set(name, batchv1.JobCompleted)
@@ -647,33 +647,33 @@ func TestPlan_RetryRunsUnstartedSteps(t *testing.T) {
 		}
 	}
 	t.Run("of a flow that was canceled between two steps", func(t *testing.T) {
-		s := begun(t, steps(after("a"), after("b", "a")))
+		s := startFlow(t, steps(after("a"), after("b", "a")))
 		s.edit(func(f *flowv1.JobFlowSpec) { f.Suspend = true })
 		s.set("a", batchv1.JobCompleted)
 		s.edit(func(f *flowv1.JobFlowSpec) { f.Cancel = true })
 		s.settle()
-		s.wants(t, flowv1.Failed, "a")
+		s.checkJobs(t, flowv1.Failed, "a")
 		s.edit(again())
 		s.settle()
 		s.set("b", batchv1.JobCompleted)
-		s.wants(t, flowv1.Succeed, "a", "b")
+		s.checkJobs(t, flowv1.Succeed, "a", "b")
 	})
 	t.Run("of a step that waits to be run again by itself", func(t *testing.T) {
-		s := begun(t, steps(retried(after("a"), 3, time.Hour)))
+		s := startFlow(t, steps(retried(after("a"), 3, time.Hour)))
 		s.set("a", batchv1.JobFailed)
 		first := s.n
 		s.edit(again())
 		s.settle()
 		if s.n == first || s.job("a") == nil || s.job("a").Phase == batchv1.JobFailed {
-			t.Errorf("it still waits: %+v", s.flow.Status.Steps)
+			t.Errorf("the step still waits: %+v", s.flow.Status.Steps)
 		}
 	})
 	t.Run("there is nothing to run", func(t *testing.T) {
-		s := begun(t, steps(after("a")))
+		s := startFlow(t, steps(after("a")))
 		s.set("a", batchv1.JobCompleted)
 		s.edit(again())
 		s.settle()
-		s.wants(t, flowv1.Succeed, "a")
+		s.checkJobs(t, flowv1.Succeed, "a")
 		if last := s.events[len(s.events)-1]; last.Reason != "ActionRejected" {
 			t.Errorf("the last event is %+v", last)
 		}
@@ -681,13 +681,13 @@ func TestPlan_RetryRunsUnstartedSteps(t *testing.T) {
 }
 
 func TestPlan_IgnoresAbortedJobOfRemovedStep(t *testing.T) {
-	s := begun(t, steps(after("a"), after("x"), after("c", "a")))
+	s := startFlow(t, steps(after("a"), after("x"), after("c", "a")))
 	s.set("x", batchv1.JobAborted)
 	s.set("a", batchv1.JobCompleted)
-	s.wants(t, flowv1.Running, "a", "x")
+	s.checkJobs(t, flowv1.Running, "a", "x")
 	s.edit(func(f *flowv1.JobFlowSpec) { f.Flows = slices.Delete(slices.Clone(f.Flows), 1, 2) })
 	s.settle()
-	s.wants(t, flowv1.Running, "a", "c", "x")
+	s.checkJobs(t, flowv1.Running, "a", "c", "x")
 }
 
 // A time that has passed would requeue forever.
@@ -697,10 +697,10 @@ func TestMemory_ForgetsRejectionsAfterRetryTime(t *testing.T) {
 		takenNames: map[string]time.Time{"f-c": noon.Add(-time.Second)},
 	}
 	if at := m.takeNextRetryTime(noon); !at.Equal(noon.Add(time.Minute)) {
-		t.Errorf("looks again at %s, want in a minute", at)
+		t.Errorf("retry time %s, want in a minute", at)
 	}
 	if at := m.takeNextRetryTime(noon.Add(time.Minute)); !at.IsZero() {
-		t.Errorf("looks again at %s, want never", at)
+		t.Errorf("retry time %s, want none", at)
 	}
 }
 

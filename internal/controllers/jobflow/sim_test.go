@@ -89,7 +89,7 @@ func (s *sim) graph() *Graph {
 	return s.read
 }
 
-func (s *sim) world() Input {
+func (s *sim) input() Input {
 	w := Input{
 		Flow: s.flow.DeepCopy(), Graph: s.graph(), Jobs: map[types.UID]*Job{}, DeletedJobs: maps.Clone(s.gone),
 		MissingSince: s.missing, Creating: maps.Clone(s.creating), Templates: s.templates, LastStatusWrite: s.last,
@@ -114,7 +114,7 @@ func (s *sim) world() Input {
 
 // look runs one reconcile.
 func (s *sim) look() Actions {
-	w := s.world()
+	w := s.input()
 	for id := range w.DeletedJobs {
 		s.weighed[id] = true
 	}

@@ -96,7 +96,7 @@ func (p *plan) storeOutputs(s *step, outputs map[string]string) {
 		s.status.Outputs = outputs
 		return
 	}
-	p.setReason(s, ReasonOutputsOmitted, fmt.Sprintf("its outputs are omitted: the outputs of all steps of a flow may have %d KiB; reduce them, and pass large values in files", p.limits.outputBytes>>10))
+	p.setReason(s, ReasonOutputsOmitted, fmt.Sprintf("its outputs are omitted: the outputs of all steps of a flow are limited to %d KiB; reduce them, and pass large values in files", p.limits.outputBytes>>10))
 	p.out.Events = append(p.out.Events, Event{Warning: true, Reason: ReasonOutputsOmitted, Message: "step " + s.Name + ": " + s.status.Message, Job: s.jobName})
 }
 

@@ -54,7 +54,7 @@ func TestPlan_LimitsStatusSize(t *testing.T) {
 					t.Fatalf("pass %d: the status weighs %d bytes, more than %d; lists %d, steps %d, conditions %d", pass, got, c.most,
 						sizeOf(t, s.flow.Status.JobStatusList), sizeOf(t, s.flow.Status.Steps), sizeOf(t, s.flow.Status.Conditions))
 				}
-				same := s.world()
+				same := s.input()
 				same.Outputs = w.Outputs
 				if again := Plan(s.now.Add(time.Second), same); pass > 5 && again.Status != nil && s.flow.Status.State.Phase == was.State.Phase {
 					t.Fatalf("pass %d: the same is written once more", pass)
@@ -74,7 +74,7 @@ func (s *sim) wordy(random *rand.Rand, words string, beginning, end bool) Input 
 	for _, j := range s.jobs {
 		j.Phase, j.Restarts, j.Counts = aPhase(random, end), 99, someCounts(random)
 	}
-	w := s.world()
+	w := s.input()
 	w.Outputs, w.Rejected = map[types.UID]map[string]string{}, map[string]string{}
 	for id := range w.Jobs {
 		w.Outputs[id] = map[string]string{"x": words[:random.IntN(len(words))]}
@@ -116,8 +116,8 @@ func TestPlan_OmitsOutputsBeyondLimit(t *testing.T) {
 	for i := range 40 {
 		spec.Flows = append(spec.Flows, after(fmt.Sprintf("s%02d", i)))
 	}
-	s := begun(t, spec)
-	w := s.world()
+	s := startFlow(t, spec)
+	w := s.input()
 	w.Outputs = map[types.UID]map[string]string{}
 	for id, j := range w.Jobs {
 		j.Phase = batchv1.JobCompleted
@@ -130,7 +130,7 @@ func TestPlan_OmitsOutputsBeyondLimit(t *testing.T) {
 		switch {
 		case st.Outputs != nil && st.Reason == "":
 			kept++
-		case st.Outputs != nil || st.Reason != ReasonOutputsOmitted || !strings.HasPrefix(st.Message, "its outputs are omitted: the outputs of all steps of a flow may have 256 KiB;"):
+		case st.Outputs != nil || st.Reason != ReasonOutputsOmitted || !strings.HasPrefix(st.Message, "its outputs are omitted: the outputs of all steps of a flow are limited to 256 KiB;"):
 			t.Errorf("step %s: %s: %s", st.Name, st.Reason, st.Message)
 		}
 	}
@@ -141,7 +141,7 @@ func TestPlan_OmitsOutputsBeyondLimit(t *testing.T) {
 		j.Phase = batchv1.JobCompleted
 		s.visible[id] = true
 	}
-	w2 := s.world()
+	w2 := s.input()
 	w2.Outputs = w.Outputs
 	if again := Plan(s.now.Add(time.Hour), w2); len(again.Events) != 0 || again.Status != nil && len(again.Status.Steps) != 40 {
 		t.Errorf("reported again: %+v", again.Events)

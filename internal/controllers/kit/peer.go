@@ -30,7 +30,7 @@ type PeerOperator struct {
 	LeaseName string
 	// DisplayName and ObjectKind appear in log messages: "KubeRay's operator", "RayClusters".
 	DisplayName, ObjectKind string
-	// DisableFlag is the manager's flag that disables our controller for good.
+	// DisableFlag is the manager's flag that disables our controller permanently.
 	DisableFlag string
 	// LeaseReader reads at least the leases of that name.
 	LeaseReader client.Reader
@@ -92,7 +92,7 @@ func (p *PeerOperator) logTransition(ctx context.Context, running bool, namespac
 	p.running = running
 	log := ctrl.LoggerFrom(ctx).WithValues("lease", p.LeaseName, "namespace", namespace)
 	if running {
-		log.Info(p.DisplayName + " runs in this cluster: leaving " + p.ObjectKind + " to it. Set " + p.DisableFlag + " to disable this controller for good.")
+		log.Info(p.DisplayName + " runs in this cluster: leaving " + p.ObjectKind + " to it. Set " + p.DisableFlag + " to disable this controller permanently.")
 		return
 	}
 	log.Info(p.DisplayName + " no longer runs: taking over its " + p.ObjectKind)

@@ -16,9 +16,9 @@ import (
 // content holds everything that a Task takes from its group.
 type content struct {
 	*v1alpha1.TaskDefinition
-	Constraints   []v1alpha1.Constraint   `json:"constraints,omitempty"`
-	RestartPolicy *v1alpha1.RestartPolicy `json:"restartPolicy,omitempty"`
-	Holds         *v1alpha1.Resources     `json:"holds,omitempty"`
+	Constraints    []v1alpha1.Constraint   `json:"constraints,omitempty"`
+	RestartPolicy  *v1alpha1.RestartPolicy `json:"restartPolicy,omitempty"`
+	ExtraResources *v1alpha1.Resources     `json:"holds,omitempty"` // the old name of the field, so that hashes stay the same
 	// After is the revision of the preceding init task, whose result the Task uses.
 	After string                  `json:"after,omitempty"`
 	Disk  *v1alpha1.EphemeralDisk `json:"ephemeralDisk,omitempty"`
@@ -27,9 +27,9 @@ type content struct {
 // TaskRevisions returns the revisions of a group's Tasks, by task name.
 func TaskRevisions(g *v1alpha1.TaskGroupTemplate) map[string]string {
 	all := make(map[string]string, g.TasksPerReplica())
-	holds, after := apiconv.ExtraResources(g), ""
+	extra, after := apiconv.ExtraResources(g), ""
 	for i, def := range g.TaskDefinitions() {
-		all[def.Name] = content{def, g.Constraints, g.RestartPolicy, holds[def.Name], after, g.EphemeralDisk}.hashLabel()
+		all[def.Name] = content{def, g.Constraints, g.RestartPolicy, extra[def.Name], after, g.EphemeralDisk}.hashLabel()
 		if i < len(g.InitTasks) {
 			after = all[def.Name]
 		}

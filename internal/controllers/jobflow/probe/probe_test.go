@@ -57,9 +57,9 @@ func TestProber_TaskStatus(t *testing.T) {
 		{"holds", running, []corev1.Pod{pod("p0", "ps", corev1.PodRunning, ""), pod("w0", "w", corev1.PodPending, "")}, roundResult{}},
 		{"each Pod must", running, []corev1.Pod{pod("p1", "ps", corev1.PodPending, ""), pod("p0", "ps", corev1.PodRunning, "")},
 			roundResult{message: "taskStatusList[0]: Pod p1 is Pending, not Running"}},
-		{"no Pod yet", running, nil, roundResult{message: "taskStatusList[0]: there is no Pod of task ps yet", noPods: true}},
+		{"no Pod yet", running, nil, roundResult{message: "taskStatusList[0]: there is no Pod of task ps", noPods: true}},
 		{"Pods of an earlier Job of that name are none", running, []corev1.Pod{foreign},
-			roundResult{message: "taskStatusList[0]: there is no Pod of task ps yet", noPods: true}},
+			roundResult{message: "taskStatusList[0]: there is no Pod of task ps", noPods: true}},
 		{"Pods that go away are none", running, []corev1.Pod{leaving, pod("p0", "ps", corev1.PodRunning, "")}, roundResult{}},
 		{"without a task all Pods, without a phase Running", flowv1.Probe{TaskStatusList: []flowv1.TaskStatus{{}}},
 			[]corev1.Pod{pod("a", "a", corev1.PodRunning, ""), pod("b", "b", corev1.PodSucceeded, "")},
@@ -84,7 +84,7 @@ func TestProber_TCP(t *testing.T) {
 	if got := once(t, probe, pod("p0", "ps", corev1.PodRunning, "127.0.0.1")); got != (roundResult{}) {
 		t.Errorf("a port that is open: %+v", got)
 	}
-	if got := once(t, probe, pod("p0", "ps", corev1.PodRunning, "")); got != (roundResult{message: "tcpSocketList[0]: Pod p0 has no address yet", noPods: true}) {
+	if got := once(t, probe, pod("p0", "ps", corev1.PodRunning, "")); got != (roundResult{message: "tcpSocketList[0]: Pod p0 has no address", noPods: true}) {
 		t.Errorf("no address: %+v", got)
 	}
 	open.Close()
@@ -127,9 +127,9 @@ func TestProber_HTTP(t *testing.T) {
 		{"query and header go along", flowv1.HTTPGet{Path: "/ready?q=1", HTTPHeader: &flowv1.HTTPHeader{Name: "x-who", Value: "k8s4r"}}, ""},
 		{"the host", flowv1.HTTPGet{Path: "host", HTTPHeader: &flowv1.HTTPHeader{Name: "Host", Value: "example.org"}}, ""},
 		{"a redirection is an answer", flowv1.HTTPGet{Path: "/moved"}, ""},
-		{"a refusal", flowv1.HTTPGet{Path: "/ready"}, "answers /ready on port PORT with 401 Unauthorized"},
-		{"not found", flowv1.HTTPGet{}, "answers / on port PORT with 404 Not Found"},
-		{"no answer", flowv1.HTTPGet{Path: "/hangs"}, "does not answer within 1s"},
+		{"a refusal", flowv1.HTTPGet{Path: "/ready"}, "responds to /ready on port PORT with 401 Unauthorized"},
+		{"not found", flowv1.HTTPGet{}, "responds to / on port PORT with 404 Not Found"},
+		{"no answer", flowv1.HTTPGet{Path: "/hangs"}, "does not respond within 1s"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.get.Port = at

@@ -166,9 +166,9 @@ func (o *probe) stopProbe() {
 func (p *Prober) runRounds(ctx context.Context, flow types.NamespacedName, one *probe) {
 	ticker := time.NewTicker(secondsOr(one.target.Probe.PeriodSeconds, 5))
 	defer ticker.Stop()
-	tally := roundCounter{probe: &one.target.Probe, ended: one.target.Ended}
+	counter := roundCounter{probe: &one.target.Probe, ended: one.target.Ended}
 	for {
-		result := tally.addRound(p.runRound(ctx, flow.Namespace, &one.target))
+		result := counter.addRound(p.runRound(ctx, flow.Namespace, &one.target))
 		if ctx.Err() != nil {
 			return // the round was interrupted
 		}

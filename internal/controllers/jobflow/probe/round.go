@@ -59,17 +59,17 @@ func (p *Prober) runRound(ctx context.Context, namespace string, t *Target) roun
 	slices.SortFunc(pods, func(a, b corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
 	all := newChecks(&t.Probe)
 	timeout := secondsOr(t.Probe.TimeoutSeconds, 2)
-	var questions []podCheck
+	var podChecks []podCheck
 	for i := range all {
 		of, missing := selectPods(pods, &all[i])
 		if missing != "" {
 			return roundResult{message: all[i].name + ": " + missing, noPods: true}
 		}
 		for _, pod := range of {
-			questions = append(questions, podCheck{&all[i], pod})
+			podChecks = append(podChecks, podCheck{&all[i], pod})
 		}
 	}
-	return p.runChecks(ctx, questions, timeout)
+	return p.runChecks(ctx, podChecks, timeout)
 }
 
 // podCheck is a check of one Pod.
@@ -79,17 +79,17 @@ type podCheck struct {
 }
 
 // runChecks runs checks concurrently and returns the first in order that fails.
-func (p *Prober) runChecks(ctx context.Context, questions []podCheck, timeout time.Duration) roundResult {
-	wrong := make([]error, len(questions))
+func (p *Prober) runChecks(ctx context.Context, podChecks []podCheck, timeout time.Duration) roundResult {
+	errs := make([]error, len(podChecks))
 	var group errgroup.Group
 	group.SetLimit(p.config.MaxParallel)
-	for i, q := range questions {
-		group.Go(func() error { wrong[i] = p.runCheck(ctx, q, timeout); return nil })
+	for i, q := range podChecks {
+		group.Go(func() error { errs[i] = p.runCheck(ctx, q, timeout); return nil })
 	}
-	_ = group.Wait() // errors are collected in wrong
-	for i, err := range wrong {
+	_ = group.Wait() // errors are collected in errs
+	for i, err := range errs {
 		if err != nil {
-			return roundResult{message: fmt.Sprintf("%s: Pod %s %s", questions[i].name, questions[i].pod.Name, err)}
+			return roundResult{message: fmt.Sprintf("%s: Pod %s %s", podChecks[i].name, podChecks[i].pod.Name, err)}
 		}
 	}
 	return roundResult{}
@@ -110,7 +110,7 @@ func (p *Prober) runCheck(ctx context.Context, q podCheck, timeout time.Duration
 	defer cancel()
 	err := q.run(ctx, q.pod)
 	if err != nil && ctx.Err() != nil {
-		return fmt.Errorf("does not answer within %s", timeout)
+		return fmt.Errorf("does not respond within %s", timeout)
 	}
 	return err
 }
@@ -131,15 +131,15 @@ func selectPods(pods []corev1.Pod, c *check) (of []*corev1.Pod, missing string) 
 			continue
 		}
 		if c.remote && pod.Status.PodIP == "" {
-			return nil, fmt.Sprintf("Pod %s has no address yet", pod.Name)
+			return nil, fmt.Sprintf("Pod %s has no address", pod.Name)
 		}
 		of = append(of, pod)
 	}
 	if len(of) == 0 && c.task != "" {
-		return nil, fmt.Sprintf("there is no Pod of task %s yet", c.task)
+		return nil, fmt.Sprintf("there is no Pod of task %s", c.task)
 	}
 	if len(of) == 0 {
-		return nil, "there is no Pod yet"
+		return nil, "there is no Pod"
 	}
 	return of, ""
 }
@@ -178,12 +178,12 @@ func newHTTPCheck(g flowv1.HTTPGet) func(context.Context, *corev1.Pod) error {
 	return func(ctx context.Context, pod *corev1.Pod) error {
 		response, err := sendRequest(ctx, net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(port)), g)
 		if err != nil {
-			return fmt.Errorf("does not answer %s on port %d: %s", cmp.Or(g.Path, "/"), port, innermostError(err))
+			return fmt.Errorf("does not respond to %s on port %d: %s", cmp.Or(g.Path, "/"), port, innermostError(err))
 		}
 		defer response.Body.Close()
 		_, _ = io.CopyN(io.Discard, response.Body, 10<<10) // some servers log an error if the body is not read
 		if response.StatusCode < 200 || response.StatusCode > 399 {
-			return fmt.Errorf("answers %s on port %d with %s", cmp.Or(g.Path, "/"), port, response.Status)
+			return fmt.Errorf("responds to %s on port %d with %s", cmp.Or(g.Path, "/"), port, response.Status)
 		}
 		return nil
 	}

@@ -2,7 +2,6 @@ package probe
 
 import (
 	"fmt"
-	"strings"
 
 	flowv1 "k8s4r.io/k8s4r/api/flow/v1alpha1"
 )
@@ -12,6 +11,14 @@ type roundResult struct {
 	message    string // the first check that failed
 	noPods     bool   // there is no Pod to check yet
 	listFailed bool   // the Pods could not be listed
+}
+
+// waitingMessage returns the message of a round in which there may be a Pod to check later.
+func (f roundResult) waitingMessage() string {
+	if f.noPods {
+		return f.message + " yet"
+	}
+	return f.message
 }
 
 // roundCounter counts successful and failed rounds in a row.
@@ -35,11 +42,11 @@ func (t *roundCounter) addRound(f roundResult) Result {
 	}
 	t.good = 0
 	if t.ended && !f.listFailed {
-		return Result{Failed, "the targets have ended and are not ready: " + strings.TrimSuffix(f.message, " yet")}
+		return Result{Failed, "the targets have ended and are not ready: " + f.message}
 	}
 	if f.noPods || f.listFailed {
 		t.failed = 0
-		return Result{Waiting, f.message}
+		return Result{Waiting, f.waitingMessage()}
 	}
 	t.failed++
 	if limit := valueOr(t.probe.FailureThreshold, 0); limit > 0 && t.failed >= limit {

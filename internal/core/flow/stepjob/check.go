@@ -35,7 +35,7 @@ func CheckFlow(spec *flowv1.JobFlowSpec) error {
 
 func checkStep(spec *flowv1.JobFlowSpec, step *flowv1.Flow) error {
 	if r := step.Retry; r != nil && r.Backoff != nil && r.Backoff.Duration < 0 {
-		return fmt.Errorf("%s: is %s; it must not be negative, so write such as 10s, or leave it out", fieldPath(step, "retry.backoff"), r.Backoff.Duration)
+		return fmt.Errorf("%s: %s is negative; use a duration such as 10s, or omit the field", fieldPath(step, "retry.backoff"), r.Backoff.Duration)
 	}
 	k := allowedReferences{params: maps.Clone(spec.Params), ancestors: sync.OnceValue(func() map[string]bool {
 		return graph.Ancestors(spec.Flows, step.Name)
@@ -113,11 +113,11 @@ func checkWhen(step *flowv1.Flow, k allowedReferences) error {
 	}
 	ast.PostOrderVisit(compiled.NativeRep().Expr(), ast.NewExprVisitor(func(e ast.Expr) {
 		if name, ok := selectedKey(e, "flows"); ok && !k.isAncestor(name) && err == nil {
-			err = fmt.Errorf("%s: the step does not depend on %s; name it, or one that depends on it, in dependsOn.targets", fieldPath(step, "when"), name)
+			err = fmt.Errorf("%s: the step does not depend on %s; add it, or a step that depends on it, to dependsOn.targets", fieldPath(step, "when"), name)
 		}
 		if name, ok := selectedKey(e, "params"); ok && err == nil {
 			if _, set := k.params[name]; !set {
-				err = fmt.Errorf("%s: there is no param %s; set it in spec.params or in the step's params", fieldPath(step, "when"), name)
+				err = fmt.Errorf("%s: unknown param %s; set it in spec.params or in the step's params", fieldPath(step, "when"), name)
 			}
 		}
 	}))

@@ -15,7 +15,7 @@
 //
 // $(params.NAME) and $(flows.STEP.outputs.NAME) are replaced in the env, command and args
 // of a template: of containers and init containers, and of the configs of robot tasks,
-// including JVM options. $$(params.NAME) stands for the literal text $(params.NAME). All
+// including JVM options. $$(params.NAME) is the literal text $(params.NAME). All
 // other dollars are kept for the kubelet and for shells. Values are not expanded again,
 // neither here nor by the kubelet or the agent: their dollars are escaped.
 //

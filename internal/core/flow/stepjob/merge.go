@@ -56,7 +56,7 @@ func mergePatch[Spec any](step *flowv1.Flow, kind jobKind, spec *Spec) error {
 		err = json.UnmarshalCaseSensitivePreserveInts(result, &merged)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: does not fit: %w; set the merge key of each item of a list", fieldPath(step, "patch.jobSpec"), err)
+		return fmt.Errorf("%s: cannot be merged: %w; set the merge key of each item of a list", fieldPath(step, "patch.jobSpec"), err)
 	}
 	*spec = merged
 	return nil
@@ -89,17 +89,17 @@ var quotedField = regexp.MustCompile(`^(unknown|duplicate) field "([^"]+)"$`)
 func describeDecodeError(step *flowv1.Flow, kind jobKind, err error) error {
 	first, _, _ := strings.Cut(err.Error(), "\n")
 	if wrong, ok := errors.AsType[*stdjson.UnmarshalTypeError](err); ok {
-		return fmt.Errorf("%s: is a %s where %s has a %s; write it as the template would",
+		return fmt.Errorf("%s: is a %s, but %s needs a %s here; use the format of the template",
 			fieldPath(step, "patch.jobSpec.%s", withoutTypes(wrong.Field)), wrong.Value, kind.name, wrong.Type)
 	}
 	m := quotedField.FindStringSubmatch(first)
 	if m == nil {
-		return fmt.Errorf("%s: does not fit %s: %s", fieldPath(step, "patch.jobSpec"), kind.name, first)
+		return fmt.Errorf("%s: does not match %s: %s", fieldPath(step, "patch.jobSpec"), kind.name, first)
 	}
 	if m[1] == "duplicate" {
-		return fmt.Errorf("%s: is there twice; leave one out", fieldPath(step, "patch.jobSpec.%s", m[2]))
+		return fmt.Errorf("%s: is set twice; remove one", fieldPath(step, "patch.jobSpec.%s", m[2]))
 	}
-	return fmt.Errorf("%s: %s has no such field; correct its name, or leave it out (for the other kind of Job write %s)",
+	return fmt.Errorf("%s: %s has no such field; correct the name, or remove it (for the other kind of Job, use %s)",
 		fieldPath(step, "patch.jobSpec.%s", m[2]), kind.name, kind.hintForOtherKind)
 }
 

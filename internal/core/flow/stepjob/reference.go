@@ -66,7 +66,7 @@ func (e expander) expandText(s string) (string, error) {
 		out.WriteString(e.literal(value))
 		s = behind
 	}
-	return "", fmt.Errorf("is longer than %d bytes with its references filled in; pass large values in files", interpolate.MaxLength)
+	return "", fmt.Errorf("is longer than %d bytes after its references are replaced; pass large values in files", interpolate.MaxLength)
 }
 
 // resolveName returns the value of a name in $(…).

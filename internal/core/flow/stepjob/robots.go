@@ -34,11 +34,11 @@ func checkAddedGroups(t *robotv1.JobTemplate, step *flowv1.Flow, spec *robotv1.J
 		g := &spec.TaskGroups[i]
 		path := fieldPath(step, "patch.jobSpec.taskGroups[%s]", g.Name)
 		if len(g.Tasks) == 0 {
-			return fmt.Errorf("%s: robot JobTemplate %s has no such group and the patch gives it no tasks; name a group that it has, or set tasks", path, t.Name)
+			return fmt.Errorf("%s: robot JobTemplate %s has no such group and the patch gives it no tasks; use the name of an existing group, or set tasks", path, t.Name)
 		}
 		for _, d := range g.TaskDefinitions() {
 			if d.Driver == "" {
-				return fmt.Errorf("%s.tasks[%s]: robot JobTemplate %s has no such task and the patch gives it no driver; name a task that it has, or set driver and config", path, d.Name, t.Name)
+				return fmt.Errorf("%s.tasks[%s]: robot JobTemplate %s has no such task and the patch gives it no driver; use the name of an existing task, or set driver and config", path, d.Name, t.Name)
 			}
 		}
 	}

@@ -178,7 +178,7 @@ func TestBuildPodJobSpec_RejectsInvalidPatch(t *testing.T) {
 			[]string{"patch.jobSpec.tasks[0].template.spec.containers[0].imag:", "no such field"}},
 		{"a field of the other kind of Job", `{taskGroups: []}`,
 			[]string{"patch.jobSpec.taskGroups", "templateRef.apiGroup: robot.k8s4r.io"}},
-		{"wrong type", `{tasks: [{replicas: many}]}`, []string{"patch.jobSpec.tasks.replicas: is a string where a Job of pods has a int32"}},
+		{"wrong type", `{tasks: [{replicas: many}]}`, []string{"patch.jobSpec.tasks.replicas: is a string, but a Job of pods needs a int32 here"}},
 		{"not an object", `[]`, []string{"spec.flows[train].patch.jobSpec:", "must be an object"}},
 		{"delete directive", `{tasks: [{name: ps, $patch: delete}]}`, []string{"$patch", "no such field"}},
 		{"an added task without a template", `{tasks: [{name: default0}, {name: worker, replicas: 2}]}`,

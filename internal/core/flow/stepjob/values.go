@@ -89,7 +89,7 @@ func (v Values) lookupReference(r reference) (string, error) {
 }
 
 func newNotAncestorError(r reference) error {
-	return fmt.Errorf("%s: the step does not depend on %s; name it, or one that depends on it, in dependsOn.targets", r, r.step)
+	return fmt.Errorf("%s: the step does not depend on %s; add it, or a step that depends on it, to dependsOn.targets", r, r.step)
 }
 
 // fieldPath returns the path of a field of a step.
