@@ -14,13 +14,13 @@ func doctorCommand(d *deps) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Tell what the cluster lacks to run K8s4r well, and how to get it",
-		Long: `Looks at the version of the API server, at the definitions of the kinds and
-whose they are, at the admission policies, at manager and server, at Volcano's
-controllers and KubeRay's operator, and has a workflow judged that is wrong. It
-changes nothing. Each line says OK, WARN (something of K8s4r does not work) or
-FAIL (K8s4r does not work), what was found, and what to do. The exit status is 1
-when one says FAIL.`,
+		Short: "Check whether the cluster can run K8s4r, and suggest remedies",
+		Long: `Checks the version of the API server, the CRDs and who installed them, the
+admission policies, whether the manager and the server run, the identities of
+robots, Volcano's controllers and KubeRay's operator, and the webhook, to which
+it submits an invalid JobFlow with dry run. It changes nothing. Each line has a
+level, a finding and a remedy: OK, WARN (a part of K8s4r does not work) or FAIL
+(K8s4r does not work). The exit status is 1 if a line has the level FAIL.`,
 		Example: "  " + d.program + " doctor\n  " + d.program + " doctor -o json",
 		Args:    checkArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -34,7 +34,7 @@ when one says FAIL.`,
 			})
 		},
 	}
-	cmd.Flags().StringVarP(&format, "output", "o", "", "json; default is one line for each thing that was looked at")
+	cmd.Flags().StringVarP(&format, "output", "o", "", "output format: json; default is one line for each finding")
 	conn.addFlags(cmd.Flags())
 	return cmd
 }
@@ -53,7 +53,7 @@ func (d *deps) printFindings(format string, found []doctor.Finding) error {
 			return err
 		}
 	} else {
-		e.writeJSON(d.Out)
+		e.printLines(d.Out)
 	}
 	if e.Worst == doctor.Fail {
 		return &outcomeError{status: ExitFailed}
@@ -61,9 +61,9 @@ func (d *deps) printFindings(format string, found []doctor.Finding) error {
 	return nil
 }
 
-func (e examination) writeJSON(w io.Writer) {
+func (e examination) printLines(w io.Writer) {
 	for _, f := range e.Findings {
-		line := fmt.Sprintf("%-4s  %s: %s", f.Level, f.Check, f.Says)
+		line := fmt.Sprintf("%-4s  %s: %s", f.Level, f.Check, f.Message)
 		if f.Remedy != "" {
 			line += " => " + f.Remedy
 		}

@@ -48,25 +48,25 @@ func lease(namespace, name, by string, ago time.Duration) client.Object {
 		Spec: coordinationv1.LeaseSpec{HolderIdentity: &by, RenewTime: &at}}
 }
 
-// unproven returns a robot whose condition Authenticated is False.
-func unproven(name, reason string) client.Object {
+// unauthenticatedRobot returns a robot whose condition Authenticated is False.
+func unauthenticatedRobot(name, reason string) client.Object {
 	return &robotv1.Robot{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Status: robotv1.RobotStatus{Conditions: []metav1.Condition{
 		{Type: robotv1.ConditionAuthenticated, Status: metav1.ConditionFalse, Reason: reason},
 	}}}
 }
 
-// works returns the Leases of manager and server.
-func works() []client.Object {
+// runningPrograms returns the Leases of manager and server.
+func runningPrograms() []client.Object {
 	return []client.Object{lease("k8s4r-system", "k8s4r-manager", "pod-1", 2*time.Second), lease("k8s4r-system", "k8s4r-server", "pod-2", time.Second)}
 }
 
-// judged sets the API server's response to the doctor's workflow.
-func (b *bench) judged(err error) {
+// setWebhookResponse sets the API server's response to the workflow that doctor creates.
+func (b *bench) setWebhookResponse(err error) {
 	b.hooks.Create = func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return err }
 }
 
-// refusesCycles is the response of the webhook.
-var refusesCycles = apierrors.NewForbidden(flows, "", errors.New(`admission webhook "validatejobflow.volcano.sh" denied the request: jobflow Flow is not DAG`))
+// rejectsCycles is the response of the webhook.
+var rejectsCycles = apierrors.NewForbidden(flows, "", errors.New(`admission webhook "validatejobflow.volcano.sh" denied the request: jobflow Flow is not DAG`))
 
 var flows = flowKind.version.WithResource(flowKind.plural).GroupResource()
 
@@ -94,33 +94,33 @@ func TestDoctor_PrintsFindings(t *testing.T) {
 	policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "k8s4r-vcjobs",
 		Annotations: map[string]string{crds.AnnotationOnlyWith: "jobs.batch.volcano.sh"}}}
 	for _, c := range []struct {
-		name    string
-		change  changes
-		more    []client.Object
-		version string
-		judged  error
-		want    int
+		name     string
+		change   changes
+		more     []client.Object
+		version  string
+		response error
+		want     int
 	}{
-		{name: "well", more: append(works(), policy.DeepCopy()), judged: refusesCycles},
-		{name: "beside-volcano", more: append(works(), policy.DeepCopy(), lease("volcano-system", "vc-controller-manager", "vc-0", 3*time.Second), lease("ray", "ray-operator-leader", "ray-0", time.Second)),
+		{name: "well", more: append(runningPrograms(), policy.DeepCopy()), response: rejectsCycles},
+		{name: "beside-volcano", more: append(runningPrograms(), policy.DeepCopy(), lease("volcano-system", "vc-controller-manager", "vc-0", 3*time.Second), lease("ray", "ray-operator-leader", "ray-0", time.Second)),
 			change: changes{
 				"jobs.batch.volcano.sh": func(crd *unstructured.Unstructured) *unstructured.Unstructured { return theirs(crd) },
 				"jobflows.flow.volcano.sh": func(crd *unstructured.Unstructured) *unstructured.Unstructured {
 					return theirs(lacking("suspend", "params")(crd))
 				},
 				"robots.robot.k8s4r.io": lacking("drain"),
-			}, judged: refusesCycles},
+			}, response: rejectsCycles},
 		{name: "nothing-works", more: []client.Object{lease("k8s4r-system", "k8s4r-manager", "pod-1", time.Hour), lease("x", "vc-controller-manager", "vc-0", time.Hour)},
-			change: changes{"tasks.robot.k8s4r.io": gone, "jobs.robot.k8s4r.io": unserved},
-			judged: apierrors.NewInternalError(errors.New(`failed calling webhook "validatejobflow.volcano.sh": connection refused`)), want: ExitFailed},
+			change:   changes{"tasks.robot.k8s4r.io": gone, "jobs.robot.k8s4r.io": unserved},
+			response: apierrors.NewInternalError(errors.New(`failed calling webhook "validatejobflow.volcano.sh": connection refused`)), want: ExitFailed},
 		{name: "in-up", version: "v0.0.0-master+$Format:%H$", more: []client.Object{lease("k8s4r-system", "k8s4r-up", "laptop", time.Second)}},
-		{name: "twice", more: append(works(), lease("k8s4r-system", "k8s4r-up", "laptop", time.Second)), judged: refusesCycles, want: ExitFailed},
-		{name: "strangers", more: append(works(), unproven("r1", robotv1.ReasonLegacyAgent), unproven("r2", robotv1.ReasonPlaintextBroker), unproven("r3", robotv1.ReasonPlaintextBroker)), judged: refusesCycles},
-		{name: "old", more: works(), version: "v1.29.4+k3s1", judged: refusesCycles, want: ExitFailed},
+		{name: "twice", more: append(runningPrograms(), lease("k8s4r-system", "k8s4r-up", "laptop", time.Second)), response: rejectsCycles, want: ExitFailed},
+		{name: "unauthenticated", more: append(runningPrograms(), unauthenticatedRobot("r1", robotv1.ReasonLegacyAgent), unauthenticatedRobot("r2", robotv1.ReasonPlaintextBroker), unauthenticatedRobot("r3", robotv1.ReasonPlaintextBroker)), response: rejectsCycles},
+		{name: "old", more: runningPrograms(), version: "v1.29.4+k3s1", response: rejectsCycles, want: ExitFailed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBench(t, installed(t, c.change, c.more...)...)
-			b.judged(c.judged)
+			b.setWebhookResponse(c.response)
 			if c.version != "" {
 				b.version = c.version
 			}
@@ -135,19 +135,19 @@ func TestDoctor_PrintsFindings(t *testing.T) {
 
 func TestDoctor_WritesJSON(t *testing.T) {
 	b := newBench(t, installed(t, nil)...)
-	b.judged(refusesCycles)
+	b.setWebhookResponse(rejectsCycles)
 	status := b.run("doctor", "-o", "json")
-	var said struct {
+	var result struct {
 		Worst    string
 		Findings []struct{ Level, Check, Says, Remedy string }
 	}
-	if err := json.Unmarshal([]byte(b.out.String()), &said); err != nil {
+	if err := json.Unmarshal([]byte(b.out.String()), &result); err != nil {
 		t.Fatal(err)
 	}
-	if status != ExitFailed || said.Worst != "FAIL" || len(said.Findings) < 10 {
-		t.Errorf("exit status %d, %+v", status, said)
+	if status != ExitFailed || result.Worst != "FAIL" || len(result.Findings) < 10 {
+		t.Errorf("exit status %d, %+v", status, result)
 	}
-	for _, f := range said.Findings {
+	for _, f := range result.Findings {
 		if f.Check == "" || f.Says == "" || (f.Level == "OK") != (f.Remedy == "") {
 			t.Errorf("%+v", f)
 		}
@@ -156,8 +156,8 @@ func TestDoctor_WritesJSON(t *testing.T) {
 
 // A missing permission is a warning, not a failure of K8s4r.
 func TestDoctor_WarnsAboutMissingPermissions(t *testing.T) {
-	b := newBench(t, installed(t, nil, works()...)...)
-	b.judged(apierrors.NewForbidden(flows, "", errors.New("no right")))
+	b := newBench(t, installed(t, nil, runningPrograms()...)...)
+	b.setWebhookResponse(apierrors.NewForbidden(flows, "", errors.New("no right")))
 	b.hooks.List = func(context.Context, client.WithWatch, client.ObjectList, ...client.ListOption) error {
 		return apierrors.NewForbidden(flows, "", errors.New("no right"))
 	}

@@ -10,16 +10,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// oldest is the first version of Kubernetes that enables ValidatingAdmissionPolicy by default.
-const oldest = "1.30.0"
+// oldestVersion is the first version of Kubernetes that enables ValidatingAdmissionPolicy by default.
+const oldestVersion = "1.30.0"
 
-// apiServer checks the version of the API server. It also reports whether the API server answers;
+// checkAPIServer checks the version of the API server. It also reports whether the API server answers;
 // if not, no other check is possible.
-func apiServer(ctx context.Context, c Cluster) (found []Finding, answers bool) {
+func checkAPIServer(ctx context.Context, c Cluster) (found []Finding, answers bool) {
 	const check = "API server"
 	text, err := c.Version(ctx)
 	if err != nil {
-		return newProblem(Fail, check, fmt.Sprintf("%s does not answer: %v", c.Server, err), "start it, or name another with --kubeconfig or --context"), false
+		return newProblem(Fail, check, fmt.Sprintf("%s does not answer: %v", c.Server, err), "start it, or select another cluster with --kubeconfig or --context"), false
 	}
 	v, err := version.ParseGeneric(text)
 	if err == nil && v.Major() == 0 {
@@ -27,10 +27,10 @@ func apiServer(ctx context.Context, c Cluster) (found []Finding, answers bool) {
 	}
 	switch {
 	case err != nil:
-		return newProblem(Warn, check, fmt.Sprintf("%s has the version %q, which says nothing", c.Server, text), "use Kubernetes "+oldest+" or newer"), true
-	case v.LessThan(version.MustParseGeneric(oldest)):
-		return newProblem(Fail, check, fmt.Sprintf("%s has version %s, which lacks ValidatingAdmissionPolicy: what is wrong in an object is not refused", c.Server, text),
-			"use Kubernetes "+oldest+" or newer"), true
+		return newProblem(Warn, check, fmt.Sprintf("%s reports version %q, which is not a version of Kubernetes", c.Server, text), "use Kubernetes "+oldestVersion+" or newer"), true
+	case v.LessThan(version.MustParseGeneric(oldestVersion)):
+		return newProblem(Fail, check, fmt.Sprintf("%s has version %s, which does not serve ValidatingAdmissionPolicy: invalid objects are not rejected", c.Server, text),
+			"use Kubernetes "+oldestVersion+" or newer"), true
 	}
 	return newOK(check, "%s has version %s", c.Server, text), true
 }
@@ -41,9 +41,9 @@ func checkUnstamped(ctx context.Context, c Cluster, check string) []Finding {
 	err := c.List(ctx, &admissionv1.ValidatingAdmissionPolicyList{}, client.Limit(1))
 	switch {
 	case apierrors.IsNotFound(err):
-		return newProblem(Fail, check, c.Server+" does not serve ValidatingAdmissionPolicy: what is wrong in an object is not refused", "use Kubernetes "+oldest+" or newer")
+		return newProblem(Fail, check, c.Server+" does not serve ValidatingAdmissionPolicy: invalid objects are not rejected", "use Kubernetes "+oldestVersion+" or newer")
 	case err != nil:
 		return newUnknown(check, err)
 	}
-	return newOK(check, "%s answers, and serves what K8s4r needs", c.Server)
+	return newOK(check, "%s answers and serves all APIs that K8s4r needs", c.Server)
 }

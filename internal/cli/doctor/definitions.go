@@ -11,11 +11,11 @@ import (
 	"k8s4r.io/k8s4r/internal/platform/crds"
 )
 
-// install is the command that installs the CRDs. The API server rejects it for CRDs that have
+// installCommand is the command that installs the CRDs. The API server rejects it for CRDs that have
 // another owner.
-const install = "kubectl apply --server-side --field-manager=k8s4r -k config"
+const installCommand = "kubectl apply --server-side --field-manager=k8s4r -k config"
 
-// checkDefinitions checks that the CRDs of K8s4r exist, and to whom they belong.
+// checkDefinitions checks that the CRDs of K8s4r exist, and whether another operator installed them.
 func checkDefinitions(ctx context.Context, c Cluster) []Finding {
 	ours, err := crds.ReadCRDs(config.FS)
 	if err != nil {
@@ -23,24 +23,24 @@ func checkDefinitions(ctx context.Context, c Cluster) []Finding {
 	}
 	var found []Finding
 	for _, crd := range ours {
-		is, err := definitionNamed(ctx, c, crd.GetName())
+		is, err := getDefinition(ctx, c, crd.GetName())
 		found = append(found, compareDefinition(crd, is, err)...)
 	}
 	return found
 }
 
-func definitionNamed(ctx context.Context, c Cluster, name string) (*unstructured.Unstructured, error) {
+func getDefinition(ctx context.Context, c Cluster, name string) (*unstructured.Unstructured, error) {
 	is := &unstructured.Unstructured{}
-	is.SetGroupVersionKind(definitionVersion.WithKind("CustomResourceDefinition"))
+	is.SetGroupVersionKind(crdVersion.WithKind("CustomResourceDefinition"))
 	return is, c.Get(ctx, client.ObjectKey{Name: name}, is)
 }
 
 // compareDefinition compares our CRD with the one in the cluster. err is the error of reading the
 // latter.
 func compareDefinition(ours, is *unstructured.Unstructured, err error) []Finding {
-	check := "definition " + ours.GetName()
+	check := "CRD " + ours.GetName()
 	if apierrors.IsNotFound(err) {
-		return newProblem(Fail, check, "is missing: the controllers of that kind do not start", install)
+		return newProblem(Fail, check, "is not installed: the controllers of this kind do not start", installCommand)
 	}
 	if err != nil {
 		return newUnknown(check, err)
@@ -48,13 +48,13 @@ func compareDefinition(ours, is *unstructured.Unstructured, err error) []Finding
 	lacks, foreign := crds.MissingFields(ours, is), crds.IsForeign(ours, is)
 	switch {
 	case !crds.IsEstablished(is):
-		return newProblem(Fail, check, "is not established: the API server does not serve it", "kubectl describe crd "+ours.GetName()+" says why")
+		return newProblem(Fail, check, "is not established: the API server does not serve this kind", "see the conditions: kubectl describe crd "+ours.GetName())
 	case foreign && len(lacks) > 0:
-		return newProblem(Warn, check, "is somebody else's; "+crds.DescribeMissing(lacks), "do without these fields, or have its owner remove it and then "+install)
+		return newProblem(Warn, check, "was not installed by K8s4r; "+crds.DescribeMissing(lacks), "leave these fields out, or have its owner delete the CRD, with all objects of the kind, and then "+installCommand)
 	case foreign:
-		return newOK(check, "is somebody else's; %s", crds.DescribeMissing(nil))
+		return newOK(check, "was not installed by K8s4r; %s", crds.DescribeMissing(nil))
 	case len(lacks) > 0:
-		return newProblem(Warn, check, "is that of another version of K8s4r; "+crds.DescribeMissing(lacks), install)
+		return newProblem(Warn, check, "is from another version of K8s4r; "+crds.DescribeMissing(lacks), installCommand)
 	}
-	return newOK(check, "is K8s4r's")
+	return newOK(check, "is from K8s4r")
 }

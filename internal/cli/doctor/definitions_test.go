@@ -38,19 +38,19 @@ func TestCompareDefinition_ReportsDifference(t *testing.T) {
 		changes   changes
 		want      Finding
 	}{
-		{"as installed", robots, nil, Finding{OK, "definition " + robots, "is K8s4r's", ""}},
+		{"as installed", robots, nil, Finding{OK, "CRD " + robots, "is from K8s4r", ""}},
 		{"not established", robots, changes{setUnestablished},
-			Finding{Fail, "definition " + robots, "is not established: the API server does not serve it", "kubectl describe crd " + robots + " says why"}},
+			Finding{Fail, "CRD " + robots, "is not established: the API server does not serve this kind", "see the conditions: kubectl describe crd " + robots}},
 		{"of an older version", robots, changes{dropFields("drain", "unschedulable")},
-			Finding{Warn, "definition " + robots, "is that of another version of K8s4r; it drops these fields, which then do nothing: .spec.drain, .spec.unschedulable", install}},
-		{"of our own group without labels", robots, changes{removeLabels}, Finding{OK, "definition " + robots, "is K8s4r's", ""}},
+			Finding{Warn, "CRD " + robots, "is from another version of K8s4r; its schema lacks these fields, which are dropped: .spec.drain, .spec.unschedulable", installCommand}},
+		{"of our own group without labels", robots, changes{removeLabels}, Finding{OK, "CRD " + robots, "is from K8s4r", ""}},
 		{"of another operator, complete", flows, changes{removeLabels},
-			Finding{OK, "definition " + flows, "is somebody else's; it has every field that K8s4r reads", ""}},
+			Finding{OK, "CRD " + flows, "was not installed by K8s4r; its schema has all fields that K8s4r reads", ""}},
 		{"of another operator, with missing fields", flows, changes{removeLabels, dropFields("suspend")},
-			Finding{Warn, "definition " + flows, "is somebody else's; it drops these fields, which then do nothing: .spec.suspend",
-				"do without these fields, or have its owner remove it and then " + install}},
+			Finding{Warn, "CRD " + flows, "was not installed by K8s4r; its schema lacks these fields, which are dropped: .spec.suspend",
+				"leave these fields out, or have its owner delete the CRD, with all objects of the kind, and then " + installCommand}},
 		{"of another operator, not established", flows, changes{removeLabels, setUnestablished},
-			Finding{Fail, "definition " + flows, "is not established: the API server does not serve it", "kubectl describe crd " + flows + " says why"}},
+			Finding{Fail, "CRD " + flows, "is not established: the API server does not serve this kind", "see the conditions: kubectl describe crd " + flows}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			equalFindings(t, compareDefinition(definition(t, c.crd), definition(t, c.crd, c.changes...), nil), c.want)
@@ -71,12 +71,12 @@ func TestCheckDefinitions_ReportsMissingAndUnreadableDefinitions(t *testing.T) {
 	for _, crd := range definitions(t) {
 		switch name := crd.GetName(); name {
 		case missing:
-			want = append(want, Finding{Fail, "definition " + name, "is missing: the controllers of that kind do not start", install})
+			want = append(want, Finding{Fail, "CRD " + name, "is not installed: the controllers of this kind do not start", installCommand})
 			continue
 		case unreadable:
-			want = append(want, unknownFor("definition "+name))
+			want = append(want, unknownFor("CRD "+name))
 		default:
-			want = append(want, Finding{OK, "definition " + name, "is K8s4r's", ""})
+			want = append(want, Finding{OK, "CRD " + name, "is from K8s4r", ""})
 		}
 		installed = append(installed, crd)
 	}

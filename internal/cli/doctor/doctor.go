@@ -1,4 +1,4 @@
-// Package doctor finds out what a cluster lacks to run K8s4r well, and what to do about it. It
+// Package doctor checks what a cluster lacks to run K8s4r, and suggests what to do about it. It
 // changes nothing. Each concern has its own file; a new one adds its function to checks.
 package doctor
 
@@ -29,9 +29,9 @@ type Finding struct {
 	Level Level `json:"level"`
 	// Check names what was checked, in one or two words.
 	Check string `json:"check"`
-	// Says describes what was found.
-	Says string `json:"says"`
-	// Remedy says what to do. If empty, nothing needs to be done.
+	// Message describes what was found.
+	Message string `json:"says"`
+	// Remedy is what to do. If empty, nothing needs to be done.
 	Remedy string `json:"remedy,omitempty"`
 }
 
@@ -52,11 +52,11 @@ type Cluster struct {
 type check func(context.Context, Cluster) []Finding
 
 // checks are all checks, in the order of their findings.
-var checks = []check{checkDefinitions, checkPolicies, checkPrograms, checkIdentities, checkVolcano, kubeRay, checkWebhook}
+var checks = []check{checkDefinitions, checkPolicies, checkPrograms, checkIdentities, checkVolcano, checkKubeRay, checkWebhook}
 
 // ExamineCluster runs all checks. It stops if the API server does not answer.
 func ExamineCluster(ctx context.Context, c Cluster) []Finding {
-	found, answers := apiServer(ctx, c)
+	found, answers := checkAPIServer(ctx, c)
 	if !answers {
 		return found
 	}
@@ -76,7 +76,7 @@ func WorstLevel(all []Finding) Level {
 }
 
 func newOK(check, format string, a ...any) []Finding {
-	return []Finding{{Level: OK, Check: check, Says: fmt.Sprintf(format, a...)}}
+	return []Finding{{Level: OK, Check: check, Message: fmt.Sprintf(format, a...)}}
 }
 
 func newProblem(l Level, check, says, remedy string) []Finding {
@@ -88,7 +88,7 @@ func newProblem(l Level, check, says, remedy string) []Finding {
 func newUnknown(check string, err error) []Finding {
 	remedy := "try again when the API server answers"
 	if apierrors.IsForbidden(err) {
-		remedy = "ask as somebody who may: --as, --context"
+		remedy = "run doctor as a user with this permission: --as, --context"
 	}
-	return newProblem(Warn, check, fmt.Sprintf("cannot be looked at: %v", err), remedy)
+	return newProblem(Warn, check, fmt.Sprintf("cannot be checked: %v", err), remedy)
 }

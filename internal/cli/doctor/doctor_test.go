@@ -36,7 +36,7 @@ var (
 
 // unknownFor returns the finding of a check that fails with errForbidden.
 func unknownFor(check string) Finding {
-	return Finding{Warn, check, "cannot be looked at: " + errForbidden.Error(), "ask as somebody who may: --as, --context"}
+	return Finding{Warn, check, "cannot be checked: " + errForbidden.Error(), "run doctor as a user with this permission: --as, --context"}
 }
 
 // newCluster returns a cluster with the objects. The hooks may replace requests.
@@ -112,7 +112,7 @@ func TestExamineCluster_StopsWithoutAPIServer(t *testing.T) {
 	})
 	c.Version = func(context.Context) (string, error) { return "", errOutage }
 	equalFindings(t, ExamineCluster(t.Context(), c), Finding{
-		Fail, "API server", server + " does not answer: connection refused", "start it, or name another with --kubeconfig or --context",
+		Fail, "API server", server + " does not answer: connection refused", "start it, or select another cluster with --kubeconfig or --context",
 	})
 }
 
@@ -126,9 +126,9 @@ func TestExamineCluster_RunsAllChecksInOrder(t *testing.T) {
 	}
 	want := []string{"API server"}
 	for _, crd := range definitions(t) {
-		want = append(want, "definition "+crd.GetName())
+		want = append(want, "CRD "+crd.GetName())
 	}
-	want = append(want, "admission policies", "manager", "server", "identities of robots", "Volcano's controllers", "KubeRay's operator", "webhook")
+	want = append(want, "admission policies", "manager", "server", "robot identities", "Volcano's controllers", "KubeRay's operator", "webhook")
 	if !reflect.DeepEqual(order, want) {
 		t.Errorf("got  %q\nwant %q", order, want)
 	}
@@ -158,7 +158,7 @@ func TestWorstLevel_ReturnsHighestSeverity(t *testing.T) {
 }
 
 func TestNewUnknown_SuggestsRemedyByError(t *testing.T) {
-	equalFindings(t, newUnknown("a check", errOutage), Finding{Warn, "a check", "cannot be looked at: connection refused", "try again when the API server answers"})
+	equalFindings(t, newUnknown("a check", errOutage), Finding{Warn, "a check", "cannot be checked: connection refused", "try again when the API server answers"})
 	equalFindings(t, newUnknown("a check", fmt.Errorf("list things: %w", errForbidden)),
-		Finding{Warn, "a check", "cannot be looked at: list things: " + errForbidden.Error(), "ask as somebody who may: --as, --context"})
+		Finding{Warn, "a check", "cannot be checked: list things: " + errForbidden.Error(), "run doctor as a user with this permission: --as, --context"})
 }

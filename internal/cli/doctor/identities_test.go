@@ -22,18 +22,18 @@ func TestCheckIdentities_ReportsRobotsByProblem(t *testing.T) {
 	conflict := func(status metav1.ConditionStatus) metav1.Condition {
 		return metav1.Condition{Type: robotv1.ConditionIdentityConflict, Status: status}
 	}
-	fine := Finding{OK, "identities of robots", "nobody speaks for a robot that is not his", ""}
+	fine := Finding{OK, "robot identities", "no conflicts and no unauthenticated robots", ""}
 	unauthenticated := func(robots string) Finding {
-		return Finding{Warn, "identities of robots", robots + " not prove who they are: whoever reaches the broker can speak for them, and read what they are told",
+		return Finding{Warn, "robot identities", robots + " not authenticated: clients that reach the broker can act as these robots and read their messages",
 			"let them join (token create), then start the server without --allow-legacy-agents and --allow-anonymous-agents"}
 	}
 	plaintext := func(robots string) Finding {
-		return Finding{Warn, "identities of robots", robots + " heard through a broker without TLS: whoever is on the way between it and the server can run commands on robots",
-			"give the server an address mqtts://, then start it without --allow-plaintext-broker"}
+		return Finding{Warn, "robot identities", robots + " connected through a broker without TLS: an attacker on the network between broker and server can run commands on robots",
+			"give the server an mqtts:// address in --mqtt-url, then start it without --allow-plaintext-broker"}
 	}
 	conflicting := func(robots string) Finding {
-		return Finding{Warn, "identities of robots", robots + " wanted by another key or machine",
-			"see the condition IdentityConflict, and then: robot approve, or give the other machine a robot id of its own"}
+		return Finding{Warn, "robot identities", robots + " claimed by another key or machine",
+			"see the condition IdentityConflict of the Robot; then run robot approve, or give the other machine its own robot id"}
 	}
 	for _, c := range []struct {
 		name   string
@@ -44,23 +44,23 @@ func TestCheckIdentities_ReportsRobotsByProblem(t *testing.T) {
 		{"a robot that never connected", []client.Object{robot("n", "r1")}, []Finding{fine}},
 		{"an authenticated robot", []client.Object{robot("n", "r1", authenticated(metav1.ConditionTrue, "Certificate"), conflict(metav1.ConditionFalse))}, []Finding{fine}},
 		{"an unknown state", []client.Object{robot("n", "r1", authenticated(metav1.ConditionUnknown, "Disconnected"))}, []Finding{fine}},
-		{"one legacy agent", []client.Object{robot("n", "r1", authenticated(metav1.ConditionFalse, robotv1.ReasonLegacyAgent))}, []Finding{unauthenticated("r1 does")}},
+		{"one legacy agent", []client.Object{robot("n", "r1", authenticated(metav1.ConditionFalse, robotv1.ReasonLegacyAgent))}, []Finding{unauthenticated("r1 is")}},
 		{"several unauthenticated robots of two namespaces", []client.Object{
 			robot("m", "r2", authenticated(metav1.ConditionFalse, robotv1.ReasonLegacyAgent)), robot("n", "r1", authenticated(metav1.ConditionFalse, "Anything")),
 			robot("n", "r3", authenticated(metav1.ConditionFalse, robotv1.ReasonLegacyAgent)),
-		}, []Finding{unauthenticated("r2 and 2 more do")}},
+		}, []Finding{unauthenticated("r2 and 2 more are")}},
 		{"one robot on a plaintext broker", []client.Object{robot("n", "r1", authenticated(metav1.ConditionFalse, robotv1.ReasonPlaintextBroker))}, []Finding{plaintext("r1 is")}},
 		{"one conflict", []client.Object{robot("n", "r1", authenticated(metav1.ConditionTrue, "Certificate"), conflict(metav1.ConditionTrue))}, []Finding{conflicting("r1 is")}},
 		{"all problems, one of them twice", []client.Object{
 			robot("n", "r1", authenticated(metav1.ConditionFalse, robotv1.ReasonLegacyAgent), conflict(metav1.ConditionTrue)),
 			robot("n", "r2", authenticated(metav1.ConditionFalse, robotv1.ReasonPlaintextBroker), conflict(metav1.ConditionTrue)),
-		}, []Finding{unauthenticated("r1 does"), plaintext("r2 is"), conflicting("r1 and 1 more are")}},
+		}, []Finding{unauthenticated("r1 is"), plaintext("r2 is"), conflicting("r1 and 1 more are")}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			equalFindings(t, checkIdentities(t.Context(), newCluster(t, interceptor.Funcs{}, c.robots...)), c.want...)
 		})
 	}
 	t.Run("robots cannot be listed", func(t *testing.T) {
-		equalFindings(t, checkIdentities(t.Context(), newCluster(t, failLists(errForbidden))), unknownFor("identities of robots"))
+		equalFindings(t, checkIdentities(t.Context(), newCluster(t, failLists(errForbidden))), unknownFor("robot identities"))
 	})
 }

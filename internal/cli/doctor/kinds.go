@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// definitionVersion is the API version of CustomResourceDefinitions.
-var definitionVersion = schema.GroupVersion{Group: "apiextensions.k8s.io", Version: "v1"}
+// crdVersion is the API version of CustomResourceDefinitions.
+var crdVersion = schema.GroupVersion{Group: "apiextensions.k8s.io", Version: "v1"}
 
 // AddToScheme registers the kinds that the checks read.
 func AddToScheme(s *runtime.Scheme) error {
@@ -23,7 +23,7 @@ func AddToMapper(m *meta.DefaultRESTMapper) {
 	add := func(v schema.GroupVersion, kind, plural, singular string, scope meta.RESTScope) {
 		m.AddSpecific(v.WithKind(kind), v.WithResource(plural), v.WithResource(singular), scope)
 	}
-	add(definitionVersion, "CustomResourceDefinition", "customresourcedefinitions", "customresourcedefinition", meta.RESTScopeRoot)
+	add(crdVersion, "CustomResourceDefinition", "customresourcedefinitions", "customresourcedefinition", meta.RESTScopeRoot)
 	add(admissionv1.SchemeGroupVersion, "ValidatingAdmissionPolicy", "validatingadmissionpolicies", "validatingadmissionpolicy", meta.RESTScopeRoot)
 	add(coordinationv1.SchemeGroupVersion, "Lease", "leases", "lease", meta.RESTScopeNamespace)
 }

@@ -19,7 +19,7 @@ func checkPolicies(ctx context.Context, c Cluster) []Finding {
 	if err := c.List(ctx, &all); err != nil {
 		return newUnknown(check, err)
 	}
-	whose, err := foreignDefinitions(ctx, c)
+	whose, err := listForeignDefinitions(ctx, c)
 	if err != nil {
 		return newUnknown(check, err)
 	}
@@ -31,30 +31,30 @@ func checkPolicies(ctx context.Context, c Cluster) []Finding {
 	for i := range all.Items {
 		p := &all.Items[i]
 		if crds.IsObsoletePolicy(ours, p) {
-			found = append(found, newProblem(Warn, check, fmt.Sprintf("%s is of another version of K8s4r than this program, and may refuse what this version allows", p.Name),
-				"if no other version is meant to be here, kubectl delete validatingadmissionpolicybinding,validatingadmissionpolicy "+p.Name)...)
+			found = append(found, newProblem(Warn, check, fmt.Sprintf("%s is from another version of K8s4r and may reject objects that this version allows", p.Name),
+				"if no other version is in use: kubectl delete validatingadmissionpolicybinding,validatingadmissionpolicy "+p.Name)...)
 		}
 		if kind := p.Annotations[crds.AnnotationOnlyWith]; whose[kind] {
-			found = append(found, newProblem(Warn, check, fmt.Sprintf("%s of K8s4r judges the objects of %s, which is somebody else's", p.Name, kind),
+			found = append(found, newProblem(Warn, check, fmt.Sprintf("%s of K8s4r validates objects of %s, whose CRD was not installed by K8s4r", p.Name, kind),
 				"kubectl delete validatingadmissionpolicy,validatingadmissionpolicybinding "+p.Name)...)
 		}
 	}
 	if len(found) > 0 {
 		return found
 	}
-	return newOK(check, "none of K8s4r's judges somebody else's kind, or is of another version")
+	return newOK(check, "no policy of K8s4r validates a kind of another operator, and none is from another version")
 }
 
-// foreignDefinitions returns the names of our CRDs that exist in the cluster, mapped to whether
+// listForeignDefinitions returns the names of our CRDs that exist in the cluster, mapped to whether
 // they have another owner.
-func foreignDefinitions(ctx context.Context, c Cluster) (map[string]bool, error) {
+func listForeignDefinitions(ctx context.Context, c Cluster) (map[string]bool, error) {
 	ours, err := crds.ReadCRDs(config.FS)
 	if err != nil {
 		return nil, err
 	}
 	all := map[string]bool{}
 	for _, crd := range ours {
-		is, err := definitionNamed(ctx, c, crd.GetName())
+		is, err := getDefinition(ctx, c, crd.GetName())
 		if apierrors.IsNotFound(err) {
 			continue
 		}

@@ -34,12 +34,12 @@ func writtenBy(manager string, how metav1.ManagedFieldsOperationType) metav1.Man
 
 func TestCheckPolicies_ReportsForeignAndObsoletePolicies(t *testing.T) {
 	ours, theirs := definition(t, vcjobs), definition(t, vcjobs, removeLabels)
-	fine := Finding{OK, "admission policies", "none of K8s4r's judges somebody else's kind, or is of another version", ""}
-	foreign := Finding{Warn, "admission policies", "k8s4r-vcjobs of K8s4r judges the objects of " + vcjobs + ", which is somebody else's",
+	fine := Finding{OK, "admission policies", "no policy of K8s4r validates a kind of another operator, and none is from another version", ""}
+	foreign := Finding{Warn, "admission policies", "k8s4r-vcjobs of K8s4r validates objects of " + vcjobs + ", whose CRD was not installed by K8s4r",
 		"kubectl delete validatingadmissionpolicy,validatingadmissionpolicybinding k8s4r-vcjobs"}
 	obsolete := func(name string) Finding {
-		return Finding{Warn, "admission policies", name + " is of another version of K8s4r than this program, and may refuse what this version allows",
-			"if no other version is meant to be here, kubectl delete validatingadmissionpolicybinding,validatingadmissionpolicy " + name}
+		return Finding{Warn, "admission policies", name + " is from another version of K8s4r and may reject objects that this version allows",
+			"if no other version is in use: kubectl delete validatingadmissionpolicybinding,validatingadmissionpolicy " + name}
 	}
 	for _, c := range []struct {
 		name    string
@@ -56,7 +56,7 @@ func TestCheckPolicies_ReportsForeignAndObsoletePolicies(t *testing.T) {
 		{"a policy that was updated, not applied", []client.Object{ours, policy("gone", "", writtenBy("k8s4r", metav1.ManagedFieldsOperationUpdate))}, []Finding{fine}},
 		{"both problems in one policy", []client.Object{theirs, policy("k8s4r-old", vcjobs, writtenBy("k8s4r", metav1.ManagedFieldsOperationApply))}, []Finding{
 			obsolete("k8s4r-old"),
-			{Warn, "admission policies", "k8s4r-old of K8s4r judges the objects of " + vcjobs + ", which is somebody else's",
+			{Warn, "admission policies", "k8s4r-old of K8s4r validates objects of " + vcjobs + ", whose CRD was not installed by K8s4r",
 				"kubectl delete validatingadmissionpolicy,validatingadmissionpolicybinding k8s4r-old"},
 		}},
 	} {

@@ -15,28 +15,28 @@ const (
 
 // checkPrograms checks whether manager and server run.
 func checkPrograms(ctx context.Context, c Cluster) []Finding {
-	up, err := holderOf(ctx, c, leaseUp)
+	up, err := findHolder(ctx, c, leaseUp)
 	if err != nil {
 		return newUnknown("manager and server", err)
 	}
 	var found []Finding
 	for _, p := range []struct{ lease, name, does string }{
-		{leaseManager, "manager", "no object is acted on"}, {leaseServer, "server", "no robot is spoken to"},
+		{leaseManager, "manager", "no objects are reconciled"}, {leaseServer, "server", "robots get no messages"},
 	} {
-		own, err := holderOf(ctx, c, p.lease)
+		own, err := findHolder(ctx, c, p.lease)
 		switch {
 		case err != nil:
 			found = append(found, newUnknown(p.name, err)...)
-		case own.isAlive() && up.isAlive():
-			found = append(found, newProblem(Fail, p.name, fmt.Sprintf("works twice: %s, and %s", own, up), "stop one: either k8s4r up or the deployed programs")...)
-		case own.isAlive():
-			found = append(found, newOK(p.name, "works: %s", own)...)
-		case up.isAlive():
-			found = append(found, newOK(p.name, "works in k8s4r up: %s", up)...)
+		case own.isActive() && up.isActive():
+			found = append(found, newProblem(Fail, p.name, fmt.Sprintf("runs twice: %s, and %s", own, up), "stop either k8s4r up or the deployed programs")...)
+		case own.isActive():
+			found = append(found, newOK(p.name, "runs: %s", own)...)
+		case up.isActive():
+			found = append(found, newOK(p.name, "runs in k8s4r up: %s", up)...)
 		case own.name != "":
-			found = append(found, newProblem(Fail, p.name, fmt.Sprintf("works no more, so %s: %s", p.does, own), "start "+p.lease+" again; its log says why it has ended")...)
+			found = append(found, newProblem(Fail, p.name, fmt.Sprintf("has stopped, so %s: %s", p.does, own), "start "+p.lease+" again; see its log for the reason")...)
 		default:
-			found = append(found, newProblem(Fail, p.name, fmt.Sprintf("does not work, so %s: nobody holds the Lease %s", p.does, p.lease), "start "+p.lease+" or k8s4r up; with --leader-elect=false it takes no Lease and cannot be seen")...)
+			found = append(found, newProblem(Fail, p.name, fmt.Sprintf("does not run, so %s: no process holds the Lease %s", p.does, p.lease), "start "+p.lease+" or k8s4r up; this check does not find programs that run with --leader-elect=false")...)
 		}
 	}
 	return found

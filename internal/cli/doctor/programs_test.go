@@ -17,20 +17,20 @@ func lease(namespace, name, by string, ago time.Duration) client.Object {
 }
 
 func TestCheckPrograms_ReportsHolders(t *testing.T) {
-	const again = " again; its log says why it has ended"
+	const again = " again; see its log for the reason"
 	fine := func(name string) Finding {
-		return Finding{OK, name, "works: Lease k8s4r-system/k8s4r-" + name + ", renewed 2s ago by pod", ""}
+		return Finding{OK, name, "runs: Lease k8s4r-system/k8s4r-" + name + ", renewed 2s ago by pod", ""}
 	}
 	inUp := func(name string) Finding {
-		return Finding{OK, name, "works in k8s4r up: Lease k8s4r-system/k8s4r-up, renewed 1s ago by laptop", ""}
+		return Finding{OK, name, "runs in k8s4r up: Lease k8s4r-system/k8s4r-up, renewed 1s ago by laptop", ""}
 	}
 	twice := func(name string) Finding {
-		return Finding{Fail, name, "works twice: Lease k8s4r-system/k8s4r-" + name + ", renewed 2s ago by pod, and Lease k8s4r-system/k8s4r-up, renewed 1s ago by laptop",
-			"stop one: either k8s4r up or the deployed programs"}
+		return Finding{Fail, name, "runs twice: Lease k8s4r-system/k8s4r-" + name + ", renewed 2s ago by pod, and Lease k8s4r-system/k8s4r-up, renewed 1s ago by laptop",
+			"stop either k8s4r up or the deployed programs"}
 	}
 	absent := func(name, does string) Finding {
-		return Finding{Fail, name, "does not work, so " + does + ": nobody holds the Lease k8s4r-" + name,
-			"start k8s4r-" + name + " or k8s4r up; with --leader-elect=false it takes no Lease and cannot be seen"}
+		return Finding{Fail, name, "does not run, so " + does + ": no process holds the Lease k8s4r-" + name,
+			"start k8s4r-" + name + " or k8s4r up; this check does not find programs that run with --leader-elect=false"}
 	}
 	manager, server := lease("k8s4r-system", "k8s4r-manager", "pod", 2*time.Second), lease("k8s4r-system", "k8s4r-server", "pod", 2*time.Second)
 	up := lease("k8s4r-system", "k8s4r-up", "laptop", time.Second)
@@ -39,19 +39,19 @@ func TestCheckPrograms_ReportsHolders(t *testing.T) {
 		leases []client.Object
 		want   []Finding
 	}{
-		{"nothing runs", nil, []Finding{absent("manager", "no object is acted on"), absent("server", "no robot is spoken to")}},
+		{"nothing runs", nil, []Finding{absent("manager", "no objects are reconciled"), absent("server", "robots get no messages")}},
 		{"both run", []client.Object{manager, server}, []Finding{fine("manager"), fine("server")}},
-		{"only the manager runs", []client.Object{manager}, []Finding{fine("manager"), absent("server", "no robot is spoken to")}},
+		{"only the manager runs", []client.Object{manager}, []Finding{fine("manager"), absent("server", "robots get no messages")}},
 		{"up runs", []client.Object{up}, []Finding{inUp("manager"), inUp("server")}},
 		{"up and the deployed programs run", []client.Object{manager, server, up}, []Finding{twice("manager"), twice("server")}},
 		{"up and a deployed server run", []client.Object{server, up}, []Finding{inUp("manager"), twice("server")}},
 		{"up has exited", []client.Object{manager, server, lease("k8s4r-system", "k8s4r-up", "laptop", time.Hour)}, []Finding{fine("manager"), fine("server")}},
 		{"the manager has exited", []client.Object{lease("k8s4r-system", "k8s4r-manager", "pod", 90*time.Second), server}, []Finding{
-			{Fail, "manager", "works no more, so no object is acted on: Lease k8s4r-system/k8s4r-manager, renewed 90s ago by pod", "start k8s4r-manager" + again}, fine("server"),
+			{Fail, "manager", "has stopped, so no objects are reconciled: Lease k8s4r-system/k8s4r-manager, renewed 90s ago by pod", "start k8s4r-manager" + again}, fine("server"),
 		}},
 		{"the deployed programs have exited and up runs", []client.Object{lease("k8s4r-system", "k8s4r-manager", "pod", time.Hour), up}, []Finding{inUp("manager"), inUp("server")}},
 		{"the manager has released its Lease", []client.Object{lease("k8s4r-system", "k8s4r-manager", "", time.Second), server},
-			[]Finding{absent("manager", "no object is acted on"), fine("server")}},
+			[]Finding{absent("manager", "no objects are reconciled"), fine("server")}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			equalFindings(t, checkPrograms(t.Context(), newCluster(t, interceptor.Funcs{}, c.leases...)), c.want...)
@@ -71,7 +71,7 @@ func TestHolderOf_ReturnsLatestHolder(t *testing.T) {
 		name   string
 		leases []client.Object
 		want   holder
-		alive  bool
+		active bool
 	}{
 		{"no Lease", nil, holder{}, false},
 		{"a Lease of another name", []client.Object{lease("n", "other", "x", 0)}, holder{}, false},
@@ -84,9 +84,9 @@ func TestHolderOf_ReturnsLatestHolder(t *testing.T) {
 		{"a clock that is ahead", []client.Object{lease("n", "l", "x", -5*time.Second)}, holder{"n/l", "x", -5 * time.Second}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, err := holderOf(t.Context(), newCluster(t, interceptor.Funcs{}, c.leases...), "l")
-			if err != nil || got != c.want || got.isAlive() != c.alive {
-				t.Errorf("got %+v, alive %t (%v), want %+v, alive %t", got, got.isAlive(), err, c.want, c.alive)
+			got, err := findHolder(t.Context(), newCluster(t, interceptor.Funcs{}, c.leases...), "l")
+			if err != nil || got != c.want || got.isActive() != c.active {
+				t.Errorf("got %+v, active %t (%v), want %+v, active %t", got, got.isActive(), err, c.want, c.active)
 			}
 		})
 	}
@@ -99,10 +99,10 @@ func TestPeerOperators_AreFoundByTheirLeases(t *testing.T) {
 	const volcano, ray = "Volcano's controllers", "KubeRay's operator"
 	cluster := newCluster(t, interceptor.Funcs{}, lease("volcano-system", "vc-controller-manager", "vc-0", 3*time.Second), lease("ray", "ray-operator-leader", "ray-0", 4*time.Second))
 	equalFindings(t, checkVolcano(t.Context(), cluster), Finding{
-		Warn, volcano, "run (Lease volcano-system/vc-controller-manager, renewed 3s ago by vc-0): ours of vcjobs stands back, and two controllers of JobFlows fight over each status",
-		"run k8s4r-manager with --controllers=*,-vcjob, and one JobFlow controller: theirs (--controllers=*,-vcjob,-jobflow,-jobtemplate here) or ours",
+		Warn, volcano, "run (Lease volcano-system/vc-controller-manager, renewed 3s ago by vc-0): the vcjob controller of K8s4r yields to them, but two JobFlow controllers write each status",
+		"start k8s4r-manager with --controllers=*,-vcjob and disable Volcano's JobFlow controller, or start k8s4r-manager with --controllers=*,-vcjob,-jobflow,-jobtemplate",
 	})
-	equalFindings(t, kubeRay(t.Context(), cluster), Finding{OK, ray, "runs (Lease ray/ray-operator-leader, renewed 4s ago by ray-0); K8s4r leaves its kinds to it", ""})
+	equalFindings(t, checkKubeRay(t.Context(), cluster), Finding{OK, ray, "runs (Lease ray/ray-operator-leader, renewed 4s ago by ray-0); the raycluster controller of K8s4r yields to it", ""})
 
 	for name, c := range map[string]Cluster{
 		"never installed": newCluster(t, interceptor.Funcs{}),
@@ -110,10 +110,10 @@ func TestPeerOperators_AreFoundByTheirLeases(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			equalFindings(t, checkVolcano(t.Context(), c), Finding{OK, volcano, "do not run", ""})
-			equalFindings(t, kubeRay(t.Context(), c), Finding{OK, ray, "does not run", ""})
+			equalFindings(t, checkKubeRay(t.Context(), c), Finding{OK, ray, "does not run", ""})
 		})
 	}
 	denied := newCluster(t, failLists(errForbidden))
 	equalFindings(t, checkVolcano(t.Context(), denied), unknownFor(volcano))
-	equalFindings(t, kubeRay(t.Context(), denied), unknownFor(ray))
+	equalFindings(t, checkKubeRay(t.Context(), denied), unknownFor(ray))
 }

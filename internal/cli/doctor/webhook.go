@@ -23,17 +23,17 @@ func checkWebhook(ctx context.Context, c Cluster) []Finding {
 	err := c.Create(ctx, trial, client.DryRunAll)
 	switch {
 	case err == nil:
-		return newProblem(Warn, check, "nobody judges workflows when they come: a cycle in one is only told in its conditions",
-			"kubectl apply -f config/webhook, and run k8s4r-manager with --webhook-bind-address; k8s4r up does both")
+		return newProblem(Warn, check, "JobFlows are not validated when they are created: a dependency cycle only shows in the JobFlow's conditions",
+			"kubectl apply -f config/webhook, and start k8s4r-manager with --webhook-bind-address; k8s4r up does both")
 	case strings.Contains(err.Error(), "failed calling webhook"):
-		return newProblem(Fail, check, fmt.Sprintf("does not answer, and nobody can create a workflow: %v", err),
-			"look whether k8s4r-manager is ready and the API server reaches its Service; if it is to be without: kubectl delete validatingwebhookconfiguration k8s4r-jobflows")
+		return newProblem(Fail, check, fmt.Sprintf("does not answer, so no JobFlow can be created: %v", err),
+			"check that k8s4r-manager is ready and that the API server reaches its Service; to run without the webhook: kubectl delete validatingwebhookconfiguration k8s4r-jobflows")
 	case strings.Contains(err.Error(), "is not DAG"):
-		return newOK(check, "answers, and refuses a workflow whose steps wait for each other")
+		return newOK(check, "answers, and rejects a JobFlow whose steps depend on each other")
 	case apierrors.IsNotFound(err) && !strings.Contains(err.Error(), "namespaces") || meta.IsNoMatchError(err):
-		return newProblem(Fail, check, "cannot be tried: the cluster does not know JobFlows", install)
+		return newProblem(Fail, check, "cannot be tested: the JobFlow CRD is not installed", installCommand)
 	case apierrors.IsNotFound(err):
-		return newProblem(Warn, check, fmt.Sprintf("cannot be tried: there is no namespace %s", c.Namespace), "name another with --namespace")
+		return newProblem(Warn, check, fmt.Sprintf("cannot be tested: namespace %s does not exist", c.Namespace), "select another with --namespace")
 	}
 	return newUnknown(check, err)
 }

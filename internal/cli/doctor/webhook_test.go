@@ -24,18 +24,18 @@ func TestCheckWebhook_ExplainsResponse(t *testing.T) {
 		want Finding
 	}{
 		{"the webhook rejects the cycle", apierrors.NewForbidden(flows, "", errors.New(`admission webhook "validatejobflow.volcano.sh" denied the request: jobflow Flow is not DAG`)),
-			Finding{OK, "webhook", "answers, and refuses a workflow whose steps wait for each other", ""}},
-		{"no webhook", nil, Finding{Warn, "webhook", "nobody judges workflows when they come: a cycle in one is only told in its conditions",
-			"kubectl apply -f config/webhook, and run k8s4r-manager with --webhook-bind-address; k8s4r up does both"}},
-		{"the webhook is unreachable", unreachable, Finding{Fail, "webhook", "does not answer, and nobody can create a workflow: " + unreachable.Error(),
-			"look whether k8s4r-manager is ready and the API server reaches its Service; if it is to be without: kubectl delete validatingwebhookconfiguration k8s4r-jobflows"}},
-		{"the kind is not served", apierrors.NewNotFound(flows, ""), Finding{Fail, "webhook", "cannot be tried: the cluster does not know JobFlows", install}},
+			Finding{OK, "webhook", "answers, and rejects a JobFlow whose steps depend on each other", ""}},
+		{"no webhook", nil, Finding{Warn, "webhook", "JobFlows are not validated when they are created: a dependency cycle only shows in the JobFlow's conditions",
+			"kubectl apply -f config/webhook, and start k8s4r-manager with --webhook-bind-address; k8s4r up does both"}},
+		{"the webhook is unreachable", unreachable, Finding{Fail, "webhook", "does not answer, so no JobFlow can be created: " + unreachable.Error(),
+			"check that k8s4r-manager is ready and that the API server reaches its Service; to run without the webhook: kubectl delete validatingwebhookconfiguration k8s4r-jobflows"}},
+		{"the kind is not served", apierrors.NewNotFound(flows, ""), Finding{Fail, "webhook", "cannot be tested: the JobFlow CRD is not installed", installCommand}},
 		{"the kind is not known to the client", &meta.NoKindMatchError{GroupKind: schema.GroupKind{Group: "flow.volcano.sh", Kind: "JobFlow"}},
-			Finding{Fail, "webhook", "cannot be tried: the cluster does not know JobFlows", install}},
+			Finding{Fail, "webhook", "cannot be tested: the JobFlow CRD is not installed", installCommand}},
 		{"the namespace does not exist", apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "mine"),
-			Finding{Warn, "webhook", "cannot be tried: there is no namespace mine", "name another with --namespace"}},
+			Finding{Warn, "webhook", "cannot be tested: namespace mine does not exist", "select another with --namespace"}},
 		{"a missing permission", errForbidden, unknownFor("webhook")},
-		{"any other error", invalid, Finding{Warn, "webhook", "cannot be looked at: unexpected", "try again when the API server answers"}},
+		{"any other error", invalid, Finding{Warn, "webhook", "cannot be checked: unexpected", "try again when the API server answers"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			hooks := interceptor.Funcs{Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return c.err }}

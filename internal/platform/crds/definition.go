@@ -56,12 +56,12 @@ func MissingFields(ours, is *unstructured.Unstructured) []string {
 func DescribeMissing(lacks []string) string {
 	const most = 12
 	if len(lacks) == 0 {
-		return "it has every field that K8s4r reads"
+		return "its schema has all fields that K8s4r reads"
 	}
 	more := ""
 	if len(lacks) > most {
 		more = fmt.Sprintf(" and %d more", len(lacks)-most)
 		lacks = lacks[:most]
 	}
-	return "it drops these fields, which then do nothing: " + strings.Join(lacks, ", ") + more
+	return "its schema lacks these fields, which are dropped: " + strings.Join(lacks, ", ") + more
 }

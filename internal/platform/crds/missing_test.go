@@ -10,10 +10,10 @@ import (
 func TestMissingFields(t *testing.T) {
 	ours := `{properties: {spec: {properties: {name: {}, suspend: {}, steps: {items: {properties: {name: {}, retry: {properties: {limit: {}}}}}}, params: {additionalProperties: {properties: {x: {}}}}}}}}`
 	for _, c := range []struct{ name, in, want string }{
-		{"the same", ours, ""},
-		{"nothing of it", `{}`, ".spec"},
-		{"it keeps what it does not know", `{properties: {spec: {x-kubernetes-preserve-unknown-fields: true}}}`, ""},
-		{"only the outermost is told, in lists and maps as well",
+		{"an equal schema", ours, ""},
+		{"an empty schema", `{}`, ".spec"},
+		{"a schema that preserves unknown fields", `{properties: {spec: {x-kubernetes-preserve-unknown-fields: true}}}`, ""},
+		{"only the outermost missing field is returned, in lists and maps as well",
 			`{properties: {spec: {properties: {name: {}, steps: {items: {properties: {name: {}}}}, params: {additionalProperties: {}}}}}}`,
 			".spec.params.*.x .spec.steps[].retry .spec.suspend"},
 	} {
