@@ -21,7 +21,7 @@ import (
 )
 
 // apply creates, changes and deletes Tasks and writes the status, independently of each
-// other. again asks for another reconcile at once.
+// other. It returns again if the group must be reconciled again at once.
 func (c *Controller) apply(ctx context.Context, w *Input, actions Actions) (again bool, err error) {
 	for _, why := range actions.Reasons {
 		ctrl.LoggerFrom(ctx).V(1).Info(why)
@@ -32,7 +32,7 @@ func (c *Controller) apply(ctx context.Context, w *Input, actions Actions) (agai
 	again, created := c.createReplicas(ctx, w, actions)
 	if message := denialMessage(created); message != "" {
 		c.recordDenial(w.Group, message)
-		again, created = true, nil // the next plan shows it in the status and sets the retry time
+		again, created = true, nil // the next plan writes it to the status and sets the retry time
 	}
 	return again, errors.Join(created, c.changeTasks(ctx, w, actions), c.writeStatus(ctx, w.Group, actions))
 }
@@ -68,11 +68,12 @@ func (c *Controller) recordEvents(g *v1alpha1.TaskGroup, actions Actions) {
 		c.Recorder.Eventf(g, nil, corev1.EventTypeNormal, actions.Rollout, "Update", "%s", rolled.Message)
 	}
 	for _, robot := range actions.BlockedRobots {
-		c.Recorder.Eventf(g, nil, corev1.EventTypeWarning, ReasonRobotBlocked, "Run", "robot %s failed too many tasks of the group and gets no more of them", robot)
+		c.Recorder.Eventf(g, nil, corev1.EventTypeWarning, ReasonRobotBlocked, "Run", "too many tasks of the group failed on robot %s; it gets no more of them", robot)
 	}
 }
 
-// createReplicas requests robots and creates Tasks.
+// createReplicas requests robots and creates Tasks. It returns again if all requested
+// replicas were created, so that more may fit into the window.
 func (c *Controller) createReplicas(ctx context.Context, w *Input, actions Actions) (again bool, err error) {
 	if err := c.createTasks(ctx, w.Group, c.buildMissingTasks(w.newTaskBuilder(), actions.Complete)); err != nil {
 		return false, err
@@ -84,17 +85,17 @@ func (c *Controller) createReplicas(ctx context.Context, w *Input, actions Actio
 		return false, nil
 	}
 	g := w.Group
-	var asked []placement.Demand
-	var news int
+	var demands []placement.Demand
+	var reservations int
 	c.counts.withGroup(g.UID, func(m *groupTasks) {
-		asked, news = buildDemands(g, actions.Reserve, m.takenNames), m.reservationNews
+		demands, reservations = buildDemands(g, actions.Reserve, m.takenNames), m.reservationCount
 	})
-	seats, err := c.Binder.ReserveRobots(ctx, g, w.Job, asked)
+	reserved, err := c.Binder.ReserveRobots(ctx, g, w.Job, demands)
 	if err != nil {
-		return false, fmt.Errorf("find robots: %w", err)
+		return false, fmt.Errorf("reserve robots: %w", err)
 	}
-	tasks, bound, left := w.newTaskBuilder().buildTasks(actions.Reserve, asked, seats, actions.CreateUnbound)
-	c.counts.withGroup(g.UID, func(m *groupTasks) { m.recordReservations(c.Now(), bound, left, news) })
+	tasks, bound, left := w.newTaskBuilder().buildTasks(actions.Reserve, demands, reserved, actions.CreateUnbound)
+	c.counts.withGroup(g.UID, func(m *groupTasks) { m.recordReservations(c.Now(), bound, left, reservations) })
 	if err := c.createTasks(ctx, g, tasks); err != nil {
 		return false, err
 	}
@@ -118,13 +119,13 @@ func (c *Controller) buildMissingTasks(in taskBuilder, replicas []Replica) (task
 }
 
 // recordReservations records that replicas got a robot, and whether others wait for more
-// reservations.
-func (m *groupTasks) recordReservations(now time.Time, bound, left, news int) {
+// reservations. reservations is the reservationCount before the request.
+func (m *groupTasks) recordReservations(now time.Time, bound, left, reservations int) {
 	if bound > 0 {
 		m.lastBound = now
 	}
 	if left > 0 {
-		m.requestedAt = news + 1
+		m.requestedAt = reservations + 1
 	}
 }
 
@@ -210,7 +211,7 @@ func (c *Controller) adoptTask(ctx context.Context, g *v1alpha1.TaskGroup, t *v1
 		t.Name = taskName(g, replicaIndex(t), t.Spec.Name, m.takenNames)
 	})
 	if t.Name == taken {
-		return fmt.Errorf("create task %s: the name belongs to an object of another owner; delete or rename that", taken)
+		return fmt.Errorf("create task %s: a task of another owner has that name; delete that task or rename the job", taken)
 	}
 	return c.createTask(ctx, g, t)
 }

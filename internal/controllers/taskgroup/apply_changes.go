@@ -47,7 +47,7 @@ func (c *Controller) changeTasks(ctx context.Context, w *Input, actions Actions)
 	return errors.Join(errs...)
 }
 
-// updateOwnTask calls write with a Task of the group. Conflicts are not errors.
+// updateOwnTask calls write with the named Task if the group owns it. Conflicts are not errors.
 func (c *Controller) updateOwnTask(ctx context.Context, g *v1alpha1.TaskGroup, name string, write func(context.Context, *v1alpha1.Task) error) error {
 	var t v1alpha1.Task
 	err := c.Get(ctx, client.ObjectKey{Namespace: g.Namespace, Name: name}, &t)

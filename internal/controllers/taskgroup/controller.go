@@ -21,7 +21,7 @@ import (
 	"k8s4r.io/k8s4r/internal/core/placement"
 )
 
-// Name of the controller.
+// Name is the name of the controller.
 const Name = "taskgroup"
 
 // Binder reserves robots for replicas that do not exist yet.
@@ -31,7 +31,7 @@ type Binder interface {
 	ReserveRobots(ctx context.Context, g *v1alpha1.TaskGroup, j *v1alpha1.Job, demands []placement.Demand) (map[string]placement.Robot, error)
 	// ReleaseRobot releases the reservation of a Task that was not created.
 	ReleaseRobot(namespace, task string)
-	// ForgetGroup drops all requests and unused reservations of a group.
+	// ForgetGroup drops all requests of a group and releases its unused reservations.
 	ForgetGroup(namespace, group string)
 	// NotifyGroups sets the function to call when more robots were reserved for a group.
 	NotifyGroups(func(namespace, name string))
@@ -100,7 +100,7 @@ func (c *Controller) watchReservations(_ context.Context, q queue) error {
 		if err := c.Get(context.Background(), k, &g, client.UnsafeDisableDeepCopy); err != nil {
 			return // deleted; ForgetGroup releases its reservations
 		}
-		c.counts.withGroup(g.UID, func(m *groupTasks) { m.reservationNews++ })
+		c.counts.withGroup(g.UID, func(m *groupTasks) { m.reservationCount++ })
 		q.Add(reconcile.Request{NamespacedName: k})
 	})
 	return nil

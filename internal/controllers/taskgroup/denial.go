@@ -21,9 +21,9 @@ const maxRetry = 30 * time.Second
 // denial is the last rejection of a Task by the API server. It is reset when a Task is
 // created.
 type denial struct {
-	message string
-	times   int
-	retry   time.Time
+	message string    // of the API server; empty: no rejection
+	times   int       // consecutive rejections
+	retry   time.Time // when to try again
 }
 
 // countDenial counts another rejection and reports whether its message is new.

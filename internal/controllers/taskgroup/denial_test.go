@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -55,9 +56,9 @@ func TestController_RetriesDeniedCreateWithBackoff(t *testing.T) {
 			return c.Create(ctx, o, opts...)
 		},
 	}).Build()
-	now, said, binder := noon, events.NewFakeRecorder(10), &noRobots{}
+	now, recorder, binder := noon, events.NewFakeRecorder(10), &noRobots{}
 	c := &Controller{
-		Client: api, Live: api, Config: Config{}.WithDefaults(), Binder: binder, Recorder: said,
+		Client: api, Live: api, Config: Config{}.WithDefaults(), Binder: binder, Recorder: recorder,
 		Now: func() time.Time { return now }, expect: kit.NewExpectations(func() time.Time { return now }, logr.Discard()), counts: newGroupCounts(),
 	}
 	round := func() time.Duration {
@@ -70,47 +71,52 @@ func TestController_RetriesDeniedCreateWithBackoff(t *testing.T) {
 	}
 	var waits []time.Duration
 	for range 8 {
-		round()              // tries
-		wait := round()      // says so, and waits
-		if round() != wait { // whoever wakes it meanwhile
-			t.Error("a wake-up changes the wait")
+		round()              // tries to create
+		wait := round()      // writes the status and waits
+		if round() != wait { // for another event meanwhile
+			t.Error("another event changes the wait")
 		}
 		waits = append(waits, wait)
 		now = now.Add(wait)
 	}
 	if waits[0] != time.Second || waits[7] != maxRetry {
-		t.Errorf("waits %v", waits)
+		t.Errorf("delays %v, want 1s to %s", waits, maxRetry)
 	}
 	if creates != len(waits) {
 		t.Errorf("%d creates in %d rounds", creates, len(waits))
 	}
 	if binder.forgotten != len(waits) {
-		t.Errorf("seats were given back %d times", binder.forgotten)
+		t.Errorf("reservations were released %d times, want %d", binder.forgotten, len(waits))
 	}
-	if len(said.Events) != 1 {
-		t.Errorf("%d events", len(said.Events))
+	if len(recorder.Events) != 1 {
+		t.Errorf("%d events", len(recorder.Events))
 	}
-	if e := <-said.Events; !strings.Contains(e, "Warning FailedCreate") || !strings.Contains(e, "exceeded quota") {
+	if e := <-recorder.Events; !strings.Contains(e, "Warning FailedCreate") || !strings.Contains(e, "exceeded quota") {
 		t.Error(e)
 	}
-	description := func() string {
+	status := func() v1alpha1.TaskGroupStatus {
 		var g v1alpha1.TaskGroup
 		if err := api.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "j-g"}, &g); err != nil {
 			t.Fatal(err)
 		}
-		return g.Status.StatusDescription
+		return g.Status
 	}
-	if got := description(); !strings.HasPrefix(got, deniedPrefix) || !strings.Contains(got, "exceeded quota") {
-		t.Errorf("description %q", got)
+	got := status()
+	if c := meta.FindStatusCondition(got.Conditions, ConditionReplicaFailure); c == nil || c.Reason != ReasonFailedCreate {
+		t.Errorf("condition %+v", c)
+	}
+	if !strings.Contains(got.StatusDescription, "exceeded quota") {
+		t.Errorf("description %q", got.StatusDescription)
 	}
 	denies = nil
 	round()
 	round()
-	if got := description(); strings.HasPrefix(got, deniedPrefix) {
-		t.Errorf("description %q although tasks are created", got)
+	got = status()
+	if meta.FindStatusCondition(got.Conditions, ConditionReplicaFailure) != nil || strings.Contains(got.StatusDescription, "exceeded quota") {
+		t.Errorf("description %q, conditions %+v after tasks were created", got.StatusDescription, got.Conditions)
 	}
-	if len(said.Events) != 0 {
-		t.Error(<-said.Events)
+	if len(recorder.Events) != 0 {
+		t.Error(<-recorder.Events)
 	}
 }
 
@@ -125,7 +131,7 @@ func TestDenialMessage_IgnoresTransientErrors(t *testing.T) {
 		{name: "a task that is not valid", err: apierrors.NewBadRequest("no"), want: true},
 		{name: "a webhook that cannot be called", err: apierrors.NewInternalError(errors.New("failed calling webhook")), want: true},
 		{name: "a conflict", err: apierrors.NewConflict(resource, "t", errors.New("no"))},
-		{name: "a server with too much to do", err: apierrors.NewTooManyRequests("no", 1)},
+		{name: "an overloaded server", err: apierrors.NewTooManyRequests("no", 1)},
 		{name: "a server that is starting", err: apierrors.NewServiceUnavailable("no")},
 		{name: "a broken connection", err: errors.New("no")},
 		{name: "nothing"},
@@ -139,8 +145,8 @@ func TestDenialMessage_IgnoresTransientErrors(t *testing.T) {
 }
 
 func TestPlan_EndedGroupKeepsItsDescription(t *testing.T) {
-	w := newInput(1, have(lifecycle.TaskCompleted, 1), inState("running"), func(w *Input) { w.DenialMessage = "no" })
-	if got := Plan(noon, Config{}.WithDefaults(), w).Status; strings.HasPrefix(got.StatusDescription, deniedPrefix) {
+	w := newInput(1, withTasks(lifecycle.TaskCompleted, 1), inState("running"), func(w *Input) { w.DenialMessage = "no quota" })
+	if got := Plan(noon, Config{}.WithDefaults(), w).Status; meta.IsStatusConditionTrue(got.Conditions, ConditionReplicaFailure) || strings.Contains(got.StatusDescription, "no quota") {
 		t.Errorf("%q", got.StatusDescription)
 	}
 }

@@ -24,18 +24,18 @@ type RobotMatch struct {
 	Online bool
 }
 
-// fleetCache holds the robots that match a group. Without it, a group of a thousand
-// robots would list them for each event of one of its Tasks.
+// fleetCache holds the robots that match a group of a system job. Without it, a group on a
+// thousand robots would list them for each event of one of its Tasks.
 type fleetCache struct {
 	version fleetVersion
-	fits    map[string]RobotMatch
+	matches map[string]RobotMatch
 }
 
-// fleetVersion identifies the input of a fleet depends on. The zero view is never looked at.
+// fleetVersion identifies the inputs from which a fleetCache was computed.
 type fleetVersion struct {
-	robots int // number of observed changes of robots
-	group  int64
-	job    int64
+	robots int   // number of observed changes of robots
+	group  int64 // generation
+	job    int64 // generation
 }
 
 // robotChanges counts relevant changes of robots by the namespaces that may use them.
@@ -68,8 +68,8 @@ func (c *Controller) findMatchingRobots(ctx context.Context, g *v1alpha1.TaskGro
 	now := fleetVersion{robots: c.robotChanges.changeCount(g.Namespace), group: g.Generation, job: j.Generation}
 	var last fleetCache
 	c.counts.withGroup(g.UID, func(m *groupTasks) { last = m.fleet })
-	if last.fits != nil && last.version == now {
-		return last.fits, nil
+	if last.matches != nil && last.version == now {
+		return last.matches, nil
 	}
 	var robots v1alpha1.RobotList
 	if err := c.List(ctx, &robots, client.UnsafeDisableDeepCopy); err != nil {

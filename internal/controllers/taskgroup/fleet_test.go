@@ -86,7 +86,7 @@ func TestRobotHandler_IgnoresHeartbeats(t *testing.T) {
 	} {
 		after := robotWith(c.change)
 		if got := isSameRobot(&before, &after); got != c.want {
-			t.Errorf("%s: the same %v", c.name, got)
+			t.Errorf("%s: isSameRobot is %v", c.name, got)
 		}
 	}
 }
@@ -109,7 +109,7 @@ func TestPlan_OneReplicaPerRobot(t *testing.T) {
 	}
 	w.CreatingTasks = 1
 	if got := Plan(noon, Config{}.WithDefaults(), w); len(got.Complete) != 0 {
-		t.Errorf("while one is being made it creates %+v", got.Complete)
+		t.Errorf("while a Task is being created it creates %+v", got.Complete)
 	}
 }
 
@@ -125,7 +125,7 @@ func TestGroupCounts_IgnoreOlderVersions(t *testing.T) {
 		m.recordTask(noon, evicted)
 		m.recordTask(noon, old)
 		if got := slices.Collect(maps.Values(m.records)); len(got) != 1 || got[0].evict != 1 {
-			t.Errorf("cells %+v", got)
+			t.Errorf("robots %+v", got)
 		}
 	})
 }

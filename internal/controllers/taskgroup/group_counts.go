@@ -17,8 +17,8 @@ import (
 )
 
 // groupCounts tracks the Tasks of all groups from watch events. A group of ten thousand
-// Tasks must not be listed for each event of one of them. It also holds the memory of
-// each group between two plans.
+// Tasks must not be listed for each event of one of them. It also holds the groupMemory of
+// each group.
 type groupCounts struct {
 	mu     sync.Mutex // guards the maps and their groupTasks
 	groups map[types.UID]*groupTasks
@@ -51,8 +51,8 @@ type taskRecord struct {
 	revision    string
 	outdated    bool // it has an old definition
 	attempt     int32
-	evict       int32
-	lostAttempt int32
+	evict       int32     // last attempt that was evicted, or 0
+	lostAttempt int32     // attempt that may be restored, or 0
 	since       time.Time // when the attempt was first seen running; zero if it does not run
 	version     uint64
 	deleting    bool // it is being deleted and follows no requeue
@@ -75,20 +75,21 @@ type taskSlot struct {
 	task  string
 }
 
-// groupMemory is state of a group that is not stored in objects.
+// groupMemory is what the controller keeps about a group between two plans and does not
+// store in objects.
 type groupMemory struct {
-	lastBound       time.Time // when replicas were last created with a robot
-	lastStatus      time.Time // when the status was last written
-	batch           int       // number of concurrent creates
-	reservationNews int       // how often robots were reserved
-	requestedAt     int       // reservationNews at the last request that was not fully reserved, plus one
-	takenNames      map[string]bool
-	createdUnbound  map[string]bool   // created without a robot, not in the cache yet
-	generation      int64             // of the group, for the next two fields
-	revisions       map[string]string // by task name; nil until the first observe
-	tooLargeMessage string
-	fleet           fleetCache
-	denial          denial
+	lastBound        time.Time // when replicas were last created with a robot
+	lastStatus       time.Time // when the status was last written
+	batch            int       // number of concurrent creates
+	reservationCount int       // how often robots were reserved
+	requestedAt      int       // reservationNews at the last request that was not fully reserved, plus one
+	takenNames       map[string]bool
+	createdUnbound   map[string]bool   // created without a robot, not in the cache yet
+	generation       int64             // of the group, for the next two fields
+	revisions        map[string]string // by task name; nil until the first observe
+	tooLargeMessage  string
+	fleet            fleetCache
+	denial           denial
 }
 
 func newGroupCounts() *groupCounts {
@@ -159,7 +160,7 @@ func (t *groupCounts) removeIfEmptyLocked(group types.UID, m *groupTasks) {
 // owningGroup returns the group that controls a Task, or nil.
 func owningGroup(t *v1alpha1.Task) *metav1.OwnerReference {
 	owner := metav1.GetControllerOf(t)
-	if owner == nil || owner.Kind != kind {
+	if owner == nil || owner.Kind != groupKind {
 		return nil
 	}
 	return owner
@@ -276,8 +277,8 @@ func (m *groupTasks) failedOnBlocked(blocked []string) int {
 func (m *groupTasks) requeuesLeft(r *v1alpha1.RequeueStatus) int {
 	n := 0
 	for name, c := range m.records {
-		forgiven := len(c.failed) == 0 || !taskcounts.ClearsFailures(r)
-		if !c.deleting && (taskcounts.ShouldRequeue(r, name, c.state) || !forgiven) {
+		needsClear := len(c.failed) > 0 && taskcounts.ClearsFailures(r)
+		if !c.deleting && (needsClear || taskcounts.ShouldRequeue(r, name, c.state)) {
 			n++
 		}
 	}

@@ -38,13 +38,13 @@ func TestTaskBuilder_TaskTypes(t *testing.T) {
 func TestPlan_CountsInitTasks(t *testing.T) {
 	got := Plan(noon, Config{}.WithDefaults(), newInput(3, withInit))
 	if len(got.Reserve) != 3 || len(got.Reserve[0].Tasks) != 4 || got.Reserve[0].Tasks[0].Name != "fetch" {
-		t.Fatalf("asks for %+v", got.Reserve)
+		t.Fatalf("reserves %+v", got.Reserve)
 	}
 	all := buildDemands(newInput(3, withInit).Group, got.Reserve, nil)
 	if n := all[0].Needs().Tasks; n != 3 {
-		t.Errorf("the replica takes %d places, want those of what runs in the end", n)
+		t.Errorf("the demand needs %d task slots, want those of the main tasks", n)
 	}
-	some := Plan(noon, Config{}.WithDefaults(), newInput(3, withInit, have(lifecycle.TaskCompleted, 4), inState("running")))
+	some := Plan(noon, Config{}.WithDefaults(), newInput(3, withInit, withTasks(lifecycle.TaskCompleted, 4), inState("running")))
 	if s := some.Status; s.TotalTasks != 12 || s.SucceededTasks != 4 || s.PendingTasks != 8 {
 		t.Errorf("%+v", s)
 	}

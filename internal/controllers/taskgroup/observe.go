@@ -91,7 +91,7 @@ func (m *groupTasks) fillInput(w *Input, creating map[string]bool) {
 		}
 	}
 	w.LastBound, w.LastStatus = m.lastBound, m.lastStatus
-	w.ReservationPending = m.requestedAt == m.reservationNews+1
+	w.ReservationPending = m.requestedAt == m.reservationCount+1
 	w.DenialMessage, w.RetryAt = m.denial.message, m.denial.retry
 	w.TooLarge = m.tooLargeMessage
 	top := min(m.nextIndex, apiconv.ReplicaCount(g))
@@ -130,8 +130,8 @@ func (m *groupTasks) selectMembers(count int, all bool) []Member {
 	return out
 }
 
-// defaultBlocklistAfter is the number of tasks of a group that a robot must fail
-// when the job does not say otherwise (docs/reference/kinds/job.md).
+// defaultBlocklistAfter is the default of failurePolicy.blocklistAfter
+// (docs/reference/kinds/job.md).
 const defaultBlocklistAfter = 3
 
 func blocklistAfter(j *v1alpha1.Job) int {
@@ -158,8 +158,8 @@ func (m *groupTasks) findGaps(g *v1alpha1.TaskGroup, top int, creating map[strin
 	return out
 }
 
-// describeTooLarge returns why a task exceeds the size of a message, or "". All replicas
-// are alike, so each task is measured once.
+// describeTooLarge returns why a task exceeds the size of a message, or "". It measures each
+// definition once, because replicas do not differ in size.
 func describeTooLarge(g *v1alpha1.TaskGroup) string {
 	for _, def := range g.Spec.TaskDefinitions() {
 		if why := apiconv.DescribeOversize(&v1alpha1.TaskSpec{TaskDefinition: *def}); why != "" {

@@ -127,9 +127,9 @@ type Revision struct {
 type Actions struct {
 	// Reserve robots for these replicas, and create those that get one.
 	Reserve []Replica
-	// Complete are replicas with missing Tasks. These are created without a robot,
-	// because only the scheduler knows where the others run. The Tasks of a system
-	// job are created on their robot.
+	// Complete are replicas with missing Tasks. These Tasks are created without a robot,
+	// because only the scheduler knows where the others run. Those of a system job are
+	// created on their robot.
 	Complete []Replica
 	// CreateUnbound is how many replicas of Reserve are created without a robot.
 	CreateUnbound int

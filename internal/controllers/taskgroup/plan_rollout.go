@@ -17,8 +17,10 @@ import (
 
 // Reasons of the condition RolledOut and of its events.
 const (
+	// ReasonRollingOut is the reason of a TaskGroup with Tasks of an old definition.
 	ReasonRollingOut = "RollingOut"
-	ReasonRolledOut  = "RolledOut"
+	// ReasonRolledOut is the reason of a TaskGroup whose rollout has ended.
+	ReasonRolledOut = "RolledOut"
 )
 
 // minHealthyTime is the default of spec.update.minHealthyTime: how long a replica runs
@@ -146,7 +148,7 @@ func (p *plan) isMemberChanging(m Member) bool {
 }
 
 // isUnfinished reports whether an outdated member does not run because of a rollout: its
-// last attempt was evicted for this rollout, or it waits since one that never finished.
+// last attempt was evicted for this rollout or for an earlier one that never finished.
 func (p *plan) isUnfinished(m Member) bool {
 	return m.Evict == m.Attempt || m.Evict > 0 && isRollingOut(p.Group) && !isOnRobot(m.State)
 }
@@ -225,15 +227,15 @@ func (r rolloutProgress) String() string {
 	if len(r.changing) == 0 {
 		return fmt.Sprintf("%d tasks have an old definition", r.outdated)
 	}
-	names := make([]string, 0, maxNamed)
-	for _, index := range r.changing[:min(len(r.changing), maxNamed)] {
+	names := make([]string, 0, maxListedReplicas)
+	for _, index := range r.changing[:min(len(r.changing), maxListedReplicas)] {
 		names = append(names, strconv.Itoa(index))
 	}
-	if len(r.changing) > maxNamed {
+	if len(r.changing) > maxListedReplicas {
 		names = append(names, "...")
 	}
 	return fmt.Sprintf("%d tasks have an old definition; updating replicas %s", r.outdated, strings.Join(names, ", "))
 }
 
 // maxNamed is how many replicas a message lists.
-const maxNamed = 8
+const maxListedReplicas = 8

@@ -25,14 +25,14 @@ func member(index int, state lifecycle.TaskState, changes ...func(*Member)) Memb
 	return m
 }
 
-func old(m *Member)   { m.Outdated = true }
-func taken(m *Member) { m.Evict = 1 }                // for a definition that it has now, or had
-func asked(m *Member) { m.Evict = m.Attempt }        // to leave now
-func fresh(m *Member) { m.Since = noon }             // it has just begun to run
-func first(m *Member) { m.Name = "other " + m.Name } // another task of its replica
+func outdated(m *Member)       { m.Outdated = true }
+func evictedEarlier(m *Member) { m.Evict = 1 }                // for a definition that it has now, or had
+func evictedNow(m *Member)     { m.Evict = m.Attempt }        // to leave now
+func justStarted(m *Member)    { m.Since = noon }             // it has just begun to run
+func otherTask(m *Member)      { m.Name = "other " + m.Name } // another task of its replica
 
-// unfinished is a group that was rolling over when it changed.
-func unfinished(w *Input) {
+// rolloutUnfinished is a group whose rollout had not ended when it was changed again.
+func rolloutUnfinished(w *Input) {
 	w.Group.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionRolledOut, Status: metav1.ConditionFalse, Reason: ReasonRollingOut}}
 }
 
@@ -62,35 +62,35 @@ func TestPlan_Rollout(t *testing.T) {
 		wantForget bool
 		wantWake   time.Duration
 	}{
-		{name: "the first of those that run leaves its robot", in: in(member(0, running, old), member(1, running, old)), wantEvict: "a"},
-		{name: "one that is not well goes before one that is", in: in(member(0, running, old), member(1, running, old, fresh)), wantEvict: "b", wantWake: minHealthyTime},
-		{name: "while one is leaving the others stay", in: in(member(0, running, old, asked), member(1, running, old))},
-		{name: "an evicted task is updated, and the others stay", in: in(member(0, pending, old, asked), member(1, running, old)), wantRevise: "a"},
-		{name: "while it finds no robot the others stay", in: in(member(0, pending, taken), member(1, running, old))},
-		{name: "and while it has not run for long enough", in: in(member(0, running, taken, fresh), member(1, running, old)), wantWake: minHealthyTime},
-		{name: "when it has the next one leaves", in: in(member(0, running, taken), member(1, running, old)), wantEvict: "b"},
-		{name: "so when it has completed", in: in(member(0, lifecycle.TaskCompleted, taken), member(1, running, old)), wantEvict: "b"},
-		{name: "not when it has failed for good", in: in(member(0, lifecycle.TaskFailed, taken), member(1, running, old))},
-		{name: "but when it failed in a definition that is given up", in: in(member(0, lifecycle.TaskFailed, taken, old), member(1, running, old)), wantEvict: "b"},
-		{name: "one whose robot is lost does not hold up the others", in: in(member(0, lifecycle.TaskUnknown, taken), member(1, running, old)), wantEvict: "b"},
-		{name: "a task that never ran is updated and does not delay the others", in: in(member(0, pending, old), member(1, running, old)), wantRevise: "a", wantForget: true, wantEvict: "b"},
-		{name: "so does what left its robot for a rollover long ago", in: in(member(0, soft, old, taken), member(1, running, old)), wantRevise: "a", wantForget: true, wantEvict: "b"},
-		{name: "what left it for one that did not get to its end is still changing", in: with(in(member(0, soft, old, taken), member(1, running, old)), unfinished), wantRevise: "a"},
-		{name: "what was dispatched in the old definition leaves too", in: in(member(0, dispatching, old)), wantEvict: "a"},
-		{name: "what has exited is given back first, by the task controller", in: in(member(0, lifecycle.TaskExited, old))},
-		{name: "what may come back with its robot is let go first, by the task controller", in: in(member(0, pending, old, func(m *Member) { m.LostAttempt = 1 }))},
-		{name: "what has ended stays as it is", in: in(member(0, lifecycle.TaskCompleted, old))},
-		{name: "both tasks of a replica leave together", in: in(member(0, running, old), member(0, running, old, first), member(1, running, old)), wantEvict: "aother a"},
-		{name: "one that was left behind follows", in: in(member(0, running, old, asked), member(0, running, old, first), member(1, running, old)), wantEvict: "other a"},
-		{name: "two at a time", in: with(in(member(0, running, old), member(1, running, old), member(2, running, old)), func(w *Input) {
+		{name: "the first of those that run leaves its robot", in: in(member(0, running, outdated), member(1, running, outdated)), wantEvict: "a"},
+		{name: "one that is not well goes before one that is", in: in(member(0, running, outdated), member(1, running, outdated, justStarted)), wantEvict: "b", wantWake: minHealthyTime},
+		{name: "while one is leaving the others stay", in: in(member(0, running, outdated, evictedNow), member(1, running, outdated))},
+		{name: "an evicted task is updated, and the others stay", in: in(member(0, pending, outdated, evictedNow), member(1, running, outdated)), wantRevise: "a"},
+		{name: "while it finds no robot the others stay", in: in(member(0, pending, evictedEarlier), member(1, running, outdated))},
+		{name: "and while it has not run for long enough", in: in(member(0, running, evictedEarlier, justStarted), member(1, running, outdated)), wantWake: minHealthyTime},
+		{name: "when it has the next one leaves", in: in(member(0, running, evictedEarlier), member(1, running, outdated)), wantEvict: "b"},
+		{name: "so when it has completed", in: in(member(0, lifecycle.TaskCompleted, evictedEarlier), member(1, running, outdated)), wantEvict: "b"},
+		{name: "not when it has failed for good", in: in(member(0, lifecycle.TaskFailed, evictedEarlier), member(1, running, outdated))},
+		{name: "but when it failed in a definition that is given up", in: in(member(0, lifecycle.TaskFailed, evictedEarlier, outdated), member(1, running, outdated)), wantEvict: "b"},
+		{name: "one whose robot is lost does not hold up the others", in: in(member(0, lifecycle.TaskUnknown, evictedEarlier), member(1, running, outdated)), wantEvict: "b"},
+		{name: "a task that never ran is updated and does not delay the others", in: in(member(0, pending, outdated), member(1, running, outdated)), wantRevise: "a", wantForget: true, wantEvict: "b"},
+		{name: "so does a task that was evicted by an earlier rollout", in: in(member(0, soft, outdated, evictedEarlier), member(1, running, outdated)), wantRevise: "a", wantForget: true, wantEvict: "b"},
+		{name: "what left it for one that did not get to its end is still changing", in: with(in(member(0, soft, outdated, evictedEarlier), member(1, running, outdated)), rolloutUnfinished), wantRevise: "a"},
+		{name: "what was dispatched in the old definition leaves too", in: in(member(0, dispatching, outdated)), wantEvict: "a"},
+		{name: "what has exited is given back first, by the task controller", in: in(member(0, lifecycle.TaskExited, outdated))},
+		{name: "what may come back with its robot is let go first, by the task controller", in: in(member(0, pending, outdated, func(m *Member) { m.LostAttempt = 1 }))},
+		{name: "what has ended stays as it is", in: in(member(0, lifecycle.TaskCompleted, outdated))},
+		{name: "both tasks of a replica leave together", in: in(member(0, running, outdated), member(0, running, outdated, otherTask), member(1, running, outdated)), wantEvict: "aother a"},
+		{name: "one that was left behind follows", in: in(member(0, running, outdated, evictedNow), member(0, running, outdated, otherTask), member(1, running, outdated)), wantEvict: "other a"},
+		{name: "two at a time", in: with(in(member(0, running, outdated), member(1, running, outdated), member(2, running, outdated)), func(w *Input) {
 			w.Group.Spec.Update = &v1alpha1.Update{MaxParallel: 2}
 		}), wantEvict: "ab"},
-		{name: "a job that pauses lets run what runs", in: with(in(member(0, running, old), member(1, lifecycle.TaskPaused, old)), jobIn(lifecycle.JobPauseRequested)), wantRevise: "b", wantForget: true},
-		{name: "a job that is called off changes nothing", in: with(in(member(0, running, old), member(1, pending, old)), jobIn(lifecycle.JobCancelRequested))},
-		{name: "a definition that exceeds the message size is not applied", in: with(in(member(0, running, old), member(1, pending, old)), func(w *Input) { w.TooLarge = "too large" })},
+		{name: "a job that pauses lets run what runs", in: with(in(member(0, running, outdated), member(1, lifecycle.TaskPaused, outdated)), inJob(lifecycle.JobPauseRequested)), wantRevise: "b", wantForget: true},
+		{name: "a job that is called off changes nothing", in: with(in(member(0, running, outdated), member(1, pending, outdated)), inJob(lifecycle.JobCancelRequested))},
+		{name: "a definition that exceeds the message size is not applied", in: with(in(member(0, running, outdated), member(1, pending, outdated)), func(w *Input) { w.TooLarge = "too large" })},
 
 		{name: "a replica beyond count is taken from its robot", in: in(member(10, running)), wantEvict: "k"},
-		{name: "and deleted when it has left", in: in(member(10, pending, asked), member(11, lifecycle.TaskCompleted), member(12, running, asked)), wantDelete: "kl"},
+		{name: "and deleted when it has left", in: in(member(10, pending, evictedNow), member(11, lifecycle.TaskCompleted), member(12, running, evictedNow)), wantDelete: "kl"},
 		{name: "from a robot that is lost too, for it may run there while the replica is wanted again", in: in(member(10, lifecycle.TaskUnknown)), wantEvict: "k"},
 		{name: "but a system task that is lost with its robot is deleted at once",
 			in: with(in(member(0, lifecycle.TaskUnknown), member(1, running)), func(w *Input) { w.Job.Spec.Type = v1alpha1.JobTypeSystem }), wantDelete: "a", wantEvict: "b"},
@@ -101,7 +101,7 @@ func TestPlan_Rollout(t *testing.T) {
 			for _, r := range got.Revise {
 				revised += r.Name
 				if r.Forget != c.wantForget {
-					t.Errorf("forgets that %s was evicted: %v", r.Name, r.Forget)
+					t.Errorf("%s: Forget is %v", r.Name, r.Forget)
 				}
 			}
 			for _, m := range got.Evict {
@@ -114,14 +114,14 @@ func TestPlan_Rollout(t *testing.T) {
 				t.Errorf("revises %q, evicts %q, deletes %q; want %q, %q, %q", revised, evicted, deleted, c.wantRevise, c.wantEvict, c.wantDelete)
 			}
 			if c.wantWake != 0 && !got.RequeueAt.Equal(noon.Add(c.wantWake)) {
-				t.Errorf("wake at %s, want after %s", got.RequeueAt, c.wantWake)
+				t.Errorf("requeue at %s, want after %s", got.RequeueAt, c.wantWake)
 			}
 		})
 	}
 }
 
 func TestPlan_IgnoresUnwantedTasksInCounts(t *testing.T) {
-	w := newInput(2, have(lifecycle.TaskCompleted, 2), have(lifecycle.TaskRunning, 1), inState("running"))
+	w := newInput(2, withTasks(lifecycle.TaskCompleted, 2), withTasks(lifecycle.TaskRunning, 1), inState("running"))
 	w.Members = []Member{member(2, lifecycle.TaskRunning)}
 	got := Plan(noon, Config{}.WithDefaults(), w)
 	if s := got.Status; s.State != "completed" || s.TotalTasks != 2 || s.RunningTasks != 0 || s.CreatedReplicas != 2 {
@@ -129,27 +129,27 @@ func TestPlan_IgnoresUnwantedTasksInCounts(t *testing.T) {
 	}
 	w.Group.Status = *got.Status
 	if got := Plan(noon, Config{}.WithDefaults(), w); len(got.Evict) != 1 {
-		t.Error("a group that has ended leaves a replica running that is not wanted")
+		t.Error("an ended group does not stop a surplus replica")
 	}
 }
 
 func TestPlan_EndedGroupReopensWhenItGrows(t *testing.T) {
-	w := newInput(3, have(lifecycle.TaskCompleted, 2), inState("completed"), ended)
+	w := newInput(3, withTasks(lifecycle.TaskCompleted, 2), inState("completed"), ended)
 	w.Group.Generation, w.Group.Status.ObservedGeneration = 2, 1
 	got := Plan(noon, Config{}.WithDefaults(), w)
 	if s := got.Status; len(got.Reserve) != 1 || s.State != "running" || s.CompletedAt != nil || s.ObservedGeneration != 2 {
-		t.Errorf("asks %d, status %+v", len(got.Reserve), got.Status)
+		t.Errorf("reserves %d, status %+v", len(got.Reserve), got.Status)
 	}
-	w = newInput(2, have(lifecycle.TaskCompleted, 2), inState("completed"), ended)
+	w = newInput(2, withTasks(lifecycle.TaskCompleted, 2), inState("completed"), ended)
 	w.Group.Generation, w.Group.Status.ObservedGeneration = 2, 1
 	w.Revisions = map[string]string{"t": "new"}
 	if s := Plan(noon, Config{}.WithDefaults(), w).Status; s.State != "completed" || s.CompletedAt == nil || s.Revisions["t"] != "new" {
-		t.Errorf("one that has nothing more to do: %+v", s)
+		t.Errorf("a group without anything to do: %+v", s)
 	}
 }
 
 func TestPlan_NoRolloutConditionWithoutChange(t *testing.T) {
-	got := Plan(noon, Config{}.WithDefaults(), newInput(2, have(lifecycle.TaskRunning, 2)))
+	got := Plan(noon, Config{}.WithDefaults(), newInput(2, withTasks(lifecycle.TaskRunning, 2)))
 	if c := meta.FindStatusCondition(got.Status.Conditions, v1alpha1.ConditionRolledOut); c != nil || got.Rollout != "" {
 		t.Errorf("condition %+v, event %q", c, got.Rollout)
 	}
@@ -161,16 +161,16 @@ func TestPlan_ServiceIgnoresWindow(t *testing.T) {
 		w.Job.Spec.Type = kind
 		got := Plan(noon, Config{Window: 3}.WithDefaults(), w)
 		if len(got.Reserve) != want {
-			t.Errorf("%s asks for %d", kind, len(got.Reserve))
+			t.Errorf("%s reserves %d", kind, len(got.Reserve))
 		}
 	}
 	var states []string
 	for _, s := range []lifecycle.TaskState{lifecycle.TaskCompleted, lifecycle.TaskCanceled} {
-		w := newInput(2, have(s, 2), inState("running"))
+		w := newInput(2, withTasks(s, 2), inState("running"))
 		w.Job.Spec.Type = v1alpha1.JobTypeService
 		states = append(states, Plan(noon, Config{}.WithDefaults(), w).Status.State)
 	}
 	if !slices.Equal(states, []string{"running", "running"}) {
-		t.Errorf("a service whose tasks have ended is %v", states)
+		t.Errorf("states of a service whose tasks have ended: %v", states)
 	}
 }

@@ -2,9 +2,9 @@ package taskgroup
 
 import (
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
@@ -14,8 +14,8 @@ import (
 )
 
 // countTasks counts all Tasks of the group, including those that are not created yet.
-// Replicas from canceledFrom on count as canceled. A Task that is being created may
-// still run and counts as pending.
+// Replicas from canceledFrom on count as canceled. A Task that is being created counts as
+// pending.
 func (p *plan) countTasks(canceledFrom *int32) lifecycle.Counts {
 	c := lifecycle.Counts{Total: p.totalTasks(), KeepsOpen: p.isKeptRunning()}
 	for state, n := range p.Tasks.In {
@@ -80,8 +80,8 @@ func (p *plan) statusSteps() []statusStep {
 		p.finishRequeue, // before reopenGroup, which leaves a pending requeue alone
 		p.reopenGroup,   // before advanceState, which continues from the reopened state
 		p.advanceState,
-		p.setDescription, // after all changes of the state, which write the description
-		p.setTimes,       // last: the end is dated by the final state
+		p.setReplicaFailure, // after all changes of the state, which write the description
+		p.setTimes,          // last: the end is dated by the final state
 	}
 }
 
@@ -105,26 +105,41 @@ func (p *plan) createdReplicas() int32 {
 	return min(max(p.Group.Status.CreatedReplicas, int32(p.NextIndex)), int32(p.replicaCount()))
 }
 
-// The descriptions of a group that cannot create or change its Tasks start with these.
-const (
-	deniedPrefix   = "Cannot create tasks: "
-	tooLargePrefix = "Cannot change its tasks: "
-)
+// ConditionReplicaFailure of a TaskGroup is True while its Tasks cannot be created or updated:
+// the API server rejects them, or they are too large for a message. It is removed afterwards.
+const ConditionReplicaFailure = "ReplicaFailure"
 
-// setDescription shows in the description that the API server rejects the Tasks or that
-// they are too large.
-func (p *plan) setDescription(s *v1alpha1.TaskGroupStatus, _ lifecycle.Counts) bool {
-	isSet := strings.HasPrefix(s.StatusDescription, deniedPrefix) || strings.HasPrefix(s.StatusDescription, tooLargePrefix)
+// setReplicaFailure sets or removes the condition ReplicaFailure, and shows its message in the
+// description of a group that has not ended.
+func (p *plan) setReplicaFailure(s *v1alpha1.TaskGroupStatus, _ lifecycle.Counts) bool {
+	hadFailure := meta.IsStatusConditionTrue(s.Conditions, ConditionReplicaFailure)
+	reason, message := p.replicaFailure()
+	hasEnded := lifecycle.JobState(s.State).IsTerminal()
 	switch {
-	case lifecycle.JobState(s.State).IsTerminal():
-	case p.DenialMessage != "":
-		s.StatusDescription = deniedPrefix + p.DenialMessage
-	case p.TooLarge != "":
-		s.StatusDescription = tooLargePrefix + p.TooLarge
-	case isSet:
-		s.StatusDescription = taskcounts.Change{To: lifecycle.JobState(s.State), Why: "its tasks are created again"}.StatusDescription()
+	case reason != "" && !hasEnded:
+		meta.SetStatusCondition(&s.Conditions, metav1.Condition{
+			Type: ConditionReplicaFailure, Status: metav1.ConditionTrue, Reason: reason, Message: message,
+			ObservedGeneration: p.Group.Generation, LastTransitionTime: metav1.NewTime(p.now),
+		})
+		s.StatusDescription = message
+	case hadFailure:
+		meta.RemoveStatusCondition(&s.Conditions, ConditionReplicaFailure)
+		if !hasEnded {
+			s.StatusDescription = taskcounts.Change{To: lifecycle.JobState(s.State), Why: "its tasks can be created again"}.StatusDescription()
+		}
 	}
 	return s.StatusDescription != p.Group.Status.StatusDescription
+}
+
+// replicaFailure returns why Tasks cannot be created or updated. Empty if they can.
+func (p *plan) replicaFailure() (reason, message string) {
+	switch {
+	case p.DenialMessage != "":
+		return ReasonFailedCreate, "Cannot create tasks: " + p.DenialMessage
+	case p.TooLarge != "":
+		return apiconv.ReasonTaskTooLarge, "Cannot update tasks: " + p.TooLarge
+	}
+	return "", ""
 }
 
 // blockRobots adds the robots on which too many Tasks failed. They stay blocked when
@@ -135,7 +150,7 @@ func (p *plan) blockRobots(s *v1alpha1.TaskGroupStatus, _ lifecycle.Counts) bool
 		if !slices.Contains(s.BlockedRobots, robot) && len(s.BlockedRobots) < maxBlocked {
 			s.BlockedRobots = append(s.BlockedRobots, robot)
 			p.out.BlockedRobots = append(p.out.BlockedRobots, robot)
-			p.out.Reasons = append(p.out.Reasons, "block robot "+robot+": it failed too many tasks of the group")
+			p.out.Reasons = append(p.out.Reasons, "block robot "+robot+": too many tasks of the group failed there")
 		}
 	}
 	if len(s.BlockedRobots) == before {

@@ -20,6 +20,8 @@ func (p *plan) divideMembers() {
 	}
 }
 
+// isWanted reports whether a Task belongs to a wanted replica. It records the replica of each
+// robot in replicaByRobot, so it must be called in the order of Members.
 func (p *plan) isWanted(m Member) bool {
 	if !p.isSystem() {
 		return m.Index < p.replicaCount()
@@ -27,18 +29,18 @@ func (p *plan) isWanted(m Member) bool {
 	if _, matches := p.Fleet[m.Robot]; !matches {
 		return false
 	}
-	index, seated := p.replicaByRobot[m.Robot]
-	if !seated {
+	index, hasReplica := p.replicaByRobot[m.Robot]
+	if !hasReplica {
 		p.replicaByRobot[m.Robot] = m.Index
 	}
-	return !seated || index == m.Index
+	return !hasReplica || index == m.Index
 }
 
 // coveredRobots returns how many robots have, or will have, a replica of the system job.
 func (p *plan) coveredRobots() int {
 	n := 0
 	for robot, fit := range p.Fleet {
-		if _, seated := p.replicaByRobot[robot]; seated || fit.Schedulable {
+		if _, hasReplica := p.replicaByRobot[robot]; hasReplica || fit.Schedulable {
 			n++
 		}
 	}
@@ -64,8 +66,8 @@ func (p *plan) planSystemReplicas() {
 		if !p.Fleet[robot].Schedulable || len(p.out.Complete) == maxReplicasPerPlan {
 			continue
 		}
-		index, seated := p.replicaByRobot[robot]
-		if !seated {
+		index, hasReplica := p.replicaByRobot[robot]
+		if !hasReplica {
 			for have[free] != nil {
 				free++
 			}

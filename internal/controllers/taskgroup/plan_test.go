@@ -33,7 +33,7 @@ func newInput(count int32, changes ...func(*Input)) Input {
 	return w
 }
 
-func have(state lifecycle.TaskState, n int) func(*Input) {
+func withTasks(state lifecycle.TaskState, n int) func(*Input) {
 	return func(w *Input) {
 		w.Tasks.Total += n
 		w.Tasks.AddTasks(state, n)
@@ -44,16 +44,16 @@ func have(state lifecycle.TaskState, n int) func(*Input) {
 	}
 }
 func inState(s string) func(*Input) { return func(w *Input) { w.Group.Status.State = s } }
-func jobIn(s lifecycle.JobState) func(*Input) {
+func inJob(s lifecycle.JobState) func(*Input) {
 	return func(w *Input) { w.Job.Status.State = string(s) }
 }
-func refused(w *Input)                      { w.ReservationPending = true }
-func failing(robots ...string) func(*Input) { return func(w *Input) { w.FailingRobots = robots } }
-func excused(n int) func(*Input)            { return func(w *Input) { w.FailedOnBlocked = n } }
-func ended(w *Input)                        { w.Group.Status.CompletedAt = &metav1.MicroTime{Time: noon} }
+func reservationPending(w *Input)                 { w.ReservationPending = true }
+func failingRobots(robots ...string) func(*Input) { return func(w *Input) { w.FailingRobots = robots } }
+func failedOnBlocked(n int) func(*Input)          { return func(w *Input) { w.FailedOnBlocked = n } }
+func ended(w *Input)                              { w.Group.Status.CompletedAt = &metav1.MicroTime{Time: noon} }
 
 // requeued sets a job that is requeueing, with left tasks that have not followed yet.
-func requeued(left int) func(*Input) {
+func requeuePending(left int) func(*Input) {
 	return func(w *Input) {
 		w.Job.Status = v1alpha1.JobStatus{State: "requeueing", Requeue: &v1alpha1.RequeueStatus{Requeue: v1alpha1.Requeue{Generation: 3}}}
 		w.RequeuesLeft = left
@@ -61,11 +61,11 @@ func requeued(left int) func(*Input) {
 	}
 }
 func gang(w *Input) { w.Group.Spec.Gang = true }
-func bound(ago time.Duration) func(*Input) {
+func boundAgo(ago time.Duration) func(*Input) {
 	return func(w *Input) { w.LastBound = noon.Add(-ago) }
 }
 func started(w *Input) { w.Group.Status.StartedAt = &metav1.MicroTime{Time: noon} }
-func wrote(ago time.Duration) func(*Input) {
+func statusWritten(ago time.Duration) func(*Input) {
 	return func(w *Input) { w.LastStatus = noon.Add(-ago) }
 }
 
@@ -81,50 +81,50 @@ func TestPlan(t *testing.T) {
 		wantWake     time.Duration
 		withdraw     bool
 	}{
-		{name: "a new group asks for all that fits in its window, and says nothing yet", in: newInput(20), wantAsk: 10, wantIdle: 3},
-		{name: "a group whose job is still being made starts all the same", in: newInput(2, jobIn(lifecycle.JobUnderConstruction)), wantAsk: 2, wantIdle: 2},
-		{name: "a full window asks for nothing", in: newInput(20, have(running, 10)), wantState: "running"},
-		{name: "what ended makes room", in: newInput(20, have(running, 8), have(completed, 4), inState("running"), wrote(time.Hour)), wantAsk: 2, wantIdle: 2, wantState: "running"},
+		{name: "a new group requests robots for its window and writes no status yet", in: newInput(20), wantAsk: 10, wantIdle: 3},
+		{name: "a group whose job is under construction starts tasks", in: newInput(2, inJob(lifecycle.JobUnderConstruction)), wantAsk: 2, wantIdle: 2},
+		{name: "a full window requests no robots", in: newInput(20, withTasks(running, 10)), wantState: "running"},
+		{name: "what ended makes room", in: newInput(20, withTasks(running, 8), withTasks(completed, 4), inState("running"), statusWritten(time.Hour)), wantAsk: 2, wantIdle: 2, wantState: "running"},
 		{name: "a gang asks for all of itself, whatever the window, and shows all that waits", in: newInput(20, gang), wantAsk: 20, wantIdle: 20},
-		{name: "a gang that waits asks for nothing more", in: newInput(20, gang, have(pending, 20), refused), wantState: "pending"},
-		{name: "a gang that lost some of its tasks asks for those, so that it is whole", in: newInput(20, gang, have(pending, 18)), wantAsk: 2, wantIdle: 2, wantState: "pending"},
+		{name: "a gang that waits asks for nothing more", in: newInput(20, gang, withTasks(pending, 20), reservationPending), wantState: "pending"},
+		{name: "a gang that lost some of its tasks asks for those, so that it is whole", in: newInput(20, gang, withTasks(pending, 18)), wantAsk: 2, wantIdle: 2, wantState: "pending"},
 		{name: "what was created and does not show yet fills the window, until it is not expected any more",
 			in: newInput(20, func(w *Input) { w.CreatingTasks, w.NextIndex = 10, 10 }), wantState: "pending", wantWake: kit.ExpectationLifetime},
-		{name: "a group that was refused does not ask again", in: newInput(20, have(pending, 3), refused), wantState: "pending"},
-		{name: "a group that was refused shows what waits", in: newInput(20, have(running, 1), refused), wantAsk: 9, wantIdle: 3, wantState: "running"},
-		{name: "a group whose replicas find robots does not look ahead", in: newInput(20, have(running, 1), refused, bound(0)), wantState: "running", wantWake: boundGracePeriod},
-		{name: "a gap is filled before anything new", in: newInput(20, have(running, 9), inState("running"), func(w *Input) { w.IncompleteReplicas = []Replica{{Index: 4, Tasks: w.Group.Spec.TaskDefinitions()}} }), wantAsk: 1, wantIdle: 1, wantState: "running"},
+		{name: "a group that was refused does not ask again", in: newInput(20, withTasks(pending, 3), reservationPending), wantState: "pending"},
+		{name: "a group that was refused shows what waits", in: newInput(20, withTasks(running, 1), reservationPending), wantAsk: 9, wantIdle: 3, wantState: "running"},
+		{name: "a group whose replicas find robots does not look ahead", in: newInput(20, withTasks(running, 1), reservationPending, boundAgo(0)), wantState: "running", wantWake: boundGracePeriod},
+		{name: "a gap is filled before anything new", in: newInput(20, withTasks(running, 9), inState("running"), func(w *Input) { w.IncompleteReplicas = []Replica{{Index: 4, Tasks: w.Group.Spec.TaskDefinitions()}} }), wantAsk: 1, wantIdle: 1, wantState: "running"},
 		{name: "a replica that lacks a task gets it where the others are, so no robot is asked for",
-			in: newInput(20, have(running, 9), inState("running"), func(w *Input) { w.IncompleteReplicas = []Replica{{Index: 4}} }), wantComplete: 1, wantState: "running"},
+			in: newInput(20, withTasks(running, 9), inState("running"), func(w *Input) { w.IncompleteReplicas = []Replica{{Index: 4}} }), wantComplete: 1, wantState: "running"},
 		{name: "a replica that lacks a task gets it also when no robot was found for others",
-			in: newInput(20, have(pending, 3), refused, func(w *Input) { w.IncompleteReplicas = []Replica{{Index: 1}} }), wantComplete: 1, wantState: "pending"},
+			in: newInput(20, withTasks(pending, 3), reservationPending, func(w *Input) { w.IncompleteReplicas = []Replica{{Index: 1}} }), wantComplete: 1, wantState: "pending"},
 		{name: "a replica larger than the window goes alone", in: newInput(2, func(w *Input) {
 			for i := range 12 {
 				w.Group.Spec.Tasks = append(w.Group.Spec.Tasks, v1alpha1.TaskDefinition{Name: fmt.Sprint("x", i)})
 			}
 		}), wantAsk: 1, wantIdle: 1},
-		{name: "counts wait for the tick", in: newInput(2, have(running, 2), inState("running"), started, wrote(time.Second/10)), wantWake: 150 * time.Millisecond},
+		{name: "counts wait for the tick", in: newInput(2, withTasks(running, 2), inState("running"), started, statusWritten(time.Second/10)), wantWake: 150 * time.Millisecond},
 		{name: "that a task has started does not wait, so that the time is right",
-			in: newInput(2, have(running, 2), inState("running"), wrote(time.Second/10)), wantState: "running"},
+			in: newInput(2, withTasks(running, 2), inState("running"), statusWritten(time.Second/10)), wantState: "running"},
 		{name: "that tasks are on their way to a robot waits: none has started",
-			in: newInput(2, have(lifecycle.TaskDispatching, 2), inState("running"), wrote(time.Second/10)), wantWake: 150 * time.Millisecond},
-		{name: "a change of state does not wait", in: newInput(2, have(running, 2), inState("pending"), wrote(0)), wantState: "running"},
-		{name: "the end does not wait", in: newInput(2, have(completed, 2), inState("running"), wrote(0)), wantState: "completed"},
+			in: newInput(2, withTasks(lifecycle.TaskDispatching, 2), inState("running"), statusWritten(time.Second/10)), wantWake: 150 * time.Millisecond},
+		{name: "a change of state does not wait", in: newInput(2, withTasks(running, 2), inState("pending"), statusWritten(0)), wantState: "running"},
+		{name: "the end does not wait", in: newInput(2, withTasks(completed, 2), inState("running"), statusWritten(0)), wantState: "completed"},
 		{name: "its own share of failures fails the group while its job goes on",
-			in: newInput(10, have(lifecycle.TaskFailed, 1), have(running, 9), inState("running")), wantState: "failed"},
+			in: newInput(10, withTasks(lifecycle.TaskFailed, 1), withTasks(running, 9), inState("running")), wantState: "failed"},
 		{name: "a failed job creates nothing more, and what is not created is canceled",
-			in: newInput(20, have(lifecycle.TaskFailed, 2), jobIn(lifecycle.JobFailed), inState("failed")), wantState: "failed", withdraw: true},
-		{name: "a canceled job cancels a group of which nothing exists", in: newInput(5, jobIn(lifecycle.JobCanceled)), wantState: "canceled", withdraw: true},
+			in: newInput(20, withTasks(lifecycle.TaskFailed, 2), inJob(lifecycle.JobFailed), inState("failed")), wantState: "failed", withdraw: true},
+		{name: "a canceled job cancels a group of which nothing exists", in: newInput(5, inJob(lifecycle.JobCanceled)), wantState: "canceled", withdraw: true},
 		{name: "a task too large for a message fails the group without being created",
 			in: newInput(5, func(w *Input) { w.TooLarge = "too large" }), wantState: "failed", withdraw: true},
 		{name: "a group that has ended is left alone", in: newInput(2, func(w *Input) { w.Group.Status.CompletedAt = &metav1.MicroTime{Time: noon} }), withdraw: true},
 		{name: "a group that ended just before one of its tasks was requeued is reopened",
-			in: newInput(2, have(completed, 1), have(pending, 1), inState("completed"), ended), wantState: "running"},
+			in: newInput(2, withTasks(completed, 1), withTasks(pending, 1), inState("completed"), ended), wantState: "running"},
 		{name: "a group that ended while its job was held is open again for what a blocked robot failed",
-			in: newInput(40, have(completed, 37), have(lifecycle.TaskFailed, 3), inState("completed"), ended, failing("r1"), excused(3)), wantState: "running"},
+			in: newInput(40, withTasks(completed, 37), withTasks(lifecycle.TaskFailed, 3), inState("completed"), ended, failingRobots("r1"), failedOnBlocked(3)), wantState: "running"},
 		{name: "a group whose job is being deleted creates nothing more",
 			in: newInput(2, func(w *Input) { w.Job.DeletionTimestamp = &metav1.Time{Time: noon} }), withdraw: true},
-		{name: "a group whose job is gone is left alone", in: newInput(2, func(w *Input) { w.Job = nil }), withdraw: true},
+		{name: "a group whose job was deleted is left alone", in: newInput(2, func(w *Input) { w.Job = nil }), withdraw: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cfg := Config{Window: 10, LookAhead: 3}.WithDefaults()
@@ -134,23 +134,23 @@ func TestPlan(t *testing.T) {
 				state = got.Status.State
 			}
 			if state == "running" && got.Status.CompletedAt != nil {
-				t.Errorf("it runs and has ended at %s", got.Status.CompletedAt)
+				t.Errorf("the group runs, but completedAt is %s", got.Status.CompletedAt)
 			}
 			if len(got.Complete) != c.wantComplete {
 				t.Errorf("completes %+v, want %d", got.Complete, c.wantComplete)
 			}
 			if len(got.Reserve) != c.wantAsk || got.CreateUnbound != c.wantIdle || state != c.wantState || got.ReleaseReservations != c.withdraw {
-				t.Errorf("asks %d, idle %d, state %q, withdraws %v; want %d, %d, %q, %v", len(got.Reserve), got.CreateUnbound, state, got.ReleaseReservations, c.wantAsk, c.wantIdle, c.wantState, c.withdraw)
+				t.Errorf("reserves %d, unbound %d, state %q, releases %v; want %d, %d, %q, %v", len(got.Reserve), got.CreateUnbound, state, got.ReleaseReservations, c.wantAsk, c.wantIdle, c.wantState, c.withdraw)
 			}
 			if c.wantWake == 0 && !got.RequeueAt.IsZero() || c.wantWake != 0 && !got.RequeueAt.Equal(noon.Add(c.wantWake)) {
-				t.Errorf("wake at %s, want after %s", got.RequeueAt, c.wantWake)
+				t.Errorf("requeue at %s, want after %s", got.RequeueAt, c.wantWake)
 			}
 		})
 	}
 }
 
 func TestPlan_CountsEachTaskOnce(t *testing.T) {
-	got := Plan(noon, Config{}.WithDefaults(), newInput(20, have(lifecycle.TaskRunning, 3), have(lifecycle.TaskCompleted, 5), refused, bound(0))).Status
+	got := Plan(noon, Config{}.WithDefaults(), newInput(20, withTasks(lifecycle.TaskRunning, 3), withTasks(lifecycle.TaskCompleted, 5), reservationPending, boundAgo(0))).Status
 	want := v1alpha1.TaskCounts{TotalTasks: 20, PendingTasks: 12, RunningTasks: 3, SucceededTasks: 5}
 	if got.TaskCounts != want || got.CreatedReplicas != 8 || got.StartedAt == nil {
 		t.Errorf("status %+v", got)
@@ -158,16 +158,16 @@ func TestPlan_CountsEachTaskOnce(t *testing.T) {
 }
 
 func TestPlan_TaskBeingCreatedIsNotCanceled(t *testing.T) {
-	w := newInput(3, have(lifecycle.TaskFailed, 1), jobIn(lifecycle.JobFailed), inState("failed"), func(w *Input) { w.CreatingTasks = 1 })
+	w := newInput(3, withTasks(lifecycle.TaskFailed, 1), inJob(lifecycle.JobFailed), inState("failed"), func(w *Input) { w.CreatingTasks = 1 })
 	got := Plan(noon, Config{}.WithDefaults(), w).Status
 	want := v1alpha1.TaskCounts{TotalTasks: 3, PendingTasks: 1, FailedTasks: 1, CanceledTasks: 1}
 	if got.TaskCounts != want || got.CompletedAt != nil {
-		t.Errorf("the group has ended before its tasks have: %+v", got)
+		t.Errorf("the group ended before its tasks: %+v", got)
 	}
 }
 
-// The tally and the plan, driven by events in any order and with creates that
-// show late: every replica is created exactly once, and the window holds.
+// groupCounts and Plan, driven by events in any order and with creates that
+// the cache shows late: every replica is created exactly once, and the window holds.
 func TestPlan_CreatesEachReplicaOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		count := rapid.Int32Range(1, 40).Draw(t, "count")
@@ -191,7 +191,7 @@ func TestPlan_CreatesEachReplicaOnce(t *testing.T) {
 			}
 		}
 		if len(s.made) != int(count) {
-			t.Fatalf("%d of %d were created", len(s.made), count)
+			t.Fatalf("%d of %d tasks were created", len(s.made), count)
 		}
 	})
 }
@@ -216,16 +216,16 @@ func (s *sim) reconcile(now time.Time, cfg Config, r *rand.Rand) {
 		s.tally.withGroup("g", func(m *groupTasks) { m.lastStatus = now })
 	}
 	asked := buildDemands(w.Group, actions.Reserve, nil)
-	seats := map[string]placement.Robot{}
+	reserved := map[string]placement.Robot{}
 	for i := range asked {
 		if r.IntN(2) == 0 {
-			seats[asked[i].Name()] = placement.Robot{Name: "r1"}
+			reserved[asked[i].Name()] = placement.Robot{Name: "r1"}
 		}
 	}
-	tasks, n, left := w.newTaskBuilder().buildTasks(actions.Reserve, asked, seats, actions.CreateUnbound)
+	tasks, n, left := w.newTaskBuilder().buildTasks(actions.Reserve, asked, reserved, actions.CreateUnbound)
 	s.tally.withGroup("g", func(m *groupTasks) {
-		m.recordReservations(now, n, left, m.reservationNews)
-		m.reservationNews++ // seats are always found again
+		m.recordReservations(now, n, left, m.reservationCount)
+		m.reservationCount++ // more robots are found at once
 	})
 	for _, t := range tasks {
 		s.made[t.Name]++
@@ -234,7 +234,7 @@ func (s *sim) reconcile(now time.Time, cfg Config, r *rand.Rand) {
 		s.live = append(s.live, t)
 		s.events = append(s.events, t.DeepCopy())
 		if len(s.live) > cfg.Window {
-			s.t.Fatalf("%d tasks are alive, the window is %d", len(s.live), cfg.Window)
+			s.t.Fatalf("%d unfinished tasks, the window is %d", len(s.live), cfg.Window)
 		}
 	}
 }
@@ -287,7 +287,7 @@ func TestGroupCounts_RecreatedGroupStartsEmpty(t *testing.T) {
 	ta.withGroup("new", func(*groupTasks) {})
 	ta.dropTask("old", "j-g-0-t")
 	if len(ta.groups) != 1 || ta.groups["new"] == nil {
-		t.Errorf("%d groups are kept", len(ta.groups))
+		t.Errorf("%d groups are still tracked", len(ta.groups))
 	}
 }
 
@@ -299,10 +299,10 @@ func TestPlan_FollowsRequeueOfJob(t *testing.T) {
 		wantObserved int64
 		wantBlocked  int
 	}{
-		{"it waits until all tasks are requeued", newInput(2, have(lifecycle.TaskFailed, 1), have(lifecycle.TaskPending, 1), inState("failed"), ended, requeued(1)), "failed", 0, 1},
-		{"then it is open again", newInput(2, have(lifecycle.TaskPending, 2), inState("failed"), ended, requeued(0)), "pending", 3, 0},
-		{"a group without tasks to requeue stays as it is", newInput(2, have(lifecycle.TaskCompleted, 2), inState("completed"), ended, requeued(0)), "completed", 3, 0},
-		{"a requeue of one task keeps the blocklist", newInput(2, have(lifecycle.TaskPending, 2), inState("failed"), ended, requeued(0), func(w *Input) {
+		{"it waits until all tasks are requeued", newInput(2, withTasks(lifecycle.TaskFailed, 1), withTasks(lifecycle.TaskPending, 1), inState("failed"), ended, requeuePending(1)), "failed", 0, 1},
+		{"then it is open again", newInput(2, withTasks(lifecycle.TaskPending, 2), inState("failed"), ended, requeuePending(0)), "pending", 3, 0},
+		{"a group without tasks to requeue stays as it is", newInput(2, withTasks(lifecycle.TaskCompleted, 2), inState("completed"), ended, requeuePending(0)), "completed", 3, 0},
+		{"a requeue of one task keeps the blocklist", newInput(2, withTasks(lifecycle.TaskPending, 2), inState("failed"), ended, requeuePending(0), func(w *Input) {
 			w.Job.Status.Requeue.Tasks = []string{"x"}
 		}), "pending", 3, 1},
 	} {
@@ -350,10 +350,10 @@ func TestGroupCounts_RequeuesLeft(t *testing.T) {
 			newGroupCounts().withGroup("g", func(m *groupTasks) {
 				m.recordTask(noon, c.task)
 				if got := m.requeuesLeft(&c.wish); got != c.want {
-					t.Errorf("waits for %d", got)
+					t.Errorf("requeuesLeft is %d", got)
 				}
 				if got := len(m.robotsWithFailures(1)); got != c.wantFailing {
-					t.Errorf("%d robots have failed it", got)
+					t.Errorf("%d robots count as failed", got)
 				}
 			})
 		})
@@ -367,7 +367,7 @@ func TestPlan_PartialRequeueKeepsUncreatedCanceled(t *testing.T) {
 	from := func(n int32) func(*Input) { return func(w *Input) { w.Group.Status.CanceledFromReplica = &n } }
 	by := func(r v1alpha1.Requeue, state string) func(*Input) {
 		return func(w *Input) {
-			requeued(0)(w)
+			requeuePending(0)(w)
 			w.Job.Status.Requeue = &v1alpha1.RequeueStatus{Requeue: r, FromState: state}
 		}
 	}
@@ -379,14 +379,14 @@ func TestPlan_PartialRequeueKeepsUncreatedCanceled(t *testing.T) {
 		wantPending, wantCanceled int32
 		wantFrom                  int32 // -1: none
 	}{
-		{"one task of a canceled job", newInput(10, have(pending, 1), have(canceled, 2), by(named, "canceled")), "pending", 1, 9, 3},
-		{"the failed tasks of a failed job", newInput(10, have(pending, 1), have(canceled, 2), by(some, "failed")), "pending", 1, 9, 3},
-		{"tasks of another group", newInput(10, have(canceled, 3), inState("canceled"), ended, by(named, "canceled")), "canceled", 0, 10, 3},
+		{"one task of a canceled job", newInput(10, withTasks(pending, 1), withTasks(canceled, 2), by(named, "canceled")), "pending", 1, 9, 3},
+		{"the failed tasks of a failed job", newInput(10, withTasks(pending, 1), withTasks(canceled, 2), by(some, "failed")), "pending", 1, 9, 3},
+		{"tasks of another group", newInput(10, withTasks(canceled, 3), inState("canceled"), ended, by(named, "canceled")), "canceled", 0, 10, 3},
 		{"what was begun counts as created, although its Task is gone",
-			newInput(10, have(pending, 1), func(w *Input) { w.Group.Status.CreatedReplicas = 4 }, by(named, "canceled")), "pending", 4, 6, 4},
-		{"what waits while the job is paused was not canceled", newInput(10, have(pending, 3), by(some, "paused")), "pending", 10, 0, -1},
-		{"a second requeue of some", newInput(10, have(pending, 1), have(canceled, 2), from(3), by(named, "completed")), "pending", 1, 9, 3},
-		{"a requeue of the whole job", newInput(10, have(pending, 3), from(3), by(all, "canceled")), "pending", 10, 0, -1},
+			newInput(10, withTasks(pending, 1), func(w *Input) { w.Group.Status.CreatedReplicas = 4 }, by(named, "canceled")), "pending", 4, 6, 4},
+		{"what waits while the job is paused was not canceled", newInput(10, withTasks(pending, 3), by(some, "paused")), "pending", 10, 0, -1},
+		{"a second requeue of some", newInput(10, withTasks(pending, 1), withTasks(canceled, 2), from(3), by(named, "completed")), "pending", 1, 9, 3},
+		{"a requeue of the whole job", newInput(10, withTasks(pending, 3), from(3), by(all, "canceled")), "pending", 10, 0, -1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := Plan(noon, Config{}.WithDefaults(), c.in).Status
@@ -399,30 +399,30 @@ func TestPlan_PartialRequeueKeepsUncreatedCanceled(t *testing.T) {
 			}
 		})
 	}
-	goesOn := newInput(10, have(pending, 1), have(canceled, 2), from(3), inState("pending"))
+	goesOn := newInput(10, withTasks(pending, 1), withTasks(canceled, 2), from(3), inState("pending"))
 	if got := Plan(noon, Config{}.WithDefaults(), goesOn); len(got.Reserve) != 0 {
-		t.Errorf("then it creates %+v", got.Reserve)
+		t.Errorf("after the requeue it creates %+v", got.Reserve)
 	}
-	ends := newInput(10, have(lifecycle.TaskCompleted, 1), have(canceled, 2), from(3), inState("running"))
+	ends := newInput(10, withTasks(lifecycle.TaskCompleted, 1), withTasks(canceled, 2), from(3), inState("running"))
 	if s := Plan(noon, Config{}.WithDefaults(), ends).Status; s.State != "completed" || s.CompletedAt == nil || s.CanceledTasks != 9 {
-		t.Errorf("and at its end it is %+v", s)
+		t.Errorf("at its end: %+v", s)
 	}
 }
 
 func TestPlan_BlocksFailingRobots(t *testing.T) {
 	cfg := Config{}.WithDefaults()
-	got := Plan(noon, cfg, newInput(10, have(lifecycle.TaskFailed, 3), have(lifecycle.TaskRunning, 7), inState("running"), failing("r1"), excused(3)))
+	got := Plan(noon, cfg, newInput(10, withTasks(lifecycle.TaskFailed, 3), withTasks(lifecycle.TaskRunning, 7), inState("running"), failingRobots("r1"), failedOnBlocked(3)))
 	if s := got.Status; len(got.BlockedRobots) != 1 || s.BlockedRobots[0] != "r1" || s.State != "running" || s.FailedTasks != 0 {
 		t.Errorf("blocked %v, status %+v", got.BlockedRobots, s)
 	}
-	again := newInput(10, have(lifecycle.TaskRunning, 10), inState("running"), failing("r1"), wrote(0))
+	again := newInput(10, withTasks(lifecycle.TaskRunning, 10), inState("running"), failingRobots("r1"), statusWritten(0))
 	again.Group.Status = *got.Status
 	if got := Plan(noon, cfg, again); len(got.BlockedRobots) != 0 {
 		t.Errorf("blocked again: %v", got.BlockedRobots)
 	}
-	failed := newInput(10, have(lifecycle.TaskFailed, 3), have(lifecycle.TaskRunning, 7), inState("failed"), failing("r1"), excused(3))
+	failed := newInput(10, withTasks(lifecycle.TaskFailed, 3), withTasks(lifecycle.TaskRunning, 7), inState("failed"), failingRobots("r1"), failedOnBlocked(3))
 	if s := Plan(noon, cfg, failed).Status; s.State != "running" {
-		t.Errorf("a group that failed by the robot's fault is %s", s.State)
+		t.Errorf("state %s after the robot was blocked", s.State)
 	}
 }
 
@@ -442,7 +442,7 @@ func TestPlan_BlocksAtExactCount(t *testing.T) {
 			}
 		}
 		if n := m.failedOnBlocked([]string{"r1"}); n != 3 {
-			t.Errorf("%d tasks are excused", n)
+			t.Errorf("%d tasks failed on blocked robots, want 3", n)
 		}
 		m.recordTask(noon, task("t0"))
 		m.removeRecord("t1")

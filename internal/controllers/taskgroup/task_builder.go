@@ -12,10 +12,9 @@ import (
 	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
 )
 
-const kind = "TaskGroup"
+const groupKind = "TaskGroup"
 
-// taskName returns the name of one Task. If an object of another owner has that name, it
-// gets a hash.
+// taskName returns the name of one Task. If the name is in taken, a hash is added to it.
 func taskName(g *v1alpha1.TaskGroup, index int, def string, taken map[string]bool) string {
 	parts := []string{g.Name, strconv.Itoa(index), def}
 	if name := naming.ChildName(naming.MaxName, parts...); !taken[name] {
@@ -27,7 +26,7 @@ func taskName(g *v1alpha1.TaskGroup, index int, def string, taken map[string]boo
 // buildDemands converts replicas to placement demands. The scheduler adds the rules of
 // the group and its job.
 func buildDemands(g *v1alpha1.TaskGroup, replicas []Replica, taken map[string]bool) []placement.Demand {
-	holds := apiconv.ExtraResources(&g.Spec.TaskGroupTemplate)
+	extra := apiconv.ExtraResources(&g.Spec.TaskGroupTemplate)
 	out := make([]placement.Demand, len(replicas))
 	for i, r := range replicas {
 		d := placement.Demand{
@@ -35,7 +34,7 @@ func buildDemands(g *v1alpha1.TaskGroup, replicas []Replica, taken map[string]bo
 			Tasks: make([]placement.Task, len(r.Tasks)),
 		}
 		for n, def := range r.Tasks {
-			d.Tasks[n] = apiconv.TaskFrom(taskName(g, r.Index, def.Name, taken), def, holds[def.Name], g.Spec.EphemeralDisk)
+			d.Tasks[n] = apiconv.TaskFrom(taskName(g, r.Index, def.Name, taken), def, extra[def.Name], g.Spec.EphemeralDisk)
 		}
 		out[i] = d
 	}
@@ -45,19 +44,19 @@ func buildDemands(g *v1alpha1.TaskGroup, replicas []Replica, taken map[string]bo
 // taskBuilder creates the Tasks of one group.
 type taskBuilder struct {
 	group         *v1alpha1.TaskGroup
-	kind          string            // type of the job; "" means batch
+	jobType       string            // type of the job; "" means batch
 	revisions     map[string]string // by task
 	heldResources map[string]*v1alpha1.Resources
 	stopAfter     *v1alpha1.Duration
 	meta          map[string]string
 }
 
-// newTaskBuilder returns a builder for the current definition of the group. The type of
-// batch jobs is left empty, because every byte of a Task is stored thousands of times.
+// newTaskBuilder returns a builder for the current definition of the group. It leaves the
+// type of batch jobs empty, because every byte of a Task is stored thousands of times.
 func (w *Input) newTaskBuilder() taskBuilder {
 	m := taskBuilder{group: w.Group, revisions: w.Revisions, meta: w.mergeMeta(), heldResources: apiconv.ExtraResources(&w.Group.Spec.TaskGroupTemplate)}
 	if w.isKeptRunning() {
-		m.kind = w.Job.Spec.Type
+		m.jobType = w.Job.Spec.Type
 	}
 	if w.Job != nil && w.Job.Spec.Disconnect != nil {
 		m.stopAfter = w.Job.Spec.Disconnect.StopOnRobotAfter
@@ -79,11 +78,13 @@ func (w *Input) mergeMeta() map[string]string {
 	return all
 }
 
-// buildTasks returns the Tasks of replicas that have a robot, and of up to idle others
-// that wait without one.
-func (m taskBuilder) buildTasks(replicas []Replica, asked []placement.Demand, seats map[string]placement.Robot, idle int) (tasks []*v1alpha1.Task, bound, left int) {
+// buildTasks returns the Tasks of replicas with a reserved robot, and of up to idle others
+// without one. bound and left count the replicas with a robot and those that are not built.
+func (m taskBuilder) buildTasks(
+	replicas []Replica, demands []placement.Demand, reserved map[string]placement.Robot, idle int,
+) (tasks []*v1alpha1.Task, bound, left int) {
 	for i, r := range replicas {
-		robot, ok := seats[asked[i].Name()]
+		robot, ok := reserved[demands[i].Name()]
 		switch {
 		case ok:
 			bound++
@@ -94,19 +95,19 @@ func (m taskBuilder) buildTasks(replicas []Replica, asked []placement.Demand, se
 			continue
 		}
 		for n, def := range r.Tasks {
-			tasks = append(tasks, m.buildTask(asked[i].Tasks[n].Name, r.Index, def, robot))
+			tasks = append(tasks, m.buildTask(demands[i].Tasks[n].Name, r.Index, def, robot))
 		}
 	}
 	return tasks, bound, left
 }
 
-// replicaIndex returns the replica that mould.task made t for.
+// replicaIndex returns the replica index of a Task that buildTask returned.
 func replicaIndex(t *v1alpha1.Task) int {
 	n, _ := strconv.Atoi(t.Labels[v1alpha1.LabelTaskIndex]) // buildTask wrote a number
 	return n
 }
 
-// buildTask returns a new Task.
+// buildTask returns a new Task of a replica. If robot is the zero value, it has no robot yet.
 func (m taskBuilder) buildTask(name string, index int, def *v1alpha1.TaskDefinition, robot placement.Robot) *v1alpha1.Task {
 	g := m.group
 	job, group, replica := naming.LabelValue(g.Spec.JobName), naming.LabelValue(g.Name), strconv.Itoa(index)
@@ -118,7 +119,7 @@ func (m taskBuilder) buildTask(name string, index int, def *v1alpha1.TaskDefinit
 				v1alpha1.LabelJob: job, v1alpha1.LabelTaskGroup: group, v1alpha1.LabelTaskIndex: replica,
 				v1alpha1.LabelPrefixedJob: job, v1alpha1.LabelPrefixedTaskGroup: group, v1alpha1.LabelPrefixedTaskIndex: replica,
 			},
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(g, v1alpha1.GroupVersion.WithKind(kind))},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(g, v1alpha1.GroupVersion.WithKind(groupKind))},
 		},
 		Spec: v1alpha1.TaskSpec{
 			JobName:       g.Spec.JobName,
@@ -141,14 +142,14 @@ func (m taskBuilder) buildTask(name string, index int, def *v1alpha1.TaskDefinit
 func (m taskBuilder) taskType(def *v1alpha1.TaskDefinition) string {
 	_, init := m.heldResources[def.Name]
 	switch {
-	case init && m.kind == v1alpha1.JobTypeSystem:
+	case init && m.jobType == v1alpha1.JobTypeSystem:
 		return v1alpha1.TaskTypeSysbatch
 	case init:
 		return ""
-	case def.Daemon && m.kind == "":
+	case def.Daemon && m.jobType == "":
 		return v1alpha1.JobTypeService
 	}
-	return m.kind
+	return m.jobType
 }
 
 // applyDefinition sets the current definition on a Task.
