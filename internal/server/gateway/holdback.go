@@ -18,7 +18,7 @@ func (l *taskLists) holdBackLocked(robotID string) {
 	if c.firstEnd.IsZero() {
 		c.firstEnd = now
 	}
-	c.heldUntil = now.Add(holdBackFor)
+	c.heldUntil = now.Add(l.holdBack)
 	if limit := c.firstEnd.Add(holdBackLimit); limit.Before(c.heldUntil) {
 		c.heldUntil = limit
 	}
@@ -29,7 +29,7 @@ func (l *taskLists) holdBackLocked(robotID string) {
 		l.markDirtyLocked(robotID, 0)
 		return
 	}
-	l.markDirtyLocked(robotID, holdBackFor)
+	l.markDirtyLocked(robotID, l.holdBack)
 }
 
 // heldBackUntilLocked returns when a legacy agent's list is due that can wait. New tasks
@@ -39,5 +39,5 @@ func (l *taskLists) heldBackUntilLocked(robotID string) time.Time {
 	if c := l.stateLocked(robotID); c.heldUntil.After(now) {
 		return c.heldUntil
 	}
-	return now.Add(holdBackFor)
+	return now.Add(l.holdBack)
 }

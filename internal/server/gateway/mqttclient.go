@@ -57,6 +57,8 @@ type mqttClient struct {
 
 	tracer *tracing.Tracer // of published messages; nil: no traces
 
+	publishTimeout time.Duration // how long a publication waits for the broker's acknowledgement
+
 	outageLogged atomic.Bool // the current outage has been logged
 	queues       [senderCount]chan message
 
@@ -94,7 +96,7 @@ func newMQTTClient(rawURL, clientID string, secure *tls.Config, log logr.Logger)
 	if err != nil {
 		return nil, err
 	}
-	c := &mqttClient{url: u, clientID: clientID, tls: secure, log: log}
+	c := &mqttClient{url: u, clientID: clientID, tls: secure, publishTimeout: publishTimeout, log: log}
 	c.connectionCtx, c.endConnection = context.WithCancel(context.Background())
 	for i := range c.queues {
 		c.queues[i] = make(chan message, sendQueue)
@@ -307,7 +309,7 @@ func (c *mqttClient) sendOne(ctx context.Context, m *autopaho.ConnectionManager,
 	}
 	// Without the connection's context, Publish would wait for an acknowledgement that
 	// cannot come any more, and delay later messages after each reconnect.
-	publishCtx, cancel := context.WithTimeout(connectionCtx, publishTimeout)
+	publishCtx, cancel := context.WithTimeout(connectionCtx, c.publishTimeout)
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
 	_, err := m.Publish(publishCtx, &paho.Publish{

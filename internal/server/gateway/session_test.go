@@ -223,7 +223,6 @@ func TestMQTTClient_LostMessagesDoNotDelayOthers(t *testing.T) {
 		l.enqueueMessage("r1", message{topic: wire.TaskTopic("r1", uid, wire.KindStatus), connection: l.upConnection()})
 	}
 	for n := range 3 {
-		began := time.Now()
 		proxy.DropPackets()
 		send(fmt.Sprintf("lost-%d", n))
 		eventually(t, "the queues are empty", func() bool { return !slices.ContainsFunc(l.queues[:], func(q chan message) bool { return len(q) > 0 }) })
@@ -232,9 +231,6 @@ func TestMQTTClient_LostMessagesDoNotDelayOthers(t *testing.T) {
 		eventually(t, "the connection is up again", func() bool { return l.currentConnection() > before && l.checkUp() == nil })
 		send(fmt.Sprintf("next-%d", n))
 		eventually(t, "the next message is received", func() bool { return h.count() == n+1 })
-		if took := time.Since(began); took >= publishTimeout {
-			t.Errorf("a broken connection delayed it by %v", took)
-		}
 	}
 }
 
@@ -298,6 +294,7 @@ func (h *recorder) connect(t *testing.T, url string) (l *mqttClient, stop func()
 		t.Fatal(err)
 	}
 	l.onSubscribed, l.onUp = func(int64, bool) {}, func() {}
+	l.publishTimeout = time.Hour // messages that wait for it would time out the test
 	l.receive = func(topic string, _ []byte, _ string) {
 		h.mu.Lock()
 		defer h.mu.Unlock()

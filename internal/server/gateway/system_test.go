@@ -91,6 +91,7 @@ func (i informers) GetInformer(_ context.Context, object client.Object, _ ...cac
 // system is a broker, a fake API server and a server that connects them.
 type system struct {
 	t        *testing.T
+	tune     func(*Gateway) // changes a server before it starts; nil: nothing
 	broker   *broker.Broker
 	api      client.WithWatch
 	url      string
@@ -114,7 +115,19 @@ func start(t *testing.T, objects ...client.Object) *system {
 
 func startWith(t *testing.T, cfg Config, objects ...client.Object) *system {
 	t.Helper()
-	s := &system{t: t, writes: map[string]int{}}
+	return startTuned(t, cfg, nil, objects...)
+}
+
+// startWithoutLists starts a system that sends legacy agents no list because of new tasks. An agent
+// that has ended a task would run it again if it received such a list too late.
+func startWithoutLists(t *testing.T) *system {
+	t.Helper()
+	return startTuned(t, Config{}, func(b *Gateway) { b.taskLists.holdBack = time.Hour })
+}
+
+func startTuned(t *testing.T, cfg Config, tune func(*Gateway), objects ...client.Object) *system {
+	t.Helper()
+	s := &system{t: t, tune: tune, writes: map[string]int{}}
 	files, err := logstore.NewFiles(t.TempDir(), logstore.Limits{})
 	if err != nil {
 		t.Fatal(err)
@@ -197,6 +210,9 @@ func (s *system) startServer(cfg Config) {
 		s.t.Fatal(err)
 	}
 	b.downlink.repeatPause, b.downlink.legacyGrace = 50*time.Millisecond, 500*time.Millisecond
+	if s.tune != nil {
+		s.tune(b)
+	}
 	ended := make(chan error, 1)
 	go func() { ended <- b.Start(ctx) }()
 	var once sync.Once

@@ -47,6 +47,7 @@ type taskLists struct {
 	onTooLarge        func(robotID string, tasks int) // for one message
 	upConnection      func() int64                    // the connection for which sendAll has been called; zero: none
 	currentConnection func() int64                    // the current connection, up or not
+	holdBack          time.Duration                   // the delay of legacy agents' lists; default: holdBackFor
 
 	mu            sync.Mutex
 	dirty         map[string]time.Time // robot to when its list is due
@@ -71,6 +72,7 @@ func (l *taskLists) initMaps() {
 	l.dirty, l.states, l.endedAttempts = map[string]time.Time{}, map[string]*listState{}, map[types.UID]int32{}
 	l.deleted = map[string]bool{}
 	l.wake = make(chan struct{}, 1)
+	l.holdBack = cmp.Or(l.holdBack, holdBackFor)
 }
 
 // dispatchEpoch returns the epoch of a dispatch that is about to be sent. If the last
@@ -245,7 +247,7 @@ func (l *taskLists) postponeList(robotID string, until time.Time) bool {
 	if waits {
 		c.heldUntil = until
 		delete(l.dirty, robotID) // replaced by a later time
-		l.markDirtyLocked(robotID, holdBackFor)
+		l.markDirtyLocked(robotID, l.holdBack)
 	}
 	return waits
 }

@@ -364,7 +364,7 @@ func TestTaskList_HidesLostAttemptFromLegacyAgent(t *testing.T) {
 	v.deliverTask(atVersion(newLostTask(lifecycle.TaskRunning), 7))
 	l.sendList("r1")
 	if len((*out)[0].Tasks) != 0 {
-		t.Error("a list names the ended task: a legacy agent would run it again")
+		t.Error("the list names the lost attempt: a legacy agent would run it again")
 	}
 }
 

@@ -23,8 +23,8 @@ type Config struct {
 	Broker string
 	// Heartbeat is the interval of heartbeats. 0 means 30s.
 	Heartbeat time.Duration
-	// Run is how long each task runs: 0 ends at once, a negative value runs until it is
-	// deleted.
+	// Run is how long each task runs: 0 ends at once, a negative value runs until EndTask or a
+	// delete.
 	Run time.Duration
 	// Exit returns the exit code of each run. If nil, it is 0.
 	Exit func(uid string, run int) int32
@@ -67,10 +67,17 @@ type Agent struct {
 	instance   int // number of program starts
 	client     mqtt.Client
 	online     bool
-	subscribed bool                     // to the task topics, at least once
-	running    map[string]chan struct{} // channel that stops a task, by wire UID
-	runs       map[string]int           // by wire UID
+	subscribed bool            // to the task topics, at least once
+	running    map[string]*run // by wire UID
+	runs       map[string]int  // by wire UID
 	deletes    []string
+}
+
+// run is one run of a task.
+type run struct {
+	number int
+	exit   chan struct{} // closed by EndTask
+	stop   chan struct{} // closed when the task is deleted or lost
 }
 
 // Start connects and registers an agent, which runs until Stop.
@@ -82,7 +89,7 @@ func Start(cfg Config) (*Agent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("broker %q: %w", cfg.Broker, err)
 	}
-	a := &Agent{cfg: cfg, host: u.Host, done: make(chan struct{}), running: map[string]chan struct{}{}, runs: map[string]int{}}
+	a := &Agent{cfg: cfg, host: u.Host, done: make(chan struct{}), running: map[string]*run{}, runs: map[string]int{}}
 	a.openConnection()
 	a.startGoroutine(a.sendHeartbeats)
 	return a, nil
@@ -155,8 +162,8 @@ func (a *Agent) IsOnline() bool {
 // again.
 func (a *Agent) Restart() {
 	a.mu.Lock()
-	for uid, stop := range a.running {
-		close(stop)
+	for uid, r := range a.running {
+		close(r.stop)
 		delete(a.running, uid)
 	}
 	a.subscribed, a.online = false, false
@@ -169,6 +176,15 @@ func (a *Agent) Restart() {
 func (a *Agent) Reconnect() {
 	a.currentClient().Disconnect(0)
 	a.openConnection()
+}
+
+// EndTask lets the process of a running task exit.
+func (a *Agent) EndTask(uid string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if r := a.running[uid]; r != nil {
+		close(r.exit)
+	}
 }
 
 // SendReport sends an arbitrary status.
@@ -275,15 +291,14 @@ func (a *Agent) startTask(instance int, uid string) {
 		a.mu.Unlock()
 		return
 	}
-	stop := make(chan struct{})
-	a.running[uid] = stop
 	a.runs[uid]++
-	run := a.runs[uid]
+	r := &run{number: a.runs[uid], exit: make(chan struct{}), stop: make(chan struct{})}
+	a.running[uid] = r
 	a.mu.Unlock()
-	a.startGoroutine(func() { a.runTask(uid, run, stop) })
+	a.startGoroutine(func() { a.runTask(uid, r) })
 }
 
-func (a *Agent) runTask(uid string, run int, stop chan struct{}) {
+func (a *Agent) runTask(uid string, r *run) {
 	a.SendReport(uid, wire.Status{State: wire.ReportPending, Event: "Received"})
 	if a.cfg.FailsToStart {
 		a.forgetTask(uid)
@@ -297,13 +312,14 @@ func (a *Agent) runTask(uid string, run int, stop chan struct{}) {
 		end = time.After(a.cfg.Run)
 	}
 	select {
-	case <-stop:
+	case <-r.stop:
 		return
 	case <-a.done:
 		return
+	case <-r.exit:
 	case <-end:
 	}
-	a.endTask(uid, run)
+	a.reportEnd(uid, r.number)
 }
 
 // forgetTask removes a task from the running ones.
@@ -313,8 +329,8 @@ func (a *Agent) forgetTask(uid string) {
 	delete(a.running, uid)
 }
 
-// endTask reports the end of a task with the configured defects.
-func (a *Agent) endTask(uid string, run int) {
+// reportEnd reports the end of a task with the configured defects.
+func (a *Agent) reportEnd(uid string, run int) {
 	if a.cfg.ReportsTimeout {
 		a.forgetTask(uid)
 		a.SendReport(uid, wire.Status{State: wire.ReportFailed, Event: wire.ReasonTimeout, ExitCode: -1, Message: "Task terminated: Task timeout"})
@@ -352,14 +368,14 @@ func (a *Agent) terminalReport(uid string, run int) wire.Status {
 
 func (a *Agent) deleteTask(uid string) {
 	a.mu.Lock()
-	stop := a.running[uid]
+	r := a.running[uid]
 	delete(a.running, uid)
 	a.deletes = append(a.deletes, uid)
 	a.mu.Unlock()
-	if stop == nil {
+	if r == nil {
 		return
 	}
-	close(stop)
+	close(r.stop)
 	if !a.cfg.SilentOnDelete {
 		a.SendReport(uid, wire.Status{State: wire.ReportRunning, Event: "Failed"})
 	}
