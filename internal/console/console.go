@@ -38,9 +38,6 @@ type Config struct {
 	CertFile, KeyFile string
 	// Archive is the address of the archive (archive.Open). If empty, the console has no archive.
 	Archive string
-	// StateFile keeps the position of the event stream across restarts. If empty, clients reload
-	// their lists after a restart.
-	StateFile string
 	// MQTTURL is the URL of a broker to which events are published. If empty, events are not
 	// published.
 	MQTTURL string
@@ -70,7 +67,7 @@ func New(api *rest.Config, cfg Config, log logr.Logger) (*Console, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make client: %w", err)
 	}
-	if c.world, err = watch.New(watch.Config{API: api, StateFile: cfg.StateFile, Log: log.WithName("events")}); err != nil {
+	if c.world, err = watch.New(watch.Config{API: api, Log: log.WithName("events")}); err != nil {
 		return nil, err
 	}
 	if cfg.Archive != "" {
@@ -117,7 +114,7 @@ func ownScheme() *runtime.Scheme {
 // Ready returns an error while the console cannot serve complete data.
 func (c *Console) Ready(ctx context.Context) error {
 	select {
-	case <-c.world.Current():
+	case <-c.world.Synced():
 		return c.world.Live()
 	case <-ctx.Done():
 		return errors.New("not everything was read from the API server yet")

@@ -34,14 +34,14 @@ func minute(n int) *metav1.MicroTime {
 
 // fakeWorld holds a fixed set of objects.
 type fakeWorld struct {
-	items   []*watch.Item
-	ring    *watch.Ring
-	current chan struct{}
+	items  []*watch.Item
+	ring   *watch.Ring
+	synced chan struct{}
 }
 
 func newFakeWorld(objects ...client.Object) *fakeWorld {
-	w := &fakeWorld{ring: watch.NewRing("test", watch.Limits{}), current: make(chan struct{})}
-	close(w.current)
+	w := &fakeWorld{ring: watch.NewRing("test", watch.Limits{}), synced: make(chan struct{})}
+	close(w.synced)
 	for _, o := range objects {
 		w.items = append(w.items, &watch.Item{Row: row.Describe(o), Object: o})
 	}
@@ -86,9 +86,9 @@ func (w *fakeWorld) Namespaces() (out []string) {
 	return out
 }
 
-func (w *fakeWorld) Ring() *watch.Ring        { return w.ring }
-func (w *fakeWorld) Current() <-chan struct{} { return w.current }
-func (w *fakeWorld) publish(e watch.Event)    { _ = w.ring.Publish(e) }
+func (w *fakeWorld) Ring() *watch.Ring       { return w.ring }
+func (w *fakeWorld) Synced() <-chan struct{} { return w.synced }
+func (w *fakeWorld) publish(e watch.Event)   { _ = w.ring.Publish(e) }
 
 // fakeGate knows users by token. A request with the header X-Certificate stands for one with a client certificate.
 type fakeGate struct {

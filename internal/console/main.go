@@ -41,7 +41,6 @@ func (c *Config) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.CertFile, "cert-file", "", "certificate of the console, PEM; empty: it speaks HTTP, on loopback alone")
 	f.StringVar(&c.KeyFile, "key-file", "", "key of that certificate")
 	f.StringVar(&c.Archive, "archive", "", "address of the archive that the manager keeps: postgres://USER@HOST/DATABASE with the password in PGPASSWORD, or sqlite:PATH of the same machine; empty: what is gone is not shown")
-	f.StringVar(&c.StateFile, "state-file", "", "file that keeps where the stream of events is over a restart; empty: browsers load their lists anew after one")
 	f.StringVar(&c.MQTTURL, "mqtt-url", "", "MQTT broker that events are published to, such as mqtts://host:8883; empty: none")
 }
 

@@ -29,7 +29,7 @@ type World interface {
 	Owned(uid types.UID) []*watch.Item
 	Namespaces() []string
 	Ring() *watch.Ring
-	Current() <-chan struct{}
+	Synced() <-chan struct{}
 }
 
 // Parts are the dependencies of a Server. All are required except Archive and App.
@@ -126,7 +126,7 @@ func isPublic(path string) bool {
 const maxBody = 1 << 20
 
 // requireCaller rejects unauthenticated requests. Other requests wait until the watch cache is
-// current.
+// complete.
 func (s *Server) requireCaller(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
@@ -140,7 +140,7 @@ func (s *Server) requireCaller(next http.Handler) http.Handler {
 			}
 			ctx = context.WithValue(ctx, callerKey{}, c)
 			select {
-			case <-s.world.Current():
+			case <-s.world.Synced():
 			case <-time.After(syncPatience):
 				s.writeError(w, apierrors.NewServiceUnavailable("the console has not read everything from the API server yet; try again in a moment"))
 				return

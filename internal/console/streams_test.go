@@ -56,10 +56,10 @@ func TestFlusher_FlushesEachWrite(t *testing.T) {
 
 func TestWriteEvent_FormatsServerSentEvent(t *testing.T) {
 	w, r := newRecorder()
-	if err := errors.Join(writeEvent(w, "i:1:2", "change", []byte(`{"a":1}`)), writeEvent(w, "i:3:4", "resync", nil)); err != nil {
+	if err := errors.Join(writeEvent(w, "i:1", "change", []byte(`{"a":1}`)), writeEvent(w, "i:3", "resync", nil)); err != nil {
 		t.Fatal(err)
 	}
-	if want := "id: i:1:2\nevent: change\ndata: {\"a\":1}\n\nid: i:3:4\nevent: resync\ndata: {}\n\n"; r.Body.String() != want || r.flushes != 2 {
+	if want := "id: i:1\nevent: change\ndata: {\"a\":1}\n\nid: i:3\nevent: resync\ndata: {}\n\n"; r.Body.String() != want || r.flushes != 2 {
 		t.Errorf("got %q with %d flushes, want %q with one for each event", r.Body, r.flushes, want)
 	}
 }
@@ -73,10 +73,10 @@ func event(namespace, name string, seq uint64) watch.Event {
 func TestSendEvent_ChecksFilterAndPermission(t *testing.T) {
 	change := func(namespace string) *watch.Event {
 		e := event(namespace, "t", 5)
-		e.ID, e.JSON = "i:5:1", []byte("{}")
+		e.ID, e.JSON = "i:5", []byte("{}")
 		return &e
 	}
-	const sent, resync = "id: i:5:1\nevent: change\ndata: {}\n\n", "id: i:6:0\nevent: resync\ndata: {}\n\n"
+	const sent, resync = "id: i:5\nevent: change\ndata: {}\n\n", "id: i:6\nevent: resync\ndata: {}\n\n"
 	for _, c := range []struct {
 		name    string
 		filter  watch.Filter
@@ -94,8 +94,8 @@ func TestSendEvent_ChecksFilterAndPermission(t *testing.T) {
 		{"an outdated permission", watch.Filter{}, change("n"), map[place]sight{{row.Tasks, "n"}: {true, time.Now().Add(-time.Hour)}}, false, "", 1},
 		{"a permission for another namespace", watch.Filter{}, change("n"), map[place]sight{{row.Tasks, "m"}: {true, time.Now().Add(time.Hour)}}, false, "", 1},
 		{"a permission for another kind", watch.Filter{}, change("n"), map[place]sight{{row.Jobs, "n"}: {true, time.Now().Add(time.Hour)}}, false, "", 1},
-		{"a resync needs no permission", watch.Filter{Name: "x"}, &watch.Event{Type: watch.Resync, ID: "i:6:0"}, nil, false, resync, 0},
-		{"a resync of another kind", watch.Filter{Kind: row.Jobs}, &watch.Event{Type: watch.Resync, Kind: row.Tasks, ID: "i:6:0"}, nil, true, "", 0},
+		{"a resync needs no permission", watch.Filter{Name: "x"}, &watch.Event{Type: watch.Resync, ID: "i:6"}, nil, false, resync, 0},
+		{"a resync of another kind", watch.Filter{Kind: row.Jobs}, &watch.Event{Type: watch.Resync, Kind: row.Tasks, ID: "i:6"}, nil, true, "", 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			gate := &fakeGate{allow: func(user string, do authorizationv1.ResourceAttributes) (bool, error) {
@@ -173,28 +173,69 @@ func TestStreamEvents_SendsHelloAndChanges(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	const third = `{"seq":"3","type":"changed","kind":"tasks","namespace":"m","name":"t","uid":"","to":"running","time":"2026-03-01T12:00:00.000000Z"`
-	if got := next(); !strings.HasPrefix(got, "id: test:3:3\nevent: change\ndata: "+third) {
+	if got := next(); !strings.HasPrefix(got, "id: test:3\nevent: change\ndata: "+third) {
 		t.Errorf("got %q", got)
 	}
 	w.publish(event("n", "t", 4))
 	w.publish(event("m", "live", 5))
-	if got := next(); !strings.HasPrefix(got, "id: test:5:5\n") {
+	if got := next(); !strings.HasPrefix(got, "id: test:5\n") {
 		t.Errorf("got %q instead of the next change in the namespace", got)
 	}
 
 	// A browser that reconnects sends the last ID beside the first URL.
-	next = follow(t, server, "?since="+position, "test:4:4")
-	if got := next(); got != "id: test:4:4\nevent: hello\ndata: {\"since\":\"test:4:4\"}\n" {
+	next = follow(t, server, "?since="+position, "test:4")
+	if got := next(); got != "id: test:4\nevent: hello\ndata: {\"since\":\"test:4\"}\n" {
 		t.Errorf("got %q", got)
 	}
-	if got := next(); !strings.HasPrefix(got, "id: test:5:5\n") {
+	if got := next(); !strings.HasPrefix(got, "id: test:5\n") {
 		t.Errorf("got %q", got)
 	}
 
 	next = follow(t, server, "?since=nonsense", "")
 	next()
-	if got, want := next(), "id: test:5:5\nevent: resync\ndata: {}\n"; got != want {
+	if got, want := next(), "id: test:5\nevent: resync\ndata: {}\n"; got != want {
 		t.Errorf("of an invalid position: got %q, want %q", got, want)
+	}
+}
+
+// A client that reconnects after a restart sends an ID of the previous process. It must reload its
+// lists and receive all events since.
+func TestStreamEvents_SendsResyncAfterRestart(t *testing.T) {
+	var servers []*httptest.Server
+	var worlds []*fakeWorld
+	for _, instanceID := range []string{"before", "after"} {
+		s, w := newTestServer(&fakeGate{})
+		w.ring = watch.NewRing(instanceID, watch.Limits{})
+		server := httptest.NewServer(s.Handler())
+		t.Cleanup(server.Close)
+		servers, worlds = append(servers, server), append(worlds, w)
+	}
+	before, after := worlds[0], worlds[1]
+	next := follow(t, servers[0], "", "")
+	next()
+	before.publish(event("n", "t", 1))
+	before.publish(event("n", "t", 2))
+	if got := next() + next(); !strings.HasPrefix(got, "id: before:1\n") || !strings.Contains(got, "\nid: before:2\n") {
+		t.Fatalf("got %q", got)
+	}
+
+	after.publish(event("n", "t", 3)) // before the client reconnects: its lists contain it
+	next = follow(t, servers[1], "", "before:2")
+	after.publish(event("n", "t", 4))
+	if got, want := next(), "id: before:2\nevent: hello\ndata: {\"since\":\"before:2\"}\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got, want := next(), "id: after:1\nevent: resync\ndata: {}\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := next(); !strings.HasPrefix(got, "id: after:2\nevent: change\ndata: {\"seq\":\"4\"") {
+		t.Errorf("after the resync: got %q", got)
+	}
+
+	next = follow(t, servers[1], "", "after:1")
+	next()
+	if got := next(); !strings.HasPrefix(got, "id: after:2\nevent: change\n") {
+		t.Errorf("in the same process: got %q", got)
 	}
 }
 
@@ -214,7 +255,7 @@ func TestAddStream_BreaksConnectionOnError(t *testing.T) {
 	}
 	defer response.Body.Close()
 	w.publish(event("n", "t", 1))
-	if text, err := io.ReadAll(response.Body); !errors.Is(err, io.ErrUnexpectedEOF) || !bytes.HasPrefix(text, []byte("id: test:0:0\nevent: hello")) {
+	if text, err := io.ReadAll(response.Body); !errors.Is(err, io.ErrUnexpectedEOF) || !bytes.HasPrefix(text, []byte("id: test:0\nevent: hello")) {
 		t.Errorf("got %q (%v), which a client may mistake for the end of the stream", text, err)
 	}
 }

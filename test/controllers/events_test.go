@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,7 +23,7 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// life is what each task of TestEvents goes through, more than once.
+// life is the states that each task goes through, more than once.
 var life = []string{"dispatching", "running", "exited", "soft-failed", "dispatching", "running", "unknown", "running", "completed", "pending"}
 
 // written are the states of a task by the resourceVersion of the write.
@@ -36,18 +35,20 @@ type written struct {
 type seen struct {
 	version uint64
 	state   string
+	listed  bool // it is from a list, not from an event
 }
 
 func (w *written) note(o *v1alpha1.Task) {
 	n, _ := strconv.ParseUint(o.ResourceVersion, 10, 64)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.all[o.Name] = append(w.all[o.Name], seen{n, o.Status.State})
+	w.all[o.Name] = append(w.all[o.Name], seen{version: n, state: o.Status.State})
 }
 
-// TestEvents proves with a real API server that a stream which is stopped and started again in
-// the middle of a run of changes tells every one of them, in order, with the state before it.
-func TestEvents(t *testing.T) {
+// TestEvents_MissNothingAcrossRestarts checks with a real API server that a reader receives every
+// change in order, with the state before it, and that it misses nothing after a restart of the
+// store, when it gets a resync and loads the list.
+func TestEvents_MissNothingAcrossRestarts(t *testing.T) {
 	t.Parallel()
 	cfg := testkit.StartAPIServer(t)
 	c := testkit.NewClient(t, cfg)
@@ -55,49 +56,59 @@ func TestEvents(t *testing.T) {
 	if err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
 		t.Fatal(err)
 	}
-	config := watch.Config{API: cfg, StateFile: filepath.Join(t.TempDir(), "position"), Behind: 1200 * time.Millisecond, Log: logr.Discard()}
+	config := watch.Config{API: cfg, Log: logr.Discard()}
 	w, stop := runWorld(t, config)
 	for _, k := range row.Kinds {
 		if !w.Has(k) {
-			t.Errorf("%s are not there", k)
+			t.Errorf("%s are not watched", k)
 		}
 	}
-	at := w.Ring().Position()
+	r := &relisting{T: t, at: w.Ring().Position(), states: map[string][]seen{}}
 	done := &written{all: map[string][]seen{}}
-	// Tasks live until the reader has enough: if they had so many lives and no more, a quick
-	// machine would be through with them before a position is kept, and the reader wait for ever.
-	enough := make(chan struct{})
+	enough := make(chan struct{}) // closed when the tasks may end
 	var wg sync.WaitGroup
 	t.Cleanup(wg.Wait)
 	for i := range tasks {
 		wg.Go(func() { live(t, c, namespace, fmt.Sprintf("t-%d", i), enough, done) })
 	}
-	told := map[string][]seen{}
 	for range restarts {
-		had := count(told)
-		follow(t, w, &at, told, func() bool {
-			kept, _ := filepath.Glob(config.StateFile)
-			return count(told) >= had+between && len(kept) == 1
-		})
+		had := r.received
+		r.follow(w, func() bool { return r.received >= had+between })
 		stop()
 		w, stop = runWorld(t, config)
 	}
+	r.follow(w, func() bool { return r.lists == restarts })
 	close(enough)
 	wg.Wait()
-	follow(t, w, &at, told, func() bool { return count(told) == count(done.all)+tasks }) // each has an end
+	r.follow(w, func() bool { return r.ended() == tasks })
+	if r.lists != restarts {
+		t.Errorf("%d resyncs after %d restarts", r.lists, restarts)
+	}
 	for name, all := range done.all {
-		end := len(told[name]) - 1
-		if !slices.Equal(told[name][:end], all) || told[name][end].state != "" {
-			t.Errorf("%s: told\n%v, written\n%v", name, told[name], all)
+		if err := compareStates(r.states[name], all); err != nil {
+			t.Errorf("%s: %v: received\n%v, written\n%v", name, err, r.states[name], all)
 		}
 	}
 }
 
-func count(states map[string][]seen) (n int) {
-	for _, all := range states {
-		n += len(all)
+// compareStates returns an error unless the known states are those that were written, except for
+// the ones directly before a list, and the task is removed at the end.
+func compareStates(known, all []seen) error {
+	for _, k := range known {
+		i := slices.IndexFunc(all, func(w seen) bool { return w.version == k.version })
+		switch {
+		case k.state == "" && len(all) == 0: // removed
+			return nil
+		case k.state == "":
+			return fmt.Errorf("%d states are missing before the removal", len(all))
+		case i < 0 || all[i].state != k.state:
+			return fmt.Errorf("%v was not written", k)
+		case i > 0 && !k.listed:
+			return fmt.Errorf("%d states are missing before %v", i, k)
+		}
+		all = all[i+1:]
 	}
-	return n
+	return errors.New("the removal is missing")
 }
 
 func runWorld(t *testing.T, config watch.Config) (*watch.Store, func()) {
@@ -119,45 +130,77 @@ func runWorld(t *testing.T, config watch.Config) (*watch.Store, func()) {
 	select {
 	case <-w.Synced():
 	case <-time.After(time.Minute):
-		t.Fatal("the world is not synced after a minute")
+		t.Fatal("the store is not synced after a minute")
 	}
 	return w, stop
 }
 
-// follow reads on from a position until enough is known, and drops what it knows already as
-// readers do, by the resourceVersion.
-func follow(t *testing.T, w *watch.Store, at *string, told map[string][]seen, enough func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+// relisting is a reader that knows the states of tasks by events, and by a list after each resync.
+type relisting struct {
+	*testing.T
+	at              string // position in the stream
+	states          map[string][]seen
+	received, lists int
+}
+
+// follow reads from the position until enough is known. It ignores events that it knows by their
+// resourceVersion, as documented.
+func (r *relisting) follow(w *watch.Store, enough func() bool) {
+	r.Helper()
+	ctx, cancel := context.WithTimeout(r.Context(), 2*time.Minute)
 	defer cancel()
-	reader := w.Ring().Since(*at)
+	reader := w.Ring().Since(r.at)
 	for !enough() {
 		e, err := reader.Next(ctx)
 		if err != nil {
-			t.Fatalf("%d events came, then nothing more: %v", count(told), err)
+			r.Fatalf("no event after %d: %v", r.received, err)
 		}
-		*at = reader.Position()
-		if e.Type == watch.Resync || e.Filled {
-			t.Fatalf("something is not told as it was: %+v", e)
+		r.at = reader.Position()
+		switch {
+		case e.Type == watch.Resync && e.Kind == "":
+			r.load(w)
+		case e.Type == watch.Resync || e.Filled:
+			r.Fatalf("a watch was interrupted: %+v", e)
+		case e.Kind == row.Tasks && e.Seq > r.last(e.Name).version:
+			if from := r.last(e.Name).state; e.From != from {
+				r.Fatalf("%s: from %q to %q, it was %q before", e.Name, e.From, e.To, from)
+			}
+			r.states[e.Name] = append(r.states[e.Name], seen{version: e.Seq, state: e.To})
+			r.received++
 		}
-		if e.Kind != row.Tasks {
-			continue
-		}
-		last := seen{}
-		if all := told[e.Name]; len(all) > 0 {
-			last = all[len(all)-1]
-		}
-		if e.Seq <= last.version {
-			continue
-		}
-		if e.From != last.state {
-			t.Fatalf("%s: from %q to %q, it was %q before", e.Name, e.From, e.To, last.state)
-		}
-		told[e.Name] = append(told[e.Name], seen{e.Seq, e.To})
 	}
 }
 
-// live takes a task through its life, again and again until that is enough, and notes every write.
+// load adds the states of the list.
+func (r *relisting) load(w *watch.Store) {
+	for _, i := range w.List(row.Tasks, "") {
+		version, _ := strconv.ParseUint(i.Row.ResourceVersion, 10, 64)
+		if version > r.last(i.Row.Name).version {
+			r.states[i.Row.Name] = append(r.states[i.Row.Name], seen{version, i.Row.State, true})
+		}
+	}
+	r.lists++
+}
+
+func (r *relisting) last(name string) seen {
+	if all := r.states[name]; len(all) > 0 {
+		return all[len(all)-1]
+	}
+	return seen{}
+}
+
+// ended returns the number of tasks that were removed.
+func (r *relisting) ended() (n int) {
+	for _, all := range r.states {
+		if all[len(all)-1].state == "" {
+			n++
+		}
+	}
+	return n
+}
+
+// live writes all states of a task repeatedly until enough is closed, removes it, and notes every
+// write.
 func live(t *testing.T, c client.Client, namespace, name string, enough <-chan struct{}, done *written) {
 	o := create(t, c, namespace, name, done)
 	if o == nil {

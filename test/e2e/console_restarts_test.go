@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,16 +15,17 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// TestEvents_ContinueAfterConsoleRestarts kills a console again and again while tasks run, fail, are called off
-// and vanish, also while it is dead. Of its readers one keeps up, one lags, and one stays away for
-// longer than a console goes back. The first two are told every state of every task in order, as the
-// archive has them; the third is told to load its lists, and all three end with what is there.
-func TestEvents_ContinueAfterConsoleRestarts(t *testing.T) {
+// TestEvents_ResyncAfterConsoleRestarts kills a console repeatedly while tasks run, fail, are
+// canceled and are removed, also while no console runs. Of its readers one keeps up, one lags and
+// one is away for a while. After each restart that a reader notices it gets one resync and loads
+// its lists. Between restarts it receives every state of every task in order, as the archive has
+// them, and at the end all readers know what exists.
+func TestEvents_ResyncAfterConsoleRestarts(t *testing.T) {
 	t.Parallel()
 	const rounds = 3
 	s := start(t, "--robots=3", "--without=console")
 	c := s.restartable()
-	fast, slow, away := c.follower("the fast one"), c.follower("the slow one"), c.follower("the one that was away")
+	fast, slow, away := c.follower("the fast reader"), c.follower("the slow reader"), c.follower("the reader that was away")
 	slow.lagBehind(fast, 40)
 	away.leaveAfter(20)
 	for _, f := range []*follower{fast, slow, away} {
@@ -34,54 +35,48 @@ func TestEvents_ContinueAfterConsoleRestarts(t *testing.T) {
 	<-away.gone
 	fast.awaitTold(40)
 	for round := range rounds {
-		position := c.notePosition(fast)
 		s.startWork(round)
 		fast.awaitTold(fast.count() + 100)
-		slow.awaitPast(position)
 		c.Kill()
 		s.workUnseen(round)
 		c.Start()
-		if round == 0 {
-			away.leaveAfter(never)
-			away.come()
-			away.awaitLists()
-		}
+		fast.awaitLoads(round + 1)
 	}
-	want := s.awaitEndOfWork()
+	away.leaveAfter(never)
+	away.come()
 	slow.hurry()
+	want := s.awaitEndOfWork()
 	for _, f := range []*follower{fast, slow, away} {
 		f.awaitPicture(want)
 	}
-	for f, want := range map[*follower]int{fast: 0, slow: 0, away: 1} {
-		if got := f.loads(); got != want {
-			t.Errorf("%s was told to load its lists %d times, want %d", f.name, got, want)
-		}
+	if got := []int{fast.loads(), slow.loads(), away.loads()}; got[0] != rounds || got[1] < 1 || got[1] > rounds || got[2] != 1 {
+		t.Errorf("the fast, slow and away readers loaded their lists %v times, want %d, 1 to %d, 1", got, rounds, rounds)
 	}
 	if fast.gathered() == 0 {
-		t.Error("jobs of ten tasks were called off, and each task was told of")
+		t.Error("jobs of ten tasks were canceled, and each task had its own event")
 	}
 	archived := s.archivedTasks()
-	fast.agreesWith(archived)
-	slow.agreesWith(archived)
+	for _, f := range []*follower{fast, slow, away} {
+		f.agreesWith(archived)
+	}
 }
 
-// restartable is a console of its own that finds its file again after a kill -9.
+// restartable is a console of its own that can be killed and started again.
 type restartable struct {
 	*program
 	s          *system
 	url, token string
-	stateFile  string
 }
 
 func (s *system) restartable() *restartable {
 	s.t.Helper()
-	address, file := testkit.FreeAddr(s.t), filepath.Join(s.t.TempDir(), "events.json")
-	p := run(s.t, "k8s4r-console", "--kubeconfig", s.serviceAccountKubeconfig("k8s4r-console"), "--bind-address", address, "--state-file", file,
+	address := testkit.FreeAddr(s.t)
+	p := run(s.t, "k8s4r-console", "--kubeconfig", s.serviceAccountKubeconfig("k8s4r-console"), "--bind-address", address,
 		"--archive", "sqlite:"+filepath.Join(s.DataDir, "history.db"), "--metrics-bind-address=0", "--health-probe-bind-address=0")
-	return &restartable{p, s, "http://" + address + "/api/v1", s.bearer("reader", "k8s4r-view"), file}
+	return &restartable{p, s, "http://" + address + "/api/v1", s.bearer("reader", "k8s4r-view")}
 }
 
-// Start returns when it serves, and so has read its file.
+// Start returns when the console serves.
 func (c *restartable) Start() {
 	c.s.t.Helper()
 	c.program.Start()
@@ -91,34 +86,8 @@ func (c *restartable) Start() {
 	})
 }
 
-// notePosition writes what the console itself writes a minute from now, for which a test has no
-// time: how far the world has come. In that minute a reader was told of everything, also of what
-// is gathered for a second.
-func (c *restartable) notePosition(f *follower) (position uint64) {
-	c.s.t.Helper()
-	testkit.EventuallyNoError(c.s.t, time.Minute, f.name+" was told of all that there is", func() error {
-		known := f.states()
-		var all v1alpha1.TaskList
-		if err := c.s.List(c.s.t.Context(), &all); err != nil {
-			return err
-		}
-		position = number(all.ResourceVersion)
-		for i := range all.Items {
-			t := &all.Items[i]
-			if is := string(lifecycle.TaskState(t.Status.State).OrPending()); known[string(t.UID)] != is {
-				return fmt.Errorf("%s is %s, it knows it as %q", t.Name, is, known[string(t.UID)])
-			}
-		}
-		return nil
-	})
-	if err := os.WriteFile(c.stateFile, fmt.Appendf(nil, `{"version": 2, "position": "%d", "last": "0"}`, position), 0o600); err != nil {
-		c.s.t.Fatal(err)
-	}
-	return position
-}
-
-// startWork submits jobs that succeed, jobs that vanish with their end, one that fails on robot after
-// robot, and one that runs until it is called off.
+// startWork submits jobs that succeed, jobs that are removed when they end, one that fails on robot
+// after robot, and one that runs until it is canceled.
 func (s *system) startWork(round int) {
 	s.t.Helper()
 	for i := range 5 {
@@ -131,14 +100,20 @@ func (s *system) startWork(round int) {
 	s.create(jobOf(fmt.Sprintf("long-%d", round), 10, shell("main", "exec sleep 1000")))
 }
 
-// brief is a job that is removed as soon as it has ended.
+// brief returns a job that is removed as soon as it has ended.
 func brief(name string) *v1alpha1.Job {
 	job := jobOf(name, 4, shell("main", "true"))
 	job.Spec.TTLSecondsAfterFinished = new(int32)
 	return job
 }
 
-// workUnseen calls off the job that runs, and lets another one come, run and go.
+// isBrief reports whether a task is of a job that is removed as soon as it has ended, so that it may
+// be created and removed while no console runs.
+func isBrief(task string) bool {
+	return strings.HasPrefix(task, "brief-") || strings.HasPrefix(task, "unseen-")
+}
+
+// workUnseen cancels the job that runs, and creates another one that runs, ends and is removed.
 func (s *system) workUnseen(round int) {
 	s.t.Helper()
 	unseen := brief(fmt.Sprintf("unseen-%d", round))
@@ -151,8 +126,8 @@ func (s *system) workUnseen(round int) {
 	s.awaitGone(unseen, 30*time.Second)
 }
 
-// awaitEndOfWork returns when each job has ended and is in the archive, and what is to vanish has
-// with all of its tasks. The states that the tasks have then are by their UIDs.
+// awaitEndOfWork blocks until each job has ended and is in the archive, and the brief ones are removed
+// with all of their tasks. It returns the states of the tasks by UID.
 func (s *system) awaitEndOfWork() (states map[string]string) {
 	s.t.Helper()
 	testkit.EventuallyNoError(s.t, time.Minute, "all jobs end", func() error {
@@ -172,7 +147,7 @@ func (s *system) awaitEndOfWork() (states map[string]string) {
 		for i := range tasks.Items {
 			t := &tasks.Items[i]
 			if states[string(t.UID)] = string(lifecycle.TaskState(t.Status.State).OrPending()); !there[t.Spec.JobName] {
-				return fmt.Errorf("%s outlives its job", t.Name)
+				return fmt.Errorf("%s still exists, its job does not", t.Name)
 			}
 		}
 		return nil
@@ -180,7 +155,7 @@ func (s *system) awaitEndOfWork() (states map[string]string) {
 	return states
 }
 
-// archivedTask is what the archive has of a task.
+// archivedTask is a task in the archive.
 type archivedTask struct {
 	archive.Object
 	transitions []archive.Transition
@@ -195,7 +170,7 @@ func (s *system) archivedTasks() (out []archivedTask) {
 	defer store.Close()
 	page, err := store.List(s.t.Context(), archive.Filter{Kind: archive.Task, Limit: archive.MaxLimit})
 	if err != nil || page.Next != "" {
-		s.t.Fatalf("the archive's tasks: %v, more to come: %q", err, page.Next)
+		s.t.Fatalf("list the tasks of the archive: %v, next page: %q", err, page.Next)
 	}
 	for _, o := range page.Items {
 		transitions, err := store.ListTransitions(s.t.Context(), o.UID)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strconv"
 	"sync"
@@ -30,7 +29,6 @@ type api struct {
 	forgotten uint64 // lists and watches at an earlier revision fail
 	absent    map[row.Kind]bool
 	watches   map[*stream]bool
-	lists     []string // resourceVersion and match of each list request
 	changed   chan struct{}
 	held      chan struct{} // watches send nothing until it is closed; nil: no delay
 }
@@ -97,16 +95,6 @@ func (a *api) at(rev uint64) map[place]client.Object {
 	return out
 }
 
-// elsewhere increases the revision by a write to another kind.
-func (a *api) elsewhere() uint64 {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.rev++
-	close(a.changed)
-	a.changed = make(chan struct{})
-	return a.rev
-}
-
 // forget drops the history: watches end and cannot resume.
 func (a *api) forget() {
 	a.mu.Lock()
@@ -168,23 +156,13 @@ func (k *kindAPI) Watch(o metav1.ListOptions) (watch.Interface, error) {
 	return k.WatchWithContext(context.Background(), o)
 }
 
-func (k *kindAPI) ListWithContext(_ context.Context, o metav1.ListOptions) (runtime.Object, error) {
+func (k *kindAPI) ListWithContext(context.Context, metav1.ListOptions) (runtime.Object, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.lists = append(k.lists, fmt.Sprintf("%s %s%s", k.kind, o.ResourceVersion, o.ResourceVersionMatch))
 	if k.absent[k.kind] {
 		return nil, apierrors.NewNotFound(schema.GroupResource{}, "")
 	}
 	rev := k.rev
-	if o.ResourceVersionMatch == metav1.ResourceVersionMatchExact {
-		rev, _ = strconv.ParseUint(o.ResourceVersion, 10, 64)
-		switch {
-		case rev < k.forgotten:
-			return nil, expired
-		case rev > k.rev:
-			return nil, &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusGatewayTimeout, Reason: metav1.StatusReasonTimeout, Message: "Too large resource version"}}
-		}
-	}
 	at := k.at(rev)
 	meta := metav1.ListMeta{ResourceVersion: strconv.FormatUint(rev, 10)}
 	jobs, tasks := &v1alpha1.JobList{ListMeta: meta}, &v1alpha1.TaskList{ListMeta: meta}

@@ -56,9 +56,8 @@ type Event struct {
 	// JSON is the event in the format of the console's API. It has no row for a removed object.
 	JSON []byte
 
-	crowd   batch     // the mass change that this change belongs to
-	number  uint64    // within this instance, from 1
-	arrived time.Time // when it was published
+	crowd  batch  // the mass change that this change belongs to
+	number uint64 // within this instance, from 1
 }
 
 // Change is the JSON of all events except Resync.

@@ -6,14 +6,14 @@ import "context"
 type Reader struct {
 	ring *Ring
 	at   *node
-	// told is the ID of the last event that was returned. While a Resync is due, it differs from
-	// the ID of at, so that a reader that resumes from told still gets the Resync.
-	told   string
-	resync bool // events before at were missed
+	// position is the ID of the last event that was returned. While a Resync is due, it differs
+	// from the ID of at, so that a reader that resumes from position still gets the Resync.
+	position string
+	resync   bool // events before at were missed
 }
 
 // Next blocks until the next event. A Resync means that events were missed because the reader was
-// too slow or started too late; the events after it are newer than the Resync. It returns an
+// too slow or resumed from an ID that is too old or of another instance; the events after it are newer than the Resync. It returns an
 // error only if ctx ends.
 func (d *Reader) Next(ctx context.Context) (*Event, error) {
 	for {
@@ -43,18 +43,18 @@ func (d *Reader) Poll() *Event {
 	}
 	switch {
 	case d.resync:
-		d.resync, d.told = false, d.at.event.ID
+		d.resync, d.position = false, d.at.event.ID
 		return &Event{Type: Resync, ID: d.at.event.ID, Seq: d.at.event.Seq}
 	case next == nil || next.isDropped(): // the next call relocates the reader
 		return nil
 	}
-	d.at, d.told = next, next.event.ID
+	d.at, d.position = next, next.event.ID
 	return next.event
 }
 
 // Position returns the ID of the last event that was returned, from which another reader can
 // resume.
-func (d *Reader) Position() string { return d.told }
+func (d *Reader) Position() string { return d.position }
 
 // relocateReader returns where a reader continues after its event was evicted, and whether it has
 // missed events.

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 )
 
 // Limits bound the size of a Ring.
@@ -25,35 +24,20 @@ const (
 	perEvent = 1024
 )
 
-// overlap is how far back a reader of another instance starts. Kinds have separate watches and
-// mass changes are collected, so that two instances may publish events in a different order; each
-// event is delayed by less than half of overlap.
-const overlap = time.Minute
-
 // Ring holds the latest events for one writer and any number of readers. Slow readers delay
 // neither the writer nor other readers.
 //
 // Events are linked, so that a reader advances without a lock. Waiting readers share one channel,
 // which exists only while a reader waits.
 type Ring struct {
-	incarnation string
-	limits      Limits
-	now         func() time.Time
+	instanceID string
+	limits     Limits
 
 	mu     sync.Mutex // guards the fields below; held by the writer and by readers that look for their position
 	oldest *node      // the oldest event that is held, or newest if none is
 	newest *node
 	held   int
 	bytes  int
-	// complete is a seq: a reader that knows an event with a greater seq knows all events that
-	// were never held here. evicted is when the last of the evicted events was published; zero if
-	// none was evicted.
-	complete uint64
-	evicted  time.Time
-	// before is the seq of the previous instance's last event: a reader that received it last
-	// knows all events that were never held here. It is zero if it is unknown or an event was
-	// evicted.
-	before uint64
 
 	wakeMu sync.Mutex
 	wake   chan struct{} // nil if no reader waits
@@ -72,30 +56,18 @@ var cut = &node{}
 // isDropped reports whether n marks a cut link, as opposed to the end of the list.
 func (n *node) isDropped() bool { return n == cut }
 
-// NewRing returns an empty ring. incarnation must be unique among all instances and contain no
-// colon.
-func NewRing(incarnation string, limits Limits) *Ring {
+// NewRing returns an empty ring. instanceID is part of the events' IDs. It must be unique among all
+// instances and contain no colon.
+func NewRing(instanceID string, limits Limits) *Ring {
 	limits.Events, limits.Bytes = cmp.Or(limits.Events, defaultEvents), cmp.Or(limits.Bytes, defaultBytes)
-	start := &node{event: &Event{ID: incarnation + ":0:0"}}
-	return &Ring{incarnation: incarnation, limits: limits, now: time.Now, oldest: start, newest: start}
+	r := &Ring{instanceID: instanceID, limits: limits}
+	r.newest = &node{event: &Event{ID: r.formatID(0)}}
+	r.oldest = r.newest
+	return r
 }
 
-// setStart sets the seq after which all events will be published. It must be called before the
-// first Publish. A reader that has received an event after safe, or the event last as its last,
-// has missed nothing. Existing readers get a Resync.
-func (r *Ring) setStart(seq, safe, last uint64) {
-	r.mu.Lock()
-	r.complete, r.before = max(seq, safe), last
-	early := r.newest
-	start := &node{event: &Event{Seq: seq, ID: r.formatID(seq, 0)}}
-	r.oldest, r.newest = start, start
-	early.next.Store(cut)
-	r.mu.Unlock()
-	r.wakeAll()
-}
-
-func (r *Ring) formatID(seq, number uint64) string {
-	return fmt.Sprintf("%s:%d:%d", r.incarnation, seq, number)
+func (r *Ring) formatID(number uint64) string {
+	return r.instanceID + ":" + strconv.FormatUint(number, 10)
 }
 
 // Publish adds an event and sets its ID and JSON. It never waits for a reader.
@@ -105,8 +77,8 @@ func (r *Ring) Publish(e Event) error {
 		return fmt.Errorf("encode an event of %s %s/%s: %w", e.Kind, e.Namespace, e.Name, err)
 	}
 	r.mu.Lock()
-	e.JSON, e.number, e.arrived = body, r.newest.event.number+1, r.now()
-	e.ID = r.formatID(e.Seq, e.number)
+	e.JSON, e.number = body, r.newest.event.number+1
+	e.ID = r.formatID(e.number)
 	n := &node{event: &e}
 	last := r.newest
 	r.newest = n
@@ -130,7 +102,6 @@ func (r *Ring) evictOldest() {
 		r.oldest = n.next.Load()
 		r.held--
 		r.bytes -= eventSize(n.event)
-		r.complete, r.evicted, r.before = max(r.complete, n.event.Seq), n.event.arrived, 0
 		n.next.Store(cut)
 	}
 }
@@ -160,45 +131,21 @@ func (r *Ring) Position() string {
 	return r.newest.event.ID
 }
 
-// lastUpTo returns the seq of the last published event whose seq is at most seq. Zero if it is
-// unknown.
-func (r *Ring) lastUpTo(seq uint64) uint64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	last := r.before
-	for n := r.firstNode(); n != nil; n = n.next.Load() {
-		if n.event.Seq <= seq {
-			last = n.event.Seq
-		}
-	}
-	return last
-}
-
 // Since returns a reader of the events after the given ID. If id is empty, the reader starts with
-// the next event.
-//
-// An ID of another instance leads to the first event that the other instance may not have
-// published; some events are repeated. If events may be missing or the ID is invalid, the reader
-// starts with a Resync.
+// the next event. If id is invalid, of another instance, or so old that later events were evicted,
+// the reader starts with a Resync.
 func (r *Ring) Since(id string) *Reader {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if id == "" {
-		return &Reader{ring: r, at: r.newest, told: r.newest.event.ID}
+		return &Reader{ring: r, at: r.newest, position: r.newest.event.ID}
 	}
-	incarnation, seq, number, ok := parseID(id)
-	var at *node
-	switch {
-	case !ok:
-	case incarnation == r.incarnation:
-		at = r.nodeAfter(number)
-	default:
-		at = r.nodeFrom(seq)
+	if number, ok := r.parseID(id); ok {
+		if at := r.nodeAfter(number); at != nil {
+			return &Reader{ring: r, at: at, position: id}
+		}
 	}
-	if at == nil {
-		return &Reader{ring: r, at: r.newest, told: id, resync: true}
-	}
-	return &Reader{ring: r, at: at, told: id}
+	return &Reader{ring: r, at: r.newest, position: id, resync: true}
 }
 
 // nodeAfter returns the node with the given number, or one that links to the next. It returns nil
@@ -211,7 +158,7 @@ func (r *Ring) nodeAfter(number uint64) *node {
 	case number > r.newest.event.number || first == nil || number+1 < first.event.number:
 		return nil
 	case number+1 == first.event.number:
-		return r.nodeBefore(first, r.complete)
+		return r.nodeBefore(first, 0)
 	}
 	for n := first; n != nil; n = n.next.Load() {
 		if n.event.number == number {
@@ -219,31 +166,6 @@ func (r *Ring) nodeAfter(number uint64) *node {
 		}
 	}
 	return nil
-}
-
-// nodeFrom returns a node before the first event that a reader of another instance at seq may not
-// know. It returns nil if that event is not held.
-func (r *Ring) nodeFrom(seq uint64) *node {
-	if seq <= r.complete && (r.before == 0 || seq != r.before) {
-		return nil
-	}
-	first := r.firstNode()
-	if first == nil {
-		return r.newest
-	}
-	var known time.Time // when the last event was published that the reader may know
-	for n := first; n != nil && n.event.Seq <= seq; n = n.next.Load() {
-		known = n.event.arrived
-	}
-	begin := known.Add(-overlap)
-	if !r.evicted.IsZero() && !r.evicted.Before(begin) {
-		return nil
-	}
-	n := first
-	for n.event.arrived.Before(begin) {
-		n = n.next.Load()
-	}
-	return r.nodeBefore(n, seq)
 }
 
 // firstNode returns the oldest event, or nil if none is held.
@@ -254,22 +176,20 @@ func (r *Ring) firstNode() *node {
 	return r.oldest
 }
 
-// nodeBefore returns the position before an event, for a reader that knows all events up to seq.
+// nodeBefore returns the position before an event. seq is of the event before it, or zero.
 func (r *Ring) nodeBefore(to *node, seq uint64) *node {
-	n := &node{event: &Event{Seq: seq, ID: r.formatID(seq, to.event.number-1), number: to.event.number - 1}}
+	number := to.event.number - 1
+	n := &node{event: &Event{Seq: seq, ID: r.formatID(number), number: number}}
 	n.next.Store(to)
 	return n
 }
 
-func parseID(id string) (incarnation string, seq, number uint64, ok bool) {
-	part := strings.Split(id, ":")
-	if len(part) != 3 {
-		return "", 0, 0, false
+// parseID returns the number of an event. It returns false if id is invalid or of another instance.
+func (r *Ring) parseID(id string) (number uint64, ok bool) {
+	instanceID, text, ok := strings.Cut(id, ":")
+	if !ok || instanceID != r.instanceID {
+		return 0, false
 	}
-	seq, err := strconv.ParseUint(part[1], 10, 64)
-	if err != nil {
-		return "", 0, 0, false
-	}
-	number, err = strconv.ParseUint(part[2], 10, 64)
-	return part[0], seq, number, err == nil
+	number, err := strconv.ParseUint(text, 10, 64)
+	return number, err == nil
 }

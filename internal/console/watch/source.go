@@ -31,7 +31,6 @@ type source struct {
 	// settled is closed after the first list, or when the kind turns out to be missing.
 	settled chan struct{}
 	once    sync.Once
-	lag     *lag
 	// present reports whether the kind can be listed.
 	present atomic.Bool
 	silent  bool // the current error is logged
@@ -55,12 +54,11 @@ const (
 	retryLast  = 30 * time.Second
 )
 
-// recordAnswer records the result of a list request.
-func (s *source) recordAnswer(err error) {
+// recordListResult records whether the kind can be listed.
+func (s *source) recordListResult(err error) {
 	s.present.Store(err == nil)
 	if isMissing(err) {
 		s.settleList()
-		s.lag.markCaughtUp()
 	}
 }
 
@@ -87,7 +85,6 @@ func (s *source) Update(o any) error {
 	}
 	old, item := s.putItem(item)
 	s.world.folder.publishOrHold(diffEvents(old, item, at)...)
-	s.lag.recordWrite(client.ObjectKeyFromObject(item.Object), objectVersion(item.Object))
 	return nil
 }
 
@@ -100,21 +97,11 @@ func (s *source) Delete(o any) error {
 	if old := s.takeItem(client.ObjectKeyFromObject(item.Object)); old != nil {
 		s.world.folder.publishOrHold(removalEvent(old, objectVersion(item.Object), s.world.now()))
 	}
-	s.lag.recordRemoval(client.ObjectKeyFromObject(item.Object), objectVersion(item.Object))
 	return nil
 }
 
 // Resync implements cache.ReflectorStore. It does nothing.
 func (s *source) Resync() error { return nil }
-
-// Bookmark records the progress of a watch without changes.
-func (s *source) Bookmark(resourceVersion string) error {
-	n, err := strconv.ParseUint(resourceVersion, 10, 64)
-	if err == nil {
-		s.world.recordVersion(n)
-	}
-	return err
-}
 
 // Replace applies a list. The first list is the initial state. A later one follows a watch that
 // was lost for too long: the differences are published, including states that the objects
@@ -135,16 +122,13 @@ func (s *source) Replace(list []any, resourceVersion string) error {
 	s.world.recordVersion(at)
 	if s.hasBegun() {
 		s.world.folder.tellAll(s.diffList(fresh, at))
-		s.lag.markCaughtUp()
 		return nil
 	}
 	for _, item := range fresh {
 		s.putItem(item)
 	}
 	s.settleList()
-	now := s.lister.now
-	s.lister.now = nil // frees the list, which is as large as the cache
-	return s.lag.compareList(fresh, now)
+	return nil
 }
 
 // diffList applies a list and returns the events for the differences.

@@ -73,23 +73,16 @@ func (k watched) listWatch(cfg *rest.Config, s *runtime.Scheme) (*cache.ListWatc
 	return cache.NewFilteredListWatchFromClient(rc, k.resource, metav1.NamespaceAll, func(o *metav1.ListOptions) { o.LabelSelector = k.selector }), nil
 }
 
-// lister is the connection of a Reflector to the API server. Its first list is taken at the
-// resource version at which the previous instance stopped.
+// lister is the connection of a Reflector to the API server.
 type lister struct {
 	cache.ListerWatcherWithContext
 	source *source
 	start  <-chan struct{} // watches start when it is closed
-
-	mu   sync.Mutex
-	from string // resourceVersion of the first list; if empty, the current one
-	live atomic.Int32
-	// now is the current list, if the first list was taken at an earlier resource version, else
-	// nil. Only the Reflector's goroutine uses it.
-	now runtime.Object
+	live   atomic.Int32    // the number of open watches
 }
 
-// IsWatchListSemanticsUnSupported makes the Reflector list before it watches: a streamed list
-// cannot be taken at an earlier resourceVersion.
+// IsWatchListSemanticsUnSupported makes the Reflector list before it watches. A streamed list
+// would wait for start, which is closed only after all kinds are listed.
 func (l *lister) IsWatchListSemanticsUnSupported() bool { return true }
 
 // List is for Reflectors without contexts.
@@ -102,44 +95,16 @@ func (l *lister) Watch(o metav1.ListOptions) (watch.Interface, error) {
 	return l.WatchWithContext(context.Background(), o)
 }
 
-// ListWithContext lists all objects in one page. If pages had a resourceVersion, they would
-// return the same old state again after the API server has dropped the watch history.
+// ListWithContext lists all objects in one page. The API server returns a page with a
+// resourceVersion from exactly that version, which is too old after a watch was lost.
 func (l *lister) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	o.Limit = 0
-	if from := l.initialVersion(); from != "" {
-		then := o
-		then.ResourceVersion, then.ResourceVersionMatch = from, metav1.ResourceVersionMatchExact
-		list, err := l.ListerWatcherWithContext.ListWithContext(ctx, then)
-		if err == nil {
-			l.now, err = l.ListerWatcherWithContext.ListWithContext(ctx, metav1.ListOptions{})
-			return l.checkListed(list, err)
-		}
-		if !isExpired(err) {
-			return l.checkListed(nil, err)
-		}
-		l.source.log.Info("The API server does not know any more how things stood when this program was stopped; readers load their lists anew", "kind", l.source.kind, "reason", err.Error())
-	}
 	if o.ResourceVersion == "0" { // a cached list of any age
 		o.ResourceVersion = ""
 	}
-	return l.checkListed(l.ListerWatcherWithContext.ListWithContext(ctx, o))
-}
-
-func (l *lister) checkListed(list runtime.Object, err error) (runtime.Object, error) {
-	l.source.recordAnswer(err)
-	if err == nil || isMissing(err) {
-		l.mu.Lock()
-		l.from = ""
-		l.mu.Unlock()
-	}
+	list, err := l.ListerWatcherWithContext.ListWithContext(ctx, o)
+	l.source.recordListResult(err)
 	return list, err
-}
-
-// initialVersion returns the resourceVersion of the first list. It is empty after that list.
-func (l *lister) initialVersion() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.from
 }
 
 // WatchWithContext starts the watch after all kinds are listed, so that the cache is complete
@@ -168,16 +133,6 @@ type open struct {
 func (o *open) Stop() {
 	o.stopped()
 	o.Interface.Stop()
-}
-
-// isExpired reports whether the API server cannot list at an earlier resource version, as opposed
-// to not at all at the moment.
-func isExpired(err error) bool {
-	var status apierrors.APIStatus
-	if err == nil || !errors.As(err, &status) || isMissing(err) {
-		return false
-	}
-	return !apierrors.IsTooManyRequests(err) && !apierrors.IsServiceUnavailable(err) && !apierrors.IsUnauthorized(err)
 }
 
 // isMissing reports whether the kind does not exist or may not be read.

@@ -25,12 +25,6 @@ type Config struct {
 	// API is the API server. Its user must be allowed to list and watch all kinds in all
 	// namespaces.
 	API *rest.Config
-	// StateFile stores, across restarts, the position from which changes are published. If empty,
-	// readers of the previous instance must reload their lists.
-	StateFile string
-	// Behind is how far a restart goes back, so that no change is missed that one watch delivers
-	// later than another. Default one minute.
-	Behind time.Duration
 	// Limits of the ring.
 	Limits Limits
 	Log    logr.Logger
@@ -48,13 +42,12 @@ type Store struct {
 	ring    *Ring
 	folder  *coalescer
 	sources []*source
-	keeper  *positionKeeper
 	log     logr.Logger
 	now     func() time.Time
 	// seen is the greatest resourceVersion that was received.
 	seen atomic.Uint64
-	// synced is closed after all kinds were listed, current when no list is outdated any more.
-	synced, current chan struct{}
+	// synced is closed after all kinds were listed.
+	synced chan struct{}
 
 	mu sync.RWMutex
 	// owned maps the UID of a controller to its objects.
@@ -86,16 +79,15 @@ func New(c Config) (*Store, error) {
 
 func newWorld(c Config) *Store {
 	w := &Store{
-		ring: NewRing(newInstanceID(), c.Limits), log: c.Log, now: time.Now, synced: make(chan struct{}), current: make(chan struct{}), owned: map[types.UID]map[place]*Item{},
+		ring: NewRing(newInstanceID(), c.Limits), log: c.Log, now: time.Now, synced: make(chan struct{}), owned: map[types.UID]map[place]*Item{},
 	}
 	w.folder = newFolder(w.publishEvents, func(d time.Duration, do func()) { time.AfterFunc(d, do) })
-	w.keeper = newKeeper(c.StateFile, c.Behind, w)
 	return w
 }
 
 func (w *Store) addKind(k watched, lw cache.ListerWatcherWithContext) {
-	s := &source{watched: k, world: w, log: w.log, settled: make(chan struct{}), lag: newLag(), items: map[string]map[string]*Item{}}
-	s.lister = &lister{ListerWatcherWithContext: lw, source: s, start: w.synced, from: w.keeper.firstVersion()}
+	s := &source{watched: k, world: w, log: w.log, settled: make(chan struct{}), items: map[string]map[string]*Item{}}
+	s.lister = &lister{ListerWatcherWithContext: lw, source: s, start: w.synced}
 	w.sources = append(w.sources, s)
 }
 
@@ -121,33 +113,13 @@ func (w *Store) Run(ctx context.Context) error {
 			return nil
 		}
 	}
-	safe, last := w.keeper.knownRange()
-	w.ring.setStart(w.seen.Load(), safe, last)
 	close(w.synced)
-	wg.Go(func() { w.catchUp(ctx) })
-	w.keeper.runKeeper(ctx)
 	return nil
-}
-
-func (w *Store) catchUp(ctx context.Context) {
-	for _, s := range w.sources {
-		select {
-		case <-s.lag.over:
-		case <-ctx.Done():
-			return
-		}
-	}
-	close(w.current)
 }
 
 // Synced returns a channel that is closed after every kind was listed once or turned out to be
 // missing. Until then, lists are incomplete and Ring has no events.
 func (w *Store) Synced() <-chan struct{} { return w.synced }
-
-// Current returns a channel that is closed after Synced, when lists are at least as new as the
-// start of this process. Until then, they may show the state at which the previous instance
-// stopped.
-func (w *Store) Current() <-chan struct{} { return w.current }
 
 // Ring returns the event log. Wait for Synced before following it.
 func (w *Store) Ring() *Ring { return w.ring }

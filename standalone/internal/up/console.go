@@ -27,7 +27,7 @@ func (s *system) addConsole() error {
 		return nil
 	}
 	cfg := console.Config{
-		Listener: s.console, Archive: s.opts.archiveAddress(), StateFile: s.dir.Join("events.json"), Codes: &s.codes, Metrics: metrics.Registry,
+		Listener: s.console, Archive: s.opts.archiveAddress(), Codes: &s.codes, Metrics: metrics.Registry,
 	}
 	if s.opts.publishEvents {
 		cfg.MQTTURL, cfg.MQTT = s.eventsURL()
@@ -81,7 +81,7 @@ const sessionLife = 24 * time.Hour
 func (s *system) operatorToken(ctx context.Context) (string, error) {
 	c, err := client.New(s.client, client.Options{Scheme: clientgoscheme.Scheme})
 	if err != nil {
-		return "", fmt.Errorf("make client: %w", err)
+		return "", fmt.Errorf("create client: %w", err)
 	}
 	account := &corev1.ServiceAccount{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"}, ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: operator},
@@ -93,13 +93,13 @@ func (s *system) operatorToken(ctx context.Context) (string, error) {
 	}
 	for _, o := range []client.Object{account, binding} {
 		if err := c.Patch(ctx, o, client.Apply, client.FieldOwner(crds.FieldManager), client.ForceOwnership); err != nil { //nolint:staticcheck // typed objects have no apply configuration here
-			return "", fmt.Errorf("make %s: %w", operator, err)
+			return "", fmt.Errorf("apply %s: %w", operator, err)
 		}
 	}
 	seconds := int64(sessionLife.Seconds())
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}
 	if err := c.SubResource("token").Create(ctx, account, request); err != nil {
-		return "", fmt.Errorf("make a token for %s: %w", operator, err)
+		return "", fmt.Errorf("create token for %s: %w", operator, err)
 	}
 	return request.Status.Token, nil
 }

@@ -138,6 +138,23 @@ it("drops the changes before a resync, because the lists are loaded again", asyn
   expect([batches.flat().length, resyncs()]).toEqual([0, 1]);
 });
 
+it("loads everything again after a restart of the console, and follows on", async () => {
+  const { stream, batches, resyncs } = await listening();
+  stream.say("hello", { since: "before:40" }, "before:40");
+  stream.say("change", { seq: "41" }, "before:41");
+  stream.onerror?.(); // the browser reconnects with the header Last-Event-ID
+  stream.say("hello", { since: "before:41" }, "before:41");
+  stream.say("resync", {}, "after:7");
+  expect(resyncs()).toBe(1);
+  stream.say("change", { seq: "50" }, "after:8");
+  for (const frame of frames) frame();
+  expect(batches.flat().map((c) => c.seq)).toEqual(["50"]);
+  stream.readyState = Stream.CLOSED;
+  stream.onerror?.();
+  vi.runOnlyPendingTimers();
+  expect(Stream.opened[1]?.url).toBe("/api/v1/events?since=after%3A8");
+});
+
 it("does not wait for frames in a hidden tab", async () => {
   const { stream, batches } = await listening();
   vi.stubGlobal("document", { hidden: true });
