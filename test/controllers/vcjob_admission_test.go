@@ -43,39 +43,39 @@ func TestVCJob_Admission(t *testing.T) {
 		{"no task", func(j *batchv1.JobSpec) { j.Tasks = nil }, "spec.tasks: a Job needs at least one task"},
 		{"twins", func(j *batchv1.JobSpec) { j.Tasks = append(j.Tasks, vctask("t", 1)) }, "several tasks are named t"},
 		{"a name that no Pod can have", func(j *batchv1.JobSpec) { j.Tasks[0].Name = "A_b" }, `spec.tasks[].name: "A_b" cannot be part of a Pod name`},
-		{"a task that needs more than it has", func(j *batchv1.JobSpec) { j.Tasks[0].MinAvailable = &nine }, "spec.tasks[].minAvailable of t: is more than its replicas"},
-		{"a Job that needs more than it has", func(j *batchv1.JobSpec) { j.MinAvailable = 9 }, "spec.minAvailable: 9 is more than the replicas of all tasks, which are 2"},
-		{"event and exit code", policies(batchv1.LifecyclePolicy{Event: failed, ExitCode: &two, Action: abort}), "write exactly one of event (or events) and exitCode"},
-		{"neither event nor exit code", policies(batchv1.LifecyclePolicy{Action: abort}), "write exactly one of event (or events) and exitCode"},
-		{"exit code 0", policies(batchv1.LifecyclePolicy{ExitCode: &zero, Action: abort}), "exitCode: 0 is no failure"},
-		{"an exit code twice", policies(batchv1.LifecyclePolicy{ExitCode: &two, Action: abort}, batchv1.LifecyclePolicy{ExitCode: &two, Action: abort}), "the same exit code stands in one list twice"},
-		{"an event twice", policies(on(failed, abort), batchv1.LifecyclePolicy{Events: []batchv1.Event{batchv1.PodEvictedEvent, failed}, Action: abort}), "the same event stands in one list twice"},
+		{"a task that needs more than it has", func(j *batchv1.JobSpec) { j.Tasks[0].MinAvailable = &nine }, "spec.tasks[].minAvailable of t: greater than its replicas"},
+		{"a Job that needs more than it has", func(j *batchv1.JobSpec) { j.MinAvailable = 9 }, "spec.minAvailable: 9 is greater than the sum of all replicas, which is 2"},
+		{"event and exit code", policies(batchv1.LifecyclePolicy{Event: failed, ExitCode: &two, Action: abort}), "set exactly one of event (or events) and exitCode"},
+		{"neither event nor exit code", policies(batchv1.LifecyclePolicy{Action: abort}), "set exactly one of event (or events) and exitCode"},
+		{"exit code 0", policies(batchv1.LifecyclePolicy{ExitCode: &zero, Action: abort}), "exitCode: 0 is not a failure"},
+		{"an exit code twice", policies(batchv1.LifecyclePolicy{ExitCode: &two, Action: abort}, batchv1.LifecyclePolicy{ExitCode: &two, Action: abort}), "the same exit code is listed twice"},
+		{"an event twice", policies(on(failed, abort), batchv1.LifecyclePolicy{Events: []batchv1.Event{batchv1.PodEvictedEvent, failed}, Action: abort}), "the same event is listed twice"},
 		{"an event in two lists", func(j *batchv1.JobSpec) {
 			j.Policies, j.Tasks[0].Policies = []batchv1.LifecyclePolicy{on(failed, abort)}, []batchv1.LifecyclePolicy{on(failed, abort)}
 		}, ""},
-		{"any event and another", policies(on(batchv1.AnyEvent, abort), on(failed, abort)), "* is every event"},
+		{"any event and another", policies(on(batchv1.AnyEvent, abort), on(failed, abort)), "* matches every event"},
 		{"any event and an exit code", policies(on(batchv1.AnyEvent, abort), batchv1.LifecyclePolicy{ExitCode: &two, Action: abort}), ""},
-		{"an internal event", policies(on(batchv1.OutOfSyncEvent, abort)), "OutOfSync is none that a policy may answer"},
-		{"an internal action", policies(on(failed, batchv1.SyncJobAction)), "SyncJob is none that a policy may take"},
-		{"no action", policies(batchv1.LifecyclePolicy{Event: failed}), "(none) is none that a policy may take"},
+		{"an internal event", policies(on(batchv1.OutOfSyncEvent, abort)), "OutOfSync is not an event for policies"},
+		{"an internal action", policies(on(failed, batchv1.SyncJobAction)), "SyncJob is not an action for policies"},
+		{"no action", policies(batchv1.LifecyclePolicy{Event: failed}), "(none) is not an action for policies"},
 		{"an unknown event", policies(on("Boredom", abort)), "Boredom"},
 		{"pending without a timeout", policies(on(batchv1.PodPendingEvent, abort)), "a policy for PodPending needs a timeout"},
 		{"pending with a timeout", policies(batchv1.LifecyclePolicy{Event: batchv1.PodPendingEvent, Action: abort, Timeout: minute}), ""},
 		{"a task's policy is validated, too", func(j *batchv1.JobSpec) {
 			j.Tasks[0].Policies = []batchv1.LifecyclePolicy{{ExitCode: &zero, Action: abort}}
-		}, "exitCode: 0 is no failure"},
-		{"the ssh plugin", plugins("ssh"), "there is no ssh plugin here yet"},
-		{"an unknown plugin", plugins("nosuch"), "spec.plugins: there is no plugin nosuch; there are env and svc"},
+		}, "exitCode: 0 is not a failure"},
+		{"the ssh plugin", plugins("ssh"), "the ssh plugin is not supported yet"},
+		{"an unknown plugin", plugins("nosuch"), "spec.plugins: unknown plugin nosuch; supported are env and svc"},
 		{"svc", plugins("svc", "--publish-not-ready-addresses=true", "--disable-network-policy"), ""},
-		{"a flag that svc does not have", plugins("svc", "--fast"), "spec.plugins.svc: --fast is no argument of it"},
-		{"waits for itself", hold("t"), "spec.tasks[].dependsOn of t: a task cannot wait for itself"},
-		{"depends on a task that does not exist", hold("nosuch"), "spec.tasks[].dependsOn of t: names a task that this Job does not have"},
-		{"a hard topology", func(j *batchv1.JobSpec) { j.NetworkTopology = &batchv1.NetworkTopologySpec{} }, "mode hard needs a PodGroup"},
+		{"a flag that svc does not have", plugins("svc", "--fast"), "spec.plugins.svc: --fast is not a valid argument"},
+		{"waits for itself", hold("t"), "spec.tasks[].dependsOn of t: a task cannot depend on itself"},
+		{"depends on a task that does not exist", hold("nosuch"), "spec.tasks[].dependsOn of t: unknown task"},
+		{"a hard topology", func(j *batchv1.JobSpec) { j.NetworkTopology = &batchv1.NetworkTopologySpec{} }, "mode hard requires PodGroups"},
 		{"a soft topology", func(j *batchv1.JobSpec) { j.NetworkTopology = &batchv1.NetworkTopologySpec{Mode: "soft"} }, ""},
 		{"a mount path with a colon", func(j *batchv1.JobSpec) { j.Volumes = []batchv1.VolumeSpec{{MountPath: "/a:b"}} }, "spec.volumes[].mountPath"},
 		{"a partition of nothing", func(j *batchv1.JobSpec) {
 			j.Tasks[0].PartitionPolicy = &batchv1.PartitionPolicySpec{TotalPartitions: 1}
-		}, "partitionSize: must be 1 or more"},
+		}, "partitionSize: must be at least 1"},
 		{"two hundred tasks", func(j *batchv1.JobSpec) { j.Tasks = many(200) }, ""},
 		{"five hundred large tasks", func(j *batchv1.JobSpec) { j.Tasks = many(500) }, ""},
 	} {
@@ -90,7 +90,7 @@ func TestVCJob_Admission(t *testing.T) {
 	t.Run("a name that no Service can have", func(t *testing.T) {
 		spec := batchv1.JobSpec{Tasks: []batchv1.TaskSpec{vctask("t", 1)}, Plugins: map[string][]string{"svc": {}}}
 		err := s.Create(t.Context(), &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "1.j"}, Spec: spec})
-		checkError(t, "Job", "metadata.name: 1.j cannot be the name of a Service", err)
+		checkError(t, "Job", "metadata.name: 1.j cannot be the name of the Service", err)
 	})
 }
 
@@ -132,12 +132,12 @@ func TestVCJob_Updates(t *testing.T) {
 		{"minAvailable, priority and replicas may", func(j *batchv1.JobSpec) {
 			j.MinAvailable, j.PriorityClassName, j.Tasks[0].Replicas, j.Tasks[0].MinAvailable = 1, "high", 3, &one
 		}, ""},
-		{"maxRetry may not", func(j *batchv1.JobSpec) { j.MaxRetry = 9 }, "spec: maxRetry cannot change on an existing Job, only minAvailable, priorityClassName, and replicas and minAvailable of its tasks can"},
+		{"maxRetry may not", func(j *batchv1.JobSpec) { j.MaxRetry = 9 }, "spec: maxRetry cannot be changed on an existing Job; only minAvailable, priorityClassName, and the replicas and minAvailable of tasks can"},
 		{"plugins and ttl may not", func(j *batchv1.JobSpec) {
 			j.Plugins, j.TTLSecondsAfterFinished = map[string][]string{"env": {}}, &one
 		}, "spec: plugins, ttlSecondsAfterFinished cannot change"},
-		{"a template may not", func(j *batchv1.JobSpec) { j.Tasks[0].Template.Spec.Containers[0].Image = "other" }, "spec.tasks: of t more changes than replicas and minAvailable"},
-		{"nor that of a task without a name", func(j *batchv1.JobSpec) { j.Tasks[1].Template.Spec.Containers[0].Image = "other" }, "spec.tasks: of (without a name)"},
+		{"a template may not", func(j *batchv1.JobSpec) { j.Tasks[0].Template.Spec.Containers[0].Image = "other" }, "spec.tasks: only replicas and minAvailable of t can change"},
+		{"nor that of a task without a name", func(j *batchv1.JobSpec) { j.Tasks[1].Template.Spec.Containers[0].Image = "other" }, "spec.tasks: only replicas and minAvailable of (without a name) can change"},
 		{"a task may not come", func(j *batchv1.JobSpec) { j.Tasks = append(j.Tasks, vctask("u", 1)) }, "tasks (their number)"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -165,7 +165,7 @@ func TestVCJob_Warnings(t *testing.T) {
 		j.Spec.Plugins, j.Spec.Tasks[0].TopologyPolicy = map[string][]string{"tensorflow": {}}, "restricted"
 	}, vctask("t", 1))
 	all := strings.Join(heard.list(), "\n")
-	for _, want := range []string{"spec.plugins: tensorflow does no more here than svc does", "spec.tasks[].topologyPolicy: is for a scheduler that makes PodGroups"} {
+	for _, want := range []string{"spec.plugins: tensorflow only has the effect of svc", "spec.tasks[].topologyPolicy: no effect, because PodGroups are not supported"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("not warned of %q: %s", want, all)
 		}

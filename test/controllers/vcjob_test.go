@@ -463,7 +463,7 @@ func vcCycle(s *space) {
 	a.DependsOn, b.DependsOn = &batchv1.DependsOn{Name: []string{"b"}}, &batchv1.DependsOn{Name: []string{"a"}}
 	s.vcjob("j", nil, a, b)
 	j := s.awaitVCJob("j", batchv1.JobFailed)
-	if want := "spec.tasks: the tasks wait for each other: a after b after a; remove one of these dependsOn"; j.Status.State.Message != want || j.Status.State.Reason != "InvalidSpec" {
+	if want := "spec.tasks: the tasks depend on each other: a after b after a; remove one of these dependsOn"; j.Status.State.Message != want || j.Status.State.Reason != "InvalidSpec" {
 		s.Errorf("state %+v", j.Status.State)
 	}
 	s.awaitEvents("j", "Failed")

@@ -94,8 +94,8 @@ func set(p *corev1.Pod, phase corev1.PodPhase, code int32) {
 	p.Status.ContainerStatuses = []corev1.ContainerStatus{s}
 }
 
-// world returns the input for a Job and Pods that are parsed by pod.
-func world(j *batchv1.Job, pods ...string) Input {
+// newInput returns the input for a Job and Pods that are parsed by pod.
+func newInput(j *batchv1.Job, pods ...string) Input {
 	w := Input{Job: j}
 	for _, words := range pods {
 		w.Pods = append(w.Pods, pod(j, words))

@@ -44,14 +44,14 @@ func (c *Controller) takeCommand(ctx context.Context, j *batchv1.Job) error {
 	}
 	for i := range commands {
 		cmd := &commands[i]
-		mine, err := c.deleteCommand(ctx, cmd)
+		deleted, err := c.deleteCommand(ctx, cmd)
 		if err != nil {
 			return err
 		}
-		if uid := cmd.TargetObject.UID; !mine || uid != "" && uid != j.UID {
+		if uid := cmd.TargetObject.UID; !deleted || uid != "" && uid != j.UID {
 			continue // taken before, or for an earlier Job of this name
 		}
-		c.Recorder.Eventf(j, cmd, corev1.EventTypeNormal, ReasonCommandIssued, "Command", "Command %s asks for %.100s. %s", cmd.Name, cmd.Action, cmd.Message)
+		c.Recorder.Eventf(j, cmd, corev1.EventTypeNormal, ReasonCommandIssued, "Command", "Command %s requests %.100s. %s", cmd.Name, cmd.Action, cmd.Message)
 		c.updateMemory(j, func(m *memory) {
 			m.command = &PendingCommand{Name: cmd.Name, Action: batchv1.Action(cmd.Action), Message: cmd.Message}
 		})

@@ -91,20 +91,13 @@ func addIndices(indexer client.FieldIndexer) error {
 		field string
 		by    client.IndexerFunc
 	}{
-		{&corev1.Pod{}, indexPods, indexOwnerUID},
-		{&busv1.Command{}, indexCommands, targetOf},
+		{&corev1.Pod{}, indexPods, kit.ControllerUIDs("Job")},
+		{&busv1.Command{}, indexCommands, targetJobNames},
 		{&batchv1.Job{}, indexClaims, func(o client.Object) []string { return namedClaims(&o.(*batchv1.Job).Spec) }},
 	} {
 		if err := indexer.IndexField(context.Background(), i.of, i.field, i.by); err != nil {
 			return fmt.Errorf("index %s: %w", i.field, err)
 		}
-	}
-	return nil
-}
-
-func indexOwnerUID(o client.Object) []string {
-	if owner := metav1.GetControllerOf(o); owner != nil {
-		return []string{string(owner.UID)}
 	}
 	return nil
 }

@@ -33,12 +33,12 @@ import (
 type bench struct {
 	*testing.T
 	client.WithWatch
-	c      *Controller
-	writes int
-	failAt int // the number of the write that fails. 0: none
-	done   bool
-	died   int
-	made   map[string]int // how often a Pod of each name was created
+	c       *Controller
+	writes  int
+	failAt  int // the number of the write that fails. 0: none
+	done    bool
+	crashes int
+	made    map[string]int // how often a Pod of each name was created
 
 	mu sync.Mutex
 }
@@ -52,13 +52,13 @@ var scheme = func() *runtime.Scheme {
 	return s
 }()
 
-var errDied = errors.New("the controller crashed")
+var errCrashed = errors.New("the controller crashed")
 
 func newBench(t *testing.T, failAt int, done bool, objects ...client.Object) *bench {
 	t.Helper()
 	b := &bench{T: t, failAt: failAt, done: done, made: map[string]int{}}
 	b.WithWatch = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&batchv1.Job{}, &corev1.Pod{}).
-		WithIndex(&corev1.Pod{}, indexPods, indexOwnerUID).WithIndex(&busv1.Command{}, indexCommands, targetOf).Build()
+		WithIndex(&corev1.Pod{}, indexPods, kit.ControllerUIDs("Job")).WithIndex(&busv1.Command{}, indexCommands, targetJobNames).Build()
 	b.start()
 	return b
 }
@@ -100,20 +100,20 @@ func (b *bench) write(do func() error) error {
 	if b.writes++; b.writes != b.failAt {
 		return do()
 	}
-	b.died++
+	b.crashes++
 	if b.done {
 		if err := do(); err != nil {
 			return err
 		}
 	}
-	return errDied
+	return errCrashed
 }
 
 // look runs one reconcile of the Job.
 func (b *bench) look() {
 	b.Helper()
 	_, err := b.c.Reconcile(b.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "ns", Name: "j"}})
-	if errors.Is(err, errDied) {
+	if errors.Is(err, errCrashed) {
 		b.start()
 	} else if err != nil {
 		b.Fatal(err)
@@ -160,7 +160,7 @@ func TestController_SurvivesCrashAtAnyWrite(t *testing.T) {
 		for _, done := range []bool{false, true} {
 			for failAt := 0; ; failAt++ {
 				b := lives(t, action, failAt, done)
-				if failAt > 0 && b.died == 0 {
+				if failAt > 0 && b.crashes == 0 {
 					break // that was the last write
 				}
 			}
@@ -235,7 +235,7 @@ func TestController_ExecutesCommandAtMostOnce(t *testing.T) {
 				t.Errorf("crash at write %d (done %v): %+v", failAt, done, s)
 			}
 			if err := b.Get(t.Context(), client.ObjectKeyFromObject(cmd), cmd); !apierrors.IsNotFound(err) {
-				t.Errorf("the Command is still there: %v", err)
+				t.Errorf("the Command still exists: %v", err)
 			}
 		}
 	}

@@ -57,7 +57,7 @@ func (c *Controller) requireOwned(ctx context.Context, j *batchv1.Job, o client.
 		return err
 	}
 	if !owned {
-		return fmt.Errorf("create %T %s: the name is held by another owner; rename the Job, or delete the other", o, o.GetName())
+		return fmt.Errorf("create %T %s: the name is used by an object of another owner; rename the Job, or delete that object", o, o.GetName())
 	}
 	return nil
 }

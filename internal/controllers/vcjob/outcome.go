@@ -32,7 +32,7 @@ func (p *plan) podOutcome() *PhaseChange {
 
 func (p *plan) pendingOutcome(t podCounts) *PhaseChange {
 	if up := t.running + t.succeeded + t.failed; p.spec.MinAvailable <= up {
-		return p.applySignal(lifecycle.VCJobReady, "MinAvailable", fmt.Sprintf("%d Pods run or have ended, and minAvailable is %d", up, p.spec.MinAvailable))
+		return p.applySignal(lifecycle.VCJobReady, "MinAvailable", fmt.Sprintf("%d Pods are running or have ended, and minAvailable is %d", up, p.spec.MinAvailable))
 	}
 	return p.stuckOutcome(t)
 }
@@ -90,7 +90,7 @@ func (p *plan) describeShortTask(t podCounts) string {
 
 func (p *plan) restartingOutcome(t podCounts) *PhaseChange {
 	if p.hasExhaustedRetries() {
-		why := fmt.Sprintf("it was to be restarted %d times, and maxRetry is %d: %s", p.status.RetryCount, p.spec.MaxRetry, p.status.State.Message)
+		why := fmt.Sprintf("%d restarts were requested, and maxRetry is %d: %s", p.status.RetryCount, p.spec.MaxRetry, p.status.State.Message)
 		return p.applySignal(lifecycle.VCJobExhausted, "MaxRetry", why)
 	}
 	// Pods that are being created are not visible yet and may be of the old version.

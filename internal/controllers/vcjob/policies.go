@@ -147,7 +147,7 @@ func podEvents(t *batchv1.TaskSpec, pod *corev1.Pod) []policyEvent {
 		h.exitCode, h.at = podExit(pod)
 	case pod.Status.Phase == corev1.PodPending || pod.Status.Phase == "":
 		h.event, h.at = batchv1.PodPendingEvent, pod.CreationTimestamp.Time
-		h.message = fmt.Sprintf("Pod %s is pending since %s", pod.Name, h.at.UTC().Format(time.RFC3339))
+		h.message = fmt.Sprintf("Pod %s has been pending since %s", pod.Name, h.at.UTC().Format(time.RFC3339))
 		if at := evictedAt(pod); !at.IsZero() {
 			evicted := policyEvent{event: batchv1.PodEvictedEvent, task: t, index: index, at: at,
 				message: fmt.Sprintf("Pod %s was deleted, and its replacement is not running", pod.Name)}

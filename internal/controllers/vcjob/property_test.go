@@ -85,7 +85,7 @@ func (c *cluster) stopsAll() {
 	}
 	for _, p := range c.pods {
 		if !hasEnded(p) && p.DeletionTimestamp == nil {
-			c.t.Fatalf("the Job is %s, and Pod %s is left to run", phase, p.Name)
+			c.t.Fatalf("the Job is %s, but Pod %s is not stopped", phase, p.Name)
 		}
 	}
 }
@@ -173,7 +173,7 @@ func (c *cluster) write(s *batchv1.JobStatus) {
 			}
 		}
 		if !legal {
-			c.t.Fatalf("%s becomes %s", from, to)
+			c.t.Fatalf("invalid transition from %s to %s", from, to)
 		}
 		c.phases = append(c.phases, to)
 	}
@@ -314,7 +314,7 @@ func (c *cluster) settle() {
 			return
 		}
 	}
-	c.t.Fatalf("it is still %s, by way of %v: %+v", c.job.Status.State.Phase, c.phases, c.job.Status)
+	c.t.Fatalf("the Job does not end: phase %s, phases %v: %+v", c.job.Status.State.Phase, c.phases, c.job.Status)
 }
 
 // ended reports whether the Job has ended legally: finished, without a live Pod, and

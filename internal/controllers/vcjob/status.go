@@ -103,7 +103,7 @@ func (p *plan) explainPending() {
 	s := &p.status.State
 	switch {
 	case len(p.MissingClaims) > 0:
-		s.Reason, s.Message = "NoVolumeClaim", "waits for the volume claims "+strings.Join(p.MissingClaims, ", ")+" of spec.volumes, which do not exist"
+		s.Reason, s.Message = "NoVolumeClaim", "waiting for volume claims of spec.volumes that do not exist: "+strings.Join(p.MissingClaims, ", ")
 	case len(held) > 0:
 		s.Reason, s.Message = "DependsOn", strings.Join(held, "; ")
 	case s.Reason == "NoVolumeClaim" || s.Reason == "DependsOn":

@@ -20,15 +20,15 @@ func validateSpec(s *batchv1.JobSpec) string {
 	for i := range s.Tasks {
 		t := &s.Tasks[i]
 		if names[t.Name] {
-			return fmt.Sprintf("spec.tasks: two tasks are named %s; a task without a name is named %s and its place", t.Name, batchv1.DefaultTaskName)
+			return fmt.Sprintf("spec.tasks: several tasks are named %s; give each task a unique name (a task without a name is named %s plus its index)", t.Name, batchv1.DefaultTaskName)
 		}
 		names[t.Name] = true
 		if *t.MinAvailable > t.Replicas {
-			return fmt.Sprintf("spec.tasks[%d].minAvailable: %d is more than the replicas of task %s, which are %d", i, *t.MinAvailable, t.Name, t.Replicas)
+			return fmt.Sprintf("spec.tasks[%d].minAvailable: %d is greater than the replicas of task %s (%d)", i, *t.MinAvailable, t.Name, t.Replicas)
 		}
 	}
 	if all := totalReplicas(s); s.MinAvailable > all {
-		return fmt.Sprintf("spec.minAvailable: %d is more than the replicas of all tasks, which are %d", s.MinAvailable, all)
+		return fmt.Sprintf("spec.minAvailable: %d is greater than the sum of all replicas, which is %d", s.MinAvailable, all)
 	}
 	return cmp.Or(validatePlugins(s), validateDependencies(s, names))
 }
@@ -40,7 +40,7 @@ var knownPlugins = []string{pluginEnv, pluginSvc, "tensorflow", "mpi", "pytorch"
 func validatePlugins(s *batchv1.JobSpec) string {
 	for name := range s.Plugins {
 		if !slices.Contains(knownPlugins, name) {
-			return fmt.Sprintf("spec.plugins: there is no plugin %s; there are env and svc", name)
+			return fmt.Sprintf("spec.plugins: unknown plugin %s; supported are env and svc", name)
 		}
 	}
 	return parseSvcFlags(s.Plugins[pluginSvc]).problem
@@ -56,13 +56,13 @@ func validateDependencies(s *batchv1.JobSpec, names map[string]bool) string {
 		}
 		for _, other := range t.DependsOn.Name {
 			if !names[other] {
-				return fmt.Sprintf("spec.tasks[%d].dependsOn: there is no task %s; name one of this Job", i, other)
+				return fmt.Sprintf("spec.tasks[%d].dependsOn: unknown task %s; use a name of spec.tasks", i, other)
 			}
 		}
 		after[t.Name] = t.DependsOn.Name
 	}
 	if cycle := findCycle(s, after); cycle != nil {
-		return fmt.Sprintf("spec.tasks: the tasks wait for each other: %s; remove one of these dependsOn", strings.Join(cycle, " after "))
+		return fmt.Sprintf("spec.tasks: the tasks depend on each other: %s; remove one of these dependsOn", strings.Join(cycle, " after "))
 	}
 	return ""
 }

@@ -48,16 +48,16 @@ func (c *Controller) onPod() handler.EventHandler {
 func onCommand() handler.EventHandler {
 	return handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 		var all []reconcile.Request
-		for _, name := range targetOf(o) {
+		for _, name := range targetJobNames(o) {
 			all = append(all, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: name}})
 		}
 		return all
 	})
 }
 
-// targetOf returns the name of the Job that a Command targets. Commands for other kinds
+// targetJobNames returns the name of the Job that a Command targets, for the cache index. Commands for other kinds
 // are ignored.
-func targetOf(o client.Object) []string {
+func targetJobNames(o client.Object) []string {
 	t := o.(*busv1.Command).TargetObject
 	if t == nil || t.Kind != "Job" || t.APIVersion != batchv1.GroupVersion.String() {
 		return nil
@@ -69,7 +69,7 @@ func targetOf(o client.Object) []string {
 // to be deleted.
 func onFlow() handler.EventHandler {
 	wake := func(f *flowv1.JobFlow, but map[string]string, q queue) {
-		for name, uid := range endsSeen(f) {
+		for name, uid := range recordedEnds(f) {
 			if had, seen := but[name]; !seen || had != uid {
 				wakeJob(q, f.Namespace, name)
 			}
@@ -77,7 +77,7 @@ func onFlow() handler.EventHandler {
 	}
 	return handler.Funcs{
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
-			wake(e.ObjectNew.(*flowv1.JobFlow), endsSeen(e.ObjectOld.(*flowv1.JobFlow)), q)
+			wake(e.ObjectNew.(*flowv1.JobFlow), recordedEnds(e.ObjectOld.(*flowv1.JobFlow)), q)
 		},
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) {
 			f := e.Object.(*flowv1.JobFlow)
@@ -88,8 +88,8 @@ func onFlow() handler.EventHandler {
 	}
 }
 
-// endsSeen returns the UIDs of Jobs whose end a JobFlow has recorded, by name.
-func endsSeen(f *flowv1.JobFlow) map[string]string {
+// recordedEnds returns the UIDs of Jobs whose end a JobFlow has recorded, by name.
+func recordedEnds(f *flowv1.JobFlow) map[string]string {
 	all := map[string]string{}
 	for i := range f.Status.JobStatusList {
 		if j := &f.Status.JobStatusList[i]; flowv1.HasEnded(j.State) {

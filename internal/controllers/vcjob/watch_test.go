@@ -35,7 +35,7 @@ func TestOnFlow_EnqueuesJobsWithRecordedEnd(t *testing.T) {
 			defer q.ShutDown()
 			onFlow().Update(t.Context(), event.UpdateEvent{ObjectOld: c.old, ObjectNew: c.now}, q)
 			if q.Len() != c.want {
-				t.Errorf("%d are woken, want %d", q.Len(), c.want)
+				t.Errorf("%d Jobs are enqueued, want %d", q.Len(), c.want)
 			}
 		})
 	}
