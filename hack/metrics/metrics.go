@@ -110,8 +110,8 @@ func readAgentMetrics() ([]metric, error) {
 	now := time.Now()
 	var page bytes.Buffer
 	agent.WriteMetrics(&page, agent.Health{
-		Version: "v1", LastContact: &now, StartedAt: now, Troubles: map[string]int{"dropped dispatch": 1},
-		Tasks: []runner.LiveTask{{State: runner.TaskRunning, Use: &wire.ResourceUsage{}}},
+		Version: "v1", LastContact: &now, StartedAt: now, Errors: map[string]int{"dropped dispatch": 1},
+		Tasks: []runner.LiveTask{{State: runner.TaskRunning, Usage: &wire.ResourceUsage{}}},
 	})
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(&page)

@@ -133,7 +133,7 @@ func (a *Agent) isJournaled(uid string, attempt int32) bool {
 func (a *Agent) assembleParts(options []option) {
 	c := a.config
 	if c.effectiveTaskUser() == "root" {
-		a.log.Warn("tasks that name no user run as root: each user who may submit tasks is root on this robot (--task-user)")
+		a.log.Warn("tasks without a user run as root, so every user who can submit tasks is root on this robot; set --task-user to another user")
 	}
 	a.drivers = driver.NewBuiltinSet(c.DockerSocket)
 	a.host = isolation.ProbeHost(a.stateDir().CgroupOwner(c.RobotID), c.StateDir)
@@ -247,9 +247,9 @@ func (a *Agent) closeParts() {
 	}
 }
 
-// Run works until ctx ends, and then stops in order: the tasks if configured, the last
-// reports, a goodbye. When hurry is closed the waits are cut short. It returns an error at
-// once if the journal is broken.
+// Run works until ctx ends. Then it ends the tasks if configured, sends the last reports, and
+// notifies the server that the agent stops. When hurry is closed, the waits are cut short. It
+// returns an error at once if the journal is broken.
 func (a *Agent) Run(ctx context.Context, hurry <-chan struct{}) error {
 	defer a.closeParts()
 	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -278,7 +278,7 @@ func (a *Agent) Run(ctx context.Context, hurry <-chan struct{}) error {
 }
 
 // stopInOrder ends the tasks if configured, waits for the acknowledgment of the last
-// reports, and announces that the agent stops.
+// reports, and notifies the server.
 func (a *Agent) stopInOrder(work context.Context, hurry <-chan struct{}, failed <-chan error) error {
 	a.log.Info("stopping", "tasks", a.config.OnStop)
 	if a.config.OnStop == OnStopEnd {
@@ -290,8 +290,8 @@ func (a *Agent) stopInOrder(work context.Context, hurry <-chan struct{}, failed 
 	a.awaitAcks(hurry)
 	ctx, cancel := context.WithTimeout(work, hurriedAcks)
 	defer cancel()
-	if err := a.connection.PublishGoodbye(ctx); err != nil {
-		a.log.Warn("stopped without a goodbye to the server", "error", err)
+	if err := a.connection.PublishOffline(ctx); err != nil {
+		a.log.Warn("stopped without notifying the server", "error", err)
 	}
 	return nil
 }

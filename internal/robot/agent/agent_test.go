@@ -540,7 +540,7 @@ func TestOrderlyStop(t *testing.T) {
 		defer s.mu.Unlock()
 		return slices.Clone(s.presences)
 	}
-	waitUntil(t, "a goodbye", func() bool { return len(presences()) > 0 })
+	waitUntil(t, "the presence message", func() bool { return len(presences()) > 0 })
 	if got, want := presences(), []wire.Presence{{Online: false, Graceful: true}}; !slices.Equal(got, want) {
 		t.Errorf("presence %+v, want %+v and no last will", got, want)
 	}

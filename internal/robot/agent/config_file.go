@@ -59,7 +59,7 @@ func parsePairs(text []byte) ([]pair, error) {
 		return nil, err
 	}
 	if !errors.Is(decoder.Decode(&more), io.EOF) {
-		return nil, errors.New("there is a second document after ---, or an invalid one: write only one")
+		return nil, errors.New("there is a second document after ---, or an invalid one; the file must contain one document")
 	}
 	return mappingPairs(document.Content[0])
 }

@@ -143,7 +143,7 @@ func TestIsolation_Required(t *testing.T) {
 		t.Errorf("ended as %+v, want completed", end)
 	}
 	end, _, _ := ends(t, shell("t1", "exit 0", isolated, require("moat")))
-	if end.Reason != wire.ReasonRejected || !strings.Contains(end.Message, `isolation.required: this robot does not have moat`) {
+	if end.Reason != wire.ReasonRejected || !strings.Contains(end.Message, `isolation.required: this robot does not support moat`) {
 		t.Errorf("ended as %+v, want Rejected", end)
 	}
 }
@@ -296,8 +296,8 @@ func TestExec_LeavesNothingOnTheHost(t *testing.T) {
 	if strings.Contains(string(mounts), dir) {
 		t.Errorf("mounts are left:\n%s", mounts)
 	}
-	if len(a.host.Lacks) > 0 {
-		t.Logf("this host lacks %+v", a.host.Lacks)
+	if len(a.host.Missing) > 0 {
+		t.Logf("this host does not support %+v", a.host.Missing)
 	}
 	if !a.host.Allows(isolation.FactCgroup) {
 		t.Error("this host has no control groups, and the tests of limits mean nothing")

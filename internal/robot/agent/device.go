@@ -51,8 +51,8 @@ func isolationInfo(h isolation.Host) *wire.Isolations {
 	for _, f := range h.Allowed {
 		i.Available = append(i.Available, string(f))
 	}
-	for _, l := range h.Lacks {
-		i.Missing = append(i.Missing, wire.MissingIsolation{Kind: string(l.Fact), Reason: l.Why, Remedy: l.How})
+	for _, l := range h.Missing {
+		i.Missing = append(i.Missing, wire.MissingIsolation{Kind: string(l.Fact), Reason: l.Reason, Remedy: l.Remedy})
 	}
 	return i
 }

@@ -15,9 +15,9 @@ import (
 
 const doctorUsage = `Usage: k8s4r-agent doctor [flags]
 
-Checks what this robot lacks to run an agent well, and proposes remedies. It changes
+Checks whether an agent can run on this robot, and proposes remedies. It changes
 nothing and does not disturb a running agent. The exit status is 0 if the agent can
-work, else 1. The configuration is that of the service, /etc/k8s4r/agent.yaml, unless
+run, else 1. The configuration is that of the service, /etc/k8s4r/agent.yaml, unless
 --config names another file.
 
 `
@@ -76,7 +76,7 @@ func (a *agentQuery) findExposedSecrets() []diagnose.Finding {
 	for _, path := range files {
 		if info, err := os.Stat(path); err == nil && info.Mode().Perm()&0o077 != 0 {
 			found = append(found, diagnose.Finding{
-				Level: diagnose.Warn, Check: "secrets", Says: fmt.Sprintf("%s holds a secret, and other users can read it", path), Remedy: "chmod 600 " + path,
+				Level: diagnose.Warn, Check: "secrets", Message: fmt.Sprintf("%s holds a secret, and other users can read it", path), Remedy: "chmod 600 " + path,
 			})
 		}
 	}
@@ -88,18 +88,18 @@ func agentFinding(h Health, err error) diagnose.Finding {
 	f := diagnose.Finding{Level: diagnose.Warn, Check: "agent"}
 	switch {
 	case errors.Is(err, errNoAgent):
-		f.Says, f.Remedy = "no agent runs with this state directory", "systemctl start k8s4r-agent"
+		f.Message, f.Remedy = "no agent runs with this state directory", "systemctl start k8s4r-agent"
 	case err != nil:
-		f.Says, f.Remedy = err.Error(), "run this as the agent's user"
+		f.Message, f.Remedy = err.Error(), "run this as the agent's user"
 	case h.Problem != "":
-		f.Level, f.Says, f.Remedy = diagnose.Fail, h.Problem, "make room on the disk of "+h.StateDir+", and check that it is writable"
+		f.Level, f.Message, f.Remedy = diagnose.Fail, h.Problem, "make room on the disk of "+h.StateDir+", and check that it is writable"
 	case h.Version != version.Version:
-		f.Says = fmt.Sprintf("the running agent is %s, this program is %s", h.Version, version.Version)
+		f.Message = fmt.Sprintf("the running agent is %s, this program is %s", h.Version, version.Version)
 		f.Remedy = "systemctl restart k8s4r-agent; its tasks keep running"
 	case h.notReadyReason() != nil:
-		f.Says, f.Remedy = fmt.Sprintf("process %d: %v", h.PID, h.notReadyReason()), "see its log: journalctl -u k8s4r-agent"
+		f.Message, f.Remedy = fmt.Sprintf("process %d: %v", h.PID, h.notReadyReason()), "see its log: journalctl -u k8s4r-agent"
 	default:
-		f.Level, f.Says = diagnose.OK, fmt.Sprintf("process %d, connected and registered", h.PID)
+		f.Level, f.Message = diagnose.OK, fmt.Sprintf("process %d, connected and registered", h.PID)
 	}
 	return f
 }
@@ -110,16 +110,16 @@ func writeReport(w io.Writer, e doctorReport) {
 	count := map[diagnose.Level]int{}
 	for _, f := range e.Findings {
 		count[f.Level]++
-		fmt.Fprintf(table, "%s\t%s\t%s\n", f.Level, f.Check, f.Says)
+		fmt.Fprintf(table, "%s\t%s\t%s\n", f.Level, f.Check, f.Message)
 		if f.Remedy != "" {
 			fmt.Fprintf(table, "\t\t> %s\n", f.Remedy)
 		}
 	}
 	table.Flush()
-	verdict := "can work"
+	verdict := "can run"
 	if e.Worst == diagnose.Fail {
-		verdict = "cannot work"
+		verdict = "cannot run"
 	}
-	fmt.Fprintf(w, "\nAn agent for the robot %s %s here: %d ok, %s, %s.\n", e.RobotID, verdict, count[diagnose.OK],
+	fmt.Fprintf(w, "\nThe agent of robot %s %s here: %d ok, %s, %s.\n", e.RobotID, verdict, count[diagnose.OK],
 		pluralize(count[diagnose.Warn], "warning", "warnings"), pluralize(count[diagnose.Fail], "failure", "failures"))
 }

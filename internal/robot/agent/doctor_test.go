@@ -83,7 +83,7 @@ func TestDoctor_WithoutAgent(t *testing.T) {
 	told := 0
 	for _, f := range isolation.Facts {
 		for _, i := range e.about("isolation") {
-			if strings.Contains(i.Says, string(f)) {
+			if strings.Contains(i.Message, string(f)) {
 				told++
 				break
 			}
@@ -97,7 +97,7 @@ func TestDoctor_WithoutAgent(t *testing.T) {
 	}
 
 	page, _, code := command(t, dir, "doctor", "--robot-id", robot, "--mqtt-url", "mqtt://"+s.addr)
-	if code != exitOK || !strings.Contains(page, "An agent for the robot r1 can work here") || !strings.Contains(page, "ok ") || !strings.Contains(page, "> systemctl start k8s4r-agent") {
+	if code != exitOK || !strings.Contains(page, "The agent of robot r1 can run here") || !strings.Contains(page, "ok ") || !strings.Contains(page, "> systemctl start k8s4r-agent") {
 		t.Errorf("exit status %d and\n%s", code, page)
 	}
 }
@@ -119,7 +119,7 @@ func TestDoctor_FindsFailures(t *testing.T) {
 	file := configFile(t, "")
 	tests := []struct{ name, dir, broker, check, says string }{
 		{"no broker", t.TempDir(), freeAddr(t), "broker", "connection refused"},
-		{"a server that is no broker", t.TempDir(), silent.Addr().String(), "broker", "does not speak MQTT 5"},
+		{"a server that is no broker", t.TempDir(), silent.Addr().String(), "broker", "does not support MQTT 5"},
 		{"a name that is not found", t.TempDir(), "no-such-host.invalid:1883", "dns", "not found"},
 		{"a file for a state directory", file, s.addr, "state directory", "is not a directory"},
 		{"a state directory that cannot be written", "/proc/k8s4r", s.addr, "state directory", "cannot be written"},
@@ -131,7 +131,7 @@ func TestDoctor_FindsFailures(t *testing.T) {
 			if code != exitFailed || e.Worst != diagnose.Fail || e.level(test.check) != diagnose.Fail {
 				t.Fatalf("exit status %d, %+v", code, e)
 			}
-			if f := found[len(found)-1]; !strings.Contains(f.Says, test.says) || f.Remedy == "" {
+			if f := found[len(found)-1]; !strings.Contains(f.Message, test.says) || f.Remedy == "" {
 				t.Errorf("%+v, want %q and what to do", f, test.says)
 			}
 		})

@@ -61,7 +61,7 @@ Runs the tasks of one robot. Each flag can also be set by an environment variabl
 (--robot-id by K8S4R_AGENT_ROBOT_ID) and in the YAML file that --config names (as
 robotId). A flag overrides the environment, which overrides the file.
 
-  doctor   checks what this robot lacks, and proposes remedies
+  doctor   checks whether an agent can run on this robot, and proposes remedies
   status   shows the state of the agent of this robot
   unit     prints a systemd unit that runs the agent as a service
 
@@ -77,13 +77,13 @@ func newFlags(name, usage string) *flags {
 	f.StringVar(&c.CAHash, "ca-hash", "", "`fingerprint` of the server's authority, as printed with the join token")
 	f.StringVar(&f.caFile, "ca-file", "", "PEM `file` of the authorities that are trusted for the server and the broker (default: those of this system)")
 	f.StringVar(&f.broker, "mqtt-url", "", "`URL` of the MQTT broker, mqtts://[user:password@]host[:port] or mqtt://… (default: the one that the server names; without --server "+defaultBroker+")")
-	f.StringVar(&c.StateDir, "state-dir", "/var/lib/k8s4r-agent", "`directory` for the journal and the tasks' own directories")
-	f.StringVar(&c.TaskUser, "task-user", "", "`user` of tasks that name none (default: k8s4r-task, or 'nobody' if that user does not exist, if the agent runs as root; else the agent's own)")
-	f.Func("label", "a label of this robot, `key=value`; repeat it, or separate several by commas", f.addLabels)
+	f.StringVar(&c.StateDir, "state-dir", "/var/lib/k8s4r-agent", "`directory` for the journal and the directories of tasks")
+	f.StringVar(&c.TaskUser, "task-user", "", "`user` that runs tasks without a user (default: if the agent runs as root, k8s4r-task or, if that user does not exist, 'nobody'; else the agent's user)")
+	f.Func("label", "label of this robot, `key=value`; repeat the flag, or separate labels by commas", f.addLabels)
 	f.StringVar(&c.Token, "token", "", "join `token`")
 	f.StringVar(&f.tokenFile, "token-file", "", "`file` that holds the join token")
 	f.DurationVar(&c.Heartbeat, "heartbeat", 30*time.Second, "`time` between heartbeats")
-	f.StringVar(&c.OnStop, "on-stop", OnStopLeave, "what to do with tasks when the agent stops: `leave` (they run on, and the next agent takes them over) or end")
+	f.StringVar(&c.OnStop, "on-stop", OnStopLeave, "what to do with tasks when the agent stops: `leave` (they keep running, and the next agent takes them over) or end")
 	f.StringVar(&c.DockerSocket, "docker-socket", driver.DefaultEngine, "unix `socket` of the Docker engine; the driver docker is offered while an engine answers")
 	f.StringVar(&c.HealthSocket, "health-socket", "", "`path` of the local socket for health, status and metrics (default: health.sock in the state directory)")
 	f.IntVar(&c.ParentFD, "parent-fd", -1, "stop when the pipe on this file `descriptor` is closed by the parent process")
@@ -175,7 +175,7 @@ func (f *flags) addLabel(key, value string) error {
 }
 
 func labelError(pair string) error {
-	return fmt.Errorf("label %.100q must be key=value of letters, digits, '-', '_' and '.'", pair)
+	return fmt.Errorf("label %.100q must be key=value, both of letters, digits, '-', '_' and '.'", pair)
 }
 
 // isPlain reports whether s has at most n characters, all of them letters, digits or in extra.

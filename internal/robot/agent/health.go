@@ -49,8 +49,8 @@ type Health struct {
 	JournalBytes   int64             `json:"journalBytes"`
 	ReportsPending int               `json:"reportsPending"`
 	Tasks          []runner.LiveTask `json:"tasks"`
-	// Troubles counts problems since the agent started, such as dropped messages, by kind.
-	Troubles map[string]int `json:"troubles,omitempty"`
+	// Errors counts errors since the agent started, such as dropped messages, by type.
+	Errors map[string]int `json:"errors,omitempty"`
 
 	Drivers   []string       `json:"drivers"`
 	Isolation isolation.Host `json:"isolation"`
@@ -66,7 +66,7 @@ func (a *Agent) readHealth(ctx context.Context) Health {
 	h := Health{
 		RobotID: a.config.RobotID, Version: version.Version, PID: os.Getpid(), StartedAt: a.startedAt.UTC(),
 		Broker: a.connection.Broker(), LastContact: a.lastSeen.Time(time.Now()),
-		StateDir: a.config.StateDir, ReportsPending: a.outbox.PendingCount(), Troubles: a.problems.countsByLine(),
+		StateDir: a.config.StateDir, ReportsPending: a.outbox.PendingCount(), Errors: a.problems.countsByLine(),
 		Drivers: a.drivers.Offered(), Isolation: a.host, TaskUser: a.config.effectiveTaskUser(),
 	}
 	var since time.Time
@@ -146,11 +146,11 @@ func writeVerdict(w http.ResponseWriter, problem error) {
 func listenPrivateSocket(ctx context.Context, path string) (net.Listener, error) {
 	if conn, err := net.Dial("unix", path); err == nil {
 		conn.Close()
-		return nil, fmt.Errorf("another program answers on %s: set a different --health-socket for each agent", path)
+		return nil, fmt.Errorf("another program listens on %s: set a different --health-socket for each agent", path)
 	}
 	if info, err := os.Lstat(path); err == nil {
 		if info.Mode().Type() != os.ModeSocket {
-			return nil, fmt.Errorf("%s exists and is no socket: set another --health-socket", path)
+			return nil, fmt.Errorf("%s exists and is not a socket: set another --health-socket", path)
 		}
 		os.Remove(path)
 	}

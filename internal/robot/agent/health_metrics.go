@@ -19,15 +19,15 @@ func WriteMetrics(w io.Writer, h Health) {
 	fmt.Fprintf(w, "# HELP %[1]s 1, with the version of the agent.\n# TYPE %[1]s gauge\n%[1]s{version=%[2]q} 1\n", info, h.Version)
 	gauge("k8s4r_agent_healthy", "Whether the agent accepts tasks.", boolToFloat(h.Problem == ""))
 	gauge("k8s4r_agent_connected", "Whether there is a connection to the MQTT broker.", boolToFloat(h.Connected))
-	gauge("k8s4r_agent_registered", "Whether the server knows the robot over this connection.", boolToFloat(h.Registered))
+	gauge("k8s4r_agent_registered", "Whether the robot is registered over this connection.", boolToFloat(h.Registered))
 	if h.LastContact != nil {
-		gauge("k8s4r_agent_last_acknowledged_heartbeat_timestamp_seconds", "When the last heartbeat was sent that was acknowledged.", unixSeconds(*h.LastContact))
+		gauge("k8s4r_agent_last_acknowledged_heartbeat_timestamp_seconds", "When the agent sent the last heartbeat that the server acknowledged.", unixSeconds(*h.LastContact))
 	}
 	gauge("k8s4r_agent_start_timestamp_seconds", "When the agent started.", unixSeconds(h.StartedAt))
 	gauge("k8s4r_agent_journal_bytes", "Size of the journal.", float64(h.JournalBytes))
-	gauge("k8s4r_agent_pending_reports", "Reports that the server has not written down.", float64(h.ReportsPending))
+	gauge("k8s4r_agent_pending_reports", "Reports that the server has not acknowledged.", float64(h.ReportsPending))
 	writeTaskMetrics(w, h)
-	writeErrorMetrics(w, h.Troubles)
+	writeErrorMetrics(w, h.Errors)
 }
 
 // newGaugeWriter returns a function that writes one gauge.
@@ -46,25 +46,25 @@ func writeTaskMetrics(w io.Writer, h Health) {
 	var percent, bytes float64
 	for _, t := range h.Tasks {
 		count[t.State]++
-		if t.Use != nil {
-			percent, bytes = percent+t.Use.CPUPercent, bytes+float64(t.Use.MemoryBytes)
+		if t.Usage != nil {
+			percent, bytes = percent+t.Usage.CPUPercent, bytes+float64(t.Usage.MemoryBytes)
 		}
 	}
 	const name = "k8s4r_agent_tasks"
-	fmt.Fprintf(w, "# HELP %[1]s Tasks that live.\n# TYPE %[1]s gauge\n", name)
+	fmt.Fprintf(w, "# HELP %[1]s Tasks that are starting or running.\n# TYPE %[1]s gauge\n", name)
 	for _, state := range slices.Sorted(maps.Keys(count)) {
 		fmt.Fprintf(w, "%s{state=%q} %d\n", name, state, count[state])
 	}
 	gauge := newGaugeWriter(w)
-	gauge("k8s4r_agent_task_cpu_cores", "Cores that tasks use together, as of the last heartbeat.", percent/100)
-	gauge("k8s4r_agent_task_memory_bytes", "Memory that tasks have together, as of the last heartbeat.", bytes)
+	gauge("k8s4r_agent_task_cpu_cores", "CPU cores that all tasks use, as of the last heartbeat.", percent/100)
+	gauge("k8s4r_agent_task_memory_bytes", "Memory that all tasks use, as of the last heartbeat.", bytes)
 }
 
-func writeErrorMetrics(w io.Writer, troubles map[string]int) {
+func writeErrorMetrics(w io.Writer, errors map[string]int) {
 	const name = "k8s4r_agent_errors_total"
-	fmt.Fprintf(w, "# HELP %[1]s Messages that were dropped, and other troubles.\n# TYPE %[1]s counter\n", name)
-	for _, what := range slices.Sorted(maps.Keys(troubles)) {
-		fmt.Fprintf(w, "%s{type=%q} %d\n", name, what, troubles[what])
+	fmt.Fprintf(w, "# HELP %[1]s Messages that were dropped, and other errors.\n# TYPE %[1]s counter\n", name)
+	for _, what := range slices.Sorted(maps.Keys(errors)) {
+		fmt.Fprintf(w, "%s{type=%q} %d\n", name, what, errors[what])
 	}
 }
 

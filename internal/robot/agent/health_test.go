@@ -88,7 +88,7 @@ func TestStatus_ShowsAgentAndTasks(t *testing.T) {
 	}
 	waitUntil(t, "the last contact", func() bool { h, _ := statusOf(t, dir); return h.LastContact != nil })
 	page, _, _ := command(t, dir, "status")
-	for _, want := range []string{"Robot     r1\n", "registered\n", "last answered ", "Tasks     1\n", "default/task-t1", "raw_exec", "running"} {
+	for _, want := range []string{"Robot     r1\n", "registered\n", "last responded ", "Tasks     1\n", "default/task-t1", "raw_exec", "running"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page does not say %q:\n%s", want, page)
 		}
@@ -101,7 +101,7 @@ func TestStatus_ShowsAgentAndTasks(t *testing.T) {
 	})
 	must(t, agent.Process.Kill())
 	_ = agent.Wait()
-	if _, stderr, code := command(t, dir, "status"); code != exitFailed || !strings.Contains(stderr, "no agent answers on "+filepath.Join(dir, healthSocketName)) {
+	if _, stderr, code := command(t, dir, "status"); code != exitFailed || !strings.Contains(stderr, "no agent responds on "+filepath.Join(dir, healthSocketName)) {
 		t.Errorf("without an agent: exit status %d, %q", code, stderr)
 	}
 	// The socket of the killed agent does not disturb the next one.
@@ -235,7 +235,7 @@ func TestHealth_KeepsSocketOfAnotherProcess(t *testing.T) {
 	}
 
 	must(t, os.WriteFile(filepath.Join(c.StateDir, "file"), []byte("mine"), 0o600))
-	if l, err := listenPrivateSocket(t.Context(), filepath.Join(c.StateDir, "file")); err == nil || !strings.Contains(err.Error(), "no socket") {
+	if l, err := listenPrivateSocket(t.Context(), filepath.Join(c.StateDir, "file")); err == nil || !strings.Contains(err.Error(), "not a socket") {
 		t.Errorf("a file: %v, %v", l, err)
 	}
 	if l, err := listenPrivateSocket(t.Context(), filepath.Join(c.StateDir, strings.Repeat("a", 200))); err == nil || !strings.Contains(err.Error(), "too long") {

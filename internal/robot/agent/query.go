@@ -47,7 +47,7 @@ func (a *agentQuery) parseQuery(args []string, help io.Writer) error {
 }
 
 // errNoAgent reports that no agent runs.
-var errNoAgent = errors.New("no agent answers")
+var errNoAgent = errors.New("no agent responds")
 
 // fetchHealth gets the state of the agent.
 func (a *agentQuery) fetchHealth(ctx context.Context) (h Health, err error) {
@@ -68,7 +68,7 @@ func (a *agentQuery) fetchHealth(ctx context.Context) (h Health, err error) {
 	}
 	defer answer.Body.Close()
 	if err := json.NewDecoder(answer.Body).Decode(&h); err != nil {
-		return h, fmt.Errorf("the program that answers on %s is not an agent: %w", socket, err)
+		return h, fmt.Errorf("the program that responds on %s is not an agent: %w", socket, err)
 	}
 	return h, nil
 }

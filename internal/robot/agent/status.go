@@ -50,8 +50,8 @@ func writeStatus(w io.Writer, h Health, now time.Time) {
 	fmt.Fprintf(w, "Broker    %s, %s\n", h.Broker, h.describeConnection(now))
 	fmt.Fprintf(w, "Server    %s\n", describeLastAnswer(now, h.LastContact))
 	fmt.Fprintf(w, "State     %s, journal %d kB, %s\n", h.StateDir, (h.JournalBytes+999)/1000, pluralize(h.ReportsPending, "report pending", "reports pending"))
-	for _, what := range slices.Sorted(maps.Keys(h.Troubles)) {
-		fmt.Fprintf(w, "Trouble   %s: %d times\n", what, h.Troubles[what])
+	for _, what := range slices.Sorted(maps.Keys(h.Errors)) {
+		fmt.Fprintf(w, "Errors    %s: %s\n", what, pluralize(h.Errors[what], "time", "times"))
 	}
 	if h.Problem != "" {
 		fmt.Fprintf(w, "Problem   %s\n", h.Problem)
@@ -80,7 +80,7 @@ func describeLastAnswer(now time.Time, t *time.Time) string {
 	if t == nil {
 		return "has not acknowledged a heartbeat yet"
 	}
-	return "last answered " + formatAge(now, t) + " ago"
+	return "last responded " + formatAge(now, t) + " ago"
 }
 
 func pluralize(n int, one, many string) string {
@@ -102,7 +102,7 @@ func writeTasks(w io.Writer, tasks []runner.LiveTask, now time.Time) {
 		if t.Since != nil {
 			since = formatAge(now, t.Since)
 		}
-		if u := t.Use; u != nil {
+		if u := t.Usage; u != nil {
 			cpu, memory = fmt.Sprintf("%.1f%%", u.CPUPercent), fmt.Sprintf("%dMi", u.MemoryBytes>>20)
 		}
 		fmt.Fprintf(table, "%s/%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", t.Namespace, t.Name, t.Attempt, t.Driver, t.State, pid, since, cpu, memory, t.UID)

@@ -63,7 +63,7 @@ func TestHeartbeat_CarriesUsage(t *testing.T) {
 			waitUntil(t, "thirty heartbeats in a row without the idle task", func() bool { return s.beatsSinceUsage("idle") >= 30 })
 			waitUntil(t, "the usage in the health of the agent", func() bool {
 				h := healthOf(t, c.HealthSocket)
-				return len(h.Tasks) == 2 && h.Tasks[0].Use != nil && h.Tasks[0].Use.CPUPercent > 0
+				return len(h.Tasks) == 2 && h.Tasks[0].Usage != nil && h.Tasks[0].Usage.CPUPercent > 0
 			})
 
 			s.remove("busy", 3)

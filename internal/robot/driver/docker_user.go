@@ -37,7 +37,7 @@ func giveDir(ctx context.Context, engine *client.Client, id, dir string) error {
 		err = os.Chmod(dir, 0o777)
 	}
 	if err != nil {
-		return fmt.Errorf("give the task's directory to its user: %w", err)
+		return fmt.Errorf("change the owner of the task's directory: %w", err)
 	}
 	return nil
 }

@@ -38,18 +38,18 @@ var Facts = []Fact{
 	FactIPCNamespace, FactPrivateTmp, FactReadOnlySystem, FactUser, FactNoNewPrivileges, FactRlimits, FactSeccomp,
 }
 
-// Lack is a fact that a host does not support.
-type Lack struct {
+// MissingFact is a fact that a host does not support.
+type MissingFact struct {
 	Fact Fact `json:"fact"`
-	// Why and How are sentences: the reason, and what the operator can do about it.
-	Why string `json:"why"`
-	How string `json:"how,omitempty"`
+	// Reason and Remedy are sentences: why it is not supported, and what the operator can do.
+	Reason string `json:"reason"`
+	Remedy string `json:"remedy,omitempty"`
 }
 
 // Host is what a host supports.
 type Host struct {
-	Allowed []Fact `json:"allowed"`
-	Lacks   []Lack `json:"lacks,omitempty"`
+	Allowed []Fact        `json:"allowed"`
+	Missing []MissingFact `json:"missing,omitempty"`
 	// Tree contains the cgroups. If nil, FactCgroup is not supported.
 	Tree *Tree `json:"-"`
 }
@@ -67,24 +67,25 @@ func (h Host) Cgroup(name string) (*Cgroup, error) {
 
 // MissingFacts returns the facts in a task's isolation.required that the host does not support. It
 // is nil if all are supported.
-func (h Host) MissingFacts(required []string) []Lack {
-	var missing []Lack
+func (h Host) MissingFacts(required []string) []MissingFact {
+	var missing []MissingFact
 	for _, word := range required {
 		switch f := Fact(word); {
 		case h.Allows(f):
 		case !slices.Contains(Facts, f):
-			missing = append(missing, Lack{f, fmt.Sprintf("%q is no kind of isolation", word),
+			missing = append(missing, MissingFact{f, fmt.Sprintf("%q is no kind of isolation", word),
 				fmt.Sprintf("use words of this list: %v", Facts)})
 		default:
-			missing = append(missing, h.explainLack(f))
+			missing = append(missing, h.explainMissing(f))
 		}
 	}
 	return missing
 }
 
-func (h Host) explainLack(f Fact) Lack {
-	if i := slices.IndexFunc(h.Lacks, func(l Lack) bool { return l.Fact == f }); i >= 0 {
-		return h.Lacks[i]
+// explainMissing returns why the host does not support a fact.
+func (h Host) explainMissing(f Fact) MissingFact {
+	if i := slices.IndexFunc(h.Missing, func(m MissingFact) bool { return m.Fact == f }); i >= 0 {
+		return h.Missing[i]
 	}
-	return Lack{Fact: f, Why: "the agent did not look for it"}
+	return MissingFact{Fact: f, Reason: "the agent did not look for it"}
 }

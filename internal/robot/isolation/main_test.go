@@ -55,7 +55,7 @@ func allowed(t *testing.T, facts ...Fact) bool {
 			continue
 		}
 		all = false
-		if l := host().explainLack(f); l.Why == "" || l.How == "" {
+		if l := host().explainMissing(f); l.Reason == "" || l.Remedy == "" {
 			t.Errorf("%s is missing, and the host says only %+v", f, l)
 		}
 	}

@@ -50,7 +50,7 @@ func (p *probe) recordFact(f Fact, err error, how string) {
 			how = "run the agent as root"
 		}
 	}
-	p.host.Lacks = append(p.host.Lacks, Lack{f, why, how})
+	p.host.Missing = append(p.host.Missing, MissingFact{f, why, how})
 }
 
 func (p *probe) probeCgroups(owner string) {

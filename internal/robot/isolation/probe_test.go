@@ -19,9 +19,9 @@ func TestProbeHost_ReportsEachFactOnceAndCleansUp(t *testing.T) {
 	h := ProbeHost("test-probe", dir)
 	var named []Fact
 	named = append(named, h.Allowed...)
-	for _, l := range h.Lacks {
+	for _, l := range h.Missing {
 		named = append(named, l.Fact)
-		if l.Why == "" || l.How == "" {
+		if l.Reason == "" || l.Remedy == "" {
 			t.Errorf("%+v does not say why and how", l)
 		}
 	}
@@ -48,9 +48,9 @@ func TestProbeHost_ReportsEachFactOnceAndCleansUp(t *testing.T) {
 }
 
 func TestHost_MissingFactsHaveReasons(t *testing.T) {
-	h := Host{Allowed: []Fact{FactSeccomp}, Lacks: []Lack{{FactUser, "the agent is not root", "run it as root"}}}
+	h := Host{Allowed: []Fact{FactSeccomp}, Missing: []MissingFact{{FactUser, "the agent is not root", "run it as root"}}}
 	got := h.MissingFacts([]string{"seccomp", "user", "magic", "cgroup"})
-	if len(got) != 3 || got[0] != h.Lacks[0] || !strings.Contains(got[1].Why, `"magic" is no kind of isolation`) || got[2].Fact != FactCgroup {
+	if len(got) != 3 || got[0] != h.Missing[0] || !strings.Contains(got[1].Reason, `"magic" is no kind of isolation`) || got[2].Fact != FactCgroup {
 		t.Errorf("Missing() = %+v", got)
 	}
 	if got := h.MissingFacts([]string{"seccomp"}); got != nil {
@@ -67,7 +67,7 @@ func asNobody(c *exec.Cmd) *exec.Cmd {
 	return c
 }
 
-func TestProbeHost_WithoutRootReportsLacks(t *testing.T) {
+func TestProbeHost_WithoutRootReportsMissingFacts(t *testing.T) {
 	c := exec.Command("/proc/self/exe")
 	c.Env = []string{roleVar + "=probe"}
 	var h Host
@@ -76,15 +76,15 @@ func TestProbeHost_WithoutRootReportsLacks(t *testing.T) {
 	}
 	for _, f := range []Fact{FactNoNewPrivileges, FactRlimits, FactSeccomp} {
 		if !h.Allows(f) {
-			t.Errorf("%s takes no root, and is missing: %+v", f, h.explainLack(f))
+			t.Errorf("%s takes no root, and is missing: %+v", f, h.explainMissing(f))
 		}
 	}
 	for _, f := range []Fact{FactMountNamespace, FactPIDNamespace, FactIPCNamespace, FactPrivateTmp, FactReadOnlySystem, FactUser} {
-		if l := h.explainLack(f); h.Allows(f) || !strings.HasPrefix(l.Why, "the agent is not root") || l.How != "run the agent as root" {
+		if l := h.explainMissing(f); h.Allows(f) || !strings.HasPrefix(l.Reason, "the agent is not root") || l.Remedy != "run the agent as root" {
 			t.Errorf("%s: %+v", f, l)
 		}
 	}
-	if l := h.explainLack(FactCgroup); !h.Allows(FactCgroup) && !strings.Contains(l.How, "Delegate=yes") {
+	if l := h.explainMissing(FactCgroup); !h.Allows(FactCgroup) && !strings.Contains(l.Remedy, "Delegate=yes") {
 		t.Errorf("cgroup: %+v, want it told how to do without root", l)
 	}
 }

@@ -340,7 +340,7 @@ func (m *Credential) postRequest(ctx context.Context, path string, request any) 
 	defer response.Body.Close()
 	answer, err := identity.Decode[identity.CertificateResponse](response.Body)
 	if err != nil {
-		return answer, fmt.Errorf("%s answered %s and is not a K8s4r server", m.cfg.Server.Redacted(), response.Status)
+		return answer, fmt.Errorf("%s responded with %s and is not a K8s4r server", m.cfg.Server.Redacted(), response.Status)
 	}
 	if answer.State != identity.StateIssued {
 		return answer, errors.New(answer.Message)
@@ -359,7 +359,7 @@ func (m *Credential) saveCertificate(a identity.CertificateResponse) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.useCertificate([]byte(a.Certificate), []byte(a.CA)); err != nil {
-		return fmt.Errorf("the server's answer: %w", err)
+		return fmt.Errorf("the server's response: %w", err)
 	}
 	m.home = where
 	close(m.changed)

@@ -1,4 +1,4 @@
-// Package diagnose checks what a robot lacks to run an agent well, and proposes remedies. It
+// Package diagnose checks whether an agent can run on this robot, and proposes remedies. It
 // leaves nothing behind and does not disturb a running agent.
 package diagnose
 
@@ -27,8 +27,8 @@ type Finding struct {
 	Level Level `json:"level"`
 	// Check is the name of the check.
 	Check string `json:"check"`
-	// Says is the result as a sentence.
-	Says string `json:"says"`
+	// Message is the result as a sentence.
+	Message string `json:"message"`
 	// Remedy is what the user can do. It is empty if nothing needs to be done.
 	Remedy string `json:"remedy,omitempty"`
 }
@@ -64,6 +64,10 @@ func Worst(all []Finding) Level {
 	return levels[worst]
 }
 
-func okFinding(check, says string) Finding { return Finding{Level: OK, Check: check, Says: says} }
+func okFinding(check, message string) Finding {
+	return Finding{Level: OK, Check: check, Message: message}
+}
 
-func newFinding(l Level, check, says, remedy string) Finding { return Finding{l, check, says, remedy} }
+func newFinding(l Level, check, message, remedy string) Finding {
+	return Finding{l, check, message, remedy}
+}

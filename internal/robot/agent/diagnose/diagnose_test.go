@@ -43,7 +43,7 @@ func TestCheckUnit(t *testing.T) {
 				t.Errorf("%+v, want no warnings", found)
 			}
 			for i, want := range test.want {
-				if i >= len(found) || found[i].Level != Warn || !strings.Contains(found[i].Says, want) || found[i].Remedy == "" {
+				if i >= len(found) || found[i].Level != Warn || !strings.Contains(found[i].Message, want) || found[i].Remedy == "" {
 					t.Errorf("%+v, want a warning with %q and what to do", found, want)
 				}
 			}
@@ -61,7 +61,7 @@ func TestCheckPassage_WarnsIfOtherUsersCannotPass(t *testing.T) {
 		t.Fatalf("%+v, want a warning", found)
 	}
 	for _, f := range found {
-		if strings.Contains(f.Says, shut+" is closed to other users") && strings.Contains(f.Remedy, "chmod o+x "+shut) {
+		if strings.Contains(f.Message, shut+" is closed to other users") && strings.Contains(f.Remedy, "chmod o+x "+shut) {
 			return
 		}
 	}
@@ -73,7 +73,7 @@ func TestCheckDrivers_NamesWhatIsMissing(t *testing.T) {
 		t.Errorf("with all: %+v", all)
 	}
 	few := checkDrivers(Subject{Drivers: []string{"exec", "raw_exec"}, Engine: "/run/engine.sock"})
-	if len(few) != 3 || Worst(few) != Warn || !strings.Contains(few[1].Says, "/run/engine.sock") || !strings.Contains(few[2].Says, "java") {
+	if len(few) != 3 || Worst(few) != Warn || !strings.Contains(few[1].Message, "/run/engine.sock") || !strings.Contains(few[2].Message, "java") {
 		t.Errorf("with two: %+v", few)
 	}
 }

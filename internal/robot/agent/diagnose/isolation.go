@@ -13,11 +13,11 @@ import (
 func checkDrivers(s Subject) []Finding {
 	found := []Finding{okFinding("drivers", "available: "+strings.Join(s.Drivers, ", "))}
 	if !slices.Contains(s.Drivers, "docker") {
-		found = append(found, newFinding(Warn, "drivers", "docker is not available: no engine answers on "+s.Engine,
+		found = append(found, newFinding(Warn, "drivers", "docker is not available: no engine responds on "+s.Engine,
 			"for tasks in containers, install one (apt install docker.io), or set --docker-socket to its socket"))
 	}
 	if !slices.Contains(s.Drivers, "java") {
-		found = append(found, newFinding(Warn, "drivers", "java is not available: there is no program java", "for tasks in Java, install a runtime (apt install default-jre-headless)"))
+		found = append(found, newFinding(Warn, "drivers", "java is not available: the program java was not found", "for tasks in Java, install a runtime (apt install default-jre-headless)"))
 	}
 	return found
 }
@@ -33,8 +33,8 @@ func checkIsolation(s Subject) []Finding {
 	if len(host.Allowed) > 0 {
 		found = append(found, okFinding("isolation", "available: "+joinFacts(host.Allowed)))
 	}
-	for _, l := range host.Lacks {
-		found = append(found, newFinding(Warn, "isolation", fmt.Sprintf("%s is missing: %s", l.Fact, l.Why), l.How))
+	for _, l := range host.Missing {
+		found = append(found, newFinding(Warn, "isolation", fmt.Sprintf("%s is missing: %s", l.Fact, l.Reason), l.Remedy))
 	}
 	return found
 }
@@ -42,10 +42,10 @@ func checkIsolation(s Subject) []Finding {
 // checkTaskUser warns if tasks run as root by default.
 func checkTaskUser(s Subject) []Finding {
 	if s.TaskUser == "root" {
-		return []Finding{newFinding(Warn, "task user", "tasks that name no user run as root: each user who may submit tasks is root on this robot",
-			"remove taskUser from the configuration, or name another user")}
+		return []Finding{newFinding(Warn, "task user", "tasks without a user run as root, so every user who can submit tasks is root on this robot",
+			"remove taskUser from the configuration, or set it to another user")}
 	}
-	return []Finding{okFinding("task user", "tasks that name no user run as "+s.TaskUser)}
+	return []Finding{okFinding("task user", "tasks without a user run as "+s.TaskUser)}
 }
 
 // probeHost returns what the agent has found, or probes the host with control groups of its

@@ -26,7 +26,7 @@ func checkKernel() []Finding {
 		return []Finding{newFinding(Warn, "kernel", release+" has no close_range, so tasks inherit the descriptors that the agent was started with",
 			"use Linux 5.11 or newer")}
 	}
-	return []Finding{okFinding("kernel", release+" supports all that the agent uses")}
+	return []Finding{okFinding("kernel", release+" supports all system calls that the agent uses")}
 }
 
 // tryPidfd opens a descriptor of this process and waits for it, which must fail with ECHILD.
@@ -51,7 +51,7 @@ func checkClock() []Finding {
 	state, err := unix.Adjtimex(&t)
 	switch {
 	case time.Now().Year() < 2025:
-		return []Finding{newFinding(Warn, "clock", fmt.Sprintf("is set to %s, which is long past: certificates will be rejected", time.Now().Format(time.DateOnly)), remedy)}
+		return []Finding{newFinding(Warn, "clock", fmt.Sprintf("is set to %s, which is in the past: certificates will be rejected", time.Now().Format(time.DateOnly)), remedy)}
 	case err != nil:
 		return []Finding{newFinding(Warn, "clock", fmt.Sprintf("its state cannot be read: %v", err), remedy)}
 	case state == timeError || t.Status&unix.STA_UNSYNC != 0:

@@ -62,7 +62,7 @@ func connectBroker(ctx context.Context, s Subject) error {
 	}
 	client := paho.NewClient(paho.ClientConfig{Conn: conn, PacketTimeout: networkTimeout})
 	if _, err := client.Connect(ctx, packet); err != nil {
-		return fmt.Errorf("it accepts connections, but does not speak MQTT 5: %w", err)
+		return fmt.Errorf("it accepts connections, but does not support MQTT 5: %w", err)
 	}
 	return client.Disconnect(&paho.Disconnect{})
 }
@@ -81,8 +81,8 @@ func tryTLS(ctx context.Context, address string) error {
 func checkCertificates() []Finding {
 	pool, err := x509.SystemCertPool()
 	if err != nil || pool.Equal(x509.NewCertPool()) {
-		return []Finding{newFinding(Warn, "certificates", "this host trusts no authority: artifacts from https addresses will fail",
+		return []Finding{newFinding(Warn, "certificates", "no certificate authorities are installed: downloads of artifacts over https will fail",
 			"install the package ca-certificates")}
 	}
-	return []Finding{okFinding("certificates", "authorities for https are installed")}
+	return []Finding{okFinding("certificates", "certificate authorities for https are installed")}
 }

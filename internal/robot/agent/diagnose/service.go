@@ -34,7 +34,7 @@ func checkService(ctx context.Context) []Finding {
 	defer cancel()
 	out, err := exec.CommandContext(ctx, "systemctl", args...).Output()
 	if err != nil {
-		return []Finding{newFinding(Warn, "service", fmt.Sprintf("systemd does not answer: %v", err), "run this as the user that the agent runs as")}
+		return []Finding{newFinding(Warn, "service", fmt.Sprintf("systemd does not respond: %v", err), "run this as the user that the agent runs as")}
 	}
 	return checkUnit(parseProperties(string(out)))
 }

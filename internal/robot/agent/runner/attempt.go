@@ -175,14 +175,14 @@ func (r *Runner) endAbandonedRuns(p *plan, all []abandonedRun) error {
 	}
 	if err != nil {
 		// If the agent went on, the manager could start a second run beside this one.
-		return fmt.Errorf("kill what shims have left behind: %w", err)
+		return fmt.Errorf("kill the leftover processes of killed shims: %w", err)
 	}
 	for _, a := range all {
 		r.log.Warn("the shim of a task was killed", "uid", a.run.task.Metadata.UID, "attempt", a.run.attempt)
 		r.finishRun(p, a.run, unknownEndStatus())
 	}
 	if killed > 0 {
-		r.log.Warn("processes that killed shims have left were killed", "processes", killed)
+		r.log.Warn("leftover processes of killed shims were killed", "processes", killed)
 	}
 	return nil
 }

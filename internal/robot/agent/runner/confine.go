@@ -49,12 +49,12 @@ func (r *Runner) giveTaskDir(c *isolation.Confinement, run *run) error {
 	if c.User == nil {
 		return nil
 	}
-	if lacks := r.host.MissingFacts([]string{string(isolation.FactUser)}); c.User.UID != uint32(os.Geteuid()) && len(lacks) > 0 {
-		return fmt.Errorf("user: tasks cannot run as %s here: %s; %s", c.User.Name, lacks[0].Why, lacks[0].How)
+	if missing := r.host.MissingFacts([]string{string(isolation.FactUser)}); c.User.UID != uint32(os.Geteuid()) && len(missing) > 0 {
+		return fmt.Errorf("user: tasks cannot run as %s here: %s; %s", c.User.Name, missing[0].Reason, missing[0].Remedy)
 	}
 	work := r.dirs.WorkDir(run.task.Metadata.UID, run.attempt)
 	if err := os.Chown(work, int(c.User.UID), int(c.User.GID)); err != nil {
-		return fmt.Errorf("give the task's directory to its user: %w", err)
+		return fmt.Errorf("change the owner of the task's directory: %w", err)
 	}
 	switch shut := c.User.FirstForbiddenDir(work); {
 	case shut == "", c.Mounts != nil && r.dirs.contains(shut): // that is hidden already
@@ -122,17 +122,17 @@ func resourceLimits(t wire.TaskSpec) (l isolation.Limits, err error) {
 // cgroupName returns the name of an attempt's control group.
 func cgroupName(uid string, attempt int32) string { return fmt.Sprintf("%s-%d", uid, attempt) }
 
-// checkIsolation returns an error if the task requires isolation that this robot lacks.
+// checkIsolation returns an error if the task requires isolation that this robot does not support.
 func (r *Runner) checkIsolation(t wire.TaskSpec) error {
 	if t.Isolation == nil {
 		return nil
 	}
 	var sentences []string
 	for _, l := range r.host.MissingFacts(t.Isolation.Required) {
-		sentences = append(sentences, fmt.Sprintf("%s: %s", l.Fact, l.Why))
+		sentences = append(sentences, fmt.Sprintf("%s: %s", l.Fact, l.Reason))
 	}
 	if len(sentences) == 0 {
 		return nil
 	}
-	return fmt.Errorf("isolation.required: this robot does not have %s", strings.Join(sentences, "; "))
+	return fmt.Errorf("isolation.required: this robot does not support %s", strings.Join(sentences, "; "))
 }

@@ -91,7 +91,7 @@ func (r *Runner) updateAttributes(run *run, attributes *wire.RobotAttributes) {
 		return
 	}
 	if err := r.shims.UpdateAttributes(run.shim, *attributes); err != nil {
-		r.problems.Warn("changed attributes of the robot did not reach a task", err)
+		r.problems.Warn("a task did not receive the robot's changed attributes", err)
 	}
 }
 
@@ -107,7 +107,7 @@ func (r *Runner) answerOlderAttempt(p *plan, d wire.Dispatch) {
 }
 
 // errPastDeadline refuses a task that may have been moved to another robot.
-var errPastDeadline = errors.New("the robot is out of contact for longer than the task's stopOnRobotAfter")
+var errPastDeadline = errors.New("the server has acknowledged no heartbeat for longer than the task's stopOnRobotAfter")
 
 // acceptAttempt accepts an attempt that was never seen before, or reports why not.
 func (r *Runner) acceptAttempt(p *plan, d wire.Dispatch) {

@@ -24,11 +24,11 @@ type message any
 type taskQuery struct{ reply chan<- []LiveTask }
 
 // errStalled is the reason why a valid message is dropped.
-var errStalled = errors.New("the agent cannot write its journal and is behind")
+var errStalled = errors.New("the agent cannot write its journal and its queue is full")
 
 // errBusy reports that the runner does not handle messages, because as a rule the disk
 // does not accept writes of the journal.
-var errBusy = errors.New("the agent waits for its disk and accepts no tasks")
+var errBusy = errors.New("the agent cannot write its journal and accepts no tasks")
 
 // Deliver gives a message to the runner: a wire.Dispatch, wire.TaskList or wire.Ack. Once a
 // message has timed out, the next ones are dropped at once until there is room: the

@@ -23,8 +23,8 @@ type LiveTask struct {
 	PID int `json:"pid,omitempty"`
 	// Since is when it started. It is nil if it has not.
 	Since *time.Time `json:"since,omitempty"`
-	// Use was measured for the last heartbeat. It is nil if it was not measured yet.
-	Use *wire.ResourceUsage `json:"use,omitempty"`
+	// Usage was measured for the last heartbeat. If nil, it was not measured yet.
+	Usage *wire.ResourceUsage `json:"usage,omitempty"`
 
 	driverAttempt driver.Attempt
 	shimPID       int    // zero: no shim yet

@@ -72,12 +72,12 @@ func timeoutExitCode(e shim.Exit) int32 {
 var stopMessages = map[string]string{
 	wire.ReasonStopped:           "Task was stopped on request",
 	wire.ReasonSuperseded:        "Task was stopped because a newer attempt replaces it",
-	wire.ReasonAgentStopped:      "Task was stopped because the robot's agent stops",
+	wire.ReasonAgentStopped:      "Task was stopped because the robot's agent was stopped",
 	wire.ReasonAgentRestarted:    "The robot or the task's shim was killed, so it is not known how the task ended",
 	wire.ReasonOOMKilled:         "Task was killed by the kernel because it used more memory than its resources.memory",
 	wire.ReasonDiskQuotaExceeded: "Task was stopped because its replica used more disk space than its ephemeralDisk.sizeMB",
-	wire.ReasonTemplateChanged:   "Task was stopped because one of its templates changed, and will be restarted",
-	wire.ReasonSelfStopped:       "Task was stopped by its robot, which had no contact to the server for its stopOnRobotAfter",
+	wire.ReasonTemplateChanged:   "Task was stopped because one of its templates changed; it will be restarted",
+	wire.ReasonSelfStopped:       "Task was stopped by its robot because the server acknowledged no heartbeat for stopOnRobotAfter",
 }
 
 // killTimeout returns the time between SIGTERM and SIGKILL of a task.

@@ -166,7 +166,7 @@ func (m *usageMeter) fillUsage(tasks []LiveTask) {
 	defer m.mu.Unlock()
 	for i, t := range tasks {
 		if s, known := m.last[attemptKey{t.UID, t.Attempt}]; known {
-			tasks[i].Use = &s.usage
+			tasks[i].Usage = &s.usage
 		}
 	}
 }

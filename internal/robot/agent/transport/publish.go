@@ -51,9 +51,9 @@ func (l *Connection) publishRobotMessage(ctx context.Context, k wire.Kind, v any
 	return l.publishMessage(ctx, k, wire.RobotTopic(l.config.RobotID, k), v, paho.PublishMethod_AsyncSend)
 }
 
-// PublishGoodbye announces that the agent stops on purpose, and blocks until the broker
-// has acknowledged it.
-func (l *Connection) PublishGoodbye(ctx context.Context) error {
+// PublishOffline notifies the server that the agent stops on purpose, and blocks until the
+// broker has acknowledged it.
+func (l *Connection) PublishOffline(ctx context.Context) error {
 	topic := wire.RobotTopic(l.config.RobotID, wire.KindPresence)
 	return l.publishMessage(ctx, wire.KindPresence, topic, wire.Presence{Graceful: true}, paho.PublishMethod_Blocking)
 }
