@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	// retryDelay is when an object that could not be recorded is retried.
+	// retryDelay is the delay before an object that could not be recorded is retried.
 	retryDelay = 5 * time.Second
 	// recordTimeout bounds one transaction.
 	recordTimeout = 30 * time.Second
@@ -35,13 +35,15 @@ const (
 
 // Reasons of the condition Archived and of its event.
 const (
-	ReasonRecorded    = "Recorded"
+	// ReasonRecorded is the reason of an object whose end is in the archive.
+	ReasonRecorded = "Recorded"
+	// ReasonUnavailable is the reason of an ended object that the archive did not accept.
 	ReasonUnavailable = "ArchiveUnavailable"
 )
 
 // unavailableMessage omits the error, which is in the log: a message that differs each time
 // would cause a status write each time.
-const unavailableMessage = "the archive cannot be reached; objects are kept until they are recorded"
+const unavailableMessage = "the archive is unavailable; the object is kept until it is recorded"
 
 // unavailableError means that the archive did not accept a write.
 type unavailableError struct{ error }
@@ -49,7 +51,7 @@ type unavailableError struct{ error }
 // Unwrap returns the error of the archive.
 func (d unavailableError) Unwrap() error { return d.error }
 
-// apply records before it marks, because marked objects may be deleted.
+// apply records objects in the archive before it marks them, because marked objects may be deleted.
 func (c *Controller) apply(ctx context.Context, o client.Object, w *Input, actions Actions, deleted *time.Time) error {
 	err := c.recordObjects(ctx, w, actions, deleted)
 	if ctx.Err() != nil {
@@ -168,7 +170,7 @@ func (l *archiveHealth) reportResult(ctx context.Context, err error) {
 	log := ctrl.LoggerFrom(ctx)
 	switch {
 	case err != nil && !l.down:
-		log.Error(err, "Archive unavailable; ended objects are kept until it is back")
+		log.Error(err, "Archive unavailable; ended objects are kept until they are recorded")
 	case err == nil && l.down:
 		log.Info("Archive available again")
 	}
@@ -189,7 +191,7 @@ func (c *Controller) pruneLoop(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 		case err != nil:
-			log.Error(err, "Prune the archive")
+			log.Error(err, "Failed to prune the archive")
 		case pruned.Objects > 0:
 			log.Info("Pruned the archive", "objects", pruned.Objects, "bytes", pruned.Bytes)
 		}

@@ -26,7 +26,7 @@ import (
 	"k8s4r.io/k8s4r/internal/controllers/kit"
 )
 
-// Name of the controller.
+// Name is the name of the controller.
 const Name = "archive"
 
 // Cache indexes of the objects of a job and of the jobs of a flow.
@@ -152,7 +152,7 @@ func (c *Controller) Reconcile(ctx context.Context, r request) (reconcile.Result
 	return reconcile.Result{}, nil
 }
 
-// recordObject records one object. deleted is the time of its deletion, or nil if it exists.
+// recordObject records one object. deleted is when its deletion was observed, or nil if it exists.
 func (c *Controller) recordObject(ctx context.Context, o client.Object, deleted *time.Time) error {
 	w, err := c.observe(ctx, o, deleted != nil)
 	if err != nil {

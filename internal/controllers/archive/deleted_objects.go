@@ -8,15 +8,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// maxDeletedObjects bounds the memory while the archive is down. Expired objects are not
-// deleted then, so these are deleted by users.
+// maxDeletedObjects bounds the memory while the archive is down. The manager deletes no expired
+// objects then, so only objects that users delete count.
 const maxDeletedObjects = 10_000
 
 // deletedObjects holds the last versions of deleted objects until they are recorded.
 type deletedObjects struct {
-	mu  sync.Mutex
+	mu  sync.Mutex // guards all and n
 	all map[request]map[types.UID]deletedObject
-	n   int
+	n   int // number of objects in all
 }
 
 type deletedObject struct {
@@ -24,6 +24,7 @@ type deletedObject struct {
 	at     time.Time
 }
 
+// addObject adds a deleted object. If there are too many, it drops the object.
 func (g *deletedObjects) addObject(r request, o client.Object, at time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

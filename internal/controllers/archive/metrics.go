@@ -12,31 +12,31 @@ import (
 var (
 	recorded = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "k8s4r_archive_recorded_objects_total",
-		Help: "Objects that were recorded, each as often as it was, by kind.",
+		Help: "Records of objects in the archive, by kind. An object is recorded once for each of its changes.",
 	}, []string{"kind"})
 	failures = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "k8s4r_archive_errors_total",
-		Help: "Tries to record something that the archive did not take. Each is tried again.",
+		Help: "Failed transactions of the archive. Each is retried.",
 	})
 	recordSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "k8s4r_archive_record_seconds",
-		Help:    "How long one transaction of the archive took.",
+		Help:    "Duration of a transaction of the archive.",
 		Buckets: prometheus.ExponentialBuckets(0.001, 3, 10), // 1 ms to 20 s
 	})
 	lagSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "k8s4r_archive_lag_seconds",
-		Help:    "Time from the end of an object, by the clock of who ended it, until its end was recorded.",
+		Help:    "Time from the end of an object until that end was recorded. The end of a task is a time of its robot's clock.",
 		Buckets: prometheus.ExponentialBuckets(0.05, 3, 12), // 50 ms to two and a half hours
 	})
 	// Vectors without labels are exported only after they are set. Otherwise a manager without
 	// an archive, or on standby, would report an unreachable archive.
 	reachable = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "k8s4r_archive_reachable",
-		Help: "1 while the archive takes what is recorded.",
+		Help: "1 if the last write to the archive succeeded, otherwise 0.",
 	}, nil)
 	sizeBytes = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "k8s4r_archive_size_bytes",
-		Help: "What is in the archive, as its retention counts it, when it was last tidied up.",
+		Help: "Size of the archive at its last pruning, as counted for its retention.",
 	}, nil)
 )
 

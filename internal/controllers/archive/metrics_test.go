@@ -23,22 +23,22 @@ func read(t *testing.T, m prometheus.Metric) *dto.Metric {
 func TestMetrics_RecordedObjects(t *testing.T) {
 	now := time.Now()
 	ended := archive.Object{Kind: archive.Task, Finished: now.Add(-2 * time.Second)}
-	lives := archive.Object{Kind: archive.Task}
+	running := archive.Object{Kind: archive.Task}
 	count := func() float64 { return read(t, recorded.WithLabelValues("Task")).GetCounter().GetValue() }
 	before, lagged := count(), read(t, lagSeconds).GetHistogram()
-	observeTransaction(now.Add(-time.Second), now, []archive.Object{ended, lives}, nil)
+	observeTransaction(now.Add(-time.Second), now, []archive.Object{ended, running}, nil)
 	if n := count() - before; n != 2 {
-		t.Errorf("%v objects were counted, want 2", n)
+		t.Errorf("%v objects counted, want 2", n)
 	}
 	after := read(t, lagSeconds).GetHistogram()
 	if n, sum := after.GetSampleCount()-lagged.GetSampleCount(), after.GetSampleSum()-lagged.GetSampleSum(); n != 1 || sum != 2 {
-		t.Errorf("the lag of %d ends is %vs, want one of 2s", n, sum)
+		t.Errorf("%d lags with a sum of %vs, want one of 2s", n, sum)
 	}
 
 	failed := read(t, failures).GetCounter().GetValue()
-	observeTransaction(now, now, []archive.Object{lives}, errors.New("no"))
+	observeTransaction(now, now, []archive.Object{running}, errors.New("no"))
 	if count()-before != 2 || read(t, failures).GetCounter().GetValue()-failed != 1 {
-		t.Error("what was not recorded is counted as if it was")
+		t.Error("a failed transaction counts as recorded")
 	}
 }
 
@@ -51,7 +51,7 @@ func TestMetrics_UnreachableArchive(t *testing.T) {
 			want = 0
 		}
 		if got := read(t, reachable.WithLabelValues()).GetGauge().GetValue(); got != want {
-			t.Errorf("after %v it shows %v", err, got)
+			t.Errorf("after error %v the gauge is %v", err, got)
 		}
 	}
 }

@@ -17,19 +17,19 @@ import (
 )
 
 // observe reads the input of Plan.
-func (c *Controller) observe(ctx context.Context, o client.Object, isGone bool) (*Input, error) {
+func (c *Controller) observe(ctx context.Context, o client.Object, isDeleted bool) (*Input, error) {
 	job, err := c.jobOf(ctx, o)
 	if err != nil {
 		return nil, err
 	}
-	w := &Input{Deleted: isGone}
+	w := &Input{Deleted: isDeleted}
 	if w.Object, err = archive.NewObject(o, job); err != nil {
 		return nil, err
 	}
-	if noted, ok := c.recordedKeys.Load(o.GetUID()); ok {
-		w.RecordedKey, _ = noted.(string)
+	if recorded, ok := c.recordedKeys.Load(o.GetUID()); ok {
+		w.RecordedKey, _ = recorded.(string)
 	}
-	if isGone {
+	if isDeleted {
 		return w, nil
 	}
 	switch o := o.(type) {
@@ -132,21 +132,21 @@ func (c *Controller) observeFlow(ctx context.Context, f *flowv1.JobFlow, w *Inpu
 		return nil
 	}
 	own := []client.ListOption{client.InNamespace(f.Namespace), client.MatchingFields{indexFlow: string(f.UID)}, client.UnsafeDisableDeepCopy}
-	var robots v1alpha1.JobList
-	if err := c.List(ctx, &robots, own...); err != nil {
+	var jobs v1alpha1.JobList
+	if err := c.List(ctx, &jobs, own...); err != nil {
 		return fmt.Errorf("list jobs: %w", err)
 	}
-	for i := range robots.Items {
-		if !robots.Items[i].Status.IsArchived() {
+	for i := range jobs.Items {
+		if !jobs.Items[i].Status.IsArchived() {
 			return nil // the update of the job triggers another plan
 		}
 	}
-	var pods batchv1.JobList
-	if err := c.List(ctx, &pods, own...); err != nil {
-		return fmt.Errorf("list jobs of pods: %w", err)
+	var podJobs batchv1.JobList
+	if err := c.List(ctx, &podJobs, own...); err != nil {
+		return fmt.Errorf("list pod jobs: %w", err)
 	}
-	for i := range pods.Items {
-		j := &pods.Items[i]
+	for i := range podJobs.Items {
+		j := &podJobs.Items[i]
 		if !lifecycle.VCJobPhase(j.Status.State.Phase).IsSettled() {
 			return nil
 		}

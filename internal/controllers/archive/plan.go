@@ -39,20 +39,20 @@ type Actions struct {
 // Plan returns the actions for one object.
 func Plan(w Input) Actions {
 	out := Actions{RecordKey: recordKey(&w.Object)}
-	news := out.RecordKey != w.RecordedKey && (w.RecordedKey != "" || isWorthRecording(&w.Object))
+	hasChanged := out.RecordKey != w.RecordedKey && (w.RecordedKey != "" || isWorthRecording(&w.Object))
 	switch {
 	case w.Deleted:
-		if news {
+		if hasChanged {
 			out.Record = []archive.Object{w.Object}
 		}
 		// Ended tasks are expected to be deleted, thousands at a time: save these writes.
-		out.RecordDeletion = w.Object.Outcome == "" && (news || w.RecordedKey != "") || isTopLevel(w.Object.Kind)
+		out.RecordDeletion = w.Object.Outcome == "" && (hasChanged || w.RecordedKey != "") || isTopLevel(w.Object.Kind)
 	case w.Archived:
 	case w.Complete:
 		out.Record = append(out.Record, w.Parts...)
 		out.Record = append(out.Record, w.Object)
 		out.MarkArchived = true
-	case news:
+	case hasChanged:
 		out.Record = []archive.Object{w.Object}
 	}
 	return out

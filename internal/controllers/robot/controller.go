@@ -22,7 +22,7 @@ import (
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 )
 
-// Name of the controller.
+// Name is the name of the controller.
 const Name = "robot"
 
 // Controller approves robots and writes their status.
@@ -151,7 +151,7 @@ func (c *Controller) observe(ctx context.Context, k key) (*Input, error) {
 	w := &Input{Robot: &r, OlderNamespace: c.olderNamespace(ctx, &r)}
 	w.Tasks, w.LastCount = c.counts.countsOf(k)
 	if w.OlderNamespace != "" {
-		w.Tasks = 0 // they run on the older robot
+		w.Tasks = 0 // the tasks bound to this id run on the older robot
 	}
 	w.Robots = c.counts.countRobots(k)
 	return w, nil
@@ -170,7 +170,7 @@ func (c *Controller) apply(ctx context.Context, r *v1alpha1.Robot, actions Actio
 	}
 	c.counts.recordWrite(client.ObjectKeyFromObject(r), c.Now())
 	if actions.Warning != "" {
-		c.Recorder.Eventf(r, nil, corev1.EventTypeWarning, "IDTaken", "Approve", "%s", actions.Warning)
+		c.Recorder.Eventf(r, nil, corev1.EventTypeWarning, ReasonIDTaken, "Approve", "%s", actions.Warning)
 	}
 	if actions.NewPhase != "" {
 		kind := corev1.EventTypeNormal

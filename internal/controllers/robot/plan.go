@@ -51,8 +51,8 @@ func (c Config) WithDefaults() Config {
 	return c
 }
 
-// countShare is added to the interval for each robot, so that all robots together cause at
-// most twenty writes a second.
+// countShare times the number of robots is the shortest interval between two writes of a count,
+// so that all robots together cause at most twenty writes a second.
 const countShare = 50 * time.Millisecond
 
 // Input holds everything that a decision about one robot depends on.
@@ -84,10 +84,20 @@ type Actions struct {
 
 // Messages of the phases.
 const (
-	messageWaiting = "Registration received, waiting for approval"
-	messageAbsent  = "Waiting for the robot to register"
-	messageOnline  = "In contact"
-	messageDropped = "The connection broke"
+	messageWaiting       = "Registration received, waiting for approval"
+	messageNotRegistered = "Waiting for the robot to register"
+	messageOnline        = "Connected"
+	messageDisconnected  = "Disconnected"
+)
+
+// Reasons of the condition Approved.
+const (
+	// ReasonApproved is the reason of a Robot that was approved.
+	ReasonApproved = "Approved"
+	// ReasonWaiting is the reason of a Robot that waits for AnnotationApproved.
+	ReasonWaiting = "Waiting"
+	// ReasonIDTaken is the reason of a Robot whose id belongs to an older Robot in another namespace.
+	ReasonIDTaken = "IDTaken"
 )
 
 // Plan returns the actions for one robot.
@@ -126,7 +136,7 @@ func (p *plan) applySignal(g lifecycle.RobotSignal, message string) {
 	p.status.Phase, p.status.Message = string(to), message
 }
 
-// planApproval approves a pending robot if it has registered and its id is free.
+// planApproval approves a pending robot if it has registered and no older robot has its id.
 func (p *plan) planApproval() {
 	if p.phase != lifecycle.RobotPending {
 		return
@@ -136,17 +146,17 @@ func (p *plan) planApproval() {
 	switch {
 	case p.OlderNamespace != "":
 		p.status.Message = fmt.Sprintf("robotId %s is taken by the older robot in namespace %s", p.Robot.Name, p.OlderNamespace)
-		if p.Robot.Status.Message != p.status.Message {
+		if a := meta.FindStatusCondition(p.status.Conditions, v1alpha1.ConditionApproved); a == nil || a.Reason != ReasonIDTaken {
 			p.out.Warning = p.status.Message
 		}
-		p.setApproved(metav1.ConditionFalse, "IDTaken", p.status.Message)
+		p.setApproved(metav1.ConditionFalse, ReasonIDTaken, p.status.Message)
 	case !p.hasRegistered():
-		p.status.Message = messageAbsent
+		p.status.Message = messageNotRegistered
 	case !approved:
 		p.status.Message = messageWaiting
-		p.setApproved(metav1.ConditionFalse, "Waiting", "set the annotation "+AnnotationApproved+`: "true" to approve the robot`)
+		p.setApproved(metav1.ConditionFalse, ReasonWaiting, "set the annotation "+AnnotationApproved+`: "true" to approve the robot`)
 	default:
-		p.setApproved(metav1.ConditionTrue, "Approved", "may be given work")
+		p.setApproved(metav1.ConditionTrue, ReasonApproved, "the robot may be given tasks")
 		p.applySignal(lifecycle.RobotApproved, messageOnline)
 	}
 }
@@ -171,25 +181,25 @@ func (p *plan) planPhase() {
 	if p.phase == lifecycle.RobotPending {
 		return
 	}
-	silentAt := p.lastContact().Add(p.OfflineAfter)
-	dropped := meta.IsStatusConditionFalse(p.status.Conditions, v1alpha1.ConditionConnected)
+	offlineAt := p.lastHeartbeat().Add(p.OfflineAfter)
+	isDisconnected := meta.IsStatusConditionFalse(p.status.Conditions, v1alpha1.ConditionConnected)
 	switch {
-	case !p.now.Before(silentAt):
-		p.applySignal(lifecycle.RobotUnresponsive, fmt.Sprintf("No contact for %s", p.OfflineAfter))
+	case !p.now.Before(offlineAt):
+		p.applySignal(lifecycle.RobotUnresponsive, fmt.Sprintf("No heartbeat for %s", p.OfflineAfter))
 		return
-	case dropped:
-		p.applySignal(lifecycle.RobotDisconnected, messageDropped)
+	case isDisconnected:
+		p.applySignal(lifecycle.RobotDisconnected, messageDisconnected)
 	default:
 		p.applySignal(lifecycle.RobotConnected, messageOnline)
 	}
 	if p.phase != lifecycle.RobotOffline {
-		p.requeueAt(silentAt)
+		p.requeueAt(offlineAt)
 	}
 }
 
-// lastContact returns the time of the last heartbeat, or of the approval if there was no
+// lastHeartbeat returns the time of the last heartbeat, or of the approval if there was no
 // heartbeat yet.
-func (p *plan) lastContact() time.Time {
+func (p *plan) lastHeartbeat() time.Time {
 	if t := p.status.LastHeartbeatTime; t != nil {
 		return t.Time
 	}
@@ -199,7 +209,8 @@ func (p *plan) lastContact() time.Time {
 	return p.Robot.CreationTimestamp.Time
 }
 
-// planTaskCount updates the task count together with another change or after CountEvery.
+// planTaskCount updates the task count together with another change, or when its interval has
+// passed.
 func (p *plan) planTaskCount() {
 	p.status.RunningTasks = p.Robot.Status.RunningTasks
 	other := !equality.Semantic.DeepEqual(*p.status, p.Robot.Status)

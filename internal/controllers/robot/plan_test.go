@@ -31,7 +31,7 @@ func condition(kind string, is metav1.ConditionStatus) func(*Input) {
 		w.Robot.Status.Conditions = append(w.Robot.Status.Conditions, metav1.Condition{Type: kind, Status: is, LastTransitionTime: metav1.NewTime(noon.Add(-time.Minute))})
 	}
 }
-func dropped(w *Input)         { condition(v1alpha1.ConditionConnected, "False")(w) }
+func disconnected(w *Input)    { condition(v1alpha1.ConditionConnected, "False")(w) }
 func connected(w *Input)       { condition(v1alpha1.ConditionConnected, "True")(w) }
 func approved(w *Input)        { w.Robot.Annotations = map[string]string{AnnotationApproved: "true"} }
 func older(w *Input)           { w.OlderNamespace = "old" }
@@ -43,34 +43,34 @@ func counted(ago time.Duration) func(*Input) {
 func TestPlan(t *testing.T) {
 	manual := Config{Approve: ApproveManual}
 	for _, c := range []struct {
-		name      string
-		cfg       Config
-		in        Input
-		wantPhase string // empty if nothing is written
-		wantTasks int32
-		wantWake  time.Duration
-		message   string
+		name        string
+		cfg         Config
+		in          Input
+		wantPhase   string // empty if nothing is written
+		wantTasks   int32
+		wantWake    time.Duration
+		wantMessage string
 	}{
-		{name: "a registered robot is approved", in: newInput("", connected), wantPhase: "Online", wantWake: 5 * time.Minute, message: messageOnline},
-		{name: "a robot created by a user waits for its agent", in: newInput(""), wantPhase: "Pending", message: messageAbsent},
-		{name: "manual approval: a new robot waits", cfg: manual, in: newInput("pending", lastHeartbeat(0)), wantPhase: "Pending", message: messageWaiting},
-		{name: "manual approval: the annotation approves it", cfg: manual, in: newInput("pending", lastHeartbeat(0), approved), wantPhase: "Online", wantWake: 5 * time.Minute, message: messageOnline},
-		{name: "the id of an older robot is taken", in: newInput("", lastHeartbeat(0), older), wantPhase: "Pending",
-			message: "robotId r1 is taken by the older robot in namespace old"},
-		{name: "a robot without contact since it registered is approved and offline", in: newInput("", lastHeartbeat(time.Hour)), wantPhase: "Offline", message: "No contact for 5m0s"},
-		{name: "a robot in contact stays, and is looked at when its time is over", in: newInput("online", lastHeartbeat(time.Minute)), wantWake: 4 * time.Minute},
-		{name: "a broken connection makes it unknown at once", in: newInput("Online", lastHeartbeat(time.Minute), dropped), wantPhase: "Unknown", wantWake: 4 * time.Minute, message: messageDropped},
-		{name: "silence makes it offline", in: newInput("Online", lastHeartbeat(5*time.Minute)), wantPhase: "Offline", message: "No contact for 5m0s"},
-		{name: "silence after a broken connection makes it offline", in: newInput("Unknown", lastHeartbeat(5*time.Minute), dropped), wantPhase: "Offline", message: "No contact for 5m0s"},
-		{name: "a robot whose connection is broken is not back", in: newInput("Unknown", lastHeartbeat(time.Minute), dropped), wantWake: 4 * time.Minute},
-		{name: "a robot that is heard again is online", in: newInput("Unknown", lastHeartbeat(0), connected), wantPhase: "Online", wantWake: 5 * time.Minute, message: messageOnline},
-		{name: "an offline robot that is heard again is online", in: newInput("offline", lastHeartbeat(0)), wantPhase: "Online", wantWake: 5 * time.Minute, message: messageOnline},
+		{name: "a registered robot is approved", in: newInput("", connected), wantPhase: "Online", wantWake: 5 * time.Minute, wantMessage: messageOnline},
+		{name: "a robot created by a user waits for its agent", in: newInput(""), wantPhase: "Pending", wantMessage: messageNotRegistered},
+		{name: "manual approval: a new robot waits", cfg: manual, in: newInput("pending", lastHeartbeat(0)), wantPhase: "Pending", wantMessage: messageWaiting},
+		{name: "manual approval: the annotation approves it", cfg: manual, in: newInput("pending", lastHeartbeat(0), approved), wantPhase: "Online", wantWake: 5 * time.Minute, wantMessage: messageOnline},
+		{name: "a robot with the id of an older robot is not approved", in: newInput("", lastHeartbeat(0), older), wantPhase: "Pending",
+			wantMessage: "robotId r1 is taken by the older robot in namespace old"},
+		{name: "a robot without a heartbeat since it registered is approved and offline", in: newInput("", lastHeartbeat(time.Hour)), wantPhase: "Offline", wantMessage: "No heartbeat for 5m0s"},
+		{name: "a connected robot stays online, and is planned again when its next heartbeat is overdue", in: newInput("online", lastHeartbeat(time.Minute)), wantWake: 4 * time.Minute},
+		{name: "a robot that disconnects is unknown at once", in: newInput("Online", lastHeartbeat(time.Minute), disconnected), wantPhase: "Unknown", wantWake: 4 * time.Minute, wantMessage: messageDisconnected},
+		{name: "a robot without heartbeats goes offline", in: newInput("Online", lastHeartbeat(5*time.Minute)), wantPhase: "Offline", wantMessage: "No heartbeat for 5m0s"},
+		{name: "a disconnected robot without heartbeats goes offline", in: newInput("Unknown", lastHeartbeat(5*time.Minute), disconnected), wantPhase: "Offline", wantMessage: "No heartbeat for 5m0s"},
+		{name: "a disconnected robot stays unknown", in: newInput("Unknown", lastHeartbeat(time.Minute), disconnected), wantWake: 4 * time.Minute},
+		{name: "a robot that reconnects is online", in: newInput("Unknown", lastHeartbeat(0), connected), wantPhase: "Online", wantWake: 5 * time.Minute, wantMessage: messageOnline},
+		{name: "an offline robot that sends a heartbeat is online", in: newInput("offline", lastHeartbeat(0)), wantPhase: "Online", wantWake: 5 * time.Minute, wantMessage: messageOnline},
 		{name: "an offline robot stays offline without a write", in: newInput("Offline", lastHeartbeat(time.Hour), connected)},
 		{name: "a robot without any heartbeat counts from its approval", in: newInput("Online", condition(v1alpha1.ConditionApproved, "True")), wantWake: 4 * time.Minute},
-		{name: "the number of tasks is written after a while", in: newInput("Online", lastHeartbeat(0), tasks(3), counted(5*time.Second)), wantPhase: "Online", wantTasks: 3, wantWake: 5 * time.Minute},
-		{name: "the number of tasks waits", in: newInput("Online", lastHeartbeat(0), tasks(3), counted(time.Second)), wantWake: 4 * time.Second},
-		{name: "the number of tasks goes with another write", in: newInput("Online", lastHeartbeat(0), tasks(3), dropped), wantPhase: "Unknown", wantTasks: 3, wantWake: 5 * time.Minute, message: messageDropped},
-		{name: "a thousand robots count less often", in: newInput("Online", lastHeartbeat(0), tasks(3), counted(10*time.Second), func(w *Input) { w.Robots = 1000 }), wantWake: 40 * time.Second},
+		{name: "the task count is written after its interval", in: newInput("Online", lastHeartbeat(0), tasks(3), counted(5*time.Second)), wantPhase: "Online", wantTasks: 3, wantWake: 5 * time.Minute},
+		{name: "the task count waits for its interval", in: newInput("Online", lastHeartbeat(0), tasks(3), counted(time.Second)), wantWake: 4 * time.Second},
+		{name: "the task count is written together with another change", in: newInput("Online", lastHeartbeat(0), tasks(3), disconnected), wantPhase: "Unknown", wantTasks: 3, wantWake: 5 * time.Minute, wantMessage: messageDisconnected},
+		{name: "a thousand robots have a longer interval", in: newInput("Online", lastHeartbeat(0), tasks(3), counted(10*time.Second), func(w *Input) { w.Robots = 1000 }), wantWake: 40 * time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := Plan(noon, c.cfg.WithDefaults(), c.in)
@@ -78,11 +78,11 @@ func TestPlan(t *testing.T) {
 			if got.Status != nil {
 				s = *got.Status
 			}
-			if s.Phase != c.wantPhase || s.RunningTasks != c.wantTasks || s.Message != c.message {
-				t.Errorf("phase %q tasks %d message %q, want %q %d %q", s.Phase, s.RunningTasks, s.Message, c.wantPhase, c.wantTasks, c.message)
+			if s.Phase != c.wantPhase || s.RunningTasks != c.wantTasks || s.Message != c.wantMessage {
+				t.Errorf("phase %q tasks %d message %q, want %q %d %q", s.Phase, s.RunningTasks, s.Message, c.wantPhase, c.wantTasks, c.wantMessage)
 			}
 			if c.wantWake == 0 && !got.RequeueAt.IsZero() || c.wantWake != 0 && !got.RequeueAt.Equal(noon.Add(c.wantWake)) {
-				t.Errorf("wake at %s, want after %s", got.RequeueAt, c.wantWake)
+				t.Errorf("requeue at %s, want after %s", got.RequeueAt, c.wantWake)
 			}
 		})
 	}
@@ -90,7 +90,7 @@ func TestPlan(t *testing.T) {
 
 func TestPlan_IsStable(t *testing.T) {
 	for _, p := range append([]lifecycle.RobotPhase{""}, lifecycle.RobotPhases...) {
-		for _, f := range []func(*Input){connected, dropped, older, lastHeartbeat(0), lastHeartbeat(time.Hour)} {
+		for _, f := range []func(*Input){connected, disconnected, older, lastHeartbeat(0), lastHeartbeat(time.Hour)} {
 			w := newInput(string(p), f)
 			if first := Plan(noon, Config{}.WithDefaults(), w); first.Status != nil {
 				w.Robot.Status = *first.Status

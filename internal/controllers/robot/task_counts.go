@@ -18,10 +18,10 @@ type robotTaskCounts struct {
 	mu        sync.Mutex // guards the maps below
 	robotOf   map[key]string
 	tasks     map[string]int    // by robot id
-	writtenAt map[key]time.Time // all robots that were observed
+	writtenAt map[key]time.Time // by robot; contains all robots that were observed
 }
 
-// countRobots returns the number of robots observed so far, including this one.
+// countRobots adds a robot to those observed and returns their number.
 func (h *robotTaskCounts) countRobots(this key) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()

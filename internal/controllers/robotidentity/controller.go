@@ -15,7 +15,7 @@ import (
 	"k8s4r.io/k8s4r/internal/controllers/kit"
 )
 
-// Name of the controller.
+// Name is the name of the controller.
 const Name = "robotidentity"
 
 // Controller writes the accepted identity of robots.

@@ -27,7 +27,7 @@ const (
 type Actions struct {
 	// Status is the status to write, or nil if it is unchanged.
 	Status *v1alpha1.RobotStatus
-	// Warning and Reason describe a warning event. Empty if there is none.
+	// Warning is the message of a warning event, and Reason its reason. Empty: no event.
 	Warning, Reason string
 	// Reasons has one line for each decision, for the log.
 	Reasons []string
@@ -69,19 +69,19 @@ func (p *plan) identitySpec() v1alpha1.RobotIdentitySpec {
 // planAccepted decides which identity is accepted.
 func (p *plan) planAccepted() {
 	spec, id := p.identitySpec(), p.status.Identity
-	asked, has := id.Requested, id.Accepted
+	requested, accepted := id.Requested, id.Accepted
 	switch {
 	case spec.Revoked:
 		p.setCondition(v1alpha1.ConditionIdentity, metav1.ConditionFalse, v1alpha1.ReasonRevoked, revokedMessage(spec.RevokedReason))
 		return
-	case asked != nil && spec.ApprovedKey == asked.Key && (spec.ApprovedMachine == "" || spec.ApprovedMachine == asked.Machine):
+	case requested != nil && spec.ApprovedKey == requested.Key && (spec.ApprovedMachine == "" || spec.ApprovedMachine == requested.Machine):
 		p.acceptRequested(byOperator)
-	case asked != nil && has == nil && !p.manual:
+	case requested != nil && accepted == nil && !p.manual:
 		p.acceptRequested(byToken)
 	}
-	if has = id.Accepted; has == nil {
+	if id.Accepted == nil {
 		p.setCondition(v1alpha1.ConditionIdentity, metav1.ConditionFalse, v1alpha1.ReasonWaitingForApproval,
-			fmt.Sprintf("compare status.identity.requested with the robot, then: k8s4r robot approve %s", p.robot.Name))
+			fmt.Sprintf("compare status.identity.requested with the robot, then run: k8s4r robot approve %s", p.robot.Name))
 		return
 	}
 	p.setCondition(v1alpha1.ConditionIdentity, metav1.ConditionTrue, v1alpha1.ReasonAccepted, "the robot is authenticated by its key")
@@ -96,12 +96,12 @@ func revokedMessage(reason string) string {
 
 // acceptRequested accepts the requested identity, unless it is accepted already.
 func (p *plan) acceptRequested(by string) {
-	asked, has := p.status.Identity.Requested, p.status.Identity.Accepted
-	if has != nil && has.Key == asked.Key && isSameMachine(has.Machine, asked.Machine) {
+	requested, accepted := p.status.Identity.Requested, p.status.Identity.Accepted
+	if accepted != nil && accepted.Key == requested.Key && isSameMachine(accepted.Machine, requested.Machine) {
 		return
 	}
-	p.status.Identity.Accepted = &v1alpha1.AcceptedIdentity{Key: asked.Key, Machine: asked.Machine, By: by, Time: metav1.NewTime(p.now)}
-	p.out.Reasons = append(p.out.Reasons, fmt.Sprintf("accept key %s of the robot (%s)", asked.Key, by))
+	p.status.Identity.Accepted = &v1alpha1.AcceptedIdentity{Key: requested.Key, Machine: requested.Machine, By: by, Time: metav1.NewTime(p.now)}
+	p.out.Reasons = append(p.out.Reasons, fmt.Sprintf("accept key %s of the robot (by %s)", requested.Key, by))
 }
 
 // isSameMachine reports whether two machine ids may belong to one machine. A machine
@@ -110,23 +110,25 @@ func isSameMachine(a, b string) bool { return a == "" || b == "" || a == b }
 
 // planConflict reports requests for the identity from another key or machine.
 func (p *plan) planConflict() {
-	asked, has := p.status.Identity.Requested, p.status.Identity.Accepted
-	if asked == nil || has == nil {
+	requested, accepted := p.status.Identity.Requested, p.status.Identity.Accepted
+	if requested == nil || accepted == nil {
 		return
 	}
-	switch same := isSameMachine(has.Machine, asked.Machine); {
-	case asked.Key == has.Key && same:
+	switch same := isSameMachine(accepted.Machine, requested.Machine); {
+	case requested.Key == accepted.Key && same:
 		if meta.FindStatusCondition(p.status.Conditions, v1alpha1.ConditionIdentityConflict) != nil {
-			p.setCondition(v1alpha1.ConditionIdentityConflict, metav1.ConditionFalse, v1alpha1.ReasonNoConflict, "the last request came from the robot itself")
+			p.setCondition(v1alpha1.ConditionIdentityConflict, metav1.ConditionFalse, v1alpha1.ReasonNoConflict, "the last request came from the robot's own machine and key")
 		}
 	case same:
-		p.setConflict(v1alpha1.ReasonReimaged, fmt.Sprintf("the robot has a new key, as after a new installation; if that was you: k8s4r robot approve %s", p.robot.Name))
+		p.setConflict(v1alpha1.ReasonReimaged, fmt.Sprintf("the robot has presented a new key, for example after a reinstallation; to accept the key, run: k8s4r robot approve %s", p.robot.Name))
 	default:
-		p.setConflict(v1alpha1.ReasonCloned, fmt.Sprintf("another machine (%s at %s) wants to be this robot; give it a robot id of its own, or if it replaces this one: k8s4r robot approve %s",
-			asked.Hostname, asked.Address, p.robot.Name))
+		p.setConflict(v1alpha1.ReasonCloned, fmt.Sprintf("another machine (%s at %s) requested the identity of this robot; give it a robot id of its own or, if it replaces this machine, run: k8s4r robot approve %s",
+			requested.Hostname, requested.Address, p.robot.Name))
 	}
 }
 
+// setConflict sets the condition IdentityConflict, and warns if it has a new reason or message. The
+// message names the machine, so each machine causes a warning of its own.
 func (p *plan) setConflict(reason, message string) {
 	was := meta.FindStatusCondition(p.robot.Status.Conditions, v1alpha1.ConditionIdentityConflict)
 	if was == nil || was.Status != metav1.ConditionTrue || was.Reason != reason || was.Message != message {

@@ -30,7 +30,7 @@ func id(r *v1alpha1.Robot) *v1alpha1.RobotIdentity {
 	return r.Status.Identity
 }
 
-func asked(key, machine string) change {
+func requested(key, machine string) change {
 	return func(r *v1alpha1.Robot) {
 		id(r).Requested = &v1alpha1.IdentityRequest{Key: key, Machine: machine, Hostname: "host", Address: "10.0.0.9"}
 	}
@@ -42,7 +42,7 @@ func accepted(key, machine string) change {
 	}
 }
 
-func wants(s v1alpha1.RobotIdentitySpec) change {
+func identitySpec(s v1alpha1.RobotIdentitySpec) change {
 	return func(r *v1alpha1.Robot) { r.Spec.Identity = &s }
 }
 
@@ -53,61 +53,61 @@ func condition(kind string, is metav1.ConditionStatus, reason string) change {
 }
 
 func TestPlan(t *testing.T) {
-	revoked := wants(v1alpha1.RobotIdentitySpec{Revoked: true, RevokedReason: "stolen"})
-	approves := func(key string) change { return wants(v1alpha1.RobotIdentitySpec{ApprovedKey: key}) }
+	revoked := identitySpec(v1alpha1.RobotIdentitySpec{Revoked: true, RevokedReason: "stolen"})
+	approves := func(key string) change { return identitySpec(v1alpha1.RobotIdentitySpec{ApprovedKey: key}) }
 	for _, c := range []struct {
-		name     string
-		manual   bool
-		in       *v1alpha1.Robot
-		accepts  string // key, or ""
-		identity string // status and reason of the condition; empty if nothing is written
-		disputed string
-		warning  string
+		name         string
+		manual       bool
+		in           *v1alpha1.Robot
+		wantAccepted string // key, or ""
+		identity     string // status and reason of the condition; empty if the status does not change
+		conflict     string
+		warning      string
 	}{
 		{name: "a robot that never joined is ignored", in: robot()},
-		{name: "a token admits a new robot", in: robot(asked("k1", "m1")), accepts: "k1", identity: "True Accepted"},
-		{name: "manual approval: it waits", manual: true, in: robot(asked("k1", "m1")), identity: "False WaitingForApproval"},
-		{name: "manual approval: an operator approves it", manual: true, in: robot(asked("k1", "m1"), approves("k1")), accepts: "k1", identity: "True Accepted"},
-		{name: "an approval of another key does not count", manual: true, in: robot(asked("k1", "m1"), approves("k2")), identity: "False WaitingForApproval"},
-		{name: "a new key on the same machine is refused", in: robot(asked("k2", "m1"), accepted("k1", "m1")),
-			accepts: "k1", identity: "True Accepted", disputed: "True Reimaged", warning: "k8s4r robot approve r1"},
-		{name: "another machine is refused", in: robot(asked("k2", "m2"), accepted("k1", "m1")),
-			accepts: "k1", identity: "True Accepted", disputed: "True Cloned", warning: "another machine (host at 10.0.0.9)"},
-		{name: "a copy with the same key is refused", in: robot(asked("k1", "m2"), accepted("k1", "m1")),
-			accepts: "k1", identity: "True Accepted", disputed: "True Cloned", warning: "another machine"},
-		{name: "an operator takes the new key", in: robot(asked("k2", "m2"), accepted("k1", "m1"), approves("k2")), accepts: "k2", identity: "True Accepted"},
-		{name: "an operator takes the new machine", in: robot(asked("k1", "m2"), accepted("k1", "m1"),
-			wants(v1alpha1.RobotIdentitySpec{ApprovedKey: "k1", ApprovedMachine: "m2"})), accepts: "k1", identity: "True Accepted"},
-		{name: "a key that is approved for one machine is not for its copy", in: robot(asked("k1", "m2"), accepted("k1", "m1"),
-			wants(v1alpha1.RobotIdentitySpec{ApprovedKey: "k1", ApprovedMachine: "m1"})), accepts: "k1", identity: "True Accepted", disputed: "True Cloned", warning: "another machine"},
-		{name: "a request of the robot itself ends the conflict", in: robot(asked("k1", "m1"), accepted("k1", "m1"), condition(v1alpha1.ConditionIdentityConflict, "True", "Cloned")),
-			accepts: "k1", identity: "True Accepted", disputed: "False NoConflict"},
-		{name: "a revoked robot is refused", in: robot(asked("k1", "m1"), accepted("k1", "m1"), revoked), accepts: "k1", identity: "False Revoked"},
+		{name: "a new robot with a token is accepted", in: robot(requested("k1", "m1")), wantAccepted: "k1", identity: "True Accepted"},
+		{name: "manual approval: it waits", manual: true, in: robot(requested("k1", "m1")), identity: "False WaitingForApproval"},
+		{name: "manual approval: an operator approves it", manual: true, in: robot(requested("k1", "m1"), approves("k1")), wantAccepted: "k1", identity: "True Accepted"},
+		{name: "an approval of another key does not count", manual: true, in: robot(requested("k1", "m1"), approves("k2")), identity: "False WaitingForApproval"},
+		{name: "a new key on the same machine is refused", in: robot(requested("k2", "m1"), accepted("k1", "m1")),
+			wantAccepted: "k1", identity: "True Accepted", conflict: "True Reimaged", warning: "k8s4r robot approve r1"},
+		{name: "another machine is refused", in: robot(requested("k2", "m2"), accepted("k1", "m1")),
+			wantAccepted: "k1", identity: "True Accepted", conflict: "True Cloned", warning: "another machine (host at 10.0.0.9)"},
+		{name: "a copy with the same key is refused", in: robot(requested("k1", "m2"), accepted("k1", "m1")),
+			wantAccepted: "k1", identity: "True Accepted", conflict: "True Cloned", warning: "another machine"},
+		{name: "an operator approves the new key", in: robot(requested("k2", "m2"), accepted("k1", "m1"), approves("k2")), wantAccepted: "k2", identity: "True Accepted"},
+		{name: "an operator approves the new machine", in: robot(requested("k1", "m2"), accepted("k1", "m1"),
+			identitySpec(v1alpha1.RobotIdentitySpec{ApprovedKey: "k1", ApprovedMachine: "m2"})), wantAccepted: "k1", identity: "True Accepted"},
+		{name: "a key that is approved for one machine is not for its copy", in: robot(requested("k1", "m2"), accepted("k1", "m1"),
+			identitySpec(v1alpha1.RobotIdentitySpec{ApprovedKey: "k1", ApprovedMachine: "m1"})), wantAccepted: "k1", identity: "True Accepted", conflict: "True Cloned", warning: "another machine"},
+		{name: "a request of the robot itself ends the conflict", in: robot(requested("k1", "m1"), accepted("k1", "m1"), condition(v1alpha1.ConditionIdentityConflict, "True", "Cloned")),
+			wantAccepted: "k1", identity: "True Accepted", conflict: "False NoConflict"},
+		{name: "a revoked robot is refused", in: robot(requested("k1", "m1"), accepted("k1", "m1"), revoked), wantAccepted: "k1", identity: "False Revoked"},
 		{name: "one that is revoked before it joins, too", in: robot(revoked), identity: "False Revoked"},
-		{name: "a token does not admit a revoked robot again", in: robot(asked("k1", "m1"), revoked), identity: "False Revoked"},
+		{name: "a revoked robot with a token is not accepted again", in: robot(requested("k1", "m1"), revoked), identity: "False Revoked"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := Plan(noon, Config{Manual: c.manual}, c.in)
 			if c.identity == "" {
 				if got.Status != nil {
-					t.Errorf("it writes %+v", got.Status)
+					t.Errorf("the status changes to %+v", got.Status)
 				}
 				return
 			}
 			if got.Status == nil {
-				t.Fatal("nothing is written")
+				t.Fatal("the status does not change")
 			}
-			if a := got.Status.Identity.Accepted; (a == nil) != (c.accepts == "") || a != nil && a.Key != c.accepts {
-				t.Errorf("it accepts %+v", a)
+			if a := got.Status.Identity.Accepted; (a == nil) != (c.wantAccepted == "") || a != nil && a.Key != c.wantAccepted {
+				t.Errorf("accepted %+v", a)
 			}
 			if is := conditionText(got.Status, v1alpha1.ConditionIdentity); is != c.identity {
 				t.Errorf("identity is %s", is)
 			}
-			if is := conditionText(got.Status, v1alpha1.ConditionIdentityConflict); is != c.disputed {
-				t.Errorf("disputed is %s", is)
+			if is := conditionText(got.Status, v1alpha1.ConditionIdentityConflict); is != c.conflict {
+				t.Errorf("conflict is %s", is)
 			}
 			if !strings.Contains(got.Warning, c.warning) || (got.Warning == "") != (c.warning == "") {
-				t.Errorf("it warns %q", got.Warning)
+				t.Errorf("warning %q", got.Warning)
 			}
 			again := c.in.DeepCopy()
 			again.Status = *got.Status
