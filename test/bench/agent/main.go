@@ -21,6 +21,7 @@ var (
 	single  = flag.Int("latency-tasks", 300, "tasks to start one at a time, with each driver")
 	burst   = flag.Int("burst-tasks", 500, "tasks to start as fast as it goes, with each driver")
 	running = flag.Int("running-tasks", 1000, "tasks that run while memory is measured")
+	flooded = flag.Int64("flood-bytes", 64<<20, "bytes that a task writes to its log as fast as it can")
 )
 
 func main() {
@@ -44,12 +45,13 @@ type result struct {
 	CPUMs     float64 `json:"cpu_ms"`
 	ExecCPUMs float64 `json:"exec_cpu_ms"`
 	footprint
+	flood
 	Load string `json:"load"`
 }
 
 func runBenchmark(t testing.TB) {
 	b := newBench(t)
-	idle := rssMB(t, b.robot.PID())
+	idle := b.measureIdle()
 	var r result
 	r.Load = loadAverage()
 	r.StartP50Ms, r.StartP99Ms = percentiles(b.measureLatencies("raw_exec", *single))
@@ -58,6 +60,7 @@ func runBenchmark(t testing.TB) {
 	r.StartsPerS, r.CPUMs = b.measureRate("raw_exec", *burst)
 	r.ExecStartsPerS, r.ExecCPUMs = b.measureRate("exec", *burst)
 	r.ForkExecPerS = measureForkRate(t, *burst)
+	r.flood = b.measureFlood(*flooded)
 	r.footprint = b.measureFootprint(*running)
 	r.RSSIdleMB = idle
 	printResult(r)
@@ -73,7 +76,8 @@ func printResult(r result) {
 	w.Flush()
 	fmt.Printf("\nagent RSS       %6.1f MB idle, %.1f MB with %d tasks running\n", r.RSSIdleMB, r.RSSRunningMB, *running)
 	fmt.Printf("agent           %6d goroutines and %d threads then\n", r.Goroutines, r.Threads)
-	fmt.Printf("a task's shim   %6.2f MB RSS, %.2f MB PSS\n\n", r.ShimRSSMB, r.ShimPSSMB)
+	fmt.Printf("a task's shim   %6.2f MB RSS, %.2f MB PSS\n", r.ShimRSSMB, r.ShimPSSMB)
+	fmt.Printf("flooded log     %6.0f MB/s, agent RSS %.1f MB, slowest of other tasks %.0f ms\n\n", r.MBPerS, r.RSSMB, r.SlowestTaskMs)
 	_ = json.NewEncoder(os.Stdout).Encode(r)
 }
 
