@@ -59,9 +59,9 @@ func attempted(n int32, robot string) func(*v1alpha1.Task) {
 	}
 }
 
-// returned sets a history of n attempts that ended through no fault of the task,
+// interrupted sets a history of n attempts that ended through no fault of the task,
 // the last one so long ago.
-func returned(n int, ago time.Duration) func(*v1alpha1.Task) {
+func interrupted(n int, ago time.Duration) func(*v1alpha1.Task) {
 	return func(t *v1alpha1.Task) {
 		for i := range n {
 			t.Status.Attempts = append(t.Status.Attempts, v1alpha1.TaskAttempt{Attempt: int32(i + 1), Reason: wire.ReasonAgentRestarted})

@@ -10,27 +10,27 @@ import (
 	"k8s4r.io/k8s4r/internal/core/taskstate"
 )
 
-// notifications are the objects that a cycle concerns: tasks with a new reservation or a new
-// rejection, and groups with new reservations.
+// notifications are the objects whose controllers are notified after a cycle: tasks with a new
+// reservation or a new rejection, and groups with new reservations.
 type notifications struct {
 	tasks  []key
 	groups map[key]bool
 }
 
-// decisionWriter books the decisions of placement for one namespace. It is guarded by
-// Scheduler.mu.
+// decisionWriter applies the decisions of placement for one namespace to the cluster state. It
+// is guarded by Scheduler.mu.
 type decisionWriter struct {
 	*clusterState
 	namespace string
 	now       time.Time
 	notify    *notifications
-	// freedRoom is set if there is room now that was not there when demands were rejected.
+	// freedRoom is true if room was released after demands were rejected.
 	freedRoom bool
 }
 
 func (w *decisionWriter) keyOfTask(name string) key { return key{Namespace: w.namespace, Name: name} }
 
-// applyDecisions books all decisions, and reports whether they free room.
+// applyDecisions applies all decisions and reports whether they free room.
 func (w *decisionWriter) applyDecisions(d placement.Decisions) (freedRoom bool) {
 	for i := range d.Bind {
 		w.applyBinding(&d.Bind[i])
@@ -46,8 +46,8 @@ func (w *decisionWriter) applyDecisions(d placement.Decisions) (freedRoom bool) 
 	return w.freedRoom
 }
 
-// applyBinding reserves the robot for the tasks of a demand. Those that do not exist yet are
-// created by their group.
+// applyBinding reserves the robot for the tasks of a demand. Tasks that do not exist yet are
+// created by their group's controller.
 func (w *decisionWriter) applyBinding(b *placement.Binding) {
 	for _, t := range b.Demand.Tasks {
 		k := w.keyOfTask(t.Name)
@@ -78,8 +78,8 @@ func (w *decisionWriter) recordDiagnosis(r taskstate.Replica, d *placement.Diagn
 	}
 }
 
-// applyPreemption makes the victims leave. A victim that was not dispatched yet has only its
-// reservation to lose.
+// applyPreemption marks the victims as preempted. A victim that was not dispatched yet loses its
+// reservation at once.
 func (w *decisionWriter) applyPreemption(p *placement.Preemption) {
 	if len(w.robots.byID[p.Robot].users) > 1 {
 		w.preemptions.reservedFor[p.Robot] = w.namespace

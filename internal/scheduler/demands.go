@@ -11,14 +11,14 @@ import (
 	"k8s4r.io/k8s4r/internal/core/taskstate"
 )
 
-// terms are what the demands of a group have in common. Demands that share them are checked
-// once.
+// terms are the rules and preferences that the demands of a group share. Placement checks demands
+// that share them once.
 type terms struct {
 	rules       *placement.Rules
 	preferences *placement.Preferences
 	priority    int32
 	preempts    bool
-	createdAt   time.Time // of the job; zero: that of the task counts
+	createdAt   time.Time // of the job; zero: the task's own time counts
 }
 
 func (t *terms) applyTo(d *placement.Demand) {
@@ -29,8 +29,8 @@ func (t *terms) applyTo(d *placement.Demand) {
 	}
 }
 
-// demandBuilder turns what waits into demands. It lives for one cycle, and is guarded by
-// Scheduler.mu.
+// demandBuilder builds the demands of waiting tasks and claims. It is used for one cycle, and is
+// guarded by Scheduler.mu.
 type demandBuilder struct {
 	*clusterState
 	shared map[key]*terms // by TaskGroup
@@ -40,7 +40,7 @@ func newDemandBuilder(c *clusterState) *demandBuilder {
 	return &demandBuilder{clusterState: c, shared: map[key]*terms{}}
 }
 
-// buildDemands returns what waits for robots, by namespace.
+// buildDemands returns the demands of all waiting tasks and claims, by namespace.
 func (b *demandBuilder) buildDemands() map[string][]placement.Demand {
 	out := map[string][]placement.Demand{}
 	for _, waiting := range b.placeableReplicas() {
@@ -77,8 +77,8 @@ func (b *demandBuilder) placeableReplicas() map[taskstate.Replica][]*taskEntry {
 	return out
 }
 
-// demandOf returns what the waiting tasks of one replica need, unless they may not start. The
-// robot is fixed if a user chose one, or if the other tasks of the replica are there together.
+// demandOf returns the demand of the waiting tasks of one replica, and false if they may not start.
+// The robot is fixed if a user chose one, or if the other tasks of the replica share one.
 func (b *demandBuilder) demandOf(waiting []*taskEntry) (d placement.Demand, ok bool) {
 	slices.SortFunc(waiting, func(x, y *taskEntry) int { return strings.Compare(x.key.Name, y.key.Name) })
 	first := waiting[0]
@@ -114,8 +114,8 @@ func (b *demandBuilder) demandOf(waiting []*taskEntry) (d placement.Demand, ok b
 	return d, true
 }
 
-// reuseDisk makes a demand need the shared disk of its replica only on other robots than
-// those near, which hold it already.
+// reuseDisk moves the shared disk of a demand to its ExtraRoom, which the robots in Near do not
+// need, because they hold the disk already.
 func reuseDisk(d *placement.Demand) {
 	for i := range d.Tasks {
 		d.ExtraRoom.Disk = max(d.ExtraRoom.Disk, d.Tasks[i].Shared)
@@ -123,8 +123,8 @@ func reuseDisk(d *placement.Demand) {
 	}
 }
 
-// setGangs marks the demands of gangs, which are placed together. The replicas of a gang that
-// has started come back one by one, unless all of them wait.
+// setGangs marks the demands of gangs, which are placed together. The replicas of a gang that has
+// started are placed one by one, unless all of them wait.
 func (b *demandBuilder) setGangs(namespace string, demands []placement.Demand) {
 	count := map[string]int{}
 	for i := range demands {
@@ -154,8 +154,8 @@ func (b *demandBuilder) termsOfGroup(k key, g *groupInfo) *terms {
 	return t
 }
 
-// termsOfClaim returns the terms of replicas that a group asks for: as observed, unless the
-// informers still show an earlier group or job of the name.
+// termsOfClaim returns the terms of a claim: those of the observed group, or of the caller's
+// version if the informers still show an earlier group or job of that name.
 func (b *demandBuilder) termsOfClaim(k key, c *claim) *terms {
 	g, job := b.owners.groups[k], key{Namespace: k.Namespace, Name: c.group.job}
 	if b.owners.isComplete(k) && g.uid == c.group.uid && b.owners.jobs[job].createdAt.Equal(c.job.createdAt) {
@@ -164,7 +164,7 @@ func (b *demandBuilder) termsOfClaim(k key, c *claim) *terms {
 	return b.newTermsOf(job, c.job, &c.group, c.group.constraints)
 }
 
-// termsOfEntry returns the terms of a waiting task. Its own constraints count: those of its
+// termsOfEntry returns the terms of a waiting task. Its own constraints count, because those of its
 // group may have changed.
 func (b *demandBuilder) termsOfEntry(e *taskEntry) *terms {
 	job := key{Namespace: e.key.Namespace, Name: e.job}
@@ -178,7 +178,7 @@ func (b *demandBuilder) termsOfEntry(e *taskEntry) *terms {
 	return b.newTerms(job, nil, e.constraints)
 }
 
-// newTerms returns the terms in a job. The group is nil for a task without one.
+// newTerms returns the terms of demands of an observed job. The group is nil for a task without one.
 func (b *demandBuilder) newTerms(job key, g *groupInfo, constraints []placement.Constraint) *terms {
 	j, ok := b.owners.jobs[job]
 	if !ok {
@@ -187,7 +187,7 @@ func (b *demandBuilder) newTerms(job key, g *groupInfo, constraints []placement.
 	return b.newTermsOf(job, j, g, constraints)
 }
 
-// newTermsOf returns the terms in a job with this info, whether it was observed or not.
+// newTermsOf returns the terms of demands of a job with this info, even if it was not observed.
 func (b *demandBuilder) newTermsOf(job key, j jobInfo, g *groupInfo, constraints []placement.Constraint) *terms {
 	rules := j.rules
 	rules.Constraints = constraints
@@ -203,8 +203,8 @@ func (b *demandBuilder) newTermsOf(job key, j jobInfo, g *groupInfo, constraints
 	return t
 }
 
-// snapshotFor returns what placement decides on for one namespace. What the namespaces before
-// it in the cycle were given is taken.
+// snapshotFor returns the input of placement for one namespace. It contains the reservations that
+// earlier namespaces got in the same cycle.
 func (c *clusterState) snapshotFor(namespace string, demands []placement.Demand) placement.Snapshot {
 	s := placement.Snapshot{Demands: demands}
 	for _, r := range c.robots.byNamespace[namespace] {
@@ -242,9 +242,9 @@ func (c *clusterState) holdersIn(namespace string) map[string][]placement.Holder
 	return out
 }
 
-// rotateNamespaces returns the order in which namespaces choose in a cycle. Each is first in
-// its turn, because priorities count within a namespace only: of robots that several share,
-// the last would get what the others never need.
+// rotateNamespaces returns the order in which namespaces are served in a cycle. Each is first in
+// turn: priorities count within a namespace only, so with a fixed order the last one would get only
+// the shared robots that all others leave.
 func (c *clusterState) rotateNamespaces(demands map[string][]placement.Demand) []string {
 	names := slices.Sorted(maps.Keys(demands))
 	next, found := slices.BinarySearch(names, c.lastNamespace)

@@ -39,7 +39,7 @@ func newGroup(name string, count int32, changes ...func(*v1alpha1.TaskGroup)) *v
 
 func gang(g *v1alpha1.TaskGroup) { g.Spec.Gang = true }
 
-func running(change func(*v1alpha1.JobSpec)) *v1alpha1.Job {
+func runningJob(change func(*v1alpha1.JobSpec)) *v1alpha1.Job {
 	j := &v1alpha1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "j"}, Status: v1alpha1.JobStatus{State: "running"}}
 	if change != nil {
 		change(&j.Spec)
@@ -58,7 +58,7 @@ func replicaTask(g *v1alpha1.TaskGroup, index int, state lifecycle.TaskState, ro
 	return t
 }
 
-func wanted(g *v1alpha1.TaskGroup, from, to int) []placement.Demand {
+func demandsOf(g *v1alpha1.TaskGroup, from, to int) []placement.Demand {
 	var out []placement.Demand
 	for i := from; i < to; i++ {
 		out = append(out, placement.Demand{Group: g.Name, Index: i, Tasks: []placement.Task{{Name: fmt.Sprintf("%s-%d-t", g.Name, i), Driver: "exec"}}})
@@ -69,17 +69,17 @@ func wanted(g *v1alpha1.TaskGroup, from, to int) []placement.Demand {
 func TestScheduler_PlacesGangOnlyAsAWhole(t *testing.T) {
 	s := withRobots("r1", "r2")
 	g := newGroup("g", 3, gang)
-	s.state.updateJob(running(nil))
+	s.state.updateJob(runningJob(nil))
 	s.state.updateGroup(g)
-	s.state.replaceClaim(g, running(nil), wanted(g, 0, 3))
+	s.state.replaceClaim(g, runningJob(nil), demandsOf(g, 0, 3))
 	s.decide(noon)
 	if got := countReserved(s.state); len(got) != 0 {
-		t.Fatalf("a gang of three starts on two robots: %v", got)
+		t.Fatalf("a gang of three was placed on two robots: %v", got)
 	}
 	s.state.updateTask(replicaTask(g, 0, lifecycle.TaskPending, "")) // created to show what waits
 	s.decide(noon)
 	if _, why := s.Assignment(key{Namespace: "ns", Name: "j-g-0-t"}); !strings.HasPrefix(why.String(), "gang needs robots for all 3 replicas and found 2") {
-		t.Errorf("says %q", why)
+		t.Errorf("rejection %q", why)
 	}
 	s.state.updateRobot(named(robotIn(lifecycle.RobotOnline), "r3", 1))
 	s.decide(noon)
@@ -91,7 +91,7 @@ func TestScheduler_PlacesGangOnlyAsAWhole(t *testing.T) {
 func TestScheduler_WaitsForClaimOfRestOfGang(t *testing.T) {
 	s := withRobots("r1", "r2", "r3")
 	g := newGroup("g", 3, gang)
-	s.state.updateJob(running(nil))
+	s.state.updateJob(runningJob(nil))
 	s.state.updateGroup(g)
 	for i := range 2 {
 		s.state.updateTask(replicaTask(g, i, lifecycle.TaskPending, ""))
@@ -100,7 +100,7 @@ func TestScheduler_WaitsForClaimOfRestOfGang(t *testing.T) {
 	if got := countReserved(s.state); len(got) != 0 {
 		t.Fatalf("reservations %v", got)
 	}
-	s.state.replaceClaim(g, running(nil), wanted(g, 2, 3))
+	s.state.replaceClaim(g, runningJob(nil), demandsOf(g, 2, 3))
 	s.decide(noon)
 	if got := countReserved(s.state); len(got) != 3 {
 		t.Errorf("reservations %v", got)
@@ -112,7 +112,7 @@ func TestScheduler_PlacesReplicaOfStartedGangAlone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := withRobots("r1", "r2", "r3", "r4")
 			g := newGroup("g", 3, gang)
-			s.state.updateJob(running(nil))
+			s.state.updateJob(runningJob(nil))
 			for i := range 2 {
 				s.state.updateTask(replicaTask(g, i, others, fmt.Sprint("r", i+1)))
 			}
@@ -120,7 +120,7 @@ func TestScheduler_PlacesReplicaOfStartedGangAlone(t *testing.T) {
 			s.state.updateTask(replicaTask(g, 2, lifecycle.TaskPending, ""))
 			s.decide(noon)
 			if robot, why := s.Assignment(key{Namespace: "ns", Name: "j-g-2-t"}); robot == "" {
-				t.Errorf("waits: %s", why)
+				t.Errorf("rejected: %s", why)
 			}
 		})
 	}
@@ -129,7 +129,7 @@ func TestScheduler_PlacesReplicaOfStartedGangAlone(t *testing.T) {
 func TestScheduler_PlacesUnobservedGangAsAWhole(t *testing.T) {
 	s := withRobots("r1", "r2")
 	g := newGroup("g", 3, gang)
-	s.state.replaceClaim(g, running(nil), wanted(g, 0, 3))
+	s.state.replaceClaim(g, runningJob(nil), demandsOf(g, 0, 3))
 	s.decide(noon)
 	if got := countReserved(s.state); len(got) != 0 {
 		t.Errorf("reservations %v", got)
@@ -168,21 +168,21 @@ func TestScheduler_AppliesTermsOfJobAndGroup(t *testing.T) {
 			if c.task != nil {
 				c.task(task)
 			}
-			s.state.updateJob(running(c.job))
+			s.state.updateJob(runningJob(c.job))
 			s.state.updateGroup(g)
 			s.state.updateTask(task)
 			s.decide(noon)
 			if robot, why := s.Assignment(key{Namespace: "ns", Name: task.Name}); robot != "" || why.String() != "0 of 1 robots: 1: "+c.want {
 				t.Errorf("on %q: %q", robot, why)
 			}
-			if able(s, task) {
+			if hasCapableRobot(s, task) {
 				t.Error("a robot is reported as capable")
 			}
 		})
 	}
 }
 
-func able(s *Scheduler, t *v1alpha1.Task) bool {
+func hasCapableRobot(s *Scheduler, t *v1alpha1.Task) bool {
 	is, _ := s.HasCapableRobot(t, t.Status.FailedRobots)
 	return is
 }
@@ -193,7 +193,7 @@ func TestHasCapableRobot_IsUnknownBeforeSync(t *testing.T) {
 	synced := false
 	s.synced = []cache.InformerSynced{func() bool { return synced }}
 	if _, known := s.HasCapableRobot(task, nil); known {
-		t.Error("it is known before the informers have synced")
+		t.Error("known is true before the informers have synced")
 	}
 	synced = true
 	if is, known := s.HasCapableRobot(task, nil); !is || !known {
@@ -205,19 +205,19 @@ func TestHasCapableRobot_CountsOfflineRobots(t *testing.T) {
 	s := withRobots()
 	g := newGroup("g", 1)
 	task := replicaTask(g, 0, lifecycle.TaskExited, "gone")
-	s.state.updateJob(running(nil))
+	s.state.updateJob(runningJob(nil))
 	s.state.updateGroup(g)
-	if able(s, task) {
-		t.Error("no robot is there")
+	if hasCapableRobot(s, task) {
+		t.Error("there is no robot, want false")
 	}
 	s.state.updateRobot(named(robotIn(lifecycle.RobotOffline), "r1", 1))
-	if !able(s, task) {
-		t.Error("r1 may come back")
+	if !hasCapableRobot(s, task) {
+		t.Error("r1 is offline, want true")
 	}
 	byHand := newTask(lifecycle.TaskExited)
 	byHand.Spec.TargetRobot, byHand.OwnerReferences = "r2", nil
-	if able(s, byHand) {
-		t.Error("a user chose r2")
+	if hasCapableRobot(s, byHand) {
+		t.Error("a user chose r2, want false")
 	}
 }
 
@@ -229,11 +229,11 @@ func TestScheduler_FollowsAffinityToGroup(t *testing.T) {
 	cache, web := newGroup("cache", 1), newGroup("web", 1)
 	to := "cache"
 	web.Spec.Placement = &v1alpha1.Placement{Affinity: []v1alpha1.AffinityTerm{{TaskGroup: &to, Weight: 50}}}
-	s.state.updateJob(running(nil))
+	s.state.updateJob(runningJob(nil))
 	s.state.updateGroup(cache)
 	s.state.updateGroup(web)
 	s.state.updateTask(replicaTask(cache, 0, lifecycle.TaskRunning, "r3"))
-	s.state.replaceClaim(web, running(nil), wanted(web, 0, 1))
+	s.state.replaceClaim(web, runningJob(nil), demandsOf(web, 0, 1))
 	s.decide(noon)
 	if got := countReserved(s.state); got["r3"] != 2 {
 		t.Errorf("reservations %v", got)
@@ -249,13 +249,13 @@ func TestScheduler_PreemptsOnlyIfEnabled(t *testing.T) {
 		low.Spec.JobName = "low"
 		high := newGroup("high", 1)
 		s.state.updateTask(low)
-		s.state.updateJob(running(func(j *v1alpha1.JobSpec) { p := int32(90); j.Priority, j.Preemption = &p, true }))
+		s.state.updateJob(runningJob(func(j *v1alpha1.JobSpec) { p := int32(90); j.Priority, j.Preemption = &p, true }))
 		s.state.updateGroup(high)
 		s.state.updateTask(replicaTask(high, 0, lifecycle.TaskPending, ""))
 		n := s.decide(noon)
 		k := key{Namespace: "ns", Name: low.Name}
 		if got := s.state.tasks.byKey[k].victimOf; got != victimOf || slices.Contains(n.tasks, k) != (got != "") {
-			t.Errorf("must leave for %q, want %q; notified %v", got, victimOf, n.tasks)
+			t.Errorf("victim of %q, want %q; notified %v", got, victimOf, n.tasks)
 		}
 	}
 }
@@ -269,12 +269,12 @@ func newPreemption(t *testing.T) (s *Scheduler, low, high *v1alpha1.Task) {
 	low.Spec.JobName = "low"
 	high = replicaTask(newGroup("high", 1), 0, lifecycle.TaskPending, "")
 	s.state.updateTask(low)
-	s.state.updateJob(running(func(j *v1alpha1.JobSpec) { p := int32(90); j.Priority, j.Preemption = &p, true }))
+	s.state.updateJob(runningJob(func(j *v1alpha1.JobSpec) { p := int32(90); j.Priority, j.Preemption = &p, true }))
 	s.state.updateGroup(newGroup("high", 1))
 	s.state.updateTask(high)
 	s.decide(noon)
 	if why := s.EvictionReason(keyOf(low)); !strings.Contains(why, high.Name) {
-		t.Fatalf("it may stay: %q", why)
+		t.Fatalf("no eviction reason: %q", why)
 	}
 	return s, low, high
 }
@@ -286,20 +286,20 @@ func TestScheduler_PreemptsUnusedReservation(t *testing.T) {
 	low, high := newGroup("low", 1), newGroup("high", 1)
 	waits := replicaTask(low, 0, lifecycle.TaskPending, "r1")
 	waits.Spec.JobName, low.Spec.JobName = "low", "low"
-	other := running(nil)
+	other := runningJob(nil)
 	other.Name = "low"
 	s.state.updateJob(other)
 	s.state.updateGroup(low)
 	s.state.updateTask(waits)
 	s.decide(noon)
-	s.state.updateJob(running(func(j *v1alpha1.JobSpec) { p := int32(90); j.Priority, j.Preemption = &p, true }))
+	s.state.updateJob(runningJob(func(j *v1alpha1.JobSpec) { p := int32(90); j.Priority, j.Preemption = &p, true }))
 	s.state.updateGroup(high)
 	pushes := replicaTask(high, 0, lifecycle.TaskPending, "")
 	s.state.updateTask(pushes)
 	s.decide(noon)
 	s.decide(noon)
 	if robot, why := s.Assignment(keyOf(pushes)); robot != "r1" {
-		t.Errorf("it is on %q: %s", robot, why)
+		t.Errorf("robot %q: %s", robot, why)
 	}
 }
 
@@ -316,7 +316,7 @@ func TestPreemptions_CancelVictimThatIsNotNeeded(t *testing.T) {
 		then(s, high)
 		s.decide(noon)
 		if why := s.EvictionReason(keyOf(low)); why != "" {
-			t.Errorf("%s, and it must still leave: %s", name, why)
+			t.Errorf("%s, but it is still a victim: %s", name, why)
 		}
 	}
 	s, low, high := newPreemption(t)
@@ -325,7 +325,7 @@ func TestPreemptions_CancelVictimThatIsNotNeeded(t *testing.T) {
 	s.state.removeTask(keyOf(high))
 	s.decide(noon)
 	if s.EvictionReason(keyOf(low)) == "" {
-		t.Error("its robot was asked to stop it, and may have done so")
+		t.Error("the eviction was withdrawn after the stop was requested")
 	}
 }
 
@@ -339,10 +339,10 @@ func TestIsBehind_ReportsReservationForOlderVersion(t *testing.T) {
 	later := task.DeepCopy()
 	later.ResourceVersion = "10"
 	if !s.IsBehind(later) || s.IsBehind(task) {
-		t.Errorf("behind of the later %v, of the same %v", s.IsBehind(later), s.IsBehind(task))
+		t.Errorf("IsBehind of the later version %v, of the same %v", s.IsBehind(later), s.IsBehind(task))
 	}
 	if s.state.releaseReservation(s.state.tasks.byKey[keyOf(task)]); s.IsBehind(later) {
-		t.Error("it is behind without a reservation")
+		t.Error("IsBehind without a reservation")
 	}
 }
 
@@ -354,7 +354,7 @@ func TestScheduler_EvictsSiblingsOfFailedTask(t *testing.T) {
 		s.state.updateRobot(named(robotIn(lifecycle.RobotOnline), name, 2))
 	}
 	g := newGroup("g", 1)
-	s.state.updateJob(running(nil))
+	s.state.updateJob(runningJob(nil))
 	s.state.updateGroup(g)
 	a, b := replicaTask(g, 0, lifecycle.TaskRunning, "r1"), replicaTask(g, 0, lifecycle.TaskSoftFailed, "")
 	b.Name, b.Status.FailedRobots = "g-0-b", []string{"r1"}
@@ -362,7 +362,7 @@ func TestScheduler_EvictsSiblingsOfFailedTask(t *testing.T) {
 	s.state.updateTask(b)
 	n := s.decide(noon)
 	if why := s.EvictionReason(keyOf(a)); !strings.Contains(why, b.Name) || !slices.Contains(n.tasks, keyOf(a)) {
-		t.Errorf("it stays where its sibling has failed: %q", why)
+		t.Errorf("no eviction from the robot on which its sibling failed: %q", why)
 	}
 	a.Status.State, a.Status.Attempts = string(lifecycle.TaskPending), nil
 	a.Spec.TargetRobot = ""
@@ -381,7 +381,7 @@ func TestScheduler_EvictsSiblingsOfFailedTask(t *testing.T) {
 func newSplitReplica(bound time.Duration, last string, places int64) (s *Scheduler, a, b *v1alpha1.Task) {
 	s = withRobots("r2", "r3")
 	s.state.updateRobot(named(robotIn(lifecycle.RobotOnline), "r1", places))
-	s.state.updateJob(running(nil))
+	s.state.updateJob(runningJob(nil))
 	g := newGroup("g", 1)
 	s.state.updateGroup(g)
 	a, b = replicaTask(g, 0, lifecycle.TaskRunning, "r1"), replicaTask(g, 0, lifecycle.TaskSoftFailed, "")
@@ -400,7 +400,7 @@ func setPlaced(t *v1alpha1.Task, is metav1.ConditionStatus, at time.Time) {
 	t.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionPlaced, Status: is, LastTransitionTime: metav1.NewTime(at)}}
 }
 
-// A task that was apart from the others must not wait for room on their robot for ever. One
+// A task that was apart from the others must not wait forever for room on their robot. One
 // that was beside them must not leave the replica because their robot is full for a moment.
 func TestScheduler_PlacesTaskOfSplitReplica(t *testing.T) {
 	for _, c := range []struct {
@@ -418,11 +418,11 @@ func TestScheduler_PlacesTaskOfSplitReplica(t *testing.T) {
 		{name: "it was apart, and others have gone there since", bound: -time.Hour, last: "r2", places: 1, then: func(s *Scheduler, a *v1alpha1.Task) {
 			later := a.DeepCopy()
 			setPlaced(later, metav1.ConditionTrue, noon.Add(time.Minute))
-			more("r1", 5, 6)(s, later)
+			addHolder("r1", 5, 6)(s, later)
 		}, want: "r3"},
-		{name: "the others are apart: it goes where most of them are", bound: time.Minute, last: "r1", places: 2, then: more("r4", 2, 3), want: "r4"},
-		{name: "the others are apart: or where any of them is", bound: time.Minute, last: "r1", places: 2, then: more("r4", 2, 2), want: "r1"},
-		{name: "the others are apart: or to another", bound: time.Minute, last: "r1", places: 1, then: more("r4", 1, 1), want: "r3"},
+		{name: "the others are apart: it goes where most of them are", bound: time.Minute, last: "r1", places: 2, then: addHolder("r4", 2, 3), want: "r4"},
+		{name: "the others are apart: or where any of them is", bound: time.Minute, last: "r1", places: 2, then: addHolder("r4", 2, 2), want: "r1"},
+		{name: "the others are apart: or to another", bound: time.Minute, last: "r1", places: 1, then: addHolder("r4", 1, 1), want: "r3"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s, a, b := newSplitReplica(c.bound, c.last, c.places)
@@ -437,8 +437,8 @@ func TestScheduler_PlacesTaskOfSplitReplica(t *testing.T) {
 	}
 }
 
-// more adds tasks of a's replica on a robot with a task limit.
-func more(robot string, tasks int, places int64) func(*Scheduler, *v1alpha1.Task) {
+// addHolder adds tasks of a's replica on a robot with a task limit.
+func addHolder(robot string, tasks int, places int64) func(*Scheduler, *v1alpha1.Task) {
 	return func(s *Scheduler, a *v1alpha1.Task) {
 		s.state.updateRobot(named(robotIn(lifecycle.RobotOnline), robot, places))
 		for i := range tasks {
@@ -462,7 +462,7 @@ func TestScheduler_WaitsForRobotOfSibling(t *testing.T) {
 	s.state.updateTask(b)
 	s.decide(noon)
 	if robot, why := s.Assignment(keyOf(b)); on == "" || robot != "" || why.String() != "robot "+on+": task limit reached" {
-		t.Errorf("reserved %q, %s; the other is to go to %q", robot, why, on)
+		t.Errorf("reserved %q, %s; want %q", robot, why, on)
 	}
 }
 
@@ -473,7 +473,7 @@ func TestScheduler_EvictsNoSiblingsOfSplitReplica(t *testing.T) {
 	b.Status.FailedRobots = []string{"r1", "r2"}
 	s.state.updateTask(b)
 	if why := s.EvictionReason(keyOf(a)); why != "" {
-		t.Errorf("it must leave: %s", why)
+		t.Errorf("eviction reason %q, want none", why)
 	}
 }
 
@@ -486,7 +486,7 @@ func BenchmarkCycle(b *testing.B) {
 		s.state.updateRobot(r)
 		s.state.updateTask(replicaTask(newGroup("old", 1), i, lifecycle.TaskRunning, r.Name))
 	}
-	s.state.updateJob(running(nil))
+	s.state.updateJob(runningJob(nil))
 	for i := range 100 {
 		g := newGroup(fmt.Sprint("g", i), 100)
 		s.state.updateGroup(g)
@@ -504,7 +504,7 @@ func BenchmarkCycle(b *testing.B) {
 func TestScheduler_WaitsForGroupAndJobOfTask(t *testing.T) {
 	g := newGroup("g", 1)
 	g.Spec.Placement = &v1alpha1.Placement{Affinity: []v1alpha1.AffinityTerm{{RobotLabels: map[string]string{"who": "da"}}}}
-	job := running(func(j *v1alpha1.JobSpec) { j.RobotSelector = map[string]string{"env": "prod"} })
+	job := runningJob(func(j *v1alpha1.JobSpec) { j.RobotSelector = map[string]string{"env": "prod"} })
 	sees := map[string]func(*clusterState){
 		"group": func(c *clusterState) { c.updateGroup(g) },
 		"job":   func(c *clusterState) { c.updateJob(job) },
@@ -516,12 +516,12 @@ func TestScheduler_WaitsForGroupAndJobOfTask(t *testing.T) {
 			s.state.updateTask(replicaTask(g, 0, lifecycle.TaskPending, ""))
 			s.decide(noon)
 			if got := countReserved(s.state); len(got) != 0 {
-				t.Errorf("it is placed without knowledge of its %s: %v", last, got)
+				t.Errorf("placed before its %s was observed: %v", last, got)
 			}
 			sees[last](s.state)
 			s.decide(noon)
 			if got := countReserved(s.state); got["c-both"] != 1 {
-				t.Errorf("it is on %v", got)
+				t.Errorf("reservations %v", got)
 			}
 		})
 	}
@@ -543,9 +543,9 @@ func withLabeledRobots() *Scheduler {
 func TestScheduler_PlacesClaimByTermsOfCaller(t *testing.T) {
 	g := newGroup("g", 1)
 	g.Spec.Placement = &v1alpha1.Placement{Affinity: []v1alpha1.AffinityTerm{{RobotLabels: map[string]string{"who": "da"}}}}
-	job := running(func(j *v1alpha1.JobSpec) { j.RobotSelector = map[string]string{"env": "prod"} })
+	job := runningJob(func(j *v1alpha1.JobSpec) { j.RobotSelector = map[string]string{"env": "prod"} })
 	job.CreationTimestamp = metav1.NewTime(noon)
-	earlierGroup, earlierJob := newGroup("g", 1), running(nil)
+	earlierGroup, earlierJob := newGroup("g", 1), runningJob(nil)
 	earlierGroup.UID = "earlier"
 	for _, row := range []struct {
 		name  string
@@ -560,10 +560,10 @@ func TestScheduler_PlacesClaimByTermsOfCaller(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			s := withLabeledRobots()
 			row.shown(s.state)
-			s.state.replaceClaim(g, job, wanted(g, 0, 1))
+			s.state.replaceClaim(g, job, demandsOf(g, 0, 1))
 			s.decide(noon)
 			if got := countReserved(s.state); got["c-both"] != 1 {
-				t.Errorf("it is on %v", got)
+				t.Errorf("reservations %v", got)
 			}
 		})
 	}
@@ -573,11 +573,11 @@ func TestScheduler_PrefersObservedTermsToThoseOfClaim(t *testing.T) {
 	g := newGroup("g", 1)
 	s := withLabeledRobots()
 	s.state.updateGroup(g)
-	s.state.updateJob(running(func(j *v1alpha1.JobSpec) { j.RobotSelector = map[string]string{"who": "da", "env": "prod"} }))
-	s.state.replaceClaim(g, running(nil), wanted(g, 0, 1))
+	s.state.updateJob(runningJob(func(j *v1alpha1.JobSpec) { j.RobotSelector = map[string]string{"who": "da", "env": "prod"} }))
+	s.state.replaceClaim(g, runningJob(nil), demandsOf(g, 0, 1))
 	s.decide(noon)
 	if got := countReserved(s.state); got["c-both"] != 1 {
-		t.Errorf("it is on %v", got)
+		t.Errorf("reservations %v", got)
 	}
 }
 
@@ -586,23 +586,23 @@ func TestScheduler_PrefersObservedTermsToThoseOfClaim(t *testing.T) {
 func TestHasCapableRobot_ExcludesFailedRobotsOfSiblings(t *testing.T) {
 	s := withRobots("r1", "r2")
 	g := newGroup("g", 1)
-	s.state.updateJob(running(nil))
+	s.state.updateJob(runningJob(nil))
 	s.state.updateGroup(g)
 	a, b := replicaTask(g, 0, lifecycle.TaskSoftFailed, ""), replicaTask(g, 0, lifecycle.TaskSoftFailed, "")
 	a.Status.FailedRobots, b.Status.FailedRobots = []string{"r1"}, []string{"r2"}
 	b.Name = "b"
 	s.state.updateTask(a)
-	if !able(s, a) {
-		t.Error("r2 could take it")
+	if !hasCapableRobot(s, a) {
+		t.Error("r2 fits, want true")
 	}
 	s.state.updateTask(b)
-	if able(s, a) {
-		t.Error("its sibling has failed on r2")
+	if hasCapableRobot(s, a) {
+		t.Error("its sibling has failed on r2, want false")
 	}
 	b.Status.State = string(lifecycle.TaskFailed)
 	s.state.updateTask(b)
-	if !able(s, a) {
-		t.Error("its sibling has ended")
+	if !hasCapableRobot(s, a) {
+		t.Error("its sibling has ended, want true")
 	}
 }
 
@@ -626,7 +626,7 @@ func TestScheduler_WaitsForAllTasksOfNewReplica(t *testing.T) {
 		s.state.updateTask(any)
 		s.decide(now)
 		if got := countReserved(s.state); len(got) != 0 {
-			t.Fatalf("half a replica is on %v", got)
+			t.Fatalf("a part of the replica is placed: %v", got)
 		}
 		return s, &now
 	}
@@ -647,7 +647,7 @@ func TestScheduler_WaitsForAllTasksOfNewReplica(t *testing.T) {
 		*now = at
 		s.decide(at)
 		if got := countReserved(s.state); len(got) != 1 {
-			t.Errorf("the task that is there is on %v", got)
+			t.Errorf("the existing task is placed: %v", got)
 		}
 	})
 }

@@ -1,7 +1,7 @@
-// Package scheduler decides which robot takes which waiting task.
+// Package scheduler is the cluster scheduler: it reserves robots for waiting tasks.
 //
-// One loop serves Tasks that wait in the cluster, and TaskGroups that ask for robots
-// before they create their Tasks. Its state comes from informers: a cycle never lists,
-// and the scheduler writes nothing to the API server. The task controller writes what
-// was decided.
+// One loop serves existing Tasks that wait, and TaskGroups that request robots before
+// they create their Tasks. Its state comes from informers: a cycle never lists objects,
+// and the scheduler writes nothing to the API server. The task controller writes the
+// decisions.
 package scheduler

@@ -14,7 +14,7 @@ import (
 // another robot.
 type endedInitTask struct {
 	replica      taskstate.Replica
-	robot        string // where it has completed; empty: it was canceled
+	robot        string // on which it completed; empty: it was canceled
 	failedRobots []string
 	room         placement.Room
 }
@@ -29,7 +29,7 @@ func newInitTasks() *initTasks {
 	return &initTasks{byKey: map[key]*endedInitTask{}, byReplica: map[taskstate.Replica]map[key]*endedInitTask{}}
 }
 
-// observeTask adds or removes a Task, by whether it is an init task that has ended.
+// observeTask adds a Task if it is an init task that has ended, and removes it otherwise.
 func (x *initTasks) observeTask(t *v1alpha1.Task) {
 	if t.Spec.ExtraResources == nil {
 		return
@@ -63,12 +63,12 @@ func (x *initTasks) removeTask(k key) {
 	}
 }
 
-// addPreferredRobots lets a replica without a reservation return to the robot on which
-// its init tasks have completed or its data is. Any other robot must have room for the
-// init tasks as well, because they run there again.
+// addPreferredRobots makes a replica without a reservation prefer the robot on which its init
+// tasks completed or which has its data. Any other robot must have room for the init tasks as
+// well, because they run again there.
 func (x *initTasks) addPreferredRobots(waiting []*taskEntry, d *placement.Demand) {
 	if d.Robot != "" {
-		return // it has no choice
+		return // the robot is fixed
 	}
 	ended := x.byReplica[waiting[0].replica]
 	if len(ended) == 0 {

@@ -12,17 +12,16 @@ import (
 	"k8s4r.io/k8s4r/internal/core/taskstate"
 )
 
-// stopGrace is what a robot gets beyond a task's kill timeout to end a run: the stop
-// must reach it first.
+// stopGrace is added to a task's kill timeout, because the stop must reach the robot first.
 const stopGrace = 5 * time.Second
 
-// lostRun is an attempt that is not the current one, or whose Task is gone, and that may
-// still run. It keeps its room until its robot has reported the end, or has been online
-// for so long that the run must have ended.
+// lostRun is the run of an attempt that is not the current one or whose Task was deleted, and
+// that may still be running. It keeps its room until its robot has reported the end, or has been
+// online for so long that the run must have ended.
 type lostRun struct {
 	robot     string
 	room      placement.Room
-	stopTime  time.Duration // what the robot needs to end it
+	stopTime  time.Duration // how long the robot may take to stop it
 	stoppedAt time.Time     // when its stop was decided; zero: it may be restored
 	orphaned  bool          // no Task will report its end
 	ended     bool          // its room is released
@@ -35,15 +34,14 @@ type taskRuns struct {
 	byAttempt map[int32]*lostRun
 }
 
-// lostRuns holds the runs that may still run on a robot without being the current attempt
-// of a Task. It is guarded by Scheduler.mu.
+// lostRuns holds the lost runs of all Tasks. It is guarded by Scheduler.mu.
 type lostRuns struct {
 	now    func() time.Time
 	dirty  *dirtyFlag
 	robots *robotIndex
 
 	byTask   map[key]taskRuns
-	stopping []*lostRun // all that are to end
+	stopping []*lostRun // all runs with a stoppedAt
 }
 
 func newLostRuns(now func() time.Time, dirty *dirtyFlag, robots *robotIndex) *lostRuns {
@@ -54,7 +52,7 @@ func newLostRuns(now func() time.Time, dirty *dirtyFlag, robots *robotIndex) *lo
 func (x *lostRuns) observeTask(t *v1alpha1.Task, current *taskEntry) {
 	k := keyOf(t)
 	old := x.byTask[k]
-	if old.uid != t.UID { // a watch that was interrupted shows no deletion
+	if old.uid != t.UID { // the earlier Task was deleted while the watch was down
 		x.orphanTask(k)
 		old = taskRuns{}
 	}
@@ -87,8 +85,8 @@ func (x *lostRuns) observeTask(t *v1alpha1.Task, current *taskEntry) {
 	}
 }
 
-// addRun reserves room for a run: what it had as the current attempt, because the Task may
-// have a new definition since.
+// addRun reserves room for a run. The room is that of the current attempt if it ran there,
+// because the Task may have a new definition since.
 func (x *lostRuns) addRun(t *v1alpha1.Task, robot string, current *taskEntry) *lostRun {
 	task := apiconv.TaskOf(t)
 	r := &lostRun{robot: robot, room: task.Room(), stopTime: taskstate.KillTimeout(t) + stopGrace}
@@ -99,14 +97,14 @@ func (x *lostRuns) addRun(t *v1alpha1.Task, robot string, current *taskEntry) *l
 	return r
 }
 
-// addOrphan reserves room for the current attempt of a Task that is gone.
+// addOrphan reserves room for the current attempt of a deleted Task.
 func (x *lostRuns) addOrphan(e *taskEntry) {
 	r := &lostRun{robot: e.robot, room: e.Room(), stopTime: e.killTimeout + stopGrace}
 	x.robots.reserveRoom(r.robot, r.room)
 	x.orphanRun(r)
 }
 
-// stopRun starts the time after which a run must have ended.
+// stopRun records that a run is being stopped, which starts the time until it must have ended.
 func (x *lostRuns) stopRun(r *lostRun) {
 	if r.stoppedAt.IsZero() {
 		r.stoppedAt = x.now()
@@ -129,7 +127,7 @@ func (x *lostRuns) orphanRun(r *lostRun) {
 	x.stopRun(r)
 }
 
-// orphanTask marks all runs of a Task that is gone.
+// orphanTask marks all runs of a deleted Task.
 func (x *lostRuns) orphanTask(k key) {
 	for _, r := range x.byTask[k].byAttempt {
 		x.orphanRun(r)
@@ -137,8 +135,8 @@ func (x *lostRuns) orphanTask(k key) {
 	delete(x.byTask, k)
 }
 
-// endTime returns when a stopping run must have ended. Zero if its robot is not online
-// and has not received the stop.
+// endTime returns when a stopping run must have ended. Zero if it has ended, or if its robot is
+// not online and so has not received the stop.
 func (x *lostRuns) endTime(r *lostRun) time.Time {
 	robot := x.robots.byID[r.robot]
 	switch {
@@ -150,8 +148,8 @@ func (x *lostRuns) endTime(r *lostRun) time.Time {
 	return r.stoppedAt.Add(r.stopTime)
 }
 
-// mustHaveEnded reports whether a run no longer holds room without a report. An orphan on a
-// robot without an object is forgotten, or orphans would pile up with each deleted robot.
+// mustHaveEnded reports whether a run must have ended although its robot has not reported the end.
+// An orphan on a deleted robot counts as ended; otherwise orphans would pile up.
 func (x *lostRuns) mustHaveEnded(r *lostRun, now time.Time) bool {
 	if at := x.endTime(r); !at.IsZero() {
 		return !now.Before(at)

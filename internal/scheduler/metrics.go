@@ -8,12 +8,12 @@ import (
 var (
 	cycleSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "k8s4r_placement_cycle_seconds",
-		Help:    "How long one placement cycle took.",
+		Help:    "Duration of a placement cycle.",
 		Buckets: prometheus.ExponentialBuckets(0.0001, 4, 8),
 	})
 	waitingTasks = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "k8s4r_placement_waiting_tasks",
-		Help: "Tasks that exist and wait for a robot.",
+		Help: "Existing tasks that wait for a robot.",
 	})
 )
 

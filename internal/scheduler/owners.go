@@ -35,8 +35,8 @@ func newJobInfo(obj *v1alpha1.Job) jobInfo {
 	return j
 }
 
-// Equal also distinguishes a Job from a later one of the same name, because a watch
-// that was interrupted may not show the deletion in between.
+// Equal reports whether two versions mean the same for placement. It distinguishes a Job from a
+// later one of the same name, whose deletion an interrupted watch may not show.
 func (j jobInfo) Equal(o jobInfo) bool {
 	return j.priority == o.priority && j.preempts == o.preempts && j.starts == o.starts &&
 		j.createdAt.Equal(o.createdAt) && reflect.DeepEqual(j.rules, o.rules)

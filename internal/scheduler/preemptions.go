@@ -1,11 +1,11 @@
 package scheduler
 
-// preemptions holds the tasks that must leave their robots for others, and the shared robots
-// on which they make room. It is guarded by Scheduler.mu.
+// preemptions holds the tasks that are preempted, and the shared robots that are reserved for the
+// tasks that preempt them. It is guarded by Scheduler.mu.
 type preemptions struct {
 	victims map[key]*taskEntry
-	// reservedFor is the namespace for which tasks make room on a shared robot, by robot.
-	// Without it a task of another namespace would take the room first.
+	// reservedFor is the namespace for which tasks on a shared robot are preempted, by robot.
+	// Without it a task of another namespace could get the room first.
 	reservedFor map[string]string
 }
 
@@ -13,19 +13,19 @@ func newPreemptions() *preemptions {
 	return &preemptions{victims: map[key]*taskEntry{}, reservedFor: map[string]string{}}
 }
 
-// addVictim makes a task leave its robot for a demand.
+// addVictim marks a task as preempted by a demand.
 func (p *preemptions) addVictim(e *taskEntry, demand string) {
 	e.victimOf, p.victims[e.key] = demand, e
 }
 
-// cancelPreemption lets a victim stay, if it is one.
+// cancelPreemption lets a task stay on its robot, if it was preempted.
 func (p *preemptions) cancelPreemption(e *taskEntry) {
 	e.victimOf = ""
 	delete(p.victims, e.key)
 }
 
-// cancelUnneeded lets victims stay whose demand no longer waits. Those that were asked to
-// leave are not spared: their robots may have stopped them already.
+// cancelUnneeded lets victims stay whose demand no longer waits, unless their stop was requested
+// already: their robots may have stopped them.
 func (p *preemptions) cancelUnneeded(isWaiting func(namespace, demand string) bool) {
 	for k, e := range p.victims {
 		if !e.leaving && !isWaiting(k.Namespace, e.victimOf) {

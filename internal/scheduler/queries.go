@@ -17,8 +17,8 @@ func (c *clusterState) demandOfTask(t *v1alpha1.Task) placement.Demand {
 	return d
 }
 
-// betterRobot asks placement for the better one of two robots that both run the Task. What
-// the Task itself holds there is left out.
+// betterRobot returns the robot that placement prefers of two that both run the Task, or "". It
+// ignores the room that the Task itself holds on them.
 func (c *clusterState) betterRobot(t *v1alpha1.Task, a, b string) string {
 	d := c.demandOfTask(t)
 	s := placement.Snapshot{Demands: []placement.Demand{d}}
@@ -57,10 +57,10 @@ func (c *clusterState) hasCapableRobot(t *v1alpha1.Task, failed []string) bool {
 // evictionReason returns why a task must leave its robot, or "".
 func (c *clusterState) evictionReason(k key) string {
 	if e := c.tasks.byKey[k]; e != nil && e.victimOf != "" {
-		return "task " + e.victimOf + " of higher priority takes its place"
+		return "preempted by task " + e.victimOf + ", which has a higher priority"
 	}
 	if name := c.tasks.evictedBy(k); name != "" {
-		return "task " + name + " of the same replica failed there and must run on another robot"
+		return "task " + name + " of the same replica failed on this robot and must run on another one"
 	}
 	return ""
 }

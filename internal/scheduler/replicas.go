@@ -27,10 +27,9 @@ func (x *taskIndex) robotsOf(r taskstate.Replica) (robots []string) {
 	return robots
 }
 
-// isSplit reports whether the tasks of a replica, some of which are on these robots, share
-// no robot, because each has decided for itself which attempt survives the loss of one. A
-// task that waits for room beside a sibling that it did not run beside before may wait for
-// ever, and needlessly.
+// isSplit reports whether the tasks of a replica, some of which are on these robots, do not share
+// a robot. That happens if a robot was lost and only some of its attempts were restored. A task
+// that had to run beside a sibling on another robot could wait forever.
 func (x *taskIndex) isSplit(r taskstate.Replica, robots []string) bool {
 	if len(robots) != 1 {
 		return len(robots) > 1
@@ -61,9 +60,9 @@ func (x *taskIndex) pendingRobot(r taskstate.Replica) (robot string) {
 	return robot
 }
 
-// evictedBy returns the task of the same replica that has failed on this one's robot and
-// waits for another one, or "". It would wait for ever, because the tasks of a replica share
-// a robot, unless the replica is split.
+// evictedBy returns the task of the same replica that has failed on this one's robot and waits
+// for another one, or "". It would wait forever, because the tasks of a replica share a robot.
+// Tasks of a split replica do not evict each other.
 func (x *taskIndex) evictedBy(k key) string {
 	e := x.byKey[k]
 	if e == nil || e.robot == "" {
@@ -77,8 +76,8 @@ func (x *taskIndex) evictedBy(k key) string {
 	return ""
 }
 
-// evictSiblings makes the siblings of a task leave robots that it may not return to. Those
-// that were not dispatched yet wait with it for another one.
+// evictSiblings evicts the siblings of a task from robots on which it has failed. Those that were
+// not dispatched yet lose their reservation.
 func (c *clusterState) evictSiblings(e *taskEntry) {
 	for k, sibling := range c.tasks.byReplica[e.replica] {
 		switch {
@@ -92,8 +91,8 @@ func (c *clusterState) evictSiblings(e *taskEntry) {
 }
 
 // failedRobotsOfSiblings returns the robots that a Task cannot use because another task of
-// its replica has failed there. Tasks that share a robot would wait for ever for one on which
-// none of them has failed.
+// its replica has failed there. Otherwise tasks that share a robot would wait forever for one on
+// which none of them has failed.
 func (c *clusterState) failedRobotsOfSiblings(t *v1alpha1.Task) (robots []string) {
 	r, k := taskstate.ReplicaOf(t), keyOf(t)
 	if c.tasks.isSplit(r, c.tasks.robotsOf(r)) {
@@ -106,7 +105,7 @@ func (c *clusterState) failedRobotsOfSiblings(t *v1alpha1.Task) (robots []string
 	}
 	for _, ended := range c.initTasks.byReplica[r] {
 		for _, robot := range ended.failedRobots {
-			if robot != ended.robot { // there it need not run again
+			if robot != ended.robot { // it does not have to run again there
 				robots = append(robots, robot)
 			}
 		}
@@ -114,12 +113,12 @@ func (c *clusterState) failedRobotsOfSiblings(t *v1alpha1.Task) (robots []string
 	return robots
 }
 
-// incompleteTime is how long the Tasks of a new replica wait for the others to be observed.
+// incompleteTime bounds how long the Tasks of a new replica wait for the others to be observed.
 const incompleteTime = 5 * time.Second
 
 // awaitsMoreTasks reports whether a new replica waits for more of its Tasks to be observed.
-// If the first of them was placed by itself, it could take a robot on which another cannot
-// run, and that one would wait for as long as the first runs.
+// If the first of them was placed alone, it could get a robot on which another one cannot run,
+// and that one would wait until the first has ended.
 func (c *clusterState) awaitsMoreTasks(r taskstate.Replica) bool {
 	delete(c.incomplete, r)
 	if len(c.tasks.byReplica[r])+len(c.initTasks.byReplica[r]) >= c.owners.groups[r.Group].size {

@@ -34,7 +34,7 @@ func TestClusterState_CountsSharedDiskOnce(t *testing.T) {
 	is := func(when string, want int64) {
 		t.Helper()
 		if got := held(); got != want*1e9 {
-			t.Errorf("%s it holds %d, want %d GB", when, got, want)
+			t.Errorf("%s: %d GB reserved, want %d", when, got, want)
 		}
 	}
 	for _, name := range []string{"a", "b"} {
@@ -67,7 +67,7 @@ func TestScheduler_NeedsSharedDiskOnce(t *testing.T) {
 			s.decide(noon)
 			for _, name := range []string{"a", "b"} {
 				if robot, _ := s.Assignment(key{Namespace: "ns", Name: name}); robot != c.want {
-					t.Errorf("%s is on %q, want %q", name, robot, c.want)
+					t.Errorf("%s: robot %q, want %q", name, robot, c.want)
 				}
 			}
 		})
@@ -85,7 +85,7 @@ func TestScheduler_ReusesSharedDiskOfReplica(t *testing.T) {
 	s.state.updateTask(back)
 	s.decide(noon)
 	if robot, why := s.Assignment(key{Namespace: "ns", Name: "b"}); robot != "r1" {
-		t.Errorf("b is on %q: %s", robot, why)
+		t.Errorf("b: robot %q: %s", robot, why)
 	}
 }
 
@@ -96,7 +96,7 @@ func TestScheduler_ReturnsStickyReplicaToItsData(t *testing.T) {
 		want   string
 	}{
 		{"as soon as it waits again", func(*v1alpha1.Task, *clusterState) {}, "r2"},
-		{"not when it does not say so", func(t *v1alpha1.Task, _ *clusterState) { t.Spec.EphemeralDisk.Sticky = false }, "r1"},
+		{"not when its disk is not sticky", func(t *v1alpha1.Task, _ *clusterState) { t.Spec.EphemeralDisk.Sticky = false }, "r1"},
 		{"not when it has failed there", func(t *v1alpha1.Task, _ *clusterState) { t.Status.FailedRobots = []string{"r2"} }, "r1"},
 		{"not when the robot is away", func(_ *v1alpha1.Task, c *clusterState) {
 			c.updateRobot(named(robotIn(lifecycle.RobotOffline), "r2", 8))
@@ -115,7 +115,7 @@ func TestScheduler_ReturnsStickyReplicaToItsData(t *testing.T) {
 			s.state.updateTask(back)
 			s.decide(noon)
 			if robot, why := s.Assignment(key{Namespace: "ns", Name: "a"}); robot != c.want {
-				t.Errorf("it is on %q, want %q: %s", robot, c.want, why)
+				t.Errorf("robot %q, want %q: %s", robot, c.want, why)
 			}
 		})
 	}
@@ -137,13 +137,13 @@ func TestScheduler_RequiresIsolationOfAllTasks(t *testing.T) {
 	s.decide(noon)
 	for _, name := range []string{"a", "b"} {
 		if robot, why := s.Assignment(key{Namespace: "ns", Name: name}); robot != "r3" {
-			t.Errorf("%s is on %q: %s", name, robot, why)
+			t.Errorf("%s: robot %q: %s", name, robot, why)
 		}
 	}
 	s.state.removeRobot(key{Namespace: "ns", Name: "r3"})
 	s.decide(noon)
 	want := "0 of 2 robots: 1: isolation cgroup missing; 1: isolation seccomp missing"
 	if _, why := s.Assignment(key{Namespace: "ns", Name: "a"}); why.String() != want {
-		t.Errorf("it says %q, want %q", why, want)
+		t.Errorf("eviction reason %q, want %q", why, want)
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"k8s4r.io/k8s4r/internal/core/placement/apiconv"
 )
 
-// robotState is a robot with what tasks of all namespaces have reserved on it. A
-// robot on which something is reserved is kept even if it has no object.
+// robotState is a robot with the reservations of tasks of all namespaces. A robot with
+// reservations is kept even if it has no object.
 type robotState struct {
 	id       string
 	reserved placement.Room
@@ -23,8 +23,8 @@ type robotState struct {
 	onlineSince time.Time
 }
 
-// forNamespace returns the robot as tasks of a namespace see it: they are spread by
-// the groups of their own namespace, because two namespaces may use one group name.
+// forNamespace returns the robot for the placement of tasks of a namespace. Its Groups counts only
+// groups of that namespace, because two namespaces may use the same group name.
 func (r *robotState) forNamespace(namespace string) placement.Robot {
 	return placement.Robot{Name: r.id, Offer: r.offer, Held: r.reserved, Groups: r.tasks[namespace]}
 }
@@ -32,15 +32,15 @@ func (r *robotState) forNamespace(namespace string) placement.Robot {
 // hasObject reports whether a Robot object of this id exists.
 func (r *robotState) hasObject() bool { return len(r.objects) > 0 }
 
-// isIdle reports whether nothing is reserved on the robot. A reservation of an init
-// task may take no room of its own.
+// isIdle reports whether the robot has no reservations. It also checks the counts, because the
+// reservation of an init task may take no room.
 func (r *robotState) isIdle() bool {
 	return r.reserved.Equal(placement.Room{}) && len(r.tasks) == 0
 }
 
 func (r *robotState) isOnline() bool { return r.offer.Phase == lifecycle.RobotOnline }
 
-// acceptsTasksOf reports whether the robot takes new tasks of a namespace.
+// acceptsTasksOf reports whether new tasks of a namespace may be placed on the robot.
 func (r *robotState) acceptsTasksOf(namespace string) bool {
 	return r.isOnline() && !r.offer.Unschedulable && slices.Contains(r.users, namespace)
 }
@@ -107,7 +107,7 @@ func (x *robotIndex) reserveRoom(robot string, room placement.Room) {
 	r.reserved = r.reserved.Plus(room)
 }
 
-// releaseRoom gives room on a robot back.
+// releaseRoom releases reserved room on a robot.
 func (x *robotIndex) releaseRoom(robot string, room placement.Room) {
 	r := x.getOrCreate(robot)
 	r.reserved = r.reserved.Minus(room)
@@ -131,8 +131,8 @@ func (x *robotIndex) addObject(obj *v1alpha1.Robot) *robotState {
 	return r
 }
 
-// refresh updates a robot from the object that counts. It reports whether tasks that
-// are reserved there may have to give their reservation back.
+// refresh updates a robot from its oldest object. It reports whether reservations on the robot
+// may have to be canceled.
 func (x *robotIndex) refresh(r *robotState) (needsCheck bool) {
 	offer, users := &placement.Offer{}, []string(nil)
 	if r.hasObject() {

@@ -20,23 +20,23 @@ import (
 // reservationTTL is how long a robot is reserved for a Task that does not appear.
 const reservationTTL = time.Minute
 
-// Scheduler decides in one loop which robot takes which task: for Tasks that wait in the
-// cluster, and for groups that reserve robots before they create their Tasks. A cycle serves
-// all of them by rank, so none overtakes another.
+// Scheduler reserves robots in one loop, for existing Tasks that wait and for TaskGroups that
+// request robots before they create their Tasks. A cycle serves both by rank, so neither is
+// preferred.
 type Scheduler struct {
 	// Now is the clock.
 	Now func() time.Time
-	// Log receives what went wrong.
+	// Log receives a line for each reservation that expired.
 	Log logr.Logger
 
 	wake   chan struct{} // buffered: requests a cycle
 	synced []cache.InformerSynced
 
-	// mu guards all fields below, and all types of this package that say so. It is never held
-	// while a function of another package blocks or calls back.
+	// mu guards all fields below, and all types of this package documented as guarded by it. It is
+	// never held while a function of another package blocks or calls back.
 	mu    sync.Mutex
 	state *clusterState
-	// planners by namespace keep what they computed about its robots.
+	// planners, by namespace, cache what they computed about its robots.
 	planners map[string]*placement.Planner
 	requests []groupRequest
 	// notifyTask and notifyGroup are nil until their controllers set them.
@@ -57,7 +57,7 @@ func New(now func() time.Time, log logr.Logger) *Scheduler {
 	}
 }
 
-// SetupWithManager feeds the scheduler from the manager's informers, and starts it with the
+// SetupWithManager connects the scheduler to the manager's informers and starts it with the
 // manager.
 func (s *Scheduler) SetupWithManager(mgr ctrl.Manager) error {
 	for obj, h := range map[client.Object]cache.ResourceEventHandler{
@@ -79,8 +79,8 @@ func (s *Scheduler) SetupWithManager(mgr ctrl.Manager) error {
 	return mgr.Add(s)
 }
 
-// Start runs cycles until ctx ends. It waits for the informers first: a cycle that knew only
-// part of what robots hold would overbook them.
+// Start runs cycles until ctx ends. It waits for the informers first: a cycle that knew only some
+// of the tasks on a robot would overbook it.
 func (s *Scheduler) Start(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), s.synced...) {
 		return nil
@@ -120,8 +120,8 @@ func (s *Scheduler) resetTimer(timer *time.Timer) {
 	timer.Reset(max(next.Sub(s.Now()), time.Millisecond))
 }
 
-// sleepContext keeps long cycles from taking more than a fifth of the time: what arrives
-// meanwhile is served by the next one. It reports whether ctx goes on.
+// sleepContext sleeps for d, and returns false if ctx ends first. Start uses it to keep cycles
+// below a fifth of the time; events that arrive meanwhile are served by the next cycle.
 func sleepContext(ctx context.Context, d time.Duration) bool {
 	if d < time.Millisecond {
 		return true
@@ -134,16 +134,16 @@ func sleepContext(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// RunCycle decides once on all that waits, and notifies the controllers. Start calls it; tests
-// call it in place of Start.
+// RunCycle decides once about all waiting tasks and claims, and notifies the controllers. Tests
+// call it instead of Start.
 func (s *Scheduler) RunCycle(now time.Time) { s.sendNotifications(s.decide(now)) }
 
-// decide runs a cycle and returns the objects that it concerns.
+// decide runs a cycle and returns the objects whose controllers must be notified.
 func (s *Scheduler) decide(now time.Time) notifications {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, k := range s.state.expireReservations(now.Add(-reservationTTL)) {
-		s.Log.Info("Task for which a robot was reserved did not appear", "task", k)
+		s.Log.Info("Reservation expired because its task was not created", "task", k)
 	}
 	s.state.advanceTime(now)
 	n := notifications{groups: map[key]bool{}, tasks: s.state.toNotify}
@@ -158,7 +158,7 @@ func (s *Scheduler) decide(now time.Time) notifications {
 	}
 	waitingTasks.Set(float64(len(s.state.tasks.waiting)))
 	for _, r := range s.requests {
-		delete(n.groups, r.group) // it reads its robots with the answer
+		delete(n.groups, r.group) // ReserveRobots returns its reservations
 		close(r.done)
 	}
 	s.requests = nil
@@ -178,7 +178,7 @@ func (s *Scheduler) placeDemandsLocked(now time.Time, n *notifications) (freedRo
 			freedRoom = true
 		}
 	}
-	for _, robot := range vacated { // the namespace that made room there has had its turn
+	for _, robot := range vacated { // the namespace that it was reserved for has been served
 		delete(s.state.preemptions.reservedFor, robot)
 		freedRoom = true
 	}
@@ -229,10 +229,10 @@ func (s *Scheduler) NotifyGroups(f func(namespace, name string)) {
 	s.notifyGroup = f
 }
 
-// ReserveRobots replaces what the group of a job asks for, waits for the next cycle, and
-// returns the robots that are reserved for those demands, by the demand's name. If more are
-// found later, the function set by NotifyGroups is called. A reservation lasts until the Task
-// appears, ReleaseRobot, ForgetGroup, or a minute has passed.
+// ReserveRobots replaces the claim of a group, blocks until the end of the next cycle, and returns
+// the robots that are reserved for its demands, by the demand's name. If more are reserved later,
+// the function set by NotifyGroups is called. A reservation ends when its Task is observed, with
+// ReleaseRobot or ForgetGroup, or after a minute. The error is that of ctx.
 func (s *Scheduler) ReserveRobots(ctx context.Context, g *v1alpha1.TaskGroup, j *v1alpha1.Job, demands []placement.Demand) (map[string]placement.Robot, error) {
 	k, done := keyOf(g), make(chan struct{})
 	s.update(func(c *clusterState) {
@@ -250,19 +250,20 @@ func (s *Scheduler) ReserveRobots(ctx context.Context, g *v1alpha1.TaskGroup, j 
 	return s.state.reservedRobots(k, demands), nil
 }
 
-// ReleaseRobot gives back the reservation of a Task that was not created.
+// ReleaseRobot releases the reservation of a Task that was not created.
 func (s *Scheduler) ReleaseRobot(namespace, task string) {
 	s.update(func(c *clusterState) { c.releaseTask(key{Namespace: namespace, Name: task}) })
 }
 
-// ForgetGroup drops all that a group asked for and did not use.
+// ForgetGroup drops the claim of a group and releases its reservations for Tasks that were not
+// created.
 func (s *Scheduler) ForgetGroup(namespace, group string) {
 	s.update(func(c *clusterState) { c.forgetGroup(key{Namespace: namespace, Name: group}) })
 }
 
-// EnablePreemption lets Jobs with preemption take the robots of tasks of lower priority. The
-// caller must evict the victims: NotifyTasks's function is called for each, and EvictionReason
-// names the task that takes its place.
+// EnablePreemption lets Jobs with preemption preempt tasks of lower priority. The caller must evict
+// the victims: the function set by NotifyTasks is called for each, and EvictionReason names the task
+// that preempts it.
 func (s *Scheduler) EnablePreemption() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -284,10 +285,9 @@ func (s *Scheduler) PendingReplicaRobot(t *v1alpha1.Task) string {
 	return s.state.tasks.pendingRobot(taskstate.ReplicaOf(t))
 }
 
-// HasCapableRobot reports whether any robot could ever run the Task, except those that have
-// failed it and those that its group has blocked. Robots that are offline, unschedulable or
-// full count. It is not known before the informers have synced: a manager that has just
-// started would fail tasks for robots that it has not observed yet.
+// HasCapableRobot reports whether any robot could ever run the Task, except the failed ones and those
+// that its group has blocked. Robots that are offline, unschedulable or full count. known is false
+// until the informers have synced: a manager that has just started would fail tasks too early.
 func (s *Scheduler) HasCapableRobot(t *v1alpha1.Task, failed []string) (capable, known bool) {
 	for _, synced := range s.synced {
 		if !synced() {
@@ -307,17 +307,16 @@ func (s *Scheduler) OnlineSince(namespace string) time.Time {
 	return s.state.robots.online[namespace].since
 }
 
-// BetterRobot returns the robot that placement would choose of two that both run the Task, or
-// "" if neither would do.
+// BetterRobot returns the robot that placement prefers of two that both run the Task, or "" if
+// neither fits.
 func (s *Scheduler) BetterRobot(t *v1alpha1.Task, a, b string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.state.betterRobot(t, a, b)
 }
 
-// IsBehind reports whether the Task's reservation was made for an older version of it. That
-// may be on the robot from which the task comes back, or on one that does not meet its new
-// constraints.
+// IsBehind reports whether the Task's reservation was made for an older version of it. Its robot
+// may be the one that the task has just left, or not meet its new constraints.
 func (s *Scheduler) IsBehind(t *v1alpha1.Task) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -329,8 +328,8 @@ func (s *Scheduler) IsBehind(t *v1alpha1.Task) bool {
 	return err == nil && c < 0
 }
 
-// Assignment returns the robot that is reserved for a task, or why it has none. Both are zero
-// before the first cycle that knew the task.
+// Assignment returns the robot that is reserved for a task, or why it has none. Both are zero until
+// a cycle has considered the task.
 func (s *Scheduler) Assignment(task key) (robot string, rejected *placement.Diagnosis) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -340,7 +339,7 @@ func (s *Scheduler) Assignment(task key) (robot string, rejected *placement.Diag
 	return "", nil
 }
 
-// update changes the state, and requests a cycle if that may decide differently now.
+// update calls f with the state, and requests a cycle if it may decide differently afterwards.
 func (s *Scheduler) update(f func(*clusterState)) {
 	s.mu.Lock()
 	f(s.state)
@@ -362,22 +361,22 @@ func (s *Scheduler) requestCycle() {
 	}
 }
 
-// TaskHandler returns the handler that feeds the scheduler with Tasks.
+// TaskHandler returns the handler of watch events of Tasks.
 func (s *Scheduler) TaskHandler() cache.ResourceEventHandler {
 	return newEventHandler(s, (*clusterState).updateTask, (*clusterState).removeTask)
 }
 
-// RobotHandler returns the handler that feeds the scheduler with Robots.
+// RobotHandler returns the handler of watch events of Robots.
 func (s *Scheduler) RobotHandler() cache.ResourceEventHandler {
 	return newEventHandler(s, (*clusterState).updateRobot, (*clusterState).removeRobot)
 }
 
-// JobHandler returns the handler that feeds the scheduler with Jobs.
+// JobHandler returns the handler of watch events of Jobs.
 func (s *Scheduler) JobHandler() cache.ResourceEventHandler {
 	return newEventHandler(s, (*clusterState).updateJob, (*clusterState).removeJob)
 }
 
-// GroupHandler returns the handler that feeds the scheduler with TaskGroups.
+// GroupHandler returns the handler of watch events of TaskGroups.
 func (s *Scheduler) GroupHandler() cache.ResourceEventHandler {
 	return newEventHandler(s, (*clusterState).updateGroup, (*clusterState).removeGroup)
 }

@@ -30,15 +30,15 @@ func taskOf(namespace, name string, state lifecycle.TaskState, changes ...func(*
 	return task
 }
 
-func tenants() *Scheduler { return New(func() time.Time { return noon }, logr.Discard()) }
+func newSharedScheduler() *Scheduler { return New(func() time.Time { return noon }, logr.Discard()) }
 
-func (s *Scheduler) knows(robots ...*v1alpha1.Robot) {
+func (s *Scheduler) addRobots(robots ...*v1alpha1.Robot) {
 	for _, r := range robots {
 		s.state.updateRobot(r)
 	}
 }
 
-func (s *Scheduler) has(tasks ...*v1alpha1.Task) {
+func (s *Scheduler) addTasks(tasks ...*v1alpha1.Task) {
 	for _, t := range tasks {
 		s.state.updateTask(t)
 	}
@@ -82,13 +82,13 @@ func TestScheduler_UsesOwnAndSharedRobots(t *testing.T) {
 			"0 of 1 robots: 1: constraint ${robot.labels.share.robot.k8s4r.io/b} = true is not met: label share.robot.k8s4r.io/b missing"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := tenants()
-			s.knows(c.robots...)
+			s := newSharedScheduler()
+			s.addRobots(c.robots...)
 			changes := []func(*v1alpha1.Task){}
 			if c.changes != nil {
 				changes = append(changes, c.changes)
 			}
-			s.has(taskOf("b", "t", lifecycle.TaskPending, changes...))
+			s.addTasks(taskOf("b", "t", lifecycle.TaskPending, changes...))
 			s.decide(noon)
 			robot, refusal := s.Assignment(key{Namespace: "b", Name: "t"})
 			if robot+refusal.String() != c.want {
@@ -100,24 +100,24 @@ func TestScheduler_UsesOwnAndSharedRobots(t *testing.T) {
 
 // If each namespace counted its own tasks only, it would fill the robot once more.
 func TestScheduler_CountsRoomOnSharedRobotForAllNamespaces(t *testing.T) {
-	s := tenants()
-	s.knows(robotFrom("fleet", "r1", 2, "a", "b"))
-	s.has(taskOf("a", "t", lifecycle.TaskRunning), taskOf("a", "u", lifecycle.TaskPending), taskOf("b", "t", lifecycle.TaskPending), taskOf("fleet", "t", lifecycle.TaskPending))
+	s := newSharedScheduler()
+	s.addRobots(robotFrom("fleet", "r1", 2, "a", "b"))
+	s.addTasks(taskOf("a", "t", lifecycle.TaskRunning), taskOf("a", "u", lifecycle.TaskPending), taskOf("b", "t", lifecycle.TaskPending), taskOf("fleet", "t", lifecycle.TaskPending))
 	s.decide(noon)
 	if held := s.state.robots.getOrCreate("r1").reserved.Tasks; held != 2 {
-		t.Errorf("it holds %d tasks, and takes 2", held)
+		t.Errorf("%d tasks reserved, capacity 2", held)
 	}
 }
 
 func TestScheduler_RotatesNamespaces(t *testing.T) {
-	s := tenants()
-	s.knows(robotFrom("fleet", "r1", 1, "a", "b"))
+	s := newSharedScheduler()
+	s.addRobots(robotFrom("fleet", "r1", 1, "a", "b"))
 	first := map[string]int{}
 	for range 6 {
 		waits := map[string]*v1alpha1.Task{}
 		for _, namespace := range []string{"a", "b", "fleet"} {
 			waits[namespace] = taskOf(namespace, "t", lifecycle.TaskPending)
-			s.has(waits[namespace])
+			s.addTasks(waits[namespace])
 		}
 		s.decide(noon)
 		for namespace, task := range waits {
@@ -129,7 +129,7 @@ func TestScheduler_RotatesNamespaces(t *testing.T) {
 	}
 	for _, namespace := range []string{"a", "b", "fleet"} {
 		if first[namespace] != 2 {
-			t.Errorf("of six reservations they got %v", first)
+			t.Errorf("six reservations are divided as %v", first)
 		}
 	}
 }
@@ -137,23 +137,23 @@ func TestScheduler_RotatesNamespaces(t *testing.T) {
 // A task that waits for a robot that is no longer shared must not start there. Running tasks
 // go on.
 func TestScheduler_PlacesNoNewTasksAfterSharingEnds(t *testing.T) {
-	s := tenants()
-	s.knows(robotFrom("fleet", "r1", 3, "b"))
-	s.has(taskOf("b", "runs", lifecycle.TaskRunning), taskOf("b", "waits", lifecycle.TaskPending), taskOf("fleet", "own", lifecycle.TaskPending))
+	s := newSharedScheduler()
+	s.addRobots(robotFrom("fleet", "r1", 3, "b"))
+	s.addTasks(taskOf("b", "runs", lifecycle.TaskRunning), taskOf("b", "waits", lifecycle.TaskPending), taskOf("fleet", "own", lifecycle.TaskPending))
 	s.decide(noon)
 	if s.robotFor("b", "waits") != "r1" {
 		t.Fatal("the shared robot was not reserved")
 	}
-	s.knows(robotFrom("fleet", "r1", 3))
+	s.addRobots(robotFrom("fleet", "r1", 3))
 	s.decide(noon)
 	if got := s.robotFor("b", "waits"); got != "" {
 		t.Errorf("the waiting task has a reservation on %s", got)
 	}
 	if s.robotFor("fleet", "own") != "r1" || s.robotFor("b", "runs") != "r1" || s.EvictionReason(key{Namespace: "b", Name: "runs"}) != "" {
-		t.Error("another task lost its robot")
+		t.Error("another task lost its reservation")
 	}
 	if s.state.robots.getOrCreate("r1").reserved.Tasks != 2 {
-		t.Errorf("it holds %d tasks", s.state.robots.getOrCreate("r1").reserved.Tasks)
+		t.Errorf("%d tasks reserved", s.state.robots.getOrCreate("r1").reserved.Tasks)
 	}
 	if since := s.OnlineSince("b"); !since.IsZero() {
 		t.Errorf("a namespace without a robot has had one online since %s", since)
@@ -164,11 +164,11 @@ func TestScheduler_PlacesNoNewTasksAfterSharingEnds(t *testing.T) {
 }
 
 func TestScheduler_UsesNextRobotOfSameIDAfterDeletion(t *testing.T) {
-	s := tenants()
+	s := newSharedScheduler()
 	younger := robotFrom("b", "r1", 2)
 	younger.CreationTimestamp = metav1.NewTime(noon)
-	s.knows(younger, robotFrom("fleet", "r1", 2))
-	s.has(taskOf("fleet", "runs", lifecycle.TaskRunning), taskOf("fleet", "waits", lifecycle.TaskPending), taskOf("b", "t", lifecycle.TaskPending))
+	s.addRobots(younger, robotFrom("fleet", "r1", 2))
+	s.addTasks(taskOf("fleet", "runs", lifecycle.TaskRunning), taskOf("fleet", "waits", lifecycle.TaskPending), taskOf("b", "t", lifecycle.TaskPending))
 	s.decide(noon)
 	if s.robotFor("fleet", "waits") != "r1" || s.robotFor("b", "t") != "" {
 		t.Fatal("the younger robot is used")
@@ -179,7 +179,7 @@ func TestScheduler_UsesNextRobotOfSameIDAfterDeletion(t *testing.T) {
 		t.Error("the deleted robot is used")
 	}
 	if held := s.state.robots.getOrCreate("r1").reserved.Tasks; held != 2 {
-		t.Errorf("it holds %d tasks: what may still run there takes its place", held)
+		t.Errorf("%d tasks reserved; tasks that may still run there count", held)
 	}
 }
 
@@ -188,7 +188,7 @@ func TestScheduler_SpreadsGroupByTasksOfItsNamespace(t *testing.T) {
 	s := newTestScheduler(func() time.Time { return noon })
 	busy := robotFrom("ns", "r2", 10)
 	busy.Spec.Capacity["cpu"] = resource.MustParse("1")
-	s.knows(robotFrom("ns", "r1", 10), busy)
+	s.addRobots(robotFrom("ns", "r1", 10), busy)
 	load := taskOf("ns", "load", lifecycle.TaskRunning, func(task *v1alpha1.Task) {
 		cpu := resource.MustParse("900m")
 		task.Spec.Resources = &v1alpha1.Resources{CPU: &cpu}
@@ -198,56 +198,56 @@ func TestScheduler_SpreadsGroupByTasksOfItsNamespace(t *testing.T) {
 	other.Namespace = "b"
 	waits := newTask(lifecycle.TaskPending)
 	waits.Name = "waits"
-	s.has(load, other, waits)
+	s.addTasks(load, other, waits)
 	s.decide(noon)
 	if got := s.robotFor("ns", "waits"); got != "r1" {
-		t.Errorf("it goes to %q, which has more load", got)
+		t.Errorf("placed on %q, which has more load", got)
 	}
 }
 
-// urgent returns a scheduler with a robot for two tasks, shared with ns and b, and a task of ns
+// newPreemptingTask returns a scheduler with a robot for two tasks, shared with ns and b, and a task of ns
 // that may preempt.
-func urgent() (s *Scheduler, high *v1alpha1.Task) {
+func newPreemptingTask() (s *Scheduler, high *v1alpha1.Task) {
 	s = newTestScheduler(func() time.Time { return noon })
 	s.EnablePreemption()
-	s.state.updateJob(running(func(j *v1alpha1.JobSpec) { p := int32(90); j.Priority, j.Preemption = &p, true }))
-	s.knows(robotFrom("fleet", "r1", 2, "ns", "b"))
+	s.state.updateJob(runningJob(func(j *v1alpha1.JobSpec) { p := int32(90); j.Priority, j.Preemption = &p, true }))
+	s.addRobots(robotFrom("fleet", "r1", 2, "ns", "b"))
 	high = newTask(lifecycle.TaskPending)
-	s.has(high)
+	s.addTasks(high)
 	return s, high
 }
 
 // Tenants choose their own priorities, so these must not stop the work of another tenant.
 func TestScheduler_PreemptsOnlyWithinNamespace(t *testing.T) {
-	s, _ := urgent()
+	s, _ := newPreemptingTask()
 	theirs, also := taskOf("b", "theirs", lifecycle.TaskRunning), taskOf("fleet", "also", lifecycle.TaskRunning)
-	s.has(theirs, also)
+	s.addTasks(theirs, also)
 	s.decide(noon)
 	if why := s.EvictionReason(keyOf(theirs)) + s.EvictionReason(keyOf(also)); why != "" {
-		t.Errorf("a task of another namespace must leave: %s", why)
+		t.Errorf("a task of another namespace is preempted: %s", why)
 	}
 }
 
 // Otherwise each task that it stops would make room for another namespace, until all are
 // stopped.
 func TestScheduler_ReservesVacatedRobotForPreemptingNamespace(t *testing.T) {
-	for turns := range 2 { // whoever's turn it is when there is room
-		s, high := urgent()
+	for turns := range 2 { // of either namespace when there is room
+		s, high := newPreemptingTask()
 		low := taskOf("ns", "low", lifecycle.TaskRunning)
-		s.has(low, taskOf("b", "theirs", lifecycle.TaskRunning))
+		s.addTasks(low, taskOf("b", "theirs", lifecycle.TaskRunning))
 		s.decide(noon)
 		if s.EvictionReason(keyOf(low)) == "" {
-			t.Fatal("the task of its own namespace may stay")
+			t.Fatal("no task of its own namespace is preempted")
 		}
-		s.has(taskOf("b", "waits", lifecycle.TaskPending))
+		s.addTasks(taskOf("b", "waits", lifecycle.TaskPending))
 		for range turns {
 			s.decide(noon)
 		}
 		low.Status.State, low.Status.Attempts[0].FinishedAt = "canceled", &metav1.MicroTime{Time: noon}
-		s.has(low)
+		s.addTasks(low)
 		s.decide(noon)
 		if got, other := s.robotFor("ns", high.Name), s.robotFor("b", "waits"); got != "r1" || other != "" {
-			t.Errorf("the preempting task is on %q, the other on %q", got, other)
+			t.Errorf("preempting task: robot %q, the other: robot %q", got, other)
 		}
 		s.state.removeTask(keyOf(high))
 		s.decide(noon)

@@ -24,9 +24,9 @@ type dirtyFlag struct{ isSet bool }
 
 func (f *dirtyFlag) set() { f.isSet = true }
 
-// clusterState is what robots hold and what waits for them, as far as the informers have
-// shown, plus the robots that were reserved since. It is updated by one event at a time, so
-// that a cycle never lists. It is guarded by Scheduler.mu.
+// clusterState is the scheduler's view of robots, tasks and reservations: what the informers have
+// shown, plus the reservations made since. It is updated by one event at a time, so that a cycle
+// never lists objects. It is guarded by Scheduler.mu.
 type clusterState struct {
 	now   func() time.Time
 	dirty *dirtyFlag
@@ -42,11 +42,11 @@ type clusterState struct {
 	// incomplete is until when new replicas wait for more of their Tasks to be observed.
 	incomplete map[taskstate.Replica]time.Time
 
-	// toNotify are tasks whose controller must look at them before the next cycle.
+	// toNotify are tasks that the task controller must reconcile before the next cycle.
 	toNotify []key
-	// lastNamespace chose first in the last cycle.
+	// lastNamespace was served first in the last cycle.
 	lastNamespace string
-	// canPreempt is set if a controller evicts the victims.
+	// canPreempt is true if a controller evicts the victims.
 	canPreempt bool
 }
 
@@ -61,7 +61,7 @@ func newClusterState(now func() time.Time) *clusterState {
 	}
 }
 
-// updateTask takes over a new version of a Task.
+// updateTask stores a new version of a Task.
 func (c *clusterState) updateTask(t *v1alpha1.Task) {
 	k := keyOf(t)
 	state := lifecycle.TaskState(t.Status.State).OrPending()
@@ -70,7 +70,7 @@ func (c *clusterState) updateTask(t *v1alpha1.Task) {
 	}
 	delete(c.tasks.unconfirmed, k)
 	if e := c.tasks.byKey[k]; e != nil && e.uid != "" && e.uid != t.UID {
-		c.removeTask(k) // a watch that was interrupted shows no deletion
+		c.removeTask(k) // the earlier Task was deleted while the watch was down
 	}
 	c.lostRuns.observeTask(t, c.tasks.byKey[k])
 	c.claims.removeReplicaOf(t)
@@ -78,8 +78,8 @@ func (c *clusterState) updateTask(t *v1alpha1.Task) {
 	c.groups.observeTask(t)
 	switch {
 	case state.IsActive() && t.CurrentRobot() != "" && !taskstate.IsUnplacedFor(&t.Status, taskstate.ReasonAwaitingLostAttempt):
-		// An exited task keeps its robot until its controller has decided what follows: it
-		// may be restarted there, unless only its lost attempt can still complete it.
+		// An exited task keeps its reservation until its controller has decided, because it may be
+		// restarted there, unless only its lost attempt can still complete it.
 		e := c.updateEntry(t)
 		e.dispatched = true
 		c.reserveRobot(e, t.CurrentRobot())
@@ -90,8 +90,8 @@ func (c *clusterState) updateTask(t *v1alpha1.Task) {
 	}
 }
 
-// updateWaitingTask keeps the reservation that was made since the last event, but not that
-// on the robot from which the task comes back, nor one on another robot than the required one.
+// updateWaitingTask stores a Task that waits for a robot. It keeps a reservation that was made since
+// the last event, unless it is on the robot that the task left or not on the required one.
 func (c *clusterState) updateWaitingTask(t *v1alpha1.Task) {
 	e := c.updateEntry(t)
 	hasOtherRobot := e.requiredRobot != "" && e.requiredRobot != e.robot
@@ -106,9 +106,8 @@ func (c *clusterState) updateWaitingTask(t *v1alpha1.Task) {
 	}
 }
 
-// updateEntry takes over a Task's definition and status. If the task needs something else
-// now, its reservation is released: it may no longer fit, and the room that it took must be
-// given back.
+// updateEntry updates the entry of a Task from its definition and status. If its needs have changed,
+// its reservation is released, because the robot may no longer fit.
 func (c *clusterState) updateEntry(t *v1alpha1.Task) *taskEntry {
 	e := c.tasks.getOrCreate(t)
 	task, constraints := apiconv.TaskOf(t), apiconv.ConstraintsFrom(t.Spec.Constraints)
@@ -120,8 +119,8 @@ func (c *clusterState) updateEntry(t *v1alpha1.Task) *taskEntry {
 	return e
 }
 
-// removeTask forgets a Task that is gone. What it ran may go on, and does not go by its
-// name, which the next Task of the replica has at once.
+// removeTask removes a deleted Task. Its runs may continue, and are tracked without its name, which
+// the next Task of the replica gets.
 func (c *clusterState) removeTask(k key) {
 	if e := c.tasks.byKey[k]; e != nil && e.dispatched {
 		c.lostRuns.addOrphan(e)
@@ -131,7 +130,7 @@ func (c *clusterState) removeTask(k key) {
 	c.dropEntry(k)
 }
 
-// dropEntry forgets a task that neither waits nor has a reservation.
+// dropEntry removes a task from the index and releases its reservation.
 func (c *clusterState) dropEntry(k key) {
 	e := c.tasks.byKey[k]
 	if e == nil {
@@ -145,7 +144,7 @@ func (c *clusterState) dropEntry(k key) {
 	c.tasks.removeEntry(e)
 }
 
-// reserveRobot gives an entry room on a robot, and releases an earlier reservation.
+// reserveRobot reserves room for an entry on a robot, and releases an earlier reservation.
 func (c *clusterState) reserveRobot(e *taskEntry, robot string) {
 	delete(c.tasks.waiting, e.key)
 	e.diagnosis = nil
@@ -158,7 +157,7 @@ func (c *clusterState) reserveRobot(e *taskEntry, robot string) {
 	c.countTasks(e, 1)
 }
 
-// releaseReservation gives the entry's room back, if it has a reservation.
+// releaseReservation releases the reservation of an entry, if it has one.
 func (c *clusterState) releaseReservation(e *taskEntry) {
 	if e.robot == "" {
 		return
@@ -170,7 +169,7 @@ func (c *clusterState) releaseReservation(e *taskEntry) {
 	c.robots.releaseRoom(robot, room)
 }
 
-// countTasks counts an entry with a reservation in or out.
+// countTasks adds n to the counts of the entry's group and robot.
 func (c *clusterState) countTasks(e *taskEntry, n int) {
 	if g := e.replica.Group; g.Name != "" {
 		c.robots.getOrCreate(e.robot).tasks.addTasks(g, n)
@@ -178,7 +177,8 @@ func (c *clusterState) countTasks(e *taskEntry, n int) {
 	}
 }
 
-// cancelReservation takes a reservation back and lets the task wait again, if it exists.
+// cancelReservation releases a reservation. The task waits again if it exists, and is forgotten
+// otherwise.
 func (c *clusterState) cancelReservation(e *taskEntry) {
 	if c.tasks.unconfirmed[e.key] != nil {
 		c.dropEntry(e.key)
@@ -188,10 +188,10 @@ func (c *clusterState) cancelReservation(e *taskEntry) {
 	c.tasks.waiting[e.key] = e
 }
 
-// updateRobot takes over a new version of a Robot.
+// updateRobot stores a new version of a Robot.
 func (c *clusterState) updateRobot(obj *v1alpha1.Robot) { c.refreshRobot(c.robots.addObject(obj)) }
 
-// removeRobot forgets a Robot object.
+// removeRobot removes a deleted Robot.
 func (c *clusterState) removeRobot(k key) {
 	r := c.robots.byID[k.Name]
 	if r == nil {
@@ -202,9 +202,9 @@ func (c *clusterState) removeRobot(k key) {
 	c.robots.deleteIfUnused(r)
 }
 
-// refreshRobot follows a change of a robot. Tasks that were not dispatched yet lose a robot
-// that no longer takes them: an init task that leaves a drained robot would otherwise wait
-// for those that are to follow it there.
+// refreshRobot handles a change of a robot. Tasks that were not dispatched yet lose their reservation
+// if the robot no longer accepts them. Otherwise an init task that left a drained robot would have to
+// return there, where the tasks that wait for it have their reservations.
 func (c *clusterState) refreshRobot(r *robotState) {
 	if !c.robots.refresh(r) {
 		return
@@ -216,7 +216,7 @@ func (c *clusterState) refreshRobot(r *robotState) {
 	}
 }
 
-// updateJob takes over a new version of a Job.
+// updateJob stores a new version of a Job.
 func (c *clusterState) updateJob(obj *v1alpha1.Job) {
 	k, now := keyOf(obj), newJobInfo(obj)
 	old, ok := c.owners.jobs[k]
@@ -230,13 +230,13 @@ func (c *clusterState) updateJob(obj *v1alpha1.Job) {
 	}
 }
 
-// removeJob forgets a Job. If it is deleted in the background, its Tasks stay for a while.
+// removeJob removes a deleted Job. If it is deleted in the background, its Tasks exist for a while.
 func (c *clusterState) removeJob(k key) {
 	delete(c.owners.jobs, k)
 	c.cancelReservationsOfJob(k)
 }
 
-// cancelReservationsOfJob takes back the robots of a job's tasks that were not dispatched yet.
+// cancelReservationsOfJob cancels the reservations of a job's tasks that were not dispatched yet.
 func (c *clusterState) cancelReservationsOfJob(job key) {
 	for _, e := range c.tasks.byKey {
 		if e.job == job.Name && e.key.Namespace == job.Namespace && e.robot != "" && !e.dispatched {
@@ -245,7 +245,7 @@ func (c *clusterState) cancelReservationsOfJob(job key) {
 	}
 }
 
-// updateGroup takes over a new version of a TaskGroup.
+// updateGroup stores a new version of a TaskGroup.
 func (c *clusterState) updateGroup(obj *v1alpha1.TaskGroup) {
 	if obj.Status.StartedAt != nil {
 		c.groups.started[obj.UID] = true
@@ -255,21 +255,21 @@ func (c *clusterState) updateGroup(obj *v1alpha1.TaskGroup) {
 	}
 }
 
-// removeGroup forgets a TaskGroup.
+// removeGroup removes a deleted TaskGroup.
 func (c *clusterState) removeGroup(k key) {
 	delete(c.groups.started, c.owners.groups[k].uid)
 	c.owners.removeGroup(k)
 }
 
-// replaceClaim stores what a group of a job asks for.
+// replaceClaim replaces the claim of a group.
 func (c *clusterState) replaceClaim(g *v1alpha1.TaskGroup, j *v1alpha1.Job, demands []placement.Demand) {
 	if c.claims.replaceClaim(g, j, demands) {
 		c.dirty.set()
 	}
 }
 
-// reservedRobots returns the robots of those demands that have one, by the demand's name. A
-// Task of another owner may have the name of a demand, and its robot does not count.
+// reservedRobots returns the robots reserved for the demands of a group, by the demand's name. A
+// Task of another owner with the name of a demand does not count.
 func (c *clusterState) reservedRobots(group key, demands []placement.Demand) map[string]placement.Robot {
 	out := map[string]placement.Robot{}
 	for i := range demands {
@@ -282,14 +282,14 @@ func (c *clusterState) reservedRobots(group key, demands []placement.Demand) map
 	return out
 }
 
-// releaseTask gives back the reservation of a Task that was not created.
+// releaseTask releases the reservation of a Task that was not created.
 func (c *clusterState) releaseTask(k key) {
 	if c.tasks.unconfirmed[k] != nil {
 		c.dropEntry(k)
 	}
 }
 
-// forgetGroup drops all that a group asked for and did not use.
+// forgetGroup drops the claim of a group and its reservations for Tasks that were not created.
 func (c *clusterState) forgetGroup(group key) {
 	delete(c.claims, group)
 	for k, e := range c.tasks.unconfirmed {
@@ -299,8 +299,8 @@ func (c *clusterState) forgetGroup(group key) {
 	}
 }
 
-// expireReservations drops reservations made before a time whose Task never appeared, and
-// returns their names.
+// expireReservations releases reservations that were made before a time and whose Task was not
+// observed, and returns the keys of these Tasks.
 func (c *clusterState) expireReservations(before time.Time) (expired []key) {
 	for k, e := range c.tasks.unconfirmed {
 		if e.reservedAt.Before(before) {

@@ -39,7 +39,7 @@ func TestClusterState_ReservedRoomMatchesTasks(t *testing.T) {
 					task.OwnerReferences = nil // its group is not known there
 				}
 				if rapid.Bool().Draw(t, "has run") {
-					task.Status.Attempt, task.Status.Attempts = 1, history(t)
+					task.Status.Attempt, task.Status.Attempts = 1, drawAttempts(t)
 					task.Status.LostAttempt = rapid.Int32Range(0, 3).Draw(t, "lost attempt")
 				}
 				if lifecycle.TaskState(task.Status.State).HoldsResources() && task.Spec.TargetRobot == "" {
@@ -64,7 +64,7 @@ func TestClusterState_ReservedRoomMatchesTasks(t *testing.T) {
 			},
 			"want": func(t *rapid.T) {
 				n := name.Draw(t, "name")
-				c.replaceClaim(groupG, running(nil), []placement.Demand{{Group: "g", Index: int(n[1] - '0'), Tasks: []placement.Task{{Name: n, Driver: "exec"}}}})
+				c.replaceClaim(groupG, runningJob(nil), []placement.Demand{{Group: "g", Index: int(n[1] - '0'), Tasks: []placement.Task{{Name: n, Driver: "exec"}}}})
 			},
 			"release": func(t *rapid.T) { c.releaseTask(key{Namespace: "ns", Name: name.Draw(t, "name")}) },
 			"forget":  func(t *rapid.T) { c.forgetGroup(key{Namespace: "ns", Name: "g"}) },
@@ -84,8 +84,8 @@ func TestClusterState_ReservedRoomMatchesTasks(t *testing.T) {
 	})
 }
 
-// history returns attempts, of which the first is the current one.
-func history(t *rapid.T) []v1alpha1.TaskAttempt {
+// drawAttempts returns attempts, of which the first is the current one.
+func drawAttempts(t *rapid.T) []v1alpha1.TaskAttempt {
 	var out []v1alpha1.TaskAttempt
 	for n := range int32(rapid.IntRange(1, 3).Draw(t, "attempts")) {
 		a := v1alpha1.TaskAttempt{Attempt: n + 1, Robot: rapid.SampledFrom([]string{"r0", "r1", "gone"}).Draw(t, "ran on")}
@@ -183,7 +183,7 @@ func requireBalance(t *rapid.T, c *clusterState) {
 // newTestScheduler returns a scheduler that has observed running job j and its group g.
 func newTestScheduler(now func() time.Time) *Scheduler {
 	s := New(now, logr.Discard())
-	s.state.updateJob(running(nil))
+	s.state.updateJob(runningJob(nil))
 	s.state.updateGroup(groupG)
 	return s
 }
@@ -203,7 +203,7 @@ func TestReserveRobots_NotifiesGroupOfFurtherRobots(t *testing.T) {
 	for i := range 2 {
 		demands = append(demands, placement.Demand{Group: "g", Index: i, Tasks: []placement.Task{{Name: fmt.Sprint("t", i), Driver: "exec"}}})
 	}
-	robots, err := s.ReserveRobots(ctx, groupG, running(nil), demands)
+	robots, err := s.ReserveRobots(ctx, groupG, runningJob(nil), demands)
 	if err != nil || len(robots) != 1 || robots["t0"].Name != "r1" {
 		t.Fatalf("reservations %v, %v", robots, err)
 	}
@@ -211,7 +211,7 @@ func TestReserveRobots_NotifiesGroupOfFurtherRobots(t *testing.T) {
 	if got := <-notified; got != "ns/g" {
 		t.Errorf("notified %s", got)
 	}
-	robots, err = s.ReserveRobots(ctx, groupG, running(nil), demands)
+	robots, err = s.ReserveRobots(ctx, groupG, runningJob(nil), demands)
 	if err != nil || len(robots) != 2 || robots["t1"].Name != "r2" {
 		t.Errorf("reservations %v, %v", robots, err)
 	}
@@ -239,7 +239,7 @@ func TestClusterState_DropsClaimOfExistingReplica(t *testing.T) {
 	s := newTestScheduler(func() time.Time { return noon })
 	c := s.state
 	c.updateRobot(named(robotIn(lifecycle.RobotOnline), "r1", 1))
-	c.replaceClaim(groupG, running(nil), []placement.Demand{{Group: "g", Tasks: []placement.Task{{Name: "t0", Driver: "exec"}}}})
+	c.replaceClaim(groupG, runningJob(nil), []placement.Demand{{Group: "g", Tasks: []placement.Task{{Name: "t0", Driver: "exec"}}}})
 	s.decide(noon)
 	if countReserved(c)["r1"] != 1 {
 		t.Fatalf("reservations %v", countReserved(c))
@@ -249,7 +249,7 @@ func TestClusterState_DropsClaimOfExistingReplica(t *testing.T) {
 	}
 	s.decide(noon)
 	if len(countReserved(c)) != 0 {
-		t.Errorf("a replica that will not be created holds %v", countReserved(c))
+		t.Errorf("reservations of a replica that is not created: %v", countReserved(c))
 	}
 }
 
@@ -258,13 +258,13 @@ func TestScheduler_KeepsReplicaOnItsRobotWhileCreated(t *testing.T) {
 	c := s.state
 	c.updateRobot(named(robotIn(lifecycle.RobotOnline), "r1", 4))
 	demand := placement.Demand{Group: "g", Tasks: []placement.Task{{Name: "a", Driver: "exec"}, {Name: "b", Driver: "exec"}}}
-	c.replaceClaim(groupG, running(nil), []placement.Demand{demand})
+	c.replaceClaim(groupG, runningJob(nil), []placement.Demand{demand})
 	s.decide(noon)
 	c.updateRobot(named(robotIn(lifecycle.RobotOnline), "r2", 4))
 	c.releaseTask(key{Namespace: "ns", Name: "a"}) // its create failed
 	s.decide(noon)
 	if got := countReserved(c); got["r1"] != 1 || got["r2"] != 0 {
-		t.Errorf("b moved while it was being created: %v", got)
+		t.Errorf("b lost its reservation while it was being created: %v", got)
 	}
 	c.updateTask(ofGroup(newTask(lifecycle.TaskRunning), "g", "b", "r1"))
 	c.updateTask(ofGroup(newTask(lifecycle.TaskPending), "g", "a", ""))
@@ -281,7 +281,7 @@ func TestReservedRobots_IgnoresTaskOfAnotherGroup(t *testing.T) {
 	c.updateTask(ofGroup(newTask(lifecycle.TaskRunning), "other", "t0", "r1"))
 	g := key{Namespace: "ns", Name: "g"}
 	demands := []placement.Demand{{Group: "g", Tasks: []placement.Task{{Name: "t0", Driver: "exec"}}}}
-	c.replaceClaim(groupG, running(nil), demands)
+	c.replaceClaim(groupG, runningJob(nil), demands)
 	s.decide(noon)
 	if got := c.reservedRobots(g, demands); len(got) != 0 {
 		t.Errorf("reservations %v", got)
@@ -296,7 +296,7 @@ func TestClusterState_ReplacesJobOfSameName(t *testing.T) {
 	later.Spec.RobotSelector = map[string]string{"env": "prod"}
 	c.updateJob(later) // an interrupted watch shows no deletion
 	if got := c.owners.jobs[key{Namespace: "ns", Name: "j"}].rules.Selector["env"]; got != "prod" {
-		t.Errorf("tasks would go where %q is selected", got)
+		t.Errorf("robotSelector is %q", got)
 	}
 }
 
@@ -322,10 +322,10 @@ func TestLostRuns_DeletedTaskKeepsRoomUntilItsRunHasEnded(t *testing.T) {
 	now = c.nextChange()
 	s.decide(now)
 	if robot, _ := s.Assignment(key{Namespace: "ns", Name: "t0"}); robot != "r1" {
-		t.Errorf("the next task is on %q", robot)
+		t.Errorf("robot of the next task is %q", robot)
 	}
 	if !c.nextChange().IsZero() {
-		t.Error("another change is expected")
+		t.Error("nextChange is still set")
 	}
 }
 
@@ -376,7 +376,7 @@ func TestScheduler_RunsCycleWhenRoomIsFreedByTime(t *testing.T) {
 func TestScheduler_ReservesNothingDuringBackoff(t *testing.T) {
 	s := newTestScheduler(func() time.Time { return noon })
 	s.state.updateRobot(named(robotIn(lifecycle.RobotOnline), "r1", 1))
-	task := newTask(lifecycle.TaskPending, returned(4, time.Second))
+	task := newTask(lifecycle.TaskPending, interrupted(4, time.Second))
 	s.state.updateTask(ofGroup(task, "g", "t0", ""))
 	s.decide(noon)
 	if got := countReserved(s.state); len(got) != 0 {
@@ -416,7 +416,7 @@ func TestClusterState_CancelsReservationsOfStoppedJob(t *testing.T) {
 			ends(c, j.DeepCopy())
 			s.decide(noon)
 			if robot, _ := s.Assignment(key{Namespace: "ns", Name: "waits"}); robot != "" || countReserved(c)["r1"] != 1 {
-				t.Errorf("waits for %q, reservations %v", robot, countReserved(c))
+				t.Errorf("required robot %q, reservations %v", robot, countReserved(c))
 			}
 		})
 	}
@@ -435,7 +435,7 @@ func ofGroup(t *v1alpha1.Task, group, name, robot string) *v1alpha1.Task {
 }
 
 // A reservation releases the room that it took, even if the task has other needs by now.
-// Otherwise a robot would seem full, or be overbooked, for ever.
+// Otherwise a robot would seem full, or be overbooked, forever.
 func TestClusterState_ReleasesSameRoomAfterRedefinition(t *testing.T) {
 	s := newTestScheduler(func() time.Time { return noon })
 	r := robotIn(lifecycle.RobotOnline)
@@ -457,6 +457,6 @@ func TestClusterState_ReleasesSameRoomAfterRedefinition(t *testing.T) {
 	needs("2")
 	s.state.removeTask(key{Namespace: "ns", Name: "t"})
 	if held := s.state.robots.getOrCreate("r1").reserved; !held.Equal(placement.Room{}) {
-		t.Errorf("the robot still holds %+v", held)
+		t.Errorf("%+v is still reserved", held)
 	}
 }

@@ -29,22 +29,22 @@ type taskEntry struct {
 	requiredRobot string        // spec.targetRobot, unless the task may choose another one
 	lostRobot     string        // robot of the lost attempt that may be restored
 	lastRobot     string        // robot of the current attempt
-	sticky        bool          // prefers lastRobot, where it has left its data
-	placedAt      time.Time     // when it was bound to its robot, or came back from it
+	sticky        bool          // prefers lastRobot, which has its data
+	placedAt      time.Time     // when it was bound to its robot or, if it waits again, left it
 	notBefore     time.Time     // when it may be placed again; zero: now
 	awaitsAttempt bool          // waits for the end of another attempt
-	killTimeout   time.Duration // what its robot needs to end it
+	killTimeout   time.Duration // how long its robot may take to stop it
 
 	robot      string    // robot of the reservation; empty if it has none
 	reservedAt time.Time // when the scheduler chose the robot
 	dispatched bool      // the Task is on the robot, as its status shows
-	leaving    bool      // the Task is deleted or its robot is asked to stop it
+	leaving    bool      // the Task is being deleted, or a stop was requested from its robot
 	victimOf   string    // name of the demand that preempts it
 
 	diagnosis *placement.Diagnosis // of the last cycle; nil: none yet, or it has a reservation
 }
 
-// update takes over what a Task's spec and status show.
+// update sets the fields that follow from the Task's spec and status.
 func (e *taskEntry) update(t *v1alpha1.Task) {
 	e.job, e.index = t.Spec.JobName, taskstate.ReplicaIndex(t)
 	e.createdAt, e.requiredRobot = t.CreationTimestamp.Time, taskstate.RequiredRobot(t)
@@ -136,8 +136,8 @@ func (x *taskIndex) hasTaskOf(namespace string, d *placement.Demand) bool {
 	})
 }
 
-// groupCounts tells which TaskGroups have started: a gang that has started does not
-// wait for its replicas that have ended. It is guarded by Scheduler.mu.
+// groupCounts tracks which TaskGroups have started: a gang that has started does not
+// wait for replicas that have ended. It is guarded by Scheduler.mu.
 type groupCounts struct {
 	reserved map[key]int        // tasks with a reservation, by TaskGroup
 	started  map[types.UID]bool // TaskGroups of which a task was ever on a robot
@@ -165,7 +165,7 @@ func (c *groupCounts) hasStarted(group key, uid types.UID) bool {
 	return c.started[uid] || c.reserved[group] > 0
 }
 
-// newTaskEntry returns an entry with what a Task needs, outside the index.
+// newTaskEntry returns an entry with the needs of a Task. It is not added to the index.
 func newTaskEntry(t *v1alpha1.Task) *taskEntry {
 	return &taskEntry{
 		Task: apiconv.TaskOf(t), key: keyOf(t), job: t.Spec.JobName, replica: taskstate.ReplicaOf(t),

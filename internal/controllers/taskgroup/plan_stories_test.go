@@ -54,7 +54,7 @@ func taskRunning(name, command string) v1alpha1.TaskDefinition {
 
 func (s *story) logLine(format string, args ...any) { fmt.Fprintf(&s.output, format+"\n", args...) }
 
-// edit changes the group, as the job controller does.
+// changeSpec changes the group, as the job controller does.
 func (s *story) changeSpec(what string, f func(*v1alpha1.TaskGroupSpec)) {
 	s.logLine("> the group is changed: %s", what)
 	f(&s.w.Group.Spec)
@@ -150,7 +150,7 @@ func (s *story) recordTasks() {
 	})
 }
 
-// act lets the task controller and the robots do one thing for each Task.
+// runRobots lets the task controller and the robots do one thing for each Task.
 func (s *story) runRobots() (changed bool) {
 	for _, name := range slices.Sorted(maps.Keys(s.tasks)) {
 		t := s.tasks[name]
