@@ -5,8 +5,8 @@ import "time"
 const (
 	firstDelay = 10 * time.Second
 	lastDelay  = 5 * time.Minute
-	// settled is how long a container must have run before the back-off starts over.
-	settled = 10 * time.Minute
+	// backoffResetAfter is how long a container must have run before the back-off starts over.
+	backoffResetAfter = 10 * time.Minute
 )
 
 // delayAfter returns the delay after a run: 0 after the first one, then 10 s, doubled each time up
@@ -17,7 +17,7 @@ func delayAfter(r *run) time.Duration {
 		ran = r.finishedAt().Sub(r.state.Started.At)
 	}
 	switch {
-	case ran >= settled || r.attempt == 0:
+	case ran >= backoffResetAfter || r.attempt == 0:
 		return 0
 	case r.delay == 0:
 		return firstDelay

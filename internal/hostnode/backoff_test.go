@@ -28,7 +28,7 @@ func TestBackoff_AfterOneRun(t *testing.T) {
 		{"long enough to start over", ranFor(10*time.Minute, 4, 40*time.Second), 0, noon},
 		{"the run after that", ranFor(time.Second, 5, 0), 10 * time.Second, noon.Add(10 * time.Second)},
 		{"a command that could not be started", unstarted, 80 * time.Second, noon.Add(80 * time.Second)},
-		{"an unknown end is restarted at once", again(vanished(), 1, 0), 10 * time.Second, time.Time{}},
+		{"an unknown end is restarted at once", again(unknownEnd(), 1, 0), 10 * time.Second, time.Time{}},
 	} {
 		if delay, at := delayAfter(c.in), restartAt(c.in); delay != c.wantDelay || !at.Equal(c.wantAt) {
 			t.Errorf("%s: delay %v, restart at %v; want %v, %v", c.name, delay, at, c.wantDelay, c.wantAt)

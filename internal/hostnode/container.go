@@ -38,7 +38,7 @@ func (n *Node) workDir(c *corev1.Container, dir attemptDir) string {
 
 // specOf returns the shim's Spec of a run.
 func (w *worker) specOf(ctx context.Context, c *corev1.Container, attempt int) (s shim.Spec, err error) {
-	dir := w.places.attemptPath(c.Name, attempt)
+	dir := w.paths.attemptPath(c.Name, attempt)
 	if err := makeAttempt(dir); err != nil {
 		return s, err
 	}
@@ -121,14 +121,14 @@ func (w *worker) confineContainer(c *corev1.Container, attempt int, s *shim.Spec
 		s.Confinement.NoNewPrivileges = allows(isolation.FactNoNewPrivileges)
 	}
 	if allows(isolation.FactCgroup) {
-		s.Confinement.Cgroup, err = w.node.host.Tree.Create(w.places.attemptPath(c.Name, attempt).cgroupName(w.pod.UID), limitsOf(c))
+		s.Confinement.Cgroup, err = w.node.host.Tree.Create(w.paths.attemptPath(c.Name, attempt).cgroupName(w.pod.UID), limitsOf(c))
 	}
 	return err
 }
 
 // buildMounts sets a container's view of the file systems.
 func (w *worker) buildMounts(c *corev1.Container, attempt int, s *shim.Spec) error {
-	dir := w.places.attemptPath(c.Name, attempt)
+	dir := w.paths.attemptPath(c.Name, attempt)
 	binds, err := w.buildBinds(c, s.Env)
 	if err != nil {
 		return configError{err}
@@ -139,7 +139,7 @@ func (w *worker) buildMounts(c *corev1.Container, attempt int, s *shim.Spec) err
 		binds = append(binds, isolation.Bind{Source: dir.workDir(), Target: ownDir})
 	}
 	if w.ownsHosts() && !isMounted(binds, hostsPath) {
-		binds = append(binds, isolation.Bind{Source: w.places.hostsFile(), Target: hostsPath})
+		binds = append(binds, isolation.Bind{Source: w.paths.hostsFile(), Target: hostsPath})
 	}
 	readOnly := c.SecurityContext != nil && c.SecurityContext.ReadOnlyRootFilesystem != nil && *c.SecurityContext.ReadOnlyRootFilesystem
 	s.Confinement.Mounts = &isolation.Mounts{ReadOnly: readOnly, Binds: binds}
@@ -196,7 +196,7 @@ func userOf(pod *corev1.Pod, c *corev1.Container, host isolation.Host) (*isolati
 	}
 	switch {
 	case i.notRoot && u.UID == 0:
-		return nil, errors.New("container has runAsNonRoot and would run as root: hostnode runs as root and knows no image's user; set runAsUser")
+		return nil, errors.New("container has runAsNonRoot and would run as root: hostnode does not know the user of an image; set runAsUser")
 	case i.uid == nil && i.gid == nil && i.groups == nil:
 		return nil, nil
 	case host.Allows(isolation.FactUser):

@@ -137,7 +137,7 @@ func TestResolvePort(t *testing.T) {
 	}
 }
 
-func TestExplainRefusal(t *testing.T) {
+func TestExplainUnsupported(t *testing.T) {
 	at := func(volume, path string) corev1.VolumeMount { return corev1.VolumeMount{Name: volume, MountPath: path} }
 	pod := func(v corev1.VolumeSource, mounts ...corev1.VolumeMount) *corev1.Pod {
 		return &corev1.Pod{Spec: corev1.PodSpec{
@@ -158,7 +158,7 @@ func TestExplainRefusal(t *testing.T) {
 	}{
 		{"no mounts", pod(host), "", ""},
 		{"an init container without a command", noCommand, "container i has no command", "container i has no command"},
-		{"an unknown kind of volume", pod(corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{}}), "volume v is of a kind", "volume v is of a kind"},
+		{"an unknown kind of volume", pod(corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{}}), "volume v has a type", "volume v has a type"},
 		{"a hostPath at its own path", pod(host, at("v", "/data/")), "", ""},
 		{"a hostPath at another path", pod(host, at("v", "/files")), "", "container c mounts volume v at /files"},
 		{"a part of a hostPath", pod(host, part), "", "container c mounts volume v at /data"},
@@ -166,7 +166,7 @@ func TestExplainRefusal(t *testing.T) {
 		{"the token of the service account", pod(host, at("kube-api-access", tokenDir)), "", ""},
 	} {
 		for mounts, want := range map[bool]string{true: c.withMounts, false: c.withoutMs} {
-			if got := explainRefusal(c.in, mounts); (got == "") != (want == "") || !strings.HasPrefix(got, want) {
+			if got := explainUnsupported(c.in, mounts); (got == "") != (want == "") || !strings.HasPrefix(got, want) {
 				t.Errorf("%s, mounts %v: %q, want %q", c.name, mounts, got, want)
 			}
 		}

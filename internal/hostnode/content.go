@@ -31,7 +31,7 @@ func (w *podState) contentOf(ctx context.Context, from source, v *corev1.VolumeS
 	c := &collector{w: w, from: from, node: node, files: content{}}
 	switch {
 	case v.ConfigMap != nil:
-		return c.files, c.configMap(ctx, v.ConfigMap.Name, v.ConfigMap.Items, v.ConfigMap.Optional, v.ConfigMap.DefaultMode)
+		return c.files, c.collectConfigMap(ctx, v.ConfigMap.Name, v.ConfigMap.Items, v.ConfigMap.Optional, v.ConfigMap.DefaultMode)
 	case v.Secret != nil:
 		return c.files, c.collectSecret(ctx, v.Secret.SecretName, v.Secret.Items, v.Secret.Optional, v.Secret.DefaultMode)
 	case v.DownwardAPI != nil:
@@ -50,10 +50,10 @@ type collector struct {
 	files content
 }
 
-func (c *collector) configMap(ctx context.Context, name string, items []corev1.KeyToPath, optional *bool, mode *int32) error {
-	m, err := c.from.configMap(ctx, c.w.pod.Namespace, name)
+func (c *collector) collectConfigMap(ctx context.Context, name string, items []corev1.KeyToPath, optional *bool, mode *int32) error {
+	m, err := c.from.getConfigMap(ctx, c.w.pod.Namespace, name)
 	if err != nil {
-		return unlessOptional(err, optional)
+		return ignoreMissingOptional(err, optional)
 	}
 	data := maps.Clone(m.BinaryData)
 	if data == nil {
@@ -68,7 +68,7 @@ func (c *collector) configMap(ctx context.Context, name string, items []corev1.K
 func (c *collector) collectSecret(ctx context.Context, name string, items []corev1.KeyToPath, optional *bool, mode *int32) error {
 	s, err := c.from.getSecret(ctx, c.w.pod.Namespace, name)
 	if err != nil {
-		return unlessOptional(err, optional)
+		return ignoreMissingOptional(err, optional)
 	}
 	return c.collectKeys(s.Data, items, "Secret "+name, optional, mode)
 }
@@ -126,7 +126,7 @@ func (c *collector) collectProjected(ctx context.Context, p *corev1.ProjectedVol
 		var err error
 		switch {
 		case s.ConfigMap != nil:
-			err = c.configMap(ctx, s.ConfigMap.Name, s.ConfigMap.Items, s.ConfigMap.Optional, p.DefaultMode)
+			err = c.collectConfigMap(ctx, s.ConfigMap.Name, s.ConfigMap.Items, s.ConfigMap.Optional, p.DefaultMode)
 		case s.Secret != nil:
 			err = c.collectSecret(ctx, s.Secret.Name, s.Secret.Items, s.Secret.Optional, p.DefaultMode)
 		case s.DownwardAPI != nil:
@@ -134,7 +134,7 @@ func (c *collector) collectProjected(ctx context.Context, p *corev1.ProjectedVol
 		case s.ServiceAccountToken != nil:
 			err = c.collectToken(ctx, s.ServiceAccountToken, p.DefaultMode)
 		default:
-			err = fmt.Errorf("hostnode has projected volumes of ConfigMaps, Secrets, the downward API and tokens of service accounts, and no others")
+			err = fmt.Errorf("the source of a projected volume must be configMap, secret, downwardAPI or serviceAccountToken; hostnode supports no other")
 		}
 		if err != nil {
 			return err
@@ -149,15 +149,15 @@ func (c *collector) collectToken(ctx context.Context, t *corev1.ServiceAccountTo
 		return err
 	}
 	m := tokenMode
-	if mode != nil && c.w.otherUser() {
+	if mode != nil && c.w.mayUseOtherUser() {
 		m = *mode
 	}
 	c.addFile(t.Path, []byte(token.text), &m, nil)
 	return nil
 }
 
-// otherUser reports whether a container may run as another user than the node's.
-func (w *podState) otherUser() bool {
+// mayUseOtherUser reports whether a container may run as another user than the node's.
+func (w *podState) mayUseOtherUser() bool {
 	if s := w.pod.Spec.SecurityContext; s != nil && (s.RunAsUser != nil || s.FSGroup != nil) {
 		return true
 	}

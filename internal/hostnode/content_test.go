@@ -103,12 +103,12 @@ func TestContentOf(t *testing.T) {
 
 func TestContentOf_Errors(t *testing.T) {
 	for want, in := range map[string]corev1.VolumeSource{
-		`configmaps "none" not found`:                                configMapVolume(corev1.ConfigMapVolumeSource{LocalObjectReference: ref("none")}),
-		"references non-existent key none of ConfigMap settings":     configMapVolume(corev1.ConfigMapVolumeSource{LocalObjectReference: ref("settings"), Items: []corev1.KeyToPath{{Key: "none", Path: "n"}}}),
-		`secrets "none" not found`:                                   {Secret: &corev1.SecretVolumeSource{SecretName: "none"}},
-		"references non-existent key none of Secret password":        {Secret: &corev1.SecretVolumeSource{SecretName: "password", Items: []corev1.KeyToPath{{Key: "none", Path: "n"}}}},
-		`fieldPath "spec.none"`:                                      {DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{{Path: "n", FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.none"}}}}},
-		"hostnode has projected volumes of ConfigMaps, Secrets, the": projected(nil, corev1.VolumeProjection{ClusterTrustBundle: &corev1.ClusterTrustBundleProjection{}}),
+		`configmaps "none" not found`:                            configMapVolume(corev1.ConfigMapVolumeSource{LocalObjectReference: ref("none")}),
+		"references non-existent key none of ConfigMap settings": configMapVolume(corev1.ConfigMapVolumeSource{LocalObjectReference: ref("settings"), Items: []corev1.KeyToPath{{Key: "none", Path: "n"}}}),
+		`secrets "none" not found`:                               {Secret: &corev1.SecretVolumeSource{SecretName: "none"}},
+		"references non-existent key none of Secret password":    {Secret: &corev1.SecretVolumeSource{SecretName: "password", Items: []corev1.KeyToPath{{Key: "none", Path: "n"}}}},
+		`fieldPath "spec.none"`:                                  {DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{{Path: "n", FieldRef: &corev1.ObjectFieldSelector{FieldPath: "spec.none"}}}}},
+		"the source of a projected volume must be":               projected(nil, corev1.VolumeProjection{ClusterTrustBundle: &corev1.ClusterTrustBundleProjection{}}),
 	} {
 		if _, err := namedPod().contentOf(t.Context(), testObjects(), &in, nodeResources); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
@@ -122,7 +122,7 @@ func TestContentOf_Errors(t *testing.T) {
 	}
 }
 
-func TestOtherUser(t *testing.T) {
+func TestMayUseOtherUser(t *testing.T) {
 	uid := ptr.To[int64](1000)
 	for name, c := range map[string]struct {
 		change func(*corev1.PodSpec)
@@ -136,9 +136,9 @@ func TestOtherUser(t *testing.T) {
 		"runAsUser of an init container":   {func(s *corev1.PodSpec) { s.InitContainers[0].SecurityContext = &corev1.SecurityContext{RunAsUser: uid} }, true},
 		"a container with another setting": {func(s *corev1.PodSpec) { s.Containers[0].SecurityContext = &corev1.SecurityContext{RunAsGroup: uid} }, false},
 	} {
-		w := worldOf(corev1.RestartPolicyAlways, nil)
+		w := podStateOf(corev1.RestartPolicyAlways, nil)
 		c.change(&w.pod.Spec)
-		if got := w.otherUser(); got != c.want {
+		if got := w.mayUseOtherUser(); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
@@ -180,7 +180,7 @@ func TestWriteContent_RejectsPathsOutside(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := writeContent(dir, content{"fine": {[]byte("1"), 0o644}, name: {[]byte("2"), 0o644}}, nil)
-		if err == nil || !strings.Contains(err.Error(), "leads out of the volume") {
+		if err == nil || !strings.Contains(err.Error(), "is outside the volume") {
 			t.Errorf("%q: %v", name, err)
 		}
 		inside, _ := os.ReadDir(dir)

@@ -14,7 +14,7 @@ import (
 
 // source reads the objects that pods refer to.
 type source interface {
-	configMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error)
+	getConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error)
 	getSecret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
 	requestToken(ctx context.Context, pod *corev1.Pod, audience string, seconds *int64) (token, error)
 }
@@ -54,15 +54,15 @@ func (w *podState) buildEnv(ctx context.Context, from source, c *corev1.Containe
 func (w *podState) envFrom(ctx context.Context, from source, f corev1.EnvFromSource) (values map[string]string, err error) {
 	switch {
 	case f.ConfigMapRef != nil:
-		m, err := from.configMap(ctx, w.pod.Namespace, f.ConfigMapRef.Name)
+		m, err := from.getConfigMap(ctx, w.pod.Namespace, f.ConfigMapRef.Name)
 		if err != nil {
-			return nil, unlessOptional(err, f.ConfigMapRef.Optional)
+			return nil, ignoreMissingOptional(err, f.ConfigMapRef.Optional)
 		}
 		values = m.Data
 	case f.SecretRef != nil:
 		s, err := from.getSecret(ctx, w.pod.Namespace, f.SecretRef.Name)
 		if err != nil {
-			return nil, unlessOptional(err, f.SecretRef.Optional)
+			return nil, ignoreMissingOptional(err, f.SecretRef.Optional)
 		}
 		values = toStrings(s.Data)
 	}
@@ -81,8 +81,8 @@ func toStrings(data map[string][]byte) map[string]string {
 	return out
 }
 
-// unlessOptional returns nil if the object does not exist and is optional, otherwise err.
-func unlessOptional(err error, optional *bool) error {
+// ignoreMissingOptional returns nil if the object does not exist and is optional, otherwise err.
+func ignoreMissingOptional(err error, optional *bool) error {
 	if apierrors.IsNotFound(err) && optional != nil && *optional {
 		return nil
 	}
@@ -103,20 +103,20 @@ func (w *podState) envValue(ctx context.Context, from source, c *corev1.Containe
 		return value, true, err
 	case r.ConfigMapKeyRef != nil:
 		ref := r.ConfigMapKeyRef
-		m, err := from.configMap(ctx, w.pod.Namespace, ref.Name)
+		m, err := from.getConfigMap(ctx, w.pod.Namespace, ref.Name)
 		if err != nil {
-			return "", false, unlessOptional(err, ref.Optional)
+			return "", false, ignoreMissingOptional(err, ref.Optional)
 		}
 		return keyOf(m.Data, ref.Key, "ConfigMap "+ref.Name, ref.Optional)
 	case r.SecretKeyRef != nil:
 		ref := r.SecretKeyRef
 		s, err := from.getSecret(ctx, w.pod.Namespace, ref.Name)
 		if err != nil {
-			return "", false, unlessOptional(err, ref.Optional)
+			return "", false, ignoreMissingOptional(err, ref.Optional)
 		}
 		return keyOf(toStrings(s.Data), ref.Key, "Secret "+ref.Name, ref.Optional)
 	}
-	return "", false, fmt.Errorf("valueFrom has none of fieldRef, resourceFieldRef, configMapKeyRef and secretKeyRef; hostnode knows no other")
+	return "", false, fmt.Errorf("valueFrom must have one of fieldRef, resourceFieldRef, configMapKeyRef or secretKeyRef; hostnode supports no other")
 }
 
 func keyOf(data map[string]string, key, of string, optional *bool) (string, bool, error) {
@@ -151,7 +151,7 @@ func hostEnvironment() map[string]string {
 // buildCommand returns the command line of a container.
 func buildCommand(c *corev1.Container, env map[string]string) (argv []string, err error) {
 	if len(c.Command) == 0 {
-		return nil, fmt.Errorf("container %s has no command: hostnode does not pull images, so it cannot know that of image %q; write the command into the container", c.Name, c.Image)
+		return nil, fmt.Errorf("container %s has no command: hostnode does not pull images, so it does not know the command of image %q; set command", c.Name, c.Image)
 	}
 	return expandAll(slices.Concat(c.Command, c.Args), lookupIn(env)), nil
 }

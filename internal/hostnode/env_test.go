@@ -22,7 +22,7 @@ type objects struct {
 	token   string
 }
 
-func (o *objects) configMap(_ context.Context, namespace, name string) (*corev1.ConfigMap, error) {
+func (o *objects) getConfigMap(_ context.Context, namespace, name string) (*corev1.ConfigMap, error) {
 	if m, ok := o.maps[name]; ok && namespace == "n" {
 		return &m, nil
 	}
@@ -57,9 +57,9 @@ func testObjects() *objects {
 
 var nodeResources = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8"), corev1.ResourceMemory: resource.MustParse("16Gi")}
 
-// namedPod is worldOf with the fields that env and downwardAPI volumes refer to.
+// namedPod is podStateOf with the fields that env and downwardAPI volumes refer to.
 func namedPod() *podState {
-	w := worldOf(corev1.RestartPolicyAlways, nil)
+	w := podStateOf(corev1.RestartPolicyAlways, nil)
 	w.pod.Labels, w.pod.Annotations = map[string]string{"b": "2", "a": "1"}, map[string]string{"note": `say "hi"`}
 	w.pod.Spec.NodeName, w.pod.Spec.ServiceAccountName = "node-1", "default"
 	w.pod.Spec.Containers[0].Resources = corev1.ResourceRequirements{
@@ -159,7 +159,7 @@ func TestBuildEnv_Errors(t *testing.T) {
 		{"a missing Secret", nil, []corev1.EnvVar{{Name: "A", ValueFrom: fromSecret("none", "k", nil)}}, `env A: secrets "none" not found`},
 		{"a missing key of a Secret", nil, []corev1.EnvVar{{Name: "A", ValueFrom: fromSecret("password", "none", no)}}, "env A: couldn't find key none in Secret password"},
 		{"an unknown field", nil, []corev1.EnvVar{{Name: "A", ValueFrom: fromField("status.phase")}}, `env A: fieldPath "status.phase"`},
-		{"an empty valueFrom", nil, []corev1.EnvVar{{Name: "A", ValueFrom: &corev1.EnvVarSource{}}}, "env A: valueFrom has none of"},
+		{"an empty valueFrom", nil, []corev1.EnvVar{{Name: "A", ValueFrom: &corev1.EnvVarSource{}}}, "env A: valueFrom must have one of"},
 		{"all of a missing ConfigMap", []corev1.EnvFromSource{allOfMap("none", "", nil)}, nil, `configmaps "none" not found`},
 		{"all of a missing Secret", []corev1.EnvFromSource{allOfSecret("none", nil)}, nil, `secrets "none" not found`},
 	} {
@@ -183,9 +183,9 @@ func TestTroubleOf_ChoosesReason(t *testing.T) {
 		"a volume":         {volumeError{cause}, "ContainerCreating", "FailedMount"},
 		"any other reason": {cause, "CreateContainerError", "Failed"},
 	} {
-		got := troubleOf(c.err)
-		if *got != *waiting(c.reason, "why") || eventOf(c.err) != c.event {
-			t.Errorf("%s: %+v and event %s, want %s and %s", name, got, eventOf(c.err), c.reason, c.event)
+		got := newStartFailure(c.err)
+		if *got != *waiting(c.reason, "why") || eventReasonFor(c.err) != c.event {
+			t.Errorf("%s: %+v and event %s, want %s and %s", name, got, eventReasonFor(c.err), c.reason, c.event)
 		}
 	}
 }

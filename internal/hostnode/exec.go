@@ -34,8 +34,8 @@ type target struct {
 
 func (w *worker) newTarget(c *corev1.Container, r *run) target {
 	t := target{
-		node: w.node, pod: w.pod, container: c, podIP: w.podIP, cgroup: w.places.attemptPath(c.Name, r.attempt).cgroupName(w.pod.UID),
-		work: w.node.workDir(c, w.places.attemptPath(c.Name, r.attempt)),
+		node: w.node, pod: w.pod, container: c, podIP: w.podIP, cgroup: w.paths.attemptPath(c.Name, r.attempt).cgroupName(w.pod.UID),
+		work: w.node.workDir(c, w.paths.attemptPath(c.Name, r.attempt)),
 	}
 	if r.state.Started != nil {
 		t.pid = r.state.Started.PID
@@ -58,7 +58,7 @@ const drainWait = time.Second
 // command is killed.
 func (t target) runCommand(ctx context.Context, argv []string, s streams) (code int, err error) {
 	if len(argv) == 0 {
-		return 0, errors.New("there is no command to run")
+		return 0, errors.New("command must not be empty")
 	}
 	task := driver.Task{
 		Config: wire.TaskConfig{Exec: &wire.ExecConfig{Command: argv[0], Args: argv[1:]}},
@@ -69,7 +69,7 @@ func (t target) runCommand(ctx context.Context, argv []string, s streams) (code 
 	}
 	var p *stdioPipes
 	if s.tty {
-		p, err = ownTerminal(s)
+		p, err = openTerminal(s)
 	} else {
 		p, err = openPipes(s)
 	}
@@ -118,7 +118,7 @@ func (t target) readEnv() map[string]string {
 // stdioPipes connects a process with streams.
 type stdioPipes struct {
 	in, out, err *os.File // the process's ends
-	ours         []*os.File
+	nodeEnds     []*os.File
 	copies       chan struct{} // receives once for each output at end of file
 	outputs      int
 }
@@ -129,7 +129,7 @@ func openPipes(s streams) (*stdioPipes, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.in, p.ours = r, append(p.ours, w)
+	p.in, p.nodeEnds = r, append(p.nodeEnds, w)
 	go func() {
 		if s.in != nil {
 			_, _ = io.Copy(w, s.in)
@@ -151,7 +151,7 @@ func (p *stdioPipes) openOutput(to io.Writer) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.ours = append(p.ours, r)
+	p.nodeEnds = append(p.nodeEnds, r)
 	p.copyStream(to, r)
 	return w, nil
 }
@@ -164,13 +164,13 @@ func (p *stdioPipes) copyStream(to io.Writer, from io.Reader) {
 	}()
 }
 
-// ownTerminal connects a process with a new terminal.
-func ownTerminal(s streams) (*stdioPipes, error) {
+// openTerminal connects a process with a new terminal.
+func openTerminal(s streams) (*stdioPipes, error) {
 	ours, theirs, err := pty.Open()
 	if err != nil {
 		return nil, err
 	}
-	p := &stdioPipes{in: theirs, out: theirs, err: theirs, ours: []*os.File{ours}, copies: make(chan struct{}, 1)}
+	p := &stdioPipes{in: theirs, out: theirs, err: theirs, nodeEnds: []*os.File{ours}, copies: make(chan struct{}, 1)}
 	if s.in != nil {
 		go func() { _, _ = io.Copy(ours, s.in) }()
 	}
@@ -197,7 +197,7 @@ func (p *stdioPipes) closeChildEnds() {
 }
 
 func (p *stdioPipes) closeAll() {
-	for _, f := range p.ours {
+	for _, f := range p.nodeEnds {
 		_ = f.Close()
 	}
 }
@@ -273,13 +273,13 @@ func (e executor) AttachContainer(ctx context.Context, name, _, container string
 // findRunning returns a running container.
 func (n *Node) findRunning(ctx context.Context, namespace, pod, container string) (t target, err error) {
 	err = n.inspectPod(ctx, namespace, pod, func(w *worker) error {
-		c := containerNamed(w.pod, container)
+		c := findContainer(w.pod, container)
 		if c == nil {
 			return fmt.Errorf("container %q not found in pod %q", container, pod)
 		}
 		r := w.recordOf(container).last
 		if r == nil || !r.isRunning() {
-			return fmt.Errorf("container %q in pod %q does not run", container, pod)
+			return fmt.Errorf("container %q in pod %q is not running", container, pod)
 		}
 		t = w.newTarget(c, r)
 		return nil

@@ -42,7 +42,7 @@ func (w *podState) fieldValue(path string) (string, error) {
 	case "status.podIP", "status.podIPs":
 		return w.podIP, nil
 	}
-	return "", fmt.Errorf("fieldPath %q is none that a container can be told", path)
+	return "", fmt.Errorf("fieldPath %q is not supported", path)
 }
 
 // splitSubscript splits base['key'].
@@ -66,13 +66,13 @@ func formatPairs(m map[string]string) string {
 // resourceOf returns the value of a container's resource in units of the divisor, rounded up. An
 // unset limit is the node's capacity.
 func (w *podState) resourceOf(ref *corev1.ResourceFieldSelector, of string, node corev1.ResourceList) (string, error) {
-	c := containerNamed(w.pod, cmp.Or(ref.ContainerName, of))
+	c := findContainer(w.pod, cmp.Or(ref.ContainerName, of))
 	if c == nil {
 		return "", fmt.Errorf("resourceFieldRef names container %q, which the pod does not have", ref.ContainerName)
 	}
 	kind, name, ok := strings.Cut(ref.Resource, ".")
 	if !ok || kind != "limits" && kind != "requests" {
-		return "", fmt.Errorf("resource %q is none: it is limits.NAME or requests.NAME", ref.Resource)
+		return "", fmt.Errorf("resource %q is invalid: must be limits.NAME or requests.NAME", ref.Resource)
 	}
 	value := c.Resources.Requests[corev1.ResourceName(name)]
 	if kind == "limits" {
@@ -81,10 +81,10 @@ func (w *podState) resourceOf(ref *corev1.ResourceFieldSelector, of string, node
 			value = limit
 		}
 	}
-	return inUnits(value, ref.Divisor, name), nil
+	return formatInUnits(value, ref.Divisor, name), nil
 }
 
-func inUnits(value, divisor resource.Quantity, name string) string {
+func formatInUnits(value, divisor resource.Quantity, name string) string {
 	if divisor.IsZero() {
 		divisor = resource.MustParse("1")
 	}
@@ -96,7 +96,7 @@ func inUnits(value, divisor resource.Quantity, name string) string {
 
 func divideUp(a, b int64) int64 { return (a + b - 1) / max(b, 1) }
 
-func containerNamed(pod *corev1.Pod, name string) *corev1.Container {
+func findContainer(pod *corev1.Pod, name string) *corev1.Container {
 	for _, c := range allContainers(pod) {
 		if c.Name == name {
 			return &c

@@ -29,7 +29,7 @@ const (
 	clusterDomain = "cluster.local"
 )
 
-// services provides the names that pods find each other by.
+// services provides the Services that the /etc/hosts of pods contain.
 type services struct {
 	services corelisters.ServiceLister
 	slices   discoverylisters.EndpointSliceLister
@@ -44,7 +44,7 @@ func (n *Node) watchServices(ctx context.Context) error {
 	svc, eps := factory.Core().V1().Services(), factory.Discovery().V1().EndpointSlices()
 	n.services = services{svc.Lister(), eps.Lister()}
 	for _, informer := range []cache.SharedIndexInformer{svc.Informer(), eps.Informer()} {
-		renew := func(any) { n.renewHosts() }
+		renew := func(any) { n.updateHosts() }
 		_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc: renew, UpdateFunc: func(_, o any) { renew(o) }, DeleteFunc: renew,
 		})
@@ -57,19 +57,19 @@ func (n *Node) watchServices(ctx context.Context) error {
 	return nil
 }
 
-// renewHosts has all pods rewrite their /etc/hosts: each contains the names of all namespaces.
-func (n *Node) renewHosts() {
+// updateHosts has all pods rewrite their /etc/hosts: each contains the names of all namespaces.
+func (n *Node) updateHosts() {
 	if n.network == nil {
 		return
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, w := range n.workers {
-		if w.renewing.CompareAndSwap(false, true) {
+		if w.hostsUpdatePending.CompareAndSwap(false, true) {
 			w.enqueue(func(context.Context) {
-				w.renewing.Store(false)
+				w.hostsUpdatePending.Store(false)
 				if err := w.writeHosts(); err != nil {
-					n.log.Warn("the /etc/hosts of a pod cannot be written", "pod", w.key, "error", err)
+					n.log.Warn("cannot write the /etc/hosts of a pod", "pod", w.key, "error", err)
 				}
 			})
 		}
@@ -82,23 +82,23 @@ func (w *worker) writeHosts() error {
 	if !w.ownsHosts() || w.podIP == "" {
 		return nil
 	}
-	text := hostsFile(w.pod, w.podIP, w.node.clusterNames(w.pod.Namespace))
-	if have, err := os.ReadFile(w.places.hostsFile()); err == nil && bytes.Equal(have, text) {
+	text := formatHosts(w.pod, w.podIP, w.node.clusterNames(w.pod.Namespace))
+	if have, err := os.ReadFile(w.paths.hostsFile()); err == nil && bytes.Equal(have, text) {
 		return nil
 	}
-	return os.WriteFile(w.places.hostsFile(), text, 0o644)
+	return os.WriteFile(w.paths.hostsFile(), text, 0o644)
 }
 
-// name is a line of /etc/hosts.
-type name struct {
+// hostsEntry is a line of /etc/hosts.
+type hostsEntry struct {
 	address string
 	names   []string
 }
 
-// hostsFile returns the /etc/hosts of a pod.
-func hostsFile(pod *corev1.Pod, address string, others []name) []byte {
+// formatHosts returns the /etc/hosts of a pod.
+func formatHosts(pod *corev1.Pod, address string, others []hostsEntry) []byte {
 	var b bytes.Buffer
-	fmt.Fprintln(&b, "# Written by hostnode. Services stand here with the address of a pod behind them.")
+	fmt.Fprintln(&b, "# Written by hostnode. The address of a Service is that of one of its ready pods.")
 	fmt.Fprintln(&b, "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback")
 	own := podHostname(pod)
 	if pod.Spec.Subdomain != "" {
@@ -115,8 +115,8 @@ func hostsFile(pod *corev1.Pod, address string, others []name) []byte {
 }
 
 // clusterNames returns the names of the cluster as seen from a namespace, sorted.
-func (n *Node) clusterNames(namespace string) []name {
-	var all []name
+func (n *Node) clusterNames(namespace string) []hostsEntry {
+	var all []hostsEntry
 	if n.services.services == nil {
 		return nil
 	}
@@ -126,7 +126,7 @@ func (n *Node) clusterNames(namespace string) []name {
 	})
 	for _, s := range found {
 		if address := n.addressOf(s); address != "" {
-			all = append(all, name{address, serviceNames(s.Name, s.Namespace, namespace)})
+			all = append(all, hostsEntry{address, serviceNames(s.Name, s.Namespace, namespace)})
 		}
 	}
 	return append(all, n.podNames(namespace)...)
@@ -162,8 +162,8 @@ func (n *Node) addressOf(s *corev1.Service) string {
 }
 
 // podNames returns the names of pods that have a hostname below a headless service.
-func (n *Node) podNames(namespace string) []name {
-	var all []name
+func (n *Node) podNames(namespace string) []hostsEntry {
+	var all []hostsEntry
 	pods, _ := n.pods.List(everything)
 	slices.SortFunc(pods, func(a, b *corev1.Pod) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
@@ -175,7 +175,7 @@ func (n *Node) podNames(namespace string) []name {
 		if _, err := n.services.services.Services(p.Namespace).Get(p.Spec.Subdomain); err != nil {
 			continue
 		}
-		all = append(all, name{p.Status.PodIP, serviceNames(p.Spec.Hostname+"."+p.Spec.Subdomain, p.Namespace, namespace)})
+		all = append(all, hostsEntry{p.Status.PodIP, serviceNames(p.Spec.Hostname+"."+p.Spec.Subdomain, p.Namespace, namespace)})
 	}
 	return all
 }

@@ -41,7 +41,7 @@ func parseLogOptions(q url.Values, now time.Time) (o logOptions, err error) {
 		}
 		n, err := strconv.ParseInt(q.Get(name), 10, 64)
 		if err != nil || n < 0 {
-			errs = append(errs, fmt.Errorf("%s=%s: must be a number, 0 or more", name, q.Get(name)))
+			errs = append(errs, fmt.Errorf("%s=%s: must be an integer, at least 0", name, q.Get(name)))
 		}
 		return n
 	}
@@ -51,7 +51,7 @@ func parseLogOptions(q url.Values, now time.Time) (o logOptions, err error) {
 	}
 	if text := q.Get("sinceTime"); text != "" {
 		if o.since, err = time.Parse(time.RFC3339, text); err != nil {
-			errs = append(errs, fmt.Errorf("sinceTime=%s: must be a time as 2006-01-02T15:04:05Z", text))
+			errs = append(errs, fmt.Errorf("sinceTime=%s: must be an RFC 3339 time such as 2006-01-02T15:04:05Z", text))
 		}
 	}
 	switch q.Get("stream") {
@@ -63,15 +63,15 @@ func parseLogOptions(q url.Values, now time.Time) (o logOptions, err error) {
 	return o, errors.Join(errs...)
 }
 
-// lookEvery is the interval at which the log of a running container is polled.
-const lookEvery = 50 * time.Millisecond
+// logPollInterval is the interval at which the log of a running container is polled.
+const logPollInterval = 50 * time.Millisecond
 
 // writeLogs writes the log of a run, and follows it if o.follow is set.
 func writeLogs(ctx context.Context, dir attemptDir, o logOptions, write func(text []byte, stderr bool) error) error {
-	p := &printer{logOptions: o, write: write, begun: map[record.Stream]bool{}}
+	p := &printer{logOptions: o, write: write, partialLines: map[record.Stream]bool{}}
 	r := segment.Reader{Dir: dir.logsDir()}
 	offset := p.startOffset(r)
-	ticks := time.NewTicker(lookEvery)
+	ticks := time.NewTicker(logPollInterval)
 	defer ticks.Stop()
 	buf := make([]byte, 128<<10)
 	for alive := true; ; {
@@ -80,7 +80,7 @@ func writeLogs(ctx context.Context, dir attemptDir, o logOptions, write func(tex
 			return err
 		}
 		if err := p.printData(chunk.Data); err != nil {
-			return unlessDone(err)
+			return ignoreLimitReached(err)
 		}
 		offset = chunk.End()
 		if len(chunk.Data) > 0 {
@@ -101,11 +101,11 @@ func writeLogs(ctx context.Context, dir attemptDir, o logOptions, write func(tex
 	}
 }
 
-// errEnough ends a log that has reached its limit.
-var errEnough = errors.New("enough")
+// errLimitReached ends a log that has reached its limit.
+var errLimitReached = errors.New("limitBytes reached")
 
-func unlessDone(err error) error {
-	if errors.Is(err, errEnough) {
+func ignoreLimitReached(err error) error {
+	if errors.Is(err, errLimitReached) {
 		return nil
 	}
 	return err
@@ -114,9 +114,9 @@ func unlessDone(err error) error {
 // printer writes records in the format that the user asked for.
 type printer struct {
 	logOptions
-	write func(text []byte, stderr bool) error
-	begun map[record.Stream]bool // streams whose current line is incomplete
-	spent int64
+	write        func(text []byte, stderr bool) error
+	partialLines map[record.Stream]bool // streams whose current line is incomplete
+	written      int64
 }
 
 // startOffset returns the offset of the first record of the last o.tail lines.
@@ -165,14 +165,14 @@ func (p *printer) printData(data []byte) error {
 			continue
 		}
 		var text []byte
-		if p.timestamps && !p.begun[r.Stream] {
+		if p.timestamps && !p.partialLines[r.Stream] {
 			text = append(r.Time.AppendFormat(nil, time.RFC3339Nano), ' ')
 		}
 		text = append(text, r.Text...)
 		if !r.Partial {
 			text = append(text, '\n')
 		}
-		p.begun[r.Stream] = r.Partial
+		p.partialLines[r.Stream] = r.Partial
 		if err := p.writeText(text, r.Stream == record.Stderr); err != nil {
 			return err
 		}
@@ -182,14 +182,14 @@ func (p *printer) printData(data []byte) error {
 
 func (p *printer) writeText(text []byte, stderr bool) error {
 	if p.limit >= 0 {
-		text = text[:min(int64(len(text)), p.limit-p.spent)]
+		text = text[:min(int64(len(text)), p.limit-p.written)]
 	}
-	p.spent += int64(len(text))
+	p.written += int64(len(text))
 	if err := p.write(text, stderr); err != nil {
 		return err
 	}
-	if p.limit >= 0 && p.spent >= p.limit {
-		return errEnough
+	if p.limit >= 0 && p.written >= p.limit {
+		return errLimitReached
 	}
 	return nil
 }
@@ -197,7 +197,7 @@ func (p *printer) writeText(text []byte, stderr bool) error {
 // logsOf returns the directory of the run whose log is requested.
 func (n *Node) logsOf(ctx context.Context, namespace, pod, container string, previous bool) (dir attemptDir, err error) {
 	err = n.inspectPod(ctx, namespace, pod, func(w *worker) error {
-		if containerNamed(w.pod, container) == nil {
+		if findContainer(w.pod, container) == nil {
 			return notFoundError{fmt.Errorf("container %q not found in pod %q", container, pod)}
 		}
 		r := w.recordOf(container)
@@ -205,11 +205,11 @@ func (n *Node) logsOf(ctx context.Context, namespace, pod, container string, pre
 		case previous && r.before == nil:
 			return fmt.Errorf("previous terminated container %q in pod %q not found", container, pod)
 		case previous:
-			dir = w.places.attemptPath(container, r.before.attempt)
+			dir = w.paths.attemptPath(container, r.before.attempt)
 		case r.last == nil:
 			return fmt.Errorf("container %q in pod %q is waiting to start: %s", container, pod, w.waitingState(r).Reason)
 		default:
-			dir = w.places.attemptPath(container, r.last.attempt)
+			dir = w.paths.attemptPath(container, r.last.attempt)
 		}
 		return nil
 	})
@@ -238,7 +238,7 @@ func (n *Node) serveLogs(out http.ResponseWriter, r *http.Request) {
 		return flush.Flush()
 	})
 	if err != nil && r.Context().Err() == nil {
-		n.log.Warn("a log cannot be read", "dir", dir, "error", err)
+		n.log.Warn("cannot read a log", "dir", dir, "error", err)
 	}
 }
 

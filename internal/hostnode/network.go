@@ -21,8 +21,8 @@ import (
 type network struct {
 	pods netip.Prefix
 
-	mu    sync.Mutex
-	taken map[netip.Addr]types.UID
+	mu        sync.Mutex
+	allocated map[netip.Addr]types.UID
 }
 
 // openNetwork adds the route of the address range. That requires root.
@@ -32,30 +32,30 @@ func (n *Node) openNetwork() error {
 	}
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
-		return fmt.Errorf("the loopback interface: %w", err)
+		return fmt.Errorf("find the loopback interface: %w", err)
 	}
 	err = netlink.RouteReplace(&netlink.Route{
 		LinkIndex: lo.Attrs().Index, Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL, Scope: unix.RT_SCOPE_HOST,
 		Dst: &net.IPNet{IP: n.cfg.PodRange.Addr().AsSlice(), Mask: net.CIDRMask(n.cfg.PodRange.Bits(), 32)},
 	})
-	if errors.Is(err, unix.EPERM) { // the root user of a container may not
-		n.log.Warn("pods have the address of the host: the kernel refuses the route of --pod-range", "error", err)
+	if errors.Is(err, unix.EPERM) { // root in a container may lack CAP_NET_ADMIN
+		n.log.Warn("pods use the address of the host: the kernel rejected the route for --pod-range", "error", err)
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("make the addresses of pods: route %s: %w", n.cfg.PodRange, err)
+		return fmt.Errorf("add the route for --pod-range %s: %w", n.cfg.PodRange, err)
 	}
-	n.network = &network{pods: n.cfg.PodRange.Masked(), taken: map[netip.Addr]types.UID{}}
+	n.network = &network{pods: n.cfg.PodRange.Masked(), allocated: map[netip.Addr]types.UID{}}
 	return nil
 }
 
-// takeAddress returns an address for a pod: its previous one if that is free, or one derived from
-// its UID, so that two nodes on one machine rarely choose the same.
-func (n *network) takeAddress(uid types.UID, had string) (string, error) {
+// allocateAddress returns an address for a pod: its previous one if that is free, or one derived
+// from its UID, so that two nodes on one machine rarely choose the same.
+func (n *network) allocateAddress(uid types.UID, had string) (string, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if a, err := netip.ParseAddr(had); err == nil && n.pods.Contains(a) && n.taken[a] == "" {
-		n.taken[a] = uid
+	if a, err := netip.ParseAddr(had); err == nil && n.pods.Contains(a) && n.allocated[a] == "" {
+		n.allocated[a] = uid
 		return had, nil
 	}
 	hash := fnv.New64a()
@@ -64,12 +64,12 @@ func (n *network) takeAddress(uid types.UID, had string) (string, error) {
 	for i := range size {
 		// Not the first or the last: programs take them for the network and broadcast addresses.
 		a := n.addressAt(1 + (hash.Sum64()+i)%max(size-2, 1))
-		if n.taken[a] == "" {
-			n.taken[a] = uid
+		if n.allocated[a] == "" {
+			n.allocated[a] = uid
 			return a.String(), nil
 		}
 	}
-	return "", fmt.Errorf("no address is left in %s", n.pods)
+	return "", fmt.Errorf("all addresses of --pod-range %s are in use", n.pods)
 }
 
 // addressAt returns the i-th address of the range.
@@ -87,26 +87,26 @@ func (n *network) releaseAddress(address string, uid types.UID) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if a, err := netip.ParseAddr(address); err == nil && n.taken[a] == uid {
-		delete(n.taken, a)
+	if a, err := netip.ParseAddr(address); err == nil && n.allocated[a] == uid {
+		delete(n.allocated, a)
 	}
 }
 
-// takeAddress gives the pod an address until it has ended.
-func (w *worker) takeAddress() (err error) {
+// assignAddress gives the pod an address until it has ended.
+func (w *worker) assignAddress() (err error) {
 	w.podIP = w.hostIP
 	if !w.ownsHosts() {
 		return nil
 	}
-	had, _ := os.ReadFile(w.places.addressFile())
+	had, _ := os.ReadFile(w.paths.addressFile())
 	if isTerminal(w.pod) {
 		w.podIP = w.pod.Status.PodIP
 		return nil
 	}
-	if w.podIP, err = w.node.network.takeAddress(w.pod.UID, strings.TrimSpace(string(had))); err != nil {
+	if w.podIP, err = w.node.network.allocateAddress(w.pod.UID, strings.TrimSpace(string(had))); err != nil {
 		return err
 	}
-	if err := os.WriteFile(w.places.addressFile(), []byte(w.podIP), 0o600); err != nil {
+	if err := os.WriteFile(w.paths.addressFile(), []byte(w.podIP), 0o600); err != nil {
 		return err
 	}
 	return w.writeHosts()

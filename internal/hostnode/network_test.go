@@ -10,24 +10,24 @@ import (
 )
 
 func TestNetwork_AssignsAddresses(t *testing.T) {
-	n := &network{pods: netip.MustParsePrefix("10.1.2.0/29"), taken: map[netip.Addr]types.UID{}}
+	n := &network{pods: netip.MustParsePrefix("10.1.2.0/29"), allocated: map[netip.Addr]types.UID{}}
 	seen := map[string]bool{}
 	for _, uid := range []types.UID{"a", "b", "c", "d", "e", "f"} {
-		ip, err := n.takeAddress(uid, "")
+		ip, err := n.allocateAddress(uid, "")
 		if err != nil || seen[ip] || ip == "10.1.2.0" || ip == "10.1.2.7" || !n.pods.Contains(netip.MustParseAddr(ip)) {
 			t.Errorf("%s gets %s (%v)", uid, ip, err)
 		}
 		seen[ip] = true
 	}
-	if ip, err := n.takeAddress("g", ""); err == nil {
+	if ip, err := n.allocateAddress("g", ""); err == nil {
 		t.Errorf("a seventh of six: %s", ip)
 	}
-	n.releaseAddress("10.1.2.3", "somebody else")
-	if _, err := n.takeAddress("g", ""); err == nil {
-		t.Error("an address was taken from who has it")
+	n.releaseAddress("10.1.2.3", "another pod")
+	if _, err := n.allocateAddress("g", ""); err == nil {
+		t.Error("the address of one pod was released by another pod")
 	}
-	n.releaseAddress("10.1.2.3", n.taken[netip.MustParseAddr("10.1.2.3")])
-	if ip, err := n.takeAddress("g", "10.1.2.3"); err != nil || ip != "10.1.2.3" {
+	n.releaseAddress("10.1.2.3", n.allocated[netip.MustParseAddr("10.1.2.3")])
+	if ip, err := n.allocateAddress("g", "10.1.2.3"); err != nil || ip != "10.1.2.3" {
 		t.Errorf("the one it had is free, but it gets %s (%v)", ip, err)
 	}
 }
@@ -39,8 +39,8 @@ func TestHostsFile(t *testing.T) {
 			Hostname: "w-0", Subdomain: "w", HostAliases: []corev1.HostAlias{{IP: "1.2.3.4", Hostnames: []string{"x", "y"}}},
 		},
 	}
-	got := string(hostsFile(pod, "10.0.0.9", []name{{"10.0.0.1", serviceNames("web", "n", "n")}, {"10.0.0.2", serviceNames("db", "m", "n")}}))
-	want := `# Written by hostnode. Services stand here with the address of a pod behind them.
+	got := string(formatHosts(pod, "10.0.0.9", []hostsEntry{{"10.0.0.1", serviceNames("web", "n", "n")}, {"10.0.0.2", serviceNames("db", "m", "n")}}))
+	want := `# Written by hostnode. The address of a Service is that of one of its ready pods.
 127.0.0.1	localhost
 ::1	localhost ip6-localhost ip6-loopback
 10.0.0.9	w-0.w.n.svc.cluster.local	w-0

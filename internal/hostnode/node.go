@@ -36,7 +36,7 @@ type Config struct {
 	Client *rest.Config
 	// Dir holds the state of the node. No other process writes there.
 	Dir string
-	// Program is the file of the agent, which becomes the shim of each container.
+	// Program is the path of the agent's program, which runs as the shim of each container.
 	Program string
 	// Capacity overrides the resources of the machine.
 	Capacity corev1.ResourceList
@@ -61,7 +61,7 @@ type Node struct {
 	client   kubernetes.Interface
 	source   source
 	host     isolation.Host
-	keeper   *supervisor.Supervisor
+	shims    *supervisor.Supervisor
 	events   record.EventRecorder
 	capacity corev1.ResourceList
 	api      endpoint
@@ -70,12 +70,12 @@ type Node struct {
 	pods     corelisters.PodLister
 	services services
 
-	mu        sync.Mutex
-	workers   map[types.UID]*worker
-	listeners map[*supervisor.Shim]func(supervisor.Update)
-	unheard   map[*supervisor.Shim][]supervisor.Update // updates without a subscriber yet
-	going     sync.WaitGroup                           // running workers
-	ready     bool
+	mu             sync.Mutex
+	workers        map[types.UID]*worker
+	subscribers    map[*supervisor.Shim]func(supervisor.Update)
+	pendingUpdates map[*supervisor.Shim][]supervisor.Update // updates without a subscriber yet
+	goroutines     sync.WaitGroup                           // workers and retries of clearPod
+	ready          bool
 }
 
 // endpoint is the address of a server.
@@ -93,7 +93,7 @@ func New(c Config) (*Node, error) {
 	}
 	return &Node{
 		cfg: c, log: c.Log, client: client, source: &apiSource{client}, api: api, hostIP: "127.0.0.1",
-		workers: map[types.UID]*worker{}, listeners: map[*supervisor.Shim]func(supervisor.Update){}, unheard: map[*supervisor.Shim][]supervisor.Update{},
+		workers: map[types.UID]*worker{}, subscribers: map[*supervisor.Shim]func(supervisor.Update){}, pendingUpdates: map[*supervisor.Shim][]supervisor.Update{},
 	}, nil
 }
 
@@ -106,10 +106,10 @@ func (n *Node) Run(ctx context.Context) (err error) {
 	if err := os.MkdirAll(n.podsDir(), 0o711); err != nil {
 		return err
 	}
-	if n.keeper, err = supervisor.New(); err != nil {
+	if n.shims, err = supervisor.New(); err != nil {
 		return err
 	}
-	defer n.keeper.Close()
+	defer n.shims.Close()
 	n.host = isolation.ProbeHost(ownerName(n.cfg.Dir), n.cfg.Dir)
 	if err := n.openNetwork(); err != nil {
 		return err
@@ -153,11 +153,11 @@ const shutDownWait = 10 * time.Second
 // ended.
 func (n *Node) shutDown(stop func()) error {
 	stop()
-	n.going.Wait()
-	n.keeper.StopAll(stopCause)
-	for until := time.Now().Add(shutDownWait); n.keeper.ShimCount() > 0; time.Sleep(5 * time.Millisecond) {
+	n.goroutines.Wait()
+	n.shims.StopAll(stopReason)
+	for until := time.Now().Add(shutDownWait); n.shims.ShimCount() > 0; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(until) {
-			return errors.New("containers do not end")
+			return fmt.Errorf("%d containers are still running after %v", n.shims.ShimCount(), shutDownWait)
 		}
 	}
 	return nil
@@ -165,7 +165,7 @@ func (n *Node) shutDown(stop func()) error {
 
 func (n *Node) podsDir() string { return filepath.Join(n.cfg.Dir, "pods") }
 
-func (n *Node) placesOf(uid types.UID) podPaths {
+func (n *Node) podPathsFor(uid types.UID) podPaths {
 	return podPaths(filepath.Join(n.podsDir(), string(uid)))
 }
 
@@ -207,8 +207,8 @@ func (n *Node) handlePod(ctx context.Context, pod *corev1.Pod) {
 	w := n.workers[pod.UID]
 	if w == nil {
 		w = n.startWorker(pod)
-		n.going.Go(func() {
-			if w.takenUp(ctx) {
+		n.goroutines.Go(func() {
+			if w.setUpWithRetries(ctx) {
 				w.runLoop(ctx)
 			}
 		})
@@ -216,7 +216,7 @@ func (n *Node) handlePod(ctx context.Context, pod *corev1.Pod) {
 	n.mu.Unlock()
 	w.enqueue(func(context.Context) { w.setPod(pod) })
 	if pod.Spec.Subdomain != "" {
-		n.renewHosts()
+		n.updateHosts()
 	}
 }
 
@@ -224,8 +224,8 @@ func (n *Node) handlePod(ctx context.Context, pod *corev1.Pod) {
 func (n *Node) startWorker(pod *corev1.Pod) *worker {
 	w := &worker{
 		podState: podState{pod: pod, records: map[string]*containerRecord{}, hostIP: n.hostIP, startedAt: time.Now()},
-		node:     n, source: newTokens(n.source, time.Now), places: n.placesOf(pod.UID), key: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name},
-		held: map[string]*supervisor.Shim{}, probes: map[probeKey]context.CancelFunc{}, ring: make(chan struct{}, 1),
+		node:     n, source: newTokens(n.source, time.Now), paths: n.podPathsFor(pod.UID), key: types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name},
+		shims: map[string]*supervisor.Shim{}, probes: map[probeKey]context.CancelFunc{}, wake: make(chan struct{}, 1),
 	}
 	if pod.Status.StartTime != nil {
 		w.startedAt = pod.Status.StartTime.Time
@@ -234,36 +234,36 @@ func (n *Node) startWorker(pod *corev1.Pod) *worker {
 	return w
 }
 
-// setOutAgain is the delay before setOut or removeOrphan is retried.
-const setOutAgain = 5 * time.Second
+// setUpRetryDelay is the delay before setUp or removeOrphan is retried.
+const setUpRetryDelay = 5 * time.Second
 
-// takenUp calls setOut until it succeeds. It returns false if ctx is done before.
-func (w *worker) takenUp(ctx context.Context) bool {
+// setUpWithRetries calls setUp until it succeeds. It returns false if ctx is done before.
+func (w *worker) setUpWithRetries(ctx context.Context) bool {
 	for {
-		err := w.setOut()
+		err := w.setUp()
 		if err == nil {
 			return true
 		}
-		w.node.log.Error("a pod cannot be taken up, will try again", "pod", w.key, "error", err)
+		w.node.log.Error("cannot set up a pod, will try again", "pod", w.key, "error", err)
 		w.node.recordEvent(w.pod, corev1.EventTypeWarning, "FailedCreatePodSandBox", err.Error())
 		select {
 		case <-ctx.Done():
 			return false
-		case <-time.After(setOutAgain):
+		case <-time.After(setUpRetryDelay):
 		}
 	}
 }
 
-// setOut restores what the node's directory has about a pod.
-func (w *worker) setOut() error {
-	w.refused = explainRefusal(w.pod, w.node.usesMounts())
+// setUp restores what the node's directory has about a pod.
+func (w *worker) setUp() error {
+	w.unsupported = explainUnsupported(w.pod, w.node.usesMounts())
 	if isTerminal(w.pod) || w.pod.DeletionTimestamp != nil {
-		w.refused = "" // that was decided before
+		w.unsupported = "" // that was decided before
 	}
-	if err := os.MkdirAll(string(w.places), 0o711); err != nil {
+	if err := os.MkdirAll(string(w.paths), 0o711); err != nil {
 		return err
 	}
-	if err := w.takeAddress(); err != nil {
+	if err := w.assignAddress(); err != nil {
 		return err
 	}
 	return w.adoptContainers()
@@ -280,7 +280,7 @@ func (n *Node) handleDeleted(o any) {
 	n.mu.Unlock()
 	if w != nil {
 		w.enqueue(func(context.Context) {
-			w.gone = true
+			w.isDeleted = true
 			w.shortenGrace(time.Second)
 		})
 	}
@@ -294,6 +294,6 @@ func (n *Node) removePod(ctx context.Context, w *worker) {
 	n.network.releaseAddress(w.podIP, w.pod.UID)
 	n.clearPod(ctx, w.pod.UID)
 	if w.pod.Spec.Subdomain != "" {
-		n.renewHosts()
+		n.updateHosts()
 	}
 }

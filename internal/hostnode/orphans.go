@@ -16,7 +16,7 @@ import (
 // sweepWait bounds the wait for processes to exit after SIGKILL.
 const sweepWait = 5 * time.Second
 
-// sweepAttempt kills what is left of a container whose shim was killed.
+// sweepAttempt kills the processes that are left of a container whose shim was killed.
 func (n *Node) sweepAttempt(dir attemptDir, cgroup string, started *shim.Started) error {
 	left := supervisor.Leftover{Dir: dir.workDir()}
 	if started != nil {
@@ -60,31 +60,31 @@ func (n *Node) sweepCgroups() {
 		return false
 	}, sweepWait)
 	if len(swept) > 0 || err != nil {
-		n.log.Warn("there were control groups of pods that are no more", "ended", swept, "error", err)
+		n.log.Warn("control groups of deleted pods were removed", "groups", swept, "error", err)
 	}
 }
 
-// clearPod ends the remains of a pod and removes its directory. If something does not exit,
-// clearPod is retried, at the latest by the next node, which finds the pod by its directory.
+// clearPod kills the processes of a pod and removes its directory. If a process does not exit, the
+// directory is kept and clearPod is retried, at the latest by the next node.
 func (n *Node) clearPod(ctx context.Context, uid types.UID) {
 	err := n.removeOrphan(uid)
 	if err == nil {
 		return
 	}
-	n.log.Warn("something is left of a pod that is no more, will try again", "pod", uid, "error", err)
-	n.going.Go(func() {
+	n.log.Warn("cannot remove a deleted pod from this node, will try again", "pod", uid, "error", err)
+	n.goroutines.Go(func() {
 		for n.removeOrphan(uid) != nil {
 			select {
 			case <-ctx.Done():
 				return
-			case <-time.After(setOutAgain):
+			case <-time.After(setUpRetryDelay):
 			}
 		}
 	})
 }
 
 func (n *Node) removeOrphan(uid types.UID) error {
-	p := n.placesOf(uid)
+	p := n.podPathsFor(uid)
 	var errs []error
 	for _, dir := range p.listShims() {
 		errs = append(errs, n.endRun(uid, dir))
@@ -95,8 +95,8 @@ func (n *Node) removeOrphan(uid types.UID) error {
 	return os.RemoveAll(string(p))
 }
 
-// endRun ends one run of a container. If the shim was killed, endRun also kills what the shim
-// would have killed.
+// endRun stops one run of a container. If the shim was killed, endRun kills the processes that the
+// shim would have killed.
 func (n *Node) endRun(uid types.UID, dir attemptDir) error {
 	if err := supervisor.KillTask(dir.shimDir(), sweepWait); err != nil {
 		return err

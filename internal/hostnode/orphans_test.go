@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// The directory is all that the node knows of the pod.
+// The node finds the processes of the pod by its directory.
 func TestClearPod_KeepsDirectoryUntilPodHasEnded(t *testing.T) {
 	n := &Node{cfg: Config{Dir: t.TempDir()}, log: slog.New(slog.DiscardHandler)}
-	dir := n.placesOf("gone").attemptPath("c", 0).shimDir()
+	dir := n.podPathsFor("gone").attemptPath("c", 0).shimDir()
 	obstacle := filepath.Join(dir, "state") // makes the state of the shim unreadable
 	if err := os.MkdirAll(obstacle, 0o755); err != nil {
 		t.Fatal(err)
@@ -20,12 +20,12 @@ func TestClearPod_KeepsDirectoryUntilPodHasEnded(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		n.clearPod(ctx, "gone")
-		n.going.Wait()
-		_, err := os.Stat(string(n.placesOf("gone")))
+		n.goroutines.Wait()
+		_, err := os.Stat(string(n.podPathsFor("gone")))
 		return err != nil
 	}
 	if clearOnce() {
-		t.Error("the directory is gone, and nobody has read who is left")
+		t.Error("the directory was removed although the state of the shim could not be read")
 	}
 	if err := os.Remove(obstacle); err != nil {
 		t.Fatal(err)

@@ -27,7 +27,7 @@ func (s *actions) requeueAt(at time.Time) {
 func planPod(now time.Time, w *podState) actions {
 	var s actions
 	switch {
-	case w.refused != "":
+	case w.unsupported != "":
 		s.over = true
 	case w.pod.DeletionTimestamp != nil || isTerminal(w.pod) || w.isOverdue(now):
 		s.stopAll(w)
@@ -66,7 +66,7 @@ func (s *actions) stopAll(w *podState) {
 		}
 	}
 	for _, c := range slices.Backward(w.pod.Spec.InitContainers) {
-		if len(s.stop) > 0 || w.anyRuns(func(o *corev1.Container) bool { return !isSidecar(o) }) {
+		if len(s.stop) > 0 || w.hasRunning(func(o *corev1.Container) bool { return !isSidecar(o) }) {
 			return
 		}
 		if w.recordOf(c.Name).isRunning() {
@@ -74,7 +74,7 @@ func (s *actions) stopAll(w *podState) {
 			return
 		}
 	}
-	s.over = !w.anyRuns(func(*corev1.Container) bool { return true })
+	s.over = !w.hasRunning(func(*corev1.Container) bool { return true })
 }
 
 // stopContainer stops a container that is running and is not being stopped yet.
@@ -84,7 +84,7 @@ func (s *actions) stopContainer(w *podState, name string) {
 	}
 }
 
-func (w *podState) anyRuns(which func(*corev1.Container) bool) bool {
+func (w *podState) hasRunning(which func(*corev1.Container) bool) bool {
 	return slices.ContainsFunc(allContainers(w.pod), func(c corev1.Container) bool {
 		return which(&c) && w.recordOf(c.Name).isRunning()
 	})
@@ -115,10 +115,10 @@ func (s *actions) planInit(now time.Time, w *podState) bool {
 			if !r.isRunning() {
 				s.startContainer(now, c.Name, r)
 			}
-			if (r.last == nil || !r.last.isUp()) && !w.hasBegun() {
+			if (r.last == nil || !r.last.isUp()) && !w.hasStartedContainers() {
 				return false
 			}
-		case w.hasBegun() || r.last != nil && r.last.hasSucceeded():
+		case w.hasStartedContainers() || r.last != nil && r.last.hasSucceeded():
 		case !r.isRunning():
 			s.startContainer(now, c.Name, r)
 			return false
@@ -129,8 +129,8 @@ func (s *actions) planInit(now time.Time, w *podState) bool {
 	return true
 }
 
-// hasBegun reports whether a container other than an init container has been started.
-func (w *podState) hasBegun() bool {
+// hasStartedContainers reports whether a container other than an init container has been started.
+func (w *podState) hasStartedContainers() bool {
 	return slices.ContainsFunc(w.pod.Spec.Containers, func(c corev1.Container) bool { return w.recordOf(c.Name).last != nil })
 }
 
@@ -175,7 +175,7 @@ func (w *podState) isFinished() bool {
 
 // initFailed reports whether an init container has failed and is not restarted.
 func (w *podState) initFailed() bool {
-	return w.pod.Spec.RestartPolicy == corev1.RestartPolicyNever && !w.hasBegun() &&
+	return w.pod.Spec.RestartPolicy == corev1.RestartPolicyNever && !w.hasStartedContainers() &&
 		slices.ContainsFunc(w.pod.Spec.InitContainers, func(c corev1.Container) bool {
 			r := w.recordOf(c.Name)
 			return !isSidecar(&c) && r.last != nil && r.last.hasEnded() && !r.last.hasSucceeded()

@@ -22,7 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// probeKind determines what the results of a probe cause.
+// probeKind is the kind of a probe, as events name it.
 type probeKind string
 
 const (
@@ -42,14 +42,14 @@ type probeKey struct {
 func (w *worker) watchProbes(ctx context.Context) {
 	for _, c := range allContainers(w.pod) {
 		r := w.recordOf(c.Name).last
-		if r == nil || !r.isRunning() || !r.begun || r.stopping {
+		if r == nil || !r.isRunning() || !r.postStartDone || r.stopping {
 			continue
 		}
 		if !r.started {
 			w.startProbe(ctx, &c, r, startup, c.StartupProbe)
 			continue
 		}
-		w.endProbes(func(k probeKey) bool { return k.container == c.Name && k.kind == startup })
+		w.stopProbes(func(k probeKey) bool { return k.container == c.Name && k.kind == startup })
 		w.startProbe(ctx, &c, r, liveness, c.LivenessProbe)
 		w.startProbe(ctx, &c, r, readiness, c.ReadinessProbe)
 	}
@@ -64,14 +64,14 @@ func (w *worker) startProbe(ctx context.Context, c *corev1.Container, r *run, ki
 	life, cancel := context.WithCancel(ctx)
 	w.probes[key] = cancel
 	t, began := w.newTarget(c, r), r.state.Started.At
-	go t.keepAsking(life, p, began, func(failure error) {
+	go t.runProbe(life, p, began, func(failure error) {
 		w.enqueue(func(ctx context.Context) { w.recordProbe(ctx, key, p, failure) })
 	}, func(failure error) {
 		w.node.recordEvent(t.pod, corev1.EventTypeWarning, "Unhealthy", fmt.Sprintf("%s probe failed: %v", kind, failure))
 	})
 }
 
-func (w *worker) endProbes(which func(probeKey) bool) {
+func (w *worker) stopProbes(which func(probeKey) bool) {
 	for key, cancel := range w.probes {
 		if which(key) {
 			cancel()
@@ -83,7 +83,7 @@ func (w *worker) endProbes(which func(probeKey) bool) {
 // recordProbe handles a result of a probe that has reached its threshold.
 func (w *worker) recordProbe(ctx context.Context, key probeKey, p *corev1.Probe, failure error) {
 	r := w.recordOf(key.container).last
-	if r == nil || r.attempt != key.attempt || r.gone || r.stopping {
+	if r == nil || r.attempt != key.attempt || r.shimExited || r.stopping {
 		return
 	}
 	switch {
@@ -96,11 +96,11 @@ func (w *worker) recordProbe(ctx context.Context, key probeKey, p *corev1.Probe,
 		if p.TerminationGracePeriodSeconds != nil {
 			grace = time.Duration(*p.TerminationGracePeriodSeconds) * time.Second
 		}
-		w.stopContainer(ctx, key.container, grace, fmt.Sprintf("Container %s failed %s probe, will be restarted", key.container, lowerName(key.kind)))
+		w.stopContainer(ctx, key.container, grace, fmt.Sprintf("Container %s failed %s probe, will be restarted", key.container, lowercaseKind(key.kind)))
 	}
 }
 
-func lowerName(k probeKind) string {
+func lowercaseKind(k probeKind) string {
 	if k == startup {
 		return "startup"
 	}
@@ -126,9 +126,9 @@ func (t *probeCounter) countResult(ok bool) bool {
 	return t.inRow >= max(t.failures, 1)
 }
 
-// keepAsking probes until ctx is done. It calls decided for each result at or above the threshold,
-// and failed for each failure.
-func (t target) keepAsking(ctx context.Context, p *corev1.Probe, began time.Time, decided, failed func(error)) {
+// runProbe probes until ctx is done. It calls onResult for each result that reaches its threshold
+// and differs from the previous one, and onFailure for each failure.
+func (t target) runProbe(ctx context.Context, p *corev1.Probe, began time.Time, onResult, onFailure func(error)) {
 	first := time.NewTimer(time.Until(began.Add(time.Duration(p.InitialDelaySeconds) * time.Second)))
 	defer first.Stop()
 	select {
@@ -138,19 +138,19 @@ func (t target) keepAsking(ctx context.Context, p *corev1.Probe, began time.Time
 	}
 	ticks := time.NewTicker(time.Duration(max(p.PeriodSeconds, 1)) * time.Second)
 	defer ticks.Stop()
-	count, said, anything := probeCounter{successes: p.SuccessThreshold, failures: p.FailureThreshold}, false, false
+	count, reported, hasReported := probeCounter{successes: p.SuccessThreshold, failures: p.FailureThreshold}, false, false
 	for {
-		failure := t.askOnce(ctx, p)
+		failure := t.probeOnce(ctx, p)
 		if ctx.Err() != nil {
 			return
 		}
 		if failure != nil {
-			failed(failure)
+			onFailure(failure)
 		}
 		ok := failure == nil
-		if count.countResult(ok) && (!anything || said != ok) {
-			said, anything = ok, true
-			decided(failure)
+		if count.countResult(ok) && (!hasReported || reported != ok) {
+			reported, hasReported = ok, true
+			onResult(failure)
 		}
 		select {
 		case <-ctx.Done():
@@ -160,28 +160,28 @@ func (t target) keepAsking(ctx context.Context, p *corev1.Probe, began time.Time
 	}
 }
 
-func (t target) askOnce(ctx context.Context, p *corev1.Probe) error {
+func (t target) probeOnce(ctx context.Context, p *corev1.Probe) error {
 	timeout := time.Duration(max(p.TimeoutSeconds, 1)) * time.Second
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	switch {
 	case p.Exec != nil:
-		return t.askCommand(ctx, p.Exec.Command, timeout)
+		return t.probeCommand(ctx, p.Exec.Command, timeout)
 	case p.HTTPGet != nil:
 		return t.httpGet(ctx, p.HTTPGet)
 	case p.TCPSocket != nil:
 		return t.tcpConnect(ctx, p.TCPSocket)
 	case p.GRPC != nil:
-		return t.askHealth(ctx, p.GRPC)
+		return t.checkGRPCHealth(ctx, p.GRPC)
 	}
-	return errors.New("the probe says not what to ask: exec, httpGet, tcpSocket or grpc")
+	return errors.New("the probe has no handler: set exec, httpGet, tcpSocket or grpc")
 }
 
 // runHook runs a postStart or preStop hook.
 func (t target) runHook(ctx context.Context, h *corev1.LifecycleHandler) error {
 	switch {
 	case h.Exec != nil:
-		return t.askCommand(ctx, h.Exec.Command, 0)
+		return t.probeCommand(ctx, h.Exec.Command, 0)
 	case h.HTTPGet != nil:
 		return t.httpGet(ctx, h.HTTPGet)
 	case h.TCPSocket != nil:
@@ -195,25 +195,25 @@ func (t target) runHook(ctx context.Context, h *corev1.LifecycleHandler) error {
 	return nil
 }
 
-// maxAnswer bounds how much of a response is kept, in bytes.
-const maxAnswer = 10 << 10
+// maxResponse bounds how much of a response is kept, in bytes.
+const maxResponse = 10 << 10
 
-func (t target) askCommand(ctx context.Context, argv []string, timeout time.Duration) error {
-	said := &headBuffer{most: maxAnswer}
-	code, err := t.runCommand(ctx, argv, streams{out: said, err: said})
+func (t target) probeCommand(ctx context.Context, argv []string, timeout time.Duration) error {
+	output := &headBuffer{limit: maxResponse}
+	code, err := t.runCommand(ctx, argv, streams{out: output, err: output})
 	switch {
 	case err != nil:
 		return err
 	case ctx.Err() != nil:
 		return fmt.Errorf("command timed out after %s: %q", timeout, argv)
 	case code != 0:
-		return fmt.Errorf("exit code %d: %s", code, said.text())
+		return fmt.Errorf("exit code %d: %s", code, output.text())
 	}
 	return nil
 }
 
 // client does not follow redirects to other hosts and does not verify certificates, like the
-// kubelet: a probe only checks whether the server answers.
+// kubelet: a probe only checks whether the server responds.
 var client = &http.Client{
 	Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true, Proxy: nil},
 	CheckRedirect: func(r *http.Request, via []*http.Request) error {
@@ -249,14 +249,14 @@ func (t target) httpGet(ctx context.Context, g *corev1.HTTPGetAction) error {
 			request.Host = h.Value
 		}
 	}
-	answer, err := client.Do(request)
+	response, err := client.Do(request)
 	if err != nil {
 		return err
 	}
-	defer answer.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(answer.Body, maxAnswer))
-	if answer.StatusCode < 200 || answer.StatusCode >= 400 {
-		return fmt.Errorf("HTTP probe failed with statuscode: %d", answer.StatusCode)
+	defer response.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, maxResponse))
+	if response.StatusCode < 200 || response.StatusCode >= 400 {
+		return fmt.Errorf("HTTP probe failed with statuscode: %d", response.StatusCode)
 	}
 	return nil
 }
@@ -273,22 +273,22 @@ func (t target) tcpConnect(ctx context.Context, s *corev1.TCPSocketAction) error
 	return c.Close()
 }
 
-func (t target) askHealth(ctx context.Context, g *corev1.GRPCAction) error {
+func (t target) checkGRPCHealth(ctx context.Context, g *corev1.GRPCAction) error {
 	c, err := grpc.NewClient("passthrough:///"+net.JoinHostPort(t.podIP, strconv.Itoa(int(g.Port))), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
 	}
 	defer func() { _ = c.Close() }()
-	ask := &grpc_health_v1.HealthCheckRequest{}
+	request := &grpc_health_v1.HealthCheckRequest{}
 	if g.Service != nil {
-		ask.Service = *g.Service
+		request.Service = *g.Service
 	}
-	answer, err := grpc_health_v1.NewHealthClient(c).Check(ctx, ask)
+	response, err := grpc_health_v1.NewHealthClient(c).Check(ctx, request)
 	if err != nil {
 		return err
 	}
-	if answer.Status != grpc_health_v1.HealthCheckResponse_SERVING {
-		return fmt.Errorf("service unhealthy (responded with %q)", answer.Status)
+	if response.Status != grpc_health_v1.HealthCheckResponse_SERVING {
+		return fmt.Errorf("service unhealthy (responded with %q)", response.Status)
 	}
 	return nil
 }
@@ -315,22 +315,22 @@ func (t target) resolvePort(p intstr.IntOrString) (string, error) {
 // headBuffer keeps the first bytes that are written to it. It is safe for concurrent use, since a
 // command writes its output and its errors to the same one.
 type headBuffer struct {
-	most int
+	limit int
 
-	mu   sync.Mutex
-	kept bytes.Buffer
+	mu     sync.Mutex
+	buffer bytes.Buffer
 }
 
 // Write implements io.Writer.
 func (b *headBuffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.kept.Write(p[:min(len(p), b.most-b.kept.Len())])
+	b.buffer.Write(p[:min(len(p), b.limit-b.buffer.Len())])
 	return len(p), nil
 }
 
 func (b *headBuffer) text() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.kept.String()
+	return b.buffer.String()
 }

@@ -17,35 +17,37 @@ type run struct {
 	delay time.Duration
 	// state is the last state of its shim.
 	state shim.State
-	// gone reports that the shim has exited.
-	gone bool
+	// shimExited reports whether the shim has exited.
+	shimExited bool
 	// message is the termination message, once the container has exited.
 	message string
 
-	// stopping reports that the container is being stopped.
+	// stopping reports whether the container is being stopped.
 	stopping bool
-	// begun reports that the postStart hook has finished, or there is none.
-	begun bool
-	// started and ready are the results of the probes.
+	// postStartDone reports whether the postStart hook has finished. It is true if there is none.
+	postStartDone bool
+	// started and ready are the results of the startup and readiness probes.
 	started, ready bool
 }
 
 // hasEnded reports whether the run has ended.
-func (r *run) hasEnded() bool { return r.gone }
+func (r *run) hasEnded() bool { return r.shimExited }
 
 // hasSucceeded reports whether it ended with exit code 0.
-func (r *run) hasSucceeded() bool { return r.gone && r.state.Exit != nil && r.state.Exit.Code == 0 }
+func (r *run) hasSucceeded() bool {
+	return r.shimExited && r.state.Exit != nil && r.state.Exit.Code == 0
+}
 
 // isRunning reports whether the container's process is running.
-func (r *run) isRunning() bool { return !r.gone && r.state.Started != nil }
+func (r *run) isRunning() bool { return !r.shimExited && r.state.Started != nil }
 
 // isUp reports whether containers that wait for this one can start.
-func (r *run) isUp() bool { return r.isRunning() && r.begun && r.started }
+func (r *run) isUp() bool { return r.isRunning() && r.postStartDone && r.started }
 
 // finishedAt returns when the run ended. It is zero if the run has not ended, or if the end is
 // unknown.
 func (r *run) finishedAt() time.Time {
-	if r.gone && r.state.Exit != nil {
+	if r.shimExited && r.state.Exit != nil {
 		return r.state.Exit.At
 	}
 	return time.Time{}
@@ -55,9 +57,9 @@ func (r *run) finishedAt() time.Time {
 type containerRecord struct {
 	// last is its latest run, and before the previous one. If nil, there is none.
 	last, before *run
-	// trouble is why it cannot be started at present. If nil, no obstacle is known.
-	trouble *corev1.ContainerStateWaiting
-	// retryAt is when the start is retried after trouble.
+	// startFailure is why the last start failed. If nil, it did not fail.
+	startFailure *corev1.ContainerStateWaiting
+	// retryAt is when the start is retried after startFailure.
 	retryAt time.Time
 }
 
@@ -68,9 +70,9 @@ func (r *containerRecord) isRunning() bool { return r.last != nil && !r.last.has
 type podState struct {
 	pod     *corev1.Pod
 	records map[string]*containerRecord
-	// refused is why the pod can never run on this node. If empty, it can.
-	refused string
-	// expired reports that activeDeadlineSeconds have ended the pod.
+	// unsupported is why the node cannot run the pod. If empty, it can.
+	unsupported string
+	// expired reports whether the pod has exceeded its activeDeadlineSeconds.
 	expired bool
 	podIP   string
 	hostIP  string

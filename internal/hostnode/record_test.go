@@ -8,7 +8,7 @@ import (
 )
 
 func TestRun_Predicates(t *testing.T) {
-	unready := goesOn()
+	unready := runningRun()
 	unready.started = false
 	type facts struct{ ended, succeeded, running, up bool }
 	for _, c := range []struct {
@@ -18,12 +18,12 @@ func TestRun_Predicates(t *testing.T) {
 		at   time.Time
 	}{
 		{"not reported yet", dispatched(), facts{}, time.Time{}},
-		{"running", goesOn(), facts{running: true, up: true}, time.Time{}},
+		{"running", runningRun(), facts{running: true, up: true}, time.Time{}},
 		{"before the end of its postStart hook", beforeHook(), facts{running: true}, time.Time{}},
 		{"before its startup probe has succeeded", unready, facts{running: true}, time.Time{}},
 		{"succeeded", exited(0, noon), facts{ended: true, succeeded: true}, noon},
 		{"failed", exited(3, noon), facts{ended: true}, noon},
-		{"unknown end", vanished(), facts{ended: true}, time.Time{}},
+		{"unknown end", unknownEnd(), facts{ended: true}, time.Time{}},
 		{"its shim has recorded the exit but is still running", &run{state: shim.State{Exit: &shim.Exit{At: noon}}}, facts{}, time.Time{}},
 	} {
 		got := facts{c.in.hasEnded(), c.in.hasSucceeded(), c.in.isRunning(), c.in.isUp()}
@@ -37,7 +37,7 @@ func TestContainerRecord_IsRunning(t *testing.T) {
 	for name, c := range map[string]struct {
 		last *run
 		want bool
-	}{"never started": {nil, false}, "not reported yet": {dispatched(), true}, "running": {goesOn(), true}, "ended": {exited(0, noon), false}} {
+	}{"never started": {nil, false}, "not reported yet": {dispatched(), true}, "running": {runningRun(), true}, "ended": {exited(0, noon), false}} {
 		if got := (&containerRecord{last: c.last}).isRunning(); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}

@@ -28,12 +28,12 @@ import (
 )
 
 const (
-	leaseNamespace = corev1.NamespaceNodeLease
-	leaseSeconds   = int32(40)
-	beatEvery      = 10 * time.Second
-	// statusEvery is the interval at which the Node's status is written even if it has not
+	leaseNamespace     = corev1.NamespaceNodeLease
+	leaseSeconds       = int32(40)
+	leaseRenewInterval = 10 * time.Second
+	// statusInterval is the interval at which the Node's status is written even if it has not
 	// changed.
-	statusEvery = 5 * time.Minute
+	statusInterval = 5 * time.Minute
 )
 
 // apiEndpoint returns the address of the API server for processes of this machine.
@@ -95,7 +95,7 @@ func (n *Node) registerNode(ctx context.Context) error {
 		return fmt.Errorf("register the node: %w", err)
 	}
 	if err := n.renewLease(ctx); err != nil {
-		return fmt.Errorf("the node's lease: %w", err)
+		return fmt.Errorf("create the lease of the node: %w", err)
 	}
 	return n.writeNode(ctx)
 }
@@ -111,9 +111,9 @@ func (n *Node) nodeLabels() map[string]string {
 
 // keepLease renews the lease and the status of the Node until ctx is done.
 func (n *Node) keepLease(ctx context.Context) {
-	ticks := time.NewTicker(beatEvery)
+	ticks := time.NewTicker(leaseRenewInterval)
 	defer ticks.Stop()
-	said := time.Now()
+	writtenAt := time.Now()
 	for {
 		select {
 		case <-ctx.Done():
@@ -121,12 +121,12 @@ func (n *Node) keepLease(ctx context.Context) {
 		case <-ticks.C:
 		}
 		err := n.renewLease(ctx)
-		if err == nil && time.Since(said) >= statusEvery {
-			said = time.Now()
+		if err == nil && time.Since(writtenAt) >= statusInterval {
+			writtenAt = time.Now()
 			err = n.writeNode(ctx)
 		}
 		if err != nil && ctx.Err() == nil {
-			n.log.Warn("the node's heartbeat is not heard, will try again", "error", err)
+			n.log.Warn("cannot renew the lease of the node, will try again", "error", err)
 		}
 	}
 }
@@ -165,9 +165,9 @@ func (n *Node) writeNode(ctx context.Context) error {
 		reason, message string
 	}{
 		{corev1.NodeReady, corev1.ConditionTrue, "HostNodeReady", "hostnode runs pods as processes of this machine"},
-		{corev1.NodeMemoryPressure, corev1.ConditionFalse, "HostNodeHasSufficientMemory", "hostnode evicts nothing"},
-		{corev1.NodeDiskPressure, corev1.ConditionFalse, "HostNodeHasNoDiskPressure", "hostnode evicts nothing"},
-		{corev1.NodePIDPressure, corev1.ConditionFalse, "HostNodeHasSufficientPID", "hostnode evicts nothing"},
+		{corev1.NodeMemoryPressure, corev1.ConditionFalse, "HostNodeHasSufficientMemory", "hostnode does not evict pods"},
+		{corev1.NodeDiskPressure, corev1.ConditionFalse, "HostNodeHasNoDiskPressure", "hostnode does not evict pods"},
+		{corev1.NodePIDPressure, corev1.ConditionFalse, "HostNodeHasSufficientPID", "hostnode does not evict pods"},
 	} {
 		setNodeCondition(s, corev1.NodeCondition{Type: c.kind, Status: c.is, Reason: c.reason, Message: c.message, LastHeartbeatTime: metav1.Now()})
 	}

@@ -62,7 +62,7 @@ func (n *Node) serveAPI(ctx context.Context) error {
 func (n *Node) requireClient(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 || r.TLS.PeerCertificates[0].Subject.CommonName != n.cfg.ClientName {
-			http.Error(w, "only the API server is answered here", http.StatusForbidden)
+			http.Error(w, "forbidden: the client certificate is not that of the API server", http.StatusForbidden)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -154,14 +154,14 @@ func (f forwarder) PortForward(ctx context.Context, pod, _ string, port int32, s
 	return err
 }
 
-// inspectPod calls look between two rounds of the pod's worker.
-func (n *Node) inspectPod(ctx context.Context, namespace, pod string, look func(*worker) error) error {
-	w := n.workerOf(namespace, pod)
+// inspectPod calls inspect between two rounds of the pod's worker.
+func (n *Node) inspectPod(ctx context.Context, namespace, pod string, inspect func(*worker) error) error {
+	w := n.findWorker(namespace, pod)
 	if w == nil {
-		return notFoundError{fmt.Errorf("pod %s/%s is not on this node", namespace, pod)}
+		return notFoundError{fmt.Errorf("pod %s/%s not found on this node", namespace, pod)}
 	}
 	done := make(chan error, 1)
-	w.enqueue(func(context.Context) { done <- look(w) })
+	w.enqueue(func(context.Context) { done <- inspect(w) })
 	select {
 	case err := <-done:
 		return err
@@ -170,8 +170,8 @@ func (n *Node) inspectPod(ctx context.Context, namespace, pod string, look func(
 	}
 }
 
-// workerOf returns the worker of the pod that has this name at present.
-func (n *Node) workerOf(namespace, pod string) *worker {
+// findWorker returns the worker of the pod that has this name at present.
+func (n *Node) findWorker(namespace, pod string) *worker {
 	p, err := n.pods.Pods(namespace).Get(pod)
 	if err != nil {
 		return nil

@@ -13,7 +13,7 @@ import (
 // starts.
 type apiSource struct{ client kubernetes.Interface }
 
-func (s *apiSource) configMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) {
+func (s *apiSource) getConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) {
 	return s.client.CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
 }
 
@@ -24,16 +24,16 @@ func (s *apiSource) getSecret(ctx context.Context, namespace, name string) (*cor
 // requestToken requests a token that is bound to the pod and becomes invalid when the pod is
 // deleted.
 func (s *apiSource) requestToken(ctx context.Context, pod *corev1.Pod, audience string, seconds *int64) (token, error) {
-	ask := &authv1.TokenRequest{Spec: authv1.TokenRequestSpec{
+	request := &authv1.TokenRequest{Spec: authv1.TokenRequestSpec{
 		ExpirationSeconds: seconds,
 		BoundObjectRef:    &authv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
 	}}
 	if audience != "" {
-		ask.Spec.Audiences = []string{audience}
+		request.Spec.Audiences = []string{audience}
 	}
-	got, err := s.client.CoreV1().ServiceAccounts(pod.Namespace).CreateToken(ctx, pod.Spec.ServiceAccountName, ask, metav1.CreateOptions{})
+	got, err := s.client.CoreV1().ServiceAccounts(pod.Namespace).CreateToken(ctx, pod.Spec.ServiceAccountName, request, metav1.CreateOptions{})
 	if err != nil {
 		return token{}, err
 	}
-	return token{text: got.Status.Token, until: got.Status.ExpirationTimestamp.Time}, nil
+	return token{text: got.Status.Token, expiresAt: got.Status.ExpirationTimestamp.Time}, nil
 }

@@ -12,22 +12,22 @@ import (
 
 // Reasons of a pod and of its containers. Those of Kubernetes have the kubelet's meaning.
 const (
-	reasonRefused          = "NotSupportedByHostNode"
-	reasonDeadline         = "DeadlineExceeded"
-	reasonCreating         = "ContainerCreating"
-	reasonInitializing     = "PodInitializing"
-	reasonCrashLoop        = "CrashLoopBackOff"
-	reasonCompleted        = "Completed"
-	reasonError            = "Error"
-	reasonOOMKilled        = "OOMKilled"
-	reasonStartError       = "StartError"
-	reasonCommandNotFound  = "CommandNotFound"
-	reasonStatusUnknown    = "ContainerStatusUnknown"
-	reasonConfigError      = "CreateContainerConfigError"
-	reasonContainersUnfit  = "ContainersNotReady"
-	reasonContainersUninit = "ContainersNotInitialized"
-	reasonPodCompleted     = "PodCompleted"
-	reasonGates            = "ReadinessGatesNotReady"
+	reasonNotSupported             = "NotSupportedByHostNode"
+	reasonDeadline                 = "DeadlineExceeded"
+	reasonCreating                 = "ContainerCreating"
+	reasonInitializing             = "PodInitializing"
+	reasonCrashLoop                = "CrashLoopBackOff"
+	reasonCompleted                = "Completed"
+	reasonError                    = "Error"
+	reasonOOMKilled                = "OOMKilled"
+	reasonStartError               = "StartError"
+	reasonCommandNotFound          = "CommandNotFound"
+	reasonStatusUnknown            = "ContainerStatusUnknown"
+	reasonConfigError              = "CreateContainerConfigError"
+	reasonContainersNotReady       = "ContainersNotReady"
+	reasonContainersNotInitialized = "ContainersNotInitialized"
+	reasonPodCompleted             = "PodCompleted"
+	reasonGates                    = "ReadinessGatesNotReady"
 )
 
 const (
@@ -41,14 +41,14 @@ const (
 // statusOf returns the status of a pod. Fields that others write are kept.
 func statusOf(now time.Time, w *podState) corev1.PodStatus {
 	s := *w.pod.Status.DeepCopy()
-	if isTerminal(w.pod) && !w.anyRuns(func(*corev1.Container) bool { return true }) && w.sameEnds(s) {
+	if isTerminal(w.pod) && !w.hasRunning(func(*corev1.Container) bool { return true }) && w.showsNoRunning(s) {
 		return s
 	}
 	s.ObservedGeneration = w.pod.Generation
 	s.StartTime = &metav1.Time{Time: w.startedAt.Truncate(time.Second)}
 	s.QOSClass = w.pod.Status.QOSClass // set by the API server when the pod was created
-	if w.refused != "" {
-		s.Phase, s.Reason, s.Message = corev1.PodFailed, reasonRefused, "Pod was rejected: "+w.refused
+	if w.unsupported != "" {
+		s.Phase, s.Reason, s.Message = corev1.PodFailed, reasonNotSupported, "Pod was rejected: "+w.unsupported
 		return s
 	}
 	s.HostIP, s.HostIPs = w.hostIP, []corev1.HostIP{{IP: w.hostIP}}
@@ -57,7 +57,7 @@ func statusOf(now time.Time, w *podState) corev1.PodStatus {
 	s.ContainerStatuses = w.containerStatuses(now, w.pod.Spec.Containers)
 	if !isTerminal(w.pod) {
 		s.Phase = w.podPhase()
-		if w.expired && !w.anyRuns(func(*corev1.Container) bool { return true }) {
+		if w.expired && !w.hasRunning(func(*corev1.Container) bool { return true }) {
 			s.Phase, s.Reason = corev1.PodFailed, reasonDeadline
 			s.Message = "Pod was active on the node longer than the specified deadline"
 		}
@@ -66,8 +66,8 @@ func statusOf(now time.Time, w *podState) corev1.PodStatus {
 	return s
 }
 
-// sameEnds reports whether the status shows no container as running.
-func (w *podState) sameEnds(s corev1.PodStatus) bool {
+// showsNoRunning reports whether the status shows no container as running.
+func (w *podState) showsNoRunning(s corev1.PodStatus) bool {
 	for _, c := range slices.Concat(s.InitContainerStatuses, s.ContainerStatuses) {
 		if c.State.Running != nil {
 			return false
@@ -78,11 +78,11 @@ func (w *podState) sameEnds(s corev1.PodStatus) bool {
 
 // podPhase returns the phase like the kubelet does.
 func (w *podState) podPhase() corev1.PodPhase {
-	over := !w.anyRuns(func(*corev1.Container) bool { return true })
+	over := !w.hasRunning(func(*corev1.Container) bool { return true })
 	if w.initFailed() {
 		return failedIf(over, corev1.PodPending)
 	}
-	if !w.isInitialized() || !w.hasBegun() {
+	if !w.isInitialized() || !w.hasStartedContainers() {
 		// A pod that is deleted before it has started never will.
 		return failedIf(w.pod.DeletionTimestamp != nil && over, corev1.PodPending)
 	}
@@ -103,7 +103,7 @@ func failedIf(failed bool, otherwise corev1.PodPhase) corev1.PodPhase {
 	return otherwise
 }
 
-func (w *podState) anyRan() bool {
+func (w *podState) hasRuns() bool {
 	return slices.ContainsFunc(allContainers(w.pod), func(c corev1.Container) bool { return w.recordOf(c.Name).last != nil })
 }
 
@@ -115,7 +115,7 @@ func (w *podState) isInitialized() bool {
 func (w *podState) listUninitialized() (names []string) {
 	for _, c := range w.pod.Spec.InitContainers {
 		last := w.recordOf(c.Name).last
-		done := last != nil && (isSidecar(&c) && (last.isUp() || w.hasBegun()) || !isSidecar(&c) && (last.hasSucceeded() || w.hasBegun()))
+		done := last != nil && (isSidecar(&c) && (last.isUp() || w.hasStartedContainers()) || !isSidecar(&c) && (last.hasSucceeded() || w.hasStartedContainers()))
 		if !done {
 			names = append(names, c.Name)
 		}
@@ -172,7 +172,7 @@ func (w *podState) willRestart(c corev1.Container, r *run) bool {
 	case isSidecar(&c):
 		return true
 	case w.isInit(c.Name):
-		return !r.hasSucceeded() && !w.hasBegun() && w.pod.Spec.RestartPolicy != corev1.RestartPolicyNever
+		return !r.hasSucceeded() && !w.hasStartedContainers() && w.pod.Spec.RestartPolicy != corev1.RestartPolicyNever
 	}
 	return shouldRestart(w.pod, r)
 }
@@ -180,8 +180,8 @@ func (w *podState) willRestart(c corev1.Container, r *run) bool {
 // waitingState returns the state of a container that has never run.
 func (w *podState) waitingState(r *containerRecord) *corev1.ContainerStateWaiting {
 	switch {
-	case r.trouble != nil:
-		return r.trouble
+	case r.startFailure != nil:
+		return r.startFailure
 	case len(w.pod.Spec.InitContainers) > 0:
 		return &corev1.ContainerStateWaiting{Reason: reasonInitializing}
 	}
@@ -189,8 +189,8 @@ func (w *podState) waitingState(r *containerRecord) *corev1.ContainerStateWaitin
 }
 
 func (w *podState) backOff(now time.Time, c corev1.Container, r *containerRecord) *corev1.ContainerStateWaiting {
-	if r.trouble != nil && !now.Before(restartAt(r.last)) {
-		return r.trouble
+	if r.startFailure != nil && !now.Before(restartAt(r.last)) {
+		return r.startFailure
 	}
 	return &corev1.ContainerStateWaiting{Reason: reasonCrashLoop, Message: fmt.Sprintf(
 		"back-off %s restarting failed container=%s pod=%s_%s(%s)", delayAfter(r.last), c.Name, w.pod.Name, w.pod.Namespace, w.pod.UID)}
@@ -212,14 +212,14 @@ func (w *podState) terminatedState(c corev1.Container, r *run) *corev1.Container
 	e := r.state.Exit
 	if e == nil {
 		t.ExitCode, t.Reason = exitUnknown, reasonStatusUnknown
-		t.Message = "nobody knows how the container ended: what watched over it was killed"
+		t.Message = "The exit code of the container is unknown: its shim was killed"
 		return t
 	}
 	t.ExitCode, t.FinishedAt, t.Reason = int32(e.Code), truncateSeconds(e.At), reasonError
 	switch {
 	case e.CommandNotFound:
 		t.ExitCode, t.Reason = exitUnstarted, reasonCommandNotFound
-		t.Message = "hostnode does not pull images; the commands are those of this host: " + e.Error
+		t.Message = "hostnode does not pull images and runs the commands of this host: " + e.Error
 	case e.Error != "":
 		t.ExitCode, t.Reason, t.Message = exitUnstarted, reasonStartError, e.Error
 	case e.Code < 0: // stopped before it was started
@@ -235,27 +235,27 @@ func (w *podState) terminatedState(c corev1.Container, r *run) *corev1.Container
 // setConditions sets the conditions that the node writes.
 func (w *podState) setConditions(now time.Time, s *corev1.PodStatus) {
 	unready := w.listUnready(s)
-	containers := condition{corev1.ContainersReady, len(unready) == 0, reasonContainersUnfit, "containers with unready status: " + joinNames(unready)}
+	containers := condition{corev1.ContainersReady, len(unready) == 0, reasonContainersNotReady, "containers with unready status: " + joinNames(unready)}
 	ready := containers
 	ready.kind = corev1.PodReady
-	if missing := missingGates(w.pod); containers.holds && len(missing) > 0 {
-		ready.holds, ready.reason, ready.message = false, reasonGates, strings.Join(missing, ", ")
+	if missing := listUnmetGates(w.pod); containers.isTrue && len(missing) > 0 {
+		ready.isTrue, ready.reason, ready.message = false, reasonGates, strings.Join(missing, ", ")
 	}
 	uninit := w.listUninitialized()
-	initialized := condition{corev1.PodInitialized, len(uninit) == 0, reasonContainersUninit, "containers with incomplete status: " + joinNames(uninit)}
+	initialized := condition{corev1.PodInitialized, len(uninit) == 0, reasonContainersNotInitialized, "containers with incomplete status: " + joinNames(uninit)}
 	switch s.Phase {
 	case corev1.PodSucceeded:
 		for _, c := range []*condition{&containers, &ready} {
-			c.holds, c.reason, c.message = false, reasonPodCompleted, ""
+			c.isTrue, c.reason, c.message = false, reasonPodCompleted, ""
 		}
-		initialized.holds, initialized.reason, initialized.message = true, reasonPodCompleted, ""
+		initialized.isTrue, initialized.reason, initialized.message = true, reasonPodCompleted, ""
 	case corev1.PodFailed:
 		for _, c := range []*condition{&containers, &ready} {
-			c.holds, c.reason, c.message = false, "PodFailed", ""
+			c.isTrue, c.reason, c.message = false, "PodFailed", ""
 		}
 	default:
 	}
-	for _, c := range []condition{{corev1.PodReadyToStartContainers, w.anyRan() && s.Phase != corev1.PodSucceeded && s.Phase != corev1.PodFailed, "", ""}, initialized, ready, containers} {
+	for _, c := range []condition{{corev1.PodReadyToStartContainers, w.hasRuns() && s.Phase != corev1.PodSucceeded && s.Phase != corev1.PodFailed, "", ""}, initialized, ready, containers} {
 		c.setCondition(now, s, w.pod.Generation)
 	}
 }
@@ -277,8 +277,8 @@ func (w *podState) listUnready(s *corev1.PodStatus) (names []string) {
 	return names
 }
 
-// missingGates returns a message for each readiness gate that is not met.
-func missingGates(pod *corev1.Pod) (missing []string) {
+// listUnmetGates returns a message for each readiness gate that is not met.
+func listUnmetGates(pod *corev1.Pod) (missing []string) {
 	for _, g := range pod.Spec.ReadinessGates {
 		open := slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 			return c.Type == g.ConditionType && c.Status == corev1.ConditionTrue
@@ -293,13 +293,13 @@ func missingGates(pod *corev1.Pod) (missing []string) {
 // condition is a condition of a pod, with why it is not true.
 type condition struct {
 	kind            corev1.PodConditionType
-	holds           bool
+	isTrue          bool
 	reason, message string
 }
 
 func (c condition) setCondition(now time.Time, s *corev1.PodStatus, generation int64) {
 	want := corev1.PodCondition{Type: c.kind, Status: corev1.ConditionTrue, LastTransitionTime: truncateSeconds(now), ObservedGeneration: generation}
-	if !c.holds {
+	if !c.isTrue {
 		want.Status, want.Reason, want.Message = corev1.ConditionFalse, c.reason, c.message
 	} else if c.reason == reasonPodCompleted {
 		want.Reason = c.reason

@@ -22,7 +22,7 @@ func withBefore(name string, r *run) func(*podState) {
 
 func withoutInit(w *podState) { w.pod.Spec.InitContainers = nil }
 
-// terminated returns the state of a run of goesOn that ended at noon.
+// terminated returns the state of a run of runningRun that ended at noon.
 func terminated(attempt string, code int32, reason string) *corev1.ContainerStateTerminated {
 	return &corev1.ContainerStateTerminated{
 		ContainerID: aID + attempt, ExitCode: code, Reason: reason,
@@ -40,12 +40,12 @@ func isRunningState() corev1.ContainerState {
 
 func TestStatusOf_Container(t *testing.T) {
 	const never, onFailure, always = corev1.RestartPolicyNever, corev1.RestartPolicyOnFailure, corev1.RestartPolicyAlways
-	ok, up := exited(0, noon), goesOn()
-	unready, unstarted := goesOn(), goesOn()
+	ok, up := exited(0, noon), runningRun()
+	unready, unstarted := runningRun(), runningRun()
 	unready.ready, unstarted.started = false, false
-	trouble := func(w *podState) {
+	startFailure := func(w *podState) {
 		r := w.recordOf("a")
-		r.trouble = waiting("CreateContainerConfigError", "no ConfigMap")
+		r.startFailure = waiting("CreateContainerConfigError", "no ConfigMap")
 		w.records["a"] = r
 	}
 	backOff := func(delay string) *corev1.ContainerStateWaiting {
@@ -60,45 +60,45 @@ func TestStatusOf_Container(t *testing.T) {
 		in   *podState
 		want corev1.ContainerStatus
 	}{
-		{"not started, with init containers", worldOf(always, nil), corev1.ContainerStatus{State: state(waiting(initReason, ""))}},
-		{"not started, without init containers", worldOf(always, nil, withoutInit), corev1.ContainerStatus{State: state(waiting("ContainerCreating", ""))}},
-		{"cannot be started", worldOf(always, nil, trouble), corev1.ContainerStatus{State: state(waiting("CreateContainerConfigError", "no ConfigMap"))}},
-		{"not reported yet", worldOf(always, runsOf(ok, up, dispatched(), up)), corev1.ContainerStatus{State: state(waiting("ContainerCreating", "")), ContainerID: aID + "0"}},
-		{"running and ready", worldOf(always, runsOf(ok, up, up, up)), corev1.ContainerStatus{State: isRunningState(), Ready: true, Started: ptr.To(true), ContainerID: aID + "0"}},
-		{"running and not ready", worldOf(always, runsOf(ok, up, unready, up)), corev1.ContainerStatus{State: isRunningState(), Started: ptr.To(true), ContainerID: aID + "0"}},
-		{"before its startup probe has succeeded", worldOf(always, runsOf(ok, up, unstarted, up)), corev1.ContainerStatus{State: isRunningState(), ContainerID: aID + "0"}},
-		{"before the end of its postStart hook", worldOf(always, runsOf(ok, up, beforeHook(), up)), corev1.ContainerStatus{State: isRunningState(), ContainerID: aID + "0"}},
+		{"not started, with init containers", podStateOf(always, nil), corev1.ContainerStatus{State: state(waiting(initReason, ""))}},
+		{"not started, without init containers", podStateOf(always, nil, withoutInit), corev1.ContainerStatus{State: state(waiting("ContainerCreating", ""))}},
+		{"cannot be started", podStateOf(always, nil, startFailure), corev1.ContainerStatus{State: state(waiting("CreateContainerConfigError", "no ConfigMap"))}},
+		{"not reported yet", podStateOf(always, runsOf(ok, up, dispatched(), up)), corev1.ContainerStatus{State: state(waiting("ContainerCreating", "")), ContainerID: aID + "0"}},
+		{"running and ready", podStateOf(always, runsOf(ok, up, up, up)), corev1.ContainerStatus{State: isRunningState(), Ready: true, Started: ptr.To(true), ContainerID: aID + "0"}},
+		{"running and not ready", podStateOf(always, runsOf(ok, up, unready, up)), corev1.ContainerStatus{State: isRunningState(), Started: ptr.To(true), ContainerID: aID + "0"}},
+		{"before its startup probe has succeeded", podStateOf(always, runsOf(ok, up, unstarted, up)), corev1.ContainerStatus{State: isRunningState(), ContainerID: aID + "0"}},
+		{"before the end of its postStart hook", podStateOf(always, runsOf(ok, up, beforeHook(), up)), corev1.ContainerStatus{State: isRunningState(), ContainerID: aID + "0"}},
 		{
-			"restarted twice", worldOf(always, runsOf(ok, up, again(goesOn(), 2, 10*time.Second), up), withBefore("a", again(exited(3, noon), 1, 0))),
+			"restarted twice", podStateOf(always, runsOf(ok, up, again(runningRun(), 2, 10*time.Second), up), withBefore("a", again(exited(3, noon), 1, 0))),
 			corev1.ContainerStatus{
 				State: isRunningState(), Ready: true, Started: ptr.To(true), ContainerID: aID + "2", RestartCount: 2,
 				LastTerminationState: ended(terminated("1", 3, "Error")),
 			},
 		},
-		{"failed, Never", worldOf(never, runsOf(ok, up, exited(3, noon), up)), corev1.ContainerStatus{State: ended(terminated("0", 3, "Error")), ContainerID: aID + "0"}},
-		{"succeeded, OnFailure", worldOf(onFailure, runsOf(ok, up, exited(0, noon), up)), corev1.ContainerStatus{State: ended(terminated("0", 0, "Completed")), ContainerID: aID + "0"}},
+		{"failed, Never", podStateOf(never, runsOf(ok, up, exited(3, noon), up)), corev1.ContainerStatus{State: ended(terminated("0", 3, "Error")), ContainerID: aID + "0"}},
+		{"succeeded, OnFailure", podStateOf(onFailure, runsOf(ok, up, exited(0, noon), up)), corev1.ContainerStatus{State: ended(terminated("0", 0, "Completed")), ContainerID: aID + "0"}},
 		{
-			"failed, OnFailure", worldOf(onFailure, runsOf(ok, up, again(exited(3, noon), 1, 0), up), withBefore("a", exited(4, noon))),
+			"failed, OnFailure", podStateOf(onFailure, runsOf(ok, up, again(exited(3, noon), 1, 0), up), withBefore("a", exited(4, noon))),
 			corev1.ContainerStatus{State: state(backOff("10s")), LastTerminationState: ended(terminated("1", 3, "Error")), ContainerID: aID + "1", RestartCount: 1},
 		},
 		{
-			"succeeded, Always", worldOf(always, runsOf(ok, up, again(exited(0, noon), 3, 20*time.Second), up)),
+			"succeeded, Always", podStateOf(always, runsOf(ok, up, again(exited(0, noon), 3, 20*time.Second), up)),
 			corev1.ContainerStatus{State: state(backOff("40s")), LastTerminationState: ended(terminated("3", 0, "Completed")), ContainerID: aID + "3", RestartCount: 3},
 		},
 		{
-			"in back-off with trouble", worldOf(always, runsOf(ok, up, again(exited(3, noon), 1, 0), up), trouble),
+			"in back-off with a start failure", podStateOf(always, runsOf(ok, up, again(exited(3, noon), 1, 0), up), startFailure),
 			corev1.ContainerStatus{State: state(backOff("10s")), LastTerminationState: ended(terminated("1", 3, "Error")), ContainerID: aID + "1", RestartCount: 1},
 		},
 		{
-			"after the back-off with trouble", worldOf(always, runsOf(ok, up, exited(3, noon), up), trouble),
+			"after the back-off with a start failure", podStateOf(always, runsOf(ok, up, exited(3, noon), up), startFailure),
 			corev1.ContainerStatus{State: state(waiting("CreateContainerConfigError", "no ConfigMap")), LastTerminationState: ended(terminated("0", 3, "Error")), ContainerID: aID + "0"},
 		},
-		{"failed and deleted", worldOf(always, runsOf(ok, up, exited(143, noon), up), deleted), corev1.ContainerStatus{State: ended(terminated("0", 143, "Error")), ContainerID: aID + "0"}},
+		{"failed and deleted", podStateOf(always, runsOf(ok, up, exited(143, noon), up), deleted), corev1.ContainerStatus{State: ended(terminated("0", 143, "Error")), ContainerID: aID + "0"}},
 		{
-			"unknown end", worldOf(never, runsOf(ok, up, vanished(), up)),
+			"unknown end", podStateOf(never, runsOf(ok, up, unknownEnd(), up)),
 			corev1.ContainerStatus{ContainerID: aID + "0", State: ended(&corev1.ContainerStateTerminated{
 				ContainerID: aID + "0", ExitCode: 137, Reason: "ContainerStatusUnknown", StartedAt: metav1.Time{Time: noon.Add(-time.Minute)},
-				Message: "nobody knows how the container ended: what watched over it was killed",
+				Message: "The exit code of the container is unknown: its shim was killed",
 			})},
 		},
 	} {
@@ -137,13 +137,13 @@ func TestStatusOf_InitContainers(t *testing.T) {
 		in            *podState
 		init, sidecar summary
 	}{
-		{"nothing has been started", worldOf(always, nil), summary{state: initReason}, summary{state: initReason}},
-		{"the init container is running", worldOf(always, runsOf(beforeHook(), nil, nil, nil)), summary{"running", false, 0}, summary{state: initReason}},
-		{"the init container has succeeded", worldOf(always, runsOf(exited(0, noon), goesOn(), nil, nil)), summary{"Completed", true, 0}, summary{"running", true, 0}},
-		{"the init container has failed", worldOf(always, runsOf(again(exited(1, noon), 1, 0), nil, nil, nil)), summary{"CrashLoopBackOff", false, 1}, summary{state: initReason}},
-		{"the init container has failed for good", worldOf(never, runsOf(exited(1, noon), nil, nil, nil)), summary{"Error", false, 0}, summary{state: initReason}},
-		{"the sidecar has exited", worldOf(never, runsOf(exited(0, noon), again(exited(0, noon), 2, 10*time.Second), goesOn(), goesOn())), summary{"Completed", true, 0}, summary{"CrashLoopBackOff", false, 2}},
-		{"the sidecar has exited after the containers", worldOf(never, runsOf(exited(0, noon), exited(0, noon), exited(0, noon), exited(0, noon))), summary{"Completed", true, 0}, summary{"Completed", false, 0}},
+		{"nothing has been started", podStateOf(always, nil), summary{state: initReason}, summary{state: initReason}},
+		{"the init container is running", podStateOf(always, runsOf(beforeHook(), nil, nil, nil)), summary{"running", false, 0}, summary{state: initReason}},
+		{"the init container has succeeded", podStateOf(always, runsOf(exited(0, noon), runningRun(), nil, nil)), summary{"Completed", true, 0}, summary{"running", true, 0}},
+		{"the init container has failed", podStateOf(always, runsOf(again(exited(1, noon), 1, 0), nil, nil, nil)), summary{"CrashLoopBackOff", false, 1}, summary{state: initReason}},
+		{"the init container has failed for good", podStateOf(never, runsOf(exited(1, noon), nil, nil, nil)), summary{"Error", false, 0}, summary{state: initReason}},
+		{"the sidecar has exited", podStateOf(never, runsOf(exited(0, noon), again(exited(0, noon), 2, 10*time.Second), runningRun(), runningRun())), summary{"Completed", true, 0}, summary{"CrashLoopBackOff", false, 2}},
+		{"the sidecar has exited after the containers", podStateOf(never, runsOf(exited(0, noon), exited(0, noon), exited(0, noon), exited(0, noon))), summary{"Completed", true, 0}, summary{"Completed", false, 0}},
 	} {
 		s := statusOf(noon, c.in).InitContainerStatuses
 		if got := [2]summary{summaryOf(s[0]), summaryOf(s[1])}; got != [2]summary{c.init, c.sidecar} {
@@ -154,31 +154,31 @@ func TestStatusOf_InitContainers(t *testing.T) {
 
 func TestStatusOf_Phase(t *testing.T) {
 	const never, onFailure, always = corev1.RestartPolicyNever, corev1.RestartPolicyOnFailure, corev1.RestartPolicyAlways
-	ok, failed, up := exited(0, noon), exited(1, noon), goesOn()
+	ok, failed, up := exited(0, noon), exited(1, noon), runningRun()
 	for _, c := range []struct {
 		name string
 		in   *podState
 		want corev1.PodPhase
 	}{
-		{"the init container is running", worldOf(always, runsOf(goesOn(), nil, nil, nil)), corev1.PodPending},
-		{"the init container is in back-off", worldOf(always, runsOf(failed, nil, nil, nil)), corev1.PodPending},
-		{"a sidecar runs after a failed init container", worldOf(never, runsOf(nil, up, nil, nil), failedAfterSidecar), corev1.PodPending},
-		{"a sidecar has ended after a failed init container", worldOf(never, runsOf(nil, ok, nil, nil), failedAfterSidecar), corev1.PodFailed},
-		{"the first container has been started", worldOf(always, runsOf(ok, up, dispatched(), nil)), corev1.PodRunning},
-		{"all containers are in back-off", worldOf(always, runsOf(ok, ok, failed, failed)), corev1.PodRunning},
-		{"one is running, the other has failed", worldOf(never, runsOf(ok, up, failed, up)), corev1.PodRunning},
-		{"the sidecar is still running", worldOf(never, runsOf(ok, up, ok, ok)), corev1.PodRunning},
-		{"a failed sidecar does not fail the pod", worldOf(never, runsOf(ok, failed, ok, ok)), corev1.PodSucceeded},
-		{"one container has failed", worldOf(never, runsOf(ok, ok, ok, failed)), corev1.PodFailed},
-		{"the end of one container is unknown", worldOf(never, runsOf(ok, ok, ok, vanished())), corev1.PodFailed},
-		{"all have succeeded, OnFailure", worldOf(onFailure, runsOf(ok, ok, ok, ok)), corev1.PodSucceeded},
-		{"deleted with the init container running", worldOf(always, runsOf(goesOn(), nil, nil, nil), deleted), corev1.PodPending},
-		{"deleted with the init container ended", worldOf(always, runsOf(exited(143, noon), nil, nil, nil), deleted), corev1.PodFailed},
-		{"deleted before the second container was started", worldOf(always, runsOf(ok, ok, ok, nil), deleted), corev1.PodFailed},
-		{"deleted after all have succeeded", worldOf(always, runsOf(ok, ok, ok, ok), deleted), corev1.PodSucceeded},
-		{"expired while a container runs", worldOf(always, runsOf(ok, up, up, up), isExpired), corev1.PodRunning},
-		{"expired and ended", worldOf(always, runsOf(ok, ok, ok, ok), isExpired), corev1.PodFailed},
-		{"a final phase is kept", worldOf(always, runsOf(ok, up, up, up), withPhase(corev1.PodSucceeded)), corev1.PodSucceeded},
+		{"the init container is running", podStateOf(always, runsOf(runningRun(), nil, nil, nil)), corev1.PodPending},
+		{"the init container is in back-off", podStateOf(always, runsOf(failed, nil, nil, nil)), corev1.PodPending},
+		{"a sidecar runs after a failed init container", podStateOf(never, runsOf(nil, up, nil, nil), failedAfterSidecar), corev1.PodPending},
+		{"a sidecar has ended after a failed init container", podStateOf(never, runsOf(nil, ok, nil, nil), failedAfterSidecar), corev1.PodFailed},
+		{"the first container has been started", podStateOf(always, runsOf(ok, up, dispatched(), nil)), corev1.PodRunning},
+		{"all containers are in back-off", podStateOf(always, runsOf(ok, ok, failed, failed)), corev1.PodRunning},
+		{"one is running, the other has failed", podStateOf(never, runsOf(ok, up, failed, up)), corev1.PodRunning},
+		{"the sidecar is still running", podStateOf(never, runsOf(ok, up, ok, ok)), corev1.PodRunning},
+		{"a failed sidecar does not fail the pod", podStateOf(never, runsOf(ok, failed, ok, ok)), corev1.PodSucceeded},
+		{"one container has failed", podStateOf(never, runsOf(ok, ok, ok, failed)), corev1.PodFailed},
+		{"the end of one container is unknown", podStateOf(never, runsOf(ok, ok, ok, unknownEnd())), corev1.PodFailed},
+		{"all have succeeded, OnFailure", podStateOf(onFailure, runsOf(ok, ok, ok, ok)), corev1.PodSucceeded},
+		{"deleted with the init container running", podStateOf(always, runsOf(runningRun(), nil, nil, nil), deleted), corev1.PodPending},
+		{"deleted with the init container ended", podStateOf(always, runsOf(exited(143, noon), nil, nil, nil), deleted), corev1.PodFailed},
+		{"deleted before the second container was started", podStateOf(always, runsOf(ok, ok, ok, nil), deleted), corev1.PodFailed},
+		{"deleted after all have succeeded", podStateOf(always, runsOf(ok, ok, ok, ok), deleted), corev1.PodSucceeded},
+		{"expired while a container runs", podStateOf(always, runsOf(ok, up, up, up), isExpired), corev1.PodRunning},
+		{"expired and ended", podStateOf(always, runsOf(ok, ok, ok, ok), isExpired), corev1.PodFailed},
+		{"a final phase is kept", podStateOf(always, runsOf(ok, up, up, up), withPhase(corev1.PodSucceeded)), corev1.PodSucceeded},
 	} {
 		if got := statusOf(noon, c.in).Phase; got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
@@ -187,7 +187,7 @@ func TestStatusOf_Phase(t *testing.T) {
 }
 
 func TestStatusOf_PodFields(t *testing.T) {
-	w := worldOf(corev1.RestartPolicyAlways, runsOf(exited(0, noon), goesOn(), goesOn(), goesOn()))
+	w := podStateOf(corev1.RestartPolicyAlways, runsOf(exited(0, noon), runningRun(), runningRun(), runningRun()))
 	w.startedAt = noon.Add(-time.Hour + 700*time.Millisecond)
 	w.pod.Generation, w.pod.Status.QOSClass, w.pod.Status.NominatedNodeName = 7, corev1.PodQOSBurstable, "other"
 	s := statusOf(noon, w)
@@ -205,8 +205,8 @@ func TestStatusOf_PodFields(t *testing.T) {
 	}
 }
 
-func TestStatusOf_RefusedPod(t *testing.T) {
-	w := worldOf(corev1.RestartPolicyAlways, nil, func(w *podState) { w.refused = "no images" })
+func TestStatusOf_UnsupportedPod(t *testing.T) {
+	w := podStateOf(corev1.RestartPolicyAlways, nil, func(w *podState) { w.unsupported = "no images" })
 	want := corev1.PodStatus{
 		Phase: corev1.PodFailed, Reason: "NotSupportedByHostNode", Message: "Pod was rejected: no images", ObservedGeneration: 1,
 		StartTime: &metav1.Time{Time: noon.Add(-time.Hour)},
@@ -217,12 +217,12 @@ func TestStatusOf_RefusedPod(t *testing.T) {
 }
 
 func TestStatusOf_ExpiredPod(t *testing.T) {
-	w := worldOf(corev1.RestartPolicyAlways, runsOf(exited(0, noon), exited(0, noon), exited(143, noon), exited(143, noon)), isExpired)
+	w := podStateOf(corev1.RestartPolicyAlways, runsOf(exited(0, noon), exited(0, noon), exited(143, noon), exited(143, noon)), isExpired)
 	s := statusOf(noon, w)
 	if s.Phase != corev1.PodFailed || s.Reason != "DeadlineExceeded" || s.Message != "Pod was active on the node longer than the specified deadline" {
 		t.Errorf("%s, %s, %q", s.Phase, s.Reason, s.Message)
 	}
-	w.records["a"].last = goesOn()
+	w.records["a"].last = runningRun()
 	if s := statusOf(noon, w); s.Phase != corev1.PodRunning || s.Reason != "" {
 		t.Errorf("%s, %s while a container runs", s.Phase, s.Reason)
 	}
@@ -230,7 +230,7 @@ func TestStatusOf_ExpiredPod(t *testing.T) {
 
 // A final status written before a crash may show running containers, which must be corrected.
 func TestStatusOf_CompletesFinalStatus(t *testing.T) {
-	w := worldOf(corev1.RestartPolicyNever, runsOf(exited(0, noon), exited(0, noon), exited(0, noon), exited(0, noon)), withPhase(corev1.PodSucceeded))
+	w := podStateOf(corev1.RestartPolicyNever, runsOf(exited(0, noon), exited(0, noon), exited(0, noon), exited(0, noon)), withPhase(corev1.PodSucceeded))
 	w.pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "a", State: isRunningState()}}
 	if s := statusOf(noon, w); len(s.ContainerStatuses) != 2 || s.ContainerStatuses[0].State.Terminated == nil || s.Phase != corev1.PodSucceeded {
 		t.Errorf("status is %+v", s)
@@ -263,28 +263,28 @@ func TestStatusOf_Conditions(t *testing.T) {
 	}
 	const closedGate = `corresponding condition of pod readiness gate "closed" does not exist or is not True`
 	const missingGate = `corresponding condition of pod readiness gate "missing" does not exist or is not True`
-	ok, up := exited(0, noon), goesOn()
-	unreadyRun := goesOn()
+	ok, up := exited(0, noon), runningRun()
+	unreadyRun := runningRun()
 	unreadyRun.ready = false
 	for _, c := range []struct {
 		name                                    string
 		in                                      *podState
 		sandbox, initialized, ready, containers outcome
 	}{
-		{"nothing has been started", worldOf(always, nil), no("", ""), uninitialized("i s"), unready("a b s"), unready("a b s")},
-		{"the init container is running", worldOf(always, runsOf(up, nil, nil, nil)), yes, uninitialized("i s"), unready("a b s"), unready("a b s")},
-		{"the sidecar is starting", worldOf(always, runsOf(ok, beforeHook(), nil, nil)), yes, uninitialized("s"), unready("a b s"), unready("a b s")},
-		{"initialized", worldOf(always, runsOf(ok, up, nil, nil)), yes, yes, unready("a b"), unready("a b")},
-		{"a container is not ready", worldOf(always, runsOf(ok, up, unreadyRun, up)), yes, yes, unready("a"), unready("a")},
-		{"a sidecar is not ready", worldOf(always, runsOf(ok, unreadyRun, up, up)), yes, yes, unready("s"), unready("s")},
-		{"an exited sidecar does not undo the initialization", worldOf(always, runsOf(ok, exited(1, noon), up, up)), yes, yes, unready("s"), unready("s")},
-		{"all are ready", worldOf(always, runsOf(ok, up, up, up)), yes, yes, yes, yes},
-		{"all readiness gates are open", worldOf(always, runsOf(ok, up, up, up), withGates("open")), yes, yes, yes, yes},
-		{"two readiness gates are not open", worldOf(always, runsOf(ok, up, up, up), withGates("closed", "open", "missing")), yes, yes, no("ReadinessGatesNotReady", closedGate+", "+missingGate), yes},
-		{"containers come before readiness gates", worldOf(always, runsOf(ok, up, unreadyRun, up), withGates("closed")), yes, yes, unready("a"), unready("a")},
-		{"succeeded", worldOf(never, runsOf(ok, ok, ok, ok)), no("", ""), completed, no("PodCompleted", ""), no("PodCompleted", "")},
-		{"failed", worldOf(never, runsOf(ok, ok, ok, exited(1, noon))), no("", ""), yes, no("PodFailed", ""), no("PodFailed", "")},
-		{"failed to initialize", worldOf(never, runsOf(exited(1, noon), nil, nil, nil)), no("", ""), uninitialized("i s"), no("PodFailed", ""), no("PodFailed", "")},
+		{"nothing has been started", podStateOf(always, nil), no("", ""), uninitialized("i s"), unready("a b s"), unready("a b s")},
+		{"the init container is running", podStateOf(always, runsOf(up, nil, nil, nil)), yes, uninitialized("i s"), unready("a b s"), unready("a b s")},
+		{"the sidecar is starting", podStateOf(always, runsOf(ok, beforeHook(), nil, nil)), yes, uninitialized("s"), unready("a b s"), unready("a b s")},
+		{"initialized", podStateOf(always, runsOf(ok, up, nil, nil)), yes, yes, unready("a b"), unready("a b")},
+		{"a container is not ready", podStateOf(always, runsOf(ok, up, unreadyRun, up)), yes, yes, unready("a"), unready("a")},
+		{"a sidecar is not ready", podStateOf(always, runsOf(ok, unreadyRun, up, up)), yes, yes, unready("s"), unready("s")},
+		{"an exited sidecar does not undo the initialization", podStateOf(always, runsOf(ok, exited(1, noon), up, up)), yes, yes, unready("s"), unready("s")},
+		{"all are ready", podStateOf(always, runsOf(ok, up, up, up)), yes, yes, yes, yes},
+		{"all readiness gates are open", podStateOf(always, runsOf(ok, up, up, up), withGates("open")), yes, yes, yes, yes},
+		{"two readiness gates are not open", podStateOf(always, runsOf(ok, up, up, up), withGates("closed", "open", "missing")), yes, yes, no("ReadinessGatesNotReady", closedGate+", "+missingGate), yes},
+		{"containers come before readiness gates", podStateOf(always, runsOf(ok, up, unreadyRun, up), withGates("closed")), yes, yes, unready("a"), unready("a")},
+		{"succeeded", podStateOf(never, runsOf(ok, ok, ok, ok)), no("", ""), completed, no("PodCompleted", ""), no("PodCompleted", "")},
+		{"failed", podStateOf(never, runsOf(ok, ok, ok, exited(1, noon))), no("", ""), yes, no("PodFailed", ""), no("PodFailed", "")},
+		{"failed to initialize", podStateOf(never, runsOf(exited(1, noon), nil, nil, nil)), no("", ""), uninitialized("i s"), no("PodFailed", ""), no("PodFailed", "")},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := statusOf(noon, c.in)
@@ -302,26 +302,26 @@ func TestStatusOf_Conditions(t *testing.T) {
 
 func TestWillRestart(t *testing.T) {
 	const never, onFailure, always = corev1.RestartPolicyNever, corev1.RestartPolicyOnFailure, corev1.RestartPolicyAlways
-	ok, failed, up := exited(0, noon), exited(1, noon), goesOn()
+	ok, failed, up := exited(0, noon), exited(1, noon), runningRun()
 	for _, c := range []struct {
 		name, container string
 		in              *podState
 		want            bool
 	}{
-		{"a failed container, Never", "a", worldOf(never, runsOf(ok, up, failed, up)), false},
-		{"a failed container, OnFailure", "a", worldOf(onFailure, runsOf(ok, up, failed, up)), true},
-		{"a succeeded container, OnFailure", "a", worldOf(onFailure, runsOf(ok, up, ok, up)), false},
-		{"a succeeded container, Always", "a", worldOf(always, runsOf(ok, up, ok, up)), true},
-		{"a container of a deleted pod", "a", worldOf(always, runsOf(ok, up, failed, up), deleted), false},
-		{"a container of a pod with a final phase", "a", worldOf(always, runsOf(ok, up, failed, up), withPhase(corev1.PodFailed)), false},
-		{"a succeeded sidecar, Never", "s", worldOf(never, runsOf(ok, ok, up, up)), true},
-		{"a sidecar of a finished pod", "s", worldOf(never, runsOf(ok, ok, ok, ok)), false},
-		{"a failed init container, Always", "i", worldOf(always, runsOf(failed, nil, nil, nil)), true},
-		{"a failed init container, Never", "i", worldOf(never, runsOf(failed, nil, nil, nil)), false},
-		{"a succeeded init container, Always", "i", worldOf(always, runsOf(ok, nil, nil, nil)), false},
-		{"an init container that had failed before the containers were started", "i", worldOf(always, runsOf(failed, up, up, up)), false},
+		{"a failed container, Never", "a", podStateOf(never, runsOf(ok, up, failed, up)), false},
+		{"a failed container, OnFailure", "a", podStateOf(onFailure, runsOf(ok, up, failed, up)), true},
+		{"a succeeded container, OnFailure", "a", podStateOf(onFailure, runsOf(ok, up, ok, up)), false},
+		{"a succeeded container, Always", "a", podStateOf(always, runsOf(ok, up, ok, up)), true},
+		{"a container of a deleted pod", "a", podStateOf(always, runsOf(ok, up, failed, up), deleted), false},
+		{"a container of a pod with a final phase", "a", podStateOf(always, runsOf(ok, up, failed, up), withPhase(corev1.PodFailed)), false},
+		{"a succeeded sidecar, Never", "s", podStateOf(never, runsOf(ok, ok, up, up)), true},
+		{"a sidecar of a finished pod", "s", podStateOf(never, runsOf(ok, ok, ok, ok)), false},
+		{"a failed init container, Always", "i", podStateOf(always, runsOf(failed, nil, nil, nil)), true},
+		{"a failed init container, Never", "i", podStateOf(never, runsOf(failed, nil, nil, nil)), false},
+		{"a succeeded init container, Always", "i", podStateOf(always, runsOf(ok, nil, nil, nil)), false},
+		{"an init container that had failed before the containers were started", "i", podStateOf(always, runsOf(failed, up, up, up)), false},
 	} {
-		container := containerNamed(c.in.pod, c.container)
+		container := findContainer(c.in.pod, c.container)
 		if got := c.in.willRestart(*container, c.in.recordOf(c.container).last); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}

@@ -9,8 +9,8 @@ import (
 
 // token is a token of a service account.
 type token struct {
-	text  string
-	until time.Time
+	text      string
+	expiresAt time.Time
 	// renewAt is when another token is requested.
 	renewAt time.Time
 }
@@ -20,8 +20,8 @@ type token struct {
 // and an audit entry.
 type tokens struct {
 	source
-	now  func() time.Time
-	kept map[tokenKey]token
+	now    func() time.Time
+	cached map[tokenKey]token
 }
 
 // tokenKey identifies a kind of token.
@@ -31,7 +31,7 @@ type tokenKey struct {
 }
 
 func newTokens(from source, now func() time.Time) *tokens {
-	return &tokens{source: from, now: now, kept: map[tokenKey]token{}}
+	return &tokens{source: from, now: now, cached: map[tokenKey]token{}}
 }
 
 // requestToken returns the cached token until it is due for renewal. If the renewal fails, the
@@ -42,18 +42,18 @@ func (t *tokens) requestToken(ctx context.Context, pod *corev1.Pod, audience str
 		key.seconds = *seconds
 	}
 	now := t.now()
-	kept, has := t.kept[key]
+	kept, has := t.cached[key]
 	if has && now.Before(kept.renewAt) {
 		return kept, nil
 	}
 	fresh, err := t.source.requestToken(ctx, pod, audience, seconds)
-	if err != nil && has && now.Before(kept.until) {
+	if err != nil && has && now.Before(kept.expiresAt) {
 		return kept, nil
 	}
 	if err != nil {
 		return token{}, err
 	}
-	fresh.renewAt = now.Add(fresh.until.Sub(now) * 8 / 10)
-	t.kept[key] = fresh
+	fresh.renewAt = now.Add(fresh.expiresAt.Sub(now) * 8 / 10)
+	t.cached[key] = fresh
 	return fresh, nil
 }

@@ -23,7 +23,7 @@ func (m *mint) requestToken(context.Context, *corev1.Pod, string, *int64) (token
 		return token{}, m.next
 	}
 	m.made++
-	return token{text: fmt.Sprint("token ", m.made), until: m.now.Add(time.Hour)}, nil
+	return token{text: fmt.Sprint("token ", m.made), expiresAt: m.now.Add(time.Hour)}, nil
 }
 
 func TestTokens_RenewAfterFourFifthsOfLifetime(t *testing.T) {

@@ -48,7 +48,7 @@ func writeContent(dir string, c content, owner *owner) error {
 func (c content) writeFiles(dir string, owner *owner) error {
 	for _, name := range slices.Sorted(maps.Keys(c)) {
 		if !isInside(name) {
-			return fmt.Errorf("path %q leads out of the volume", name)
+			return fmt.Errorf("path %q is outside the volume", name)
 		}
 		p := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
@@ -134,7 +134,7 @@ func ownerOf(pod *corev1.Pod, host isolation.Host) *owner {
 func (w *worker) prepareVolumes(ctx context.Context) error {
 	for i := range w.pod.Spec.Volumes {
 		v := &w.pod.Spec.Volumes[i]
-		if !w.node.usesMounts() && !sourceStays(v) {
+		if !w.node.usesMounts() && !isHostPath(v) {
 			continue // containers could not see it
 		}
 		if err := w.prepareVolume(ctx, v); err != nil {
@@ -144,13 +144,13 @@ func (w *worker) prepareVolumes(ctx context.Context) error {
 	return nil
 }
 
-func sourceStays(v *corev1.Volume) bool { return v.HostPath != nil }
+func isHostPath(v *corev1.Volume) bool { return v.HostPath != nil }
 
 func (w *worker) prepareVolume(ctx context.Context, v *corev1.Volume) error {
 	if v.HostPath != nil {
 		return prepareHostPath(v.HostPath)
 	}
-	dir := w.places.volumeDir(v.Name)
+	dir := w.paths.volumeDir(v.Name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
@@ -162,12 +162,11 @@ func (w *worker) prepareVolume(ctx context.Context, v *corev1.Volume) error {
 		return err
 	}
 	o := ownerOf(w.pod, w.node.host)
-	return writeContent(dir, c.readableBy(o), o)
+	return writeContent(dir, c.makeGroupReadable(o), o)
 }
 
-// readableBy lets the group of the owner read the files, whatever their mode: that is what the
-// fsGroup is for.
-func (c content) readableBy(o *owner) content {
+// makeGroupReadable makes the files readable for the group of the owner, as fsGroup requires.
+func (c content) makeGroupReadable(o *owner) content {
 	if o == nil {
 		return c
 	}
@@ -256,11 +255,11 @@ func matchesType(m fs.FileMode, kind corev1.HostPathType) bool {
 func (w *worker) buildBinds(c *corev1.Container, env map[string]string) ([]isolation.Bind, error) {
 	var all []isolation.Bind
 	for _, m := range c.VolumeMounts {
-		v := volumeNamed(w.pod, m.Name)
+		v := findVolume(w.pod, m.Name)
 		if v == nil {
-			return nil, fmt.Errorf("volumeMounts name volume %q, which the pod does not have", m.Name)
+			return nil, fmt.Errorf("volumeMounts: the pod has no volume %q", m.Name)
 		}
-		source := w.places.volumeDir(v.Name)
+		source := w.paths.volumeDir(v.Name)
 		if v.HostPath != nil {
 			source = v.HostPath.Path
 		}
@@ -275,7 +274,7 @@ func (w *worker) buildBinds(c *corev1.Container, env map[string]string) ([]isola
 	return all, nil
 }
 
-func volumeNamed(pod *corev1.Pod, name string) *corev1.Volume {
+func findVolume(pod *corev1.Pod, name string) *corev1.Volume {
 	for i := range pod.Spec.Volumes {
 		if pod.Spec.Volumes[i].Name == name {
 			return &pod.Spec.Volumes[i]
@@ -296,7 +295,7 @@ func subPath(volume string, m corev1.VolumeMount, env map[string]string) (string
 		return "", nil
 	}
 	if !isInside(sub) {
-		return "", fmt.Errorf("subPath %q leads out of the volume", sub)
+		return "", fmt.Errorf("subPath %q is outside the volume", sub)
 	}
 	root, err := os.OpenRoot(volume)
 	if err != nil {
@@ -308,7 +307,7 @@ func subPath(volume string, m corev1.VolumeMount, env map[string]string) (string
 		err = root.MkdirAll(sub, 0o755)
 	}
 	if err != nil {
-		return "", fmt.Errorf("subPath %q has to be in the volume: %w", sub, err)
+		return "", fmt.Errorf("create subPath %q in the volume: %w", sub, err)
 	}
 	return sub, nil
 }

@@ -33,7 +33,7 @@ func TestWriteContent_ReplacesFilesAtomically(t *testing.T) {
 	before, _ := os.Readlink(filepath.Join(dir, dataLink))
 	must(content{"a": {[]byte("1"), 0o644}, "sub/b": {[]byte("2"), 0o400}})
 	if same, _ := os.Readlink(filepath.Join(dir, dataLink)); same != before {
-		t.Error("files that are there were written again")
+		t.Error("unchanged files were written again")
 	}
 	must(content{"a": {[]byte("new"), 0o644}, "c": {[]byte("3"), 0o644}})
 	entries, _ := os.ReadDir(dir)
@@ -46,8 +46,8 @@ func TestWriteContent_ReplacesFilesAtomically(t *testing.T) {
 	if read("a") != "new" || strings.Join(names, " ") != "a c" || len(entries) != 4 {
 		t.Errorf("there are %v, a is %q", entries, read("a"))
 	}
-	if err := writeContent(dir, content{"../out": {}}, nil); err == nil || !strings.Contains(err.Error(), "leads out of the volume") {
-		t.Errorf("a way out: %v", err)
+	if err := writeContent(dir, content{"../out": {}}, nil); err == nil || !strings.Contains(err.Error(), "is outside the volume") {
+		t.Errorf("a path outside the volume: %v", err)
 	}
 }
 
@@ -57,7 +57,7 @@ func TestSubPath_StaysInVolume(t *testing.T) {
 		t.Fatal(err)
 	}
 	for sub, want := range map[string]string{
-		"": "", "new/deep": "", "../x": "leads out of the volume", "link": "path escapes from parent", "link/passwd": "path escapes from parent",
+		"": "", "new/deep": "", "../x": "is outside the volume", "link": "path escapes from parent", "link/passwd": "path escapes from parent",
 		"link/new": "path escapes from parent",
 	} {
 		_, err := subPath(dir, corev1.VolumeMount{SubPath: sub}, nil)
@@ -71,12 +71,12 @@ func TestSubPath_StaysInVolume(t *testing.T) {
 }
 
 // The fsGroup must be able to read the files, whatever their mode.
-func TestContent_ReadableByGroup(t *testing.T) {
+func TestMakeGroupReadable(t *testing.T) {
 	for _, c := range []struct {
 		owner *owner
 		want  fs.FileMode
 	}{{nil, 0o400}, {&owner{-1, 1000}, 0o440}} {
-		if got := (content{"key": {mode: 0o400}}).readableBy(c.owner)["key"].mode; got != c.want {
+		if got := (content{"key": {mode: 0o400}}).makeGroupReadable(c.owner)["key"].mode; got != c.want {
 			t.Errorf("given to %v: mode %o, want %o", c.owner, got, c.want)
 		}
 	}
@@ -84,7 +84,7 @@ func TestContent_ReadableByGroup(t *testing.T) {
 
 // A command writes its output and its errors to the same buffer.
 func TestHeadBuffer_KeepsFirstBytesOfConcurrentWrites(t *testing.T) {
-	b := &headBuffer{most: 1000}
+	b := &headBuffer{limit: 1000}
 	var writers sync.WaitGroup
 	for range 4 {
 		writers.Go(func() {

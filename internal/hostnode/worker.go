@@ -18,50 +18,50 @@ import (
 	"k8s4r.io/k8s4r/internal/robot/shim/supervisor"
 )
 
-// worker manages one pod. Only its goroutine may use it, except for the inbox.
+// worker manages one pod. Only its goroutine may use it, except for enqueue.
 type worker struct {
 	podState
 	node   *Node
 	source *tokens
-	places podPaths
+	paths  podPaths
 	key    types.NamespacedName
 
-	held   map[string]*supervisor.Shim // by container; those that are running
+	shims  map[string]*supervisor.Shim // by container; those that are running
 	probes map[probeKey]context.CancelFunc
-	// gone reports that the API server no longer has the pod.
-	gone bool
-	// buried reports that the API server was asked to delete the pod.
-	buried      bool
-	emptied     bool      // its volumes have been removed
-	retries     int       // consecutive failures to start a container
-	refreshAt   time.Time // when to compare files with the API server again
-	volumesMade bool
+	// isDeleted reports whether the API server no longer has the pod.
+	isDeleted bool
+	// deleteSent reports whether the worker has deleted the pod from the API server.
+	deleteSent     bool
+	volumesRemoved bool      // its volumes have been removed
+	retries        int       // consecutive failures to start a container
+	refreshAt      time.Time // when to compare files with the API server again
+	volumesMade    bool
 
-	renewing atomic.Bool // an update of its /etc/hosts is pending
+	hostsUpdatePending atomic.Bool // an update of its /etc/hosts is pending
 
 	mu    sync.Mutex
 	inbox []func(context.Context)
-	ring  chan struct{}
+	wake  chan struct{}
 }
 
-// enqueue has the worker call what in its next round.
-func (w *worker) enqueue(what func(context.Context)) {
+// enqueue has the worker call f in its next round.
+func (w *worker) enqueue(f func(context.Context)) {
 	w.mu.Lock()
-	w.inbox = append(w.inbox, what)
+	w.inbox = append(w.inbox, f)
 	w.mu.Unlock()
 	select {
-	case w.ring <- struct{}{}:
+	case w.wake <- struct{}{}:
 	default:
 	}
 }
 
-func (w *worker) takeIn(ctx context.Context) {
+func (w *worker) handleInbox(ctx context.Context) {
 	w.mu.Lock()
 	inbox := w.inbox
 	w.inbox = nil
 	w.mu.Unlock()
-	for _, what := range inbox {
-		what(ctx)
+	for _, f := range inbox {
+		f(ctx)
 	}
 }
 
@@ -69,12 +69,12 @@ func (w *worker) takeIn(ctx context.Context) {
 func (w *worker) runLoop(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	defer w.endProbes(func(probeKey) bool { return true })
+	defer w.stopProbes(func(probeKey) bool { return true })
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-w.ring:
+		case <-w.wake:
 		case <-timer.C:
 		}
 		wakeAt, done := w.runRound(ctx)
@@ -88,16 +88,16 @@ func (w *worker) runLoop(ctx context.Context) {
 	}
 }
 
-// retryAfter is the delay after a failed request to the API server.
-const retryAfter = time.Second
+// retryDelay is the delay after a failed request to the API server.
+const retryDelay = time.Second
 
 // runRound handles the inbox, carries out what is due and reports the status.
 func (w *worker) runRound(ctx context.Context) (wakeAt time.Time, done bool) {
-	w.takeIn(ctx)
-	s := w.carryOut(ctx)
+	w.handleInbox(ctx)
+	s := w.executePlan(ctx)
 	w.watchProbes(ctx)
 	w.refreshFiles(ctx, &s)
-	if w.gone {
+	if w.isDeleted {
 		if s.over {
 			w.node.removePod(ctx, w)
 		}
@@ -105,9 +105,9 @@ func (w *worker) runRound(ctx context.Context) (wakeAt time.Time, done bool) {
 	}
 	if err := w.finishPod(ctx, s.over); err != nil {
 		if ctx.Err() == nil {
-			w.node.log.Warn("the status of a pod cannot be written, will try again", "pod", w.key, "error", err)
+			w.node.log.Warn("cannot write the status of a pod, will try again", "pod", w.key, "error", err)
 		}
-		s.requeueAt(time.Now().Add(retryAfter))
+		s.requeueAt(time.Now().Add(retryDelay))
 	}
 	return s.wakeAt, false
 }
@@ -122,27 +122,27 @@ func (w *worker) finishPod(ctx context.Context, over bool) error {
 		return nil
 	}
 	w.releaseResources()
-	if w.pod.DeletionTimestamp == nil || w.buried {
+	if w.pod.DeletionTimestamp == nil || w.deleteSent {
 		return nil
 	}
 	err := w.node.deletePod(ctx, w.pod)
-	w.buried = err == nil
+	w.deleteSent = err == nil
 	return err
 }
 
 // releaseResources releases the volumes and the address of a pod that has ended. There are fewer
 // addresses than ended pods.
 func (w *worker) releaseResources() {
-	if !w.emptied {
+	if !w.volumesRemoved {
 		w.node.network.releaseAddress(w.podIP, w.pod.UID)
-		w.emptied = os.RemoveAll(w.places.volumeDir("")) == nil
+		w.volumesRemoved = os.RemoveAll(w.paths.volumeDir("")) == nil
 	}
 }
 
-// carryOut plans and carries out the actions.
-func (w *worker) carryOut(ctx context.Context) actions {
-	if w.gone && w.pod.DeletionTimestamp == nil {
-		w.pod = deletionOf(w.pod)
+// executePlan plans, and starts and stops containers, until there is nothing left to do now.
+func (w *worker) executePlan(ctx context.Context) actions {
+	if w.isDeleted && w.pod.DeletionTimestamp == nil {
+		w.pod = markDeleted(w.pod)
 	}
 	for {
 		now := time.Now()
@@ -165,34 +165,34 @@ func (w *worker) carryOut(ctx context.Context) actions {
 
 // startContainer starts the next run of a container.
 func (w *worker) startContainer(ctx context.Context, name string) {
-	c, r := containerNamed(w.pod, name), w.ownRecord(name)
+	c, r := findContainer(w.pod, name), w.ownRecord(name)
 	next := &run{}
 	if r.last != nil {
 		next.attempt, next.delay = r.last.attempt+1, delayAfter(r.last)
 	}
-	held, err := w.launchShim(ctx, c, next)
+	sh, err := w.launchShim(ctx, c, next)
 	if err != nil {
 		w.retries++
-		r.trouble = troubleOf(err)
-		r.retryAt = time.Now().Add(min(retryAfter<<min(w.retries-1, 4), maxRetry))
-		w.node.recordEvent(w.pod, corev1.EventTypeWarning, eventOf(err), err.Error())
+		r.startFailure = newStartFailure(err)
+		r.retryAt = time.Now().Add(min(retryDelay<<min(w.retries-1, 4), maxRetry))
+		w.node.recordEvent(w.pod, corev1.EventTypeWarning, eventReasonFor(err), err.Error())
 		return
 	}
 	w.retries = 0
 	w.pruneAttempts(name, next.attempt)
 	next.started, next.ready = c.StartupProbe == nil, c.ReadinessProbe == nil
-	next.begun = c.Lifecycle == nil || c.Lifecycle.PostStart == nil
+	next.postStartDone = c.Lifecycle == nil || c.Lifecycle.PostStart == nil
 	*r = containerRecord{last: next, before: r.last}
-	w.holdShim(name, next.attempt, held)
+	w.holdShim(name, next.attempt, sh)
 }
 
 // maxRetry bounds the delay after a failed start.
 const maxRetry = 10 * time.Second
 
-// volumeError reports that a volume cannot be created at present.
+// volumeError is the failure to create a volume. The node retries.
 type volumeError struct{ error }
 
-func troubleOf(err error) *corev1.ContainerStateWaiting {
+func newStartFailure(err error) *corev1.ContainerStateWaiting {
 	reason := "CreateContainerError"
 	if _, is := errors.AsType[configError](err); is {
 		reason = reasonConfigError
@@ -203,7 +203,7 @@ func troubleOf(err error) *corev1.ContainerStateWaiting {
 	return &corev1.ContainerStateWaiting{Reason: reason, Message: err.Error()}
 }
 
-func eventOf(err error) string {
+func eventReasonFor(err error) string {
 	if _, is := errors.AsType[volumeError](err); is {
 		return "FailedMount"
 	}
@@ -216,9 +216,9 @@ func (w *worker) launchShim(ctx context.Context, c *corev1.Container, next *run)
 		if err := w.prepareVolumes(ctx); err != nil {
 			return nil, volumeError{err}
 		}
-		w.volumesMade, w.refreshAt = true, time.Now().Add(refreshEvery)
+		w.volumesMade, w.refreshAt = true, time.Now().Add(refreshInterval)
 	}
-	dir := w.places.attemptPath(c.Name, next.attempt)
+	dir := w.paths.attemptPath(c.Name, next.attempt)
 	spec, err := w.specOf(ctx, c, next.attempt)
 	if err == nil {
 		err = os.WriteFile(dir.delayFile(), []byte(next.delay.String()), 0o600)
@@ -226,14 +226,14 @@ func (w *worker) launchShim(ctx context.Context, c *corev1.Container, next *run)
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(string(dir)))
 	}
-	return w.node.keeper.Start(spec, w.key.String()+"/"+c.Name+"/"+strconv.Itoa(next.attempt))
+	return w.node.shims.Start(spec, w.key.String()+"/"+c.Name+"/"+strconv.Itoa(next.attempt))
 }
 
 // pruneAttempts removes all runs except the last two.
 func (w *worker) pruneAttempts(name string, attempt int) {
-	for _, n := range w.places.listAttempts(name) {
+	for _, n := range w.paths.listAttempts(name) {
 		if n < attempt-1 {
-			_ = os.RemoveAll(string(w.places.attemptPath(name, n)))
+			_ = os.RemoveAll(string(w.paths.attemptPath(name, n)))
 		}
 	}
 }
@@ -250,7 +250,7 @@ func (w *worker) ownRecord(name string) *containerRecord {
 
 // holdShim subscribes the worker to the updates of a shim.
 func (w *worker) holdShim(name string, attempt int, s *supervisor.Shim) {
-	w.held[name] = s
+	w.shims[name] = s
 	w.node.subscribeShim(s, func(n supervisor.Update) {
 		w.enqueue(func(ctx context.Context) { w.handleUpdate(ctx, name, attempt, n) })
 	})
@@ -259,7 +259,7 @@ func (w *worker) holdShim(name string, attempt int, s *supervisor.Shim) {
 // handleUpdate handles an update of the shim of a run.
 func (w *worker) handleUpdate(ctx context.Context, name string, attempt int, n supervisor.Update) {
 	r := w.ownRecord(name).last
-	if r == nil || r.attempt != attempt || r.gone {
+	if r == nil || r.attempt != attempt || r.shimExited {
 		return
 	}
 	began := r.state.Started == nil && n.Started != nil
@@ -273,18 +273,18 @@ func (w *worker) handleUpdate(ctx context.Context, name string, attempt int, n s
 	}
 }
 
-// handleEnd records that a run has ended, and ends what it has left behind.
+// handleEnd records that a run has ended, and kills its remaining processes.
 func (w *worker) handleEnd(name string, r *run) {
-	c := containerNamed(w.pod, name)
-	dir := w.places.attemptPath(name, r.attempt)
+	c := findContainer(w.pod, name)
+	dir := w.paths.attemptPath(name, r.attempt)
 	if r.state.Exit == nil && r.state.MayHaveStarted {
 		if err := w.node.sweepAttempt(dir, dir.cgroupName(w.pod.UID), r.state.Started); err != nil {
-			w.node.log.Warn("processes are left of a container", "pod", w.key, "container", name, "error", err)
+			w.node.log.Warn("cannot kill the remaining processes of a container", "pod", w.key, "container", name, "error", err)
 		}
 	}
-	r.gone = true
-	delete(w.held, name)
-	w.endProbes(func(k probeKey) bool { return k.container == name })
+	r.shimExited = true
+	delete(w.shims, name)
+	w.stopProbes(func(k probeKey) bool { return k.container == name })
 	r.message = terminationMessage(c, dir, r)
 	if e := r.state.Exit; e != nil && e.Error != "" {
 		w.node.recordEvent(w.pod, corev1.EventTypeWarning, "Failed", e.Error)
@@ -296,16 +296,16 @@ func (w *worker) handleEnd(name string, r *run) {
 
 // stopContainer stops a container: it runs the preStop hook, sends SIGTERM, and SIGKILL when the
 // grace period is over.
-func (w *worker) stopContainer(ctx context.Context, name string, grace time.Duration, why string) {
-	r, s, c := w.ownRecord(name).last, w.held[name], containerNamed(w.pod, name)
+func (w *worker) stopContainer(ctx context.Context, name string, grace time.Duration, message string) {
+	r, s, c := w.ownRecord(name).last, w.shims[name], findContainer(w.pod, name)
 	r.stopping = true
 	if s == nil {
 		return
 	}
-	w.node.recordEvent(w.pod, corev1.EventTypeNormal, "Killing", why)
-	w.endProbes(func(k probeKey) bool { return k.container == name })
+	w.node.recordEvent(w.pod, corev1.EventTypeNormal, "Killing", message)
+	w.stopProbes(func(k probeKey) bool { return k.container == name })
 	if c.Lifecycle == nil || c.Lifecycle.PreStop == nil || !r.isRunning() {
-		_ = w.node.keeper.Stop(s, stopCause, grace) // an error means that it has exited
+		_ = w.node.shims.Stop(s, stopReason, grace) // an error means that it has exited
 		return
 	}
 	until := time.Now().Add(grace)
@@ -317,23 +317,23 @@ func (w *worker) stopContainer(ctx context.Context, name string, grace time.Dura
 			w.node.recordEvent(target.pod, corev1.EventTypeWarning, "FailedPreStopHook", "PreStopHook failed: "+err.Error())
 		}
 		if ctx.Err() == nil {
-			_ = w.node.keeper.Stop(s, stopCause, max(time.Until(until), minGrace))
+			_ = w.node.shims.Stop(s, stopReason, max(time.Until(until), minGrace))
 		}
 	}()
 }
 
 const (
-	// stopCause is the cause that shims get for a stop by the node.
-	stopCause = "Stopped"
+	// stopReason is the reason that shims record for a stop by the node.
+	stopReason = "Stopped"
 	// minGrace is the least grace period after the preStop hook.
 	minGrace = 2 * time.Second
 )
 
 // shortenGrace shortens the grace period of containers that are being stopped.
 func (w *worker) shortenGrace(grace time.Duration) {
-	for name, s := range w.held {
+	for name, s := range w.shims {
 		if r := w.recordOf(name).last; r != nil && r.stopping {
-			_ = w.node.keeper.Stop(s, stopCause, grace)
+			_ = w.node.shims.Stop(s, stopReason, grace)
 		}
 	}
 }
@@ -344,9 +344,9 @@ func (w *worker) setPod(pod *corev1.Pod) {
 		return
 	}
 	before := w.gracePeriod()
-	dying := w.pod.DeletionTimestamp != nil
+	wasDeleted := w.pod.DeletionTimestamp != nil
 	w.pod = pod
-	if dying && w.gracePeriod() < before {
+	if wasDeleted && w.gracePeriod() < before {
 		w.shortenGrace(w.gracePeriod())
 	}
 }
@@ -358,16 +358,16 @@ func isOlder(a, b *corev1.Pod) bool {
 	return errX == nil && errY == nil && x < y
 }
 
-// refreshEvery is the interval at which files of volumes are compared with the API server.
-const refreshEvery = time.Minute
+// refreshInterval is the interval at which files of volumes are compared with the API server.
+const refreshInterval = time.Minute
 
 // refreshFiles updates the files of volumes when that is due.
 func (w *worker) refreshFiles(ctx context.Context, s *actions) {
-	if s.over || !w.volumesMade || !w.hasRefreshed() {
+	if s.over || !w.volumesMade || !w.hasRefreshableVolumes() {
 		return
 	}
 	if !time.Now().Before(w.refreshAt) {
-		w.refreshAt = time.Now().Add(refreshEvery)
+		w.refreshAt = time.Now().Add(refreshInterval)
 		if err := w.refreshVolumes(ctx); err != nil {
 			w.node.recordEvent(w.pod, corev1.EventTypeWarning, "FailedMount", err.Error())
 		}
@@ -375,7 +375,7 @@ func (w *worker) refreshFiles(ctx context.Context, s *actions) {
 	s.requeueAt(w.refreshAt)
 }
 
-func (w *worker) hasRefreshed() bool {
+func (w *worker) hasRefreshableVolumes() bool {
 	for i := range w.pod.Spec.Volumes {
 		if w.node.usesMounts() && canRefresh(&w.pod.Spec.Volumes[i].VolumeSource) {
 			return true
@@ -401,8 +401,8 @@ func (w *worker) reportStatus(ctx context.Context) error {
 func (w *worker) adoptContainers() error {
 	for _, c := range allContainers(w.pod) {
 		r := w.ownRecord(c.Name)
-		for _, n := range w.places.listAttempts(c.Name) {
-			next, held, err := w.recallRun(&c, n)
+		for _, n := range w.paths.listAttempts(c.Name) {
+			next, sh, err := w.recoverRun(&c, n)
 			if err != nil {
 				return err
 			}
@@ -410,39 +410,39 @@ func (w *worker) adoptContainers() error {
 				continue
 			}
 			*r = containerRecord{last: next, before: r.last}
-			if held != nil {
-				w.holdShim(c.Name, n, held)
+			if sh != nil {
+				w.holdShim(c.Name, n, sh)
 			}
 		}
-		w.volumesMade = w.volumesMade || r.last != nil && !r.last.gone
+		w.volumesMade = w.volumesMade || r.last != nil && !r.last.shimExited
 	}
 	return nil
 }
 
-// recallRun restores one run. It returns nil if the run was never started.
-func (w *worker) recallRun(c *corev1.Container, n int) (*run, *supervisor.Shim, error) {
-	dir := w.places.attemptPath(c.Name, n)
-	held, state, err := w.node.keeper.Adopt(dir.shimDir())
+// recoverRun restores one run. It returns nil if the run was never started.
+func (w *worker) recoverRun(c *corev1.Container, n int) (*run, *supervisor.Shim, error) {
+	dir := w.paths.attemptPath(c.Name, n)
+	sh, state, err := w.node.shims.Adopt(dir.shimDir())
 	if err != nil {
 		return nil, nil, err
 	}
-	if held == nil && !state.MayHaveStarted && state.Exit == nil {
+	if sh == nil && !state.MayHaveStarted && state.Exit == nil {
 		return nil, nil, os.RemoveAll(string(dir))
 	}
-	r := &run{attempt: n, state: state, begun: true}
+	r := &run{attempt: n, state: state, postStartDone: true}
 	text, _ := os.ReadFile(dir.delayFile())
 	r.delay, _ = time.ParseDuration(string(text)) // an error leaves zero: there was no back-off
-	before := statusNamed(w.pod, c.Name, w.containerID(c.Name, n))
+	before := findStatus(w.pod, c.Name, w.containerID(c.Name, n))
 	r.started = c.StartupProbe == nil || before.Started != nil && *before.Started
 	r.ready = c.ReadinessProbe == nil || before.Ready
-	if held == nil {
+	if sh == nil {
 		w.handleEnd(c.Name, r)
 	}
-	return r, held, nil
+	return r, sh, nil
 }
 
-// statusNamed returns the status of a run as the API server has it. It is empty if there is none.
-func statusNamed(pod *corev1.Pod, container, id string) corev1.ContainerStatus {
+// findStatus returns the status of a run as the API server has it. It is empty if there is none.
+func findStatus(pod *corev1.Pod, container, id string) corev1.ContainerStatus {
 	for _, all := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
 		for _, s := range all {
 			if s.Name == container && s.ContainerID == id {
@@ -455,17 +455,17 @@ func statusNamed(pod *corev1.Pod, container, id string) corev1.ContainerStatus {
 
 // postStart runs the hook of a container that has just been started.
 func (w *worker) postStart(ctx context.Context, name string, r *run) {
-	if r.begun {
+	if r.postStartDone {
 		return
 	}
-	c := containerNamed(w.pod, name)
+	c := findContainer(w.pod, name)
 	target := w.newTarget(c, r)
 	go func() {
 		err := target.runHook(ctx, c.Lifecycle.PostStart)
 		w.enqueue(func(ctx context.Context) {
 			if err == nil {
-				r.begun = true
-			} else if !r.gone {
+				r.postStartDone = true
+			} else if !r.shimExited {
 				w.node.recordEvent(w.pod, corev1.EventTypeWarning, "FailedPostStartHook", "PostStartHook failed: "+err.Error())
 				w.stopContainer(ctx, name, w.gracePeriod(), fmt.Sprintf("FailedPostStartHook: stopping container %s", name))
 			}
@@ -473,8 +473,8 @@ func (w *worker) postStart(ctx context.Context, name string, r *run) {
 	}()
 }
 
-// deletionOf returns a pod that was deleted with force as if it had been deleted regularly.
-func deletionOf(pod *corev1.Pod) *corev1.Pod {
+// markDeleted returns a copy of a pod that was deleted with force, with a deletion timestamp.
+func markDeleted(pod *corev1.Pod) *corev1.Pod {
 	p := pod.DeepCopy()
 	now, none := cmp.Or(p.CreationTimestamp, truncateSeconds(time.Now())), int64(0)
 	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &now, &none

@@ -95,7 +95,7 @@ spec:
 	s.await("again", "running", running("c"))
 	s.Stop()
 	if left := processes("sleep\x004713\x00"); len(left) > 0 {
-		t.Errorf("it runs on: %v", left)
+		t.Errorf("the container is still running: %v", left)
 	}
 	s.Start()
 	s.connect(t)

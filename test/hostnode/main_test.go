@@ -38,14 +38,14 @@ func TestMain(m *testing.M) {
 		os.Exit(rayMain(os.Args[1:]))
 	}
 	if address := os.Getenv(serverVariable); address != "" {
-		fmt.Println(http.ListenAndServe(address, http.HandlerFunc(answer)))
+		fmt.Println(http.ListenAndServe(address, http.HandlerFunc(serve)))
 		os.Exit(1)
 	}
 	os.Exit(m.Run())
 }
 
-// answer responds as the files in the work directory say.
-func answer(w http.ResponseWriter, r *http.Request) {
+// serve responds as the files in /state require.
+func serve(w http.ResponseWriter, r *http.Request) {
 	if _, err := os.Stat("/state/sick"); err == nil && r.URL.Path == "/healthz" {
 		http.Error(w, "sick", http.StatusInternalServerError)
 		return
@@ -61,7 +61,7 @@ type system struct {
 	set    kubernetes.Interface
 }
 
-// bare are the options that leave out of k8s4r up what pods do not need.
+// bare are the options that omit the parts of k8s4r up that pods do not need.
 var bare = []string{"--without", "manager,server,broker,robots"}
 
 func start(t *testing.T, uid uint32, args ...string) *system {
@@ -200,7 +200,7 @@ func (s *space) expectLog(pod, container string, lines ...string) {
 	text := s.log(pod, corev1.PodLogOptions{Container: container})
 	for _, line := range lines {
 		if !strings.Contains("\n"+text, "\n"+line+"\n") {
-			s.Errorf("%s/%s does not say %q but\n%s", pod, container, line, text)
+			s.Errorf("the log of %s/%s has no line %q:\n%s", pod, container, line, text)
 		}
 	}
 }
@@ -288,6 +288,6 @@ func self(t *testing.T) string {
 func rootOnly(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("takes root")
+		t.Skip("requires root")
 	}
 }

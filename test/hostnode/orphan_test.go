@@ -32,14 +32,14 @@ spec:
   containers: [{name: c, image: none, command: [sh, -c, 'setsid sleep 4721 & exec sleep 4722']}]
 `)
 	p := s.await("p", "running", running("c"))
-	lives := func() bool { return len(processes("sleep\x004721\x00")) == 1 } // in a session of its own
-	testkit.Eventually(t, within, "its processes are there", lives)
+	isRunning := func() bool { return len(processes("sleep\x004721\x00")) == 1 } // in a session of its own
+	testkit.Eventually(t, within, "its processes are running", isRunning)
 	dir := filepath.Join(sys.DataDir, "node", "pods", string(p.UID))
 	state, err := shim.ReadState(filepath.Join(dir, "containers", "c", "0", "shim"))
 	if err != nil || state.Shim == nil {
-		t.Fatalf("its shim says %+v, %v", state, err)
+		t.Fatalf("the state of its shim is %+v, %v", state, err)
 	}
-	t.Cleanup(func() { // the next run would find what a failure leaves
+	t.Cleanup(func() { // otherwise processes of a failed run would disturb the next
 		for _, pid := range processes("sleep\x004721\x00") {
 			n, _ := strconv.Atoi(pid)
 			_ = syscall.Kill(n, syscall.SIGKILL)
@@ -53,8 +53,8 @@ spec:
 		there, err := shim.IsRunning(filepath.Join(dir, "containers", "c", "0", "shim"))
 		return err == nil && !there
 	})
-	if !lives() {
-		t.Fatal("the container has ended with its shim: there is nothing to sweep")
+	if !isRunning() {
+		t.Fatal("the container has ended with its shim: no orphans are left to kill")
 	}
 	s.Start("--without", "node")
 	s.connect(t)
@@ -64,7 +64,7 @@ spec:
 	s.connect(t)
 	testkit.Eventually(t, within, "nothing is left of the pod", func() bool {
 		_, err := os.Stat(dir)
-		return err != nil && !lives()
+		return err != nil && !isRunning()
 	})
 	if left := cgroupsOf(p); len(left) > 0 {
 		t.Errorf("control groups are left: %v", left)

@@ -36,8 +36,8 @@ func TestPods(t *testing.T) {
 		{"init-containers", initContainers},
 		{"sidecars", sidecars},
 		{"restarts", restarts},
-		{"what-the-host-lacks", whatTheHostLacks},
-		{"what-is-not-there-yet", whatIsNotThereYet},
+		{"what-the-host-lacks", missingOnHost},
+		{"what-is-not-there-yet", missingObjects},
 		{"probes", probes},
 		{"hooks-and-grace", hooksAndGrace},
 		{"force", force},
@@ -161,7 +161,7 @@ spec:
 		"LABEL=demo", "NOTE=hi", "NODE=hostnode", "ACCOUNT=default", "IP="+p.Status.PodIP, "CPUS=2", "MILLIS=250", "MEMORY=64", "HOSTNAME=env",
 		"args fast $(MODE) $(UNKNOWN) next-fast")
 	if strings.Contains(s.log("env", corev1.PodLogOptions{}), "NONE=") {
-		s.Error("an optional key that is not there has become a variable")
+		s.Error("a missing optional key has become a variable")
 	}
 }
 
@@ -377,7 +377,7 @@ spec:
 	}
 	s.awaitEvent("flaky", "BackOff", "Back-off restarting failed container c")
 	if text := s.log("flaky", corev1.PodLogOptions{Previous: true}); text != "run 1\n" {
-		s.Errorf("the run before says %q", text)
+		s.Errorf("the log of the previous run is %q", text)
 	}
 	p = s.awaitPhase("flaky", corev1.PodSucceeded)
 	before := status(p, "c").LastTerminationState.Terminated
@@ -393,7 +393,7 @@ spec:
 	}
 }
 
-func whatTheHostLacks(s *space) {
+func missingOnHost(s *space) {
 	s.apply(`
 apiVersion: v1
 kind: Pod
@@ -426,12 +426,12 @@ spec:
 `)
 	p := s.awaitPhase("no-such-command", corev1.PodFailed)
 	if e := ended(p, "c"); e == nil || e.Reason != "CommandNotFound" || e.ExitCode != 128 ||
-		!strings.Contains(e.Message, `hostnode does not pull images; the commands are those of this host: command "no-such-command" not found on PATH`) {
+		!strings.Contains(e.Message, `hostnode does not pull images and runs the commands of this host: command "no-such-command" not found on PATH`) {
 		s.Errorf("%s", describe(p))
 	}
 	for name, part := range map[string]string{
-		"no-command":     `container c has no command: hostnode does not pull images, so it cannot know that of image "nginx"`,
-		"no-such-volume": "volume v is of a kind that hostnode does not have",
+		"no-command":     `container c has no command: hostnode does not pull images, so it does not know the command of image "nginx"`,
+		"no-such-volume": "volume v has a type that hostnode does not support",
 	} {
 		p := s.awaitPhase(name, corev1.PodFailed)
 		if p.Status.Reason != "NotSupportedByHostNode" || !strings.Contains(p.Status.Message, part) {
@@ -444,7 +444,7 @@ spec:
 	}
 }
 
-func whatIsNotThereYet(s *space) {
+func missingObjects(s *space) {
 	s.apply(`
 apiVersion: v1
 kind: Pod
@@ -554,11 +554,11 @@ spec:
 	s.await("stubborn", "ready", func(p *corev1.Pod) bool { return holds(p, corev1.PodReady) })
 	s.remove("polite")
 	if b, _ := os.ReadFile(filepath.Join(out, "log")); string(b) != "postStart\npreStop\nterm\n" {
-		s.Errorf("it went as %q", b)
+		s.Errorf("the hooks and the signal came as %q", b)
 	}
 	s.remove("stubborn")
 	if left := processes("sleep\x004711\x00"); len(left) > 0 {
-		s.Errorf("what it has started lives on: %v", left)
+		s.Errorf("its child processes are still running: %v", left)
 	}
 	s.awaitEvent("polite", "Killing", "Stopping container c")
 }
@@ -610,7 +610,7 @@ spec:
 	p := s.awaitPhase("talks", corev1.PodFailed)
 	for container, want := range map[string]string{"usual": "loss=0.1", "own": "x", "log": "it broke\n", "silent": ""} {
 		if e := ended(p, container); e == nil || e.Message != want {
-			s.Errorf("%s says %+v, want %q", container, e, want)
+			s.Errorf("%s ended as %+v, want message %q", container, e, want)
 		}
 	}
 }
@@ -681,7 +681,7 @@ spec:
 	if ended(p, "c").Message != "done" {
 		s.Errorf("%s", describe(p))
 	}
-	s.await("not-root", "is refused", func(p *corev1.Pod) bool {
+	s.await("not-root", "cannot be created", func(p *corev1.Pod) bool {
 		w := status(p, "c").State.Waiting
 		return w != nil && w.Reason == "CreateContainerConfigError" && strings.Contains(w.Message, "set runAsUser")
 	})
@@ -711,7 +711,7 @@ spec:
 	})
 	s.must("talks", "c", "touch", "/work/go")
 	if text := <-follow; text != "one\ntwo\nthree\n<nil>" {
-		s.Errorf("who follows sees %q", text)
+		s.Errorf("the followed log is %q", text)
 	}
 	s.awaitPhase("talks", corev1.PodFailed)
 	two, few := int64(2), int64(5)
@@ -727,11 +727,11 @@ spec:
 	}
 	future := metav1.NewTime(time.Now().Add(time.Hour))
 	if text := s.log("talks", corev1.PodLogOptions{SinceTime: &future}); text != "" {
-		s.Errorf("from an hour on it says %q", text)
+		s.Errorf("the log since a future time is %q", text)
 	}
 	out, err := s.RunProgram("k8s4r", "kubectl", "logs", "-n", s.name, "talks", "--tail=1")
 	if err != nil || out != "three\n" {
-		s.Errorf("kubectl logs says %q (%v)", out, err)
+		s.Errorf("kubectl logs prints %q (%v)", out, err)
 	}
 }
 

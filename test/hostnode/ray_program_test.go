@@ -22,15 +22,15 @@ func rayMain(args []string) int {
 		flags := rayFlags(args[1:])
 		switch args[0] {
 		case "health-check":
-			return say(askGCS(args[len(args)-1]))
+			return exitStatus(checkGCS(args[len(args)-1]))
 		case "start":
-			return say(rayStart(flags))
+			return exitStatus(rayStart(flags))
 		}
 	}
-	return say(fmt.Errorf("ray does not know %q", args))
+	return exitStatus(fmt.Errorf("the fake ray does not support %q", args))
 }
 
-func say(err error) int {
+func exitStatus(err error) int {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -53,10 +53,10 @@ func rayFlags(args []string) map[string]string {
 func rayStart(flags map[string]string) error {
 	_, head := flags["head"]
 	if _, block := flags["block"]; !block {
-		return fmt.Errorf("a container whose Ray does not block ends at once")
+		return fmt.Errorf("--block is missing: the container would exit at once")
 	}
 	if !head { // a worker that starts too early exits
-		if err := askGCS(flags["address"]); err != nil {
+		if err := checkGCS(flags["address"]); err != nil {
 			return err
 		}
 	}
@@ -85,8 +85,8 @@ func rayStart(flags map[string]string) error {
 	}
 }
 
-// askGCS checks the health of the head of a cluster.
-func askGCS(address string) error {
+// checkGCS checks the health of the head of a cluster.
+func checkGCS(address string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address, http.NoBody)
@@ -95,7 +95,7 @@ func askGCS(address string) error {
 	}
 	answer, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return fmt.Errorf("ask the GCS: %w", err)
+		return fmt.Errorf("check the health of the GCS: %w", err)
 	}
 	return answer.Body.Close()
 }

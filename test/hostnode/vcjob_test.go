@@ -138,8 +138,8 @@ func (s *jobs) phases(name string) func(want string) {
 	}
 }
 
-// order creates a Command for a Job, and waits until it is handled.
-func (s *jobs) order(j *batchv1.Job, action batchv1.Action) {
+// sendCommand creates a Command for a Job, and waits until it is handled.
+func (s *jobs) sendCommand(j *batchv1.Job, action batchv1.Action) {
 	s.Helper()
 	c := &busv1.Command{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.name, GenerateName: "c-"}, Action: string(action),
@@ -225,7 +225,7 @@ func jobRestarts(s *jobs) {
 	seen("Pending Running Restarting Pending Running Restarting Pending Running Restarting Failed")
 	s.awaitProcesses("4732", 0)
 	if p := s.pod("j-t-0"); p.Status.Phase != corev1.PodFailed || p.Annotations[batchv1.KeyJobRetryCount] != "2" {
-		s.Errorf("what failed last is %s, of retry %s", p.Status.Phase, p.Annotations[batchv1.KeyJobRetryCount])
+		s.Errorf("the pod that failed last is %s, of retry %s", p.Status.Phase, p.Annotations[batchv1.KeyJobRetryCount])
 	}
 	s.expectLog("j-t-0", "c", "fails")
 }
@@ -281,7 +281,7 @@ func jobPolicies(s *jobs) {
 	if j := s.awaitJob("stale", batchv1.JobRunning); j.Status.RetryCount != 1 || j.Status.Version != 1 {
 		s.Errorf("%+v", j.Status)
 	}
-	s.order(s.awaitJob("stale", batchv1.JobRunning), batchv1.TerminateJobAction)
+	s.sendCommand(s.awaitJob("stale", batchv1.JobRunning), batchv1.TerminateJobAction)
 	s.awaitJob("stale", batchv1.JobTerminated)
 }
 
@@ -289,15 +289,15 @@ func jobCommands(s *jobs) {
 	j := s.run("j", nil, s.task("t", 2, "exec sleep 4738"))
 	s.awaitJob("j", batchv1.JobRunning)
 	s.awaitProcesses("4738", 2)
-	s.order(j, batchv1.AbortJobAction)
+	s.sendCommand(j, batchv1.AbortJobAction)
 	s.awaitJob("j", batchv1.JobAborted)
 	s.awaitProcesses("4738", 0)
-	s.order(j, batchv1.ResumeJobAction)
+	s.sendCommand(j, batchv1.ResumeJobAction)
 	s.awaitProcesses("4738", 2)
 	if j := s.awaitJob("j", batchv1.JobRunning); j.Status.RetryCount != 1 {
 		s.Errorf("%+v", j.Status)
 	}
-	s.order(j, batchv1.TerminateJobAction)
+	s.sendCommand(j, batchv1.TerminateJobAction)
 	s.awaitJob("j", batchv1.JobTerminated)
 	s.awaitProcesses("4738", 0)
 }
@@ -313,8 +313,8 @@ func jobExpires(s *jobs) {
 	ended := s.run("ended", ttl(1), s.task("t", 1, "exec sleep 4739"))
 	aborted := s.run("aborted", ttl(0), s.task("t", 1, "exec sleep 4739"))
 	s.awaitProcesses("4739", 2)
-	s.order(ended, batchv1.TerminateJobAction)
-	s.order(aborted, batchv1.AbortJobAction)
+	s.sendCommand(ended, batchv1.TerminateJobAction)
+	s.sendCommand(aborted, batchv1.AbortJobAction)
 	seen("Pending Running Completed")
 	for _, name := range []string{"now", "soon", "failed", "ended"} {
 		testkit.Eventually(s.T, within, name+" is gone", func() bool {
@@ -334,7 +334,7 @@ func jobDependsOn(s *jobs) {
 		ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"test", "-f", "/files/began"}}}}
 	s.run("j", nil, master, worker)
 	s.awaitPhaseOf("j-master-0", corev1.PodRunning)
-	testkit.EventuallyNoError(s.T, within, "it says what waits", func() error {
+	testkit.EventuallyNoError(s.T, within, "its state names the waiting tasks", func() error {
 		if j := s.awaitJob("j", batchv1.JobPending); j.Status.State.Message != "task worker waits for master" {
 			return fmt.Errorf("its state is %+v", j.Status.State)
 		}
