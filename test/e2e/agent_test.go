@@ -30,7 +30,7 @@ spec:
     tasks:
     - name: work
       driver: exec
-      user: nobody
+      user: "nobody"
       isolation: {required: [memory-limit, pid-namespace, read-only-system, user]}
       resources: {cpu: 500m, memory: 64Mi, networks: [{ports: [{name: http, port: 8080}]}]}
       templates: [{embeddedTmpl: '{{ meta "site" }}, {{ meta "shift" }}, {{ label "robot" }}', destPath: config}]

@@ -14,7 +14,7 @@ import (
 	"k8s4r.io/k8s4r/internal/console"
 )
 
-// apiDocument is what the console says of its API, and which of its addresses a path is.
+// apiDocument returns the OpenAPI document of the console, and a mux that finds the operation of a path.
 var apiDocument = sync.OnceValues(func() (*huma.OpenAPI, *http.ServeMux) {
 	doc, paths := console.BuildDocument(), http.NewServeMux()
 	for pattern := range doc.Paths {

@@ -40,7 +40,7 @@ func TestArchive_HasEveryJobOnceAfterKills(t *testing.T) {
 		enough := make(chan struct{})
 		left := atomic.Int32{}
 		left.Store(int32(20 + dice.IntN(130)))
-		done := s.browser(t, reader).follow("/api/v1/events", func(e told) {
+		done := s.browser(t, reader).follow("/api/v1/events", func(e consoleEvent) {
 			if e.event == "change" && left.Add(-1) == 0 {
 				close(enough)
 			}
@@ -75,7 +75,7 @@ func TestArchive_HasEveryJobOnceAfterKills(t *testing.T) {
 	archiveHasEach(t, filepath.Join(s.DataDir, "history.db"), uids)
 }
 
-// archiveHasEach looks for every job by its UID, and for others under their names.
+// archiveHasEach checks that the archive has every job by its UID, and no other of the same name.
 func archiveHasEach(t *testing.T, file string, uids map[string]string) {
 	t.Helper()
 	store, err := archive.Open("sqlite:" + file)

@@ -18,7 +18,7 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit/testca"
 )
 
-// oneOfEachKind that the console shows, by its words for the kinds.
+// oneOfEachKind has an object of each kind that the console shows, by the console's name of the kind.
 var oneOfEachKind = map[string]string{
 	"jobs":         `{apiVersion: robot.k8s4r.io/v1alpha1, kind: Job, metadata: {name: one}, spec: {taskGroups: [{name: g, tasks: [` + echo + `]}]}}`,
 	"taskgroups":   `{apiVersion: robot.k8s4r.io/v1alpha1, kind: TaskGroup, metadata: {name: one}, spec: {jobName: one, groupName: g, count: 1, tasks: [` + echo + `]}}`,
@@ -87,7 +87,7 @@ func TestConsole_WorksWithItsRoleAlone(t *testing.T) {
 		s.apply(manifest)
 	}
 	c := s.console()
-	viewer, editor, stranger := s.bearer("viewer", "view"), s.bearer("editor", "edit"), s.bearer("stranger", "")
+	viewer, editor, outsider := s.bearer("viewer", "view"), s.bearer("editor", "edit"), s.bearer("outsider", "")
 
 	testkit.EventuallyNoError(t, time.Minute, "it serves", func() error {
 		code, body := get(t, c.url+"/me", viewer)
@@ -108,8 +108,8 @@ func TestConsole_WorksWithItsRoleAlone(t *testing.T) {
 		if code, body := get(t, c.url+"/objects/"+kind+"?namespace=default", viewer); code != http.StatusOK || !strings.Contains(body, `"name":"one"`) {
 			t.Errorf("of %s it shows: %d %s", kind, code, body)
 		}
-		if code, body := get(t, c.url+"/objects/"+kind+"?namespace=default", stranger); code != http.StatusForbidden {
-			t.Errorf("of %s a stranger sees: %d %s", kind, code, body)
+		if code, body := get(t, c.url+"/objects/"+kind+"?namespace=default", outsider); code != http.StatusForbidden {
+			t.Errorf("an outsider sees of %s: %d %s", kind, code, body)
 		}
 	}
 	if code, body := get(t, c.url+"/me", ""); code != http.StatusUnauthorized {

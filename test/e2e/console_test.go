@@ -130,8 +130,8 @@ func (b *browser) act(action, kind string, dryRun bool, names ...string) acted {
 	return out
 }
 
-// told is an event that the console has sent.
-type told struct {
+// consoleEvent is an event that the console has sent.
+type consoleEvent struct {
 	id, event string
 	data      struct {
 		Type, Kind, Namespace, Name, UID, Job, From, To, Seq, After string
@@ -139,8 +139,8 @@ type told struct {
 	}
 }
 
-// follow hands on what the console tells, until the test or the console ends.
-func (b *browser) follow(path string, each func(told)) (done chan struct{}) {
+// follow calls each with the events of the console, until the test or the console ends.
+func (b *browser) follow(path string, each func(consoleEvent)) (done chan struct{}) {
 	b.t.Helper()
 	ctx, cancel := context.WithCancel(b.t.Context())
 	b.t.Cleanup(cancel)
@@ -152,16 +152,16 @@ func (b *browser) follow(path string, each func(told)) (done chan struct{}) {
 	go func() {
 		defer close(done)
 		defer answer.Body.Close()
-		readEvents(b.t, answer.Body, func(e told) bool { each(e); return true })
+		readEvents(b.t, answer.Body, func(e consoleEvent) bool { each(e); return true })
 	}()
 	return done
 }
 
-// readEvents hands on what comes, until that ends or more is false.
-func readEvents(t *testing.T, from io.Reader, each func(told) (more bool)) {
+// readEvents calls each with every event, until the stream ends or each returns false.
+func readEvents(t *testing.T, from io.Reader, each func(consoleEvent) (more bool)) {
 	doc, _ := apiDocument()
 	changes := doc.Components.Schemas.Map()["Change"]
-	var one told
+	var one consoleEvent
 	lines := bufio.NewScanner(from)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
@@ -180,7 +180,7 @@ func readEvents(t *testing.T, from io.Reader, each func(told) (more bool)) {
 			if one.event != "" && !each(one) {
 				return
 			}
-			one = told{}
+			one = consoleEvent{}
 		}
 	}
 }
@@ -230,22 +230,22 @@ func TestConsole_ActsWithTheCallersPermissions(t *testing.T) {
 		t.Fatal(err, out)
 	}
 	states := make(chan string, 1000)
-	b.follow("/api/v1/events?kind=jobs&name=long&since="+me.Position, func(e told) {
+	b.follow("/api/v1/events?kind=jobs&name=long&since="+me.Position, func(e consoleEvent) {
 		if e.event == "change" && e.data.From != e.data.To {
 			states <- e.data.To
 		}
 	})
 	reaches := func(want string) {
 		t.Helper()
-		patience := time.After(time.Minute)
+		timeout := time.After(time.Minute)
 		for {
 			select {
 			case got := <-states:
 				if got == want {
 					return
 				}
-			case <-patience:
-				t.Fatalf("no event says that the job is %s", want)
+			case <-timeout:
+				t.Fatalf("no event reports that the job is %s", want)
 			}
 		}
 	}
@@ -258,7 +258,7 @@ func TestConsole_ActsWithTheCallersPermissions(t *testing.T) {
 		t.Errorf("the log: %q, %v", log.Text(), log.Err())
 	}
 
-	testkit.EventuallyNoError(t, 30*time.Second, "it is said what a cancel would do to both tasks", func() error {
+	testkit.EventuallyNoError(t, 30*time.Second, "the dry run reports what a cancel would do to both tasks", func() error {
 		if r := b.act("cancel", "jobs", true, "long").Results[0]; !r.OK || !strings.Contains(r.Message, "2 that run are stopped") {
 			return fmt.Errorf("%+v", r)
 		}
@@ -286,7 +286,7 @@ func TestConsole_ActsWithTheCallersPermissions(t *testing.T) {
 }
 
 // TestConsole_ShowsWhatTheCallerMayRead has two namespaces, a viewer of one of them, and a
-// stranger without permissions: lists, objects, events, logs, the archive and its statistics show
+// user without permissions: lists, objects, events, logs, the archive and its statistics show
 // no more than RBAC allows, and the viewer changes nothing.
 func TestConsole_ShowsWhatTheCallerMayRead(t *testing.T) {
 	t.Parallel()
@@ -300,13 +300,13 @@ func TestConsole_ShowsWhatTheCallerMayRead(t *testing.T) {
 			t.Fatal(err, out)
 		}
 	}
-	for _, who := range []string{"viewer", "stranger"} {
+	for _, who := range []string{"viewer", "outsider"} {
 		s.create(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: who}})
 	}
 	if out, err := s.kubectl("create", "rolebinding", "viewer", "--clusterrole=k8s4r-view", "--serviceaccount=default:viewer"); err != nil {
 		t.Fatal(err, out)
 	}
-	all, viewer, stranger := s.signedIn(t), s.browser(t, s.tokenOf("viewer")), s.browser(t, s.tokenOf("stranger"))
+	all, viewer, outsider := s.signedIn(t), s.browser(t, s.tokenOf("viewer")), s.browser(t, s.tokenOf("outsider"))
 
 	testkit.EventuallyNoError(t, 30*time.Second, "the archive has both", func() error {
 		if n := all.names("tasks?scope=all&sort=-created"); len(n) != 2 {
@@ -328,11 +328,11 @@ func TestConsole_ShowsWhatTheCallerMayRead(t *testing.T) {
 		}
 		return nil
 	})
-	if n := stranger.names("tasks"); len(n) != 0 {
-		t.Errorf("stranger sees %v", n)
+	if n := outsider.names("tasks"); len(n) != 0 {
+		t.Errorf("the outsider sees %v", n)
 	}
 	for _, path := range []string{"tasks?namespace=other", "tasks/other/in-other-sh-0-main", "jobs/other/in-other", "jobs/other/in-other/timeline", "jobs/other/no-such"} {
-		for who, b := range map[string]*browser{"viewer": viewer, "stranger": stranger} {
+		for who, b := range map[string]*browser{"viewer": viewer, "outsider": outsider} {
 			if code, text := b.ask(http.MethodGet, "/api/v1/objects/"+path, nil); code != http.StatusForbidden {
 				t.Errorf("%s reads %s: %d %.300s", who, path, code, text)
 			}
@@ -344,8 +344,8 @@ func TestConsole_ShowsWhatTheCallerMayRead(t *testing.T) {
 	if code, text := viewer.ask(http.MethodGet, "/api/v1/tasks/default/in-default-sh-0-main/logs", nil); code != http.StatusOK || !strings.Contains(text, "secret of default") {
 		t.Errorf("the viewer's own log: %d %s", code, text)
 	}
-	s.archiveKeepsToRights(t, all, viewer, stranger)
-	s.eventsKeepToRights(t, viewer, stranger)
+	s.archiveKeepsToRights(t, all, viewer, outsider)
+	s.eventsKeepToRights(t, viewer, outsider)
 	for _, action := range []string{"requeue", "delete"} {
 		for _, dry := range []bool{true, false} {
 			if r := viewer.act(action, "jobs", dry, "in-default").Results[0]; r.OK || !strings.Contains(r.Message, "cannot") {
@@ -361,14 +361,14 @@ func TestConsole_ShowsWhatTheCallerMayRead(t *testing.T) {
 }
 
 // archiveKeepsToRights asks for what has been.
-func (s *system) archiveKeepsToRights(t *testing.T, all, viewer, stranger *browser) {
+func (s *system) archiveKeepsToRights(t *testing.T, all, viewer, outsider *browser) {
 	t.Helper()
 	var tasks listed
 	all.get("/api/v1/objects/tasks?namespace=other", &tasks)
 	for who, see := range map[string]struct {
 		*browser
 		want int
-	}{"all": {all, 2}, "viewer": {viewer, 1}, "stranger": {stranger, 0}} {
+	}{"all": {all, 2}, "viewer": {viewer, 1}, "outsider": {outsider, 0}} {
 		if n := see.names("tasks?scope=all&sort=-created"); len(n) != see.want {
 			t.Errorf("%s sees %v of the archive", who, n)
 		}
@@ -387,13 +387,13 @@ func (s *system) archiveKeepsToRights(t *testing.T, all, viewer, stranger *brows
 }
 
 // eventsKeepToRights watches while something happens in both namespaces.
-func (s *system) eventsKeepToRights(t *testing.T, viewer, stranger *browser) {
+func (s *system) eventsKeepToRights(t *testing.T, viewer, outsider *browser) {
 	t.Helper()
-	seen := make(chan told, 1000)
-	viewer.follow("/api/v1/events", func(e told) { seen <- e })
-	stranger.follow("/api/v1/events", func(e told) {
+	seen := make(chan consoleEvent, 1000)
+	viewer.follow("/api/v1/events", func(e consoleEvent) { seen <- e })
+	outsider.follow("/api/v1/events", func(e consoleEvent) {
 		if e.event == "change" {
-			t.Errorf("stranger is told of %+v", e.data)
+			t.Errorf("the outsider receives %+v", e.data)
 		}
 	})
 	for _, ns := range []string{"other", "default"} { // the last one is awaited
@@ -401,18 +401,18 @@ func (s *system) eventsKeepToRights(t *testing.T, viewer, stranger *browser) {
 			t.Fatal(err, out)
 		}
 	}
-	patience := time.After(30 * time.Second)
+	timeout := time.After(30 * time.Second)
 	for {
 		select {
 		case e := <-seen:
 			if e.event == "change" && e.data.Namespace != "default" {
-				t.Errorf("the viewer is told of %+v", e.data)
+				t.Errorf("the viewer receives %+v", e.data)
 			}
 			if e.data.Kind == "jobs" && e.data.Name == "later" && e.data.To == "completed" {
 				return
 			}
-		case <-patience:
-			t.Fatal("the viewer is not told how its own job ended")
+		case <-timeout:
+			t.Fatal("the viewer receives no event about the end of its own job")
 		}
 	}
 }

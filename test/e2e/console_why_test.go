@@ -13,7 +13,7 @@ import (
 	"k8s4r.io/k8s4r/internal/testkit"
 )
 
-// reasons is what the console says of why something waits.
+// reasons is the console's explanation of why an object waits.
 type reasons struct {
 	Summary    string
 	Waiting    bool
@@ -48,9 +48,9 @@ const (
   initTasks: [{name: fetch, driver: exec, config: {execConfig: {command: /bin/sleep, args: ["1000"]}}}], tasks: [` + echo + `]}]}}`
 )
 
-// TestConsole_ExplainsPendingTasksWithinPermissions asks why tasks and jobs wait, as who may see all of a
-// namespace, tasks alone, jobs alone, and nothing: each is told what k8s4r why says, but for
-// what stands in objects that they may not see.
+// TestConsole_ExplainsPendingTasksWithinPermissions requests why tasks and jobs wait, as users that may
+// read a whole namespace, only tasks, only jobs, and nothing. Each gets the text of `k8s4r why`,
+// without facts from objects that the user may not read.
 func TestConsole_ExplainsPendingTasksWithinPermissions(t *testing.T) {
 	t.Parallel()
 	s := start(t, "--robots=1")
@@ -59,7 +59,7 @@ func TestConsole_ExplainsPendingTasksWithinPermissions(t *testing.T) {
 		s.apply(manifest)
 	}
 	who := map[string]*browser{"all": s.signedIn(t)}
-	for _, name := range []string{"viewer", "of-tasks", "of-jobs", "stranger"} {
+	for _, name := range []string{"viewer", "of-tasks", "of-jobs", "outsider"} {
 		who[name] = s.browser(t, s.bearer(name, ""))
 	}
 	for _, args := range [][]string{
@@ -74,7 +74,7 @@ func TestConsole_ExplainsPendingTasksWithinPermissions(t *testing.T) {
 
 	s.whatWaitsSaysWhy(t, who["viewer"])
 	s.partsStayHidden(t, who)
-	s.checkStrangersAreRejected(t, who)
+	s.checkOutsidersAreRejected(t, who)
 	var elsewhere reasons
 	if who["all"].get("/api/v1/tasks/other/brush-g-0-t/why", &elsewhere); !strings.Contains(elsewhere.fact("placement"), "0 of 0 robots") {
 		t.Errorf("of a namespace without robots: %+v", elsewhere)
@@ -114,7 +114,7 @@ func (s *system) whatWaitsSaysWhy(t *testing.T, viewer *browser) {
 	})
 }
 
-// partsStayHidden asks as who may get the one object and not what belongs to it.
+// partsStayHidden asks as users that may get one object but not the objects that belong to it.
 func (s *system) partsStayHidden(t *testing.T, who map[string]*browser) {
 	t.Helper()
 	const address = "/api/v1/tasks/default/init-g-0-t/why"
@@ -129,23 +129,23 @@ func (s *system) partsStayHidden(t *testing.T, who map[string]*browser) {
 	var task, job reasons
 	who["of-tasks"].get(address, &task)
 	if task.fact("job") != "init, which you do not have permission to read" || task.fact("init tasks") != "hidden: you do not have permission to read them" || strings.Contains(task.Summary, "fetch") {
-		t.Errorf("who may get tasks alone is told %+v", task)
+		t.Errorf("a user that may get only tasks receives %+v", task)
 	}
 	who["of-jobs"].get("/api/v1/jobs/default/brush/why", &job)
 	if job.Tasks != nil || job.fact("tasks") != "hidden: you do not have permission to read them" {
-		t.Errorf("who may get jobs alone is told %+v", job)
+		t.Errorf("a user that may get only jobs receives %+v", job)
 	}
 }
 
-// checkStrangersAreRejected checks that users without permission are rejected, even if the object does not exist.
-func (s *system) checkStrangersAreRejected(t *testing.T, who map[string]*browser) {
+// checkOutsidersAreRejected checks that users without permission are rejected, even if the object does not exist.
+func (s *system) checkOutsidersAreRejected(t *testing.T, who map[string]*browser) {
 	t.Helper()
 	for _, row := range []struct {
 		who, path string
 		want      int
 	}{
-		{"stranger", "tasks/default/brush-g-0-t", http.StatusForbidden},
-		{"stranger", "jobs/default/brush", http.StatusForbidden},
+		{"outsider", "tasks/default/brush-g-0-t", http.StatusForbidden},
+		{"outsider", "jobs/default/brush", http.StatusForbidden},
 		{"viewer", "tasks/other/brush-g-0-t", http.StatusForbidden},
 		{"viewer", "tasks/other/no-such", http.StatusForbidden},
 		{"viewer", "jobs/other/brush", http.StatusForbidden},

@@ -34,7 +34,7 @@ type follower struct {
 	mu     sync.Mutex
 	id     string            // of the last event
 	tasks  map[string][]step // what it knows, by UID
-	told   int               // number of events, without repeated ones
+	events int               // number of events, without repeated ones
 	lists  int               // number of resyncs after which it loaded its lists
 	masses int               // number of events about many tasks
 	free   bool              // it is not held any more
@@ -56,7 +56,7 @@ func (c *restartable) follower(name string) *follower {
 	return &follower{T: c.s.t, name: name, url: c.url, token: c.token, tasks: map[string][]step{}}
 }
 
-// lagBehind has it read on only when another one was told n events more, and then as far as that one is.
+// lagBehind makes the follower pause until lead has received n more events, and then catch up with it.
 func (f *follower) lagBehind(lead *follower, n int) {
 	due := 0
 	f.hold = func(ctx context.Context) bool {
@@ -72,7 +72,7 @@ func (f *follower) lagBehind(lead *follower, n int) {
 	}
 }
 
-// hurry lets it read on without waiting.
+// hurry ends all pauses of the follower.
 func (f *follower) hurry() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -85,13 +85,13 @@ func (f *follower) isFree() bool {
 	return f.free
 }
 
-// leaveAfter has it stop in the middle once it was told n events.
+// leaveAfter makes the follower disconnect after n events.
 func (f *follower) leaveAfter(n int) {
 	f.hold = func(context.Context) bool { return f.count() < n }
 }
 
-// come has it follow from where it was, and come back whenever it is cut off, until it leaves or
-// the test ends. It returns when the console has greeted it.
+// come follows events from the last position, and reconnects after each disconnect, until the
+// follower leaves or the test ends. It returns after the first hello.
 func (f *follower) come() {
 	f.Helper()
 	ctx, leave := context.WithCancel(f.Context())
@@ -102,17 +102,17 @@ func (f *follower) come() {
 		wait.UntilWithContext(ctx, func(ctx context.Context) { f.follow(ctx, leave) }, 20*time.Millisecond)
 	}()
 	f.Cleanup(func() { leave(); <-gone })
-	testkit.Eventually(f, time.Minute, f.name+" is greeted", func() bool { return f.position() != "" })
+	testkit.Eventually(f, time.Minute, f.name+" has received hello", func() bool { return f.position() != "" })
 }
 
 // follow reads one stream to its end.
 func (f *follower) follow(ctx context.Context, leave func()) {
 	answer, err := f.ask(ctx, "/events?kind=tasks", "Last-Event-ID", f.position())
 	if err != nil {
-		return // it is dead, or not ready yet
+		return // the console is stopped, or not ready yet
 	}
 	defer answer.Body.Close()
-	readEvents(f.T, answer.Body, func(e told) bool {
+	readEvents(f.T, answer.Body, func(e consoleEvent) bool {
 		if f.hold != nil && e.event == "change" && !f.hold(ctx) {
 			leave()
 			return false
@@ -141,8 +141,9 @@ func (f *follower) ask(ctx context.Context, path string, header ...string) (*htt
 	return answer, err
 }
 
-// take moves on to an event once all is done that it asks for: who is cut off before is told again.
-func (f *follower) take(ctx context.Context, e told) error {
+// take advances the position to an event after it has handled the event: if it is disconnected
+// before, it receives the event again.
+func (f *follower) take(ctx context.Context, e consoleEvent) error {
 	switch e.event {
 	case "resync":
 		if err := f.load(ctx); err != nil {
@@ -187,7 +188,7 @@ func (f *follower) load(ctx context.Context) error {
 }
 
 // gather loads the tasks of a job that one event reports.
-func (f *follower) gather(ctx context.Context, e told) error {
+func (f *follower) gather(ctx context.Context, e consoleEvent) error {
 	listed, err := f.list(ctx, "&job="+e.data.Job+"&changedAfter="+e.data.After)
 	if err != nil {
 		return err
@@ -199,7 +200,7 @@ func (f *follower) gather(ctx context.Context, e told) error {
 			f.tasks[uid] = append(known, is)
 		}
 	}
-	f.told++
+	f.events++
 	f.masses++
 	return nil
 }
@@ -234,7 +235,7 @@ func number(s string) uint64 {
 	return n
 }
 
-func (f *follower) learn(e told) {
+func (f *follower) learn(e consoleEvent) {
 	now := step{number(e.data.Seq), e.data.Type, e.data.From, e.data.To}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -249,7 +250,7 @@ func (f *follower) learn(e told) {
 		f.Errorf("%s received an event of %s that does not follow: %v (filled: %v), it knows %v", f.name, e.data.Name, now, e.data.Filled, known)
 	}
 	f.tasks[e.data.UID] = append(known, now)
-	f.told++
+	f.events++
 }
 
 // follows reports whether an event comes right after the known ones. A reader that has loaded lists
@@ -265,7 +266,7 @@ func (f *follower) follows(known []step, now step) bool {
 func (f *follower) count() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.told
+	return f.events
 }
 
 // loads returns how often it loaded its lists after a resync.

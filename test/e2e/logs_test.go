@@ -226,7 +226,7 @@ func TestLogs_AreFollowedLive(t *testing.T) {
 		t.Errorf("beside the log it printed:\n%s", notes)
 	}
 	for args, want := range map[string]string{
-		"outsider":                    `there is no task "outsider" in namespace default`,
+		"outsider":                    `task "outsider" not found in namespace default`,
 		"--attempt=7 talk-main-0-say": "has had 1 attempts",
 	} {
 		out, err := s.RunProgram("kubectl-k8s4r", append([]string{"logs"}, strings.Fields(args)...)...)
