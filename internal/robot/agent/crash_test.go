@@ -65,32 +65,37 @@ func (s *fakeServer) manage(t *testing.T, tasks map[string]wire.Task) (attempts 
 	for uid := range tasks {
 		attempts[uid] = 1
 	}
-	left := len(tasks)
-	waitUntil(t, "all tasks to complete", func() bool {
-		for uid, task := range tasks {
-			done := false
-			for _, r := range s.reportsAbout(uid, attempts[uid]) {
-				if r.IsTerminal() && r.State == wire.ReportFailed {
-					if !wire.IsWithoutFault(r.Reason) {
-						t.Fatalf("%s failed: %+v", uid, r)
+	for len(tasks) > 0 {
+		waitUntil(t, "another task to complete", func() bool {
+			before := len(tasks)
+			for uid, task := range tasks {
+				switch end := s.endOf(uid, attempts[uid]); {
+				case end == nil:
+					if rand.N(20) == 0 {
+						s.dispatch(task, attempts[uid])
 					}
-					attempts[uid]++
-					done = true
-					break
-				}
-				if done = r.State == wire.ReportCompleted; done {
+				case end.State == wire.ReportCompleted:
 					delete(tasks, uid)
-					left--
-					break
+				case wire.IsWithoutFault(end.Reason):
+					attempts[uid]++
+				default:
+					t.Fatalf("%s failed: %+v", uid, *end)
 				}
 			}
-			if !done && rand.N(20) == 0 {
-				s.dispatch(task, attempts[uid])
-			}
-		}
-		return left == 0
-	})
+			return len(tasks) < before
+		})
+	}
 	return attempts
+}
+
+// endOf returns the report about the end of an attempt. It is nil if the attempt has not ended.
+func (s *fakeServer) endOf(uid string, attempt int32) *wire.Status {
+	for _, r := range s.reportsAbout(uid, attempt) {
+		if r.IsTerminal() {
+			return &r
+		}
+	}
+	return nil
 }
 
 func TestCrash_LosesNothingAndRunsNothingTwice(t *testing.T) {
@@ -99,7 +104,7 @@ func TestCrash_LosesNothingAndRunsNothingTwice(t *testing.T) {
 	trace := filepath.Join(t.TempDir(), "trace")
 	endsAll(t, dir)
 	stop, stopped := make(chan struct{}), make(chan int)
-	go func() { // a life of violence
+	go func() {
 		killed := 0
 		defer func() { stopped <- killed }()
 		for {

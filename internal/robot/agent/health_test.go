@@ -216,7 +216,7 @@ func TestHealth_RequestsLeakNoGoroutines(t *testing.T) {
 	for range 50 {
 		get(t, c.HealthSocket, "/status")
 	}
-	waitUntil(t, "the goroutines of the answers to end", func() bool { return runtime.NumGoroutine() <= before })
+	awaitGoroutines(t, before+10, "after fifty requests")
 }
 
 func TestHealth_KeepsSocketOfAnotherProcess(t *testing.T) {
