@@ -51,12 +51,12 @@ func openLogs(c LogConfig) (logstore.Store, error) {
 }
 
 // addLogs prunes the store, and registers the log API.
-func addLogs(mgr ctrl.Manager, mux *http.ServeMux, store logstore.Store, wakes *logapi.Notifier) error {
+func addLogs(mgr ctrl.Manager, mux *http.ServeMux, store logstore.Store, notifier *logapi.Notifier) error {
 	if store == nil {
 		return nil
 	}
 	log := mgr.GetLogger().WithName("logs")
-	h := &logapi.Handler{Gate: access.New(mgr.GetClient(), mgr.GetAPIReader()), Tasks: mgr.GetClient(), Store: store, Notifier: wakes, Log: log}
+	h := &logapi.Handler{Gate: access.New(mgr.GetClient(), mgr.GetAPIReader()), Tasks: mgr.GetClient(), Store: store, Notifier: notifier, Log: log}
 	h.Register(mux)
 	return mgr.Add(&logPruner{store: store, log: log})
 }
@@ -68,20 +68,20 @@ type logPruner struct {
 }
 
 // NeedLeaderElection reports that a store has one owner.
-func (k *logPruner) NeedLeaderElection() bool { return true }
+func (p *logPruner) NeedLeaderElection() bool { return true }
 
 // Start prunes until ctx ends, and then closes the store.
-func (k *logPruner) Start(ctx context.Context) error {
+func (p *logPruner) Start(ctx context.Context) error {
 	tick := time.NewTicker(pruneInterval)
 	defer tick.Stop()
 	for {
-		if err := k.store.PruneLogs(ctx); err != nil && ctx.Err() == nil {
-			k.log.Error(err, "prune the logs")
+		if err := p.store.PruneLogs(ctx); err != nil && ctx.Err() == nil {
+			p.log.Error(err, "prune the logs")
 		}
-		logBytes.Set(float64(k.store.TotalSize()))
+		logBytes.Set(float64(p.store.TotalSize()))
 		select {
 		case <-ctx.Done():
-			return k.store.Close()
+			return p.store.Close()
 		case <-tick.C:
 		}
 	}

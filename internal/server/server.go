@@ -53,9 +53,9 @@ func Add(mgr ctrl.Manager, cfg Config) error {
 	if err != nil {
 		return fmt.Errorf("server: %w", err)
 	}
-	var wakes logapi.Notifier
+	var notifier logapi.Notifier
 	cfg.Gateway.Tokens = newTokenStore(mgr)
-	b, err := gateway.New(cfg.Gateway, gateway.Cluster{
+	g, err := gateway.New(cfg.Gateway, gateway.Cluster{
 		Client:    mgr.GetClient(),
 		APIReader: mgr.GetAPIReader(),
 		Informers: mgr.GetCache(),
@@ -63,27 +63,27 @@ func Add(mgr ctrl.Manager, cfg Config) error {
 			events.Eventf(o, nil, corev1.EventTypeWarning, reason, "Dispatch", "%s", message)
 		},
 		Logs:          store,
-		OnTaskChanged: wakes.NotifyTask,
+		OnTaskChanged: notifier.NotifyTask,
 	}, metrics.Registry, mgr.GetLogger().WithName("server"))
 	if err != nil {
 		return fmt.Errorf("server: %w", err)
 	}
 	return errors.Join(
-		mgr.AddReadyzCheck("mqtt", func(*http.Request) error { return b.Ready() }),
-		mgr.Add(b),
-		addAPI(mgr, cfg, store, &wakes),
+		mgr.AddReadyzCheck("mqtt", func(*http.Request) error { return g.Ready() }),
+		mgr.Add(g),
+		addAPI(mgr, cfg, store, &notifier),
 	)
 }
 
 // addAPI adds the HTTPS API if there is anything to serve.
-func addAPI(mgr ctrl.Manager, cfg Config, store logstore.Store, wakes *logapi.Notifier) error {
+func addAPI(mgr ctrl.Manager, cfg Config, store logstore.Store, notifier *logapi.Notifier) error {
 	mux := http.NewServeMux()
 	addJoin(mgr, mux, cfg.Join)
-	if err := addLogs(mgr, mux, store, wakes); err != nil {
+	if err := addLogs(mgr, mux, store, notifier); err != nil {
 		return err
 	}
-	nothing := store == nil && cfg.Join.Authority == nil
-	if nothing || cfg.API.Listener == nil && (cfg.API.Address == "" || cfg.API.Address == "0") {
+	hasNoAPI := store == nil && cfg.Join.Authority == nil
+	if hasNoAPI || cfg.API.Listener == nil && (cfg.API.Address == "" || cfg.API.Address == "0") {
 		return nil
 	}
 	if cfg.Join.Authority != nil {

@@ -20,24 +20,24 @@ import (
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
-const patience = 30 * time.Second
+const waitTimeout = 30 * time.Second
 
-// stage is a broker that asks a registry, which knows r1 and r2.
-type stage struct {
+// brokerBench is a broker with a registry that has r1 and r2.
+type brokerBench struct {
 	*bench
 	*broker.Broker
-	roots *x509.CertPool
-	show  tls.Certificate // of r1
-	told  chan string     // events, with the robot's name
+	roots       *x509.CertPool
+	certificate tls.Certificate // of r1
+	events      chan string     // events, with the robot's name
 }
 
-func newStage(t *testing.T) *stage {
+func newBrokerBench(t *testing.T) *brokerBench {
 	t.Helper()
-	s := &stage{bench: newBench(t, Config{AllowLegacy: true}), roots: x509.NewCertPool(), told: make(chan string, 16)}
+	s := &brokerBench{bench: newBench(t, Config{AllowLegacy: true}), roots: x509.NewCertPool(), events: make(chan string, 16)}
 	s.roots.AppendCertsFromPEM(s.auth.TrustPEM())
 	s.Broker = broker.New(broker.Config{TLSListen: "127.0.0.1:0", TLS: s.auth.BrokerTLSConfig("127.0.0.1"), Authenticator: s.Registry, OnRefused: s.ReportRefusal})
 	s.SetDependencies(nil, s.Disconnect, func(o client.Object, reason, message string) {
-		s.told <- o.GetName() + " " + reason + " " + message
+		s.events <- o.GetName() + " " + reason + " " + message
 	})
 	for _, id := range []string{"r1", "r2"} {
 		key, _, err := keyfile.NewKey()
@@ -49,14 +49,14 @@ func newStage(t *testing.T) *stage {
 			t.Fatal(err)
 		}
 		if s.updateRobot(robot("hall", id, identity.CertificateFingerprint(c))); id == "r1" {
-			s.show = tls.Certificate{Certificate: [][]byte{c.Raw}, PrivateKey: crypto.PrivateKey(key), Leaf: c}
+			s.certificate = tls.Certificate{Certificate: [][]byte{c.Raw}, PrivateKey: crypto.PrivateKey(key), Leaf: c}
 		}
 	}
 	if err := s.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
 		defer cancel()
 		if err := s.Stop(ctx); err != nil {
 			t.Error(err)
@@ -65,26 +65,26 @@ func newStage(t *testing.T) *stage {
 	return s
 }
 
-// Start is the broker's.
-func (s *stage) Start(ctx context.Context) error { return s.Broker.Start(ctx) }
+// Start starts the broker.
+func (s *brokerBench) Start(ctx context.Context) error { return s.Broker.Start(ctx) }
 
-// enter says CONNECT with the certificate of r1, and returns the answer to it.
-func (s *stage) enter(change func(*packets.Connect)) (*tls.Conn, byte) {
+// connectAs sends CONNECT with the certificate of r1 and returns the reason code.
+func (s *brokerBench) connectAs(change func(*packets.Connect)) (*tls.Conn, byte) {
 	s.t.Helper()
-	conn, err := tls.Dial("tcp", strings.TrimPrefix(s.TLSURL(), "mqtts://"), &tls.Config{RootCAs: s.roots, ServerName: "127.0.0.1", Certificates: []tls.Certificate{s.show}})
+	conn, err := tls.Dial("tcp", strings.TrimPrefix(s.TLSURL(), "mqtts://"), &tls.Config{RootCAs: s.roots, ServerName: "127.0.0.1", Certificates: []tls.Certificate{s.certificate}})
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() { conn.Close() })
 	c := &packets.Connect{ProtocolName: "MQTT", ProtocolVersion: 5, ClientID: "r1", KeepAlive: 60, Properties: &packets.Properties{}}
 	change(c)
-	return conn, s.ask(conn, c).(*packets.Connack).ReasonCode
+	return conn, s.request(conn, c).(*packets.Connack).ReasonCode
 }
 
-// ask sends a packet, and returns the answer to it.
-func (s *stage) ask(conn *tls.Conn, p packets.Packet) packets.Packet {
+// request sends a packet and returns the response.
+func (s *brokerBench) request(conn *tls.Conn, p packets.Packet) packets.Packet {
 	s.t.Helper()
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	_ = conn.SetDeadline(time.Now().Add(waitTimeout))
 	if _, err := p.WriteTo(conn); err != nil {
 		s.t.Fatal(err)
 	}
@@ -95,91 +95,91 @@ func (s *stage) ask(conn *tls.Conn, p packets.Packet) packets.Packet {
 	return answer.Content
 }
 
-// as is a connection of r1 as itself.
-func (s *stage) as() *tls.Conn {
+// connectAsSelf returns a connection of r1 with its own client ID.
+func (s *brokerBench) connectAsSelf() *tls.Conn {
 	s.t.Helper()
-	conn, code := s.enter(func(*packets.Connect) {})
+	conn, code := s.connectAs(func(*packets.Connect) {})
 	if code != packets.ConnackSuccess {
-		s.t.Fatalf("r1 is refused as itself: %#x", code)
+		s.t.Fatalf("r1 is refused with its own client ID: %#x", code)
 	}
 	return conn
 }
 
-// blamed waits for an event.
-func (s *stage) blamed() string {
+// nextEvent waits for an event.
+func (s *brokerBench) nextEvent() string {
 	select {
-	case told := <-s.told:
-		return told
-	case <-time.After(patience):
-		return "nothing"
+	case events := <-s.events:
+		return events
+	case <-time.After(waitTimeout):
+		return "no event"
 	}
 }
 
-// TestARobotThatActsAsAnotherIsSeen: each way that MQTT has is refused and counted,
-// and by itself becomes an event of the robot whose certificate it is.
-func TestARobotThatActsAsAnotherIsSeen(t *testing.T) {
+// Each way of impersonation that MQTT has is refused and counted, and becomes an event of the robot
+// with the certificate.
+func TestRegistry_ReportsImpersonation(t *testing.T) {
 	type way struct {
 		name   string
 		counts broker.RefusalKind
-		try    func(*stage) byte
+		try    func(*brokerBench) byte
 	}
 	var ways []way
-	for _, id := range []string{"r2", identity.ServerName, identity.AdminName, broker.LegacyPrefix + "r1", broker.LegacyPrefix + "r2", "anybody", ""} {
-		ways = append(ways, way{fmt.Sprintf("connect as %q", id), broker.RefusalKind{Action: "connect", Reason: "client-id"}, func(s *stage) byte {
-			_, code := s.enter(func(c *packets.Connect) {
+	for _, id := range []string{"r2", identity.ServerName, identity.AdminName, broker.LegacyPrefix + "r1", broker.LegacyPrefix + "r2", "other", ""} {
+		ways = append(ways, way{fmt.Sprintf("connect as %q", id), broker.RefusalKind{Action: "connect", Reason: "client-id"}, func(s *brokerBench) byte {
+			_, code := s.connectAs(func(c *packets.Connect) {
 				c.ClientID, c.UsernameFlag, c.Username = id, true, id
 			})
 			return code
 		}})
 	}
-	published := func(topic string, retain bool) func(*stage) byte {
-		return func(s *stage) byte {
-			return s.ask(s.as(), &packets.Publish{Topic: topic, QoS: 1, PacketID: 1, Retain: retain, Properties: &packets.Properties{}}).(*packets.Puback).ReasonCode
+	published := func(topic string, retain bool) func(*brokerBench) byte {
+		return func(s *brokerBench) byte {
+			return s.request(s.connectAsSelf(), &packets.Publish{Topic: topic, QoS: 1, PacketID: 1, Retain: retain, Properties: &packets.Properties{}}).(*packets.Puback).ReasonCode
 		}
 	}
-	willed := func(topic string, retain bool) func(*stage) byte {
-		return func(s *stage) byte {
-			_, code := s.enter(func(c *packets.Connect) {
+	willed := func(topic string, retain bool) func(*brokerBench) byte {
+		return func(s *brokerBench) byte {
+			_, code := s.connectAs(func(c *packets.Connect) {
 				c.WillFlag, c.WillTopic, c.WillMessage, c.WillQOS, c.WillRetain, c.WillProperties = true, topic, []byte("x"), 1, retain, &packets.Properties{}
 			})
 			return code
 		}
 	}
-	heard := func(filter string) func(*stage) byte {
-		return func(s *stage) byte {
-			return s.ask(s.as(), &packets.Subscribe{PacketID: 1, Subscriptions: []packets.SubOptions{{Topic: filter, QoS: 1}}, Properties: &packets.Properties{}}).(*packets.Suback).Reasons[0]
+	subscribed := func(filter string) func(*brokerBench) byte {
+		return func(s *brokerBench) byte {
+			return s.request(s.connectAsSelf(), &packets.Subscribe{PacketID: 1, Subscriptions: []packets.SubOptions{{Topic: filter, QoS: 1}}, Properties: &packets.Properties{}}).(*packets.Suback).Reasons[0]
 		}
 	}
-	says := []string{
+	robotTopics := []string{
 		wire.RobotTopic("r2", wire.KindRegister), wire.RobotTopic("r2", wire.KindHeartbeat), wire.RobotTopic("r2", wire.KindPresence),
 		wire.TaskTopic("r2", "uid", wire.KindStatus), wire.TaskTopic("r2", "uid", wire.KindLogs), wire.TopicRegister, wire.TopicHeartbeat,
 	}
 	fromServer := append(wire.RobotSubscriptions("r1"), wire.RobotSubscriptions("r2")...)
-	for _, topic := range append(says, fromServer...) {
+	for _, topic := range append(robotTopics, fromServer...) {
 		ways = append(ways,
 			way{"publish on " + topic, broker.RefusalKind{Action: "publish", Reason: "topic"}, published(topic, false)},
 			way{"publish, retained, on " + topic, broker.RefusalKind{Action: "publish", Reason: "topic"}, published(topic, true)},
-			way{"leave a will on " + topic, broker.RefusalKind{Action: "will", Reason: "topic"}, willed(topic, false)},
-			way{"leave a retained will on " + topic, broker.RefusalKind{Action: "will", Reason: "topic"}, willed(topic, true)})
+			way{"set a will on " + topic, broker.RefusalKind{Action: "will", Reason: "topic"}, willed(topic, false)},
+			way{"set a retained will on " + topic, broker.RefusalKind{Action: "will", Reason: "topic"}, willed(topic, true)})
 	}
 	own := wire.RobotTopic("r1", wire.KindPresence)
-	ways = append(ways, way{"leave something behind", broker.RefusalKind{Action: "publish", Reason: "retained"}, published(own, true)},
-		way{"leave a will behind", broker.RefusalKind{Action: "will", Reason: "retained"}, willed(own, true)})
-	for _, filter := range slices.Concat(says, wire.RobotSubscriptions("r2"), wire.RobotSubscriptions("+"), wire.ServerSubscriptions(), []string{"#", "k8s4r/#", "k8s4r/robots/r2/#", "k8s4r/robots/r1/#", "+/+/+/+/+"}) {
-		ways = append(ways, way{"subscribe to " + filter, broker.RefusalKind{Action: "subscribe", Reason: "topic"}, heard(filter)})
+	ways = append(ways, way{"publish a retained message", broker.RefusalKind{Action: "publish", Reason: "retained"}, published(own, true)},
+		way{"set a retained will on its own topic", broker.RefusalKind{Action: "will", Reason: "retained"}, willed(own, true)})
+	for _, filter := range slices.Concat(robotTopics, wire.RobotSubscriptions("r2"), wire.RobotSubscriptions("+"), wire.ServerSubscriptions(), []string{"#", "k8s4r/#", "k8s4r/robots/r2/#", "k8s4r/robots/r1/#", "+/+/+/+/+"}) {
+		ways = append(ways, way{"subscribe to " + filter, broker.RefusalKind{Action: "subscribe", Reason: "topic"}, subscribed(filter)})
 	}
 	for _, w := range ways {
 		t.Run(w.name, func(t *testing.T) {
 			t.Parallel()
-			s := newStage(t)
+			s := newBrokerBench(t)
 			if code := w.try(s); code < 0x80 {
-				t.Errorf("answered with %#x", code)
+				t.Errorf("reason code %#x", code)
 			}
 			if n := s.Stats().Refused[w.counts]; n != 1 {
 				t.Errorf("%v is counted %d times: %v", w.counts, n, s.Stats().Refused)
 			}
-			if told := s.blamed(); !strings.HasPrefix(told, "r1 ImpersonationRefused ") {
-				t.Errorf("told %q", told)
+			if events := s.nextEvent(); !strings.HasPrefix(events, "r1 ImpersonationRefused ") {
+				t.Errorf("event %q", events)
 			}
 		})
 	}

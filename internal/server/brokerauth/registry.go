@@ -54,10 +54,10 @@ func NewRegistry(cfg Config) *Registry {
 
 // SetDependencies sets the source of Robots, the function that disconnects one, and the
 // one that records a Warning event. It must be called before Start.
-func (g *Registry) SetDependencies(informers Informers, cut func(name string), warn func(robot client.Object, reason, message string)) {
+func (g *Registry) SetDependencies(informers Informers, disconnect func(name string), warn func(robot client.Object, reason, message string)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.informers, g.disconnect, g.warn = informers, cut, warn
+	g.informers, g.disconnect, g.warn = informers, disconnect, warn
 }
 
 // ReportRefusal records an event for a denied action of a robot.

@@ -21,10 +21,10 @@ import (
 // bench is a registry that has seen all robots, and certificates.
 type bench struct {
 	*Registry
-	t    *testing.T
-	auth *ca.Authority
-	cut  []string
-	said []string
+	t            *testing.T
+	auth         *ca.Authority
+	disconnected []string
+	events       []string
 }
 
 func newBench(t *testing.T, cfg Config) *bench {
@@ -34,7 +34,7 @@ func newBench(t *testing.T, cfg Config) *bench {
 		t.Fatal(err)
 	}
 	b := &bench{Registry: NewRegistry(cfg), t: t, auth: auth}
-	b.SetDependencies(nil, func(name string) { b.cut = append(b.cut, name) }, func(o client.Object, reason, message string) { b.said = append(b.said, o.GetName()+" "+message) })
+	b.SetDependencies(nil, func(name string) { b.disconnected = append(b.disconnected, name) }, func(o client.Object, reason, message string) { b.events = append(b.events, o.GetName()+" "+message) })
 	b.setReady()
 	return b
 }
@@ -60,14 +60,14 @@ func robot(namespace, id, key string) *robotv1.Robot {
 	return r
 }
 
-func (b *bench) refuses(p broker.Peer, want error) {
+func (b *bench) expectRefused(p broker.Peer, want error) {
 	b.t.Helper()
 	if id, err := b.Authenticate(p); !errors.Is(err, want) {
 		b.t.Errorf("%s: %+v, %v, want %v", p.ClientID, id, err, want)
 	}
 }
 
-func (b *bench) admits(p broker.Peer, want broker.Identity) {
+func (b *bench) expectAdmitted(p broker.Peer, want broker.Identity) {
 	b.t.Helper()
 	if id, err := b.Authenticate(p); err != nil || id.Name != want.Name || id.Role != want.Role {
 		b.t.Errorf("%s: %+v, %v, want %+v", p.ClientID, id, err, want)
@@ -78,67 +78,67 @@ func TestRegistry_Authenticate(t *testing.T) {
 	b := newBench(t, Config{})
 	c := b.certificate("r1")
 	me := broker.Peer{ClientID: "r1", Certificate: c}
-	b.refuses(me, errUnknownRobot)
+	b.expectRefused(me, errUnknownRobot)
 	b.updateRobot(robot("hall", "r1", ""))
-	b.refuses(me, errOtherKey)
+	b.expectRefused(me, errOtherKey)
 	b.updateRobot(robot("hall", "r1", identity.CertificateFingerprint(c)))
-	b.admits(me, broker.Identity{Name: "r1", Role: acl.Robot})
+	b.expectAdmitted(me, broker.Identity{Name: "r1", Role: acl.Robot})
 	if id, _ := b.Authenticate(me); id.Generation != identity.CertificateFingerprint(c) || !id.Expires.Equal(c.NotAfter) {
 		t.Errorf("%+v", id)
 	}
-	b.admits(broker.Peer{ClientID: "r2", Certificate: c}, broker.Identity{Name: "r1", Role: acl.Robot}) // whom the broker refuses, by its name
-	b.refuses(broker.Peer{ClientID: "r1", Certificate: b.certificate("r1")}, errOtherKey)
-	b.refuses(broker.Peer{ClientID: "r1"}, errCertificateRequired)
-	b.refuses(broker.Peer{ClientID: "r3"}, errNoCertificate)
-	b.refuses(broker.Peer{ClientID: "k8s4r-agent-r3"}, errLegacy)
-	b.refuses(broker.Peer{ClientID: identity.ServerName}, errReservedName)
+	b.expectAdmitted(broker.Peer{ClientID: "r2", Certificate: c}, broker.Identity{Name: "r1", Role: acl.Robot}) // the broker refuses this client ID
+	b.expectRefused(broker.Peer{ClientID: "r1", Certificate: b.certificate("r1")}, errOtherKey)
+	b.expectRefused(broker.Peer{ClientID: "r1"}, errCertificateRequired)
+	b.expectRefused(broker.Peer{ClientID: "r3"}, errNoCertificate)
+	b.expectRefused(broker.Peer{ClientID: "k8s4r-agent-r3"}, errLegacy)
+	b.expectRefused(broker.Peer{ClientID: identity.ServerName}, errReservedName)
 	server, err := b.auth.ServerClientCertificate(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.admits(broker.Peer{ClientID: identity.ServerName, Certificate: server.Leaf}, broker.Identity{Name: identity.ServerName, Role: acl.Server})
+	b.expectAdmitted(broker.Peer{ClientID: identity.ServerName, Certificate: server.Leaf}, broker.Identity{Name: identity.ServerName, Role: acl.Server})
 	serving, err := b.auth.ServingCertificate("localhost")(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if id, err := b.Authenticate(broker.Peer{ClientID: identity.ServerName, Certificate: serving.Leaf}); err == nil {
-		t.Errorf("what proves a server to robots proves it to the broker: %+v", id)
+		t.Errorf("a serving certificate is accepted as a client certificate: %+v", id)
 	}
 }
 
 func TestRegistry_AllowsUnauthenticatedClientsByFlag(t *testing.T) {
 	b := newBench(t, Config{AllowLegacy: true})
 	b.updateRobot(robot("hall", "r1", "sha256:key"))
-	b.admits(broker.Peer{ClientID: "k8s4r-agent-r2"}, broker.Identity{Name: "r2", Role: acl.LegacyAgent})
-	b.refuses(broker.Peer{ClientID: "k8s4r-agent-r1"}, errCertificateRequired)
-	b.refuses(broker.Peer{ClientID: "k8s4r-agent-a/b"}, errLegacy)
-	b.refuses(broker.Peer{ClientID: "listener"}, errNoCertificate)
+	b.expectAdmitted(broker.Peer{ClientID: "k8s4r-agent-r2"}, broker.Identity{Name: "r2", Role: acl.LegacyAgent})
+	b.expectRefused(broker.Peer{ClientID: "k8s4r-agent-r1"}, errCertificateRequired)
+	b.expectRefused(broker.Peer{ClientID: "k8s4r-agent-a/b"}, errLegacy)
+	b.expectRefused(broker.Peer{ClientID: "listener"}, errNoCertificate)
 
 	b = newBench(t, Config{AllowAnonymous: true})
 	b.updateRobot(robot("hall", "r1", "sha256:key"))
-	b.admits(broker.Peer{ClientID: "listener"}, broker.Identity{Name: "listener", Role: acl.Anonymous})
-	b.refuses(broker.Peer{ClientID: "r1"}, errCertificateRequired)
-	b.refuses(broker.Peer{ClientID: "k8s4r-agent-r1"}, errCertificateRequired)
-	b.refuses(broker.Peer{ClientID: identity.ServerName}, errReservedName)
+	b.expectAdmitted(broker.Peer{ClientID: "listener"}, broker.Identity{Name: "listener", Role: acl.Anonymous})
+	b.expectRefused(broker.Peer{ClientID: "r1"}, errCertificateRequired)
+	b.expectRefused(broker.Peer{ClientID: "k8s4r-agent-r1"}, errCertificateRequired)
+	b.expectRefused(broker.Peer{ClientID: identity.ServerName}, errReservedName)
 }
 
-// TestARobotThatHasProvenItselfIsNotForOthers: also to those who were there before.
-func TestARobotThatHasProvenItselfIsNotForOthers(t *testing.T) {
+// The check applies to anonymous clients that are already connected, too.
+func TestRegistry_ProtectsAuthenticatedRobots(t *testing.T) {
 	b := newBench(t, Config{AllowAnonymous: true})
 	b.updateRobot(robot("hall", "r1", ""))
-	anybody, err := b.Authenticate(broker.Peer{ClientID: "listener"})
-	if err != nil || anybody.IsAuthenticated("r1") || anybody.IsAuthenticated("r2") {
-		t.Fatalf("%+v, %v: no robot is authenticated", anybody, err)
+	anonymous, err := b.Authenticate(broker.Peer{ClientID: "listener"})
+	if err != nil || anonymous.IsAuthenticated("r1") || anonymous.IsAuthenticated("r2") {
+		t.Fatalf("%+v, %v: no robot is authenticated", anonymous, err)
 	}
 	accepted := robot("hall", "r1", "sha256:key")
 	b.updateRobot(accepted)
-	if !anybody.IsAuthenticated("r1") || anybody.IsAuthenticated("r2") {
-		t.Error("r1 has a key, and r2 has none")
+	if !anonymous.IsAuthenticated("r1") || anonymous.IsAuthenticated("r2") {
+		t.Error("want r1 with a key, r2 without")
 	}
 	revoked := robot("hall", "r1", "")
 	revoked.Spec.Identity = &robotv1.RobotIdentitySpec{Revoked: true}
 	b.updateRobot(revoked)
-	if !anybody.IsAuthenticated("r1") {
+	if !anonymous.IsAuthenticated("r1") {
 		t.Error("anonymous clients may act for a revoked robot")
 	}
 }
@@ -146,13 +146,12 @@ func TestARobotThatHasProvenItselfIsNotForOthers(t *testing.T) {
 func TestRegistry_RefusesAllBeforeRobotsAreListed(t *testing.T) {
 	b := newBench(t, Config{AllowAnonymous: true})
 	b.ready = false
-	b.refuses(broker.Peer{ClientID: "r1", Certificate: b.certificate("r1")}, errNotReady)
-	b.refuses(broker.Peer{ClientID: "listener"}, errNotReady)
+	b.expectRefused(broker.Peer{ClientID: "r1", Certificate: b.certificate("r1")}, errNotReady)
+	b.expectRefused(broker.Peer{ClientID: "listener"}, errNotReady)
 }
 
-// TestConnectionsEndWithTheirRight: each change is told once, and what is none is
-// not.
-func TestConnectionsEndWithTheirRight(t *testing.T) {
+// Each change of the accepted key disconnects the robot once. Other changes do not.
+func TestRegistry_DisconnectsWhenKeyChanges(t *testing.T) {
 	b := newBench(t, Config{})
 	c := b.certificate("r1")
 	accepted := robot("hall", "r1", identity.CertificateFingerprint(c))
@@ -162,39 +161,39 @@ func TestConnectionsEndWithTheirRight(t *testing.T) {
 	heartbeat := accepted.DeepCopy()
 	heartbeat.Status.RunningTasks = 5
 	for _, step := range []struct {
-		name string
-		do   func()
-		cut  bool
+		name         string
+		do           func()
+		disconnected bool
 	}{
-		{"it registers, and proves nothing", func() { b.updateRobot(robot("hall", "r1", "")) }, false},
-		{"it is deleted, and has proven nothing", func() { b.removeRobot(robot("hall", "r1", "")) }, false},
+		{"it registers without a certificate", func() { b.updateRobot(robot("hall", "r1", "")) }, false},
+		{"it is deleted without an accepted key", func() { b.removeRobot(robot("hall", "r1", "")) }, false},
 		{"it is accepted: previous clients of its name are disconnected", func() { b.updateRobot(accepted) }, true},
-		{"it says something", func() { b.updateRobot(heartbeat) }, false},
+		{"it sends a heartbeat", func() { b.updateRobot(heartbeat) }, false},
 		{"it is revoked", func() { b.updateRobot(revoked) }, true},
 		{"it is approved again", func() { b.updateRobot(accepted) }, false},
 		{"another key is approved", func() { b.updateRobot(replaced) }, true},
 		{"it is deleted", func() { b.removeRobot(replaced) }, true},
 	} {
-		b.cut = nil
+		b.disconnected = nil
 		step.do()
-		if slices.Contains(b.cut, "r1") != step.cut {
-			t.Errorf("%s: cut %v", step.name, b.cut)
+		if slices.Contains(b.disconnected, "r1") != step.disconnected {
+			t.Errorf("%s: disconnected %v", step.name, b.disconnected)
 		}
 	}
-	b.refuses(broker.Peer{ClientID: "r1", Certificate: c}, errUnknownRobot)
+	b.expectRefused(broker.Peer{ClientID: "r1", Certificate: c}, errUnknownRobot)
 }
 
 func TestRegistry_ReportsRefusals(t *testing.T) {
 	b := newBench(t, Config{})
 	b.updateRobot(robot("hall", "r1", "sha256:key"))
 	b.ReportRefusal(broker.Refusal{Name: "r1", Action: "publish", Topic: "k8s4r/robots/r2/register"})
-	b.ReportRefusal(broker.Refusal{Name: "stranger", Action: "connect"})
-	if want := []string{`r1 The robot tried to publish with a topic or client ID that is not its own, and was refused: "k8s4r/robots/r2/register"`}; !slices.Equal(b.said, want) {
-		t.Errorf("said %q", b.said)
+	b.ReportRefusal(broker.Refusal{Name: "unknown", Action: "connect"})
+	if want := []string{`r1 The robot tried to publish with a topic or client ID that is not its own, and was refused: "k8s4r/robots/r2/register"`}; !slices.Equal(b.events, want) {
+		t.Errorf("events %q", b.events)
 	}
 }
 
-func TestTheOlderRobotHasTheID(t *testing.T) {
+func TestRegistry_OlderRobotHasTheID(t *testing.T) {
 	b := newBench(t, Config{})
 	c := b.certificate("r1")
 	old, young := robot("a", "r1", identity.CertificateFingerprint(c)), robot("b", "r1", "sha256:other")
@@ -202,7 +201,7 @@ func TestTheOlderRobotHasTheID(t *testing.T) {
 	young.CreationTimestamp = metav1.NewTime(time.Now())
 	b.updateRobot(young)
 	b.updateRobot(old)
-	b.admits(broker.Peer{ClientID: "r1", Certificate: c}, broker.Identity{Name: "r1", Role: acl.Robot})
+	b.expectAdmitted(broker.Peer{ClientID: "r1", Certificate: c}, broker.Identity{Name: "r1", Role: acl.Robot})
 	b.removeRobot(old)
-	b.refuses(broker.Peer{ClientID: "r1", Certificate: c}, errOtherKey)
+	b.expectRefused(broker.Peer{ClientID: "r1", Certificate: c}, errOtherKey)
 }

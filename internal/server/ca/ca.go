@@ -70,8 +70,8 @@ func Open(dir string) (*Authority, error) { return openAuthority(dir, false, tim
 // OpenManaged uses the CA in a directory of our own, which it creates and renews.
 func OpenManaged(dir string) (*Authority, error) { return openAuthority(dir, true, time.Now) }
 
-func openAuthority(dir string, ours bool, now func() time.Time) (*Authority, error) {
-	a := &Authority{dir: dir, isManaged: ours, now: now, robotLifetime: DefaultRobotLifetime, cache: map[string]*tls.Certificate{}}
+func openAuthority(dir string, isManaged bool, now func() time.Time) (*Authority, error) {
+	a := &Authority{dir: dir, isManaged: isManaged, now: now, robotLifetime: DefaultRobotLifetime, cache: map[string]*tls.Certificate{}}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err := a.loadFilesLocked(); err != nil {
@@ -229,11 +229,11 @@ func (a *Authority) SignRobot(id string, public crypto.PublicKey) (*x509.Certifi
 	return a.signClient(id, public, a.robotLifetime)
 }
 
-func (a *Authority) signClient(name string, public crypto.PublicKey, life time.Duration) (*x509.Certificate, error) {
+func (a *Authority) signClient(name string, public crypto.PublicKey, lifetime time.Duration) (*x509.Certificate, error) {
 	now := a.now()
 	return pki.SignCertificate(&x509.Certificate{
 		Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
-		NotBefore: now.Add(-min(clockSkew, life)), NotAfter: a.capExpiry(now.Add(life)),
+		NotBefore: now.Add(-min(clockSkew, lifetime)), NotAfter: a.capExpiry(now.Add(lifetime)),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, BasicConstraintsValid: true,
 	}, public, a.signer.Leaf, a.signer.PrivateKey)
 }
@@ -307,8 +307,8 @@ func (a *Authority) cachedCertificateFor(key string, issue func(crypto.PublicKey
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.reloadLocked()
-	if have := a.cache[key]; have != nil && a.now().Before(RenewalTime(have.Leaf)) && slices.Equal(have.Leaf.AuthorityKeyId, a.signer.Leaf.SubjectKeyId) {
-		return have, nil
+	if cached := a.cache[key]; cached != nil && a.now().Before(RenewalTime(cached.Leaf)) && slices.Equal(cached.Leaf.AuthorityKeyId, a.signer.Leaf.SubjectKeyId) {
+		return cached, nil
 	}
 	private, _, err := keyfile.NewKey()
 	if err != nil {
@@ -318,9 +318,9 @@ func (a *Authority) cachedCertificateFor(key string, issue func(crypto.PublicKey
 	if err != nil {
 		return nil, err
 	}
-	made := &tls.Certificate{Certificate: [][]byte{c.Raw, a.signer.Leaf.Raw}, PrivateKey: private, Leaf: c}
-	a.cache[key] = made
-	return made, nil
+	issued := &tls.Certificate{Certificate: [][]byte{c.Raw, a.signer.Leaf.Raw}, PrivateKey: private, Leaf: c}
+	a.cache[key] = issued
+	return issued, nil
 }
 
 // RenewalTime returns when two thirds of a certificate's lifetime are over.

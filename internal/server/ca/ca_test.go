@@ -18,7 +18,7 @@ type clock struct{ time.Time }
 
 func (c *clock) now() time.Time { return c.Time }
 
-func made(t *testing.T, dir string, c *clock) *Authority {
+func openManaged(t *testing.T, dir string, c *clock) *Authority {
 	t.Helper()
 	a, err := openAuthority(dir, true, c.now)
 	if err != nil {
@@ -27,7 +27,7 @@ func made(t *testing.T, dir string, c *clock) *Authority {
 	return a
 }
 
-func key(t *testing.T) *ecdsa.PrivateKey {
+func newKey(t *testing.T) *ecdsa.PrivateKey {
 	t.Helper()
 	k, _, err := keyfile.NewKey()
 	if err != nil {
@@ -36,74 +36,74 @@ func key(t *testing.T) *ecdsa.PrivateKey {
 	return k
 }
 
-func TestTheCertificateOfARobot(t *testing.T) {
+func TestAuthority_SignsRobotCertificates(t *testing.T) {
 	at := &clock{time.Now()}
 	dir := t.TempDir()
-	a := made(t, dir, at)
-	c, err := a.SignRobot("r1", key(t).Public())
+	a := openManaged(t, dir, at)
+	c, err := a.SignRobot("r1", newKey(t).Public())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if name, err := identity.CertificateName(c); name != "r1" || err != nil {
-		t.Errorf("it is for %q, %v", name, err)
+		t.Errorf("the certificate is for %q, %v", name, err)
 	}
-	if _, err := a.SignRobot(identity.ServerName, key(t).Public()); err == nil {
-		t.Error("a robot is the server")
+	if _, err := a.SignRobot(identity.ServerName, newKey(t).Public()); err == nil {
+		t.Error("a robot certificate with the name of the server was signed")
 	}
-	if err := made(t, dir, at).VerifyClient(c, 0); err != nil {
+	if err := openManaged(t, dir, at).VerifyClient(c, 0); err != nil {
 		t.Errorf("after a restart: %v", err)
 	}
-	if err := made(t, t.TempDir(), at).VerifyClient(c, 0); err == nil {
-		t.Error("another authority vouches for it")
+	if err := openManaged(t, t.TempDir(), at).VerifyClient(c, 0); err == nil {
+		t.Error("another CA verifies it")
 	}
 	at.Time = c.NotAfter.Add(time.Hour)
 	if a.VerifyClient(c, 0) == nil || a.VerifyClient(c, 2*time.Hour) != nil || a.VerifyClient(c, time.Minute) == nil {
-		t.Error("its end does not count as it should")
+		t.Error("an expired certificate is not verified as specified")
 	}
 	serving, err := a.ServingCertificate("localhost")(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if a.VerifyClient(serving.Leaf, 0) == nil {
-		t.Error("the certificate of a server serves as that of a client")
+		t.Error("a serving certificate is accepted as a client certificate")
 	}
 }
 
-func TestServersAreRenewedWithoutARestart(t *testing.T) {
+func TestServingCertificate_IsRenewedWithoutRestart(t *testing.T) {
 	at := &clock{time.Now()}
-	a := made(t, t.TempDir(), at)
+	a := openManaged(t, t.TempDir(), at)
 	get := a.ServingCertificate("localhost", "192.0.2.7")
 	first, err := get(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if again, _ := get(nil); again != first {
-		t.Error("each connection gets its own certificate")
+		t.Error("a second certificate was signed")
 	}
 	if err := first.Leaf.VerifyHostname("192.0.2.7"); err != nil {
 		t.Error(err)
 	}
 	at.Time = RenewalTime(first.Leaf)
 	if later, _ := get(nil); later == first {
-		t.Error("it is not renewed")
+		t.Error("the certificate was not renewed")
 	}
 }
 
-// TestRobotsOutliveAnAuthority walks through ten years: a robot that renews
-// trusts each server certificate by what it heard a day before.
-func TestRobotsOutliveAnAuthority(t *testing.T) {
+// TestAuthority_RotatesWithoutLockingOutRobots simulates ten years: a robot that renews daily trusts
+// each server certificate by the CAs that it got a day before.
+func TestAuthority_RotatesWithoutLockingOutRobots(t *testing.T) {
 	at := &clock{time.Now()}
 	dir := t.TempDir()
-	a := made(t, dir, at)
+	a := openManaged(t, dir, at)
 	first := a.KeyFingerprint()
-	heard := a.TrustPool()
+	trusted := a.TrustPool()
 	var robot *x509.Certificate
 	for end := at.Add(caLifetime + rotateBefore); at.Before(end); at.Time = at.Add(24 * time.Hour) {
 		serving, err := a.ServingCertificate("localhost")(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := serving.Leaf.Verify(x509.VerifyOptions{Roots: heard, DNSName: "localhost", CurrentTime: at.Time}); err != nil {
+		if _, err := serving.Leaf.Verify(x509.VerifyOptions{Roots: trusted, DNSName: "localhost", CurrentTime: at.Time}); err != nil {
 			t.Fatalf("at %s: %v", at, err)
 		}
 		if robot != nil {
@@ -111,25 +111,25 @@ func TestRobotsOutliveAnAuthority(t *testing.T) {
 				t.Fatalf("the robot at %s: %v", at, err)
 			}
 		}
-		if robot, err = a.SignRobot("r1", key(t).Public()); err != nil {
+		if robot, err = a.SignRobot("r1", newKey(t).Public()); err != nil {
 			t.Fatal(err)
 		}
-		heard = a.TrustPool()
+		trusted = a.TrustPool()
 		if at.Second() == 0 {
-			a = made(t, dir, at) // a restart now and then
+			a = openManaged(t, dir, at) // restarts sometimes
 		}
 	}
 	if a.KeyFingerprint() == first {
-		t.Error("the authority was never renewed")
+		t.Error("the CA was never rotated")
 	}
 }
 
-func TestADirectoryOfAnother(t *testing.T) {
+func TestOpen_RequiresAllFiles(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := Open(dir); err == nil {
-		t.Error("an empty directory passes")
+		t.Error("an empty directory is accepted")
 	}
-	made(t, dir, &clock{time.Now()})
+	openManaged(t, dir, &clock{time.Now()})
 	if _, err := Open(dir); err != nil {
 		t.Error(err)
 	}
@@ -137,40 +137,41 @@ func TestADirectoryOfAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Open(dir); err == nil {
-		t.Error("no CA is trusted, and it passes")
+		t.Error("a directory without trusted CAs is accepted")
 	}
 }
 
-// TestAHeirSucceedsThroughACrash has the key in its place and the certificate not.
-func TestAHeirSucceedsThroughACrash(t *testing.T) {
+// TestAuthority_CompletesRotationAfterCrash crashes after the next key is renamed and before its
+// certificate is.
+func TestAuthority_CompletesRotationAfterCrash(t *testing.T) {
 	at := &clock{time.Now()}
 	dir := t.TempDir()
-	a := made(t, dir, at)
+	a := openManaged(t, dir, at)
 	first := a.KeyFingerprint()
 	at.Time = at.Add(caLifetime - 2*rotateBefore + time.Hour)
-	a = made(t, dir, at)
+	a = openManaged(t, dir, at)
 	if err := os.Rename(a.path(fileNextKey), a.path(fileKey)); err != nil {
 		t.Fatal(err)
 	}
-	if heir := made(t, dir, at).KeyFingerprint(); heir == first {
-		t.Error("the heir has not succeeded")
+	if nextKey := openManaged(t, dir, at).KeyFingerprint(); nextKey == first {
+		t.Error("the next CA is not in use")
 	}
 }
 
-// TestADamagedAuthorityIsNotReplaced: that would lock every robot out.
-func TestADamagedAuthorityIsNotReplaced(t *testing.T) {
+// A new CA would lock out all robots.
+func TestOpenManaged_DoesNotReplaceDamagedCA(t *testing.T) {
 	dir := t.TempDir()
-	made(t, dir, &clock{time.Now()})
+	openManaged(t, dir, &clock{time.Now()})
 	if err := os.WriteFile(filepath.Join(dir, fileKey), []byte("damaged"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := OpenManaged(dir); err == nil {
-		t.Error("it passes")
+		t.Error("a damaged key is accepted")
 	}
 }
 
-func TestTheBrokerAndItsClientsProveThemselves(t *testing.T) {
-	a := made(t, t.TempDir(), &clock{time.Now()})
+func TestBrokerTLSConfig_RequiresClientCertificate(t *testing.T) {
+	a := openManaged(t, t.TempDir(), &clock{time.Now()})
 	l, err := tls.Listen("tcp", "127.0.0.1:0", a.BrokerTLSConfig("127.0.0.1"))
 	if err != nil {
 		t.Fatal(err)
@@ -202,9 +203,9 @@ func TestTheBrokerAndItsClientsProveThemselves(t *testing.T) {
 	}
 	_ = dial(&tls.Config{GetClientCertificate: a.ServerClientCertificate})
 	if got := <-names; got != identity.ServerName {
-		t.Errorf("it is %q", got)
+		t.Errorf("the client is %q", got)
 	}
 	if err := dial(&tls.Config{}); err == nil {
-		t.Error("a client without a certificate is let in")
+		t.Error("a client without a certificate is accepted")
 	}
 }

@@ -39,7 +39,7 @@ type bench struct {
 }
 
 func newBench(t *testing.T) *bench {
-	start := time.Now() // limits of rates do not depend on how fast the test runs
+	start := time.Now() // the rate limits use a fixed time, so that the machine's speed does not matter
 	t.Helper()
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{robotv1.AddToScheme, corev1.AddToScheme} {
@@ -67,7 +67,7 @@ func newBench(t *testing.T) *bench {
 	return &bench{t: t, c: c, url: s.URL, auth: auth, token: text}
 }
 
-// machine is one with a key.
+// machine is a machine with a key.
 type machine struct {
 	key  *ecdsa.PrivateKey
 	id   string
@@ -142,18 +142,18 @@ func (b *bench) robot(name string) *robotv1.Robot {
 	return &r
 }
 
-// accept does what the manager does.
-func (b *bench) accept(name string) {
+// acceptRequest accepts the requested identity, as the manager does.
+func (b *bench) acceptRequest(name string) {
 	b.t.Helper()
 	r := b.robot(name)
-	asked := r.Status.Identity.Requested
-	r.Status.Identity.Accepted = &robotv1.AcceptedIdentity{Key: asked.Key, Machine: asked.Machine}
+	requested := r.Status.Identity.Requested
+	r.Status.Identity.Accepted = &robotv1.AcceptedIdentity{Key: requested.Key, Machine: requested.Machine}
 	if err := b.c.Status().Update(b.t.Context(), r); err != nil {
 		b.t.Fatal(err)
 	}
 }
 
-func (b *bench) wants(name string, s robotv1.RobotIdentitySpec) {
+func (b *bench) setIdentitySpec(name string, s robotv1.RobotIdentitySpec) {
 	b.t.Helper()
 	r := b.robot(name)
 	r.Spec.Identity = &s
@@ -162,22 +162,22 @@ func (b *bench) wants(name string, s robotv1.RobotIdentitySpec) {
 	}
 }
 
-func (b *bench) expect(status int, a identity.CertificateResponse, want int, reason, text string) {
+func (b *bench) expectResponse(status int, a identity.CertificateResponse, want int, reason, text string) {
 	b.t.Helper()
 	if status != want || a.Reason != reason || !strings.Contains(a.Message, text) {
 		b.t.Errorf("%d %s %q, want %d %s with %q", status, a.Reason, a.Message, want, reason, text)
 	}
 }
 
-func TestARobotJoinsAndRenews(t *testing.T) {
+func TestJoin_IssuesAndRenewsCertificate(t *testing.T) {
 	b := newBench(t)
 	m := newMachine(t, "m1")
 	status, a := b.join(m, "r1")
-	b.expect(status, a, 202, identity.ReasonWaiting, "k8s4r robot approve r1")
+	b.expectResponse(status, a, 202, identity.ReasonWaiting, "k8s4r robot approve r1")
 	if r := b.robot("r1"); r.Spec.Labels["site"] != "a" || r.Status.Identity.Requested.Key == "" || r.Status.Identity.Requested.Token == "" {
 		t.Errorf("%+v", r)
 	}
-	b.accept("r1")
+	b.acceptRequest("r1")
 	if status, a = b.join(m, "r1"); status != 200 || a.MQTTURL != "mqtts://broker:8883" || m.cert.Subject.CommonName != "r1" {
 		t.Fatalf("%d %+v", status, a)
 	}
@@ -186,14 +186,14 @@ func TestARobotJoinsAndRenews(t *testing.T) {
 		t.Errorf("%d", status)
 	}
 	if c := b.robot("r1").Status.Identity.Certificate; c == nil || c.SerialNumber != m.cert.SerialNumber.Text(16) || !c.NotAfter.Equal(&metav1.Time{Time: m.cert.NotAfter}) {
-		t.Errorf("written down is %+v", c)
+		t.Errorf("the recorded certificate is %+v", c)
 	}
-	if used := b.uses(); used != 1 {
+	if used := b.tokenUses(); used != 1 {
 		t.Errorf("the token was used %d times", used)
 	}
 }
 
-func (b *bench) uses() int {
+func (b *bench) tokenUses() int {
 	b.t.Helper()
 	id, _, _ := strings.Cut(b.token, ".")
 	var s corev1.Secret
@@ -211,42 +211,42 @@ func TestJoin_Refusals(t *testing.T) {
 	b := newBench(t)
 	m := newMachine(t, "m1")
 	b.join(m, "r1")
-	b.accept("r1")
+	b.acceptRequest("r1")
 	b.join(m, "r1")
 
 	reimaged, clone := newMachine(t, "m1"), newMachine(t, "m2")
 	status, a := b.join(reimaged, "r1")
-	b.expect(status, a, 403, identity.ReasonReimaged, "k8s4r robot approve r1")
+	b.expectResponse(status, a, 403, identity.ReasonReimaged, "k8s4r robot approve r1")
 	status, a = b.join(clone, "r1")
-	b.expect(status, a, 403, identity.ReasonCloned, "another machine")
+	b.expectResponse(status, a, 403, identity.ReasonCloned, "another machine")
 	if got := b.robot("r1").Status.Identity.Requested; got.Key != identity.KeyFingerprint(spki(t, clone.key)) {
-		t.Errorf("the manager does not hear of the clone: %+v", got)
+		t.Errorf("the request of the clone was not recorded: %+v", got)
 	}
 	copied := &machine{key: m.key, id: clone.id, cert: m.cert}
 	status, a = b.renew(copied)
-	b.expect(status, a, 403, identity.ReasonCloned, "another machine")
+	b.expectResponse(status, a, 403, identity.ReasonCloned, "another machine")
 
-	b.wants("r1", robotv1.RobotIdentitySpec{ApprovedKey: identity.KeyFingerprint(spki(t, reimaged.key))})
+	b.setIdentitySpec("r1", robotv1.RobotIdentitySpec{ApprovedKey: identity.KeyFingerprint(spki(t, reimaged.key))})
 	status, a = b.join(reimaged, "r1")
-	b.expect(status, a, 202, identity.ReasonWaiting, "approved")
+	b.expectResponse(status, a, 202, identity.ReasonWaiting, "approved")
 
 	other := newMachine(t, "m3")
 	status, a = b.post(identity.RenewPath, m, requestOf(t, other.key, m.id))
-	b.expect(status, a, 403, identity.ReasonBadRequest, "must be for the key of the certificate")
+	b.expectResponse(status, a, 403, identity.ReasonBadRequest, "must be for the key of the certificate")
 	status, a = b.renew(other)
-	b.expect(status, a, 401, identity.ReasonUnauthorized, "without one, join with a token")
+	b.expectResponse(status, a, 401, identity.ReasonUnauthorized, "without one, join with a token")
 
-	b.wants("r1", robotv1.RobotIdentitySpec{Revoked: true, RevokedReason: "stolen"})
+	b.setIdentitySpec("r1", robotv1.RobotIdentitySpec{Revoked: true, RevokedReason: "stolen"})
 	status, a = b.renew(m)
-	b.expect(status, a, 403, identity.ReasonRevoked, "stolen")
+	b.expectResponse(status, a, 403, identity.ReasonRevoked, "stolen")
 	status, a = b.join(other, "r1")
-	b.expect(status, a, 403, identity.ReasonRevoked, "k8s4r robot approve r1")
+	b.expectResponse(status, a, 403, identity.ReasonRevoked, "k8s4r robot approve r1")
 
 	if err := b.c.Delete(t.Context(), b.robot("r1")); err != nil {
 		t.Fatal(err)
 	}
 	status, a = b.renew(m)
-	b.expect(status, a, 403, identity.ReasonUnknown, "join with a token")
+	b.expectResponse(status, a, 403, identity.ReasonUnknown, "join with a token")
 }
 
 func spki(t *testing.T, key *ecdsa.PrivateKey) []byte {
@@ -258,28 +258,28 @@ func spki(t *testing.T, key *ecdsa.PrivateKey) []byte {
 	return der
 }
 
-func TestBadInput(t *testing.T) {
+func TestJoin_RejectsInvalidRequests(t *testing.T) {
 	b := newBench(t)
 	m := newMachine(t, "m1")
 	status, a := b.join(m, identity.ServerName)
-	b.expect(status, a, 400, identity.ReasonBadRequest, "the server's own")
+	b.expectResponse(status, a, 400, identity.ReasonBadRequest, "the server's own")
 	status, a = b.join(m, "R1/..")
-	b.expect(status, a, 400, identity.ReasonBadRequest, "robotId")
+	b.expectResponse(status, a, 400, identity.ReasonBadRequest, "robotId")
 	status, a = b.join(m, "x1")
-	b.expect(status, a, 403, identity.ReasonToken, "matches r*")
+	b.expectResponse(status, a, 403, identity.ReasonToken, "matches r*")
 	good := b.token
 	b.token = "abcdef.0123456789abcdef"
 	status, a = b.join(m, "r1")
-	b.expect(status, a, 403, identity.ReasonToken, "unknown join token, or wrong secret")
+	b.expectResponse(status, a, 403, identity.ReasonToken, "unknown join token, or wrong secret")
 	b.token = good
 	status, a = b.post(identity.JoinPath, nil, identity.JoinRequest{RobotID: "r1", Token: good, CertificateRequest: identity.CertificateRequest{CSR: "x"}})
-	b.expect(status, a, 400, identity.ReasonBadRequest, "csr: ")
+	b.expectResponse(status, a, 400, identity.ReasonBadRequest, "csr: ")
 	status, a = b.post(identity.JoinPath, nil, []int{1})
-	b.expect(status, a, 400, identity.ReasonBadRequest, "not a JSON object")
+	b.expectResponse(status, a, 400, identity.ReasonBadRequest, "not a JSON object")
 	status, a = b.post(identity.JoinPath, nil, map[string]string{"hostname": strings.Repeat("a", identity.MaxBody)})
-	b.expect(status, a, 400, identity.ReasonBadRequest, "bytes")
-	if b.uses() != 0 {
-		t.Error("a refused robot has used the token")
+	b.expectResponse(status, a, 400, identity.ReasonBadRequest, "bytes")
+	if b.tokenUses() != 0 {
+		t.Error("a refused robot has used up the token")
 	}
 
 	elsewhere := &robotv1.Robot{ObjectMeta: metav1.ObjectMeta{Namespace: "yard", Name: "r9"}, Spec: robotv1.RobotSpec{RobotID: "r9"}}
@@ -287,32 +287,32 @@ func TestBadInput(t *testing.T) {
 		t.Fatal(err)
 	}
 	status, a = b.join(m, "r9")
-	b.expect(status, a, 403, identity.ReasonTaken, "another namespace")
+	b.expectResponse(status, a, 403, identity.ReasonTaken, "another namespace")
 }
 
-// bounded notes until when a request may come in.
-type bounded struct {
+// deadlineRecorder records the read deadline of a request.
+type deadlineRecorder struct {
 	*httptest.ResponseRecorder
 	until time.Time
 }
 
-func (b *bounded) SetReadDeadline(t time.Time) error {
+func (b *deadlineRecorder) SetReadDeadline(t time.Time) error {
 	b.until = t
 	return nil
 }
 
-func TestARequestMayNotTakeForEver(t *testing.T) {
-	w := &bounded{ResponseRecorder: httptest.NewRecorder()}
+func TestJoin_SetsReadDeadline(t *testing.T) {
+	w := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
 	h := New(Config{Now: time.Now, Log: logr.Discard(), CountRequest: func(string, string) {}})
 	mux := http.NewServeMux()
 	h.Register(mux)
 	mux.ServeHTTP(w, httptest.NewRequest(http.MethodPost, identity.JoinPath, strings.NewReader("{")))
 	if left := time.Until(w.until); left <= 0 || left > readTimeout {
-		t.Errorf("the rest of it may come in %v", left)
+		t.Errorf("the read deadline is in %v", left)
 	}
 }
 
-func TestASourceIsHeldBack(t *testing.T) {
+func TestLimits_BoundRequestsOfOneAddress(t *testing.T) {
 	l := newLimits()
 	now := time.Now()
 	allowed := 0
@@ -322,30 +322,30 @@ func TestASourceIsHeldBack(t *testing.T) {
 		}
 	}
 	if allowed != requestBurst || !l.Allow("10.0.0.2", now) || !l.Allow("10.0.0.1", now.Add(time.Second)) {
-		t.Errorf("%d at once", allowed)
+		t.Errorf("%d requests were allowed", allowed)
 	}
 	if l.MaxNames != maxSources {
-		t.Errorf("%d are remembered", l.MaxNames)
+		t.Errorf("%d addresses are kept", l.MaxNames)
 	}
 }
 
-// One robot's certificate, stolen or out of its mind, does not keep the server busy
-// with signatures; others renew meanwhile.
-func TestARobotRenewsOnlySoOften(t *testing.T) {
+// A faulty robot, or a stolen certificate, must not keep the server busy with signatures. Other
+// robots can renew meanwhile.
+func TestRenew_LimitsOneRobot(t *testing.T) {
 	b := newBench(t)
 	first, second := newMachine(t, "m1"), newMachine(t, "m2")
 	for name, m := range map[string]*machine{"r1": first, "r2": second} {
 		b.join(m, name)
-		b.accept(name)
+		b.acceptRequest(name)
 		status, a := b.join(m, name)
-		b.expect(status, a, http.StatusOK, "", "")
+		b.expectResponse(status, a, http.StatusOK, "", "")
 	}
 	for range renewalBurst {
 		status, a := b.renew(first)
-		b.expect(status, a, http.StatusOK, "", "")
+		b.expectResponse(status, a, http.StatusOK, "", "")
 	}
 	status, a := b.renew(first)
-	b.expect(status, a, http.StatusTooManyRequests, identity.ReasonTooMany, "robot r1 renews too often")
+	b.expectResponse(status, a, http.StatusTooManyRequests, identity.ReasonTooMany, "robot r1 renews too often")
 	status, a = b.renew(second)
-	b.expect(status, a, http.StatusOK, "", "")
+	b.expectResponse(status, a, http.StatusOK, "", "")
 }

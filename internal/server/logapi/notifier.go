@@ -14,10 +14,10 @@ type Notifier struct {
 }
 
 // NotifyTask notifies all subscribers of a task without blocking.
-func (w *Notifier) NotifyTask(uid types.UID) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for c := range w.subscribers[uid] {
+func (n *Notifier) NotifyTask(uid types.UID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for c := range n.subscribers[uid] {
 		select {
 		case c <- struct{}{}:
 		default: // it is notified already
@@ -26,25 +26,25 @@ func (w *Notifier) NotifyTask(uid types.UID) {
 }
 
 // subscribe returns a channel that receives changes until stop is called.
-func (w *Notifier) subscribe(uid types.UID) (woken <-chan struct{}, stop func()) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.subscribers == nil {
-		w.subscribers = map[types.UID]map[chan struct{}]struct{}{}
+func (n *Notifier) subscribe(uid types.UID) (changed <-chan struct{}, stop func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.subscribers == nil {
+		n.subscribers = map[types.UID]map[chan struct{}]struct{}{}
 	}
-	if w.subscribers[uid] == nil {
-		w.subscribers[uid] = map[chan struct{}]struct{}{}
+	if n.subscribers[uid] == nil {
+		n.subscribers[uid] = map[chan struct{}]struct{}{}
 	}
 	c := make(chan struct{}, 1)
-	w.subscribers[uid][c] = struct{}{}
-	return c, func() { w.unsubscribe(uid, c) }
+	n.subscribers[uid][c] = struct{}{}
+	return c, func() { n.unsubscribe(uid, c) }
 }
 
-func (w *Notifier) unsubscribe(uid types.UID, c chan struct{}) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.subscribers[uid], c)
-	if len(w.subscribers[uid]) == 0 {
-		delete(w.subscribers, uid)
+func (n *Notifier) unsubscribe(uid types.UID, c chan struct{}) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.subscribers[uid], c)
+	if len(n.subscribers[uid]) == 0 {
+		delete(n.subscribers, uid)
 	}
 }

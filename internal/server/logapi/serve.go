@@ -85,14 +85,14 @@ func (s *Service) Start(ctx context.Context) error {
 			return fmt.Errorf("serve logs: %w", err)
 		}
 	}
-	address, proof, err := s.tlsConfig(ctx, l.Addr().(*net.TCPAddr))
+	address, config, err := s.tlsConfig(ctx, l.Addr().(*net.TCPAddr))
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}
 	server := &http.Server{
 		Handler: s.handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
 		BaseContext: func(net.Listener) context.Context { return ctx },
-		TLSConfig:   proof,
+		TLSConfig:   config,
 		ErrorLog:    newErrorLog(s.log),
 	}
 	defer context.AfterFunc(ctx, func() { server.Close() })()
@@ -126,37 +126,37 @@ func (s *Service) tlsConfig(ctx context.Context, at *net.TCPAddr) (serveraddr.Ad
 		a.URL = "https://" + net.JoinHostPort(reachableHost(at.IP), strconv.Itoa(at.Port))
 	}
 	// The handler authenticates clients, by certificate or token.
-	proof := &tls.Config{MinVersion: tls.VersionTLS12, ClientAuth: tls.RequestClientCert, NextProtos: []string{"h2", "http/1.1"}}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ClientAuth: tls.RequestClientCert, NextProtos: []string{"h2", "http/1.1"}}
 	if s.cfg.CertFile != "" {
-		return s.tlsConfigFromFiles(ctx, a, proof)
+		return s.tlsConfigFromFiles(ctx, a, config)
 	}
 	if s.cfg.Certificates != nil {
-		proof.GetCertificate = s.cfg.Certificates.ServingCertificate(s.serverNames(a.URL)...)
+		config.GetCertificate = s.cfg.Certificates.ServingCertificate(s.serverNames(a.URL)...)
 		a.CA, a.ServerName = s.cfg.Certificates.TrustPEM(), serverName
-		return a, proof, nil
+		return a, config, nil
 	}
 	pair, ca, err := newSelfSigned(a.URL)
 	if err != nil {
 		return a, nil, fmt.Errorf("make a certificate: %w", err)
 	}
-	proof.Certificates = []tls.Certificate{pair}
+	config.Certificates = []tls.Certificate{pair}
 	a.CA, a.ServerName = ca, serverName
-	return a, proof, nil
+	return a, config, nil
 }
 
-func (s *Service) tlsConfigFromFiles(ctx context.Context, a serveraddr.Address, proof *tls.Config) (serveraddr.Address, *tls.Config, error) {
+func (s *Service) tlsConfigFromFiles(ctx context.Context, a serveraddr.Address, config *tls.Config) (serveraddr.Address, *tls.Config, error) {
 	files, err := certwatcher.New(s.cfg.CertFile, s.cfg.KeyFile)
 	if err != nil {
 		return a, nil, fmt.Errorf("certificate of the API: %w", err)
 	}
-	proof.GetCertificate = files.GetCertificate
+	config.GetCertificate = files.GetCertificate
 	go func() { _ = files.Start(ctx) }()
 	if s.cfg.CAFile != "" {
 		if a.CA, err = os.ReadFile(s.cfg.CAFile); err != nil {
 			return a, nil, fmt.Errorf("CA of the API: %w", err)
 		}
 	}
-	return a, proof, nil
+	return a, config, nil
 }
 
 // serverNames returns all names by which clients reach this server.

@@ -164,11 +164,11 @@ func (s *session) writeAvailable(ctx context.Context, attempt int32, offset int6
 
 var errEndTimeout = errors.New("the end of the log did not arrive in time")
 
-func (s *session) waitForChange(ctx context.Context, patience <-chan time.Time) error {
+func (s *session) waitForChange(ctx context.Context, timeout <-chan time.Time) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-patience:
+	case <-timeout:
 		return errEndTimeout
 	case <-s.changed:
 		return nil

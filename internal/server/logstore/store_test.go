@@ -145,7 +145,7 @@ func TestStore_AppendsPieces(t *testing.T) {
 			t.Errorf("the log is %q", robots)
 		}
 		if want := fmt.Sprintf("%d bytes of this log are lost", 3*n); !strings.Contains(server, want) {
-			t.Errorf("the server says %q", server)
+			t.Errorf("the lines of the server are %q", server)
 		}
 		if got := mustSync(t, s, k); got != (State{NextOffset: 6 * n, Done: true}) {
 			t.Errorf("synced %+v", got)
@@ -156,19 +156,19 @@ func TestStore_AppendsPieces(t *testing.T) {
 func TestStore_OffsetsExcludeServerLines(t *testing.T) {
 	eachStore(t, func(t *testing.T, open func(Limits) Store) {
 		s, k := open(Limits{}), key("one")
-		say := func(text string) {
+		appendServerLine := func(text string) {
 			if err := s.AppendServerLine(t.Context(), k, at, text); err != nil {
 				t.Fatal(err)
 			}
 		}
-		say("task changed state dispatching -> running")
+		appendServerLine("task changed state dispatching -> running")
 		a := line(1)
 		mustAppend(t, s, k, Piece{Data: []byte(a)})
-		say("two\nlines")
+		appendServerLine("two\nlines")
 		if got := mustAppend(t, s, k, Piece{Offset: int64(len(a)), Last: true}); !got.Done {
 			t.Errorf("%+v", got)
 		}
-		say("task changed state running -> completed")
+		appendServerLine("task changed state running -> completed")
 		mustSync(t, s, k)
 		s.Close()
 		s = open(Limits{})
@@ -198,10 +198,10 @@ func TestStore_NeutralizesForgedServerLines(t *testing.T) {
 			t.Errorf("after a restart: %+v", got)
 		}
 		if _, server := split(read(t, s, k)); server != "" {
-			t.Errorf("the server is said to have said %q", server)
+			t.Errorf("the lines of the server are %q", server)
 		}
 		if _, err := s.Append(t.Context(), k, Piece{Offset: int64(len(forged)), Data: []byte("half a line")}); err == nil {
-			t.Error("half a line is taken")
+			t.Error("an incomplete line was accepted")
 		}
 	})
 }
@@ -214,7 +214,7 @@ func TestStore_RejectsUnsafeNames(t *testing.T) {
 			{Namespace: "n", Job: "j", Task: "", UID: "u", Attempt: 1}, {Namespace: "n", Job: "j", Task: "t", UID: "a/b", Attempt: 1},
 		} {
 			if _, err := s.Append(t.Context(), k, Piece{Data: []byte(line(1))}); err == nil {
-				t.Errorf("%+v is taken", k)
+				t.Errorf("key %+v was accepted", k)
 			}
 		}
 	})
@@ -235,10 +235,10 @@ func TestStore_LongLogKeepsItsEnd(t *testing.T) {
 			t.Errorf("%+v, %v", info, err)
 		}
 		if got := mustAppend(t, s, k, Piece{}); got.NextOffset != int64(sent.Len()) {
-			t.Errorf("wants %d, not %d", got.NextOffset, sent.Len())
+			t.Errorf("next offset %d, want %d", got.NextOffset, sent.Len())
 		}
 		if robots, _ := split(read(t, s, k)); !strings.HasSuffix(sent.String(), robots) || len(robots) < 50<<10 {
-			t.Errorf("%d bytes stay", len(robots))
+			t.Errorf("%d bytes are left", len(robots))
 		}
 	})
 }
@@ -278,7 +278,7 @@ func TestStore_KeepsSyncedData(t *testing.T) {
 				s = open()
 				got, err := s.Append(t.Context(), k, Piece{})
 				if err != nil || got.NextOffset < synced.NextOffset || got.NextOffset > int64(len(written)) {
-					rt.Fatalf("wants %d; synced %d, written %d; %v", got.NextOffset, synced.NextOffset, len(written), err)
+					rt.Fatalf("next offset %d; synced %d, written %d; %v", got.NextOffset, synced.NextOffset, len(written), err)
 				}
 				written = written[:got.NextOffset]
 			default:
@@ -293,7 +293,7 @@ func TestStore_KeepsSyncedData(t *testing.T) {
 			}
 		}
 		if robots, _ := split(read(rt, s, k)); robots != string(written) {
-			rt.Fatalf("the log is %q, not %q", robots, written)
+			rt.Fatalf("the log is %q, want %q", robots, written)
 		}
 	})
 }
@@ -336,14 +336,14 @@ func TestStore_RemovesOldLogs(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, err := s.Info(t.Context(), key("old")); err != nil {
-			t.Fatalf("it is gone too early: %v", err)
+			t.Fatalf("removed too early: %v", err)
 		}
 		clock(2 * time.Hour)
 		if err := s.PruneLogs(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := s.Info(t.Context(), key("old")); !errors.Is(err, ErrNotFound) {
-			t.Errorf("it is still there: %v", err)
+			t.Errorf("not removed: %v", err)
 		}
 		if got := mustAppend(t, s, key("old"), Piece{}); got.NextOffset != 0 {
 			t.Errorf("%+v", got)
@@ -369,10 +369,10 @@ func TestFiles_PruneRemovesOldestLogs(t *testing.T) {
 	}
 	all, err := s.listLogs()
 	if err != nil || len(all) != 4 || all[0].key.Task != "16" {
-		t.Errorf("%d logs stay, %+v, %v", len(all), all, err)
+		t.Errorf("%d logs are left, %+v, %v", len(all), all, err)
 	}
 	if files, _ := os.ReadDir(filepath.Join(s.root, "default", "job")); len(files) != 4 {
-		t.Errorf("%d directories stay", len(files))
+		t.Errorf("%d directories are left", len(files))
 	}
 }
 
@@ -435,7 +435,7 @@ func TestBucket_SurvivesLossOfDisk(t *testing.T) {
 	}
 	b = open()
 	if got := mustAppend(t, b, half, Piece{}); got.NextOffset != int64(len(line(1))) {
-		t.Errorf("what was copied in between is not there: %+v", got)
+		t.Errorf("the segments that were copied in between are missing: %+v", got)
 	}
 	b.now = func() time.Time { return time.Now().Add(2 * spoolRetention) }
 	if err := b.PruneLogs(t.Context()); err != nil {
