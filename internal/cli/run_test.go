@@ -88,7 +88,7 @@ func TestRun_FollowsJobToItsEnd(t *testing.T) {
 			why:    `Changed to status "failed": too many tasks failed`,
 			counts: robotv1.TaskCounts{TotalTasks: 12, SucceededTasks: 4, FailedTasks: 7, CanceledTasks: 1}, tasks: failedTasks(7)},
 		{name: "canceled: exit 1", golden: "run-canceled", state: "canceled", want: 1,
-			why:    `Changed to status "canceled": no task is running any more`,
+			why:    `Changed to status "canceled": no task is running`,
 			counts: robotv1.TaskCounts{TotalTasks: 4, SucceededTasks: 1, CanceledTasks: 3}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -186,10 +186,10 @@ func TestWatch_AcceptsNamePrefix(t *testing.T) {
 	if status := b.run("watch", "run-in"); status != 0 || !strings.Contains(b.out.String(), "job run-inspect-x7k2p completed") {
 		t.Errorf("exit %d:\n%s%s", status, b.out.String(), b.err.String())
 	}
-	if status := b.run("watch", "demo"); status != ExitFailed || !strings.Contains(b.err.String(), `"demo" is ambiguous: demo-1, demo-2`) {
+	if status := b.run("watch", "demo"); status != ExitFailed || !strings.Contains(b.err.String(), `prefix "demo" is ambiguous: it matches demo-1, demo-2`) {
 		t.Errorf("exit %d:\n%s", status, b.err.String())
 	}
-	if status := b.run("watch", "nope"); status != ExitFailed || !strings.Contains(b.err.String(), `there is no job "nope" in namespace default`) {
+	if status := b.run("watch", "nope"); status != ExitFailed || !strings.Contains(b.err.String(), `job "nope" not found in namespace default`) {
 		t.Errorf("exit %d:\n%s", status, b.err.String())
 	}
 }
@@ -203,7 +203,7 @@ func TestRun_ExplainsRejections(t *testing.T) {
 	}{
 		{"each cause is a line", "refused-invalid", apierrors.NewInvalid(gk, "demo", field.ErrorList{
 			field.Invalid(field.NewPath("spec", "taskGroups").Index(0).Child("count"), 0, "spec.taskGroups[0].count in body should be greater than or equal to 1"),
-			field.Invalid(field.NewPath("spec", "taskGroups").Index(0), "object", "a name must not stand in both initTasks and tasks"),
+			field.Invalid(field.NewPath("spec", "taskGroups").Index(0), "object", "a name must not occur in both initTasks and tasks"),
 			field.Required(field.NewPath("spec", "taskGroups"), ""),
 			field.Invalid(nil, nil, "some validation rules were not checked because the object was invalid"),
 		})},

@@ -223,7 +223,7 @@ func named(r *v1alpha1.Robot, name string, tasks int64) *v1alpha1.Robot {
 	return r
 }
 
-func TestClusterState_ReleasesReservationOfReturnedTask(t *testing.T) {
+func TestClusterState_ReleasesReservationOfInterruptedTask(t *testing.T) {
 	c := newClusterState(func() time.Time { return noon })
 	c.updateRobot(named(robotIn(lifecycle.RobotOnline), "r1", 1))
 	on, back := newTask(lifecycle.TaskRunning), newTask(lifecycle.TaskPending)

@@ -117,7 +117,7 @@ func planUntilStable(t *testing.T, w Input) *v1alpha1.TaskStatus {
 	return nil
 }
 
-func TestPlan_ReturnsInterruptedTaskWithoutFault(t *testing.T) {
+func TestPlan_InterruptionDoesNotCountAsFailure(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		in   Input

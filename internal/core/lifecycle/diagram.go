@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// DrawDiagram returns the state machine with this name, one of Diagrams, as a Mermaid diagram, or
-// "" for any other name.
+// DrawDiagram returns a state machine as a Mermaid diagram. The name is one of Diagrams; for any
+// other name it returns "".
 func DrawDiagram(name string) string {
 	switch name {
 	case "task":
@@ -26,8 +26,8 @@ func DrawDiagram(name string) string {
 // Diagrams lists the names that DrawDiagram accepts.
 var Diagrams = []string{"task", "job", "robot", "flow", "vcjob"}
 
-// drawTable writes the edges in the order of states and signals. Signals between the same two
-// states share an arrow. Mermaid accepts no dash in a name.
+// drawTable draws the edges in the order of states and signals. Signals between the same two states
+// share an arrow. Dashes in names are replaced, because Mermaid does not accept them.
 func drawTable[S ~string, G ~string](t table[S, G], states []S, signals []G) string {
 	id := func(s S) string { return strings.ReplaceAll(string(s), "-", "_") }
 	var b strings.Builder

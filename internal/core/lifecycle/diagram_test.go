@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestDiagramsShowEveryEdge(t *testing.T) {
+func TestDrawDiagram_ShowsEveryEdge(t *testing.T) {
 	for name, arrows := range map[string]int{
 		"task": len(pairs(taskTable)), "job": len(pairs(jobTable)), "robot": len(pairs(robotTable)),
 		"flow": len(pairs(flowTable)), "vcjob": len(pairs(vcjobTable)),
@@ -18,7 +18,7 @@ func TestDiagramsShowEveryEdge(t *testing.T) {
 		t.Errorf("a job that pauses:\n%s", DrawDiagram("job"))
 	}
 	if DrawDiagram("nothing") != "" {
-		t.Error("nothing is drawn")
+		t.Error("DrawDiagram returned text for an unknown name")
 	}
 }
 

@@ -10,25 +10,26 @@ type JobState string
 
 // The states of a job (docs/reference/kinds/job.md).
 const (
-	// JobUnderConstruction creates its groups and first tasks.
+	// JobUnderConstruction is a job whose groups and first tasks are being created.
 	JobUnderConstruction JobState = "under-construction"
-	// JobPending has started no task yet.
+	// JobPending is a job of which no task has started yet.
 	JobPending JobState = "pending"
-	// JobRunning has started at least one task.
+	// JobRunning is a job of which at least one task has started.
 	JobRunning JobState = "running"
-	// JobPauseRequested starts no new tasks and waits for the running ones to end.
+	// JobPauseRequested is a job that starts no new tasks and waits for the running ones to end.
 	JobPauseRequested JobState = "pause-requested"
-	// JobPaused has no running tasks and starts none.
+	// JobPaused is a job that has no running tasks and starts none.
 	JobPaused JobState = "paused"
-	// JobCancelRequested stops its running tasks.
+	// JobCancelRequested is a job whose running tasks are being stopped.
 	JobCancelRequested JobState = "cancel-requested"
-	// JobCanceled was canceled. Terminal until requeued.
+	// JobCanceled is a job that was canceled. Terminal until requeued.
 	JobCanceled JobState = "canceled"
-	// JobRequeueing returns tasks to pending.
+	// JobRequeueing is a job whose tasks are being returned to pending.
 	JobRequeueing JobState = "requeueing"
-	// JobCompleted has ended with fewer failed tasks than allowed. Terminal until requeued.
+	// JobCompleted is a job that ended with fewer failed tasks than allowed. Terminal until requeued.
 	JobCompleted JobState = "completed"
-	// JobFailed has ended with too many failed tasks, or too late. Terminal until requeued.
+	// JobFailed is a job that had too many failed tasks or exceeded its deadline. Terminal until
+	// requeued.
 	JobFailed JobState = "failed"
 )
 
@@ -38,13 +39,14 @@ var JobStates = []JobState{
 	JobCancelRequested, JobCanceled, JobRequeueing, JobCompleted, JobFailed,
 }
 
-// IsTerminal reports whether only a requeue leads out of s.
+// IsTerminal reports whether a job in state s has ended. Only a requeue opens it again; a failed
+// job can also be canceled.
 func (s JobState) IsTerminal() bool {
 	return s == JobCompleted || s == JobFailed || s == JobCanceled
 }
 
 // StartsTasks reports whether tasks of a job in state s may be placed and started. The empty
-// state is that of a new job.
+// state counts as under construction.
 func (s JobState) StartsTasks() bool {
 	return s == "" || s == JobUnderConstruction || s == JobPending || s == JobRunning
 }
@@ -63,9 +65,9 @@ func (s JobState) CancelsTasks() bool {
 // tasks or the time.
 type JobSignal string
 
-// The signals of a job. All are the manager's.
+// The signals of a job. The manager sends all of them.
 const (
-	// JobConstructed: every group exists, with its first tasks.
+	// JobConstructed means that every group exists, with its first tasks.
 	JobConstructed JobSignal = "constructed"
 	// JobPause is an action of the user.
 	JobPause JobSignal = "pause"
@@ -77,20 +79,19 @@ const (
 	JobRequeue JobSignal = "requeue"
 	// JobRequeueSome is an action of the user on the failed tasks, or on named ones.
 	JobRequeueSome JobSignal = "requeue-some"
-	// JobRequeued: the tasks have been returned to pending.
+	// JobRequeued means that the tasks were returned to pending.
 	JobRequeued JobSignal = "requeued"
-	// JobStarted: a task has started.
+	// JobStarted means that a task has started.
 	JobStarted JobSignal = "started"
-	// JobSettled: no task is on a robot.
+	// JobSettled means that no task is on a robot.
 	JobSettled JobSignal = "settled"
-	// JobTooManyFailed: the share of failed tasks has reached the limit.
+	// JobTooManyFailed means that the share of failed tasks has reached the limit.
 	JobTooManyFailed JobSignal = "too-many-failed"
-	// JobOverdue: the active deadline has passed.
+	// JobOverdue means that the active deadline has passed.
 	JobOverdue JobSignal = "overdue"
-	// JobTasksCanceled: every task has ended, some were canceled, and none
-	// completed.
+	// JobTasksCanceled means that every task has ended, some were canceled, and none completed.
 	JobTasksCanceled JobSignal = "tasks-canceled"
-	// JobTasksEnded: every task has ended.
+	// JobTasksEnded means that every task has ended.
 	JobTasksEnded JobSignal = "tasks-ended"
 )
 
@@ -153,9 +154,8 @@ var jobTable = table[JobState, JobSignal]{
 	},
 }
 
-// StepJob returns the state that follows from signal g in state s, and whether
-// the table has that edge. Without one it returns s. The empty state reads as
-// under construction.
+// StepJob returns the state that follows from signal g in state s, and whether s accepts g. If
+// not, it returns s. The empty state counts as under construction.
 func StepJob(s JobState, g JobSignal) (JobState, bool) { return jobTable.nextState(s.orNew(), g) }
 
 func (s JobState) orNew() JobState {
@@ -167,16 +167,17 @@ func (s JobState) orNew() JobState {
 
 // JobActions returns the actions that a job in state s accepts, sorted.
 func JobActions(s JobState) []JobSignal {
-	wishes := []JobSignal{JobCancel, JobPause, JobRequeue, JobRequeueSome, JobResume}
-	return slices.DeleteFunc(wishes, func(g JobSignal) bool { _, ok := StepJob(s, g); return !ok })
+	actions := []JobSignal{JobCancel, JobPause, JobRequeue, JobRequeueSome, JobResume}
+	return slices.DeleteFunc(actions, func(g JobSignal) bool { _, ok := StepJob(s, g); return !ok })
 }
 
-// Counts says how many tasks of a job or a group are in each state. Total
-// also counts those that are not created yet; they are in no state.
+// Counts holds the number of tasks of a job or a group in each state.
 type Counts struct {
+	// Total is the number of all tasks, including those that are not created yet.
 	Total int
-	In    map[TaskState]int
-	// KeepsOpen is set if the end of these tasks does not end the job, because they are kept
+	// In is the number of existing tasks by state. Nil counts as empty.
+	In map[TaskState]int
+	// KeepsOpen is true if the end of these tasks does not end the job, because they are kept
 	// running or more may be created. Too many failures still end it.
 	KeepsOpen bool
 }
@@ -218,8 +219,8 @@ func (c Counts) PendingCount() int {
 	return c.Total - c.ActiveCount() - c.TerminalCount() - c.SumOf(TaskPaused)
 }
 
-// HasTooManyFailed reports whether the share of failed tasks has reached maxFailedPercent of the
-// total.
+// HasTooManyFailed reports whether any task has failed and the failed ones are at least
+// maxFailedPercent of the total.
 func (c Counts) HasTooManyFailed(maxFailedPercent int) bool {
 	failed := c.In[TaskFailed]
 	return failed > 0 && failed*100 >= c.Total*maxFailedPercent
@@ -228,13 +229,13 @@ func (c Counts) HasTooManyFailed(maxFailedPercent int) bool {
 // DefaultMaxFailedPercent is the default of failurePolicy.maxFailedPercent.
 const DefaultMaxFailedPercent = 10
 
-// signalWithReason is a signal that the tasks of a job give, and its explanation for people.
+// signalWithReason is a signal that follows from the tasks of a job, and its explanation for people.
 type signalWithReason struct {
 	signal JobSignal
 	why    string
 }
 
-// jobSignals returns the signals that the counted tasks give, the most important first.
+// jobSignals returns the signals that follow from the counted tasks, the most important first.
 func (c Counts) jobSignals(maxFailedPercent int) []signalWithReason {
 	var all []signalWithReason
 	add := func(holds bool, g JobSignal, why string) {
@@ -244,18 +245,18 @@ func (c Counts) jobSignals(maxFailedPercent int) []signalWithReason {
 	}
 	canceled, ended := c.In[TaskCanceled], c.TerminalCount() == c.Total && !c.KeepsOpen
 	add(c.HasTooManyFailed(maxFailedPercent), JobTooManyFailed, "too many tasks failed")
-	// Paused tasks keep a job from its end: one that was just resumed still has
-	// some, and would end before they run.
+	// Paused tasks keep a job open: a job that was just resumed still has some, and would end
+	// before they run.
 	add(ended && canceled > 0 && c.In[TaskCompleted] == 0, JobTasksCanceled, "its tasks were canceled")
 	add(ended, JobTasksEnded, c.endedReason())
-	add(c.ActiveCount() == 0, JobSettled, "no task is running any more")
+	add(c.ActiveCount() == 0, JobSettled, "no task is running")
 	add(c.ActiveCount()+c.SumOf(TaskSoftFailed, TaskCompleted, TaskFailed) > 0, JobStarted, "a task has started")
 	return all
 }
 
 // JobAfterTasks returns the state of a job in state s after a change of its tasks, by the rules
-// in docs/reference/kinds/job.md, and the reason. The reason is empty if the state does not change. A
-// terminal state never changes.
+// in docs/reference/kinds/job.md, and the reason in words. The reason is empty if the state does not
+// change. A terminal state never changes.
 func JobAfterTasks(s JobState, c Counts, maxFailedPercent int) (JobState, string) {
 	for _, v := range c.jobSignals(maxFailedPercent) {
 		if to, ok := StepJob(s, v.signal); ok {
@@ -265,6 +266,7 @@ func JobAfterTasks(s JobState, c Counts, maxFailedPercent int) (JobState, string
 	return s, ""
 }
 
+// endedReason returns the message for JobTasksEnded.
 func (c Counts) endedReason() string {
 	failed, canceled := c.In[TaskFailed], c.In[TaskCanceled]
 	switch {
@@ -278,24 +280,24 @@ func (c Counts) endedReason() string {
 	return fmt.Sprintf("all tasks ended, %d of %d failed and %d canceled", failed, c.Total, canceled)
 }
 
-// GroupAfterTasks returns the state of a task group in state s after a change of its tasks, if
-// its job is in state job. The rules are those of a job, except that a group accepts no actions.
+// GroupAfterTasks returns the state of a task group in state s after a change of its tasks or of its
+// job's state, and the reason in words. It applies the rules of a job, and follows the actions on it.
 func GroupAfterTasks(s, job JobState, c Counts, maxFailedPercent int) (JobState, string) {
-	calledOff := job == JobCancelRequested || job == JobCanceled
+	isCanceled := job == JobCancelRequested || job == JobCanceled
 	switch {
 	case s.IsTerminal():
 		return s, ""
-	case calledOff && c.ActiveCount() == 0 && (c.KeepsOpen || c.In[TaskCompleted] < c.Total):
+	case isCanceled && c.ActiveCount() == 0 && (c.KeepsOpen || c.In[TaskCompleted] < c.Total):
 		return JobCanceled, "the job was canceled"
 	case s == JobPaused && !job.PausesTasks():
-		return JobPending, "the job goes on"
+		return JobPending, "the job was resumed"
 	}
 	if to, why := JobAfterTasks(s, c, maxFailedPercent); to != s {
 		return to, why
 	}
 	switch {
 	case c.KeepsOpen && job == JobFailed && c.ActiveCount() == 0:
-		return JobCanceled, "the job failed" // its tasks do not say so by ending
+		return JobCanceled, "the job failed" // the end of its tasks does not end the group
 	case s != JobPaused && job.PausesTasks() && c.ActiveCount() == 0:
 		return JobPaused, "the job is paused"
 	}

@@ -33,30 +33,30 @@ func TestJobAfterTasks(t *testing.T) {
 		{"nothing has started: pending stays", JobPending, tasks(3, nil), JobPending},
 		{"a task is dispatching: running", JobPending, tasks(3, in(TaskDispatching, 1)), JobRunning},
 		{"a task runs: running", JobPending, tasks(3, in(TaskRunning, 1)), JobRunning},
-		{"a task failed softly: running", JobPending, tasks(3, in(TaskSoftFailed, 1)), JobRunning},
+		{"a task is soft-failed: running", JobPending, tasks(3, in(TaskSoftFailed, 1)), JobRunning},
 		{"a task completed and others wait: running", JobPending, tasks(3, in(TaskCompleted, 1)), JobRunning},
 		{"the first task failed below the limit: running", JobPending, tasks(11, in(TaskFailed, 1)), JobRunning},
 		{"all completed: completed", JobRunning, tasks(3, in(TaskCompleted, 3)), JobCompleted},
 		{"all completed while the job was pending: completed", JobPending, tasks(3, in(TaskCompleted, 3)), JobCompleted},
-		{"a task completed with a soft-failed sibling: goes on", JobRunning, tasks(3, in(TaskCompleted, 2, TaskSoftFailed, 1)), JobRunning},
+		{"a task completed with a soft-failed sibling: stays running", JobRunning, tasks(3, in(TaskCompleted, 2, TaskSoftFailed, 1)), JobRunning},
 		{"all ended, failures below the limit: completed", JobRunning, tasks(20, in(TaskCompleted, 19, TaskFailed, 1)), JobCompleted},
 		{"all ended, some canceled: completed", JobRunning, tasks(3, in(TaskCompleted, 2, TaskCanceled, 1)), JobCompleted},
-		{"a task was canceled and one is still runnable: goes on", JobRunning, tasks(3, in(TaskCanceled, 2, TaskSoftFailed, 1)), JobRunning},
+		{"a task was canceled and one is still runnable: stays running", JobRunning, tasks(3, in(TaskCanceled, 2, TaskSoftFailed, 1)), JobRunning},
 		{"a task was canceled and nothing is runnable: canceled", JobRunning, tasks(3, in(TaskCanceled, 3)), JobCanceled},
 		{"a task was canceled and nothing is runnable, failed siblings do not block it: canceled", JobRunning, tasks(20, in(TaskCanceled, 19, TaskFailed, 1)), JobCanceled},
 		{"a job without tasks: completed", JobPending, tasks(0, nil), JobCompleted},
 		{"10 of 100 failed: failed", JobRunning, tasks(100, in(TaskFailed, 10)), JobFailed},
-		{"9 of 100 failed: goes on", JobRunning, tasks(100, in(TaskFailed, 9)), JobRunning},
+		{"9 of 100 failed: stays running", JobRunning, tasks(100, in(TaskFailed, 9)), JobRunning},
 		{"2 of 20 failed: failed", JobRunning, tasks(20, in(TaskFailed, 2)), JobFailed},
 		{"2 of 11 failed: failed", JobRunning, tasks(11, in(TaskFailed, 2)), JobFailed},
-		{"1 of 11 failed: goes on", JobRunning, tasks(11, in(TaskFailed, 1)), JobRunning},
+		{"1 of 11 failed: stays running", JobRunning, tasks(11, in(TaskFailed, 1)), JobRunning},
 		{"1 of 10 failed: failed", JobRunning, tasks(10, in(TaskFailed, 1)), JobFailed},
 		{"1 of 5 failed: failed", JobRunning, tasks(5, in(TaskFailed, 1)), JobFailed},
 		{"pause requested, one active: not yet", JobPauseRequested, tasks(3, in(TaskRunning, 1, TaskPaused, 2)), JobPauseRequested},
-		{"pause requested, the last active task was held back: paused", JobPauseRequested, tasks(3, in(TaskPaused, 3)), JobPaused},
+		{"pause requested, the last active task was paused: paused", JobPauseRequested, tasks(3, in(TaskPaused, 3)), JobPaused},
 		{"pause requested, a task completed and none is active: paused", JobPauseRequested, tasks(3, in(TaskCompleted, 1, TaskPaused, 2)), JobPaused},
 		{"pause requested, a task failed below the limit and none is active: paused", JobPauseRequested, tasks(11, in(TaskFailed, 1, TaskPaused, 10)), JobPaused},
-		{"pause requested, a task failed softly and none is active: paused", JobPauseRequested, tasks(3, in(TaskSoftFailed, 1, TaskPaused, 2)), JobPaused},
+		{"pause requested, a task is soft-failed and none is active: paused", JobPauseRequested, tasks(3, in(TaskSoftFailed, 1, TaskPaused, 2)), JobPaused},
 		{"pause requested, a task was canceled and none is active: paused", JobPauseRequested, tasks(3, in(TaskCanceled, 1, TaskPaused, 1)), JobPaused},
 		{"pause requested, too many failed: failed", JobPauseRequested, tasks(3, in(TaskFailed, 1, TaskPaused, 2)), JobFailed},
 		{"a soft failure does not undo a pause", JobPaused, tasks(3, in(TaskSoftFailed, 1, TaskPaused, 2)), JobPaused},
@@ -64,13 +64,13 @@ func TestJobAfterTasks(t *testing.T) {
 		{"cancel requested, none active and some completed: canceled", JobCancelRequested, tasks(3, in(TaskCompleted, 1, TaskCanceled, 2)), JobCanceled},
 		{"cancel requested, none active, failed and paused siblings do not block it: canceled", JobCancelRequested, tasks(3, in(TaskCanceled, 1, TaskFailed, 1, TaskPaused, 1)), JobCanceled},
 		{"cancel requested, all completed meanwhile: canceled", JobCancelRequested, tasks(3, in(TaskCompleted, 3)), JobCanceled},
-		{"a late running does not reopen a canceled job", JobCanceled, tasks(3, in(TaskRunning, 1, TaskCanceled, 2)), JobCanceled},
-		{"a late running does not reopen a failed job", JobFailed, tasks(3, in(TaskRunning, 1, TaskFailed, 2)), JobFailed},
-		{"a late completed does not complete a canceled job", JobCanceled, tasks(1, in(TaskCompleted, 1)), JobCanceled},
-		{"a job that is being made waits for its groups", JobUnderConstruction, tasks(3, in(TaskCompleted, 3)), JobUnderConstruction},
-		{"no tasks, but more may come: goes on", JobRunning, open(tasks(0, nil)), JobRunning},
-		{"all completed, but more may come: goes on", JobRunning, open(tasks(3, in(TaskCompleted, 3))), JobRunning},
-		{"all canceled, but more may come: goes on", JobRunning, open(tasks(3, in(TaskCanceled, 3))), JobRunning},
+		{"a late report of a running task does not reopen a canceled job", JobCanceled, tasks(3, in(TaskRunning, 1, TaskCanceled, 2)), JobCanceled},
+		{"a late report of a running task does not reopen a failed job", JobFailed, tasks(3, in(TaskRunning, 1, TaskFailed, 2)), JobFailed},
+		{"a late report of a completed task does not complete a canceled job", JobCanceled, tasks(1, in(TaskCompleted, 1)), JobCanceled},
+		{"a job under construction waits for its groups", JobUnderConstruction, tasks(3, in(TaskCompleted, 3)), JobUnderConstruction},
+		{"no tasks, but more may come: stays running", JobRunning, open(tasks(0, nil)), JobRunning},
+		{"all completed, but more may come: stays running", JobRunning, open(tasks(3, in(TaskCompleted, 3))), JobRunning},
+		{"all canceled, but more may come: stays running", JobRunning, open(tasks(3, in(TaskCanceled, 3))), JobRunning},
 		{"more may come, and too many have failed: failed", JobRunning, open(tasks(3, in(TaskFailed, 1))), JobFailed},
 		{"more may come, and it is canceled: canceled", JobCancelRequested, open(tasks(0, nil)), JobCanceled},
 		{"a job that is being requeued waits for its tasks", JobRequeueing, tasks(3, in(TaskCompleted, 3)), JobRequeueing},
@@ -78,7 +78,7 @@ func TestJobAfterTasks(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			got, why := JobAfterTasks(c.inState, c.in, DefaultMaxFailedPercent)
 			if got != c.want {
-				t.Errorf("%s becomes %s (%s), want %s", c.inState, got, why, c.want)
+				t.Errorf("%s -> %s (%s), want %s", c.inState, got, why, c.want)
 			}
 			if (got != c.inState) != (why != "") {
 				t.Errorf("why %q for %s -> %s", why, c.inState, got)
@@ -136,7 +136,7 @@ var jobEdges = []struct {
 	{JobFailed, JobRequeueSome, JobRequeueing},
 }
 
-func TestEveryPairOfJobStateAndSignal(t *testing.T) {
+func TestStepJob_EveryStateAndSignal(t *testing.T) {
 	want := map[JobState]map[JobSignal]JobState{}
 	for _, e := range jobEdges {
 		if want[e.from] == nil {
@@ -158,7 +158,7 @@ func TestEveryPairOfJobStateAndSignal(t *testing.T) {
 }
 
 // The actions that each state accepts, as docs/reference/kinds/job.md lists them.
-func TestOnlyLegalWishesAreAccepted(t *testing.T) {
+func TestJobActions_OnlyAcceptedOnes(t *testing.T) {
 	legal := map[JobSignal][]JobState{
 		JobPause:       {JobPending, JobRunning},
 		JobResume:      {JobPauseRequested, JobPaused},
@@ -175,10 +175,10 @@ func TestOnlyLegalWishesAreAccepted(t *testing.T) {
 	}
 }
 
-func TestAJobThatWasJustResumedIsNotEndedByItsPausedTasks(t *testing.T) {
+func TestJobAfterTasks_PausedTasksKeepResumedJobOpen(t *testing.T) {
 	c := tasks(10, map[TaskState]int{TaskCanceled: 9, TaskPaused: 1})
 	if to, why := JobAfterTasks(JobPending, c, DefaultMaxFailedPercent); to != JobPending {
-		t.Errorf("becomes %s: %s", to, why)
+		t.Errorf("next state %s: %s", to, why)
 	}
 }
 
@@ -193,28 +193,28 @@ func TestGroupAfterTasks(t *testing.T) {
 	}{
 		{"a task runs: running", JobPending, JobRunning, tasks(3, some(TaskRunning, 1)), JobRunning},
 		{"its own share of failures counts", JobRunning, JobRunning, tasks(5, some(TaskFailed, 1)), JobFailed},
-		{"the job pauses and a task runs: goes on", JobRunning, JobPauseRequested, tasks(3, some(TaskRunning, 1)), JobRunning},
+		{"the job pauses and a task runs: stays running", JobRunning, JobPauseRequested, tasks(3, some(TaskRunning, 1)), JobRunning},
 		{"the job pauses and nothing runs: paused", JobRunning, JobPauseRequested, tasks(3, some(TaskPaused, 3)), JobPaused},
 		{"the job is paused: stays paused", JobPaused, JobPaused, tasks(3, some(TaskPaused, 3)), JobPaused},
-		{"the job goes on: pending", JobPaused, JobPending, tasks(3, some(TaskPaused, 3)), JobPending},
-		{"the job is called off and a task runs: not yet", JobRunning, JobCancelRequested, tasks(3, some(TaskRunning, 1)), JobRunning},
-		{"the job is called off and nothing runs: canceled", JobRunning, JobCancelRequested, tasks(3, some(TaskCanceled, 3)), JobCanceled},
-		{"the job is called off and all had completed: completed", JobRunning, JobCancelRequested, tasks(3, some(TaskCompleted, 3)), JobCompleted},
-		{"more may come, and the job is called off: canceled", JobPending, JobCancelRequested, open(tasks(0, nil)), JobCanceled},
+		{"the job was resumed: pending", JobPaused, JobPending, tasks(3, some(TaskPaused, 3)), JobPending},
+		{"the job is canceled and a task runs: not yet", JobRunning, JobCancelRequested, tasks(3, some(TaskRunning, 1)), JobRunning},
+		{"the job is canceled and nothing runs: canceled", JobRunning, JobCancelRequested, tasks(3, some(TaskCanceled, 3)), JobCanceled},
+		{"the job is canceled and all had completed: completed", JobRunning, JobCancelRequested, tasks(3, some(TaskCompleted, 3)), JobCompleted},
+		{"more may come, and the job is canceled: canceled", JobPending, JobCancelRequested, open(tasks(0, nil)), JobCanceled},
 		{"more may come, and the job has failed: canceled", JobRunning, JobFailed, open(tasks(3, some(TaskCanceled, 3))), JobCanceled},
 		{"more may come, and the job has failed by another group while a task runs: not yet", JobRunning, JobFailed, open(tasks(3, some(TaskRunning, 1))), JobRunning},
-		{"what is terminal stays", JobCompleted, JobPauseRequested, tasks(3, some(TaskCompleted, 3)), JobCompleted},
+		{"a terminal state stays", JobCompleted, JobPauseRequested, tasks(3, some(TaskCompleted, 3)), JobCompleted},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, why := GroupAfterTasks(c.in, c.inJob, c.counts, DefaultMaxFailedPercent)
 			if got != c.want || (got != c.in) != (why != "") {
-				t.Errorf("%s becomes %s (%s), want %s", c.in, got, why, c.want)
+				t.Errorf("%s -> %s (%s), want %s", c.in, got, why, c.want)
 			}
 		})
 	}
 }
 
-func TestTheEndOfAJobSaysHowManyFailedAndWereCanceled(t *testing.T) {
+func TestJobAfterTasks_ReasonCountsFailedAndCanceled(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		in   map[TaskState]int
@@ -229,13 +229,13 @@ func TestTheEndOfAJobSaysHowManyFailedAndWereCanceled(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if _, why := JobAfterTasks(JobRunning, tasks(20, c.in), DefaultMaxFailedPercent); why != c.want {
-				t.Errorf("says %q, want %q", why, c.want)
+				t.Errorf("reason %q, want %q", why, c.want)
 			}
 		})
 	}
 }
 
-func TestAJobWhoseTasksAreAllTerminalEnds(t *testing.T) {
+func TestJobAfterTasks_EndsWhenAllTasksAreTerminal(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := Counts{}
 		for _, s := range []TaskState{TaskCompleted, TaskFailed, TaskCanceled} {
@@ -251,7 +251,7 @@ func TestAJobWhoseTasksAreAllTerminalEnds(t *testing.T) {
 	})
 }
 
-func TestAGroupWhoseTasksAreAllTerminalEndsAndStays(t *testing.T) {
+func TestGroupAfterTasks_EndsWhenAllTasksAreTerminal(t *testing.T) {
 	for _, job := range JobStates {
 		for _, from := range []JobState{JobPending, JobRunning, JobPaused} {
 			for n := range 8 { // each of three ends, or none of it
@@ -269,7 +269,7 @@ func TestAGroupWhoseTasksAreAllTerminalEndsAndStays(t *testing.T) {
 	}
 }
 
-func TestATerminalJobStays(t *testing.T) {
+func TestJobAfterTasks_TerminalStateStays(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := Counts{}
 		for _, s := range TaskStates {
@@ -293,7 +293,7 @@ func TestCounts(t *testing.T) {
 	}
 	c = Counts{Total: 60, In: c.In}
 	if got := c.ActiveCount() + c.TerminalCount() + c.PendingCount() + c.SumOf(TaskPaused); got != c.Total {
-		t.Errorf("the parts are %d of %d", got, c.Total)
+		t.Errorf("the counts add up to %d, want %d", got, c.Total)
 	}
 	var one Counts
 	one.AddTask("")
@@ -302,13 +302,13 @@ func TestCounts(t *testing.T) {
 	}
 }
 
-func TestWhatAJobStateMeansForItsTasks(t *testing.T) {
+func TestJobState_PredicatesForTasks(t *testing.T) {
 	starts := []JobState{"", JobUnderConstruction, JobPending, JobRunning}
 	stops := []JobState{JobCancelRequested, JobCanceled, JobFailed}
 	holds := []JobState{JobPauseRequested, JobPaused}
 	for _, s := range append([]JobState{""}, JobStates...) {
 		if s.StartsTasks() != slices.Contains(starts, s) || s.CancelsTasks() != slices.Contains(stops, s) || s.PausesTasks() != slices.Contains(holds, s) {
-			t.Errorf("%q: starts %v, stops %v, holds %v", s, s.StartsTasks(), s.CancelsTasks(), s.PausesTasks())
+			t.Errorf("%q: StartsTasks %v, CancelsTasks %v, PausesTasks %v", s, s.StartsTasks(), s.CancelsTasks(), s.PausesTasks())
 		}
 	}
 }

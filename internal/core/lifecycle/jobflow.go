@@ -31,7 +31,7 @@ func (p FlowPhase) StartsSteps() bool { return p == "" || p == FlowPending || p 
 // its steps.
 type FlowSignal string
 
-// The signals of a flow. All are the manager's.
+// The signals of a flow. The manager sends all of them.
 const (
 	// FlowStarted: a step runs or has completed, and none has failed.
 	FlowStarted FlowSignal = "started"
@@ -52,8 +52,8 @@ const (
 // FlowSignals lists every signal of a flow.
 var FlowSignals = []FlowSignal{FlowStarted, FlowStepsEnded, FlowStepFailed, FlowCancel, FlowDelete, FlowStopped, FlowRetry}
 
-// A flow without steps ends while it is pending. A failed one can be canceled,
-// because its failure lets the Jobs that run go on.
+// A flow without steps ends while it is pending. A failed flow can be canceled, because its failure
+// does not stop the running Jobs.
 var flowTable = table[FlowPhase, FlowSignal]{
 	FlowPending: {
 		FlowStarted:    FlowRunning,

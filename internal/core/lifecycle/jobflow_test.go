@@ -2,7 +2,7 @@ package lifecycle
 
 import "testing"
 
-func TestEveryPairOfFlowPhaseAndSignal(t *testing.T) {
+func TestStepFlow_EveryPhaseAndSignal(t *testing.T) {
 	want := map[FlowPhase]map[FlowSignal]FlowPhase{
 		"":          {FlowStarted: FlowRunning, FlowStepsEnded: FlowSucceed, FlowStepFailed: FlowFailed, FlowCancel: FlowTerminating, FlowDelete: FlowTerminating, FlowRetry: FlowPending},
 		FlowPending: {FlowStarted: FlowRunning, FlowStepsEnded: FlowSucceed, FlowStepFailed: FlowFailed, FlowCancel: FlowTerminating, FlowDelete: FlowTerminating, FlowRetry: FlowPending},
@@ -28,13 +28,13 @@ func TestEveryPairOfFlowPhaseAndSignal(t *testing.T) {
 	}
 }
 
-func TestFlowPhasesThatEndAndThatStart(t *testing.T) {
+func TestFlowPhase_Predicates(t *testing.T) {
 	for _, p := range FlowPhases {
 		if p.IsTerminal() != (p == FlowSucceed || p == FlowFailed) || p.StartsSteps() != (p == FlowPending || p == FlowRunning) {
 			t.Errorf("%s: terminal %v, starts %v", p, p.IsTerminal(), p.StartsSteps())
 		}
 	}
 	if FlowPhase("").IsTerminal() || !FlowPhase("").StartsSteps() {
-		t.Error("a new flow starts its steps")
+		t.Error("StartsSteps is false for a new flow")
 	}
 }

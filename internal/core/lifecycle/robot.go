@@ -13,8 +13,8 @@ const (
 	RobotOnline RobotPhase = "Online"
 	// RobotOffline has been disconnected for --offline-after or longer.
 	RobotOffline RobotPhase = "Offline"
-	// RobotUnknown has been disconnected for less than that: its last will arrived, or the server
-	// is not connected to the broker.
+	// RobotUnknown has been disconnected for less than that, or the server is not connected to the
+	// broker.
 	RobotUnknown RobotPhase = "Unknown"
 )
 
@@ -51,8 +51,8 @@ var robotTable = table[RobotPhase, RobotSignal]{
 // not, it returns p.
 func StepRobot(p RobotPhase, g RobotSignal) (RobotPhase, bool) { return robotTable.nextState(p, g) }
 
-// ParseRobotPhase parses a phase in upper or lower case, because objects have both spellings. The
-// empty string is RobotPending; any other value is RobotUnknown, which gets no tasks.
+// ParseRobotPhase parses a phase in upper or lower case, because objects have both spellings. It
+// returns RobotPending for the empty string and RobotUnknown, which gets no tasks, for other values.
 func ParseRobotPhase(s string) RobotPhase {
 	if s == "" {
 		return RobotPending

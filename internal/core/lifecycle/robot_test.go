@@ -2,7 +2,7 @@ package lifecycle
 
 import "testing"
 
-func TestEveryPairOfRobotPhaseAndSignal(t *testing.T) {
+func TestStepRobot_EveryPhaseAndSignal(t *testing.T) {
 	want := map[RobotPhase]map[RobotSignal]RobotPhase{
 		RobotPending: {RobotApproved: RobotOnline},
 		RobotOnline:  {RobotDisconnected: RobotUnknown, RobotUnresponsive: RobotOffline},

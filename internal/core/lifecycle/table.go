@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// table maps a state and a signal to the next state. What is not in it is not
-// allowed.
+// table maps a state and a signal to the next state. A state accepts only the signals that it has
+// an entry for.
 type table[S ~string, G ~string] map[S]map[G]S
 
 // nextState returns the state that follows from signal g in state s, or s and false if s does not

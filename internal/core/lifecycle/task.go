@@ -3,8 +3,7 @@ package lifecycle
 // TaskState is the state of a task, that is, of its current attempt.
 type TaskState string
 
-// The states of a task (docs/reference/kinds/task.md). The empty string reads as
-// TaskPending.
+// The states of a task (docs/reference/kinds/task.md). The empty string counts as TaskPending.
 const (
 	// TaskPending waits for a robot.
 	TaskPending TaskState = "pending"
@@ -14,7 +13,7 @@ const (
 	TaskRunning TaskState = "running"
 	// TaskUnknown is on a robot that is disconnected.
 	TaskUnknown TaskState = "unknown"
-	// TaskExited has failed in this attempt; the manager has not decided yet what follows.
+	// TaskExited has an attempt that ended; the manager has not decided yet what follows.
 	TaskExited TaskState = "exited"
 	// TaskSoftFailed has failed on one robot and may run on another.
 	TaskSoftFailed TaskState = "soft-failed"
@@ -28,7 +27,7 @@ const (
 	TaskCanceled TaskState = "canceled"
 )
 
-// TaskStates lists every state of a task, in the usual order.
+// TaskStates lists every state of a task, in the order of a task's life.
 var TaskStates = []TaskState{
 	TaskPending, TaskDispatching, TaskRunning, TaskUnknown, TaskExited,
 	TaskSoftFailed, TaskPaused, TaskCompleted, TaskFailed, TaskCanceled,
@@ -68,8 +67,8 @@ const (
 	TaskResume TaskSignal = "resume"
 	// TaskCancel (manager): cancel a task that is not on a robot.
 	TaskCancel TaskSignal = "cancel"
-	// TaskStopped (manager, server): a task that was to be stopped has ended on its robot, or the
-	// time to wait for that is over.
+	// TaskStopped (manager, server): a task that was being stopped has ended on its robot, or the
+	// wait for that is over.
 	TaskStopped TaskSignal = "stopped"
 	// TaskNotNeeded (manager): a daemon is no longer needed, because the other tasks of its
 	// replica have ended.

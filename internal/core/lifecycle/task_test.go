@@ -67,7 +67,7 @@ var edges = []struct {
 	{TaskCanceled, TaskRequeue, TaskPending},
 }
 
-func TestEveryPairOfTaskStateAndSignal(t *testing.T) {
+func TestStepTask_EveryStateAndSignal(t *testing.T) {
 	want := map[TaskState]map[TaskSignal]TaskState{}
 	for _, e := range edges {
 		if want[e.from] == nil {
@@ -88,7 +88,7 @@ func TestEveryPairOfTaskStateAndSignal(t *testing.T) {
 	}
 }
 
-func TestOnlyARequeueLeadsOutOfATerminalTaskState(t *testing.T) {
+func TestTaskState_TerminalAcceptsOnlyRequeue(t *testing.T) {
 	for _, s := range TaskStates {
 		only := slices.Equal(TaskAccepts(s), []TaskSignal{TaskRequeue})
 		if s.IsTerminal() != only {
@@ -119,7 +119,7 @@ func TestTaskStates(t *testing.T) {
 	}
 }
 
-func TestTheEmptyTaskStateReadsAsPending(t *testing.T) {
+func TestTaskState_EmptyCountsAsPending(t *testing.T) {
 	if to, ok := StepTask("", TaskBind); to != TaskDispatching || !ok {
 		t.Errorf("bind: %s, %v", to, ok)
 	}
@@ -131,10 +131,10 @@ func TestTheEmptyTaskStateReadsAsPending(t *testing.T) {
 	}
 }
 
-func TestAnUnknownTaskStateIsRefused(t *testing.T) {
+func TestTaskState_UnknownAcceptsNoSignal(t *testing.T) {
 	s := TaskState("dreaming")
 	if s.IsKnown() {
-		t.Error("known")
+		t.Error("IsKnown is true for an unknown state")
 	}
 	for _, g := range TaskSignals {
 		if to, ok := StepTask(s, g); ok || to != s {

@@ -52,7 +52,7 @@ type VCJobSignal string
 
 // The signals of a vcjob.
 const (
-	// VCJobRestart is an action: the Job, a task, a Pod or a partition.
+	// VCJobRestart is an action: restart the Job, a task, a Pod or a partition.
 	VCJobRestart VCJobSignal = "restart"
 	// VCJobAbort is an action.
 	VCJobAbort VCJobSignal = "abort"

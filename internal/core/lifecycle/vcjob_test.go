@@ -23,7 +23,7 @@ var vcjobEdges = map[VCJobPhase]map[VCJobSignal]VCJobPhase{
 	"Terminating": {"stopped": "Terminated"},
 }
 
-func TestEveryPairOfVCJobPhaseAndSignal(t *testing.T) {
+func TestStepVCJob_EveryPhaseAndSignal(t *testing.T) {
 	for _, p := range VCJobPhases {
 		for _, g := range VCJobSignals {
 			want, wantOK := vcjobEdges[p][g]
@@ -36,20 +36,20 @@ func TestEveryPairOfVCJobPhaseAndSignal(t *testing.T) {
 		}
 	}
 	if got, ok := StepVCJob("", VCJobReady); got != VCJobRunning || !ok {
-		t.Errorf("a new Job is Pending, and becomes %s", got)
+		t.Errorf("a new Job becomes %s, want the edges of Pending", got)
 	}
 }
 
-func TestKindsOfVCJobPhases(t *testing.T) {
+func TestVCJobPhase_Predicates(t *testing.T) {
 	for _, p := range VCJobPhases {
 		if p.IsFinished() != (len(vcjobTable[p]) == 0) {
 			t.Errorf("%s: finished %v, with %d edges out", p, p.IsFinished(), len(vcjobTable[p]))
 		}
 		if p.IsFinished() && !p.IsSettled() || p.ManagesPods() && p.IsSettled() {
-			t.Errorf("%s: finished %v, rests %v, works %v", p, p.IsFinished(), p.IsSettled(), p.ManagesPods())
+			t.Errorf("%s: IsFinished %v, IsSettled %v, ManagesPods %v", p, p.IsFinished(), p.IsSettled(), p.ManagesPods())
 		}
 	}
 	if !VCJobAborted.IsSettled() || !VCJobPhase("").ManagesPods() {
-		t.Error("an aborted Job rests, and a new one works")
+		t.Error("IsSettled of an aborted Job or ManagesPods of a new one is false")
 	}
 }

@@ -14,11 +14,11 @@ func CanStartTasks(j *v1alpha1.Job) bool {
 	return lifecycle.JobState(j.Status.State).StartsTasks() && (desired == "" || desired == v1alpha1.DesiredRunning)
 }
 
-// PendingRequeue returns the requeue that the tasks of the group must follow now, or nil. The
-// group is nil for a task without one.
+// PendingRequeue returns the requeue of the job that the tasks of the group must still follow, or
+// nil. The group is nil for a task without one.
 //
 // A group that has followed the requeue ignores it from then on, even while its job waits
-// for others. Otherwise tasks that fail later would be requeued in a group that has ended.
+// for other groups. Otherwise tasks that fail later would be requeued, too.
 func PendingRequeue(j *v1alpha1.Job, g *v1alpha1.TaskGroup) *v1alpha1.RequeueStatus {
 	r := j.Status.Requeue
 	if lifecycle.JobState(j.Status.State) != lifecycle.JobRequeueing || r == nil {
@@ -37,8 +37,8 @@ func RequeuesWholeJob(r *v1alpha1.RequeueStatus) bool {
 }
 
 // ClearsFailures reports whether a requeue clears the blocklists and the failed robots of all
-// tasks, and not only of the tasks that it names. Otherwise the failures of completed tasks
-// would block the same robots again at once.
+// tasks: it does unless it names tasks. Otherwise the failures of completed tasks would block the
+// same robots again at once.
 func ClearsFailures(r *v1alpha1.RequeueStatus) bool { return len(r.Tasks) == 0 }
 
 // ShouldRequeue reports whether a requeue applies to a task in this state

@@ -36,11 +36,11 @@ func TestShouldRequeue(t *testing.T) {
 	} {
 		for _, s := range lifecycle.TaskStates {
 			if got := ShouldRequeue(&c.in, "t", s); got != slices.Contains(c.want, s) {
-				t.Errorf("%s: %s put back %v", c.name, s, got)
+				t.Errorf("%s: ShouldRequeue of %s is %v", c.name, s, got)
 			}
 			if ShouldRequeue(&c.in, "t", s) {
 				if to, ok := lifecycle.StepTask(s, lifecycle.TaskRequeue); !ok || to != lifecycle.TaskPending {
-					t.Errorf("%s: %s cannot go back", c.name, s)
+					t.Errorf("%s: no edge for a requeue of %s", c.name, s)
 				}
 			}
 		}

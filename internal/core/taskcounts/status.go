@@ -15,11 +15,13 @@ import (
 	"k8s4r.io/k8s4r/internal/core/lifecycle"
 )
 
-// Change is a change of the state and its reason.
+// Change is a change of the state of a Job or TaskGroup.
 type Change struct {
-	To  lifecycle.JobState
+	// To is the new state.
+	To lifecycle.JobState
+	// Why is the message of the condition and the event.
 	Why string
-	// Reason is the reason of the condition. Empty selects the one of the state.
+	// Reason is the reason of the condition. If empty, it follows from the state.
 	Reason string
 }
 
@@ -73,8 +75,8 @@ func AddTo(c *lifecycle.Counts, t v1alpha1.TaskCounts) {
 	}
 }
 
-// stateConditions maps states to the condition that is true in them. Every ended job is
-// Complete or Failed, so that clients can wait for both.
+// stateConditions maps states to the condition that is true in them. Every ended job is either
+// Complete or Failed, so that clients can wait for its end.
 var stateConditions = map[lifecycle.JobState]struct{ kind, reason string }{
 	lifecycle.JobCompleted: {v1alpha1.ConditionComplete, "AllTasksEnded"},
 	lifecycle.JobFailed:    {v1alpha1.ConditionFailed, ReasonTooManyFailedTasks},
@@ -127,7 +129,7 @@ func StateReason(s lifecycle.JobState) string {
 	return b.String()
 }
 
-// HasEnded reports whether the state and all tasks are terminal.
+// HasEnded reports whether the state and the states of all tasks are terminal.
 func HasEnded(s lifecycle.JobState, c lifecycle.Counts) bool {
 	return s.IsTerminal() && c.TerminalCount() == c.Total
 }

@@ -10,8 +10,8 @@ import (
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
-// OtherOpenAttempts returns the attempts that hold room on a robot beside the
-// current one: they have not finished, as far as their robots have reported.
+// OtherOpenAttempts returns the attempts beside the current one that hold room on a robot,
+// because their robots have not reported their end.
 func OtherOpenAttempts(t *v1alpha1.Task) (open []*v1alpha1.TaskAttempt) {
 	active := lifecycle.TaskState(t.Status.State).IsActive()
 	for i := range t.Status.Attempts {
@@ -24,8 +24,8 @@ func OtherOpenAttempts(t *v1alpha1.Task) (open []*v1alpha1.TaskAttempt) {
 	return open
 }
 
-// CanBeRestored reports whether an attempt is the lost attempt of a task that has
-// not ended, and so may become the current one again.
+// CanBeRestored reports whether an attempt may become the current one again: it is the
+// lost attempt of a task that has not ended.
 func CanBeRestored(t *v1alpha1.Task, a *v1alpha1.TaskAttempt) bool {
 	return a.Attempt == t.Status.LostAttempt && t.DeletionTimestamp == nil && !lifecycle.TaskState(t.Status.State).IsTerminal()
 }
@@ -38,8 +38,8 @@ func LostAttemptRobot(t *v1alpha1.Task) string {
 	return ""
 }
 
-// LastPlacement returns the robot of the current attempt, and when the task was
-// bound there or, if it waits again, when it came back. The time is zero if unknown.
+// LastPlacement returns the robot of the current attempt, and when the task was bound
+// there or, if it waits again, when it left. The time is zero if unknown.
 func LastPlacement(t *v1alpha1.Task) (robot string, changed time.Time) {
 	if a := t.Status.FindAttempt(t.Status.Attempt); a != nil {
 		robot = a.Robot
@@ -50,8 +50,8 @@ func LastPlacement(t *v1alpha1.Task) (robot string, changed time.Time) {
 	return robot, changed
 }
 
-// KillTimeout returns how long the agent lets the task end by itself before it
-// kills it.
+// KillTimeout returns how long the agent waits after SIGTERM before it kills the task:
+// spec.killTimeout or its default.
 func KillTimeout(t *v1alpha1.Task) time.Duration {
 	if t.Spec.KillTimeout == nil {
 		return wire.DefaultKillTimeout

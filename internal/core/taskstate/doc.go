@@ -1,6 +1,6 @@
-// Package taskstate derives facts from a Task's spec and status that both the
-// cluster scheduler and the task controller need: its replica, the robot that it is
-// tied to, its open attempts, and when it may start again.
+// Package taskstate derives from a Task's spec and status what both the cluster
+// scheduler and the task controller need: its replica, its required robot, its open
+// attempts, and when it may be placed again.
 //
 // All functions are pure: no client, no clock.
 package taskstate

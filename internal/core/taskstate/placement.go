@@ -7,22 +7,22 @@ import (
 	"k8s4r.io/k8s4r/api/robot/v1alpha1"
 )
 
-// AnnotationPlacedBy marks a Task without a Job whose robot the manager chose, and
-// may change. Without the annotation a user chose spec.targetRobot.
+// AnnotationPlacedBy marks a Task without a Job whose robot the manager chose and may
+// change. Without the annotation, a user chose spec.targetRobot.
 const AnnotationPlacedBy = "robot.k8s4r.io/placed-by"
 
-// Reasons of the Placed condition of tasks that the scheduler keeps from robots.
+// Reasons of the condition Placed of Tasks that the scheduler must not place.
 const (
-	// ReasonAwaitingLostAttempt marks a Task that has failed, unless its lost attempt
-	// completes.
+	// ReasonAwaitingLostAttempt is the reason of a Task that will fail unless its lost
+	// attempt completes.
 	ReasonAwaitingLostAttempt = "AwaitingLostAttempt"
-	// ReasonAwaitingOtherAttempts marks a Task that waits for the end of another attempt,
-	// which its robot stops by itself.
+	// ReasonAwaitingOtherAttempts is the reason of a Task that waits for the end of another
+	// attempt, which must not overlap the next one.
 	ReasonAwaitingOtherAttempts = "AwaitingOtherAttempts"
 )
 
-// IsTiedToRobot reports whether each robot has its own replica of the task: it
-// belongs to a system job and never moves.
+// IsTiedToRobot reports whether the Task belongs to a system job, so that each robot has
+// its own replica and the Task never moves.
 func IsTiedToRobot(t *v1alpha1.Task) bool {
 	return t.Spec.Type == v1alpha1.JobTypeSystem || t.Spec.Type == v1alpha1.TaskTypeSysbatch
 }

@@ -12,8 +12,8 @@ import (
 // Replica identifies the tasks that share a robot. A task without a TaskGroup is a
 // replica of its own.
 type Replica struct {
-	Group types.NamespacedName
-	Index string
+	Group types.NamespacedName // zero for a task without a TaskGroup
+	Index string               // of the replica; namespace and name for a task without a TaskGroup
 }
 
 // String returns a key that is unique for a replica within one namespace.
@@ -31,7 +31,8 @@ func ReplicaOf(t *v1alpha1.Task) Replica {
 	}
 }
 
-// ReplicaIndex returns the number of the Task's replica, or 0 if it has none.
+// ReplicaIndex returns the index of the Task's replica, from 0. A Task without a valid index
+// label counts as replica 0.
 func ReplicaIndex(t *v1alpha1.Task) int {
 	n, err := strconv.Atoi(t.Labels[v1alpha1.LabelTaskIndex])
 	if err != nil {

@@ -27,13 +27,13 @@ func TestReplicaOf_TaskWithoutGroupIsReplicaOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestNextAttemptTime_DoublesWithEachReturn(t *testing.T) {
+func TestNextAttemptTime_DoublesWithEachInterruption(t *testing.T) {
 	for _, c := range []struct {
-		returns int
-		want    time.Duration
+		interruptions int
+		want          time.Duration
 	}{{1, 0}, {2, time.Second}, {5, 8 * time.Second}, {20, MaxBackoff}} {
 		task := &v1alpha1.Task{}
-		for range c.returns {
+		for range c.interruptions {
 			task.Status.Attempts = append(task.Status.Attempts, v1alpha1.TaskAttempt{Reason: wire.ReasonAgentRestarted})
 		}
 		task.Status.Conditions = []metav1.Condition{{
@@ -44,7 +44,7 @@ func TestNextAttemptTime_DoublesWithEachReturn(t *testing.T) {
 			want = noon.Add(c.want)
 		}
 		if got := NextAttemptTime(task); !got.Equal(want) {
-			t.Errorf("after %d returns: %s, want %s", c.returns, got, want)
+			t.Errorf("after %d interruptions: %s, want %s", c.interruptions, got, want)
 		}
 	}
 }
