@@ -77,7 +77,7 @@ func TestConfigFile_RejectsInvalid(t *testing.T) {
 	}{
 		{"an unknown key", "robotId: r1\nheartbaet: 1s\n", []string{":2: heartbaet is not a key", known}},
 		{"a flag's name", "robot-id: r1\n", []string{":1: robot-id is not a key", known}},
-		{"what only a parent process can say", "parentFd: 3\n", []string{":1: parentFd is not a key"}},
+		{"what only a parent process can set", "parentFd: 3\n", []string{":1: parentFd is not a key"}},
 		{"a file in a file", "config: other.yaml\n", []string{":1: config is not a key"}},
 		{"a secret", "token: abc\n", []string{":1: token is a secret", "tokenFile"}},
 		{"a key twice", "heartbeat: 1s\nonStop: end\nheartbeat: 2s\n", []string{":3: heartbeat is already set in line 1"}},

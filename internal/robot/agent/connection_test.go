@@ -43,7 +43,7 @@ func TestRegistration_RetriedWhenRefused(t *testing.T) {
 	waitUntil(t, "a heartbeat after a second registration", func() bool { n, beats := registered(); return n >= 2 && beats > 0 })
 	before, _ := registered()
 	// The server revokes a registration, for example when the Robot is deleted.
-	s.publish(wire.KindResponse, wire.Response{Message: "who are you?", RobotID: robot}, false)
+	s.publish(wire.KindResponse, wire.Response{Message: "the Robot does not exist", RobotID: robot}, false)
 	waitUntil(t, "a registration after that", func() bool { n, _ := registered(); return n > before })
 }
 

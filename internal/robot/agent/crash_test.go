@@ -113,17 +113,17 @@ func TestCrash_LosesNothingAndRunsNothingTwice(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			life := time.After(time.Hour)
+			kill := time.After(time.Hour)
 			if killed < kills {
 				s.awaitStart(stop)
-				life = time.After(rand.N(200 * time.Millisecond))
+				kill = time.After(rand.N(200 * time.Millisecond))
 			}
 			select {
 			case <-stop:
 				_ = agent.Process.Signal(syscall.SIGTERM) // which leaves what runs
 				_ = agent.Wait()
 				return
-			case <-life:
+			case <-kill:
 			}
 			_ = agent.Process.Kill()
 			_ = agent.Wait()
@@ -256,8 +256,8 @@ func TestOnStop(t *testing.T) {
 		s.awaitRunning("t1", 1)
 		must(t, agent.Process.Signal(syscall.SIGTERM))
 		must(t, agent.Wait())
-		if said := s.distinctReports("t1", 1); len(said) != 1 || len(taskProcesses(dir)) == 0 {
-			t.Fatalf("the task did not run on: %+v", said)
+		if reports := s.distinctReports("t1", 1); len(reports) != 1 || len(taskProcesses(dir)) == 0 {
+			t.Fatalf("the task did not run on: %+v", reports)
 		}
 		must(t, os.WriteFile(filepath.Join(runner.StateDir(dir).WorkDir("t1", 1), "go"), nil, 0o600))
 		waitUntil(t, "the task to end by itself", func() bool { return len(taskProcesses(dir)) == 0 })
@@ -367,7 +367,7 @@ func TestCrash_UnstartedAttemptIsDispatchedAgain(t *testing.T) {
 	startAgent(t, s.config(dir))
 	s.awaitRegistered(1)
 	if end := s.awaitEnd("t3", 1); end.Reason != wire.ReasonAgentRestarted {
-		t.Errorf("what ran and has lost its shim's word ended as %+v, want AgentRestarted", end)
+		t.Errorf("a task whose shim was killed ended as %+v, want AgentRestarted", end)
 	}
 	if end := s.awaitEnd("t2", 1); end.Reason != wire.ReasonAgentRestarted {
 		t.Errorf("what may have run in another boot ended as %+v, want AgentRestarted", end)

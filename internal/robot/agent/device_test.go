@@ -34,10 +34,10 @@ func TestHeartbeat_CarriesDeviceUntilAcknowledged(t *testing.T) {
 		}
 		return n, bare
 	}
-	waitUntil(t, "the change to ride again and again", func() bool { n, _ := carrying(0); return n >= 3 })
+	waitUntil(t, "three heartbeats with the change", func() bool { n, _ := carrying(0); return n >= 3 })
 	if _, bare := carrying(0); bare > 0 {
 		t.Errorf("%d heartbeats were sent without the device that was not acknowledged", bare)
 	}
 	s.setFields(func() { s.ignoreHeartbeats = false })
-	waitUntil(t, "the change to ride no more", func() bool { _, bare := carrying(0); return bare >= 3 })
+	waitUntil(t, "three heartbeats without the change", func() bool { _, bare := carrying(0); return bare >= 3 })
 }

@@ -55,12 +55,12 @@ func TestDoctor_DoesNotDisturbARunningAgent(t *testing.T) {
 		}
 	}
 	if after := names(t, dir); !slices.Equal(before, after) {
-		t.Errorf("it has left %v, there were %v", after, before)
+		t.Errorf("it left %v, there were %v", after, before)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.registers) != 1 || len(s.presences) != 0 {
-		t.Errorf("the agent has registered %d times and parted %d times, want once and never", len(s.registers), len(s.presences))
+		t.Errorf("the agent registered %d times and disconnected %d times, want 1 and 0", len(s.registers), len(s.presences))
 	}
 }
 
@@ -80,20 +80,20 @@ func TestDoctor_WithoutAgent(t *testing.T) {
 	if code != exitOK || e.level("agent") != diagnose.Warn {
 		t.Errorf("exit status %d, agent %+v", code, e.about("agent"))
 	}
-	told := 0
+	found := 0
 	for _, f := range isolation.Facts {
 		for _, i := range e.about("isolation") {
 			if strings.Contains(i.Message, string(f)) {
-				told++
+				found++
 				break
 			}
 		}
 	}
-	if told != len(isolation.Facts) {
-		t.Errorf("it reports %d kinds of isolation, want %d: %+v", told, len(isolation.Facts), e.about("isolation"))
+	if found != len(isolation.Facts) {
+		t.Errorf("it reports %d kinds of isolation, want %d: %+v", found, len(isolation.Facts), e.about("isolation"))
 	}
 	if _, err := os.Stat(dir); err == nil {
-		t.Error("it has made the state directory")
+		t.Error("it created the state directory")
 	}
 
 	page, _, code := command(t, dir, "doctor", "--robot-id", robot, "--mqtt-url", "mqtt://"+s.addr)
@@ -104,12 +104,12 @@ func TestDoctor_WithoutAgent(t *testing.T) {
 
 func TestDoctor_FindsFailures(t *testing.T) {
 	s := newFakeServer(t)
-	silent, err := net.Listen("tcp", "127.0.0.1:0") // takes connections and ends them
+	closing, err := net.Listen("tcp", "127.0.0.1:0") // takes connections and ends them
 	must(t, err)
-	defer silent.Close()
+	defer closing.Close()
 	go func() {
 		for {
-			conn, err := silent.Accept()
+			conn, err := closing.Accept()
 			if err != nil {
 				return
 			}
@@ -117,9 +117,9 @@ func TestDoctor_FindsFailures(t *testing.T) {
 		}
 	}()
 	file := configFile(t, "")
-	tests := []struct{ name, dir, broker, check, says string }{
+	tests := []struct{ name, dir, broker, check, message string }{
 		{"no broker", t.TempDir(), freeAddr(t), "broker", "connection refused"},
-		{"a server that is no broker", t.TempDir(), silent.Addr().String(), "broker", "does not support MQTT 5"},
+		{"a server that is no broker", t.TempDir(), closing.Addr().String(), "broker", "does not support MQTT 5"},
 		{"a name that is not found", t.TempDir(), "no-such-host.invalid:1883", "dns", "not found"},
 		{"a file for a state directory", file, s.addr, "state directory", "is not a directory"},
 		{"a state directory that cannot be written", "/proc/k8s4r", s.addr, "state directory", "cannot be written"},
@@ -131,8 +131,8 @@ func TestDoctor_FindsFailures(t *testing.T) {
 			if code != exitFailed || e.Worst != diagnose.Fail || e.level(test.check) != diagnose.Fail {
 				t.Fatalf("exit status %d, %+v", code, e)
 			}
-			if f := found[len(found)-1]; !strings.Contains(f.Message, test.says) || f.Remedy == "" {
-				t.Errorf("%+v, want %q and what to do", f, test.says)
+			if f := found[len(found)-1]; !strings.Contains(f.Message, test.message) || f.Remedy == "" {
+				t.Errorf("%+v, want %q and a remedy", f, test.message)
 			}
 		})
 	}

@@ -31,7 +31,7 @@ func TestDrivers_DockerOfferedWhileEngineAnswers(t *testing.T) {
 	if !slices.Contains(drivers, "exec") || slices.Contains(drivers, "docker") {
 		t.Errorf("without an engine the robot offers %q", drivers)
 	}
-	told := func(want bool) bool {
+	isOffered := func(want bool) bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		for _, h := range slices.Backward(s.heartbeats) {
@@ -42,7 +42,7 @@ func TestDrivers_DockerOfferedWhileEngineAnswers(t *testing.T) {
 		return false
 	}
 	engine := startEngine(t, c.DockerSocket)
-	waitUntil(t, "docker to be offered", func() bool { return told(true) })
+	waitUntil(t, "docker to be offered", func() bool { return isOffered(true) })
 	_ = engine.Close()
-	waitUntil(t, "docker to be offered no more", func() bool { return told(false) })
+	waitUntil(t, "docker not to be offered", func() bool { return isOffered(false) })
 }

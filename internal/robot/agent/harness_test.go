@@ -55,9 +55,9 @@ type fakeServer struct {
 	mu                  sync.Mutex
 	broker              *broker.Broker
 	client              *fakeserver.Conn // nil: stopped
-	acceptRegistrations bool             // registrations with success
-	ignoreReports       bool             // to reports
-	ignoreHeartbeats    bool             // to heartbeats
+	acceptRegistrations bool
+	ignoreReports       bool             // does not acknowledge reports
+	ignoreHeartbeats    bool             // does not acknowledge heartbeats
 	logging             bool             // acknowledges logs as stored
 	logged              map[string]int64 // bytes of logs, by task
 	registers           []wire.Register
@@ -136,7 +136,7 @@ func must(t testing.TB, err error) {
 func (s *fakeServer) handleMessage(topic string, payload []byte) {
 	a, err := wire.ParseTopic(topic)
 	if err != nil {
-		s.t.Errorf("the agent speaks on %s: %v", topic, err)
+		s.t.Errorf("the agent published on %s: %v", topic, err)
 		return
 	}
 	switch a.Kind {
@@ -149,9 +149,9 @@ func (s *fakeServer) handleMessage(topic string, payload []byte) {
 	case wire.KindHeartbeat:
 		h := recordMessage(s, &s.heartbeats, payload)
 		s.mu.Lock()
-		deaf := s.ignoreHeartbeats
+		ignored := s.ignoreHeartbeats
 		s.mu.Unlock()
-		if !deaf {
+		if !ignored {
 			s.publish(wire.KindAck, wire.Ack{Heartbeat: h.Seq}, false)
 		}
 	case wire.KindLogs:
@@ -161,9 +161,9 @@ func (s *fakeServer) handleMessage(topic string, payload []byte) {
 	case wire.KindStatus:
 		r := recordMessage(s, &s.reports, payload)
 		s.mu.Lock()
-		silent := s.ignoreReports
+		ignored := s.ignoreReports
 		s.mu.Unlock()
-		if !silent {
+		if !ignored {
 			s.ack(r.TaskUID, r.Attempt, r.Seq)
 		}
 	}
@@ -451,7 +451,7 @@ func shell(uid, script string, change ...func(*wire.Task)) wire.Task {
 	return t
 }
 
-// lines returns the words of a file that tasks append to. A missing file has none.
+// lines returns the fields of a file that tasks append to. A missing file has none.
 func lines(path string) []string {
 	b, err := os.ReadFile(path)
 	if err != nil {

@@ -90,7 +90,7 @@ func TestStatus_ShowsAgentAndTasks(t *testing.T) {
 	page, _, _ := command(t, dir, "status")
 	for _, want := range []string{"Robot     r1\n", "registered\n", "last responded ", "Tasks     1\n", "default/task-t1", "raw_exec", "running"} {
 		if !strings.Contains(page, want) {
-			t.Errorf("the page does not say %q:\n%s", want, page)
+			t.Errorf("the page does not contain %q:\n%s", want, page)
 		}
 	}
 
@@ -132,7 +132,7 @@ func TestHealth_FollowsTheConnection(t *testing.T) {
 		return len(s.registers) > 1
 	})
 	if code, body := get(t, c.HealthSocket, "/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "not registered") {
-		t.Errorf("not registered: /readyz says %d %s", code, body)
+		t.Errorf("not registered: /readyz responded with %d %s", code, body)
 	}
 	if !is("/healthz", http.StatusOK)() {
 		t.Error("a robot that waits for its approval is held to be broken")

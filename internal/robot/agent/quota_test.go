@@ -49,8 +49,8 @@ func TestQuota_FailsReplicaOverItsQuota(t *testing.T) {
 				}
 			}
 			s.awaitRunning("t3", 1)
-			if said := s.reportsAbout("t3", 1); said[len(said)-1].IsTerminal() {
-				t.Errorf("another replica ended as %+v", said)
+			if reports := s.reportsAbout("t3", 1); reports[len(reports)-1].IsTerminal() {
+				t.Errorf("another replica ended as %+v", reports)
 			}
 		})
 	}
@@ -78,7 +78,7 @@ func TestEphemeralDisk_StickyIsKept(t *testing.T) {
 			s, dir := newFakeServer(t), t.TempDir()
 			a := startAgent(t, s.config(dir))
 			s.awaitRegistered(1)
-			script := "cat $K8S4R_ALLOC_DIR/word; echo $K8S4R_ATTEMPT > $K8S4R_ALLOC_DIR/word"
+			script := "cat $K8S4R_ALLOC_DIR/number; echo $K8S4R_ATTEMPT > $K8S4R_ALLOC_DIR/number"
 			task := func(uid, group string) wire.Task {
 				return shell(uid, script, onDisk(wire.EphemeralDisk{Sticky: true}, group), func(t *wire.Task) { t.Spec.Driver = driver })
 			}

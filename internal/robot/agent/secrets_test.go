@@ -55,15 +55,15 @@ func (l *recordedLog) String() string {
 // startRecorded starts an agent and records its log.
 func startRecorded(t *testing.T, c Config) (*runningAgent, *recordedLog) {
 	t.Helper()
-	heard := &recordedLog{}
-	a, err := New(c, slog.New(slog.NewTextHandler(heard, &slog.HandlerOptions{Level: slog.LevelDebug - 100})))
+	log := &recordedLog{}
+	a, err := New(c, slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug - 100})))
 	must(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- a.Run(ctx, nil) }()
 	r := &runningAgent{Agent: a, t: t, cancel: cancel, hurry: func() {}, err: sync.OnceValue(func() error { return <-ended })}
 	t.Cleanup(r.stop)
-	return r, heard
+	return r, log
 }
 
 // filesContaining returns the files below dir that contain a text.
@@ -86,7 +86,7 @@ func TestSecrets_ReachTheTaskAndNoDisk(t *testing.T) {
 	endsAll(t, dir)
 	c := s.config(dir)
 	c.HealthSocket = filepath.Join(dir, healthSocketName)
-	_, heard := startRecorded(t, c)
+	_, log := startRecorded(t, c)
 	s.awaitRegistered(1)
 	seen, args := filepath.Join(t.TempDir(), "seen"), filepath.Join(t.TempDir(), "args")
 	task := secretTask("t1", seen, func(t *wire.Task) {
@@ -112,17 +112,17 @@ func TestSecrets_ReachTheTaskAndNoDisk(t *testing.T) {
 		t.Errorf("it stands in %v", found)
 	}
 	if _, body := get(t, c.HealthSocket, "/status"); strings.Contains(body, password) {
-		t.Errorf("the status says %s", body)
+		t.Errorf("the status contains %s", body)
 	}
 	s.remove("t1", 1)
 	s.awaitEnd("t1", 1)
 	for _, r := range s.reportsAbout("t1", 1) {
 		if strings.Contains(fmt.Sprint(r), password) {
-			t.Errorf("a report says %+v", r)
+			t.Errorf("a report contains %+v", r)
 		}
 	}
-	if said := heard.String(); !strings.Contains(said, "task ended") || strings.Contains(said, password) {
-		t.Errorf("the log says %s", said)
+	if text := log.String(); !strings.Contains(text, "task ended") || strings.Contains(text, password) {
+		t.Errorf("the log contains %s", text)
 	}
 	if found := filesContaining(t, dir, password); len(found) > 0 {
 		t.Errorf("after the end it stands in %v", found)

@@ -292,7 +292,7 @@ func (m *Credential) joinServer(ctx context.Context, request identity.Certificat
 	return m.postRequest(ctx, identity.JoinPath, identity.JoinRequest{RobotID: m.cfg.RobotID, Token: m.cfg.Token, CertificateRequest: request})
 }
 
-// newRequest returns a request that the key signs, which proves its possession.
+// newRequest returns a request that the key signs, which shows that the robot has it.
 func (m *Credential) newRequest() (identity.CertificateRequest, error) {
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{}, m.key)
 	if err != nil {

@@ -22,15 +22,15 @@ import (
 	"k8s4r.io/k8s4r/internal/server/ca"
 )
 
-// server responds as its fields say.
+// server responds as its fields are set.
 type server struct {
 	t    *testing.T
 	auth *ca.Authority
 	url  *url.URL
 
-	mu     sync.Mutex
-	answer func(path string, joins identity.JoinRequest, has []*x509.Certificate) identity.CertificateResponse
-	asked  []string
+	mu        sync.Mutex
+	answer    func(path string, joins identity.JoinRequest, has []*x509.Certificate) identity.CertificateResponse
+	requested []string
 }
 
 func newServer(t *testing.T) *server {
@@ -55,7 +55,7 @@ func newServer(t *testing.T) *server {
 func (s *server) serve(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.asked = append(s.asked, r.URL.Path)
+	s.requested = append(s.requested, r.URL.Path)
 	in, err := identity.Decode[identity.JoinRequest](r.Body)
 	if err != nil {
 		s.t.Error(err)
@@ -80,7 +80,7 @@ func (s *server) issue(_ string, in identity.JoinRequest, _ []*x509.Certificate)
 func (s *server) paths() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return strings.Join(s.asked, " ")
+	return strings.Join(s.requested, " ")
 }
 
 func (s *server) config(dir string) Config {
@@ -107,7 +107,7 @@ func TestJoin_OnceAndKeepsTheKey(t *testing.T) {
 	s, dir := newServer(t), t.TempDir()
 	m := open(t, s.config(dir))
 	if config, _ := m.TLS(); config != nil {
-		t.Error("it proves something before it has joined")
+		t.Error("it has a certificate before it has joined")
 	}
 	if err := m.Join(within(t)); err != nil {
 		t.Fatal(err)
@@ -117,7 +117,7 @@ func TestJoin_OnceAndKeepsTheKey(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s.paths() != "/v1/join" || again.MQTTURL() != "mqtts://broker:8883" || !again.key.Equal(m.key) {
-		t.Errorf("asked %s, broker %s", s.paths(), again.MQTTURL())
+		t.Errorf("requested %s, broker %s", s.paths(), again.MQTTURL())
 	}
 	for _, name := range []string{fileKey, fileCertificate, fileCA, fileHome} {
 		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode().Perm() != 0o600 {
@@ -156,7 +156,7 @@ func TestRun_RenewsWithTheSameKey(t *testing.T) {
 		t.Error("the certificate is the same, or the key is not")
 	}
 	if s.paths() != "/v1/join /v1/renew" {
-		t.Errorf("asked %s", s.paths())
+		t.Errorf("requested %s", s.paths())
 	}
 }
 
@@ -175,7 +175,7 @@ func TestRenew_JoinsAgainIfTheRobotIsUnknown(t *testing.T) {
 	}
 	s.mu.Unlock()
 	if err := m.Renew(within(t)); err != nil || s.paths() != "/v1/join /v1/renew /v1/join" {
-		t.Errorf("%v, asked %s", err, s.paths())
+		t.Errorf("%v, requested %s", err, s.paths())
 	}
 }
 
@@ -189,16 +189,16 @@ func TestJoin_RetriesWhilePending(t *testing.T) {
 		return s.issue(path, in, has)
 	}
 	if err := open(t, s.config(t.TempDir())).Join(within(t)); err != nil || s.paths() != "/v1/join /v1/join /v1/join" {
-		t.Errorf("%v, asked %s", err, s.paths())
+		t.Errorf("%v, requested %s", err, s.paths())
 	}
 }
 
 func TestJoin_RejectsUntrustedServer(t *testing.T) {
 	s := newServer(t)
 	for name, change := range map[string]func(*Config){
-		"another authority":       func(c *Config) { c.CAHash = identity.KeyFingerprint(nil) },
-		"who the system trusts":   func(c *Config) { c.CAHash = "" },
-		"others that are trusted": func(c *Config) { c.CAHash, c.CA = "", newServer(t).auth.TrustPEM() },
+		"another authority":             func(c *Config) { c.CAHash = identity.KeyFingerprint(nil) },
+		"the authorities of the system": func(c *Config) { c.CAHash = "" },
+		"others that are trusted":       func(c *Config) { c.CAHash, c.CA = "", newServer(t).auth.TrustPEM() },
 	} {
 		c := s.config(t.TempDir())
 		change(&c)
@@ -207,7 +207,7 @@ func TestJoin_RejectsUntrustedServer(t *testing.T) {
 		}
 	}
 	if s.paths() != "" {
-		t.Errorf("asked %s", s.paths())
+		t.Errorf("requested %s", s.paths())
 	}
 	c := s.config(t.TempDir())
 	c.CAHash, c.CA = "", s.auth.TrustPEM()

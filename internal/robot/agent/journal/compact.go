@@ -31,9 +31,9 @@ func (j *Journal) forgetOld() {
 	now := j.now()
 	j.tidyAt = now.Add(forgetInterval)
 	j.mu.Lock()
-	gone := j.index.forgetOld(now)
+	dropped := j.index.forgetOld(now)
 	j.mu.Unlock()
-	for _, e := range gone {
+	for _, e := range dropped {
 		j.forget(e)
 	}
 }

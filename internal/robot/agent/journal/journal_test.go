@@ -260,8 +260,8 @@ func TestJournal_ForgetsOldAcknowledgedAttempts(t *testing.T) {
 
 func TestJournal_CompactsTheFile(t *testing.T) {
 	dir := t.TempDir()
-	gone := 0
-	j := open(t, dir, Options{Forget: func(Entry) { gone++ }})
+	dropped := 0
+	j := open(t, dir, Options{Forget: func(Entry) { dropped++ }})
 	const n = 25_000
 	var largest int64
 	for i := range n {
@@ -283,8 +283,8 @@ func TestJournal_CompactsTheFile(t *testing.T) {
 		add(t, j, r...)
 		largest = max(largest, j.size)
 	}
-	if kept := len(j.Entries()); kept < maxAcked || kept > 2*maxAcked+1000 || kept+gone != n {
-		t.Errorf("%d kept and %d forgotten of %d, want %d or some more kept", kept, gone, n, maxAcked)
+	if kept := len(j.Entries()); kept < maxAcked || kept > 2*maxAcked+1000 || kept+dropped != n {
+		t.Errorf("%d kept and %d forgotten of %d, want %d or some more kept", kept, dropped, n, maxAcked)
 	}
 	if _, ok := j.Get(fmt.Sprintf("11111111-2222-3333-4444-%012d", n-1), 1); !ok {
 		t.Error("the youngest entry is forgotten")

@@ -56,13 +56,13 @@ func (r *Runner) giveTaskDir(c *isolation.Confinement, run *run) error {
 	if err := os.Chown(work, int(c.User.UID), int(c.User.GID)); err != nil {
 		return fmt.Errorf("change the owner of the task's directory: %w", err)
 	}
-	switch shut := c.User.FirstForbiddenDir(work); {
-	case shut == "", c.Mounts != nil && r.dirs.contains(shut): // that is hidden already
+	switch closed := c.User.FirstForbiddenDir(work); {
+	case closed == "", c.Mounts != nil && r.dirs.contains(closed): // that is hidden already
 	case c.Mounts == nil:
 		return fmt.Errorf("user: %s cannot reach the task's directory because %s is closed to other users: "+
-			"chmod o+x it, move the agent's state (--state-dir, or --data-dir of k8s4r up), or name another user", c.User.Name, shut)
+			"chmod o+x it, move the agent's state (--state-dir, or --data-dir of k8s4r up), or name another user", c.User.Name, closed)
 	default:
-		c.Mounts.Hidden = append([]string{shut}, c.Mounts.Hidden...)
+		c.Mounts.Hidden = append([]string{closed}, c.Mounts.Hidden...)
 	}
 	return nil
 }

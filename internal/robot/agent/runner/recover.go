@@ -86,7 +86,7 @@ func (r *Runner) sweepCgroups() error {
 }
 
 // adoptAttempt takes over an attempt that has not ended according to the journal. If its
-// shim is alive, it runs on; else it has ended as the shim's state says. If the shim was
+// shim is alive, it keeps running; else it has ended as recorded in the shim's state. If the shim was
 // killed, the run is returned.
 func (r *Runner) adoptAttempt(p *plan, e journal.Entry) (*abandonedRun, error) {
 	adopted, state, err := r.shims.Adopt(r.dirs.ShimDir(e.UID, e.Attempt))

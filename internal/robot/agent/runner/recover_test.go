@@ -29,17 +29,17 @@ func TestRecover_ScansOnceForLeftovers(t *testing.T) {
 		must(t, j.Append(accepted, started))
 	}
 	log := slog.New(slog.DiscardHandler)
-	var looks []int
+	var scans []int
 	r := New(Config{
 		RobotID: robot, StateDir: StateDir(dir), Journal: j, Shims: noShims{}, Logs: noLogs{}, Reports: noReports{}, Now: time.Now, Log: log,
 		KillLeftovers: func(l []supervisor.Leftover, _ time.Duration) (int, error) {
-			looks = append(looks, len(l))
+			scans = append(scans, len(l))
 			return 0, nil
 		},
 	})
 	must(t, r.Recover())
-	if len(looks) != 1 || looks[0] != many {
-		t.Errorf("looked for %v, want once for %d", looks, many)
+	if len(scans) != 1 || scans[0] != many {
+		t.Errorf("scanned for %v leftovers, want one scan for %d", scans, many)
 	}
 	for _, e := range j.Entries() {
 		if !e.HasEnded() || e.Status.Reason != wire.ReasonAgentRestarted {
@@ -68,11 +68,11 @@ func TestRunner_ReportsNoEndBeforeCleanUp(t *testing.T) {
 	run := &run{attempt: 3, task: wire.Task{Metadata: wire.TaskMeta{UID: "t1"}, Spec: wire.TaskSpec{Driver: "elsewhere"}}}
 	p := &plan{}
 	if err := r.endAbandonedRuns(p, []abandonedRun{{run: run}}); !errors.Is(err, elsewhere.err) || !p.isEmpty() {
-		t.Errorf("clear = %v with %+v, want %v and no report", err, p, elsewhere.err)
+		t.Errorf("endAbandonedRuns = %v with %+v, want %v and no report", err, p, elsewhere.err)
 	}
 	elsewhere.err = nil
 	if err := r.endAbandonedRuns(p, []abandonedRun{{run: run}}); err != nil || len(p.reports) != 1 || p.reports[0].Reason != wire.ReasonAgentRestarted {
-		t.Errorf("clear = %v with %+v", err, p.reports)
+		t.Errorf("endAbandonedRuns = %v with %+v", err, p.reports)
 	}
 	want := driver.Attempt{UID: "t1", Number: 3, Robot: robot}
 	if !slices.Equal(elsewhere.swept, []driver.Attempt{want, want}) {

@@ -69,7 +69,7 @@ func (m *usageMeter) measureTasks(tasks []LiveTask, now time.Time) []wire.TaskUs
 	m.queryDriversLocked(tasks)
 	before := m.last
 	m.last = make(map[attemptKey]sample, len(tasks))
-	var news []wire.TaskUsage
+	var changed []wire.TaskUsage
 	for _, t := range tasks {
 		key := attemptKey{t.UID, t.Attempt}
 		s, known := before[key]
@@ -79,13 +79,13 @@ func (m *usageMeter) measureTasks(tasks []LiveTask, now time.Time) []wire.TaskUs
 		if !known {
 			continue
 		}
-		if s.needsReport(now) && len(news) < maxUsageEntries {
+		if s.needsReport(now) && len(changed) < maxUsageEntries {
 			s.reported, s.reportedAt = s.usage, now
-			news = append(news, wire.TaskUsage{UID: t.UID, Attempt: t.Attempt, ResourceUsage: s.usage})
+			changed = append(changed, wire.TaskUsage{UID: t.UID, Attempt: t.Attempt, ResourceUsage: s.usage})
 		}
 		m.last[key] = s
 	}
-	return news
+	return changed
 }
 
 // queryDriversLocked starts a query of the drivers whose tasks are not processes of this
@@ -106,15 +106,15 @@ func (m *usageMeter) queryDriversLocked(tasks []LiveTask) {
 }
 
 func (m *usageMeter) collectDriverUsage(names map[string][]driver.Attempt) {
-	heard := map[driver.Attempt]reading{}
+	readings := map[driver.Attempt]reading{}
 	for name, attempts := range names {
 		for a, use := range m.drivers.MeasureUse(name, attempts) {
-			heard[a] = reading{time.Now(), use}
+			readings[a] = reading{time.Now(), use}
 		}
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.driverReadings, m.isQuerying = heard, false
+	m.driverReadings, m.isQuerying = readings, false
 }
 
 // readUsageLocked returns what a task has used so far: as its driver measured, by its

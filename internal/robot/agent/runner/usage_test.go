@@ -14,10 +14,10 @@ import (
 
 func TestSample_NeedsReportAfterLargeChange(t *testing.T) {
 	start := time.Now()
-	told := sample{
+	unchanged := sample{
 		at: start, reportedAt: start, reported: wire.ResourceUsage{CPUPercent: 50, MemoryBytes: 100 << 20}, usage: wire.ResourceUsage{CPUPercent: 50, MemoryBytes: 100 << 20},
 	}
-	change := func(f func(*sample)) sample { s := told; f(&s); return s }
+	change := func(f func(*sample)) sample { s := unchanged; f(&s); return s }
 	tests := []struct {
 		name  string
 		s     sample
@@ -26,12 +26,12 @@ func TestSample_NeedsReportAfterLargeChange(t *testing.T) {
 	}{
 		{"nothing measured", sample{}, time.Hour, false},
 		{"measured for the first time", sample{at: start}, 0, true},
-		{"the same", told, time.Minute, false},
-		{"the same for long", told, usageRepeat, true},
+		{"the same", unchanged, time.Minute, false},
+		{"the same for long", unchanged, usageRepeat, true},
 		{"a fifth less of the processor", change(func(s *sample) { s.usage.CPUPercent = 40 }), 0, false},
 		{"more than that", change(func(s *sample) { s.usage.CPUPercent = 39.9 }), 0, true},
 		{"a quarter more memory", change(func(s *sample) { s.usage.MemoryBytes = 126 << 20 }), 0, true},
-		{"a trifle for whom it is much", change(func(s *sample) { s.reported.CPUPercent, s.usage.CPUPercent = 0.1, 2 }), 0, false},
+		{"a small absolute change of an idle task", change(func(s *sample) { s.reported.CPUPercent, s.usage.CPUPercent = 0.1, 2 }), 0, false},
 		{"a page more of a small task", change(func(s *sample) { s.reported.MemoryBytes, s.usage.MemoryBytes = 4096, 8192 }), 0, false},
 	}
 	for _, test := range tests {
@@ -46,14 +46,14 @@ func TestSample_CPUPercentBetweenReadings(t *testing.T) {
 	task := LiveTask{Since: &start}
 	s := sample{}.nextSample(proc.Use{CPU: time.Second / 10}, task, start.Add(minSampleSpan/2))
 	if !s.at.IsZero() {
-		t.Errorf("a moment after the start: %+v, want no word yet", s)
+		t.Errorf("a moment after the start: %+v, want no sample yet", s)
 	}
 	s = s.nextSample(proc.Use{CPU: time.Second, Memory: 7}, task, start.Add(2*time.Second))
 	if s.usage.CPUPercent != 50 || s.usage.MemoryBytes != 7 {
 		t.Errorf("%+v, want half a core since the start", s.usage)
 	}
 	if s = s.nextSample(proc.Use{CPU: 6 * time.Second}, task, start.Add(4*time.Second)); s.usage.CPUPercent != 250 {
-		t.Errorf("%+v, want two and a half cores since the last look", s.usage)
+		t.Errorf("%+v, want two and a half cores since the last sample", s.usage)
 	}
 }
 
@@ -72,7 +72,7 @@ func TestUsageMeter_LimitsEntriesPerHeartbeat(t *testing.T) {
 	}
 	m.measureTasks(nil, now)
 	if len(m.last) > 0 {
-		t.Error("it remembers what does not live any more")
+		t.Error("it remembers tasks that have ended")
 	}
 }
 
@@ -101,29 +101,29 @@ func TestUsageMeter_QueriesDriversWithoutWaiting(t *testing.T) {
 		// next returns what the next heartbeat sends, and checks that it did not wait.
 		next := func() []wire.TaskUsage {
 			began := time.Now()
-			news := m.measureTasks(tasks, began)
+			sent := m.measureTasks(tasks, began)
 			if took := time.Since(began); took > 0 {
 				t.Errorf("a heartbeat waited for %v", took)
 			}
-			return news
+			return sent
 		}
 		answer := func() { time.Sleep(2 * time.Second); synctest.Wait() }
 
-		if news := next(); len(news) > 0 {
-			t.Errorf("sent %+v before the driver replied", news)
+		if sent := next(); len(sent) > 0 {
+			t.Errorf("sent %+v before the driver replied", sent)
 		}
-		if news := next(); len(news) > 0 {
-			t.Errorf("sent %+v before the driver replied, and queried twice", news)
+		if sent := next(); len(sent) > 0 {
+			t.Errorf("sent %+v before the driver replied, and queried twice", sent)
 		}
 		answer()
 		want := wire.TaskUsage{UID: "t1", Attempt: 1, ResourceUsage: wire.ResourceUsage{CPUPercent: 50, MemoryBytes: 5 << 20}}
-		if news := next(); len(news) != 1 || news[0] != want {
-			t.Errorf("sent %+v, want %+v alone", news, want)
+		if sent := next(); len(sent) != 1 || sent[0] != want {
+			t.Errorf("sent %+v, want %+v alone", sent, want)
 		}
 		uses[known] = proc.Use{CPU: 4 * time.Second, Memory: 5 << 20}
 		answer()
-		if news := next(); len(news) != 1 || news[0].CPUPercent != 150 {
-			t.Errorf("then sent %+v, want one and a half cores", news)
+		if sent := next(); len(sent) != 1 || sent[0].CPUPercent != 150 {
+			t.Errorf("then sent %+v, want one and a half cores", sent)
 		}
 		answer()
 	})

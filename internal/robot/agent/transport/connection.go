@@ -49,7 +49,7 @@ type ConnectionConfig struct {
 	Broker *url.URL
 	// KeepBroker ignores the broker's address that the server names.
 	KeepBroker bool
-	// CA holds the certificates (PEM) that vouch for the broker if there is no
+	// CA holds the authorities (PEM) that are trusted for the broker if there is no
 	// Credential. If empty, the system's are used.
 	CA []byte
 	// Credential authenticates the robot. If nil, the robot presents no certificate.

@@ -17,8 +17,8 @@ func TestDeviceChanges_SentUntilAcknowledged(t *testing.T) {
 		now   wire.DeviceInfo
 		want  bool
 	}{
-		{name: "what was registered rides with nothing", beat: 1, now: a},
-		{name: "a change rides", beat: 2, now: b, want: true},
+		{name: "a registered device is not sent again", beat: 1, now: a},
+		{name: "a change is sent", beat: 2, now: b, want: true},
 		{name: "an ack of an earlier heartbeat does not count", acked: 1, beat: 3, now: b, want: true},
 		{name: "once acknowledged it is known", acked: 3, beat: 4, now: b},
 		{name: "it changes again", beat: 5, now: a, want: true},

@@ -49,7 +49,7 @@ func (l *Connection) anonymousTLS() *tls.Config {
 	return config
 }
 
-// renewIfUnauthorized asks the server for another certificate if the broker refuses the
+// renewIfUnauthorized requests another certificate from the server if the broker refuses the
 // one that the robot has: the Robot may have been deleted, and may join again.
 func (l *Connection) renewIfUnauthorized(ctx context.Context, ack *paho.Connack) {
 	const notAuthorized = 0x87
