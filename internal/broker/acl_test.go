@@ -45,7 +45,7 @@ func TestBroker_RefusesAnonymousImpersonation(t *testing.T) {
 	}
 	for _, topic := range append(topicsOfRobot("r1"), topicsOfRobot("r2")...) {
 		if code := answer(topic, true); code >= 0x80 {
-			t.Errorf("%s is refused with %#x though no robot is authenticated there", topic, code)
+			t.Errorf("%s: refused with %#x although the robot is not authenticated", topic, code)
 		}
 	}
 	had := b.Stats().Retained
@@ -56,23 +56,23 @@ func TestBroker_RefusesAnonymousImpersonation(t *testing.T) {
 	joined.Store(true)
 	b.Disconnect("r1") // as the registry does when the robot's key is accepted
 	if got, want := b.Stats().Retained, had-len(topicsOfRobot("r1"))+1; got != want {
-		t.Errorf("%d messages are retained, want %d: those to r2, and the server's to r1", got, want)
+		t.Errorf("%d messages are retained, want %d: those to r2 and those of the server to r1", got, want)
 	}
 	for i, topic := range topicsOfRobot("r1") {
 		for _, retain := range []bool{false, true} {
 			if code := answer(topic, retain); code != packets.PubackNotAuthorized {
-				t.Errorf("%s, retained %v, is answered with %#x", topic, retain, code)
+				t.Errorf("%s, retained %v: reason code %#x", topic, retain, code)
 			}
 		}
 		if _, ack := newPeer(t, b, "anybody", withWill(topic)); ack.ReasonCode != packets.ConnackNotAuthorized {
-			t.Errorf("a will on %s is answered with %#x", topic, ack.ReasonCode)
+			t.Errorf("a will on %s: reason code %#x", topic, ack.ReasonCode)
 		}
 		if n := b.Stats().Refused[RefusalKind{"publish", "topic"}]; n != uint64(2*(i+1)) {
-			t.Errorf("%d refusals are counted", n)
+			t.Errorf("%d refusals were counted", n)
 		}
 	}
 	if code := answer(wire.RobotTopic("r2", wire.KindHeartbeat), false); code >= 0x80 {
-		t.Errorf("r2 proves nothing, and is refused with %#x", code)
+		t.Errorf("r2 is not authenticated, but refused with %#x", code)
 	}
 }
 
@@ -84,11 +84,11 @@ func TestBroker_RefusesWillForRobotThatHasJoinedSince(t *testing.T) {
 	robot.subscribe(qos1(wire.RobotTopic("r1", wire.KindDispatch)))
 	anybody, ack := newPeer(t, b, "anybody", withWill(wire.RobotTopic("r1", wire.KindDispatch)))
 	if ack.ReasonCode != packets.ConnackSuccess {
-		t.Fatalf("answered with %#x", ack.ReasonCode)
+		t.Fatalf("reason code %#x", ack.ReasonCode)
 	}
 	joined.Store(true)
 	_ = anybody.conn.Close()
-	eventually(t, "it is gone", func() bool { return b.Stats().Connections == 1 })
+	eventually(t, "the connection is closed", func() bool { return b.Stats().Connections == 1 })
 	robot.expectNothing()
 }
 

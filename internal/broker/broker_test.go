@@ -15,7 +15,7 @@ import (
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
-const patience = 10 * time.Second
+const waitTimeout = 10 * time.Second
 
 func start(t *testing.T, listen string) *Broker {
 	t.Helper()
@@ -29,7 +29,7 @@ func start(t *testing.T, listen string) *Broker {
 
 func stop(t *testing.T, b *Broker) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitTimeout)
 	defer cancel()
 	if err := b.Stop(ctx); err != nil {
 		t.Error(err)
@@ -58,19 +58,19 @@ func dial(t *testing.T, b *Broker) net.Conn {
 // connect5 connects as the agent does. The returned channel receives the messages.
 func connect5(t *testing.T, b *Broker, id string) (*paho.Client, <-chan *paho.Publish) {
 	t.Helper()
-	heard := make(chan *paho.Publish, 16)
+	received := make(chan *paho.Publish, 16)
 	c := paho.NewClient(paho.ClientConfig{
 		ClientID: id,
 		Conn:     dial(t, b),
 		OnPublishReceived: []func(paho.PublishReceived) (bool, error){func(p paho.PublishReceived) (bool, error) {
-			heard <- p.Packet
+			received <- p.Packet
 			return true, nil
 		}},
 	})
 	if _, err := c.Connect(t.Context(), &paho.Connect{ClientID: id, KeepAlive: 30, CleanStart: true}); err != nil {
 		t.Fatal(err)
 	}
-	return c, heard
+	return c, received
 }
 
 func connect3(t *testing.T, b *Broker, id string) mqtt3.Client {
@@ -83,7 +83,7 @@ func connect3(t *testing.T, b *Broker, id string) mqtt3.Client {
 
 func awaitToken(t *testing.T, token mqtt3.Token) {
 	t.Helper()
-	if !token.WaitTimeout(patience) {
+	if !token.WaitTimeout(waitTimeout) {
 		t.Fatal("the broker did not answer")
 	}
 	if err := token.Error(); err != nil {
@@ -103,25 +103,25 @@ func receiveMessage(t *testing.T, from <-chan *paho.Publish) *paho.Publish {
 	select {
 	case p := <-from:
 		return p
-	case <-time.After(patience):
-		t.Fatal("nothing arrived")
+	case <-time.After(waitTimeout):
+		t.Fatal("no message was received")
 		return nil
 	}
 }
 
 func TestBroker_ConnectsBothProtocolVersions(t *testing.T) {
 	b := start(t, "127.0.0.1:0")
-	five, heard := connect5(t, b, "five")
+	five, received := connect5(t, b, "five")
 	subscribe(t, five, "k8s4r/#")
 	awaitToken(t, connect3(t, b, "three").Publish("k8s4r/register", wire.QoS, false, "hello"))
-	if got := string(receiveMessage(t, heard).Payload); got != "hello" {
-		t.Errorf("heard %q", got)
+	if got := string(receiveMessage(t, received).Payload); got != "hello" {
+		t.Errorf("received %q", got)
 	}
 }
 
 func TestBroker_LimitsMessageSize(t *testing.T) {
 	b := start(t, "127.0.0.1:0")
-	five, heard := connect5(t, b, "five")
+	five, received := connect5(t, b, "five")
 	subscribe(t, five, "k8s4r/#")
 
 	gone := make(chan struct{})
@@ -131,14 +131,14 @@ func TestBroker_LimitsMessageSize(t *testing.T) {
 	rude.Publish("k8s4r/robots/rude/register", wire.QoS, false, bytes.Repeat([]byte("x"), 1<<20))
 	select {
 	case <-gone:
-	case <-time.After(patience):
-		t.Fatal("the broker took a megabyte")
+	case <-time.After(waitTimeout):
+		t.Fatal("the broker accepted a megabyte")
 	}
 
 	largest := bytes.Repeat([]byte("y"), wire.MaxPayload)
 	awaitToken(t, connect3(t, b, "polite").Publish("k8s4r/robots/polite/register", wire.QoS, false, largest))
-	if got := receiveMessage(t, heard); !bytes.Equal(got.Payload, largest) {
-		t.Errorf("heard %d bytes on %s", len(got.Payload), got.Topic)
+	if got := receiveMessage(t, received); !bytes.Equal(got.Payload, largest) {
+		t.Errorf("received %d bytes on %s", len(got.Payload), got.Topic)
 	}
 }
 
@@ -149,7 +149,7 @@ func TestBroker_GarbageDoesNotAffectOthers(t *testing.T) {
 		if _, err := conn.Write([]byte(garbage)); err != nil {
 			t.Fatal(err)
 		}
-		_ = conn.SetReadDeadline(time.Now().Add(connectTimeout + patience))
+		_ = conn.SetReadDeadline(time.Now().Add(connectTimeout + waitTimeout))
 		_, _ = conn.Read(make([]byte, 1))
 	}
 	connect3(t, b, "polite")
@@ -160,12 +160,12 @@ func TestBroker_StopDoesNotWaitForIdleConnection(t *testing.T) {
 	conn := dial(t, b)
 	connect3(t, b, "polite")
 	stop(t, b)
-	_ = conn.SetReadDeadline(time.Now().Add(patience))
+	_ = conn.SetReadDeadline(time.Now().Add(waitTimeout))
 	if _, err := conn.Read(make([]byte, 1)); err == nil {
 		t.Error("the connection is still open")
 	}
 	if b.Ready(t.Context()) == nil {
-		t.Error("ready although stopped")
+		t.Error("ready after Stop")
 	}
 }
 
@@ -193,28 +193,28 @@ func TestDialableAddress_ReplacesUnspecifiedAddress(t *testing.T) {
 // reconnected meanwhile must not be removed with it.
 func TestBroker_DeliversAfterImmediateReconnect(t *testing.T) {
 	b := start(t, "127.0.0.1:0")
-	speaker, _ := connect5(t, b, "speaker")
+	publisher, _ := connect5(t, b, "publisher")
 	for i := range 300 {
 		first := connect3(t, b, "flickers")
 		go first.Disconnect(0)
 		second := connect3(t, b, "flickers")
-		heard := make(chan struct{}, 1)
-		token := second.Subscribe("news", wire.QoS, func(mqtt3.Client, mqtt3.Message) {
+		received := make(chan struct{}, 1)
+		token := second.Subscribe("topic", wire.QoS, func(mqtt3.Client, mqtt3.Message) {
 			select {
-			case heard <- struct{}{}:
+			case received <- struct{}{}:
 			default:
 			}
 		})
-		if !token.WaitTimeout(patience) || token.Error() != nil {
+		if !token.WaitTimeout(waitTimeout) || token.Error() != nil {
 			t.Fatalf("subscribe: %v", token.Error())
 		}
-		if _, err := speaker.Publish(t.Context(), &paho.Publish{Topic: "news", QoS: wire.QoS, Payload: []byte("x")}); err != nil {
+		if _, err := publisher.Publish(t.Context(), &paho.Publish{Topic: "topic", QoS: wire.QoS, Payload: []byte("x")}); err != nil {
 			t.Fatal(err)
 		}
 		select {
-		case <-heard:
-		case <-time.After(patience):
-			t.Fatalf("deaf after reconnect %d", i+1)
+		case <-received:
+		case <-time.After(waitTimeout):
+			t.Fatalf("no message after reconnect %d", i+1)
 		}
 		second.Disconnect(0)
 	}

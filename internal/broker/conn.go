@@ -77,14 +77,14 @@ func (c *conn) serveClient() error {
 	writer.Go(c.writeLoop)
 	defer c.closeOnExpiry().Stop()
 	c.wakeUp() // for messages queued since the last connection
-	goodbye := false
+	disconnectedNormally := false
 	defer func() {
 		c.closeWith(packets.CodeDisconnect) // if nothing has closed it yet
-		c.hub.detachSession(c, goodbye)
+		c.hub.detachSession(c, disconnectedNormally)
 		writer.Wait()
 	}()
 	err := c.readLoop()
-	goodbye = err == nil
+	disconnectedNormally = err == nil
 	c.closeWith(disconnectReason(err))
 	return err
 }
@@ -99,13 +99,13 @@ func (c *conn) closeOnExpiry() *time.Timer {
 }
 
 // closeWith starts to close the connection. The first reason is sent.
-func (c *conn) closeWith(why packets.Code) {
+func (c *conn) closeWith(reason packets.Code) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.isClosing {
 		return
 	}
-	c.isClosing, c.closeReason = true, why
+	c.isClosing, c.closeReason = true, reason
 	close(c.closing)
 	// Ends blocked reads and writes.
 	_ = c.tcp.SetReadDeadline(time.Now())
@@ -237,8 +237,8 @@ func (c *conn) handleSubscribe(pk *packets.Packet) error {
 		return packets.ErrSubscriptionIdentifiersNotSupported
 	}
 	codes := make([]byte, len(pk.Filters))
-	for i, asked := range pk.Filters {
-		codes[i] = c.subscribeFilter(asked).Code
+	for i, requested := range pk.Filters {
+		codes[i] = c.subscribeFilter(requested).Code
 		if c.version < 5 && codes[i] > packets.ErrUnspecifiedError.Code {
 			codes[i] = packets.ErrUnspecifiedError.Code // the only failure code of version 3.1.1
 		}
@@ -246,17 +246,17 @@ func (c *conn) handleSubscribe(pk *packets.Packet) error {
 	return c.queueResponse(packets.Suback, packets.Packet{PacketID: pk.PacketID, ReasonCodes: codes})
 }
 
-func (c *conn) subscribeFilter(asked packets.Subscription) packets.Code {
+func (c *conn) subscribeFilter(requested packets.Subscription) packets.Code {
 	switch {
-	case !isValidFilter(asked.Filter):
+	case !isValidFilter(requested.Filter):
 		return packets.ErrTopicFilterInvalid
-	case strings.HasPrefix(asked.Filter, "$share/"):
+	case strings.HasPrefix(requested.Filter, "$share/"):
 		return packets.ErrSharedSubscriptionsNotSupported
-	case !c.identity.maySubscribe(asked.Filter):
-		c.recordRefusal("subscribe", asked.Filter, false)
+	case !c.identity.maySubscribe(requested.Filter):
+		c.recordRefusal("subscribe", requested.Filter, false)
 		return packets.ErrNotAuthorized
 	}
-	return c.hub.addSubscription(c.session, asked)
+	return c.hub.addSubscription(c.session, requested)
 }
 
 func (c *conn) handleUnsubscribe(pk *packets.Packet) error {
@@ -264,8 +264,8 @@ func (c *conn) handleUnsubscribe(pk *packets.Packet) error {
 		return code
 	}
 	codes := make([]byte, len(pk.Filters))
-	for i, asked := range pk.Filters {
-		if !c.hub.removeSubscription(c.session, asked.Filter) {
+	for i, requested := range pk.Filters {
+		if !c.hub.removeSubscription(c.session, requested.Filter) {
 			codes[i] = packets.CodeNoSubscriptionExisted.Code
 		}
 	}

@@ -106,7 +106,7 @@ func (c *conn) peerCertificate() *x509.Certificate {
 // client cannot end the session of another.
 func (c *conn) openSession(pk *packets.Packet, window int) (s *session, resumed bool, err error) {
 	for {
-		cuts := c.hub.revocationCount()
+		revocations := c.hub.revocationCount()
 		if c.identity, err = c.authenticate(pk); err != nil {
 			return nil, false, err
 		}
@@ -118,7 +118,7 @@ func (c *conn) openSession(pk *packets.Packet, window int) (s *session, resumed 
 			c.recordRefusal("will", c.will.topic, c.will.retain)
 			return nil, false, packets.ErrNotAuthorized
 		}
-		s, resumed, err = c.hub.attachSession(c, pk.Connect.Clean, window, cuts)
+		s, resumed, err = c.hub.attachSession(c, pk.Connect.Clean, window, revocations)
 		if !errors.Is(err, errRetryAuthentication) {
 			return s, resumed, err
 		}
@@ -128,7 +128,7 @@ func (c *conn) openSession(pk *packets.Packet, window int) (s *session, resumed 
 // authenticate calls the Authenticator.
 func (c *conn) authenticate(pk *packets.Packet) (Identity, error) {
 	p := Peer{ClientID: c.id, Username: string(pk.Connect.Username), Password: pk.Connect.Password, Certificate: c.peerCertificate(), Address: c.remoteAddress()}
-	id, err := c.hub.authority.Authenticate(p)
+	id, err := c.hub.authenticator.Authenticate(p)
 	if err == nil {
 		err = id.validate()
 	}
@@ -193,16 +193,16 @@ func (c *conn) readConnect(pk *packets.Packet) {
 }
 
 // acceptClient sends CONNACK.
-func (c *conn) acceptClient(asked *packets.Packet, resumed bool) error {
+func (c *conn) acceptClient(requested *packets.Packet, resumed bool) error {
 	pk := packets.Packet{SessionPresent: resumed}
 	p := &pk.Properties
 	p.MaximumQos, p.MaximumQosFlag = 1, true
 	p.MaximumPacketSize = maxPacket
 	p.SubIDAvailableFlag, p.SharedSubAvailableFlag = true, true // with value 0: not supported
-	if asked.Connect.ClientIdentifier == "" {
+	if requested.Connect.ClientIdentifier == "" {
 		p.AssignedClientID = c.id
 	}
-	if time.Duration(asked.Properties.SessionExpiryInterval)*time.Second > c.expiry {
+	if time.Duration(requested.Properties.SessionExpiryInterval)*time.Second > c.expiry {
 		p.SessionExpiryInterval, p.SessionExpiryIntervalFlag = uint32(c.expiry/time.Second), true
 	}
 	return c.sendConnack(pk)
@@ -210,21 +210,21 @@ func (c *conn) acceptClient(asked *packets.Packet, resumed bool) error {
 
 // rejectClient sends CONNACK with the reason, and returns it as an error.
 func (c *conn) rejectClient(code packets.Code) error {
-	why := code
+	reason := code
 	if c.version != 5 {
 		known, ok := packets.V5CodesToV3[code]
 		if code == packets.ErrNotAuthorized {
 			known, ok = packets.Err3NotAuthorized, true // missing in the codec's table
 		}
 		if !ok {
-			return why // version 3.1.1 has no code for it; just close
+			return reason // version 3.1.1 has no code for it; just close
 		}
 		code = known
 	}
 	if err := c.sendConnack(packets.Packet{ReasonCode: code.Code}); err != nil {
 		return err
 	}
-	return why
+	return reason
 }
 
 func (c *conn) sendConnack(pk packets.Packet) error {

@@ -33,7 +33,7 @@ var errRetryAuthentication = errors.New("a client was revoked while this one con
 type hub struct {
 	log       *slog.Logger
 	now       func() time.Time
-	authority Authenticator
+	authenticator Authenticator
 	limits    Limits
 	slots     *connSlots
 	refusals  *refusals
@@ -50,7 +50,7 @@ type hub struct {
 
 func newHub(cfg Config, now func() time.Time) *hub {
 	return &hub{
-		log: cfg.Log, now: now, authority: cfg.Authenticator, limits: cfg.Limits,
+		log: cfg.Log, now: now, authenticator: cfg.Authenticator, limits: cfg.Limits,
 		slots:    newConnSlots(cfg.Limits, cfg.Authenticator == allowEveryone{}, now),
 		refusals: &refusals{report: cfg.OnRefused, now: now, counts: map[RefusalKind]uint64{}, reports: limits.Interval{Period: reportInterval, MaxNames: maxReportedNames}},
 		sessions: map[string]*session{}, retained: map[string]*message{},
@@ -61,18 +61,18 @@ func newHub(cfg Config, now func() time.Time) *hub {
 // none or the client starts clean. It closes the client's previous connection. It
 // refuses a session of another client, and returns errRetryAuthentication if a client
 // was revoked since the given count.
-func (h *hub) attachSession(c *conn, clean bool, window, cuts int) (s *session, resumed bool, err error) {
+func (h *hub) attachSession(c *conn, clean bool, window, revocations int) (s *session, resumed bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.revocations != cuts {
+	if h.revocations != revocations {
 		return nil, false, errRetryAuthentication
 	}
 	s, resumed = h.sessions[c.id]
-	if s != nil && !s.identity.isSameClient(c.identity) && !s.isAway() {
+	if s != nil && !s.identity.isSameClient(c.identity) && !s.isDisconnected() {
 		return nil, false, packets.ErrClientIdentifierNotValid
 	}
 	if s != nil && !s.identity.canResume(c.identity) {
-		h.voidLocked(s, codeTakenOver)
+		h.revokeLocked(s, codeTakenOver)
 		s, resumed = nil, false
 	}
 	if s != nil && clean {
@@ -100,12 +100,12 @@ func (h *hub) attachSession(c *conn, clean bool, window, cuts int) (s *session, 
 	return s, resumed, nil
 }
 
-// voidLocked ends a session whose client has lost its identity: it publishes nothing
+// revokeLocked ends a session whose client has lost its identity: it publishes nothing
 // more, not even its will.
-func (h *hub) voidLocked(s *session, why packets.Code) {
-	s.isVoid, s.will = true, nil
+func (h *hub) revokeLocked(s *session, reason packets.Code) {
+	s.isRevoked, s.will = true, nil
 	if old := s.attachConn(nil, 0); old != nil {
-		old.closeWith(why)
+		old.closeWith(reason)
 	}
 	h.dropLocked(s)
 }
@@ -119,7 +119,7 @@ func (h *hub) revokeName(name string) {
 	h.revocations++
 	for _, s := range h.sessions {
 		if s.identity.Name == name {
-			h.voidLocked(s, packets.ErrNotAuthorized)
+			h.revokeLocked(s, packets.ErrNotAuthorized)
 		}
 	}
 	for topic, m := range h.retained {
@@ -138,12 +138,12 @@ func (h *hub) revocationCount() int {
 
 // detachSession handles the end of a connection. The session remains until it expires. A
 // will is published unless the client disconnected normally.
-func (h *hub) detachSession(c *conn, goodbye bool) {
+func (h *hub) detachSession(c *conn, disconnectedNormally bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s := c.session
 	will := c.will
-	if goodbye {
+	if disconnectedNormally {
 		will = nil
 	}
 	if !s.detachConn(c) {
@@ -158,13 +158,13 @@ func (h *hub) detachSession(c *conn, goodbye bool) {
 		h.publishWillLocked(s, will)
 	} else if will != nil {
 		s.will = will
-		s.runAfter(c.willDelay, func() { h.runIfAway(s, h.publishSessionWillLocked) })
+		s.runAfter(c.willDelay, func() { h.runIfDisconnected(s, h.publishSessionWillLocked) })
 	}
 	if c.expiry == 0 {
 		h.dropLocked(s)
 		return
 	}
-	s.runAfter(c.expiry, func() { h.runIfAway(s, h.dropLocked) })
+	s.runAfter(c.expiry, func() { h.runIfDisconnected(s, h.dropLocked) })
 }
 
 // runAfter calls do after d, unless the client comes back before.
@@ -179,11 +179,11 @@ func (s *session) stopTimers() {
 	s.timers = nil
 }
 
-// runIfAway calls do if the session's client is still disconnected.
-func (h *hub) runIfAway(s *session, do func(*session)) {
+// runIfDisconnected calls do if the session's client is still disconnected.
+func (h *hub) runIfDisconnected(s *session, do func(*session)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if !h.closed && h.sessions[s.id] == s && s.isAway() {
+	if !h.closed && h.sessions[s.id] == s && s.isDisconnected() {
 		do(s)
 	}
 }
@@ -233,7 +233,7 @@ func (h *hub) logWarning(line, key, value string) { go h.log.Warn(line, key, val
 // routeLocked is publishMessage for callers that hold h.mu, for writing if the message
 // is to be retained. M may be nil.
 func (h *hub) routeLocked(m *message) {
-	if m == nil || h.closed || m.from != nil && m.from.isVoid {
+	if m == nil || h.closed || m.from != nil && m.from.isRevoked {
 		return
 	}
 	now := h.now()
@@ -289,7 +289,7 @@ const (
 )
 
 // addSubscription adds a subscription and returns its reason code.
-func (h *hub) addSubscription(s *session, asked packets.Subscription) packets.Code {
+func (h *hub) addSubscription(s *session, requested packets.Subscription) packets.Code {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.sessions[s.id] != s {
@@ -297,14 +297,14 @@ func (h *hub) addSubscription(s *session, asked packets.Subscription) packets.Co
 		// subscribe: the subscription would never be removed.
 		return packets.ErrSessionTakenOver
 	}
-	if _, had := s.filters[asked.Filter]; !had && len(s.filters) >= maxFilters {
+	if _, had := s.filters[requested.Filter]; !had && len(s.filters) >= maxFilters {
 		return packets.ErrQuotaExceeded
 	}
-	filter := strings.Clone(asked.Filter) // not with all of the packet
-	sub := subscription{qos: min(asked.Qos, 1), noLocal: asked.NoLocal, retainAsPublished: asked.RetainAsPublished}
+	filter := strings.Clone(requested.Filter) // not with all of the packet
+	sub := subscription{qos: min(requested.Qos, 1), noLocal: requested.NoLocal, retainAsPublished: requested.RetainAsPublished}
 	s.filters[filter] = struct{}{}
 	fresh := h.filters.addFilter(filter, s, sub)
-	if asked.RetainHandling != retainNever && (fresh || asked.RetainHandling != retainFresh) {
+	if requested.RetainHandling != retainNever && (fresh || requested.RetainHandling != retainFresh) {
 		h.sendRetainedLocked(s, filter, sub)
 	}
 	return packets.QosCodes[sub.qos]

@@ -39,16 +39,16 @@ type Identity struct {
 }
 
 // Authenticator authenticates clients. An error refuses the connection with reason
-// 0x87 and is logged, so it must not contain secrets. Identify is called
+// 0x87 and is logged, so it must not contain secrets. Authenticate is called
 // concurrently, and may be called twice for one connection.
 type Authenticator interface {
 	Authenticate(Peer) (Identity, error)
 }
 
-// allowEveryone is the Authority of a broker without access control.
+// allowEveryone is the Authenticator of a broker without access control.
 type allowEveryone struct{}
 
-// Authenticate implements Authority.
+// Authenticate implements Authenticator.
 func (allowEveryone) Authenticate(Peer) (Identity, error) {
 	return Identity{Role: acl.Unrestricted}, nil
 }
@@ -66,7 +66,7 @@ func (id Identity) requiredClientID() string {
 }
 
 // validate rejects robot IDs that are more than one topic level, or a wildcard,
-// even if the Authority accepts them.
+// even if the Authenticator accepts them.
 func (id Identity) validate() error {
 	switch id.Role {
 	case acl.Robot, acl.LegacyAgent:

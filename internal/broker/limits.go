@@ -75,12 +75,12 @@ func (c *conn) awaitTurn(packets int) error {
 // awaitServer blocks a robot while the server has a backlog of messages.
 func (c *conn) awaitServer() error {
 	for c.limiter != nil {
-		relief := c.hub.serverBacklog()
-		if relief == nil {
+		caughtUp := c.hub.serverBacklog()
+		if caughtUp == nil {
 			return nil
 		}
 		select {
-		case <-relief:
+		case <-caughtUp:
 		case <-c.closing:
 			return net.ErrClosed
 		}

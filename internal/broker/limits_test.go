@@ -27,7 +27,7 @@ func (clientIDAuthenticator) Authenticate(p Peer) (Identity, error) {
 		return Identity{Name: p.ClientID, Role: acl.Server}, nil
 	case strings.HasPrefix(p.ClientID, LegacyPrefix):
 		return Identity{Name: strings.TrimPrefix(p.ClientID, LegacyPrefix), Role: acl.LegacyAgent}, nil
-	case p.ClientID == "stranger":
+	case p.ClientID == "unknown":
 		return Identity{}, errors.New("unknown client")
 	}
 	return Identity{Name: p.ClientID, Role: acl.Robot}, nil
@@ -52,7 +52,7 @@ func newServer(t *testing.T, b *Broker) *peer {
 	t.Helper()
 	server, _ := newPeer(t, b, "k8s4r-server")
 	if got := server.subscribe(qos1(wire.RobotTopic("+", wire.KindRegister))); got[0] != 1 {
-		t.Fatalf("subscription answered with %#x", got)
+		t.Fatalf("subscription: reason code %#x", got)
 	}
 	return server
 }
@@ -103,7 +103,7 @@ func TestBroker_ThrottlesRobotAboveItsRate(t *testing.T) {
 		server.sendAck(m)
 	}
 	if s := b.Stats(); s.Throttled == 0 || s.Dropped != 0 {
-		t.Errorf("%d messages had to wait and %d were dropped", s.Throttled, s.Dropped)
+		t.Errorf("%d messages were throttled and %d were dropped", s.Throttled, s.Dropped)
 	}
 }
 
@@ -131,7 +131,7 @@ func TestBroker_DelaysRobotsWhenServerIsBehind(t *testing.T) {
 		server.sendAck(m)
 	}
 	if s := b.Stats(); s.Dropped != 0 {
-		t.Errorf("%d messages are lost", s.Dropped)
+		t.Errorf("%d messages were dropped", s.Dropped)
 	}
 }
 
@@ -142,15 +142,15 @@ func TestBroker_LimitsConnections(t *testing.T) {
 			first, _ := newPeer(t, b, "r1")
 			newPeer(t, b, "r2")
 			third := dial(t, b)
-			_ = third.SetReadDeadline(time.Now().Add(patience))
+			_ = third.SetReadDeadline(time.Now().Add(waitTimeout))
 			if _, err := third.Read(make([]byte, 1)); err == nil || errors.Is(err, net.ErrClosed) {
-				t.Errorf("the third is not hung up on: %v", err)
+				t.Errorf("the third connection was not closed: %v", err)
 			}
 			if n := b.Stats().Refused[RefusalKind{"connect", "address"}]; n != 1 {
-				t.Errorf("%d refusals are counted", n)
+				t.Errorf("%d refusals were counted", n)
 			}
 			first.sendPacket(&packets.Disconnect{Properties: &packets.Properties{}})
-			eventually(t, "there is a place again", func() bool { return b.Stats().Connections == 1 })
+			eventually(t, "a slot is free", func() bool { return b.Stats().Connections == 1 })
 			newPeer(t, b, "r3")
 		})
 	}
@@ -162,32 +162,32 @@ func TestBroker_EnforcesPermissionsOnMQTT3(t *testing.T) {
 	server := newServer(t, b)
 	robot := connect3(t, b, "r1")
 	token := robot.Subscribe(wire.RobotTopic("r2", wire.KindDispatch), 1, nil)
-	token.WaitTimeout(patience)
+	token.WaitTimeout(waitTimeout)
 	if got := token.(*mqtt3.SubscribeToken).Result()[wire.RobotTopic("r2", wire.KindDispatch)]; got != 0x80 {
-		t.Errorf("subscription answered with %#x", got)
+		t.Errorf("subscription: reason code %#x", got)
 	}
 	awaitToken(t, robot.Publish(wire.RobotTopic("r2", wire.KindRegister), 1, false, "I am r2"))
-	awaitToken(t, robot.Publish(registerTopic, 1, true, "for ever"))
+	awaitToken(t, robot.Publish(registerTopic, 1, true, "x"))
 	server.expectNothing()
 	want := map[RefusalKind]uint64{{"subscribe", "topic"}: 1, {"publish", "topic"}: 1, {"publish", "retained"}: 1}
 	for a, n := range want {
 		if got := b.Stats().Refused[a]; got != n {
-			t.Errorf("%v is counted %d times, want %d", a, got, n)
+			t.Errorf("%v was counted %d times, want %d", a, got, n)
 		}
 	}
-	c := mqtt3.NewClient(mqtt3.NewClientOptions().AddBroker("tcp://" + listenAddress(t, b)).SetClientID("stranger").SetProtocolVersion(4).SetAutoReconnect(false))
+	c := mqtt3.NewClient(mqtt3.NewClientOptions().AddBroker("tcp://" + listenAddress(t, b)).SetClientID("unknown").SetProtocolVersion(4).SetAutoReconnect(false))
 	token = c.Connect()
-	token.WaitTimeout(patience)
+	token.WaitTimeout(waitTimeout)
 	if got := token.(*mqtt3.ConnectToken).ReturnCode(); got != 5 {
-		t.Errorf("a stranger is answered with %d (%v)", got, token.Error())
+		t.Errorf("an unknown client got return code %d (%v)", got, token.Error())
 	}
 }
 
 // The first refusal of a robot is reported, and the next ones only after a minute. Refusals of
 // unauthenticated clients are not reported, because their number is unlimited.
 func TestBroker_ReportsRefusalsOnceAMinute(t *testing.T) {
-	told := make(chan Refusal, 10)
-	b := New(Config{Listen: "127.0.0.1:0", Authenticator: clientIDAuthenticator{}, OnRefused: func(r Refusal) { told <- r }})
+	reported := make(chan Refusal, 10)
+	b := New(Config{Listen: "127.0.0.1:0", Authenticator: clientIDAuthenticator{}, OnRefused: func(r Refusal) { reported <- r }})
 	var now atomic.Int64
 	now.Store(1e9)
 	b.now = func() time.Time { return time.Unix(now.Load(), 0) }
@@ -195,23 +195,23 @@ func TestBroker_ReportsRefusalsOnceAMinute(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { stop(t, b) })
-	newPeer(t, b, "stranger")
+	newPeer(t, b, "unknown")
 	robot, _ := newPeer(t, b, "r1")
 	try := func(topic string) {
 		robot.sendPublish(1, topic, nil)
 		if code := robot.readPacket().Content.(*packets.Puback).ReasonCode; code != packets.PubackNotAuthorized {
-			t.Errorf("%s is answered with %#x", topic, code)
+			t.Errorf("%s: reason code %#x", topic, code)
 		}
 	}
 	try("first")
 	try("second")
-	if got, want := <-told, (Refusal{"r1", "publish", "first"}); got != want {
-		t.Errorf("told %+v, want %+v", got, want)
+	if got, want := <-reported, (Refusal{"r1", "publish", "first"}); got != want {
+		t.Errorf("reported %+v, want %+v", got, want)
 	}
 	now.Add(int64(reportInterval / time.Second))
 	try("third")
-	if got := <-told; got.Topic != "third" {
-		t.Errorf("then %+v", got)
+	if got := <-reported; got.Topic != "third" {
+		t.Errorf("next report %+v", got)
 	}
 }
 
@@ -221,7 +221,7 @@ func TestBroker_LimitsPacketSizeBeforeAuthentication(t *testing.T) {
 	_, _ = conn.Write([]byte("\x10\x80\x80\x10")) // a CONNECT of 256 kB
 	_ = conn.SetReadDeadline(time.Now().Add(connectTimeout / 2))
 	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-		t.Errorf("the broker waits for it: %v", err)
+		t.Errorf("the broker did not close the connection: %v", err)
 	}
 }
 
@@ -229,10 +229,10 @@ func TestBroker_LimitsPacketSizeBeforeAuthentication(t *testing.T) {
 func TestBroker_AuthenticatesAgainAfterRevocation(t *testing.T) {
 	revoked := errors.New("revoked")
 	var itself atomic.Pointer[Broker]
-	var asked atomic.Int32
+	var requests atomic.Int32
 	b := startGuarded(t, func(c *Config) {
 		c.Authenticator = authorityFunc(func(p Peer) (Identity, error) {
-			if asked.Add(1) > 1 {
+			if requests.Add(1) > 1 {
 				return Identity{}, revoked
 			}
 			itself.Load().Disconnect("r1")
@@ -241,10 +241,10 @@ func TestBroker_AuthenticatesAgainAfterRevocation(t *testing.T) {
 	})
 	itself.Store(b)
 	if _, ack := newPeer(t, b, "r1"); ack.ReasonCode != packets.ConnackNotAuthorized {
-		t.Errorf("answered with %#x", ack.ReasonCode)
+		t.Errorf("reason code %#x", ack.ReasonCode)
 	}
 	if s := b.Stats(); s.Sessions != 0 {
-		t.Error("it has a session")
+		t.Error("a session was created")
 	}
 }
 

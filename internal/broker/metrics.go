@@ -6,12 +6,12 @@ import "github.com/prometheus/client_golang/prometheus"
 type metrics struct{ broker *Broker }
 
 var (
-	metricConnections = prometheus.NewDesc("k8s4r_broker_connections", "MQTT connections that are open.", nil, nil)
+	metricConnections = prometheus.NewDesc("k8s4r_broker_connections", "Open MQTT connections.", nil, nil)
 	metricSessions    = prometheus.NewDesc("k8s4r_broker_sessions", "MQTT sessions, connected or not.", nil, nil)
-	metricRetained    = prometheus.NewDesc("k8s4r_broker_retained_messages", "Messages that the broker retains.", nil, nil)
-	metricRefused     = prometheus.NewDesc("k8s4r_broker_refused_actions_total", "What the broker did not let through.", []string{"action", "reason"}, nil)
-	metricSlowed      = prometheus.NewDesc("k8s4r_broker_throttled_messages_total", "Messages of robots that had to wait because they sent too many.", nil, nil)
-	metricDropped     = prometheus.NewDesc("k8s4r_broker_dropped_messages_total", "Messages that a client did not take in time, and lost.", nil, nil)
+	metricRetained    = prometheus.NewDesc("k8s4r_broker_retained_messages", "Retained messages.", nil, nil)
+	metricRefused     = prometheus.NewDesc("k8s4r_broker_refused_actions_total", "Actions of clients that the broker has refused, by action and reason.", []string{"action", "reason"}, nil)
+	metricThrottled   = prometheus.NewDesc("k8s4r_broker_throttled_messages_total", "Messages of robots that were delayed because the robot exceeded its rate limit.", nil, nil)
+	metricDropped     = prometheus.NewDesc("k8s4r_broker_dropped_messages_total", "Messages that were dropped because the queue of their receiver was full.", nil, nil)
 )
 
 // Metrics returns descriptions of the metrics of any broker. They cannot be collected.
@@ -22,7 +22,7 @@ func (b *Broker) Collector() prometheus.Collector { return metrics{b} }
 
 // Describe implements prometheus.Collector.
 func (m metrics) Describe(to chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{metricConnections, metricSessions, metricRetained, metricRefused, metricSlowed, metricDropped} {
+	for _, d := range []*prometheus.Desc{metricConnections, metricSessions, metricRetained, metricRefused, metricThrottled, metricDropped} {
 		to <- d
 	}
 }
@@ -39,7 +39,7 @@ func (m metrics) Collect(to chan<- prometheus.Metric) {
 	gauge(metricConnections, s.Connections)
 	gauge(metricSessions, s.Sessions)
 	gauge(metricRetained, s.Retained)
-	counter(metricSlowed, s.Throttled)
+	counter(metricThrottled, s.Throttled)
 	counter(metricDropped, s.Dropped)
 	for a, n := range s.Refused {
 		counter(metricRefused, n, a.Action, a.Reason)

@@ -8,9 +8,9 @@ import (
 
 func TestBroker_ExportsMetrics(t *testing.T) {
 	b := startGuarded(t)
-	newPeer(t, b, "stranger")
+	newPeer(t, b, "unknown")
 	newPeer(t, b, "r1")
-	eventually(t, "the stranger is gone", func() bool { return b.Stats().Connections == 1 })
+	eventually(t, "the refused connection is closed", func() bool { return b.Stats().Connections == 1 })
 	reg := prometheus.NewPedanticRegistry()
 	if err := reg.Register(b.Collector()); err != nil {
 		t.Fatal(err)

@@ -30,9 +30,9 @@ type Stats struct {
 	Connections int // open now, on all listeners
 	Sessions    int // connected or not
 	Retained    int // messages
-	// Refused counts since the start what was not let through, Slowed the messages
-	// of robots that had to wait because they sent too many, and Dropped those that
-	// a client did not take in time.
+	// Refused, Throttled and Dropped count since the start: refused actions, messages of
+	// robots that were delayed by the rate limit, and messages that were dropped because
+	// the queue of their receiver was full.
 	Refused   map[RefusalKind]uint64
 	Throttled uint64
 	Dropped   uint64

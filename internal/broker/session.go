@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// maxQueued and maxWaitingBytes bound what waits for one client, away or
-	// slow, whole packets counted. The server is the one client that hears from
-	// all robots.
+	// maxQueued and maxQueuedBytes bound the queue of one client that is slow or
+	// disconnected. Bytes are those of whole packets. They suffice for the server, which
+	// receives the messages of all robots.
 	maxQueued      = 1<<16 - 1
 	maxQueuedBytes = 64 << 20
 	// maxInflight bounds the unacknowledged messages to one client, below the client's
@@ -31,7 +31,7 @@ type message struct {
 	retain  bool
 	size    int // of the packet that it came in, which it keeps in memory
 	from    *session
-	expiry  time.Duration      // from its publication; zero: for ever
+	expiry  time.Duration      // from its publication; zero: never
 	expires time.Time          // zero: never, or not published yet
 	extra   packets.Properties // what is passed on as it came
 }
@@ -85,10 +85,10 @@ type session struct {
 	identity Identity // of its client, as of the last connection
 	// filters that it subscribed to. The hub's lock guards them, and the fields
 	// up to the next line.
-	filters map[string]struct{}
-	will    *message // to be published when the session ends, or its delay
-	timers  []*time.Timer
-	isVoid  bool // its client was revoked or replaced
+	filters   map[string]struct{}
+	will      *message // to be published when the session ends, or its delay
+	timers    []*time.Timer
+	isRevoked bool // its client was revoked or replaced
 
 	mu         sync.Mutex
 	conn       *conn // nil: not connected
@@ -142,7 +142,7 @@ func (s *session) sumBytesLocked() {
 	}
 }
 
-func (s *session) isAway() bool {
+func (s *session) isDisconnected() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.conn == nil
@@ -158,11 +158,11 @@ func (s *session) enqueue(d delivery, now time.Time) (taken, first bool) {
 	}
 	// Robots wait for a connected server, so it may exceed the bound by at most one
 	// message of each robot.
-	waits := s.identity.Role == acl.Server && s.conn != nil
-	if !waits && !s.hasRoomLocked(d) {
+	publishersWait := s.identity.Role == acl.Server && s.conn != nil
+	if !publishersWait && !s.hasRoomLocked(d) {
 		s.dropExpiredLocked(now)
 	}
-	if !waits && !s.hasRoomLocked(d) {
+	if !publishersWait && !s.hasRoomLocked(d) {
 		first, s.dropLogged = !s.dropLogged, true
 		return false, first
 	}

@@ -53,7 +53,7 @@ func (p *peer) sendPacket(c packets.Packet) {
 
 func (p *peer) readPacket() *packets.ControlPacket {
 	p.t.Helper()
-	_ = p.conn.SetReadDeadline(time.Now().Add(patience))
+	_ = p.conn.SetReadDeadline(time.Now().Add(waitTimeout))
 	pk, err := packets.ReadPacket(p.conn)
 	if err != nil {
 		p.t.Fatalf("read: %v", err)
@@ -123,11 +123,11 @@ func publishText(t *testing.T, c *paho.Client, topic, text string) {
 func TestSession_RespectsReceiveMaximum(t *testing.T) {
 	b := start(t, "127.0.0.1:0")
 	slow, _ := newPeer(t, b, "slow", withReceiveMaximum(2))
-	slow.subscribe(qos1("news"))
-	speaker, _ := connect5(t, b, "speaker")
+	slow.subscribe(qos1("topic"))
+	publisher, _ := connect5(t, b, "publisher")
 	const burst = 500
 	for i := range burst {
-		publishText(t, speaker, "news", fmt.Sprint(i))
+		publishText(t, publisher, "topic", fmt.Sprint(i))
 	}
 	first, second := slow.readPublish(), slow.readPublish()
 	slow.expectNothing()
@@ -147,41 +147,41 @@ func TestSession_RespectsReceiveMaximum(t *testing.T) {
 // later messages in order.
 func TestSession_ResumesAfterReconnect(t *testing.T) {
 	b := start(t, "127.0.0.1:0")
-	p, ack := newPeer(t, b, "away", withSessionExpiry, withReceiveMaximum(2))
+	p, ack := newPeer(t, b, "c1", withSessionExpiry, withReceiveMaximum(2))
 	if ack.SessionPresent {
-		t.Error("a session that was never there")
+		t.Error("a session is present before the first connection")
 	}
-	p.subscribe(qos1("news"))
-	speaker, _ := connect5(t, b, "speaker")
+	p.subscribe(qos1("topic"))
+	publisher, _ := connect5(t, b, "publisher")
 	for i := range 4 {
-		publishText(t, speaker, "news", fmt.Sprint(i))
+		publishText(t, publisher, "topic", fmt.Sprint(i))
 	}
 	had := p.readPublish()
 	p.sendAck(had)
 	lost := p.readPublish()
-	s := sessionOf(b, "away")
-	eventually(t, "the broker knows what was acknowledged", func() bool {
+	s := sessionOf(b, "c1")
+	eventually(t, "the broker has processed the acknowledgement", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return !slices.ContainsFunc(s.sent, func(d delivery) bool { return d.id == had.PacketID })
 	})
 	p.conn.Close()
 	for i := 4; i < 6; i++ {
-		publishText(t, speaker, "news", fmt.Sprint(i))
+		publishText(t, publisher, "topic", fmt.Sprint(i))
 	}
-	p, ack = newPeer(t, b, "away", withSessionExpiry)
+	p, ack = newPeer(t, b, "c1", withSessionExpiry)
 	if !ack.SessionPresent {
-		t.Fatal("the session is gone")
+		t.Fatal("the session was not resumed")
 	}
 	again := p.readPublish()
 	if again.PacketID != lost.PacketID || !again.Duplicate || string(again.Payload) != "1" {
-		t.Errorf("first comes %d %v %s", again.PacketID, again.Duplicate, again.Payload)
+		t.Errorf("first message %d %v %s", again.PacketID, again.Duplicate, again.Payload)
 	}
 	for i := 2; i < 6; i++ {
 		m := p.readPublish()
 		// Message 2 may have been in flight when the connection broke.
 		if string(m.Payload) != fmt.Sprint(i) || m.Duplicate && i > 2 {
-			t.Errorf("then %v %s, want %d", m.Duplicate, m.Payload, i)
+			t.Errorf("next message %v %s, want %d", m.Duplicate, m.Payload, i)
 		}
 	}
 	p.expectNothing()
@@ -190,15 +190,15 @@ func TestSession_ResumesAfterReconnect(t *testing.T) {
 func TestSession_CleanStartDiscardsSession(t *testing.T) {
 	b := start(t, "127.0.0.1:0")
 	p, _ := newPeer(t, b, "c", withSessionExpiry)
-	p.subscribe(qos1("news"))
+	p.subscribe(qos1("topic"))
 	p.conn.Close()
-	speaker, _ := connect5(t, b, "speaker")
-	publishText(t, speaker, "news", "old")
+	publisher, _ := connect5(t, b, "publisher")
+	publishText(t, publisher, "topic", "old")
 	p, ack := newPeer(t, b, "c", func(c *packets.Connect) { c.CleanStart = true })
 	if ack.SessionPresent {
-		t.Error("it has a session")
+		t.Error("a session is present")
 	}
-	publishText(t, speaker, "news", "new")
+	publishText(t, publisher, "topic", "new")
 	p.expectNothing()
 }
 
@@ -206,9 +206,9 @@ func TestSession_Expires(t *testing.T) {
 	b := start(t, "127.0.0.1:0")
 	h := b.hub
 	p, _ := newPeer(t, b, "c", func(c *packets.Connect) { c.Properties.SessionExpiryInterval = ptr(uint32(1)) })
-	p.subscribe(qos1("news"))
+	p.subscribe(qos1("topic"))
 	p.conn.Close()
-	eventually(t, "nothing is left of it", func() bool {
+	eventually(t, "the session and its filters are removed", func() bool {
 		h.mu.RLock()
 		defer h.mu.RUnlock()
 		return len(h.sessions)+len(h.filters.children) == 0
@@ -218,9 +218,9 @@ func TestSession_Expires(t *testing.T) {
 // eventually waits until a condition is true.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for until := time.Now().Add(patience); !holds(); time.Sleep(5 * time.Millisecond) {
+	for until := time.Now().Add(waitTimeout); !holds(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(until) {
-			t.Fatalf("never: %s", what)
+			t.Fatalf("timed out waiting for: %s", what)
 		}
 	}
 }
@@ -230,16 +230,16 @@ func eventually(t *testing.T, what string, holds func() bool) {
 func TestSession_LaterConnectionTakesOver(t *testing.T) {
 	b := start(t, "127.0.0.1:0")
 	first, _ := newPeer(t, b, "c", withSessionExpiry)
-	first.subscribe(qos1("news"))
-	speaker, _ := connect5(t, b, "speaker")
-	publishText(t, speaker, "news", "x")
+	first.subscribe(qos1("topic"))
+	publisher, _ := connect5(t, b, "publisher")
+	publishText(t, publisher, "topic", "x")
 	first.readPublish()
 	second, ack := newPeer(t, b, "c", withSessionExpiry)
 	if got := first.awaitDisconnect(); got != packets.DisconnectSessionTakenOver {
-		t.Errorf("the first is told %#x", got)
+		t.Errorf("the first connection ended with %#x", got)
 	}
 	if !ack.SessionPresent || string(second.readPublish().Payload) != "x" {
-		t.Error("the second does not go on with the session")
+		t.Error("the second connection did not resume the session")
 	}
 }
 
@@ -251,29 +251,29 @@ func TestWill_IsPublishedUnlessDisconnectedNormally(t *testing.T) {
 		}
 	}
 	for _, c := range []struct {
-		name   string
-		delay  uint32
-		leave  func(*testing.T, *Broker, *peer)
-		spoken bool
+		name      string
+		delay     uint32
+		leave     func(*testing.T, *Broker, *peer)
+		published bool
 	}{
 		{"a connection that breaks", 0, func(_ *testing.T, _ *Broker, p *peer) { p.conn.Close() }, true},
-		{"a goodbye", 0, func(_ *testing.T, _ *Broker, p *peer) {
+		{"a normal disconnect", 0, func(_ *testing.T, _ *Broker, p *peer) {
 			p.sendPacket(&packets.Disconnect{Properties: &packets.Properties{}})
 		}, false},
-		{"a goodbye that asks for it", 0, func(_ *testing.T, _ *Broker, p *peer) {
+		{"a disconnect that requests the will", 0, func(_ *testing.T, _ *Broker, p *peer) {
 			p.sendPacket(&packets.Disconnect{ReasonCode: packets.DisconnectDisconnectWithWillMessage, Properties: &packets.Properties{}})
 		}, true},
-		{"a goodbye with any other reason", 0, func(_ *testing.T, _ *Broker, p *peer) {
+		{"a disconnect with another reason", 0, func(_ *testing.T, _ *Broker, p *peer) {
 			_, _ = p.conn.Write([]byte{0xe0, 1, packets.DisconnectImplementationSpecificError})
 		}, true},
 		{"a protocol error", 0, func(_ *testing.T, _ *Broker, p *peer) {
 			p.sendPacket(&packets.Connect{ProtocolName: "MQTT", ProtocolVersion: 5})
 		}, true},
-		{"back before its delay", 60, func(t *testing.T, b *Broker, p *peer) {
+		{"reconnected within the will delay", 60, func(t *testing.T, b *Broker, p *peer) {
 			p.conn.Close()
 			newPeer(t, b, "c", withSessionExpiry)
 		}, false},
-		{"back clean before its delay", 60, func(t *testing.T, b *Broker, p *peer) {
+		{"reconnected with a clean start within the will delay", 60, func(t *testing.T, b *Broker, p *peer) {
 			p.conn.Close()
 			newPeer(t, b, "c", func(c *packets.Connect) { c.CleanStart = true })
 		}, true},
@@ -285,9 +285,9 @@ func TestWill_IsPublishedUnlessDisconnectedNormally(t *testing.T) {
 			p, _ := newPeer(t, b, "c", withSessionExpiry, will(c.delay))
 			c.leave(t, b, p)
 			_, _ = p.conn.Read(make([]byte, 64))
-			if c.spoken {
+			if c.published {
 				if m := listener.readPublish(); string(m.Payload) != "gone" {
-					t.Errorf("heard %s", m.Payload)
+					t.Errorf("received %s", m.Payload)
 				}
 				return
 			}
@@ -298,11 +298,11 @@ func TestWill_IsPublishedUnlessDisconnectedNormally(t *testing.T) {
 
 func TestRetained_LastMessageIsSentToNewSubscriptions(t *testing.T) {
 	b := start(t, "127.0.0.1:0")
-	speaker, _ := connect5(t, b, "speaker")
+	publisher, _ := connect5(t, b, "publisher")
 	retain := func(topic, text string) {
 		t.Helper()
 		m := &paho.Publish{Topic: topic, QoS: wire.QoS, Retain: true, Payload: []byte(text)}
-		if _, err := speaker.Publish(t.Context(), m); err != nil {
+		if _, err := publisher.Publish(t.Context(), m); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -314,24 +314,24 @@ func TestRetained_LastMessageIsSentToNewSubscriptions(t *testing.T) {
 	retain("robots/r2/state", "")
 	for _, want := range []string{"old", "new", "x", ""} {
 		if m := early.readPublish(); string(m.Payload) != want || m.Retain {
-			t.Errorf("the early one hears %q, retained %v, want %q", m.Payload, m.Retain, want)
+			t.Errorf("the early subscriber received %q, retained %v, want %q", m.Payload, m.Retain, want)
 		}
 	}
 	for _, filter := range []string{"robots/r1/state", "robots/#"} {
 		late, _ := newPeer(t, b, "late"+filter)
 		late.sendPacket(&packets.Subscribe{PacketID: 1, Subscriptions: []packets.SubOptions{qos1(filter)}, Properties: &packets.Properties{}})
-		heard := 0
+		received := 0
 		for range 2 { // the message and the SUBACK, in any order
 			if m, ok := late.readPacket().Content.(*packets.Publish); ok {
-				heard++
+				received++
 				if string(m.Payload) != "new" || !m.Retain {
 					t.Errorf("%s: %q, retained %v", filter, m.Payload, m.Retain)
 				}
 			}
 		}
 		late.expectNothing()
-		if heard != 1 {
-			t.Errorf("%s: %d messages", filter, heard)
+		if received != 1 {
+			t.Errorf("%s: %d messages", filter, received)
 		}
 	}
 	never, _ := newPeer(t, b, "never")
@@ -347,18 +347,18 @@ func TestSession_DropsExpiredMessages(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { stop(t, b) })
-	p, _ := newPeer(t, b, "away", withSessionExpiry)
-	p.subscribe(qos1("news"))
+	p, _ := newPeer(t, b, "c1", withSessionExpiry)
+	p.subscribe(qos1("topic"))
 	p.conn.Close()
-	speaker, _ := connect5(t, b, "speaker")
+	publisher, _ := connect5(t, b, "publisher")
 	for _, seconds := range []uint32{10, 100} {
-		m := &paho.Publish{Topic: "news", QoS: wire.QoS, Payload: []byte{byte(seconds)}, Properties: &paho.PublishProperties{MessageExpiry: ptr(seconds)}}
-		if _, err := speaker.Publish(t.Context(), m); err != nil {
+		m := &paho.Publish{Topic: "topic", QoS: wire.QoS, Payload: []byte{byte(seconds)}, Properties: &paho.PublishProperties{MessageExpiry: ptr(seconds)}}
+		if _, err := publisher.Publish(t.Context(), m); err != nil {
 			t.Fatal(err)
 		}
 	}
 	ahead.Store(int64(30 * time.Second))
-	p, _ = newPeer(t, b, "away", withSessionExpiry)
+	p, _ = newPeer(t, b, "c1", withSessionExpiry)
 	if m := p.readPublish(); m.Payload[0] != 100 || *m.Properties.MessageExpiry != 70 {
 		t.Errorf("got %d with %d s left", m.Payload[0], *m.Properties.MessageExpiry)
 	}
@@ -369,17 +369,17 @@ func TestSession_DropsExpiredMessages(t *testing.T) {
 func TestWill_ExpiryStartsAtDisconnect(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	h := newHub(New(Config{}).cfg, func() time.Time { return now })
-	listener, mourned := newConn(nil, h), newConn(nil, h)
-	listener.id, mourned.id = "listener", "mourned"
-	hears, _, _ := h.attachSession(listener, true, 1, 0)
-	h.addSubscription(hears, mochi.Subscription{Filter: "wills", Qos: 1})
-	mourned.will = &message{topic: "wills", qos: 1, expiry: 10 * time.Second}
-	mourned.identity = Identity{Role: acl.Unrestricted}
-	mourned.session, _, _ = h.attachSession(mourned, true, 1, 0)
+	listener, client := newConn(nil, h), newConn(nil, h)
+	listener.id, client.id = "listener", "client"
+	session, _, _ := h.attachSession(listener, true, 1, 0)
+	h.addSubscription(session, mochi.Subscription{Filter: "wills", Qos: 1})
+	client.will = &message{topic: "wills", qos: 1, expiry: 10 * time.Second}
+	client.identity = Identity{Role: acl.Unrestricted}
+	client.session, _, _ = h.attachSession(client, true, 1, 0)
 	now = now.Add(time.Minute)
-	h.detachSession(mourned, false)
-	if d, ok := hears.takeNext(listener, now); !ok || !d.expires.Equal(now.Add(10*time.Second)) {
-		t.Errorf("heard %v, until %s", ok, d.expires)
+	h.detachSession(client, false)
+	if d, ok := session.takeNext(listener, now); !ok || !d.expires.Equal(now.Add(10*time.Second)) {
+		t.Errorf("received %v, expires at %s", ok, d.expires)
 	}
 }
 
@@ -396,7 +396,7 @@ func TestWill_MayHaveEmptyPayload(t *testing.T) {
 	}
 	p.conn.Close()
 	if m := listener.readPublish(); len(m.Payload) != 0 {
-		t.Errorf("heard %q", m.Payload)
+		t.Errorf("received %q", m.Payload)
 	}
 }
 
@@ -406,9 +406,9 @@ func TestBroker_DisconnectsAfterTruncatedPacket(t *testing.T) {
 	p, _ := newPeer(t, b, "c")
 	_, _ = p.conn.Write([]byte("\x82\x06\x00\x01\x00\x00\x01a"))
 	if code := p.awaitDisconnect(); code != packets.DisconnectMalformedPacket {
-		t.Errorf("ends with %#x", code)
+		t.Errorf("disconnected with %#x", code)
 	}
-	eventually(t, "the connection is forgotten", func() bool {
+	eventually(t, "the connection is removed", func() bool {
 		b.plain.mu.Lock()
 		defer b.plain.mu.Unlock()
 		return len(b.plain.conns) == 0
@@ -423,11 +423,11 @@ func TestHub_RejectsSubscriptionOfEndedSession(t *testing.T) {
 	h.mu.Lock()
 	h.dropLocked(s)
 	h.mu.Unlock()
-	if code := h.addSubscription(s, mochi.Subscription{Filter: "news"}); code.Code < mochi.ErrUnspecifiedError.Code {
-		t.Errorf("granted %#x", code.Code)
+	if code := h.addSubscription(s, mochi.Subscription{Filter: "topic"}); code.Code < mochi.ErrUnspecifiedError.Code {
+		t.Errorf("reason code %#x", code.Code)
 	}
 	if len(h.filters.children) != 0 {
-		t.Error("the filter is kept for ever")
+		t.Error("the filter was not removed")
 	}
 }
 
@@ -435,20 +435,20 @@ func TestBroker_RefusesUnsupportedFeatures(t *testing.T) {
 	b := start(t, "127.0.0.1:0")
 	p, ack := newPeer(t, b, "")
 	if *ack.Properties.MaximumQOS != 1 || *ack.Properties.SharedSubAvailable != 0 || *ack.Properties.SubIDAvailable != 0 || ack.Properties.AssignedClientID == "" {
-		t.Errorf("says of itself %+v", ack.Properties)
+		t.Errorf("properties %+v", ack.Properties)
 	}
 	got := p.subscribe(packets.SubOptions{Topic: "a", QoS: 2}, qos1("$share/g/a"), qos1("a/#/b"))
 	if want := []byte{1, packets.SubackSharedSubscriptionnotsupported, packets.SubackTopicFilterinvalid}; string(got) != string(want) {
-		t.Errorf("subscriptions answered with %#x, want %#x", got, want)
+		t.Errorf("subscriptions: reason codes %#x, want %#x", got, want)
 	}
 	p.sendPacket(&packets.Publish{Topic: "a", QoS: 2, PacketID: 7, Properties: &packets.Properties{}})
 	if code := p.awaitDisconnect(); code != packets.DisconnectQoSNotSupported {
-		t.Errorf("QoS 2 ends with %#x", code)
+		t.Errorf("QoS 2: disconnected with %#x", code)
 	}
 	p, _ = newPeer(t, b, "x")
 	p.sendPacket(&packets.Publish{Topic: "a/+", QoS: 1, PacketID: 7, Properties: &packets.Properties{}})
 	if code := p.awaitDisconnect(); code != packets.DisconnectProtocolError {
-		t.Errorf("a wildcard in a topic ends with %#x", code)
+		t.Errorf("a wildcard in a topic: disconnected with %#x", code)
 	}
 }
 
@@ -457,43 +457,43 @@ func TestBroker_RefusesUnsupportedFeatures(t *testing.T) {
 func TestBroker_SlowReaderDoesNotDelayOthers(t *testing.T) {
 	b := start(t, "127.0.0.1:0")
 	stuck, _ := newPeer(t, b, "stuck")
-	stuck.subscribe(qos1("news"))
+	stuck.subscribe(qos1("topic"))
 	s := sessionOf(b, "stuck")
-	well, heard := connect5(t, b, "well")
-	subscribe(t, well, "news")
-	speaker, _ := connect5(t, b, "speaker")
+	well, received := connect5(t, b, "well")
+	subscribe(t, well, "topic")
+	publisher, _ := connect5(t, b, "publisher")
 	large := make([]byte, wire.MaxPayload)
 	const messages = maxQueuedBytes/wire.MaxPayload + 64
 	full, most := false, 0
 	for range messages {
-		if _, err := speaker.Publish(t.Context(), &paho.Publish{Topic: "news", QoS: wire.QoS, Payload: large}); err != nil {
+		if _, err := publisher.Publish(t.Context(), &paho.Publish{Topic: "topic", QoS: wire.QoS, Payload: large}); err != nil {
 			t.Fatal(err)
 		}
-		receiveMessage(t, heard)
+		receiveMessage(t, received)
 		s.mu.Lock()
 		full, most = full || s.dropLogged, max(most, s.bytes)
 		s.mu.Unlock()
 	}
 	if most > maxQueuedBytes || !full {
-		t.Errorf("%d bytes waited for it, full %v", most, full)
+		t.Errorf("%d bytes were queued, full %v", most, full)
 	}
 }
 
 // Many clients connect, publish and disconnect concurrently with few client IDs: none blocks.
 func TestBroker_ConcurrentClientsDoNotDeadlock(t *testing.T) {
 	b := start(t, "127.0.0.1:0")
-	speaker, _ := connect5(t, b, "speaker")
-	var crowd sync.WaitGroup
+	publisher, _ := connect5(t, b, "publisher")
+	var clients sync.WaitGroup
 	for n := range 8 {
-		crowd.Go(func() {
+		clients.Go(func() {
 			for i := range 100 {
 				conn := dial(t, b)
-				_ = conn.SetDeadline(time.Now().Add(patience))
+				_ = conn.SetDeadline(time.Now().Add(waitTimeout))
 				_, _ = fmt.Fprintf(conn, "\x10\x0d\x00\x04MQTT\x04\x02\x00\x3c\x00\x01%d", n%4)
-				_, _ = conn.Write([]byte("\x82\x09\x00\x01\x00\x04news\x01" + "\x32\x09\x00\x04news\x00\x02x"))
+				_, _ = conn.Write([]byte("\x82\x0a\x00\x01\x00\x05topic\x01" + "\x32\x0a\x00\x05topic\x00\x02x"))
 				_, err := conn.Read(make([]byte, 4))
 				if errors.Is(err, os.ErrDeadlineExceeded) {
-					t.Error("no answer")
+					t.Error("no response")
 				}
 				if i%2 == 0 {
 					_ = conn.Close() // otherwise the next client takes over
@@ -502,13 +502,13 @@ func TestBroker_ConcurrentClientsDoNotDeadlock(t *testing.T) {
 		})
 	}
 	gone := make(chan struct{})
-	go func() { crowd.Wait(); close(gone) }()
+	go func() { clients.Wait(); close(gone) }()
 	for {
 		select {
 		case <-gone:
 			return
 		default:
-			publishText(t, speaker, "news", "y")
+			publishText(t, publisher, "topic", "y")
 		}
 	}
 }
@@ -541,8 +541,8 @@ func FuzzPackets(f *testing.F) {
 		}
 		select {
 		case <-ended:
-		case <-time.After(patience):
-			t.Fatal("the connection has ended, and its goroutine has not")
+		case <-time.After(waitTimeout):
+			t.Fatal("the goroutine of the closed connection has not ended")
 		}
 	})
 }

@@ -29,7 +29,7 @@ func dialTLS(t *testing.T, b *Broker, ca *testca.Authority, certificates ...tls.
 // tryConnect reports whether the broker answers CONNECT.
 func tryConnect(t *testing.T, id string, conn net.Conn) (*peer, bool) {
 	t.Helper()
-	_ = conn.SetDeadline(time.Now().Add(patience))
+	_ = conn.SetDeadline(time.Now().Add(waitTimeout))
 	c := &packets.Connect{ProtocolName: "MQTT", ProtocolVersion: 5, ClientID: id, KeepAlive: 60, Properties: &packets.Properties{}}
 	if _, err := c.WriteTo(conn); err != nil {
 		return nil, false
@@ -55,17 +55,17 @@ func TestBroker_UnauthenticatedClientsUseNoSlotsOfRobots(t *testing.T) {
 	for range room {
 		dial(t, b) // sends nothing, without TLS
 	}
-	eventually(t, "there are strangers", func() bool { return b.Stats().Connections == room })
-	if _, ok := tryConnect(t, "stranger", dialTLS(t, b, ca)); ok {
-		t.Error("one stranger more finds room")
+	eventually(t, "the slots of unauthenticated clients are taken", func() bool { return b.Stats().Connections == room })
+	if _, ok := tryConnect(t, "unknown", dialTLS(t, b, ca)); ok {
+		t.Error("one more unauthenticated client got a slot")
 	}
 	for range room {
 		if _, ok := tryConnect(t, "r1", dialTLS(t, b, ca, *robot)); !ok {
-			t.Error("a robot finds no room")
+			t.Error("a robot got no slot")
 		}
 	}
 	if n := b.Stats().Refused[RefusalKind{"connect", "address"}]; n != 1 {
-		t.Errorf("%d refusals are counted", n)
+		t.Errorf("%d refusals were counted", n)
 	}
 }
 
@@ -80,15 +80,15 @@ func TestConnSlots_LimitsRobots(t *testing.T) {
 					t.Fatal(err)
 				}
 				if err := p.moveSlot(pl, authenticated); err != nil {
-					t.Errorf("one that is there already: %v", err)
+					t.Errorf("moving to the same pool: %v", err)
 				}
 			}
 			third := mustTakeSlot(t, p, "192.0.2.1:2")
 			if err := p.moveSlot(third, authenticated); err == nil {
-				t.Error("the third finds room")
+				t.Error("a third client got a slot")
 			}
 			if p.freeSlot(third); p.openCount() != 2 {
-				t.Errorf("%d places are taken", p.openCount())
+				t.Errorf("%d slots are taken", p.openCount())
 			}
 		})
 	}
@@ -118,7 +118,7 @@ func TestConnSlots_LimitsConnectRate(t *testing.T) {
 		p.freeSlot(mustTakeSlot(t, p, "192.0.2.1:1"))
 	}
 	if _, err := p.takeSlot(tcpAddr("192.0.2.1:2")); !errors.Is(err, errTooFast) {
-		t.Errorf("the fourth: %v", err)
+		t.Errorf("the fourth connection: %v", err)
 	}
 	other := mustTakeSlot(t, p, "192.0.2.2:1") // has not connected before
 	now = now.Add(time.Second)
@@ -134,10 +134,10 @@ func TestConnSlots_LimitsConnectRate(t *testing.T) {
 	}
 	fourth := mustTakeSlot(t, p, "192.0.2.5:1")
 	if err := p.moveSlot(fourth, unauthenticated); !errors.Is(err, errTooFast) {
-		t.Errorf("the fourth stranger, each from an address of its own: %v", err)
+		t.Errorf("the fourth unauthenticated client, each from its own address: %v", err)
 	}
 	if err := p.moveSlot(fourth, authenticated); err != nil {
-		t.Errorf("a robot: %v", err)
+		t.Errorf("an authenticated robot: %v", err)
 	}
 }
 
@@ -173,7 +173,7 @@ func TestBroker_ThrottlesSubscriptionsAndPings(t *testing.T) {
 				robot.readPacket()
 			}
 			if b.Stats().Throttled == 0 {
-				t.Error("it did not have to wait")
+				t.Error("it was not throttled")
 			}
 		})
 	}
@@ -197,7 +197,7 @@ func TestBroker_DoesNotThrottleAcknowledgements(t *testing.T) {
 	}
 	_ = robot.conn.SetReadDeadline(time.Now())
 	if _, err := io.ReadFull(robot.conn, make([]byte, 1)); err == nil {
-		t.Error("something else comes")
+		t.Error("another packet arrived")
 	}
 }
 
