@@ -140,9 +140,9 @@ func TestAdmission_ApprovalOfRobotsNeedsTheVerb(t *testing.T) {
 	approve, revoke := `{"spec":{"identity":{"approvedKey":"`+key+`"}}}`, `{"spec":{"identity":{"revoked":true}}}`
 	readmit, word := `{"spec":{"identity":null}}`, `{"metadata":{"annotations":{"robot.k8s4r.io/approved":"true"}}}`
 	forbidden := func(field, id string) string {
-		return field + `, and you may not approve robots.robot.k8s4r.io "` + id + `" in namespace site-a; leave it as it is, or have the verb approve granted`
+		return field + `, and you may not approve robots.robot.k8s4r.io "` + id + `" in namespace site-a; leave it unchanged, or ask an administrator for the verb approve`
 	}
-	const identity, annotation = "spec.identity: says which key speaks for the robot", "metadata.annotations[robot.k8s4r.io/approved]: lets the robot have work"
+	const identity, annotation = "spec.identity: selects the key that may act as the robot", "metadata.annotations[robot.k8s4r.io/approved]: approves the robot for tasks"
 	s.checkAllChanges([]change{
 		{"operator approves a key", operator, first, approve, forbidden(identity, "rover-1")},
 		{"operator revokes a robot", operator, first, revoke, forbidden(identity, "rover-1")},
@@ -170,7 +170,7 @@ func TestAdmission_ApprovalOfRobotsNeedsTheVerb(t *testing.T) {
 		robot *unstructured.Unstructured
 		want  string
 	}{
-		{"admin of a namespace takes an id of the cluster", admin, robot("rover-3", ""), "spec.robotId: counts in the whole cluster, and you may not create robots.robot.k8s4r.io in all namespaces"},
+		{"admin of a namespace takes an id of the cluster", admin, robot("rover-3", ""), "spec.robotId: robot ids are unique in the cluster, and you may not create robots.robot.k8s4r.io in all namespaces"},
 		{"server creates one", server, robot("rover-3", ""), ""},
 		{"server creates one that is approved", server, robot("rover-3", `, identity: {approvedKey: "`+key+`"}`), forbidden(identity, "rover-3")},
 		{"fleet admin creates one that is approved", fleetAdmin, robot("rover-3", `, identity: {approvedKey: "`+key+`"}`), ""},

@@ -195,15 +195,15 @@ func refusesInitTasks(s *space) {
 		err  error
 		want string
 	}{
-		{"one name in both lists", s.creates(withInit(1, "run", "run")), "a name must not stand in both initTasks and tasks"},
+		{"one name in both lists", s.creates(withInit(1, "run", "run")), "a name must not occur in both initTasks and tasks"},
 		{"daemons only", s.creates(withInit(1, "fetch", "side+")), "spec.taskGroups[].tasks of g: a daemon is stopped when the tasks beside it have ended"},
-		{"another order", s.changes(swap), "spec.taskGroups[].initTasks of g: init tasks cannot be added to a group or removed from it, and stay in their order"},
+		{"another order", s.changes(swap), "spec.taskGroups[].initTasks of g: init tasks cannot be added, removed or reordered"},
 		{"an init task less", s.changes(func(g *v1alpha1.TaskGroupDefinition) { g.InitTasks = g.InitTasks[:1] }), "spec.taskGroups[].initTasks of g"},
-		{"no daemon any more", s.changes(func(g *v1alpha1.TaskGroupDefinition) { g.Tasks[1].Daemon = false }), "spec.taskGroups[].tasks[].daemon of g: cannot change"},
+		{"no daemon any more", s.changes(func(g *v1alpha1.TaskGroupDefinition) { g.Tasks[1].Daemon = false }), "spec.taskGroups[].tasks[].daemon of g: cannot be changed"},
 		{"a Task by hand that holds", s.Create(s.Context(), &v1alpha1.Task{
 			ObjectMeta: metav1.ObjectMeta{Namespace: s.name, Name: "mine"},
 			Spec:       v1alpha1.TaskSpec{TaskDefinition: group("g", 1, "t").Tasks[0], ExtraResources: &v1alpha1.Resources{}},
-		}), "spec.extraResources: is written by the TaskGroup of an init task"},
+		}), "spec.extraResources: is set by the controller for init tasks"},
 	} {
 		if c.err == nil || !strings.Contains(c.err.Error(), c.want) {
 			s.Errorf("%s: %v", c.name, c.err)

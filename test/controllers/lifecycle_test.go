@@ -385,13 +385,13 @@ func refusesIllegalWishes(s *space) {
 		wish      func(*v1alpha1.JobSpec)
 		want      string
 	}{
-		{"pause of a completed job", "done", desire(v1alpha1.DesiredPaused), "spec.desiredState: paused is not possible, the job is completed; possible now: requeue"},
-		{"cancel of a completed job", "done", desire(v1alpha1.DesiredCanceled), "spec.desiredState: canceled is not possible, the job is completed; possible now: requeue"},
+		{"pause of a completed job", "done", desire(v1alpha1.DesiredPaused), "spec.desiredState: a job in state completed cannot be paused; possible now: requeue"},
+		{"cancel of a completed job", "done", desire(v1alpha1.DesiredCanceled), "spec.desiredState: a job in state completed cannot be canceled; possible now: requeue"},
 		{"requeue of a job that stays canceled", "off", func(j *v1alpha1.JobSpec) {
 			requeue()(j)
 			j.DesiredState = v1alpha1.DesiredCanceled
 		}, "set it to running as well"},
-		{"a canceled job that is to run again without a requeue", "off", desire(""), "spec.desiredState: running is not possible without a requeue, the job is canceled; possible now: requeue"},
+		{"a canceled job that is to run again without a requeue", "off", desire(""), "spec.desiredState: a job in state canceled cannot run without a requeue; possible now: requeue"},
 	} {
 		err := s.updateJobSpec(c.job, c.wish)
 		if c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
@@ -427,7 +427,7 @@ func acceptsOldManifests(s *space) {
 		s.Errorf("warned: %q", got)
 	}
 	requeue(2)
-	const want = "spec.requeue.generation: 2 puts nothing back, because 3 was taken up already; write 4 for another requeue"
+	const want = "spec.requeue.generation: 2 has no effect, because generation 3 was already requeued; use 4 for another requeue"
 	if got := warnings.list(); len(got) != 1 || !strings.Contains(got[0], want) {
 		s.Errorf("warned: %q", got)
 	}
@@ -437,8 +437,8 @@ func acceptsOldManifests(s *space) {
 		j.Requeue = &v1alpha1.Requeue{Generation: 5, Tasks: []string{"j-g-0-t", "j-h-0-t", "other-g-0-t", "j-g-bcdfghjklm-0-t"}}
 	}))
 	runs(4)
-	const strangers = "spec.requeue.tasks: j-h-0-t, other-g-0-t is no Task of this Job, and puts nothing back; its Tasks are named j-GROUP-INDEX-TASK"
-	if got := warnings.list(); len(got) != 2 || !strings.Contains(got[1], strangers) {
+	const unknownTasks = "spec.requeue.tasks: j-h-0-t, other-g-0-t is not a Task of this Job and requeues nothing; its Tasks are named j-GROUP-INDEX-TASK"
+	if got := warnings.list(); len(got) != 2 || !strings.Contains(got[1], unknownTasks) {
 		s.Errorf("warned: %q", got)
 	}
 }

@@ -292,21 +292,21 @@ func refusesChanges(s *space) {
 		change    func(*v1alpha1.JobSpec)
 		want      string
 	}{
-		{"a job that has ended", "off", withWord(0, "new"), "spec.taskGroups: cannot change, the job is canceled; requeue it and change it then"},
+		{"a job that has ended", "off", withWord(0, "new"), "spec.taskGroups: cannot be changed while the job is canceled; requeue it first"},
 		{"a group more", "live", func(j *v1alpha1.JobSpec) { j.TaskGroups = append(j.TaskGroups, group("more", 1, "t")) },
 			"spec.taskGroups: more cannot be added to an existing Job; create another Job for it"},
 		{"a group less", "live", func(j *v1alpha1.JobSpec) { j.TaskGroups = j.TaskGroups[:1] },
 			"spec.taskGroups: h cannot be removed from an existing Job; create another Job without it"},
 		{"a task more", "live", func(j *v1alpha1.JobSpec) { j.TaskGroups[0] = group("g", 1, "t", "u") },
-			"spec.taskGroups[].tasks of g: tasks cannot be added to a group or removed from it, only changed"},
+			"spec.taskGroups[].tasks of g: tasks cannot be added or removed, only changed"},
 		{"a task of another name", "live", func(j *v1alpha1.JobSpec) { j.TaskGroups[0] = group("g", 1, "u") },
-			"spec.taskGroups[].tasks of g: tasks cannot be added to a group or removed from it, only changed"},
-		{"gang", "live", func(j *v1alpha1.JobSpec) { j.TaskGroups[1].Gang = true }, "spec.taskGroups[].gang of h: cannot change on an existing Job"},
-		{"the selector", "live", forZone("x"), "spec.robotSelector: cannot change on an existing Job"},
+			"spec.taskGroups[].tasks of g: tasks cannot be added or removed, only changed"},
+		{"gang", "live", func(j *v1alpha1.JobSpec) { j.TaskGroups[1].Gang = true }, "spec.taskGroups[].gang of h: cannot be changed on an existing Job"},
+		{"the selector", "live", forZone("x"), "spec.robotSelector: cannot be changed on an existing Job"},
 		{"the robots' own fence", "live", func(j *v1alpha1.JobSpec) {
 			j.Disconnect = &v1alpha1.Disconnect{StopOnRobotAfter: v1alpha1.NewDuration(time.Minute)}
-		}, "spec.disconnect.stopOnRobotAfter: cannot change on an existing Job"},
-		{"the type", "live", func(j *v1alpha1.JobSpec) { j.Type = v1alpha1.JobTypeBatch }, "spec.type: cannot change on an existing Job; create another Job"},
+		}, "spec.disconnect.stopOnRobotAfter: cannot be changed on an existing Job"},
+		{"the type", "live", func(j *v1alpha1.JobSpec) { j.Type = v1alpha1.JobTypeBatch }, "spec.type: cannot be changed on an existing Job; create another Job"},
 	} {
 		if err := s.updateJobSpec(c.job, c.change); err == nil || !strings.Contains(err.Error(), c.want) {
 			s.Errorf("%s: %v", c.name, err)
@@ -314,17 +314,17 @@ func refusesChanges(s *space) {
 	}
 	t := s.task("live-g-0-t")
 	t.Spec.Env = map[string]string{"WORD": "mine"}
-	if err := s.Update(s.Context(), t); err == nil || !strings.Contains(err.Error(), "a Task cannot change but for its targetRobot and evictAttempt; change the Job") {
+	if err := s.Update(s.Context(), t); err == nil || !strings.Contains(err.Error(), "only targetRobot and evictAttempt of a Task can be changed; change its Job") {
 		s.Errorf("a Task by hand: %v", err)
 	}
 	t = s.task("live-g-0-t")
 	t.Spec.TargetRobot = "law-y"
-	if err := s.Update(s.Context(), t); err == nil || !strings.Contains(err.Error(), "spec.targetRobot: cannot change while a robot may be running the task; set spec.evictAttempt") {
+	if err := s.Update(s.Context(), t); err == nil || !strings.Contains(err.Error(), "spec.targetRobot: cannot be changed while a robot may be running the task; set spec.evictAttempt") {
 		s.Errorf("another robot for a Task that runs: %v", err)
 	}
 	t = s.task("live-g-0-t")
 	t.Spec.Env, t.Labels[v1alpha1.LabelRevision] = map[string]string{"WORD": "mine"}, "mine"
-	if err := s.Update(s.Context(), t); err == nil || !strings.Contains(err.Error(), "cannot change while a robot may be running the task; change the Job") {
+	if err := s.Update(s.Context(), t); err == nil || !strings.Contains(err.Error(), "cannot be changed while a robot may be running the task; change its Job") {
 		s.Errorf("a Task that runs: %v", err)
 	}
 }

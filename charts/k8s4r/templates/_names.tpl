@@ -1,7 +1,7 @@
-{{/* Manifests of config/, as they are. */}}
+{{/* Unchanged manifests of config/. */}}
 {{- define "k8s4r.manifests" -}}
 {{- if ne .root.Release.Namespace "k8s4r-system" }}
-{{- fail "K8s4r lives in the namespace k8s4r-system, where its command line looks for the server: helm install --namespace k8s4r-system --create-namespace" }}
+{{- fail "K8s4r must be installed in the namespace k8s4r-system, where the command line looks for the server: helm install --namespace k8s4r-system --create-namespace" }}
 {{- end }}
 {{- range $path, $text := .root.Files.Glob .files }}
 ---
@@ -14,7 +14,7 @@
 {{- with $i.registry }}{{ . }}/{{ end }}{{ .program }}:{{ $i.tag | default .root.Chart.AppVersion }}
 {{- end }}
 
-{{/* What manager, server and console have in common. */}}
+{{/* Pod fields that manager, server and console share. */}}
 {{- define "k8s4r.pod" -}}
 {{- with .root.Values.image.pullSecrets }}
 imagePullSecrets: {{- toYaml . | nindent 2 }}
