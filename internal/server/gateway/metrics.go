@@ -30,7 +30,7 @@ func newMetrics(reg prometheus.Registerer) (*metrics, error) {
 		sent:               newCounter("k8s4r_server_sent_messages_total", "MQTT messages that the server queued for the broker.", "kind"),
 		dropped:            newCounter("k8s4r_server_dropped_messages_total", "MQTT messages and reports that had no effect, by reason.", "kind", "reason"),
 		illegalTransitions: newCounter("k8s4r_server_illegal_transitions_total", "Reports that the task's state machine does not allow.", "state", "signal"),
-		transitions:        newCounter("k8s4r_task_transitions_total", "Changes of a task's state that the server has written, by the states before and after.", "from", "to"),
+		transitions:        newCounter("k8s4r_task_transitions_total", "Changes of a task's state that were written, by the states before and after.", "from", "to"),
 		taskWrites:         newCounter("k8s4r_server_task_writes_total", "Writes of Task status.", "result"),
 		robotWrites:        newCounter("k8s4r_server_robot_writes_total", "Writes of Robots and their status.", "result"),
 		coalesced: prometheus.NewCounter(prometheus.CounterOpts{
