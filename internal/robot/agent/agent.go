@@ -233,7 +233,7 @@ func (a *Agent) closeParts() {
 	if a.shims != nil {
 		a.shims.Close()
 	}
-	if a.runner != nil && a.runner.HeldRuns() == 0 && a.host.Tree != nil {
+	if a.runner != nil && a.runner.CountRuns() == 0 && a.host.Tree != nil {
 		_ = a.host.Tree.Remove() // if it fails, the next agent removes it
 	}
 	if a.lastSeen != nil {

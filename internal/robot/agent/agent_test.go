@@ -84,7 +84,7 @@ func TestAgent_NeedsNoGoroutinePerTask(t *testing.T) {
 	}
 	awaitGoroutines(t, most, "after all tasks")
 	a.stop()
-	if n := a.runner.HeldRuns(); n != 0 {
+	if n := a.runner.CountRuns(); n != 0 {
 		t.Errorf("%d tasks are still known", n)
 	}
 }
@@ -555,7 +555,7 @@ func TestStop_HurriedWithoutBroker(t *testing.T) {
 	}), 1)
 	waitUntil(t, "the task to ignore SIGTERM", func() bool { return output(t, dir, "t1", 1, record.Stdout) != "" })
 	s.stop()
-	a.hasten()
+	a.stopHurriedly()
 	must(t, a.err())
 	// A grace period of stopGrace may have been set before the hurry was noticed.
 	if got := shims.gracePeriods(); !slices.Contains(got, hurriedGrace) {
@@ -697,7 +697,7 @@ func TestAgent_WithoutWritableJournal(t *testing.T) {
 		full.Store(true)
 		s.dispatch(shell("t2", "sleep 600"), 1)
 		waitUntil(t, "the refusal to be noted", func() bool { return a.problems.totalCount() > 0 })
-		a.hasten()
+		a.stopHurriedly()
 		if err := a.err(); err == nil {
 			t.Error("the agent claims an orderly stop")
 		}

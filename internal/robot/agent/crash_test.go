@@ -57,9 +57,9 @@ func trackingTask(uid, trace string, ms int) wire.Task {
 		`echo start-$K8S4R_TASK_UID-$K8S4R_ATTEMPT >> %[1]s; sleep 600 & setsid sleep 600 & apart=$!; sleep 0.%03[2]d; kill $apart; echo end-$K8S4R_TASK_UID-$K8S4R_ATTEMPT >> %[1]s`, trace, ms))
 }
 
-// manage acts as the control plane: it dispatches tasks until they complete, and creates a new
+// runToCompletion acts as the control plane: it dispatches tasks until they complete, and creates a new
 // attempt after a failure that is no fault of the task.
-func (s *fakeServer) manage(t *testing.T, tasks map[string]wire.Task) (attempts map[string]int32) {
+func (s *fakeServer) runToCompletion(t *testing.T, tasks map[string]wire.Task) (attempts map[string]int32) {
 	t.Helper()
 	attempts = map[string]int32{}
 	for uid := range tasks {
@@ -102,7 +102,7 @@ func TestCrash_LosesNothingAndRunsNothingTwice(t *testing.T) {
 	const n, kills = 60, 6
 	s, dir := newFakeServer(t), t.TempDir()
 	trace := filepath.Join(t.TempDir(), "trace")
-	endsAll(t, dir)
+	killTasksAtEnd(t, dir)
 	stop, stopped := make(chan struct{}), make(chan int)
 	go func() {
 		killed := 0
@@ -135,7 +135,7 @@ func TestCrash_LosesNothingAndRunsNothingTwice(t *testing.T) {
 		uid := fmt.Sprintf("t%d", i)
 		tasks[uid] = trackingTask(uid, trace, rand.N(300))
 	}
-	attempts := s.manage(t, tasks)
+	attempts := s.runToCompletion(t, tasks)
 	close(stop)
 	if killed := <-stopped; killed == 0 {
 		t.Error("the agent was never killed")
@@ -167,7 +167,7 @@ func TestCrash_LosesNothingAndRunsNothingTwice(t *testing.T) {
 
 // awaitStart waits until one more task is reported as running.
 func (s *fakeServer) awaitStart(stop <-chan struct{}) {
-	for before := s.starts(); s.starts() == before; {
+	for before := s.countStarts(); s.countStarts() == before; {
 		select {
 		case <-stop:
 			return
@@ -176,7 +176,7 @@ func (s *fakeServer) awaitStart(stop <-chan struct{}) {
 	}
 }
 
-func (s *fakeServer) starts() (n int) {
+func (s *fakeServer) countStarts() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range s.reports {
@@ -187,8 +187,8 @@ func (s *fakeServer) starts() (n int) {
 	return n
 }
 
-// endsAll ends the tasks that outlive their agents when the test ends.
-func endsAll(t *testing.T, dir string) {
+// killTasksAtEnd kills the tasks that outlive their agents when the test ends.
+func killTasksAtEnd(t *testing.T, dir string) {
 	t.Cleanup(func() {
 		found, _ := filepath.Glob(filepath.Join(dir, "tasks", "*", "*", "shim"))
 		for _, d := range found {
@@ -248,7 +248,7 @@ func TestOnStop(t *testing.T) {
 	})
 	t.Run("leave: they run on, and the next agent reports their end", func(t *testing.T) {
 		s, dir := newFakeServer(t), t.TempDir()
-		endsAll(t, dir)
+		killTasksAtEnd(t, dir)
 		agent := agentProcess(t, s, dir)
 		must(t, agent.Start())
 		s.awaitRegistered(1)
@@ -270,7 +270,7 @@ func TestOnStop(t *testing.T) {
 
 func TestCrash_NextAgentTakesOverTasks(t *testing.T) {
 	s, dir := newFakeServer(t), t.TempDir()
-	endsAll(t, dir)
+	killTasksAtEnd(t, dir)
 	agent := agentProcess(t, s, dir)
 	must(t, agent.Start())
 	s.awaitRegistered(1)
@@ -296,7 +296,7 @@ func TestCrash_NextAgentTakesOverTasks(t *testing.T) {
 // agent; one that runs a task does not.
 func TestWarmShim_ServesTheNextTask(t *testing.T) {
 	s, dir := newFakeServer(t), t.TempDir()
-	endsAll(t, dir)
+	killTasksAtEnd(t, dir)
 	agent := agentProcess(t, s, dir)
 	must(t, agent.Start())
 	s.awaitRegistered(1)

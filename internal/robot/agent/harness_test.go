@@ -410,7 +410,7 @@ func startAgent(t testing.TB, c Config, options ...option) *runningAgent {
 		}
 	})
 	t.Cleanup(func() {
-		r.hasten()
+		r.stopHurriedly()
 		_ = r.err()
 	})
 	return r
@@ -423,8 +423,8 @@ func (r *runningAgent) stop() {
 	must(r.t, r.err())
 }
 
-// hasten stops the agent with shortened waits.
-func (r *runningAgent) hasten() {
+// stopHurriedly stops the agent with shortened waits.
+func (r *runningAgent) stopHurriedly() {
 	r.hurry()
 	r.cancel()
 }

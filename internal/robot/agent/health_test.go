@@ -72,7 +72,7 @@ func healthOf(t *testing.T, socket string) (h Health) {
 
 func TestStatus_ShowsAgentAndTasks(t *testing.T) {
 	s, dir := newFakeServer(t), t.TempDir()
-	endsAll(t, dir)
+	killTasksAtEnd(t, dir)
 	agent := agentProcess(t, s, dir)
 	must(t, agent.Start())
 	s.awaitRegistered(1)

@@ -83,7 +83,7 @@ func filesContaining(t *testing.T, dir, text string) (found []string) {
 
 func TestSecrets_ReachTheTaskAndNoDisk(t *testing.T) {
 	s, dir := newFakeServer(t), t.TempDir()
-	endsAll(t, dir)
+	killTasksAtEnd(t, dir)
 	c := s.config(dir)
 	c.HealthSocket = filepath.Join(dir, healthSocketName)
 	_, log := startRecorded(t, c)
@@ -148,7 +148,7 @@ func TestSecrets_MissingRejectsTheTask(t *testing.T) {
 
 func TestSecrets_SentAgainForUnstartedAttempt(t *testing.T) {
 	s, dir := newFakeServer(t), t.TempDir()
-	endsAll(t, dir)
+	killTasksAtEnd(t, dir)
 	seen := filepath.Join(t.TempDir(), "seen")
 	task := secretTask("t1", seen)
 	j, err := journal.Open(dir, journal.Options{})
@@ -170,7 +170,7 @@ func TestSecrets_SentAgainForUnstartedAttempt(t *testing.T) {
 
 func TestSecrets_OfNewerAttempt(t *testing.T) {
 	s, dir := newFakeServer(t), t.TempDir()
-	endsAll(t, dir)
+	killTasksAtEnd(t, dir)
 	startAgent(t, s.config(dir))
 	s.awaitRegistered(1)
 	seen := filepath.Join(t.TempDir(), "seen")

@@ -34,7 +34,7 @@ const (
 	fileKey         = "key.pem"
 	fileCertificate = "certificate.pem"
 	fileCA          = "ca.pem"
-	fileHome        = "home.json"
+	fileJoinRecord  = "home.json"
 )
 
 // Config configures a Credential.
@@ -54,8 +54,8 @@ type Config struct {
 	Log    *slog.Logger
 }
 
-// home records where the robot has joined.
-type home struct {
+// joinRecord records where the robot has joined.
+type joinRecord struct {
 	RobotID string `json:"robotId"`
 	Machine string `json:"machine"`
 	MQTTURL string `json:"mqttURL"`
@@ -71,7 +71,7 @@ type Credential struct {
 	current *tls.Certificate // nil: the robot has not joined
 	// authorities are trusted for the broker.
 	authorities []*x509.Certificate
-	home        home
+	joined      joinRecord
 	changed     chan struct{} // closed when the certificate is replaced
 }
 
@@ -88,7 +88,7 @@ func Open(c Config) (*Credential, error) {
 	if err != nil {
 		return nil, fmt.Errorf("identity of the robot in %s: %w", c.Dir, err)
 	}
-	return m, m.checkHome()
+	return m, m.checkJoinRecord()
 }
 
 // machineFingerprint returns a hash of the machine id. It is empty if there is no id.
@@ -128,12 +128,12 @@ func (m *Credential) loadCertificate() error {
 		return nil
 	}
 	ca, caErr := os.ReadFile(m.filePath(fileCA))
-	where, homeErr := os.ReadFile(m.filePath(fileHome))
+	where, homeErr := os.ReadFile(m.filePath(fileJoinRecord))
 	if err := errors.Join(err, caErr, homeErr); err != nil {
 		return err
 	}
-	if err := json.Unmarshal(where, &m.home); err != nil {
-		return fmt.Errorf("%s: %w", fileHome, err)
+	if err := json.Unmarshal(where, &m.joined); err != nil {
+		return fmt.Errorf("%s: %w", fileJoinRecord, err)
 	}
 	return m.useCertificate(text, ca)
 }
@@ -158,8 +158,8 @@ func (m *Credential) useCertificate(certificate, ca []byte) error {
 
 // checkHome rejects a directory of another robot or machine: two robots with one key would
 // take over each other's connection again and again.
-func (m *Credential) checkHome() error {
-	switch h := m.home; {
+func (m *Credential) checkJoinRecord() error {
+	switch h := m.joined; {
 	case m.current == nil:
 		return nil
 	case h.RobotID != m.cfg.RobotID:
@@ -174,7 +174,7 @@ func (m *Credential) checkHome() error {
 func (m *Credential) MQTTURL() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.home.MQTTURL
+	return m.joined.MQTTURL
 }
 
 // TLS returns the configuration for the broker with the current certificate, or nil if there
@@ -351,7 +351,7 @@ func (m *Credential) postRequest(ctx context.Context, path string, request any) 
 // saveCertificate writes a certificate and uses it. Its file is written last, because the
 // other files are read only if it exists.
 func (m *Credential) saveCertificate(a identity.CertificateResponse) error {
-	where := home{RobotID: m.cfg.RobotID, Machine: m.machine, MQTTURL: a.MQTTURL}
+	where := joinRecord{RobotID: m.cfg.RobotID, Machine: m.machine, MQTTURL: a.MQTTURL}
 	text, err := json.Marshal(where)
 	if err != nil {
 		return err
@@ -361,13 +361,13 @@ func (m *Credential) saveCertificate(a identity.CertificateResponse) error {
 	if err := m.useCertificate([]byte(a.Certificate), []byte(a.CA)); err != nil {
 		return fmt.Errorf("the server's response: %w", err)
 	}
-	m.home = where
+	m.joined = where
 	close(m.changed)
 	m.changed = make(chan struct{})
 	m.cfg.Log.Info("the robot has a certificate", "until", m.current.Leaf.NotAfter, "key", m.keyFingerprint())
 	return errors.Join(
 		keyfile.WriteFile(m.filePath(fileCA), []byte(a.CA)),
-		keyfile.WriteFile(m.filePath(fileHome), text),
+		keyfile.WriteFile(m.filePath(fileJoinRecord), text),
 		keyfile.WriteFile(m.filePath(fileCertificate), []byte(a.Certificate)),
 	)
 }

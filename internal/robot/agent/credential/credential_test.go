@@ -119,7 +119,7 @@ func TestJoin_OnceAndKeepsTheKey(t *testing.T) {
 	if s.paths() != "/v1/join" || again.MQTTURL() != "mqtts://broker:8883" || !again.key.Equal(m.key) {
 		t.Errorf("requested %s, broker %s", s.paths(), again.MQTTURL())
 	}
-	for _, name := range []string{fileKey, fileCertificate, fileCA, fileHome} {
+	for _, name := range []string{fileKey, fileCertificate, fileCA, fileJoinRecord} {
 		if info, err := os.Stat(filepath.Join(dir, name)); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v, %v", name, info, err)
 		}

@@ -13,29 +13,29 @@ type follower struct {
 	Attempt
 	log segment.Reader
 
-	wd       int32 // the watch; negative: none, the log is polled
-	waiting  bool  // in Shipper.turns
-	ended    bool  // the attempt has ended
-	unwanted bool  // the server rejects it
-	dropped  bool  // it is not followed any more
-	unread   bool  // the last read failed
+	wd         int32 // the watch; negative: none, the log is polled
+	queued     bool  // in Shipper.turns
+	ended      bool  // the attempt has ended
+	rejected   bool  // the server does not store it
+	dropped    bool  // it is no longer followed
+	readFailed bool  // the last read failed
 
-	known       bool          // next is known; else the server is queried first
+	nextKnown   bool          // if false, the server is queried first
 	next        int64         // offset of the next byte to send
 	lastSeq     uint64        // of the last message
-	ackedSeq    uint64        // greatest N of an answer
+	ackedSeq    uint64        // the greatest Seq of an acknowledgment
 	ackedOffset int64         // its offset
-	unacked     []piece       // sent and not answered, in the order of N
-	stage       uint64        // rises when next goes back
-	due         time.Time     // when what is in flight has waited too long
-	pause       time.Duration // before what is in flight is sent again
+	unacked     []piece       // sent and not acknowledged, in the order of seq
+	rewinds     uint64        // number of times that next went back
+	due         time.Time     // when the unacknowledged messages are sent again
+	pause       time.Duration // before unacknowledged messages are sent again
 }
 
-// piece is one message on its way.
+// piece is one message that was sent.
 type piece struct {
-	n    uint64
+	seq  uint64
 	end  int64
-	size int // bytes that it takes of the window
+	size int // bytes that count for the window
 	last bool
 }
 
@@ -46,7 +46,7 @@ func newFollower(a Attempt, dir string, now time.Time, pause time.Duration) *fol
 	f := &follower{Attempt: a, log: segment.Reader{Dir: dir}, wd: noWatch, lastSeq: uint64(now.UnixMicro()), pause: pause}
 	f.ackedSeq, f.ackedOffset = f.lastSeq, math.MaxInt64
 	size, err := f.log.Size()
-	f.known = err == nil && size == 0
+	f.nextKnown = err == nil && size == 0
 	return f
 }
 
@@ -57,7 +57,7 @@ func (f *follower) handleAck(a wire.LogAck, now time.Time, first time.Duration) 
 	}
 	f.ackedSeq, f.ackedOffset, f.pause, f.due = a.Seq, a.Offset, first, now.Add(first)
 	lost := false
-	for len(f.unacked) > 0 && f.unacked[0].n <= a.Seq {
+	for len(f.unacked) > 0 && f.unacked[0].seq <= a.Seq {
 		p := f.unacked[0]
 		f.unacked = f.unacked[1:]
 		freed += p.size
@@ -67,7 +67,7 @@ func (f *follower) handleAck(a wire.LogAck, now time.Time, first time.Duration) 
 		freed += f.rewindUnacked()
 		f.next = a.Offset
 	}
-	f.next, f.known = max(f.next, a.Offset), true
+	f.next, f.nextKnown = max(f.next, a.Offset), true
 	return freed
 }
 
@@ -78,10 +78,10 @@ func (f *follower) rewindUnacked() (freed int) {
 		freed += p.size
 	}
 	if len(f.unacked) > 0 {
-		f.known = false
+		f.nextKnown = false
 	}
 	f.unacked = nil
-	f.stage++
+	f.rewinds++
 	return freed
 }
 

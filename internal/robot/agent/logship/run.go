@@ -43,7 +43,7 @@ func (s *Shipper) queueGrown(grown []*follower, all bool) {
 	for _, f := range s.logs {
 		freed, late := f.rewindOverdue(now)
 		s.bytesInFlight -= freed
-		if late || all || f.unread || f.wd < 0 && !f.ended {
+		if late || all || f.readFailed || f.wd < 0 && !f.ended {
 			s.queueTurnLocked(f)
 		}
 	}
@@ -62,7 +62,7 @@ func (s *Shipper) sleepTime() time.Duration {
 	}
 	now := s.now()
 	for _, f := range s.logs {
-		if f.unread || f.wd < 0 && !f.ended && !f.unwanted {
+		if f.readFailed || f.wd < 0 && !f.ended && !f.rejected {
 			wait = min(wait, pollInterval)
 		}
 		if len(f.unacked) > 0 {
@@ -81,10 +81,10 @@ func (s *Shipper) sendRound(ctx context.Context) {
 			return
 		}
 		var c segment.Chunk
-		if !t.question {
+		if !t.isQuery {
 			var err error
 			if c, err = t.f.log.ReadAt(t.at, s.buf); err != nil {
-				s.markUnread(t.f, err)
+				s.markReadFailed(t.f, err)
 				continue
 			}
 		}
@@ -109,19 +109,19 @@ func (s *Shipper) canSendLocked() bool {
 }
 
 // markUnread makes Run retry a log that could not be read.
-func (s *Shipper) markUnread(f *follower, err error) {
+func (s *Shipper) markReadFailed(f *follower, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f.unread = true
+	f.readFailed = true
 	s.cfg.Log.Warn("cannot read a log", "task", f.UID, "attempt", f.Attempt.Attempt, "error", err)
 }
 
 // turn is what to send of a log: a piece from an offset on, or a query.
 type turn struct {
-	f        *follower
-	question bool
-	at       int64
-	stage    uint64
+	f       *follower
+	isQuery bool
+	at      int64
+	rewinds uint64
 	// ended was read before the log, so that no write before the end is missed.
 	ended bool
 }
@@ -136,12 +136,12 @@ func (s *Shipper) takeTurn() (t turn, ok bool) {
 		}
 		f := s.turns[0]
 		s.turns = s.turns[1:]
-		f.waiting, f.unread = false, false
+		f.queued, f.readFailed = false, false
 		switch {
-		case f.dropped || f.unwanted || f.isClosing():
-		case f.known && f.unackedBytes()+pieceSize > s.windowShare(): // its next acknowledgment queues it
-		case f.known || len(f.unacked) == 0:
-			return turn{f: f, question: !f.known, at: f.next, stage: f.stage, ended: f.ended}, true
+		case f.dropped || f.rejected || f.isClosing():
+		case f.nextKnown && f.unackedBytes()+pieceSize > s.windowShare(): // its next acknowledgment queues it
+		case f.nextKnown || len(f.unacked) == 0:
+			return turn{f: f, isQuery: !f.nextKnown, at: f.next, rewinds: f.rewinds, ended: f.ended}, true
 		}
 	}
 	return turn{}, false
@@ -157,11 +157,11 @@ func (s *Shipper) buildMessage(t turn, c segment.Chunk) (l wire.Logs, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f := t.f
-	if f.dropped || f.stage != t.stage {
+	if f.dropped || f.rewinds != t.rewinds {
 		return l, false
 	}
 	l = wire.Logs{Attempt: f.Attempt.Attempt, Offset: t.at}
-	if !t.question {
+	if !t.isQuery {
 		l.Offset, l.Lost, l.Last = c.Offset, c.Offset-t.at, t.ended && !c.More
 		if len(c.Data) == 0 && !l.Last {
 			return l, false
@@ -169,7 +169,7 @@ func (s *Shipper) buildMessage(t turn, c segment.Chunk) (l wire.Logs, ok bool) {
 	}
 	f.lastSeq++
 	l.Seq = f.lastSeq
-	f.recordSent(piece{n: f.lastSeq, end: l.Offset + int64(len(c.Data)), size: len(c.Data), last: l.Last}, s.now())
+	f.recordSent(piece{seq: f.lastSeq, end: l.Offset + int64(len(c.Data)), size: len(c.Data), last: l.Last}, s.now())
 	s.bytesInFlight += len(c.Data)
 	if c.More {
 		s.queueTurnLocked(f)

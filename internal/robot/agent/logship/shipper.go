@@ -108,8 +108,8 @@ func (s *Shipper) EndLog(a Attempt) {
 	}
 	f.ended = true
 	s.watch.removeLog(f) // nothing more will come
-	if f.unwanted {
-		s.finishLocked(f)
+	if f.rejected {
+		s.finishLogLocked(f)
 		return
 	}
 	s.wakeTurnLocked(f)
@@ -120,7 +120,7 @@ func (s *Shipper) ForgetLog(a Attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if f := s.logs[a]; f != nil {
-		s.dropLocked(f)
+		s.dropLogLocked(f)
 	}
 }
 
@@ -135,7 +135,7 @@ func (s *Shipper) HandleAcks(acks []wire.LogAck) {
 		}
 		s.bytesInFlight -= f.handleAck(a, s.now(), s.cfg.RepeatAfter)
 		if a.Done {
-			s.finishLocked(f)
+			s.finishLogLocked(f)
 		} else {
 			s.wakeTurnLocked(f)
 		}
@@ -167,19 +167,19 @@ func (s *Shipper) unsentCount() int {
 
 // finishLocked stops sending a log that the server has stored or rejected. If the task still
 // runs, the rest of its log is not read.
-func (s *Shipper) finishLocked(f *follower) {
+func (s *Shipper) finishLogLocked(f *follower) {
 	if !f.ended {
-		f.unwanted = true
+		f.rejected = true
 		s.bytesInFlight -= f.rewindUnacked()
 		s.watch.removeLog(f)
 		return
 	}
-	s.dropLocked(f)
+	s.dropLogLocked(f)
 	s.done = append(s.done, f.Attempt)
 	s.watch.wakeUp()
 }
 
-func (s *Shipper) dropLocked(f *follower) {
+func (s *Shipper) dropLogLocked(f *follower) {
 	s.bytesInFlight -= f.rewindUnacked()
 	s.watch.removeLog(f)
 	f.dropped = true
@@ -194,8 +194,8 @@ func (s *Shipper) wakeTurnLocked(f *follower) {
 
 // queueTurnLocked puts a log at the end of the queue.
 func (s *Shipper) queueTurnLocked(f *follower) {
-	if !f.waiting && !f.dropped {
-		f.waiting = true
+	if !f.queued && !f.dropped {
+		f.queued = true
 		s.turns = append(s.turns, f)
 	}
 }

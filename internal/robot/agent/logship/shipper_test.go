@@ -17,7 +17,7 @@ import (
 	"k8s4r.io/k8s4r/internal/protocol/wire"
 )
 
-const patience = 20 * time.Second
+const waitLimit = 20 * time.Second
 
 // server stores logs in memory as k8s4r-server does, behind an unreliable network.
 type server struct {
@@ -34,12 +34,12 @@ type server struct {
 }
 
 type stored struct {
-	text  []byte // as of base
-	lost  int64
-	want  int64
-	n     uint64
-	last  bool
-	heard int64 // the highest offset that was acknowledged
+	text    []byte
+	lost    int64
+	want    int64
+	lastSeq uint64
+	last    bool
+	acked   int64 // the highest offset that was acknowledged
 }
 
 func newServer(t *testing.T, seed uint64, bad float64) *server {
@@ -55,15 +55,15 @@ func (s *server) publish(_ context.Context, uid string, l wire.Logs) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := Attempt{uid, l.Attempt}
-	if it := s.logs[a]; it != nil && s.honest && l.Offset < it.heard && len(data) > 0 {
-		s.resent += int(min(it.heard, l.Offset+int64(len(data))) - l.Offset)
+	if it := s.logs[a]; it != nil && s.honest && l.Offset < it.acked && len(data) > 0 {
+		s.resent += int(min(it.acked, l.Offset+int64(len(data))) - l.Offset)
 	}
-	s.pass(func() { s.take(a, l) })
+	s.deliver(func() { s.storeLogs(a, l) })
 	return nil
 }
 
-// pass calls a function now, later, twice or never.
-func (s *server) pass(do func()) {
+// deliver calls a function now, later, twice or never.
+func (s *server) deliver(do func()) {
 	for _, old := range s.late {
 		if s.random.Float64() < 0.3 {
 			defer old()
@@ -84,7 +84,7 @@ func (s *server) pass(do func()) {
 	}
 }
 
-func (s *server) take(a Attempt, l wire.Logs) {
+func (s *server) storeLogs(a Attempt, l wire.Logs) {
 	it := s.logs[a]
 	if it == nil {
 		it = &stored{}
@@ -101,16 +101,16 @@ func (s *server) take(a Attempt, l wire.Logs) {
 		}
 		it.last = it.last || l.Last && l.Offset+int64(len(l.Data)) == it.want
 	}
-	it.n = max(it.n, l.Seq)
-	ack := wire.LogAck{UID: a.UID, Attempt: a.Attempt, Seq: it.n, Offset: it.want, Done: it.last}
+	it.lastSeq = max(it.lastSeq, l.Seq)
+	ack := wire.LogAck{UID: a.UID, Attempt: a.Attempt, Seq: it.lastSeq, Offset: it.want, Done: it.last}
 	answered := s.acked
-	s.pass(func() {
-		it.heard = max(it.heard, ack.Offset)
+	s.deliver(func() {
+		it.acked = max(it.acked, ack.Offset)
 		answered([]wire.LogAck{ack})
 	})
 }
 
-func (s *server) tellDone(a Attempt) {
+func (s *server) recordDone(a Attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.done[a] = true
@@ -125,7 +125,7 @@ func (s *server) isDone(n int) bool {
 // run starts a shipper; stop ends it.
 func (s *server) run(c Config) (ship *Shipper, stop func()) {
 	s.t.Helper()
-	c.Publish, c.Done = s.publish, s.tellDone
+	c.Publish, c.Done = s.publish, s.recordDone
 	c.Gather = time.Millisecond
 	if c.RepeatAfter == 0 {
 		c.RepeatAfter = 20 * time.Millisecond
@@ -148,9 +148,9 @@ func (s *server) run(c Config) (ship *Shipper, stop func()) {
 
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(waitLimit); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %s", what, patience)
+			t.Fatalf("%s: not within %s", what, waitLimit)
 		}
 	}
 }
@@ -304,7 +304,7 @@ func TestShipper_DropsUnwantedLog(t *testing.T) {
 	eventually(t, "it is let go", func() bool {
 		ship.mu.Lock()
 		defer ship.mu.Unlock()
-		return ship.logs[a].unwanted
+		return ship.logs[a].rejected
 	})
 	if s.isDone(1) {
 		t.Error("it is done while it runs")

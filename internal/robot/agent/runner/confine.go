@@ -27,7 +27,7 @@ func (r *Runner) confineRun(run *run) (c isolation.Confinement, namespaces bool,
 	if task.Driver != driverRawExec {
 		namespaces = r.isolateRun(&c, run)
 	}
-	if err := r.giveTaskDir(&c, run); err != nil {
+	if err := r.chownTaskDir(&c, run); err != nil {
 		return c, false, err
 	}
 	if r.host.Allows(isolation.FactCgroup) {
@@ -42,10 +42,10 @@ func (r *Runner) confineRun(run *run) (c isolation.Confinement, namespaces bool,
 	return c, namespaces, nil
 }
 
-// giveTaskDir makes the task's user the owner of its directory and ensures that the user can
+// chownTaskDir makes the task's user the owner of its directory and ensures that the user can
 // reach it: a parent that is closed to the user is replaced, in the task's mounts, by an
 // empty directory that leads there.
-func (r *Runner) giveTaskDir(c *isolation.Confinement, run *run) error {
+func (r *Runner) chownTaskDir(c *isolation.Confinement, run *run) error {
 	if c.User == nil {
 		return nil
 	}
@@ -74,7 +74,7 @@ func (r *Runner) confineSetUp(run *run) (c isolation.Confinement, err error) {
 		return c, err
 	}
 	r.isolateRun(&c, run)
-	return c, r.giveTaskDir(&c, run)
+	return c, r.chownTaskDir(&c, run)
 }
 
 // containerOptions returns the options for a task that the engine isolates.

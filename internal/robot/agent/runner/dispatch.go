@@ -251,7 +251,7 @@ func (r *Runner) handleTaskList(p *plan, l wire.TaskList) {
 // answerCanceled reports the end of a canceled attempt. If it runs, it was stopped because
 // the list does not name it.
 func (r *Runner) answerCanceled(p *plan, ref wire.TaskReference) {
-	d, ok := r.refDispatch(ref)
+	d, ok := r.dispatchOfRef(ref)
 	if !ok {
 		return
 	}
@@ -262,7 +262,7 @@ func (r *Runner) answerCanceled(p *plan, ref wire.TaskReference) {
 
 // refDispatch returns a dispatch of the attempt that a list names. It returns false if the
 // name is invalid.
-func (r *Runner) refDispatch(ref wire.TaskReference) (wire.Dispatch, bool) {
+func (r *Runner) dispatchOfRef(ref wire.TaskReference) (wire.Dispatch, bool) {
 	d := wire.Dispatch{Action: wire.ActionCreate, Attempt: max(ref.Attempt, 1), Task: wire.Task{Metadata: wire.TaskMeta{UID: ref.UID}}}
 	if err := validateDispatch(r.robotID, d); err != nil {
 		r.problems.WarnDropped("task in a list", err)
@@ -274,7 +274,7 @@ func (r *Runner) refDispatch(ref wire.TaskReference) (wire.Dispatch, bool) {
 // answerStarted reports about an attempt that was started here according to the list, if the
 // journal does not have it or the server queries it.
 func (r *Runner) answerStarted(p *plan, ref wire.TaskReference) {
-	d, ok := r.refDispatch(ref)
+	d, ok := r.dispatchOfRef(ref)
 	if !ok {
 		return
 	}

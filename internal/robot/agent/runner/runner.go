@@ -219,9 +219,9 @@ func (r *Runner) StopRequests() chan<- time.Duration { return r.stopRequests }
 // Idle returns a channel that is closed once all tasks were stopped on request.
 func (r *Runner) Idle() <-chan struct{} { return r.idle }
 
-// HeldRuns returns the number of runs and of their shims. It must not be called while Run
+// CountRuns returns the number of runs and of their shims. It must not be called while Run
 // runs.
-func (r *Runner) HeldRuns() int { return len(r.live) + len(r.byShim) }
+func (r *Runner) CountRuns() int { return len(r.live) + len(r.byShim) }
 
 // runRound handles messages and the events of shims. Messages come first: a run that has
 // just ended must still be live for them, because the journal does not know its end yet.
